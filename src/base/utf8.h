@@ -1,0 +1,26 @@
+// UTF-8: decode, encode, and "how much of this is complete".
+#ifndef HOKKU_BASE_UTF8_H
+#define HOKKU_BASE_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Decodes one code point from s[0..n). Returns the bytes used (1-4), or 0 when s is not the start
+// of a well-formed sequence (Unicode 15, table 3-7: no overlong forms, no surrogates). n must be >
+// 0.
+size_t utf8_decode(const char *s, size_t n, uint32_t *cp);
+
+// Writes cp as UTF-8 into out[0..4). Returns the bytes written, 0 for a surrogate or cp > 0x10FFFF.
+size_t utf8_encode(uint32_t cp, char out[4]);
+
+// Number of bytes at the end of s[0..n) that begin a sequence which more bytes could complete: 0-3.
+// A malformed tail is not held back: 0.
+size_t utf8_incomplete_tail(const char *s, size_t n);
+
+bool utf8_valid(const char *s, size_t n);
+
+// Returns the terminal columns of cp: 0 (combining, control), 1 or 2 (East Asian wide, emoji).
+int utf8_width(uint32_t cp);
+
+#endif

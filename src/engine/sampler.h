@@ -1,0 +1,69 @@
+// Sampling: settings, the chain of filters, and the draw. The arithmetic is defined so that every
+// device makes the same choice from the same logits: weights are integers (fixed point), so that
+// sums do not depend on the order of addition, candidates are ordered by (logit descending, id
+// ascending), and the random number is a function of (seed, position).
+#ifndef HOKKU_ENGINE_SAMPLER_H
+#define HOKKU_ENGINE_SAMPLER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum sampler_kind {
+    SAMPLER_END = 0,
+    SAMPLER_PENALTIES, // repeat, presence, frequency
+    SAMPLER_DRY,
+    SAMPLER_TOP_N_SIGMA,
+    SAMPLER_TOP_K,
+    SAMPLER_TYPICAL,
+    SAMPLER_TOP_P,
+    SAMPLER_MIN_P,
+    SAMPLER_XTC,
+    SAMPLER_TEMPERATURE,
+    SAMPLER_MAX_CHAIN = 16,
+};
+
+struct logit_bias {
+    int32_t id;
+    float bias; // added to the logit; -INFINITY forbids the token
+};
+
+enum { SAMPLER_MAX_BIAS = 64 };
+
+struct sampler_settings {
+    uint64_t seed;
+    float temp;                                // <= 0: argmax
+    int32_t top_k;                             // <= 0: all
+    float top_p;                               // >= 1: off
+    float min_p;                               // <= 0: off
+    float typical;                             // >= 1: off
+    float top_n_sigma;                         // <= 0: off
+    float xtc_probability;                     // <= 0: off
+    float xtc_threshold;                       // > 0.5: off
+    float repeat_penalty;                      // 1: off
+    int32_t repeat_last_n;                     // window of the penalties; 0: off, -1: whole context
+    float presence_penalty, frequency_penalty; // 0: off
+    float dry_multiplier;                      // 0: off
+    float dry_base;
+    int32_t dry_allowed_length;
+    int32_t dry_penalty_last_n; // 0: off, -1: whole context
+    uint32_t n_bias;
+    struct logit_bias bias[SAMPLER_MAX_BIAS];
+    uint8_t chain[SAMPLER_MAX_CHAIN]; // enum sampler_kind in order, SAMPLER_END terminated
+    // DRY: one byte per token id, non-zero where the token's text holds a sequence breaker ("\n",
+    // ":", "\"", "*"). Borrowed, n_vocab long; NULL: no breakers.
+    const uint8_t *dry_breakers;
+};
+
+extern const struct sampler_settings sampler_defaults; // those of the command line contract
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,86 @@
+// One conversation's exact token timeline on one engine. sync() makes the engine hold a given full
+// prefix and evaluates only what is new, so that editing, undoing and retrying cost only the
+// changed suffix. generate() decodes on from there. The generated ids are the truth and are never
+// re-tokenised.
+#ifndef HOKKU_ENGINE_SESSION_H
+#define HOKKU_ENGINE_SESSION_H
+
+#include "base/buf.h"
+#include "engine/engine.h"
+#include "text/tokenizer.h"
+
+struct session_stats {  // of the last sync and generate
+    size_t n_prompt;    // tokens of the prefix
+    size_t n_reused;    // of them already in the KV cache
+    size_t n_evaluated; // of them evaluated by this sync
+    size_t n_generated;
+    double prefill_s, decode_s, first_token_s; // seconds; first_token_s from the start of sync
+    size_t n_dropped;                          // by --overflow drop|shift since the session began
+};
+
+struct session {
+    struct engine *engine; // borrowed
+    struct ids timeline;   // every token up to now; all but possibly the last are evaluated
+    struct session_stats stats;
+    // Called during a long prefill after every chunk (tokens of this sync); may be NULL.
+    void (*progress)(void *user, size_t done, size_t total);
+    void *progress_user;
+};
+
+void session_init(struct session *s, struct engine *engine);
+void session_release(struct session *s); // not the engine
+
+// Makes the timeline equal prefix[0..n) (n > 0), all evaluated, with fresh logits for its last
+// token. Errors: ERR_CONTEXT (both lengths; nothing changed), ERR_INTERRUPTED (the timeline is the
+// part evaluated so far), those of engine eval.
+bool session_sync(struct session *s, const int32_t *prefix, size_t n, struct error *err);
+
+enum overflow { OVERFLOW_ERROR, OVERFLOW_DROP, OVERFLOW_SHIFT };
+
+enum finish {
+    FINISH_STOP,        // an end token of the model
+    FINISH_STOP_TEXT,   // a stop text
+    FINISH_LENGTH,      // n_predict
+    FINISH_CONTEXT,     // the context is full
+    FINISH_INTERRUPTED, // the cancel flag
+};
+const char *finish_name(enum finish f); // "stop", "stop_text", "length", "context", "interrupted"
+
+struct generate_params {
+    const struct sampler_settings *sampler;
+    const struct tokenizer *tok;
+    int64_t n_predict; // < 0: no limit
+    bool ignore_eos;
+    bool special;     // control tokens appear in the text
+    bool strip_space; // SentencePiece: the text begins here (see struct detok)
+    const char *const
+        *stop; // stop texts: the answer ends before the first that appears, also across tokens
+    size_t n_stop;
+    uint32_t n_probs;
+    enum overflow
+        overflow;  // SHIFT: when the context is full, drop the older half after n_keep and go on
+    size_t n_keep; // SHIFT: tokens at the start that stay
+    const volatile int *cancel;
+    // Text as soon as it is certain (whole UTF-8 sequences, not a possible beginning of a stop
+    // text). Returning false ends the generation with ERR_FAIL unless err was set. May be NULL.
+    bool (*on_text)(void *user, const char *text, size_t n, struct error *err);
+    // Every accepted token, before its text; may be NULL.
+    void (*on_token)(void *user, const struct decoded *d);
+    void *user;
+};
+
+struct generated {
+    struct ids ids;  // the answer's tokens, the end token included when there was one
+    struct buf text; // the answer's exact text
+    enum finish finish;
+};
+void generated_release(struct generated *g);
+
+// Decodes from a fresh sync. On return the timeline holds the prompt and g->ids (after a stop text:
+// up to the token that completed it). Partial results are in *g also when it fails or is
+// interrupted. Errors: ERR_CONTEXT (OVERFLOW_ERROR and the context was full before n_predict: only
+// when not a single token fits; otherwise FINISH_CONTEXT), ERR_FAIL.
+bool generate(struct session *s, const struct generate_params *p, struct generated *g,
+              struct error *err);
+
+#endif

@@ -1,0 +1,57 @@
+// The Jinja interpreter that renders a model's own chat template, with provenance: every byte of
+// the result is known to come from the template's own text or from the data it was given, so that
+// only the template's own markup can become control tokens. A template is untrusted: steps, depth,
+// output and memory are bounded.
+#ifndef HOKKU_TEMPLATE_TEMPLATE_H
+#define HOKKU_TEMPLATE_TEMPLATE_H
+
+#include <jansson.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+
+struct template; // a parsed template; immutable
+
+// Parses src[0..n) (copied). Options of Jinja2 as Hugging Face sets them: trim_blocks,
+// lstrip_blocks, loop controls. Errors: ERR_FAIL with line, column and the line quoted; ERR_MEMORY.
+struct template *template_parse(const char *src, size_t n, struct error *err);
+void template_free(struct template *t); // NULL is fine
+
+// Where bytes of the output come from.
+enum {
+    ORIGIN_TEMPLATE = 0, // the template's text and literals, and context strings named *_token
+    ORIGIN_MESSAGE = 1,  // ORIGIN_MESSAGE + i: a string anywhere inside messages[i]
+    ORIGIN_DATA =
+        0x7FFFFFFF, // any other string of the context, or a mixture that cannot be told apart
+};
+
+struct template_span {
+    size_t begin, end; // bytes of the text
+    uint32_t origin;
+};
+
+struct template_output {
+    struct buf text;
+    struct template_span
+        *spans; // owned; consecutive, cover the text exactly, neighbours differ in origin
+    size_t n_spans;
+};
+
+void template_output_release(struct template_output *o); // NULL and zeroed are fine
+
+struct template_limits { // 0 = the default
+    uint64_t max_steps;
+    size_t max_output;
+    size_t max_memory;
+    uint32_t max_depth;
+};
+
+// Renders with the variables of context (a JSON object; not changed). strftime_now uses `now`
+// (seconds since the epoch, local time). Errors: ERR_FAIL: the template's own raise_exception (text
+// exactly as raised, *raised = true), any other error with line, column and the line quoted;
+// ERR_MEMORY. raised may be NULL.
+bool template_render(const struct template *t, const json_t *context, int64_t now,
+                     const struct template_limits *limits, struct template_output *out,
+                     bool *raised, struct error *err);
+
+#endif

@@ -1,0 +1,17 @@
+// cmocka with what it needs included first, and a main that prints TAP for Meson.
+#ifndef HOKKU_TESTS_UNIT_TEST_H
+#define HOKKU_TESTS_UNIT_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define RUN_TESTS(name, tests)                                                                     \
+    (cmocka_set_message_output(CM_OUTPUT_TAP), cmocka_run_group_tests_name(name, tests, NULL, NULL))
+
+#endif
