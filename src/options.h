@@ -22,7 +22,6 @@ enum tool {
 };
 
 enum when { WHEN_AUTO, WHEN_ALWAYS, WHEN_NEVER };
-enum think { THINK_DEFAULT, THINK_ON, THINK_OFF, THINK_HIDE };
 
 enum { OPTIONS_MAX_LIST = 64 };
 
@@ -48,7 +47,7 @@ struct options {
     int32_t conversation; // -1 = on if the model has a chat template
     bool single_turn, special;
     const char *chat_template, *chat_template_file, *prefill;
-    enum think think;
+    int32_t think; // enum think_mode of the conversation
 
     bool lines, turns;
 
@@ -131,6 +130,12 @@ struct option_def {
 };
 
 const struct option_def *options_table(size_t *n);
+
+// Parsers of OPT_CUSTOM rows.
+bool options_parse_bias(struct options *o, const char *value, struct error *err);
+bool options_parse_chain(struct options *o, const char *value, struct error *err);
+bool options_parse_kv_k(struct options *o, const char *value, struct error *err);
+bool options_parse_kv_v(struct options *o, const char *value, struct error *err);
 
 // Edit distance, for "did you mean".
 unsigned edit_distance(const char *a, const char *b);
