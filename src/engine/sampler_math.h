@@ -17,8 +17,8 @@
 // Random numbers used at one position (the `index` of rng_u64).
 enum { SAMPLER_DRAW_PICK = 0, SAMPLER_DRAW_XTC = 1 };
 
-// exp(x) for x <= 0 with a relative error below 2e-7; 0 below -80. Cody-Waite reduction, then the
-// polynomial of degree 6.
+// exp(x) for x <= 0 with a relative error below 4e-7; 0 below -80. Cody-Waite reduction, then the
+// polynomial of degree 7.
 RNG_FN float sampler_exp(float x)
 {
     if (!(x > -80.0f))
