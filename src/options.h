@@ -4,6 +4,7 @@
 #define HOKKU_OPTIONS_H
 
 #include "base/error.h"
+#include "chat/think.h"
 #include "engine/engine.h"
 #include "engine/session.h"
 
@@ -22,7 +23,6 @@ enum tool {
 };
 
 enum when { WHEN_AUTO, WHEN_ALWAYS, WHEN_NEVER };
-enum think { THINK_DEFAULT, THINK_ON, THINK_OFF, THINK_HIDE };
 
 enum { OPTIONS_MAX_LIST = 64 };
 
