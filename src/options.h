@@ -48,7 +48,7 @@ struct options {
     int32_t conversation; // -1 = on if the model has a chat template
     bool single_turn, special;
     const char *chat_template, *chat_template_file, *prefill;
-    enum think think;
+    int32_t think; // enum think_mode of the conversation
 
     bool lines, turns;
 
@@ -131,6 +131,12 @@ struct option_def {
 };
 
 const struct option_def *options_table(size_t *n);
+
+// Parsers of OPT_CUSTOM rows.
+bool options_parse_bias(struct options *o, const char *value, struct error *err);
+bool options_parse_chain(struct options *o, const char *value, struct error *err);
+bool options_parse_kv_k(struct options *o, const char *value, struct error *err);
+bool options_parse_kv_v(struct options *o, const char *value, struct error *err);
 
 // Edit distance, for "did you mean".
 unsigned edit_distance(const char *a, const char *b);

@@ -22,11 +22,6 @@
         MAIN, "sampling", sh, lo, arg, kind, AT(sampler.field), given, NULL, NULL, true, help      \
     }
 
-bool options_parse_bias(struct options *o, const char *value, struct error *err);
-bool options_parse_chain(struct options *o, const char *value, struct error *err);
-bool options_parse_kv_k(struct options *o, const char *value, struct error *err);
-bool options_parse_kv_v(struct options *o, const char *value, struct error *err);
-
 static const struct option_def table[] = {
     {ENGINE | TOKENIZE | RENDER | INSPECT, "model", "-m", "--model", "FILE", OPT_STR, AT(model), 0,
      NULL, NULL, false,
@@ -162,8 +157,8 @@ static const struct option_def table[] = {
      false, "say what is done: device, memory, seed"},
     {MAIN, "output", NULL, "--stats", NULL, OPT_FLAG, AT(stats), 0, NULL, NULL, false,
      "speed, tokens and context after each answer (standard error)"},
-    {MAIN | INSPECT | MODELS | REPLAY, "output", NULL, "--json", NULL, OPT_FLAG, AT(json), 0, NULL,
-     NULL, false, "one JSON object: text, token ids, finish_reason, timings"},
+    {MAIN | INSPECT | MODELS | REPLAY | PERPLEXITY, "output", NULL, "--json", NULL, OPT_FLAG,
+     AT(json), 0, NULL, NULL, false, "one JSON object: text, token ids, finish_reason, timings"},
     {MAIN, "output", NULL, "--logprobs", "N", OPT_U32, AT(logprobs), 0, NULL, NULL, true,
      "N alternatives with their log-probabilities for each token"},
     {MAIN, "output", NULL, "--color", "WHEN", OPT_CHOICE, AT(color), 0, "auto|always|never", NULL,

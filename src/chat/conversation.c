@@ -61,12 +61,17 @@ static void forget_undone(struct conversation *c)
     c->n_undone = 0;
 }
 
-void conversation_clear(struct conversation *c)
+void conversation_restart(struct conversation *c)
 {
     release_messages(c, head_messages(c), c->n_messages + c->n_undone);
     c->n_messages = head_messages(c);
     c->n_undone = 0;
     c->first_kept = 0;
+}
+
+void conversation_clear(struct conversation *c)
+{
+    conversation_restart(c);
     conversation_rewind(c, 0);
 }
 

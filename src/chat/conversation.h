@@ -62,6 +62,9 @@ void conversation_release(struct conversation *c); // zeroed is fine; not the en
 // Forgets all messages but the system prompt; the model's memory is rewound.
 void conversation_clear(struct conversation *c);
 
+// The same, but the memory stays as it is, so that the next prompt reuses a common beginning.
+void conversation_restart(struct conversation *c);
+
 // n = 0 removes the system prompt. Takes effect from the next answer on, in place.
 bool conversation_set_system(struct conversation *c, const char *text, size_t n, struct error *err);
 // Appends a message and forgets what could have been redone. Errors: ERR_USAGE for text that is
