@@ -49,13 +49,6 @@ enum engine_logits {
     LOGITS_ALL,  // logits of every token of this call (n <= n_batch)
 };
 
-// One alternative; natural-log probability of the model's own distribution (before temperature and
-// filters).
-struct token_prob {
-    int32_t id;
-    float logprob;
-};
-
 enum { ENGINE_MAX_PROBS = 64 };
 
 struct decoded {
