@@ -12,12 +12,6 @@ const char *role_name(enum role r)
     return names[r];
 }
 
-const char *think_mode_name(enum think_mode m)
-{
-    static const char *const names[] = {"default", "on", "off", "hide"};
-    return names[m];
-}
-
 void message_release(struct message *m)
 {
     buf_release(&m->text);
@@ -211,7 +205,7 @@ struct message *conversation_last_answer(const struct conversation *c)
     return &c->messages[c->n_messages - 1];
 }
 
-bool conversation_prefix(struct conversation *c, size_t n_messages, enum think_mode think,
+bool conversation_prefix(struct conversation *c, size_t n_messages, enum think think,
                          struct ids *out, const char **open_tag, struct error *err)
 {
     struct prefix_request q = {
@@ -223,7 +217,7 @@ bool conversation_prefix(struct conversation *c, size_t n_messages, enum think_m
     return prefix_build(c, &q, out, open_tag, err);
 }
 
-bool conversation_count(struct conversation *c, enum think_mode think, size_t *head, size_t *counts,
+bool conversation_count(struct conversation *c, enum think think, size_t *head, size_t *counts,
                         struct error *err)
 {
     struct ids ids = {0};
@@ -292,7 +286,7 @@ static size_t shift_prefix(struct ids *v, size_t n_ctx, size_t n_keep)
     return dropped;
 }
 
-static size_t head_tokens(struct conversation *c, enum think_mode think)
+static size_t head_tokens(struct conversation *c, enum think think)
 {
     struct ids ids = {0};
     size_t head = 0;

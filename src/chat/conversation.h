@@ -11,18 +11,13 @@
 enum role { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT };
 const char *role_name(enum role r);
 
-// on, off: the template is told so; hide: it thinks but the text is not shown. The default leaves
-// the choice to the template.
-enum think_mode { THINK_DEFAULT, THINK_ON, THINK_OFF, THINK_HIDE };
-const char *think_mode_name(enum think_mode m);
-
 // What one run of the sampler needs to be repeated: an answer has one, and one more for each
 // /continue.
 struct answer_run {
     size_t first_id;                 // of the answer's ids that this run generated
     struct sampler_settings sampler; // dry_breakers is NULL here
     bool ignore_eos;
-    enum think_mode think;
+    enum think think;
     enum overflow overflow;
     size_t first_kept;    // messages dropped for room at that time: [1 system) .. first_kept
     size_t n_keep;        // tokens at the start that overflow shift kept
@@ -85,7 +80,7 @@ struct answer_params {
     size_t n_stop;
     uint32_t n_probs;
     enum overflow overflow;
-    enum think_mode think;
+    enum think think;
     const char *prefill; // start of the answer, NULL: none
     size_t n_prefill;
     const volatile int *cancel;
@@ -124,7 +119,7 @@ struct message *conversation_last_answer(const struct conversation *c); // NULL:
 
 // The tokens with which the answer to the first n messages begins: rendered, tokenised, recorded
 // ids put in. open_tag (may be NULL): the thinking tag that the prompt leaves open, or NULL.
-bool conversation_prefix(struct conversation *c, size_t n_messages, enum think_mode think,
+bool conversation_prefix(struct conversation *c, size_t n_messages, enum think think,
                          struct ids *out, const char **open_tag, struct error *err);
 // The same after overflow handling of a recorded run: what was evaluated before it began.
 bool conversation_run_prefix(struct conversation *c, size_t answer_index, size_t run,
@@ -134,7 +129,7 @@ uint64_t conversation_hash(const int32_t *ids, size_t n); // FNV-1a over the ids
 
 // Tokens of each turn as the model sees them now: counts[n_turns], and *head for what comes before
 // the first (system prompt, BOS). Dropped turns count 0.
-bool conversation_count(struct conversation *c, enum think_mode think, size_t *head, size_t *counts,
+bool conversation_count(struct conversation *c, enum think think, size_t *head, size_t *counts,
                         struct error *err);
 
 // The session's memory cut to n tokens (no more than there are).

@@ -7,7 +7,7 @@
 struct prefix_request {
     size_t n_messages; // the first so many of the conversation
     size_t first_kept; // messages before it are left out, the system prompt excepted
-    enum think_mode think;
+    enum think think;
     bool generation; // end with what opens an answer
     // Counting only, NULL otherwise: tokens up to and with each message (answers exactly), and
     // those before the first user's message.

@@ -2,6 +2,12 @@
 
 #include <string.h>
 
+const char *think_name(enum think t)
+{
+    static const char *const names[] = {"default", "on", "off", "hide"};
+    return names[t];
+}
+
 // One row per notation seen in chat templates.
 static const struct {
     const char *open, *close;

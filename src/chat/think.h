@@ -9,6 +9,11 @@
 #include "base/buf.h"
 #include "base/error.h"
 
+// on, off: the template is told so; hide: it thinks but the text is not shown. The default leaves
+// the choice to the template.
+enum think { THINK_DEFAULT, THINK_ON, THINK_OFF, THINK_HIDE };
+const char *think_name(enum think t);
+
 enum answer_part { PART_ANSWER, PART_THINKING };
 
 typedef bool (*think_sink)(void *user, enum answer_part part, const char *text, size_t n,

@@ -45,12 +45,14 @@ bool session_sync(struct session *s, const int32_t *prefix, size_t n, struct err
 
     size_t done = common;
     bool ok = true;
+    if (s->progress)
+        s->progress(s->progress_user, 0, n - common);
     while (ok && done < n) {
         size_t chunk = n - done < e->n_batch ? n - done : e->n_batch;
         ok = e->ops->eval(e, prefix + done, chunk, done + chunk == n ? LOGITS_LAST : LOGITS_NONE,
                           err);
         done = e->n_past;
-        if (ok && s->progress && n - common > e->n_batch)
+        if (ok && s->progress)
             s->progress(s->progress_user, done - common, n - common);
     }
     if (!ok)
