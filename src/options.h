@@ -48,7 +48,7 @@ struct options {
     int32_t conversation; // -1 = on if the model has a chat template
     bool single_turn, special;
     const char *chat_template, *chat_template_file, *prefill;
-    int32_t think; // enum think_mode of the conversation
+    int32_t think; // enum think of chat/think.h
 
     bool lines, turns;
 

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/utf8.h"
+#include "chat/termout.h"
 
 // What one answer gathers while it streams.
 struct sink {
@@ -18,7 +19,24 @@ struct sink {
     json_t *logprobs; // array, with --logprobs
     bool wrote_thinking;
     bool ends_with_newline;
+    struct termout term,
+        term_err;     // used only where standard output or standard error is a terminal
+    struct buf shown; // scratch
 };
+
+// Untrusted text to one of the two streams: exact bytes to a pipe, made safe for a terminal.
+static bool emit(struct sink *s, bool to_stdout, const char *text, size_t n, struct error *err)
+{
+    int fd = to_stdout ? STDOUT_FILENO : STDERR_FILENO;
+    const char *label = to_stdout ? "standard output" : "standard error";
+    if (!(to_stdout ? s->b->stdout_tty : s->b->stderr_tty))
+        return fd_write_all(fd, label, text, n, err);
+    buf_clear(&s->shown);
+    struct termout *t = to_stdout ? &s->term : &s->term_err;
+    if (!(text ? termout_push(t, text, n, &s->shown) : termout_end(t, &s->shown)))
+        return error_oom(err, "the answer", n);
+    return fd_write_all(fd, label, buf_str(&s->shown), s->shown.len, err);
+}
 
 static bool on_text(void *user, enum answer_part part, const char *text, size_t n,
                     struct error *err)
@@ -30,17 +48,18 @@ static bool on_text(void *user, enum answer_part part, const char *text, size_t 
         if (o->think == THINK_HIDE || o->quiet || o->json)
             return true;
         s->wrote_thinking = true;
-        return fd_write_all(STDERR_FILENO, "standard error", text, n, err);
+        return emit(s, false, text, n, err);
     }
     if (s->wrote_thinking) {
         s->wrote_thinking = false;
+        emit(s, false, NULL, 0, NULL);
         fd_write_all(STDERR_FILENO, "standard error", "\n", 1, NULL);
     }
     if (!buf_append(&s->text, text, n))
         return error_oom(err, "the answer", s->text.len + n);
     if (n)
         s->ends_with_newline = text[n - 1] == '\n';
-    return o->json || fd_write_all(STDOUT_FILENO, "standard output", text, n, err);
+    return o->json || emit(s, true, text, n, err);
 }
 
 // JSON strings must be UTF-8; a token's bytes need not be.
@@ -161,6 +180,10 @@ static bool answer(struct batch *b, const char *prompt, size_t n, bool line_mode
     struct sink s = {.b = b};
     if (o->json && o->logprobs)
         s.logprobs = json_array();
+    termout_init(&s.term, b->columns, b->color, b->color);
+    termout_init(&s.term_err, b->columns, b->color, false);
+    if (b->color)
+        termout_dim(&s.term_err, true, &s.shown);
     struct answer_params p = {
         .sampler = &o->sampler,
         .n_predict = o->n_predict,
@@ -186,6 +209,8 @@ static bool answer(struct batch *b, const char *prompt, size_t n, bool line_mode
         if (!conversation_last_answer(b->conv))
             conversation_undo(b->conv, 1);
     }
+    if (!o->json && b->stdout_tty) // what the filter holds, styles off; also after a failure
+        ok = emit(&s, true, NULL, 0, ok ? err : NULL) && ok;
     if (ok && o->json)
         ok = write_json(result_object(b, &s, finish), err);
     else if (ok && (line_mode || b->stdout_tty) && !s.ends_with_newline)
@@ -206,6 +231,9 @@ static bool answer(struct batch *b, const char *prompt, size_t n, bool line_mode
     json_decref(s.logprobs);
     buf_release(&s.text);
     buf_release(&s.thinking);
+    buf_release(&s.shown);
+    termout_release(&s.term);
+    termout_release(&s.term_err);
     if (ok && finish == FINISH_INTERRUPTED)
         ok = error_set(err, ERR_INTERRUPTED, "interrupted");
     if (b->after_turn && (ok || (err && err->code == ERR_INTERRUPTED))) {

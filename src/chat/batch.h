@@ -10,7 +10,9 @@ struct batch {
     struct conversation *conv;
     const struct options *opt;
     const volatile int *cancel;
-    bool stdout_tty, stderr_tty, color;
+    bool stdout_tty, stderr_tty;
+    bool color;     // styles on a standard output that is a terminal
+    size_t columns; // of the terminal, 0: do not wrap
     // Called after every complete turn (a named session is saved); may be NULL.
     bool (*after_turn)(void *user, struct error *err);
     void *user;
