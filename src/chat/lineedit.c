@@ -92,10 +92,8 @@ static void on_line(char *line)
 
 static int put_initial(void)
 {
-    if (L.initial) {
+    if (L.initial)
         rl_insert_text(L.initial);
-        rl_redisplay();
-    }
     return 0;
 }
 
