@@ -4,7 +4,6 @@
 #define HOKKU_OPTIONS_H
 
 #include "base/error.h"
-#include "chat/think.h"
 #include "engine/engine.h"
 #include "engine/session.h"
 

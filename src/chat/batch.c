@@ -192,7 +192,7 @@ static bool answer(struct batch *b, const char *prompt, size_t n, bool line_mode
         .n_stop = o->stop.n,
         .n_probs = o->logprobs,
         .overflow = o->overflow,
-        .think = (enum think)o->think,
+        .think = o->think,
         .prefill = o->prefill,
         .n_prefill = o->prefill ? strlen(o->prefill) : 0,
         .cancel = b->cancel,

@@ -71,6 +71,14 @@ struct decode_params {
     size_t n_stop_ids;
 };
 
+// What the device itself can do, measured now: what a benchmark's results are held against.
+struct engine_peaks {
+    double bandwidth;       // bytes per second; 0: not measured
+    char bandwidth_how[80]; // "copy of 2 GB, read + written", "read of 256 MB by 2 threads"
+    double matrix_flops;    // operations per second of a large matrix product; 0: not measured
+    char matrix_how[80];
+};
+
 struct engine;
 
 struct engine_ops {
@@ -98,6 +106,8 @@ struct engine_ops {
     bool (*kv_export)(struct engine *e, size_t begin, size_t end, void *dst, struct error *err);
     bool (*kv_import)(struct engine *e, size_t begin, size_t end, const void *src,
                       struct error *err);
+    // Measures the device's peaks; takes about a second. May be NULL.
+    bool (*measure)(struct engine *e, struct engine_peaks *out, struct error *err);
     void (*free)(struct engine *e);
 };
 
