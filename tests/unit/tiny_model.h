@@ -15,12 +15,12 @@ enum {
 };
 
 struct tiny_kv {
-    char key[64];
+    char key[96];
     struct buf value; // type and value as stored
 };
 
 struct tiny_tensor {
-    char name[64];
+    char name[96];
     uint32_t type, n_dims;
     uint64_t ne[4];
 };
