@@ -32,16 +32,11 @@ static bool file_exists(const char *path)
     return f != NULL;
 }
 
-// Skips the test, saying so, when the reference vectors are not there.
 static struct loaded load(const char *name)
 {
     struct loaded l = {0};
     struct error err = {0};
     const char *path = conformance_path(name, ".gguf");
-    if (!file_exists(path)) {
-        print_message("# skipped: no reference vocabulary at %s\n", path);
-        skip();
-    }
     l.gguf = gguf_open(path, &err);
     if (l.gguf)
         l.tok = tokenizer_create(l.gguf, &err);
@@ -532,5 +527,9 @@ int main(void)
         cmocka_unit_test(a_long_text_gives_the_ids_of_its_parts),
         cmocka_unit_test(tool_prints_one_array_per_input),
     };
+    if (!file_exists(conformance_path("qwen2", ".gguf"))) {
+        printf("1..0 # SKIP no reference vocabularies at %s\n", conformance_path("", ""));
+        return 0;
+    }
     return RUN_TESTS("tokenizer", tests);
 }
