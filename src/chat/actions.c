@@ -348,7 +348,7 @@ bool action_context(struct repl *r, char *arg, struct error *err)
     size_t width = r->view.o.err_tty ? terminal_width(STDERR_FILENO) : 80;
     struct buf line = {0};
     if (head > 0)
-        view_say(&r->view, "  start %6zu\n", head);
+        view_say(&r->view, "%7s %6zu\n", "start", head);
     used = head;
     for (size_t i = 0; i < turns; i++) {
         const struct message *m = conversation_turn(r->c, i);
