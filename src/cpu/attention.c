@@ -15,75 +15,62 @@ INLINE size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-// Scale of up to 32 values for 8 bits, as stored (half precision); the values are x * *inverse.
-static uint16_t q8_scale(const float *x, size_t n, float *inverse)
+INLINE size_t elem_bytes(enum kv_type type)
 {
-    float max = 0.0f, bad = 0.0f, t[16] = {0};
-    for (size_t i = 0; i < n; i++) {
-        max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
-        bad += x[i] * 0.0f; // a NaN or infinity must not end as a number
-    }
-    t[0] = max / 127.0f < 65504.0f ? max / 127.0f : 65504.0f;
-    t[0] += bad;
-    uint16_t h[16];
-    v16_store_f16(h, v16_load(t));
-    float scale = load_f16(h);
-    *inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-    return h[0];
+    return type == KV_F16 ? 2 : 1;
 }
 
-static int8_t q8_round(float x)
+// Rounds up to 32 values to whole numbers of 16 or 8 bits and returns their scale.
+static float round_group(const float *x, size_t n, enum kv_type type, int16_t q[32])
 {
-    x = x > -127.0f ? x : -127.0f;
-    x = x < 127.0f ? x : 127.0f;
-    return (int8_t)((x + 12582912.0f) - 12582912.0f);
-}
-
-// 16 values to halves; what would overflow to infinity becomes the largest half.
-static void f16_round(const float *x, size_t n, uint16_t h[16])
-{
-    float t[16] = {0};
+    const float top = type == KV_F16 ? 32767.0f : 127.0f;
+    float t[32] = {0};
     memcpy(t, x, n * sizeof *x);
-    const v16 top = v16_set1(65504.0f), bottom = v16_set1(-65504.0f);
-    v16_store_f16(h, v16_min(top, v16_max(bottom, v16_load(t))));
+    v16 x0 = v16_load(t), x1 = v16_load(t + 16);
+    const float max = v16_hmax(v16_max(v16_abs(x0), v16_abs(x1)));
+    // A NaN or infinity must not end as a number.
+    const float bad = v16_sum(v16_mul(v16_add(x0, x1), v16_zero()));
+    const v16 inverse = v16_set1(max > 1e-30f ? top / max : 0.0f);
+    v16_store_i16(q, v16_mul(x0, inverse));
+    v16_store_i16(q + 16, v16_mul(x1, inverse));
+    return (max > 1e-30f ? max / top : 0.0f) + bad;
+}
+
+static void put_value(uint8_t *p, enum kv_type type, int16_t q)
+{
+    if (type == KV_F16)
+        memcpy(p, &q, 2);
+    else
+        *p = (uint8_t)(int8_t)q;
 }
 
 void CPU_NAME(kv_store)(const struct cpu_kv_layer *kv, uint32_t kv_head, size_t pos, const float *k,
                         const float *v)
 {
     const size_t lane = pos % CPU_KV_BLOCK, n = kv->head_dim;
+    const size_t elem_k = elem_bytes(kv->type_k), elem_v = elem_bytes(kv->type_v);
     uint8_t *kp = kv->k + kv_head * kv->k_head_bytes + pos / CPU_KV_BLOCK * kv->k_block_bytes;
-    uint8_t *vp = kv->v + kv_head * kv->v_head_bytes + pos * kv->v_row_bytes;
-    float inverse;
-    uint16_t h[16];
+    uint8_t *scales = kv->v + kv_head * kv->v_head_bytes + pos * kv->v_row_bytes;
+    uint8_t *vp = scales + (n + 31) / 32 * sizeof(float);
+    int16_t q[32];
     for (size_t g = 0; g < n; g += 32) {
         const size_t m = min_size(32, n - g);
-        if (kv->type_k == KV_Q8_0) {
-            h[0] = q8_scale(k + g, m, &inverse);
-            memcpy(kp + 2 * lane, h, 2);
-            kp += 32;
-            for (size_t i = 0; i < m; i++, kp += 16)
-                kp[lane] = (uint8_t)q8_round(k[g + i] * inverse);
-        } else {
-            for (size_t i = 0; i < m; i++, kp += 32) {
-                if (i % 16 == 0)
-                    f16_round(k + g + i, min_size(16, m - i), h);
-                memcpy(kp + 2 * lane, &h[i % 16], 2);
-            }
-        }
-        if (kv->type_v == KV_Q8_0) {
-            h[0] = q8_scale(v + g, m, &inverse);
-            memcpy(vp + g / 32 * 2, h, 2);
-            uint8_t *q = vp + (n + 31) / 32 * 2 + g;
-            for (size_t i = 0; i < m; i++)
-                q[i] = (uint8_t)q8_round(v[g + i] * inverse);
-        } else {
-            for (size_t i = 0; i < m; i += 16) {
-                f16_round(v + g + i, min_size(16, m - i), h);
-                memcpy(vp + 2 * (g + i), h, 32);
-            }
-        }
+        float scale = round_group(k + g, m, kv->type_k, q);
+        memcpy(kp + lane * sizeof scale, &scale, sizeof scale);
+        kp += CPU_KV_BLOCK * sizeof scale;
+        for (size_t i = 0; i < m; i++, kp += CPU_KV_BLOCK * elem_k)
+            put_value(kp + lane * elem_k, kv->type_k, q[i]);
+
+        scale = round_group(v + g, m, kv->type_v, q);
+        memcpy(scales + g / 32 * sizeof scale, &scale, sizeof scale);
+        for (size_t i = 0; i < m; i++, vp += elem_v)
+            put_value(vp, kv->type_v, q[i]);
     }
+}
+
+INLINE v16 load_values(const uint8_t *p, enum kv_type type)
+{
+    return type == KV_F16 ? v16_load_i16(p) : v16_load_i8(p);
 }
 
 // Scores of n queries for the 16 positions of one block.
@@ -92,23 +79,15 @@ INLINE void block_scores(const uint8_t *k, enum kv_type type, size_t head_dim,
 {
     for (int r = 0; r < n; r++)
         acc[r] = v16_zero();
-    if (type == KV_F16) {
-        for (size_t d = 0; d < head_dim; d++) {
-            v16 kd = v16_load_f16(k + 32 * d);
-            for (int r = 0; r < n; r++)
-                acc[r] = v16_fma(v16_set1(q[r][d]), kd, acc[r]);
-        }
-        return;
-    }
     for (size_t g = 0; g < head_dim; g += 32) {
-        const v16 scale = v16_load_f16(k);
+        const v16 scale = v16_load(k);
         const size_t end = min_size(g + 32, head_dim);
         v16 part[MAX_QUERIES];
         for (int r = 0; r < n; r++)
             part[r] = v16_zero();
-        k += 32;
-        for (size_t d = g; d < end; d++, k += 16) {
-            v16 kd = v16_load_i8(k);
+        k += CPU_KV_BLOCK * sizeof(float);
+        for (size_t d = g; d < end; d++, k += CPU_KV_BLOCK * elem_bytes(type)) {
+            v16 kd = load_values(k, type);
             for (int r = 0; r < n; r++)
                 part[r] = v16_fma(v16_set1(q[r][d]), kd, part[r]);
         }
@@ -122,16 +101,15 @@ INLINE void block_values(const uint8_t *v, size_t row_bytes, enum kv_type type, 
                          size_t d, const float (*weight)[CPU_ATTN_SPLIT], size_t begin, size_t end,
                          int n, v16 *acc)
 {
-    const size_t scale_bytes = (head_dim + 31) / 32 * 2;
+    const size_t scale_bytes = (head_dim + 31) / 32 * sizeof(float);
     for (int r = 0; r < n; r++)
         acc[r] = v16_zero();
     for (size_t j = begin; j < end; j++) {
         const uint8_t *row = v + j * row_bytes;
-        v16 vd;
-        if (type == KV_F16)
-            vd = v16_load_f16(row + 2 * d);
-        else
-            vd = v16_mul(v16_load_i8(row + scale_bytes + d), v16_set1(load_f16(row + d / 32 * 2)));
+        float scale;
+        memcpy(&scale, row + d / 32 * sizeof scale, sizeof scale);
+        v16 vd = load_values(row + scale_bytes + d * elem_bytes(type), type);
+        vd = v16_mul(vd, v16_set1(scale));
         for (int r = 0; r < n; r++)
             acc[r] = v16_fma(v16_set1(weight[r][j]), vd, acc[r]);
     }

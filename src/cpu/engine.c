@@ -284,7 +284,7 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
     snprintf(e->base.device, sizeof e->base.device, "CPU (%s, %d thread%s)", e->kernels->name,
              n_threads, n_threads == 1 ? "" : "s");
     snprintf(e->base.kv_format, sizeof e->base.kv_format, "cpu-1 k:%s v:%s",
-             p->type_k == KV_F16 ? "f16" : "q8_0", p->type_v == KV_F16 ? "f16" : "q8_0");
+             p->type_k == KV_F16 ? "i16" : "i8", p->type_v == KV_F16 ? "i16" : "i8");
     if (!kv_cache_init(&e->kv, &m->hp, p->type_k, p->type_v, plan.n_ctx, err))
         goto fail;
     e->scratch_bytes = cpu_scratch_layout(m, plan.n_ctx, e->base.n_batch, n_threads, NULL, NULL);

@@ -40,11 +40,13 @@ struct cpu_matmul {
     bool accumulate;
 };
 
-// One layer's keys and values as stored. For a KV head h: keys at k + h * k_head_bytes, in blocks
-// of CPU_KV_BLOCK positions; a block holds for each group of up to 32 dimensions (Q8_0 only: 16
-// halves, the scales of the group per position), then per dimension 16 values, one per position.
-// Values at v + h * v_head_bytes, v_row_bytes per position: (Q8_0 only: one half per group of 32
-// dimensions), then the dimensions, padded with zeros to a multiple of 16.
+// One layer's keys and values as stored: whole numbers with a float scale per group of up to 32
+// dimensions of one position, 16 bits (KV_F16: the same memory as half floats but for the scales,
+// and some ten times as exact, which F32 models need to keep the promised accuracy) or 8 bits.
+// For a KV head h: keys at k + h * k_head_bytes, in blocks of CPU_KV_BLOCK positions; a block
+// holds for each group 16 scales, one per position, then per dimension 16 values. Values at
+// v + h * v_head_bytes, v_row_bytes per position: the scales of the groups, then the dimensions,
+// padded with zeros to a multiple of 16.
 struct cpu_kv_layer {
     uint8_t *k, *v;
     size_t k_head_bytes, k_block_bytes, v_head_bytes, v_row_bytes;

@@ -6,9 +6,10 @@
 
 #include "cpu/memory.h"
 
-static size_t groups(size_t head_dim)
+// Bytes of n values with the scales of their groups.
+static size_t row_bytes(size_t head_dim, size_t n, enum kv_type type)
 {
-    return (head_dim + 31) / 32;
+    return (head_dim + 31) / 32 * sizeof(float) + n * (type == KV_F16 ? 2 : 1);
 }
 
 static struct cpu_kv_layer layer_layout(const struct hparams *hp, enum kv_type k, enum kv_type v,
@@ -17,8 +18,8 @@ static struct cpu_kv_layer layer_layout(const struct hparams *hp, enum kv_type k
     const size_t d = hp->head_dim, pad = (d + 15) / 16 * 16;
     const size_t n_blocks = ((size_t)n_ctx + CPU_KV_BLOCK - 1) / CPU_KV_BLOCK;
     struct cpu_kv_layer l = {.type_k = k, .type_v = v, .head_dim = hp->head_dim};
-    l.k_block_bytes = k == KV_F16 ? d * 32 : groups(d) * 32 + d * 16;
-    l.v_row_bytes = v == KV_F16 ? pad * 2 : groups(d) * 2 + pad;
+    l.k_block_bytes = row_bytes(d, d, k) * CPU_KV_BLOCK;
+    l.v_row_bytes = row_bytes(d, pad, v);
     l.k_head_bytes = (l.k_block_bytes * n_blocks + 63) / 64 * 64;
     l.v_head_bytes = (l.v_row_bytes * n_blocks * CPU_KV_BLOCK + 63) / 64 * 64;
     return l;
@@ -41,8 +42,8 @@ bool kv_cache_init(struct kv_cache *kv, const struct hparams *hp, enum kv_type k
 {
     *kv = (struct kv_cache){.n_layer = hp->n_layer, .n_head_kv = hp->n_head_kv};
     kv->n_bytes = kv_cache_bytes(hp, k, v, n_ctx);
-    kv->row_bytes_k = k == KV_F16 ? 2u * hp->head_dim : hp->head_dim + 2 * groups(hp->head_dim);
-    kv->row_bytes_v = v == KV_F16 ? 2u * hp->head_dim : hp->head_dim + 2 * groups(hp->head_dim);
+    kv->row_bytes_k = row_bytes(hp->head_dim, hp->head_dim, k);
+    kv->row_bytes_v = row_bytes(hp->head_dim, hp->head_dim, v);
     kv->layers = calloc(kv->n_layer, sizeof *kv->layers);
     kv->memory = kv->n_bytes == SIZE_MAX ? NULL : memory_map(kv->n_bytes);
     if (!kv->layers || !kv->memory)
@@ -79,17 +80,17 @@ static void move(void *cached, uint8_t *row, size_t n, bool out)
         memcpy(cached, row, n);
 }
 
-// One head's key: per group of 32 dimensions its scale (Q8_0), then the dimensions.
+// One head's key: per group of 32 dimensions its scale, then the dimensions.
 static uint8_t *move_key(const struct cpu_kv_layer *l, size_t head, size_t pos, uint8_t *row,
                          bool out)
 {
     const size_t lane = pos % CPU_KV_BLOCK, elem = l->type_k == KV_F16 ? 2 : 1;
     uint8_t *p = l->k + head * l->k_head_bytes + pos / CPU_KV_BLOCK * l->k_block_bytes;
     for (size_t d = 0; d < l->head_dim; d++) {
-        if (l->type_k == KV_Q8_0 && d % 32 == 0) {
-            move(p + 2 * lane, row, 2, out);
-            p += 2 * CPU_KV_BLOCK;
-            row += 2;
+        if (d % 32 == 0) {
+            move(p + sizeof(float) * lane, row, sizeof(float), out);
+            p += sizeof(float) * CPU_KV_BLOCK;
+            row += sizeof(float);
         }
         move(p + elem * lane, row, elem, out);
         p += elem * CPU_KV_BLOCK;
@@ -102,7 +103,7 @@ static uint8_t *move_value(const struct cpu_kv_layer *l, size_t head, size_t pos
                            bool out)
 {
     uint8_t *p = l->v + head * l->v_head_bytes + pos * l->v_row_bytes;
-    size_t n = l->type_v == KV_F16 ? 2u * l->head_dim : 2 * groups(l->head_dim) + l->head_dim;
+    const size_t n = row_bytes(l->head_dim, l->head_dim, l->type_v);
     move(p, row, n, out);
     return row + n;
 }

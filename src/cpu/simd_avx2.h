@@ -145,10 +145,11 @@ INLINE v16 v16_load_bf16(const void *p)
     return (v16){bf16x8_ps(p), bf16x8_ps((const __m128i *)p + 1)};
 }
 
-INLINE void v16_store_f16(void *p, v16 v)
+INLINE v16 v16_load_i16(const void *p)
 {
-    _mm_storeu_si128(p, _mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT));
-    _mm_storeu_si128((__m128i *)p + 1, _mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT));
+    const __m128i *h = p;
+    return (v16){_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm_loadu_si128(h))),
+                 _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm_loadu_si128(h + 1)))};
 }
 
 INLINE v16 v16_load_i8(const void *p)

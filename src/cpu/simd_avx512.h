@@ -124,9 +124,9 @@ INLINE v16 v16_load_bf16(const void *p)
     return _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
 }
 
-INLINE void v16_store_f16(void *p, v16 v)
+INLINE v16 v16_load_i16(const void *p)
 {
-    _mm256_storeu_si256(p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256(p)));
 }
 
 INLINE v16 v16_load_i8(const void *p)

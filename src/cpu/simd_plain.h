@@ -189,11 +189,13 @@ INLINE v16 v16_load_bf16(const void *p)
     return r;
 }
 
-INLINE void v16_store_f16(void *p, v16 v)
+INLINE v16 v16_load_i16(const void *p)
 {
-    uint16_t h[16];
-    LANES h[i] = quant_f32_to_f16(v.f[i]);
-    memcpy(p, h, 32);
+    int16_t h[16];
+    memcpy(h, p, 32);
+    v16 r;
+    LANES r.f[i] = h[i];
+    return r;
 }
 
 INLINE v16 v16_load_i8(const void *p)
