@@ -250,7 +250,7 @@ static bool read_prompt(struct program *p, bool with_stdin, struct error *err)
 static bool resume(struct program *p, struct error *err)
 {
     struct buf note = {0};
-    bool ok = session_open(&p->session, p->opt.session, &p->conv, &p->opt, &note, err);
+    bool ok = session_open(&p->session, p->opt.session, &p->conv, &p->opt, true, &note, err);
     if (ok && note.len && p->stderr_tty && !p->opt.quiet)
         fprintf(stderr, "hokku: %s\n", buf_str(&note));
     buf_release(&note);
