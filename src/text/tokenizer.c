@@ -122,6 +122,11 @@ static bool load_special_ids(struct tokenizer *t, const struct gguf *g, struct e
         !get_id(t, g, "tokenizer.ggml.eom_token_id", &eom, err))
         return false;
 
+    // Text that no token covers becomes the unknown token; never a control token, though some files
+    // name their end of text here.
+    if (t->unk >= 0 && t->vocab.kind[t->unk] == TOKEN_CONTROL)
+        t->unk = -1;
+
     t->is_end = calloc(t->vocab.n, 1);
     if (!t->is_end)
         return error_oom(err, "the table of end tokens", t->vocab.n);
