@@ -424,6 +424,8 @@ static bool parse_argument(struct options *o, int argc, char **argv, int *at, st
                          near ? ", did you mean " : "", near ? near : "", tool_name(o->tool),
                          o->tool ? " " : "");
     }
+    size_t n_rows;
+    o->given[d - options_table(&n_rows)] = true;
     if (d->kind == OPT_FLAG || d->kind == OPT_FLAG_OFF) {
         if (eq)
             return error_set(err, ERR_USAGE, "%s takes no value, found \"%.60s\"", d->long_name,
