@@ -20,9 +20,24 @@ def gguf_seeds(directory):
         make_gguf.write(directory / f"{arch}.gguf", kvs, tensors)
 
 
+def tokenizer_seeds(directory):
+    """Two bytes of options and length, a text, then a GGUF with a vocabulary (see fuzz_tokenizer.c)."""
+    import make_gguf
+    text = "Hello <s>world</s> \u00e9\U0001f980  12\r\n<|im_end|>".encode()
+    for arch in ("llama", "qwen2"):
+        kvs, _ = make_gguf.model(arch=arch, layers=1, embd=32, heads=2, kv_heads=1, ff=32, vocab=300, mix=["F16"])
+        path = directory / f"{arch}.tok"
+        make_gguf.write(path, kvs, [])
+        gguf = path.read_bytes()
+        for flags in (0, 0xFF):
+            (directory / f"{arch}{flags}.tok").write_bytes(bytes([flags, len(text)]) + text + gguf)
+        path.unlink()
+
+
 # target: (what fills its corpus, runs, more options)
 TARGETS = {
     "gguf": (gguf_seeds, 60000, ["-max_len=20000"]),
+    "tokenizer": (tokenizer_seeds, 60000, ["-max_len=20000"]),
 }
 
 

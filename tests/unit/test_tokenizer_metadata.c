@@ -327,6 +327,13 @@ static void merges_apply_in_their_order_and_unknown_bytes_need_a_token(void **st
     assert_non_null(strstr(err.text, "0x78"));
     ids_release(&ids);
     drop(&m);
+    // A control token does not serve as the unknown one: typed text would become it.
+    s.unk = 8 + 1;
+    m = make(&s);
+    assert_non_null(m.tok);
+    assert_false(tokenizer_encode(m.tok, "ax", 2, &none, &ids, &err));
+    ids_release(&ids);
+    drop(&m);
     // A whole word that is a token: merged only where the model says that merges do not matter.
     s = bpe_spec();
     s.merges[0] = "b c";
