@@ -280,16 +280,16 @@ static bool run_chat(struct program *p, struct error *err)
 {
     struct options *o = &p->opt;
     bool many = o->lines || o->turns;
-    bool one = o->prompt || o->file || (!p->stdin_tty && !many);
+    bool one = o->prompt || o->file || o->dry_run || (!p->stdin_tty && !many);
     if (many && p->stdin_tty)
         return error_set(err, ERR_USAGE,
                          "%s reads standard input, which is a terminal: pipe the prompts in",
                          o->lines ? "--lines" : "--turns");
     // Read before the model is loaded: a wrong file costs nothing, and waiting for a pipe overlaps
     // with nothing else.
-    if (!read_system(p, err) || !read_prompt(p, !p->stdin_tty && !many, err))
+    if (!read_system(p, err) || !read_prompt(p, !p->stdin_tty && !many && !o->dry_run, err))
         return false;
-    if (one && !many && p->prompt.len == 0 && !o->prompt)
+    if (one && !many && p->prompt.len == 0 && !o->prompt && !o->dry_run)
         return error_set(err, ERR_USAGE,
                          "no prompt: standard input is empty; hokku --help shows the ways in");
     if (!open_model(p, err) || !recommended_sampling(p, err) ||
