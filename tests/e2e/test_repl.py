@@ -124,7 +124,7 @@ def test_history_is_kept_private_and_comes_back(chat, stories, home):
     c.p.send("\x1b[A")
     c.p.expect("remember")
     c.p.expect(r"second one \\n")
-    c.p.send("\x15\x12")  # Ctrl-U, Ctrl-R
+    c.p.send("\x1b[B\x12")  # Down, Ctrl-R
     c.p.expect("search")
     c.p.send("to rem\r")  # Enter runs what was found
     c.p.expect("cut after")
