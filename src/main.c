@@ -249,11 +249,15 @@ static bool read_prompt(struct program *p, bool with_stdin, struct error *err)
 
 static bool resume(struct program *p, struct error *err)
 {
-    struct buf note = {0};
-    bool ok = session_open(&p->session, p->opt.session, &p->conv, &p->opt, true, &note, err);
+    struct buf note = {0}, warning = {0};
+    bool ok =
+        session_open(&p->session, p->opt.session, &p->conv, &p->opt, true, &note, &warning, err);
     if (ok && note.len && p->stderr_tty && !p->opt.quiet)
-        fprintf(stderr, "hokku: %s\n", buf_str(&note));
+        fprintf(stderr, "%s\n", buf_str(&note));
+    if (ok && warning.len && !p->opt.quiet)
+        fprintf(stderr, "hokku: %s\n", buf_str(&warning));
     buf_release(&note);
+    buf_release(&warning);
     return ok;
 }
 
