@@ -20,6 +20,9 @@ ONSETS = "b bl br c ch cl cr d dr f fl fr g gl gr h j k kl kr l m n p pl pr qu r
 VOWELS = "a e i o u ai au ee ea ie io oa oo ou y".split() + list("aeiou") * 3
 CODAS = "b ck d f g k l ll m n nd ng nt p r rd rk rn rt s sh sk ss st t th x z ld lm mp".split() + [""] * 12
 
+FOREIGN = {"a": "áàâäåãæ", "e": "éèêë", "i": "íìîï", "o": "óòôöøõ", "u": "úùûü", "n": "ñ", "c": "çčć", "s": "šśß", "z": "žż", "l": "ł",
+           "y": "ý"}
+
 ALL_NOUNS = sorted(set(PLAIN_NOUNS) | {n for v in SCENES.values() for n in v})
 
 
@@ -45,6 +48,11 @@ class Teacher:
             else:
                 word = "".join(rng.choice(string.ascii_lowercase) for _ in range(rng.randint(2, 8)))
             if 2 <= len(word) <= 14 and word not in heldout.WORDS:
+                if rng.random() < 0.03:
+                    # letters beyond ASCII are several bytes, often several tokens
+                    word = "".join(rng.choice(FOREIGN[c]) if c in FOREIGN and rng.random() < 0.5 else c for c in word)
+                elif rng.random() < 0.02:
+                    word = word + "-" + self.seen(ALL_NOUNS)
                 return word
 
     def seen(self, words):
@@ -57,10 +65,16 @@ class Teacher:
         name = self.seen(NAMES) if self.rng.random() < 0.35 else self.invented().capitalize()
         if self.rng.random() < 0.06:
             name = name.lower()
+        elif self.rng.random() < 0.08:
+            name += " " + (self.seen(NAMES) if self.rng.random() < 0.3 else self.invented().capitalize())
         return name
 
     def city(self):
-        return self.seen(CITIES) if self.rng.random() < 0.4 else self.invented().capitalize()
+        r = self.rng.random()
+        city = self.seen(CITIES) if r < 0.35 else self.invented().capitalize()
+        if r > 0.9:
+            city = self.rng.choice(("New", "San", "Port", "Old", "Saint", "North", "Los", "Bad")) + " " + city
+        return city
 
     def color(self):
         return self.seen(COLORS) if self.rng.random() < 0.6 else self.invented()
@@ -109,11 +123,13 @@ class Teacher:
             "including the word {w}", "with {w} in it", "containing {w}", "that contains {w}", "that mentions {w}",
             "mentioning {w}", "which has the word {w} in it", "with the word {w} in it", "that has {w} in it",
             "in which the word {w} appears", "in which {w} appears", "and use the word {w}", "and include the word {w}",
-            "where the word {w} occurs", "around the word {w}", "with the word {w} somewhere", "that says {w}"]
+            "where the word {w} occurs", "with the number {w}", "that contains the number {w}", "with the words {w}",
+            "about {w}", "around the word {w}", "with the word {w} somewhere", "that says {w}"]
     WITH_AFTER = ["use the word {w}", "it must contain the word {w}", "it should contain the word {w}", "the word {w} must appear",
                   "it must include the word {w}", "include the word {w}", "one line must contain {w}", "mention {w}",
                   "it has to contain {w}", "the word {w} should be in it", "put the word {w} in it",
-                  "the word {w} must appear in it", "make sure it contains the word {w}"]
+                  "the word {w} must appear in it", "make sure it contains the word {w}",
+                  "it must contain {w}", "use {w}", "the haiku must contain the word {w}", "the poem must contain {w}"]
     TAILS = ["three lines", "answer with the haiku only", "only the haiku", "nothing else", "just the poem", "please",
              "only three lines", "no title", "answer with the poem only", "three lines, nothing else"]
 
@@ -135,7 +151,11 @@ class Teacher:
             word = self.any_word()
             shown = self.quoted(word)
             words.append(word)
-            if rng.random() < 0.75:
+            if not (r > 0.84) and rng.random() < 0.06:
+                words.append(self.any_word())
+                text += rng.choice((" with the words ", " containing the words ", " with ", " that contains ")) + \
+                    rng.choice((" and ", ", ")).join((shown, words[1]))
+            elif rng.random() < 0.75:
                 text += ("," if rng.random() < 0.1 else "") + " " + rng.choice(self.WITH).replace("{w}", shown)
             else:
                 after = rng.choice(self.WITH_AFTER).replace("{w}", shown)
@@ -486,6 +506,12 @@ class Teacher:
         else:
             for _ in range(rng.choice((1, 1, 1, 1, 1, 1, 1, 2, 3))):
                 turns += self.task()
+            if rng.random() < 0.015:
+                kind = rng.choice(list(self.MEMORY))
+                fact = self.fact(kind)
+                text, _ = self.tell(kind, fact)
+                ask, answer = self.recall(kind, fact)
+                turns = [(text.rstrip(".!") + ". " + ask[0].upper() + ask[1:], answer)]
             if rng.random() < 0.02:
                 turns.append(self.recall(rng.choice(list(self.MEMORY)), None))
         return turns

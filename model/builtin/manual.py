@@ -4,6 +4,8 @@ Each fact: one answer, ways to say what a person wants to do ("how do I ..."), a
 questions. "(a|b)" is a choice, "(a|)" an optional word; see expand().
 """
 
+from phrasings import HELD_OUT, plain
+
 CHAT = "(the|this|my|our|a) (chat|conversation|session|talk)"
 MODEL = "(a|the|my|another|some|my own|a bigger|a different) (model|gguf|gguf file|GGUF model|language model)"
 
@@ -326,7 +328,8 @@ def ask(rng):
                             "what is the use of {}?", "what is {} good for?", "describe {}",
                             "what does the option {} do?" if thing.startswith("-") else "what does {} do?"]).format(thing)
         text = rng.choice(ASK_FRAMES).replace("{q}", q)
-    return loosen(text, rng), answer
+    text = loosen(text, rng)
+    return ask(rng) if plain(text) in HELD_OUT else (text, answer)
 
 
 if __name__ == "__main__":

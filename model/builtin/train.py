@@ -128,7 +128,7 @@ def main():
     ap.add_argument("--lr", type=float, default=0.02)
     ap.add_argument("--adam-lr", type=float, default=3e-3)
     ap.add_argument("--threads", type=int, default=0)
-    ap.add_argument("--probe", type=int, default=300)
+    ap.add_argument("--probe", type=int, default=600)
     ap.add_argument("--resume", help="a checkpoint to go on from (its weights and tokenizer)")
     args = ap.parse_args()
 
