@@ -118,12 +118,13 @@ class Network(nn.Module):
             x = block(x, cos[start:], sin[start:], None if cache is None else cache[i])
         return rms_norm(x, self.output_norm, self.s.rms_eps)
 
-    def loss(self, ids, mask):
-        """Mean cross-entropy of the tokens whose mask is 1 (the answers)."""
+    def loss_sum(self, ids, mask):
+        """Summed cross-entropy of the tokens whose mask is 1 (the answers), and how many they are."""
         h = self.hidden(ids[:, :-1])
         pick = mask[:, 1:].bool()
         # only the rows that are judged meet the head: it is a sixth of the whole cost
-        return F.cross_entropy((h[pick] @ self.token_embd.weight.t()).float(), ids[:, 1:][pick])
+        logits = (h[pick] @ self.token_embd.weight.t()).float()
+        return F.cross_entropy(logits, ids[:, 1:][pick], reduction="sum"), logits.shape[0]
 
     @torch.no_grad()
     def generate(self, ids, n, stop, temperature=0.0, generator=None, min_p=0.05):

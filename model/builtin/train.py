@@ -1,7 +1,7 @@
 """Trains the built-in model: tokenizer, network, checkpoint. One command, any machine.
 
     python3 train.py --out /tmp/hokku-builtin            # on a GPU: minutes
-    python3 train.py --out DIR --minutes 90 --threads 2  # on a processor: what there is time for
+    python3 train.py --out DIR --minutes 90 --workers 2 --parts 3  # on a processor: what there is time for
 
 The learning rate follows the share of the work that is done (steps or minutes, whichever is
 further), so a run that was given less time still ends with its rate at nothing.
@@ -11,6 +11,7 @@ import json
 import math
 import os
 import random
+import threading
 import time
 
 import torch
@@ -115,6 +116,101 @@ def probe(model, tokenizer, seed=99):
     return result
 
 
+def replica(model, shape):
+    """The same weights in memory, other gradients."""
+    other = Network(shape)
+    for a, b in zip(other.parameters(), model.parameters()):
+        a.data = b.data
+    return other
+
+
+class Run:
+    """The state of a training run, shared by its workers."""
+
+    JUDGED = 400  # tokens: scales the summed loss to about a mean; only the clipping sees it
+
+    def __init__(self, args, model, average, muon, adam, tokenizer, stream, teacher, device):
+        self.args, self.model, self.average, self.muon, self.adam = args, model, average, muon, adam
+        self.tokenizer, self.stream, self.teacher, self.device = tokenizer, stream, teacher, device
+        self.lock = threading.Lock()
+        self.step = self.seen = self.gathered = self.judged = 0
+        self.loss, self.smooth, self.log = 0.0, None, []
+        self.begin = self.saved_at = time.time()
+        self.done, self.failure = 0.0, None
+
+    def work(self, network):
+        if self.device == "cpu" and self.args.workers > 1:
+            torch.set_num_threads(1)
+        try:
+            while self.done < 1.0 and not self.failure:
+                with self.lock:
+                    ids, mask = next(self.stream)
+                ids, mask = ids.to(self.device), mask.to(self.device)
+                with torch.autocast(self.device, torch.bfloat16):
+                    loss, count = network.loss_sum(ids, mask)
+                (loss / self.JUDGED).backward()
+                with self.lock:
+                    if network is not self.model:
+                        for mine, p in zip(network.parameters(), self.model.parameters()):
+                            if p.grad is None:
+                                p.grad, mine.grad = mine.grad, None
+                            else:
+                                p.grad.add_(mine.grad)
+                                mine.grad.zero_()
+                    self.gathered += ids.numel()
+                    self.loss += loss.item()
+                    self.judged += count
+                    if self.gathered >= self.args.tokens * 0.9 and self.done < 1.0:
+                        self.update()
+        except Exception as e:  # a thread's exception must end the run, not only the thread
+            self.failure = e
+
+    def update(self):
+        args = self.args
+        self.done = max(self.step / args.steps, (time.time() - self.begin) / 60 / args.minutes)
+        # first learn to copy, from short talk; then everything
+        self.teacher.focus = max(0.0, 1 - self.done / 0.10) if not args.resume else 0.0
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        scale = rate(min(self.done, 1.0), self.step)
+        self.muon.step(args.lr * scale)
+        for group in self.adam.param_groups:
+            group["lr"] = args.adam_lr * scale
+        self.adam.step()
+        self.model.zero_grad(set_to_none=False)
+        keep = min(0.995, (self.step + 1) / (self.step + 20))
+        with torch.no_grad():
+            for a, p in zip(self.average.parameters(), self.model.parameters()):
+                a.lerp_(p, 1 - keep)
+        self.step += 1
+        self.seen += self.gathered
+        loss = self.loss / max(1, self.judged)
+        if not math.isfinite(loss):
+            raise RuntimeError("the loss is not a number")
+        self.smooth = loss if self.smooth is None else 0.95 * self.smooth + 0.05 * loss
+        self.gathered = self.judged = 0
+        self.loss = 0.0
+        if self.step % 20 == 0:
+            self.note({"step": self.step, "tokens": self.seen, "minutes": round((time.time() - self.begin) / 60, 2),
+                       "loss": round(self.smooth, 4), "rate": round(scale, 3), "norm": round(float(norm), 2)})
+        if self.step % args.probe == 0 or self.done >= 1.0:
+            self.note({"step": self.step, "probe": probe(self.average, self.tokenizer)})
+        if time.time() - self.saved_at > 120 or self.done >= 1.0:
+            self.save()
+
+    def note(self, entry):
+        self.log.append(entry)
+        print(json.dumps(entry), flush=True)
+
+    def save(self):
+        self.saved_at = time.time()
+        target = os.path.join(self.args.out, "checkpoint.pt")
+        torch.save({"shape": vars(self.model.s), "merges": self.tokenizer.merges, "raw": self.model.state_dict(),
+                    "average": self.average.state_dict(), "log": self.log, "args": vars(self.args), "seen": self.seen}, target + ".new")
+        os.replace(target + ".new", target)
+        with open(os.path.join(self.args.out, "log.json"), "w") as f:
+            json.dump(self.log, f, indent=0)
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--out", required=True)
@@ -127,13 +223,12 @@ def main():
     ap.add_argument("--limit", type=int, default=640, help="the longest dialogue trained on")
     ap.add_argument("--lr", type=float, default=0.02)
     ap.add_argument("--adam-lr", type=float, default=3e-3)
-    ap.add_argument("--threads", type=int, default=0)
+    ap.add_argument("--workers", type=int, default=1, help="on a processor: one per core, each single-threaded")
+    ap.add_argument("--parts", type=int, default=1, help="batches that make one step")
     ap.add_argument("--probe", type=int, default=600)
     ap.add_argument("--resume", help="a checkpoint to go on from (its weights and tokenizer)")
     args = ap.parse_args()
 
-    if args.threads:
-        torch.set_num_threads(args.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     os.makedirs(args.out, exist_ok=True)
     torch.manual_seed(args.seed)
@@ -166,51 +261,22 @@ def main():
     adam = torch.optim.AdamW(others, lr=args.adam_lr, betas=(0.9, 0.98), weight_decay=0.0)
 
     teacher = data.Teacher(args.seed, tokenizer.pieces())
-    stream = batches(teacher, tokenizer, args.tokens, args.limit, rng)
-    begin, seen, log, smooth, saved_at = time.time(), 0, [], None, time.time()
-    step, done = 0, 0.0
-    while done < 1.0:
-        done = max(step / args.steps, (time.time() - begin) / 60 / args.minutes)
-        # first learn to copy, from short talk; then everything
-        teacher.focus = max(0.0, 1 - done / 0.12) if not args.resume else 0.0
-        ids, mask = next(stream)
-        ids, mask = ids.to(device), mask.to(device)
-        with torch.autocast(device, torch.bfloat16):
-            loss = model.loss(ids, mask)
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        scale = rate(min(done, 1.0), step)
-        muon.step(args.lr * scale)
-        for group in adam.param_groups:
-            group["lr"] = args.adam_lr * scale
-        adam.step()
-        model.zero_grad(set_to_none=True)
-        keep = min(0.995, (step + 1) / (step + 20))
-        with torch.no_grad():
-            for a, p in zip(average.parameters(), model.parameters()):
-                a.lerp_(p, 1 - keep)
-        step += 1
-        seen += ids.numel()
-        if step % 20 == 0:
-            smooth = loss.item() if smooth is None else 0.8 * smooth + 0.2 * loss.item()
-            entry = {"step": step, "tokens": seen, "minutes": round((time.time() - begin) / 60, 2), "loss": round(smooth, 4),
-                     "rate": round(scale, 3), "norm": round(float(norm), 2)}
-            log.append(entry)
-            print(json.dumps(entry), flush=True)
-        if step % args.probe == 0 or done >= 1.0:
-            entry = {"step": step, "probe": probe(average, tokenizer)}
-            log.append(entry)
-            print(json.dumps(entry), flush=True)
-        if time.time() - saved_at > 120 or done >= 1.0:
-            saved_at = time.time()
-            target = os.path.join(args.out, "checkpoint.pt")
-            torch.save({"shape": vars(shape), "merges": tokenizer.merges, "raw": model.state_dict(),
-                        "average": average.state_dict(), "log": log, "args": vars(args), "seen": seen}, target + ".new")
-            os.replace(target + ".new", target)
-            with open(os.path.join(args.out, "log.json"), "w") as f:
-                json.dump(log, f, indent=0)
-    assert math.isfinite(loss.item()), "the loss is not a number"
-    print(f"{step} steps, {seen} tokens, {(time.time() - begin) / 60:.1f} minutes")
+    stream = batches(teacher, tokenizer, args.tokens // args.parts, args.limit, rng)
+    run = Run(args, model, average, muon, adam, tokenizer, stream, teacher, device)
+    if args.workers > 1:
+        # Each worker has its own gradients for the shared weights. A step is due when enough tokens
+        # have come together, whoever brought them: on a busy machine nobody waits for a slow one
+        # (its gradients join the next step), at the price that such a run does not repeat bit for bit.
+        threads = [threading.Thread(target=run.work, args=(replica(model, shape),)) for _ in range(args.workers)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    else:
+        run.work(model)
+    if run.failure:
+        raise run.failure
+    print(f"{run.step} steps, {run.seen} tokens, {(time.time() - run.begin) / 60:.1f} minutes")
 
 
 if __name__ == "__main__":
