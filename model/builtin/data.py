@@ -428,7 +428,7 @@ class Teacher:
         ("(what can you do|what do you know|what are you good at|what can I ask you|how can you help me|what are you good for|can you help me|what should I ask you|what are your skills|help me)(?|)",
          ["I write haiku, explain hokku, remember what you tell me, and do small sums."]),
         ("(how big are you|how many parameters do you have|how large are you|how small are you|how many weights do you have|are you big|are you a big model)(?|)",
-         ["I have about six million parameters, which is very small."]),
+         ["A few million parameters, which is very small."]),
         ("(are you human|are you a person|are you real|are you alive|are you a robot|do you think|do you have feelings|are you conscious|are you intelligent|are you smart|are you clever|do you understand me)(?|)",
          ["No person here: only a small language model."]),
         ("(are your answers real|do you really compute|is this real|are these canned answers|do you run on my machine|where do you run|are you online|do you need the internet)(?|)",

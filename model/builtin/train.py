@@ -23,7 +23,7 @@ from bpe import Bpe
 from network import Network, Shape
 
 
-def orthogonal(g, steps=5):
+def orthogonal(g, steps=4):
     """The nearest semi-orthogonal matrix, nearly: quintic Newton-Schulz (Jordan et al. 2024, Muon)."""
     a, b, c = 3.4445, -4.7750, 2.0315
     x = g / (g.norm(dim=(-2, -1), keepdim=True) + 1e-7)
@@ -114,6 +114,19 @@ def probe(model, tokenizer, seed=99):
                                 teacher.manual_turn()[0], ("What is my name?", None)])
     result["name"] = good / 10
     return result
+
+
+def grown(weights, old, new):
+    """The weights of `old` layers spread over `new` ones: a copied layer begins silent, so nothing changes at first."""
+    out = {k: v for k, v in weights.items() if not k.startswith("blk.")}
+    places = [round(i * (new - 1) / max(1, old - 1)) for i in range(old)]
+    for layer in range(new):
+        source = max(i for i in range(old) if places[i] <= layer)
+        for k, v in weights.items():
+            if k.startswith(f"blk.{source}."):
+                silent = layer not in places and ("attn_output" in k or "ffn_down" in k)
+                out[f"blk.{layer}." + k.split(".", 2)[2]] = torch.zeros_like(v) if silent else v.clone()
+    return out
 
 
 def replica(model, shape):
@@ -246,10 +259,10 @@ def main():
 
     shape = Shape(n_vocab=len(tokenizer.tokens), n_layer=args.layers, n_ff=args.ff)
     if args.resume:
-        shape = Shape(**saved["shape"])
+        shape = Shape(**{**saved["shape"], "n_layer": args.layers})
     model = Network(shape).to(device)
     if args.resume:
-        model.load_state_dict(saved["raw"])
+        model.load_state_dict(grown(saved["raw"], saved["shape"]["n_layer"], args.layers))
     average = Network(shape).to(device)
     average.load_state_dict(model.state_dict())
     n_params = sum(p.numel() for p in model.parameters())
