@@ -250,7 +250,7 @@ static bool read_prompt(struct program *p, bool with_stdin, struct error *err)
 static bool resume(struct program *p, struct error *err)
 {
     struct buf note = {0};
-    bool ok = session_open(&p->session, p->opt.session, &p->conv, &p->opt, &note, err);
+    bool ok = session_open(&p->session, p->opt.session, &p->conv, &p->opt, true, &note, err);
     if (ok && note.len && p->stderr_tty && !p->opt.quiet)
         fprintf(stderr, "hokku: %s\n", buf_str(&note));
     buf_release(&note);
@@ -280,16 +280,16 @@ static bool run_chat(struct program *p, struct error *err)
 {
     struct options *o = &p->opt;
     bool many = o->lines || o->turns;
-    bool one = o->prompt || o->file || (!p->stdin_tty && !many);
+    bool one = o->prompt || o->file || o->dry_run || (!p->stdin_tty && !many);
     if (many && p->stdin_tty)
         return error_set(err, ERR_USAGE,
                          "%s reads standard input, which is a terminal: pipe the prompts in",
                          o->lines ? "--lines" : "--turns");
     // Read before the model is loaded: a wrong file costs nothing, and waiting for a pipe overlaps
     // with nothing else.
-    if (!read_system(p, err) || !read_prompt(p, !p->stdin_tty && !many, err))
+    if (!read_system(p, err) || !read_prompt(p, !p->stdin_tty && !many && !o->dry_run, err))
         return false;
-    if (one && !many && p->prompt.len == 0 && !o->prompt)
+    if (one && !many && p->prompt.len == 0 && !o->prompt && !o->dry_run)
         return error_set(err, ERR_USAGE,
                          "no prompt: standard input is empty; hokku --help shows the ways in");
     if (!open_model(p, err) || !recommended_sampling(p, err) ||

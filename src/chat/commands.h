@@ -12,12 +12,14 @@ struct repl {
     struct conversation *c;
     struct view view;
     struct session_lock *session;
-    struct buf attached;   // by /read: goes before the next message
+    struct buf attached; // by /read: goes before the next message
     struct buf attached_name;
-    struct buf prefill;    // by /prefill: start of the next answer
-    char *edit;            // text to put on the next line; owned
-    struct why why;        // of the last answer, with --logprobs
-    enum finish finish;    // of the last answer
+    struct buf prefill;  // by /prefill: start of the next answer
+    char *edit;          // text to put on the next line; owned
+    size_t edit_turn;    // the turn that it replaces, counted from 1; 0: none
+    struct why why;      // of the last answer, with --logprobs
+    enum finish finish;  // of the last answer
+    bool history_failed; // said so once
     bool leave;
     bool fatal; // standard output is gone
 };
@@ -48,6 +50,10 @@ enum answer_kind { ANSWER_NEW, ANSWER_CONTINUE };
 // Answers what the conversation ends with, shows it, saves a named session. Errors: those of the
 // answer; a user's message without an answer has then been taken back.
 bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err);
+// Another answer instead of the last one, which comes back if there is none.
+bool repl_answer_again(struct repl *r, struct error *err);
+// The last turn once more on the screen, for a session just opened.
+void repl_show_tail(struct repl *r);
 // Adds a message and answers it.
 bool repl_send(struct repl *r, const char *text, size_t n, struct error *err);
 

@@ -32,6 +32,8 @@ bool conversation_init(struct conversation *c, const struct model *m, struct eng
         c->tmpl = template_parse(template_text, n_template, err);
         if (!c->tmpl)
             return error_prefix(err, "the chat template");
+        if (!buf_append(&c->template_text, template_text, n_template))
+            return error_oom(err, "the chat template", n_template);
         struct crc32 *crc = malloc(sizeof *crc);
         if (!crc)
             return error_oom(err, "a checksum", sizeof *crc);
@@ -54,6 +56,7 @@ void conversation_release(struct conversation *c)
     release_messages(c, 0, c->n_messages + c->n_undone);
     free(c->messages);
     template_free(c->tmpl);
+    buf_release(&c->template_text);
     session_release(&c->session);
     memset(c, 0, sizeof *c);
 }

@@ -47,13 +47,14 @@ static bool apply_setting(struct options *o, const struct option_def *d, const c
     return ok;
 }
 
-static bool apply_settings(struct options *o, const json_t *settings, struct error *err)
+static bool apply_settings(struct options *o, const json_t *settings, bool keep_given,
+                           struct error *err)
 {
     size_t n;
     const struct option_def *d = options_table(&n);
     for (size_t i = 0; i < n; i++) {
         const char *value = json_string_value(json_object_get(settings, d[i].long_name + 2));
-        if (!d[i].in_chat || !value || options_given(o, &d[i]))
+        if (!d[i].in_chat || !value || (keep_given && o->given[i]))
             continue;
         if (!apply_setting(o, &d[i], value, err))
             return error_prefix(err, "a setting of the session");
@@ -62,7 +63,7 @@ static bool apply_settings(struct options *o, const json_t *settings, struct err
 }
 
 bool session_open(struct session_lock *l, const char *name, struct conversation *c,
-                  struct options *o, struct buf *note, struct error *err)
+                  struct options *o, bool keep_given, struct buf *note, struct error *err)
 {
     struct session_loaded loaded = {0};
     struct buf system = {0};
@@ -71,10 +72,10 @@ bool session_open(struct session_lock *l, const char *name, struct conversation 
     if (!session_exists(l))
         return buf_printf(note, "new session %s", name);
     // A system prompt from the command line replaces the saved one.
-    if (c->has_system && (o->system || o->system_file))
+    if (keep_given && c->has_system && (o->system || o->system_file))
         buf_append(&system, c->messages[0].text.data, c->messages[0].text.len);
     bool ok = session_file_read(l->path.data, c, &loaded, err) &&
-              apply_settings(o, loaded.settings, err);
+              apply_settings(o, loaded.settings, keep_given, err);
     if (ok && system.len > 0)
         ok = conversation_set_system(c, system.data, system.len, err);
     if (ok) {

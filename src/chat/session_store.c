@@ -21,10 +21,11 @@ bool session_name_check(const char *name, struct error *err)
         ok = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '.' ||
              c == '_' || c == '-' || c >= 0x80;
     }
-    return ok || error_set(err, ERR_USAGE,
-                           "session name \"%.100s\": expected 1 to 100 letters, digits, '_', '-' or "
-                           "'.', not beginning with '.'",
-                           name);
+    return ok ||
+           error_set(err, ERR_USAGE,
+                     "session name \"%.100s\": expected 1 to 100 letters, digits, '_', '-' or "
+                     "'.', not beginning with '.'",
+                     name);
 }
 
 bool session_path(const char *state_dir, const char *name, struct buf *out, struct error *err)

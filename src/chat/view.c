@@ -149,10 +149,15 @@ void view_say(struct view *v, const char *fmt, ...)
         return;
     if ((size_t)n >= sizeof part)
         n = sizeof part - 1;
-    if (v->o.err_tty)
-        termsafe_text(part, (size_t)n, false, &text);
-    else
+    if (v->o.err_tty) {
+        struct termout t;
+        termout_init(&t, width_of(v, true, STDERR_FILENO), false, false);
+        termout_push(&t, part, (size_t)n, &text);
+        termout_end(&t, &text);
+        termout_release(&t);
+    } else {
         buf_append(&text, part, (size_t)n);
+    }
     fd_write_all(STDERR_FILENO, "standard error", buf_str(&text), text.len, NULL);
     buf_release(&text);
 }

@@ -128,8 +128,8 @@ static void put_percent(float logprob, struct buf *out)
         buf_puts(out, "<0.1%");
 }
 
-bool why_format(const struct why *w, const struct tokenizer *tok, size_t width, bool color,
-                struct buf *out)
+bool why_format(const struct why *w, const struct tokenizer *tok, uint32_t n_alternatives,
+                size_t width, bool color, struct buf *out)
 {
     struct buf cell = {0};
     for (size_t i = 0; i < w->n; i++) {
@@ -147,9 +147,11 @@ bool why_format(const struct why *w, const struct tokenizer *tok, size_t width, 
         used += 5;
         if (color)
             buf_puts(out, "\x1b[0m");
-        for (uint32_t k = 0; k < d->n_top; k++) {
+        uint32_t shown = 0;
+        for (uint32_t k = 0; k < d->n_top && shown < n_alternatives; k++) {
             if (d->top[k].id == d->id)
                 continue;
+            shown++;
             buf_clear(&cell);
             buf_puts(&cell, "  ");
             size_t cell_width = 2 + put_token(tok, d->top[k].id, &cell);

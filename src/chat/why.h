@@ -18,7 +18,7 @@ bool why_last_answer(struct conversation *c, uint32_t n_top, struct why *w, stru
 
 // One row per token: its text, its probability, the alternatives with theirs; at most width
 // columns (0: no limit). Coloured by surprise.
-bool why_format(const struct why *w, const struct tokenizer *tok, size_t width, bool color,
-                struct buf *out);
+bool why_format(const struct why *w, const struct tokenizer *tok, uint32_t n_alternatives,
+                size_t width, bool color, struct buf *out);
 
 #endif
