@@ -195,7 +195,7 @@ def test_kill_at_any_moment_loses_at_most_the_unfinished_turn(hokku, tiny, sessi
     survived = 0
     for attempt in range(12):
         name = f"k{attempt}"
-        p = subprocess.Popen([HOKKU, "-m", tiny, "-n", "6", "-s", "1", "--session", name, "--turns", "-c", "4096"],
+        p = subprocess.Popen([HOKKU, "-m", tiny, "-n", "6", "-s", "1", "--session", name, "--turns", "--json", "-c", "4096"],
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=home)
         p.stdin.write("".join(f"turn {i}\n" for i in range(300)).encode())
         p.stdin.flush()
