@@ -175,6 +175,7 @@ static bool item_of(struct run *r, struct val obj, struct val key, struct val *o
         while (end < obj.s->n && ((unsigned char)obj.s->p[end] & 0xC0) == 0x80)
             end++;
         *out = str_sub(r, obj.s, begin, end);
+        out->safe = obj.safe;
     } else if (obj.kind == V_RANGE) {
         *out = val_int(obj.range->start + i * obj.range->step);
     } else {
