@@ -608,7 +608,7 @@ static void sentencepiece_merges_by_its_definition(void **state)
     (void)state;
     struct tokenize_options cont = {.continuation = true};
     uint64_t ctr = 0;
-    for (int round = 0; round < 300; round++) {
+    for (int round = 0; round < 100; round++) {
         // Five letters, and words of up to twelve with few different scores; some are control
         // tokens.
         char words[50][16];
@@ -633,8 +633,8 @@ static void sentencepiece_merges_by_its_definition(void **state)
         struct made m = make(&s);
         if (!m.tok)
             fail_msg("%s", m.err.text);
-        for (int k = 0; k < 100; k++) {
-            char text[80];
+        for (int k = 0; k < 30; k++) {
+            char text[48];
             int32_t want[80];
             size_t n_text = rng_u64(9, ctr++, 0) % sizeof text;
             for (size_t i = 0; i < n_text; i++)
