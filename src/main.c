@@ -249,11 +249,15 @@ static bool read_prompt(struct program *p, bool with_stdin, struct error *err)
 
 static bool resume(struct program *p, struct error *err)
 {
-    struct buf note = {0};
-    bool ok = session_open(&p->session, p->opt.session, &p->conv, &p->opt, true, &note, err);
+    struct buf note = {0}, warning = {0};
+    bool ok =
+        session_open(&p->session, p->opt.session, &p->conv, &p->opt, true, &note, &warning, err);
     if (ok && note.len && p->stderr_tty && !p->opt.quiet)
-        fprintf(stderr, "hokku: %s\n", buf_str(&note));
+        fprintf(stderr, "%s\n", buf_str(&note));
+    if (ok && warning.len && !p->opt.quiet)
+        fprintf(stderr, "hokku: %s\n", buf_str(&warning));
     buf_release(&note);
+    buf_release(&warning);
     return ok;
 }
 
@@ -326,7 +330,7 @@ static bool run_chat(struct program *p, struct error *err)
     if (p->stdout_tty)
         ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws);
     const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
-    bool plain = (no_color && *no_color) || (term && strcmp(term, "dumb") == 0);
+    bool dumb = term && strcmp(term, "dumb") == 0, plain = dumb || (no_color && *no_color);
     bool out_color = o->color == WHEN_ALWAYS || (o->color == WHEN_AUTO && !plain && p->stdout_tty);
     bool err_color = o->color == WHEN_ALWAYS || (o->color == WHEN_AUTO && !plain && p->stderr_tty);
     if (!one && !many) {
@@ -340,7 +344,7 @@ static bool run_chat(struct program *p, struct error *err)
             .err_tty = p->stderr_tty,
             .out_color = out_color,
             .err_color = err_color,
-            .dumb = term && strcmp(term, "dumb") == 0,
+            .dumb = dumb,
             .banner = o->quiet ? NULL : banner,
             .session = &p->session,
             .named_system = paths_system_prompt,
@@ -354,7 +358,8 @@ static bool run_chat(struct program *p, struct error *err)
         .stdout_tty = p->stdout_tty,
         .stderr_tty = p->stderr_tty,
         .color = out_color && p->stdout_tty,
-        .columns = ws.ws_col,
+        .dumb = dumb,
+        .columns = dumb ? 0 : ws.ws_col,
         .after_turn = o->session ? save_session : NULL,
         .user = p,
     };

@@ -435,6 +435,9 @@ static bool run_answer(struct conversation *c, const struct answer_params *p, st
     s->progress_user = stream;
     bool ok = session_sync(s, prefix->data, prefix->len, err);
     s->progress = NULL;
+    // The start that the user gave is shown only now: a progress line may have been there.
+    if (ok && m->n_runs == 0 && m->text.len > 0)
+        ok = stream_text(stream, m->text.data, m->text.len, err);
     if (!ok)
         return false;
     struct generate_params gp = {
@@ -516,8 +519,7 @@ bool conversation_answer(struct conversation *c, const struct answer_params *p, 
          fit_prefix(c, p, c->n_messages, &prefix, m.ids.data, m.ids.len, &n_keep, &open_tag, err);
     if (ok) {
         think_init(&stream.split, open_tag);
-        ok = (p->n_prefill == 0 || stream_text(&stream, p->prefill, p->n_prefill, err)) &&
-             run_answer(c, p, &m, &prefix, n_keep, &stream, finish, err);
+        ok = run_answer(c, p, &m, &prefix, n_keep, &stream, finish, err);
     }
     if (ok && m.n_runs == 0 && *finish == FINISH_INTERRUPTED)
         ok = error_set(err, ERR_INTERRUPTED, "interrupted before the first token");
