@@ -71,6 +71,7 @@ enum pick_mode { PICK_FIRST, PICK_LAST, PICK_RANDOM };
 } // namespace
 
 struct emu_block {
+    emu_block *next_free = nullptr;
     emu_grid *grid = nullptr;
     uint3 idx = {};
     unsigned n_threads = 0, n_done = 0;
@@ -100,8 +101,8 @@ namespace
 {
 
 context host_context;
-emu_block *current;                   // whose shared memory is in place
-std::vector<emu_block *> free_blocks; // for reuse
+emu_block *current;     // whose shared memory is in place
+emu_block *free_blocks; // for reuse: a list, never freed
 uint64_t n_launches;
 
 // ---- switching ----
@@ -220,8 +221,8 @@ EMU_NO_ASAN fiber *new_fiber(emu_block *b, unsigned index)
     f->ctx.stack_bottom = m + PAGE;
     f->ctx.stack_bytes = STACK_BYTES;
 #ifdef __x86_64__
-    // The stacks' tops are spread over cache sets. Two words for alignment as after a call.
-    void **sp = (void **)(m + PAGE + STACK_BYTES - index % 32 * 128 - 16);
+    // The stacks' tops are spread over cache sets; aligned as just after a call.
+    void **sp = (void **)(m + PAGE + STACK_BYTES - index % 32 * 128 - 8);
     *--sp = (void *)fiber_main;
     for (int i = 0; i < 6; i++)
         *--sp = nullptr;
@@ -258,13 +259,11 @@ void enter_block(emu_block *b, bool fresh)
 
 emu_block *start_block(emu_grid &g)
 {
-    emu_block *b;
-    if (free_blocks.empty()) {
+    emu_block *b = free_blocks;
+    if (b)
+        free_blocks = b->next_free;
+    else
         b = new emu_block();
-    } else {
-        b = free_blocks.back();
-        free_blocks.pop_back();
-    }
     uint32_t i = g.order[g.n_started++];
     b->grid = &g;
     b->idx = {i % g.grid.x, i / g.grid.x % g.grid.y, i / g.grid.x / g.grid.y};
@@ -314,7 +313,8 @@ void finish_block(emu_grid &g, emu_block *b)
     if (current == b)
         current = nullptr;
     g.n_done++;
-    free_blocks.push_back(b);
+    b->next_free = free_blocks;
+    free_blocks = b;
 }
 
 [[noreturn]] void report_deadlock(const emu_block &b)
