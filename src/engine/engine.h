@@ -49,13 +49,6 @@ enum engine_logits {
     LOGITS_ALL,  // logits of every token of this call (n <= n_batch)
 };
 
-// One alternative; natural-log probability of the model's own distribution (before temperature and
-// filters).
-struct token_prob {
-    int32_t id;
-    float logprob;
-};
-
 enum { ENGINE_MAX_PROBS = 64 };
 
 struct decoded {
@@ -76,6 +69,14 @@ struct decode_params {
     // Running ahead stops at these ids (they are returned like any other).
     const int32_t *stop_ids;
     size_t n_stop_ids;
+};
+
+// What the device itself can do, measured now: what a benchmark's results are held against.
+struct engine_peaks {
+    double bandwidth;       // bytes per second; 0: not measured
+    char bandwidth_how[80]; // "copy of 2 GB, read + written", "read of 256 MB by 2 threads"
+    double matrix_flops;    // operations per second of a large matrix product; 0: not measured
+    char matrix_how[80];
 };
 
 struct engine;
@@ -105,6 +106,8 @@ struct engine_ops {
     bool (*kv_export)(struct engine *e, size_t begin, size_t end, void *dst, struct error *err);
     bool (*kv_import)(struct engine *e, size_t begin, size_t end, const void *src,
                       struct error *err);
+    // Measures the device's peaks; takes about a second. May be NULL.
+    bool (*measure)(struct engine *e, struct engine_peaks *out, struct error *err);
     void (*free)(struct engine *e);
 };
 

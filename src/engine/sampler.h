@@ -63,6 +63,54 @@ struct sampler_settings {
 
 extern const struct sampler_settings sampler_defaults; // those of the command line contract
 
+// Checks ranges (ERR_USAGE naming the setting, the value, the expectation).
+bool sampler_check(const struct sampler_settings *s, uint32_t n_vocab, struct error *err);
+
+// "penalties;dry;top_n_sigma;top_k;typical;top_p;min_p;xtc;temperature" (';' or ',' between) ->
+// chain; and back.
+bool sampler_parse_chain(const char *text, uint8_t chain[SAMPLER_MAX_CHAIN], struct error *err);
+void sampler_format_chain(const uint8_t *chain, char *out, size_t n);
+
+// The CPU sampler: settings and scratch for one vocabulary.
+struct sampler_candidate {
+    int32_t id;
+    float logit;
+};
+
+// One alternative; natural-log probability of the model's own distribution (before temperature and
+// filters).
+struct token_prob {
+    int32_t id;
+    float logprob;
+};
+
+struct sampler {
+    struct sampler_settings set;
+    uint32_t n_vocab;
+    struct sampler_candidate *cand, *copy; // owned, n_vocab each
+    uint32_t *count; // owned, n_vocab: occurrences or match lengths; all zero between calls
+    uint32_t *z;     // owned, DRY scratch, grows with the history
+    size_t n_z;
+    size_t n_cand; // survivors of the last pick, in ascending id order
+};
+
+bool sampler_init(struct sampler *s, const struct sampler_settings *set, uint32_t n_vocab,
+                  struct error *err);
+void sampler_release(struct sampler *s); // NULL and zeroed are fine
+
+// Picks the token for timeline position n_history from logits (n_vocab, not changed). history:
+// every token before it. Errors: ERR_FAIL for a NaN or infinite logit (the first id that has one),
+// or when nothing is left to choose; ERR_MEMORY.
+bool sampler_pick(struct sampler *s, const float *logits, const int32_t *history, size_t n_history,
+                  int32_t *id, struct error *err);
+
+// The n most likely ids with their natural-log probabilities of softmax(logits), most likely first,
+// ties by lower id. n <= n_vocab. Errors as sampler_pick.
+bool sampler_top_logprobs(const float *logits, uint32_t n_vocab, struct token_prob *top, uint32_t n,
+                          struct error *err);
+// ln of softmax(logits)[id], computed in double.
+double sampler_logprob(const float *logits, uint32_t n_vocab, int32_t id);
+
 #ifdef __cplusplus
 }
 #endif

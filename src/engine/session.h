@@ -22,7 +22,7 @@ struct session {
     struct engine *engine; // borrowed
     struct ids timeline;   // every token up to now; all but possibly the last are evaluated
     struct session_stats stats;
-    // Called during a long prefill after every chunk (tokens of this sync); may be NULL.
+    // Called at the start of a sync and after every chunk (tokens of this sync); may be NULL.
     void (*progress)(void *user, size_t done, size_t total);
     void *progress_user;
 };

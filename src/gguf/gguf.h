@@ -1,7 +1,8 @@
 // An opened GGUF file (versions 2 and 3, little-endian), possibly split over several. The files are
 // memory-mapped and borrowed: every pointer below points into the mapping and lives until
 // gguf_free. Everything is checked at open: counts, lengths, offsets, dimensions, products,
-// duplicate keys and names, overlaps, file sizes.
+// duplicate keys and names, overlaps, file sizes. A file that another process shortens while it is
+// mapped cannot be guarded against: touching the missing pages raises SIGBUS.
 #ifndef HOKKU_GGUF_GGUF_H
 #define HOKKU_GGUF_GGUF_H
 
@@ -54,7 +55,7 @@ struct gguf_kv {
 
 struct gguf_tensor {
     struct gguf_str name;
-    uint32_t type;    // enum quant_type, always a supported one after open
+    uint32_t type;    // enum quant_type, always a supported one after gguf_open
     uint32_t n_dims;  // 1-4
     uint64_t ne[4];   // ne[0] = row length (contiguous); unused ones are 1
     const void *data; // n_bytes, within the mapping
@@ -70,6 +71,10 @@ struct gguf; // opaque
 struct gguf *gguf_open(const char *path, struct error *err);
 void gguf_free(struct gguf *g); // NULL is fine
 
+// Opens a file to look at: like gguf_open, but weight types that hokku cannot compute with are let
+// through. A type whose block size is not known either has n_bytes 0.
+struct gguf *gguf_open_any_type(const char *path, struct error *err);
+
 // Parses an image in memory (borrowed, must outlive the object): for tests and fuzzing.
 struct gguf *gguf_open_memory(const void *data, size_t n_bytes, const char *label,
                               struct error *err);
@@ -80,6 +85,8 @@ size_t gguf_n_files(const struct gguf *g);
 const char *gguf_file_path(const struct gguf *g, size_t i);
 uint64_t gguf_file_bytes(const struct gguf *g, size_t i);
 const void *gguf_file_map(const struct gguf *g, size_t i);
+uint64_t gguf_header_bytes(const struct gguf *g, size_t i); // metadata and tensor table of file i
+uint64_t gguf_data_offset(const struct gguf *g, size_t i);  // where the tensor data begins
 
 size_t gguf_n_kv(const struct gguf *g);
 const struct gguf_kv *gguf_kv_at(const struct gguf *g, size_t i);

@@ -2,7 +2,9 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/rng.h"
+#include "base/sha256.h"
 #include "base/utf8.h"
 
 static void error_keeps_code_and_prefixes(void **state)
@@ -78,6 +80,60 @@ static void philox_matches_its_published_vectors(void **state)
     }
 }
 
+// FIPS 180-4 examples (NIST "Examples with Intermediate Values") and lengths around the padding.
+static void sha256_matches_its_published_vectors(void **state)
+{
+    (void)state;
+    static char million[1000000];
+    memset(million, 'a', sizeof million);
+    const struct {
+        const char *text;
+        size_t n;
+        const char *want;
+    } v[] = {
+        {"abc", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+        {"", 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 56,
+         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+        {million, sizeof million,
+         "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"},
+    };
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        // In one piece, and in pieces that never align with the blocks.
+        for (size_t piece = 17; piece <= 1000017; piece += 1000000) {
+            struct sha256 h;
+            unsigned char digest[SHA256_BYTES];
+            char hex[SHA256_HEX];
+            sha256_init(&h);
+            for (size_t at = 0; at < v[i].n; at += piece)
+                sha256_update(&h, v[i].text + at, v[i].n - at < piece ? v[i].n - at : piece);
+            sha256_final(&h, digest);
+            sha256_hex(digest, hex);
+            assert_string_equal(hex, v[i].want);
+        }
+    }
+}
+
+static void untrusted_text_in_messages_is_one_short_printable_line(void **state)
+{
+    (void)state;
+    char out[16];
+    assert_string_equal(format_text(out, sizeof out, "a\nb\x1B[2J", 7), "a\\x0Ab\\x1B[2J");
+    assert_string_equal(format_text(out, sizeof out, "fifteen letters", 15), "fifteen letters");
+    assert_string_equal(format_text(out, sizeof out, "sixteen letters!", 16), "sixteen lett...");
+    assert_string_equal(format_text(out, sizeof out, "\xC3\xA9\xC3", 3), "\xC3\xA9\\xC3");
+    assert_string_equal(format_text(out, sizeof out, "%s%n\0x", 6), "%s%n\\x00x");
+    assert_string_equal(format_text(out, 8, "\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9", 8),
+                        "\xC3\xA9\xC3\xA9...");
+    assert_string_equal(format_text(out, sizeof out, NULL, 0), "");
+    char number[FORMAT_NUMBER];
+    assert_string_equal(format_number(number, 5021696), "5,021,696");
+    assert_string_equal(format_number(number, 0), "0");
+    assert_string_equal(format_number(number, UINT64_MAX), "18,446,744,073,709,551,615");
+    assert_string_equal(format_bytes(number, 999), "999 B");
+    assert_string_equal(format_bytes(number, 999960), "1.0 MB");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -85,6 +141,8 @@ int main(void)
         cmocka_unit_test(buffer_grows_and_failure_sticks),
         cmocka_unit_test(utf8_refuses_what_unicode_calls_ill_formed),
         cmocka_unit_test(philox_matches_its_published_vectors),
+        cmocka_unit_test(sha256_matches_its_published_vectors),
+        cmocka_unit_test(untrusted_text_in_messages_is_one_short_printable_line),
     };
     return RUN_TESTS("base", tests);
 }

@@ -1,0 +1,56 @@
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+bool fd_read_all(int fd, const char *label, size_t max_bytes, const volatile int *cancel,
+                 struct buf *out, struct error *err)
+{
+    size_t begin = out->len;
+    for (;;) {
+        if (!buf_reserve(out, 65536))
+            return error_oom(err, label, out->len + 65536);
+        ssize_t n = read(fd, out->data + out->len, 65536);
+        if (n < 0 && errno == EINTR) {
+            if (cancel && *cancel)
+                return error_set(err, ERR_INTERRUPTED, "interrupted while reading %s", label);
+            continue;
+        }
+        if (n < 0)
+            return error_set(err, ERR_FAIL, "%s: cannot be read: %s", label, strerror(errno));
+        if (n == 0)
+            break;
+        out->len += (size_t)n;
+        out->data[out->len] = '\0';
+        if (out->len - begin > max_bytes)
+            return error_set(err, ERR_FAIL, "%s: larger than %zu bytes", label, max_bytes);
+    }
+    return true;
+}
+
+bool file_read(const char *path, size_t max_bytes, struct buf *out, struct error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return error_set(err, ERR_FAIL, "%s: cannot be opened: %s", path, strerror(errno));
+    bool ok = fd_read_all(fd, path, max_bytes, NULL, out, err);
+    close(fd);
+    return ok;
+}
+
+bool fd_write_all(int fd, const char *label, const void *data, size_t n, struct error *err)
+{
+    const char *p = data;
+    while (n > 0) {
+        ssize_t k = write(fd, p, n);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return error_set(err, ERR_FAIL, "%s: cannot be written: %s", label, strerror(errno));
+        p += k;
+        n -= (size_t)k;
+    }
+    return true;
+}

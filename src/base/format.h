@@ -1,0 +1,21 @@
+// Pieces of messages: numbers with digit groups, and untrusted bytes made fit to be read.
+#ifndef HOKKU_BASE_FORMAT_H
+#define HOKKU_BASE_FORMAT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { FORMAT_NUMBER = 32, FORMAT_TEXT = 100 };
+
+// 5021696 -> "5,021,696". Returns out.
+const char *format_number(char out[FORMAT_NUMBER], uint64_t v);
+
+// 5021696 -> "5.0 MB" (powers of ten). Returns out.
+const char *format_bytes(char out[FORMAT_NUMBER], uint64_t n_bytes);
+
+// Copies s[0..n) so that it fits and is one line of valid UTF-8: control bytes and malformed bytes
+// become \xNN, what does not fit is cut with "...". cap counts the NUL and is at least 8. Returns
+// out.
+const char *format_text(char *out, size_t cap, const char *s, size_t n);
+
+#endif

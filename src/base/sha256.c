@@ -1,0 +1,111 @@
+#include "base/sha256.h"
+
+#include <string.h>
+
+// Section 4.2.2: the first 32 bits of the fractional parts of the cube roots of the first 64
+// primes.
+static const uint32_t round_constants[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+void sha256_init(struct sha256 *h)
+{
+    static const uint32_t initial[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                        0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    *h = (struct sha256){0};
+    memcpy(h->state, initial, sizeof initial);
+}
+
+static uint32_t rotr(uint32_t x, int n)
+{
+    return x >> n | x << (32 - n);
+}
+
+static void compress(uint32_t state[8], const unsigned char *p)
+{
+    uint32_t w[64];
+    for (int t = 0; t < 16; t++)
+        w[t] = (uint32_t)p[4 * t] << 24 | (uint32_t)p[4 * t + 1] << 16 |
+               (uint32_t)p[4 * t + 2] << 8 | p[4 * t + 3];
+    for (int t = 16; t < 64; t++) {
+        uint32_t s0 = rotr(w[t - 15], 7) ^ rotr(w[t - 15], 18) ^ w[t - 15] >> 3;
+        uint32_t s1 = rotr(w[t - 2], 17) ^ rotr(w[t - 2], 19) ^ w[t - 2] >> 10;
+        w[t] = w[t - 16] + s0 + w[t - 7] + s1;
+    }
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+    for (int t = 0; t < 64; t++) {
+        uint32_t t1 = h + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) + ((e & f) ^ (~e & g)) +
+                      round_constants[t] + w[t];
+        uint32_t t2 = (rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+        h = g;
+        g = f;
+        f = e;
+        e = d + t1;
+        d = c;
+        c = b;
+        b = a;
+        a = t1 + t2;
+    }
+    state[0] += a;
+    state[1] += b;
+    state[2] += c;
+    state[3] += d;
+    state[4] += e;
+    state[5] += f;
+    state[6] += g;
+    state[7] += h;
+}
+
+void sha256_update(struct sha256 *h, const void *data, size_t n)
+{
+    const unsigned char *p = data;
+    size_t held = h->n_bytes % 64;
+    h->n_bytes += n;
+    if (held) {
+        size_t k = n < 64 - held ? n : 64 - held;
+        memcpy(h->block + held, p, k);
+        p += k;
+        n -= k;
+        if (held + k < 64)
+            return;
+        compress(h->state, h->block);
+    }
+    for (; n >= 64; p += 64, n -= 64)
+        compress(h->state, p);
+    if (n)
+        memcpy(h->block, p, n);
+}
+
+void sha256_final(struct sha256 *h, unsigned char out[SHA256_BYTES])
+{
+    uint64_t n_bits = h->n_bytes * 8;
+    size_t held = h->n_bytes % 64;
+    h->block[held++] = 0x80;
+    if (held > 56) {
+        memset(h->block + held, 0, 64 - held);
+        compress(h->state, h->block);
+        held = 0;
+    }
+    memset(h->block + held, 0, 56 - held);
+    for (int i = 0; i < 8; i++)
+        h->block[56 + i] = (unsigned char)(n_bits >> (56 - 8 * i));
+    compress(h->state, h->block);
+    for (int i = 0; i < SHA256_BYTES; i++)
+        out[i] = (unsigned char)(h->state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+void sha256_hex(const unsigned char digest[SHA256_BYTES], char out[SHA256_HEX])
+{
+    for (int i = 0; i < SHA256_BYTES; i++) {
+        out[2 * i] = "0123456789abcdef"[digest[i] >> 4];
+        out[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];
+    }
+    out[SHA256_HEX - 1] = '\0';
+}

@@ -1,0 +1,127 @@
+#include "chat/history.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+
+enum { MAX_BYTES = 16 << 20 };
+
+bool make_parent_dirs(const char *path, struct error *err)
+{
+    char *copy = strdup(path);
+    if (!copy)
+        return error_oom(err, "a path", strlen(path));
+    bool ok = true;
+    for (char *p = copy + 1; ok && (p = strchr(p, '/')); p++) {
+        *p = '\0';
+        if (mkdir(copy, 0700) != 0 && errno != EEXIST)
+            ok = error_set(err, ERR_FAIL, "%s: the directory cannot be made: %s", copy,
+                           strerror(errno));
+        *p = '/';
+    }
+    free(copy);
+    return ok;
+}
+
+static bool escape(const char *s, struct buf *out)
+{
+    for (; *s; s++) {
+        if (*s == '\n')
+            buf_puts(out, "\\n");
+        else if (*s == '\\')
+            buf_puts(out, "\\\\");
+        else
+            buf_putc(out, *s);
+    }
+    return buf_putc(out, '\n');
+}
+
+static void unescape(char *s)
+{
+    char *w = s;
+    for (; *s; s++) {
+        if (*s == '\\' && s[1] == 'n') {
+            *w++ = '\n';
+            s++;
+        } else {
+            if (*s == '\\' && s[1] == '\\')
+                s++;
+            *w++ = *s;
+        }
+    }
+    *w = '\0';
+}
+
+// Replaces the file by its newest entries; a failure leaves it as it was.
+static void shorten(const char *path, const char *text, size_t n)
+{
+    struct buf temp = {0};
+    buf_printf(&temp, "%s.%ld", path, (long)getpid());
+    int fd = open(buf_str(&temp), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        bool ok = fd_write_all(fd, path, text, n, NULL);
+        ok = close(fd) == 0 && ok;
+        if (!ok || rename(temp.data, path) != 0)
+            unlink(temp.data);
+    }
+    buf_release(&temp);
+}
+
+bool history_load(const char *path, void (*add)(void *user, const char *entry), void *user,
+                  struct error *err)
+{
+    struct buf text = {0};
+    if (access(path, F_OK) != 0)
+        return true;
+    if (!file_read(path, MAX_BYTES, &text, err)) {
+        buf_release(&text);
+        return false;
+    }
+    size_t n_lines = 0;
+    for (size_t i = 0; i < text.len; i++)
+        n_lines += text.data[i] == '\n';
+    char *p = text.data;
+    size_t skip = n_lines > HISTORY_MAX ? n_lines - HISTORY_MAX : 0;
+    for (; skip > 0; skip--)
+        p = strchr(p, '\n') ? strchr(p, '\n') + 1 : p + strlen(p);
+    if (n_lines > 2 * HISTORY_MAX)
+        shorten(path, p, text.len - (size_t)(p - text.data));
+    while (p && *p) {
+        char *end = strchr(p, '\n');
+        if (end)
+            *end = '\0';
+        unescape(p);
+        if (*p)
+            add(user, p);
+        p = end ? end + 1 : NULL;
+    }
+    buf_release(&text);
+    return true;
+}
+
+bool history_append(const char *path, const char *entry, struct error *err)
+{
+    struct buf line = {0};
+    bool ok = make_parent_dirs(path, err);
+    if (ok && !escape(entry, &line))
+        ok = error_oom(err, "a line of the history", strlen(entry));
+    if (ok) {
+        int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        if (fd < 0) {
+            ok = error_set(err, ERR_FAIL, "%s: cannot be written: %s", path, strerror(errno));
+        } else {
+            fchmod(fd, 0600); // also when another program made it readable to all
+            ok = fd_write_all(fd, path, line.data, line.len, err);
+            close(fd);
+        }
+    }
+    buf_release(&line);
+    return ok;
+}

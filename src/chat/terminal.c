@@ -1,0 +1,187 @@
+#include "chat/terminal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+// Handlers have no argument of ours: this is the one place with state of its own.
+static struct {
+    bool active, ansi;
+    int fd, fd_out;
+    struct termios found;
+    volatile int *cancel;
+    volatile sig_atomic_t mode;
+    volatile sig_atomic_t interrupt, stop, resize, death;
+    int pipe[2];
+} T = {.pipe = {-1, -1}};
+
+static const int handled[] = {SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH,
+                              SIGSEGV, SIGBUS,  SIGFPE, SIGILL,  SIGABRT};
+enum { N_HANDLED = sizeof handled / sizeof *handled };
+static struct sigaction before[N_HANDLED];
+
+// Only calls that are safe in a handler.
+static void restore_modes(void)
+{
+    static const char undo[] = "\x1b[?2004l\x1b[0m";
+    if (T.mode == TERMINAL_COOKED)
+        return;
+    tcsetattr(T.fd, TCSADRAIN, &T.found);
+    if (T.ansi) {
+        ssize_t ignored = write(T.fd_out, undo, sizeof undo - 1);
+        (void)ignored;
+    }
+}
+
+static void set_answering_modes(void)
+{
+    struct termios t = T.found;
+    // ICRNL off: Enter typed ahead must reach the line editor as Enter, not as Ctrl-J.
+    t.c_lflag &= ~(tcflag_t)(ECHO | ICANON);
+    t.c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IGNCR);
+    t.c_cc[VMIN] = 1;
+    t.c_cc[VTIME] = 0;
+    tcsetattr(T.fd, TCSADRAIN, &t);
+}
+
+static void die_by(int sig)
+{
+    struct sigaction dfl = {.sa_handler = SIG_DFL};
+    sigset_t one;
+    restore_modes();
+    T.mode = TERMINAL_COOKED;
+    sigaction(sig, &dfl, NULL);
+    sigemptyset(&one);
+    sigaddset(&one, sig);
+    sigprocmask(SIG_UNBLOCK, &one, NULL);
+    raise(sig);
+}
+
+static void wake(void)
+{
+    ssize_t ignored = write(T.pipe[1], "", 1);
+    (void)ignored;
+}
+
+static void on_signal(int sig)
+{
+    int saved = errno;
+    switch (sig) {
+    case SIGINT:
+        T.interrupt = 1;
+        *T.cancel = 1;
+        break;
+    case SIGTERM:
+    case SIGHUP:
+        if (T.death)
+            die_by(sig);
+        T.death = sig;
+        *T.cancel = 1;
+        break;
+    case SIGTSTP:
+        if (T.mode == TERMINAL_ANSWERING) {
+            restore_modes();
+            terminal_suspend();
+            set_answering_modes();
+        } else {
+            T.stop = 1;
+        }
+        break;
+    case SIGWINCH:
+        T.resize = 1;
+        break;
+    default: // a crash, or SIGQUIT
+        die_by(sig);
+    }
+    wake();
+    errno = saved;
+}
+
+bool terminal_begin(int fd, int fd_out, bool ansi, volatile int *cancel)
+{
+    if (T.active || tcgetattr(fd, &T.found) != 0 || pipe2(T.pipe, O_CLOEXEC | O_NONBLOCK) != 0)
+        return false;
+    T.fd = fd;
+    T.fd_out = fd_out;
+    T.ansi = ansi;
+    T.cancel = cancel;
+    T.mode = TERMINAL_COOKED;
+    T.interrupt = T.stop = T.resize = T.death = 0;
+    T.active = true;
+    for (size_t i = 0; i < N_HANDLED; i++) {
+        struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+        sigfillset(&sa.sa_mask);
+        sigaction(handled[i], NULL, &before[i]);
+        // A signal that the parent chose to ignore (nohup, a background job) stays ignored.
+        if (before[i].sa_handler != SIG_IGN)
+            sigaction(handled[i], &sa, NULL);
+    }
+    return true;
+}
+
+void terminal_end(void)
+{
+    if (!T.active)
+        return;
+    terminal_set_mode(TERMINAL_COOKED);
+    for (size_t i = 0; i < N_HANDLED; i++)
+        sigaction(handled[i], &before[i], NULL);
+    close(T.pipe[0]);
+    close(T.pipe[1]);
+    T.pipe[0] = T.pipe[1] = -1;
+    T.active = false;
+}
+
+void terminal_set_mode(enum terminal_mode mode)
+{
+    if (!T.active || T.mode == (sig_atomic_t)mode)
+        return;
+    if (mode == TERMINAL_COOKED)
+        tcsetattr(T.fd, TCSADRAIN, &T.found);
+    else if (mode == TERMINAL_ANSWERING)
+        set_answering_modes();
+    T.mode = mode;
+}
+
+int terminal_event_fd(void)
+{
+    return T.pipe[0];
+}
+
+struct terminal_events terminal_events(void)
+{
+    char drain[64];
+    while (read(T.pipe[0], drain, sizeof drain) > 0)
+        continue;
+    struct terminal_events e = {T.interrupt != 0, T.stop != 0, T.resize != 0};
+    T.interrupt = T.stop = T.resize = 0;
+    return e;
+}
+
+int terminal_death(void)
+{
+    return T.death;
+}
+
+void terminal_suspend(void)
+{
+    struct sigaction dfl = {.sa_handler = SIG_DFL}, mine;
+    sigset_t one, old;
+    sigaction(SIGTSTP, &dfl, &mine);
+    sigemptyset(&one);
+    sigaddset(&one, SIGTSTP);
+    raise(SIGTSTP);
+    sigprocmask(SIG_UNBLOCK, &one, &old); // stops here, goes on here
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    sigaction(SIGTSTP, &mine, NULL);
+}
+
+size_t terminal_width(int fd)
+{
+    struct winsize w;
+    return ioctl(fd, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
+}

@@ -1,0 +1,27 @@
+// Which engine runs a model: the choice that --device names.
+#ifndef HOKKU_ENGINE_DEVICE_H
+#define HOKKU_ENGINE_DEVICE_H
+
+#include "engine/engine.h"
+
+struct engine_backend {
+    // Number of usable devices; 0 with the reason in why[n]. NULL: always one.
+    int (*count)(char *why, size_t n);
+    bool (*plan)(const struct model *m, const struct engine_params *p, struct engine_plan *plan,
+                 struct error *err);
+    struct engine *(*open)(const struct model *m, const struct engine_params *p, struct error *err);
+};
+
+struct device_choice {
+    const struct engine_backend *backend;
+    int index;
+    char note[320]; // why "auto" did not take CUDA although it is built in; "" otherwise
+};
+
+// want: "auto", "cuda", "cuda:N" or "cpu". cuda NULL: not built in. "auto" takes CUDA where it is
+// usable; a device that was asked for by name and cannot be had is an error, never another one.
+// Errors: ERR_USAGE, ERR_FAIL.
+bool device_choose(const char *want, const struct engine_backend *cpu,
+                   const struct engine_backend *cuda, struct device_choice *out, struct error *err);
+
+#endif

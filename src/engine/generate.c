@@ -1,0 +1,234 @@
+// The generate loop: tokens from the engine, stop rules, text that is certain, overflow.
+#include "base/clock.h"
+#include "engine/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *finish_name(enum finish f)
+{
+    static const char *const names[] = {"stop", "stop_text", "length", "context", "interrupted"};
+    return names[f];
+}
+
+void generated_release(struct generated *g)
+{
+    if (!g)
+        return;
+    ids_release(&g->ids);
+    buf_release(&g->text);
+    *g = (struct generated){0};
+}
+
+// Position of the first stop text in text[from..n), or n. *hold is set to where a possible
+// beginning of one starts.
+static size_t find_stop(const struct generate_params *p, const char *text, size_t from, size_t n,
+                        size_t *hold)
+{
+    size_t best = n;
+    *hold = n;
+    for (size_t i = 0; i < p->n_stop; i++) {
+        size_t len = strlen(p->stop[i]);
+        if (len == 0)
+            continue;
+        for (size_t at = from; at < n && at < best; at++) {
+            size_t m = n - at < len ? n - at : len;
+            if (memcmp(text + at, p->stop[i], m) != 0)
+                continue;
+            if (m == len)
+                best = at;
+            else if (at < *hold)
+                *hold = at;
+            break;
+        }
+    }
+    return best;
+}
+
+struct run {
+    struct session *s;
+    const struct generate_params *p;
+    struct generated *g;
+    struct detok detok;
+    size_t shown; // bytes of g->text already given to on_text
+    bool stopped; // by a stop text
+};
+
+static bool show(struct run *r, size_t end, struct error *err)
+{
+    if (end <= r->shown)
+        return true;
+    const char *text = r->g->text.data + r->shown;
+    size_t n = end - r->shown;
+    r->shown = end;
+    struct error mine = {0};
+    if (!r->p->on_text || r->p->on_text(r->p->user, text, n, &mine))
+        return true;
+    if (mine.code == ERR_NONE)
+        error_set(&mine, ERR_FAIL, "the answer could not be written");
+    if (err)
+        *err = mine;
+    return false;
+}
+
+// Shows text up to the first stop text, or up to where one may begin.
+static bool show_certain(struct run *r, bool at_end, struct error *err)
+{
+    size_t hold, n = r->g->text.len;
+    size_t stop = find_stop(r->p, buf_str(&r->g->text), r->shown, n, &hold);
+    if (stop < n) {
+        r->stopped = true;
+        r->g->text.len = stop;
+        r->g->text.data[stop] = '\0';
+        return show(r, stop, err);
+    }
+    return show(r, at_end ? n : hold, err);
+}
+
+static bool accept(struct run *r, const struct decoded *d, bool is_end, struct error *err)
+{
+    if (!ids_push(&r->g->ids, d->id) || !ids_push(&r->s->timeline, d->id))
+        return error_oom(err, "the answer's tokens", r->g->ids.len * sizeof d->id);
+    if (r->p->on_token)
+        r->p->on_token(r->p->user, d);
+    if (is_end && !r->p->special)
+        return true;
+    if (!detok_push(&r->detok, d->id, &r->g->text))
+        return error_oom(err, "the answer's text", r->g->text.len);
+    return show_certain(r, false, err);
+}
+
+// Context full under OVERFLOW_SHIFT: drops the older half of what follows the first n_keep tokens
+// and evaluates the rest again at its new positions (exact, unlike rotating the cache in place).
+static bool shift(struct run *r, struct error *err)
+{
+    struct session *s = r->s;
+    size_t n = s->timeline.len, keep = r->p->n_keep < n ? r->p->n_keep : n;
+    size_t drop = (n - keep) / 2;
+    if (drop == 0)
+        return error_set(
+            err, ERR_CONTEXT,
+            "the context of %u tokens is full and --overflow shift has nothing to drop",
+            s->engine->n_ctx);
+    struct ids rest = {0};
+    if (!ids_append(&rest, s->timeline.data, keep) ||
+        !ids_append(&rest, s->timeline.data + keep + drop, n - keep - drop)) {
+        ids_release(&rest);
+        return error_oom(err, "the shifted context", n * sizeof *rest.data);
+    }
+    struct session_stats stats = s->stats;
+    bool ok = session_sync(s, rest.data, rest.len, err);
+    ids_release(&rest);
+    s->stats = stats;
+    s->stats.n_dropped += drop;
+    return ok;
+}
+
+bool generate(struct session *s, const struct generate_params *p, struct generated *g,
+              struct error *err)
+{
+    struct engine *e = s->engine;
+    uint32_t n_vocab = tokenizer_n_vocab(p->tok);
+    *g = (struct generated){0};
+    struct run r = {.s = s,
+                    .p = p,
+                    .g = g,
+                    .detok = {.tok = p->tok, .special = p->special, .strip_space = p->strip_space}};
+    size_t n_stop_ids = 0;
+    int32_t *stop_ids = NULL;
+    if (!p->ignore_eos) {
+        for (uint32_t i = 0; i < n_vocab; i++)
+            n_stop_ids += tokenizer_is_end(p->tok, (int32_t)i);
+        stop_ids = malloc((n_stop_ids + 1) * sizeof *stop_ids);
+        if (!stop_ids)
+            return error_oom(err, "the stop tokens", n_stop_ids * sizeof *stop_ids);
+        n_stop_ids = 0;
+        for (uint32_t i = 0; i < n_vocab; i++)
+            if (tokenizer_is_end(p->tok, (int32_t)i))
+                stop_ids[n_stop_ids++] = (int32_t)i;
+    }
+
+    double start = clock_now();
+    bool ok = true, done = false;
+    g->finish = FINISH_LENGTH;
+    while (ok && !done) {
+        if (p->n_predict >= 0 && g->ids.len >= (uint64_t)p->n_predict)
+            break;
+        size_t room = s->timeline.len < e->n_ctx ? e->n_ctx - s->timeline.len : 0;
+        if (room == 0 && p->overflow == OVERFLOW_SHIFT) {
+            ok = shift(&r, err);
+            continue;
+        }
+        if (room == 0) {
+            g->finish = FINISH_CONTEXT;
+            if (g->ids.len == 0)
+                ok = error_set(err, ERR_CONTEXT,
+                               "the prompt has %zu tokens and fills the context of %u: no room for "
+                               "an answer; shorten "
+                               "it, use a larger -c, or --overflow drop|shift",
+                               s->timeline.len, e->n_ctx);
+            break;
+        }
+        if (p->n_predict >= 0 && room > (uint64_t)p->n_predict - g->ids.len)
+            room = (size_t)((uint64_t)p->n_predict - g->ids.len);
+        struct decode_params dp = {
+            .sampler = p->sampler,
+            .history = s->timeline.data,
+            .n_history = s->timeline.len,
+            .n_probs = p->n_probs,
+            .max_tokens = room,
+            .stop_ids = stop_ids,
+            .n_stop_ids = n_stop_ids,
+        };
+        ok = e->ops->decode_start(e, &dp, err);
+        if (!ok)
+            break;
+        size_t i = 0;
+        for (; ok && !done && i < room; i++) {
+            struct decoded d;
+            if (p->cancel && *p->cancel) {
+                g->finish = FINISH_INTERRUPTED;
+                done = true;
+                break;
+            }
+            struct error mine = {0};
+            ok = e->ops->decode_next(e, &d, &mine);
+            if (!ok && mine.code == ERR_INTERRUPTED) {
+                g->finish = FINISH_INTERRUPTED;
+                ok = done = true;
+                break;
+            }
+            if (!ok) {
+                if (err)
+                    *err = mine;
+                break;
+            }
+            if (g->ids.len == 0)
+                s->stats.first_token_s = s->stats.prefill_s + clock_now() - start;
+            bool is_end = !p->ignore_eos && tokenizer_is_end(p->tok, d.id);
+            ok = accept(&r, &d, is_end, err);
+            if (is_end || r.stopped) {
+                g->finish = r.stopped ? FINISH_STOP_TEXT : FINISH_STOP;
+                done = true;
+            }
+        }
+        // All tokens but perhaps the last are evaluated; the engine may also have run ahead of what
+        // was accepted.
+        e->ops->decode_stop(e, s->timeline.len < e->n_past ? s->timeline.len : e->n_past);
+    }
+    // What is still held: an incomplete UTF-8 sequence, a beginning of a stop text that did not
+    // come.
+    if (!r.stopped) {
+        if (!detok_flush(&r.detok, &g->text))
+            ok = error_oom(err, "the answer's text", g->text.len);
+        struct error mine = {0};
+        if (!show_certain(&r, true, ok ? err : &mine))
+            ok = false;
+        if (r.stopped && ok)
+            g->finish = FINISH_STOP_TEXT;
+    }
+    s->stats.n_generated = g->ids.len;
+    s->stats.decode_s = clock_now() - start;
+    free(stop_ids);
+    return ok;
+}

@@ -1,0 +1,374 @@
+// options -> device -> model -> session -> one of the three ways in. The only place that exits, and
+// the only one that reads the environment (through options.c) and prints errors.
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/format.h"
+#include "chat/batch.h"
+#include "chat/termsafe.h"
+#include "options.h"
+#include "paths.h"
+#include "text/tokenizer.h"
+#include "tools/run.h"
+
+enum { MAX_PROMPT_BYTES = 256 << 20 };
+
+static volatile int cancelled;
+
+static void on_interrupt(int sig)
+{
+    if (cancelled) { // asked twice: at once
+        signal(sig, SIG_DFL);
+        raise(sig);
+    }
+    cancelled = 1;
+}
+
+struct program {
+    struct options opt;
+    char *model_path;      // owned
+    struct model *model;   // owned
+    struct engine *engine; // owned
+    struct conversation conv;
+    bool conv_open;
+    uint8_t *dry_breakers; // owned
+    struct buf prompt, system, template_text;
+    bool stdin_tty, stdout_tty, stderr_tty;
+};
+
+// Untrusted parts of a message (file names, metadata) must not drive the terminal.
+static void print_error(const struct error *err)
+{
+    struct buf safe = {0};
+    if (isatty(STDERR_FILENO) && termsafe_text(err->text, strlen(err->text), true, &safe))
+        fprintf(stderr, "hokku: %s\n", buf_str(&safe));
+    else
+        fprintf(stderr, "hokku: %s\n", err->text);
+    buf_release(&safe);
+}
+
+static void load_progress(void *user, uint64_t done, uint64_t total)
+{
+    const struct program *p = user;
+    if (!p->stderr_tty || p->opt.quiet || total < 1u << 30)
+        return;
+    if (done < total)
+        fprintf(stderr, "\rloading: %3.0f %%", 100.0 * (double)done / (double)total);
+    else
+        fprintf(stderr, "\r\033[K");
+    fflush(stderr);
+}
+
+static const struct engine_backend cpu_backend = {.plan = cpu_engine_plan, .open = cpu_engine_open};
+#ifdef HOKKU_CUDA
+static const struct engine_backend cuda_engine = {cuda_device_count, cuda_engine_plan,
+                                                  cuda_engine_open};
+static const struct engine_backend *const cuda_backend = &cuda_engine;
+#else
+static const struct engine_backend *const cuda_backend = NULL;
+#endif
+
+static bool choose_device(struct program *p, struct device_choice *d, struct engine_params *params,
+                          struct error *err)
+{
+    if (!device_choose(p->opt.device, &cpu_backend, cuda_backend, d, err))
+        return false;
+    if (*d->note && p->stderr_tty && !p->opt.quiet)
+        fprintf(stderr, "hokku: %s\n", d->note);
+    *params = (struct engine_params){
+        .device_index = d->index,
+        .n_ctx = p->opt.n_ctx,
+        .n_batch = p->opt.n_batch,
+        .type_k = p->opt.type_k,
+        .type_v = p->opt.type_v,
+        .n_threads = p->opt.n_threads,
+        .progress = load_progress,
+        .progress_user = p,
+        .cancel = &cancelled,
+    };
+    return true;
+}
+
+static bool print_plan(struct program *p, struct error *err)
+{
+    struct engine_params params;
+    struct engine_plan plan;
+    struct device_choice d;
+    if (!choose_device(p, &d, &params, err) || !d.backend->plan(p->model, &params, &plan, err))
+        return false;
+    char a[FORMAT_NUMBER], b[FORMAT_NUMBER], c[FORMAT_NUMBER], o[FORMAT_NUMBER], e[FORMAT_NUMBER];
+    printf("weights %s + KV %s + scratch %s + other %s bytes for a context of %u tokens; free %s "
+           "bytes: %s\n",
+           format_number(a, plan.weights), format_number(b, plan.kv),
+           format_number(c, plan.scratch), format_number(o, plan.other), plan.n_ctx,
+           format_number(e, plan.available), plan.fits ? "fits" : "does not fit");
+    printf("largest context that fits: %u tokens, with -ctk q8_0 -ctv q8_0: %u\n", plan.n_ctx_max,
+           plan.n_ctx_max_q8);
+    return plan.fits ||
+           error_set(err, ERR_MEMORY, "the plan does not fit: try -c %u", plan.n_ctx_max);
+}
+
+static bool random_seed(uint64_t *seed, struct error *err)
+{
+    // 53 bits: JSON readers keep it exact.
+    if (getrandom(seed, sizeof *seed, 0) != sizeof *seed)
+        return error_set(err, ERR_FAIL, "no random seed: getrandom: %s", strerror(errno));
+    *seed &= (1ull << 53) - 1;
+    return true;
+}
+
+// What a model's metadata recommends holds where the user said nothing.
+static bool recommended_sampling(struct program *p, struct error *err)
+{
+    struct options *o = &p->opt;
+    const struct gguf *g = p->model->gguf;
+    uint32_t k = o->sampler.top_k > 0 ? (uint32_t)o->sampler.top_k : 0;
+    bool ok =
+        (o->temp_given || gguf_get_f32(g, "general.sampling.temp", false, &o->sampler.temp, err)) &&
+        (o->top_p_given ||
+         gguf_get_f32(g, "general.sampling.top_p", false, &o->sampler.top_p, err)) &&
+        (o->min_p_given ||
+         gguf_get_f32(g, "general.sampling.min_p", false, &o->sampler.min_p, err)) &&
+        (o->repeat_penalty_given || gguf_get_f32(g, "general.sampling.penalty_repeat", false,
+                                                 &o->sampler.repeat_penalty, err)) &&
+        (o->top_k_given || gguf_get_u32(g, "general.sampling.top_k", false, &k, err));
+    if (ok && !o->top_k_given)
+        o->sampler.top_k = k > INT32_MAX ? 0 : (int32_t)k;
+    return ok;
+}
+
+// Marks the tokens whose text holds a DRY sequence breaker.
+static bool find_dry_breakers(struct program *p, struct error *err)
+{
+    uint32_t n = p->model->hp.n_vocab;
+    struct buf text = {0};
+    p->dry_breakers = calloc(n, 1);
+    if (!p->dry_breakers)
+        return error_oom(err, "the DRY sequence breakers", n);
+    uint32_t n_tokens = tokenizer_n_vocab(p->model->tokenizer);
+    for (uint32_t i = 0; i < n && i < n_tokens; i++) {
+        buf_clear(&text);
+        tokenizer_decode_one(p->model->tokenizer, (int32_t)i, true, &text);
+        p->dry_breakers[i] = text.len && strpbrk(text.data, "\n:\"*") != NULL;
+    }
+    buf_release(&text);
+    return true;
+}
+
+static bool open_model(struct program *p, struct error *err)
+{
+    p->model_path = paths_model(&p->opt, err);
+    if (!p->model_path)
+        return false;
+    p->model = model_load(p->model_path, err);
+    return p->model != NULL;
+}
+
+// The text of the chat template to use; empty: none, plain completion.
+static bool choose_template(struct program *p, struct error *err)
+{
+    const struct options *o = &p->opt;
+    if (o->conversation == 0)
+        return true;
+    if (o->chat_template_file)
+        return file_read(o->chat_template_file, 16 << 20, &p->template_text, err);
+    if (o->chat_template)
+        return paths_named_template(p->model, o->chat_template, &p->template_text, err);
+    if (p->model->chat_template.data)
+        return buf_append(&p->template_text, p->model->chat_template.data,
+                          p->model->chat_template.len) ||
+               error_oom(err, "the chat template", p->model->chat_template.len);
+    if (o->conversation == 1)
+        return error_set(err, ERR_USAGE,
+                         "-cnv: the model has no chat template; name one with --chat-template or "
+                         "--chat-template-file");
+    if (p->stderr_tty && !o->quiet)
+        fprintf(stderr, "hokku: a base model without a chat template: plain completion\n");
+    return true;
+}
+
+static bool read_system(struct program *p, struct error *err)
+{
+    const struct options *o = &p->opt;
+    if (o->system_file && !file_read(o->system_file, MAX_PROMPT_BYTES, &p->system, err))
+        return false;
+    if (o->system && o->system[0] == '@')
+        return paths_system_prompt(o->system + 1, &p->system, err);
+    if (o->system)
+        buf_puts(&p->system, o->system);
+    return true;
+}
+
+static void strip_last_newline(struct buf *b, size_t begin)
+{
+    if (b->len > begin && b->data[b->len - 1] == '\n')
+        b->data[--b->len] = '\0';
+    if (b->len > begin && b->data[b->len - 1] == '\r')
+        b->data[--b->len] = '\0';
+}
+
+// Argument, then -f FILE, then standard input, a blank line between; of files and input one final
+// newline is left out.
+static bool read_prompt(struct program *p, bool with_stdin, struct error *err)
+{
+    const struct options *o = &p->opt;
+    if (o->prompt)
+        buf_puts(&p->prompt, o->prompt);
+    struct buf part = {0};
+    bool ok = true;
+    for (int source = 0; ok && source < 2; source++) {
+        buf_clear(&part);
+        if (source == 0 && o->file)
+            ok = file_read(o->file, MAX_PROMPT_BYTES, &part, err);
+        if (source == 1 && with_stdin)
+            ok = fd_read_all(STDIN_FILENO, "standard input", MAX_PROMPT_BYTES, &cancelled, &part,
+                             err);
+        strip_last_newline(&part, 0);
+        if (ok && part.len) {
+            if (p->prompt.len)
+                buf_puts(&p->prompt, "\n\n");
+            buf_append(&p->prompt, part.data, part.len);
+        }
+    }
+    buf_release(&part);
+    if (ok && p->prompt.failed)
+        ok = error_oom(err, "the prompt", p->prompt.len);
+    return ok;
+}
+
+static bool run_chat(struct program *p, struct error *err)
+{
+    struct options *o = &p->opt;
+    bool many = o->lines || o->turns;
+    bool one = o->prompt || o->file || (!p->stdin_tty && !many);
+    if (many && p->stdin_tty)
+        return error_set(err, ERR_USAGE,
+                         "%s reads standard input, which is a terminal: pipe the prompts in",
+                         o->lines ? "--lines" : "--turns");
+    // Read before the model is loaded: a wrong file costs nothing, and waiting for a pipe overlaps
+    // with nothing else.
+    if (!read_system(p, err) || !read_prompt(p, !p->stdin_tty && !many, err))
+        return false;
+    if (one && !many && p->prompt.len == 0 && !o->prompt)
+        return error_set(err, ERR_USAGE,
+                         "no prompt: standard input is empty; hokku --help shows the ways in");
+    if (!open_model(p, err) || !recommended_sampling(p, err) ||
+        !sampler_check(&o->sampler, p->model->hp.n_vocab, err))
+        return false;
+    if (!o->seed_given && !random_seed(&o->sampler.seed, err))
+        return false;
+    if (o->dry_run)
+        return print_plan(p, err);
+    struct engine_params params;
+    struct device_choice d;
+    if (!choose_template(p, err) || !choose_device(p, &d, &params, err))
+        return false;
+    p->engine = d.backend->open(p->model, &params, err);
+    if (!p->engine || !find_dry_breakers(p, err))
+        return false;
+    if (o->verbose) {
+        char used[FORMAT_NUMBER];
+        fprintf(stderr, "hokku: %s · %s · %s on %s · context %u · seed %llu\n", p->model_path,
+                p->model->quant, format_bytes(used, p->engine->mem_used), p->engine->device,
+                p->engine->n_ctx, (unsigned long long)o->sampler.seed);
+    }
+    p->conv_open = true;
+    if (!conversation_init(&p->conv, p->model, p->engine,
+                           p->template_text.len ? buf_str(&p->template_text) : NULL,
+                           p->template_text.len, (int64_t)time(NULL), err))
+        return false;
+    p->conv.dry_breakers = p->dry_breakers;
+    if (p->system.len && !conversation_set_system(&p->conv, p->system.data, p->system.len, err))
+        return false;
+    struct winsize ws = {0};
+    if (p->stdout_tty)
+        ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws);
+    const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
+    bool plain = (no_color && *no_color) || (term && strcmp(term, "dumb") == 0);
+    struct batch b = {
+        .conv = &p->conv,
+        .opt = o,
+        .cancel = &cancelled,
+        .stdout_tty = p->stdout_tty,
+        .stderr_tty = p->stderr_tty,
+        .color = p->stdout_tty && (o->color == WHEN_ALWAYS || (o->color == WHEN_AUTO && !plain)),
+        .columns = ws.ws_col,
+    };
+    if (many)
+        return batch_lines(&b, STDIN_FILENO, p->prompt.len ? buf_str(&p->prompt) : NULL, err);
+    if (one)
+        return batch_one(&b, buf_str(&p->prompt), p->prompt.len, err);
+    return error_set(err, ERR_FAIL, "the chat in a terminal is not built in yet");
+}
+
+static bool run(struct program *p, struct error *err)
+{
+    struct options *o = &p->opt;
+    struct buf out = {0};
+    bool ok = true;
+    struct tool_context tool = {.opt = o,
+                                .cpu = &cpu_backend,
+                                .cuda = cuda_backend,
+                                .cancel = &cancelled,
+                                .stderr_tty = p->stderr_tty};
+    if (o->help)
+        ok = options_help(o->tool, &out);
+    else if (o->version)
+        ok = buf_puts(&out, "hokku " HOKKU_VERSION "\n");
+    else if (o->tool == TOOL_NONE)
+        return run_chat(p, err);
+    else
+        ok = tool_run(&tool, &out, err);
+    if (ok)
+        ok = fd_write_all(STDOUT_FILENO, "standard output", buf_str(&out), out.len, err);
+    buf_release(&out);
+    return ok;
+}
+
+static void program_release(struct program *p)
+{
+    if (p->conv_open)
+        conversation_release(&p->conv);
+    engine_free(p->engine);
+    model_free(p->model);
+    free(p->model_path);
+    free(p->dry_breakers);
+    buf_release(&p->prompt);
+    buf_release(&p->system);
+    buf_release(&p->template_text);
+    options_release(&p->opt);
+}
+
+extern char **environ;
+
+int main(int argc, char **argv)
+{
+    struct program p = {0};
+    struct error err = {0};
+    struct sigaction sa = {.sa_handler = on_interrupt}; // no SA_RESTART: a blocked read must return
+    sigaction(SIGINT, &sa, NULL);
+    signal(SIGPIPE, SIG_DFL); // a closed pipe ends the program quietly, whatever the parent had set
+    p.stdin_tty = isatty(STDIN_FILENO);
+    p.stdout_tty = isatty(STDOUT_FILENO);
+    p.stderr_tty = isatty(STDERR_FILENO);
+    bool ok = options_parse(&p.opt, argc, argv, environ, &err) && run(&p, &err);
+    if (ok && (fflush(stdout) != 0 || ferror(stdout)))
+        ok = error_set(&err, ERR_FAIL, "standard output: cannot be written: %s", strerror(errno));
+    program_release(&p);
+    if (ok)
+        return 0;
+    if (err.code == ERR_INTERRUPTED || cancelled) {
+        signal(SIGINT, SIG_DFL);
+        raise(SIGINT);
+    }
+    print_error(&err);
+    return err.code == ERR_NONE ? ERR_FAIL : (int)err.code;
+}

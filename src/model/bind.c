@@ -1,0 +1,256 @@
+// Binds the tensors of the file to their places in the model, by name, shape and type.
+#include "model/internal.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/format.h"
+
+struct binder {
+    struct model *m;
+    bool *used; // per tensor of the file
+    struct error *err;
+};
+
+static const struct gguf_tensor *find(struct binder *b, const char *name)
+{
+    const struct gguf_tensor *t = gguf_find_tensor(b->m->gguf, name);
+    if (t)
+        b->used[t - gguf_tensor_at(b->m->gguf, 0)] = true;
+    return t;
+}
+
+// "4096 x 11008"
+static void shape_text(const struct gguf_tensor *t, struct buf *out)
+{
+    for (uint32_t d = 0; d < t->n_dims; d++)
+        buf_printf(out, "%s%llu", d ? " x " : "", (unsigned long long)t->ne[d]);
+}
+
+static bool wrong_shape(struct binder *b, const char *name, const struct gguf_tensor *t,
+                        uint64_t n_cols, uint64_t rows)
+{
+    struct buf found = {0};
+    shape_text(t, &found);
+    if (rows == 1)
+        error_set(b->err, ERR_MODEL, "tensor %s has shape %s, expected %llu", name, buf_str(&found),
+                  (unsigned long long)n_cols);
+    else
+        error_set(b->err, ERR_MODEL, "tensor %s has shape %s, expected %llu x %llu", name,
+                  buf_str(&found), (unsigned long long)n_cols, (unsigned long long)rows);
+    buf_release(&found);
+    return false;
+}
+
+static bool check_supported(struct binder *b, const char *name, const struct gguf_tensor *t)
+{
+    const struct quant_info *qi = quant_info(t->type);
+    if (qi->supported)
+        return true;
+    if (qi->name)
+        return error_set(b->err, ERR_MODEL,
+                         "tensor %s has weight type %s, which is not supported; these are: %s",
+                         name, qi->name, quant_supported_list());
+    return error_set(b->err, ERR_MODEL, "tensor %s has the unknown weight type %u", name, t->type);
+}
+
+static bool set_matrix(struct binder *b, const char *name, const struct gguf_tensor *t,
+                       uint64_t rows, uint64_t n_cols, struct weight *w)
+{
+    if (t->ne[0] != n_cols || t->ne[1] != rows || t->ne[2] != 1 || t->ne[3] != 1)
+        return wrong_shape(b, name, t, n_cols, rows);
+    if (!check_supported(b, name, t))
+        return false;
+    *w = (struct weight){.type = t->type,
+                         .rows = (uint32_t)rows,
+                         .n_cols = (uint32_t)n_cols,
+                         .data = t->data,
+                         .n_bytes = (size_t)t->n_bytes,
+                         .tensor = t};
+    return true;
+}
+
+static bool missing(struct binder *b, const char *name, uint64_t n_cols, uint64_t rows)
+{
+    if (rows == 1)
+        return error_set(b->err, ERR_MODEL, "tensor %s (%llu) is missing", name,
+                         (unsigned long long)n_cols);
+    return error_set(b->err, ERR_MODEL, "tensor %s (%llu x %llu) is missing", name,
+                     (unsigned long long)n_cols, (unsigned long long)rows);
+}
+
+static bool bind_matrix(struct binder *b, const char *name, uint64_t rows, uint64_t n_cols,
+                        struct weight *w)
+{
+    const struct gguf_tensor *t = find(b, name);
+    return t ? set_matrix(b, name, t, rows, n_cols, w) : missing(b, name, n_cols, rows);
+}
+
+// A vector of n floats: used in place when it is F32 and aligned, else converted.
+static bool bind_vector(struct binder *b, const char *name, enum presence presence, uint64_t n,
+                        const float **out)
+{
+    struct model *m = b->m;
+    const struct gguf_tensor *t = gguf_find_tensor(m->gguf, name);
+    if (!t)
+        return presence == REQUIRED ? missing(b, name, n, 1) : true;
+    if (presence == ABSENT)
+        return true; // not marked as used, so it will be refused by name
+    find(b, name);
+    if (t->ne[0] != n || t->ne[1] != 1 || t->ne[2] != 1 || t->ne[3] != 1)
+        return wrong_shape(b, name, t, n, 1);
+    if (t->type != QUANT_F32 && t->type != QUANT_F16 && t->type != QUANT_BF16) {
+        const struct quant_info *qi = quant_info(t->type);
+        return error_set(b->err, ERR_MODEL, "tensor %s is of type %s, expected F32, F16 or BF16",
+                         name, qi->name ? qi->name : "unknown");
+    }
+    if (t->type == QUANT_F32 && (uintptr_t)t->data % _Alignof(float) == 0) {
+        *out = t->data;
+        return true;
+    }
+    float *copy = malloc(n * sizeof *copy);
+    float **list = realloc(m->converted, (m->n_converted + 1) * sizeof *list);
+    if (list)
+        m->converted = list;
+    if (!copy || !list) {
+        free(copy);
+        return error_oom(b->err, name, n * sizeof *copy);
+    }
+    quant_dequantize(t->type, t->data, copy, n);
+    m->converted[m->n_converted++] = copy;
+    *out = copy;
+    return true;
+}
+
+static bool bind_layer(struct binder *b, const struct arch *a, uint32_t i, struct layer *l)
+{
+    const struct hparams *hp = &b->m->hp;
+    uint64_t n_q = (uint64_t)hp->n_head * hp->head_dim;
+    uint64_t n_kv = (uint64_t)hp->n_head_kv * hp->head_dim;
+    const struct {
+        const char *name;
+        struct weight *w;
+        uint64_t rows, n_cols;
+    } matrices[] = {
+        {"attn_q", &l->wq, n_q, hp->n_embd},
+        {"attn_k", &l->wk, n_kv, hp->n_embd},
+        {"attn_v", &l->wv, n_kv, hp->n_embd},
+        {"attn_output", &l->wo, hp->n_embd, n_q},
+        {"ffn_gate", &l->w_gate, hp->n_ff, hp->n_embd},
+        {"ffn_up", &l->w_up, hp->n_ff, hp->n_embd},
+        {"ffn_down", &l->w_down, hp->n_embd, hp->n_ff},
+    };
+    const struct {
+        const char *name;
+        const float **v;
+        uint64_t n;
+        enum presence presence;
+    } vectors[] = {
+        {"attn_norm.weight", &l->attn_norm, hp->n_embd, REQUIRED},
+        {"ffn_norm.weight", &l->ffn_norm, hp->n_embd, REQUIRED},
+        {"attn_q.bias", &l->bq, n_q, a->qkv_bias},
+        {"attn_k.bias", &l->bk, n_kv, a->qkv_bias},
+        {"attn_v.bias", &l->bv, n_kv, a->qkv_bias},
+        {"attn_output.bias", &l->bo, hp->n_embd, a->out_bias},
+        {"attn_q_norm.weight", &l->q_norm, hp->head_dim, a->qk_norm},
+        {"attn_k_norm.weight", &l->k_norm, hp->head_dim, a->qk_norm},
+    };
+    char name[64];
+    for (size_t k = 0; k < sizeof matrices / sizeof *matrices; k++) {
+        snprintf(name, sizeof name, "blk.%u.%s.weight", i, matrices[k].name);
+        if (!bind_matrix(b, name, matrices[k].rows, matrices[k].n_cols, matrices[k].w))
+            return false;
+    }
+    for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++) {
+        snprintf(name, sizeof name, "blk.%u.%s", i, vectors[k].name);
+        if (!bind_vector(b, name, vectors[k].presence, vectors[k].n, vectors[k].v))
+            return false;
+    }
+    // Rotation frequencies that very old files store per layer; they follow from the metadata.
+    snprintf(name, sizeof name, "blk.%u.attn_rot_embd.weight", i);
+    find(b, name);
+    return true;
+}
+
+static bool bind_outer(struct binder *b)
+{
+    struct model *m = b->m;
+    struct hparams *hp = &m->hp;
+    const struct gguf_tensor *embd = find(b, "token_embd.weight");
+    if (!embd)
+        return error_set(b->err, ERR_MODEL, "tensor token_embd.weight is missing");
+    if (embd->n_dims != 2 || embd->ne[1] > 1u << 24) {
+        struct buf found = {0};
+        shape_text(embd, &found);
+        error_set(b->err, ERR_MODEL,
+                  "tensor token_embd.weight has shape %s, expected %u x vocabulary",
+                  buf_str(&found), hp->n_embd);
+        buf_release(&found);
+        return false;
+    }
+    hp->n_vocab = (uint32_t)embd->ne[1];
+    if (!set_matrix(b, "token_embd.weight", embd, hp->n_vocab, hp->n_embd, &m->tok_embd) ||
+        !bind_vector(b, "output_norm.weight", REQUIRED, hp->n_embd, &m->output_norm) ||
+        !bind_vector(b, "rope_freqs.weight", OPTIONAL, hp->rope_dim / 2, &m->rope_freqs))
+        return false;
+    const struct gguf_tensor *head = find(b, "output.weight");
+    m->tied = !head;
+    m->output = m->tok_embd;
+    if (head && !set_matrix(b, "output.weight", head, hp->n_vocab, hp->n_embd, &m->output))
+        return false;
+    for (uint32_t i = 0; m->rope_freqs && i < hp->rope_dim / 2; i++)
+        if (!isfinite(m->rope_freqs[i]) || m->rope_freqs[i] <= 0)
+            return error_set(b->err, ERR_MODEL,
+                             "tensor rope_freqs.weight has %g at %u, expected finite numbers above "
+                             "0",
+                             (double)m->rope_freqs[i], i);
+    return true;
+}
+
+static bool refuse_leftovers(struct binder *b, const struct arch *a)
+{
+    const struct gguf *g = b->m->gguf;
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        if (b->used[i])
+            continue;
+        char name[FORMAT_TEXT];
+        const struct gguf_str s = gguf_tensor_at(g, i)->name;
+        return error_set(b->err, ERR_MODEL,
+                         "tensor %s is not one that architecture %s has with %u layers; without it "
+                         "the model would not be what its file says",
+                         format_text(name, sizeof name, s.data, s.len), a->name, b->m->hp.n_layer);
+    }
+    return true;
+}
+
+bool model_bind(struct model *m, const struct arch *a, struct error *err)
+{
+    size_t n = gguf_n_tensors(m->gguf);
+    struct binder b = {.m = m, .err = err, .used = calloc(n + 1, sizeof *b.used)};
+    m->layers = calloc(m->hp.n_layer, sizeof *m->layers);
+    bool ok = false;
+    if (!b.used || !m->layers) {
+        error_oom(err, "layer table", m->hp.n_layer * sizeof *m->layers);
+        goto done;
+    }
+    if (!bind_outer(&b))
+        goto done;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        if (!bind_layer(&b, a, i, &m->layers[i]))
+            goto done;
+    if (!refuse_leftovers(&b, a))
+        goto done;
+    for (size_t i = 0; i < n; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(m->gguf, i);
+        m->n_params += t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
+        m->weight_bytes += t->n_bytes;
+    }
+    ok = true;
+done:
+    free(b.used);
+    return ok;
+}

@@ -1,0 +1,150 @@
+// Loading: from an opened file to an immutable model.
+#include "model/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/format.h"
+#include "base/sha256.h"
+#include "text/tokenizer.h"
+
+// What the quantisation mixes are called: general.file_type.
+static const char *file_type_name(uint32_t file_type)
+{
+    static const char *const names[] = {
+        [0] = "F32",     [1] = "F16",     [2] = "Q4_0",    [3] = "Q4_1",    [7] = "Q8_0",
+        [8] = "Q5_0",    [9] = "Q5_1",    [10] = "Q2_K",   [11] = "Q3_K_S", [12] = "Q3_K_M",
+        [13] = "Q3_K_L", [14] = "Q4_K_S", [15] = "Q4_K_M", [16] = "Q5_K_S", [17] = "Q5_K_M",
+        [18] = "Q6_K",   [21] = "Q2_K_S", [25] = "IQ4_NL", [30] = "IQ4_XS", [32] = "BF16",
+    };
+    return file_type < sizeof names / sizeof *names ? names[file_type] : NULL;
+}
+
+static const char *commonest_type(const struct gguf *g)
+{
+    uint64_t n[QUANT_TYPE_MAX] = {0};
+    uint32_t best = QUANT_F32;
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        if (t->type < QUANT_TYPE_MAX)
+            n[t->type] += t->n_bytes;
+    }
+    for (uint32_t type = 0; type < QUANT_TYPE_MAX; type++)
+        if (n[type] > n[best])
+            best = type;
+    return quant_info(best)->name;
+}
+
+// general.name, else the file's base name without its suffix; one printable line.
+static char *describe_name(const struct gguf *g)
+{
+    char shown[200];
+    struct gguf_str name = {0};
+    struct error ignored = {0}; // a name of another type is no reason to refuse a model
+    if (!gguf_get_str(g, "general.name", false, &name, &ignored) || name.len == 0) {
+        const char *path = gguf_file_path(g, 0), *slash = strrchr(path, '/');
+        name.data = slash ? slash + 1 : path;
+        name.len = strlen(name.data);
+        if (name.len > 5 && strcmp(name.data + name.len - 5, ".gguf") == 0)
+            name.len -= 5;
+    }
+    return strdup(format_text(shown, sizeof shown, name.data, name.len));
+}
+
+static char *describe_quant(const struct gguf *g)
+{
+    uint32_t file_type = UINT32_MAX;
+    struct error ignored = {0};
+    gguf_get_u32(g, "general.file_type", false, &file_type, &ignored);
+    const char *name = file_type_name(file_type & ~1024u); // 1024: "guessed"
+    return strdup(name ? name : commonest_type(g));
+}
+
+// SHA-256 over metadata and tensor table of every part.
+static char *fingerprint(const struct gguf *g)
+{
+    struct sha256 h;
+    unsigned char digest[SHA256_BYTES];
+    char hex[SHA256_HEX];
+    sha256_init(&h);
+    for (size_t i = 0; i < gguf_n_files(g); i++)
+        sha256_update(&h, gguf_file_map(g, i), (size_t)gguf_header_bytes(g, i));
+    sha256_final(&h, digest);
+    sha256_hex(digest, hex);
+    return strdup(hex);
+}
+
+static bool load(struct model *m, struct error *err)
+{
+    const struct arch *a = arch_find(m->gguf, err);
+    if (!a)
+        return false;
+    m->arch = a->name;
+    if (!hparams_read(&m->hp, m->gguf, a, err) || !model_bind(m, a, err) ||
+        !gguf_get_str(m->gguf, "tokenizer.chat_template", false, &m->chat_template, err))
+        return false;
+    if (!m->chat_template.len)
+        m->chat_template.data = NULL;
+    m->name = describe_name(m->gguf);
+    m->quant = describe_quant(m->gguf);
+    m->fingerprint = fingerprint(m->gguf);
+    if (!m->name || !m->quant || !m->fingerprint)
+        return error_oom(err, "model description", 512);
+    m->tokenizer = tokenizer_create(m->gguf, err);
+    if (!m->tokenizer)
+        return false;
+    if (tokenizer_n_vocab(m->tokenizer) != m->hp.n_vocab)
+        return error_set(err, ERR_MODEL,
+                         "tensor token_embd.weight has %u rows, but the vocabulary has %u tokens",
+                         m->hp.n_vocab, tokenizer_n_vocab(m->tokenizer));
+    return true;
+}
+
+struct model *model_from_gguf(struct gguf *g, const char *path, struct error *err)
+{
+    struct model *m = calloc(1, sizeof *m);
+    if (!m) {
+        gguf_free(g);
+        error_oom(err, "model", sizeof *m);
+        return NULL;
+    }
+    m->gguf = g;
+    if (load(m, err))
+        return m;
+    error_prefix(err, "%s", path);
+    model_free(m);
+    return NULL;
+}
+
+struct model *model_load(const char *path, struct error *err)
+{
+    struct gguf *g = gguf_open(path, err);
+    return g ? model_from_gguf(g, path, err) : NULL;
+}
+
+void model_free(struct model *m)
+{
+    if (!m)
+        return;
+    tokenizer_free(m->tokenizer);
+    for (size_t i = 0; i < m->n_converted; i++)
+        free(m->converted[i]);
+    free(m->converted);
+    free(m->layers);
+    free(m->name);
+    free(m->quant);
+    free(m->fingerprint);
+    gguf_free(m->gguf);
+    free(m);
+}
+
+uint64_t model_bytes_per_token(const struct model *m)
+{
+    // Everything once, except that only one row of the embedding is looked up. A tied head reads
+    // the whole of the same tensor.
+    uint64_t n = m->weight_bytes;
+    if (!m->tied)
+        n -= m->tok_embd.n_bytes;
+    return n + quant_row_bytes(m->tok_embd.type, m->tok_embd.n_cols);
+}

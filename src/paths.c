@@ -1,0 +1,105 @@
+#include "paths.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+#ifndef HOKKU_DATADIR
+#define HOKKU_DATADIR "/usr/share/hokku"
+#endif
+#ifndef HOKKU_SOURCE_DIR
+#define HOKKU_SOURCE_DIR ""
+#endif
+
+static const char builtin_model[] = "model/hokku-builtin.gguf";
+
+// Installed beside the executable (PREFIX/bin -> PREFIX/share/hokku), at the configured place, or
+// in the source tree that this executable was built from.
+char *paths_data(const char *relative)
+{
+    char exe[4096];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    exe[n > 0 ? n : 0] = '\0';
+    for (int up = 0; up < 2 && *exe; up++) {
+        char *slash = strrchr(exe, '/');
+        if (slash)
+            *slash = '\0';
+    }
+    struct buf b = {0};
+    for (int i = 0; i < 3; i++) {
+        buf_clear(&b);
+        if (i == 0)
+            buf_printf(&b, "%s/share/hokku/%s", exe, relative);
+        else
+            buf_printf(&b, "%s/%s", i == 1 ? HOKKU_DATADIR : HOKKU_SOURCE_DIR, relative);
+        if (!b.failed && access(b.data, R_OK) == 0)
+            return b.data;
+    }
+    buf_release(&b);
+    return NULL;
+}
+
+char *paths_model(const struct options *o, struct error *err)
+{
+    if (o->hf_repo || (o->model && strncmp(o->model, "https://", 8) == 0)) {
+        error_set(err, ERR_FAIL,
+                  "downloading models is not built in yet: download the file and use -m FILE");
+        return NULL;
+    }
+    char *path = o->model ? strdup(o->model) : paths_data(builtin_model);
+    if (!path && o->model)
+        error_oom(err, "the model's path", strlen(o->model));
+    else if (!path)
+        error_set(err, ERR_MODEL,
+                  "the built-in model (%s) is not installed: name a model with -m FILE",
+                  builtin_model);
+    return path;
+}
+
+bool paths_named_template(const struct model *m, const char *name, struct buf *out,
+                          struct error *err)
+{
+    char key[160];
+    struct gguf_str text = {0};
+    snprintf(key, sizeof key, "tokenizer.chat_template.%s", name);
+    if (!gguf_get_str(m->gguf, key, false, &text, err))
+        return false;
+    if (text.data)
+        return buf_append(out, text.data, text.len) ||
+               error_oom(err, "the chat template", text.len);
+    return error_set(err, ERR_USAGE, "--chat-template: unknown template \"%.60s\"", name);
+}
+
+bool paths_system_prompt(const char *name, struct buf *out, struct error *err)
+{
+    char relative[128];
+    bool plain =
+        *name != '\0' && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_") == strlen(name);
+    snprintf(relative, sizeof relative, "prompts/%s.txt", plain ? name : "-");
+    char *path = paths_data(relative);
+    if (path) {
+        bool ok = file_read(path, 1 << 20, out, err);
+        free(path);
+        while (ok && out->len && (out->data[out->len - 1] == '\n'))
+            out->data[--out->len] = '\0';
+        return ok;
+    }
+    char names[512] = "";
+    char *dir = paths_data("prompts");
+    DIR *d = dir ? opendir(dir) : NULL;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        size_t len = strlen(e->d_name);
+        if (len > 4 && strcmp(e->d_name + len - 4, ".txt") == 0 &&
+            strlen(names) + len + 4 < sizeof names)
+            sprintf(names + strlen(names), "%s@%.*s", *names ? ", " : "", (int)len - 4, e->d_name);
+    }
+    if (d)
+        closedir(d);
+    free(dir);
+    return error_set(err, ERR_USAGE, "-sys @%.60s: no such system prompt; there are %s", name,
+                     *names ? names : "none");
+}

@@ -1,0 +1,24 @@
+// Where things are: the model that the options name, shipped templates and system prompts.
+#ifndef HOKKU_PATHS_H
+#define HOKKU_PATHS_H
+
+#include "base/buf.h"
+#include "model/model.h"
+#include "options.h"
+
+// The file to load: -m, -hf, or the built-in model. Owned by the caller; NULL on error.
+char *paths_model(const struct options *o, struct error *err);
+
+// A file shipped with hokku, found in the source tree or where it is installed, e.g.
+// "prompts/haiku.txt". Owned by the caller; NULL when there is none.
+char *paths_data(const char *relative);
+
+// --chat-template NAME: one of the model's own named templates (tokenizer.chat_template.NAME), else
+// a shipped one.
+bool paths_named_template(const struct model *m, const char *name, struct buf *out,
+                          struct error *err);
+
+// -sys @NAME. Errors: ERR_USAGE with the names there are.
+bool paths_system_prompt(const char *name, struct buf *out, struct error *err);
+
+#endif

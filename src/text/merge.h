@@ -1,0 +1,41 @@
+// Greedy merging of neighbouring pieces, best pair first, leftmost first among equals: the loop
+// that byte pair encoding and SentencePiece share. Time is O(n log n).
+#ifndef HOKKU_TEXT_MERGE_H
+#define HOKKU_TEXT_MERGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MERGE_NONE UINT32_MAX
+
+struct piece {
+    uint32_t begin, n; // bytes of the text
+    int32_t id;        // token, -1 when no token has this text
+    // implementation
+    uint32_t prev, next; // neighbours in the list, MERGE_NONE at the ends
+    uint32_t pair_rank;  // of this piece with the next, MERGE_NONE when they do not merge
+    int32_t pair_id;     // the token they merge into
+};
+
+// Whether left and right (neighbours in text) merge: sets the token they become, returns the rank
+// of the merge (lower first), MERGE_NONE when they do not.
+typedef uint32_t merge_find(const void *ctx, const char *text, const struct piece *left,
+                            const struct piece *right, int32_t *id);
+
+struct merger {
+    struct piece *pieces; // (cap)
+    uint64_t *heap;       // (heap_cap) rank << 32 | index of the left piece
+    size_t cap, heap_cap, heap_len;
+};
+
+void merger_release(struct merger *m); // NULL and zeroed are fine
+
+// Room for n pieces; fill pieces[0..n) with begin, n, id, then run. False: out of memory.
+bool merger_reserve(struct merger *m, size_t n);
+
+// Merges pieces[0..n) until nothing merges; the remaining ones end up in pieces[0..return value) in
+// order. Returns 0 for n > 0 only when out of memory.
+size_t merger_run(struct merger *m, size_t n, const char *text, merge_find *find, const void *ctx);
+
+#endif

@@ -1,0 +1,227 @@
+#include "text/special.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int by_text(const void *a, const void *b, void *ctx)
+{
+    const struct vocab *v = ctx;
+    struct gguf_str x = v->text[*(const int32_t *)a], y = v->text[*(const int32_t *)b];
+    int c = memcmp(x.data, y.data, x.len < y.len ? x.len : y.len);
+    return c ? c : (x.len > y.len) - (x.len < y.len);
+}
+
+static bool is_special(const struct vocab *v, uint32_t id)
+{
+    return v->text[id].len > 0 && (v->kind[id] == TOKEN_CONTROL || v->kind[id] == TOKEN_UNKNOWN ||
+                                   v->kind[id] == TOKEN_USER_DEFINED);
+}
+
+bool special_init(struct special *s, const struct vocab *v, struct error *err)
+{
+    *s = (struct special){.vocab = v};
+    size_t n = 0;
+    for (uint32_t i = 0; i < v->n; i++)
+        n += is_special(v, i);
+    s->ids = malloc((n ? n : 1) * sizeof *s->ids);
+    if (!s->ids)
+        return error_oom(err, "the list of special tokens", n * sizeof *s->ids);
+    for (uint32_t i = 0; i < v->n; i++) {
+        if (!is_special(v, i))
+            continue;
+        s->ids[s->n++] = (int32_t)i;
+        unsigned char c = (unsigned char)v->text[i].data[0];
+        s->first[c + 1]++;
+        if (v->kind[i] == TOKEN_USER_DEFINED)
+            s->any_first[c] = 1;
+    }
+    for (int c = 0; c < 256; c++)
+        s->first[c + 1] += s->first[c];
+    qsort_r(s->ids, s->n, sizeof *s->ids, by_text, (void *)v);
+    return true;
+}
+
+void special_release(struct special *s)
+{
+    if (!s)
+        return;
+    free(s->ids);
+    *s = (struct special){0};
+}
+
+void special_matches_release(struct special_matches *m)
+{
+    if (!m)
+        return;
+    free(m->data);
+    *m = (struct special_matches){0};
+}
+
+struct query {
+    const struct special *s;
+    const char *text;
+    size_t n;
+    bool all;
+    const unsigned char *mask;
+};
+
+// The longest token that begins at pos and has at most limit bytes: its id and length, or -1. The
+// sorted list is walked like a trie: [lo, hi) are the tokens that agree with the text so far.
+static int32_t longest_at(const struct query *q, size_t pos, size_t limit, size_t *len)
+{
+    const struct special *s = q->s;
+    const struct vocab *v = s->vocab;
+    unsigned char c = (unsigned char)q->text[pos];
+    size_t lo = s->first[c], hi = s->first[c + 1];
+    int32_t best = -1;
+    bool control = q->all || (q->mask && q->mask[pos]); // may every byte so far be control text?
+    if (limit > q->n - pos)
+        limit = q->n - pos;
+    for (size_t depth = 1; lo < hi; depth++) {
+        int32_t id = s->ids[lo];
+        if (v->text[id].len == depth) {
+            if (control || v->kind[id] == TOKEN_USER_DEFINED) {
+                best = id;
+                *len = depth;
+            }
+            lo++;
+        }
+        if (depth >= limit)
+            break;
+        c = (unsigned char)q->text[pos + depth];
+        control = control && (q->all || q->mask[pos + depth]);
+        // All tokens of [lo, hi) are longer than depth here: narrow to those with byte c.
+        size_t a = lo, b = hi;
+        while (a < b) {
+            size_t mid = a + (b - a) / 2;
+            if ((unsigned char)v->text[s->ids[mid]].data[depth] < c)
+                a = mid + 1;
+            else
+                b = mid;
+        }
+        lo = a;
+        b = hi;
+        while (a < b) {
+            size_t mid = a + (b - a) / 2;
+            if ((unsigned char)v->text[s->ids[mid]].data[depth] <= c)
+                a = mid + 1;
+            else
+                b = mid;
+        }
+        hi = a;
+    }
+    return best;
+}
+
+static bool push(struct special_matches *m, struct special_match x, struct error *err)
+{
+    if (m->n == m->cap) {
+        size_t cap = m->cap ? 2 * m->cap : 64;
+        struct special_match *p = realloc(m->data, cap * sizeof *p);
+        if (!p)
+            return error_oom(err, "the special tokens of a text", cap * sizeof *p);
+        m->data = p;
+        m->cap = cap;
+    }
+    m->data[m->n++] = x;
+    return true;
+}
+
+// Longest first, then leftmost.
+static bool before(const struct special_match *a, const struct special_match *b)
+{
+    return a->len != b->len ? a->len > b->len : a->begin < b->begin;
+}
+
+static void sift_down(struct special_match *h, size_t n, size_t i)
+{
+    struct special_match x = h[i];
+    for (size_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && before(&h[child + 1], &h[child]))
+            child++;
+        if (!before(&h[child], &x))
+            break;
+        h[i] = h[child];
+    }
+    h[i] = x;
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const struct special_match *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+// Chooses among candidates that overlap one another: m[0..n), each the longest token at its place.
+// Leaves the chosen ones, in order, at the front; returns how many. taken: zeroed, covers them all.
+static size_t choose(const struct query *q, struct special_match *m, size_t n, unsigned char *taken)
+{
+    size_t base = m[0].begin, n_heap = n, n_chosen = 0;
+    for (size_t i = n / 2; i-- > 0;)
+        sift_down(m, n, i);
+    // The heap shrinks from m[n_heap - 1] down while chosen ones are collected behind it: one is
+    // popped for each that is added.
+    while (n_heap) {
+        struct special_match x = m[0];
+        unsigned char *t = taken + (x.begin - base);
+        bool keep = !t[0] && !t[x.len - 1], shorten = !t[0] && t[x.len - 1];
+        if (shorten) {
+            // What is taken belongs to longer tokens, so it covers the end; try what fits before
+            // it.
+            size_t room = (size_t)((unsigned char *)memchr(t, 1, x.len) - t);
+            x.id = longest_at(q, x.begin, room, &x.len);
+            if (x.id >= 0) {
+                m[0] = x;
+                sift_down(m, n_heap, 0);
+                continue;
+            }
+        }
+        m[0] = m[--n_heap];
+        if (n_heap)
+            sift_down(m, n_heap, 0);
+        if (keep) {
+            memset(t, 1, x.len);
+            m[n - ++n_chosen] = x;
+        }
+    }
+    memmove(m, m + n - n_chosen, n_chosen * sizeof *m);
+    qsort(m, n_chosen, sizeof *m, by_begin);
+    return n_chosen;
+}
+
+bool special_find(const struct special *s, const char *text, size_t n, bool all,
+                  const unsigned char *mask, struct special_matches *out, struct error *err)
+{
+    struct query q = {s, text, n, all, mask};
+    out->n = 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (s->first[c] == s->first[c + 1] || !(all || s->any_first[c] || (mask && mask[i])))
+            continue;
+        struct special_match x = {.begin = i};
+        x.id = longest_at(&q, i, n - i, &x.len);
+        if (x.id >= 0 && !push(out, x, err))
+            return false;
+    }
+    // Candidates that overlap none of the others stand; the rest is settled group by group.
+    size_t n_out = 0;
+    for (size_t i = 0, j; i < out->n; i = j) {
+        size_t end = out->data[i].begin + out->data[i].len;
+        for (j = i + 1; j < out->n && out->data[j].begin < end; j++)
+            if (out->data[j].begin + out->data[j].len > end)
+                end = out->data[j].begin + out->data[j].len;
+        size_t n_group = j - i, kept = 1;
+        if (n_group > 1) {
+            size_t span = end - out->data[i].begin;
+            unsigned char *taken = calloc(span, 1);
+            if (!taken)
+                return error_oom(err, "the special tokens of a text", span);
+            kept = choose(&q, out->data + i, n_group, taken);
+            free(taken);
+        }
+        memmove(out->data + n_out, out->data + i, kept * sizeof *out->data);
+        n_out += kept;
+    }
+    out->n = n_out;
+    return true;
+}

@@ -1,0 +1,35 @@
+// Finds control and user-defined tokens written out in a text. Longest first over the whole text,
+// as the widely used implementation does it: a longer token wins over one that begins before it.
+#ifndef HOKKU_TEXT_SPECIAL_H
+#define HOKKU_TEXT_SPECIAL_H
+
+#include "text/vocab.h"
+
+struct special {
+    const struct vocab *vocab; // borrowed
+    int32_t *ids;              // (n) tokens to look for, sorted by text
+    size_t n;
+    uint32_t first[257];          // ids[first[c]..first[c+1]) begin with byte c
+    unsigned char any_first[256]; // a user-defined token begins with this byte
+};
+
+struct special_match {
+    size_t begin, len;
+    int32_t id;
+};
+
+struct special_matches {
+    struct special_match *data; // owned; in order, not overlapping
+    size_t n, cap;
+};
+
+bool special_init(struct special *s, const struct vocab *v, struct error *err);
+void special_release(struct special *s); // NULL and zeroed are fine
+
+// all: control tokens match everywhere; else only where mask (n bytes, NULL: nowhere) is non-zero
+// for every byte. User-defined tokens match everywhere. Errors: ERR_MEMORY.
+bool special_find(const struct special *s, const char *text, size_t n, bool all,
+                  const unsigned char *mask, struct special_matches *out, struct error *err);
+void special_matches_release(struct special_matches *m); // NULL and zeroed are fine
+
+#endif

@@ -1,0 +1,213 @@
+#include "tools/bench.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+
+enum { FIRST_TOKEN_PROMPT = 32, MAX_REPEAT = 100 };
+
+struct row {
+    const char *name;
+    uint32_t depth;
+    uint32_t n_tokens;             // of one run
+    double median_s, min_s, max_s; // of one run
+    double bytes_per_token;        // 0: not limited by bytes
+};
+
+struct bench {
+    struct engine *e;
+    const struct bench_params *p;
+    struct engine_peaks peaks;
+    int32_t *tokens; // random ones, n_ctx of them
+    struct row *rows;
+    size_t n_rows;
+};
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static bool add_row(struct bench *b, struct row row, double *seconds, size_t n, struct error *err)
+{
+    qsort(seconds, n, sizeof *seconds, by_value);
+    row.min_s = seconds[0];
+    row.median_s = n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
+    row.max_s = seconds[n - 1];
+    struct row *rows = realloc(b->rows, (b->n_rows + 1) * sizeof *rows);
+    if (!rows)
+        return error_oom(err, "the results", (b->n_rows + 1) * sizeof *rows);
+    b->rows = rows;
+    b->rows[b->n_rows++] = row;
+    return true;
+}
+
+// Evaluates tokens [begin, end) in the engine's chunks.
+static bool evaluate(struct bench *b, size_t begin, size_t end, struct error *err)
+{
+    struct engine *e = b->e;
+    for (size_t at = begin; at < end;) {
+        size_t chunk = end - at < e->n_batch ? end - at : e->n_batch;
+        if (!e->ops->eval(e, b->tokens + at, chunk, at + chunk == end ? LOGITS_LAST : LOGITS_NONE,
+                          err))
+            return false;
+        at += chunk;
+    }
+    return true;
+}
+
+static bool decode(struct bench *b, size_t n_history, size_t n, struct error *err)
+{
+    struct engine *e = b->e;
+    struct sampler_settings s = sampler_defaults;
+    s.seed = 1;
+    struct decode_params dp = {
+        .sampler = &s, .history = b->tokens, .n_history = n_history, .max_tokens = n};
+    if (!e->ops->decode_start(e, &dp, err))
+        return false;
+    bool ok = true;
+    struct decoded d;
+    for (size_t i = 0; ok && i < n; i++)
+        ok = e->ops->decode_next(e, &d, err);
+    e->ops->decode_stop(e, n_history);
+    return ok;
+}
+
+// One kind of run, repeated: the depth is evaluated once and rewound to.
+static bool measure(struct bench *b, const char *name, uint32_t depth, uint32_t n_prompt,
+                    uint32_t n_gen, double bytes, struct error *err)
+{
+    struct engine *e = b->e;
+    double seconds[MAX_REPEAT];
+    // Decoding starts from fresh logits, so the last token of the depth is evaluated in every run,
+    // outside the time.
+    size_t base = n_prompt ? depth : depth > 0 ? depth : 1;
+    if (base + n_prompt + n_gen > e->n_ctx)
+        return error_set(err, ERR_CONTEXT,
+                         "depth %u and %u tokens do not fit the context of %u: use -c %zu", depth,
+                         n_prompt + n_gen, e->n_ctx, base + n_prompt + n_gen);
+    e->ops->trim(e, 0);
+    if (base > 0 && !evaluate(b, 0, base, err))
+        return false;
+    uint32_t n = b->p->n_repeat;
+    for (uint32_t i = 0; i <= n; i++) { // run 0 warms up
+        e->ops->trim(e, n_prompt ? base : base - 1);
+        if (!n_prompt && !evaluate(b, base - 1, base, err))
+            return false;
+        double start = clock_now();
+        if (n_prompt && !evaluate(b, base, base + n_prompt, err))
+            return false;
+        if (n_gen && !decode(b, base + n_prompt, n_gen, err))
+            return false;
+        if (i > 0)
+            seconds[i - 1] = clock_now() - start;
+    }
+    struct row row = {.name = name,
+                      .depth = depth,
+                      .n_tokens = n_prompt ? n_prompt : n_gen,
+                      .bytes_per_token = bytes};
+    if (n_prompt && n_gen)
+        row.n_tokens = 1;
+    return add_row(b, row, seconds, n, err);
+}
+
+static void write_md(const struct bench *b, struct buf *out)
+{
+    const struct model *m = b->e->model;
+    buf_printf(out, "%s · %s · %s · %.1f GB · batch %u\n\n", m->name, m->quant, b->e->device,
+               (double)m->weight_bytes * 1e-9, b->e->n_batch);
+    if (b->p->load_s > 0)
+        buf_printf(out, "open: %.2f s, %.2f GB/s of the file\n", b->p->load_s,
+                   (double)b->p->load_bytes / b->p->load_s * 1e-9);
+    if (b->peaks.bandwidth > 0)
+        buf_printf(out, "measured peak of this device: %.1f GB/s (%s)", b->peaks.bandwidth * 1e-9,
+                   b->peaks.bandwidth_how);
+    if (b->peaks.matrix_flops > 0)
+        buf_printf(out, ", %.1f TFLOP/s (%s)", b->peaks.matrix_flops * 1e-12, b->peaks.matrix_how);
+    buf_puts(out, "\n\n| test | depth | tokens/s | ms per run | least..most ms | MB/token | GB/s | "
+                  "% of peak |\n"
+                  "|---|---:|---:|---:|---:|---:|---:|---:|\n");
+    for (size_t i = 0; i < b->n_rows; i++) {
+        const struct row *r = &b->rows[i];
+        double rate = r->n_tokens / r->median_s;
+        buf_printf(out, "| %s | %u | %.1f | %.3f | %.3f..%.3f |", r->name, r->depth, rate,
+                   r->median_s * 1e3, r->min_s * 1e3, r->max_s * 1e3);
+        if (r->bytes_per_token > 0)
+            buf_printf(out, " %.1f | %.1f |", r->bytes_per_token * 1e-6,
+                       r->bytes_per_token * rate * 1e-9);
+        else
+            buf_puts(out, " | |");
+        if (r->bytes_per_token > 0 && b->peaks.bandwidth > 0)
+            buf_printf(out, " %.0f %% |\n", 100 * r->bytes_per_token * rate / b->peaks.bandwidth);
+        else
+            buf_puts(out, " |\n");
+    }
+}
+
+static bool write_json(const struct bench *b, struct buf *out, struct error *err)
+{
+    const struct model *m = b->e->model;
+    json_t *rows = json_array();
+    for (size_t i = 0; i < b->n_rows; i++) {
+        const struct row *r = &b->rows[i];
+        double rate = r->n_tokens / r->median_s;
+        json_array_append_new(
+            rows, json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "test", r->name,
+                            "depth", (int)r->depth, "tokens", (int)r->n_tokens, "median_ms",
+                            r->median_s * 1e3, "min_ms", r->min_s * 1e3, "max_ms", r->max_s * 1e3,
+                            "tokens_per_second", rate, "bytes_per_token", r->bytes_per_token,
+                            "bytes_per_second", r->bytes_per_token * rate));
+    }
+    json_t *j = json_pack(
+        "{s:s*, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:o}", "model", m->name, "quant", m->quant,
+        "device", b->e->device, "weight_bytes", (json_int_t)m->weight_bytes, "open_s", b->p->load_s,
+        "load_bytes_per_second", b->p->load_s > 0 ? (double)b->p->load_bytes / b->p->load_s : 0.0,
+        "peak_bytes_per_second", b->peaks.bandwidth, "peak_matrix_flops", b->peaks.matrix_flops,
+        "results", rows);
+    char *text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
+    json_decref(j);
+    if (!text)
+        return error_set(err, ERR_FAIL, "the results cannot be written as JSON");
+    buf_printf(out, "%s\n", text);
+    free(text);
+    return true;
+}
+
+bool tool_bench(struct engine *e, const struct bench_params *p, struct buf *out, struct error *err)
+{
+    struct bench b = {.e = e, .p = p};
+    if (p->n_repeat < 1 || p->n_repeat > MAX_REPEAT)
+        return error_set(err, ERR_USAGE, "--repetitions: found %u, expected 1 to %d", p->n_repeat,
+                         MAX_REPEAT);
+    b.tokens = malloc(e->n_ctx * sizeof *b.tokens);
+    bool ok = b.tokens || error_oom(err, "the tokens", e->n_ctx * sizeof *b.tokens);
+    for (uint32_t i = 0; ok && i < e->n_ctx; i++)
+        b.tokens[i] = (int32_t)(rng_u64(1, i, 0) % e->model->hp.n_vocab);
+    if (ok && e->ops->measure)
+        ok = e->ops->measure(e, &b.peaks, err);
+    for (size_t i = 0; ok && i < p->n_depths; i++) {
+        uint32_t depth = p->depths[i];
+        if (p->n_prompt)
+            ok = measure(&b, "prefill", depth, p->n_prompt, 0, 0, err);
+        if (ok && p->n_gen) {
+            // The cache is read up to the middle of the run.
+            double kv = (double)e->ops->kv_bytes(
+                e, 0, depth + p->n_gen / 2 < e->n_ctx ? depth + p->n_gen / 2 : e->n_ctx);
+            ok = measure(&b, "decode", depth, 0, p->n_gen,
+                         (double)model_bytes_per_token(e->model) + kv, err);
+        }
+    }
+    if (ok && FIRST_TOKEN_PROMPT + 1 <= e->n_ctx)
+        ok = measure(&b, "first token", 0, FIRST_TOKEN_PROMPT, 1, 0, err);
+    if (ok && p->json)
+        ok = write_json(&b, out, err);
+    else if (ok)
+        write_md(&b, out);
+    free(b.rows);
+    free(b.tokens);
+    return ok && (!out->failed || error_oom(err, "the results", out->len));
+}

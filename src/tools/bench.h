@@ -1,0 +1,23 @@
+// Speed of a model on an engine, beside the peak that the same run measures.
+#ifndef HOKKU_TOOLS_BENCH_H
+#define HOKKU_TOOLS_BENCH_H
+
+#include "base/buf.h"
+#include "engine/engine.h"
+
+struct bench_params {
+    uint32_t n_prompt, n_gen, n_repeat; // 0 prompt or gen tokens: that row is left out
+    const uint32_t *depths;             // tokens already in the context
+    size_t n_depths;
+    bool json;
+    double load_s;       // how long opening the model and the engine took
+    uint64_t load_bytes; // of the model's files
+};
+
+// Runs after one warm-up; shows the median, least and most of n_repeat runs. Decoding samples with
+// the default settings (the sampler's cost is part of a token). Bytes per token: every weight once,
+// one row of the embedding, and the KV cache at that depth. Errors: ERR_CONTEXT when a depth does
+// not fit.
+bool tool_bench(struct engine *e, const struct bench_params *p, struct buf *out, struct error *err);
+
+#endif

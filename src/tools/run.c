@@ -1,0 +1,209 @@
+#include "tools/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "paths.h"
+#include "text/tokenizer.h"
+#include "tools/bench.h"
+#include "tools/score.h"
+#include "tools/tokenize.h"
+
+enum { MAX_TEXT_BYTES = 1 << 30 };
+
+// What a tool has open.
+struct open_model {
+    char *path;
+    struct model *model;
+    struct engine *engine;
+};
+
+static void close_model(struct open_model *m)
+{
+    engine_free(m->engine);
+    model_free(m->model);
+    free(m->path);
+}
+
+static bool load(const struct tool_context *t, struct open_model *m, struct error *err)
+{
+    m->path = paths_model(t->opt, err);
+    m->model = m->path ? model_load(m->path, err) : NULL;
+    return m->model != NULL;
+}
+
+static bool start_engine(const struct tool_context *t, struct open_model *m, uint32_t n_ctx,
+                         struct error *err)
+{
+    const struct options *o = t->opt;
+    struct device_choice d;
+    if (!device_choose(o->device, t->cpu, t->cuda, &d, err))
+        return false;
+    struct engine_params p = {
+        .n_ctx = n_ctx,
+        .n_batch = o->n_batch,
+        .type_k = o->type_k,
+        .type_v = o->type_v,
+        .n_threads = o->n_threads,
+        .device_index = d.index,
+        .cancel = t->cancel,
+    };
+    if (*d.note && t->stderr_tty)
+        fprintf(stderr, "hokku: %s\n", d.note);
+    m->engine = d.backend->open(m->model, &p, err);
+    if (m->engine && o->verbose)
+        fprintf(stderr, "hokku: %s on %s, context %u\n", m->path, m->engine->device,
+                m->engine->n_ctx);
+    return m->engine != NULL;
+}
+
+// The one input of a tool: a file, or standard input for "-".
+static bool read_input(const struct tool_context *t, const char *path, struct buf *out,
+                       struct error *err)
+{
+    if (strcmp(path, "-") == 0)
+        return fd_read_all(STDIN_FILENO, "standard input", MAX_TEXT_BYTES, t->cancel, out, err);
+    return file_read(path, MAX_TEXT_BYTES, out, err);
+}
+
+static bool arguments(const struct options *o, size_t min, size_t max, const char *what,
+                      struct error *err)
+{
+    if (o->args.n >= min && o->args.n <= max)
+        return true;
+    return error_set(err, ERR_USAGE, "hokku %s: found %zu arguments, expected %s",
+                     tool_name(o->tool), o->args.n, what);
+}
+
+static bool run_score(const struct tool_context *t, struct buf *out, struct error *err)
+{
+    struct open_model m = {0};
+    struct buf text = {0};
+    bool ok = arguments(t->opt, 1, 1, "one FILE (or - for standard input)", err) &&
+              read_input(t, t->opt->args.items[0], &text, err) && load(t, &m, err) &&
+              start_engine(t, &m, t->opt->n_ctx, err) &&
+              tool_score(m.model, m.engine, buf_str(&text), text.len, t->opt->top, out, err);
+    buf_release(&text);
+    close_model(&m);
+    return ok;
+}
+
+static void perplexity_progress(void *user, size_t done, size_t total, double ppl)
+{
+    const struct tool_context *t = user;
+    if (!t->stderr_tty)
+        return;
+    fprintf(stderr, "\rwindow %zu of %zu: perplexity %.4f", done, total, ppl);
+    if (done == total)
+        fprintf(stderr, "\r\033[K");
+    fflush(stderr);
+}
+
+static bool run_perplexity(const struct tool_context *t, struct buf *out, struct error *err)
+{
+    const struct options *o = t->opt;
+    struct open_model m = {0};
+    struct buf text = {0};
+    struct perplexity p;
+    uint32_t window = o->n_ctx ? o->n_ctx : 512;
+    const char *file = o->file ? o->file : o->args.n ? o->args.items[0] : NULL;
+    bool ok = arguments(o, 0, o->file ? 0 : 1, "none beside -f FILE", err);
+    if (ok && !file)
+        ok = error_set(err, ERR_USAGE,
+                       "hokku perplexity: no text: give -f FILE (or -f - for standard input)");
+    ok = ok && read_input(t, file, &text, err) && load(t, &m, err) &&
+         start_engine(t, &m, window, err) &&
+         tool_perplexity(m.model, m.engine, buf_str(&text), text.len, window, perplexity_progress,
+                         (void *)t, &p, err);
+    if (ok && o->json)
+        buf_printf(out,
+                   "{\"perplexity\":%.6f,\"error\":%.6f,\"nll\":%.6f,\"windows\":%zu,\"window\":%u,"
+                   "\"scored_tokens\":%zu}\n",
+                   p.ppl, p.ppl_error, p.nll, p.n_windows, p.window, p.n_scored);
+    else if (ok)
+        buf_printf(out, "perplexity %.4f +/- %.4f (%zu windows of %u tokens, %zu scored)\n", p.ppl,
+                   p.ppl_error, p.n_windows, p.window, p.n_scored);
+    buf_release(&text);
+    close_model(&m);
+    return ok;
+}
+
+static bool run_bench(const struct tool_context *t, struct buf *out, struct error *err)
+{
+    const struct options *o = t->opt;
+    struct open_model m = {0};
+    uint32_t depths[OPTIONS_MAX_LIST] = {0};
+    size_t n_depths = 0;
+    uint32_t deepest = 0;
+    if (!arguments(o, 0, 0, "none", err))
+        return false;
+    for (size_t i = 0; i < o->bench_depth.n; i++) // "-d 0,4096" and "-d 0 -d 4096"
+        for (const char *p = o->bench_depth.items[i]; *p && n_depths < OPTIONS_MAX_LIST;) {
+            char *end;
+            unsigned long d = strtoul(p, &end, 10);
+            if (end == p || (*end && *end != ',') || d > INT32_MAX)
+                return error_set(err, ERR_USAGE,
+                                 "--n-depth: found \"%.60s\", expected numbers of tokens", p);
+            depths[n_depths++] = (uint32_t)d;
+            deepest = d > deepest ? (uint32_t)d : deepest;
+            p = *end ? end + 1 : end;
+        }
+    if (n_depths == 0)
+        n_depths = 1;
+    uint32_t longest = o->bench_prompt > o->bench_gen ? o->bench_prompt : o->bench_gen;
+    uint32_t n_ctx = o->n_ctx ? o->n_ctx : deepest + (longest > 64 ? longest : 64) + 1;
+    double start = clock_now();
+    bool ok = load(t, &m, err) && start_engine(t, &m, n_ctx, err);
+    struct bench_params p = {
+        .n_prompt = o->bench_prompt,
+        .n_gen = o->bench_gen,
+        .n_repeat = o->bench_repeat,
+        .depths = depths,
+        .n_depths = n_depths,
+        .json = strcmp(o->output, "json") == 0,
+        .load_s = clock_now() - start,
+    };
+    for (size_t i = 0; ok && i < gguf_n_files(m.model->gguf); i++)
+        p.load_bytes += gguf_file_bytes(m.model->gguf, i);
+    ok = ok && tool_bench(m.engine, &p, out, err);
+    close_model(&m);
+    return ok;
+}
+
+static bool run_tokenize(const struct tool_context *t, struct buf *out, struct error *err)
+{
+    const struct options *o = t->opt;
+    struct open_model m = {0};
+    struct buf text = {0};
+    struct tokenize_options opt = {.bos = o->add_bos, .special = o->special};
+    bool ok = arguments(o, 0, 1, "at most one FILE (or - for standard input)", err) &&
+              read_input(t, o->args.n ? o->args.items[0] : "-", &text, err);
+    // Only the metadata is needed: a vocabulary without tensors will do.
+    m.path = ok ? paths_model(o, err) : NULL;
+    struct gguf *g = m.path ? gguf_open(m.path, err) : NULL;
+    struct tokenizer *tok = g ? tokenizer_create(g, err) : NULL;
+    ok = tok && tool_tokenize(tok, buf_str(&text), text.len, &opt, o->nul, out, err);
+    tokenizer_free(tok);
+    gguf_free(g);
+    buf_release(&text);
+    close_model(&m);
+    return ok;
+}
+
+bool tool_run(const struct tool_context *t, struct buf *out, struct error *err)
+{
+    static bool (*const run[N_TOOLS])(const struct tool_context *t, struct buf *out,
+                                      struct error *err) = {
+        [TOOL_TOKENIZE] = run_tokenize,
+        [TOOL_SCORE] = run_score,
+        [TOOL_PERPLEXITY] = run_perplexity,
+        [TOOL_BENCH] = run_bench,
+    };
+    if (!run[t->opt->tool])
+        return error_set(err, ERR_FAIL, "hokku %s is not built in yet", tool_name(t->opt->tool));
+    return run[t->opt->tool](t, out, err);
+}

@@ -1,0 +1,20 @@
+// hokku TOOL ...: opens what a tool needs and calls it.
+#ifndef HOKKU_TOOLS_RUN_H
+#define HOKKU_TOOLS_RUN_H
+
+#include "base/buf.h"
+#include "engine/device.h"
+#include "options.h"
+
+struct tool_context {
+    const struct options *opt;
+    const struct engine_backend *cpu, *cuda; // cuda NULL: not built in
+    const volatile int *cancel;
+    bool stderr_tty;
+};
+
+// Appends the tool's result to out (for standard output). Progress goes to standard error when it
+// is a terminal.
+bool tool_run(const struct tool_context *t, struct buf *out, struct error *err);
+
+#endif

@@ -1,0 +1,131 @@
+#include "tools/score.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "text/tokenizer.h"
+
+bool tool_score(const struct model *m, struct engine *e, const char *text, size_t n, uint32_t top_k,
+                struct buf *out, struct error *err)
+{
+    struct ids ids = {0};
+    struct tokenize_options opt = {.bos = true, .eos = false, .special = true};
+    uint32_t n_vocab = m->hp.n_vocab;
+    struct token_prob top[ENGINE_MAX_PROBS];
+    float *logits = malloc(n_vocab * sizeof *logits);
+    bool ok = logits || error_oom(err, "the logits", n_vocab * sizeof *logits);
+    ok = ok && tokenizer_encode(m->tokenizer, text, n, &opt, &ids, err);
+    if (ok && ids.len == 0)
+        ok = error_set(err, ERR_USAGE, "the text is empty: nothing to score");
+    if (ok && ids.len > e->n_ctx)
+        ok = error_set(err, ERR_CONTEXT,
+                       "the text has %zu tokens but the context holds %u: use -c %zu", ids.len,
+                       e->n_ctx, ids.len);
+    if (ok && top_k > ENGINE_MAX_PROBS)
+        ok = error_set(err, ERR_USAGE, "--top: found %u, expected at most %d", top_k,
+                       ENGINE_MAX_PROBS);
+    if (top_k > n_vocab)
+        top_k = n_vocab;
+    double nll = 0;
+    if (ok) {
+        e->ops->trim(e, 0);
+        buf_puts(out, "{\"tokens\":[");
+        for (size_t i = 0; i < ids.len; i++)
+            buf_printf(out, "%s%d", i ? "," : "", ids.data[i]);
+        buf_puts(out, "],\"positions\":[");
+    }
+    for (size_t at = 0; ok && at < ids.len;) {
+        size_t chunk = ids.len - at < e->n_batch ? ids.len - at : e->n_batch;
+        ok = e->ops->eval(e, ids.data + at, chunk, LOGITS_ALL, err);
+        for (size_t i = 0; ok && i < chunk; i++, at++) {
+            ok = e->ops->logits(e, i, logits, err) &&
+                 sampler_top_logprobs(logits, n_vocab, top, top_k, err);
+            if (!ok)
+                break;
+            buf_puts(out, at ? ",{\"top\":[" : "{\"top\":[");
+            for (uint32_t k = 0; k < top_k; k++)
+                buf_printf(out, "%s[%d,%.6f]", k ? "," : "", top[k].id, (double)top[k].logprob);
+            buf_puts(out, "]");
+            if (at + 1 < ids.len) {
+                double next = sampler_logprob(logits, n_vocab, ids.data[at + 1]);
+                nll -= next;
+                buf_printf(out, ",\"next\":%.6f", next);
+            }
+            buf_puts(out, "}");
+        }
+    }
+    if (ok) {
+        buf_printf(out, "],\"nll_per_token\":%.6f}\n",
+                   ids.len > 1 ? nll / (double)(ids.len - 1) : 0.0);
+        ok = !out->failed || error_oom(err, "the scores", out->len);
+    }
+    free(logits);
+    ids_release(&ids);
+    return ok;
+}
+
+bool tool_perplexity(const struct model *m, struct engine *e, const char *text, size_t n,
+                     uint32_t n_window,
+                     void (*progress)(void *user, size_t done, size_t total, double ppl),
+                     void *user, struct perplexity *out, struct error *err)
+{
+    struct ids ids = {0};
+    struct tokenize_options opt = {.bos = true, .special = false};
+    uint32_t n_vocab = m->hp.n_vocab;
+    *out = (struct perplexity){.window = n_window};
+    float *logits = malloc(n_vocab * sizeof *logits);
+    bool ok = logits || error_oom(err, "the logits", n_vocab * sizeof *logits);
+    ok = ok && tokenizer_encode(m->tokenizer, text, n, &opt, &ids, err);
+    if (ok && (n_window < 4 || ids.len < 2 * (size_t)n_window))
+        ok = error_set(err, ERR_USAGE,
+                       "the text has %zu tokens: expected at least two windows of %u; give a "
+                       "longer text or a smaller -c",
+                       ids.len, n_window);
+    size_t n_windows = ok ? ids.len / n_window : 0;
+    int32_t bos = tokenizer_add_bos(m->tokenizer) ? tokenizer_bos(m->tokenizer) : -1;
+    double sum = 0, sum_sq = 0;
+    for (size_t w = 0; ok && w < n_windows; w++) {
+        int32_t *window = ids.data + w * n_window;
+        if (bos >= 0)
+            window[0] = bos;
+        e->ops->trim(e, 0);
+        for (size_t at = 0; ok && at < n_window;) {
+            size_t chunk = n_window - at < e->n_batch ? n_window - at : e->n_batch;
+            bool scored = at + chunk > n_window / 2;
+            ok = e->ops->eval(e, window + at, chunk, scored ? LOGITS_ALL : LOGITS_NONE, err);
+            for (size_t i = 0; ok && scored && i < chunk; i++) {
+                size_t pos = at + i;
+                if (pos < n_window / 2 || pos + 1 >= n_window)
+                    continue;
+                ok = e->ops->logits(e, i, logits, err);
+                if (!ok)
+                    break;
+                double nll = -sampler_logprob(logits, n_vocab, window[pos + 1]);
+                if (!isfinite(nll)) {
+                    ok = error_set(
+                        err, ERR_FAIL,
+                        "the log-probability of token %zu is %g, expected a finite number",
+                        w * n_window + pos + 1, -nll);
+                    break;
+                }
+                sum += nll;
+                sum_sq += nll * nll;
+                out->n_scored++;
+            }
+            at += chunk;
+        }
+        out->n_windows = w + 1;
+        if (ok && progress)
+            progress(user, w + 1, n_windows, exp(sum / (double)out->n_scored));
+    }
+    if (ok) {
+        double count = (double)out->n_scored;
+        out->nll = sum / count;
+        double var = sum_sq / count - out->nll * out->nll;
+        out->ppl = exp(out->nll);
+        out->ppl_error = count > 1 && var > 0 ? sqrt(var / (count - 1)) * out->ppl : 0;
+    }
+    free(logits);
+    ids_release(&ids);
+    return ok;
+}

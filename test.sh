@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Installs what the tests need (Debian packages, Python packages in .venv), builds hokku and runs every test:
+# the release build's unit, conformance and end-to-end tests, the same unit tests under ASan and UBSan (built with clang),
+# and a short fuzzing run. The last line is "N passed, N failed".
+#   ./test.sh          everything
+#   ./test.sh quick    the release build's tests only
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
+mode=${1:-all}
+results=build/test-results
+failed_steps=0
+
+say() { printf '\n== %s\n' "$*"; }
+step() { # step NAME COMMAND...: a failing step is counted, the others still run
+    local name=$1
+    shift
+    say "$name"
+    "$@" || { echo "hokku: step failed: $name" >&2; failed_steps=$((failed_steps + 1)); }
+}
+
+say "Debian packages"
+scripts/install-deps.sh test || exit 1
+
+say "Python packages (.venv)"
+stamp=.venv/requirements.stamp
+if ! cmp -s tests/requirements.txt "$stamp"; then
+    python3 -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check -r tests/requirements.txt &&
+        cp tests/requirements.txt "$stamp" || exit 1
+else
+    echo "already there"
+fi
+
+say "release build"
+[ -f build/build.ninja ] || meson setup build >/dev/null || exit 1
+ninja -C build || exit 1
+rm -rf "$results"
+mkdir -p "$results"
+
+collect() { # collect NAME BUILD: keeps Meson's results of one build
+    cp "$2/meson-logs/testlog.junit.xml" "$results/$1.xml"
+}
+
+step "layers and headers" .venv/bin/python -m pytest -q tests/structure --junitxml="$results/structure.xml"
+step "unit and conformance tests (release build)" meson test -C build --no-rebuild --print-errorlogs
+collect release build
+step "end-to-end tests" env HOKKU_BUILD="$PWD/build" \
+    .venv/bin/python -m pytest -q tests/conformance tests/e2e --junitxml="$results/e2e.xml"
+
+if [ "$mode" != quick ]; then
+    say "ASan + UBSan build (clang)"
+    [ -f build-asan/build.ninja ] ||
+        CC=clang CXX=clang++ meson setup build-asan --buildtype=debugoptimized -Db_sanitize=address,undefined \
+            -Db_lundef=false -Dcuda=disabled -Dfuzz=enabled >/dev/null || exit 1
+    ninja -C build-asan || exit 1
+    step "unit and conformance tests (ASan + UBSan)" env UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
+        meson test -C build-asan --no-rebuild --print-errorlogs --timeout-multiplier 4
+    collect asan build-asan
+    step "fuzzing, a short fixed time" env HOKKU_BUILD="$PWD/build-asan" \
+        .venv/bin/python -m pytest -q tests/fuzz --junitxml="$results/fuzz.xml"
+fi
+
+.venv/bin/python tests/summary.py "$failed_steps" "$results"/*.xml

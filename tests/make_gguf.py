@@ -1,0 +1,552 @@
+#!/usr/bin/env python3
+"""Writes GGUF files with random weights, of any shape and mix of weight types.
+
+    make_gguf.py OUT.gguf --shape qwen2.5-7b-q4_k_m       a real model's shape (--list names them)
+    make_gguf.py OUT.gguf --shape NAME --tsv FILE         hyper-parameters of NAME, tensors of FILE
+    make_gguf.py OUT.gguf --arch llama --layers 2 --embd 96 --heads 3 --ff 160 --types Q8_0,Q4_0
+
+The weights have a standard deviation of about 0.02, so that logits stay finite, and mean zero.
+A tile of a few MB per type is drawn once and repeated from a random place for every tensor, so
+that even large files take seconds. The vocabulary is synthetic: byte-level BPE, with the control
+tokens and the template of ChatML. The same arguments give the same file.
+
+Needs NumPy only. Tests import it: `model()` gives metadata and tensors, `write()` writes them.
+"""
+import argparse
+import os
+import pathlib
+import struct
+import sys
+
+import numpy as np
+
+# name: (number in the file, weights per block, bytes per block)
+TYPES = {
+    "F32": (0, 1, 4), "F16": (1, 1, 2), "BF16": (30, 1, 2),
+    "Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20), "Q5_0": (6, 32, 22), "Q5_1": (7, 32, 24),
+    "Q8_0": (8, 32, 34),
+    "Q2_K": (10, 256, 84), "Q3_K": (11, 256, 110), "Q4_K": (12, 256, 144),
+    "Q5_K": (13, 256, 176), "Q6_K": (14, 256, 210),
+    "IQ4_NL": (20, 32, 18), "IQ4_XS": (23, 256, 136),
+}
+FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10,
+              "Q3_K": 12, "Q4_K": 15, "Q4_K_M": 15, "Q5_K": 17, "Q6_K": 18, "IQ4_NL": 25,
+              "IQ4_XS": 30, "BF16": 32}
+# What a K-quant becomes where the row length is not a multiple of 256.
+FALLBACK = {"Q2_K": "IQ4_NL", "Q3_K": "IQ4_NL", "IQ4_XS": "IQ4_NL", "Q4_K": "Q5_0", "Q5_K": "Q5_1",
+            "Q6_K": "Q8_0"}
+STD = 0.02
+
+SHAPES = {
+    "qwen2.5-0.5b": dict(arch="qwen2", layers=24, embd=896, ff=4864, heads=14, kv_heads=2,
+                         head_dim=64, vocab=151936, tied=True, rope_theta=1e6, ctx=32768),
+    "qwen2.5-7b": dict(arch="qwen2", layers=28, embd=3584, ff=18944, heads=28, kv_heads=4,
+                       head_dim=128, vocab=151936, tied=False, rope_theta=1e6, ctx=32768),
+    "llama3.1-8b": dict(arch="llama", layers=32, embd=4096, ff=14336, heads=32, kv_heads=8,
+                        head_dim=128, vocab=128256, tied=False, rope_theta=5e5, ctx=131072,
+                        rope_freqs=True),
+    "qwen3-0.6b": dict(arch="qwen3", layers=28, embd=1024, ff=3072, heads=16, kv_heads=8,
+                       head_dim=128, vocab=151936, tied=True, rope_theta=1e6, ctx=40960),
+}
+
+CHATML = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
+          "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
+          "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+
+
+# --- metadata -------------------------------------------------------------------------------
+
+class Typed:
+    """A metadata value of an explicit type: Typed("u16", 3), Typed("array", ("f32", [1, 2]))."""
+
+    def __init__(self, kind, value):
+        self.kind, self.value = kind, value
+
+
+KINDS = {"u8": 0, "i8": 1, "u16": 2, "i16": 3, "u32": 4, "i32": 5, "f32": 6, "bool": 7, "str": 8,
+         "array": 9, "u64": 10, "i64": 11, "f64": 12}
+PACK = {"u8": "<B", "i8": "<b", "u16": "<H", "i16": "<h", "u32": "<I", "i32": "<i", "f32": "<f",
+        "bool": "<?", "u64": "<Q", "i64": "<q", "f64": "<d"}
+
+
+def typed(value):
+    """u32, f32, bool, str and arrays of them for the Python types."""
+    if isinstance(value, Typed):
+        return value
+    if isinstance(value, bool):
+        return Typed("bool", value)
+    if isinstance(value, int):
+        return Typed("u32", value)
+    if isinstance(value, float):
+        return Typed("f32", value)
+    if isinstance(value, (str, bytes)):
+        return Typed("str", value)
+    if isinstance(value, (list, tuple)):
+        return Typed("array", (typed(value[0]).kind if value else "u32", value))
+    raise TypeError(type(value))
+
+
+def encode_str(s):
+    b = s.encode() if isinstance(s, str) else s
+    return struct.pack("<Q", len(b)) + b
+
+
+def encode_value(t):
+    """The value alone, without its type."""
+    if t.kind == "str":
+        return encode_str(t.value)
+    if t.kind != "array":
+        return struct.pack(PACK[t.kind], t.value)
+    elem, values = t.value
+    head = struct.pack("<IQ", KINDS[elem], len(values))
+    if elem == "str":
+        return head + b"".join(encode_str(v) for v in values)
+    if elem == "array":
+        return head + b"".join(encode_value(typed(v)) for v in values)
+    return head + b"".join(struct.pack(PACK[elem], v) for v in values)
+
+
+def encode_kv(key, value):
+    t = typed(value)
+    return encode_str(key) + struct.pack("<I", KINDS[t.kind]) + encode_value(t)
+
+
+# --- tensors --------------------------------------------------------------------------------
+
+class Tensor:
+    """name, ne (row length first), a type's name, and bytes or None for random blocks."""
+
+    def __init__(self, name, ne, type_name, data=None):
+        self.name, self.ne, self.type, self.data = name, list(ne), type_name, data
+
+    @property
+    def n_bytes(self):
+        _, elems, size = TYPES[self.type]
+        assert self.ne[0] % elems == 0, (self.name, self.ne, self.type)
+        return int(np.prod([int(n) for n in self.ne], dtype=object)) // elems * size
+
+
+def halves(x):
+    return np.asarray(x, dtype=np.float16).view(np.uint8).reshape(-1, 2)
+
+
+def pack_scale_min(scales, mins):
+    """Eight 6-bit scales and minima per block, as Q4_K and Q5_K store them. -> (n, 12)"""
+    out = np.zeros((len(scales), 12), dtype=np.uint8)
+    out[:, 0:4] = scales[:, :4] | (scales[:, 4:] >> 4) << 6
+    out[:, 4:8] = mins[:, :4] | (mins[:, 4:] >> 4) << 6
+    out[:, 8:12] = (scales[:, 4:] & 15) | (mins[:, 4:] & 15) << 4
+    return out
+
+
+def draw_blocks(type_name, n, rng, std=STD):
+    """n random blocks whose weights have mean 0 and standard deviation std. -> bytes"""
+    def floats():
+        return (rng.standard_normal(n) * std).astype(np.float32)
+
+    if type_name == "F32":
+        return floats().tobytes()
+    if type_name == "F16":
+        return floats().astype(np.float16).tobytes()
+    if type_name == "BF16":
+        return (floats().view(np.uint32) >> 16).astype(np.uint16).tobytes()
+
+    size = TYPES[type_name][2]
+    b = rng.integers(0, 256, (n, size), dtype=np.uint8)
+    # d: the block's scale for integers of root mean square rms; of either sign, so that types
+    # whose integers have a mean other than 0 do not give the weights one.
+    spread, sign = rng.uniform(0.7, 1.3, n), rng.choice([-1.0, 1.0], n)
+
+    def d(rms):
+        return halves(std / rms / 1.015 * spread * sign)
+
+    def d_min(rms, centre):
+        """scale, and the minimum that puts the centre of the integers at 0"""
+        scale = std / rms / 1.015 * spread
+        return halves(scale), halves(centre * scale)
+
+    if type_name == "Q8_0":
+        b[:, 0:2] = d(73.9)
+    elif type_name == "Q4_0":
+        b[:, 0:2] = d(4.64)
+    elif type_name == "Q5_0":
+        b[:, 0:2] = d(9.25)
+    elif type_name == "Q4_1":
+        b[:, 0:2], b[:, 2:4] = d_min(4.61, -7.5)
+    elif type_name == "Q5_1":
+        b[:, 0:2], b[:, 2:4] = d_min(9.23, -15.5)
+    elif type_name == "Q2_K":
+        sub = rng.integers(8, 16, (n, 16), dtype=np.uint8)
+        b[:, 0:16] = sub | sub << 4
+        b[:, 80:82], b[:, 82:84] = d_min(1.118 * 11.73, 1.5)
+    elif type_name == "Q3_K":
+        b[:, 108:110] = d(2.345 * 18.48)
+    elif type_name in ("Q4_K", "Q5_K"):
+        sub = rng.integers(32, 64, (n, 8), dtype=np.uint8)
+        b[:, 4:16] = pack_scale_min(sub, sub)
+        rms, centre = (4.61, 7.5) if type_name == "Q4_K" else (9.23, 15.5)
+        b[:, 0:2], b[:, 2:4] = d_min(rms * 48.4, centre)
+    elif type_name == "Q6_K":
+        b[:, 208:210] = d(18.48 * 73.9)
+    elif type_name == "IQ4_NL":
+        b[:, 0:2] = d(68.3)
+    elif type_name == "IQ4_XS":
+        b[:, 0:2] = d(68.3 * 18.48)
+    else:
+        raise ValueError(type_name)
+    return b.tobytes()
+
+
+class Tiles:
+    """Random blocks of every type, drawn once, then read round and round."""
+    TILE_BYTES = 4 << 20
+
+    def __init__(self, seed):
+        self.seed, self.tiles = seed, {}
+
+    def chunks(self, tensor, index):
+        """The bytes of a tensor, in pieces."""
+        number, _, size = TYPES[tensor.type]
+        # An odd number of blocks: rows do not repeat after a power of two.
+        n = self.TILE_BYTES // size | 1
+        if tensor.n_bytes < self.TILE_BYTES // 8:
+            n = tensor.n_bytes // size
+            yield draw_blocks(tensor.type, n, np.random.default_rng([self.seed, 1, index]))
+            return
+        if tensor.type not in self.tiles:
+            self.tiles[tensor.type] = memoryview(
+                draw_blocks(tensor.type, n, np.random.default_rng([self.seed, 0, number])))
+        tile = self.tiles[tensor.type]
+        at = int(np.random.default_rng([self.seed, 1, index]).integers(n)) * size
+        left = tensor.n_bytes
+        while left:
+            piece = tile[at:at + left]
+            yield piece
+            left -= len(piece)
+            at = 0
+
+
+# --- files ----------------------------------------------------------------------------------
+
+def pad(n, alignment):
+    return -n % alignment
+
+
+def header(kvs, tensors, alignment, version):
+    """Everything before the tensor data, and the offset of each tensor in it."""
+    out = [struct.pack("<4sIQQ", b"GGUF", version, len(tensors), len(kvs))]
+    out += [encode_kv(k, v) for k, v in kvs]
+    offsets, at = [], 0
+    for t in tensors:
+        out.append(encode_str(t.name) + struct.pack("<I", len(t.ne)) +
+                   struct.pack(f"<{len(t.ne)}Q", *t.ne) +
+                   struct.pack("<IQ", TYPES[t.type][0], at))
+        offsets.append(at)
+        at += t.n_bytes + pad(t.n_bytes, alignment)
+    head = b"".join(out)
+    return head + bytes(pad(len(head), alignment)), offsets
+
+
+def write_one(path, kvs, tensors, tiles, first, alignment, version):
+    if alignment != 32:
+        kvs = kvs + [("general.alignment", alignment)]
+    head, _ = header(kvs, tensors, alignment, version)
+    with open(path, "wb", buffering=1 << 20) as f:
+        f.write(head)
+        for i, t in enumerate(tensors):
+            if t.data is not None:
+                assert len(t.data) == t.n_bytes, t.name
+                f.write(t.data)
+            else:
+                for piece in tiles.chunks(t, first + i):
+                    f.write(piece)
+            f.write(bytes(pad(t.n_bytes, alignment)))
+
+
+def write(path, kvs, tensors, seed=1, alignment=32, version=3, split=1):
+    """Writes the model; with split > 1 as NAME-0000i-of-0000n.gguf. -> the paths"""
+    tiles = Tiles(seed)
+    path = str(path)
+    if split == 1:
+        write_one(path, kvs, tensors, tiles, 0, alignment, version)
+        return [path]
+    stem = path[:-5] if path.endswith(".gguf") else path
+    paths = []
+    for i in range(split):
+        lo, hi = len(tensors) * i // split, len(tensors) * (i + 1) // split
+        part_kvs = (kvs if i == 0 else []) + [
+            ("split.no", Typed("u16", i)), ("split.count", Typed("u16", split)),
+            ("split.tensors.count", Typed("i32", len(tensors)))]
+        paths.append(f"{stem}-{i + 1:05d}-of-{split:05d}.gguf")
+        write_one(paths[-1], part_kvs, tensors[lo:hi], tiles, lo, alignment, version)
+    return paths
+
+
+# --- a vocabulary ---------------------------------------------------------------------------
+
+def byte_alphabet():
+    """The printable character that byte-level BPE writes for each byte."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    table, extra = {}, 0
+    for b in range(256):
+        if b in plain:
+            table[b] = chr(b)
+        else:
+            table[b] = chr(256 + extra)
+            extra += 1
+    return [table[b] for b in range(256)]
+
+
+def vocabulary(n_vocab, pre, bos):
+    """tokenizer.* of n_vocab tokens: bytes, pairs of letters (with merges), words, control tokens."""
+    control = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    room = n_vocab - len(control)
+    if room < 256:
+        sys.exit(f"--vocab must be at least {256 + len(control)}, to hold every byte")
+    tokens = byte_alphabet()
+    letters = "etaoinshrdlucmfwypvbgkjqxz"
+    space = "\u0120"
+    pairs = [(space, c) for c in letters] + [(a, b) for a in letters for b in letters]
+    pairs = pairs[:room - 256]
+    merges = [f"{a} {b}" for a, b in pairs]
+    tokens += [a + b for a, b in pairs]
+    syllables = [a + b for a in "bdfghklmnprstvwyz" for b in "aeiou"]
+    i = 0
+    while len(tokens) < room:  # words that nothing merges into: for printing only
+        word, n = "", i
+        for _ in range(3):
+            word, n = syllables[n % len(syllables)] + word, n // len(syllables)
+        tokens.append(space + word + (str(n) if n else ""))
+        i += 1
+    first = len(tokens)
+    tokens += control
+    kinds = [1] * first + [3] * len(control)
+    return [
+        ("tokenizer.ggml.model", "gpt2"),
+        ("tokenizer.ggml.pre", pre),
+        ("tokenizer.ggml.tokens", Typed("array", ("str", tokens))),
+        ("tokenizer.ggml.token_type", Typed("array", ("i32", kinds))),
+        ("tokenizer.ggml.merges", Typed("array", ("str", merges))),
+        ("tokenizer.ggml.bos_token_id", first),
+        ("tokenizer.ggml.eos_token_id", first + 2),
+        ("tokenizer.ggml.padding_token_id", first),
+        ("tokenizer.ggml.add_bos_token", bos),
+    ]
+
+
+# --- models ---------------------------------------------------------------------------------
+
+def more_bits(i, n):
+    """The layers that the _M mixes give more bits to."""
+    return i < n // 8 or i >= 7 * n // 8 or (i - n // 8) % 3 == 2
+
+
+def matrix_type(mix, name, n_cols, layer, p):
+    """The weight type of a matrix in a mix: a type's name, or Q4_K_M."""
+    if isinstance(mix, (list, tuple)):  # by turns
+        chosen = mix[p["turn"] % len(mix)]
+        p["turn"] += 1
+    elif mix != "Q4_K_M":
+        chosen = mix
+    elif name == "output.weight" or (name == "token_embd.weight" and p["tied"]):
+        chosen = "Q6_K"
+    elif ".attn_v." in name or ".ffn_down." in name:
+        chosen = "Q6_K" if more_bits(layer, p["layers"]) else "Q4_K"
+    else:
+        chosen = "Q4_K"
+    if n_cols % TYPES[chosen][1] and chosen in FALLBACK:
+        chosen = FALLBACK[chosen]
+    if n_cols % TYPES[chosen][1]:
+        chosen = "F16"
+    return chosen
+
+
+def llama3_factors(rope_dim, theta):
+    """Frequency factors of Llama 3.1: factor 8, low 1, high 4, original context 8192."""
+    freq = theta ** (-np.arange(0, rope_dim, 2) / rope_dim)
+    turns = 8192 * freq / (2 * np.pi)
+    smooth = np.clip((turns - 1) / (4 - 1), 0, 1)
+    return (1 / ((1 - smooth) / 8 + smooth)).astype(np.float32)
+
+
+def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=None, ff=512,
+          vocab=1056, mix="Q8_0", tied=True, rope_theta=1e4, ctx=4096, biases=None, qk_norm=None,
+          rope_freqs=False, rope_dim=None, rope_scaling=None, swa=0, eps=1e-6, pre="qwen2",
+          bos=False, template=CHATML, name=None, seed=1, vector_type="F32", shapes=None):
+    """-> (kvs, tensors). shapes: [(name, row length, rows, type)] instead of the mix's own."""
+    kv_heads = kv_heads or heads
+    key_length = head_dim or embd // heads
+    rope_dim = rope_dim or key_length
+    biases = arch == "qwen2" if biases is None else biases
+    qk_norm = arch == "qwen3" if qk_norm is None else qk_norm
+    rng = np.random.default_rng([seed, 2])
+    p = {"turn": 0, "tied": tied, "layers": layers}
+    tensors = []
+
+    def matrix(tensor, n_cols, rows, layer=0):
+        tensors.append(Tensor(tensor, [n_cols, rows], matrix_type(mix, tensor, n_cols, layer, p)))
+
+    def vector(tensor, values):
+        values = np.asarray(values, dtype=np.float32)
+        data = {"F32": lambda v: v, "F16": lambda v: v.astype(np.float16),
+                "BF16": lambda v: (v.view(np.uint32) >> 16).astype(np.uint16)}[vector_type](values)
+        tensors.append(Tensor(tensor, [len(values)], vector_type, data.tobytes()))
+
+    def around_one(n):
+        return rng.uniform(0.8, 1.2, n)
+
+    if not tied:
+        matrix("output.weight", embd, vocab)
+    vector("output_norm.weight", around_one(embd))
+    if rope_freqs:
+        vector("rope_freqs.weight", llama3_factors(rope_dim, rope_theta))
+    matrix("token_embd.weight", embd, vocab)
+    n_q, n_kv = heads * key_length, kv_heads * key_length
+    for i in range(layers):
+        b = f"blk.{i}."
+        for part, rows in (("k", n_kv), ("q", n_q), ("v", n_kv)):
+            if biases:
+                vector(b + f"attn_{part}.bias", rng.normal(0, 0.1, rows))
+            matrix(b + f"attn_{part}.weight", embd, rows, i)
+        if qk_norm:
+            vector(b + "attn_k_norm.weight", around_one(key_length))
+            vector(b + "attn_q_norm.weight", around_one(key_length))
+        vector(b + "attn_norm.weight", around_one(embd))
+        matrix(b + "attn_output.weight", n_q, embd, i)
+        matrix(b + "ffn_down.weight", ff, embd, i)
+        matrix(b + "ffn_gate.weight", embd, ff, i)
+        vector(b + "ffn_norm.weight", around_one(embd))
+        matrix(b + "ffn_up.weight", embd, ff, i)
+    if shapes:
+        tensors = retype(tensors, shapes)
+
+    kind = mix if isinstance(mix, str) else mix[0]
+    kvs = [
+        ("general.architecture", arch),
+        ("general.type", "model"),
+        ("general.name", name or f"random {arch}"),
+        ("general.file_type", FILE_TYPES[kind]),
+        ("general.quantization_version", 2),
+        (f"{arch}.context_length", ctx),
+        (f"{arch}.embedding_length", embd),
+        (f"{arch}.block_count", layers),
+        (f"{arch}.feed_forward_length", ff),
+        (f"{arch}.attention.head_count", heads),
+        (f"{arch}.attention.head_count_kv", kv_heads),
+        (f"{arch}.attention.layer_norm_rms_epsilon", eps),
+        (f"{arch}.rope.freq_base", rope_theta),
+        (f"{arch}.vocab_size", vocab),
+    ]
+    if key_length * heads != embd:
+        kvs += [(f"{arch}.attention.key_length", key_length),
+                (f"{arch}.attention.value_length", key_length)]
+    if rope_dim != key_length or arch == "llama":
+        kvs.append((f"{arch}.rope.dimension_count", rope_dim))
+    if rope_scaling:
+        kvs += [(f"{arch}.rope.scaling.type", rope_scaling["type"]),
+                (f"{arch}.rope.scaling.factor", float(rope_scaling["factor"]))]
+        if "orig_ctx" in rope_scaling:
+            kvs.append((f"{arch}.rope.scaling.original_context_length", rope_scaling["orig_ctx"]))
+        if "attn_factor" in rope_scaling:
+            kvs.append((f"{arch}.rope.scaling.attn_factor", float(rope_scaling["attn_factor"])))
+    if swa:
+        kvs.append((f"{arch}.attention.sliding_window", swa))
+    kvs += vocabulary(vocab, pre, bos)
+    if template:
+        kvs.append(("tokenizer.chat_template", template))
+    return kvs, tensors
+
+
+def retype(tensors, shapes):
+    """Takes order and types from a list of shapes; the shapes themselves must agree."""
+    by_name = {t.name: t for t in tensors}
+    out = []
+    for name, n_cols, rows, type_name in shapes:
+        t = by_name.pop(name, None)
+        if t is None:
+            sys.exit(f"{name}: no such tensor in a model of these hyper-parameters")
+        ne = t.ne if len(t.ne) == 2 else t.ne + [1]
+        if ne != [n_cols, rows]:
+            sys.exit(f"{name}: {n_cols} x {rows} listed, {ne[0]} x {ne[1]} from the hyper-parameters")
+        t.type = type_name
+        out.append(t)
+    if by_name:
+        sys.exit(f"not listed: {', '.join(sorted(by_name))}")
+    return out
+
+
+def read_tsv(path):
+    rows = [line.split("\t") for line in pathlib.Path(path).read_text().splitlines()[1:]]
+    return [(name, int(n_cols), int(n), kind) for name, n_cols, n, kind in rows]
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("out", nargs="?")
+    p.add_argument("--list", action="store_true", help="name the known shapes")
+    p.add_argument("--shape", help="SHAPE-MIX, such as qwen2.5-7b-q4_k_m, llama3.1-8b-f16")
+    p.add_argument("--tsv", help="tensors: name, row length, rows, type, with a header line")
+    p.add_argument("--types", help="a weight type, or several used by turns, or Q4_K_M")
+    p.add_argument("--arch", choices=["llama", "qwen2", "qwen3"])
+    for flag in ("layers", "embd", "heads", "kv-heads", "head-dim", "ff", "vocab", "ctx", "swa",
+                 "rope-dim"):
+        p.add_argument("--" + flag, type=int)
+    p.add_argument("--rope-theta", type=float)
+    p.add_argument("--eps", type=float)
+    p.add_argument("--rope-scaling", metavar="TYPE:FACTOR[:ORIG_CTX[:ATTN_FACTOR]]")
+    for flag in ("tied", "biases", "qk-norm", "rope-freqs", "bos"):
+        p.add_argument("--" + flag, action=argparse.BooleanOptionalAction)
+    p.add_argument("--pre", help="tokenizer.ggml.pre (qwen2)")
+    p.add_argument("--vector-type", choices=["F32", "F16", "BF16"], help="of norms and biases")
+    p.add_argument("--no-template", action="store_true")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--alignment", type=int, default=32)
+    p.add_argument("--version", type=int, default=3, choices=[2, 3])
+    p.add_argument("--split", type=int, default=1, metavar="N", help="write N files")
+    a = p.parse_args()
+    if a.list:
+        print("\n".join(f"{s}-{m}" for s in SHAPES for m in ("q4_k_m", "q8_0", "f16", "TYPE")))
+        return
+    if not a.out:
+        p.error("OUT is missing")
+
+    options = {"seed": a.seed}
+    if a.shape:
+        for shape, values in SHAPES.items():
+            if a.shape.startswith(shape + "-"):
+                options.update(values, mix=a.shape[len(shape) + 1:].upper(), name="random " + a.shape)
+        if "mix" not in options:
+            p.error(f"unknown shape {a.shape}; --list names them")
+        if options["mix"] not in TYPES and options["mix"] != "Q4_K_M":
+            p.error(f"unknown weight types {options['mix']}; these work: Q4_K_M, {', '.join(TYPES)}")
+    for key in ("arch", "layers", "embd", "heads", "kv_heads", "head_dim", "ff", "vocab", "ctx", "swa",
+                "rope_dim", "rope_theta", "eps", "tied", "biases", "qk_norm", "rope_freqs", "bos", "pre",
+                "vector_type"):
+        if getattr(a, key) is not None:
+            options[key] = getattr(a, key)
+    if a.types:
+        types = a.types.upper().split(",")
+        for t in types:
+            if t not in TYPES and t != "Q4_K_M":
+                p.error(f"unknown weight type {t}; these work: Q4_K_M, {', '.join(TYPES)}")
+        options["mix"] = types if len(types) > 1 else types[0]
+    if a.rope_scaling:
+        kind, factor, *rest = a.rope_scaling.split(":")
+        options["rope_scaling"] = {"type": kind, "factor": float(factor)}
+        if rest:
+            options["rope_scaling"]["orig_ctx"] = int(rest[0])
+        if len(rest) > 1:
+            options["rope_scaling"]["attn_factor"] = float(rest[1])
+    if a.no_template:
+        options["template"] = None
+    if a.tsv:
+        options["shapes"] = read_tsv(a.tsv)
+        options["vocab"] = next(rows for n, _, rows, _ in options["shapes"] if n == "token_embd.weight")
+    kvs, tensors = model(**options)
+    paths = write(a.out, kvs, tensors, a.seed, a.alignment, a.version, a.split)
+    for path in paths:
+        print(f"{path}: {os.path.getsize(path):,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The order of the house: a lower layer never includes a higher one, every header compiles alone, src/ names no CUDA."""
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SRC = ROOT / "src"
+
+# Each layer and those it may include, besides itself.
+LAYERS = {
+    "base": set(),
+    "gguf": {"base"},
+    "text": {"base", "gguf"},
+    "template": {"base"},
+    "model": {"base", "gguf", "text"},
+    "engine": {"base", "gguf", "text", "model"},
+    "cpu": {"base", "gguf", "model", "engine"},
+    "options": {"base", "engine"},
+    "hub": {"base"},
+    "paths": {"base", "gguf", "model", "engine", "options", "template", "hub"},
+    "chat": {"base", "gguf", "text", "template", "model", "engine", "options"},
+    "tools": {"base", "gguf", "text", "template", "model", "engine", "cpu", "options", "paths", "chat", "hub"},
+    "main": {"base", "gguf", "text", "template", "model", "engine", "options", "paths", "chat", "tools", "hub"},
+    "cuda": {"base", "gguf", "model", "engine"},
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+
+
+def layer_of(path):
+    """The layer of a file path relative to src/ (or below cuda/)."""
+    parts = pathlib.PurePath(path).parts
+    return parts[0] if len(parts) > 1 else pathlib.PurePath(path).stem.split("_")[0]
+
+
+def sources():
+    yield from (p for p in SRC.rglob("*") if p.suffix in (".c", ".h"))
+    yield from (p for p in (ROOT / "cuda").rglob("*") if p.suffix in (".cu", ".cuh", ".h"))
+
+
+def test_no_layer_includes_a_higher_one():
+    wrong = []
+    for path in sources():
+        in_cuda = path.is_relative_to(ROOT / "cuda")
+        layer = "cuda" if in_cuda else layer_of(path.relative_to(SRC))
+        for inc in INCLUDE.findall(path.read_text()):
+            target = SRC / inc
+            if not target.exists():
+                continue  # a neighbour or a generated file
+            other = layer_of(inc)
+            if other != layer and other not in LAYERS[layer]:
+                wrong.append(f"{path.relative_to(ROOT)} includes {inc}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_src_names_no_cuda_symbol_but_in_main():
+    wrong = []
+    for path in SRC.rglob("*.[ch]"):
+        text = re.sub(r"//.*", "", path.read_text())
+        if re.search(r"\bcuda[A-Z]\w*\(|\bcublas\w*\(|__CUDA_ARCH__|<cuda", text):
+            wrong.append(str(path.relative_to(ROOT)))
+        elif re.search(r"\bcuda_engine_\w+|\bcuda_device_count", text) and path.name not in ("main.c", "engine.h"):
+            wrong.append(str(path.relative_to(ROOT)))
+    assert not wrong, wrong
+
+
+@pytest.mark.parametrize("compiler", [c for c in ("gcc", "clang") if shutil.which(c)])
+def test_every_header_compiles_alone(compiler):
+    flags = subprocess.run(["pkg-config", "--cflags", "jansson", "libpcre2-8"], capture_output=True, text=True).stdout.split()
+    for header in sorted(SRC.rglob("*.h")):
+        if "simd" in header.name:
+            continue  # instruction-set variants need their own flags
+        r = subprocess.run([compiler, "-std=c17", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
+                            "-I", str(SRC), "-x", "c", *flags, "-"], capture_output=True, text=True,
+                           input=f'#include "{header.relative_to(SRC)}"\n')
+        assert r.returncode == 0, r.stderr
+
+
+def test_nothing_committed_names_a_machine_path():
+    files = subprocess.run(["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True).stdout.split()
+    needles = ["/" + "work/", "/" + "root/"]
+    wrong = [f for f in files if (ROOT / f).is_file() and (ROOT / f).stat().st_size < 1 << 20
+             and any(n in (ROOT / f).read_text(errors="ignore") for n in needles)]
+    assert not wrong, wrong

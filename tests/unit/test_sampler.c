@@ -1,0 +1,126 @@
+// The sampler's promises that need no statistics. The filters are compared with NumPy in
+// tests/conformance.
+#include "test.h"
+
+#include <math.h>
+
+#include "engine/sampler.h"
+#include "engine/sampler_math.h"
+
+static int32_t pick(const struct sampler_settings *set, const float *logits, uint32_t n,
+                    const int32_t *h, size_t n_h)
+{
+    struct sampler s;
+    struct error err = {0};
+    int32_t id = -1;
+    assert_true(sampler_init(&s, set, n, &err));
+    if (!sampler_pick(&s, logits, h, n_h, &id, &err))
+        id = -1;
+    sampler_release(&s);
+    return id;
+}
+
+static void temperature_zero_is_argmax_and_ties_go_to_the_lowest_id(void **state)
+{
+    (void)state;
+    struct sampler_settings set = sampler_defaults;
+    set.temp = 0;
+    float l[1000];
+    for (int i = 0; i < 1000; i++)
+        l[i] = (float)(i * 37 % 101);
+    assert_int_equal(pick(&set, l, 1000, NULL, 0), 30); // 30 * 37 % 101 == 100, the first of ten
+    l[999] = 101;
+    assert_int_equal(pick(&set, l, 1000, NULL, 0), 999);
+    set.xtc_probability = 1; // filters do not change an argmax
+    set.typical = 0.1f;
+    assert_int_equal(pick(&set, l, 1000, NULL, 0), 999);
+}
+
+static void nan_and_infinity_are_errors(void **state)
+{
+    (void)state;
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (int i = 0; i < 3; i++) {
+        float l[4] = {1, 2, 3, 4};
+        l[2] = bad[i];
+        assert_int_equal(pick(&sampler_defaults, l, 4, NULL, 0), -1);
+    }
+}
+
+static void the_same_seed_and_position_give_the_same_token(void **state)
+{
+    (void)state;
+    struct sampler_settings set = sampler_defaults;
+    set.temp = 5;
+    float l[300];
+    int32_t h[64] = {0};
+    for (int i = 0; i < 300; i++)
+        l[i] = (float)(i * 31 % 17) / 4;
+    int differ_seed = 0, differ_position = 0;
+    for (size_t pos = 0; pos < 64; pos++) {
+        set.seed = 7;
+        int32_t a = pick(&set, l, 300, h, pos);
+        assert_int_equal(a, pick(&set, l, 300, h, pos));
+        differ_position += a != pick(&set, l, 300, h, (pos + 1) % 64);
+        set.seed = 8;
+        differ_seed += a != pick(&set, l, 300, h, pos);
+    }
+    assert_in_range(differ_seed, 40, 64);
+    assert_in_range(differ_position, 40, 64);
+}
+
+static void bias_forbids_and_forces(void **state)
+{
+    (void)state;
+    struct sampler_settings set = sampler_defaults;
+    set.temp = 0;
+    const float l[4] = {1, 9, 3, 4};
+    set.n_bias = 1;
+    set.bias[0] = (struct logit_bias){1, -INFINITY};
+    assert_int_equal(pick(&set, l, 4, NULL, 0), 3);
+    set.bias[0] = (struct logit_bias){0, 100};
+    assert_int_equal(pick(&set, l, 4, NULL, 0), 0);
+    set.bias[0].id = 4;
+    struct error err = {0};
+    assert_false(sampler_check(&set, 4, &err));
+    assert_int_equal(err.code, ERR_USAGE);
+}
+
+static void exponential_is_accurate(void **state)
+{
+    (void)state;
+    for (double x = 0; x > -80; x -= 0.00317) {
+        double want = exp((double)(float)x), got = sampler_exp((float)x);
+        assert_true(fabs(got - want) <= 4e-7 * want);
+    }
+    assert_int_equal(sampler_weight(3.5f, 3.5f), (uint64_t)1 << 32);
+    assert_int_equal(sampler_weight(-INFINITY, 3.5f), 0);
+    assert_true(sampler_scale_random(UINT64_MAX, 12345678901234567ull) == 12345678901234566ull);
+}
+
+static void chain_parses_and_names_what_it_does_not_know(void **state)
+{
+    (void)state;
+    uint8_t chain[SAMPLER_MAX_CHAIN];
+    char text[256];
+    struct error err = {0};
+    assert_true(sampler_parse_chain("top-k;typ_p,temperature", chain, &err));
+    sampler_format_chain(chain, text, sizeof text);
+    assert_string_equal(text, "top_k;typical;temperature");
+    assert_false(sampler_parse_chain("top_k;tap_p", chain, &err));
+    assert_int_equal(err.code, ERR_USAGE);
+    assert_non_null(strstr(err.text, "tap_p"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(temperature_zero_is_argmax_and_ties_go_to_the_lowest_id),
+        cmocka_unit_test(nan_and_infinity_are_errors),
+        cmocka_unit_test(the_same_seed_and_position_give_the_same_token),
+        cmocka_unit_test(bias_forbids_and_forces),
+        cmocka_unit_test(exponential_is_accurate),
+        cmocka_unit_test(chain_parses_and_names_what_it_does_not_know),
+    };
+    return RUN_TESTS("sampler", tests);
+}

@@ -1,0 +1,300 @@
+#include "test.h"
+
+#include "base/utf8.h"
+#include "chat/termout.h"
+
+// A terminal small enough to be obviously right: characters, newline, tab, SGR (ignored), cursor
+// left, and the delayed wrap that real ones do at the right edge. Anything else is a failure.
+enum { ROWS = 64, COLS = 128 };
+struct screen {
+    char cell[ROWS][COLS][8];
+    bool wrapped[ROWS]; // the row goes on from the one before
+    int row, col, width;
+    int n_sgr;
+};
+
+static void feed(struct screen *s, const char *b, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        uint32_t cp;
+        if (b[i] == '\x1b') {
+            assert_int_equal(b[i + 1], '[');
+            size_t k = i + 2;
+            int number = 0;
+            for (; k < n && (b[k] == ';' || (b[k] >= '0' && b[k] <= '9')); k++)
+                number = b[k] == ';' ? 0 : number * 10 + b[k] - '0';
+            assert_true(k < n && (b[k] == 'm' || b[k] == 'D'));
+            if (b[k] == 'm') {
+                s->n_sgr++;
+            } else {
+                assert_true(s->col < s->width); // never from the undefined place past the edge
+                assert_true(number <= s->col);
+                s->col -= number;
+            }
+            i = k + 1;
+            continue;
+        }
+        size_t used = utf8_decode(b + i, n - i, &cp);
+        assert_true(used > 0);
+        assert_true(cp == '\n' || cp == '\t' ||
+                    (cp >= 0x20 && cp != 0x7F && !(cp >= 0x80 && cp < 0xA0)));
+        int w = utf8_width(cp);
+        if (cp == '\n') {
+            s->row++;
+            s->col = 0;
+        } else if (cp == '\t') {
+            int to = (s->col / 8 + 1) * 8;
+            s->col = to < s->width ? to : s->width - 1;
+        } else {
+            if (s->col + w > s->width) {
+                s->row++;
+                s->col = 0;
+                s->wrapped[s->row] = true;
+            }
+            assert_true(s->row < ROWS);
+            if (w > 0) {
+                memcpy(s->cell[s->row][s->col], b + i, used);
+                s->cell[s->row][s->col][used] = 0;
+                if (w == 2)
+                    strcpy(s->cell[s->row][s->col + 1], "\x01");
+                s->col += w;
+            }
+        }
+        i += used;
+    }
+}
+
+static void show(struct screen *s, const char *text, int width, bool color, size_t step)
+{
+    struct termout t;
+    struct buf out = {0};
+    memset(s, 0, sizeof *s);
+    s->width = width;
+    termout_init(&t, (size_t)width, color, color);
+    for (size_t i = 0, n = strlen(text); i < n; i += step)
+        assert_true(termout_push(&t, text + i, n - i < step ? n - i : step, &out));
+    assert_true(termout_end(&t, &out));
+    feed(s, buf_str(&out), out.len);
+    termout_release(&t);
+    buf_release(&out);
+}
+
+static const char *row_text(struct screen *s, int row)
+{
+    static char line[COLS * 8];
+    int last = -1;
+    line[0] = 0;
+    for (int i = 0; i < s->width; i++)
+        if (s->cell[row][i][0] && strcmp(s->cell[row][i], " ") != 0)
+            last = i;
+    for (int i = 0; i <= last; i++) {
+        const char *c = s->cell[row][i];
+        if (c[0] != 1)
+            strcat(line, c[0] ? c : " ");
+    }
+    return line;
+}
+
+// What a selection gives: rows that the terminal wrapped are one line.
+static void copied(struct screen *s, struct buf *out)
+{
+    for (int r = 0; r <= s->row; r++) {
+        if (r > 0 && !s->wrapped[r])
+            buf_putc(out, '\n');
+        for (int i = 0; i < s->width; i++)
+            if (s->cell[r][i][0] && s->cell[r][i][0] != 1)
+                buf_puts(out, s->cell[r][i]);
+    }
+}
+
+static void squeeze(char *s)
+{
+    char *w = s;
+    for (char *r = s; *r; r++)
+        if (*r != ' ' || (r[1] != ' ' && r[1] != 0 && r[1] != '\n'))
+            *w++ = *r;
+    *w = 0;
+}
+
+static const char prose[] =
+    "The quick brown fox jumps over the lazy dog, and then it sleeps in the "
+    "warm afternoon sun until somebody calls it home again.\n\nShort line.\n";
+
+static void words_are_never_cut_and_a_copy_has_no_line_breaks_of_ours(void **state)
+{
+    (void)state;
+    static struct screen s;
+    for (int width = 10; width <= 100; width++) {
+        for (size_t step = 1; step < 9; step += 3) {
+            show(&s, prose, width, step == 4, step);
+            for (int r = 0; r <= s.row; r++) {
+                char line[1024];
+                strcpy(line, row_text(&s, r));
+                for (char *w = strtok(line, " "); w; w = strtok(NULL, " "))
+                    if (!strstr(prose, w) || (strlen(w) > 0 && strlen(w) < 10)) {
+                        // whole: bounded by white space in the original
+                        const char *at = strstr(prose, w);
+                        bool whole = false;
+                        for (; at && !whole; at = strstr(at + 1, w)) {
+                            char after = at[strlen(w)];
+                            whole = (at == prose || at[-1] == ' ' || at[-1] == '\n') &&
+                                    (after == ' ' || after == '\n' || after == 0);
+                        }
+                        if (!whole)
+                            fail_msg("width %d: \"%s\" is not a whole word", width, w);
+                    }
+            }
+            struct buf got = {0};
+            copied(&s, &got);
+            char *want = strdup(prose), *have = strdup(buf_str(&got));
+            squeeze(want);
+            squeeze(have);
+            assert_string_equal(have, want);
+            free(want);
+            free(have);
+            buf_release(&got);
+        }
+    }
+}
+
+static void a_word_longer_than_the_line_and_wide_text_are_left_to_the_terminal(void **state)
+{
+    (void)state;
+    static struct screen s;
+    char longword[101];
+    memset(longword, 'x', 100);
+    longword[100] = 0;
+    for (size_t step = 1; step < 6; step++) {
+        struct buf got = {0};
+        show(&s, longword, 40, false, step);
+        copied(&s, &got);
+        assert_string_equal(buf_str(&got), longword);
+        buf_clear(&got);
+        const char *japanese = "古池や蛙飛び込む水の音、古池や蛙飛び込む水の音、古池や蛙";
+        show(&s, japanese, 21, false, step);
+        copied(&s, &got);
+        assert_string_equal(buf_str(&got), japanese);
+        buf_release(&got);
+    }
+}
+
+static void code_blocks_keep_their_columns(void **state)
+{
+    (void)state;
+    static struct screen s;
+    show(&s, "See:\n```c\nint main(void) { return printf(\"%d\", 42); }\n```\nDone.", 20, true, 3);
+    struct buf got = {0};
+    copied(&s, &got);
+    assert_string_equal(buf_str(&got),
+                        "See:\n```c\nint main(void) { return printf(\"%d\", 42); }\n```\nDone.");
+    assert_true(s.n_sgr >= 2);
+    buf_release(&got);
+}
+
+static const char *styled(const char *text)
+{
+    static struct buf out;
+    struct termout t;
+    buf_clear(&out);
+    termout_init(&t, 80, true, true);
+    termout_push(&t, text, strlen(text), &out);
+    termout_end(&t, &out);
+    termout_release(&t);
+    return buf_str(&out);
+}
+
+static void markdown_is_styled_and_keeps_its_characters(void **state)
+{
+    (void)state;
+    assert_string_equal(styled("a **b c** d"), "a **\x1b[0;1mb c**\x1b[0m d");
+    assert_string_equal(styled("2 ** 3 ** 4"), "2 ** 3 ** 4");
+    assert_string_equal(styled("use `x y` now"), "use \x1b[0;36m`x y`\x1b[0m now");
+    assert_string_equal(styled("# Hi\nthere"), "# \x1b[0;1mHi\n\x1b[0mthere");
+    assert_string_equal(styled("#hash"), "#hash");
+    assert_string_equal(styled("`open\nnext"), "\x1b[0;36m`open\n\x1b[0mnext");
+}
+
+// What reaches the terminal from hostile text: no byte below space but newline and tab, no C1.
+static void hostile_output_cannot_drive_the_terminal(void **state)
+{
+    (void)state;
+    static const char *const attacks[] = {
+        "\x1b]52;c;aGVsbG8=\x07",
+        "\x1b]8;;http://evil\x1b\\x\x1b]8;;\x1b\\",
+        "\x1b[2J\x1b[1;1H",
+        "\x1bP1$r0m\x1b\\",
+        "\xc2\x9b"
+        "2J\xc2\x9d"
+        "52;c;x\xc2\x9c",
+        "\x9b"
+        "2J",
+        "\x1b[",
+        "\x1b]0;title",
+        "a\rb\x08\x7f\x0b\x0c\x0e\x00",
+        "\xe2\x80\xae"
+        "evil",
+        "\xe2\x81\xa6\xe2\x81\xa9",
+        "\xf3\xa0\x81\xa1",
+    };
+    for (size_t a = 0; a < sizeof attacks / sizeof *attacks; a++) {
+        size_t n = strlen(attacks[a]);
+        for (size_t step = 1; step <= n; step++) {
+            struct termout t;
+            struct buf out = {0};
+            termout_init(&t, 80, false, false);
+            for (size_t i = 0; i < n; i += step)
+                termout_push(&t, attacks[a] + i, n - i < step ? n - i : step, &out);
+            termout_end(&t, &out);
+            for (size_t i = 0; i < out.len;) {
+                uint32_t cp;
+                size_t used = utf8_decode(out.data + i, out.len - i, &cp);
+                assert_true(used > 0);
+                assert_true(cp >= 0x20 && cp != 0x7F && !(cp >= 0x80 && cp < 0xA0));
+                assert_false((cp >= 0x202A && cp <= 0x202E) || (cp >= 0x2066 && cp <= 0x2069));
+                assert_false(cp >= 0xE0000 && cp <= 0xE007F);
+                i += used;
+            }
+            assert_true(out.len > 0);
+            termout_release(&t);
+            buf_release(&out);
+        }
+    }
+    struct buf b = {0};
+    termsafe_text("a\x1b[31m\n\t\x9b", 9, false, &b);
+    assert_string_equal(buf_str(&b), "a\xe2\x90\x9b[31m\n\t\xef\xbf\xbd");
+    buf_clear(&b);
+    termsafe_text("a\n\t", 3, true, &b);
+    assert_string_equal(buf_str(&b), "a\xe2\x90\x8a\xe2\x90\x89");
+    buf_release(&b);
+}
+
+static void cut_sequences_are_completed_and_broken_ones_shown(void **state)
+{
+    (void)state;
+    struct termsafe t = {0};
+    struct buf b = {0};
+    const char *text = "\xe2\x82\xac \xe2\x82x \xf0\x9f\x98\x80\xc3";
+    for (size_t i = 0; i < strlen(text); i++)
+        assert_true(termsafe_push(&t, text + i, 1, &b));
+    assert_true(termsafe_flush(&t, &b));
+    struct buf whole = {0};
+    termsafe_text(text, strlen(text), false, &whole);
+    assert_string_equal(buf_str(&b), buf_str(&whole));
+    assert_string_equal(buf_str(&b),
+                        "\xe2\x82\xac \xef\xbf\xbd\xef\xbf\xbdx \xf0\x9f\x98\x80\xef\xbf\xbd");
+    buf_release(&b);
+    buf_release(&whole);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_are_never_cut_and_a_copy_has_no_line_breaks_of_ours),
+        cmocka_unit_test(a_word_longer_than_the_line_and_wide_text_are_left_to_the_terminal),
+        cmocka_unit_test(code_blocks_keep_their_columns),
+        cmocka_unit_test(markdown_is_styled_and_keeps_its_characters),
+        cmocka_unit_test(hostile_output_cannot_drive_the_terminal),
+        cmocka_unit_test(cut_sequences_are_completed_and_broken_ones_shown),
+    };
+    return RUN_TESTS("termout", tests);
+}
