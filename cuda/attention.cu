@@ -586,14 +586,13 @@ static uint32_t n_split(int n_sm, uint32_t n_head_kv, uint32_t n_ctx)
 {
     uint32_t n = div_up(2 * (uint32_t)n_sm, n_head_kv);
     uint32_t n_chunk = div_up(n_ctx, (uint32_t)ATTENTION_CHUNK);
-    n = n < MAX_SPLIT ? n : MAX_SPLIT;
-    return n < n_chunk ? n : n_chunk;
+    return lesser(lesser(n, (uint32_t)MAX_SPLIT), n_chunk);
 }
 
 void attention_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t head_dim,
                        uint32_t n_ctx, uint32_t n_batch, struct attention_scratch *out)
 {
-    size_t group = n_head / n_head_kv, rows = group < M ? group : M, z = div_up(group, (size_t)M);
+    size_t group = n_head / n_head_kv, rows = lesser(group, (size_t)M), z = div_up(group, (size_t)M);
     size_t slots = n_head_kv * z * n_split(n_sm, n_head_kv, n_ctx);
     out->partial = slots * rows * (head_dim + 2) * sizeof(float);
     out->counters = n_head_kv * z * sizeof(uint32_t);

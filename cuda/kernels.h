@@ -58,12 +58,12 @@ struct matvec {
     uint32_t n_part;
     enum matvec_mode mode;
     uint32_t n_col; // 1 .. MATVEC_MAX_COLS
-    // One column: the input as floats, normalised (RMSNorm, Zhang & Sennrich 2019) and quantised by
+    // One column, x not NULL: the input as floats, normalised (RMSNorm, Zhang & Sennrich 2019) and quantised by
     // the kernel itself.
     const float *x;    // (n_cols)
     const float *norm; // (n_cols) weights of the norm; NULL: no norm
     float eps;
-    // More columns: prepared by act_launch, one row of act_row_bytes each. Quantised and plain weight
+    // x NULL: columns prepared by act_launch, one row of act_row_bytes each. Quantised and plain weight
     // types take different forms.
     const void *act32, *act_f32;
     const uint32_t *skip; // non-zero there: return at once; NULL: never

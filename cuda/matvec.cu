@@ -401,7 +401,7 @@ bool matvec_launch(const struct queue *q, const struct matvec *m, struct error *
         bool known = false, same = true;
         for (uint32_t i = g.n_same + 1; i < n_part; i++)
             same &= m->w[i].type == m->w[g.n_same].type;
-        if (m->n_col == 1 && same) {
+        if (m->x && same) {
             uint32_t second = m->w[g.n_same].type;
             bool ok = with_type(m->w[0].type, [&](auto tag) {
                 return launch_mixed<decltype(tag)::value>(q, m, &g, second, &known, err);
@@ -422,8 +422,8 @@ bool matvec_launch(const struct queue *q, const struct matvec *m, struct error *
     }
     return with_type(m->w[0].type, [&](auto tag) {
         constexpr uint32_t T = decltype(tag)::value;
-        return m->n_col == 1   ? launch<T, T, 1>(q, m, &g, err)
-               : m->n_col == 2 ? launch<T, T, 2>(q, m, &g, err)
+        return m->x            ? launch<T, T, 1>(q, m, &g, err)
+               : m->n_col <= 2 ? launch<T, T, 2>(q, m, &g, err)
                : m->n_col <= 4 ? launch<T, T, 4>(q, m, &g, err)
                                : launch<T, T, 8>(q, m, &g, err);
     });
