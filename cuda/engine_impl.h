@@ -35,10 +35,11 @@ struct scratch {
     float *gate, *up;       // (n_batch, n_ff)
     float *logits;          // (LOGITS_ROWS, n_vocab)
     float2 *rope;           // (n_batch, rope_dim / 2)
-    void *act32, *act_f32;  // (MATVEC_MAX_ROWS, widest input)
+    void *act32;            // (MATVEC_MAX_ROWS, widest input)
+    void *act_f32;          // the same; (n_batch, widest input) when matrices are F32
     __half *act_f16;        // (n_batch, widest input)
-    __half *tile;           // dequantised weights on their way to cuBLAS
-    size_t tile_elems;
+    void *tile;             // dequantised weights on their way to cuBLAS
+    size_t tile_bytes;
     float *partial;
     uint32_t *counters;
     __half *q_f16;

@@ -119,9 +119,12 @@ static bool prepare(const struct cuda_engine *e, const float *x, uint32_t n, con
     bool plain = false, quantised = false;
     for (size_t i = 0; i < n_w; i++)
         *(is_plain_type(w[i]) ? &plain : &quantised) = true;
+    bool f32 = false, f16 = false;
+    for (size_t i = 0; i < n_w; i++)
+        *(w[i]->type == QUANT_F32 ? &f32 : &f16) = true;
     if (n > MATVEC_MAX_ROWS)
-        return act_launch(&e->q, x, n, n_cols, norm, e->hp.rms_eps, NULL, NULL, s->act_f16,
-                          gemm_ld(n_cols), err);
+        return act_launch(&e->q, x, n, n_cols, norm, e->hp.rms_eps, NULL, f32 ? s->act_f32 : NULL,
+                          f16 ? s->act_f16 : NULL, gemm_ld(n_cols), err);
     return act_launch(&e->q, x, n, n_cols, norm, e->hp.rms_eps, quantised ? s->act32 : NULL,
                       plain ? s->act_f32 : NULL, NULL, 0, err);
 }
@@ -132,8 +135,8 @@ static bool multiply(const struct cuda_engine *e, const struct wmat *w, const fl
 {
     const struct scratch *s = &e->s;
     if (n > MATVEC_MAX_ROWS)
-        return gemm_launch(&e->q, w, s->act_f16, gemm_ld(w->n_cols), n, y, w->rows,
-                           add ? 1.0f : 0.0f, s->tile, s->tile_elems, err) &&
+        return gemm_launch(&e->q, w, w->type == QUANT_F32 ? s->act_f32 : s->act_f16, n, y, w->rows,
+                           add ? 1.0f : 0.0f, s->tile, s->tile_bytes, err) &&
                (!bias || add_bias_launch(&e->q, y, bias, n, w->rows, err));
     size_t row_bytes = act_row_bytes(w->type, w->n_cols);
     for (uint32_t i = 0; i < n; i += MATVEC_MAX_COLS) {

@@ -31,10 +31,10 @@ struct step_state {
 bool repack_launch(const struct queue *q, const void *src, const struct wmat *w, uint32_t row0,
                    uint32_t n_rows, struct error *err);
 
-// Dequantises rows [row0, row0 + n_rows) to float16: dst (n_rows, ld), columns from n_cols to ld
-// are zeros.
+// Rows [row0, row0 + n_rows) as plain numbers, float32 for F32, else float16: dst (n_rows, ld), ld
+// = gemm_ld(n_cols), columns from n_cols on are zeros.
 bool dequant_launch(const struct queue *q, const struct wmat *w, uint32_t row0, uint32_t n_rows,
-                    __half *dst, uint32_t ld, struct error *err);
+                    void *dst, uint32_t ld, struct error *err);
 
 // ---- matvec.cu -----------------------------------------------------------------------------
 
@@ -161,12 +161,12 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
 // ---- gemm.cu -------------------------------------------------------------------------------
 
 // y (n, ld) = beta * y + x W^T for many columns: W is dequantised to float16 in pieces that stay in
-// the L2 cache and multiplied by cuBLAS. x (n, x_ld) as act_launch's f16.
-bool gemm_launch(const struct queue *q, const struct wmat *w, const __half *x, uint32_t x_ld,
-                 uint32_t n, float *y, uint32_t ld, float beta, __half *tile, size_t tile_elems,
-                 struct error *err);
+// the L2 cache and multiplied by cuBLAS; float32 weights stay float32. x (n, gemm_ld(n_cols)) as
+// act_launch's f16 or, for float32 weights, f32.
+bool gemm_launch(const struct queue *q, const struct wmat *w, const void *x, uint32_t n, float *y,
+                 uint32_t ld, float beta, void *tile, size_t tile_bytes, struct error *err);
 
-// Row stride, in elements, of float16 operands for n_cols columns.
+// Row stride, in elements, of a product's operands for n_cols columns.
 static inline uint32_t gemm_ld(uint32_t n_cols)
 {
     return (n_cols + 7) / 8 * 8;

@@ -279,14 +279,14 @@ static __global__ void __launch_bounds__(THREADS, NCOL > 2 ? 1 : BLOCKS_PER_SM)
 {
     __shared__ float sums[2][N_WARP][2][TILE_ROWS][NCOL];
     griddep_launch_dependents();
-    uint8_t *shared_act = dynamic_smem<uint8_t>();
-    const uint8_t *act = shared_act;
+    const uint8_t *act;
     size_t stride = 0;
     if constexpr (NCOL > 1) {
         act = static_cast<const uint8_t *>(is_plain(TA) ? m.act_f32 : m.act32);
         stride = is_plain(TA) ? act_f32_ld(m.w[0].n_cols) * sizeof(float)
                               : m.w[0].n_chunk * sizeof(act32);
     } else {
+        act = dynamic_smem<uint8_t>();
         prefetch_first(m, g, q_bytes<TA>());
     }
     auto begin = [&] {
@@ -294,7 +294,7 @@ static __global__ void __launch_bounds__(THREADS, NCOL > 2 ? 1 : BLOCKS_PER_SM)
             griddep_wait();
             return true;
         } else {
-            return prepare_input<TA>(m, shared_act);
+            return prepare_input<TA>(m, dynamic_smem<uint8_t>());
         }
     };
     if (!multiply<TA, NCOL>(m, g, 0, g.n_same, 0, act, stride, sums, begin))

@@ -6,7 +6,7 @@
 #include "plan.h"
 
 enum {
-    TILE_ELEMS = 8 << 20, // float16: 16 MB, a third of the L2 cache of the devices it is meant for
+    TILE_BYTES = 16 << 20, // a third of the L2 cache of the devices it is meant for
     BLAS_WORKSPACE = 32 << 20,
     OTHER_BYTES = 96 << 20, // kernels and the graph: the driver places them
 };
@@ -64,7 +64,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     const uint32_t n_q = hp->n_head * hp->head_dim, n_kv = hp->n_head_kv * hp->head_dim;
 
     struct arena *w = &e->weights;
-    uint64_t widest = 0; // float16 elements of eight dequantised rows
+    bool has_f32 = false; // among the matrices that a prompt goes through
     take_matrix(w, &m->tok_embd, &e->tok_embd);
     if (m->tied)
         e->output = e->tok_embd;
@@ -82,6 +82,10 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
         take_matrix(w, &from->w_gate, &l->w_gate);
         take_matrix(w, &from->w_up, &l->w_up);
         take_matrix(w, &from->w_down, &l->w_down);
+        const struct wmat *all[] = {&l->wq,     &l->wk,   &l->wv,    &l->wo,
+                                    &l->w_gate, &l->w_up, &l->w_down};
+        for (size_t j = 0; j < sizeof all / sizeof *all; j++)
+            has_f32 |= all[j]->type == QUANT_F32;
         l->attn_norm = take_vector(w, from->attn_norm, hp->n_embd);
         l->ffn_norm = take_vector(w, from->ffn_norm, hp->n_embd);
         l->q_norm = take_vector(w, from->q_norm, hp->head_dim);
@@ -113,14 +117,14 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     s->rope = (float2 *)take(a, (uint64_t)n_batch * (hp->rope_dim / 2) * sizeof(float2));
     uint32_t rows = max3(lesser(n_batch, (uint32_t)MATVEC_MAX_ROWS), LOGITS_ROWS, 1);
     s->act32 = take(a, rows * act_row_bytes(QUANT_Q8_0, (n_wide + 31) / 32 * 32));
-    s->act_f32 = take(a, rows * act_row_bytes(QUANT_F32, n_wide));
+    s->act_f32 = take(a, (uint64_t)(has_f32 && n_batch > rows ? n_batch : rows) * act_row_bytes(QUANT_F32, n_wide));
     if (n_batch > MATVEC_MAX_ROWS) {
+        uint64_t row = gemm_ld(n_wide) * (has_f32 ? sizeof(float) : sizeof(__half));
         s->act_f16 = (__half *)take(a, (uint64_t)n_batch * gemm_ld(n_wide) * sizeof(__half));
-        widest = (uint64_t)max3(n_wide, hp->n_embd, n_q) * gemm_ld(n_wide);
-        s->tile_elems = lesser(widest, (uint64_t)TILE_ELEMS);
-        if (s->tile_elems < (uint64_t)TILE_ROWS * gemm_ld(n_wide))
-            s->tile_elems = (uint64_t)TILE_ROWS * gemm_ld(n_wide);
-        s->tile = (__half *)take(a, s->tile_elems * sizeof(__half));
+        s->tile_bytes = lesser(n_wide * row, (uint64_t)TILE_BYTES);
+        if (s->tile_bytes < TILE_ROWS * row)
+            s->tile_bytes = TILE_ROWS * row;
+        s->tile = take(a, s->tile_bytes);
         s->blas_workspace_bytes = BLAS_WORKSPACE;
         s->blas_workspace = take(a, s->blas_workspace_bytes);
     }

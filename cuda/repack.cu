@@ -1,5 +1,5 @@
-// From the file's blocks to the planes of layout.h, once at load, and from the planes to float16
-// tiles for matrix products. Both kernels: one thread per chunk.
+// From the file's blocks to the planes of layout.h, once at load, and from the planes to plain rows
+// for matrix products. Both kernels: one thread per chunk.
 #include "kernels.h"
 #include "quant.cuh"
 
@@ -192,7 +192,7 @@ static __global__ void __launch_bounds__(THREADS)
 // tile are dropped.
 template <uint32_t TYPE>
 static __global__ void __launch_bounds__(THREADS)
-    dequant_kernel(const struct wmat w, uint32_t row0, uint32_t n_rows, __half *dst, uint32_t ld)
+    dequant_kernel(const struct wmat w, uint32_t row0, uint32_t n_rows, void *dst, uint32_t ld)
 {
     constexpr int N = chunk_elems(TYPE);
     uint32_t i = blockIdx.x * THREADS + threadIdx.x;
@@ -204,7 +204,15 @@ static __global__ void __launch_bounds__(THREADS)
     float v[N];
     load_chunk<TYPE>(w, row0 / TILE_ROWS + blockIdx.y, c, r, k);
     dequantize_chunk<TYPE>(k, v);
-    __half *out = dst + (size_t)row * ld + (size_t)c * N;
+    const size_t at = (size_t)row * ld + (size_t)c * N;
+    if constexpr (TYPE == QUANT_F32) { // stays as it is; the last of an odd number pads the row
+        float4 *out = reinterpret_cast<float4 *>(static_cast<float *>(dst) + at);
+        out[0] = make_float4(v[0], v[1], v[2], v[3]);
+        if (c + 1 == w.n_chunk && (c + 1) * N < ld)
+            out[1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        return;
+    }
+    __half *out = static_cast<__half *>(dst) + at;
     uint32_t packed[N / 2];
 #pragma unroll
     for (int e = 0; e < N; e += 2) {
@@ -214,16 +222,10 @@ static __global__ void __launch_bounds__(THREADS)
         packed[e / 2] = (uint32_t)__half_as_ushort(__float2half_rn(a)) |
                         (uint32_t)__half_as_ushort(__float2half_rn(b)) << 16;
     }
-    if constexpr (N == 4) { // F32: 8 bytes; the last pair of an odd number of chunks is padding
-        reinterpret_cast<uint2 *>(out)[0] = make_uint2(packed[0], packed[1]);
-        if (c + 1 == w.n_chunk && (c + 1) * N < ld)
-            reinterpret_cast<uint2 *>(out)[1] = make_uint2(0, 0);
-    } else {
 #pragma unroll
-        for (int j = 0; j < N / 8; j++)
-            reinterpret_cast<uint4 *>(out)[j] = make_uint4(
-                packed[4 * j], packed[4 * j + 1], packed[4 * j + 2], packed[4 * j + 3]);
-    }
+    for (int j = 0; j < N / 8; j++)
+        reinterpret_cast<uint4 *>(out)[j] =
+            make_uint4(packed[4 * j], packed[4 * j + 1], packed[4 * j + 2], packed[4 * j + 3]);
 }
 
 // ---- launchers
@@ -244,7 +246,7 @@ bool repack_launch(const struct queue *q, const void *src, const struct wmat *w,
 }
 
 bool dequant_launch(const struct queue *q, const struct wmat *w, uint32_t row0, uint32_t n_rows,
-                    __half *dst, uint32_t ld, struct error *err)
+                    void *dst, uint32_t ld, struct error *err)
 {
     struct launch l = {.name = "dequant",
                        .grid = dim3(div_up(w->n_chunk * TILE_ROWS, (uint32_t)THREADS),
