@@ -14,14 +14,17 @@
 // Host twins: plain loads, delayed copies, and warp-wide matrix products in plain loops.
 PTX_FN uint4 ld_stream16(const void *p)
 {
+    emu_check_aligned(p, 16);
     return *static_cast<const uint4 *>(p);
 }
 PTX_FN uint2 ld_stream8(const void *p)
 {
+    emu_check_aligned(p, 8);
     return *static_cast<const uint2 *>(p);
 }
 PTX_FN uint32_t ld_stream4(const void *p)
 {
+    emu_check_aligned(p, 4);
     return *static_cast<const uint32_t *>(p);
 }
 PTX_FN void cp_async16(void *smem, const void *gmem)

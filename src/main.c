@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/format.h"
 #include "chat/batch.h"
+#include "chat/repl.h"
 #include "chat/termsafe.h"
 #include "options.h"
 #include "paths.h"
@@ -39,9 +40,11 @@ struct program {
     struct engine *engine; // owned
     struct conversation conv;
     bool conv_open;
+    struct session_lock session;
     uint8_t *dry_breakers; // owned
     struct buf prompt, system, template_text;
     bool stdin_tty, stdout_tty, stderr_tty;
+    int death; // the signal that ended the REPL; 0: none
 };
 
 // Untrusted parts of a message (file names, metadata) must not drive the terminal.
@@ -244,20 +247,49 @@ static bool read_prompt(struct program *p, bool with_stdin, struct error *err)
     return ok;
 }
 
+static bool resume(struct program *p, struct error *err)
+{
+    struct buf note = {0};
+    bool ok = session_open(&p->session, p->opt.session, &p->conv, &p->opt, true, &note, err);
+    if (ok && note.len && p->stderr_tty && !p->opt.quiet)
+        fprintf(stderr, "hokku: %s\n", buf_str(&note));
+    buf_release(&note);
+    return ok;
+}
+
+static bool save_session(void *user, struct error *err)
+{
+    struct program *p = user;
+    return session_save(&p->session, &p->conv, &p->opt, err);
+}
+
+// "hokku 0.1 · Qwen2.5 7B Instruct · Q4_K_M · NVIDIA H200, 5.1 of 140 GB · context 32768 · /help"
+static void make_banner(const struct program *p, char *out, size_t n)
+{
+    const struct engine *e = p->engine;
+    char version[16] = HOKKU_VERSION;
+    char *dot = strrchr(version, '.');
+    if (dot)
+        *dot = '\0';
+    snprintf(out, n, "hokku %s · %s · %s · %s, %.1f of %.0f GB · context %u · /help", version,
+             p->model->name, p->model->quant, e->device, (double)e->mem_used * 1e-9,
+             (double)e->mem_total * 1e-9, e->n_ctx);
+}
+
 static bool run_chat(struct program *p, struct error *err)
 {
     struct options *o = &p->opt;
     bool many = o->lines || o->turns;
-    bool one = o->prompt || o->file || (!p->stdin_tty && !many);
+    bool one = o->prompt || o->file || o->dry_run || (!p->stdin_tty && !many);
     if (many && p->stdin_tty)
         return error_set(err, ERR_USAGE,
                          "%s reads standard input, which is a terminal: pipe the prompts in",
                          o->lines ? "--lines" : "--turns");
     // Read before the model is loaded: a wrong file costs nothing, and waiting for a pipe overlaps
     // with nothing else.
-    if (!read_system(p, err) || !read_prompt(p, !p->stdin_tty && !many, err))
+    if (!read_system(p, err) || !read_prompt(p, !p->stdin_tty && !many && !o->dry_run, err))
         return false;
-    if (one && !many && p->prompt.len == 0 && !o->prompt)
+    if (one && !many && p->prompt.len == 0 && !o->prompt && !o->dry_run)
         return error_set(err, ERR_USAGE,
                          "no prompt: standard input is empty; hokku --help shows the ways in");
     if (!open_model(p, err) || !recommended_sampling(p, err) ||
@@ -288,25 +320,47 @@ static bool run_chat(struct program *p, struct error *err)
     p->conv.dry_breakers = p->dry_breakers;
     if (p->system.len && !conversation_set_system(&p->conv, p->system.data, p->system.len, err))
         return false;
+    if (o->session && !resume(p, err))
+        return false;
     struct winsize ws = {0};
     if (p->stdout_tty)
         ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws);
     const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
     bool plain = (no_color && *no_color) || (term && strcmp(term, "dumb") == 0);
+    bool out_color = o->color == WHEN_ALWAYS || (o->color == WHEN_AUTO && !plain && p->stdout_tty);
+    bool err_color = o->color == WHEN_ALWAYS || (o->color == WHEN_AUTO && !plain && p->stderr_tty);
+    if (!one && !many) {
+        char banner[512];
+        make_banner(p, banner, sizeof banner);
+        struct repl_options r = {
+            .conv = &p->conv,
+            .opt = o,
+            .cancel = &cancelled,
+            .out_tty = p->stdout_tty,
+            .err_tty = p->stderr_tty,
+            .out_color = out_color,
+            .err_color = err_color,
+            .dumb = term && strcmp(term, "dumb") == 0,
+            .banner = o->quiet ? NULL : banner,
+            .session = &p->session,
+            .named_system = paths_system_prompt,
+        };
+        return repl_run(&r, &p->death, err);
+    }
     struct batch b = {
         .conv = &p->conv,
         .opt = o,
         .cancel = &cancelled,
         .stdout_tty = p->stdout_tty,
         .stderr_tty = p->stderr_tty,
-        .color = p->stdout_tty && (o->color == WHEN_ALWAYS || (o->color == WHEN_AUTO && !plain)),
+        .color = out_color && p->stdout_tty,
         .columns = ws.ws_col,
+        .after_turn = o->session ? save_session : NULL,
+        .user = p,
     };
     if (many)
         return batch_lines(&b, STDIN_FILENO, p->prompt.len ? buf_str(&p->prompt) : NULL, err);
-    if (one)
-        return batch_one(&b, buf_str(&p->prompt), p->prompt.len, err);
-    return error_set(err, ERR_FAIL, "the chat in a terminal is not built in yet");
+    return batch_one(&b, buf_str(&p->prompt), p->prompt.len, err);
 }
 
 static bool run(struct program *p, struct error *err)
@@ -337,6 +391,7 @@ static void program_release(struct program *p)
 {
     if (p->conv_open)
         conversation_release(&p->conv);
+    session_lock_release(&p->session);
     engine_free(p->engine);
     model_free(p->model);
     free(p->model_path);
@@ -351,7 +406,7 @@ extern char **environ;
 
 int main(int argc, char **argv)
 {
-    struct program p = {0};
+    struct program p = {.session = SESSION_LOCK_NONE};
     struct error err = {0};
     struct sigaction sa = {.sa_handler = on_interrupt}; // no SA_RESTART: a blocked read must return
     sigaction(SIGINT, &sa, NULL);
@@ -363,6 +418,10 @@ int main(int argc, char **argv)
     if (ok && (fflush(stdout) != 0 || ferror(stdout)))
         ok = error_set(&err, ERR_FAIL, "standard output: cannot be written: %s", strerror(errno));
     program_release(&p);
+    if (p.death) {
+        signal(p.death, SIG_DFL);
+        raise(p.death);
+    }
     if (ok)
         return 0;
     if (err.code == ERR_INTERRUPTED || cancelled) {

@@ -265,15 +265,23 @@ bool options_parse_kv_v(struct options *o, const char *value, struct error *err)
     return parse_kv("--cache-type-v", value, &o->type_v, err);
 }
 
-bool options_set(struct options *o, const char *name, const char *value, struct error *err)
+// A setting by its name without dashes, '_' or '-' inside: "top_k", "no-cnv". full receives the
+// long form.
+static const struct option_def *find_bare(const char *name, char *full, size_t n)
 {
-    char full[80];
     while (*name == '-')
         name++;
-    snprintf(full, sizeof full, "--%s", name);
+    snprintf(full, n, "--%s", name);
     for (char *p = full; *p; p++)
         *p = *p == '_' ? '-' : *p;
     const struct option_def *d = find(TOOL_NONE, full, strlen(full));
+    return d ? d : find(TOOL_NONE, full + 1, strlen(full) - 1);
+}
+
+bool options_set(struct options *o, const char *name, const char *value, struct error *err)
+{
+    char full[80];
+    const struct option_def *d = find_bare(name, full, sizeof full);
     if (!d) {
         const char *near = nearest(TOOL_NONE, full);
         return error_set(err, ERR_USAGE, "unknown setting \"%.60s\"%s%s", name,
@@ -285,12 +293,7 @@ bool options_set(struct options *o, const char *name, const char *value, struct 
 bool options_get(const struct options *o, const char *name, struct buf *out)
 {
     char full[80];
-    while (*name == '-')
-        name++;
-    snprintf(full, sizeof full, "--%s", name);
-    for (char *p = full; *p; p++)
-        *p = *p == '_' ? '-' : *p;
-    const struct option_def *d = find(TOOL_NONE, full, strlen(full));
+    const struct option_def *d = find_bare(name, full, sizeof full);
     if (!d)
         return false;
     const void *at = (const char *)o + d->offset;
@@ -424,6 +427,8 @@ static bool parse_argument(struct options *o, int argc, char **argv, int *at, st
                          near ? ", did you mean " : "", near ? near : "", tool_name(o->tool),
                          o->tool ? " " : "");
     }
+    size_t n_rows;
+    o->given[d - options_table(&n_rows)] = true;
     if (d->kind == OPT_FLAG || d->kind == OPT_FLAG_OFF) {
         if (eq)
             return error_set(err, ERR_USAGE, "%s takes no value, found \"%.60s\"", d->long_name,

@@ -23,7 +23,7 @@ enum tool {
 
 enum when { WHEN_AUTO, WHEN_ALWAYS, WHEN_NEVER };
 
-enum { OPTIONS_MAX_LIST = 64 };
+enum { OPTIONS_MAX_LIST = 64, OPTIONS_MAX_ROWS = 128 };
 
 struct str_list {
     const char *items[OPTIONS_MAX_LIST];
@@ -77,6 +77,8 @@ struct options {
     struct str_list bench_depth;
     const char *output;   // bench -o md|json
     struct str_list args; // positional arguments (main: at most one, the prompt)
+
+    bool given[OPTIONS_MAX_ROWS]; // the command line named this row of the table
 
     // places, resolved by options_places
     char *cache_dir, *state_dir, *config_file; // owned

@@ -171,6 +171,8 @@ static const struct option_def table[] = {
      "bash|zsh|man", NULL, false, "shell completion (bash, zsh) or the man page (man)"},
 };
 
+_Static_assert(sizeof table / sizeof *table <= OPTIONS_MAX_ROWS, "options.given is too short");
+
 const struct option_def *options_table(size_t *n)
 {
     *n = sizeof table / sizeof *table;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "chat/crc32.h"
 #include "chat/prefix.h"
 
 const char *role_name(enum role r)
@@ -31,6 +32,15 @@ bool conversation_init(struct conversation *c, const struct model *m, struct eng
         c->tmpl = template_parse(template_text, n_template, err);
         if (!c->tmpl)
             return error_prefix(err, "the chat template");
+        if (!buf_append(&c->template_text, template_text, n_template))
+            return error_oom(err, "the chat template", n_template);
+        struct crc32 *crc = malloc(sizeof *crc);
+        if (!crc)
+            return error_oom(err, "a checksum", sizeof *crc);
+        crc32_init(crc);
+        crc32_add(crc, template_text, n_template);
+        c->template_crc = crc32_take(crc);
+        free(crc);
     }
     return true;
 }
@@ -46,6 +56,7 @@ void conversation_release(struct conversation *c)
     release_messages(c, 0, c->n_messages + c->n_undone);
     free(c->messages);
     template_free(c->tmpl);
+    buf_release(&c->template_text);
     session_release(&c->session);
     memset(c, 0, sizeof *c);
 }
@@ -657,4 +668,28 @@ bool conversation_drop_answer(struct conversation *c)
     forget_undone(c);
     message_release(&c->messages[--c->n_messages]);
     return true;
+}
+
+void conversation_take_back(struct conversation *c)
+{
+    if (c->n_messages == head_messages(c) || c->messages[c->n_messages - 1].role != ROLE_USER)
+        return;
+    forget_undone(c);
+    message_release(&c->messages[--c->n_messages]);
+}
+
+void conversation_take_messages(struct conversation *c, struct conversation *from)
+{
+    release_messages(c, 0, c->n_messages + c->n_undone);
+    free(c->messages);
+    c->messages = from->messages;
+    c->n_messages = from->n_messages;
+    c->n_undone = from->n_undone;
+    c->cap = from->cap;
+    c->has_system = from->has_system;
+    c->first_kept = from->first_kept;
+    c->system_merged = from->system_merged;
+    c->now = from->now;
+    from->messages = NULL;
+    from->n_messages = from->n_undone = from->cap = 0;
 }

@@ -42,6 +42,8 @@ struct conversation {
     const struct model *model; // borrowed
     struct session session;    // its timeline is the model's memory
     struct template *tmpl;     // owned; NULL: plain completion
+    struct buf template_text;  // its source
+    uint32_t template_crc;     // of it
     int64_t now;               // what strftime_now sees, fixed when the conversation began
     struct message *messages;  // owned; [0] is the system prompt when has_system
     size_t n_messages;         // live ones
@@ -109,6 +111,10 @@ bool conversation_continue(struct conversation *c, const struct answer_params *p
 // rewinds the model's memory to what it was before them. Returns the turns taken back.
 size_t conversation_undo(struct conversation *c, size_t n_turns);
 size_t conversation_redo(struct conversation *c, size_t n_turns); // the opposite
+// Takes back the last message for good, a user's that got no answer; the memory stays.
+void conversation_take_back(struct conversation *c);
+// Moves the messages of `from` (same model) into c, whose own are released; not the memory.
+void conversation_take_messages(struct conversation *c, struct conversation *from);
 // Takes back only the last answer, for a retry. False when the last message is no answer.
 bool conversation_drop_answer(struct conversation *c);
 

@@ -92,10 +92,8 @@ static void on_line(char *line)
 
 static int put_initial(void)
 {
-    if (L.initial) {
+    if (L.initial)
         rl_insert_text(L.initial);
-        rl_redisplay();
-    }
     return 0;
 }
 
@@ -117,6 +115,7 @@ void lineedit_begin(const struct line_editor *e)
     rl_variable_bind("enable-bracketed-paste", "on");
     rl_variable_bind("blink-matching-paren", "off");
     rl_variable_bind("bell-style", "none");
+    rl_variable_bind("show-all-if-ambiguous", "on");
     rl_bind_keyseq("\\C-j", control_j);
     rl_bind_keyseq("\\e\\C-m", insert_newline);
     rl_bind_keyseq("\\e\\C-j", insert_newline);

@@ -119,7 +119,8 @@ static void put_char(struct termout *t, uint32_t cp, const char *bytes, size_t n
     }
     if (t->word.len == 0) {
         t->word_style = t->shown;
-        if (wrap && t->col >= t->width - 1 && t->col < t->width && w > 0 && t->previous == ' ') {
+        if (wrap && t->col >= t->width - 1 && t->col < t->width && w > 0 &&
+            (t->previous == ' ' || t->previous == '\t')) {
             spaces(out, t->width - t->col); // only the kept column is left: start on the next line
             t->col = t->width;
         }

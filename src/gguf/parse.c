@@ -283,16 +283,18 @@ static bool read_tensor(struct cursor *c, struct gguf_tensor *t, struct error *e
 {
     t->n_dims = cursor_u32(c);
     if (c->failed)
-        return cut_short(c, err);
+        goto cut;
     if (t->n_dims < 1 || t->n_dims > 4)
         return error_set(err, ERR_MODEL, "has %u dimensions, expected 1-4", t->n_dims);
     for (uint32_t d = 0; d < 4; d++)
         t->ne[d] = d < t->n_dims ? cursor_u64(c) : 1;
     t->type = cursor_u32(c);
     t->offset = cursor_u64(c); // for now relative to the data
-    if (c->failed)
-        return cut_short(c, err);
-    return true;
+    if (!c->failed)
+        return true;
+cut:
+    cut_short(c, err);
+    return error_prefix(err, "has a damaged entry");
 }
 
 // Sizes, from dimensions and type; n_bytes stays 0 where the block size is not known.
@@ -302,10 +304,11 @@ static bool measure(struct gguf_tensor *t, struct error *err)
     char a[FORMAT_NUMBER];
     for (uint32_t d = 0; d < t->n_dims; d++) {
         if (t->ne[d] == 0)
-            return error_set(err, ERR_MODEL, "dimension %u is 0", d);
+            return error_set(err, ERR_MODEL, "has 0 as its dimension %u, expected at least 1", d);
         if (t->ne[d] > INT64_MAX || __builtin_mul_overflow(n, t->ne[d], &n) || n > INT64_MAX)
-            return error_set(err, ERR_MODEL, "dimension %u is %s: more weights than any file holds",
-                             d, format_number(a, t->ne[d]));
+            return error_set(err, ERR_MODEL,
+                             "has %s as its dimension %u: more weights than any file holds",
+                             format_number(a, t->ne[d]), d);
     }
     const struct quant_info *qi = quant_info(t->type);
     if (!qi->name)
@@ -317,6 +320,17 @@ static bool measure(struct gguf_tensor *t, struct error *err)
         return error_set(err, ERR_MODEL, "has %s weights: more than any file holds",
                          format_number(a, n));
     return true;
+}
+
+// "has 0 dimensions" -> "tensor NAME has 0 dimensions"
+static bool name_tensor(const struct gguf_tensor *t, struct error *err)
+{
+    char name[FORMAT_TEXT], text[sizeof err->text];
+    if (!err)
+        return false;
+    memcpy(text, err->text, sizeof text);
+    return error_set(err, err->code, "tensor %s %s",
+                     format_text(name, sizeof name, t->name.data, t->name.len), text);
 }
 
 // Turns the offset into one from the file's beginning and checks that the data is in the file.
@@ -345,7 +359,7 @@ bool gguf_parse_part(struct gguf_part *part, uint32_t file, enum gguf_types type
                      struct error *err)
 {
     struct cursor c = {.data = part->map, .size = part->size};
-    char a[FORMAT_NUMBER], b[FORMAT_NUMBER], name[FORMAT_TEXT];
+    char a[FORMAT_NUMBER], b[FORMAT_NUMBER];
     if (!check_magic(&c, &part->version, err))
         return false;
     uint64_t n_new = cursor_u64(&c), n_kv = cursor_u64(&c);
@@ -373,8 +387,7 @@ bool gguf_parse_part(struct gguf_part *part, uint32_t file, enum gguf_types type
             return error_prefix(err, "tensor %s of %s", format_number(a, i + 1),
                                 format_number(b, n_new));
         if (!read_tensor(&c, &t, err) || !check_type(&t, types, err) || !measure(&t, err))
-            return error_prefix(err, "tensor %s",
-                                format_text(name, sizeof name, t.name.data, t.name.len));
+            return name_tensor(&t, err);
         void *p = *tensors;
         ok = grow(&p, *n_tensors, cap_tensors, sizeof t, "tensor table", err);
         *tensors = p;
@@ -387,8 +400,7 @@ bool gguf_parse_part(struct gguf_part *part, uint32_t file, enum gguf_types type
     for (size_t i = first; i < *n_tensors; i++) {
         struct gguf_tensor *t = &(*tensors)[i];
         if (!place(part, t, err))
-            return error_prefix(err, "tensor %s",
-                                format_text(name, sizeof name, t->name.data, t->name.len));
+            return name_tensor(t, err);
     }
     return true;
 }

@@ -54,13 +54,18 @@ static uint64_t pair_key(int32_t left, int32_t right)
     return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 }
 
+static uint64_t pair_slot(const struct bpe *b, uint64_t key)
+{
+    return hash_u64(key, b->vocab->seed) & b->mask;
+}
+
 static uint32_t find_pair(const void *ctx, const char *text, const struct piece *left,
                           const struct piece *right, int32_t *id)
 {
     (void)text;
     const struct bpe *b = ctx;
     uint64_t key = pair_key(left->id, right->id);
-    for (uint64_t i = hash_u64(key, b->vocab->seed) & b->mask;; i = (i + 1) & b->mask) {
+    for (uint64_t i = pair_slot(b, key);; i = (i + 1) & b->mask) {
         const struct bpe_pair *p = &b->pairs[i];
         if (p->key == key) {
             *id = p->id;
@@ -83,6 +88,8 @@ static bool bad_merge(struct error *err, uint64_t i, struct gguf_str s, const ch
 struct pending {
     struct gguf_str part[3]; // left, right, joined
     uint64_t hash[3];
+    int32_t id[3];
+    bool plain; // none of the three is a control token
 };
 
 // Splits "left right"; the space may not be the first byte. joined gets both parts.
@@ -102,7 +109,7 @@ static bool split_merge(struct gguf_str s, struct pending *p, char *joined)
 static void insert_pair(struct bpe *b, const int32_t id[3], uint32_t rank)
 {
     uint64_t key = pair_key(id[0], id[1]);
-    uint64_t i = hash_u64(key, b->vocab->seed) & b->mask;
+    uint64_t i = pair_slot(b, key);
     for (; b->pairs[i].key != EMPTY; i = (i + 1) & b->mask)
         if (b->pairs[i].key == key)
             return; // said twice: the first, better rank counts
@@ -135,8 +142,8 @@ static bool load_merges(struct bpe *b, const struct gguf_array *a, char *joined,
             }
         }
         for (uint64_t i = 0; i < n; i++) {
-            int32_t id[3];
-            bool plain = true;
+            int32_t *id = block[i].id;
+            block[i].plain = true;
             for (int k = 0; k < 3; k++) {
                 struct gguf_str part = block[i].part[k];
                 id[k] = vocab_find_hashed(v, part.data, part.len, block[i].hash[k]);
@@ -147,12 +154,14 @@ static bool load_merges(struct bpe *b, const struct gguf_array *a, char *joined,
                     struct gguf_str whole = {block[i].part[0].data, block[i].part[2].len + 1};
                     return bad_merge(err, begin + i, whole, why[k]);
                 }
-                plain = plain && vocab_is_plain(v, id[k]);
+                block[i].plain = block[i].plain && vocab_is_plain(v, id[k]);
             }
-            // Text must not become a control token by merging, whatever the file says.
-            if (plain)
-                insert_pair(b, id, (uint32_t)(begin + i));
+            __builtin_prefetch(&b->pairs[pair_slot(b, pair_key(id[0], id[1]))], 1);
         }
+        // Text must not become a control token by merging, whatever the file says.
+        for (uint64_t i = 0; i < n; i++)
+            if (block[i].plain)
+                insert_pair(b, block[i].id, (uint32_t)(begin + i));
     }
     return true;
 }
@@ -174,7 +183,7 @@ bool bpe_init(struct bpe *b, const struct vocab *v, const struct gguf *g, int32_
         b->byte_id[i] = vocab_is_plain(v, id) ? id : unk;
     }
     uint64_t cap = 64;
-    while (cap < 2 * a.count)
+    while (cap < a.count + a.count / 2)
         cap *= 2;
     bool ok = false;
     char *joined = malloc(16 * (v->max_len + 1));

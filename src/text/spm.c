@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "text/hash.h"
 
 #define ADJACENT_BITS (1u << 21)
@@ -16,13 +17,12 @@ int spm_byte_value(struct gguf_str t)
     return hi && lo ? (int)((hi - digits) * 16 + (lo - digits)) : -1;
 }
 
-// Length of the character at s by its lead byte alone: malformed text is cut somewhere too, and the
-// same way in a token and in the text.
+// Length of the character at s; a byte that begins none stands alone, in a token and in the text.
 static size_t char_len(const char *s, size_t n)
 {
-    unsigned char c = (unsigned char)*s;
-    size_t len = c < 0xC0 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
-    return len < n ? len : n;
+    uint32_t cp;
+    size_t len = utf8_decode(s, n, &cp);
+    return len ? len : 1;
 }
 
 // The bit for two characters standing next to each other.
@@ -34,7 +34,7 @@ static uint64_t adjacent_bit(const char *a, size_t n_a, const char *b, size_t n_
     return hash_u64(x, 0x8CB92BA72F3D8DD7u) % ADJACENT_BITS;
 }
 
-// Merging is possible through BYTE tokens neither: their text stands for something else.
+// BYTE tokens do not arise by merging either: their text stands for something else.
 static bool mergeable(const struct vocab *v, int32_t id)
 {
     return vocab_is_plain(v, id) && v->kind[id] != TOKEN_BYTE;

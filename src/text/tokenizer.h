@@ -36,6 +36,8 @@ int32_t tokenizer_eos(const struct tokenizer *t);
 // such as
 // <|im_end|>, <|eot_id|>, <|end|>, <|endoftext|>, <end_of_turn> when they are control tokens).
 bool tokenizer_is_end(const struct tokenizer *t, int32_t id);
+// All of them, ascending; *n of them.
+const int32_t *tokenizer_end_ids(const struct tokenizer *t, size_t *n);
 bool tokenizer_add_bos(const struct tokenizer *t); // what the metadata asks for
 bool tokenizer_add_eos(const struct tokenizer *t);
 enum token_kind tokenizer_kind(const struct tokenizer *t, int32_t id);

@@ -10,6 +10,7 @@
 #include "paths.h"
 #include "text/tokenizer.h"
 #include "tools/bench.h"
+#include "tools/inspect.h"
 #include "tools/score.h"
 #include "tools/tokenize.h"
 
@@ -194,10 +195,24 @@ static bool run_tokenize(const struct tool_context *t, struct buf *out, struct e
     return ok;
 }
 
+static bool run_inspect(const struct tool_context *t, struct buf *out, struct error *err)
+{
+    const struct options *o = t->opt;
+    if (!arguments(o, 0, 1, "one MODEL", err))
+        return false;
+    char *path = o->args.n ? strdup(o->args.items[0]) : paths_model(o, err);
+    if (!path)
+        return o->args.n ? error_oom(err, "path", strlen(o->args.items[0]) + 1) : false;
+    bool ok = tool_inspect(path, o->json, out, err);
+    free(path);
+    return ok;
+}
+
 bool tool_run(const struct tool_context *t, struct buf *out, struct error *err)
 {
     static bool (*const run[N_TOOLS])(const struct tool_context *t, struct buf *out,
                                       struct error *err) = {
+        [TOOL_INSPECT] = run_inspect,
         [TOOL_TOKENIZE] = run_tokenize,
         [TOOL_SCORE] = run_score,
         [TOOL_PERPLEXITY] = run_perplexity,

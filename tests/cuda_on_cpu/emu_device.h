@@ -48,6 +48,12 @@ void *emu_dynamic_smem(void);
 void emu_cp_async(void *smem, const void *gmem, int n_bytes, int n_valid);
 void emu_cp_async_commit(void);
 void emu_cp_async_wait(int n_pending_groups);
+void emu_misaligned(const void *p, size_t n);
+static inline void emu_check_aligned(const void *p, size_t n)
+{
+    if ((uintptr_t)p % n)
+        emu_misaligned(p, n);
+}
 [[noreturn]] void emu_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 // Warp operations: the lanes named by mask meet; the last to arrive computes everybody's result.

@@ -207,11 +207,21 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n_blocks, K kerne
 {
     return emu_occupancy(n_blocks, (const void *)kernel, n_threads, smem);
 }
+// A kernel's pointer arguments must be device or pinned memory (or NULL).
+void emu_check_pointer(const void *p);
+template <typename T> void emu_check_argument(T *p)
+{
+    emu_check_pointer((const void *)p);
+}
+template <typename T> void emu_check_argument(const T &)
+{
+}
 cudaError_t emu_launch(const cudaLaunchConfig_t &cfg, const void *kernel,
                        std::function<void()> thread);
 template <typename... P, typename... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *cfg, void (*kernel)(P...), A &&...args)
 {
+    (emu_check_argument(args), ...);
     std::tuple<P...> a(std::forward<A>(args)...);
     return emu_launch(*cfg, (const void *)kernel, [kernel, a] { std::apply(kernel, a); });
 }

@@ -18,7 +18,7 @@ namespace
 
 constexpr size_t PAGE = 4096, RED_ZONE = 4096, ALIGN = 256;
 constexpr size_t RANGE = (size_t)1 << 36; // reserved addresses
-constexpr unsigned char CANARY = 0xA5;
+constexpr unsigned char CANARY = 0xFE;    // a huge number or NaN in every float format
 
 struct allocation {
     unsigned char *pages; // accessible part

@@ -179,7 +179,7 @@ void drain_blocking(void)
 void pump(void)
 {
     device &d = dev();
-    if (d.running || d.seed == 0)
+    if (d.running || d.seed == 0 || d.rng.below(2)) // the device lags behind
         return;
     for (unsigned n = d.rng.below(4); n; n--)
         if (!run_one(any_stream))
@@ -754,6 +754,14 @@ cudaError_t emu_occupancy(int *n_blocks, const void *, int n_threads, size_t sme
 void emu_name_next_launch(const char *name)
 {
     dev().next_name = name ? name : "?";
+}
+
+void emu_check_pointer(const void *p)
+{
+    guard g;
+    if (p && emu_memory_of(p, 0) == EMU_MEMORY_HOST)
+        emu_die("kernel %s: the argument %p points to ordinary host memory",
+                dev().next_name.c_str(), p);
 }
 
 cudaError_t emu_launch(const cudaLaunchConfig_t &cfg, const void *kernel,

@@ -1,0 +1,100 @@
+// A conversation, its settings and its file brought together.
+#include "chat/repl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *settings_json(const struct options *o)
+{
+    size_t n;
+    const struct option_def *d = options_table(&n);
+    json_t *j = json_object();
+    struct buf value = {0};
+    for (size_t i = 0; j && i < n; i++) {
+        if (!d[i].in_chat)
+            continue;
+        buf_clear(&value);
+        if (options_get(o, d[i].long_name, &value))
+            json_object_set_new(j, d[i].long_name + 2, json_string(buf_str(&value)));
+    }
+    buf_release(&value);
+    return j;
+}
+
+bool session_save(struct session_lock *l, const struct conversation *c, const struct options *o,
+                  struct error *err)
+{
+    json_t *settings = settings_json(o);
+    bool ok = session_file_write(buf_str(&l->path), c, settings, err);
+    json_decref(settings);
+    return ok || error_prefix(err, "session %s is not saved", l->name);
+}
+
+// A value is one word, except that of --logit-bias, which lists them.
+static bool apply_setting(struct options *o, const struct option_def *d, const char *value,
+                          struct error *err)
+{
+    if (strcmp(d->long_name, "--logit-bias") != 0)
+        return options_set(o, d->long_name, value, err);
+    o->sampler.n_bias = 0;
+    char *copy = strdup(value), *rest = copy, *word;
+    bool ok = copy != NULL;
+    while (ok && (word = strsep(&rest, " "))) {
+        if (*word)
+            ok = options_set(o, d->long_name, word, err);
+    }
+    free(copy);
+    return ok;
+}
+
+static bool apply_settings(struct options *o, const json_t *settings, bool keep_given,
+                           struct error *err)
+{
+    size_t n;
+    const struct option_def *d = options_table(&n);
+    for (size_t i = 0; i < n; i++) {
+        const char *value = json_string_value(json_object_get(settings, d[i].long_name + 2));
+        if (!d[i].in_chat || !value || (keep_given && o->given[i]))
+            continue;
+        if (!apply_setting(o, &d[i], value, err))
+            return error_prefix(err, "a setting of the session");
+    }
+    return true;
+}
+
+bool session_open(struct session_lock *l, const char *name, struct conversation *c,
+                  struct options *o, bool keep_given, struct buf *note, struct error *err)
+{
+    struct session_loaded loaded = {0};
+    struct buf system = {0};
+    if (!session_lock_take(l, o->state_dir, name, err))
+        return false;
+    if (!session_exists(l))
+        return buf_printf(note, "new session %s", name);
+    // A system prompt from the command line replaces the saved one.
+    if (keep_given && c->has_system && (o->system || o->system_file))
+        buf_append(&system, c->messages[0].text.data, c->messages[0].text.len);
+    bool ok = session_file_read(l->path.data, c, &loaded, err) &&
+              apply_settings(o, loaded.settings, keep_given, err);
+    if (ok && system.len > 0)
+        ok = conversation_set_system(c, system.data, system.len, err);
+    if (ok) {
+        size_t turns = conversation_n_turns(c);
+        buf_printf(note, "session %s: %zu turn%s, %zu tokens", name, turns, turns == 1 ? "" : "s",
+                   c->session.timeline.len);
+        if (loaded.kv == SESSION_KV_RESTORED)
+            buf_printf(note, ", restored in %.0f ms", loaded.seconds * 1e3);
+        else if (loaded.kv == SESSION_KV_STALE)
+            buf_printf(note,
+                       "\nits memory cannot be restored (%s): it is read again with the next "
+                       "message",
+                       loaded.kv_reason);
+        if (loaded.template_changed)
+            buf_puts(note, "\nit was saved with another chat template: what differs is read again");
+    }
+    session_loaded_release(&loaded);
+    buf_release(&system);
+    if (!ok)
+        session_lock_release(l);
+    return ok;
+}

@@ -1,0 +1,181 @@
+#include "chat/view.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/format.h"
+#include "chat/terminal.h"
+
+// Prompts shorter than this are read before a progress line could be.
+enum { PROGRESS_MIN_TOKENS = 64 };
+
+void view_init(struct view *v, const struct view_options *o)
+{
+    *v = (struct view){.o = *o};
+}
+
+void view_release(struct view *v)
+{
+    termout_release(&v->out);
+    termout_release(&v->err);
+    buf_release(&v->scratch);
+}
+
+static size_t width_of(const struct view *v, bool tty, int fd)
+{
+    return tty && !v->o.dumb ? terminal_width(fd) : 0;
+}
+
+void view_begin(struct view *v)
+{
+    termout_release(&v->out);
+    termout_release(&v->err);
+    termout_init(&v->out, width_of(v, v->o.out_tty, STDOUT_FILENO), v->o.out_color, true);
+    termout_init(&v->err, width_of(v, v->o.err_tty, STDERR_FILENO), v->o.err_color, false);
+    v->thinking = v->any = v->newline = false;
+    v->started = clock_now();
+}
+
+static void write_err(struct view *v)
+{
+    // Standard error may be closed; there is nobody left to tell.
+    fd_write_all(STDERR_FILENO, "standard error", buf_str(&v->scratch), v->scratch.len, NULL);
+    buf_clear(&v->scratch);
+}
+
+static void end_thinking(struct view *v)
+{
+    if (!v->thinking)
+        return;
+    v->thinking = false;
+    if (v->o.err_tty) {
+        termout_dim(&v->err, false, &v->scratch);
+        termout_end(&v->err, &v->scratch);
+    }
+    buf_puts(&v->scratch, "\n\n");
+    write_err(v);
+}
+
+bool view_text(struct view *v, enum answer_part part, const char *text, size_t n, struct error *err)
+{
+    view_clear_progress(v);
+    buf_clear(&v->scratch);
+    if (part == PART_THINKING) {
+        if (v->o.think == THINK_HIDE || v->o.quiet)
+            return true;
+        if (v->o.err_tty) {
+            termout_dim(&v->err, true, &v->scratch);
+            termout_push(&v->err, text, n, &v->scratch);
+        } else {
+            buf_append(&v->scratch, text, n);
+        }
+        v->thinking = true;
+        write_err(v);
+        return true;
+    }
+    end_thinking(v);
+    v->any = true;
+    if (n > 0)
+        v->newline = text[n - 1] == '\n';
+    if (!v->o.out_tty)
+        return fd_write_all(STDOUT_FILENO, "standard output", text, n, err);
+    size_t width = width_of(v, true, STDOUT_FILENO);
+    if (width != v->out.width && width >= 8)
+        termout_resize(&v->out, width);
+    if (!termout_push(&v->out, text, n, &v->scratch))
+        return error_oom(err, "the text of the answer", n);
+    return fd_write_all(STDOUT_FILENO, "standard output", buf_str(&v->scratch), v->scratch.len,
+                        err);
+}
+
+bool view_end(struct view *v, struct error *err)
+{
+    view_clear_progress(v);
+    end_thinking(v);
+    buf_clear(&v->scratch);
+    if (v->o.out_tty)
+        termout_end(&v->out, &v->scratch);
+    if (v->any && !v->newline)
+        buf_putc(&v->scratch, '\n');
+    return fd_write_all(STDOUT_FILENO, "standard output", buf_str(&v->scratch), v->scratch.len,
+                        err);
+}
+
+void view_clear_progress(struct view *v)
+{
+    if (!v->progress)
+        return;
+    v->progress = false;
+    fd_write_all(STDERR_FILENO, "standard error", "\r\x1b[K", 4, NULL);
+}
+
+void view_prefill(struct view *v, size_t done, size_t total)
+{
+    if (!v->o.err_tty || v->o.quiet || v->o.dumb || total < PROGRESS_MIN_TOKENS)
+        return;
+    if (done >= total) {
+        view_clear_progress(v);
+        return;
+    }
+    char a[FORMAT_NUMBER], b[FORMAT_NUMBER], line[160];
+    int n = snprintf(line, sizeof line, "reading %s of %s tokens", format_number(a, done),
+                     format_number(b, total));
+    double spent = clock_now() - v->started;
+    if (done > 0)
+        n += snprintf(line + n, sizeof line - (size_t)n, " · %.0f s left",
+                      spent * (double)(total - done) / (double)done);
+    size_t width = terminal_width(STDERR_FILENO);
+    if (width > 0 && termsafe_width(line, (size_t)n) >= width)
+        n = snprintf(line, sizeof line, "%3.0f %%", 100.0 * (double)done / (double)total);
+    buf_clear(&v->scratch);
+    buf_printf(&v->scratch, "\r\x1b[K%.*s", n, line);
+    write_err(v);
+    v->progress = true;
+}
+
+void view_say(struct view *v, const char *fmt, ...)
+{
+    struct buf text = {0};
+    char part[4096];
+    va_list ap;
+    view_clear_progress(v);
+    va_start(ap, fmt);
+    int n = vsnprintf(part, sizeof part, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        return;
+    if ((size_t)n >= sizeof part)
+        n = sizeof part - 1;
+    if (v->o.err_tty) {
+        struct termout t;
+        termout_init(&t, width_of(v, true, STDERR_FILENO), false, false);
+        termout_push(&t, part, (size_t)n, &text);
+        termout_end(&t, &text);
+        termout_release(&t);
+    } else {
+        buf_append(&text, part, (size_t)n);
+    }
+    fd_write_all(STDERR_FILENO, "standard error", buf_str(&text), text.len, NULL);
+    buf_release(&text);
+}
+
+bool view_stats_line(const struct session *s, struct buf *out)
+{
+    const struct session_stats *t = &s->stats;
+    char rate[FORMAT_NUMBER];
+    buf_printf(out, "prefill %zu tokens %.1f ms", t->n_evaluated, t->prefill_s * 1e3);
+    if (t->prefill_s > 0)
+        buf_printf(out, " (%s/s)",
+                   format_number(rate, (uint64_t)((double)t->n_evaluated / t->prefill_s)));
+    buf_printf(out, " · decode %zu tokens %.1f ms", t->n_generated, t->decode_s * 1e3);
+    if (t->decode_s > 0)
+        buf_printf(out, " (%s/s)",
+                   format_number(rate, (uint64_t)((double)t->n_generated / t->decode_s)));
+    buf_printf(out, " · first token %.1f ms · reused %zu", t->first_token_s * 1e3, t->n_reused);
+    if (t->n_dropped > 0)
+        buf_printf(out, " · dropped %zu", t->n_dropped);
+    return buf_printf(out, " · context %zu of %u", s->timeline.len, s->engine->n_ctx);
+}

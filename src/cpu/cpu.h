@@ -1,0 +1,86 @@
+// The CPU engine's own parts: what an opened engine holds, and how they are laid out.
+#ifndef HOKKU_CPU_CPU_H
+#define HOKKU_CPU_CPU_H
+
+#include "base/buf.h"
+#include "cpu/kernels.h"
+#include "cpu/pool.h"
+#include "engine/engine.h"
+
+struct kv_cache {
+    struct cpu_kv_layer *layers; // owned, n_layer
+    size_t n_layer, n_head_kv;
+    size_t row_bytes_k, row_bytes_v; // of one head at one position, exported
+    void *memory;                    // owned
+    size_t n_bytes;
+};
+
+// Memory for n_ctx positions; SIZE_MAX when the product overflows.
+size_t kv_cache_bytes(const struct hparams *hp, enum kv_type k, enum kv_type v, uint32_t n_ctx);
+bool kv_cache_init(struct kv_cache *kv, const struct hparams *hp, enum kv_type k, enum kv_type v,
+                   uint32_t n_ctx, struct error *err);
+void kv_cache_release(struct kv_cache *kv);
+// One position after the other; of each, layer by layer, the keys of all heads, then the values.
+size_t kv_cache_export_bytes(const struct kv_cache *kv, size_t begin, size_t end);
+void kv_cache_export(const struct kv_cache *kv, size_t begin, size_t end, void *dst);
+void kv_cache_import(const struct kv_cache *kv, size_t begin, size_t end, const void *src);
+
+enum { LOGIT_ROWS = 8 }; // rows of logits computed at a time when all are wanted
+
+struct cpu_engine {
+    struct engine base;
+    const struct cpu_kernels *kernels;
+    struct pool *pool;
+    const volatile int *cancel;
+    struct kv_cache kv;
+
+    // Scratch, carved from one mapping; tokens of one chunk: n <= n_batch.
+    void *scratch;
+    size_t scratch_bytes;
+    size_t head_dim_pad; // rounded up to 16
+    float *freq;         // (rope_dim / 2)
+    float rope_magnitude;
+    float *cos_sin;              // (n, rope_dim / 2, 2)
+    float *x;                    // (n, n_embd) the residual stream
+    float *q, *k, *v;            // (n, n_head * head_dim), (n, n_head_kv * head_dim) x 2
+    float *up;                   // (n, n_ff)
+    struct cpu_act normed;       // (n, n_embd)
+    struct cpu_act attn_out;     // (n, n_head * head_dim)
+    struct cpu_act gate;         // (n, n_ff)
+    struct cpu_act hidden;       // (n, n_embd) normed outputs of the last layer, for the head
+    float *attn_parts;           // numerators: per thread 2 x 8 rows, or per head and split one row
+    struct cpu_attn_part *parts; // (n_head, splits of the context)
+    float *logits;               // (LOGIT_ROWS, n_vocab)
+
+    // What the last eval left.
+    size_t n_hidden;     // rows of hidden
+    size_t logits_first; // hidden row of logits row 0
+    size_t n_logits;     // rows of logits computed, 0 = none
+    bool fresh;          // the last row of hidden belongs to the last evaluated token
+
+    // Between decode_start and decode_stop.
+    struct sampler sampler;
+    struct ids history;
+    bool decoding, pending; // pending: the last token of history is not evaluated yet
+    uint32_t n_probs;
+    size_t n_left; // tokens that may still be sampled
+};
+
+// The forward pass over n tokens (n <= n_batch) at positions n_past on; leaves the normed outputs
+// of the last layer in hidden: of every token, or of the last one only, or none. False when
+// cancelled.
+bool cpu_forward(struct cpu_engine *e, const int32_t *tokens, size_t n, enum engine_logits want);
+// Logits of hidden rows [first, first + n), n <= LOGIT_ROWS. False when cancelled.
+bool cpu_head(struct cpu_engine *e, size_t first, size_t n);
+
+// Sizes of everything in the scratch mapping; with e != NULL also carves base (zeroed) into e.
+// SIZE_MAX when it overflows.
+size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batch, int n_threads,
+                          struct cpu_engine *e, void *base);
+
+// As cpu_engine_open, with the instruction set named: for tests. ERR_FAIL when the machine lacks
+// it.
+struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_params *p,
+                                   enum cpu_isa isa, struct error *err);
+
+#endif

@@ -1,0 +1,361 @@
+// The forward pass of a decoder-only transformer (Llama, Qwen2, Qwen3), n tokens at a time.
+// cpu_forward at the end is the whole of it; above are its steps.
+#include "cpu/cpu.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "gguf/quant.h"
+
+// Runs fn for every token of the chunk. One token is not worth waking a thread.
+static bool each_token(struct cpu_engine *e, size_t n, void (*fn)(void *, size_t, int), void *arg)
+{
+    if (n > 1)
+        return pool_run(e->pool, n, fn, arg, e->cancel);
+    fn(arg, 0, 0);
+    return true;
+}
+
+// ---- matrix products: several over the same input are shared out together
+
+enum { MAX_PRODUCTS = 3 };
+
+struct products {
+    const struct cpu_kernels *kernels;
+    struct cpu_matmul m[MAX_PRODUCTS];
+    uint32_t rows_per_item[MAX_PRODUCTS];
+    size_t first_item[MAX_PRODUCTS + 1];
+    int n;
+};
+
+static void product_item(void *arg, size_t item, int thread)
+{
+    (void)thread;
+    const struct products *p = arg;
+    int i = 0;
+    while (item >= p->first_item[i + 1])
+        i++;
+    const uint32_t step = p->rows_per_item[i], n_rows = p->m[i].w->rows;
+    const uint32_t row0 = (uint32_t)(item - p->first_item[i]) * step;
+    p->kernels->matmul(&p->m[i], row0, n_rows - row0 < step ? n_rows : row0 + step);
+}
+
+// m[i].y = m[i].w * m[i].x (+ bias) for n tokens
+static bool multiply(struct cpu_engine *e, const struct cpu_matmul *m, int n_products)
+{
+    struct products p = {.kernels = e->kernels, .n = n_products};
+    for (int i = 0; i < n_products; i++) {
+        // Items of some 16 KB of weights: a few microseconds, so that no thread waits long for
+        // another. With many tokens at least 32 rows, which share the activations in cache.
+        size_t row_bytes = quant_row_bytes(m[i].w->type, m[i].w->n_cols);
+        size_t rows = row_bytes < 16384 ? 16384 / row_bytes : 1;
+        rows = m[i].n_tok > 1 && rows < 32 ? 32 : rows;
+        p.m[i] = m[i];
+        p.rows_per_item[i] = (uint32_t)rows;
+        p.first_item[i + 1] = p.first_item[i] + (m[i].w->rows + rows - 1) / rows;
+    }
+    return pool_run(e->pool, p.first_item[n_products], product_item, &p, e->cancel);
+}
+
+static bool is_quantized(const struct weight *w)
+{
+    return quant_info(w->type)->block_elems > 1;
+}
+
+// ---- embedding and positions
+
+struct token_job {
+    struct cpu_engine *e;
+    const int32_t *tokens;
+    const float *weight;
+    const float *in; // (n, n_embd)
+    struct cpu_act out;
+    const struct layer *layer;
+    const struct cpu_kv_layer *kv;
+    bool quantize;
+};
+
+static void embed_item(void *arg, size_t t, int thread)
+{
+    (void)thread;
+    const struct token_job *j = arg;
+    const struct cpu_engine *e = j->e;
+    const struct weight *w = &e->base.model->tok_embd;
+    const struct hparams *hp = &e->base.model->hp;
+    const uint8_t *row =
+        (const uint8_t *)w->data + (size_t)j->tokens[t] * quant_row_bytes(w->type, w->n_cols);
+    quant_dequantize(w->type, row, e->x + t * hp->n_embd, hp->n_embd);
+
+    float *cos_sin = e->cos_sin + t * hp->rope_dim;
+    for (size_t i = 0; i < hp->rope_dim / 2; i++) {
+        double angle = (double)(e->base.n_past + t) * e->freq[i];
+        cos_sin[2 * i] = (float)cos(angle) * e->rope_magnitude;
+        cos_sin[2 * i + 1] = (float)sin(angle) * e->rope_magnitude;
+    }
+}
+
+static bool embed(struct cpu_engine *e, const int32_t *tokens, size_t n)
+{
+    struct token_job j = {.e = e, .tokens = tokens};
+    return each_token(e, n, embed_item, &j);
+}
+
+// ---- steps per token: norm, rotation, SwiGLU
+
+static void norm_item(void *arg, size_t t, int thread)
+{
+    (void)thread;
+    const struct token_job *j = arg;
+    const struct hparams *hp = &j->e->base.model->hp;
+    j->e->kernels->rms_norm(j->in + t * hp->n_embd, j->weight, hp->rms_eps, hp->n_embd,
+                            j->out.f + t * j->out.n_pad);
+    if (j->quantize)
+        j->e->kernels->quantize(&j->out, t);
+}
+
+static bool norm(struct cpu_engine *e, const float *in, const float *weight, struct cpu_act *out,
+                 bool quantize, size_t n)
+{
+    struct token_job j = {.e = e, .in = in, .weight = weight, .out = *out, .quantize = quantize};
+    return each_token(e, n, norm_item, &j);
+}
+
+static void rotate_item(void *arg, size_t t, int thread)
+{
+    (void)thread;
+    const struct token_job *j = arg;
+    const struct cpu_engine *e = j->e;
+    const struct hparams *hp = &e->base.model->hp;
+    const size_t d = hp->head_dim;
+    const float *cos_sin = e->cos_sin + t * hp->rope_dim;
+    float *q = e->q + t * hp->n_head * d;
+    for (size_t h = 0; h < hp->n_head; h++, q += d) {
+        if (j->layer->q_norm)
+            e->kernels->rms_norm(q, j->layer->q_norm, hp->rms_eps, d, q);
+        e->kernels->rope(q, cos_sin, hp->rope_dim / 2, hp->rope_layout);
+    }
+    float *k = e->k + t * hp->n_head_kv * d, *v = e->v + t * hp->n_head_kv * d;
+    for (uint32_t h = 0; h < hp->n_head_kv; h++, k += d, v += d) {
+        if (j->layer->k_norm)
+            e->kernels->rms_norm(k, j->layer->k_norm, hp->rms_eps, d, k);
+        e->kernels->rope(k, cos_sin, hp->rope_dim / 2, hp->rope_layout);
+        e->kernels->kv_store(j->kv, h, e->base.n_past + t, k, v);
+    }
+}
+
+static bool rotate_and_store(struct cpu_engine *e, size_t il, size_t n)
+{
+    struct token_job j = {.e = e, .layer = &e->base.model->layers[il], .kv = &e->kv.layers[il]};
+    return each_token(e, n, rotate_item, &j);
+}
+
+static void swiglu_item(void *arg, size_t t, int thread)
+{
+    (void)thread;
+    const struct token_job *j = arg;
+    const size_t n_ff = j->e->base.model->hp.n_ff;
+    j->e->kernels->silu_mul(j->out.f + t * j->out.n_pad, j->e->up + t * n_ff, n_ff);
+    if (j->quantize)
+        j->e->kernels->quantize(&j->out, t);
+}
+
+static bool swiglu(struct cpu_engine *e, bool quantize, size_t n)
+{
+    struct token_job j = {.e = e, .out = e->gate, .quantize = quantize};
+    return each_token(e, n, swiglu_item, &j);
+}
+
+static void quantize_item(void *arg, size_t t, int thread)
+{
+    (void)thread;
+    const struct token_job *j = arg;
+    j->e->kernels->quantize(&j->out, t);
+}
+
+// ---- attention
+
+// Rows are the chunk's (token, head of the group) pairs of one KV head, eight at a time.
+struct attention_job {
+    struct cpu_engine *e;
+    const struct cpu_kv_layer *kv;
+    size_t n_tok, group; // group: query heads per KV head
+    size_t items_per_head;
+    size_t first_split, n_splits; // one token: its splits are shared out too
+};
+
+static size_t first_visible(const struct hparams *hp, size_t pos)
+{
+    return hp->n_swa > 0 && pos + 1 > hp->n_swa ? pos + 1 - hp->n_swa : 0;
+}
+
+// Fills the queries of rows [row, row + 8) of a KV head.
+static void set_queries(const struct attention_job *j, struct cpu_attn_split *a, uint32_t kv_head,
+                        size_t row)
+{
+    const struct cpu_engine *e = j->e;
+    const struct hparams *hp = &e->base.model->hp;
+    const size_t n_rows = j->n_tok * j->group;
+    a->kv = j->kv;
+    a->kv_head = kv_head;
+    a->scale = 1.0f / sqrtf((float)hp->head_dim);
+    a->n_query = (int)(n_rows - row < 8 ? n_rows - row : 8);
+    for (int r = 0; r < a->n_query; r++) {
+        const size_t t = (row + (size_t)r) / j->group, pos = e->base.n_past + t;
+        const size_t head = kv_head * j->group + (row + (size_t)r) % j->group;
+        a->q[r] = e->q + (t * hp->n_head + head) * hp->head_dim;
+        a->first[r] = first_visible(hp, pos);
+        a->end[r] = pos + 1;
+    }
+}
+
+static void put_result(const struct cpu_engine *e, size_t t, size_t head,
+                       const struct cpu_attn_part *part, const float *numerator)
+{
+    const size_t d = e->base.model->hp.head_dim;
+    float *out = e->attn_out.f + t * e->attn_out.n_pad + head * d;
+    for (size_t i = 0; i < d; i++)
+        out[i] = numerator[i] / part->sum;
+}
+
+// Many tokens: an item is eight rows of one KV head over all its splits, one after the other.
+static void attention_item(void *arg, size_t item, int thread)
+{
+    const struct attention_job *j = arg;
+    const struct cpu_engine *e = j->e;
+    const size_t d_pad = e->head_dim_pad;
+    const uint32_t kv_head = (uint32_t)(item / j->items_per_head);
+    // The last rows see the most: they begin first, so that no thread ends alone with them.
+    const size_t row = 8 * (j->items_per_head - 1 - item % j->items_per_head);
+    float *total = e->attn_parts + (size_t)thread * 16 * d_pad, *numerator = total + 8 * d_pad;
+    struct cpu_attn_part parts[8] = {{0}};
+    struct cpu_attn_split a;
+    set_queries(j, &a, kv_head, row);
+    for (int r = 0; r < a.n_query; r++)
+        a.out[r] = numerator + (size_t)r * d_pad;
+    const size_t end = a.end[a.n_query - 1];
+    for (a.split = a.first[0] / CPU_ATTN_SPLIT * CPU_ATTN_SPLIT; a.split < end;
+         a.split += CPU_ATTN_SPLIT) {
+        e->kernels->attend(&a);
+        for (int r = 0; r < a.n_query; r++)
+            e->kernels->attn_merge(&parts[r], total + (size_t)r * d_pad, &a.part[r], a.out[r],
+                                   d_pad);
+    }
+    for (int r = 0; r < a.n_query; r++)
+        put_result(e, (row + (size_t)r) / j->group,
+                   kv_head * j->group + (row + (size_t)r) % j->group, &parts[r],
+                   total + (size_t)r * d_pad);
+}
+
+// One token: an item is eight heads over one split; merged afterwards in the same order.
+static void decode_attention_item(void *arg, size_t item, int thread)
+{
+    (void)thread;
+    const struct attention_job *j = arg;
+    const struct cpu_engine *e = j->e;
+    const size_t split = item % j->n_splits, rest = item / j->n_splits;
+    const uint32_t kv_head = (uint32_t)(rest / j->items_per_head);
+    const size_t row = 8 * (rest % j->items_per_head);
+    struct cpu_attn_split a;
+    set_queries(j, &a, kv_head, row);
+    a.split = (j->first_split + split) * CPU_ATTN_SPLIT;
+    const size_t first = (kv_head * j->group + row) * j->n_splits + split;
+    for (int r = 0; r < a.n_query; r++)
+        a.out[r] = e->attn_parts + (first + (size_t)r * j->n_splits) * e->head_dim_pad;
+    e->kernels->attend(&a);
+    for (int r = 0; r < a.n_query; r++)
+        e->parts[first + (size_t)r * j->n_splits] = a.part[r];
+}
+
+static void merge_head(const struct attention_job *j, size_t head)
+{
+    const struct cpu_engine *e = j->e;
+    struct cpu_attn_part *part = e->parts + head * j->n_splits;
+    float *numerator = e->attn_parts + head * j->n_splits * e->head_dim_pad;
+    for (size_t i = 1; i < j->n_splits; i++)
+        e->kernels->attn_merge(&part[0], numerator, &part[i], numerator + i * e->head_dim_pad,
+                               e->head_dim_pad);
+    put_result(e, 0, head, &part[0], numerator);
+}
+
+static bool attention(struct cpu_engine *e, size_t il, bool quantize, size_t n)
+{
+    const struct hparams *hp = &e->base.model->hp;
+    struct attention_job j = {.e = e, .kv = &e->kv.layers[il], .n_tok = n};
+    j.group = hp->n_head / hp->n_head_kv;
+    j.items_per_head = (n * j.group + 7) / 8;
+    if (n > 1) {
+        if (!pool_run(e->pool, hp->n_head_kv * j.items_per_head, attention_item, &j, e->cancel))
+            return false;
+    } else {
+        j.first_split = first_visible(hp, e->base.n_past) / CPU_ATTN_SPLIT;
+        j.n_splits = e->base.n_past / CPU_ATTN_SPLIT + 1 - j.first_split;
+        if (!pool_run(e->pool, hp->n_head_kv * j.items_per_head * j.n_splits, decode_attention_item,
+                      &j, e->cancel))
+            return false;
+        for (size_t head = 0; head < hp->n_head; head++)
+            merge_head(&j, head);
+    }
+    struct token_job t = {.e = e, .out = e->attn_out};
+    return !quantize || each_token(e, n, quantize_item, &t);
+}
+
+// ---- the whole
+
+bool cpu_forward(struct cpu_engine *e, const int32_t *tokens, size_t n, enum engine_logits want)
+{
+    const struct model *m = e->base.model;
+    const struct hparams *hp = &m->hp;
+    const size_t n_q = (size_t)hp->n_head * hp->head_dim,
+                 n_kv = (size_t)hp->n_head_kv * hp->head_dim;
+    bool ok = embed(e, tokens, n); // x (n, n_embd)
+
+    for (size_t il = 0; ok && il < hp->n_layer; il++) {
+        const struct layer *l = &m->layers[il];
+        const struct cpu_matmul qkv[] = {
+            {&l->wq, &e->normed, l->bq, e->q, n_q, n, false},  // q (n, n_head * head_dim)
+            {&l->wk, &e->normed, l->bk, e->k, n_kv, n, false}, // k (n, n_head_kv * head_dim)
+            {&l->wv, &e->normed, l->bv, e->v, n_kv, n, false}, // v (n, n_head_kv * head_dim)
+        };
+        const struct cpu_matmul out = {&l->wo, &e->attn_out, l->bo, e->x, hp->n_embd, n, true};
+        const struct cpu_matmul gate_up[] = {
+            {&l->w_gate, &e->normed, NULL, e->gate.f, e->gate.n_pad, n, false}, // (n, n_ff)
+            {&l->w_up, &e->normed, NULL, e->up, hp->n_ff, n, false},            // (n, n_ff)
+        };
+        const struct cpu_matmul down = {&l->w_down, &e->gate, NULL, e->x, hp->n_embd, n, true};
+        const bool quant_in = is_quantized(&l->wq) || is_quantized(&l->wk) || is_quantized(&l->wv);
+        const bool quant_ff = is_quantized(&l->w_gate) || is_quantized(&l->w_up);
+
+        ok = norm(e, e->x, l->attn_norm, &e->normed, quant_in, n) && //
+             multiply(e, qkv, 3) &&                                  //
+             rotate_and_store(e, il, n) &&                           // q-norm, k-norm, RoPE, KV
+             attention(e, il, is_quantized(&l->wo), n) &&            //
+             multiply(e, &out, 1) &&                                 // x += Wo attention
+             norm(e, e->x, l->ffn_norm, &e->normed, quant_ff, n) &&  //
+             multiply(e, gate_up, 2) &&                              //
+             swiglu(e, is_quantized(&l->w_down), n) &&               // silu(gate) * up
+             multiply(e, &down, 1);                                  // x += Wdown swiglu
+    }
+    if (!ok || want == LOGITS_NONE)
+        return ok;
+    const size_t n_out = want == LOGITS_ALL ? n : 1;
+    e->n_hidden = n_out;
+    return norm(e, e->x + (n - n_out) * hp->n_embd, m->output_norm, &e->hidden,
+                is_quantized(&m->output), n_out);
+}
+
+bool cpu_head(struct cpu_engine *e, size_t first, size_t n)
+{
+    const struct model *m = e->base.model;
+    struct cpu_act x = e->hidden;
+    x.f += first * x.n_pad;
+    x.q += first * x.n_pad;
+    x.scale += first * (x.n_pad / 16);
+    x.sum += first * (x.n_pad / 16);
+    const struct cpu_matmul head = {&m->output, &x, NULL, e->logits, m->hp.n_vocab, n, false};
+    e->n_logits = 0;
+    if (!multiply(e, &head, 1))
+        return false;
+    e->logits_first = first;
+    e->n_logits = n;
+    return true;
+}

@@ -1,0 +1,101 @@
+// The table of kernels that exists once per instruction set, and the layouts they work on.
+//
+// Every kernel gives the same bits on every instruction set, and a token's result does not depend
+// on which other tokens are computed in the same call: the order of each sum is fixed by the shape
+// of the matrix alone.
+#ifndef HOKKU_CPU_KERNELS_H
+#define HOKKU_CPU_KERNELS_H
+
+#include "model/model.h"
+#include "engine/engine.h"
+
+enum {
+    CPU_PAD = 256,       // rows of activations are padded with zeros to a multiple of this
+    CPU_KV_BLOCK = 16,   // positions whose keys are interleaved
+    CPU_ATTN_SPLIT = 256 // positions that one softmax part covers; parts are merged in order
+};
+
+enum cpu_isa { CPU_ISA_AUTO, CPU_ISA_PLAIN, CPU_ISA_AVX2, CPU_ISA_AVX512 };
+
+// The inputs of matrix products: n_tok rows of n_cols activations. Quantised weights are
+// multiplied with a 16-bit fixed-point copy (8 bits would lose more than the accuracy promised):
+// each block of 32 has its own scale, largest magnitude = 32767. Within 64 elements the 32 even
+// ones come first, then the 32 odd ones (see w64 in simd.h).
+struct cpu_act {
+    uint32_t n_cols, n_pad; // n_pad = n_cols rounded up to CPU_PAD
+    float *f;               // (n_tok, n_pad), zeros after n_cols
+    int16_t *q;             // (n_tok, n_pad)
+    float *scale;           // (n_tok, n_pad / 16): the scale, for each 16 elements
+    float *sum;             // (n_tok, n_pad / 16): scale * sum of q
+};
+
+// y = W x (+ bias) (+ y itself when accumulate), for n_tok rows of x
+struct cpu_matmul {
+    const struct weight *w;
+    const struct cpu_act *x;
+    const float *bias; // (w->rows) or NULL
+    float *y;          // (n_tok, y_stride)
+    size_t y_stride;
+    size_t n_tok;
+    bool accumulate;
+};
+
+// One layer's keys and values as stored: whole numbers with a float scale per group of up to 32
+// dimensions of one position, 16 bits (KV_F16: the same memory as half floats but for the scales,
+// and some ten times as exact, which F32 models need to keep the promised accuracy) or 8 bits.
+// For a KV head h: keys at k + h * k_head_bytes, in blocks of CPU_KV_BLOCK positions; a block
+// holds for each group 16 scales, one per position, then per dimension 16 values. Values at
+// v + h * v_head_bytes, v_row_bytes per position: the scales of the groups, then the dimensions,
+// padded with zeros to a multiple of 16.
+struct cpu_kv_layer {
+    uint8_t *k, *v;
+    size_t k_head_bytes, k_block_bytes, v_head_bytes, v_row_bytes;
+    enum kv_type type_k, type_v;
+    uint32_t head_dim;
+};
+
+// The part of one query's attention over one split: softmax numerator sums relative to max.
+struct cpu_attn_part {
+    float max, sum; // sum 0: no position of the split is visible
+};
+
+// Up to 8 queries of the same KV head over positions [split, split + CPU_ATTN_SPLIT).
+struct cpu_attn_split {
+    const struct cpu_kv_layer *kv;
+    uint32_t kv_head;
+    int n_query;             // 1 to 8
+    const float *q[8];       // (head_dim)
+    size_t first[8], end[8]; // visible positions of each query
+    float scale;             // of the scores, 1 / sqrt(head_dim)
+    size_t split;            // a multiple of CPU_ATTN_SPLIT
+    struct cpu_attn_part part[8];
+    float *out[8]; // (head_dim rounded up to 16): sum of weights * values
+};
+
+struct cpu_kernels {
+    const char *name; // "AVX-512 VNNI"
+    // Rows [row0, row1) of the product.
+    void (*matmul)(const struct cpu_matmul *m, uint32_t row0, uint32_t row1);
+    // Fills q, scale and sum of row `tok` from f.
+    void (*quantize)(const struct cpu_act *a, size_t tok);
+    // y = x / rms(x) * w; x, w, y (n), y may be x
+    void (*rms_norm)(const float *x, const float *w, float eps, size_t n, float *y);
+    // gate = silu(gate) * up, (n)
+    void (*silu_mul)(float *gate, const float *up, size_t n);
+    // Rotates one head's first 2 * n_pairs elements: cos_sin (n_pairs, 2)
+    void (*rope)(float *x, const float *cos_sin, size_t n_pairs, enum rope_layout layout);
+    // Stores the key and value of one KV head at a position: k, v (head_dim)
+    void (*kv_store)(const struct cpu_kv_layer *kv, uint32_t kv_head, size_t pos, const float *k,
+                     const float *v);
+    void (*attend)(struct cpu_attn_split *a);
+    // Merges part b (numerators bo) into part a (ao): n dimensions
+    void (*attn_merge)(struct cpu_attn_part *a, float *ao, const struct cpu_attn_part *b,
+                       const float *bo, size_t n);
+    // Sum over bytes, for measuring the read bandwidth; n_bytes a multiple of 256.
+    uint64_t (*read)(const void *p, size_t n_bytes);
+};
+
+// The best this machine runs, or exactly `isa`; NULL when the machine or the build lacks it.
+const struct cpu_kernels *cpu_kernels_get(enum cpu_isa isa);
+
+#endif

@@ -1,0 +1,216 @@
+// Matrix products: rows of weights, read in place from the file, times 1 to 8 columns of
+// activations at a time. Compiled once per instruction set.
+//
+// Sum of one output, quantised weights: lane i of 16 takes the exact integer products of four
+// consecutive elements out of each 64, times the scales of weight and activation, 64 elements after
+// the other; the minima of a unit follow its products; the lanes are added at the end (v16_sum).
+// Float weights: two sets of 16 lanes take turns.
+#include "cpu/kernels_isa.h"
+#include "cpu/unpack.h"
+
+typedef void unpack_fn(const uint8_t *p, struct unit *u);
+typedef v16 load_fn(const void *p);
+
+// What the inlined loops below are specialised for.
+struct format {
+    int unit; // weights per unit, 128 or 256
+    size_t unit_bytes;
+    int block; // weights per block of the format, 32 or 256
+    bool has_min;
+};
+
+// Adds one unit (weights at p, activations from element at) to the accumulators of n columns.
+INLINE void add_unit(unpack_fn *unpack, struct format fmt, const uint8_t *p,
+                     const struct cpu_act *x, size_t tok, size_t at, int n, v16 *acc)
+{
+    struct unit u;
+    unpack(p, &u);
+    for (int c = 0; c < n; c++) {
+        size_t first = (tok + (size_t)c) * x->n_pad + at;
+        const float *xs = x->scale + first / 16, *sum = x->sum + first / 16;
+        v16 scale = v16_mul(u.scale, fmt.unit == 128 ? v16_load8(xs) : v16_load(xs));
+        for (int i = 0; i < fmt.unit / 64; i++)
+            acc[c] = v16_fma(w64_dot(&u.q[i], x->q + first + 64 * i), v16_spread(scale, i), acc[c]);
+        if (fmt.has_min)
+            acc[c] = v16_fma(u.min, fmt.unit == 128 ? v16_load8(sum) : v16_load(sum), acc[c]);
+    }
+}
+
+INLINE void put(const struct cpu_matmul *m, uint32_t row, size_t tok, float value)
+{
+    float *y = m->y + tok * m->y_stride + row;
+    if (m->bias)
+        value += m->bias[row];
+    *y = m->accumulate ? *y + value : value;
+}
+
+INLINE void quant_columns(const struct cpu_matmul *m, unpack_fn *unpack, struct format fmt,
+                          uint32_t row0, uint32_t row1, size_t tok, int n)
+{
+    const size_t n_units = m->w->n_cols / (size_t)fmt.unit;
+    const size_t n_rest = m->w->n_cols % (size_t)fmt.unit / (size_t)fmt.block;
+    const size_t block_bytes = fmt.unit_bytes / (size_t)(fmt.unit / fmt.block);
+    const size_t row_bytes = n_units * fmt.unit_bytes + n_rest * block_bytes;
+    const uint8_t *p = (const uint8_t *)m->w->data + row0 * row_bytes;
+    for (uint32_t row = row0; row < row1; row++) {
+        v16 acc[8];
+        for (int c = 0; c < n; c++)
+            acc[c] = v16_zero();
+        for (size_t i = 0; i < n_units; i++, p += fmt.unit_bytes)
+            add_unit(unpack, fmt, p, m->x, tok, i * (size_t)fmt.unit, n, acc);
+        if (n_rest > 0) { // 1 to 3 blocks: the unit is filled up with zeros
+            uint8_t last[256] = {0};
+            memcpy(last, p, n_rest * block_bytes);
+            p += n_rest * block_bytes;
+            add_unit(unpack, fmt, last, m->x, tok, n_units * (size_t)fmt.unit, n, acc);
+        }
+        for (int c = 0; c < n; c++)
+            put(m, row, tok + (size_t)c, v16_sum(acc[c]));
+    }
+}
+
+INLINE void quant_rows(const struct cpu_matmul *m, unpack_fn *unpack, struct format fmt,
+                       uint32_t row0, uint32_t row1)
+{
+    size_t tok = 0;
+    for (; tok + 8 <= m->n_tok; tok += 8)
+        quant_columns(m, unpack, fmt, row0, row1, tok, 8);
+    for (; tok + 3 <= m->n_tok; tok += 3)
+        quant_columns(m, unpack, fmt, row0, row1, tok, 3);
+    for (; tok < m->n_tok; tok++)
+        quant_columns(m, unpack, fmt, row0, row1, tok, 1);
+}
+
+INLINE void float_columns(const struct cpu_matmul *m, load_fn *load, size_t elem_bytes,
+                          uint32_t row0, uint32_t row1, size_t tok, int n)
+{
+    const size_t n_cols = m->w->n_cols, n_pad = m->x->n_pad;
+    for (uint32_t row = row0; row < row1; row++) {
+        const uint8_t *p = (const uint8_t *)m->w->data + row * n_cols * elem_bytes;
+        const float *x = m->x->f + tok * n_pad;
+        v16 acc[8][2];
+        for (int c = 0; c < n; c++)
+            acc[c][0] = acc[c][1] = v16_zero();
+        size_t i = 0;
+        for (; i + 32 <= n_cols; i += 32) {
+            v16 w0 = load(p + i * elem_bytes), w1 = load(p + (i + 16) * elem_bytes);
+            for (int c = 0; c < n; c++) {
+                const float *xc = x + (size_t)c * n_pad + i;
+                acc[c][0] = v16_fma(w0, v16_load(xc), acc[c][0]);
+                acc[c][1] = v16_fma(w1, v16_load(xc + 16), acc[c][1]);
+            }
+        }
+        if (i < n_cols) {
+            uint8_t last[128] = {0};
+            memcpy(last, p + i * elem_bytes, (n_cols - i) * elem_bytes);
+            v16 w0 = load(last), w1 = load(last + 16 * elem_bytes);
+            for (int c = 0; c < n; c++) {
+                const float *xc = x + (size_t)c * n_pad + i;
+                acc[c][0] = v16_fma(w0, v16_load(xc), acc[c][0]);
+                acc[c][1] = v16_fma(w1, v16_load(xc + 16), acc[c][1]);
+            }
+        }
+        for (int c = 0; c < n; c++)
+            put(m, row, tok + (size_t)c, v16_sum(v16_add(acc[c][0], acc[c][1])));
+    }
+}
+
+INLINE void float_rows(const struct cpu_matmul *m, load_fn *load, size_t elem_bytes, uint32_t row0,
+                       uint32_t row1)
+{
+    size_t tok = 0;
+    for (; tok + 8 <= m->n_tok; tok += 8)
+        float_columns(m, load, elem_bytes, row0, row1, tok, 8);
+    for (; tok + 3 <= m->n_tok; tok += 3)
+        float_columns(m, load, elem_bytes, row0, row1, tok, 3);
+    for (; tok < m->n_tok; tok++)
+        float_columns(m, load, elem_bytes, row0, row1, tok, 1);
+}
+
+static void rows_f32(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    float_rows(m, v16_load, 4, row0, row1);
+}
+
+static void rows_f16(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    float_rows(m, v16_load_f16, 2, row0, row1);
+}
+
+static void rows_bf16(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    float_rows(m, v16_load_bf16, 2, row0, row1);
+}
+
+static void rows_q4_0(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    quant_rows(m, unpack_q4_0, (struct format){128, 72, 32, false}, row0, row1);
+}
+
+static void rows_q4_1(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    quant_rows(m, unpack_q4_1, (struct format){128, 80, 32, true}, row0, row1);
+}
+
+static void rows_q5_0(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    quant_rows(m, unpack_q5_0, (struct format){128, 88, 32, false}, row0, row1);
+}
+
+static void rows_q5_1(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    quant_rows(m, unpack_q5_1, (struct format){128, 96, 32, true}, row0, row1);
+}
+
+static void rows_q8_0(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    quant_rows(m, unpack_q8_0, (struct format){128, 136, 32, false}, row0, row1);
+}
+
+static void rows_q2_k(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    quant_rows(m, unpack_q2_k, (struct format){256, 84, 256, true}, row0, row1);
+}
+
+static void rows_q3_k(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    quant_rows(m, unpack_q3_k, (struct format){256, 110, 256, false}, row0, row1);
+}
+
+static void rows_q4_k(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    quant_rows(m, unpack_q4_k, (struct format){256, 144, 256, true}, row0, row1);
+}
+
+static void rows_q5_k(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    quant_rows(m, unpack_q5_k, (struct format){256, 176, 256, true}, row0, row1);
+}
+
+static void rows_q6_k(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    quant_rows(m, unpack_q6_k, (struct format){256, 210, 256, false}, row0, row1);
+}
+
+static void rows_iq4_nl(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    quant_rows(m, unpack_iq4_nl, (struct format){128, 72, 32, false}, row0, row1);
+}
+
+static void rows_iq4_xs(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    quant_rows(m, unpack_iq4_xs, (struct format){256, 136, 256, false}, row0, row1);
+}
+
+static void (*const rows_of_type[QUANT_TYPE_MAX])(const struct cpu_matmul *, uint32_t, uint32_t) = {
+    [QUANT_F32] = rows_f32,   [QUANT_F16] = rows_f16,       [QUANT_BF16] = rows_bf16,
+    [QUANT_Q4_0] = rows_q4_0, [QUANT_Q4_1] = rows_q4_1,     [QUANT_Q5_0] = rows_q5_0,
+    [QUANT_Q5_1] = rows_q5_1, [QUANT_Q8_0] = rows_q8_0,     [QUANT_Q2_K] = rows_q2_k,
+    [QUANT_Q3_K] = rows_q3_k, [QUANT_Q4_K] = rows_q4_k,     [QUANT_Q5_K] = rows_q5_k,
+    [QUANT_Q6_K] = rows_q6_k, [QUANT_IQ4_NL] = rows_iq4_nl, [QUANT_IQ4_XS] = rows_iq4_xs,
+};
+
+void CPU_NAME(matmul)(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    rows_of_type[m->w->type](m, row0, row1);
+}

@@ -1,0 +1,107 @@
+#include "cpu/memory.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+void *memory_map(size_t n_bytes)
+{
+    void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+#ifdef MADV_HUGEPAGE
+    madvise(p, n_bytes, MADV_HUGEPAGE);
+#endif
+    return p;
+}
+
+void memory_unmap(void *p, size_t n_bytes)
+{
+    if (p)
+        munmap(p, n_bytes);
+}
+
+// The number behind "key" at the start of a line (key NULL: the first number of the file).
+static bool file_number(const char *path, const char *key, uint64_t *out)
+{
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return false;
+    char line[512];
+    bool found = false;
+    while (!found && fgets(line, sizeof line, f)) {
+        size_t n = key ? strlen(key) : 0;
+        if (n == 0 || strncmp(line, key, n) == 0)
+            found = sscanf(line + n, "%" SCNu64, out) == 1;
+        if (n == 0)
+            break;
+    }
+    fclose(f);
+    return found;
+}
+
+// What the control group at dir leaves: its limit, less what is in use and cannot be reclaimed
+// (file pages can).
+static void limit_by_group(const char *dir, const char *limit_name, const char *usage_name,
+                           const char *inactive, const char *active, uint64_t *available)
+{
+    char path[1200];
+    uint64_t limit, usage, cached = 0, n;
+    snprintf(path, sizeof path, "%s/%s", dir, limit_name);
+    if (!file_number(path, NULL, &limit))
+        return; // "max", or no such controller
+    snprintf(path, sizeof path, "%s/%s", dir, usage_name);
+    if (!file_number(path, NULL, &usage))
+        return;
+    snprintf(path, sizeof path, "%s/memory.stat", dir);
+    if (file_number(path, inactive, &n))
+        cached += n;
+    if (file_number(path, active, &n))
+        cached += n;
+    usage -= cached < usage ? cached : usage;
+    uint64_t left = limit > usage ? limit - usage : 0;
+    if (left < *available)
+        *available = left;
+}
+
+uint64_t memory_available(void)
+{
+    uint64_t available = UINT64_MAX, kb;
+    if (file_number("/proc/meminfo", "MemAvailable:", &kb))
+        available = kb * 1024;
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    if (!f)
+        return available;
+    char line[1024], dir[1100];
+    while (fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *controllers = strchr(line, ':');
+        char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!group)
+            continue;
+        *group++ = '\0';
+        if (strcmp(controllers + 1, "memory") == 0) { // version 1
+            // A container often sees its own group as the root of the hierarchy.
+            snprintf(dir, sizeof dir, "/sys/fs/cgroup/memory%s", group);
+            if (access(dir, R_OK) != 0)
+                snprintf(dir, sizeof dir, "/sys/fs/cgroup/memory");
+            limit_by_group(dir, "memory.limit_in_bytes", "memory.usage_in_bytes",
+                           "total_inactive_file", "total_active_file", &available);
+        } else if (controllers[1] == '\0') { // version 2
+            snprintf(dir, sizeof dir, "/sys/fs/cgroup%s", group);
+            limit_by_group(dir, "memory.max", "memory.current", "inactive_file", "active_file",
+                           &available);
+        }
+    }
+    fclose(f);
+    return available;
+}
+
+uint64_t memory_total(void)
+{
+    uint64_t kb;
+    return file_number("/proc/meminfo", "MemTotal:", &kb) ? kb * 1024 : 0;
+}

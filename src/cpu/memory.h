@@ -1,0 +1,17 @@
+// Large zeroed memory, and how much there is.
+#ifndef HOKKU_CPU_MEMORY_H
+#define HOKKU_CPU_MEMORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Bytes that this process can still take without swapping: the system's estimate, or less where a
+// control group limits it; UINT64_MAX when unknown.
+uint64_t memory_available(void);
+uint64_t memory_total(void);
+
+// Zeroed, page-aligned, in huge pages where the system has them; NULL when refused.
+void *memory_map(size_t n_bytes);
+void memory_unmap(void *p, size_t n_bytes); // NULL is fine
+
+#endif

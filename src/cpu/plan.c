@@ -1,0 +1,193 @@
+// How much memory an engine takes, and the largest context that fits.
+#include "cpu/cpu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/format.h"
+#include "cpu/memory.h"
+#include "cpu/plan.h"
+
+struct carver {
+    char *base; // NULL: only count
+    size_t used;
+    bool overflow;
+};
+
+// n items of size bytes each, 64-byte aligned
+static void *carve(struct carver *c, size_t n, size_t size)
+{
+    size_t bytes, used;
+    if (__builtin_mul_overflow(n, size, &bytes) || __builtin_add_overflow(c->used, bytes, &used) ||
+        used > SIZE_MAX - 64) {
+        c->overflow = true;
+        return NULL;
+    }
+    void *p = c->base ? c->base + c->used : NULL;
+    c->used = (used + 63) / 64 * 64;
+    return p;
+}
+
+static struct cpu_act carve_act(struct carver *c, size_t n_tok, uint32_t n_cols)
+{
+    struct cpu_act a = {.n_cols = n_cols};
+    a.n_pad = (uint32_t)(((uint64_t)n_cols + CPU_PAD - 1) / CPU_PAD * CPU_PAD);
+    a.f = carve(c, n_tok * a.n_pad, sizeof *a.f);
+    a.q = carve(c, n_tok * a.n_pad, sizeof *a.q);
+    a.scale = carve(c, n_tok * a.n_pad / 16, sizeof *a.scale);
+    a.sum = carve(c, n_tok * a.n_pad / 16, sizeof *a.sum);
+    return a;
+}
+
+size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batch, int n_threads,
+                          struct cpu_engine *e, void *base)
+{
+    const struct hparams *hp = &m->hp;
+    struct carver c = {.base = base};
+    struct cpu_engine s = {.head_dim_pad = ((size_t)hp->head_dim + 15) / 16 * 16};
+    const size_t n = n_batch, n_q = (size_t)hp->n_head * hp->head_dim;
+    const size_t n_kv = (size_t)hp->n_head_kv * hp->head_dim;
+    const size_t n_splits = (size_t)n_ctx / CPU_ATTN_SPLIT + 1;
+    const size_t per_thread = (size_t)n_threads * 16, per_split = hp->n_head * n_splits;
+    if (n_q > UINT32_MAX / 2)
+        return SIZE_MAX;
+    s.freq = carve(&c, hp->rope_dim / 2 + 1, sizeof *s.freq);
+    s.cos_sin = carve(&c, n * hp->rope_dim, sizeof *s.cos_sin);
+    s.x = carve(&c, n * hp->n_embd, sizeof *s.x);
+    s.q = carve(&c, n * n_q, sizeof *s.q);
+    s.k = carve(&c, n * n_kv, sizeof *s.k);
+    s.v = carve(&c, n * n_kv, sizeof *s.v);
+    s.up = carve(&c, n * hp->n_ff, sizeof *s.up);
+    s.normed = carve_act(&c, n, hp->n_embd);
+    s.attn_out = carve_act(&c, n, (uint32_t)n_q);
+    s.gate = carve_act(&c, n, hp->n_ff);
+    s.hidden = carve_act(&c, n, hp->n_embd);
+    s.attn_parts = carve(&c, per_thread > per_split ? per_thread : per_split,
+                         s.head_dim_pad * sizeof *s.attn_parts);
+    s.parts = carve(&c, per_split, sizeof *s.parts);
+    s.logits = carve(&c, (size_t)LOGIT_ROWS * hp->n_vocab, sizeof *s.logits);
+    if (c.overflow)
+        return SIZE_MAX;
+    if (e) {
+        e->head_dim_pad = s.head_dim_pad;
+        e->freq = s.freq;
+        e->cos_sin = s.cos_sin;
+        e->x = s.x;
+        e->q = s.q;
+        e->k = s.k;
+        e->v = s.v;
+        e->up = s.up;
+        e->normed = s.normed;
+        e->attn_out = s.attn_out;
+        e->gate = s.gate;
+        e->hidden = s.hidden;
+        e->attn_parts = s.attn_parts;
+        e->parts = s.parts;
+        e->logits = s.logits;
+    }
+    return c.used;
+}
+
+struct request {
+    const struct model *m;
+    uint32_t n_batch;
+    int n_threads;
+    uint64_t available;
+};
+
+static uint64_t add(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+// The token history, and the sampler's candidates and counts.
+static uint64_t other_bytes(const struct model *m, uint32_t n_ctx)
+{
+    return 8ull * n_ctx + 20ull * m->hp.n_vocab;
+}
+
+static uint64_t total_bytes(const struct request *r, uint32_t n_ctx, enum kv_type k, enum kv_type v)
+{
+    uint64_t n = add(r->m->weight_bytes, kv_cache_bytes(&r->m->hp, k, v, n_ctx));
+    n = add(n, cpu_scratch_layout(r->m, n_ctx, r->n_batch, r->n_threads, NULL, NULL));
+    return add(n, other_bytes(r->m, n_ctx));
+}
+
+// The largest context up to `most` that fits, 0 when none does. The total grows with the context.
+static uint32_t largest_context(const struct request *r, uint32_t most, enum kv_type k,
+                                enum kv_type v)
+{
+    uint32_t fits = 0, too_many = most;
+    if (total_bytes(r, most, k, v) <= r->available)
+        return most;
+    while (too_many - fits > 1) {
+        uint32_t middle = fits + (too_many - fits) / 2;
+        if (total_bytes(r, middle, k, v) <= r->available)
+            fits = middle;
+        else
+            too_many = middle;
+    }
+    return fits >= 256 ? fits / 256 * 256 : fits;
+}
+
+uint32_t cpu_n_batch(const struct engine_params *p)
+{
+    return p->n_batch == 0 ? 512 : p->n_batch;
+}
+
+int cpu_n_threads(const struct engine_params *p)
+{
+    int n = p->n_threads > 0 ? p->n_threads : pool_online_cpus();
+    return n < POOL_MAX_THREADS ? n : POOL_MAX_THREADS;
+}
+
+void cpu_plan(const struct model *m, const struct engine_params *p, uint64_t available,
+              struct engine_plan *plan)
+{
+    const struct request r = {m, cpu_n_batch(p), cpu_n_threads(p), available};
+    const uint32_t trained = m->hp.n_ctx_train > 0 ? m->hp.n_ctx_train : 2048;
+    *plan = (struct engine_plan){.weights = m->weight_bytes, .available = available};
+    plan->n_ctx_max = largest_context(&r, trained, p->type_k, p->type_v);
+    plan->n_ctx_max_q8 = largest_context(&r, trained, KV_Q8_0, KV_Q8_0);
+    plan->n_ctx = p->n_ctx > 0          ? p->n_ctx
+                  : plan->n_ctx_max > 0 ? plan->n_ctx_max
+                                        : (trained < 512 ? trained : 512); // does not fit
+    plan->kv = kv_cache_bytes(&m->hp, p->type_k, p->type_v, plan->n_ctx);
+    plan->scratch = cpu_scratch_layout(m, plan->n_ctx, r.n_batch, r.n_threads, NULL, NULL);
+    plan->other = other_bytes(m, plan->n_ctx);
+    plan->fits = total_bytes(&r, plan->n_ctx, p->type_k, p->type_v) <= available;
+}
+
+bool cpu_plan_error(const struct engine_plan *plan, const struct engine_params *p,
+                    struct error *err)
+{
+    char need[FORMAT_NUMBER], have[FORMAT_NUMBER], w[FORMAT_NUMBER], kv[FORMAT_NUMBER];
+    char s[FORMAT_NUMBER], advice[160];
+    uint64_t total = add(add(plan->weights, plan->kv), add(plan->scratch, plan->other));
+    const bool f16 = p->type_k == KV_F16 || p->type_v == KV_F16;
+    if (plan->n_ctx_max > 0 && f16 && plan->n_ctx_max_q8 > plan->n_ctx_max)
+        snprintf(advice, sizeof advice, "-c %u would fit, or -c %u with -ctk q8_0 -ctv q8_0",
+                 plan->n_ctx_max, plan->n_ctx_max_q8);
+    else if (plan->n_ctx_max > 0)
+        snprintf(advice, sizeof advice, "-c %u would fit", plan->n_ctx_max);
+    else if (f16 && plan->n_ctx_max_q8 > 0)
+        snprintf(advice, sizeof advice, "-c %u with -ctk q8_0 -ctv q8_0 would fit",
+                 plan->n_ctx_max_q8);
+    else
+        snprintf(advice, sizeof advice,
+                 "no context fits: a smaller batch (-b 64) or a smaller model is needed");
+    return error_set(err, ERR_MEMORY,
+                     "a context of %u tokens needs %s bytes (weights %s, KV cache %s, scratch %s) "
+                     "but %s are available: %s",
+                     plan->n_ctx, format_number(need, total), format_bytes(w, plan->weights),
+                     format_bytes(kv, plan->kv), format_bytes(s, plan->scratch + plan->other),
+                     format_number(have, plan->available), advice);
+}
+
+bool cpu_engine_plan(const struct model *m, const struct engine_params *p, struct engine_plan *plan,
+                     struct error *err)
+{
+    (void)err;
+    cpu_plan(m, p, memory_available(), plan);
+    return true;
+}

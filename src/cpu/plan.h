@@ -1,0 +1,17 @@
+// The memory plan behind cpu_engine_plan, with the memory there is as a parameter: for tests.
+#ifndef HOKKU_CPU_PLAN_H
+#define HOKKU_CPU_PLAN_H
+
+#include "engine/engine.h"
+
+void cpu_plan(const struct model *m, const struct engine_params *p, uint64_t available,
+              struct engine_plan *plan);
+// ERR_MEMORY: bytes needed and available, and the options that would fit.
+bool cpu_plan_error(const struct engine_plan *plan, const struct engine_params *p,
+                    struct error *err);
+
+// The parameters with their defaults filled in.
+uint32_t cpu_n_batch(const struct engine_params *p);
+int cpu_n_threads(const struct engine_params *p);
+
+#endif

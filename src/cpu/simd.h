@@ -1,0 +1,51 @@
+// The vector primitives that the CPU kernels are written in, so that each kernel exists once and is
+// compiled once per instruction set. Every primitive gives the same bits on every instruction set
+// (fused multiply-add is exact on all of them, sums have one fixed order), so the kernels do too.
+//
+//   v16  sixteen floats
+//   b64  sixty-four bytes: two blocks of 32 quantised weights, each in the order of the row
+//   w64  the same weights widened to 16 bits: even and odd elements apart (widening bytes in place
+//        is two shifts; activations are stored in the matching order, see kernels.h)
+#ifndef HOKKU_CPU_SIMD_H
+#define HOKKU_CPU_SIMD_H
+
+#include <stdint.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <math.h>
+
+#define INLINE static inline __attribute__((always_inline, unused))
+
+#if defined(KERNELS_AVX512)
+#include "cpu/simd_avx512.h"
+#define CPU_NAME(name) name##_avx512
+#elif defined(KERNELS_AVX2)
+#include "cpu/simd_avx2.h"
+#define CPU_NAME(name) name##_avx2
+#else
+#include "cpu/simd_plain.h"
+#define CPU_NAME(name) name##_plain
+#endif
+
+// e^x for every lane; below -87 it underflows to about 1e-38, above 88 it saturates. Range
+// reduction to [-ln2/2, ln2/2] with a two-part ln 2, then the degree-5 minimax polynomial of Cephes
+// expf (Moshier); about 1 ulp.
+INLINE v16 v16_exp(v16 x)
+{
+    x = v16_min(v16_set1(88.0f), v16_max(v16_set1(-87.0f), x)); // in this order a NaN stays one
+    const v16 magic = v16_set1(12582912.0f); // 1.5 * 2^23: adding it rounds to an integer
+    v16 n = v16_sub(v16_fma(x, v16_set1(1.44269504f), magic), magic);
+    v16 r = v16_fma(n, v16_set1(-0.693359375f), x);
+    r = v16_fma(n, v16_set1(2.12194440e-4f), r);
+    v16 p = v16_set1(1.9875691500e-4f);
+    p = v16_fma(p, r, v16_set1(1.3981999507e-3f));
+    p = v16_fma(p, r, v16_set1(8.3334519073e-3f));
+    p = v16_fma(p, r, v16_set1(4.1665795894e-2f));
+    p = v16_fma(p, r, v16_set1(1.6666665459e-1f));
+    p = v16_fma(p, r, v16_set1(5.0000001201e-1f));
+    p = v16_fma(p, v16_mul(r, r), v16_add(r, v16_set1(1.0f)));
+    return v16_scale2(p, n);
+}
+
+#endif

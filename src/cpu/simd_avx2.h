@@ -1,0 +1,309 @@
+// The primitives of simd.h for AVX2 + FMA + F16C. What each does is said in simd_plain.h.
+#ifndef HOKKU_CPU_SIMD_AVX2_H
+#define HOKKU_CPU_SIMD_AVX2_H
+
+#include <immintrin.h>
+
+typedef struct {
+    __m256 a, b; // lanes 0 to 7, 8 to 15
+} v16;
+
+typedef struct {
+    __m256i a, b;
+} b64;
+
+typedef struct {
+    __m256i ea, eb, oa, ob;
+} w64;
+
+INLINE v16 v16_zero(void)
+{
+    return (v16){_mm256_setzero_ps(), _mm256_setzero_ps()};
+}
+
+INLINE v16 v16_set1(float x)
+{
+    return (v16){_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+
+INLINE v16 v16_load(const void *p)
+{
+    return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps((const float *)p + 8)};
+}
+
+INLINE v16 v16_load8(const void *p)
+{
+    return (v16){_mm256_loadu_ps(p), _mm256_setzero_ps()};
+}
+
+INLINE void v16_store(float *p, v16 v)
+{
+    _mm256_storeu_ps(p, v.a);
+    _mm256_storeu_ps(p + 8, v.b);
+}
+
+INLINE v16 v16_add(v16 a, v16 b)
+{
+    return (v16){_mm256_add_ps(a.a, b.a), _mm256_add_ps(a.b, b.b)};
+}
+
+INLINE v16 v16_sub(v16 a, v16 b)
+{
+    return (v16){_mm256_sub_ps(a.a, b.a), _mm256_sub_ps(a.b, b.b)};
+}
+
+INLINE v16 v16_mul(v16 a, v16 b)
+{
+    return (v16){_mm256_mul_ps(a.a, b.a), _mm256_mul_ps(a.b, b.b)};
+}
+
+INLINE v16 v16_div(v16 a, v16 b)
+{
+    return (v16){_mm256_div_ps(a.a, b.a), _mm256_div_ps(a.b, b.b)};
+}
+
+INLINE v16 v16_max(v16 a, v16 b)
+{
+    return (v16){_mm256_max_ps(a.a, b.a), _mm256_max_ps(a.b, b.b)};
+}
+
+INLINE v16 v16_min(v16 a, v16 b)
+{
+    return (v16){_mm256_min_ps(a.a, b.a), _mm256_min_ps(a.b, b.b)};
+}
+
+INLINE v16 v16_abs(v16 a)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    return (v16){_mm256_andnot_ps(sign, a.a), _mm256_andnot_ps(sign, a.b)};
+}
+
+INLINE v16 v16_fma(v16 a, v16 b, v16 c)
+{
+    return (v16){_mm256_fmadd_ps(a.a, b.a, c.a), _mm256_fmadd_ps(a.b, b.b, c.b)};
+}
+
+INLINE float v16_sum(v16 a)
+{
+    __m256 t = _mm256_add_ps(a.a, a.b);
+    __m128 q = _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1));
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+}
+
+INLINE float v16_hmax(v16 a)
+{
+    __m256 t = _mm256_max_ps(a.a, a.b);
+    __m128 q = _mm_max_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1));
+    q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
+}
+
+INLINE __m256 scale2_ps(__m256 y, __m256 n)
+{
+    __m256i e = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y), e));
+}
+
+INLINE v16 v16_scale2(v16 y, v16 n)
+{
+    return (v16){scale2_ps(y.a, n.a), scale2_ps(y.b, n.b)};
+}
+
+INLINE v16 v16_range(v16 a, v16 b, int first, int end)
+{
+    __m256i ia = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    __m256i ib = _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15);
+    __m256i lo = _mm256_set1_epi32(first - 1), hi = _mm256_set1_epi32(end);
+    __m256i ma = _mm256_and_si256(_mm256_cmpgt_epi32(ia, lo), _mm256_cmpgt_epi32(hi, ia));
+    __m256i mb = _mm256_and_si256(_mm256_cmpgt_epi32(ib, lo), _mm256_cmpgt_epi32(hi, ib));
+    return (v16){_mm256_blendv_ps(b.a, a.a, _mm256_castsi256_ps(ma)),
+                 _mm256_blendv_ps(b.b, a.b, _mm256_castsi256_ps(mb))};
+}
+
+INLINE float load_f16(const void *p)
+{
+    uint16_t h;
+    memcpy(&h, p, 2);
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
+}
+
+INLINE v16 v16_load_f16(const void *p)
+{
+    const __m128i *h = p;
+    return (v16){_mm256_cvtph_ps(_mm_loadu_si128(h)), _mm256_cvtph_ps(_mm_loadu_si128(h + 1))};
+}
+
+INLINE __m256 bf16x8_ps(const __m128i *p)
+{
+    __m256i u = _mm256_cvtepu16_epi32(_mm_loadu_si128(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(u, 16));
+}
+
+INLINE v16 v16_load_bf16(const void *p)
+{
+    return (v16){bf16x8_ps(p), bf16x8_ps((const __m128i *)p + 1)};
+}
+
+INLINE v16 v16_load_i16(const void *p)
+{
+    const __m128i *h = p;
+    return (v16){_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm_loadu_si128(h))),
+                 _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm_loadu_si128(h + 1)))};
+}
+
+INLINE v16 v16_load_i8(const void *p)
+{
+    __m128i v = _mm_loadu_si128(p);
+    return (v16){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)),
+                 _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)))};
+}
+
+INLINE v16 u8x16_ps(__m128i v)
+{
+    return (v16){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v)),
+                 _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(v, 8)))};
+}
+
+INLINE v16 v16_load_u8(const void *p)
+{
+    return u8x16_ps(_mm_loadu_si128(p));
+}
+
+INLINE v16 v16_load_u8x8_dup(const void *p)
+{
+    __m128i v = _mm_loadl_epi64(p);
+    return u8x16_ps(_mm_unpacklo_epi8(v, v));
+}
+
+INLINE v16 v16_load_f16x4_dup(const uint8_t *p, size_t stride)
+{
+    uint16_t h[4];
+    for (size_t i = 0; i < 4; i++)
+        memcpy(&h[i], p + i * stride, 2);
+    __m128i v = _mm_cvtsi32_si128(h[0]);
+    v = _mm_insert_epi16(v, h[1], 1);
+    v = _mm_insert_epi16(v, h[2], 2);
+    v = _mm_insert_epi16(v, h[3], 3);
+    return (v16){_mm256_cvtph_ps(_mm_unpacklo_epi16(v, v)), _mm256_setzero_ps()};
+}
+
+INLINE v16 v16_spread(v16 s, int p)
+{
+    __m256 half = p < 2 ? s.a : s.b;
+    __m256i base = _mm256_set1_epi32((p & 1) * 4);
+    __m256i ia = _mm256_add_epi32(base, _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1));
+    __m256i ib = _mm256_add_epi32(base, _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3));
+    return (v16){_mm256_permutevar8x32_ps(half, ia), _mm256_permutevar8x32_ps(half, ib)};
+}
+
+INLINE void v16_store_i16(int16_t *p, v16 v)
+{
+    __m256i t = _mm256_packs_epi32(_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b));
+    _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(t, 0xd8));
+}
+
+INLINE b64 b64_load2(const void *a, const void *b)
+{
+    return (b64){_mm256_loadu_si256(a), _mm256_loadu_si256(b)};
+}
+
+INLINE __m256i nibbles16(const void *p)
+{
+    __m128i q = _mm_loadu_si128(p);
+    return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(q, 4), q), _mm256_set1_epi8(15));
+}
+
+INLINE b64 b64_nibbles16(const void *a, const void *b)
+{
+    return (b64){nibbles16(a), nibbles16(b)};
+}
+
+INLINE b64 b64_nibbles32(const void *p)
+{
+    const __m256i mask = _mm256_set1_epi8(15);
+    __m256i q = _mm256_loadu_si256(p);
+    return (b64){_mm256_and_si256(q, mask), _mm256_and_si256(_mm256_srli_epi16(q, 4), mask)};
+}
+
+INLINE b64 b64_nibble(const void *p, bool high)
+{
+    const __m256i mask = _mm256_set1_epi8(15);
+    __m256i a = _mm256_loadu_si256(p), b = _mm256_loadu_si256((const __m256i *)p + 1);
+    if (high) {
+        a = _mm256_srli_epi16(a, 4);
+        b = _mm256_srli_epi16(b, 4);
+    }
+    return (b64){_mm256_and_si256(a, mask), _mm256_and_si256(b, mask)};
+}
+
+INLINE b64 b64_fields(const void *p, int shift0, int shift1, int mask)
+{
+    const __m256i m = _mm256_set1_epi8((char)mask);
+    __m256i v = _mm256_loadu_si256(p);
+    return (b64){_mm256_and_si256(_mm256_srli_epi16(v, shift0), m),
+                 _mm256_and_si256(_mm256_srli_epi16(v, shift1), m)};
+}
+
+INLINE __m256i bits32(uint32_t bits, int value)
+{
+    const __m256i pick = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
+                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201ull);
+    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), pick);
+    v = _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit);
+    return _mm256_and_si256(v, _mm256_set1_epi8((char)value));
+}
+
+INLINE b64 b64_bits(uint32_t a, uint32_t b, int value)
+{
+    return (b64){bits32(a, value), bits32(b, value)};
+}
+
+INLINE b64 b64_lookup(b64 index, const int8_t table[16])
+{
+    __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table));
+    return (b64){_mm256_shuffle_epi8(t, index.a), _mm256_shuffle_epi8(t, index.b)};
+}
+
+INLINE b64 b64_or(b64 x, b64 y)
+{
+    return (b64){_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)};
+}
+
+INLINE b64 b64_shl(b64 x, int n)
+{
+    return (b64){_mm256_slli_epi16(x.a, n), _mm256_slli_epi16(x.b, n)};
+}
+
+INLINE b64 b64_sub1(b64 x, int value)
+{
+    const __m256i v = _mm256_set1_epi8((char)value);
+    return (b64){_mm256_sub_epi8(x.a, v), _mm256_sub_epi8(x.b, v)};
+}
+
+INLINE w64 w64_widen(b64 v)
+{
+    return (w64){_mm256_srai_epi16(_mm256_slli_epi16(v.a, 8), 8),
+                 _mm256_srai_epi16(_mm256_slli_epi16(v.b, 8), 8), _mm256_srai_epi16(v.a, 8),
+                 _mm256_srai_epi16(v.b, 8)};
+}
+
+INLINE w64 w64_widen_positive(b64 v)
+{
+    const __m256i low = _mm256_set1_epi16(255);
+    return (w64){_mm256_and_si256(v.a, low), _mm256_and_si256(v.b, low), _mm256_srli_epi16(v.a, 8),
+                 _mm256_srli_epi16(v.b, 8)};
+}
+
+INLINE v16 w64_dot(const w64 *w, const int16_t *x)
+{
+    const __m256i *v = (const __m256i *)x;
+    __m256i a = _mm256_add_epi32(_mm256_madd_epi16(w->ea, _mm256_loadu_si256(v)),
+                                 _mm256_madd_epi16(w->oa, _mm256_loadu_si256(v + 2)));
+    __m256i b = _mm256_add_epi32(_mm256_madd_epi16(w->eb, _mm256_loadu_si256(v + 1)),
+                                 _mm256_madd_epi16(w->ob, _mm256_loadu_si256(v + 3)));
+    return (v16){_mm256_cvtepi32_ps(a), _mm256_cvtepi32_ps(b)};
+}
+
+#endif

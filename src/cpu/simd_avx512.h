@@ -1,0 +1,251 @@
+// The primitives of simd.h for AVX-512 (F, BW, DQ, VL, VNNI). What each does is said in
+// simd_plain.h.
+#ifndef HOKKU_CPU_SIMD_AVX512_H
+#define HOKKU_CPU_SIMD_AVX512_H
+
+#include <immintrin.h>
+
+typedef __m512 v16;
+typedef __m512i b64;
+
+typedef struct {
+    __m512i e, o;
+} w64;
+
+INLINE v16 v16_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+
+INLINE v16 v16_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+INLINE v16 v16_load(const void *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+INLINE v16 v16_load8(const void *p)
+{
+    return _mm512_zextps256_ps512(_mm256_loadu_ps(p));
+}
+
+INLINE void v16_store(float *p, v16 v)
+{
+    _mm512_storeu_ps(p, v);
+}
+
+INLINE v16 v16_add(v16 a, v16 b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+INLINE v16 v16_sub(v16 a, v16 b)
+{
+    return _mm512_sub_ps(a, b);
+}
+
+INLINE v16 v16_mul(v16 a, v16 b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+INLINE v16 v16_div(v16 a, v16 b)
+{
+    return _mm512_div_ps(a, b);
+}
+
+INLINE v16 v16_max(v16 a, v16 b)
+{
+    return _mm512_max_ps(a, b);
+}
+
+INLINE v16 v16_min(v16 a, v16 b)
+{
+    return _mm512_min_ps(a, b);
+}
+
+INLINE v16 v16_abs(v16 a)
+{
+    return _mm512_abs_ps(a);
+}
+
+INLINE v16 v16_fma(v16 a, v16 b, v16 c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+INLINE float v16_sum(v16 a)
+{
+    __m256 t = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 q = _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1));
+    q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+}
+
+INLINE float v16_hmax(v16 a)
+{
+    __m256 t = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 q = _mm_max_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1));
+    q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
+}
+
+INLINE v16 v16_scale2(v16 y, v16 n)
+{
+    __m512i e = _mm512_slli_epi32(_mm512_cvtps_epi32(n), 23);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(y), e));
+}
+
+INLINE v16 v16_range(v16 a, v16 b, int first, int end)
+{
+    uint32_t below_first = first <= 0 ? 0 : first >= 16 ? 0xffff : (1u << first) - 1;
+    uint32_t below_end = end <= 0 ? 0 : end >= 16 ? 0xffff : (1u << end) - 1;
+    return _mm512_mask_blend_ps((__mmask16)(below_end & ~below_first), b, a);
+}
+
+INLINE float load_f16(const void *p)
+{
+    uint16_t h;
+    memcpy(&h, p, 2);
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
+}
+
+INLINE v16 v16_load_f16(const void *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
+}
+
+INLINE v16 v16_load_bf16(const void *p)
+{
+    __m512i u = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
+}
+
+INLINE v16 v16_load_i16(const void *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256(p)));
+}
+
+INLINE v16 v16_load_i8(const void *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
+}
+
+INLINE v16 v16_load_u8(const void *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p)));
+}
+
+INLINE v16 v16_load_u8x8_dup(const void *p)
+{
+    __m128i v = _mm_loadl_epi64(p);
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpacklo_epi8(v, v)));
+}
+
+INLINE v16 v16_load_f16x4_dup(const uint8_t *p, size_t stride)
+{
+    uint16_t h[4];
+    for (size_t i = 0; i < 4; i++)
+        memcpy(&h[i], p + i * stride, 2);
+    __m128i v = _mm_cvtsi32_si128(h[0]);
+    v = _mm_insert_epi16(v, h[1], 1);
+    v = _mm_insert_epi16(v, h[2], 2);
+    v = _mm_insert_epi16(v, h[3], 3);
+    return _mm512_castps256_ps512(_mm256_cvtph_ps(_mm_unpacklo_epi16(v, v)));
+}
+
+INLINE v16 v16_spread(v16 s, int p)
+{
+    const __m512i lanes = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    return _mm512_permutexvar_ps(_mm512_add_epi32(lanes, _mm512_set1_epi32(4 * p)), s);
+}
+
+INLINE void v16_store_i16(int16_t *p, v16 v)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(v)));
+}
+
+INLINE b64 b64_load2(const void *a, const void *b)
+{
+    __m512i v = _mm512_castsi256_si512(_mm256_loadu_si256(a));
+    return _mm512_inserti64x4(v, _mm256_loadu_si256(b), 1);
+}
+
+INLINE b64 b64_nibbles16(const void *a, const void *b)
+{
+    const __m512i counts = _mm512_inserti64x4(
+        _mm512_castsi256_si512(_mm256_set_m128i(_mm_set1_epi16(4), _mm_setzero_si128())),
+        _mm256_set_m128i(_mm_set1_epi16(4), _mm_setzero_si128()), 1);
+    __m256i va = _mm256_broadcastsi128_si256(_mm_loadu_si128(a));
+    __m256i vb = _mm256_broadcastsi128_si256(_mm_loadu_si128(b));
+    __m512i v = _mm512_inserti64x4(_mm512_castsi256_si512(va), vb, 1);
+    return _mm512_and_si512(_mm512_srlv_epi16(v, counts), _mm512_set1_epi8(15));
+}
+
+INLINE b64 b64_nibbles32(const void *p)
+{
+    __m256i q = _mm256_loadu_si256(p);
+    __m512i v = _mm512_inserti64x4(_mm512_castsi256_si512(q), _mm256_srli_epi16(q, 4), 1);
+    return _mm512_and_si512(v, _mm512_set1_epi8(15));
+}
+
+INLINE b64 b64_nibble(const void *p, bool high)
+{
+    __m512i v = _mm512_loadu_si512(p);
+    return _mm512_and_si512(high ? _mm512_srli_epi16(v, 4) : v, _mm512_set1_epi8(15));
+}
+
+INLINE b64 b64_fields(const void *p, int shift0, int shift1, int mask)
+{
+    __m256i q = _mm256_loadu_si256(p);
+    __m512i v = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_srli_epi16(q, shift0)),
+                                   _mm256_srli_epi16(q, shift1), 1);
+    return _mm512_and_si512(v, _mm512_set1_epi8((char)mask));
+}
+
+INLINE b64 b64_bits(uint32_t a, uint32_t b, int value)
+{
+    return _mm512_maskz_set1_epi8((__mmask64)((uint64_t)b << 32 | a), (char)value);
+}
+
+INLINE b64 b64_lookup(b64 index, const int8_t table[16])
+{
+    __m512i t = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table));
+    return _mm512_shuffle_epi8(t, index);
+}
+
+INLINE b64 b64_or(b64 x, b64 y)
+{
+    return _mm512_or_si512(x, y);
+}
+
+INLINE b64 b64_shl(b64 x, int n)
+{
+    return _mm512_slli_epi16(x, (unsigned)n);
+}
+
+INLINE b64 b64_sub1(b64 x, int value)
+{
+    return _mm512_sub_epi8(x, _mm512_set1_epi8((char)value));
+}
+
+INLINE w64 w64_widen(b64 v)
+{
+    return (w64){_mm512_srai_epi16(_mm512_slli_epi16(v, 8), 8), _mm512_srai_epi16(v, 8)};
+}
+
+INLINE w64 w64_widen_positive(b64 v)
+{
+    return (w64){_mm512_and_si512(v, _mm512_set1_epi16(255)), _mm512_srli_epi16(v, 8)};
+}
+
+INLINE v16 w64_dot(const w64 *w, const int16_t *x)
+{
+    __m512i d = _mm512_dpwssd_epi32(_mm512_setzero_si512(), w->e, _mm512_loadu_si512(x));
+    return _mm512_cvtepi32_ps(_mm512_dpwssd_epi32(d, w->o, _mm512_loadu_si512(x + 32)));
+}
+
+#endif

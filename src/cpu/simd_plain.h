@@ -1,0 +1,391 @@
+// The primitives of simd.h in plain C: the definition of what they do, and what runs where no
+// other instruction set is known. The loops are written so that compilers vectorise them.
+#ifndef HOKKU_CPU_SIMD_PLAIN_H
+#define HOKKU_CPU_SIMD_PLAIN_H
+
+#include "gguf/quant.h"
+
+typedef struct {
+    float f[16];
+} v16;
+
+typedef struct {
+    int8_t b[64];
+} b64;
+
+typedef struct {
+    int16_t e[32], o[32];
+} w64;
+
+// Exact fused multiply-add. Without the instruction, libm may emulate it very slowly; this is
+// exact too: the product of two floats is exact in double, and rounding the double sum to odd
+// (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008) makes the second
+// rounding harmless.
+INLINE float fma1(float a, float b, float c)
+{
+#ifdef __FP_FAST_FMAF
+    return __builtin_fmaf(a, b, c);
+#else
+    double p = (double)a * b, d = c, s = p + d;
+    double t = s - p, e = (p - (s - t)) + (d - t); // two-sum: s + e = p + d exactly
+    union {
+        double d;
+        uint64_t u;
+    } r = {s};
+    uint64_t inexact = e != 0.0 && !(r.u & 1) && e - e == 0.0;
+    uint64_t outward = (e > 0.0) == (s > 0.0);
+    r.u += inexact & outward;
+    r.u -= inexact & !outward;
+    return (float)r.d;
+#endif
+}
+
+#define LANES for (int i = 0; i < 16; i++)
+
+INLINE v16 v16_zero(void)
+{
+    return (v16){{0}};
+}
+
+INLINE v16 v16_set1(float x)
+{
+    v16 r;
+    LANES r.f[i] = x;
+    return r;
+}
+
+INLINE v16 v16_load(const void *p)
+{
+    v16 r;
+    memcpy(&r, p, 64);
+    return r;
+}
+
+// Lanes 0 to 7; the others are 0.
+INLINE v16 v16_load8(const void *p)
+{
+    v16 r = {{0}};
+    memcpy(&r, p, 32);
+    return r;
+}
+
+INLINE void v16_store(float *p, v16 v)
+{
+    memcpy(p, &v, 64);
+}
+
+INLINE v16 v16_add(v16 a, v16 b)
+{
+    LANES a.f[i] += b.f[i];
+    return a;
+}
+
+INLINE v16 v16_sub(v16 a, v16 b)
+{
+    LANES a.f[i] -= b.f[i];
+    return a;
+}
+
+INLINE v16 v16_mul(v16 a, v16 b)
+{
+    LANES a.f[i] *= b.f[i];
+    return a;
+}
+
+INLINE v16 v16_div(v16 a, v16 b)
+{
+    LANES a.f[i] /= b.f[i];
+    return a;
+}
+
+INLINE v16 v16_max(v16 a, v16 b)
+{
+    LANES a.f[i] = a.f[i] > b.f[i] ? a.f[i] : b.f[i];
+    return a;
+}
+
+INLINE v16 v16_min(v16 a, v16 b)
+{
+    LANES a.f[i] = a.f[i] < b.f[i] ? a.f[i] : b.f[i];
+    return a;
+}
+
+INLINE v16 v16_abs(v16 a)
+{
+    LANES a.f[i] = fabsf(a.f[i]);
+    return a;
+}
+
+// a * b + c, rounded once
+INLINE v16 v16_fma(v16 a, v16 b, v16 c)
+{
+    LANES c.f[i] = fma1(a.f[i], b.f[i], c.f[i]);
+    return c;
+}
+
+// Halves are added to halves: 16 -> 8 -> 4 -> 2 -> 1.
+INLINE float v16_sum(v16 a)
+{
+    for (int n = 8; n > 0; n /= 2)
+        for (int i = 0; i < n; i++)
+            a.f[i] += a.f[i + n];
+    return a.f[0];
+}
+
+INLINE float v16_hmax(v16 a)
+{
+    for (int n = 8; n > 0; n /= 2)
+        for (int i = 0; i < n; i++)
+            a.f[i] = a.f[i] > a.f[i + n] ? a.f[i] : a.f[i + n];
+    return a.f[0];
+}
+
+INLINE float load_f16(const void *p)
+{
+    uint16_t h;
+    memcpy(&h, p, 2);
+    return quant_f16_to_f32(h);
+}
+
+// y * 2^n, n a whole number, result normal; a NaN stays one
+INLINE v16 v16_scale2(v16 y, v16 n)
+{
+    LANES
+    {
+        uint32_t u;
+        memcpy(&u, &y.f[i], 4);
+        u += n.f[i] == n.f[i] ? (uint32_t)(int32_t)n.f[i] << 23 : 0;
+        memcpy(&y.f[i], &u, 4);
+    }
+    return y;
+}
+
+// Lanes [first, end) of a, the others of b.
+INLINE v16 v16_range(v16 a, v16 b, int first, int end)
+{
+    LANES b.f[i] = i >= first && i < end ? a.f[i] : b.f[i];
+    return b;
+}
+
+INLINE v16 v16_load_f16(const void *p)
+{
+    uint16_t h[16];
+    memcpy(h, p, 32);
+    v16 r;
+    LANES r.f[i] = quant_f16_to_f32(h[i]);
+    return r;
+}
+
+INLINE v16 v16_load_bf16(const void *p)
+{
+    uint16_t h[16];
+    memcpy(h, p, 32);
+    v16 r;
+    LANES
+    {
+        uint32_t u = (uint32_t)h[i] << 16;
+        memcpy(&r.f[i], &u, 4);
+    }
+    return r;
+}
+
+INLINE v16 v16_load_i16(const void *p)
+{
+    int16_t h[16];
+    memcpy(h, p, 32);
+    v16 r;
+    LANES r.f[i] = h[i];
+    return r;
+}
+
+INLINE v16 v16_load_i8(const void *p)
+{
+    int8_t b[16];
+    memcpy(b, p, 16);
+    v16 r;
+    LANES r.f[i] = b[i];
+    return r;
+}
+
+INLINE v16 v16_load_u8(const void *p)
+{
+    uint8_t b[16];
+    memcpy(b, p, 16);
+    v16 r;
+    LANES r.f[i] = b[i];
+    return r;
+}
+
+// Eight bytes, each in two neighbouring lanes.
+INLINE v16 v16_load_u8x8_dup(const void *p)
+{
+    uint8_t b[8];
+    memcpy(b, p, 8);
+    v16 r;
+    LANES r.f[i] = b[i / 2];
+    return r;
+}
+
+// Four halves, `stride` bytes apart, each in two neighbouring lanes; lanes 8 to 15 are unspecified.
+INLINE v16 v16_load_f16x4_dup(const uint8_t *p, size_t stride)
+{
+    v16 r = {{0}};
+    for (int i = 0; i < 4; i++) {
+        uint16_t h;
+        memcpy(&h, p + (size_t)i * stride, 2);
+        r.f[2 * i] = r.f[2 * i + 1] = quant_f16_to_f32(h);
+    }
+    return r;
+}
+
+// Lanes 4p to 4p + 3, each four times.
+INLINE v16 v16_spread(v16 s, int p)
+{
+    v16 r;
+    LANES r.f[i] = s.f[4 * p + i / 4];
+    return r;
+}
+
+// Round to the nearest integer (ties to even), saturate to 16 bits; a NaN gives any value.
+INLINE void v16_store_i16(int16_t *p, v16 v)
+{
+    LANES
+    {
+        float x = v.f[i] > -32768.0f ? v.f[i] : -32768.0f; // also a NaN
+        x = x < 32767.0f ? x : 32767.0f;
+        p[i] = (int16_t)((x + 12582912.0f) - 12582912.0f);
+    }
+}
+
+#undef LANES
+#define BYTES for (int i = 0; i < 64; i++)
+
+INLINE b64 b64_load2(const void *a, const void *b)
+{
+    b64 r;
+    memcpy(r.b, a, 32);
+    memcpy(r.b + 32, b, 32);
+    return r;
+}
+
+// The nibbles of 16 bytes at a, then of 16 bytes at b: low nibbles are elements 0 to 15, high ones
+// 16 to 31.
+INLINE b64 b64_nibbles16(const void *a, const void *b)
+{
+    uint8_t t[32];
+    memcpy(t, a, 16);
+    memcpy(t + 16, b, 16);
+    b64 r;
+    for (int i = 0; i < 16; i++) {
+        r.b[i] = t[i] & 15;
+        r.b[i + 16] = t[i] >> 4;
+        r.b[i + 32] = t[i + 16] & 15;
+        r.b[i + 48] = t[i + 16] >> 4;
+    }
+    return r;
+}
+
+// The low nibbles of 32 bytes, then the high ones.
+INLINE b64 b64_nibbles32(const void *a)
+{
+    uint8_t t[32];
+    memcpy(t, a, 32);
+    b64 r;
+    for (int i = 0; i < 32; i++) {
+        r.b[i] = t[i] & 15;
+        r.b[i + 32] = t[i] >> 4;
+    }
+    return r;
+}
+
+// 64 bytes, one nibble of each.
+INLINE b64 b64_nibble(const void *a, bool high)
+{
+    uint8_t t[64];
+    memcpy(t, a, 64);
+    b64 r;
+    BYTES r.b[i] = high ? t[i] >> 4 : t[i] & 15;
+    return r;
+}
+
+// The same 32 bytes twice: (byte >> shift) & mask, with another shift for the second half.
+INLINE b64 b64_fields(const void *a, int shift0, int shift1, int mask)
+{
+    uint8_t t[32];
+    memcpy(t, a, 32);
+    b64 r;
+    for (int i = 0; i < 32; i++) {
+        r.b[i] = (t[i] >> shift0) & mask;
+        r.b[i + 32] = (t[i] >> shift1) & mask;
+    }
+    return r;
+}
+
+// Byte i is `value` where bit i is set, else 0: bits 0 to 31 of a, then of b.
+INLINE b64 b64_bits(uint32_t a, uint32_t b, int value)
+{
+    b64 r;
+    for (int i = 0; i < 32; i++) {
+        r.b[i] = (a >> i & 1) ? value : 0;
+        r.b[i + 32] = (b >> i & 1) ? value : 0;
+    }
+    return r;
+}
+
+INLINE b64 b64_lookup(b64 index, const int8_t table[16])
+{
+    BYTES index.b[i] = table[index.b[i] & 15];
+    return index;
+}
+
+INLINE b64 b64_or(b64 a, b64 b)
+{
+    BYTES a.b[i] |= b.b[i];
+    return a;
+}
+
+// Bytes are small enough not to reach their neighbours.
+INLINE b64 b64_shl(b64 a, int n)
+{
+    BYTES a.b[i] = (int8_t)((uint8_t)a.b[i] << n);
+    return a;
+}
+
+INLINE b64 b64_sub1(b64 a, int value)
+{
+    BYTES a.b[i] = (int8_t)(a.b[i] - value);
+    return a;
+}
+
+#undef BYTES
+
+INLINE w64 w64_widen(b64 v)
+{
+    w64 r;
+    for (int i = 0; i < 32; i++) {
+        r.e[i] = v.b[2 * i];
+        r.o[i] = v.b[2 * i + 1];
+    }
+    return r;
+}
+
+// The same for bytes known to be 0 to 127 (cheaper on some instruction sets).
+INLINE w64 w64_widen_positive(b64 v)
+{
+    return w64_widen(v);
+}
+
+// Lane i: the exact sum of w * x over elements 4i to 4i + 3, then rounded to float. x: 32 even
+// elements, then 32 odd ones.
+INLINE v16 w64_dot(const w64 *w, const int16_t *x)
+{
+    v16 r;
+    for (int i = 0; i < 16; i++) {
+        int32_t sum = w->e[2 * i] * x[2 * i] + w->e[2 * i + 1] * x[2 * i + 1];
+        sum += w->o[2 * i] * x[32 + 2 * i] + w->o[2 * i + 1] * x[32 + 2 * i + 1];
+        r.f[i] = (float)sum;
+    }
+    return r;
+}
+
+#endif

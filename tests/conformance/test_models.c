@@ -1,0 +1,231 @@
+// What an engine computes, against the reference vectors of shared/conformance/models (see the
+// README there): log-probabilities, likelihood and greedy text of every model and prompt, with the
+// prompt evaluated in chunks of 512, 64, 7 and 1 tokens. Engine-agnostic: `test_models cpu` (the
+// default) or any other name that open_engine knows.
+#include "../unit/test.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <math.h>
+
+#include "engine/engine.h"
+#include "engine/sampler.h"
+
+static const char *engine_name = "cpu";
+
+static struct engine *open_engine(const struct model *m, const struct engine_params *p,
+                                  struct error *err)
+{
+#ifdef HOKKU_CUDA
+    if (strcmp(engine_name, "cuda") == 0)
+        return cuda_engine_open(m, p, err);
+#endif
+    if (strcmp(engine_name, "cpu") == 0)
+        return cpu_engine_open(m, p, err);
+    error_set(err, ERR_USAGE, "engine %s: not in this build", engine_name);
+    return NULL;
+}
+
+static const char *vectors_dir(void)
+{
+    const char *dir = getenv("HOKKU_CONFORMANCE");
+    return dir ? dir : "../shared/conformance";
+}
+
+struct difference {
+    double sum, max, nll;
+    size_t n;
+};
+
+static double log_sum_exp(const float *logits, size_t n)
+{
+    double max = logits[0], sum = 0;
+    for (size_t i = 1; i < n; i++)
+        max = logits[i] > max ? logits[i] : max;
+    for (size_t i = 0; i < n; i++)
+        sum += exp(logits[i] - max);
+    return max + log(sum);
+}
+
+static void add_difference(struct difference *d, double got, double want)
+{
+    double off = fabs(got - want);
+    d->sum += off;
+    d->n++;
+    if (!(off <= d->max)) // also a NaN
+        d->max = off;
+}
+
+// Differences of the listed tokens at one position.
+static void compare_position(const json_t *want, const float *logits, size_t n_vocab,
+                             struct difference *d)
+{
+    const double norm = log_sum_exp(logits, n_vocab);
+    const json_t *top = json_object_get(want, "top");
+    for (size_t i = 0; i < json_array_size(top); i++) {
+        const json_t *pair = json_array_get(top, i);
+        size_t id = (size_t)json_integer_value(json_array_get(pair, 0));
+        assert_true(id < n_vocab);
+        add_difference(d, logits[id] - norm, json_number_value(json_array_get(pair, 1)));
+    }
+}
+
+static int32_t *token_ids(const json_t *array, size_t *n)
+{
+    *n = json_array_size(array);
+    int32_t *ids = calloc(*n + 1, sizeof *ids);
+    assert_non_null(ids);
+    for (size_t i = 0; i < *n; i++)
+        ids[i] = (int32_t)json_integer_value(json_array_get(array, i));
+    return ids;
+}
+
+static struct difference evaluate(struct engine *e, const json_t *expected, const int32_t *tokens,
+                                  size_t n, size_t chunk)
+{
+    struct difference d = {0};
+    struct error err = {0};
+    const size_t n_vocab = e->model->hp.n_vocab;
+    const json_t *positions = json_object_get(expected, "positions");
+    float *logits = malloc(n_vocab * sizeof *logits);
+    size_t n_next = 0;
+    assert_non_null(logits);
+    e->ops->trim(e, 0);
+    for (size_t done = 0; done < n; done += chunk) {
+        const size_t m = n - done < chunk ? n - done : chunk;
+        if (!e->ops->eval(e, tokens + done, m, LOGITS_ALL, &err))
+            fail_msg("eval: %s", err.text);
+        for (size_t i = 0; i < m; i++) {
+            if (!e->ops->logits(e, i, logits, &err))
+                fail_msg("logits: %s", err.text);
+            compare_position(json_array_get(positions, done + i), logits, n_vocab, &d);
+            if (done + i + 1 < n) {
+                d.nll += log_sum_exp(logits, n_vocab) - logits[tokens[done + i + 1]];
+                n_next++;
+            }
+        }
+    }
+    d.nll /= (double)(n_next ? n_next : 1);
+    free(logits);
+    return d;
+}
+
+static void check_greedy(struct engine *e, const json_t *expected, const int32_t *tokens, size_t n)
+{
+    struct error err = {0};
+    size_t n_greedy;
+    int32_t *greedy = token_ids(json_object_get(expected, "greedy"), &n_greedy);
+    const json_t *gaps = json_object_get(expected, "greedy_gap");
+    e->ops->trim(e, 0);
+    if (!e->ops->eval(e, tokens, n, LOGITS_LAST, &err))
+        fail_msg("eval: %s", err.text);
+    struct sampler_settings settings = sampler_defaults;
+    settings.temp = 0;
+    const struct decode_params p = {
+        .sampler = &settings, .history = tokens, .n_history = n, .max_tokens = n_greedy};
+    if (!e->ops->decode_start(e, &p, &err))
+        fail_msg("decode_start: %s", err.text);
+    for (size_t i = 0; i < n_greedy; i++) {
+        struct decoded got;
+        if (!e->ops->decode_next(e, &got, &err))
+            fail_msg("decode_next: %s", err.text);
+        if (got.id == greedy[i])
+            continue;
+        double gap = json_number_value(json_array_get(gaps, i));
+        if (gap > 0.05)
+            fail_msg("greedy token %zu is %d, expected %d (gap %g)", i, got.id, greedy[i], gap);
+        break; // a near tie: from here on the texts may differ
+    }
+    e->ops->decode_stop(e, n);
+    free(greedy);
+}
+
+// state: "MODEL.p1.json"
+static void agrees_with_the_reference(void **state)
+{
+    static const size_t chunks[] = {512, 64, 7, 1};
+    const char *name = *state;
+    char path[1024], model_name[256];
+    struct error err = {0};
+    json_error_t jerr;
+    snprintf(path, sizeof path, "%s/models/expected/%s", vectors_dir(), name);
+    json_t *expected = json_load_file(path, 0, &jerr);
+    if (!expected)
+        fail_msg("%s: %s", path, jerr.text);
+    snprintf(model_name, sizeof model_name, "%.*s", (int)(strlen(name) - strlen(".p1.json")), name);
+    snprintf(path, sizeof path, "%s/models/%s.gguf", vectors_dir(), model_name);
+    struct model *m = model_load(path, &err);
+    if (!m)
+        fail_msg("%s", err.text);
+    // Context 512: p2 is longer than what stories260K was trained for.
+    const struct engine_params params = {.n_ctx = 512, .n_batch = 512};
+    struct engine *e = open_engine(m, &params, &err);
+    if (!e)
+        fail_msg("%s", err.text);
+
+    const bool is_float = strcmp(m->quant, "F32") == 0 || strcmp(m->quant, "F16") == 0 ||
+                          strcmp(m->quant, "BF16") == 0;
+    const bool is_cpu = strcmp(engine_name, "cpu") == 0;
+    const double max_mean = !is_float ? 0.030 : is_cpu ? 0.002 : 0.010;
+    const double max_max = !is_float ? 0.16 : is_cpu ? 0.012 : 0.05;
+    const double nll = json_number_value(json_object_get(expected, "nll_per_token"));
+    size_t n;
+    int32_t *tokens = token_ids(json_object_get(expected, "tokens"), &n);
+    assert_true(n > 0 && n <= 512);
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+        struct difference d = evaluate(e, expected, tokens, n, chunks[i]);
+        double mean = d.sum / (double)d.n;
+        print_message("# %s in chunks of %zu: log-probabilities off by %.5f mean, %.4f max; nll "
+                      "%.4f, expected %.4f\n",
+                      name, chunks[i], mean, d.max, d.nll, nll);
+        if (!(mean <= max_mean) || !(d.max <= max_max))
+            fail_msg("expected at most %g mean, %g max", max_mean, max_max);
+        if (!(fabs(d.nll - nll) <= 0.01))
+            fail_msg("nll per token differs by more than 0.01");
+    }
+    check_greedy(e, expected, tokens, n);
+    free(tokens);
+    engine_free(e);
+    model_free(m);
+    json_decref(expected);
+}
+
+static int compare_tests(const void *a, const void *b)
+{
+    return strcmp(((const struct CMUnitTest *)a)->name, ((const struct CMUnitTest *)b)->name);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        engine_name = argv[1];
+    enum { MAX_TESTS = 256 };
+    static struct CMUnitTest tests[MAX_TESTS];
+    size_t n = 0;
+    char path[1024];
+    snprintf(path, sizeof path, "%s/models/expected", vectors_dir());
+    DIR *dir = opendir(path);
+    if (!dir) {
+        printf("1..0 # SKIP no reference vectors at %s\n", vectors_dir());
+        return 0;
+    }
+    for (struct dirent *entry; n < MAX_TESTS && (entry = readdir(dir));) {
+        size_t len = strlen(entry->d_name);
+        // MODEL.p1.json, or only those that contain the second argument
+        if (len <= 8 || strcmp(entry->d_name + len - 5, ".json") != 0 ||
+            (argc > 2 && !strstr(entry->d_name, argv[2])))
+            continue;
+        char *name = strdup(entry->d_name);
+        if (!name)
+            return 1;
+        tests[n++] = (struct CMUnitTest){
+            .name = name, .test_func = agrees_with_the_reference, .initial_state = name};
+    }
+    closedir(dir);
+    qsort(tests, n, sizeof *tests, compare_tests);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    int failed = _cmocka_run_group_tests("models", tests, n, NULL, NULL);
+    for (size_t i = 0; i < n; i++)
+        free(tests[i].initial_state);
+    return failed;
+}

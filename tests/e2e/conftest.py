@@ -1,0 +1,46 @@
+"""What the end-to-end tests share: the program, run as a person or a script would run it."""
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("HOKKU_BUILD", ROOT / "build"))
+HOKKU = str(BUILD / "src/hokku")
+CONFORMANCE = pathlib.Path(os.environ.get("HOKKU_CONFORMANCE", ROOT.parent / "shared/conformance"))
+
+
+def model(name):
+    path = CONFORMANCE / "models" / f"{name}.gguf"
+    if not path.exists():
+        pytest.skip(f"reference model {name} is not beside the checkout")
+    return str(path)
+
+
+@pytest.fixture
+def home(tmp_path):
+    """An environment of its own: no configuration, history or sessions of the person who runs the tests."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("HOKKU_", "XDG_"))}
+    env.update(HOME=str(tmp_path), TERM="xterm-256color", LC_ALL="C.UTF-8")
+    for name in ("CACHE", "STATE", "CONFIG"):
+        env[f"XDG_{name}_HOME"] = str(tmp_path / name.lower())
+    return env
+
+
+@pytest.fixture
+def hokku(home):
+    """hokku(args..., input=bytes or str) -> CompletedProcess with bytes; standard input is /dev/null unless given."""
+    def run(*args, input=None, env=None, timeout=120, **kw):
+        if isinstance(input, str):
+            input = input.encode()
+        if input is None and "stdin" not in kw:
+            kw["stdin"] = subprocess.DEVNULL
+        return subprocess.run([HOKKU, *map(str, args)], input=input, capture_output="stdout" not in kw,
+                              env={**home, **(env or {})}, timeout=timeout, **kw)
+    return run
+
+
+@pytest.fixture
+def stories():
+    return model("stories260K")

@@ -1,0 +1,260 @@
+"""One-shot and pipes: what goes to which stream, exit codes, signals. Driven on a small real model."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import HOKKU, model
+
+BEGIN = "Once upon a time, Lily and"
+GREEDY = ["-no-cnv", "--temp", "0"]
+CONTINUES = b" a little girl named Lily went to the park with her mom."
+
+
+def test_the_answer_and_nothing_else_is_on_stdout(hokku, stories):
+    r = hokku("-m", stories, *GREEDY, "-n", 40, BEGIN)
+    assert r.returncode == 0, r.stderr
+    assert r.stdout.startswith(CONTINUES)
+    assert r.stderr == b""
+
+
+def test_a_prompt_may_come_through_stdin_and_a_file(hokku, stories, tmp_path):
+    want = hokku("-m", stories, *GREEDY, "-n", 20, BEGIN).stdout
+    assert hokku("-m", stories, *GREEDY, "-n", 20, input=BEGIN + "\n").stdout == want
+    (tmp_path / "p.txt").write_text(BEGIN + "\n")
+    assert hokku("-m", stories, *GREEDY, "-n", 20, "-f", tmp_path / "p.txt").stdout == want
+    assert hokku("-m", stories, *GREEDY, "-n", 20, "-p", BEGIN).stdout == want
+
+
+def test_argument_file_and_stdin_are_joined_by_blank_lines(hokku, stories, tmp_path):
+    (tmp_path / "f").write_text("and a file\n")
+    want = hokku("-m", stories, *GREEDY, "-n", 20, "An argument\n\nand a file\n\nand a pipe").stdout
+    assert hokku("-m", stories, *GREEDY, "-n", 20, "-f", tmp_path / "f", "An argument", input="and a pipe\n").stdout == want
+
+
+def test_json_is_one_object_with_the_truth(hokku, stories):
+    plain = hokku("-m", stories, *GREEDY, "-n", 20, BEGIN)
+    r = hokku("-m", stories, *GREEDY, "-n", 20, "--json", "--logprobs", 3, BEGIN)
+    j = json.loads(r.stdout)
+    assert j["text"].encode() == plain.stdout
+    assert len(j["tokens"]) == 20 and j["finish_reason"] == "length"
+    assert j["cached_tokens"] == 0 and j["prompt_tokens"] > 5
+    assert {"prefill_ms", "decode_ms", "first_token_ms"} <= set(j["timings"])
+    assert [t["id"] for t in j["logprobs"]] == j["tokens"]
+    for t in j["logprobs"]:  # greedy: the chosen one is the most likely one
+        assert len(t["top"]) == 3 and t["top"][0]["id"] == t["id"] and t["logprob"] == t["top"][0]["logprob"] <= 0
+
+
+def test_lines_are_answered_in_order_each_on_its_own(hokku, stories):
+    prompts = [BEGIN, "The dog", "One day"]
+    alone = [json.loads(hokku("-m", stories, *GREEDY, "-n", 8, "--json", p).stdout)["tokens"] for p in prompts]
+    r = hokku("-m", stories, *GREEDY, "-n", 8, "--json", "--lines", input="\n".join(prompts))
+    assert r.returncode == 0
+    assert [json.loads(l)["tokens"] for l in r.stdout.splitlines()] == alone
+
+
+def test_lines_go_on_after_a_failing_line_and_exit_1(hokku, stories):
+    long = "word " * 400
+    r = hokku("-m", stories, *GREEDY, "-n", 8, "--json", "--lines", input=f"The dog\n{long}\nOne day\n")
+    lines = [json.loads(l) for l in r.stdout.splitlines()]
+    assert r.returncode == 1
+    assert "text" in lines[0] and lines[1]["error"]["code"] == 5 and lines[1]["line"] == 2 and "text" in lines[2]
+    assert b"line 2" in r.stderr and b"1 of 3 lines failed" in r.stderr
+
+
+def test_turns_continue_one_conversation(hokku, stories):
+    r = hokku("-m", stories, *GREEDY, "-n", 6, "--json", "--turns", input="Lily had a\nThe dog was\n")
+    first, second = (json.loads(l) for l in r.stdout.splitlines())
+    assert second["cached_tokens"] >= first["prompt_tokens"] + len(first["tokens"]) - 1
+
+
+@pytest.mark.parametrize("args,code,says", [
+    (["--tmep", "1", "x"], 2, [b"--tmep", b"--temp"]),
+    (["--temp"], 2, [b"--temp"]),
+    (["--temp", "warm", "x"], 2, [b"warm", b"a number"]),
+    (["-c", "-5", "x"], 2, [b"-5"]),
+    (["one", "two"], 2, [b"quote"]),
+    (["--device", "tpu", "x"], 2, [b"tpu", b"cpu"]),
+    (["--lines", "--turns"], 2, [b"--lines"]),
+    (["--color", "pink", "x"], 2, [b"pink", b"never"]),
+    (["--top-p", "-1", "x"], 2, [b"--top-p", b"-1"]),
+    (["--logit-bias", "7", "x"], 2, [b"--logit-bias"]),
+    (["--samplers", "top_q", "x"], 2, [b"top_q"]),
+    (["-sys", "@nobody", "x"], 2, [b"nobody"]),
+    (["score"], 2, [b"FILE"]),
+])
+def test_wrong_usage_is_2_and_says_what_was_found_and_expected(hokku, stories, args, code, says):
+    if args[0] == "score":
+        r = hokku(*args, "-m", stories)
+    else:
+        r = hokku("-m", stories, *args)
+    assert r.returncode == code and r.stdout == b""
+    assert r.stderr.startswith(b"hokku: ") and r.stderr.count(b"\n") == 1
+    for s in says:
+        assert s in r.stderr
+
+
+def test_a_model_that_cannot_be_loaded_is_3(hokku, stories, tmp_path):
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(pathlib.Path(stories).read_bytes()[:900000])
+    r = hokku("-m", cut, "x")
+    assert r.returncode == 3 and b"truncated" in r.stderr and b"900,000" in r.stderr
+    for bad in (tmp_path / "missing.gguf", tmp_path, "/dev/null"):
+        r = hokku("-m", bad, "x")
+        assert r.returncode == 3 and str(bad).encode() in r.stderr and r.stdout == b""
+
+
+def test_a_prompt_that_does_not_fit_is_5_with_both_lengths(hokku, stories):
+    r = hokku("-m", stories, *GREEDY, "-c", 64, "word " * 100)
+    assert r.returncode == 5 and b"64" in r.stderr and r.stdout == b""
+
+
+def test_a_device_that_is_not_there_is_an_error_never_the_cpu(hokku, stories):
+    if shutil.which("nvidia-smi"):
+        pytest.skip("there may be a GPU")
+    r = hokku("-m", stories, *GREEDY, "--device", "cuda", "x")
+    assert r.returncode == 1 and b"--device cuda" in r.stderr and r.stdout == b""
+
+
+def test_a_full_disk_is_an_error(hokku, stories):
+    with open("/dev/full", "wb") as full:
+        r = hokku("-m", stories, *GREEDY, "-n", 5, BEGIN, stdout=full, stderr=subprocess.PIPE)
+    assert r.returncode == 1 and b"No space left" in r.stderr
+
+
+def test_a_broken_pipe_ends_quietly(home, stories):
+    r = subprocess.run(["bash", "-c", '"$0" "$@" | head -c 5; echo "${PIPESTATUS[0]}"', HOKKU, "-m", stories, *GREEDY,
+                        "-c", "4000", "--ignore-eos", BEGIN], capture_output=True, env=home, timeout=60)
+    assert r.stdout == CONTINUES[:5] + b"141\n" and r.stderr == b""
+
+
+def test_sigint_flushes_and_dies_of_sigint(home, stories):
+    p = subprocess.Popen([HOKKU, "-m", stories, *GREEDY, "-c", "100000", "--ignore-eos", BEGIN], env=home,
+                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert p.stdout.read(len(CONTINUES)) == CONTINUES
+    p.send_signal(signal.SIGINT)
+    p.communicate(timeout=10)
+    assert p.returncode == -signal.SIGINT
+
+
+def test_sigint_while_waiting_for_stdin(home, stories):
+    p = subprocess.Popen([HOKKU, "-m", stories, *GREEDY], env=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE)
+    time.sleep(0.5)
+    p.send_signal(signal.SIGINT)
+    assert p.wait(timeout=10) == -signal.SIGINT
+
+
+def test_empty_stdin_without_a_prompt_is_wrong_usage(hokku, stories):
+    assert hokku("-m", stories).returncode == 2
+
+
+def test_seeds(hokku, stories):
+    go = lambda seed: hokku("-m", stories, "-no-cnv", "-s", seed, "-n", 40, BEGIN).stdout
+    texts = [go(s) for s in range(6)]
+    assert go(3) == texts[3]
+    assert len(set(texts)) >= 5
+
+
+def test_stop_text_across_tokens_is_left_out(hokku, stories):
+    r = hokku("-m", stories, *GREEDY, "-n", 40, "--json", "-r", "the park", BEGIN)
+    j = json.loads(r.stdout)
+    assert j["text"] == " a little girl named Lily went to " and j["finish_reason"] == "stop_text"
+
+
+def test_n_predict_zero_answers_nothing(hokku, stories):
+    r = hokku("-m", stories, *GREEDY, "-n", 0, BEGIN)
+    assert r.returncode == 0 and r.stdout == b""
+
+
+def test_the_context_runs_full(hokku, stories):
+    args = ["-m", stories, *GREEDY, "-c", 64, "--ignore-eos"]
+    r = hokku(*args, "--json", BEGIN)
+    j = json.loads(r.stdout)
+    assert r.returncode == 0 and j["finish_reason"] == "context"
+    assert j["prompt_tokens"] + len(j["tokens"]) == 64
+    assert b"context" in r.stderr
+    r = hokku(*args, "--json", "-n", 200, "--overflow", "shift", BEGIN)
+    j = json.loads(r.stdout)
+    assert r.returncode == 0 and j["finish_reason"] == "length" and len(j["tokens"]) == 200
+
+
+def test_environment_and_configuration_give_way_to_the_command_line(hokku, stories, home):
+    conf = pathlib.Path(home["XDG_CONFIG_HOME"]) / "hokku"
+    conf.mkdir(parents=True)
+    (conf / "config").write_text(f"# mine\nmodel = {stories}\n--no-cnv\ntemp 0\nn-predict 5\n")
+    count = lambda *a, **env: len(json.loads(hokku("--json", *a, BEGIN, env=env).stdout)["tokens"])
+    assert count() == 5
+    assert count(HOKKU_N_PREDICT="6") == 6
+    assert count("-n", "7", HOKKU_N_PREDICT="6") == 7
+    (conf / "config").write_text("tmep 0\n")
+    r = hokku("x")
+    assert r.returncode == 2 and b"config:1" in r.stderr and b"temp" in r.stderr
+
+
+def test_zeroing_any_one_tensor_changes_the_answer(hokku, stories, tmp_path):
+    """Real inference: the text depends on the weights, and none of it is in the program."""
+    gguf = pytest.importorskip("gguf")
+    want = hokku("-m", stories, *GREEDY, "-n", 40, BEGIN).stdout
+    reader = gguf.GGUFReader(stories)
+    names = ["token_embd.weight", "blk.0.attn_v.weight", "blk.2.ffn_down.weight", "blk.4.attn_output.weight",
+             "output_norm.weight"]
+    for t in reader.tensors:
+        if t.name not in names:
+            continue
+        data = bytearray(pathlib.Path(stories).read_bytes())
+        data[t.data_offset:t.data_offset + t.n_bytes] = bytes(t.n_bytes)
+        (tmp_path / "z.gguf").write_bytes(data)
+        assert hokku("-m", tmp_path / "z.gguf", *GREEDY, "-n", 40, BEGIN).stdout != want, t.name
+    assert want.strip() not in pathlib.Path(HOKKU).read_bytes()
+
+
+def test_help_and_version(hokku):
+    r = hokku("--help")
+    assert r.returncode == 0 and b"--device" in r.stdout and r.stderr == b""
+    assert max(len(l.decode()) for l in r.stdout.splitlines()) <= 80
+    for tool in ("inspect", "tokenize", "render", "score", "perplexity", "bench", "replay", "pull"):
+        r = hokku(tool, "--help")
+        assert r.returncode == 0 and tool.encode() in r.stdout
+    assert hokku("--version").stdout.startswith(b"hokku 0.")
+
+
+def test_dry_run_prints_the_plan(hokku, stories):
+    r = hokku("-m", stories, "--dry-run", "-c", 100)
+    assert r.returncode == 0 and b"KV" in r.stdout and b"largest context" in r.stdout
+
+
+def test_far_too_much_context_is_4_and_says_what_would_fit(hokku, stories):
+    r = hokku("-m", stories, *GREEDY, "-c", 2000000000, "x")
+    assert r.returncode == 4 and b"-c" in r.stderr
+
+
+def test_score_agrees_with_the_reference(hokku, tmp_path):
+    path = model("qwen2-tiny-q4_k_m")
+    want = json.loads((pathlib.Path(path).parent / "expected/qwen2-tiny-q4_k_m.p1.json").read_text())
+    r = hokku("score", "-m", path, "--top", 10, pathlib.Path(path).parent / "p1.txt")
+    got = json.loads(r.stdout)
+    assert got["tokens"] == want["tokens"] and len(got["positions"]) == len(want["positions"])
+    assert abs(got["nll_per_token"] - want["nll_per_token"]) < 0.01
+    assert "next" not in got["positions"][-1]
+
+
+def test_perplexity_scores_the_second_half_of_each_window(hokku, stories, tmp_path):
+    """By its definition, computed again from score on each window."""
+    text = (BEGIN + " a dog went to the park. They saw a big red ball and they were happy. ") * 6
+    (tmp_path / "t").write_text(text)
+    r = hokku("perplexity", "-m", stories, "-f", tmp_path / "t", "-c", 64, "--json")
+    j = json.loads(r.stdout)
+    ids = json.loads(hokku("tokenize", "-m", stories, "--bos", tmp_path / "t").stdout)
+    assert j["windows"] == len(ids) // 64 and j["scored_tokens"] == j["windows"] * 31
+    assert 1 < j["perplexity"] < 200
+    # The first window begins with BOS, as score does: its second half must agree with score's numbers.
+    cut = hokku("score", "-m", stories, tmp_path / "t", "-c", 2000)
+    score = json.loads(cut.stdout)
+    if j["windows"] >= 1:
+        first = -sum(p["next"] for p in score["positions"][32:63]) / 31
+        assert first > 0

@@ -1,0 +1,470 @@
+// Every kernel of every instruction set this machine has, against double precision references over
+// odd shapes; and bit for bit against each other. `test_cpu_kernels bench` times the products.
+#include "test.h"
+
+#include <math.h>
+#include <time.h>
+
+#include "base/rng.h"
+#include "cpu/kernels.h"
+#include "gguf/quant.h"
+
+static const uint32_t types[] = {
+    QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0,   QUANT_Q4_1,
+    QUANT_Q5_0, QUANT_Q5_1, QUANT_Q8_0, QUANT_Q2_K,   QUANT_Q3_K,
+    QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS,
+};
+enum { N_TYPES = sizeof types / sizeof *types };
+
+static uint64_t counter;
+
+static uint64_t random_u64(void)
+{
+    return rng_u64(20240607, counter++, 0);
+}
+
+// (-1, 1)
+static float random_float(void)
+{
+    return (float)(int32_t)(random_u64() >> 32) * 0x1p-31f;
+}
+
+static void put_f16(uint8_t *p, float f)
+{
+    uint16_t h = quant_f32_to_f16(f);
+    memcpy(p, &h, 2);
+}
+
+// Random bits make any block valid except for the half-precision scales, which could be NaN.
+static void random_weights(uint32_t type, uint8_t *p, size_t n)
+{
+    const struct quant_info *info = quant_info(type);
+    for (size_t b = 0; b < n / info->block_elems; b++, p += info->block_bytes) {
+        for (size_t i = 0; i < info->block_bytes; i++)
+            p[i] = (uint8_t)random_u64();
+        float f = random_float(), s = random_float() * 0.02f, m = random_float() * 0.02f;
+        uint32_t u;
+        memcpy(&u, &f, 4);
+        uint16_t bf = (uint16_t)(u >> 16);
+        switch (type) {
+        case QUANT_F32:
+            memcpy(p, &f, 4);
+            break;
+        case QUANT_F16:
+            put_f16(p, f);
+            break;
+        case QUANT_BF16:
+            memcpy(p, &bf, 2);
+            break;
+        case QUANT_Q4_1:
+        case QUANT_Q5_1:
+        case QUANT_Q4_K:
+        case QUANT_Q5_K:
+            put_f16(p, s);
+            put_f16(p + 2, m);
+            break;
+        case QUANT_Q2_K:
+            put_f16(p + 80, s);
+            put_f16(p + 82, m);
+            break;
+        case QUANT_Q3_K:
+            put_f16(p + 108, s);
+            break;
+        case QUANT_Q6_K:
+            put_f16(p + 208, s);
+            break;
+        default:
+            put_f16(p, s);
+        }
+    }
+}
+
+static void *checked_alloc(size_t n)
+{
+    void *p = calloc(1, n);
+    assert_non_null(p);
+    return p;
+}
+
+static struct cpu_act act_create(uint32_t n_cols, size_t n_tok)
+{
+    struct cpu_act a = {.n_cols = n_cols, .n_pad = (n_cols + CPU_PAD - 1) / CPU_PAD * CPU_PAD};
+    size_t n = a.n_pad * n_tok;
+    a.f = checked_alloc(n * 4);
+    a.q = checked_alloc(n * 2);
+    a.scale = checked_alloc(n / 4);
+    a.sum = checked_alloc(n / 4);
+    for (size_t t = 0; t < n_tok; t++)
+        for (size_t i = 0; i < n_cols; i++) // one large value now and then, as models have
+            a.f[t * a.n_pad + i] = random_float() * (random_u64() % 97 == 0 ? 30.0f : 1.0f);
+    return a;
+}
+
+static void act_release(struct cpu_act *a)
+{
+    free(a->f);
+    free(a->q);
+    free(a->scale);
+    free(a->sum);
+}
+
+static const struct cpu_kernels *kernels_at(int isa, const char **why)
+{
+    const struct cpu_kernels *k = cpu_kernels_get((enum cpu_isa)isa);
+    *why = k ? "" : "this machine lacks it";
+    return k;
+}
+
+static void test_products_match_reference_and_each_other(void **state)
+{
+    (void)state;
+    static const uint32_t cols[] = {32, 64, 96, 172, 256, 896, 1536, 3584, 4864};
+    static const uint32_t rows[] = {1, 7, 33};
+    enum { MAX_TOK = 13 };
+    for (size_t ti = 0; ti < N_TYPES; ti++)
+        for (size_t ci = 0; ci < sizeof cols / sizeof *cols; ci++) {
+            const struct quant_info *info = quant_info(types[ti]);
+            const uint32_t n_cols = cols[ci], n_rows = rows[(ti + ci) % 3];
+            if (n_cols % info->block_elems != 0)
+                continue;
+            size_t row_bytes = quant_row_bytes(types[ti], n_cols);
+            // Exactly as long as the rows: a sanitizer sees any read beyond them.
+            uint8_t *data = checked_alloc(row_bytes * n_rows);
+            random_weights(types[ti], data, (size_t)n_rows * n_cols);
+            struct weight w = {types[ti], n_rows, n_cols, data, row_bytes * n_rows, NULL};
+            struct cpu_act x = act_create(n_cols, MAX_TOK);
+            float *bias = checked_alloc(n_rows * 4), *deq = checked_alloc(n_cols * 4);
+            for (size_t i = 0; i < n_rows; i++)
+                bias[i] = random_float();
+            float *first = NULL;
+            for (int isa = CPU_ISA_PLAIN; isa <= CPU_ISA_AVX512; isa++) {
+                const char *why;
+                const struct cpu_kernels *k = kernels_at(isa, &why);
+                if (!k)
+                    continue;
+                for (size_t t = 0; t < MAX_TOK; t++)
+                    k->quantize(&x, t);
+                float *y = checked_alloc(MAX_TOK * n_rows * 4);
+                struct cpu_matmul m = {&w, &x, bias, y, n_rows, MAX_TOK, false};
+                k->matmul(&m, 0, n_rows);
+                // One token at a time, rows in two parts: the same bits.
+                float *single = checked_alloc(MAX_TOK * n_rows * 4);
+                for (size_t t = 0; t < MAX_TOK; t++) {
+                    struct cpu_act xt = x;
+                    xt.f += t * x.n_pad;
+                    xt.q += t * x.n_pad;
+                    xt.scale += t * x.n_pad / 16;
+                    xt.sum += t * x.n_pad / 16;
+                    struct cpu_matmul mt = {&w, &xt, bias, single + t * n_rows, n_rows, 1, false};
+                    k->matmul(&mt, n_rows / 2, n_rows);
+                    k->matmul(&mt, 0, n_rows / 2);
+                }
+                if (memcmp(y, single, MAX_TOK * n_rows * 4) != 0)
+                    fail_msg("%s %s %u columns: batch differs from single", k->name, info->name,
+                             n_cols);
+                free(single);
+                if (first) {
+                    if (memcmp(y, first, MAX_TOK * n_rows * 4) != 0)
+                        fail_msg("%s %s %u columns: differs from plain C", k->name, info->name,
+                                 n_cols);
+                    free(y);
+                    continue;
+                }
+                first = y;
+                for (size_t r = 0; r < n_rows; r++) {
+                    quant_dequantize(types[ti], data + r * row_bytes, deq, n_cols);
+                    for (size_t t = 0; t < MAX_TOK; t++) {
+                        // What rounding each activation to half a step of its block can do
+                        // (random signs: six standard deviations), and float rounding.
+                        double want = bias[r], size = 0, steps = 0;
+                        for (size_t i = 0; i < n_cols; i++) {
+                            double v = (double)deq[i] * x.f[t * x.n_pad + i];
+                            want += v;
+                            size += fabs(v);
+                            double step = x.scale[(t * x.n_pad + i) / 16] * (double)deq[i];
+                            steps += info->block_elems > 1 ? step * step / 12 : 0;
+                        }
+                        double off = fabs(y[t * n_rows + r] - want);
+                        if (!(off <= 6 * sqrt(steps) + 5e-7 * (size + 1)))
+                            fail_msg("%s %s %ux%u row %zu token %zu: %g, expected %g", k->name,
+                                     info->name, n_rows, n_cols, r, t, y[t * n_rows + r], want);
+                    }
+                }
+            }
+            free(first);
+            free(bias);
+            free(deq);
+            free(data);
+            act_release(&x);
+        }
+}
+
+static void test_nan_and_infinity_survive_quantisation(void **state)
+{
+    (void)state;
+    for (int isa = CPU_ISA_PLAIN; isa <= CPU_ISA_AVX512; isa++) {
+        const char *why;
+        const struct cpu_kernels *k = kernels_at(isa, &why);
+        if (!k)
+            continue;
+        for (int what = 0; what < 4; what++) {
+            uint8_t data[34];
+            random_weights(QUANT_Q8_0, data, 32);
+            struct weight w = {QUANT_Q8_0, 1, 32, data, 34, NULL};
+            struct cpu_act x = act_create(32, 1);
+            if (what < 3)
+                x.f[11] = what == 0 ? NAN : what == 1 ? INFINITY : -INFINITY;
+            k->quantize(&x, 0);
+            float y;
+            struct cpu_matmul m = {&w, &x, NULL, &y, 1, 1, false};
+            k->matmul(&m, 0, 1);
+            assert_int_equal(isfinite(y) != 0, what == 3);
+            act_release(&x);
+        }
+    }
+}
+
+static void test_norm_swiglu_rope_match_reference(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 7, 16, 64, 172, 896, 4864};
+    for (int isa = CPU_ISA_PLAIN; isa <= CPU_ISA_AVX512; isa++) {
+        const char *why;
+        const struct cpu_kernels *k = kernels_at(isa, &why);
+        if (!k)
+            continue;
+        counter = 1000;
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            const size_t n = sizes[s];
+            float *x = checked_alloc(n * 4), *w = checked_alloc(n * 4), *y = checked_alloc(n * 4);
+            double squares = 0;
+            for (size_t i = 0; i < n; i++) {
+                x[i] = random_float() * 12.0f;
+                w[i] = random_float();
+                squares += (double)x[i] * x[i];
+            }
+            k->rms_norm(x, w, 1e-5f, n, y);
+            for (size_t i = 0; i < n; i++) {
+                double want = x[i] / sqrt(squares / (double)n + 1e-5) * w[i];
+                assert_true(fabs(y[i] - want) <= 1e-6 * (1 + fabs(want)));
+            }
+            memcpy(y, x, n * 4);
+            k->silu_mul(y, w, n);
+            for (size_t i = 0; i < n; i++) {
+                double want = x[i] / (1 + exp(-(double)x[i])) * w[i];
+                assert_true(fabs(y[i] - want) <= 1e-6 * (1 + fabs(want)));
+            }
+            free(x);
+            free(w);
+            free(y);
+        }
+        for (int layout = ROPE_INTERLEAVED; layout <= ROPE_HALVES; layout++) {
+            float x[80], y[80], cos_sin[64];
+            for (int i = 0; i < 80; i++)
+                y[i] = x[i] = random_float();
+            for (int i = 0; i < 32; i++) {
+                cos_sin[2 * i] = (float)cos(i * 0.7);
+                cos_sin[2 * i + 1] = (float)sin(i * 0.7);
+            }
+            k->rope(y, cos_sin, 32, (enum rope_layout)layout);
+            for (int i = 0; i < 32; i++) {
+                int a = layout == ROPE_INTERLEAVED ? 2 * i : i;
+                int b = layout == ROPE_INTERLEAVED ? 2 * i + 1 : i + 32;
+                // rotation as a complex product
+                double re = x[a] * cos(i * 0.7) - x[b] * sin(i * 0.7);
+                double im = x[a] * sin(i * 0.7) + x[b] * cos(i * 0.7);
+                assert_true(fabs(y[a] - re) < 1e-6 && fabs(y[b] - im) < 1e-6);
+            }
+            assert_memory_equal(x + 64, y + 64, 16 * 4); // beyond rope_dim: untouched
+        }
+    }
+}
+
+struct kv_shape {
+    uint32_t head_dim;
+    enum kv_type type_k, type_v;
+    size_t n_pos, window;
+};
+
+// Stores n_pos random keys and values, attends with 8 queries of which the last sees everything,
+// and compares with softmax in double over the values as they were stored.
+static void check_attention(const struct cpu_kernels *k, const struct kv_shape *s, float *out_all)
+{
+    enum { N_QUERY = 8, N_HEAD = 2, HEAD = 1 };
+    const size_t d = s->head_dim, d_pad = (d + 15) / 16 * 16, groups = (d + 31) / 32;
+    const size_t n_blocks = (s->n_pos + 15) / 16;
+    struct cpu_kv_layer kv = {.type_k = s->type_k, .type_v = s->type_v, .head_dim = s->head_dim};
+    kv.k_block_bytes = groups * 64 + d * (s->type_k == KV_F16 ? 32 : 16);
+    kv.v_row_bytes = groups * 4 + d_pad * (s->type_v == KV_F16 ? 2 : 1);
+    kv.k_head_bytes = kv.k_block_bytes * n_blocks;
+    kv.v_head_bytes = kv.v_row_bytes * s->n_pos;
+    kv.k = checked_alloc(kv.k_head_bytes * N_HEAD);
+    kv.v = checked_alloc(kv.v_head_bytes * N_HEAD);
+    float *keys = checked_alloc(s->n_pos * d * 4), *values = checked_alloc(s->n_pos * d * 4);
+    for (size_t i = 0; i < s->n_pos * d; i++) {
+        keys[i] = random_float() * 2.0f;
+        values[i] = random_float();
+    }
+    for (size_t p = 0; p < s->n_pos; p++)
+        k->kv_store(&kv, HEAD, p, keys + p * d, values + p * d);
+
+    float *q = checked_alloc(N_QUERY * d * 4), *part_out = checked_alloc(N_QUERY * d_pad * 4);
+    float *out = checked_alloc(N_QUERY * d_pad * 4);
+    for (size_t i = 0; i < N_QUERY * d; i++)
+        q[i] = random_float() * 2.0f;
+    struct cpu_attn_part total[N_QUERY] = {{0}};
+    struct cpu_attn_split a = {.kv = &kv, .kv_head = HEAD, .n_query = N_QUERY};
+    a.scale = 1.0f / sqrtf((float)d);
+    for (size_t r = 0; r < N_QUERY; r++) {
+        a.q[r] = q + r * d;
+        a.end[r] = s->n_pos > 7 - r ? s->n_pos - (7 - r) : 1;
+        a.first[r] = s->window > 0 && a.end[r] > s->window ? a.end[r] - s->window : 0;
+        a.out[r] = part_out + r * d_pad;
+    }
+    for (a.split = 0; a.split < s->n_pos; a.split += CPU_ATTN_SPLIT) {
+        k->attend(&a);
+        for (size_t r = 0; r < N_QUERY; r++)
+            k->attn_merge(&total[r], out + r * d_pad, &a.part[r], a.out[r], d_pad);
+    }
+    // Alone, a query gives the same bits.
+    float *alone = checked_alloc(d_pad * 4);
+    for (size_t r = 0; r < N_QUERY; r++) {
+        struct cpu_attn_part one = {0};
+        struct cpu_attn_split b = {.kv = &kv, .kv_head = HEAD, .n_query = 1, .scale = a.scale};
+        b.q[0] = a.q[r];
+        b.first[0] = a.first[r];
+        b.end[0] = a.end[r];
+        b.out[0] = part_out;
+        for (b.split = 0; b.split < a.end[r]; b.split += CPU_ATTN_SPLIT) {
+            k->attend(&b);
+            k->attn_merge(&one, alone, &b.part[0], b.out[0], d_pad);
+        }
+        assert_memory_equal(alone, out + r * d_pad, d * 4);
+        assert_memory_equal(&one, &total[r], sizeof one);
+    }
+    const double tol = (s->type_k == KV_Q8_0 || s->type_v == KV_Q8_0) ? 2e-2 : 5e-5;
+    double *p = checked_alloc(s->n_pos * sizeof *p);
+    for (size_t r = 0; r < N_QUERY; r++) {
+        double max = -1e30, sum = 0;
+        for (size_t j = a.first[r]; j < a.end[r]; j++) {
+            p[j] = 0;
+            for (size_t i = 0; i < d; i++)
+                p[j] += (double)q[r * d + i] * keys[j * d + i];
+            p[j] /= sqrt((double)d);
+            max = p[j] > max ? p[j] : max;
+        }
+        for (size_t j = a.first[r]; j < a.end[r]; j++)
+            sum += p[j] = exp(p[j] - max);
+        for (size_t i = 0; i < d; i++) {
+            double want = 0;
+            for (size_t j = a.first[r]; j < a.end[r]; j++)
+                want += p[j] / sum * values[j * d + i];
+            double got = out[r * d_pad + i] / total[r].sum;
+            if (!(fabs(got - want) <= tol))
+                fail_msg("%s head_dim %u, %zu positions, window %zu, K %d V %d: %g, expected %g",
+                         k->name, s->head_dim, s->n_pos, s->window, s->type_k, s->type_v, got,
+                         want);
+            out_all[r * d + i] = (float)got;
+        }
+    }
+    free(p);
+    free(alone);
+    free(part_out);
+    free(out);
+    free(q);
+    free(keys);
+    free(values);
+    free(kv.k);
+    free(kv.v);
+}
+
+static void test_attention_matches_reference(void **state)
+{
+    (void)state;
+    static const uint32_t dims[] = {8, 64, 80, 96, 128};
+    static const size_t n_pos[] = {1, 17, 256, 300, 777};
+    for (size_t i = 0; i < 5; i++)
+        for (size_t j = 0; j < 5; j++)
+            for (int types_kv = 0; types_kv < 4; types_kv++)
+                for (int window = 0; window < 2; window++) {
+                    struct kv_shape s = {dims[i], types_kv & 1 ? KV_Q8_0 : KV_F16,
+                                         types_kv & 2 ? KV_Q8_0 : KV_F16, n_pos[j],
+                                         window ? 130 : 0};
+                    float plain[8 * 128], other[8 * 128];
+                    for (int isa = CPU_ISA_PLAIN; isa <= CPU_ISA_AVX512; isa++) {
+                        const char *why;
+                        const struct cpu_kernels *k = kernels_at(isa, &why);
+                        if (!k)
+                            continue;
+                        counter = 5000 + i * 10 + j;
+                        check_attention(k, &s, isa == CPU_ISA_PLAIN ? plain : other);
+                        if (isa != CPU_ISA_PLAIN)
+                            assert_memory_equal(plain, other, 8 * dims[i] * sizeof(float));
+                    }
+                }
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// Best of several runs on one core: GB/s of weights for one token, and for many tokens the
+// multiply-adds per second.
+static void bench(void)
+{
+    enum { N_TOK = 128, ROWS = 512 };
+    for (int isa = CPU_ISA_PLAIN; isa <= CPU_ISA_AVX512; isa++) {
+        const char *why;
+        const struct cpu_kernels *k = kernels_at(isa, &why);
+        if (!k)
+            continue;
+        for (size_t ti = 0; ti < N_TYPES; ti++)
+            for (int c = 0; c < 2; c++) {
+                const uint32_t n_cols = c ? 4864 : 896;
+                if (n_cols % quant_info(types[ti])->block_elems != 0)
+                    continue;
+                size_t row_bytes = quant_row_bytes(types[ti], n_cols);
+                uint8_t *data = checked_alloc(row_bytes * ROWS);
+                random_weights(types[ti], data, (size_t)ROWS * n_cols);
+                struct weight w = {types[ti], ROWS, n_cols, data, row_bytes * ROWS, NULL};
+                struct cpu_act x = act_create(n_cols, N_TOK);
+                for (size_t t = 0; t < N_TOK; t++)
+                    k->quantize(&x, t);
+                float *y = checked_alloc(N_TOK * ROWS * 4);
+                double best[2] = {1e9, 1e9};
+                for (int run = 0; run < 5; run++)
+                    for (int batch = 0; batch < 2; batch++) {
+                        struct cpu_matmul m = {&w, &x, NULL, y, ROWS, batch ? N_TOK : 1, false};
+                        double t0 = seconds();
+                        k->matmul(&m, 0, ROWS);
+                        double t = seconds() - t0;
+                        best[batch] = t < best[batch] ? t : best[batch];
+                    }
+                printf("%-12s %-6s %4u: 1 token %6.2f GB/s, %d tokens %6.2f G multiply-adds/s\n",
+                       k->name, quant_info(types[ti])->name, n_cols,
+                       (double)(row_bytes * ROWS) / best[0] / 1e9, N_TOK,
+                       (double)N_TOK * ROWS * n_cols / best[1] / 1e9);
+                free(y);
+                free(data);
+                act_release(&x);
+            }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "bench") == 0) {
+        bench();
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_products_match_reference_and_each_other),
+        cmocka_unit_test(test_nan_and_infinity_survive_quantisation),
+        cmocka_unit_test(test_norm_swiglu_rope_match_reference),
+        cmocka_unit_test(test_attention_matches_reference),
+    };
+    return RUN_TESTS("cpu_kernels", tests);
+}
