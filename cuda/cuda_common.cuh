@@ -137,6 +137,11 @@ static inline void host_store_release(uint32_t *p, uint32_t v)
     __atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
 
+template <typename T> static __host__ __device__ __forceinline__ T lesser(T a, T b)
+{
+    return a < b ? a : b;
+}
+
 template <typename T> static __host__ __device__ __forceinline__ T div_up(T a, T b)
 {
     return (a + b - 1) / b;

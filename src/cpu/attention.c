@@ -15,16 +15,22 @@ INLINE size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-INLINE size_t elem_bytes(enum kv_type type)
+INLINE size_t elem_bytes(enum cpu_kv type)
 {
-    return type == KV_F16 ? 2 : 1;
+    return type == CPU_KV_F32 ? 4 : type == CPU_KV_I16 ? 2 : 1;
 }
 
-// Rounds up to 32 values to whole numbers of 16 or 8 bits and returns their scale.
-static float round_group(const float *x, size_t n, enum kv_type type, int16_t q[32])
+// Rounds up to 32 values to the stored form, at out, `stride` bytes apart; returns their scale.
+static float store_group(const float *x, size_t n, enum cpu_kv type, uint8_t *out, size_t stride)
 {
-    const float top = type == KV_F16 ? 32767.0f : 127.0f;
+    if (type == CPU_KV_F32) {
+        for (size_t i = 0; i < n; i++)
+            memcpy(out + i * stride, &x[i], sizeof *x);
+        return 1.0f;
+    }
+    const float top = type == CPU_KV_I16 ? 32767.0f : 127.0f;
     float t[32] = {0};
+    int16_t q[32];
     memcpy(t, x, n * sizeof *x);
     v16 x0 = v16_load(t), x1 = v16_load(t + 16);
     const float max = v16_hmax(v16_max(v16_abs(x0), v16_abs(x1)));
@@ -33,15 +39,13 @@ static float round_group(const float *x, size_t n, enum kv_type type, int16_t q[
     const v16 inverse = v16_set1(max > 1e-30f ? top / max : 0.0f);
     v16_store_i16(q, v16_mul(x0, inverse));
     v16_store_i16(q + 16, v16_mul(x1, inverse));
+    for (size_t i = 0; i < n; i++) {
+        if (type == CPU_KV_I16)
+            memcpy(out + i * stride, &q[i], sizeof *q);
+        else
+            out[i * stride] = (uint8_t)(int8_t)q[i];
+    }
     return (max > 1e-30f ? max / top : 0.0f) + bad;
-}
-
-static void put_value(uint8_t *p, enum kv_type type, int16_t q)
-{
-    if (type == KV_F16)
-        memcpy(p, &q, 2);
-    else
-        *p = (uint8_t)(int8_t)q;
 }
 
 void CPU_NAME(kv_store)(const struct cpu_kv_layer *kv, uint32_t kv_head, size_t pos, const float *k,
@@ -52,30 +56,27 @@ void CPU_NAME(kv_store)(const struct cpu_kv_layer *kv, uint32_t kv_head, size_t 
     uint8_t *kp = kv->k + kv_head * kv->k_head_bytes + pos / CPU_KV_BLOCK * kv->k_block_bytes;
     uint8_t *scales = kv->v + kv_head * kv->v_head_bytes + pos * kv->v_row_bytes;
     uint8_t *vp = scales + (n + 31) / 32 * sizeof(float);
-    int16_t q[32];
     for (size_t g = 0; g < n; g += 32) {
         const size_t m = min_size(32, n - g);
-        float scale = round_group(k + g, m, kv->type_k, q);
+        uint8_t *values = kp + CPU_KV_BLOCK * sizeof(float);
+        float scale =
+            store_group(k + g, m, kv->type_k, values + lane * elem_k, CPU_KV_BLOCK * elem_k);
         memcpy(kp + lane * sizeof scale, &scale, sizeof scale);
-        kp += CPU_KV_BLOCK * sizeof scale;
-        for (size_t i = 0; i < m; i++, kp += CPU_KV_BLOCK * elem_k)
-            put_value(kp + lane * elem_k, kv->type_k, q[i]);
+        kp = values + m * CPU_KV_BLOCK * elem_k;
 
-        scale = round_group(v + g, m, kv->type_v, q);
+        scale = store_group(v + g, m, kv->type_v, vp + g * elem_v, elem_v);
         memcpy(scales + g / 32 * sizeof scale, &scale, sizeof scale);
-        for (size_t i = 0; i < m; i++, vp += elem_v)
-            put_value(vp, kv->type_v, q[i]);
     }
 }
 
-INLINE v16 load_values(const uint8_t *p, enum kv_type type)
+INLINE v16 load_values(const uint8_t *p, enum cpu_kv type)
 {
-    return type == KV_F16 ? v16_load_i16(p) : v16_load_i8(p);
+    return type == CPU_KV_F32 ? v16_load(p) : type == CPU_KV_I16 ? v16_load_i16(p) : v16_load_i8(p);
 }
 
 // Scores of n queries for the 16 positions of one block.
-INLINE void block_scores(const uint8_t *k, enum kv_type type, size_t head_dim,
-                         const float *const *q, int n, v16 *acc)
+INLINE void block_scores(const uint8_t *k, enum cpu_kv type, size_t head_dim, const float *const *q,
+                         int n, v16 *acc)
 {
     for (int r = 0; r < n; r++)
         acc[r] = v16_zero();
@@ -97,7 +98,7 @@ INLINE void block_scores(const uint8_t *k, enum kv_type type, size_t head_dim,
 }
 
 // Weighted sum of the values of positions [begin, end), 16 dimensions from d on.
-INLINE void block_values(const uint8_t *v, size_t row_bytes, enum kv_type type, size_t head_dim,
+INLINE void block_values(const uint8_t *v, size_t row_bytes, enum cpu_kv type, size_t head_dim,
                          size_t d, const float (*weight)[CPU_ATTN_SPLIT], size_t begin, size_t end,
                          int n, v16 *acc)
 {
@@ -139,7 +140,7 @@ static struct cpu_attn_part softmax_part(float *s, size_t begin, size_t end, flo
     return (struct cpu_attn_part){top, v16_sum(sum)};
 }
 
-INLINE void attend_n(struct cpu_attn_split *a, int n, enum kv_type type_k, enum kv_type type_v)
+INLINE void attend_n(struct cpu_attn_split *a, int n, enum cpu_kv type_k, enum cpu_kv type_v)
 {
     const struct cpu_kv_layer *kv = a->kv;
     const size_t head_dim = kv->head_dim;
@@ -190,14 +191,18 @@ INLINE void attend_n(struct cpu_attn_split *a, int n, enum kv_type type_k, enum 
 
 INLINE void attend_types(struct cpu_attn_split *a, int n)
 {
-    if (a->kv->type_k == KV_F16 && a->kv->type_v == KV_F16)
-        attend_n(a, n, KV_F16, KV_F16);
-    else if (a->kv->type_k == KV_F16)
-        attend_n(a, n, KV_F16, KV_Q8_0);
-    else if (a->kv->type_v == KV_F16)
-        attend_n(a, n, KV_Q8_0, KV_F16);
-    else
-        attend_n(a, n, KV_Q8_0, KV_Q8_0);
+    const bool wide = a->kv->type_v == CPU_KV_I16;
+    switch (a->kv->type_k) {
+    case CPU_KV_F32:
+        wide ? attend_n(a, n, CPU_KV_F32, CPU_KV_I16) : attend_n(a, n, CPU_KV_F32, CPU_KV_I8);
+        break;
+    case CPU_KV_I16:
+        wide ? attend_n(a, n, CPU_KV_I16, CPU_KV_I16) : attend_n(a, n, CPU_KV_I16, CPU_KV_I8);
+        break;
+    case CPU_KV_I8:
+        wide ? attend_n(a, n, CPU_KV_I8, CPU_KV_I16) : attend_n(a, n, CPU_KV_I8, CPU_KV_I8);
+        break;
+    }
 }
 
 void CPU_NAME(attend)(struct cpu_attn_split *a)

@@ -15,9 +15,13 @@ struct kv_cache {
     size_t n_bytes;
 };
 
+// How the engine stores what the user calls f16 or q8_0 (see enum cpu_kv).
+enum cpu_kv cpu_kv_key_type(const struct model *m, enum kv_type type);
+enum cpu_kv cpu_kv_value_type(enum kv_type type);
+
 // Memory for n_ctx positions; SIZE_MAX when the product overflows.
-size_t kv_cache_bytes(const struct hparams *hp, enum kv_type k, enum kv_type v, uint32_t n_ctx);
-bool kv_cache_init(struct kv_cache *kv, const struct hparams *hp, enum kv_type k, enum kv_type v,
+size_t kv_cache_bytes(const struct model *m, enum kv_type k, enum kv_type v, uint32_t n_ctx);
+bool kv_cache_init(struct kv_cache *kv, const struct model *m, enum kv_type k, enum kv_type v,
                    uint32_t n_ctx, struct error *err);
 void kv_cache_release(struct kv_cache *kv);
 // One position after the other; of each, layer by layer, the keys of all heads, then the values.

@@ -283,9 +283,11 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
     }
     snprintf(e->base.device, sizeof e->base.device, "CPU (%s, %d thread%s)", e->kernels->name,
              n_threads, n_threads == 1 ? "" : "s");
+    static const char *const kv_names[] = {
+        [CPU_KV_F32] = "f32", [CPU_KV_I16] = "i16", [CPU_KV_I8] = "i8"};
     snprintf(e->base.kv_format, sizeof e->base.kv_format, "cpu-1 k:%s v:%s",
-             p->type_k == KV_F16 ? "i16" : "i8", p->type_v == KV_F16 ? "i16" : "i8");
-    if (!kv_cache_init(&e->kv, &m->hp, p->type_k, p->type_v, plan.n_ctx, err))
+             kv_names[cpu_kv_key_type(m, p->type_k)], kv_names[cpu_kv_value_type(p->type_v)]);
+    if (!kv_cache_init(&e->kv, m, p->type_k, p->type_v, plan.n_ctx, err))
         goto fail;
     e->scratch_bytes = cpu_scratch_layout(m, plan.n_ctx, e->base.n_batch, n_threads, NULL, NULL);
     e->scratch = memory_map(e->scratch_bytes);

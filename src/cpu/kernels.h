@@ -40,17 +40,20 @@ struct cpu_matmul {
     bool accumulate;
 };
 
-// One layer's keys and values as stored: whole numbers with a float scale per group of up to 32
-// dimensions of one position, 16 bits (KV_F16: the same memory as half floats but for the scales,
-// and some ten times as exact, which F32 models need to keep the promised accuracy) or 8 bits.
-// For a KV head h: keys at k + h * k_head_bytes, in blocks of CPU_KV_BLOCK positions; a block
-// holds for each group 16 scales, one per position, then per dimension 16 values. Values at
-// v + h * v_head_bytes, v_row_bytes per position: the scales of the groups, then the dimensions,
-// padded with zeros to a multiple of 16.
+// How keys or values are stored. KV_F16 asks for 16 bits each: whole numbers with a scale per
+// group, which are some ten times as exact as half floats. Even so, keys of a model with float
+// weights stay floats: scores magnify their error beyond the accuracy promised for such models.
+enum cpu_kv { CPU_KV_F32, CPU_KV_I16, CPU_KV_I8 };
+
+// One layer's keys and values as stored, with a float scale (F32: 1) per group of up to 32
+// dimensions of one position. For a KV head h: keys at k + h * k_head_bytes, in blocks of
+// CPU_KV_BLOCK positions; a block holds for each group 16 scales, one per position, then per
+// dimension 16 values. Values at v + h * v_head_bytes, v_row_bytes per position: the scales of the
+// groups, then the dimensions, padded with zeros to a multiple of 16.
 struct cpu_kv_layer {
     uint8_t *k, *v;
     size_t k_head_bytes, k_block_bytes, v_head_bytes, v_row_bytes;
-    enum kv_type type_k, type_v;
+    enum cpu_kv type_k, type_v; // values: I16 or I8
     uint32_t head_dim;
 };
 

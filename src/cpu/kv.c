@@ -5,16 +5,37 @@
 #include <string.h>
 
 #include "cpu/memory.h"
+#include "gguf/quant.h"
 
-// Bytes of n values with the scales of their groups.
-static size_t row_bytes(size_t head_dim, size_t n, enum kv_type type)
+enum cpu_kv cpu_kv_key_type(const struct model *m, enum kv_type type)
 {
-    return (head_dim + 31) / 32 * sizeof(float) + n * (type == KV_F16 ? 2 : 1);
+    const uint32_t w = m->hp.n_layer > 0 ? m->layers[0].wk.type : QUANT_F32;
+    if (type == KV_Q8_0)
+        return CPU_KV_I8;
+    return quant_info(w)->block_elems > 1 ? CPU_KV_I16 : CPU_KV_F32;
 }
 
-static struct cpu_kv_layer layer_layout(const struct hparams *hp, enum kv_type k, enum kv_type v,
-                                        uint32_t n_ctx)
+enum cpu_kv cpu_kv_value_type(enum kv_type type)
 {
+    return type == KV_Q8_0 ? CPU_KV_I8 : CPU_KV_I16;
+}
+
+static size_t elem_bytes(enum cpu_kv type)
+{
+    return type == CPU_KV_F32 ? 4 : type == CPU_KV_I16 ? 2 : 1;
+}
+
+// Bytes of n values with the scales of their groups.
+static size_t row_bytes(size_t head_dim, size_t n, enum cpu_kv type)
+{
+    return (head_dim + 31) / 32 * sizeof(float) + n * elem_bytes(type);
+}
+
+static struct cpu_kv_layer layer_layout(const struct model *m, enum kv_type type_k,
+                                        enum kv_type type_v, uint32_t n_ctx)
+{
+    const struct hparams *hp = &m->hp;
+    const enum cpu_kv k = cpu_kv_key_type(m, type_k), v = cpu_kv_value_type(type_v);
     const size_t d = hp->head_dim, pad = (d + 15) / 16 * 16;
     const size_t n_blocks = ((size_t)n_ctx + CPU_KV_BLOCK - 1) / CPU_KV_BLOCK;
     struct cpu_kv_layer l = {.type_k = k, .type_v = v, .head_dim = hp->head_dim};
@@ -25,11 +46,12 @@ static struct cpu_kv_layer layer_layout(const struct hparams *hp, enum kv_type k
     return l;
 }
 
-size_t kv_cache_bytes(const struct hparams *hp, enum kv_type k, enum kv_type v, uint32_t n_ctx)
+size_t kv_cache_bytes(const struct model *m, enum kv_type k, enum kv_type v, uint32_t n_ctx)
 {
+    const struct hparams *hp = &m->hp;
     // head_dim is below 2^32 and n_ctx too: one head cannot overflow with 64-bit sizes unless both
     // are absurd, which the product check below also meets.
-    const struct cpu_kv_layer l = layer_layout(hp, k, v, n_ctx);
+    const struct cpu_kv_layer l = layer_layout(m, k, v, n_ctx);
     size_t n, heads;
     if (hp->head_dim > 1 << 20 || __builtin_mul_overflow(hp->n_layer, hp->n_head_kv, &heads) ||
         __builtin_mul_overflow(l.k_head_bytes + l.v_head_bytes, heads, &n))
@@ -37,13 +59,14 @@ size_t kv_cache_bytes(const struct hparams *hp, enum kv_type k, enum kv_type v, 
     return n;
 }
 
-bool kv_cache_init(struct kv_cache *kv, const struct hparams *hp, enum kv_type k, enum kv_type v,
+bool kv_cache_init(struct kv_cache *kv, const struct model *m, enum kv_type k, enum kv_type v,
                    uint32_t n_ctx, struct error *err)
 {
+    const struct hparams *hp = &m->hp;
     *kv = (struct kv_cache){.n_layer = hp->n_layer, .n_head_kv = hp->n_head_kv};
-    kv->n_bytes = kv_cache_bytes(hp, k, v, n_ctx);
-    kv->row_bytes_k = row_bytes(hp->head_dim, hp->head_dim, k);
-    kv->row_bytes_v = row_bytes(hp->head_dim, hp->head_dim, v);
+    kv->n_bytes = kv_cache_bytes(m, k, v, n_ctx);
+    kv->row_bytes_k = row_bytes(hp->head_dim, hp->head_dim, cpu_kv_key_type(m, k));
+    kv->row_bytes_v = row_bytes(hp->head_dim, hp->head_dim, cpu_kv_value_type(v));
     kv->layers = calloc(kv->n_layer, sizeof *kv->layers);
     kv->memory = kv->n_bytes == SIZE_MAX ? NULL : memory_map(kv->n_bytes);
     if (!kv->layers || !kv->memory)
@@ -51,7 +74,7 @@ bool kv_cache_init(struct kv_cache *kv, const struct hparams *hp, enum kv_type k
     uint8_t *p = kv->memory;
     for (size_t i = 0; i < kv->n_layer; i++) {
         struct cpu_kv_layer *l = &kv->layers[i];
-        *l = layer_layout(hp, k, v, n_ctx);
+        *l = layer_layout(m, k, v, n_ctx);
         l->k = p;
         l->v = p + l->k_head_bytes * kv->n_head_kv;
         p += (l->k_head_bytes + l->v_head_bytes) * kv->n_head_kv;
@@ -84,7 +107,7 @@ static void move(void *cached, uint8_t *row, size_t n, bool out)
 static uint8_t *move_key(const struct cpu_kv_layer *l, size_t head, size_t pos, uint8_t *row,
                          bool out)
 {
-    const size_t lane = pos % CPU_KV_BLOCK, elem = l->type_k == KV_F16 ? 2 : 1;
+    const size_t lane = pos % CPU_KV_BLOCK, elem = elem_bytes(l->type_k);
     uint8_t *p = l->k + head * l->k_head_bytes + pos / CPU_KV_BLOCK * l->k_block_bytes;
     for (size_t d = 0; d < l->head_dim; d++) {
         if (d % 32 == 0) {

@@ -108,7 +108,7 @@ static uint64_t other_bytes(const struct model *m, uint32_t n_ctx)
 
 static uint64_t total_bytes(const struct request *r, uint32_t n_ctx, enum kv_type k, enum kv_type v)
 {
-    uint64_t n = add(r->m->weight_bytes, kv_cache_bytes(&r->m->hp, k, v, n_ctx));
+    uint64_t n = add(r->m->weight_bytes, kv_cache_bytes(r->m, k, v, n_ctx));
     n = add(n, cpu_scratch_layout(r->m, n_ctx, r->n_batch, r->n_threads, NULL, NULL));
     return add(n, other_bytes(r->m, n_ctx));
 }
@@ -152,7 +152,7 @@ void cpu_plan(const struct model *m, const struct engine_params *p, uint64_t ava
     plan->n_ctx = p->n_ctx > 0          ? p->n_ctx
                   : plan->n_ctx_max > 0 ? plan->n_ctx_max
                                         : (trained < 512 ? trained : 512); // does not fit
-    plan->kv = kv_cache_bytes(&m->hp, p->type_k, p->type_v, plan->n_ctx);
+    plan->kv = kv_cache_bytes(m, p->type_k, p->type_v, plan->n_ctx);
     plan->scratch = cpu_scratch_layout(m, plan->n_ctx, r.n_batch, r.n_threads, NULL, NULL);
     plan->other = other_bytes(m, plan->n_ctx);
     plan->fits = total_bytes(&r, plan->n_ctx, p->type_k, p->type_v) <= available;

@@ -282,7 +282,7 @@ static void test_norm_swiglu_rope_match_reference(void **state)
 
 struct kv_shape {
     uint32_t head_dim;
-    enum kv_type type_k, type_v;
+    enum cpu_kv type_k, type_v;
     size_t n_pos, window;
 };
 
@@ -294,8 +294,11 @@ static void check_attention(const struct cpu_kernels *k, const struct kv_shape *
     const size_t d = s->head_dim, d_pad = (d + 15) / 16 * 16, groups = (d + 31) / 32;
     const size_t n_blocks = (s->n_pos + 15) / 16;
     struct cpu_kv_layer kv = {.type_k = s->type_k, .type_v = s->type_v, .head_dim = s->head_dim};
-    kv.k_block_bytes = groups * 64 + d * (s->type_k == KV_F16 ? 32 : 16);
-    kv.v_row_bytes = groups * 4 + d_pad * (s->type_v == KV_F16 ? 2 : 1);
+    kv.k_block_bytes = groups * 64 + d * 16 *
+                                         (s->type_k == CPU_KV_F32   ? 4
+                                          : s->type_k == CPU_KV_I16 ? 2
+                                                                    : 1);
+    kv.v_row_bytes = groups * 4 + d_pad * (s->type_v == CPU_KV_I16 ? 2 : 1);
     kv.k_head_bytes = kv.k_block_bytes * n_blocks;
     kv.v_head_bytes = kv.v_row_bytes * s->n_pos;
     kv.k = checked_alloc(kv.k_head_bytes * N_HEAD);
@@ -342,7 +345,7 @@ static void check_attention(const struct cpu_kernels *k, const struct kv_shape *
         assert_memory_equal(alone, out + r * d_pad, d * 4);
         assert_memory_equal(&one, &total[r], sizeof one);
     }
-    const double tol = (s->type_k == KV_Q8_0 || s->type_v == KV_Q8_0) ? 2e-2 : 5e-5;
+    const double tol = (s->type_k == CPU_KV_I8 || s->type_v == CPU_KV_I8) ? 2e-2 : 5e-5;
     double *p = checked_alloc(s->n_pos * sizeof *p);
     for (size_t r = 0; r < N_QUERY; r++) {
         double max = -1e30, sum = 0;
@@ -385,10 +388,10 @@ static void test_attention_matches_reference(void **state)
     static const size_t n_pos[] = {1, 17, 256, 300, 777};
     for (size_t i = 0; i < 5; i++)
         for (size_t j = 0; j < 5; j++)
-            for (int types_kv = 0; types_kv < 4; types_kv++)
+            for (int types_kv = 0; types_kv < 6; types_kv++)
                 for (int window = 0; window < 2; window++) {
-                    struct kv_shape s = {dims[i], types_kv & 1 ? KV_Q8_0 : KV_F16,
-                                         types_kv & 2 ? KV_Q8_0 : KV_F16, n_pos[j],
+                    struct kv_shape s = {dims[i], (enum cpu_kv)(types_kv / 2),
+                                         types_kv % 2 ? CPU_KV_I8 : CPU_KV_I16, n_pos[j],
                                          window ? 130 : 0};
                     float plain[8 * 128], other[8 * 128];
                     for (int isa = CPU_ISA_PLAIN; isa <= CPU_ISA_AVX512; isa++) {
