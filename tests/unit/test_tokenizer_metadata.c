@@ -661,12 +661,13 @@ static void sentencepiece_merges_by_its_definition(void **state)
 static void long_tokens_are_reached_through_their_parts(void **state)
 {
     (void)state;
+    static const char letters[] = "abcdefghijklmnop";
     static char words[31][20];
     struct spec s = {.model = "llama", .no_merges = true};
     size_t n = 0;
     for (size_t len = 1; len <= 16; len *= 2)
         for (size_t begin = 0; begin < 16; begin += len, n++) {
-            memcpy(words[n], "abcdefghijklmnop" + begin, len);
+            memcpy(words[n], &letters[begin], len);
             s.tokens[n] = words[n];
             s.kinds[n] = TOKEN_NORMAL;
             s.scores[n] = -(float)len;
@@ -674,7 +675,7 @@ static void long_tokens_are_reached_through_their_parts(void **state)
     s.n_kinds = s.n_scores = n;
     struct made m = make(&s);
     struct tokenize_options cont = {.continuation = true};
-    expect_ids(&m, "abcdefghijklmnop", &cont, "30");
+    expect_ids(&m, letters, &cont, "30");
     expect_ids(&m, "efghijklmnopabcd", &cont, "25 29 24");
     drop(&m);
 }
