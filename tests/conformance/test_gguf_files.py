@@ -27,6 +27,9 @@ REFERENCE = sorted(CONFORMANCE.glob("models/*.gguf")) + sorted(CONFORMANCE.glob(
 
 
 def inspect(path, *options, limit=None):
+    if not HOKKU.exists():
+        pytest.skip(f"{HOKKU} is not built")
+
     def limited():
         if limit:
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
