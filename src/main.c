@@ -41,7 +41,6 @@ struct program {
     struct conversation conv;
     bool conv_open;
     struct session_lock session;
-    uint8_t *dry_breakers; // owned
     struct buf prompt, system, template_text;
     bool stdin_tty, stdout_tty, stderr_tty;
     int death; // the signal that ended the REPL; 0: none
@@ -146,24 +145,6 @@ static bool recommended_sampling(struct program *p, struct error *err)
     if (ok && !o->top_k_given)
         o->sampler.top_k = k > INT32_MAX ? 0 : (int32_t)k;
     return ok;
-}
-
-// Marks the tokens whose text holds a DRY sequence breaker.
-static bool find_dry_breakers(struct program *p, struct error *err)
-{
-    uint32_t n = p->model->hp.n_vocab;
-    struct buf text = {0};
-    p->dry_breakers = calloc(n, 1);
-    if (!p->dry_breakers)
-        return error_oom(err, "the DRY sequence breakers", n);
-    uint32_t n_tokens = tokenizer_n_vocab(p->model->tokenizer);
-    for (uint32_t i = 0; i < n && i < n_tokens; i++) {
-        buf_clear(&text);
-        tokenizer_decode_one(p->model->tokenizer, (int32_t)i, true, &text);
-        p->dry_breakers[i] = text.len && strpbrk(text.data, "\n:\"*") != NULL;
-    }
-    buf_release(&text);
-    return true;
 }
 
 static bool open_model(struct program *p, struct error *err)
@@ -308,7 +289,7 @@ static bool run_chat(struct program *p, struct error *err)
     if (!choose_template(p, err) || !choose_device(p, &d, &params, err))
         return false;
     p->engine = d.backend->open(p->model, &params, err);
-    if (!p->engine || !find_dry_breakers(p, err))
+    if (!p->engine)
         return false;
     if (o->verbose) {
         char used[FORMAT_NUMBER];
@@ -321,7 +302,8 @@ static bool run_chat(struct program *p, struct error *err)
                            p->template_text.len ? buf_str(&p->template_text) : NULL,
                            p->template_text.len, (int64_t)time(NULL), err))
         return false;
-    p->conv.dry_breakers = p->dry_breakers;
+    if (!conversation_find_breakers(&p->conv, err))
+        return false;
     if (p->system.len && !conversation_set_system(&p->conv, p->system.data, p->system.len, err))
         return false;
     if (o->session && !resume(p, err))
@@ -386,6 +368,8 @@ static bool run(struct program *p, struct error *err)
         return run_chat(p, err);
     else
         ok = tool_run(&tool, &out, err);
+    if (!ok && o->tool == TOOL_REPLAY) // the difference found is the result
+        fd_write_all(STDOUT_FILENO, "standard output", buf_str(&out), out.len, NULL);
     if (ok)
         ok = fd_write_all(STDOUT_FILENO, "standard output", buf_str(&out), out.len, err);
     buf_release(&out);
@@ -400,7 +384,6 @@ static void program_release(struct program *p)
     engine_free(p->engine);
     model_free(p->model);
     free(p->model_path);
-    free(p->dry_breakers);
     buf_release(&p->prompt);
     buf_release(&p->system);
     buf_release(&p->template_text);

@@ -512,7 +512,8 @@ bool action_sessions(struct repl *r, char *arg, struct error *err)
             strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
         view_say(&r->view, "%-16s %s · %zu turn%s, %zu tokens · %s%s\n", names[i], when, info.turns,
                  plural(info.turns), info.tokens, info.model,
-                 is_current(r, names[i]) ? " ·  here" : "");
+                 is_current(r, names[i]) ? " · here" : "");
+        session_info_release(&info);
     }
     if (n == 0)
         view_say(&r->view, "(no saved sessions; /save NAME saves this one)\n");

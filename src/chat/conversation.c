@@ -45,6 +45,23 @@ bool conversation_init(struct conversation *c, const struct model *m, struct eng
     return true;
 }
 
+bool conversation_find_breakers(struct conversation *c, struct error *err)
+{
+    uint32_t n = c->model->hp.n_vocab, n_tokens = tokenizer_n_vocab(c->model->tokenizer);
+    struct buf text = {0};
+    free(c->dry_breakers);
+    c->dry_breakers = calloc(n, 1);
+    if (!c->dry_breakers)
+        return error_oom(err, "the DRY sequence breakers", n);
+    for (uint32_t i = 0; i < n && i < n_tokens; i++) {
+        buf_clear(&text);
+        tokenizer_decode_one(c->model->tokenizer, (int32_t)i, true, &text);
+        c->dry_breakers[i] = text.len && strpbrk(text.data, "\n:\"*") != NULL;
+    }
+    buf_release(&text);
+    return true;
+}
+
 static void release_messages(struct conversation *c, size_t begin, size_t end)
 {
     for (size_t i = begin; i < end; i++)
@@ -57,6 +74,7 @@ void conversation_release(struct conversation *c)
     free(c->messages);
     template_free(c->tmpl);
     buf_release(&c->template_text);
+    free(c->dry_breakers);
     session_release(&c->session);
     memset(c, 0, sizeof *c);
 }

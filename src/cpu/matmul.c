@@ -44,6 +44,11 @@ INLINE void put(const struct cpu_matmul *m, uint32_t row, size_t tok, float valu
     *y = m->accumulate ? *y + value : value;
 }
 
+// With several columns, rows go in blocks and columns of the matrix in tiles, so that a tile of
+// activations stays in the first cache while all rows of the block pass over it. One column does
+// without: its activations fit whole.
+enum { TILE = 768, BLOCK_ROWS = 16 };
+
 INLINE void quant_columns(const struct cpu_matmul *m, unpack_fn *unpack, struct format fmt,
                           uint32_t row0, uint32_t row1, size_t tok, int n)
 {
@@ -51,21 +56,33 @@ INLINE void quant_columns(const struct cpu_matmul *m, unpack_fn *unpack, struct 
     const size_t n_rest = m->w->n_cols % (size_t)fmt.unit / (size_t)fmt.block;
     const size_t block_bytes = fmt.unit_bytes / (size_t)(fmt.unit / fmt.block);
     const size_t row_bytes = n_units * fmt.unit_bytes + n_rest * block_bytes;
-    const uint8_t *p = (const uint8_t *)m->w->data + row0 * row_bytes;
-    for (uint32_t row = row0; row < row1; row++) {
-        v16 acc[8];
-        for (int c = 0; c < n; c++)
-            acc[c] = v16_zero();
-        for (size_t i = 0; i < n_units; i++, p += fmt.unit_bytes)
-            add_unit(unpack, fmt, p, m->x, tok, i * (size_t)fmt.unit, n, acc);
-        if (n_rest > 0) { // 1 to 3 blocks: the unit is filled up with zeros
-            uint8_t last[256] = {0};
-            memcpy(last, p, n_rest * block_bytes);
-            p += n_rest * block_bytes;
-            add_unit(unpack, fmt, last, m->x, tok, n_units * (size_t)fmt.unit, n, acc);
+    const size_t tile = n > 1 ? TILE / (size_t)fmt.unit : n_units + 1;
+    for (uint32_t first = row0; first < row1; first += BLOCK_ROWS) {
+        const uint32_t n_rows = row1 - first < BLOCK_ROWS ? row1 - first : BLOCK_ROWS;
+        const uint8_t *p = (const uint8_t *)m->w->data + first * row_bytes;
+        v16 sums[BLOCK_ROWS][8];
+        // The last tile may be empty but for the rest of less than a unit.
+        for (size_t begin = 0; begin <= n_units; begin += tile) {
+            const size_t end = n_units - begin < tile ? n_units : begin + tile;
+            for (uint32_t r = 0; r < n_rows; r++) {
+                const uint8_t *w = p + r * row_bytes + begin * fmt.unit_bytes;
+                v16 acc[8];
+                for (int c = 0; c < n; c++)
+                    acc[c] = begin == 0 ? v16_zero() : sums[r][c];
+                for (size_t i = begin; i < end; i++, w += fmt.unit_bytes)
+                    add_unit(unpack, fmt, w, m->x, tok, i * (size_t)fmt.unit, n, acc);
+                if (n_rest > 0 && end == n_units && n_units - begin < tile) {
+                    uint8_t last[256] = {0}; // 1 to 3 blocks, filled up with zeros to a unit
+                    memcpy(last, w, n_rest * block_bytes);
+                    add_unit(unpack, fmt, last, m->x, tok, n_units * (size_t)fmt.unit, n, acc);
+                }
+                for (int c = 0; c < n; c++)
+                    sums[r][c] = acc[c];
+            }
         }
-        for (int c = 0; c < n; c++)
-            put(m, row, tok + (size_t)c, v16_sum(acc[c]));
+        for (uint32_t r = 0; r < n_rows; r++)
+            for (int c = 0; c < n; c++)
+                put(m, first + r, tok + (size_t)c, v16_sum(sums[r][c]));
     }
 }
 
@@ -81,37 +98,48 @@ INLINE void quant_rows(const struct cpu_matmul *m, unpack_fn *unpack, struct for
         quant_columns(m, unpack, fmt, row0, row1, tok, 1);
 }
 
+// Adds elements [begin, end) of a row at p (the whole row's start), 32 at a time.
+INLINE void add_floats(load_fn *load, size_t elem_bytes, const uint8_t *p, size_t begin, size_t end,
+                       const struct cpu_matmul *m, size_t tok, int n, v16 (*acc)[2])
+{
+    for (size_t i = begin; i < end; i += 32) {
+        uint8_t last[128] = {0};
+        const uint8_t *w = p + i * elem_bytes;
+        if (end - i < 32)
+            w = memcpy(last, w, (end - i) * elem_bytes);
+        v16 w0 = load(w), w1 = load(w + 16 * elem_bytes);
+        for (int c = 0; c < n; c++) {
+            const float *x = m->x->f + (tok + (size_t)c) * m->x->n_pad + i;
+            acc[c][0] = v16_fma(w0, v16_load(x), acc[c][0]);
+            acc[c][1] = v16_fma(w1, v16_load(x + 16), acc[c][1]);
+        }
+    }
+}
+
 INLINE void float_columns(const struct cpu_matmul *m, load_fn *load, size_t elem_bytes,
                           uint32_t row0, uint32_t row1, size_t tok, int n)
 {
-    const size_t n_cols = m->w->n_cols, n_pad = m->x->n_pad;
-    for (uint32_t row = row0; row < row1; row++) {
-        const uint8_t *p = (const uint8_t *)m->w->data + row * n_cols * elem_bytes;
-        const float *x = m->x->f + tok * n_pad;
-        v16 acc[8][2];
-        for (int c = 0; c < n; c++)
-            acc[c][0] = acc[c][1] = v16_zero();
-        size_t i = 0;
-        for (; i + 32 <= n_cols; i += 32) {
-            v16 w0 = load(p + i * elem_bytes), w1 = load(p + (i + 16) * elem_bytes);
-            for (int c = 0; c < n; c++) {
-                const float *xc = x + (size_t)c * n_pad + i;
-                acc[c][0] = v16_fma(w0, v16_load(xc), acc[c][0]);
-                acc[c][1] = v16_fma(w1, v16_load(xc + 16), acc[c][1]);
+    const size_t n_cols = m->w->n_cols, tile = n > 1 ? TILE : n_cols;
+    for (uint32_t first = row0; first < row1; first += BLOCK_ROWS) {
+        const uint32_t n_rows = row1 - first < BLOCK_ROWS ? row1 - first : BLOCK_ROWS;
+        v16 sums[BLOCK_ROWS][8][2];
+        for (size_t begin = 0; begin < n_cols; begin += tile) {
+            const size_t end = n_cols - begin < tile ? n_cols : begin + tile;
+            for (uint32_t r = 0; r < n_rows; r++) {
+                const uint8_t *p = (const uint8_t *)m->w->data + (first + r) * n_cols * elem_bytes;
+                v16 acc[8][2];
+                for (int c = 0; c < n; c++)
+                    for (int h = 0; h < 2; h++)
+                        acc[c][h] = begin == 0 ? v16_zero() : sums[r][c][h];
+                add_floats(load, elem_bytes, p, begin, end, m, tok, n, acc);
+                for (int c = 0; c < n; c++)
+                    for (int h = 0; h < 2; h++)
+                        sums[r][c][h] = acc[c][h];
             }
         }
-        if (i < n_cols) {
-            uint8_t last[128] = {0};
-            memcpy(last, p + i * elem_bytes, (n_cols - i) * elem_bytes);
-            v16 w0 = load(last), w1 = load(last + 16 * elem_bytes);
-            for (int c = 0; c < n; c++) {
-                const float *xc = x + (size_t)c * n_pad + i;
-                acc[c][0] = v16_fma(w0, v16_load(xc), acc[c][0]);
-                acc[c][1] = v16_fma(w1, v16_load(xc + 16), acc[c][1]);
-            }
-        }
-        for (int c = 0; c < n; c++)
-            put(m, row, tok + (size_t)c, v16_sum(v16_add(acc[c][0], acc[c][1])));
+        for (uint32_t r = 0; r < n_rows; r++)
+            for (int c = 0; c < n; c++)
+                put(m, first + r, tok + (size_t)c, v16_sum(v16_add(sums[r][c][0], sums[r][c][1])));
     }
 }
 

@@ -134,15 +134,16 @@ INLINE v16 v16_load_i8(const void *p)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p)));
 }
 
-INLINE v16 v16_load_u8(const void *p)
+INLINE v16 v16_u8(uint64_t lo, uint64_t hi)
 {
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p)));
+    __m128i b = _mm_set_epi64x((long long)hi, (long long)lo);
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(b));
 }
 
-INLINE v16 v16_load_u8x8_dup(const void *p)
+INLINE v16 v16_u8x8_dup(uint64_t v)
 {
-    __m128i v = _mm_loadl_epi64(p);
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpacklo_epi8(v, v)));
+    __m128i b = _mm_cvtsi64_si128((long long)v);
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpacklo_epi8(b, b)));
 }
 
 INLINE v16 v16_load_f16x4_dup(const uint8_t *p, size_t stride)

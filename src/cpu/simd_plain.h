@@ -207,22 +207,19 @@ INLINE v16 v16_load_i8(const void *p)
     return r;
 }
 
-INLINE v16 v16_load_u8(const void *p)
+// The 16 bytes of lo and hi (little-endian) as unsigned numbers.
+INLINE v16 v16_u8(uint64_t lo, uint64_t hi)
 {
-    uint8_t b[16];
-    memcpy(b, p, 16);
     v16 r;
-    LANES r.f[i] = b[i];
+    LANES r.f[i] = (float)((i < 8 ? lo : hi) >> 8 * (i % 8) & 255);
     return r;
 }
 
 // Eight bytes, each in two neighbouring lanes.
-INLINE v16 v16_load_u8x8_dup(const void *p)
+INLINE v16 v16_u8x8_dup(uint64_t v)
 {
-    uint8_t b[8];
-    memcpy(b, p, 8);
     v16 r;
-    LANES r.f[i] = b[i / 2];
+    LANES r.f[i] = (float)(v >> 8 * (i / 2) & 255);
     return r;
 }
 

@@ -84,16 +84,22 @@ INLINE void unpack_iq4_nl(const uint8_t *p, struct unit *u)
     u->scale = v16_load_f16x4_dup(p - 72, 18);
 }
 
+// Eight fields of 2 or 4 bits, each to a byte of its own.
+INLINE uint64_t spread_bits(uint64_t v, int bits)
+{
+    v = (v | v << (32 - 4 * bits)) & (bits == 4 ? 0x0000ffff0000ffffu : 0x000000ff000000ffu);
+    v = (v | v << (16 - 2 * bits)) & (bits == 4 ? 0x00ff00ff00ff00ffu : 0x000f000f000f000fu);
+    return (v | v << (8 - bits)) & (bits == 4 ? 0x0f0f0f0f0f0f0f0fu : 0x0303030303030303u);
+}
+
 // IQ4_XS, 136 bytes per 256: half d, 8 scales of 6 bits (2 high bits together, then 4 low ones),
 // nibbles that index a table in 8 blocks of 16 bytes; weight = d * (scale - 32) * table[q]
 INLINE void unpack_iq4_xs(const uint8_t *p, struct unit *u)
 {
     uint32_t high = p[2] | (uint32_t)p[3] << 8, low = load_u32(p + 4);
-    uint8_t s[8];
-    for (int i = 0; i < 8; i++)
-        s[i] = (uint8_t)((low >> 4 * i & 15) | (high >> 2 * i & 3) << 4);
+    uint64_t s = spread_bits(low, 4) | spread_bits(high, 2) << 4;
     v16 d = v16_set1(load_f16(p));
-    u->scale = v16_mul(d, v16_sub(v16_load_u8x8_dup(s), v16_set1(32.0f)));
+    u->scale = v16_mul(d, v16_sub(v16_u8x8_dup(s), v16_set1(32.0f)));
     for (int i = 0; i < 4; i++) {
         const uint8_t *q = p + 8 + 32 * i;
         u->q[i] = w64_widen(b64_lookup(b64_nibbles16(q, q + 16), iq4_values));
@@ -106,10 +112,10 @@ INLINE void unpack_iq4_xs(const uint8_t *p, struct unit *u)
 INLINE void unpack_k_scales(const uint8_t *p, struct unit *u)
 {
     uint32_t a = load_u32(p + 4), b = load_u32(p + 8), c = load_u32(p + 12);
-    uint32_t s[2] = {a & 0x3f3f3f3f, (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030)};
-    uint32_t m[2] = {b & 0x3f3f3f3f, (c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030)};
-    u->scale = v16_mul(v16_set1(load_f16(p)), v16_load_u8x8_dup(s));
-    u->min = v16_mul(v16_set1(-load_f16(p + 2)), v16_load_u8x8_dup(m));
+    uint64_t s = (uint64_t)((c & 0x0f0f0f0f) | (a >> 2 & 0x30303030)) << 32 | (a & 0x3f3f3f3f);
+    uint64_t m = (uint64_t)((c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030)) << 32 | (b & 0x3f3f3f3f);
+    u->scale = v16_mul(v16_set1(load_f16(p)), v16_u8x8_dup(s));
+    u->min = v16_mul(v16_set1(-load_f16(p + 2)), v16_u8x8_dup(m));
 }
 
 // Q4_K, 144 bytes per 256: weight = d * scale * q - dmin * min
@@ -150,9 +156,8 @@ INLINE void unpack_q2_k(const uint8_t *p, struct unit *u)
         u->q[i] = w64_widen_positive(b64_fields(q, i % 2 * 4, i % 2 * 4 + 2, 3));
     }
     uint64_t a = load_u64(p), b = load_u64(p + 8), mask = 0x0f0f0f0f0f0f0f0f;
-    uint64_t s[2] = {a & mask, b & mask}, m[2] = {a >> 4 & mask, b >> 4 & mask};
-    u->scale = v16_mul(v16_set1(load_f16(p + 80)), v16_load_u8(s));
-    u->min = v16_mul(v16_set1(-load_f16(p + 82)), v16_load_u8(m));
+    u->scale = v16_mul(v16_set1(load_f16(p + 80)), v16_u8(a & mask, b & mask));
+    u->min = v16_mul(v16_set1(-load_f16(p + 82)), v16_u8(a >> 4 & mask, b >> 4 & mask));
 }
 
 // Q3_K, 110 bytes per 256: third bits (32 bytes, bit i of each: block i), low 2 bits (64), 16
@@ -165,11 +170,12 @@ INLINE void unpack_q3_k(const uint8_t *p, struct unit *u)
         b64 high = b64_shl(b64_fields(p, 2 * i, 2 * i + 1, 1), 2);
         u->q[i] = w64_widen(b64_sub1(b64_or(low, high), 4));
     }
-    uint32_t a = load_u32(p + 96), b = load_u32(p + 100), c = load_u32(p + 104);
-    const uint32_t low = 0x0f0f0f0f, two = 0x03030303;
-    uint32_t s[4] = {(a & low) | (c & two) << 4, (b & low) | (c >> 2 & two) << 4,
-                     (a >> 4 & low) | (c >> 4 & two) << 4, (b >> 4 & low) | (c >> 6 & two) << 4};
-    u->scale = v16_mul(v16_set1(load_f16(p + 108)), v16_sub(v16_load_u8(s), v16_set1(32.0f)));
+    uint64_t a = load_u64(p + 96), c = load_u32(p + 104);
+    const uint64_t low = 0x0f0f0f0f0f0f0f0f, two = 0x0303030303030303;
+    uint64_t s0 = (a & low) | ((c | c >> 2 << 32) & two) << 4;
+    uint64_t s1 = (a >> 4 & low) | ((c >> 4 | c >> 6 << 32) & two) << 4;
+    v16 scale = v16_sub(v16_u8(s0, s1), v16_set1(32.0f));
+    u->scale = v16_mul(v16_set1(load_f16(p + 108)), scale);
 }
 
 #endif

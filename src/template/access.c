@@ -55,7 +55,7 @@ static struct val missing(void)
 static struct val macro_attr(struct run *r, const struct macro *m, const struct str *name)
 {
     if (str_is(name, "name"))
-        return str_val(m->def->name);
+        return m->def->name ? str_val(m->def->name) : val_none();
     if (str_is(name, "caller"))
         return val_bool(m->def->uses_caller);
     if (str_is(name, "catch_kwargs"))
@@ -175,6 +175,7 @@ static bool item_of(struct run *r, struct val obj, struct val key, struct val *o
         while (end < obj.s->n && ((unsigned char)obj.s->p[end] & 0xC0) == 0x80)
             end++;
         *out = str_sub(r, obj.s, begin, end);
+        out->safe = obj.safe;
     } else if (obj.kind == V_RANGE) {
         *out = val_int(obj.range->start + i * obj.range->step);
     } else {
@@ -224,9 +225,9 @@ struct val get_path(struct run *r, struct val obj, struct val path, struct val o
     return obj;
 }
 
-// Python's slice.indices(): the first item, one behind the last, and how many there are.
+// Python's slice.indices(): the first item, where it stops, and how many there are.
 static void slice_bounds(struct run *r, int64_t n, struct val lo, struct val hi, int64_t step,
-                         int64_t *first, int64_t *count)
+                         int64_t *first, int64_t *end, int64_t *count)
 {
     int64_t low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1, start, stop;
     struct val bounds[2] = {lo, hi};
@@ -246,6 +247,7 @@ static void slice_bounds(struct run *r, int64_t n, struct val lo, struct val hi,
             *to[k] = high;
     }
     *first = start;
+    *end = stop;
     *count = 0;
     if (step > 0 && start < stop)
         *count = (stop - start - 1) / step + 1;
@@ -285,7 +287,7 @@ static struct val slice_str(struct run *r, struct str *s, int64_t first, int64_t
 struct val get_slice(struct run *r, struct val obj, struct val lo, struct val hi,
                      struct val step_val)
 {
-    int64_t step = 1, first, count;
+    int64_t step = 1, first, end, count;
     if (obj.kind == V_UNDEF)
         fail_undef(r, &obj);
     if (obj.kind == V_DICT)
@@ -298,7 +300,7 @@ struct val get_slice(struct run *r, struct val obj, struct val lo, struct val hi
         fail(r, "slice indices must be integers or None, not %s", val_type(step_val));
     if (step == 0)
         fail(r, "slice step cannot be zero");
-    slice_bounds(r, (int64_t)val_length(r, obj), lo, hi, step, &first, &count);
+    slice_bounds(r, (int64_t)val_length(r, obj), lo, hi, step, &first, &end, &count);
     if (obj.kind == V_STR) {
         struct val v = slice_str(r, obj.s, first, count, step);
         v.safe = obj.safe;
@@ -308,8 +310,8 @@ struct val get_slice(struct run *r, struct val obj, struct val lo, struct val hi
         struct range *g = run_alloc(r, sizeof *g);
         *g = (struct range){.start = obj.range->start + first * obj.range->step, .n = count};
         if (__builtin_mul_overflow(obj.range->step, step, &g->step) ||
-            __builtin_mul_overflow(count, g->step, &g->stop) ||
-            __builtin_add_overflow(g->stop, g->start, &g->stop))
+            __builtin_mul_overflow(end, obj.range->step, &g->stop) ||
+            __builtin_add_overflow(g->stop, obj.range->start, &g->stop))
             fail(r, "integer overflow in the slice of a range");
         return (struct val){.kind = V_RANGE, .range = g};
     }

@@ -1,6 +1,7 @@
 // Statements: what a parsed template does.
 #include "template/runtime.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
@@ -284,9 +285,20 @@ static const struct val *keyword(const struct args *a, const struct str *name, b
     return NULL;
 }
 
+// "macro 'name'", for errors.
+static const char *macro_name(const struct macro_def *m, char out[100])
+{
+    if (m->name)
+        snprintf(out, 100, "macro '%.*s'", (int)(m->name->n < 80 ? m->name->n : 80), m->name->p);
+    else
+        snprintf(out, 100, "the call block");
+    return out;
+}
+
 static void bind_extra(struct run *r, const struct macro_def *m, struct frame *f,
                        const struct args *a, bool *used, bool found_caller)
 {
+    char name[100];
     static const struct str caller_name = {.p = "caller", .n = 6, .n_chars = 6};
     if (m->uses_caller && !found_caller && !m->own_caller) {
         const struct val *v = keyword(a, &caller_name, used);
@@ -304,8 +316,7 @@ static void bind_extra(struct run *r, const struct macro_def *m, struct frame *f
     } else {
         for (size_t i = 0; i < a->n_kw; i++)
             if (!used[i])
-                fail(r, "macro '%.*s' takes no keyword argument '%.*s'",
-                     (int)(m->name->n < 80 ? m->name->n : 80), m->name->p,
+                fail(r, "%s takes no keyword argument '%.*s'", macro_name(m, name),
                      (int)(a->kw_name[i].s->n < 80 ? a->kw_name[i].s->n : 80), a->kw_name[i].s->p);
     }
     if (m->uses_varargs && !m->own_varargs) {
@@ -314,8 +325,7 @@ static void bind_extra(struct run *r, const struct macro_def *m, struct frame *f
             list_push(r, rest.l, a->pos[i]);
         f->slots[m->varargs.slot] = rest;
     } else if (a->n_pos > m->n_params) {
-        fail(r, "macro '%.*s' takes not more than %zu argument(s)",
-             (int)(m->name->n < 80 ? m->name->n : 80), m->name->p, m->n_params);
+        fail(r, "%s takes not more than %zu argument(s)", macro_name(m, name), m->n_params);
     }
 }
 

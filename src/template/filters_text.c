@@ -107,7 +107,6 @@ FILTER(filter_indent)
 FILTER(filter_truncate)
 {
     UNUSED_ARGS;
-    struct str *s = arg_str(r, &self, "the value of truncate");
     int64_t length = arg_int(r, &v[0], 255, "length");
     struct str *end = arg_given(&v[2]) ? arg_str(r, &v[2], "end") : val_cstr(r, "...").s;
     int64_t leeway = v[3].kind == V_NONE ? 5 : arg_int(r, &v[3], 5, "leeway");
@@ -116,8 +115,9 @@ FILTER(filter_truncate)
         fail(r, "expected length >= %lld, got %lld", (long long)n_end, (long long)length);
     if (leeway < 0)
         fail(r, "expected leeway >= 0, got %lld", (long long)leeway);
-    if ((int64_t)str_chars(r, s) - leeway <= length)
+    if ((int64_t)val_length(r, self) - leeway <= length)
         return self;
+    struct str *s = arg_str(r, &self, "the value of truncate");
     struct str *head = str_sub(r, s, 0, str_offset(r, s, (size_t)(length - n_end))).s;
     if (!arg_bool(&v[1], false)) {
         const struct str space = {.p = " ", .n = 1};

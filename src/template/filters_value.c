@@ -36,6 +36,8 @@ FILTER(filter_attr)
 {
     UNUSED_ARGS;
     struct str *name = arg_str(r, &v[0], "attribute name");
+    if (self.kind == V_UNDEF)
+        fail_undef(r, &self);
     struct val found = get_method(r, self, name);
     return found.kind == V_MISSING ? undef_of(r, self, v[0]) : found;
 }
@@ -181,7 +183,11 @@ FILTER(filter_filesize)
         {"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"},
         {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}};
     bool binary = arg_bool(&v[0], false);
-    struct val n = filter_float(r, self, (struct val[2]){{0}}, a);
+    const struct val none = {.kind = V_MISSING};
+    struct val n = filter_float(r, self, &none, a);
+    if (n.kind == V_FLOAT && n.f == 0 && self.kind != V_FLOAT && self.kind != V_INT &&
+        self.kind != V_BOOL && (self.kind != V_STR || text_parse_float(r, self.s).kind != V_FLOAT))
+        fail(r, "filesizeformat needs a number, not %s", val_type(self));
     double bytes = n.f, base = binary ? 1024 : 1000, unit = base;
     char text[400];
     size_t i = 0;

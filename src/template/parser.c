@@ -272,19 +272,11 @@ static struct node *parse_macro(struct parser *p)
     return n;
 }
 
-static struct str *caller_name(struct parser *p)
-{
-    struct str *s = parse_alloc(p, sizeof *s);
-    *s = (struct str){.p = "caller", .n = 6, .n_chars = 6};
-    return s;
-}
-
 static struct node *parse_call_block(struct parser *p)
 {
     static const char *const ends[] = {"endcall", NULL};
     struct node *n = node_create(p, N_CALL_BLOCK, p->tok++->pos);
     n->macro = parse_alloc(p, sizeof *n->macro);
-    n->macro->name = caller_name(p);
     if (p->tok->type == T_LPAREN)
         parse_signature(p, n, n->macro);
     n->a = parse_expression(p, true);
@@ -302,7 +294,6 @@ static struct node *parse_generation(struct parser *p)
     static const char *const ends[] = {"endgeneration", NULL};
     struct node *n = node_create(p, N_GENERATION, p->tok++->pos);
     n->macro = parse_alloc(p, sizeof *n->macro);
-    n->macro->name = caller_name(p);
     parse_macro_body(p, n, ends);
     return n;
 }

@@ -127,9 +127,12 @@ static void repr_other(struct run *r, struct sb *b, struct val v, uint32_t origi
         snprintf(text, sizeof text, "<LoopContext %lld/%zu>", (long long)i.i,
                  loop_length(r, v.loop));
     } else if (v.kind == V_MACRO) {
-        snprintf(text, sizeof text, "<Macro '%.*s'>",
-                 (int)(v.macro->def->name->n < 99 ? v.macro->def->name->n : 99),
-                 v.macro->def->name->p);
+        const struct str *name = v.macro->def->name;
+        if (name)
+            snprintf(text, sizeof text, "<Macro '%.*s'>", (int)(name->n < 99 ? name->n : 99),
+                     name->p);
+        else
+            snprintf(text, sizeof text, "<Macro anonymous>");
     } else if (v.kind == V_NATIVE) {
         snprintf(text, sizeof text, "<built-in method %s>", v.bound->fn->name);
     } else {

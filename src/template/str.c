@@ -134,7 +134,9 @@ int str_compare(const struct str *a, const struct str *b)
 {
     size_t n = a->n < b->n ? a->n : b->n;
     int c = n ? memcmp(a->p, b->p, n) : 0;
-    return c ? c : (a->n > b->n) - (a->n < b->n);
+    if (c == 0)
+        return (a->n > b->n) - (a->n < b->n);
+    return c < 0 ? -1 : 1;
 }
 
 static void push_seg(struct run *r, struct sb *b, size_t end, uint32_t origin)

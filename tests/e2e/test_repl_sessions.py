@@ -195,7 +195,7 @@ def test_kill_at_any_moment_loses_at_most_the_unfinished_turn(hokku, tiny, sessi
     survived = 0
     for attempt in range(12):
         name = f"k{attempt}"
-        p = subprocess.Popen([HOKKU, "-m", tiny, "-n", "6", "-s", "1", "--session", name, "--turns", "-c", "4096"],
+        p = subprocess.Popen([HOKKU, "-m", tiny, "-n", "6", "-s", "1", "--session", name, "--turns", "--json", "-c", "4096"],
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=home)
         p.stdin.write("".join(f"turn {i}\n" for i in range(300)).encode())
         p.stdin.flush()
@@ -226,3 +226,82 @@ def test_sigterm_while_answering_saves_what_there_is(chat, tiny, sessions):
     c = chat("-m", tiny, "-c", 30000, "--session", "s")
     assert int(re.search(r"(\d+) of 30000", c.say("/context")).group(1)) > 20
     assert "hello" in c.say("/context")
+
+
+def section(data, want):
+    for i in range(4):
+        tag, crc, offset, length = struct.unpack_from("<4sIQQ", data, 24 + 24 * i)
+        if tag == want:
+            return i, offset, length
+
+
+def resealed(data, tag):
+    """The checksums made right again after a change inside a section."""
+    data = bytearray(data)
+    i, offset, length = section(data, tag)
+    struct.pack_into("<I", data, 24 + 24 * i + 4, zlib.crc32(data[offset:offset + length]))
+    struct.pack_into("<I", data, 24 + 24 * 4, zlib.crc32(data[:24 + 24 * 4]))
+    return bytes(data)
+
+
+def test_replay_agrees_with_the_recording(hokku, chat, tiny, sessions):
+    c = chat("-m", tiny, *SAMPLED, "--session", "s", "--overflow", "shift", "-c", "128")
+    for line in ("/system Be kind.", "one", "two", "/retry 77", "/set temp 0.5", "/continue", "three and some more words"):
+        c.say(line)
+    c.leave()
+    r = hokku("replay", sessions / "s.session")
+    assert r.returncode == 0 and b"all agree" in r.stdout and b"4 answers" in r.stdout, r
+    assert json.loads(hokku("replay", "--json", "s").stdout)["agree"] is True
+
+
+def test_replay_names_the_first_token_that_differs(hokku, tiny, sessions):
+    tokens = ask(hokku, tiny, "s", "one")["tokens"]
+    path = sessions / "s.session"
+    data = path.read_bytes()
+    ids = struct.pack(f"<{len(tokens)}i", *tokens)
+    _, offset, length = section(data, b"MSGS")
+    at = data.index(ids, offset, offset + length) + 4 * 10
+    other = (tokens[10] + 1) % 1000
+    path.write_bytes(resealed(data[:at] + struct.pack("<i", other) + data[at + 4:], b"MSGS"))
+    r = hokku("replay", "s")
+    assert r.returncode == 1
+    assert re.search(rf"turn 1, token 11 of \d+ .*recorded {other} .*now {tokens[10]} ".encode(), r.stdout), r.stdout
+
+
+def test_replay_says_when_the_ground_has_changed(hokku, chat, tiny):
+    c = chat("-m", tiny, *SAMPLED, "--session", "s")
+    c.say("one")
+    c.say("/system Something else.")
+    c.say("two")
+    c.leave()
+    r = hokku("replay", "s")
+    assert r.returncode == 0 and b"1 answer not compared" in r.stdout, r
+
+
+HOSTILE = [("MSGS", lambda n: b"\xff" * n), ("MSGS", lambda n: bytes(n)), ("TIME", lambda n: b"\xff" * n),
+           ("META", lambda n: b"[" * n), ("META", lambda n: b"{}" + b" " * (n - 2))]
+
+
+@pytest.mark.parametrize("tag,fill", HOSTILE)
+def test_hostile_sections_with_right_checksums_are_refused(hokku, tiny, sessions, tag, fill):
+    ask(hokku, tiny, "s", "one")
+    path = sessions / "s.session"
+    data = path.read_bytes()
+    _, offset, length = section(data, tag.encode())
+    path.write_bytes(resealed(data[:offset] + fill(length) + data[offset + length:], tag.encode()))
+    r = hokku("-m", tiny, "--session", "s", "hi")
+    assert r.returncode == 1 and r.stderr.startswith(b"hokku: ") and r.stdout == b""
+
+
+def test_hostile_numbers_in_the_messages_never_crash(hokku, tiny, sessions):
+    ask(hokku, tiny, "s", "one", "-n", "3")
+    path = sessions / "s.session"
+    data = path.read_bytes()
+    _, offset, length = section(data, b"MSGS")
+    rng = random.Random(3)
+    for _ in range(40):
+        at = offset + 4 * rng.randrange(length // 4)
+        value = rng.choice([0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0x80000000, rng.randrange(1 << 32)])
+        path.write_bytes(resealed(data[:at] + struct.pack("<I", value) + data[at + 4:], b"MSGS"))
+        r = hokku("replay", "-q", "s")
+        assert r.returncode in (0, 1, 5), r
