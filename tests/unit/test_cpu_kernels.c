@@ -153,7 +153,7 @@ static void test_products_match_reference_and_each_other(void **state)
                     struct cpu_act xt = x;
                     xt.f += t * x.n_pad;
                     xt.q += t * x.n_pad;
-                    xt.scale += t * x.n_pad / 16;
+                    xt.scale += t * x.n_pad / CPU_PAD;
                     xt.sum += t * x.n_pad / 16;
                     struct cpu_matmul mt = {&w, &xt, bias, single + t * n_rows, n_rows, 1, false};
                     k->matmul(&mt, n_rows / 2, n_rows);
@@ -181,7 +181,7 @@ static void test_products_match_reference_and_each_other(void **state)
                             double v = (double)deq[i] * x.f[t * x.n_pad + i];
                             want += v;
                             size += fabs(v);
-                            double step = x.scale[(t * x.n_pad + i) / 16] * (double)deq[i];
+                            double step = x.scale[(t * x.n_pad + i) / CPU_PAD] * (double)deq[i];
                             steps += info->block_elems > 1 ? step * step / 12 : 0;
                         }
                         double off = fabs(y[t * n_rows + r] - want);
