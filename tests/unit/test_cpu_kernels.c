@@ -1,5 +1,6 @@
 // Every kernel of every instruction set this machine has, against double precision references over
-// odd shapes; and bit for bit against each other. `test_cpu_kernels bench` times the products.
+// odd shapes; and bit for bit against each other. `test_cpu_kernels bench [TYPE]` times the
+// products.
 #include "test.h"
 
 #include <math.h>
@@ -81,16 +82,16 @@ static void random_weights(uint32_t type, uint8_t *p, size_t n)
 
 static void *checked_alloc(size_t n)
 {
-    void *p = calloc(1, n);
+    void *p = aligned_alloc(64, (n + 63) / 64 * 64);
     assert_non_null(p);
-    return p;
+    return memset(p, 0, n);
 }
 
 static struct cpu_act act_create(uint32_t n_cols, size_t n_tok)
 {
     struct cpu_act a = {.n_cols = n_cols, .n_pad = (n_cols + CPU_PAD - 1) / CPU_PAD * CPU_PAD};
     size_t n = a.n_pad * n_tok;
-    a.f = checked_alloc(n * 4);
+    a.f = checked_alloc(n * 4); // aligned, as the engine's are
     a.q = checked_alloc(n * 2);
     a.scale = checked_alloc(n / 4);
     a.sum = checked_alloc(n / 4);
@@ -129,7 +130,8 @@ static void test_products_match_reference_and_each_other(void **state)
                 continue;
             size_t row_bytes = quant_row_bytes(types[ti], n_cols);
             // Exactly as long as the rows: a sanitizer sees any read beyond them.
-            uint8_t *data = checked_alloc(row_bytes * n_rows);
+            uint8_t *data = malloc(row_bytes * n_rows);
+            assert_non_null(data);
             random_weights(types[ti], data, (size_t)n_rows * n_cols);
             struct weight w = {types[ti], n_rows, n_cols, data, row_bytes * n_rows, NULL};
             struct cpu_act x = act_create(n_cols, MAX_TOK);
@@ -416,7 +418,7 @@ static double seconds(void)
 
 // Best of several runs on one core: GB/s of weights for one token, and for many tokens the
 // multiply-adds per second.
-static void bench(void)
+static void bench(const char *only)
 {
     enum { N_TOK = 64, ROWS = 128 };
     for (int isa = CPU_ISA_PLAIN; isa <= CPU_ISA_AVX512; isa++) {
@@ -427,7 +429,8 @@ static void bench(void)
         for (size_t ti = 0; ti < N_TYPES; ti++)
             for (int c = 0; c < 2; c++) {
                 const uint32_t n_cols = c ? 4864 : 896;
-                if (n_cols % quant_info(types[ti])->block_elems != 0)
+                if (n_cols % quant_info(types[ti])->block_elems != 0 ||
+                    (only && strcmp(only, quant_info(types[ti])->name) != 0))
                     continue;
                 size_t row_bytes = quant_row_bytes(types[ti], n_cols);
                 uint8_t *data = checked_alloc(row_bytes * ROWS);
@@ -461,7 +464,7 @@ static void bench(void)
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "bench") == 0) {
-        bench();
+        bench(argc > 2 ? argv[2] : NULL);
         return 0;
     }
     const struct CMUnitTest tests[] = {
