@@ -41,7 +41,6 @@ struct program {
     struct conversation conv;
     bool conv_open;
     struct session_lock session;
-    uint8_t *dry_breakers; // owned
     struct buf prompt, system, template_text;
     bool stdin_tty, stdout_tty, stderr_tty;
     int death; // the signal that ended the REPL; 0: none
@@ -148,24 +147,6 @@ static bool recommended_sampling(struct program *p, struct error *err)
     return ok;
 }
 
-// Marks the tokens whose text holds a DRY sequence breaker.
-static bool find_dry_breakers(struct program *p, struct error *err)
-{
-    uint32_t n = p->model->hp.n_vocab;
-    struct buf text = {0};
-    p->dry_breakers = calloc(n, 1);
-    if (!p->dry_breakers)
-        return error_oom(err, "the DRY sequence breakers", n);
-    uint32_t n_tokens = tokenizer_n_vocab(p->model->tokenizer);
-    for (uint32_t i = 0; i < n && i < n_tokens; i++) {
-        buf_clear(&text);
-        tokenizer_decode_one(p->model->tokenizer, (int32_t)i, true, &text);
-        p->dry_breakers[i] = text.len && strpbrk(text.data, "\n:\"*") != NULL;
-    }
-    buf_release(&text);
-    return true;
-}
-
 static bool open_model(struct program *p, struct error *err)
 {
     p->model_path = paths_model(&p->opt, err);
@@ -249,11 +230,15 @@ static bool read_prompt(struct program *p, bool with_stdin, struct error *err)
 
 static bool resume(struct program *p, struct error *err)
 {
-    struct buf note = {0};
-    bool ok = session_open(&p->session, p->opt.session, &p->conv, &p->opt, true, &note, err);
+    struct buf note = {0}, warning = {0};
+    bool ok =
+        session_open(&p->session, p->opt.session, &p->conv, &p->opt, true, &note, &warning, err);
     if (ok && note.len && p->stderr_tty && !p->opt.quiet)
-        fprintf(stderr, "hokku: %s\n", buf_str(&note));
+        fprintf(stderr, "%s\n", buf_str(&note));
+    if (ok && warning.len && !p->opt.quiet)
+        fprintf(stderr, "hokku: %s\n", buf_str(&warning));
     buf_release(&note);
+    buf_release(&warning);
     return ok;
 }
 
@@ -304,7 +289,7 @@ static bool run_chat(struct program *p, struct error *err)
     if (!choose_template(p, err) || !choose_device(p, &d, &params, err))
         return false;
     p->engine = d.backend->open(p->model, &params, err);
-    if (!p->engine || !find_dry_breakers(p, err))
+    if (!p->engine)
         return false;
     if (o->verbose) {
         char used[FORMAT_NUMBER];
@@ -317,7 +302,8 @@ static bool run_chat(struct program *p, struct error *err)
                            p->template_text.len ? buf_str(&p->template_text) : NULL,
                            p->template_text.len, (int64_t)time(NULL), err))
         return false;
-    p->conv.dry_breakers = p->dry_breakers;
+    if (!conversation_find_breakers(&p->conv, err))
+        return false;
     if (p->system.len && !conversation_set_system(&p->conv, p->system.data, p->system.len, err))
         return false;
     if (o->session && !resume(p, err))
@@ -326,7 +312,7 @@ static bool run_chat(struct program *p, struct error *err)
     if (p->stdout_tty)
         ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws);
     const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
-    bool plain = (no_color && *no_color) || (term && strcmp(term, "dumb") == 0);
+    bool dumb = term && strcmp(term, "dumb") == 0, plain = dumb || (no_color && *no_color);
     bool out_color = o->color == WHEN_ALWAYS || (o->color == WHEN_AUTO && !plain && p->stdout_tty);
     bool err_color = o->color == WHEN_ALWAYS || (o->color == WHEN_AUTO && !plain && p->stderr_tty);
     if (!one && !many) {
@@ -340,7 +326,7 @@ static bool run_chat(struct program *p, struct error *err)
             .err_tty = p->stderr_tty,
             .out_color = out_color,
             .err_color = err_color,
-            .dumb = term && strcmp(term, "dumb") == 0,
+            .dumb = dumb,
             .banner = o->quiet ? NULL : banner,
             .session = &p->session,
             .named_system = paths_system_prompt,
@@ -354,7 +340,8 @@ static bool run_chat(struct program *p, struct error *err)
         .stdout_tty = p->stdout_tty,
         .stderr_tty = p->stderr_tty,
         .color = out_color && p->stdout_tty,
-        .columns = ws.ws_col,
+        .dumb = dumb,
+        .columns = dumb ? 0 : ws.ws_col,
         .after_turn = o->session ? save_session : NULL,
         .user = p,
     };
@@ -381,6 +368,8 @@ static bool run(struct program *p, struct error *err)
         return run_chat(p, err);
     else
         ok = tool_run(&tool, &out, err);
+    if (!ok && o->tool == TOOL_REPLAY) // the difference found is the result
+        fd_write_all(STDOUT_FILENO, "standard output", buf_str(&out), out.len, NULL);
     if (ok)
         ok = fd_write_all(STDOUT_FILENO, "standard output", buf_str(&out), out.len, err);
     buf_release(&out);
@@ -395,7 +384,6 @@ static void program_release(struct program *p)
     engine_free(p->engine);
     model_free(p->model);
     free(p->model_path);
-    free(p->dry_breakers);
     buf_release(&p->prompt);
     buf_release(&p->system);
     buf_release(&p->template_text);

@@ -470,20 +470,23 @@ bool action_fork(struct repl *r, char *arg, struct error *err)
 bool action_load(struct repl *r, char *arg, struct error *err)
 {
     struct session_lock lock;
-    struct buf note = {0}, path = {0};
+    struct buf note = {0}, warning = {0}, path = {0};
     if (is_current(r, arg))
         return error_set(err, ERR_USAGE, "this is session %s", arg);
     bool ok = session_path(r->opt->state_dir, arg, &path, err);
     if (ok && access(buf_str(&path), F_OK) != 0)
         ok = error_set(err, ERR_FAIL, "there is no session %s; /sessions lists them", arg);
-    ok = ok && session_open(&lock, arg, r->c, r->opt, false, &note, err);
+    ok = ok && session_open(&lock, arg, r->c, r->opt, false, &note, &warning, err);
     if (ok) {
         session_lock_release(r->session);
         *r->session = lock;
         view_say(&r->view, "(%s)\n", buf_str(&note));
+        if (warning.len > 0)
+            view_say(&r->view, "hokku: %s\n", buf_str(&warning));
         repl_show_tail(r);
     }
     buf_release(&note);
+    buf_release(&warning);
     buf_release(&path);
     return ok;
 }
@@ -509,7 +512,8 @@ bool action_sessions(struct repl *r, char *arg, struct error *err)
             strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
         view_say(&r->view, "%-16s %s · %zu turn%s, %zu tokens · %s%s\n", names[i], when, info.turns,
                  plural(info.turns), info.tokens, info.model,
-                 is_current(r, names[i]) ? " ·  here" : "");
+                 is_current(r, names[i]) ? " · here" : "");
+        session_info_release(&info);
     }
     if (n == 0)
         view_say(&r->view, "(no saved sessions; /save NAME saves this one)\n");

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/utf8.h"
 #include "chat/termout.h"
+#include "chat/view.h"
 
 // What one answer gathers while it streams.
 struct sink {
@@ -22,6 +23,7 @@ struct sink {
     struct termout term,
         term_err;     // used only where standard output or standard error is a terminal
     struct buf shown; // scratch
+    struct view view; // the progress line
 };
 
 // Untrusted text to one of the two streams: exact bytes to a pipe, made safe for a terminal.
@@ -111,17 +113,10 @@ static void on_notice(void *user, const char *line)
         fprintf(stderr, "hokku: %s\n", line);
 }
 
-// "prefill 4096 of 30000 tokens": decorative, so only where someone watches; cleared at the end.
 static void on_prefill(void *user, size_t done, size_t total)
 {
-    const struct sink *s = user;
-    if (!s->b->stderr_tty || s->b->opt->quiet)
-        return;
-    if (done < total)
-        fprintf(stderr, "\rreading the prompt: %zu of %zu tokens", done, total);
-    else
-        fprintf(stderr, "\r\033[K");
-    fflush(stderr);
+    struct sink *s = user;
+    view_prefill(&s->view, done, total);
 }
 
 static void print_stats(const struct batch *b, enum finish finish)
@@ -184,6 +179,9 @@ static bool answer(struct batch *b, const char *prompt, size_t n, bool line_mode
     termout_init(&s.term_err, b->columns, b->color, false);
     if (b->color)
         termout_dim(&s.term_err, true, &s.shown);
+    const struct view_options vo = {.err_tty = b->stderr_tty, .dumb = b->dumb, .quiet = o->quiet};
+    view_init(&s.view, &vo);
+    view_begin(&s.view);
     struct answer_params p = {
         .sampler = &o->sampler,
         .n_predict = o->n_predict,

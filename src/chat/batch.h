@@ -11,6 +11,7 @@ struct batch {
     const struct options *opt;
     const volatile int *cancel;
     bool stdout_tty, stderr_tty;
+    bool dumb;      // TERM=dumb: no escape sequences
     bool color;     // styles on a standard output that is a terminal
     size_t columns; // of the terminal, 0: do not wrap
     // Called after every complete turn (a named session is saved); may be NULL.

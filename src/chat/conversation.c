@@ -45,6 +45,23 @@ bool conversation_init(struct conversation *c, const struct model *m, struct eng
     return true;
 }
 
+bool conversation_find_breakers(struct conversation *c, struct error *err)
+{
+    uint32_t n = c->model->hp.n_vocab, n_tokens = tokenizer_n_vocab(c->model->tokenizer);
+    struct buf text = {0};
+    free(c->dry_breakers);
+    c->dry_breakers = calloc(n, 1);
+    if (!c->dry_breakers)
+        return error_oom(err, "the DRY sequence breakers", n);
+    for (uint32_t i = 0; i < n && i < n_tokens; i++) {
+        buf_clear(&text);
+        tokenizer_decode_one(c->model->tokenizer, (int32_t)i, true, &text);
+        c->dry_breakers[i] = text.len && strpbrk(text.data, "\n:\"*") != NULL;
+    }
+    buf_release(&text);
+    return true;
+}
+
 static void release_messages(struct conversation *c, size_t begin, size_t end)
 {
     for (size_t i = begin; i < end; i++)
@@ -57,6 +74,7 @@ void conversation_release(struct conversation *c)
     free(c->messages);
     template_free(c->tmpl);
     buf_release(&c->template_text);
+    free(c->dry_breakers);
     session_release(&c->session);
     memset(c, 0, sizeof *c);
 }
@@ -435,6 +453,9 @@ static bool run_answer(struct conversation *c, const struct answer_params *p, st
     s->progress_user = stream;
     bool ok = session_sync(s, prefix->data, prefix->len, err);
     s->progress = NULL;
+    // The start that the user gave is shown only now: a progress line may have been there.
+    if (ok && m->n_runs == 0 && m->text.len > 0)
+        ok = stream_text(stream, m->text.data, m->text.len, err);
     if (!ok)
         return false;
     struct generate_params gp = {
@@ -516,8 +537,7 @@ bool conversation_answer(struct conversation *c, const struct answer_params *p, 
          fit_prefix(c, p, c->n_messages, &prefix, m.ids.data, m.ids.len, &n_keep, &open_tag, err);
     if (ok) {
         think_init(&stream.split, open_tag);
-        ok = (p->n_prefill == 0 || stream_text(&stream, p->prefill, p->n_prefill, err)) &&
-             run_answer(c, p, &m, &prefix, n_keep, &stream, finish, err);
+        ok = run_answer(c, p, &m, &prefix, n_keep, &stream, finish, err);
     }
     if (ok && m.n_runs == 0 && *finish == FINISH_INTERRUPTED)
         ok = error_set(err, ERR_INTERRUPTED, "interrupted before the first token");

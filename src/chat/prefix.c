@@ -131,8 +131,8 @@ static bool match_run(const struct conversation *c, const struct message *m, con
     struct buf valid = {0};
     const char *full = m->text.data;
     size_t n_full = m->text.len, n_run = end - begin;
-    bool exact = utf8_valid(full, n_full), found = false;
-    if (!exact) {
+    bool found = false;
+    if (!utf8_valid(full, n_full)) {
         if (!append_valid_utf8(&valid, full, n_full))
             goto done;
         full = valid.data;
@@ -157,11 +157,12 @@ static bool match_run(const struct conversation *c, const struct message *m, con
     size_t from = 0; // where in full the ids of the match begin
     if (lead < start) {
         // Only the end of the answer was rendered: the ids can be used if a token begins there.
+        // `raw` and `at` are the same place in the exact and in the rendered bytes.
         struct buf piece = {0};
-        size_t at = 0, k = 0;
+        size_t raw = 0, at = 0, target = 0;
         bool at_token = false;
-        for (; exact && k < out->end_id && at <= start; k++) {
-            bool only_space = true;
+        for (size_t k = 0; k < out->end_id && at <= start; k++) {
+            bool only_space = raw == target;
             for (size_t i = at; i < start; i++)
                 only_space = only_space && is_space(full[i]);
             if (only_space) {
@@ -172,7 +173,13 @@ static bool match_run(const struct conversation *c, const struct message *m, con
             buf_clear(&piece);
             if (!tokenizer_decode_one(c->model->tokenizer, m->ids.data[k], false, &piece))
                 break;
-            at += piece.len;
+            target += piece.len;
+            while (raw < target && raw < m->text.len) {
+                uint32_t cp;
+                size_t used = utf8_decode(m->text.data + raw, m->text.len - raw, &cp);
+                raw += used > 0 ? used : 1;
+                at += used > 0 ? used : 3; // U+FFFD
+            }
         }
         buf_release(&piece);
         if (!at_token)

@@ -27,7 +27,8 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err);
 // and settings; with keep_given, those that the command line gave stay. note: what to tell the
 // user.
 bool session_open(struct session_lock *l, const char *name, struct conversation *c,
-                  struct options *o, bool keep_given, struct buf *note, struct error *err);
+                  struct options *o, bool keep_given, struct buf *note, struct buf *warning,
+                  struct error *err);
 // Saves it; for batch as well.
 bool session_save(struct session_lock *l, const struct conversation *c, const struct options *o,
                   struct error *err);

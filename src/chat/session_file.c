@@ -109,6 +109,13 @@ static json_t *describe(const struct conversation *c, const json_t *settings)
         return NULL;
     json_object_set_new(j, "program", json_string("hokku"));
     json_object_set_new(j, "model", safe_string(m->name));
+    char *full = m->gguf ? realpath(gguf_file_path(m->gguf, 0), NULL) : NULL;
+    if (full)
+        json_object_set_new(j, "model_path", safe_string(full));
+    free(full);
+    if (c->tmpl)
+        json_object_set_new(j, "template",
+                            json_stringn(buf_str(&c->template_text), c->template_text.len));
     json_object_set_new(j, "fingerprint", safe_string(m->fingerprint));
     json_object_set_new(j, "device", safe_string(e->device));
     json_object_set_new(j, "kv_format", safe_string(e->kv_format));
@@ -533,6 +540,13 @@ done:
     return ok;
 }
 
+void session_info_release(struct session_info *i)
+{
+    free(i->model_path);
+    free(i->template_text);
+    *i = (struct session_info){0};
+}
+
 bool session_file_info(const char *path, struct session_info *out, struct error *err)
 {
     struct reader *r = calloc(1, sizeof *r);
@@ -547,6 +561,13 @@ bool session_file_info(const char *path, struct session_info *out, struct error 
                                      .saved_at = number_of(meta, "saved_at")};
         snprintf(out->model, sizeof out->model, "%s", text_of(meta, "model"));
         snprintf(out->device, sizeof out->device, "%s", text_of(meta, "device"));
+        snprintf(out->kv_format, sizeof out->kv_format, "%s", text_of(meta, "kv_format"));
+        int64_t n_ctx = number_of(meta, "n_ctx");
+        out->n_ctx = n_ctx > 0 && n_ctx <= INT32_MAX ? (uint32_t)n_ctx : 0;
+        if (*text_of(meta, "model_path"))
+            out->model_path = strdup(text_of(meta, "model_path"));
+        if (!json_is_true(json_object_get(meta, "plain")))
+            out->template_text = strdup(text_of(meta, "template"));
     }
     json_decref(meta);
     if (r->fd >= 0)

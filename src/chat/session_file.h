@@ -37,12 +37,16 @@ void session_loaded_release(struct session_loaded *l);
 bool session_file_read(const char *path, struct conversation *c, struct session_loaded *out,
                        struct error *err);
 
-struct session_info { // what a list shows
-    char model[128], device[128];
+struct session_info { // what a list shows and what is needed to open the right model
+    char model[128], device[128], kv_format[64];
     size_t turns, tokens;
+    uint32_t n_ctx;
     int64_t saved_at;
+    char *model_path;    // owned; where the model was; NULL: not known
+    char *template_text; // owned; NULL: plain completion
 };
 // Only the header and the descriptive part.
 bool session_file_info(const char *path, struct session_info *out, struct error *err);
+void session_info_release(struct session_info *i); // zeroed is fine
 
 #endif

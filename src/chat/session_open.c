@@ -63,7 +63,8 @@ static bool apply_settings(struct options *o, const json_t *settings, bool keep_
 }
 
 bool session_open(struct session_lock *l, const char *name, struct conversation *c,
-                  struct options *o, bool keep_given, struct buf *note, struct error *err)
+                  struct options *o, bool keep_given, struct buf *note, struct buf *warning,
+                  struct error *err)
 {
     struct session_loaded loaded = {0};
     struct buf system = {0};
@@ -85,12 +86,15 @@ bool session_open(struct session_lock *l, const char *name, struct conversation 
         if (loaded.kv == SESSION_KV_RESTORED)
             buf_printf(note, ", restored in %.0f ms", loaded.seconds * 1e3);
         else if (loaded.kv == SESSION_KV_STALE)
-            buf_printf(note,
-                       "\nits memory cannot be restored (%s): it is read again with the next "
-                       "message",
+            buf_printf(warning,
+                       "the session's memory cannot be restored (%s): it is read again with the "
+                       "next message",
                        loaded.kv_reason);
         if (loaded.template_changed)
-            buf_puts(note, "\nit was saved with another chat template: what differs is read again");
+            buf_printf(warning,
+                       "%sthe session was saved with another chat template: what differs is "
+                       "read again",
+                       warning->len > 0 ? "\n" : "");
     }
     session_loaded_release(&loaded);
     buf_release(&system);

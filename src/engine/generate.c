@@ -2,7 +2,6 @@
 #include "base/clock.h"
 #include "engine/session.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 const char *finish_name(enum finish f)
@@ -128,25 +127,13 @@ bool generate(struct session *s, const struct generate_params *p, struct generat
               struct error *err)
 {
     struct engine *e = s->engine;
-    uint32_t n_vocab = tokenizer_n_vocab(p->tok);
     *g = (struct generated){0};
     struct run r = {.s = s,
                     .p = p,
                     .g = g,
                     .detok = {.tok = p->tok, .special = p->special, .strip_space = p->strip_space}};
     size_t n_stop_ids = 0;
-    int32_t *stop_ids = NULL;
-    if (!p->ignore_eos) {
-        for (uint32_t i = 0; i < n_vocab; i++)
-            n_stop_ids += tokenizer_is_end(p->tok, (int32_t)i);
-        stop_ids = malloc((n_stop_ids + 1) * sizeof *stop_ids);
-        if (!stop_ids)
-            return error_oom(err, "the stop tokens", n_stop_ids * sizeof *stop_ids);
-        n_stop_ids = 0;
-        for (uint32_t i = 0; i < n_vocab; i++)
-            if (tokenizer_is_end(p->tok, (int32_t)i))
-                stop_ids[n_stop_ids++] = (int32_t)i;
-    }
+    const int32_t *stop_ids = p->ignore_eos ? NULL : tokenizer_end_ids(p->tok, &n_stop_ids);
 
     double start = clock_now();
     bool ok = true, done = false;
@@ -229,6 +216,5 @@ bool generate(struct session *s, const struct generate_params *p, struct generat
     }
     s->stats.n_generated = g->ids.len;
     s->stats.decode_s = clock_now() - start;
-    free(stop_ids);
     return ok;
 }

@@ -80,8 +80,6 @@ static inline size_t scan_groups(const char *s, size_t n, size_t max_digits)
     int k1 = n > 1 ? kind(s[1]) : SPACE;
     if (!newline(s[0]) && k1 == LETTER)
         return run(s, n, 1, LETTER);
-    if (!newline(s[0]) && k1 == BEYOND)
-        return 0;
     if (k == OTHER || (s[0] == ' ' && k1 == OTHER)) {
         size_t i = run(s, n, k != OTHER, OTHER);
         while (i && i < n && newline(s[i]))

@@ -20,6 +20,8 @@ int spm_byte_value(struct gguf_str t)
 // Length of the character at s; a byte that begins none stands alone, in a token and in the text.
 static size_t char_len(const char *s, size_t n)
 {
+    if ((unsigned char)*s < 0x80)
+        return 1;
     uint32_t cp;
     size_t len = utf8_decode(s, n, &cp);
     return len ? len : 1;

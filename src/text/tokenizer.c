@@ -122,6 +122,11 @@ static bool load_special_ids(struct tokenizer *t, const struct gguf *g, struct e
         !get_id(t, g, "tokenizer.ggml.eom_token_id", &eom, err))
         return false;
 
+    // Text that no token covers becomes the unknown token; never a control token, though some files
+    // name their end of text here.
+    if (t->unk >= 0 && t->vocab.kind[t->unk] == TOKEN_CONTROL)
+        t->unk = -1;
+
     t->is_end = calloc(t->vocab.n, 1);
     if (!t->is_end)
         return error_oom(err, "the table of end tokens", t->vocab.n);
@@ -134,6 +139,9 @@ static bool load_special_ids(struct tokenizer *t, const struct gguf *g, struct e
         if (id >= 0)
             t->is_end[id] = 1;
     }
+    for (uint32_t i = 0; i < t->vocab.n; i++)
+        if (t->is_end[i] && !ids_push(&t->ends, (int32_t)i))
+            return error_oom(err, "the list of end tokens", t->ends.len * sizeof i);
     return true;
 }
 
@@ -211,6 +219,7 @@ void tokenizer_free(struct tokenizer *t)
     if (!t)
         return;
     free(t->is_end);
+    ids_release(&t->ends);
     spm_release(&t->spm);
     bpe_release(&t->bpe);
     pretokenizer_free(t->pre);
@@ -242,6 +251,12 @@ int32_t tokenizer_bos(const struct tokenizer *t)
 int32_t tokenizer_eos(const struct tokenizer *t)
 {
     return t->eos;
+}
+
+const int32_t *tokenizer_end_ids(const struct tokenizer *t, size_t *n)
+{
+    *n = t->ends.len;
+    return t->ends.data;
 }
 
 bool tokenizer_is_end(const struct tokenizer *t, int32_t id)

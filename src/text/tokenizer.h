@@ -1,6 +1,12 @@
 // A model's own tokenizer, built from its GGUF metadata: byte-level BPE ("gpt2") or SentencePiece
 // ("llama"). Immutable after creation; safe to share between threads as long as each uses its own
 // scratch (encode allocates its own). No Unicode normalisation is applied: a GGUF carries none.
+//
+// A byte-level BPE file without tokenizer.ggml.pre is read with the pattern named "default", as
+// every other program reads it; an unknown name is an error. Malformed UTF-8 counts as U+FFFD when
+// the text falls into words, and still gives the tokens of its bytes. Which characters are letters
+// or digits is what the installed PCRE2 says: characters younger than its Unicode version are
+// neither.
 #ifndef HOKKU_TEXT_TOKENIZER_H
 #define HOKKU_TEXT_TOKENIZER_H
 
@@ -36,6 +42,8 @@ int32_t tokenizer_eos(const struct tokenizer *t);
 // such as
 // <|im_end|>, <|eot_id|>, <|end|>, <|endoftext|>, <end_of_turn> when they are control tokens).
 bool tokenizer_is_end(const struct tokenizer *t, int32_t id);
+// All of them, ascending; *n of them.
+const int32_t *tokenizer_end_ids(const struct tokenizer *t, size_t *n);
 bool tokenizer_add_bos(const struct tokenizer *t); // what the metadata asks for
 bool tokenizer_add_eos(const struct tokenizer *t);
 enum token_kind tokenizer_kind(const struct tokenizer *t, int32_t id);

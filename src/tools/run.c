@@ -7,10 +7,12 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "chat/session_store.h"
 #include "paths.h"
 #include "text/tokenizer.h"
 #include "tools/bench.h"
 #include "tools/inspect.h"
+#include "tools/replay.h"
 #include "tools/score.h"
 #include "tools/tokenize.h"
 
@@ -208,15 +210,66 @@ static bool run_inspect(const struct tool_context *t, struct buf *out, struct er
     return ok;
 }
 
+static void replay_progress(void *user, size_t turn, size_t n_turns)
+{
+    const struct tool_context *t = user;
+    if (!t->stderr_tty || t->opt->quiet)
+        return;
+    if (turn < n_turns)
+        fprintf(stderr, "\rturn %zu of %zu", turn + 1, n_turns);
+    else
+        fprintf(stderr, "\r\033[K");
+    fflush(stderr);
+}
+
+// A recorded conversation on the model, template and context that it names, unless -m or -c say
+// otherwise.
+static bool run_replay(const struct tool_context *t, struct buf *out, struct error *err)
+{
+    struct options o = *t->opt;
+    struct tool_context mine = *t;
+    struct open_model m = {0};
+    struct session_info info = {0};
+    struct session_loaded loaded = {0};
+    struct conversation c = {0};
+    struct buf path = {0};
+    bool open = false;
+    mine.opt = &o;
+    if (!arguments(&o, 1, 1, "one FILE.session, or the name of a session", err))
+        return false;
+    const char *file = o.args.items[0];
+    if (!strchr(file, '/') && access(file, F_OK) != 0) {
+        if (!session_path(o.state_dir, file, &path, err))
+            return false;
+        file = path.data;
+    }
+    bool ok = session_file_info(file, &info, err);
+    if (ok && !o.model && !o.hf_repo)
+        o.model = info.model_path;
+    ok = ok && load(&mine, &m, err) && start_engine(&mine, &m, o.n_ctx ? o.n_ctx : info.n_ctx, err);
+    if (ok) {
+        open = true;
+        ok = conversation_init(&c, m.model, m.engine, info.template_text,
+                               info.template_text ? strlen(info.template_text) : 0, 0, err) &&
+             conversation_find_breakers(&c, err) && session_file_read(file, &c, &loaded, err) &&
+             tool_replay(&c, &info, o.json, t->cancel, replay_progress, (void *)t, out, err);
+    }
+    if (open)
+        conversation_release(&c);
+    session_loaded_release(&loaded);
+    session_info_release(&info);
+    buf_release(&path);
+    close_model(&m);
+    return ok;
+}
+
 bool tool_run(const struct tool_context *t, struct buf *out, struct error *err)
 {
     static bool (*const run[N_TOOLS])(const struct tool_context *t, struct buf *out,
                                       struct error *err) = {
-        [TOOL_INSPECT] = run_inspect,
-        [TOOL_TOKENIZE] = run_tokenize,
-        [TOOL_SCORE] = run_score,
-        [TOOL_PERPLEXITY] = run_perplexity,
-        [TOOL_BENCH] = run_bench,
+        [TOOL_INSPECT] = run_inspect, [TOOL_TOKENIZE] = run_tokenize,
+        [TOOL_SCORE] = run_score,     [TOOL_PERPLEXITY] = run_perplexity,
+        [TOOL_BENCH] = run_bench,     [TOOL_REPLAY] = run_replay,
     };
     if (!run[t->opt->tool])
         return error_set(err, ERR_FAIL, "hokku %s is not built in yet", tool_name(t->opt->tool));

@@ -20,9 +20,34 @@ def gguf_seeds(directory):
         make_gguf.write(directory / f"{arch}.gguf", kvs, tensors)
 
 
+def tokenizer_seeds(directory):
+    """A byte of flags, a byte n, n bytes of text, then a GGUF with a vocabulary (see fuzz_tokenizer.c)."""
+    import make_gguf
+    from make_gguf import Typed
+    byte_level = make_gguf.model(arch="qwen2", layers=1, embd=32, heads=2, kv_heads=1, ff=32, vocab=300, mix=["F16"])[0]
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), "<X>", "\u2581", "H", "e", "l", "o",
+              "ll", "llo", "He", "\u2581He", "\u2581\u2581", "\u00e9", "\U0001f980"]
+    kinds = [2, 3, 3] + [6] * 256 + [4] + [1] * (len(tokens) - 260)
+    sentence_piece = [
+        ("tokenizer.ggml.model", "llama"),
+        ("tokenizer.ggml.tokens", Typed("array", ("str", tokens))),
+        ("tokenizer.ggml.token_type", Typed("array", ("i32", kinds))),
+        ("tokenizer.ggml.scores", Typed("array", ("f32", [-float(len(t)) for t in tokens]))),
+        ("tokenizer.ggml.add_eos_token", True),
+    ]
+    text = "Hello  <s>Hello</s><X> \u00e9\U0001f980 12\r\n<|im_end|>".encode()
+    for name, kvs in ("bpe", byte_level), ("spm", sentence_piece):
+        path = directory / name
+        make_gguf.write(path, kvs, [])
+        for flags in (0, 0xFF, 0x08):
+            (directory / f"{name}{flags}").write_bytes(bytes([flags, len(text)]) + text + path.read_bytes())
+        path.unlink()
+
+
 # target: (what fills its corpus, runs, more options)
 TARGETS = {
     "gguf": (gguf_seeds, 60000, ["-max_len=20000"]),
+    "tokenizer": (tokenizer_seeds, 60000, ["-max_len=20000"]),
 }
 
 

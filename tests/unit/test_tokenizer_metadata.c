@@ -327,6 +327,13 @@ static void merges_apply_in_their_order_and_unknown_bytes_need_a_token(void **st
     assert_non_null(strstr(err.text, "0x78"));
     ids_release(&ids);
     drop(&m);
+    // A control token does not serve as the unknown one: typed text would become it.
+    s.unk = 8 + 1;
+    m = make(&s);
+    assert_non_null(m.tok);
+    assert_false(tokenizer_encode(m.tok, "ax", 2, &none, &ids, &err));
+    ids_release(&ids);
+    drop(&m);
     // A whole word that is a token: merged only where the model says that merges do not matter.
     s = bpe_spec();
     s.merges[0] = "b c";
@@ -562,6 +569,93 @@ static void control_tokens_match_only_where_every_byte_is_masked(void **state)
     drop(&m);
 }
 
+// SentencePiece by its definition: the best-scored token that two neighbours form, leftmost among
+// equals, over the whole text; control tokens never.
+static size_t spm_plainly(const struct spec *s, const char *text, size_t n, int32_t *ids)
+{
+    size_t begin[80], len[80], n_pieces = n;
+    for (size_t i = 0; i < n; i++) {
+        begin[i] = i;
+        len[i] = 1;
+    }
+    for (;;) {
+        size_t best = SIZE_MAX;
+        float best_score = 0;
+        for (size_t i = 0; i + 1 < n_pieces; i++)
+            for (size_t k = 0; k < count(s->tokens); k++)
+                if (s->kinds[k] == TOKEN_NORMAL && strlen(s->tokens[k]) == len[i] + len[i + 1] &&
+                    !memcmp(s->tokens[k], text + begin[i], len[i] + len[i + 1]) &&
+                    (best == SIZE_MAX || s->scores[k] > best_score)) {
+                    best = i;
+                    best_score = s->scores[k];
+                }
+        if (best == SIZE_MAX)
+            break;
+        len[best] += len[best + 1];
+        n_pieces--;
+        memmove(&begin[best + 1], &begin[best + 2], (n_pieces - best - 1) * sizeof *begin);
+        memmove(&len[best + 1], &len[best + 2], (n_pieces - best - 1) * sizeof *len);
+    }
+    for (size_t i = 0; i < n_pieces; i++)
+        for (size_t k = 0; k < count(s->tokens); k++)
+            if (strlen(s->tokens[k]) == len[i] && !memcmp(s->tokens[k], text + begin[i], len[i]))
+                ids[i] = (int32_t)k;
+    return n_pieces;
+}
+
+static void sentencepiece_merges_by_its_definition(void **state)
+{
+    (void)state;
+    struct tokenize_options cont = {.continuation = true};
+    uint64_t ctr = 0;
+    for (int round = 0; round < 100; round++) {
+        // Five letters, and words of up to twelve with few different scores; some are control
+        // tokens.
+        char words[50][16];
+        struct spec s = {.model = "llama", .no_merges = true};
+        size_t n = 0;
+        while (n < 50) {
+            size_t len = n < 5 ? 1 : 2 + rng_u64(9, ctr++, 0) % (n < 25 ? 2 : 11);
+            for (size_t i = 0; i < len; i++)
+                words[n][i] = (char)('a' + (n < 5 ? n : rng_u64(9, ctr++, 0) % 5));
+            words[n][len] = '\0';
+            bool again = false;
+            for (size_t k = 0; k < n; k++)
+                again = again || !strcmp(words[k], words[n]);
+            if (again)
+                continue;
+            s.tokens[n] = words[n];
+            s.kinds[n] = n < 5 || rng_u64(9, ctr++, 0) % 8 ? TOKEN_NORMAL : TOKEN_CONTROL;
+            s.scores[n] = (float)(rng_u64(9, ctr++, 0) % 9) - 4;
+            n++;
+        }
+        s.n_kinds = s.n_scores = n;
+        struct made m = make(&s);
+        if (!m.tok)
+            fail_msg("%s", m.err.text);
+        for (int k = 0; k < 30; k++) {
+            char text[48];
+            int32_t want[80];
+            size_t n_text = rng_u64(9, ctr++, 0) % sizeof text;
+            for (size_t i = 0; i < n_text; i++)
+                text[i] = (char)('a' + rng_u64(9, ctr++, 0) % 5);
+            // Now and then a whole token, so that the long ones occur.
+            const char *word = words[rng_u64(9, ctr++, 0) % n];
+            if (strlen(word) < n_text)
+                memcpy(text, word, strlen(word));
+            struct ids got = {0};
+            struct error err = {0};
+            assert_true(tokenizer_encode(m.tok, text, n_text, &cont, &got, &err));
+            size_t n_want = spm_plainly(&s, text, n_text, want);
+            assert_int_equal(got.len, n_want);
+            if (n_want)
+                assert_memory_equal(got.data, want, n_want * sizeof *want);
+            ids_release(&got);
+        }
+        drop(&m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -576,6 +670,7 @@ int main(void)
         cmocka_unit_test(empty_tokens_and_repeated_merges_are_harmless),
         cmocka_unit_test(longer_special_tokens_win_wherever_they_overlap),
         cmocka_unit_test(control_tokens_match_only_where_every_byte_is_masked),
+        cmocka_unit_test(sentencepiece_merges_by_its_definition),
     };
     return RUN_TESTS("tokenizer_metadata", tests);
 }

@@ -1,0 +1,150 @@
+// What every file of cuda/ shares: error checks, the one way to launch a kernel, and the few
+// instructions that need inline PTX, each as a small function. Under HOKKU_CUDA_ON_CPU the same
+// files are compiled by the host compiler against tests/cuda_on_cpu, where each PTX function has a
+// twin with the same meaning.
+//
+// Rules that keep a kernel portable: no <<<>>> (use launch_kernel), dynamic shared memory only
+// through dynamic_smem(), no static local but __shared__ ones, no inline PTX outside ptx.cuh.
+#ifndef HOKKU_CUDA_COMMON_CUH
+#define HOKKU_CUDA_COMMON_CUH
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda_runtime.h>
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+#include <cublas_v2.h>
+
+#include "base/error.h"
+#include "ptx.cuh"
+
+enum {
+    WARP = 32,
+    SMEM_STATIC_MAX = 48 * 1024, // above this a kernel must opt in (launch_kernel does)
+};
+
+// False, with what failed and what the driver says in *err, unless e is success.
+static inline bool cuda_check(cudaError_t e, const char *what, struct error *err)
+{
+    if (e == cudaSuccess)
+        return true;
+    (void)cudaGetLastError(); // an error that is reported here must not be found again later
+    return error_set(err, e == cudaErrorMemoryAllocation ? ERR_MEMORY : ERR_FAIL,
+                     "CUDA: %s failed: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
+}
+
+// if (!CHECK_CUDA(cudaMemsetAsync(p, 0, n, stream), err)) goto done;
+#define CHECK_CUDA(call, err) cuda_check((call), #call, (err))
+
+// How a kernel is launched. Zero means: one block / no dynamic shared memory / the default stream.
+struct launch {
+    const char *name; // of the kernel, for error messages and diagnoses
+    dim3 grid, block;
+    size_t smem; // dynamic shared memory, bytes
+    cudaStream_t stream;
+    // Programmatic dependent launch: the kernel may begin before its predecessor in the stream has
+    // ended, and calls griddep_wait() (every thread) before it touches anything that a predecessor
+    // wrote or still reads. Pass true only on devices of compute capability >= 9.0.
+    bool dependent;
+    bool cooperative; // all blocks are resident at once
+};
+
+// The only way to launch: launch_kernel(err, {.name = ...}-like struct, kernel, arguments...).
+// Arguments are converted to the parameter types of the kernel.
+template <typename... P, typename... A>
+static inline bool launch_kernel(struct error *err, const struct launch &l, void (*kernel)(P...),
+                                 A... args)
+{
+    static_assert(sizeof...(P) == sizeof...(A), "wrong number of kernel arguments");
+    cudaLaunchAttribute attr[2];
+    unsigned n_attr = 0;
+    if (l.dependent) {
+        attr[n_attr].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attr[n_attr++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (l.cooperative) {
+        attr[n_attr].id = cudaLaunchAttributeCooperative;
+        attr[n_attr++].val.cooperative = 1;
+    }
+    cudaLaunchConfig_t cfg = {};
+    cfg.gridDim = l.grid;
+    cfg.blockDim = l.block;
+    cfg.dynamicSmemBytes = l.smem;
+    cfg.stream = l.stream;
+    cfg.attrs = attr;
+    cfg.numAttrs = n_attr;
+    cudaError_t e = cudaSuccess;
+    if (l.smem > SMEM_STATIC_MAX)
+        e = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 (int)l.smem);
+#ifdef HOKKU_CUDA_ON_CPU
+    emu_name_next_launch(l.name);
+#endif
+    if (e == cudaSuccess)
+        e = cudaLaunchKernelEx(&cfg, kernel, static_cast<P>(args)...);
+    if (e == cudaSuccess)
+        return true;
+    (void)cudaGetLastError();
+    return error_set(err, ERR_FAIL,
+                     "CUDA: launching %s (grid %u,%u,%u block %u,%u,%u, %zu bytes of shared "
+                     "memory) failed: %s (%s)",
+                     l.name, l.grid.x, l.grid.y, l.grid.z, l.block.x, l.block.y, l.block.z, l.smem,
+                     cudaGetErrorString(e), cudaGetErrorName(e));
+}
+
+// The block's dynamic shared memory, 16-byte aligned.
+template <typename T> static __device__ __forceinline__ T *dynamic_smem()
+{
+#ifdef HOKKU_CUDA_ON_CPU
+    return static_cast<T *>(emu_dynamic_smem());
+#else
+    extern __shared__ __align__(16) unsigned char hokku_dynamic_smem[];
+    return reinterpret_cast<T *>(hokku_dynamic_smem);
+#endif
+}
+
+// One place of a carved arena: on the emulation [p, p + n) becomes a red zone that no kernel may
+// touch; a GPU has none, so leave the bytes unused there or do not reserve any.
+static inline void device_red_zone(void *p, size_t n)
+{
+#ifdef HOKKU_CUDA_ON_CPU
+    emu_red_zone(p, n);
+#else
+    (void)p, (void)n;
+#endif
+}
+
+// Bytes worth leaving between the parts of an arena for device_red_zone.
+#ifdef HOKKU_CUDA_ON_CPU
+enum { DEVICE_RED_ZONE = 256 };
+#else
+enum { DEVICE_RED_ZONE = 0 };
+#endif
+
+// The host's look at a word of pinned memory that the device writes with st_release_sys: what was
+// written before that is visible after a look that sees it.
+static inline uint32_t host_load_acquire(const uint32_t *p)
+{
+#ifdef HOKKU_CUDA_ON_CPU
+    emu_pump(); // the device works on while the host polls
+#endif
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+static inline void host_store_release(uint32_t *p, uint32_t v)
+{
+    __atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+
+template <typename T> static __host__ __device__ __forceinline__ T lesser(T a, T b)
+{
+    return a < b ? a : b;
+}
+
+template <typename T> static __host__ __device__ __forceinline__ T div_up(T a, T b)
+{
+    return (a + b - 1) / b;
+}
+
+#endif

@@ -1,0 +1,561 @@
+// engine.h on a CUDA device: open, the timeline, decoding ahead of the host, the KV cache in and
+// out.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "engine_impl.h"
+
+// ---- devices
+
+extern "C" int cuda_device_count(char *why, size_t n)
+{
+    int count = 0;
+    cudaError_t e = cudaGetDeviceCount(&count);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        if (why && n)
+            snprintf(why, n, "%s", cudaGetErrorString(e));
+        return 0;
+    }
+    if (count == 0 && why && n)
+        snprintf(why, n, "the driver finds no NVIDIA GPU");
+    return count;
+}
+
+struct device {
+    char name[256];
+    int n_sm, major, minor;
+    uint64_t total, free;
+    size_t smem_max; // shared memory that one block may have
+};
+
+static bool select_device(const struct engine_params *p, struct device *d, struct error *err)
+{
+    char why[256] = "";
+    int n = cuda_device_count(why, sizeof why);
+    if (n == 0)
+        return error_set(err, ERR_FAIL, "no usable CUDA device: %s", why);
+    if (p->device_index < 0 || p->device_index >= n)
+        return error_set(err, ERR_USAGE, "CUDA device %d: found %d device%s, numbered from 0",
+                         p->device_index, n, n == 1 ? "" : "s");
+    struct cudaDeviceProp prop;
+    size_t mem_free = 0, mem_total = 0;
+    if (!CHECK_CUDA(cudaSetDevice(p->device_index), err) ||
+        !CHECK_CUDA(cudaGetDeviceProperties(&prop, p->device_index), err) ||
+        !CHECK_CUDA(cudaMemGetInfo(&mem_free, &mem_total), err))
+        return false;
+    if (prop.major * 10 + prop.minor < 75)
+        return error_set(err, ERR_FAIL,
+                         "%s has compute capability %d.%d, expected at least 7.5 (Turing)",
+                         prop.name, prop.major, prop.minor);
+    snprintf(d->name, sizeof d->name, "%s", prop.name);
+    d->n_sm = prop.multiProcessorCount;
+    d->major = prop.major;
+    d->minor = prop.minor;
+    d->total = mem_total;
+    d->free = mem_free;
+    d->smem_max = prop.sharedMemPerBlockOptin;
+    return true;
+}
+
+// ---- memory
+
+static uint64_t plan_total(const struct memory_plan *p)
+{
+    return p->weights + p->kv + p->scratch + p->other;
+}
+
+// The largest context, up to limit and a multiple of 64 unless it is the limit, that fits in free
+// bytes; 0 when none does.
+static uint32_t largest_context(const struct model *m, const struct engine_params *p, int n_sm,
+                                uint64_t free, uint32_t limit)
+{
+    struct memory_plan plan;
+    cuda_memory_plan(m, p, limit, n_sm, &plan);
+    if (plan_total(&plan) <= free)
+        return limit;
+    uint32_t low = 0, high = limit / 64 + 1; // in units of 64: low fits, high does not
+    while (high - low > 1) {
+        uint32_t mid = low + (high - low) / 2;
+        cuda_memory_plan(m, p, mid * 64, n_sm, &plan);
+        *(plan_total(&plan) <= free ? &low : &high) = mid;
+    }
+    return low * 64;
+}
+
+static bool make_plan(const struct model *m, const struct engine_params *p, const struct device *d,
+                      struct engine_plan *out)
+{
+    struct engine_params q8 = *p;
+    struct memory_plan plan;
+    q8.type_k = q8.type_v = KV_Q8_0;
+    *out = {};
+    out->available = d->free;
+    out->n_ctx_max = largest_context(m, p, d->n_sm, d->free, m->hp.n_ctx_train);
+    out->n_ctx_max_q8 = largest_context(m, &q8, d->n_sm, d->free, m->hp.n_ctx_train);
+    out->n_ctx = p->n_ctx ? p->n_ctx : out->n_ctx_max ? out->n_ctx_max : m->hp.n_ctx_train;
+    cuda_memory_plan(m, p, out->n_ctx, d->n_sm, &plan);
+    out->weights = plan.weights;
+    out->kv = plan.kv;
+    out->scratch = plan.scratch;
+    out->other = plan.other;
+    out->fits = plan_total(&plan) <= d->free;
+    return true;
+}
+
+static bool does_not_fit(const struct engine_plan *p, const char *device, struct error *err)
+{
+    char fit[160];
+    if (p->n_ctx_max)
+        snprintf(fit, sizeof fit, "-c %u would fit (-c %u with -ctk q8_0 -ctv q8_0)", p->n_ctx_max,
+                 p->n_ctx_max_q8);
+    else if (p->n_ctx_max_q8)
+        snprintf(fit, sizeof fit, "-c %u with -ctk q8_0 -ctv q8_0 would fit", p->n_ctx_max_q8);
+    else
+        snprintf(fit, sizeof fit, "no context fits; a smaller model or --device cpu may");
+    return error_set(err, ERR_MEMORY,
+                     "%s: a context of %u tokens needs %llu bytes (weights %llu, KV cache %llu, "
+                     "scratch %llu, other %llu) and %llu are free: %s",
+                     device, p->n_ctx,
+                     (unsigned long long)(p->weights + p->kv + p->scratch + p->other),
+                     (unsigned long long)p->weights, (unsigned long long)p->kv,
+                     (unsigned long long)p->scratch, (unsigned long long)p->other,
+                     (unsigned long long)p->available, fit);
+}
+
+static bool check_shape(const struct model *m, const struct device *d, struct error *err)
+{
+    size_t smem = attention_smem(m->hp.head_dim);
+    if (smem == 0)
+        return error_set(err, ERR_MODEL, "head dimension %u: the CUDA engine takes 1 to %d",
+                         m->hp.head_dim, ATTENTION_MAX_HEAD_DIM);
+    uint32_t widest = m->hp.n_ff > m->hp.n_embd ? m->hp.n_ff : m->hp.n_embd;
+    if (m->hp.n_head * m->hp.head_dim > widest)
+        widest = m->hp.n_head * m->hp.head_dim;
+    size_t act = act_row_bytes(QUANT_F32, widest) + 2048; // the larger of the two forms
+    smem = smem + 8192 > act ? smem + 8192 : act;
+    if (smem > d->smem_max)
+        return error_set(err, ERR_MODEL,
+                         "%s: a block has %zu bytes of shared memory, this model needs %zu",
+                         d->name, d->smem_max, smem);
+    return true;
+}
+
+extern "C" bool cuda_engine_plan(const struct model *m, const struct engine_params *p,
+                                 struct engine_plan *plan, struct error *err)
+{
+    struct device d;
+    return select_device(p, &d, err) && check_shape(m, &d, err) && make_plan(m, p, &d, plan);
+}
+
+// ---- evaluation
+
+static struct cuda_engine *self(struct engine *e)
+{
+    return (struct cuda_engine *)e;
+}
+
+static bool wait_stream(struct cuda_engine *e, struct error *err)
+{
+    return CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
+}
+
+// Tells the device where it stands; the pinned copies must not be in use by an earlier transfer.
+static bool set_step(struct cuda_engine *e, int32_t token, size_t pos, struct error *err)
+{
+    *e->host_step = {token, (uint32_t)pos, 0, 0};
+    return CHECK_CUDA(cudaMemcpyAsync(e->s.step, e->host_step, sizeof *e->host_step,
+                                      cudaMemcpyHostToDevice, e->q.stream),
+                      err);
+}
+
+static bool eval_chunk(struct cuda_engine *e, const int32_t *tokens, size_t n, bool logits,
+                       struct error *err)
+{
+    if (!set_step(e, tokens[0], e->base.n_past, err))
+        return false;
+    if (n == 1) {
+        if (!cuda_forward_one(e, err))
+            return false;
+    } else {
+        memcpy(e->host_tokens, tokens, n * sizeof *tokens);
+        if (!CHECK_CUDA(cudaMemcpyAsync(e->s.tokens, e->host_tokens, n * sizeof *tokens,
+                                        cudaMemcpyHostToDevice, e->q.stream),
+                        err) ||
+            !cuda_forward_many(e, (uint32_t)n, err))
+            return false;
+    }
+    return !logits || cuda_head(e, n - 1, 1, NULL, err);
+}
+
+static bool engine_eval(struct engine *base, const int32_t *tokens, size_t n,
+                        enum engine_logits want, struct error *err)
+{
+    struct cuda_engine *e = self(base);
+    if (n == 0 || (want == LOGITS_ALL && n > base->n_batch))
+        return error_set(err, ERR_FAIL, "eval of %zu tokens: expected 1 to %u", n, base->n_batch);
+    if (n > base->n_ctx || base->n_past > base->n_ctx - n)
+        return error_set(err, ERR_CONTEXT,
+                         "%zu tokens after %zu do not fit the context of %u tokens", n,
+                         base->n_past, base->n_ctx);
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || (uint32_t)tokens[i] >= e->hp.n_vocab)
+            return error_set(err, ERR_FAIL, "token id %d: the vocabulary has %u", tokens[i],
+                             e->hp.n_vocab);
+    e->logits_want = LOGITS_NONE;
+    for (size_t at = 0; at < n;) {
+        size_t chunk = n - at < base->n_batch ? n - at : base->n_batch;
+        bool last = at + chunk == n;
+        bool ok = !interrupted(e, err) &&
+                  eval_chunk(e, tokens + at, chunk, last && want == LOGITS_LAST, err);
+        // Also after a failure: nothing may still be running when the timeline is used again.
+        struct error mine = {};
+        if (!wait_stream(e, ok ? err : &mine) || !ok)
+            return false;
+        base->n_past += chunk;
+        at += chunk;
+        e->n_rows = chunk;
+    }
+    e->logits_want = want;
+    e->logits_row0 = 0;
+    e->logits_n = want == LOGITS_LAST ? 1 : 0;
+    return true;
+}
+
+static void engine_trim(struct engine *base, size_t n)
+{
+    struct cuda_engine *e = self(base);
+    if (n < base->n_past) {
+        base->n_past = n;
+        e->logits_want = LOGITS_NONE;
+    }
+}
+
+static bool engine_logits(struct engine *base, size_t i, float *out, struct error *err)
+{
+    struct cuda_engine *e = self(base);
+    size_t n = e->logits_want == LOGITS_ALL ? e->n_rows : e->logits_want == LOGITS_LAST ? 1 : 0;
+    if (i >= n)
+        return error_set(err, ERR_FAIL, "logits of row %zu: the last eval left %zu", i, n);
+    if (i < e->logits_row0 || i >= e->logits_row0 + e->logits_n) {
+        // only LOGITS_ALL comes here: a block of rows is made when its first row is asked for
+        e->logits_row0 = i / LOGITS_ROWS * LOGITS_ROWS;
+        e->logits_n = lesser(n - e->logits_row0, (size_t)LOGITS_ROWS);
+        if (!cuda_head(e, e->logits_row0, e->logits_n, NULL, err)) {
+            e->logits_n = 0;
+            return false;
+        }
+    }
+    const float *row = e->s.logits + (i - e->logits_row0) * e->hp.n_vocab;
+    return CHECK_CUDA(cudaMemcpyAsync(out, row, e->hp.n_vocab * sizeof *out,
+                                      cudaMemcpyDeviceToHost, e->q.stream),
+                      err) &&
+           wait_stream(e, err);
+}
+
+// ---- decoding
+
+// One step of decoding, as the graph holds it.
+static bool enqueue_step(struct cuda_engine *e, struct error *err)
+{
+    return cuda_forward_one(e, err) && cuda_head(e, 0, 1, &e->s.step->done, err) &&
+           gpu_sampler_launch(&e->q, &e->sampler, e->s.logits, e->hp.n_vocab, e->s.step, err);
+}
+
+static bool capture_graph(struct cuda_engine *e, struct error *err)
+{
+    cudaGraph_t graph = NULL;
+    if (!CHECK_CUDA(cudaStreamBeginCapture(e->q.stream, cudaStreamCaptureModeRelaxed), err))
+        return false;
+    bool ok = enqueue_step(e, err);
+    struct error mine = {};
+    ok = CHECK_CUDA(cudaStreamEndCapture(e->q.stream, &graph), ok ? err : &mine) && ok;
+    ok = ok && CHECK_CUDA(cudaGraphInstantiate(&e->graph, graph), err) &&
+         CHECK_CUDA(cudaGraphUpload(e->graph, e->q.stream), err);
+    if (graph)
+        cudaGraphDestroy(graph);
+    return ok;
+}
+
+static bool engine_decode_start(struct engine *base, const struct decode_params *p,
+                                struct error *err)
+{
+    struct cuda_engine *e = self(base);
+    if (e->logits_want == LOGITS_NONE || base->n_past == 0)
+        return error_set(err, ERR_FAIL, "decoding needs the logits of the last token: eval first");
+    size_t last = e->logits_want == LOGITS_ALL ? e->n_rows - 1 : 0;
+    if (e->logits_want == LOGITS_ALL) { // the sampler reads row 0
+        if (!cuda_head(e, last, 1, NULL, err))
+            return false;
+        e->logits_want = LOGITS_LAST;
+        e->logits_row0 = 0;
+        e->logits_n = 1;
+    }
+    if (!gpu_sampler_begin(&e->q, &e->sampler, p, err))
+        return false;
+    for (int i = 0; i < RING; i++)
+        e->sampler.ring[i].seq = 0;
+    if (!set_step(e, 0, base->n_past - 1, err) ||
+        !gpu_sampler_launch(&e->q, &e->sampler, e->s.logits, e->hp.n_vocab, e->s.step, err))
+        return false;
+    e->decoding = true;
+    e->stopped = false;
+    e->decode_past = base->n_past;
+    e->n_issued = 1;
+    e->n_taken = 0;
+    // the last sample may be of the position after the context's end
+    size_t room = base->n_ctx - base->n_past + 1;
+    e->n_wanted = p->max_tokens < room ? p->max_tokens : room;
+    return true;
+}
+
+// Waits for sample number n (from 1) without burning a core: a step of a small model takes some
+// hundred microseconds, so look a few times, then sleep for a fraction of that.
+static bool wait_sample(struct cuda_engine *e, const struct ring_slot *slot, uint32_t n,
+                        struct error *err)
+{
+    for (unsigned look = 0;; look++) {
+        if (host_load_acquire(&slot->seq) == n)
+            return true;
+        if (interrupted(e, err))
+            return false;
+        if (look < 64)
+            continue;
+        if (look % 64 == 0) { // a failed kernel never writes the slot
+            cudaError_t s = cudaStreamQuery(e->q.stream);
+            if (s != cudaErrorNotReady) {
+                if (host_load_acquire(&slot->seq) == n)
+                    return true;
+                return s == cudaSuccess
+                           ? error_set(err, ERR_FAIL, "the device ended a step without a token")
+                           : cuda_check(s, "decoding", err);
+            }
+        }
+        struct timespec pause = {0, 20000};
+        nanosleep(&pause, NULL);
+    }
+}
+
+static bool engine_decode_next(struct engine *base, struct decoded *out, struct error *err)
+{
+    struct cuda_engine *e = self(base);
+    if (!e->decoding)
+        return error_set(err, ERR_FAIL, "decode_next without decode_start");
+    if (e->n_taken >= e->n_wanted)
+        return error_set(err, ERR_CONTEXT, "all %zu tokens asked for have been decoded",
+                         e->n_wanted);
+    if (interrupted(e, err))
+        return false;
+    // The device works ahead while the caller looks at what it has. Past a stop id its kernels
+    // return at once (step_state.done).
+    while (e->n_issued < e->n_wanted && e->n_issued < e->n_taken + 1 + RUN_AHEAD) {
+        if (!CHECK_CUDA(cudaGraphLaunch(e->graph, e->q.stream), err))
+            return false;
+        e->n_issued++;
+    }
+    const struct ring_slot *slot = &e->sampler.ring[e->n_taken % RING];
+    if (!wait_sample(e, slot, (uint32_t)(e->n_taken + 1), err))
+        return false;
+    if (slot->failed)
+        return error_set(err, ERR_FAIL, "%s", gpu_sampler_failure(slot->failed));
+    *out = slot->d;
+    base->n_past = e->decode_past + e->n_taken; // to sample it, those before it were evaluated
+    e->n_taken++;
+    return true;
+}
+
+static void engine_decode_stop(struct engine *base, size_t n_keep)
+{
+    struct cuda_engine *e = self(base);
+    if (!e->decoding)
+        return;
+    cudaStreamSynchronize(e->q.stream); // a failure is found by whatever comes next
+    e->decoding = false;
+    base->n_past = n_keep < base->n_past ? n_keep : base->n_past;
+    e->logits_want = LOGITS_NONE;
+}
+
+// ---- the KV cache in and out: per layer the keys, then the values; per head the rows of [begin,
+// end), then (Q8_0) their scales
+
+static size_t row_bytes(const struct kv_plane *p)
+{
+    return p->row_bytes + (p->scales ? p->n_group * sizeof(uint16_t) : 0);
+}
+
+static size_t engine_kv_bytes(const struct engine *base, size_t begin, size_t end)
+{
+    const struct cuda_engine *e = (const struct cuda_engine *)base;
+    size_t n = row_bytes(&e->layers[0].k) + row_bytes(&e->layers[0].v);
+    return (end - begin) * n * e->hp.n_head_kv * e->hp.n_layer;
+}
+
+static bool copy_rows(struct cuda_engine *e, uint8_t *plane, size_t row, size_t begin, size_t end,
+                      uint8_t **host, bool out, struct error *err)
+{
+    size_t stride = (size_t)e->base.n_ctx * row, width = (end - begin) * row;
+    uint8_t *device = plane + begin * row;
+    cudaError_t s =
+        out ? cudaMemcpy2DAsync(*host, width, device, stride, width, e->hp.n_head_kv,
+                                cudaMemcpyDeviceToHost, e->q.stream)
+            : cudaMemcpy2DAsync(device, stride, *host, width, width, e->hp.n_head_kv,
+                                cudaMemcpyHostToDevice, e->q.stream);
+    *host += width * e->hp.n_head_kv;
+    return cuda_check(s, "copying the KV cache", err);
+}
+
+static bool copy_kv(struct cuda_engine *e, size_t begin, size_t end, uint8_t *host, bool out,
+                    struct error *err)
+{
+    for (uint32_t i = 0; i < e->hp.n_layer; i++) {
+        const struct kv_plane *planes[] = {&e->layers[i].k, &e->layers[i].v};
+        for (int j = 0; j < 2; j++) {
+            const struct kv_plane *p = planes[j];
+            if (!copy_rows(e, p->data, p->row_bytes, begin, end, &host, out, err))
+                return false;
+            if (p->scales && !copy_rows(e, (uint8_t *)p->scales, p->n_group * sizeof(uint16_t),
+                                        begin, end, &host, out, err))
+                return false;
+        }
+    }
+    return wait_stream(e, err);
+}
+
+static bool engine_kv_export(struct engine *base, size_t begin, size_t end, void *dst,
+                             struct error *err)
+{
+    if (begin > end || end > base->n_past)
+        return error_set(err, ERR_FAIL, "KV rows %zu to %zu: the timeline has %zu", begin, end,
+                         base->n_past);
+    return begin == end || copy_kv(self(base), begin, end, (uint8_t *)dst, true, err);
+}
+
+static bool engine_kv_import(struct engine *base, size_t begin, size_t end, const void *src,
+                             struct error *err)
+{
+    if (begin != base->n_past || end < begin || end > base->n_ctx)
+        return error_set(err, ERR_FAIL, "KV rows %zu to %zu after %zu tokens in a context of %u",
+                         begin, end, base->n_past, base->n_ctx);
+    if (begin != end && !copy_kv(self(base), begin, end, (uint8_t *)src, false, err))
+        return false;
+    base->n_past = end;
+    self(base)->logits_want = LOGITS_NONE;
+    return true;
+}
+
+// ---- open and close
+
+static void engine_free_cuda(struct engine *base)
+{
+    struct cuda_engine *e = self(base);
+    if (!e)
+        return;
+    if (e->q.stream)
+        cudaStreamSynchronize(e->q.stream);
+    if (e->graph)
+        cudaGraphExecDestroy(e->graph);
+    if (e->q.blas)
+        cublasDestroy(e->q.blas);
+    cudaFree(e->weights.base);
+    cudaFree(e->kv.base);
+    cudaFree(e->work.base);
+    cudaFreeHost(e->host_step);
+    cudaFreeHost(e->host_tokens);
+    cudaFreeHost(e->sampler.ring);
+    if (e->q.stream)
+        cudaStreamDestroy(e->q.stream);
+    free(e->layers);
+    free(e);
+}
+
+static bool take_memory(struct cuda_engine *e, const struct model *m, struct error *err)
+{
+    cuda_place(e, m); // measures
+    struct arena *arenas[] = {&e->weights, &e->kv, &e->work};
+    for (int i = 0; i < 3; i++) {
+        struct arena *a = arenas[i];
+        a->size = a->used;
+        a->used = 0;
+        if (!CHECK_CUDA(cudaMalloc(&a->base, a->size), err))
+            return false;
+    }
+    cuda_place(e, m);
+    return CHECK_CUDA(cudaMallocHost(&e->host_step, sizeof *e->host_step), err) &&
+           CHECK_CUDA(cudaMallocHost(&e->host_tokens, e->base.n_batch * sizeof(int32_t)), err) &&
+           CHECK_CUDA(cudaMallocHost(&e->sampler.ring, RING * sizeof *e->sampler.ring), err) &&
+           CHECK_CUDA(cudaMemsetAsync(e->s.counters, 0,
+                                      e->hp.n_head_kv *
+                                          div_up(e->hp.n_head / e->hp.n_head_kv, 16u) *
+                                          sizeof(uint32_t),
+                                      e->q.stream),
+                      err);
+}
+
+static bool open_queue(struct cuda_engine *e, const struct device *d, struct error *err)
+{
+    e->q.n_sm = d->n_sm;
+    e->q.dependent = d->major >= 9;
+    return CHECK_CUDA(cudaStreamCreateWithFlags(&e->q.stream, cudaStreamNonBlocking), err);
+}
+
+static bool open_blas(struct cuda_engine *e, struct error *err)
+{
+    if (!e->s.tile)
+        return true; // chunks so small that no product goes through it
+    cublasStatus_t s = cublasCreate(&e->q.blas);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = cublasSetStream(e->q.blas, e->q.stream);
+    // a workspace of its own on one stream: the same sums in the same order every time
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = cublasSetWorkspace(e->q.blas, e->s.blas_workspace, e->s.blas_workspace_bytes);
+    return s == CUBLAS_STATUS_SUCCESS ||
+           error_set(err, ERR_FAIL, "cuBLAS could not be started: %s", cublasGetStatusString(s));
+}
+
+static const struct engine_ops ops = {
+    engine_eval,        engine_trim,     engine_logits,    engine_decode_start, engine_decode_next,
+    engine_decode_stop, engine_kv_bytes, engine_kv_export, engine_kv_import,    NULL,
+    engine_free_cuda,
+};
+
+extern "C" struct engine *cuda_engine_open(const struct model *m, const struct engine_params *p,
+                                           struct error *err)
+{
+    struct device d;
+    struct engine_plan plan;
+    if (!select_device(p, &d, err) || !check_shape(m, &d, err) || !make_plan(m, p, &d, &plan))
+        return NULL;
+    if (!plan.fits) {
+        does_not_fit(&plan, d.name, err);
+        return NULL;
+    }
+    struct cuda_engine *e = (struct cuda_engine *)calloc(1, sizeof *e);
+    if (!e || !(e->layers = (struct gpu_layer *)calloc(m->hp.n_layer, sizeof *e->layers))) {
+        free(e);
+        error_oom(err, "the engine", m->hp.n_layer * sizeof *e->layers);
+        return NULL;
+    }
+    e->base.ops = &ops;
+    e->base.model = m;
+    e->base.n_ctx = plan.n_ctx;
+    e->base.n_batch = p->n_batch ? p->n_batch : 512;
+    if (e->base.n_batch > e->base.n_ctx)
+        e->base.n_batch = e->base.n_ctx;
+    snprintf(e->base.device, sizeof e->base.device, "%.*s", (int)sizeof e->base.device - 1, d.name);
+    snprintf(e->base.kv_format, sizeof e->base.kv_format, "cuda1 k=%s v=%s",
+             p->type_k == KV_F16 ? "f16" : "q8_0", p->type_v == KV_F16 ? "f16" : "q8_0");
+    e->hp = m->hp;
+    e->params = *p;
+    if (!open_queue(e, &d, err) || !take_memory(e, m, err) || !cuda_load(e, m, err) ||
+        !open_blas(e, err) || !capture_graph(e, err) || !wait_stream(e, err)) {
+        engine_free_cuda(&e->base);
+        return NULL;
+    }
+    size_t mem_free = 0, mem_total = 0;
+    cudaMemGetInfo(&mem_free, &mem_total);
+    e->base.mem_total = d.total;
+    e->base.mem_used = d.free > mem_free ? d.free - mem_free : 0;
+    return &e->base;
+}

@@ -1,0 +1,120 @@
+// The CUDA engine from the inside: what engine.cu, forward.cu, load.cu and plan.cu share.
+#ifndef HOKKU_CUDA_ENGINE_IMPL_H
+#define HOKKU_CUDA_ENGINE_IMPL_H
+
+#include "engine/engine.h"
+#include "kernels.h"
+#include "sampler.cuh"
+
+enum {
+    MATVEC_MAX_ROWS = 24, // tokens up to which a chunk goes through the matrix-vector kernel
+    LOGITS_ROWS = 8,      // rows of logits kept at a time
+    RUN_AHEAD = 2,        // tokens that the device may be ahead of the host
+};
+
+struct gpu_layer {
+    struct wmat wq, wk, wv, wo, w_gate, w_up, w_down;
+    const float *attn_norm, *ffn_norm, *q_norm, *k_norm; // NULL: absent
+    const float *bq, *bk, *bv, *bo;
+    struct kv_plane k, v;
+};
+
+// Device memory, taken once and carved.
+struct arena {
+    uint8_t *base; // NULL: measure only
+    uint64_t used, size;
+};
+
+// Everything between the matrices, for up to n_batch tokens.
+struct scratch {
+    struct step_state *step;
+    int32_t *tokens;        // (n_batch)
+    float *x;               // (n_batch, n_embd) the residual stream
+    float *q, *k, *v;       // (n_batch, n_head * head_dim | n_head_kv * head_dim)
+    float *att;             // (n_batch, n_head * head_dim)
+    float *gate, *up;       // (n_batch, n_ff)
+    float *logits;          // (LOGITS_ROWS, n_vocab)
+    float2 *rope;           // (n_batch, rope_dim / 2)
+    void *act32;            // (MATVEC_MAX_ROWS, widest input)
+    void *act_f32;          // the same; (n_batch, widest input) when matrices are F32
+    __half *act_f16;        // (n_batch, widest input)
+    void *tile;             // dequantised weights on their way to cuBLAS
+    size_t tile_bytes;
+    float *partial;
+    uint32_t *counters;
+    __half *q_f16;
+    void *blas_workspace;
+    size_t blas_workspace_bytes;
+};
+
+struct memory_plan {
+    uint64_t weights, kv, scratch, other; // bytes; other: not taken by us (driver, kernels, graph)
+    uint32_t n_ctx;
+};
+
+struct cuda_engine {
+    struct engine base; // must be first
+    struct hparams hp;
+    struct engine_params params;
+    struct queue q;
+    struct arena weights, kv, work;
+    struct gpu_layer *layers; // (n_layer)
+    struct wmat tok_embd, output;
+    const float *output_norm;
+    float *freqs; // (rope_dim / 2)
+    float magnitude;
+    struct scratch s;
+    struct gpu_sampler sampler;
+    cudaGraphExec_t graph; // one decoded token: forward, head, sampler
+    // pinned host memory
+    struct step_state *host_step;
+    int32_t *host_tokens; // (n_batch)
+    // the logits that are at hand
+    enum engine_logits logits_want;
+    size_t n_rows;      // of x after the last eval
+    size_t logits_row0; // first row in s.logits
+    size_t logits_n;    // rows in s.logits
+    // decoding
+    bool decoding;
+    size_t decode_past; // n_past when decoding began
+    size_t n_issued;    // samples that the device was asked for
+    size_t n_taken;     // of them given to the caller
+    size_t n_wanted;    // at most
+    bool stopped;       // a stop id was taken: nothing more is issued
+};
+
+// ---- plan.cu
+
+// What the engine would take with n_ctx positions. n_sm: multiprocessors.
+void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint32_t n_ctx,
+                      int n_sm, struct memory_plan *out);
+// Places the weights, vectors, cache and scratch of e (hp, params, base.n_ctx, base.n_batch set) in
+// the three arenas; with NULL bases only their sizes result. layers: may be scratch of the caller.
+void cuda_place(struct cuda_engine *e, const struct model *m);
+
+// ---- load.cu
+
+// Copies and repacks every weight; e is placed. Errors: ERR_FAIL, ERR_MEMORY, ERR_INTERRUPTED.
+bool cuda_load(struct cuda_engine *e, const struct model *m, struct error *err);
+// Bytes of device memory that it takes and gives back.
+uint64_t cuda_load_bytes(const struct model *m);
+
+// ---- forward.cu
+
+// One token: reads token and position from s.step, leaves the hidden state in x.
+bool cuda_forward_one(struct cuda_engine *e, struct error *err);
+// The logits of n (<= LOGITS_ROWS) rows of x from row0 on, to s.logits.
+bool cuda_head(struct cuda_engine *e, size_t row0, size_t n, const uint32_t *skip,
+               struct error *err);
+// n > 1 tokens from s.tokens at position s.step->pos.
+bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err);
+
+static inline bool interrupted(const struct cuda_engine *e, struct error *err)
+{
+    if (!e->params.cancel || !*e->params.cancel)
+        return false;
+    error_set(err, ERR_INTERRUPTED, "interrupted");
+    return true;
+}
+
+#endif

@@ -1,0 +1,175 @@
+// The launchers of cuda/: each takes pointers, shapes and a queue, and enqueues work that reads and
+// writes device memory. All pointers are device addresses. A launcher fails only when the launch
+// itself does.
+#ifndef HOKKU_CUDA_KERNELS_H
+#define HOKKU_CUDA_KERNELS_H
+
+#include "cuda_common.cuh"
+#include "layout.h"
+
+struct queue {
+    cudaStream_t stream;
+    cublasHandle_t blas;
+    int n_sm;       // multiprocessors
+    bool dependent; // programmatic dependent launch works (compute capability >= 9.0)
+};
+
+// Where decoding stands, in device memory: the one graph of a decoded token reads it, so the same
+// graph serves every position.
+struct step_state {
+    int32_t token; // to evaluate
+    uint32_t pos;  // its position
+    uint32_t done; // non-zero: kernels of a step return at once
+    uint32_t n_sampled;
+};
+
+// ---- repack.cu -----------------------------------------------------------------------------
+
+// Splits rows [row0, row0 + n_rows) of a matrix, as they lie in the file at src (any alignment),
+// into the planes of w. row0 is a multiple of TILE_ROWS; rows that fill up the last tile become
+// zeros.
+bool repack_launch(const struct queue *q, const void *src, const struct wmat *w, uint32_t row0,
+                   uint32_t n_rows, struct error *err);
+
+// Rows [row0, row0 + n_rows) as plain numbers, float32 for F32, else float16: dst (n_rows, ld), ld
+// = gemm_ld(n_cols), columns from n_cols on are zeros.
+bool dequant_launch(const struct queue *q, const struct wmat *w, uint32_t row0, uint32_t n_rows,
+                    void *dst, uint32_t ld, struct error *err);
+
+// ---- matvec.cu -----------------------------------------------------------------------------
+
+enum matvec_mode {
+    MATVEC_STORE,  // y = W x + bias
+    MATVEC_ADD,    // y += W x + bias
+    MATVEC_SWIGLU, // y[0] = silu(w[0] x) * (w[1] x)
+};
+
+enum {
+    MATVEC_MAX_COLS = 8,
+    MATVEC_MAX_PARTS = 3,
+};
+
+// Up to three matrices times the same input in one launch.
+struct matvec {
+    struct wmat w[MATVEC_MAX_PARTS]; // same n_cols
+    const float *bias[MATVEC_MAX_PARTS]; // (rows), NULL: none
+    float *y[MATVEC_MAX_PARTS];          // (n_col, ld) rows of it written
+    uint32_t ld[MATVEC_MAX_PARTS];
+    uint32_t n_part;
+    enum matvec_mode mode;
+    uint32_t n_col; // 1 .. MATVEC_MAX_COLS
+    // One column, x not NULL: the input as floats, normalised (RMSNorm, Zhang & Sennrich 2019) and quantised by
+    // the kernel itself.
+    const float *x;    // (n_cols)
+    const float *norm; // (n_cols) weights of the norm; NULL: no norm
+    float eps;
+    // x NULL: columns prepared by act_launch, one row of act_row_bytes each. Quantised and plain weight
+    // types take different forms.
+    const void *act32, *act_f32;
+    const uint32_t *skip; // non-zero there: return at once; NULL: never
+};
+
+bool matvec_launch(const struct queue *q, const struct matvec *m, struct error *err);
+
+// Bytes of one row of activations as matrices of this type take them.
+size_t act_row_bytes(uint32_t type, uint32_t n_cols);
+
+// Floats in a row of plain activations: whole chunks of F16 (hence of F32, too).
+static inline __host__ __device__ uint32_t act_f32_ld(uint32_t n_cols)
+{
+    return (n_cols + 7) / 8 * 8;
+}
+
+// ---- rows.cu: what happens to whole rows of activations between the matrices ------------------
+
+// x[i] = row tokens[i] of the embedding; rope[i] = (cos, sin) of every pair at position *pos0 + i,
+// times magnitude.
+bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int32_t *tokens,
+                  uint32_t n, float *x /* (n, n_embd) */, const float *freqs /* (n_pair) */,
+                  uint32_t n_pair, float magnitude, const uint32_t *pos0,
+                  float2 *rope /* (n, n_pair) */, const uint32_t *skip, struct error *err);
+
+// Prepares n rows of x (n, n_cols) for matrices: normalised unless norm is NULL, then in each form
+// whose pointer is not NULL. f16 holds the value / ACT_F16_SCALE in rows of f16_ld, padded with
+// zeros.
+#define ACT_F16_SCALE 32.0f // keeps sums of large values finite; GEMMs multiply by it
+bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_cols,
+                const float *norm, float eps, void *act32, void *act_f32, __half *f16,
+                uint32_t f16_ld, struct error *err);
+
+// gate (n, n_ff) = silu(gate) * up
+bool swiglu_launch(const struct queue *q, float *gate, const float *up, size_t n_total,
+                   struct error *err);
+
+// y (n, n_cols) += bias (n_cols)
+bool add_bias_launch(const struct queue *q, float *y, const float *bias, uint32_t n,
+                     uint32_t n_cols, struct error *err);
+
+// ---- attention.cu --------------------------------------------------------------------------
+
+// The keys (or values) of one layer: row (head, position) at data + (head * n_ctx + position) *
+// row_bytes. Q8_0: signed bytes, and one float16 scale per 32 at scales + (head * n_ctx + position)
+// * n_group.
+struct kv_plane {
+    uint8_t *data;
+    uint16_t *scales; // NULL: data is float16
+    uint32_t row_bytes; // a multiple of 16
+    uint32_t n_group;
+};
+
+struct attention {
+    uint32_t n_head, n_head_kv, head_dim;
+    uint32_t n_ctx, n_swa;
+    float eps;
+    const float *q_norm, *k_norm; // (head_dim), NULL: none
+    bool rope_halves;             // pairs (i, i + rope_dim / 2), else (2 i, 2 i + 1)
+    uint32_t rope_dim;
+    const float2 *rope; // (n, rope_dim / 2) cos and sin
+    struct kv_plane k, v;
+    const uint32_t *pos0; // position of the first row
+    // Results of the projections, biases added; one row per token.
+    const float *q_in, *k_in, *v_in; // (n, ld_q), (n, ld_kv), (n, ld_kv)
+    uint32_t ld_q, ld_kv;
+    float *out; // (n, n_head * head_dim)
+    const uint32_t *skip;
+    // Scratch: sizes by attention_scratch.
+    float *partial;
+    uint32_t *counters; // zero before the first use; left zero
+    __half *q_f16;      // prefill: (n, n_head, padded head_dim)
+};
+
+enum {
+    ATTENTION_MAX_HEAD_DIM = 256,
+    ATTENTION_CHUNK = 64, // positions per block and turn while decoding: the fixed split
+};
+
+struct attention_scratch {
+    size_t partial, counters, q_f16; // bytes
+};
+void attention_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t head_dim,
+                       uint32_t n_ctx, uint32_t n_batch, struct attention_scratch *out);
+
+// Shared memory that the kernels for this head_dim need; 0: no kernel for it.
+size_t attention_smem(uint32_t head_dim);
+
+// One token: rotates q and k, appends k and v to the cache, attends over the whole cache.
+bool attention_decode_launch(const struct queue *q, const struct attention *a, struct error *err);
+// n tokens: the same in two launches.
+bool attention_prefill_launch(const struct queue *q, const struct attention *a, uint32_t n,
+                              struct error *err);
+
+// ---- gemm.cu -------------------------------------------------------------------------------
+
+// y (n, ld) = beta * y + x W^T for many columns: W is dequantised to float16 in pieces that stay in
+// the L2 cache and multiplied by cuBLAS; float32 weights stay float32. x (n, gemm_ld(n_cols)) as
+// act_launch's f16 or, for float32 weights, f32.
+bool gemm_launch(const struct queue *q, const struct wmat *w, const void *x, uint32_t n, float *y,
+                 uint32_t ld, float beta, void *tile, size_t tile_bytes, struct error *err);
+
+// Row stride, in elements, of a product's operands for n_cols columns.
+static inline uint32_t gemm_ld(uint32_t n_cols)
+{
+    return (n_cols + 7) / 8 * 8;
+}
+
+#endif

@@ -1,0 +1,348 @@
+// Weights from the file to the device: reader threads fill a few pinned buffers ahead of the
+// copies, the copies overlap with each other's repacking, and nothing of the file stays in host
+// memory. Only the calling thread talks to CUDA.
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine_impl.h"
+
+enum {
+    N_BUFFER = 6,
+    N_READER = 4,
+    BUFFER_BYTES = 16 << 20,
+};
+
+// Rows of one matrix that fit a buffer.
+struct job {
+    const struct weight *from;
+    const struct wmat *to;
+    uint32_t row0, n_rows;
+    uint64_t n_bytes;
+};
+
+enum buffer_state { BUFFER_FREE, BUFFER_FILLING, BUFFER_FULL, BUFFER_COPYING };
+
+struct buffer {
+    enum buffer_state state;
+    size_t job;
+    uint8_t *host;   // pinned
+    uint8_t *device; // staging
+    cudaEvent_t copied;
+};
+
+struct loader {
+    const struct gguf *gguf;
+    int *fds; // per file of a split model; -1: read through the mapping
+    struct job *jobs;
+    size_t n_jobs, next_job;
+    struct buffer buffers[N_BUFFER];
+    uint8_t *staging; // device memory of all buffers
+    uint64_t buffer_bytes;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool stop;
+    struct error err; // of a reader
+};
+
+// ---- jobs
+
+static uint64_t buffer_bytes(const struct model *m)
+{
+    // at least a tile of the longest row, at most what the largest matrix needs
+    uint64_t tile = 0, largest = 0;
+    for (size_t i = 0; i < gguf_n_tensors(m->gguf); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(m->gguf, i);
+        uint64_t rows = 1;
+        for (uint32_t d = 1; d < t->n_dims; d++)
+            rows *= t->ne[d];
+        uint64_t row = rows ? t->n_bytes / rows : 0;
+        tile = row * TILE_ROWS > tile ? row * TILE_ROWS : tile;
+        largest = t->n_bytes > largest ? t->n_bytes : largest;
+    }
+    uint64_t n = lesser(largest, (uint64_t)BUFFER_BYTES);
+    n = n > tile ? n : tile;
+    return (n + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN;
+}
+
+uint64_t cuda_load_bytes(const struct model *m)
+{
+    return N_BUFFER * buffer_bytes(m);
+}
+
+// Appends the slices of one matrix; with jobs NULL only counts.
+static size_t add_jobs(struct job *jobs, size_t n, const struct weight *from, const struct wmat *to,
+                       uint64_t max_bytes)
+{
+    if (!from->data)
+        return n;
+    uint64_t row = quant_row_bytes(from->type, from->n_cols);
+    uint64_t step = max_bytes / row / TILE_ROWS * TILE_ROWS;
+    for (uint64_t r = 0; r < from->rows; r += step) {
+        uint64_t rows = from->rows - r < step ? from->rows - r : step;
+        if (jobs)
+            jobs[n] = {from, to, (uint32_t)r, (uint32_t)rows, rows * row};
+        n++;
+    }
+    return n;
+}
+
+static size_t list_jobs(const struct cuda_engine *e, const struct model *m, uint64_t max_bytes,
+                        struct job *jobs)
+{
+    size_t n = add_jobs(jobs, 0, &m->tok_embd, &e->tok_embd, max_bytes);
+    if (!m->tied)
+        n = add_jobs(jobs, n, &m->output, &e->output, max_bytes);
+    for (uint32_t i = 0; i < e->hp.n_layer; i++) {
+        const struct layer *from = &m->layers[i];
+        const struct gpu_layer *to = &e->layers[i];
+        n = add_jobs(jobs, n, &from->wq, &to->wq, max_bytes);
+        n = add_jobs(jobs, n, &from->wk, &to->wk, max_bytes);
+        n = add_jobs(jobs, n, &from->wv, &to->wv, max_bytes);
+        n = add_jobs(jobs, n, &from->wo, &to->wo, max_bytes);
+        n = add_jobs(jobs, n, &from->w_gate, &to->w_gate, max_bytes);
+        n = add_jobs(jobs, n, &from->w_up, &to->w_up, max_bytes);
+        n = add_jobs(jobs, n, &from->w_down, &to->w_down, max_bytes);
+    }
+    return n;
+}
+
+// ---- readers
+
+static bool read_job(const struct loader *l, const struct job *j, uint8_t *dst, struct error *err)
+{
+    const struct gguf_tensor *t = j->from->tensor;
+    uint64_t row = quant_row_bytes(j->from->type, j->from->n_cols), skip = j->row0 * row;
+    int fd = t && l->fds ? l->fds[t->file] : -1;
+    if (fd < 0) {
+        memcpy(dst, (const uint8_t *)j->from->data + skip, j->n_bytes);
+        return true;
+    }
+    uint64_t done = 0;
+    while (done < j->n_bytes) {
+        ssize_t n = pread(fd, dst + done, j->n_bytes - done, (off_t)(t->offset + skip + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return error_set(err, ERR_FAIL, "reading tensor %.*s: %s", (int)t->name.len,
+                             t->name.data,
+                             n < 0 ? strerror(errno) : "the file ended before the tensor did");
+        done += (uint64_t)n;
+    }
+    return true;
+}
+
+static void *reader(void *user)
+{
+    struct loader *l = (struct loader *)user;
+    pthread_mutex_lock(&l->lock);
+    while (!l->stop && l->next_job < l->n_jobs) {
+        struct buffer *b = NULL;
+        for (int i = 0; i < N_BUFFER && !b; i++)
+            if (l->buffers[i].state == BUFFER_FREE)
+                b = &l->buffers[i];
+        if (!b) {
+            pthread_cond_wait(&l->changed, &l->lock);
+            continue;
+        }
+        b->state = BUFFER_FILLING;
+        b->job = l->next_job++;
+        pthread_mutex_unlock(&l->lock);
+        struct error err = {};
+        bool ok = read_job(l, &l->jobs[b->job], b->host, &err);
+        pthread_mutex_lock(&l->lock);
+        b->state = BUFFER_FULL;
+        if (!ok && !l->stop) {
+            l->err = err;
+            l->stop = true;
+        }
+        pthread_cond_broadcast(&l->changed);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+// ---- copies
+
+// Waits for a full buffer (returned) or, when all are on their way to the device, frees the one
+// that has been longest.
+static struct buffer *next_full(struct loader *l, size_t *oldest_copy, struct error *err)
+{
+    for (;;) {
+        pthread_mutex_lock(&l->lock);
+        struct buffer *full = NULL, *copying = NULL;
+        for (int i = 0; i < N_BUFFER && !full; i++)
+            if (l->buffers[i].state == BUFFER_FULL)
+                full = &l->buffers[i];
+        for (int i = 0; i < N_BUFFER && !full && !copying; i++) {
+            struct buffer *b = &l->buffers[(*oldest_copy + i) % N_BUFFER];
+            if (b->state == BUFFER_COPYING)
+                copying = b;
+        }
+        if (l->stop) {
+            *err = l->err;
+            full = copying = NULL;
+        } else if (!full && !copying) {
+            pthread_cond_wait(&l->changed, &l->lock);
+            pthread_mutex_unlock(&l->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&l->lock);
+        if (!copying)
+            return full;
+        if (!CHECK_CUDA(cudaEventSynchronize(copying->copied), err))
+            return NULL;
+        *oldest_copy = (size_t)(copying - l->buffers + 1) % N_BUFFER;
+        pthread_mutex_lock(&l->lock);
+        copying->state = BUFFER_FREE;
+        pthread_cond_broadcast(&l->changed);
+        pthread_mutex_unlock(&l->lock);
+    }
+}
+
+static bool copy_all(struct cuda_engine *e, struct loader *l, struct error *err)
+{
+    uint64_t total = 0, done = 0;
+    size_t oldest_copy = 0;
+    for (size_t i = 0; i < l->n_jobs; i++)
+        total += l->jobs[i].n_bytes;
+    for (size_t i = 0; i < l->n_jobs; i++) {
+        struct buffer *b = next_full(l, &oldest_copy, err);
+        if (!b || interrupted(e, err))
+            return false;
+        const struct job *j = &l->jobs[b->job];
+        if (!CHECK_CUDA(cudaMemcpyAsync(b->device, b->host, j->n_bytes, cudaMemcpyHostToDevice,
+                                        e->q.stream),
+                        err) ||
+            !repack_launch(&e->q, b->device, j->to, j->row0, j->n_rows, err) ||
+            !CHECK_CUDA(cudaEventRecord(b->copied, e->q.stream), err))
+            return false;
+        pthread_mutex_lock(&l->lock);
+        b->state = BUFFER_COPYING;
+        pthread_mutex_unlock(&l->lock);
+        done += j->n_bytes;
+        if (e->params.progress)
+            e->params.progress(e->params.progress_user, done, total);
+    }
+    return CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
+}
+
+static bool copy_vector(const float *to, const float *from, uint32_t n, struct error *err)
+{
+    return !from || CHECK_CUDA(cudaMemcpy((void *)to, from, n * sizeof(float),
+                                          cudaMemcpyHostToDevice),
+                               err);
+}
+
+static bool copy_vectors(struct cuda_engine *e, const struct model *m, struct error *err)
+{
+    const struct hparams *hp = &e->hp;
+    uint32_t n_q = hp->n_head * hp->head_dim, n_kv = hp->n_head_kv * hp->head_dim;
+    float *freqs = (float *)malloc((hp->rope_dim / 2 + 1) * sizeof *freqs);
+    if (!freqs)
+        return error_oom(err, "the rotation frequencies", hp->rope_dim / 2 * sizeof *freqs);
+    model_rope_freqs(m, freqs, &e->magnitude);
+    bool ok = copy_vector(e->freqs, freqs, hp->rope_dim / 2, err) &&
+              copy_vector(e->output_norm, m->output_norm, hp->n_embd, err);
+    for (uint32_t i = 0; ok && i < hp->n_layer; i++) {
+        const struct layer *from = &m->layers[i];
+        const struct gpu_layer *to = &e->layers[i];
+        ok = copy_vector(to->attn_norm, from->attn_norm, hp->n_embd, err) &&
+             copy_vector(to->ffn_norm, from->ffn_norm, hp->n_embd, err) &&
+             copy_vector(to->q_norm, from->q_norm, hp->head_dim, err) &&
+             copy_vector(to->k_norm, from->k_norm, hp->head_dim, err) &&
+             copy_vector(to->bq, from->bq, n_q, err) && copy_vector(to->bk, from->bk, n_kv, err) &&
+             copy_vector(to->bv, from->bv, n_kv, err) &&
+             copy_vector(to->bo, from->bo, hp->n_embd, err);
+    }
+    free(freqs);
+    return ok;
+}
+
+// The file that the model was opened from, for reading without mapping its pages; -1 when it cannot
+// be had: an image in memory, a file that was replaced since. Then the mapping is read.
+static int open_same_file(const struct gguf *g, size_t i)
+{
+    uint8_t head[4096];
+    uint64_t size = gguf_file_bytes(g, i), n = size < sizeof head ? size : sizeof head;
+    struct stat st;
+    int fd = gguf_file_path(g, i) ? open(gguf_file_path(g, i), O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size == size &&
+        pread(fd, head, n, 0) == (ssize_t)n && memcmp(head, gguf_file_map(g, i), n) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+bool cuda_load(struct cuda_engine *e, const struct model *m, struct error *err)
+{
+    struct loader l = {};
+    pthread_t readers[N_READER];
+    size_t n_files = gguf_n_files(m->gguf), n_reader = 0, n_buffer = 0;
+    bool ok = false;
+    l.gguf = m->gguf;
+    l.buffer_bytes = buffer_bytes(m);
+    pthread_mutex_init(&l.lock, NULL);
+    pthread_cond_init(&l.changed, NULL);
+
+    l.n_jobs = list_jobs(e, m, l.buffer_bytes, NULL);
+    l.jobs = (struct job *)calloc(l.n_jobs, sizeof *l.jobs);
+    l.fds = (int *)calloc(n_files + 1, sizeof *l.fds);
+    if (!l.jobs || !l.fds) {
+        error_oom(err, "the list of weights", l.n_jobs * sizeof *l.jobs);
+        goto done;
+    }
+    list_jobs(e, m, l.buffer_bytes, l.jobs);
+    for (size_t i = 0; i < n_files; i++)
+        l.fds[i] = open_same_file(m->gguf, i);
+    if (!CHECK_CUDA(cudaMalloc(&l.staging, N_BUFFER * l.buffer_bytes), err))
+        goto done;
+    for (; n_buffer < N_BUFFER; n_buffer++) {
+        struct buffer *b = &l.buffers[n_buffer];
+        b->device = l.staging + n_buffer * l.buffer_bytes;
+        if (!CHECK_CUDA(cudaEventCreateWithFlags(
+                            &b->copied, cudaEventDisableTiming | cudaEventBlockingSync),
+                        err))
+            goto done;
+        if (!CHECK_CUDA(cudaMallocHost(&b->host, l.buffer_bytes), err)) {
+            cudaEventDestroy(b->copied);
+            goto done;
+        }
+    }
+    for (; n_reader < N_READER; n_reader++)
+        if (pthread_create(&readers[n_reader], NULL, reader, &l) != 0)
+            break;
+    if (n_reader == 0) {
+        error_set(err, ERR_FAIL, "no thread could be started to read the weights");
+        goto done;
+    }
+    ok = copy_all(e, &l, err) && copy_vectors(e, m, err);
+
+done:
+    pthread_mutex_lock(&l.lock);
+    l.stop = true;
+    pthread_cond_broadcast(&l.changed);
+    pthread_mutex_unlock(&l.lock);
+    for (size_t i = 0; i < n_reader; i++)
+        pthread_join(readers[i], NULL);
+    cudaStreamSynchronize(e->q.stream); // copies from the buffers may still be under way
+    for (size_t i = 0; i < n_buffer; i++) {
+        cudaEventDestroy(l.buffers[i].copied);
+        cudaFreeHost(l.buffers[i].host);
+    }
+    cudaFree(l.staging);
+    for (size_t i = 0; l.fds && i < n_files; i++)
+        if (l.fds[i] >= 0)
+            close(l.fds[i]);
+    pthread_cond_destroy(&l.changed);
+    pthread_mutex_destroy(&l.lock);
+    free(l.fds);
+    free(l.jobs);
+    return ok;
+}

@@ -1,0 +1,217 @@
+// What goes where in device memory, decided before anything is allocated; and the bytes that a
+// decoded token moves. Host code only.
+#include <stdlib.h>
+
+#include "engine_impl.h"
+#include "plan.h"
+
+enum {
+    TILE_BYTES = 16 << 20, // a third of the L2 cache of the devices it is meant for
+    BLAS_WORKSPACE = 32 << 20,
+    OTHER_BYTES = 96 << 20, // kernels and the graph: the driver places them
+};
+
+static void *take(struct arena *a, uint64_t n_bytes)
+{
+    uint64_t at = a->used;
+    uint64_t n = (n_bytes + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN;
+    a->used += n + DEVICE_RED_ZONE;
+    if (!a->base)
+        return NULL;
+    device_red_zone(a->base + at + n_bytes, n - n_bytes + DEVICE_RED_ZONE);
+    return a->base + at;
+}
+
+static void take_matrix(struct arena *a, const struct weight *w, struct wmat *out)
+{
+    *out = {};
+    if (!w->data)
+        return;
+    uint64_t n = cuda_layout(w->type, w->rows, w->n_cols, NULL, out);
+    uint8_t *base = (uint8_t *)take(a, n);
+    cuda_layout(w->type, w->rows, w->n_cols, base, out);
+}
+
+static const float *take_vector(struct arena *a, const float *v, uint32_t n)
+{
+    return v ? (const float *)take(a, n * sizeof(float)) : NULL;
+}
+
+static struct kv_plane take_kv(struct arena *a, const struct hparams *hp, uint32_t n_ctx,
+                               enum kv_type type)
+{
+    struct kv_plane p = {};
+    uint64_t rows = (uint64_t)hp->n_head_kv * n_ctx;
+    uint32_t elem = type == KV_F16 ? 2 : 1;
+    p.row_bytes = (hp->head_dim * elem + 15) / 16 * 16;
+    p.n_group = (hp->head_dim + 31) / 32;
+    p.data = (uint8_t *)take(a, rows * p.row_bytes);
+    if (type == KV_Q8_0)
+        p.scales = (uint16_t *)take(a, rows * p.n_group * sizeof(uint16_t));
+    return p;
+}
+
+static uint32_t max3(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t m = a > b ? a : b;
+    return m > c ? m : c;
+}
+
+void cuda_place(struct cuda_engine *e, const struct model *m)
+{
+    const struct hparams *hp = &e->hp;
+    const uint32_t n_ctx = e->base.n_ctx, n_batch = e->base.n_batch;
+    const uint32_t n_q = hp->n_head * hp->head_dim, n_kv = hp->n_head_kv * hp->head_dim;
+
+    struct arena *w = &e->weights;
+    bool has_f32 = false; // among the matrices that a prompt goes through
+    take_matrix(w, &m->tok_embd, &e->tok_embd);
+    if (m->tied)
+        e->output = e->tok_embd;
+    else
+        take_matrix(w, &m->output, &e->output);
+    e->output_norm = take_vector(w, m->output_norm, hp->n_embd);
+    e->freqs = (float *)take(w, hp->rope_dim / 2 * sizeof(float));
+    for (uint32_t i = 0; i < hp->n_layer; i++) {
+        const struct layer *from = &m->layers[i];
+        struct gpu_layer unused, *l = e->layers ? &e->layers[i] : &unused;
+        take_matrix(w, &from->wq, &l->wq);
+        take_matrix(w, &from->wk, &l->wk);
+        take_matrix(w, &from->wv, &l->wv);
+        take_matrix(w, &from->wo, &l->wo);
+        take_matrix(w, &from->w_gate, &l->w_gate);
+        take_matrix(w, &from->w_up, &l->w_up);
+        take_matrix(w, &from->w_down, &l->w_down);
+        const struct wmat *all[] = {&l->wq,     &l->wk,   &l->wv,    &l->wo,
+                                    &l->w_gate, &l->w_up, &l->w_down};
+        for (size_t j = 0; j < sizeof all / sizeof *all; j++)
+            has_f32 |= all[j]->type == QUANT_F32;
+        l->attn_norm = take_vector(w, from->attn_norm, hp->n_embd);
+        l->ffn_norm = take_vector(w, from->ffn_norm, hp->n_embd);
+        l->q_norm = take_vector(w, from->q_norm, hp->head_dim);
+        l->k_norm = take_vector(w, from->k_norm, hp->head_dim);
+        l->bq = take_vector(w, from->bq, n_q);
+        l->bk = take_vector(w, from->bk, n_kv);
+        l->bv = take_vector(w, from->bv, n_kv);
+        l->bo = take_vector(w, from->bo, hp->n_embd);
+        l->k = take_kv(&e->kv, hp, n_ctx, e->params.type_k);
+        l->v = take_kv(&e->kv, hp, n_ctx, e->params.type_v);
+    }
+
+    struct arena *a = &e->work;
+    struct scratch *s = &e->s;
+    const uint32_t n_wide = max3(hp->n_embd, n_q, hp->n_ff);
+    struct attention_scratch att;
+    attention_scratch(e->q.n_sm, hp->n_head, hp->n_head_kv, hp->head_dim, n_ctx, n_batch, &att);
+    s->step = (struct step_state *)take(a, sizeof *s->step);
+    s->counters = (uint32_t *)take(a, att.counters);
+    s->tokens = (int32_t *)take(a, n_batch * sizeof *s->tokens);
+    s->x = (float *)take(a, (uint64_t)n_batch * hp->n_embd * sizeof(float));
+    s->q = (float *)take(a, (uint64_t)n_batch * n_q * sizeof(float));
+    s->k = (float *)take(a, (uint64_t)n_batch * n_kv * sizeof(float));
+    s->v = (float *)take(a, (uint64_t)n_batch * n_kv * sizeof(float));
+    s->att = (float *)take(a, (uint64_t)n_batch * n_q * sizeof(float));
+    s->gate = (float *)take(a, (uint64_t)n_batch * hp->n_ff * sizeof(float));
+    s->up = (float *)take(a, (uint64_t)n_batch * hp->n_ff * sizeof(float));
+    s->logits = (float *)take(a, (uint64_t)LOGITS_ROWS * hp->n_vocab * sizeof(float));
+    s->rope = (float2 *)take(a, (uint64_t)n_batch * (hp->rope_dim / 2) * sizeof(float2));
+    uint32_t rows = max3(lesser(n_batch, (uint32_t)MATVEC_MAX_ROWS), LOGITS_ROWS, 1);
+    s->act32 = take(a, rows * act_row_bytes(QUANT_Q8_0, (n_wide + 31) / 32 * 32));
+    s->act_f32 = take(a, (uint64_t)(has_f32 && n_batch > rows ? n_batch : rows) * act_row_bytes(QUANT_F32, n_wide));
+    if (n_batch > MATVEC_MAX_ROWS) {
+        uint64_t row = gemm_ld(n_wide) * (has_f32 ? sizeof(float) : sizeof(__half));
+        s->act_f16 = (__half *)take(a, (uint64_t)n_batch * gemm_ld(n_wide) * sizeof(__half));
+        s->tile_bytes = lesser(n_wide * row, (uint64_t)TILE_BYTES);
+        if (s->tile_bytes < TILE_ROWS * row)
+            s->tile_bytes = TILE_ROWS * row;
+        s->tile = take(a, s->tile_bytes);
+        s->blas_workspace_bytes = BLAS_WORKSPACE;
+        s->blas_workspace = take(a, s->blas_workspace_bytes);
+    }
+    s->partial = (float *)take(a, att.partial);
+    s->q_f16 = (__half *)take(a, att.q_f16);
+    gpu_sampler_place(&e->sampler, hp->n_vocab, n_ctx,
+                      take(a, gpu_sampler_bytes(hp->n_vocab, n_ctx)));
+}
+
+void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint32_t n_ctx,
+                      int n_sm, struct memory_plan *out)
+{
+    struct cuda_engine e = {};
+    e.hp = m->hp;
+    e.params = *p;
+    e.q.n_sm = n_sm;
+    e.base.n_ctx = n_ctx;
+    e.base.n_batch = p->n_batch ? p->n_batch : 512;
+    if (e.base.n_batch > n_ctx)
+        e.base.n_batch = n_ctx;
+    cuda_place(&e, m);
+    *out = {};
+    out->weights = e.weights.used;
+    out->kv = e.kv.used;
+    out->scratch = e.work.used;
+    out->other = OTHER_BYTES + cuda_load_bytes(m);
+    out->n_ctx = n_ctx;
+}
+
+// ---- traffic of one decoded token
+
+struct rows {
+    struct cuda_traffic *out;
+    size_t n, max;
+};
+
+static void add(struct rows *r, const char *kernel, const char *weight, const char *type,
+                uint64_t moved, uint64_t needed)
+{
+    if (r->n < r->max)
+        r->out[r->n] = {kernel, weight, type, moved, needed};
+    r->n++;
+}
+
+static void add_matrix(struct rows *r, const char *name, const struct weight *w, uint64_t n_out)
+{
+    if (!w->data)
+        return;
+    uint64_t io = ((uint64_t)w->n_cols + n_out) * sizeof(float); // once; other blocks find it in L2
+    add(r, "matvec", name, quant_info(w->type)->name,
+        cuda_layout_bytes(w->type, w->rows, w->n_cols) + io, w->n_bytes + io);
+}
+
+extern "C" size_t cuda_plan_traffic(const struct model *m, enum kv_type type_k, enum kv_type type_v,
+                                    uint32_t n_past, struct cuda_traffic *out, size_t max)
+{
+    const struct hparams *hp = &m->hp;
+    struct rows r = {out, 0, max};
+    uint64_t row = quant_row_bytes(m->tok_embd.type, hp->n_embd);
+    uint64_t tiled = cuda_layout_bytes(m->tok_embd.type, TILE_ROWS, hp->n_embd) / TILE_ROWS;
+    add(&r, "embed", "token_embd", quant_info(m->tok_embd.type)->name, tiled + hp->n_embd * 4,
+        row + hp->n_embd * 4);
+    uint64_t seen = (uint64_t)n_past + 1;
+    if (hp->n_swa && seen > hp->n_swa)
+        seen = hp->n_swa;
+    for (uint32_t i = 0; i < hp->n_layer; i++) {
+        const struct layer *l = &m->layers[i];
+        add_matrix(&r, "attn_q", &l->wq, l->wq.rows);
+        add_matrix(&r, "attn_k", &l->wk, l->wk.rows);
+        add_matrix(&r, "attn_v", &l->wv, l->wv.rows);
+        uint64_t moved = 0, needed = 0;
+        const enum kv_type types[] = {type_k, type_v};
+        for (int j = 0; j < 2; j++) {
+            bool f16 = types[j] == KV_F16;
+            uint64_t groups = (hp->head_dim + 31) / 32;
+            uint64_t width = f16 ? hp->head_dim * 2u : hp->head_dim;
+            uint64_t scales = f16 ? 0 : groups * 2;
+            moved += seen * hp->n_head_kv * ((width + 15) / 16 * 16 + scales);
+            needed += seen * hp->n_head_kv * (width + scales);
+        }
+        add(&r, "attention", "kv", type_k == KV_F16 ? "F16" : "Q8_0", moved, needed);
+        add_matrix(&r, "attn_output", &l->wo, l->wo.rows);
+        add_matrix(&r, "ffn_gate", &l->w_gate, 0);
+        add_matrix(&r, "ffn_up", &l->w_up, l->w_up.rows);
+        add_matrix(&r, "ffn_down", &l->w_down, l->w_down.rows);
+    }
+    add_matrix(&r, "output", &m->output, hp->n_vocab);
+    add(&r, "sampler", "logits", "F32", (uint64_t)hp->n_vocab * 4, (uint64_t)hp->n_vocab * 4);
+    return r.n;
+}

@@ -1,0 +1,327 @@
+// Inline PTX, one small function per instruction, each with its host twin (tests/cuda_on_cpu).
+// Sources: PTX ISA 8.x, sections "Data Movement", "Asynchronous Copy", "Warp Level Matrix".
+#ifndef HOKKU_CUDA_PTX_CUH
+#define HOKKU_CUDA_PTX_CUH
+
+#include <stdint.h>
+
+#include <cuda_runtime.h>
+
+#ifdef HOKKU_CUDA_ON_CPU
+
+#define PTX_FN static inline
+
+// Host twins: plain loads, delayed copies, and warp-wide matrix products in plain loops.
+PTX_FN uint4 ld_stream16(const void *p)
+{
+    emu_check_aligned(p, 16);
+    return *static_cast<const uint4 *>(p);
+}
+PTX_FN uint2 ld_stream8(const void *p)
+{
+    emu_check_aligned(p, 8);
+    return *static_cast<const uint2 *>(p);
+}
+PTX_FN uint32_t ld_stream4(const void *p)
+{
+    emu_check_aligned(p, 4);
+    return *static_cast<const uint32_t *>(p);
+}
+PTX_FN void cp_async16(void *smem, const void *gmem)
+{
+    emu_cp_async(smem, gmem, 16, 16);
+}
+PTX_FN void cp_async16_or_zero(void *smem, const void *gmem, bool valid)
+{
+    emu_cp_async(smem, gmem, 16, valid ? 16 : 0);
+}
+PTX_FN void cp_async4(void *smem, const void *gmem)
+{
+    emu_cp_async(smem, gmem, 4, 4);
+}
+PTX_FN void cp_async_commit(void)
+{
+    emu_cp_async_commit();
+}
+template <int N> PTX_FN void cp_async_wait(void)
+{
+    emu_cp_async_wait(N);
+}
+PTX_FN void prefetch_l2(const void *)
+{
+}
+PTX_FN void griddep_wait(void)
+{
+    emu_griddep_wait();
+}
+PTX_FN void griddep_launch_dependents(void)
+{
+    emu_griddep_launch();
+}
+PTX_FN void mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    emu_mma_f16(d, a, b, false);
+}
+PTX_FN void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    emu_mma_f16(d, a, b, true);
+}
+PTX_FN void mma_s8(int32_t d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    emu_mma_s8(d, a, b);
+}
+PTX_FN void ldmatrix_x4(uint32_t r[4], const void *smem_row)
+{
+    emu_ldmatrix(r, smem_row, 4, false);
+}
+PTX_FN void ldmatrix_x2(uint32_t r[2], const void *smem_row)
+{
+    emu_ldmatrix(r, smem_row, 2, false);
+}
+PTX_FN void ldmatrix_x4_trans(uint32_t r[4], const void *smem_row)
+{
+    emu_ldmatrix(r, smem_row, 4, true);
+}
+PTX_FN void ldmatrix_x2_trans(uint32_t r[2], const void *smem_row)
+{
+    emu_ldmatrix(r, smem_row, 2, true);
+}
+PTX_FN void st_release_sys(uint32_t *p, uint32_t v)
+{
+    __atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+PTX_FN uint32_t ld_acquire_sys(const uint32_t *p)
+{
+    emu_yield(); // a thread that polls lets the others run
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+PTX_FN void st_release_gpu(uint32_t *p, uint32_t v)
+{
+    __atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+PTX_FN uint32_t ld_acquire_gpu(const uint32_t *p)
+{
+    emu_yield();
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+PTX_FN uint32_t ptx_nanosleep(uint32_t ns)
+{
+    emu_yield();
+    return ns;
+}
+
+#else
+
+#define PTX_FN static __device__ __forceinline__
+
+// Loads of weights: read once per token, so they should displace neither L1 nor the activations in
+// L2. Only for memory that no kernel in flight writes. The pointer is aligned to the size.
+PTX_FN uint4 ld_stream16(const void *p)
+{
+    uint4 v;
+#if __CUDA_ARCH__ >= 800
+    asm("{\n\t.reg .b64 policy;\n\t"
+        "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n\t"
+        "ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], policy;\n\t}"
+        : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+        : "l"(p));
+#else
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+        : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+        : "l"(p));
+#endif
+    return v;
+}
+PTX_FN uint2 ld_stream8(const void *p)
+{
+    uint2 v;
+    asm("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+    return v;
+}
+PTX_FN uint32_t ld_stream4(const void *p)
+{
+    uint32_t v;
+    asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
+    return v;
+}
+
+PTX_FN uint32_t smem_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+// Asynchronous copies to shared memory: valid after cp_async_wait and a barrier. Before sm_80 they
+// are ordinary copies.
+PTX_FN void cp_async16(void *smem, const void *gmem)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(smem_address(smem)), "l"(gmem)
+                 : "memory");
+#else
+    *static_cast<uint4 *>(smem) = *static_cast<const uint4 *>(gmem);
+#endif
+}
+// Zeroes when !valid (gmem is not read then, but must be a device address).
+PTX_FN void cp_async16_or_zero(void *smem, const void *gmem, bool valid)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem_address(smem)),
+                 "l"(gmem), "r"(valid ? 16 : 0)
+                 : "memory");
+#else
+    *static_cast<uint4 *>(smem) =
+        valid ? *static_cast<const uint4 *>(gmem) : make_uint4(0, 0, 0, 0);
+#endif
+}
+PTX_FN void cp_async4(void *smem, const void *gmem)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(smem_address(smem)), "l"(gmem)
+                 : "memory");
+#else
+    *static_cast<uint32_t *>(smem) = *static_cast<const uint32_t *>(gmem);
+#endif
+}
+PTX_FN void cp_async_commit(void)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+// Waits until at most N of this thread's committed groups are still under way.
+template <int N> PTX_FN void cp_async_wait(void)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+PTX_FN void prefetch_l2(const void *p)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+// Programmatic dependent launch: wait for the predecessor's results / let the successor begin.
+PTX_FN void griddep_wait(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+PTX_FN void griddep_launch_dependents(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// D (16x8, float) += A (16x16) B (16x8); g = lane / 4, t = lane % 4, two elements per register:
+// a[0] (g, 2t..) a[1] (g+8, 2t..) a[2] (g, 2t+8..) a[3] (g+8, 2t+8..); b[0] (2t.., g) b[1]
+// (2t+8.., g); d[0..1] (g, 2t..) d[2..3] (g+8, 2t..).
+PTX_FN void mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    for (int k = 0; k < 2; k++)
+        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, "
+                     "{%6}, {%0,%1,%2,%3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a[2 * k]), "r"(a[2 * k + 1]), "r"(b[k]));
+#endif
+}
+// The same with bfloat16. Before sm_80 there is no such instruction: the caller converts to f16.
+PTX_FN void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    __trap();
+#endif
+}
+// D (16x8, int32) += A (16x32, int8) B (32x8, int8): as above, four elements per register:
+// a[0] (g, 4t..) a[1] (g+8, 4t..) a[2] (g, 4t+16..) a[3] (g+8, 4t+16..); b[0] (4t.., g) b[1]
+// (4t+16.., g).
+PTX_FN void mma_s8(int32_t d[4], const uint32_t a[4], const uint32_t b[2])
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    for (int k = 0; k < 2; k++)
+        for (int half = 0; half < 2; half++)
+            asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, "
+                         "{%0,%1};"
+                         : "+r"(d[2 * half]), "+r"(d[2 * half + 1])
+                         : "r"(a[2 * k + half]), "r"(b[k]));
+#endif
+}
+
+// 8x8 matrices of 16-bit elements from shared memory: lane i gives the address of row i % 8 of
+// matrix i / 8 (16 bytes, 16-byte aligned); r[m] are elements (lane / 4, 2 (lane % 4) ..) of matrix
+// m, of its transpose with _trans.
+PTX_FN void ldmatrix_x4(uint32_t r[4], const void *smem_row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(smem_address(smem_row))
+                 : "memory");
+}
+PTX_FN void ldmatrix_x2(uint32_t r[2], const void *smem_row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(smem_address(smem_row))
+                 : "memory");
+}
+PTX_FN void ldmatrix_x4_trans(uint32_t r[4], const void *smem_row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(smem_address(smem_row))
+                 : "memory");
+}
+PTX_FN void ldmatrix_x2_trans(uint32_t r[2], const void *smem_row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(smem_address(smem_row))
+                 : "memory");
+}
+
+// Flags between blocks, and between the device and the host (pinned memory).
+PTX_FN void st_release_sys(uint32_t *p, uint32_t v)
+{
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+PTX_FN uint32_t ld_acquire_sys(const uint32_t *p)
+{
+    uint32_t v;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+PTX_FN void st_release_gpu(uint32_t *p, uint32_t v)
+{
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+PTX_FN uint32_t ld_acquire_gpu(const uint32_t *p)
+{
+    uint32_t v;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+PTX_FN uint32_t ptx_nanosleep(uint32_t ns)
+{
+    asm volatile("nanosleep.u32 %0;" ::"r"(ns));
+    return ns;
+}
+
+#endif
+#endif

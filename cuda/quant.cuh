@@ -1,0 +1,402 @@
+// The weight types as kernels see them: loading one chunk of layout.h, unpacking it into dp4a words
+// or floats, and its product with activations.
+//
+// Activations are quantised once per input to 16-bit fixed point with one scale per 32 values: x =
+// scale * (256 * hi + lo), both planes signed bytes, so that two dp4a per four weights give the
+// exact integer sum. With 8 bits the rounding of activations would dominate the error of every
+// type above 4 bits; 16 bits cost instructions but no bytes of weights, and decode waits for those.
+#ifndef HOKKU_CUDA_QUANT_CUH
+#define HOKKU_CUDA_QUANT_CUH
+
+#include "cuda_common.cuh"
+#include "layout.h"
+
+// 32 quantised activations.
+struct __align__(16) act32 {
+    uint4 hi[2], lo[2]; // signed bytes, element order
+    float scale;
+    float sum[2]; // sum of the 16 values of each half (scale applied), for the minimum of a block
+    float unused;
+};
+
+static_assert(sizeof(act32) == 80, "a stride of 20 words keeps four chunks in different banks");
+
+static __device__ __forceinline__ float half_bits(uint32_t bits)
+{
+    return __half2float(__ushort_as_half((unsigned short)bits));
+}
+
+static __device__ __forceinline__ float bf16_bits(uint32_t bits)
+{
+    return __uint_as_float(bits << 16);
+}
+
+// What tells the quantised types apart (32 weights per chunk).
+template <uint32_t TYPE> struct quant_traits;
+
+template <int BITS_, int H_, int S_, int D_, int D_CHUNKS_, bool HALVES_, bool MIN_>
+struct quant_facts {
+    static constexpr int BITS = BITS_;         // of a quant in plane Q
+    static constexpr int H = H_;               // bytes per chunk
+    static constexpr int S = S_;
+    static constexpr int D = D_;               // bytes per D_CHUNKS chunks
+    static constexpr int D_CHUNKS = D_CHUNKS_;
+    static constexpr bool HALVES = HALVES_;    // each half of a chunk has its own scale
+    static constexpr bool MIN = MIN_;          // weight = scale * quant - minimum
+    static constexpr int QW = BITS_;           // words per chunk in plane Q: 32 * BITS / 32
+    static constexpr int HW = H_ / 4;
+};
+
+template <> struct quant_traits<QUANT_Q4_0> : quant_facts<4, 0, 0, 2, 1, false, true> {};
+template <> struct quant_traits<QUANT_Q4_1> : quant_facts<4, 0, 0, 4, 1, false, true> {};
+template <> struct quant_traits<QUANT_Q5_0> : quant_facts<4, 4, 0, 2, 1, false, true> {};
+template <> struct quant_traits<QUANT_Q5_1> : quant_facts<4, 4, 0, 4, 1, false, true> {};
+template <> struct quant_traits<QUANT_Q8_0> : quant_facts<8, 0, 0, 2, 1, false, false> {};
+template <> struct quant_traits<QUANT_Q2_K> : quant_facts<2, 0, 2, 4, 8, true, true> {};
+template <> struct quant_traits<QUANT_Q3_K> : quant_facts<2, 4, 2, 2, 8, true, true> {};
+template <> struct quant_traits<QUANT_Q4_K> : quant_facts<4, 0, 2, 4, 8, false, true> {};
+template <> struct quant_traits<QUANT_Q5_K> : quant_facts<4, 4, 2, 4, 8, false, true> {};
+template <> struct quant_traits<QUANT_Q6_K> : quant_facts<4, 8, 2, 2, 8, true, true> {};
+template <> struct quant_traits<QUANT_IQ4_NL> : quant_facts<4, 0, 0, 2, 1, false, false> {};
+template <> struct quant_traits<QUANT_IQ4_XS> : quant_facts<4, 0, 1, 2, 8, false, false> {};
+
+static constexpr __host__ __device__ bool is_plain(uint32_t type)
+{
+    return type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16;
+}
+
+static constexpr __host__ __device__ int chunk_elems(uint32_t type)
+{
+    return type == QUANT_F32 ? 4 : is_plain(type) ? 8 : 32;
+}
+
+// Bytes per chunk in plane Q.
+template <uint32_t TYPE> static constexpr __host__ __device__ uint32_t q_bytes()
+{
+    if constexpr (is_plain(TYPE))
+        return 16;
+    else
+        return quant_traits<TYPE>::QW * 4;
+}
+
+// One chunk as loaded, before any arithmetic: what is in flight while another is computed.
+template <uint32_t TYPE, bool PLAIN = is_plain(TYPE)> struct chunk;
+
+template <uint32_t TYPE> struct chunk<TYPE, false> {
+    using T = quant_traits<TYPE>;
+    uint32_t q[T::QW];
+    uint32_t h[T::HW ? T::HW : 1];
+    uint32_t s, d;
+};
+
+template <uint32_t TYPE> struct chunk<TYPE, true> {
+    uint4 v; // 4 floats or 8 halves
+};
+
+// Chunk c of row r of tile `tile`.
+template <uint32_t TYPE>
+static __device__ __forceinline__ void load_chunk(const wmat &w, uint32_t tile, uint32_t c,
+                                                  uint32_t r, chunk<TYPE> &k)
+{
+    size_t column = (size_t)tile * w.n_chunk + c, unit = column * TILE_ROWS + r;
+    if constexpr (is_plain(TYPE)) {
+        k.v = ld_stream16(w.q + unit * 16);
+    } else {
+        using T = quant_traits<TYPE>;
+        if constexpr (T::BITS == 8) {
+            const uint8_t *p = w.q + column * 256 + r * 16;
+            uint4 a = ld_stream16(p), b = ld_stream16(p + 128);
+            k.q[0] = a.x, k.q[1] = a.y, k.q[2] = a.z, k.q[3] = a.w;
+            k.q[4] = b.x, k.q[5] = b.y, k.q[6] = b.z, k.q[7] = b.w;
+        } else if constexpr (T::BITS == 4) {
+            uint4 a = ld_stream16(w.q + unit * 16);
+            k.q[0] = a.x, k.q[1] = a.y, k.q[2] = a.z, k.q[3] = a.w;
+        } else {
+            uint2 a = ld_stream8(w.q + unit * 8);
+            k.q[0] = a.x, k.q[1] = a.y;
+        }
+        if constexpr (T::H == 8) {
+            uint2 a = ld_stream8(w.h + unit * 8);
+            k.h[0] = a.x, k.h[T::HW - 1] = a.y;
+        } else if constexpr (T::H == 4) {
+            k.h[0] = ld_stream4(w.h + unit * 4);
+        }
+        if constexpr (T::S == 2)
+            k.s = reinterpret_cast<const uint16_t *>(w.s)[unit];
+        else if constexpr (T::S == 1)
+            k.s = w.s[unit];
+        size_t group = unit;
+        if constexpr (T::D_CHUNKS == 8)
+            group = ((size_t)tile * (w.n_chunk / 8) + c / 8) * TILE_ROWS + r;
+        if constexpr (T::D == 4)
+            k.d = reinterpret_cast<const uint32_t *>(w.d)[group];
+        else
+            k.d = reinterpret_cast<const uint16_t *>(w.d)[group];
+    }
+}
+
+// The sixteen levels of IQ4_NL and IQ4_XS (signed bytes, level 0 first), looked up for the eight
+// nibbles of q: even ones to *even, odd ones to *odd. A byte permutation picks among eight bytes by
+// three bits; the fourth bit then chooses between two such picks.
+static __device__ __forceinline__ void iq4_levels(uint32_t q, uint32_t *even, uint32_t *odd)
+{
+    const uint32_t t0 = 0xBFAD9881u /* -127 -104 -83 -65 */, t1 = 0xF6EADDCFu /* -49 -35 -22 -10 */;
+    const uint32_t t2 = 0x26190D01u /* 1 13 25 38 */, t3 = 0x71594535u /* 53 69 89 113 */;
+    uint32_t pick[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint32_t sel = q >> (16 * i);
+        uint32_t low = __byte_perm(t0, t1, sel & 0x7777u);
+        uint32_t high = __byte_perm(t2, t3, sel & 0x7777u);
+        pick[i] = __byte_perm(low, high, 0x3210u | (sel & 0x8888u) >> 1);
+    }
+    *even = __byte_perm(pick[0], pick[1], 0x6420u);
+    *odd = __byte_perm(pick[0], pick[1], 0x7531u);
+}
+
+// The quants as eight words of four signed bytes, element order.
+template <uint32_t TYPE>
+static __device__ __forceinline__ void unpack_chunk(const chunk<TYPE> &k, uint32_t w[8])
+{
+    using T = quant_traits<TYPE>;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        if constexpr (T::BITS == 8) {
+            w[i] = k.q[i];
+        } else if constexpr (TYPE == QUANT_IQ4_NL || TYPE == QUANT_IQ4_XS) {
+            if (i < 4)
+                iq4_levels(k.q[i], &w[i], &w[i + 4]);
+        } else if constexpr (T::BITS == 4) {
+            w[i] = (i < 4 ? k.q[i] : k.q[i - 4] >> 4) & 0x0F0F0F0Fu;
+            if constexpr (T::H == 4)
+                w[i] |= (k.h[0] >> i & 0x01010101u) << 4;
+            else if constexpr (T::H == 8)
+                w[i] |= (k.h[i / 4] >> 2 * (i % 4) & 0x03030303u) << 4;
+        } else {
+            w[i] = k.q[i & 1] >> 2 * (i / 2) & 0x03030303u;
+            if constexpr (T::H == 4)
+                w[i] |= (k.h[0] >> i & 0x01010101u) << 2;
+        }
+    }
+}
+
+// weight = scale[half] * quant - minimum[half]. Types whose quants are stored with an offset have
+// it in the minimum.
+template <uint32_t TYPE>
+static __device__ __forceinline__ void chunk_scales(const chunk<TYPE> &k, float scale[2],
+                                                    float minimum[2])
+{
+    float d = half_bits(k.d & 0xFFFFu);
+    [[maybe_unused]] float dmin = half_bits(k.d >> 16);
+    minimum[0] = minimum[1] = 0.0f;
+    if constexpr (TYPE == QUANT_Q4_0) {
+        scale[0] = scale[1] = d;
+        minimum[0] = minimum[1] = 8.0f * d;
+    } else if constexpr (TYPE == QUANT_Q5_0) {
+        scale[0] = scale[1] = d;
+        minimum[0] = minimum[1] = 16.0f * d;
+    } else if constexpr (TYPE == QUANT_Q4_1 || TYPE == QUANT_Q5_1) {
+        scale[0] = scale[1] = d;
+        minimum[0] = minimum[1] = -dmin; // these add their minimum
+    } else if constexpr (TYPE == QUANT_Q8_0 || TYPE == QUANT_IQ4_NL) {
+        scale[0] = scale[1] = d;
+    } else if constexpr (TYPE == QUANT_IQ4_XS) {
+        scale[0] = scale[1] = d * (float)(int8_t)k.s;
+    } else if constexpr (TYPE == QUANT_Q4_K || TYPE == QUANT_Q5_K) {
+        scale[0] = scale[1] = d * (float)(k.s & 0xFFu);
+        minimum[0] = minimum[1] = dmin * (float)(k.s >> 8 & 0xFFu);
+    } else {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            uint32_t s = k.s >> 8 * half & 0xFFu;
+            if constexpr (TYPE == QUANT_Q2_K) {
+                scale[half] = d * (float)(s & 15u);
+                minimum[half] = dmin * (float)(s >> 4);
+            } else { // Q3_K, Q6_K
+                scale[half] = d * (float)(int8_t)s;
+                minimum[half] = (TYPE == QUANT_Q3_K ? 4.0f : 32.0f) * scale[half];
+            }
+        }
+    }
+}
+
+// The weights of a chunk as floats: chunk_elems(TYPE) of them.
+template <uint32_t TYPE>
+static __device__ __forceinline__ void dequantize_chunk(const chunk<TYPE> &k, float *out)
+{
+    if constexpr (is_plain(TYPE)) {
+        const uint32_t v[4] = {k.v.x, k.v.y, k.v.z, k.v.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if constexpr (TYPE == QUANT_F32) {
+                out[i] = __uint_as_float(v[i]);
+            } else if constexpr (TYPE == QUANT_F16) {
+                out[2 * i] = half_bits(v[i] & 0xFFFFu);
+                out[2 * i + 1] = half_bits(v[i] >> 16);
+            } else {
+                out[2 * i] = bf16_bits(v[i] & 0xFFFFu);
+                out[2 * i + 1] = bf16_bits(v[i] >> 16);
+            }
+        }
+    } else {
+        uint32_t w[8];
+        float scale[2], minimum[2];
+        unpack_chunk<TYPE>(k, w);
+        chunk_scales<TYPE>(k, scale, minimum);
+#pragma unroll
+        for (int e = 0; e < 32; e++)
+            out[e] = scale[e / 16] * (float)(int8_t)(w[e / 4] >> 8 * (e % 4)) - minimum[e / 16];
+    }
+}
+
+// Activations in the form that a weight type multiplies with: act32 records for quantised types,
+// plain floats (rows padded with zeros to whole chunks) for the others.
+static constexpr __host__ __device__ size_t act_chunk_bytes(uint32_t type)
+{
+    return is_plain(type) ? chunk_elems(type) * sizeof(float) : sizeof(act32);
+}
+
+// Adds the product of one chunk with n_col <= NCOL columns of activations, act_stride bytes apart
+// (the sums beyond n_col repeat the last column).
+template <uint32_t TYPE, int NCOL>
+static __device__ __forceinline__ void dot_chunk(const chunk<TYPE> &k, const uint8_t *act,
+                                                 size_t act_stride, uint32_t n_col,
+                                                 float acc[NCOL])
+{
+    auto column = [&](int col) {
+        return NCOL == 1 ? act : act + min((uint32_t)col, n_col - 1) * act_stride;
+    };
+    if constexpr (is_plain(TYPE)) {
+        float w[8];
+        dequantize_chunk<TYPE>(k, w);
+#pragma unroll
+        for (int col = 0; col < NCOL; col++) {
+            const float4 *x = reinterpret_cast<const float4 *>(column(col));
+#pragma unroll
+            for (int i = 0; i < chunk_elems(TYPE) / 4; i++) {
+                float4 a = x[i];
+                acc[col] = fmaf(w[4 * i], a.x, acc[col]);
+                acc[col] = fmaf(w[4 * i + 1], a.y, acc[col]);
+                acc[col] = fmaf(w[4 * i + 2], a.z, acc[col]);
+                acc[col] = fmaf(w[4 * i + 3], a.w, acc[col]);
+            }
+        }
+    } else {
+        using T = quant_traits<TYPE>;
+        uint32_t w[8];
+        float scale[2], minimum[2];
+        unpack_chunk<TYPE>(k, w);
+        chunk_scales<TYPE>(k, scale, minimum);
+#pragma unroll
+        for (int col = 0; col < NCOL; col++) {
+            const act32 *a = reinterpret_cast<const act32 *>(column(col));
+            int hi[2] = {0, 0}, lo[2] = {0, 0};
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                uint4 x = a->hi[half], y = a->lo[half];
+                hi[half] = __dp4a((int)w[4 * half], (int)x.x, hi[half]);
+                lo[half] = __dp4a((int)w[4 * half], (int)y.x, lo[half]);
+                hi[half] = __dp4a((int)w[4 * half + 1], (int)x.y, hi[half]);
+                lo[half] = __dp4a((int)w[4 * half + 1], (int)y.y, lo[half]);
+                hi[half] = __dp4a((int)w[4 * half + 2], (int)x.z, hi[half]);
+                lo[half] = __dp4a((int)w[4 * half + 2], (int)y.z, lo[half]);
+                hi[half] = __dp4a((int)w[4 * half + 3], (int)x.w, hi[half]);
+                lo[half] = __dp4a((int)w[4 * half + 3], (int)y.w, lo[half]);
+            }
+            int sum[2] = {hi[0] * 256 + lo[0], hi[1] * 256 + lo[1]};
+            float y;
+            if constexpr (T::HALVES)
+                y = scale[0] * (float)sum[0] + scale[1] * (float)sum[1];
+            else
+                y = scale[0] * (float)(sum[0] + sum[1]);
+            acc[col] = fmaf(y, a->scale, acc[col]);
+            if constexpr (T::MIN) {
+                if constexpr (T::HALVES)
+                    acc[col] -= minimum[0] * a->sum[0] + minimum[1] * a->sum[1];
+                else
+                    acc[col] -= minimum[0] * (a->sum[0] + a->sum[1]);
+            }
+        }
+    }
+}
+
+// Eight values of a group of 32, held by four neighbouring lanes (lane % 4 says which eight), as
+// fixed point: this lane's part of *out. All lanes of the warp take part; `valid` lanes store.
+static __device__ __forceinline__ void quantize_act(const float x[8], act32 *out, bool valid)
+{
+    float top = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        top = fmaxf(top, fabsf(x[i]));
+    top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 2));
+    // 32512 = 127 * 256: the largest whose high digit, rounded, is still 127
+    float scale = top / 32512.0f, inverse = top > 1e-30f ? 32512.0f / top : 0.0f;
+    uint32_t hi[2] = {0, 0}, lo[2] = {0, 0};
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int q = __float2int_rn(x[i] * inverse);
+        int h = (q + 128) >> 8, l = q - h * 256; // balanced digits, l in -128 .. 127
+        hi[i / 4] |= (uint32_t)(h & 0xFF) << 8 * (i % 4);
+        lo[i / 4] |= (uint32_t)(l & 0xFF) << 8 * (i % 4);
+        sum += q;
+    }
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1); // lanes 0, 1: first half; 2, 3: second
+    if (!valid)
+        return;
+    unsigned part = threadIdx.x % 4;
+    reinterpret_cast<uint2 *>(out->hi)[part] = make_uint2(hi[0], hi[1]);
+    reinterpret_cast<uint2 *>(out->lo)[part] = make_uint2(lo[0], lo[1]);
+    if (part == 0) {
+        out->scale = scale;
+        out->unused = 0.0f;
+    }
+    if (part % 2 == 0)
+        out->sum[part / 2] = scale * (float)sum;
+}
+
+template <uint32_t TYPE> struct type_tag {
+    static constexpr uint32_t value = TYPE;
+};
+
+// Calls f(type_tag<TYPE>()) for the weight type that a number names, so that a launcher picks a
+// kernel in one line; false for a type without a layout.
+template <typename F> static inline bool with_type(uint32_t type, F f)
+{
+    switch (type) {
+    case QUANT_F32:
+        return f(type_tag<QUANT_F32>());
+    case QUANT_F16:
+        return f(type_tag<QUANT_F16>());
+    case QUANT_BF16:
+        return f(type_tag<QUANT_BF16>());
+    case QUANT_Q4_0:
+        return f(type_tag<QUANT_Q4_0>());
+    case QUANT_Q4_1:
+        return f(type_tag<QUANT_Q4_1>());
+    case QUANT_Q5_0:
+        return f(type_tag<QUANT_Q5_0>());
+    case QUANT_Q5_1:
+        return f(type_tag<QUANT_Q5_1>());
+    case QUANT_Q8_0:
+        return f(type_tag<QUANT_Q8_0>());
+    case QUANT_Q2_K:
+        return f(type_tag<QUANT_Q2_K>());
+    case QUANT_Q3_K:
+        return f(type_tag<QUANT_Q3_K>());
+    case QUANT_Q4_K:
+        return f(type_tag<QUANT_Q4_K>());
+    case QUANT_Q5_K:
+        return f(type_tag<QUANT_Q5_K>());
+    case QUANT_Q6_K:
+        return f(type_tag<QUANT_Q6_K>());
+    case QUANT_IQ4_NL:
+        return f(type_tag<QUANT_IQ4_NL>());
+    case QUANT_IQ4_XS:
+        return f(type_tag<QUANT_IQ4_XS>());
+    }
+    return false;
+}
+
+#endif

@@ -1,0 +1,260 @@
+// From the file's blocks to the planes of layout.h, once at load, and from the planes to plain rows
+// for matrix products. Both kernels: one thread per chunk.
+#include "kernels.h"
+#include "quant.cuh"
+
+enum { THREADS = 256 };
+
+// ---- kernels
+
+static __device__ uint32_t byte_at(const uint8_t *p, uint32_t i)
+{
+    return p[i];
+}
+
+static __device__ uint32_t u16_at(const uint8_t *p)
+{
+    return p[0] | (uint32_t)p[1] << 8;
+}
+
+// The quant of weight e (0 .. 31) of chunk c within the file block that holds it, offset included
+// as stored, and the facts of its scales. Layouts: the GGUF format (ggml's block_q* structures).
+template <uint32_t TYPE>
+static __device__ uint32_t file_quant(const uint8_t *block, uint32_t sub, uint32_t e)
+{
+    // sub: chunk within a 256-weight block; 0 for 32-weight blocks
+    uint32_t nibble_byte, shift;
+    if constexpr (TYPE == QUANT_Q8_0) {
+        return block[2 + e];
+    } else if constexpr (TYPE == QUANT_Q4_0 || TYPE == QUANT_IQ4_NL) {
+        return block[2 + e % 16] >> 4 * (e / 16) & 15u;
+    } else if constexpr (TYPE == QUANT_Q4_1) {
+        return block[4 + e % 16] >> 4 * (e / 16) & 15u;
+    } else if constexpr (TYPE == QUANT_Q5_0 || TYPE == QUANT_Q5_1) {
+        const uint8_t *high = block + (TYPE == QUANT_Q5_0 ? 2 : 4);
+        uint32_t low = high[4 + e % 16] >> 4 * (e / 16) & 15u;
+        return low | (byte_at(high, e / 8) >> e % 8 & 1u) << 4;
+    } else if constexpr (TYPE == QUANT_Q4_K) { // d, dmin, 12 scale bytes, 128
+        return block[16 + sub / 2 * 32 + e] >> 4 * (sub % 2) & 15u;
+    } else if constexpr (TYPE == QUANT_Q5_K) { // d, dmin, 12 scale bytes, 32 high, 128
+        uint32_t low = block[48 + sub / 2 * 32 + e] >> 4 * (sub % 2) & 15u;
+        return low | (block[16 + e] >> sub & 1u) << 4;
+    } else if constexpr (TYPE == QUANT_Q2_K) { // 16 scales, 64, d, dmin
+        return block[16 + sub / 4 * 32 + e] >> 2 * (sub % 4) & 3u;
+    } else if constexpr (TYPE == QUANT_Q3_K) { // 32 high, 64, 12 scale bytes, d
+        uint32_t low = block[32 + sub / 4 * 32 + e] >> 2 * (sub % 4) & 3u;
+        return low | (block[e] >> sub & 1u) << 2;
+    } else if constexpr (TYPE == QUANT_Q6_K) { // 128 low, 64 high, 16 scales, d
+        nibble_byte = sub / 4 * 64 + sub % 2 * 32 + e;
+        shift = sub % 4 / 2 * 4;
+        uint32_t low = block[nibble_byte] >> shift & 15u;
+        return low | (block[128 + sub / 4 * 32 + e] >> 2 * (sub % 4) & 3u) << 4;
+    } else { // IQ4_XS: d, scales_h (2), scales_l (4), 128
+        return block[8 + sub * 16 + e % 16] >> 4 * (e / 16) & 15u;
+    }
+}
+
+// 6-bit scale and minimum j (0 .. 7) of the 12 bytes of Q4_K and Q5_K.
+static __device__ void k4_scale(const uint8_t *s, uint32_t j, uint32_t *scale, uint32_t *minimum)
+{
+    if (j < 4) {
+        *scale = s[j] & 63u;
+        *minimum = s[j + 4] & 63u;
+    } else {
+        *scale = (s[j + 4] & 15u) | (s[j - 4] >> 6 & 3u) << 4;
+        *minimum = (s[j + 4] >> 4 & 15u) | (s[j] >> 6 & 3u) << 4;
+    }
+}
+
+// 6-bit scale j (0 .. 15) of the 12 bytes of Q3_K, without its offset of 32.
+static __device__ int k3_scale(const uint8_t *s, uint32_t j)
+{
+    uint32_t low = j < 8 ? s[j] & 15u : s[j - 8] >> 4 & 15u;
+    uint32_t high = s[8 + j % 4] >> 2 * (j / 4) & 3u;
+    return (int)(low | high << 4) - 32;
+}
+
+// Plane S of chunk `sub`.
+template <uint32_t TYPE> static __device__ uint32_t file_scales(const uint8_t *block, uint32_t sub)
+{
+    if constexpr (TYPE == QUANT_Q4_K || TYPE == QUANT_Q5_K) {
+        uint32_t scale, minimum;
+        k4_scale(block + 4, sub, &scale, &minimum);
+        return scale | minimum << 8;
+    } else if constexpr (TYPE == QUANT_Q2_K) {
+        return block[2 * sub] | (uint32_t)block[2 * sub + 1] << 8;
+    } else if constexpr (TYPE == QUANT_Q3_K) {
+        return (uint32_t)(k3_scale(block + 96, 2 * sub) & 0xFF) |
+               (uint32_t)(k3_scale(block + 96, 2 * sub + 1) & 0xFF) << 8;
+    } else if constexpr (TYPE == QUANT_Q6_K) {
+        return block[192 + 2 * sub] | (uint32_t)block[193 + 2 * sub] << 8;
+    } else { // IQ4_XS
+        uint32_t low = block[4 + sub / 2] >> 4 * (sub % 2) & 15u;
+        uint32_t high = u16_at(block + 2) >> 2 * sub & 3u;
+        return (uint32_t)(((int)(low | high << 4) - 32) & 0xFF);
+    }
+}
+
+// Plane D of the block: d, and the minimum or its scale above it.
+template <uint32_t TYPE> static __device__ uint32_t file_d(const uint8_t *block)
+{
+    if constexpr (TYPE == QUANT_Q4_1 || TYPE == QUANT_Q5_1 || TYPE == QUANT_Q4_K ||
+                  TYPE == QUANT_Q5_K)
+        return u16_at(block) | u16_at(block + 2) << 16;
+    else if constexpr (TYPE == QUANT_Q2_K)
+        return u16_at(block + 80) | u16_at(block + 82) << 16;
+    else if constexpr (TYPE == QUANT_Q3_K)
+        return u16_at(block + 108);
+    else if constexpr (TYPE == QUANT_Q6_K)
+        return u16_at(block + 208);
+    else
+        return u16_at(block);
+}
+
+// Grid (chunks of the tiles / THREADS). A padding row has no source: its planes become zeros.
+template <uint32_t TYPE>
+static __global__ void __launch_bounds__(THREADS)
+    repack_kernel(const uint8_t *src, const struct wmat w, uint32_t row0, uint32_t n_rows,
+                  uint32_t row_bytes, uint32_t block_bytes)
+{
+    uint32_t n_tile = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= (size_t)n_tile * TILE_ROWS * w.n_chunk)
+        return;
+    // Neighbouring threads take neighbouring rows of a chunk: their writes are consecutive.
+    uint32_t r = i % TILE_ROWS, c = i / TILE_ROWS % w.n_chunk;
+    uint32_t tile = (uint32_t)(i / TILE_ROWS / w.n_chunk), row = tile * TILE_ROWS + r;
+    bool real = row < n_rows;
+    const uint8_t *line = src + (size_t)row * row_bytes;
+    size_t column = (size_t)(row0 / TILE_ROWS + tile) * w.n_chunk + c;
+    size_t unit = column * TILE_ROWS + r;
+    uint8_t *q = const_cast<uint8_t *>(w.q);
+    if constexpr (is_plain(TYPE)) {
+        uint32_t word[4] = {0, 0, 0, 0};
+        for (uint32_t b = 0; b < 16; b++)
+            if (real && c * 16 + b < row_bytes)
+                word[b / 4] |= (uint32_t)line[c * 16 + b] << 8 * (b % 4);
+        reinterpret_cast<uint4 *>(q)[unit] = make_uint4(word[0], word[1], word[2], word[3]);
+    } else {
+        using T = quant_traits<TYPE>;
+        constexpr int PER_BLOCK = is_plain(TYPE) ? 1 : T::D_CHUNKS; // chunks of a file block
+        const uint8_t *block = line + (size_t)(c / PER_BLOCK) * block_bytes;
+        uint32_t sub = c % PER_BLOCK;
+        uint32_t words[8] = {0}, high[2] = {0};
+        for (uint32_t e = 0; real && e < 32; e++) {
+            uint32_t v = file_quant<TYPE>(block, sub, e), k = e / 4, b = e % 4;
+            if constexpr (T::BITS == 8)
+                words[k] |= v << 8 * b;
+            else if constexpr (T::BITS == 4)
+                words[k % 4] |= (v & 15u) << (8 * b + 4 * (k / 4));
+            else
+                words[k % 2] |= (v & 3u) << (8 * b + 2 * (k / 2));
+            if constexpr (T::H == 4)
+                high[0] |= v >> T::BITS << (8 * b + k);
+            else if constexpr (T::H == 8)
+                high[k / 4] |= v >> T::BITS << (8 * b + 2 * (k % 4));
+        }
+        uint4 first = make_uint4(words[0], words[1], words[2], words[3]);
+        if constexpr (T::BITS == 8) {
+            uint4 *p = reinterpret_cast<uint4 *>(q + column * 256);
+            p[r] = first;
+            p[TILE_ROWS + r] = make_uint4(words[4], words[5], words[6], words[7]);
+        } else if constexpr (T::BITS == 4) {
+            reinterpret_cast<uint4 *>(q)[unit] = first;
+        } else {
+            reinterpret_cast<uint2 *>(q)[unit] = make_uint2(words[0], words[1]);
+        }
+        uint8_t *h = const_cast<uint8_t *>(w.h), *s = const_cast<uint8_t *>(w.s);
+        uint8_t *d = const_cast<uint8_t *>(w.d);
+        if constexpr (T::H == 4)
+            reinterpret_cast<uint32_t *>(h)[unit] = high[0];
+        else if constexpr (T::H == 8)
+            reinterpret_cast<uint2 *>(h)[unit] = make_uint2(high[0], high[1]);
+        if constexpr (T::S == 2)
+            reinterpret_cast<uint16_t *>(s)[unit] =
+                (uint16_t)(real ? file_scales<TYPE>(block, sub) : 0);
+        else if constexpr (T::S == 1)
+            s[unit] = (uint8_t)(real ? file_scales<TYPE>(block, sub) : 0);
+        if (sub == 0) {
+            size_t group = unit;
+            if constexpr (T::D_CHUNKS == 8)
+                group = ((column - c) / 8 + c / 8) * TILE_ROWS + r;
+            uint32_t bits = real ? file_d<TYPE>(block) : 0;
+            if constexpr (T::D == 4)
+                reinterpret_cast<uint32_t *>(d)[group] = bits;
+            else
+                reinterpret_cast<uint16_t *>(d)[group] = (uint16_t)bits;
+        }
+    }
+}
+
+// Grid (ceil(n_chunk * TILE_ROWS / THREADS), tiles). Rows outside [row0, row0 + n_rows) of the last
+// tile are dropped.
+template <uint32_t TYPE>
+static __global__ void __launch_bounds__(THREADS)
+    dequant_kernel(const struct wmat w, uint32_t row0, uint32_t n_rows, void *dst, uint32_t ld)
+{
+    constexpr int N = chunk_elems(TYPE);
+    uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+    // Neighbouring threads take neighbouring chunks of a row: their writes are consecutive.
+    uint32_t c = i % w.n_chunk, r = i / w.n_chunk, row = blockIdx.y * TILE_ROWS + r;
+    if (r >= TILE_ROWS || row >= n_rows)
+        return;
+    chunk<TYPE> k;
+    float v[N];
+    load_chunk<TYPE>(w, row0 / TILE_ROWS + blockIdx.y, c, r, k);
+    dequantize_chunk<TYPE>(k, v);
+    const size_t at = (size_t)row * ld + (size_t)c * N;
+    if constexpr (TYPE == QUANT_F32) { // stays as it is; the last of an odd number pads the row
+        float4 *out = reinterpret_cast<float4 *>(static_cast<float *>(dst) + at);
+        out[0] = make_float4(v[0], v[1], v[2], v[3]);
+        if (c + 1 == w.n_chunk && (c + 1) * N < ld)
+            out[1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        return;
+    }
+    __half *out = static_cast<__half *>(dst) + at;
+    uint32_t packed[N / 2];
+#pragma unroll
+    for (int e = 0; e < N; e += 2) {
+        // a weight beyond float16 saturates rather than becoming an infinity
+        float a = fminf(fmaxf(v[e], -65504.0f), 65504.0f);
+        float b = fminf(fmaxf(v[e + 1], -65504.0f), 65504.0f);
+        packed[e / 2] = (uint32_t)__half_as_ushort(__float2half_rn(a)) |
+                        (uint32_t)__half_as_ushort(__float2half_rn(b)) << 16;
+    }
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+        reinterpret_cast<uint4 *>(out)[j] =
+            make_uint4(packed[4 * j], packed[4 * j + 1], packed[4 * j + 2], packed[4 * j + 3]);
+}
+
+// ---- launchers
+
+bool repack_launch(const struct queue *q, const void *src, const struct wmat *w, uint32_t row0,
+                   uint32_t n_rows, struct error *err)
+{
+    size_t row_bytes = quant_row_bytes(w->type, w->n_cols);
+    size_t chunks = (size_t)div_up(n_rows, (uint32_t)TILE_ROWS) * TILE_ROWS * w->n_chunk;
+    struct launch l = {.name = "repack",
+                       .grid = dim3((unsigned)div_up(chunks, (size_t)THREADS)),
+                       .block = dim3(THREADS),
+                       .stream = q->stream};
+    return with_type(w->type, [&](auto tag) {
+        return launch_kernel(err, l, repack_kernel<decltype(tag)::value>, (const uint8_t *)src, *w,
+                             row0, n_rows, (uint32_t)row_bytes, quant_info(w->type)->block_bytes);
+    });
+}
+
+bool dequant_launch(const struct queue *q, const struct wmat *w, uint32_t row0, uint32_t n_rows,
+                    void *dst, uint32_t ld, struct error *err)
+{
+    struct launch l = {.name = "dequant",
+                       .grid = dim3(div_up(w->n_chunk * TILE_ROWS, (uint32_t)THREADS),
+                                    div_up(n_rows, (uint32_t)TILE_ROWS)),
+                       .block = dim3(THREADS),
+                       .stream = q->stream};
+    return with_type(w->type, [&](auto tag) {
+        return launch_kernel(err, l, dequant_kernel<decltype(tag)::value>, *w, row0, n_rows, dst,
+                             ld);
+    });
+}

@@ -1,0 +1,159 @@
+// What happens to whole rows of activations between the matrices: embedding, RMSNorm and
+// quantisation, SwiGLU, biases.
+#include "kernels.h"
+#include "quant.cuh"
+
+enum { THREADS = 256, N_WARP = THREADS / WARP };
+
+// ---- kernels
+
+// Grid (n). The embedding's row, and the rotations of this position.
+template <uint32_t TYPE>
+static __global__ void __launch_bounds__(THREADS)
+    embed_kernel(const struct wmat w, const int32_t *tokens, float *x, const float *freqs,
+                 uint32_t n_pair, float magnitude, const uint32_t *pos0, float2 *rope,
+                 const uint32_t *skip)
+{
+    constexpr int N = chunk_elems(TYPE);
+    griddep_launch_dependents();
+    griddep_wait();
+    if (skip && *skip)
+        return;
+    uint32_t i = blockIdx.x, token = (uint32_t)tokens[i];
+    float *out = x + (size_t)i * w.n_cols;
+    for (uint32_t c = threadIdx.x; c < w.n_chunk; c += THREADS) {
+        chunk<TYPE> k;
+        float v[N];
+        load_chunk<TYPE>(w, token / TILE_ROWS, c, token % TILE_ROWS, k);
+        dequantize_chunk<TYPE>(k, v);
+        for (int e = 0; e < N; e++)
+            if (c * N + e < w.n_cols)
+                out[c * N + e] = v[e];
+    }
+    float position = (float)(*pos0 + i);
+    for (uint32_t p = threadIdx.x; p < n_pair; p += THREADS) {
+        float angle = position * freqs[p];
+        rope[(size_t)i * n_pair + p] = make_float2(cosf(angle) * magnitude, sinf(angle) * magnitude);
+    }
+}
+
+// Grid (n). One row: RMSNorm (y = x / sqrt(mean(x^2) + eps) * w), then every form asked for.
+static __global__ void __launch_bounds__(THREADS)
+    act_kernel(const float *x, uint32_t n_cols, const float *norm, float eps, act32 *out32,
+               float *out_f32, __half *out_f16, uint32_t f32_ld, uint32_t f16_ld)
+{
+    __shared__ float part[N_WARP];
+    griddep_launch_dependents();
+    griddep_wait();
+    const float *row = x + (size_t)blockIdx.x * n_cols;
+    float rms = 1.0f;
+    if (norm) {
+        float sum = 0.0f;
+        for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
+            sum = fmaf(row[i], row[i], sum);
+        for (int d = WARP / 2; d > 0; d /= 2)
+            sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
+        if (threadIdx.x % WARP == 0)
+            part[threadIdx.x / WARP] = sum;
+        __syncthreads();
+        sum = 0.0f;
+        for (int i = 0; i < N_WARP; i++)
+            sum += part[i];
+        rms = 1.0f / sqrtf(sum / (float)n_cols + eps);
+    }
+    auto value = [&](uint32_t i) {
+        return i >= n_cols ? 0.0f : norm ? row[i] * rms * norm[i] : row[i];
+    };
+    if (out_f32)
+        for (uint32_t i = threadIdx.x; i < f32_ld; i += THREADS)
+            out_f32[(size_t)blockIdx.x * f32_ld + i] = value(i);
+    if (out_f16)
+        for (uint32_t i = threadIdx.x; i < f16_ld; i += THREADS) {
+            float v = value(i) * (1.0f / ACT_F16_SCALE);
+            v = fminf(fmaxf(v, -65504.0f), 65504.0f);
+            out_f16[(size_t)blockIdx.x * f16_ld + i] = __float2half_rn(v);
+        }
+    if (out32) {
+        uint32_t n = n_cols / 32 * 4; // four lanes per 32 values
+        for (uint32_t base = 0; base < n; base += THREADS) {
+            uint32_t i = base + threadIdx.x;
+            float v[8];
+            for (int e = 0; e < 8; e++)
+                v[e] = i < n ? value(8 * i + e) : 0.0f;
+            quantize_act(v, out32 + (size_t)blockIdx.x * (n / 4) + (i < n ? i / 4 : 0), i < n);
+        }
+    }
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    swiglu_kernel(float *gate, const float *up, size_t n)
+{
+    griddep_launch_dependents();
+    griddep_wait();
+    size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < n)
+        gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+}
+
+// Grid (ceil(n_cols / THREADS), n)
+static __global__ void __launch_bounds__(THREADS)
+    add_bias_kernel(float *y, const float *bias, uint32_t n_cols)
+{
+    griddep_launch_dependents();
+    griddep_wait();
+    uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+    if (i < n_cols)
+        y[(size_t)blockIdx.y * n_cols + i] += bias[i];
+}
+
+// ---- launchers
+
+bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int32_t *tokens,
+                  uint32_t n, float *x, const float *freqs, uint32_t n_pair, float magnitude,
+                  const uint32_t *pos0, float2 *rope, const uint32_t *skip, struct error *err)
+{
+    struct launch l = {.name = "embed",
+                       .grid = dim3(n),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .dependent = q->dependent};
+    return with_type(tok_embd->type, [&](auto tag) {
+        return launch_kernel(err, l, embed_kernel<decltype(tag)::value>, *tok_embd, tokens, x,
+                             freqs, n_pair, magnitude, pos0, rope, skip);
+    });
+}
+
+bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_cols,
+                const float *norm, float eps, void *act32_rows, void *act_f32, __half *f16,
+                uint32_t f16_ld, struct error *err)
+{
+    struct launch l = {.name = "act",
+                       .grid = dim3(n),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .dependent = q->dependent};
+    return launch_kernel(err, l, act_kernel, x, n_cols, norm, eps, (act32 *)act32_rows,
+                         (float *)act_f32, f16, act_f32_ld(n_cols), f16_ld);
+}
+
+bool swiglu_launch(const struct queue *q, float *gate, const float *up, size_t n_total,
+                   struct error *err)
+{
+    struct launch l = {.name = "swiglu",
+                       .grid = dim3((unsigned)div_up(n_total, (size_t)THREADS)),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .dependent = q->dependent};
+    return launch_kernel(err, l, swiglu_kernel, gate, up, n_total);
+}
+
+bool add_bias_launch(const struct queue *q, float *y, const float *bias, uint32_t n,
+                     uint32_t n_cols, struct error *err)
+{
+    struct launch l = {.name = "add_bias",
+                       .grid = dim3(div_up(n_cols, (uint32_t)THREADS), n),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .dependent = q->dependent};
+    return launch_kernel(err, l, add_bias_kernel, y, bias, n_cols);
+}

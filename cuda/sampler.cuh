@@ -1,0 +1,62 @@
+// Sampling on the device: the filters, their order, the random numbers and the choice of
+// engine/sampler.h, made by one kernel per token. Settings lie in device memory, so one CUDA graph
+// serves all of them; only the chosen id (and the alternatives, when asked for) leaves the device.
+#ifndef HOKKU_CUDA_SAMPLER_CUH
+#define HOKKU_CUDA_SAMPLER_CUH
+
+#include "engine/engine.h"
+#include "kernels.h"
+
+enum { RING = 8 };
+
+// What ring_slot.failed says.
+enum sampler_failure {
+    SAMPLER_OK,
+    SAMPLER_NOT_FINITE, // d.id is the first token with such a logit
+    SAMPLER_NONE_LEFT,  // --logit-bias forbids every token
+};
+
+// One sampled token, in pinned memory. seq is written last: the number of the sample, from 1.
+struct ring_slot {
+    struct decoded d;
+    uint32_t failed; // enum sampler_failure; step->done is set then
+    uint32_t seq;
+};
+
+struct sampler_config;
+struct sampler_scratch;
+
+struct gpu_sampler {
+    struct ring_slot *ring; // (RING), pinned; the caller's
+    // device memory, placed
+    struct sampler_config *config;
+    struct sampler_scratch *scratch;
+    int32_t *history; // (n_ctx + 1) every token of the timeline; each pick appends
+    uint32_t *count;  // (n_vocab) all zero between picks
+    uint8_t *flags;   // (n_vocab) TOKEN_BREAKER | TOKEN_STOP
+    uint32_t n_vocab, n_ctx;
+};
+
+// Bytes of device memory; place carves them at base (256-byte aligned; NULL: only counts).
+size_t gpu_sampler_bytes(uint32_t n_vocab, uint32_t n_ctx);
+void gpu_sampler_place(struct gpu_sampler *s, uint32_t n_vocab, uint32_t n_ctx, void *base);
+
+// Takes over settings, history and stop ids for the picks that follow. Enqueued on the stream.
+bool gpu_sampler_begin(const struct queue *q, struct gpu_sampler *s, const struct decode_params *p,
+                       struct error *err);
+
+// Enqueues one pick: from logits (n_vocab) the token for position step->pos + 1, whose history is
+// the timeline up to and with step->pos. Sets step->token, adds 1 to step->pos and
+// step->n_sampled, sets step->done after a stop id or a failure, fills ring[n_sampled % RING]. Does
+// nothing when step->done.
+bool gpu_sampler_launch(const struct queue *q, struct gpu_sampler *s, const float *logits,
+                        uint32_t n_vocab, struct step_state *step, struct error *err);
+
+const char *gpu_sampler_failure(uint32_t failed);
+
+// For tests: as gpu_sampler_launch with a given number of blocks (0: chosen).
+bool gpu_sampler_launch_blocks(const struct queue *q, struct gpu_sampler *s, const float *logits,
+                               uint32_t n_vocab, struct step_state *step, uint32_t n_blocks,
+                               struct error *err);
+
+#endif

@@ -1,0 +1,153 @@
+#include "tools/replay.h"
+
+#include <string.h>
+
+#include "chat/termsafe.h"
+
+struct replay {
+    struct conversation *c;
+    const volatile int *cancel;
+    size_t n_answers, n_tokens; // compared
+    size_t n_skipped;           // answers whose prompt is no longer what it was
+    bool differs;
+    size_t turn, index, n_index, position; // of the first token that differs
+    int32_t recorded, now;                 // -1: the answer ended there
+};
+
+// The tokens of one run of the sampler, generated again.
+static bool replay_run(struct replay *r, size_t answer, size_t run, struct error *err)
+{
+    struct conversation *c = r->c;
+    const struct message *m = &c->messages[answer];
+    const struct answer_run *rec = &m->runs[run];
+    size_t end = run + 1 < m->n_runs ? m->runs[run + 1].first_id : m->ids.len;
+    // A run that /continue followed may have had an end token that was taken off again.
+    size_t n = end - rec->first_id;
+    struct ids prefix = {0};
+    struct generated g = {0};
+    struct sampler_settings sampler = rec->sampler;
+    sampler.dry_breakers = c->dry_breakers;
+    bool ok = conversation_run_prefix(c, answer, run, &prefix, err);
+    if (ok && conversation_hash(prefix.data, prefix.len) != rec->prefix_hash) {
+        r->n_skipped++;
+        goto done;
+    }
+    struct generate_params p = {
+        .sampler = &sampler,
+        .tok = c->model->tokenizer,
+        .n_predict = (int64_t)n,
+        .ignore_eos = rec->ignore_eos,
+        .overflow = rec->overflow,
+        .n_keep = rec->n_keep,
+        .cancel = r->cancel,
+    };
+    ok = ok && session_sync(&c->session, prefix.data, prefix.len, err) &&
+         generate(&c->session, &p, &g, err);
+    if (ok && g.finish == FINISH_INTERRUPTED)
+        ok = error_set(err, ERR_INTERRUPTED, "interrupted");
+    if (!ok)
+        goto done;
+    r->n_answers++;
+    for (size_t i = 0; i < n && !r->differs; i++) {
+        int32_t now = i < g.ids.len ? g.ids.data[i] : -1;
+        if (now == m->ids.data[rec->first_id + i]) {
+            r->n_tokens++;
+            continue;
+        }
+        r->differs = true;
+        r->index = rec->first_id + i;
+        r->n_index = m->ids.len;
+        r->position = prefix.len + i;
+        r->recorded = m->ids.data[rec->first_id + i];
+        r->now = now;
+    }
+done:
+    ids_release(&prefix);
+    generated_release(&g);
+    return ok;
+}
+
+static void put_token(const struct replay *r, int32_t id, struct buf *out)
+{
+    struct buf text = {0};
+    if (id < 0) {
+        buf_puts(out, "the end of the answer");
+        return;
+    }
+    tokenizer_decode_one(r->c->model->tokenizer, id, true, &text);
+    buf_printf(out, "%d \"", id);
+    termsafe_text(buf_str(&text), text.len, true, out);
+    buf_putc(out, '"');
+    buf_release(&text);
+}
+
+static void report(const struct replay *r, const struct session_info *info, bool json,
+                   struct buf *out)
+{
+    const struct engine *e = r->c->session.engine;
+    if (json) {
+        json_t *j =
+            json_pack("{s:b, s:I, s:I, s:I, s:s, s:s}", "agree", !r->differs, "answers",
+                      (json_int_t)r->n_answers, "tokens", (json_int_t)r->n_tokens, "skipped",
+                      (json_int_t)r->n_skipped, "recorded_on", info->device, "device", e->device);
+        if (j && r->differs)
+            json_object_set_new(j, "first_difference",
+                                json_pack("{s:I, s:I, s:I, s:i, s:i}", "turn", (json_int_t)r->turn,
+                                          "token", (json_int_t)r->index, "position",
+                                          (json_int_t)r->position, "recorded", (int)r->recorded,
+                                          "now", (int)r->now));
+        char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+        if (text)
+            buf_printf(out, "%s\n", text);
+        free(text);
+        json_decref(j);
+        return;
+    }
+    if (r->differs) {
+        buf_printf(out, "turn %zu, token %zu of %zu (position %zu): recorded ", r->turn,
+                   r->index + 1, r->n_index, r->position);
+        put_token(r, r->recorded, out);
+        buf_puts(out, ", now ");
+        put_token(r, r->now, out);
+        buf_putc(out, '\n');
+    } else if (r->n_answers > 0) {
+        buf_printf(out, "all agree: %zu tokens of %zu answer%s\n", r->n_tokens, r->n_answers,
+                   r->n_answers == 1 ? "" : "s");
+    }
+    if (r->n_skipped > 0)
+        buf_printf(out,
+                   "%zu answer%s not compared: what came before them is no longer what it was (the "
+                   "system prompt was changed)\n",
+                   r->n_skipped, r->n_skipped == 1 ? "" : "s");
+    if (strcmp(info->device, e->device) != 0)
+        buf_printf(out, "recorded on %s, replayed on %s\n", info->device, e->device);
+}
+
+bool tool_replay(struct conversation *c, const struct session_info *info, bool json,
+                 const volatile int *cancel, void (*progress)(void *user, size_t turn, size_t n),
+                 void *user, struct buf *out, struct error *err)
+{
+    struct replay r = {.c = c, .cancel = cancel};
+    size_t n_turns = conversation_n_turns(c);
+    bool ok = true;
+    conversation_rewind(c, 0); // what the file's memory holds must not help
+    for (size_t i = 0; ok && !r.differs && i < c->n_messages; i++) {
+        if (c->messages[i].role != ROLE_ASSISTANT)
+            continue;
+        r.turn++;
+        if (progress)
+            progress(user, r.turn - 1, n_turns);
+        for (size_t k = 0; ok && !r.differs && k < c->messages[i].n_runs; k++)
+            ok = replay_run(&r, i, k, err);
+    }
+    if (progress)
+        progress(user, n_turns, n_turns);
+    if (!ok)
+        return false;
+    report(&r, info, json, out);
+    if (out->failed)
+        return error_oom(err, "the report", out->len);
+    if (r.differs)
+        return error_set(err, ERR_FAIL, "the replay differs from the recording");
+    return r.n_answers > 0 || error_set(err, ERR_FAIL, "the session has no answer to replay");
+}

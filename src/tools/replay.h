@@ -1,0 +1,16 @@
+// hokku replay: generates a recorded conversation again from its settings and seeds, and compares
+// every token.
+#ifndef HOKKU_TOOLS_REPLAY_H
+#define HOKKU_TOOLS_REPLAY_H
+
+#include "chat/session_file.h"
+
+// c: the conversation as read from the file that info describes; its memory is used up. Appends a
+// line (or with json an object) that says that all tokens agree, or names the first that differs.
+// Errors: ERR_FAIL with out filled when one differs, or when nothing could be compared;
+// ERR_INTERRUPTED, those of the engine. progress may be NULL.
+bool tool_replay(struct conversation *c, const struct session_info *info, bool json,
+                 const volatile int *cancel, void (*progress)(void *user, size_t turn, size_t n),
+                 void *user, struct buf *out, struct error *err);
+
+#endif

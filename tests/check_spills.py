@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Fails when ptxas reports register spills in a kernel: check_spills.py LOG...
+
+Each log is the stderr of nvcc -Xptxas -v (see nvcc_log.py). A kernel that may spill, because it is
+not on the path of a token, is listed in ALLOWED with the reason."""
+import re
+import shutil
+import subprocess
+import sys
+
+ALLOWED = {}  # part of the demangled name: reason
+
+ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(sm_\w+)'")
+SPILL = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+
+
+def demangle(name):
+    if not shutil.which("c++filt"):
+        return name
+    return subprocess.run(["c++filt", name], capture_output=True, text=True).stdout.strip()
+
+
+def check(text):
+    """Yields (kernel, architecture, bytes of stores, bytes of loads) for every kernel."""
+    kernel = arch = None
+    for line in text.splitlines():
+        if m := ENTRY.search(line):
+            kernel, arch = m.groups()
+        elif (m := SPILL.search(line)) and kernel:
+            yield demangle(kernel), arch, int(m.group(2)), int(m.group(3))
+            kernel = None
+
+
+def main(logs):
+    n = bad = 0
+    for log in logs:
+        with open(log) as f:
+            for kernel, arch, stores, loads in check(f.read()):
+                n += 1
+                if not (stores or loads):
+                    continue
+                if any(part in kernel for part in ALLOWED):
+                    print(f"allowed: {kernel} ({arch}): {stores}/{loads} bytes")
+                    continue
+                bad += 1
+                print(f"{log}: {kernel} ({arch}) spills: {stores} bytes stored, {loads} loaded")
+    if n == 0:
+        print("no kernel found in the logs: was nvcc run with -Xptxas -v?")
+    print(f"{n} kernels, {bad} spill")
+    return 1 if bad or n == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

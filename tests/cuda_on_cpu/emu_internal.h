@@ -1,0 +1,94 @@
+// Between the parts of the emulation.
+#ifndef HOKKU_EMU_INTERNAL_H
+#define HOKKU_EMU_INTERNAL_H
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda_runtime.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define EMU_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define EMU_ASAN 1
+#endif
+#endif
+#ifndef EMU_ASAN
+#define EMU_ASAN 0
+#endif
+#define EMU_NO_ASAN __attribute__((no_sanitize("address")))
+
+// Random numbers (splitmix64).
+struct emu_rng {
+    uint64_t state;
+    uint64_t next(void)
+    {
+        uint64_t z = (state += 0x9E3779B97F4A7C15u);
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+        z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+        return z ^ z >> 31;
+    }
+    uint32_t below(uint32_t n)
+    {
+        return (uint32_t)((next() >> 32) * n >> 32);
+    }
+};
+uint64_t emu_seed(void);
+
+// One launch: what to run and how far it has come.
+struct emu_block;
+struct emu_grid {
+    std::string name;
+    std::function<void()> thread;
+    dim3 grid, block;
+    size_t smem;
+    bool dependent, cooperative;
+    // while it runs
+    std::vector<uint32_t> order; // of the blocks
+    size_t n_started = 0, n_done = 0;
+    std::vector<emu_block *> resident; // started, not finished
+    bool gate_open = false;            // the predecessor has ended
+    uint64_t n_events = 0;             // anything that is progress
+};
+// Starts up to n blocks of a dependent grid before its predecessor runs: they stop at
+// griddep_wait().
+void emu_grid_preamble(emu_grid &g, size_t n);
+void emu_grid_run(emu_grid &g); // to the end
+// Largest number of blocks of this shape that are resident at once.
+size_t emu_grid_capacity(dim3 block, size_t smem);
+
+enum {
+    EMU_SM_COUNT = 4,
+    EMU_SM_THREADS = 2048,
+    EMU_SM_SMEM = 228 * 1024,
+    EMU_BLOCK_SMEM = 227 * 1024,
+    EMU_BLOCK_THREADS = 1024,
+};
+
+// __shared__ variables (emu_shared.cpp).
+size_t emu_shared_bytes(void);
+void emu_shared_poison(void);
+void emu_shared_save(unsigned char *image);
+void emu_shared_restore(const unsigned char *image);
+
+// Computes the results of a warp operation; args[lane] is NULL for lanes outside mask
+// (emu_warp.cpp).
+void emu_warp_combine(emu_warp_kind kind, unsigned mask, emu_warp_args *const args[32]);
+
+// Queues host work on a stream (emu_stream.cpp).
+cudaError_t emu_enqueue(cudaStream_t s, std::function<void()> fn);
+
+// Device memory is accessible only while the device works (emu_memory.cpp).
+void emu_device_enter(void);
+void emu_device_leave(void);
+enum emu_memory_kind { EMU_MEMORY_HOST, EMU_MEMORY_PINNED, EMU_MEMORY_DEVICE };
+// The kind of memory that [p, p + n) is; device memory that is freed or overrun ends the test.
+emu_memory_kind emu_memory_of(const void *p, size_t n);
+
+// Prints and aborts, from host code.
+[[noreturn]] void emu_die(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

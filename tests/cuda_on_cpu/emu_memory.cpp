@@ -1,0 +1,245 @@
+// Device and pinned memory. Device memory lies in a reserved range of addresses, each allocation
+// between red zones on pages of its own, which are accessible only while the device works: host
+// code that follows a device pointer stops with a segmentation fault, as it would with a GPU in the
+// machine. Freed addresses are never used again.
+#include "emu_internal.h"
+
+#include <map>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#if EMU_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace
+{
+
+constexpr size_t PAGE = 4096, RED_ZONE = 4096, ALIGN = 256;
+constexpr size_t RANGE = (size_t)1 << 36; // reserved addresses
+constexpr unsigned char CANARY = 0xFE;    // a huge number or NaN in every float format
+
+struct allocation {
+    unsigned char *pages; // accessible part
+    size_t n_page_bytes, n;
+    bool live;
+};
+
+struct heap {
+    unsigned char *base = nullptr;
+    size_t used = 0;
+    std::map<uintptr_t, allocation> device; // by address; freed ones stay
+    std::map<uintptr_t, size_t> pinned;
+    size_t n_in_use = 0, n_total = (size_t)8 << 30;
+    int depth = 0; // of emu_device_enter
+};
+
+void check_leaks(void);
+
+heap *only_heap;
+
+heap &the_heap(void)
+{
+    if (!only_heap) {
+        only_heap = new heap();
+        atexit(check_leaks);
+    }
+    return *only_heap;
+}
+
+void check_leaks(void)
+{
+    heap &h = the_heap();
+    size_t n = 0;
+    for (auto &[p, a] : h.device)
+        n += a.live;
+    if (n == 0 && h.pinned.empty())
+        return;
+    fprintf(stderr,
+            "cuda_on_cpu: at exit %zu device allocations (%zu bytes) and %zu pinned ones are not "
+            "freed\n",
+            n, h.n_in_use, h.pinned.size());
+    fflush(nullptr);
+    _exit(99);
+}
+
+void protect(heap &h, int prot)
+{
+    for (auto &[p, a] : h.device)
+        if (a.live && mprotect(a.pages, a.n_page_bytes, prot) != 0)
+            emu_die("mprotect of device memory failed");
+}
+
+const allocation *find(const heap &h, const void *p)
+{
+    auto it = h.device.upper_bound((uintptr_t)p);
+    if (it == h.device.begin())
+        return nullptr;
+    return &(--it)->second;
+}
+
+uintptr_t start_of(const allocation &a)
+{
+    return (uintptr_t)a.pages + a.n_page_bytes - (a.n + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+void check_canary(const allocation &a)
+{
+    const unsigned char *end = (const unsigned char *)start_of(a) + a.n;
+    for (const unsigned char *p = end; p < a.pages + a.n_page_bytes; p++)
+        if (!EMU_ASAN && *p != CANARY)
+            emu_die("device memory at %p was written past its end (%zu bytes, byte %td)",
+                    (const void *)start_of(a), a.n, p - (const unsigned char *)start_of(a));
+}
+
+} // namespace
+
+void emu_device_enter(void)
+{
+    heap &h = the_heap();
+    if (h.depth++ == 0)
+        protect(h, PROT_READ | PROT_WRITE);
+}
+
+void emu_device_leave(void)
+{
+    heap &h = the_heap();
+    if (--h.depth == 0)
+        protect(h, PROT_NONE);
+}
+
+cudaError_t emu_malloc(void **out, size_t n)
+{
+    heap &h = the_heap();
+    *out = nullptr;
+    if (n == 0)
+        return cudaSuccess;
+    if (n > h.n_total || h.n_in_use > h.n_total - n)
+        return cudaErrorMemoryAllocation;
+    if (!h.base) {
+        void *m =
+            mmap(nullptr, RANGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (m == MAP_FAILED)
+            emu_die("cannot reserve addresses for device memory");
+        h.base = (unsigned char *)m;
+    }
+    size_t n_page_bytes = (n + ALIGN + PAGE - 1) / PAGE * PAGE;
+    if (h.used + n_page_bytes + RED_ZONE > RANGE)
+        emu_die("the emulation's address range is used up");
+    allocation a = {h.base + h.used + RED_ZONE, n_page_bytes, n, true};
+    h.used += RED_ZONE + n_page_bytes;
+    emu_device_enter();
+    if (mprotect(a.pages, n_page_bytes, PROT_READ | PROT_WRITE) != 0)
+        emu_die("no memory for %zu bytes of device memory", n);
+    unsigned char *p = (unsigned char *)start_of(a);
+    memset(a.pages, CANARY, n_page_bytes);
+    memset(p, 0xFF, n);
+#if EMU_ASAN
+    ASAN_POISON_MEMORY_REGION(a.pages - RED_ZONE, RED_ZONE + n_page_bytes + PAGE);
+    ASAN_UNPOISON_MEMORY_REGION(p, n);
+#endif
+    h.device[(uintptr_t)p] = a;
+    h.n_in_use += n;
+    emu_device_leave();
+    *out = p;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *p)
+{
+    if (!p)
+        return cudaSuccess;
+    cudaDeviceSynchronize();
+    heap &h = the_heap();
+    auto it = h.device.find((uintptr_t)p);
+    if (it == h.device.end() || !it->second.live)
+        emu_die("cudaFree of %p, which is not device memory or already freed", p);
+    allocation &a = it->second;
+    emu_device_enter();
+    check_canary(a);
+    emu_device_leave();
+    a.live = false;
+    h.n_in_use -= a.n;
+    mprotect(a.pages, a.n_page_bytes, PROT_NONE);
+    madvise(a.pages, a.n_page_bytes, MADV_DONTNEED);
+#if EMU_ASAN
+    ASAN_POISON_MEMORY_REGION(a.pages, a.n_page_bytes);
+#endif
+    return cudaSuccess;
+}
+
+cudaError_t emu_malloc_host(void **out, size_t n)
+{
+    *out = nullptr;
+    if (posix_memalign(out, 64, n ? n : 1) != 0)
+        return cudaErrorMemoryAllocation;
+    memset(*out, 0xFF, n);
+    the_heap().pinned[(uintptr_t)*out] = n;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    if (!p)
+        return cudaSuccess;
+    cudaDeviceSynchronize();
+    if (!the_heap().pinned.erase((uintptr_t)p))
+        emu_die("cudaFreeHost of %p, which is not pinned memory or already freed", p);
+    free(p);
+    return cudaSuccess;
+}
+
+cudaError_t emu_host_device_pointer(void **d, void *h)
+{
+    *d = h;
+    return emu_memory_of(h, 1) == EMU_MEMORY_PINNED ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaMemGetInfo(size_t *n_free, size_t *n_total)
+{
+    heap &h = the_heap();
+    *n_free = h.n_total - h.n_in_use;
+    *n_total = h.n_total;
+    return cudaSuccess;
+}
+
+emu_memory_kind emu_memory_of(const void *p, size_t n)
+{
+    heap &h = the_heap();
+    uintptr_t u = (uintptr_t)p;
+    if (h.base && u >= (uintptr_t)h.base && u < (uintptr_t)h.base + RANGE) {
+        const allocation *a = find(h, p);
+        if (!a || u - start_of(*a) > a->n || n > a->n - (u - start_of(*a)))
+            emu_die("[%p, + %zu) is outside of every device allocation", p, n);
+        if (!a->live)
+            emu_die("[%p, + %zu) is device memory that was freed", p, n);
+        return EMU_MEMORY_DEVICE;
+    }
+    auto it = h.pinned.upper_bound(u);
+    if (it != h.pinned.begin() && u - (--it)->first <= it->second) {
+        if (n > it->second - (u - it->first))
+            emu_die("[%p, + %zu) goes past the end of pinned memory", p, n);
+        return EMU_MEMORY_PINNED;
+    }
+    return EMU_MEMORY_HOST;
+}
+
+void emu_red_zone(void *p, size_t n)
+{
+#if EMU_ASAN
+    ASAN_POISON_MEMORY_REGION(p, n);
+#else
+    (void)p, (void)n;
+#endif
+}
+
+void emu_set_memory(size_t n)
+{
+    the_heap().n_total = n;
+}
+
+size_t emu_memory_in_use(void)
+{
+    return the_heap().n_in_use;
+}

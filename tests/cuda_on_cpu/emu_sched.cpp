@@ -1,0 +1,647 @@
+// Threads, blocks and grids. The threads of a block are fibers on one operating-system thread: one
+// runs until it waits at a barrier or a warp operation, then another, chosen by the seed. Blocks
+// run one after another in an order given by the seed; a block whose threads all poll (emu_yield)
+// or wait for the predecessor grid is set aside, with its shared memory, for another one.
+#include "emu_internal.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#ifndef __x86_64__
+#include <ucontext.h>
+#endif
+
+#if EMU_ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace
+{
+
+constexpr size_t STACK_BYTES = EMU_ASAN ? 256 * 1024 : 64 * 1024;
+constexpr size_t PAGE = 4096;
+constexpr uint64_t MAX_IDLE_ROUNDS = 2000;
+
+struct pending_copy {
+    unsigned char *dst;
+    const unsigned char *src;
+    int n, n_valid;
+    unsigned group;
+};
+
+struct context { // a stack that can be switched to
+#ifdef __x86_64__
+    void *sp = nullptr;
+#else
+    ucontext_t uc;
+#endif
+    const void *stack_bottom = nullptr; // for the address sanitizer
+    size_t stack_bytes = 0;
+    void *fake_stack = nullptr;
+};
+
+struct fiber : emu_thread {
+    context ctx;
+    emu_block *block;
+    unsigned index; // in the block
+    bool done, gated, passed_gate;
+    int barrier_result;
+    const char *waiting_for;
+    emu_site site;
+    std::vector<pending_copy> copies;
+    unsigned n_groups; // committed cp.async groups
+};
+
+struct warp_group { // lanes gathering for one operation
+    unsigned mask, arrived;
+    emu_warp_kind kind;
+    emu_site site;
+};
+
+struct warp_state {
+    unsigned n_groups = 0;
+    warp_group group[32];
+    emu_warp_args *args[32] = {};
+};
+
+enum pick_mode { PICK_FIRST, PICK_LAST, PICK_RANDOM };
+
+} // namespace
+
+struct emu_block {
+    emu_block *next_free = nullptr;
+    emu_grid *grid = nullptr;
+    uint3 idx = {};
+    unsigned n_threads = 0, n_done = 0;
+    std::vector<fiber *> fibers; // as many as any block here ever had
+    std::vector<warp_state> warps;
+    // Ready threads: a ring.
+    std::vector<fiber *> ring;
+    unsigned head = 0, n_ready = 0;
+    std::vector<fiber *> yielded, gated;
+    pick_mode mode = PICK_FIRST;
+    emu_rng rng = {};
+    // The barrier.
+    unsigned n_waiting = 0, n_true = 0;
+    emu_barrier_op op = EMU_BAR_SYNC;
+    emu_site site = {};
+    std::vector<fiber *> waiting;
+    // Shared memory.
+    void *smem = nullptr;
+    std::vector<unsigned char> image; // static shared memory while another block runs
+};
+
+emu_thread *emu_self;
+uint3 blockIdx;
+dim3 blockDim, gridDim;
+
+namespace
+{
+
+context host_context;
+emu_block *current;     // whose shared memory is in place
+emu_block *free_blocks; // for reuse: a list, never freed
+uint64_t n_launches;
+
+// ---- switching ----
+
+#ifdef __x86_64__
+extern "C" void emu_switch_stack(void **save_sp, void *to_sp);
+__asm__(".text\n.p2align 4\n.globl emu_switch_stack\n.type emu_switch_stack,@function\n"
+        "emu_switch_stack:\n"
+        "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+        "  movq %rsp, (%rdi)\n"
+        "  movq %rsi, %rsp\n"
+        "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
+        "  ret\n"
+        ".size emu_switch_stack,.-emu_switch_stack\n");
+#endif
+
+EMU_NO_ASAN void switch_to(context &from, context &to)
+{
+#if EMU_ASAN
+    __sanitizer_start_switch_fiber(&from.fake_stack, to.stack_bottom, to.stack_bytes);
+#endif
+#ifdef __x86_64__
+    emu_switch_stack(&from.sp, to.sp);
+#else
+    swapcontext(&from.uc, &to.uc);
+#endif
+#if EMU_ASAN
+    __sanitizer_finish_switch_fiber(from.fake_stack, nullptr, nullptr);
+#endif
+}
+
+fiber *self(void)
+{
+    return static_cast<fiber *>(emu_self);
+}
+
+// ---- choosing the next thread ----
+
+void make_ready(emu_block &b, fiber *f)
+{
+    b.ring[(b.head + b.n_ready++) % b.ring.size()] = f;
+}
+
+fiber *pick(emu_block &b)
+{
+    if (b.n_ready == 0)
+        return nullptr;
+    size_t cap = b.ring.size();
+    if (b.mode == PICK_LAST)
+        return b.ring[(b.head + --b.n_ready) % cap];
+    if (b.mode == PICK_RANDOM)
+        std::swap(b.ring[b.head], b.ring[(b.head + b.rng.below(b.n_ready)) % cap]);
+    fiber *f = b.ring[b.head];
+    b.head = (unsigned)((b.head + 1) % cap);
+    b.n_ready--;
+    return f;
+}
+
+// Lets another thread of the block run; returns when this one is chosen again.
+EMU_NO_ASAN void leave(fiber *f)
+{
+    fiber *next = pick(*f->block);
+    if (next == f)
+        return;
+    emu_self = next;
+    switch_to(f->ctx, next ? next->ctx : host_context);
+    emu_self = f;
+}
+
+const char *describe(const fiber *f, char *buf, size_t n)
+{
+    const emu_block *b = f->block;
+    snprintf(buf, n, "kernel %s block (%u,%u,%u) thread (%u,%u,%u)", b->grid->name.c_str(),
+             b->idx.x, b->idx.y, b->idx.z, f->thread_idx.x, f->thread_idx.y, f->thread_idx.z);
+    return buf;
+}
+
+void run_thread(fiber *f)
+{
+    emu_block &b = *f->block;
+    b.grid->thread();
+    if (b.grid->dependent && !f->passed_gate)
+        emu_fail("a dependent launch ends without griddep_wait(): its successor may then run "
+                 "before its predecessor has ended");
+    f->done = true;
+    f->copies.clear();
+    b.n_done++;
+    b.grid->n_events++;
+    if (b.n_waiting)
+        emu_fail("returns while %u threads of the block wait at the barrier %s:%d", b.n_waiting,
+                 b.site.file, b.site.line);
+}
+
+// A fiber lives on after its thread has ended and runs the next one that it is given.
+EMU_NO_ASAN void fiber_main(void)
+{
+#if EMU_ASAN
+    __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
+#endif
+    for (;;) {
+        fiber *f = self();
+        run_thread(f);
+        leave(f);
+    }
+}
+
+EMU_NO_ASAN fiber *new_fiber(emu_block *b, unsigned index)
+{
+    fiber *f = new fiber();
+    f->block = b;
+    f->index = index;
+    char *m = (char *)mmap(nullptr, PAGE + STACK_BYTES, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (m == MAP_FAILED || mprotect(m, PAGE, PROT_NONE) != 0)
+        emu_die("no memory for the stack of thread %u", index);
+    f->ctx.stack_bottom = m + PAGE;
+    f->ctx.stack_bytes = STACK_BYTES;
+#ifdef __x86_64__
+    // The stacks' tops are spread over cache sets; aligned as just after a call.
+    void **sp = (void **)(m + PAGE + STACK_BYTES - index % 32 * 128 - 8);
+    *--sp = (void *)fiber_main;
+    for (int i = 0; i < 6; i++)
+        *--sp = nullptr;
+    f->ctx.sp = sp;
+#else
+    getcontext(&f->ctx.uc);
+    f->ctx.uc.uc_stack.ss_sp = m + PAGE;
+    f->ctx.uc.uc_stack.ss_size = STACK_BYTES;
+    makecontext(&f->ctx.uc, fiber_main, 0);
+#endif
+    return f;
+}
+
+// ---- blocks ----
+
+// Makes b's shared memory the one in place.
+void enter_block(emu_block *b, bool fresh)
+{
+    if (current != b) {
+        if (current) {
+            current->image.resize(emu_shared_bytes());
+            emu_shared_save(current->image.data());
+        }
+        if (!fresh)
+            emu_shared_restore(b->image.data());
+        current = b;
+    }
+    if (fresh)
+        emu_shared_poison();
+    blockIdx = b->idx;
+    blockDim = b->grid->block;
+    gridDim = b->grid->grid;
+}
+
+emu_block *start_block(emu_grid &g)
+{
+    emu_block *b = free_blocks;
+    if (b)
+        free_blocks = b->next_free;
+    else
+        b = new emu_block();
+    uint32_t i = g.order[g.n_started++];
+    b->grid = &g;
+    b->idx = {i % g.grid.x, i / g.grid.x % g.grid.y, i / g.grid.x / g.grid.y};
+    b->n_threads = g.block.x * g.block.y * g.block.z;
+    b->n_done = b->n_waiting = b->n_true = 0;
+    b->head = b->n_ready = 0;
+    b->yielded.clear();
+    b->gated.clear();
+    b->waiting.clear();
+    while (b->fibers.size() < b->n_threads)
+        b->fibers.push_back(new_fiber(b, (unsigned)b->fibers.size()));
+    b->warps.assign((b->n_threads + 31) / 32, warp_state());
+    b->ring.resize(b->n_threads);
+    uint64_t seed = emu_seed();
+    b->rng.state = seed * 0x9E3779B97F4A7C15u ^ n_launches << 24 ^ i;
+    b->mode = seed == 0 ? PICK_FIRST : (pick_mode)b->rng.below(3);
+    for (unsigned t = 0; t < b->n_threads; t++) {
+        fiber *f = b->fibers[t];
+        f->thread_idx = {t % g.block.x, t / g.block.x % g.block.y, t / g.block.x / g.block.y};
+        f->done = f->gated = f->passed_gate = false;
+        f->n_groups = 0;
+        f->copies.clear();
+        make_ready(*b, f);
+    }
+    // A heap block of its own, so that the address sanitizer sees an access past its end.
+    b->smem = nullptr;
+    if (g.smem) {
+        if (posix_memalign(&b->smem, 128, g.smem) != 0)
+            emu_die("no memory for %zu bytes of shared memory", g.smem);
+        memset(b->smem, 0xFF, g.smem);
+    }
+    g.resident.push_back(b);
+    g.n_events++;
+    enter_block(b, true);
+    return b;
+}
+
+void finish_block(emu_grid &g, emu_block *b)
+{
+    for (size_t i = 0; i < g.resident.size(); i++)
+        if (g.resident[i] == b) {
+            g.resident.erase(g.resident.begin() + (ptrdiff_t)i);
+            break;
+        }
+    free(b->smem);
+    b->smem = nullptr;
+    if (current == b)
+        current = nullptr;
+    g.n_done++;
+    b->next_free = free_blocks;
+    free_blocks = b;
+}
+
+[[noreturn]] void report_deadlock(const emu_block &b)
+{
+    fprintf(stderr,
+            "cuda_on_cpu: deadlock in kernel %s block (%u,%u,%u): %u of %u threads have ended\n",
+            b.grid->name.c_str(), b.idx.x, b.idx.y, b.idx.z, b.n_done, b.n_threads);
+    if (b.n_waiting)
+        fprintf(stderr, "  %u threads wait at the barrier %s:%d\n", b.n_waiting, b.site.file,
+                b.site.line);
+    for (size_t w = 0; w < b.warps.size(); w++)
+        for (unsigned i = 0; i < b.warps[w].n_groups; i++) {
+            const warp_group &g = b.warps[w].group[i];
+            fprintf(stderr, "  warp %zu: lanes %08x wait at %s:%d for lanes %08x\n", w, g.arrived,
+                    g.site.file, g.site.line, g.mask & ~g.arrived);
+        }
+    if (!b.gated.empty())
+        fprintf(stderr, "  %zu threads wait at griddep_wait()\n", b.gated.size());
+    fflush(stderr);
+    abort();
+}
+
+// The sanitizer must know the stack to which fibers return: that of the calling thread.
+thread_local void *host_stack;
+thread_local size_t host_stack_bytes;
+
+void note_host_stack(void)
+{
+    if (!host_stack) {
+        pthread_attr_t attr;
+        if (pthread_getattr_np(pthread_self(), &attr) != 0 ||
+            pthread_attr_getstack(&attr, &host_stack, &host_stack_bytes) != 0)
+            emu_die("cannot find the bounds of the host stack");
+        pthread_attr_destroy(&attr);
+    }
+    host_context.stack_bottom = host_stack;
+    host_context.stack_bytes = host_stack_bytes;
+}
+
+// Runs b until it has ended (true) or can only wait for others (false).
+EMU_NO_ASAN bool run_block(emu_grid &g, emu_block *b)
+{
+    note_host_stack();
+    enter_block(b, false);
+    if (g.gate_open && !b->gated.empty()) {
+        for (fiber *f : b->gated)
+            make_ready(*b, f);
+        b->gated.clear();
+    }
+    for (fiber *f : b->yielded)
+        make_ready(*b, f);
+    b->yielded.clear();
+    for (fiber *f; (f = pick(*b));) {
+        emu_self = f;
+        switch_to(host_context, f->ctx);
+        emu_self = nullptr;
+    }
+    if (b->n_done == b->n_threads) {
+        finish_block(g, b);
+        return true;
+    }
+    if (b->yielded.empty() && (b->gated.empty() || g.gate_open))
+        report_deadlock(*b);
+    return false;
+}
+
+void prepare(emu_grid &g)
+{
+    if (!g.order.empty())
+        return;
+    n_launches++;
+    uint32_t n = g.grid.x * g.grid.y * g.grid.z;
+    g.order.resize(n);
+    for (uint32_t i = 0; i < n; i++)
+        g.order[i] = i;
+    emu_rng rng = {emu_seed() ^ n_launches << 32};
+    if (emu_seed() != 0)
+        for (uint32_t i = n; i > 1; i--)
+            std::swap(g.order[i - 1], g.order[rng.below(i)]);
+}
+
+} // namespace
+
+size_t emu_grid_capacity(dim3 block, size_t smem)
+{
+    size_t n = EMU_SM_THREADS / (((size_t)block.x * block.y * block.z + 31) / 32 * 32);
+    if (smem && EMU_SM_SMEM / (smem + 1024) < n)
+        n = EMU_SM_SMEM / (smem + 1024);
+    return n > 16 ? 16 : n;
+}
+
+void emu_grid_preamble(emu_grid &g, size_t n)
+{
+    prepare(g);
+    for (size_t i = 0; i < n && g.n_started < g.order.size(); i++)
+        run_block(g, start_block(g));
+}
+
+void emu_grid_run(emu_grid &g)
+{
+    prepare(g);
+    g.gate_open = true;
+    size_t capacity = EMU_SM_COUNT * emu_grid_capacity(g.block, g.smem);
+    uint64_t seen = 0, idle = 0;
+    while (g.n_done < g.order.size()) {
+        bool may_start = g.n_started < g.order.size() && g.resident.size() < capacity;
+        if (may_start) {
+            run_block(g, start_block(g));
+        } else {
+            // Everyone resident gets a turn, oldest first.
+            std::vector<emu_block *> turn = g.resident;
+            for (emu_block *b : turn)
+                run_block(g, b);
+        }
+        idle = g.n_events == seen ? idle + 1 : 0;
+        seen = g.n_events;
+        if (idle > MAX_IDLE_ROUNDS)
+            emu_die("kernel %s: %zu resident blocks of %zu poll for ever (%zu not yet started)",
+                    g.name.c_str(), g.resident.size(), g.order.size(),
+                    g.order.size() - g.n_started);
+    }
+}
+
+// ---- what device code calls ----
+
+void emu_fail(const char *fmt, ...)
+{
+    char where[256] = "host code";
+    if (emu_self)
+        describe(self(), where, sizeof where);
+    fprintf(stderr, "cuda_on_cpu: %s: ", where);
+    va_list ap;
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    fflush(stderr);
+    abort();
+}
+
+void emu_misaligned(const void *p, size_t n)
+{
+    emu_fail("a load of %zu bytes from the misaligned address %p", n, p);
+}
+
+void emu_die(const char *fmt, ...)
+{
+    fputs("cuda_on_cpu: ", stderr);
+    va_list ap;
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    fflush(stderr);
+    abort();
+}
+
+static bool same_site(emu_site a, emu_site b)
+{
+    return a.line == b.line && strcmp(a.file, b.file) == 0;
+}
+
+int emu_barrier(emu_barrier_op op, int predicate, emu_site site)
+{
+    if (!emu_self)
+        emu_fail("a barrier outside a kernel");
+    fiber *f = self();
+    emu_block &b = *f->block;
+    if (b.n_done)
+        emu_fail("waits at the barrier %s:%d, but %u threads of the block have returned", site.file,
+                 site.line, b.n_done);
+    if (b.n_waiting == 0) {
+        b.op = op;
+        b.site = site;
+        b.n_true = 0;
+    } else if (b.op != op || !same_site(b.site, site)) {
+        emu_fail("waits at the barrier %s:%d while others wait at %s:%d", site.file, site.line,
+                 b.site.file, b.site.line);
+    }
+    b.n_waiting++;
+    b.n_true += predicate != 0;
+    b.waiting.push_back(f);
+    if (b.n_waiting == b.n_threads) {
+        int r = op == EMU_BAR_COUNT ? (int)b.n_true
+                : op == EMU_BAR_AND ? b.n_true == b.n_threads
+                                    : b.n_true != 0;
+        for (fiber *w : b.waiting) {
+            w->barrier_result = r;
+            make_ready(b, w);
+        }
+        b.waiting.clear();
+        b.n_waiting = 0;
+        b.grid->n_events++;
+    }
+    leave(f);
+    return f->barrier_result;
+}
+
+void emu_warp(unsigned mask, emu_warp_kind kind, emu_warp_args *args, emu_site site)
+{
+    if (!emu_self)
+        emu_fail("a warp operation outside a kernel");
+    fiber *f = self();
+    emu_block &b = *f->block;
+    warp_state &w = b.warps[f->index / 32];
+    unsigned lane = f->index % 32, bit = 1u << lane, base = f->index - lane;
+    if (!(mask & bit))
+        emu_fail("%s:%d: the mask %08x does not name the calling lane %u", site.file, site.line,
+                 mask, lane);
+    unsigned present = b.n_threads - base >= 32 ? 0xFFFFFFFFu : (1u << (b.n_threads - base)) - 1;
+    for (unsigned m = mask; m; m &= m - 1) {
+        unsigned l = (unsigned)__builtin_ctz(m);
+        if (!(present >> l & 1))
+            mask &= ~(1u << l); // lanes past the end of the block count as never there
+        else if (b.fibers[base + l]->done)
+            emu_fail("%s:%d: waits for lane %u, which has returned", site.file, site.line, l);
+    }
+    warp_group *g = nullptr;
+    // Lanes may wait with different masks at once; masks that can never be complete end in a
+    // deadlock, which is reported.
+    for (unsigned i = 0; i < w.n_groups; i++)
+        if (w.group[i].mask == mask)
+            g = &w.group[i];
+    if (!g) {
+        g = &w.group[w.n_groups++];
+        *g = {mask, 0, kind, site};
+    } else if (g->kind != kind || !same_site(g->site, site)) {
+        emu_fail("arrives at the warp operation %s:%d while others wait at %s:%d", site.file,
+                 site.line, g->site.file, g->site.line);
+    }
+    g->arrived |= bit;
+    w.args[lane] = args;
+    if (g->arrived == mask) {
+        emu_warp_args *a[32] = {};
+        for (unsigned m = mask; m; m &= m - 1) {
+            unsigned l = (unsigned)__builtin_ctz(m);
+            a[l] = w.args[l];
+            make_ready(b, b.fibers[base + l]);
+        }
+        *g = w.group[--w.n_groups];
+        emu_warp_combine(kind, mask, a);
+        b.grid->n_events++;
+    }
+    leave(f);
+}
+
+unsigned __activemask(void)
+{
+    return 1u << self()->index % 32;
+}
+
+void emu_yield(void)
+{
+    if (!emu_self)
+        return;
+    fiber *f = self();
+    f->block->yielded.push_back(f);
+    leave(f);
+}
+
+void emu_griddep_wait(void)
+{
+    fiber *f = self();
+    f->passed_gate = true;
+    if (f->block->grid->gate_open)
+        return;
+    f->block->gated.push_back(f);
+    leave(f);
+}
+
+void emu_griddep_launch(void)
+{
+}
+
+void *emu_dynamic_smem(void)
+{
+    emu_block *b = self()->block;
+    if (!b->smem)
+        emu_fail("dynamic_smem() in a launch without dynamic shared memory");
+    return b->smem;
+}
+
+// Copies happen as late as they may, and until then the target is poison: reading it before the
+// wait, or overwriting what others still read, shows.
+void emu_cp_async(void *smem, const void *gmem, int n, int n_valid)
+{
+    fiber *f = self();
+    if (((uintptr_t)smem | (uintptr_t)gmem) % (unsigned)n)
+        emu_fail("cp.async of %d bytes: misaligned address %p or %p", n, smem, gmem);
+    volatile const unsigned char *src = (const unsigned char *)gmem;
+    if (n_valid) { // an address that may not be read is found here, where the stack shows it
+        (void)src[0];
+        (void)src[n_valid - 1];
+    }
+    memset(smem, 0xFF, (size_t)n);
+    f->copies.push_back(
+        {(unsigned char *)smem, (const unsigned char *)gmem, n, n_valid, f->n_groups});
+}
+
+void emu_cp_async_commit(void)
+{
+    self()->n_groups++;
+}
+
+void emu_cp_async_wait(int n_pending)
+{
+    fiber *f = self();
+    size_t kept = 0;
+    for (const pending_copy &c : f->copies) {
+        if (c.group + (unsigned)n_pending >= f->n_groups) {
+            f->copies[kept++] = c;
+            continue;
+        }
+        memcpy(c.dst, c.src, (size_t)c.n_valid);
+        memset(c.dst + c.n_valid, 0, (size_t)(c.n - c.n_valid));
+    }
+    f->copies.resize(kept);
+}
+
+long long clock64(void)
+{
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+void __trap(void)
+{
+    emu_fail("__trap()");
+}

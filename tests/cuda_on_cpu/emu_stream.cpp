@@ -1,0 +1,827 @@
+// Streams, events, graphs, copies, launches. Work is queued and runs in stream order: all that is
+// needed when something waits for it, and some at arbitrary calls before that, by the seed.
+#include "emu_internal.h"
+
+#include <map>
+#include <mutex>
+#include <stdlib.h>
+
+namespace
+{
+
+struct op {
+    std::function<void()> fn;       // a copy, a host function ...
+    std::shared_ptr<emu_grid> grid; // or a kernel
+    emu_event *record = nullptr;    // or an event reached
+    emu_event *wait = nullptr;      // or an event waited for
+    uint64_t version = 0;
+};
+
+} // namespace
+
+struct emu_event {
+    uint64_t recorded = 0, reached = 0;
+    double time = 0;
+    emu_graph *capture = nullptr; // recorded while this graph was captured
+};
+
+struct emu_graph {
+    std::vector<op> ops;
+    std::vector<emu_stream *> streams; // that take part in the capture
+};
+
+struct emu_graph_exec {
+    std::vector<op> ops;
+};
+
+struct emu_stream {
+    std::deque<op> queue;
+    bool blocking = true;         // ordered with the default stream
+    emu_graph *capture = nullptr; // being captured into this
+};
+
+namespace
+{
+
+struct device {
+    std::recursive_mutex lock;
+    emu_stream null_stream;
+    std::vector<emu_stream *> streams;
+    emu_rng rng;
+    uint64_t seed = 1, n_kernels = 0;
+    bool running = false; // an operation is under way
+    std::string next_name;
+    cudaError_t last_error = cudaSuccess;
+    std::map<const void *, int> max_smem; // raised limits of dynamic shared memory
+    unsigned n_captures = 0;
+
+    device(void)
+    {
+        const char *s = getenv("HOKKU_EMU_SEED");
+        if (s)
+            seed = strtoull(s, nullptr, 10);
+        rng.state = seed;
+        streams.push_back(&null_stream);
+    }
+};
+
+device *the_device; // no function-local static anywhere: see emu_shared.cpp
+
+device &dev(void)
+{
+    if (!the_device)
+        the_device = new device();
+    return *the_device;
+}
+
+struct guard {
+    std::lock_guard<std::recursive_mutex> l{dev().lock};
+};
+
+cudaError_t fail(cudaError_t e)
+{
+    dev().last_error = e;
+    return e;
+}
+
+emu_stream *resolve(cudaStream_t s)
+{
+    return s ? s : &dev().null_stream;
+}
+
+bool runnable(const emu_stream &s)
+{
+    if (s.queue.empty())
+        return false;
+    const op &o = s.queue.front();
+    return !o.wait || o.wait->reached >= o.version;
+}
+
+void run_kernel(emu_stream &s, emu_grid &g)
+{
+    device &d = dev();
+    // The successor may begin before this one has ended, as far as its griddep_wait().
+    emu_grid *next = s.queue.empty() ? nullptr : s.queue.front().grid.get();
+    if (next && next->dependent && d.seed != 0 && d.rng.below(2))
+        emu_grid_preamble(*next, 1 + d.rng.below(2));
+    emu_grid_run(g);
+    d.n_kernels++;
+}
+
+void run_head(emu_stream &s)
+{
+    device &d = dev();
+    op o = std::move(s.queue.front());
+    s.queue.pop_front();
+    d.running = true;
+    emu_device_enter();
+    if (o.grid)
+        run_kernel(s, *o.grid);
+    else if (o.fn)
+        o.fn();
+    emu_device_leave();
+    d.running = false;
+    if (o.record && o.record->reached < o.version) {
+        o.record->reached = o.version;
+        o.record->time = (double)clock64() * 1e-6;
+    }
+}
+
+// Runs one operation of some stream for which only(stream) holds; false when there is none.
+template <typename F> bool run_one(F only)
+{
+    device &d = dev();
+    if (d.running)
+        emu_die("a host function on a stream must not call the runtime");
+    unsigned n = 0;
+    for (emu_stream *s : d.streams)
+        n += only(*s) && runnable(*s);
+    if (n == 0)
+        return false;
+    unsigned k = d.rng.below(n);
+    for (emu_stream *s : d.streams)
+        if (only(*s) && runnable(*s) && k-- == 0) {
+            run_head(*s);
+            return true;
+        }
+    return false;
+}
+
+bool any_stream(const emu_stream &)
+{
+    return true;
+}
+
+// Until s is empty. Other streams run as far as needed, or by chance.
+void drain(emu_stream &s)
+{
+    device &d = dev();
+    emu_device_enter();
+    while (!s.queue.empty()) {
+        bool others = d.seed != 0 && d.rng.below(4) == 0;
+        if (!others && runnable(s))
+            run_head(s);
+        else if (!run_one(any_stream))
+            emu_die("a stream waits for an event that is never reached");
+    }
+    emu_device_leave();
+}
+
+void drain_blocking(void)
+{
+    emu_device_enter();
+    for (size_t i = 0; i < dev().streams.size(); i++)
+        if (dev().streams[i]->blocking)
+            drain(*dev().streams[i]);
+    emu_device_leave();
+}
+
+void pump(void)
+{
+    device &d = dev();
+    if (d.running || d.seed == 0 || d.rng.below(2)) // the device lags behind
+        return;
+    for (unsigned n = d.rng.below(4); n; n--)
+        if (!run_one(any_stream))
+            break;
+}
+
+cudaError_t submit(cudaStream_t stream, op o)
+{
+    device &d = dev();
+    emu_stream &s = *resolve(stream);
+    if (d.running)
+        emu_die("device work must not call the runtime");
+    if (s.capture) {
+        s.capture->ops.push_back(std::move(o));
+        return cudaSuccess;
+    }
+    if (&s == &d.null_stream) {
+        if (d.n_captures)
+            return fail(cudaErrorStreamCaptureUnsupported);
+        drain_blocking();
+        s.queue.push_back(std::move(o));
+        drain(s);
+        return cudaSuccess;
+    }
+    s.queue.push_back(std::move(o));
+    if (d.seed == 0)
+        drain(s);
+    else
+        pump();
+    return cudaSuccess;
+}
+
+// A call that waits: not allowed on a stream that is being captured.
+cudaError_t check_wait(const emu_stream &s)
+{
+    return s.capture ? fail(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
+}
+
+bool kind_fits(cudaMemcpyKind kind, emu_memory_kind dst, emu_memory_kind src)
+{
+    bool d = dst == EMU_MEMORY_DEVICE, s = src == EMU_MEMORY_DEVICE;
+    // Pinned memory is mapped: it may also stand for device memory.
+    switch (kind) {
+    case cudaMemcpyHostToHost:
+        return !d && !s;
+    case cudaMemcpyHostToDevice:
+        return (d || dst == EMU_MEMORY_PINNED) && !s;
+    case cudaMemcpyDeviceToHost:
+        return !d && (s || src == EMU_MEMORY_PINNED);
+    case cudaMemcpyDeviceToDevice:
+        return (d || dst == EMU_MEMORY_PINNED) && (s || src == EMU_MEMORY_PINNED);
+    default:
+        return true;
+    }
+}
+
+void copy_2d(char *dst, size_t dpitch, const char *src, size_t spitch, size_t width, size_t height)
+{
+    for (size_t y = 0; y < height; y++)
+        memcpy(dst + y * dpitch, src + y * spitch, width);
+}
+
+cudaError_t copy(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width,
+                 size_t height, cudaMemcpyKind kind, cudaStream_t stream, bool sync, bool symbol)
+{
+    guard g;
+    if (width == 0 || height == 0)
+        return cudaSuccess;
+    if (height > 1 && (dpitch < width || spitch < width))
+        return fail(cudaErrorInvalidValue);
+    size_t nd = dpitch * (height - 1) + width, ns = spitch * (height - 1) + width;
+    emu_memory_kind kd = symbol ? EMU_MEMORY_DEVICE : emu_memory_of(dst, nd);
+    emu_memory_kind ks = emu_memory_of(src, ns);
+    if (!kind_fits(kind, kd, ks))
+        return fail(cudaErrorInvalidValue);
+    op o;
+    bool staged = !sync && ks == EMU_MEMORY_HOST && height == 1;
+    if (staged) { // pageable memory is read at the call
+        auto bytes = std::make_shared<std::vector<char>>((const char *)src, (const char *)src + ns);
+        o.fn = [=] { copy_2d((char *)dst, dpitch, bytes->data(), spitch, width, height); };
+    } else {
+        o.fn = [=] { copy_2d((char *)dst, dpitch, (const char *)src, spitch, width, height); };
+    }
+    // The target is unknown until the copy has been made.
+    if (!sync && kd == EMU_MEMORY_PINNED && height == 1 && !resolve(stream)->capture &&
+        dev().seed != 0)
+        memset(dst, 0xFF, nd);
+    cudaError_t e = submit(stream, std::move(o));
+    if (e == cudaSuccess && !resolve(stream)->capture && (sync || kd == EMU_MEMORY_HOST))
+        drain(*resolve(stream));
+    return e;
+}
+
+} // namespace
+
+// ---- errors and devices ----
+
+const char *cudaGetErrorName(cudaError_t e)
+{
+    switch (e) {
+    case cudaSuccess:
+        return "cudaSuccess";
+    case cudaErrorInvalidValue:
+        return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+        return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration:
+        return "cudaErrorInvalidConfiguration";
+    case cudaErrorInvalidDevice:
+        return "cudaErrorInvalidDevice";
+    case cudaErrorNotReady:
+        return "cudaErrorNotReady";
+    case cudaErrorCooperativeLaunchTooLarge:
+        return "cudaErrorCooperativeLaunchTooLarge";
+    case cudaErrorStreamCaptureUnsupported:
+        return "cudaErrorStreamCaptureUnsupported";
+    default:
+        return "cudaErrorUnknown";
+    }
+}
+
+const char *cudaGetErrorString(cudaError_t e)
+{
+    switch (e) {
+    case cudaSuccess:
+        return "no error";
+    case cudaErrorInvalidValue:
+        return "invalid argument";
+    case cudaErrorMemoryAllocation:
+        return "out of memory";
+    case cudaErrorInvalidConfiguration:
+        return "invalid configuration argument";
+    case cudaErrorInvalidDevice:
+        return "invalid device ordinal";
+    case cudaErrorNotReady:
+        return "device not ready";
+    case cudaErrorCooperativeLaunchTooLarge:
+        return "too many blocks in cooperative launch";
+    case cudaErrorStreamCaptureUnsupported:
+        return "operation not permitted when stream is capturing";
+    default:
+        return "unknown error";
+    }
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t e = dev().last_error;
+    dev().last_error = cudaSuccess;
+    return e;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+    return dev().last_error;
+}
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    *n = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    return device == 0 ? cudaSuccess : fail(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDeviceFlags(unsigned)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
+{
+    if (device != 0)
+        return fail(cudaErrorInvalidDevice);
+    *p = cudaDeviceProp();
+    snprintf(p->name, sizeof p->name, "CUDA on CPU (test emulation)");
+    size_t n_free;
+    cudaMemGetInfo(&n_free, &p->totalGlobalMem);
+    p->sharedMemPerBlock = 48 * 1024;
+    p->sharedMemPerBlockOptin = EMU_BLOCK_SMEM;
+    p->sharedMemPerMultiprocessor = EMU_SM_SMEM;
+    p->regsPerBlock = 65536;
+    p->warpSize = 32;
+    p->maxThreadsPerBlock = EMU_BLOCK_THREADS;
+    p->maxThreadsPerMultiProcessor = EMU_SM_THREADS;
+    p->major = 9;
+    p->minor = 0;
+    p->multiProcessorCount = EMU_SM_COUNT;
+    p->l2CacheSize = 1 << 20;
+    p->cooperativeLaunch = 1;
+    p->memoryBusWidth = 64;
+    p->asyncEngineCount = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr attr, int device)
+{
+    cudaDeviceProp p;
+    cudaError_t e = cudaGetDeviceProperties(&p, device);
+    if (e != cudaSuccess)
+        return e;
+    switch (attr) {
+    case cudaDevAttrMultiProcessorCount:
+        *v = p.multiProcessorCount;
+        break;
+    case cudaDevAttrL2CacheSize:
+        *v = p.l2CacheSize;
+        break;
+    case cudaDevAttrMaxThreadsPerMultiProcessor:
+        *v = p.maxThreadsPerMultiProcessor;
+        break;
+    case cudaDevAttrComputeCapabilityMajor:
+        *v = p.major;
+        break;
+    case cudaDevAttrComputeCapabilityMinor:
+        *v = p.minor;
+        break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+        *v = (int)p.sharedMemPerMultiprocessor;
+        break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *v = (int)p.sharedMemPerBlockOptin;
+        break;
+    case cudaDevAttrCooperativeLaunch:
+        *v = p.cooperativeLaunch;
+        break;
+    case cudaDevAttrGlobalMemoryBusWidth:
+        *v = p.memoryBusWidth;
+        break;
+    case cudaDevAttrClockRate:
+    case cudaDevAttrMemoryClockRate:
+        *v = 1000;
+        break;
+    default:
+        return fail(cudaErrorInvalidValue);
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *v)
+{
+    *v = 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *v)
+{
+    *v = 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    guard g;
+    if (dev().n_captures)
+        return fail(cudaErrorStreamCaptureUnsupported);
+    emu_device_enter();
+    for (size_t i = 0; i < dev().streams.size(); i++)
+        drain(*dev().streams[i]);
+    emu_device_leave();
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceReset(void)
+{
+    return cudaDeviceSynchronize();
+}
+
+// ---- copies ----
+
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t n, cudaMemcpyKind kind)
+{
+    return copy(dst, n, src, n, n, 1, kind, nullptr, true, false);
+}
+
+cudaError_t emu_copy_to_symbol(void *symbol, const void *src, size_t n)
+{
+    return copy(symbol, n, src, n, n, 1, cudaMemcpyHostToDevice, nullptr, true, true);
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, cudaMemcpyKind kind,
+                            cudaStream_t s)
+{
+    return copy(dst, n, src, n, n, 1, kind, s, false, false);
+}
+
+cudaError_t cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width,
+                         size_t height, cudaMemcpyKind kind)
+{
+    return copy(dst, dpitch, src, spitch, width, height, kind, nullptr, true, false);
+}
+
+cudaError_t cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch,
+                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t s)
+{
+    return copy(dst, dpitch, src, spitch, width, height, kind, s, false, false);
+}
+
+cudaError_t cudaMemsetAsync(void *p, int v, size_t n, cudaStream_t s)
+{
+    guard g;
+    if (n == 0)
+        return cudaSuccess;
+    if (emu_memory_of(p, n) == EMU_MEMORY_HOST)
+        return fail(cudaErrorInvalidValue);
+    op o;
+    o.fn = [=] { memset(p, v, n); };
+    return submit(s, std::move(o));
+}
+
+cudaError_t cudaMemset(void *p, int v, size_t n)
+{
+    return cudaMemsetAsync(p, v, n, nullptr);
+}
+
+// ---- streams and events ----
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
+{
+    guard g;
+    *s = new emu_stream();
+    (*s)->blocking = !(flags & cudaStreamNonBlocking);
+    dev().streams.push_back(*s);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *s)
+{
+    return cudaStreamCreateWithFlags(s, cudaStreamDefault);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int)
+{
+    return cudaStreamCreateWithFlags(s, flags);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+    guard g;
+    drain(*s);
+    std::vector<emu_stream *> &v = dev().streams;
+    for (size_t i = 0; i < v.size(); i++)
+        if (v[i] == s)
+            v.erase(v.begin() + (ptrdiff_t)i);
+    delete s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    guard g;
+    cudaError_t e = check_wait(*resolve(s));
+    if (e == cudaSuccess && !s)
+        drain_blocking();
+    if (e == cudaSuccess)
+        drain(*resolve(s));
+    return e;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t s)
+{
+    guard g;
+    cudaError_t e = check_wait(*resolve(s));
+    if (e != cudaSuccess)
+        return e;
+    pump();
+    return resolve(s)->queue.empty() ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
+{
+    guard g;
+    emu_stream &st = *resolve(s);
+    if (e->capture) { // the stream joins the capture, whose order already has what it waits for
+        if (st.capture && st.capture != e->capture)
+            return fail(cudaErrorStreamCaptureUnsupported);
+        if (!st.capture) {
+            st.capture = e->capture;
+            e->capture->streams.push_back(&st);
+        }
+        return cudaSuccess;
+    }
+    op o;
+    o.wait = e;
+    o.version = e->recorded;
+    return submit(s, std::move(o));
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *user)
+{
+    guard g;
+    op o;
+    o.fn = [=] { fn(user); };
+    return submit(s, std::move(o));
+}
+
+cudaError_t emu_enqueue(cudaStream_t s, std::function<void()> fn)
+{
+    guard g;
+    op o;
+    o.fn = std::move(fn);
+    return submit(s, std::move(o));
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
+{
+    *e = new emu_event();
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *e)
+{
+    return cudaEventCreateWithFlags(e, cudaEventDefault);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+    guard g;
+    for (size_t i = 0; i < dev().streams.size(); i++) // its records and waits must not outlive it
+        if (!dev().streams[i]->capture)
+            drain(*dev().streams[i]);
+    delete e;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+    guard g;
+    emu_graph *capture = resolve(s)->capture;
+    e->capture = capture;
+    if (capture)
+        return cudaSuccess;
+    op o;
+    o.record = e;
+    o.version = ++e->recorded;
+    return submit(s, std::move(o));
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+    guard g;
+    if (e->capture)
+        return fail(cudaErrorStreamCaptureUnsupported);
+    emu_device_enter();
+    while (e->reached < e->recorded)
+        if (!run_one(any_stream))
+            emu_die("an event is waited for that is never reached");
+    emu_device_leave();
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    guard g;
+    pump();
+    return e->reached < e->recorded ? cudaErrorNotReady : cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
+{
+    guard g;
+    if (begin->reached < begin->recorded || end->reached < end->recorded)
+        return fail(cudaErrorNotReady);
+    *ms = (float)(end->time - begin->time);
+    return cudaSuccess;
+}
+
+// ---- graphs ----
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode)
+{
+    guard g;
+    if (!s || s->capture)
+        return fail(cudaErrorStreamCaptureUnsupported);
+    s->capture = new emu_graph();
+    s->capture->streams.push_back(s);
+    dev().n_captures++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
+{
+    guard g;
+    *out = nullptr;
+    if (!s || !s->capture || s->capture->streams[0] != s)
+        return fail(cudaErrorInvalidValue);
+    *out = s->capture;
+    for (emu_stream *t : (*out)->streams)
+        t->capture = nullptr;
+    dev().n_captures--;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus *status)
+{
+    *status = resolve(s)->capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *e, cudaGraph_t g, unsigned long long)
+{
+    *e = new emu_graph_exec{g->ops};
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
+{
+    guard g;
+    for (op o : e->ops) {
+        if (o.grid) // a grid carries the state of its run: every replay has its own
+            o.grid = std::make_shared<emu_grid>(*o.grid);
+        resolve(s)->queue.push_back(std::move(o));
+    }
+    if (dev().seed == 0 || !s)
+        drain(*resolve(s));
+    else
+        pump();
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphGetNodes(cudaGraph_t g, cudaGraphNode_t *, size_t *n)
+{
+    *n = g->ops.size();
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t g)
+{
+    delete g;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e)
+{
+    delete e;
+    return cudaSuccess;
+}
+
+// ---- kernels ----
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attr, int value)
+{
+    guard g;
+    if (attr != cudaFuncAttributeMaxDynamicSharedMemorySize)
+        return cudaSuccess;
+    if (value < 0 || value > EMU_BLOCK_SMEM)
+        return fail(cudaErrorInvalidValue);
+    dev().max_smem[kernel] = value;
+    return cudaSuccess;
+}
+
+cudaError_t emu_occupancy(int *n_blocks, const void *, int n_threads, size_t smem)
+{
+    *n_blocks = (int)emu_grid_capacity(dim3((unsigned)n_threads), smem);
+    return cudaSuccess;
+}
+
+void emu_name_next_launch(const char *name)
+{
+    dev().next_name = name ? name : "?";
+}
+
+void emu_check_pointer(const void *p)
+{
+    guard g;
+    if (p && emu_memory_of(p, 0) == EMU_MEMORY_HOST)
+        emu_die("kernel %s: the argument %p points to ordinary host memory",
+                dev().next_name.c_str(), p);
+}
+
+cudaError_t emu_launch(const cudaLaunchConfig_t &cfg, const void *kernel,
+                       std::function<void()> thread)
+{
+    guard guard_;
+    device &d = dev();
+    auto g = std::make_shared<emu_grid>();
+    g->name = d.next_name.empty() ? "?" : d.next_name;
+    d.next_name.clear();
+    g->thread = std::move(thread);
+    g->grid = cfg.gridDim;
+    g->block = cfg.blockDim;
+    g->smem = cfg.dynamicSmemBytes;
+    g->dependent = g->cooperative = false;
+    for (unsigned i = 0; i < cfg.numAttrs; i++) {
+        if (cfg.attrs[i].id == cudaLaunchAttributeCooperative)
+            g->cooperative = cfg.attrs[i].val.cooperative != 0;
+        if (cfg.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
+            g->dependent = cfg.attrs[i].val.programmaticStreamSerializationAllowed != 0;
+    }
+    dim3 b = g->block, n = g->grid;
+    uint64_t n_threads = (uint64_t)b.x * b.y * b.z, n_blocks = (uint64_t)n.x * n.y * n.z;
+    if (n_threads == 0 || b.x > 1024 || b.y > 1024 || b.z > 64 || n_threads > EMU_BLOCK_THREADS ||
+        n_blocks == 0 || n.x > 0x7FFFFFFF || n.y > 65535 || n.z > 65535)
+        return fail(cudaErrorInvalidConfiguration);
+    if (n_blocks > 0xFFFFFFFFu)
+        emu_die("kernel %s: %llu blocks are too many for the emulation", g->name.c_str(),
+                (unsigned long long)n_blocks);
+    auto limit = d.max_smem.find(kernel);
+    if (g->smem > (limit == d.max_smem.end() ? 48u * 1024 : (size_t)limit->second))
+        return fail(cudaErrorInvalidValue);
+    if (g->cooperative && n_blocks > EMU_SM_COUNT * emu_grid_capacity(b, g->smem))
+        return fail(cudaErrorCooperativeLaunchTooLarge);
+    op o;
+    o.grid = std::move(g);
+    return submit(cfg.stream, std::move(o));
+}
+
+// ---- the emulation itself ----
+
+void emu_pump(void)
+{
+    guard g;
+    pump();
+}
+
+void emu_set_seed(uint64_t seed)
+{
+    guard g;
+    dev().seed = seed;
+    dev().rng.state = seed;
+}
+
+uint64_t emu_seed(void)
+{
+    return dev().seed;
+}
+
+uint64_t emu_kernels_run(void)
+{
+    return dev().n_kernels;
+}

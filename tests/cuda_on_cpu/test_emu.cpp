@@ -1,0 +1,917 @@
+// Tests of the emulation itself: right kernels give right answers under every order of threads, and
+// each mistake that it exists to catch is caught.
+#include "cuda_common.cuh"
+#include "../gpu/tap.h"
+
+#include <functional>
+#include <signal.h>
+#include <stdlib.h>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+extern "C" {
+#include "gguf/quant.h"
+}
+
+#include "emu_internal.h" // EMU_ASAN
+
+int tap_failures;
+
+namespace
+{
+
+constexpr uint64_t N_SEEDS = 8;
+
+// ---- harness ----
+
+struct error err;
+
+launch shape(const char *name, unsigned grid, unsigned block, size_t smem = 0,
+             cudaStream_t stream = nullptr, bool dependent = false, bool cooperative = false)
+{
+    return {name, dim3(grid), dim3(block), smem, stream, dependent, cooperative};
+}
+
+void must(bool ok)
+{
+    if (!check(ok, "%s", err.text))
+        exit(1);
+}
+
+template <typename T> T *device(size_t n)
+{
+    T *p;
+    must(CHECK_CUDA(cudaMalloc(&p, n * sizeof(T)), &err));
+    return p;
+}
+
+template <typename T> T *device(const std::vector<T> &v)
+{
+    T *p = device<T>(v.size());
+    must(CHECK_CUDA(cudaMemcpy(p, v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice), &err));
+    return p;
+}
+
+template <typename T> std::vector<T> host(const T *p, size_t n)
+{
+    std::vector<T> v(n);
+    must(CHECK_CUDA(cudaMemcpy(v.data(), p, n * sizeof(T), cudaMemcpyDeviceToHost), &err));
+    return v;
+}
+
+// What becomes of f in a process of its own.
+struct outcome {
+    bool died; // by a signal, a sanitizer, or the emulation
+    bool answer;
+    std::string text; // on stderr
+};
+
+outcome run_apart(const std::function<bool()> &f)
+{
+    fflush(nullptr);
+    int fd[2];
+    if (pipe(fd) != 0)
+        exit(1);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(fd[1], 2);
+        close(fd[0]);
+        alarm(60);
+        _exit(f() ? 0 : 1);
+    }
+    close(fd[1]);
+    outcome o = {};
+    char buf[4096];
+    for (ssize_t n; (n = read(fd[0], buf, sizeof buf)) > 0;)
+        o.text.append(buf, (size_t)n);
+    close(fd[0]);
+    int status;
+    waitpid(pid, &status, 0);
+    o.died = !WIFEXITED(status) || WEXITSTATUS(status) > 1 ||
+             o.text.find("Sanitizer") != std::string::npos ||
+             o.text.find("runtime error") != std::string::npos;
+    o.answer = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    return o;
+}
+
+// f gives the right answer under every seed.
+void expect_right(const char *what, const std::function<bool()> &f)
+{
+    uint64_t before = emu_seed();
+    for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+        emu_set_seed(seed);
+        check(f(), "%s: wrong answer with seed %llu", what, (unsigned long long)seed);
+    }
+    emu_set_seed(before);
+}
+
+// f ends the process, saying text.
+void expect_death(const char *what, const char *text, const std::function<bool()> &f)
+{
+    outcome o = run_apart(f);
+    check(o.died && o.text.find(text) != std::string::npos,
+          "%s: expected a death with \"%s\", %s%s", what, text, o.died ? "it said: " : "it lived",
+          o.text.substr(0, 300).c_str());
+}
+
+// f gives a wrong answer, or dies, under some of the seeds.
+void expect_caught(const char *what, const std::function<bool()> &f)
+{
+    bool caught = false;
+    for (uint64_t seed = 0; seed < N_SEEDS && !caught; seed++)
+        caught = !run_apart([&] {
+                      emu_set_seed(seed);
+                      return f();
+                  }).answer;
+    check(caught, "%s: right under every seed", what);
+}
+
+// ---- a block reduction, and ways to break it ----
+
+enum flaw { RIGHT, NO_BARRIER, READ_PAST, NO_TAIL, UNINITIALISED, SHARED_PAST };
+
+template <int FLAW> __global__ void reduce(const float *x, int n, float *out)
+{
+    __shared__ float part[8];
+    float s = 0;
+    int end = FLAW == NO_TAIL ? n / 256 * 256 : FLAW == READ_PAST ? n + 1 : n;
+    for (int i = (int)threadIdx.x; i < end; i += 256)
+        s += x[i];
+    for (int o = 16; o; o >>= 1)
+        s += __shfl_xor_sync(~0u, s, o);
+    if (threadIdx.x % 32 == 0 && !(FLAW == UNINITIALISED && threadIdx.x == 96))
+        part[threadIdx.x / 32] = s;
+    if (FLAW != NO_BARRIER)
+        __syncthreads();
+    if (threadIdx.x == 0) {
+        float sum = 0;
+        for (int w = 0; w < (FLAW == SHARED_PAST ? 9 : 8); w++)
+            sum += part[w];
+        *out = sum;
+    }
+}
+
+template <int FLAW> bool reduce_is_right(void)
+{
+    const int n = 1000;
+    std::vector<float> x(n);
+    float want = 0;
+    for (int i = 0; i < n; i++)
+        want += x[(size_t)i] = (float)(i % 17);
+    float *dx = device(x), *dout = device<float>(1);
+    must(launch_kernel(&err, shape("reduce", 1, 256), reduce<FLAW>, dx, n, dout));
+    float got = host(dout, 1)[0];
+    cudaFree(dx);
+    cudaFree(dout);
+    return got == want;
+}
+
+void reduction_is_right_in_every_order(void)
+{
+    expect_right("reduction", reduce_is_right<RIGHT>);
+}
+
+void dropped_barrier_shows(void)
+{
+    expect_caught("no barrier", reduce_is_right<NO_BARRIER>);
+}
+
+void forgotten_tail_shows(void)
+{
+    expect_caught("no tail", reduce_is_right<NO_TAIL>);
+}
+
+void uninitialised_shared_memory_shows(void)
+{
+    expect_caught("uninitialised", reduce_is_right<UNINITIALISED>);
+}
+
+void reading_one_past_the_end_is_caught(void)
+{
+    if (EMU_ASAN) {
+        expect_death("global", "AddressSanitizer", reduce_is_right<READ_PAST>);
+        expect_death("shared", "AddressSanitizer", reduce_is_right<SHARED_PAST>);
+    } else { // what lies there is poison
+        expect_caught("global", reduce_is_right<READ_PAST>);
+    }
+}
+
+__global__ void fill_dynamic(int n, float *out)
+{
+    float *s = dynamic_smem<float>();
+    s[threadIdx.x] = (float)threadIdx.x;
+    __syncthreads();
+    out[threadIdx.x] = s[(threadIdx.x + 1) % (unsigned)n];
+}
+
+void dynamic_shared_memory_has_its_exact_size(void)
+{
+    float *out = device<float>(65);
+    must(launch_kernel(&err, shape("fill", 1, 64, 64 * sizeof(float)), fill_dynamic, 64, out));
+    check(host(out, 64)[63] == 0 && host(out, 64)[0] == 1, "wrong values");
+    if (EMU_ASAN)
+        expect_death("one past", "AddressSanitizer", [&] {
+            return launch_kernel(&err, shape("fill", 1, 65, 64 * sizeof(float)), fill_dynamic, 64,
+                                 out) &&
+                   cudaDeviceSynchronize() == cudaSuccess;
+        });
+    cudaFree(out);
+}
+
+__global__ void write_past(float *p, int n)
+{
+    p[n] = 1;
+}
+
+__global__ void copy_one(const float *x, float *y)
+{
+    y[threadIdx.x] = x[threadIdx.x];
+}
+
+struct hidden_pointer { // in a structure, a pointer argument is not checked at the launch
+    const float *p;
+};
+
+__global__ void copy_hidden(hidden_pointer h, float *y)
+{
+    *y = *h.p;
+}
+
+void device_memory_is_poisoned_and_guarded(void)
+{
+    float *x = device<float>(3), *y = device<float>(3);
+    must(launch_kernel(&err, shape("copy", 1, 3), copy_one, x, y));
+    for (float v : host(y, 3))
+        check(v != v, "fresh memory reads as %g, expected NaN", (double)v);
+    expect_death("write past", EMU_ASAN ? "AddressSanitizer" : "past its end", [&] {
+        launch_kernel(&err, shape("write", 1, 1), write_past, y, 3);
+        return cudaFree(y) == cudaSuccess;
+    });
+    expect_death("copy from freed memory", "memory that was freed", [&] {
+        cudaFree(x);
+        return cudaMemcpy(y, x, 4, cudaMemcpyDeviceToDevice) == cudaSuccess;
+    });
+    expect_death("use after free", EMU_ASAN ? "AddressSanitizer" : "", [&] {
+        cudaFree(x);
+        launch_kernel(&err, shape("copy", 1, 1), copy_hidden, hidden_pointer{x}, y);
+        return cudaDeviceSynchronize() == cudaSuccess;
+    });
+    expect_death("double free", "already freed", [&] {
+        cudaFree(x);
+        cudaFree(x);
+        return true;
+    });
+    expect_death("copy past", "outside of every device allocation",
+                 [&] { return cudaMemset(x, 0, 13) == cudaSuccess; });
+    expect_death("host access", "", [&] { return *(volatile float *)x == 0; });
+    expect_death("host pointer", "points to ordinary host memory", [&] {
+        float h[3];
+        return launch_kernel(&err, shape("copy", 1, 3), copy_one, h, y);
+    });
+    expect_death("leak", "not freed", [&] {
+        exit(0);
+        return true;
+    });
+    cudaFree(x);
+    cudaFree(y);
+}
+
+__global__ void load_wide(const unsigned char *p, uint4 *out)
+{
+    *out = ld_stream16(p);
+}
+
+void misaligned_wide_load_is_caught(void)
+{
+    unsigned char *p = device<unsigned char>(64);
+    uint4 *out = device<uint4>(1);
+    must(launch_kernel(&err, shape("wide", 1, 1), load_wide, p + 16, out));
+    check(host(out, 1)[0].w == 0xFFFFFFFFu, "wrong value");
+    expect_death("misaligned", "misaligned", [&] {
+        launch_kernel(&err, shape("wide", 1, 1), load_wide, p + 8, out);
+        return cudaDeviceSynchronize() == cudaSuccess;
+    });
+    cudaFree(p);
+    cudaFree(out);
+}
+
+// ---- barriers ----
+
+enum divergence { EXITED, TWO_PLACES, LANE_MISSING, LANE_GONE };
+
+template <int D> __global__ void diverge(int *out)
+{
+    if (D == EXITED) {
+        if (threadIdx.x < 32)
+            return;
+        __syncthreads();
+    } else if (D == TWO_PLACES) {
+        if (threadIdx.x < 32)
+            __syncthreads();
+        else
+            __syncthreads();
+    } else if (D == LANE_MISSING) {
+        if (threadIdx.x % 32 != 5)
+            __syncwarp();
+        __syncthreads();
+    } else if (threadIdx.x % 32 != 5) {
+        *out = __shfl_sync(~0u, 1, 5);
+    }
+}
+
+void divergent_barriers_are_named_not_hung(void)
+{
+    int *out = device<int>(1);
+    auto run = [&](auto kernel) {
+        return [=] {
+            launch_kernel(&err, shape("diverge", 1, 64), kernel, out);
+            return cudaDeviceSynchronize() == cudaSuccess;
+        };
+    };
+    for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+        emu_set_seed(seed);
+        expect_death("exited", "barrier", run(diverge<EXITED>));
+        expect_death("two places", "while others wait at", run(diverge<TWO_PLACES>));
+        expect_death("lane missing", "deadlock in kernel diverge", run(diverge<LANE_MISSING>));
+        expect_death("lane gone", "kernel diverge", run(diverge<LANE_GONE>));
+    }
+    cudaFree(out);
+}
+
+// ---- warp operations ----
+
+__global__ void warp_operations(uint32_t *out)
+{
+    unsigned t = threadIdx.x, lane = t % 32;
+    uint32_t *o = out + t * 16;
+    uint32_t v = lane * lane + 7;
+    o[0] = __shfl_sync(~0u, v, (int)(lane * 5 % 32));
+    o[1] = __shfl_up_sync(~0u, v, 3, 8);
+    o[2] = __shfl_down_sync(~0u, v, 3, 16);
+    o[3] = __shfl_xor_sync(~0u, v, 9);
+    o[4] = __ballot_sync(~0u, lane % 3 == 0);
+    o[5] = (uint32_t)__any_sync(~0u, lane == 31);
+    o[6] = (uint32_t)__all_sync(~0u, lane < 31);
+    o[7] = __match_any_sync(~0u, lane % 4);
+    o[8] = __reduce_add_sync(~0u, v);
+    o[9] = (uint32_t)__reduce_min_sync(~0u, (int)lane - 16);
+    o[10] = __reduce_max_sync(~0u, v);
+    o[11] = __reduce_or_sync(~0u, 1u << (lane / 2));
+    o[12] = 0;
+    if (lane < 7) // half a warp on its own
+        o[12] = __reduce_add_sync(0x7Fu, v);
+    double d = __shfl_xor_sync(~0u, (double)lane + 0.5, 1);
+    o[13] = (uint32_t)(d * 2);
+    o[14] = (uint32_t)__syncthreads_count(t % 5 == 0);
+    o[15] = __shfl_sync(~0u, v, 3, 4);
+}
+
+bool warp_operations_are_right(void)
+{
+    uint32_t *out = device<uint32_t>(64 * 16);
+    must(launch_kernel(&err, shape("warp", 1, 64), warp_operations, out));
+    std::vector<uint32_t> got = host(out, 64 * 16);
+    cudaFree(out);
+    auto v = [](uint32_t lane) { return lane * lane + 7; };
+    uint32_t sum = 0, sum7 = 0, thirds = 0;
+    for (uint32_t l = 0; l < 32; l++) {
+        sum += v(l);
+        sum7 += l < 7 ? v(l) : 0;
+        thirds |= (uint32_t)(l % 3 == 0) << l;
+    }
+    bool ok = true;
+    for (uint32_t t = 0; t < 64; t++) {
+        uint32_t l = t % 32;
+        const uint32_t want[16] = {v(l * 5 % 32),
+                                   l % 8 >= 3 ? v(l - 3) : v(l),
+                                   l % 16 + 3 < 16 ? v(l + 3) : v(l),
+                                   v(l ^ 9),
+                                   thirds,
+                                   1,
+                                   0,
+                                   0x11111111u << (l % 4),
+                                   sum,
+                                   (uint32_t)-16,
+                                   v(31),
+                                   0xFFFF,
+                                   l < 7 ? sum7 : 0,
+                                   (l ^ 1) * 2 + 1,
+                                   13,
+                                   v((l & ~3u) + 3)};
+        for (int i = 0; i < 16; i++)
+            ok &= check(got[t * 16 + (uint32_t)i] == want[i], "thread %u operation %d: %u, want %u",
+                        t, i, got[t * 16 + (uint32_t)i], want[i]);
+    }
+    return ok;
+}
+
+void warp_operations_follow_the_guide(void)
+{
+    expect_right("warp operations", warp_operations_are_right);
+}
+
+// One warp multiplies A (16 x k, row-major) by B^T (8 x k, row-major) as the PTX guide shows:
+// ldmatrix for both, k = 16 of 16-bit or 32 of 8-bit elements: 32 bytes a row.
+enum matrix_type { F16, BF16, S8 };
+
+template <int TYPE> __global__ void multiply(const uint4 *a, const uint4 *b, float *d)
+{
+    __shared__ uint4 sa[32], sb[16];
+    unsigned t = threadIdx.x;
+    sa[t] = a[t];
+    if (t < 16)
+        sb[t] = b[t];
+    __syncwarp();
+    uint32_t fa[4], fb[2];
+    ldmatrix_x4(fa, &sa[(t % 16) * 2 + t / 16]);
+    ldmatrix_x2(fb, &sb[t % 8 * 2 + t / 8 % 2]);
+    float f[4] = {0, 0, 0, 0};
+    int32_t i[4] = {0, 0, 0, 0};
+    if (TYPE == F16)
+        mma_f16(f, fa, fb);
+    else if (TYPE == BF16)
+        mma_bf16(f, fa, fb);
+    else
+        mma_s8(i, fa, fb);
+    for (int r = 0; r < 4; r++)
+        d[(t / 4 + 8 * (r / 2)) * 8 + t % 4 * 2 + r % 2] = TYPE == S8 ? (float)i[r] : f[r];
+}
+
+template <int TYPE> void check_multiply(void)
+{
+    const int k = TYPE == S8 ? 32 : 16;
+    std::vector<unsigned char> a(16 * 32), b(8 * 32);
+    std::vector<float> fa(16 * k), fb(8 * k);
+    emu_rng rng = {42};
+    auto fill = [&](std::vector<unsigned char> &bytes, std::vector<float> &f) {
+        for (size_t i = 0; i < f.size(); i++) {
+            f[i] = (float)((int)rng.below(255) - 127);
+            if (TYPE == S8) {
+                bytes[i] = (unsigned char)(int)f[i];
+            } else {
+                uint16_t h = TYPE == F16 ? __half(f[i]).bits : __nv_bfloat16(f[i]).bits;
+                memcpy(&bytes[i * 2], &h, 2);
+            }
+        }
+    };
+    fill(a, fa);
+    fill(b, fb);
+    unsigned char *da = device(a), *db = device(b);
+    float *dd = device<float>(128);
+    must(launch_kernel(&err, shape("multiply", 1, 32), multiply<TYPE>, (const uint4 *)da,
+                       (const uint4 *)db, dd));
+    std::vector<float> d = host(dd, 128);
+    for (int row = 0; row < 16; row++)
+        for (int col = 0; col < 8; col++) {
+            float want = 0;
+            for (int l = 0; l < k; l++)
+                want += fa[(size_t)(row * k + l)] * fb[(size_t)(col * k + l)];
+            check(d[(size_t)(row * 8 + col)] == want, "type %d (%d, %d): %g, want %g", TYPE, row,
+                  col, (double)d[(size_t)(row * 8 + col)], (double)want);
+        }
+    cudaFree(da);
+    cudaFree(db);
+    cudaFree(dd);
+}
+
+void matrix_fragments_multiply(void)
+{
+    check_multiply<F16>();
+    check_multiply<BF16>();
+    check_multiply<S8>();
+}
+
+// ---- asynchronous copies ----
+
+template <bool WAIT> __global__ void copy_async(const uint4 *x, uint4 *y)
+{
+    __shared__ uint4 s[2][64];
+    unsigned t = threadIdx.x;
+    for (unsigned i = 0; i < 2; i++) {
+        cp_async16(&s[i][t], x + i * 64 + t);
+        cp_async_commit();
+    }
+    if (WAIT)
+        cp_async_wait<1>();
+    __syncthreads();
+    y[t] = s[0][63 - t];
+    if (WAIT)
+        cp_async_wait<0>();
+    __syncthreads();
+    y[64 + t] = s[1][63 - t];
+}
+
+template <bool WAIT> bool copy_async_is_right(void)
+{
+    std::vector<uint4> x(128);
+    for (unsigned i = 0; i < 128; i++)
+        x[i] = make_uint4(i, i + 1, i + 2, i + 3);
+    uint4 *dx = device(x), *dy = device<uint4>(128);
+    must(launch_kernel(&err, shape("copy_async", 1, 64), copy_async<WAIT>, dx, dy));
+    std::vector<uint4> y = host(dy, 128);
+    cudaFree(dx);
+    cudaFree(dy);
+    bool ok = true;
+    for (unsigned i = 0; i < 128; i++)
+        ok &= y[i].x == i / 64 * 64 + 63 - i % 64;
+    return ok;
+}
+
+void asynchronous_copy_needs_its_wait(void)
+{
+    expect_right("with waits", copy_async_is_right<true>);
+    expect_caught("without waits", copy_async_is_right<false>);
+}
+
+// ---- grids ----
+
+__global__ void last_block(const float *x, float *part, unsigned *counter, float *out)
+{
+    __shared__ bool last;
+    if (threadIdx.x == 0) {
+        part[blockIdx.x] = x[blockIdx.x];
+        __threadfence();
+        last = atomicAdd(counter, 1u) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last)
+        return;
+    if (threadIdx.x == 0) {
+        float s = 0;
+        for (unsigned i = 0; i < gridDim.x; i++)
+            s += part[i];
+        *out = s;
+        *counter = 0;
+    }
+}
+
+void last_block_sees_all_others(void)
+{
+    expect_right("last block", [] {
+        std::vector<float> x(100, 1.0f);
+        float *dx = device(x), *part = device<float>(100), *out = device<float>(1);
+        unsigned *counter = device(std::vector<unsigned>(1, 0));
+        for (int i = 0; i < 2; i++)
+            must(launch_kernel(&err, shape("last", 100, 64), last_block, dx, part, counter, out));
+        bool ok = host(out, 1)[0] == 100 && host(counter, 1)[0] == 0;
+        cudaFree(dx);
+        cudaFree(part);
+        cudaFree(out);
+        cudaFree(counter);
+        return ok;
+    });
+}
+
+// A barrier across the grid: every block waits until all have arrived, `rounds` times.
+__global__ void grid_barrier(uint32_t *counter, int rounds, uint32_t *out)
+{
+    __shared__ uint32_t mine[32];
+    for (int r = 0; r < rounds; r++) {
+        mine[threadIdx.x] = blockIdx.x * 100 + threadIdx.x + (unsigned)r;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            atomicAdd(counter, 1u);
+            while (ld_acquire_gpu(counter) < gridDim.x * (unsigned)(r + 1))
+                ptx_nanosleep(20);
+        }
+        __syncthreads();
+    }
+    // Shared memory is still this block's own after the others have run.
+    out[blockIdx.x * 32 + threadIdx.x] = mine[31 - threadIdx.x];
+}
+
+void blocks_can_wait_for_each_other_when_resident(void)
+{
+    expect_right("grid barrier", [] {
+        uint32_t *counter = device(std::vector<uint32_t>(1, 0)), *out = device<uint32_t>(32 * 8);
+        must(launch_kernel(&err, shape("grid", 8, 32, 0, nullptr, false, true), grid_barrier,
+                           counter, 3, out));
+        std::vector<uint32_t> got = host(out, 32 * 8);
+        bool ok = true;
+        for (uint32_t i = 0; i < 32 * 8; i++)
+            ok &= got[i] == i / 32 * 100 + 31 - i % 32 + 2;
+        cudaFree(counter);
+        cudaFree(out);
+        return ok;
+    });
+    expect_death("waiting for ever", "poll for ever", [] {
+        uint32_t *counter = device(std::vector<uint32_t>(1, 0)), *out = device<uint32_t>(32);
+        launch_kernel(&err, shape("grid", 200, 32), grid_barrier, counter, 1, out);
+        return cudaDeviceSynchronize() == cudaSuccess;
+    });
+    struct error e = {};
+    check(!launch_kernel(&e, shape("grid", 1000, 32, 0, nullptr, false, true), grid_barrier,
+                         (uint32_t *)nullptr, 1, (uint32_t *)nullptr) &&
+              strstr(e.text, "too many blocks"),
+          "a cooperative launch of 1000 blocks: %s", e.text);
+}
+
+__global__ void nothing(void)
+{
+}
+
+void illegal_launches_are_refused(void)
+{
+    const struct {
+        launch l;
+        const char *why;
+    } cases[] = {
+        {shape("big block", 1, 1025), "invalid configuration"},
+        {shape("no block", 0, 32), "invalid configuration"},
+        {shape("no thread", 1, 0), "invalid configuration"},
+        {shape("too much shared memory", 1, 32, 227 * 1024 + 1), "invalid argument"},
+        {{"tall grid", dim3(1, 65536), dim3(1), 0, nullptr, false, false}, "invalid configuration"},
+    };
+    for (auto &c : cases) {
+        struct error e = {};
+        check(!launch_kernel(&e, c.l, nothing) && strstr(e.text, c.why) && strstr(e.text, c.l.name),
+              "%s: %s", c.l.name, e.text);
+    }
+    must(launch_kernel(&err, shape("most shared memory", 1, 32, 227 * 1024), nothing));
+    must(CHECK_CUDA(cudaDeviceSynchronize(), &err));
+}
+
+// ---- streams, events, graphs ----
+
+__global__ void add(const int *x, int *y, int v)
+{
+    *y = *x + v;
+}
+
+void missing_synchronisation_shows(void)
+{
+    auto pinned_read = [](bool wait) {
+        cudaStream_t s;
+        cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+        int *x = device(std::vector<int>(1, 5)), *h;
+        cudaMallocHost(&h, sizeof *h);
+        launch_kernel(&err, shape("add", 1, 1, 0, s), add, x, x, 1);
+        cudaMemcpyAsync(h, x, sizeof *h, cudaMemcpyDeviceToHost, s);
+        if (wait)
+            cudaStreamSynchronize(s);
+        bool ok = *h == 6;
+        cudaStreamDestroy(s);
+        cudaFree(x);
+        cudaFreeHost(h);
+        return ok;
+    };
+    expect_right("with", [&] { return pinned_read(true); });
+    expect_caught("without", [&] { return pinned_read(false); });
+}
+
+void events_order_streams(void)
+{
+    auto two_streams = [](bool event) {
+        cudaStream_t a, b;
+        cudaEvent_t e;
+        cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking);
+        cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking);
+        cudaEventCreateWithFlags(&e, cudaEventDisableTiming);
+        int *x = device(std::vector<int>(1, 5)), *y = device(std::vector<int>(1, 0));
+        for (int i = 0; i < 5; i++)
+            launch_kernel(&err, shape("add", 1, 1, 0, a), add, x, x, 1);
+        cudaEventRecord(e, a);
+        if (event)
+            cudaStreamWaitEvent(b, e);
+        launch_kernel(&err, shape("add", 1, 1, 0, b), add, x, y, 1);
+        cudaStreamSynchronize(b);
+        bool ok = host(y, 1)[0] == 11;
+        cudaEventDestroy(e);
+        cudaStreamDestroy(a);
+        cudaStreamDestroy(b);
+        cudaFree(x);
+        cudaFree(y);
+        return ok;
+    };
+    expect_right("with an event", [&] { return two_streams(true); });
+    expect_caught("without", [&] { return two_streams(false); });
+}
+
+void graphs_record_and_replay(void)
+{
+    expect_right("graph", [] {
+        cudaStream_t s;
+        cudaGraph_t g;
+        cudaGraphExec_t exec;
+        cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+        int *x = device(std::vector<int>(1, 5)), *y = device(std::vector<int>(1, 0));
+        must(CHECK_CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), &err));
+        launch_kernel(&err, shape("add", 1, 1, 0, s), add, x, x, 1);
+        launch_kernel(&err, shape("add", 1, 1, 0, s, true), nothing);
+        bool refused = cudaStreamSynchronize(s) != cudaSuccess;
+        launch_kernel(&err, shape("add", 1, 1, 0, s), add, x, y, 10);
+        must(CHECK_CUDA(cudaStreamEndCapture(s, &g), &err));
+        size_t n;
+        cudaGraphGetNodes(g, nullptr, &n);
+        bool ok = refused && n == 3 && host(y, 1)[0] == 0;
+        cudaGraphDestroy(g);
+        // The middle node is a dependent launch that never waits: replace the graph by a right one.
+        must(CHECK_CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), &err));
+        launch_kernel(&err, shape("add", 1, 1, 0, s), add, x, x, 1);
+        launch_kernel(&err, shape("add", 1, 1, 0, s), add, x, y, 10);
+        must(CHECK_CUDA(cudaStreamEndCapture(s, &g), &err));
+        must(CHECK_CUDA(cudaGraphInstantiate(&exec, g), &err));
+        cudaGraphDestroy(g);
+        for (int i = 0; i < 4; i++)
+            must(CHECK_CUDA(cudaGraphLaunch(exec, s), &err));
+        cudaStreamSynchronize(s);
+        ok &= host(x, 1)[0] == 9 && host(y, 1)[0] == 19;
+        cudaGraphExecDestroy(exec);
+        cudaStreamDestroy(s);
+        cudaFree(x);
+        cudaFree(y);
+        return ok;
+    });
+}
+
+enum dependence { WAITS, READS_BEFORE, NEVER_WAITS };
+
+template <int D> __global__ void dependent_add(const int *x, int *y)
+{
+    __shared__ int early[32];
+    early[threadIdx.x] = D == READS_BEFORE ? x[threadIdx.x] : 0;
+    if (D != NEVER_WAITS)
+        griddep_wait();
+    griddep_launch_dependents();
+    __syncthreads();
+    int v = D == READS_BEFORE ? early[31 - threadIdx.x] : x[31 - threadIdx.x];
+    y[31 - threadIdx.x] = v + 1;
+}
+
+template <int D> bool dependent_launches_are_right(void)
+{
+    cudaStream_t s;
+    cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+    int *x[4];
+    for (int **p = x; p < x + 4; p++)
+        *p = device(std::vector<int>(32, 0));
+    for (int r = 0; r < 4; r++)
+        for (int i = 0; i < 3; i++)
+            launch_kernel(&err, shape("dependent", 1, 32, 0, s, true), dependent_add<D>, x[i],
+                          x[(i + 1) % 3]);
+    cudaStreamSynchronize(s);
+    bool ok = host(x[0], 32)[7] == 12;
+    for (int *p : x)
+        cudaFree(p);
+    cudaStreamDestroy(s);
+    return ok;
+}
+
+void dependent_launches_must_wait_before_they_read(void)
+{
+    expect_right("waits", dependent_launches_are_right<WAITS>);
+    expect_caught("reads before", dependent_launches_are_right<READS_BEFORE>);
+    expect_death("never waits", "without griddep_wait", dependent_launches_are_right<NEVER_WAITS>);
+}
+
+__global__ void publish(uint32_t *ring, int n)
+{
+    st_release_sys(ring, (uint32_t)n);
+}
+
+void host_can_poll_pinned_memory(void)
+{
+    expect_right("ring", [] {
+        cudaStream_t s;
+        cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+        uint32_t *ring;
+        cudaMallocHost(&ring, sizeof *ring);
+        host_store_release(ring, 0);
+        for (int i = 1; i <= 5; i++)
+            launch_kernel(&err, shape("publish", 1, 1, 0, s), publish, ring, i);
+        while (host_load_acquire(ring) != 5)
+            ;
+        cudaStreamDestroy(s);
+        cudaFreeHost(ring);
+        return true;
+    });
+}
+
+void memory_is_finite(void)
+{
+    emu_set_memory(1000);
+    struct error e = {};
+    void *p = nullptr, *q = nullptr;
+    check(cudaMalloc(&p, 600) == cudaSuccess, "600 of 1000 bytes");
+    check(!CHECK_CUDA(cudaMalloc(&q, 600), &e) && e.code == ERR_MEMORY, "code %d", (int)e.code);
+    size_t n_free, n_total;
+    cudaMemGetInfo(&n_free, &n_total);
+    check(n_free == 400 && n_total == 1000, "%zu of %zu free", n_free, n_total);
+    cudaFree(p);
+    emu_set_memory((size_t)8 << 30);
+}
+
+// ---- arithmetic ----
+
+void half_conversions_agree_with_the_reference(void)
+{
+    for (uint32_t b = 0; b < 65536; b++) {
+        float f = emu_binary16::widen((uint16_t)b), want = quant_f16_to_f32((uint16_t)b);
+        check(f == want || (f != f && want != want), "f16 %04x: %g, want %g", b, (double)f,
+              (double)want);
+        float g = emu_bfloat16::widen((uint16_t)b), want_b = quant_bf16_to_f32((uint16_t)b);
+        check(g == want_b || (g != g && want_b != want_b), "bf16 %04x", b);
+        if (f == f)
+            check(emu_binary16::narrow(f) == b, "f16 %04x does not come back", b);
+        if (g == g)
+            check(emu_bfloat16::narrow(g) == b, "bf16 %04x does not come back", b);
+    }
+    emu_rng rng = {7};
+    for (int i = 0; i < 1000000; i++) {
+        uint32_t u = (uint32_t)rng.next();
+        if (i % 2)
+            u = (u & 0x8FFFFFFFu) | 0x30000000u; // around the range of half
+        float f = emu_bits_float(u);
+        if (f == f)
+            check(emu_binary16::narrow(f) == quant_f32_to_f16(f), "%a: %04x, want %04x", (double)f,
+                  emu_binary16::narrow(f), quant_f32_to_f16(f));
+    }
+}
+
+void integer_intrinsics(void)
+{
+    check(__dp4a((int)0x80FF7F01, (int)0x02030405, 100) == 100 - 256 - 3 + 508 + 5, "dp4a");
+    check(__dp4a(0x80FF7F01u, 0x02030405u, 100u) == 100 + 256 + 765 + 508 + 5, "dp4a unsigned");
+    check(__dp2a_lo((int)0xFFFF0003, (int)0x7F800502, 1) == 1 + 6 - 5, "dp2a lo");
+    check(__dp2a_hi((int)0xFFFF0003, (int)0x7F800502, 1) == 1 - 384 - 127, "dp2a hi");
+    check(__byte_perm(0x33221100, 0x77665544, 0x7250) == 0x77225500, "byte_perm");
+    check(__byte_perm(0x80, 0, 0x8888) == 0xFFFFFFFFu, "byte_perm sign");
+    check(__vsubss4(0x80007F01, 0x01FFFF02) == 0x80017FFF, "vsubss4 %08x",
+          __vsubss4(0x80007F01, 0x01FFFF02));
+    check(__brev(1) == 0x80000000u && __clz(0) == 32 && __ffs(8) == 4, "bits");
+    check(__umulhi(0xFFFFFFFFu, 0xFFFFFFFFu) == 0xFFFFFFFEu, "umulhi");
+    check(__float2int_rn(2.5f) == 2 && __float2int_rn(1e20f) == INT32_MAX, "float2int");
+    check(__funnelshift_r(0x11223344, 0x55667788, 8) == 0x88112233, "funnelshift");
+}
+
+void cublas_multiplies(void)
+{
+    const int m = 5, n = 3, k = 7;
+    for (int ta = 0; ta < 2; ta++)
+        for (int tb = 0; tb < 2; tb++) {
+            std::vector<__half> a((size_t)(m * k)), b((size_t)(k * n));
+            for (size_t i = 0; i < a.size(); i++)
+                a[i] = (float)(i % 11) - 5;
+            for (size_t i = 0; i < b.size(); i++)
+                b[i] = (float)(i % 7) - 3;
+            __half *da = device(a), *db = device(b);
+            float *dc = device(std::vector<float>((size_t)(m * n), 1.0f));
+            cublasHandle_t h;
+            cublasCreate(&h);
+            float alpha = 2, beta = 3;
+            check(cublasGemmEx(h, ta ? CUBLAS_OP_T : CUBLAS_OP_N, tb ? CUBLAS_OP_T : CUBLAS_OP_N, m,
+                               n, k, &alpha, da, CUDA_R_16F, ta ? k : m, db, CUDA_R_16F, tb ? n : k,
+                               &beta, dc, CUDA_R_32F, m, CUBLAS_COMPUTE_32F,
+                               CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS,
+                  "gemm");
+            std::vector<float> c = host(dc, (size_t)(m * n));
+            for (int i = 0; i < m; i++)
+                for (int j = 0; j < n; j++) {
+                    float want = 3;
+                    for (int l = 0; l < k; l++)
+                        want += 2 * (float)a[(size_t)(ta ? i * k + l : l * m + i)] *
+                                (float)b[(size_t)(tb ? l * n + j : j * k + l)];
+                    check(c[(size_t)(j * m + i)] == want, "(%d, %d)", i, j);
+                }
+            cublasDestroy(h);
+            cudaFree(da);
+            cudaFree(db);
+            cudaFree(dc);
+        }
+}
+
+} // namespace
+
+int main(void)
+{
+    static const tap_test tests[] = {
+        {"a reduction is right in every order of threads", reduction_is_right_in_every_order},
+        {"a dropped barrier shows", dropped_barrier_shows},
+        {"a forgotten tail shows", forgotten_tail_shows},
+        {"uninitialised shared memory shows", uninitialised_shared_memory_shows},
+        {"reading one past the end is caught", reading_one_past_the_end_is_caught},
+        {"dynamic shared memory has its exact size", dynamic_shared_memory_has_its_exact_size},
+        {"device memory is poisoned and guarded", device_memory_is_poisoned_and_guarded},
+        {"a misaligned wide load is caught", misaligned_wide_load_is_caught},
+        {"divergent barriers are named, not hung", divergent_barriers_are_named_not_hung},
+        {"warp operations follow the guide", warp_operations_follow_the_guide},
+        {"matrix fragments multiply", matrix_fragments_multiply},
+        {"an asynchronous copy needs its wait", asynchronous_copy_needs_its_wait},
+        {"the last block sees all others", last_block_sees_all_others},
+        {"resident blocks can wait for each other", blocks_can_wait_for_each_other_when_resident},
+        {"illegal launches are refused", illegal_launches_are_refused},
+        {"a missing synchronisation shows", missing_synchronisation_shows},
+        {"events order streams", events_order_streams},
+        {"graphs record and replay", graphs_record_and_replay},
+        {"dependent launches must wait before they read",
+         dependent_launches_must_wait_before_they_read},
+        {"the host can poll pinned memory", host_can_poll_pinned_memory},
+        {"memory is finite", memory_is_finite},
+        {"half conversions agree with the reference", half_conversions_agree_with_the_reference},
+        {"integer intrinsics", integer_intrinsics},
+        {"cuBLAS multiplies", cublas_multiplies},
+    };
+    return tap_main(tests);
+}

@@ -1,0 +1,474 @@
+"""The chat in a terminal, driven as a person drives it: keys, commands, signals, what is on the screen."""
+import os
+import re
+import signal
+import stat
+import subprocess
+import termios
+import time
+
+import pexpect
+import pytest
+from conftest import HOKKU, model
+
+PLAIN = ["-no-cnv", "--temp", "0"]
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+
+
+class Chat:
+    """A REPL on a pseudo-terminal. say() types a line and gives what came before the next prompt."""
+
+    def __init__(self, env, *args, cols=200, rows=50, ready=True, **kw):
+        self.p = pexpect.spawn(HOKKU, list(map(str, args)), env=env, dimensions=(rows, cols), encoding="utf-8",
+                               codec_errors="replace", timeout=8, echo=True, **kw)
+        self.p.delaybeforesend = None
+        self.first = self.ready() if ready else ""
+
+    def ready(self):
+        self.p.expect(r"(?:^|\n|\r|\x1b\[\?2004h)[^\n\r\x1b]*> (?=$)")
+        return ESCAPES.sub("", self.p.before)
+
+    def say(self, text, end="\r"):
+        self.p.send(text + end)
+        time.sleep(0.05)
+        out = self.ready()
+        return out.replace("\n\n", "\n")
+
+    def answer(self, text):
+        """The lines of the answer alone: without the echo of the line typed and without notices."""
+        out = self.say(text)
+        lines = out.split("\n")[1:]
+        return "\n".join(l for l in lines if not l.startswith("("))
+
+    def leave(self):
+        self.p.send("\x04")
+        self.p.expect(pexpect.EOF)
+        self.p.close()
+        return self.p.exitstatus
+
+    def lflag(self):
+        return termios.tcgetattr(self.p.child_fd)[3]
+
+
+@pytest.fixture
+def chat(home):
+    open_ones = []
+
+    def start(*args, env=None, **kw):
+        c = Chat({**home, **(env or {})}, *args, **kw)
+        open_ones.append(c)
+        return c
+
+    yield start
+    for c in open_ones:
+        c.p.close(force=True)
+
+
+@pytest.fixture
+def tiny():
+    return model("qwen2-tiny-q8_0")
+
+
+# ------------------------------------------------------------------------------------------- typing
+
+
+def test_an_answer_and_the_next_prompt(chat, stories):
+    c = chat("-m", stories, *PLAIN, "-n", 12)
+    assert "hokku" in c.first and "context 128" in c.first and "/help" in c.first
+    assert "little girl" in c.say("Once upon a time, Lily and")
+    assert c.leave() == 0
+
+
+@pytest.mark.parametrize("keys", ['"""one line\rand another"""', '"""\rone line\rand another\r"""', "one line\\\rand another",
+                                  "one line\nand another", "one line\x1b\rand another", "one line\x1b\nand another",
+                                  "\x1b[200~one line\rand another\x1b[201~"],
+                         ids=["quotes", "quotes-alone", "backslash", "ctrl-j", "alt-enter", "alt-ctrl-j", "paste"])
+def test_every_way_to_type_two_lines_is_one_message(chat, hokku, stories, keys):
+    want = hokku("-m", stories, *PLAIN, "-n", 16, "one line\nand another").stdout.decode()
+    c = chat("-m", stories, *PLAIN, "-n", 16)
+    if "\r" in keys and not keys.startswith("\x1b[200") and "\x1b\r" not in keys:
+        first, *rest = keys.split("\r")
+        c.p.send(first + "\r")
+        for part in rest[:-1]:
+            c.p.expect(r"\. $")
+            c.p.send(part + "\r")
+        c.p.expect(r"\. $")
+        out = c.say(rest[-1])
+    else:
+        out = c.say(keys)
+    assert want.strip() in out
+
+
+def test_ctrl_j_typed_slowly_is_a_line_break(chat, hokku, stories):
+    want = hokku("-m", stories, *PLAIN, "-n", 16, "one\ntwo").stdout.decode()
+    c = chat("-m", stories, *PLAIN, "-n", 16)
+    for part in ("one", "\n", "two"):
+        c.p.send(part)
+        time.sleep(0.1)
+    assert want.strip() in c.say("")
+
+
+def test_wide_characters_are_edited_as_characters(chat, hokku, stories):
+    want = hokku("-m", stories, *PLAIN, "-n", 16, "古池や 蛙").stdout.decode()
+    c = chat("-m", stories, *PLAIN, "-n", 16)
+    assert want.strip() in c.say("古池やxé\x7f\x7f 蛙")
+
+
+def test_history_is_kept_private_and_comes_back(chat, stories, home):
+    c = chat("-m", stories, *PLAIN, "-n", 4)
+    c.say("a line to remember\nwith a second one \\n")
+    assert c.leave() == 0
+    path = os.path.join(home["XDG_STATE_HOME"], "hokku", "history")
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    c = chat("-m", stories, *PLAIN, "-n", 4)
+    c.p.send("\x1b[A")
+    c.p.expect("remember")
+    c.p.expect(r"second one \\n")
+    c.p.send("\x1b[B\x12")  # Down, Ctrl-R
+    c.p.expect("search")
+    c.p.send("to rem\r")  # Enter runs what was found
+    c.p.expect("cut after")
+    c.ready()
+    assert "a line to remember" in c.say("/context")
+
+
+def test_no_history_leaves_no_file(chat, stories, home):
+    c = chat("-m", stories, *PLAIN, "-n", 4, "--no-history")
+    c.say("a secret")
+    c.leave()
+    assert not os.path.exists(os.path.join(home["XDG_STATE_HOME"], "hokku", "history"))
+
+
+def test_tab_completes_commands_settings_choices_and_files(chat, stories, tmp_path):
+    (tmp_path / "notes.txt").write_text("x")
+    c = chat("-m", stories, *PLAIN, "-n", 4)
+    for typed, want in [("/conti\t", "/continue"), ("/set xtc-t\t", "xtc-threshold"), ("/set overflow dr\t", "overflow drop"),
+                        ("/show tem\t", "/show template"), (f"/read {tmp_path}/no\t", "notes.txt"), ("/think h\t", "hide")]:
+        c.p.send(typed)
+        c.p.expect_exact(want)
+        c.p.send("\x15")
+        time.sleep(0.05)
+
+
+# ------------------------------------------------------------------------------------------ commands
+
+
+def test_unknown_commands_and_settings_name_the_nearest(chat, stories):
+    c = chat("-m", stories, *PLAIN, "-n", 4)
+    assert "did you mean /retry" in c.say("/rety")
+    assert "did you mean /stats" in c.say("/stat")
+    assert "did you mean temp" in c.say("/set tmep 1")
+    assert "expected one of error|drop|shift" in c.say("/set overflow dorp")
+    assert "takes no argument" in c.say("/stats now")
+    assert "needs an argument" in c.say("/load")
+    assert "/continue" in c.say("/help") and c.leave() == 0
+
+
+def test_every_command_of_the_help_exists_and_says_something_sensible(chat, tiny):
+    c = chat("-m", tiny, "-n", 4, "-s", 1)
+    names = re.findall(r"^\s+(/\w+)", c.say("/help"), re.M)
+    assert len(names) >= 20
+    for n in names:
+        if n != "/bye":
+            assert "unknown" not in c.say(n)
+
+
+def test_settings_change_what_comes_next(chat, stories):
+    c = chat("-m", stories, *PLAIN, "-n", 4)
+    c.say("/set n-predict 9")
+    assert "n-predict 9" in c.say("/set n_predict")
+    assert "cut after 9 tokens" in c.say("Once upon a time")
+    assert re.search(r"temp +0\b", c.say("/set"))
+
+
+def test_undo_redo_and_retry(chat, stories):
+    c = chat("-m", stories, *PLAIN, "-n", 8, "-c", 512)
+    first = c.answer("Once upon a time")
+    second = c.answer("The dog")
+    assert "back to turn 1" in c.say("/undo")
+    assert c.answer("The dog") == second
+    assert "back to the start" in c.say("/undo 2")
+    assert "nothing to undo" in c.say("/undo")
+    assert "2 turns brought back" in c.say("/redo 2")
+    assert "nothing to redo" in c.say("/redo")
+    assert "2 " in c.say("/context")
+    c.say("/undo 5")
+    assert c.answer("Once upon a time") == first
+    c.say("/set temp 1.2")
+    a, b = c.answer("/retry 7"), c.answer("/retry 8")
+    assert a != b
+    assert c.answer("/retry 7") == a
+
+
+def test_edit_puts_the_old_text_on_the_line(chat, stories):
+    c = chat("-m", stories, *PLAIN, "-n", 8, "-c", 512)
+    want = c.answer("Once upon a time, Tom")
+    c.say("/clear")
+    c.say("Once upon a time, Lily")
+    c.say("The dog")
+    c.p.send("/edit 1\r")
+    c.p.expect("Lily")
+    assert want.split("\n")[0] in c.say("\x7f\x7f\x7f\x7fTom")
+    assert " 1 " in c.say("/context") and " 2 " not in c.say("/context").split("tokens used")[0]
+
+
+def test_continue_goes_on_exactly_where_the_answer_was_cut(chat, stories):
+    c = chat("-m", stories, *PLAIN, "-n", 30)
+    whole = c.answer("Once upon a time")
+    c.say("/undo")
+    c.say("/set n-predict 10")
+    parts = [c.answer("Once upon a time"), c.answer("/continue"), c.answer("/continue")]
+    assert "".join(parts).replace("\n", "") == whole.replace("\n", "")
+
+
+def test_a_message_that_does_not_fit_is_refused_with_both_lengths(chat, stories):
+    c = chat("-m", stories, *PLAIN, "-n", 20, "-c", 64)
+    out = c.say("word " * 200)
+    assert re.search(r"takes \d+ tokens and the context holds 64", out)
+    assert "0 of 64 tokens used" in c.say("/context")
+    c.say("Once upon a time")
+    c.say("there was a dog and it")
+    assert re.search(r"oldest of \d turns", c.say("and then everybody went to the very big park and they all played"))
+    c.say("/set overflow drop")
+    assert "dropped the oldest" in c.say("and then everybody went to the very big park and they all played")
+    assert "dropped" in c.say("/context")
+
+
+def test_read_puts_a_file_before_the_message(chat, hokku, stories, tmp_path):
+    (tmp_path / "notes.txt").write_text("Lily had a dog.\n")
+    want = hokku("-m", stories, *PLAIN, "-n", 8, "Lily had a dog.\n\nOne day").stdout.decode().strip()
+    c = chat("-m", stories, *PLAIN, "-n", 8)
+    assert "15 bytes" in c.say(f"/read {tmp_path}/notes.txt")
+    assert want in c.say("One day")
+    assert "cannot be opened" in c.say("/read /nonexistent")
+
+
+def test_why_shows_probabilities_that_agree_with_the_json(chat, hokku, stories):
+    import json
+    import math
+    j = json.loads(hokku("-m", stories, *PLAIN, "-n", 5, "--json", "--logprobs", 3, "Once upon a time").stdout)
+    c = chat("-m", stories, *PLAIN, "-n", 5)
+    c.say("Once upon a time")
+    rows = [l for l in c.say("/why 2").split("\n") if l.startswith('"')]
+    assert len(rows) == 5
+    for row, t in zip(rows, j["logprobs"]):
+        percent = float(re.search(r"([\d.]+)%", row).group(1))
+        assert abs(percent - 100 * math.exp(t["logprob"])) < 0.11
+
+
+# ------------------------------------------------------------------------------------------- signals
+
+
+LONG = ["-c", "30000", "--ignore-eos", "-n", "25000", "-s", "1"]
+
+
+def start_long_answer(c):
+    c.p.send("hello\r")
+    c.p.expect("hello")
+    time.sleep(0.5)
+    assert not c.lflag() & termios.ICANON and not c.lflag() & termios.ECHO
+
+
+def test_ctrl_c_keeps_the_partial_answer(chat, tiny):
+    c = chat("-m", tiny, *LONG)
+    start_long_answer(c)
+    c.p.send("\x03")
+    c.p.expect("stopped; /continue goes on")
+    c.ready()
+    used = int(re.search(r"(\d+) of 30000", c.say("/context")).group(1))
+    assert used > 20
+    c.say("/set n-predict 5")
+    assert "cut after 5" in c.say("/continue")
+    assert int(re.search(r"(\d+) of 30000", c.say("/context")).group(1)) == used + 5
+
+
+def test_ctrl_c_while_the_prompt_is_read_takes_the_message_back(chat, tiny):
+    c = chat("-m", tiny, "-c", 30000, "-n", 5)
+    c.p.send("\x1b[200~" + "hello world " * 2500 + "\x1b[201~")
+    time.sleep(2)
+    c.p.send("\r")
+    c.p.expect("reading")
+    begin = time.time()
+    c.p.send("\x03")
+    c.p.expect("taken back")
+    assert time.time() - begin < 1
+    c.ready()
+    assert "0 of 30000" in c.say("/context")
+
+
+def test_ctrl_c_at_the_prompt(chat, stories):
+    c = chat("-m", stories, *PLAIN)
+    c.p.send("\x03")
+    c.p.expect("Ctrl-D or /bye leaves")
+    c.ready()
+    c.p.send("half a line")
+    time.sleep(0.2)
+    c.p.send("\x03")
+    c.ready()
+    assert "tokens used" in c.say("/context")
+    c.p.send('"""open\r')
+    c.p.expect(r"\. $")
+    c.p.send("\x03")
+    c.ready()
+    assert "0 of 128" in c.say("/context")
+
+
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT])
+@pytest.mark.parametrize("when", ["typing", "answering"])
+def test_the_terminal_is_restored_whatever_kills(chat, tiny, sig, when):
+    c = chat("-m", tiny, *LONG, ready=False)
+    before = c.lflag()
+    c.ready()
+    assert not c.lflag() & termios.ICANON
+    keep = os.open(os.readlink(f"/proc/{c.p.pid}/fd/0"), os.O_RDWR | os.O_NOCTTY)
+    try:
+        if when == "answering":
+            start_long_answer(c)
+        c.p.kill(sig)
+        c.p.wait()
+        assert termios.tcgetattr(keep)[3] == before
+        assert c.p.signalstatus == sig
+    finally:
+        os.close(keep)
+
+
+def test_suspend_and_resume(home, tiny):
+    # Job control needs a shell: a process without one is never stopped by Ctrl-Z.
+    p = pexpect.spawn("bash", ["--norc", "--noprofile", "-i"], env={**home, "PS1": "SHELL "}, encoding="utf-8",
+                      codec_errors="replace", timeout=8, dimensions=(50, 200))
+    flags = lambda: termios.tcgetattr(p.child_fd)[3]
+    p.expect("SHELL ")
+    p.send(" ".join([HOKKU, "-m", tiny, *LONG]) + "\n")
+    p.expect("/help.*> $")
+    p.send("hello\r")
+    time.sleep(0.7)
+    p.send("\x1a")
+    p.expect("Stopped")
+    p.expect("SHELL ")
+    p.send("stty | grep -c -- -echo\n")
+    p.expect("\r0\r")  # bash sets its own modes for typing; what it gives to commands is what hokku left
+    p.send("fg\n")
+    time.sleep(0.5)
+    assert not flags() & termios.ICANON and not flags() & termios.ECHO
+    p.send("\x03")
+    p.expect("stopped; /continue")
+    p.expect("> $")
+    p.send("typed")
+    p.expect("typed")
+    p.send("\x1a")
+    p.expect("Stopped")
+    p.expect("SHELL ")
+    p.send("fg\n")
+    p.expect("> typed")
+    p.send("\x15/context\r")
+    p.expect("tokens used")
+    p.send("/bye\r")
+    p.expect("SHELL ")
+    p.close(force=True)
+
+
+def test_typing_ahead_waits_for_the_prompt(chat, tiny):
+    c = chat("-m", tiny, *LONG)
+    start_long_answer(c)
+    c.p.send("/stats\r")
+    time.sleep(0.2)
+    c.p.send("\x03")
+    # Ctrl-C throws away what was typed ahead, as terminals do; without it the line is run.
+    c.p.expect("stopped")
+    c.ready()
+    c.say("/set n-predict 4000")
+    c.p.send("again\r/stats\r")
+    c.p.expect("cut after 4000")
+    c.p.expect("decode 4000 tokens")
+
+
+# ------------------------------------------------------------------------------------------- streams
+
+
+def test_stdout_has_the_answers_alone_when_it_is_no_terminal(home, hokku, stories, tmp_path):
+    want = hokku("-m", stories, *PLAIN, "-n", 12, "Once upon a time").stdout
+    out = tmp_path / "out"
+    p = pexpect.spawn("/bin/sh", ["-c", f"exec {HOKKU} -m {stories} -no-cnv --temp 0 -n 12 > {out}"], env=home,
+                      encoding="utf-8", timeout=20)
+    p.expect("> $")
+    p.send("Once upon a time\r")
+    p.expect("cut after")
+    p.expect("> $")
+    p.send("/stats\r")
+    p.expect("prefill")
+    p.send("/bye\r")
+    p.expect(pexpect.EOF)
+    assert out.read_bytes() == want + b"\n"
+
+
+def test_prompts_and_notices_stay_out_of_files(home, stories, tmp_path):
+    log = tmp_path / "log"
+    p = pexpect.spawn("/bin/sh", ["-c", f"exec {HOKKU} -m {stories} -no-cnv --temp 0 -n 12 2> {log}"], env=home,
+                      encoding="utf-8", timeout=20)
+    p.send("Once upon a time\r")
+    p.expect("little girl")
+    time.sleep(0.3)
+    p.send("/bye\r")
+    p.expect(pexpect.EOF)
+    text = log.read_text()
+    assert "\x1b" not in text and "> " not in text
+
+
+ATTACKS = ["\x1b]52;c;aGVsbG8=\x07", "\x1b]8;;http://evil\x1b\\", "\x1b[2J\x1b[H", "\x1bP$qm\x1b\\", "\x9b2J", "\x1b[", "\u202eevil"]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=["osc52", "osc8", "csi", "dcs", "c1", "unterminated", "bidi"])
+def test_model_output_cannot_drive_the_terminal(home, hokku, stories, attack):
+    p = pexpect.spawn(HOKKU, ["-m", stories, *PLAIN, "-n", "3", "--prefill", attack, "--color", "never", "Hello"], env=home,
+                      encoding="utf-8", timeout=20, dimensions=(24, 200))
+    p.expect(pexpect.EOF)
+    assert attack not in p.before and not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e]", p.before)
+    # a pipe gets the exact bytes
+    assert hokku("-m", stories, *PLAIN, "-n", 3, "--prefill", attack, "Hello").stdout.startswith(attack.encode())
+
+
+def test_file_names_cannot_drive_the_terminal(chat, stories):
+    c = chat("-m", stories, *PLAIN, "-n", 3)
+    c.p.send("/read /x\x16\x1b]0;owned\x16\x07\r")  # Ctrl-V quotes
+    c.p.expect("cannot be opened")
+    assert "\x1b]0;" not in c.p.before
+
+
+def test_no_color_means_no_color(chat, stories):
+    for env in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        c = chat("-m", stories, *PLAIN, "-n", 8, env=env)
+        c.p.send("Once upon a time\r")
+        c.p.expect("cut after")
+        assert not re.search(r"\x1b\[[0-9;]*m", c.p.before)
+
+
+# -------------------------------------------------------------------------------------------- screen
+
+
+def tmux(*args):
+    return subprocess.run(["tmux", "-L", f"hokku-test-{os.getpid()}", "-f", "/dev/null", *args], capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_words_are_not_cut_on_the_screen_and_copy_whole(home, hokku, stories, columns):
+    if subprocess.run(["which", "tmux"], capture_output=True).returncode:
+        pytest.skip("tmux is not installed")
+    want = hokku("-m", stories, *PLAIN, "-n", 70, "Once upon a time").stdout.decode()
+    try:
+        tmux("new-session", "-d", "-x", str(columns), "-y", "40",
+             f"env HOME={home['HOME']} XDG_STATE_HOME={home['XDG_STATE_HOME']} {HOKKU} -m {stories} -no-cnv --temp 0 -n 70 -q")
+        time.sleep(1)
+        tmux("send-keys", "Once upon a time", "Enter")
+        time.sleep(1.5)
+        screen, joined = tmux("capture-pane", "-p"), tmux("capture-pane", "-p", "-J")
+    finally:
+        tmux("kill-server")
+    words = set(re.findall(r"\S+", want))
+    body = screen.split("Once upon a time\n", 1)[1].split("(cut")[0]
+    assert len(body.strip().split("\n")) > 2
+    for line in body.split("\n"):
+        assert len(line) <= columns
+        assert set(line.split()) <= words, line
+    copied = joined.split("Once upon a time", 1)[1].split("(cut")[0]
+    squeeze = lambda s: [" ".join(l.split()) for l in s.strip().split("\n")]
+    assert squeeze(copied) == squeeze(want)

@@ -1,0 +1,113 @@
+// What the tests of kernels share: a queue on device 0, buffers, random numbers and blocks of every
+// weight type. The references are plain loops in double on the host.
+#ifndef HOKKU_TESTS_GPU_GPU_TEST_H
+#define HOKKU_TESTS_GPU_GPU_TEST_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <vector>
+
+#include "kernels.h"
+#include "tap.h"
+
+#include "base/rng.h"
+
+#ifdef HOKKU_CUDA_ON_CPU
+enum { ON_GPU = 0 }; // the larger shapes are for real devices
+#else
+enum { ON_GPU = 1 };
+#endif
+
+extern struct queue Q;
+extern struct error ERR;
+
+static inline void must(bool ok)
+{
+    if (!check(ok, "%s", ERR.text)) {
+        printf("Bail out! %s\n", ERR.text);
+        exit(1);
+    }
+}
+
+// Owned device memory.
+template <typename T> struct device_array {
+    T *p = nullptr;
+    size_t n = 0;
+    explicit device_array(size_t count) : n(count)
+    {
+        must(CHECK_CUDA(cudaMalloc(&p, (n ? n : 1) * sizeof(T)), &ERR));
+    }
+    explicit device_array(const std::vector<T> &v) : device_array(v.size())
+    {
+        put(v);
+    }
+    device_array(const device_array &) = delete;
+    ~device_array()
+    {
+        cudaFree(p);
+    }
+    void put(const std::vector<T> &v)
+    {
+        must(CHECK_CUDA(cudaMemcpy(p, v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice),
+                        &ERR));
+    }
+    std::vector<T> get() const
+    {
+        std::vector<T> v(n);
+        must(CHECK_CUDA(cudaStreamSynchronize(Q.stream), &ERR));
+        must(CHECK_CUDA(cudaMemcpy(v.data(), p, n * sizeof(T), cudaMemcpyDeviceToHost), &ERR));
+        return v;
+    }
+};
+
+// Random numbers: a stream per test, the same every run.
+struct random_stream {
+    uint64_t seed, at = 0;
+    uint64_t u64()
+    {
+        return rng_u64(seed, at++, 0);
+    }
+    double uniform() // [-1, 1)
+    {
+        return (double)(u64() >> 11) / 4503599627370496.0 - 1.0;
+    }
+    std::vector<float> floats(size_t n, double scale = 1.0)
+    {
+        std::vector<float> v(n);
+        for (float &x : v)
+            x = (float)(uniform() * scale);
+        return v;
+    }
+};
+
+// rows * n_cols weights of a type as they lie in a file: random bits, with the float16 scales of
+// the blocks set to sane values.
+std::vector<uint8_t> random_weights(struct random_stream &r, uint32_t type, uint32_t rows,
+                                    uint32_t n_cols);
+
+// The same on the device, repacked, and its weights as the reference dequantises them.
+struct test_matrix {
+    struct wmat w;
+    std::vector<float> values; // (rows, n_cols)
+    device_array<uint8_t> planes;
+    test_matrix(struct random_stream &r, uint32_t type, uint32_t rows, uint32_t n_cols);
+};
+
+// Opens the queue where there is a device and runs the tests.
+void gpu_test_begin(void);
+void gpu_test_end(void);
+template <size_t N> static inline int gpu_test_main(const tap_test (&tests)[N])
+{
+    gpu_test_begin();
+    int bad = tap_main(tests);
+    gpu_test_end();
+    return bad;
+}
+
+static const uint32_t ALL_TYPES[] = {
+    QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0,   QUANT_Q5_1,  QUANT_Q8_0,
+    QUANT_Q2_K, QUANT_Q3_K, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS,
+};
+
+#endif

@@ -1,0 +1,283 @@
+// Attention over the cache, prefill and decode, against softmax(q k^T / sqrt(d)) v in double.
+#include "gpu_test.h"
+
+struct shape {
+    uint32_t n_head, n_head_kv, head_dim, rope_dim;
+    uint32_t n_swa;
+    bool halves, norms;
+    bool k_q8, v_q8;
+};
+
+static double f16(double x)
+{
+    return quant_f16_to_f32(quant_f32_to_f16((float)x));
+}
+
+// What the cache keeps of a head's vector.
+static void round_row(double *v, uint32_t n, bool q8)
+{
+    for (uint32_t g = 0; g < n; g += 32) {
+        uint32_t end = g + 32 < n ? g + 32 : n;
+        double top = 0;
+        for (uint32_t i = g; i < end; i++)
+            top = fmax(top, fabs(v[i]));
+        double d = f16(top / 127);
+        for (uint32_t i = g; i < end; i++)
+            v[i] = !q8 ? f16(v[i]) : d > 0 ? fmin(fmax(nearbyint(v[i] / d), -127), 127) * d : 0;
+    }
+}
+
+// A head's vector, normalised and rotated.
+static void prepare(const struct shape &s, const float *src, const float *norm, const float2 *rope,
+                    double *out)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < s.head_dim; i++)
+        sum += (double)src[i] * src[i];
+    for (uint32_t i = 0; i < s.head_dim; i++)
+        out[i] = norm ? src[i] / sqrt(sum / s.head_dim + 1e-6) * norm[i] : src[i];
+    for (uint32_t p = 0; rope && p < s.rope_dim / 2; p++) {
+        uint32_t i = s.halves ? p : 2 * p, j = s.halves ? p + s.rope_dim / 2 : 2 * p + 1;
+        double x = out[i], y = out[j];
+        out[i] = x * rope[p].x - y * rope[p].y;
+        out[j] = x * rope[p].y + y * rope[p].x;
+    }
+}
+
+// A conversation of n tokens through the kernels and through the reference.
+struct conversation {
+    struct shape s;
+    uint32_t n, n_q, n_kv, n_ctx;
+    std::vector<float> q, k, v, q_norm, k_norm;
+    std::vector<float2> rope;
+    std::vector<double> ck, cv; // (n, n_head_kv, head_dim) as the cache holds them
+
+    conversation(struct random_stream &r, const struct shape &shape_, uint32_t n_) : s(shape_), n(n_)
+    {
+        n_q = s.n_head * s.head_dim;
+        n_kv = s.n_head_kv * s.head_dim;
+        n_ctx = n + 3;
+        q = r.floats((size_t)n * n_q, 2.0);
+        k = r.floats((size_t)n * n_kv, 2.0);
+        v = r.floats((size_t)n * n_kv, 2.0);
+        q_norm = r.floats(s.head_dim, 1.5);
+        k_norm = r.floats(s.head_dim, 1.5);
+        for (uint32_t i = 0; i < n * (s.rope_dim / 2); i++) {
+            double angle = 10 * r.uniform();
+            rope.push_back(make_float2((float)cos(angle), (float)sin(angle)));
+        }
+        ck.resize((size_t)n * n_kv);
+        cv.resize((size_t)n * n_kv);
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t h = 0; h < s.n_head_kv; h++) {
+                size_t at = (size_t)i * n_kv + h * s.head_dim;
+                prepare(s, &k[at], s.norms ? k_norm.data() : nullptr, &rope[i * (s.rope_dim / 2)],
+                        &ck[at]);
+                round_row(&ck[at], s.head_dim, s.k_q8);
+                prepare(s, &v[at], nullptr, nullptr, &cv[at]);
+                round_row(&cv[at], s.head_dim, s.v_q8);
+            }
+    }
+
+    void expect(uint32_t i, std::vector<double> &out) const // (n_head * head_dim)
+    {
+        std::vector<double> qh(s.head_dim), p(i + 1);
+        out.assign(n_q, 0.0);
+        uint32_t first = s.n_swa && i + 1 > s.n_swa ? i + 1 - s.n_swa : 0;
+        for (uint32_t h = 0; h < s.n_head; h++) {
+            uint32_t kv = h / (s.n_head / s.n_head_kv);
+            prepare(s, &q[(size_t)i * n_q + h * s.head_dim], s.norms ? q_norm.data() : nullptr,
+                    &rope[i * (s.rope_dim / 2)], qh.data());
+            double top = -1e300, sum = 0;
+            for (uint32_t t = first; t <= i; t++) {
+                p[t] = 0;
+                for (uint32_t d = 0; d < s.head_dim; d++)
+                    p[t] += qh[d] * ck[(size_t)t * n_kv + kv * s.head_dim + d];
+                p[t] /= sqrt((double)s.head_dim);
+                top = fmax(top, p[t]);
+            }
+            for (uint32_t t = first; t <= i; t++)
+                sum += p[t] = exp(p[t] - top);
+            for (uint32_t t = first; t <= i; t++)
+                for (uint32_t d = 0; d < s.head_dim; d++)
+                    out[h * s.head_dim + d] +=
+                        p[t] / sum * cv[(size_t)t * n_kv + kv * s.head_dim + d];
+        }
+    }
+};
+
+// The same on the device.
+struct device_conversation {
+    const conversation &c;
+    struct attention_scratch sizes;
+    uint32_t k_row, v_row, n_group;
+    device_array<uint8_t> k, v, partial, q_f16;
+    device_array<uint16_t> ks, vs;
+    device_array<uint32_t> counters, pos;
+    device_array<float> q_norm, k_norm;
+
+    static struct attention_scratch scratch(const conversation &c)
+    {
+        struct attention_scratch a;
+        attention_scratch(Q.n_sm, c.s.n_head, c.s.n_head_kv, c.s.head_dim, c.n_ctx, c.n, &a);
+        return a;
+    }
+    static uint32_t row(const conversation &c, bool q8)
+    {
+        return (c.s.head_dim * (q8 ? 1 : 2) + 15) / 16 * 16;
+    }
+    explicit device_conversation(const conversation &conv)
+        : c(conv), sizes(scratch(conv)), k_row(row(conv, conv.s.k_q8)),
+          v_row(row(conv, conv.s.v_q8)), n_group((conv.s.head_dim + 31) / 32),
+          k((size_t)conv.s.n_head_kv * conv.n_ctx * k_row),
+          v((size_t)conv.s.n_head_kv * conv.n_ctx * v_row), partial(sizes.partial),
+          q_f16(sizes.q_f16), ks((size_t)conv.s.n_head_kv * conv.n_ctx * n_group),
+          vs((size_t)conv.s.n_head_kv * conv.n_ctx * n_group), counters(sizes.counters / 4), pos(1),
+          q_norm(conv.q_norm), k_norm(conv.k_norm)
+    {
+        counters.put(std::vector<uint32_t>(counters.n, 0));
+    }
+
+    // Tokens [at, at + n): the decode kernel for n == 0 (one token), else prefill.
+    std::vector<float> run(uint32_t at, uint32_t n)
+    {
+        uint32_t m = n ? n : 1, pairs = c.s.rope_dim / 2;
+        auto part = [&](const std::vector<float> &from, uint32_t width) {
+            return std::vector<float>(from.begin() + (size_t)at * width,
+                                      from.begin() + (size_t)(at + m) * width);
+        };
+        device_array<float> dq(part(c.q, c.n_q)), dk(part(c.k, c.n_kv)), dv(part(c.v, c.n_kv));
+        device_array<float> out((size_t)m * c.n_q);
+        device_array<float2> rope(std::vector<float2>(c.rope.begin() + (size_t)at * pairs,
+                                                      c.rope.begin() + (size_t)(at + m) * pairs));
+        pos.put(std::vector<uint32_t>{at});
+        struct attention a = {};
+        a.n_head = c.s.n_head;
+        a.n_head_kv = c.s.n_head_kv;
+        a.head_dim = c.s.head_dim;
+        a.n_ctx = c.n_ctx;
+        a.n_swa = c.s.n_swa;
+        a.eps = 1e-6f;
+        a.q_norm = c.s.norms ? q_norm.p : nullptr;
+        a.k_norm = c.s.norms ? k_norm.p : nullptr;
+        a.rope_halves = c.s.halves;
+        a.rope_dim = c.s.rope_dim;
+        a.rope = rope.p;
+        a.k = {k.p, c.s.k_q8 ? ks.p : nullptr, k_row, n_group};
+        a.v = {v.p, c.s.v_q8 ? vs.p : nullptr, v_row, n_group};
+        a.pos0 = pos.p;
+        a.q_in = dq.p;
+        a.k_in = dk.p;
+        a.v_in = dv.p;
+        a.ld_q = c.n_q;
+        a.ld_kv = c.n_kv;
+        a.out = out.p;
+        a.partial = (float *)partial.p;
+        a.counters = counters.p;
+        a.q_f16 = (__half *)q_f16.p;
+        must(n ? attention_prefill_launch(&Q, &a, n, &ERR) : attention_decode_launch(&Q, &a, &ERR));
+        return out.get();
+    }
+};
+
+static void compare(const conversation &c, const std::vector<float> &got, uint32_t at, uint32_t n,
+                    const char *what)
+{
+    std::vector<double> want;
+    for (uint32_t i = 0; i < n; i++) {
+        if (c.n > 1000 && i + 4 < n)
+            continue; // the reference is slow: the last few tokens of a long text
+        c.expect(at + i, want);
+        double off = 0;
+        for (uint32_t j = 0; j < c.n_q; j++) {
+            double d = fabs(got[(size_t)i * c.n_q + j] - want[j]);
+            if (!(d <= off))
+                off = d;
+        }
+        // float16 queries and weights against values up to 2
+        check(off <= 6e-3, "%s: %u/%u heads of %u%s%s%s%s, position %u: off by %g", what,
+              c.s.n_head, c.s.n_head_kv, c.s.head_dim, c.s.k_q8 ? " q8 keys" : "",
+              c.s.v_q8 ? " q8 values" : "", c.s.n_swa ? " window" : "", c.s.norms ? " norms" : "",
+              at + i, off);
+    }
+}
+
+static const struct shape shapes[] = {
+    {1, 1, 8, 8, 0, false, false, false, false},   {4, 2, 64, 64, 0, true, false, false, false},
+    {7, 1, 64, 64, 0, true, false, false, false},  {8, 1, 128, 128, 0, true, true, false, false},
+    {6, 2, 80, 40, 0, true, false, false, false},  {3, 3, 96, 96, 0, false, false, false, false},
+    {2, 1, 256, 256, 0, true, false, false, false}, {20, 1, 20, 20, 0, false, false, false, false},
+    {4, 4, 64, 64, 7, true, false, false, false},  {5, 1, 64, 64, 70, true, false, true, true},
+    {2, 1, 80, 80, 0, false, true, true, false},   {4, 1, 128, 64, 0, true, false, false, true},
+    {3, 1, 8, 8, 0, false, false, true, true},     {64, 8, 16, 16, 0, true, false, true, true},
+};
+
+// A prompt in one chunk, in two, then tokens one by one.
+static void attention_agrees(uint32_t n_prompt, uint32_t split)
+{
+    struct random_stream r = {31 + n_prompt};
+    for (const struct shape &s : shapes) {
+        conversation c(r, s, n_prompt + 2);
+        device_conversation d(c);
+        if (split)
+            compare(c, d.run(0, split), 0, split, "first chunk");
+        compare(c, d.run(split, n_prompt - split), split, n_prompt - split, "prefill");
+        compare(c, d.run(n_prompt, 0), n_prompt, 1, "decode");
+        compare(c, d.run(n_prompt + 1, 0), n_prompt + 1, 1, "decode");
+    }
+}
+
+static void attention_agrees_from_the_first_token(void)
+{
+    struct random_stream r = {30};
+    for (const struct shape &s : shapes) {
+        conversation c(r, s, 3);
+        device_conversation d(c);
+        for (uint32_t i = 0; i < 3; i++)
+            compare(c, d.run(i, 0), i, 1, "decode");
+    }
+}
+
+static void attention_agrees_at_a_tile_s_edge(void)
+{
+    attention_agrees(31, 0);
+    attention_agrees(33, 2);
+}
+
+static void attention_agrees_over_several_blocks(void)
+{
+    attention_agrees(ON_GPU ? 1000 : 200, 129);
+}
+
+static void attention_agrees_over_long_contexts(void)
+{
+    if (ON_GPU) {
+        attention_agrees(4095, 1023);
+        attention_agrees(32768, 32000);
+    }
+}
+
+// The counters are left zero, and the merge does not depend on which block comes last.
+static void attention_gives_the_same_bits_again(void)
+{
+    struct random_stream r = {32};
+    conversation c(r, shapes[1], 301);
+    device_conversation d(c);
+    d.run(0, 300);
+    std::vector<float> first = d.run(300, 0);
+    for (int i = 0; i < (ON_GPU ? 50 : 3); i++)
+        check(d.run(300, 0) == first, "run %d differs", i);
+}
+
+static const struct tap_test tests[] = {
+    {"attention agrees from the first token on", attention_agrees_from_the_first_token},
+    {"attention agrees at a tile's edge", attention_agrees_at_a_tile_s_edge},
+    {"attention agrees over several blocks", attention_agrees_over_several_blocks},
+    {"attention agrees over long contexts", attention_agrees_over_long_contexts},
+    {"attention gives the same bits again", attention_gives_the_same_bits_again},
+};
+
+int main(void)
+{
+    return gpu_test_main(tests);
+}

@@ -1,0 +1,424 @@
+// Every kernel against a plain reference in double, over odd shapes.
+#include "gpu_test.h"
+
+#include "plan.h"
+
+// ---- matrices
+
+// Largest difference between got and want, relative to what rounding can explain: `unit` times the
+// size of the sums that were added up.
+static double worst(const std::vector<float> &got, const std::vector<double> &want,
+                    const std::vector<double> &size)
+{
+    double w = 0;
+    for (size_t i = 0; i < got.size(); i++) {
+        double off = fabs(got[i] - want[i]) / (size[i] + 1e-30);
+        if (!(off <= w))
+            w = off;
+    }
+    return w;
+}
+
+struct product {
+    std::vector<double> y, size; // (n_col, rows): the sum, and the size of a typical error of it
+};
+
+// size: sqrt(sum w^2) * max |x|, what independent errors of the activations scale with.
+static product reference(const test_matrix &m, const std::vector<float> &x, uint32_t n_col)
+{
+    product p;
+    uint32_t rows = m.w.rows, n = m.w.n_cols;
+    for (uint32_t c = 0; c < n_col; c++) {
+        double top = 0;
+        for (uint32_t k = 0; k < n; k++)
+            top = fmax(top, fabs(x[c * n + k]));
+        for (uint32_t r = 0; r < rows; r++) {
+            double y = 0, s = 0;
+            for (uint32_t k = 0; k < n; k++) {
+                double w = m.values[(size_t)r * n + k];
+                y += w * x[c * n + k];
+                s += w * w;
+            }
+            p.y.push_back(y);
+            p.size.push_back(sqrt(s) * top);
+        }
+    }
+    return p;
+}
+
+static std::vector<uint32_t> lengths(uint32_t type)
+{
+    uint32_t block = quant_info(type)->block_elems;
+    std::vector<uint32_t> out;
+    for (uint32_t n : {1u, 7u, 32u, 64u, 172u, 256u, 896u, 1536u, 3584u, 4864u, 18944u})
+        if (n % block == 0 && (ON_GPU || n <= 896 || (n == 4864 && type == QUANT_Q6_K)))
+            out.push_back(n);
+    return out;
+}
+
+// 16-bit activations leave errors of 1e-5 of the size; plain 8-bit ones would leave 2e-3.
+static const double FIXED_TOLERANCE = 4e-5, FLOAT_TOLERANCE = 4e-6;
+
+static double tolerance(uint32_t type)
+{
+    return type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16 ? FLOAT_TOLERANCE
+                                                                        : FIXED_TOLERANCE;
+}
+
+static void matvec_agrees_for_every_type_and_shape(void)
+{
+    struct random_stream r = {11};
+    for (uint32_t type : ALL_TYPES)
+        for (uint32_t n : lengths(type))
+            for (uint32_t rows : {1u, 7u, 8u, 9u, 40u, ON_GPU ? 1000u : 17u}) {
+                if (!ON_GPU && n > 256 && rows != 9 && rows != 17)
+                    continue;
+                test_matrix m(r, type, rows, n);
+                std::vector<float> x = r.floats(n, 3.0);
+                device_array<float> dx(x), y(rows);
+                struct matvec v = {};
+                v.w[0] = m.w;
+                v.y[0] = y.p;
+                v.ld[0] = rows;
+                v.n_part = v.n_col = 1;
+                v.x = dx.p;
+                must(matvec_launch(&Q, &v, &ERR));
+                product p = reference(m, x, 1);
+                double w = worst(y.get(), p.y, p.size);
+                check(w <= tolerance(type), "%s %u x %u: off by %g", quant_info(type)->name, rows,
+                      n, w);
+            }
+}
+
+static void matvec_agrees_for_two_to_eight_columns(void)
+{
+    struct random_stream r = {12};
+    for (uint32_t type : ALL_TYPES)
+        for (uint32_t n_col : {1u, 2u, 3u, 5u, 8u}) {
+            const uint32_t rows = 27, n = 256;
+            test_matrix m(r, type, rows, n);
+            std::vector<float> x = r.floats(n * n_col, 2.0);
+            device_array<float> dx(x), y(n_col * rows);
+            device_array<uint8_t> a32(n_col * act_row_bytes(QUANT_Q8_0, n));
+            device_array<uint8_t> af(n_col * act_row_bytes(QUANT_F32, n));
+            must(act_launch(&Q, dx.p, n_col, n, nullptr, 0, a32.p, af.p, nullptr, 0, &ERR));
+            struct matvec v = {};
+            v.w[0] = m.w;
+            v.y[0] = y.p;
+            v.ld[0] = rows;
+            v.n_part = 1;
+            v.n_col = n_col;
+            v.act32 = a32.p;
+            v.act_f32 = af.p;
+            must(matvec_launch(&Q, &v, &ERR));
+            product p = reference(m, x, n_col);
+            double w = worst(y.get(), p.y, p.size);
+            check(w <= tolerance(type), "%s, %u columns: off by %g", quant_info(type)->name, n_col,
+                  w);
+        }
+}
+
+// Q, K and V of one layer in one launch, also where the quantiser mixed types; norm and biases.
+static void fused_parts_agree_with_separate_ones(void)
+{
+    struct random_stream r = {13};
+    static const uint32_t mixes[][3] = {
+        {QUANT_Q4_K, QUANT_Q4_K, QUANT_Q6_K}, {QUANT_Q5_0, QUANT_Q5_0, QUANT_Q8_0},
+        {QUANT_Q3_K, QUANT_Q3_K, QUANT_Q5_K}, {QUANT_Q2_K, QUANT_Q3_K, QUANT_Q3_K},
+        {QUANT_F16, QUANT_F16, QUANT_F16},    {QUANT_Q6_K, QUANT_F32, QUANT_Q4_0},
+        {QUANT_Q4_K, QUANT_Q6_K, QUANT_Q4_K},
+    };
+    for (const auto &mix : mixes) {
+        const uint32_t n = 256, rows[3] = {72, 24, 23};
+        test_matrix a(r, mix[0], rows[0], n), b(r, mix[1], rows[1], n), c(r, mix[2], rows[2], n);
+        const test_matrix *m[3] = {&a, &b, &c};
+        std::vector<float> x = r.floats(n, 5.0), norm = r.floats(n), scaled(n);
+        std::vector<float> bias[3] = {r.floats(rows[0]), r.floats(rows[1]), r.floats(rows[2])};
+        double sum = 0;
+        for (float f : x)
+            sum += (double)f * f;
+        for (uint32_t i = 0; i < n; i++)
+            scaled[i] = (float)(x[i] / sqrt(sum / n + 1e-6) * norm[i]);
+        device_array<float> dx(x), dn(norm), y0(rows[0]), y1(rows[1]), y2(rows[2]);
+        device_array<float> b0(bias[0]), b1(bias[1]), b2(bias[2]);
+        const device_array<float> *y[3] = {&y0, &y1, &y2}, *db[3] = {&b0, &b1, &b2};
+        struct matvec v = {};
+        for (int i = 0; i < 3; i++) {
+            v.w[i] = m[i]->w;
+            v.y[i] = y[i]->p;
+            v.bias[i] = db[i]->p;
+            v.ld[i] = rows[i];
+        }
+        v.n_part = 3;
+        v.n_col = 1;
+        v.x = dx.p;
+        v.norm = dn.p;
+        v.eps = 1e-6f;
+        must(matvec_launch(&Q, &v, &ERR));
+        for (int i = 0; i < 3; i++) {
+            product p = reference(*m[i], scaled, 1);
+            for (uint32_t k = 0; k < rows[i]; k++)
+                p.y[k] += bias[i][k];
+            double w = worst(y[i]->get(), p.y, p.size);
+            check(w <= tolerance(mix[i]), "%s of %s/%s/%s: off by %g", quant_info(mix[i])->name,
+                  quant_info(mix[0])->name, quant_info(mix[1])->name, quant_info(mix[2])->name, w);
+        }
+    }
+}
+
+static void residuals_and_swiglu_agree(void)
+{
+    struct random_stream r = {14};
+    for (uint32_t type : {(uint32_t)QUANT_Q4_K, (uint32_t)QUANT_F16, (uint32_t)QUANT_Q8_0}) {
+        const uint32_t n = 256, rows = 88;
+        test_matrix gate(r, type, rows, n), up(r, type, rows, n);
+        std::vector<float> x = r.floats(n, 0.2), old = r.floats(rows, 10.0);
+        device_array<float> dx(x), y(old), h(rows);
+        struct matvec v = {};
+        v.w[0] = gate.w;
+        v.y[0] = y.p;
+        v.ld[0] = rows;
+        v.n_part = v.n_col = 1;
+        v.mode = MATVEC_ADD;
+        v.x = dx.p;
+        must(matvec_launch(&Q, &v, &ERR));
+        product g = reference(gate, x, 1), u = reference(up, x, 1), p = g;
+        for (uint32_t i = 0; i < rows; i++)
+            p.y[i] += old[i], p.size[i] += 1;
+        double w = worst(y.get(), p.y, p.size);
+        check(w <= tolerance(type), "%s added: off by %g", quant_info(type)->name, w);
+
+        v.w[1] = up.w;
+        v.y[0] = h.p;
+        v.n_part = 2;
+        v.mode = MATVEC_SWIGLU;
+        must(matvec_launch(&Q, &v, &ERR));
+        for (uint32_t i = 0; i < rows; i++) {
+            p.y[i] = g.y[i] / (1 + exp(-g.y[i])) * u.y[i];
+            p.size[i] = g.size[i] * fabs(u.y[i]) + u.size[i] * fabs(g.y[i]) + 1e-3;
+        }
+        w = worst(h.get(), p.y, p.size);
+        check(w <= 2 * tolerance(type), "%s SwiGLU: off by %g", quant_info(type)->name, w);
+    }
+}
+
+// Nothing may be written when the step is to be skipped.
+static void a_finished_decode_leaves_memory_alone(void)
+{
+    struct random_stream r = {15};
+    test_matrix m(r, QUANT_Q4_0, 40, 64);
+    std::vector<float> x = r.floats(64), old = r.floats(40);
+    device_array<float> dx(x), y(old);
+    device_array<uint32_t> skip(std::vector<uint32_t>{1});
+    struct matvec v = {};
+    v.w[0] = m.w;
+    v.y[0] = y.p;
+    v.ld[0] = 40;
+    v.n_part = v.n_col = 1;
+    v.x = dx.p;
+    v.skip = skip.p;
+    must(matvec_launch(&Q, &v, &ERR));
+    check(y.get() == old, "matvec wrote although the step was to be skipped");
+}
+
+static void matvec_gives_the_same_bits_again(void)
+{
+    struct random_stream r = {16};
+    test_matrix m(r, QUANT_Q6_K, 200, 1536);
+    device_array<float> dx(r.floats(1536)), y(200);
+    struct matvec v = {};
+    v.w[0] = m.w;
+    v.y[0] = y.p;
+    v.ld[0] = 200;
+    v.n_part = v.n_col = 1;
+    v.x = dx.p;
+    must(matvec_launch(&Q, &v, &ERR));
+    std::vector<float> first = y.get();
+    for (int i = 0; i < (ON_GPU ? 50 : 2); i++) {
+        must(matvec_launch(&Q, &v, &ERR));
+        check(y.get() == first, "run %d differs", i);
+    }
+}
+
+static void dequantised_rows_are_those_of_the_reference(void)
+{
+    struct random_stream r = {17};
+    for (uint32_t type : ALL_TYPES) {
+        const uint32_t n = quant_info(type)->block_elems == 1 ? 172 : 512, rows = 21;
+        const uint32_t ld = gemm_ld(n), row0 = 8, n_row = 13;
+        test_matrix m(r, type, rows, n);
+        device_array<float> dst(n_row * ld);
+        must(dequant_launch(&Q, &m.w, row0, n_row, dst.p, ld, &ERR));
+        must(CHECK_CUDA(cudaStreamSynchronize(Q.stream), &ERR));
+        bool f32 = type == QUANT_F32;
+        std::vector<uint8_t> raw(n_row * ld * (f32 ? 4 : 2));
+        must(CHECK_CUDA(cudaMemcpy(raw.data(), dst.p, raw.size(), cudaMemcpyDeviceToHost), &ERR));
+        for (uint32_t i = 0; i < n_row; i++)
+            for (uint32_t k = 0; k < ld; k++) {
+                float want = k < n ? m.values[(size_t)(row0 + i) * n + k] : 0.0f, got;
+                if (f32)
+                    memcpy(&got, &raw[(i * ld + k) * 4], 4);
+                else {
+                    uint16_t h;
+                    memcpy(&h, &raw[(i * ld + k) * 2], 2);
+                    got = quant_f16_to_f32(h);
+                }
+                // scale * quant - minimum rounds twice before the float16
+                check(fabs(got - want) <= (f32 ? 0 : 6e-4 * fabs(want) + 1e-5),
+                      "%s row %u column %u: %g, expected %g", quant_info(type)->name, i, k, got,
+                      want);
+            }
+    }
+}
+
+static void gemm_agrees_for_odd_shapes(void)
+{
+    struct random_stream r = {18};
+    for (uint32_t type : {(uint32_t)QUANT_F32, (uint32_t)QUANT_BF16, (uint32_t)QUANT_Q4_K,
+                          (uint32_t)QUANT_IQ4_NL})
+        for (uint32_t n_col : {25u, 33u}) {
+            const uint32_t n = quant_info(type)->block_elems == 1 ? 172 : 256, rows = 43;
+            const uint32_t ld = gemm_ld(n);
+            test_matrix m(r, type, rows, n);
+            std::vector<float> x = r.floats(n * n_col, 100.0);
+            device_array<float> dx(x), y(r.floats(n_col * rows)), xf(n_col * ld);
+            device_array<__half> xh(n_col * ld);
+            device_array<uint8_t> tile(16 * ld * 4); // rows in several turns
+            must(act_launch(&Q, dx.p, n_col, n, nullptr, 0, nullptr, xf.p, xh.p, ld, &ERR));
+            const void *in = type == QUANT_F32 ? (const void *)xf.p : (const void *)xh.p;
+            must(gemm_launch(&Q, &m.w, in, n_col, y.p, rows, 0.0f, tile.p, tile.n, &ERR));
+            product p = reference(m, x, n_col);
+            double w = worst(y.get(), p.y, p.size);
+            // float16 operands: half a unit in the eleventh bit of each, errors independent
+            check(w <= (type == QUANT_F32 ? 4e-6 : 1.5e-3), "%s, %u columns: off by %g",
+                  quant_info(type)->name, n_col, w);
+        }
+}
+
+// ---- rows
+
+static void embedding_rows_and_rotations_agree(void)
+{
+    struct random_stream r = {21};
+    for (uint32_t type : ALL_TYPES) {
+        const uint32_t n = 256, n_vocab = 37, n_pair = 5, pos0 = 1000;
+        test_matrix m(r, type, n_vocab, n);
+        std::vector<int32_t> tokens = {36, 0, 9, 9};
+        std::vector<float> freqs = {1.0f, 0.3f, 0.01f, 1e-4f, 1e-6f};
+        device_array<int32_t> dt(tokens);
+        device_array<float> x(tokens.size() * n), df(freqs);
+        device_array<float2> rope(tokens.size() * n_pair);
+        device_array<uint32_t> dp(std::vector<uint32_t>{pos0});
+        must(embed_launch(&Q, &m.w, dt.p, (uint32_t)tokens.size(), x.p, df.p, n_pair, 1.25f, dp.p,
+                          rope.p, nullptr, &ERR));
+        std::vector<float> got = x.get();
+        std::vector<float2> turned = rope.get();
+        for (size_t i = 0; i < tokens.size(); i++) {
+            for (uint32_t k = 0; k < n; k++) {
+                float want = m.values[(size_t)tokens[i] * n + k];
+                check(fabs(got[i * n + k] - want) <= 1e-6 * (fabs(want) + 1), "%s token %d: %g, %g",
+                      quant_info(type)->name, tokens[i], got[i * n + k], want);
+            }
+            for (uint32_t p = 0; p < n_pair; p++) {
+                double angle = (double)(float)((float)(pos0 + i) * freqs[p]);
+                float2 t = turned[i * n_pair + p];
+                check(fabs(t.x - 1.25 * cos(angle)) < 1e-5 && fabs(t.y - 1.25 * sin(angle)) < 1e-5,
+                      "rotation of pair %u at %zu", p, pos0 + i);
+            }
+        }
+    }
+}
+
+static void activations_are_exact_to_sixteen_bits(void)
+{
+    struct random_stream r = {22};
+    for (uint32_t n : {32u, 96u, 896u, 4864u}) {
+        const uint32_t n_row = 2;
+        std::vector<float> x = r.floats(n * n_row, 7.0), norm = r.floats(n);
+        for (uint32_t i = 0; i < 32; i++)
+            x[i] = 0.0f; // a group of zeros
+        device_array<float> dx(x), dn(norm), f32(n_row * act_f32_ld(n));
+        device_array<uint8_t> a32(n_row * act_row_bytes(QUANT_Q8_0, n));
+        device_array<__half> f16(n_row * gemm_ld(n));
+        must(act_launch(&Q, dx.p, n_row, n, dn.p, 1e-5f, a32.p, f32.p, f16.p, gemm_ld(n), &ERR));
+        std::vector<uint8_t> fixed = a32.get();
+        std::vector<float> plain = f32.get();
+        for (uint32_t i = 0; i < n_row; i++) {
+            double sum = 0;
+            for (uint32_t k = 0; k < n; k++)
+                sum += (double)x[i * n + k] * x[i * n + k];
+            for (uint32_t g = 0; g < n / 32; g++) {
+                const uint8_t *a = &fixed[i * act_row_bytes(QUANT_Q8_0, n) + g * 80];
+                float scale, total[2], top = 0;
+                memcpy(&scale, a + 64, 4);
+                memcpy(total, a + 68, 8);
+                double sums[2] = {0, 0};
+                for (uint32_t k = 0; k < 32; k++) {
+                    uint32_t at = i * n + g * 32 + k;
+                    double want = x[at] / sqrt(sum / n + 1e-5) * norm[g * 32 + k];
+                    double got = scale * (256.0 * (int8_t)a[k] + (int8_t)a[32 + k]);
+                    top = fmaxf(top, (float)fabs(want));
+                    sums[k / 16] += got;
+                    check(fabs(got - want) <= scale * 0.51 + 2e-6 * fabs(want),
+                          "row %u value %u: %g, expected %g (scale %g)", i, g * 32 + k, got, want,
+                          scale);
+                    check(fabs(plain[i * n + g * 32 + k] - want) <= 2e-6 * fabs(want) + 1e-9,
+                          "plain value %u: %g, expected %g", k, plain[i * n + g * 32 + k], want);
+                }
+                check(scale <= top / 32512 * 1.001, "scale %g for a largest value of %g", scale,
+                      top);
+                for (int half = 0; half < 2; half++)
+                    check(fabs(total[half] - sums[half]) <= 1e-6 * 16 * top, "sum of half %d: %g, %g",
+                          half, total[half], sums[half]);
+            }
+        }
+    }
+}
+
+static void swiglu_and_biases_agree(void)
+{
+    struct random_stream r = {23};
+    const uint32_t n = 300, rows = 3;
+    std::vector<float> g = r.floats(n * rows, 8.0), u = r.floats(n * rows), b = r.floats(n);
+    device_array<float> dg(g), du(u), db(b);
+    must(swiglu_launch(&Q, dg.p, du.p, n * rows, &ERR));
+    must(add_bias_launch(&Q, dg.p, db.p, rows, n, &ERR));
+    std::vector<float> got = dg.get();
+    for (uint32_t i = 0; i < n * rows; i++) {
+        double want = g[i] / (1 + exp(-(double)g[i])) * u[i] + b[i % n];
+        check(fabs(got[i] - want) <= 4e-6 * (fabs(want) + 1), "%u: %g, expected %g", i, got[i],
+              want);
+    }
+}
+
+static void repacked_bytes_stay_within_five_percent(void)
+{
+    for (uint32_t type : ALL_TYPES) {
+        double file = (double)(3584 * quant_row_bytes(type, 3584));
+        double laid = (double)cuda_layout_bytes(type, 3584, 3584);
+        check(laid >= file * 0.999 && laid <= file * 1.05, "%s: %.4f", quant_info(type)->name,
+              laid / file);
+    }
+}
+
+static const struct tap_test tests[] = {
+    {"a matrix times a vector agrees for every weight type and shape",
+     matvec_agrees_for_every_type_and_shape},
+    {"a matrix times two to eight columns agrees", matvec_agrees_for_two_to_eight_columns},
+    {"fused Q, K, V with norm and biases agree, mixed types too",
+     fused_parts_agree_with_separate_ones},
+    {"residuals and SwiGLU agree", residuals_and_swiglu_agree},
+    {"a finished decode leaves memory alone", a_finished_decode_leaves_memory_alone},
+    {"a matrix-vector product gives the same bits again", matvec_gives_the_same_bits_again},
+    {"dequantised rows are those of the reference", dequantised_rows_are_those_of_the_reference},
+    {"matrix products agree for odd shapes", gemm_agrees_for_odd_shapes},
+    {"embedding rows and rotations agree", embedding_rows_and_rotations_agree},
+    {"activations are exact to sixteen bits", activations_are_exact_to_sixteen_bits},
+    {"SwiGLU and biases agree", swiglu_and_biases_agree},
+    {"repacked weights take at most 5 % more bytes", repacked_bytes_stay_within_five_percent},
+};
+
+int main(void)
+{
+    return gpu_test_main(tests);
+}
