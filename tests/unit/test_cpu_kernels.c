@@ -6,9 +6,9 @@
 #include <math.h>
 #include <time.h>
 
-#include "base/rng.h"
 #include "cpu/kernels.h"
 #include "gguf/quant.h"
+#include "random_weights.h"
 
 static const uint32_t types[] = {
     QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0,   QUANT_Q4_1,
@@ -16,69 +16,6 @@ static const uint32_t types[] = {
     QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS,
 };
 enum { N_TYPES = sizeof types / sizeof *types };
-
-static uint64_t counter;
-
-static uint64_t random_u64(void)
-{
-    return rng_u64(20240607, counter++, 0);
-}
-
-// (-1, 1)
-static float random_float(void)
-{
-    return (float)(int32_t)(random_u64() >> 32) * 0x1p-31f;
-}
-
-static void put_f16(uint8_t *p, float f)
-{
-    uint16_t h = quant_f32_to_f16(f);
-    memcpy(p, &h, 2);
-}
-
-// Random bits make any block valid except for the half-precision scales, which could be NaN.
-static void random_weights(uint32_t type, uint8_t *p, size_t n)
-{
-    const struct quant_info *info = quant_info(type);
-    for (size_t b = 0; b < n / info->block_elems; b++, p += info->block_bytes) {
-        for (size_t i = 0; i < info->block_bytes; i++)
-            p[i] = (uint8_t)random_u64();
-        float f = random_float(), s = random_float() * 0.02f, m = random_float() * 0.02f;
-        uint32_t u;
-        memcpy(&u, &f, 4);
-        uint16_t bf = (uint16_t)(u >> 16);
-        switch (type) {
-        case QUANT_F32:
-            memcpy(p, &f, 4);
-            break;
-        case QUANT_F16:
-            put_f16(p, f);
-            break;
-        case QUANT_BF16:
-            memcpy(p, &bf, 2);
-            break;
-        case QUANT_Q4_1:
-        case QUANT_Q5_1:
-        case QUANT_Q4_K:
-        case QUANT_Q5_K:
-            put_f16(p, s);
-            put_f16(p + 2, m);
-            break;
-        case QUANT_Q2_K:
-            put_f16(p + 80, s);
-            put_f16(p + 82, m);
-            break;
-        case QUANT_Q3_K:
-            put_f16(p + 108, s);
-            break;
-        case QUANT_Q6_K:
-            put_f16(p + 208, s);
-            break;
-        default:
-            put_f16(p, s);
-        }
-    }
-}
 
 static void *checked_alloc(size_t n)
 {
@@ -235,7 +172,7 @@ static void test_norm_swiglu_rope_match_reference(void **state)
         const struct cpu_kernels *k = kernels_at(isa, &why);
         if (!k)
             continue;
-        counter = 1000;
+        random_counter = 1000;
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
             const size_t n = sizes[s];
             float *x = checked_alloc(n * 4), *w = checked_alloc(n * 4), *y = checked_alloc(n * 4);
@@ -401,7 +338,7 @@ static void test_attention_matches_reference(void **state)
                         const struct cpu_kernels *k = kernels_at(isa, &why);
                         if (!k)
                             continue;
-                        counter = 5000 + i * 10 + j;
+                        random_counter = 5000 + i * 10 + j;
                         check_attention(k, &s, isa == CPU_ISA_PLAIN ? plain : other);
                         if (isa != CPU_ISA_PLAIN)
                             assert_memory_equal(plain, other, 8 * dims[i] * sizeof(float));
