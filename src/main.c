@@ -15,6 +15,7 @@
 #include "chat/batch.h"
 #include "chat/repl.h"
 #include "chat/termsafe.h"
+#include "main_manual.h"
 #include "options.h"
 #include "paths.h"
 #include "text/tokenizer.h"
@@ -362,6 +363,8 @@ static bool run(struct program *p, struct error *err)
                                 .stderr_tty = p->stderr_tty};
     if (o->help)
         ok = options_help(o->tool, &out);
+    else if (o->print_completion)
+        ok = manual_print(o->print_completion, HOKKU_VERSION, &out, err);
     else if (o->version)
         ok = buf_puts(&out, "hokku " HOKKU_VERSION "\n");
     else if (o->tool == TOOL_NONE)

@@ -103,6 +103,14 @@ bool paths_system_prompt(const char *name, struct buf *out, struct error *err)
     if (path) {
         bool ok = file_read(path, 1 << 20, out, err);
         free(path);
+        // Comment lines at the top say what the prompt is for; they are not part of it.
+        while (ok && out->len && out->data[0] == '#') {
+            char *end = memchr(out->data, '\n', out->len);
+            size_t n = end ? (size_t)(end - out->data) + 1 : out->len;
+            memmove(out->data, out->data + n, out->len - n);
+            out->len -= n;
+            out->data[out->len] = '\0';
+        }
         while (ok && out->len && (out->data[out->len - 1] == '\n'))
             out->data[--out->len] = '\0';
         return ok;
