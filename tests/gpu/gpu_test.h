@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "kernels.h"
+#include "random_blocks.h"
 #include "tap.h"
-
-#include "base/rng.h"
 
 #ifdef HOKKU_CUDA_ON_CPU
 enum { ON_GPU = 0 }; // the larger shapes are for real devices
@@ -81,12 +80,7 @@ struct random_stream {
     }
 };
 
-// rows * n_cols weights of a type as they lie in a file: random bits, with the float16 scales of
-// the blocks set to sane values.
-std::vector<uint8_t> random_weights(struct random_stream &r, uint32_t type, uint32_t rows,
-                                    uint32_t n_cols);
-
-// The same on the device, repacked, and its weights as the reference dequantises them.
+// A random matrix on the device, repacked, and its weights as the reference dequantises them.
 struct test_matrix {
     struct wmat w;
     std::vector<float> values; // (rows, n_cols)
