@@ -24,6 +24,13 @@ enum {
     SMEM_STATIC_MAX = 48 * 1024, // above this a kernel must opt in (launch_kernel does)
 };
 
+// For device functions that would bloat their callers.
+#ifdef HOKKU_CUDA_ON_CPU
+#define NOINLINE
+#else
+#define NOINLINE __noinline__
+#endif
+
 // False, with what failed and what the driver says in *err, unless e is success.
 static inline bool cuda_check(cudaError_t e, const char *what, struct error *err)
 {
