@@ -82,3 +82,8 @@ def test_system_prompts_are_found_and_say_for_which_models(hokku, stories, name)
     assert r.returncode == 0, r.stderr
     comment = hokku("-m", stories, "-no-cnv", "-n", 1, "-sys", "@nobody", "Hi")
     assert comment.returncode == 2 and f"@{name}".encode() in comment.stderr
+
+
+def test_the_man_page_in_docs_is_the_one_the_program_prints(printed):
+    assert (ROOT / "docs/hokku.1").read_text() == printed("man").read_text(), \
+        "run: build/src/hokku --print-completion man > docs/hokku.1"
