@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "template/template.h"
@@ -68,11 +69,8 @@ static void every_case_renders_byte_for_byte(void **state)
     const char *dir = getenv("HOKKU_CONFORMANCE");
     char path[4096];
     snprintf(path, sizeof path, "%s/templates/cases.json", dir ? dir : "");
-    json_t *cases = dir ? json_load_file(path, 0, NULL) : NULL;
-    if (!cases) {
-        print_message("# skipped: no reference vectors (HOKKU_CONFORMANCE names their folder)\n");
-        skip();
-    }
+    json_t *cases = json_load_file(path, 0, NULL);
+    assert_non_null(cases);
     size_t n = json_array_size(cases), n_same = 0;
     for (size_t i = 0; i < n; i++)
         n_same += run_case(json_array_get(cases, i), dir);
@@ -83,6 +81,13 @@ static void every_case_renders_byte_for_byte(void **state)
 
 int main(void)
 {
+    const char *dir = getenv("HOKKU_CONFORMANCE");
+    char path[4096];
+    snprintf(path, sizeof path, "%s/templates/cases.json", dir ? dir : "");
+    if (!dir || access(path, R_OK) != 0) {
+        puts("1..0 # SKIP no reference vectors: HOKKU_CONFORMANCE names their folder");
+        return 0;
+    }
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_case_renders_byte_for_byte)};
     return RUN_TESTS("templates", tests);
 }
