@@ -190,7 +190,7 @@ static void cpu_decode_stop(struct engine *base, size_t n_keep)
 
 static size_t cpu_kv_bytes(const struct engine *base, size_t begin, size_t end)
 {
-    const struct cpu_engine *e = self(base);
+    const struct cpu_engine *e = (const struct cpu_engine *)base;
     return begin < end ? kv_cache_export_bytes(&e->kv, begin, end) : 0;
 }
 
