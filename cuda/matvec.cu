@@ -2,8 +2,8 @@
 // one aim, to keep the memory bus busy with weights.
 //
 //   - A warp takes a pair of tiles (16 rows; for gate and up, 8 rows of each) and walks along the
-//     row: 8 rows x 4 chunks per step, every load 16 bytes per lane and consecutive across the warp.
-//     The pair shares the activations a lane has in registers.
+//     row: 8 rows x 4 chunks per step, every load 16 bytes per lane and consecutive across the
+//     warp. The pair shares the activations a lane has in registers.
 //   - The next step's weights are requested before the current ones are used, also across the end
 //     of a row and before the kernel's predecessor has ended: weights never depend on it.
 //   - Where rows are few, several warps share a pair (warps_per_pair) and add up in a fixed order.
@@ -35,9 +35,8 @@ struct tile_pair {
     uint32_t part;
 };
 
-static __device__ __forceinline__ struct tile_pair locate(const struct matvec &m,
-                                                          const struct matvec_grid &g,
-                                                          uint32_t pair)
+static __device__ __forceinline__ struct tile_pair
+locate(const struct matvec &m, const struct matvec_grid &g, uint32_t pair)
 {
     struct tile_pair p;
     if (m.mode == MATVEC_SWIGLU) {
@@ -150,10 +149,9 @@ template <int NCOL> using pair_sums = float[N_WARP][2][TILE_ROWS][NCOL];
 
 // Finishes a pair: lanes 0-7 of its first warp own the rows of the first tile, 8-15 of the second.
 template <int NCOL>
-static __device__ __forceinline__ void finish_pair(const struct matvec &m,
-                                                   const struct tile_pair &p,
-                                                   const pair_sums<NCOL> &sums, uint32_t warp,
-                                                   uint32_t n_warp, uint32_t lane)
+static __device__ __forceinline__ void
+finish_pair(const struct matvec &m, const struct tile_pair &p, const pair_sums<NCOL> &sums,
+            uint32_t warp, uint32_t n_warp, uint32_t lane)
 {
     if (lane >= 2 * TILE_ROWS)
         return;
@@ -194,7 +192,7 @@ multiply(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, ui
     constexpr int N = n_ahead<TYPE, NCOL>();
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t row = lane % TILE_ROWS, wpp = g.warps_per_pair;
-    const uint32_t n_group = gridDim.x * (N_WARP / wpp);      // groups of wpp warps in the grid
+    const uint32_t n_group = gridDim.x * (N_WARP / wpp); // groups of wpp warps in the grid
     const uint32_t group0 = blockIdx.x * (N_WARP / wpp) + warp / wpp;
     const uint32_t begin_pair = g.first_pair[part0], end_pair = g.first_pair[part1];
     const uint32_t step = wpp * 4; // chunks between two steps of this warp
@@ -313,8 +311,8 @@ size_t act_row_bytes(uint32_t type, uint32_t n_cols)
     return is_plain(type) ? act_f32_ld(n_cols) * sizeof(float) : n_cols / 32 * sizeof(act32);
 }
 
-// Warps per pair that waste least: turns of the grid times steps of a warp, plus two steps' worth of
-// time to finish a pair.
+// Warps per pair that waste least: turns of the grid times steps of a warp, plus two steps' worth
+// of time to finish a pair.
 static uint32_t pick_warps_per_pair(uint32_t n_pair, uint32_t n_chunk, uint32_t n_block_max)
 {
     uint32_t best = 1;

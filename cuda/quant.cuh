@@ -12,7 +12,8 @@
 #include "layout.h"
 
 // 32 quantised activations.
-struct __align__(16) act32 {
+struct __align__(16) act32
+{
     uint4 hi[2], lo[2]; // signed bytes, element order
     float scale;
     float sum[2]; // sum of the 16 values of each half (scale applied), for the minimum of a block
@@ -36,29 +37,41 @@ template <uint32_t TYPE> struct quant_traits;
 
 template <int BITS_, int H_, int S_, int D_, int D_CHUNKS_, bool HALVES_, bool MIN_>
 struct quant_facts {
-    static constexpr int BITS = BITS_;         // of a quant in plane Q
-    static constexpr int H = H_;               // bytes per chunk
+    static constexpr int BITS = BITS_; // of a quant in plane Q
+    static constexpr int H = H_;       // bytes per chunk
     static constexpr int S = S_;
-    static constexpr int D = D_;               // bytes per D_CHUNKS chunks
+    static constexpr int D = D_; // bytes per D_CHUNKS chunks
     static constexpr int D_CHUNKS = D_CHUNKS_;
-    static constexpr bool HALVES = HALVES_;    // each half of a chunk has its own scale
-    static constexpr bool MIN = MIN_;          // weight = scale * quant - minimum
-    static constexpr int QW = BITS_;           // words per chunk in plane Q: 32 * BITS / 32
+    static constexpr bool HALVES = HALVES_; // each half of a chunk has its own scale
+    static constexpr bool MIN = MIN_;       // weight = scale * quant - minimum
+    static constexpr int QW = BITS_;        // words per chunk in plane Q: 32 * BITS / 32
     static constexpr int HW = H_ / 4;
 };
 
-template <> struct quant_traits<QUANT_Q4_0> : quant_facts<4, 0, 0, 2, 1, false, true> {};
-template <> struct quant_traits<QUANT_Q4_1> : quant_facts<4, 0, 0, 4, 1, false, true> {};
-template <> struct quant_traits<QUANT_Q5_0> : quant_facts<4, 4, 0, 2, 1, false, true> {};
-template <> struct quant_traits<QUANT_Q5_1> : quant_facts<4, 4, 0, 4, 1, false, true> {};
-template <> struct quant_traits<QUANT_Q8_0> : quant_facts<8, 0, 0, 2, 1, false, false> {};
-template <> struct quant_traits<QUANT_Q2_K> : quant_facts<2, 0, 2, 4, 8, true, true> {};
-template <> struct quant_traits<QUANT_Q3_K> : quant_facts<2, 4, 2, 2, 8, true, true> {};
-template <> struct quant_traits<QUANT_Q4_K> : quant_facts<4, 0, 2, 4, 8, false, true> {};
-template <> struct quant_traits<QUANT_Q5_K> : quant_facts<4, 4, 2, 4, 8, false, true> {};
-template <> struct quant_traits<QUANT_Q6_K> : quant_facts<4, 8, 2, 2, 8, true, true> {};
-template <> struct quant_traits<QUANT_IQ4_NL> : quant_facts<4, 0, 0, 2, 1, false, false> {};
-template <> struct quant_traits<QUANT_IQ4_XS> : quant_facts<4, 0, 1, 2, 8, false, false> {};
+template <> struct quant_traits<QUANT_Q4_0> : quant_facts<4, 0, 0, 2, 1, false, true> {
+};
+template <> struct quant_traits<QUANT_Q4_1> : quant_facts<4, 0, 0, 4, 1, false, true> {
+};
+template <> struct quant_traits<QUANT_Q5_0> : quant_facts<4, 4, 0, 2, 1, false, true> {
+};
+template <> struct quant_traits<QUANT_Q5_1> : quant_facts<4, 4, 0, 4, 1, false, true> {
+};
+template <> struct quant_traits<QUANT_Q8_0> : quant_facts<8, 0, 0, 2, 1, false, false> {
+};
+template <> struct quant_traits<QUANT_Q2_K> : quant_facts<2, 0, 2, 4, 8, true, true> {
+};
+template <> struct quant_traits<QUANT_Q3_K> : quant_facts<2, 4, 2, 2, 8, true, true> {
+};
+template <> struct quant_traits<QUANT_Q4_K> : quant_facts<4, 0, 2, 4, 8, false, true> {
+};
+template <> struct quant_traits<QUANT_Q5_K> : quant_facts<4, 4, 2, 4, 8, false, true> {
+};
+template <> struct quant_traits<QUANT_Q6_K> : quant_facts<4, 8, 2, 2, 8, true, true> {
+};
+template <> struct quant_traits<QUANT_IQ4_NL> : quant_facts<4, 0, 0, 2, 1, false, false> {
+};
+template <> struct quant_traits<QUANT_IQ4_XS> : quant_facts<4, 0, 1, 2, 8, false, false> {
+};
 
 static constexpr __host__ __device__ bool is_plain(uint32_t type)
 {
@@ -260,8 +273,7 @@ static constexpr __host__ __device__ size_t act_chunk_bytes(uint32_t type)
 // (the sums beyond n_col repeat the last column).
 template <uint32_t TYPE, int NCOL>
 static __device__ __forceinline__ void dot_chunk(const chunk<TYPE> &k, const uint8_t *act,
-                                                 size_t act_stride, uint32_t n_col,
-                                                 float acc[NCOL])
+                                                 size_t act_stride, uint32_t n_col, float acc[NCOL])
 {
     auto column = [&](int col) {
         return NCOL == 1 ? act : act + min((uint32_t)col, n_col - 1) * act_stride;

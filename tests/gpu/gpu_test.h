@@ -100,8 +100,9 @@ template <size_t N> static inline int gpu_test_main(const tap_test (&tests)[N])
 }
 
 static const uint32_t ALL_TYPES[] = {
-    QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0,   QUANT_Q5_1,  QUANT_Q8_0,
-    QUANT_Q2_K, QUANT_Q3_K, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS,
+    QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0,   QUANT_Q4_1,
+    QUANT_Q5_0, QUANT_Q5_1, QUANT_Q8_0, QUANT_Q2_K,   QUANT_Q3_K,
+    QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS,
 };
 
 #endif

@@ -43,7 +43,8 @@ static inline void random_blocks(uint32_t type, void *dst, size_t n_bytes, doubl
             memcpy(out + i, &h, sizeof h);
         }
     for (size_t s = 0; s < sizeof scales / sizeof *scales; s++)
-        for (size_t b = 0; scales[s].type == type && b < n_bytes; b += quant_info(type)->block_bytes)
+        for (size_t b = 0; scales[s].type == type && b < n_bytes;
+             b += quant_info(type)->block_bytes)
             for (int j = 0; j < 2 && scales[s].at[j] >= 0; j++) {
                 double d = size * (0.01 + 0.01 * random_uniform(seed, b + (size_t)j));
                 uint16_t h = quant_f32_to_f16((float)d);
