@@ -349,7 +349,7 @@ bool cpu_head(struct cpu_engine *e, size_t first, size_t n)
     struct cpu_act x = e->hidden;
     x.f += first * x.n_pad;
     x.q += first * x.n_pad;
-    x.scale += first * (x.n_pad / 16);
+    x.scale += first * (x.n_pad / CPU_PAD);
     x.sum += first * (x.n_pad / 16);
     const struct cpu_matmul head = {&m->output, &x, NULL, e->logits, m->hp.n_vocab, n, false};
     e->n_logits = 0;

@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 
 enum {
-    CPU_PAD = 256,       // rows of activations are padded with zeros to a multiple of this
+    CPU_PAD = 256,       // activations per block; rows are padded with zeros to whole blocks
     CPU_KV_BLOCK = 16,   // positions whose keys are interleaved
     CPU_ATTN_SPLIT = 256 // positions that one softmax part covers; parts are merged in order
 };
@@ -19,14 +19,14 @@ enum cpu_isa { CPU_ISA_AUTO, CPU_ISA_PLAIN, CPU_ISA_AVX2, CPU_ISA_AVX512 };
 
 // The inputs of matrix products: n_tok rows of n_cols activations. Quantised weights are
 // multiplied with a 16-bit fixed-point copy (8 bits would lose more than the accuracy promised):
-// each block of 32 has its own scale, largest magnitude = 32767. Within 64 elements the 32 even
-// ones come first, then the 32 odd ones (see w64 in simd.h).
+// each block of CPU_PAD has its own scale, largest magnitude = 32767. Within 64 elements the 32
+// even ones come first, then the 32 odd ones (see w64 in simd.h).
 struct cpu_act {
     uint32_t n_cols, n_pad; // n_pad = n_cols rounded up to CPU_PAD
     float *f;               // (n_tok, n_pad), zeros after n_cols
     int16_t *q;             // (n_tok, n_pad)
-    float *scale;           // (n_tok, n_pad / 16): the scale, for each 16 elements
-    float *sum;             // (n_tok, n_pad / 16): scale * sum of q
+    float *scale;           // (n_tok, n_pad / CPU_PAD)
+    float *sum;             // (n_tok, n_pad / 16): scale * sum of q, for the minima of weights
 };
 
 // y = W x (+ bias) (+ y itself when accumulate), for n_tok rows of x

@@ -2,8 +2,9 @@
 // activations at a time. Compiled once per instruction set.
 //
 // Sum of one output, quantised weights: lane i of 16 takes the exact integer products of four
-// consecutive elements out of each 64, times the scales of weight and activation, 64 elements after
-// the other; the minima of a unit follow its products; the lanes are added at the end (v16_sum).
+// consecutive elements out of each 64, times the scale of the weights; four such in a row, times
+// the scale of the activations, make a block of 256, its minima follow; block after block; the
+// lanes are added at the end (v16_sum).
 // Float weights: two sets of 16 lanes take turns.
 #include "cpu/kernels_isa.h"
 #include "cpu/unpack.h"
@@ -19,20 +20,32 @@ struct format {
     bool has_min;
 };
 
-// Adds one unit (weights at p, activations from element at) to the accumulators of n columns.
-INLINE void add_unit(unpack_fn *unpack, struct format fmt, const uint8_t *p,
-                     const struct cpu_act *x, size_t tok, size_t at, int n, v16 *acc)
+// Adds n_pairs * 64 elements (4 pairs: a whole block; weights at p, activations from element `at`,
+// which begins a block) to the accumulators of n columns.
+INLINE void add_block(unpack_fn *unpack, struct format fmt, const uint8_t *p, int n_pairs,
+                      const struct cpu_act *x, size_t tok, size_t at, int n, v16 *acc)
 {
-    struct unit u;
-    unpack(p, &u);
+    struct unit u[2];
+    v16 scale[4];
+    const int unit_pairs = fmt.unit / 64;
+    for (int i = 0; i < n_pairs; i += unit_pairs)
+        unpack(p + (size_t)(i / unit_pairs) * fmt.unit_bytes, &u[i / unit_pairs]);
+    for (int i = 0; i < n_pairs; i++)
+        scale[i] = v16_spread(u[i / unit_pairs].scale, i % unit_pairs);
     for (int c = 0; c < n; c++) {
-        size_t first = (tok + (size_t)c) * x->n_pad + at;
-        const float *xs = x->scale + first / 16, *sum = x->sum + first / 16;
-        v16 scale = v16_mul(u.scale, fmt.unit == 128 ? v16_load8(xs) : v16_load(xs));
-        for (int i = 0; i < fmt.unit / 64; i++)
-            acc[c] = v16_fma(w64_dot(&u.q[i], x->q + first + 64 * i), v16_spread(scale, i), acc[c]);
-        if (fmt.has_min)
-            acc[c] = v16_fma(u.min, fmt.unit == 128 ? v16_load8(sum) : v16_load(sum), acc[c]);
+        const size_t first = (tok + (size_t)c) * x->n_pad + at;
+        const int16_t *q = x->q + first;
+        v16 sum = v16_mul(w64_dot(&u[0].q[0], q), scale[0]);
+        for (int i = 1; i < n_pairs; i++)
+            sum = v16_fma(w64_dot(&u[i / unit_pairs].q[i % unit_pairs], q + 64 * i), scale[i], sum);
+        acc[c] = v16_fma(sum, v16_set1(x->scale[first / CPU_PAD]), acc[c]);
+        if (!fmt.has_min)
+            continue;
+        const float *xs = x->sum + first / 16;
+        if (fmt.unit == 256)
+            acc[c] = v16_fma(u[0].min, v16_load(xs), acc[c]);
+        for (int i = 0; fmt.unit == 128 && i < n_pairs / 2; i++)
+            acc[c] = v16_fma(u[i].min, v16_load8(xs + 8 * i), acc[c]);
     }
 }
 
@@ -52,29 +65,30 @@ enum { TILE = 768, BLOCK_ROWS = 16 };
 INLINE void quant_columns(const struct cpu_matmul *m, unpack_fn *unpack, struct format fmt,
                           uint32_t row0, uint32_t row1, size_t tok, int n)
 {
-    const size_t n_units = m->w->n_cols / (size_t)fmt.unit;
-    const size_t n_rest = m->w->n_cols % (size_t)fmt.unit / (size_t)fmt.block;
-    const size_t block_bytes = fmt.unit_bytes / (size_t)(fmt.unit / fmt.block);
-    const size_t row_bytes = n_units * fmt.unit_bytes + n_rest * block_bytes;
-    const size_t tile = n > 1 ? TILE / (size_t)fmt.unit : n_units + 1;
+    const size_t n_cols = m->w->n_cols, tile = n > 1 ? TILE : SIZE_MAX / 2;
+    const size_t block_bytes = fmt.unit_bytes * (size_t)(256 / fmt.unit);
+    const size_t row_bytes =
+        n_cols / (size_t)fmt.block * fmt.unit_bytes / (size_t)(fmt.unit / fmt.block);
     for (uint32_t first = row0; first < row1; first += BLOCK_ROWS) {
         const uint32_t n_rows = row1 - first < BLOCK_ROWS ? row1 - first : BLOCK_ROWS;
-        const uint8_t *p = (const uint8_t *)m->w->data + first * row_bytes;
         v16 sums[BLOCK_ROWS][8];
-        // The last tile may be empty but for the rest of less than a unit.
-        for (size_t begin = 0; begin <= n_units; begin += tile) {
-            const size_t end = n_units - begin < tile ? n_units : begin + tile;
+        for (size_t begin = 0; begin < n_cols; begin += tile) {
+            const size_t end = n_cols - begin < tile ? n_cols : begin + tile;
             for (uint32_t r = 0; r < n_rows; r++) {
-                const uint8_t *w = p + r * row_bytes + begin * fmt.unit_bytes;
+                const uint8_t *w = (const uint8_t *)m->w->data + (first + r) * row_bytes +
+                                   begin / 256 * block_bytes;
+                size_t i = begin;
                 v16 acc[8];
                 for (int c = 0; c < n; c++)
                     acc[c] = begin == 0 ? v16_zero() : sums[r][c];
-                for (size_t i = begin; i < end; i++, w += fmt.unit_bytes)
-                    add_unit(unpack, fmt, w, m->x, tok, i * (size_t)fmt.unit, n, acc);
-                if (n_rest > 0 && end == n_units && n_units - begin < tile) {
-                    uint8_t last[256] = {0}; // 1 to 3 blocks, filled up with zeros to a unit
-                    memcpy(last, w, n_rest * block_bytes);
-                    add_unit(unpack, fmt, last, m->x, tok, n_units * (size_t)fmt.unit, n, acc);
+                for (; i + 256 <= end; i += 256, w += block_bytes)
+                    add_block(unpack, fmt, w, 4, m->x, tok, i, n, acc);
+                if (fmt.unit == 128 && i + 128 == end)
+                    add_block(unpack, fmt, w, 2, m->x, tok, i, n, acc);
+                else if (fmt.unit == 128 && i < end) {
+                    uint8_t last[320] = {0}; // filled up with zeros to a block
+                    memcpy(last, w, row_bytes - i / 256 * block_bytes);
+                    add_block(unpack, fmt, last, 4, m->x, tok, i, n, acc);
                 }
                 for (int c = 0; c < n; c++)
                     sums[r][c] = acc[c];

@@ -34,7 +34,7 @@ static struct cpu_act carve_act(struct carver *c, size_t n_tok, uint32_t n_cols)
     a.n_pad = (uint32_t)(((uint64_t)n_cols + CPU_PAD - 1) / CPU_PAD * CPU_PAD);
     a.f = carve(c, n_tok * a.n_pad, sizeof *a.f);
     a.q = carve(c, n_tok * a.n_pad, sizeof *a.q);
-    a.scale = carve(c, n_tok * a.n_pad / 16, sizeof *a.scale);
+    a.scale = carve(c, n_tok * a.n_pad / CPU_PAD, sizeof *a.scale);
     a.sum = carve(c, n_tok * a.n_pad / 16, sizeof *a.sum);
     return a;
 }

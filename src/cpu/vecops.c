@@ -19,30 +19,34 @@ static void store_part(float *p, v16 v, size_t n)
 
 void CPU_NAME(quantize)(const struct cpu_act *a, size_t tok)
 {
-    for (size_t i = 0; i < a->n_pad; i += 64) {
-        const size_t at = tok * a->n_pad + i;
-        int16_t q[64];
-        for (size_t b = 0; b < 2; b++) {
-            v16 x0 = v16_load(a->f + at + 32 * b), x1 = v16_load(a->f + at + 32 * b + 16);
-            float max = v16_hmax(v16_max(v16_abs(x0), v16_abs(x1)));
-            // A NaN or infinity anywhere must reach the scale: it must not end as a number.
-            float bad = v16_sum(v16_mul(v16_add(x0, x1), v16_zero()));
-            float inverse = max > 1e-30f ? 32767.0f / max : 0.0f;
-            float scale = (max > 1e-30f ? max / 32767.0f : 0.0f) + bad;
-            v16_store_i16(q + 32 * b, v16_mul(x0, v16_set1(inverse)));
-            v16_store_i16(q + 32 * b + 16, v16_mul(x1, v16_set1(inverse)));
-            for (size_t h = 0; h < 2; h++) {
-                int32_t sum = 0;
-                for (int k = 0; k < 16; k++)
-                    sum += q[32 * b + 16 * h + k];
-                a->scale[at / 16 + 2 * b + h] = scale;
-                a->sum[at / 16 + 2 * b + h] = scale * (float)sum;
-            }
+    for (size_t at = tok * a->n_pad; at < (tok + 1) * a->n_pad; at += CPU_PAD) {
+        v16 max = v16_zero(), total = v16_zero();
+        for (size_t i = 0; i < CPU_PAD; i += 16) {
+            v16 x = v16_load(a->f + at + i);
+            max = v16_max(max, v16_abs(x));
+            total = v16_add(total, x);
         }
-        int16_t *even = a->q + at, *odd = even + 32;
-        for (int k = 0; k < 32; k++) {
-            even[k] = q[2 * k];
-            odd[k] = q[2 * k + 1];
+        const float top = v16_hmax(max);
+        // A NaN or infinity anywhere must reach the scale: it must not end as a number.
+        const float bad = v16_sum(v16_mul(total, v16_zero()));
+        const v16 inverse = v16_set1(top > 1e-30f ? 32767.0f / top : 0.0f);
+        const float scale = (top > 1e-30f ? top / 32767.0f : 0.0f) + bad;
+        int16_t q[CPU_PAD];
+        for (size_t i = 0; i < CPU_PAD; i += 16)
+            v16_store_i16(q + i, v16_mul(v16_load(a->f + at + i), inverse));
+        a->scale[at / CPU_PAD] = scale;
+        for (size_t i = 0; i < CPU_PAD; i += 16) {
+            int32_t sum = 0;
+            for (size_t k = 0; k < 16; k++)
+                sum += q[i + k];
+            a->sum[(at + i) / 16] = scale * (float)sum;
+        }
+        for (size_t i = 0; i < CPU_PAD; i += 64) {
+            int16_t *even = a->q + at + i, *odd = even + 32;
+            for (size_t k = 0; k < 32; k++) {
+                even[k] = q[i + 2 * k];
+                odd[k] = q[i + 2 * k + 1];
+            }
         }
     }
 }

@@ -1,13 +1,14 @@
 // Every kernel of every instruction set this machine has, against double precision references over
-// odd shapes; and bit for bit against each other. `test_cpu_kernels bench` times the products.
+// odd shapes; and bit for bit against each other. `test_cpu_kernels bench [TYPE]` times the
+// products.
 #include "test.h"
 
 #include <math.h>
 #include <time.h>
 
-#include "base/rng.h"
 #include "cpu/kernels.h"
 #include "gguf/quant.h"
+#include "random_weights.h"
 
 static const uint32_t types[] = {
     QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0,   QUANT_Q4_1,
@@ -16,81 +17,18 @@ static const uint32_t types[] = {
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
-static uint64_t counter;
-
-static uint64_t random_u64(void)
-{
-    return rng_u64(20240607, counter++, 0);
-}
-
-// (-1, 1)
-static float random_float(void)
-{
-    return (float)(int32_t)(random_u64() >> 32) * 0x1p-31f;
-}
-
-static void put_f16(uint8_t *p, float f)
-{
-    uint16_t h = quant_f32_to_f16(f);
-    memcpy(p, &h, 2);
-}
-
-// Random bits make any block valid except for the half-precision scales, which could be NaN.
-static void random_weights(uint32_t type, uint8_t *p, size_t n)
-{
-    const struct quant_info *info = quant_info(type);
-    for (size_t b = 0; b < n / info->block_elems; b++, p += info->block_bytes) {
-        for (size_t i = 0; i < info->block_bytes; i++)
-            p[i] = (uint8_t)random_u64();
-        float f = random_float(), s = random_float() * 0.02f, m = random_float() * 0.02f;
-        uint32_t u;
-        memcpy(&u, &f, 4);
-        uint16_t bf = (uint16_t)(u >> 16);
-        switch (type) {
-        case QUANT_F32:
-            memcpy(p, &f, 4);
-            break;
-        case QUANT_F16:
-            put_f16(p, f);
-            break;
-        case QUANT_BF16:
-            memcpy(p, &bf, 2);
-            break;
-        case QUANT_Q4_1:
-        case QUANT_Q5_1:
-        case QUANT_Q4_K:
-        case QUANT_Q5_K:
-            put_f16(p, s);
-            put_f16(p + 2, m);
-            break;
-        case QUANT_Q2_K:
-            put_f16(p + 80, s);
-            put_f16(p + 82, m);
-            break;
-        case QUANT_Q3_K:
-            put_f16(p + 108, s);
-            break;
-        case QUANT_Q6_K:
-            put_f16(p + 208, s);
-            break;
-        default:
-            put_f16(p, s);
-        }
-    }
-}
-
 static void *checked_alloc(size_t n)
 {
-    void *p = calloc(1, n);
+    void *p = aligned_alloc(64, (n + 63) / 64 * 64);
     assert_non_null(p);
-    return p;
+    return memset(p, 0, n);
 }
 
 static struct cpu_act act_create(uint32_t n_cols, size_t n_tok)
 {
     struct cpu_act a = {.n_cols = n_cols, .n_pad = (n_cols + CPU_PAD - 1) / CPU_PAD * CPU_PAD};
     size_t n = a.n_pad * n_tok;
-    a.f = checked_alloc(n * 4);
+    a.f = checked_alloc(n * 4); // aligned, as the engine's are
     a.q = checked_alloc(n * 2);
     a.scale = checked_alloc(n / 4);
     a.sum = checked_alloc(n / 4);
@@ -129,7 +67,8 @@ static void test_products_match_reference_and_each_other(void **state)
                 continue;
             size_t row_bytes = quant_row_bytes(types[ti], n_cols);
             // Exactly as long as the rows: a sanitizer sees any read beyond them.
-            uint8_t *data = checked_alloc(row_bytes * n_rows);
+            uint8_t *data = malloc(row_bytes * n_rows);
+            assert_non_null(data);
             random_weights(types[ti], data, (size_t)n_rows * n_cols);
             struct weight w = {types[ti], n_rows, n_cols, data, row_bytes * n_rows, NULL};
             struct cpu_act x = act_create(n_cols, MAX_TOK);
@@ -153,7 +92,7 @@ static void test_products_match_reference_and_each_other(void **state)
                     struct cpu_act xt = x;
                     xt.f += t * x.n_pad;
                     xt.q += t * x.n_pad;
-                    xt.scale += t * x.n_pad / 16;
+                    xt.scale += t * x.n_pad / CPU_PAD;
                     xt.sum += t * x.n_pad / 16;
                     struct cpu_matmul mt = {&w, &xt, bias, single + t * n_rows, n_rows, 1, false};
                     k->matmul(&mt, n_rows / 2, n_rows);
@@ -181,7 +120,7 @@ static void test_products_match_reference_and_each_other(void **state)
                             double v = (double)deq[i] * x.f[t * x.n_pad + i];
                             want += v;
                             size += fabs(v);
-                            double step = x.scale[(t * x.n_pad + i) / 16] * (double)deq[i];
+                            double step = x.scale[(t * x.n_pad + i) / CPU_PAD] * (double)deq[i];
                             steps += info->block_elems > 1 ? step * step / 12 : 0;
                         }
                         double off = fabs(y[t * n_rows + r] - want);
@@ -233,7 +172,7 @@ static void test_norm_swiglu_rope_match_reference(void **state)
         const struct cpu_kernels *k = kernels_at(isa, &why);
         if (!k)
             continue;
-        counter = 1000;
+        random_counter = 1000;
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
             const size_t n = sizes[s];
             float *x = checked_alloc(n * 4), *w = checked_alloc(n * 4), *y = checked_alloc(n * 4);
@@ -399,7 +338,7 @@ static void test_attention_matches_reference(void **state)
                         const struct cpu_kernels *k = kernels_at(isa, &why);
                         if (!k)
                             continue;
-                        counter = 5000 + i * 10 + j;
+                        random_counter = 5000 + i * 10 + j;
                         check_attention(k, &s, isa == CPU_ISA_PLAIN ? plain : other);
                         if (isa != CPU_ISA_PLAIN)
                             assert_memory_equal(plain, other, 8 * dims[i] * sizeof(float));
@@ -416,7 +355,7 @@ static double seconds(void)
 
 // Best of several runs on one core: GB/s of weights for one token, and for many tokens the
 // multiply-adds per second.
-static void bench(void)
+static void bench(const char *only)
 {
     enum { N_TOK = 64, ROWS = 128 };
     for (int isa = CPU_ISA_PLAIN; isa <= CPU_ISA_AVX512; isa++) {
@@ -427,7 +366,8 @@ static void bench(void)
         for (size_t ti = 0; ti < N_TYPES; ti++)
             for (int c = 0; c < 2; c++) {
                 const uint32_t n_cols = c ? 4864 : 896;
-                if (n_cols % quant_info(types[ti])->block_elems != 0)
+                if (n_cols % quant_info(types[ti])->block_elems != 0 ||
+                    (only && strcmp(only, quant_info(types[ti])->name) != 0))
                     continue;
                 size_t row_bytes = quant_row_bytes(types[ti], n_cols);
                 uint8_t *data = checked_alloc(row_bytes * ROWS);
@@ -461,7 +401,7 @@ static void bench(void)
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "bench") == 0) {
-        bench();
+        bench(argc > 2 ? argv[2] : NULL);
         return 0;
     }
     const struct CMUnitTest tests[] = {
