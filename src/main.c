@@ -1,6 +1,8 @@
 // options -> device -> model -> session -> one of the three ways in. The only place that exits, and
 // the only one that reads the environment (through options.c) and prints errors.
 #include <errno.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,13 +50,12 @@ struct program {
 };
 
 // Untrusted parts of a message (file names, metadata) must not drive the terminal.
-static void print_error(const struct error *err)
+static void print_line(const char *text)
 {
     struct buf safe = {0};
-    if (isatty(STDERR_FILENO) && termsafe_text(err->text, strlen(err->text), true, &safe))
-        fprintf(stderr, "hokku: %s\n", buf_str(&safe));
-    else
-        fprintf(stderr, "hokku: %s\n", err->text);
+    if (isatty(STDERR_FILENO) && termsafe_text(text, strlen(text), true, &safe))
+        text = buf_str(&safe);
+    fprintf(stderr, "hokku: %s\n", text);
     buf_release(&safe);
 }
 
@@ -298,10 +299,11 @@ static bool run_chat(struct program *p, struct error *err)
     if (!p->engine)
         return false;
     if (o->verbose) {
-        char used[FORMAT_NUMBER];
-        fprintf(stderr, "hokku: %s · %s · %s on %s · context %u · seed %llu\n", p->model_path,
-                p->model->quant, format_bytes(used, p->engine->mem_used), p->engine->device,
-                p->engine->n_ctx, (unsigned long long)o->sampler.seed);
+        char used[FORMAT_NUMBER], line[1024];
+        snprintf(line, sizeof line, "%s · %s · %s on %s · context %u · seed %llu", p->model_path,
+                 p->model->quant, format_bytes(used, p->engine->mem_used), p->engine->device,
+                 p->engine->n_ctx, (unsigned long long)o->sampler.seed);
+        print_line(line);
     }
     p->conv_open = true;
     if (!conversation_init(&p->conv, p->model, p->engine,
@@ -323,6 +325,10 @@ static bool run_chat(struct program *p, struct error *err)
     bool err_color = o->color == WHEN_ALWAYS || (o->color == WHEN_AUTO && !plain && p->stderr_tty);
     if (!one && !many) {
         char banner[512];
+        // The line editor takes the character set from the environment; the chat is always UTF-8.
+        setlocale(LC_CTYPE, "");
+        if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
+            setenv("LC_ALL", "C.UTF-8", 1);
         make_banner(p, banner, sizeof banner);
         struct repl_options r = {
             .conv = &p->conv,
@@ -425,6 +431,6 @@ int main(int argc, char **argv)
         signal(SIGINT, SIG_DFL);
         raise(SIGINT);
     }
-    print_error(&err);
+    print_line(err.text);
     return err.code == ERR_NONE ? ERR_FAIL : (int)err.code;
 }

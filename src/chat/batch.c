@@ -285,7 +285,11 @@ bool batch_one(struct batch *b, const char *prompt, size_t n, struct error *err)
 static bool report_line(const struct batch *b, size_t number, const struct error *e,
                         struct error *err)
 {
-    fprintf(stderr, "hokku: line %zu: %s\n", number, e->text);
+    const struct view_options vo = {.err_tty = b->stderr_tty};
+    struct view view;
+    view_init(&view, &vo);
+    view_say(&view, "hokku: line %zu: %s\n", number, e->text);
+    view_release(&view);
     if (!b->opt->json)
         return fd_write_all(STDOUT_FILENO, "standard output", "\n", 1,
                             err); // answers stay in order

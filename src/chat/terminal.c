@@ -27,7 +27,7 @@ static struct sigaction before[N_HANDLED];
 // Only calls that are safe in a handler.
 static void restore_modes(void)
 {
-    static const char undo[] = "\x1b[?2004l\x1b[0m";
+    static const char undo[] = "\x1b[?2004l\x1b[0m"; // bracketed paste, colours
     if (T.mode == TERMINAL_COOKED)
         return;
     tcsetattr(T.fd, TCSADRAIN, &T.found);
@@ -37,9 +37,17 @@ static void restore_modes(void)
     }
 }
 
+static void tell_terminal(const char *s, size_t n)
+{
+    ssize_t ignored = T.ansi ? write(T.fd_out, s, n) : 0;
+    (void)ignored;
+}
+
 static void set_answering_modes(void)
 {
     struct termios t = T.found;
+    // A paste that comes during an answer must still be one message for the line editor.
+    tell_terminal("\x1b[?2004h", 8);
     // ICRNL off: Enter typed ahead must reach the line editor as Enter, not as Ctrl-J.
     t.c_lflag &= ~(tcflag_t)(ECHO | ICANON);
     t.c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IGNCR);
@@ -140,6 +148,8 @@ void terminal_set_mode(enum terminal_mode mode)
 {
     if (!T.active || T.mode == (sig_atomic_t)mode)
         return;
+    if (T.mode == TERMINAL_ANSWERING)
+        tell_terminal("\x1b[?2004l", 8);
     if (mode == TERMINAL_COOKED)
         tcsetattr(T.fd, TCSADRAIN, &T.found);
     else if (mode == TERMINAL_ANSWERING)

@@ -114,6 +114,13 @@ def test_wide_characters_are_edited_as_characters(chat, hokku, stories):
     assert want.strip() in c.say("古池やxé\x7f\x7f 蛙")
 
 
+def test_utf8_is_edited_as_characters_in_any_locale(chat, hokku, stories):
+    want = hokku("-m", stories, *PLAIN, "-n", 16, "\u00e9\u53e4 dog").stdout.decode()
+    c = chat("-m", stories, *PLAIN, "-n", 16, env={"LC_ALL": "C", "LANG": "C"})
+    out = c.say("\u00e9\u53e4\u00fc\x7f dog")
+    assert want.strip() in out and "\u53e4" in out
+
+
 def test_history_is_kept_private_and_comes_back(chat, stories, home):
     c = chat("-m", stories, *PLAIN, "-n", 4)
     c.say("a line to remember\nwith a second one \\n")
@@ -380,6 +387,21 @@ def test_typing_ahead_waits_for_the_prompt(chat, tiny):
     c.p.send("again\r/stats\r")
     c.p.expect("cut after 4000")
     c.p.expect("decode 4000 tokens")
+
+
+def test_a_paste_during_an_answer_is_one_message(chat, tiny):
+    c = chat("-m", tiny, "-c", 30000, "--ignore-eos", "-n", 6000, "-s", 1)
+    c.p.send("hello\r")
+    c.p.expect(r"\x1b\[\?2004h")
+    time.sleep(0.3)
+    c.p.send("\x1b[200~one\rtwo\rthree\x1b[201~")
+    c.p.expect("cut after 6000")
+    c.p.expect("three")
+    c.p.send("\r")
+    c.p.expect("cut after")
+    c.ready()
+    out = c.say("/context")
+    assert "one" in out and re.search(r"\n +2 ", out) and not re.search(r"\n +3 ", out)
 
 
 # ------------------------------------------------------------------------------------------- streams
