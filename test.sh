@@ -31,7 +31,11 @@ else
 fi
 
 say "release build"
-[ -f build/build.ninja ] || meson setup build >/dev/null || exit 1
+if [ -f build/build.ninja ]; then
+    meson configure build -Dtests=true -Dwerror=true || exit 1
+else
+    meson setup build >/dev/null || exit 1
+fi
 ninja -C build || exit 1
 rm -rf "$results"
 mkdir -p "$results"

@@ -5,7 +5,8 @@
 // All query heads that share a KV head form the rows of one matrix tile, so every key and value is
 // read once per token however many heads use it (GQA, Ainslie et al. 2023).
 //
-//   decode   the cache is cut into chunks of ATTENTION_CHUNK positions, dealt out to the blocks of a
+//   decode   the cache is cut into chunks of ATTENTION_CHUNK positions, dealt out to the blocks of
+//   a
 //            KV head; each block merges its warps, the last block to finish merges the blocks. The
 //            cut depends on the position alone, so the same position gives the same bits.
 //   prefill  a block takes 64 rows (token, head) and walks over the cache up to its last token.
@@ -143,9 +144,8 @@ load_kv(const struct kv_plane &plane, uint32_t n_ctx, uint32_t head, uint32_t fi
         uint4 *dst = reinterpret_cast<uint4 *>(tile + r * tile_ld<DH>() + piece * 16);
         uint32_t packed[8] = {0};
         if (p < n_kv && piece * 16 < plane.row_bytes) {
-            uint4 v =
-                *reinterpret_cast<const uint4 *>(plane.data + (head0 + p) * plane.row_bytes +
-                                                 piece * 16);
+            uint4 v = *reinterpret_cast<const uint4 *>(plane.data + (head0 + p) * plane.row_bytes +
+                                                       piece * 16);
             float d = half_bits(plane.scales[(head0 + p) * plane.n_group + piece / 2]);
             const uint32_t word[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -158,8 +158,8 @@ load_kv(const struct kv_plane &plane, uint32_t n_ctx, uint32_t head, uint32_t fi
     }
 }
 
-// A warp's 16 rows: this thread holds rows g = lane / 4 and g + 8, columns 2 (lane % 4) and the next
-// of every eight.
+// A warp's 16 rows: this thread holds rows g = lane / 4 and g + 8, columns 2 (lane % 4) and the
+// next of every eight.
 template <int DH> struct softmax {
     float top[2]; // running maximum, in units of log2
     float sum[2]; // of this thread's columns
@@ -175,7 +175,8 @@ template <int DH> static __device__ __forceinline__ void softmax_init(softmax<DH
         s.o[i][0] = s.o[i][1] = s.o[i][2] = s.o[i][3] = 0.0f;
 }
 
-// Rows of q against NP * 16 positions from `first` on; row h (0: g, 1: g + 8) sees positions begin[h]
+// Rows of q against NP * 16 positions from `first` on; row h (0: g, 1: g + 8) sees positions
+// begin[h]
 // <= p < end[h]. Scores are in units of log2 (the query carries log2(e) / sqrt(head_dim)).
 template <int DH, int NP>
 static __device__ __forceinline__ void
@@ -238,8 +239,7 @@ attend(softmax<DH> &s, const __half *q, const __half *k, const __half *v, uint32
 #pragma unroll
         for (int i = 0; i < DH / 16; i++) {
             uint32_t b[4];
-            ldmatrix_x4_trans(b,
-                              v + (j * 16 + m % 2 * 8 + lane % 8) * LD + i * 16 + m / 2 * 8);
+            ldmatrix_x4_trans(b, v + (j * 16 + m % 2 * 8 + lane % 8) * LD + i * 16 + m / 2 * 8);
             mma_f16(s.o[2 * i], a, b);
             mma_f16(s.o[2 * i + 1], a, b + 2);
         }
@@ -442,8 +442,8 @@ static __global__ void __launch_bounds__(THREADS)
     float *buf = head_buf[warp];
     if (h < a.n_head) {
         prepare_head(a, a.q_in + (size_t)i * a.ld_q + h * a.head_dim, a.q_norm, rope, buf, lane);
-        store_query<DH>(buf, a.head_dim, query_scale(a),
-                        a.q_f16 + ((size_t)i * a.n_head + h) * DH, lane);
+        store_query<DH>(buf, a.head_dim, query_scale(a), a.q_f16 + ((size_t)i * a.n_head + h) * DH,
+                        lane);
     } else if (h < a.n_head + a.n_head_kv) {
         uint32_t kv = h - a.n_head;
         prepare_head(a, a.k_in + (size_t)i * a.ld_kv + kv * a.head_dim, a.k_norm, rope, buf, lane);
@@ -531,8 +531,8 @@ static __global__ void __launch_bounds__(THREADS)
         uint32_t row = row0 + warp * M + lane / 4 + 8 * h;
         if (row >= n_row)
             continue;
-        float *out = a.out + ((size_t)(row / group) * a.n_head + kv_head * group + row % group) *
-                                 a.head_dim;
+        float *out =
+            a.out + ((size_t)(row / group) * a.n_head + kv_head * group + row % group) * a.head_dim;
 #pragma unroll
         for (int i = 0; i < DH / 8; i++)
 #pragma unroll
@@ -592,7 +592,8 @@ static uint32_t n_split(int n_sm, uint32_t n_head_kv, uint32_t n_ctx)
 void attention_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t head_dim,
                        uint32_t n_ctx, uint32_t n_batch, struct attention_scratch *out)
 {
-    size_t group = n_head / n_head_kv, rows = lesser(group, (size_t)M), z = div_up(group, (size_t)M);
+    size_t group = n_head / n_head_kv, rows = lesser(group, (size_t)M),
+           z = div_up(group, (size_t)M);
     size_t slots = n_head_kv * z * n_split(n_sm, n_head_kv, n_ctx);
     out->partial = slots * rows * (head_dim + 2) * sizeof(float);
     out->counters = n_head_kv * z * sizeof(uint32_t);

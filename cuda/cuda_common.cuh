@@ -24,6 +24,13 @@ enum {
     SMEM_STATIC_MAX = 48 * 1024, // above this a kernel must opt in (launch_kernel does)
 };
 
+// For device functions that would bloat their callers.
+#ifdef HOKKU_CUDA_ON_CPU
+#define NOINLINE
+#else
+#define NOINLINE __noinline__
+#endif
+
 // False, with what failed and what the driver says in *err, unless e is success.
 static inline bool cuda_check(cudaError_t e, const char *what, struct error *err)
 {
@@ -120,6 +127,14 @@ static inline void device_red_zone(void *p, size_t n)
 enum { DEVICE_RED_ZONE = 256 };
 #else
 enum { DEVICE_RED_ZONE = 0 };
+#endif
+
+// Scratch memory that cuBLAS is given (32 MB is what it asks for on Hopper); the emulation needs
+// none.
+#ifdef HOKKU_CUDA_ON_CPU
+enum { BLAS_WORKSPACE = 4096 };
+#else
+enum { BLAS_WORKSPACE = 32 << 20 };
 #endif
 
 // The host's look at a word of pinned memory that the device writes with st_release_sys: what was

@@ -115,14 +115,13 @@ static bool does_not_fit(const struct engine_plan *p, const char *device, struct
         snprintf(fit, sizeof fit, "-c %u with -ctk q8_0 -ctv q8_0 would fit", p->n_ctx_max_q8);
     else
         snprintf(fit, sizeof fit, "no context fits; a smaller model or --device cpu may");
-    return error_set(err, ERR_MEMORY,
-                     "%s: a context of %u tokens needs %llu bytes (weights %llu, KV cache %llu, "
-                     "scratch %llu, other %llu) and %llu are free: %s",
-                     device, p->n_ctx,
-                     (unsigned long long)(p->weights + p->kv + p->scratch + p->other),
-                     (unsigned long long)p->weights, (unsigned long long)p->kv,
-                     (unsigned long long)p->scratch, (unsigned long long)p->other,
-                     (unsigned long long)p->available, fit);
+    return error_set(
+        err, ERR_MEMORY,
+        "%s: a context of %u tokens needs %llu bytes (weights %llu, KV cache %llu, "
+        "scratch %llu, other %llu) and %llu are free: %s",
+        device, p->n_ctx, (unsigned long long)(p->weights + p->kv + p->scratch + p->other),
+        (unsigned long long)p->weights, (unsigned long long)p->kv, (unsigned long long)p->scratch,
+        (unsigned long long)p->other, (unsigned long long)p->available, fit);
 }
 
 static bool check_shape(const struct model *m, const struct device *d, struct error *err)
@@ -249,8 +248,8 @@ static bool engine_logits(struct engine *base, size_t i, float *out, struct erro
         }
     }
     const float *row = e->s.logits + (i - e->logits_row0) * e->hp.n_vocab;
-    return CHECK_CUDA(cudaMemcpyAsync(out, row, e->hp.n_vocab * sizeof *out,
-                                      cudaMemcpyDeviceToHost, e->q.stream),
+    return CHECK_CUDA(cudaMemcpyAsync(out, row, e->hp.n_vocab * sizeof *out, cudaMemcpyDeviceToHost,
+                                      e->q.stream),
                       err) &&
            wait_stream(e, err);
 }
@@ -397,11 +396,10 @@ static bool copy_rows(struct cuda_engine *e, uint8_t *plane, size_t row, size_t 
 {
     size_t stride = (size_t)e->base.n_ctx * row, width = (end - begin) * row;
     uint8_t *device = plane + begin * row;
-    cudaError_t s =
-        out ? cudaMemcpy2DAsync(*host, width, device, stride, width, e->hp.n_head_kv,
-                                cudaMemcpyDeviceToHost, e->q.stream)
-            : cudaMemcpy2DAsync(device, stride, *host, width, width, e->hp.n_head_kv,
-                                cudaMemcpyHostToDevice, e->q.stream);
+    cudaError_t s = out ? cudaMemcpy2DAsync(*host, width, device, stride, width, e->hp.n_head_kv,
+                                            cudaMemcpyDeviceToHost, e->q.stream)
+                        : cudaMemcpy2DAsync(device, stride, *host, width, width, e->hp.n_head_kv,
+                                            cudaMemcpyHostToDevice, e->q.stream);
     *host += width * e->hp.n_head_kv;
     return cuda_check(s, "copying the KV cache", err);
 }
@@ -445,6 +443,104 @@ static bool engine_kv_import(struct engine *base, size_t begin, size_t end, cons
     return true;
 }
 
+// ---- what the device can do
+
+static double median(float *v, int n)
+{
+    for (int i = 1; i < n; i++)
+        for (int j = i; j > 0 && v[j] < v[j - 1]; j--) {
+            float t = v[j];
+            v[j] = v[j - 1];
+            v[j - 1] = t;
+        }
+    return v[n / 2];
+}
+
+struct peak_buffers {
+    uint8_t *a, *b;
+    size_t n_bytes; // each
+    cudaEvent_t begin, end;
+};
+
+static bool time_copy(struct cuda_engine *e, const struct peak_buffers *m, float *ms,
+                      struct error *err)
+{
+    return CHECK_CUDA(cudaEventRecord(m->begin, e->q.stream), err) &&
+           CHECK_CUDA(
+               cudaMemcpyAsync(m->b, m->a, m->n_bytes, cudaMemcpyDeviceToDevice, e->q.stream),
+               err) &&
+           CHECK_CUDA(cudaEventRecord(m->end, e->q.stream), err) && wait_stream(e, err) &&
+           CHECK_CUDA(cudaEventElapsedTime(ms, m->begin, m->end), err);
+}
+
+// C (n, n) = A B in float16 with float32 sums: A and B in m->a, C in m->b.
+static bool time_product(struct cuda_engine *e, const struct peak_buffers *m, int n, float *ms,
+                         struct error *err)
+{
+    const float one = 1.0f, zero = 0.0f;
+    const __half *a = (const __half *)m->a, *b = a + (size_t)n * n;
+    if (!CHECK_CUDA(cudaEventRecord(m->begin, e->q.stream), err))
+        return false;
+    cublasStatus_t s = cublasGemmEx(e->q.blas, CUBLAS_OP_T, CUBLAS_OP_N, n, n, n, &one, a,
+                                    CUDA_R_16F, n, b, CUDA_R_16F, n, &zero, m->b, CUDA_R_32F, n,
+                                    CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    if (s != CUBLAS_STATUS_SUCCESS)
+        return error_set(err, ERR_FAIL, "cuBLAS: %s", cublasGetStatusString(s));
+    return CHECK_CUDA(cudaEventRecord(m->end, e->q.stream), err) && wait_stream(e, err) &&
+           CHECK_CUDA(cudaEventElapsedTime(ms, m->begin, m->end), err);
+}
+
+// The operands are filled with the weights' bits: zeros would run faster than real data.
+static bool engine_measure(struct engine *base, struct engine_peaks *out, struct error *err)
+{
+    enum { RUNS = 7 };
+    struct cuda_engine *e = self(base);
+    struct peak_buffers m = {};
+    size_t mem_free = 0, mem_total = 0, weights = e->weights.size;
+    float ms[RUNS];
+    int n = 256;
+    bool ok = false;
+    *out = {};
+    if (!CHECK_CUDA(cudaMemGetInfo(&mem_free, &mem_total), err))
+        return false;
+    // large, but for a small model not a thousand copies of it
+    m.n_bytes = lesser(lesser(mem_free / 4, (size_t)1 << 31), weights * 64) / 4096 * 4096;
+    while (n < 8192 && (size_t)n * n * 16 <= m.n_bytes)
+        n *= 2;
+    if (!CHECK_CUDA(cudaEventCreate(&m.begin), err) || !CHECK_CUDA(cudaEventCreate(&m.end), err) ||
+        !CHECK_CUDA(cudaMalloc(&m.a, m.n_bytes), err) ||
+        !CHECK_CUDA(cudaMalloc(&m.b, m.n_bytes), err))
+        goto done;
+    for (size_t at = 0; at < m.n_bytes; at += weights)
+        if (!CHECK_CUDA(cudaMemcpyAsync(m.a + at, e->weights.base, lesser(m.n_bytes - at, weights),
+                                        cudaMemcpyDeviceToDevice, e->q.stream),
+                        err))
+            goto done;
+    for (int i = -2; i < RUNS; i++) // two to warm up
+        if (!time_copy(e, &m, &ms[i < 0 ? 0 : i], err))
+            goto done;
+    out->bandwidth = 2.0 * (double)m.n_bytes / (median(ms, RUNS) * 1e-3);
+    snprintf(out->bandwidth_how, sizeof out->bandwidth_how, "copy of %.1f GB, read + written",
+             (double)m.n_bytes * 1e-9);
+    if (e->q.blas) {
+        for (int i = -2; i < RUNS; i++)
+            if (!time_product(e, &m, n, &ms[i < 0 ? 0 : i], err))
+                goto done;
+        out->matrix_flops = 2.0 * n * n * n / (median(ms, RUNS) * 1e-3);
+        snprintf(out->matrix_how, sizeof out->matrix_how, "float16 product of %d x %d matrices", n,
+                 n);
+    }
+    ok = true;
+done:
+    cudaFree(m.a);
+    cudaFree(m.b);
+    if (m.begin)
+        cudaEventDestroy(m.begin);
+    if (m.end)
+        cudaEventDestroy(m.end);
+    return ok;
+}
+
 // ---- open and close
 
 static void engine_free_cuda(struct engine *base)
@@ -485,12 +581,12 @@ static bool take_memory(struct cuda_engine *e, const struct model *m, struct err
     return CHECK_CUDA(cudaMallocHost(&e->host_step, sizeof *e->host_step), err) &&
            CHECK_CUDA(cudaMallocHost(&e->host_tokens, e->base.n_batch * sizeof(int32_t)), err) &&
            CHECK_CUDA(cudaMallocHost(&e->sampler.ring, RING * sizeof *e->sampler.ring), err) &&
-           CHECK_CUDA(cudaMemsetAsync(e->s.counters, 0,
-                                      e->hp.n_head_kv *
-                                          div_up(e->hp.n_head / e->hp.n_head_kv, 16u) *
-                                          sizeof(uint32_t),
-                                      e->q.stream),
-                      err);
+           CHECK_CUDA(
+               cudaMemsetAsync(e->s.counters, 0,
+                               e->hp.n_head_kv * div_up(e->hp.n_head / e->hp.n_head_kv, 16u) *
+                                   sizeof(uint32_t),
+                               e->q.stream),
+               err);
 }
 
 static bool open_queue(struct cuda_engine *e, const struct device *d, struct error *err)
@@ -515,9 +611,9 @@ static bool open_blas(struct cuda_engine *e, struct error *err)
 }
 
 static const struct engine_ops ops = {
-    engine_eval,        engine_trim,     engine_logits,    engine_decode_start, engine_decode_next,
-    engine_decode_stop, engine_kv_bytes, engine_kv_export, engine_kv_import,    NULL,
-    engine_free_cuda,
+    engine_eval,        engine_trim,        engine_logits,    engine_decode_start,
+    engine_decode_next, engine_decode_stop, engine_kv_bytes,  engine_kv_export,
+    engine_kv_import,   engine_measure,     engine_free_cuda,
 };
 
 extern "C" struct engine *cuda_engine_open(const struct model *m, const struct engine_params *p,

@@ -28,17 +28,17 @@ struct arena {
 // Everything between the matrices, for up to n_batch tokens.
 struct scratch {
     struct step_state *step;
-    int32_t *tokens;        // (n_batch)
-    float *x;               // (n_batch, n_embd) the residual stream
-    float *q, *k, *v;       // (n_batch, n_head * head_dim | n_head_kv * head_dim)
-    float *att;             // (n_batch, n_head * head_dim)
-    float *gate, *up;       // (n_batch, n_ff)
-    float *logits;          // (LOGITS_ROWS, n_vocab)
-    float2 *rope;           // (n_batch, rope_dim / 2)
-    void *act32;            // (MATVEC_MAX_ROWS, widest input)
-    void *act_f32;          // the same; (n_batch, widest input) when matrices are F32
-    __half *act_f16;        // (n_batch, widest input)
-    void *tile;             // dequantised weights on their way to cuBLAS
+    int32_t *tokens;  // (n_batch)
+    float *x;         // (n_batch, n_embd) the residual stream
+    float *q, *k, *v; // (n_batch, n_head * head_dim | n_head_kv * head_dim)
+    float *att;       // (n_batch, n_head * head_dim)
+    float *gate, *up; // (n_batch, n_ff)
+    float *logits;    // (LOGITS_ROWS, n_vocab)
+    float2 *rope;     // (n_batch, rope_dim / 2)
+    void *act32;      // (MATVEC_MAX_ROWS, widest input)
+    void *act_f32;    // the same; (n_batch, widest input) when matrices are F32
+    __half *act_f16;  // (n_batch, widest input)
+    void *tile;       // dequantised weights on their way to cuBLAS
     size_t tile_bytes;
     float *partial;
     uint32_t *counters;

@@ -51,20 +51,20 @@ enum {
 
 // Up to three matrices times the same input in one launch.
 struct matvec {
-    struct wmat w[MATVEC_MAX_PARTS]; // same n_cols
+    struct wmat w[MATVEC_MAX_PARTS];     // same n_cols
     const float *bias[MATVEC_MAX_PARTS]; // (rows), NULL: none
     float *y[MATVEC_MAX_PARTS];          // (n_col, ld) rows of it written
     uint32_t ld[MATVEC_MAX_PARTS];
     uint32_t n_part;
     enum matvec_mode mode;
     uint32_t n_col; // 1 .. MATVEC_MAX_COLS
-    // One column, x not NULL: the input as floats, normalised (RMSNorm, Zhang & Sennrich 2019) and quantised by
-    // the kernel itself.
+    // One column, x not NULL: the input as floats, normalised (RMSNorm, Zhang & Sennrich 2019) and
+    // quantised by the kernel itself.
     const float *x;    // (n_cols)
     const float *norm; // (n_cols) weights of the norm; NULL: no norm
     float eps;
-    // x NULL: columns prepared by act_launch, one row of act_row_bytes each. Quantised and plain weight
-    // types take different forms.
+    // x NULL: columns prepared by act_launch, one row of act_row_bytes each. Quantised and plain
+    // weight types take different forms.
     const void *act32, *act_f32;
     const uint32_t *skip; // non-zero there: return at once; NULL: never
 };
@@ -112,7 +112,7 @@ bool add_bias_launch(const struct queue *q, float *y, const float *bias, uint32_
 // * n_group.
 struct kv_plane {
     uint8_t *data;
-    uint16_t *scales; // NULL: data is float16
+    uint16_t *scales;   // NULL: data is float16
     uint32_t row_bytes; // a multiple of 16
     uint32_t n_group;
 };

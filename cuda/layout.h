@@ -11,8 +11,8 @@
 //
 // A row is cut into chunks: 32 weights of a quantised type, 16 bytes of a plain one. Eight rows
 // form a tile, and the tile's chunks are stored column by column: chunk c of row r of tile t is
-// unit (t * n_chunk + c) * 8 + r of each plane. So the 32 lanes of a warp (8 rows x 4 chunks) always
-// load consecutive units, whatever the row length. The last tile is filled up with zeros.
+// unit (t * n_chunk + c) * 8 + r of each plane. So the 32 lanes of a warp (8 rows x 4 chunks)
+// always load consecutive units, whatever the row length. The last tile is filled up with zeros.
 //
 // Inside a chunk (element e of 32, i = e / 4 names the four elements that one dp4a takes, b = e %
 // 4):
@@ -49,10 +49,10 @@ enum {
 };
 
 struct quant_planes {
-    uint32_t chunk_elems;        // weights per chunk
-    uint32_t q, h, s;            // bytes per chunk in planes Q, H, S
-    uint32_t d;                  // bytes per group of d_chunks chunks in plane D
-    uint32_t d_chunks;           // 0: no plane D
+    uint32_t chunk_elems; // weights per chunk
+    uint32_t q, h, s;     // bytes per chunk in planes Q, H, S
+    uint32_t d;           // bytes per group of d_chunks chunks in plane D
+    uint32_t d_chunks;    // 0: no plane D
 };
 
 // A matrix in device memory: y = W x. Passed by value to kernels.
@@ -67,8 +67,8 @@ struct wmat {
 // NULL for a type that has no layout.
 const struct quant_planes *cuda_quant_planes(uint32_t type);
 
-// Fills *w with planes that begin at base (device address, CUDA_ALIGN aligned; NULL to measure only)
-// and returns the bytes they take; 0 for a shape or type that cannot be laid out.
+// Fills *w with planes that begin at base (device address, CUDA_ALIGN aligned; NULL to measure
+// only) and returns the bytes they take; 0 for a shape or type that cannot be laid out.
 uint64_t cuda_layout(uint32_t type, uint64_t rows, uint64_t n_cols, uint8_t *base, struct wmat *w);
 
 // Bytes that a product with this matrix reads: the planes without their alignment.

@@ -233,9 +233,8 @@ static bool copy_all(struct cuda_engine *e, struct loader *l, struct error *err)
 
 static bool copy_vector(const float *to, const float *from, uint32_t n, struct error *err)
 {
-    return !from || CHECK_CUDA(cudaMemcpy((void *)to, from, n * sizeof(float),
-                                          cudaMemcpyHostToDevice),
-                               err);
+    return !from ||
+           CHECK_CUDA(cudaMemcpy((void *)to, from, n * sizeof(float), cudaMemcpyHostToDevice), err);
 }
 
 static bool copy_vectors(struct cuda_engine *e, const struct model *m, struct error *err)
@@ -306,8 +305,8 @@ bool cuda_load(struct cuda_engine *e, const struct model *m, struct error *err)
     for (; n_buffer < N_BUFFER; n_buffer++) {
         struct buffer *b = &l.buffers[n_buffer];
         b->device = l.staging + n_buffer * l.buffer_bytes;
-        if (!CHECK_CUDA(cudaEventCreateWithFlags(
-                            &b->copied, cudaEventDisableTiming | cudaEventBlockingSync),
+        if (!CHECK_CUDA(cudaEventCreateWithFlags(&b->copied,
+                                                 cudaEventDisableTiming | cudaEventBlockingSync),
                         err))
             goto done;
         if (!CHECK_CUDA(cudaMallocHost(&b->host, l.buffer_bytes), err)) {

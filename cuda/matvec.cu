@@ -2,8 +2,8 @@
 // one aim, to keep the memory bus busy with weights.
 //
 //   - A warp takes a pair of tiles (16 rows; for gate and up, 8 rows of each) and walks along the
-//     row: 8 rows x 4 chunks per step, every load 16 bytes per lane and consecutive across the warp.
-//     The pair shares the activations a lane has in registers.
+//     row: 8 rows x 4 chunks per step, every load 16 bytes per lane and consecutive across the
+//     warp. The pair shares the activations a lane has in registers.
 //   - The next step's weights are requested before the current ones are used, also across the end
 //     of a row and before the kernel's predecessor has ended: weights never depend on it.
 //   - Where rows are few, several warps share a pair (warps_per_pair) and add up in a fixed order.
@@ -35,9 +35,8 @@ struct tile_pair {
     uint32_t part;
 };
 
-static __device__ __forceinline__ struct tile_pair locate(const struct matvec &m,
-                                                          const struct matvec_grid &g,
-                                                          uint32_t pair)
+static __device__ __forceinline__ struct tile_pair
+locate(const struct matvec &m, const struct matvec_grid &g, uint32_t pair)
 {
     struct tile_pair p;
     if (m.mode == MATVEC_SWIGLU) {
@@ -68,16 +67,27 @@ template <uint32_t TYPE, int N> struct batch {
     chunk<TYPE> k[2][N];
 };
 
-// Requests chunks c, c + step, ... of both tiles, as far as the row goes.
+// This lane's row of both tiles.
+struct row_pair {
+    struct tile_row t[2];
+};
+
+template <uint32_t TYPE>
+static __device__ __forceinline__ struct row_pair row_begin(const struct tile_pair &p, uint32_t row)
+{
+    return {{tile_begin<TYPE>(*p.w[0], p.tile[0], row), tile_begin<TYPE>(*p.w[1], p.tile[1], row)}};
+}
+
+// Requests chunks c, c + step, ... of both rows, as far as they go.
 template <uint32_t TYPE, int N>
-static __device__ __forceinline__ void load_batch(const struct tile_pair &p, uint32_t c,
-                                                  uint32_t step, uint32_t row, batch<TYPE, N> &b)
+static __device__ __forceinline__ void
+load_batch(const struct row_pair &p, uint32_t c, uint32_t step, uint32_t n_chunk, batch<TYPE, N> &b)
 {
 #pragma unroll
     for (int u = 0; u < N; u++)
-        if (c + u * step < p.w[0]->n_chunk) {
-            load_chunk<TYPE>(*p.w[0], p.tile[0], c + u * step, row, b.k[0][u]);
-            load_chunk<TYPE>(*p.w[1], p.tile[1], c + u * step, row, b.k[1][u]);
+        if (c + u * step < n_chunk) {
+            load_chunk<TYPE>(p.t[0], c + u * step, b.k[0][u]);
+            load_chunk<TYPE>(p.t[1], c + u * step, b.k[1][u]);
         }
 }
 
@@ -150,10 +160,9 @@ template <int NCOL> using pair_sums = float[N_WARP][2][TILE_ROWS][NCOL];
 
 // Finishes a pair: lanes 0-7 of its first warp own the rows of the first tile, 8-15 of the second.
 template <int NCOL>
-static __device__ __forceinline__ void finish_pair(const struct matvec &m,
-                                                   const struct tile_pair &p,
-                                                   const pair_sums<NCOL> &sums, uint32_t warp,
-                                                   uint32_t n_warp, uint32_t lane)
+static __device__ __forceinline__ void
+finish_pair(const struct matvec &m, const struct tile_pair &p, const pair_sums<NCOL> &sums,
+            uint32_t warp, uint32_t n_warp, uint32_t lane)
 {
     if (lane >= 2 * TILE_ROWS)
         return;
@@ -194,7 +203,7 @@ multiply(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, ui
     constexpr int N = n_ahead<TYPE, NCOL>();
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t row = lane % TILE_ROWS, wpp = g.warps_per_pair;
-    const uint32_t n_group = gridDim.x * (N_WARP / wpp);      // groups of wpp warps in the grid
+    const uint32_t n_group = gridDim.x * (N_WARP / wpp); // groups of wpp warps in the grid
     const uint32_t group0 = blockIdx.x * (N_WARP / wpp) + warp / wpp;
     const uint32_t begin_pair = g.first_pair[part0], end_pair = g.first_pair[part1];
     const uint32_t step = wpp * 4; // chunks between two steps of this warp
@@ -204,23 +213,23 @@ multiply(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, ui
     // The group's first pair, and the number of turns that every warp of the block makes.
     uint32_t pair = begin_pair + (group0 + n_group - shift % n_group) % n_group;
     uint32_t n_turn = div_up(end_pair - begin_pair, n_group);
-    struct tile_pair at = locate(m, g, min(pair, end_pair - 1));
+    struct row_pair rows = row_begin<TYPE>(locate(m, g, min(pair, end_pair - 1)), row);
     batch<TYPE, N> now, next;
     if (pair < end_pair)
-        load_batch<TYPE, N>(at, c0, step, row, now);
+        load_batch<TYPE, N>(rows, c0, step, n_chunk, now);
     if (!begin())
         return false;
 
     for (uint32_t turn = 0; turn < n_turn; turn++, pair += n_group) {
         float acc[2][NCOL] = {};
-        struct tile_pair then = locate(m, g, min(pair + n_group, end_pair - 1));
-        bool more = pair + n_group < end_pair;
         for (uint32_t base = base0; pair < end_pair && base < n_chunk; base += N * step) {
             uint32_t c = base + lane / TILE_ROWS;
-            if (base + N * step < n_chunk)
-                load_batch<TYPE, N>(at, c + N * step, step, row, next);
-            else if (more)
-                load_batch<TYPE, N>(then, c0, step, row, next);
+            if (base + N * step < n_chunk) {
+                load_batch<TYPE, N>(rows, c + N * step, step, n_chunk, next);
+            } else if (pair + n_group < end_pair) {
+                rows = row_begin<TYPE>(locate(m, g, pair + n_group), row);
+                load_batch<TYPE, N>(rows, c0, step, n_chunk, next);
+            }
 #pragma unroll
             for (int u = 0; u < N; u++)
                 if (c + u * step < n_chunk) {
@@ -247,8 +256,7 @@ multiply(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, ui
         else
             __syncthreads();
         if (warp % wpp == 0 && pair < end_pair)
-            finish_pair<NCOL>(m, at, s, warp, wpp, lane);
-        at = then;
+            finish_pair<NCOL>(m, locate(m, g, pair), s, warp, wpp, lane);
     }
     return true;
 }
@@ -313,8 +321,8 @@ size_t act_row_bytes(uint32_t type, uint32_t n_cols)
     return is_plain(type) ? act_f32_ld(n_cols) * sizeof(float) : n_cols / 32 * sizeof(act32);
 }
 
-// Warps per pair that waste least: turns of the grid times steps of a warp, plus two steps' worth of
-// time to finish a pair.
+// Warps per pair that waste least: turns of the grid times steps of a warp, plus two steps' worth
+// of time to finish a pair.
 static uint32_t pick_warps_per_pair(uint32_t n_pair, uint32_t n_chunk, uint32_t n_block_max)
 {
     uint32_t best = 1;

@@ -7,7 +7,6 @@
 
 enum {
     TILE_BYTES = 16 << 20, // a third of the L2 cache of the devices it is meant for
-    BLAS_WORKSPACE = 32 << 20,
     OTHER_BYTES = 96 << 20, // kernels and the graph: the driver places them
 };
 
@@ -117,7 +116,8 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     s->rope = (float2 *)take(a, (uint64_t)n_batch * (hp->rope_dim / 2) * sizeof(float2));
     uint32_t rows = max3(lesser(n_batch, (uint32_t)MATVEC_MAX_ROWS), LOGITS_ROWS, 1);
     s->act32 = take(a, rows * act_row_bytes(QUANT_Q8_0, (n_wide + 31) / 32 * 32));
-    s->act_f32 = take(a, (uint64_t)(has_f32 && n_batch > rows ? n_batch : rows) * act_row_bytes(QUANT_F32, n_wide));
+    s->act_f32 = take(a, (uint64_t)(has_f32 && n_batch > rows ? n_batch : rows) *
+                             act_row_bytes(QUANT_F32, n_wide));
     if (n_batch > MATVEC_MAX_ROWS) {
         uint64_t row = gemm_ld(n_wide) * (has_f32 ? sizeof(float) : sizeof(__half));
         s->act_f16 = (__half *)take(a, (uint64_t)n_batch * gemm_ld(n_wide) * sizeof(__half));

@@ -14,8 +14,8 @@ struct cuda_traffic {
     const char *weight; // "ffn_down", "kv", ...
     const char *type;   // "Q4_K"
     uint64_t moved;     // bytes as laid out on the device
-    uint64_t needed;    // bytes of the weights in the file (or of the cache), each read once, and of
-                        // the vectors in and out
+    uint64_t needed; // bytes of the weights in the file (or of the cache), each read once, and of
+                     // the vectors in and out
 };
 
 // Rows for one token decoded with n_past tokens before it, in the order of the forward pass. Fills

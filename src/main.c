@@ -15,6 +15,7 @@
 #include "chat/batch.h"
 #include "chat/repl.h"
 #include "chat/termsafe.h"
+#include "main_manual.h"
 #include "options.h"
 #include "paths.h"
 #include "text/tokenizer.h"
@@ -256,9 +257,14 @@ static void make_banner(const struct program *p, char *out, size_t n)
     char *dot = strrchr(version, '.');
     if (dot)
         *dot = '\0';
-    snprintf(out, n, "hokku %s · %s · %s · %s, %.1f of %.0f GB · context %u · /help", version,
-             p->model->name, p->model->quant, e->device, (double)e->mem_used * 1e-9,
-             (double)e->mem_total * 1e-9, e->n_ctx);
+    char used[FORMAT_NUMBER];
+    if (e->mem_used < 100 * 1000 * 1000)
+        snprintf(used, sizeof used, "%s", format_bytes((char[FORMAT_NUMBER]){0}, e->mem_used));
+    else
+        snprintf(used, sizeof used, "%.1f", (double)e->mem_used * 1e-9);
+    snprintf(out, n, "hokku %s · %s · %s · %s, %s of %.0f GB · context %u · /help", version,
+             p->model->name, p->model->quant, e->device, used, (double)e->mem_total * 1e-9,
+             e->n_ctx);
 }
 
 static bool run_chat(struct program *p, struct error *err)
@@ -362,6 +368,8 @@ static bool run(struct program *p, struct error *err)
                                 .stderr_tty = p->stderr_tty};
     if (o->help)
         ok = options_help(o->tool, &out);
+    else if (o->print_completion)
+        ok = manual_print(o->print_completion, HOKKU_VERSION, &out, err);
     else if (o->version)
         ok = buf_puts(&out, "hokku " HOKKU_VERSION "\n");
     else if (o->tool == TOOL_NONE)
@@ -399,6 +407,7 @@ int main(int argc, char **argv)
     struct sigaction sa = {.sa_handler = on_interrupt}; // no SA_RESTART: a blocked read must return
     sigaction(SIGINT, &sa, NULL);
     signal(SIGPIPE, SIG_DFL); // a closed pipe ends the program quietly, whatever the parent had set
+    signal(SIGXFSZ, SIG_IGN); // a file size limit is an error of write, like a full disk
     p.stdin_tty = isatty(STDIN_FILENO);
     p.stdout_tty = isatty(STDOUT_FILENO);
     p.stderr_tty = isatty(STDERR_FILENO);

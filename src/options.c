@@ -37,6 +37,16 @@ const char *tool_name(enum tool t)
     return tools[t].name;
 }
 
+const char *tool_usage(enum tool t)
+{
+    return tools[t].usage;
+}
+
+const char *tool_what(enum tool t)
+{
+    return tools[t].what;
+}
+
 unsigned edit_distance(const char *a, const char *b)
 {
     enum { MAX = 63 };

@@ -91,6 +91,8 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
 void options_release(struct options *o);
 
 const char *tool_name(enum tool t);
+const char *tool_usage(enum tool t); // "[options] FILE"
+const char *tool_what(enum tool t);  // what it is for
 
 // The help text of a tool (TOOL_NONE: the program's), wrapped for 80 columns.
 struct buf;

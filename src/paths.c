@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "template/named.h"
 
 #ifndef HOKKU_DATADIR
 #define HOKKU_DATADIR "/usr/share/hokku"
@@ -60,18 +61,36 @@ char *paths_model(const struct options *o, struct error *err)
     return path;
 }
 
+bool paths_template(const struct gguf *g, const char *name, struct buf *out, struct error *err)
+{
+    char key[160] = "tokenizer.chat_template";
+    struct gguf_str text = {0};
+    if (name)
+        snprintf(key, sizeof key, "tokenizer.chat_template.%s", name);
+    if (g && !gguf_get_str(g, key, false, &text, err))
+        return false;
+    size_t n = text.len;
+    const char *found = text.data;
+    if (!found && name)
+        found = named_template(name, &n);
+    if (found)
+        return buf_append(out, found, n) || error_oom(err, "the chat template", n);
+    if (!name)
+        return error_set(err, ERR_USAGE,
+                         "the model has no chat template; name one with --chat-template or "
+                         "--chat-template-file");
+    struct buf names = {0};
+    named_template_list(&names);
+    error_set(err, ERR_USAGE, "--chat-template: unknown template \"%.60s\"; there are %s", name,
+              buf_str(&names));
+    buf_release(&names);
+    return false;
+}
+
 bool paths_named_template(const struct model *m, const char *name, struct buf *out,
                           struct error *err)
 {
-    char key[160];
-    struct gguf_str text = {0};
-    snprintf(key, sizeof key, "tokenizer.chat_template.%s", name);
-    if (!gguf_get_str(m->gguf, key, false, &text, err))
-        return false;
-    if (text.data)
-        return buf_append(out, text.data, text.len) ||
-               error_oom(err, "the chat template", text.len);
-    return error_set(err, ERR_USAGE, "--chat-template: unknown template \"%.60s\"", name);
+    return paths_template(m->gguf, name, out, err);
 }
 
 bool paths_system_prompt(const char *name, struct buf *out, struct error *err)
@@ -84,6 +103,14 @@ bool paths_system_prompt(const char *name, struct buf *out, struct error *err)
     if (path) {
         bool ok = file_read(path, 1 << 20, out, err);
         free(path);
+        // Comment lines at the top say what the prompt is for; they are not part of it.
+        while (ok && out->len && out->data[0] == '#') {
+            char *end = memchr(out->data, '\n', out->len);
+            size_t n = end ? (size_t)(end - out->data) + 1 : out->len;
+            memmove(out->data, out->data + n, out->len - n);
+            out->len -= n;
+            out->data[out->len] = '\0';
+        }
         while (ok && out->len && (out->data[out->len - 1] == '\n'))
             out->data[--out->len] = '\0';
         return ok;

@@ -18,6 +18,10 @@ char *paths_data(const char *relative);
 bool paths_named_template(const struct model *m, const char *name, struct buf *out,
                           struct error *err);
 
+// The same from a file opened only for its metadata (g may be NULL: shipped ones only). name NULL:
+// the model's own template. Errors: ERR_USAGE with the names there are.
+bool paths_template(const struct gguf *g, const char *name, struct buf *out, struct error *err);
+
 // -sys @NAME. Errors: ERR_USAGE with the names there are.
 bool paths_system_prompt(const char *name, struct buf *out, struct error *err);
 

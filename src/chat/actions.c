@@ -93,7 +93,8 @@ bool action_retry(struct repl *r, char *arg, struct error *err)
         return false;
     if (!conversation_last_answer(r->c))
         return error_set(err, ERR_FAIL, "there is no answer to try again");
-    // The old answer comes back if the new one cannot be made.
+    if (!*arg)
+        view_say(&r->view, "(seed %llu)\n", (unsigned long long)seed);
     r->opt->sampler.seed = seed;
     return repl_answer_again(r, err);
 }

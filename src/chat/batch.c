@@ -10,7 +10,9 @@
 #include "base/file.h"
 #include "base/utf8.h"
 #include "chat/termout.h"
+#include "chat/terminal.h"
 #include "chat/view.h"
+#include "chat/why.h"
 
 // What one answer gathers while it streams.
 struct sink {
@@ -24,6 +26,7 @@ struct sink {
         term_err;     // used only where standard output or standard error is a terminal
     struct buf shown; // scratch
     struct view view; // the progress line
+    struct why why;   // --logprobs without --json
 };
 
 // Untrusted text to one of the two streams: exact bytes to a pipe, made safe for a terminal.
@@ -95,6 +98,8 @@ static json_t *token_object(const struct tokenizer *t, int32_t id, double logpro
 static void on_token(void *user, const struct decoded *d)
 {
     struct sink *s = user;
+    if (s->b->opt->logprobs && !s->b->opt->json)
+        why_add(&s->why, d);
     if (!s->logprobs)
         return;
     const struct tokenizer *t = s->b->conv->model->tokenizer;
@@ -132,6 +137,18 @@ static void print_stats(const struct batch *b, enum finish finish)
             t->n_evaluated, t->prefill_s * 1e3, prefill, t->n_generated, t->decode_s * 1e3, decode,
             t->first_token_s * 1e3, t->n_reused, s->timeline.len, s->engine->n_ctx,
             finish_name(finish), s->engine->device);
+}
+
+// The probabilities, on standard error: standard output is the answer's alone.
+static void print_why(struct sink *s)
+{
+    struct batch *b = s->b;
+    struct buf text = {0};
+    size_t width = b->stderr_tty && !b->dumb ? terminal_width(STDERR_FILENO) : 0;
+    why_format(&s->why, b->conv->model->tokenizer, b->opt->logprobs, width,
+               b->color && b->stderr_tty, &text);
+    fd_write_all(STDERR_FILENO, "standard error", buf_str(&text), text.len, NULL);
+    buf_release(&text);
 }
 
 static json_t *result_object(struct batch *b, struct sink *s, enum finish finish)
@@ -205,7 +222,12 @@ static bool answer(struct batch *b, const char *prompt, size_t n, bool line_mode
     if (ok && !conversation_answer(b->conv, &p, &finish, err)) {
         ok = false;
         if (!conversation_last_answer(b->conv))
-            conversation_undo(b->conv, 1);
+            conversation_take_back(b->conv);
+    }
+    view_clear_progress(&s.view);
+    if (s.wrote_thinking) { // the answer never came: leave no style behind
+        emit(&s, false, NULL, 0, NULL);
+        fd_write_all(STDERR_FILENO, "standard error", "\n", 1, NULL);
     }
     if (!o->json && b->stdout_tty) // what the filter holds, styles off; also after a failure
         ok = emit(&s, true, NULL, 0, ok ? err : NULL) && ok;
@@ -224,6 +246,8 @@ static bool answer(struct batch *b, const char *prompt, size_t n, bool line_mode
                 "hokku: the context of %u tokens is full: the answer is cut (-c, or --overflow "
                 "shift)\n",
                 b->conv->session.engine->n_ctx);
+    if (ok && s.why.n > 0)
+        print_why(&s);
     if (ok && o->stats)
         print_stats(b, finish);
     json_decref(s.logprobs);
@@ -232,6 +256,8 @@ static bool answer(struct batch *b, const char *prompt, size_t n, bool line_mode
     buf_release(&s.shown);
     termout_release(&s.term);
     termout_release(&s.term_err);
+    view_release(&s.view);
+    why_release(&s.why);
     if (ok && finish == FINISH_INTERRUPTED)
         ok = error_set(err, ERR_INTERRUPTED, "interrupted");
     if (b->after_turn && (ok || (err && err->code == ERR_INTERRUPTED))) {

@@ -27,7 +27,7 @@ static const struct command table[] = {
     {"/set", NULL, "[NAME VALUE]", "show or change settings", COMPLETE_SETTING, NULL, action_set},
     {"/think", NULL, "[on|off|hide]", "let a model think, forbid it, or hide it", COMPLETE_WORDS,
      "on|off|hide", action_think},
-    {"/show", NULL, "[WHAT]", "model, settings, system, context, template or stats", COMPLETE_WORDS,
+    {"/show", NULL, "[WHAT]", "model settings system context template stats", COMPLETE_WORDS,
      "model|settings|system|context|template|stats", action_show},
     {"/context", NULL, "", "tokens per turn, used and left", COMPLETE_NONE, NULL, action_context},
     {"/stats", NULL, "", "speed and cache of the last answer", COMPLETE_NONE, NULL, action_stats},

@@ -101,6 +101,7 @@ void conversation_restart(struct conversation *c)
 void conversation_clear(struct conversation *c)
 {
     conversation_restart(c);
+    c->session.stats = (struct session_stats){0};
     conversation_rewind(c, 0);
 }
 

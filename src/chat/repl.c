@@ -395,6 +395,7 @@ static bool one_round(struct repl *r, int *death, struct error *err)
         if (is_blank(&message) && r->attached.len == 0)
             break;
         keep_history(r, buf_str(&message));
+        *r->o->cancel = terminal_death() != 0;
         if (message.data && message.data[0] == '/')
             ok = command_run(r, message.data, &e);
         else
@@ -457,6 +458,10 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
         if (o->opt->single_turn && conversation_n_turns(r.c) > 0)
             break;
     }
+    // Settings and the system prompt may have changed since the last turn.
+    struct error save = {0};
+    if (r.session->fd >= 0 && r.c->n_messages > 0 && !session_save(r.session, r.c, r.opt, &save))
+        view_say(&r.view, "hokku: %s\n", save.text);
     if (o->err_tty)
         lineedit_end();
     terminal_end();

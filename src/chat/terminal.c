@@ -20,7 +20,7 @@ static struct {
 } T = {.pipe = {-1, -1}};
 
 static const int handled[] = {SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH,
-                              SIGSEGV, SIGBUS,  SIGFPE, SIGILL,  SIGABRT};
+                              SIGSEGV, SIGBUS,  SIGFPE, SIGILL,  SIGABRT, SIGPIPE};
 enum { N_HANDLED = sizeof handled / sizeof *handled };
 static struct sigaction before[N_HANDLED];
 
@@ -94,7 +94,7 @@ static void on_signal(int sig)
     case SIGWINCH:
         T.resize = 1;
         break;
-    default: // a crash, or SIGQUIT
+    default: // a crash, SIGQUIT, or nobody reads the answers any more
         die_by(sig);
     }
     wake();

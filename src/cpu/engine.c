@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "cpu/bandwidth.h"
 #include "cpu/memory.h"
 #include "cpu/plan.h"
 
@@ -223,6 +224,16 @@ static bool cpu_kv_import(struct engine *base, size_t begin, size_t end, const v
     return true;
 }
 
+static bool cpu_measure(struct engine *base, struct engine_peaks *out, struct error *err)
+{
+    struct cpu_engine *e = self(base);
+    int n_threads = pool_n_threads(e->pool);
+    *out = (struct engine_peaks){.bandwidth = cpu_read_bandwidth(n_threads, 0, err) * 1e9};
+    snprintf(out->bandwidth_how, sizeof out->bandwidth_how, "reading 1 GB with %d thread%s",
+             n_threads, n_threads == 1 ? "" : "s");
+    return out->bandwidth > 0;
+}
+
 static const struct engine_ops cpu_ops = {
     .eval = cpu_eval,
     .trim = cpu_trim,
@@ -233,6 +244,7 @@ static const struct engine_ops cpu_ops = {
     .kv_bytes = cpu_kv_bytes,
     .kv_export = cpu_kv_export,
     .kv_import = cpu_kv_import,
+    .measure = cpu_measure,
     .free = cpu_free,
 };
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -13,6 +14,7 @@
 #include "tools/bench.h"
 #include "tools/inspect.h"
 #include "tools/replay.h"
+#include "tools/render.h"
 #include "tools/score.h"
 #include "tools/tokenize.h"
 
@@ -197,6 +199,33 @@ static bool run_tokenize(const struct tool_context *t, struct buf *out, struct e
     return ok;
 }
 
+// The template of --chat-template-file or --chat-template, or the model's own.
+static bool run_render(const struct tool_context *t, struct buf *out, struct error *err)
+{
+    const struct options *o = t->opt;
+    struct open_model m = {0};
+    struct buf source = {0}, context = {0};
+    struct gguf *g = NULL;
+    bool ok = arguments(o, 0, 1, "CONTEXT.json (or - for standard input)", err);
+    if (ok && o->chat_template_file) {
+        ok = file_read(o->chat_template_file, 16 << 20, &source, err);
+    } else if (ok) {
+        // Only the metadata is needed.
+        m.path = o->chat_template && !o->model ? NULL : paths_model(o, err);
+        g = m.path ? gguf_open(m.path, err) : NULL;
+        ok = (g || (o->chat_template && !o->model)) &&
+             paths_template(g, o->chat_template, &source, err);
+    }
+    ok = ok && read_input(t, o->args.n ? o->args.items[0] : "-", &context, err) &&
+         tool_render(buf_str(&source), source.len, buf_str(&context), context.len,
+                     (int64_t)time(NULL), out, err);
+    gguf_free(g);
+    buf_release(&source);
+    buf_release(&context);
+    close_model(&m);
+    return ok;
+}
+
 static bool run_inspect(const struct tool_context *t, struct buf *out, struct error *err)
 {
     const struct options *o = t->opt;
@@ -267,9 +296,10 @@ bool tool_run(const struct tool_context *t, struct buf *out, struct error *err)
 {
     static bool (*const run[N_TOOLS])(const struct tool_context *t, struct buf *out,
                                       struct error *err) = {
-        [TOOL_INSPECT] = run_inspect, [TOOL_TOKENIZE] = run_tokenize,
-        [TOOL_SCORE] = run_score,     [TOOL_PERPLEXITY] = run_perplexity,
-        [TOOL_BENCH] = run_bench,     [TOOL_REPLAY] = run_replay,
+        [TOOL_INSPECT] = run_inspect,       [TOOL_TOKENIZE] = run_tokenize,
+        [TOOL_RENDER] = run_render,         [TOOL_SCORE] = run_score,
+        [TOOL_PERPLEXITY] = run_perplexity, [TOOL_BENCH] = run_bench,
+        [TOOL_REPLAY] = run_replay,
     };
     if (!run[t->opt->tool])
         return error_set(err, ERR_FAIL, "hokku %s is not built in yet", tool_name(t->opt->tool));

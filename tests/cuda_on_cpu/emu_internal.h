@@ -61,7 +61,7 @@ void emu_grid_run(emu_grid &g); // to the end
 size_t emu_grid_capacity(dim3 block, size_t smem);
 
 enum {
-    EMU_SM_COUNT = 4,
+    EMU_SM_COUNT = 8,
     EMU_SM_THREADS = 2048,
     EMU_SM_SMEM = 228 * 1024,
     EMU_BLOCK_SMEM = 227 * 1024,

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("HOKKU_BUILD", ROOT / "build-asan"))
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/fuzz")]
 
 
 def gguf_seeds(directory):
@@ -44,8 +44,15 @@ def tokenizer_seeds(directory):
         path.unlink()
 
 
+def template_seeds(directory):
+    """Templates with their variables (see fuzz_template.c)."""
+    import make_corpus
+    make_corpus.write(directory, os.environ.get("HOKKU_CONFORMANCE", ROOT.parent / "shared" / "conformance"))
+
+
 # target: (what fills its corpus, runs, more options)
 TARGETS = {
+    "template": (template_seeds, 60000, ["-max_len=8000"]),
     "gguf": (gguf_seeds, 60000, ["-max_len=20000"]),
     "tokenizer": (tokenizer_seeds, 60000, ["-max_len=20000"]),
 }

@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "kernels.h"
+#include "random_blocks.h"
 #include "tap.h"
-
-#include "base/rng.h"
 
 #ifdef HOKKU_CUDA_ON_CPU
 enum { ON_GPU = 0 }; // the larger shapes are for real devices
@@ -81,12 +80,7 @@ struct random_stream {
     }
 };
 
-// rows * n_cols weights of a type as they lie in a file: random bits, with the float16 scales of
-// the blocks set to sane values.
-std::vector<uint8_t> random_weights(struct random_stream &r, uint32_t type, uint32_t rows,
-                                    uint32_t n_cols);
-
-// The same on the device, repacked, and its weights as the reference dequantises them.
+// A random matrix on the device, repacked, and its weights as the reference dequantises them.
 struct test_matrix {
     struct wmat w;
     std::vector<float> values; // (rows, n_cols)
@@ -106,8 +100,9 @@ template <size_t N> static inline int gpu_test_main(const tap_test (&tests)[N])
 }
 
 static const uint32_t ALL_TYPES[] = {
-    QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0,   QUANT_Q5_1,  QUANT_Q8_0,
-    QUANT_Q2_K, QUANT_Q3_K, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS,
+    QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0,   QUANT_Q4_1,
+    QUANT_Q5_0, QUANT_Q5_1, QUANT_Q8_0, QUANT_Q2_K,   QUANT_Q3_K,
+    QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS,
 };
 
 #endif

@@ -52,7 +52,8 @@ struct conversation {
     std::vector<float2> rope;
     std::vector<double> ck, cv; // (n, n_head_kv, head_dim) as the cache holds them
 
-    conversation(struct random_stream &r, const struct shape &shape_, uint32_t n_) : s(shape_), n(n_)
+    conversation(struct random_stream &r, const struct shape &shape_, uint32_t n_)
+        : s(shape_), n(n_)
     {
         n_q = s.n_head * s.head_dim;
         n_kv = s.n_head_kv * s.head_dim;
@@ -203,13 +204,13 @@ static void compare(const conversation &c, const std::vector<float> &got, uint32
 }
 
 static const struct shape shapes[] = {
-    {1, 1, 8, 8, 0, false, false, false, false},   {4, 2, 64, 64, 0, true, false, false, false},
-    {7, 1, 64, 64, 0, true, false, false, false},  {8, 1, 128, 128, 0, true, true, false, false},
-    {6, 2, 80, 40, 0, true, false, false, false},  {3, 3, 96, 96, 0, false, false, false, false},
+    {1, 1, 8, 8, 0, false, false, false, false},    {4, 2, 64, 64, 0, true, false, false, false},
+    {7, 1, 64, 64, 0, true, false, false, false},   {8, 1, 128, 128, 0, true, true, false, false},
+    {6, 2, 80, 40, 0, true, false, false, false},   {3, 3, 96, 96, 0, false, false, false, false},
     {2, 1, 256, 256, 0, true, false, false, false}, {20, 1, 20, 20, 0, false, false, false, false},
-    {4, 4, 64, 64, 7, true, false, false, false},  {5, 1, 64, 64, 70, true, false, true, true},
-    {2, 1, 80, 80, 0, false, true, true, false},   {4, 1, 128, 64, 0, true, false, false, true},
-    {3, 1, 8, 8, 0, false, false, true, true},     {64, 8, 16, 16, 0, true, false, true, true},
+    {4, 4, 64, 64, 7, true, false, false, false},   {5, 1, 64, 64, 70, true, false, true, true},
+    {2, 1, 80, 80, 0, false, true, true, false},    {4, 1, 128, 64, 0, true, false, false, true},
+    {3, 1, 8, 8, 0, false, false, true, true},      {64, 8, 16, 16, 0, true, false, true, true},
 };
 
 // A prompt in one chunk, in two, then tokens one by one.

@@ -274,8 +274,8 @@ static void dequantised_rows_are_those_of_the_reference(void)
 static void gemm_agrees_for_odd_shapes(void)
 {
     struct random_stream r = {18};
-    for (uint32_t type : {(uint32_t)QUANT_F32, (uint32_t)QUANT_BF16, (uint32_t)QUANT_Q4_K,
-                          (uint32_t)QUANT_IQ4_NL})
+    for (uint32_t type :
+         {(uint32_t)QUANT_F32, (uint32_t)QUANT_BF16, (uint32_t)QUANT_Q4_K, (uint32_t)QUANT_IQ4_NL})
         for (uint32_t n_col : {25u, 33u}) {
             const uint32_t n = quant_info(type)->block_elems == 1 ? 172 : 256, rows = 43;
             const uint32_t ld = gemm_ld(n);
@@ -368,8 +368,8 @@ static void activations_are_exact_to_sixteen_bits(void)
                 check(scale <= top / 32512 * 1.001, "scale %g for a largest value of %g", scale,
                       top);
                 for (int half = 0; half < 2; half++)
-                    check(fabs(total[half] - sums[half]) <= 1e-6 * 16 * top, "sum of half %d: %g, %g",
-                          half, total[half], sums[half]);
+                    check(fabs(total[half] - sums[half]) <= 1e-6 * 16 * top,
+                          "sum of half %d: %g, %g", half, total[half], sums[half]);
             }
         }
     }

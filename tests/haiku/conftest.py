@@ -10,6 +10,12 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 BUILTIN = os.path.join(ROOT, "model", "hokku-builtin.gguf")
 
 
+def clean_environment(**more):
+    """The user's own settings must not reach the tests."""
+    keep = {k: v for k, v in os.environ.items() if not k.startswith(("HOKKU_", "XDG_"))}
+    return {**keep, "XDG_CONFIG_HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent", **more}
+
+
 class Hokku:
     """The program, asked in scripts: every answer comes with its own counters."""
 
@@ -19,10 +25,8 @@ class Hokku:
     def command(self, *options, model=None, device=None):
         return [self.path, "-m", model or self.model, "--device", device or self.device, *options]
 
-    def run(self, *options, stdin=None, check=True, **where):
-        env = {**os.environ, "HOKKU_CONFIG": os.devnull}
-        run = subprocess.run(self.command(*options, **where), input=stdin, capture_output=True, text=True, timeout=600, env=env,
-                             **({} if stdin is not None else {"stdin": None}))
+    def run(self, *options, stdin, check=True, **where):
+        run = subprocess.run(self.command(*options, **where), input=stdin, capture_output=True, text=True, timeout=600, env=clean_environment())
         if check:
             assert run.returncode == 0, f"exit code {run.returncode}: {run.stderr}"
         return run

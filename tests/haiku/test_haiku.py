@@ -10,6 +10,7 @@ import time
 import pexpect
 import pytest
 
+from conftest import clean_environment
 from gguf_edit import Gguf
 
 UNITS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen " \
@@ -136,7 +137,7 @@ def test_what_was_said_is_remembered_only_through_the_conversation(hokku, builti
 
 
 def test_after_clear_nothing_is_known(hokku):
-    env = {**os.environ, "TERM": "dumb", "NO_COLOR": "1"}
+    env = clean_environment(TERM="dumb", NO_COLOR="1")
     child = pexpect.spawn(hokku.path, hokku.command("--temp", "0", "-n", "60", "--no-history")[1:], encoding="utf-8", timeout=300, env=env,
                           dimensions=(40, 120))
     try:

@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "text/merge.h"
 #include "text/pretokenizer.h"
+#include "text/wordcache.h"
 
 static bool collect(void *ctx, const char *word, size_t n, struct error *err)
 {
@@ -172,8 +173,9 @@ static bool cover(void *ctx, const char *word, size_t n, struct error *err)
     return true;
 }
 
-// 1 MB of what is hardest: a pattern that backtracks would not come back before the test's timeout.
-static void every_row_splits_a_million_of_anything(void **state)
+// 100 KB of what is hardest: a pattern whose time is quadratic would not come back before the
+// test's timeout.
+static void every_row_splits_long_runs_of_anything(void **state)
 {
     (void)state;
     static const char *const units[] = {"a",
@@ -193,7 +195,7 @@ static void every_row_splits_a_million_of_anything(void **state)
                                         "\xF0\x9F\x98\x80",
                                         "  \n",
                                         "\xE2\x80\x8D"};
-    size_t max = 1000000;
+    size_t max = 100000;
     char *text = malloc(max + 8);
     assert_non_null(text);
     for (size_t r = 0; pretokenizer_row_name(r); r++) {
@@ -276,14 +278,36 @@ static void merging_follows_its_definition_at_every_length(void **state)
     merger_release(&m);
 }
 
+static void the_cache_of_words_compares_the_words_themselves(void **state)
+{
+    (void)state;
+    struct wordcache c;
+    uint16_t tag = 0;
+    const int32_t ids[] = {7, 8};
+    wordcache_init(&c, WORDCACHE_MIN_INPUT);
+    struct wordcache_entry *e = wordcache_at(&c, "word", 4, &tag);
+    assert_non_null(e);
+    assert_false(wordcache_hit(e, tag, "word", 4));
+    wordcache_store(e, tag, "word", 4, ids, 2);
+    assert_true(wordcache_hit(e, tag, "word", 4));
+    assert_false(wordcache_hit(e, tag, "ward", 4)); // as if both had the same hash
+    assert_false(wordcache_hit(e, tag, "words", 5));
+    assert_null(wordcache_at(&c, "a word of more than 20", 22, &tag));
+    wordcache_release(&c);
+    wordcache_init(&c, 1); // a short text has none
+    assert_null(wordcache_at(&c, "word", 4, &tag));
+    wordcache_release(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_are_those_of_the_patterns),
         cmocka_unit_test(unknown_name_is_refused_with_those_that_work),
         cmocka_unit_test(shortcuts_equal_the_patterns),
-        cmocka_unit_test(every_row_splits_a_million_of_anything),
+        cmocka_unit_test(every_row_splits_long_runs_of_anything),
         cmocka_unit_test(merging_follows_its_definition_at_every_length),
+        cmocka_unit_test(the_cache_of_words_compares_the_words_themselves),
     };
     return RUN_TESTS("pretokenizer", tests);
 }

@@ -656,6 +656,30 @@ static void sentencepiece_merges_by_its_definition(void **state)
     }
 }
 
+// Where no token spans two neighbours the text is cut before merging; a token that spans them only
+// deep inside must still be found.
+static void long_tokens_are_reached_through_their_parts(void **state)
+{
+    (void)state;
+    static const char letters[] = "abcdefghijklmnop";
+    static char words[31][20];
+    struct spec s = {.model = "llama", .no_merges = true};
+    size_t n = 0;
+    for (size_t len = 1; len <= 16; len *= 2)
+        for (size_t begin = 0; begin < 16; begin += len, n++) {
+            memcpy(words[n], &letters[begin], len);
+            s.tokens[n] = words[n];
+            s.kinds[n] = TOKEN_NORMAL;
+            s.scores[n] = -(float)len;
+        }
+    s.n_kinds = s.n_scores = n;
+    struct made m = make(&s);
+    struct tokenize_options cont = {.continuation = true};
+    expect_ids(&m, letters, &cont, "30");
+    expect_ids(&m, "efghijklmnopabcd", &cont, "25 29 24");
+    drop(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -671,6 +695,7 @@ int main(void)
         cmocka_unit_test(longer_special_tokens_win_wherever_they_overlap),
         cmocka_unit_test(control_tokens_match_only_where_every_byte_is_masked),
         cmocka_unit_test(sentencepiece_merges_by_its_definition),
+        cmocka_unit_test(long_tokens_are_reached_through_their_parts),
     };
     return RUN_TESTS("tokenizer_metadata", tests);
 }

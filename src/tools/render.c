@@ -1,0 +1,84 @@
+#include "tools/render.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "template/template.h"
+
+// "2026-01-02T03:04:05" (the time may be left out, or have a fraction) as local time.
+static bool parse_date(const char *text, int64_t *now)
+{
+    struct tm tm = {.tm_isdst = -1};
+    const char *end = strptime(text, "%Y-%m-%d", &tm);
+    if (end && (*end == 'T' || *end == ' '))
+        end = strptime(end + 1, "%H:%M:%S", &tm);
+    if (end && *end == '.')
+        end += 1 + strspn(end + 1, "0123456789");
+    if (!end || *end)
+        return false;
+    tm.tm_isdst = -1;
+    *now = (int64_t)mktime(&tm);
+    return true;
+}
+
+static bool read_clock(const json_t *v, int64_t *now, struct error *err)
+{
+    if (!v)
+        return true;
+    if (json_is_integer(v)) {
+        *now = json_integer_value(v);
+        return true;
+    }
+    if (json_is_real(v) && fabs(json_real_value(v)) < 1e15) {
+        *now = (int64_t)floor(json_real_value(v));
+        return true;
+    }
+    if (json_is_string(v) && parse_date(json_string_value(v), now))
+        return true;
+    return error_set(err, ERR_FAIL,
+                     "\"now\" must be a date such as \"2026-01-02T03:04:05\" or seconds since the "
+                     "epoch%s%.40s%s",
+                     json_is_string(v) ? ", found \"" : "",
+                     json_is_string(v) ? json_string_value(v) : "", json_is_string(v) ? "\"" : "");
+}
+
+bool tool_render(const char *template_text, size_t n_template, const char *context_json,
+                 size_t n_json, int64_t default_now, struct buf *out, struct error *err)
+{
+    bool ok = false;
+    struct template_output result = {0};
+    json_error_t e;
+    int64_t now = default_now;
+    struct template *t = NULL;
+    json_t *context = json_loadb(context_json, n_json, JSON_ALLOW_NUL, &e);
+    if (!context) {
+        error_set(err, ERR_FAIL, "the template's variables: line %d, column %d: %s", e.line,
+                  e.column, e.text);
+        goto done;
+    }
+    if (!json_is_object(context)) {
+        error_set(err, ERR_FAIL, "the template's variables must be a JSON object");
+        goto done;
+    }
+    if (!read_clock(json_object_get(context, "now"), &now, err))
+        goto done;
+    t = template_parse(template_text, n_template, err);
+    if (!t) {
+        error_prefix(err, "chat template");
+        goto done;
+    }
+    bool raised;
+    if (!template_render(t, context, now, NULL, &result, &raised, err)) {
+        if (!raised)
+            error_prefix(err, "chat template");
+        goto done;
+    }
+    ok = buf_append(out, buf_str(&result.text), result.text.len) ||
+         error_oom(err, "the rendered prompt", result.text.len);
+done:
+    template_output_release(&result);
+    template_free(t);
+    json_decref(context);
+    return ok;
+}

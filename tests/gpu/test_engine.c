@@ -1,0 +1,446 @@
+// The contract of engine.h: timeline, chunks, decoding, the KV cache in and out, and what happens
+// when something does not fit. Small random models of every architecture, whose matrices have eight
+// different weight types; the CPU engine is the reference. `test_engine cuda` (the default) or cpu.
+#include "../unit/test.h"
+
+#include <math.h>
+
+#include "../unit/tiny_model.h"
+#include "engine/engine.h"
+#include "random_blocks.h"
+
+static bool on_cuda = true;
+
+enum { N_TOKENS = 60, N_CTX = 64 };
+
+struct fixture {
+    struct model *m;
+    void *block;
+    int32_t tokens[N_TOKENS];
+};
+
+static void fill(const struct weight *w, uint64_t seed)
+{
+    if (w->data)
+        random_blocks(w->type, (void *)w->data, w->n_bytes, 0.3, seed);
+}
+
+static void open_model(struct fixture *f, const char *arch)
+{
+    struct tiny t;
+    struct buf b = {0};
+    struct error err = {0};
+    tiny_init(&t, arch);
+    t.weight = 0.03f;
+    tiny_write(&t, &b);
+    tiny_release(&t);
+    assert_false(b.failed);
+    f->block = b.data;
+    struct gguf *g = gguf_open_memory(b.data, b.len, "tiny.gguf", &err);
+    f->m = g ? model_from_gguf(g, "tiny.gguf", &err) : NULL;
+    if (!f->m)
+        fail_msg("%s", err.text);
+    fill(&f->m->tok_embd, 1);
+    for (uint32_t i = 0; i < f->m->hp.n_layer; i++) {
+        const struct layer *l = &f->m->layers[i];
+        const struct weight *w[] = {&l->wq,     &l->wk,   &l->wv,    &l->wo,
+                                    &l->w_gate, &l->w_up, &l->w_down};
+        for (size_t j = 0; j < 7; j++)
+            fill(w[j], 10 * (i + 1) + j);
+    }
+    for (int i = 0; i < N_TOKENS; i++)
+        f->tokens[i] = (int32_t)(rng_u64(7, (uint64_t)i, 0) % TINY_VOCAB);
+}
+
+static void close_model(struct fixture *f)
+{
+    model_free(f->m);
+    free(f->block);
+}
+
+static struct engine *try_open(const struct model *m, const struct engine_params *p,
+                               struct error *err)
+{
+    return on_cuda ? cuda_engine_open(m, p, err) : cpu_engine_open(m, p, err);
+}
+
+static struct engine *open_engine(const struct model *m, enum kv_type type)
+{
+    const struct engine_params p = {
+        .n_ctx = N_CTX, .n_batch = 32, .type_k = type, .type_v = type, .n_threads = 1};
+    struct error err = {0};
+    struct engine *e = try_open(m, &p, &err);
+    if (!e)
+        fail_msg("%s", err.text);
+    return e;
+}
+
+static void eval(struct engine *e, const int32_t *tokens, size_t n, enum engine_logits want)
+{
+    struct error err = {0};
+    if (!e->ops->eval(e, tokens, n, want, &err))
+        fail_msg("%s", err.text);
+}
+
+static void get_logits(struct engine *e, size_t i, float *out)
+{
+    struct error err = {0};
+    if (!e->ops->logits(e, i, out, &err))
+        fail_msg("%s", err.text);
+    for (int k = 0; k < TINY_VOCAB; k++)
+        assert_true(isfinite(out[k]));
+}
+
+static int32_t argmax(const float *v)
+{
+    int32_t best = 0;
+    for (int32_t i = 1; i < TINY_VOCAB; i++)
+        if (v[i] > v[best])
+            best = i;
+    return best;
+}
+
+// Chunks of 30 (matrix products), 8, 5 (several columns) and 1 (fused kernels), with both cache
+// types and every architecture.
+static void logits_agree_with_the_cpu_engine(void **state)
+{
+    (void)state;
+    static const char *const archs[] = {"llama", "qwen2", "qwen3"};
+    static const size_t chunks[] = {30, 8, 5, 1, 1, 3};
+    for (size_t a = 0; a < 3; a++)
+        for (enum kv_type type = KV_F16; type <= KV_Q8_0; type++) {
+            struct fixture f;
+            struct error err = {0};
+            open_model(&f, archs[a]);
+            const struct engine_params p = {
+                .n_ctx = N_CTX, .n_batch = 32, .type_k = type, .type_v = type, .n_threads = 1};
+            struct engine *cpu = cpu_engine_open(f.m, &p, &err), *e = open_engine(f.m, type);
+            assert_non_null(cpu);
+            float got[TINY_VOCAB], want[TINY_VOCAB];
+            size_t at = 0;
+            double worst = 0, size = 0;
+            for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++) {
+                eval(e, f.tokens + at, chunks[c], LOGITS_ALL);
+                eval(cpu, f.tokens + at, chunks[c], LOGITS_ALL);
+                for (size_t i = 0; i < chunks[c]; i++) {
+                    get_logits(e, i, got);
+                    get_logits(cpu, i, want);
+                    for (int k = 0; k < TINY_VOCAB; k++) {
+                        worst = fmax(worst, fabs(got[k] - want[k]));
+                        size = fmax(size, fabs(want[k]));
+                    }
+                }
+                at += chunks[c];
+                assert_int_equal(e->n_past, at);
+            }
+            print_message("# %s, %s cache: off by %.4f of logits up to %.2f\n", archs[a],
+                          type == KV_F16 ? "f16" : "q8_0", worst, size);
+            assert_true(size > 0.5);
+            assert_true(worst < (type == KV_F16 ? 0.004 : 0.03) * size);
+            engine_free(cpu);
+            engine_free(e);
+            close_model(&f);
+        }
+}
+
+static void the_same_chunks_give_the_same_bits_after_a_trim(void **state)
+{
+    (void)state;
+    struct fixture f;
+    float first[TINY_VOCAB], again[TINY_VOCAB];
+    open_model(&f, "qwen2");
+    struct engine *e = open_engine(f.m, KV_F16);
+    eval(e, f.tokens, 30, LOGITS_NONE);
+    eval(e, f.tokens + 30, 9, LOGITS_LAST);
+    get_logits(e, 0, first);
+    e->ops->trim(e, 30);
+    assert_int_equal(e->n_past, 30);
+    eval(e, f.tokens + 30, 9, LOGITS_LAST);
+    get_logits(e, 0, again);
+    assert_memory_equal(first, again, sizeof first);
+    // other tokens in between leave no trace
+    e->ops->trim(e, 3);
+    eval(e, f.tokens, 20, LOGITS_NONE);
+    e->ops->trim(e, 0);
+    eval(e, f.tokens, 30, LOGITS_NONE);
+    eval(e, f.tokens + 30, 9, LOGITS_ALL);
+    get_logits(e, 8, again);
+    print_message("# last row of all against the only row: off by %g\n",
+                  (double)fabsf(first[0] - again[0]));
+    e->ops->trim(e, 30);
+    eval(e, f.tokens + 30, 9, LOGITS_LAST);
+    get_logits(e, 0, again);
+    assert_memory_equal(first, again, sizeof first);
+    engine_free(e);
+    close_model(&f);
+}
+
+static void an_exported_cache_goes_on_where_it_was(void **state)
+{
+    (void)state;
+    for (enum kv_type type = KV_F16; type <= KV_Q8_0; type++) {
+        struct fixture f;
+        struct error err = {0};
+        float want[TINY_VOCAB], got[TINY_VOCAB];
+        open_model(&f, "qwen3");
+        struct engine *e = open_engine(f.m, type);
+        eval(e, f.tokens, 30, LOGITS_NONE);
+        eval(e, f.tokens + 30, 5, LOGITS_NONE);
+        eval(e, f.tokens + 35, 1, LOGITS_LAST);
+        get_logits(e, 0, want);
+        size_t n1 = e->ops->kv_bytes(e, 0, 20), n2 = e->ops->kv_bytes(e, 20, 35);
+        char *part1 = malloc(n1), *part2 = malloc(n2);
+        assert_true(part1 && part2 && n1 > 0);
+        assert_true(e->ops->kv_export(e, 0, 20, part1, &err));
+        assert_true(e->ops->kv_export(e, 20, 35, part2, &err));
+        assert_false(e->ops->kv_export(e, 0, 37, part1, &err)); // more than there is
+        engine_free(e);
+        e = open_engine(f.m, type);
+        assert_true(e->ops->kv_import(e, 0, 20, part1, &err));
+        assert_false(e->ops->kv_import(e, 21, 36, part2, &err)); // not where it ends
+        assert_true(e->ops->kv_import(e, 20, 35, part2, &err));
+        assert_int_equal(e->n_past, 35);
+        eval(e, f.tokens + 35, 1, LOGITS_LAST);
+        get_logits(e, 0, got);
+        assert_memory_equal(want, got, sizeof want);
+        free(part1);
+        free(part2);
+        engine_free(e);
+        close_model(&f);
+    }
+}
+
+static void decoding_gives_what_evaluating_token_by_token_gives(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err = {0};
+    float logits[TINY_VOCAB];
+    int32_t want[12], got[12];
+    open_model(&f, "llama");
+    struct engine *e = open_engine(f.m, KV_F16);
+    eval(e, f.tokens, 10, LOGITS_LAST);
+    for (int i = 0; i < 12; i++) {
+        get_logits(e, 0, logits);
+        want[i] = argmax(logits);
+        eval(e, &want[i], 1, LOGITS_LAST);
+    }
+    struct sampler_settings settings = sampler_defaults;
+    settings.temp = 0;
+    struct decode_params p = {
+        .sampler = &settings, .history = f.tokens, .n_history = 10, .max_tokens = 12};
+    for (int run = 0; run < 2; run++) {
+        e->ops->trim(e, 0);
+        eval(e, f.tokens, 10, run ? LOGITS_ALL : LOGITS_LAST);
+        assert_true(e->ops->decode_start(e, &p, &err));
+        for (int i = 0; i < 12; i++) {
+            struct decoded d;
+            if (!e->ops->decode_next(e, &d, &err))
+                fail_msg("%s", err.text);
+            got[i] = d.id;
+        }
+        struct decoded more;
+        assert_false(e->ops->decode_next(e, &more, &err)); // not more than asked for
+        e->ops->decode_stop(e, 15);
+        assert_int_equal(e->n_past, 15);
+        assert_memory_equal(got, want, sizeof got);
+        // going on from the middle gives the same text
+        eval(e, &got[5], 1, LOGITS_LAST);
+        get_logits(e, 0, logits);
+        assert_int_equal(argmax(logits), want[6]);
+    }
+    engine_free(e);
+    close_model(&f);
+}
+
+static void the_same_seed_gives_the_same_ids(void **state)
+{
+    (void)state;
+    enum { RUNS = 6, LENGTH = 20 };
+    struct fixture f;
+    struct error err = {0};
+    int32_t first[LENGTH], ids[LENGTH];
+    open_model(&f, "qwen2");
+    struct engine *e = open_engine(f.m, KV_F16);
+    struct sampler_settings settings = sampler_defaults;
+    settings.temp = 2;
+    settings.top_k = 0;
+    struct decode_params p = {
+        .sampler = &settings, .history = f.tokens, .n_history = 12, .max_tokens = LENGTH};
+    int differing = 0;
+    for (int run = 0; run < RUNS; run++) {
+        settings.seed = run == RUNS - 1 ? 5 : 4;
+        e->ops->trim(e, run % 2 ? 7 : 0);
+        eval(e, f.tokens + e->n_past, 7 - e->n_past ? 7 : 5, LOGITS_LAST);
+        if (e->n_past < 12)
+            eval(e, f.tokens + 7, 5, LOGITS_LAST);
+        assert_true(e->ops->decode_start(e, &p, &err));
+        for (int i = 0; i < LENGTH; i++) {
+            struct decoded d;
+            if (!e->ops->decode_next(e, &d, &err))
+                fail_msg("%s", err.text);
+            (run ? ids : first)[i] = d.id;
+        }
+        e->ops->decode_stop(e, 12);
+        if (run == RUNS - 1)
+            differing = memcmp(first, ids, sizeof ids) != 0;
+        else if (run)
+            assert_memory_equal(first, ids, sizeof ids);
+    }
+    assert_true(differing); // another seed
+    engine_free(e);
+    close_model(&f);
+}
+
+static void decoding_stops_at_stop_ids_and_at_the_end_of_the_context(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err = {0};
+    struct decoded d;
+    open_model(&f, "llama");
+    struct engine *e = open_engine(f.m, KV_F16);
+    struct sampler_settings settings = sampler_defaults;
+    settings.temp = 0;
+    struct decode_params p = {
+        .sampler = &settings, .history = f.tokens, .n_history = N_TOKENS, .max_tokens = 1000};
+    eval(e, f.tokens, N_TOKENS, LOGITS_LAST);
+    assert_true(e->ops->decode_start(e, &p, &err));
+    int n = 0;
+    while (n < 100 && e->ops->decode_next(e, &d, &err))
+        n++;
+    // four positions left: four tokens can be evaluated, and a fifth sampled after them
+    assert_in_range(n, N_CTX - N_TOKENS, N_CTX - N_TOKENS + 1);
+    e->ops->decode_stop(e, e->n_past);
+
+    e->ops->trim(e, 0);
+    eval(e, f.tokens, 10, LOGITS_LAST);
+    p.n_history = 10;
+    p.max_tokens = 3;
+    assert_true(e->ops->decode_start(e, &p, &err));
+    assert_true(e->ops->decode_next(e, &d, &err));
+    e->ops->decode_stop(e, 10);
+    const int32_t stop[] = {d.id};
+    p.stop_ids = stop;
+    p.n_stop_ids = 1;
+    p.max_tokens = 30;
+    e->ops->trim(e, 9);
+    eval(e, f.tokens + 9, 1, LOGITS_LAST);
+    assert_true(e->ops->decode_start(e, &p, &err));
+    assert_true(e->ops->decode_next(e, &d, &err));
+    assert_true(e->n_past <= 11);
+    e->ops->decode_stop(e, e->n_past);
+    // and the engine is as good as new
+    p.n_stop_ids = 0;
+    e->ops->trim(e, 0);
+    eval(e, f.tokens, 10, LOGITS_LAST);
+    assert_true(e->ops->decode_start(e, &p, &err));
+    for (int i = 0; i < 5; i++)
+        assert_true(e->ops->decode_next(e, &d, &err));
+    e->ops->decode_stop(e, 10);
+    engine_free(e);
+    close_model(&f);
+}
+
+static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err = {0};
+    float logits[TINY_VOCAB];
+    struct decoded d;
+    open_model(&f, "llama");
+    struct engine *e = open_engine(f.m, KV_F16);
+    const struct decode_params p = {.sampler = &sampler_defaults, .max_tokens = 1};
+    assert_false(e->ops->decode_start(e, &p, &err)); // nothing evaluated
+    assert_false(e->ops->decode_next(e, &d, &err));
+    eval(e, f.tokens, N_TOKENS, LOGITS_LAST);
+    assert_false(e->ops->eval(e, f.tokens, N_CTX - N_TOKENS + 1, LOGITS_LAST, &err));
+    assert_int_equal(err.code, ERR_CONTEXT);
+    assert_int_equal(e->n_past, N_TOKENS);
+    assert_false(e->ops->logits(e, 1, logits, &err)); // only the last one was asked for
+    engine_free(e);
+
+    // memory: an error that names what would fit, or with 0 a smaller context
+    struct engine_params big = {.n_ctx = 1u << 30, .n_threads = 1};
+    assert_null(try_open(f.m, &big, &err));
+    assert_int_equal(err.code, ERR_MEMORY);
+    if (on_cuda) {
+        print_message("# %s\n", err.text);
+        assert_non_null(strstr(err.text, "weights"));
+        assert_non_null(strstr(err.text, "-c "));
+        assert_non_null(strstr(err.text, "q8_0"));
+    }
+    big.n_ctx = 0;
+    e = try_open(f.m, &big, &err);
+    assert_non_null(e);
+    assert_int_equal(e->n_ctx, f.m->hp.n_ctx_train);
+    engine_free(e);
+    if (on_cuda) {
+        big.device_index = 77;
+        assert_null(try_open(f.m, &big, &err));
+        assert_int_equal(err.code, ERR_USAGE);
+        struct engine_plan plan;
+        big.device_index = 0;
+        assert_true(cuda_engine_plan(f.m, &big, &plan, &err));
+        assert_true(plan.fits && plan.weights > 0 && plan.kv > 0 && plan.scratch > 0);
+        assert_true(plan.n_ctx_max_q8 >= plan.n_ctx_max);
+    }
+    close_model(&f);
+}
+
+static void the_cancel_flag_is_seen(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err = {0};
+    volatile int cancel = 1;
+    open_model(&f, "llama");
+    struct engine_params p = {.n_ctx = N_CTX, .n_batch = 32, .n_threads = 1, .cancel = &cancel};
+    if (on_cuda) {
+        assert_null(try_open(f.m, &p, &err));
+        assert_int_equal(err.code, ERR_INTERRUPTED);
+    }
+    cancel = 0;
+    struct engine *e = try_open(f.m, &p, &err);
+    assert_non_null(e);
+    eval(e, f.tokens, 10, LOGITS_LAST);
+    cancel = 1;
+    assert_false(e->ops->eval(e, f.tokens, 40, LOGITS_LAST, &err));
+    assert_int_equal(err.code, ERR_INTERRUPTED);
+    assert_int_equal(e->n_past, 10);
+    cancel = 0;
+    eval(e, f.tokens, 3, LOGITS_LAST);
+    const struct decode_params d = {
+        .sampler = &sampler_defaults, .history = f.tokens, .n_history = 13, .max_tokens = 10};
+    struct decoded one;
+    assert_true(e->ops->decode_start(e, &d, &err));
+    cancel = 1;
+    assert_false(e->ops->decode_next(e, &one, &err));
+    assert_int_equal(err.code, ERR_INTERRUPTED);
+    e->ops->decode_stop(e, 13);
+    assert_int_equal(e->n_past, 13);
+    engine_free(e);
+    close_model(&f);
+}
+
+int main(int argc, char **argv)
+{
+    char why[256] = "";
+    on_cuda = argc < 2 || strcmp(argv[1], "cuda") == 0;
+    if (on_cuda && cuda_device_count(why, sizeof why) == 0) {
+        printf("1..0 # SKIP %s\n", why);
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_agree_with_the_cpu_engine),
+        cmocka_unit_test(the_same_chunks_give_the_same_bits_after_a_trim),
+        cmocka_unit_test(an_exported_cache_goes_on_where_it_was),
+        cmocka_unit_test(decoding_gives_what_evaluating_token_by_token_gives),
+        cmocka_unit_test(the_same_seed_gives_the_same_ids),
+        cmocka_unit_test(decoding_stops_at_stop_ids_and_at_the_end_of_the_context),
+        cmocka_unit_test(what_does_not_fit_is_refused_and_changes_nothing),
+        cmocka_unit_test(the_cancel_flag_is_seen),
+    };
+    return RUN_TESTS("engine", tests);
+}
