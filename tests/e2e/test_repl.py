@@ -390,12 +390,12 @@ def test_typing_ahead_waits_for_the_prompt(chat, tiny):
 
 
 def test_a_paste_during_an_answer_is_one_message(chat, tiny):
-    c = chat("-m", tiny, "-c", 30000, "--ignore-eos", "-n", 6000, "-s", 1)
+    c = chat("-m", tiny, "-c", 30000, "--ignore-eos", "-n", 2500, "-s", 1)
     c.p.send("hello\r")
     c.p.expect(r"\x1b\[\?2004h")
     time.sleep(0.3)
     c.p.send("\x1b[200~one\rtwo\rthree\x1b[201~")
-    c.p.expect("cut after 6000")
+    c.p.expect("cut after 2500")
     c.p.expect("three")
     c.p.send("\r")
     c.p.expect("cut after")
