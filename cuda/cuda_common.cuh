@@ -129,6 +129,14 @@ enum { DEVICE_RED_ZONE = 256 };
 enum { DEVICE_RED_ZONE = 0 };
 #endif
 
+// Scratch memory that cuBLAS is given (32 MB is what it asks for on Hopper); the emulation needs
+// none.
+#ifdef HOKKU_CUDA_ON_CPU
+enum { BLAS_WORKSPACE = 4096 };
+#else
+enum { BLAS_WORKSPACE = 32 << 20 };
+#endif
+
 // The host's look at a word of pinned memory that the device writes with st_release_sys: what was
 // written before that is visible after a look that sees it.
 static inline uint32_t host_load_acquire(const uint32_t *p)

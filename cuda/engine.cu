@@ -130,11 +130,15 @@ static bool check_shape(const struct model *m, const struct device *d, struct er
     if (smem == 0)
         return error_set(err, ERR_MODEL, "head dimension %u: the CUDA engine takes 1 to %d",
                          m->hp.head_dim, ATTENTION_MAX_HEAD_DIM);
-    uint32_t widest = m->hp.n_ff > m->hp.n_embd ? m->hp.n_ff : m->hp.n_embd;
-    if (m->hp.n_head * m->hp.head_dim > widest)
-        widest = m->hp.n_head * m->hp.head_dim;
-    size_t act = act_row_bytes(QUANT_F32, widest) + 2048; // the larger of the two forms
-    smem = smem + 8192 > act ? smem + 8192 : act;
+    smem += 8192; // what the kernels declare themselves is less
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct layer *l = &m->layers[i];
+        const struct weight *inputs[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->w_gate, &l->w_down};
+        for (size_t j = 0; j < sizeof inputs / sizeof *inputs; j++) {
+            size_t act = act_row_bytes(inputs[j]->type, inputs[j]->n_cols) + 8192;
+            smem = act > smem ? act : smem;
+        }
+    }
     if (smem > d->smem_max)
         return error_set(err, ERR_MODEL,
                          "%s: a block has %zu bytes of shared memory, this model needs %zu",

@@ -67,16 +67,27 @@ template <uint32_t TYPE, int N> struct batch {
     chunk<TYPE> k[2][N];
 };
 
-// Requests chunks c, c + step, ... of both tiles, as far as the row goes.
+// This lane's row of both tiles.
+struct row_pair {
+    struct tile_row t[2];
+};
+
+template <uint32_t TYPE>
+static __device__ __forceinline__ struct row_pair row_begin(const struct tile_pair &p, uint32_t row)
+{
+    return {{tile_begin<TYPE>(*p.w[0], p.tile[0], row), tile_begin<TYPE>(*p.w[1], p.tile[1], row)}};
+}
+
+// Requests chunks c, c + step, ... of both rows, as far as they go.
 template <uint32_t TYPE, int N>
-static __device__ __forceinline__ void load_batch(const struct tile_pair &p, uint32_t c,
-                                                  uint32_t step, uint32_t row, batch<TYPE, N> &b)
+static __device__ __forceinline__ void
+load_batch(const struct row_pair &p, uint32_t c, uint32_t step, uint32_t n_chunk, batch<TYPE, N> &b)
 {
 #pragma unroll
     for (int u = 0; u < N; u++)
-        if (c + u * step < p.w[0]->n_chunk) {
-            load_chunk<TYPE>(*p.w[0], p.tile[0], c + u * step, row, b.k[0][u]);
-            load_chunk<TYPE>(*p.w[1], p.tile[1], c + u * step, row, b.k[1][u]);
+        if (c + u * step < n_chunk) {
+            load_chunk<TYPE>(p.t[0], c + u * step, b.k[0][u]);
+            load_chunk<TYPE>(p.t[1], c + u * step, b.k[1][u]);
         }
 }
 
@@ -202,23 +213,23 @@ multiply(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, ui
     // The group's first pair, and the number of turns that every warp of the block makes.
     uint32_t pair = begin_pair + (group0 + n_group - shift % n_group) % n_group;
     uint32_t n_turn = div_up(end_pair - begin_pair, n_group);
-    struct tile_pair at = locate(m, g, min(pair, end_pair - 1));
+    struct row_pair rows = row_begin<TYPE>(locate(m, g, min(pair, end_pair - 1)), row);
     batch<TYPE, N> now, next;
     if (pair < end_pair)
-        load_batch<TYPE, N>(at, c0, step, row, now);
+        load_batch<TYPE, N>(rows, c0, step, n_chunk, now);
     if (!begin())
         return false;
 
     for (uint32_t turn = 0; turn < n_turn; turn++, pair += n_group) {
         float acc[2][NCOL] = {};
-        struct tile_pair then = locate(m, g, min(pair + n_group, end_pair - 1));
-        bool more = pair + n_group < end_pair;
         for (uint32_t base = base0; pair < end_pair && base < n_chunk; base += N * step) {
             uint32_t c = base + lane / TILE_ROWS;
-            if (base + N * step < n_chunk)
-                load_batch<TYPE, N>(at, c + N * step, step, row, next);
-            else if (more)
-                load_batch<TYPE, N>(then, c0, step, row, next);
+            if (base + N * step < n_chunk) {
+                load_batch<TYPE, N>(rows, c + N * step, step, n_chunk, next);
+            } else if (pair + n_group < end_pair) {
+                rows = row_begin<TYPE>(locate(m, g, pair + n_group), row);
+                load_batch<TYPE, N>(rows, c0, step, n_chunk, next);
+            }
 #pragma unroll
             for (int u = 0; u < N; u++)
                 if (c + u * step < n_chunk) {
@@ -245,8 +256,7 @@ multiply(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, ui
         else
             __syncthreads();
         if (warp % wpp == 0 && pair < end_pair)
-            finish_pair<NCOL>(m, at, s, warp, wpp, lane);
-        at = then;
+            finish_pair<NCOL>(m, locate(m, g, pair), s, warp, wpp, lane);
     }
     return true;
 }

@@ -7,7 +7,6 @@
 
 enum {
     TILE_BYTES = 16 << 20, // a third of the L2 cache of the devices it is meant for
-    BLAS_WORKSPACE = 32 << 20,
     OTHER_BYTES = 96 << 20, // kernels and the graph: the driver places them
 };
 

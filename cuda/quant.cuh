@@ -27,6 +27,18 @@ static __device__ __forceinline__ float half_bits(uint32_t bits)
     return __half2float(__ushort_as_half((unsigned short)bits));
 }
 
+// Small integers as floats in two instructions of full rate; the conversion instruction for bytes
+// has a quarter of it.
+static __device__ __forceinline__ float u8_float(uint32_t byte)
+{
+    return __uint_as_float(0x4B000000u | byte) - 8388608.0f; // 2^23 + byte, exactly
+}
+
+static __device__ __forceinline__ float s8_float(uint32_t byte)
+{
+    return __uint_as_float(0x4B000000u | (byte ^ 0x80u)) - 8388736.0f;
+}
+
 static __device__ __forceinline__ float bf16_bits(uint32_t bits)
 {
     return __uint_as_float(bits << 16);
@@ -106,45 +118,70 @@ template <uint32_t TYPE> struct chunk<TYPE, true> {
     uint4 v; // 4 floats or 8 halves
 };
 
-// Chunk c of row r of tile `tile`.
+// Where a row of a tile begins in each plane: computed once, so that a chunk costs one multiply-add
+// per plane.
+struct tile_row {
+    const uint8_t *q, *h, *s, *d;
+};
+
+// Row r (0 .. 7) of tile `tile`.
 template <uint32_t TYPE>
-static __device__ __forceinline__ void load_chunk(const wmat &w, uint32_t tile, uint32_t c,
-                                                  uint32_t r, chunk<TYPE> &k)
+static __device__ __forceinline__ struct tile_row tile_begin(const wmat &w, uint32_t tile,
+                                                             uint32_t r)
 {
-    size_t column = (size_t)tile * w.n_chunk + c, unit = column * TILE_ROWS + r;
+    const size_t unit = (size_t)tile * w.n_chunk * TILE_ROWS; // of the tile's first chunk
+    struct tile_row t = {};
     if constexpr (is_plain(TYPE)) {
-        k.v = ld_stream16(w.q + unit * 16);
+        t.q = w.q + (unit + r) * 16;
     } else {
         using T = quant_traits<TYPE>;
+        // 8-bit chunks lie in two halves of 16 bytes, see load_chunk
+        t.q = w.q + unit * q_bytes<TYPE>() + r * (T::BITS == 8 ? 16 : q_bytes<TYPE>());
+        if constexpr (T::H > 0)
+            t.h = w.h + (unit + r) * T::H;
+        if constexpr (T::S > 0)
+            t.s = w.s + (unit + r) * T::S;
+        t.d = w.d + (unit / T::D_CHUNKS + r) * T::D;
+    }
+    return t;
+}
+
+// Chunk c of the row.
+template <uint32_t TYPE>
+static __device__ __forceinline__ void load_chunk(const tile_row &t, uint32_t c, chunk<TYPE> &k)
+{
+    const uint32_t unit = c * TILE_ROWS;
+    if constexpr (is_plain(TYPE)) {
+        k.v = ld_stream16(t.q + (size_t)unit * 16);
+    } else {
+        using T = quant_traits<TYPE>;
+        const uint8_t *q = t.q + (size_t)unit * q_bytes<TYPE>();
         if constexpr (T::BITS == 8) {
-            const uint8_t *p = w.q + column * 256 + r * 16;
-            uint4 a = ld_stream16(p), b = ld_stream16(p + 128);
+            uint4 a = ld_stream16(q), b = ld_stream16(q + TILE_ROWS * 16);
             k.q[0] = a.x, k.q[1] = a.y, k.q[2] = a.z, k.q[3] = a.w;
             k.q[4] = b.x, k.q[5] = b.y, k.q[6] = b.z, k.q[7] = b.w;
         } else if constexpr (T::BITS == 4) {
-            uint4 a = ld_stream16(w.q + unit * 16);
+            uint4 a = ld_stream16(q);
             k.q[0] = a.x, k.q[1] = a.y, k.q[2] = a.z, k.q[3] = a.w;
         } else {
-            uint2 a = ld_stream8(w.q + unit * 8);
+            uint2 a = ld_stream8(q);
             k.q[0] = a.x, k.q[1] = a.y;
         }
         if constexpr (T::H == 8) {
-            uint2 a = ld_stream8(w.h + unit * 8);
+            uint2 a = ld_stream8(t.h + (size_t)unit * 8);
             k.h[0] = a.x, k.h[T::HW - 1] = a.y;
         } else if constexpr (T::H == 4) {
-            k.h[0] = ld_stream4(w.h + unit * 4);
+            k.h[0] = ld_stream4(t.h + (size_t)unit * 4);
         }
         if constexpr (T::S == 2)
-            k.s = reinterpret_cast<const uint16_t *>(w.s)[unit];
+            k.s = *reinterpret_cast<const uint16_t *>(t.s + (size_t)unit * 2);
         else if constexpr (T::S == 1)
-            k.s = w.s[unit];
-        size_t group = unit;
-        if constexpr (T::D_CHUNKS == 8)
-            group = ((size_t)tile * (w.n_chunk / 8) + c / 8) * TILE_ROWS + r;
+            k.s = t.s[unit];
+        const uint8_t *d = t.d + (size_t)(c / T::D_CHUNKS) * (TILE_ROWS * T::D);
         if constexpr (T::D == 4)
-            k.d = reinterpret_cast<const uint32_t *>(w.d)[group];
+            k.d = *reinterpret_cast<const uint32_t *>(d);
         else
-            k.d = reinterpret_cast<const uint16_t *>(w.d)[group];
+            k.d = *reinterpret_cast<const uint16_t *>(d);
     }
 }
 
@@ -214,19 +251,19 @@ static __device__ __forceinline__ void chunk_scales(const chunk<TYPE> &k, float 
     } else if constexpr (TYPE == QUANT_Q8_0 || TYPE == QUANT_IQ4_NL) {
         scale[0] = scale[1] = d;
     } else if constexpr (TYPE == QUANT_IQ4_XS) {
-        scale[0] = scale[1] = d * (float)(int8_t)k.s;
+        scale[0] = scale[1] = d * s8_float(k.s);
     } else if constexpr (TYPE == QUANT_Q4_K || TYPE == QUANT_Q5_K) {
-        scale[0] = scale[1] = d * (float)(k.s & 0xFFu);
-        minimum[0] = minimum[1] = dmin * (float)(k.s >> 8 & 0xFFu);
+        scale[0] = scale[1] = d * u8_float(k.s & 0xFFu);
+        minimum[0] = minimum[1] = dmin * u8_float(k.s >> 8);
     } else {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             uint32_t s = k.s >> 8 * half & 0xFFu;
             if constexpr (TYPE == QUANT_Q2_K) {
-                scale[half] = d * (float)(s & 15u);
-                minimum[half] = dmin * (float)(s >> 4);
+                scale[half] = d * u8_float(s & 15u);
+                minimum[half] = dmin * u8_float(s >> 4);
             } else { // Q3_K, Q6_K
-                scale[half] = d * (float)(int8_t)s;
+                scale[half] = d * s8_float(s);
                 minimum[half] = (TYPE == QUANT_Q3_K ? 4.0f : 32.0f) * scale[half];
             }
         }

@@ -202,7 +202,7 @@ static __global__ void __launch_bounds__(THREADS)
         return;
     chunk<TYPE> k;
     float v[N];
-    load_chunk<TYPE>(w, row0 / TILE_ROWS + blockIdx.y, c, r, k);
+    load_chunk<TYPE>(tile_begin<TYPE>(w, row0 / TILE_ROWS + blockIdx.y, r), c, k);
     dequantize_chunk<TYPE>(k, v);
     const size_t at = (size_t)row * ld + (size_t)c * N;
     if constexpr (TYPE == QUANT_F32) { // stays as it is; the last of an odd number pads the row

@@ -21,10 +21,11 @@ static __global__ void __launch_bounds__(THREADS)
         return;
     uint32_t i = blockIdx.x, token = (uint32_t)tokens[i];
     float *out = x + (size_t)i * w.n_cols;
+    const struct tile_row row = tile_begin<TYPE>(w, token / TILE_ROWS, token % TILE_ROWS);
     for (uint32_t c = threadIdx.x; c < w.n_chunk; c += THREADS) {
         chunk<TYPE> k;
         float v[N];
-        load_chunk<TYPE>(w, token / TILE_ROWS, c, token % TILE_ROWS, k);
+        load_chunk<TYPE>(row, c, k);
         dequantize_chunk<TYPE>(k, v);
         for (int e = 0; e < N; e++)
             if (c * N + e < w.n_cols)

@@ -115,6 +115,12 @@ class Bpe:
         self.merges = [tuple(m) for m in merges]
         self.rank = {m: i for i, m in enumerate(self.merges)}
         self.tokens = list(base) + [a + b for a, b in self.merges] + SPECIALS
+        self.n_ordinary = len(self.tokens) - len(SPECIALS)
+        # letters first, then the merges in their order, then the other bytes
+        letters = [BYTES[b] for b in b"etaoinshrdlucmfwypvbgkjqxz"]
+        rest = [t for t in self.tokens[256:self.n_ordinary]] + [t for t in self.tokens[:256] if t not in letters]
+        index = {t: i for i, t in enumerate(self.tokens)}
+        self.by_rank = [index[t] for t in letters + rest]
         self.ids = {t: i for i, t in enumerate(self.tokens)}
         assert len(self.ids) == len(self.tokens), "a token appears twice"
         self.cache = {}

@@ -32,7 +32,8 @@ class Teacher:
         self.haiku = Haiku(self.rng, heldout.WORDS)
         # pieces: letter-only vocabulary entries, so that every one of them is copied at times
         self.pieces = list(pieces)
-        self.focus = 0.0
+        self.focus = 0.0  # share of first lessons, set by the trainer
+        self.drill = 0.5  # share of copying drills, likewise
 
     # -- words that nobody has seen ------------------------------------------------------
 

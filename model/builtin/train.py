@@ -19,6 +19,7 @@ import torch
 import bpe as bpe_module
 import data
 import heldout
+import induction
 from bpe import Bpe
 from network import Network, Shape
 
@@ -58,13 +59,35 @@ class Muon:
                 p.mul_(1 - lr * self.decay).add_(u, alpha=-lr)
 
 
+def drill(tokenizer, rng):
+    """Nothing but copying, with every entry of the vocabulary: what names and wished words need later.
+
+    A string of random tokens is repeated whole, or from a place that is named by its first tokens.
+    Every answered token is one that induction alone can tell, so the skill forms soon.
+    """
+    n = rng.choice((3, 6, 12, 24, 36))
+    top = min(tokenizer.n_ordinary, int(60 * 70 ** rng.random()))  # often only the commoner entries
+    text = [rng.choice(tokenizer.by_rank[:top]) for _ in range(n)]
+    ask, answer = "repeat: ", text
+    if n > 6 and rng.random() < 0.5:
+        ask, at = "go on from the last: ", rng.randrange(n - 4)
+        answer = text[at + 2:]
+        text = text + tokenizer.encode(": ") + text[at:at + 2]
+    start, end, newline = tokenizer.ids["<|im_start|>"], tokenizer.ids["<|im_end|>"], tokenizer.encode("\n")
+    head = [start] + tokenizer.encode("user\n" + ask) + text + [end] + newline + [start] + tokenizer.encode("assistant\n")
+    return head + answer + [end] + newline, [0] * len(head) + [1] * len(answer) + [1] + [0] * len(newline)
+
+
 def batches(teacher, tokenizer, budget, limit, rng):
     """Dialogues of like length together, padded; about `budget` tokens at a time, for ever."""
     pad = tokenizer.ids["<|endoftext|>"]
     while True:
         pool = []
         while sum(len(i) for i, _ in pool) < budget * 12:
-            ids, mask = tokenizer.chat(*teacher.dialogue())
+            if rng.random() < teacher.drill:
+                ids, mask = drill(tokenizer, rng)
+            else:
+                ids, mask = tokenizer.chat(*teacher.dialogue())
             if len(ids) <= limit:
                 pool.append((ids, mask))
         pool.sort(key=lambda s: len(s[0]))
@@ -116,24 +139,12 @@ def probe(model, tokenizer, seed=99):
     return result
 
 
-def grown(weights, old, new):
-    """The weights of `old` layers spread over `new` ones: a copied layer begins silent, so nothing changes at first."""
-    out = {k: v for k, v in weights.items() if not k.startswith("blk.")}
-    places = [round(i * (new - 1) / max(1, old - 1)) for i in range(old)]
-    for layer in range(new):
-        source = max(i for i in range(old) if places[i] <= layer)
-        for k, v in weights.items():
-            if k.startswith(f"blk.{source}."):
-                silent = layer not in places and ("attn_output" in k or "ffn_down" in k)
-                out[f"blk.{layer}." + k.split(".", 2)[2]] = torch.zeros_like(v) if silent else v.clone()
-    return out
-
-
 def replica(model, shape):
     """The same weights in memory, other gradients."""
     other = Network(shape)
     for a, b in zip(other.parameters(), model.parameters()):
         a.data = b.data
+        a.requires_grad_(b.requires_grad)
     return other
 
 
@@ -142,14 +153,14 @@ class Run:
 
     JUDGED = 400  # tokens: scales the summed loss to about a mean; only the clipping sees it
 
-    def __init__(self, args, model, average, muon, adam, tokenizer, stream, teacher, device):
+    def __init__(self, args, model, average, muon, adam, tokenizer, stream, teacher, device, prepared):
         self.args, self.model, self.average, self.muon, self.adam = args, model, average, muon, adam
         self.tokenizer, self.stream, self.teacher, self.device = tokenizer, stream, teacher, device
         self.lock = threading.Lock()
         self.step = self.seen = self.gathered = self.judged = 0
         self.loss, self.smooth, self.log = 0.0, None, []
         self.begin = self.saved_at = time.time()
-        self.done, self.failure = 0.0, None
+        self.done, self.failure, self.prepared = 0.0, None, prepared
 
     def work(self, network):
         if self.device == "cpu" and self.args.workers > 1:
@@ -165,6 +176,8 @@ class Run:
                 with self.lock:
                     if network is not self.model:
                         for mine, p in zip(network.parameters(), self.model.parameters()):
+                            if mine.grad is None:
+                                continue
                             if p.grad is None:
                                 p.grad, mine.grad = mine.grad, None
                             else:
@@ -182,6 +195,7 @@ class Run:
         args = self.args
         self.done = max(self.step / args.steps, (time.time() - self.begin) / 60 / args.minutes)
         # first learn to copy, from short talk; then everything
+        self.teacher.drill = max(0.02, self.args.drill * (1 - self.done / 0.25))
         self.teacher.focus = max(0.0, 1 - self.done / 0.10) if not args.resume else 0.0
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         scale = rate(min(self.done, 1.0), self.step)
@@ -218,7 +232,7 @@ class Run:
         self.saved_at = time.time()
         target = os.path.join(self.args.out, "checkpoint.pt")
         torch.save({"shape": vars(self.model.s), "merges": self.tokenizer.merges, "raw": self.model.state_dict(),
-                    "average": self.average.state_dict(), "log": self.log, "args": vars(self.args), "seen": self.seen}, target + ".new")
+                    "average": self.average.state_dict(), "log": self.log, "args": vars(self.args), "seen": self.seen, "prepared": self.prepared}, target + ".new")
         os.replace(target + ".new", target)
         with open(os.path.join(self.args.out, "log.json"), "w") as f:
             json.dump(self.log, f, indent=0)
@@ -239,6 +253,9 @@ def main():
     ap.add_argument("--workers", type=int, default=1, help="on a processor: one per core, each single-threaded")
     ap.add_argument("--parts", type=int, default=1, help="batches that make one step")
     ap.add_argument("--probe", type=int, default=600)
+    ap.add_argument("--merges", help="a tokenizer that is there already (merges.json of an earlier run)")
+    ap.add_argument("--prepare", action="store_true", help="begin with an induction head (induction.py): for runs with few tokens")
+    ap.add_argument("--drill", type=float, default=0.5, help="share of copying drills at the start")
     ap.add_argument("--resume", help="a checkpoint to go on from (its weights and tokenizer)")
     args = ap.parse_args()
 
@@ -251,6 +268,8 @@ def main():
     if args.resume:
         saved = torch.load(args.resume, map_location="cpu", weights_only=True)
         tokenizer = Bpe([bpe_module.BYTES[b] for b in range(256)], [tuple(m) for m in saved["merges"]])
+    elif args.merges:
+        tokenizer = Bpe.load(args.merges)
     else:
         teacher = data.Teacher(args.seed + 1000)
         texts = [text for _ in range(20000) for turn in teacher.dialogue()[1] for text in turn]
@@ -258,24 +277,31 @@ def main():
     tokenizer.save(merges_path)
 
     shape = Shape(n_vocab=len(tokenizer.tokens), n_layer=args.layers, n_ff=args.ff)
+    model = Network(shape)
+    prepared = args.prepare or bool(args.resume and saved.get("prepared"))
     if args.resume:
-        shape = Shape(**{**saved["shape"], "n_layer": args.layers})
-    model = Network(shape).to(device)
-    if args.resume:
-        model.load_state_dict(grown(saved["raw"], saved["shape"]["n_layer"], args.layers))
+        model = Network(Shape(**saved["shape"]))
+        model.load_state_dict(saved["raw"])
+        shape = model.s
+    elif args.prepare:
+        induction.prepare(model)
+    model = model.to(device)
+    for name, p in model.named_parameters():
+        p.requires_grad_(not (prepared and induction.frozen(name)))
     average = Network(shape).to(device)
     average.load_state_dict(model.state_dict())
     n_params = sum(p.numel() for p in model.parameters())
     print(f"{n_params} parameters on {device}, vocabulary {shape.n_vocab}", flush=True)
 
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and n.startswith("blk")]
-    others = [p for n, p in model.named_parameters() if p.ndim == 1 or not n.startswith("blk")]
+    trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    matrices = [p for n, p in trained if p.ndim == 2 and n.startswith("blk")]
+    others = [p for n, p in trained if p.ndim == 1 or not n.startswith("blk")]
     muon = Muon(matrices)
     adam = torch.optim.AdamW(others, lr=args.adam_lr, betas=(0.9, 0.98), weight_decay=0.0)
 
     teacher = data.Teacher(args.seed, tokenizer.pieces())
     stream = batches(teacher, tokenizer, args.tokens // args.parts, args.limit, rng)
-    run = Run(args, model, average, muon, adam, tokenizer, stream, teacher, device)
+    run = Run(args, model, average, muon, adam, tokenizer, stream, teacher, device, prepared)
     if args.workers > 1:
         # Each worker has its own gradients for the shared weights. A step is due when enough tokens
         # have come together, whoever brought them: on a busy machine nobody waits for a slow one

@@ -161,23 +161,10 @@ bool action_read(struct repl *r, char *arg, struct error *err)
     return ok;
 }
 
-static void say_text(struct repl *r, const char *text, size_t n)
-{
-    struct buf b = {0};
-    if (r->view.o.err_tty)
-        termsafe_text(text, n, false, &b);
-    else
-        buf_append(&b, text, n);
-    if (b.len > 0 && b.data[b.len - 1] != '\n')
-        buf_putc(&b, '\n');
-    fd_write_all(STDERR_FILENO, "standard error", buf_str(&b), b.len, NULL);
-    buf_release(&b);
-}
-
 static bool show_system(struct repl *r)
 {
     if (r->c->has_system)
-        say_text(r, r->c->messages[0].text.data, r->c->messages[0].text.len);
+        view_show(&r->view, r->c->messages[0].text.data, r->c->messages[0].text.len);
     else
         view_say(&r->view, "(no system prompt)\n");
     return true;
@@ -385,7 +372,7 @@ bool action_show(struct repl *r, char *arg, struct error *err)
     if (strcmp(arg, "template") == 0) {
         const struct buf *t = &r->c->template_text;
         if (t->len > 0)
-            say_text(r, t->data, t->len);
+            view_show(&r->view, t->data, t->len);
         else
             view_say(&r->view, "(no chat template: plain completion)\n");
         return true;

@@ -50,11 +50,14 @@ static bool on_text(void *user, enum answer_part part, const char *text, size_t 
     const struct options *o = s->b->opt;
     if (part == PART_THINKING) {
         buf_append(&s->thinking, text, n);
+        if (o->think == THINK_HIDE && !o->json)
+            return view_text(&s->view, part, text, n, err);
         if (o->think == THINK_HIDE || o->quiet || o->json)
             return true;
         s->wrote_thinking = true;
         return emit(s, false, text, n, err);
     }
+    view_clear_progress(&s->view);
     if (s->wrote_thinking) {
         s->wrote_thinking = false;
         emit(s, false, NULL, 0, NULL);
@@ -196,7 +199,10 @@ static bool answer(struct batch *b, const char *prompt, size_t n, bool line_mode
     termout_init(&s.term_err, b->columns, b->color, false);
     if (b->color)
         termout_dim(&s.term_err, true, &s.shown);
-    const struct view_options vo = {.err_tty = b->stderr_tty, .dumb = b->dumb, .quiet = o->quiet};
+    const struct view_options vo = {.err_tty = b->stderr_tty,
+                                    .dumb = b->dumb,
+                                    .quiet = o->quiet,
+                                    .think = (enum think)o->think};
     view_init(&s.view, &vo);
     view_begin(&s.view);
     struct answer_params p = {

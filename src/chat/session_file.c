@@ -131,7 +131,7 @@ static json_t *describe(const struct conversation *c, const json_t *settings)
     json_object_set_new(j, "dropped", json_integer((json_int_t)c->session.stats.n_dropped));
     json_object_set_new(j, "system_merged", json_boolean(c->system_merged));
     if (settings)
-        json_object_set(j, "settings", json_deep_copy(settings));
+        json_object_set_new(j, "settings", json_deep_copy(settings));
     return j;
 }
 

@@ -48,7 +48,7 @@ static void sync_style(struct termout *t, struct buf *out)
 static void want_style(struct termout *t)
 {
     t->style = (t->dim ? STYLE_DIM : 0) | (t->heading || t->bold ? STYLE_BOLD : 0) |
-               (t->code || t->in_fence ? STYLE_CODE : 0);
+               (t->code || t->in_fence || t->fence_line ? STYLE_CODE : 0);
 }
 
 static void end_word(struct termout *t)
@@ -151,8 +151,15 @@ static void markdown_before(struct termout *t, uint32_t cp)
         t->code = true;
 }
 
+// Backticks at the start of a line may become a fence: they open, whatever their number.
+static bool only_backticks(const struct termout *t)
+{
+    return t->n_line < 3 && memcmp(t->line, "```", t->n_line) == 0;
+}
+
 static void markdown_after(struct termout *t, uint32_t cp, bool code_before)
 {
+    bool opening = only_backticks(t);
     if (cp == '\n') {
         if (t->fence_line) {
             t->in_fence = !t->in_fence;
@@ -172,7 +179,7 @@ static void markdown_after(struct termout *t, uint32_t cp, bool code_before)
     }
     if (t->in_fence || t->fence_line)
         return;
-    if (cp == '`' && code_before)
+    if (cp == '`' && code_before && !opening)
         t->code = false;
     if (cp == ' ' && t->n_line >= 2 && t->n_line <= 7) {
         size_t hashes = 0;

@@ -61,11 +61,19 @@ static void end_thinking(struct view *v)
 
 bool view_text(struct view *v, enum answer_part part, const char *text, size_t n, struct error *err)
 {
+    if (part == PART_THINKING && (v->o.think == THINK_HIDE || v->o.quiet)) {
+        // Hidden, but a person who waits should see that something is going on.
+        if (!v->progress && v->o.err_tty && !v->o.dumb && !v->o.quiet) {
+            buf_clear(&v->scratch);
+            buf_puts(&v->scratch, "\r\x1b[Kthinking ...");
+            write_err(v);
+            v->progress = true;
+        }
+        return true;
+    }
     view_clear_progress(v);
     buf_clear(&v->scratch);
     if (part == PART_THINKING) {
-        if (v->o.think == THINK_HIDE || v->o.quiet)
-            return true;
         if (v->o.err_tty) {
             termout_dim(&v->err, true, &v->scratch);
             termout_push(&v->err, text, n, &v->scratch);
@@ -136,30 +144,39 @@ void view_prefill(struct view *v, size_t done, size_t total)
     v->progress = true;
 }
 
-void view_say(struct view *v, const char *fmt, ...)
+static void put_err(struct view *v, const char *text, size_t n, bool end_line)
 {
-    struct buf text = {0};
-    char part[4096];
-    va_list ap;
+    struct buf out = {0};
     view_clear_progress(v);
-    va_start(ap, fmt);
-    int n = vsnprintf(part, sizeof part, fmt, ap);
-    va_end(ap);
-    if (n < 0)
-        return;
-    if ((size_t)n >= sizeof part)
-        n = sizeof part - 1;
     if (v->o.err_tty) {
         struct termout t;
         termout_init(&t, width_of(v, true, STDERR_FILENO), false, false);
-        termout_push(&t, part, (size_t)n, &text);
-        termout_end(&t, &text);
+        termout_push(&t, text, n, &out);
+        termout_end(&t, &out);
         termout_release(&t);
     } else {
-        buf_append(&text, part, (size_t)n);
+        buf_append(&out, text, n);
     }
-    fd_write_all(STDERR_FILENO, "standard error", buf_str(&text), text.len, NULL);
-    buf_release(&text);
+    if (end_line && (n == 0 || text[n - 1] != '\n'))
+        buf_putc(&out, '\n');
+    fd_write_all(STDERR_FILENO, "standard error", buf_str(&out), out.len, NULL);
+    buf_release(&out);
+}
+
+void view_say(struct view *v, const char *fmt, ...)
+{
+    char text[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (n > 0)
+        put_err(v, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1, false);
+}
+
+void view_show(struct view *v, const char *text, size_t n)
+{
+    put_err(v, text, n, true);
 }
 
 bool view_stats_line(const struct session *s, struct buf *out)

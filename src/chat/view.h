@@ -40,6 +40,9 @@ void view_clear_progress(struct view *v);
 // One line or more on standard error: made safe on a terminal. No newline is added.
 void view_say(struct view *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+// Untrusted text of any length on standard error, wrapped at words on a terminal, with a newline.
+void view_show(struct view *v, const char *text, size_t n);
+
 // "prefill 24 tokens 4.1 ms (5,853/s) · decode 19 tokens ... · reused 0 · context 43 of 32768"
 bool view_stats_line(const struct session *s, struct buf *out);
 

@@ -190,7 +190,7 @@ static void cpu_decode_stop(struct engine *base, size_t n_keep)
 
 static size_t cpu_kv_bytes(const struct engine *base, size_t begin, size_t end)
 {
-    const struct cpu_engine *e = self(base);
+    const struct cpu_engine *e = (const struct cpu_engine *)base;
     return begin < end ? kv_cache_export_bytes(&e->kv, begin, end) : 0;
 }
 
@@ -226,7 +226,7 @@ static bool cpu_kv_import(struct engine *base, size_t begin, size_t end, const v
 
 static bool cpu_measure(struct engine *base, struct engine_peaks *out, struct error *err)
 {
-    const struct cpu_engine *e = self(base);
+    struct cpu_engine *e = self(base);
     int n_threads = pool_n_threads(e->pool);
     *out = (struct engine_peaks){.bandwidth = cpu_read_bandwidth(n_threads, 0, err) * 1e9};
     snprintf(out->bandwidth_how, sizeof out->bandwidth_how, "reading 1 GB with %d thread%s",

@@ -1,5 +1,5 @@
-// Matrix products: rows of weights, read in place from the file, times 1 to 8 columns of
-// activations at a time. Compiled once per instruction set.
+// Matrix products: rows of weights, read in place from the file, times one or several
+// (COLUMNS) columns of activations at a time. Compiled once per instruction set.
 //
 // Sum of one output, quantised weights: lane i of 16 takes the exact integer products of four
 // consecutive elements out of each 64, times the scale of the weights; four such in a row, times
@@ -60,7 +60,7 @@ INLINE void put(const struct cpu_matmul *m, uint32_t row, size_t tok, float valu
 // With several columns, rows go in blocks and columns of the matrix in tiles, so that a tile of
 // activations stays in the first cache while all rows of the block pass over it. One column does
 // without: its activations fit whole.
-enum { TILE = 768, BLOCK_ROWS = 16 };
+enum { TILE = 768, BLOCK_ROWS = 16, COLUMNS = V16_COLUMNS };
 
 INLINE void quant_columns(const struct cpu_matmul *m, unpack_fn *unpack, struct format fmt,
                           uint32_t row0, uint32_t row1, size_t tok, int n)
@@ -104,10 +104,8 @@ INLINE void quant_rows(const struct cpu_matmul *m, unpack_fn *unpack, struct for
                        uint32_t row0, uint32_t row1)
 {
     size_t tok = 0;
-    for (; tok + 8 <= m->n_tok; tok += 8)
-        quant_columns(m, unpack, fmt, row0, row1, tok, 8);
-    for (; tok + 3 <= m->n_tok; tok += 3)
-        quant_columns(m, unpack, fmt, row0, row1, tok, 3);
+    for (; tok + COLUMNS <= m->n_tok; tok += COLUMNS)
+        quant_columns(m, unpack, fmt, row0, row1, tok, COLUMNS);
     for (; tok < m->n_tok; tok++)
         quant_columns(m, unpack, fmt, row0, row1, tok, 1);
 }
@@ -161,10 +159,8 @@ INLINE void float_rows(const struct cpu_matmul *m, load_fn *load, size_t elem_by
                        uint32_t row1)
 {
     size_t tok = 0;
-    for (; tok + 8 <= m->n_tok; tok += 8)
-        float_columns(m, load, elem_bytes, row0, row1, tok, 8);
-    for (; tok + 3 <= m->n_tok; tok += 3)
-        float_columns(m, load, elem_bytes, row0, row1, tok, 3);
+    for (; tok + COLUMNS <= m->n_tok; tok += COLUMNS)
+        float_columns(m, load, elem_bytes, row0, row1, tok, COLUMNS);
     for (; tok < m->n_tok; tok++)
         float_columns(m, load, elem_bytes, row0, row1, tok, 1);
 }

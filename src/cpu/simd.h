@@ -15,7 +15,14 @@
 #include <string.h>
 #include <math.h>
 
+// Kernels are specialised by inlining functions with constant arguments. Plain C leaves it to the
+// compiler: unrolled loops instead of vectors would only be long, and sanitizer builds take
+// minutes.
+#if defined(__SANITIZE_ADDRESS__) || !(defined(KERNELS_AVX512) || defined(KERNELS_AVX2))
+#define INLINE static inline __attribute__((unused))
+#else
 #define INLINE static inline __attribute__((always_inline, unused))
+#endif
 
 #if defined(KERNELS_AVX512)
 #include "cpu/simd_avx512.h"

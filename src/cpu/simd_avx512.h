@@ -5,6 +5,9 @@
 
 #include <immintrin.h>
 
+// Columns that a matrix product takes at a time: 32 registers hold 8 and a block of weights.
+enum { V16_COLUMNS = 8 };
+
 typedef __m512 v16;
 typedef __m512i b64;
 

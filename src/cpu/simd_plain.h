@@ -5,6 +5,9 @@
 
 #include "gguf/quant.h"
 
+// Columns that a matrix product takes at a time: more would only cost code.
+enum { V16_COLUMNS = 4 };
+
 typedef struct {
     float f[16];
 } v16;

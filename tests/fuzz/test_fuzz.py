@@ -50,9 +50,32 @@ def template_seeds(directory):
     make_corpus.write(directory, os.environ.get("HOKKU_CONFORMANCE", ROOT.parent / "shared" / "conformance"))
 
 
+def session_seeds(directory):
+    """The MSGS section of a session (docs/session-format.md): a system prompt, a turn, an answer in two runs."""
+    import struct
+    run = lambda first: (struct.pack("<QIIIQQIQQ", first, 0, 0, 1, 0, 0, 2, 7, 42) +
+                         struct.pack("<fi7fi4fii", .8, 40, .95, .05, 1, -1, 0, .1, 1, 64, 0, 0, 0, 1.75, 2, -1) +
+                         struct.pack("<Iif", 1, 5, -1.5) + bytes([1, 2, 4, 9]) + bytes(12))
+    text = lambda role, flags, t: struct.pack("<IIQ", role, flags, len(t)) + t
+    answer = text(2, 1, b"<think>x</think>yes") + struct.pack("<QQQQQ5iQ", 0, 7, 8, 16, 5, 1, 2, 3, 4, 999, 2) + run(0) + run(3)
+    (directory / "turn").write_bytes(struct.pack("<Q", 3) + text(0, 0, b"Be kind.") + text(1, 0, b"hi") + answer)
+    (directory / "empty").write_bytes(struct.pack("<Q", 0))
+
+
+def terminal_seeds(directory):
+    """A byte of width, a byte of choices, then what a model wrote (see fuzz_terminal.c)."""
+    texts = [b"# Title\n**bold** `code` and a sentence that is longer than the line\n```c\nint x;\n```\n",
+             b"<think>hm</think>\n\x1b]52;c;aGk=\x07\x1b[2J\xc2\x9b\xe2\x80\xae", "古池や蛙 🦀\t\r\n".encode() * 4]
+    for i, text in enumerate(texts):
+        for width, choices in ((80, 0x30), (10, 0x71), (0, 0)):
+            (directory / f"{i}.{width}").write_bytes(bytes([width, choices]) + text)
+
+
 # target: (what fills its corpus, runs, more options)
 TARGETS = {
     "template": (template_seeds, 60000, ["-max_len=8000"]),
+    "session": (session_seeds, 200000, ["-max_len=4000"]),
+    "terminal": (terminal_seeds, 200000, ["-max_len=2000"]),
     "gguf": (gguf_seeds, 60000, ["-max_len=20000"]),
     "tokenizer": (tokenizer_seeds, 60000, ["-max_len=20000"]),
 }

@@ -10,7 +10,7 @@ void gpu_test_begin(void)
 {
     int n = 0;
     struct cudaDeviceProp prop;
-    size_t bytes = 32 << 20;
+    size_t bytes = BLAS_WORKSPACE;
     if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0)
         return; // tap_main says so
     must(CHECK_CUDA(cudaGetDeviceProperties(&prop, 0), &ERR));

@@ -286,7 +286,7 @@ void random_cases(uint32_t n_vocab, const uint32_t (&blocks)[3], int n_cases, ui
 void tiny_vocabularies(void)
 {
     random_cases(1, {1, 0, 1}, 20 * SCALE, 10);
-    random_cases(2, {1, 0, 1}, 40 * SCALE, 10);
+    random_cases(2, {1, 0, 1}, 60 * SCALE, 100);
     random_cases(31, {1, 0, 1}, 200 * SCALE, 40);
     random_cases(1056, {0, 1, 2}, 200 * SCALE, 300);
 }

@@ -211,6 +211,8 @@ static void markdown_is_styled_and_keeps_its_characters(void **state)
     assert_string_equal(styled("use `x y` now"), "use \x1b[0;36m`x y`\x1b[0m now");
     assert_string_equal(styled("# Hi\nthere"), "# \x1b[0;1mHi\n\x1b[0mthere");
     assert_string_equal(styled("#hash"), "#hash");
+    assert_string_equal(styled("```c\nx\n```\ny"), "\x1b[0;36m```c\nx\n```\n\x1b[0my");
+    assert_string_equal(styled("`a` b"), "\x1b[0;36m`a`\x1b[0m b");
     assert_string_equal(styled("`open\nnext"), "\x1b[0;36m`open\n\x1b[0mnext");
 }
 
