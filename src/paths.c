@@ -73,6 +73,32 @@ char *paths_model(const struct options *o, const volatile int *cancel, struct er
     return path;
 }
 
+bool paths_template(const struct gguf *g, const char *name, struct buf *out, struct error *err)
+{
+    char key[160] = "tokenizer.chat_template";
+    struct gguf_str text = {0};
+    if (name)
+        snprintf(key, sizeof key, "tokenizer.chat_template.%s", name);
+    if (g && !gguf_get_str(g, key, false, &text, err))
+        return false;
+    size_t n = text.len;
+    const char *found = text.data;
+    if (!found && name)
+        found = named_template(name, &n);
+    if (found)
+        return buf_append(out, found, n) || error_oom(err, "the chat template", n);
+    if (!name)
+        return error_set(err, ERR_USAGE,
+                         "the model has no chat template; name one with --chat-template or "
+                         "--chat-template-file");
+    struct buf names = {0};
+    named_template_list(&names);
+    error_set(err, ERR_USAGE, "--chat-template: unknown template \"%.60s\"; there are %s", name,
+              buf_str(&names));
+    buf_release(&names);
+    return false;
+}
+
 bool paths_named_template(const struct model *m, const char *name, struct buf *out,
                           struct error *err)
 {
