@@ -151,7 +151,7 @@ static bool recommended_sampling(struct program *p, struct error *err)
 
 static bool open_model(struct program *p, struct error *err)
 {
-    p->model_path = paths_model(&p->opt, err);
+    p->model_path = paths_model(&p->opt, &cancelled, err);
     if (!p->model_path)
         return false;
     p->model = model_load(p->model_path, err);

@@ -8,8 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/buf.h"
+#include "base/file.h"
+
+enum { MAX_CONFIG_BYTES = 1 << 20 };
 
 static const struct {
     const char *name, *usage, *what;
@@ -368,38 +372,66 @@ static char *place(const char *xdg, const char *below_home, const char *tail)
     return b.failed ? NULL : b.data;
 }
 
-// Configuration file: one option per line by its long name, "temp 0.7", "temp = 0.7" or "--temp
-// 0.7"; # begins a comment.
-static bool read_config(struct options *o, struct error *err)
+static void hub_environment(struct hub_environment *h)
 {
-    FILE *f = fopen(o->config_file, "re");
-    if (!f)
-        return errno == ENOENT || errno == ENOTDIR ||
-               error_set(err, ERR_USAGE, "%s: cannot be read: %s", o->config_file, strerror(errno));
-    char *line = NULL;
-    size_t cap = 0;
-    bool ok = true;
-    for (int number = 1; ok && getline(&line, &cap, f) >= 0; number++) {
+    const char *home = getenv("HF_HOME"), *cache = getenv("XDG_CACHE_HOME"), *user = getenv("HOME");
+    struct buf b = {0};
+    *h = (struct hub_environment){
+        .endpoint = getenv("HF_ENDPOINT"),
+        .token = getenv("HF_TOKEN"),
+        .token_path = getenv("HF_TOKEN_PATH"),
+        .cache = getenv("HF_HUB_CACHE"),
+        .timeout = getenv("HF_HUB_DOWNLOAD_TIMEOUT"),
+        .ca_file = getenv("SSL_CERT_FILE"),
+    };
+    if (home && *home)
+        buf_puts(&b, home);
+    else if (cache && *cache == '/')
+        buf_printf(&b, "%s/huggingface", cache);
+    else
+        buf_printf(&b, "%s/.cache/huggingface", user ? user : "");
+    h->home = b.failed ? NULL : b.data;
+}
+
+// One option per line by its long name, "temp 0.7", "temp = 0.7" or "--temp 0.7"; # begins a
+// comment.
+bool options_read_config(struct options *o, char *text, size_t n, const char *label,
+                         struct error *err)
+{
+    int number = 1;
+    for (char *line = text, *end = text + n; line < end; number++) {
+        char *nl = memchr(line, '\n', (size_t)(end - line)), *next = nl ? nl + 1 : end;
+        if (memchr(line, '\0', (size_t)(next - line)))
+            return error_set(err, ERR_USAGE, "%s:%d: found a NUL byte, expected text", label,
+                             number);
+        if (nl)
+            *nl = '\0';
         char *name = line + strspn(line, " \t-");
-        name[strcspn(name, "\r\n")] = '\0';
+        name[strcspn(name, "\r")] = '\0';
+        line = next;
         if (!*name || *name == '#')
             continue;
         char *value = name + strcspn(name, " \t=");
-        bool has_value = *value != '\0';
-        if (has_value)
+        if (*value)
             *value++ = '\0';
         value += strspn(value, " \t=");
-        for (size_t n = strlen(value); n && isspace((unsigned char)value[n - 1]); n--)
-            value[n - 1] = '\0';
-        char *kept = strdup(value); // options point into it for the life of the process
-        ok = kept ? options_set(o, name, kept, err)
-                  : error_oom(err, "the configuration", strlen(value));
-        if (!ok)
-            error_prefix(err, "%s:%d", o->config_file, number);
+        for (size_t k = strlen(value); k && isspace((unsigned char)value[k - 1]); k--)
+            value[k - 1] = '\0';
+        if (!options_set(o, name, value, err))
+            return error_prefix(err, "%s:%d", label, number);
     }
-    free(line);
-    fclose(f);
-    return ok;
+    return true;
+}
+
+static bool read_config(struct options *o, struct error *err)
+{
+    struct error e = {0};
+    if (access(o->config_file, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        return true;
+    if (!file_read(o->config_file, MAX_CONFIG_BYTES, &o->config, &e))
+        return error_set(err, ERR_USAGE, "%s", e.text);
+    return o->config.len == 0 ||
+           options_read_config(o, o->config.data, o->config.len, o->config_file, err);
 }
 
 // HOKKU_TOP_K=20 is --top-k 20. Names that are no option are left alone (HOKKU_TEST_..., other
@@ -468,7 +500,8 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
     o->cache_dir = place("XDG_CACHE_HOME", ".cache", "");
     o->state_dir = place("XDG_STATE_HOME", ".local/state", "");
     o->config_file = place("XDG_CONFIG_HOME", ".config", "/config");
-    if (!o->cache_dir || !o->state_dir || !o->config_file)
+    hub_environment(&o->hub);
+    if (!o->cache_dir || !o->state_dir || !o->config_file || !o->hub.home)
         return error_oom(err, "the options", 4096);
     int at = 1;
     for (int t = 1; argc > 1 && t < N_TOOLS; t++)
@@ -540,6 +573,8 @@ void options_release(struct options *o)
     free(o->cache_dir);
     free(o->state_dir);
     free(o->config_file);
+    free(o->hub.home);
+    buf_release(&o->config);
     *o = (struct options){0};
 }
 

@@ -3,6 +3,7 @@
 #ifndef HOKKU_OPTIONS_H
 #define HOKKU_OPTIONS_H
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/session.h"
@@ -28,6 +29,18 @@ enum { OPTIONS_MAX_LIST = 64, OPTIONS_MAX_ROWS = 128 };
 struct str_list {
     const char *items[OPTIONS_MAX_LIST];
     size_t n;
+};
+
+// The variables that Hugging Face's own programs know, and the one of OpenSSL; NULL: not set. Only
+// `home` always has a value.
+struct hub_environment {
+    const char *endpoint;   // HF_ENDPOINT
+    const char *token;      // HF_TOKEN
+    const char *token_path; // HF_TOKEN_PATH
+    const char *cache;      // HF_HUB_CACHE
+    const char *timeout;    // HF_HUB_DOWNLOAD_TIMEOUT, seconds
+    const char *ca_file;    // SSL_CERT_FILE
+    char *home;             // HF_HOME or its default; owned
 };
 
 struct options {
@@ -82,6 +95,8 @@ struct options {
 
     // places, resolved by options_places
     char *cache_dir, *state_dir, *config_file; // owned
+    struct hub_environment hub;
+    struct buf config; // the configuration file; options point into it
 };
 
 // Reads the configuration file, the environment and argv, later ones winning. Strings point into
@@ -94,8 +109,12 @@ const char *tool_name(enum tool t);
 const char *tool_usage(enum tool t); // "[options] FILE"
 const char *tool_what(enum tool t);  // what it is for
 
+// Reads the text of a configuration file, which is changed and must live as long as *o. label: its
+// name in messages.
+bool options_read_config(struct options *o, char *text, size_t n, const char *label,
+                         struct error *err);
+
 // The help text of a tool (TOOL_NONE: the program's), wrapped for 80 columns.
-struct buf;
 bool options_help(enum tool t, struct buf *out);
 
 // Sets one option by its long name, as the configuration file and the REPL's /set do.

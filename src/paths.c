@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "paths_hub.h"
 #include "template/named.h"
 
 #ifndef HOKKU_DATADIR
@@ -44,13 +45,24 @@ char *paths_data(const char *relative)
     return NULL;
 }
 
-char *paths_model(const struct options *o, struct error *err)
+static char *download(const struct options *o, const char *name, const volatile int *cancel,
+                      struct error *err)
 {
-    if (o->hf_repo || (o->model && strncmp(o->model, "https://", 8) == 0)) {
-        error_set(err, ERR_FAIL,
-                  "downloading models is not built in yet: download the file and use -m FILE");
-        return NULL;
-    }
+    struct paths_hub hub;
+    struct buf path = {0};
+    bool ok = paths_hub_init(&hub, o, cancel, err) && hub_fetch(&hub.opt, name, &path, err);
+    paths_hub_release(&hub);
+    if (!ok)
+        buf_release(&path);
+    return path.data;
+}
+
+char *paths_model(const struct options *o, const volatile int *cancel, struct error *err)
+{
+    if (o->hf_repo)
+        return download(o, o->hf_repo, cancel, err);
+    if (o->model && strncmp(o->model, "https://", 8) == 0)
+        return download(o, o->model, cancel, err);
     char *path = o->model ? strdup(o->model) : paths_data(builtin_model);
     if (!path && o->model)
         error_oom(err, "the model's path", strlen(o->model));

@@ -13,6 +13,7 @@
 #include "text/tokenizer.h"
 #include "tools/bench.h"
 #include "tools/inspect.h"
+#include "tools/models.h"
 #include "tools/replay.h"
 #include "tools/render.h"
 #include "tools/score.h"
@@ -36,7 +37,7 @@ static void close_model(struct open_model *m)
 
 static bool load(const struct tool_context *t, struct open_model *m, struct error *err)
 {
-    m->path = paths_model(t->opt, err);
+    m->path = paths_model(t->opt, t->cancel, err);
     m->model = m->path ? model_load(m->path, err) : NULL;
     return m->model != NULL;
 }
@@ -188,7 +189,7 @@ static bool run_tokenize(const struct tool_context *t, struct buf *out, struct e
     bool ok = arguments(o, 0, 1, "at most one FILE (or - for standard input)", err) &&
               read_input(t, o->args.n ? o->args.items[0] : "-", &text, err);
     // Only the metadata is needed: a vocabulary without tensors will do.
-    m.path = ok ? paths_model(o, err) : NULL;
+    m.path = ok ? paths_model(o, t->cancel, err) : NULL;
     struct gguf *g = m.path ? gguf_open(m.path, err) : NULL;
     struct tokenizer *tok = g ? tokenizer_create(g, err) : NULL;
     ok = tok && tool_tokenize(tok, buf_str(&text), text.len, &opt, o->nul, out, err);
@@ -211,7 +212,7 @@ static bool run_render(const struct tool_context *t, struct buf *out, struct err
         ok = file_read(o->chat_template_file, 16 << 20, &source, err);
     } else if (ok) {
         // Only the metadata is needed.
-        m.path = o->chat_template && !o->model ? NULL : paths_model(o, err);
+        m.path = o->chat_template && !o->model ? NULL : paths_model(o, t->cancel, err);
         g = m.path ? gguf_open(m.path, err) : NULL;
         ok = (g || (o->chat_template && !o->model)) &&
              paths_template(g, o->chat_template, &source, err);
@@ -231,7 +232,7 @@ static bool run_inspect(const struct tool_context *t, struct buf *out, struct er
     const struct options *o = t->opt;
     if (!arguments(o, 0, 1, "one MODEL", err))
         return false;
-    char *path = o->args.n ? strdup(o->args.items[0]) : paths_model(o, err);
+    char *path = o->args.n ? strdup(o->args.items[0]) : paths_model(o, t->cancel, err);
     if (!path)
         return o->args.n ? error_oom(err, "path", strlen(o->args.items[0]) + 1) : false;
     bool ok = tool_inspect(path, o->json, out, err);
@@ -292,6 +293,16 @@ static bool run_replay(const struct tool_context *t, struct buf *out, struct err
     return ok;
 }
 
+static bool run_pull(const struct tool_context *t, struct buf *out, struct error *err)
+{
+    return tool_pull(t->opt, t->cancel, out, err);
+}
+
+static bool run_models(const struct tool_context *t, struct buf *out, struct error *err)
+{
+    return tool_models(t->opt, out, err);
+}
+
 bool tool_run(const struct tool_context *t, struct buf *out, struct error *err)
 {
     static bool (*const run[N_TOOLS])(const struct tool_context *t, struct buf *out,
@@ -299,9 +310,8 @@ bool tool_run(const struct tool_context *t, struct buf *out, struct error *err)
         [TOOL_INSPECT] = run_inspect,       [TOOL_TOKENIZE] = run_tokenize,
         [TOOL_RENDER] = run_render,         [TOOL_SCORE] = run_score,
         [TOOL_PERPLEXITY] = run_perplexity, [TOOL_BENCH] = run_bench,
-        [TOOL_REPLAY] = run_replay,
+        [TOOL_REPLAY] = run_replay,         [TOOL_PULL] = run_pull,
+        [TOOL_MODELS] = run_models,
     };
-    if (!run[t->opt->tool])
-        return error_set(err, ERR_FAIL, "hokku %s is not built in yet", tool_name(t->opt->tool));
     return run[t->opt->tool](t, out, err);
 }

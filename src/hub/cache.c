@@ -1,0 +1,311 @@
+#include "hub/cache.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+static const char record_name[] = ".hokku.json";
+enum { MAX_RECORD = 16 << 20, HASH_PIECE = 1 << 18 };
+
+static json_t *read_record(const char *dir)
+{
+    struct buf path = {0}, text = {0};
+    json_t *root = NULL;
+    if (buf_printf(&path, "%s/%s", dir, record_name) &&
+        file_read(path.data, MAX_RECORD, &text, NULL))
+        root = json_loadb(buf_str(&text), text.len, 0, NULL);
+    buf_release(&path);
+    buf_release(&text);
+    if (json_is_object(root))
+        return root;
+    json_decref(root);
+    return json_object();
+}
+
+bool cache_open(struct cache *c, struct buf *dir, struct error *err)
+{
+    *c = (struct cache){.dir = *dir};
+    *dir = (struct buf){0};
+    if (!c->dir.failed)
+        c->root = read_record(buf_str(&c->dir));
+    return c->root || error_oom(err, "the record of the cache", 4096);
+}
+
+void cache_release(struct cache *c)
+{
+    if (!c)
+        return;
+    json_decref(c->root);
+    buf_release(&c->dir);
+    *c = (struct cache){0};
+}
+
+bool cache_path(const struct cache *c, const char *path, struct buf *out)
+{
+    return buf_printf(out, "%s/%s", buf_str(&c->dir), path);
+}
+
+const char *cache_sha256(const struct cache *c, const char *path, uint64_t *size)
+{
+    const json_t *f = json_object_get(json_object_get(c->root, "files"), path);
+    const char *sha = json_string_value(json_object_get(f, "sha256"));
+    json_int_t n = json_integer_value(json_object_get(f, "size"));
+    char checked[SHA256_HEX];
+    struct buf full = {0};
+    struct stat st;
+    bool there = sha && n > 0 && hub_path_ok(path) && hub_sha256_text(sha, checked) &&
+                 cache_path(c, path, &full) && stat(full.data, &st) == 0 && S_ISREG(st.st_mode) &&
+                 st.st_size == n;
+    buf_release(&full);
+    *size = (uint64_t)n;
+    return there ? sha : NULL;
+}
+
+bool cache_files(const struct cache *c, struct hub_listing *out, struct error *err)
+{
+    const char *path;
+    json_t *value;
+    bool ok = true;
+    json_object_foreach(json_object_get(c->root, "files"), path, value)
+    {
+        uint64_t size;
+        const char *sha = cache_sha256(c, path, &size);
+        ok = ok && (!sha || hub_listing_add(out, path, size, sha, err));
+    }
+    return ok;
+}
+
+const char *cache_choice(const struct cache *c, const char *quant)
+{
+    const char *path =
+        json_string_value(json_object_get(json_object_get(c->root, "choices"), quant));
+    if (!path || !hub_path_ok(path))
+        return NULL;
+    size_t stem;
+    unsigned no, count = 1;
+    if (hub_split_name(path, &stem, &no, &count) && count > HUB_MAX_PARTS)
+        return NULL;
+    struct buf part = {0};
+    bool all = true;
+    for (unsigned i = 1; all && i <= count; i++) {
+        uint64_t size;
+        buf_clear(&part);
+        all = hub_split_part(path, i, &part) && cache_sha256(c, part.data, &size);
+    }
+    buf_release(&part);
+    return all ? path : NULL;
+}
+
+bool cache_make_parents(const char *path, struct error *err)
+{
+    struct buf dir = {0};
+    bool ok = true;
+    for (const char *p = strchr(path + 1, '/'); ok && p; p = strchr(p + 1, '/')) {
+        buf_clear(&dir);
+        if (!buf_append(&dir, path, (size_t)(p - path)))
+            ok = error_oom(err, "a path", strlen(path));
+        else if (mkdir(dir.data, 0777) != 0 && errno != EEXIST) {
+            int e = errno;
+            struct stat st; // a read-only disk says EROFS also for what is there
+            ok = (stat(dir.data, &st) == 0 && S_ISDIR(st.st_mode)) ||
+                 error_set(err, ERR_FAIL,
+                           "%s: cannot be made: %s (XDG_CACHE_HOME names another place)", dir.data,
+                           strerror(e));
+        }
+    }
+    buf_release(&dir);
+    return ok;
+}
+
+static bool write_record(const char *dir, const json_t *root, struct error *err)
+{
+    struct buf path = {0}, temp = {0};
+    char *text = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
+    buf_printf(&path, "%s/%s", dir, record_name);
+    buf_printf(&temp, "%s/%s.%d.tmp", dir, record_name, (int)getpid());
+    bool ok =
+        (text && !path.failed && !temp.failed) || error_oom(err, "the record of the cache", 4096);
+    if (ok) {
+        int fd = open(temp.data, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        ok = fd >= 0 ||
+             error_set(err, ERR_FAIL, "%s: cannot be written: %s", temp.data, strerror(errno));
+        ok = ok && fd_write_all(fd, temp.data, text, strlen(text), err);
+        if (ok && (fsync(fd) != 0 || rename(temp.data, path.data) != 0))
+            ok = error_set(err, ERR_FAIL, "%s: cannot be written: %s", path.data, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        if (!ok)
+            unlink(temp.data);
+    }
+    free(text);
+    buf_release(&path);
+    buf_release(&temp);
+    return ok;
+}
+
+static json_t *section_of(json_t *root, const char *name)
+{
+    json_t *s = json_object_get(root, name);
+    if (json_is_object(s))
+        return s;
+    return json_object_set_new(root, name, json_object()) == 0 ? json_object_get(root, name) : NULL;
+}
+
+// Reads the record again, changes it and writes it, alone: the lock is on the directory itself.
+static bool change(struct cache *c, const char *section, const char *key, json_t *value,
+                   struct error *err)
+{
+    struct buf inside = {0};
+    const char *dir = buf_str(&c->dir);
+    buf_printf(&inside, "%s/.", dir);
+    bool ok =
+        !inside.failed ? cache_make_parents(inside.data, err) : error_oom(err, "a path", 4096);
+    buf_release(&inside);
+    int fd = ok ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (ok && fd < 0)
+        ok = error_set(err, ERR_FAIL, "%s: cannot be opened: %s", dir, strerror(errno));
+    while (ok && flock(fd, LOCK_EX) != 0)
+        if (errno != EINTR)
+            ok = error_set(err, ERR_FAIL, "%s: cannot be locked: %s", dir, strerror(errno));
+    json_t *root = ok ? read_record(dir) : NULL, *at = root;
+    if (root && section)
+        at = section_of(root, section);
+    if (ok && !at)
+        ok = error_oom(err, "the record of the cache", 4096);
+    if (ok && value)
+        ok =
+            json_object_set(at, key, value) == 0 || error_oom(err, "the record of the cache", 4096);
+    else if (ok)
+        json_object_del(at, key);
+    if (ok && json_object_set_new(root, "version", json_integer(1)) != 0)
+        ok = error_oom(err, "the record of the cache", 4096);
+    ok = ok && write_record(dir, root, err);
+    if (ok) {
+        json_decref(c->root);
+        c->root = json_incref(root);
+    }
+    json_decref(root);
+    json_decref(value);
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+bool cache_set_file(struct cache *c, const char *path, uint64_t size, const char *sha256,
+                    struct error *err)
+{
+    json_t *f = json_pack("{s:I, s:s}", "size", (json_int_t)size, "sha256", sha256);
+    return f ? change(c, "files", path, f, err) : error_oom(err, "the record of the cache", 4096);
+}
+
+bool cache_set_choice(struct cache *c, const char *quant, const char *path, struct error *err)
+{
+    json_t *p = json_string(path);
+    return p ? change(c, "choices", quant, p, err)
+             : error_oom(err, "the record of the cache", 4096);
+}
+
+bool cache_set_url(struct cache *c, const char *url, struct error *err)
+{
+    json_t *u = json_string(url);
+    return u ? change(c, NULL, "url", u, err)
+             : error_set(err, ERR_USAGE, "the address is no valid UTF-8");
+}
+
+bool cache_forget(struct cache *c, const char *path, struct error *err)
+{
+    const char *key;
+    json_t *value;
+    void *next;
+    bool ok = change(c, "files", path, NULL, err);
+    json_t *choices = json_deep_copy(json_object_get(c->root, "choices"));
+    json_object_foreach_safe(choices, next, key, value)
+    {
+        const char *p = json_string_value(value);
+        if (ok && p && strcmp(p, path) == 0)
+            ok = change(c, "choices", key, NULL, err);
+    }
+    json_decref(choices);
+    return ok;
+}
+
+static bool walk(const char *top, const char *below, int depth, const char *suffix, bool links,
+                 struct hub_listing *out, struct error *err)
+{
+    struct buf dir = {0}, path = {0}, name = {0};
+    bool ok = buf_printf(&dir, "%s/%s", top, below) || error_oom(err, "a path", 4096);
+    DIR *d = ok ? opendir(dir.data) : NULL;
+    size_t n = strlen(suffix);
+    for (struct dirent *e; ok && d && (e = readdir(d));) {
+        struct stat st;
+        size_t len = strlen(e->d_name);
+        if (e->d_name[0] == '.')
+            continue;
+        buf_clear(&path);
+        buf_clear(&name);
+        buf_printf(&path, "%s/%s", dir.data, e->d_name);
+        buf_printf(&name, "%s%s%s", below, *below ? "/" : "", e->d_name);
+        if (path.failed || name.failed)
+            ok = error_oom(err, "a path", 4096);
+        else if ((links ? stat(path.data, &st) : lstat(path.data, &st)) != 0)
+            continue;
+        else if (S_ISDIR(st.st_mode) && depth > 0)
+            ok = walk(top, name.data, depth - 1, suffix, links, out, err);
+        else if (S_ISREG(st.st_mode) && len > n && strcmp(e->d_name + len - n, suffix) == 0)
+            ok = hub_listing_add(out, name.data, (uint64_t)st.st_size, NULL, err);
+    }
+    if (d)
+        closedir(d);
+    buf_release(&dir);
+    buf_release(&path);
+    buf_release(&name);
+    return ok;
+}
+
+bool cache_walk(const char *dir, const char *suffix, bool links, struct hub_listing *out,
+                struct error *err)
+{
+    return walk(dir, "", 4, suffix, links, out, err);
+}
+
+bool cache_hash(const struct hub_options *o, const char *path, char out[SHA256_HEX],
+                struct error *err)
+{
+    struct sha256 h;
+    unsigned char digest[SHA256_BYTES];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char *piece = malloc(HASH_PIECE);
+    bool ok = piece || error_oom(err, "a read buffer", HASH_PIECE);
+    if (ok && fd < 0)
+        ok = error_set(err, ERR_FAIL, "%s: cannot be opened: %s", path, strerror(errno));
+    sha256_init(&h);
+    for (ssize_t n = 1; ok && n > 0;) {
+        n = read(fd, piece, HASH_PIECE);
+        if (o->cancel && *o->cancel)
+            ok = error_set(err, ERR_INTERRUPTED, "interrupted");
+        else if (n < 0)
+            ok = error_set(err, ERR_FAIL, "%s: cannot be read: %s", path, strerror(errno));
+        else
+            sha256_update(&h, piece, (size_t)n);
+    }
+    sha256_final(&h, digest);
+    sha256_hex(digest, out);
+    free(piece);
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+void cache_touch(const char *path)
+{
+    const struct timespec t[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}};
+    utimensat(AT_FDCWD, path, t, 0); // a read-only cache forgets; that is all
+}

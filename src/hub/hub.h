@@ -1,0 +1,64 @@
+// Models from the Hugging Face Hub (or from any https:// address), kept in a cache. Nothing that a
+// server says is trusted: sizes, names and contents are checked, and what is in the cache under its
+// own name is complete and verified.
+#ifndef HOKKU_HUB_HUB_H
+#define HOKKU_HUB_HUB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+
+struct hub_progress {
+    const char *file;      // its name, printable ASCII
+    uint64_t done, total;  // bytes; total 0: unknown
+    uint64_t resumed;      // of `done`, what an earlier run had left
+    unsigned part, n_part; // of a split model, from 1
+    bool finished;         // verified and in its place
+};
+
+// Zero means default everywhere.
+struct hub_options {
+    const char *endpoint;     // default https://huggingface.co; http:// only if the user says so
+    const char *token;        // sent to the endpoint's scheme, host and port, to nobody else
+    const char *cache_dir;    // needed; created when something is downloaded
+    const char *hf_cache_dir; // models--USER--REPO/... of Hugging Face's own programs; only read
+    const char *ca_file;      // certificates to trust instead of the system's
+    unsigned stall_s;         // give up on a silent server after so many seconds (30)
+    bool offline;             // no network: only what is there
+    bool refresh;             // ask the server even when the model is there
+    const volatile int *cancel;
+    void (*progress)(void *user, const struct hub_progress *p);
+    void (*note)(void *user, const char *line); // retries, waiting; may carry untrusted bytes
+    void *user;
+};
+
+// "USER/REPO[:QUANT]" or "https://..." -> the path of the (first) file, appended to `path`.
+// Errors: ERR_USAGE (the name), ERR_FAIL, ERR_MEMORY, ERR_INTERRUPTED (the part stays, to go on
+// from).
+bool hub_fetch(const struct hub_options *o, const char *name, struct buf *path, struct error *err);
+
+struct hub_model {
+    char *name;       // "USER/REPO:TAG", "USER/REPO:FILE" or "https://..."
+    char *path;       // of its first file
+    uint64_t n_bytes; // of all its files
+    int64_t last_use; // seconds since 1970
+    bool complete;    // false: an interrupted download
+};
+
+struct hub_models {
+    struct hub_model *items; // sorted by name
+    size_t n;
+};
+
+// What is in the cache.
+bool hub_list(const struct hub_options *o, struct hub_models *out, struct error *err);
+void hub_models_release(struct hub_models *m);
+
+// Removes a model by a name that hub_list gives (case does not matter), or all of USER/REPO.
+// *freed: bytes. Errors: ERR_USAGE when there is none, with the names there are; ERR_FAIL.
+bool hub_remove(const struct hub_options *o, const char *name, uint64_t *freed, struct error *err);
+
+#endif

@@ -1,0 +1,113 @@
+#include "tools/models.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/format.h"
+#include "paths_hub.h"
+
+bool tool_pull(const struct options *o, const volatile int *cancel, struct buf *out,
+               struct error *err)
+{
+    struct paths_hub hub = {0};
+    if (o->args.n == 0)
+        return error_set(err, ERR_USAGE,
+                         "hokku pull: found no model, expected USER/REPO[:QUANT] or https://...");
+    bool ok = paths_hub_init(&hub, o, cancel, err);
+    hub.opt.refresh = true;
+    for (size_t i = 0; ok && i < o->args.n; i++) {
+        ok = hub_fetch(&hub.opt, o->args.items[i], out, err);
+        if (ok && !buf_putc(out, '\n'))
+            ok = error_oom(err, "a path", out->len);
+    }
+    paths_hub_release(&hub);
+    return ok;
+}
+
+// "3 days ago"
+static void format_age(char out[48], int64_t then, int64_t now)
+{
+    static const struct {
+        int64_t s;
+        const char *one, *many;
+    } units[] = {
+        {365 * 86400, "a year", "years"}, {30 * 86400, "a month", "months"},
+        {7 * 86400, "a week", "weeks"},   {86400, "a day", "days"},
+        {3600, "an hour", "hours"},       {60, "a minute", "minutes"},
+    };
+    int64_t age = now - then;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        int64_t n = age / units[i].s;
+        if (n == 1)
+            snprintf(out, 48, "%s ago", units[i].one);
+        else if (n > 1)
+            snprintf(out, 48, "%lld %s ago", (long long)n, units[i].many);
+        if (n >= 1)
+            return;
+    }
+    snprintf(out, 48, "just now");
+}
+
+static bool list_json(const struct hub_models *m, struct buf *out, struct error *err)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < m->n; i++) {
+        const struct hub_model *x = &m->items[i];
+        json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:I, s:b}", "name", x->name, "path",
+                                              x->path, "bytes", (json_int_t)x->n_bytes, "last_use",
+                                              (json_int_t)x->last_use, "complete", x->complete));
+    }
+    bool all = list && json_array_size(list) == m->n;
+    char *text = all ? json_dumps(list, JSON_COMPACT) : NULL;
+    json_decref(list);
+    bool ok = (text && buf_puts(out, text) && buf_putc(out, '\n')) ||
+              error_oom(err, "the list of models", 4096);
+    free(text);
+    return ok;
+}
+
+static bool list_table(const struct hub_models *m, struct buf *out, struct error *err)
+{
+    size_t width = 4;
+    int64_t now = (int64_t)time(NULL);
+    for (size_t i = 0; i < m->n; i++)
+        width = strlen(m->items[i].name) > width ? strlen(m->items[i].name) : width;
+    if (m->n)
+        buf_printf(out, "%-*s  %10s  %s\n", (int)width, "name", "size", "last use");
+    for (size_t i = 0; i < m->n; i++) {
+        const struct hub_model *x = &m->items[i];
+        char size[FORMAT_NUMBER], age[48];
+        format_age(age, x->last_use, now);
+        buf_printf(out, "%-*s  %10s  %s%s\n", (int)width, x->name, format_bytes(size, x->n_bytes),
+                   age, x->complete ? "" : " (incomplete)");
+    }
+    return !out->failed || error_oom(err, "the list of models", out->len);
+}
+
+bool tool_models(const struct options *o, struct buf *out, struct error *err)
+{
+    struct paths_hub hub = {0};
+    struct hub_models m = {0};
+    bool rm = o->args.n > 0;
+    if (rm && (strcmp(o->args.items[0], "rm") != 0 || o->args.n < 2))
+        return error_set(err, ERR_USAGE,
+                         "hokku models: found \"%.60s\", expected nothing or rm NAME",
+                         o->args.items[0]);
+    bool ok = paths_hub_init(&hub, o, NULL, err);
+    for (size_t i = 1; ok && i < o->args.n; i++) {
+        uint64_t freed;
+        char size[FORMAT_NUMBER];
+        ok = hub_remove(&hub.opt, o->args.items[i], &freed, err);
+        if (ok && !buf_printf(out, "removed %s, %s\n", o->args.items[i], format_bytes(size, freed)))
+            ok = error_oom(err, "a message", 4096);
+    }
+    if (ok && !rm)
+        ok = hub_list(&hub.opt, &m, err) &&
+             (o->json ? list_json(&m, out, err) : list_table(&m, out, err));
+    hub_models_release(&m);
+    paths_hub_release(&hub);
+    return ok;
+}
