@@ -68,10 +68,20 @@ static void release_messages(struct conversation *c, size_t begin, size_t end)
         message_release(&c->messages[i]);
 }
 
+static void drop_stash(struct conversation *c)
+{
+    for (size_t i = 0; i < c->n_stash; i++)
+        message_release(&c->stash[i]);
+    free(c->stash);
+    c->stash = NULL;
+    c->n_stash = 0;
+}
+
 void conversation_release(struct conversation *c)
 {
     release_messages(c, 0, c->n_messages + c->n_undone);
     free(c->messages);
+    drop_stash(c);
     template_free(c->tmpl);
     buf_release(&c->template_text);
     free(c->dry_breakers);
@@ -86,6 +96,7 @@ static size_t head_messages(const struct conversation *c)
 
 static void forget_undone(struct conversation *c)
 {
+    drop_stash(c);
     release_messages(c, c->n_messages, c->n_messages + c->n_undone);
     c->n_undone = 0;
 }
@@ -93,6 +104,7 @@ static void forget_undone(struct conversation *c)
 void conversation_restart(struct conversation *c)
 {
     release_messages(c, head_messages(c), c->n_messages + c->n_undone);
+    drop_stash(c);
     c->n_messages = head_messages(c);
     c->n_undone = 0;
     c->first_kept = 0;
@@ -197,16 +209,22 @@ bool conversation_set_system(struct conversation *c, const char *text, size_t n,
 bool conversation_add(struct conversation *c, enum role role, const char *text, size_t n,
                       struct error *err)
 {
-    if (!check_text(c, text, n, err))
-        return false;
-    forget_undone(c);
-    if (!reserve_message(c, err))
+    if (!check_text(c, text, n, err) || !reserve_message(c, err))
         return false;
     struct message m = {.role = role};
-    if (!buf_append(&m.text, text, n)) {
+    struct message *stash = c->n_undone ? malloc(c->n_undone * sizeof *stash) : NULL;
+    if ((c->n_undone && !stash) || !buf_append(&m.text, text, n)) {
+        free(stash);
         buf_release(&m.text);
         return error_oom(err, "the message", n);
     }
+    // It may get no answer: then what could be redone must not be lost.
+    drop_stash(c);
+    if (stash)
+        memcpy(stash, c->messages + c->n_messages, c->n_undone * sizeof *stash);
+    c->stash = stash;
+    c->n_stash = c->n_undone;
+    c->n_undone = 0;
     c->messages[c->n_messages++] = m;
     return true;
 }
@@ -520,7 +538,6 @@ bool conversation_answer(struct conversation *c, const struct answer_params *p, 
     size_t n_keep = 0;
     bool was_merged = c->system_merged;
     *finish = FINISH_INTERRUPTED;
-    forget_undone(c);
     bool ok = reserve_message(c, err) &&
               conversation_prefix(c, c->n_messages, p->think, &prefix, &open_tag, err);
     if (ok && c->system_merged && !was_merged)
@@ -542,10 +559,12 @@ bool conversation_answer(struct conversation *c, const struct answer_params *p, 
     }
     if (ok && m.n_runs == 0 && *finish == FINISH_INTERRUPTED)
         ok = error_set(err, ERR_INTERRUPTED, "interrupted before the first token");
-    if (m.n_runs > 0 || ok)
+    if (m.n_runs > 0 || ok) {
+        forget_undone(c);
         c->messages[c->n_messages++] = m;
-    else
+    } else {
         message_release(&m);
+    }
     think_release(&stream.split);
     ids_release(&prefix);
     return ok;
@@ -695,13 +714,20 @@ void conversation_take_back(struct conversation *c)
 {
     if (c->n_messages == head_messages(c) || c->messages[c->n_messages - 1].role != ROLE_USER)
         return;
-    forget_undone(c);
     message_release(&c->messages[--c->n_messages]);
+    // The list had room for them before, and shrinks only here.
+    if (c->n_stash > 0 && c->n_messages + c->n_stash <= c->cap) {
+        memcpy(c->messages + c->n_messages, c->stash, c->n_stash * sizeof *c->stash);
+        c->n_undone = c->n_stash;
+        c->n_stash = 0;
+    }
+    drop_stash(c);
 }
 
 void conversation_take_messages(struct conversation *c, struct conversation *from)
 {
     release_messages(c, 0, c->n_messages + c->n_undone);
+    drop_stash(c);
     free(c->messages);
     c->messages = from->messages;
     c->n_messages = from->n_messages;

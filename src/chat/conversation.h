@@ -49,6 +49,8 @@ struct conversation {
     size_t n_messages;         // live ones
     size_t n_undone;           // behind the live ones, next to redo first
     size_t cap;
+    struct message *stash; // owned: what could be redone before the last message was added
+    size_t n_stash;
     bool has_system;
     size_t first_kept;     // messages before it (the system prompt excepted) are dropped
     bool system_merged;    // the template refuses system prompts: it leads the first message
@@ -71,8 +73,8 @@ void conversation_restart(struct conversation *c);
 
 // n = 0 removes the system prompt. Takes effect from the next answer on, in place.
 bool conversation_set_system(struct conversation *c, const char *text, size_t n, struct error *err);
-// Appends a message and forgets what could have been redone. Errors: ERR_USAGE for text that is
-// not UTF-8 when a template is to be rendered.
+// Appends a message; once it is answered, what could have been redone is forgotten. Errors:
+// ERR_USAGE for text that is not UTF-8 when a template is to be rendered.
 bool conversation_add(struct conversation *c, enum role role, const char *text, size_t n,
                       struct error *err);
 
@@ -113,7 +115,8 @@ bool conversation_continue(struct conversation *c, const struct answer_params *p
 // rewinds the model's memory to what it was before them. Returns the turns taken back.
 size_t conversation_undo(struct conversation *c, size_t n_turns);
 size_t conversation_redo(struct conversation *c, size_t n_turns); // the opposite
-// Takes back the last message for good, a user's that got no answer; the memory stays.
+// Takes back the last message for good, a user's that got no answer; what could be redone before it
+// can be redone again. The memory stays.
 void conversation_take_back(struct conversation *c);
 // Moves the messages of `from` (same model) into c, whose own are released; not the memory.
 void conversation_take_messages(struct conversation *c, struct conversation *from);

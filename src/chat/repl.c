@@ -161,6 +161,16 @@ bool repl_answer_again(struct repl *r, struct error *err)
     return ok;
 }
 
+// A file that made a message fail, or that is not wanted after all.
+static void put_aside(struct repl *r)
+{
+    if (r->attached.len == 0)
+        return;
+    view_say(&r->view, "(%s is no longer attached)\n", buf_str(&r->attached_name));
+    buf_clear(&r->attached);
+    buf_clear(&r->attached_name);
+}
+
 bool repl_send(struct repl *r, const char *text, size_t n, struct error *err)
 {
     struct buf whole = {0};
@@ -175,8 +185,11 @@ bool repl_send(struct repl *r, const char *text, size_t n, struct error *err)
         undone = conversation_undo(r->c, conversation_n_turns(r->c) - r->edit_turn + 1);
     ok = ok && conversation_add(r->c, ROLE_USER, buf_str(&whole), whole.len, err);
     buf_release(&whole);
-    if (!ok)
+    if (!ok) {
+        conversation_redo(r->c, undone);
+        put_aside(r);
         return false;
+    }
     struct error mine = {0};
     if (repl_answer(r, ANSWER_NEW, &mine)) {
         buf_clear(&r->attached);
@@ -185,9 +198,11 @@ bool repl_send(struct repl *r, const char *text, size_t n, struct error *err)
     }
     if (!conversation_last_answer(r->c)) {
         conversation_take_back(r->c);
+        conversation_redo(r->c, undone); // an edit that failed changes nothing
         if (mine.code == ERR_INTERRUPTED && !terminal_death())
-            view_say(&r->view, "(stopped before the answer began; the message is taken back%s)\n",
-                     undone ? ", and so are the turns that it replaced" : "");
+            view_say(&r->view, "(stopped before the answer began; the message is taken back)\n");
+        else
+            put_aside(r);
     }
     if (mine.code == ERR_INTERRUPTED)
         return true;
@@ -388,7 +403,9 @@ static bool one_round(struct repl *r, int *death, struct error *err)
         r->leave = true;
         break;
     case LINE_INTERRUPT:
-        if (was_empty)
+        if (was_empty && r->attached.len > 0)
+            put_aside(r);
+        else if (was_empty)
             view_say(&r->view, "(Ctrl-D or /bye leaves, /help lists the commands)\n");
         break;
     case LINE_TEXT:

@@ -129,15 +129,19 @@ void view_prefill(struct view *v, size_t done, size_t total)
         return;
     }
     char a[FORMAT_NUMBER], b[FORMAT_NUMBER], line[160];
-    int n = snprintf(line, sizeof line, "reading %s of %s tokens", format_number(a, done),
-                     format_number(b, total));
+    char left[40] = "";
     double spent = clock_now() - v->started;
     if (done > 0)
-        n += snprintf(line + n, sizeof line - (size_t)n, " · %.0f s left",
-                      spent * (double)(total - done) / (double)done);
+        snprintf(left, sizeof left, " · %.0f s left",
+                 spent * (double)(total - done) / (double)done);
+    format_number(a, done);
+    format_number(b, total);
+    int n = snprintf(line, sizeof line, "reading %s of %s tokens%s", a, b, left);
     size_t width = terminal_width(STDERR_FILENO);
     if (width > 0 && termsafe_width(line, (size_t)n) >= width)
-        n = snprintf(line, sizeof line, "%3.0f %%", 100.0 * (double)done / (double)total);
+        n = snprintf(line, sizeof line, "%s/%s%s", a, b, left);
+    if (width > 0 && termsafe_width(line, (size_t)n) >= width)
+        n = snprintf(line, sizeof line, "%.0f %%", 100.0 * (double)done / (double)total);
     buf_clear(&v->scratch);
     buf_printf(&v->scratch, "\r\x1b[K%.*s", n, line);
     write_err(v);

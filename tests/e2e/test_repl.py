@@ -250,6 +250,26 @@ def test_read_puts_a_file_before_the_message(chat, hokku, stories, tmp_path):
     assert "cannot be opened" in c.say("/read /nonexistent")
 
 
+def test_a_file_that_does_not_fit_is_put_aside_and_an_edit_that_fails_changes_nothing(chat, stories, tmp_path):
+    (tmp_path / "big.txt").write_text("word " * 500)
+    (tmp_path / "raw.bin").write_bytes(b"\xff\xfe")
+    c = chat("-m", stories, *PLAIN, "-n", 8)
+    c.say("Once upon a time")
+    c.say("The dog")
+    before = c.say("/context")
+    c.say(f"/read {tmp_path}/big.txt")
+    out = c.say("Summarise")
+    assert "context holds 128" in out and "big.txt is no longer attached" in out
+    assert c.say("/context") == before
+    c.p.send("/edit 1\r")
+    c.p.expect("Once upon a time")
+    assert "context holds 128" in c.say(" word" * 300)
+    assert c.say("/context") == before
+    c.say(f"/read {tmp_path}/big.txt")
+    c.p.send("\x03")
+    c.p.expect("no longer attached")
+
+
 def test_why_shows_probabilities_that_agree_with_the_json(chat, hokku, stories):
     import json
     import math
