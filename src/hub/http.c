@@ -16,6 +16,7 @@ enum {
     MAX_ERROR_BODY = 1 << 20,
     STALL_S = 30,
     STALL_BYTES_PER_S = 100, // slower than this is silence
+    CONNECT_GRACE_S = 1,
     POLL_MS = 100,
 };
 
@@ -283,7 +284,8 @@ static enum http_result wait_for(struct http *h, struct hop *hop, CURLcode *code
             break;
         }
         double now = clock_now();
-        if (now - window >= h->stall_s) {
+        // libcurl's own limit for connecting is the same; it comes first, because it knows more.
+        if (now - window >= h->stall_s + (hop->seen ? 0 : CONNECT_GRACE_S)) {
             if ((double)(hop->seen - seen) < STALL_BYTES_PER_S * (now - window)) {
                 error_set(err, ERR_FAIL, "%s sent nothing for %.0f s", hop->r->host, now - window);
                 result = HTTP_BROKEN;

@@ -626,6 +626,18 @@ def test_hf_hub_cache_names_another_place(hokku, hub, home, hf_cache, tmp_path):
     assert tmp_path / "elsewhere" in ok(hokku("pull", REPO, more={"HF_HUB_CACHE": str(tmp_path / "elsewhere")})).parents
 
 
+@pytest.mark.parametrize("record", [b"", b"{", b"[]", b'{"files": 1, "choices": []}', b"\xff" * 100,
+                                    b'{"choices": {"": "../../../secret.gguf"}, "files": {"../../../secret.gguf": {"size": 6, "sha256": "%s"}}}'
+                                    % (b"a" * 64), b'{"files": {"some-model-q4_k_m.gguf": {"size": -1, "sha256": 7}}}'])
+def test_a_damaged_record_costs_a_hash_and_nothing_else(hokku, hub, cache, record):
+    path = ok(hokku("pull", REPO))
+    (cache.parent / "secret.gguf").write_bytes(b"secret")
+    (path.parent / ".hokku.json").write_bytes(record)
+    refused(hokku("pull", "--offline", REPO), "--offline")
+    assert ok(hokku("pull", REPO)) == path and len(hub.seen("cdn")) == 1
+    assert ok(hokku("pull", "--offline", REPO)) == path
+
+
 def test_models_are_listed_with_size_and_last_use(hokku, hub, leave_part):
     assert hokku("models").stdout == ""
     q4, q8 = ok(hokku("pull", REPO)), ok(hokku("pull", REPO + ":q8_0"))

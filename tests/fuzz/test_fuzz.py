@@ -91,7 +91,7 @@ def config_seeds(directory):
 # target: (what fills its corpus, runs, more options)
 TARGETS = {
     "hub": (hub_seeds, 200000, ["-max_len=4000"]),
-    "config": (config_seeds, 100000, ["-max_len=2000"]),
+    "config": (config_seeds, 20000, ["-max_len=2000"]),
     "template": (template_seeds, 60000, ["-max_len=8000"]),
     "session": (session_seeds, 200000, ["-max_len=4000"]),
     "terminal": (terminal_seeds, 200000, ["-max_len=2000"]),
