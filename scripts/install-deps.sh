@@ -3,8 +3,8 @@
 # Does nothing, quickly and silently, when they are there. Works as root or with sudo; otherwise it says what to install.
 set -euo pipefail
 
-build="gcc libc6-dev meson ninja-build pkg-config libpcre2-dev libjansson-dev libreadline-dev libcurl4-openssl-dev python3"
-tests="g++ clang libclang-rt-dev libcmocka-dev python3-venv tmux git nginx-light"
+build="gcc libc6-dev meson ninja-build pkg-config libpcre2-dev libjansson-dev libreadline-dev libcurl4-openssl-dev ca-certificates python3"
+tests="g++ clang libclang-rt-dev libcmocka-dev python3-venv tmux git nginx-light openssl"
 
 want=$build
 [ "${1:-build}" = test ] && want="$build $tests"

@@ -447,7 +447,8 @@ def test_pages_at_another_server_are_refused(hokku, hub):
 
 def test_a_redirect_loop_ends(hokku, hub):
     hub.resolve = lambda path: (302, {"Location": path}, b"")
-    refused(hokku("pull", REPO), "redirects")
+    refused(hokku("pull", REPO), "more than 10 redirects")
+    assert len(hub.seen()) == 12  # the list, the file, 10 more
 
 
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "gopher://127.0.0.1/", "http://user:pw@127.0.0.1/x", "http://"])
