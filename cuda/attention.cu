@@ -9,7 +9,8 @@
 //   a
 //            KV head; each block merges its warps, the last block to finish merges the blocks. The
 //            cut depends on the position alone, so the same position gives the same bits.
-//   prefill  a block takes 64 rows (token, head) and walks over the cache up to its last token.
+//   prefill  a block takes 64 rows (token, head) and walks over the cache up to its last token;
+//            where a short prompt follows a long text, several blocks share the walk.
 #include "kernels.h"
 #include "quant.cuh"
 
@@ -19,6 +20,8 @@ enum {
     M = 16,            // rows of a warp's tile
     PREFILL_TILE = 32, // positions per step of prefill
     MAX_SPLIT = 64,    // blocks per KV head while decoding
+    MAX_PART = 16,     // blocks that share the cache in prefill
+    PART_TILES = 8,    // tiles that make a part worth while
 };
 
 // ---- kernels
@@ -428,14 +431,14 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// Grid (heads of q, k and v / N_WARP, n): a warp per head and token.
+// Grid (n, heads of q, k and v / N_WARP): a warp per head and token.
 template <int DH>
 static __global__ void __launch_bounds__(THREADS)
     rotate_store_kernel(const __grid_constant__ struct attention a)
 {
     __shared__ float head_buf[N_WARP][ATTENTION_MAX_HEAD_DIM];
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const uint32_t h = blockIdx.x * N_WARP + warp, i = blockIdx.y;
+    const uint32_t h = blockIdx.y * N_WARP + warp, i = blockIdx.x;
     griddep_launch_dependents();
     griddep_wait();
     const float2 *rope = a.rope + (size_t)i * (a.rope_dim / 2);
@@ -455,8 +458,8 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// Grid (ceil(n * group / 64), n_head_kv). Row r of the block's matrix: token r / group, query head
-// r % group of this KV head.
+// Grid (ceil(n * group / 64), n_head_kv, parts). Row r of the block's matrix: token r / group,
+// query head r % group of this KV head.
 template <int DH>
 static __global__ void __launch_bounds__(THREADS)
     attention_prefill_kernel(const __grid_constant__ struct attention a, uint32_t n)
@@ -465,6 +468,7 @@ static __global__ void __launch_bounds__(THREADS)
     constexpr int ROWS = N_WARP * M;
     __half *q = dynamic_smem<__half>(); // (ROWS, LD)
     __half *tiles = q + ROWS * LD;      // (STAGES, 2, T, LD)
+    __shared__ uint32_t is_last;
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t kv_head = blockIdx.y, group = a.n_head / a.n_head_kv;
     // the longest rows first, so that the short ones fill the gaps at the end
@@ -472,6 +476,18 @@ static __global__ void __launch_bounds__(THREADS)
     griddep_launch_dependents();
     griddep_wait();
     const uint32_t pos0 = *a.pos0;
+
+    const uint32_t last_row = min(row0 + ROWS, n_row) - 1;
+    const uint32_t n_kv = pos0 + last_row / group + 1;
+    const uint32_t first = window_begin(a, pos0 + row0 / group) / T * T;
+    // this block's share of the tiles: the cut depends on the shapes and the position alone
+    const uint32_t all_tiles = div_up(n_kv - first, (uint32_t)T);
+    const uint32_t n_part = min(gridDim.z, div_up(all_tiles, (uint32_t)PART_TILES));
+    const uint32_t per_part = div_up(all_tiles, n_part), part = blockIdx.z;
+    if (part >= n_part)
+        return;
+    const uint32_t tile0 = min(part * per_part, all_tiles);
+    const uint32_t n_tile = min(tile0 + per_part, all_tiles);
 
     for (uint32_t i = threadIdx.x; i < ROWS * (DH / 8); i += THREADS) {
         uint32_t r = i / (DH / 8), piece = i % (DH / 8), row = row0 + r;
@@ -489,11 +505,6 @@ static __global__ void __launch_bounds__(THREADS)
         begin[h] = row < n_row ? window_begin(a, p) : 0;
         end[h] = row < n_row ? p + 1 : 0;
     }
-    const uint32_t last_row = min(row0 + ROWS, n_row) - 1;
-    const uint32_t n_kv = pos0 + last_row / group + 1;
-    const uint32_t first = window_begin(a, pos0 + row0 / group) / T * T;
-    const uint32_t n_tile = div_up(n_kv - first, (uint32_t)T);
-
     softmax<DH> s;
     softmax_init(s);
     auto tile = [&](int stage, int v) { return tiles + (stage * 2 + v) * T * LD; };
@@ -504,9 +515,9 @@ static __global__ void __launch_bounds__(THREADS)
         cp_async_commit();
     };
     int stage = 0;
-    if (STAGES == 2)
-        load(0, 0);
-    for (uint32_t t = 0; t < n_tile; t++) {
+    if (STAGES == 2 && tile0 < n_tile)
+        load(0, tile0);
+    for (uint32_t t = tile0; t < n_tile; t++) {
         if (STAGES == 1) {
             load(0, t);
             cp_async_wait<0>();
@@ -523,16 +534,32 @@ static __global__ void __launch_bounds__(THREADS)
         stage ^= STAGES - 1;
     }
 
+    // (block, part) -> sums (ROWS, head_dim), then (ROWS, 2) maxima and divisors
+    const uint32_t block = blockIdx.y * gridDim.x + blockIdx.x;
+    const size_t part_floats = (size_t)ROWS * (a.head_dim + 2);
+    float *const parts = a.partial + (size_t)block * gridDim.z * part_floats;
+    auto destination = [&](uint32_t row) {
+        return a.out +
+               ((size_t)(row / group) * a.n_head + kv_head * group + row % group) * a.head_dim;
+    };
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float sum = s.sum[h];
         sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
         sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
-        uint32_t row = row0 + warp * M + lane / 4 + 8 * h;
+        uint32_t r = warp * M + lane / 4 + 8 * h, row = row0 + r;
         if (row >= n_row)
             continue;
-        float *out =
-            a.out + ((size_t)(row / group) * a.n_head + kv_head * group + row % group) * a.head_dim;
+        float *out = destination(row);
+        if (n_part > 1) {
+            out = parts + part * part_floats + (size_t)r * a.head_dim;
+            if (lane % 4 == 0) {
+                float *ml = parts + part * part_floats + (size_t)ROWS * a.head_dim + 2 * r;
+                ml[0] = s.top[h];
+                ml[1] = sum;
+            }
+            sum = 1.0f;
+        }
 #pragma unroll
         for (int i = 0; i < DH / 8; i++)
 #pragma unroll
@@ -541,6 +568,33 @@ static __global__ void __launch_bounds__(THREADS)
                 if (d < a.head_dim)
                     out[d] = s.o[i][2 * h + e] / sum;
             }
+    }
+    if (n_part == 1)
+        return;
+
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        is_last = atomicAdd(&a.counters[block], 1u) == n_part - 1;
+        if (is_last)
+            a.counters[block] = 0; // for the next layer
+    }
+    __syncthreads();
+    if (!is_last)
+        return;
+    __threadfence();
+    for (uint32_t j = threadIdx.x; j < (last_row - row0 + 1) * a.head_dim; j += THREADS) {
+        uint32_t r = j / a.head_dim, d = j % a.head_dim;
+        const float *o = parts + j, *ml = parts + (size_t)ROWS * a.head_dim + 2 * r;
+        float top = -INFINITY, sum = 0.0f, v = 0.0f;
+        for (uint32_t i = 0; i < n_part; i++)
+            top = fmaxf(top, __ldcg(&ml[i * part_floats]));
+        for (uint32_t i = 0; i < n_part; i++) {
+            float f = exp2f(__ldcg(&ml[i * part_floats]) - top);
+            sum = fmaf(f, __ldcg(&ml[i * part_floats + 1]), sum);
+            v = fmaf(f, __ldcg(&o[i * part_floats]), v);
+        }
+        destination(row0 + r)[d] = v / sum;
     }
 }
 
@@ -589,6 +643,16 @@ static uint32_t n_split(int n_sm, uint32_t n_head_kv, uint32_t n_ctx)
     return lesser(lesser(n, (uint32_t)MAX_SPLIT), n_chunk);
 }
 
+// Blocks of prefill for n_row rows per KV head, and how many share the cache: only while there are
+// fewer blocks than multiprocessors.
+static uint32_t n_prefill_part(int n_sm, uint32_t n_row, uint32_t n_head_kv)
+{
+    uint32_t blocks = div_up(n_row, (uint32_t)(N_WARP * M)) * n_head_kv;
+    return blocks >= (uint32_t)n_sm
+               ? 1
+               : lesser(div_up(2 * (uint32_t)n_sm, blocks), (uint32_t)MAX_PART);
+}
+
 void attention_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t head_dim,
                        uint32_t n_ctx, uint32_t n_batch, struct attention_scratch *out)
 {
@@ -597,6 +661,11 @@ void attention_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t h
     size_t slots = n_head_kv * z * n_split(n_sm, n_head_kv, n_ctx);
     out->partial = slots * rows * (head_dim + 2) * sizeof(float);
     out->counters = n_head_kv * z * sizeof(uint32_t);
+    // prefill: fewer than n_sm blocks of at most 2 * n_sm / blocks + 1 parts
+    size_t parts = 3 * (size_t)n_sm * N_WARP * M * (head_dim + 2) * sizeof(float);
+    out->partial = out->partial > parts ? out->partial : parts;
+    if (out->counters < n_sm * sizeof(uint32_t))
+        out->counters = n_sm * sizeof(uint32_t);
     out->q_f16 = 0;
     with_head_dim(head_dim, [&](auto tag) {
         out->q_f16 = (size_t)n_batch * n_head * decltype(tag)::value * sizeof(__half);
@@ -626,12 +695,13 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
     uint32_t n_vector = a->n_head + 2 * a->n_head_kv;
     uint32_t n_row = n * (a->n_head / a->n_head_kv);
     struct launch rotate = {.name = "rotate_store",
-                            .grid = dim3(div_up(n_vector, (uint32_t)N_WARP), n),
+                            .grid = dim3(n, div_up(n_vector, (uint32_t)N_WARP)),
                             .block = dim3(THREADS),
                             .stream = q->stream,
                             .dependent = q->dependent};
     struct launch l = {.name = "attention_prefill",
-                       .grid = dim3(div_up(n_row, (uint32_t)(N_WARP * M)), a->n_head_kv),
+                       .grid = dim3(div_up(n_row, (uint32_t)(N_WARP * M)), a->n_head_kv,
+                                    n_prefill_part(q->n_sm, n_row, a->n_head_kv)),
                        .block = dim3(THREADS),
                        .stream = q->stream,
                        .dependent = q->dependent};

@@ -585,12 +585,7 @@ static bool take_memory(struct cuda_engine *e, const struct model *m, struct err
     return CHECK_CUDA(cudaMallocHost(&e->host_step, sizeof *e->host_step), err) &&
            CHECK_CUDA(cudaMallocHost(&e->host_tokens, e->base.n_batch * sizeof(int32_t)), err) &&
            CHECK_CUDA(cudaMallocHost(&e->sampler.ring, RING * sizeof *e->sampler.ring), err) &&
-           CHECK_CUDA(
-               cudaMemsetAsync(e->s.counters, 0,
-                               e->hp.n_head_kv * div_up(e->hp.n_head / e->hp.n_head_kv, 16u) *
-                                   sizeof(uint32_t),
-                               e->q.stream),
-               err);
+           CHECK_CUDA(cudaMemsetAsync(e->s.counters, 0, e->s.counter_bytes, e->q.stream), err);
 }
 
 static bool open_queue(struct cuda_engine *e, const struct device *d, struct error *err)

@@ -42,6 +42,7 @@ struct scratch {
     size_t tile_bytes;
     float *partial;
     uint32_t *counters;
+    size_t counter_bytes;
     __half *q_f16;
     void *blas_workspace;
     size_t blas_workspace_bytes;

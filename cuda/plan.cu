@@ -104,6 +104,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     attention_scratch(e->q.n_sm, hp->n_head, hp->n_head_kv, hp->head_dim, n_ctx, n_batch, &att);
     s->step = (struct step_state *)take(a, sizeof *s->step);
     s->counters = (uint32_t *)take(a, att.counters);
+    s->counter_bytes = att.counters;
     s->tokens = (int32_t *)take(a, n_batch * sizeof *s->tokens);
     s->x = (float *)take(a, (uint64_t)n_batch * hp->n_embd * sizeof(float));
     s->q = (float *)take(a, (uint64_t)n_batch * n_q * sizeof(float));

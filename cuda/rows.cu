@@ -97,15 +97,15 @@ static __global__ void __launch_bounds__(THREADS)
         gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
 
-// Grid (ceil(n_cols / THREADS), n)
+// Grid (n, ceil(n_cols / THREADS))
 static __global__ void __launch_bounds__(THREADS)
     add_bias_kernel(float *y, const float *bias, uint32_t n_cols)
 {
     griddep_launch_dependents();
     griddep_wait();
-    uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+    uint32_t i = blockIdx.y * THREADS + threadIdx.x;
     if (i < n_cols)
-        y[(size_t)blockIdx.y * n_cols + i] += bias[i];
+        y[(size_t)blockIdx.x * n_cols + i] += bias[i];
 }
 
 // ---- launchers
@@ -153,7 +153,7 @@ bool add_bias_launch(const struct queue *q, float *y, const float *bias, uint32_
                      uint32_t n_cols, struct error *err)
 {
     struct launch l = {.name = "add_bias",
-                       .grid = dim3(div_up(n_cols, (uint32_t)THREADS), n),
+                       .grid = dim3(n, div_up(n_cols, (uint32_t)THREADS)),
                        .block = dim3(THREADS),
                        .stream = q->stream,
                        .dependent = q->dependent};

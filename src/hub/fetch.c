@@ -248,11 +248,14 @@ static bool on_begin(void *user, const struct http_response *r, struct error *er
                          "%s: the server's SHA-256 for it (%.12s...) is not that of its list "
                          "(%.12s...): the repository changes right now; try again",
                          f->what, r->linked_sha256, f->sha256);
-    if (known && !f->size)
-        f->size = total;
     memcpy(d->etag, r->etag, sizeof d->etag);
+    if (known && !f->size) {
+        f->size = total;
+        if (!fetch_check_space(d->part.data, f->size - d->at, f->what, err))
+            return false;
+    }
     report(d, false);
-    return !f->size || fetch_check_space(d->part.data, f->size - d->at, f->what, err);
+    return true;
 }
 
 static bool on_bytes(void *user, const void *bytes, size_t n, struct error *err)
@@ -371,6 +374,8 @@ bool fetch_file(struct fetch *f, struct error *err)
         ok = lock_part(&d, err);
     if (ok && !d.done) {
         ok = read_part(&d, err);
+        if (ok && f->size)
+            ok = fetch_check_space(d.part.data, f->size - d.at, f->what, err);
         while (ok && again)
             ok = receive(&d, err) && verify(&d, &again, hex, err);
         ok = ok && put_in_place(&d, hex, err);

@@ -137,7 +137,9 @@ bool hub_listing_parse(struct hub_listing *l, const char *json, size_t n, struct
 {
     json_error_t e;
     json_t *root = json_loadb(json, n, 0, &e);
-    if (!root && json_error_code(&e) == json_error_out_of_memory)
+    enum json_error_code why = root ? json_error_unknown : json_error_code(&e);
+    // Every mistake of a text has a code; jansson gives none where some allocations fail.
+    if (!root && (why == json_error_out_of_memory || why == json_error_unknown))
         return error_oom(err, "the list of files", n);
     if (!root) {
         char shown[FORMAT_TEXT];

@@ -71,8 +71,27 @@ def terminal_seeds(directory):
             (directory / f"{i}.{width}").write_bytes(bytes([width, choices]) + text)
 
 
+def hub_seeds(directory):
+    """A line (name, Link header or checksum), then a list of files (see fuzz_hub.c)."""
+    import json
+    names = ["m-q4_k_m.gguf", "Q8_0/m-00001-of-00002.gguf", "Q8_0/m-00002-of-00002.gguf", "mmproj-f16.gguf", "a b-UD-Q2_K_XL.gguf"]
+    rows = [{"type": "file", "path": n, "size": 9, "oid": "0", "lfs": {"oid": "ab" * 32, "size": 9}} for n in names]
+    rows += [{"type": "directory", "path": "Q8_0"}, {"type": "file", "path": "README.md", "size": 1}]
+    for i, line in enumerate(["u/r:q8_0", "u/r", '<https://h/?c=1>; rel="next"', '"' + "ab" * 32 + '"']):
+        (directory / f"list{i}").write_text(line + "\n" + json.dumps(rows[i:]))
+    (directory / "escape").write_text("u/r:x\n" + json.dumps([{"type": "file", "path": "../x.gguf", "size": 1}]))
+
+
+def config_seeds(directory):
+    (directory / "all").write_text("# settings\ntemp 0.7\n--top-k = 20\nno-cnv\nlogit-bias 5-inf\nreverse-prompt a b\r\n"
+                                   "samplers top_k;temp\nctx_size\t100\nthink=hide\ncache-type-k q8_0\n")
+    (directory / "wrong").write_text("tmp 1\ntemp x\nseed -1\n")
+
+
 # target: (what fills its corpus, runs, more options)
 TARGETS = {
+    "hub": (hub_seeds, 200000, ["-max_len=4000"]),
+    "config": (config_seeds, 100000, ["-max_len=2000"]),
     "template": (template_seeds, 60000, ["-max_len=8000"]),
     "session": (session_seeds, 200000, ["-max_len=4000"]),
     "terminal": (terminal_seeds, 200000, ["-max_len=2000"]),

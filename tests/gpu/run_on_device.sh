@@ -45,7 +45,8 @@ build() {
     {
         echo "all: $work/hokku $work/test_engine $work/test_models $work/test_kernels $work/test_attention $work/test_sampler"
         local host=() device=() f o
-        for f in $(find src -name '*.c' ! -name main.c | sort); do
+        python3 src/template/named_embed.py "$work/named_templates.c" src/template/named/*.jinja
+        for f in $(find src -name '*.c' ! -name main.c | sort) "$work/named_templates.c"; do
             o=$work/$(echo "$f" | tr / _).o
             host+=("$o")
             echo "$o: $f"; echo "	cc $(echo $c_flags | sed 's/"/\\"/g') -c $f -o $o"
@@ -137,7 +138,8 @@ profile() { # the timeline: no gap in which the GPU waits for the host
 }
 
 { nvidia-smi; "$nvcc" --version; } > "$out/machine.txt" 2>&1
-say "$(nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader 2>&1)"
+say "$(nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader 2>&1 ||
+    echo 'no GPU here')"
 export LD_LIBRARY_PATH=$cuda/lib64:${LD_LIBRARY_PATH:-}
 for step in $steps; do
     say "== $step"

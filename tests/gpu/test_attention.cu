@@ -250,6 +250,11 @@ static void attention_agrees_over_several_blocks(void)
     attention_agrees(ON_GPU ? 1000 : 200, 129);
 }
 
+static void attention_agrees_for_a_short_prompt_after_a_long_text(void)
+{
+    attention_agrees(ON_GPU ? 3000 : 335, ON_GPU ? 2970 : 325);
+}
+
 static void attention_agrees_over_long_contexts(void)
 {
     if (ON_GPU) {
@@ -274,6 +279,8 @@ static const struct tap_test tests[] = {
     {"attention agrees from the first token on", attention_agrees_from_the_first_token},
     {"attention agrees at a tile's edge", attention_agrees_at_a_tile_s_edge},
     {"attention agrees over several blocks", attention_agrees_over_several_blocks},
+    {"attention agrees for a short prompt after a long text",
+     attention_agrees_for_a_short_prompt_after_a_long_text},
     {"attention agrees over long contexts", attention_agrees_over_long_contexts},
     {"attention gives the same bits again", attention_gives_the_same_bits_again},
 };

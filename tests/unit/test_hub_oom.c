@@ -1,0 +1,91 @@
+// Every allocation of reading the Hub's JSON and of choosing from it fails once. Linked with --wrap
+// for malloc and its kin; jansson is told to use the same.
+#include "test.h"
+
+#include <jansson.h>
+
+#include "hub/listing.h"
+
+void *__real_malloc(size_t n);
+void *__real_realloc(void *p, size_t n);
+char *__real_strdup(const char *s);
+void *__wrap_malloc(size_t n);
+void *__wrap_realloc(void *p, size_t n);
+char *__wrap_strdup(const char *s);
+
+static long allowed = -1; // allocations until one fails; < 0: no limit
+
+static bool fails(void)
+{
+    return allowed >= 0 && allowed-- == 0;
+}
+
+void *__wrap_malloc(size_t n)
+{
+    return fails() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+    return fails() ? NULL : __real_realloc(p, n);
+}
+
+char *__wrap_strdup(const char *s)
+{
+    return fails() ? NULL : __real_strdup(s);
+}
+
+static const char page[] =
+    "[{\"type\":\"directory\",\"path\":\"d\"},"
+    "{\"type\":\"file\",\"path\":\"d/m-q4_k_m-00001-of-00002.gguf\",\"size\":5,\"lfs\":{\"oid\":"
+    "\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\",\"size\":5}},"
+    "{\"type\":\"file\",\"path\":\"d/m-q4_k_m-00002-of-00002.gguf\",\"size\":6},"
+    "{\"type\":\"file\",\"path\":\"m-q8_0.gguf\",\"size\":7}]";
+
+// strict: the error must say that memory is short. (jansson calls some of its own failures syntax
+// errors; those need only be refused.)
+static void try_each(bool strict)
+{
+    bool ok = false;
+    long n = 0;
+    for (; !ok && n < 10000; n++) {
+        struct error err = {0};
+        struct hub_listing l = {0};
+        struct hub_choice c;
+        allowed = n;
+        ok = hub_listing_parse(&l, page, sizeof page - 1, &err) &&
+             hub_choose(&l, "u/r", "", &c, &err);
+        allowed = -1;
+        if (!ok && (strict ? err.code != ERR_MEMORY : err.code == ERR_NONE))
+            fail_msg("allocation %ld: code %d, \"%s\"", n, (int)err.code, err.text);
+        if (ok) {
+            assert_int_equal(l.n, 3);
+            assert_int_equal(c.n, 2);
+            assert_string_equal(c.tag, "Q4_K_M");
+        }
+        hub_listing_release(&l);
+    }
+    assert_true(ok && n > (strict ? 4 : 20));
+}
+
+static void a_failed_allocation_is_out_of_memory_and_leaks_nothing(void **state)
+{
+    (void)state;
+    try_each(true);
+}
+
+static void a_failed_allocation_of_the_json_library_is_an_error(void **state)
+{
+    (void)state;
+    json_set_alloc_funcs(__wrap_malloc, free);
+    try_each(false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failed_allocation_is_out_of_memory_and_leaks_nothing),
+        cmocka_unit_test(a_failed_allocation_of_the_json_library_is_an_error),
+    };
+    return RUN_TESTS("hub_oom", tests);
+}
