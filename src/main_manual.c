@@ -253,9 +253,18 @@ static const char man_end[] =
     ".TP\n.I $XDG_CACHE_HOME/hokku\ndownloaded models\n"
     ".SH ENVIRONMENT\n.TP\n.B HOKKU_MODEL\nthe model when none is named\n.TP\n.B NO_COLOR\nno "
     "colour, if not empty\n"
+    ".TP\n.B HF_TOKEN\na token of the Hugging Face Hub; else the file $HF_TOKEN_PATH or "
+    "$HF_HOME/token\n"
+    ".TP\n.B HF_ENDPOINT\nanother Hub than https://huggingface.co\n"
+    ".TP\n.B HF_HUB_CACHE\nthe cache of Hugging Face\\(aqs own programs, used if it has the model "
+    "(default: $HF_HOME/hub)\n"
+    ".TP\n.B HF_HUB_DOWNLOAD_TIMEOUT\nseconds after which a silent server is given up on (default: "
+    "30)\n"
+    ".TP\n.B SSL_CERT_FILE\ncertificates to trust instead of the system\\(aqs\n"
     ".SH EXAMPLES\n.nf\nhokku \\-m model.gguf\nhokku \\-m model.gguf \\(dqWrite a haiku\\(dq\n"
     "git diff | hokku \\(dqWrite a commit message for this change:\\(dq | tee message.txt\n"
-    "hokku \\-m model.gguf \\-sys @terse \\-\\-session work\n.fi\n";
+    "hokku \\-m model.gguf \\-sys @terse \\-\\-session work\n"
+    "hokku \\-hf Qwen/Qwen2.5\\-0.5B\\-Instruct\\-GGUF:q4_k_m \\(dqHi\\(dq\n.fi\n";
 
 static void print_man(const char *version, struct buf *out)
 {

@@ -14,7 +14,7 @@
 #include "hub/listing.h"
 
 static const char default_endpoint[] = "https://huggingface.co";
-enum { MAX_PAGE = 64 << 20, MAX_PAGES = 100 };
+enum { MAX_PAGE = 4 << 20, MAX_PAGES = 100 };
 
 // What one call of hub_fetch has open.
 struct job {

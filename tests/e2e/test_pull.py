@@ -434,6 +434,11 @@ def test_a_token_with_a_newline_cannot_add_headers(hokku, hub):
     assert not hub.seen()
 
 
+def test_no_option_takes_a_token(hokku):
+    text = "".join(hokku(*tool, "--help").stdout for tool in ([], ["pull"], ["models"])).lower()
+    assert "--offline" in text and not [w for w in text.split() if w.startswith("-") and ("token" in w or w.startswith("--hf-t"))]
+
+
 def test_pages_at_another_server_are_refused(hokku, hub):
     hub.api = (200, {"Link": f'<http://127.0.0.1:{hub.ports["cdn"]}/cdn/x>; rel="next"'}, b"[]")
     refused(hokku("pull", REPO, more={"HF_TOKEN": "hf_secret"}), "another server")
