@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "engine_impl.h"
-#include "plan.h"
 
 enum {
     TILE_BYTES = 16 << 20, // a third of the L2 cache of the devices it is meant for
@@ -158,7 +157,7 @@ void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint
 // ---- traffic of one decoded token
 
 struct rows {
-    struct cuda_traffic *out;
+    struct engine_traffic *out;
     size_t n, max;
 };
 
@@ -180,7 +179,7 @@ static void add_matrix(struct rows *r, const char *name, const struct weight *w,
 }
 
 extern "C" size_t cuda_plan_traffic(const struct model *m, enum kv_type type_k, enum kv_type type_v,
-                                    uint32_t n_past, struct cuda_traffic *out, size_t max)
+                                    uint32_t n_past, struct engine_traffic *out, size_t max)
 {
     const struct hparams *hp = &m->hp;
     struct rows r = {out, 0, max};

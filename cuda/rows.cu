@@ -33,9 +33,9 @@ static __global__ void __launch_bounds__(THREADS)
     }
     float position = (float)(*pos0 + i);
     for (uint32_t p = threadIdx.x; p < n_pair; p += THREADS) {
-        float angle = position * freqs[p];
-        rope[(size_t)i * n_pair + p] =
-            make_float2(cosf(angle) * magnitude, sinf(angle) * magnitude);
+        float sine, cosine;
+        sincosf(position * freqs[p], &sine, &cosine);
+        rope[(size_t)i * n_pair + p] = make_float2(cosine * magnitude, sine * magnitude);
     }
 }
 

@@ -74,7 +74,7 @@ static void load_progress(void *user, uint64_t done, uint64_t total)
 static const struct engine_backend cpu_backend = {.plan = cpu_engine_plan, .open = cpu_engine_open};
 #ifdef HOKKU_CUDA
 static const struct engine_backend cuda_engine = {cuda_device_count, cuda_engine_plan,
-                                                  cuda_engine_open};
+                                                  cuda_engine_open, cuda_plan_traffic};
 static const struct engine_backend *const cuda_backend = &cuda_engine;
 #else
 static const struct engine_backend *const cuda_backend = NULL;

@@ -581,21 +581,18 @@ void options_release(struct options *o)
 // Appends text wrapped at 80 columns with later lines indented.
 static void wrap(struct buf *out, size_t column, size_t indent, const char *text)
 {
-    while (*text) {
+    for (bool first = true; *text; first = false) {
         size_t len = strcspn(text, " ");
-        if (column + len > 79 && column > indent) {
+        if (!first && column + 1 + len > 80) {
             buf_printf(out, "\n%*s", (int)indent, "");
             column = indent;
+        } else if (!first) {
+            buf_putc(out, ' ');
+            column++;
         }
         buf_append(out, text, len);
         column += len;
-        text += len;
-        if (*text == ' ') {
-            text++;
-            if (column < 79 && *text)
-                buf_putc(out, ' ');
-            column++;
-        }
+        text += len + (text[len] == ' ');
     }
     buf_putc(out, '\n');
 }

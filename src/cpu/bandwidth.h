@@ -1,15 +1,17 @@
-// The read bandwidth of main memory as the CPU engine's threads reach it: what decode speed is
-// compared with.
+// The read bandwidth that the CPU engine's threads reach: what decode speed is compared with.
 #ifndef HOKKU_CPU_BANDWIDTH_H
 #define HOKKU_CPU_BANDWIDTH_H
 
 #include <stddef.h>
 
-#include "base/error.h"
+#include "cpu/kernels.h"
+#include "cpu/pool.h"
 
-// GB/s (1e9 bytes) of reading n_bytes (0 = 1 GB: well beyond the caches) with n_threads threads
-// (0 = all), the best of several passes over some tenths of a second. 0 with err set when memory or
-// threads are refused.
-double cpu_read_bandwidth(int n_threads, size_t n_bytes, struct error *err);
+// Bytes per second of reading data[0..n) (memory that exists; well beyond the caches to be of use)
+// with the threads of the pool, the best of several passes. The weights are read where they are
+// mapped, so measuring on their own mapping tells what decoding could reach there; huge pages would
+// be faster, but only a copy of the file could have them.
+double cpu_read_bandwidth(struct pool *pool, const struct cpu_kernels *kernels, const void *data,
+                          size_t n);
 
 #endif

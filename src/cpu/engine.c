@@ -226,12 +226,16 @@ static bool cpu_kv_import(struct engine *base, size_t begin, size_t end, const v
 
 static bool cpu_measure(struct engine *base, struct engine_peaks *out, struct error *err)
 {
-    struct cpu_engine *e = self(base);
+    (void)err;
+    const struct cpu_engine *e = self(base);
+    const struct gguf *g = base->model->gguf;
     int n_threads = pool_n_threads(e->pool);
-    *out = (struct engine_peaks){.bandwidth = cpu_read_bandwidth(n_threads, 0, err) * 1e9};
-    snprintf(out->bandwidth_how, sizeof out->bandwidth_how, "reading 1 GB with %d thread%s",
-             n_threads, n_threads == 1 ? "" : "s");
-    return out->bandwidth > 0;
+    *out =
+        (struct engine_peaks){.bandwidth = cpu_read_bandwidth(
+                                  e->pool, e->kernels, gguf_file_map(g, 0), gguf_file_bytes(g, 0))};
+    snprintf(out->bandwidth_how, sizeof out->bandwidth_how,
+             "reading the mapped file with %d thread%s", n_threads, n_threads == 1 ? "" : "s");
+    return true;
 }
 
 static const struct engine_ops cpu_ops = {

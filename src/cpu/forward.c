@@ -45,11 +45,16 @@ static bool multiply(struct cpu_engine *e, const struct cpu_matmul *m, int n_pro
 {
     struct products p = {.kernels = e->kernels, .n = n_products};
     for (int i = 0; i < n_products; i++) {
-        // Items of some 16 KB of weights: a few microseconds, so that no thread waits long for
-        // another. With many tokens at least 32 rows, which share the activations in cache.
+        // One token is bound by reading weights: long runs keep the memory's read-ahead going
+        // (items of 16 KB cost half of the bandwidth), two per thread so that none waits long for
+        // another. Many tokens: 32 rows or more, which share the activations in cache.
         size_t row_bytes = quant_row_bytes(m[i].w->type, m[i].w->n_cols);
         size_t rows = row_bytes < 16384 ? 16384 / row_bytes : 1;
-        rows = m[i].n_tok > 1 && rows < 32 ? 32 : rows;
+        size_t share = m[i].w->rows / (2 * (size_t)pool_n_threads(e->pool));
+        if (m[i].n_tok > 1)
+            rows = rows < 32 ? 32 : rows;
+        else if (share > rows)
+            rows = share;
         p.m[i] = m[i];
         p.rows_per_item[i] = (uint32_t)rows;
         p.first_item[i + 1] = p.first_item[i] + (m[i].w->rows + rows - 1) / rows;

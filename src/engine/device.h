@@ -10,6 +10,10 @@ struct engine_backend {
     bool (*plan)(const struct model *m, const struct engine_params *p, struct engine_plan *plan,
                  struct error *err);
     struct engine *(*open)(const struct model *m, const struct engine_params *p, struct error *err);
+    // Rows for one token decoded with n_past tokens before it, in the order of the forward pass:
+    // fills out[0..max) and returns how many there are. No device is needed. NULL: not known.
+    size_t (*traffic)(const struct model *m, enum kv_type type_k, enum kv_type type_v,
+                      uint32_t n_past, struct engine_traffic *out, size_t max);
 };
 
 struct device_choice {

@@ -79,6 +79,16 @@ struct engine_peaks {
     char matrix_how[80];
 };
 
+// The bytes that one decoded token moves through device memory, for one kind of work.
+struct engine_traffic {
+    const char *kernel; // "matvec", "attention", ...
+    const char *weight; // "ffn_down", "kv", ...
+    const char *type;   // "Q4_K"
+    uint64_t moved;     // bytes as laid out on the device
+    uint64_t needed; // bytes of the weights in the file (or of the cache), each read once, and of
+                     // the vectors in and out
+};
+
 struct engine;
 
 struct engine_ops {
@@ -139,6 +149,8 @@ struct engine *cpu_engine_open(const struct model *m, const struct engine_params
 int cuda_device_count(char *why, size_t n);
 bool cuda_engine_plan(const struct model *m, const struct engine_params *p,
                       struct engine_plan *plan, struct error *err);
+size_t cuda_plan_traffic(const struct model *m, enum kv_type type_k, enum kv_type type_v,
+                         uint32_t n_past, struct engine_traffic *out, size_t max);
 struct engine *cuda_engine_open(const struct model *m, const struct engine_params *p,
                                 struct error *err);
 

@@ -138,6 +138,43 @@ static bool run_perplexity(const struct tool_context *t, struct buf *out, struct
     return ok;
 }
 
+// What a decoded token moves on the GPU and what it could not do without; needs no GPU, only the
+// CUDA engine's layouts.
+static bool print_traffic(const struct tool_context *t, const struct model *m,
+                          const uint32_t *depths, size_t n_depths, struct buf *out,
+                          struct error *err)
+{
+    const struct options *o = t->opt;
+    const struct engine_backend *b = strcmp(o->device, "cpu") == 0 ? t->cpu : t->cuda;
+    if (!b || !b->traffic)
+        return error_set(err, ERR_USAGE, "--plan shows the CUDA engine's traffic: %s",
+                         t->cuda ? "leave out --device cpu" : "this hokku was built without CUDA");
+    for (size_t d = 0; d < n_depths; d++) {
+        size_t n = b->traffic(m, o->type_k, o->type_v, depths[d], NULL, 0);
+        struct engine_traffic *rows = malloc((n + 1) * sizeof *rows);
+        if (!rows)
+            return error_oom(err, "the plan", (n + 1) * sizeof *rows);
+        b->traffic(m, o->type_k, o->type_v, depths[d], rows, n);
+        uint64_t moved = 0, needed = 0;
+        buf_printf(out,
+                   "depth %u\n\n| kernel | weight | type | moved bytes | needed bytes | ratio |\n"
+                   "|---|---|---|---:|---:|---:|\n",
+                   depths[d]);
+        for (size_t i = 0; i < n; i++) {
+            moved += rows[i].moved;
+            needed += rows[i].needed;
+            buf_printf(out, "| %s | %s | %s | %llu | %llu | %.3f |\n", rows[i].kernel,
+                       rows[i].weight, rows[i].type, (unsigned long long)rows[i].moved,
+                       (unsigned long long)rows[i].needed,
+                       rows[i].needed ? (double)rows[i].moved / (double)rows[i].needed : 1.0);
+        }
+        buf_printf(out, "| token | | | %llu | %llu | %.3f |\n\n", (unsigned long long)moved,
+                   (unsigned long long)needed, needed ? (double)moved / (double)needed : 1.0);
+        free(rows);
+    }
+    return true;
+}
+
 static bool run_bench(const struct tool_context *t, struct buf *out, struct error *err)
 {
     const struct options *o = t->opt;
@@ -160,6 +197,11 @@ static bool run_bench(const struct tool_context *t, struct buf *out, struct erro
         }
     if (n_depths == 0)
         n_depths = 1;
+    if (o->plan) {
+        bool ok = load(t, &m, err) && print_traffic(t, m.model, depths, n_depths, out, err);
+        close_model(&m);
+        return ok;
+    }
     uint32_t longest = o->bench_prompt > o->bench_gen ? o->bench_prompt : o->bench_gen;
     uint32_t n_ctx = o->n_ctx ? o->n_ctx : deepest + (longest > 64 ? longest : 64) + 1;
     double start = clock_now();

@@ -1,7 +1,6 @@
 // Every kernel against a plain reference in double, over odd shapes.
 #include "gpu_test.h"
 
-#include "plan.h"
 
 // ---- matrices
 

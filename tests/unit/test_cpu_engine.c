@@ -452,7 +452,15 @@ static void bandwidth_is_measured(void **state)
 {
     (void)state;
     struct error err = {0};
-    assert_true(cpu_read_bandwidth(2, 16u << 20, &err) > 0);
+    const size_t n = 16u << 20;
+    unsigned char *data = malloc(n);
+    struct pool *pool = pool_create(2, &err);
+    assert_non_null(data);
+    assert_non_null(pool);
+    memset(data, 7, n);
+    assert_true(cpu_read_bandwidth(pool, cpu_kernels_get(CPU_ISA_AUTO), data, n) > 0);
+    pool_free(pool);
+    free(data);
 }
 
 int main(void)
