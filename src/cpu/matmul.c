@@ -20,32 +20,44 @@ struct format {
     bool has_min;
 };
 
-// Adds n_pairs * 64 elements (4 pairs: a whole block; weights at p, activations from element `at`,
-// which begins a block) to the accumulators of n columns.
-INLINE void add_block(unpack_fn *unpack, struct format fmt, const uint8_t *p, int n_pairs,
-                      const struct cpu_act *x, size_t tok, size_t at, int n, v16 *acc)
-{
+// 256 weights as the dot products take them: up to two units, and each pair's scales spread out.
+struct block {
     struct unit u[2];
     v16 scale[4];
+};
+
+// Unpacks n_pairs * 64 weights at p (4 pairs: a whole block).
+INLINE void unpack_block(unpack_fn *unpack, struct format fmt, const uint8_t *p, int n_pairs,
+                         struct block *b)
+{
     const int unit_pairs = fmt.unit / 64;
     for (int i = 0; i < n_pairs; i += unit_pairs)
-        unpack(p + (size_t)(i / unit_pairs) * fmt.unit_bytes, &u[i / unit_pairs]);
+        unpack(p + (size_t)(i / unit_pairs) * fmt.unit_bytes, &b->u[i / unit_pairs]);
     for (int i = 0; i < n_pairs; i++)
-        scale[i] = v16_spread(u[i / unit_pairs].scale, i % unit_pairs);
+        b->scale[i] = v16_spread(b->u[i / unit_pairs].scale, i % unit_pairs);
+}
+
+// Adds the block times the activations from element `at` (which begins a block) on to the
+// accumulators of n columns.
+INLINE void add_block(struct format fmt, const struct block *b, int n_pairs,
+                      const struct cpu_act *x, size_t tok, size_t at, int n, v16 *acc)
+{
+    const int unit_pairs = fmt.unit / 64;
     for (int c = 0; c < n; c++) {
         const size_t first = (tok + (size_t)c) * x->n_pad + at;
         const int16_t *q = x->q + first;
-        v16 sum = v16_mul(w64_dot(&u[0].q[0], q), scale[0]);
+        v16 sum = v16_mul(w64_dot(&b->u[0].q[0], q), b->scale[0]);
         for (int i = 1; i < n_pairs; i++)
-            sum = v16_fma(w64_dot(&u[i / unit_pairs].q[i % unit_pairs], q + 64 * i), scale[i], sum);
+            sum = v16_fma(w64_dot(&b->u[i / unit_pairs].q[i % unit_pairs], q + 64 * i), b->scale[i],
+                          sum);
         acc[c] = v16_fma(sum, v16_set1(x->scale[first / CPU_PAD]), acc[c]);
         if (!fmt.has_min)
             continue;
         const float *xs = x->sum + first / 16;
         if (fmt.unit == 256)
-            acc[c] = v16_fma(u[0].min, v16_load(xs), acc[c]);
+            acc[c] = v16_fma(b->u[0].min, v16_load(xs), acc[c]);
         for (int i = 0; fmt.unit == 128 && i < n_pairs / 2; i++)
-            acc[c] = v16_fma(u[i].min, v16_load8(xs + 8 * i), acc[c]);
+            acc[c] = v16_fma(b->u[i].min, v16_load8(xs + 8 * i), acc[c]);
     }
 }
 
@@ -57,57 +69,105 @@ INLINE void put(const struct cpu_matmul *m, uint32_t row, size_t tok, float valu
     *y = m->accumulate ? *y + value : value;
 }
 
-// With several columns, rows go in blocks and columns of the matrix in tiles, so that a tile of
-// activations stays in the first cache while all rows of the block pass over it. One column does
-// without: its activations fit whole.
-enum { TILE = 768, BLOCK_ROWS = 16, COLUMNS = V16_COLUMNS };
+// Several columns: rows go in groups and columns of the matrix in tiles. A tile is unpacked once
+// and then meets COLUMNS columns at a time, whose activations stay in the first cache while all
+// rows pass over them.
+enum { TILE = 768, BLOCK_ROWS = 16, COLUMNS = V16_COLUMNS, MAX_TOKENS = 64 };
 
-INLINE void quant_columns(const struct cpu_matmul *m, unpack_fn *unpack, struct format fmt,
-                          uint32_t row0, uint32_t row1, size_t tok, int n)
+// Elements [at, end) of a row, the whole row's weights being at row: unpacks the next block, at
+// most 256 elements. Returns how many sets of 64 it has; a last part of a block is filled up with
+// zeros.
+INLINE int next_block(unpack_fn *unpack, struct format fmt, const uint8_t *row, size_t row_bytes,
+                      size_t at, size_t end, struct block *b)
 {
-    const size_t n_cols = m->w->n_cols, tile = n > 1 ? TILE : SIZE_MAX / 2;
-    const size_t block_bytes = fmt.unit_bytes * (size_t)(256 / fmt.unit);
-    const size_t row_bytes =
-        n_cols / (size_t)fmt.block * fmt.unit_bytes / (size_t)(fmt.unit / fmt.block);
-    for (uint32_t first = row0; first < row1; first += BLOCK_ROWS) {
-        const uint32_t n_rows = row1 - first < BLOCK_ROWS ? row1 - first : BLOCK_ROWS;
-        v16 sums[BLOCK_ROWS][8];
-        for (size_t begin = 0; begin < n_cols; begin += tile) {
-            const size_t end = n_cols - begin < tile ? n_cols : begin + tile;
+    const uint8_t *p = row + at / 256 * (fmt.unit_bytes * (size_t)(256 / fmt.unit));
+    if (at + 256 <= end) {
+        unpack_block(unpack, fmt, p, 4, b);
+        return 4;
+    }
+    if (fmt.unit == 128 && at + 128 == end) {
+        unpack_block(unpack, fmt, p, 2, b);
+        return 2;
+    }
+    uint8_t last[320] = {0};
+    memcpy(last, p, row_bytes - (size_t)(p - row));
+    unpack_block(unpack, fmt, last, 4, b);
+    return 4;
+}
+
+// n tokens, a multiple of COLUMNS and at most MAX_TOKENS.
+INLINE void quant_columns(const struct cpu_matmul *m, unpack_fn *unpack, struct format fmt,
+                          size_t row_bytes, uint32_t first, uint32_t n_rows, size_t tok, size_t n)
+{
+    const size_t n_cols = m->w->n_cols;
+    v16 sums[MAX_TOKENS / COLUMNS][BLOCK_ROWS][COLUMNS];
+    struct block blocks[BLOCK_ROWS][TILE / 256];
+    int n_pairs[TILE / 256] = {0};
+    for (size_t begin = 0; begin < n_cols; begin += TILE) {
+        const size_t end = n_cols - begin < TILE ? n_cols : begin + TILE;
+        for (uint32_t r = 0; r < n_rows; r++) {
+            const uint8_t *row = (const uint8_t *)m->w->data + (first + r) * row_bytes;
+            for (size_t at = begin, i = 0; at < end; at += 256, i++)
+                n_pairs[i] = next_block(unpack, fmt, row, row_bytes, at, end, &blocks[r][i]);
+        }
+        for (size_t t = 0; t < n; t += COLUMNS) {
             for (uint32_t r = 0; r < n_rows; r++) {
-                const uint8_t *w = (const uint8_t *)m->w->data + (first + r) * row_bytes +
-                                   begin / 256 * block_bytes;
-                size_t i = begin;
-                v16 acc[8];
-                for (int c = 0; c < n; c++)
-                    acc[c] = begin == 0 ? v16_zero() : sums[r][c];
-                for (; i + 256 <= end; i += 256, w += block_bytes)
-                    add_block(unpack, fmt, w, 4, m->x, tok, i, n, acc);
-                if (fmt.unit == 128 && i + 128 == end)
-                    add_block(unpack, fmt, w, 2, m->x, tok, i, n, acc);
-                else if (fmt.unit == 128 && i < end) {
-                    uint8_t last[320] = {0}; // filled up with zeros to a block
-                    memcpy(last, w, row_bytes - i / 256 * block_bytes);
-                    add_block(unpack, fmt, last, 4, m->x, tok, i, n, acc);
+                v16 *sum = sums[t / COLUMNS][r], acc[COLUMNS];
+                for (int c = 0; c < COLUMNS; c++)
+                    acc[c] = begin == 0 ? v16_zero() : sum[c];
+                for (size_t at = begin, i = 0; at < end; at += 256, i++) {
+                    if (n_pairs[i] == 4)
+                        add_block(fmt, &blocks[r][i], 4, m->x, tok + t, at, COLUMNS, acc);
+                    else
+                        add_block(fmt, &blocks[r][i], 2, m->x, tok + t, at, COLUMNS, acc);
                 }
-                for (int c = 0; c < n; c++)
-                    sums[r][c] = acc[c];
+                for (int c = 0; c < COLUMNS; c++)
+                    sum[c] = acc[c];
             }
         }
-        for (uint32_t r = 0; r < n_rows; r++)
-            for (int c = 0; c < n; c++)
-                put(m, first + r, tok + (size_t)c, v16_sum(sums[r][c]));
     }
+    for (size_t t = 0; t < n; t += COLUMNS)
+        for (uint32_t r = 0; r < n_rows; r++)
+            for (size_t c = 0; c < COLUMNS; c++)
+                put(m, first + r, tok + t + c, v16_sum(sums[t / COLUMNS][r][c]));
 }
 
 INLINE void quant_rows(const struct cpu_matmul *m, unpack_fn *unpack, struct format fmt,
                        uint32_t row0, uint32_t row1)
 {
+    const size_t n_cols = m->w->n_cols;
+    const size_t row_bytes =
+        n_cols / (size_t)fmt.block * fmt.unit_bytes / (size_t)(fmt.unit / fmt.block);
     size_t tok = 0;
-    for (; tok + COLUMNS <= m->n_tok; tok += COLUMNS)
-        quant_columns(m, unpack, fmt, row0, row1, tok, COLUMNS);
-    for (; tok < m->n_tok; tok++)
-        quant_columns(m, unpack, fmt, row0, row1, tok, 1);
+    while (tok + COLUMNS <= m->n_tok) {
+        size_t n = m->n_tok - tok < MAX_TOKENS ? m->n_tok - tok : MAX_TOKENS;
+        n -= n % COLUMNS;
+        for (uint32_t first = row0; first < row1; first += BLOCK_ROWS)
+            quant_columns(m, unpack, fmt, row_bytes, first,
+                          row1 - first < BLOCK_ROWS ? row1 - first : BLOCK_ROWS, tok, n);
+        tok += n;
+    }
+    // One column: straight from the file, nothing is used twice.
+    for (; tok < m->n_tok; tok++) {
+        for (uint32_t r = row0; r < row1; r++) {
+            const uint8_t *row = (const uint8_t *)m->w->data + r * row_bytes;
+            v16 acc[1] = {v16_zero()};
+            const uint8_t *p = row;
+            struct block b;
+            size_t at = 0;
+            for (; at + 256 <= n_cols; at += 256, p += fmt.unit_bytes * (size_t)(256 / fmt.unit)) {
+                unpack_block(unpack, fmt, p, 4, &b);
+                add_block(fmt, &b, 4, m->x, tok, at, 1, acc);
+            }
+            if (fmt.unit == 128 && at < n_cols) {
+                if (next_block(unpack, fmt, row, row_bytes, at, n_cols, &b) == 4)
+                    add_block(fmt, &b, 4, m->x, tok, at, 1, acc);
+                else
+                    add_block(fmt, &b, 2, m->x, tok, at, 1, acc);
+            }
+            put(m, r, tok, v16_sum(acc[0]));
+        }
+    }
 }
 
 // Adds elements [begin, end) of a row at p (the whole row's start), 32 at a time.
