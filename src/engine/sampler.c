@@ -105,7 +105,7 @@ static uint64_t total_weight(const struct work *w, float max)
 static const int32_t *window(const struct work *w, int32_t last_n, size_t *n)
 {
     *n = last_n < 0 || (size_t)last_n > w->n_history ? w->n_history : (size_t)last_n;
-    return w->history + (w->n_history - *n);
+    return *n < w->n_history ? w->history + (w->n_history - *n) : w->history;
 }
 
 static bool penalties(struct work *w, struct error *err)

@@ -345,9 +345,11 @@ def test_ctrl_c_at_the_prompt(chat, stories):
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT])
 @pytest.mark.parametrize("when", ["typing", "answering"])
 def test_the_terminal_is_restored_whatever_kills(chat, tiny, sig, when):
-    c = chat("-m", tiny, *LONG, ready=False)
-    before = c.lflag()
-    c.ready()
+    c = chat("-m", tiny, *LONG)
+    fresh = os.openpty()  # as the terminal was before the program, which may be faster than a look at its own
+    before = termios.tcgetattr(fresh[1])[3]
+    for fd in fresh:
+        os.close(fd)
     assert not c.lflag() & termios.ICANON
     keep = os.open(os.readlink(f"/proc/{c.p.pid}/fd/0"), os.O_RDWR | os.O_NOCTTY)
     try:
