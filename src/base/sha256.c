@@ -2,6 +2,11 @@
 
 #include <string.h>
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
 // Section 4.2.2: the first 32 bits of the fractional parts of the cube roots of the first 64
 // primes.
 static const uint32_t round_constants[64] = {
@@ -14,12 +19,59 @@ static const uint32_t round_constants[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
+#ifdef __x86_64__
+// Several times the speed of the plain rounds: a download is as fast as its hash.
+__attribute__((target("sha,sse4.1"))) static void
+compress_hardware(uint32_t state[8], const unsigned char *p, size_t n_blocks)
+{
+    const __m128i big_endian = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
+    __m128i *s = (__m128i *)state;
+    // The instructions want a, b, e, f in one register and c, d, g, h in the other.
+    __m128i cdab = _mm_shuffle_epi32(_mm_loadu_si128(s), 0xB1);
+    __m128i efgh = _mm_shuffle_epi32(_mm_loadu_si128(s + 1), 0x1B);
+    __m128i abef = _mm_alignr_epi8(cdab, efgh, 8), cdgh = _mm_blend_epi16(efgh, cdab, 0xF0);
+    for (; n_blocks; n_blocks--, p += 64) {
+        __m128i abef_before = abef, cdgh_before = cdgh, w[4];
+        for (int i = 0; i < 4; i++)
+            w[i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)p + i), big_endian);
+        for (int i = 0; i < 16; i++) { // four rounds each
+            __m128i k = _mm_loadu_si128((const __m128i *)round_constants + i);
+            __m128i wk = _mm_add_epi32(w[i % 4], k), *x = &w[i % 4], last = w[(i + 3) % 4];
+            cdgh = _mm_sha256rnds2_epu32(cdgh, abef, wk);
+            abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(wk, 0x0E));
+            // w[t] = w[t-16] + s0(w[t-15]) + w[t-7] + s1(w[t-2]), four at a time
+            *x = _mm_add_epi32(_mm_sha256msg1_epu32(*x, w[(i + 1) % 4]),
+                               _mm_alignr_epi8(last, w[(i + 2) % 4], 4));
+            *x = _mm_sha256msg2_epu32(*x, last);
+        }
+        abef = _mm_add_epi32(abef, abef_before);
+        cdgh = _mm_add_epi32(cdgh, cdgh_before);
+    }
+    __m128i feba = _mm_shuffle_epi32(abef, 0x1B), dchg = _mm_shuffle_epi32(cdgh, 0xB1);
+    _mm_storeu_si128(s, _mm_blend_epi16(feba, dchg, 0xF0));
+    _mm_storeu_si128(s + 1, _mm_alignr_epi8(dchg, feba, 8));
+}
+
+static bool has_hardware(void)
+{
+    unsigned a, b, c, d;
+    bool sse41 = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_SSE4_1);
+    return sse41 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_SHA);
+}
+#else
+static bool has_hardware(void)
+{
+    return false;
+}
+#endif
+
 void sha256_init(struct sha256 *h)
 {
     static const uint32_t initial[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     *h = (struct sha256){0};
     memcpy(h->state, initial, sizeof initial);
+    h->hardware = has_hardware();
 }
 
 static uint32_t rotr(uint32_t x, int n)
@@ -27,7 +79,7 @@ static uint32_t rotr(uint32_t x, int n)
     return x >> n | x << (32 - n);
 }
 
-static void compress(uint32_t state[8], const unsigned char *p)
+static void compress_plain(uint32_t state[8], const unsigned char *p)
 {
     uint32_t w[64];
     for (int t = 0; t < 16; t++)
@@ -63,6 +115,18 @@ static void compress(uint32_t state[8], const unsigned char *p)
     state[7] += h;
 }
 
+static void compress(struct sha256 *h, const unsigned char *p, size_t n_blocks)
+{
+#ifdef __x86_64__
+    if (h->hardware) {
+        compress_hardware(h->state, p, n_blocks);
+        return;
+    }
+#endif
+    for (; n_blocks; n_blocks--, p += 64)
+        compress_plain(h->state, p);
+}
+
 void sha256_update(struct sha256 *h, const void *data, size_t n)
 {
     const unsigned char *p = data;
@@ -75,10 +139,11 @@ void sha256_update(struct sha256 *h, const void *data, size_t n)
         n -= k;
         if (held + k < 64)
             return;
-        compress(h->state, h->block);
+        compress(h, h->block, 1);
     }
-    for (; n >= 64; p += 64, n -= 64)
-        compress(h->state, p);
+    compress(h, p, n / 64);
+    p += n / 64 * 64;
+    n %= 64;
     if (n)
         memcpy(h->block, p, n);
 }
@@ -90,13 +155,13 @@ void sha256_final(struct sha256 *h, unsigned char out[SHA256_BYTES])
     h->block[held++] = 0x80;
     if (held > 56) {
         memset(h->block + held, 0, 64 - held);
-        compress(h->state, h->block);
+        compress(h, h->block, 1);
         held = 0;
     }
     memset(h->block + held, 0, 56 - held);
     for (int i = 0; i < 8; i++)
         h->block[56 + i] = (unsigned char)(n_bits >> (56 - 8 * i));
-    compress(h->state, h->block);
+    compress(h, h->block, 1);
     for (int i = 0; i < SHA256_BYTES; i++)
         out[i] = (unsigned char)(h->state[i / 4] >> (24 - 8 * (i % 4)));
 }

@@ -2,6 +2,7 @@
 #ifndef HOKKU_BASE_SHA256_H
 #define HOKKU_BASE_SHA256_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,6 +12,7 @@ struct sha256 {
     uint32_t state[8];
     uint64_t n_bytes; // fed so far
     unsigned char block[64];
+    bool hardware; // the processor's own instructions; the digest is the same
 };
 
 void sha256_init(struct sha256 *h);

@@ -100,11 +100,13 @@ static void sha256_matches_its_published_vectors(void **state)
     };
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
         // In one piece, and in pieces that never align with the blocks.
-        for (size_t piece = 17; piece <= 1000017; piece += 1000000) {
+        for (int how = 0; how < 4; how++) { // with and without the processor's instructions
+            size_t piece = how & 2 ? 17 : 1000017;
             struct sha256 h;
             unsigned char digest[SHA256_BYTES];
             char hex[SHA256_HEX];
             sha256_init(&h);
+            h.hardware = h.hardware && !(how & 1);
             for (size_t at = 0; at < v[i].n; at += piece)
                 sha256_update(&h, v[i].text + at, v[i].n - at < piece ? v[i].n - at : piece);
             sha256_final(&h, digest);
@@ -134,6 +136,29 @@ static void untrusted_text_in_messages_is_one_short_printable_line(void **state)
     assert_string_equal(format_bytes(number, 999960), "1.0 MB");
 }
 
+// At every length around the ends of blocks.
+static void sha256_in_hardware_is_sha256(void **state)
+{
+    (void)state;
+    unsigned char text[1000], a[SHA256_BYTES], b[SHA256_BYTES];
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (unsigned char)(i * i * 31 + i / 7);
+    for (size_t n = 0; n <= sizeof text; n += n < 140 ? 1 : 43) {
+        struct sha256 hw, plain;
+        sha256_init(&hw);
+        sha256_init(&plain);
+        if (!hw.hardware)
+            skip();
+        plain.hardware = false;
+        sha256_update(&hw, text, n / 3);
+        sha256_update(&hw, text + n / 3, n - n / 3);
+        sha256_update(&plain, text, n);
+        sha256_final(&hw, a);
+        sha256_final(&plain, b);
+        assert_memory_equal(a, b, sizeof a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -142,6 +167,7 @@ int main(void)
         cmocka_unit_test(utf8_refuses_what_unicode_calls_ill_formed),
         cmocka_unit_test(philox_matches_its_published_vectors),
         cmocka_unit_test(sha256_matches_its_published_vectors),
+        cmocka_unit_test(sha256_in_hardware_is_sha256),
         cmocka_unit_test(untrusted_text_in_messages_is_one_short_printable_line),
     };
     return RUN_TESTS("base", tests);
