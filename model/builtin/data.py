@@ -474,7 +474,7 @@ class Teacher:
 
     # -- conversations --------------------------------------------------------------------
 
-    TASKS = [("haiku_turn", 30), ("manual_turn", 32), ("sum_turn", 17), ("talk_turn", 6), ("repeat_turn", 5), ("count_turn", 3),
+    TASKS = [("haiku_turn", 30), ("manual_turn", 26), ("sum_turn", 21), ("talk_turn", 6), ("repeat_turn", 8), ("count_turn", 3),
              ("calendar_turn", 3.5), ("opposite_turn", 3), ("sort_turn", 4), ("unknown_turn", 3), ("list_turn", 1.5)]
     NAMES_, WEIGHTS = [t for t, _ in TASKS], [w for _, w in TASKS]
 
