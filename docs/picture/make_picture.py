@@ -22,8 +22,8 @@ SCRIPT = [
     ("How do I save this chat?", r"^> $"),
     ("What is my name?", r"^> $"),
     ("/bye", r"^\$ $"),
-    ("hokku -s 4 'Write a haiku about GPUs' | tee poem.txt", r"^\$ $"),
-    ("echo 'What is 47 + 38?' | hokku", r"^\$ $"),
+    ("hokku -s 4 'Write a haiku about GPUs' | tee poem.txt; echo", r"^\$ $"),
+    ("echo 'What is 47 + 38?' | hokku -s 1; echo", r"^\$ $"),
 ]
 CELL_W, CELL_H, FONT = 8.4, 19, 14
 BACK, FRONT = "#14171f", "#d7dae0"
@@ -133,7 +133,7 @@ def main():
     ap.add_argument("--hokku", required=True)
     ap.add_argument("--out", required=True)
     args = ap.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         terminal = Terminal(folder, args.hokku)
         try:
             terminal.wait(r"^\$ $")

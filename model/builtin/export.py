@@ -66,14 +66,14 @@ def gguf_name(name):
     return name + ".weight" if name == "output_norm" else name
 
 
-def metadata(shape, tokenizer, n_params, temp):
+def metadata(shape, tokenizer, n_params, temp, version):
     normal, control = np.int32(1), np.int32(3)
     ids = tokenizer.ids
     return {
         "general.architecture": "qwen2",
         "general.type": "model",
         "general.name": "hokku built-in",
-        "general.version": "1",
+        "general.version": version,
         "general.author": "the hokku authors",
         "general.license": "mit",
         "general.license.name": "MIT License",
@@ -139,6 +139,7 @@ def main():
     ap.add_argument("checkpoint")
     ap.add_argument("gguf")
     ap.add_argument("--temp", type=float, default=0.7, help="the recommended temperature")
+    ap.add_argument("--version", default="1.0", help="0.x: a stopgap that does not keep the promises yet")
     ap.add_argument("--raw", action="store_true", help="the last weights instead of their running average")
     args = ap.parse_args()
     saved = torch.load(args.checkpoint, map_location="cpu", weights_only=True)
@@ -146,7 +147,7 @@ def main():
     tensors = {gguf_name(k): v.float().numpy() for k, v in weights.items()}
     tokenizer = Bpe([BYTES[b] for b in range(256)], saved["merges"])
     n_params = sum(x.size for x in tensors.values())
-    write(args.gguf, metadata(saved["shape"], tokenizer, n_params, args.temp), tensors)
+    write(args.gguf, metadata(saved["shape"], tokenizer, n_params, args.temp, args.version), tensors)
     print(f"{args.gguf}: {n_params} parameters, {len(tensors)} tensors")
 
 

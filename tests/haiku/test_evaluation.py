@@ -61,7 +61,7 @@ def test_the_manual_names_only_options_and_commands_that_exist(hokku):
                 assert command in commands or command[1:] in known or command in known, f"{command}: {answer}"
 
 
-def test_the_promises_hold_on_a_subset(hokku, builtin):
+def test_the_promises_hold_on_a_subset(hokku, builtin, promised):
     if not builtin:
         pytest.skip("the promises are those of the built-in model")
     run = subprocess.run([sys.executable, os.path.join(FOLDER, "evaluate.py"), "--quick", "--check", "--hokku", hokku.path, "--model", BUILTIN],
