@@ -44,14 +44,14 @@ collect() { # collect NAME BUILD: keeps Meson's results of one build
     cp "$2/meson-logs/testlog.junit.xml" "$results/$1.xml"
 }
 
-step "layers and headers" .venv/bin/python -m pytest -q tests/structure --junitxml="$results/structure.xml"
+step "layers and headers" .venv/bin/python -m pytest -q --timeout 300 tests/structure --junitxml="$results/structure.xml"
 step "unit and conformance tests (release build)" meson test -C build --no-rebuild --no-suite haiku --print-errorlogs
 collect release build
 step "end-to-end tests" env HOKKU_BUILD="$PWD/build" \
-    .venv/bin/python -m pytest -q tests/conformance tests/e2e --junitxml="$results/e2e.xml"
+    .venv/bin/python -m pytest -q --timeout 300 tests/conformance tests/e2e --junitxml="$results/e2e.xml"
 if [ -f model/hokku-builtin.gguf ]; then
     step "the haiku proof" env HOKKU="$PWD/build/src/hokku" \
-        .venv/bin/python -m pytest -q tests/haiku --junitxml="$results/haiku.xml"
+        .venv/bin/python -m pytest -q --timeout 300 tests/haiku --junitxml="$results/haiku.xml"
 else
     echo "hokku: no built-in model in this tree yet (model/hokku-builtin.gguf): the haiku proof is not run"
 fi
@@ -77,7 +77,7 @@ if [ "$mode" != quick ]; then
         meson test -C build-asan-gcc --no-rebuild --suite gpu --print-errorlogs --timeout-multiplier 4
     collect asan-gcc build-asan-gcc
     step "fuzzing, a short fixed time" env HOKKU_BUILD="$PWD/build-asan" \
-        .venv/bin/python -m pytest -q tests/fuzz --junitxml="$results/fuzz.xml"
+        .venv/bin/python -m pytest -q --timeout 300 tests/fuzz --junitxml="$results/fuzz.xml"
 fi
 
 .venv/bin/python tests/summary.py "$failed_steps" "$results"/*.xml

@@ -1,9 +1,16 @@
 """What the end-to-end tests share: the program, run as a person or a script would run it."""
 import os
 import pathlib
+import signal
 import subprocess
 
 import pytest
+
+# Under nohup, or as a background job, signals arrive ignored and stay so in hokku, as they should. These tests send them.
+for _s in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+    signal.signal(_s, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("HOKKU_BUILD", ROOT / "build"))
