@@ -87,17 +87,11 @@ static bool choose_device(struct program *p, struct device_choice *d, struct eng
         return false;
     if (*d->note && p->stderr_tty && !p->opt.quiet)
         fprintf(stderr, "hokku: %s\n", d->note);
-    *params = (struct engine_params){
-        .device_index = d->index,
-        .n_ctx = p->opt.n_ctx,
-        .n_batch = p->opt.n_batch,
-        .type_k = p->opt.type_k,
-        .type_v = p->opt.type_v,
-        .n_threads = p->opt.n_threads,
-        .progress = load_progress,
-        .progress_user = p,
-        .cancel = &cancelled,
-    };
+    *params = options_engine_params(&p->opt);
+    params->device_index = d->index;
+    params->progress = load_progress;
+    params->progress_user = p;
+    params->cancel = &cancelled;
     return true;
 }
 
@@ -167,7 +161,7 @@ static bool choose_template(struct program *p, struct error *err)
     if (o->chat_template_file)
         return file_read(o->chat_template_file, 16 << 20, &p->template_text, err);
     if (o->chat_template)
-        return paths_named_template(p->model, o->chat_template, &p->template_text, err);
+        return paths_template(p->model->gguf, o->chat_template, &p->template_text, err);
     if (p->model->chat_template.data)
         return buf_append(&p->template_text, p->model->chat_template.data,
                           p->model->chat_template.len) ||
@@ -193,11 +187,11 @@ static bool read_system(struct program *p, struct error *err)
     return true;
 }
 
-static void strip_last_newline(struct buf *b, size_t begin)
+static void strip_last_newline(struct buf *b)
 {
-    if (b->len > begin && b->data[b->len - 1] == '\n')
+    if (b->len > 0 && b->data[b->len - 1] == '\n')
         b->data[--b->len] = '\0';
-    if (b->len > begin && b->data[b->len - 1] == '\r')
+    if (b->len > 0 && b->data[b->len - 1] == '\r')
         b->data[--b->len] = '\0';
 }
 
@@ -217,7 +211,7 @@ static bool read_prompt(struct program *p, bool with_stdin, struct error *err)
         if (source == 1 && with_stdin)
             ok = fd_read_all(STDIN_FILENO, "standard input", MAX_PROMPT_BYTES, &cancelled, &part,
                              err);
-        strip_last_newline(&part, 0);
+        strip_last_newline(&part);
         if (ok && part.len) {
             if (p->prompt.len)
                 buf_puts(&p->prompt, "\n\n");

@@ -36,6 +36,17 @@ static const struct {
     [TOOL_MODELS] = {"models", "[rm NAME]", "list or remove downloaded models"},
 };
 
+struct engine_params options_engine_params(const struct options *o)
+{
+    return (struct engine_params){
+        .n_ctx = o->n_ctx,
+        .n_batch = o->n_batch,
+        .type_k = o->type_k,
+        .type_v = o->type_v,
+        .n_threads = o->n_threads,
+    };
+}
+
 const char *tool_name(enum tool t)
 {
     return tools[t].name;

@@ -105,6 +105,9 @@ struct options {
 bool options_parse(struct options *o, int argc, char **argv, char **envp, struct error *err);
 void options_release(struct options *o);
 
+// What the options say of an engine; device, progress and cancel are the caller's.
+struct engine_params options_engine_params(const struct options *o);
+
 const char *tool_name(enum tool t);
 const char *tool_usage(enum tool t); // "[options] FILE"
 const char *tool_what(enum tool t);  // what it is for

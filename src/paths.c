@@ -99,12 +99,6 @@ bool paths_template(const struct gguf *g, const char *name, struct buf *out, str
     return false;
 }
 
-bool paths_named_template(const struct model *m, const char *name, struct buf *out,
-                          struct error *err)
-{
-    return paths_template(m->gguf, name, out, err);
-}
-
 bool paths_system_prompt(const char *name, struct buf *out, struct error *err)
 {
     char relative[128];

@@ -3,7 +3,7 @@
 #define HOKKU_PATHS_H
 
 #include "base/buf.h"
-#include "model/model.h"
+#include "gguf/gguf.h"
 #include "options.h"
 
 // The file to load: -m, -hf (downloaded if need be), or the built-in model. Owned by the caller;
@@ -15,12 +15,8 @@ char *paths_model(const struct options *o, const volatile int *cancel, struct er
 char *paths_data(const char *relative);
 
 // --chat-template NAME: one of the model's own named templates (tokenizer.chat_template.NAME), else
-// a shipped one.
-bool paths_named_template(const struct model *m, const char *name, struct buf *out,
-                          struct error *err);
-
-// The same from a file opened only for its metadata (g may be NULL: shipped ones only). name NULL:
-// the model's own template. Errors: ERR_USAGE with the names there are.
+// a shipped one (g NULL: shipped ones only). name NULL: the model's own template. Errors: ERR_USAGE
+// with the names there are.
 bool paths_template(const struct gguf *g, const char *name, struct buf *out, struct error *err);
 
 // -sys @NAME. Errors: ERR_USAGE with the names there are.

@@ -49,15 +49,10 @@ static bool start_engine(const struct tool_context *t, struct open_model *m, uin
     struct device_choice d;
     if (!device_choose(o->device, t->cpu, t->cuda, &d, err))
         return false;
-    struct engine_params p = {
-        .n_ctx = n_ctx,
-        .n_batch = o->n_batch,
-        .type_k = o->type_k,
-        .type_v = o->type_v,
-        .n_threads = o->n_threads,
-        .device_index = d.index,
-        .cancel = t->cancel,
-    };
+    struct engine_params p = options_engine_params(o);
+    p.n_ctx = n_ctx;
+    p.device_index = d.index;
+    p.cancel = t->cancel;
     if (*d.note && t->stderr_tty)
         fprintf(stderr, "hokku: %s\n", d.note);
     m->engine = d.backend->open(m->model, &p, err);
