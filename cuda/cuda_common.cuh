@@ -21,7 +21,6 @@
 
 enum {
     WARP = 32,
-    SMEM_STATIC_MAX = 48 * 1024, // above this a kernel must opt in (launch_kernel does)
 };
 
 // For device functions that would bloat their callers.
@@ -82,7 +81,7 @@ static inline bool launch_kernel(struct error *err, const struct launch &l, void
     cfg.attrs = attr;
     cfg.numAttrs = n_attr;
     cudaError_t e = cudaSuccess;
-    if (l.smem > SMEM_STATIC_MAX)
+    if (l.smem > 0) // with the kernel's static part it may pass what needs no permission (48 KB)
         e = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  (int)l.smem);
 #ifdef HOKKU_CUDA_ON_CPU

@@ -231,10 +231,13 @@ static bool copy_all(struct cuda_engine *e, struct loader *l, struct error *err)
     return CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
 }
 
-static bool copy_vector(const float *to, const float *from, uint32_t n, struct error *err)
+// In the stream, since a plain copy from pageable memory may end after the call has returned.
+static bool copy_vector(const struct queue *q, const float *to, const float *from, uint32_t n,
+                        struct error *err)
 {
-    return !from ||
-           CHECK_CUDA(cudaMemcpy((void *)to, from, n * sizeof(float), cudaMemcpyHostToDevice), err);
+    return !from || CHECK_CUDA(cudaMemcpyAsync((void *)to, from, n * sizeof(float),
+                                               cudaMemcpyHostToDevice, q->stream),
+                               err);
 }
 
 static bool copy_vectors(struct cuda_engine *e, const struct model *m, struct error *err)
@@ -245,18 +248,19 @@ static bool copy_vectors(struct cuda_engine *e, const struct model *m, struct er
     if (!freqs)
         return error_oom(err, "the rotation frequencies", hp->rope_dim / 2 * sizeof *freqs);
     model_rope_freqs(m, freqs, &e->magnitude);
-    bool ok = copy_vector(e->freqs, freqs, hp->rope_dim / 2, err) &&
-              copy_vector(e->output_norm, m->output_norm, hp->n_embd, err);
+    bool ok = copy_vector(&e->q, e->freqs, freqs, hp->rope_dim / 2, err) &&
+              copy_vector(&e->q, e->output_norm, m->output_norm, hp->n_embd, err);
     for (uint32_t i = 0; ok && i < hp->n_layer; i++) {
         const struct layer *from = &m->layers[i];
         const struct gpu_layer *to = &e->layers[i];
-        ok = copy_vector(to->attn_norm, from->attn_norm, hp->n_embd, err) &&
-             copy_vector(to->ffn_norm, from->ffn_norm, hp->n_embd, err) &&
-             copy_vector(to->q_norm, from->q_norm, hp->head_dim, err) &&
-             copy_vector(to->k_norm, from->k_norm, hp->head_dim, err) &&
-             copy_vector(to->bq, from->bq, n_q, err) && copy_vector(to->bk, from->bk, n_kv, err) &&
-             copy_vector(to->bv, from->bv, n_kv, err) &&
-             copy_vector(to->bo, from->bo, hp->n_embd, err);
+        ok = copy_vector(&e->q, to->attn_norm, from->attn_norm, hp->n_embd, err) &&
+             copy_vector(&e->q, to->ffn_norm, from->ffn_norm, hp->n_embd, err) &&
+             copy_vector(&e->q, to->q_norm, from->q_norm, hp->head_dim, err) &&
+             copy_vector(&e->q, to->k_norm, from->k_norm, hp->head_dim, err) &&
+             copy_vector(&e->q, to->bq, from->bq, n_q, err) &&
+             copy_vector(&e->q, to->bk, from->bk, n_kv, err) &&
+             copy_vector(&e->q, to->bv, from->bv, n_kv, err) &&
+             copy_vector(&e->q, to->bo, from->bo, hp->n_embd, err);
     }
     free(freqs);
     return ok;

@@ -200,6 +200,13 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         engine_name = argv[1];
+#ifdef HOKKU_CUDA
+    char why[256] = "";
+    if (strcmp(engine_name, "cuda") == 0 && cuda_device_count(why, sizeof why) == 0) {
+        printf("1..0 # SKIP %s\n", why);
+        return 0;
+    }
+#endif
     if (argc > 3) { // "64,7": other chunks, where all of them take too long
         char *at = argv[3];
         for (n_chunks = 0; n_chunks < 8 && *at; at += *at == ',')

@@ -43,7 +43,9 @@ test_matrix::test_matrix(struct random_stream &r, uint32_t type, uint32_t rows, 
     cuda_layout(type, rows, n_cols, planes.p, &w);
     // in two slices, from an odd address, as the loader may do it
     device_array<uint8_t> raw(file.size() + 1);
-    must(CHECK_CUDA(cudaMemcpy(raw.p + 1, file.data(), file.size(), cudaMemcpyHostToDevice), &ERR));
+    must(CHECK_CUDA(
+        cudaMemcpyAsync(raw.p + 1, file.data(), file.size(), cudaMemcpyHostToDevice, Q.stream),
+        &ERR));
     uint32_t first = lesser(rows, (uint32_t)TILE_ROWS);
     must(repack_launch(&Q, raw.p + 1, &w, 0, first, &ERR));
     if (rows > first)

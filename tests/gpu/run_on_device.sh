@@ -1,150 +1,97 @@
 #!/bin/bash
-# Builds hokku and its GPU tests with nvcc alone and runs them on the GPU of this machine: the same
-# test sources that run on the emulation elsewhere, compute-sanitizer over them, and benchmarks.
+# Runs the GPU tests on the GPU of this machine, compute-sanitizer over them, benchmarks and the profiler.
 #
-#   tests/gpu/run_on_device.sh OUT [STEP ...]      steps: build test sanitize bench profile
+#   tests/gpu/run_on_device.sh OUT [STEP ...]      steps: test sanitize bench profile
 #
-# Results go to the folder OUT: summary.txt, and one log per step. Needs nvcc, a C and C++ compiler,
-# and PCRE2, jansson, readline and cmocka; where these are not installed, DEPS=DIR names a folder
-# with include/ and lib/ that holds them (static libraries will do).
+# Results go to the folder OUT: summary.txt, and one log per step. The programs are those of a Meson build with
+# nvcc (ninja -C build hokku tests/gpu/test_{kernels,attention,sampler,engine,models}); nothing is compiled here, so
+# they may come from another machine.
+#   BUILD              the folder of that build (build)
 #   HOKKU_CONFORMANCE  the reference vectors (without them the models are not compared)
 #   MODELS             GGUF files to benchmark; default: random ones of real shapes (NumPy)
-#   ARCH               sm_90
+#   SHAPES             which shapes: see tests/make_gguf.py
 set -u
 cd "$(dirname "$0")/../.."
 out=$(mkdir -p "${1:?usage: run_on_device.sh OUT [STEP ...]}" && cd "$1" && pwd)
 shift
-steps=${*:-build test sanitize bench profile}
+steps=${*:-test sanitize bench profile}
+build=$(cd "${BUILD:-build}" && pwd)
 work=${WORK:-$out/work}
-arch=${ARCH:-sm_90}
-nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-cuda=$(dirname "$(dirname "$nvcc")")
-deps=${DEPS:+-I$DEPS/include}
-libs="${DEPS:+-L$DEPS/lib} -lpcre2-8 -ljansson -lreadline -lm -lpthread -ldl"
-jobs=$(nproc)
-mkdir -p "$work"
+hokku=$build/src/hokku
 summary=$out/summary.txt
+mkdir -p "$work"
 
 say() { echo "$*" | tee -a "$summary"; }
 
 run() { # NAME SECONDS COMMAND...
-    local name=$1 limit=$2 rc
+    local name=$1 limit=$2 rc begin=$SECONDS
     shift 2
     timeout "$limit" "$@" > "$out/$name.log" 2>&1
     rc=$?
-    say "$name: exit $rc, $(grep -c '^ok' "$out/$name.log") ok, $(grep -c '^not ok' "$out/$name.log") not ok"
+    say "$name: exit $rc, $(grep -c '^ok' "$out/$name.log") ok, $(grep -c '^not ok' "$out/$name.log") not ok, $((SECONDS - begin)) s"
     return $rc
 }
 
-build() {
-    local c_flags="-std=c17 -O3 -D_GNU_SOURCE -DHOKKU_CUDA -fno-math-errno -ffp-contract=off
-        -fno-strict-aliasing -Isrc $deps -DHOKKU_VERSION=\"device\" -DHOKKU_DATADIR=\"/nonexistent\"
-        -DHOKKU_SOURCE_DIR=\"$PWD\""
-    local cu_flags="-std=c++17 -O3 -lineinfo -arch=$arch --expt-relaxed-constexpr -Xptxas -v
-        -Xcompiler -ffp-contract=off,-fno-strict-aliasing -Isrc -Icuda -Itests/gpu"
-    {
-        echo "all: $work/hokku $work/test_engine $work/test_models $work/test_kernels $work/test_attention $work/test_sampler"
-        local host=() device=() f o
-        python3 src/template/named_embed.py "$work/named_templates.c" src/template/named/*.jinja
-        for f in $(find src -name '*.c' ! -name main.c | sort) "$work/named_templates.c"; do
-            o=$work/$(echo "$f" | tr / _).o
-            host+=("$o")
-            echo "$o: $f"; echo "	cc $(echo $c_flags | sed 's/"/\\"/g') -c $f -o $o"
-        done
-        local exact # the sampler is bit-equal to the CPU's: no contraction
-        for f in cuda/*.cu; do
-            o=$work/$(basename "$f").o
-            device+=("$o")
-            exact=; [ "$f" = cuda/sampler.cu ] && exact=-fmad=false
-            echo "$o: $f"; echo "	$nvcc $(echo $cu_flags) $exact -c $f -o $o 2> $o.ptxas || (cat $o.ptxas; false)"
-        done
-        for f in tests/gpu/*.cu; do
-            o=$work/$(basename "$f").o
-            echo "$o: $f"; echo "	$nvcc $(echo $cu_flags) -c $f -o $o"
-        done
-        for f in src/main.c tests/gpu/test_engine.c tests/conformance/test_models.c; do
-            o=$work/$(basename "$f").o
-            echo "$o: $f"; echo "	cc $(echo $c_flags | sed 's/"/\\"/g') -c $f -o $o"
-        done
-        local all="${host[*]} ${device[*]}"
-        link() { # PROGRAM OBJECTS LIBRARIES
-            echo "$work/$1: $2 $all"
-            echo "	$nvcc -arch=$arch -o \$@ $2 $all $3 $libs -lcublas"
-        }
-        link hokku "$work/main.c.o" ""
-        link test_engine "$work/test_engine.c.o" -lcmocka
-        link test_models "$work/test_models.c.o" -lcmocka
-        link test_kernels "$work/test_kernels.cu.o $work/gpu_test.cu.o" ""
-        link test_attention "$work/test_attention.cu.o $work/gpu_test.cu.o" ""
-        link test_sampler "$work/test_sampler.cu.o" ""
-    } > "$work/Makefile"
-    make -k -j"$jobs" -f "$work/Makefile" all > "$out/build.log" 2>&1
-    say "build: exit $?"
-    cat "$work"/*.ptxas > "$out/ptxas.log"
-    python3 tests/check_spills.py "$out/ptxas.log" > "$out/spills.log" 2>&1
-    say "spills: exit $? ($(tail -1 "$out/spills.log"))"
-}
+argument() { case $1 in engine | models) echo cuda ;; esac; }
 
 test_() {
-    run kernels 300 "$work/test_kernels"
-    run attention 300 "$work/test_attention"
-    run sampler 300 "$work/test_sampler"
-    run engine 300 "$work/test_engine" cuda
-    run models 300 "$work/test_models" cuda
+    local t
+    for t in kernels attention sampler engine models; do
+        run "$t" 300 "$build/tests/gpu/test_$t" $(argument $t)
+    done
 }
 
+# The tests of HOKKU_QUICK are fewer of a kind: the tools slow every access down.
 sanitize() {
     local tool t
-    for tool in memcheck racecheck initcheck; do
+    for tool in ${TOOLS:-memcheck racecheck initcheck}; do
         for t in kernels attention sampler engine; do
-            run "$tool-$t" 240 compute-sanitizer --tool $tool --error-exitcode 99 \
-                "$work/test_$t" || true
+            HOKKU_QUICK=1 run "$tool-$t" 240 compute-sanitizer --tool "$tool" --error-exitcode 99 \
+                "$build/tests/gpu/test_$t" $(argument $t)
             grep 'ERROR SUMMARY' "$out/$tool-$t.log" | sed "s/^/  /" | tee -a "$summary"
         done
     done
 }
 
-shapes() { # random weights of real models: speed does not depend on their values
+models() { # random weights of real models: speed does not depend on their values
     local m
-    for m in qwen2.5-0.5b-q4_k_m qwen2.5-7b-q4_k_m qwen2.5-7b-q8_0 llama3.1-8b-q4_k_m; do
-        [ -f "$work/$m.gguf" ] ||
-            python3 tests/make_gguf.py "$work/$m.gguf" --shape "$m" > "$out/make-$m.log" 2>&1
+    if [ -n "${MODELS:-}" ]; then
+        echo "$MODELS"
+        return
+    fi
+    for m in ${SHAPES:-qwen2.5-0.5b-q4_k_m qwen2.5-0.5b-f16 qwen2.5-7b-q4_k_m qwen2.5-7b-q8_0 qwen2.5-7b-f16 llama3.1-8b-q4_k_m}; do
+        [ -f "$work/$m.gguf" ] || python3 tests/make_gguf.py "$work/$m.gguf" --shape "$m" > "$out/make-$m.log" 2>&1
         [ -f "$work/$m.gguf" ] && echo "$work/$m.gguf"
     done
 }
 
 bench() {
     local m
-    for m in ${MODELS:-$(shapes)}; do
-        run "bench-$(basename "$m" .gguf)" 200 \
-            "$work/hokku" bench -m "$m" --device cuda -p 512 -n 128 -o md
-        grep '|' "$out/bench-$(basename "$m" .gguf).log" | tee -a "$summary"
+    for m in $(models); do
+        # shellcheck disable=SC2086 # a list of options
+        run "bench-$(basename "$m" .gguf)" 200 "$hokku" bench -m "$m" --device cuda -p 512 -n 128 -o md ${BENCH:-}
+        cat "$out/bench-$(basename "$m" .gguf).log" | tee -a "$summary"
     done
 }
 
-profile() { # the timeline: no gap in which the GPU waits for the host
+profile() { # where a token's time goes, kernel by kernel
     local m
-    m=$(echo ${MODELS:-$(shapes)} | cut -d' ' -f1)
-    if command -v nsys > /dev/null; then
-        run nsys 200 nsys profile -o "$out/decode" --force-overwrite true --cuda-graph-trace=node \
-            "$work/hokku" bench -m "$m" --device cuda -p 32 -n 64
-        nsys stats "$out/decode.nsys-rep" > "$out/nsys-stats.txt" 2>&1
-    elif command -v ncu > /dev/null; then
-        run ncu 300 ncu --clock-control none --set basic --launch-skip 200 --launch-count 60 \
-            "$work/hokku" bench -m "$m" --device cuda -p 32 -n 16
+    m=$(models | head -1)
+    if command -v ncu > /dev/null; then
+        run ncu 300 ncu --clock-control none --graph-profiling node --launch-skip 200 --launch-count 80 \
+            --metrics gpu__time_duration.sum,dram__bytes_read.sum,sm__warps_active.avg.pct_of_peak_sustained_active \
+            "$hokku" bench -m "$m" --device cuda -p 32 -n 16 -r 1
     else
-        say "profile: neither nsys nor ncu here"
+        say "profile: ncu is not here"
     fi
 }
 
-{ nvidia-smi; "$nvcc" --version; } > "$out/machine.txt" 2>&1
-say "$(nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader 2>&1 ||
+nvidia-smi > "$out/machine.txt" 2>&1
+say "$(nvidia-smi --query-gpu=name,memory.total,driver_version,clocks.sm,clocks.mem --format=csv,noheader 2>&1 ||
     echo 'no GPU here')"
-export LD_LIBRARY_PATH=$cuda/lib64:${LD_LIBRARY_PATH:-}
 for step in $steps; do
     say "== $step"
     case $step in
-    build) build ;;
     test) test_ ;;
     sanitize) sanitize ;;
     bench) bench ;;

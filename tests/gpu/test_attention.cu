@@ -247,17 +247,17 @@ static void attention_agrees_at_a_tile_s_edge(void)
 
 static void attention_agrees_over_several_blocks(void)
 {
-    attention_agrees(ON_GPU ? 1000 : 200, 129);
+    attention_agrees(full_size() ? 1000 : 200, 129);
 }
 
 static void attention_agrees_for_a_short_prompt_after_a_long_text(void)
 {
-    attention_agrees(ON_GPU ? 3000 : 335, ON_GPU ? 2970 : 325);
+    attention_agrees(full_size() ? 3000 : 335, full_size() ? 2970 : 325);
 }
 
 static void attention_agrees_over_long_contexts(void)
 {
-    if (ON_GPU) {
+    if (full_size()) {
         attention_agrees(4095, 1023);
         attention_agrees(32768, 32000);
     }
@@ -271,7 +271,7 @@ static void attention_gives_the_same_bits_again(void)
     device_conversation d(c);
     d.run(0, 300);
     std::vector<float> first = d.run(300, 0);
-    for (int i = 0; i < (ON_GPU ? 50 : 3); i++)
+    for (int i = 0; i < (full_size() ? 50 : 3); i++)
         check(d.run(300, 0) == first, "run %d differs", i);
 }
 

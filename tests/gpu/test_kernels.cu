@@ -1,7 +1,6 @@
 // Every kernel against a plain reference in double, over odd shapes.
 #include "gpu_test.h"
 
-
 // ---- matrices
 
 // Largest difference between got and want, relative to what rounding can explain: `unit` times the
@@ -50,7 +49,7 @@ static std::vector<uint32_t> lengths(uint32_t type)
     uint32_t block = quant_info(type)->block_elems;
     std::vector<uint32_t> out;
     for (uint32_t n : {1u, 7u, 32u, 64u, 172u, 256u, 896u, 1536u, 3584u, 4864u, 18944u})
-        if (n % block == 0 && (ON_GPU || n <= 896 || (n == 4864 && type == QUANT_Q6_K)))
+        if (n % block == 0 && (full_size() || n <= 896 || (n == 4864 && type == QUANT_Q6_K)))
             out.push_back(n);
     return out;
 }
@@ -69,8 +68,8 @@ static void matvec_agrees_for_every_type_and_shape(void)
     struct random_stream r = {11};
     for (uint32_t type : ALL_TYPES)
         for (uint32_t n : lengths(type))
-            for (uint32_t rows : {1u, 7u, 8u, 9u, 40u, ON_GPU ? 1000u : 17u}) {
-                if (!ON_GPU && n > 256 && rows != 9 && rows != 17)
+            for (uint32_t rows : {1u, 7u, 8u, 9u, 40u, full_size() ? 1000u : 17u}) {
+                if (!full_size() && n > 256 && rows != 9 && rows != 17)
                     continue;
                 test_matrix m(r, type, rows, n);
                 std::vector<float> x = r.floats(n, 3.0);
@@ -233,7 +232,7 @@ static void matvec_gives_the_same_bits_again(void)
     v.x = dx.p;
     must(matvec_launch(&Q, &v, &ERR));
     std::vector<float> first = y.get();
-    for (int i = 0; i < (ON_GPU ? 50 : 2); i++) {
+    for (int i = 0; i < (full_size() ? 50 : 2); i++) {
         must(matvec_launch(&Q, &v, &ERR));
         check(y.get() == first, "run %d differs", i);
     }
