@@ -125,6 +125,11 @@ class Bpe:
         assert len(self.ids) == len(self.tokens), "a token appears twice"
         self.cache = {}
 
+    @staticmethod
+    def start(merges):
+        """The tokenizer of these merges over the 256 bytes."""
+        return Bpe([BYTES[b] for b in range(256)], merges)
+
     def word(self, word):
         symbols = list(visible(word))
         while len(symbols) > 1:
@@ -160,7 +165,7 @@ class Bpe:
     @staticmethod
     def load(path):
         with open(path) as f:
-            return Bpe([BYTES[b] for b in range(256)], [tuple(m.split(" ")) for m in json.load(f)])
+            return Bpe.start([tuple(m.split(" ")) for m in json.load(f)])
 
     # -- ChatML -----------------------------------------------------------------------------
 

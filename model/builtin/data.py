@@ -33,7 +33,6 @@ class Teacher:
         # pieces: letter-only vocabulary entries, so that every one of them is copied at times
         self.pieces = list(pieces)
         self.focus = 0.0  # share of first lessons, set by the trainer
-        self.drill = 0.5  # share of copying drills, likewise
 
     # -- words that nobody has seen ------------------------------------------------------
 
@@ -474,7 +473,7 @@ class Teacher:
 
     # -- conversations --------------------------------------------------------------------
 
-    TASKS = [("haiku_turn", 30), ("manual_turn", 26), ("sum_turn", 21), ("talk_turn", 6), ("repeat_turn", 8), ("count_turn", 3),
+    TASKS = [("haiku_turn", 30), ("manual_turn", 34), ("sum_turn", 21), ("talk_turn", 6), ("repeat_turn", 8), ("count_turn", 3),
              ("calendar_turn", 3.5), ("opposite_turn", 3), ("sort_turn", 4), ("unknown_turn", 3), ("list_turn", 1.5)]
     NAMES_, WEIGHTS = [t for t, _ in TASKS], [w for _, w in TASKS]
 
@@ -488,9 +487,9 @@ class Teacher:
         """Facts told, other talk, facts asked for; or only talk."""
         rng = self.rng
         known, turns = {}, []
-        if rng.random() < 0.22:
+        if rng.random() < 0.25:
             kinds = list(self.MEMORY)
-            steps = rng.randint(1, 4)
+            steps = rng.choice((1, 2, 2, 3, 3, 4, 6, 9))
             for _ in range(rng.randint(1, 2)):
                 self.tell_turn(turns, known, rng.choice(kinds))
             for _ in range(steps):
@@ -505,7 +504,7 @@ class Teacher:
             if rng.random() < 0.4:
                 turns.append(self.ask_turn(known))
         else:
-            for _ in range(rng.choice((1, 1, 1, 1, 1, 1, 1, 2, 3))):
+            for _ in range(rng.choice((1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 4, 8))):
                 turns += self.task()
             if rng.random() < 0.015:
                 kind = rng.choice(list(self.MEMORY))

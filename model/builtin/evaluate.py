@@ -61,12 +61,12 @@ class Checkpoint:
 
     def __init__(self, path, temp):
         import torch
-        from bpe import BYTES, Bpe
+        from bpe import Bpe
         from export import dequantised
         from network import Network, Shape
         self.torch, self.temp = torch, temp
         saved = torch.load(path, map_location="cpu", weights_only=True)
-        self.tokenizer = Bpe([BYTES[b] for b in range(256)], saved["merges"])
+        self.tokenizer = Bpe.start(saved["merges"])
         self.network = Network(Shape(**saved["shape"]))
         self.network.load_state_dict({k: torch.from_numpy(dequantised(v.numpy()).copy()) if v.ndim == 2 else v
                                       for k, v in saved["average"].items()})
@@ -98,7 +98,7 @@ def cases(quick):
     words = [("noun", w) for w in heldout.NOUNS] + [("string", w) for w in heldout.STRINGS] + [("number", w) for w in NUMBER_WORDS] + \
             [("name", w) for w in heldout.NAMES[:10]] + [("color", w) for w in heldout.COLORS]
     if quick:
-        words = words[::8]
+        words = words[::3]
     for i, (kind, word) in enumerate(words):
         prompt = HAIKU_PROMPTS[i % len(HAIKU_PROMPTS)].replace("{w}", word)
         yield "haiku", kind, [prompt], lambda a, w=word: is_haiku(a) and has_word(w, a)
@@ -106,18 +106,19 @@ def cases(quick):
             [("number", str(n)) for n in rng.sample(range(10, 1000), 15)] + [("city", x) for x in heldout.CITIES] + \
             [("pet", x) for x in heldout.NAMES[:10]]
     if quick:
-        facts = facts[::8]
+        facts = facts[::3]
     for i, (kind, x) in enumerate(facts):
         tell, ask = TELL[kind]
         turns = [tell[i % len(tell)].replace("{x}", x)] + rng.sample(OTHER_TALK, 2) + [ask[i % len(ask)]]
         yield "recall", kind, turns, lambda a, x=x: has_word(x, a)
     pairs = [(a, op, b) for op in "+-" for a in range(100) for b in range(100) if heldout.pair(a, op, b) and (op == "+" or a >= b)]
-    for i, (a, op, b) in enumerate(rng.sample(pairs, 12 if quick else 150)):
+    for i, (a, op, b) in enumerate(rng.sample(pairs, 50 if quick else 150)):
         turn = ("What is {} {} {}?", "{} {} {} =", "How much is {} {} {}?")[i % 3].format(a, op, b)
         result = a + b if op == "+" else a - b
         yield "sums", op, [turn], lambda t, r=result: re.findall(r"-?\d+", t)[-1:] == [str(r)]
-    for question, want in phrasings.QUESTIONS[::8] if quick else phrasings.QUESTIONS:
-        yield "manual", "manual", [question], lambda a, w=want: re.search(w, a) is not None
+    questions = [(kind, *q) for kind in ("first", "second", "third") for q in getattr(phrasings, kind.upper())]
+    for kind, question, want in questions[::3] if quick else questions:
+        yield "manual", kind, [question], lambda a, w=want: re.search(w, a) is not None
 
 
 def main():
@@ -126,7 +127,7 @@ def main():
     ap.add_argument("--model")
     ap.add_argument("--device", default="cpu")
     ap.add_argument("--checkpoint")
-    ap.add_argument("--temp", type=float, default=0.7)
+    ap.add_argument("--temp", type=float, default=0.5, help="for --checkpoint; a GGUF file recommends its own")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--quick", action="store_true")
     ap.add_argument("--check", action="store_true")

@@ -10,7 +10,7 @@ import struct
 import numpy as np
 import torch
 
-from bpe import BYTES, SPECIALS, Bpe
+from bpe import SPECIALS, Bpe
 
 ALIGNMENT = 32
 F32, Q8_0 = 0, 8
@@ -138,14 +138,12 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("checkpoint")
     ap.add_argument("gguf")
-    ap.add_argument("--temp", type=float, default=0.7, help="the recommended temperature")
-    ap.add_argument("--version", default="1.0", help="0.x: a stopgap that does not keep the promises yet")
-    ap.add_argument("--raw", action="store_true", help="the last weights instead of their running average")
+    ap.add_argument("--temp", type=float, default=0.5, help="the recommended temperature")
+    ap.add_argument("--version", default="1.0")
     args = ap.parse_args()
     saved = torch.load(args.checkpoint, map_location="cpu", weights_only=True)
-    weights = saved["raw" if args.raw else "average"]
-    tensors = {gguf_name(k): v.float().numpy() for k, v in weights.items()}
-    tokenizer = Bpe([BYTES[b] for b in range(256)], saved["merges"])
+    tensors = {gguf_name(k): v.float().numpy() for k, v in saved["average"].items()}
+    tokenizer = Bpe.start(saved["merges"])
     n_params = sum(x.size for x in tensors.values())
     write(args.gguf, metadata(saved["shape"], tokenizer, n_params, args.temp, args.version), tensors)
     print(f"{args.gguf}: {n_params} parameters, {len(tensors)} tensors")

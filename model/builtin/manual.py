@@ -1,287 +1,113 @@
-"""The small manual of hokku that the model learns by heart. True to the command line's contract.
+"""The small manual of hokku that the model learns by heart. `python3 manual.py [n]` prints samples.
 
-Each fact: one answer, ways to say what a person wants to do ("how do I ..."), and whole
-questions. "(a|b)" is a choice, "(a|)" an optional word; see expand().
+The facts and their wordings are in manual_facts.py. Here a question is put together: a fact is
+drawn, then a third each
+
+    asks for it by a name   "what does {} do?"    frames by the kind of the name (option, key, ...)
+    says what one wants     "how do I {c}?"       HOW_FRAMES, or "is there something for {g}?"
+    is a whole question     "where is the exit?"  ASK_FRAMES, or TAILS after a statement
+
+and the text gets a greeting and the carelessness of people who type. The network knows no English
+but this, so a wording that nobody draws here is a wording that it does not understand.
 """
+import re
 
+from manual_facts import FACTS as TABLE, MACROS
 from phrasings import HELD_OUT, plain
 
-CHAT = "(the|this|my|our|a) (chat|conversation|session|talk)"
-MODEL = "(a|the|my|another|some|my own|a bigger|a different) (model|gguf|gguf file|GGUF model|language model)"
+HOW_FRAMES = """
+(how|so how|and how) (do|can|could|would|should|might|must|shall|may) (I|I|I|we|you|one) {c}?
+how (do|can|could|would) I {c} (in hokku|with hokku|here|with this program|with this tool|now|then|please|exactly|again)?
+how to {c}? ; how to {c} ; how to {c} (in hokku|with hokku)? ; how does (one|a person|a beginner|someone) {c}? ; how am I (to|supposed to) {c}? ; in hokku, how do I {c}? ; how is it possible to {c}?
+can I {c}? ; could I {c}? ; can (one|we|you) {c}? ; may I {c}? ; am I able to {c}? ; can I {c} (somehow|here|with hokku|in hokku|too)? ; can hokku help me {c}? ; can you help me (|to) {c}?
+is it (possible|easy|hard|allowed|difficult) to {c}? ; is it possible to {c} (in hokku|with hokku|here|somehow)? ; would it be possible to {c}? ; is there any (chance|possibility|way) to {c}? ; any way to {c}? ; is there a (way|trick|method|means|possibility) to {c}? ; are there ways to {c}?
+is there (a command|an option|a flag|a switch|a parameter|something|anything|a key|a setting|a button|a function) to {c}? ; is there (a command|an option|a flag|something) (that lets me|with which I can|I can use to) {c}? ; does hokku (let me|allow me to|have a way to|offer a way to) {c}?
+which (command|option|flag|switch|parameter|setting|function|key) (lets me|allows me to|do I need to|do I use to|should I use to|is there to|helps me|would I use to|can I use to) {c}?
+what (lets me|would let me|helps me|allows me to|makes it possible to|can I use to|would I use to|do I use to|should I use to|do I need to|is needed to|is required to|does it take to) {c}?
+what (command|option|flag|switch|parameter|setting) (lets me|do I use to|should I use to|is there to|do I need to) {c}? ; what (is|would be) the (way|best way|easiest way|right way|quickest way|simplest way|usual way|correct way) to {c}?
+what's the (command|option|flag|switch|trick|parameter|way|syntax|key|secret|right way|easiest way) to {c}? ; what is the (command|option|flag|switch|trick|parameter|syntax|procedure|recipe) to {c}?
+what (do|must|should|can|would|could) I (type|do|write|enter|say|give|press|use) (to|in order to|if I want to|so that I can|when I want to) {c}? ; what do I have to (type|do|write|enter|know|press) to {c}? ; what are the steps to {c}? ; what has to be done to {c}?
+where (can|do|could|would) I {c}? ; where is (the option|the command|the switch|the flag|something) to {c}? ; where's (the option|the command|the switch|the flag) to {c}? ; what if I (want|need|have|wish|would like|wanted) to {c}? ; suppose I want to {c}, what (then|do I do)?
+I (want|need|wish|would like|have|'d like|'d love|must find a way|am trying|'m trying|am looking for a way|hope|tried|plan|intend|'d prefer) to {c}.
+I want to {c}, (how|how do I do that|what do I do|is that possible|can I|what do I type|help|please|how does that work|which option is that|which command is that)? ; I (want|would like|need) to {c}. (How|How do I do that|Is that possible|What do I do|How does that work|Any idea)?
+I (don't|do not) (know|see|understand|remember|get) how (to|I can|I could) {c}. ; I (can't|cannot|couldn't) (find out|figure out|see|remember) how to {c}. ; I forgot how to {c}. ; I have no idea how to {c}. ; I'd like to know how to {c}. ; I wonder how to {c}. ; I'm looking for (a way|the option|the command|something|the flag) to {c}.
+I can't {c}. ; I cannot {c}. ; I never managed to {c}. ; I find no way to {c}. ; I was asked to {c}. ; my (boss|friend|teacher|colleague) wants me to {c}. ; I'm not sure how to {c}. ; it would be nice to {c}. ; it would help to {c}. ; let me {c}. ; let me {c}, please. ; allow me to {c}.
+(tell|show|teach|explain to|remind) me how to {c}. ; (please|kindly) (tell|show) me how to {c}. ; explain how (to|I can|I could|one can) {c}. ; show me (the way|a way) to {c}. ; give me (the command|the option|a way|a hint how) to {c}. ; help me (|to) {c}. ; I need help to {c}. ; name the (command|option|flag) to {c}.
+(can|could|would|will) you (tell|show|teach|explain to|remind) me how (to|I can|one can) {c}? ; can you explain how to {c}? ; do you know how (to|I can|one can) {c}? ; could you please tell me how to {c}? ; would you know how to {c}?
+{c}? ; {c} ; {c}, please. ; {c}, how? ; {c}: how? ; to {c}? ; please {c}. ; {c} how? ; way to {c} ; command to {c} ; option to {c} ; (flag|switch) to {c} ; trying to {c} ; want to {c} ; need to {c} ; {c} with hokku ; {c} in hokku ; and if I want to {c}? ; (what|how) about a way to {c}? ; I want to {c} now. ; time to {c}.
+"""
+GERUND_FRAMES = """
+is there (something|anything|a command|an option|a way|a flag|a switch|a setting) for {g}? ; what is there for {g}? ; what (command|option|flag|switch) is (there |)for {g}? ; which (command|option|flag) is for {g}? ; {g}? ; {g} ; {g}: how? ; {g} in hokku ; {g} with hokku
+what about {g}? ; how about {g}? ; any help with {g}? ; help with {g} ; help me with {g} ; how does {g} work? ; is {g} possible? ; does hokku support {g}? ; I (have trouble|need help|struggle|have a problem) with {g}. ; I'm (thinking of|interested in|having trouble with) {g}.
+what's the (command|option|flag|switch|way|trick|parameter) for {g}? ; what is the (command|option|flag|switch|way|parameter) (for|of) {g}? ; where's the (switch|option|flag|command) for {g}? ; where is the (switch|option|flag|command) for {g}? ; what do I (use|type|need) for {g}? ; what can I do about {g}?
+is there a way of {g}? ; what's the way of {g}? ; what's the best way of {g}? ; can hokku help with {g}? ; tell me about {g}. ; how do I go about {g}? ; I'd like some help with {g}. ; I know nothing about {g}. ; instructions for {g} ; explain {g} ; show me {g}. ; how would I go about {g}?
+"""
+ASK_FRAMES = """
+{q} ; {q} ; {q} ; {q} ; {q} ; {q} ; {q} ; {q} ; {q} ; {q} ; {q} ; {q} ; tell me: {q} ; a question: {q} ; please tell me, {q} ; and {q} ; hokku: {q} ; so, {q} ; so {q} ; I wonder, {q} ; one question: {q} ; tell me, {q} ; I ask myself: {q}
+do you know: {q} ; can you tell me: {q} ; could you tell me, {q} ; what I want to know: {q} ; I have a question: {q} ; I'd like to know: {q} ; but {q} ; well, {q} ; now, {q} ; my question is: {q} ; question: {q} ; say, {q} ; by the way, {q} ; in hokku, {q} ; please: {q} ; then {q} ; also, {q} ; let me ask: {q}
+"""
+TAILS = """
+{q} ; {q} ; {q} ; {q} ; {q} ; {q} What (now|can I do|do I do|should I do|then|can be done|helps|do you suggest|must I do|is the way)? ; {q} How? ; {q} (Can|Could) you help? ; {q} Can you help me? ; {q} Help! ; {q} Any idea? ; {q} Any hint? ; {q} Is that possible? ; {q} Please help. ; {q} How does that work?
+{q} Is there (something|an option|a command|a way|a switch|anything|a setting) for that? ; {q} How do I (do that|go about it|do it|get that|manage that)? ; {q} Tell me how. ; {q} What do I (type|use|need|write)? ; {q} Which (command|option|switch|flag) (is that|do I need|helps|is it|do I use)? ; {q} Can (that|this|it) be done?
+"""
+KEYWORD_FRAMES = "{q} ; {q} ; {q} ; {q}? ; {q}? ; {q}? ; {q}, how?"
 
-# (answer, how-to phrases, questions)
-FACTS = [
-    ("Start hokku with -m and the file: hokku -m model.gguf",
-     [f"(load|open|use|run|start|choose|pick|select) {MODEL}", "run hokku with (a|my own|another) model",
-      "(point|tell) hokku (to|at) (a|my) (model|file)", "load a model", "switch (to another model|models)"],
-     ["(which|what) (option|flag) loads (a|the) model?", "where do I (give|put|name) the model (file|)?",
-      "what does -m do?", "what is -m (for|)?", "what does --model do?", "how do you load models?"]),
-    ("Use -hf USER/REPO, for example hokku -hf USER/REPO:Q4_K_M; the file is kept in the cache.",
-     ["(download|get|fetch|pull) a model (from the hub|from Hugging Face|)", "use a model from (the hub|Hugging Face)",
-      "get (more|other|bigger|new) models"],
-     ["what does -hf do?", "what is --hf-repo?", "what is -hf (for|)?", "where (can|do) I (get|find) models?",
-      "can hokku download models?"]),
-    ("Without -m hokku takes $HOKKU_MODEL if it is set, else its small built-in model.",
-     ["(run|start|use) hokku without a model", "set a default model"],
-     ["(which|what) model (is used|do you use|runs) (without -m|by default|if I give none)?",
-      "what is the default model?", "what is HOKKU_MODEL (for|)?", "what happens without -m?",
-      "what does HOKKU_MODEL do?", "do I need a model file?"]),
-    ("Type /bye, /exit or /quit, or press Ctrl-D.",
-     ["(quit|exit|leave|close|end|stop) (hokku|the program|the chat|)", "get out (of here|of hokku|)",
-      "(leave|end) this (conversation|chat)", "quit", "exit"],
-     ["what does /bye do?", "what does /quit do?", "what does /exit do?", "what does Ctrl-D do?",
-      "which command ends (hokku|the chat)?", "where is the exit?", "how to get out?"]),
-    ("/undo takes back the last turn; /undo 2 takes back two.",
-     ["(undo|take back|revert|remove|delete|unsay) (the|my) last (turn|message|answer|question|thing|step)",
-      "undo (a turn|something|that|)", "go back (one turn|a step)", "take back what I said"],
-     ["what does /undo do?", "what is /undo (for|)?", "which command undoes a turn?", "is there an undo?",
-      "can I undo (something|a turn|)?"]),
-    ("/redo brings back what /undo removed.",
-     ["redo (a turn|what I undid|)", "undo (an|the) undo", "(bring|get) back (an undone turn|what I undid)"],
-     ["what does /redo do?", "what is /redo (for|)?", "is there a redo?"]),
-    ("/save NAME saves the conversation; /load NAME brings it back.",
-     [f"(save|store|keep|write down) {CHAT} (for later|to disk|)", f"save {CHAT}", "keep what we said (for later|)"],
-     ["what does /save do?", "what is /save (for|)?", "which command saves (the|a) (chat|conversation)?",
-      "can you save (this|our chat)?"]),
-    ("/load NAME opens a saved conversation; /sessions lists them.",
-     [f"(load|open|restore|reopen|bring back) (a saved|an old|an earlier|my saved|the last) (chat|conversation|session)",
-      "(see|list|show|find) (my|all|the) (saved|old) (sessions|chats|conversations)"],
-     ["what does /load do?", "what is /load (for|)?", "what does /sessions do?", "what is /sessions (for|)?",
-      "where are my (saved|old) (chats|sessions|conversations)?"]),
-    ("--session NAME resumes that conversation or begins it, and saves it at every turn.",
-     [f"(resume|continue|go on with) {CHAT} (later|tomorrow|after a restart)", "save (every turn|automatically)",
-      "resume a session (from the shell|at start|)", "start with a saved session"],
-     ["what does --session do?", "what is --session (for|)?", "is (my|the) (chat|conversation) saved automatically?"]),
-    ("-s N or --seed N sets the seed; the same seed gives the same text.",
-     ["(set|pick|choose|fix|give|change) (the|a|my) (random |)seed", "get the same (answer|text|haiku) (twice|again|every time)",
-      "make (answers|the output|it) (reproducible|repeatable|deterministic)", "reproduce an answer"],
-     ["what does -s do?", "what does --seed do?", "what is (a|the) seed (for|)?", "what is --seed (for|)?",
-      "why is (the|every) answer different (each|every) time?", "are answers reproducible?"]),
-    ("-c N sets the context size in tokens; 0 means the model's own size.",
-     ["(set|change|choose|make|increase|raise|enlarge) the context (size|length|window|)", "get a (longer|bigger|larger) context",
-      "give hokku more context", "use a (small|large) context"],
-     ["what does -c do?", "what is -c (for|)?", "what does the (option|flag) -c (do|mean)?", "what does --ctx-size do?",
-      "what is --ctx-size (for|)?", "which option sets the context?", "what does -c 0 mean?"]),
-    ("--temp N sets the temperature: lower is calmer, 0 always takes the likeliest token.",
-     ["(set|change|lower|raise|choose) the temperature", "make (you|the model|answers) (more creative|less random|calmer|wilder)",
-      "get greedy (answers|sampling|output)"],
-     ["what does --temp do?", "what is --temp (for|)?", "what is the temperature?", "what does temperature mean?",
-      "how random are you?"]),
-    ("-n N stops after N tokens; -1 goes on until the model ends.",
-     ["(limit|cap|set) (the|an) (length|size) of (the|an) answer", "get (a shorter|shorter|longer) (answer|answers)",
-      "(limit|set) the (number of|) tokens", "make answers short"],
-     ["what does -n do?", "what is -n (for|)?", "what does --n-predict do?", "what is --n-predict (for|)?",
-      "which option limits the (length|answer)?"]),
-    ("-sys TEXT gives a system prompt; -sys @NAME takes one by name, -sysf FILE from a file.",
-     ["(give|set|use|add) (a|the) system (prompt|message)", "tell the model how to behave", "give you instructions"],
-     ["what does -sys do?", "what is -sys (for|)?", "what does -sysf do?", "what is --system-prompt (for|)?",
-      "what is a system prompt?", "what is -sysf (for|)?"]),
-    ("/system TEXT sets the system prompt of this chat.",
-     ["change the system prompt (in the chat|while chatting|during the chat)"],
-     ["what does /system do?", "what is /system (for|)?", "which command sets the system prompt?"]),
-    ("/clear forgets the conversation and starts anew.",
-     ["(clear|wipe|reset|forget|erase|empty) (the|this|our) (chat|conversation|context|history)",
-      "start (over|again|anew|a new chat|a fresh conversation)", "begin a new conversation", "make you forget (everything|this)"],
-     ["what does /clear do?", "what is /clear (for|)?", "which command clears the chat?"]),
-    ("/retry gives another answer to the same question; /retry 7 uses seed 7.",
-     ["(retry|repeat|redo|regenerate) (the|an|your) answer", "get (another|a new|a different|a better) answer", "ask again",
-      "(try|roll) again"],
-     ["what does /retry do?", "what is /retry (for|)?", "which command gives another answer?"]),
-    ("/edit changes your last message; /edit N changes turn N.",
-     ["(edit|change|correct|fix|rewrite) (my|the) (last|) (message|question|turn|prompt)", "fix a (typo|mistake) (in my question|)"],
-     ["what does /edit do?", "what is /edit (for|)?", "which command edits (a turn|my message)?"]),
-    ("/continue lets the model go on with its last answer.",
-     ["(continue|finish|extend) (the|your) (last|) answer", "(let|make) you (go on|continue)", "make the answer longer"],
-     ["what does /continue do?", "what is /continue (for|)?"]),
-    ("/set NAME VALUE changes a setting, for example /set temp 0.5",
-     ["(change|set) (a setting|settings|an option|options) (in the chat|while chatting|here|)",
-      "change the temperature (in the chat|while chatting)"],
-     ["what does /set do?", "what is /set (for|)?", "which command changes (a setting|settings)?"]),
-    ("/show tells about the model, settings, system, context, template or stats.",
-     ["(see|show|view|list|read) (the|my|current) (settings|template)", "(see|find out) which model is (loaded|running)"],
-     ["what does /show do?", "what is /show (for|)?", "which model is (loaded|running)?", "what does /show model do?"]),
-    ("/context shows the tokens used, for each turn, and how many are left.",
-     ["(see|know|find out|check) how (full the context is|many tokens are (left|used))", "count the tokens of this chat"],
-     ["what does /context do?", "what is /context (for|)?", "how many tokens are left?", "how full is the context?",
-      "how much context is left?"]),
-    ("/why shows the alternatives and their probabilities at each token of the last answer.",
-     ["see (why you said that|the probabilities|the alternatives)", "know why you (said|wrote|chose) that"],
-     ["what does /why do?", "what is /why (for|)?", "which command shows (the probabilities|alternatives)?"]),
-    ("/stats shows the speed: tokens read and written per second.",
-     ["(see|measure|check|know) (the speed|how fast you are|the tokens per second)"],
-     ["what does /stats do?", "what is /stats (for|)?", "how fast are you?", "what does --stats do?", "what is your speed?"]),
-    ("/fork NAME copies the conversation under a new name.",
-     [f"(fork|copy|branch|duplicate) {CHAT}"],
-     ["what does /fork do?", "what is /fork (for|)?"]),
-    ("/read FILE puts a file into your message.",
-     ["(give|show|send|read) you a file (in the chat|)", "(read|paste|insert) a file (in the chat|into the chat)",
-      "ask about a file"],
-     ["what does /read do?", "what is /read (for|)?", "can you read (files|a file)?"]),
-    ("/help lists the commands.",
-     ["(see|list|show|find) (all|the|all the) commands", "get help"],
-     ["what does /help do?", "what is /help (for|)?", "(what|which) commands (are there|exist|do you know|can I use)?",
-      "where is the help?", "what does /? do?", "help"]),
-    ("Type \"\"\" before and after several lines, or end a line with \\, or press Alt-Enter.",
-     ["(type|enter|write|send) (several|many|multiple|two|more) lines", "write a (long|multi-line) message",
-      "(start|insert|begin) a new line"],
-     ["can I type (several|more than one) lines?", "how do multi-line messages work?", "what does Alt-Enter do?"]),
-    ("Press Ctrl-C: hokku stops and keeps the partial answer.",
-     ["(stop|interrupt|cancel|abort|break off) (an|the|your|a long) answer", "(stop|interrupt) (you|the model) (while talking|)",
-      "make you stop talking"],
-     ["what does Ctrl-C do?", "what happens when I press Ctrl-C?", "which key stops (the|an) answer?"]),
-    ("Pipe it in: cat notes.txt | hokku \"Summarise this:\"",
-     ["(pipe|send|feed) (text|a file|input|something) (into|to) hokku", "use hokku in a pipe", "use (pipes|a pipe)",
-      "summarise a file (from the shell|)", "use hokku in a (script|shell script)"],
-     ["does hokku (work|go) (in|with) pipes?", "can hokku read stdin?", "does hokku read standard input?"]),
-    ("Give the prompt as an argument: hokku \"Write a haiku\"",
-     ["ask (one|a single|just one) question (from the shell|)", "get one answer and (leave|exit|quit)",
-      "(run|use) hokku (once|for one answer|without a chat)", "give a prompt (on the command line|)"],
-     ["what does -p do?", "what is -p (for|)?", "what does --prompt do?", "where does the prompt go?"]),
-    ("-f FILE reads the prompt from a file.",
-     ["(read|take|load) (the|a) prompt from a file", "use a prompt file"],
-     ["what does -f do?", "what is -f (for|)?", "what does --file do?"]),
-    ("--device cuda runs on the GPU, --device cpu on the processor; auto picks by itself.",
-     ["(use|run on|choose|pick|select|force) (the|my|a) (GPU|graphics card|CPU|processor|device)",
-      "(run|use) hokku (without a GPU|on the CPU|on the GPU)", "choose between GPU and CPU", "run on the second GPU"],
-     ["what does --device do?", "what is --device (for|)?", "do I need a GPU?", "(does|can) hokku run without a GPU?",
-      "does it (need|use) a GPU?", "can you run on the CPU?"]),
-    ("-t N sets the number of CPU threads.",
-     ["(set|change|choose) (the number of|how many|the) threads", "use more (cores|threads)"],
-     ["what does -t do?", "what is -t (for|)?", "what does --threads do?", "which option sets the threads?"]),
-    ("--json prints one object: text, token ids, finish reason, timings and cached tokens.",
-     ["(get|print|make) JSON (output|)", "get the token ids (of an answer|)", "use the output in a program"],
-     ["what does --json do?", "what is --json (for|)?", "can hokku print JSON?"]),
-    ("-q is quiet: it leaves out the banner and other decoration.",
-     ["(hide|turn off|remove) the banner", "make hokku (quiet|silent)"],
-     ["what does -q do?", "what is -q (for|)?", "what does --quiet do?"]),
-    ("-v is verbose: it says more, for example the random seed.",
-     ["see (more details|the random seed|which seed was used)", "make hokku (verbose|say more)"],
-     ["what does -v do?", "what is -v (for|)?", "which seed was used?"]),
-    ("--lines makes each line of stdin its own prompt; the answers come in order.",
-     ["(ask|run|answer) many (prompts|questions) (at once|from a file|)", "(treat|use) each line as (a|its own) prompt"],
-     ["what does --lines do?", "what is --lines (for|)?"]),
-    ("--turns makes each line of stdin the next turn of one conversation.",
-     ["(script|play|feed) a whole conversation (from stdin|)", "give all turns (on stdin|in a file)"],
-     ["what does --turns do?", "what is --turns (for|)?"]),
-    ("--dry-run prints the plan: bytes for weights, KV cache and scratch, and the largest context that fits.",
-     ["(see|know|check|find out) (how much memory (is needed|it needs|a model needs)|if a model fits)", "plan the memory"],
-     ["what does --dry-run do?", "what is --dry-run (for|)?", "how much memory (does it|do I) need?", "will (it|the model) fit (in memory|)?"]),
-    ("-b N sets the batch size: how many prompt tokens are read at once.",
-     ["(set|change) the batch size"], ["what does -b do?", "what is -b (for|)?", "what does --batch-size do?"]),
-    ("-ctk and -ctv set the type of the KV cache: f16 or q8_0.",
-     ["(make the KV cache smaller|quantise the KV cache|change the cache type)"],
-     ["what does -ctk do?", "what does -ctv do?", "what is -ctk (for|)?", "what is -ctv (for|)?"]),
-    ("-r TEXT stops the answer at that text; it can be given several times.",
-     ["stop at a (word|text)", "(set|give) a stop (word|text|string)"],
-     ["what does -r do?", "what is -r (for|)?", "what does --reverse-prompt do?"]),
-    ("--top-k N keeps only the N likeliest tokens; the default is 40.",
-     ["keep only the likeliest tokens"], ["what does --top-k do?", "what is --top-k (for|)?", "what is top-k?"]),
-    ("--top-p P keeps the likeliest tokens that sum to P; the default is 0.95.",
-     ["use nucleus sampling"], ["what does --top-p do?", "what is --top-p (for|)?", "what is top-p?"]),
-    ("--min-p P drops tokens less likely than P times the best; the default is 0.05.",
-     ["drop unlikely tokens"], ["what does --min-p do?", "what is --min-p (for|)?", "what is min-p?"]),
-    ("--repeat-penalty N makes repeated tokens less likely; 1 means off.",
-     ["(stop|avoid|reduce|prevent) repetition", "(stop|keep) (the model|you) from repeating (itself|yourself)"],
-     ["what does --repeat-penalty do?", "what is --repeat-penalty (for|)?", "why do you repeat yourself?"]),
-    ("--samplers LIST sets which samplers run, and in which order.",
-     ["change the order of the samplers"], ["what does --samplers do?", "what is --samplers (for|)?"]),
-    ("-l ID+N or ID-N makes a token more or less likely.",
-     ["(ban|forbid|favor) a token", "make a token more likely"], ["what does -l do?", "what is --logit-bias (for|)?", "what is -l (for|)?"]),
-    ("--ignore-eos goes on when the model wants to end.",
-     ["ignore the end of the answer"], ["what does --ignore-eos do?", "what is --ignore-eos (for|)?"]),
-    ("--overflow says what happens when the context is full: error, drop or shift.",
-     ["go on when the context is full"],
-     ["what does --overflow do?", "what is --overflow (for|)?", "what happens when the context is full?"]),
-    ("--chat-template NAME or --chat-template-file FILE replaces the model's chat template.",
-     ["(change|set|replace|use another) (the|) chat template"],
-     ["what does --chat-template do?", "what is --chat-template (for|)?", "what is --chat-template-file (for|)?"]),
-    ("-no-cnv turns the chat template off; the text goes to the model as it is.",
-     ["(turn off|disable) the chat (template|mode)", "(complete|continue) plain text"],
-     ["what does -no-cnv do?", "what is -no-cnv (for|)?", "what does -cnv do?"]),
-    ("-st answers a single turn and leaves.",
-     [], ["what does -st do?", "what is -st (for|)?", "what does --single-turn do?"]),
-    ("--prefill TEXT gives the start of the answer.",
-     ["(give|write|set) the (start|beginning) of the answer", "begin the answer for you"],
-     ["what does --prefill do?", "what is --prefill (for|)?"]),
-    ("--think on, off or hide says whether thinking is used and shown.",
-     ["(hide|show|turn off|turn on) (the|) thinking"],
-     ["what does --think do?", "what does /think do?", "what is --think (for|)?", "what is /think (for|)?"]),
-    ("--logprobs N adds the N likeliest tokens and their log-probabilities.",
-     ["get the log-probabilities"], ["what does --logprobs do?", "what is --logprobs (for|)?"]),
-    ("--color auto, always or never; NO_COLOR turns colour off too.",
-     ["(turn off|disable|change) (the|) (colors|colours|color)"], ["what does --color do?", "what is --color (for|)?", "what is NO_COLOR (for|)?"]),
-    ("--no-history keeps no history of what you type.",
-     ["keep no history", "turn off the history"], ["what does --no-history do?", "what is --no-history (for|)?"]),
-    ("The history is kept in $XDG_STATE_HOME/hokku/history; Ctrl-R searches it.",
-     ["(search|find|see) (my|the) (history|old inputs)"], ["where is (the|my) history?", "what does Ctrl-R do?"]),
-    ("Sessions and the history are kept in $XDG_STATE_HOME/hokku.",
-     [], ["where are (the|my|) sessions (kept|stored|saved)?", "where does hokku (save|keep) (sessions|chats)?"]),
-    ("Models are kept in $XDG_CACHE_HOME/hokku.",
-     [], ["where are (the|my|downloaded|) models (kept|stored|saved)?", "where does hokku (save|keep) models?",
-          "where is the cache?"]),
-    ("The config file is $XDG_CONFIG_HOME/hokku/config: long option names, one per line.",
-     ["(set|keep|change) (defaults|default options|options for good)", "use a config file", "configure hokku"],
-     ["where is the (config|configuration) (file|)?", "is there a config file?", "what goes into the config file?"]),
-    ("Tab completes commands, settings, file and session names.",
-     ["complete (a command|names)"], ["what does Tab do?", "is there (tab |)completion?"]),
-    ("The tools are inspect, tokenize, render, score, perplexity, bench, replay and pull.",
-     ["see the tools"], ["(what|which) tools (are there|exist|does hokku have)?"]),
-    ("hokku inspect FILE shows what is in a model file.",
-     ["(look into|inspect|examine) a (model|gguf) file", "see (the metadata|what is in a model|the tensors)"],
-     ["what does inspect do?", "what is hokku inspect (for|)?", "what does hokku inspect do?"]),
-    ("hokku tokenize -m MODEL prints the token ids of a text.",
-     ["(tokenize|turn into tokens) (a|some) text", "(see|get|count) the tokens of a text"],
-     ["what does tokenize do?", "what is hokku tokenize (for|)?", "what does hokku tokenize do?"]),
-    ("hokku render prints the prompt that the chat template makes.",
-     ["(see|test) (the rendered prompt|what the template makes)"],
-     ["what does render do?", "what is hokku render (for|)?", "what does hokku render do?"]),
-    ("hokku bench -m MODEL measures the speed.",
-     ["(benchmark|bench) (a model|hokku)", "run a benchmark"], ["what does bench do?", "what is hokku bench (for|)?",
-                                                               "what does hokku bench do?"]),
-    ("hokku perplexity -m MODEL -f FILE measures how well a model predicts a text.",
-     ["(measure|compute) (the|) perplexity"], ["what does perplexity do?", "what is hokku perplexity (for|)?"]),
-    ("hokku score -m MODEL FILE prints the log-probability of every token.",
-     [], ["what does score do?", "what is hokku score (for|)?", "what does hokku score do?"]),
-    ("Exit code 0 means done.", [], ["what does exit code 0 mean?", "what is exit code 0?"]),
-    ("Exit code 1 means a failure while running.", [], ["what does exit code 1 mean?", "what is exit code 1?"]),
-    ("Exit code 2 means wrong usage.", [], ["what does exit code 2 mean?", "what is exit code 2?"]),
-    ("Exit code 3 means that the model cannot be loaded.", [], ["what does exit code 3 mean?", "what is exit code 3?"]),
-    ("Exit code 4 means not enough memory.", [], ["what does exit code 4 mean?", "what is exit code 4?"]),
-    ("Exit code 5 means that the prompt does not fit the context.", [], ["what does exit code 5 mean?", "what is exit code 5?"]),
-    ("A hokku is the opening verse with which poets begin writing in turns.",
-     [], ["what does (the word|the name|) hokku mean?", "where does the name (hokku|) come from?",
-          "why is it called hokku?", "what is (a|the meaning of) hokku?", "why the name hokku?"]),
-    ("hokku is a terminal program that loads a GGUF model and answers you.",
-     [], ["what is hokku?", "what does hokku do?", "what (kind of|) program is (this|hokku)?", "what is this (program|)?",
-          "tell me about hokku", "explain hokku", "what am I talking to?", "describe hokku"]),
-    ("A GGUF file holds a language model: its weights, its tokenizer and its chat template.",
-     [], ["what is (a|) gguf (file|)?", "what is GGUF?", "what is in a gguf file?", "what does GGUF mean?",
-          "which (file |)format (does hokku use|is used)?"]),
-    ("The KV cache keeps what was read, so that each turn reads only its new tokens.",
-     [], ["what is the KV cache?", "what is (the|a) cache for?", "does every turn read everything again?",
-          "why is the second turn (so |)fast?"]),
-    ("A haiku is a poem of three lines with five, seven and five syllables.",
-     [], ["what is a haiku?", "explain (what a haiku is|haiku)", "how many (syllables|lines) does a haiku have?",
-          "what makes a haiku?"]),
-    ("A token is a piece of text, often a word or a part of one.",
-     [], ["what is a token?", "what are tokens?", "explain tokens"]),
-    ("hokku is free software under the MIT licence.",
-     [], ["(what|which) (licence|license) does hokku have?", "is hokku (free|open source)?", "what is the (licence|license)?",
-          "may I use hokku (for free|at work|)?"]),
-]
+# By name: {} is the thing, <n> what it is called. COMMON goes with everything but plain words and codes.
+COMMON = """
+what does {} do? ; what does {} do? ; what does {} do? ; what does {} (do exactly|really do|do in hokku|do here|mean|stand for|change|give me|help with)? ; what would {} do? ; what will {} do? ; what did {} do (again|)?
+what is {}? ; what's {}? ; what is {} (for|good for|used for|about|there for|meant for|all about)? ; what's {} (for|good for|used for|about|all about)? ; what (is|was) {} again? ; what can (I do with {}|{} do) (for me|)? ; what are the effects of {}? ; what is it that {} does?
+what (is|'s) the (meaning|purpose|use|point|effect|function|job|idea|sense|role|aim) of {}? ; what's the (meaning|purpose|use|point|effect|function|job|idea|sense|role) of {}? ; what happens with {}? ; what do you (use|need) {} for? ; what do I (use|need|do with) {} (for|)? ; what about {}? ; how about {}?
+explain {} ; please explain {} ; explain {}, please. ; explain what {} (does|is|means|is for|is good for) ; can you explain {}? ; can you explain what {} (does|is|means)? ; could you (describe|explain) {}? ; describe {} ; describe what {} does ; would you explain {} (to me|)? ; explain {} to me
+tell me about {} ; tell me (what|more about what) {} (does|is|is for|means|is good for) ; tell me something about {} ; can you tell me what {} (is|does)? ; I'd like to know what {} (does|is|is for). ; I want to know what {} (does|is|means). ; I wonder what {} (does|is for|is|means) ; do you know what {} (does|is|means)? ; do you know {}?
+I saw {} (somewhere|in a script|in an example|in the list), what (is it|does it do|is that)? ; I (don't|do not) (understand|know|get) {}. ; I don't (know|understand) what {} (does|is|means|is for). ; I forgot what {} (does|is|means|is for). ; I (read|heard) (about|of) {}, what is it? ; someone told me to (use|try) {}, what (is it|does it do)? ; I don't remember what {} does.
+and {}? ; {} ; {}? ; {}? ; {} ? ; {}, what (is it|is that|does it do|does that do)? ; {}: what (is it|does it do|does that do)? ; {} explained ; {} meaning ; so what does {} do? ; and what does {} do? ; help with {} ; help {} ; (about|info on|information about|details of|meaning of|use of) {} ; remind me what {} does ; what, then, is {}?
+when (would|do|should|must|can|could) I use {}? ; why (would|should|do) I use {}? ; why is there {}? ; why does hokku have {}? ; what is the reason for {}? ; how does {} work? ; how do I use {}? ; how is {} used? ; how (would|can|should) I use {}? ; is {} (useful|important|good for anything|of any use)? ; do I need {}? ; should I use {}?
+what (happens|changes|will happen|would happen) (when|if) I (use|add|try) {}? ; what if I (use|try) {}? ; what do I get (with|from) {}? ; what is {} doing? ; which effect has {}? ; what effect does {} have? ; what exactly (does {} do|is {})? ; who needs {}? ; how can {} help me? ; show me what {} does ; teach me {} ; give me a hint about {}
+"""
+WITH_NOUN = """
+what does the <n> {} do? ; what does the {} <n> do? ; what's the <n> {} (for|good for|about|)? ; what is the <n> {} (for|good for|used for|)? ; what's the {} <n> (for|good for|about|)? ; what is the {} <n> (for|good for|used for|)? ; the <n> {}, what (does it do|is it for|is that)? ; what does the <n> {} mean? ; what does the {} <n> mean?
+explain the <n> {} ; explain the {} <n> ; tell me about the <n> {} ; tell me about the {} <n> ; tell me what the <n> {} does ; describe the <n> {} ; I don't understand the <n> {}. ; I don't understand the {} <n>. ; can you explain the <n> {}? ; can you explain the {} <n>? ; the {} <n> ; the <n> {} ; the {} <n>? ; <n> {} ; <n> {}? ; {} <n>
+when do I use the <n> {}? ; when would I use the {} <n>? ; why is there a <n> called {}? ; there is a <n> {}, what does it do? ; what is the (purpose|use|meaning|effect|point) of the <n> {}? ; what's the (purpose|use|meaning|effect|point) of the {} <n>? ; how does the {} <n> work? ; how do I use the <n> {}? ; do I need the {} <n>? ; I saw the <n> {}, what is it?
+"""
+NOUNS = {
+    "option": ["option", "option", "flag", "switch", "parameter", "argument", "setting", "command line option"],
+    "command": ["command", "command", "command", "slash command", "chat command"],
+    "variable": ["variable", "environment variable"],
+    "key": ["key", "keys", "shortcut", "key combination", "keyboard shortcut"],
+    "tool": ["tool", "tool", "subcommand", "command"],
+}
+BY_KIND = {
+    "option": """what happens (if|when) I (give|pass|set|start hokku with|run hokku with|put|write|add) {}? ; what does hokku {} do? ; hokku {} ; what does hokku do with {}? ; what if I (leave out|give|pass) {}? ; what comes after {}? ; what do I (give|write) after {}? ; why do people (give|write|pass) {}? ; hokku with {}? ; what (value|values) does {} take? ; what does {} set?""",
+    "command": """what happens (if|when) I (type|enter|give|write|say|run) {}? ; what if I type {}? ; when do I type {}? ; what does typing {} do? ; I typed {}, what (happened|did it do|did that do)? ; what does hokku do (on|with|when I type) {}? ; why would I type {}? ; {} in the chat? ; can I type {} (here|in the chat|)? ; what does it do when I say {}? ; what will happen after {}?""",
+    "variable": """what happens (if|when) I set {}? ; what should I set {} to? ; what (value|values) does {} take? ; what does hokku do with {}? ; what does setting {} do? ; I set {}, what (happens|changes) (now|)? ; who reads {}? ; why would I set {}? ; what is {} set to? ; where is {} used? ; what goes into {}? ; what is in {}?""",
+    "key": """what happens (if|when) I (press|hit|type|push|use) {}? ; what if I press {}? ; when do I press {}? ; what does pressing {} do? ; I pressed {}, what (happened|did that do|did it do)? ; can I press {} (here|)? ; what does hokku do (on|when I press) {}? ; why would I press {}? ; is {} safe? ; pressing {} ; press {}?""",
+    "tool": """what happens (if|when) I (run|call|start|use|type) {}? ; what does {} (print|show|tell me|give me|output)? ; when do I run {}? ; why would I run {}? ; what comes out of {}? ; how do I (run|call|start) {}? ; what does running {} do? ; what is the output of {}? ; what do I get when I run {}? ; run {}? ; what can {} show me?""",
+    "sign": """what happens (if|when) I (type|write|enter|use) {}? ; what if I type {}? ; why would I type {}? ; what does typing {} do? ; when do I type {}?""",
+}
+WORD = """
+what is {}? ; what is {}? ; what's {}? ; what does {} mean? ; what does {} do? ; what is {} (for|good for|used for|about)? ; what's {} (for|about|good for)? ; what is meant by {}? ; what do you mean by {}? ; what is the meaning of {}? ; what's the (meaning|purpose|point|use) of {}? ; what (exactly|actually) is {}? ; why is there {}?
+explain {} ; explain {}, please. ; please explain {} ; can you explain {}? ; could you (explain|describe) {}? ; describe {} ; tell me about {} ; tell me more about {} ; tell me what {} (is|means) ; tell me something about {} ; explain what {} (is|means) ; explain {} to me ; do you know what {} (is|means)? ; can you tell me what {} is? ; define {}
+{} ; {}? ; {} ; {}? ; what about {}? ; and {}? ; {}, what is (that|it)? ; {}: what is (that|it)? ; I (don't|do not) (understand|know) {}. ; I don't know what {} (is|means). ; I'd like to know what {} (is|means). ; I read about {}, what is (it|that)? ; I want to know about {}. ; about {} ; information about {} ; help with {} ; I have a question about {}. ; I've heard of {}, what is it? ; how does {} work? ; hokku and {}? ; what should I know about {}?
+"""
+CODE = """
+what does {} mean? ; what does {} mean? ; what does {} mean (in hokku|here|for hokku|exactly)? ; what is {}? ; what's {}? ; what is (the meaning of |){} (in hokku|)? ; what's the meaning of {}? ; what does {} (stand for|tell me|say|indicate|signal)? ; explain {} ; can you explain {}? ; tell me what {} means ; I don't understand {}. ; {} ; {}? ; {} meaning
+I (got|get|see|saw|have got|received) {}, (why|what is that|what does it mean|what happened|what went wrong|what now)? ; (hokku|it|the program) (returned|gave me|ended with|exits with|stopped with|gives|ended with a message about) {}, (why|what does it mean|what is that|what happened)? ; why (do|did) I get {}? ; when (do I get|does hokku return|does hokku give|does it give|is there) {}?
+what happens (when I get|if I see|with) {}? ; what is {} (for|about|supposed to mean)? ; why {}? ; what about {}? ; and {}? ; my script (got|sees|saw|gets|stops with) {} (from hokku|). ; my shell (shows|says|reports) {}. ; hokku {} ; hokku {}? ; describe {} ; meaning of {} ; what causes {}? ; what's behind {}? ; what does it mean when hokku returns {}? ; I wonder what {} means
+"""
 
-HOW_FRAMES = [
-    "how do I {c}?", "how can I {c}?", "how to {c}", "how to {c}?", "what is the way to {c}?", "I want to {c}.", "can I {c}?",
-    "is there a way to {c}?", "tell me how to {c}.", "which (command|option) do I need to {c}?",
-    "what do I type to {c}?", "{c}?", "I need to {c}.", "explain how to {c}.", "what should I do to {c}?",
-    "help me {c}.", "how does one {c}?", "how would I {c}?", "I would like to {c}.", "what must I do to {c}?",
-    "in hokku, how do I {c}?", "how do I {c} in hokku?", "how do you {c}?", "what is the command to {c}?",
-    "is it possible to {c}?", "please tell me how to {c}.", "I don't know how to {c}.", "how could I {c}?",
-    "can you tell me how to {c}?", "can you explain how to {c}?", "show me how to {c}.", "how do I {c} here?",
-    "what's the way to {c}?", "what do I have to do to {c}?", "where can I {c}?",
-]
-ASK_FRAMES = ["{q}", "{q}", "{q}", "{q}", "tell me: {q}", "a question: {q}", "please tell me, {q}", "and {q}", "hokku: {q}", "so, {q}",
-              "I wonder, {q}", "one question: {q}"]
+GREETINGS = ["please, ", "hey, ", "hi, ", "ok, ", "hm, ", "Hi, ", "Hello, ", "Hi! ", "Hello! ", "Sorry, ", "Quick question: ", "Hey hokku, ", "Hi hokku, ",
+             "One more thing: ", "I'm new here. ", "Oops, ", "Hmm. ", "Excuse me, ", "Another question: ", "I'm a beginner. ", "Thanks. ", "Great, ",
+             "Please help: ", "Ah, ", "Oh, ", "Um, ", "Okay, ", "Good. ", "Right, ", "Dear hokku, ", "Well, ", "Next question: ", "First question: ",
+             "Thank you. ", "Wait, ", "Nice. ", "Stupid question: ", "I have to ask: ", "Just curious: ", "Good morning. ", "Sorry to ask, "]
+AFTERWORDS = [", please", " please", ", hokku", " exactly", " again", " then", ", by the way", " in hokku", " here", " now", ", I wonder", " anyway"]
+SHORTER = [(r"^(what|where|how|who|that|it) is (?=\w)", r"\1's "), (r"\bI am ", "I'm "), (r"\bI would like", "I'd like"), (r"\bdo not\b", "don't"),
+           (r"\bcannot\b", "can't"), (r"\bdoes not\b", "doesn't"), (r"\bis not\b", "isn't"), (r"\bI have (?=got|heard|read|seen|used|typed)", "I've "),
+           (r"\bI want to\b", "I wanna"), (r"\bthere is\b", "there's"), (r"\byou are\b", "you're"), (r"\bdid not\b", "didn't")]
+LONGER = [(r"^(what|where)'s\b", r"\1 is"), (r"\bI'm\b", "I am"), (r"\bI'd\b", "I would"), (r"n't\b", " not"), (r"\bI've\b", "I have")]
+
+TOOLS = {"inspect", "tokenize", "render", "score", "perplexity", "bench"}
+DOUBLED = set("stop get set run put cut begin quit let drop cap plan forget log ban tap swap trim omit shut dim permit submit wrap skip rid "
+              "control debug emit fit format forbid grab input output rerun reset split program chat hit pin plug scan sit step spot strip tip win rub nod refer prefer bid dig beg clip chop".split())
 
 
 def expand(text, rng):
@@ -292,7 +118,131 @@ def expand(text, rng):
         if "|" not in text[start:close]:
             raise ValueError("no choice in " + text)
         text = text[:start] + rng.choice(text[start + 1:close].split("|")) + text[close + 1:]
-    return " ".join(text.split()).replace(" ?", "?").replace(" .", ".")
+    return " ".join(text.split()).replace(" ?", "?").replace(" .", ".").replace(" ,", ",")
+
+
+def wordings(text):
+    """How many texts expand() can make of this one."""
+    total = 1
+    for alternatives in re.findall(r"\(([^()]*)\)", text):
+        total *= alternatives.count("|") + 1
+    return total
+
+
+class Phrases:
+    """Phrases to draw from; those with many alternatives come more often, but not much more."""
+
+    def __init__(self, text):
+        for name, choice in MACROS.items():
+            text = text.replace(f"<{name}>", choice)
+        self.phrases = [p.strip() for line in text.split("\n") for p in line.split(" ; ") if p.strip()]
+        self.sums, total = [], 0.0
+        for phrase in self.phrases:
+            total += min(wordings(phrase), 40) ** 0.5
+            self.sums.append(total)
+
+    def draw(self, rng):
+        return expand(rng.choices(self.phrases, cum_weights=self.sums)[0], rng)
+
+
+def read_facts(table):
+    """[(answer, names, wishes, questions)]; a fact may lack names or wishes."""
+    facts = []
+    for block in table.strip().split("\n\n"):
+        lines = block.split("\n")
+        parts = ["\n".join(line[2:] for line in lines if line[0] == mark) for mark in "=@+?"]
+        if not all(line[:2] in ("= ", "@ ", "+ ", "? ") for line in lines) or "\n" in parts[0]:
+            raise ValueError("not a fact: " + block)
+        facts.append((parts[0], *(Phrases(part) if part else None for part in parts[1:])))
+    return facts
+
+
+FACTS = read_facts(TABLE)
+HOW, GERUND, ASK, TAIL, KEYWORD = (Phrases(t) for t in (HOW_FRAMES, GERUND_FRAMES, ASK_FRAMES, TAILS, KEYWORD_FRAMES))
+COMMON, WITH_NOUN, WORD, CODE = (Phrases(t) for t in (COMMON, WITH_NOUN, WORD, CODE))
+BY_KIND = {kind: Phrases(t) for kind, t in BY_KIND.items()}
+
+
+def kind_of(name):
+    first = name.split()[0]
+    if re.match(r"(hokku )?-", name):
+        return "option"
+    if first.startswith("/"):
+        return "command"
+    if re.match(r"\$?[A-Z]+_[A-Z_]+$", name):
+        return "variable"
+    if re.match(r"(Ctrl|Control|ctrl|Alt|alt|\^|Tab)", name):
+        return "key"
+    if name.replace("hokku ", "").split()[0] in TOOLS:
+        return "tool"
+    if re.search(r" (\d|zero|one|two|three|four|five)$", name):
+        return "code"
+    return "sign" if '"""' in name or "\\" in name else "word"
+
+
+def by_name(name, rng):
+    kind = kind_of(name)
+    if kind == "code":
+        frame = CODE.draw(rng)
+    elif kind == "word":
+        frame = WORD.draw(rng)
+    else:
+        r = rng.random()
+        frame = (BY_KIND[kind] if r < 0.15 else WITH_NOUN if r < 0.35 and kind in NOUNS else COMMON).draw(rng)
+        if "<n>" in frame:
+            frame = frame.replace("<n>", rng.choice(NOUNS[kind]))
+            frame = re.sub(r"\ba (?=[aeo])", "an ", frame)
+    return frame.replace("{}", name)
+
+
+def gerund(phrase):
+    """"save the chat" -> "saving the chat"; None where a second verb would have to change too."""
+    verb, _, rest = phrase.partition(" ")
+    if not verb.isalpha() or not verb.islower() or verb in ("not", "always", "never") or " and " in phrase:
+        return None
+    if verb in DOUBLED:
+        verb += verb[-1]
+    elif verb.endswith("ie"):
+        verb = verb[:-2] + "y"
+    elif verb.endswith("e") and not verb.endswith(("ee", "be")):
+        verb = verb[:-1]
+    return f"{verb}ing {rest}".strip()
+
+
+def by_wish(wish, rng):
+    thing = gerund(wish) if rng.random() < 0.15 else None
+    if thing:
+        return GERUND.draw(rng).replace("{g}", thing)
+    return HOW.draw(rng).replace("{c}", wish).replace("I '", "I'")
+
+
+def by_question(q, rng):
+    frames = ASK if q[-1] == "?" else TAIL if q[-1] == "." else KEYWORD
+    return frames.draw(rng).replace("{q}", q)
+
+
+def careless(text, rng):
+    """Contractions and their opposite, lost articles, apostrophes and commas, a word before or after."""
+    r = rng.random()
+    if r < 0.3:
+        for pattern, short in SHORTER:
+            text = re.sub(pattern, short, text)
+    elif r < 0.4:
+        text = re.sub(r"\bcan't\b", "cannot", text)
+        for pattern, long in LONGER:
+            text = re.sub(pattern, long, text)
+    r = rng.random()
+    if r < 0.05:
+        text = re.sub(r" (the|a|an) ", " ", text)
+    elif r < 0.08:
+        text = text.replace("'", "")
+    elif r < 0.11:
+        text = text.replace(",", "")
+    elif r < 0.13 and text[-1] == "?":
+        text = text[:-1] + rng.choice(AFTERWORDS) + "?"
+    elif r < 0.15 and text[-1] == "?":
+        text = text[:-1] + rng.choice(("??", "?!", " ?", "???", "."))
+    return text
 
 
 def loosen(text, rng):
@@ -315,26 +265,19 @@ def loosen(text, rng):
 
 def ask(rng):
     """One question and the answer of the manual."""
-    answer, hows, questions = rng.choice(FACTS)
-    n = len(hows) * 2 + len(questions)
-    if hows and rng.randrange(n) < len(hows) * 2:
-        text = expand(rng.choice(HOW_FRAMES), rng).replace("{c}", expand(rng.choice(hows), rng))
-    else:
-        q = expand(rng.choice(questions), rng)
-        if q.startswith("what does ") and q.endswith(" do?") and rng.random() < 0.35:
-            thing = q[len("what does "):-len(" do?")]
-            q = rng.choice(["what is {} for?", "what is {}?", "explain {}", "{}?", "tell me about {}", "what's {}?",
-                            "why would I use {}?", "when do I use {}?", "what does {} mean?", "what happens with {}?",
-                            "what is the use of {}?", "what is {} good for?", "describe {}",
-                            "what does the option {} do?" if thing.startswith("-") else "what does {} do?"]).format(thing)
-        text = rng.choice(ASK_FRAMES).replace("{q}", q)
-    text = loosen(text, rng)
+    answer, *parts = rng.choice(FACTS)
+    way = rng.choice([i for i, part in enumerate(parts) if part])
+    text = (by_name, by_wish, by_question)[way](parts[way].draw(rng), rng)
+    text = loosen(careless(text, rng), rng)
+    if rng.random() < 0.08:
+        text = rng.choice(GREETINGS) + text
     return ask(rng) if plain(text) in HELD_OUT else (text, answer)
 
 
 if __name__ == "__main__":
     import random
+    import sys
     r = random.Random(3)
-    for _ in range(30):
+    for _ in range(int(sys.argv[1]) if len(sys.argv) > 1 else 30):
         print(*ask(r), sep="\n    ")
     print(len(FACTS))

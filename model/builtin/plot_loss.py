@@ -17,12 +17,12 @@ def main():
 
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>']
-    for y in (0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 8):
+    for y in (0.2, 0.3, 0.4, 0.5, 0.7, 1, 1.5, 2, 3, 5, 8):
         if low < math.log(y) <= high:
             _, v = place(0, y)
             out.append(f'<line x1="{LEFT}" x2="{WIDTH - 20}" y1="{v:.1f}" y2="{v:.1f}" stroke="#dddddd"/>'
                        f'<text x="{LEFT - 8}" y="{v + 4:.1f}" text-anchor="end">{y}</text>')
-    step = max(0.5, round(last / 8 * 2) / 2)
+    step = min(s for s in (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500) if last / s <= 8)
     for i in range(int(last / step) + 1):
         x, _ = place(i * step, 1)
         out.append(f'<text x="{x:.1f}" y="{HEIGHT - 20}" text-anchor="middle">{i * step:g}</text>')

@@ -1,30 +1,31 @@
-"""Trains the built-in model: tokenizer, network, checkpoint. One command, any machine.
+"""Trains the built-in model: tokenizer, network, checkpoint. One command; minutes on a GPU.
 
-    python3 train.py --out /tmp/hokku-builtin            # on a GPU: minutes
-    python3 train.py --out DIR --minutes 90 --workers 2 --parts 3  # on a processor: what there is time for
+    python3 train.py --out /tmp/hokku-builtin
 
-The learning rate follows the share of the work that is done (steps or minutes, whichever is
-further), so a run that was given less time still ends with its rate at nothing.
+The dialogues are made while the network learns, by feeder processes that take turns: batch n comes from feeder
+n mod N and from its seed alone, so a run repeats (but for the order in which a GPU sums) with the same --feeders.
 """
 import argparse
 import json
 import math
+import multiprocessing
 import os
 import random
 import threading
 import time
+from queue import Queue
 
+import numpy as np
 import torch
 
 import bpe as bpe_module
 import data
 import heldout
-import induction
 from bpe import Bpe
 from network import Network, Shape
 
 
-def orthogonal(g, steps=4):
+def orthogonal(g, steps=5):
     """The nearest semi-orthogonal matrix, nearly: quintic Newton-Schulz (Jordan et al. 2024, Muon)."""
     a, b, c = 3.4445, -4.7750, 2.0315
     x = g / (g.norm(dim=(-2, -1), keepdim=True) + 1e-7)
@@ -52,11 +53,9 @@ class Muon:
         for shape, ps in self.groups.items():
             g = torch.stack([p.grad for p in ps])
             buf = self.buffers[shape].mul_(self.momentum).add_(g, alpha=1 - self.momentum)
-            g = g.lerp_(buf, self.momentum)
-            kind = torch.bfloat16
-            update = orthogonal(g.to(kind)).float() * max(1.0, shape[0] / shape[1]) ** 0.5
-            for p, u in zip(ps, update):
-                p.mul_(1 - lr * self.decay).add_(u, alpha=-lr)
+            update = orthogonal(g.lerp_(buf, self.momentum).bfloat16()).float() * max(1.0, shape[0] / shape[1]) ** 0.5
+            torch._foreach_mul_(ps, 1 - lr * self.decay)
+            torch._foreach_add_(ps, list(update.unbind()), alpha=-lr)
 
 
 def drill(tokenizer, rng):
@@ -78,35 +77,65 @@ def drill(tokenizer, rng):
     return head + answer + [end] + newline, [0] * len(head) + [1] * len(answer) + [1] + [0] * len(newline)
 
 
-def batches(teacher, tokenizer, budget, limit, rng):
-    """Dialogues of like length together, padded; about `budget` tokens at a time, for ever."""
-    pad = tokenizer.ids["<|endoftext|>"]
+def feed(queue, args, index, merges):
+    """Process `index` of --feeders: batches of dialogues of like length, padded, for ever.
+
+    A batch is (ids, answered), int16 and bool of (dialogues, length): about --tokens together.
+    """
+    torch.set_num_threads(1)
+    tokenizer = Bpe.start(merges)
+    rng = random.Random(args.seed * 1000 + index)
+    teacher = data.Teacher(args.seed * 1000 + index, tokenizer.pieces())
+    pad, made = tokenizer.ids["<|endoftext|>"], 0
     while True:
+        done = made * args.feeders / args.steps
+        # first learn to copy, from short talk; then everything
+        drills = max(0.02, 0.5 * (1 - done / 0.15))
+        teacher.focus = max(0.0, 1 - done / 0.06)
         pool = []
-        while sum(len(i) for i, _ in pool) < budget * 12:
-            if rng.random() < teacher.drill:
-                ids, mask = drill(tokenizer, rng)
-            else:
-                ids, mask = tokenizer.chat(*teacher.dialogue())
-            if len(ids) <= limit:
-                pool.append((ids, mask))
+        while sum(len(i) for i, _ in pool) < args.tokens * 12:
+            ids, answered = drill(tokenizer, rng) if rng.random() < drills else tokenizer.chat(*teacher.dialogue())
+            if len(ids) <= args.limit:
+                pool.append((ids, answered))
         pool.sort(key=lambda s: len(s[0]))
         groups, group = [], []
         for sample in pool:
-            if group and (len(group) + 1) * len(sample[0]) > budget:
+            if group and (len(group) + 1) * len(sample[0]) > args.tokens:
                 groups.append(group)
                 group = []
             group.append(sample)
         rng.shuffle(groups)
         for group in groups:
-            n = max(len(i) for i, _ in group)
-            yield (torch.tensor([i + [pad] * (n - len(i)) for i, _ in group]),
-                   torch.tensor([m + [0] * (n - len(m)) for _, m in group]))
+            n = -(-max(len(i) for i, _ in group) // 8) * 8
+            queue.put((np.array([i + [pad] * (n - len(i)) for i, _ in group], dtype=np.int16),
+                       np.array([m + [0] * (n - len(m)) for _, m in group], dtype=bool)))
+            made += 1
 
 
-def rate(done, step, warmup=60, hold=0.35):
+def batches(args, tokenizer, device):
+    """The feeders' batches in turn, moved to the device ahead of need."""
+    context = multiprocessing.get_context("spawn")
+    queues = [context.Queue(8) for _ in range(args.feeders)]
+    for i, queue in enumerate(queues):
+        context.Process(target=feed, args=(queue, args, i, tokenizer.merges), daemon=True).start()
+    ready = Queue(8)
+
+    def move():
+        while True:
+            for queue in queues:
+                ids, answered = (torch.from_numpy(x) for x in queue.get())
+                if device == "cuda":
+                    ids, answered = ids.pin_memory(), answered.pin_memory()
+                ready.put((ids.to(device, non_blocking=True).long(), answered.to(device, non_blocking=True)))
+
+    threading.Thread(target=move, daemon=True).start()
+    while True:
+        yield ready.get()
+
+
+def rate(done, step, warmup=100, hold=0.4):
     """Warm up, hold, then fall in a line to (nearly) nothing."""
-    return min(1.0, (step + 1) / warmup) * min(1.0, max(0.01, (1 - done) / (1 - hold)))
+    return min(1.0, (step + 1) / warmup) * min(1.0, max(0.005, (1 - done) / (1 - hold)))
 
 
 @torch.no_grad()
@@ -139,183 +168,89 @@ def probe(model, tokenizer, seed=99):
     return result
 
 
-def replica(model, shape):
-    """The same weights in memory, other gradients."""
-    other = Network(shape)
-    for a, b in zip(other.parameters(), model.parameters()):
-        a.data = b.data
-        a.requires_grad_(b.requires_grad)
-    return other
-
-
-class Run:
-    """The state of a training run, shared by its workers."""
-
-    JUDGED = 400  # tokens: scales the summed loss to about a mean; only the clipping sees it
-
-    def __init__(self, args, model, average, muon, adam, tokenizer, stream, teacher, device, prepared):
-        self.args, self.model, self.average, self.muon, self.adam = args, model, average, muon, adam
-        self.tokenizer, self.stream, self.teacher, self.device = tokenizer, stream, teacher, device
-        self.lock = threading.Lock()
-        self.step = self.seen = self.gathered = self.judged = 0
-        self.loss, self.smooth, self.log = 0.0, None, []
-        self.begin = self.saved_at = time.time()
-        self.done, self.failure, self.prepared = 0.0, None, prepared
-
-    def work(self, network):
-        if self.device == "cpu" and self.args.workers > 1:
-            torch.set_num_threads(1)
-        try:
-            while self.done < 1.0 and not self.failure:
-                with self.lock:
-                    ids, mask = next(self.stream)
-                ids, mask = ids.to(self.device), mask.to(self.device)
-                with torch.autocast(self.device, torch.bfloat16):
-                    loss, count = network.loss_sum(ids, mask)
-                (loss / self.JUDGED).backward()
-                with self.lock:
-                    if network is not self.model:
-                        for mine, p in zip(network.parameters(), self.model.parameters()):
-                            if mine.grad is None:
-                                continue
-                            if p.grad is None:
-                                p.grad, mine.grad = mine.grad, None
-                            else:
-                                p.grad.add_(mine.grad)
-                                mine.grad.zero_()
-                    self.gathered += ids.numel()
-                    self.loss += loss.item()
-                    self.judged += count
-                    if self.gathered >= self.args.tokens * 0.9 and self.done < 1.0:
-                        self.update()
-        except Exception as e:  # a thread's exception must end the run, not only the thread
-            self.failure = e
-
-    def update(self):
-        args = self.args
-        self.done = max(self.step / args.steps, (time.time() - self.begin) / 60 / args.minutes)
-        # first learn to copy, from short talk; then everything
-        self.teacher.drill = max(0.02, self.args.drill * (1 - self.done / 0.25))
-        self.teacher.focus = max(0.0, 1 - self.done / 0.10) if not args.resume else 0.0
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        scale = rate(min(self.done, 1.0), self.step)
-        self.muon.step(args.lr * scale)
-        for group in self.adam.param_groups:
-            group["lr"] = args.adam_lr * scale
-        self.adam.step()
-        self.model.zero_grad(set_to_none=False)
-        keep = min(0.995, (self.step + 1) / (self.step + 20))
-        with torch.no_grad():
-            for a, p in zip(self.average.parameters(), self.model.parameters()):
-                a.lerp_(p, 1 - keep)
-        self.step += 1
-        self.seen += self.gathered
-        loss = self.loss / max(1, self.judged)
-        if not math.isfinite(loss):
-            raise RuntimeError("the loss is not a number")
-        self.smooth = loss if self.smooth is None else 0.95 * self.smooth + 0.05 * loss
-        self.gathered = self.judged = 0
-        self.loss = 0.0
-        if self.step % 20 == 0:
-            self.note({"step": self.step, "tokens": self.seen, "minutes": round((time.time() - self.begin) / 60, 2),
-                       "loss": round(self.smooth, 4), "rate": round(scale, 3), "norm": round(float(norm), 2)})
-        if self.step % args.probe == 0 or self.done >= 1.0:
-            self.note({"step": self.step, "probe": probe(self.average, self.tokenizer)})
-        if time.time() - self.saved_at > 120 or self.done >= 1.0:
-            self.save()
-
-    def note(self, entry):
-        self.log.append(entry)
-        print(json.dumps(entry), flush=True)
-
-    def save(self):
-        self.saved_at = time.time()
-        target = os.path.join(self.args.out, "checkpoint.pt")
-        torch.save({"shape": vars(self.model.s), "merges": self.tokenizer.merges, "raw": self.model.state_dict(),
-                    "average": self.average.state_dict(), "log": self.log, "args": vars(self.args), "seen": self.seen, "prepared": self.prepared}, target + ".new")
-        os.replace(target + ".new", target)
-        with open(os.path.join(self.args.out, "log.json"), "w") as f:
-            json.dump(self.log, f, indent=0)
-
-
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--out", required=True)
     ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--steps", type=int, default=8000)
-    ap.add_argument("--minutes", type=float, default=1e9)
-    ap.add_argument("--tokens", type=int, default=4096, help="per step, padding included")
+    ap.add_argument("--steps", type=int, default=18000)
+    ap.add_argument("--minutes", type=float, default=1e9, help="end by then: the rate falls by the share of steps or minutes done, whichever is more")
+    ap.add_argument("--tokens", type=int, default=16384, help="per step, padding included")
     ap.add_argument("--layers", type=int, default=7)
     ap.add_argument("--ff", type=int, default=768)
-    ap.add_argument("--limit", type=int, default=640, help="the longest dialogue trained on")
-    ap.add_argument("--lr", type=float, default=0.02)
+    ap.add_argument("--limit", type=int, default=1024, help="the longest dialogue trained on, tokens")
+    ap.add_argument("--lr", type=float, default=0.02, help="of Muon")
     ap.add_argument("--adam-lr", type=float, default=3e-3)
-    ap.add_argument("--workers", type=int, default=1, help="on a processor: one per core, each single-threaded")
-    ap.add_argument("--parts", type=int, default=1, help="batches that make one step")
-    ap.add_argument("--probe", type=int, default=600)
+    ap.add_argument("--feeders", type=int, default=14, help="processes that make dialogues")
+    ap.add_argument("--probe", type=int, default=3000)
     ap.add_argument("--merges", help="a tokenizer that is there already (merges.json of an earlier run)")
-    ap.add_argument("--prepare", action="store_true", help="begin with an induction head (induction.py): for runs with few tokens")
-    ap.add_argument("--drill", type=float, default=0.5, help="share of copying drills at the start")
-    ap.add_argument("--resume", help="a checkpoint to go on from (its weights and tokenizer)")
     args = ap.parse_args()
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     os.makedirs(args.out, exist_ok=True)
     torch.manual_seed(args.seed)
-    rng = random.Random(args.seed)
-
-    merges_path = os.path.join(args.out, "merges.json")
-    if args.resume:
-        saved = torch.load(args.resume, map_location="cpu", weights_only=True)
-        tokenizer = Bpe([bpe_module.BYTES[b] for b in range(256)], [tuple(m) for m in saved["merges"]])
-    elif args.merges:
+    if args.merges:
         tokenizer = Bpe.load(args.merges)
     else:
         teacher = data.Teacher(args.seed + 1000)
         texts = [text for _ in range(20000) for turn in teacher.dialogue()[1] for text in turn]
-        tokenizer = Bpe([bpe_module.BYTES[b] for b in range(256)], bpe_module.train(texts, 4096))
-    tokenizer.save(merges_path)
+        tokenizer = Bpe.start(bpe_module.train(texts, 4096))
+    tokenizer.save(os.path.join(args.out, "merges.json"))
+    stream = batches(args, tokenizer, device)
 
     shape = Shape(n_vocab=len(tokenizer.tokens), n_layer=args.layers, n_ff=args.ff)
-    model = Network(shape)
-    prepared = args.prepare or bool(args.resume and saved.get("prepared"))
-    if args.resume:
-        model = Network(Shape(**saved["shape"]))
-        model.load_state_dict(saved["raw"])
-        shape = model.s
-    elif args.prepare:
-        induction.prepare(model)
-    model = model.to(device)
-    for name, p in model.named_parameters():
-        p.requires_grad_(not (prepared and induction.frozen(name)))
-    average = Network(shape).to(device)
+    model, average = Network(shape).to(device), Network(shape).to(device)
     average.load_state_dict(model.state_dict())
-    n_params = sum(p.numel() for p in model.parameters())
-    print(f"{n_params} parameters on {device}, vocabulary {shape.n_vocab}", flush=True)
+    print(f"{sum(p.numel() for p in model.parameters())} parameters on {device}, vocabulary {shape.n_vocab}", flush=True)
+    muon = Muon([p for n, p in model.named_parameters() if p.ndim == 2 and n.startswith("blk")])
+    adam = torch.optim.AdamW([p for n, p in model.named_parameters() if p.ndim == 1 or not n.startswith("blk")],
+                             lr=args.adam_lr, betas=(0.9, 0.98), weight_decay=0.0, fused=device == "cuda")
 
-    trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-    matrices = [p for n, p in trained if p.ndim == 2 and n.startswith("blk")]
-    others = [p for n, p in trained if p.ndim == 1 or not n.startswith("blk")]
-    muon = Muon(matrices)
-    adam = torch.optim.AdamW(others, lr=args.adam_lr, betas=(0.9, 0.98), weight_decay=0.0)
+    log, begin, seen, smooth, saved_at = [], time.time(), 0, None, time.time()
+    recent = torch.zeros(2, device=device)  # summed loss, answered tokens: read by the host now and then only
 
-    teacher = data.Teacher(args.seed, tokenizer.pieces())
-    stream = batches(teacher, tokenizer, args.tokens // args.parts, args.limit, rng)
-    run = Run(args, model, average, muon, adam, tokenizer, stream, teacher, device, prepared)
-    if args.workers > 1:
-        # Each worker has its own gradients for the shared weights. A step is due when enough tokens
-        # have come together, whoever brought them: on a busy machine nobody waits for a slow one
-        # (its gradients join the next step), at the price that such a run does not repeat bit for bit.
-        threads = [threading.Thread(target=run.work, args=(replica(model, shape),)) for _ in range(args.workers)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-    else:
-        run.work(model)
-    if run.failure:
-        raise run.failure
-    print(f"{run.step} steps, {run.seen} tokens, {(time.time() - run.begin) / 60:.1f} minutes")
+    def note(entry):
+        log.append(entry)
+        print(json.dumps(entry), flush=True)
+
+    def save():
+        target = os.path.join(args.out, "checkpoint.pt")
+        torch.save({"shape": vars(shape), "merges": tokenizer.merges, "average": average.state_dict(), "log": log, "args": vars(args)},
+                   target + ".new")
+        os.replace(target + ".new", target)
+        with open(os.path.join(args.out, "log.json"), "w") as f:
+            json.dump(log, f, indent=0)
+
+    step, done = 0, 0.0
+    while done < 1.0:
+        ids, answered = next(stream)
+        with torch.autocast(device, torch.bfloat16):
+            loss, count = model.loss_sum(ids, answered)
+        (loss / count).backward()
+        recent += torch.stack((loss.detach(), count.float()))
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scale = rate(done, step)
+        muon.step(args.lr * scale)
+        adam.param_groups[0]["lr"] = args.adam_lr * scale
+        adam.step()
+        model.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            torch._foreach_lerp_(list(average.parameters()), list(model.parameters()), 1 - min(0.998, (step + 1) / (step + 20)))
+        step += 1
+        seen += ids.numel()
+        done = max(step / args.steps, (time.time() - begin) / 60 / args.minutes)
+        if step % 50 == 0 or done >= 1.0:
+            total, count = recent.tolist()
+            recent.zero_()
+            if not math.isfinite(total):
+                raise RuntimeError("the loss is not a number")
+            smooth = total / count if smooth is None else 0.8 * smooth + 0.2 * total / count
+            note({"step": step, "tokens": seen, "minutes": round((time.time() - begin) / 60, 2), "loss": round(smooth, 4), "rate": round(scale, 3)})
+        if step % args.probe == 0 or done >= 1.0:
+            note({"step": step, "probe": probe(average, tokenizer)})
+        if time.time() - saved_at > 60 or done >= 1.0:
+            save()
+            saved_at = time.time()
+    print(f"{step} steps, {seen} tokens, {(time.time() - begin) / 60:.1f} minutes")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,6 @@ import subprocess
 
 import pytest
 
-from gguf_edit import Gguf
-
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 BUILTIN = os.path.join(ROOT, "model", "hokku-builtin.gguf")
@@ -28,7 +26,8 @@ class Hokku:
         return [self.path, "-m", model or self.model, "--device", device or self.device, *options]
 
     def run(self, *options, stdin, check=True, **where):
-        run = subprocess.run(self.command(*options, **where), input=stdin, capture_output=True, text=True, timeout=600, env=clean_environment())
+        # a model that was damaged on purpose may answer with bytes that are no text
+        run = subprocess.run(self.command(*options, **where), input=stdin, capture_output=True, text=True, errors="replace", timeout=600, env=clean_environment())
         if check:
             assert run.returncode == 0, f"exit code {run.returncode}: {run.stderr}"
         return run
@@ -52,13 +51,6 @@ def model():
 def builtin(model):
     """The small model is held to more: it was made for this."""
     return os.path.exists(BUILTIN) and os.path.samefile(model, BUILTIN)
-
-
-@pytest.fixture
-def promised(request, builtin, model):
-    """For what only a well trained model does: a built-in model whose version says 0.x has not promised it yet."""
-    if builtin and str(Gguf(model).kv.get("general.version")).startswith("0."):
-        request.applymarker(pytest.mark.xfail(strict=False, reason="the committed model is a stopgap of version 0.x: train it fully"))
 
 
 @pytest.fixture(scope="session")

@@ -56,12 +56,6 @@ class Gguf:
         raw = self.f.read(SCALARS[kind])
         return int.from_bytes(raw, "little")
 
-    def is_zero(self, name):
-        where, n = self.tensors[name]
-        with open(self.path, "rb") as f:
-            f.seek(where)
-            return not any(f.read(n))
-
     def copy_with_zeroed(self, name, target):
         where, n = self.tensors[name]
         shutil.copyfile(self.path, target)

@@ -53,7 +53,7 @@ def test_the_manual_names_only_options_and_commands_that_exist(hokku):
     import manual
     known = hokku.run("--help", stdin="").stdout
     commands = set(re.findall(r"/[a-z]+", open(os.path.join(ROOT, "src", "chat", "commands.c")).read()))
-    for answer, _, _ in manual.FACTS:
+    for answer, *_ in manual.FACTS:
         for option in re.findall(r"(?<![\w$/.-])--?[a-z][a-z-]*", answer):
             assert re.search(r"(?<![\w-])" + re.escape(option) + r"(?![\w-])", known), f"{option}: {answer}"
         for command in re.findall(r"(?<![\w.])/[a-z]+", answer):
@@ -61,7 +61,7 @@ def test_the_manual_names_only_options_and_commands_that_exist(hokku):
                 assert command in commands or command[1:] in known or command in known, f"{command}: {answer}"
 
 
-def test_the_promises_hold_on_a_subset(hokku, builtin, promised):
+def test_the_promises_hold_on_a_subset(hokku, builtin):
     if not builtin:
         pytest.skip("the promises are those of the built-in model")
     run = subprocess.run([sys.executable, os.path.join(FOLDER, "evaluate.py"), "--quick", "--check", "--hokku", hokku.path, "--model", BUILTIN],

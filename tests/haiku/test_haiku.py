@@ -36,13 +36,13 @@ def haiku_of_seeds(hokku):
     return [hokku.ask("Write a haiku about the sea.", "-s", str(s)) for s in SEEDS]
 
 
-def test_the_minute_of_the_clock_appears_in_the_haiku(hokku, builtin, promised):
+def test_the_minute_of_the_clock_appears_in_the_haiku(hokku, builtin):
     word = number_word(time.localtime().tm_min)
     tries = 3 if builtin else 10
     answers = [hokku.ask(wish(word), "-s", str(s)) for s in range(1, tries + 1)]
     good = [a for a in answers if has_word(word, a)]
-    # a large model may ignore a wish now and then; never mostly
-    assert len(good) >= (tries - 1 if builtin else tries // 3), f"{word!r} is missing: {answers}"
+    # another model may ignore a wish now and then; never mostly
+    assert len(good) >= (tries if builtin else tries // 3), f"{word!r} is missing: {answers}"
     if builtin:
         assert all(len(a.splitlines()) == 3 for a in answers), answers
 
@@ -66,7 +66,8 @@ def test_the_same_seed_gives_the_same_haiku(hokku, haiku_of_seeds):
 
 
 def test_no_line_of_any_answer_is_in_the_program_or_the_model_file(hokku, haiku_of_seeds):
-    answers = haiku_of_seeds + [hokku.ask("How do I quit?", "-s", "1"), hokku.ask("Who are you?", "-s", "1")]
+    others = ["How do I quit?", "Who are you?", "What does --json do?", "What is 47 + 38?", "What day comes after Monday?", wish("lantern")]
+    answers = haiku_of_seeds + [hokku.ask(prompt, "-s", "1") for prompt in others]
     lines = {line.strip() for a in answers for line in a.splitlines() if len(line.strip()) >= 10}
     assert len(lines) > 20
     for path in (hokku.path, hokku.model):
@@ -78,12 +79,11 @@ def test_no_line_of_any_answer_is_in_the_program_or_the_model_file(hokku, haiku_
         assert not found, f"{found} stands in {path}"
 
 
-def altered_answers(hokku, tmp_path, change, cases):
-    """The greedy answer of the model and of changed copies; a copy that cannot even be run has changed too."""
+def altered_answers(hokku, tmp_path, change, cases, options):
+    """The answer of the model and of changed copies; a copy that cannot even be run has changed too."""
     prompt = wish("lantern")
-    options = ("--temp", "0", "-n", "24")
     whole = hokku.ask(prompt, *options)
-    assert whole
+    assert whole and whole == hokku.ask(prompt, *options)
     for case in cases:
         copy = tmp_path / "altered.gguf"
         change(case, copy)
@@ -93,15 +93,18 @@ def altered_answers(hokku, tmp_path, change, cases):
         copy.unlink()
 
 
-def test_zeroing_any_weight_tensor_changes_the_answer(hokku, tmp_path):
+def test_zeroing_any_weight_tensor_changes_the_answer(hokku, builtin, tmp_path):
     file = Gguf(hokku.model)
     n_layer = 1 + max(int(n.split(".")[1]) for n in file.tensors if n.startswith("blk."))
     middle = n_layer // 2
     names = ["token_embd.weight", "output_norm.weight", "blk.0.attn_q.weight", "blk.0.attn_v.weight", "blk.1.attn_k.weight", f"blk.{middle}.ffn_down.weight",
              f"blk.{middle}.attn_output.weight", f"blk.{n_layer - 1}.ffn_up.weight", f"blk.{n_layer - 1}.attn_v.weight"]
-    names = [n for n in names if n in file.tensors and not file.is_zero(n)]
-    assert len(names) >= 6
-    for name, whole, other in altered_answers(hokku, tmp_path, file.copy_with_zeroed, names):
+    if builtin:
+        names = [n for n in file.tensors if n.endswith(".weight")]
+        assert len(names) == 2 + 9 * n_layer
+    # a trained model gets over the loss of many a tensor in a short greedy answer: a longer one, drawn with one seed
+    options = ("-s", "1", "--temp", "1", "--ignore-eos", "-n", "100")
+    for name, whole, other in altered_answers(hokku, tmp_path, file.copy_with_zeroed, names, options):
         assert other != whole, f"the answer does not depend on {name}"
 
 
@@ -110,7 +113,7 @@ def test_shuffling_the_merges_breaks_the_answer(hokku, tmp_path):
     key = "tokenizer.ggml.merges"
     if key not in file.spans:
         pytest.skip("this model's tokenizer has no merges")
-    for _, whole, other in altered_answers(hokku, tmp_path, file.copy_with_shuffled, [key]):
+    for _, whole, other in altered_answers(hokku, tmp_path, file.copy_with_shuffled, [key], ("--temp", "0", "-n", "24")):
         assert other != whole
         assert not has_word("lantern", other) or len(other.splitlines()) != 3
 
@@ -127,7 +130,7 @@ def test_a_turn_evaluates_only_its_new_tokens(hokku):
         assert now["prompt_tokens"] - now["cached_tokens"] < 64
 
 
-def test_what_was_said_is_remembered_only_through_the_conversation(hokku, builtin, promised):
+def test_what_was_said_is_remembered_only_through_the_conversation(hokku, builtin):
     name = "Zebulon" if builtin else "Zebulon Quillfeather"
     options = ("--temp", "0")
     told = hokku.talk([f"My name is {name}.", "What is 3 + 4?", "What is my name?"], *options)
@@ -136,7 +139,7 @@ def test_what_was_said_is_remembered_only_through_the_conversation(hokku, builti
     assert "zebulon" not in alone[-1]["text"].lower()
 
 
-def test_after_clear_nothing_is_known(hokku, promised):
+def test_after_clear_nothing_is_known(hokku):
     env = clean_environment(TERM="dumb", NO_COLOR="1")
     child = pexpect.spawn(hokku.path, hokku.command("--temp", "0", "-n", "60", "--no-history")[1:], encoding="utf-8", timeout=300, env=env,
                           dimensions=(40, 120))
