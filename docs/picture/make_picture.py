@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 
-COLUMNS, ROWS = 78, 40
+COLUMNS, ROWS = 110, 40
 # (what is typed, what the screen shows when it is done: a shell or a chat prompt as the last line)
 SCRIPT = [
     ("hokku -s 7", r"^> $"),
@@ -22,8 +22,8 @@ SCRIPT = [
     ("How do I save this chat?", r"^> $"),
     ("What is my name?", r"^> $"),
     ("/bye", r"^\$ $"),
-    ("hokku -s 4 'Write a haiku about GPUs' | tee poem.txt; echo", r"^\$ $"),
-    ("echo 'What is 47 + 38?' | hokku -s 1; echo", r"^\$ $"),
+    ("hokku -s 4 'Write a haiku about GPUs' | tee poem.txt", r"^\$ $"),
+    ("echo 'What is 47 + 38?' | hokku -s 1", r"^\$ $"),
 ]
 CELL_W, CELL_H, FONT = 8.4, 19, 14
 BACK, FRONT = "#14171f", "#d7dae0"
