@@ -1,0 +1,448 @@
+// What decoding and prefill share: a head's vector (norm, rotation, the cache's new row), rows of
+// the cache on their way to the matrix units, and the running softmax of a tile of queries
+// (FlashAttention, Dao et al. 2022).
+#ifndef HOKKU_CUDA_ATTENTION_CUH
+#define HOKKU_CUDA_ATTENTION_CUH
+
+#include "kernels.h"
+#include "quant.cuh"
+
+enum {
+    M = 16, // rows of a matrix tile
+};
+
+// Row stride of a tile in shared memory, in elements: 16 bytes of padding keep the eight rows that
+// an ldmatrix reads in different banks.
+template <int DH> static constexpr __host__ __device__ int tile_ld()
+{
+    return DH + 8;
+}
+
+static __device__ __forceinline__ float warp_sum(float v)
+{
+    for (int d = WARP / 2; d > 0; d /= 2)
+        v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
+    return v;
+}
+
+static __device__ __forceinline__ float warp_max(float v)
+{
+    for (int d = WARP / 2; d > 0; d /= 2)
+        v = fmaxf(v, __shfl_xor_sync(0xFFFFFFFFu, v, d));
+    return v;
+}
+
+static __device__ __forceinline__ uint32_t half2_bits(__half2 h)
+{
+    return *reinterpret_cast<const uint32_t *>(&h);
+}
+
+static __device__ __forceinline__ __half2 bits_half2(uint32_t bits)
+{
+    return *reinterpret_cast<const __half2 *>(&bits);
+}
+
+// First position that the token at `position` sees.
+static __device__ __forceinline__ uint32_t window_begin(const struct attention &a,
+                                                        uint32_t position)
+{
+    return a.n_swa && position + 1 > a.n_swa ? position + 1 - a.n_swa : 0;
+}
+
+// ---- a head's vector
+
+// In the registers of one warp: element lane + 32 j in v[j]. The rotation (RoPE, Su et al. 2021)
+// turns an element together with another: v * turn.x + other * turn.y.
+template <int DH> struct head_vector {
+    static constexpr int N = DH / WARP;
+    float v[N], other[N];
+    float2 turn[N];
+};
+
+// The element that i is rotated with, for i < rope_dim.
+static __device__ __forceinline__ uint32_t rope_partner(const struct attention &a, uint32_t i)
+{
+    uint32_t n_pair = a.rope_dim / 2;
+    return !a.rope_halves ? i ^ 1 : i < n_pair ? i + n_pair : i - n_pair;
+}
+
+// Requests everything at once: nothing here waits for anything else here. rope NULL: no rotation.
+template <int DH>
+static __device__ __forceinline__ void load_head(const struct attention &a, const float *src,
+                                                 const float2 *rope, uint32_t lane,
+                                                 head_vector<DH> &h)
+{
+#pragma unroll
+    for (int j = 0; j < h.N; j++) {
+        uint32_t i = lane + j * WARP;
+        h.v[j] = i < a.head_dim ? src[i] : 0.0f;
+        h.other[j] = 0.0f;
+        h.turn[j] = make_float2(1.0f, 0.0f);
+        if (rope && i < a.rope_dim) {
+            uint32_t partner = rope_partner(a, i), low = min(i, partner);
+            float2 r = rope[a.rope_halves ? low : low / 2];
+            h.other[j] = src[partner];
+            h.turn[j] = make_float2(r.x, i < partner ? -r.y : r.y);
+        }
+    }
+}
+
+// The vector in h.v, normalised unless norm is NULL, and rotated.
+template <int DH>
+static __device__ __forceinline__ void finish_head(const struct attention &a, const float *norm,
+                                                   uint32_t lane, head_vector<DH> &h)
+{
+    if (norm) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int j = 0; j < h.N; j++)
+            sum = fmaf(h.v[j], h.v[j], sum);
+        float rms = 1.0f / sqrtf(warp_sum(sum) / (float)a.head_dim + a.eps);
+#pragma unroll
+        for (int j = 0; j < h.N; j++) {
+            uint32_t i = lane + j * WARP;
+            if (i < a.head_dim)
+                h.v[j] *= rms * norm[i];
+            if (i < a.rope_dim)
+                h.other[j] *= rms * norm[rope_partner(a, i)];
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < h.N; j++)
+        h.v[j] = h.v[j] * h.turn[j].x + h.other[j] * h.turn[j].y;
+}
+
+// As a row of queries (DH): zeros from head_dim on. Scores are in units of log2: the query carries
+// log2(e) / sqrt(head_dim).
+template <int DH>
+static __device__ __forceinline__ void
+store_query(const struct attention &a, const head_vector<DH> &h, __half *row, uint32_t lane)
+{
+    float scale = 1.4426950408889634f / sqrtf((float)a.head_dim);
+#pragma unroll
+    for (int j = 0; j < h.N; j++)
+        row[lane + j * WARP] = __float2half_rn(h.v[j] * scale);
+}
+
+// To the cache; and as attention will read it from there to copy (DH) unless that is NULL.
+template <int DH>
+static __device__ __forceinline__ void store_kv(const struct kv_plane &plane, size_t row,
+                                                const head_vector<DH> &h, __half *copy,
+                                                uint32_t lane)
+{
+    uint8_t *out = plane.data + row * plane.row_bytes;
+#pragma unroll
+    for (int j = 0; j < h.N; j++) {
+        uint32_t i = lane + j * WARP;
+        __half kept;
+        if (!plane.scales) {
+            kept = __float2half_rn(h.v[j]);
+            if (i < plane.row_bytes / 2)
+                reinterpret_cast<__half *>(out)[i] = kept;
+        } else {
+            __half d = __float2half_rn(warp_max(fabsf(h.v[j])) / 127.0f);
+            float scale = __half2float(d);
+            int q = scale > 0.0f ? __float2int_rn(h.v[j] / scale) : 0;
+            q = min(max(q, -127), 127);
+            if (i < plane.row_bytes)
+                out[i] = (uint8_t)(int8_t)q;
+            if (lane == 0 && (uint32_t)j < plane.n_group)
+                plane.scales[row * plane.n_group + j] = __half_as_ushort(d);
+            kept = __float2half_rn(scale * (float)q);
+        }
+        if (copy)
+            copy[i] = kept;
+    }
+    if (plane.scales && lane == 0 && plane.n_group > (uint32_t)h.N) // the one that makes it even
+        plane.scales[row * plane.n_group + h.N] = 0;
+}
+
+// ---- rows of the cache
+
+enum { NO_ROW = 0xFFFFFFFF };
+
+// Scales per row of a tile in shared memory: an even number, as in the cache (kv_plane).
+template <int DH> static constexpr __host__ __device__ int tile_groups()
+{
+    return (DH / 32 + 1) / 2 * 2;
+}
+
+// Threads 0 .. THREADS - 1 request ROWS rows of a head, from position first on: a tile (ROWS, LD)
+// of float16, or, until widen_rows, the bytes (ROWS, DH) and scales (ROWS, tile_groups) of Q8_0 in
+// the same place. Rows from n_kv on become zeros (a weight of zero times an uninitialised value
+// could be NaN); the row of position `hole` is left alone.
+template <int DH, int ROWS, int THREADS>
+static __device__ __forceinline__ void request_rows(const struct kv_plane &plane, uint32_t n_ctx,
+                                                    uint32_t head, uint32_t first, uint32_t n_kv,
+                                                    uint32_t hole, __half *tile, uint32_t thread)
+{
+    const size_t row0 = (size_t)head * n_ctx + first;
+    const bool plain = !plane.scales;
+    uint8_t *to = reinterpret_cast<uint8_t *>(tile);
+    const uint8_t *from = plane.data + row0 * plane.row_bytes;
+    auto copy = [&](uint32_t i, uint32_t pieces, uint32_t stride) {
+        uint32_t r = i / pieces, at = i % pieces * 16, p = first + r;
+        bool valid = p < n_kv && at < plane.row_bytes;
+        if (p != hole)
+            cp_async16_or_zero(to + r * stride + at,
+                               valid ? from + r * plane.row_bytes + at : plane.data, valid);
+    };
+    if (plain) {
+        constexpr uint32_t N = DH / 8;
+#pragma unroll
+        for (uint32_t i = 0; i < div_up(ROWS * N, (uint32_t)THREADS); i++)
+            if (ROWS * N % THREADS == 0 || i * THREADS + thread < ROWS * N)
+                copy(i * THREADS + thread, N, tile_ld<DH>() * sizeof(__half));
+        return;
+    }
+    constexpr uint32_t N = DH / 16, WORDS = tile_groups<DH>() / 2;
+#pragma unroll
+    for (uint32_t i = 0; i < div_up(ROWS * N, (uint32_t)THREADS); i++)
+        if (ROWS * N % THREADS == 0 || i * THREADS + thread < ROWS * N)
+            copy(i * THREADS + thread, N, DH);
+    uint32_t *scales = reinterpret_cast<uint32_t *>(to + ROWS * DH);
+    for (uint32_t i = thread; i < ROWS * WORDS; i += THREADS) {
+        uint32_t r = i / WORDS, g = i % WORDS * 2, p = first + r;
+        if (p == hole)
+            continue;
+        if (p < n_kv && g < plane.n_group)
+            cp_async4(&scales[i], plane.scales + (row0 + r) * plane.n_group + g);
+        else
+            scales[i] = 0;
+    }
+}
+
+// Four signed bytes times d, as float16: exact but for the one rounding of the product.
+static __device__ __forceinline__ uint2 widen4(uint32_t bytes, __half2 d)
+{
+    uint32_t u = bytes ^ 0x80808080u; // + 128; 0x6400 | u is 1024 + u
+    __half2 bias = bits_half2(0x64806480u);
+    __half2 low = __hsub2(bits_half2(__byte_perm(u, 0x64646464u, 0x4140)), bias);
+    __half2 high = __hsub2(bits_half2(__byte_perm(u, 0x64646464u, 0x4342)), bias);
+    return make_uint2(half2_bits(__hmul2(low, d)), half2_bits(__hmul2(high, d)));
+}
+
+// Makes the rows of Q8_0 that request_rows brought a tile of float16, in place. sync: a barrier of
+// the THREADS threads. The copies have been waited for and are visible to all of them.
+template <int DH, int ROWS, int THREADS, typename F>
+static __device__ __forceinline__ void widen_rows(__half *tile, uint32_t thread, F sync)
+{
+    constexpr uint32_t PIECES = DH / 16, N = ROWS * PIECES / THREADS;
+    static_assert(ROWS * PIECES % THREADS == 0, "every thread has the same number of pieces");
+    const uint4 *raw = reinterpret_cast<const uint4 *>(tile);
+    const uint16_t *scales =
+        reinterpret_cast<const uint16_t *>(reinterpret_cast<const uint8_t *>(tile) + ROWS * DH);
+    uint4 v[N];
+    __half2 d[N];
+#pragma unroll
+    for (uint32_t n = 0; n < N; n++) {
+        uint32_t i = n * THREADS + thread, r = i / PIECES, piece = i % PIECES;
+        v[n] = raw[i];
+        d[n] = bits_half2(scales[r * tile_groups<DH>() + piece / 2] * 0x10001u);
+    }
+    sync();
+#pragma unroll
+    for (uint32_t n = 0; n < N; n++) {
+        uint32_t i = n * THREADS + thread, r = i / PIECES, piece = i % PIECES;
+        uint4 *out = reinterpret_cast<uint4 *>(tile + r * tile_ld<DH>() + piece * 16);
+        uint2 x = widen4(v[n].x, d[n]), y = widen4(v[n].y, d[n]);
+        uint2 z = widen4(v[n].z, d[n]), w = widen4(v[n].w, d[n]);
+        out[0] = make_uint4(x.x, x.y, y.x, y.y);
+        out[1] = make_uint4(z.x, z.y, w.x, w.y);
+    }
+    sync();
+}
+
+// ---- softmax(q k^T) v of a warp
+
+// A warp's MT tiles of 16 rows: this thread holds rows g = lane / 4 and g + 8 of each, columns 2
+// (lane % 4) and the next of every eight.
+template <int DH, int MT> struct softmax {
+    float top[MT][2]; // running maximum, in units of log2
+    float sum[MT][2]; // of this thread's columns
+    float o[MT][DH / 8][4];
+};
+
+template <int DH, int MT> static __device__ __forceinline__ void softmax_init(softmax<DH, MT> &s)
+{
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+        s.top[m][0] = s.top[m][1] = -INFINITY;
+        s.sum[m][0] = s.sum[m][1] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < DH / 8; i++)
+            s.o[m][i][0] = s.o[m][i][1] = s.o[m][i][2] = s.o[m][i][3] = 0.0f;
+    }
+}
+
+// Scores of MT * 16 rows of q against NP * 16 rows of k.
+template <int MT, int NP> struct scores {
+    float s[MT][2 * NP][4];
+};
+
+template <int DH, int MT, int NP>
+static __device__ __forceinline__ void multiply_qk(scores<MT, NP> &s, const __half *q,
+                                                   const __half *k, uint32_t lane)
+{
+    constexpr int LD = tile_ld<DH>();
+    // A single tile: two sums per element, for shorter chains of dependent products.
+    constexpr int CHAINS = MT * NP == 1 ? 2 : 1;
+    const uint32_t m = lane / 8; // which 8x8 matrix of an ldmatrix this lane addresses
+    float c[CHAINS][MT][2 * NP][4] = {};
+#pragma unroll
+    for (int ks = 0; ks < DH / 16; ks++) {
+        uint32_t a[MT][4];
+#pragma unroll
+        for (int t = 0; t < MT; t++)
+            ldmatrix_x4(a[t], q + (t * M + lane % 16) * LD + ks * 16 + lane / 16 * 8);
+#pragma unroll
+        for (int j = 0; j < NP; j++) {
+            uint32_t b[4];
+            ldmatrix_x4(b, k + (j * 16 + m / 2 * 8 + lane % 8) * LD + ks * 16 + m % 2 * 8);
+#pragma unroll
+            for (int t = 0; t < MT; t++) {
+                mma_f16(c[ks % CHAINS][t][2 * j], a[t], b);
+                mma_f16(c[ks % CHAINS][t][2 * j + 1], a[t], b + 2);
+            }
+        }
+    }
+#pragma unroll
+    for (int t = 0; t < MT; t++)
+#pragma unroll
+        for (int j = 0; j < 2 * NP; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s.s[t][j][e] = CHAINS == 1 ? c[0][t][j][e] : c[0][t][j][e] + c[1 % CHAINS][t][j][e];
+}
+
+// Row h of tile t (0: g, 1: g + 8) sees positions begin[t][h] <= p < end[t][h]; s is of the
+// positions from `first` on.
+template <int MT, int NP>
+static __device__ __forceinline__ void mask(scores<MT, NP> &s, uint32_t first,
+                                            const uint32_t begin[MT][2], const uint32_t end[MT][2],
+                                            uint32_t lane)
+{
+#pragma unroll
+    for (int t = 0; t < MT; t++)
+#pragma unroll
+        for (int j = 0; j < 2 * NP; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                uint32_t p = first + j * 8 + lane % 4 * 2 + e % 2;
+                if (p < begin[t][e / 2] || p >= end[t][e / 2])
+                    s.s[t][j][e] = -INFINITY;
+            }
+}
+
+// Scores to weights, as the left operand of the product with v; what has been summed up so far
+// shrinks to the new maximum.
+template <int DH, int MT, int NP>
+static __device__ __forceinline__ void weigh(softmax<DH, MT> &s, scores<MT, NP> &c,
+                                             uint32_t p[MT][NP][4])
+{
+#pragma unroll
+    for (int t = 0; t < MT; t++) {
+        float top[2] = {s.top[t][0], s.top[t][1]}, base[2], shrink[2];
+#pragma unroll
+        for (int j = 0; j < 2 * NP; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                top[e / 2] = fmaxf(top[e / 2], c.s[t][j][e]);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            top[h] = fmaxf(top[h], __shfl_xor_sync(0xFFFFFFFFu, top[h], 1));
+            top[h] = fmaxf(top[h], __shfl_xor_sync(0xFFFFFFFFu, top[h], 2));
+            base[h] = top[h] == -INFINITY ? 0.0f : top[h]; // nothing seen: -inf - -inf is no number
+            shrink[h] = ptx_exp2(s.top[t][h] - base[h]);
+            s.top[t][h] = top[h];
+            s.sum[t][h] *= shrink[h];
+        }
+#pragma unroll
+        for (int i = 0; i < DH / 8; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s.o[t][i][e] *= shrink[e / 2];
+#pragma unroll
+        for (int j = 0; j < NP; j++)
+#pragma unroll
+            for (int r = 0; r < 4; r++) { // of the operand: rows g, g + 8, then the next 8 columns
+                float low = ptx_exp2(c.s[t][2 * j + r / 2][r % 2 * 2] - base[r % 2]);
+                float high = ptx_exp2(c.s[t][2 * j + r / 2][r % 2 * 2 + 1] - base[r % 2]);
+                s.sum[t][r % 2] += low + high;
+                p[t][j][r] = half2_bits(__floats2half2_rn(low, high));
+            }
+    }
+}
+
+template <int DH, int MT, int NP>
+static __device__ __forceinline__ void multiply_pv(softmax<DH, MT> &s, const uint32_t p[MT][NP][4],
+                                                   const __half *v, uint32_t lane)
+{
+    constexpr int LD = tile_ld<DH>();
+    const uint32_t m = lane / 8;
+#pragma unroll
+    for (int j = 0; j < NP; j++)
+#pragma unroll
+        for (int i = 0; i < DH / 16; i++) {
+            uint32_t b[4];
+            ldmatrix_x4_trans(b, v + (j * 16 + m % 2 * 8 + lane % 8) * LD + i * 16 + m / 2 * 8);
+#pragma unroll
+            for (int t = 0; t < MT; t++) {
+                mma_f16(s.o[t][2 * i], p[t][j], b);
+                mma_f16(s.o[t][2 * i + 1], p[t][j], b + 2);
+            }
+        }
+}
+
+// The sum of row h of tile t, in all four threads that hold it.
+template <int DH, int MT>
+static __device__ __forceinline__ float row_sum(const softmax<DH, MT> &s, int t, int h)
+{
+    float sum = s.sum[t][h];
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
+    return sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+}
+
+// True for all threads of the last of n blocks to come here; what the others wrote to global memory
+// before is visible then. The counter is left zero for the next layer.
+static __device__ __forceinline__ bool last_to_arrive(uint32_t *counter, uint32_t n)
+{
+    __shared__ uint32_t is_last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        is_last = atomicAdd(counter, 1u) == n - 1;
+        if (is_last)
+            *counter = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    return is_last;
+}
+
+// ---- host
+
+template <int DH> struct dim_tag {
+    static constexpr int value = DH;
+};
+
+// Calls f with the padded head dimension as a template argument; false when no kernel fits.
+template <typename F> static bool with_head_dim(uint32_t head_dim, F f)
+{
+    return head_dim <= 32    ? f(dim_tag<32>())
+           : head_dim <= 64  ? f(dim_tag<64>())
+           : head_dim <= 96  ? f(dim_tag<96>())
+           : head_dim <= 128 ? f(dim_tag<128>())
+           : head_dim <= 256 ? f(dim_tag<256>())
+                             : false;
+}
+
+// What either part needs of attention_scratch and attention_smem.
+void attention_decode_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t head_dim,
+                              struct attention_scratch *out);
+void attention_prefill_scratch(int n_sm, uint32_t n_head, uint32_t head_dim, uint32_t n_batch,
+                               struct attention_scratch *out);
+size_t attention_decode_smem(uint32_t head_dim);
+size_t attention_prefill_smem(uint32_t head_dim);
+
+#endif

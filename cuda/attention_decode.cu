@@ -1,0 +1,332 @@
+// Attention of one token over the cache. All query heads that share a KV head form the rows of one
+// matrix tile, so every key and value is read once however many heads use it (GQA, Ainslie et al.
+// 2023). The cache is cut into tiles of 16 positions, consecutive tiles are dealt out to the blocks
+// of a KV head and in turn to their warps (Flash-Decoding); each block merges its warps, the last
+// block to finish merges the blocks. The cut depends on the shapes and the position alone, so the
+// same position gives the same bits.
+//
+// A token waits for this kernel once per layer, and after a short text it is all latency. So the
+// older keys and values, which no kernel in flight writes, are requested before the predecessor has
+// ended; everything that the predecessor did write is requested at once; and up to two turns of
+// every warp are under way at a time, which at full depth is what a multiprocessor needs in flight.
+#include "attention.cuh"
+
+enum {
+    MAX_WARP = 8,
+    FEW_WARP = 4,     // where shared memory is short
+    MAX_SPLIT = 64,   // blocks per KV head
+    SPLIT_TILES = 8,  // tiles that make a block worth while,
+    ALONE_TILES = 16, // and what one block does faster than several blocks and a merge
+};
+
+// Turns of K and V tiles under way per warp.
+template <int DH> static constexpr __host__ __device__ int n_stage()
+{
+    return DH > 128 ? 1 : 2;
+}
+
+template <int DH> static constexpr __host__ __device__ uint32_t tile_elems()
+{
+    return M * tile_ld<DH>();
+}
+
+// Prepares the vectors that the predecessor left: query heads head0 .. head0 + n_row - 1, and the
+// token's key and value if `newest`. A warp takes every n_warp-th, two at a time.
+template <int DH>
+static __device__ __forceinline__ void prepare(const struct attention &a, uint32_t kv_head,
+                                               uint32_t head0, uint32_t n_row, bool newest,
+                                               size_t cache_row, __half *q, __half (*copy)[DH])
+{
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t n_warp = blockDim.x / WARP, n = n_row + (newest ? 2 : 0);
+    auto load = [&](uint32_t i, head_vector<DH> &h) {
+        const float *src = i < n_row    ? a.q_in + (head0 + i) * a.head_dim
+                           : i == n_row ? a.k_in + kv_head * a.head_dim
+                                        : a.v_in + kv_head * a.head_dim;
+        load_head<DH>(a, src, i <= n_row ? a.rope : NULL, lane, h);
+    };
+    auto finish = [&](uint32_t i, head_vector<DH> &h) {
+        finish_head<DH>(a, i < n_row ? a.q_norm : i == n_row ? a.k_norm : NULL, lane, h);
+        if (i < n_row)
+            store_query<DH>(a, h, q + i * tile_ld<DH>(), lane);
+        else
+            store_kv<DH>(i == n_row ? a.k : a.v, cache_row, h, copy[i - n_row], lane);
+    };
+    for (uint32_t i = warp; i < n; i += 2 * n_warp) {
+        head_vector<DH> h[2];
+        bool two = i + n_warp < n;
+        load(i, h[0]);
+        load(two ? i + n_warp : i, h[1]);
+        finish(i, h[0]);
+        if (two)
+            finish(i + n_warp, h[1]);
+    }
+}
+
+template <int DH>
+static __device__ __forceinline__ void store_out(const struct attention &a, float *out, uint32_t d,
+                                                 float4 v)
+{
+    if (a.head_dim % 4 == 0) {
+        if (d < a.head_dim)
+            *reinterpret_cast<float4 *>(out + d) = v;
+        return;
+    }
+    const float e[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        if (d + i < a.head_dim)
+            out[d + i] = e[i];
+}
+
+static __device__ __forceinline__ void add_scaled(float4 &sum, float f, float4 v)
+{
+    sum.x = fmaf(f, v.x, sum.x);
+    sum.y = fmaf(f, v.y, sum.y);
+    sum.z = fmaf(f, v.z, sum.z);
+    sum.w = fmaf(f, v.w, sum.w);
+}
+
+static __device__ __forceinline__ float4 scaled(float4 v, float f)
+{
+    return make_float4(v.x * f, v.y * f, v.z * f, v.w * f);
+}
+
+// Merges the blocks of a KV head in their order. part (n_part, n_row, DH), ml (n_part, n_row).
+template <int DH>
+static __device__ void merge_blocks(const struct attention &a, const float4 *part, const float2 *ml,
+                                    uint32_t n_part, uint32_t n_row, uint32_t head0,
+                                    float *weight /* (n_row, MAX_SPLIT) */)
+{
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    for (uint32_t r = warp; r < n_row; r += blockDim.x / WARP) {
+        float2 x[MAX_SPLIT / WARP];
+        float top = -INFINITY, sum = 0.0f;
+#pragma unroll
+        for (uint32_t u = 0; u < MAX_SPLIT / WARP; u++) {
+            uint32_t i = u * WARP + lane;
+            x[u] = i < n_part ? __ldcg(&ml[i * n_row + r]) : make_float2(-INFINITY, 0.0f);
+            top = fmaxf(top, x[u].x);
+        }
+        top = warp_max(top);
+#pragma unroll
+        for (uint32_t u = 0; u < MAX_SPLIT / WARP; u++) {
+            x[u].x = ptx_exp2(x[u].x - top);
+            sum = fmaf(x[u].x, x[u].y, sum);
+        }
+        sum = warp_sum(sum);
+#pragma unroll
+        for (uint32_t u = 0; u < MAX_SPLIT / WARP; u++)
+            weight[r * MAX_SPLIT + u * WARP + lane] = x[u].x / sum;
+    }
+    __syncthreads();
+    constexpr uint32_t N = DH / 4;
+    for (uint32_t i = threadIdx.x; i < n_row * N; i += blockDim.x) {
+        const float *w = weight + i / N * MAX_SPLIT;
+        float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 8
+        for (uint32_t p = 0; p < n_part; p++)
+            add_scaled(v, w[p], __ldcg(&part[(size_t)p * n_row * N + i]));
+        store_out<DH>(a, a.out + (head0 + i / N) * a.head_dim, i % N * 4, v);
+    }
+}
+
+// Grid (splits, n_head_kv, groups of 16 query heads), FEW_WARP or MAX_WARP warps.
+template <int DH>
+static __global__ void __launch_bounds__(MAX_WARP *WARP)
+    attention_decode_kernel(const __grid_constant__ struct attention a)
+{
+    constexpr int STAGES = n_stage<DH>(), O_LD = DH + 8; // rows of sums in different banks, too
+    static_assert(M * O_LD * sizeof(float) <= 2 * STAGES * tile_elems<DH>() * sizeof(__half),
+                  "a warp's sums take the place of its tiles");
+    __shared__ float tops[MAX_WARP][M], sums[MAX_WARP][M];
+    __shared__ __align__(16) __half newest[2][DH]; // key and value, as the cache holds them
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t n_warp = blockDim.x / WARP;
+    __half *q = dynamic_smem<__half>(); // (M, LD)
+    // (n_warp, STAGES, 2, M, LD); later (n_warp, M, O_LD) floats, as far apart
+    __half *tiles = q + tile_elems<DH>() * (1 + warp * STAGES * 2);
+    const uint32_t split = blockIdx.x, kv_head = blockIdx.y;
+    const uint32_t group = a.n_head / a.n_head_kv, row0 = blockIdx.z * M;
+    const uint32_t n_row = min(group - row0, (uint32_t)M), head0 = kv_head * group + row0;
+
+    griddep_launch_dependents();
+    const uint32_t position = *a.pos0;
+    const bool skip = a.skip && *a.skip;
+    const uint32_t first = window_begin(a, position), base = first / M * M;
+    const uint32_t n_tile = position / M - base / M + 1;
+    const uint32_t n_wanted =
+        n_tile <= ALONE_TILES ? 1 : min(gridDim.x, n_tile / (uint32_t)SPLIT_TILES);
+    const uint32_t per_split = div_up(n_tile, n_wanted), n_split = div_up(n_tile, per_split);
+    if (skip || split >= n_split) {
+        griddep_wait();
+        return;
+    }
+    const uint32_t tile0 = split * per_split, n_mine = min(per_split, n_tile - tile0);
+    const uint32_t p0 = base + tile0 * M;
+    auto slot = [&](uint32_t turn, int kv) {
+        return tiles + (turn % STAGES * 2 + kv) * tile_elems<DH>();
+    };
+    auto request = [&](uint32_t turn, int kv) {
+        uint32_t t = warp + turn * n_warp;
+        if (t < n_mine)
+            request_rows<DH, M, WARP>(kv ? a.v : a.k, a.n_ctx, kv_head, p0 + t * M, position + 1,
+                                      position, slot(turn, kv), lane);
+        cp_async_commit();
+    };
+#pragma unroll
+    for (int turn = 0; turn < STAGES; turn++) {
+        request(turn, 0);
+        request(turn, 1);
+    }
+    griddep_wait();
+    prepare<DH>(a, kv_head, head0, n_row, split == n_split - 1,
+                (size_t)kv_head * a.n_ctx + position, q, newest);
+    __syncthreads();
+
+    softmax<DH, 1> s;
+    softmax_init(s);
+    const uint32_t begin[1][2] = {{first, first}}, end[1][2] = {{position + 1, position + 1}};
+    uint32_t turn = 0;
+    for (uint32_t t = warp; t < n_mine; t += n_warp, turn++) {
+        const uint32_t at = p0 + t * M;
+        auto arrive = [&](const struct kv_plane &plane, int kv) {
+            cp_async_wait<2 * STAGES - 1>();
+            __syncwarp();
+            __half *tile = slot(turn, kv);
+            if (plane.scales)
+                widen_rows<DH, M, WARP>(tile, lane, [] { __syncwarp(); });
+            if (position - at < M) { // the newest row is not in the cache yet for all to see
+                if (lane < DH / 8)
+                    reinterpret_cast<uint4 *>(tile + (position - at) * tile_ld<DH>())[lane] =
+                        reinterpret_cast<const uint4 *>(newest[kv])[lane];
+                __syncwarp();
+            }
+            return tile;
+        };
+        scores<1, 1> c;
+        uint32_t p[1][1][4];
+        multiply_qk<DH>(c, q, arrive(a.k, 0), lane);
+        __syncwarp();
+        request(turn + STAGES, 0);
+        if (at < first || position - at < M)
+            mask(c, at, begin, end, lane);
+        weigh(s, c, p);
+        multiply_pv<DH>(s, p, arrive(a.v, 1), lane);
+        __syncwarp();
+        request(turn + STAGES, 1);
+    }
+
+    // merge the warps
+    const uint32_t n_used = min(n_warp, n_mine);
+    if (warp < n_used) {
+        float *o = reinterpret_cast<float *>(tiles);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint32_t r = lane / 4 + 8 * h;
+            float sum = row_sum(s, 0, h);
+            if (r >= n_row)
+                continue;
+            if (lane % 4 == 0) {
+                tops[warp][r] = s.top[0][h];
+                sums[warp][r] = sum;
+            }
+#pragma unroll
+            for (int i = 0; i < DH / 8; i++)
+                *reinterpret_cast<float2 *>(o + r * O_LD + i * 8 + lane % 4 * 2) =
+                    make_float2(s.o[0][i][2 * h], s.o[0][i][2 * h + 1]);
+        }
+    }
+    __syncthreads();
+    constexpr uint32_t N = DH / 4;
+    const uint32_t n_part_row = min(group, (uint32_t)M);
+    const size_t n_slot = (size_t)a.n_head_kv * gridDim.z * gridDim.x;
+    const size_t slot0 = (size_t)(kv_head * gridDim.z + blockIdx.z) * gridDim.x;
+    float4 *part = reinterpret_cast<float4 *>(a.partial) + slot0 * n_part_row * N;
+    float2 *ml =
+        reinterpret_cast<float2 *>(a.partial + n_slot * n_part_row * DH) + slot0 * n_part_row;
+    for (uint32_t i = threadIdx.x; i < n_row * N; i += blockDim.x) {
+        uint32_t r = i / N, d = i % N * 4;
+        const __half *o = q + tile_elems<DH>();
+        float top = -INFINITY, sum = 0.0f;
+        float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        for (uint32_t w = 0; w < n_used; w++)
+            top = fmaxf(top, tops[w][r]);
+        for (uint32_t w = 0; w < n_used; w++) {
+            float f = ptx_exp2(tops[w][r] - top);
+            sum = fmaf(f, sums[w][r], sum);
+            add_scaled(v, f,
+                       *reinterpret_cast<const float4 *>(
+                           reinterpret_cast<const float *>(o + w * STAGES * 2 * tile_elems<DH>()) +
+                           r * O_LD + d));
+        }
+        if (n_split == 1) {
+            store_out<DH>(a, a.out + (head0 + r) * a.head_dim, d, scaled(v, 1.0f / sum));
+        } else {
+            part[split * n_row * N + i] = v;
+            if (d == 0)
+                ml[split * n_row + r] = make_float2(top, sum);
+        }
+    }
+    if (n_split == 1)
+        return;
+    if (last_to_arrive(a.counters + kv_head * gridDim.z + blockIdx.z, n_split))
+        merge_blocks<DH>(a, part, ml, n_split, n_row, head0,
+                         reinterpret_cast<float *>(q + tile_elems<DH>()));
+}
+
+// ---- host
+
+template <int DH> static constexpr size_t decode_smem(uint32_t n_warp)
+{
+    return sizeof(__half) * tile_elems<DH>() * (1 + n_warp * n_stage<DH>() * 2);
+}
+
+size_t attention_decode_smem(uint32_t head_dim)
+{
+    size_t n = 0;
+    with_head_dim(head_dim, [&](auto tag) {
+        n = decode_smem<decltype(tag)::value>(FEW_WARP);
+        return true;
+    });
+    return n;
+}
+
+// One block per multiprocessor.
+static uint32_t max_split(int n_sm, uint32_t n_head, uint32_t n_head_kv)
+{
+    uint32_t blocks = n_head_kv * div_up(n_head / n_head_kv, (uint32_t)M);
+    uint32_t n = lesser((uint32_t)n_sm / blocks, (uint32_t)MAX_SPLIT);
+    return n ? n : 1;
+}
+
+void attention_decode_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t head_dim,
+                              struct attention_scratch *out)
+{
+    size_t group = n_head / n_head_kv, z = div_up(group, (size_t)M);
+    size_t rows = n_head_kv * z * max_split(n_sm, n_head, n_head_kv) * lesser(group, (size_t)M);
+    with_head_dim(head_dim, [&](auto tag) {
+        out->partial = rows * (decltype(tag)::value + 2) * sizeof(float);
+        return true;
+    });
+    out->counters = n_head_kv * z * sizeof(uint32_t);
+}
+
+bool attention_decode_launch(const struct queue *q, const struct attention *a, struct error *err)
+{
+    uint32_t group = a->n_head / a->n_head_kv;
+    struct launch l = {.name = "attention_decode",
+                       .grid = dim3(max_split(q->n_sm, a->n_head, a->n_head_kv), a->n_head_kv,
+                                    div_up(group, (uint32_t)M)),
+                       .stream = q->stream,
+                       .dependent = q->dependent};
+    return with_head_dim(a->head_dim, [&](auto tag) {
+        constexpr int DH = decltype(tag)::value;
+        size_t declared = 4096; // more than the kernel's own shared arrays
+        bool fits = decode_smem<DH>(MAX_WARP) + declared <= q->smem_max;
+        uint32_t n_warp = fits ? MAX_WARP : FEW_WARP;
+        l.block = dim3(n_warp * WARP);
+        l.smem = decode_smem<DH>(n_warp);
+        return launch_kernel(err, l, attention_decode_kernel<DH>, *a);
+    });
+}
