@@ -51,161 +51,199 @@ static __device__ __forceinline__ uint32_t window_begin(const struct attention &
 
 // ---- a head's vector
 
-// In the registers of one warp: element lane + 32 j in v[j]. The rotation (RoPE, Su et al. 2021)
-// turns an element together with another: v * turn.x + other * turn.y.
-template <int DH> struct head_vector {
-    static constexpr int N = DH / WARP;
-    float v[N], other[N];
-    float2 turn[N];
+// Half a warp takes a vector, so that one turn of a block's warps prepares all that a token needs.
+enum { TEAM = WARP / 2 };
+
+static __device__ __forceinline__ uint32_t team_mask(void)
+{
+    return 0xFFFFu << (threadIdx.x & TEAM);
+}
+
+static __device__ __forceinline__ float team_sum(float v)
+{
+    for (int d = TEAM / 2; d > 0; d /= 2)
+        v += __shfl_xor_sync(team_mask(), v, d);
+    return v;
+}
+
+static __device__ __forceinline__ float team_max(float v)
+{
+    for (int d = TEAM / 2; d > 0; d /= 2)
+        v = fmaxf(v, __shfl_xor_sync(team_mask(), v, d));
+    return v;
+}
+
+// In the registers of a team, as the pairs that the rotation (RoPE, Su et al. 2021) turns: pair
+// lane + 16 j in v[j]. The elements that it leaves alone follow, two by two.
+template <int DH> struct head_pairs {
+    static constexpr int N = DH / 2 / TEAM;
+    float2 v[N], turn[N];
 };
 
-// The element that i is rotated with, for i < rope_dim.
-static __device__ __forceinline__ uint32_t rope_partner(const struct attention &a, uint32_t i)
+// The elements of pair p.
+static __device__ __forceinline__ uint2 pair_at(const struct attention &a, uint32_t p)
 {
     uint32_t n_pair = a.rope_dim / 2;
-    return !a.rope_halves ? i ^ 1 : i < n_pair ? i + n_pair : i - n_pair;
+    return a.rope_halves && p < n_pair ? make_uint2(p, p + n_pair) : make_uint2(2 * p, 2 * p + 1);
 }
 
 // Requests everything at once: nothing here waits for anything else here. rope NULL: no rotation.
 template <int DH>
 static __device__ __forceinline__ void load_head(const struct attention &a, const float *src,
                                                  const float2 *rope, uint32_t lane,
-                                                 head_vector<DH> &h)
+                                                 head_pairs<DH> &h)
 {
+    // to the layout of pairs even without a rotation: the elements are the same
 #pragma unroll
     for (int j = 0; j < h.N; j++) {
-        uint32_t i = lane + j * WARP;
-        h.v[j] = i < a.head_dim ? src[i] : 0.0f;
-        h.other[j] = 0.0f;
-        h.turn[j] = make_float2(1.0f, 0.0f);
-        if (rope && i < a.rope_dim) {
-            uint32_t partner = rope_partner(a, i), low = min(i, partner);
-            float2 r = rope[a.rope_halves ? low : low / 2];
-            h.other[j] = src[partner];
-            h.turn[j] = make_float2(r.x, i < partner ? -r.y : r.y);
-        }
+        uint32_t p = lane + j * TEAM;
+        uint2 i = pair_at(a, p);
+        h.v[j] =
+            make_float2(i.x < a.head_dim ? src[i.x] : 0.0f, i.y < a.head_dim ? src[i.y] : 0.0f);
+        h.turn[j] = rope && p < a.rope_dim / 2 ? rope[p] : make_float2(1.0f, 0.0f);
     }
 }
 
-// The vector in h.v, normalised unless norm is NULL, and rotated.
+// Normalises unless norm is NULL, and rotates.
 template <int DH>
 static __device__ __forceinline__ void finish_head(const struct attention &a, const float *norm,
-                                                   uint32_t lane, head_vector<DH> &h)
+                                                   uint32_t lane, head_pairs<DH> &h)
 {
     if (norm) {
         float sum = 0.0f;
 #pragma unroll
         for (int j = 0; j < h.N; j++)
-            sum = fmaf(h.v[j], h.v[j], sum);
-        float rms = 1.0f / sqrtf(warp_sum(sum) / (float)a.head_dim + a.eps);
+            sum = fmaf(h.v[j].x, h.v[j].x, fmaf(h.v[j].y, h.v[j].y, sum));
+        float rms = rsqrtf(team_sum(sum) / (float)a.head_dim + a.eps);
 #pragma unroll
         for (int j = 0; j < h.N; j++) {
-            uint32_t i = lane + j * WARP;
-            if (i < a.head_dim)
-                h.v[j] *= rms * norm[i];
-            if (i < a.rope_dim)
-                h.other[j] *= rms * norm[rope_partner(a, i)];
+            uint2 i = pair_at(a, lane + j * TEAM);
+            h.v[j].x *= i.x < a.head_dim ? rms * norm[i.x] : 0.0f;
+            h.v[j].y *= i.y < a.head_dim ? rms * norm[i.y] : 0.0f;
         }
     }
 #pragma unroll
-    for (int j = 0; j < h.N; j++)
-        h.v[j] = h.v[j] * h.turn[j].x + h.other[j] * h.turn[j].y;
+    for (int j = 0; j < h.N; j++) {
+        float2 v = h.v[j], t = h.turn[j];
+        h.v[j] = make_float2(v.x * t.x - v.y * t.y, v.x * t.y + v.y * t.x);
+    }
 }
 
 // As a row of queries (DH): zeros from head_dim on. Scores are in units of log2: the query carries
 // log2(e) / sqrt(head_dim).
 template <int DH>
 static __device__ __forceinline__ void
-store_query(const struct attention &a, const head_vector<DH> &h, __half *row, uint32_t lane)
+store_query(const struct attention &a, const head_pairs<DH> &h, __half *row, uint32_t lane)
 {
-    float scale = 1.4426950408889634f / sqrtf((float)a.head_dim);
-#pragma unroll
-    for (int j = 0; j < h.N; j++)
-        row[lane + j * WARP] = __float2half_rn(h.v[j] * scale);
-}
-
-// To the cache; and as attention will read it from there to copy (DH) unless that is NULL.
-template <int DH>
-static __device__ __forceinline__ void store_kv(const struct kv_plane &plane, size_t row,
-                                                const head_vector<DH> &h, __half *copy,
-                                                uint32_t lane)
-{
-    uint8_t *out = plane.data + row * plane.row_bytes;
+    float scale = 1.4426950408889634f * rsqrtf((float)a.head_dim);
 #pragma unroll
     for (int j = 0; j < h.N; j++) {
-        uint32_t i = lane + j * WARP;
-        __half kept;
-        if (!plane.scales) {
-            kept = __float2half_rn(h.v[j]);
+        uint2 i = pair_at(a, lane + j * TEAM);
+        row[i.x] = __float2half_rn(h.v[j].x * scale);
+        row[i.y] = __float2half_rn(h.v[j].y * scale);
+    }
+}
+
+// To the cache; and as attention will read it from there to copy (DH) unless that is NULL. buf (DH)
+// is the team's.
+template <int DH>
+static __device__ __forceinline__ void
+store_kv(const struct attention &a, const struct kv_plane &plane, size_t row,
+         const head_pairs<DH> &h, float *buf, __half *copy, uint32_t lane)
+{
+#pragma unroll
+    for (int j = 0; j < h.N; j++) {
+        uint2 i = pair_at(a, lane + j * TEAM);
+        buf[i.x] = h.v[j].x;
+        buf[i.y] = h.v[j].y;
+    }
+    __syncwarp(team_mask());
+    uint8_t *out = plane.data + row * plane.row_bytes;
+    const bool plain = !plane.scales;
+#pragma unroll 2
+    for (uint32_t g = 0; g < DH / 32; g++) {
+        uint32_t i = g * 32 + lane * 2;
+        float2 v = *reinterpret_cast<const float2 *>(buf + i);
+        __half2 kept = __floats2half2_rn(v.x, v.y);
+        if (plain) {
             if (i < plane.row_bytes / 2)
-                reinterpret_cast<__half *>(out)[i] = kept;
+                *reinterpret_cast<__half2 *>(out + 2 * i) = kept;
         } else {
-            __half d = __float2half_rn(warp_max(fabsf(h.v[j])) / 127.0f);
-            float scale = __half2float(d);
-            int q = scale > 0.0f ? __float2int_rn(h.v[j] / scale) : 0;
-            q = min(max(q, -127), 127);
+            __half d = __float2half_rn(team_max(fmaxf(fabsf(v.x), fabsf(v.y))) * (1.0f / 127.0f));
+            float scale = __half2float(d), inverse = scale > 0.0f ? __frcp_rn(scale) : 0.0f;
+            int x = min(max(__float2int_rn(v.x * inverse), -127), 127);
+            int y = min(max(__float2int_rn(v.y * inverse), -127), 127);
             if (i < plane.row_bytes)
-                out[i] = (uint8_t)(int8_t)q;
-            if (lane == 0 && (uint32_t)j < plane.n_group)
-                plane.scales[row * plane.n_group + j] = __half_as_ushort(d);
-            kept = __float2half_rn(scale * (float)q);
+                *reinterpret_cast<uint16_t *>(out + i) =
+                    (uint16_t)((uint32_t)(x & 0xFF) | (uint32_t)(y & 0xFF) << 8);
+            if (lane == 0 && g < plane.n_group)
+                plane.scales[row * plane.n_group + g] = __half_as_ushort(d);
+            kept = __floats2half2_rn(scale * (float)x, scale * (float)y);
         }
         if (copy)
-            copy[i] = kept;
+            *reinterpret_cast<__half2 *>(copy + i) = kept;
     }
-    if (plane.scales && lane == 0 && plane.n_group > (uint32_t)h.N) // the one that makes it even
-        plane.scales[row * plane.n_group + h.N] = 0;
+    if (!plain && lane == 0 && plane.n_group > DH / 32) // the one that makes it even
+        plane.scales[row * plane.n_group + DH / 32] = 0;
 }
 
 // ---- rows of the cache
 
-enum { NO_ROW = 0xFFFFFFFF };
-
 // Scales per row of a tile in shared memory: an even number, as in the cache (kv_plane).
-template <int DH> static constexpr __host__ __device__ int tile_groups()
+template <int DH> static constexpr __host__ __device__ uint32_t tile_groups()
 {
     return (DH / 32 + 1) / 2 * 2;
+}
+
+// The threads' share of 16-byte pieces of ROWS rows, N pieces each: a thread has the same piece of
+// every STEP-th row.
+template <int ROWS, int N, int THREADS, typename F>
+static __device__ __forceinline__ void each_piece(uint32_t thread, F f)
+{
+    constexpr int LANES = N <= 2 ? 2 : N <= 4 ? 4 : N <= 8 ? 8 : N <= 16 ? 16 : 32;
+    constexpr int STEP = THREADS / LANES;
+    static_assert(THREADS % LANES == 0 && ROWS % STEP == 0, "whole turns");
+    if (LANES == N || thread % LANES < N) {
+#pragma unroll
+        for (int r = 0; r < ROWS; r += STEP)
+            f(thread / LANES, thread % LANES, r);
+    }
 }
 
 // Threads 0 .. THREADS - 1 request ROWS rows of a head, from position first on: a tile (ROWS, LD)
 // of float16, or, until widen_rows, the bytes (ROWS, DH) and scales (ROWS, tile_groups) of Q8_0 in
 // the same place. Rows from n_kv on become zeros (a weight of zero times an uninitialised value
-// could be NaN); the row of position `hole` is left alone.
+// could be NaN).
 template <int DH, int ROWS, int THREADS>
 static __device__ __forceinline__ void request_rows(const struct kv_plane &plane, uint32_t n_ctx,
                                                     uint32_t head, uint32_t first, uint32_t n_kv,
-                                                    uint32_t hole, __half *tile, uint32_t thread)
+                                                    __half *tile, uint32_t thread)
 {
     const size_t row0 = (size_t)head * n_ctx + first;
-    const bool plain = !plane.scales;
-    uint8_t *to = reinterpret_cast<uint8_t *>(tile);
+    const int left = (int)n_kv - (int)first; // rows that are there
     const uint8_t *from = plane.data + row0 * plane.row_bytes;
-    auto copy = [&](uint32_t i, uint32_t pieces, uint32_t stride) {
-        uint32_t r = i / pieces, at = i % pieces * 16, p = first + r;
-        bool valid = p < n_kv && at < plane.row_bytes;
-        if (p != hole)
-            cp_async16_or_zero(to + r * stride + at,
-                               valid ? from + r * plane.row_bytes + at : plane.data, valid);
+    uint8_t *to = reinterpret_cast<uint8_t *>(tile);
+    auto piece = [&](uint32_t r0, uint32_t i, int r, int stride) {
+        // one address and one bound per thread; what remains of a piece is a constant
+        const uint8_t *src = from + r0 * plane.row_bytes + i * 16;
+        int limit = i * 16 < plane.row_bytes ? left - (int)r0 : 0;
+        cp_async16_or_zero(to + r0 * stride + i * 16 + r * stride,
+                           r < limit ? src + (uint32_t)r * plane.row_bytes : plane.data, r < limit);
     };
-    if (plain) {
-        constexpr uint32_t N = DH / 8;
-#pragma unroll
-        for (uint32_t i = 0; i < div_up(ROWS * N, (uint32_t)THREADS); i++)
-            if (ROWS * N % THREADS == 0 || i * THREADS + thread < ROWS * N)
-                copy(i * THREADS + thread, N, tile_ld<DH>() * sizeof(__half));
+    if (!plane.scales) {
+        each_piece<ROWS, DH / 8, THREADS>(thread, [&](uint32_t r0, uint32_t i, int r) {
+            piece(r0, i, r, tile_ld<DH>() * sizeof(__half));
+        });
         return;
     }
-    constexpr uint32_t N = DH / 16, WORDS = tile_groups<DH>() / 2;
-#pragma unroll
-    for (uint32_t i = 0; i < div_up(ROWS * N, (uint32_t)THREADS); i++)
-        if (ROWS * N % THREADS == 0 || i * THREADS + thread < ROWS * N)
-            copy(i * THREADS + thread, N, DH);
+    each_piece<ROWS, DH / 16, THREADS>(
+        thread, [&](uint32_t r0, uint32_t i, int r) { piece(r0, i, r, DH); });
+    constexpr uint32_t WORDS = tile_groups<DH>() / 2;
     uint32_t *scales = reinterpret_cast<uint32_t *>(to + ROWS * DH);
+#pragma unroll 1
     for (uint32_t i = thread; i < ROWS * WORDS; i += THREADS) {
-        uint32_t r = i / WORDS, g = i % WORDS * 2, p = first + r;
-        if (p == hole)
-            continue;
-        if (p < n_kv && g < plane.n_group)
+        uint32_t r = i / WORDS, g = i % WORDS * 2;
+        if ((int)r < left && g < plane.n_group)
             cp_async4(&scales[i], plane.scales + (row0 + r) * plane.n_group + g);
         else
             scales[i] = 0;

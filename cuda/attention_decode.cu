@@ -31,35 +31,26 @@ template <int DH> static constexpr __host__ __device__ uint32_t tile_elems()
 }
 
 // Prepares the vectors that the predecessor left: query heads head0 .. head0 + n_row - 1, and the
-// token's key and value if `newest`. A warp takes every n_warp-th, two at a time.
+// token's key and value if `newest`. buf (2, DH), copy (2, DH): for those.
 template <int DH>
-static __device__ __forceinline__ void prepare(const struct attention &a, uint32_t kv_head,
-                                               uint32_t head0, uint32_t n_row, bool newest,
-                                               size_t cache_row, __half *q, __half (*copy)[DH])
+static __device__ __forceinline__ void
+prepare(const struct attention &a, uint32_t kv_head, uint32_t head0, uint32_t n_row, bool newest,
+        size_t cache_row, __half *q, float *buf, __half *copy)
 {
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const uint32_t n_warp = blockDim.x / WARP, n = n_row + (newest ? 2 : 0);
-    auto load = [&](uint32_t i, head_vector<DH> &h) {
+    const uint32_t lane = threadIdx.x % TEAM, n = n_row + (newest ? 2 : 0);
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x / TEAM; i < n; i += blockDim.x / TEAM) {
         const float *src = i < n_row    ? a.q_in + (head0 + i) * a.head_dim
                            : i == n_row ? a.k_in + kv_head * a.head_dim
                                         : a.v_in + kv_head * a.head_dim;
+        head_pairs<DH> h;
         load_head<DH>(a, src, i <= n_row ? a.rope : NULL, lane, h);
-    };
-    auto finish = [&](uint32_t i, head_vector<DH> &h) {
         finish_head<DH>(a, i < n_row ? a.q_norm : i == n_row ? a.k_norm : NULL, lane, h);
         if (i < n_row)
             store_query<DH>(a, h, q + i * tile_ld<DH>(), lane);
         else
-            store_kv<DH>(i == n_row ? a.k : a.v, cache_row, h, copy[i - n_row], lane);
-    };
-    for (uint32_t i = warp; i < n; i += 2 * n_warp) {
-        head_vector<DH> h[2];
-        bool two = i + n_warp < n;
-        load(i, h[0]);
-        load(two ? i + n_warp : i, h[1]);
-        finish(i, h[0]);
-        if (two)
-            finish(i + n_warp, h[1]);
+            store_kv<DH>(a, i == n_row ? a.k : a.v, cache_row, h, buf + (i - n_row) * DH,
+                         copy + (i - n_row) * DH, lane);
     }
 }
 
@@ -141,6 +132,7 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
                   "a warp's sums take the place of its tiles");
     __shared__ float tops[MAX_WARP][M], sums[MAX_WARP][M];
     __shared__ __align__(16) __half newest[2][DH]; // key and value, as the cache holds them
+    __shared__ __align__(16) float buf[2][DH];
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t n_warp = blockDim.x / WARP;
     __half *q = dynamic_smem<__half>(); // (M, LD)
@@ -170,18 +162,16 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
     auto request = [&](uint32_t turn, int kv) {
         uint32_t t = warp + turn * n_warp;
         if (t < n_mine)
-            request_rows<DH, M, WARP>(kv ? a.v : a.k, a.n_ctx, kv_head, p0 + t * M, position + 1,
-                                      position, slot(turn, kv), lane);
+            request_rows<DH, M, WARP>(kv ? a.v : a.k, a.n_ctx, kv_head, p0 + t * M, position,
+                                      slot(turn, kv), lane);
         cp_async_commit();
     };
-#pragma unroll
-    for (int turn = 0; turn < STAGES; turn++) {
-        request(turn, 0);
-        request(turn, 1);
-    }
+#pragma unroll 1
+    for (int i = 0; i < 2 * STAGES; i++)
+        request(i / 2, i % 2);
     griddep_wait();
     prepare<DH>(a, kv_head, head0, n_row, split == n_split - 1,
-                (size_t)kv_head * a.n_ctx + position, q, newest);
+                (size_t)kv_head * a.n_ctx + position, q, buf[0], newest[0]);
     __syncthreads();
 
     softmax<DH, 1> s;
@@ -250,8 +240,10 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
         const __half *o = q + tile_elems<DH>();
         float top = -INFINITY, sum = 0.0f;
         float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        for (uint32_t w = 0; w < n_used; w++)
-            top = fmaxf(top, tops[w][r]);
+#pragma unroll
+        for (uint32_t w = 0; w < MAX_WARP; w++)
+            top = w < n_used ? fmaxf(top, tops[w][r]) : top;
+#pragma unroll 4
         for (uint32_t w = 0; w < n_used; w++) {
             float f = ptx_exp2(tops[w][r] - top);
             sum = fmaf(f, sums[w][r], sum);

@@ -8,6 +8,7 @@
 enum {
     THREADS = 128,
     N_WARP = THREADS / WARP,
+    N_TEAM = THREADS / TEAM,
     MAX_PART = 16,        // blocks that share the cache
     PART_POSITIONS = 256, // positions that make a part worth while
 };
@@ -19,17 +20,18 @@ template <int DH> struct shape {
     static constexpr int T = DH > 128 ? 32 : 64;
 };
 
-// Grid (n, heads of q, k and v / N_WARP): a warp per head and token.
+// Grid (n, heads of q, k and v / N_TEAM): a team per head and token.
 template <int DH>
 static __global__ void __launch_bounds__(THREADS)
     rotate_store_kernel(const __grid_constant__ struct attention a)
 {
-    const uint32_t lane = threadIdx.x % WARP, i = blockIdx.x;
-    const uint32_t h = blockIdx.y * N_WARP + threadIdx.x / WARP;
+    __shared__ __align__(8) float buf[N_TEAM][DH];
+    const uint32_t team = threadIdx.x / TEAM, lane = threadIdx.x % TEAM;
+    const uint32_t h = blockIdx.y * N_TEAM + team, i = blockIdx.x;
     griddep_launch_dependents();
     griddep_wait();
     const float2 *rope = a.rope + (size_t)i * (a.rope_dim / 2);
-    head_vector<DH> v;
+    head_pairs<DH> v;
     if (h < a.n_head) {
         load_head<DH>(a, a.q_in + (size_t)i * a.ld_q + h * a.head_dim, rope, lane, v);
         finish_head<DH>(a, a.q_norm, lane, v);
@@ -40,7 +42,8 @@ static __global__ void __launch_bounds__(THREADS)
         const float *src = (is_k ? a.k_in : a.v_in) + (size_t)i * a.ld_kv + kv * a.head_dim;
         load_head<DH>(a, src, is_k ? rope : NULL, lane, v);
         finish_head<DH>(a, is_k ? a.k_norm : NULL, lane, v);
-        store_kv<DH>(is_k ? a.k : a.v, (size_t)kv * a.n_ctx + *a.pos0 + i, v, NULL, lane);
+        store_kv<DH>(a, is_k ? a.k : a.v, (size_t)kv * a.n_ctx + *a.pos0 + i, v, buf[team], NULL,
+                     lane);
     }
 }
 
@@ -76,11 +79,11 @@ static __global__ void __launch_bounds__(THREADS, 2)
 
     auto request = [&](const struct kv_plane &plane, uint32_t t, __half *tile) {
         if (t < tile1)
-            request_rows<DH, T, THREADS>(plane, a.n_ctx, kv_head, first + t * T, n_kv, NO_ROW, tile,
+            request_rows<DH, T, THREADS>(plane, a.n_ctx, kv_head, first + t * T, n_kv, tile,
                                          threadIdx.x);
         cp_async_commit();
     };
-#pragma unroll 4
+#pragma unroll 2
     for (uint32_t i = threadIdx.x; i < ROWS * (DH / 8); i += THREADS) {
         uint32_t r = i / (DH / 8), piece = i % (DH / 8), row = row0 + r;
         bool valid = row < n_row;
@@ -233,7 +236,7 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
     uint32_t n_vector = a->n_head + 2 * a->n_head_kv;
     uint32_t n_row = n * (a->n_head / a->n_head_kv);
     struct launch rotate = {.name = "rotate_store",
-                            .grid = dim3(n, div_up(n_vector, (uint32_t)N_WARP)),
+                            .grid = dim3(n, div_up(n_vector, (uint32_t)N_TEAM)),
                             .block = dim3(THREADS),
                             .stream = q->stream,
                             .dependent = q->dependent};
