@@ -395,11 +395,14 @@ static __device__ __forceinline__ void weigh(softmax<DH, MT> &s, scores<MT, NP> 
             s.top[t][h] = top[h];
             s.sum[t][h] *= shrink[h];
         }
+        // once a row has seen its largest scores, most tiles change nothing
+        if (!__all_sync(0xFFFFFFFFu, shrink[0] == 1.0f && shrink[1] == 1.0f)) {
 #pragma unroll
-        for (int i = 0; i < DH / 8; i++)
+            for (int i = 0; i < DH / 8; i++)
 #pragma unroll
-            for (int e = 0; e < 4; e++)
-                s.o[t][i][e] *= shrink[e / 2];
+                for (int e = 0; e < 4; e++)
+                    s.o[t][i][e] *= shrink[e / 2];
+        }
 #pragma unroll
         for (int j = 0; j < NP; j++)
 #pragma unroll
@@ -439,6 +442,37 @@ static __device__ __forceinline__ float row_sum(const softmax<DH, MT> &s, int t,
     float sum = s.sum[t][h];
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
     return sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+}
+
+// ---- what several blocks have summed up
+
+// Four results from element d of a head on; out is the head's row.
+static __device__ __forceinline__ void store_out(const struct attention &a, float *out, uint32_t d,
+                                                 float4 v)
+{
+    if (a.head_dim % 4 == 0) {
+        if (d < a.head_dim)
+            *reinterpret_cast<float4 *>(out + d) = v;
+        return;
+    }
+    const float e[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        if (d + i < a.head_dim)
+            out[d + i] = e[i];
+}
+
+static __device__ __forceinline__ void add_scaled(float4 &sum, float f, float4 v)
+{
+    sum.x = fmaf(f, v.x, sum.x);
+    sum.y = fmaf(f, v.y, sum.y);
+    sum.z = fmaf(f, v.z, sum.z);
+    sum.w = fmaf(f, v.w, sum.w);
+}
+
+static __device__ __forceinline__ float4 scaled(float4 v, float f)
+{
+    return make_float4(v.x * f, v.y * f, v.z * f, v.w * f);
 }
 
 // True for all threads of the last of n blocks to come here; what the others wrote to global memory

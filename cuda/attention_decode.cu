@@ -54,35 +54,6 @@ prepare(const struct attention &a, uint32_t kv_head, uint32_t head0, uint32_t n_
     }
 }
 
-template <int DH>
-static __device__ __forceinline__ void store_out(const struct attention &a, float *out, uint32_t d,
-                                                 float4 v)
-{
-    if (a.head_dim % 4 == 0) {
-        if (d < a.head_dim)
-            *reinterpret_cast<float4 *>(out + d) = v;
-        return;
-    }
-    const float e[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i++)
-        if (d + i < a.head_dim)
-            out[d + i] = e[i];
-}
-
-static __device__ __forceinline__ void add_scaled(float4 &sum, float f, float4 v)
-{
-    sum.x = fmaf(f, v.x, sum.x);
-    sum.y = fmaf(f, v.y, sum.y);
-    sum.z = fmaf(f, v.z, sum.z);
-    sum.w = fmaf(f, v.w, sum.w);
-}
-
-static __device__ __forceinline__ float4 scaled(float4 v, float f)
-{
-    return make_float4(v.x * f, v.y * f, v.z * f, v.w * f);
-}
-
 // Merges the blocks of a KV head in their order. part (n_part, n_row, DH), ml (n_part, n_row).
 template <int DH>
 static __device__ void merge_blocks(const struct attention &a, const float4 *part, const float2 *ml,
@@ -118,7 +89,7 @@ static __device__ void merge_blocks(const struct attention &a, const float4 *par
 #pragma unroll 8
         for (uint32_t p = 0; p < n_part; p++)
             add_scaled(v, w[p], __ldcg(&part[(size_t)p * n_row * N + i]));
-        store_out<DH>(a, a.out + (head0 + i / N) * a.head_dim, i % N * 4, v);
+        store_out(a, a.out + (head0 + i / N) * a.head_dim, i % N * 4, v);
     }
 }
 
@@ -253,7 +224,7 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
                            r * O_LD + d));
         }
         if (n_split == 1) {
-            store_out<DH>(a, a.out + (head0 + r) * a.head_dim, d, scaled(v, 1.0f / sum));
+            store_out(a, a.out + (head0 + r) * a.head_dim, d, scaled(v, 1.0f / sum));
         } else {
             part[split * n_row * N + i] = v;
             if (d == 0)

@@ -135,11 +135,12 @@ static __global__ void __launch_bounds__(THREADS, 2)
             multiply_pv<DH>(s, p, v_tile, lane);
     }
 
-    // (block, part) -> sums (ROWS, head_dim), then (ROWS, 2) maxima and divisors
+    // (block, part) -> sums (ROWS, DH), then (ROWS, 2) maxima and divisors
     const uint32_t block = blockIdx.y * gridDim.x + blockIdx.x;
-    const size_t part_floats = (size_t)ROWS * (a.head_dim + 2);
-    float *const parts = a.partial + (size_t)block * gridDim.z * part_floats;
-    auto destination = [&](uint32_t row) {
+    constexpr size_t PART_FLOATS = (size_t)ROWS * (DH + 2);
+    float *const parts = a.partial + (size_t)block * gridDim.z * PART_FLOATS;
+    auto destination = [&](uint32_t r) {
+        uint32_t row = row0 + r;
         return a.out +
                ((size_t)(row / group) * a.n_head + kv_head * group + row % group) * a.head_dim;
     };
@@ -147,50 +148,70 @@ static __global__ void __launch_bounds__(THREADS, 2)
     for (int t = 0; t < MT; t++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float sum = row_sum(s, t, h);
-            uint32_t r = (warp * MT + t) * M + lane / 4 + 8 * h, row = row0 + r;
-            if (row >= n_row)
+            float sum = row_sum(s, t, h), scale = 1.0f / sum;
+            uint32_t r = (warp * MT + t) * M + lane / 4 + 8 * h, width = a.head_dim;
+            if (row0 + r > last_row)
                 continue;
-            float *out = destination(row);
+            float *out = destination(r);
             if (n_part > 1) {
-                out = parts + part * part_floats + (size_t)r * a.head_dim;
-                if (lane % 4 == 0) {
-                    float *ml = parts + part * part_floats + (size_t)ROWS * a.head_dim + 2 * r;
-                    ml[0] = s.top[t][h];
-                    ml[1] = sum;
-                }
-                sum = 1.0f;
+                float *mine = parts + part * PART_FLOATS;
+                if (lane % 4 == 0)
+                    reinterpret_cast<float2 *>(mine + ROWS * DH)[r] = make_float2(s.top[t][h], sum);
+                out = mine + r * DH;
+                scale = 1.0f;
+                width = DH;
             }
-            const float scale = 1.0f / sum;
 #pragma unroll
             for (int i = 0; i < DH / 8; i++) {
                 uint32_t d = i * 8 + lane % 4 * 2;
-                float x = s.o[t][i][2 * h] * scale, y = s.o[t][i][2 * h + 1] * scale;
-                if (a.head_dim % 2 == 0) {
-                    if (d < a.head_dim)
-                        *reinterpret_cast<float2 *>(out + d) = make_float2(x, y);
-                } else {
-                    if (d < a.head_dim)
-                        out[d] = x;
-                    if (d + 1 < a.head_dim)
-                        out[d + 1] = y;
-                }
+                if (d < width)
+                    out[d] = s.o[t][i][2 * h] * scale;
+                if (d + 1 < width)
+                    out[d + 1] = s.o[t][i][2 * h + 1] * scale;
             }
         }
     if (n_part == 1 || !last_to_arrive(&a.counters[block], n_part))
         return;
-    for (uint32_t j = threadIdx.x; j < (last_row - row0 + 1) * a.head_dim; j += THREADS) {
-        uint32_t r = j / a.head_dim, d = j % a.head_dim;
-        const float *o = parts + j, *ml = parts + (size_t)ROWS * a.head_dim + 2 * r;
-        float top = -INFINITY, sum = 0.0f, v = 0.0f;
+    const uint32_t rows = last_row - row0 + 1;
+    float *const weight = reinterpret_cast<float *>(q); // (n_part, ROWS)
+    static_assert(MAX_PART * sizeof(float) <= LD * sizeof(__half), "in the place of the queries");
+    for (uint32_t r = threadIdx.x; r < rows; r += THREADS) {
+        auto part_ml = [&](uint32_t i) {
+            const float *ml = parts + i * PART_FLOATS + ROWS * DH;
+            return __ldcg(&reinterpret_cast<const float2 *>(ml)[r]);
+        };
+        float top = -INFINITY, sum = 0.0f;
         for (uint32_t i = 0; i < n_part; i++)
-            top = fmaxf(top, __ldcg(&ml[i * part_floats]));
+            top = fmaxf(top, part_ml(i).x);
         for (uint32_t i = 0; i < n_part; i++) {
-            float f = ptx_exp2(__ldcg(&ml[i * part_floats]) - top);
-            sum = fmaf(f, __ldcg(&ml[i * part_floats + 1]), sum);
-            v = fmaf(f, __ldcg(&o[i * part_floats]), v);
+            float2 ml = part_ml(i);
+            weight[i * ROWS + r] = ptx_exp2(ml.x - top);
+            sum = fmaf(weight[i * ROWS + r], ml.y, sum);
         }
-        destination(row0 + r)[d] = v / sum;
+        for (uint32_t i = 0; i < n_part; i++)
+            weight[i * ROWS + r] /= sum;
+    }
+    __syncthreads();
+    constexpr uint32_t N = DH / 4, AHEAD = 4;
+    for (uint32_t j = threadIdx.x; j < rows * N; j += AHEAD * THREADS) {
+        float4 v[AHEAD];
+#pragma unroll
+        for (uint32_t u = 0; u < AHEAD; u++)
+            v[u] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 2
+        for (uint32_t i = 0; i < n_part; i++)
+#pragma unroll
+            for (uint32_t u = 0; u < AHEAD; u++) {
+                uint32_t at = min(j + u * THREADS, rows * N - 1);
+                add_scaled(v[u], weight[i * ROWS + at / N],
+                           __ldcg(&reinterpret_cast<const float4 *>(parts + i * PART_FLOATS)[at]));
+            }
+#pragma unroll
+        for (uint32_t u = 0; u < AHEAD; u++) {
+            uint32_t at = j + u * THREADS;
+            if (at < rows * N)
+                store_out(a, destination(at / N), at % N * 4, v[u]);
+        }
     }
 }
 
@@ -223,7 +244,7 @@ void attention_prefill_scratch(int n_sm, uint32_t n_head, uint32_t head_dim, uin
 {
     with_head_dim(head_dim, [&](auto tag) {
         constexpr int DH = decltype(tag)::value;
-        out->partial = (size_t)2 * n_sm * shape<DH>::ROWS * (head_dim + 2) * sizeof(float);
+        out->partial = (size_t)2 * n_sm * shape<DH>::ROWS * (DH + 2) * sizeof(float);
         out->q_f16 = (size_t)n_batch * n_head * DH * sizeof(__half);
         return true;
     });
