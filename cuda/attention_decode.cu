@@ -1,9 +1,9 @@
 // Attention of one token over the cache. All query heads that share a KV head form the rows of one
 // matrix tile, so every key and value is read once however many heads use it (GQA, Ainslie et al.
 // 2023). The cache is cut into tiles of 16 positions, consecutive tiles are dealt out to the blocks
-// of a KV head and in turn to their warps (Flash-Decoding); each block merges its warps, the last
-// block to finish merges the blocks. The cut depends on the shapes and the position alone, so the
-// same position gives the same bits.
+// of a KV head and in turn to their warps (Flash-Decoding); each block merges its warps, then,
+// when all blocks of the head have come so far, a share of what they all have summed up. The cut
+// depends on the shapes and the position alone, so the same position gives the same bits.
 //
 // A token waits for this kernel once per layer, and after a short text it is all latency. So the
 // older keys and values, which no kernel in flight writes, are requested before the predecessor has
@@ -31,20 +31,28 @@ template <int DH> static constexpr __host__ __device__ uint32_t tile_elems()
 }
 
 // Prepares the vectors that the predecessor left: query heads head0 .. head0 + n_row - 1, and the
-// token's key and value if `newest`. buf (2, DH), copy (2, DH): for those.
-template <int DH>
+// token's key and value if `newest`. buf (2, DH), copy (2, DH): for those. `more` is called once by
+// every thread, when the first vector has been requested.
+template <int DH, typename F>
 static __device__ __forceinline__ void
 prepare(const struct attention &a, uint32_t kv_head, uint32_t head0, uint32_t n_row, bool newest,
-        size_t cache_row, __half *q, float *buf, __half *copy)
+        size_t cache_row, __half *q, float *buf, __half *copy, F more)
 {
     const uint32_t lane = threadIdx.x % TEAM, n = n_row + (newest ? 2 : 0);
+    bool begun = false;
 #pragma unroll 1
-    for (uint32_t i = threadIdx.x / TEAM; i < n; i += blockDim.x / TEAM) {
+    for (uint32_t i = threadIdx.x / TEAM; i < n || !begun; i += blockDim.x / TEAM) {
         const float *src = i < n_row    ? a.q_in + (head0 + i) * a.head_dim
                            : i == n_row ? a.k_in + kv_head * a.head_dim
                                         : a.v_in + kv_head * a.head_dim;
-        head_pairs<DH> h;
-        load_head<DH>(a, src, i <= n_row ? a.rope : NULL, lane, h);
+        head_pairs<DH> h = {};
+        if (i < n)
+            load_head<DH>(a, src, i <= n_row ? a.rope : NULL, lane, h);
+        if (!begun)
+            more();
+        begun = true;
+        if (i >= n)
+            break;
         finish_head<DH>(a, i < n_row ? a.q_norm : i == n_row ? a.k_norm : NULL, lane, h);
         if (i < n_row)
             store_query<DH>(a, h, q + i * tile_ld<DH>(), lane);
@@ -54,42 +62,84 @@ prepare(const struct attention &a, uint32_t kv_head, uint32_t head0, uint32_t n_
     }
 }
 
-// Merges the blocks of a KV head in their order. part (n_part, n_row, DH), ml (n_part, n_row).
-template <int DH>
-static __device__ void merge_blocks(const struct attention &a, const float4 *part, const float2 *ml,
-                                    uint32_t n_part, uint32_t n_row, uint32_t head0,
-                                    float *weight /* (n_row, MAX_SPLIT) */)
+// Waits until n blocks have come here; what they wrote to global memory before is visible then. All
+// blocks of a grid that merges are resident at a time: the launcher makes no more than there are
+// multiprocessors, and what came before ends without them. Returns, to thread 0, what
+// leave takes.
+static __device__ __forceinline__ uint32_t meet(uint32_t *counter, uint32_t n)
 {
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    for (uint32_t r = warp; r < n_row; r += blockDim.x / WARP) {
-        float2 x[MAX_SPLIT / WARP];
-        float top = -INFINITY, sum = 0.0f;
-#pragma unroll
-        for (uint32_t u = 0; u < MAX_SPLIT / WARP; u++) {
-            uint32_t i = u * WARP + lane;
-            x[u] = i < n_part ? __ldcg(&ml[i * n_row + r]) : make_float2(-INFINITY, 0.0f);
-            top = fmaxf(top, x[u].x);
+    uint32_t left = 0;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        atomicAdd(counter, 1u);
+        while (ld_acquire_gpu(counter) < n) {
         }
-        top = warp_max(top);
-#pragma unroll
-        for (uint32_t u = 0; u < MAX_SPLIT / WARP; u++) {
-            x[u].x = ptx_exp2(x[u].x - top);
-            sum = fmaf(x[u].x, x[u].y, sum);
-        }
-        sum = warp_sum(sum);
-#pragma unroll
-        for (uint32_t u = 0; u < MAX_SPLIT / WARP; u++)
-            weight[r * MAX_SPLIT + u * WARP + lane] = x[u].x / sum;
+        __threadfence();
+        left = atomicAdd(counter, 1u) + 1 - n;
     }
     __syncthreads();
+    return left;
+}
+
+// The last block to leave makes the counter zero for the next layer.
+static __device__ __forceinline__ void leave(uint32_t *counter, uint32_t n, uint32_t left)
+{
+    if (threadIdx.x == 0 && left == n)
+        *counter = 0;
+}
+
+struct merge_buffer {
+    float4 v[MAX_WARP * WARP];
+    float top[MAX_WARP * WARP], sum[MAX_WARP * WARP];
+};
+
+// Merges this block's share of what n_part blocks have summed up, in their order. part (n_part,
+// n_row, DH), ml (n_part, n_row). A thread brings one piece of one block's sums, then takes one
+// element of the result.
+template <int DH>
+static __device__ void merge_blocks(const struct attention &a, const float4 *part, const float2 *ml,
+                                    uint32_t n_part, uint32_t me, uint32_t n_row, uint32_t head0,
+                                    struct merge_buffer *b)
+{
     constexpr uint32_t N = DH / 4;
-    for (uint32_t i = threadIdx.x; i < n_row * N; i += blockDim.x) {
-        const float *w = weight + i / N * MAX_SPLIT;
+    const uint32_t n_piece = n_row * N, share = div_up(n_piece, n_part);
+    const uint32_t end = min((me + 1) * share, n_piece), width = blockDim.x / n_part;
+    const uint32_t p = threadIdx.x / width, column = threadIdx.x % width;
+    for (uint32_t begin = me * share; begin < end; begin += width) {
+        const uint32_t piece = begin + column;
+        const bool mine = p < n_part && piece < end;
         float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 8
-        for (uint32_t p = 0; p < n_part; p++)
-            add_scaled(v, w[p], __ldcg(&part[(size_t)p * n_row * N + i]));
-        store_out(a, a.out + (head0 + i / N) * a.head_dim, i % N * 4, v);
+        float2 x = make_float2(-INFINITY, 0.0f);
+        if (mine) {
+            x = __ldcg(&ml[p * n_row + piece / N]);
+            v = __ldcg(&part[(size_t)p * n_piece + piece]);
+        }
+        b->top[threadIdx.x] = x.x;
+        __syncthreads();
+        if (mine) {
+            float top = -INFINITY;
+#pragma unroll 4
+            for (uint32_t i = 0; i < n_part; i++)
+                top = fmaxf(top, b->top[i * width + column]);
+            float f = ptx_exp2(x.x - top);
+            b->v[threadIdx.x] = scaled(v, f);
+            b->sum[threadIdx.x] = x.y * f;
+        }
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < min(width, end - begin) * 4; i += blockDim.x) {
+            const float *from = reinterpret_cast<const float *>(b->v) + i;
+            float total = 0.0f, sum = 0.0f;
+#pragma unroll 4
+            for (uint32_t k = 0; k < n_part; k++) {
+                total += from[k * width * 4];
+                sum += b->sum[k * width + i / 4];
+            }
+            uint32_t at = begin + i / 4, d = at % N * 4 + i % 4;
+            if (d < a.head_dim)
+                a.out[(head0 + at / N) * a.head_dim + d] = total / sum;
+        }
+        __syncthreads();
     }
 }
 
@@ -99,6 +149,9 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
     attention_decode_kernel(const __grid_constant__ struct attention a)
 {
     constexpr int STAGES = n_stage<DH>(), O_LD = DH + 8; // rows of sums in different banks, too
+    static_assert(sizeof(struct merge_buffer) <=
+                      FEW_WARP * 2 * STAGES * tile_elems<DH>() * sizeof(__half),
+                  "what blocks merge takes the place of the tiles, too");
     static_assert(M * O_LD * sizeof(float) <= 2 * STAGES * tile_elems<DH>() * sizeof(__half),
                   "a warp's sums take the place of its tiles");
     __shared__ float tops[MAX_WARP][M], sums[MAX_WARP][M];
@@ -137,12 +190,17 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
                                       slot(turn, kv), lane);
         cp_async_commit();
     };
+    // half of them: they stand before the queries in the way to the memory
+    auto request_some = [&](int from, int to) {
 #pragma unroll 1
-    for (int i = 0; i < 2 * STAGES; i++)
-        request(i / 2, i % 2);
+        for (int i = from; i < to; i++)
+            request(i / 2, i % 2);
+    };
+    request_some(0, STAGES);
     griddep_wait();
     prepare<DH>(a, kv_head, head0, n_row, split == n_split - 1,
-                (size_t)kv_head * a.n_ctx + position, q, buf[0], newest[0]);
+                (size_t)kv_head * a.n_ctx + position, q, buf[0], newest[0],
+                [&] { request_some(STAGES, 2 * STAGES); });
     __syncthreads();
 
     softmax<DH, 1> s;
@@ -233,9 +291,11 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
     }
     if (n_split == 1)
         return;
-    if (last_to_arrive(a.counters + kv_head * gridDim.z + blockIdx.z, n_split))
-        merge_blocks<DH>(a, part, ml, n_split, n_row, head0,
-                         reinterpret_cast<float *>(q + tile_elems<DH>()));
+    uint32_t *counter = a.counters + kv_head * gridDim.z + blockIdx.z;
+    const uint32_t left = meet(counter, n_split);
+    merge_blocks<DH>(a, part, ml, n_split, split, n_row, head0,
+                     reinterpret_cast<struct merge_buffer *>(q + tile_elems<DH>()));
+    leave(counter, n_split, left);
 }
 
 // ---- host
