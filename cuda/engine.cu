@@ -591,6 +591,7 @@ static bool take_memory(struct cuda_engine *e, const struct model *m, struct err
 static bool open_queue(struct cuda_engine *e, const struct device *d, struct error *err)
 {
     e->q.n_sm = d->n_sm;
+    e->q.smem_max = d->smem_max;
     e->q.dependent = d->major >= 9;
     return CHECK_CUDA(cudaStreamCreateWithFlags(&e->q.stream, cudaStreamNonBlocking), err);
 }

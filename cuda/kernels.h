@@ -10,8 +10,9 @@
 struct queue {
     cudaStream_t stream;
     cublasHandle_t blas;
-    int n_sm;       // multiprocessors
-    bool dependent; // programmatic dependent launch works (compute capability >= 9.0)
+    int n_sm;        // multiprocessors
+    size_t smem_max; // shared memory that one block may have
+    bool dependent;  // programmatic dependent launch works (compute capability >= 9.0)
 };
 
 // Where decoding stands, in device memory: the one graph of a decoded token reads it, so the same
@@ -105,17 +106,22 @@ bool swiglu_launch(const struct queue *q, float *gate, const float *up, size_t n
 bool add_bias_launch(const struct queue *q, float *y, const float *bias, uint32_t n,
                      uint32_t n_cols, struct error *err);
 
-// ---- attention.cu --------------------------------------------------------------------------
+// ---- attention_decode.cu, attention_prefill.cu ------------------------------------------------
 
 // The keys (or values) of one layer: row (head, position) at data + (head * n_ctx + position) *
 // row_bytes. Q8_0: signed bytes, and one float16 scale per 32 at scales + (head * n_ctx + position)
-// * n_group.
+// * n_group, a scale more where that makes their number even (four bytes are copied at a time).
 struct kv_plane {
     uint8_t *data;
     uint16_t *scales;   // NULL: data is float16
     uint32_t row_bytes; // a multiple of 16
-    uint32_t n_group;
+    uint32_t n_group;   // kv_groups(head_dim)
 };
+
+static inline __host__ __device__ uint32_t kv_groups(uint32_t head_dim)
+{
+    return (head_dim + 63) / 64 * 2;
+}
 
 struct attention {
     uint32_t n_head, n_head_kv, head_dim;
@@ -126,7 +132,7 @@ struct attention {
     uint32_t rope_dim;
     const float2 *rope; // (n, rope_dim / 2) cos and sin
     struct kv_plane k, v;
-    const uint32_t *pos0; // position of the first row
+    const uint32_t *pos0; // position of the first row: see attention_decode_launch
     // Results of the projections, biases added; one row per token.
     const float *q_in, *k_in, *v_in; // (n, ld_q), (n, ld_kv), (n, ld_kv)
     uint32_t ld_q, ld_kv;
@@ -140,19 +146,21 @@ struct attention {
 
 enum {
     ATTENTION_MAX_HEAD_DIM = 256,
-    ATTENTION_CHUNK = 64, // positions per block and turn while decoding: the fixed split
 };
 
 struct attention_scratch {
     size_t partial, counters, q_f16; // bytes
 };
 void attention_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t head_dim,
-                       uint32_t n_ctx, uint32_t n_batch, struct attention_scratch *out);
+                       uint32_t n_batch, struct attention_scratch *out);
 
-// Shared memory that the kernels for this head_dim need; 0: no kernel for it.
+// The least shared memory that the kernels for this head_dim need; 0: no kernel for it.
 size_t attention_smem(uint32_t head_dim);
 
-// One token: rotates q and k, appends k and v to the cache, attends over the whole cache.
+// One token: rotates q and k, appends k and v to the cache, attends over the whole cache. The
+// kernel looks at *pos0, *skip and the rows of the cache before *pos0 while its predecessors may
+// still run: none of the launches that are chained by early starts (launch.dependent) may write
+// them. A step's first launch follows a copy or begins a graph, so it starts no chain too early.
 bool attention_decode_launch(const struct queue *q, const struct attention *a, struct error *err);
 // n tokens: the same in two launches.
 bool attention_prefill_launch(const struct queue *q, const struct attention *a, uint32_t n,

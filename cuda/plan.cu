@@ -5,7 +5,7 @@
 #include "engine_impl.h"
 
 enum {
-    TILE_BYTES = 16 << 20, // a third of the L2 cache of the devices it is meant for
+    TILE_BYTES = 16 << 20,  // a third of the L2 cache of the devices it is meant for
     OTHER_BYTES = 96 << 20, // kernels and the graph: the driver places them
 };
 
@@ -42,7 +42,7 @@ static struct kv_plane take_kv(struct arena *a, const struct hparams *hp, uint32
     uint64_t rows = (uint64_t)hp->n_head_kv * n_ctx;
     uint32_t elem = type == KV_F16 ? 2 : 1;
     p.row_bytes = (hp->head_dim * elem + 15) / 16 * 16;
-    p.n_group = (hp->head_dim + 31) / 32;
+    p.n_group = kv_groups(hp->head_dim);
     p.data = (uint8_t *)take(a, rows * p.row_bytes);
     if (type == KV_Q8_0)
         p.scales = (uint16_t *)take(a, rows * p.n_group * sizeof(uint16_t));
@@ -100,7 +100,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     struct scratch *s = &e->s;
     const uint32_t n_wide = max3(hp->n_embd, n_q, hp->n_ff);
     struct attention_scratch att;
-    attention_scratch(e->q.n_sm, hp->n_head, hp->n_head_kv, hp->head_dim, n_ctx, n_batch, &att);
+    attention_scratch(e->q.n_sm, hp->n_head, hp->n_head_kv, hp->head_dim, n_batch, &att);
     s->step = (struct step_state *)take(a, sizeof *s->step);
     s->counters = (uint32_t *)take(a, att.counters);
     s->counter_bytes = att.counters;
@@ -199,10 +199,10 @@ extern "C" size_t cuda_plan_traffic(const struct model *m, enum kv_type type_k, 
         const enum kv_type types[] = {type_k, type_v};
         for (int j = 0; j < 2; j++) {
             bool f16 = types[j] == KV_F16;
-            uint64_t groups = (hp->head_dim + 31) / 32;
             uint64_t width = f16 ? hp->head_dim * 2u : hp->head_dim;
-            uint64_t scales = f16 ? 0 : groups * 2;
-            moved += seen * hp->n_head_kv * ((width + 15) / 16 * 16 + scales);
+            uint64_t moved_scales = f16 ? 0 : kv_groups(hp->head_dim) * sizeof(uint16_t);
+            uint64_t scales = f16 ? 0 : (hp->head_dim + 31) / 32 * sizeof(uint16_t);
+            moved += seen * hp->n_head_kv * ((width + 15) / 16 * 16 + moved_scales);
             needed += seen * hp->n_head_kv * (width + scales);
         }
         add(&r, "attention", "kv", type_k == KV_F16 ? "F16" : "Q8_0", moved, needed);

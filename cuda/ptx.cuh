@@ -50,6 +50,10 @@ template <int N> PTX_FN void cp_async_wait(void)
 PTX_FN void prefetch_l2(const void *)
 {
 }
+PTX_FN float ptx_exp2(float x)
+{
+    return exp2f(x);
+}
 PTX_FN void griddep_wait(void)
 {
     emu_griddep_wait();
@@ -198,6 +202,14 @@ template <int N> PTX_FN void cp_async_wait(void)
 PTX_FN void prefetch_l2(const void *p)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+// 2^x within 2 units of the last place; results below the normal range become zero.
+PTX_FN float ptx_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 
 // Programmatic dependent launch: wait for the predecessor's results / let the successor begin.

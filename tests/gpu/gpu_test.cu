@@ -15,6 +15,7 @@ void gpu_test_begin(void)
         return; // tap_main says so
     must(CHECK_CUDA(cudaGetDeviceProperties(&prop, 0), &ERR));
     Q.n_sm = prop.multiProcessorCount;
+    Q.smem_max = prop.sharedMemPerBlockOptin;
     Q.dependent = prop.major >= 9;
     must(CHECK_CUDA(cudaStreamCreateWithFlags(&Q.stream, cudaStreamNonBlocking), &ERR));
     must(CHECK_CUDA(cudaMalloc(&blas_workspace, bytes), &ERR));

@@ -120,7 +120,7 @@ struct device_conversation {
     static struct attention_scratch scratch(const conversation &c)
     {
         struct attention_scratch a;
-        attention_scratch(Q.n_sm, c.s.n_head, c.s.n_head_kv, c.s.head_dim, c.n_ctx, c.n, &a);
+        attention_scratch(Q.n_sm, c.s.n_head, c.s.n_head_kv, c.s.head_dim, c.n, &a);
         return a;
     }
     static uint32_t row(const conversation &c, bool q8)
@@ -129,7 +129,7 @@ struct device_conversation {
     }
     explicit device_conversation(const conversation &conv)
         : c(conv), sizes(scratch(conv)), k_row(row(conv, conv.s.k_q8)),
-          v_row(row(conv, conv.s.v_q8)), n_group((conv.s.head_dim + 31) / 32),
+          v_row(row(conv, conv.s.v_q8)), n_group(kv_groups(conv.s.head_dim)),
           k((size_t)conv.s.n_head_kv * conv.n_ctx * k_row),
           v((size_t)conv.s.n_head_kv * conv.n_ctx * v_row), partial(sizes.partial),
           q_f16(sizes.q_f16), ks((size_t)conv.s.n_head_kv * conv.n_ctx * n_group),
@@ -263,6 +263,22 @@ static void attention_agrees_over_long_contexts(void)
     }
 }
 
+// Devices with less shared memory run decoding with fewer warps.
+static void attention_agrees_with_the_least_shared_memory(void)
+{
+    struct random_stream r = {33};
+    size_t smem_max = Q.smem_max;
+    for (const struct shape &s : shapes) {
+        Q.smem_max = attention_smem(s.head_dim) + 8192;
+        conversation c(r, s, 302);
+        device_conversation d(c);
+        compare(c, d.run(0, 300), 0, 300, "prefill");
+        compare(c, d.run(300, 0), 300, 1, "decode");
+        compare(c, d.run(301, 0), 301, 1, "decode");
+    }
+    Q.smem_max = smem_max;
+}
+
 // The counters are left zero, and the merge does not depend on which block comes last.
 static void attention_gives_the_same_bits_again(void)
 {
@@ -282,6 +298,8 @@ static const struct tap_test tests[] = {
     {"attention agrees for a short prompt after a long text",
      attention_agrees_for_a_short_prompt_after_a_long_text},
     {"attention agrees over long contexts", attention_agrees_over_long_contexts},
+    {"attention agrees with the least shared memory",
+     attention_agrees_with_the_least_shared_memory},
     {"attention gives the same bits again", attention_gives_the_same_bits_again},
 };
 

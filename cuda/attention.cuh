@@ -1,0 +1,503 @@
+// What decoding and prefill share: a head's vector (norm, rotation, the cache's new row), rows of
+// the cache on their way to the matrix units, and the running softmax of a tile of queries
+// (FlashAttention, Dao et al. 2022).
+#ifndef HOKKU_CUDA_ATTENTION_CUH
+#define HOKKU_CUDA_ATTENTION_CUH
+
+#include "kernels.h"
+#include "quant.cuh"
+
+enum {
+    M = 16, // rows of a matrix tile
+};
+
+// Row stride of a tile in shared memory, in elements: 16 bytes of padding keep the eight rows that
+// an ldmatrix reads in different banks.
+template <int DH> static constexpr __host__ __device__ int tile_ld()
+{
+    return DH + 8;
+}
+
+static __device__ __forceinline__ float warp_sum(float v)
+{
+    for (int d = WARP / 2; d > 0; d /= 2)
+        v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
+    return v;
+}
+
+static __device__ __forceinline__ float warp_max(float v)
+{
+    for (int d = WARP / 2; d > 0; d /= 2)
+        v = fmaxf(v, __shfl_xor_sync(0xFFFFFFFFu, v, d));
+    return v;
+}
+
+static __device__ __forceinline__ uint32_t half2_bits(__half2 h)
+{
+    return *reinterpret_cast<const uint32_t *>(&h);
+}
+
+static __device__ __forceinline__ __half2 bits_half2(uint32_t bits)
+{
+    return *reinterpret_cast<const __half2 *>(&bits);
+}
+
+// First position that the token at `position` sees.
+static __device__ __forceinline__ uint32_t window_begin(const struct attention &a,
+                                                        uint32_t position)
+{
+    return a.n_swa && position + 1 > a.n_swa ? position + 1 - a.n_swa : 0;
+}
+
+// ---- a head's vector
+
+// Half a warp takes a vector, so that one turn of a block's warps prepares all that a token needs.
+enum { TEAM = WARP / 2 };
+
+static __device__ __forceinline__ uint32_t team_mask(void)
+{
+    return 0xFFFFu << (threadIdx.x & TEAM);
+}
+
+static __device__ __forceinline__ float team_sum(float v)
+{
+    for (int d = TEAM / 2; d > 0; d /= 2)
+        v += __shfl_xor_sync(team_mask(), v, d);
+    return v;
+}
+
+static __device__ __forceinline__ float team_max(float v)
+{
+    for (int d = TEAM / 2; d > 0; d /= 2)
+        v = fmaxf(v, __shfl_xor_sync(team_mask(), v, d));
+    return v;
+}
+
+// In the registers of a team, as the pairs that the rotation (RoPE, Su et al. 2021) turns: pair
+// lane + 16 j in v[j]. The elements that it leaves alone follow, two by two.
+template <int DH> struct head_pairs {
+    static constexpr int N = DH / 2 / TEAM;
+    float2 v[N], turn[N];
+};
+
+// The elements of pair p.
+static __device__ __forceinline__ uint2 pair_at(const struct attention &a, uint32_t p)
+{
+    uint32_t n_pair = a.rope_dim / 2;
+    return a.rope_halves && p < n_pair ? make_uint2(p, p + n_pair) : make_uint2(2 * p, 2 * p + 1);
+}
+
+// Requests everything at once: nothing here waits for anything else here. rope NULL: no rotation.
+template <int DH>
+static __device__ __forceinline__ void load_head(const struct attention &a, const float *src,
+                                                 const float2 *rope, uint32_t lane,
+                                                 head_pairs<DH> &h)
+{
+    // to the layout of pairs even without a rotation: the elements are the same
+#pragma unroll
+    for (int j = 0; j < h.N; j++) {
+        uint32_t p = lane + j * TEAM;
+        uint2 i = pair_at(a, p);
+        h.v[j] =
+            make_float2(i.x < a.head_dim ? src[i.x] : 0.0f, i.y < a.head_dim ? src[i.y] : 0.0f);
+        h.turn[j] = rope && p < a.rope_dim / 2 ? rope[p] : make_float2(1.0f, 0.0f);
+    }
+}
+
+// Normalises unless norm is NULL, and rotates.
+template <int DH>
+static __device__ __forceinline__ void finish_head(const struct attention &a, const float *norm,
+                                                   uint32_t lane, head_pairs<DH> &h)
+{
+    if (norm) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int j = 0; j < h.N; j++)
+            sum = fmaf(h.v[j].x, h.v[j].x, fmaf(h.v[j].y, h.v[j].y, sum));
+        float rms = rsqrtf(team_sum(sum) / (float)a.head_dim + a.eps);
+#pragma unroll
+        for (int j = 0; j < h.N; j++) {
+            uint2 i = pair_at(a, lane + j * TEAM);
+            h.v[j].x *= i.x < a.head_dim ? rms * norm[i.x] : 0.0f;
+            h.v[j].y *= i.y < a.head_dim ? rms * norm[i.y] : 0.0f;
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < h.N; j++) {
+        float2 v = h.v[j], t = h.turn[j];
+        h.v[j] = make_float2(v.x * t.x - v.y * t.y, v.x * t.y + v.y * t.x);
+    }
+}
+
+// As a row of queries (DH): zeros from head_dim on. Scores are in units of log2: the query carries
+// log2(e) / sqrt(head_dim).
+template <int DH>
+static __device__ __forceinline__ void
+store_query(const struct attention &a, const head_pairs<DH> &h, __half *row, uint32_t lane)
+{
+    float scale = 1.4426950408889634f * rsqrtf((float)a.head_dim);
+#pragma unroll
+    for (int j = 0; j < h.N; j++) {
+        uint2 i = pair_at(a, lane + j * TEAM);
+        row[i.x] = __float2half_rn(h.v[j].x * scale);
+        row[i.y] = __float2half_rn(h.v[j].y * scale);
+    }
+}
+
+// To the cache; and as attention will read it from there to copy (DH) unless that is NULL. buf (DH)
+// is the team's.
+template <int DH>
+static __device__ __forceinline__ void
+store_kv(const struct attention &a, const struct kv_plane &plane, size_t row,
+         const head_pairs<DH> &h, float *buf, __half *copy, uint32_t lane)
+{
+#pragma unroll
+    for (int j = 0; j < h.N; j++) {
+        uint2 i = pair_at(a, lane + j * TEAM);
+        buf[i.x] = h.v[j].x;
+        buf[i.y] = h.v[j].y;
+    }
+    __syncwarp(team_mask());
+    uint8_t *out = plane.data + row * plane.row_bytes;
+    const bool plain = !plane.scales;
+#pragma unroll 2
+    for (uint32_t g = 0; g < DH / 32; g++) {
+        uint32_t i = g * 32 + lane * 2;
+        float2 v = *reinterpret_cast<const float2 *>(buf + i);
+        __half2 kept = __floats2half2_rn(v.x, v.y);
+        if (plain) {
+            if (i < plane.row_bytes / 2)
+                *reinterpret_cast<__half2 *>(out + 2 * i) = kept;
+        } else {
+            __half d = __float2half_rn(team_max(fmaxf(fabsf(v.x), fabsf(v.y))) * (1.0f / 127.0f));
+            float scale = __half2float(d), inverse = scale > 0.0f ? __frcp_rn(scale) : 0.0f;
+            int x = min(max(__float2int_rn(v.x * inverse), -127), 127);
+            int y = min(max(__float2int_rn(v.y * inverse), -127), 127);
+            if (i < plane.row_bytes)
+                *reinterpret_cast<uint16_t *>(out + i) =
+                    (uint16_t)((uint32_t)(x & 0xFF) | (uint32_t)(y & 0xFF) << 8);
+            if (lane == 0 && g < plane.n_group)
+                plane.scales[row * plane.n_group + g] = __half_as_ushort(d);
+            kept = __floats2half2_rn(scale * (float)x, scale * (float)y);
+        }
+        if (copy)
+            *reinterpret_cast<__half2 *>(copy + i) = kept;
+    }
+    if (!plain && lane == 0 && plane.n_group > DH / 32) // the one that makes it even
+        plane.scales[row * plane.n_group + DH / 32] = 0;
+}
+
+// ---- rows of the cache
+
+// Scales per row of a tile in shared memory: an even number, as in the cache (kv_plane).
+template <int DH> static constexpr __host__ __device__ uint32_t tile_groups()
+{
+    return (DH / 32 + 1) / 2 * 2;
+}
+
+// The threads' share of 16-byte pieces of ROWS rows, N pieces each: a thread has the same piece of
+// every STEP-th row.
+template <int ROWS, int N, int THREADS, typename F>
+static __device__ __forceinline__ void each_piece(uint32_t thread, F f)
+{
+    constexpr int LANES = N <= 2 ? 2 : N <= 4 ? 4 : N <= 8 ? 8 : N <= 16 ? 16 : 32;
+    constexpr int STEP = THREADS / LANES;
+    static_assert(THREADS % LANES == 0 && ROWS % STEP == 0, "whole turns");
+    if (LANES == N || thread % LANES < N) {
+#pragma unroll
+        for (int r = 0; r < ROWS; r += STEP)
+            f(thread / LANES, thread % LANES, r);
+    }
+}
+
+// Threads 0 .. THREADS - 1 request ROWS rows of a head, from position first on: a tile (ROWS, LD)
+// of float16, or, until widen_rows, the bytes (ROWS, DH) and scales (ROWS, tile_groups) of Q8_0 in
+// the same place. Rows from n_kv on become zeros (a weight of zero times an uninitialised value
+// could be NaN).
+template <int DH, int ROWS, int THREADS>
+static __device__ __forceinline__ void request_rows(const struct kv_plane &plane, uint32_t n_ctx,
+                                                    uint32_t head, uint32_t first, uint32_t n_kv,
+                                                    __half *tile, uint32_t thread)
+{
+    const size_t row0 = (size_t)head * n_ctx + first;
+    const int left = (int)n_kv - (int)first; // rows that are there
+    const uint8_t *from = plane.data + row0 * plane.row_bytes;
+    uint8_t *to = reinterpret_cast<uint8_t *>(tile);
+    auto piece = [&](uint32_t r0, uint32_t i, int r, int stride) {
+        // one address and one bound per thread; what remains of a piece is a constant
+        const uint8_t *src = from + r0 * plane.row_bytes + i * 16;
+        int limit = i * 16 < plane.row_bytes ? left - (int)r0 : 0;
+        cp_async16_or_zero(to + r0 * stride + i * 16 + r * stride,
+                           r < limit ? src + (uint32_t)r * plane.row_bytes : plane.data, r < limit);
+    };
+    if (!plane.scales) {
+        each_piece<ROWS, DH / 8, THREADS>(thread, [&](uint32_t r0, uint32_t i, int r) {
+            piece(r0, i, r, tile_ld<DH>() * sizeof(__half));
+        });
+        return;
+    }
+    each_piece<ROWS, DH / 16, THREADS>(
+        thread, [&](uint32_t r0, uint32_t i, int r) { piece(r0, i, r, DH); });
+    constexpr uint32_t WORDS = tile_groups<DH>() / 2;
+    uint32_t *scales = reinterpret_cast<uint32_t *>(to + ROWS * DH);
+#pragma unroll 1
+    for (uint32_t i = thread; i < ROWS * WORDS; i += THREADS) {
+        uint32_t r = i / WORDS, g = i % WORDS * 2;
+        if ((int)r < left && g < plane.n_group)
+            cp_async4(&scales[i], plane.scales + (row0 + r) * plane.n_group + g);
+        else
+            scales[i] = 0;
+    }
+}
+
+// Four signed bytes times d, as float16: exact but for the one rounding of the product.
+static __device__ __forceinline__ uint2 widen4(uint32_t bytes, __half2 d)
+{
+    uint32_t u = bytes ^ 0x80808080u; // + 128; 0x6400 | u is 1024 + u
+    __half2 bias = bits_half2(0x64806480u);
+    __half2 low = __hsub2(bits_half2(__byte_perm(u, 0x64646464u, 0x4140)), bias);
+    __half2 high = __hsub2(bits_half2(__byte_perm(u, 0x64646464u, 0x4342)), bias);
+    return make_uint2(half2_bits(__hmul2(low, d)), half2_bits(__hmul2(high, d)));
+}
+
+// Makes the rows of Q8_0 that request_rows brought a tile of float16, in place. sync: a barrier of
+// the THREADS threads. The copies have been waited for and are visible to all of them.
+template <int DH, int ROWS, int THREADS, typename F>
+static __device__ __forceinline__ void widen_rows(__half *tile, uint32_t thread, F sync)
+{
+    constexpr uint32_t PIECES = DH / 16, N = ROWS * PIECES / THREADS;
+    static_assert(ROWS * PIECES % THREADS == 0, "every thread has the same number of pieces");
+    const uint4 *raw = reinterpret_cast<const uint4 *>(tile);
+    const uint16_t *scales =
+        reinterpret_cast<const uint16_t *>(reinterpret_cast<const uint8_t *>(tile) + ROWS * DH);
+    uint4 v[N];
+    __half2 d[N];
+#pragma unroll
+    for (uint32_t n = 0; n < N; n++) {
+        uint32_t i = n * THREADS + thread, r = i / PIECES, piece = i % PIECES;
+        v[n] = raw[i];
+        d[n] = bits_half2(scales[r * tile_groups<DH>() + piece / 2] * 0x10001u);
+    }
+    sync();
+#pragma unroll
+    for (uint32_t n = 0; n < N; n++) {
+        uint32_t i = n * THREADS + thread, r = i / PIECES, piece = i % PIECES;
+        uint4 *out = reinterpret_cast<uint4 *>(tile + r * tile_ld<DH>() + piece * 16);
+        uint2 x = widen4(v[n].x, d[n]), y = widen4(v[n].y, d[n]);
+        uint2 z = widen4(v[n].z, d[n]), w = widen4(v[n].w, d[n]);
+        out[0] = make_uint4(x.x, x.y, y.x, y.y);
+        out[1] = make_uint4(z.x, z.y, w.x, w.y);
+    }
+    sync();
+}
+
+// ---- softmax(q k^T) v of a warp
+
+// A warp's MT tiles of 16 rows: this thread holds rows g = lane / 4 and g + 8 of each, columns 2
+// (lane % 4) and the next of every eight.
+template <int DH, int MT> struct softmax {
+    float top[MT][2]; // running maximum, in units of log2
+    float sum[MT][2]; // of this thread's columns
+    float o[MT][DH / 8][4];
+};
+
+template <int DH, int MT> static __device__ __forceinline__ void softmax_init(softmax<DH, MT> &s)
+{
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+        s.top[m][0] = s.top[m][1] = -INFINITY;
+        s.sum[m][0] = s.sum[m][1] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < DH / 8; i++)
+            s.o[m][i][0] = s.o[m][i][1] = s.o[m][i][2] = s.o[m][i][3] = 0.0f;
+    }
+}
+
+// Scores of MT * 16 rows of q against NP * 16 rows of k.
+template <int MT, int NP> struct scores {
+    float s[MT][2 * NP][4];
+};
+
+template <int DH, int MT, int NP>
+static __device__ __forceinline__ void multiply_qk(scores<MT, NP> &s, const __half *q,
+                                                   const __half *k, uint32_t lane)
+{
+    constexpr int LD = tile_ld<DH>();
+    // A single tile: two sums per element, for shorter chains of dependent products.
+    constexpr int CHAINS = MT * NP == 1 ? 2 : 1;
+    const uint32_t m = lane / 8; // which 8x8 matrix of an ldmatrix this lane addresses
+    float c[CHAINS][MT][2 * NP][4] = {};
+#pragma unroll
+    for (int ks = 0; ks < DH / 16; ks++) {
+        uint32_t a[MT][4];
+#pragma unroll
+        for (int t = 0; t < MT; t++)
+            ldmatrix_x4(a[t], q + (t * M + lane % 16) * LD + ks * 16 + lane / 16 * 8);
+#pragma unroll
+        for (int j = 0; j < NP; j++) {
+            uint32_t b[4];
+            ldmatrix_x4(b, k + (j * 16 + m / 2 * 8 + lane % 8) * LD + ks * 16 + m % 2 * 8);
+#pragma unroll
+            for (int t = 0; t < MT; t++) {
+                mma_f16(c[ks % CHAINS][t][2 * j], a[t], b);
+                mma_f16(c[ks % CHAINS][t][2 * j + 1], a[t], b + 2);
+            }
+        }
+    }
+#pragma unroll
+    for (int t = 0; t < MT; t++)
+#pragma unroll
+        for (int j = 0; j < 2 * NP; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s.s[t][j][e] = CHAINS == 1 ? c[0][t][j][e] : c[0][t][j][e] + c[1 % CHAINS][t][j][e];
+}
+
+// Row h of tile t (0: g, 1: g + 8) sees positions begin[t][h] <= p < end[t][h]; s is of the
+// positions from `first` on.
+template <int MT, int NP>
+static __device__ __forceinline__ void mask(scores<MT, NP> &s, uint32_t first,
+                                            const uint32_t begin[MT][2], const uint32_t end[MT][2],
+                                            uint32_t lane)
+{
+#pragma unroll
+    for (int t = 0; t < MT; t++)
+#pragma unroll
+        for (int j = 0; j < 2 * NP; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                uint32_t p = first + j * 8 + lane % 4 * 2 + e % 2;
+                if (p < begin[t][e / 2] || p >= end[t][e / 2])
+                    s.s[t][j][e] = -INFINITY;
+            }
+}
+
+// Scores to weights, as the left operand of the product with v; what has been summed up so far
+// shrinks to the new maximum.
+template <int DH, int MT, int NP>
+static __device__ __forceinline__ void weigh(softmax<DH, MT> &s, scores<MT, NP> &c,
+                                             uint32_t p[MT][NP][4])
+{
+#pragma unroll
+    for (int t = 0; t < MT; t++) {
+        float top[2] = {s.top[t][0], s.top[t][1]}, base[2], shrink[2];
+#pragma unroll
+        for (int j = 0; j < 2 * NP; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                top[e / 2] = fmaxf(top[e / 2], c.s[t][j][e]);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            top[h] = fmaxf(top[h], __shfl_xor_sync(0xFFFFFFFFu, top[h], 1));
+            top[h] = fmaxf(top[h], __shfl_xor_sync(0xFFFFFFFFu, top[h], 2));
+            base[h] = top[h] == -INFINITY ? 0.0f : top[h]; // nothing seen: -inf - -inf is no number
+            shrink[h] = ptx_exp2(s.top[t][h] - base[h]);
+            s.top[t][h] = top[h];
+            s.sum[t][h] *= shrink[h];
+        }
+        // once a row has seen its largest scores, most tiles change nothing
+        if (!__all_sync(0xFFFFFFFFu, shrink[0] == 1.0f && shrink[1] == 1.0f)) {
+#pragma unroll
+            for (int i = 0; i < DH / 8; i++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    s.o[t][i][e] *= shrink[e / 2];
+        }
+#pragma unroll
+        for (int j = 0; j < NP; j++)
+#pragma unroll
+            for (int r = 0; r < 4; r++) { // of the operand: rows g, g + 8, then the next 8 columns
+                float low = ptx_exp2(c.s[t][2 * j + r / 2][r % 2 * 2] - base[r % 2]);
+                float high = ptx_exp2(c.s[t][2 * j + r / 2][r % 2 * 2 + 1] - base[r % 2]);
+                s.sum[t][r % 2] += low + high;
+                p[t][j][r] = half2_bits(__floats2half2_rn(low, high));
+            }
+    }
+}
+
+template <int DH, int MT, int NP>
+static __device__ __forceinline__ void multiply_pv(softmax<DH, MT> &s, const uint32_t p[MT][NP][4],
+                                                   const __half *v, uint32_t lane)
+{
+    constexpr int LD = tile_ld<DH>();
+    const uint32_t m = lane / 8;
+#pragma unroll
+    for (int j = 0; j < NP; j++)
+#pragma unroll
+        for (int i = 0; i < DH / 16; i++) {
+            uint32_t b[4];
+            ldmatrix_x4_trans(b, v + (j * 16 + m % 2 * 8 + lane % 8) * LD + i * 16 + m / 2 * 8);
+#pragma unroll
+            for (int t = 0; t < MT; t++) {
+                mma_f16(s.o[t][2 * i], p[t][j], b);
+                mma_f16(s.o[t][2 * i + 1], p[t][j], b + 2);
+            }
+        }
+}
+
+// The sum of row h of tile t, in all four threads that hold it.
+template <int DH, int MT>
+static __device__ __forceinline__ float row_sum(const softmax<DH, MT> &s, int t, int h)
+{
+    float sum = s.sum[t][h];
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
+    return sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+}
+
+// ---- what several blocks have summed up
+
+// Four results from element d of a head on; out is the head's row.
+static __device__ __forceinline__ void store_out(const struct attention &a, float *out, uint32_t d,
+                                                 float4 v)
+{
+    if (a.head_dim % 4 == 0) {
+        if (d < a.head_dim)
+            *reinterpret_cast<float4 *>(out + d) = v;
+        return;
+    }
+    const float e[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        if (d + i < a.head_dim)
+            out[d + i] = e[i];
+}
+
+static __device__ __forceinline__ void add_scaled(float4 &sum, float f, float4 v)
+{
+    sum.x = fmaf(f, v.x, sum.x);
+    sum.y = fmaf(f, v.y, sum.y);
+    sum.z = fmaf(f, v.z, sum.z);
+    sum.w = fmaf(f, v.w, sum.w);
+}
+
+static __device__ __forceinline__ float4 scaled(float4 v, float f)
+{
+    return make_float4(v.x * f, v.y * f, v.z * f, v.w * f);
+}
+
+// ---- host
+
+template <int DH> struct dim_tag {
+    static constexpr int value = DH;
+};
+
+// Calls f with the padded head dimension as a template argument; false when no kernel fits.
+template <typename F> static bool with_head_dim(uint32_t head_dim, F f)
+{
+    return head_dim <= 32    ? f(dim_tag<32>())
+           : head_dim <= 64  ? f(dim_tag<64>())
+           : head_dim <= 96  ? f(dim_tag<96>())
+           : head_dim <= 128 ? f(dim_tag<128>())
+           : head_dim <= 256 ? f(dim_tag<256>())
+                             : false;
+}
+
+// What either part needs of attention_scratch and attention_smem.
+void attention_decode_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t head_dim,
+                              struct attention_scratch *out);
+void attention_prefill_scratch(int n_sm, uint32_t n_head, uint32_t head_dim, uint32_t n_batch,
+                               struct attention_scratch *out);
+size_t attention_decode_smem(uint32_t head_dim);
+size_t attention_prefill_smem(uint32_t head_dim);
+
+#endif

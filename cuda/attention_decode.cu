@@ -1,0 +1,355 @@
+// Attention of one token over the cache. All query heads that share a KV head form the rows of one
+// matrix tile, so every key and value is read once however many heads use it (GQA, Ainslie et al.
+// 2023). The cache is cut into tiles of 16 positions, consecutive tiles are dealt out to the blocks
+// of a KV head and in turn to their warps (Flash-Decoding); each block merges its warps, then,
+// when all blocks of the head have come so far, a share of what they all have summed up. The cut
+// depends on the shapes and the position alone, so the same position gives the same bits.
+//
+// A token waits for this kernel once per layer, and after a short text it is all latency. So the
+// older keys and values, which no kernel in flight writes, are requested before the predecessor has
+// ended; everything that the predecessor did write is requested at once; and up to two turns of
+// every warp are under way at a time, which at full depth is what a multiprocessor needs in flight.
+#include "attention.cuh"
+
+enum {
+    MAX_WARP = 8,
+    FEW_WARP = 4,     // where shared memory is short
+    MAX_SPLIT = 64,   // blocks per KV head
+    SPLIT_TILES = 8,  // tiles that make a block worth while,
+    ALONE_TILES = 16, // and what one block does faster than several blocks and a merge
+};
+
+// Turns of K and V tiles under way per warp.
+template <int DH> static constexpr __host__ __device__ int n_stage()
+{
+    return DH > 128 ? 1 : 2;
+}
+
+template <int DH> static constexpr __host__ __device__ uint32_t tile_elems()
+{
+    return M * tile_ld<DH>();
+}
+
+// Prepares the vectors that the predecessor left: query heads head0 .. head0 + n_row - 1, and the
+// token's key and value if `newest`. buf (2, DH), copy (2, DH): for those. `more` is called once by
+// every thread, when the first vector has been requested.
+template <int DH, typename F>
+static __device__ __forceinline__ void
+prepare(const struct attention &a, uint32_t kv_head, uint32_t head0, uint32_t n_row, bool newest,
+        size_t cache_row, __half *q, float *buf, __half *copy, F more)
+{
+    const uint32_t lane = threadIdx.x % TEAM, n = n_row + (newest ? 2 : 0);
+    bool begun = false;
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x / TEAM; i < n || !begun; i += blockDim.x / TEAM) {
+        const float *src = i < n_row    ? a.q_in + (head0 + i) * a.head_dim
+                           : i == n_row ? a.k_in + kv_head * a.head_dim
+                                        : a.v_in + kv_head * a.head_dim;
+        head_pairs<DH> h = {};
+        if (i < n)
+            load_head<DH>(a, src, i <= n_row ? a.rope : NULL, lane, h);
+        if (!begun)
+            more();
+        begun = true;
+        if (i >= n)
+            break;
+        finish_head<DH>(a, i < n_row ? a.q_norm : i == n_row ? a.k_norm : NULL, lane, h);
+        if (i < n_row)
+            store_query<DH>(a, h, q + i * tile_ld<DH>(), lane);
+        else
+            store_kv<DH>(a, i == n_row ? a.k : a.v, cache_row, h, buf + (i - n_row) * DH,
+                         copy + (i - n_row) * DH, lane);
+    }
+}
+
+// Waits until n blocks have come here; what they wrote to global memory before is visible then. All
+// blocks of a grid that merges are resident at a time: the launcher makes no more than there are
+// multiprocessors, and what came before ends without them. Returns, to thread 0, what
+// leave takes.
+static __device__ __forceinline__ uint32_t meet(uint32_t *counter, uint32_t n)
+{
+    uint32_t left = 0;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        atomicAdd(counter, 1u);
+        while (ld_acquire_gpu(counter) < n) {
+        }
+        __threadfence();
+        left = atomicAdd(counter, 1u) + 1 - n;
+    }
+    __syncthreads();
+    return left;
+}
+
+// The last block to leave makes the counter zero for the next layer.
+static __device__ __forceinline__ void leave(uint32_t *counter, uint32_t n, uint32_t left)
+{
+    if (threadIdx.x == 0 && left == n)
+        *counter = 0;
+}
+
+struct merge_buffer {
+    float4 v[MAX_WARP * WARP];
+    float top[MAX_WARP * WARP], sum[MAX_WARP * WARP];
+};
+
+// Merges this block's share of what n_part blocks have summed up, in their order. part (n_part,
+// n_row, DH), ml (n_part, n_row). A thread brings one piece of one block's sums, then takes one
+// element of the result.
+template <int DH>
+static __device__ void merge_blocks(const struct attention &a, const float4 *part, const float2 *ml,
+                                    uint32_t n_part, uint32_t me, uint32_t n_row, uint32_t head0,
+                                    struct merge_buffer *b)
+{
+    constexpr uint32_t N = DH / 4;
+    const uint32_t n_piece = n_row * N, share = div_up(n_piece, n_part);
+    const uint32_t end = min((me + 1) * share, n_piece), width = blockDim.x / n_part;
+    const uint32_t p = threadIdx.x / width, column = threadIdx.x % width;
+    for (uint32_t begin = me * share; begin < end; begin += width) {
+        const uint32_t piece = begin + column;
+        const bool mine = p < n_part && piece < end;
+        float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        float2 x = make_float2(-INFINITY, 0.0f);
+        if (mine) {
+            x = __ldcg(&ml[p * n_row + piece / N]);
+            v = __ldcg(&part[(size_t)p * n_piece + piece]);
+        }
+        b->top[threadIdx.x] = x.x;
+        __syncthreads();
+        if (mine) {
+            float top = -INFINITY;
+#pragma unroll 4
+            for (uint32_t i = 0; i < n_part; i++)
+                top = fmaxf(top, b->top[i * width + column]);
+            float f = ptx_exp2(x.x - top);
+            b->v[threadIdx.x] = scaled(v, f);
+            b->sum[threadIdx.x] = x.y * f;
+        }
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < min(width, end - begin) * 4; i += blockDim.x) {
+            const float *from = reinterpret_cast<const float *>(b->v) + i;
+            float total = 0.0f, sum = 0.0f;
+#pragma unroll 4
+            for (uint32_t k = 0; k < n_part; k++) {
+                total += from[k * width * 4];
+                sum += b->sum[k * width + i / 4];
+            }
+            uint32_t at = begin + i / 4, d = at % N * 4 + i % 4;
+            if (d < a.head_dim)
+                a.out[(head0 + at / N) * a.head_dim + d] = total / sum;
+        }
+        __syncthreads();
+    }
+}
+
+// Grid (splits, n_head_kv, groups of 16 query heads), FEW_WARP or MAX_WARP warps.
+template <int DH>
+static __global__ void __launch_bounds__(MAX_WARP *WARP)
+    attention_decode_kernel(const __grid_constant__ struct attention a)
+{
+    constexpr int STAGES = n_stage<DH>(), O_LD = DH + 8; // rows of sums in different banks, too
+    static_assert(sizeof(struct merge_buffer) <=
+                      FEW_WARP * 2 * STAGES * tile_elems<DH>() * sizeof(__half),
+                  "what blocks merge takes the place of the tiles, too");
+    static_assert(M * O_LD * sizeof(float) <= 2 * STAGES * tile_elems<DH>() * sizeof(__half),
+                  "a warp's sums take the place of its tiles");
+    __shared__ float tops[MAX_WARP][M], sums[MAX_WARP][M];
+    __shared__ __align__(16) __half newest[2][DH]; // key and value, as the cache holds them
+    __shared__ __align__(16) float buf[2][DH];
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t n_warp = blockDim.x / WARP;
+    __half *q = dynamic_smem<__half>(); // (M, LD)
+    // (n_warp, STAGES, 2, M, LD); later (n_warp, M, O_LD) floats, as far apart
+    __half *tiles = q + tile_elems<DH>() * (1 + warp * STAGES * 2);
+    const uint32_t split = blockIdx.x, kv_head = blockIdx.y;
+    const uint32_t group = a.n_head / a.n_head_kv, row0 = blockIdx.z * M;
+    const uint32_t n_row = min(group - row0, (uint32_t)M), head0 = kv_head * group + row0;
+
+    griddep_launch_dependents();
+    const uint32_t position = *a.pos0;
+    const bool skip = a.skip && *a.skip;
+    const uint32_t first = window_begin(a, position), base = first / M * M;
+    const uint32_t n_tile = position / M - base / M + 1;
+    const uint32_t n_wanted =
+        n_tile <= ALONE_TILES ? 1 : min(gridDim.x, n_tile / (uint32_t)SPLIT_TILES);
+    const uint32_t per_split = div_up(n_tile, n_wanted), n_split = div_up(n_tile, per_split);
+    if (skip || split >= n_split) {
+        griddep_wait();
+        return;
+    }
+    const uint32_t tile0 = split * per_split, n_mine = min(per_split, n_tile - tile0);
+    const uint32_t p0 = base + tile0 * M;
+    auto slot = [&](uint32_t turn, int kv) {
+        return tiles + (turn % STAGES * 2 + kv) * tile_elems<DH>();
+    };
+    auto request = [&](uint32_t turn, int kv) {
+        uint32_t t = warp + turn * n_warp;
+        if (t < n_mine)
+            request_rows<DH, M, WARP>(kv ? a.v : a.k, a.n_ctx, kv_head, p0 + t * M, position,
+                                      slot(turn, kv), lane);
+        cp_async_commit();
+    };
+    // half of them: they stand before the queries in the way to the memory
+    auto request_some = [&](int from, int to) {
+#pragma unroll 1
+        for (int i = from; i < to; i++)
+            request(i / 2, i % 2);
+    };
+    request_some(0, STAGES);
+    griddep_wait();
+    prepare<DH>(a, kv_head, head0, n_row, split == n_split - 1,
+                (size_t)kv_head * a.n_ctx + position, q, buf[0], newest[0],
+                [&] { request_some(STAGES, 2 * STAGES); });
+    __syncthreads();
+
+    softmax<DH, 1> s;
+    softmax_init(s);
+    const uint32_t begin[1][2] = {{first, first}}, end[1][2] = {{position + 1, position + 1}};
+    uint32_t turn = 0;
+    for (uint32_t t = warp; t < n_mine; t += n_warp, turn++) {
+        const uint32_t at = p0 + t * M;
+        auto arrive = [&](const struct kv_plane &plane, int kv) {
+            cp_async_wait<2 * STAGES - 1>();
+            __syncwarp();
+            __half *tile = slot(turn, kv);
+            if (plane.scales)
+                widen_rows<DH, M, WARP>(tile, lane, [] { __syncwarp(); });
+            if (position - at < M) { // the newest row is not in the cache yet for all to see
+                if (lane < DH / 8)
+                    reinterpret_cast<uint4 *>(tile + (position - at) * tile_ld<DH>())[lane] =
+                        reinterpret_cast<const uint4 *>(newest[kv])[lane];
+                __syncwarp();
+            }
+            return tile;
+        };
+        scores<1, 1> c;
+        uint32_t p[1][1][4];
+        multiply_qk<DH>(c, q, arrive(a.k, 0), lane);
+        __syncwarp();
+        request(turn + STAGES, 0);
+        if (at < first || position - at < M)
+            mask(c, at, begin, end, lane);
+        weigh(s, c, p);
+        multiply_pv<DH>(s, p, arrive(a.v, 1), lane);
+        __syncwarp();
+        request(turn + STAGES, 1);
+    }
+
+    // merge the warps
+    const uint32_t n_used = min(n_warp, n_mine);
+    if (warp < n_used) {
+        float *o = reinterpret_cast<float *>(tiles);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint32_t r = lane / 4 + 8 * h;
+            float sum = row_sum(s, 0, h);
+            if (r >= n_row)
+                continue;
+            if (lane % 4 == 0) {
+                tops[warp][r] = s.top[0][h];
+                sums[warp][r] = sum;
+            }
+#pragma unroll
+            for (int i = 0; i < DH / 8; i++)
+                *reinterpret_cast<float2 *>(o + r * O_LD + i * 8 + lane % 4 * 2) =
+                    make_float2(s.o[0][i][2 * h], s.o[0][i][2 * h + 1]);
+        }
+    }
+    __syncthreads();
+    constexpr uint32_t N = DH / 4;
+    const uint32_t n_part_row = min(group, (uint32_t)M);
+    const size_t n_slot = (size_t)a.n_head_kv * gridDim.z * gridDim.x;
+    const size_t slot0 = (size_t)(kv_head * gridDim.z + blockIdx.z) * gridDim.x;
+    float4 *part = reinterpret_cast<float4 *>(a.partial) + slot0 * n_part_row * N;
+    float2 *ml =
+        reinterpret_cast<float2 *>(a.partial + n_slot * n_part_row * DH) + slot0 * n_part_row;
+    for (uint32_t i = threadIdx.x; i < n_row * N; i += blockDim.x) {
+        uint32_t r = i / N, d = i % N * 4;
+        const __half *o = q + tile_elems<DH>();
+        float top = -INFINITY, sum = 0.0f;
+        float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+        for (uint32_t w = 0; w < MAX_WARP; w++)
+            top = w < n_used ? fmaxf(top, tops[w][r]) : top;
+#pragma unroll 4
+        for (uint32_t w = 0; w < n_used; w++) {
+            float f = ptx_exp2(tops[w][r] - top);
+            sum = fmaf(f, sums[w][r], sum);
+            add_scaled(v, f,
+                       *reinterpret_cast<const float4 *>(
+                           reinterpret_cast<const float *>(o + w * STAGES * 2 * tile_elems<DH>()) +
+                           r * O_LD + d));
+        }
+        if (n_split == 1) {
+            store_out(a, a.out + (head0 + r) * a.head_dim, d, scaled(v, 1.0f / sum));
+        } else {
+            part[split * n_row * N + i] = v;
+            if (d == 0)
+                ml[split * n_row + r] = make_float2(top, sum);
+        }
+    }
+    if (n_split == 1)
+        return;
+    uint32_t *counter = a.counters + kv_head * gridDim.z + blockIdx.z;
+    const uint32_t left = meet(counter, n_split);
+    merge_blocks<DH>(a, part, ml, n_split, split, n_row, head0,
+                     reinterpret_cast<struct merge_buffer *>(q + tile_elems<DH>()));
+    leave(counter, n_split, left);
+}
+
+// ---- host
+
+template <int DH> static constexpr size_t decode_smem(uint32_t n_warp)
+{
+    return sizeof(__half) * tile_elems<DH>() * (1 + n_warp * n_stage<DH>() * 2);
+}
+
+size_t attention_decode_smem(uint32_t head_dim)
+{
+    size_t n = 0;
+    with_head_dim(head_dim, [&](auto tag) {
+        n = decode_smem<decltype(tag)::value>(FEW_WARP);
+        return true;
+    });
+    return n;
+}
+
+// One block per multiprocessor.
+static uint32_t max_split(int n_sm, uint32_t n_head, uint32_t n_head_kv)
+{
+    uint32_t blocks = n_head_kv * div_up(n_head / n_head_kv, (uint32_t)M);
+    uint32_t n = lesser((uint32_t)n_sm / blocks, (uint32_t)MAX_SPLIT);
+    return n ? n : 1;
+}
+
+void attention_decode_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t head_dim,
+                              struct attention_scratch *out)
+{
+    size_t group = n_head / n_head_kv, z = div_up(group, (size_t)M);
+    size_t rows = n_head_kv * z * max_split(n_sm, n_head, n_head_kv) * lesser(group, (size_t)M);
+    with_head_dim(head_dim, [&](auto tag) {
+        out->partial = rows * (decltype(tag)::value + 2) * sizeof(float);
+        return true;
+    });
+    out->counters = n_head_kv * z * sizeof(uint32_t);
+}
+
+bool attention_decode_launch(const struct queue *q, const struct attention *a, struct error *err)
+{
+    uint32_t group = a->n_head / a->n_head_kv;
+    struct launch l = {.name = "attention_decode",
+                       .grid = dim3(max_split(q->n_sm, a->n_head, a->n_head_kv), a->n_head_kv,
+                                    div_up(group, (uint32_t)M)),
+                       .stream = q->stream,
+                       .dependent = q->dependent};
+    return with_head_dim(a->head_dim, [&](auto tag) {
+        constexpr int DH = decltype(tag)::value;
+        size_t declared = 4096; // more than the kernel's own shared arrays
+        bool fits = decode_smem<DH>(MAX_WARP) + declared <= q->smem_max;
+        uint32_t n_warp = fits ? MAX_WARP : FEW_WARP;
+        l.block = dim3(n_warp * WARP);
+        l.smem = decode_smem<DH>(n_warp);
+        return launch_kernel(err, l, attention_decode_kernel<DH>, *a);
+    });
+}
