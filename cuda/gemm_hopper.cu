@@ -210,7 +210,8 @@ template <int BN>
 static __device__ __forceinline__ void store(const struct gemm &g, const struct rows16 &r,
                                              uint32_t col0, const float acc[BN / 2], uint32_t lane)
 {
-    enum { BATCH = 4 }; // of eight columns: what is added to is requested before anything is stored
+    // of eight columns: what is added to is requested before anything is stored
+    constexpr int BATCH = BN == 64 ? 4 : 8;
     const uint32_t rows = g.w[r.part[0]].rows, row0 = r.tile[0] * TILE_ROWS + lane / 4;
     const float *bias = g.bias[r.part[0]];
     float *y = g.y[r.part[0]] + row0;
@@ -250,8 +251,11 @@ static __device__ __forceinline__ bool combine(const struct gemm &g, const struc
                                                uint32_t tile, float acc[BN / 2])
 {
     __shared__ bool is_last;
-    constexpr int N = BN / 8; // float4 of a thread
+    // float4 of a thread, one per eight columns; moved so many at a time as registers allow, and
+    // those of columns that nobody asked for not at all
+    constexpr int N = BN / 8, GROUP = BN / 16;
     const uint32_t begin = tile * c.n_step;
+    const int n_col = (int)(g.n - tile % c.n_col_tile * BN);
     const uint32_t block0 = block_of(c, begin), n_part = block_of(c, begin + c.n_step - 1) - block0;
     // a block shares at most two tiles: its first, and its last
     auto sums = [&](uint32_t block) {
@@ -261,7 +265,9 @@ static __device__ __forceinline__ bool combine(const struct gemm &g, const struc
     float4 *mine = sums(blockIdx.x);
 #pragma unroll
     for (int i = 0; i < N; i++)
-        mine[i * THREADS] = make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
+        if (i / GROUP * GROUP * 8 < n_col)
+            mine[i * THREADS] =
+                make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -273,21 +279,30 @@ static __device__ __forceinline__ bool combine(const struct gemm &g, const struc
     if (!is_last)
         return false;
     __threadfence();
-    const float4 *first = sums(block0);
+    const float4 *from = sums(block0);
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        float4 v = __ldcg(&first[i * THREADS]);
+        float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (i / GROUP * GROUP * 8 < n_col)
+            v = __ldcg(&from[i * THREADS]);
         acc[4 * i] = v.x, acc[4 * i + 1] = v.y, acc[4 * i + 2] = v.z, acc[4 * i + 3] = v.w;
     }
 #pragma unroll 1
     for (uint32_t p = 1; p <= n_part; p++) {
-        const float4 *next = sums(block0 + p);
+        from = sums(block0 + p);
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            float4 v = __ldcg(&next[i * THREADS]);
-            acc[4 * i] += v.x, acc[4 * i + 1] += v.y, acc[4 * i + 2] += v.z, acc[4 * i + 3] += v.w;
-            if (i % 8 == 7)
-                __syncwarp(); // eight loads at a time: more would not fit the registers
+        for (int i0 = 0; i0 < N; i0 += GROUP) {
+            if (i0 * 8 >= n_col)
+                break;
+            float4 v[GROUP];
+#pragma unroll
+            for (int i = 0; i < GROUP; i++)
+                v[i] = __ldcg(&from[(i0 + i) * THREADS]);
+#pragma unroll
+            for (int i = 0; i < GROUP; i++) {
+                float *sum = acc + 4 * (i0 + i);
+                sum[0] += v[i].x, sum[1] += v[i].y, sum[2] += v[i].z, sum[3] += v[i].w;
+            }
         }
     }
     return true;
@@ -332,7 +347,7 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
 
     const uint64_t tile_b = wgmma_tile(stages);
     const uint32_t n_chunk = g.w[0].n_chunk;
-    uint32_t slot = 0, phase = 0;
+    uint32_t n_half = 0; // so far: half i lies in slot i % N_STAGE
     uint32_t tile = begin / c.n_step, step = begin % c.n_step, left = end - begin; // units
     for (bool first = true; left;) {
         const uint32_t step0 = step, step1 = lesser(c.n_step, step0 + left);
@@ -378,7 +393,8 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
                     row0.load(chunk_at(step + 1), n_chunk, s0);
                     row1.load(chunk_at(step + 1), n_chunk, s1);
                 }
-                mbar_wait(&full[slot], phase);
+                const uint32_t slot = n_half % N_STAGE;
+                mbar_wait(&full[slot], n_half / N_STAGE % 2);
                 wgmma_begin();
                 const uint64_t b = wgmma_tile_at(tile_b, slot * STAGE_BYTES);
 #pragma unroll
@@ -390,27 +406,23 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
                 wgmma_commit();
                 // what came before this half is done: its slot may be filled again
                 wgmma_wait<1>();
-                const uint32_t last = slot ? slot - 1 : N_STAGE - 1;
                 if (lane == 0 && (half == 1 || step > step0))
-                    mbar_arrive(&empty[last]);
+                    mbar_arrive(&empty[(n_half - 1) % N_STAGE]);
                 // not that slot, which other warps may still read: the one before
                 if (threadIdx.x == 0 && !first && left > N_STAGE / 2 - 1) {
-                    const uint32_t free = last ? last - 1 : N_STAGE - 1;
-                    mbar_wait(&empty[free], free < slot ? phase : phase ^ 1u);
+                    const uint32_t free = (n_half - 2) % N_STAGE;
+                    mbar_wait(&empty[free], (n_half - 2) / N_STAGE % 2);
                     feed(step + N_STAGE / 2 - 1, half, col_tile, free);
                 }
                 __syncwarp();
-                if (++slot == N_STAGE) {
-                    slot = 0;
-                    phase ^= 1;
-                }
+                n_half++;
             }
             first = false;
         }
         wgmma_wait<0>();
         wgmma_settle<BN / 2>(acc);
         if (lane == 0)
-            mbar_arrive(&empty[slot ? slot - 1 : N_STAGE - 1]);
+            mbar_arrive(&empty[(n_half - 1) % N_STAGE]);
 
         if (step1 - step0 == c.n_step || combine<BN>(g, c, tile, acc)) {
             const struct rows16 to = locate(g, c, tile / c.n_col_tile, warp);
@@ -471,6 +483,10 @@ static bool launch(const struct queue *q, const struct gemm *g, struct cut *c, s
     });
 }
 
+static const struct {
+    uint32_t bn, cost; // of a column, measured
+} widths[] = {{64, 150}, {128, 115}, {256, 100}};
+
 bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct error *err)
 {
     struct cut c = {};
@@ -483,11 +499,22 @@ bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct erro
             c.first_row_tile[i + 1] =
                 c.first_row_tile[i] + div_up(g->w[i].rows, (uint32_t)BLOCK_ROWS);
     }
-    // wide tiles move fewer activations, but there must be enough of them
-    uint32_t row_tiles = c.first_row_tile[g->n_part], enough = (uint32_t)q->n_sm / 4;
-    if (g->n > 128 && row_tiles * div_up(g->n, 256u) >= enough)
+    // Wide tiles move fewer activations and widen fewer weights, but columns beyond n are wasted
+    // and there must be tiles enough for all.
+    uint32_t best = 0;
+    uint64_t best_cost = 0;
+    for (const auto &w : widths) {
+        uint32_t n_col_tile = div_up(g->n, w.bn);
+        uint64_t cost = (uint64_t)n_col_tile * w.bn * w.cost;
+        bool enough = 4 * c.first_row_tile[g->n_part] * n_col_tile >= (uint32_t)q->n_sm;
+        if (!best || (enough && cost < best_cost)) {
+            best = w.bn;
+            best_cost = cost;
+        }
+    }
+    if (best == 256)
         return launch<256>(q, g, &c, err);
-    if (g->n > 64 && row_tiles * div_up(g->n, 128u) >= enough)
+    if (best == 128)
         return launch<128>(q, g, &c, err);
     return launch<64>(q, g, &c, err);
 }
