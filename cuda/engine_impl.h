@@ -7,9 +7,12 @@
 #include "sampler.cuh"
 
 enum {
-    MATVEC_MAX_ROWS = 24, // tokens up to which a chunk goes through the matrix-vector kernel
-    LOGITS_ROWS = 8,      // rows of logits kept at a time
-    RUN_AHEAD = 2,        // tokens that the device may be ahead of the host
+    // Tokens up to which a chunk goes through the matrix-vector kernel: where the weights of more
+    // pass through memory once more as float16, and where they do not (queue.hopper).
+    MATVEC_MAX_ROWS = 24,
+    MATVEC_MAX_ROWS_HOPPER = 8,
+    LOGITS_ROWS = 8, // rows of logits kept at a time
+    RUN_AHEAD = 2,   // tokens that the device may be ahead of the host
 };
 
 struct gpu_layer {
@@ -37,12 +40,13 @@ struct scratch {
     float2 *rope;     // (n_batch, rope_dim / 2)
     void *act32;      // (MATVEC_MAX_ROWS, widest input)
     void *act_f32;    // the same; (n_batch, widest input) when matrices are F32
-    __half *act_f16;  // (n_batch, widest input)
-    void *tile;       // dequantised weights on their way to cuBLAS
+    __half *act_f16;  // (n_batch, widest input), or packed
+    __half *ff_f16;   // (n_batch, n_ff) packed
+    void *tile;       // dequantised weights on their way to cuBLAS; or the sums of gemm_hopper
     size_t tile_bytes;
     float *partial;
-    uint32_t *counters;
-    size_t counter_bytes;
+    uint32_t *counters, *gemm_counters; // the second after the first
+    size_t counter_bytes;               // of both
     __half *q_f16;
     void *blas_workspace;
     size_t blas_workspace_bytes;

@@ -110,68 +110,147 @@ static bool is_plain_type(const struct wmat *w)
     return w->type == QUANT_F32 || w->type == QUANT_F16 || w->type == QUANT_BF16;
 }
 
-// Prepares n rows of x (n, n_cols) for the matrices w[0 .. n_w) in the form that they take.
-static bool prepare(const struct cuda_engine *e, const float *x, uint32_t n, const float *norm,
-                    const struct wmat *const *w, size_t n_w, struct error *err)
+// How n columns are multiplied with a matrix.
+enum product { BY_VECTOR, BY_CUBLAS, BY_HOPPER };
+
+static enum product product_for(const struct cuda_engine *e, const struct wmat *w, uint32_t n)
 {
-    const struct scratch *s = &e->s;
-    uint32_t n_cols = w[0]->n_cols;
-    bool plain = false, quantised = false;
-    for (size_t i = 0; i < n_w; i++)
-        *(is_plain_type(w[i]) ? &plain : &quantised) = true;
-    bool f32 = false, f16 = false;
-    for (size_t i = 0; i < n_w; i++)
-        *(w[i]->type == QUANT_F32 ? &f32 : &f16) = true;
-    if (n > MATVEC_MAX_ROWS)
-        return act_launch(&e->q, x, n, n_cols, norm, e->hp.rms_eps, NULL, f32 ? s->act_f32 : NULL,
-                          f16 ? s->act_f16 : NULL, gemm_ld(n_cols), err);
-    return act_launch(&e->q, x, n, n_cols, norm, e->hp.rms_eps, quantised ? s->act32 : NULL,
-                      plain ? s->act_f32 : NULL, NULL, 0, err);
+    if (n <= (uint32_t)(e->q.hopper ? MATVEC_MAX_ROWS_HOPPER : MATVEC_MAX_ROWS))
+        return BY_VECTOR;
+    return e->q.hopper && w->type != QUANT_F32 ? BY_HOPPER : BY_CUBLAS;
 }
 
-// y (n, rows) = W x + bias, or y += ..., from what prepare left.
-static bool multiply(const struct cuda_engine *e, const struct wmat *w, const float *bias,
-                     uint32_t n, float *y, bool add, struct error *err)
+// Matrices with the same input, and where their results go: y[i] (n, rows).
+struct products {
+    const struct wmat *w[MATVEC_MAX_PARTS];
+    const float *bias[MATVEC_MAX_PARTS];
+    float *y[MATVEC_MAX_PARTS];
+    uint32_t n_part;
+    bool add; // to what is there
+};
+
+// Prepares n rows of x (n, n_cols) for the matrices in the forms that they take.
+static bool prepare(const struct cuda_engine *e, const float *x, uint32_t n, const float *norm,
+                    const struct products *p, struct error *err)
 {
     const struct scratch *s = &e->s;
-    if (n > MATVEC_MAX_ROWS)
-        return gemm_launch(&e->q, w, w->type == QUANT_F32 ? s->act_f32 : s->act_f16, n, y, w->rows,
-                           add ? 1.0f : 0.0f, s->tile, s->tile_bytes, err) &&
-               (!bias || add_bias_launch(&e->q, y, bias, n, w->rows, err));
+    void *act32 = NULL, *f32 = NULL;
+    __half *f16 = NULL;
+    uint32_t n_cols = p->w[0]->n_cols, ld = e->q.hopper ? (uint32_t)GEMM_PACKED : gemm_ld(n_cols);
+    for (uint32_t i = 0; i < p->n_part; i++) {
+        const struct wmat *w = p->w[i];
+        if (product_for(e, w, n) == BY_VECTOR)
+            *(is_plain_type(w) ? &f32 : &act32) = is_plain_type(w) ? s->act_f32 : s->act32;
+        else if (w->type == QUANT_F32)
+            f32 = s->act_f32;
+        else
+            f16 = s->act_f16;
+    }
+    return act_launch(&e->q, x, n, n_cols, norm, e->hp.rms_eps, act32, f32, f16, ld, err);
+}
+
+static bool multiply_by_vector(const struct cuda_engine *e, const struct products *p, uint32_t part,
+                               uint32_t n, struct error *err)
+{
+    const struct scratch *s = &e->s;
+    const struct wmat *w = p->w[part];
     size_t row_bytes = act_row_bytes(w->type, w->n_cols);
     for (uint32_t i = 0; i < n; i += MATVEC_MAX_COLS) {
         struct matvec m = {};
-        m.mode = add ? MATVEC_ADD : MATVEC_STORE;
+        m.mode = p->add ? MATVEC_ADD : MATVEC_STORE;
         m.n_col = lesser(n - i, (uint32_t)MATVEC_MAX_COLS);
         m.act32 = (const uint8_t *)s->act32 + i * row_bytes;
         m.act_f32 = (const uint8_t *)s->act_f32 + i * row_bytes;
-        add_part(&m, w, bias, y + (size_t)i * w->rows);
+        add_part(&m, w, p->bias[part], p->y[part] + (size_t)i * w->rows);
         if (!matvec_launch(&e->q, &m, err))
             return false;
     }
     return true;
 }
 
+static bool multiply_by_cublas(const struct cuda_engine *e, const struct products *p, uint32_t part,
+                               uint32_t n, struct error *err)
+{
+    const struct scratch *s = &e->s;
+    const struct wmat *w = p->w[part];
+    return gemm_launch(&e->q, w, w->type == QUANT_F32 ? s->act_f32 : s->act_f16, n, p->y[part],
+                       w->rows, p->add ? 1.0f : 0.0f, s->tile, s->tile_bytes, err) &&
+           (!p->bias[part] || add_bias_launch(&e->q, p->y[part], p->bias[part], n, w->rows, err));
+}
+
+static struct gemm gemm_args(const struct cuda_engine *e, const __half *x, uint32_t n,
+                             enum matvec_mode mode)
+{
+    struct gemm g = {};
+    g.mode = mode;
+    g.n = n;
+    g.x = x;
+    g.partial = (float *)e->s.tile;
+    g.counters = e->s.gemm_counters;
+    return g;
+}
+
+// All products, from what prepare left; x: the packed input, where one is taken.
+static bool multiply(const struct cuda_engine *e, const struct products *p, const __half *x,
+                     uint32_t n, struct error *err)
+{
+    for (uint32_t i = 0; i < p->n_part;) {
+        enum product by = product_for(e, p->w[i], n);
+        if (by == BY_HOPPER) { // neighbours of one type at once
+            struct gemm g = gemm_args(e, x, n, p->add ? MATVEC_ADD : MATVEC_STORE);
+            uint32_t type = p->w[i]->type;
+            for (; i < p->n_part && p->w[i]->type == type; i++) {
+                g.w[g.n_part] = *p->w[i];
+                g.bias[g.n_part] = p->bias[i];
+                g.y[g.n_part++] = p->y[i];
+            }
+            if (!gemm_hopper_launch(&e->q, &g, err))
+                return false;
+        } else if (by == BY_VECTOR ? !multiply_by_vector(e, p, i, n, err)
+                                   : !multiply_by_cublas(e, p, i, n, err)) {
+            return false;
+        } else {
+            i++;
+        }
+    }
+    return true;
+}
+
+// x += down(silu(gate(x)) * up(x)), x normalised for gate and up.
+static bool feed_forward(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                         struct error *err)
+{
+    const struct scratch *s = &e->s;
+    struct products in = {{&l->w_gate, &l->w_up}, {}, {s->gate, s->up}, 2, false};
+    struct products down = {{&l->w_down}, {}, {s->x}, 1, true};
+    if (!prepare(e, s->x, n, l->ffn_norm, &in, err))
+        return false;
+    if (product_for(e, &l->w_gate, n) == BY_HOPPER && l->w_gate.type == l->w_up.type &&
+        product_for(e, &l->w_down, n) == BY_HOPPER) {
+        struct gemm g = gemm_args(e, s->act_f16, n, MATVEC_SWIGLU);
+        g.w[0] = l->w_gate;
+        g.w[1] = l->w_up;
+        g.n_part = 2;
+        g.out = s->ff_f16;
+        return gemm_hopper_launch(&e->q, &g, err) && multiply(e, &down, s->ff_f16, n, err);
+    }
+    return multiply(e, &in, s->act_f16, n, err) &&
+           swiglu_launch(&e->q, s->gate, s->up, (size_t)n * e->hp.n_ff, err) &&
+           prepare(e, s->gate, n, NULL, &down, err) && multiply(e, &down, s->act_f16, n, err);
+}
+
 static bool layer_many(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                        struct error *err)
 {
     const struct scratch *s = &e->s;
-    const struct wmat *qkv[] = {&l->wq, &l->wk, &l->wv}, *out[] = {&l->wo};
-    const struct wmat *gate_up[] = {&l->w_gate, &l->w_up}, *down[] = {&l->w_down};
+    struct products qkv = {
+        {&l->wq, &l->wk, &l->wv}, {l->bq, l->bk, l->bv}, {s->q, s->k, s->v}, 3, false};
+    struct products out = {{&l->wo}, {l->bo}, {s->x}, 1, true};
     struct attention attention = attention_args(e, l);
-    return prepare(e, s->x, n, l->attn_norm, qkv, 3, err) &&
-           multiply(e, &l->wq, l->bq, n, s->q, false, err) &&
-           multiply(e, &l->wk, l->bk, n, s->k, false, err) &&
-           multiply(e, &l->wv, l->bv, n, s->v, false, err) &&
+    return prepare(e, s->x, n, l->attn_norm, &qkv, err) && multiply(e, &qkv, s->act_f16, n, err) &&
            attention_prefill_launch(&e->q, &attention, n, err) &&
-           prepare(e, s->att, n, NULL, out, 1, err) &&
-           multiply(e, &l->wo, l->bo, n, s->x, true, err) &&
-           prepare(e, s->x, n, l->ffn_norm, gate_up, 2, err) &&
-           multiply(e, &l->w_gate, NULL, n, s->gate, false, err) &&
-           multiply(e, &l->w_up, NULL, n, s->up, false, err) &&
-           swiglu_launch(&e->q, s->gate, s->up, (size_t)n * e->hp.n_ff, err) &&
-           prepare(e, s->gate, n, NULL, down, 1, err) &&
-           multiply(e, &l->w_down, NULL, n, s->x, true, err);
+           prepare(e, s->att, n, NULL, &out, err) && multiply(e, &out, s->act_f16, n, err) &&
+           feed_forward(e, l, n, err);
 }
 
 bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
@@ -203,10 +282,10 @@ bool cuda_head(struct cuda_engine *e, size_t row0, size_t n, const uint32_t *ski
         m.x = x;
         m.norm = e->output_norm;
     } else {
-        const struct wmat *head[] = {&e->output};
+        struct products head = {{&e->output}, {}, {s->logits}, 1, false};
         m.act32 = s->act32;
         m.act_f32 = s->act_f32;
-        if (!prepare(e, x, (uint32_t)n, e->output_norm, head, 1, err))
+        if (!prepare(e, x, (uint32_t)n, e->output_norm, &head, err))
             return false;
     }
     return matvec_launch(&e->q, &m, err);

@@ -13,6 +13,7 @@ struct queue {
     int n_sm;        // multiprocessors
     size_t smem_max; // shared memory that one block may have
     bool dependent;  // programmatic dependent launch works (compute capability >= 9.0)
+    bool hopper;     // compute capability 9.0: the kernels of gemm_hopper.cu run
 };
 
 // Where decoding stands, in device memory: the one graph of a decoded token reads it, so the same
@@ -92,8 +93,9 @@ bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int3
 
 // Prepares n rows of x (n, n_cols) for matrices: normalised unless norm is NULL, then in each form
 // whose pointer is not NULL. f16 holds the value / ACT_F16_SCALE in rows of f16_ld, padded with
-// zeros.
+// zeros, or with f16_ld = GEMM_PACKED as gemm_hopper_launch takes it.
 #define ACT_F16_SCALE 32.0f // keeps sums of large values finite; GEMMs multiply by it
+enum { GEMM_PACKED = 0 };
 bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_cols,
                 const float *norm, float eps, void *act32, void *act_f32, __half *f16,
                 uint32_t f16_ld, struct error *err);
@@ -179,5 +181,54 @@ static inline uint32_t gemm_ld(uint32_t n_cols)
 {
     return (n_cols + 7) / 8 * 8;
 }
+
+// ---- gemm_hopper.cu: the same without cuBLAS, on devices of compute capability 9.0 ------------
+
+enum {
+    GEMM_PACK_COLS = 128, // packed activations are padded with zeros to a multiple of this
+};
+
+// Packed activations have room for a multiple of eight rows.
+static inline __host__ __device__ uint32_t gemm_pack_rows(uint32_t n)
+{
+    return (n + 7) / 8 * 8;
+}
+
+static inline size_t gemm_pack_bytes(uint32_t n, uint32_t n_cols)
+{
+    return (size_t)gemm_pack_rows(n) * ((n_cols + GEMM_PACK_COLS - 1) / GEMM_PACK_COLS) *
+           GEMM_PACK_COLS * 2;
+}
+
+// Where element col of row i of n is, in halves; an even element and the next are neighbours.
+// Element 32 t + 2 p + e of 128 goes to place 8 p + 2 t + e (see gemm_hopper.cu); 64 places of all
+// rows lie together, and a row's eight pieces of 16 bytes in the order that shared memory wants.
+static inline __host__ __device__ size_t gemm_pack_at(uint32_t n, uint32_t i, uint32_t col)
+{
+    uint32_t t = col % 128 / 32, p = col % 32 / 2;
+    size_t row = (size_t)(2 * (col / 128) + p / 8) * gemm_pack_rows(n) + i;
+    return row * 64 + ((p ^ i) % 8) * 8 + 2 * t + col % 2;
+}
+
+// Up to three matrices of one type, but float32, times the same n columns.
+struct gemm {
+    struct wmat w[MATVEC_MAX_PARTS];     // same n_cols and type
+    const float *bias[MATVEC_MAX_PARTS]; // (rows), NULL: none
+    float *y[MATVEC_MAX_PARTS];          // (n, rows)
+    uint32_t n_part;
+    enum matvec_mode mode;
+    uint32_t n;
+    const __half *x;    // (n, n_cols) packed
+    __half *out;        // MATVEC_SWIGLU: (n, rows) packed, instead of y
+    float *partial;     // scratch: sizes by gemm_scratch
+    uint32_t *counters; // zero before the first use; left zero
+};
+
+bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct error *err);
+
+struct gemm_scratch {
+    size_t partial, counters; // bytes
+};
+void gemm_scratch(int n_sm, struct gemm_scratch *out);
 
 #endif

@@ -102,8 +102,11 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     struct attention_scratch att;
     attention_scratch(e->q.n_sm, hp->n_head, hp->n_head_kv, hp->head_dim, n_batch, &att);
     s->step = (struct step_state *)take(a, sizeof *s->step);
-    s->counters = (uint32_t *)take(a, att.counters);
-    s->counter_bytes = att.counters;
+    struct gemm_scratch gemm;
+    gemm_scratch(e->q.n_sm, &gemm);
+    s->counters = (uint32_t *)take(a, att.counters + gemm.counters);
+    s->gemm_counters = s->counters + att.counters / sizeof *s->counters;
+    s->counter_bytes = att.counters + gemm.counters;
     s->tokens = (int32_t *)take(a, n_batch * sizeof *s->tokens);
     s->x = (float *)take(a, (uint64_t)n_batch * hp->n_embd * sizeof(float));
     s->q = (float *)take(a, (uint64_t)n_batch * n_q * sizeof(float));
@@ -118,12 +121,15 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     s->act32 = take(a, rows * act_row_bytes(QUANT_Q8_0, (n_wide + 31) / 32 * 32));
     s->act_f32 = take(a, (uint64_t)(has_f32 && n_batch > rows ? n_batch : rows) *
                              act_row_bytes(QUANT_F32, n_wide));
-    if (n_batch > MATVEC_MAX_ROWS) {
+    if (n_batch > MATVEC_MAX_ROWS_HOPPER) {
         uint64_t row = gemm_ld(n_wide) * (has_f32 ? sizeof(float) : sizeof(__half));
-        s->act_f16 = (__half *)take(a, (uint64_t)n_batch * gemm_ld(n_wide) * sizeof(__half));
+        s->act_f16 = (__half *)take(a, gemm_pack_bytes(n_batch, n_wide)); // either form
+        s->ff_f16 = (__half *)take(a, gemm_pack_bytes(n_batch, hp->n_ff));
         s->tile_bytes = lesser(n_wide * row, (uint64_t)TILE_BYTES);
         if (s->tile_bytes < TILE_ROWS * row)
             s->tile_bytes = TILE_ROWS * row;
+        if (s->tile_bytes < gemm.partial)
+            s->tile_bytes = gemm.partial;
         s->tile = take(a, s->tile_bytes);
         s->blas_workspace_bytes = BLAS_WORKSPACE;
         s->blas_workspace = take(a, s->blas_workspace_bytes);

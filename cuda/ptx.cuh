@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #ifdef HOKKU_CUDA_ON_CPU
@@ -112,6 +113,13 @@ PTX_FN uint32_t ptx_nanosleep(uint32_t ns)
 {
     emu_yield();
     return ns;
+}
+PTX_FN uint32_t saturated_half2(float low, float high)
+{
+    low = fminf(fmaxf(low, -65504.0f), 65504.0f);
+    high = fminf(fmaxf(high, -65504.0f), 65504.0f);
+    return (uint32_t)__half_as_ushort(__float2half_rn(low)) |
+           (uint32_t)__half_as_ushort(__float2half_rn(high)) << 16;
 }
 
 #else
@@ -333,6 +341,21 @@ PTX_FN uint32_t ptx_nanosleep(uint32_t ns)
 {
     asm volatile("nanosleep.u32 %0;" ::"r"(ns));
     return ns;
+}
+
+// Two float16 in one word; a value beyond their range becomes the largest of its sign.
+PTX_FN uint32_t saturated_half2(float low, float high)
+{
+#if __CUDA_ARCH__ >= 800
+    uint32_t v;
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+    return v;
+#else
+    low = fminf(fmaxf(low, -65504.0f), 65504.0f);
+    high = fminf(fmaxf(high, -65504.0f), 65504.0f);
+    return (uint32_t)__half_as_ushort(__float2half_rn(low)) |
+           (uint32_t)__half_as_ushort(__float2half_rn(high)) << 16;
+#endif
 }
 
 #endif

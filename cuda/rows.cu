@@ -39,6 +39,14 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
+// The row's value pairs (i even): with 8 bytes a load where rows begin on such addresses.
+static __device__ __forceinline__ float2 pair_at(const float *p, uint32_t i, uint32_t n)
+{
+    if (n % 2 == 0)
+        return i < n ? *reinterpret_cast<const float2 *>(p + i) : make_float2(0.0f, 0.0f);
+    return make_float2(i < n ? p[i] : 0.0f, i + 1 < n ? p[i + 1] : 0.0f);
+}
+
 // Grid (n). One row: RMSNorm (y = x / sqrt(mean(x^2) + eps) * w), then every form asked for.
 static __global__ void __launch_bounds__(THREADS)
     act_kernel(const float *x, uint32_t n_cols, const float *norm, float eps, act32 *out32,
@@ -51,8 +59,17 @@ static __global__ void __launch_bounds__(THREADS)
     float rms = 1.0f;
     if (norm) {
         float sum = 0.0f;
-        for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
-            sum = fmaf(row[i], row[i], sum);
+        if (n_cols % 4 == 0) {
+            const float4 *row4 = reinterpret_cast<const float4 *>(row);
+#pragma unroll 4
+            for (uint32_t i = threadIdx.x; i < n_cols / 4; i += THREADS) {
+                float4 v = row4[i];
+                sum = fmaf(v.x, v.x, fmaf(v.y, v.y, fmaf(v.z, v.z, fmaf(v.w, v.w, sum))));
+            }
+        } else {
+            for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
+                sum = fmaf(row[i], row[i], sum);
+        }
         for (int d = WARP / 2; d > 0; d /= 2)
             sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
         if (threadIdx.x % WARP == 0)
@@ -69,12 +86,30 @@ static __global__ void __launch_bounds__(THREADS)
     if (out_f32)
         for (uint32_t i = threadIdx.x; i < f32_ld; i += THREADS)
             out_f32[(size_t)blockIdx.x * f32_ld + i] = value(i);
-    if (out_f16)
-        for (uint32_t i = threadIdx.x; i < f16_ld; i += THREADS) {
-            float v = value(i) * (1.0f / ACT_F16_SCALE);
-            v = fminf(fmaxf(v, -65504.0f), 65504.0f);
-            out_f16[(size_t)blockIdx.x * f16_ld + i] = __float2half_rn(v);
+    // two values as float16 / ACT_F16_SCALE; i is even
+    auto pair = [&](uint32_t i) {
+        float2 v = pair_at(row, i, n_cols);
+        if (norm) {
+            float2 w = pair_at(norm, i, n_cols);
+            v.x *= rms * w.x;
+            v.y *= rms * w.y;
         }
+        return saturated_half2(v.x * (1.0f / ACT_F16_SCALE), v.y * (1.0f / ACT_F16_SCALE));
+    };
+    if (out_f16 && f16_ld == GEMM_PACKED) {
+        const uint32_t n_piece = div_up(n_cols, (uint32_t)GEMM_PACK_COLS) * 16; // of 8 values
+#pragma unroll 2
+        for (uint32_t i = threadIdx.x; i < n_piece; i += THREADS) {
+            uint32_t col = i / 16 * GEMM_PACK_COLS + i % 16 * 2; // and the same of three chunks
+            uint4 v = make_uint4(pair(col), pair(col + 32), pair(col + 64), pair(col + 96));
+            *reinterpret_cast<uint4 *>(out_f16 + gemm_pack_at(gridDim.x, blockIdx.x, col)) = v;
+        }
+    } else if (out_f16) {
+        uint32_t *out = reinterpret_cast<uint32_t *>(out_f16 + (size_t)blockIdx.x * f16_ld);
+#pragma unroll 4
+        for (uint32_t i = threadIdx.x; i < f16_ld / 2; i += THREADS)
+            out[i] = pair(2 * i);
+    }
     if (out32) {
         uint32_t n = n_cols / 32 * 4; // four lanes per 32 values
         for (uint32_t base = 0; base < n; base += THREADS) {

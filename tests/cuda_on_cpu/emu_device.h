@@ -77,6 +77,7 @@ enum emu_warp_kind {
     EMU_WARP_MMA_BF16,
     EMU_WARP_MMA_S8,
     EMU_WARP_LDMATRIX,
+    EMU_WARP_WGMMA_F16,
 };
 struct emu_warp_args {
     uint64_t in, out;
@@ -195,6 +196,69 @@ static inline void emu_ldmatrix(uint32_t *r, const void *row, int n, bool trans,
     w.n = n;
     w.flag = trans;
     emu_warp(0xFFFFFFFFu, EMU_WARP_LDMATRIX, &w, EMU_SITE);
+}
+
+// One warp's sixteen rows of a product of a warpgroup; every warp does its part when it calls. B is
+// read through the 128-byte swizzle.
+static inline void emu_wgmma_f16(float *d, const uint32_t *a, const void *b, int n_cols,
+                                 EMU_SITE_PARAMS)
+{
+    emu_warp_args w = {};
+    w.d = d;
+    w.a = a;
+    w.b = b;
+    w.n = n_cols;
+    emu_warp(0xFFFFFFFFu, EMU_WARP_WGMMA_F16, &w, EMU_SITE);
+}
+
+// Transaction barriers: the phase ends when all have arrived and no announced byte is missing.
+struct emu_mbar {
+    uint8_t phase, n_arrive;
+    uint16_t n_missing;
+    int32_t n_bytes;
+};
+static_assert(sizeof(emu_mbar) == sizeof(uint64_t), "as large as a GPU's");
+static inline void emu_mbar_settle(emu_mbar *m)
+{
+    if (m->n_missing == 0 && m->n_bytes == 0) {
+        m->phase++;
+        m->n_missing = m->n_arrive;
+    }
+}
+static inline void emu_mbar_init(uint64_t *bar, uint32_t n_arrive)
+{
+    emu_mbar m = {0, (uint8_t)n_arrive, (uint16_t)n_arrive, 0};
+    memcpy(bar, &m, sizeof m);
+}
+static inline void emu_mbar_arrive(uint64_t *bar, uint32_t n_bytes)
+{
+    emu_mbar m;
+    memcpy(&m, bar, sizeof m);
+    if (m.n_missing == 0)
+        emu_fail("an arrival too many at a barrier of %u", m.n_arrive);
+    m.n_bytes += (int32_t)n_bytes;
+    m.n_missing--;
+    emu_mbar_settle(&m);
+    memcpy(bar, &m, sizeof m);
+}
+static inline bool emu_mbar_done(const uint64_t *bar, uint32_t parity)
+{
+    emu_mbar m;
+    memcpy(&m, bar, sizeof m);
+    return (m.phase & 1u) != parity;
+}
+static inline void emu_bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *bar)
+{
+    emu_check_aligned(smem, 16);
+    emu_check_aligned(gmem, 16);
+    if (n_bytes % 16)
+        emu_fail("a bulk copy of %u bytes", n_bytes);
+    memcpy(smem, gmem, n_bytes);
+    emu_mbar m;
+    memcpy(&m, bar, sizeof m);
+    m.n_bytes -= (int32_t)n_bytes;
+    emu_mbar_settle(&m);
+    memcpy(bar, &m, sizeof m);
 }
 
 // Memory order: the threads of the emulation run one at a time, so fences only need to exist.

@@ -163,6 +163,42 @@ void ldmatrix(emu_warp_args *const args[32])
         }
 }
 
+// Rows of m64nNk16 that one warp holds: section "Register Fragments for wgmma.mma_async.m64k16".
+void wgmma_f16(emu_warp_args *const args[32])
+{
+    float a[16][16], b[128][16];
+    const int n = args[0]->n;
+    for (int lane = 0; lane < 32; lane++) {
+        int g = lane / 4, t = lane % 4;
+        const uint32_t *ra = (const uint32_t *)args[lane]->a;
+        if (args[lane]->b != args[0]->b)
+            emu_fail("wgmma: lane %d has another B", lane);
+        for (int i = 0; i < 2; i++)
+            for (int r = 0; r < 4; r++)
+                a[g + 8 * (r & 1)][2 * t + i + 8 * (r >> 1)] = element<emu_binary16>(ra[r], i);
+    }
+    // what the hardware does: address bits 4 to 6 are exchanged by bits 7 to 9
+    for (int col = 0; col < n; col++)
+        for (int k = 0; k < 16; k++) {
+            uintptr_t at = (uintptr_t)args[0]->b + (size_t)col * 128 + (size_t)k * 2;
+            at ^= (at >> 7 & 7) << 4;
+            uint16_t bits;
+            memcpy(&bits, (const void *)at, 2);
+            b[col][k] = emu_binary16::widen(bits);
+        }
+    for (int lane = 0; lane < 32; lane++) {
+        float *d = (float *)args[lane]->d;
+        for (int j = 0; j < n / 8; j++)
+            for (int r = 0; r < 4; r++) {
+                int row = lane / 4 + 8 * (r >> 1), col = 8 * j + lane % 4 * 2 + (r & 1);
+                float sum = 0;
+                for (int k = 0; k < 16; k++)
+                    sum += a[row][k] * b[col][k];
+                d[4 * j + r] += sum;
+            }
+    }
+}
+
 } // namespace
 
 void emu_warp_combine(emu_warp_kind kind, unsigned mask, emu_warp_args *const args[32])
@@ -188,6 +224,8 @@ void emu_warp_combine(emu_warp_kind kind, unsigned mask, emu_warp_args *const ar
         return mma_s8(args);
     case EMU_WARP_LDMATRIX:
         return ldmatrix(args);
+    case EMU_WARP_WGMMA_F16:
+        return wgmma_f16(args);
     default:
         return reduce(kind, mask, args);
     }

@@ -17,6 +17,7 @@ void gpu_test_begin(void)
     Q.n_sm = prop.multiProcessorCount;
     Q.smem_max = prop.sharedMemPerBlockOptin;
     Q.dependent = prop.major >= 9;
+    Q.hopper = prop.major == 9;
     must(CHECK_CUDA(cudaStreamCreateWithFlags(&Q.stream, cudaStreamNonBlocking), &ERR));
     must(CHECK_CUDA(cudaMalloc(&blas_workspace, bytes), &ERR));
     must(cublasCreate(&Q.blas) == CUBLAS_STATUS_SUCCESS);

@@ -293,6 +293,172 @@ static void gemm_agrees_for_odd_shapes(void)
         }
 }
 
+// What the products of gemm_hopper.cu share: a matrix, inputs, scratch.
+struct hopper_case {
+    uint32_t n, n_cols;
+    struct gemm_scratch sizes;
+    std::vector<float> x;
+    device_array<float> dx;
+    device_array<uint8_t> packed, partial, counters;
+
+    static struct gemm_scratch scratch(void)
+    {
+        struct gemm_scratch s;
+        gemm_scratch(Q.n_sm, &s);
+        return s;
+    }
+    hopper_case(struct random_stream &r, uint32_t n_, uint32_t n_cols_)
+        : n(n_), n_cols(n_cols_), sizes(scratch()), x(r.floats((size_t)n_ * n_cols_, 10.0)), dx(x),
+          packed(gemm_pack_bytes(n_, n_cols_)), partial(sizes.partial), counters(sizes.counters)
+    {
+        must(CHECK_CUDA(cudaMemsetAsync(counters.p, 0, counters.n, Q.stream), &ERR));
+        must(act_launch(&Q, dx.p, n, n_cols, nullptr, 0, nullptr, nullptr, (__half *)packed.p,
+                        GEMM_PACKED, &ERR));
+    }
+    struct gemm args(enum matvec_mode mode)
+    {
+        struct gemm g = {};
+        g.mode = mode;
+        g.n = n;
+        g.x = (const __half *)packed.p;
+        g.partial = (float *)partial.p;
+        g.counters = (uint32_t *)counters.p;
+        return g;
+    }
+    // Nothing is left for the next launch.
+    void check_counters(void)
+    {
+        for (uint8_t b : counters.get())
+            if (b) {
+                check(false, "counters are not zero afterwards");
+                break;
+            }
+    }
+};
+
+static void packed_activations_are_the_plain_ones(void)
+{
+    struct random_stream r = {24};
+    for (uint32_t n_cols : {7u, 172u, 256u, 896u, 1000u}) {
+        const uint32_t n = 11, ld = gemm_ld(n_cols);
+        hopper_case c(r, n, n_cols);
+        device_array<__half> plain(n * ld);
+        must(act_launch(&Q, c.dx.p, n, n_cols, nullptr, 0, nullptr, nullptr, plain.p, ld, &ERR));
+        std::vector<__half> want = plain.get();
+        std::vector<uint8_t> raw = c.packed.get();
+        const __half *got = (const __half *)raw.data();
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t k = 0; k < (n_cols + 127) / 128 * 128; k++) {
+                float a = __half2float(got[gemm_pack_at(n, i, k)]);
+                float b = k < n_cols ? __half2float(want[i * ld + k]) : 0.0f;
+                check(a == b, "%u columns: row %u column %u: %g, expected %g", n_cols, i, k, a, b);
+            }
+    }
+}
+
+static void hopper_products_agree_for_every_type_and_shape(void)
+{
+    struct random_stream r = {25};
+    for (uint32_t type : ALL_TYPES) {
+        if (!Q.hopper || type == QUANT_F32)
+            continue;
+        const bool plain = quant_info(type)->block_elems == 1;
+        const uint32_t widths[] = {plain ? 172u : 256u, plain ? 904u : 768u,
+                                   full_size() ? 4096u : 256u};
+        for (uint32_t width : widths)
+            for (uint32_t n : {9u, 64u, 70u, 300u}) {
+                uint32_t rows = n == 300 ? (full_size() ? 2300 : 300) : n == 70 ? 300 : 43;
+                if (!full_size() && n > 64 &&
+                    (width > 256 || (type != QUANT_Q4_K && type != QUANT_F16)))
+                    continue;
+                hopper_case c(r, n, width);
+                test_matrix m(r, type, rows, width);
+                std::vector<float> old = r.floats((size_t)n * rows, 10.0), bias = r.floats(rows);
+                device_array<float> y(old), db(bias);
+                struct gemm g = c.args(MATVEC_ADD);
+                g.w[0] = m.w;
+                g.y[0] = y.p;
+                g.bias[0] = db.p;
+                g.n_part = 1;
+                must(gemm_hopper_launch(&Q, &g, &ERR));
+                product p = reference(m, c.x, n);
+                for (size_t i = 0; i < p.y.size(); i++)
+                    p.y[i] += old[i] + bias[i % rows];
+                std::vector<float> got = y.get();
+                double w = worst(got, p.y, p.size);
+                check(w <= 1.5e-3, "%s %u x %u, %u columns: off by %g", quant_info(type)->name,
+                      rows, width, n, w);
+                y.put(old);
+                must(gemm_hopper_launch(&Q, &g, &ERR));
+                check(y.get() == got, "%s %u x %u, %u columns: other bits the second time",
+                      quant_info(type)->name, rows, width, n);
+                c.check_counters();
+            }
+    }
+}
+
+// Q, K and V at once; gate and up with SwiGLU between.
+static void hopper_products_of_several_matrices_agree(void)
+{
+    struct random_stream r = {26};
+    for (uint32_t n : {12u, 100u}) {
+        if (!Q.hopper)
+            return;
+        const uint32_t width = 256, rows[3] = {136, 40, 129};
+        hopper_case c(r, n, width);
+        test_matrix a(r, QUANT_Q4_K, rows[0], width), b(r, QUANT_Q4_K, rows[1], width);
+        test_matrix d(r, QUANT_Q4_K, rows[2], width);
+        const test_matrix *m[3] = {&a, &b, &d};
+        device_array<float> y0(n * rows[0]), y1(n * rows[1]), y2(n * rows[2]);
+        const device_array<float> *y[3] = {&y0, &y1, &y2};
+        struct gemm g = c.args(MATVEC_STORE);
+        for (int i = 0; i < 3; i++) {
+            g.w[i] = m[i]->w;
+            g.y[i] = y[i]->p;
+        }
+        g.n_part = 3;
+        must(gemm_hopper_launch(&Q, &g, &ERR));
+        for (int i = 0; i < 3; i++) {
+            product p = reference(*m[i], c.x, n);
+            double w = worst(y[i]->get(), p.y, p.size);
+            check(w <= 1.5e-3, "part %d, %u columns: off by %g", i, n, w);
+        }
+        c.check_counters();
+    }
+    for (uint32_t rows : {24u, 200u, 384u}) {
+        const uint32_t width = 256, n = 13;
+        hopper_case c(r, n, width);
+        for (float &v : c.x)
+            v *= 0.02f; // gates of every sign, not only large ones
+        c.dx.put(c.x);
+        must(act_launch(&Q, c.dx.p, n, width, nullptr, 0, nullptr, nullptr, (__half *)c.packed.p,
+                        GEMM_PACKED, &ERR));
+        test_matrix gate(r, QUANT_Q5_K, rows, width), up(r, QUANT_Q5_K, rows, width);
+        device_array<uint8_t> out(gemm_pack_bytes(n, rows));
+        struct gemm g = c.args(MATVEC_SWIGLU);
+        g.w[0] = gate.w;
+        g.w[1] = up.w;
+        g.n_part = 2;
+        g.out = (__half *)out.p;
+        must(gemm_hopper_launch(&Q, &g, &ERR));
+        product pg = reference(gate, c.x, n), pu = reference(up, c.x, n);
+        std::vector<uint8_t> raw = out.get();
+        const __half *got = (const __half *)raw.data();
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t k = 0; k < (rows + 127) / 128 * 128; k++) {
+                double a = __half2float(got[gemm_pack_at(n, i, k)]) * ACT_F16_SCALE;
+                size_t at = (size_t)i * rows + k;
+                double want = 0, size = 1e-9;
+                if (k < rows) {
+                    want = pg.y[at] / (1 + exp(-pg.y[at])) * pu.y[at];
+                    size = pg.size[at] * fabs(pu.y[at]) + pu.size[at] * fabs(pg.y[at]) + fabs(want);
+                }
+                check(fabs(a - want) <= 1.5e-3 * size + 1e-4,
+                      "SwiGLU row %u column %u: %g, expected %g", i, k, a, want);
+            }
+    }
+}
+
 // ---- rows
 
 static void embedding_rows_and_rotations_agree(void)
@@ -410,6 +576,10 @@ static const struct tap_test tests[] = {
     {"a matrix-vector product gives the same bits again", matvec_gives_the_same_bits_again},
     {"dequantised rows are those of the reference", dequantised_rows_are_those_of_the_reference},
     {"matrix products agree for odd shapes", gemm_agrees_for_odd_shapes},
+    {"packed activations are the plain ones", packed_activations_are_the_plain_ones},
+    {"products on Hopper agree for every type and shape",
+     hopper_products_agree_for_every_type_and_shape},
+    {"products on Hopper of several matrices agree", hopper_products_of_several_matrices_agree},
     {"embedding rows and rotations agree", embedding_rows_and_rotations_agree},
     {"activations are exact to sixteen bits", activations_are_exact_to_sixteen_bits},
     {"SwiGLU and biases agree", swiglu_and_biases_agree},

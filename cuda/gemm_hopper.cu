@@ -1,0 +1,520 @@
+// Matrix times many columns on compute capability 9.0: the weights are read as they lie in memory
+// and dequantised in registers, from where the tensor cores take them; the activations wait in
+// shared memory. So a weight costs its 4 or 5 bits, and no instruction of its own but those that
+// widen it, which run while the tensor cores work on the one before.
+//
+// A block multiplies 128 rows with BN columns; each of its warps holds 16 rows. The inner dimension
+// goes in steps of 128 weights, a chunk of 32 for each of the four lanes that share a row: lane t's
+// chunk is 32 t .. 32 t + 31. A product of tensor cores wants the lane's elements 2 t, 2 t + 1, 2 t
+// + 8, 2 t + 9 of 16, so the order of elements within 128 is changed on both sides: gemm_pack_at
+// says where the activations are put. They lie in memory as shared memory is to hold them.
+//
+// The steps of all tiles are cut evenly among the blocks ("stream-K", Osama et al. 2023). A tile
+// that several blocks share is added up by the last of them to finish, in the order of the steps.
+#include "kernels.h"
+#include "ptx_hopper.cuh"
+#include "quant.cuh"
+
+enum {
+    THREADS = 256,
+    N_WARP = THREADS / WARP,
+    BLOCK_ROWS = 16 * N_WARP,
+    HALF = GEMM_PACK_COLS / 2, // what one copy brings: 128 bytes per column
+};
+
+// Copies under way or in use: the more, the later a copy may come.
+static constexpr __host__ __device__ int n_stage(int bn)
+{
+    return bn == 256 ? 6 : 8;
+}
+
+static constexpr __host__ __device__ int blocks_per_sm(int bn)
+{
+    return bn == 64 ? 2 : 1;
+}
+
+// How the work is cut: units of one step of one tile, those of a tile in a row, the column tiles of
+// a row tile in a row.
+struct cut {
+    uint32_t n_step, n_col_tile, n_unit;
+    uint32_t first_row_tile[MATVEC_MAX_PARTS + 1]; // of each part
+    uint32_t zero;                                 // which the compiler cannot know, see widen
+};
+
+// ---- kernel
+
+static __device__ __forceinline__ uint32_t first_unit(const struct cut &c, uint32_t block)
+{
+    return (uint32_t)((uint64_t)c.n_unit * block / gridDim.x);
+}
+
+// The block that does a unit.
+static __device__ __forceinline__ uint32_t block_of(const struct cut &c, uint32_t unit)
+{
+    return (uint32_t)((((uint64_t)unit + 1) * gridDim.x - 1) / c.n_unit);
+}
+
+// 32 consecutive weights of a row.
+template <uint32_t TYPE> struct strip {
+    static constexpr int N = 32 / chunk_elems(TYPE);
+    chunk<TYPE> k[N];
+};
+
+// A lane's way through a row: every fourth strip. Past the row's end it stays where it is, and
+// beyond the matrix it takes the last tile: such weights meet activations that are zero, or belong
+// to rows that nobody stores.
+template <uint32_t TYPE> struct walk {
+    static constexpr int N = strip<TYPE>::N, STEP = 4 * N * TILE_ROWS; // units from strip to strip
+    struct tile_row at;
+
+    __device__ __forceinline__ walk(const struct wmat &w, uint32_t tile, uint32_t r, uint32_t c)
+        : at(tile_begin<TYPE>(w, min(tile, w.n_tile - 1), r))
+    {
+        at.q += (size_t)c * TILE_ROWS * q_bytes<TYPE>();
+        if constexpr (!is_plain(TYPE)) {
+            using T = quant_traits<TYPE>;
+            at.h += c * TILE_ROWS * T::H;
+            at.s += c * TILE_ROWS * T::S;
+            at.d += c / T::D_CHUNKS * TILE_ROWS * T::D;
+        }
+    }
+
+    // Loads the strip of chunks c and up, of n_chunk; asks for the one after the next; goes on to
+    // the next.
+    __device__ __forceinline__ void load(uint32_t c, uint32_t n_chunk, strip<TYPE> &s)
+    {
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            load_chunk<TYPE>(at, N == 1 ? 0 : min((uint32_t)j, n_chunk - 1 - c), s.k[j]);
+        if (c + 8 * N < n_chunk) {
+            const uint8_t *ahead = at.q + 2 * STEP * q_bytes<TYPE>();
+            prefetch_l2(ahead);
+            for (int j = 1; j < N; j++)
+                prefetch_l2(ahead + j * TILE_ROWS * 16);
+            if constexpr (!is_plain(TYPE)) {
+                using T = quant_traits<TYPE>;
+                if constexpr (T::BITS == 8)
+                    prefetch_l2(ahead + TILE_ROWS * 16);
+                if constexpr (T::H > 0)
+                    prefetch_l2(at.h + 2 * STEP * T::H);
+                if constexpr (T::S > 0)
+                    prefetch_l2(at.s + 2 * STEP * T::S);
+                prefetch_l2(at.d + 2 * STEP / T::D_CHUNKS * T::D);
+            }
+        }
+        if (c + 4 * N < n_chunk) {
+            at.q += STEP * q_bytes<TYPE>();
+            if constexpr (!is_plain(TYPE)) {
+                using T = quant_traits<TYPE>;
+                at.h += STEP * T::H;
+                at.s += STEP * T::S;
+                if (T::D_CHUNKS == 1)
+                    at.d += STEP * T::D;
+                else if (c & 4) // the second four of eight chunks with the same d
+                    at.d += TILE_ROWS * T::D;
+            }
+        }
+    }
+};
+
+// Half of a strip as float16 (zero: 0): word i holds elements 4 i, 4 i + 1 (low) and 4 i + 2, 4 i +
+// 3 (high).
+template <uint32_t TYPE>
+static __device__ __forceinline__ void widen(const strip<TYPE> &s, uint32_t half, uint32_t zero,
+                                             uint32_t low[4], uint32_t high[4])
+{
+    if constexpr (is_plain(TYPE)) {
+        // A product must not read a register that a load has written: ptxas would let no two
+        // products overlap. So the bits go through an instruction that it cannot leave out.
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint4 v = s.k[2 * half + i / 2].v;
+            uint32_t a = i % 2 ? v.z : v.x, b = i % 2 ? v.w : v.y;
+            if constexpr (TYPE == QUANT_BF16) {
+                a = saturated_half2(bf16_bits(a & 0xFFFFu), bf16_bits(a >> 16));
+                b = saturated_half2(bf16_bits(b & 0xFFFFu), bf16_bits(b >> 16));
+            }
+            low[i] = a ^ zero;
+            high[i] = b ^ zero;
+        }
+    } else {
+        constexpr bool SIGNED = TYPE == QUANT_Q8_0 || TYPE == QUANT_IQ4_NL || TYPE == QUANT_IQ4_XS;
+        uint32_t w[8];
+        float scale[2], minimum[2];
+        unpack_chunk<TYPE>(s.k[0], w);
+        chunk_scales<TYPE>(s.k[0], scale, minimum);
+        // A quant becomes a float by becoming its mantissa: 1/2 + q / 256 where it has at most 7
+        // bits, 1 + (q + 128) / 32768 where it is a signed byte. One multiply-add undoes that.
+        const float a = (SIGNED ? 32768.0f : 256.0f) * scale[half];
+        const float b = -((SIGNED ? 32896.0f : 128.0f) * scale[half] + minimum[half]);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t q = w[4 * half + i] ^ (SIGNED ? 0x80808080u : 0u);
+            float v[4];
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                uint32_t bits = SIGNED ? __byte_perm(q, 0x3F800000u, 0x7604u + 0x10u * e)
+                                       : __byte_perm(q, 0x3F000000u, 0x7044u + 0x100u * e);
+                v[e] = fmaf(a, __uint_as_float(bits), b);
+            }
+            low[i] = saturated_half2(v[0], v[1]);
+            high[i] = saturated_half2(v[2], v[3]);
+        }
+    }
+}
+
+// Where one warp's rows are: two tiles of eight, rows g and g + 8 of its sixteen. For SwiGLU the
+// first is gate's and the second up's, so that a lane gets both factors of an output.
+struct rows16 {
+    uint32_t part[2], tile[2];
+};
+
+static __device__ __forceinline__ struct rows16 locate(const struct gemm &g, const struct cut &c,
+                                                       uint32_t row_tile, uint32_t warp)
+{
+    if (g.mode == MATVEC_SWIGLU)
+        return {{0, 1}, {row_tile * N_WARP + warp, row_tile * N_WARP + warp}};
+    uint32_t part = 0;
+    while (part + 1 < g.n_part && row_tile >= c.first_row_tile[part + 1])
+        part++;
+    uint32_t tile = 2 * ((row_tile - c.first_row_tile[part]) * N_WARP + warp);
+    return {{part, part}, {tile, tile + 1}};
+}
+
+// Leaves silu(gate) * up, packed for the matrix that follows.
+template <int BN>
+static __device__ __forceinline__ void store_swiglu(const struct gemm &g, const struct rows16 &r,
+                                                    uint32_t col0, const float acc[BN / 2],
+                                                    uint32_t lane)
+{
+    const uint32_t row = r.tile[0] * TILE_ROWS + lane / 4, odd = lane / 4 % 2;
+    const bool valid = row < g.w[0].rows; // the packed form is padded with zeros
+#pragma unroll
+    for (int j = 0; j < BN / 8; j++) {
+        float v[2];
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            float gate = acc[4 * j + c] * ACT_F16_SCALE, up = acc[4 * j + 2 + c]; // / scale again
+            v[c] = valid ? gate / (1.0f + __expf(-gate)) * up : 0.0f;
+        }
+        // the lanes of two neighbouring rows: each takes one column of both
+        float other = __shfl_xor_sync(0xFFFFFFFFu, odd ? v[0] : v[1], 4);
+        uint32_t pair = odd ? saturated_half2(other, v[1]) : saturated_half2(v[0], other);
+        uint32_t col = col0 + 8 * j + lane % 4 * 2 + odd;
+        if (col < g.n)
+            *reinterpret_cast<uint32_t *>(g.out + gemm_pack_at(g.n, col, row - odd)) = pair;
+    }
+}
+
+template <int BN>
+static __device__ __forceinline__ void store(const struct gemm &g, const struct rows16 &r,
+                                             uint32_t col0, const float acc[BN / 2], uint32_t lane)
+{
+    // of eight columns: what is added to is requested before anything is stored
+    constexpr int BATCH = BN == 64 ? 4 : 8;
+    const uint32_t rows = g.w[r.part[0]].rows, row0 = r.tile[0] * TILE_ROWS + lane / 4;
+    const float *bias = g.bias[r.part[0]];
+    float *y = g.y[r.part[0]] + row0;
+    const bool valid[2] = {row0 < rows, row0 + TILE_ROWS < rows};
+    float b[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        b[h] = bias && valid[h] ? bias[row0 + h * TILE_ROWS] : 0.0f;
+#pragma unroll
+    for (int j0 = 0; j0 < BN / 8; j0 += BATCH) {
+        float old[BATCH][4];
+#pragma unroll
+        for (int j = 0; j < BATCH; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                uint32_t col = col0 + 8 * (j0 + j) + lane % 4 * 2 + e % 2;
+                old[j][e] = 0.0f;
+                if (g.mode == MATVEC_ADD && col < g.n && valid[e / 2])
+                    old[j][e] = y[(size_t)col * rows + e / 2 * TILE_ROWS];
+            }
+#pragma unroll
+        for (int j = 0; j < BATCH; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                uint32_t col = col0 + 8 * (j0 + j) + lane % 4 * 2 + e % 2;
+                float v = fmaf(acc[4 * (j0 + j) + e], ACT_F16_SCALE, b[e / 2]);
+                if (col < g.n && valid[e / 2])
+                    y[(size_t)col * rows + e / 2 * TILE_ROWS] = old[j][e] + v;
+            }
+    }
+}
+
+// A tile that several blocks share: keeps this block's sums; true for the block that finishes last,
+// with the sums of all in acc.
+template <int BN>
+static __device__ __forceinline__ bool combine(const struct gemm &g, const struct cut &c,
+                                               uint32_t tile, float acc[BN / 2])
+{
+    __shared__ bool is_last;
+    // float4 of a thread, one per eight columns; moved so many at a time as registers allow, and
+    // those of columns that nobody asked for not at all
+    constexpr int N = BN / 8, GROUP = BN / 16;
+    const uint32_t begin = tile * c.n_step;
+    const int n_col = (int)(g.n - tile % c.n_col_tile * BN);
+    const uint32_t block0 = block_of(c, begin), n_part = block_of(c, begin + c.n_step - 1) - block0;
+    // a block shares at most two tiles: its first, and its last
+    auto sums = [&](uint32_t block) {
+        uint32_t slot = 2 * block + (first_unit(c, block) < begin);
+        return reinterpret_cast<float4 *>(g.partial) + (size_t)slot * N * THREADS + threadIdx.x;
+    };
+    float4 *mine = sums(blockIdx.x);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (i / GROUP * GROUP * 8 < n_col)
+            mine[i * THREADS] =
+                make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        is_last = atomicAdd(&g.counters[block0], 1u) == n_part;
+        if (is_last)
+            g.counters[block0] = 0; // for the next launch
+    }
+    __syncthreads();
+    if (!is_last)
+        return false;
+    __threadfence();
+    const float4 *from = sums(block0);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (i / GROUP * GROUP * 8 < n_col)
+            v = __ldcg(&from[i * THREADS]);
+        acc[4 * i] = v.x, acc[4 * i + 1] = v.y, acc[4 * i + 2] = v.z, acc[4 * i + 3] = v.w;
+    }
+#pragma unroll 1
+    for (uint32_t p = 1; p <= n_part; p++) {
+        from = sums(block0 + p);
+#pragma unroll
+        for (int i0 = 0; i0 < N; i0 += GROUP) {
+            if (i0 * 8 >= n_col)
+                break;
+            float4 v[GROUP];
+#pragma unroll
+            for (int i = 0; i < GROUP; i++)
+                v[i] = __ldcg(&from[(i0 + i) * THREADS]);
+#pragma unroll
+            for (int i = 0; i < GROUP; i++) {
+                float *sum = acc + 4 * (i0 + i);
+                sum[0] += v[i].x, sum[1] += v[i].y, sum[2] += v[i].z, sum[3] += v[i].w;
+            }
+        }
+    }
+    return true;
+}
+
+template <uint32_t TYPE, int BN>
+static __device__ __forceinline__ void multiply(const struct gemm &g, const struct cut &c)
+{
+    constexpr int N_STAGE = n_stage(BN), COLS = BN < 128 ? BN : 128; // columns of one instruction
+    constexpr uint32_t STAGE_BYTES = BN * 128;
+    __shared__ uint64_t full[N_STAGE], empty[N_STAGE];
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t r = lane / 4, t = lane % 4;
+    const uintptr_t smem = (uintptr_t)dynamic_smem<uint8_t>();
+    uint8_t *stages =
+        reinterpret_cast<uint8_t *>((smem + SWIZZLE_ALIGN - 1) / SWIZZLE_ALIGN * SWIZZLE_ALIGN);
+    const uint32_t begin = first_unit(c, blockIdx.x), end = first_unit(c, blockIdx.x + 1);
+    const uint32_t n_col = gemm_pack_rows(g.n); // that the activations have
+
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < N_STAGE; i++) {
+            mbar_init(&full[i], 1);
+            mbar_init(&empty[i], N_WARP);
+        }
+        mbar_init_done();
+    }
+    __syncthreads();
+    griddep_launch_dependents();
+
+    // Starts the copy of a half of a step into a slot that is free. Steps past the last one of a
+    // tile are the first ones of the next.
+    auto feed = [&](uint32_t step, uint32_t half, uint32_t col_tile, uint32_t slot) {
+        while (step >= c.n_step) {
+            step -= c.n_step;
+            col_tile = col_tile + 1 < c.n_col_tile ? col_tile + 1 : 0;
+        }
+        const uint32_t col0 = col_tile * BN, n_bytes = lesser(n_col - col0, (uint32_t)BN) * 128;
+        mbar_arrive_expect(&full[slot], n_bytes);
+        bulk_copy(stages + slot * STAGE_BYTES,
+                  g.x + ((size_t)(2 * step + half) * n_col + col0) * HALF, n_bytes, &full[slot]);
+    };
+
+    const uint64_t tile_b = wgmma_tile(stages);
+    const uint32_t n_chunk = g.w[0].n_chunk;
+    uint32_t n_half = 0; // so far: half i lies in slot i % N_STAGE
+    uint32_t tile = begin / c.n_step, step = begin % c.n_step, left = end - begin; // units
+    for (bool first = true; left;) {
+        const uint32_t step0 = step, step1 = lesser(c.n_step, step0 + left);
+        const uint32_t col_tile = tile % c.n_col_tile;
+        const struct rows16 rows = locate(g, c, tile / c.n_col_tile, warp);
+        // the lane's next chunk, never beyond the last
+        const auto chunk_at = [&](uint32_t i) {
+            return min((4 * i + t) * strip<TYPE>::N, n_chunk - 1);
+        };
+        walk<TYPE> row0(g.w[rows.part[0]], rows.tile[0], r, chunk_at(step0));
+        walk<TYPE> row1(g.w[rows.part[1]], rows.tile[1], r, chunk_at(step0));
+        strip<TYPE> s0, s1;
+        float acc[BN / 2];
+        uint32_t a[2][4][4];
+#pragma unroll
+        for (int i = 0; i < BN / 2; i++)
+            acc[i] = 0.0f;
+        row0.load(chunk_at(step0), n_chunk, s0);
+        row1.load(chunk_at(step0), n_chunk, s1);
+        if (first) { // weights depend on no other kernel; everything else does
+            griddep_wait();
+            if (threadIdx.x == 0)
+#pragma unroll 1
+                for (uint32_t i = 0; i < N_STAGE && i / 2 < left; i++)
+                    feed(step0 + i / 2, i % 2, col_tile, i);
+            __syncwarp();
+        }
+#pragma unroll 1
+        for (; step < step1; step++, left--) {
+#pragma unroll
+            for (uint32_t half = 0; half < 2; half++) {
+                uint32_t low[2][4], high[2][4];
+                widen<TYPE>(s0, half, c.zero, low[0], high[0]);
+                widen<TYPE>(s1, half, c.zero, low[1], high[1]);
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    a[half][k][0] = low[0][k];
+                    a[half][k][1] = low[1][k];
+                    a[half][k][2] = high[0][k];
+                    a[half][k][3] = high[1][k];
+                }
+                if (half == 1) { // after the last step for nothing
+                    row0.load(chunk_at(step + 1), n_chunk, s0);
+                    row1.load(chunk_at(step + 1), n_chunk, s1);
+                }
+                const uint32_t slot = n_half % N_STAGE;
+                mbar_wait(&full[slot], n_half / N_STAGE % 2);
+                wgmma_begin();
+                const uint64_t b = wgmma_tile_at(tile_b, slot * STAGE_BYTES);
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+#pragma unroll
+                    for (int col = 0; col < BN; col += COLS)
+                        wgmma_f16<COLS>(acc + col / 2, a[half][k],
+                                        wgmma_tile_at(b, (uint32_t)(col * 128 + k * 32)));
+                wgmma_commit();
+                // what came before this half is done: its slot may be filled again
+                wgmma_wait<1>();
+                if (lane == 0 && (half == 1 || step > step0))
+                    mbar_arrive(&empty[(n_half - 1) % N_STAGE]);
+                // not that slot, which other warps may still read: the one before
+                if (threadIdx.x == 0 && !first && left > N_STAGE / 2 - 1) {
+                    const uint32_t free = (n_half - 2) % N_STAGE;
+                    mbar_wait(&empty[free], (n_half - 2) / N_STAGE % 2);
+                    feed(step + N_STAGE / 2 - 1, half, col_tile, free);
+                }
+                __syncwarp();
+                n_half++;
+            }
+            first = false;
+        }
+        wgmma_wait<0>();
+        wgmma_settle<BN / 2>(acc);
+        if (lane == 0)
+            mbar_arrive(&empty[(n_half - 1) % N_STAGE]);
+
+        if (step1 - step0 == c.n_step || combine<BN>(g, c, tile, acc)) {
+            const struct rows16 to = locate(g, c, tile / c.n_col_tile, warp);
+            const uint32_t col0 = tile % c.n_col_tile * BN;
+            if (g.mode == MATVEC_SWIGLU)
+                store_swiglu<BN>(g, to, col0, acc, lane);
+            else
+                store<BN>(g, to, col0, acc, lane);
+        }
+        tile++;
+        step = 0;
+    }
+}
+
+// Grid: what is resident at once, at most a block per unit.
+template <uint32_t TYPE, int BN>
+static __global__ void __launch_bounds__(THREADS, blocks_per_sm(BN))
+    gemm_hopper_kernel(const __grid_constant__ struct gemm g, const __grid_constant__ struct cut c)
+{
+    if constexpr (HAVE_HOPPER)
+        multiply<TYPE, BN>(g, c);
+}
+
+// ---- launcher
+
+void gemm_scratch(int n_sm, struct gemm_scratch *out)
+{
+    out->counters = out->partial = 0;
+    for (int bn : {64, 128, 256}) {
+        size_t blocks = (size_t)n_sm * blocks_per_sm(bn);
+        size_t partial = 2 * blocks * BLOCK_ROWS * bn * sizeof(float);
+        out->partial = out->partial > partial ? out->partial : partial;
+        if (out->counters < blocks * sizeof(uint32_t))
+            out->counters = blocks * sizeof(uint32_t);
+    }
+}
+
+template <int BN>
+static bool launch(const struct queue *q, const struct gemm *g, struct cut *c, struct error *err)
+{
+    enum { MAX_SHARE = 8 }; // blocks that share a tile, more or less: their sums must be added up
+    uint32_t n_tile = c->first_row_tile[g->n_part] * div_up(g->n, (uint32_t)BN);
+    uint32_t n_block = lesser((uint32_t)(q->n_sm * blocks_per_sm(BN)), n_tile * MAX_SHARE);
+    c->n_col_tile = div_up(g->n, (uint32_t)BN);
+    c->n_unit = n_tile * c->n_step;
+    struct launch l = {.name = "gemm_hopper",
+                       .grid = dim3(lesser(n_block, c->n_unit)),
+                       .block = dim3(THREADS),
+                       .smem = (size_t)n_stage(BN) * BN * 128 + SWIZZLE_ALIGN,
+                       .stream = q->stream,
+                       .dependent = q->dependent};
+    return with_type(g->w[0].type, [&](auto tag) {
+        constexpr uint32_t T = decltype(tag)::value;
+        if constexpr (T == QUANT_F32)
+            return error_set(err, ERR_FAIL, "CUDA: a float32 matrix in a float16 product");
+        else
+            return launch_kernel(err, l, gemm_hopper_kernel<T, BN>, *g, *c);
+    });
+}
+
+static const struct {
+    uint32_t bn, cost; // of a column, measured
+} widths[] = {{64, 150}, {128, 115}, {256, 100}};
+
+bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct error *err)
+{
+    struct cut c = {};
+    c.n_step = div_up(g->w[0].n_cols, (uint32_t)GEMM_PACK_COLS);
+    if (g->mode == MATVEC_SWIGLU) { // one part; zeros up to the last step of the next matrix
+        uint32_t rows = div_up(g->w[0].rows, (uint32_t)GEMM_PACK_COLS) * GEMM_PACK_COLS;
+        c.first_row_tile[g->n_part] = rows / (BLOCK_ROWS / 2);
+    } else {
+        for (uint32_t i = 0; i < g->n_part; i++)
+            c.first_row_tile[i + 1] =
+                c.first_row_tile[i] + div_up(g->w[i].rows, (uint32_t)BLOCK_ROWS);
+    }
+    // Wide tiles move fewer activations and widen fewer weights, but columns beyond n are wasted
+    // and there must be tiles enough for all.
+    uint32_t best = 0;
+    uint64_t best_cost = 0;
+    for (const auto &w : widths) {
+        uint32_t n_col_tile = div_up(g->n, w.bn);
+        uint64_t cost = (uint64_t)n_col_tile * w.bn * w.cost;
+        bool enough = 4 * c.first_row_tile[g->n_part] * n_col_tile >= (uint32_t)q->n_sm;
+        if (!best || (enough && cost < best_cost)) {
+            best = w.bn;
+            best_cost = cost;
+        }
+    }
+    if (best == 256)
+        return launch<256>(q, g, &c, err);
+    if (best == 128)
+        return launch<128>(q, g, &c, err);
+    return launch<64>(q, g, &c, err);
+}

@@ -1,0 +1,197 @@
+// The instructions of compute capability 9.0 (target sm_90a) that other devices lack, as ptx.cuh
+// has the common ones: transaction barriers, bulk copies, products of a warpgroup (128 threads).
+// Sources: PTX ISA 8.x, sections "mbarrier", "cp.async.bulk", "Asynchronous Warpgroup Level
+// Matrix".
+#ifndef HOKKU_CUDA_PTX_HOPPER_CUH
+#define HOKKU_CUDA_PTX_HOPPER_CUH
+
+#include "ptx.cuh"
+
+// The kernels that use this are compiled for every target; elsewhere they are empty and never
+// launched.
+#if defined(HOKKU_CUDA_ON_CPU) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define HAVE_HOPPER 1
+#else
+#define HAVE_HOPPER 0
+#endif
+
+enum {
+    SWIZZLE_ALIGN = 1024, // of a tile that wgmma_f16 reads
+};
+
+#ifdef HOKKU_CUDA_ON_CPU
+
+PTX_FN void mbar_init(uint64_t *bar, uint32_t n_arrive)
+{
+    emu_mbar_init(bar, n_arrive);
+}
+PTX_FN void mbar_init_done(void)
+{
+}
+PTX_FN void mbar_arrive(uint64_t *bar)
+{
+    emu_mbar_arrive(bar, 0);
+}
+PTX_FN void mbar_arrive_expect(uint64_t *bar, uint32_t n_bytes)
+{
+    emu_mbar_arrive(bar, n_bytes);
+}
+PTX_FN void mbar_wait(uint64_t *bar, uint32_t parity)
+{
+    while (!emu_mbar_done(bar, parity))
+        emu_yield();
+}
+PTX_FN void bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *bar)
+{
+    emu_bulk_copy(smem, gmem, n_bytes, bar);
+}
+PTX_FN void wgmma_begin(void)
+{
+}
+PTX_FN void wgmma_commit(void)
+{
+}
+template <int N> PTX_FN void wgmma_wait(void)
+{
+}
+template <int N> PTX_FN void wgmma_settle(float *)
+{
+}
+PTX_FN uint64_t wgmma_tile(const void *smem)
+{
+    return (uint64_t)(uintptr_t)smem;
+}
+PTX_FN uint64_t wgmma_tile_at(uint64_t tile, uint32_t n_bytes)
+{
+    return tile + n_bytes;
+}
+template <int N> PTX_FN void wgmma_f16(float *d, const uint32_t a[4], uint64_t b)
+{
+    emu_wgmma_f16(d, a, (const void *)(uintptr_t)b, N);
+}
+
+#else
+
+// A barrier in shared memory for n_arrive arrivals and the bytes they announce. Its phases count
+// from 0; mbar_wait(bar, p) waits for the end of the current phase when its parity is p.
+PTX_FN void mbar_init(uint64_t *bar, uint32_t n_arrive)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_address(bar)), "r"(n_arrive)
+                 : "memory");
+}
+// After the last mbar_init, before the __syncthreads that lets others use the barriers.
+PTX_FN void mbar_init_done(void)
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+PTX_FN void mbar_arrive(uint64_t *bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_address(bar)) : "memory");
+}
+PTX_FN void mbar_arrive_expect(uint64_t *bar, uint32_t n_bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(bar)),
+                 "r"(n_bytes)
+                 : "memory");
+}
+PTX_FN void mbar_wait(uint64_t *bar, uint32_t parity)
+{
+    uint32_t done;
+    do {
+        asm volatile("{\n\t.reg .pred p;\n\t"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+                     "selp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(done)
+                     : "r"(smem_address(bar)), "r"(parity)
+                     : "memory");
+    } while (!done);
+}
+// n_bytes (a multiple of 16, both addresses aligned to 16) to shared memory; counts down what bar
+// expects.
+PTX_FN void bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], "
+                 "%2, [%3];" ::"r"(smem_address(smem)),
+                 "l"(gmem), "r"(n_bytes), "r"(smem_address(bar))
+                 : "memory");
+}
+
+// Before the first wgmma_f16 that reads registers which other instructions wrote.
+PTX_FN void wgmma_begin(void)
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+PTX_FN void wgmma_commit(void)
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// Waits until at most N committed groups are still under way.
+template <int N> PTX_FN void wgmma_wait(void)
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+// Keeps the compiler from reading sums before a wait that precedes it.
+template <int N> PTX_FN void wgmma_settle(float *d)
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+f"(d[i])::"memory");
+}
+// Names a tile of B: row n (a column of B) is 128 bytes at n * 128 from an address aligned to
+// SWIZZLE_ALIGN, its 16-byte pieces p at place p ^ (n % 8). _at: from byte n_bytes on, a
+// multiple of 32 within the first row or of 1024.
+PTX_FN uint64_t wgmma_tile(const void *smem)
+{
+    // 128-byte swizzle (1 << 62), 1024 bytes from eight rows to the next eight (64 << 32)
+    return (uint64_t)1 << 62 | (uint64_t)64 << 32 | (uint64_t)1 << 16 |
+           (smem_address(smem) & 0x3FFFFu) >> 4;
+}
+PTX_FN uint64_t wgmma_tile_at(uint64_t tile, uint32_t n_bytes)
+{
+    return tile + (n_bytes >> 4);
+}
+
+// D (64xN, float) += A (64x16) B (16xN), started only: wgmma_commit, then wgmma_wait before d is
+// read or a is written. Warp w of the four holds rows 16 w and up, with a as mma_f16's; d[4 j] to
+// d[4 j + 3] are mma_f16's d for columns 8 j and up. N: 64 or 128.
+template <int N> PTX_FN void wgmma_f16(float *d, const uint32_t a[4], uint64_t b);
+template <> __device__ __forceinline__ void wgmma_f16<64>(float *d, const uint32_t a[4], uint64_t b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
+                   "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+                   "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
+                   "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+                   "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+                   "+f"(d[30]), "+f"(d[31])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+template <>
+__device__ __forceinline__ void wgmma_f16<128>(float *d, const uint32_t a[4], uint64_t b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+                 "{%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
+                   "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+                   "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
+                   "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+                   "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+                   "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
+                   "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
+                   "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+                   "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]),
+                   "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
+                   "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+#endif
+#endif
