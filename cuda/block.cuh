@@ -1,5 +1,6 @@
-// Work that the threads of one block do together: reductions, prefix sums, a sort.
-// Every function is called by all threads of the block and ends with a barrier where it must.
+// Work that a team of threads does together: reductions, prefix sums, a sort. A team is the whole
+// block (T threads), or its first warp alone (T == WARP): that one needs no barriers.
+// Every function is called by all threads of the team and ends with a barrier where it must.
 #ifndef HOKKU_CUDA_BLOCK_CUH
 #define HOKKU_CUDA_BLOCK_CUH
 
@@ -7,12 +8,28 @@
 
 static const unsigned ALL_LANES = 0xFFFFFFFFu;
 
+// Shared memory for reductions of up to THREADS threads.
 template <int THREADS> struct block_sums {
     uint64_t warp[THREADS / WARP];
 };
 
 // What a reduction combines with. The identity of all is 0.
 enum reduction { SUM, LARGEST, SUM_DOUBLE }; // SUM_DOUBLE: the bits of doubles
+
+template <int T> static __device__ __forceinline__ void team_sync()
+{
+    if (T == WARP)
+        __syncwarp();
+    else
+        __syncthreads();
+}
+
+// The number of threads for which v holds.
+template <int T> static __device__ __forceinline__ uint32_t team_count(bool v)
+{
+    return T == WARP ? (uint32_t)__popc(__ballot_sync(ALL_LANES, v))
+                     : (uint32_t)__syncthreads_count(v);
+}
 
 static __device__ __forceinline__ uint64_t combine(enum reduction op, uint64_t a, uint64_t b)
 {
@@ -32,37 +49,49 @@ static __device__ __forceinline__ uint64_t warp_reduce(uint64_t v, enum reductio
     return v;
 }
 
-// Combines v over the block's threads; everyone gets the result.
-template <int THREADS>
-static __device__ NOINLINE uint64_t block_reduce(uint64_t v, struct block_sums<THREADS> *m,
-                                                 enum reduction op)
+// The sum of v over lanes 0 .. this one.
+static __device__ __forceinline__ uint64_t warp_scan(uint64_t v)
+{
+    for (unsigned o = 1; o < WARP; o <<= 1) {
+        uint64_t below = (uint64_t)__shfl_up_sync(ALL_LANES, (unsigned long long)v, o);
+        v += threadIdx.x % WARP >= o ? below : 0;
+    }
+    return v;
+}
+
+// Combines v over the team; everyone gets the result.
+template <int T, int THREADS>
+static __device__ __forceinline__ uint64_t team_reduce(uint64_t v, struct block_sums<THREADS> *m,
+                                                       enum reduction op)
 {
     v = warp_reduce(v, op);
+    if (T == WARP)
+        return v;
     __syncthreads(); // m may still be read by an earlier call
     if (threadIdx.x % WARP == 0)
         m->warp[threadIdx.x / WARP] = v;
     __syncthreads();
-    v = threadIdx.x % WARP < THREADS / WARP ? m->warp[threadIdx.x % WARP] : 0;
+    v = threadIdx.x % WARP < T / WARP ? m->warp[threadIdx.x % WARP] : 0;
     return warp_reduce(v, op);
 }
 
-// The sum of v over threads 0 .. this one; *total: over all threads.
-template <int THREADS>
-static __device__ NOINLINE uint64_t block_scan(uint64_t v, struct block_sums<THREADS> *m,
-                                               uint64_t *total)
+// The sum of v over threads 0 .. this one; *total: over the team.
+template <int T, int THREADS>
+static __device__ __forceinline__ uint64_t team_scan(uint64_t v, struct block_sums<THREADS> *m,
+                                                     uint64_t *total)
 {
     unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    for (unsigned o = 1; o < WARP; o <<= 1) {
-        uint64_t below = (uint64_t)__shfl_up_sync(ALL_LANES, (unsigned long long)v, o);
-        if (lane >= o)
-            v += below;
+    v = warp_scan(v);
+    if (T == WARP) {
+        *total = (uint64_t)__shfl_sync(ALL_LANES, (unsigned long long)v, WARP - 1);
+        return v;
     }
     __syncthreads();
     if (lane == WARP - 1)
         m->warp[warp] = v;
     __syncthreads();
     uint64_t before = 0, all = 0;
-    for (unsigned w = 0; w < THREADS / WARP; w++) {
+    for (unsigned w = 0; w < T / WARP; w++) {
         before += w < warp ? m->warp[w] : 0;
         all += m->warp[w];
     }
@@ -70,21 +99,41 @@ static __device__ NOINLINE uint64_t block_scan(uint64_t v, struct block_sums<THR
     return before + v;
 }
 
-// Sorts keys[0 .. n) in descending order; room for the next power of two is needed, and no key is
-// 0. Bitonic sort (Batcher 1968).
-template <int THREADS>
-static __device__ NOINLINE void block_sort_descending(uint64_t *keys, uint32_t n)
+// Sorts keys[0 .. n), which are distinct, in descending order. A block: bitonic sort (Batcher
+// 1968); room for the next power of two is needed, and no key is 0. A warp, with at most two keys
+// per lane: each key's place is the number of larger ones.
+template <int T> static __device__ NOINLINE void team_sort_descending(uint64_t *keys, uint32_t n)
 {
+    if (T == WARP) {
+        uint32_t a = threadIdx.x, b = a + WARP, place_a = 0, place_b = 0;
+        __syncwarp();
+        uint64_t x = a < n ? keys[a] : 0, y = b < n ? keys[b] : 0;
+#pragma unroll 4
+        for (uint32_t k = 0; k < n; k++) {
+            place_a += keys[k] > x;
+            place_b += keys[k] > y;
+        }
+        __syncwarp();
+        if (a < n)
+            keys[place_a] = x;
+        if (b < n)
+            keys[place_b] = y;
+        __syncwarp();
+        return;
+    }
     uint32_t size = 1;
     while (size < n)
         size *= 2;
-    for (uint32_t i = n + threadIdx.x; i < size; i += THREADS)
+    for (uint32_t i = n + threadIdx.x; i < size; i += T)
         keys[i] = 0;
+#pragma unroll 1
     for (uint32_t k = 2; k <= size; k *= 2) {
+#pragma unroll 1
         for (uint32_t j = k / 2; j; j /= 2) {
             __syncthreads();
-            for (uint32_t t = threadIdx.x; t < size / 2; t += THREADS) {
-                uint32_t a = (t / j) * 2 * j + t % j, b = a + j;
+#pragma unroll 1
+            for (uint32_t t = threadIdx.x; t < size / 2; t += T) {
+                uint32_t a = t + (t & ~(j - 1)), b = a + j;
                 uint64_t x = keys[a], y = keys[b];
                 if ((x < y) == ((a & k) == 0)) {
                     keys[a] = y;

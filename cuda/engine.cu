@@ -361,8 +361,8 @@ static bool engine_decode_next(struct engine *base, struct decoded *out, struct 
     const struct ring_slot *slot = &e->sampler.ring[e->n_taken % RING];
     if (!wait_sample(e, slot, (uint32_t)(e->n_taken + 1), err))
         return false;
-    if (slot->failed)
-        return error_set(err, ERR_FAIL, "%s", gpu_sampler_failure(slot->failed));
+    if (!gpu_sampler_result(slot, err))
+        return false;
     *out = slot->d;
     base->n_past = e->decode_past + e->n_taken; // to sample it, those before it were evaluated
     e->n_taken++;

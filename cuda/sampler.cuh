@@ -12,7 +12,7 @@ enum { RING = 8 };
 // What ring_slot.failed says.
 enum sampler_failure {
     SAMPLER_OK,
-    SAMPLER_NOT_FINITE, // d.id is the first token with such a logit
+    SAMPLER_NOT_FINITE, // d.id is the first token with such a logit, d.logprob that logit
     SAMPLER_NONE_LEFT,  // --logit-bias forbids every token
 };
 
@@ -34,6 +34,9 @@ struct gpu_sampler {
     int32_t *history; // (n_ctx + 1) every token of the timeline; each pick appends
     uint32_t *count;  // (n_vocab) all zero between picks
     uint8_t *flags;   // (n_vocab) TOKEN_BREAKER | TOKEN_STOP
+    float *values;    // (n_vocab, rounded up to groups) logits after the edits
+    // The largest logit of each group: after the edits; as they came.
+    float *maxima, *raw_maxima;
     uint32_t n_vocab, n_ctx;
 };
 
@@ -52,7 +55,8 @@ bool gpu_sampler_begin(const struct queue *q, struct gpu_sampler *s, const struc
 bool gpu_sampler_launch(const struct queue *q, struct gpu_sampler *s, const float *logits,
                         uint32_t n_vocab, struct step_state *step, struct error *err);
 
-const char *gpu_sampler_failure(uint32_t failed);
+// Whether the slot holds a token; otherwise *err says why not.
+bool gpu_sampler_result(const struct ring_slot *slot, struct error *err);
 
 // For tests: as gpu_sampler_launch with a given number of blocks (0: chosen).
 bool gpu_sampler_launch_blocks(const struct queue *q, struct gpu_sampler *s, const float *logits,

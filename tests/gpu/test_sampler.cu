@@ -16,11 +16,16 @@ int tap_failures;
 namespace
 {
 
+// How many random cases to run of a kind: n on the emulation, more on a device, but few there under
+// compute-sanitizer (HOKKU_QUICK=1).
+int cases(int n)
+{
 #ifdef HOKKU_CUDA_ON_CPU
-const int SCALE = 1;
+    return n;
 #else
-const int SCALE = 20;
+    return getenv("HOKKU_QUICK") ? n / 10 + 1 : n * 20;
 #endif
+}
 
 struct error err;
 
@@ -241,10 +246,12 @@ void compare(fixture &f, random_numbers &r, const struct sampler_settings *set,
         struct error why = {};
         bool ok = sampler_pick(&cpu, l.data(), history.data(), history.size(), &want, &why);
         struct ring_slot got = f.pick(l, i, n_blocks);
+        struct error told = {};
+        gpu_sampler_result(&got, &told);
         if (!check(ok ? !got.failed && got.d.id == want : got.failed == SAMPLER_NONE_LEFT,
                    "vocabulary %u, %u blocks, pick %u at %zu: CPU %d %s, device %d (%s); %s",
-                   f.n_vocab, n_blocks, i, history.size(), want, why.text, got.d.id,
-                   gpu_sampler_failure(got.failed), what) ||
+                   f.n_vocab, n_blocks, i, history.size(), want, why.text, got.d.id, told.text,
+                   what) ||
             !ok)
             break;
         history.push_back(want);
@@ -285,22 +292,22 @@ void random_cases(uint32_t n_vocab, const uint32_t (&blocks)[3], int n_cases, ui
 
 void tiny_vocabularies(void)
 {
-    random_cases(1, {1, 0, 1}, 20 * SCALE, 10);
-    random_cases(2, {1, 0, 1}, 60 * SCALE, 100);
-    random_cases(31, {1, 0, 1}, 200 * SCALE, 40);
-    random_cases(1056, {0, 1, 2}, 200 * SCALE, 300);
+    random_cases(1, {1, 0, 1}, cases(20), 10);
+    random_cases(2, {1, 0, 1}, cases(60), 100);
+    random_cases(31, {1, 0, 1}, cases(200), 40);
+    random_cases(1056, {0, 1, 2}, cases(200), 300);
 }
 
 void middling_vocabularies(void)
 {
-    random_cases(2049, {1, 2, 3}, 200 * SCALE, 300);
-    random_cases(5000, {0, 1, 4}, 200 * SCALE, 1000);
-    random_cases(32000, {0, 1, 8}, 30 * SCALE, 4000);
+    random_cases(2049, {1, 2, 3}, cases(200), 300);
+    random_cases(5000, {0, 1, 4}, cases(200), 1000);
+    random_cases(32000, {0, 1, 8}, cases(30), 4000);
 }
 
 void full_vocabulary(void)
 {
-    random_cases(151936, {0, 8, 0}, 10 * SCALE, 2000);
+    random_cases(151936, {0, 8, 0}, cases(10), 2000);
 }
 
 // What people use: the defaults and one filter switched at a time.
@@ -309,7 +316,7 @@ void the_common_chains(void)
     const uint32_t n_vocab = 32000;
     fixture f(n_vocab, 1000);
     random_numbers r = {99, 0};
-    for (int i = 0; i < 14 * (SCALE > 1 ? 10 : 1); i++) {
+    for (int i = 0; i < 14 * (cases(10) > 10 ? 10 : 1); i++) {
         struct sampler_settings s = sampler_defaults;
         s.seed = (uint64_t)i;
         switch (i % 14) {
@@ -394,6 +401,9 @@ void failures_are_told(void)
                     check(slot.failed == SAMPLER_NOT_FINITE && slot.d.id == 1234,
                           "%u blocks, logit %g: %u at %d", blocks, (double)v, slot.failed,
                           slot.d.id);
+                    struct error told = {};
+                    check(!gpu_sampler_result(&slot, &told) && strstr(told.text, "token 1234 is"),
+                          "%s", told.text);
                     check(f.state().done != 0, "the steps go on after a failure");
                 }
     // Three tokens, all forbidden.
