@@ -10,7 +10,7 @@ enum {
     // Tokens up to which a chunk goes through the matrix-vector kernel: where the weights of more
     // pass through memory once more as float16, and where they do not (queue.hopper).
     MATVEC_MAX_ROWS = 24,
-    MATVEC_MAX_ROWS_HOPPER = 8,
+    MATVEC_MAX_ROWS_HOPPER = 2,
     LOGITS_ROWS = 8, // rows of logits kept at a time
     RUN_AHEAD = 2,   // tokens that the device may be ahead of the host
 };

@@ -282,10 +282,11 @@ bool cuda_head(struct cuda_engine *e, size_t row0, size_t n, const uint32_t *ski
         m.x = x;
         m.norm = e->output_norm;
     } else {
-        struct products head = {{&e->output}, {}, {s->logits}, 1, false};
+        bool plain = is_plain_type(&e->output);
         m.act32 = s->act32;
         m.act_f32 = s->act_f32;
-        if (!prepare(e, x, (uint32_t)n, e->output_norm, &head, err))
+        if (!act_launch(&e->q, x, (uint32_t)n, e->hp.n_embd, e->output_norm, e->hp.rms_eps,
+                        plain ? NULL : s->act32, plain ? s->act_f32 : NULL, NULL, 0, err))
             return false;
     }
     return matvec_launch(&e->q, &m, err);

@@ -374,7 +374,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     p->warpSize = 32;
     p->maxThreadsPerBlock = EMU_BLOCK_THREADS;
     p->maxThreadsPerMultiProcessor = EMU_SM_THREADS;
-    p->major = 9;
+    const char *capability = getenv("HOKKU_EMU_CAPABILITY"); // only its first digit counts
+    p->major = capability ? atoi(capability) : 9;
     p->minor = 0;
     p->multiProcessorCount = EMU_SM_COUNT;
     p->l2CacheSize = 1 << 20;
