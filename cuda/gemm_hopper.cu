@@ -41,15 +41,17 @@ struct cut {
     uint32_t zero;                                 // which the compiler cannot know, see widen
 };
 
-// ---- kernel
+// ---- kernel (functions that are no templates are unused before 9.0)
 
-static __device__ __forceinline__ uint32_t first_unit(const struct cut &c, uint32_t block)
+[[maybe_unused]] static __device__ __forceinline__ uint32_t first_unit(const struct cut &c,
+                                                                       uint32_t block)
 {
     return (uint32_t)((uint64_t)c.n_unit * block / gridDim.x);
 }
 
 // The block that does a unit.
-static __device__ __forceinline__ uint32_t block_of(const struct cut &c, uint32_t unit)
+[[maybe_unused]] static __device__ __forceinline__ uint32_t block_of(const struct cut &c,
+                                                                     uint32_t unit)
 {
     return (uint32_t)((((uint64_t)unit + 1) * gridDim.x - 1) / c.n_unit);
 }
@@ -169,8 +171,8 @@ struct rows16 {
     uint32_t part[2], tile[2];
 };
 
-static __device__ __forceinline__ struct rows16 locate(const struct gemm &g, const struct cut &c,
-                                                       uint32_t row_tile, uint32_t warp)
+[[maybe_unused]] static __device__ __forceinline__ struct rows16
+locate(const struct gemm &g, const struct cut &c, uint32_t row_tile, uint32_t warp)
 {
     if (g.mode == MATVEC_SWIGLU)
         return {{0, 1}, {row_tile * N_WARP + warp, row_tile * N_WARP + warp}};
