@@ -23,7 +23,7 @@ int cases(int n)
 #ifdef HOKKU_CUDA_ON_CPU
     return n;
 #else
-    return getenv("HOKKU_QUICK") ? n / 10 + 1 : n * 20;
+    return getenv("HOKKU_QUICK") ? n / 40 + 1 : n * 20;
 #endif
 }
 
