@@ -1,7 +1,8 @@
 """The small manual of hokku that the model learns by heart. `python3 manual.py [n]` prints samples.
 
-The facts and their wordings are in manual_facts.py. Here a question is put together: a fact is
-drawn, then a third each
+The facts and their wordings are in manual_facts.py, questions worded one by one in manual_asked.txt.
+A fact is drawn; nearly half of the questions then come from manual_asked.txt, the others are put
+together here, a third each
 
     asks for it by a name   "what does {} do?"    frames by the kind of the name (option, key, ...)
     says what one wants     "how do I {c}?"       HOW_FRAMES, or "is there something for {g}?"
@@ -10,6 +11,7 @@ drawn, then a third each
 and the text gets a greeting and the carelessness of people who type. The network knows no English
 but this, so a wording that nobody draws here is a wording that it does not understand.
 """
+import os
 import re
 
 from manual_facts import FACTS as TABLE, MACROS
@@ -263,11 +265,32 @@ def loosen(text, rng):
     return text
 
 
+def read_asked(path=os.path.join(os.path.dirname(os.path.abspath(__file__)), "manual_asked.txt")):
+    """manual_asked.txt: answer -> questions."""
+    asked, answer = {}, None
+    with open(path, encoding="utf-8") as f:
+        for line in f.read().splitlines():
+            if line.startswith("= "):
+                answer = line[2:]
+                asked[answer] = []
+            elif line and not line.startswith("#"):
+                asked[answer].append(line)
+    if set(asked) != {fact[0] for fact in FACTS}:
+        raise ValueError("manual_asked.txt and the facts of the manual differ")
+    return asked
+
+
+ASKED = read_asked()
+
+
 def ask(rng):
     """One question and the answer of the manual."""
     answer, *parts = rng.choice(FACTS)
-    way = rng.choice([i for i, part in enumerate(parts) if part])
-    text = (by_name, by_wish, by_question)[way](parts[way].draw(rng), rng)
+    if rng.random() < 0.45:
+        text = rng.choice(ASKED[answer])
+    else:
+        way = rng.choice([i for i, part in enumerate(parts) if part])
+        text = (by_name, by_wish, by_question)[way](parts[way].draw(rng), rng)
     text = loosen(careless(text, rng), rng)
     if rng.random() < 0.08:
         text = rng.choice(GREETINGS) + text

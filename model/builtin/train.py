@@ -172,7 +172,7 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--out", required=True)
     ap.add_argument("--seed", type=int, default=1)
-    ap.add_argument("--steps", type=int, default=18000)
+    ap.add_argument("--steps", type=int, default=13000)
     ap.add_argument("--minutes", type=float, default=1e9, help="end by then: the rate falls by the share of steps or minutes done, whichever is more")
     ap.add_argument("--tokens", type=int, default=16384, help="per step, padding included")
     ap.add_argument("--layers", type=int, default=7)
