@@ -4,7 +4,7 @@
 #   tests/gpu/run_on_device.sh OUT [STEP ...]      steps: test sanitize bench profile
 #
 # Results go to the folder OUT: summary.txt, and one log per step. The programs are those of a Meson build with
-# nvcc (ninja -C build hokku tests/gpu/test_{kernels,attention,sampler,engine,models}); nothing is compiled here, so
+# nvcc (ninja -C build hokku tests/gpu/test_{kernels,attention,sampler,engine,models,builtin}); nothing is compiled here, so
 # they may come from another machine.
 #   BUILD              the folder of that build (build)
 #   HOKKU_CONFORMANCE  the reference vectors (without them the models are not compared)
@@ -32,11 +32,11 @@ run() { # NAME SECONDS COMMAND...
     return $rc
 }
 
-argument() { case $1 in engine | models) echo cuda ;; esac; }
+argument() { case $1 in engine | models) echo cuda ;; builtin) echo model/hokku-builtin.gguf ;; esac; }
 
 test_() {
     local t
-    for t in kernels attention sampler engine models; do
+    for t in kernels attention sampler engine models builtin; do
         run "$t" 300 "$build/tests/gpu/test_$t" $(argument $t)
     done
 }
