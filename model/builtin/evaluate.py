@@ -116,7 +116,7 @@ def cases(quick):
         turn = ("What is {} {} {}?", "{} {} {} =", "How much is {} {} {}?")[i % 3].format(a, op, b)
         result = a + b if op == "+" else a - b
         yield "sums", op, [turn], lambda t, r=result: re.findall(r"-?\d+", t)[-1:] == [str(r)]
-    questions = [(kind, *q) for kind in ("first", "second", "third") for q in getattr(phrasings, kind.upper())]
+    questions = [(kind, *q) for kind in ("first", "second", "third", "fourth") for q in getattr(phrasings, kind.upper())]
     for kind, question, want in questions[::3] if quick else questions:
         yield "manual", kind, [question], lambda a, w=want: re.search(w, a) is not None
 

@@ -329,7 +329,48 @@ THIRD = [
     ("How do I exit vim? I mean hokku.", r"/bye"),
 ]
 
-QUESTIONS = FIRST + SECOND + THIRD
+# written after version 1.1 was trained, one question per fact, by somebody who had read the answers only; of forty, two that stand
+# in SECOND and two that the training's grammar makes are left out
+FOURTH = [
+    ("I downloaded a gguf file, now how do I open it here?", r"(?<![\w-])-m "),
+    ("Is there a shortcut to grab a model straight from Hugging Face?", r"(?<![\w-])-hf USER"),
+    ("What happens if I just run hokku with no model given?", r"HOKKU_MODEL"),
+    ("ok I'm done, how do I get out of here?", r"/bye"),
+    ("I sent that by mistake. Can I take my last turn back?", r"/undo takes"),
+    ("I undid too much, how can I get it back?", r"/redo"),
+    ("I'd like to keep this chat for tomorrow. What do I type?", r"/save"),
+    ("Can hokku remember a conversation automatically between runs?", r"(?<![\w-])--session"),
+    ("How can I get exactly the same output every time?", r"(?<![\w-])--seed|(?<![\w-])--temp"),
+    ("The answers are too wild. How do I make them calmer?", r"(?<![\w-])--temp|/set"),
+    ("Answers are way too long, can I cap their length?", r"(?<![\w-])-n N"),
+    ("Let's start over from scratch, which command does that?", r"/clear"),
+    ("I didn't like that reply. Can you try a different one?", r"/retry"),
+    ("There's a typo in what I just sent, can I fix it?", r"/edit"),
+    ("Your answer was cut off. How do I make you keep going?", r"/continue"),
+    ("How many tokens do I have left before it's full?", r"/context"),
+    ("Can I see which other words you considered?", r"/why|(?<![\w-])--logprobs"),
+    ("I want to try a different direction without losing this chat.", r"/fork"),
+    ("How do I write a message that is more than one line?", r"Alt-Enter"),
+    ("You're rambling, how do I interrupt you?", r"Ctrl-C"),
+    ("How do I make it use my graphics card?", r"(?<![\w-])--device"),
+    ("It's eating all my cores. How do I limit the threads?", r"(?<![\w-])-t N"),
+    ("I need machine readable output for my script", r"(?<![\w-])--json"),
+    ("I have a file with a hundred prompts, one per line. How do I run them all?", r"(?<![\w-])--lines"),
+    ("Will this model even fit in my memory? Can I check first?", r"(?<![\w-])--dry-run"),
+    ("How do I make it stop when it writes a certain word?", r"(?<![\w-])-r TEXT"),
+    ("The model keeps saying the same thing again and again, what helps?", r"(?<![\w-])--repeat-penalty"),
+    ("What does hokku do once the context runs out, and can I choose?", r"(?<![\w-])--overflow"),
+    ("Can I hide the reasoning of a thinking model?", r"(?<![\w-])--think"),
+    ("I can't stand the colours in my terminal, how do I turn them off?", r"(?<![\w-])--color"),
+    ("Where on my disk do the downloaded models go?", r"XDG_CACHE"),
+    ("Where can I put my default options so I don't have to type them?", r"XDG_CONFIG"),
+    ("How do I find out what quantisation and layers are in a file?", r"hokku inspect"),
+    ("How fast is this model on my computer? Is there a test?", r"hokku bench|/stats"),
+    ("My script got exit status 4 from hokku, what's wrong?", r"not enough memory"),
+    ("Am I allowed to use hokku in a commercial product?", r"MIT"),
+]
+
+QUESTIONS = FIRST + SECOND + THIRD + FOURTH
 
 
 def plain(question):
