@@ -139,7 +139,7 @@ def main():
     ap.add_argument("checkpoint")
     ap.add_argument("gguf")
     ap.add_argument("--temp", type=float, default=0.5, help="the recommended temperature")
-    ap.add_argument("--version", default="1.0")
+    ap.add_argument("--version", default="1.1")
     args = ap.parse_args()
     saved = torch.load(args.checkpoint, map_location="cpu", weights_only=True)
     tensors = {gguf_name(k): v.float().numpy() for k, v in saved["average"].items()}
