@@ -486,7 +486,7 @@ static bool launch(const struct queue *q, const struct gemm *g, struct cut *c, s
 }
 
 static const struct {
-    uint32_t bn, cost; // of a column, measured
+    uint32_t bn, cost; // of a column, as estimated from products of 512 columns
 } widths[] = {{64, 150}, {128, 115}, {256, 100}};
 
 bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct error *err)
