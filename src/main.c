@@ -304,8 +304,6 @@ static bool run_chat(struct program *p, struct error *err)
                            p->template_text.len ? buf_str(&p->template_text) : NULL,
                            p->template_text.len, (int64_t)time(NULL), err))
         return false;
-    if (!conversation_find_breakers(&p->conv, err))
-        return false;
     if (p->system.len && !conversation_set_system(&p->conv, p->system.data, p->system.len, err))
         return false;
     if (o->session && !resume(p, err))

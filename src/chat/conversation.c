@@ -45,12 +45,15 @@ bool conversation_init(struct conversation *c, const struct model *m, struct eng
     return true;
 }
 
-bool conversation_find_breakers(struct conversation *c, struct error *err)
+bool conversation_set_breakers(struct conversation *c, struct sampler_settings *s,
+                               struct error *err)
 {
     uint32_t n = c->model->hp.n_vocab, n_tokens = tokenizer_n_vocab(c->model->tokenizer);
     struct buf text = {0};
-    free(c->dry_breakers);
-    c->dry_breakers = calloc(n, 1);
+    s->dry_breakers = c->dry_breakers;
+    if (s->dry_multiplier == 0 || c->dry_breakers)
+        return true;
+    s->dry_breakers = c->dry_breakers = calloc(n, 1);
     if (!c->dry_breakers)
         return error_oom(err, "the DRY sequence breakers", n);
     for (uint32_t i = 0; i < n && i < n_tokens; i++) {
@@ -467,10 +470,10 @@ static bool run_answer(struct conversation *c, const struct answer_params *p, st
     struct session *s = &c->session;
     struct generated g = {0};
     struct sampler_settings sampler = *p->sampler;
-    sampler.dry_breakers = c->dry_breakers;
     s->progress = stream_progress;
     s->progress_user = stream;
-    bool ok = session_sync(s, prefix->data, prefix->len, err);
+    bool ok = conversation_set_breakers(c, &sampler, err) &&
+              session_sync(s, prefix->data, prefix->len, err);
     s->progress = NULL;
     // The start that the user gave is shown only now: a progress line may have been there.
     if (ok && m->n_runs == 0 && m->text.len > 0)

@@ -54,7 +54,7 @@ struct conversation {
     bool has_system;
     size_t first_kept;     // messages before it (the system prompt excepted) are dropped
     bool system_merged;    // the template refuses system prompts: it leads the first message
-    uint8_t *dry_breakers; // owned, see struct sampler_settings; NULL: none
+    uint8_t *dry_breakers; // owned, see struct sampler_settings; NULL: not needed so far
 };
 
 // Begins an empty conversation. template_text NULL: plain completion. Errors: a template that does
@@ -63,8 +63,10 @@ bool conversation_init(struct conversation *c, const struct model *m, struct eng
                        const char *template_text, size_t n_template, int64_t now,
                        struct error *err);
 void conversation_release(struct conversation *c); // zeroed is fine; not the engine or the model
-// Marks the tokens whose text holds a DRY sequence breaker.
-bool conversation_find_breakers(struct conversation *c, struct error *err);
+// Gives s the tokens whose text holds a DRY sequence breaker, if it uses DRY; they are found once,
+// when first needed, which takes a walk over the vocabulary. Borrowed from the conversation.
+bool conversation_set_breakers(struct conversation *c, struct sampler_settings *s,
+                               struct error *err);
 // Forgets all messages but the system prompt; the model's memory is rewound.
 void conversation_clear(struct conversation *c);
 

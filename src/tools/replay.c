@@ -26,8 +26,8 @@ static bool replay_run(struct replay *r, size_t answer, size_t run, struct error
     struct ids prefix = {0};
     struct generated g = {0};
     struct sampler_settings sampler = rec->sampler;
-    sampler.dry_breakers = c->dry_breakers;
-    bool ok = conversation_run_prefix(c, answer, run, &prefix, err);
+    bool ok = conversation_set_breakers(c, &sampler, err) &&
+              conversation_run_prefix(c, answer, run, &prefix, err);
     if (ok && conversation_hash(prefix.data, prefix.len) != rec->prefix_hash) {
         r->n_skipped++;
         goto done;

@@ -318,7 +318,7 @@ static bool run_replay(const struct tool_context *t, struct buf *out, struct err
         open = true;
         ok = conversation_init(&c, m.model, m.engine, info.template_text,
                                info.template_text ? strlen(info.template_text) : 0, 0, err) &&
-             conversation_find_breakers(&c, err) && session_file_read(file, &c, &loaded, err) &&
+             session_file_read(file, &c, &loaded, err) &&
              tool_replay(&c, &info, o.json, t->cancel, replay_progress, (void *)t, out, err);
     }
     if (open)

@@ -223,6 +223,14 @@ def test_help_and_version(hokku):
     assert hokku("--version").stdout.startswith(b"hokku 0.")
 
 
+def test_dry_keeps_a_sentence_from_coming_back(hokku, stories):
+    """DRY ends repeats of more than two tokens, except across its breakers; they are found when it is used."""
+    ask = ["-m", stories, "-no-cnv", "--temp", 0, "-n", 90, "Once upon a time, there was a cat. The cat was"]
+    again = b" cat was very happy"
+    assert hokku(*ask).stdout.count(again) > 3
+    assert hokku(*ask, "--dry-multiplier", 5).stdout.count(again) == 0
+
+
 def test_dry_run_prints_the_plan(hokku, stories):
     r = hokku("-m", stories, "--dry-run", "-c", 100)
     assert r.returncode == 0 and b"KV" in r.stdout and b"largest context" in r.stdout
