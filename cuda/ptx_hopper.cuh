@@ -27,6 +27,7 @@ PTX_FN void mbar_init(uint64_t *bar, uint32_t n_arrive)
 }
 PTX_FN void mbar_init_done(void)
 {
+    emu_mbar_init_done();
 }
 PTX_FN void mbar_arrive(uint64_t *bar)
 {
@@ -38,8 +39,7 @@ PTX_FN void mbar_arrive_expect(uint64_t *bar, uint32_t n_bytes)
 }
 PTX_FN void mbar_wait(uint64_t *bar, uint32_t parity)
 {
-    while (!emu_mbar_done(bar, parity))
-        emu_yield();
+    emu_mbar_wait(bar, parity);
 }
 PTX_FN void bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *bar)
 {
@@ -47,12 +47,15 @@ PTX_FN void bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *
 }
 PTX_FN void wgmma_begin(void)
 {
+    emu_wgmma_begin();
 }
 PTX_FN void wgmma_commit(void)
 {
+    emu_wgmma_commit();
 }
 template <int N> PTX_FN void wgmma_wait(void)
 {
+    emu_wgmma_wait(N);
 }
 template <int N> PTX_FN void wgmma_settle(float *)
 {

@@ -198,68 +198,20 @@ static inline void emu_ldmatrix(uint32_t *r, const void *row, int n, bool trans,
     emu_warp(0xFFFFFFFFu, EMU_WARP_LDMATRIX, &w, EMU_SITE);
 }
 
-// One warp's sixteen rows of a product of a warpgroup; every warp does its part when it calls. B is
-// read through the 128-byte swizzle.
-static inline void emu_wgmma_f16(float *d, const uint32_t *a, const void *b, int n_cols,
-                                 EMU_SITE_PARAMS)
-{
-    emu_warp_args w = {};
-    w.d = d;
-    w.a = a;
-    w.b = b;
-    w.n = n_cols;
-    emu_warp(0xFFFFFFFFu, EMU_WARP_WGMMA_F16, &w, EMU_SITE);
-}
+// One warp's sixteen rows of a product of a warpgroup, which every warp does alone. Nothing happens
+// before the wait: a and B are read there, and d is written. B is read through the 128-byte
+// swizzle.
+void emu_wgmma_begin(void);
+void emu_wgmma_f16(float *d, const uint32_t *a, const void *b, int n_cols, EMU_SITE_PARAMS);
+void emu_wgmma_commit(void);
+void emu_wgmma_wait(int n_pending_groups);
 
 // Transaction barriers: the phase ends when all have arrived and no announced byte is missing.
-struct emu_mbar {
-    uint8_t phase, n_arrive;
-    uint16_t n_missing;
-    int32_t n_bytes;
-};
-static_assert(sizeof(emu_mbar) == sizeof(uint64_t), "as large as a GPU's");
-static inline void emu_mbar_settle(emu_mbar *m)
-{
-    if (m->n_missing == 0 && m->n_bytes == 0) {
-        m->phase++;
-        m->n_missing = m->n_arrive;
-    }
-}
-static inline void emu_mbar_init(uint64_t *bar, uint32_t n_arrive)
-{
-    emu_mbar m = {0, (uint8_t)n_arrive, (uint16_t)n_arrive, 0};
-    memcpy(bar, &m, sizeof m);
-}
-static inline void emu_mbar_arrive(uint64_t *bar, uint32_t n_bytes)
-{
-    emu_mbar m;
-    memcpy(&m, bar, sizeof m);
-    if (m.n_missing == 0)
-        emu_fail("an arrival too many at a barrier of %u", m.n_arrive);
-    m.n_bytes += (int32_t)n_bytes;
-    m.n_missing--;
-    emu_mbar_settle(&m);
-    memcpy(bar, &m, sizeof m);
-}
-static inline bool emu_mbar_done(const uint64_t *bar, uint32_t parity)
-{
-    emu_mbar m;
-    memcpy(&m, bar, sizeof m);
-    return (m.phase & 1u) != parity;
-}
-static inline void emu_bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *bar)
-{
-    emu_check_aligned(smem, 16);
-    emu_check_aligned(gmem, 16);
-    if (n_bytes % 16)
-        emu_fail("a bulk copy of %u bytes", n_bytes);
-    memcpy(smem, gmem, n_bytes);
-    emu_mbar m;
-    memcpy(&m, bar, sizeof m);
-    m.n_bytes -= (int32_t)n_bytes;
-    emu_mbar_settle(&m);
-    memcpy(bar, &m, sizeof m);
-}
+void emu_mbar_init(uint64_t *bar, uint32_t n_arrive);
+void emu_mbar_init_done(void);
+void emu_mbar_arrive(uint64_t *bar, uint32_t n_bytes);
+void emu_mbar_wait(uint64_t *bar, uint32_t parity);
+void emu_bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *bar);
 
 // Memory order: the threads of the emulation run one at a time, so fences only need to exist.
 static inline void __threadfence(void)
@@ -273,12 +225,14 @@ static inline void __threadfence_system(void)
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-// Atomics.
+// Atomics. After one on device memory other blocks may run before any thread of this one goes on.
+void emu_after_atomic(const void *p);
 #define EMU_ATOMIC(name, T, expr)                                                                  \
     static inline T name(T *p, T v)                                                                \
     {                                                                                              \
         T old = *p;                                                                                \
         *p = (expr);                                                                               \
+        emu_after_atomic(p);                                                                       \
         return old;                                                                                \
     }
 #define EMU_ATOMIC_INT(T)                                                                          \

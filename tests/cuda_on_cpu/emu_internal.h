@@ -85,6 +85,7 @@ cudaError_t emu_enqueue(cudaStream_t s, std::function<void()> fn);
 void emu_device_enter(void);
 void emu_device_leave(void);
 enum emu_memory_kind { EMU_MEMORY_HOST, EMU_MEMORY_PINNED, EMU_MEMORY_DEVICE };
+bool emu_is_device(const void *p);
 // The kind of memory that [p, p + n) is; device memory that is freed or overrun ends the test.
 emu_memory_kind emu_memory_of(const void *p, size_t n);
 

@@ -204,11 +204,17 @@ cudaError_t cudaMemGetInfo(size_t *n_free, size_t *n_total)
     return cudaSuccess;
 }
 
+bool emu_is_device(const void *p)
+{
+    const heap &h = the_heap();
+    return h.base && (uintptr_t)p - (uintptr_t)h.base < RANGE;
+}
+
 emu_memory_kind emu_memory_of(const void *p, size_t n)
 {
     heap &h = the_heap();
     uintptr_t u = (uintptr_t)p;
-    if (h.base && u >= (uintptr_t)h.base && u < (uintptr_t)h.base + RANGE) {
+    if (emu_is_device(p)) {
         const allocation *a = find(h, p);
         if (!a || u - start_of(*a) > a->n || n > a->n - (u - start_of(*a)))
             emu_die("[%p, + %zu) is outside of every device allocation", p, n);

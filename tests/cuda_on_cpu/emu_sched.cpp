@@ -29,6 +29,25 @@ struct pending_copy {
     const unsigned char *src;
     int n, n_valid;
     unsigned group;
+    unsigned char before[16]; // the source at the call
+};
+
+struct pending_product {
+    float *d;
+    const uint32_t *a;
+    const void *b;
+    int n;
+    unsigned group;
+    emu_site site;
+};
+
+// A bulk copy, counted by the barrier at bar.
+struct pending_bulk {
+    unsigned char *dst;
+    const unsigned char *src;
+    std::vector<unsigned char> before;
+    uint64_t *bar;
+    uint64_t turn; // of the block, when it began
 };
 
 struct context { // a stack that can be switched to
@@ -52,6 +71,9 @@ struct fiber : emu_thread {
     emu_site site;
     std::vector<pending_copy> copies;
     unsigned n_groups; // committed cp.async groups
+    std::vector<pending_product> products;
+    unsigned n_product_groups; // committed
+    bool may_multiply;         // wgmma_begin() since the last commit
 };
 
 struct warp_group { // lanes gathering for one operation
@@ -81,6 +103,7 @@ struct emu_block {
     std::vector<fiber *> ring;
     unsigned head = 0, n_ready = 0;
     std::vector<fiber *> yielded, gated;
+    bool left = false; // other blocks come first, although threads are ready
     pick_mode mode = PICK_FIRST;
     emu_rng rng = {};
     // The barrier.
@@ -88,6 +111,11 @@ struct emu_block {
     emu_barrier_op op = EMU_BAR_SYNC;
     emu_site site = {};
     std::vector<fiber *> waiting;
+    // Bulk copies under way.
+    std::vector<pending_bulk> bulk;
+    bool late = false; // copies come as late as they may, and threads that arrive are held up
+    bool mbar_unpublished = false; // initialised, mbar_init_done() is missing
+    uint64_t turn = 0;
     // Shared memory.
     void *smem = nullptr;
     std::vector<unsigned char> image; // static shared memory while another block runs
@@ -161,6 +189,16 @@ fiber *pick(emu_block &b)
     return f;
 }
 
+// Lets other blocks run, before any other thread of this one.
+EMU_NO_ASAN void leave_block(fiber *f)
+{
+    f->block->yielded.push_back(f);
+    f->block->left = true;
+    emu_self = nullptr;
+    switch_to(f->ctx, host_context);
+    emu_self = f;
+}
+
 // Lets another thread of the block run; returns when this one is chosen again.
 EMU_NO_ASAN void leave(fiber *f)
 {
@@ -170,6 +208,13 @@ EMU_NO_ASAN void leave(fiber *f)
     emu_self = next;
     switch_to(f->ctx, next ? next->ctx : host_context);
     emu_self = f;
+}
+
+// Lets all others of the block, then other blocks, go as far as they can.
+void wait_a_turn(fiber *f)
+{
+    f->block->yielded.push_back(f);
+    leave(f);
 }
 
 const char *describe(const fiber *f, char *buf, size_t n)
@@ -187,9 +232,14 @@ void run_thread(fiber *f)
     if (b.grid->dependent && !f->passed_gate)
         emu_fail("a dependent launch ends without griddep_wait(): its successor may then run "
                  "before its predecessor has ended");
+    if (!f->products.empty())
+        emu_fail("returns before %zu products of the tensor cores are waited for",
+                 f->products.size());
     f->done = true;
     f->copies.clear();
     b.n_done++;
+    if (b.n_done == b.n_threads && !b.bulk.empty())
+        emu_fail("the block ends while %zu bulk copies are under way", b.bulk.size());
     b.grid->n_events++;
     if (b.n_waiting)
         emu_fail("returns while %u threads of the block wait at the barrier %s:%d", b.n_waiting,
@@ -273,6 +323,8 @@ emu_block *start_block(emu_grid &g)
     b->yielded.clear();
     b->gated.clear();
     b->waiting.clear();
+    b->bulk.clear();
+    b->mbar_unpublished = false;
     while (b->fibers.size() < b->n_threads)
         b->fibers.push_back(new_fiber(b, (unsigned)b->fibers.size()));
     b->warps.assign((b->n_threads + 31) / 32, warp_state());
@@ -280,12 +332,15 @@ emu_block *start_block(emu_grid &g)
     uint64_t seed = emu_seed();
     b->rng.state = seed * 0x9E3779B97F4A7C15u ^ n_launches << 24 ^ i;
     b->mode = seed == 0 ? PICK_FIRST : (pick_mode)b->rng.below(3);
+    b->late = seed != 0 && b->rng.below(4) != 0;
     for (unsigned t = 0; t < b->n_threads; t++) {
         fiber *f = b->fibers[t];
         f->thread_idx = {t % g.block.x, t / g.block.x % g.block.y, t / g.block.x / g.block.y};
         f->done = f->gated = f->passed_gate = false;
-        f->n_groups = 0;
+        f->n_groups = f->n_product_groups = 0;
+        f->may_multiply = false;
         f->copies.clear();
+        f->products.clear();
         make_ready(*b, f);
     }
     // A heap block of its own, so that the address sanitizer sees an access past its end.
@@ -359,6 +414,7 @@ EMU_NO_ASAN bool run_block(emu_grid &g, emu_block *b)
 {
     note_host_stack();
     enter_block(b, false);
+    b->turn++;
     if (g.gate_open && !b->gated.empty()) {
         for (fiber *f : b->gated)
             make_ready(*b, f);
@@ -367,7 +423,8 @@ EMU_NO_ASAN bool run_block(emu_grid &g, emu_block *b)
     for (fiber *f : b->yielded)
         make_ready(*b, f);
     b->yielded.clear();
-    for (fiber *f; (f = pick(*b));) {
+    b->left = false;
+    for (fiber *f; !b->left && (f = pick(*b));) {
         emu_self = f;
         switch_to(host_context, f->ctx);
         emu_self = nullptr;
@@ -571,8 +628,24 @@ void emu_yield(void)
     if (!emu_self)
         return;
     fiber *f = self();
-    f->block->yielded.push_back(f);
-    leave(f);
+    emu_block &b = *f->block;
+    if (emu_seed() != 0)
+        switch (b.rng.below(4)) {
+        case 0: // the others come later
+            return;
+        case 1:
+            return leave_block(f);
+        }
+    wait_a_turn(f);
+}
+
+void emu_after_atomic(const void *p)
+{
+    if (!emu_self || !emu_is_device(p))
+        return;
+    emu_block &b = *self()->block;
+    if (b.grid->order.size() > 1 && emu_seed() != 0 && b.rng.below(8) == 0)
+        leave_block(self());
 }
 
 void emu_griddep_wait(void)
@@ -611,7 +684,8 @@ void emu_cp_async(void *smem, const void *gmem, int n, int n_valid)
     }
     memset(smem, 0xFF, (size_t)n);
     f->copies.push_back(
-        {(unsigned char *)smem, (const unsigned char *)gmem, n, n_valid, f->n_groups});
+        {(unsigned char *)smem, (const unsigned char *)gmem, n, n_valid, f->n_groups, {}});
+    memcpy(f->copies.back().before, gmem, (size_t)n_valid);
 }
 
 void emu_cp_async_commit(void)
@@ -628,10 +702,155 @@ void emu_cp_async_wait(int n_pending)
             f->copies[kept++] = c;
             continue;
         }
+        if (memcmp(c.before, c.src, (size_t)c.n_valid) != 0)
+            emu_fail("the source %p of a cp.async changed while it was under way", c.src);
         memcpy(c.dst, c.src, (size_t)c.n_valid);
         memset(c.dst + c.n_valid, 0, (size_t)(c.n - c.n_valid));
     }
     f->copies.resize(kept);
+}
+
+// Products of a warpgroup happen at the wait, with the operands as they are then.
+void emu_wgmma_begin(void)
+{
+    self()->may_multiply = true;
+}
+
+void emu_wgmma_f16(float *d, const uint32_t *a, const void *b, int n, const char *file, int line)
+{
+    fiber *f = self();
+    if (!f->may_multiply)
+        emu_fail("a product of the tensor cores without wgmma_begin()");
+    f->products.push_back({d, a, b, n, f->n_product_groups, {file, line}});
+}
+
+void emu_wgmma_commit(void)
+{
+    self()->n_product_groups++;
+    self()->may_multiply = false;
+}
+
+void emu_wgmma_wait(int n_pending)
+{
+    fiber *f = self();
+    size_t done = 0;
+    for (; done < f->products.size(); done++) {
+        const pending_product &p = f->products[done];
+        if (p.group + (unsigned)n_pending >= f->n_product_groups)
+            break;
+        emu_warp_args w = {};
+        w.d = p.d;
+        w.a = p.a;
+        w.b = p.b;
+        w.n = p.n;
+        emu_warp(0xFFFFFFFFu, EMU_WARP_WGMMA_F16, &w, p.site);
+    }
+    f->products.erase(f->products.begin(), f->products.begin() + (ptrdiff_t)done);
+}
+
+namespace
+{
+
+struct mbar { // as large as a GPU's; what is not initialised is all ones
+    uint8_t phase, n_arrive;
+    uint16_t n_missing;
+    int32_t n_bytes;
+};
+static_assert(sizeof(mbar) == sizeof(uint64_t), "as large as a GPU's");
+
+mbar load_mbar(const uint64_t *bar)
+{
+    mbar m;
+    memcpy(&m, bar, sizeof m);
+    if (m.n_missing > m.n_arrive)
+        emu_fail("a transaction barrier is used before mbar_init()");
+    if (self()->block->mbar_unpublished)
+        emu_fail("a transaction barrier is used before mbar_init_done()");
+    return m;
+}
+
+void store_mbar(uint64_t *bar, mbar m)
+{
+    if (m.n_missing == 0 && m.n_bytes == 0) {
+        m.phase++;
+        m.n_missing = m.n_arrive;
+    }
+    memcpy(bar, &m, sizeof m);
+}
+
+// Ends the bulk copies that bar counts and that may not be under way any longer.
+void deliver(uint64_t *bar)
+{
+    emu_block &b = *self()->block;
+    size_t kept = 0;
+    for (pending_bulk &p : b.bulk) {
+        if (p.bar != bar || (b.late && p.turn == b.turn)) {
+            if (&b.bulk[kept] != &p)
+                b.bulk[kept] = std::move(p);
+            kept++;
+            continue;
+        }
+        if (memcmp(p.before.data(), p.src, p.before.size()) != 0)
+            emu_fail("the source %p of a bulk copy changed while it was under way", p.src);
+        memcpy(p.dst, p.src, p.before.size());
+        mbar m = load_mbar(bar);
+        m.n_bytes -= (int32_t)p.before.size();
+        store_mbar(bar, m);
+        b.grid->n_events++;
+    }
+    b.bulk.resize(kept);
+}
+
+} // namespace
+
+void emu_mbar_init(uint64_t *bar, uint32_t n_arrive)
+{
+    mbar m = {0, (uint8_t)n_arrive, (uint16_t)n_arrive, 0};
+    memcpy(bar, &m, sizeof m);
+    self()->block->mbar_unpublished = true;
+}
+
+void emu_mbar_init_done(void)
+{
+    self()->block->mbar_unpublished = false;
+}
+
+void emu_mbar_arrive(uint64_t *bar, uint32_t n_bytes)
+{
+    mbar m = load_mbar(bar);
+    if (m.n_missing == 0)
+        emu_fail("an arrival too many at a barrier of %u", m.n_arrive);
+    m.n_bytes += (int32_t)n_bytes;
+    m.n_missing--;
+    store_mbar(bar, m);
+    // Others may act on it before this thread goes on.
+    emu_block &b = *self()->block;
+    for (uint32_t turns = b.late ? b.rng.below(3) : 0; turns; turns--)
+        wait_a_turn(self());
+}
+
+void emu_mbar_wait(uint64_t *bar, uint32_t parity)
+{
+    while ((load_mbar(bar).phase & 1u) == parity) {
+        deliver(bar);
+        if ((load_mbar(bar).phase & 1u) == parity)
+            wait_a_turn(self());
+    }
+}
+
+// The target is poison until somebody waits and, under most seeds, every thread of the block has
+// come as far as it can without the copy.
+void emu_bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *bar)
+{
+    emu_block &b = *self()->block;
+    emu_check_aligned(smem, 16);
+    emu_check_aligned(gmem, 16);
+    if (n_bytes % 16)
+        emu_fail("a bulk copy of %u bytes", n_bytes);
+    load_mbar(bar);
+    const unsigned char *src = (const unsigned char *)gmem;
+    b.bulk.push_back({(unsigned char *)smem, src, {src, src + n_bytes}, bar, b.turn});
+    memset(smem, 0xFF, n_bytes);
 }
 
 long long clock64(void)

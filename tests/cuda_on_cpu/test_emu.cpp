@@ -1,6 +1,7 @@
 // Tests of the emulation itself: right kernels give right answers under every order of threads, and
 // each mistake that it exists to catch is caught.
 #include "cuda_common.cuh"
+#include "ptx_hopper.cuh"
 #include "../gpu/tap.h"
 
 #include <functional>
@@ -525,6 +526,185 @@ void asynchronous_copy_needs_its_wait(void)
     expect_caught("without waits", copy_async_is_right<false>);
 }
 
+// A source that somebody writes while the copy is under way.
+__global__ void copy_while_it_changes(uint4 *x, uint4 *y)
+{
+    __shared__ uint4 s[64];
+    cp_async16(&s[threadIdx.x], x + threadIdx.x);
+    cp_async_commit();
+    x[threadIdx.x].x++;
+    cp_async_wait<0>();
+    __syncthreads();
+    y[threadIdx.x] = s[63 - threadIdx.x];
+}
+
+void a_copy_s_source_must_not_change(void)
+{
+    expect_death("cp.async", "changed while", [] {
+        uint4 *x = device(std::vector<uint4>(64)), *y = device<uint4>(64);
+        must(launch_kernel(&err, shape("copy", 1, 64), copy_while_it_changes, x, y));
+        return host(y, 64).size() == 64;
+    });
+}
+
+// ---- bulk copies and products of a warpgroup
+
+enum mistake {
+    NO_MISTAKE,
+    NO_WAIT_FOR_FULL,
+    WAIT_FOR_THE_PHASE_BEFORE,
+    NO_WAIT_FOR_EMPTY,
+    FREED_TOO_EARLY,
+    NO_INIT_DONE,
+    NO_BARRIER_AFTER_INIT,
+    NOBODY_WAITS_FOR_THE_LAST,
+    SOURCE_CHANGES,
+    NO_BEGIN,
+    WAIT_TOO_LENIENT,
+    NO_LAST_WAIT,
+};
+
+// Two warps turn n pieces around that come through a ring of two slots.
+template <mistake E> __global__ void bulk_ring(uint4 *x, uint4 *y, uint32_t n)
+{
+    __shared__ __align__(16) uint4 slot[2][32];
+    __shared__ uint64_t full[2], empty[2];
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    auto feed = [&](uint32_t i) {
+        mbar_arrive_expect(&full[i % 2], sizeof slot[0]);
+        bulk_copy(slot[i % 2], x + i * 32, sizeof slot[0], &full[i % 2]);
+    };
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < 2; i++) {
+            mbar_init(&full[i], 1);
+            mbar_init(&empty[i], 2);
+        }
+        if (E != NO_INIT_DONE)
+            mbar_init_done();
+        feed(0);
+        feed(1);
+    }
+    if (E != NO_BARRIER_AFTER_INIT)
+        __syncthreads();
+    if (E == SOURCE_CHANGES)
+        x[threadIdx.x].x++;
+    for (uint32_t i = 0; i < n; i++) {
+        if (E != NO_WAIT_FOR_FULL)
+            mbar_wait(&full[i % 2], (i / 2 + (E == WAIT_FOR_THE_PHASE_BEFORE)) % 2);
+        if (E == FREED_TOO_EARLY && lane == 0)
+            mbar_arrive(&empty[i % 2]);
+        __syncwarp();
+        uint4 v = slot[i % 2][31 - lane];
+        __syncwarp();
+        y[(i * 2 + warp) * 32 + lane] = v;
+        if (E != FREED_TOO_EARLY && lane == 0)
+            mbar_arrive(&empty[i % 2]);
+        if (threadIdx.x == 0 && i + 2 < n + (E == NOBODY_WAITS_FOR_THE_LAST)) {
+            if (E != NO_WAIT_FOR_EMPTY)
+                mbar_wait(&empty[i % 2], i / 2 % 2);
+            feed(i + 2);
+        }
+    }
+}
+
+template <mistake E> bool bulk_ring_is_right(void)
+{
+    const uint32_t n = 6;
+    std::vector<uint4> x((n + 1) * 32);
+    for (uint32_t i = 0; i < x.size(); i++)
+        x[i] = make_uint4(i, i + 1, i + 2, i + 3);
+    uint4 *dx = device(x), *dy = device<uint4>(n * 64);
+    must(launch_kernel(&err, shape("bulk_ring", 1, 64), bulk_ring<E>, dx, dy, n));
+    std::vector<uint4> y = host(dy, n * 64);
+    cudaFree(dx);
+    cudaFree(dy);
+    bool ok = true;
+    for (uint32_t i = 0; i < n * 64; i++)
+        ok &= y[i].x == i / 64 * 32 + 31 - i % 32 && y[i].w == y[i].x + 3;
+    return ok;
+}
+
+void bulk_copies_need_their_barriers(void)
+{
+    expect_right("a ring", bulk_ring_is_right<NO_MISTAKE>);
+    expect_caught("no wait for the copy", bulk_ring_is_right<NO_WAIT_FOR_FULL>);
+    expect_caught("a wait for the phase before", bulk_ring_is_right<WAIT_FOR_THE_PHASE_BEFORE>);
+    expect_caught("no wait for the readers", bulk_ring_is_right<NO_WAIT_FOR_EMPTY>);
+    expect_caught("freed too early", bulk_ring_is_right<FREED_TOO_EARLY>);
+    expect_caught("used by others at once", bulk_ring_is_right<NO_BARRIER_AFTER_INIT>);
+    expect_death("not published", "before mbar_init_done()", bulk_ring_is_right<NO_INIT_DONE>);
+    expect_death("a copy too many", "bulk copies are under way",
+                 bulk_ring_is_right<NOBODY_WAITS_FOR_THE_LAST>);
+    expect_death("a source that changes", "changed while", bulk_ring_is_right<SOURCE_CHANGES>);
+}
+
+float wgmma_a(uint32_t row, uint32_t k)
+{
+    return (float)((row * 3 + k * 5) % 11) - 5;
+}
+
+float wgmma_b(uint32_t k, uint32_t col)
+{
+    return (float)((k * 7 + col * 2) % 9) - 4;
+}
+
+// D (64, 64) = A (64, 64) B (64, 64) in steps of 16, at most two of them under way.
+template <mistake E> __global__ void multiply_64(float *out)
+{
+    __shared__ __align__(1024) uint8_t b[64 * 128];
+    const uint32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    for (uint32_t i = threadIdx.x; i < 64 * 64; i += blockDim.x) {
+        uint32_t col = i / 64, k = i % 64;
+        __half v = __float2half_rn(wgmma_b(k, col));
+        memcpy(b + col * 128 + (k / 8 ^ col % 8) * 16 + k % 8 * 2, &v, sizeof v);
+    }
+    __syncthreads();
+    float d[32] = {};
+    uint32_t a[2][4];
+    for (uint32_t step = 0; step < 4; step++) {
+        for (uint32_t r = 0; r < 4; r++) {
+            uint32_t row = 16 * warp + g + 8 * (r & 1), k = 16 * step + 2 * t + 8 * (r >> 1);
+            a[step % 2][r] = saturated_half2(wgmma_a(row, k), wgmma_a(row, k + 1));
+        }
+        if (E != NO_BEGIN)
+            wgmma_begin();
+        wgmma_f16<64>(d, a[step % 2], wgmma_tile_at(wgmma_tile(b), 32 * step));
+        wgmma_commit();
+        wgmma_wait<(E == WAIT_TOO_LENIENT ? 2 : 1)>();
+    }
+    if (E != NO_LAST_WAIT)
+        wgmma_wait<0>();
+    for (uint32_t i = 0; i < 32; i++) {
+        uint32_t row = 16 * warp + g + 8 * (i % 4 / 2), col = 8 * (i / 4) + 2 * t + i % 2;
+        out[row * 64 + col] = d[i];
+    }
+    wgmma_wait<0>();
+}
+
+template <mistake E> bool multiply_64_is_right(void)
+{
+    float *out = device<float>(64 * 64);
+    must(launch_kernel(&err, shape("multiply_64", 1, 128), multiply_64<E>, out));
+    std::vector<float> got = host(out, 64 * 64);
+    cudaFree(out);
+    bool ok = true;
+    for (uint32_t i = 0; i < 64 * 64; i++) {
+        float want = 0;
+        for (uint32_t k = 0; k < 64; k++)
+            want += wgmma_a(i / 64, k) * wgmma_b(k, i % 64);
+        ok &= got[i] == want;
+    }
+    return ok;
+}
+
+void products_of_a_warpgroup_need_their_waits(void)
+{
+    expect_right("with waits", multiply_64_is_right<NO_MISTAKE>);
+    expect_caught("operands overwritten too early", multiply_64_is_right<WAIT_TOO_LENIENT>);
+    expect_caught("sums read too early", multiply_64_is_right<NO_LAST_WAIT>);
+    expect_death("no wgmma_begin()", "without wgmma_begin()", multiply_64_is_right<NO_BEGIN>);
+}
+
 // ---- grids ----
 
 __global__ void last_block(const float *x, float *part, unsigned *counter, float *out)
@@ -562,6 +742,59 @@ void last_block_sees_all_others(void)
         cudaFree(counter);
         return ok;
     });
+}
+
+// Every thread leaves something; thread 0 counts its block. The last block adds up, or all do
+// (SHARE) when all, or all but MISSING, have come.
+template <bool BARRIER, bool SHARE, unsigned MISSING>
+__global__ void blocks_meet(float *part, unsigned *counter, float *out)
+{
+    __shared__ bool go_on;
+    const unsigned n = gridDim.x;
+    part[blockIdx.x * blockDim.x + threadIdx.x] = 1;
+    if (BARRIER)
+        __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        go_on = atomicAdd(counter, 1u) == n - 1 || SHARE;
+        while (SHARE && ld_acquire_gpu(counter) < n - MISSING) {
+        }
+        __threadfence();
+    }
+    __syncthreads();
+    if (!go_on || threadIdx.x != 0)
+        return;
+    float sum = 0;
+    for (unsigned i = 0; i < n * blockDim.x; i++)
+        sum += __ldcg(&part[i]);
+    out[SHARE ? blockIdx.x : 0] = sum;
+}
+
+template <bool BARRIER, bool SHARE, unsigned MISSING> bool blocks_meet_well(void)
+{
+    const unsigned n = 6, threads = 64;
+    bool ok = true;
+    for (int run = 0; run < 8; run++) {
+        float *part = device<float>(n * threads), *out = device<float>(n);
+        unsigned *counter = device(std::vector<unsigned>(1, 0));
+        must(launch_kernel(&err, shape("meet", n, threads), blocks_meet<BARRIER, SHARE, MISSING>,
+                           part, counter, out));
+        for (float v : host(out, SHARE ? n : 1))
+            ok &= v == n * threads;
+        cudaFree(part);
+        cudaFree(out);
+        cudaFree(counter);
+    }
+    return ok;
+}
+
+void blocks_that_do_not_wait_for_all_show(void)
+{
+    expect_right("the last block", blocks_meet_well<true, false, 0>);
+    expect_right("all blocks", blocks_meet_well<true, true, 0>);
+    expect_caught("counted before all threads are done", blocks_meet_well<false, false, 0>);
+    expect_caught("counted before all threads are done", blocks_meet_well<false, true, 0>);
+    expect_caught("one block is not waited for", blocks_meet_well<true, true, 1>);
 }
 
 // A barrier across the grid: every block waits until all have arrived, `rounds` times.
@@ -899,7 +1132,11 @@ int main(void)
         {"warp operations follow the guide", warp_operations_follow_the_guide},
         {"matrix fragments multiply", matrix_fragments_multiply},
         {"an asynchronous copy needs its wait", asynchronous_copy_needs_its_wait},
+        {"the source of an asynchronous copy must not change", a_copy_s_source_must_not_change},
+        {"bulk copies need their barriers", bulk_copies_need_their_barriers},
+        {"products of a warpgroup need their waits", products_of_a_warpgroup_need_their_waits},
         {"the last block sees all others", last_block_sees_all_others},
+        {"blocks that do not wait for all others show", blocks_that_do_not_wait_for_all_show},
         {"resident blocks can wait for each other", blocks_can_wait_for_each_other_when_resident},
         {"illegal launches are refused", illegal_launches_are_refused},
         {"a missing synchronisation shows", missing_synchronisation_shows},

@@ -139,8 +139,10 @@ struct device_conversation {
         counters.put(std::vector<uint32_t>(counters.n, 0));
     }
 
-    // Tokens [at, at + n): the decode kernel for n == 0 (one token), else prefill.
-    std::vector<float> run(uint32_t at, uint32_t n)
+    // Tokens [at, at + n): the decode kernel for n == 0 (one token), else prefill. What nobody
+    // writes to the result is UNTOUCHED. skip: decoding has ended, the kernel is to do nothing.
+    static constexpr float UNTOUCHED = 7.0f;
+    std::vector<float> run(uint32_t at, uint32_t n, bool skip = false)
     {
         uint32_t m = n ? n : 1, pairs = c.s.rope_dim / 2;
         auto part = [&](const std::vector<float> &from, uint32_t width) {
@@ -148,7 +150,8 @@ struct device_conversation {
                                       from.begin() + (size_t)(at + m) * width);
         };
         device_array<float> dq(part(c.q, c.n_q)), dk(part(c.k, c.n_kv)), dv(part(c.v, c.n_kv));
-        device_array<float> out((size_t)m * c.n_q);
+        device_array<float> out(std::vector<float>((size_t)m * c.n_q, UNTOUCHED));
+        device_array<uint32_t> flag(std::vector<uint32_t>{skip});
         device_array<float2> rope(std::vector<float2>(c.rope.begin() + (size_t)at * pairs,
                                                       c.rope.begin() + (size_t)(at + m) * pairs));
         pos.put(std::vector<uint32_t>{at});
@@ -173,6 +176,7 @@ struct device_conversation {
         a.ld_q = c.n_q;
         a.ld_kv = c.n_kv;
         a.out = out.p;
+        a.skip = n ? nullptr : flag.p;
         a.partial = (float *)partial.p;
         a.counters = counters.p;
         a.q_f16 = (__half *)q_f16.p;
@@ -291,6 +295,42 @@ static void attention_gives_the_same_bits_again(void)
         check(d.run(300, 0) == first, "run %d differs", i);
 }
 
+// After the last token the steps that are already queued must do nothing.
+static void a_finished_decode_leaves_cache_and_results_alone(void)
+{
+    struct random_stream r = {34};
+    for (const struct shape &s : {shapes[1], shapes[9]})
+        for (uint32_t at : {20u, 300u}) { // one block, several blocks
+            conversation c(r, s, at + 1);
+            device_conversation d(c);
+            device_array<uint8_t> *bytes[] = {&d.k, &d.v, &d.partial};
+            device_array<uint16_t> *scales[] = {&d.ks, &d.vs};
+            for (auto *b : bytes)
+                b->put(std::vector<uint8_t>(b->n, 0x33));
+            for (auto *b : scales)
+                b->put(std::vector<uint16_t>(b->n, 0x3333));
+            d.run(0, at);
+            std::vector<std::vector<uint8_t>> before;
+            for (auto *b : bytes)
+                before.push_back(b->get());
+            std::vector<uint16_t> ks = d.ks.get(), vs = d.vs.get();
+            for (float v : d.run(at, 0, true))
+                if (v != device_conversation::UNTOUCHED) {
+                    check(false, "position %u: a result was written", at);
+                    break;
+                }
+            for (int i = 0; i < 3; i++)
+                check(bytes[i]->get() == before[i], "position %u: %s changed", at,
+                      i == 0   ? "keys"
+                      : i == 1 ? "values"
+                               : "scratch memory");
+            check(d.ks.get() == ks && d.vs.get() == vs, "position %u: scales changed", at);
+            for (uint32_t n : d.counters.get())
+                check(n == 0, "position %u: a counter is %u", at, n);
+            compare(c, d.run(at, 0), at, 1, "decode after all");
+        }
+}
+
 static const struct tap_test tests[] = {
     {"attention agrees from the first token on", attention_agrees_from_the_first_token},
     {"attention agrees at a tile's edge", attention_agrees_at_a_tile_s_edge},
@@ -301,6 +341,8 @@ static const struct tap_test tests[] = {
     {"attention agrees with the least shared memory",
      attention_agrees_with_the_least_shared_memory},
     {"attention gives the same bits again", attention_gives_the_same_bits_again},
+    {"a finished decode leaves cache and results alone",
+     a_finished_decode_leaves_cache_and_results_alone},
 };
 
 int main(void)

@@ -217,6 +217,15 @@ static void a_finished_decode_leaves_memory_alone(void)
     v.skip = skip.p;
     must(matvec_launch(&Q, &v, &ERR));
     check(y.get() == old, "matvec wrote although the step was to be skipped");
+
+    const std::vector<float> row(64, 7.0f), turns(4, 7.0f);
+    device_array<float> e(row), turned(turns), freqs(r.floats(2));
+    device_array<int32_t> token(std::vector<int32_t>{3});
+    device_array<uint32_t> pos(std::vector<uint32_t>{5});
+    must(embed_launch(&Q, &m.w, token.p, 1, e.p, freqs.p, 2, 1.0f, pos.p, (float2 *)turned.p,
+                      skip.p, &ERR));
+    check(e.get() == row && turned.get() == turns,
+          "embed wrote although the step was to be skipped");
 }
 
 static void matvec_gives_the_same_bits_again(void)
@@ -342,9 +351,23 @@ static void packed_activations_are_the_plain_ones(void)
     for (uint32_t n_cols : {7u, 172u, 256u, 896u, 1000u}) {
         const uint32_t n = 11, ld = gemm_ld(n_cols);
         hopper_case c(r, n, n_cols);
+        const uint32_t ld32 = act_f32_ld(n_cols);
         device_array<__half> plain(n * ld);
-        must(act_launch(&Q, c.dx.p, n, n_cols, nullptr, 0, nullptr, nullptr, plain.p, ld, &ERR));
+        device_array<float> single(n * ld32);
+        must(act_launch(&Q, c.dx.p, n, n_cols, nullptr, 0, nullptr, single.p, plain.p, ld, &ERR));
         std::vector<__half> want = plain.get();
+        std::vector<float> want32 = single.get();
+        for (uint32_t i = 0; i < n; i++) {
+            for (uint32_t k = 0; k < ld; k++) {
+                float a = __half2float(want[i * ld + k]) * ACT_F16_SCALE;
+                float b = k < n_cols ? c.x[(size_t)i * n_cols + k] : 0.0f;
+                check(fabs(a - b) <= 6e-4 * fabs(b) + 1e-5, "%u columns: row %u column %u: %g, %g",
+                      n_cols, i, k, a, b);
+            }
+            for (uint32_t k = 0; k < ld32; k++)
+                check(want32[i * ld32 + k] == (k < n_cols ? c.x[(size_t)i * n_cols + k] : 0.0f),
+                      "%u columns: row %u column %u is %g", n_cols, i, k, want32[i * ld32 + k]);
+        }
         std::vector<uint8_t> raw = c.packed.get();
         const __half *got = (const __half *)raw.data();
         for (uint32_t i = 0; i < n; i++)
@@ -460,13 +483,49 @@ static void hopper_products_of_several_matrices_agree(void)
     }
 }
 
+// Few blocks: each takes many steps in a row, so that slots of its ring are filled again, and goes
+// from one tile to the next in between.
+static void hopper_products_of_few_blocks_agree(void)
+{
+    struct random_stream r = {27};
+    const int n_sm = Q.n_sm;
+    for (uint32_t type : {(uint32_t)QUANT_Q4_K, (uint32_t)QUANT_F16})
+        for (uint32_t n : {9u, 100u, 256u}) { // tiles of 64, 128 and 256 columns
+            if (!Q.hopper)
+                return;
+            const uint32_t width = type == QUANT_F16 ? 904 : 1280, rows = 200;
+            test_matrix m(r, type, rows, width);
+            for (int few : {1, 3}) {
+                Q.n_sm = few;
+                hopper_case c(r, n, width);
+                device_array<float> y((size_t)n * rows);
+                struct gemm g = c.args(MATVEC_STORE);
+                g.w[0] = m.w;
+                g.y[0] = y.p;
+                g.n_part = 1;
+                must(gemm_hopper_launch(&Q, &g, &ERR));
+                std::vector<float> got = y.get();
+                product p = reference(m, c.x, n);
+                double w = worst(got, p.y, p.size);
+                check(w <= 1.5e-3, "%s, %u columns, %d multiprocessors: off by %g",
+                      quant_info(type)->name, n, few, w);
+                must(gemm_hopper_launch(&Q, &g, &ERR));
+                check(y.get() == got, "%s, %u columns, %d multiprocessors: other bits again",
+                      quant_info(type)->name, n, few);
+                c.check_counters();
+                Q.n_sm = n_sm;
+            }
+        }
+}
+
 // ---- rows
 
 static void embedding_rows_and_rotations_agree(void)
 {
     struct random_stream r = {21};
     for (uint32_t type : ALL_TYPES) {
-        const uint32_t n = 256, n_vocab = 37, n_pair = 5, pos0 = 1000;
+        const uint32_t n = quant_info(type)->block_elems == 1 ? 173 : 256; // a tail, too
+        const uint32_t n_vocab = 37, n_pair = 5, pos0 = 1000;
         test_matrix m(r, type, n_vocab, n);
         std::vector<int32_t> tokens = {36, 0, 9, 9};
         std::vector<float> freqs = {1.0f, 0.3f, 0.01f, 1e-4f, 1e-6f};
@@ -581,6 +640,7 @@ static const struct tap_test tests[] = {
     {"products on Hopper agree for every type and shape",
      hopper_products_agree_for_every_type_and_shape},
     {"products on Hopper of several matrices agree", hopper_products_of_several_matrices_agree},
+    {"products on Hopper of few blocks agree", hopper_products_of_few_blocks_agree},
     {"embedding rows and rotations agree", embedding_rows_and_rotations_agree},
     {"activations are exact to sixteen bits", activations_are_exact_to_sixteen_bits},
     {"SwiGLU and biases agree", swiglu_and_biases_agree},
