@@ -10,6 +10,7 @@
 #   HOKKU_CONFORMANCE  the reference vectors (without them the models are not compared)
 #   MODELS             GGUF files to benchmark; default: random ones of real shapes (NumPy)
 #   SHAPES             which shapes: see tests/make_gguf.py
+#   TOOLS, SANITIZE    which tools and tests of the step sanitize; SANITIZE_SECONDS: how long each may take (450)
 set -u
 cd "$(dirname "$0")/../.."
 out=$(mkdir -p "${1:?usage: run_on_device.sh OUT [STEP ...]}" && cd "$1" && pwd)
@@ -26,7 +27,7 @@ say() { echo "$*" | tee -a "$summary"; }
 run() { # NAME SECONDS COMMAND...
     local name=$1 limit=$2 rc begin=$SECONDS
     shift 2
-    timeout "$limit" "$@" > "$out/$name.log" 2>&1
+    timeout -k 5 "$limit" "$@" > "$out/$name.log" 2>&1
     rc=$?
     say "$name: exit $rc, $(grep -c '^ok' "$out/$name.log") ok, $(grep -c '^not ok' "$out/$name.log") not ok, $((SECONDS - begin)) s"
     return $rc
@@ -34,23 +35,30 @@ run() { # NAME SECONDS COMMAND...
 
 argument() { case $1 in engine | models) echo cuda ;; builtin) echo model/hokku-builtin.gguf ;; esac; }
 
+# Neither tests nor tools measure time, so they share the GPU.
 test_() {
     local t
     for t in kernels attention sampler engine models builtin; do
-        run "$t" 300 "$build/tests/gpu/test_$t" $(argument $t)
+        run "$t" 400 "$build/tests/gpu/test_$t" $(argument $t) &
     done
+    wait
 }
 
 # The tests of HOKKU_QUICK are fewer of a kind: the tools slow every access down.
+sanitize_one() { # TOOL TEST
+    HOKKU_QUICK=1 run "$1-$2" "${SANITIZE_SECONDS:-450}" compute-sanitizer --tool "$1" --error-exitcode 99 \
+        "$build/tests/gpu/test_$2" $(argument "$2")
+    say "  $1-$2: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$out/$1-$2.log" || echo 'no summary')"
+}
+
 sanitize() {
     local tool t
     for tool in ${TOOLS:-memcheck racecheck initcheck}; do
-        for t in kernels attention sampler engine; do
-            HOKKU_QUICK=1 run "$tool-$t" 240 compute-sanitizer --tool "$tool" --error-exitcode 99 \
-                "$build/tests/gpu/test_$t" $(argument $t)
-            grep 'ERROR SUMMARY' "$out/$tool-$t.log" | sed "s/^/  /" | tee -a "$summary"
+        for t in ${SANITIZE:-kernels attention sampler engine}; do
+            sanitize_one "$tool" "$t" &
         done
     done
+    wait
 }
 
 models() { # random weights of real models: speed does not depend on their values
