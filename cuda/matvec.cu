@@ -13,15 +13,25 @@
 #include "quant.cuh"
 
 enum {
-    THREADS = 256,
-    N_WARP = THREADS / WARP,
-    BLOCKS_PER_SM = 2,
-    PREFETCH_BYTES = 32768, // of plane Q, per block, to L2 while the predecessor still runs
+    KEEP = 3, // groups of 8 inputs that a thread has under way at once
+    PREFETCH_BYTES =
+        65536, // of plane Q, per multiprocessor, to L2 while the predecessor still runs
 };
+
+// One column: one large block per multiprocessor, since each prepares the input for itself.
+template <int NCOL> static constexpr __host__ __device__ int n_warp()
+{
+    return NCOL == 1 ? 16 : 8;
+}
+
+template <int NCOL> static constexpr __host__ __device__ int blocks_per_sm()
+{
+    return NCOL == 1 ? 1 : 2;
+}
 
 // How a launch is cut up; made by the launcher.
 struct matvec_grid {
-    uint32_t warps_per_pair; // 1, 2, 4 or 8
+    uint32_t warps_per_pair; // a power of two, at most those of a block
     uint32_t n_same;         // the first n_same parts have weight type TA, the rest TB
     uint32_t first_pair[MATVEC_MAX_PARTS + 1];
 };
@@ -91,116 +101,160 @@ load_batch(const struct row_pair &p, uint32_t c, uint32_t step, uint32_t n_chunk
         }
 }
 
-// The sum over the block, in a fixed order.
-static __device__ float block_sum(float v)
+// Values [8 i, 8 i + 8) of x (n), zeros beyond. Rows of quantised types are multiples of 8.
+template <bool PLAIN>
+static __device__ __forceinline__ void load8(const float *x, uint32_t i, uint32_t n, float v[8])
 {
-    __shared__ float part[N_WARP];
-    for (int d = WARP / 2; d > 0; d /= 2)
-        v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
-    if (threadIdx.x % WARP == 0)
-        part[threadIdx.x / WARP] = v;
-    __syncthreads();
-    v = 0.0f;
-    for (int i = 0; i < N_WARP; i++)
-        v += part[i];
-    return v;
+    if (!PLAIN || (8 * i + 8 <= n && n % 4 == 0)) { // other rows are not aligned
+        const float4 *p = reinterpret_cast<const float4 *>(x) + 2 * i;
+        const float4 a = p[0], b = p[1];
+        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+        v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    } else {
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            v[e] = 8 * i + e < n ? x[8 * i + e] : 0.0f;
+    }
 }
 
-// The input in the form that TYPE multiplies with, into shared memory. False: nothing to do.
-template <uint32_t TYPE>
-static __device__ __forceinline__ bool prepare_input(const struct matvec &m, uint8_t *act)
+// The input times the norm's weights, in the form that TYPE multiplies with, into shared memory.
+// The norm's factor is left to the end: it is a single number, and nothing has to wait for it.
+// squares: the sums of the input's squares per warp. False: nothing to do.
+// Every token waits for this some hundred times: few round trips to L2, few instructions.
+template <uint32_t TYPE, int N_WARP>
+static __device__ __forceinline__ bool prepare_input(const struct matvec &m, uint8_t *act,
+                                                     float squares[N_WARP])
 {
+    constexpr uint32_t THREADS = N_WARP * WARP;
+    const uint32_t n = m.w[0].n_cols;
+    const uint32_t n_group = div_up(m.w[0].n_chunk * chunk_elems(TYPE), 8u);
+    float weight[8] = {1, 1, 1, 1, 1, 1, 1, 1}, v[KEEP][8], sum = 0.0f;
+    if (m.norm && threadIdx.x < n_group) // they come from far away
+        load8<is_plain(TYPE)>(m.norm, threadIdx.x, n, weight);
     griddep_wait(); // from here on the predecessor's results may be read
-    if (m.skip && *m.skip)
-        return false;
-    const float *x = m.x;
-    uint32_t n = m.w[0].n_cols, n_chunk = m.w[0].n_chunk;
-    float rms = 1.0f;
-    if (m.norm) {
-        float sum = 0.0f;
-        for (uint32_t i = threadIdx.x; i < n; i += THREADS)
-            sum = fmaf(x[i], x[i], sum);
-        rms = 1.0f / sqrtf(block_sum(sum) / (float)n + m.eps);
-    }
-    if constexpr (is_plain(TYPE)) {
-        float *out = reinterpret_cast<float *>(act);
-        for (uint32_t i = threadIdx.x; i < n_chunk * chunk_elems(TYPE); i += THREADS) {
-            float v = i < n ? x[i] * rms : 0.0f;
-            out[i] = m.norm && i < n ? v * m.norm[i] : v;
-        }
-    } else {
-        // four lanes per chunk, eight values each
-        act32 *out = reinterpret_cast<act32 *>(act);
-        for (uint32_t base = 0; base < n_chunk * 4; base += THREADS) {
-            uint32_t i = base + threadIdx.x;
-            bool valid = i < n_chunk * 4;
-            float v[8] = {0};
-            if (valid) {
-                const float4 *p = reinterpret_cast<const float4 *>(x) + 2 * i;
-                float4 a = p[0], b = p[1];
-                v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
-                v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
-                if (m.norm) {
-                    const float4 *w = reinterpret_cast<const float4 *>(m.norm) + 2 * i;
-                    a = w[0], b = w[1];
-                    v[0] *= rms * a.x, v[1] *= rms * a.y, v[2] *= rms * a.z, v[3] *= rms * a.w;
-                    v[4] *= rms * b.x, v[5] *= rms * b.y, v[6] *= rms * b.z, v[7] *= rms * b.w;
+    const uint32_t skip = m.skip ? *m.skip : 0;
+#pragma unroll 1
+    for (uint32_t base = 0; base < n_group; base += KEEP * THREADS) {
+#pragma unroll
+        for (int k = 0; k < KEEP; k++)
+            if (base + k * THREADS + threadIdx.x < n_group)
+                load8<is_plain(TYPE)>(m.x, base + k * THREADS + threadIdx.x, n, v[k]);
+        if (skip) // asked only now, so that all of these are under way together
+            return false;
+#pragma unroll
+        for (int k = 0; k < KEEP; k++) {
+            if (base + k * THREADS >= n_group)
+                break;
+            const uint32_t i = base + k * THREADS + threadIdx.x;
+            const bool valid = i < n_group;
+            if (m.norm && valid) {
+                if (i >= THREADS)
+                    load8<is_plain(TYPE)>(m.norm, i, n, weight);
+#pragma unroll
+                for (int e = 0; e < 8; e++) {
+                    sum = fmaf(v[k][e], v[k][e], sum);
+                    v[k][e] *= weight[e];
                 }
             }
-            quantize_act(v, out + (valid ? i / 4 : 0), valid);
+            if constexpr (is_plain(TYPE)) {
+                float4 *out = reinterpret_cast<float4 *>(act) + 2 * i;
+                if (valid) {
+                    out[0] = make_float4(v[k][0], v[k][1], v[k][2], v[k][3]);
+                    out[1] = make_float4(v[k][4], v[k][5], v[k][6], v[k][7]);
+                }
+            } else { // four lanes per chunk, eight values each
+                quantize_act(v[k], reinterpret_cast<act32 *>(act) + (valid ? i / 4 : 0), valid);
+            }
         }
+    }
+    if (m.norm) {
+        for (int d = WARP / 2; d > 0; d /= 2)
+            sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
+        if (threadIdx.x % WARP == 0)
+            squares[threadIdx.x / WARP] = sum;
     }
     __syncthreads();
     return true;
 }
 
+// What prepare_input left out: RMSNorm's factor, the same in every thread.
+template <int N_WARP>
+static __device__ __forceinline__ float norm_factor(const struct matvec &m,
+                                                    const float squares[N_WARP])
+{
+    if (!m.norm)
+        return 1.0f;
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < N_WARP; i++)
+        sum += squares[i];
+    return rsqrtf(sum / (float)m.w[0].n_cols + m.eps);
+}
+
 // Sums of one pair: (warp, tile of the pair, row, column); two buffers, so that one barrier per
 // pair is enough.
-template <int NCOL> using pair_sums = float[N_WARP][2][TILE_ROWS][NCOL];
+template <int NCOL> using pair_sums = float[n_warp<NCOL>()][2][TILE_ROWS][NCOL];
 
-// Finishes a pair: lanes 0-7 of its first warp own the rows of the first tile, 8-15 of the second.
+// A pair is finished by lanes 0-7 of its first warp, which own the rows of the first tile, and
+// 8-15, of the second. This lane's row; UINT32_MAX: none.
+static __device__ __forceinline__ uint32_t own_row(const struct matvec &m,
+                                                   const struct tile_pair &p, uint32_t lane)
+{
+    const uint32_t t = lane / TILE_ROWS;
+    const uint32_t row = (t ? p.tile[1] : p.tile[0]) * TILE_ROWS + lane % TILE_ROWS;
+    if (lane >= 2 * TILE_ROWS || row >= p.w[0]->rows ||
+        (t == 1 && (m.mode == MATVEC_SWIGLU || p.tile[1] == p.tile[0])))
+        return UINT32_MAX;
+    return row;
+}
+
+// What is added to row `row` of the product: one column's is asked for before the product is made.
+static __device__ __forceinline__ float addend(const struct matvec &m, const struct tile_pair &p,
+                                               uint32_t row, uint32_t col)
+{
+    if (row == UINT32_MAX || m.mode == MATVEC_SWIGLU)
+        return 0.0f;
+    const float *bias = m.bias[p.part];
+    return (bias ? bias[row] : 0.0f) +
+           (m.mode == MATVEC_ADD ? m.y[p.part][(size_t)col * m.ld[p.part] + row] : 0.0f);
+}
+
+// n: warps of the pair, the first is warp; add: the addend of the first column.
 template <int NCOL>
 static __device__ __forceinline__ void
 finish_pair(const struct matvec &m, const struct tile_pair &p, const pair_sums<NCOL> &sums,
-            uint32_t warp, uint32_t n_warp, uint32_t lane)
+            uint32_t warp, uint32_t n, uint32_t lane, float scale, float add)
 {
-    if (lane >= 2 * TILE_ROWS)
+    const uint32_t row = own_row(m, p, lane), t = lane / TILE_ROWS, r = lane % TILE_ROWS;
+    if (row == UINT32_MAX)
         return;
-    uint32_t t = lane / TILE_ROWS, r = lane % TILE_ROWS;
-    uint32_t row = (t ? p.tile[1] : p.tile[0]) * TILE_ROWS + r; // no run-time index: registers
-    bool swiglu = m.mode == MATVEC_SWIGLU;
-    if (row >= p.w[0]->rows || (t == 1 && (swiglu || p.tile[1] == p.tile[0])))
-        return;
-    const float *bias = m.bias[p.part];
-    float b = bias ? bias[row] : 0.0f;
+    const bool swiglu = m.mode == MATVEC_SWIGLU;
 #pragma unroll
     for (int col = 0; col < NCOL; col++) {
         if (col >= (int)m.n_col)
             break;
         float v = 0.0f, up = 0.0f;
-        for (uint32_t i = 0; i < n_warp; i++) {
+        for (uint32_t i = 0; i < n; i++) {
             v += sums[warp + i][t][r][col];
             if (swiglu)
                 up += sums[warp + i][1][r][col];
         }
-        float *y = m.y[p.part] + (size_t)col * m.ld[p.part] + row;
+        v *= scale;
         if (swiglu)
-            *y = v / (1.0f + expf(-v)) * up;
-        else if (m.mode == MATVEC_ADD)
-            *y = *y + (v + b);
-        else
-            *y = v + b;
+            v = __fdividef(v, 1.0f + __expf(-v)) * (up * scale);
+        m.y[p.part][(size_t)col * m.ld[p.part] + row] = v + (col ? addend(m, p, row, col) : add);
     }
 }
 
 // All pairs of parts [part0, part1). `begin` is called once, after the first weights have been
 // requested; `shift` staggers which warps begin where the previous call's ended.
 template <uint32_t TYPE, int NCOL, typename F>
-static __device__ __forceinline__ bool
-multiply(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, uint32_t part1,
-         uint32_t shift, const uint8_t *act, size_t act_stride, pair_sums<NCOL> *sums, F begin)
+static __device__ __forceinline__ bool multiply(const struct matvec &m, const struct matvec_grid &g,
+                                                uint32_t part0, uint32_t part1, uint32_t shift,
+                                                const uint8_t *act, size_t act_stride,
+                                                pair_sums<NCOL> *sums, float *scale, F begin)
 {
-    constexpr int N = n_ahead<TYPE, NCOL>();
+    constexpr int N = n_ahead<TYPE, NCOL>(), N_WARP = n_warp<NCOL>();
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t row = lane % TILE_ROWS, wpp = g.warps_per_pair;
     const uint32_t n_group = gridDim.x * (N_WARP / wpp); // groups of wpp warps in the grid
@@ -221,15 +275,23 @@ multiply(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, ui
         return false;
 
     for (uint32_t turn = 0; turn < n_turn; turn++, pair += n_group) {
-        float acc[2][NCOL] = {};
+        float acc[2][NCOL] = {}, add = 0.0f;
+        const bool finishes = warp % wpp == 0 && pair < end_pair;
+        if (finishes) {
+            const struct tile_pair p = locate(m, g, pair);
+            add = addend(m, p, own_row(m, p, lane), 0);
+        }
         for (uint32_t base = base0; pair < end_pair && base < n_chunk; base += N * step) {
-            uint32_t c = base + lane / TILE_ROWS;
-            if (base + N * step < n_chunk) {
-                load_batch<TYPE, N>(rows, c + N * step, step, n_chunk, next);
-            } else if (pair + n_group < end_pair) {
+            const uint32_t c = base + lane / TILE_ROWS;
+            uint32_t ahead = c + N * step; // where the next batch begins
+            bool more = base + N * step < n_chunk;
+            if (!more && pair + n_group < end_pair) {
                 rows = row_begin<TYPE>(locate(m, g, pair + n_group), row);
-                load_batch<TYPE, N>(rows, c0, step, n_chunk, next);
+                ahead = c0;
+                more = true;
             }
+            if (more)
+                load_batch<TYPE, N>(rows, ahead, step, n_chunk, next);
 #pragma unroll
             for (int u = 0; u < N; u++)
                 if (c + u * step < n_chunk) {
@@ -255,23 +317,23 @@ multiply(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, ui
             __syncwarp();
         else
             __syncthreads();
-        if (warp % wpp == 0 && pair < end_pair)
-            finish_pair<NCOL>(m, locate(m, g, pair), s, warp, wpp, lane);
+        if (finishes)
+            finish_pair<NCOL>(m, locate(m, g, pair), s, warp, wpp, lane, *scale, add);
     }
     return true;
 }
 
-// Asks for the block's first weights in L2, beyond those that go to registers.
-static __device__ __forceinline__ void prefetch_first(const struct matvec &m,
-                                                      const struct matvec_grid &g, uint32_t q_bytes)
+// Asks for the block's (of n warps) first weights in L2, beyond those that go to registers.
+static __device__ __forceinline__ void
+prefetch_first(const struct matvec &m, const struct matvec_grid &g, uint32_t q_bytes, uint32_t n)
 {
-    uint32_t pair = blockIdx.x * (N_WARP / g.warps_per_pair);
+    uint32_t pair = blockIdx.x * (n / g.warps_per_pair);
     if (pair >= g.first_pair[1])
         return;
     uint32_t tile = m.mode == MATVEC_SWIGLU ? pair : 2 * pair;
     size_t tile_bytes = (size_t)m.w[0].n_chunk * TILE_ROWS * q_bytes;
     uint32_t n_stream = m.mode == MATVEC_SWIGLU ? 2 : 1;
-    for (uint32_t i = threadIdx.x; i < PREFETCH_BYTES / 128; i += THREADS) {
+    for (uint32_t i = threadIdx.x; i < PREFETCH_BYTES / 128; i += n * WARP) {
         uint32_t stream = i % n_stream;
         size_t at = tile * tile_bytes + i / n_stream * 128;
         if (at < m.w[stream].n_tile * tile_bytes)
@@ -279,38 +341,44 @@ static __device__ __forceinline__ void prefetch_first(const struct matvec &m,
     }
 }
 
-// Grid: BLOCKS_PER_SM per multiprocessor, fewer where there are fewer pairs.
+// Grid: blocks_per_sm per multiprocessor, fewer where there are fewer pairs.
 template <uint32_t TA, uint32_t TB, int NCOL>
-static __global__ void __launch_bounds__(THREADS, NCOL > 2 ? 1 : BLOCKS_PER_SM)
+static __global__ void __launch_bounds__(n_warp<NCOL>() * WARP, NCOL == 2 ? 2 : 1)
     matvec_kernel(const __grid_constant__ struct matvec m,
                   const __grid_constant__ struct matvec_grid g)
 {
+    constexpr int N_WARP = n_warp<NCOL>();
     __shared__ float sums[2][N_WARP][2][TILE_ROWS][NCOL];
+    __shared__ float squares[N_WARP];
     griddep_launch_dependents();
     const uint8_t *act;
     size_t stride = 0;
+    float scale = 1.0f;
     if constexpr (NCOL > 1) {
         act = static_cast<const uint8_t *>(is_plain(TA) ? m.act_f32 : m.act32);
         stride = is_plain(TA) ? act_f32_ld(m.w[0].n_cols) * sizeof(float)
                               : m.w[0].n_chunk * sizeof(act32);
     } else {
         act = dynamic_smem<uint8_t>();
-        prefetch_first(m, g, q_bytes<TA>());
+        prefetch_first(m, g, q_bytes<TA>(), N_WARP);
     }
     auto begin = [&] {
         if constexpr (NCOL > 1) {
             griddep_wait();
             return true;
         } else {
-            return prepare_input<TA>(m, dynamic_smem<uint8_t>());
+            if (!prepare_input<TA, N_WARP>(m, dynamic_smem<uint8_t>(), squares))
+                return false;
+            scale = norm_factor<N_WARP>(m, squares);
+            return true;
         }
     };
-    if (!multiply<TA, NCOL>(m, g, 0, g.n_same, 0, act, stride, sums, begin))
+    if (!multiply<TA, NCOL>(m, g, 0, g.n_same, 0, act, stride, sums, &scale, begin))
         return;
     if constexpr (TA != TB) {
         __syncthreads(); // the sums of the last pair have been read
         multiply<TB, NCOL>(m, g, g.n_same, m.n_part, g.first_pair[g.n_same], act, stride, sums,
-                           [] { return true; });
+                           &scale, [] { return true; });
     }
 }
 
@@ -321,14 +389,15 @@ size_t act_row_bytes(uint32_t type, uint32_t n_cols)
     return is_plain(type) ? act_f32_ld(n_cols) * sizeof(float) : n_cols / 32 * sizeof(act32);
 }
 
-// Warps per pair that waste least: turns of the grid times steps of a warp, plus two steps' worth
-// of time to finish a pair.
-static uint32_t pick_warps_per_pair(uint32_t n_pair, uint32_t n_chunk, uint32_t n_block_max)
+// Warps per pair, of n per block, that waste least: turns of the grid times steps of a warp, plus
+// two steps' worth of time to finish a pair.
+static uint32_t pick_warps_per_pair(uint32_t n_pair, uint32_t n_chunk, uint32_t n_block_max,
+                                    uint32_t n)
 {
     uint32_t best = 1;
     uint64_t best_cost = UINT64_MAX;
-    for (uint32_t wpp = 1; wpp <= N_WARP; wpp *= 2) {
-        uint64_t turns = div_up(n_pair, n_block_max * (N_WARP / wpp));
+    for (uint32_t wpp = 1; wpp <= n; wpp *= 2) {
+        uint64_t turns = div_up(n_pair, n_block_max * (n / wpp));
         uint64_t cost = turns * (div_up(n_chunk, 4 * wpp) + 2);
         if (cost < best_cost) {
             best_cost = cost;
@@ -343,11 +412,11 @@ static bool launch(const struct queue *q, const struct matvec *m, const struct m
                    struct error *err)
 {
     uint32_t n_pair = g->first_pair[m->mode == MATVEC_SWIGLU ? 1 : m->n_part];
-    uint32_t n_block = div_up(n_pair, N_WARP / g->warps_per_pair);
-    uint32_t n_max = (uint32_t)q->n_sm * BLOCKS_PER_SM;
+    uint32_t n_block = div_up(n_pair, n_warp<NCOL>() / g->warps_per_pair);
+    uint32_t n_max = (uint32_t)(q->n_sm * blocks_per_sm<NCOL>());
     struct launch l = {.name = "matvec",
                        .grid = dim3(n_block < n_max ? n_block : n_max),
-                       .block = dim3(THREADS),
+                       .block = dim3(n_warp<NCOL>() * WARP),
                        .smem = NCOL == 1 ? act_row_bytes(TA, m->w[0].n_cols) : 0,
                        .stream = q->stream,
                        .dependent = q->dependent};
@@ -402,8 +471,10 @@ bool matvec_launch(const struct queue *q, const struct matvec *m, struct error *
             g.first_pair[i + 1] = n_pair;
         }
     }
+    const uint32_t n_block_max =
+        (uint32_t)(q->n_sm * (m->x ? blocks_per_sm<1>() : blocks_per_sm<2>()));
     g.warps_per_pair =
-        pick_warps_per_pair(n_pair, m->w[0].n_chunk, (uint32_t)q->n_sm * BLOCKS_PER_SM);
+        pick_warps_per_pair(n_pair, m->w[0].n_chunk, n_block_max, m->x ? n_warp<1>() : n_warp<2>());
 
     if (m->mode != MATVEC_SWIGLU && g.n_same < n_part) {
         bool known = false, same = true;

@@ -380,17 +380,27 @@ static __device__ __forceinline__ void quantize_act(const float x[8], act32 *out
     top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 1));
     top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 2));
     // 32512 = 127 * 256: the largest whose high digit, rounded, is still 127
-    float scale = top / 32512.0f, inverse = top > 1e-30f ? 32512.0f / top : 0.0f;
-    uint32_t hi[2] = {0, 0}, lo[2] = {0, 0};
-    int sum = 0;
+    const float scale = top * (1.0f / 32512.0f);
+    const float inverse = top > 1e-30f ? __fdividef(32512.0f, top) : 0.0f;
+    // q = hi * 256 + lo with balanced digits. Adding 1.5 * 2^23 + 128 rounds to an integer and
+    // leaves q + 128 in the low two bytes: the high one is hi, the low one lo with its sign turned
+    // over.
+    const float magic = 12583040.0f;
+    uint32_t hi[2], lo[2], sum_bits = 0;
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        int q = __float2int_rn(x[i] * inverse);
-        int h = (q + 128) >> 8, l = q - h * 256; // balanced digits, l in -128 .. 127
-        hi[i / 4] |= (uint32_t)(h & 0xFF) << 8 * (i % 4);
-        lo[i / 4] |= (uint32_t)(l & 0xFF) << 8 * (i % 4);
-        sum += q;
+    for (int h = 0; h < 2; h++) {
+        uint32_t b[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            b[i] = __float_as_uint(fmaf(x[4 * h + i], inverse, magic));
+            sum_bits += b[i];
+        }
+        const uint32_t low = __byte_perm(b[0], b[1], 0x5140),
+                       high = __byte_perm(b[2], b[3], 0x5140);
+        hi[h] = __byte_perm(low, high, 0x7632);
+        lo[h] = __byte_perm(low, high, 0x5410) ^ 0x80808080u;
     }
+    int sum = (int)(sum_bits - 8 * 0x4B400080u);
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1); // lanes 0, 1: first half; 2, 3: second
     if (!valid)
         return;
