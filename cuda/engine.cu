@@ -135,7 +135,7 @@ static bool check_shape(const struct model *m, const struct device *d, struct er
         const struct layer *l = &m->layers[i];
         const struct weight *inputs[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->w_gate, &l->w_down};
         for (size_t j = 0; j < sizeof inputs / sizeof *inputs; j++) {
-            size_t act = act_row_bytes(inputs[j]->type, inputs[j]->n_cols) + 8192;
+            size_t act = act_row_bytes(inputs[j]->type, inputs[j]->n_cols) + 16384;
             smem = act > smem ? act : smem;
         }
     }

@@ -72,13 +72,7 @@ template <uint32_t TYPE> struct walk {
     __device__ __forceinline__ walk(const struct wmat &w, uint32_t tile, uint32_t r, uint32_t c)
         : at(tile_begin<TYPE>(w, min(tile, w.n_tile - 1), r))
     {
-        at.q += (size_t)c * TILE_ROWS * q_bytes<TYPE>();
-        if constexpr (!is_plain(TYPE)) {
-            using T = quant_traits<TYPE>;
-            at.h += c * TILE_ROWS * T::H;
-            at.s += c * TILE_ROWS * T::S;
-            at.d += c / T::D_CHUNKS * TILE_ROWS * T::D;
-        }
+        tile_move<TYPE>(at, 0, c);
     }
 
     // Loads the strip of chunks c and up, of n_chunk; asks for the one after the next; goes on to

@@ -1,21 +1,21 @@
 // Quantised matrix times one to eight vectors: what decoding waits for, so everything here serves
 // one aim, to keep the memory bus busy with weights.
 //
-//   - A warp takes a pair of tiles (16 rows; for gate and up, 8 rows of each) and walks along the
-//     row: 8 rows x 4 chunks per step, every load 16 bytes per lane and consecutive across the
-//     warp. The pair shares the activations a lane has in registers.
+//   - A block takes a range of pairs of tiles (16 rows; for gate and up, 8 rows of each) and its
+//     warps equal shares of their steps, each a walk along the rows: 8 rows x 4 chunks of both
+//     tiles at a time, every load 16 bytes per lane and consecutive across the warp. No warp waits
+//     for another before the end, when what several warps have of a row is added up in a fixed
+//     order.
 //   - The next step's weights are requested before the current ones are used, also across the end
 //     of a row and before the kernel's predecessor has ended: weights never depend on it.
-//   - Where rows are few, several warps share a pair (warps_per_pair) and add up in a fixed order.
 //   - One column: every block normalises and quantises the input for itself. That costs a read of
 //     the input from L2 per block, and saves a launch per matrix.
 #include "kernels.h"
 #include "quant.cuh"
 
 enum {
-    KEEP = 3, // groups of 8 inputs that a thread has under way at once
-    PREFETCH_BYTES =
-        65536, // of plane Q, per multiprocessor, to L2 while the predecessor still runs
+    SUMS_BYTES = 24576, // of a block's pairs, at most: then there are more blocks
+    KEEP = 2,           // groups of 8 inputs that a thread has under way at once
 };
 
 // One column: one large block per multiprocessor, since each prepares the input for itself.
@@ -31,8 +31,8 @@ template <int NCOL> static constexpr __host__ __device__ int blocks_per_sm()
 
 // How a launch is cut up; made by the launcher.
 struct matvec_grid {
-    uint32_t warps_per_pair; // a power of two, at most those of a block
-    uint32_t n_same;         // the first n_same parts have weight type TA, the rest TB
+    uint32_t n_same;            // the first n_same parts have weight type TA, the rest TB
+    uint32_t sums_at, warps_at; // in dynamic shared memory, see share
     uint32_t first_pair[MATVEC_MAX_PARTS + 1];
 };
 
@@ -66,38 +66,45 @@ locate(const struct matvec &m, const struct matvec_grid &g, uint32_t pair)
     return p;
 }
 
-// Chunks requested at a time per tile and lane: some 32 bytes. Several columns have more to do per
+// A batch: the chunks that a lane requests at a time per tile. Several columns have more to do per
 // chunk, and need the registers.
-template <uint32_t TYPE, int NCOL> static constexpr __host__ __device__ int n_ahead()
+static constexpr __host__ __device__ int n_ahead(uint32_t type, int n_col)
 {
-    return NCOL > 1 || TYPE == QUANT_Q8_0 ? 1 : TYPE == QUANT_Q2_K ? 3 : 2;
+    return n_col > 1 ? 1 : is_plain(type) ? 4 : 2;
 }
 
 template <uint32_t TYPE, int N> struct batch {
     chunk<TYPE> k[2][N];
 };
 
-// This lane's row of both tiles.
+// This lane's row of both tiles, from the chunk on that comes next.
 struct row_pair {
     struct tile_row t[2];
 };
 
 template <uint32_t TYPE>
-static __device__ __forceinline__ struct row_pair row_begin(const struct tile_pair &p, uint32_t row)
+static __device__ __forceinline__ struct row_pair row_begin(const struct tile_pair &p, uint32_t row,
+                                                            uint32_t c)
 {
-    return {{tile_begin<TYPE>(*p.w[0], p.tile[0], row), tile_begin<TYPE>(*p.w[1], p.tile[1], row)}};
+    struct row_pair r;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        r.t[i] = tile_begin<TYPE>(*p.w[i], p.tile[i], row);
+        tile_move<TYPE>(r.t[i], 0, c);
+    }
+    return r;
 }
 
-// Requests chunks c, c + step, ... of both rows, as far as they go.
+// Requests chunks c, c + 4, ... of both rows, as far as they go; the rows stand at chunk c.
 template <uint32_t TYPE, int N>
-static __device__ __forceinline__ void
-load_batch(const struct row_pair &p, uint32_t c, uint32_t step, uint32_t n_chunk, batch<TYPE, N> &b)
+static __device__ __forceinline__ void load_batch(const struct row_pair &p, uint32_t c,
+                                                  uint32_t n_chunk, batch<TYPE, N> &b)
 {
 #pragma unroll
     for (int u = 0; u < N; u++)
-        if (c + u * step < n_chunk) {
-            load_chunk<TYPE>(p.t[0], c + u * step, b.k[0][u]);
-            load_chunk<TYPE>(p.t[1], c + u * step, b.k[1][u]);
+        if (c + 4 * u < n_chunk) {
+            load_chunk<TYPE>(p.t[0], 4 * u, b.k[0][u]);
+            load_chunk<TYPE>(p.t[1], 4 * u, b.k[1][u]);
         }
 }
 
@@ -191,195 +198,252 @@ static __device__ __forceinline__ float norm_factor(const struct matvec &m,
     return rsqrtf(sum / (float)m.w[0].n_cols + m.eps);
 }
 
-// Sums of one pair: (warp, tile of the pair, row, column); two buffers, so that one barrier per
-// pair is enough.
-template <int NCOL> using pair_sums = float[n_warp<NCOL>()][2][TILE_ROWS][NCOL];
+// This block's share of the pairs of one weight type, and what becomes of it.
+template <int NCOL> struct share {
+    uint32_t first, n; // pairs
+    uint32_t n_step;   // of a pair
+    // Of each pair: the sums of the warp in whose steps it begins, that warp, and the one in whose
+    // steps it ends; what the warps after the first have of it is in their heads.
+    float (*sums)[2][TILE_ROWS][NCOL];  // (n)
+    float (*heads)[2][TILE_ROWS][NCOL]; // (warps)
+    uint8_t (*warps)[2];                // (n)
 
-// A pair is finished by lanes 0-7 of its first warp, which own the rows of the first tile, and
-// 8-15, of the second. This lane's row; UINT32_MAX: none.
-static __device__ __forceinline__ uint32_t own_row(const struct matvec &m,
-                                                   const struct tile_pair &p, uint32_t lane)
-{
-    const uint32_t t = lane / TILE_ROWS;
-    const uint32_t row = (t ? p.tile[1] : p.tile[0]) * TILE_ROWS + lane % TILE_ROWS;
-    if (lane >= 2 * TILE_ROWS || row >= p.w[0]->rows ||
-        (t == 1 && (m.mode == MATVEC_SWIGLU || p.tile[1] == p.tile[0])))
-        return UINT32_MAX;
-    return row;
-}
-
-// What is added to row `row` of the product: one column's is asked for before the product is made.
-static __device__ __forceinline__ float addend(const struct matvec &m, const struct tile_pair &p,
-                                               uint32_t row, uint32_t col)
-{
-    if (row == UINT32_MAX || m.mode == MATVEC_SWIGLU)
-        return 0.0f;
-    const float *bias = m.bias[p.part];
-    return (bias ? bias[row] : 0.0f) +
-           (m.mode == MATVEC_ADD ? m.y[p.part][(size_t)col * m.ld[p.part] + row] : 0.0f);
-}
-
-// n: warps of the pair, the first is warp; add: the addend of the first column.
-template <int NCOL>
-static __device__ __forceinline__ void
-finish_pair(const struct matvec &m, const struct tile_pair &p, const pair_sums<NCOL> &sums,
-            uint32_t warp, uint32_t n, uint32_t lane, float scale, float add)
-{
-    const uint32_t row = own_row(m, p, lane), t = lane / TILE_ROWS, r = lane % TILE_ROWS;
-    if (row == UINT32_MAX)
-        return;
-    const bool swiglu = m.mode == MATVEC_SWIGLU;
-#pragma unroll
-    for (int col = 0; col < NCOL; col++) {
-        if (col >= (int)m.n_col)
-            break;
-        float v = 0.0f, up = 0.0f;
-        for (uint32_t i = 0; i < n; i++) {
-            v += sums[warp + i][t][r][col];
-            if (swiglu)
-                up += sums[warp + i][1][r][col];
-        }
-        v *= scale;
-        if (swiglu)
-            v = __fdividef(v, 1.0f + __expf(-v)) * (up * scale);
-        m.y[p.part][(size_t)col * m.ld[p.part] + row] = v + (col ? addend(m, p, row, col) : add);
+    // The first step of warp w: the warps have equal parts, or nearly.
+    __device__ __forceinline__ uint32_t begin(uint32_t w) const
+    {
+        const uint32_t total = n * n_step, n_used = min(total, (uint32_t)n_warp<NCOL>());
+        return w < n_used ? w * total / n_used : total;
     }
+};
+
+// Of this block's pairs those of the parts [part0, part1).
+template <uint32_t TYPE, int NCOL>
+static __device__ __forceinline__ struct share<NCOL>
+block_share(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, uint32_t part1) {
+    const uint32_t n_pair = g.first_pair[m.mode == MATVEC_SWIGLU ? 1 : m.n_part];
+    const uint32_t begin = n_pair * blockIdx.x / gridDim.x;
+    uint32_t end = n_pair * (blockIdx.x + 1) / gridDim.x;
+    struct share<NCOL> s;
+    s.first = max(begin, g.first_pair[part0]);
+    end = min(end, g.first_pair[part1]);
+    s.n = s.first < end ? end - s.first : 0;
+    s.n_step = div_up(m.w[0].n_chunk, 4u * n_ahead(TYPE, NCOL));
+    return s;
 }
 
-// All pairs of parts [part0, part1). `begin` is called once, after the first weights have been
-// requested; `shift` staggers which warps begin where the previous call's ended.
+// This warp's steps. `begin` is called once, after the first weights have been requested; false:
+// there is nothing to do.
 template <uint32_t TYPE, int NCOL, typename F>
 static __device__ __forceinline__ bool multiply(const struct matvec &m, const struct matvec_grid &g,
-                                                uint32_t part0, uint32_t part1, uint32_t shift,
-                                                const uint8_t *act, size_t act_stride,
-                                                pair_sums<NCOL> *sums, float *scale, F begin)
+                                                const struct share<NCOL> &s, const uint8_t *act,
+                                                size_t act_stride, F begin)
 {
-    constexpr int N = n_ahead<TYPE, NCOL>(), N_WARP = n_warp<NCOL>();
+    constexpr int N = n_ahead(TYPE, NCOL);
+    constexpr uint32_t X = act_chunk_bytes(TYPE), STEP = 4 * N; // chunks
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const uint32_t row = lane % TILE_ROWS, wpp = g.warps_per_pair;
-    const uint32_t n_group = gridDim.x * (N_WARP / wpp); // groups of wpp warps in the grid
-    const uint32_t group0 = blockIdx.x * (N_WARP / wpp) + warp / wpp;
-    const uint32_t begin_pair = g.first_pair[part0], end_pair = g.first_pair[part1];
-    const uint32_t step = wpp * 4; // chunks between two steps of this warp
-    const uint32_t base0 = warp % wpp * 4, c0 = base0 + lane / TILE_ROWS;
-    const uint32_t n_chunk = m.w[part0].n_chunk;
-
-    // The group's first pair, and the number of turns that every warp of the block makes.
-    uint32_t pair = begin_pair + (group0 + n_group - shift % n_group) % n_group;
-    uint32_t n_turn = div_up(end_pair - begin_pair, n_group);
-    struct row_pair rows = row_begin<TYPE>(locate(m, g, min(pair, end_pair - 1)), row);
+    const uint32_t row = lane % TILE_ROWS, c0 = lane / TILE_ROWS, n_chunk = m.w[0].n_chunk;
+    uint32_t left = s.begin(warp + 1) - s.begin(warp);
+    uint32_t pair = left ? s.begin(warp) / s.n_step : 0;
+    uint32_t step = left ? s.begin(warp) % s.n_step : 0;
+    uint32_t c = step * STEP + c0;
+    struct row_pair rows;
     batch<TYPE, N> now, next;
-    if (pair < end_pair)
-        load_batch<TYPE, N>(rows, c0, step, n_chunk, now);
+    if (left) {
+        rows = row_begin<TYPE>(locate(m, g, s.first + pair), row, c);
+        load_batch<TYPE, N>(rows, c, n_chunk, now);
+    }
     if (!begin())
         return false;
 
-    for (uint32_t turn = 0; turn < n_turn; turn++, pair += n_group) {
-        float acc[2][NCOL] = {}, add = 0.0f;
-        const bool finishes = warp % wpp == 0 && pair < end_pair;
-        if (finishes) {
-            const struct tile_pair p = locate(m, g, pair);
-            add = addend(m, p, own_row(m, p, lane), 0);
-        }
-        for (uint32_t base = base0; pair < end_pair && base < n_chunk; base += N * step) {
-            const uint32_t c = base + lane / TILE_ROWS;
-            uint32_t ahead = c + N * step; // where the next batch begins
-            bool more = base + N * step < n_chunk;
-            if (!more && pair + n_group < end_pair) {
-                rows = row_begin<TYPE>(locate(m, g, pair + n_group), row);
-                ahead = c0;
-                more = true;
-            }
-            if (more)
-                load_batch<TYPE, N>(rows, ahead, step, n_chunk, next);
+    float(*to)[TILE_ROWS][NCOL] = step ? s.heads[warp] : s.sums[pair];
+    float acc[2][NCOL] = {};
+#pragma unroll 1
+    while (left > 0) {
+        left--;
+        if (step == 0 && lane == 0)
+            s.warps[pair][0] = (uint8_t)warp;
+        const bool ends = ++step == s.n_step;
+        if (left > 0) {
+            if (ends)
+                rows = row_begin<TYPE>(locate(m, g, s.first + pair + 1), row, c0);
+            else
 #pragma unroll
-            for (int u = 0; u < N; u++)
-                if (c + u * step < n_chunk) {
-                    const uint8_t *x = act + (c + u * step) * act_chunk_bytes(TYPE);
-                    dot_chunk<TYPE, NCOL>(now.k[0][u], x, act_stride, m.n_col, acc[0]);
-                    dot_chunk<TYPE, NCOL>(now.k[1][u], x, act_stride, m.n_col, acc[1]);
+                for (int i = 0; i < 2; i++)
+                    tile_move<TYPE>(rows.t[i], c, c + STEP);
+            load_batch<TYPE, N>(rows, ends ? c0 : c + STEP, n_chunk, next);
+        }
+        const uint8_t *x = act + c * X;
+#pragma unroll
+        for (int u = 0; u < N; u++)
+            if (c + 4 * u < n_chunk) {
+                dot_chunk<TYPE, NCOL>(now.k[0][u], x + 4 * u * X, act_stride, m.n_col, acc[0]);
+                dot_chunk<TYPE, NCOL>(now.k[1][u], x + 4 * u * X, act_stride, m.n_col, acc[1]);
+            }
+        now = next;
+        c += STEP;
+        if (ends || left == 0) { // lanes with the same row: add up the four chunk positions
+#pragma unroll
+            for (int t = 0; t < 2; t++)
+#pragma unroll
+                for (int col = 0; col < NCOL; col++) {
+                    float v = acc[t][col];
+                    v += __shfl_xor_sync(0xFFFFFFFFu, v, 8);
+                    v += __shfl_xor_sync(0xFFFFFFFFu, v, 16);
+                    if (lane < TILE_ROWS)
+                        to[t][row][col] = v;
+                    acc[t][col] = 0.0f;
                 }
-            now = next;
+            if (ends && lane == 0)
+                s.warps[pair][1] = (uint8_t)warp;
+            pair++;
+            to = s.sums[pair];
+            step = 0;
+            c = c0;
         }
-        // lanes with the same row: add up the four chunk positions
-        pair_sums<NCOL> &s = sums[turn % 2];
-#pragma unroll
-        for (int t = 0; t < 2; t++)
-#pragma unroll
-            for (int col = 0; col < NCOL; col++) {
-                float v = acc[t][col];
-                v += __shfl_xor_sync(0xFFFFFFFFu, v, 8);
-                v += __shfl_xor_sync(0xFFFFFFFFu, v, 16);
-                if (lane < TILE_ROWS)
-                    s[warp][t][row][col] = v;
-            }
-        if (wpp == 1)
-            __syncwarp();
-        else
-            __syncthreads();
-        if (finishes)
-            finish_pair<NCOL>(m, locate(m, g, pair), s, warp, wpp, lane, *scale, add);
     }
     return true;
 }
 
-// Asks for the block's (of n warps) first weights in L2, beyond those that go to registers.
-static __device__ __forceinline__ void
-prefetch_first(const struct matvec &m, const struct matvec_grid &g, uint32_t q_bytes, uint32_t n)
+// Row i of the block's share: of its pair i / ROWS; SWIGLU: those of gate.
+struct place {
+    uint32_t part, row, pair, t, r; // row: UINT32_MAX: there is none
+};
+
+template <int NCOL>
+static __device__ __forceinline__ struct place place_of(const struct matvec &m,
+                                                        const struct matvec_grid &g,
+                                                        const struct share<NCOL> &s, uint32_t i)
 {
-    uint32_t pair = blockIdx.x * (n / g.warps_per_pair);
-    if (pair >= g.first_pair[1])
-        return;
-    uint32_t tile = m.mode == MATVEC_SWIGLU ? pair : 2 * pair;
-    size_t tile_bytes = (size_t)m.w[0].n_chunk * TILE_ROWS * q_bytes;
-    uint32_t n_stream = m.mode == MATVEC_SWIGLU ? 2 : 1;
-    for (uint32_t i = threadIdx.x; i < PREFETCH_BYTES / 128; i += n * WARP) {
-        uint32_t stream = i % n_stream;
-        size_t at = tile * tile_bytes + i / n_stream * 128;
-        if (at < m.w[stream].n_tile * tile_bytes)
-            prefetch_l2(m.w[stream].q + at);
+    struct place p = {};
+    const uint32_t shift = m.mode == MATVEC_SWIGLU ? 3 : 4;
+    p.row = UINT32_MAX;
+    p.pair = i >> shift;
+    p.t = i >> 3 & (shift - 3);
+    p.r = i % TILE_ROWS;
+    if (p.pair >= s.n)
+        return p;
+    const struct tile_pair q = locate(m, g, s.first + p.pair);
+    const uint32_t tile = p.t ? q.tile[1] : q.tile[0];
+    p.part = q.part;
+    if (tile * TILE_ROWS + p.r < q.w[0]->rows && !(p.t && q.tile[1] == q.tile[0]))
+        p.row = tile * TILE_ROWS + p.r;
+    return p;
+}
+
+// What is added to the product; the first column's is asked for before the product is made.
+static __device__ __forceinline__ float addend(const struct matvec &m, const struct place &p,
+                                               uint32_t col)
+{
+    if (p.row == UINT32_MAX || m.mode == MATVEC_SWIGLU)
+        return 0.0f;
+    const float *bias = m.bias[p.part];
+    return (bias ? bias[p.row] : 0.0f) +
+           (m.mode == MATVEC_ADD ? m.y[p.part][(size_t)col * m.ld[p.part] + p.row] : 0.0f);
+}
+
+// The sum of row r of tile t of a pair, of all warps that have steps of it.
+template <int NCOL>
+static __device__ __forceinline__ float row_sum(const struct share<NCOL> &s, uint32_t pair,
+                                                uint32_t t, uint32_t r, int col)
+{
+    float v = s.sums[pair][t][r][col];
+    const uint32_t last = s.warps[pair][1];
+#pragma unroll 4
+    for (uint32_t w = s.warps[pair][0] + 1; w <= last; w++)
+        v += s.heads[w][t][r][col];
+    return v;
+}
+
+// Finishes the rows of a share, one per thread at a time; add: of this thread's first.
+template <int NCOL>
+static __device__ __forceinline__ void finish(const struct matvec &m, const struct matvec_grid &g,
+                                              const struct share<NCOL> &s, float scale, float add)
+{
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x;; i += n_warp<NCOL>() * WARP) {
+        const struct place p = place_of(m, g, s, i);
+        if (p.pair >= s.n)
+            break;
+        if (i != threadIdx.x)
+            add = addend(m, p, 0);
+#pragma unroll
+        for (int col = 0; col < NCOL; col++) {
+            if (col >= (int)m.n_col || p.row == UINT32_MAX)
+                break;
+            float v = scale * row_sum(s, p.pair, p.t, p.r, col);
+            if (m.mode == MATVEC_SWIGLU)
+                v = __fdividef(v, 1.0f + __expf(-v)) * scale * row_sum(s, p.pair, 1, p.r, col);
+            else
+                v += col == 0 ? add : addend(m, p, col);
+            m.y[p.part][(size_t)col * m.ld[p.part] + p.row] = v;
+        }
     }
 }
 
-// Grid: blocks_per_sm per multiprocessor, fewer where there are fewer pairs.
+// The block's share of the pairs of the parts [part0, part1), all of type TYPE, to the end. `begin`
+// makes the input ready; false: there is nothing to do. squares: see prepare_input.
+template <uint32_t TYPE, int NCOL, typename F>
+static __device__ __forceinline__ bool
+multiply_parts(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, uint32_t part1,
+               uint8_t *smem, const uint8_t *act, size_t act_stride,
+               const float squares[n_warp<NCOL>()], F begin)
+{
+    __shared__ float heads[n_warp<NCOL>()][2][TILE_ROWS][NCOL];
+    struct share<NCOL> s = block_share<TYPE, NCOL>(m, g, part0, part1);
+    s.sums = reinterpret_cast<float(*)[2][TILE_ROWS][NCOL]>(smem + g.sums_at);
+    s.warps = reinterpret_cast<uint8_t(*)[2]>(smem + g.warps_at);
+    s.heads = heads;
+    if (s.n == 0)
+        return true;
+    float add;
+    const bool any = multiply<TYPE, NCOL>(m, g, s, act, act_stride, [&] {
+        if (!begin())
+            return false;
+        add = addend(m, place_of(m, g, s, threadIdx.x), 0); // under way during the product
+        return true;
+    });
+    if (!any)
+        return false;
+    __syncthreads();
+    const float scale = NCOL == 1 ? norm_factor<n_warp<NCOL>()>(m, squares) : 1.0f;
+    finish<NCOL>(m, g, s, scale, add);
+    return true;
+}
+
+// Grid: blocks_per_sm per multiprocessor, fewer where there are fewer pairs. Dynamic shared memory:
+// the input (one column), then what share points to.
 template <uint32_t TA, uint32_t TB, int NCOL>
 static __global__ void __launch_bounds__(n_warp<NCOL>() * WARP, NCOL == 2 ? 2 : 1)
     matvec_kernel(const __grid_constant__ struct matvec m,
                   const __grid_constant__ struct matvec_grid g)
 {
     constexpr int N_WARP = n_warp<NCOL>();
-    __shared__ float sums[2][N_WARP][2][TILE_ROWS][NCOL];
     __shared__ float squares[N_WARP];
     griddep_launch_dependents();
-    const uint8_t *act;
+    uint8_t *smem = dynamic_smem<uint8_t>();
+    const uint8_t *act = smem;
     size_t stride = 0;
-    float scale = 1.0f;
     if constexpr (NCOL > 1) {
         act = static_cast<const uint8_t *>(is_plain(TA) ? m.act_f32 : m.act32);
         stride = is_plain(TA) ? act_f32_ld(m.w[0].n_cols) * sizeof(float)
                               : m.w[0].n_chunk * sizeof(act32);
-    } else {
-        act = dynamic_smem<uint8_t>();
-        prefetch_first(m, g, q_bytes<TA>(), N_WARP);
     }
+    bool begun = false;
     auto begin = [&] {
-        if constexpr (NCOL > 1) {
-            griddep_wait();
-            return true;
-        } else {
-            if (!prepare_input<TA, N_WARP>(m, dynamic_smem<uint8_t>(), squares))
-                return false;
-            scale = norm_factor<N_WARP>(m, squares);
+        if (begun) {
+            __syncthreads(); // the sums of the first type have been read
             return true;
         }
+        begun = true;
+        if constexpr (NCOL == 1)
+            return prepare_input<TA, N_WARP>(m, smem, squares);
+        griddep_wait();
+        return true;
     };
-    if (!multiply<TA, NCOL>(m, g, 0, g.n_same, 0, act, stride, sums, &scale, begin))
+    if (!multiply_parts<TA, NCOL>(m, g, 0, g.n_same, smem, act, stride, squares, begin))
         return;
-    if constexpr (TA != TB) {
-        __syncthreads(); // the sums of the last pair have been read
-        multiply<TB, NCOL>(m, g, g.n_same, m.n_part, g.first_pair[g.n_same], act, stride, sums,
-                           &scale, [] { return true; });
-    }
+    if constexpr (TA != TB) // few blocks have both
+        multiply_parts<TB, NCOL>(m, g, g.n_same, m.n_part, smem, act, stride, squares, begin);
 }
 
 // ---- launchers
@@ -389,38 +453,26 @@ size_t act_row_bytes(uint32_t type, uint32_t n_cols)
     return is_plain(type) ? act_f32_ld(n_cols) * sizeof(float) : n_cols / 32 * sizeof(act32);
 }
 
-// Warps per pair, of n per block, that waste least: turns of the grid times steps of a warp, plus
-// two steps' worth of time to finish a pair.
-static uint32_t pick_warps_per_pair(uint32_t n_pair, uint32_t n_chunk, uint32_t n_block_max,
-                                    uint32_t n)
-{
-    uint32_t best = 1;
-    uint64_t best_cost = UINT64_MAX;
-    for (uint32_t wpp = 1; wpp <= n; wpp *= 2) {
-        uint64_t turns = div_up(n_pair, n_block_max * (n / wpp));
-        uint64_t cost = turns * (div_up(n_chunk, 4 * wpp) + 2);
-        if (cost < best_cost) {
-            best_cost = cost;
-            best = wpp;
-        }
-    }
-    return best;
-}
-
 template <uint32_t TA, uint32_t TB, int NCOL>
 static bool launch(const struct queue *q, const struct matvec *m, const struct matvec_grid *g,
                    struct error *err)
 {
-    uint32_t n_pair = g->first_pair[m->mode == MATVEC_SWIGLU ? 1 : m->n_part];
-    uint32_t n_block = div_up(n_pair, n_warp<NCOL>() / g->warps_per_pair);
-    uint32_t n_max = (uint32_t)(q->n_sm * blocks_per_sm<NCOL>());
+    const uint32_t n_pair = g->first_pair[m->mode == MATVEC_SWIGLU ? 1 : m->n_part];
+    const size_t pair_bytes = sizeof(float[2][TILE_ROWS][NCOL]);
+    const uint32_t at_once = lesser(n_pair, (uint32_t)(q->n_sm * blocks_per_sm<NCOL>()));
+    const uint32_t at_least = div_up(n_pair, (uint32_t)(SUMS_BYTES / pair_bytes));
+    const uint32_t n_block = at_once > at_least ? at_once : at_least;
+    struct matvec_grid grid = *g;
+    grid.sums_at = NCOL == 1 ? (uint32_t)act_row_bytes(TA, m->w[0].n_cols) : 0;
+    const uint32_t n_share = div_up(n_pair, n_block);
+    grid.warps_at = grid.sums_at + (uint32_t)((n_share + 1) * pair_bytes);
     struct launch l = {.name = "matvec",
-                       .grid = dim3(n_block < n_max ? n_block : n_max),
+                       .grid = dim3(n_block),
                        .block = dim3(n_warp<NCOL>() * WARP),
-                       .smem = NCOL == 1 ? act_row_bytes(TA, m->w[0].n_cols) : 0,
+                       .smem = grid.warps_at + n_share * sizeof(uint8_t[2]),
                        .stream = q->stream,
                        .dependent = q->dependent};
-    return launch_kernel(err, l, matvec_kernel<TA, TB, NCOL>, *m, *g);
+    return launch_kernel(err, l, matvec_kernel<TA, TB, NCOL>, *m, grid);
 }
 
 // Mixtures of types that the usual quantisers make within one layer's Q, K and V: the second type
@@ -471,11 +523,6 @@ bool matvec_launch(const struct queue *q, const struct matvec *m, struct error *
             g.first_pair[i + 1] = n_pair;
         }
     }
-    const uint32_t n_block_max =
-        (uint32_t)(q->n_sm * (m->x ? blocks_per_sm<1>() : blocks_per_sm<2>()));
-    g.warps_per_pair =
-        pick_warps_per_pair(n_pair, m->w[0].n_chunk, n_block_max, m->x ? n_warp<1>() : n_warp<2>());
-
     if (m->mode != MATVEC_SWIGLU && g.n_same < n_part) {
         bool known = false, same = true;
         for (uint32_t i = g.n_same + 1; i < n_part; i++)

@@ -126,17 +126,25 @@ PTX_FN uint32_t saturated_half2(float low, float high)
 
 #define PTX_FN static __device__ __forceinline__
 
+#if __CUDA_ARCH__ >= 800
+// How L2 treats what is read once; apart from the load, so that it is made once per kernel.
+PTX_FN uint64_t evict_first_policy(void)
+{
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+#endif
+
 // Loads of weights: read once per token, so they should displace neither L1 nor the activations in
 // L2. Only for memory that no kernel in flight writes. The pointer is aligned to the size.
 PTX_FN uint4 ld_stream16(const void *p)
 {
     uint4 v;
 #if __CUDA_ARCH__ >= 800
-    asm("{\n\t.reg .b64 policy;\n\t"
-        "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n\t"
-        "ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], policy;\n\t}"
+    asm("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
         : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-        : "l"(p));
+        : "l"(p), "l"(evict_first_policy()));
 #else
     asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
         : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)

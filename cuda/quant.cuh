@@ -146,6 +146,22 @@ static __device__ __forceinline__ struct tile_row tile_begin(const wmat &w, uint
     return t;
 }
 
+// Goes from chunk `from` of the row to chunk `to`.
+template <uint32_t TYPE>
+static __device__ __forceinline__ void tile_move(tile_row &t, uint32_t from, uint32_t to)
+{
+    const size_t n = (size_t)(to - from) * TILE_ROWS;
+    t.q += n * q_bytes<TYPE>();
+    if constexpr (!is_plain(TYPE)) {
+        using T = quant_traits<TYPE>;
+        if constexpr (T::H > 0)
+            t.h += n * T::H;
+        if constexpr (T::S > 0)
+            t.s += n * T::S;
+        t.d += (size_t)(to / T::D_CHUNKS - from / T::D_CHUNKS) * (TILE_ROWS * T::D);
+    }
+}
+
 // Chunk c of the row.
 template <uint32_t TYPE>
 static __device__ __forceinline__ void load_chunk(const tile_row &t, uint32_t c, chunk<TYPE> &k)
@@ -339,25 +355,24 @@ static __device__ __forceinline__ void dot_chunk(const chunk<TYPE> &k, const uin
 #pragma unroll
         for (int col = 0; col < NCOL; col++) {
             const act32 *a = reinterpret_cast<const act32 *>(column(col));
-            int hi[2] = {0, 0}, lo[2] = {0, 0};
+            constexpr int SUMS = T::HALVES ? 2 : 1;
+            int hi[SUMS] = {}, lo[SUMS] = {};
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                uint4 x = a->hi[half], y = a->lo[half];
-                hi[half] = __dp4a((int)w[4 * half], (int)x.x, hi[half]);
-                lo[half] = __dp4a((int)w[4 * half], (int)y.x, lo[half]);
-                hi[half] = __dp4a((int)w[4 * half + 1], (int)x.y, hi[half]);
-                lo[half] = __dp4a((int)w[4 * half + 1], (int)y.y, lo[half]);
-                hi[half] = __dp4a((int)w[4 * half + 2], (int)x.z, hi[half]);
-                lo[half] = __dp4a((int)w[4 * half + 2], (int)y.z, lo[half]);
-                hi[half] = __dp4a((int)w[4 * half + 3], (int)x.w, hi[half]);
-                lo[half] = __dp4a((int)w[4 * half + 3], (int)y.w, lo[half]);
+                const uint4 x = a->hi[half], y = a->lo[half];
+                int &h = hi[half % SUMS], &l = lo[half % SUMS];
+                h = __dp4a((int)w[4 * half], (int)x.x, h);
+                l = __dp4a((int)w[4 * half], (int)y.x, l);
+                h = __dp4a((int)w[4 * half + 1], (int)x.y, h);
+                l = __dp4a((int)w[4 * half + 1], (int)y.y, l);
+                h = __dp4a((int)w[4 * half + 2], (int)x.z, h);
+                l = __dp4a((int)w[4 * half + 2], (int)y.z, l);
+                h = __dp4a((int)w[4 * half + 3], (int)x.w, h);
+                l = __dp4a((int)w[4 * half + 3], (int)y.w, l);
             }
-            int sum[2] = {hi[0] * 256 + lo[0], hi[1] * 256 + lo[1]};
-            float y;
+            float y = scale[0] * (float)(hi[0] * 256 + lo[0]);
             if constexpr (T::HALVES)
-                y = scale[0] * (float)sum[0] + scale[1] * (float)sum[1];
-            else
-                y = scale[0] * (float)(sum[0] + sum[1]);
+                y += scale[1] * (float)(hi[1] * 256 + lo[1]);
             acc[col] = fmaf(y, a->scale, acc[col]);
             if constexpr (T::MIN) {
                 if constexpr (T::HALVES)
