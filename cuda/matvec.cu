@@ -350,7 +350,8 @@ static bool launch(const struct queue *q, const struct matvec *m, const struct m
                        .block = dim3(THREADS),
                        .smem = NCOL == 1 ? act_row_bytes(TA, m->w[0].n_cols) : 0,
                        .stream = q->stream,
-                       .dependent = q->dependent};
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
     return launch_kernel(err, l, matvec_kernel<TA, TB, NCOL>, *m, *g);
 }
 
