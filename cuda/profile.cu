@@ -113,30 +113,31 @@ static void destroy_events(struct recorder *r)
 static const char *const beside[] = {"act", "add_bias", "dequant", "rotate_store", "swiglu", NULL};
 
 // A token is bound by bytes, a chunk by operations: each is filled in where it is known.
-static bool add_work(const struct cuda_engine *e, size_t n, struct engine_profile *out,
-                     struct error *err)
+static bool add_work(const struct cuda_engine *e, size_t n, const struct profile_launch *launches,
+                     size_t n_launch, struct engine_profile *out, struct error *err)
 {
     const struct model *m = e->base.model;
     const enum kv_type tk = e->params.type_k, tv = e->params.type_v;
     uint32_t n_past = (uint32_t)e->base.n_past;
+    if (n > 1) {
+        for (size_t i = 0; i < out->n; i++) {
+            struct engine_kernel *k = &out->rows[i];
+            if (profile_reader(out, k->what, beside) != k)
+                continue;
+            k->flops = profile_flops(m, k->what, n, 1);
+            if (profile_names(k->what, "kv"))
+                k->flops += profile_attention_flops(m, n_past, n);
+        }
+        return true;
+    }
     size_t n_row = cuda_plan_traffic(m, tk, tv, n_past, NULL, 0);
     struct engine_traffic *rows = (struct engine_traffic *)malloc(n_row * sizeof *rows);
     if (!rows)
         return error_oom(err, "the plan of a token's bytes", n_row * sizeof *rows);
     cuda_plan_traffic(m, tk, tv, n_past, rows, n_row);
-    for (size_t i = 0; i < out->n; i++) {
-        struct engine_kernel *k = &out->rows[i];
-        if (profile_reader(out, k->what, beside) != k)
-            continue;
-        for (size_t j = 0; n == 1 && j < n_row; j++)
-            if (profile_names(k->what, rows[j].weight))
-                k->bytes += rows[j].needed;
-        if (n > 1)
-            k->flops = profile_flops(m, k->what, n, 1) +
-                       (profile_names(k->what, "kv") ? profile_attention_flops(m, n_past, n) : 0);
-    }
+    bool ok = profile_bytes(out, launches, n_launch, beside, rows, n_row, err);
     free(rows);
-    return true;
+    return ok;
 }
 
 // Runs with r as the queue's recorder, events not created yet.
@@ -167,7 +168,7 @@ static bool profile(struct cuda_engine *e, struct recorder *r, const int32_t *to
     for (size_t i = 0; ok && i < r->max; i++)
         launches[i] = {r->marks[i].kernel, r->marks[i].what};
     ok = ok && profile_rows(launches, r->max, n_run, seconds, out, err) &&
-         add_work(e, n, out, err) && time_nothing(e, hold_s, seconds, err);
+         add_work(e, n, launches, r->max, out, err) && time_nothing(e, hold_s, seconds, err);
     if (ok)
         out->nothing = seconds[0];
     free(seconds);

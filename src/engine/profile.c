@@ -71,14 +71,57 @@ bool profile_names(const char *what, const char *weight)
     return false;
 }
 
+static bool is_beside(const char *kernel, const char *const *beside)
+{
+    while (*beside && strcmp(kernel, *beside) != 0)
+        beside++;
+    return *beside != NULL;
+}
+
+// The first piece of this weight that is not taken; n when there is none.
+static size_t next_piece(const struct engine_traffic *traffic, size_t n, const bool *taken,
+                         const char *name, size_t name_len)
+{
+    size_t i = 0;
+    while (i < n && (taken[i] || strlen(traffic[i].weight) != name_len ||
+                     memcmp(traffic[i].weight, name, name_len) != 0))
+        i++;
+    return i;
+}
+
+bool profile_bytes(struct engine_profile *p, const struct profile_launch *launches, size_t n,
+                   const char *const *beside, const struct engine_traffic *traffic,
+                   size_t n_traffic, struct error *err)
+{
+    bool *taken = calloc(n_traffic + 1, sizeof *taken);
+    if (!taken)
+        return error_oom(err, "the pieces of traffic", n_traffic + 1);
+    for (size_t i = 0; i < n; i++) {
+        if (is_beside(launches[i].kernel, beside))
+            continue;
+        struct engine_kernel *k = p->rows;
+        while (k < p->rows + p->n && !same(k, &launches[i]))
+            k++;
+        for (const char *name = launches[i].what; *name && k < p->rows + p->n;) {
+            size_t len = strcspn(name, "+");
+            size_t piece = next_piece(traffic, n_traffic, taken, name, len);
+            if (piece < n_traffic) {
+                taken[piece] = true;
+                k->bytes += traffic[piece].needed;
+            }
+            name += len + (name[len] == '+');
+        }
+    }
+    free(taken);
+    return true;
+}
+
 struct engine_kernel *profile_reader(struct engine_profile *p, const char *what,
                                      const char *const *beside)
 {
     struct engine_kernel *found = NULL;
     for (size_t i = 0; i < p->n; i++) {
-        bool reads = strcmp(p->rows[i].what, what) == 0;
-        for (const char *const *b = beside; reads && *b; b++)
-            reads = strcmp(p->rows[i].kernel, *b) != 0;
+        bool reads = strcmp(p->rows[i].what, what) == 0 && !is_beside(p->rows[i].kernel, beside);
         if (reads && found)
             return NULL;
         if (reads)

@@ -21,6 +21,14 @@ bool profile_rows(const struct profile_launch *launches, size_t n, uint32_t n_ru
 // Whether a weight is among those that what names ("attn_q+attn_k").
 bool profile_names(const char *what, const char *weight);
 
+// Fills in the bytes that each row must move: every piece of the token's traffic goes to the next
+// launch that names it, so both are in the order of the forward pass. Launches of the kernels in
+// beside (ends with NULL) read no weights. A product made in several launches of one row takes a
+// piece early for each; the row's sum is right.
+bool profile_bytes(struct engine_profile *p, const struct profile_launch *launches, size_t n,
+                   const char *const *beside, const struct engine_traffic *traffic,
+                   size_t n_traffic, struct error *err);
+
 // The row that reads the weights of `what`: the only one of that what whose kernel is not among
 // beside (ends with NULL); NULL when there is no such row, or several.
 struct engine_kernel *profile_reader(struct engine_profile *p, const char *what,

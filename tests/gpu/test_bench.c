@@ -18,15 +18,28 @@ uint64_t emu_kernels_run(void);
 
 enum { N_BATCH = 32, N_PAST = 11, CHUNK = 30, MAX_TRAFFIC = 64 };
 
-static struct engine *open_engine(const struct model *m, const volatile int *cancel)
+static struct engine *open_engine_of(const struct model *m, uint32_t n_batch,
+                                     const volatile int *cancel)
 {
     const struct engine_params p = {
-        .n_ctx = N_CTX, .n_batch = N_BATCH, .n_threads = 1, .cancel = cancel};
+        .n_ctx = N_CTX, .n_batch = n_batch, .n_threads = 1, .cancel = cancel};
     struct error err = {0};
     struct engine *e = try_open(m, &p, &err);
     if (!e)
         fail_msg("%s", err.text);
     return e;
+}
+
+static struct engine *open_engine(const struct model *m, const volatile int *cancel)
+{
+    return open_engine_of(m, N_BATCH, cancel);
+}
+
+// Its chunks are so small that it multiplies no large matrices; on the emulation the peak of those
+// takes seconds to measure.
+static struct engine *open_small(const struct model *m)
+{
+    return open_engine_of(m, 2, NULL);
 }
 
 static void eval(struct engine *e, const int32_t *tokens, size_t n, enum engine_logits want)
@@ -89,6 +102,30 @@ static void launches_become_medians_and_sums(void **state)
     assert_true(profile_names("attn_q+attn_k", "attn_k") && profile_names("attn_q", "attn_q"));
     assert_false(profile_names("attn_q+attn_k", "attn") || profile_names("", "attn_q"));
     assert_false(profile_names("attn_output", "output"));
+}
+
+static void every_piece_of_traffic_goes_to_the_next_launch_that_names_it(void **state)
+{
+    (void)state;
+    // two layers of x and y: the first x alone, the last y alone, y and the next x in one launch
+    const struct profile_launch l[] = {{"a", "x"}, {"b", "x"}, {"a", "y+x"}, {"a", "y"}, {"c", ""}};
+    const struct engine_traffic t[] = {
+        {"", "x", "", 0, 1}, {"", "y", "", 0, 20}, {"", "x", "", 0, 300}, {"", "y", "", 0, 4000}};
+    const char *const beside[] = {"b", NULL};
+    const double s[5] = {0};
+    struct engine_profile p = {0};
+    struct error err = {0};
+    assert_true(profile_rows(l, 5, 1, s, &p, &err) && profile_bytes(&p, l, 5, beside, t, 4, &err));
+    assert_int_equal(row(&p, "a", "x")->bytes, 1);
+    assert_int_equal(row(&p, "a", "y+x")->bytes, 320);
+    assert_int_equal(row(&p, "a", "y")->bytes, 4000);
+    assert_true(row(&p, "b", "x")->bytes == 0 && row(&p, "c", "")->bytes == 0);
+
+    // a product in two launches a layer
+    const struct profile_launch two[] = {{"a", "x+y"}, {"a", "x+y"}, {"a", "x+y"}, {"a", "x+y"}};
+    assert_true(profile_rows(two, 4, 1, s, &p, &err));
+    assert_true(profile_bytes(&p, two, 4, beside, t, 4, &err));
+    assert_int_equal(row(&p, "a", "x+y")->bytes, 4321);
 }
 
 static void more_kinds_of_launches_than_the_table_has_is_an_error(void **state)
@@ -325,9 +362,8 @@ static void bench_shows_the_kernels_of_each_run(void **state)
         return;
     struct fixture f;
     open_model(&f, "llama");
-    struct engine *e = open_engine(f.m, NULL);
-    // more of a prompt than one chunk holds
-    const struct bench_params p = {.n_prompt = 40,
+    struct engine *e = open_small(f.m);
+    const struct bench_params p = {.n_prompt = 5, // two chunks and a half
                                    .n_gen = 8,
                                    .n_repeat = 2,
                                    .depths = depths,
@@ -338,10 +374,8 @@ static void bench_shows_the_kernels_of_each_run(void **state)
     const struct {
         const char *of;
         int position, tokens, row;
-    } want[] = {{"prefill", 0, N_BATCH, 0},
-                {"decode", 5, 1, 1},
-                {"prefill", 4, N_BATCH, 2},
-                {"decode", 8, 1, 3}};
+    } want[] = {
+        {"prefill", 0, 2, 0}, {"decode", 5, 1, 1}, {"prefill", 4, 2, 2}, {"decode", 8, 1, 3}};
     assert_int_equal(json_array_size(all), 4);
     for (size_t i = 0; i < 4; i++) {
         const json_t *k = json_array_get(all, i), *rows = json_object_get(k, "kernels");
@@ -370,7 +404,7 @@ static void bench_shows_the_kernels_of_each_run(void **state)
     md.json = false;
     assert_true(tool_bench(e, &md, &out, &err));
     assert_non_null(
-        strstr(buf_str(&out), "kernels of a chunk of 32 tokens of a prompt at position 4"));
+        strstr(buf_str(&out), "kernels of a chunk of 2 tokens of a prompt at position 4"));
     assert_non_null(strstr(buf_str(&out), "kernels of a decoded token at position 5"));
     assert_non_null(strstr(buf_str(&out), "\n| matvec | ffn_gate+ffn_up | "));
     assert_non_null(strstr(buf_str(&out), "\n| sum | | "));
@@ -387,7 +421,7 @@ static void a_run_that_is_left_out_has_no_kernels(void **state)
         return;
     struct fixture f;
     open_model(&f, "llama");
-    struct engine *e = open_engine(f.m, NULL);
+    struct engine *e = open_small(f.m);
     struct bench_params p = {
         .n_gen = 2, .n_repeat = 1, .depths = depths, .n_depths = 1, .json = true, .kernels = true};
     json_t *j = bench_json(e, &p), *k = json_object_get(j, "kernels");
@@ -416,7 +450,7 @@ static void an_engine_without_kernels_says_so(void **state)
     struct buf out = {0};
     struct error err = {0};
     open_model(&f, "llama");
-    struct engine *e = open_engine(f.m, NULL);
+    struct engine *e = open_small(f.m);
     const struct bench_params p = {
         .n_gen = 2, .n_repeat = 1, .depths = depths, .n_depths = 1, .kernels = true};
     assert_false(tool_bench(e, &p, &out, &err));
@@ -433,7 +467,7 @@ static void clocks_and_the_first_token_are_reported(void **state)
     (void)state;
     struct fixture f;
     open_model(&f, "llama");
-    struct engine *e = open_engine(f.m, NULL);
+    struct engine *e = open_small(f.m);
     struct bench_params p = {
         .n_gen = 2, .n_repeat = 1, .depths = depths, .n_depths = 1, .json = true};
     json_t *j = bench_json(e, &p);
@@ -476,6 +510,7 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launches_become_medians_and_sums),
+        cmocka_unit_test(every_piece_of_traffic_goes_to_the_next_launch_that_names_it),
         cmocka_unit_test(more_kinds_of_launches_than_the_table_has_is_an_error),
         cmocka_unit_test(a_token_is_told_apart_by_what_it_reads),
         cmocka_unit_test(a_chunk_tells_its_operations),
