@@ -509,13 +509,15 @@ static bool read_clocks(struct cuda_engine *e, const struct peak_buffers *m,
     return wait_stream(e, err);
 }
 
-// The operands are filled with the weights' bits: zeros would run faster than real data.
+// The operands are filled with the bits of weights: zeros would run faster than real data.
 static bool engine_measure(struct engine *base, struct engine_peaks *out, struct error *err)
 {
     enum { RUNS = 7 };
     struct cuda_engine *e = self(base);
     struct peak_buffers m = {};
     size_t mem_free = 0, mem_total = 0, weights = e->weights.size;
+    const struct wmat *first = &e->tok_embd; // lies at the arena's beginning
+    size_t bits = cuda_layout_bytes(first->type, first->rows, first->n_cols);
     float ms[RUNS];
     int n = 256;
     bool ok = false;
@@ -530,8 +532,8 @@ static bool engine_measure(struct engine *base, struct engine_peaks *out, struct
         !CHECK_CUDA(cudaMalloc(&m.a, m.n_bytes), err) ||
         !CHECK_CUDA(cudaMalloc(&m.b, m.n_bytes), err))
         goto done;
-    for (size_t at = 0; at < m.n_bytes; at += weights)
-        if (!CHECK_CUDA(cudaMemcpyAsync(m.a + at, e->weights.base, lesser(m.n_bytes - at, weights),
+    for (size_t at = 0; at < m.n_bytes; at += bits)
+        if (!CHECK_CUDA(cudaMemcpyAsync(m.a + at, e->weights.base, lesser(m.n_bytes - at, bits),
                                         cudaMemcpyDeviceToDevice, e->q.stream),
                         err))
             goto done;
