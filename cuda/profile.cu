@@ -201,6 +201,7 @@ bool cuda_profile(struct engine *base, const int32_t *tokens, size_t n, uint32_t
     ok = wait(e, ok ? err : &mine) && ok; // also after a failure: nothing may still be running
     destroy_events(&r);
     snprintf(out->how, sizeof out->how,
-             "CUDA events around every launch, one kernel at a time, outside the graph");
+             "CUDA events around every launch, outside the graph, so that no kernel begins before "
+             "the one before it has ended");
     return ok;
 }

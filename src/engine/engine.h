@@ -99,7 +99,7 @@ struct engine_profile {
     size_t n;
     double sum;     // of all rows' totals
     double nothing; // what is measured when nothing is launched: part of every launch's time
-    char how[160];  // how it was measured
+    char how[160];  // it was measured
 };
 
 // The bytes that one decoded token moves through device memory, for one kind of work.

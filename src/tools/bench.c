@@ -255,8 +255,7 @@ bool tool_bench(struct engine *e, const struct bench_params *p, struct buf *out,
         return error_set(err, ERR_USAGE, "--repetitions: found %u, expected 1 to %d", p->n_repeat,
                          MAX_REPEAT);
     if (p->kernels && !e->ops->profile)
-        return error_set(err, ERR_USAGE,
-                         "--kernels: %s has no kernels to time one by one, only a CUDA device has",
+        return error_set(err, ERR_USAGE, "--kernels: %s cannot time its kernels one by one",
                          e->device);
     b.tokens = malloc(e->n_ctx * sizeof *b.tokens);
     bool ok = b.tokens || error_oom(err, "the tokens", e->n_ctx * sizeof *b.tokens);

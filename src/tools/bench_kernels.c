@@ -31,19 +31,19 @@ void bench_kernels_md(const struct bench_kernels *k, struct buf *out)
         buf_printf(out, "| %s | %s | %u | %.2f | %.1f | %.1f |", r->kernel, r->what, r->n_launch,
                    r->each * 1e6, r->total * 1e6, 100 * share(k, r->total));
         if (amount > 0)
-            buf_printf(out, " %.3f | %.1f |\n", amount * (token ? 1e-6 : 1e-9),
+            buf_printf(out, " %.3f | %.*f |\n", amount * (token ? 1e-6 : 1e-9), token ? 1 : 3,
                        per_second(amount, r->total) * (token ? 1e-9 : 1e-12));
         else
             buf_puts(out, " | |\n");
         n_launch += r->n_launch;
         work += amount;
     }
-    buf_printf(out, "| sum | | %u | | %.1f | %.1f | %.3f | %.1f |\n\n", n_launch, k->p.sum * 1e6,
-               k->p.sum > 0 ? 100.0 : 0.0, work * (token ? 1e-6 : 1e-9),
+    buf_printf(out, "| sum | | %u | | %.1f | %.1f | %.3f | %.*f |\n\n", n_launch, k->p.sum * 1e6,
+               k->p.sum > 0 ? 100.0 : 0.0, work * (token ? 1e-6 : 1e-9), token ? 1 : 3,
                per_second(work, k->p.sum) * (token ? 1e-9 : 1e-12));
     buf_printf(out,
-               "Measured by %s, median of %u runs: so the kernels cannot overlap, and each time "
-               "contains the %.2f us that are measured when nothing is launched.\n"
+               "Measured by %s, median of %u runs; each time contains the %.2f us that are "
+               "measured when nothing runs.\n"
                "Real time of a %s, its share of the %s row above: %.1f us (%.1f..%.1f); the sum is "
                "%.2f times that.\n",
                k->p.how, k->n_run, k->p.nothing * 1e6, unit, token ? "decode" : "prefill",

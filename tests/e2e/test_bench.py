@@ -32,7 +32,18 @@ def test_a_context_too_short_for_the_first_token_leaves_it_out(hokku, stories):
     assert j["start_to_first_token_s"] is None and [x["test"] for x in j["results"]] == ["prefill", "decode"]
 
 
-def test_kernels_of_an_engine_that_has_none_is_wrong_usage(hokku, stories):
-    r = hokku("bench", "-m", stories, *SMALL, "--kernels")
-    assert r.returncode == 2 and r.stdout == b""
-    assert b"--kernels" in r.stderr and b"CPU" in r.stderr
+def test_kernels_share_out_the_time_of_a_token_and_of_a_chunk(hokku, stories):
+    r = hokku("bench", "-m", stories, *SMALL, "--kernels", "-o", "json")
+    assert r.returncode == 0, r.stderr
+    token, chunk = sorted(json.loads(r.stdout)["kernels"], key=lambda k: k["of"])
+    assert (token["of"], token["tokens"], chunk["of"], chunk["tokens"]) == ("decode", 1, "prefill", 16)
+    for k in token, chunk:
+        assert abs(sum(x["us"] for x in k["kernels"]) / k["sum_us"] - 1) < 1e-6 and k["real_us"] > 0
+        assert {x["of"] for x in k["kernels"]} >= {"attn_q+attn_k+attn_v", "kv", "attn_output", "ffn_down", "output"}
+    # the weights of the file, once: those of the embedding are the head's, too
+    gguf = json.loads(hokku("inspect", stories, "--json").stdout)
+    size = {t["name"]: t["bytes"] for t in gguf["tensors"]}
+    down = sum(n for name, n in size.items() if name.endswith("ffn_down.weight"))
+    assert {x["of"]: x["bytes"] for x in token["kernels"] if x["kernel"] == "matmul"}["ffn_down"] == down
+    table = hokku("bench", "-m", stories, *SMALL, "--kernels").stdout.decode()
+    assert "kernels of a decoded token at position 3" in table and "\n| matmul | ffn_gate+ffn_up | " in table

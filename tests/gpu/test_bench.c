@@ -161,14 +161,19 @@ static void check_table(const struct engine_profile *p)
 static void a_token_is_told_apart_by_what_it_reads(void **state)
 {
     (void)state;
-    if (!on_cuda)
-        return;
-    static const char *const want[][2] = {
+    static const char *const on_gpu[][2] = {
         {"embed", "token_embd"},       {"matvec", "attn_q+attn_k+attn_v"},
         {"attention_decode", "kv"},    {"matvec", "attn_output"},
         {"matvec", "ffn_gate+ffn_up"}, {"matvec", "ffn_down"},
         {"matvec", "output"},          {"sampler", "logits"},
     };
+    static const char *const on_cpu[][2] = {
+        {"embed", "token_embd"},       {"matmul", "attn_q+attn_k+attn_v"},
+        {"attention", "kv"},           {"matmul", "attn_output"},
+        {"matmul", "ffn_gate+ffn_up"}, {"matmul", "ffn_down"},
+        {"matmul", "output"},          {"sampler", "logits"},
+    };
+    const char *const(*want)[2] = on_cuda ? on_gpu : on_cpu;
     struct fixture f;
     struct engine_profile p;
     open_model(&f, "llama");
@@ -176,25 +181,34 @@ static void a_token_is_told_apart_by_what_it_reads(void **state)
     eval(e, f.tokens, N_PAST, LOGITS_NONE);
     profile(e, f.tokens + N_PAST, 1, &p);
     check_table(&p);
-    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+    for (size_t i = 0; i < sizeof on_gpu / sizeof *on_gpu; i++)
         if (!row(&p, want[i][0], want[i][1]))
             fail_msg("no row for %s of %s", want[i][0], want[i][1]);
-    assert_int_equal(row(&p, "attention_decode", "kv")->n_launch, TINY_LAYERS);
-    assert_int_equal(row(&p, "matvec", "output")->n_launch, 1);
+    assert_int_equal(row(&p, want[2][0], "kv")->n_launch, TINY_LAYERS);
+    assert_int_equal(row(&p, want[6][0], "output")->n_launch, 1);
 
-    // all bytes of the plan, and each row's own
-    struct engine_traffic t[MAX_TRAFFIC];
-    size_t n = cuda_plan_traffic(f.m, KV_F16, KV_F16, N_PAST, t, MAX_TRAFFIC);
+    // all bytes, and a row's own
     uint64_t needed = 0, down = 0, bytes = 0;
-    for (size_t i = 0; i < n; i++) {
-        needed += t[i].needed;
-        down += strcmp(t[i].weight, "ffn_down") == 0 ? t[i].needed : 0;
+    if (on_cuda) {
+        struct engine_traffic t[MAX_TRAFFIC];
+        size_t n = cuda_plan_traffic(f.m, KV_F16, KV_F16, N_PAST, t, MAX_TRAFFIC);
+        for (size_t i = 0; i < n; i++) {
+            needed += t[i].needed;
+            down += strcmp(t[i].weight, "ffn_down") == 0 ? t[i].needed : 0;
+        }
+    } else { // what every matrix takes in the file, the cache with this token, and the logits
+        const size_t norms = (2 * TINY_LAYERS + 1) * TINY_EMBD * sizeof(float);
+        eval(e, f.tokens + N_PAST, 1, LOGITS_NONE);
+        needed = model_bytes_per_token(f.m) - norms + e->ops->kv_bytes(e, 0, e->n_past) +
+                 TINY_VOCAB * sizeof(float);
+        for (int i = 0; i < TINY_LAYERS; i++)
+            down += f.m->layers[i].w_down.n_bytes;
     }
     for (size_t i = 0; i < p.n; i++) {
         bytes += p.rows[i].bytes;
         assert_true(p.rows[i].flops == 0);
     }
-    assert_int_equal(row(&p, "matvec", "ffn_down")->bytes, down);
+    assert_int_equal(row(&p, want[5][0], "ffn_down")->bytes, down);
     assert_int_equal(bytes, needed);
     engine_free(e);
     close_model(&f);
@@ -203,8 +217,6 @@ static void a_token_is_told_apart_by_what_it_reads(void **state)
 static void a_chunk_tells_its_operations(void **state)
 {
     (void)state;
-    if (!on_cuda)
-        return;
     enum { E = TINY_EMBD, F = TINY_FF };
     struct fixture f;
     struct engine_profile p;
@@ -214,22 +226,23 @@ static void a_chunk_tells_its_operations(void **state)
     profile(e, f.tokens + N_PAST, CHUNK, &p);
     check_table(&p);
     bool hopper = launches(&p, "gemm_hopper") > 0;
-    const char *product = hopper ? "gemm_hopper" : "cublas";
+    const char *product = !on_cuda ? "matmul" : hopper ? "gemm_hopper" : "cublas";
     const double each = 2.0 * CHUNK * TINY_LAYERS;
     const struct engine_kernel *out = row(&p, product, "attn_output");
     const struct engine_kernel *down = row(&p, product, "ffn_down");
-    const struct engine_kernel *att = row(&p, "attention_prefill", "kv");
-    assert_true(out && down && att && row(&p, "rotate_store", "kv"));
+    const struct engine_kernel *att = row(&p, on_cuda ? "attention_prefill" : "attention", "kv");
+    assert_true(out && down && att && row(&p, on_cuda ? "rotate_store" : "rotate", "kv"));
     assert_true(out->flops == each * E * E);
     assert_true(down->flops == each * E * F);
-    assert_true(row(&p, "matvec", "output")->flops == 2.0 * E * TINY_VOCAB); // one row of logits
+    assert_true(row(&p, on_cuda ? "matvec" : "matmul", "output")->flops ==
+                2.0 * E * TINY_VOCAB); // one row of logits
     double seen = 0;
     for (int i = 0; i < CHUNK; i++)
         seen += N_PAST + i + 1;
     assert_true(att->flops == 4 * seen * E * TINY_LAYERS);
     for (size_t i = 0; i < p.n; i++)
         assert_int_equal(p.rows[i].bytes, 0);
-    assert_true(row(&p, "act", "attn_output")->flops == 0);
+    assert_true(row(&p, on_cuda ? "act" : "norm", "attn_q+attn_k+attn_v")->flops == 0);
     engine_free(e);
     close_model(&f);
 }
@@ -268,8 +281,6 @@ static void no_launch_is_missing(void **state)
 static void a_profile_leaves_the_timeline_as_it_was(void **state)
 {
     (void)state;
-    if (!on_cuda)
-        return;
     struct fixture f;
     struct engine_profile p;
     struct error err = {0};
@@ -300,8 +311,6 @@ static void a_profile_leaves_the_timeline_as_it_was(void **state)
 static void what_cannot_be_profiled_is_refused(void **state)
 {
     (void)state;
-    if (!on_cuda)
-        return;
     struct fixture f;
     struct engine_profile p;
     struct error err = {0};
@@ -358,8 +367,6 @@ static const uint32_t depths[] = {0, 4};
 static void bench_shows_the_kernels_of_each_run(void **state)
 {
     (void)state;
-    if (!on_cuda)
-        return;
     struct fixture f;
     open_model(&f, "llama");
     struct engine *e = open_small(f.m);
@@ -406,7 +413,8 @@ static void bench_shows_the_kernels_of_each_run(void **state)
     assert_non_null(
         strstr(buf_str(&out), "kernels of a chunk of 2 tokens of a prompt at position 4"));
     assert_non_null(strstr(buf_str(&out), "kernels of a decoded token at position 5"));
-    assert_non_null(strstr(buf_str(&out), "\n| matvec | ffn_gate+ffn_up | "));
+    assert_non_null(strstr(buf_str(&out), on_cuda ? "\n| matvec | ffn_gate+ffn_up | "
+                                                  : "\n| matmul | ffn_gate+ffn_up | "));
     assert_non_null(strstr(buf_str(&out), "\n| sum | | "));
     assert_non_null(strstr(buf_str(&out), "Real time of a token"));
     buf_release(&out);
@@ -417,8 +425,6 @@ static void bench_shows_the_kernels_of_each_run(void **state)
 static void a_run_that_is_left_out_has_no_kernels(void **state)
 {
     (void)state;
-    if (!on_cuda)
-        return;
     struct fixture f;
     open_model(&f, "llama");
     struct engine *e = open_small(f.m);
@@ -441,16 +447,18 @@ static void a_run_that_is_left_out_has_no_kernels(void **state)
     close_model(&f);
 }
 
-static void an_engine_without_kernels_says_so(void **state)
+static void an_engine_that_cannot_tell_its_kernels_apart_says_so(void **state)
 {
     (void)state;
-    if (on_cuda)
-        return;
     struct fixture f;
     struct buf out = {0};
     struct error err = {0};
     open_model(&f, "llama");
     struct engine *e = open_small(f.m);
+    const struct engine_ops *ops = e->ops;
+    struct engine_ops without = *ops;
+    without.profile = NULL;
+    e->ops = &without;
     const struct bench_params p = {
         .n_gen = 2, .n_repeat = 1, .depths = depths, .n_depths = 1, .kernels = true};
     assert_false(tool_bench(e, &p, &out, &err));
@@ -458,6 +466,7 @@ static void an_engine_without_kernels_says_so(void **state)
     assert_non_null(strstr(err.text, "--kernels"));
     assert_non_null(strstr(err.text, e->device));
     assert_int_equal(out.len, 0);
+    e->ops = ops;
     engine_free(e);
     close_model(&f);
 }
@@ -519,7 +528,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_cannot_be_profiled_is_refused),
         cmocka_unit_test(bench_shows_the_kernels_of_each_run),
         cmocka_unit_test(a_run_that_is_left_out_has_no_kernels),
-        cmocka_unit_test(an_engine_without_kernels_says_so),
+        cmocka_unit_test(an_engine_that_cannot_tell_its_kernels_apart_says_so),
         cmocka_unit_test(clocks_and_the_first_token_are_reported),
     };
     return RUN_TESTS("bench", tests);
