@@ -342,7 +342,8 @@ bool attention_decode_launch(const struct queue *q, const struct attention *a, s
                        .grid = dim3(max_split(q->n_sm, a->n_head, a->n_head_kv), a->n_head_kv,
                                     div_up(group, (uint32_t)M)),
                        .stream = q->stream,
-                       .dependent = q->dependent};
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
     return with_head_dim(a->head_dim, [&](auto tag) {
         constexpr int DH = decltype(tag)::value;
         size_t declared = 4096; // more than the kernel's own shared arrays

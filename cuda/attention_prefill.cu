@@ -277,11 +277,13 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
                             .grid = dim3(n, div_up(n_vector, (uint32_t)N_TEAM)),
                             .block = dim3(THREADS),
                             .stream = q->stream,
-                            .dependent = q->dependent};
+                            .dependent = q->dependent,
+                            .recorder = q->recorder};
     struct launch l = {.name = "attention_prefill",
                        .block = dim3(THREADS),
                        .stream = q->stream,
-                       .dependent = q->dependent};
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
     return with_head_dim(a->head_dim, [&](auto tag) {
         constexpr int DH = decltype(tag)::value;
         uint32_t x = div_up(n_row, (uint32_t)shape<DH>::ROWS);

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "ptx.cuh"
+#include "recorder.cuh"
 
 enum {
     WARP = 32,
@@ -54,6 +55,8 @@ struct launch {
     // wrote or still reads. Pass true only on devices of compute capability >= 9.0.
     bool dependent;
     bool cooperative; // all blocks are resident at once
+    // NULL: not timed
+    struct recorder *recorder;
 };
 
 // The only way to launch: launch_kernel(err, {.name = ...}-like struct, kernel, arguments...).
@@ -88,7 +91,11 @@ static inline bool launch_kernel(struct error *err, const struct launch &l, void
     emu_name_next_launch(l.name);
 #endif
     if (e == cudaSuccess)
+        e = recorder_before(l.recorder, l.name, l.stream);
+    if (e == cudaSuccess)
         e = cudaLaunchKernelEx(&cfg, kernel, static_cast<P>(args)...);
+    if (e == cudaSuccess)
+        e = recorder_after(l.recorder, l.stream);
     if (e == cudaSuccess)
         return true;
     (void)cudaGetLastError();

@@ -166,7 +166,7 @@ static bool wait_stream(struct cuda_engine *e, struct error *err)
 }
 
 // Tells the device where it stands; the pinned copies must not be in use by an earlier transfer.
-static bool set_step(struct cuda_engine *e, int32_t token, size_t pos, struct error *err)
+bool cuda_set_step(struct cuda_engine *e, int32_t token, size_t pos, struct error *err)
 {
     *e->host_step = {token, (uint32_t)pos, 0, 0};
     return CHECK_CUDA(cudaMemcpyAsync(e->s.step, e->host_step, sizeof *e->host_step,
@@ -174,10 +174,10 @@ static bool set_step(struct cuda_engine *e, int32_t token, size_t pos, struct er
                       err);
 }
 
-static bool eval_chunk(struct cuda_engine *e, const int32_t *tokens, size_t n, bool logits,
-                       struct error *err)
+bool cuda_enqueue_chunk(struct cuda_engine *e, const int32_t *tokens, size_t n, bool logits,
+                        struct error *err)
 {
-    if (!set_step(e, tokens[0], e->base.n_past, err))
+    if (!cuda_set_step(e, tokens[0], e->base.n_past, err))
         return false;
     if (n == 1) {
         if (!cuda_forward_one(e, err))
@@ -212,7 +212,7 @@ static bool engine_eval(struct engine *base, const int32_t *tokens, size_t n,
         size_t chunk = n - at < base->n_batch ? n - at : base->n_batch;
         bool last = at + chunk == n;
         bool ok = !interrupted(e, err) &&
-                  eval_chunk(e, tokens + at, chunk, last && want == LOGITS_LAST, err);
+                  cuda_enqueue_chunk(e, tokens + at, chunk, last && want == LOGITS_LAST, err);
         // Also after a failure: nothing may still be running when the timeline is used again.
         struct error mine = {};
         if (!wait_stream(e, ok ? err : &mine) || !ok)
@@ -261,10 +261,11 @@ static bool engine_logits(struct engine *base, size_t i, float *out, struct erro
 // ---- decoding
 
 // One step of decoding, as the graph holds it.
-static bool enqueue_step(struct cuda_engine *e, struct error *err)
+bool cuda_enqueue_step(struct cuda_engine *e, struct error *err)
 {
     return cuda_forward_one(e, err) && cuda_head(e, 0, 1, &e->s.step->done, err) &&
-           gpu_sampler_launch(&e->q, &e->sampler, e->s.logits, e->hp.n_vocab, e->s.step, err);
+           gpu_sampler_launch(cuda_queue(e, "logits"), &e->sampler, e->s.logits, e->hp.n_vocab,
+                              e->s.step, err);
 }
 
 static bool capture_graph(struct cuda_engine *e, struct error *err)
@@ -272,7 +273,7 @@ static bool capture_graph(struct cuda_engine *e, struct error *err)
     cudaGraph_t graph = NULL;
     if (!CHECK_CUDA(cudaStreamBeginCapture(e->q.stream, cudaStreamCaptureModeRelaxed), err))
         return false;
-    bool ok = enqueue_step(e, err);
+    bool ok = cuda_enqueue_step(e, err);
     struct error mine = {};
     ok = CHECK_CUDA(cudaStreamEndCapture(e->q.stream, &graph), ok ? err : &mine) && ok;
     ok = ok && CHECK_CUDA(cudaGraphInstantiate(&e->graph, graph), err) &&
@@ -300,7 +301,7 @@ static bool engine_decode_start(struct engine *base, const struct decode_params 
         return false;
     for (int i = 0; i < RING; i++)
         e->sampler.ring[i].seq = 0;
-    if (!set_step(e, 0, base->n_past - 1, err) ||
+    if (!cuda_set_step(e, 0, base->n_past - 1, err) ||
         !gpu_sampler_launch(&e->q, &e->sampler, e->s.logits, e->hp.n_vocab, e->s.step, err))
         return false;
     e->decoding = true;
@@ -494,13 +495,29 @@ static bool time_product(struct cuda_engine *e, const struct peak_buffers *m, in
            CHECK_CUDA(cudaEventElapsedTime(ms, m->begin, m->end), err);
 }
 
-// The operands are filled with the weights' bits: zeros would run faster than real data.
+// The clocks under load: behind copies that take longer than asking.
+static bool read_clocks(struct cuda_engine *e, const struct peak_buffers *m,
+                        struct engine_peaks *out, struct error *err)
+{
+    size_t n = lesser(((size_t)1 << 37) / m->n_bytes, (size_t)200);
+    for (size_t i = 0; i < n; i++)
+        if (!CHECK_CUDA(
+                cudaMemcpyAsync(m->b, m->a, m->n_bytes, cudaMemcpyDeviceToDevice, e->q.stream),
+                err))
+            return false;
+    cuda_clocks(e->params.device_index, out);
+    return wait_stream(e, err);
+}
+
+// The operands are filled with the bits of weights: zeros would run faster than real data.
 static bool engine_measure(struct engine *base, struct engine_peaks *out, struct error *err)
 {
     enum { RUNS = 7 };
     struct cuda_engine *e = self(base);
     struct peak_buffers m = {};
     size_t mem_free = 0, mem_total = 0, weights = e->weights.size;
+    const struct wmat *first = &e->tok_embd; // lies at the arena's beginning
+    size_t bits = cuda_layout_bytes(first->type, first->rows, first->n_cols);
     float ms[RUNS];
     int n = 256;
     bool ok = false;
@@ -515,8 +532,8 @@ static bool engine_measure(struct engine *base, struct engine_peaks *out, struct
         !CHECK_CUDA(cudaMalloc(&m.a, m.n_bytes), err) ||
         !CHECK_CUDA(cudaMalloc(&m.b, m.n_bytes), err))
         goto done;
-    for (size_t at = 0; at < m.n_bytes; at += weights)
-        if (!CHECK_CUDA(cudaMemcpyAsync(m.a + at, e->weights.base, lesser(m.n_bytes - at, weights),
+    for (size_t at = 0; at < m.n_bytes; at += bits)
+        if (!CHECK_CUDA(cudaMemcpyAsync(m.a + at, e->weights.base, lesser(m.n_bytes - at, bits),
                                         cudaMemcpyDeviceToDevice, e->q.stream),
                         err))
             goto done;
@@ -526,6 +543,8 @@ static bool engine_measure(struct engine *base, struct engine_peaks *out, struct
     out->bandwidth = 2.0 * (double)m.n_bytes / (median(ms, RUNS) * 1e-3);
     snprintf(out->bandwidth_how, sizeof out->bandwidth_how, "copy of %.1f GB, read + written",
              (double)m.n_bytes * 1e-9);
+    if (!read_clocks(e, &m, out, err))
+        goto done;
     if (e->q.blas) {
         for (int i = -2; i < RUNS; i++)
             if (!time_product(e, &m, n, &ms[i < 0 ? 0 : i], err))
@@ -612,9 +631,9 @@ static bool open_blas(struct cuda_engine *e, struct error *err)
 }
 
 static const struct engine_ops ops = {
-    engine_eval,        engine_trim,        engine_logits,    engine_decode_start,
-    engine_decode_next, engine_decode_stop, engine_kv_bytes,  engine_kv_export,
-    engine_kv_import,   engine_measure,     engine_free_cuda,
+    engine_eval,        engine_trim,        engine_logits,   engine_decode_start,
+    engine_decode_next, engine_decode_stop, engine_kv_bytes, engine_kv_export,
+    engine_kv_import,   engine_measure,     cuda_profile,    engine_free_cuda,
 };
 
 extern "C" struct engine *cuda_engine_open(const struct model *m, const struct engine_params *p,

@@ -104,6 +104,31 @@ bool cuda_load(struct cuda_engine *e, const struct model *m, struct error *err);
 // Bytes of device memory that it takes and gives back.
 uint64_t cuda_load_bytes(const struct model *m);
 
+// ---- engine.cu
+
+// Tells the device where it stands; what was enqueued before must have ended.
+bool cuda_set_step(struct cuda_engine *e, int32_t token, size_t pos, struct error *err);
+// n tokens at n_past, and the logits of the last if wanted.
+bool cuda_enqueue_chunk(struct cuda_engine *e, const int32_t *tokens, size_t n, bool logits,
+                        struct error *err);
+// One step of decoding, as the graph holds it.
+bool cuda_enqueue_step(struct cuda_engine *e, struct error *err);
+
+// ---- profile.cu, clocks.cu
+
+bool cuda_profile(struct engine *base, const int32_t *tokens, size_t n, uint32_t n_run,
+                  struct engine_profile *out, struct error *err); // engine_ops.profile
+// Fills the clocks of *out.
+void cuda_clocks(int device, struct engine_peaks *out);
+
+// The queue, for launches that work on these weights: a recorder of their times keeps the name.
+static inline const struct queue *cuda_queue(const struct cuda_engine *e, const char *what)
+{
+    if (e->q.recorder)
+        e->q.recorder->what = what;
+    return &e->q;
+}
+
 // ---- forward.cu
 
 // One token: reads token and position from s.step, leaves the hidden state in x.

@@ -61,7 +61,6 @@ static struct matvec one_column(const struct cuda_engine *e, const float *x, con
 
 static bool layer_one(const struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
 {
-    const struct queue *q = &e->q;
     const struct scratch *s = &e->s;
 
     struct matvec qkv = one_column(e, s->x, l->attn_norm, MATVEC_STORE);
@@ -85,17 +84,20 @@ static bool layer_one(const struct cuda_engine *e, const struct gpu_layer *l, st
     bool apart = l->w_gate.type != l->w_up.type; // then no kernel multiplies both at once
     if (apart)
         gate_up.mode = MATVEC_STORE;
-    return matvec_launch(q, &qkv, err) && attention_decode_launch(q, &attention, err) &&
-           matvec_launch(q, &out, err) && matvec_launch(q, &gate_up, err) &&
-           (!apart || swiglu_launch(q, s->gate, s->up, e->hp.n_ff, err)) &&
-           matvec_launch(q, &down, err);
+    return matvec_launch(cuda_queue(e, "attn_q+attn_k+attn_v"), &qkv, err) &&
+           attention_decode_launch(cuda_queue(e, "kv"), &attention, err) &&
+           matvec_launch(cuda_queue(e, "attn_output"), &out, err) &&
+           matvec_launch(cuda_queue(e, "ffn_gate+ffn_up"), &gate_up, err) &&
+           (!apart || swiglu_launch(&e->q, s->gate, s->up, e->hp.n_ff, err)) &&
+           matvec_launch(cuda_queue(e, "ffn_down"), &down, err);
 }
 
 bool cuda_forward_one(struct cuda_engine *e, struct error *err)
 {
     const struct scratch *s = &e->s;
-    if (!embed_launch(&e->q, &e->tok_embd, &s->step->token, 1, s->x, e->freqs, e->hp.rope_dim / 2,
-                      e->magnitude, &s->step->pos, s->rope, &s->step->done, err))
+    if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, &s->step->token, 1, s->x, e->freqs,
+                      e->hp.rope_dim / 2, e->magnitude, &s->step->pos, s->rope, &s->step->done,
+                      err))
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
         if (!layer_one(e, &e->layers[i], err))
@@ -126,7 +128,8 @@ struct products {
     const float *bias[MATVEC_MAX_PARTS];
     float *y[MATVEC_MAX_PARTS];
     uint32_t n_part;
-    bool add; // to what is there
+    bool add;         // to what is there
+    const char *what; // for a recorder of times
 };
 
 // Prepares n rows of x (n, n_cols) for the matrices in the forms that they take.
@@ -146,7 +149,8 @@ static bool prepare(const struct cuda_engine *e, const float *x, uint32_t n, con
         else
             f16 = s->act_f16;
     }
-    return act_launch(&e->q, x, n, n_cols, norm, e->hp.rms_eps, act32, f32, f16, ld, err);
+    return act_launch(cuda_queue(e, p->what), x, n, n_cols, norm, e->hp.rms_eps, act32, f32, f16,
+                      ld, err);
 }
 
 static bool multiply_by_vector(const struct cuda_engine *e, const struct products *p, uint32_t part,
@@ -194,6 +198,7 @@ static struct gemm gemm_args(const struct cuda_engine *e, const __half *x, uint3
 static bool multiply(const struct cuda_engine *e, const struct products *p, const __half *x,
                      uint32_t n, struct error *err)
 {
+    cuda_queue(e, p->what);
     for (uint32_t i = 0; i < p->n_part;) {
         enum product by = product_for(e, p->w[i], n);
         if (by == BY_HOPPER) { // neighbours of one type at once
@@ -221,8 +226,9 @@ static bool feed_forward(const struct cuda_engine *e, const struct gpu_layer *l,
                          struct error *err)
 {
     const struct scratch *s = &e->s;
-    struct products in = {{&l->w_gate, &l->w_up}, {}, {s->gate, s->up}, 2, false};
-    struct products down = {{&l->w_down}, {}, {s->x}, 1, true};
+    struct products in = {{&l->w_gate, &l->w_up}, {}, {s->gate, s->up}, 2, false,
+                          "ffn_gate+ffn_up"};
+    struct products down = {{&l->w_down}, {}, {s->x}, 1, true, "ffn_down"};
     if (!prepare(e, s->x, n, l->ffn_norm, &in, err))
         return false;
     if (product_for(e, &l->w_gate, n) == BY_HOPPER && l->w_gate.type == l->w_up.type &&
@@ -244,11 +250,12 @@ static bool layer_many(const struct cuda_engine *e, const struct gpu_layer *l, u
 {
     const struct scratch *s = &e->s;
     struct products qkv = {
-        {&l->wq, &l->wk, &l->wv}, {l->bq, l->bk, l->bv}, {s->q, s->k, s->v}, 3, false};
-    struct products out = {{&l->wo}, {l->bo}, {s->x}, 1, true};
+        {&l->wq, &l->wk, &l->wv}, {l->bq, l->bk, l->bv}, {s->q, s->k, s->v}, 3, false,
+        "attn_q+attn_k+attn_v"};
+    struct products out = {{&l->wo}, {l->bo}, {s->x}, 1, true, "attn_output"};
     struct attention attention = attention_args(e, l);
     return prepare(e, s->x, n, l->attn_norm, &qkv, err) && multiply(e, &qkv, s->act_f16, n, err) &&
-           attention_prefill_launch(&e->q, &attention, n, err) &&
+           attention_prefill_launch(cuda_queue(e, "kv"), &attention, n, err) &&
            prepare(e, s->att, n, NULL, &out, err) && multiply(e, &out, s->act_f16, n, err) &&
            feed_forward(e, l, n, err);
 }
@@ -256,8 +263,8 @@ static bool layer_many(const struct cuda_engine *e, const struct gpu_layer *l, u
 bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
 {
     const struct scratch *s = &e->s;
-    if (!embed_launch(&e->q, &e->tok_embd, s->tokens, n, s->x, e->freqs, e->hp.rope_dim / 2,
-                      e->magnitude, &s->step->pos, s->rope, NULL, err))
+    if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, s->tokens, n, s->x, e->freqs,
+                      e->hp.rope_dim / 2, e->magnitude, &s->step->pos, s->rope, NULL, err))
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
         if (interrupted(e, err) || !layer_many(e, &e->layers[i], n, err))
@@ -272,6 +279,7 @@ bool cuda_head(struct cuda_engine *e, size_t row0, size_t n, const uint32_t *ski
 {
     const struct scratch *s = &e->s;
     const float *x = s->x + row0 * e->hp.n_embd;
+    const struct queue *q = cuda_queue(e, "output");
     struct matvec m = {};
     m.mode = MATVEC_STORE;
     m.n_col = (uint32_t)n;
@@ -285,9 +293,9 @@ bool cuda_head(struct cuda_engine *e, size_t row0, size_t n, const uint32_t *ski
         bool plain = is_plain_type(&e->output);
         m.act32 = s->act32;
         m.act_f32 = s->act_f32;
-        if (!act_launch(&e->q, x, (uint32_t)n, e->hp.n_embd, e->output_norm, e->hp.rms_eps,
+        if (!act_launch(q, x, (uint32_t)n, e->hp.n_embd, e->output_norm, e->hp.rms_eps,
                         plain ? NULL : s->act32, plain ? s->act_f32 : NULL, NULL, 0, err))
             return false;
     }
-    return matvec_launch(&e->q, &m, err);
+    return matvec_launch(q, &m, err);
 }

@@ -17,6 +17,8 @@ bool gemm_launch(const struct queue *q, const struct wmat *w, const void *x, uin
             return false;
         // cuBLAS counts by columns: to it this is y^T (rows, n) = W (rows, k) x^T (k, n), with W
         // stored transposed
+        if (!CHECK_CUDA(recorder_before(q->recorder, "cublas", q->stream), err))
+            return false;
         cublasStatus_t s =
             cublasGemmEx(q->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)rows, (int)n, (int)k, &alpha, tile,
                          type, (int)k, x, type, (int)k, &beta, y + row0, CUDA_R_32F, (int)ld,
@@ -24,6 +26,8 @@ bool gemm_launch(const struct queue *q, const struct wmat *w, const void *x, uin
         if (s != CUBLAS_STATUS_SUCCESS)
             return error_set(err, ERR_FAIL, "cuBLAS: matrix product (%u x %u) x %u failed: %s",
                              rows, k, n, cublasGetStatusString(s));
+        if (!CHECK_CUDA(recorder_after(q->recorder, q->stream), err))
+            return false;
     }
     return true;
 }

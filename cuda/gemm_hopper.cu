@@ -469,7 +469,8 @@ static bool launch(const struct queue *q, const struct gemm *g, struct cut *c, s
                        .block = dim3(THREADS),
                        .smem = (size_t)n_stage(BN) * BN * 128 + SWIZZLE_ALIGN,
                        .stream = q->stream,
-                       .dependent = q->dependent};
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
     return with_type(g->w[0].type, [&](auto tag) {
         constexpr uint32_t T = decltype(tag)::value;
         if constexpr (T == QUANT_F32)

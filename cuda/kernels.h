@@ -14,6 +14,8 @@ struct queue {
     size_t smem_max; // shared memory that one block may have
     bool dependent;  // programmatic dependent launch works (compute capability >= 9.0)
     bool hopper;     // compute capability 9.0: the kernels of gemm_hopper.cu run
+    // NULL: launches are not timed
+    struct recorder *recorder;
 };
 
 // Where decoding stands, in device memory: the one graph of a decoded token reads it, so the same

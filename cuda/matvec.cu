@@ -471,7 +471,8 @@ static bool launch(const struct queue *q, const struct matvec *m, const struct m
                        .block = dim3(n_warp<NCOL>() * WARP),
                        .smem = grid.warps_at + n_share * sizeof(uint8_t[2]),
                        .stream = q->stream,
-                       .dependent = q->dependent};
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
     return launch_kernel(err, l, matvec_kernel<TA, TB, NCOL>, *m, grid);
 }
 

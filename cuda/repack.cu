@@ -238,7 +238,8 @@ bool repack_launch(const struct queue *q, const void *src, const struct wmat *w,
     struct launch l = {.name = "repack",
                        .grid = dim3((unsigned)div_up(chunks, (size_t)THREADS)),
                        .block = dim3(THREADS),
-                       .stream = q->stream};
+                       .stream = q->stream,
+                       .recorder = q->recorder};
     return with_type(w->type, [&](auto tag) {
         return launch_kernel(err, l, repack_kernel<decltype(tag)::value>, (const uint8_t *)src, *w,
                              row0, n_rows, (uint32_t)row_bytes, quant_info(w->type)->block_bytes);
@@ -252,7 +253,8 @@ bool dequant_launch(const struct queue *q, const struct wmat *w, uint32_t row0, 
                        .grid = dim3(div_up(w->n_chunk * TILE_ROWS, (uint32_t)THREADS),
                                     div_up(n_rows, (uint32_t)TILE_ROWS)),
                        .block = dim3(THREADS),
-                       .stream = q->stream};
+                       .stream = q->stream,
+                       .recorder = q->recorder};
     return with_type(w->type, [&](auto tag) {
         return launch_kernel(err, l, dequant_kernel<decltype(tag)::value>, *w, row0, n_rows, dst,
                              ld);

@@ -153,7 +153,8 @@ bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int3
                        .grid = dim3(n),
                        .block = dim3(THREADS),
                        .stream = q->stream,
-                       .dependent = q->dependent};
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
     return with_type(tok_embd->type, [&](auto tag) {
         return launch_kernel(err, l, embed_kernel<decltype(tag)::value>, *tok_embd, tokens, x,
                              freqs, n_pair, magnitude, pos0, rope, skip);
@@ -168,7 +169,8 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
                        .grid = dim3(n),
                        .block = dim3(THREADS),
                        .stream = q->stream,
-                       .dependent = q->dependent};
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
     return launch_kernel(err, l, act_kernel, x, n_cols, norm, eps, (act32 *)act32_rows,
                          (float *)act_f32, f16, act_f32_ld(n_cols), f16_ld);
 }
@@ -180,7 +182,8 @@ bool swiglu_launch(const struct queue *q, float *gate, const float *up, size_t n
                        .grid = dim3((unsigned)div_up(n_total, (size_t)THREADS)),
                        .block = dim3(THREADS),
                        .stream = q->stream,
-                       .dependent = q->dependent};
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
     return launch_kernel(err, l, swiglu_kernel, gate, up, n_total);
 }
 
@@ -191,6 +194,7 @@ bool add_bias_launch(const struct queue *q, float *y, const float *bias, uint32_
                        .grid = dim3(n, div_up(n_cols, (uint32_t)THREADS)),
                        .block = dim3(THREADS),
                        .stream = q->stream,
-                       .dependent = q->dependent};
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
     return launch_kernel(err, l, add_bias_kernel, y, bias, n_cols);
 }

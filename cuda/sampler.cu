@@ -649,6 +649,7 @@ bool gpu_sampler_launch_blocks(const struct queue *q, struct gpu_sampler *s, con
     l.block = dim3(THREADS);
     l.smem = slice * sizeof(float);
     l.stream = q->stream;
+    l.recorder = q->recorder;
     l.dependent = q->dependent;
     return launch_kernel(err, l, sampler_kernel, a);
 }

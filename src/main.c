@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/format.h"
 #include "chat/batch.h"
@@ -46,7 +47,8 @@ struct program {
     struct session_lock session;
     struct buf prompt, system, template_text;
     bool stdin_tty, stdout_tty, stderr_tty;
-    int death; // the signal that ended the REPL; 0: none
+    int death;    // the signal that ended the REPL; 0: none
+    double began; // clock_now() when main began
 };
 
 // Untrusted parts of a message (file names, metadata) must not drive the terminal.
@@ -363,7 +365,8 @@ static bool run(struct program *p, struct error *err)
                                 .cpu = &cpu_backend,
                                 .cuda = cuda_backend,
                                 .cancel = &cancelled,
-                                .stderr_tty = p->stderr_tty};
+                                .stderr_tty = p->stderr_tty,
+                                .began = p->began};
     if (o->help)
         ok = options_help(o->tool, &out);
     else if (o->print_completion)
@@ -400,7 +403,7 @@ extern char **environ;
 
 int main(int argc, char **argv)
 {
-    struct program p = {.session = SESSION_LOCK_NONE};
+    struct program p = {.session = SESSION_LOCK_NONE, .began = clock_now()};
     struct error err = {0};
     struct sigaction sa = {.sa_handler = on_interrupt}; // no SA_RESTART: a blocked read must return
     sigaction(SIGINT, &sa, NULL);

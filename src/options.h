@@ -84,7 +84,7 @@ struct options {
     enum when color;
 
     // tools
-    bool add_bos, nul, all_kernels, plan;
+    bool add_bos, nul, plan, bench_kernels;
     uint32_t top; // score --top
     uint32_t bench_prompt, bench_gen, bench_repeat;
     struct str_list bench_depth;

@@ -147,6 +147,8 @@ static const struct option_def table[] = {
      "a table or JSON (default md)"},
     {BENCH, "options", NULL, "--plan", NULL, OPT_FLAG, AT(plan), 0, NULL, NULL, false,
      "print the bytes that a decoded token moves and must move, run nothing"},
+    {BENCH, "options", NULL, "--kernels", NULL, OPT_FLAG, AT(bench_kernels), 0, NULL, NULL, false,
+     "also time every kernel of a token and of a chunk of the prompt"},
 
     {MAIN | PULL | REPLAY, "output", "-q", "--quiet", NULL, OPT_FLAG, AT(quiet), 0, NULL, NULL,
      false, "nothing but the answer and errors"},

@@ -6,6 +6,7 @@
 #include "cpu/kernels.h"
 #include "cpu/pool.h"
 #include "engine/engine.h"
+#include "engine/profile.h"
 
 struct kv_cache {
     struct cpu_kv_layer *layers; // owned, n_layer
@@ -28,6 +29,14 @@ void kv_cache_release(struct kv_cache *kv);
 size_t kv_cache_export_bytes(const struct kv_cache *kv, size_t begin, size_t end);
 void kv_cache_export(const struct kv_cache *kv, size_t begin, size_t end, void *dst);
 void kv_cache_import(const struct kv_cache *kv, size_t begin, size_t end, const void *src);
+
+// The times of the steps of one evaluation, for engine_ops.profile.
+struct cpu_marks {
+    struct profile_launch *launches; // (max)
+    double *seconds;                 // (max)
+    size_t n, max;                   // n counts on beyond max
+    double last;                     // when the step before ended
+};
 
 enum { LOGIT_ROWS = 8 }; // rows of logits computed at a time when all are wanted
 
@@ -56,6 +65,8 @@ struct cpu_engine {
     struct cpu_attn_part *parts; // (n_head, splits of the context)
     float *logits;               // (LOGIT_ROWS, n_vocab)
 
+    struct cpu_marks *marks; // NULL: nothing is timed
+
     // What the last eval left.
     size_t n_hidden;     // rows of hidden
     size_t logits_first; // hidden row of logits row 0
@@ -76,6 +87,11 @@ struct cpu_engine {
 bool cpu_forward(struct cpu_engine *e, const int32_t *tokens, size_t n, enum engine_logits want);
 // Logits of hidden rows [first, first + n), n <= LOGIT_ROWS. False when cancelled.
 bool cpu_head(struct cpu_engine *e, size_t first, size_t n);
+
+// Ends a step of e->marks, which worked on what (see engine_kernel). Always true.
+bool cpu_mark(struct cpu_engine *e, const char *kernel, const char *what);
+bool cpu_profile(struct engine *base, const int32_t *tokens, size_t n, uint32_t n_run,
+                 struct engine_profile *out, struct error *err); // engine_ops.profile
 
 // Sizes of everything in the scratch mapping; with e != NULL also carves base (zeroed) into e.
 // SIZE_MAX when it overflows.

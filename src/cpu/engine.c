@@ -249,6 +249,7 @@ static const struct engine_ops cpu_ops = {
     .kv_export = cpu_kv_export,
     .kv_import = cpu_kv_import,
     .measure = cpu_measure,
+    .profile = cpu_profile,
     .free = cpu_free,
 };
 

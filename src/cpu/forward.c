@@ -312,7 +312,8 @@ bool cpu_forward(struct cpu_engine *e, const int32_t *tokens, size_t n, enum eng
     const struct hparams *hp = &m->hp;
     const size_t n_q = (size_t)hp->n_head * hp->head_dim,
                  n_kv = (size_t)hp->n_head_kv * hp->head_dim;
-    bool ok = embed(e, tokens, n); // x (n, n_embd)
+    static const char qkv_name[] = "attn_q+attn_k+attn_v", gate_up_name[] = "ffn_gate+ffn_up";
+    bool ok = embed(e, tokens, n) && cpu_mark(e, "embed", "token_embd"); // x (n, n_embd)
 
     for (size_t il = 0; ok && il < hp->n_layer; il++) {
         const struct layer *l = &m->layers[il];
@@ -331,21 +332,31 @@ bool cpu_forward(struct cpu_engine *e, const int32_t *tokens, size_t n, enum eng
         const bool quant_ff = is_quantized(&l->w_gate) || is_quantized(&l->w_up);
 
         ok = norm(e, e->x, l->attn_norm, &e->normed, quant_in, n) && //
+             cpu_mark(e, "norm", qkv_name) &&                        //
              multiply(e, qkv, 3) &&                                  //
+             cpu_mark(e, "matmul", qkv_name) &&                      //
              rotate_and_store(e, il, n) &&                           // q-norm, k-norm, RoPE, KV
+             cpu_mark(e, "rotate", "kv") &&                          //
              attention(e, il, is_quantized(&l->wo), n) &&            //
+             cpu_mark(e, "attention", "kv") &&                       //
              multiply(e, &out, 1) &&                                 // x += Wo attention
+             cpu_mark(e, "matmul", "attn_output") &&                 //
              norm(e, e->x, l->ffn_norm, &e->normed, quant_ff, n) &&  //
+             cpu_mark(e, "norm", gate_up_name) &&                    //
              multiply(e, gate_up, 2) &&                              //
+             cpu_mark(e, "matmul", gate_up_name) &&                  //
              swiglu(e, is_quantized(&l->w_down), n) &&               // silu(gate) * up
-             multiply(e, &down, 1);                                  // x += Wdown swiglu
+             cpu_mark(e, "swiglu", gate_up_name) &&                  //
+             multiply(e, &down, 1) &&                                // x += Wdown swiglu
+             cpu_mark(e, "matmul", "ffn_down");
     }
     if (!ok || want == LOGITS_NONE)
         return ok;
     const size_t n_out = want == LOGITS_ALL ? n : 1;
     e->n_hidden = n_out;
     return norm(e, e->x + (n - n_out) * hp->n_embd, m->output_norm, &e->hidden,
-                is_quantized(&m->output), n_out);
+                is_quantized(&m->output), n_out) &&
+           cpu_mark(e, "norm", "output");
 }
 
 bool cpu_head(struct cpu_engine *e, size_t first, size_t n)
@@ -358,7 +369,7 @@ bool cpu_head(struct cpu_engine *e, size_t first, size_t n)
     x.sum += first * (x.n_pad / 16);
     const struct cpu_matmul head = {&m->output, &x, NULL, e->logits, m->hp.n_vocab, n, false};
     e->n_logits = 0;
-    if (!multiply(e, &head, 1))
+    if (!multiply(e, &head, 1) || !cpu_mark(e, "matmul", "output"))
         return false;
     e->logits_first = first;
     e->n_logits = n;

@@ -77,6 +77,29 @@ struct engine_peaks {
     char bandwidth_how[80]; // "copy of 2 GB, read + written", "read of 256 MB by 2 threads"
     double matrix_flops;    // operations per second of a large matrix product; 0: not measured
     char matrix_how[80];
+    uint32_t sm_mhz, memory_mhz; // clocks; 0: not known
+    char clocks_how[120];        // "NVML, while the device multiplied"; "" when not known
+};
+
+// Where the time of one evaluation goes: a kernel and what it works on. Seconds.
+struct engine_kernel {
+    const char *kernel; // "matvec", "attention_decode", ...
+    const char *what;   // weights by the names of engine_traffic, "+" between several; "": none
+    uint32_t n_launch;  // in one evaluation
+    double each;        // of a launch: median over all of them in all runs
+    double total;       // of the launches of one evaluation: median over the runs
+    uint64_t bytes;     // that they must move; 0: not known, or time is not a matter of bytes
+    double flops;       // operations of their matrix products; 0: as above
+};
+
+enum { ENGINE_MAX_KERNELS = 48 };
+
+struct engine_profile {
+    struct engine_kernel rows[ENGINE_MAX_KERNELS]; // in the order of their first launch
+    size_t n;
+    double sum;     // of all rows' totals
+    double nothing; // what is measured when nothing is launched: part of every launch's time
+    char how[160];  // it was measured
 };
 
 // The bytes that one decoded token moves through device memory, for one kind of work.
@@ -118,6 +141,12 @@ struct engine_ops {
                       struct error *err);
     // Measures the device's peaks; takes about a second. May be NULL.
     bool (*measure)(struct engine *e, struct engine_peaks *out, struct error *err);
+    // Evaluates tokens at n_past n_run times after warming up, measuring every kernel. n = 1: a
+    // decoded token, with the sampler's default settings; else a chunk of n <= n_batch tokens of a
+    // prompt and the logits of its last. n_past stays, the logits are then stale. Errors:
+    // ERR_CONTEXT, ERR_INTERRUPTED, ERR_MEMORY, ERR_FAIL. May be NULL.
+    bool (*profile)(struct engine *e, const int32_t *tokens, size_t n, uint32_t n_run,
+                    struct engine_profile *out, struct error *err);
     void (*free)(struct engine *e);
 };
 

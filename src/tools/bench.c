@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "tools/bench_kernels.h"
 
 enum { FIRST_TOKEN_PROMPT = 32, MAX_REPEAT = 100 };
 
@@ -24,6 +25,9 @@ struct bench {
     int32_t *tokens; // random ones, n_ctx of them
     struct row *rows;
     size_t n_rows;
+    struct bench_kernels *kernels;
+    size_t n_kernels;
+    double first_token_s; // since main began; 0: not measured
 };
 
 static int by_value(const void *a, const void *b)
@@ -115,6 +119,47 @@ static bool measure(struct bench *b, const char *name, uint32_t depth, uint32_t 
     return add_row(b, row, seconds, n, err);
 }
 
+// The kernels of what the last row measured: a token in the middle of its run, or its first chunk.
+static bool profile(struct bench *b, struct error *err)
+{
+    struct engine *e = b->e;
+    const struct row *r = &b->rows[b->n_rows - 1];
+    bool token = r->bytes_per_token > 0;
+    struct bench_kernels *all = realloc(b->kernels, (b->n_kernels + 1) * sizeof *all);
+    if (!all)
+        return error_oom(err, "the results", (b->n_kernels + 1) * sizeof *all);
+    b->kernels = all;
+    struct bench_kernels *k = &all[b->n_kernels];
+    *k = (struct bench_kernels){.n_past = r->depth, .n_tokens = 1, .n_run = b->p->n_repeat};
+    size_t base = r->depth > 0 || !token ? r->depth : 1; // as in measure
+    if (token)
+        k->n_past = (uint32_t)base + r->n_tokens / 2;
+    else
+        k->n_tokens = r->n_tokens < e->n_batch ? r->n_tokens : e->n_batch;
+    // A row of several tokens or chunks: its time is shared out evenly.
+    double part = token ? 1.0 / r->n_tokens : (double)k->n_tokens / r->n_tokens;
+    k->real_s = r->median_s * part;
+    k->real_min_s = r->min_s * part;
+    k->real_max_s = r->max_s * part;
+    e->ops->trim(e, base);
+    if (e->n_past < k->n_past && !evaluate(b, e->n_past, k->n_past, err))
+        return false;
+    if (!e->ops->profile(e, b->tokens + k->n_past, k->n_tokens, k->n_run, &k->p, err))
+        return false;
+    b->n_kernels++;
+    return true;
+}
+
+// What a person waits for who starts the program with a short prompt; only once, because the model
+// is opened once.
+static bool first_token(struct bench *b, struct error *err)
+{
+    if (!evaluate(b, 0, FIRST_TOKEN_PROMPT, err) || !decode(b, FIRST_TOKEN_PROMPT, 1, err))
+        return false;
+    b->first_token_s = clock_now() - b->p->began;
+    return true;
+}
+
 static void write_md(const struct bench *b, struct buf *out)
 {
     const struct model *m = b->e->model;
@@ -123,6 +168,14 @@ static void write_md(const struct bench *b, struct buf *out)
     if (b->p->load_s > 0)
         buf_printf(out, "open: %.2f s, %.2f GB/s of the file\n", b->p->load_s,
                    (double)b->p->load_bytes / b->p->load_s * 1e-9);
+    if (b->first_token_s > 0)
+        buf_printf(out,
+                   "start to first token: %.3f s, once, from the beginning of main (loading the "
+                   "program comes before): open, a prompt of %d tokens, the first answered\n",
+                   b->first_token_s, FIRST_TOKEN_PROMPT);
+    if (b->peaks.sm_mhz)
+        buf_printf(out, "clocks: SM %u MHz, memory %u MHz (%s)\n", b->peaks.sm_mhz,
+                   b->peaks.memory_mhz, b->peaks.clocks_how);
     if (b->peaks.bandwidth > 0)
         buf_printf(out, "measured peak of this device: %.1f GB/s (%s)", b->peaks.bandwidth * 1e-9,
                    b->peaks.bandwidth_how);
@@ -146,6 +199,16 @@ static void write_md(const struct bench *b, struct buf *out)
         else
             buf_puts(out, " |\n");
     }
+    for (size_t i = 0; i < b->n_kernels; i++)
+        bench_kernels_md(&b->kernels[i], out);
+}
+
+static json_t *clocks_json(const struct engine_peaks *p)
+{
+    if (!p->sm_mhz)
+        return json_null();
+    return json_pack("{s:i, s:i, s:s}", "sm_mhz", (int)p->sm_mhz, "memory_mhz", (int)p->memory_mhz,
+                     "how", p->clocks_how);
 }
 
 static bool write_json(const struct bench *b, struct buf *out, struct error *err)
@@ -163,11 +226,19 @@ static bool write_json(const struct bench *b, struct buf *out, struct error *err
                             "bytes_per_second", r->bytes_per_token * rate));
     }
     json_t *j = json_pack(
-        "{s:s*, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:o}", "model", m->name, "quant", m->quant,
-        "device", b->e->device, "weight_bytes", (json_int_t)m->weight_bytes, "open_s", b->p->load_s,
-        "load_bytes_per_second", b->p->load_s > 0 ? (double)b->p->load_bytes / b->p->load_s : 0.0,
-        "peak_bytes_per_second", b->peaks.bandwidth, "peak_matrix_flops", b->peaks.matrix_flops,
-        "results", rows);
+        "{s:s*, s:s, s:s, s:I, s:f, s:f, s:o, s:o, s:f, s:f, s:o}", "model", m->name, "quant",
+        m->quant, "device", b->e->device, "weight_bytes", (json_int_t)m->weight_bytes, "open_s",
+        b->p->load_s, "load_bytes_per_second",
+        b->p->load_s > 0 ? (double)b->p->load_bytes / b->p->load_s : 0.0, "start_to_first_token_s",
+        b->first_token_s > 0 ? json_real(b->first_token_s) : json_null(), "clocks",
+        clocks_json(&b->peaks), "peak_bytes_per_second", b->peaks.bandwidth, "peak_matrix_flops",
+        b->peaks.matrix_flops, "results", rows);
+    if (j && b->p->kernels) {
+        json_t *kernels = json_array();
+        for (size_t i = 0; i < b->n_kernels; i++)
+            json_array_append_new(kernels, bench_kernels_json(&b->kernels[i]));
+        json_object_set_new(j, "kernels", kernels);
+    }
     char *text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
     json_decref(j);
     if (!text)
@@ -183,22 +254,29 @@ bool tool_bench(struct engine *e, const struct bench_params *p, struct buf *out,
     if (p->n_repeat < 1 || p->n_repeat > MAX_REPEAT)
         return error_set(err, ERR_USAGE, "--repetitions: found %u, expected 1 to %d", p->n_repeat,
                          MAX_REPEAT);
+    if (p->kernels && !e->ops->profile)
+        return error_set(err, ERR_USAGE, "--kernels: %s cannot time its kernels one by one",
+                         e->device);
     b.tokens = malloc(e->n_ctx * sizeof *b.tokens);
     bool ok = b.tokens || error_oom(err, "the tokens", e->n_ctx * sizeof *b.tokens);
     for (uint32_t i = 0; ok && i < e->n_ctx; i++)
         b.tokens[i] = (int32_t)(rng_u64(1, i, 0) % e->model->hp.n_vocab);
+    if (ok && p->began > 0 && FIRST_TOKEN_PROMPT + 1 <= e->n_ctx)
+        ok = first_token(&b, err);
     if (ok && e->ops->measure)
         ok = e->ops->measure(e, &b.peaks, err);
     for (size_t i = 0; ok && i < p->n_depths; i++) {
         uint32_t depth = p->depths[i];
         if (p->n_prompt)
-            ok = measure(&b, "prefill", depth, p->n_prompt, 0, 0, err);
+            ok = measure(&b, "prefill", depth, p->n_prompt, 0, 0, err) &&
+                 (!p->kernels || p->n_prompt == 1 || profile(&b, err));
         if (ok && p->n_gen) {
             // The cache is read up to the middle of the run.
             double kv = (double)e->ops->kv_bytes(
                 e, 0, depth + p->n_gen / 2 < e->n_ctx ? depth + p->n_gen / 2 : e->n_ctx);
             ok = measure(&b, "decode", depth, 0, p->n_gen,
-                         (double)model_bytes_per_token(e->model) + kv, err);
+                         (double)model_bytes_per_token(e->model) + kv, err) &&
+                 (!p->kernels || profile(&b, err));
         }
     }
     if (ok && FIRST_TOKEN_PROMPT + 1 <= e->n_ctx)
@@ -208,6 +286,7 @@ bool tool_bench(struct engine *e, const struct bench_params *p, struct buf *out,
     else if (ok)
         write_md(&b, out);
     free(b.rows);
+    free(b.kernels);
     free(b.tokens);
     return ok && (!out->failed || error_oom(err, "the results", out->len));
 }

@@ -10,14 +10,16 @@ struct bench_params {
     const uint32_t *depths;             // tokens already in the context
     size_t n_depths;
     bool json;
+    bool kernels;        // also where the time of a token and of a chunk of n_prompt goes
     double load_s;       // how long opening the model and the engine took
     uint64_t load_bytes; // of the model's files
+    double began;        // clock_now() when main began; 0: not known
 };
 
 // Runs after one warm-up; shows the median, least and most of n_repeat runs. Decoding samples with
 // the default settings (the sampler's cost is part of a token). Bytes per token: every weight once,
 // one row of the embedding, and the KV cache at that depth. Errors: ERR_CONTEXT when a depth does
-// not fit.
+// not fit, ERR_USAGE when kernels are asked for and the engine cannot tell them apart.
 bool tool_bench(struct engine *e, const struct bench_params *p, struct buf *out, struct error *err);
 
 #endif

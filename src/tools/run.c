@@ -208,7 +208,9 @@ static bool run_bench(const struct tool_context *t, struct buf *out, struct erro
         .depths = depths,
         .n_depths = n_depths,
         .json = strcmp(o->output, "json") == 0,
+        .kernels = o->bench_kernels,
         .load_s = clock_now() - start,
+        .began = t->began,
     };
     for (size_t i = 0; ok && i < gguf_n_files(m.model->gguf); i++)
         p.load_bytes += gguf_file_bytes(m.model->gguf, i);

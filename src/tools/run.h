@@ -11,6 +11,7 @@ struct tool_context {
     const struct engine_backend *cpu, *cuda; // cuda NULL: not built in
     const volatile int *cancel;
     bool stderr_tty;
+    double began; // clock_now() when main began
 };
 
 // Appends the tool's result to out (for standard output). Progress goes to standard error when it

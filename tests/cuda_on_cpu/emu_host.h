@@ -92,6 +92,7 @@ cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaSetDeviceFlags(unsigned flags);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);
 cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr attr, int device);
+cudaError_t cudaDeviceGetPCIBusId(char *out, int n, int device);
 cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaDeviceReset(void);
 cudaError_t cudaDriverGetVersion(int *v);
@@ -233,6 +234,6 @@ void emu_red_zone(void *p, size_t n);        // forbids [p, p + n) to everyone
 void emu_set_seed(uint64_t seed);            // otherwise HOKKU_EMU_SEED, else 1
 void emu_set_memory(size_t n_bytes);         // size of the device's memory (default 8 GiB)
 size_t emu_memory_in_use(void);              // bytes of cudaMalloc not yet freed
-uint64_t emu_kernels_run(void);              // kernels executed so far
+extern "C" uint64_t emu_kernels_run(void);   // kernels executed so far
 
 #endif

@@ -429,6 +429,12 @@ cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr attr, int device)
     return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetPCIBusId(char *out, int n, int device)
+{
+    snprintf(out, (size_t)n, "0000:00:00.0"); // of no GPU
+    return device == 0 ? cudaSuccess : fail(cudaErrorInvalidDevice);
+}
+
 cudaError_t cudaDriverGetVersion(int *v)
 {
     *v = 13000;
@@ -822,7 +828,7 @@ uint64_t emu_seed(void)
     return dev().seed;
 }
 
-uint64_t emu_kernels_run(void)
+extern "C" uint64_t emu_kernels_run(void)
 {
     return dev().n_kernels;
 }

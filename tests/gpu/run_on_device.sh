@@ -4,7 +4,7 @@
 #   tests/gpu/run_on_device.sh OUT [STEP ...]      steps: test sanitize bench profile
 #
 # Results go to the folder OUT: summary.txt, and one log per step. The programs are those of a Meson build with
-# nvcc (ninja -C build hokku tests/gpu/test_{kernels,attention,sampler,engine,models,builtin}); nothing is compiled here, so
+# nvcc (ninja -C build hokku tests/gpu/test_{kernels,attention,sampler,engine,bench,models,builtin}); nothing is compiled here, so
 # they may come from another machine.
 #   BUILD              the folder of that build (build)
 #   HOKKU_CONFORMANCE  the reference vectors (without them the models are not compared)
@@ -33,12 +33,12 @@ run() { # NAME SECONDS COMMAND...
     return $rc
 }
 
-argument() { case $1 in engine | models) echo cuda ;; builtin) echo model/hokku-builtin.gguf ;; esac; }
+argument() { case $1 in engine | bench | models) echo cuda ;; builtin) echo model/hokku-builtin.gguf ;; esac; }
 
 # Neither tests nor tools measure time, so they share the GPU.
 test_() {
     local t
-    for t in kernels attention sampler engine models builtin; do
+    for t in kernels attention sampler engine bench models builtin; do
         run "$t" 400 "$build/tests/gpu/test_$t" $(argument $t) &
     done
     wait
@@ -85,6 +85,8 @@ bench() {
 profile() { # where a token's time goes, kernel by kernel
     local m
     m=$(models | head -1)
+    run kernels-of-a-token 200 "$hokku" bench -m "$m" --device cuda --kernels -p 512 -n 128
+    cat "$out/kernels-of-a-token.log" | tee -a "$summary"
     if command -v ncu > /dev/null; then
         run ncu 300 ncu --clock-control none --graph-profiling node --launch-skip 200 --launch-count 80 \
             --metrics gpu__time_duration.sum,dram__bytes_read.sum,sm__warps_active.avg.pct_of_peak_sustained_active \

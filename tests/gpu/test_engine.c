@@ -5,64 +5,7 @@
 
 #include <math.h>
 
-#include "../unit/tiny_model.h"
-#include "engine/engine.h"
-#include "random_blocks.h"
-
-static bool on_cuda = true;
-
-enum { N_TOKENS = 60, N_CTX = 64 };
-
-struct fixture {
-    struct model *m;
-    void *block;
-    int32_t tokens[N_TOKENS];
-};
-
-static void fill(const struct weight *w, uint64_t seed)
-{
-    if (w->data)
-        random_blocks(w->type, (void *)w->data, w->n_bytes, 0.3, seed);
-}
-
-static void open_model(struct fixture *f, const char *arch)
-{
-    struct tiny t;
-    struct buf b = {0};
-    struct error err = {0};
-    tiny_init(&t, arch);
-    t.weight = 0.03f;
-    tiny_write(&t, &b);
-    tiny_release(&t);
-    assert_false(b.failed);
-    f->block = b.data;
-    struct gguf *g = gguf_open_memory(b.data, b.len, "tiny.gguf", &err);
-    f->m = g ? model_from_gguf(g, "tiny.gguf", &err) : NULL;
-    if (!f->m)
-        fail_msg("%s", err.text);
-    fill(&f->m->tok_embd, 1);
-    for (uint32_t i = 0; i < f->m->hp.n_layer; i++) {
-        const struct layer *l = &f->m->layers[i];
-        const struct weight *w[] = {&l->wq,     &l->wk,   &l->wv,    &l->wo,
-                                    &l->w_gate, &l->w_up, &l->w_down};
-        for (size_t j = 0; j < 7; j++)
-            fill(w[j], 10 * (i + 1) + j);
-    }
-    for (int i = 0; i < N_TOKENS; i++)
-        f->tokens[i] = (int32_t)(rng_u64(7, (uint64_t)i, 0) % TINY_VOCAB);
-}
-
-static void close_model(struct fixture *f)
-{
-    model_free(f->m);
-    free(f->block);
-}
-
-static struct engine *try_open(const struct model *m, const struct engine_params *p,
-                               struct error *err)
-{
-    return on_cuda ? cuda_engine_open(m, p, err) : cpu_engine_open(m, p, err);
-}
+#include "tiny_engine.h"
 
 static struct engine *open_engine_of(const struct model *m, enum kv_type type, uint32_t n_ctx)
 {

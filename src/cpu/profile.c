@@ -1,0 +1,156 @@
+// engine_ops.profile: the clock between the steps of one evaluation.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "cpu/cpu.h"
+#include "engine/profile.h"
+
+bool cpu_mark(struct cpu_engine *e, const char *kernel, const char *what)
+{
+    struct cpu_marks *m = e->marks;
+    if (!m)
+        return true;
+    if (m->n < m->max) {
+        m->launches[m->n] = (struct profile_launch){kernel, what};
+        m->seconds[m->n] = clock_now() - m->last;
+    }
+    m->n++;
+    m->last = clock_now();
+    return true;
+}
+
+static bool run(struct cpu_engine *e, const int32_t *tokens, size_t n, struct sampler *s,
+                struct error *err)
+{
+    int32_t id;
+    if (e->marks) {
+        e->marks->n = 0;
+        e->marks->last = clock_now();
+    }
+    if (!cpu_forward(e, tokens, n, LOGITS_LAST) || !cpu_head(e, 0, 1))
+        return error_set(err, ERR_INTERRUPTED, "interrupted");
+    if (n > 1)
+        return true;
+    return sampler_pick(s, e->logits, NULL, 0, &id, err) && cpu_mark(e, "sampler", "logits");
+}
+
+static void piece(struct engine_traffic *out, size_t *n, const char *weight, uint64_t bytes)
+{
+    out[(*n)++] = (struct engine_traffic){"", weight, "", bytes, bytes};
+}
+
+// The weights and the cache that a token reads, in the order of the forward pass.
+static size_t traffic(const struct cpu_engine *e, struct engine_traffic *out)
+{
+    const struct model *m = e->base.model;
+    const uint64_t n_kv = e->base.n_past + 1, n_swa = m->hp.n_swa;
+    const uint64_t seen = n_swa && n_kv > n_swa ? n_swa : n_kv;
+    size_t n = 0;
+    piece(out, &n, "token_embd", m->tok_embd.n_bytes / m->tok_embd.rows);
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct layer *l = &m->layers[i];
+        piece(out, &n, "attn_q", l->wq.n_bytes);
+        piece(out, &n, "attn_k", l->wk.n_bytes);
+        piece(out, &n, "attn_v", l->wv.n_bytes);
+        piece(out, &n, "kv", kv_cache_export_bytes(&e->kv, 0, seen) / m->hp.n_layer);
+        piece(out, &n, "attn_output", l->wo.n_bytes);
+        piece(out, &n, "ffn_gate", l->w_gate.n_bytes);
+        piece(out, &n, "ffn_up", l->w_up.n_bytes);
+        piece(out, &n, "ffn_down", l->w_down.n_bytes);
+    }
+    piece(out, &n, "output", m->output.n_bytes);
+    piece(out, &n, "logits", (uint64_t)m->hp.n_vocab * sizeof(float));
+    return n;
+}
+
+enum { PIECES_PER_LAYER = 8, PIECES_BESIDE = 3 };
+
+static const char *const beside[] = {"norm", "rotate", "swiglu", NULL};
+
+static bool add_work(const struct cpu_engine *e, size_t n, const struct cpu_marks *m,
+                     struct engine_profile *out, struct error *err)
+{
+    const struct model *model = e->base.model;
+    for (size_t i = 0; n > 1 && i < out->n; i++) {
+        struct engine_kernel *k = &out->rows[i];
+        if (profile_reader(out, k->what, beside) != k)
+            continue;
+        k->flops = profile_flops(model, k->what, n, 1);
+        if (profile_names(k->what, "kv"))
+            k->flops += profile_attention_flops(model, e->base.n_past, n);
+    }
+    if (n > 1)
+        return true;
+    size_t max = (size_t)model->hp.n_layer * PIECES_PER_LAYER + PIECES_BESIDE;
+    struct engine_traffic *rows = malloc(max * sizeof *rows);
+    if (!rows)
+        return error_oom(err, "the bytes of a token", max * sizeof *rows);
+    bool ok = profile_bytes(out, m->launches, m->max, beside, rows, traffic(e, rows), err);
+    free(rows);
+    return ok;
+}
+
+static double time_nothing(struct cpu_engine *e)
+{
+    struct cpu_marks *m = e->marks;
+    struct profile_launch nothing[1];
+    double seconds[1], all = 0;
+    enum { TIMES = 100 };
+    *m = (struct cpu_marks){.launches = nothing, .seconds = seconds, .max = 1, .last = clock_now()};
+    for (int i = 0; i < TIMES; i++) {
+        m->n = 0;
+        cpu_mark(e, "nothing", "");
+        all += seconds[0];
+    }
+    return all / TIMES;
+}
+
+bool cpu_profile(struct engine *base, const int32_t *tokens, size_t n, uint32_t n_run,
+                 struct engine_profile *out, struct error *err)
+{
+    struct cpu_engine *e = (struct cpu_engine *)base;
+    struct cpu_marks m = {0};
+    struct sampler s = {0};
+    double *seconds = NULL;
+    *out = (struct engine_profile){0};
+    if (n == 0 || n > base->n_batch || n_run == 0 || e->decoding)
+        return error_set(err, ERR_FAIL, "a profile of %zu tokens in %u runs: expected 1 to %u", n,
+                         n_run, base->n_batch);
+    if (n > base->n_ctx - base->n_past)
+        return error_set(err, ERR_CONTEXT,
+                         "%zu tokens after %zu do not fit the context of %u tokens", n,
+                         base->n_past, base->n_ctx);
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || (uint32_t)tokens[i] >= base->model->hp.n_vocab)
+            return error_set(err, ERR_FAIL, "token id %d: the vocabulary has %u", tokens[i],
+                             base->model->hp.n_vocab);
+    if (!sampler_init(&s, &sampler_defaults, base->model->hp.n_vocab, err))
+        return false;
+    e->fresh = false;
+    e->marks = &m; // max 0: only counts
+    bool ok = run(e, tokens, n, &s, err);
+    if (ok) {
+        m.max = m.n;
+        m.launches = malloc(m.max * sizeof *m.launches);
+        seconds = malloc(m.max * n_run * sizeof *seconds);
+        ok =
+            (m.launches && seconds) || error_oom(err, "the times", m.max * n_run * sizeof *seconds);
+    }
+    for (uint32_t i = 0; ok && i < n_run; i++) {
+        m.seconds = seconds + i * m.max;
+        ok = run(e, tokens, n, &s, err);
+    }
+    ok = ok && profile_rows(m.launches, m.max, n_run, seconds, out, err) &&
+         add_work(e, n, &m, out, err);
+    free(m.launches);
+    if (ok)
+        out->nothing = time_nothing(e);
+    e->marks = NULL;
+    e->n_logits = 0;
+    e->n_hidden = 0;
+    free(seconds);
+    sampler_release(&s);
+    snprintf(out->how, sizeof out->how, "the clock between the steps of the forward pass");
+    return ok;
+}

@@ -1,0 +1,160 @@
+#include "engine/profile.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, size_t n)
+{
+    qsort(v, n, sizeof *v, by_value);
+    return n == 0 ? 0 : n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+static bool same(const struct engine_kernel *k, const struct profile_launch *l)
+{
+    return strcmp(k->kernel, l->kernel) == 0 && strcmp(k->what, l->what) == 0;
+}
+
+bool profile_rows(const struct profile_launch *launches, size_t n, uint32_t n_run,
+                  const double *seconds, struct engine_profile *out, struct error *err)
+{
+    out->n = 0;
+    out->sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct engine_kernel *k = out->rows;
+        while (k < out->rows + out->n && !same(k, &launches[i]))
+            k++;
+        if (k == out->rows + out->n) {
+            if (out->n == ENGINE_MAX_KERNELS)
+                return error_set(err, ERR_FAIL, "more than %d kinds of launches",
+                                 ENGINE_MAX_KERNELS);
+            *k = (struct engine_kernel){.kernel = launches[i].kernel, .what = launches[i].what};
+            out->n++;
+        }
+        k->n_launch++;
+    }
+    double *each = malloc((n + 1) * n_run * sizeof *each), *total = malloc(n_run * sizeof *total);
+    bool ok = (each && total) || error_oom(err, "the times", (n + 1) * n_run * sizeof *each);
+    for (struct engine_kernel *k = out->rows; ok && k < out->rows + out->n; k++) {
+        size_t n_each = 0;
+        for (uint32_t run = 0; run < n_run; run++) {
+            total[run] = 0;
+            for (size_t i = 0; i < n; i++)
+                if (same(k, &launches[i])) {
+                    each[n_each++] = seconds[run * n + i];
+                    total[run] += seconds[run * n + i];
+                }
+        }
+        k->each = median(each, n_each);
+        k->total = median(total, n_run);
+        out->sum += k->total;
+    }
+    free(each);
+    free(total);
+    return ok;
+}
+
+bool profile_names(const char *what, const char *weight)
+{
+    size_t n = strlen(weight);
+    for (const char *p = what; *p;) {
+        size_t part = strcspn(p, "+");
+        if (part == n && memcmp(p, weight, n) == 0)
+            return true;
+        p += part + (p[part] == '+');
+    }
+    return false;
+}
+
+static bool is_beside(const char *kernel, const char *const *beside)
+{
+    while (*beside && strcmp(kernel, *beside) != 0)
+        beside++;
+    return *beside != NULL;
+}
+
+// The first piece of this weight that is not taken; n when there is none.
+static size_t next_piece(const struct engine_traffic *traffic, size_t n, const bool *taken,
+                         const char *name, size_t name_len)
+{
+    size_t i = 0;
+    while (i < n && (taken[i] || strlen(traffic[i].weight) != name_len ||
+                     memcmp(traffic[i].weight, name, name_len) != 0))
+        i++;
+    return i;
+}
+
+bool profile_bytes(struct engine_profile *p, const struct profile_launch *launches, size_t n,
+                   const char *const *beside, const struct engine_traffic *traffic,
+                   size_t n_traffic, struct error *err)
+{
+    bool *taken = calloc(n_traffic + 1, sizeof *taken);
+    if (!taken)
+        return error_oom(err, "the pieces of traffic", n_traffic + 1);
+    for (size_t i = 0; i < n; i++) {
+        if (is_beside(launches[i].kernel, beside))
+            continue;
+        struct engine_kernel *k = p->rows;
+        while (k < p->rows + p->n && !same(k, &launches[i]))
+            k++;
+        for (const char *name = launches[i].what; *name && k < p->rows + p->n;) {
+            size_t len = strcspn(name, "+");
+            size_t piece = next_piece(traffic, n_traffic, taken, name, len);
+            if (piece < n_traffic) {
+                taken[piece] = true;
+                k->bytes += traffic[piece].needed;
+            }
+            name += len + (name[len] == '+');
+        }
+    }
+    free(taken);
+    return true;
+}
+
+struct engine_kernel *profile_reader(struct engine_profile *p, const char *what,
+                                     const char *const *beside)
+{
+    struct engine_kernel *found = NULL;
+    for (size_t i = 0; i < p->n; i++) {
+        bool reads = strcmp(p->rows[i].what, what) == 0 && !is_beside(p->rows[i].kernel, beside);
+        if (reads && found)
+            return NULL;
+        if (reads)
+            found = &p->rows[i];
+    }
+    return found;
+}
+
+static double product(const struct weight *w, const char *name, const char *what, size_t n)
+{
+    return w->data && profile_names(what, name) ? 2.0 * w->rows * w->n_cols * (double)n : 0;
+}
+
+double profile_flops(const struct model *m, const char *what, size_t n, size_t n_out)
+{
+    double flops = product(&m->output, "output", what, n_out);
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct layer *l = &m->layers[i];
+        flops += product(&l->wq, "attn_q", what, n) + product(&l->wk, "attn_k", what, n) +
+                 product(&l->wv, "attn_v", what, n) + product(&l->wo, "attn_output", what, n) +
+                 product(&l->w_gate, "ffn_gate", what, n) + product(&l->w_up, "ffn_up", what, n) +
+                 product(&l->w_down, "ffn_down", what, n);
+    }
+    return flops;
+}
+
+double profile_attention_flops(const struct model *m, size_t n_past, size_t n)
+{
+    const struct hparams *hp = &m->hp;
+    double seen = 0; // pairs of a token and one that it sees
+    for (size_t i = 0; i < n; i++) {
+        size_t to = n_past + i + 1;
+        seen += (double)(hp->n_swa && to > hp->n_swa ? hp->n_swa : to);
+    }
+    return 4.0 * seen * hp->n_head * hp->head_dim * hp->n_layer; // q k and p v
+}

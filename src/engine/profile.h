@@ -1,0 +1,47 @@
+// From the times of single launches to the table of engine_ops.profile.
+#ifndef HOKKU_ENGINE_PROFILE_H
+#define HOKKU_ENGINE_PROFILE_H
+
+#include "engine/engine.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct profile_launch {
+    const char *kernel, *what;
+};
+
+// Fills rows, n and sum of *out from the n launches of an evaluation that ran n_run times: seconds
+// (n_run, n). Errors: ERR_FAIL (more kinds of launches than
+// ENGINE_MAX_KERNELS), ERR_MEMORY.
+bool profile_rows(const struct profile_launch *launches, size_t n, uint32_t n_run,
+                  const double *seconds, struct engine_profile *out, struct error *err);
+
+// Whether a weight is among those that what names ("attn_q+attn_k").
+bool profile_names(const char *what, const char *weight);
+
+// Fills in the bytes that each row must move: every piece of the token's traffic goes to the next
+// launch that names it, so both are in the order of the forward pass. Launches of the kernels in
+// beside (ends with NULL) read no weights. A product made in several launches of one row takes a
+// piece early for each; the row's sum is right.
+bool profile_bytes(struct engine_profile *p, const struct profile_launch *launches, size_t n,
+                   const char *const *beside, const struct engine_traffic *traffic,
+                   size_t n_traffic, struct error *err);
+
+// The row that reads the weights of `what`: the only one of that what whose kernel is not among
+// beside (ends with NULL); NULL when there is no such row, or several.
+struct engine_kernel *profile_reader(struct engine_profile *p, const char *what,
+                                     const char *const *beside);
+
+// Operations of the products with the model's matrices that `what` names, for n tokens; n_out of
+// them reach the head.
+double profile_flops(const struct model *m, const char *what, size_t n, size_t n_out);
+
+// Operations of the attention of all layers for n tokens after n_past others.
+double profile_attention_flops(const struct model *m, size_t n_past, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,49 @@
+"""hokku bench: what is in its report, and what it refuses. Times are its business, not a test's."""
+import json
+import re
+
+SMALL = ["-p", 16, "-n", 4, "-r", 3, "--device", "cpu"]
+
+
+def test_json_has_every_run_with_its_spread_and_the_first_token(hokku, stories):
+    r = hokku("bench", "-m", stories, *SMALL, "-d", "0,8", "-o", "json")
+    assert r.returncode == 0, r.stderr
+    j = json.loads(r.stdout)
+    assert [(x["test"], x["depth"], x["tokens"]) for x in j["results"]] == [
+        ("prefill", 0, 16), ("decode", 0, 4), ("prefill", 8, 16), ("decode", 8, 4), ("first token", 0, 1)]
+    for x in j["results"]:
+        assert 0 < x["min_ms"] <= x["median_ms"] <= x["max_ms"]
+    assert j["start_to_first_token_s"] > j["open_s"]  # opening is part of it
+    assert j["clocks"] is None and "kernels" not in j  # a CPU: neither is known
+
+
+def test_the_table_says_where_the_first_token_counts_from(hokku, stories):
+    r = hokku("bench", "-m", stories, *SMALL)
+    assert r.returncode == 0, r.stderr
+    text = r.stdout.decode()
+    assert re.search(r"^start to first token: \d+\.\d{3} s, once, from the beginning of main", text, re.M)
+    assert "clocks:" not in text and "kernels of" not in text
+
+
+def test_a_context_too_short_for_the_first_token_leaves_it_out(hokku, stories):
+    r = hokku("bench", "-m", stories, "-p", 8, "-n", 4, "-r", 1, "-c", 20, "--device", "cpu", "-o", "json")
+    assert r.returncode == 0, r.stderr
+    j = json.loads(r.stdout)
+    assert j["start_to_first_token_s"] is None and [x["test"] for x in j["results"]] == ["prefill", "decode"]
+
+
+def test_kernels_share_out_the_time_of_a_token_and_of_a_chunk(hokku, stories):
+    r = hokku("bench", "-m", stories, *SMALL, "--kernels", "-o", "json")
+    assert r.returncode == 0, r.stderr
+    token, chunk = sorted(json.loads(r.stdout)["kernels"], key=lambda k: k["of"])
+    assert (token["of"], token["tokens"], chunk["of"], chunk["tokens"]) == ("decode", 1, "prefill", 16)
+    for k in token, chunk:
+        assert abs(sum(x["us"] for x in k["kernels"]) / k["sum_us"] - 1) < 1e-6 and k["real_us"] > 0
+        assert {x["of"] for x in k["kernels"]} >= {"attn_q+attn_k+attn_v", "kv", "attn_output", "ffn_down", "output"}
+    # the weights of the file, once: those of the embedding are the head's, too
+    gguf = json.loads(hokku("inspect", stories, "--json").stdout)
+    size = {t["name"]: t["bytes"] for t in gguf["tensors"]}
+    down = sum(n for name, n in size.items() if name.endswith("ffn_down.weight"))
+    assert {x["of"]: x["bytes"] for x in token["kernels"] if x["kernel"] == "matmul"}["ffn_down"] == down
+    table = hokku("bench", "-m", stories, *SMALL, "--kernels").stdout.decode()
+    assert "kernels of a decoded token at position 3" in table and "\n| matmul | ffn_gate+ffn_up | " in table

@@ -1,0 +1,535 @@
+// What hokku bench tells of an engine: the kernels of a token and of a chunk, its clocks, the first
+// token. Structure, names and sums; no times, which are bench's to measure and nobody's to test.
+// `test_bench cuda` (the default) or cpu.
+#include "../unit/test.h"
+
+#include <jansson.h>
+#include <math.h>
+
+#include "tiny_engine.h"
+
+#include "base/clock.h"
+#include "engine/profile.h"
+#include "tools/bench.h"
+
+#ifdef HOKKU_CUDA_ON_CPU
+uint64_t emu_kernels_run(void);
+#endif
+
+enum { N_BATCH = 32, N_PAST = 11, CHUNK = 30, MAX_TRAFFIC = 64 };
+
+static struct engine *open_engine_of(const struct model *m, uint32_t n_batch,
+                                     const volatile int *cancel)
+{
+    const struct engine_params p = {
+        .n_ctx = N_CTX, .n_batch = n_batch, .n_threads = 1, .cancel = cancel};
+    struct error err = {0};
+    struct engine *e = try_open(m, &p, &err);
+    if (!e)
+        fail_msg("%s", err.text);
+    return e;
+}
+
+static struct engine *open_engine(const struct model *m, const volatile int *cancel)
+{
+    return open_engine_of(m, N_BATCH, cancel);
+}
+
+// Its chunks are so small that it multiplies no large matrices; on the emulation the peak of those
+// takes seconds to measure.
+static struct engine *open_small(const struct model *m)
+{
+    return open_engine_of(m, 2, NULL);
+}
+
+static void eval(struct engine *e, const int32_t *tokens, size_t n, enum engine_logits want)
+{
+    struct error err = {0};
+    if (!e->ops->eval(e, tokens, n, want, &err))
+        fail_msg("%s", err.text);
+}
+
+static void profile(struct engine *e, const int32_t *tokens, size_t n, struct engine_profile *p)
+{
+    struct error err = {0};
+    if (!e->ops->profile(e, tokens, n, 3, p, &err))
+        fail_msg("%s", err.text);
+}
+
+static const struct engine_kernel *row(const struct engine_profile *p, const char *kernel,
+                                       const char *what)
+{
+    const struct engine_kernel *found = NULL;
+    for (size_t i = 0; i < p->n; i++)
+        if (strcmp(p->rows[i].kernel, kernel) == 0 && strcmp(p->rows[i].what, what) == 0) {
+            assert_null(found); // each pair once
+            found = &p->rows[i];
+        }
+    return found;
+}
+
+static uint32_t launches(const struct engine_profile *p, const char *kernel)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < p->n; i++)
+        n += !kernel || strcmp(p->rows[i].kernel, kernel) == 0 ? p->rows[i].n_launch : 0;
+    return n;
+}
+
+// ---- the engine's own table
+
+static void launches_become_medians_and_sums(void **state)
+{
+    (void)state;
+    const struct profile_launch l[] = {{"a", "x"}, {"b", "x"}, {"a", "x"}, {"a", "y"}};
+    // three runs; a of x: 1 3, 2 9, 4 5 -> each 3.5, totals 4 11 9
+    const double s[] = {1, 10, 3, 7, 2, 30, 9, 7, 4, 20, 5, 7};
+    struct engine_profile p = {0};
+    struct error err = {0};
+    assert_true(profile_rows(l, 4, 3, s, &p, &err));
+    assert_int_equal(p.n, 3);
+    const struct engine_kernel *ax = row(&p, "a", "x");
+    assert_ptr_equal(ax, &p.rows[0]);
+    assert_int_equal(ax->n_launch, 2);
+    assert_true(ax->each == 3.5 && ax->total == 9);
+    assert_true(row(&p, "b", "x")->total == 20 && row(&p, "a", "y")->total == 7);
+    assert_true(p.sum == 36);
+
+    const char *const beside[] = {"b", NULL};
+    assert_ptr_equal(profile_reader(&p, "x", beside), ax);
+    assert_null(profile_reader(&p, "x", beside + 1)); // a or b
+    assert_null(profile_reader(&p, "z", beside));
+    assert_true(profile_names("attn_q+attn_k", "attn_k") && profile_names("attn_q", "attn_q"));
+    assert_false(profile_names("attn_q+attn_k", "attn") || profile_names("", "attn_q"));
+    assert_false(profile_names("attn_output", "output"));
+}
+
+static void every_piece_of_traffic_goes_to_the_next_launch_that_names_it(void **state)
+{
+    (void)state;
+    // two layers of x and y: the first x alone, the last y alone, y and the next x in one launch
+    const struct profile_launch l[] = {{"a", "x"}, {"b", "x"}, {"a", "y+x"}, {"a", "y"}, {"c", ""}};
+    const struct engine_traffic t[] = {
+        {"", "x", "", 0, 1}, {"", "y", "", 0, 20}, {"", "x", "", 0, 300}, {"", "y", "", 0, 4000}};
+    const char *const beside[] = {"b", NULL};
+    const double s[5] = {0};
+    struct engine_profile p = {0};
+    struct error err = {0};
+    assert_true(profile_rows(l, 5, 1, s, &p, &err) && profile_bytes(&p, l, 5, beside, t, 4, &err));
+    assert_int_equal(row(&p, "a", "x")->bytes, 1);
+    assert_int_equal(row(&p, "a", "y+x")->bytes, 320);
+    assert_int_equal(row(&p, "a", "y")->bytes, 4000);
+    assert_true(row(&p, "b", "x")->bytes == 0 && row(&p, "c", "")->bytes == 0);
+
+    // a product in two launches a layer
+    const struct profile_launch two[] = {{"a", "x+y"}, {"a", "x+y"}, {"a", "x+y"}, {"a", "x+y"}};
+    assert_true(profile_rows(two, 4, 1, s, &p, &err));
+    assert_true(profile_bytes(&p, two, 4, beside, t, 4, &err));
+    assert_int_equal(row(&p, "a", "x+y")->bytes, 4321);
+}
+
+static void more_kinds_of_launches_than_the_table_has_is_an_error(void **state)
+{
+    (void)state;
+    struct profile_launch l[ENGINE_MAX_KERNELS + 1];
+    double s[ENGINE_MAX_KERNELS + 1] = {0};
+    char names[ENGINE_MAX_KERNELS + 1][8];
+    struct engine_profile p;
+    struct error err = {0};
+    for (int i = 0; i <= ENGINE_MAX_KERNELS; i++) {
+        snprintf(names[i], sizeof names[i], "k%d", i);
+        l[i] = (struct profile_launch){names[i], ""};
+    }
+    assert_true(profile_rows(l, ENGINE_MAX_KERNELS, 1, s, &p, &err));
+    assert_false(profile_rows(l, ENGINE_MAX_KERNELS + 1, 1, s, &p, &err));
+}
+
+static void check_table(const struct engine_profile *p)
+{
+    double sum = 0;
+    assert_true(p->n > 0 && *p->how);
+    for (size_t i = 0; i < p->n; i++) {
+        const struct engine_kernel *k = &p->rows[i];
+        assert_non_null(row(p, k->kernel, k->what));
+        assert_true(k->n_launch > 0 && k->each >= 0 && k->total >= 0 && isfinite(k->total));
+        sum += k->total;
+    }
+    assert_true(fabs(sum - p->sum) <= 1e-9 * sum);
+    assert_true(p->nothing >= 0);
+}
+
+static void a_token_is_told_apart_by_what_it_reads(void **state)
+{
+    (void)state;
+    static const char *const on_gpu[][2] = {
+        {"embed", "token_embd"},       {"matvec", "attn_q+attn_k+attn_v"},
+        {"attention_decode", "kv"},    {"matvec", "attn_output"},
+        {"matvec", "ffn_gate+ffn_up"}, {"matvec", "ffn_down"},
+        {"matvec", "output"},          {"sampler", "logits"},
+    };
+    static const char *const on_cpu[][2] = {
+        {"embed", "token_embd"},       {"matmul", "attn_q+attn_k+attn_v"},
+        {"attention", "kv"},           {"matmul", "attn_output"},
+        {"matmul", "ffn_gate+ffn_up"}, {"matmul", "ffn_down"},
+        {"matmul", "output"},          {"sampler", "logits"},
+    };
+    const char *const(*want)[2] = on_cuda ? on_gpu : on_cpu;
+    struct fixture f;
+    struct engine_profile p;
+    open_model(&f, "llama");
+    struct engine *e = open_engine(f.m, NULL);
+    eval(e, f.tokens, N_PAST, LOGITS_NONE);
+    profile(e, f.tokens + N_PAST, 1, &p);
+    check_table(&p);
+    for (size_t i = 0; i < sizeof on_gpu / sizeof *on_gpu; i++)
+        if (!row(&p, want[i][0], want[i][1]))
+            fail_msg("no row for %s of %s", want[i][0], want[i][1]);
+    assert_int_equal(row(&p, want[2][0], "kv")->n_launch, TINY_LAYERS);
+    assert_int_equal(row(&p, want[6][0], "output")->n_launch, 1);
+
+    // all bytes, and a row's own
+    uint64_t needed = 0, down = 0, bytes = 0;
+    if (on_cuda) {
+        struct engine_traffic t[MAX_TRAFFIC];
+        size_t n = cuda_plan_traffic(f.m, KV_F16, KV_F16, N_PAST, t, MAX_TRAFFIC);
+        for (size_t i = 0; i < n; i++) {
+            needed += t[i].needed;
+            down += strcmp(t[i].weight, "ffn_down") == 0 ? t[i].needed : 0;
+        }
+    } else { // what every matrix takes in the file, the cache with this token, and the logits
+        const size_t norms = (2 * TINY_LAYERS + 1) * TINY_EMBD * sizeof(float);
+        eval(e, f.tokens + N_PAST, 1, LOGITS_NONE);
+        needed = model_bytes_per_token(f.m) - norms + e->ops->kv_bytes(e, 0, e->n_past) +
+                 TINY_VOCAB * sizeof(float);
+        for (int i = 0; i < TINY_LAYERS; i++)
+            down += f.m->layers[i].w_down.n_bytes;
+    }
+    for (size_t i = 0; i < p.n; i++) {
+        bytes += p.rows[i].bytes;
+        assert_true(p.rows[i].flops == 0);
+    }
+    assert_int_equal(row(&p, want[5][0], "ffn_down")->bytes, down);
+    assert_int_equal(bytes, needed);
+    engine_free(e);
+    close_model(&f);
+}
+
+static void a_chunk_tells_its_operations(void **state)
+{
+    (void)state;
+    enum { E = TINY_EMBD, F = TINY_FF };
+    struct fixture f;
+    struct engine_profile p;
+    open_model(&f, "llama");
+    struct engine *e = open_engine(f.m, NULL);
+    eval(e, f.tokens, N_PAST, LOGITS_NONE);
+    profile(e, f.tokens + N_PAST, CHUNK, &p);
+    check_table(&p);
+    bool hopper = launches(&p, "gemm_hopper") > 0;
+    const char *product = !on_cuda ? "matmul" : hopper ? "gemm_hopper" : "cublas";
+    const double each = 2.0 * CHUNK * TINY_LAYERS;
+    const struct engine_kernel *out = row(&p, product, "attn_output");
+    const struct engine_kernel *down = row(&p, product, "ffn_down");
+    const struct engine_kernel *att = row(&p, on_cuda ? "attention_prefill" : "attention", "kv");
+    assert_true(out && down && att && row(&p, on_cuda ? "rotate_store" : "rotate", "kv"));
+    assert_true(out->flops == each * E * E);
+    assert_true(down->flops == each * E * F);
+    assert_true(row(&p, on_cuda ? "matvec" : "matmul", "output")->flops ==
+                2.0 * E * TINY_VOCAB); // one row of logits
+    double seen = 0;
+    for (int i = 0; i < CHUNK; i++)
+        seen += N_PAST + i + 1;
+    assert_true(att->flops == 4 * seen * E * TINY_LAYERS);
+    for (size_t i = 0; i < p.n; i++)
+        assert_int_equal(p.rows[i].bytes, 0);
+    assert_true(row(&p, on_cuda ? "act" : "norm", "attn_q+attn_k+attn_v")->flops == 0);
+    engine_free(e);
+    close_model(&f);
+}
+
+// Every launch is in the table: the same evaluation without the recorder runs as many kernels.
+static void no_launch_is_missing(void **state)
+{
+    (void)state;
+#ifdef HOKKU_CUDA_ON_CPU
+    static const char *const archs[] = {"llama", "qwen2", "qwen3"};
+    static const size_t sizes[] = {1, 2, 9, CHUNK};
+    if (!on_cuda)
+        return;
+    for (size_t a = 0; a < 3; a++) {
+        struct fixture f;
+        struct engine_profile p;
+        open_model(&f, archs[a]);
+        struct engine *e = open_engine(f.m, NULL);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            e->ops->trim(e, 0);
+            eval(e, f.tokens, N_PAST, LOGITS_NONE);
+            profile(e, f.tokens + N_PAST, sizes[i], &p);
+            uint64_t before = emu_kernels_run();
+            eval(e, f.tokens + N_PAST, sizes[i], LOGITS_LAST);
+            // cuBLAS is no kernel of the emulation, and only a decoded token is sampled
+            uint32_t n = launches(&p, NULL) - launches(&p, "cublas") - launches(&p, "sampler");
+            assert_int_equal(n, emu_kernels_run() - before);
+            assert_int_equal(launches(&p, "sampler"), sizes[i] == 1);
+        }
+        engine_free(e);
+        close_model(&f);
+    }
+#endif
+}
+
+static void a_profile_leaves_the_timeline_as_it_was(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct engine_profile p;
+    struct error err = {0};
+    float before[TINY_VOCAB], after[TINY_VOCAB];
+    open_model(&f, "llama");
+    struct engine *e = open_engine(f.m, NULL);
+    eval(e, f.tokens, N_PAST, LOGITS_NONE);
+    eval(e, f.tokens + N_PAST, 1, LOGITS_LAST);
+    assert_true(e->ops->logits(e, 0, before, &err));
+    profile(e, f.tokens + 20, 1, &p);
+    profile(e, f.tokens + 20, CHUNK, &p);
+    assert_int_equal(e->n_past, N_PAST + 1);
+    const struct decode_params d = {.sampler = &sampler_defaults, .max_tokens = 1};
+    assert_false(e->ops->decode_start(e, &d, &err)); // those logits are gone
+    e->ops->trim(e, N_PAST);
+    eval(e, f.tokens + N_PAST, 1, LOGITS_LAST);
+    assert_true(e->ops->logits(e, 0, after, &err));
+    assert_memory_equal(before, after, sizeof before);
+    // and decoding works as ever
+    struct decoded one;
+    assert_true(e->ops->decode_start(e, &d, &err));
+    assert_true(e->ops->decode_next(e, &one, &err));
+    e->ops->decode_stop(e, N_PAST + 1);
+    engine_free(e);
+    close_model(&f);
+}
+
+static void what_cannot_be_profiled_is_refused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct engine_profile p;
+    struct error err = {0};
+    volatile int cancel = 0;
+    open_model(&f, "llama");
+    struct engine *e = open_engine(f.m, &cancel);
+    eval(e, f.tokens, 40, LOGITS_NONE);
+    assert_false(e->ops->profile(e, f.tokens, N_BATCH + 1, 3, &p, &err));
+    assert_int_equal(err.code, ERR_FAIL);
+    assert_false(e->ops->profile(e, f.tokens, 0, 3, &p, &err));
+    assert_false(e->ops->profile(e, f.tokens, 1, 0, &p, &err));
+    assert_false(e->ops->profile(e, f.tokens, 25, 3, &p, &err));
+    assert_int_equal(err.code, ERR_CONTEXT);
+    const int32_t wrong = TINY_VOCAB;
+    assert_false(e->ops->profile(e, &wrong, 1, 3, &p, &err));
+    cancel = 1;
+    assert_false(e->ops->profile(e, f.tokens, 8, 3, &p, &err));
+    assert_int_equal(err.code, ERR_INTERRUPTED);
+    assert_false(e->ops->profile(e, f.tokens, 1, 3, &p, &err));
+    assert_int_equal(err.code, ERR_INTERRUPTED);
+    cancel = 0;
+    assert_int_equal(e->n_past, 40);
+    profile(e, f.tokens, 24, &p); // to the last position
+    engine_free(e);
+    close_model(&f);
+}
+
+// ---- the tool
+
+static json_t *bench_json(struct engine *e, const struct bench_params *p)
+{
+    struct buf out = {0};
+    struct error err = {0};
+    if (!tool_bench(e, p, &out, &err))
+        fail_msg("%s", err.text);
+    json_error_t why;
+    json_t *j = json_loads(buf_str(&out), 0, &why);
+    if (!j)
+        fail_msg("%s: %s", why.text, buf_str(&out));
+    buf_release(&out);
+    return j;
+}
+
+static double number(const json_t *j, const char *key)
+{
+    const json_t *v = json_object_get(j, key);
+    if (!json_is_number(v))
+        fail_msg("%s is not a number", key);
+    return json_number_value(v);
+}
+
+static const uint32_t depths[] = {0, 4};
+
+static void bench_shows_the_kernels_of_each_run(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_model(&f, "llama");
+    struct engine *e = open_small(f.m);
+    const struct bench_params p = {.n_prompt = 5, // two chunks and a half
+                                   .n_gen = 8,
+                                   .n_repeat = 2,
+                                   .depths = depths,
+                                   .n_depths = 2,
+                                   .json = true,
+                                   .kernels = true};
+    json_t *j = bench_json(e, &p), *all = json_object_get(j, "kernels");
+    const struct {
+        const char *of;
+        int position, tokens, row;
+    } want[] = {
+        {"prefill", 0, 2, 0}, {"decode", 5, 1, 1}, {"prefill", 4, 2, 2}, {"decode", 8, 1, 3}};
+    assert_int_equal(json_array_size(all), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *k = json_array_get(all, i), *rows = json_object_get(k, "kernels");
+        const json_t *result = json_array_get(json_object_get(j, "results"), (size_t)want[i].row);
+        assert_string_equal(json_string_value(json_object_get(k, "of")), want[i].of);
+        assert_string_equal(json_string_value(json_object_get(result, "test")), want[i].of);
+        assert_int_equal(number(k, "position"), want[i].position);
+        assert_int_equal(number(k, "tokens"), want[i].tokens);
+        double sum = 0, shares = 0, share = want[i].tokens / number(result, "tokens");
+        for (size_t r = 0; r < json_array_size(rows); r++) {
+            sum += number(json_array_get(rows, r), "us");
+            shares += number(json_array_get(rows, r), "share");
+        }
+        assert_true(fabs(sum - number(k, "sum_us")) < 1e-6 * sum);
+        assert_true(fabs(shares - 1) < 1e-6);
+        assert_true(fabs(number(result, "median_ms") * 1e3 * share / number(k, "real_us") - 1) <
+                    1e-6);
+        assert_true(number(k, "real_min_us") <= number(k, "real_us"));
+        assert_true(number(k, "real_us") <= number(k, "real_max_us"));
+    }
+    json_decref(j);
+
+    struct bench_params md = p;
+    struct buf out = {0};
+    struct error err = {0};
+    md.json = false;
+    assert_true(tool_bench(e, &md, &out, &err));
+    assert_non_null(
+        strstr(buf_str(&out), "kernels of a chunk of 2 tokens of a prompt at position 4"));
+    assert_non_null(strstr(buf_str(&out), "kernels of a decoded token at position 5"));
+    assert_non_null(strstr(buf_str(&out), on_cuda ? "\n| matvec | ffn_gate+ffn_up | "
+                                                  : "\n| matmul | ffn_gate+ffn_up | "));
+    assert_non_null(strstr(buf_str(&out), "\n| sum | | "));
+    assert_non_null(strstr(buf_str(&out), "Real time of a token"));
+    buf_release(&out);
+    engine_free(e);
+    close_model(&f);
+}
+
+static void a_run_that_is_left_out_has_no_kernels(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_model(&f, "llama");
+    struct engine *e = open_small(f.m);
+    struct bench_params p = {
+        .n_gen = 2, .n_repeat = 1, .depths = depths, .n_depths = 1, .json = true, .kernels = true};
+    json_t *j = bench_json(e, &p), *k = json_object_get(j, "kernels");
+    assert_int_equal(json_array_size(k), 1);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(k, 0), "of")), "decode");
+    json_decref(j);
+    p.n_gen = 0;
+    p.n_prompt = 1; // goes the way of a decoded token, but for the sampler
+    j = bench_json(e, &p);
+    assert_int_equal(json_array_size(json_object_get(j, "kernels")), 0);
+    json_decref(j);
+    p.kernels = false;
+    j = bench_json(e, &p);
+    assert_null(json_object_get(j, "kernels"));
+    json_decref(j);
+    engine_free(e);
+    close_model(&f);
+}
+
+static void an_engine_that_cannot_tell_its_kernels_apart_says_so(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct buf out = {0};
+    struct error err = {0};
+    open_model(&f, "llama");
+    struct engine *e = open_small(f.m);
+    const struct engine_ops *ops = e->ops;
+    struct engine_ops without = *ops;
+    without.profile = NULL;
+    e->ops = &without;
+    const struct bench_params p = {
+        .n_gen = 2, .n_repeat = 1, .depths = depths, .n_depths = 1, .kernels = true};
+    assert_false(tool_bench(e, &p, &out, &err));
+    assert_int_equal(err.code, ERR_USAGE);
+    assert_non_null(strstr(err.text, "--kernels"));
+    assert_non_null(strstr(err.text, e->device));
+    assert_int_equal(out.len, 0);
+    e->ops = ops;
+    engine_free(e);
+    close_model(&f);
+}
+
+static void clocks_and_the_first_token_are_reported(void **state)
+{
+    (void)state;
+    struct fixture f;
+    open_model(&f, "llama");
+    struct engine *e = open_small(f.m);
+    struct bench_params p = {
+        .n_gen = 2, .n_repeat = 1, .depths = depths, .n_depths = 1, .json = true};
+    json_t *j = bench_json(e, &p);
+    assert_true(json_is_null(json_object_get(j, "start_to_first_token_s"))); // began: not known
+    json_t *clocks = json_object_get(j, "clocks");
+    if (on_cuda) {
+        assert_true(number(clocks, "sm_mhz") > 0 && number(clocks, "memory_mhz") > 0);
+        assert_non_null(strstr(json_string_value(json_object_get(clocks, "how")), "NVML"));
+#ifdef HOKKU_CUDA_ON_CPU // a device that NVML does not know: its attributes
+        assert_int_equal(number(clocks, "sm_mhz"), 1);
+        assert_non_null(strstr(json_string_value(json_object_get(clocks, "how")), "the most"));
+#endif
+    } else {
+        assert_true(json_is_null(clocks));
+    }
+    json_decref(j);
+
+    p.began = clock_now() - 100; // main began long ago
+    j = bench_json(e, &p);
+    assert_true(number(j, "start_to_first_token_s") > 100);
+    json_decref(j);
+    struct buf out = {0};
+    struct error err = {0};
+    p.json = false;
+    assert_true(tool_bench(e, &p, &out, &err));
+    assert_non_null(strstr(buf_str(&out), "\nstart to first token: 1"));
+    assert_true(!strstr(buf_str(&out), "\nclocks: SM ") == !on_cuda);
+    buf_release(&out);
+    engine_free(e);
+    close_model(&f);
+}
+
+int main(int argc, char **argv)
+{
+    char why[256] = "";
+    on_cuda = argc < 2 || strcmp(argv[1], "cuda") == 0;
+    if (on_cuda && cuda_device_count(why, sizeof why) == 0) {
+        printf("1..0 # SKIP %s\n", why);
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(launches_become_medians_and_sums),
+        cmocka_unit_test(every_piece_of_traffic_goes_to_the_next_launch_that_names_it),
+        cmocka_unit_test(more_kinds_of_launches_than_the_table_has_is_an_error),
+        cmocka_unit_test(a_token_is_told_apart_by_what_it_reads),
+        cmocka_unit_test(a_chunk_tells_its_operations),
+        cmocka_unit_test(no_launch_is_missing),
+        cmocka_unit_test(a_profile_leaves_the_timeline_as_it_was),
+        cmocka_unit_test(what_cannot_be_profiled_is_refused),
+        cmocka_unit_test(bench_shows_the_kernels_of_each_run),
+        cmocka_unit_test(a_run_that_is_left_out_has_no_kernels),
+        cmocka_unit_test(an_engine_that_cannot_tell_its_kernels_apart_says_so),
+        cmocka_unit_test(clocks_and_the_first_token_are_reported),
+    };
+    return RUN_TESTS("bench", tests);
+}
