@@ -200,6 +200,47 @@ static void residuals_and_swiglu_agree(void)
     }
 }
 
+// Few multiprocessors: a block has many pairs of tiles, and of both types where a launch has two;
+// and so many rows that there must be more blocks than run at once.
+static void matvec_of_few_blocks_agrees(void)
+{
+    struct random_stream r = {16};
+    const int n_sm = Q.n_sm;
+    for (int few : {1, 2}) {
+        Q.n_sm = few;
+        fused_parts_agree_with_separate_ones();
+        residuals_and_swiglu_agree();
+        matvec_agrees_for_two_to_eight_columns();
+        for (uint32_t n_col : {1u, 8u}) {
+            const uint32_t n = 64, rows = n_col == 1 ? 13000 : 2500;
+            test_matrix m(r, QUANT_Q8_0, rows, n);
+            std::vector<float> x = r.floats(n * n_col, 2.0);
+            std::vector<float> bias = r.floats(rows), old = r.floats(n_col * rows, 10.0);
+            device_array<float> dx(x), db(bias), y(old);
+            device_array<uint8_t> a32(n_col * act_row_bytes(QUANT_Q8_0, n));
+            must(act_launch(&Q, dx.p, n_col, n, nullptr, 0, a32.p, nullptr, nullptr, 0, &ERR));
+            struct matvec v = {};
+            v.mode = MATVEC_ADD;
+            v.w[0] = m.w;
+            v.bias[0] = db.p;
+            v.y[0] = y.p;
+            v.ld[0] = rows;
+            v.n_part = 1;
+            v.n_col = n_col;
+            v.x = n_col == 1 ? dx.p : nullptr;
+            v.act32 = a32.p;
+            must(matvec_launch(&Q, &v, &ERR));
+            product p = reference(m, x, n_col);
+            for (size_t i = 0; i < p.y.size(); i++)
+                p.y[i] += old[i] + bias[i % rows], p.size[i] += 1;
+            double w = worst(y.get(), p.y, p.size);
+            check(w <= tolerance(QUANT_Q8_0), "%u rows, %u columns, %d multiprocessors: off by %g",
+                  rows, n_col, few, w);
+        }
+        Q.n_sm = n_sm;
+    }
+}
+
 // Nothing may be written when the step is to be skipped.
 static void a_finished_decode_leaves_memory_alone(void)
 {
@@ -638,6 +679,7 @@ static const struct tap_test tests[] = {
     {"fused Q, K, V with norm and biases agree, mixed types too",
      fused_parts_agree_with_separate_ones},
     {"residuals and SwiGLU agree", residuals_and_swiglu_agree},
+    {"a matrix times vectors agrees on few blocks", matvec_of_few_blocks_agrees},
     {"a finished decode leaves memory alone", a_finished_decode_leaves_memory_alone},
     {"a matrix-vector product gives the same bits again", matvec_gives_the_same_bits_again},
     {"dequantised rows are those of the reference", dequantised_rows_are_those_of_the_reference},
