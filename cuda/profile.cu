@@ -182,17 +182,8 @@ bool cuda_profile(struct engine *base, const int32_t *tokens, size_t n, uint32_t
     struct cuda_engine *e = (struct cuda_engine *)base;
     struct recorder r = {.what = ""};
     *out = {};
-    if (n == 0 || n > base->n_batch || n_run == 0 || e->decoding)
-        return error_set(err, ERR_FAIL, "a profile of %zu tokens in %u runs: expected 1 to %u", n,
-                         n_run, base->n_batch);
-    if (n > base->n_ctx - base->n_past)
-        return error_set(err, ERR_CONTEXT,
-                         "%zu tokens after %zu do not fit the context of %u tokens", n,
-                         base->n_past, base->n_ctx);
-    for (size_t i = 0; i < n; i++)
-        if (tokens[i] < 0 || (uint32_t)tokens[i] >= e->hp.n_vocab)
-            return error_set(err, ERR_FAIL, "token id %d: the vocabulary has %u", tokens[i],
-                             e->hp.n_vocab);
+    if (!profile_check(base, tokens, n, n_run, e->decoding, err))
+        return false;
     e->logits_want = LOGITS_NONE;
     e->q.recorder = &r;
     bool ok = profile(e, &r, tokens, n, n_run, out, err);

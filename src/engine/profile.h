@@ -8,6 +8,10 @@
 extern "C" {
 #endif
 
+// Whether engine_ops.profile may evaluate these tokens now. Errors: as there.
+bool profile_check(const struct engine *e, const int32_t *tokens, size_t n, uint32_t n_run,
+                   bool decoding, struct error *err);
+
 struct profile_launch {
     const char *kernel, *what;
 };
