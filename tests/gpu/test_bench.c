@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "tiny_engine.h"
 
