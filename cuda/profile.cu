@@ -120,14 +120,7 @@ static bool add_work(const struct cuda_engine *e, size_t n, const struct profile
     const enum kv_type tk = e->params.type_k, tv = e->params.type_v;
     uint32_t n_past = (uint32_t)e->base.n_past;
     if (n > 1) {
-        for (size_t i = 0; i < out->n; i++) {
-            struct engine_kernel *k = &out->rows[i];
-            if (profile_reader(out, k->what, beside) != k)
-                continue;
-            k->flops = profile_flops(m, k->what, n, 1);
-            if (profile_names(k->what, "kv"))
-                k->flops += profile_attention_flops(m, n_past, n);
-        }
+        profile_operations(out, m, n_past, n, beside);
         return true;
     }
     size_t n_row = cuda_plan_traffic(m, tk, tv, n_past, NULL, 0);

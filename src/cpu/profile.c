@@ -72,16 +72,10 @@ static bool add_work(const struct cpu_engine *e, size_t n, const struct cpu_mark
                      struct engine_profile *out, struct error *err)
 {
     const struct model *model = e->base.model;
-    for (size_t i = 0; n > 1 && i < out->n; i++) {
-        struct engine_kernel *k = &out->rows[i];
-        if (profile_reader(out, k->what, beside) != k)
-            continue;
-        k->flops = profile_flops(model, k->what, n, 1);
-        if (profile_names(k->what, "kv"))
-            k->flops += profile_attention_flops(model, e->base.n_past, n);
-    }
-    if (n > 1)
+    if (n > 1) {
+        profile_operations(out, model, e->base.n_past, n, beside);
         return true;
+    }
     size_t max = (size_t)model->hp.n_layer * PIECES_PER_LAYER + PIECES_BESIDE;
     struct engine_traffic *rows = malloc(max * sizeof *rows);
     if (!rows)

@@ -152,9 +152,10 @@ static double product(const struct weight *w, const char *name, const char *what
     return w->data && profile_names(what, name) ? 2.0 * w->rows * w->n_cols * (double)n : 0;
 }
 
-double profile_flops(const struct model *m, const char *what, size_t n, size_t n_out)
+// Of the products with the matrices that `what` names; one token reaches the head.
+static double product_flops(const struct model *m, const char *what, size_t n)
 {
-    double flops = product(&m->output, "output", what, n_out);
+    double flops = product(&m->output, "output", what, 1);
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         const struct layer *l = &m->layers[i];
         flops += product(&l->wq, "attn_q", what, n) + product(&l->wk, "attn_k", what, n) +
@@ -165,7 +166,8 @@ double profile_flops(const struct model *m, const char *what, size_t n, size_t n
     return flops;
 }
 
-double profile_attention_flops(const struct model *m, size_t n_past, size_t n)
+// Of the attention of all layers.
+static double attention_flops(const struct model *m, size_t n_past, size_t n)
 {
     const struct hparams *hp = &m->hp;
     double seen = 0; // pairs of a token and one that it sees
@@ -174,4 +176,17 @@ double profile_attention_flops(const struct model *m, size_t n_past, size_t n)
         seen += (double)(hp->n_swa && to > hp->n_swa ? hp->n_swa : to);
     }
     return 4.0 * seen * hp->n_head * hp->head_dim * hp->n_layer; // q k and p v
+}
+
+void profile_operations(struct engine_profile *p, const struct model *m, size_t n_past, size_t n,
+                        const char *const *beside)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        struct engine_kernel *k = &p->rows[i];
+        if (profile_reader(p, k->what, beside) != k)
+            continue;
+        k->flops = product_flops(m, k->what, n);
+        if (profile_names(k->what, "kv"))
+            k->flops += attention_flops(m, n_past, n);
+    }
 }

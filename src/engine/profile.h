@@ -38,12 +38,11 @@ bool profile_bytes(struct engine_profile *p, const struct profile_launch *launch
 struct engine_kernel *profile_reader(struct engine_profile *p, const char *what,
                                      const char *const *beside);
 
-// Operations of the products with the model's matrices that `what` names, for n tokens; n_out of
-// them reach the head.
-double profile_flops(const struct model *m, const char *what, size_t n, size_t n_out);
-
-// Operations of the attention of all layers for n tokens after n_past others.
-double profile_attention_flops(const struct model *m, size_t n_past, size_t n);
+// Fills in the operations of each row for a chunk of n tokens after n_past others, of which the
+// last reaches the head: of the products with the model's matrices, and of attention. beside: see
+// profile_reader.
+void profile_operations(struct engine_profile *p, const struct model *m, size_t n_past, size_t n,
+                        const char *const *beside);
 
 #ifdef __cplusplus
 }
