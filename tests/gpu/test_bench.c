@@ -515,12 +515,8 @@ static void clocks_and_the_first_token_are_reported(void **state)
 
 int main(int argc, char **argv)
 {
-    char why[256] = "";
-    on_cuda = argc < 2 || strcmp(argv[1], "cuda") == 0;
-    if (on_cuda && cuda_device_count(why, sizeof why) == 0) {
-        printf("1..0 # SKIP %s\n", why);
+    if (!choose_engine(argc, argv))
         return 0;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launches_become_medians_and_sums),
         cmocka_unit_test(every_piece_of_traffic_goes_to_the_next_launch_that_names_it),

@@ -529,12 +529,8 @@ static void no_weight_type_moves_more_than_five_percent_too_much(void **state)
 
 int main(int argc, char **argv)
 {
-    char why[256] = "";
-    on_cuda = argc < 2 || strcmp(argv[1], "cuda") == 0;
-    if (on_cuda && cuda_device_count(why, sizeof why) == 0) {
-        printf("1..0 # SKIP %s\n", why);
+    if (!choose_engine(argc, argv))
         return 0;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_agree_with_the_cpu_engine),
         cmocka_unit_test(the_same_chunks_give_the_same_bits_after_a_trim),

@@ -62,4 +62,16 @@ static struct engine *try_open(const struct model *m, const struct engine_params
     return on_cuda ? cuda_engine_open(m, p, err) : cpu_engine_open(m, p, err);
 }
 
+// The engine that the first argument names: cuda (the default) or cpu. False, and the report says
+// so, when there is no GPU for it.
+static bool choose_engine(int argc, char **argv)
+{
+    char why[256] = "";
+    on_cuda = argc < 2 || strcmp(argv[1], "cuda") == 0;
+    if (!on_cuda || cuda_device_count(why, sizeof why) > 0)
+        return true;
+    printf("1..0 # SKIP %s\n", why);
+    return false;
+}
+
 #endif
