@@ -7,7 +7,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 "$here/scripts/install-deps.sh" build
 if [ ! -f "$here/build/build.ninja" ]; then
     echo "hokku: configuring the build in build/" >&2
-    log=$(meson setup "$here/build" "$here" -Dtests=false -Dwerror=false </dev/null 2>&1) || { printf '%s\n' "$log" >&2; exit 1; }
+    arch=$("$here/scripts/gpu-arch.sh") # of the GPU that is here; without one the default
+    log=$(meson setup "$here/build" "$here" -Dtests=false -Dwerror=false ${arch:+"-Dgpu_arch=$arch"} </dev/null 2>&1) || { printf '%s\n' "$log" >&2; exit 1; }
 fi
 if ! ninja -C "$here/build" -n src/hokku </dev/null 2>/dev/null | grep -q 'no work to do'; then
     echo "hokku: building (once)" >&2

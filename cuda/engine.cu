@@ -7,59 +7,6 @@
 
 #include "engine_impl.h"
 
-// ---- devices
-
-extern "C" int cuda_device_count(char *why, size_t n)
-{
-    int count = 0;
-    cudaError_t e = cudaGetDeviceCount(&count);
-    if (e != cudaSuccess) {
-        (void)cudaGetLastError();
-        if (why && n)
-            snprintf(why, n, "%s", cudaGetErrorString(e));
-        return 0;
-    }
-    if (count == 0 && why && n)
-        snprintf(why, n, "the driver finds no NVIDIA GPU");
-    return count;
-}
-
-struct device {
-    char name[256];
-    int n_sm, major, minor;
-    uint64_t total, free;
-    size_t smem_max; // shared memory that one block may have
-};
-
-static bool select_device(const struct engine_params *p, struct device *d, struct error *err)
-{
-    char why[256] = "";
-    int n = cuda_device_count(why, sizeof why);
-    if (n == 0)
-        return error_set(err, ERR_FAIL, "no usable CUDA device: %s", why);
-    if (p->device_index < 0 || p->device_index >= n)
-        return error_set(err, ERR_USAGE, "CUDA device %d: found %d device%s, numbered from 0",
-                         p->device_index, n, n == 1 ? "" : "s");
-    struct cudaDeviceProp prop;
-    size_t mem_free = 0, mem_total = 0;
-    if (!CHECK_CUDA(cudaSetDevice(p->device_index), err) ||
-        !CHECK_CUDA(cudaGetDeviceProperties(&prop, p->device_index), err) ||
-        !CHECK_CUDA(cudaMemGetInfo(&mem_free, &mem_total), err))
-        return false;
-    if (prop.major * 10 + prop.minor < 75)
-        return error_set(err, ERR_FAIL,
-                         "%s has compute capability %d.%d, expected at least 7.5 (Turing)",
-                         prop.name, prop.major, prop.minor);
-    snprintf(d->name, sizeof d->name, "%s", prop.name);
-    d->n_sm = prop.multiProcessorCount;
-    d->major = prop.major;
-    d->minor = prop.minor;
-    d->total = mem_total;
-    d->free = mem_free;
-    d->smem_max = prop.sharedMemPerBlockOptin;
-    return true;
-}
-
 // ---- memory
 
 static uint64_t plan_total(const struct memory_plan *p)
@@ -69,18 +16,18 @@ static uint64_t plan_total(const struct memory_plan *p)
 
 // The largest context, up to limit and a multiple of 64 unless it is the limit, that fits in free
 // bytes; 0 when none does.
-static uint32_t largest_context(const struct model *m, const struct engine_params *p, int n_sm,
-                                uint64_t free, uint32_t limit)
+static uint32_t largest_context(const struct model *m, const struct engine_params *p,
+                                const struct device *d, uint32_t limit)
 {
     struct memory_plan plan;
-    cuda_memory_plan(m, p, limit, n_sm, &plan);
-    if (plan_total(&plan) <= free)
+    cuda_memory_plan(m, p, limit, d, &plan);
+    if (plan_total(&plan) <= d->free)
         return limit;
     uint32_t low = 0, high = limit / 64 + 1; // in units of 64: low fits, high does not
     while (high - low > 1) {
         uint32_t mid = low + (high - low) / 2;
-        cuda_memory_plan(m, p, mid * 64, n_sm, &plan);
-        *(plan_total(&plan) <= free ? &low : &high) = mid;
+        cuda_memory_plan(m, p, mid * 64, d, &plan);
+        *(plan_total(&plan) <= d->free ? &low : &high) = mid;
     }
     return low * 64;
 }
@@ -93,10 +40,10 @@ static bool make_plan(const struct model *m, const struct engine_params *p, cons
     q8.type_k = q8.type_v = KV_Q8_0;
     *out = {};
     out->available = d->free;
-    out->n_ctx_max = largest_context(m, p, d->n_sm, d->free, m->hp.n_ctx_train);
-    out->n_ctx_max_q8 = largest_context(m, &q8, d->n_sm, d->free, m->hp.n_ctx_train);
+    out->n_ctx_max = largest_context(m, p, d, m->hp.n_ctx_train);
+    out->n_ctx_max_q8 = largest_context(m, &q8, d, m->hp.n_ctx_train);
     out->n_ctx = p->n_ctx ? p->n_ctx : out->n_ctx_max ? out->n_ctx_max : m->hp.n_ctx_train;
-    cuda_memory_plan(m, p, out->n_ctx, d->n_sm, &plan);
+    cuda_memory_plan(m, p, out->n_ctx, d, &plan);
     out->weights = plan.weights;
     out->kv = plan.kv;
     out->scratch = plan.scratch;
@@ -131,14 +78,6 @@ static bool check_shape(const struct model *m, const struct device *d, struct er
         return error_set(err, ERR_MODEL, "head dimension %u: the CUDA engine takes 1 to %d",
                          m->hp.head_dim, ATTENTION_MAX_HEAD_DIM);
     smem += 8192; // what the kernels declare themselves is less
-    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
-        const struct layer *l = &m->layers[i];
-        const struct weight *inputs[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->w_gate, &l->w_down};
-        for (size_t j = 0; j < sizeof inputs / sizeof *inputs; j++) {
-            size_t act = act_row_bytes(inputs[j]->type, inputs[j]->n_cols) + 16384;
-            smem = act > smem ? act : smem;
-        }
-    }
     if (smem > d->smem_max)
         return error_set(err, ERR_MODEL,
                          "%s: a block has %zu bytes of shared memory, this model needs %zu",
@@ -150,7 +89,8 @@ extern "C" bool cuda_engine_plan(const struct model *m, const struct engine_para
                                  struct engine_plan *plan, struct error *err)
 {
     struct device d;
-    return select_device(p, &d, err) && check_shape(m, &d, err) && make_plan(m, p, &d, plan);
+    return cuda_device_select(p->device_index, &d, err) && check_shape(m, &d, err) &&
+           make_plan(m, p, &d, plan);
 }
 
 // ---- evaluation
@@ -450,6 +390,25 @@ static bool engine_kv_import(struct engine *base, size_t begin, size_t end, cons
 
 // ---- what the device can do
 
+bool cuda_blas_open(struct cuda_engine *e, struct error *err)
+{
+    if (e->q.blas)
+        return true;
+    cublasStatus_t s = cublasCreate(&e->q.blas);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = cublasSetStream(e->q.blas, e->q.stream);
+    // a workspace of its own on one stream: the same sums in the same order every time
+    if (s == CUBLAS_STATUS_SUCCESS && e->s.blas_workspace)
+        s = cublasSetWorkspace(e->q.blas, e->s.blas_workspace, e->s.blas_workspace_bytes);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        return true;
+    error_set(err, ERR_FAIL, "cuBLAS could not be started: %s", cublasGetStatusString(s));
+    if (e->q.blas)
+        cublasDestroy(e->q.blas);
+    e->q.blas = NULL;
+    return false;
+}
+
 static double median(float *v, int n)
 {
     for (int i = 1; i < n; i++)
@@ -515,6 +474,7 @@ static bool engine_measure(struct engine *base, struct engine_peaks *out, struct
     enum { RUNS = 7 };
     struct cuda_engine *e = self(base);
     struct peak_buffers m = {};
+    struct error no_blas = {};
     size_t mem_free = 0, mem_total = 0, weights = e->weights.size;
     const struct wmat *first = &e->tok_embd; // lies at the arena's beginning
     size_t bits = cuda_layout_bytes(first->type, first->rows, first->n_cols);
@@ -545,7 +505,10 @@ static bool engine_measure(struct engine *base, struct engine_peaks *out, struct
              (double)m.n_bytes * 1e-9);
     if (!read_clocks(e, &m, out, err))
         goto done;
-    if (e->q.blas) {
+    if (!cuda_blas_open(e, &no_blas)) {
+        snprintf(out->matrix_how, sizeof out->matrix_how, "%.*s", (int)sizeof out->matrix_how - 1,
+                 no_blas.text);
+    } else {
         for (int i = -2; i < RUNS; i++)
             if (!time_product(e, &m, n, &ms[i < 0 ? 0 : i], err))
                 goto done;
@@ -616,20 +579,6 @@ static bool open_queue(struct cuda_engine *e, const struct device *d, struct err
     return CHECK_CUDA(cudaStreamCreateWithFlags(&e->q.stream, cudaStreamNonBlocking), err);
 }
 
-static bool open_blas(struct cuda_engine *e, struct error *err)
-{
-    if (!e->s.tile)
-        return true; // chunks so small that no product goes through it
-    cublasStatus_t s = cublasCreate(&e->q.blas);
-    if (s == CUBLAS_STATUS_SUCCESS)
-        s = cublasSetStream(e->q.blas, e->q.stream);
-    // a workspace of its own on one stream: the same sums in the same order every time
-    if (s == CUBLAS_STATUS_SUCCESS)
-        s = cublasSetWorkspace(e->q.blas, e->s.blas_workspace, e->s.blas_workspace_bytes);
-    return s == CUBLAS_STATUS_SUCCESS ||
-           error_set(err, ERR_FAIL, "cuBLAS could not be started: %s", cublasGetStatusString(s));
-}
-
 static const struct engine_ops ops = {
     engine_eval,        engine_trim,        engine_logits,   engine_decode_start,
     engine_decode_next, engine_decode_stop, engine_kv_bytes, engine_kv_export,
@@ -641,7 +590,8 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
 {
     struct device d;
     struct engine_plan plan;
-    if (!select_device(p, &d, err) || !check_shape(m, &d, err) || !make_plan(m, p, &d, &plan))
+    if (!cuda_device_select(p->device_index, &d, err) || !check_shape(m, &d, err) ||
+        !make_plan(m, p, &d, &plan))
         return NULL;
     if (!plan.fits) {
         does_not_fit(&plan, d.name, err);
@@ -665,7 +615,7 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
     e->hp = m->hp;
     e->params = *p;
     if (!open_queue(e, &d, err) || !take_memory(e, m, err) || !cuda_load(e, m, err) ||
-        !open_blas(e, err) || !capture_graph(e, err) || !wait_stream(e, err)) {
+        !capture_graph(e, err) || !wait_stream(e, err)) {
         engine_free_cuda(&e->base);
         return NULL;
     }

@@ -49,7 +49,14 @@ struct scratch {
     size_t counter_bytes;               // of both
     __half *q_f16;
     void *blas_workspace;
-    size_t blas_workspace_bytes;
+    size_t blas_workspace_bytes; // 0: no product of this model goes through cuBLAS
+};
+
+struct device {
+    char name[256];
+    int n_sm, major, minor;
+    uint64_t total, free;
+    size_t smem_max; // shared memory that one block may have
 };
 
 struct memory_plan {
@@ -88,11 +95,17 @@ struct cuda_engine {
     bool stopped;       // a stop id was taken: nothing more is issued
 };
 
+// ---- device.cu
+
+// Makes device `index` the current one, after checking that this program can run on it. Errors:
+// ERR_USAGE: there is no such device; ERR_FAIL.
+bool cuda_device_select(int index, struct device *d, struct error *err);
+
 // ---- plan.cu
 
-// What the engine would take with n_ctx positions. n_sm: multiprocessors.
+// What the engine would take with n_ctx positions.
 void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint32_t n_ctx,
-                      int n_sm, struct memory_plan *out);
+                      const struct device *d, struct memory_plan *out);
 // Places the weights, vectors, cache and scratch of e (hp, params, base.n_ctx, base.n_batch set) in
 // the three arenas; with NULL bases only their sizes result. layers: may be scratch of the caller.
 void cuda_place(struct cuda_engine *e, const struct model *m);
@@ -113,6 +126,10 @@ bool cuda_enqueue_chunk(struct cuda_engine *e, const int32_t *tokens, size_t n, 
                         struct error *err);
 // One step of decoding, as the graph holds it.
 bool cuda_enqueue_step(struct cuda_engine *e, struct error *err);
+
+// Starts cuBLAS, once: only when something is to be multiplied with it, so that nobody else needs
+// its library or waits for it.
+bool cuda_blas_open(struct cuda_engine *e, struct error *err);
 
 // ---- profile.cu, clocks.cu
 

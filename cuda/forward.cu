@@ -43,6 +43,11 @@ static void add_part(struct matvec *m, const struct wmat *w, const float *bias, 
     m->n_part++;
 }
 
+static bool is_plain_type(const struct wmat *w)
+{
+    return w->type == QUANT_F32 || w->type == QUANT_F16 || w->type == QUANT_BF16;
+}
+
 // ---- one token
 
 // A matrix-vector launch on one token's input x, normalised unless norm is NULL.
@@ -57,6 +62,26 @@ static struct matvec one_column(const struct cuda_engine *e, const float *x, con
     m.eps = e->hp.rms_eps;
     m.skip = &e->s.step->done;
     return m;
+}
+
+// The launch; `what` as cuda_queue takes it. A row too wide for a block's shared memory is prepared
+// by a launch of its own, as several rows are.
+static bool multiply_one(const struct cuda_engine *e, const char *what, struct matvec *m,
+                         struct error *err)
+{
+    const struct queue *q = cuda_queue(e, what);
+    if (!matvec_row_fits(q, m)) {
+        void *forms[2] = {}; // of quantised and of plain matrices
+        for (uint32_t i = 0; i < m->n_part; i++)
+            forms[is_plain_type(&m->w[i])] = is_plain_type(&m->w[i]) ? e->s.act_f32 : e->s.act32;
+        if (!act_launch(q, m->x, 1, m->w[0].n_cols, m->norm, m->eps, forms[0], forms[1], NULL, 0,
+                        err))
+            return false;
+        m->x = NULL;
+        m->act32 = forms[0];
+        m->act_f32 = forms[1];
+    }
+    return matvec_launch(q, m, err);
 }
 
 static bool layer_one(const struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
@@ -84,12 +109,12 @@ static bool layer_one(const struct cuda_engine *e, const struct gpu_layer *l, st
     bool apart = l->w_gate.type != l->w_up.type; // then no kernel multiplies both at once
     if (apart)
         gate_up.mode = MATVEC_STORE;
-    return matvec_launch(cuda_queue(e, "attn_q+attn_k+attn_v"), &qkv, err) &&
+    return multiply_one(e, "attn_q+attn_k+attn_v", &qkv, err) &&
            attention_decode_launch(cuda_queue(e, "kv"), &attention, err) &&
-           matvec_launch(cuda_queue(e, "attn_output"), &out, err) &&
-           matvec_launch(cuda_queue(e, "ffn_gate+ffn_up"), &gate_up, err) &&
+           multiply_one(e, "attn_output", &out, err) &&
+           multiply_one(e, "ffn_gate+ffn_up", &gate_up, err) &&
            (!apart || swiglu_launch(&e->q, s->gate, s->up, e->hp.n_ff, err)) &&
-           matvec_launch(cuda_queue(e, "ffn_down"), &down, err);
+           multiply_one(e, "ffn_down", &down, err);
 }
 
 bool cuda_forward_one(struct cuda_engine *e, struct error *err)
@@ -107,17 +132,17 @@ bool cuda_forward_one(struct cuda_engine *e, struct error *err)
 
 // ---- many tokens
 
-static bool is_plain_type(const struct wmat *w)
-{
-    return w->type == QUANT_F32 || w->type == QUANT_F16 || w->type == QUANT_BF16;
-}
-
 // How n columns are multiplied with a matrix.
 enum product { BY_VECTOR, BY_CUBLAS, BY_HOPPER };
 
+static uint32_t n_by_vector(const struct cuda_engine *e)
+{
+    return e->q.hopper ? MATVEC_MAX_ROWS_HOPPER : MATVEC_MAX_ROWS;
+}
+
 static enum product product_for(const struct cuda_engine *e, const struct wmat *w, uint32_t n)
 {
-    if (n <= (uint32_t)(e->q.hopper ? MATVEC_MAX_ROWS_HOPPER : MATVEC_MAX_ROWS))
+    if (n <= n_by_vector(e))
         return BY_VECTOR;
     return e->q.hopper && w->type != QUANT_F32 ? BY_HOPPER : BY_CUBLAS;
 }
@@ -263,6 +288,8 @@ static bool layer_many(const struct cuda_engine *e, const struct gpu_layer *l, u
 bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
 {
     const struct scratch *s = &e->s;
+    if (n > n_by_vector(e) && s->blas_workspace_bytes && !cuda_blas_open(e, err))
+        return false;
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, s->tokens, n, s->x, e->freqs,
                       e->hp.rope_dim / 2, e->magnitude, &s->step->pos, s->rope, NULL, err))
         return false;
@@ -279,7 +306,6 @@ bool cuda_head(struct cuda_engine *e, size_t row0, size_t n, const uint32_t *ski
 {
     const struct scratch *s = &e->s;
     const float *x = s->x + row0 * e->hp.n_embd;
-    const struct queue *q = cuda_queue(e, "output");
     struct matvec m = {};
     m.mode = MATVEC_STORE;
     m.n_col = (uint32_t)n;
@@ -289,13 +315,13 @@ bool cuda_head(struct cuda_engine *e, size_t row0, size_t n, const uint32_t *ski
     if (n == 1) {
         m.x = x;
         m.norm = e->output_norm;
-    } else {
-        bool plain = is_plain_type(&e->output);
-        m.act32 = s->act32;
-        m.act_f32 = s->act_f32;
-        if (!act_launch(q, x, (uint32_t)n, e->hp.n_embd, e->output_norm, e->hp.rms_eps,
-                        plain ? NULL : s->act32, plain ? s->act_f32 : NULL, NULL, 0, err))
-            return false;
+        return multiply_one(e, "output", &m, err);
     }
-    return matvec_launch(q, &m, err);
+    const struct queue *q = cuda_queue(e, "output");
+    bool plain = is_plain_type(&e->output);
+    m.act32 = s->act32;
+    m.act_f32 = s->act_f32;
+    return act_launch(q, x, (uint32_t)n, e->hp.n_embd, e->output_norm, e->hp.rms_eps,
+                      plain ? NULL : s->act32, plain ? s->act_f32 : NULL, NULL, 0, err) &&
+           matvec_launch(q, &m, err);
 }

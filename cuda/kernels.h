@@ -75,6 +75,9 @@ struct matvec {
 
 bool matvec_launch(const struct queue *q, const struct matvec *m, struct error *err);
 
+// Whether a block has room for the one column x. If not, the columns' form serves: see act_launch.
+bool matvec_row_fits(const struct queue *q, const struct matvec *m);
+
 // Bytes of one row of activations as matrices of this type take them.
 size_t act_row_bytes(uint32_t type, uint32_t n_cols);
 

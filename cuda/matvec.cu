@@ -453,23 +453,54 @@ size_t act_row_bytes(uint32_t type, uint32_t n_cols)
     return is_plain(type) ? act_f32_ld(n_cols) * sizeof(float) : n_cols / 32 * sizeof(act32);
 }
 
+// The number of blocks, and what each has in dynamic shared memory, for n_pair pairs.
+struct matvec_blocks {
+    uint32_t n, sums_at, warps_at;
+    size_t smem; // bytes
+};
+
+template <int NCOL>
+static struct matvec_blocks blocks_for(const struct queue *q, uint32_t type, uint32_t n_cols,
+                                       uint32_t n_pair)
+{
+    const size_t pair_bytes = sizeof(float[2][TILE_ROWS][NCOL]);
+    const uint32_t at_once = lesser(n_pair, (uint32_t)(q->n_sm * blocks_per_sm<NCOL>()));
+    const uint32_t at_least = div_up(n_pair, (uint32_t)(SUMS_BYTES / pair_bytes));
+    struct matvec_blocks b;
+    b.n = at_once > at_least ? at_once : at_least;
+    const uint32_t n_share = div_up(n_pair, b.n);
+    b.sums_at = NCOL == 1 ? (uint32_t)act_row_bytes(type, n_cols) : 0;
+    b.warps_at = b.sums_at + (uint32_t)((n_share + 1) * pair_bytes);
+    b.smem = b.warps_at + n_share * sizeof(uint8_t[2]);
+    return b;
+}
+
+bool matvec_row_fits(const struct queue *q, const struct matvec *m)
+{
+    // What the kernel itself declares: heads of two weight types, squares, alignment.
+    const size_t declared = 2 * sizeof(float[n_warp<1>()][2][TILE_ROWS]) + 1024;
+    uint32_t n_pair = 0;
+    for (uint32_t i = 0; i < (m->mode == MATVEC_SWIGLU ? 1 : m->n_part); i++)
+        n_pair += m->mode == MATVEC_SWIGLU ? m->w[i].n_tile : div_up(m->w[i].n_tile, 2u);
+    for (uint32_t i = 0; i < m->n_part; i++)
+        if (blocks_for<1>(q, m->w[i].type, m->w[i].n_cols, n_pair).smem + declared > q->smem_max)
+            return false;
+    return true;
+}
+
 template <uint32_t TA, uint32_t TB, int NCOL>
 static bool launch(const struct queue *q, const struct matvec *m, const struct matvec_grid *g,
                    struct error *err)
 {
     const uint32_t n_pair = g->first_pair[m->mode == MATVEC_SWIGLU ? 1 : m->n_part];
-    const size_t pair_bytes = sizeof(float[2][TILE_ROWS][NCOL]);
-    const uint32_t at_once = lesser(n_pair, (uint32_t)(q->n_sm * blocks_per_sm<NCOL>()));
-    const uint32_t at_least = div_up(n_pair, (uint32_t)(SUMS_BYTES / pair_bytes));
-    const uint32_t n_block = at_once > at_least ? at_once : at_least;
+    const struct matvec_blocks b = blocks_for<NCOL>(q, TA, m->w[0].n_cols, n_pair);
     struct matvec_grid grid = *g;
-    grid.sums_at = NCOL == 1 ? (uint32_t)act_row_bytes(TA, m->w[0].n_cols) : 0;
-    const uint32_t n_share = div_up(n_pair, n_block);
-    grid.warps_at = grid.sums_at + (uint32_t)((n_share + 1) * pair_bytes);
+    grid.sums_at = b.sums_at;
+    grid.warps_at = b.warps_at;
     struct launch l = {.name = "matvec",
-                       .grid = dim3(n_block),
+                       .grid = dim3(b.n),
                        .block = dim3(n_warp<NCOL>() * WARP),
-                       .smem = grid.warps_at + n_share * sizeof(uint8_t[2]),
+                       .smem = b.smem,
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};

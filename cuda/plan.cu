@@ -131,8 +131,9 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
         if (s->tile_bytes < gemm.partial)
             s->tile_bytes = gemm.partial;
         s->tile = take(a, s->tile_bytes);
-        s->blas_workspace_bytes = BLAS_WORKSPACE;
-        s->blas_workspace = take(a, s->blas_workspace_bytes);
+        s->blas_workspace_bytes = has_f32 || !e->q.hopper ? BLAS_WORKSPACE : 0;
+        if (s->blas_workspace_bytes)
+            s->blas_workspace = take(a, s->blas_workspace_bytes);
     }
     s->partial = (float *)take(a, att.partial);
     s->q_f16 = (__half *)take(a, att.q_f16);
@@ -141,12 +142,13 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
 }
 
 void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint32_t n_ctx,
-                      int n_sm, struct memory_plan *out)
+                      const struct device *d, struct memory_plan *out)
 {
     struct cuda_engine e = {};
     e.hp = m->hp;
     e.params = *p;
-    e.q.n_sm = n_sm;
+    e.q.n_sm = d->n_sm;
+    e.q.hopper = d->major == 9;
     e.base.n_ctx = n_ctx;
     e.base.n_batch = p->n_batch ? p->n_batch : 512;
     if (e.base.n_batch > n_ctx)

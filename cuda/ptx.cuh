@@ -126,7 +126,6 @@ PTX_FN uint32_t saturated_half2(float low, float high)
 
 #define PTX_FN static __device__ __forceinline__
 
-#if __CUDA_ARCH__ >= 800
 // How L2 treats what is read once; apart from the load, so that it is made once per kernel.
 PTX_FN uint64_t evict_first_policy(void)
 {
@@ -134,22 +133,15 @@ PTX_FN uint64_t evict_first_policy(void)
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     return policy;
 }
-#endif
 
 // Loads of weights: read once per token, so they should displace neither L1 nor the activations in
 // L2. Only for memory that no kernel in flight writes. The pointer is aligned to the size.
 PTX_FN uint4 ld_stream16(const void *p)
 {
     uint4 v;
-#if __CUDA_ARCH__ >= 800
     asm("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
         : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
         : "l"(p), "l"(evict_first_policy()));
-#else
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-        : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-        : "l"(p));
-#endif
     return v;
 }
 PTX_FN uint2 ld_stream8(const void *p)
@@ -170,50 +162,32 @@ PTX_FN uint32_t smem_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-// Asynchronous copies to shared memory: valid after cp_async_wait and a barrier. Before sm_80 they
-// are ordinary copies.
+// Asynchronous copies to shared memory: valid after cp_async_wait and a barrier.
 PTX_FN void cp_async16(void *smem, const void *gmem)
 {
-#if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(smem_address(smem)), "l"(gmem)
                  : "memory");
-#else
-    *static_cast<uint4 *>(smem) = *static_cast<const uint4 *>(gmem);
-#endif
 }
 // Zeroes when !valid (gmem is not read then, but must be a device address).
 PTX_FN void cp_async16_or_zero(void *smem, const void *gmem, bool valid)
 {
-#if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem_address(smem)),
                  "l"(gmem), "r"(valid ? 16 : 0)
                  : "memory");
-#else
-    *static_cast<uint4 *>(smem) =
-        valid ? *static_cast<const uint4 *>(gmem) : make_uint4(0, 0, 0, 0);
-#endif
 }
 PTX_FN void cp_async4(void *smem, const void *gmem)
 {
-#if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(smem_address(smem)), "l"(gmem)
                  : "memory");
-#else
-    *static_cast<uint32_t *>(smem) = *static_cast<const uint32_t *>(gmem);
-#endif
 }
 PTX_FN void cp_async_commit(void)
 {
-#if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
 }
 // Waits until at most N of this thread's committed groups are still under way.
 template <int N> PTX_FN void cp_async_wait(void)
 {
-#if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-#endif
 }
 PTX_FN void prefetch_l2(const void *p)
 {
@@ -247,49 +221,28 @@ PTX_FN void griddep_launch_dependents(void)
 // (2t+8.., g); d[0..1] (g, 2t..) d[2..3] (g+8, 2t..).
 PTX_FN void mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
-#if __CUDA_ARCH__ >= 800
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
                  "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#else
-    for (int k = 0; k < 2; k++)
-        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, "
-                     "{%6}, {%0,%1,%2,%3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(a[2 * k]), "r"(a[2 * k + 1]), "r"(b[k]));
-#endif
 }
-// The same with bfloat16. Before sm_80 there is no such instruction: the caller converts to f16.
+// The same with bfloat16.
 PTX_FN void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
-#if __CUDA_ARCH__ >= 800
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
                  "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#else
-    __trap();
-#endif
 }
 // D (16x8, int32) += A (16x32, int8) B (32x8, int8): as above, four elements per register:
 // a[0] (g, 4t..) a[1] (g+8, 4t..) a[2] (g, 4t+16..) a[3] (g+8, 4t+16..); b[0] (4t.., g) b[1]
 // (4t+16.., g).
 PTX_FN void mma_s8(int32_t d[4], const uint32_t a[4], const uint32_t b[2])
 {
-#if __CUDA_ARCH__ >= 800
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, "
                  "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#else
-    for (int k = 0; k < 2; k++)
-        for (int half = 0; half < 2; half++)
-            asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, "
-                         "{%0,%1};"
-                         : "+r"(d[2 * half]), "+r"(d[2 * half + 1])
-                         : "r"(a[2 * k + half]), "r"(b[k]));
-#endif
 }
 
 // 8x8 matrices of 16-bit elements from shared memory: lane i gives the address of row i % 8 of
@@ -354,16 +307,9 @@ PTX_FN uint32_t ptx_nanosleep(uint32_t ns)
 // Two float16 in one word; a value beyond their range becomes the largest of its sign.
 PTX_FN uint32_t saturated_half2(float low, float high)
 {
-#if __CUDA_ARCH__ >= 800
     uint32_t v;
     asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
     return v;
-#else
-    low = fminf(fmaxf(low, -65504.0f), 65504.0f);
-    high = fminf(fmaxf(high, -65504.0f), 65504.0f);
-    return (uint32_t)__half_as_ushort(__float2half_rn(low)) |
-           (uint32_t)__half_as_ushort(__float2half_rn(high)) << 16;
-#endif
 }
 
 #endif

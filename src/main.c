@@ -47,6 +47,7 @@ struct program {
     struct session_lock session;
     struct buf prompt, system, template_text;
     bool stdin_tty, stdout_tty, stderr_tty;
+    bool chat;    // the REPL
     int death;    // the signal that ended the REPL; 0: none
     double began; // clock_now() when main began
 };
@@ -75,8 +76,8 @@ static void load_progress(void *user, uint64_t done, uint64_t total)
 
 static const struct engine_backend cpu_backend = {.plan = cpu_engine_plan, .open = cpu_engine_open};
 #ifdef HOKKU_CUDA
-static const struct engine_backend cuda_engine = {cuda_device_count, cuda_engine_plan,
-                                                  cuda_engine_open, cuda_plan_traffic};
+static const struct engine_backend cuda_engine = {
+    cuda_device_count, cuda_device_usable, cuda_engine_plan, cuda_engine_open, cuda_plan_traffic};
 static const struct engine_backend *const cuda_backend = &cuda_engine;
 #else
 static const struct engine_backend *const cuda_backend = NULL;
@@ -87,8 +88,8 @@ static bool choose_device(struct program *p, struct device_choice *d, struct eng
 {
     if (!device_choose(p->opt.device, &cpu_backend, cuda_backend, d, err))
         return false;
-    if (*d->note && p->stderr_tty && !p->opt.quiet)
-        fprintf(stderr, "hokku: %s\n", d->note);
+    if (device_note_due(d, p->chat, p->opt.verbose) && !p->opt.quiet)
+        print_line(d->note);
     *params = options_engine_params(&p->opt);
     params->device_index = d->index;
     params->progress = load_progress;
@@ -269,6 +270,7 @@ static bool run_chat(struct program *p, struct error *err)
     struct options *o = &p->opt;
     bool many = o->lines || o->turns;
     bool one = o->prompt || o->file || o->dry_run || (!p->stdin_tty && !many);
+    p->chat = !one && !many;
     if (many && p->stdin_tty)
         return error_set(err, ERR_USAGE,
                          "%s reads standard input, which is a terminal: pipe the prompts in",
@@ -317,7 +319,7 @@ static bool run_chat(struct program *p, struct error *err)
     bool dumb = term && strcmp(term, "dumb") == 0, plain = dumb || (no_color && *no_color);
     bool out_color = o->color == WHEN_ALWAYS || (o->color == WHEN_AUTO && !plain && p->stdout_tty);
     bool err_color = o->color == WHEN_ALWAYS || (o->color == WHEN_AUTO && !plain && p->stderr_tty);
-    if (!one && !many) {
+    if (p->chat) {
         char banner[512];
         // The line editor takes the character set from the environment; the chat is always UTF-8.
         setlocale(LC_CTYPE, "");

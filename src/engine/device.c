@@ -27,19 +27,21 @@ bool device_choose(const char *want, const struct engine_backend *cpu,
                    want);
     char why[256] = "";
     int n = cuda->count(why, sizeof why);
-    if (n > out->index) {
-        out->backend = cuda;
-        return true;
-    }
+    int end = is_auto || n <= out->index ? n : out->index + 1; // auto: the first that can be used
+    for (int i = out->index; i < end; i++)
+        if (!cuda->usable || cuda->usable(i, why, sizeof why)) {
+            out->backend = cuda;
+            out->index = i;
+            return true;
+        }
     if (is_auto) {
-        snprintf(out->note, sizeof out->note, "no usable CUDA device (%s): running on the CPU",
-                 why);
+        out->no_gpu = n == 0;
+        snprintf(out->note, sizeof out->note, "%s: running on the CPU",
+                 out->no_gpu ? "no NVIDIA GPU" : why);
         return true;
     }
-    if (n > 0)
+    if (n > 0 && out->index >= n)
         return error_set(err, ERR_FAIL, "--device %s: found %d CUDA device%s, numbered from 0",
                          want, n, n == 1 ? "" : "s");
-    return error_set(err, ERR_FAIL,
-                     "--device %s: no usable CUDA device: %s; --device cpu runs without one", want,
-                     why);
+    return error_set(err, ERR_FAIL, "--device %s: %s; --device cpu runs without a GPU", want, why);
 }

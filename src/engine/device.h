@@ -5,8 +5,12 @@
 #include "engine/engine.h"
 
 struct engine_backend {
-    // Number of usable devices; 0 with the reason in why[n]. NULL: always one.
+    // Number of devices; 0 when there is none, -1 when there may be some and the driver cannot say:
+    // the reason is in why[n]. NULL: always one.
     int (*count)(char *why, size_t n);
+    // Whether this program can run on device `index`; if not, why[n] says what the device is, what
+    // it would need and what to do. NULL: always.
+    bool (*usable)(int index, char *why, size_t n);
     bool (*plan)(const struct model *m, const struct engine_params *p, struct engine_plan *plan,
                  struct error *err);
     struct engine *(*open)(const struct model *m, const struct engine_params *p, struct error *err);
@@ -19,8 +23,17 @@ struct engine_backend {
 struct device_choice {
     const struct engine_backend *backend;
     int index;
-    char note[320]; // why "auto" did not take CUDA although it is built in; "" otherwise
+    // Why "auto" did not take CUDA although it is built in; "" otherwise.
+    char note[320];
+    bool no_gpu; // and that is only because the machine has none
 };
+
+// Whether the note is worth a line: a GPU that cannot be used always, a machine without one only
+// where somebody has a conversation, or asked for details.
+static inline bool device_note_due(const struct device_choice *d, bool chat, bool verbose)
+{
+    return *d->note && (!d->no_gpu || chat || verbose);
+}
 
 // want: "auto", "cuda", "cuda:N" or "cpu". cuda NULL: not built in. "auto" takes CUDA where it is
 // usable; a device that was asked for by name and cannot be had is an error, never another one.

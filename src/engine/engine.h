@@ -76,7 +76,7 @@ struct engine_peaks {
     double bandwidth;       // bytes per second; 0: not measured
     char bandwidth_how[80]; // "copy of 2 GB, read + written", "read of 256 MB by 2 threads"
     double matrix_flops;    // operations per second of a large matrix product; 0: not measured
-    char matrix_how[80];
+    char matrix_how[160];   // or why it was not measured; "": there is no such thing to measure
     uint32_t sm_mhz, memory_mhz; // clocks; 0: not known
     char clocks_how[120];        // "NVML, while the device multiplied"; "" when not known
 };
@@ -174,8 +174,10 @@ struct engine *cpu_engine_open(const struct model *m, const struct engine_params
                                struct error *err);
 
 // The CUDA engine (cuda/), only where HOKKU_CUDA is built in.
-// Number of usable devices; 0 with the reason in why[n].
+// For struct engine_backend: see engine/device.h. The first starts the driver only; the second also
+// the device, as opening an engine on it would.
 int cuda_device_count(char *why, size_t n);
+bool cuda_device_usable(int index, char *why, size_t n);
 bool cuda_engine_plan(const struct model *m, const struct engine_params *p,
                       struct engine_plan *plan, struct error *err);
 size_t cuda_plan_traffic(const struct model *m, enum kv_type type_k, enum kv_type type_v,

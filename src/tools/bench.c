@@ -181,6 +181,8 @@ static void write_md(const struct bench *b, struct buf *out)
                    b->peaks.bandwidth_how);
     if (b->peaks.matrix_flops > 0)
         buf_printf(out, ", %.1f TFLOP/s (%s)", b->peaks.matrix_flops * 1e-12, b->peaks.matrix_how);
+    else if (*b->peaks.matrix_how)
+        buf_printf(out, ", matrix rate not measured: %s", b->peaks.matrix_how);
     buf_puts(out, "\n\n| test | depth | tokens/s | ms per run | least..most ms | MB/token | GB/s | "
                   "% of peak |\n"
                   "|---|---:|---:|---:|---:|---:|---:|---:|\n");

@@ -53,7 +53,7 @@ static bool start_engine(const struct tool_context *t, struct open_model *m, uin
     p.n_ctx = n_ctx;
     p.device_index = d.index;
     p.cancel = t->cancel;
-    if (*d.note && t->stderr_tty)
+    if (device_note_due(&d, false, o->verbose) && !o->quiet)
         fprintf(stderr, "hokku: %s\n", d.note);
     m->engine = d.backend->open(m->model, &p, err);
     if (m->engine && o->verbose)

@@ -82,6 +82,9 @@ void gemm(int m, int n, int k, double alpha, matrix a, matrix b, double beta, vo
 
 cublasStatus_t cublasCreate(cublasHandle_t *h)
 {
+    *h = nullptr;
+    if (emu_machine_has("no-cublas"))
+        return CUBLAS_STATUS_NOT_INITIALIZED;
     *h = new emu_cublas();
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -121,6 +124,7 @@ cublasStatus_t cublasSetPointerMode(cublasHandle_t, cublasPointerMode_t mode)
 const char *cublasGetStatusString(cublasStatus_t s)
 {
     return s == CUBLAS_STATUS_SUCCESS         ? "CUBLAS_STATUS_SUCCESS"
+           : s == CUBLAS_STATUS_NOT_INITIALIZED ? "libcublas.so cannot be loaded"
            : s == CUBLAS_STATUS_INVALID_VALUE ? "CUBLAS_STATUS_INVALID_VALUE"
            : s == CUBLAS_STATUS_NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED"
                                               : "CUBLAS_STATUS_EXECUTION_FAILED";

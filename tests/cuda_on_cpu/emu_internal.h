@@ -60,11 +60,16 @@ void emu_grid_run(emu_grid &g); // to the end
 // Largest number of blocks of this shape that are resident at once.
 size_t emu_grid_capacity(dim3 block, size_t smem);
 
+// Shared memory that one block may have, and that a multiprocessor has: by compute capability.
+size_t emu_block_smem(void);
+size_t emu_sm_smem(void);
+
+// Whether HOKKU_EMU_MACHINE names this fault: no-driver, no-device, old-driver, no-code, no-cublas.
+bool emu_machine_has(const char *fault);
+
 enum {
     EMU_SM_COUNT = 8,
     EMU_SM_THREADS = 2048,
-    EMU_SM_SMEM = 228 * 1024,
-    EMU_BLOCK_SMEM = 227 * 1024,
     EMU_BLOCK_THREADS = 1024,
 };
 

@@ -458,8 +458,8 @@ void prepare(emu_grid &g)
 size_t emu_grid_capacity(dim3 block, size_t smem)
 {
     size_t n = EMU_SM_THREADS / (((size_t)block.x * block.y * block.z + 31) / 32 * 32);
-    if (smem && EMU_SM_SMEM / (smem + 1024) < n)
-        n = EMU_SM_SMEM / (smem + 1024);
+    if (smem && emu_sm_smem() / (smem + 1024) < n)
+        n = emu_sm_smem() / (smem + 1024);
     return n > 16 ? 16 : n;
 }
 

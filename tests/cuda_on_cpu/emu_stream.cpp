@@ -337,10 +337,44 @@ cudaError_t cudaPeekAtLastError(void)
     return dev().last_error;
 }
 
+bool emu_machine_has(const char *fault)
+{
+    const char *machine = getenv("HOKKU_EMU_MACHINE");
+    return machine && strcmp(machine, fault) == 0;
+}
+
 cudaError_t cudaGetDeviceCount(int *n)
 {
+    *n = 0;
+    if (emu_machine_has("no-driver") || emu_machine_has("old-driver"))
+        return fail(cudaErrorInsufficientDriver);
+    if (emu_machine_has("no-device"))
+        return fail(cudaErrorNoDevice);
     *n = 1;
     return cudaSuccess;
+}
+
+// 8.6, 8.9 and 12.0 have less shared memory than 8.0, and that less than 9.0.
+static void capability(int *major, int *minor)
+{
+    const char *text = getenv("HOKKU_EMU_CAPABILITY");
+    if (!text || sscanf(text, "%d.%d", major, minor) != 2) {
+        *major = 9;
+        *minor = 0;
+    }
+}
+
+size_t emu_sm_smem(void)
+{
+    int major, minor;
+    capability(&major, &minor);
+    int kb = major == 12 || (major == 8 && minor != 0) ? 100 : major == 8 ? 164 : 228;
+    return (size_t)(major < 8 ? 64 : kb) * 1024;
+}
+
+size_t emu_block_smem(void)
+{
+    return emu_sm_smem() - 1024;
 }
 
 cudaError_t cudaSetDevice(int device)
@@ -368,15 +402,13 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     size_t n_free;
     cudaMemGetInfo(&n_free, &p->totalGlobalMem);
     p->sharedMemPerBlock = 48 * 1024;
-    p->sharedMemPerBlockOptin = EMU_BLOCK_SMEM;
-    p->sharedMemPerMultiprocessor = EMU_SM_SMEM;
+    p->sharedMemPerBlockOptin = emu_block_smem();
+    p->sharedMemPerMultiprocessor = emu_sm_smem();
     p->regsPerBlock = 65536;
     p->warpSize = 32;
     p->maxThreadsPerBlock = EMU_BLOCK_THREADS;
     p->maxThreadsPerMultiProcessor = EMU_SM_THREADS;
-    const char *capability = getenv("HOKKU_EMU_CAPABILITY"); // only its first digit counts
-    p->major = capability ? atoi(capability) : 9;
-    p->minor = 0;
+    capability(&p->major, &p->minor);
     p->multiProcessorCount = EMU_SM_COUNT;
     p->l2CacheSize = 1 << 20;
     p->cooperativeLaunch = 1;
@@ -437,7 +469,7 @@ cudaError_t cudaDeviceGetPCIBusId(char *out, int n, int device)
 
 cudaError_t cudaDriverGetVersion(int *v)
 {
-    *v = 13000;
+    *v = emu_machine_has("no-driver") ? 0 : emu_machine_has("old-driver") ? 12020 : 13000;
     return cudaSuccess;
 }
 
@@ -746,10 +778,16 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attr, int
     guard g;
     if (attr != cudaFuncAttributeMaxDynamicSharedMemorySize)
         return cudaSuccess;
-    if (value < 0 || value > EMU_BLOCK_SMEM)
+    if (value < 0 || (size_t)value > emu_block_smem())
         return fail(cudaErrorInvalidValue);
     dev().max_smem[kernel] = value;
     return cudaSuccess;
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attr, const void *)
+{
+    *attr = cudaFuncAttributes();
+    return emu_machine_has("no-code") ? fail(cudaErrorNoKernelImageForDevice) : cudaSuccess;
 }
 
 cudaError_t emu_occupancy(int *n_blocks, const void *, int n_threads, size_t smem)

@@ -23,7 +23,7 @@ static void fill(const struct weight *w, uint64_t seed)
         random_blocks(w->type, (void *)w->data, w->n_bytes, 0.3, seed);
 }
 
-static void open_model(struct fixture *f, const char *arch)
+static inline void open_model(struct fixture *f, const char *arch)
 {
     struct tiny t;
     struct buf b = {0};
@@ -56,7 +56,7 @@ static void close_model(struct fixture *f)
     free(f->block);
 }
 
-static struct engine *try_open(const struct model *m, const struct engine_params *p,
+static inline struct engine *try_open(const struct model *m, const struct engine_params *p,
                                struct error *err)
 {
     return on_cuda ? cuda_engine_open(m, p, err) : cpu_engine_open(m, p, err);
@@ -64,7 +64,7 @@ static struct engine *try_open(const struct model *m, const struct engine_params
 
 // The engine that the first argument names: cuda (the default) or cpu. False, and the report says
 // so, when there is no GPU for it.
-static bool choose_engine(int argc, char **argv)
+static inline bool choose_engine(int argc, char **argv)
 {
     char why[256] = "";
     on_cuda = argc < 2 || strcmp(argv[1], "cuda") == 0;
