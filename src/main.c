@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,9 +14,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/format.h"
+#include "base/out.h"
 #include "chat/batch.h"
 #include "chat/repl.h"
-#include "chat/termsafe.h"
 #include "main_manual.h"
 #include "options.h"
 #include "paths.h"
@@ -52,26 +51,15 @@ struct program {
     double began; // clock_now() when main began
 };
 
-// Untrusted parts of a message (file names, metadata) must not drive the terminal.
-static void print_line(const char *text)
-{
-    struct buf safe = {0};
-    if (isatty(STDERR_FILENO) && termsafe_text(text, strlen(text), true, &safe))
-        text = buf_str(&safe);
-    fprintf(stderr, "hokku: %s\n", text);
-    buf_release(&safe);
-}
-
 static void load_progress(void *user, uint64_t done, uint64_t total)
 {
     const struct program *p = user;
     if (!p->stderr_tty || p->opt.quiet || total < 1u << 30)
         return;
     if (done < total)
-        fprintf(stderr, "\rloading: %3.0f %%", 100.0 * (double)done / (double)total);
+        out_progress("loading: %3.0f %%", 100.0 * (double)done / (double)total);
     else
-        fprintf(stderr, "\r\033[K");
-    fflush(stderr);
+        out_progress_clear();
 }
 
 static const struct engine_backend cpu_backend = {.plan = cpu_engine_plan, .open = cpu_engine_open};
@@ -89,7 +77,7 @@ static bool choose_device(struct program *p, struct device_choice *d, struct eng
     if (!device_choose(p->opt.device, &cpu_backend, cuda_backend, d, err))
         return false;
     if (device_note_due(d, p->chat, p->opt.verbose) && !p->opt.quiet)
-        print_line(d->note);
+        out_say("hokku: %s", d->note);
     *params = options_engine_params(&p->opt);
     params->device_index = d->index;
     params->progress = load_progress;
@@ -106,13 +94,21 @@ static bool print_plan(struct program *p, struct error *err)
     if (!choose_device(p, &d, &params, err) || !d.backend->plan(p->model, &params, &plan, err))
         return false;
     char a[FORMAT_NUMBER], b[FORMAT_NUMBER], c[FORMAT_NUMBER], o[FORMAT_NUMBER], e[FORMAT_NUMBER];
-    printf("weights %s + KV %s + scratch %s + other %s bytes for a context of %u tokens; free %s "
-           "bytes: %s\n",
-           format_number(a, plan.weights), format_number(b, plan.kv),
-           format_number(c, plan.scratch), format_number(o, plan.other), plan.n_ctx,
-           format_number(e, plan.available), plan.fits ? "fits" : "does not fit");
-    printf("largest context that fits: %u tokens, with -ctk q8_0 -ctv q8_0: %u\n", plan.n_ctx_max,
-           plan.n_ctx_max_q8);
+    struct buf text = {0};
+    buf_printf(
+        &text,
+        "weights %s + KV %s + scratch %s + other %s bytes for a context of %u tokens; free %s "
+        "bytes: %s\n",
+        format_number(a, plan.weights), format_number(b, plan.kv), format_number(c, plan.scratch),
+        format_number(o, plan.other), plan.n_ctx, format_number(e, plan.available),
+        plan.fits ? "fits" : "does not fit");
+    buf_printf(&text, "largest context that fits: %u tokens, with -ctk q8_0 -ctv q8_0: %u\n",
+               plan.n_ctx_max, plan.n_ctx_max_q8);
+    bool ok = !text.failed || error_oom(err, "the plan", text.len);
+    ok = ok && out_text(OUT_STDOUT, buf_str(&text), text.len, err);
+    buf_release(&text);
+    if (!ok)
+        return false;
     return plan.fits ||
            error_set(err, ERR_MEMORY, "the plan does not fit: try -c %u", plan.n_ctx_max);
 }
@@ -174,7 +170,7 @@ static bool choose_template(struct program *p, struct error *err)
                          "-cnv: the model has no chat template; name one with --chat-template or "
                          "--chat-template-file");
     if (p->stderr_tty && !o->quiet)
-        fprintf(stderr, "hokku: a base model without a chat template: plain completion\n");
+        out_say("hokku: a base model without a chat template: plain completion");
     return true;
 }
 
@@ -233,9 +229,10 @@ static bool resume(struct program *p, struct error *err)
     bool ok =
         session_open(&p->session, p->opt.session, &p->conv, &p->opt, true, &note, &warning, err);
     if (ok && note.len && p->stderr_tty && !p->opt.quiet)
-        fprintf(stderr, "%s\n", buf_str(&note));
+        out_say("%s", buf_str(&note));
     if (ok && warning.len && !p->opt.quiet)
-        fprintf(stderr, "hokku: %s\n", buf_str(&warning));
+        for (char *rest = warning.data, *line; (line = strsep(&rest, "\n"));)
+            out_say("hokku: %s", line);
     buf_release(&note);
     buf_release(&warning);
     return ok;
@@ -297,11 +294,10 @@ static bool run_chat(struct program *p, struct error *err)
     if (!p->engine)
         return false;
     if (o->verbose) {
-        char used[FORMAT_NUMBER], line[1024];
-        snprintf(line, sizeof line, "%s · %s · %s on %s · context %u · seed %llu", p->model_path,
-                 p->model->quant, format_bytes(used, p->engine->mem_used), p->engine->device,
-                 p->engine->n_ctx, (unsigned long long)o->sampler.seed);
-        print_line(line);
+        char used[FORMAT_NUMBER];
+        out_say("hokku: %s · %s · %s on %s · context %u · seed %llu", p->model_path,
+                p->model->quant, format_bytes(used, p->engine->mem_used), p->engine->device,
+                p->engine->n_ctx, (unsigned long long)o->sampler.seed);
     }
     p->conv_open = true;
     if (!conversation_init(&p->conv, p->model, p->engine,
@@ -312,9 +308,6 @@ static bool run_chat(struct program *p, struct error *err)
         return false;
     if (o->session && !resume(p, err))
         return false;
-    struct winsize ws = {0};
-    if (p->stdout_tty)
-        ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws);
     const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
     bool dumb = term && strcmp(term, "dumb") == 0, plain = dumb || (no_color && *no_color);
     bool out_color = o->color == WHEN_ALWAYS || (o->color == WHEN_AUTO && !plain && p->stdout_tty);
@@ -349,7 +342,7 @@ static bool run_chat(struct program *p, struct error *err)
         .stderr_tty = p->stderr_tty,
         .color = out_color && p->stdout_tty,
         .dumb = dumb,
-        .columns = dumb ? 0 : ws.ws_col,
+        .columns = dumb ? 0 : out_columns(OUT_STDOUT),
         .after_turn = o->session ? save_session : NULL,
         .user = p,
     };
@@ -379,10 +372,12 @@ static bool run(struct program *p, struct error *err)
         return run_chat(p, err);
     else
         ok = tool_run(&tool, &out, err);
+    bool (*print)(enum out_stream s, const char *text, size_t n, struct error *err) =
+        tool_prints_json(o) ? out_json : out_text;
     if (!ok && o->tool == TOOL_REPLAY) // the difference found is the result
-        fd_write_all(STDOUT_FILENO, "standard output", buf_str(&out), out.len, NULL);
+        print(OUT_STDOUT, buf_str(&out), out.len, NULL);
     if (ok)
-        ok = fd_write_all(STDOUT_FILENO, "standard output", buf_str(&out), out.len, err);
+        ok = print(OUT_STDOUT, buf_str(&out), out.len, err);
     buf_release(&out);
     return ok;
 }
@@ -412,11 +407,9 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_DFL); // a closed pipe ends the program quietly, whatever the parent had set
     signal(SIGXFSZ, SIG_IGN); // a file size limit is an error of write, like a full disk
     p.stdin_tty = isatty(STDIN_FILENO);
-    p.stdout_tty = isatty(STDOUT_FILENO);
-    p.stderr_tty = isatty(STDERR_FILENO);
+    p.stdout_tty = out_is_terminal(OUT_STDOUT);
+    p.stderr_tty = out_is_terminal(OUT_STDERR);
     bool ok = options_parse(&p.opt, argc, argv, environ, &err) && run(&p, &err);
-    if (ok && (fflush(stdout) != 0 || ferror(stdout)))
-        ok = error_set(&err, ERR_FAIL, "standard output: cannot be written: %s", strerror(errno));
     program_release(&p);
     if (p.death) {
         signal(p.death, SIG_DFL);
@@ -428,6 +421,6 @@ int main(int argc, char **argv)
         signal(SIGINT, SIG_DFL);
         raise(SIGINT);
     }
-    print_line(err.text);
+    out_say("hokku: %s", err.text);
     return err.code == ERR_NONE ? ERR_FAIL : (int)err.code;
 }

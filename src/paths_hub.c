@@ -4,30 +4,29 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/format.h"
+#include "base/out.h"
 
 static const double redraw_s = 0.1, plain_s = 10;
 
 static void clear_line(struct paths_hub *h)
 {
     if (h->line_open)
-        fputs("\r\033[K", stderr);
+        out_progress_clear();
     h->line_open = false;
 }
 
 static void on_note(void *user, const char *line)
 {
     struct paths_hub *h = user;
-    char shown[1100];
     if (h->quiet)
         return;
     clear_line(h);
-    fprintf(stderr, "hokku: %s\n", format_text(shown, sizeof shown, line, strlen(line)));
+    char shown[1100];
+    out_say("hokku: %s", format_text(shown, sizeof shown, line, strlen(line)));
 }
 
 static void format_duration(char out[32], double s)
@@ -44,9 +43,8 @@ static void draw(struct paths_hub *h, const struct hub_progress *p)
 {
     char done[FORMAT_NUMBER], total[FORMAT_NUMBER], rate[FORMAT_NUMBER], left[32], tail[200],
         bar[64] = "";
-    struct winsize ws = {0};
-    ioctl(STDERR_FILENO, TIOCGWINSZ, &ws);
-    int columns = ws.ws_col ? ws.ws_col : 80;
+    size_t known = out_columns(OUT_STDERR);
+    int columns = known ? (int)known : 80;
     format_bytes(rate, (uint64_t)h->rate);
     format_bytes(done, p->done);
     if (p->total && h->rate > 0) {
@@ -69,8 +67,7 @@ static void draw(struct paths_hub *h, const struct hub_progress *p)
         snprintf(bar, sizeof bar, " [%.*s%*s]", full, "########################################",
                  width - full, "");
     }
-    fprintf(stderr, "\r%.*s%s %s\033[K", name, p->file, bar, tail);
-    fflush(stderr);
+    out_progress("%.*s%s %s", name, p->file, bar, tail);
     h->line_open = true;
 }
 
@@ -101,27 +98,23 @@ static void on_progress(void *user, const struct hub_progress *p)
         h->began = h->shown = h->rate_at = now;
         h->began_at = h->rate_bytes = p->done;
         h->rate = 0;
-        fprintf(stderr, "downloading %s%s%s%s", p->file, part, p->total ? ", " : "",
-                p->total ? format_bytes(a, p->total) : "");
-        if (p->resumed)
-            fprintf(stderr, ", going on after %s", format_bytes(b, p->resumed));
-        fputc('\n', stderr);
+        out_say("downloading %s%s%s%s%s%s", p->file, part, p->total ? ", " : "",
+                p->total ? format_bytes(a, p->total) : "", p->resumed ? ", going on after " : "",
+                p->resumed ? format_bytes(b, p->resumed) : "");
     }
     measure(h, p, now);
     if (p->finished) {
         clear_line(h);
         format_duration(took, now - h->began);
-        fprintf(stderr, "downloaded %s%s, %s in %s\n", p->file, part, format_bytes(a, p->done),
-                took);
+        out_say("downloaded %s%s, %s in %s", p->file, part, format_bytes(a, p->done), took);
         h->file = NULL;
     } else if (h->tty && (now - h->shown >= redraw_s || (p->total && p->done == p->total))) {
         h->shown = now;
         draw(h, p);
     } else if (!h->tty && now - h->shown >= plain_s) {
         h->shown = now;
-        fprintf(stderr, "%s: %s%s%s, %s/s\n", p->file, format_bytes(a, p->done),
-                p->total ? " of " : "", p->total ? format_bytes(b, p->total) : "",
-                format_bytes(took, (uint64_t)h->rate));
+        out_say("%s: %s%s%s, %s/s", p->file, format_bytes(a, p->done), p->total ? " of " : "",
+                p->total ? format_bytes(b, p->total) : "", format_bytes(took, (uint64_t)h->rate));
     }
 }
 
@@ -153,7 +146,7 @@ bool paths_hub_init(struct paths_hub *h, const struct options *o, const volatile
                     struct error *err)
 {
     const struct hub_environment *env = &o->hub;
-    *h = (struct paths_hub){.quiet = o->quiet, .tty = isatty(STDERR_FILENO)};
+    *h = (struct paths_hub){.quiet = o->quiet, .tty = out_is_terminal(OUT_STDERR)};
     unsigned long stall = 0;
     if (env->timeout && *env->timeout) {
         char *end;

@@ -66,13 +66,11 @@ bool buf_putc(struct buf *b, char c)
     return buf_append(b, &c, 1);
 }
 
-bool buf_printf(struct buf *b, const char *fmt, ...)
+bool buf_vprintf(struct buf *b, const char *fmt, va_list ap)
 {
-    va_list ap, again;
-    va_start(ap, fmt);
+    va_list again;
     va_copy(again, ap);
     int n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
     if (n < 0) {
         b->failed = true;
     } else if (buf_reserve(b, (size_t)n)) {
@@ -81,6 +79,15 @@ bool buf_printf(struct buf *b, const char *fmt, ...)
     }
     va_end(again);
     return !b->failed;
+}
+
+bool buf_printf(struct buf *b, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    bool ok = buf_vprintf(b, fmt, ap);
+    va_end(ap);
+    return ok;
 }
 
 const char *buf_str(const struct buf *b)

@@ -21,6 +21,7 @@ bool buf_append(struct buf *b, const void *bytes, size_t n);
 bool buf_puts(struct buf *b, const char *s);
 bool buf_putc(struct buf *b, char c);
 bool buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+bool buf_vprintf(struct buf *b, const char *fmt, va_list ap);
 const char *buf_str(const struct buf *b); // never NULL: "" for an empty buffer
 
 // A growable array of 32-bit token ids, same manners.

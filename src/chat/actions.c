@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/format.h"
+#include "base/out.h"
 #include "base/utf8.h"
 
 enum { MAX_FILE = 64 << 20 };
@@ -305,20 +306,12 @@ bool action_stats(struct repl *r, char *arg, struct error *err)
 static void excerpt(const struct message *m, size_t width, struct buf *out)
 {
     struct buf safe = {0};
-    size_t n = m->text.len < 200 ? m->text.len : 200, used = 0;
+    size_t n = m->text.len < 200 ? m->text.len : 200;
     termsafe_text(buf_str(&m->text), n, true, &safe);
-    for (size_t i = 0; i < safe.len;) {
-        uint32_t cp;
-        size_t k = utf8_decode(safe.data + i, safe.len - i, &cp);
-        size_t w = k ? (size_t)utf8_width(cp) : 1;
-        if (used + w + 1 > width) {
-            buf_puts(out, "…");
-            break;
-        }
-        buf_append(out, safe.data + i, k ? k : 1);
-        used += w;
-        i += k ? k : 1;
-    }
+    size_t fits = termsafe_fit(buf_str(&safe), safe.len, width - 1);
+    buf_append(out, buf_str(&safe), fits);
+    if (fits < safe.len)
+        buf_puts(out, "…");
     buf_release(&safe);
 }
 
@@ -333,7 +326,7 @@ bool action_context(struct repl *r, char *arg, struct error *err)
         free(counts);
         return false;
     }
-    size_t width = r->view.o.err_tty ? terminal_width(STDERR_FILENO) : 80;
+    size_t width = r->view.o.err_tty ? out_columns(OUT_STDERR) : 80;
     struct buf line = {0};
     if (head > 0)
         view_say(&r->view, "%7s %6zu\n", "start", head);
@@ -392,11 +385,11 @@ bool action_why(struct repl *r, char *arg, struct error *err)
         return false;
     // One more than asked for: the token itself is mostly among them.
     uint32_t n_top = (uint32_t)n < ENGINE_MAX_PROBS ? (uint32_t)n + 1 : ENGINE_MAX_PROBS;
-    size_t width = r->view.o.err_tty && !r->view.o.dumb ? terminal_width(STDERR_FILENO) : 0;
+    size_t width = r->view.o.err_tty && !r->view.o.dumb ? out_columns(OUT_STDERR) : 0;
     bool ok = why_last_answer(r->c, n_top, &why, err);
     if (ok) {
         why_format(&why, r->c->model->tokenizer, (uint32_t)n, width, r->view.o.err_color, &text);
-        fd_write_all(STDERR_FILENO, "standard error", buf_str(&text), text.len, NULL);
+        out_painted(OUT_STDERR, buf_str(&text), text.len, NULL);
     }
     why_release(&why);
     buf_release(&text);

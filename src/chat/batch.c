@@ -4,13 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/out.h"
 #include "base/utf8.h"
 #include "chat/termout.h"
-#include "chat/terminal.h"
 #include "chat/view.h"
 #include "chat/why.h"
 
@@ -32,15 +30,14 @@ struct sink {
 // Untrusted text to one of the two streams: exact bytes to a pipe, made safe for a terminal.
 static bool emit(struct sink *s, bool to_stdout, const char *text, size_t n, struct error *err)
 {
-    int fd = to_stdout ? STDOUT_FILENO : STDERR_FILENO;
-    const char *label = to_stdout ? "standard output" : "standard error";
+    enum out_stream to = to_stdout ? OUT_STDOUT : OUT_STDERR;
     if (!(to_stdout ? s->b->stdout_tty : s->b->stderr_tty))
-        return fd_write_all(fd, label, text, n, err);
+        return out_text(to, text, n, err);
     buf_clear(&s->shown);
     struct termout *t = to_stdout ? &s->term : &s->term_err;
     if (!(text ? termout_push(t, text, n, &s->shown) : termout_end(t, &s->shown)))
         return error_oom(err, "the answer", n);
-    return fd_write_all(fd, label, buf_str(&s->shown), s->shown.len, err);
+    return out_painted(to, buf_str(&s->shown), s->shown.len, err);
 }
 
 static bool on_text(void *user, enum answer_part part, const char *text, size_t n,
@@ -61,7 +58,7 @@ static bool on_text(void *user, enum answer_part part, const char *text, size_t 
     if (s->wrote_thinking) {
         s->wrote_thinking = false;
         emit(s, false, NULL, 0, NULL);
-        fd_write_all(STDERR_FILENO, "standard error", "\n", 1, NULL);
+        out_text(OUT_STDERR, "\n", 1, NULL);
     }
     if (!buf_append(&s->text, text, n))
         return error_oom(err, "the answer", s->text.len + n);
@@ -118,7 +115,7 @@ static void on_notice(void *user, const char *line)
 {
     const struct sink *s = user;
     if (!s->b->opt->quiet)
-        fprintf(stderr, "hokku: %s\n", line);
+        out_say("hokku: %s", line);
 }
 
 static void on_prefill(void *user, size_t done, size_t total)
@@ -133,10 +130,9 @@ static void print_stats(const struct batch *b, enum finish finish)
     const struct session_stats *t = &s->stats;
     double prefill = t->prefill_s > 0 ? (double)t->n_evaluated / t->prefill_s : 0;
     double decode = t->decode_s > 0 ? (double)t->n_generated / t->decode_s : 0;
-    fprintf(stderr,
-            "prefill %zu tokens %.1f ms (%.0f/s) · decode %zu tokens %.1f ms (%.1f/s) · first "
+    out_say("prefill %zu tokens %.1f ms (%.0f/s) · decode %zu tokens %.1f ms (%.1f/s) · first "
             "token %.1f ms · "
-            "reused %zu · context %zu of %u · %s · %s\n",
+            "reused %zu · context %zu of %u · %s · %s",
             t->n_evaluated, t->prefill_s * 1e3, prefill, t->n_generated, t->decode_s * 1e3, decode,
             t->first_token_s * 1e3, t->n_reused, s->timeline.len, s->engine->n_ctx,
             finish_name(finish), s->engine->device);
@@ -147,10 +143,10 @@ static void print_why(struct sink *s)
 {
     struct batch *b = s->b;
     struct buf text = {0};
-    size_t width = b->stderr_tty && !b->dumb ? terminal_width(STDERR_FILENO) : 0;
+    size_t width = b->stderr_tty && !b->dumb ? out_columns(OUT_STDERR) : 0;
     why_format(&s->why, b->conv->model->tokenizer, b->opt->logprobs, width,
                b->color && b->stderr_tty, &text);
-    fd_write_all(STDERR_FILENO, "standard error", buf_str(&text), text.len, NULL);
+    out_painted(OUT_STDERR, buf_str(&text), text.len, NULL);
     buf_release(&text);
 }
 
@@ -183,8 +179,7 @@ static bool write_json(json_t *j, struct error *err)
     json_decref(j);
     if (!text)
         return error_set(err, ERR_FAIL, "the result cannot be written as JSON");
-    bool ok = fd_write_all(STDOUT_FILENO, "standard output", text, strlen(text), err) &&
-              fd_write_all(STDOUT_FILENO, "standard output", "\n", 1, err);
+    bool ok = out_json(OUT_STDOUT, text, strlen(text), err) && out_text(OUT_STDOUT, "\n", 1, err);
     free(text);
     return ok;
 }
@@ -233,24 +228,22 @@ static bool answer(struct batch *b, const char *prompt, size_t n, bool line_mode
     view_clear_progress(&s.view);
     if (s.wrote_thinking) { // the answer never came: leave no style behind
         emit(&s, false, NULL, 0, NULL);
-        fd_write_all(STDERR_FILENO, "standard error", "\n", 1, NULL);
+        out_text(OUT_STDERR, "\n", 1, NULL);
     }
     if (!o->json && b->stdout_tty) // what the filter holds, styles off; also after a failure
         ok = emit(&s, true, NULL, 0, ok ? err : NULL) && ok;
     if (ok && o->json)
         ok = write_json(result_object(b, &s, finish), err);
     else if (ok && (line_mode || b->stdout_tty) && !s.ends_with_newline)
-        ok = fd_write_all(STDOUT_FILENO, "standard output", "\n", 1, err);
+        ok = out_text(OUT_STDOUT, "\n", 1, err);
     // A pipe gets the exact answer; on the terminal behind it the shell's prompt should still begin
     // a line.
-    struct stat st;
     if (ok && !o->json && !line_mode && !b->stdout_tty && b->stderr_tty && !s.ends_with_newline &&
-        !o->quiet && fstat(STDOUT_FILENO, &st) == 0 && S_ISFIFO(st.st_mode))
-        fd_write_all(STDERR_FILENO, "standard error", "\n", 1, NULL);
+        !o->quiet && out_is_pipe(OUT_STDOUT))
+        out_text(OUT_STDERR, "\n", 1, NULL);
     if (ok && finish == FINISH_CONTEXT && !o->quiet)
-        fprintf(stderr,
-                "hokku: the context of %u tokens is full: the answer is cut (-c, or --overflow "
-                "shift)\n",
+        out_say("hokku: the context of %u tokens is full: the answer is cut (-c, or --overflow "
+                "shift)",
                 b->conv->session.engine->n_ctx);
     if (ok && s.why.n > 0)
         print_why(&s);
@@ -291,8 +284,7 @@ static bool report_line(const struct batch *b, size_t number, const struct error
     view_say(&view, "hokku: line %zu: %s\n", number, e->text);
     view_release(&view);
     if (!b->opt->json)
-        return fd_write_all(STDOUT_FILENO, "standard output", "\n", 1,
-                            err); // answers stay in order
+        return out_text(OUT_STDOUT, "\n", 1, err); // answers stay in order
     return write_json(json_pack("{s:I, s:{s:i, s:o}}", "line", (json_int_t)number, "error", "code",
                                 (int)e->code, "message", json_text(e->text, strlen(e->text))),
                       err);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/out.h"
+#include "base/termsafe.h"
 #include "chat/actions.h"
 
 static const struct command table[] = {
@@ -51,7 +53,7 @@ const struct command *commands_table(size_t *n)
 bool action_help(struct repl *r, char *arg, struct error *err)
 {
     (void)arg, (void)err;
-    size_t width = r->view.o.err_tty ? terminal_width(2) : 80;
+    size_t width = r->view.o.err_tty ? out_columns(OUT_STDERR) : 80;
     for (size_t i = 0; i < N_COMMANDS; i++) {
         char left[64];
         if (!table[i].help)
@@ -171,8 +173,11 @@ static char *complete_session(const struct repl *r, const char *word, int *at)
 {
     size_t n;
     char **names = session_names(r->opt->state_dir, &n), *m = NULL;
-    while (!m && (size_t)*at < n)
-        m = match(names[(*at)++], word);
+    for (; !m && (size_t)*at < n; ++*at) {
+        const char *name = names[*at]; // one that somebody else made may be no session's name
+        if (session_name_check(name, NULL) && termsafe_is_plain(name, strlen(name)))
+            m = match(name, word);
+    }
     session_names_free(names, n);
     return m;
 }

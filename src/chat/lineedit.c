@@ -11,6 +11,7 @@
 #include <readline/history.h>
 
 #include "base/clock.h"
+#include "base/termsafe.h"
 #include "chat/terminal.h"
 
 // readline's callbacks carry no pointer of ours.
@@ -73,6 +74,26 @@ static char *next_candidate(const char *word, int state)
     return s;
 }
 
+// Names of files are shown and inserted raw by readline: those that a terminal should not see are
+// not offered. matches[0] is what all have in common, or the only one.
+static int drop_unsafe(char **matches)
+{
+    bool alone = !matches[1];
+    size_t n = 1;
+    for (size_t i = 1; matches[i]; i++) {
+        if (termsafe_is_plain(matches[i], strlen(matches[i])))
+            matches[n++] = matches[i];
+        else
+            free(matches[i]);
+    }
+    matches[n] = NULL;
+    if (alone ? !termsafe_is_plain(matches[0], strlen(matches[0])) : n == 1) {
+        free(matches[0]);
+        matches[0] = NULL;
+    }
+    return 0;
+}
+
 static char **complete(const char *word, int begin, int end)
 {
     (void)begin, (void)end;
@@ -108,6 +129,7 @@ void lineedit_begin(const struct line_editor *e)
     rl_change_environment = 0;
     rl_getc_function = read_byte;
     rl_attempted_completion_function = complete;
+    rl_ignore_some_completions_function = drop_unsafe;
     rl_basic_word_break_characters = " \t\n";
     rl_completer_quote_characters = "";
     rl_startup_hook = put_initial;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/out.h"
 #include "chat/commands.h"
 #include "chat/history.h"
 #include "chat/lineedit.h"
@@ -71,7 +71,7 @@ static void show_extras(struct repl *r)
 {
     struct buf text = {0};
     if (r->opt->logprobs > 0 && r->why.n > 0) {
-        size_t width = r->view.o.err_tty && !r->view.o.dumb ? terminal_width(STDERR_FILENO) : 0;
+        size_t width = r->view.o.err_tty && !r->view.o.dumb ? out_columns(OUT_STDERR) : 0;
         why_format(&r->why, r->c->model->tokenizer, r->opt->logprobs, width, r->view.o.err_color,
                    &text);
     }
@@ -79,7 +79,7 @@ static void show_extras(struct repl *r)
         view_stats_line(&r->c->session, &text);
         buf_putc(&text, '\n');
     }
-    fd_write_all(STDERR_FILENO, "standard error", buf_str(&text), text.len, NULL);
+    out_painted(OUT_STDERR, buf_str(&text), text.len, NULL);
     buf_release(&text);
 }
 
@@ -220,8 +220,7 @@ void repl_show_tail(struct repl *r)
         return;
     struct termout t;
     struct buf out = {0};
-    termout_init(&t, r->view.o.dumb ? 0 : terminal_width(STDERR_FILENO), r->view.o.err_color,
-                 false);
+    termout_init(&t, r->view.o.dumb ? 0 : out_columns(OUT_STDERR), r->view.o.err_color, false);
     termout_dim(&t, true, &out);
     termout_push(&t, "> ", 2, &out);
     termout_push(&t, buf_str(&u->text), u->text.len, &out);
@@ -230,7 +229,7 @@ void repl_show_tail(struct repl *r)
     termout_end(&t, &out);
     if (!termout_at_line_start(&t))
         buf_putc(&out, '\n');
-    fd_write_all(STDERR_FILENO, "standard error", buf_str(&out), out.len, NULL);
+    out_painted(OUT_STDERR, buf_str(&out), out.len, NULL);
     termout_release(&t);
     buf_release(&out);
 }
@@ -450,7 +449,7 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
     bool ok = true;
     *death = 0;
     view_init(&r.view, &vo);
-    if (!terminal_begin(STDIN_FILENO, STDERR_FILENO, o->err_tty && !o->dumb, o->cancel))
+    if (!terminal_begin(STDIN_FILENO, OUT_STDERR, o->err_tty && !o->dumb, o->cancel))
         return error_set(err, ERR_FAIL, "standard input is no terminal: %s", strerror(errno));
     if (o->err_tty) {
         lineedit_begin(&editor);

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -188,10 +187,4 @@ void terminal_suspend(void)
     sigprocmask(SIG_UNBLOCK, &one, &old); // stops here, goes on here
     sigprocmask(SIG_SETMASK, &old, NULL);
     sigaction(SIGTSTP, &mine, NULL);
-}
-
-size_t terminal_width(int fd)
-{
-    struct winsize w;
-    return ioctl(fd, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
 }

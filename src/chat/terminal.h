@@ -33,6 +33,4 @@ int terminal_death(void);
 // Stops the process as SIGTSTP would; returns when it goes on. The caller has restored the modes.
 void terminal_suspend(void);
 
-size_t terminal_width(int fd); // columns; 0 when unknown
-
 #endif

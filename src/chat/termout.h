@@ -6,7 +6,7 @@
 #ifndef HOKKU_CHAT_TERMOUT_H
 #define HOKKU_CHAT_TERMOUT_H
 
-#include "chat/termsafe.h"
+#include "base/termsafe.h"
 
 struct termout {
     // settings

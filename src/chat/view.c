@@ -2,12 +2,10 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/format.h"
-#include "chat/terminal.h"
+#include "base/out.h"
 
 // Prompts shorter than this are read before a progress line could be.
 enum { PROGRESS_MIN_TOKENS = 64 };
@@ -24,17 +22,17 @@ void view_release(struct view *v)
     buf_release(&v->scratch);
 }
 
-static size_t width_of(const struct view *v, bool tty, int fd)
+static size_t width_of(const struct view *v, bool tty, enum out_stream s)
 {
-    return tty && !v->o.dumb ? terminal_width(fd) : 0;
+    return tty && !v->o.dumb ? out_columns(s) : 0;
 }
 
 void view_begin(struct view *v)
 {
     termout_release(&v->out);
     termout_release(&v->err);
-    termout_init(&v->out, width_of(v, v->o.out_tty, STDOUT_FILENO), v->o.out_color, true);
-    termout_init(&v->err, width_of(v, v->o.err_tty, STDERR_FILENO), v->o.err_color, false);
+    termout_init(&v->out, width_of(v, v->o.out_tty, OUT_STDOUT), v->o.out_color, true);
+    termout_init(&v->err, width_of(v, v->o.err_tty, OUT_STDERR), v->o.err_color, false);
     v->thinking = v->any = v->newline = false;
     v->started = clock_now();
 }
@@ -42,7 +40,7 @@ void view_begin(struct view *v)
 static void write_err(struct view *v)
 {
     // Standard error may be closed; there is nobody left to tell.
-    fd_write_all(STDERR_FILENO, "standard error", buf_str(&v->scratch), v->scratch.len, NULL);
+    out_painted(OUT_STDERR, buf_str(&v->scratch), v->scratch.len, NULL);
     buf_clear(&v->scratch);
 }
 
@@ -64,9 +62,7 @@ bool view_text(struct view *v, enum answer_part part, const char *text, size_t n
     if (part == PART_THINKING && (v->o.think == THINK_HIDE || v->o.quiet)) {
         // Hidden, but a person who waits should see that something is going on.
         if (!v->progress && v->o.err_tty && !v->o.dumb && !v->o.quiet) {
-            buf_clear(&v->scratch);
-            buf_puts(&v->scratch, "\r\x1b[Kthinking ...");
-            write_err(v);
+            out_progress("thinking ...");
             v->progress = true;
         }
         return true;
@@ -89,14 +85,13 @@ bool view_text(struct view *v, enum answer_part part, const char *text, size_t n
     if (n > 0)
         v->newline = text[n - 1] == '\n';
     if (!v->o.out_tty)
-        return fd_write_all(STDOUT_FILENO, "standard output", text, n, err);
-    size_t width = width_of(v, true, STDOUT_FILENO);
+        return out_text(OUT_STDOUT, text, n, err);
+    size_t width = width_of(v, true, OUT_STDOUT);
     if (width != v->out.width && width >= 8)
         termout_resize(&v->out, width);
     if (!termout_push(&v->out, text, n, &v->scratch))
         return error_oom(err, "the text of the answer", n);
-    return fd_write_all(STDOUT_FILENO, "standard output", buf_str(&v->scratch), v->scratch.len,
-                        err);
+    return out_painted(OUT_STDOUT, buf_str(&v->scratch), v->scratch.len, err);
 }
 
 bool view_end(struct view *v, struct error *err)
@@ -108,8 +103,7 @@ bool view_end(struct view *v, struct error *err)
         termout_end(&v->out, &v->scratch);
     if (v->any && !v->newline)
         buf_putc(&v->scratch, '\n');
-    return fd_write_all(STDOUT_FILENO, "standard output", buf_str(&v->scratch), v->scratch.len,
-                        err);
+    return out_painted(OUT_STDOUT, buf_str(&v->scratch), v->scratch.len, err);
 }
 
 void view_clear_progress(struct view *v)
@@ -117,7 +111,7 @@ void view_clear_progress(struct view *v)
     if (!v->progress)
         return;
     v->progress = false;
-    fd_write_all(STDERR_FILENO, "standard error", "\r\x1b[K", 4, NULL);
+    out_progress_clear();
 }
 
 void view_prefill(struct view *v, size_t done, size_t total)
@@ -137,14 +131,12 @@ void view_prefill(struct view *v, size_t done, size_t total)
     format_number(a, done);
     format_number(b, total);
     int n = snprintf(line, sizeof line, "reading %s of %s tokens%s", a, b, left);
-    size_t width = terminal_width(STDERR_FILENO);
+    size_t width = out_columns(OUT_STDERR);
     if (width > 0 && termsafe_width(line, (size_t)n) >= width)
         n = snprintf(line, sizeof line, "%s/%s%s", a, b, left);
     if (width > 0 && termsafe_width(line, (size_t)n) >= width)
         n = snprintf(line, sizeof line, "%.0f %%", 100.0 * (double)done / (double)total);
-    buf_clear(&v->scratch);
-    buf_printf(&v->scratch, "\r\x1b[K%.*s", n, line);
-    write_err(v);
+    out_progress("%.*s", n, line);
     v->progress = true;
 }
 
@@ -154,7 +146,7 @@ static void put_err(struct view *v, const char *text, size_t n, bool end_line)
     view_clear_progress(v);
     if (v->o.err_tty) {
         struct termout t;
-        termout_init(&t, width_of(v, true, STDERR_FILENO), false, false);
+        termout_init(&t, width_of(v, true, OUT_STDERR), false, false);
         termout_push(&t, text, n, &out);
         termout_end(&t, &out);
         termout_release(&t);
@@ -163,7 +155,7 @@ static void put_err(struct view *v, const char *text, size_t n, bool end_line)
     }
     if (end_line && (n == 0 || text[n - 1] != '\n'))
         buf_putc(&out, '\n');
-    fd_write_all(STDERR_FILENO, "standard error", buf_str(&out), out.len, NULL);
+    out_painted(OUT_STDERR, buf_str(&out), out.len, NULL);
     buf_release(&out);
 }
 

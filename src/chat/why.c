@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "chat/termsafe.h"
+#include "base/termsafe.h"
 
 void why_release(struct why *w)
 {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "chat/termsafe.h"
+#include "base/termsafe.h"
 
 struct replay {
     struct conversation *c;

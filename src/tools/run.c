@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/out.h"
 #include "chat/session_store.h"
 #include "paths.h"
 #include "text/tokenizer.h"
@@ -54,11 +55,10 @@ static bool start_engine(const struct tool_context *t, struct open_model *m, uin
     p.device_index = d.index;
     p.cancel = t->cancel;
     if (device_note_due(&d, false, o->verbose) && !o->quiet)
-        fprintf(stderr, "hokku: %s\n", d.note);
+        out_say("hokku: %s", d.note);
     m->engine = d.backend->open(m->model, &p, err);
     if (m->engine && o->verbose)
-        fprintf(stderr, "hokku: %s on %s, context %u\n", m->path, m->engine->device,
-                m->engine->n_ctx);
+        out_say("hokku: %s on %s, context %u", m->path, m->engine->device, m->engine->n_ctx);
     return m->engine != NULL;
 }
 
@@ -98,10 +98,10 @@ static void perplexity_progress(void *user, size_t done, size_t total, double pp
     const struct tool_context *t = user;
     if (!t->stderr_tty)
         return;
-    fprintf(stderr, "\rwindow %zu of %zu: perplexity %.4f", done, total, ppl);
-    if (done == total)
-        fprintf(stderr, "\r\033[K");
-    fflush(stderr);
+    if (done < total)
+        out_progress("window %zu of %zu: perplexity %.4f", done, total, ppl);
+    else
+        out_progress_clear();
 }
 
 static bool run_perplexity(const struct tool_context *t, struct buf *out, struct error *err)
@@ -285,10 +285,9 @@ static void replay_progress(void *user, size_t turn, size_t n_turns)
     if (!t->stderr_tty || t->opt->quiet)
         return;
     if (turn < n_turns)
-        fprintf(stderr, "\rturn %zu of %zu", turn + 1, n_turns);
+        out_progress("turn %zu of %zu", turn + 1, n_turns);
     else
-        fprintf(stderr, "\r\033[K");
-    fflush(stderr);
+        out_progress_clear();
 }
 
 // A recorded conversation on the model, template and context that it names, unless -m or -c say
@@ -340,6 +339,12 @@ static bool run_pull(const struct tool_context *t, struct buf *out, struct error
 static bool run_models(const struct tool_context *t, struct buf *out, struct error *err)
 {
     return tool_models(t->opt, out, err);
+}
+
+bool tool_prints_json(const struct options *o)
+{
+    return o->json || o->tool == TOOL_TOKENIZE || o->tool == TOOL_SCORE ||
+           (o->tool == TOOL_BENCH && strcmp(o->output, "json") == 0);
 }
 
 bool tool_run(const struct tool_context *t, struct buf *out, struct error *err)

@@ -17,5 +17,7 @@ struct tool_context {
 // Appends the tool's result to out (for standard output). Progress goes to standard error when it
 // is a terminal.
 bool tool_run(const struct tool_context *t, struct buf *out, struct error *err);
+// What the tool appends is JSON: it stays so on a terminal, where parts of it must be escaped.
+bool tool_prints_json(const struct options *o);
 
 #endif

@@ -270,6 +270,62 @@ static void hostile_output_cannot_drive_the_terminal(void **state)
     buf_release(&b);
 }
 
+static void filter(bool (*f)(const char *s, size_t n, struct buf *out), const char *text,
+                   const char *want)
+{
+    struct buf b = {0};
+    assert_true(f(text, strlen(text), &b));
+    assert_string_equal(buf_str(&b), want);
+    buf_release(&b);
+}
+
+static void json_stays_the_same_json(void **state)
+{
+    (void)state;
+    filter(termsafe_json, "{\"a\":\"\x7f\xc2\x9b\xe2\x80\xae\xf3\xa0\x81\xa1\xe2\x82\xac\"}\n",
+           "{\"a\":\"\\u007f\\u009b\\u202e\\udb40\\udc61\xe2\x82\xac\"}\n");
+    filter(termsafe_json, "\x1b\r\xff", "\\u001b\\u000d\xef\xbf\xbd");
+}
+
+// In painted text our own sequences pass; everything else is filtered as ever.
+static void only_our_own_sequences_are_paint(void **state)
+{
+    (void)state;
+    filter(termsafe_painted, "\x1b[0;1;36mx\x1b[12D\r\x1b[K\x1b[m\n",
+           "\x1b[0;1;36mx\x1b[12D\r\x1b[K\x1b[m\n");
+    filter(termsafe_painted, "\x1b[2J\x1b[?25l\x1b[",
+           "\xe2\x90\x9b[2J\xe2\x90\x9b[?25l\xe2\x90\x9b[");
+    filter(termsafe_painted, "\x1b]0;t\x07\x1b", "\xe2\x90\x9b]0;t\xe2\x90\x87\xe2\x90\x9b");
+    filter(termsafe_painted, "\x1b[11111111111111111m", "\xe2\x90\x9b[11111111111111111m");
+    filter(termsafe_painted,
+           "\xc2\x9b"
+           "0m\xe2\x80\xae",
+           "<U+009B>0m<U+202E>");
+}
+
+static void plain_is_what_no_filter_changes(void **state)
+{
+    (void)state;
+    static const char *const plain[] = {"", "a b.txt", "\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80",
+                                        "$(x)`\"'*~"};
+    static const char *const not_plain[] = {"\x1b",     "a\nb", "a\tb",        "\x7f",
+                                            "\xc2\x9b", "\x9b", "\xe2\x80\xae"};
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        assert_true(termsafe_is_plain(plain[i], strlen(plain[i])));
+    for (size_t i = 0; i < sizeof not_plain / sizeof *not_plain; i++)
+        assert_false(termsafe_is_plain(not_plain[i], strlen(not_plain[i])));
+}
+
+static void what_fits_is_measured_in_columns(void **state)
+{
+    (void)state;
+    const char *text = "a\xe6\x97\xa5"
+                       "e\xcc\x81z"; // 1 + 2 + 1 + 0 + 1
+    static const size_t want[] = {0, 1, 1, 4, 7, 8, 8};
+    for (size_t columns = 0; columns < sizeof want / sizeof *want; columns++)
+        assert_int_equal(termsafe_fit(text, strlen(text), columns), want[columns]);
+}
+
 static void cut_sequences_are_completed_and_broken_ones_shown(void **state)
 {
     (void)state;
@@ -296,6 +352,10 @@ int main(void)
         cmocka_unit_test(code_blocks_keep_their_columns),
         cmocka_unit_test(markdown_is_styled_and_keeps_its_characters),
         cmocka_unit_test(hostile_output_cannot_drive_the_terminal),
+        cmocka_unit_test(json_stays_the_same_json),
+        cmocka_unit_test(only_our_own_sequences_are_paint),
+        cmocka_unit_test(plain_is_what_no_filter_changes),
+        cmocka_unit_test(what_fits_is_measured_in_columns),
         cmocka_unit_test(cut_sequences_are_completed_and_broken_ones_shown),
     };
     return RUN_TESTS("termout", tests);

@@ -1,9 +1,9 @@
 // Untrusted text on its way to a terminal: nothing in it may drive the terminal. ESC, the C0 and C1
 // controls but newline and tab, DEL, bidirectional controls and other invisible format characters
-// become visible symbols; ill-formed UTF-8 becomes U+FFFD. Pipes get the exact bytes instead: they
-// do not come here.
-#ifndef HOKKU_CHAT_TERMSAFE_H
-#define HOKKU_CHAT_TERMSAFE_H
+// become visible symbols; ill-formed UTF-8 becomes U+FFFD. out.h, the door to the terminal, applies
+// this to everything; pipes get the exact bytes instead.
+#ifndef HOKKU_BASE_TERMSAFE_H
+#define HOKKU_BASE_TERMSAFE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,6 +23,17 @@ bool termsafe_flush(struct termsafe *t, struct buf *out);
 // Whole texts. line: newline and tab become visible too, for names and messages of one line.
 bool termsafe_text(const char *bytes, size_t n, bool line, struct buf *out);
 
+// JSON: what could drive a terminal becomes \uXXXX, which is the same value to whoever parses it.
+bool termsafe_json(const char *json, size_t n, struct buf *out);
+// Text with styles: hokku's own sequences pass (carriage return, CSI with m, D or K), nothing else.
+// It is for what termsafe made safe piece by piece: in untrusted text even these could hide
+// something.
+bool termsafe_painted(const char *bytes, size_t n, struct buf *out);
+// Nothing in s would be changed: for names that are offered to be chosen.
+bool termsafe_is_plain(const char *s, size_t n);
+
+// The bytes of text[0..n) (safe, as below) that fit in so many columns.
+size_t termsafe_fit(const char *text, size_t n, size_t columns);
 // The columns that text[0..n) (already safe, without newline and tab) takes on a terminal.
 size_t termsafe_width(const char *text, size_t n);
 

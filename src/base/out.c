@@ -1,0 +1,108 @@
+#include "base/out.h"
+
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/termsafe.h"
+
+bool out_is_terminal(enum out_stream s)
+{
+    return isatty(s);
+}
+
+bool out_is_pipe(enum out_stream s)
+{
+    struct stat st;
+    return fstat(s, &st) == 0 && S_ISFIFO(st.st_mode);
+}
+
+size_t out_columns(enum out_stream s)
+{
+    struct winsize w;
+    return ioctl(s, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
+}
+
+static const char erase_line[] = "\r\x1b[K";
+
+static bool filtered(enum out_stream s, const char *text, size_t n,
+                     bool (*filter)(const char *text, size_t n, struct buf *out), struct error *err)
+{
+    const char *label = s == OUT_STDOUT ? "standard output" : "standard error";
+    struct buf safe = {0};
+    if (!out_is_terminal(s))
+        return fd_write_all(s, label, text, n, err);
+    bool ok = filter(text, n, &safe) || error_oom(err, label, n);
+    ok = ok && fd_write_all(s, label, buf_str(&safe), safe.len, err);
+    buf_release(&safe);
+    return ok;
+}
+
+static bool filter_text(const char *text, size_t n, struct buf *out)
+{
+    return termsafe_text(text, n, false, out);
+}
+
+bool out_text(enum out_stream s, const char *text, size_t n, struct error *err)
+{
+    return filtered(s, text, n, filter_text, err);
+}
+
+bool out_json(enum out_stream s, const char *json, size_t n, struct error *err)
+{
+    return filtered(s, json, n, termsafe_json, err);
+}
+
+bool out_painted(enum out_stream s, const char *text, size_t n, struct error *err)
+{
+    return filtered(s, text, n, termsafe_painted, err);
+}
+
+void out_say(const char *fmt, ...)
+{
+    struct buf line = {0}, safe = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&line, fmt, ap);
+    va_end(ap);
+    if (out_is_terminal(OUT_STDERR))
+        termsafe_text(buf_str(&line), line.len, true, &safe);
+    else
+        buf_append(&safe, buf_str(&line), line.len);
+    buf_putc(&safe, '\n');
+    static const char no_room[] = "hokku: out of memory, even for a message\n";
+    bool ok = !line.failed && !safe.failed;
+    fd_write_all(OUT_STDERR, "standard error", ok ? safe.data : no_room,
+                 ok ? safe.len : sizeof no_room - 1, NULL);
+    buf_release(&line);
+    buf_release(&safe);
+}
+
+void out_progress(const char *fmt, ...)
+{
+    struct buf raw = {0}, line = {0};
+    size_t columns = out_columns(OUT_STDERR), begin;
+    if (!out_is_terminal(OUT_STDERR))
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&raw, fmt, ap);
+    va_end(ap);
+    buf_puts(&line, erase_line);
+    begin = line.len;
+    termsafe_text(buf_str(&raw), raw.len, true, &line);
+    if (!line.failed && columns > 0) // a line that wraps could not be replaced
+        line.len = begin + termsafe_fit(line.data + begin, line.len - begin, columns - 1);
+    if (!line.failed)
+        fd_write_all(OUT_STDERR, "standard error", buf_str(&line), line.len, NULL);
+    buf_release(&raw);
+    buf_release(&line);
+}
+
+void out_progress_clear(void)
+{
+    if (out_is_terminal(OUT_STDERR))
+        fd_write_all(OUT_STDERR, "standard error", erase_line, sizeof erase_line - 1, NULL);
+}

@@ -1,0 +1,186 @@
+#include "base/termsafe.h"
+
+#include <string.h>
+
+#include "base/utf8.h"
+
+// Format characters that reorder, hide or break what a reader sees. Joiners (U+200C, U+200D) and
+// variation selectors stay: scripts and emoji need them.
+static const struct {
+    uint32_t first, last;
+} invisible[] = {
+    {0x061C, 0x061C},   // Arabic letter mark
+    {0x180E, 0x180E},   // Mongolian vowel separator
+    {0x200B, 0x200B},   // zero width space
+    {0x200E, 0x200F},   // left-to-right and right-to-left marks
+    {0x2028, 0x202E},   // line and paragraph separators, embeddings and overrides
+    {0x2060, 0x206F},   // word joiner, invisible operators, isolates, deprecated shaping controls
+    {0xFEFF, 0xFEFF},   // byte order mark
+    {0xFFF9, 0xFFFB},   // interlinear annotations
+    {0xE0000, 0xE007F}, // tags
+};
+
+static bool is_invisible(uint32_t cp)
+{
+    for (size_t i = 0; i < sizeof invisible / sizeof *invisible; i++) {
+        if (cp >= invisible[i].first && cp <= invisible[i].last)
+            return true;
+    }
+    return false;
+}
+
+// What a whole text may hold beside characters.
+enum manner {
+    TEXT,    // newline and tab
+    LINE,    // nothing
+    JSON,    // newline and tab; what is unsafe is written as JSON's own escapes
+    PAINTED, // newline, tab, and the sequences of is_paint()
+};
+
+static bool is_unsafe(uint32_t cp)
+{
+    return cp < 0x20 || (cp >= 0x7F && cp < 0xA0) || is_invisible(cp);
+}
+
+static void put_unsafe(struct buf *out, uint32_t cp, enum manner manner)
+{
+    char symbol[4];
+    if (manner == JSON && cp > 0xFFFF)
+        buf_printf(out, "\\u%04x\\u%04x", (unsigned)(0xD7C0 + (cp >> 10)),
+                   (unsigned)(0xDC00 + (cp & 0x3FF)));
+    else if (manner == JSON)
+        buf_printf(out, "\\u%04x", (unsigned)cp);
+    else if (cp < 0x20) // the control pictures
+        buf_append(out, symbol, utf8_encode(0x2400 + cp, symbol));
+    else if (cp == 0x7F)
+        buf_append(out, symbol, utf8_encode(0x2421, symbol));
+    else
+        buf_printf(out, "<U+%04X>", (unsigned)cp);
+}
+
+// The sequences that hokku itself writes: carriage return (progress lines), styles, cursor left,
+// erase to the end of the line. Returns the bytes of the one that s begins with, 0: none.
+static size_t is_paint(const char *s, size_t n)
+{
+    if (s[0] == '\r')
+        return 1;
+    size_t i = 2;
+    if (n < 3 || s[0] != '\x1b' || s[1] != '[')
+        return 0;
+    while (i < n && i < 16 && ((s[i] >= '0' && s[i] <= '9') || s[i] == ';'))
+        i++;
+    return i < n && (s[i] == 'm' || s[i] == 'D' || s[i] == 'K') ? i + 1 : 0;
+}
+
+static void push_bytes(const char *s, size_t n, enum manner manner, struct buf *out)
+{
+    for (size_t i = 0; i < n;) {
+        uint32_t cp;
+        size_t used = utf8_decode(s + i, n - i, &cp);
+        if (used == 0) {
+            buf_puts(out, "\xEF\xBF\xBD");
+            i++;
+            continue;
+        }
+        size_t paint = manner == PAINTED ? is_paint(s + i, n - i) : 0;
+        if (paint > 0)
+            used = paint;
+        bool plain = paint > 0 || !is_unsafe(cp) || (manner != LINE && (cp == '\n' || cp == '\t'));
+        if (plain)
+            buf_append(out, s + i, used);
+        else
+            put_unsafe(out, cp, manner);
+        i += used;
+    }
+}
+
+bool termsafe_push(struct termsafe *t, const char *bytes, size_t n, struct buf *out)
+{
+    // Complete what was held, one byte at a time, so that the rest needs no copy.
+    while (t->n_held > 0 && n > 0) {
+        t->held[t->n_held++] = *bytes++;
+        n--;
+        if (utf8_incomplete_tail(t->held, t->n_held) == t->n_held)
+            continue;
+        uint32_t cp;
+        size_t used = utf8_decode(t->held, t->n_held, &cp);
+        if (used == 0) { // the last byte does not continue the sequence: it starts anew
+            push_bytes(t->held, t->n_held - 1, TEXT, out);
+            bytes--;
+            n++;
+        } else {
+            push_bytes(t->held, t->n_held, TEXT, out);
+        }
+        t->n_held = 0;
+    }
+    if (n > 0) {
+        size_t tail = utf8_incomplete_tail(bytes, n);
+        push_bytes(bytes, n - tail, TEXT, out);
+        memcpy(t->held, bytes + n - tail, tail);
+        t->n_held = tail;
+    }
+    return !out->failed;
+}
+
+bool termsafe_flush(struct termsafe *t, struct buf *out)
+{
+    push_bytes(t->held, t->n_held, TEXT, out);
+    t->n_held = 0;
+    return !out->failed;
+}
+
+bool termsafe_text(const char *bytes, size_t n, bool line, struct buf *out)
+{
+    push_bytes(bytes, n, line ? LINE : TEXT, out);
+    return !out->failed;
+}
+
+bool termsafe_json(const char *json, size_t n, struct buf *out)
+{
+    push_bytes(json, n, JSON, out);
+    return !out->failed;
+}
+
+bool termsafe_painted(const char *bytes, size_t n, struct buf *out)
+{
+    push_bytes(bytes, n, PAINTED, out);
+    return !out->failed;
+}
+
+bool termsafe_is_plain(const char *s, size_t n)
+{
+    uint32_t cp;
+    for (size_t i = 0, used; i < n; i += used) {
+        used = utf8_decode(s + i, n - i, &cp);
+        if (used == 0 || is_unsafe(cp))
+            return false;
+    }
+    return true;
+}
+
+size_t termsafe_fit(const char *text, size_t n, size_t columns)
+{
+    size_t i = 0;
+    while (i < n) {
+        uint32_t cp;
+        size_t used = utf8_decode(text + i, n - i, &cp);
+        size_t w = used ? (size_t)utf8_width(cp) : 1;
+        if (w > columns)
+            break;
+        columns -= w;
+        i += used ? used : 1;
+    }
+    return i;
+}
+
+size_t termsafe_width(const char *text, size_t n)
+{
+    size_t width = 0;
+    for (size_t i = 0; i < n;) {
+        uint32_t cp;
+        size_t used = utf8_decode(text + i, n - i, &cp);
+        width += used ? (size_t)utf8_width(cp) : 1;
+        i += used ? used : 1;
+    }
+    return width;
+}
