@@ -17,6 +17,7 @@
 #include "base/out.h"
 #include "chat/batch.h"
 #include "chat/repl.h"
+#include "main_complete.h"
 #include "main_manual.h"
 #include "options.h"
 #include "paths.h"
@@ -362,7 +363,9 @@ static bool run(struct program *p, struct error *err)
                                 .cancel = &cancelled,
                                 .stderr_tty = p->stderr_tty,
                                 .began = p->began};
-    if (o->help)
+    if (o->complete)
+        ok = complete_print(o, &out, err);
+    else if (o->help)
         ok = options_help(o->tool, &out);
     else if (o->print_completion)
         ok = manual_print(o->print_completion, HOKKU_VERSION, &out, err);

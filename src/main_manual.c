@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "chat/commands.h"
+#include "main_complete.h"
 #include "options.h"
 
 static bool has_tool(const struct option_def *d, enum tool t)
@@ -11,83 +12,21 @@ static bool has_tool(const struct option_def *d, enum tool t)
     return d->tools >> t & 1;
 }
 
-static bool is_file(const struct option_def *d)
-{
-    return d->arg && (strcmp(d->arg, "FILE") == 0 || strcmp(d->arg, "TEXT|@NAME") == 0);
-}
-
 // ---------------------------------------------------------------------------------------------
 // bash
 
-static void bash_options(struct buf *out, enum tool t)
-{
-    size_t n;
-    const struct option_def *d = options_table(&n);
-    for (size_t i = 0; i < n; i++) {
-        if (!has_tool(&d[i], t) || !d[i].group)
-            continue;
-        if (d[i].short_name)
-            buf_printf(out, "%s ", d[i].short_name);
-        buf_printf(out, "%s ", d[i].long_name);
-    }
-}
-
-static void bash_names(struct buf *out, const struct option_def *d)
-{
-    buf_printf(out, "        %s%s%s)", d->short_name ? d->short_name : "", d->short_name ? "|" : "",
-               d->long_name);
-}
-
-static void print_bash(struct buf *out)
-{
-    size_t n;
-    const struct option_def *d = options_table(&n);
-    buf_puts(out,
-             "# bash completion for hokku: hokku --print-completion bash\n"
-             "_hokku()\n{\n"
-             "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} options\n"
-             "    local state=${XDG_STATE_HOME:-$HOME/.local/state}/hokku/sessions\n"
-             "    COMPREPLY=()\n"
-             "    case $prev in\n");
-    for (size_t i = 0; i < n; i++) {
-        if (!d[i].arg || !d[i].group)
-            continue;
-        bash_names(out, &d[i]);
-        if (d[i].choices) {
-            buf_puts(out, " COMPREPLY=($(compgen -W \"");
-            for (const char *p = d[i].choices; *p; p++)
-                buf_putc(out, *p == '|' ? ' ' : *p);
-            buf_puts(out, "\" -- \"$cur\"));");
-        } else if (strcmp(d[i].long_name, "--session") == 0) {
-            buf_puts(out,
-                     " COMPREPLY=($(compgen -W \"$(cd \"$state\" 2>/dev/null && ls -1 | sed -n "
-                     "'s/\\.session$//p')\" -- \"$cur\"));");
-        } else if (is_file(&d[i])) {
-            buf_puts(out, " COMPREPLY=($(compgen -f -- \"$cur\"));");
-        } else if (strcmp(d[i].long_name, "--device") == 0) {
-            buf_puts(out, " COMPREPLY=($(compgen -W \"auto cuda cpu\" -- \"$cur\"));");
-        }
-        buf_puts(out, " return;;\n");
-    }
-    buf_puts(out, "    esac\n    case ${COMP_WORDS[1]} in\n");
-    for (int t = 1; t < N_TOOLS; t++) {
-        buf_printf(out, "        %s) options=\"", tool_name((enum tool)t));
-        bash_options(out, (enum tool)t);
-        buf_puts(out, "\";;\n");
-    }
-    buf_puts(out, "        *) options=\"");
-    bash_options(out, TOOL_NONE);
-    buf_puts(out, "\"\n           [[ $COMP_CWORD == 1 ]] && options+=\"");
-    for (int t = 1; t < N_TOOLS; t++)
-        buf_printf(out, "%s ", tool_name((enum tool)t));
-    buf_puts(out, "\";;\n    esac\n"
-                  "    if [[ $cur == -* || $COMP_CWORD == 1 ]]; then\n"
-                  "        COMPREPLY=($(compgen -W \"$options\" -- \"$cur\"))\n"
-                  "    fi\n"
-                  "    [[ ${#COMPREPLY[@]} == 0 ]] && COMPREPLY=($(compgen -f -- \"$cur\"))\n"
-                  "}\n"
-                  "complete -o filenames -F _hokku hokku\n");
-}
+// Every name comes from the program, whole; nothing is split, expanded or run. Names of files are
+// left to bash itself, which knows how to quote them.
+static const char bash[] =
+    "# bash completion for hokku: hokku --print-completion bash\n"
+    "_hokku()\n{\n"
+    "    local -a found=()\n"
+    "    mapfile -d '' -t found < <(command hokku --complete bash \"$2\" "
+    "\"${COMP_LINE:0:COMP_POINT}\" 2>/dev/null)\n"
+    "    COMPREPLY=(\"${found[@]:1}\")\n"
+    "    if [[ ${found[0]-} == files ]]; then compopt -o default 2>/dev/null; fi\n"
+    "}\n"
+    "complete -F _hokku hokku\n";
 
 // ----------------------------------------------------------------------------------------------
 // zsh
@@ -113,14 +52,16 @@ static void zsh_option(struct buf *out, const struct option_def *d)
         buf_puts(out, "'*'");
     else if (d->short_name)
         buf_printf(out, "'(%s %s)'", d->short_name, d->long_name);
+    const char *eq = d->arg ? "=" : ""; // --option value and --option=value
     if (d->short_name)
-        buf_printf(out, "{%s,%s}", d->short_name, d->long_name);
+        buf_printf(out, "{%s,%s%s}", d->short_name, d->long_name, eq);
     else
-        buf_puts(out, d->long_name);
+        buf_printf(out, "%s%s", d->long_name, eq);
     buf_puts(out, "'[");
     zsh_text(out, d->help);
     buf_putc(out, ']');
     if (d->arg) {
+        enum complete_kind kind = complete_kind_of(d);
         buf_putc(out, ':');
         zsh_text(out, d->arg);
         buf_putc(out, ':');
@@ -129,13 +70,29 @@ static void zsh_option(struct buf *out, const struct option_def *d)
             for (const char *p = d->choices; *p; p++)
                 buf_putc(out, *p == '|' ? ' ' : *p);
             buf_putc(out, ')');
-        } else if (strcmp(d->long_name, "--session") == 0) {
-            buf_puts(out, "_hokku_sessions");
-        } else if (is_file(d)) {
+        } else if (kind == COMPLETE_FILES) {
             buf_puts(out, "_files");
+        } else if (kind != COMPLETE_ANY) {
+            buf_printf(out, "_hokku_names %s", complete_kind_name(kind));
         }
     }
     buf_puts(out, "' \\\n");
+}
+
+static const char *zsh_arguments(enum tool t)
+{
+    switch (t) {
+    case TOOL_NONE:
+        return "prompt:_files";
+    case TOOL_REPLAY:
+        return "session:{ _hokku_names sessions; _files }";
+    case TOOL_PULL:
+        return "model:_hokku_names models";
+    case TOOL_MODELS:
+        return "model:{ compadd rm; _hokku_names models }";
+    default:
+        return "file:_files";
+    }
 }
 
 static void print_zsh(struct buf *out)
@@ -144,10 +101,10 @@ static void print_zsh(struct buf *out)
     const struct option_def *d = options_table(&n);
     buf_puts(out, "#compdef hokku\n"
                   "# zsh completion for hokku: hokku --print-completion zsh\n"
-                  "_hokku_sessions()\n{\n"
-                  "    local dir=${XDG_STATE_HOME:-$HOME/.local/state}/hokku/sessions\n"
-                  "    local -a names=($dir/*.session(N:t:r))\n"
-                  "    compadd -a names\n}\n"
+                  "_hokku_names()\n{\n"
+                  "    # The kind comes last, after what _arguments wants compadd to know.\n"
+                  "    local -a names=(${(0)\"$(command hokku --complete $@[-1] 2>/dev/null)\"})\n"
+                  "    compadd \"${@[1,-2]}\" -a names\n}\n"
                   "_hokku()\n{\n"
                   "    local tool=${words[2]}\n"
                   "    if (( CURRENT == 2 )); then\n"
@@ -165,7 +122,7 @@ static void print_zsh(struct buf *out)
             if (has_tool(&d[i], tool) && d[i].group)
                 zsh_option(out, &d[i]);
         }
-        buf_printf(out, "        '*:%s:_files'\n        ;;\n", tool ? "file" : "prompt");
+        buf_printf(out, "        '*:%s'\n        ;;\n", zsh_arguments(tool));
     }
     buf_puts(out, "    esac\n}\n_hokku \"$@\"\n");
 }
@@ -302,7 +259,7 @@ static void print_man(const char *version, struct buf *out)
 bool manual_print(const char *kind, const char *version, struct buf *out, struct error *err)
 {
     if (strcmp(kind, "bash") == 0)
-        print_bash(out);
+        buf_puts(out, bash);
     else if (strcmp(kind, "zsh") == 0)
         print_zsh(out);
     else if (strcmp(kind, "man") == 0)

@@ -514,6 +514,12 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
     hub_environment(&o->hub);
     if (!o->cache_dir || !o->state_dir || !o->config_file || !o->hub.home)
         return error_oom(err, "the options", 4096);
+    if (argc > 1 && strcmp(argv[1], "--complete") == 0) {
+        // A mistake in the configuration must not stop the Tab key.
+        o->complete = argv + 2;
+        o->n_complete = (size_t)argc - 2;
+        return true;
+    }
     int at = 1;
     for (int t = 1; argc > 1 && t < N_TOOLS; t++)
         if (strcmp(argv[1], tools[t].name) == 0) {

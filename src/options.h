@@ -47,6 +47,8 @@ struct options {
     enum tool tool;
     bool help, version;
     const char *print_completion; // "bash", "zsh", "man"
+    char **complete;              // the words after --complete (main_complete.h); NULL: not given
+    size_t n_complete;
 
     // model
     const char *model, *hf_repo, *device;

@@ -99,6 +99,21 @@ bool paths_template(const struct gguf *g, const char *name, struct buf *out, str
     return false;
 }
 
+bool paths_system_prompt_names(struct buf *out)
+{
+    char *dir = paths_data("prompts");
+    DIR *d = dir ? opendir(dir) : NULL;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        size_t len = strlen(e->d_name);
+        if (len > 4 && strcmp(e->d_name + len - 4, ".txt") == 0)
+            buf_printf(out, "%s@%.*s", out->len ? ", " : "", (int)len - 4, e->d_name);
+    }
+    if (d)
+        closedir(d);
+    free(dir);
+    return !out->failed;
+}
+
 bool paths_system_prompt(const char *name, struct buf *out, struct error *err)
 {
     char relative[128];
@@ -121,18 +136,10 @@ bool paths_system_prompt(const char *name, struct buf *out, struct error *err)
             out->data[--out->len] = '\0';
         return ok;
     }
-    char names[512] = "";
-    char *dir = paths_data("prompts");
-    DIR *d = dir ? opendir(dir) : NULL;
-    for (struct dirent *e; d && (e = readdir(d));) {
-        size_t len = strlen(e->d_name);
-        if (len > 4 && strcmp(e->d_name + len - 4, ".txt") == 0 &&
-            strlen(names) + len + 4 < sizeof names)
-            sprintf(names + strlen(names), "%s@%.*s", *names ? ", " : "", (int)len - 4, e->d_name);
-    }
-    if (d)
-        closedir(d);
-    free(dir);
-    return error_set(err, ERR_USAGE, "-sys @%.60s: no such system prompt; there are %s", name,
-                     *names ? names : "none");
+    struct buf names = {0};
+    paths_system_prompt_names(&names);
+    error_set(err, ERR_USAGE, "-sys @%.60s: no such system prompt; there are %s", name,
+              names.len ? buf_str(&names) : "none");
+    buf_release(&names);
+    return false;
 }

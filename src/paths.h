@@ -21,5 +21,7 @@ bool paths_template(const struct gguf *g, const char *name, struct buf *out, str
 
 // -sys @NAME. Errors: ERR_USAGE with the names there are.
 bool paths_system_prompt(const char *name, struct buf *out, struct error *err);
+// Appends "@coder, @haiku, ..." for messages.
+bool paths_system_prompt_names(struct buf *out);
 
 #endif

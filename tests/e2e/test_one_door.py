@@ -204,7 +204,7 @@ def test_the_cache_of_models_cannot_drive_the_terminal(home, tmp_path):
             "url": "https://x/" + EVIL, "files": {n: {"sha256": "0" * 64, "size": 4} for n in ("m.gguf", EVIL + ".gguf")}}))
     for args in (["models"], ["models", "--json"], ["models", "rm", "x"], ["--offline", "-hf", "owned/owned", "hi"]):
         code, shown, _ = on_terminal(home, *args)
-        check(shown)
+        assert "owned" in check(shown) or "-hf" in args, shown
 
 
 # ------------------------------------------------------------------------------------------- the chat

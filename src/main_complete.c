@@ -1,0 +1,304 @@
+#include "main_complete.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "base/termsafe.h"
+#include "chat/session_store.h"
+#include "paths.h"
+#include "paths_hub.h"
+#include "template/named.h"
+
+static const char *const kind_names[] = {
+    [COMPLETE_ANY] = "",
+    [COMPLETE_FILES] = "files",
+    [COMPLETE_SESSIONS] = "sessions",
+    [COMPLETE_PROMPTS] = "prompts",
+    [COMPLETE_TEMPLATES] = "templates",
+    [COMPLETE_MODELS] = "models",
+    [COMPLETE_DEVICES] = "devices",
+};
+enum { N_KINDS = sizeof kind_names / sizeof *kind_names };
+
+const char *complete_kind_name(enum complete_kind k)
+{
+    return kind_names[k];
+}
+
+enum complete_kind complete_kind_of(const struct option_def *d)
+{
+    static const struct {
+        const char *option;
+        enum complete_kind kind;
+    } kinds[] = {
+        {"--session", COMPLETE_SESSIONS},        {"--system-prompt", COMPLETE_PROMPTS},
+        {"--chat-template", COMPLETE_TEMPLATES}, {"--hf-repo", COMPLETE_MODELS},
+        {"--device", COMPLETE_DEVICES},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i].option, d->long_name) == 0)
+            return kinds[i].kind;
+    return d->arg && strcmp(d->arg, "FILE") == 0 ? COMPLETE_FILES : COMPLETE_ANY;
+}
+
+// ---------------------------------------------------------------------------------------- offers
+
+// Where candidates go: those that begin with `word`, without its first `cut` bytes, which the shell
+// keeps.
+struct offers {
+    struct buf *out;
+    const char *word;
+    size_t cut, n;
+};
+
+static bool needs_no_quotes(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isalnum((unsigned char)s[i]) && !strchr("._-/:@+,%=", s[i]) &&
+            (unsigned char)s[i] < 0x80)
+            return false;
+    return n > 0 && termsafe_is_plain(s, n);
+}
+
+static void offer(struct offers *to, const char *name, size_t n)
+{
+    size_t typed = strlen(to->word);
+    if (!needs_no_quotes(name, n) || typed > n || memcmp(name, to->word, typed) != 0)
+        return;
+    buf_append(to->out, name + to->cut, n - to->cut);
+    buf_putc(to->out, '\0');
+    to->n++;
+}
+
+static void offer_words(struct offers *to, const char *words, const char *separators)
+{
+    while (*words) {
+        size_t n = strcspn(words, separators);
+        offer(to, words, n);
+        words += n + strspn(words + n, separators);
+    }
+}
+
+static void offer_sessions(struct offers *to, const char *state_dir)
+{
+    size_t n;
+    char **names = session_names(state_dir, &n);
+    for (size_t i = 0; i < n; i++)
+        if (session_name_check(names[i], NULL)) // others could not be opened
+            offer(to, names[i], strlen(names[i]));
+    session_names_free(names, n);
+}
+
+static void offer_prompts(struct offers *to)
+{
+    struct buf names = {0};
+    paths_system_prompt_names(&names);
+    offer_words(to, buf_str(&names), ", ");
+    buf_release(&names);
+}
+
+static void offer_models(struct offers *to, const struct options *o)
+{
+    struct paths_hub hub = {0};
+    struct hub_models m = {0};
+    if (paths_hub_init(&hub, o, NULL, NULL) && hub_list(&hub.opt, &m, NULL))
+        for (size_t i = 0; i < m.n; i++)
+            offer(to, m.items[i].name, strlen(m.items[i].name));
+    hub_models_release(&m);
+    paths_hub_release(&hub);
+}
+
+static void offer_kind(struct offers *to, enum complete_kind kind, const struct options *o)
+{
+    struct buf names = {0};
+    switch (kind) {
+    case COMPLETE_SESSIONS:
+        offer_sessions(to, o->state_dir);
+        break;
+    case COMPLETE_PROMPTS:
+        offer_prompts(to);
+        break;
+    case COMPLETE_TEMPLATES:
+        named_template_list(&names);
+        offer_words(to, buf_str(&names), ", ");
+        break;
+    case COMPLETE_MODELS:
+        offer_models(to, o);
+        break;
+    case COMPLETE_DEVICES:
+        offer_words(to, "auto|cuda|cpu", "|");
+        break;
+    case COMPLETE_ANY:
+    case COMPLETE_FILES:
+        break;
+    }
+    buf_release(&names);
+}
+
+// ------------------------------------------------------------------------------- the command line
+
+// What came before the word under the cursor.
+struct before {
+    size_t n_words;
+    enum tool tool;
+    const struct option_def *wants_value; // the last word is this option
+    bool only_positional;                 // after --
+    size_t n_positional;
+    bool rm; // models rm
+};
+
+static const struct option_def *find_option(enum tool t, const char *name, size_t len)
+{
+    size_t n;
+    const struct option_def *d = options_table(&n);
+    for (size_t i = 0; i < n; i++) {
+        const char *names[] = {d[i].short_name, d[i].long_name};
+        for (int k = 0; k < 2 && (d[i].tools >> t & 1); k++)
+            if (names[k] && strlen(names[k]) == len && memcmp(names[k], name, len) == 0)
+                return &d[i];
+    }
+    return NULL;
+}
+
+static void take_word(struct before *b, const char *word)
+{
+    if (b->n_words == 0 && strchr(word, '=')) // NAME=value before the command
+        return;
+    size_t at = b->n_words++;
+    if (at == 0)
+        return;
+    for (int t = 1; at == 1 && t < N_TOOLS; t++)
+        if (strcmp(word, tool_name((enum tool)t)) == 0) {
+            b->tool = (enum tool)t;
+            return;
+        }
+    if (b->wants_value) {
+        b->wants_value = NULL;
+    } else if (!b->only_positional && strcmp(word, "--") == 0) {
+        b->only_positional = true;
+    } else if (!b->only_positional && word[0] == '-' && word[1]) {
+        const struct option_def *d = find_option(b->tool, word, strlen(word));
+        b->wants_value = d && d->arg ? d : NULL;
+    } else if (b->n_positional++ == 0) {
+        b->rm = b->tool == TOOL_MODELS && strcmp(word, "rm") == 0;
+    }
+}
+
+// Words as a shell would split them: quotes and backslashes are taken off, nothing is expanded. The
+// last word, perhaps empty, is the one under the cursor.
+static void read_line(const char *line, struct before *b, struct buf *word)
+{
+    char quote = 0;
+    bool begun = false;
+    for (const char *p = line; *p; p++) {
+        if (!quote && strchr(" \t\n", *p)) {
+            if (begun)
+                take_word(b, buf_str(word));
+            buf_clear(word);
+            begun = false;
+            continue;
+        }
+        begun = true;
+        if (quote && *p == quote)
+            quote = 0;
+        else if (!quote && (*p == '\'' || *p == '"'))
+            quote = *p;
+        else if (*p == '\\' && quote != '\'' && p[1])
+            buf_putc(word, *++p);
+        else
+            buf_putc(word, *p);
+    }
+}
+
+static void offer_options(struct offers *to, enum tool t)
+{
+    size_t n;
+    const struct option_def *d = options_table(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (!(d[i].tools >> t & 1) || !d[i].group)
+            continue;
+        if (d[i].short_name)
+            offer(to, d[i].short_name, strlen(d[i].short_name));
+        offer(to, d[i].long_name, strlen(d[i].long_name));
+    }
+}
+
+// Returns whether the name of a file may stand here as well.
+static bool offer_value(struct offers *to, const struct option_def *d, const struct options *o)
+{
+    enum complete_kind kind = complete_kind_of(d);
+    if (d->choices)
+        offer_words(to, d->choices, "|");
+    else
+        offer_kind(to, kind, o);
+    return kind == COMPLETE_FILES;
+}
+
+static bool offer_argument(struct offers *to, const struct before *b, const struct options *o)
+{
+    if (b->n_words == 1)
+        for (int t = 1; t < N_TOOLS; t++)
+            offer(to, tool_name((enum tool)t), strlen(tool_name((enum tool)t)));
+    if (b->tool == TOOL_MODELS && b->n_positional == 0)
+        offer(to, "rm", 2);
+    if (b->tool == TOOL_PULL || b->rm)
+        offer_kind(to, COMPLETE_MODELS, o);
+    if (b->tool == TOOL_REPLAY)
+        offer_kind(to, COMPLETE_SESSIONS, o);
+    return b->tool != TOOL_MODELS && b->tool != TOOL_PULL;
+}
+
+static void complete_line(const char *replaced, const char *line, const struct options *o,
+                          struct buf *out)
+{
+    struct before b = {0};
+    struct buf word = {0}, found = {0};
+    struct offers to = {.out = &found};
+    read_line(line, &b, &word);
+    const char *eq = strncmp(buf_str(&word), "--", 2) == 0 ? strchr(word.data, '=') : NULL;
+    const struct option_def *d = b.wants_value;
+    to.word = buf_str(&word);
+    if (eq && !d && !b.only_positional) { // --option=value: the value alone is completed
+        d = find_option(b.tool, word.data, (size_t)(eq - word.data));
+        to.word = eq + 1;
+    }
+    // The shell keeps what stands before the word that it wants replaced.
+    size_t typed = strlen(to.word), n = strlen(replaced);
+    if (n < typed && strcmp(to.word + typed - n, replaced) == 0)
+        to.cut = typed - n;
+    bool files;
+    if (d || eq)
+        files = d && offer_value(&to, d, o);
+    else if (to.word[0] == '-' && !b.only_positional)
+        files = (offer_options(&to, b.tool), false);
+    else
+        files = offer_argument(&to, &b, o);
+    buf_puts(out, files && to.n == 0 ? "files" : "words");
+    buf_putc(out, '\0');
+    buf_append(out, buf_str(&found), found.len);
+    out->failed |= found.failed || word.failed;
+    buf_release(&word);
+    buf_release(&found);
+}
+
+bool complete_print(const struct options *o, struct buf *out, struct error *err)
+{
+    const char *what = o->n_complete > 0 ? o->complete[0] : "";
+    struct offers to = {.out = out, .word = ""};
+    bool known = false;
+    if (strcmp(what, "bash") == 0 && o->n_complete == 3) {
+        complete_line(o->complete[1], o->complete[2], o, out);
+        known = true;
+    }
+    for (int k = COMPLETE_ANY + 1; k < N_KINDS && o->n_complete == 1; k++)
+        if (strcmp(what, kind_names[k]) == 0) {
+            offer_kind(&to, (enum complete_kind)k, o);
+            known = true;
+        }
+    if (!known)
+        return error_set(err, ERR_USAGE,
+                         "--complete: found \"%.40s\" and %zu more, expected a kind of names, or "
+                         "bash WORD LINE",
+                         what, o->n_complete > 0 ? o->n_complete - 1 : 0);
+    return !out->failed || error_oom(err, "the candidates", out->len);
+}

@@ -1,0 +1,31 @@
+// What Tab may offer: asked by the shells' completion scripts (main_manual.c) through
+// `hokku --complete`, so that no name is ever expanded, split or run by a shell.
+#ifndef HOKKU_MAIN_COMPLETE_H
+#define HOKKU_MAIN_COMPLETE_H
+
+#include "options.h"
+
+// The names that a value of an option may have beside its choices.
+enum complete_kind {
+    COMPLETE_ANY, // nothing to offer
+    COMPLETE_FILES,
+    COMPLETE_SESSIONS,
+    COMPLETE_PROMPTS,
+    COMPLETE_TEMPLATES,
+    COMPLETE_MODELS,
+    COMPLETE_DEVICES,
+};
+enum complete_kind complete_kind_of(const struct option_def *d);
+const char *complete_kind_name(enum complete_kind k); // "sessions"
+
+// o->complete is one of
+//   KIND              the names of that kind, each ended by NUL
+//   bash WORD LINE    what the end of LINE, a command line up to the cursor, may become. First
+//                     "files" (let the shell complete the name of a file) or "words", then the
+//                     candidates, each ended by NUL. WORD is what they replace: the shell's idea of
+//                     the last word, which may begin after a ':', '=' or '@'.
+// Names that a terminal should not see, or that a shell would have to quote, are left out.
+// Errors: ERR_USAGE, ERR_MEMORY.
+bool complete_print(const struct options *o, struct buf *out, struct error *err);
+
+#endif
