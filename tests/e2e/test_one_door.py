@@ -260,8 +260,8 @@ def test_session_names_and_contents_cannot_drive_the_terminal(home, files, sessi
 
 
 def test_the_chat_cannot_drive_the_terminal(home, files, sessions):
-    p = pexpect.spawn(HOKKU, ["-m", str(files / "good.gguf"), "-n", "4", "--session", "good"], env=home, dimensions=(40, 100), timeout=30,
-                      echo=False)
+    p = pexpect.spawn(HOKKU, ["-m", "good.gguf", "-n", "4", "--session", "good"], env=home, dimensions=(40, 100), timeout=30,
+                      echo=False, cwd=str(files))
     p.delaybeforesend = None
     seen = b""
 
@@ -274,7 +274,7 @@ def test_the_chat_cannot_drive_the_terminal(home, files, sessions):
     seen += p.before + p.after
     for line in ("/sessions", "/show model", "/show template", "/context", "/why", "/stats", "/logprobs", "/load nobody", "/retry", "/show settings"):
         send(line + "\r", rb"good> (?=$)")
-    for keys in (b"/load \t", b"/load go\t\t", b"/load o\t\t", b"/read " + os.fsencode(files) + b"/\t\t"):
+    for keys in (b"/load \t\t", b"/load go\t\t", b"/load own\t\t", b"/read \t\t", b"/read own\t\t"):
         send(keys + b"\x15/stats\r", rb"context \d+ of \d+\r\n.*good> (?=$)")
     p.sendeof()
     p.expect(pexpect.EOF)
