@@ -27,6 +27,11 @@ static bool to_screen(void *user, enum answer_part part, const char *text, size_
 
 static void check(const char *s, size_t n)
 {
+    struct buf again = {0}; // the door leaves it as it is
+    termsafe_painted(s, n, &again);
+    if (again.len != n || memcmp(buf_str(&again), s, n) != 0)
+        abort();
+    buf_release(&again);
     for (size_t i = 0; i < n;) {
         uint32_t cp;
         size_t used;
