@@ -57,7 +57,7 @@ static bool needs_no_quotes(const char *s, size_t n)
         if (!isalnum((unsigned char)s[i]) && !strchr("._-/:@+,%=", s[i]) &&
             (unsigned char)s[i] < 0x80)
             return false;
-    return n > 0 && termsafe_is_plain(s, n);
+    return n > 0 && termsafe_all_plain(s, n);
 }
 
 static void offer(struct offers *to, const char *name, size_t n)

@@ -37,9 +37,9 @@ enum manner {
     PAINTED, // newline, tab, and the sequences of is_paint()
 };
 
-static bool is_unsafe(uint32_t cp)
+bool termsafe_plain(uint32_t cp)
 {
-    return cp < 0x20 || (cp >= 0x7F && cp < 0xA0) || is_invisible(cp);
+    return cp >= 0x20 && !(cp >= 0x7F && cp < 0xA0) && !is_invisible(cp);
 }
 
 static void put_unsafe(struct buf *out, uint32_t cp, enum manner manner)
@@ -85,7 +85,8 @@ static void push_bytes(const char *s, size_t n, enum manner manner, struct buf *
         size_t paint = manner == PAINTED ? is_paint(s + i, n - i) : 0;
         if (paint > 0)
             used = paint;
-        bool plain = paint > 0 || !is_unsafe(cp) || (manner != LINE && (cp == '\n' || cp == '\t'));
+        bool plain =
+            paint > 0 || termsafe_plain(cp) || (manner != LINE && (cp == '\n' || cp == '\t'));
         if (plain)
             buf_append(out, s + i, used);
         else
@@ -147,12 +148,12 @@ bool termsafe_painted(const char *bytes, size_t n, struct buf *out)
     return !out->failed;
 }
 
-bool termsafe_is_plain(const char *s, size_t n)
+bool termsafe_all_plain(const char *s, size_t n)
 {
     uint32_t cp;
     for (size_t i = 0, used; i < n; i += used) {
         used = utf8_decode(s + i, n - i, &cp);
-        if (used == 0 || is_unsafe(cp))
+        if (used == 0 || !termsafe_plain(cp))
             return false;
     }
     return true;

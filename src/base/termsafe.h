@@ -29,8 +29,9 @@ bool termsafe_json(const char *json, size_t n, struct buf *out);
 // It is for what termsafe made safe piece by piece: in untrusted text even these could hide
 // something.
 bool termsafe_painted(const char *bytes, size_t n, struct buf *out);
-// Nothing in s would be changed: for names that are offered to be chosen.
-bool termsafe_is_plain(const char *s, size_t n);
+// Whether cp, or all of s, is shown as it is; only such names are offered to be chosen.
+bool termsafe_plain(uint32_t cp);
+bool termsafe_all_plain(const char *s, size_t n);
 
 // The bytes of text[0..n) (safe, as below) that fit in so many columns.
 size_t termsafe_fit(const char *text, size_t n, size_t columns);

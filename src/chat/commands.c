@@ -175,7 +175,7 @@ static char *complete_session(const struct repl *r, const char *word, int *at)
     char **names = session_names(r->opt->state_dir, &n), *m = NULL;
     for (; !m && (size_t)*at < n; ++*at) {
         const char *name = names[*at]; // one that somebody else made may be no session's name
-        if (session_name_check(name, NULL) && termsafe_is_plain(name, strlen(name)))
+        if (session_name_check(name, NULL) && termsafe_all_plain(name, strlen(name)))
             m = match(name, word);
     }
     session_names_free(names, n);

@@ -81,13 +81,13 @@ static int drop_unsafe(char **matches)
     bool alone = !matches[1];
     size_t n = 1;
     for (size_t i = 1; matches[i]; i++) {
-        if (termsafe_is_plain(matches[i], strlen(matches[i])))
+        if (termsafe_all_plain(matches[i], strlen(matches[i])))
             matches[n++] = matches[i];
         else
             free(matches[i]);
     }
     matches[n] = NULL;
-    if (alone ? !termsafe_is_plain(matches[0], strlen(matches[0])) : n == 1) {
+    if (alone ? !termsafe_all_plain(matches[0], strlen(matches[0])) : n == 1) {
         free(matches[0]);
         matches[0] = NULL;
     }

@@ -325,9 +325,9 @@ static void plain_is_what_no_filter_changes(void **state)
     static const char *const not_plain[] = {"\x1b",     "a\nb", "a\tb",        "\x7f",
                                             "\xc2\x9b", "\x9b", "\xe2\x80\xae"};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
-        assert_true(termsafe_is_plain(plain[i], strlen(plain[i])));
+        assert_true(termsafe_all_plain(plain[i], strlen(plain[i])));
     for (size_t i = 0; i < sizeof not_plain / sizeof *not_plain; i++)
-        assert_false(termsafe_is_plain(not_plain[i], strlen(not_plain[i])));
+        assert_false(termsafe_all_plain(not_plain[i], strlen(not_plain[i])));
 }
 
 static void what_fits_is_measured_in_columns(void **state)
