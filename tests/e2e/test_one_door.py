@@ -127,7 +127,7 @@ def tool(*args, words=True):
     tool("-m", "good.gguf", "--session", EVIL, "hi"), tool("-m", "broken.gguf", "hi"), tool("-m", "template.gguf", "-n", "2", "hi", words=False),
     tool("-m", "good.gguf", "--chat-template", EVIL, "hi"), tool("-m", "good.gguf", "--device", EVIL, "hi"),
     tool("-m", "good.gguf", "--dry-run", words=False), tool("--" + EVIL), tool("--temp", EVIL), tool("--samplers", EVIL, "hi"),
-    tool("-l", EVIL, "hi"), tool(EVIL, EVIL), tool("--print-completion", EVIL), tool("-n", "1", "--offline", "-hf", EVIL, "hi"),
+    tool("--complete", EVIL), tool("-l", EVIL, "hi"), tool(EVIL, EVIL), tool("--print-completion", EVIL), tool("-n", "1", "--offline", "-hf", EVIL, "hi"),
     tool("--help", words=False), tool("--version", words=False),
 ])
 def test_no_command_lets_names_or_contents_drive_the_terminal(home, files, args, words):
