@@ -4,7 +4,7 @@
 set -euo pipefail
 
 build="gcc libc6-dev meson ninja-build pkg-config libpcre2-dev libjansson-dev libreadline-dev libcurl4-openssl-dev ca-certificates python3"
-tests="g++ clang libclang-rt-dev libcmocka-dev python3-venv tmux git nginx-light openssl zsh"
+tests="g++ clang libclang-rt-dev libcmocka-dev python3-venv tmux git nginx-light openssl zsh man-db groff"
 
 want=$build
 [ "${1:-build}" = test ] && want="$build $tests"

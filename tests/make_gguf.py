@@ -201,8 +201,8 @@ class Tiles:
     """Random blocks of every type, drawn once, then read round and round."""
     TILE_BYTES = 4 << 20
 
-    def __init__(self, seed):
-        self.seed, self.tiles = seed, {}
+    def __init__(self, seed, std=STD):
+        self.seed, self.std, self.tiles = seed, std, {}
 
     def chunks(self, tensor, index):
         """The bytes of a tensor, in pieces."""
@@ -211,11 +211,11 @@ class Tiles:
         n = self.TILE_BYTES // size | 1
         if tensor.n_bytes < self.TILE_BYTES // 8:
             n = tensor.n_bytes // size
-            yield draw_blocks(tensor.type, n, np.random.default_rng([self.seed, 1, index]))
+            yield draw_blocks(tensor.type, n, np.random.default_rng([self.seed, 1, index]), self.std)
             return
         if tensor.type not in self.tiles:
             self.tiles[tensor.type] = memoryview(
-                draw_blocks(tensor.type, n, np.random.default_rng([self.seed, 0, number])))
+                draw_blocks(tensor.type, n, np.random.default_rng([self.seed, 0, number]), self.std))
         tile = self.tiles[tensor.type]
         at = int(np.random.default_rng([self.seed, 1, index]).integers(n)) * size
         left = tensor.n_bytes
@@ -263,9 +263,9 @@ def write_one(path, kvs, tensors, tiles, first, alignment, version):
             f.write(bytes(pad(t.n_bytes, alignment)))
 
 
-def write(path, kvs, tensors, seed=1, alignment=32, version=3, split=1):
+def write(path, kvs, tensors, seed=1, alignment=32, version=3, split=1, std=STD):
     """Writes the model; with split > 1 as NAME-0000i-of-0000n.gguf. -> the paths"""
-    tiles = Tiles(seed)
+    tiles = Tiles(seed, std)
     path = str(path)
     if split == 1:
         write_one(path, kvs, tensors, tiles, 0, alignment, version)

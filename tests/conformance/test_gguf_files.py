@@ -18,18 +18,14 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("HOKKU_BUILD", ROOT / "build"))
 HOKKU = BUILD / "src/hokku"
-CONFORMANCE = pathlib.Path(os.environ.get("HOKKU_CONFORMANCE", ROOT.parent / "shared/conformance"))
-SHAPES = CONFORMANCE.parent / "shapes"
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/vectors")]
 import make_gguf  # noqa: E402
+from where import folders  # noqa: E402
 
-REFERENCE = sorted(CONFORMANCE.glob("models/*.gguf")) + sorted(CONFORMANCE.glob("tokenizers/*.gguf"))
+REFERENCE = [p for f in folders() for kind in ("models", "tokenizers") for p in sorted((f / kind).glob("*.gguf"))]
 
 
 def inspect(path, *options, limit=None):
-    if not HOKKU.exists():
-        pytest.skip(f"{HOKKU} is not built")
-
     def limited():
         if limit:
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -89,7 +85,6 @@ def compare(path):
     return report, reader
 
 
-@pytest.mark.skipif(not REFERENCE, reason="the reference vectors are not beside the checkout")
 @pytest.mark.parametrize("path", REFERENCE, ids=lambda p: p.stem)
 def test_reference_files_read_as_the_gguf_package_reads_them(path):
     # The package takes 20 s for the largest vocabularies, so those are only read by hokku.
@@ -293,15 +288,33 @@ def test_generated_weights_have_the_promised_spread(type_name):
     assert abs(weights.mean()) < 0.002
 
 
+# As the files on the Hugging Face Hub are: row lengths, layers, and those whose attn_v and ffn_down have more bits in Q4_K_M.
+DISTRIBUTED = {
+    "qwen2.5-0.5b": (896, 4864, 128, 24, {0, 1, 2, 5, 8, 11, 14, 17, 20, 21, 22, 23}),
+    "qwen2.5-7b": (3584, 18944, 512, 28, {0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27}),
+}
+# Q4_K_M: most matrices, attn_v of those layers, ffn_down of the others, token_embd.
+MIXED = {"qwen2.5-0.5b": ("Q5_0", "Q8_0", "Q4_K", "Q8_0"), "qwen2.5-7b": ("Q4_K", "Q6_K", "Q4_K", "Q4_K")}
+
+
 @pytest.mark.parametrize("shape", ["qwen2.5-0.5b", "qwen2.5-7b"])
 @pytest.mark.parametrize("mix", ["q8_0", "q4_k_m"])
 def test_mixes_are_those_of_the_distributed_files(shape, mix):
-    path = SHAPES / f"{shape}-{mix}.tsv"
-    if not path.exists():
-        pytest.skip("the shapes are not beside the checkout")
     _, tensors = make_gguf.model(**make_gguf.SHAPES[shape], mix=mix.upper())
-    ours = {(t.name, t.ne[0], (t.ne + [1])[1], t.type) for t in tensors}
-    assert ours == set(make_gguf.read_tsv(path))
+    embd, ff, kv, layers, more = DISTRIBUTED[shape]
+    plain, some, down, embedding = ("Q8_0",) * 4 if mix == "q8_0" else MIXED[shape]
+    want = {("output_norm.weight", embd, 1, "F32"), ("token_embd.weight", embd, 151936, embedding)}
+    if shape == "qwen2.5-7b":
+        want.add(("output.weight", embd, 151936, "Q8_0" if mix == "q8_0" else "Q6_K"))
+    for i in range(layers):
+        v, d = (some, "Q6_K") if mix == "q4_k_m" and i in more else (plain, down)
+        for name, cols, rows, kind in [
+                ("attn_norm.weight", embd, 1, "F32"), ("ffn_norm.weight", embd, 1, "F32"), ("attn_q.bias", embd, 1, "F32"),
+                ("attn_k.bias", kv, 1, "F32"), ("attn_v.bias", kv, 1, "F32"), ("attn_q.weight", embd, embd, plain),
+                ("attn_k.weight", embd, kv, plain), ("attn_v.weight", embd, kv, v), ("attn_output.weight", embd, embd, plain),
+                ("ffn_gate.weight", embd, ff, plain), ("ffn_up.weight", embd, ff, plain), ("ffn_down.weight", ff, embd, d)]:
+            want.add((f"blk.{i}.{name}", cols, rows, kind))
+    assert {(t.name, t.ne[0], (t.ne + [1])[1], t.type) for t in tensors} == want
 
 
 def test_same_arguments_give_the_same_file(tmp_path):

@@ -1,8 +1,9 @@
-// What an engine computes, against the reference vectors of shared/conformance/models (see the
-// README there): log-probabilities, likelihood and greedy text of every model and prompt, with the
-// prompt evaluated in chunks of 512, 64, 7 and 1 tokens. Engine-agnostic: `test_models cpu` (the
-// default) or any other name that open_engine knows.
+// What an engine computes, against reference vectors (tests/vectors/README.md, models; and what
+// HOKKU_CONFORMANCE names): log-probabilities, likelihood and greedy text of every model and
+// prompt, with the prompt evaluated in chunks of 512, 64, 7 and 1 tokens. Engine-agnostic:
+// `test_models cpu` (the default) or any other name that open_engine knows.
 #include "../unit/test.h"
+#include "../unit/vectors.h"
 
 #include <dirent.h>
 #include <jansson.h>
@@ -26,12 +27,6 @@ static struct engine *open_engine(const struct model *m, const struct engine_par
         return cpu_engine_open(m, p, err);
     error_set(err, ERR_USAGE, "engine %s: not in this build", engine_name);
     return NULL;
-}
-
-static const char *vectors_dir(void)
-{
-    const char *dir = getenv("HOKKU_CONFORMANCE");
-    return dir ? dir : "../shared/conformance";
 }
 
 struct difference {
@@ -142,23 +137,22 @@ static void check_greedy(struct engine *e, const json_t *expected, const int32_t
     free(greedy);
 }
 
-// state: "MODEL.p1.json"
+// state: ".../models/expected/MODEL.p1.json"
 static void agrees_with_the_reference(void **state)
 {
-    const char *name = *state;
-    char path[1024], model_name[256];
+    const char *path = *state, *name = strrchr(path, '/') + 1;
+    char model_path[1024];
     struct error err = {0};
     json_error_t jerr;
-    snprintf(path, sizeof path, "%s/models/expected/%s", vectors_dir(), name);
     json_t *expected = json_load_file(path, 0, &jerr);
     if (!expected)
         fail_msg("%s: %s", path, jerr.text);
-    snprintf(model_name, sizeof model_name, "%.*s", (int)(strlen(name) - strlen(".p1.json")), name);
-    snprintf(path, sizeof path, "%s/models/%s.gguf", vectors_dir(), model_name);
-    struct model *m = model_load(path, &err);
+    snprintf(model_path, sizeof model_path, "%.*s../%.*s.gguf", (int)(name - path), path,
+             (int)(strlen(name) - strlen(".p1.json")), name);
+    struct model *m = model_load(model_path, &err);
     if (!m)
         fail_msg("%s", err.text);
-    // Context 512: p2 is longer than what stories260K was trained for.
+    // Context 512: p2 is longer than what some models say they were trained for.
     const struct engine_params params = {.n_ctx = 512, .n_batch = 512};
     struct engine *e = open_engine(m, &params, &err);
     if (!e)
@@ -191,6 +185,35 @@ static void agrees_with_the_reference(void **state)
     json_decref(expected);
 }
 
+enum { MAX_TESTS = 256 };
+static struct CMUnitTest tests[MAX_TESTS];
+
+// One test for every MODEL.p1.json of a folder whose name contains `filter`.
+static bool add_tests(const char *vectors, const char *filter, size_t *n)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/models/expected", vectors);
+    DIR *dir = opendir(path);
+    if (!dir) {
+        fprintf(stderr, "%s cannot be opened: reference vectors were expected there\n", path);
+        return false;
+    }
+    for (struct dirent *entry; *n < MAX_TESTS && (entry = readdir(dir));) {
+        size_t len = strlen(entry->d_name), size = strlen(path) + len + 2;
+        if (len <= 8 || strcmp(entry->d_name + len - 5, ".json") != 0 ||
+            !strstr(entry->d_name, filter))
+            continue;
+        char *name = malloc(size);
+        if (!name)
+            return false;
+        snprintf(name, size, "%s/%s", path, entry->d_name);
+        tests[(*n)++] = (struct CMUnitTest){
+            .name = name, .test_func = agrees_with_the_reference, .initial_state = name};
+    }
+    closedir(dir);
+    return true;
+}
+
 static int compare_tests(const void *a, const void *b)
 {
     return strcmp(((const struct CMUnitTest *)a)->name, ((const struct CMUnitTest *)b)->name);
@@ -213,29 +236,14 @@ int main(int argc, char **argv)
             if ((chunks[n_chunks++] = strtoul(at, &at, 10)) == 0)
                 return 2;
     }
-    enum { MAX_TESTS = 256 };
-    static struct CMUnitTest tests[MAX_TESTS];
     size_t n = 0;
-    char path[1024];
-    snprintf(path, sizeof path, "%s/models/expected", vectors_dir());
-    DIR *dir = opendir(path);
-    if (!dir) {
-        printf("1..0 # SKIP no reference vectors at %s\n", vectors_dir());
-        return 0;
-    }
-    for (struct dirent *entry; n < MAX_TESTS && (entry = readdir(dir));) {
-        size_t len = strlen(entry->d_name);
-        // MODEL.p1.json, or only those that contain the second argument
-        if (len <= 8 || strcmp(entry->d_name + len - 5, ".json") != 0 ||
-            (argc > 2 && !strstr(entry->d_name, argv[2])))
-            continue;
-        char *name = strdup(entry->d_name);
-        if (!name)
+    for (size_t i = 0; i < n_vectors_dirs(); i++)
+        if (!add_tests(vectors_dir(i), argc > 2 ? argv[2] : "", &n))
             return 1;
-        tests[n++] = (struct CMUnitTest){
-            .name = name, .test_func = agrees_with_the_reference, .initial_state = name};
+    if (n == 0) {
+        fprintf(stderr, "no vectors at %s: ninja -C build writes them\n", vectors_dir(0));
+        return 1;
     }
-    closedir(dir);
     qsort(tests, n, sizeof *tests, compare_tests);
     cmocka_set_message_output(CM_OUTPUT_TAP);
     int failed = _cmocka_run_group_tests("models", tests, n, NULL, NULL);

@@ -1,8 +1,10 @@
 """What the end-to-end tests share: the program, run as a person or a script would run it."""
+import json
 import os
 import pathlib
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -15,14 +17,17 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("HOKKU_BUILD", ROOT / "build"))
 HOKKU = str(BUILD / "src/hokku")
-CONFORMANCE = pathlib.Path(os.environ.get("HOKKU_CONFORMANCE", ROOT.parent / "shared/conformance"))
+sys.path.insert(0, str(ROOT / "tests/vectors"))
+from where import OWN, folders  # noqa: E402, F401
+
+MODELS = OWN / "models"
+# How the model `stories` goes on from a beginning: another program's word (tests/vectors/make_vectors.py).
+STORY = json.loads((MODELS / "stories.json").read_text())
 
 
 def model(name):
-    path = CONFORMANCE / "models" / f"{name}.gguf"
-    if not path.exists():
-        pytest.skip(f"reference model {name} is not beside the checkout")
-    return str(path)
+    """The path of a model that the build has written."""
+    return str(MODELS / f"{name}.gguf")
 
 
 @pytest.fixture
@@ -50,4 +55,4 @@ def hokku(home):
 
 @pytest.fixture
 def stories():
-    return model("stories260K")
+    return model("stories")

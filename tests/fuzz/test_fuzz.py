@@ -47,7 +47,7 @@ def tokenizer_seeds(directory):
 def template_seeds(directory):
     """Templates with their variables (see fuzz_template.c)."""
     import make_corpus
-    make_corpus.write(directory, os.environ.get("HOKKU_CONFORMANCE", ROOT.parent / "shared" / "conformance"))
+    make_corpus.write(directory, os.environ.get("HOKKU_CONFORMANCE"))
 
 
 def session_seeds(directory):

@@ -7,7 +7,7 @@
 # nvcc (ninja -C build hokku tests/gpu/test_{kernels,attention,sampler,engine,bench,models,builtin}); nothing is compiled here, so
 # they may come from another machine.
 #   BUILD              the folder of that build (build)
-#   HOKKU_CONFORMANCE  the reference vectors (without them the models are not compared)
+#   HOKKU_CONFORMANCE  more reference vectors than those of the build (tests/vectors/README.md)
 #   MODELS             GGUF files to benchmark; default: random ones of real shapes (NumPy)
 #   SHAPES             which shapes: see tests/make_gguf.py
 #   TOOLS, SANITIZE    which tools and tests of the step sanitize; SANITIZE_SECONDS: how long each may take (450)
@@ -19,6 +19,7 @@ steps=${*:-test sanitize bench profile}
 build=$(cd "${BUILD:-build}" && pwd)
 work=${WORK:-$out/work}
 hokku=$build/src/hokku
+export HOKKU_VECTORS=$build/tests/vectors
 summary=$out/summary.txt
 mkdir -p "$work"
 

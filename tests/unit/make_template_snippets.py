@@ -54,8 +54,10 @@ def environment():
 
 
 def answer(env, template, context):
+    """template: its source, or what env.from_string has made of it."""
     try:
-        return {"text": env.from_string(template).render(**context)}
+        made = env.from_string(template) if isinstance(template, str) else template
+        return {"text": made.render(**context)}
     except Raised as e:
         return {"raised": str(e)}
     except Exception as e:  # whatever it is: it must fail here too

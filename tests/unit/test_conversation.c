@@ -7,6 +7,7 @@
 #include "chat/conversation.h"
 #include "chat/session_file.h"
 #include "chat/why.h"
+#include "vectors.h"
 
 static const char chatml[] =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -32,12 +33,7 @@ struct fixture {
 static char *model_path(const char *name)
 {
     static char path[4096];
-    const char *dir = getenv("HOKKU_CONFORMANCE");
-    snprintf(path, sizeof path, "%s/models/%s.gguf", dir ? dir : "../shared/conformance", name);
-    if (access(path, R_OK) != 0) {
-        print_message("skipped: %s is not beside the checkout\n", path);
-        skip();
-    }
+    snprintf(path, sizeof path, "%s/models/%s.gguf", vectors_dir(0), name);
     return path;
 }
 
@@ -261,9 +257,10 @@ static void drop_forgets_the_oldest_turns_and_says_so(void **state)
     struct fixture f;
     struct error err = {0};
     open_model(&f, "qwen2-tiny-q4_k_m", chatml, 128);
+    static const char question[] = "tell me something about the sea";
     bool refused = false;
     for (int i = 0; i < 10 && !refused; i++)
-        refused = !ask(&f, "tell me something about the sea", 16, &err);
+        refused = !ask(&f, question, 16, &err);
     assert_true(refused);
     assert_int_equal(err.code, ERR_CONTEXT);
     assert_non_null(strstr(err.text, "128"));
@@ -272,7 +269,7 @@ static void drop_forgets_the_oldest_turns_and_says_so(void **state)
     struct answer_params p = {
         .sampler = &f.sampler, .n_predict = 16, .ignore_eos = true, .overflow = OVERFLOW_DROP};
     enum finish finish;
-    assert_true(conversation_add(&f.c, ROLE_USER, "and now?", 8, &err));
+    assert_true(conversation_add(&f.c, ROLE_USER, question, strlen(question), &err));
     assert_true(conversation_answer(&f.c, &p, &finish, &err));
     assert_int_equal(f.c.n_messages, n + 2); // still on record
     assert_true(f.c.first_kept >= 2);

@@ -1,0 +1,121 @@
+"""Tokenizers of others, over a vocabulary in a GGUF file or one trained here: Hugging Face `tokenizers` for byte-level BPE,
+with the patterns as the models' own tokenizer.json files state them, and `sentencepiece`. And strings to try them on."""
+import io
+import json
+import random
+import re
+
+import gguf
+import sentencepiece
+import tokenizers as hf
+from sentencepiece import sentencepiece_model_pb2
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+PATTERNS = {
+    "gpt-2": [GPT2],
+    "starcoder": [r"\p{N}", GPT2],
+    "llama-bpe": [LLAMA3],
+    "qwen2": [LLAMA3.replace("{1,3}", "")],
+}
+SPACES = [" ", "  ", "    ", "\t", "\n", "\r\n", "\n\n", "\v", "\f", "\r", "\u0085", "\u00a0", "\u180e", "\u2003",
+          "\u2028", "\u200b", "\u3000", "\ufeff"]
+WORDS = ["Hello", "world", "HTML5", "naïve", "don't", "I'LL", "they've", "’s", "e\u0301", "👩‍👩‍👧‍👦", "🇫🇷", "नमस्ते", "السلام",
+         "สวัสดี", "한국어", "日本語のテキスト", "ǅ", "ß", "½", "²", "Ⅷ", "٣", "१२", "user@example.org", "::=", "/**", "...", "▁"]
+RANGES = [(0x20, 0x7F, 8), (1, 0x20, 1), (0x80, 0x250, 3), (0x300, 0x530, 3), (0x531, 0x700, 2), (0x900, 0xE00, 2),
+          (0x1E00, 0x2C00, 3), (0x3000, 0xA000, 3), (0xAC00, 0xD7A4, 1), (0xF900, 0xFFFE, 1), (0x1F000, 0x1FB00, 2),
+          (0x1D400, 0x1D800, 1), (0x20000, 0x2A6E0, 1), (0xE0000, 0xE01F0, 1)]
+CONTROL, USER_DEFINED = 3, 4  # tokenizer.ggml.token_type
+
+
+def random_strings(seed, n, more=()):
+    """more: words beside WORDS, such as control tokens."""
+    rng = random.Random(seed)
+    words = WORDS + list(more)
+
+    def character():
+        lo, hi, _ = rng.choices(RANGES, [r[2] for r in RANGES])[0]
+        return chr(rng.randrange(lo, hi))
+
+    def piece():
+        kind = rng.random()
+        if kind < 0.3:
+            return rng.choice(words)
+        if kind < 0.5:
+            return rng.choice(SPACES) * rng.choice([1, 1, 1, 2, 5])
+        if kind < 0.6:
+            return "".join(rng.choice("0123456789") for _ in range(rng.randrange(1, 12)))
+        return "".join(character() for _ in range(rng.randrange(1, 8)))
+
+    return ["".join(piece() for _ in range(rng.randrange(1, 24))) for _ in range(n)]
+
+
+def vocabulary(path):
+    """get(key): what the file has as tokenizer.ggml.KEY, or None."""
+    f = gguf.GGUFReader(path).fields
+    return lambda key: f["tokenizer.ggml." + key].contents() if "tokenizer.ggml." + key in f else None
+
+
+def pre_tokenizer(name):
+    splits = [hf.pre_tokenizers.Split(hf.Regex(p), "isolated") for p in PATTERNS[name]]
+    return hf.pre_tokenizers.Sequence(
+        splits + [hf.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def bpe(get, name, special=False):
+    """encode(strings) -> lists of ids. special: control tokens are parsed."""
+    tokens, kinds = get("tokens"), get("token_type")
+    merges = [(m[:m.index(" ", 1)], m[m.index(" ", 1) + 1:]) for m in get("merges")]
+    vocab = {t: i for i, t in enumerate(tokens) if special or kinds[i] != CONTROL}
+    t = hf.Tokenizer(hf.models.BPE(vocab=vocab, merges=merges, ignore_merges=name == "llama-bpe"))
+    t.pre_tokenizer = pre_tokenizer(name)
+    t.add_tokens([hf.AddedToken(x, normalized=False) for x, k in zip(tokens, kinds)
+                  if k == USER_DEFINED and "fim" not in x and x not in ("<|repo_name|>", "<|file_sep|>")])
+    if special:
+        t.add_special_tokens([hf.AddedToken(x, normalized=False, special=True)
+                              for x, k in zip(tokens, kinds) if k == CONTROL])
+    return lambda strings: [e.ids for e in t.encode_batch(strings, add_special_tokens=False)]
+
+
+def spm(get, special=False):
+    """The same of a SentencePiece vocabulary."""
+    m = sentencepiece_model_pb2.ModelProto()
+    for piece, kind, score in zip(get("tokens"), get("token_type"), get("scores")):
+        m.pieces.add(piece=piece, score=float(score), type=kind)
+    m.trainer_spec.model_type = 2
+    m.trainer_spec.byte_fallback = True
+    m.trainer_spec.pad_id = -1
+    m.normalizer_spec.name = "identity"
+    m.normalizer_spec.remove_extra_whitespaces = False
+    reference = sentencepiece.SentencePieceProcessor(model_proto=m.SerializeToString())
+    if not special:
+        return reference.encode
+    control = {t: i for i, (t, k) in enumerate(zip(get("tokens"), get("token_type"))) if k == CONTROL}
+    between = re.compile("(" + "|".join(map(re.escape, control)) + ")")
+    return lambda strings: [[i for part in between.split(s) if part
+                             for i in ([control[part]] if part in control else reference.encode(part))] for s in strings]
+
+
+def train_bpe(texts, name, n_vocab):
+    """tokens and merges, as a GGUF file has them."""
+    t = hf.Tokenizer(hf.models.BPE())
+    t.pre_tokenizer = pre_tokenizer(name)
+    t.train_from_iterator(texts, hf.trainers.BpeTrainer(
+        vocab_size=n_vocab, initial_alphabet=hf.pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+    trained = json.loads(t.to_str())["model"]
+    tokens = sorted(trained["vocab"], key=trained["vocab"].get)
+    return tokens, [" ".join(m) for m in trained["merges"]]
+
+
+def train_spm(texts, n_vocab):
+    """tokens, kinds and scores, as a GGUF file has them. Runs of spaces are the last to be made."""
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts), model_writer=out, vocab_size=n_vocab, model_type="bpe", byte_fallback=True,
+        normalization_rule_name="identity", remove_extra_whitespaces=False, allow_whitespace_only_pieces=True,
+        character_coverage=0.999, num_threads=1, minloglevel=2)
+    m = sentencepiece_model_pb2.ModelProto.FromString(out.getvalue())
+    run = [len(p.piece) > 1 and not p.piece.strip("\u2581") for p in m.pieces]
+    return ([p.piece for p in m.pieces], [p.type for p in m.pieces],
+            [p.score - len(m.pieces) * r for p, r in zip(m.pieces, run)])
