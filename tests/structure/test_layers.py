@@ -26,7 +26,7 @@ LAYERS = {
     "main": {"base", "gguf", "text", "template", "model", "engine", "options", "paths", "chat", "tools", "hub"},
     "cuda": {"base", "gguf", "model", "engine"},
 }
-INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 
 
 def layer_of(path):
@@ -40,19 +40,41 @@ def sources():
     yield from (p for p in (ROOT / "cuda").rglob("*") if p.suffix in (".cu", ".cuh", ".h"))
 
 
+def included(path, quote, name):
+    """The file that the compiler takes for an include: beside the including one (in quotes only), else below src/, then
+    cuda/. None: a system's header, or a generated one."""
+    places = ([path.parent] if quote == '"' else []) + [SRC, ROOT / "cuda"]
+    return next((f.resolve() for f in (place / name for place in places) if f.is_file()), None)
+
+
+def wrong_includes(path, text):
+    layer = "cuda" if path.is_relative_to(ROOT / "cuda") else layer_of(path.relative_to(SRC))
+    for quote, name in INCLUDE.findall(text):
+        target = included(path, quote, name)
+        if target is None:
+            continue
+        if target.is_relative_to(ROOT / "cuda"):
+            other = "cuda"
+        elif target.is_relative_to(SRC):
+            other = layer_of(target.relative_to(SRC))
+        else:
+            other = "outside of src/ and cuda/"
+        if other != layer and other not in LAYERS[layer]:
+            yield f"{path.relative_to(ROOT)} includes {name} ({other})"
+
+
 def test_no_layer_includes_a_higher_one():
-    wrong = []
-    for path in sources():
-        in_cuda = path.is_relative_to(ROOT / "cuda")
-        layer = "cuda" if in_cuda else layer_of(path.relative_to(SRC))
-        for inc in INCLUDE.findall(path.read_text()):
-            target = SRC / inc
-            if not target.exists():
-                continue  # a neighbour or a generated file
-            other = layer_of(inc)
-            if other != layer and other not in LAYERS[layer]:
-                wrong.append(f"{path.relative_to(ROOT)} includes {inc}")
+    wrong = [w for path in sources() for w in wrong_includes(path, path.read_text())]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("line", ['#include "chat/chat.h"', '#include "../chat/chat.h"', '#include "../base/../chat/chat.h"',
+                                  '  #  include "../chat/chat.h" // why', "#include <chat/chat.h>", '#include"../chat/chat.h"',
+                                  '#include "../../cuda/cuda_common.cuh"', '#include "../../tests/unit/test.h"'])
+def test_an_include_is_found_whatever_path_names_it(line):
+    line = line.replace("chat/chat.h", f"chat/{next((SRC / 'chat').glob('*.h')).name}")
+    assert list(wrong_includes(SRC / "base/buf.c", "// a file\n" + line + "\n"))
+    assert not list(wrong_includes(SRC / "base/buf.c", '#include "../base/buf.h"\n#include "buf.h"\n#include <stdio.h>\n'))
 
 
 def test_src_names_no_cuda_symbol_but_in_main():

@@ -1,0 +1,57 @@
+"""A clone alone is enough: nothing in it reads a place outside of it, but for those of this list."""
+import pathlib
+import re
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# Absolute paths that may be written down, and why.
+ALLOWED = [
+    r"/dev/(null|full|tty)$",  # devices
+    r"/proc/|/sys/fs/cgroup",  # what the kernel says of the process and its limits
+    r"/tmp/hokku-",  # templates of mkdtemp and mkstemp; XDG folders of someone without a home
+    r"/(usr/)?bin/(env|sh|bash)$",  # interpreters
+    r"/usr/share/hokku$",  # what an installed hokku reads, where its own place is not known
+    r"/usr/local/cuda/bin/nvcc$",  # the toolkit where NVIDIA puts it, if it is not on the path
+    r"/nonexistent",  # no file
+    r"/etc/evil\.gguf$|/a/b$",  # names that a hostile server sends, to be refused
+]
+ADDRESSES = {"tests/e2e/hub_server.py": r"/(api|cdn|tree|resolve|blobs)/"}  # parts of URLs, by file
+ROOTS = "bin|boot|data|dev|etc|home|lib|media|mnt|opt|proc|root|run|scratch|srv|sys|tmp|usr|var"
+
+
+def sources():
+    names = subprocess.run(["git", "-C", str(ROOT), "ls-files", "tests", "src", "cuda", "scripts"], capture_output=True,
+                           text=True, check=True).stdout.split()
+    for name in names:
+        if not name.endswith((".md", ".json", ".jinja")) and name != pathlib.Path(__file__).relative_to(ROOT).as_posix():
+            yield name, (ROOT / name).read_text(errors="replace")
+
+
+def absolute_paths(name, text):
+    """In shell every word, elsewhere the beginnings of string literals; a command of the chat (/set) is no path."""
+    word = r"""(?<![\w})*.$"'/\]-])["']?(/[A-Za-z_][\w./-]*)""" if name.endswith(".sh") else r"""["'](/[A-Za-z_][^"'\s]*)"""
+    for path in re.findall(word, text):
+        if ("/" in path[1:] or re.match(rf"/({ROOTS})\b", path)) and not any(
+                re.match(allowed, path) for allowed in ALLOWED + [ADDRESSES.get(name, "$^")]):
+            yield path
+
+
+def leaves(text):
+    """What climbs out of the checkout."""
+    return re.findall(r"\.\./shared|ROOT\.parent|shared.{1,5}conformance|source_root\(\) */ *'\.\.|parents\[[3-9]", text)
+
+
+def test_nothing_reads_a_place_outside_of_the_checkout():
+    wrong = [f"{name}: {path}" for name, text in sources() for path in [*absolute_paths(name, text), *leaves(text)]]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_places_outside_are_seen_when_they_are_named():
+    for name, text in [("a.py", 'open("/data/models/m.gguf")'), ("a.c", 'fopen("/home/me/m.gguf", "rb")'),
+                       ("a.sh", "ls /opt/models"), ("a.sh", 'MODELS="/srv/models"'), ("a.py", "f'/scratch'"),
+                       ("meson.build", "find_program('/opt/cuda/bin/nvcc')")]:
+        assert list(absolute_paths(name, text)), text
+    for text in ('ROOT.parent / "shared"', "../shared/conformance", "meson.project_source_root() / '..'"):
+        assert leaves(text), text
+    assert not list(absolute_paths("a.c", 'puts("/set NAME VALUE"); x = a / b; // of /proc/x')) and not leaves("shared memory")
