@@ -29,9 +29,9 @@ except ImportError as e:
     sys.exit(f"hokku: {e.name} is missing for {sys.executable}: ./test.sh installs the packages of "
              "tests/requirements.txt in .venv; -Dtests=false builds without tests")
 
-P1 = ("A kettle sings before the tea is made, and then the room is quiet.\n"
-      "for (size_t i = 0; i < n; i++) sum += x[i]; // 98,765 steps & more\n"
-      "Grüße aus 京都: ça va?")
+P1 = ("A kettle sings before the tea is made.\n"
+      "for (i = 0; i < n; i++) sum += x[i]; // 98,765 times\n"
+      "Grüße aus 京都!")
 P2 = ("It rained for 3 days. The river came up to the second step, then to the door; nobody slept.\n\n"
       "\tOn the morning of the 4th day a boat passed the window, and in it sat a dog, a lamp and half a piano. "
       "\"Whose are these?\" we called. \"Nobody's,\" said the dog -- or so my sister told it, afterwards, in 1987. "
