@@ -5,7 +5,7 @@
     make_gguf.py OUT.gguf --shape NAME --tsv FILE         hyper-parameters of NAME, tensors of FILE
     make_gguf.py OUT.gguf --arch llama --layers 2 --embd 96 --heads 3 --ff 160 --types Q8_0,Q4_0
 
-The weights have a standard deviation of about 0.02, so that logits stay finite, and mean zero.
+The weights have a standard deviation of about 0.02 (--std), so that logits stay finite, and mean zero.
 A tile of a few MB per type is drawn once and repeated from a random place for every tensor, so
 that even large files take seconds. The vocabulary is synthetic: byte-level BPE, with the control
 tokens and the template of ChatML. The same arguments give the same file.
@@ -500,6 +500,7 @@ def main():
     p.add_argument("--vector-type", choices=["F32", "F16", "BF16"], help="of norms and biases")
     p.add_argument("--no-template", action="store_true")
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--std", type=float, default=STD, help="of the matrices' weights (%(default)s)")
     p.add_argument("--alignment", type=int, default=32)
     p.add_argument("--version", type=int, default=3, choices=[2, 3])
     p.add_argument("--split", type=int, default=1, metavar="N", help="write N files")
@@ -543,7 +544,7 @@ def main():
         options["shapes"] = read_tsv(a.tsv)
         options["vocab"] = next(rows for n, _, rows, _ in options["shapes"] if n == "token_embd.weight")
     kvs, tensors = model(**options)
-    paths = write(a.out, kvs, tensors, a.seed, a.alignment, a.version, a.split)
+    paths = write(a.out, kvs, tensors, a.seed, a.alignment, a.version, a.split, a.std)
     for path in paths:
         print(f"{path}: {os.path.getsize(path):,} bytes")
 

@@ -35,7 +35,7 @@ SHAPES = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_log_probabilities_agree_with_numpy(name, kv, tmp_path):
     path = tmp_path / "m.gguf"
-    subprocess.run([sys.executable, ROOT / "tests/make_gguf.py", path, *SHAPES[name].split()], check=True, capture_output=True)
+    subprocess.run([sys.executable, ROOT / "tests/make_gguf.py", path, "--std", "0.08", *SHAPES[name].split()], check=True, capture_output=True)
     (tmp_path / "t").write_text(TEXT)
     r = subprocess.run([BUILD / "src/hokku", "score", "-m", path, "--device", "cpu", "-ctk", kv, "-ctv", kv, "-b", "33",
                         "-c", "512", tmp_path / "t"], capture_output=True, text=True)
@@ -49,5 +49,5 @@ def test_log_probabilities_agree_with_numpy(name, kv, tmp_path):
             diff.append(abs(p["next"] - want[i, got["tokens"][i + 1]]))
     quantised = "Q" in SHAPES[name].split("--types ")[1].split()[0] or kv == "q8_0"
     mean, worst = (0.03, 0.16) if quantised else (0.002, 0.012)
-    assert len(got["tokens"]) > 60 and np.std(want) > 0.01
+    assert len(got["tokens"]) > 60 and np.std(want) > 0.5
     assert np.mean(diff) <= mean and np.max(diff) <= worst, (np.mean(diff), np.max(diff))
