@@ -4,8 +4,8 @@
 #   tests/gpu/run_on_device.sh OUT [STEP ...]      steps: test sanitize bench profile
 #
 # Results go to the folder OUT: summary.txt, and one log per step. The programs are those of a Meson build with
-# nvcc (ninja -C build hokku tests/gpu/test_{kernels,attention,sampler,engine,bench,models,builtin}); nothing is compiled here, so
-# they may come from another machine.
+# nvcc (ninja -C build hokku tests/gpu/test_{kernels,attention,sampler,engine,bench,models,builtin} tests/vectors/vectors.stamp); nothing is
+# compiled here, so they may come from another machine.
 #   BUILD              the folder of that build (build)
 #   HOKKU_CONFORMANCE  more reference vectors than those of the build (tests/vectors/README.md)
 #   MODELS             GGUF files to benchmark; default: random ones of real shapes (NumPy)
