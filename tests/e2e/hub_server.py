@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 
-NGINX = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
+NGINX = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin") or "nginx"
 
 CONFIG = """
 {user}

@@ -12,9 +12,8 @@ import time
 import pexpect
 import pytest
 from conftest import HOKKU, STORY, model
-from hub_server import NGINX, Hub, sha256
+from hub_server import Hub, sha256
 
-pytestmark = pytest.mark.skipif(not NGINX, reason="nginx is not installed")
 REPO = "someone/Some-Model-GGUF"
 
 
