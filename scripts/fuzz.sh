@@ -19,7 +19,7 @@ all=(config gguf hub session template terminal tokenizer)
 most_failures=20 most_new=40 largest_new=4096 # bytes
 
 usage() { sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-[ $# -ge 2 ] && [ $# -le 3 ] && [[ $2 =~ ^[1-9][0-9]{0,4}$ ]] || usage
+[[ $# =~ ^[23]$ && $2 =~ ^[1-9][0-9]{0,4}$ ]] || usage
 [ "$1" = all ] || [[ " ${all[*]} " == *" $1 "* ]] || usage
 seconds=$((60 * $2))
 add_to_tree=$([ $# -eq 3 ] || echo yes)
