@@ -1,79 +1,124 @@
 #!/usr/bin/env bash
-# Installs what the tests need (Debian packages, Python packages in .venv), builds hokku and runs every test:
-# the release build's unit, conformance and end-to-end tests, the same unit tests under ASan and UBSan (built with clang),
-# and a short fuzzing run. The last line is "N passed, N failed".
-#   ./test.sh          everything
-#   ./test.sh quick    the release build's tests only
+# Installs what the tests need (Debian packages, Python packages in .venv), builds hokku and tests it.
+#   ./test.sh          what makes a build trustworthy: layers, units, conformance, the kernels on the emulation, end to end, haiku
+#   ./test.sh all      also the same code under ASan and UBSan, the slow cases, fuzzing, and the compilers of other GPUs
+#   ./test.sh all --continue    leaves out the steps that passed before and after which no file changed
+# One line per step; what a step writes goes to build/test-results/STEP.log, its end is shown when it fails.
+# The last line is "N passed, N failed", and how many were skipped.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
-mode=${1:-all}
+
 results=build/test-results
-failed_steps=0
+python=.venv/bin/python
+jobs=$(nproc)
+n_failed=0
+all="" continue=""
+for argument in "$@"; do
+    case $argument in
+    all) all=yes ;;
+    --continue) continue=yes ;;
+    *) sed -n '3,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    esac
+done
 
-say() { printf '\n== %s\n' "$*"; }
-step() { # step NAME COMMAND...: a failing step is counted, the others still run
-    local name=$1
-    shift
-    say "$name"
-    "$@" || { echo "hokku: step failed: $name" >&2; failed_steps=$((failed_steps + 1)); }
+# step STEP TITLE COMMAND...: one line with the time it took. A step that fails is counted, the others still run.
+step() {
+    local id=$1 title=$2 begin=$SECONDS log=$results/$1.log passed=$results/$1.passed
+    shift 2
+    if [ -n "$continue" ] && [ -f "$passed" ] && [ -z "$(changed_since "$passed")" ]; then
+        printf '== %-58s passed before\n' "$title"
+        return 0
+    fi
+    rm -f "$passed" "$results/$id.xml"
+    touch "$results/$id.begun"
+    printf '== %-58s ' "$title"
+    if "$@" > "$log" 2>&1; then
+        printf 'ok %5d s\n' $((SECONDS - begin))
+        mv "$results/$id.begun" "$passed"
+        return 0
+    fi
+    printf 'FAILED %d s\n' $((SECONDS - begin))
+    tail -n 60 "$log"
+    echo "hokku: step failed: $title (all of it: $log)" >&2
+    n_failed=$((n_failed + 1))
+    return 1
+}
+must() { continue="" step "$@" || exit 1; } # what the other steps need
+
+changed_since() {
+    find . \( -path './build*' -o -path ./.git -o -path ./.venv -o -name '__pycache__' -o -name '.cache' \) -prune -o \
+        -type f -newer "$1" -print -quit
 }
 
-say "Debian packages"
-scripts/install-deps.sh test || exit 1
-
-say "Python packages (.venv)"
-stamp=.venv/requirements.stamp
-if ! cmp -s tests/requirements.txt "$stamp"; then
+python_packages() {
+    cmp -s tests/requirements.txt .venv/requirements.stamp && return
     python3 -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check -r tests/requirements.txt &&
-        cp tests/requirements.txt "$stamp" || exit 1
-else
-    echo "already there"
-fi
-
-say "release build"
-if [ -f build/build.ninja ]; then
-    meson configure build -Dtests=true -Dwerror=true || exit 1
-else
-    meson setup build >/dev/null || exit 1
-fi
-ninja -C build || exit 1
-rm -rf "$results"
-mkdir -p "$results"
-
-collect() { # collect NAME BUILD: keeps Meson's results of one build
-    cp "$2/meson-logs/testlog.junit.xml" "$results/$1.xml"
+        cp tests/requirements.txt .venv/requirements.stamp
 }
 
-step "layers and headers" .venv/bin/python -m pytest -q --timeout 300 tests/structure --junitxml="$results/structure.xml"
-step "unit and conformance tests (release build)" meson test -C build --no-rebuild --no-suite haiku --print-errorlogs
-collect release build
-step "end-to-end tests" env HOKKU_BUILD="$PWD/build" \
-    .venv/bin/python -m pytest -q --timeout 300 tests/conformance tests/e2e --junitxml="$results/e2e.xml"
-step "the haiku proof" env HOKKU="$PWD/build/src/hokku" \
-    .venv/bin/python -m pytest -q --timeout 300 tests/haiku --junitxml="$results/haiku.xml"
+release_build() {
+    if [ -f build/build.ninja ]; then # it may be run.sh's
+        meson configure build -Dtests=true -Dwerror=true
+    else
+        meson setup build
+    fi && ninja -C build
+}
 
-if [ "$mode" != quick ]; then
-    # Two compilers: clang for the host code and the fuzzers, gcc for the kernels, without -Werror, since its
-    # warnings see less under sanitizers (clang 14's ASan does not follow the
-    # emulation's switching of stacks).
-    say "ASan + UBSan builds (clang, gcc)"
-    sanitize="--buildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false -Dcuda=disabled"
-    # shellcheck disable=SC2086 # a list of options
-    [ -f build-asan/build.ninja ] ||
-        CC=clang CXX=clang++ meson setup build-asan $sanitize -Dfuzz=enabled -Demulation=false >/dev/null || exit 1
-    # shellcheck disable=SC2086
-    [ -f build-asan-gcc/build.ninja ] || meson setup build-asan-gcc $sanitize -Dwerror=false >/dev/null || exit 1
-    ninja -C build-asan || exit 1
-    ninja -C build-asan-gcc || exit 1
-    step "unit and conformance tests (ASan + UBSan)" env UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
-        meson test -C build-asan --no-rebuild --no-suite haiku --print-errorlogs --timeout-multiplier 4
-    collect asan build-asan
+sanitized_build() { # DIRECTORY OPTION...
+    [ -f "$1/build.ninja" ] || meson setup "$1" --buildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false \
+        -Dcuda=disabled "${@:2}" && ninja -C "$1"
+}
+
+# The kernels of GPUs other than the default one: whether they compile.
+other_gpus() {
+    [ -f build-gpus/build.ninja ] || meson setup build-gpus -Dcuda=enabled -Dtests=false \
+        -Dgpu_arch=sm_80,sm_86,sm_89,sm_120 && ninja -C build-gpus cuda/libhokku_cuda.a
+}
+
+units() { # STEP BUILD OPTION...: Meson's tests but the haiku's and those on a GPU, as a JUnit file
+    local rc
+    rm -f "$2/meson-logs/testlog.junit.xml"
+    meson test -C "$2" --no-rebuild --no-suite haiku --print-errorlogs "${@:3}"
+    rc=$?
+    cp "$2/meson-logs/testlog.junit.xml" "$results/$1.xml"
+    return $rc
+}
+
+# A file's tests stay together: some have a server that they share.
+py() { # STEP FOLDER...
+    "$python" -m pytest -q --timeout 300 -n "$jobs" --dist loadfile "${@:2}" --junitxml="$results/$1.xml"
+}
+
+mkdir -p "$results"
+[ -n "$continue" ] || rm -rf "${results:?}"/*
+export HOKKU_BUILD=$PWD/build HOKKU=$PWD/build/src/hokku
+
+must packages "Debian packages" scripts/install-deps.sh test
+must python "Python packages (.venv)" python_packages
+must build "release build" release_build
+step structure "layers and headers" py structure tests/structure
+step release "units, conformance, kernels on the emulation" units release build --no-suite slow
+step e2e "end to end" py e2e tests/conformance tests/e2e
+step haiku "the haiku proof" py haiku tests/haiku
+
+if [ -n "$all" ]; then
+    # clang for the host code and the fuzzers, gcc for the kernels, without -Werror, since its warnings see less under
+    # sanitizers (clang 14's ASan does not follow the emulation's switching of stacks).
+    CC=clang CXX=clang++ must build-asan "ASan + UBSan build (clang)" sanitized_build build-asan -Dfuzz=enabled -Demulation=false
+    must build-asan-gcc "ASan + UBSan build (gcc)" sanitized_build build-asan-gcc -Dwerror=false
+    UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 step asan "units and conformance (ASan + UBSan)" \
+        units asan build-asan --timeout-multiplier 4
     # (The emulation's own tests provoke errors on purpose and watch their reports.)
-    step "CUDA kernels on the host (ASan + UBSan)" env UBSAN_OPTIONS=halt_on_error=0 \
-        meson test -C build-asan-gcc --no-rebuild --suite gpu --print-errorlogs --timeout-multiplier 4
-    collect asan-gcc build-asan-gcc
-    step "fuzzing, a short fixed time" env HOKKU_BUILD="$PWD/build-asan" \
-        .venv/bin/python -m pytest -q --timeout 300 tests/fuzz --junitxml="$results/fuzz.xml"
+    UBSAN_OPTIONS=halt_on_error=0 step asan-gcc "kernels on the emulation (ASan + UBSan)" \
+        units asan-gcc build-asan-gcc --suite gpu --no-suite slow --timeout-multiplier 4
+    step slow "other orders of threads, whole models on the emulation" units slow build --suite slow
+    HOKKU_BUILD=$PWD/build-asan step fuzz "fuzzing, a fixed number of runs" py fuzz tests/fuzz --dist load
+    if [ -x "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)" ]; then
+        step gpus "kernels compiled for other GPUs" other_gpus
+    else
+        echo "== kernels for other GPUs: not compiled, nvcc is not here"
+    fi
 fi
 
-.venv/bin/python tests/summary.py "$failed_steps" "$results"/*.xml
+shopt -s nullglob
+"$python" tests/summary.py "$n_failed" "$results"/*.xml

@@ -1,6 +1,6 @@
 """Adds up JUnit result files. Usage: summary.py FAILED_STEPS FILE.xml ...
 
-Prints what failed and was skipped, and "N passed, N failed" as the last line. A step that failed without a failing
+Prints what failed and was skipped, and "N passed, N failed" (", N skipped") as the last line. A step that failed without a failing
 test (a crash, a missing file) counts as one failure.
 """
 import sys
@@ -27,8 +27,7 @@ def main():
     n_failed = max(len(failed), failed_steps)
     if passed == 0:
         n_failed = max(n_failed, 1)
-    print(f"{len(skipped)} skipped" if skipped else "none skipped")
-    print(f"{passed} passed, {n_failed} failed", flush=True)
+    print(f"{passed} passed, {n_failed} failed" + (f", {len(skipped)} skipped" if skipped else ""), flush=True)
     sys.exit(1 if n_failed else 0)
 
 

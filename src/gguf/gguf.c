@@ -223,7 +223,8 @@ static bool open_all(struct gguf *g, const char *path, enum gguf_types types, ch
     bool named = split_name(path, &stem, &no, &count);
     snprintf(part_path, part_path_size, "%s", path);
     if (named && (no < 1 || no > count))
-        return error_set(err, ERR_MODEL, "the name says part %u of %u", no, count);
+        return error_set(err, ERR_MODEL, "the name says part %u of %u, expected 1 to N of N", no,
+                         count);
     if (named && count > 1)
         snprintf(part_path, part_path_size, "%.*s-%05u-of-%05u.gguf", (int)stem, path, 1u, count);
     if (!open_part(g, part_path, types, err))

@@ -87,7 +87,7 @@ const char *cache_choice(const struct cache *c, const char *quant)
 {
     const char *path =
         json_string_value(json_object_get(json_object_get(c->root, "choices"), quant));
-    if (!path || !hub_path_ok(path))
+    if (!path || !hub_path_ok(path) || !hub_split_check(path, NULL))
         return NULL;
     size_t stem;
     unsigned no, count = 1;

@@ -23,7 +23,8 @@ static const struct {
 static const char preferred[] = "Q4_K_M";
 enum { PREFERRED_CENTIBITS = 489 };
 
-bool hub_split_name(const char *path, size_t *stem, unsigned *no, unsigned *count)
+// STEM-ddddd-of-ddddd.gguf, whatever the numbers are.
+static bool split_shape(const char *path, size_t *stem, unsigned *no, unsigned *count)
 {
     static const char pattern[] = "-ddddd-of-ddddd.gguf";
     size_t n = strlen(path), tail = sizeof pattern - 1;
@@ -37,7 +38,34 @@ bool hub_split_name(const char *path, size_t *stem, unsigned *no, unsigned *coun
     *stem = n - tail;
     *no = (unsigned)strtoul(p + 1, NULL, 10);
     *count = (unsigned)strtoul(p + 10, NULL, 10);
-    return *count > 0 && *no > 0 && *no <= *count;
+    return true;
+}
+
+bool hub_split_name(const char *path, size_t *stem, unsigned *no, unsigned *count)
+{
+    size_t n_stem;
+    unsigned i, n;
+    if (!split_shape(path, &n_stem, &i, &n) || i == 0 || i > n)
+        return false;
+    *stem = n_stem;
+    *no = i;
+    *count = n;
+    return true;
+}
+
+bool hub_split_check(const char *path, struct error *err)
+{
+    size_t stem;
+    unsigned no, count;
+    if (!split_shape(path, &stem, &no, &count) || (no > 0 && no <= count))
+        return true;
+    char n[16] = "N";
+    if (count > 0)
+        snprintf(n, sizeof n, "%u", count);
+    return error_set(err, ERR_FAIL,
+                     "%s is numbered %u of %u, expected 1 to %s of %s as parts of a model are: "
+                     "name another file",
+                     path, no, count, n, n);
 }
 
 bool hub_split_part(const char *path, unsigned no, struct buf *out)
@@ -212,6 +240,8 @@ static bool parts_present(const struct hub_listing *l, const char *label, struct
     unsigned no;
     const char *path = l->files[c->first].path;
     c->n = 1;
+    if (!hub_split_check(path, err))
+        return error_prefix(err, "%s", label);
     if (!hub_split_name(path, &stem, &no, &c->n))
         return true;
     if (c->n > HUB_MAX_PARTS)

@@ -345,6 +345,8 @@ static bool fetch_url(struct job *j, const char *url, struct buf *path, struct e
     size_t stem, n_url = strcspn(url, "?#");
     unsigned no = 1, count = 1;
     url_name(url, name, sizeof name);
+    if (!hub_split_check(name, err))
+        return false;
     bool split = hub_split_name(name, &stem, &no, &count) && n_url > strlen(name) &&
                  memcmp(url + n_url - strlen(name), name, strlen(name)) == 0;
     if (!split)

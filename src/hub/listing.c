@@ -121,6 +121,9 @@ static bool add_entry(struct hub_listing *l, const json_t *entry, struct error *
                          shown);
     if (!hub_path_ok(name))
         return true; // hidden, or not ASCII: cannot be chosen
+    if (hub_listing_find(l, name))
+        return error_set(err, ERR_FAIL, "the server lists %s twice: try again, or name another",
+                         shown);
     const json_t *lfs = json_object_get(entry, "lfs"), *size = json_object_get(entry, "size");
     const json_t *oid = json_object_get(lfs, "oid");
     if (json_is_integer(json_object_get(lfs, "size")))

@@ -54,8 +54,10 @@ struct hub_spec {
 // USER/REPO[:QUANT]; QUANT may also be a file's name. Errors: ERR_USAGE.
 bool hub_spec_parse(const char *text, struct hub_spec *s, struct error *err);
 
-// STEM-00002-of-00005.gguf: length of STEM, 2, 5.
+// STEM-00002-of-00005.gguf: length of STEM, 2, 5. False, and nothing is written: a whole model.
 bool hub_split_name(const char *path, size_t *stem, unsigned *no, unsigned *count);
+// Errors: ERR_FAIL for a name like that whose numbers no part has, as 0 of 0 or 3 of 2.
+bool hub_split_check(const char *path, struct error *err);
 // The name of another part of the same model.
 bool hub_split_part(const char *path, unsigned no, struct buf *out);
 

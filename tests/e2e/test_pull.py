@@ -140,6 +140,25 @@ def test_a_split_model_with_a_missing_part_is_refused(hokku, hub):
     refused(hokku("pull", REPO + ":Q6_K"), "part 2 of 2")
 
 
+@pytest.mark.parametrize("name", ["m-00000-of-00000.gguf", "m-00003-of-00002.gguf"])
+def test_parts_with_impossible_numbers_are_refused(hokku, hub, cache, trust, name):
+    numbers = f"{int(name[2:7])} of {int(name[11:16])}"
+    hub.repos[REPO] = {}
+    hub.add(REPO, files={name: data(1, 100)})
+    refused(hokku("pull", REPO), name, numbers)
+    (hub.dir / "files" / name).write_bytes(data(1, 100))
+    refused(hokku("pull", f"{hub.tls_url}/files/{name}", more=trust), name, numbers)
+    assert ggufs(cache) == []
+
+
+def test_a_record_that_names_an_impossible_part_is_no_download(hokku, hub, cache):
+    path = ok(hokku("pull", REPO))
+    record = path.parent / ".hokku.json"
+    record.write_text(record.read_text().replace("some-model-q4_k_m.gguf", "m-00000-of-00000.gguf"))
+    refused(hokku("pull", "--offline", REPO), "--offline")
+    assert "m-00000-of-00000" not in "".join(ggufs(cache))
+
+
 def test_the_list_of_files_may_have_pages(hokku, hub):
     rows = hub.listing(REPO)
     hub.api = lambda path: ((200, {}, json.dumps(rows[3:]).encode()) if "cursor=" in path else

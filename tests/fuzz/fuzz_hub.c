@@ -17,7 +17,12 @@ static void require(bool ok)
 static void check_choice(const struct hub_listing *l, const struct hub_choice *c)
 {
     struct buf part = {0};
+    size_t stem;
+    unsigned no = 1, count = 1;
     require(c->first < l->n && c->n >= 1 && c->n <= HUB_MAX_PARTS);
+    require(hub_split_check(l->files[c->first].path, NULL));
+    hub_split_name(l->files[c->first].path, &stem, &no, &count);
+    require(no == 1 && count == c->n);
     for (unsigned i = 1; i <= c->n; i++) {
         buf_clear(&part);
         require(hub_split_part(l->files[c->first].path, i, &part));

@@ -1,37 +1,128 @@
 #!/usr/bin/env python3
-"""Writes a seed corpus for fuzz_template: the snippets of the unit tests, the named templates and,
-where the reference vectors are, every reference template with some of its contexts.
+"""Writes the generated seeds of the fuzz targets: OUT_DIR/TARGET/NAME, the same bytes every time. Everything comes from this
+tree; beside them there are the inputs kept in corpus/.
 
-usage: make_corpus.py OUT_DIR [CONFORMANCE_DIR]
+usage: make_corpus.py OUT_DIR [TARGET ...]
 """
 import json
 import pathlib
+import struct
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+import make_gguf  # noqa: E402
+from make_gguf import Typed  # noqa: E402
 
 
-def write(out, conformance=None):
-    out = pathlib.Path(out)
-    out.mkdir(parents=True, exist_ok=True)
+def gguf_bytes(kvs, tensors):
+    with tempfile.TemporaryDirectory() as d:
+        path = pathlib.Path(d) / "seed.gguf"
+        make_gguf.write(path, kvs, tensors)
+        return path.read_bytes()
+
+
+def gguf():
+    for arch in ("llama", "qwen2", "qwen3"):
+        kvs, tensors = make_gguf.model(
+            arch=arch, layers=1, embd=32, heads=2, kv_heads=1, ff=32, vocab=260, mix=["Q4_0", "F16", "Q8_0"],
+            rope_freqs=True, rope_scaling={"type": "yarn", "factor": 4, "orig_ctx": 32})
+        yield arch, gguf_bytes(kvs, tensors)
+
+
+def tokenizer():
+    """A byte of flags, a byte n, n bytes of text, then a GGUF with a vocabulary."""
+    byte_level = make_gguf.model(arch="qwen2", layers=1, embd=32, heads=2, kv_heads=1, ff=32, vocab=300, mix=["F16"])[0]
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), "<X>", "\u2581", "H", "e", "l", "o",
+              "ll", "llo", "He", "\u2581He", "\u2581\u2581", "\u00e9", "\U0001f980"]
+    kinds = [2, 3, 3] + [6] * 256 + [4] + [1] * (len(tokens) - 260)
+    sentence_piece = [
+        ("tokenizer.ggml.model", "llama"),
+        ("tokenizer.ggml.tokens", Typed("array", ("str", tokens))),
+        ("tokenizer.ggml.token_type", Typed("array", ("i32", kinds))),
+        ("tokenizer.ggml.scores", Typed("array", ("f32", [-float(len(t)) for t in tokens]))),
+        ("tokenizer.ggml.add_eos_token", True),
+    ]
+    text = "Hello  <s>Hello</s><X> \u00e9\U0001f980 12\r\n<|im_end|>".encode()
+    for name, kvs in ("bpe", byte_level), ("spm", sentence_piece):
+        vocabulary = gguf_bytes(kvs, [])
+        for flags in (0, 0xFF, 0x08):
+            yield f"{name}{flags}", bytes([flags, len(text)]) + text + vocabulary
+
+
+def template():
+    """A template, or one with its variables: the snippets of the unit tests and the templates that have names."""
     table = json.loads((ROOT / "tests/unit/template_snippets.json").read_text())
     context = json.dumps(table["context"]).encode()
     for i, row in enumerate(table["snippets"]):
-        (out / f"snippet.{i}").write_bytes(row["template"].encode() + b"\0" + context)
-    for path in (ROOT / "src/template/named").glob("*.jinja"):
-        (out / path.name).write_bytes(path.read_bytes())
-    cases = conformance and pathlib.Path(conformance) / "templates" / "cases.json"
-    if not cases or not cases.exists():
-        return
-    seen = {}
-    for case in json.loads(cases.read_text()):
-        name = case["template"]
-        seen[name] = seen.get(name, 0) + 1
-        if seen[name] > 4:
-            continue
-        text = (cases.parent / "files" / name).read_bytes()
-        (out / f"{name}.{seen[name]}").write_bytes(text + b"\0" + json.dumps(case["context"]).encode())
+        yield f"snippet.{i:03}", row["template"].encode() + b"\0" + context
+    talk = {"messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": " hi "},
+                         {"role": "assistant", "content": "<think>\nhm\n</think>\nyes", "tool_calls": [
+                             {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": [1, None]}}}]},
+                         {"role": "tool", "name": "f", "content": "{\"a\": 1}"}, {"role": "user", "content": "and?"}],
+            "tools": [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {
+                "type": "object", "properties": {"a": {"type": "array"}}, "required": ["a"]}}}],
+            "add_generation_prompt": True, "bos_token": "<s>", "eos_token": "</s>", "enable_thinking": False}
+    for path in sorted((ROOT / "src/template/named").glob("*.jinja")):
+        yield path.name, path.read_bytes()
+        yield path.name + ".talk", path.read_bytes() + b"\0" + json.dumps(talk).encode()
+
+
+def session():
+    """The MSGS section of a session (docs/session-format.md): a system prompt, a turn, an answer in two runs."""
+    def run(first):
+        return (struct.pack("<QIIIQQIQQ", first, 0, 0, 1, 0, 0, 2, 7, 42) +
+                struct.pack("<fi7fi4fii", .8, 40, .95, .05, 1, -1, 0, .1, 1, 64, 0, 0, 0, 1.75, 2, -1) +
+                struct.pack("<Iif", 1, 5, -1.5) + bytes([1, 2, 4, 9]) + bytes(12))
+
+    def text(role, flags, t):
+        return struct.pack("<IIQ", role, flags, len(t)) + t
+    answer = text(2, 1, b"<think>x</think>yes") + struct.pack("<QQQQQ5iQ", 0, 7, 8, 16, 5, 1, 2, 3, 4, 999, 2) + run(0) + run(3)
+    yield "turn", struct.pack("<Q", 3) + text(0, 0, b"Be kind.") + text(1, 0, b"hi") + answer
+    yield "empty", struct.pack("<Q", 0)
+
+
+def terminal():
+    """A byte of width, a byte of choices, then what a model wrote."""
+    texts = [b"# Title\n**bold** `code` and a sentence that is longer than the line\n```c\nint x;\n```\n",
+             b"<think>hm</think>\n\x1b]52;c;aGk=\x07\x1b[2J\xc2\x9b\xe2\x80\xae", "古池や蛙 🦀\t\r\n".encode() * 4]
+    for i, text in enumerate(texts):
+        for width, choices in ((80, 0x30), (10, 0x71), (0, 0)):
+            yield f"{i}.{width}", bytes([width, choices]) + text
+
+
+def hub():
+    """A line (name, Link header or checksum), then a list of files."""
+    names = ["m-q4_k_m.gguf", "Q8_0/m-00001-of-00002.gguf", "Q8_0/m-00002-of-00002.gguf", "mmproj-f16.gguf", "a b-UD-Q2_K_XL.gguf"]
+    rows = [{"type": "file", "path": n, "size": 9, "oid": "0", "lfs": {"oid": "ab" * 32, "size": 9}} for n in names]
+    rows += [{"type": "directory", "path": "Q8_0"}, {"type": "file", "path": "README.md", "size": 1}]
+    for i, line in enumerate(["u/r:q8_0", "u/r", '<https://h/?c=1>; rel="next"', '"' + "ab" * 32 + '"']):
+        yield f"list{i}", (line + "\n" + json.dumps(rows[i:])).encode()
+    yield "escape", ("u/r:x\n" + json.dumps([{"type": "file", "path": "../x.gguf", "size": 1}])).encode()
+
+
+def config():
+    yield "all", (b"# settings\ntemp 0.7\n--top-k = 20\nno-cnv\nlogit-bias 5-inf\nreverse-prompt a b\r\n"
+                  b"samplers top_k;temp\nctx_size\t100\nthink=hide\ncache-type-k q8_0\n")
+    yield "wrong", b"tmp 1\ntemp x\nseed -1\n"
+
+
+TARGETS = {f.__name__: f for f in (config, gguf, hub, session, template, terminal, tokenizer)}
+
+
+def write(directory, target):
+    """Files of one target's seeds, in their order."""
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, data in TARGETS[target]():
+        paths.append(directory / name)
+        paths[-1].write_bytes(data)
+    return paths
 
 
 if __name__ == "__main__":
-    write(*sys.argv[1:3])
+    if len(sys.argv) < 2 or not set(sys.argv[2:]) <= set(TARGETS):
+        sys.exit(f"{__doc__.splitlines()[-1]}, TARGET: {' '.join(TARGETS)}")
+    for target in sys.argv[2:] or TARGETS:
+        write(pathlib.Path(sys.argv[1]) / target, target)

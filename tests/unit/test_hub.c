@@ -87,6 +87,37 @@ static void the_file_meant_is_chosen_or_the_choices_are_listed(void **state)
           "m-q4_k_m-00001-of-00002.gguf", NULL);
     check("m-q4_k_m-00001-of-00003.gguf m-q4_k_m-00002-of-00003.gguf", "", NULL, "part 3 of 3");
     check("m-00001-of-99999.gguf", "", NULL, "99999");
+    check("m-00001-of-00002.gguf m-00003-of-00002.gguf", "m-00001-of-00002.gguf", NULL,
+          "part 2 of 2");
+}
+
+// A part of a model is numbered 1 to N of N. Any other number is refused by name, never taken for
+// the whole model and never as no file at all.
+static void impossible_numbers_of_parts_are_refused(void **state)
+{
+    (void)state;
+    check("m-00000-of-00000.gguf", "", NULL, "m-00000-of-00000.gguf is numbered 0 of 0");
+    check("m-00003-of-00002.gguf", "", NULL, "m-00003-of-00002.gguf is numbered 3 of 2");
+    check("m-00000-of-00002.gguf", "", NULL, "0 of 2, expected 1 to 2 of 2");
+    check("m-00001-of-00000.gguf", "", NULL, "1 of 0, expected 1 to N of N");
+    check("Q8_0/m-00002-of-00002.gguf Q8_0/m-00000-of-00000.gguf", "", NULL, "0 of 0");
+    check("Q8_0/m-00002-of-00002.gguf Q8_0/m-00000-of-00000.gguf", "q8_0", NULL, "0 of 0");
+    check("m-q8_0.gguf m-00000-of-00000.gguf", "m-00000-of-00000.gguf", NULL, "0 of 0");
+    check("m-q8_0.gguf m-00000-of-00000.gguf", "q8_0", "m-q8_0.gguf", NULL); // not the one meant
+}
+
+static void a_file_listed_twice_is_refused(void **state)
+{
+    (void)state;
+    static const char list[] = "[{\"type\": \"file\", \"path\": \"m.gguf\", \"size\": 1},"
+                               " {\"type\": \"file\", \"path\": \"n.gguf\", \"size\": 1},"
+                               " {\"type\": \"file\", \"path\": \"m.gguf\", \"size\": 2}]";
+    struct hub_listing l = {0};
+    struct error err = {0};
+    assert_false(hub_listing_parse(&l, list, sizeof list - 1, &err));
+    assert_int_equal(err.code, ERR_FAIL);
+    assert_non_null(strstr(err.text, "lists m.gguf twice"));
+    hub_listing_release(&l);
 }
 
 static void names_of_models_are_checked(void **state)
@@ -191,8 +222,11 @@ static void parts_of_a_split_model_have_each_others_names(void **state)
                                        "m-0001-of-00002.gguf",
                                        "-00001-of-00002.gguf",
                                        "m-00001-of-00002.bin"};
-    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        stem = no = count = 1; // what a caller set for a whole model stays
         assert_false(hub_split_name(none[i], &stem, &no, &count));
+        assert_true(stem == 1 && no == 1 && count == 1);
+    }
 }
 
 int main(void)
@@ -200,6 +234,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quantisations_are_read_off_file_names),
         cmocka_unit_test(the_file_meant_is_chosen_or_the_choices_are_listed),
+        cmocka_unit_test(impossible_numbers_of_parts_are_refused),
+        cmocka_unit_test(a_file_listed_twice_is_refused),
         cmocka_unit_test(names_of_models_are_checked),
         cmocka_unit_test(paths_stay_below_their_directory),
         cmocka_unit_test(checksums_are_64_digits_and_nothing_else),

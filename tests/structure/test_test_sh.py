@@ -1,0 +1,123 @@
+"""test.sh itself: which steps a run has, what it says, and that nothing which fails goes unsaid. Its tools are played here:
+they write down how they were called, and result files as the real ones do."""
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+TOOL = r"""#!/usr/bin/env bash
+# One tool for all names: $FAIL names words of a call that fails, with a result file and without.
+call="$(basename "$0") $*"
+echo "$call" >> "$CALLS"
+bad=; [ -z "${FAIL:-}" ] || [[ $call != *$FAIL* ]] || bad='<failure message="x"/>'
+result="<testsuite><testcase name=\"a\">$bad</testcase><testcase name=\"b\"/><testcase name=\"c\"><skipped/></testcase></testsuite>"
+case $call in
+*summary.py*) exec python3 "$@" ;;
+*--junitxml=*) out=${call##*--junitxml=}; out=${out%% *} ;;
+"meson test"*) out=$3/meson-logs/testlog.junit.xml ;;
+"meson setup"*) mkdir -p "$2/meson-logs" && touch "$2/build.ninja" ;;
+esac
+echo "words of a tool"
+[ -z "${out:-}" ] || [ -n "$bad" -a -n "${CRASH:-}" ] || echo "$result" > "$out"
+[ -z "$bad" ]
+"""
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A tree with test.sh, and its tools: test_sh(args..., FAIL=...) -> lines of output, exit code, calls."""
+    tree, bin = tmp_path / "tree", tmp_path / "bin"
+    for path in ("test.sh", "tests/summary.py", "tests/requirements.txt"):
+        (tree / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, tree / path)
+    (tree / ".venv/bin").mkdir(parents=True)
+    shutil.copy(ROOT / "tests/requirements.txt", tree / ".venv/requirements.stamp")
+    (tree / "scripts").mkdir()
+    bin.mkdir()
+    for path in (bin / "meson", bin / "ninja", bin / "nvcc", tree / ".venv/bin/python", tree / "scripts/install-deps.sh"):
+        path.write_text(TOOL)
+        path.chmod(0o755)
+    old = time.time() - 100
+    for path in tree.rglob("*"):
+        os.utime(path, (old, old))
+
+    def run(*args, **env):
+        calls = tmp_path / "calls"
+        calls.write_text("")
+        done = subprocess.run([str(tree / "test.sh"), *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
+                              env={"PATH": f"{bin}:/usr/bin:/bin", "CALLS": str(calls), **env})
+        return done.stdout.splitlines(), done.returncode, calls.read_text().splitlines()
+    run.tree = tree
+    return run
+
+
+def suites(calls):
+    return [c for c in calls if "pytest" in c or c.startswith("meson test")]
+
+
+def test_the_default_run_has_every_kind_of_test_and_nothing_sanitized(tree):
+    lines, code, calls = tree()
+    assert code == 0 and lines[-1] == "8 passed, 0 failed, 4 skipped"  # of each of four files: two passed, one skipped
+    wanted = ["tests/structure", "meson test -C build ", "tests/conformance tests/e2e", "tests/haiku"]
+    assert len(suites(calls)) == len(wanted)
+    for call, words in zip(suites(calls), wanted):
+        assert words in call
+    assert "--no-suite slow" in suites(calls)[1]
+    assert not any("asan" in c or "fuzz" in c for c in calls)
+    assert sum(line.startswith("== ") and " ok " in line for line in lines) == 7
+    assert not any("words of a tool" in line for line in lines)
+
+
+def test_all_has_more_and_the_same_before_it(tree):
+    _, _, default = tree()
+    shutil.rmtree(tree.tree / "build")
+    lines, code, calls = tree("all")
+    assert code == 0 and lines[-1] == "16 passed, 0 failed, 8 skipped"
+    assert calls[:len(default) - 1] == default[:-1]  # but the sum
+    more = suites(calls)[4:]
+    for call, words in zip(more, ["-C build-asan ", "-C build-asan-gcc ", "-C build --no-rebuild --no-suite haiku --print-errorlogs --suite slow", "tests/fuzz"]):
+        assert words in call
+    assert any("sm_80,sm_86,sm_89,sm_120" in c for c in calls)
+    assert tree()[0][-1] == "8 passed, 0 failed, 4 skipped"  # what `all` left is not counted
+
+
+def test_continue_leaves_out_what_passed_until_a_file_changes(tree):
+    lines, _, default = tree()
+    lines, code, calls = tree("all", "--continue")
+    assert code == 0 and lines[-1] == "16 passed, 0 failed, 8 skipped"
+    assert len(suites(calls)) == 4 and sum("passed before" in line for line in lines) == 4
+    assert suites(tree("all", "--continue")[2]) == []
+    (tree.tree / "tests/new.c").write_text("")
+    assert len(suites(tree("all", "--continue")[2])) == 8
+    assert len(suites(tree()[2])) == 4  # without --continue nothing is left out
+    (tree.tree / "tests/new.c").write_text("x")
+    assert tree("--continue", FAIL="tests/e2e", CRASH="1")[0][-1] == "6 passed, 1 failed, 3 skipped"
+
+
+@pytest.mark.parametrize("how", ["a result file that says so", "no result file at all"])
+@pytest.mark.parametrize("words", ["tests/structure", "meson test -C build ", "tests/e2e", "tests/haiku"])
+def test_a_step_that_fails_is_shown_and_counted_and_the_others_run(tree, words, how):
+    tree()  # no result of an earlier run is taken for one of this
+    crash = {"CRASH": "1"} if how.startswith("no") else {}
+    lines, code, calls = tree(FAIL=words, **crash)
+    assert code == 1 and lines[-1] == ("6 passed, 1 failed, 3 skipped" if crash else "7 passed, 1 failed, 4 skipped")
+    assert len(suites(calls)) == 4
+    assert sum("FAILED" in line and line.startswith("== ") for line in lines) == 1
+    assert "words of a tool" in lines
+    assert len(suites(tree("--continue")[2])) == 1  # only what failed
+
+
+def test_a_build_that_fails_ends_the_run(tree):
+    lines, code, calls = tree(FAIL="ninja -C build")
+    assert code == 1 and suites(calls) == [] and "words of a tool" in lines
+    assert not any("passed," in line for line in lines)
+
+
+def test_an_unknown_argument_is_wrong_usage(tree):
+    _, code, calls = tree("al")
+    assert code == 2 and calls == []
