@@ -141,7 +141,7 @@ bool action_read(struct repl *r, char *arg, struct error *err)
 {
     struct buf text = {0};
     const char *slash = strrchr(arg, '/');
-    bool ok = file_read(arg, MAX_FILE, &text, err);
+    bool ok = file_read_waiting(arg, MAX_FILE, r->o->cancel, &text, err);
     if (ok) {
         if (r->attached.len > 0)
             buf_puts(&r->attached, "\n\n");

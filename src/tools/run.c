@@ -68,7 +68,7 @@ static bool read_input(const struct tool_context *t, const char *path, struct bu
 {
     if (strcmp(path, "-") == 0)
         return fd_read_all(STDIN_FILENO, "standard input", MAX_TEXT_BYTES, t->cancel, out, err);
-    return file_read(path, MAX_TEXT_BYTES, out, err);
+    return file_read_waiting(path, MAX_TEXT_BYTES, t->cancel, out, err);
 }
 
 static bool arguments(const struct options *o, size_t min, size_t max, const char *what,
@@ -224,7 +224,7 @@ static bool run_tokenize(const struct tool_context *t, struct buf *out, struct e
     const struct options *o = t->opt;
     struct open_model m = {0};
     struct buf text = {0};
-    struct tokenize_options opt = {.bos = o->add_bos, .special = o->special};
+    struct tokenize_options opt = {.bos = o->add_bos, .special = o->special, .cancel = t->cancel};
     bool ok = arguments(o, 0, 1, "at most one FILE (or - for standard input)", err) &&
               read_input(t, o->args.n ? o->args.items[0] : "-", &text, err);
     // Only the metadata is needed: a vocabulary without tensors will do.
@@ -248,7 +248,7 @@ static bool run_render(const struct tool_context *t, struct buf *out, struct err
     struct gguf *g = NULL;
     bool ok = arguments(o, 0, 1, "CONTEXT.json (or - for standard input)", err);
     if (ok && o->chat_template_file) {
-        ok = file_read(o->chat_template_file, 16 << 20, &source, err);
+        ok = file_read_waiting(o->chat_template_file, 16 << 20, t->cancel, &source, err);
     } else if (ok) {
         // Only the metadata is needed.
         m.path = o->chat_template && !o->model ? NULL : paths_model(o, t->cancel, err);
@@ -258,7 +258,7 @@ static bool run_render(const struct tool_context *t, struct buf *out, struct err
     }
     ok = ok && read_input(t, o->args.n ? o->args.items[0] : "-", &context, err) &&
          tool_render(buf_str(&source), source.len, buf_str(&context), context.len,
-                     (int64_t)time(NULL), out, err);
+                     (int64_t)time(NULL), t->cancel, out, err);
     gguf_free(g);
     buf_release(&source);
     buf_release(&context);
@@ -318,9 +318,10 @@ static bool run_replay(const struct tool_context *t, struct buf *out, struct err
     if (ok) {
         open = true;
         ok = conversation_init(&c, m.model, m.engine, info.template_text,
-                               info.template_text ? strlen(info.template_text) : 0, 0, err) &&
-             session_file_read(file, &c, &loaded, err) &&
-             tool_replay(&c, &info, o.json, t->cancel, replay_progress, (void *)t, out, err);
+                               info.template_text ? strlen(info.template_text) : 0, 0, err);
+        c.cancel = t->cancel;
+        ok = ok && session_file_read(file, &c, &loaded, err) &&
+             tool_replay(&c, &info, o.json, replay_progress, (void *)t, out, err);
     }
     if (open)
         conversation_release(&c);
