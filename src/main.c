@@ -129,8 +129,14 @@ static bool recommended_sampling(struct program *p, struct error *err)
         (o->repeat_penalty_given || gguf_get_f32(g, "general.sampling.penalty_repeat", false,
                                                  &o->sampler.repeat_penalty, err)) &&
         (o->top_k_given || gguf_get_u32(g, "general.sampling.top_k", false, &k, err));
+    // A number that no option could be is out of range below, too.
     if (ok && !o->top_k_given)
-        o->sampler.top_k = k > INT32_MAX ? 0 : (int32_t)k;
+        o->sampler.top_k = k > INT32_MAX ? -1 : (int32_t)k;
+    if (ok && !options_check_sampler(&o->sampler, err)) {
+        err->code = ERR_MODEL;
+        ok = error_prefix(err, "%s recommends what is no setting (the option given overrides it)",
+                          p->model_path);
+    }
     return ok;
 }
 

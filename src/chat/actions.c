@@ -259,10 +259,6 @@ bool action_set(struct repl *r, char *arg, struct error *err)
         *r->opt = before;
         return false;
     }
-    if (r->opt->logprobs > ENGINE_MAX_PROBS) {
-        *r->opt = before;
-        return error_set(err, ERR_USAGE, "logprobs: expected at most %d", ENGINE_MAX_PROBS);
-    }
     return true;
 }
 

@@ -312,6 +312,11 @@ static bool run_replay(const struct tool_context *t, struct buf *out, struct err
         file = path.data;
     }
     bool ok = session_file_info(file, &info, err);
+    // A file must not make anybody download: only a person names what is not here.
+    if (ok && !o.model && !o.hf_repo && (!info.model_path || info.model_path[0] != '/'))
+        ok = error_set(err, ERR_FAIL,
+                       "%s: its model \"%.200s\" is no local file; name the model with -m", file,
+                       info.model_path ? info.model_path : "");
     if (ok && !o.model && !o.hf_repo)
         o.model = info.model_path;
     ok = ok && load(&mine, &m, err) && start_engine(&mine, &m, o.n_ctx ? o.n_ctx : info.n_ctx, err);
@@ -320,12 +325,11 @@ static bool run_replay(const struct tool_context *t, struct buf *out, struct err
         ok = conversation_init(&c, m.model, m.engine, info.template_text,
                                info.template_text ? strlen(info.template_text) : 0, 0, err);
         c.cancel = t->cancel;
-        ok = ok && session_file_read(file, &c, &loaded, err) &&
+        ok = ok && session_file_read(file, &c, NULL, NULL, &loaded, err) &&
              tool_replay(&c, &info, o.json, replay_progress, (void *)t, out, err);
     }
     if (open)
         conversation_release(&c);
-    session_loaded_release(&loaded);
     session_info_release(&info);
     buf_release(&path);
     close_model(&m);
