@@ -247,6 +247,10 @@ static bool tokenise(struct conversation *c, const struct prefix_request *q,
             struct match found;
             if (s->origin != ORIGIN_MESSAGE + k || s->begin < at)
                 continue;
+            if (cancel_asked(c->cancel)) {
+                ok = error_set(err, ERR_INTERRUPTED, "interrupted while the prompt was made");
+                break;
+            }
             if (q->head && !head_done && m->role == ROLE_USER) {
                 // Counting: what comes before the first user's message, tokenised by itself.
                 struct ids head = {0};

@@ -84,10 +84,11 @@ static bool run_score(const struct tool_context *t, struct buf *out, struct erro
 {
     struct open_model m = {0};
     struct buf text = {0};
-    bool ok = arguments(t->opt, 1, 1, "one FILE (or - for standard input)", err) &&
-              read_input(t, t->opt->args.items[0], &text, err) && load(t, &m, err) &&
-              start_engine(t, &m, t->opt->n_ctx, err) &&
-              tool_score(m.model, m.engine, buf_str(&text), text.len, t->opt->top, out, err);
+    bool ok =
+        arguments(t->opt, 1, 1, "one FILE (or - for standard input)", err) &&
+        read_input(t, t->opt->args.items[0], &text, err) && load(t, &m, err) &&
+        start_engine(t, &m, t->opt->n_ctx, err) &&
+        tool_score(m.model, m.engine, buf_str(&text), text.len, t->opt->top, t->cancel, out, err);
     buf_release(&text);
     close_model(&m);
     return ok;
@@ -118,8 +119,8 @@ static bool run_perplexity(const struct tool_context *t, struct buf *out, struct
                        "hokku perplexity: no text: give -f FILE (or -f - for standard input)");
     ok = ok && read_input(t, file, &text, err) && load(t, &m, err) &&
          start_engine(t, &m, window, err) &&
-         tool_perplexity(m.model, m.engine, buf_str(&text), text.len, window, perplexity_progress,
-                         (void *)t, &p, err);
+         tool_perplexity(m.model, m.engine, buf_str(&text), text.len, window, t->cancel,
+                         perplexity_progress, (void *)t, &p, err);
     if (ok && o->json)
         buf_printf(out,
                    "{\"perplexity\":%.6f,\"error\":%.6f,\"nll\":%.6f,\"windows\":%zu,\"window\":%u,"

@@ -119,10 +119,11 @@ def test_while_a_template_is_rendered(home, tmp_path, sig):
 
 
 @BOTH
-@pytest.mark.parametrize("word", [b"the quick brown fox ", b"x"])
-def test_while_a_long_text_is_tokenized(home, tmp_path, sig, word):
+@pytest.mark.parametrize("args,word", [(["tokenize"], b"the quick brown fox "), (["tokenize"], b"x"),
+                                       (["score"], b"one "), (["perplexity", "-f"], b"two ")])
+def test_while_a_long_text_is_tokenized(home, tmp_path, sig, args, word):
     (tmp_path / "long.txt").write_bytes(word * (100_000_000 // len(word)))
-    with started(home, "tokenize", "-m", MODEL, tmp_path / "long.txt") as p:
+    with started(home, *args, tmp_path / "long.txt", "-m", MODEL) as p:
         in_state(p, busy)
         assert ends_by(p, sig) < 2
 
