@@ -158,7 +158,7 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err);
 
 static inline bool interrupted(const struct cuda_engine *e, struct error *err)
 {
-    if (!e->params.cancel || !*e->params.cancel)
+    if (!cancel_asked(e->params.cancel))
         return false;
     error_set(err, ERR_INTERRUPTED, "interrupted");
     return true;

@@ -583,6 +583,8 @@ bool gpu_sampler_begin(const struct queue *q, struct gpu_sampler *s, const struc
                        struct error *err)
 {
     const struct sampler_settings *set = p->sampler;
+    if (!sampler_check(set, s->n_vocab, err))
+        return false;
     if (p->n_history > s->n_ctx)
         return error_set(err, ERR_FAIL, "a history of %zu tokens, expected at most %u",
                          p->n_history, s->n_ctx);

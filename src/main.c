@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/format.h"
 #include "base/out.h"
+#include "base/signals.h"
 #include "chat/batch.h"
 #include "chat/repl.h"
 #include "main_complete.h"
@@ -26,17 +27,6 @@
 
 enum { MAX_PROMPT_BYTES = 256 << 20 };
 
-static volatile int cancelled;
-
-static void on_interrupt(int sig)
-{
-    if (cancelled) { // asked twice: at once
-        signal(sig, SIG_DFL);
-        raise(sig);
-    }
-    cancelled = 1;
-}
-
 struct program {
     struct options opt;
     char *model_path;      // owned
@@ -47,9 +37,10 @@ struct program {
     struct session_lock session;
     struct buf prompt, system, template_text;
     bool stdin_tty, stdout_tty, stderr_tty;
-    bool chat;    // the REPL
-    int death;    // the signal that ended the REPL; 0: none
-    double began; // clock_now() when main began
+    bool chat;             // the REPL
+    int death;             // the signal that ended the REPL; 0: none
+    struct cancel *cancel; // what work polls
+    double began;          // clock_now() when main began
 };
 
 static void load_progress(void *user, uint64_t done, uint64_t total)
@@ -83,7 +74,7 @@ static bool choose_device(struct program *p, struct device_choice *d, struct eng
     params->device_index = d->index;
     params->progress = load_progress;
     params->progress_user = p;
-    params->cancel = &cancelled;
+    params->cancel = p->cancel;
     return true;
 }
 
@@ -138,14 +129,20 @@ static bool recommended_sampling(struct program *p, struct error *err)
         (o->repeat_penalty_given || gguf_get_f32(g, "general.sampling.penalty_repeat", false,
                                                  &o->sampler.repeat_penalty, err)) &&
         (o->top_k_given || gguf_get_u32(g, "general.sampling.top_k", false, &k, err));
+    // A number that no option could be is out of range below, too.
     if (ok && !o->top_k_given)
-        o->sampler.top_k = k > INT32_MAX ? 0 : (int32_t)k;
+        o->sampler.top_k = k > INT32_MAX ? -1 : (int32_t)k;
+    if (ok && !options_check_sampler(&o->sampler, err)) {
+        err->code = ERR_MODEL;
+        ok = error_prefix(err, "%s recommends what is no setting (the option given overrides it)",
+                          p->model_path);
+    }
     return ok;
 }
 
 static bool open_model(struct program *p, struct error *err)
 {
-    p->model_path = paths_model(&p->opt, &cancelled, err);
+    p->model_path = paths_model(&p->opt, p->cancel, err);
     if (!p->model_path)
         return false;
     p->model = model_load(p->model_path, err);
@@ -159,7 +156,8 @@ static bool choose_template(struct program *p, struct error *err)
     if (o->conversation == 0)
         return true;
     if (o->chat_template_file)
-        return file_read(o->chat_template_file, 16 << 20, &p->template_text, err);
+        return file_read_waiting(o->chat_template_file, 16 << 20, p->cancel, &p->template_text,
+                                 err);
     if (o->chat_template)
         return paths_template(p->model->gguf, o->chat_template, &p->template_text, err);
     if (p->model->chat_template.data)
@@ -178,7 +176,8 @@ static bool choose_template(struct program *p, struct error *err)
 static bool read_system(struct program *p, struct error *err)
 {
     const struct options *o = &p->opt;
-    if (o->system_file && !file_read(o->system_file, MAX_PROMPT_BYTES, &p->system, err))
+    if (o->system_file &&
+        !file_read_waiting(o->system_file, MAX_PROMPT_BYTES, p->cancel, &p->system, err))
         return false;
     if (o->system && o->system[0] == '@')
         return paths_system_prompt(o->system + 1, &p->system, err);
@@ -207,9 +206,9 @@ static bool read_prompt(struct program *p, bool with_stdin, struct error *err)
     for (int source = 0; ok && source < 2; source++) {
         buf_clear(&part);
         if (source == 0 && o->file)
-            ok = file_read(o->file, MAX_PROMPT_BYTES, &part, err);
+            ok = file_read_waiting(o->file, MAX_PROMPT_BYTES, p->cancel, &part, err);
         if (source == 1 && with_stdin)
-            ok = fd_read_all(STDIN_FILENO, "standard input", MAX_PROMPT_BYTES, &cancelled, &part,
+            ok = fd_read_all(STDIN_FILENO, "standard input", MAX_PROMPT_BYTES, p->cancel, &part,
                              err);
         strip_last_newline(&part);
         if (ok && part.len) {
@@ -305,6 +304,7 @@ static bool run_chat(struct program *p, struct error *err)
                            p->template_text.len ? buf_str(&p->template_text) : NULL,
                            p->template_text.len, (int64_t)time(NULL), err))
         return false;
+    p->conv.cancel = p->cancel;
     if (p->system.len && !conversation_set_system(&p->conv, p->system.data, p->system.len, err))
         return false;
     if (o->session && !resume(p, err))
@@ -323,7 +323,7 @@ static bool run_chat(struct program *p, struct error *err)
         struct repl_options r = {
             .conv = &p->conv,
             .opt = o,
-            .cancel = &cancelled,
+            .cancel = p->cancel,
             .out_tty = p->stdout_tty,
             .err_tty = p->stderr_tty,
             .out_color = out_color,
@@ -338,7 +338,7 @@ static bool run_chat(struct program *p, struct error *err)
     struct batch b = {
         .conv = &p->conv,
         .opt = o,
-        .cancel = &cancelled,
+        .cancel = p->cancel,
         .stdout_tty = p->stdout_tty,
         .stderr_tty = p->stderr_tty,
         .color = out_color && p->stdout_tty,
@@ -360,7 +360,7 @@ static bool run(struct program *p, struct error *err)
     struct tool_context tool = {.opt = o,
                                 .cpu = &cpu_backend,
                                 .cuda = cuda_backend,
-                                .cancel = &cancelled,
+                                .cancel = p->cancel,
                                 .stderr_tty = p->stderr_tty,
                                 .began = p->began};
     if (o->complete)
@@ -405,8 +405,7 @@ int main(int argc, char **argv)
 {
     struct program p = {.session = SESSION_LOCK_NONE, .began = clock_now()};
     struct error err = {0};
-    struct sigaction sa = {.sa_handler = on_interrupt}; // no SA_RESTART: a blocked read must return
-    sigaction(SIGINT, &sa, NULL);
+    p.cancel = signals_begin();
     signal(SIGPIPE, SIG_DFL); // a closed pipe ends the program quietly, whatever the parent had set
     signal(SIGXFSZ, SIG_IGN); // a file size limit is an error of write, like a full disk
     p.stdin_tty = isatty(STDIN_FILENO);
@@ -414,16 +413,11 @@ int main(int argc, char **argv)
     p.stderr_tty = out_is_terminal(OUT_STDERR);
     bool ok = options_parse(&p.opt, argc, argv, environ, &err) && run(&p, &err);
     program_release(&p);
-    if (p.death) {
-        signal(p.death, SIG_DFL);
-        raise(p.death);
-    }
+    // Whoever waits must see that it was a signal; what was asked to end is no success either.
+    if (p.death || signals_caught())
+        signals_die(p.death ? p.death : signals_caught());
     if (ok)
         return 0;
-    if (err.code == ERR_INTERRUPTED || cancelled) {
-        signal(SIGINT, SIG_DFL);
-        raise(SIGINT);
-    }
     out_say("hokku: %s", err.text);
     return err.code == ERR_NONE ? ERR_FAIL : (int)err.code;
 }

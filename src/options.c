@@ -153,6 +153,40 @@ static bool set_choice(const struct option_def *d, const char *value, int32_t *o
     return bad_value(d, value, expected, err);
 }
 
+// value: what was found, as text.
+static bool check_range(const struct option_def *d, double x, const char *value, struct error *err)
+{
+    char expected[100];
+    if ((d->least == 0 && d->most == 0) || (x >= d->least && x <= d->most)) // NaN is in no range
+        return true;
+    if (d->most >= INT32_MAX)
+        snprintf(expected, sizeof expected, "a whole number of at least %.10g", d->least);
+    else
+        snprintf(expected, sizeof expected, "a number from %.10g to %.10g", d->least, d->most);
+    return bad_value(d, value, expected, err);
+}
+
+bool options_check_sampler(const struct sampler_settings *s, struct error *err)
+{
+    const struct options o = {.sampler = *s};
+    size_t n;
+    const struct option_def *d = options_table(&n);
+    for (size_t i = 0; i < n; i++) {
+        const void *at = (const char *)&o + d[i].offset;
+        bool whole = d[i].kind == OPT_I32;
+        char value[40];
+        if (d[i].offset < offsetof(struct options, sampler) ||
+            d[i].offset >= offsetof(struct options, sampler) + sizeof o.sampler ||
+            (!whole && d[i].kind != OPT_F32))
+            continue;
+        double x = whole ? *(const int32_t *)at : (double)*(const float *)at;
+        snprintf(value, sizeof value, "%g", x);
+        if (!check_range(&d[i], x, value, err))
+            return false;
+    }
+    return true;
+}
+
 static bool set_value(struct options *o, const struct option_def *d, const char *value,
                       struct error *err)
 {
@@ -164,6 +198,8 @@ static bool set_value(struct options *o, const struct option_def *d, const char 
         i = strtoll(value, &end, 10);
         if (end == value || *end || errno)
             return bad_value(d, value, "a whole number", err);
+        if (!check_range(d, (double)i, value, err))
+            return false;
     }
     switch (d->kind) {
     case OPT_FLAG:
@@ -223,6 +259,8 @@ static bool set_value(struct options *o, const struct option_def *d, const char 
         float f = strtof(value, &end);
         if (end == value || *end || !isfinite(f))
             return bad_value(d, value, "a number", err);
+        if (!check_range(d, (double)f, value, err))
+            return false;
         *(float *)target = f;
         break;
     }
@@ -575,11 +613,6 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
         else
             o->model = NULL;
     }
-    if (o->logprobs > ENGINE_MAX_PROBS)
-        return error_set(err, ERR_USAGE, "--logprobs: found %u, expected at most %d", o->logprobs,
-                         ENGINE_MAX_PROBS);
-    if (o->n_threads < 0 || o->n_threads > 1024)
-        return error_set(err, ERR_USAGE, "--threads: found %d, expected 0 to 1024", o->n_threads);
     return true;
 }
 

@@ -155,9 +155,14 @@ struct option_def {
     bool (*parse)(struct options *o, const char *value, struct error *err);
     bool in_chat; // /set may change it during a conversation
     const char *help;
+    double least, most; // what a number may be; both 0: anything of its kind
 };
 
 const struct option_def *options_table(size_t *n);
+
+// The one check of ranges, for sampling settings that came another way than as text (a model's
+// recommendations, recorded answers). Errors: ERR_USAGE as options_set.
+bool options_check_sampler(const struct sampler_settings *s, struct error *err);
 
 // Parsers of OPT_CUSTOM rows.
 bool options_parse_bias(struct options *o, const char *value, struct error *err);

@@ -45,7 +45,7 @@ char *paths_data(const char *relative)
     return NULL;
 }
 
-static char *download(const struct options *o, const char *name, const volatile int *cancel,
+static char *download(const struct options *o, const char *name, const struct cancel *cancel,
                       struct error *err)
 {
     struct paths_hub hub;
@@ -57,7 +57,7 @@ static char *download(const struct options *o, const char *name, const volatile 
     return path.data;
 }
 
-char *paths_model(const struct options *o, const volatile int *cancel, struct error *err)
+char *paths_model(const struct options *o, const struct cancel *cancel, struct error *err)
 {
     if (o->hf_repo)
         return download(o, o->hf_repo, cancel, err);

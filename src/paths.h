@@ -8,7 +8,7 @@
 
 // The file to load: -m, -hf (downloaded if need be), or the built-in model. Owned by the caller;
 // NULL on error.
-char *paths_model(const struct options *o, const volatile int *cancel, struct error *err);
+char *paths_model(const struct options *o, const struct cancel *cancel, struct error *err);
 
 // A file shipped with hokku, found in the source tree or where it is installed, e.g.
 // "prompts/haiku.txt". Owned by the caller; NULL when there is none.

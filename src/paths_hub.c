@@ -142,7 +142,7 @@ static void read_token(struct paths_hub *h, const struct hub_environment *env)
     buf_release(&path);
 }
 
-bool paths_hub_init(struct paths_hub *h, const struct options *o, const volatile int *cancel,
+bool paths_hub_init(struct paths_hub *h, const struct options *o, const struct cancel *cancel,
                     struct error *err)
 {
     const struct hub_environment *env = &o->hub;

@@ -18,7 +18,7 @@ struct paths_hub {
 };
 
 // Fills h->opt for hub_fetch, hub_list and hub_remove; *h must stay where it is. Errors: ERR_USAGE.
-bool paths_hub_init(struct paths_hub *h, const struct options *o, const volatile int *cancel,
+bool paths_hub_init(struct paths_hub *h, const struct options *o, const struct cancel *cancel,
                     struct error *err);
 void paths_hub_release(struct paths_hub *h);
 

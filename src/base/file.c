@@ -2,22 +2,35 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
-bool fd_read_all(int fd, const char *label, size_t max_bytes, const volatile int *cancel,
+bool fd_wait(int fd, const struct cancel *cancel)
+{
+    // A signal that comes just before poll() is seen after this many milliseconds.
+    enum { LATE = 50 };
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    while (!cancel_asked(cancel)) {
+        int n = poll(&p, 1, cancel ? LATE : -1);
+        if (n > 0 || (n < 0 && errno != EINTR))
+            return true; // read() will say what is wrong
+    }
+    return false;
+}
+
+bool fd_read_all(int fd, const char *label, size_t max_bytes, const struct cancel *cancel,
                  struct buf *out, struct error *err)
 {
     size_t begin = out->len;
     for (;;) {
         if (!buf_reserve(out, 65536))
             return error_oom(err, label, out->len + 65536);
+        if (!fd_wait(fd, cancel))
+            return error_set(err, ERR_INTERRUPTED, "interrupted while reading %s", label);
         ssize_t n = read(fd, out->data + out->len, 65536);
-        if (n < 0 && errno == EINTR) {
-            if (cancel && *cancel)
-                return error_set(err, ERR_INTERRUPTED, "interrupted while reading %s", label);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
-        }
         if (n < 0)
             return error_set(err, ERR_FAIL, "%s: cannot be read: %s", label, strerror(errno));
         if (n == 0)
@@ -32,10 +45,17 @@ bool fd_read_all(int fd, const char *label, size_t max_bytes, const volatile int
 
 bool file_read(const char *path, size_t max_bytes, struct buf *out, struct error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return file_read_waiting(path, max_bytes, NULL, out, err);
+}
+
+bool file_read_waiting(const char *path, size_t max_bytes, const struct cancel *cancel,
+                       struct buf *out, struct error *err)
+{
+    // A named pipe without a writer must not hold open(), which cannot be asked to end.
+    int fd = open(path, O_RDONLY | O_CLOEXEC | (cancel ? O_NONBLOCK : 0));
     if (fd < 0)
         return error_set(err, ERR_FAIL, "%s: cannot be opened: %s", path, strerror(errno));
-    bool ok = fd_read_all(fd, path, max_bytes, NULL, out, err);
+    bool ok = fd_read_all(fd, path, max_bytes, cancel, out, err);
     close(fd);
     return ok;
 }

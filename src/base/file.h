@@ -3,14 +3,21 @@
 #define HOKKU_BASE_FILE_H
 
 #include "base/buf.h"
+#include "base/cancel.h"
 #include "base/error.h"
 
 // Appends everything of a file, or of an open descriptor, to out. max_bytes bounds it. Errors:
-// ERR_FAIL, ERR_MEMORY; ERR_INTERRUPTED when *cancel becomes non-zero while waiting (cancel may be
+// ERR_FAIL, ERR_MEMORY; ERR_INTERRUPTED when asked to end while waiting (cancel may be
 // NULL).
 bool file_read(const char *path, size_t max_bytes, struct buf *out, struct error *err);
-bool fd_read_all(int fd, const char *label, size_t max_bytes, const volatile int *cancel,
+// For what may be a pipe whose other end takes its time.
+bool file_read_waiting(const char *path, size_t max_bytes, const struct cancel *cancel,
+                       struct buf *out, struct error *err);
+bool fd_read_all(int fd, const char *label, size_t max_bytes, const struct cancel *cancel,
                  struct buf *out, struct error *err);
+
+// Waits until a read of fd would not wait. False when asked to end (cancel may be NULL).
+bool fd_wait(int fd, const struct cancel *cancel);
 
 // Writes all n bytes. Errors: ERR_FAIL (disk full and the like).
 bool fd_write_all(int fd, const char *label, const void *data, size_t n, struct error *err);

@@ -141,7 +141,7 @@ bool action_read(struct repl *r, char *arg, struct error *err)
 {
     struct buf text = {0};
     const char *slash = strrchr(arg, '/');
-    bool ok = file_read(arg, MAX_FILE, &text, err);
+    bool ok = file_read_waiting(arg, MAX_FILE, r->o->cancel, &text, err);
     if (ok) {
         if (r->attached.len > 0)
             buf_puts(&r->attached, "\n\n");
@@ -258,10 +258,6 @@ bool action_set(struct repl *r, char *arg, struct error *err)
                !sampler_check(&r->opt->sampler, r->c->model->hp.n_vocab, err)) {
         *r->opt = before;
         return false;
-    }
-    if (r->opt->logprobs > ENGINE_MAX_PROBS) {
-        *r->opt = before;
-        return error_set(err, ERR_USAGE, "logprobs: expected at most %d", ENGINE_MAX_PROBS);
     }
     return true;
 }

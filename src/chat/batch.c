@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/out.h"
 #include "base/utf8.h"
 #include "chat/termout.h"
@@ -211,7 +212,6 @@ static bool answer(struct batch *b, const char *prompt, size_t n, bool line_mode
         .think = o->think,
         .prefill = o->prefill,
         .n_prefill = o->prefill ? strlen(o->prefill) : 0,
-        .cancel = b->cancel,
         .on_text = on_text,
         .on_token = on_token,
         .on_prefill = on_prefill,
@@ -307,11 +307,11 @@ bool batch_lines(struct batch *b, int fd, const char *before, struct error *err)
                 ok = error_oom(err, "standard input", in.len);
                 break;
             }
-            ssize_t n = read(fd, in.data + in.len, 65536);
-            if (n < 0 && *b->cancel) {
+            if (!fd_wait(fd, b->cancel)) {
                 ok = error_set(err, ERR_INTERRUPTED, "interrupted");
                 break;
             }
+            ssize_t n = read(fd, in.data + in.len, 65536);
             if (n > 0)
                 in.len += (size_t)n;
             eof = n == 0;

@@ -9,7 +9,7 @@
 struct batch {
     struct conversation *conv;
     const struct options *opt;
-    const volatile int *cancel;
+    const struct cancel *cancel;
     bool stdout_tty, stderr_tty;
     bool dumb;      // TERM=dumb: no escape sequences
     bool color;     // styles on a standard output that is a terminal

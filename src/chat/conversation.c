@@ -490,7 +490,7 @@ static bool run_answer(struct conversation *c, const struct answer_params *p, st
         .n_probs = p->n_probs,
         .overflow = p->overflow,
         .n_keep = n_keep,
-        .cancel = p->cancel,
+        .cancel = c->cancel,
         .on_text = stream_text,
         .on_token = stream_token,
         .user = stream,
@@ -547,7 +547,7 @@ bool conversation_answer(struct conversation *c, const struct answer_params *p, 
         notice(p,
                "the model's template knows no system prompt: it is put before the first message");
     if (ok && p->n_prefill > 0) {
-        struct tokenize_options opt = {.continuation = true};
+        struct tokenize_options opt = {.continuation = true, .cancel = c->cancel};
         ok = tokenizer_encode(c->model->tokenizer, p->prefill, p->n_prefill, &opt, &m.ids, err);
         m.n_prefill = m.ids.len;
         if (ok && (!ids_append(&prefix, m.ids.data, m.ids.len) ||

@@ -52,13 +52,14 @@ struct conversation {
     struct message *stash; // owned: what could be redone before the last message was added
     size_t n_stash;
     bool has_system;
-    size_t first_kept;     // messages before it (the system prompt excepted) are dropped
-    bool system_merged;    // the template refuses system prompts: it leads the first message
-    uint8_t *dry_breakers; // owned, see struct sampler_settings; NULL: not needed so far
+    size_t first_kept;           // messages before it (the system prompt excepted) are dropped
+    bool system_merged;          // the template refuses system prompts: it leads the first message
+    const struct cancel *cancel; // ends rendering, tokenising, answering; NULL: nothing does
+    uint8_t *dry_breakers;       // owned, see struct sampler_settings; NULL: not needed so far
 };
 
-// Begins an empty conversation. template_text NULL: plain completion. Errors: a template that does
-// not parse.
+// Begins an empty conversation. template_text NULL: plain completion. The caller may set `cancel`.
+// Errors: a template that does not parse.
 bool conversation_init(struct conversation *c, const struct model *m, struct engine *e,
                        const char *template_text, size_t n_template, int64_t now,
                        struct error *err);
@@ -91,7 +92,6 @@ struct answer_params {
     enum think think;
     const char *prefill; // start of the answer, NULL: none
     size_t n_prefill;
-    const volatile int *cancel;
     // All may be NULL. on_text: whole UTF-8 sequences as soon as they are certain, tags left out,
     // thinking also when it is to be hidden. on_notice: one line that the user must see (what was
     // dropped, what the template refused).

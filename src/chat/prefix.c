@@ -214,6 +214,7 @@ static bool write_text(struct piece_writer *w, size_t begin, size_t end, struct 
         .bos = !w->any,
         .special_mask = w->mask + begin,
         .continuation = w->any,
+        .cancel = w->c->cancel,
     };
     w->any = true;
     return tokenizer_encode(w->c->model->tokenizer, w->text + begin, end - begin, &opt, w->out,
@@ -246,6 +247,10 @@ static bool tokenise(struct conversation *c, const struct prefix_request *q,
             struct match found;
             if (s->origin != ORIGIN_MESSAGE + k || s->begin < at)
                 continue;
+            if (cancel_asked(c->cancel)) {
+                ok = error_set(err, ERR_INTERRUPTED, "interrupted while the prompt was made");
+                break;
+            }
             if (q->head && !head_done && m->role == ROLE_USER) {
                 // Counting: what comes before the first user's message, tokenised by itself.
                 struct ids head = {0};
@@ -310,7 +315,7 @@ static bool plain_prefix(struct conversation *c, const struct prefix_request *q,
                 ok = error_oom(err, "the prompt's text", m->text.len);
                 break;
             }
-            struct tokenize_options opt = {.bos = !any, .continuation = any};
+            struct tokenize_options opt = {.bos = !any, .continuation = any, .cancel = c->cancel};
             ok = tokenizer_encode(tok, buf_str(&text), text.len, &opt, out, err);
             any = true;
             if (q->head && m->role == ROLE_SYSTEM)
@@ -338,6 +343,7 @@ bool prefix_build(struct conversation *c, const struct prefix_request *q, struct
         *q->head = 0;
     if (!c->tmpl)
         return plain_prefix(c, q, out, err);
+    const struct template_limits limits = {.cancel = c->cancel};
     struct template_output r = {0};
     json_t *ctx = NULL;
     bool ok = false, raised = false;
@@ -346,7 +352,7 @@ bool prefix_build(struct conversation *c, const struct prefix_request *q, struct
         error_oom(err, "the variables of the chat template", 0);
         goto done;
     }
-    ok = template_render(c->tmpl, ctx, c->now, NULL, &r, &raised, err);
+    ok = template_render(c->tmpl, ctx, c->now, &limits, &r, &raised, err);
     if (!ok && raised && c->has_system && !c->system_merged) {
         // Some templates (Gemma) refuse a system prompt: put it before the first message, if that
         // is what they refuse.
@@ -355,8 +361,10 @@ bool prefix_build(struct conversation *c, const struct prefix_request *q, struct
         template_output_release(&r);
         r = (struct template_output){0};
         ctx = build_context(c, q, true, index, &n_index);
-        ok = ctx && template_render(c->tmpl, ctx, c->now, NULL, &r, &raised, &second);
+        ok = ctx && template_render(c->tmpl, ctx, c->now, &limits, &r, &raised, &second);
         c->system_merged = ok;
+        if (second.code == ERR_INTERRUPTED) // not what the first try found
+            *err = second;
     }
     if (!ok) {
         error_prefix(err, raised ? "the chat template refuses" : "the chat template");

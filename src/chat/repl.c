@@ -83,6 +83,15 @@ static void show_extras(struct repl *r)
     buf_release(&text);
 }
 
+// A Ctrl-C from before means nothing to what begins now; a signal that ends the chat does.
+static void forget_interrupt(struct repl *r)
+{
+    terminal_events();
+    cancel_clear(r->o->cancel);
+    if (terminal_death())
+        cancel_ask(r->o->cancel);
+}
+
 bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
 {
     struct answer_params p = {
@@ -96,7 +105,6 @@ bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
         .think = (enum think)r->opt->think,
         .prefill = r->prefill.data,
         .n_prefill = r->prefill.len,
-        .cancel = r->o->cancel,
         .on_text = on_text,
         .on_token = on_token,
         .on_prefill = on_prefill,
@@ -110,8 +118,7 @@ bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
         n_before = conversation_last_answer(r->c)->n_runs;
     view_begin(&r->view);
     terminal_set_mode(TERMINAL_ANSWERING);
-    terminal_events(); // a Ctrl-C from before means nothing here
-    *r->o->cancel = terminal_death() != 0;
+    forget_interrupt(r);
     bool ok = kind == ANSWER_CONTINUE ? conversation_continue(r->c, &p, &r->finish, err)
                                       : conversation_answer(r->c, &p, &r->finish, err);
     struct error end = {0};
@@ -122,8 +129,7 @@ bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
         ok = false;
     }
     terminal_set_mode(TERMINAL_COOKED);
-    *r->o->cancel = 0;
-    terminal_events();
+    forget_interrupt(r);
     if (ok && kind == ANSWER_CONTINUE && conversation_last_answer(r->c)->n_runs == n_before)
         view_say(&r->view, "(the model has nothing to add)\n");
     else if (ok)
@@ -274,12 +280,16 @@ static enum line_result one_line(struct repl *r, const char *prompt, const char 
                                  struct buf *line, bool *was_empty)
 {
     char *text = NULL;
+    enum line_result result;
+    terminal_set_reading(true);
     if (!r->view.o.err_tty) {
-        enum line_result result = plain_line(line);
+        result = plain_line(line);
         *was_empty = line->len == 0;
+        terminal_set_reading(false);
         return result;
     }
-    enum line_result result = lineedit_read(prompt, initial, &text, was_empty);
+    result = lineedit_read(prompt, initial, &text, was_empty);
+    terminal_set_reading(false);
     buf_clear(line);
     if (text)
         buf_puts(line, text);
@@ -411,7 +421,7 @@ static bool one_round(struct repl *r, int *death, struct error *err)
         if (is_blank(&message) && r->attached.len == 0)
             break;
         keep_history(r, buf_str(&message));
-        *r->o->cancel = terminal_death() != 0;
+        forget_interrupt(r);
         if (message.data && message.data[0] == '/')
             ok = command_run(r, message.data, &e);
         else
@@ -420,8 +430,12 @@ static bool one_round(struct repl *r, int *death, struct error *err)
     }
     if (r->edit == NULL)
         r->edit_turn = 0;
-    if (!ok && !r->fatal && e.code != ERR_INTERRUPTED)
+    if (!ok && !r->fatal && e.code == ERR_INTERRUPTED && !terminal_death())
+        view_say(&r->view, "(stopped)\n");
+    else if (!ok && !r->fatal && e.code != ERR_INTERRUPTED)
         view_say(&r->view, "hokku: %s\n", e.text);
+    if (result == LINE_TEXT)
+        forget_interrupt(r);
     if (terminal_death()) {
         *death = terminal_death();
         r->leave = true;

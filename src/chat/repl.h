@@ -9,7 +9,7 @@
 struct repl_options {
     struct conversation *conv; // initialised, system prompt set
     struct options *opt;       // changed by /set
-    volatile int *cancel;      // what the engine polls
+    struct cancel *cancel;     // what the engine polls
     bool out_tty, err_tty, out_color, err_color;
     bool dumb;                    // TERM=dumb: no escape sequences at all
     const char *banner;           // untrusted parts are filtered here; NULL: none

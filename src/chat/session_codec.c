@@ -1,4 +1,5 @@
 #include "chat/session_codec.h"
+#include "options.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -190,6 +191,9 @@ static void get_run(struct codec_cursor *c, struct answer_run *r, size_t n_ids, 
     r->finish = (enum finish)choice(c, FINISH_INTERRUPTED);
     r->prefix_hash = codec_u64(c);
     get_sampler(c, &r->sampler, n_vocab);
+    struct error ignored;
+    c->failed = c->failed || !options_check_sampler(&r->sampler, &ignored) ||
+                !sampler_check(&r->sampler, n_vocab, &ignored);
 }
 
 bool codec_put_messages(struct buf *b, const struct conversation *c)

@@ -39,12 +39,6 @@ struct section {
     uint64_t offset, length;
 };
 
-void session_loaded_release(struct session_loaded *l)
-{
-    json_decref(l->settings);
-    *l = (struct session_loaded){0};
-}
-
 static uint32_t template_crc(const struct conversation *c)
 {
     return c->tmpl ? c->template_crc : 0;
@@ -456,8 +450,8 @@ static bool check_conversation(const struct reader *r, const struct conversation
     return true;
 }
 
-bool session_file_read(const char *path, struct conversation *c, struct session_loaded *out,
-                       struct error *err)
+bool session_file_read(const char *path, struct conversation *c, session_accept *accept, void *user,
+                       struct session_loaded *out, struct error *err)
 {
     struct reader *r = calloc(1, sizeof *r);
     struct conversation fresh = {.model = c->model, .tmpl = c->tmpl};
@@ -500,9 +494,17 @@ bool session_file_read(const char *path, struct conversation *c, struct session_
     }
     fresh.now = number_of(meta, "now");
     fresh.first_kept = (size_t)number_of(meta, "first_kept");
+    if (number_of(meta, "dropped") < 0) {
+        damaged(r, "it has dropped less than nothing", err);
+        goto done;
+    }
     fresh.system_merged = json_is_true(json_object_get(meta, "system_merged"));
     if (!check_conversation(r, &fresh, err))
         goto done;
+    if (accept && !accept(user, json_object_get(meta, "settings"), err)) {
+        error_prefix(err, "%s", path);
+        goto done;
+    }
     out->template_changed = number_of(meta, "template_crc") != template_crc(c) ||
                             json_is_true(json_object_get(meta, "plain")) != !c->tmpl;
     kv_mismatch(r, meta, e, timeline.len, out->kv_reason, sizeof out->kv_reason);
@@ -516,7 +518,6 @@ bool session_file_read(const char *path, struct conversation *c, struct session_
         c->session.timeline.len = 0;
         goto done;
     }
-    out->settings = json_incref(json_object_get(meta, "settings"));
     // The last token may be sampled and not yet evaluated.
     if (timeline.len > n_kv + 1 || out->kv == SESSION_KV_STALE)
         timeline.len = n_kv;

@@ -23,19 +23,19 @@ enum session_kv {
 };
 
 struct session_loaded {
-    json_t *settings; // owned
     enum session_kv kv;
     char kv_reason[160];   // why it is stale
     bool template_changed; // saved with another chat template
     double seconds;        // that it took
 };
-void session_loaded_release(struct session_loaded *l);
 
 // Replaces the messages and the memory of c (which keeps its model, engine and template) by those
-// of the file. On failure c is as it was. Errors: ERR_FAIL: not a session, another version, damaged
-// (which part), made with another model (both names).
-bool session_file_read(const char *path, struct conversation *c, struct session_loaded *out,
-                       struct error *err);
+// of the file. accept: judges its settings (a JSON object or NULL) before anything changes; may be
+// NULL. On failure c is as it was. Errors: ERR_FAIL: not a session, another version, damaged (which
+// part), made with another model (both names); those of accept.
+typedef bool session_accept(void *user, const json_t *settings, struct error *err);
+bool session_file_read(const char *path, struct conversation *c, session_accept *accept, void *user,
+                       struct session_loaded *out, struct error *err);
 
 struct session_info { // what a list shows and what is needed to open the right model
     char model[128], device[128], kv_format[64];

@@ -1,6 +1,7 @@
 // A conversation, its settings and its file brought together.
 #include "chat/repl.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,19 +48,31 @@ static bool apply_setting(struct options *o, const struct option_def *d, const c
     return ok;
 }
 
-static bool apply_settings(struct options *o, const json_t *settings, bool keep_given,
-                           struct error *err)
+// What the settings of a file are to become, if all of them may be set.
+struct trial {
+    struct options o;
+    bool keep_given;
+    uint32_t n_vocab;
+};
+
+static bool try_settings(void *user, const json_t *settings, struct error *err)
 {
+    struct trial *t = user;
     size_t n;
     const struct option_def *d = options_table(&n);
-    for (size_t i = 0; i < n; i++) {
+    bool ok = true;
+    for (size_t i = 0; ok && i < n; i++) {
         const char *value = json_string_value(json_object_get(settings, d[i].long_name + 2));
-        if (!d[i].in_chat || !value || (keep_given && o->given[i]))
+        if (!d[i].in_chat || !value || (t->keep_given && t->o.given[i]))
             continue;
-        if (!apply_setting(o, &d[i], value, err))
-            return error_prefix(err, "a setting of the session");
+        assert(d[i].kind != OPT_STR && d[i].kind != OPT_LIST); // they would point into the file
+        ok = apply_setting(&t->o, &d[i], value, err);
     }
-    return true;
+    ok = ok && sampler_check(&t->o.sampler, t->n_vocab, err);
+    if (ok)
+        return true;
+    err->code = ERR_FAIL; // the file is wrong, not the command line
+    return error_prefix(err, "a setting of the session cannot be");
 }
 
 bool session_open(struct session_lock *l, const char *name, struct conversation *c,
@@ -75,8 +88,10 @@ bool session_open(struct session_lock *l, const char *name, struct conversation 
     // A system prompt from the command line replaces the saved one.
     if (keep_given && c->has_system && (o->system || o->system_file))
         buf_append(&system, c->messages[0].text.data, c->messages[0].text.len);
-    bool ok = session_file_read(l->path.data, c, &loaded, err) &&
-              apply_settings(o, loaded.settings, keep_given, err);
+    struct trial t = {.o = *o, .keep_given = keep_given, .n_vocab = c->model->hp.n_vocab};
+    bool ok = session_file_read(l->path.data, c, try_settings, &t, &loaded, err);
+    if (ok)
+        *o = t.o;
     if (ok && system.len > 0)
         ok = conversation_set_system(c, system.data, system.len, err);
     if (ok) {
@@ -96,7 +111,6 @@ bool session_open(struct session_lock *l, const char *name, struct conversation 
                        "read again",
                        warning->len > 0 ? "\n" : "");
     }
-    session_loaded_release(&loaded);
     buf_release(&system);
     if (!ok)
         session_lock_release(l);

@@ -7,12 +7,15 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/signals.h"
+
 // Handlers have no argument of ours: this is the one place with state of its own.
 static struct {
     bool active, ansi;
+    volatile sig_atomic_t reading;
     int fd, fd_out;
     struct termios found;
-    volatile int *cancel;
+    struct cancel *cancel;
     volatile sig_atomic_t mode;
     volatile sig_atomic_t interrupt, stop, resize, death;
     int pipe[2];
@@ -57,15 +60,9 @@ static void set_answering_modes(void)
 
 static void die_by(int sig)
 {
-    struct sigaction dfl = {.sa_handler = SIG_DFL};
-    sigset_t one;
     restore_modes();
     T.mode = TERMINAL_COOKED;
-    sigaction(sig, &dfl, NULL);
-    sigemptyset(&one);
-    sigaddset(&one, sig);
-    sigprocmask(SIG_UNBLOCK, &one, NULL);
-    raise(sig);
+    signals_die(sig);
 }
 
 static void wake(void)
@@ -79,15 +76,17 @@ static void on_signal(int sig)
     int saved = errno;
     switch (sig) {
     case SIGINT:
+        if (T.interrupt && !T.reading)
+            die_by(sig);
         T.interrupt = 1;
-        *T.cancel = 1;
+        cancel_ask(T.cancel);
         break;
     case SIGTERM:
     case SIGHUP:
         if (T.death)
             die_by(sig);
         T.death = sig;
-        *T.cancel = 1;
+        cancel_ask(T.cancel);
         break;
     case SIGTSTP:
         if (T.mode == TERMINAL_ANSWERING) {
@@ -108,7 +107,7 @@ static void on_signal(int sig)
     errno = saved;
 }
 
-bool terminal_begin(int fd, int fd_out, bool ansi, volatile int *cancel)
+bool terminal_begin(int fd, int fd_out, bool ansi, struct cancel *cancel)
 {
     if (T.active || tcgetattr(fd, &T.found) != 0 || pipe2(T.pipe, O_CLOEXEC | O_NONBLOCK) != 0)
         return false;
@@ -117,6 +116,7 @@ bool terminal_begin(int fd, int fd_out, bool ansi, volatile int *cancel)
     T.ansi = ansi;
     T.cancel = cancel;
     T.mode = TERMINAL_COOKED;
+    T.reading = false;
     T.interrupt = T.stop = T.resize = T.death = 0;
     T.active = true;
     for (size_t i = 0; i < N_HANDLED; i++) {
@@ -154,6 +154,11 @@ void terminal_set_mode(enum terminal_mode mode)
     else if (mode == TERMINAL_ANSWERING)
         set_answering_modes();
     T.mode = mode;
+}
+
+void terminal_set_reading(bool on)
+{
+    T.reading = on;
 }
 
 int terminal_event_fd(void)

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/cancel.h"
+
 enum terminal_mode {
     TERMINAL_COOKED,    // as it was found
     TERMINAL_EDITING,   // readline owns the modes
@@ -13,12 +15,15 @@ enum terminal_mode {
 };
 
 // Remembers the modes of fd (a terminal) and takes over SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP,
-// SIGWINCH, SIGPIPE and the crash signals. cancel becomes 1 when an answer is to stop. ansi: escape
+// SIGWINCH, SIGPIPE and the crash signals. cancel is set when an answer is to stop. ansi: escape
 // sequences may be written to fd_out to undo bracketed paste and colours.
-bool terminal_begin(int fd, int fd_out, bool ansi, volatile int *cancel);
+bool terminal_begin(int fd, int fd_out, bool ansi, struct cancel *cancel);
 // Restores the modes and the handlers found before.
 void terminal_end(void);
 void terminal_set_mode(enum terminal_mode mode);
+// Who is to hear Ctrl-C. While a line is read: its reader, by terminal_events. Else the work, by
+// the flag; a second one before terminal_events has heard of the first kills.
+void terminal_set_reading(bool on);
 
 // A descriptor that becomes readable when a signal came; terminal_events clears it and says which.
 int terminal_event_fd(void);

@@ -44,7 +44,7 @@ struct cpu_engine {
     struct engine base;
     const struct cpu_kernels *kernels;
     struct pool *pool;
-    const volatile int *cancel;
+    const struct cancel *cancel;
     struct kv_cache kv;
 
     // Scratch, carved from one mapping; tokens of one chunk: n <= n_batch.

@@ -73,7 +73,7 @@ static bool cpu_eval(struct engine *base, const int32_t *tokens, size_t n, enum 
                              n_vocab - 1);
     for (size_t done = 0; done < n;) {
         const size_t chunk = n - done < base->n_batch ? n - done : base->n_batch;
-        if (e->cancel && *e->cancel)
+        if (cancel_asked(e->cancel))
             return interrupted(err);
         const bool last = done + chunk == n;
         if (!eval_chunk(e, tokens + done, chunk, last ? want : LOGITS_NONE, err))
@@ -156,7 +156,7 @@ static bool cpu_decode_next(struct engine *base, struct decoded *out, struct err
         return error_set(err, ERR_FAIL, "decode: not started");
     if (e->n_left == 0)
         return error_set(err, ERR_FAIL, "decode: more tokens wanted than announced");
-    if (e->cancel && *e->cancel)
+    if (cancel_asked(e->cancel))
         return interrupted(err);
     if (e->pending) {
         if (!cpu_eval(base, &e->history.data[e->history.len - 1], 1, LOGITS_LAST, err))
@@ -260,7 +260,7 @@ static bool read_ahead(const struct model *m, const struct engine_params *p, str
     for (size_t i = 0; i < gguf_n_files(m->gguf); i++)
         total += gguf_file_bytes(m->gguf, i);
     for (size_t i = 0; i < gguf_n_files(m->gguf); i++) {
-        if (p->cancel && *p->cancel)
+        if (cancel_asked(p->cancel))
             return interrupted(err);
         const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
         uintptr_t begin = (uintptr_t)gguf_file_map(m->gguf, i) / page * page;

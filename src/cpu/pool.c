@@ -37,7 +37,7 @@ struct pool {
     size_t n_items;
     void (*fn)(void *arg, size_t item, int thread);
     void *arg;
-    const volatile int *cancel;
+    const struct cancel *cancel;
 };
 
 static void pause_briefly(void)
@@ -63,7 +63,7 @@ int pool_online_cpus(void)
 static void work(struct pool *p, int thread)
 {
     for (;;) {
-        if (p->cancel && *p->cancel) {
+        if (cancel_asked(p->cancel)) {
             atomic_store(&p->skipped, true);
             return;
         }
@@ -175,7 +175,7 @@ int pool_n_threads(const struct pool *p)
 }
 
 bool pool_run(struct pool *p, size_t n, void (*fn)(void *arg, size_t item, int thread), void *arg,
-              const volatile int *cancel)
+              const struct cancel *cancel)
 {
     p->n_items = n;
     p->fn = fn;

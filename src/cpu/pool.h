@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/cancel.h"
 #include "base/error.h"
 
 struct pool; // opaque
@@ -22,9 +23,9 @@ void pool_free(struct pool *p); // NULL is fine
 int pool_n_threads(const struct pool *p);
 
 // Calls fn(arg, item, thread) for every item of [0, n), thread in [0, n_threads), and returns when
-// all are done. When *cancel becomes non-zero, items not yet begun are left out and the result is
+// all are done. Once `cancel` is asked, items not yet begun are left out and the result is
 // false. cancel may be NULL. Only one thread may call this at a time, and fn must not.
 bool pool_run(struct pool *p, size_t n, void (*fn)(void *arg, size_t item, int thread), void *arg,
-              const volatile int *cancel);
+              const struct cancel *cancel);
 
 #endif

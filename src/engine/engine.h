@@ -8,6 +8,7 @@
 #ifndef HOKKU_ENGINE_ENGINE_H
 #define HOKKU_ENGINE_ENGINE_H
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "engine/sampler.h"
 #include "model/model.h"
@@ -27,10 +28,10 @@ struct engine_params {
     // Called during open while weights are loaded (bytes); may be NULL.
     void (*progress)(void *user, uint64_t done, uint64_t total);
     void *progress_user;
-    // Polled at open, between layers of a prefill and between decoded tokens; non-zero gives
+    // Polled at open, between layers of a prefill and between decoded tokens; once asked, they give
     // ERR_INTERRUPTED and leaves the timeline as it was at the last whole chunk or token. May be
     // NULL.
-    const volatile int *cancel;
+    const struct cancel *cancel;
 };
 
 // What an engine with these parameters takes, before anything is allocated. Bytes.

@@ -173,7 +173,7 @@ bool generate(struct session *s, const struct generate_params *p, struct generat
         size_t i = 0;
         for (; ok && !done && i < room; i++) {
             struct decoded d;
-            if (p->cancel && *p->cancel) {
+            if (cancel_asked(p->cancel)) {
                 g->finish = FINISH_INTERRUPTED;
                 done = true;
                 break;

@@ -410,42 +410,53 @@ void sampler_format_chain(const uint8_t *chain, char *out, size_t n)
 
 bool sampler_check(const struct sampler_settings *s, uint32_t n_vocab, struct error *err)
 {
-    const struct {
-        const char *name;
-        float value, min, max;
-    } ranges[] = {
-        {"--temp", s->temp, -1e6f, 1e6f},
-        {"--top-p", s->top_p, 0, 1e6f},
-        {"--min-p", s->min_p, -1e6f, 1},
-        {"--typical", s->typical, 0, 1e6f},
-        {"--top-nsigma", s->top_n_sigma, -1e6f, 1e6f},
-        {"--xtc-probability", s->xtc_probability, 0, 1},
-        {"--xtc-threshold", s->xtc_threshold, 0, 1e6f},
-        {"--repeat-penalty", s->repeat_penalty, 1e-6f, 1e6f},
-        {"--presence-penalty", s->presence_penalty, -1e6f, 1e6f},
-        {"--frequency-penalty", s->frequency_penalty, -1e6f, 1e6f},
-        {"--dry-multiplier", s->dry_multiplier, 0, 1e6f},
-        {"--dry-base", s->dry_base, 1e-6f, 1e6f},
+    const float numbers[] = {
+        s->temp,
+        s->top_p,
+        s->min_p,
+        s->typical,
+        s->top_n_sigma,
+        s->xtc_probability,
+        s->xtc_threshold,
+        s->repeat_penalty,
+        s->presence_penalty,
+        s->frequency_penalty,
+        s->dry_multiplier,
+        s->dry_base,
     };
-    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
-        if (!(ranges[i].value >= ranges[i].min && ranges[i].value <= ranges[i].max))
-            return error_set(err, ERR_USAGE, "%s is %g, expected a number from %g to %g",
-                             ranges[i].name, (double)ranges[i].value, (double)ranges[i].min,
-                             (double)ranges[i].max);
-    if (s->dry_allowed_length < 1)
-        return error_set(err, ERR_USAGE, "--dry-allowed-length is %d, expected 1 or more",
-                         s->dry_allowed_length);
-    for (uint32_t i = 0; i < s->n_bias; i++)
-        if (s->bias[i].id < 0 || (uint32_t)s->bias[i].id >= n_vocab)
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!isfinite(numbers[i]))
+            return error_set(err, ERR_USAGE, "a sampling setting is %g, expected a finite number",
+                             (double)numbers[i]);
+    size_t n = 0;
+    while (n < SAMPLER_MAX_CHAIN && s->chain[n] != SAMPLER_END && s->chain[n] < N_STAGES)
+        n++;
+    if (n == SAMPLER_MAX_CHAIN || s->chain[n] != SAMPLER_END)
+        return error_set(err, ERR_USAGE, "--samplers: the list has no end within %d",
+                         SAMPLER_MAX_CHAIN);
+    if (s->n_bias > SAMPLER_MAX_BIAS)
+        return error_set(err, ERR_USAGE, "--logit-bias: %u of them, expected at most %d", s->n_bias,
+                         SAMPLER_MAX_BIAS);
+    for (uint32_t i = 0; i < s->n_bias; i++) {
+        const struct logit_bias *b = &s->bias[i];
+        if (b->id < 0 || (uint32_t)b->id >= n_vocab)
             return error_set(err, ERR_USAGE,
                              "--logit-bias: token id %d, expected 0 to %u (the model's vocabulary)",
-                             s->bias[i].id, n_vocab - 1);
+                             b->id, n_vocab - 1);
+        if (isnan(b->bias) || b->bias == INFINITY)
+            return error_set(err, ERR_USAGE,
+                             "--logit-bias: %g for token %d, expected a number or -inf",
+                             (double)b->bias, b->id);
+    }
     return true;
 }
 
 bool sampler_init(struct sampler *s, const struct sampler_settings *set, uint32_t n_vocab,
                   struct error *err)
 {
+    *s = (struct sampler){0};
+    if (!sampler_check(set, n_vocab, err))
+        return false;
     *s = (struct sampler){.set = *set, .n_vocab = n_vocab};
     s->cand = malloc(n_vocab * sizeof *s->cand);
     s->copy = malloc(n_vocab * sizeof *s->copy);

@@ -289,7 +289,7 @@ bool cache_hash(const struct hub_options *o, const char *path, char out[SHA256_H
     sha256_init(&h);
     for (ssize_t n = 1; ok && n > 0;) {
         n = read(fd, piece, HASH_PIECE);
-        if (o->cancel && *o->cancel)
+        if (cancel_asked(o->cancel))
             ok = error_set(err, ERR_INTERRUPTED, "interrupted");
         else if (n < 0)
             ok = error_set(err, ERR_FAIL, "%s: cannot be read: %s", path, strerror(errno));

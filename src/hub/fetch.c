@@ -55,7 +55,7 @@ static void note(const struct hub_options *o, const char *line)
 
 static bool cancelled(const struct hub_options *o, struct error *err)
 {
-    return o->cancel && *o->cancel && !error_set(err, ERR_INTERRUPTED, "interrupted");
+    return cancel_asked(o->cancel) && !error_set(err, ERR_INTERRUPTED, "interrupted");
 }
 
 static bool pause_for(const struct hub_options *o, double seconds, struct error *err)

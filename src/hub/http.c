@@ -278,7 +278,7 @@ static enum http_result wait_for(struct http *h, struct hop *hop, CURLcode *code
             result = HTTP_FAILED;
             break;
         }
-        if (h->o->cancel && *h->o->cancel) {
+        if (cancel_asked(h->o->cancel)) {
             error_set(err, ERR_INTERRUPTED, "interrupted");
             result = HTTP_FAILED;
             break;

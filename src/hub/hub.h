@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/cancel.h"
 #include "base/error.h"
 
 struct hub_progress {
@@ -29,7 +30,7 @@ struct hub_options {
     unsigned stall_s;         // give up on a silent server after so many seconds (30)
     bool offline;             // no network: only what is there
     bool refresh;             // ask the server even when the model is there
-    const volatile int *cancel;
+    const struct cancel *cancel;
     void (*progress)(void *user, const struct hub_progress *p);
     void (*note)(void *user, const char *line); // retries, waiting; may carry untrusted bytes
     void *user;

@@ -210,6 +210,7 @@ struct val get_path(struct run *r, struct val obj, struct val path, struct val o
     for (size_t begin = 0; begin <= path.s->n;) {
         const char *dot = memchr(path.s->p + begin, '.', path.s->n - begin);
         size_t end = dot ? (size_t)(dot - path.s->p) : path.s->n;
+        run_step(r, 1 + (end - begin) / 64);
         struct val key = str_sub(r, path.s, begin, end);
         bool digits = end > begin && end - begin < 18;
         int64_t number = 0;
@@ -268,6 +269,7 @@ static struct val slice_str(struct run *r, struct str *s, int64_t first, int64_t
     size_t n_chars = str_chars(r, s);
     size_t *offset = NULL; // of every character, when they are not all one byte
     if (n_chars != s->n) {
+        run_step(r, s->n / 8);
         offset = run_alloc(r, n_chars * sizeof *offset);
         size_t k = 0;
         for (size_t i = 0; i < s->n; i++)
@@ -318,6 +320,5 @@ struct val get_slice(struct run *r, struct val obj, struct val lo, struct val hi
     struct val out = obj.kind == V_LIST ? val_list(r, (size_t)count) : val_tuple(r, (size_t)count);
     for (int64_t k = 0; k < count; k++)
         list_push(r, out.l, obj.l->v[first + k * step]);
-    run_step(r, (uint64_t)count / 4);
     return val_with_origin(out, obj.origin);
 }

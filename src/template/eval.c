@@ -5,6 +5,7 @@
 
 static struct val read_name(struct run *r, struct frame *f, const struct node *n)
 {
+    run_step(r, n->ref.up / 8);
     for (uint32_t up = n->ref.up; up; up--)
         f = f->outer;
     struct val v = f->slots[n->ref.slot];
@@ -17,7 +18,7 @@ static void push_keyword(struct run *r, struct list *names, struct list *values,
                          struct val value)
 {
     for (size_t i = 0; i < names->n; i++)
-        if (str_equal(names->v[i].s, name.s))
+        if (run_equal(r, names->v[i].s, name.s))
             fail(r, "got multiple values for keyword argument '%.*s'",
                  (int)(name.s->n < 80 ? name.s->n : 80), name.s->p);
     list_push(r, names, name);
@@ -44,6 +45,7 @@ static struct args eval_args(struct run *r, struct frame *f, const struct call_a
         struct val kw = eval(r, f, a->dyn_kw);
         if (kw.kind != V_DICT)
             fail(r, "argument after ** must be a mapping, not %s", val_type(kw));
+        run_step(r, kw.d->n_used / 8);
         for (size_t i = 0; i < kw.d->n_used; i++) {
             if (!kw.d->e[i].live)
                 continue;

@@ -52,7 +52,7 @@ static void frame_load(struct run *r, struct frame *f)
             f->slots[i].kind = V_MISSING;
         }
     }
-    run_step(r, f->scope->n / 4);
+    run_step(r, f->scope->n);
 }
 
 struct frame *frame_create(struct run *r, const struct scope *s, struct frame *outer)
@@ -101,6 +101,7 @@ static void assign(struct run *r, struct frame *f, const struct node *target, st
         fail(r, "too many values to unpack (expected %zu)", target->items.n);
     if (items.l->n < target->items.n)
         fail(r, "not enough values to unpack (expected %zu, got %zu)", target->items.n, items.l->n);
+    run_step(r, target->items.n);
     for (size_t i = 0; i < target->items.n; i++)
         assign(r, f, target->items.v[i], items.l->v[i]);
 }
@@ -275,10 +276,11 @@ static struct val macro_value(struct run *r, const struct node *n, struct frame 
     return (struct val){.kind = V_MACRO, .macro = m};
 }
 
-static const struct val *keyword(const struct args *a, const struct str *name, bool *used)
+static const struct val *keyword(struct run *r, const struct args *a, const struct str *name,
+                                 bool *used)
 {
     for (size_t i = 0; i < a->n_kw; i++)
-        if (str_equal(a->kw_name[i].s, name)) {
+        if (run_equal(r, a->kw_name[i].s, name)) {
             used[i] = true;
             return &a->kw[i];
         }
@@ -301,7 +303,7 @@ static void bind_extra(struct run *r, const struct macro_def *m, struct frame *f
     char name[100];
     static const struct str caller_name = {.p = "caller", .n = 6, .n_chars = 6};
     if (m->uses_caller && !found_caller && !m->own_caller) {
-        const struct val *v = keyword(a, &caller_name, used);
+        const struct val *v = keyword(r, a, &caller_name, used);
         f->slots[m->caller.slot] =
             v && v->kind != V_NONE
                 ? *v
@@ -354,8 +356,9 @@ struct val macro_call(struct run *r, struct val macro, const struct args *a)
     run_enter(r);
     struct frame *f = frame_create(r, macro.macro->node->scope, macro.macro->closure);
     bool *used = run_alloc(r, a->n_kw + 1), found_caller = false;
+    run_step(r, m->n_params);
     for (size_t i = 0; i < m->n_params; i++) {
-        const struct val *v = i < a->n_pos ? &a->pos[i] : keyword(a, m->params[i]->name, used);
+        const struct val *v = i < a->n_pos ? &a->pos[i] : keyword(r, a, m->params[i]->name, used);
         if (i >= a->n_pos && str_is(m->params[i]->name, "caller"))
             found_caller = true;
         if (v)

@@ -79,6 +79,7 @@ static struct val first_of(struct run *r, struct val item, const void *how)
 static struct val dict_pairs(struct run *r, struct val d)
 {
     struct val list = val_list(r, d.d->n_live);
+    run_step(r, d.d->n_used / 8);
     for (size_t i = 0; i < d.d->n_used; i++)
         if (d.d->e[i].live)
             list_push(r, list.l, val_pair(r, d.d->e[i].key, d.d->e[i].value));

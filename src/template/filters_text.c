@@ -134,7 +134,7 @@ FILTER(filter_wordcount)
     const struct str *s = soft(r, self).s;
     int64_t count = 0;
     bool in_word = false;
-    run_step(r, s->n / 8);
+    run_step(r, s->n / 2);
     for (size_t i = 0, n; i < s->n; i += n) {
         uint32_t cp;
         n = utf8_decode(s->p + i, s->n - i, &cp);
@@ -235,6 +235,7 @@ FILTER(filter_striptags)
     for (size_t i = 0, n; i < s->n; i += n) {
         uint32_t cp;
         const char *amp = memchr(s->p + i, '&', s->n - i);
+        run_step(r, 1);
         n = amp ? (size_t)(amp - s->p) - i : s->n - i;
         sb_sub(r, &out, s, i, i + n);
         i += n;
@@ -299,11 +300,13 @@ FILTER(filter_xmlattr)
     if (self.kind != V_DICT)
         fail(r, "xmlattr needs a dict, not %s", val_type(self));
     struct sb out = {0};
+    run_step(r, self.d->n_used / 8);
     for (size_t i = 0; i < self.d->n_used; i++) {
         const struct entry *e = &self.d->e[i];
         if (!e->live || e->value.kind == V_NONE || e->value.kind == V_UNDEF)
             continue;
         const struct str *key = arg_str(r, &e->key, "attribute name");
+        run_step(r, key->n / 8);
         for (size_t k = 0; k < key->n; k++)
             if (!key->p[k] || strchr(" \t\n\r\f\v/>=", key->p[k]))
                 fail(r, "invalid character in attribute name");

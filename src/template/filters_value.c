@@ -123,7 +123,7 @@ FILTER(filter_float)
 }
 
 // Half to even on the exact decimal value, as Python's round(): printf does just that.
-static double round_to(double f, int64_t digits)
+static double round_to(struct run *r, double f, int64_t digits)
 {
     char text[400];
     if (!isfinite(f) || digits > 330)
@@ -133,6 +133,7 @@ static double round_to(double f, int64_t digits)
     if (digits >= 0) {
         if (digits > 60 || fabs(f) > 1e17)
             return f;
+        run_step(r, 16);
         snprintf(text, sizeof text, "%.*f", (int)digits, f);
         return strtod(text, NULL);
     }
@@ -170,7 +171,7 @@ FILTER(filter_round)
     if (common && self.kind == V_INT)
         return round_int(r, self, digits);
     if (common)
-        return val_with_origin(val_float(round_to(self.f, digits)), self.origin);
+        return val_with_origin(val_float(round_to(r, self.f, digits)), self.origin);
     double f = self.kind == V_INT ? (double)self.i : self.f, unit = pow(10, (double)digits);
     f = str_is(how, "ceil") ? ceil(f * unit) : floor(f * unit);
     return val_with_origin(val_float(f / unit), self.origin);
@@ -191,6 +192,7 @@ FILTER(filter_filesize)
     double bytes = n.f, base = binary ? 1024 : 1000, unit = base;
     char text[400];
     size_t i = 0;
+    run_step(r, 16);
     if (bytes == 1) {
         snprintf(text, sizeof text, "1 Byte");
     } else if (bytes < base) {

@@ -76,6 +76,7 @@ static void float_digits(struct run *r, double f, const struct spec *s, char typ
                          size_t cap)
 {
     int64_t precision = s->precision < 0 ? 6 : s->precision;
+    run_step(r, 32);
     if (precision > MAX_PRECISION)
         fail(r, "precision %lld is larger than %d", (long long)precision, MAX_PRECISION);
     if (isnan(f) || isinf(f)) {
@@ -84,7 +85,7 @@ static void float_digits(struct run *r, double f, const struct spec *s, char typ
         if (type == '%')
             strcat(out, "%");
     } else if (type == 'r') { // str()
-        out[float_repr(f, out)] = '\0';
+        out[float_repr(r, f, out)] = '\0';
     } else if (type == '%') {
         snprintf(out, cap, s->alt ? "%#.*f%%" : "%.*f%%", (int)precision, f * 100);
     } else {
@@ -107,6 +108,7 @@ static void put_number(struct run *r, struct sb *out, struct val v, const struct
     char digits[1024], grouped[2048], prefix[8] = "";
     bool negative;
     size_t size = 3;
+    run_step(r, 8);
     if (type && strchr("bdoxX", type)) {
         unsigned base = type == 'b' ? 2 : type == 'o' ? 8 : type == 'd' ? 10 : 16;
         negative = v.i < 0;
@@ -135,6 +137,7 @@ static void put_number(struct run *r, struct sb *out, struct val v, const struct
                 if (s->width - (int64_t)(strlen(prefix) + n + (n_whole - 1) / size) == 1 &&
                     n_whole % size == 0)
                     break;
+                run_step(r, 1 + n / 32);
                 memmove(digits + 1, digits, n + 1);
                 digits[0] = '0';
                 n++;
@@ -221,6 +224,7 @@ static struct val keyed_arg(struct percent *p)
     if (p->at >= p->fmt->n)
         fail(p->r, "incomplete format key");
     p->mapping_used = true;
+    run_step(p->r, (p->at - begin) / 16);
     struct val *v = dict_get_name(p->r, p->args.d, p->fmt->p + begin, p->at - begin);
     if (!v)
         fail(p->r, "format key '%.*s' is not in the mapping", (int)(p->at - begin),
@@ -469,6 +473,7 @@ static struct val field_root(struct braces *b, const struct str *f, size_t n)
                  (long long)number);
         return b->a->pos[number];
     }
+    run_step(b->r, b->a->n_kw);
     for (size_t i = 0; i < b->a->n_kw; i++)
         if (b->a->kw_name[i].s->n == n && memcmp(b->a->kw_name[i].s->p, f->p, n) == 0)
             return b->a->kw[i];
@@ -529,6 +534,7 @@ static void braces_into(struct braces *b, struct str *fmt, struct sb *out, int d
 {
     if (depth > 2)
         fail(b->r, "max string recursion exceeded");
+    run_step(b->r, fmt->n / 4); // a field is looked at more than once
     for (size_t i = 0; i < fmt->n;) {
         size_t end = i;
         while (end < fmt->n && fmt->p[end] != '{' && fmt->p[end] != '}')
@@ -574,6 +580,7 @@ struct val escape_html(struct run *r, struct val v)
         return v;
     struct str *s = to_str(r, v).s;
     struct sb out = {0};
+    run_step(r, s->n / 8);
     for (size_t i = 0, end; i < s->n; i = end + 1) {
         end = i;
         while (end < s->n && !(s->p[end] && strchr("&<>\"'", s->p[end])))

@@ -47,6 +47,7 @@ struct val global_dict(struct run *r, struct val self, const struct val *v, cons
         fail(r, "dict expected at most 1 argument, got %zu", a->n_pos);
     if (a->n_pos && a->pos[0].kind == V_DICT) {
         const struct dict *d = a->pos[0].d;
+        run_step(r, d->n_used / 8);
         for (size_t i = 0; i < d->n_used; i++)
             if (d->e[i].live)
                 dict_set(r, out.d, d->e[i].key, d->e[i].value);
@@ -141,6 +142,7 @@ static struct val global_strftime(struct run *r, struct val self, const struct v
         fail(r, "the date format is longer than %zu bytes", sizeof pattern - 2);
     time_t now = (time_t)r->now;
     struct tm tm;
+    run_step(r, 64); // strftime knows slow words
     if (!localtime_r(&now, &tm))
         fail(r, "the current time cannot be expressed as a date");
     // A character behind it tells an empty result from one that does not fit.

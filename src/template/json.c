@@ -120,6 +120,7 @@ static void dump_text(struct dump *d, const char *text, size_t n)
 static void dump_str(struct dump *d, const struct str *s)
 {
     char text[32];
+    run_step(d->r, s->n / 16);
     dump_text(d, "\"", 1);
     for (size_t i = 0, n; i < s->n; i += n) {
         uint32_t cp = 0;
@@ -168,7 +169,7 @@ static void dump_number(struct dump *d, struct val v)
                              : v.f < 0  ? "-Infinity"
                                         : "Infinity");
     else if (v.kind == V_FLOAT)
-        n = float_repr(v.f, text);
+        n = float_repr(d->r, v.f, text);
     else
         n = (size_t)snprintf(text, sizeof text, "%lld", (long long)v.i);
     dump_text(d, text, n);
@@ -194,6 +195,7 @@ static struct val key_text(struct dump *d, struct val key)
 static struct val sorted_items(struct dump *d, struct val dict)
 {
     struct val items = val_list(d->r, dict.d->n_live);
+    run_step(d->r, dict.d->n_used / 8);
     for (size_t i = 0; i < dict.d->n_used; i++)
         if (dict.d->e[i].live)
             list_push(d->r, items.l, val_pair(d->r, dict.d->e[i].key, dict.d->e[i].value));

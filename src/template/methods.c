@@ -120,6 +120,7 @@ METHOD(str_removeprefix)
 {
     UNUSED_ARGS;
     const struct str *p = arg_str(r, &v[0], "prefix");
+    run_step(r, p->n / 64);
     bool there = p->n <= self.s->n && memcmp(self.s->p, p->p, p->n) == 0;
     return there ? str_sub(r, self.s, p->n, self.s->n) : self;
 }
@@ -128,6 +129,7 @@ METHOD(str_removesuffix)
 {
     UNUSED_ARGS;
     const struct str *p = arg_str(r, &v[0], "suffix");
+    run_step(r, p->n / 64);
     size_t n = self.s->n;
     bool there = p->n && p->n <= n && memcmp(self.s->p + n - p->n, p->p, p->n) == 0;
     return there ? str_sub(r, self.s, 0, n - p->n) : self;
@@ -236,7 +238,11 @@ static bool affix(struct run *r, struct str *s, const struct val *v, bool end)
         all = v[0].l;
     for (size_t i = 0; i < all->n; i++) {
         const struct str *x = arg_str(r, &all->v[i], end ? "suffix" : "prefix");
-        if (x->n <= to - from && memcmp(s->p + (end ? to - x->n : from), x->p, x->n) == 0)
+        run_step(r, 1);
+        if (x->n > to - from)
+            continue;
+        run_step(r, x->n / 64);
+        if (memcmp(s->p + (end ? to - x->n : from), x->p, x->n) == 0)
             return true;
     }
     return false;
@@ -323,7 +329,7 @@ METHOD(str_expandtabs)
 
 static bool all_chars(struct run *r, const struct str *s, unsigned flags)
 {
-    run_step(r, s->n / 8);
+    run_step(r, s->n / 2);
     for (size_t i = 0, n; i < s->n; i += n) {
         uint32_t cp;
         n = utf8_decode(s->p + i, s->n - i, &cp);
@@ -378,6 +384,7 @@ METHOD(str_isascii)
 METHOD(str_isspace)
 {
     UNUSED_ARGS;
+    run_step(r, self.s->n / 4);
     return val_bool(self.s->n && uni_skip_space(self.s->p, 0, self.s->n) == self.s->n);
 }
 
@@ -396,7 +403,7 @@ METHOD(str_isidentifier)
 static bool is_case(struct run *r, const struct str *s, char how)
 {
     bool any = false, in_word = false;
-    run_step(r, s->n / 8);
+    run_step(r, s->n / 2);
     for (size_t i = 0, n; i < s->n; i += n) {
         uint32_t cp;
         n = utf8_decode(s->p + i, s->n - i, &cp);
@@ -601,12 +608,14 @@ METHOD(dict_pop)
 METHOD(dict_popitem)
 {
     UNUSED_ARGS;
-    for (size_t i = self.d->n_used; i-- > 0;)
+    for (size_t i = self.d->n_used; i-- > 0;) {
+        run_step(r, 1); // those removed before are still passed by
         if (self.d->e[i].live) {
             struct val value, key = self.d->e[i].key;
             dict_remove(r, self.d, key, &value);
             return val_pair(r, key, value);
         }
+    }
     fail(r, "popitem(): dictionary is empty");
 }
 
@@ -634,6 +643,7 @@ METHOD(dict_copy)
 {
     UNUSED_ARGS;
     struct val copy = val_with_origin(val_dict(r), self.origin);
+    run_step(r, self.d->n_used / 8);
     for (size_t i = 0; i < self.d->n_used; i++)
         if (self.d->e[i].live)
             dict_set(r, copy.d, self.d->e[i].key, self.d->e[i].value);

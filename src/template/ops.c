@@ -155,7 +155,6 @@ static struct val repeat(struct run *r, struct val seq, struct val times)
     }
     struct val out = seq.kind == V_LIST ? val_list(r, 0) : val_tuple(r, 0);
     for (; n > 0 && seq.l->n; n--) {
-        run_step(r, 1 + seq.l->n / 4);
         for (size_t i = 0, end = seq.l->n; i < end; i++)
             list_push(r, out.l, seq.l->v[i]);
     }
@@ -190,7 +189,6 @@ struct val op_binary(struct run *r, enum op op, struct val a, struct val b)
     if (op == OP_ADD && a.kind == b.kind && (a.kind == V_LIST || a.kind == V_TUPLE)) {
         size_t n = a.l->n + b.l->n;
         struct val out = a.kind == V_LIST ? val_list(r, n) : val_tuple(r, n);
-        run_step(r, n / 4);
         for (size_t i = 0; i < a.l->n; i++)
             list_push(r, out.l, a.l->v[i]);
         for (size_t i = 0; i < b.l->n; i++)

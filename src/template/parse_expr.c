@@ -390,6 +390,8 @@ static void args_above(struct parser *p, struct node *n)
 
 static void push_keyword(struct parser *p, struct call_args *a, struct keyword k)
 {
+    if (a->n_kw == PARSE_MAX_NAMES)
+        parse_fail(p, k.value->pos, "more than %d keyword arguments", PARSE_MAX_NAMES);
     for (size_t i = 0; i < a->n_kw; i++)
         if (str_equal(a->kw[i].name, k.name))
             parse_fail(p, k.value->pos, "keyword argument '%.*s' given twice", (int)k.name->n,

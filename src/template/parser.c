@@ -216,6 +216,8 @@ static void parse_signature(struct parser *p, struct node *owner, struct macro_d
         struct node *name = parse_target(p, false, false, NULL);
         if (name->type != N_NAME)
             parse_fail(p, name->pos, "expected a parameter name");
+        if (params.n == PARSE_MAX_NAMES)
+            parse_fail(p, name->pos, "more than %d parameters", PARSE_MAX_NAMES);
         for (size_t i = 0; i < params.n; i++)
             if (str_equal(params.v[i]->name, name->name))
                 parse_fail(p, name->pos, "parameter given twice");

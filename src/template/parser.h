@@ -7,8 +7,9 @@
 #include "template/lexer.h"
 
 enum {
-    MAX_HEIGHT = 400,  // of the tree: evaluation recurses this deep at most
-    MAX_NESTING = 120, // of brackets, inline ifs and statements: the parser recurses
+    MAX_HEIGHT = 400,       // of the tree: evaluation recurses this deep at most
+    MAX_NESTING = 120,      // of brackets, inline ifs and statements: the parser recurses
+    PARSE_MAX_NAMES = 1000, // of parameters, keyword arguments: each is compared with all others
 };
 
 struct parser {

@@ -10,8 +10,9 @@
 #include "template/unicode.h"
 
 // The shortest digits that read back as the same double, laid out as Python's float.__repr__ does.
-size_t float_repr(double f, char out[40])
+size_t float_repr(struct run *r, double f, char out[40])
 {
+    run_step(r, 64); // up to 17 conversions there and back
     if (isnan(f))
         return (size_t)sprintf(out, "nan");
     if (isinf(f))
@@ -39,6 +40,7 @@ static void add_text(struct run *r, struct sb *b, const char *text, uint32_t ori
 // repr() of a string. `origin` V_... UINT32_MAX: every byte keeps its own.
 static void repr_str(struct run *r, struct sb *b, const struct str *s, uint32_t origin)
 {
+    run_step(r, s->n / 16);
     bool single = memchr(s->p, '\'', s->n) != NULL, dbl = memchr(s->p, '"', s->n) != NULL;
     char quote = single && !dbl ? '"' : '\'', text[16];
     sb_add(r, b, &quote, 1, origin);
@@ -80,6 +82,7 @@ static void repr_items(struct run *r, struct sb *b, const struct list *l, const 
 static void repr_dict(struct run *r, struct sb *b, const struct dict *d, uint32_t origin)
 {
     bool first = true;
+    run_step(r, d->n_used / 8);
     add_text(r, b, "{", origin);
     for (size_t i = 0; i < d->n_used; i++) {
         if (!d->e[i].live)
@@ -162,7 +165,7 @@ void to_repr_sb(struct run *r, struct sb *b, struct val v, uint32_t origin)
         add_text(r, b, text, origin);
         break;
     case V_FLOAT:
-        sb_add(r, b, text, float_repr(v.f, text), origin);
+        sb_add(r, b, text, float_repr(r, v.f, text), origin);
         break;
     case V_STR:
         if (v.safe)

@@ -14,6 +14,8 @@ struct run {
     struct arena arena;
     struct template_limits limits; // all set
     uint64_t steps;
+    uint64_t next_look; // at the clock and at the cancel flag, in steps
+    double began;       // processor time
     uint32_t depth;
     const struct node *at; // what is being evaluated: the place of an error
     struct dict *context;
@@ -35,8 +37,18 @@ _Noreturn void fail_limit(struct run *r, const char *what, unsigned long long li
 void error_at(struct error *err, const char *src, size_t n_src, size_t pos, const char *message);
 
 void *run_alloc(struct run *r, size_t n);
-// Work is paid for in steps: one per node, one per 64 bytes moved or looked at.
-void run_step(struct run *r, uint64_t n);
+void *run_grow(struct run *r, void *p, size_t n_old, size_t n_new);
+// Work is paid for in steps of some 30 ns at most: one per node and per item, one per 64 bytes
+// copied or compared, more for bytes that are looked at one by one. Whatever loops over something
+// that a template can make long pays here, so that the number of steps bounds the time.
+void run_look(struct run *r);
+static inline void run_step(struct run *r, uint64_t n)
+{
+    r->steps += n;
+    if (r->steps >= r->next_look)
+        run_look(r);
+}
+bool run_equal(struct run *r, const struct str *a, const struct str *b); // str_equal, paid for
 void run_enter(struct run *r); // one level deeper; fails at the limit
 void run_leave(struct run *r);
 
@@ -133,7 +145,7 @@ struct val to_str(struct run *r, struct val v); // str(v)
 void to_str_sb(struct run *r, struct sb *b, struct val v);
 void to_repr_sb(struct run *r, struct sb *b, struct val v, uint32_t origin);
 struct val to_repr(struct run *r, struct val v);
-size_t float_repr(double f, char out[40]);
+size_t float_repr(struct run *r, double f, char out[40]);
 
 // globals.c
 struct val global_dict(struct run *r, struct val self, const struct val *v, const struct args *a);

@@ -30,12 +30,14 @@ static void merge(struct run *r, struct keyed *v, struct keyed *tmp, size_t mid,
         tmp[out++] = v[i++];
     while (k < n)
         tmp[out++] = v[k++];
+    run_step(r, n / 2);
     memcpy(v, tmp, n * sizeof *v);
 }
 
 void sort_values(struct run *r, struct list *l, sort_key key, const void *how, bool reverse)
 {
     size_t n = l->n;
+    run_step(r, n);
     struct keyed *v = run_alloc(r, n * sizeof *v), *tmp = run_alloc(r, n * sizeof *tmp);
     for (size_t i = 0; i < n; i++) { // reversed before and after, equal items keep their order
         struct val item = l->v[reverse ? n - 1 - i : i];

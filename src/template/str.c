@@ -37,7 +37,7 @@ struct val val_cstr(struct run *r, const char *text)
 size_t str_chars(struct run *r, struct str *s)
 {
     if (s->n_chars == SIZE_MAX) {
-        run_step(r, s->n / 64);
+        run_step(r, s->n / 16);
         size_t n = 0;
         for (size_t i = 0; i < s->n; i++)
             n += ((unsigned char)s->p[i] & 0xC0) != 0x80;
@@ -53,7 +53,7 @@ size_t str_offset(struct run *r, struct str *s, size_t n_chars)
         return s->n;
     if (total == s->n)
         return n_chars;
-    run_step(r, n_chars / 64);
+    run_step(r, n_chars / 8);
     size_t i = 0;
     while (n_chars--)
         for (i++; i < s->n && ((unsigned char)s->p[i] & 0xC0) == 0x80;)
@@ -85,7 +85,8 @@ uint32_t str_origin(const struct str *s)
     if (!s->n_segs)
         return s->origin;
     uint32_t o = s->segs[0].origin;
-    for (size_t i = 1; i < s->n_segs; i++)
+    // Neighbours differ, and a mixture stays one: this does not walk far.
+    for (size_t i = 1; i < s->n_segs && o != ORIGIN_DATA; i++)
         o = origin_merge(o, s->segs[i].origin);
     return o;
 }
@@ -143,11 +144,7 @@ static void push_seg(struct run *r, struct sb *b, size_t end, uint32_t origin)
 {
     if (b->n_segs == b->cap_segs) {
         size_t cap = b->cap_segs ? b->cap_segs * 2 : 8;
-        void *p =
-            arena_grow(&r->arena, b->segs, b->n_segs * sizeof *b->segs, cap * sizeof *b->segs);
-        if (!p)
-            fail_limit(r, "memory", r->limits.max_memory, "bytes");
-        b->segs = p;
+        b->segs = run_grow(r, b->segs, b->n_segs * sizeof *b->segs, cap * sizeof *b->segs);
         b->cap_segs = cap;
     }
     b->segs[b->n_segs++] = (struct seg){end, origin};
@@ -163,13 +160,10 @@ void sb_add(struct run *r, struct sb *b, const char *p, size_t n, uint32_t origi
             fail_limit(r, "memory", r->limits.max_memory, "bytes");
         if (cap < b->n + n)
             cap = b->n + n;
-        void *q = arena_grow(&r->arena, b->p, b->n, cap);
-        if (!q)
-            fail_limit(r, "memory", r->limits.max_memory, "bytes");
-        b->p = q;
+        b->p = run_grow(r, b->p, b->n, cap);
         b->cap = cap;
     }
-    run_step(r, n / 64);
+    run_step(r, 1 + n / 64);
     memcpy(b->p + b->n, p, n);
     if (b->n_segs) {
         if (b->segs[b->n_segs - 1].origin == origin)

@@ -7,18 +7,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/utf8.h"
 #include "template/parser.h"
 #include "template/runtime.h"
 
-enum { MAX_SOURCE = 16 << 20, MAX_PARSE_MEMORY = 1 << 30 };
+// Templates in use have less than 64 kB. LOOK: steps between two looks at the clock, a fraction of
+// a millisecond.
+enum { MAX_SOURCE = 1 << 20, MAX_PARSE_MEMORY = 1 << 30, LOOK = 4096 };
 
 static const struct template_limits default_limits = {
     .max_steps = 50000000,
     .max_output = (size_t)256 << 20,
     .max_memory = (size_t)1 << 30,
     .max_depth = 1000,
+    .max_seconds = 2,
 };
 
 // ---- errors ----
@@ -100,24 +104,61 @@ void fail_undef(struct run *r, const struct val *v)
 
 void fail_limit(struct run *r, const char *what, unsigned long long limit, const char *unit)
 {
-    fail(r, "the template uses too much: more %s than the limit of %llu %s", what, limit, unit);
+    fail(r,
+         "the template uses too much: more %s than the limit of %llu %s; shorten the conversation, "
+         "or name another template (--chat-template, --chat-template-file)",
+         what, limit, unit);
 }
 
 // ---- what every part pays ----
 
 void *run_alloc(struct run *r, size_t n)
 {
+    run_step(r, n / 64);
     void *p = arena_alloc(&r->arena, n);
     if (!p)
         fail_limit(r, "memory", r->limits.max_memory, "bytes");
     return p;
 }
 
-void run_step(struct run *r, uint64_t n)
+void *run_grow(struct run *r, void *p, size_t n_old, size_t n_new)
 {
-    r->steps += n;
+    run_step(r, n_new / 64);
+    void *q = arena_grow(&r->arena, p, n_old, n_new);
+    if (!q)
+        fail_limit(r, "memory", r->limits.max_memory, "bytes");
+    return q;
+}
+
+// Of this thread: a machine with more to do, or a stopped process, does not make a template slow.
+static double processor_time(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void run_look(struct run *r)
+{
     if (r->steps > r->limits.max_steps)
         fail_limit(r, "work", r->limits.max_steps, "steps");
+    if (cancel_asked(r->limits.cancel)) {
+        error_set(r->err, ERR_INTERRUPTED, "interrupted while the template was rendered");
+        longjmp(r->escape, 1);
+    }
+    if (processor_time() - r->began > r->limits.max_seconds)
+        fail(r,
+             "the template takes too long: more than the limit of %g seconds; shorten the "
+             "conversation, or name another template (--chat-template, --chat-template-file)",
+             r->limits.max_seconds);
+    uint64_t left = r->limits.max_steps - r->steps;
+    r->next_look = r->steps + (left < LOOK ? left + 1 : LOOK);
+}
+
+bool run_equal(struct run *r, const struct str *a, const struct str *b)
+{
+    run_step(r, 1 + (a->n == b->n ? a->n / 64 : 0));
+    return str_equal(a, b);
 }
 
 void run_enter(struct run *r)
@@ -256,7 +297,10 @@ bool template_render(const struct template *t, const json_t *context, int64_t no
         .max_output = l.max_output ? l.max_output : default_limits.max_output,
         .max_memory = l.max_memory ? l.max_memory : default_limits.max_memory,
         .max_depth = l.max_depth ? l.max_depth : default_limits.max_depth,
+        .max_seconds = l.max_seconds > 0 ? l.max_seconds : default_limits.max_seconds,
+        .cancel = l.cancel,
     };
+    r->began = processor_time();
     r->arena.max = r->limits.max_memory;
     r->now = now;
     r->err = err;

@@ -1,13 +1,14 @@
 // The Jinja interpreter that renders a model's own chat template, with provenance: every byte of
 // the result is known to come from the template's own text or from the data it was given, so that
-// only the template's own markup can become control tokens. A template is untrusted: steps, depth,
-// output and memory are bounded.
+// only the template's own markup can become control tokens. A template is untrusted: steps, time,
+// depth, output and memory are bounded.
 #ifndef HOKKU_TEMPLATE_TEMPLATE_H
 #define HOKKU_TEMPLATE_TEMPLATE_H
 
 #include <jansson.h>
 
 #include "base/buf.h"
+#include "base/cancel.h"
 #include "base/error.h"
 
 struct template; // a parsed template; immutable
@@ -44,12 +45,14 @@ struct template_limits { // 0 = the default
     size_t max_output;
     size_t max_memory;
     uint32_t max_depth;
+    double max_seconds;          // of processor time
+    const struct cancel *cancel; // ends the rendering with ERR_INTERRUPTED; NULL: nothing does
 };
 
 // Renders with the variables of context (a JSON object; not changed). strftime_now uses `now`
 // (seconds since the epoch, local time). Errors: ERR_FAIL: the template's own raise_exception (text
 // exactly as raised, *raised = true), any other error with line, column and the line quoted;
-// ERR_MEMORY. raised may be NULL.
+// ERR_MEMORY; ERR_INTERRUPTED. raised may be NULL.
 bool template_render(const struct template *t, const json_t *context, int64_t now,
                      const struct template_limits *limits, struct template_output *out,
                      bool *raised, struct error *err);

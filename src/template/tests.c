@@ -154,7 +154,7 @@ TEST(test_callable)
 TEST(test_sameas)
 {
     UNUSED_ARGS;
-    return val_bool(val_same(self, v[0]));
+    return val_bool(val_same(r, self, v[0]));
 }
 
 TEST(test_escaped)

@@ -16,19 +16,23 @@ size_t text_find(struct run *r, const struct str *s, size_t from, size_t to, con
         return SIZE_MAX;
     if (!what->n)
         return last ? to : from;
-    run_step(r, (to - from) / 64);
+    // What was looked at is paid for, not what lies behind: a text of many lines may be split.
     if (!last) {
         const char *p = memmem(s->p + from, to - from, what->p, what->n);
-        return p ? (size_t)(p - s->p) : SIZE_MAX;
+        size_t at = p ? (size_t)(p - s->p) : SIZE_MAX;
+        run_step(r, 1 + ((p ? at : to) - from) / 32 + what->n / 64);
+        return at;
     }
     for (size_t end = to - what->n + 1; end > from;) {
         const char *p = memrchr(s->p + from, what->p[0], end - from);
+        size_t at = p ? (size_t)(p - s->p) : from;
+        run_step(r, 1 + (end - at) / 64);
         if (!p)
             break;
-        run_step(r, 1 + what->n / 64);
+        run_step(r, what->n / 64);
         if (memcmp(p, what->p, what->n) == 0)
-            return (size_t)(p - s->p);
-        end = (size_t)(p - s->p);
+            return at;
+        end = at;
     }
     return SIZE_MAX;
 }
@@ -164,11 +168,11 @@ struct val text_replace(struct run *r, struct str *s, struct str *old, struct st
 
 static bool in_set(struct run *r, uint32_t cp, const struct str *set)
 {
+    run_step(r, 1 + (set ? set->n / 64 : 0));
     if (!set)
         return uni_is_space(cp);
     char text[4];
     size_t n = utf8_encode(cp, text);
-    run_step(r, set->n / 64);
     return n && memmem(set->p, set->n, text, n) != NULL;
 }
 
@@ -189,7 +193,6 @@ struct val text_strip(struct run *r, struct str *s, const struct val *chars, cha
                 break;
             end = i;
         }
-    run_step(r, (s->n - (end - begin)) / 16);
     return str_sub(r, s, begin, end);
 }
 
@@ -226,7 +229,7 @@ static void reverse(struct list *l)
 
 static void split_space(struct run *r, struct str *s, int64_t max, bool right, struct list *out)
 {
-    run_step(r, s->n / 16);
+    run_step(r, s->n / 4);
     if (!right) {
         for (size_t i = uni_skip_space(s->p, 0, s->n); i<s->n; max -= max> 0) {
             size_t end = max == 0 ? uni_trim_end(s->p, i, s->n) : find_space(s, i);
@@ -279,7 +282,7 @@ struct val text_split(struct run *r, struct str *s, const struct val *sep_val, i
 struct val text_lines(struct run *r, struct str *s, bool keep_ends)
 {
     struct val out = val_list(r, 0);
-    run_step(r, s->n / 16);
+    run_step(r, s->n / 4);
     for (size_t begin = 0, i = 0; begin < s->n;) {
         size_t n = 0, end;
         while (i < s->n && !uni_is_line_end(cp_at(s, i, &n)))
@@ -348,6 +351,7 @@ static unsigned digit_value(char c)
 struct val text_parse_int(struct run *r, struct str *s, int64_t base)
 {
     const struct val none = {.kind = V_MISSING};
+    run_step(r, s->n / 8);
     if (base != 0 && (base < 2 || base > 36))
         return none;
     size_t i = uni_skip_space(s->p, 0, s->n), end = uni_trim_end(s->p, i, s->n);
@@ -396,6 +400,7 @@ static size_t skip_digits(const char *p, size_t i)
 struct val text_parse_float(struct run *r, struct str *s)
 {
     struct val none = {.kind = V_MISSING};
+    run_step(r, 8 + s->n / 4);
     size_t begin = uni_skip_space(s->p, 0, s->n), end = uni_trim_end(s->p, begin, s->n), n = 0;
     char *text = run_alloc(r, end - begin + 1);
     for (size_t i = begin; i < end; i++) { // underscores only between digits

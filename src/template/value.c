@@ -83,12 +83,10 @@ void list_push(struct run *r, struct list *l, struct val v)
 {
     if (l->n == l->cap) {
         size_t cap = l->cap ? l->cap * 2 : 4;
-        void *p = arena_grow(&r->arena, l->v, l->n * sizeof *l->v, cap * sizeof *l->v);
-        if (!p)
-            fail_limit(r, "memory", r->limits.max_memory, "bytes");
-        l->v = p;
+        l->v = run_grow(r, l->v, l->n * sizeof *l->v, cap * sizeof *l->v);
         l->cap = cap;
     }
+    run_step(r, 1);
     l->v[l->n++] = v;
 }
 
@@ -208,7 +206,7 @@ static int compare_numbers(struct val a, struct val b)
     return (x > y) - (x < y);
 }
 
-bool val_same(struct val a, struct val b)
+bool val_same(struct run *r, struct val a, struct val b)
 {
     if (a.kind != b.kind)
         return false;
@@ -223,7 +221,7 @@ bool val_same(struct val a, struct val b)
     case V_FLOAT:
         return a.f == b.f;
     case V_STR: // Python shares equal literals; nothing here depends on more than that
-        return a.s == b.s || str_equal(a.s, b.s);
+        return a.s == b.s || run_equal(r, a.s, b.s);
     default:
         return a.l == b.l;
     }
@@ -233,6 +231,7 @@ static bool equal_dicts(struct run *r, const struct dict *a, const struct dict *
 {
     if (a->n_live != b->n_live)
         return false;
+    run_step(r, a->n_used / 8);
     for (size_t i = 0; i < a->n_used; i++) {
         if (!a->e[i].live)
             continue;
@@ -256,8 +255,7 @@ bool val_equal(struct run *r, struct val a, struct val b)
     case V_NONE:
         return true;
     case V_STR:
-        run_step(r, a.s->n / 64);
-        return str_equal(a.s, b.s);
+        return run_equal(r, a.s, b.s);
     case V_LIST:
     case V_TUPLE:
         if (a.l == b.l)
@@ -283,9 +281,9 @@ bool val_equal(struct run *r, struct val a, struct val b)
                                    (a.range->n == 1 || a.range->step == b.range->step));
     case V_NATIVE:
         return a.bound == b.bound ||
-               (a.bound->fn == b.bound->fn && val_same(a.bound->self, b.bound->self));
+               (a.bound->fn == b.bound->fn && val_same(r, a.bound->self, b.bound->self));
     default:
-        return val_same(a, b);
+        return val_same(r, a, b);
     }
 }
 
@@ -372,6 +370,7 @@ uint32_t val_origin(struct run *r, struct val v)
         run_leave(r);
     } else if (v.kind == V_DICT || v.kind == V_NAMESPACE || v.kind == V_VIEW) {
         const struct dict *d = v.kind == V_VIEW ? v.view->d : v.d;
+        run_step(r, d->n_used / 8);
         run_enter(r);
         for (size_t i = 0; i < d->n_used && o != ORIGIN_DATA; i++)
             if (d->e[i].live)
@@ -406,7 +405,7 @@ uint64_t val_hash(struct run *r, struct val v)
 {
     switch ((enum kind)v.kind) {
     case V_STR:
-        run_step(r, v.s->n / 64);
+        run_step(r, 1 + v.s->n / 16);
         return hash_bytes(v.s->p, v.s->n);
     case V_BOOL:
         return mix((uint64_t)v.b);
@@ -418,6 +417,7 @@ uint64_t val_hash(struct run *r, struct val v)
         return hash_bytes((const char *)&v.f, sizeof v.f);
     case V_TUPLE: {
         uint64_t h = v.l->n;
+        run_step(r, v.l->n);
         run_enter(r);
         for (size_t i = 0; i < v.l->n; i++)
             h = mix(h * 31 + val_hash(r, v.l->v[i]));
@@ -480,15 +480,13 @@ static void grow_dict(struct run *r, struct dict *d)
         size_t cap = d->cap ? d->cap * 2 : 4;
         if (cap > UINT32_MAX / 4)
             fail_limit(r, "memory", r->limits.max_memory, "bytes");
-        void *p = arena_grow(&r->arena, d->e, d->n_used * sizeof *d->e, cap * sizeof *d->e);
-        if (!p)
-            fail_limit(r, "memory", r->limits.max_memory, "bytes");
-        d->e = p;
+        d->e = run_grow(r, d->e, d->n_used * sizeof *d->e, cap * sizeof *d->e);
         d->cap = cap;
     }
     if (d->n_used >= SMALL_DICT && d->n_used * 2 >= d->n_index) {
         d->n_index = d->n_index ? d->n_index * 2 : SMALL_DICT * 4;
         d->index = run_alloc(r, d->n_index * sizeof *d->index);
+        run_step(r, d->n_used);
         for (size_t i = 0; i < d->n_used; i++)
             index_insert(d, d->e[i].hash, i);
     }
@@ -497,6 +495,7 @@ static void grow_dict(struct run *r, struct dict *d)
 void dict_set(struct run *r, struct dict *d, struct val key, struct val value)
 {
     uint64_t hash = val_hash(r, key);
+    run_step(r, 1);
     struct entry *e = find_entry(r, d, key, hash);
     if (e) {
         e->value = value; // as in Python the first key stays
@@ -550,9 +549,11 @@ struct iter *iter_begin(struct run *r, struct val v, struct iter *storage)
     return storage;
 }
 
-static bool next_entry(struct iter *it, const struct dict *d, size_t *number)
+static bool next_entry(struct run *r, struct iter *it, const struct dict *d, size_t *number)
 {
-    while (it->at < d->n_used) {
+    for (size_t skipped = 1; it->at < d->n_used; skipped++) {
+        if (skipped % 8 == 0) // removed entries are still passed by
+            run_step(r, 1);
         size_t i = it->backwards ? d->n_used - 1 - it->at : it->at;
         it->at++;
         if (d->e[i].live) {
@@ -596,13 +597,13 @@ bool iter_next(struct run *r, struct iter *it, struct val *item)
         return true;
     }
     case V_DICT:
-        if (!next_entry(it, v.d, &i))
+        if (!next_entry(r, it, v.d, &i))
             return false;
         *item = v.d->e[i].key;
         return true;
     case V_VIEW: {
         struct dict *d = v.view->d;
-        if (!next_entry(it, d, &i))
+        if (!next_entry(r, it, d, &i))
             return false;
         *item = v.view->what == VIEW_KEYS     ? d->e[i].key
                 : v.view->what == VIEW_VALUES ? d->e[i].value

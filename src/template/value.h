@@ -169,7 +169,7 @@ bool dict_remove(struct run *r, struct dict *d, struct val key, struct val *valu
 // Python's rules.
 bool val_truth(const struct val *v);
 bool val_equal(struct run *r, struct val a, struct val b);
-bool val_same(struct val a, struct val b);                                  // `is`
+bool val_same(struct run *r, struct val a, struct val b);                   // `is`
 int val_compare(struct run *r, struct val a, struct val b, const char *op); // <0 0 >0; 2: unordered
 bool val_contains(struct run *r, struct val item, struct val in);
 uint64_t val_hash(struct run *r, struct val v);

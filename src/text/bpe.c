@@ -240,6 +240,8 @@ static bool merge_word(const struct bpe *b, struct merger *m, const char *word, 
         m->pieces[i] = (struct piece){.begin = (uint32_t)i, .n = 1, .id = byte_id};
     }
     size_t n_out = merger_run(m, n, word, find_pair, b);
+    if (merger_interrupted(m, err))
+        return false;
     if (n && !n_out)
         return error_oom(err, "the merges of a word", n * 3 * sizeof(uint64_t));
     if (!ids_reserve(out, n_out))

@@ -117,9 +117,11 @@ static size_t run_heap(struct merger *m, size_t n, const char *text, merge_find 
         p[i].next = i + 1 < n ? (uint32_t)i + 1 : MERGE_NONE;
     }
     for (size_t i = 0; i < n; i++)
-        if (!pair_up(m, (uint32_t)i, text, find, ctx))
+        if (!pair_up(m, (uint32_t)i, text, find, ctx) || (i % 1024 == 0 && cancel_asked(m->cancel)))
             return 0;
-    while (m->heap_len) {
+    for (size_t n_taken = 1; m->heap_len; n_taken++) {
+        if (n_taken % 1024 == 0 && cancel_asked(m->cancel))
+            return 0;
         uint64_t key = m->heap[0];
         m->heap[0] = m->heap[--m->heap_len];
         if (m->heap_len)

@@ -7,6 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/cancel.h"
+#include "base/error.h"
+
 #define MERGE_NONE UINT32_MAX
 
 struct piece {
@@ -27,6 +30,7 @@ struct merger {
     struct piece *pieces; // (cap)
     uint64_t *heap;       // (heap_cap) rank << 32 | index of the left piece
     size_t cap, heap_cap, heap_len;
+    const struct cancel *cancel; // polled while a long text merges; NULL: nothing ends it
 };
 
 void merger_release(struct merger *m); // NULL and zeroed are fine
@@ -35,7 +39,14 @@ void merger_release(struct merger *m); // NULL and zeroed are fine
 bool merger_reserve(struct merger *m, size_t n);
 
 // Merges pieces[0..n) until nothing merges; the remaining ones end up in pieces[0..return value) in
-// order. Returns 0 for n > 0 only when out of memory.
+// order. Returns 0 for n > 0 only when out of memory or asked to end.
 size_t merger_run(struct merger *m, size_t n, const char *text, merge_find *find, const void *ctx);
+
+// Whether the text is no longer wanted: ERR_INTERRUPTED.
+static inline bool merger_interrupted(const struct merger *m, struct error *err)
+{
+    return cancel_asked(m->cancel) &&
+           !error_set(err, ERR_INTERRUPTED, "interrupted while the text was split into tokens");
+}
 
 #endif

@@ -189,13 +189,22 @@ static size_t choose(const struct query *q, struct special_match *m, size_t n, u
     return n_chosen;
 }
 
+static bool interrupted(const struct cancel *cancel, struct error *err)
+{
+    return cancel_asked(cancel) &&
+           !error_set(err, ERR_INTERRUPTED, "interrupted while the text was split into tokens");
+}
+
 bool special_find(const struct special *s, const char *text, size_t n, bool all,
-                  const unsigned char *mask, struct special_matches *out, struct error *err)
+                  const unsigned char *mask, const struct cancel *cancel,
+                  struct special_matches *out, struct error *err)
 {
     struct query q = {s, text, n, all, mask};
     out->n = 0;
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)text[i];
+        if (i % 4096 == 0 && interrupted(cancel, err))
+            return false;
         if (s->first[c] == s->first[c + 1] || !(all || s->any_first[c] || (mask && mask[i])))
             continue;
         struct special_match x = {.begin = i};
@@ -207,6 +216,8 @@ bool special_find(const struct special *s, const char *text, size_t n, bool all,
     size_t n_out = 0;
     for (size_t i = 0, j; i < out->n; i = j) {
         size_t end = out->data[i].begin + out->data[i].len;
+        if (interrupted(cancel, err))
+            return false;
         for (j = i + 1; j < out->n && out->data[j].begin < end; j++)
             if (out->data[j].begin + out->data[j].len > end)
                 end = out->data[j].begin + out->data[j].len;

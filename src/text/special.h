@@ -3,6 +3,7 @@
 #ifndef HOKKU_TEXT_SPECIAL_H
 #define HOKKU_TEXT_SPECIAL_H
 
+#include "base/cancel.h"
 #include "text/vocab.h"
 
 struct special {
@@ -27,9 +28,11 @@ bool special_init(struct special *s, const struct vocab *v, struct error *err);
 void special_release(struct special *s); // NULL and zeroed are fine
 
 // all: control tokens match everywhere; else only where mask (n bytes, NULL: nowhere) is non-zero
-// for every byte. User-defined tokens match everywhere. Errors: ERR_MEMORY.
+// for every byte. User-defined tokens match everywhere. Errors: ERR_MEMORY,
+// ERR_INTERRUPTED.
 bool special_find(const struct special *s, const char *text, size_t n, bool all,
-                  const unsigned char *mask, struct special_matches *out, struct error *err);
+                  const unsigned char *mask, const struct cancel *cancel,
+                  struct special_matches *out, struct error *err);
 void special_matches_release(struct special_matches *m); // NULL and zeroed are fine
 
 #endif

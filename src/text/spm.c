@@ -131,6 +131,8 @@ static bool encode_run(const struct spm *s, struct merger *m, size_t n, const ch
                        struct ids *out, struct error *err)
 {
     size_t n_out = merger_run(m, n, text, find_joined, s);
+    if (merger_interrupted(m, err))
+        return false;
     if (n && !n_out)
         return error_oom(err, "the merges of a text", n * 3 * sizeof(uint64_t));
     for (size_t i = 0; i < n_out; i++) {
@@ -160,6 +162,8 @@ bool spm_encode(const struct spm *s, struct merger *m, struct wordcache *cache, 
     // text falls apart there, mostly into words, which can be remembered.
     for (size_t begin = 0; begin < n;) {
         size_t end = begin, n_pieces = 0;
+        if (merger_interrupted(m, err))
+            return false;
         for (;;) {
             size_t k = char_len(text + end, n - end);
             if (!merger_reserve(m, n_pieces + 1))

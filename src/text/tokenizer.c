@@ -302,7 +302,8 @@ struct encoder {
 static bool bpe_word(void *ctx, const char *word, size_t n, struct error *err)
 {
     struct encoder *e = ctx;
-    return bpe_encode_word(&e->t->bpe, &e->merger, &e->cache, word, n, e->out, err);
+    return !merger_interrupted(&e->merger, err) &&
+           bpe_encode_word(&e->t->bpe, &e->merger, &e->cache, word, n, e->out, err);
 }
 
 // The same for a word of a text in which malformed bytes were shown to the patterns as U+FFFD: the
@@ -387,7 +388,8 @@ static bool encode_all(struct encoder *e, const char *text, size_t n,
                        struct error *err)
 {
     const struct tokenizer *t = e->t;
-    if (!special_find(&t->special, text, n, opt->special, opt->special_mask, found, err))
+    if (!special_find(&t->special, text, n, opt->special, opt->special_mask, opt->cancel, found,
+                      err))
         return false;
     bool begins_with_bos = found->n && found->data[0].begin == 0 && found->data[0].id == t->bos;
     if (opt->bos && t->add_bos && !begins_with_bos && !ids_push(e->out, t->bos))
@@ -414,7 +416,7 @@ static bool encode_all(struct encoder *e, const char *text, size_t n,
 bool tokenizer_encode(const struct tokenizer *t, const char *text, size_t n,
                       const struct tokenize_options *opt, struct ids *out, struct error *err)
 {
-    struct encoder e = {.t = t, .out = out};
+    struct encoder e = {.t = t, .out = out, .merger.cancel = opt->cancel};
     struct special_matches found = {0};
     wordcache_init(&e.cache, n);
     bool ok = encode_all(&e, text, n, opt, &found, err);

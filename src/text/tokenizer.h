@@ -11,6 +11,7 @@
 #define HOKKU_TEXT_TOKENIZER_H
 
 #include "base/buf.h"
+#include "base/cancel.h"
 #include "base/error.h"
 #include "gguf/gguf.h"
 
@@ -63,10 +64,11 @@ struct tokenize_options {
     const unsigned char *special_mask;
     // Continue after other tokens: no space prefix (SentencePiece) at the start.
     bool continuation;
+    const struct cancel *cancel; // ends it with ERR_INTERRUPTED; NULL: nothing does
 };
 
 // Appends the ids of text[0..n) (any bytes, NUL included) to out. Time is linear in n. Errors:
-// ERR_MEMORY, ERR_FAIL (text that the pre-tokenizer pattern cannot match).
+// ERR_MEMORY, ERR_FAIL (text that the pre-tokenizer pattern cannot match), ERR_INTERRUPTED.
 bool tokenizer_encode(const struct tokenizer *t, const char *text, size_t n,
                       const struct tokenize_options *opt, struct ids *out, struct error *err);
 

@@ -9,7 +9,7 @@
 #include "base/format.h"
 #include "paths_hub.h"
 
-bool tool_pull(const struct options *o, const volatile int *cancel, struct buf *out,
+bool tool_pull(const struct options *o, const struct cancel *cancel, struct buf *out,
                struct error *err)
 {
     struct paths_hub hub = {0};

@@ -6,7 +6,7 @@
 
 // Downloads each argument (USER/REPO[:QUANT] or https://...) and appends the path of its (first)
 // file as a line.
-bool tool_pull(const struct options *o, const volatile int *cancel, struct buf *out,
+bool tool_pull(const struct options *o, const struct cancel *cancel, struct buf *out,
                struct error *err);
 
 // No arguments: name, size and last use of each model, as a table or JSON; "rm" NAME...: removes.

@@ -44,7 +44,8 @@ static bool read_clock(const json_t *v, int64_t *now, struct error *err)
 }
 
 bool tool_render(const char *template_text, size_t n_template, const char *context_json,
-                 size_t n_json, int64_t default_now, struct buf *out, struct error *err)
+                 size_t n_json, int64_t default_now, const struct cancel *cancel, struct buf *out,
+                 struct error *err)
 {
     bool ok = false;
     struct template_output result = {0};
@@ -69,7 +70,8 @@ bool tool_render(const char *template_text, size_t n_template, const char *conte
         goto done;
     }
     bool raised;
-    if (!template_render(t, context, now, NULL, &result, &raised, err)) {
+    const struct template_limits limits = {.cancel = cancel};
+    if (!template_render(t, context, now, &limits, &result, &raised, err)) {
         if (!raised)
             error_prefix(err, "chat template");
         goto done;

@@ -6,7 +6,6 @@
 
 struct replay {
     struct conversation *c;
-    const volatile int *cancel;
     size_t n_answers, n_tokens; // compared
     size_t n_skipped;           // answers whose prompt is no longer what it was
     bool differs;
@@ -39,7 +38,7 @@ static bool replay_run(struct replay *r, size_t answer, size_t run, struct error
         .ignore_eos = rec->ignore_eos,
         .overflow = rec->overflow,
         .n_keep = rec->n_keep,
-        .cancel = r->cancel,
+        .cancel = c->cancel,
     };
     ok = ok && session_sync(&c->session, prefix.data, prefix.len, err) &&
          generate(&c->session, &p, &g, err);
@@ -124,10 +123,10 @@ static void report(const struct replay *r, const struct session_info *info, bool
 }
 
 bool tool_replay(struct conversation *c, const struct session_info *info, bool json,
-                 const volatile int *cancel, void (*progress)(void *user, size_t turn, size_t n),
-                 void *user, struct buf *out, struct error *err)
+                 void (*progress)(void *user, size_t turn, size_t n), void *user, struct buf *out,
+                 struct error *err)
 {
-    struct replay r = {.c = c, .cancel = cancel};
+    struct replay r = {.c = c};
     size_t n_turns = conversation_n_turns(c);
     bool ok = true;
     conversation_rewind(c, 0); // what the file's memory holds must not help

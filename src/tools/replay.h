@@ -10,7 +10,7 @@
 // Errors: ERR_FAIL with out filled when one differs, or when nothing could be compared;
 // ERR_INTERRUPTED, those of the engine. progress may be NULL.
 bool tool_replay(struct conversation *c, const struct session_info *info, bool json,
-                 const volatile int *cancel, void (*progress)(void *user, size_t turn, size_t n),
-                 void *user, struct buf *out, struct error *err);
+                 void (*progress)(void *user, size_t turn, size_t n), void *user, struct buf *out,
+                 struct error *err);
 
 #endif

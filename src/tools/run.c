@@ -68,7 +68,7 @@ static bool read_input(const struct tool_context *t, const char *path, struct bu
 {
     if (strcmp(path, "-") == 0)
         return fd_read_all(STDIN_FILENO, "standard input", MAX_TEXT_BYTES, t->cancel, out, err);
-    return file_read(path, MAX_TEXT_BYTES, out, err);
+    return file_read_waiting(path, MAX_TEXT_BYTES, t->cancel, out, err);
 }
 
 static bool arguments(const struct options *o, size_t min, size_t max, const char *what,
@@ -84,10 +84,11 @@ static bool run_score(const struct tool_context *t, struct buf *out, struct erro
 {
     struct open_model m = {0};
     struct buf text = {0};
-    bool ok = arguments(t->opt, 1, 1, "one FILE (or - for standard input)", err) &&
-              read_input(t, t->opt->args.items[0], &text, err) && load(t, &m, err) &&
-              start_engine(t, &m, t->opt->n_ctx, err) &&
-              tool_score(m.model, m.engine, buf_str(&text), text.len, t->opt->top, out, err);
+    bool ok =
+        arguments(t->opt, 1, 1, "one FILE (or - for standard input)", err) &&
+        read_input(t, t->opt->args.items[0], &text, err) && load(t, &m, err) &&
+        start_engine(t, &m, t->opt->n_ctx, err) &&
+        tool_score(m.model, m.engine, buf_str(&text), text.len, t->opt->top, t->cancel, out, err);
     buf_release(&text);
     close_model(&m);
     return ok;
@@ -118,8 +119,8 @@ static bool run_perplexity(const struct tool_context *t, struct buf *out, struct
                        "hokku perplexity: no text: give -f FILE (or -f - for standard input)");
     ok = ok && read_input(t, file, &text, err) && load(t, &m, err) &&
          start_engine(t, &m, window, err) &&
-         tool_perplexity(m.model, m.engine, buf_str(&text), text.len, window, perplexity_progress,
-                         (void *)t, &p, err);
+         tool_perplexity(m.model, m.engine, buf_str(&text), text.len, window, t->cancel,
+                         perplexity_progress, (void *)t, &p, err);
     if (ok && o->json)
         buf_printf(out,
                    "{\"perplexity\":%.6f,\"error\":%.6f,\"nll\":%.6f,\"windows\":%zu,\"window\":%u,"
@@ -224,7 +225,7 @@ static bool run_tokenize(const struct tool_context *t, struct buf *out, struct e
     const struct options *o = t->opt;
     struct open_model m = {0};
     struct buf text = {0};
-    struct tokenize_options opt = {.bos = o->add_bos, .special = o->special};
+    struct tokenize_options opt = {.bos = o->add_bos, .special = o->special, .cancel = t->cancel};
     bool ok = arguments(o, 0, 1, "at most one FILE (or - for standard input)", err) &&
               read_input(t, o->args.n ? o->args.items[0] : "-", &text, err);
     // Only the metadata is needed: a vocabulary without tensors will do.
@@ -248,7 +249,7 @@ static bool run_render(const struct tool_context *t, struct buf *out, struct err
     struct gguf *g = NULL;
     bool ok = arguments(o, 0, 1, "CONTEXT.json (or - for standard input)", err);
     if (ok && o->chat_template_file) {
-        ok = file_read(o->chat_template_file, 16 << 20, &source, err);
+        ok = file_read_waiting(o->chat_template_file, 16 << 20, t->cancel, &source, err);
     } else if (ok) {
         // Only the metadata is needed.
         m.path = o->chat_template && !o->model ? NULL : paths_model(o, t->cancel, err);
@@ -258,7 +259,7 @@ static bool run_render(const struct tool_context *t, struct buf *out, struct err
     }
     ok = ok && read_input(t, o->args.n ? o->args.items[0] : "-", &context, err) &&
          tool_render(buf_str(&source), source.len, buf_str(&context), context.len,
-                     (int64_t)time(NULL), out, err);
+                     (int64_t)time(NULL), t->cancel, out, err);
     gguf_free(g);
     buf_release(&source);
     buf_release(&context);
@@ -312,19 +313,24 @@ static bool run_replay(const struct tool_context *t, struct buf *out, struct err
         file = path.data;
     }
     bool ok = session_file_info(file, &info, err);
+    // A file must not make anybody download: only a person names what is not here.
+    if (ok && !o.model && !o.hf_repo && (!info.model_path || info.model_path[0] != '/'))
+        ok = error_set(err, ERR_FAIL,
+                       "%s: its model \"%.200s\" is no local file; name the model with -m", file,
+                       info.model_path ? info.model_path : "");
     if (ok && !o.model && !o.hf_repo)
         o.model = info.model_path;
     ok = ok && load(&mine, &m, err) && start_engine(&mine, &m, o.n_ctx ? o.n_ctx : info.n_ctx, err);
     if (ok) {
         open = true;
         ok = conversation_init(&c, m.model, m.engine, info.template_text,
-                               info.template_text ? strlen(info.template_text) : 0, 0, err) &&
-             session_file_read(file, &c, &loaded, err) &&
-             tool_replay(&c, &info, o.json, t->cancel, replay_progress, (void *)t, out, err);
+                               info.template_text ? strlen(info.template_text) : 0, 0, err);
+        c.cancel = t->cancel;
+        ok = ok && session_file_read(file, &c, NULL, NULL, &loaded, err) &&
+             tool_replay(&c, &info, o.json, replay_progress, (void *)t, out, err);
     }
     if (open)
         conversation_release(&c);
-    session_loaded_release(&loaded);
     session_info_release(&info);
     buf_release(&path);
     close_model(&m);

@@ -9,7 +9,7 @@
 struct tool_context {
     const struct options *opt;
     const struct engine_backend *cpu, *cuda; // cuda NULL: not built in
-    const volatile int *cancel;
+    const struct cancel *cancel;
     bool stderr_tty;
     double began; // clock_now() when main began
 };

@@ -6,10 +6,10 @@
 #include "text/tokenizer.h"
 
 bool tool_score(const struct model *m, struct engine *e, const char *text, size_t n, uint32_t top_k,
-                struct buf *out, struct error *err)
+                const struct cancel *cancel, struct buf *out, struct error *err)
 {
     struct ids ids = {0};
-    struct tokenize_options opt = {.bos = true, .eos = false, .special = true};
+    struct tokenize_options opt = {.bos = true, .eos = false, .special = true, .cancel = cancel};
     uint32_t n_vocab = m->hp.n_vocab;
     struct token_prob top[ENGINE_MAX_PROBS];
     float *logits = malloc(n_vocab * sizeof *logits);
@@ -21,9 +21,6 @@ bool tool_score(const struct model *m, struct engine *e, const char *text, size_
         ok = error_set(err, ERR_CONTEXT,
                        "the text has %zu tokens but the context holds %u: use -c %zu", ids.len,
                        e->n_ctx, ids.len);
-    if (ok && top_k > ENGINE_MAX_PROBS)
-        ok = error_set(err, ERR_USAGE, "--top: found %u, expected at most %d", top_k,
-                       ENGINE_MAX_PROBS);
     if (top_k > n_vocab)
         top_k = n_vocab;
     double nll = 0;
@@ -65,12 +62,12 @@ bool tool_score(const struct model *m, struct engine *e, const char *text, size_
 }
 
 bool tool_perplexity(const struct model *m, struct engine *e, const char *text, size_t n,
-                     uint32_t n_window,
+                     uint32_t n_window, const struct cancel *cancel,
                      void (*progress)(void *user, size_t done, size_t total, double ppl),
                      void *user, struct perplexity *out, struct error *err)
 {
     struct ids ids = {0};
-    struct tokenize_options opt = {.bos = true, .special = false};
+    struct tokenize_options opt = {.bos = true, .special = false, .cancel = cancel};
     uint32_t n_vocab = m->hp.n_vocab;
     *out = (struct perplexity){.window = n_window};
     float *logits = malloc(n_vocab * sizeof *logits);

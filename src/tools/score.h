@@ -12,7 +12,7 @@
 // natural logarithms; the last position has no "next". top_k <= ENGINE_MAX_PROBS. Errors:
 // ERR_CONTEXT when the text does not fit, ERR_USAGE for an empty text, those of the engine.
 bool tool_score(const struct model *m, struct engine *e, const char *text, size_t n, uint32_t top_k,
-                struct buf *out, struct error *err);
+                const struct cancel *cancel, struct buf *out, struct error *err);
 
 struct perplexity {
     double ppl, ppl_error; // exp(mean nll), and its standard error
@@ -27,7 +27,7 @@ struct perplexity {
 // Tokens after the last whole window are not used. Errors: ERR_USAGE when the text has fewer than
 // two windows. progress may be NULL.
 bool tool_perplexity(const struct model *m, struct engine *e, const char *text, size_t n,
-                     uint32_t n_window,
+                     uint32_t n_window, const struct cancel *cancel,
                      void (*progress)(void *user, size_t done, size_t total, double ppl),
                      void *user, struct perplexity *out, struct error *err);
 

@@ -10,8 +10,10 @@ static bool tokenize_one(const struct tokenizer *t, const char *text, size_t n,
     if (!tokenizer_encode(t, text, n, opt, ids, err))
         return false;
     buf_putc(out, '[');
-    for (size_t i = 0; i < ids->len; i++)
+    for (size_t i = 0; i < ids->len && !cancel_asked(opt->cancel); i++)
         buf_printf(out, "%s%d", i ? "," : "", ids->data[i]);
+    if (cancel_asked(opt->cancel))
+        return error_set(err, ERR_INTERRUPTED, "interrupted");
     if (!buf_puts(out, "]\n"))
         return error_oom(err, "the list of token ids", out->len);
     return true;

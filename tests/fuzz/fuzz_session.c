@@ -1,12 +1,45 @@
-// libFuzzer target: the messages of a session file, untrusted. What is accepted must be what no
-// checksum can promise: a conversation whose parts hang together, and it must come out as it went
-// in.
+// libFuzzer target: a session file, untrusted, and written on purpose: the input holds its sections
+// (u16 length, then the bytes, of META, MSGS and TIME; the rest is KVCH) and the target makes the
+// header with right lengths and checksums, so that every mutation gets past them. What is accepted
+// must be a conversation whose parts hang together, with settings that the command line takes, and
+// its messages must come out as they went in.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "chat/crc32.h"
+#include "chat/repl.h"
 #include "chat/session_codec.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { N_VOCAB = 1000, N_CTX = 64, KV = 4, N_SECTIONS = 4 };
+
+static size_t kv_bytes(const struct engine *e, size_t begin, size_t end)
+{
+    (void)e;
+    return (end - begin) * KV;
+}
+
+static bool kv_import(struct engine *e, size_t begin, size_t end, const void *src,
+                      struct error *err)
+{
+    (void)src;
+    if (begin != e->n_past || end > e->n_ctx)
+        abort();
+    e->n_past = end;
+    return err != NULL;
+}
+
+static void trim(struct engine *e, size_t n)
+{
+    if (n > e->n_past)
+        abort();
+    e->n_past = n;
+}
 
 static void check(const struct message *m)
 {
@@ -15,29 +48,103 @@ static void check(const struct message *m)
         (m->has_end_token && m->ids.len == 0))
         abort();
     for (size_t i = 0; i < m->ids.len; i++) {
-        if (m->ids.data[i] < 0 || m->ids.data[i] >= 1000)
+        if (m->ids.data[i] < 0 || m->ids.data[i] >= N_VOCAB)
             abort();
     }
     for (size_t i = 0; i < m->n_runs; i++) {
-        if (m->runs[i].first_id >= m->ids.len ||
-            (i > 0 && m->runs[i].first_id <= m->runs[i - 1].first_id))
+        const struct answer_run *r = &m->runs[i];
+        struct error err;
+        if (r->first_id >= m->ids.len || (i > 0 && r->first_id <= r[-1].first_id) ||
+            !sampler_check(&r->sampler, N_VOCAB, &err) || !options_check_sampler(&r->sampler, &err))
             abort();
     }
 }
 
+static void write_file(const char *path, const uint8_t *data, size_t size)
+{
+    static struct crc32 crc;
+    struct buf head = {0}, body = {0};
+    if (!crc.table[0][1])
+        crc32_init(&crc);
+    buf_puts(&head, "HOKKUSES");
+    codec_put_u32(&head, 1);
+    codec_put_u32(&head, N_SECTIONS);
+    codec_put_u64(&head, 0); // the length, below
+    for (int i = 0; i < N_SECTIONS; i++) {
+        size_t n = size;
+        if (i + 1 < N_SECTIONS) {
+            n = size < 2 ? 0 : (size_t)data[0] | (size_t)data[1] << 8;
+            data += size < 2 ? size : 2;
+            size -= size < 2 ? size : 2;
+            n = n < size ? n : size;
+        }
+        crc32_add(&crc, data, n);
+        buf_append(&head, &"METAMSGSTIMEKVCH"[4 * i], 4);
+        codec_put_u32(&head, crc32_take(&crc));
+        codec_put_u64(&head, 24 + N_SECTIONS * 24 + 4 + body.len);
+        codec_put_u64(&head, n);
+        buf_append(&body, data, n);
+        data += n;
+        size -= n;
+    }
+    uint64_t length = head.len + 4 + body.len;
+    for (int i = 0; i < 8; i++)
+        head.data[16 + i] = (char)(length >> 8 * i);
+    crc32_add(&crc, head.data, head.len);
+    codec_put_u32(&head, crc32_take(&crc));
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0 || write(fd, head.data, head.len) != (ssize_t)head.len ||
+        write(fd, buf_str(&body), body.len) != (ssize_t)body.len || close(fd) != 0)
+        abort();
+    buf_release(&head);
+    buf_release(&body);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct conversation c = {0};
-    struct codec_cursor cur = {.p = data, .n = size};
-    if (codec_messages(&cur, &c, 1000)) {
-        struct buf again = {0};
+    static const struct engine_ops ops = {
+        .kv_bytes = kv_bytes, .kv_import = kv_import, .trim = trim};
+    static char dir[64], path[128], name[] = "fuzz", fingerprint[] = "f";
+    struct model m = {.name = name, .fingerprint = fingerprint, .hp.n_vocab = N_VOCAB};
+    struct engine e = {
+        .ops = &ops, .model = &m, .device = "fuzz", .kv_format = "fuzz", .n_ctx = N_CTX};
+    struct conversation c = {.model = &m, .session.engine = &e};
+    struct options o = {.sampler = sampler_defaults, .state_dir = dir};
+    struct session_lock lock = SESSION_LOCK_NONE;
+    struct buf note = {0}, warning = {0};
+    struct error err = {0};
+    if (!*dir) {
+        snprintf(dir, sizeof dir, "/tmp/hokku-fuzz-XXXXXX");
+        if (!mkdtemp(dir) || !session_lock_take(&lock, dir, "s", &err))
+            abort();
+        snprintf(path, sizeof path, "%s", buf_str(&lock.path));
+        session_lock_release(&lock);
+    }
+    write_file(path, data, size);
+    if (session_open(&lock, "s", &c, &o, false, &note, &warning, &err)) {
+        if (!sampler_check(&o.sampler, N_VOCAB, &err) || !options_check_sampler(&o.sampler, &err) ||
+            o.n_predict < -1 || o.logprobs > ENGINE_MAX_PROBS || e.n_past > c.session.timeline.len)
+            abort();
+        struct buf out = {0};
+        struct conversation again = {0};
         for (size_t i = 0; i < c.n_messages; i++)
             check(&c.messages[i]);
-        if (!codec_put_messages(&again, &c) || again.len != size ||
-            memcmp(again.data, data, size) != 0)
+        if (!codec_put_messages(&out, &c))
             abort();
-        buf_release(&again);
+        struct codec_cursor cur = {.p = (const unsigned char *)out.data, .n = out.len};
+        struct buf twice = {0};
+        if (!codec_messages(&cur, &again, N_VOCAB) || !codec_put_messages(&twice, &again) ||
+            twice.len != out.len || memcmp(twice.data, out.data, out.len) != 0)
+            abort();
+        buf_release(&twice);
+        buf_release(&out);
+        conversation_release(&again);
+    } else if (err.code != ERR_FAIL) {
+        abort();
     }
+    session_lock_release(&lock);
+    buf_release(&note);
+    buf_release(&warning);
     conversation_release(&c);
     return 0;
 }

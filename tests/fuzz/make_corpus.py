@@ -70,7 +70,7 @@ def template():
 
 
 def session():
-    """The MSGS section of a session (docs/session-format.md): a system prompt, a turn, an answer in two runs."""
+    """Sections of a session (docs/session-format.md, fuzz_session.c): a system prompt, a turn, an answer in two runs; settings."""
     def run(first):
         return (struct.pack("<QIIIQQIQQ", first, 0, 0, 1, 0, 0, 2, 7, 42) +
                 struct.pack("<fi7fi4fii", .8, 40, .95, .05, 1, -1, 0, .1, 1, 64, 0, 0, 0, 1.75, 2, -1) +
@@ -79,8 +79,17 @@ def session():
     def text(role, flags, t):
         return struct.pack("<IIQ", role, flags, len(t)) + t
     answer = text(2, 1, b"<think>x</think>yes") + struct.pack("<QQQQQ5iQ", 0, 7, 8, 16, 5, 1, 2, 3, 4, 999, 2) + run(0) + run(3)
-    yield "turn", struct.pack("<Q", 3) + text(0, 0, b"Be kind.") + text(1, 0, b"hi") + answer
-    yield "empty", struct.pack("<Q", 0)
+    turn = struct.pack("<Q", 3) + text(0, 0, b"Be kind.") + text(1, 0, b"hi") + answer
+    settings = {"temp": "0.7", "top-k": "40", "samplers": "top_k;temperature", "overflow": "shift", "n-predict": "-1",
+                "ignore-eos": "off", "logprobs": "3", "seed": "7", "think": "hide"}
+    for name, messages, n in ("turn", turn, 3), ("empty", struct.pack("<Q", 0), 0):
+        for bias in "5-1.5 6-inf", "999+1", "1000+1", "":
+            meta = json.dumps({"fingerprint": "f", "kv_format": "fuzz", "kv_positions": n, "n_ctx": 64, "template_crc": 0,
+                               "plain": True, "now": 1, "first_kept": 0, "dropped": 0,
+                               "settings": {**settings, "logit-bias": bias}}).encode()
+            ids = struct.pack(f"<{n}i", *range(n))
+            parts = b"".join(struct.pack("<H", len(part)) + part for part in (meta, messages, ids))
+            yield f"{name}{bias.replace(' ', '_')}", parts + bytes(4 * n)
 
 
 def terminal():

@@ -20,7 +20,7 @@ uint64_t emu_kernels_run(void);
 enum { N_BATCH = 32, N_PAST = 11, CHUNK = 30, MAX_TRAFFIC = 64 };
 
 static struct engine *open_engine_of(const struct model *m, uint32_t n_batch,
-                                     const volatile int *cancel)
+                                     const struct cancel *cancel)
 {
     const struct engine_params p = {
         .n_ctx = N_CTX, .n_batch = n_batch, .n_threads = 1, .cancel = cancel};
@@ -31,7 +31,7 @@ static struct engine *open_engine_of(const struct model *m, uint32_t n_batch,
     return e;
 }
 
-static struct engine *open_engine(const struct model *m, const volatile int *cancel)
+static struct engine *open_engine(const struct model *m, const struct cancel *cancel)
 {
     return open_engine_of(m, N_BATCH, cancel);
 }
@@ -315,7 +315,7 @@ static void what_cannot_be_profiled_is_refused(void **state)
     struct fixture f;
     struct engine_profile p;
     struct error err = {0};
-    volatile int cancel = 0;
+    struct cancel cancel = {0};
     open_model(&f, "llama");
     struct engine *e = open_engine(f.m, &cancel);
     eval(e, f.tokens, 40, LOGITS_NONE);
@@ -327,12 +327,12 @@ static void what_cannot_be_profiled_is_refused(void **state)
     assert_int_equal(err.code, ERR_CONTEXT);
     const int32_t wrong = TINY_VOCAB;
     assert_false(e->ops->profile(e, &wrong, 1, 3, &p, &err));
-    cancel = 1;
+    cancel_ask(&cancel);
     assert_false(e->ops->profile(e, f.tokens, 8, 3, &p, &err));
     assert_int_equal(err.code, ERR_INTERRUPTED);
     assert_false(e->ops->profile(e, f.tokens, 1, 3, &p, &err));
     assert_int_equal(err.code, ERR_INTERRUPTED);
-    cancel = 0;
+    cancel_clear(&cancel);
     assert_int_equal(e->n_past, 40);
     profile(e, f.tokens, 24, &p); // to the last position
     engine_free(e);

@@ -349,28 +349,28 @@ static void the_cancel_flag_is_seen(void **state)
     (void)state;
     struct fixture f;
     struct error err = {0};
-    volatile int cancel = 1;
+    struct cancel cancel = {1};
     open_model(&f, "llama");
     struct engine_params p = {.n_ctx = N_CTX, .n_batch = 32, .n_threads = 1, .cancel = &cancel};
     if (on_cuda) {
         assert_null(try_open(f.m, &p, &err));
         assert_int_equal(err.code, ERR_INTERRUPTED);
     }
-    cancel = 0;
+    cancel_clear(&cancel);
     struct engine *e = try_open(f.m, &p, &err);
     assert_non_null(e);
     eval(e, f.tokens, 10, LOGITS_LAST);
-    cancel = 1;
+    cancel_ask(&cancel);
     assert_false(e->ops->eval(e, f.tokens, 40, LOGITS_LAST, &err));
     assert_int_equal(err.code, ERR_INTERRUPTED);
     assert_int_equal(e->n_past, 10);
-    cancel = 0;
+    cancel_clear(&cancel);
     eval(e, f.tokens, 3, LOGITS_LAST);
     const struct decode_params d = {
         .sampler = &sampler_defaults, .history = f.tokens, .n_history = 13, .max_tokens = 10};
     struct decoded one;
     assert_true(e->ops->decode_start(e, &d, &err));
-    cancel = 1;
+    cancel_ask(&cancel);
     assert_false(e->ops->decode_next(e, &one, &err));
     assert_int_equal(err.code, ERR_INTERRUPTED);
     e->ops->decode_stop(e, 13);

@@ -453,6 +453,30 @@ void a_stop_id_ends_the_steps(void)
     check(tail[0] == 8 && tail[1] == 499, "the history goes on with %d %d", tail[0], tail[1]);
 }
 
+// Before anything is copied to the device, where an id is an address.
+void ids_outside_the_vocabulary_are_refused(void)
+{
+    fixture f(100, 16);
+    struct sampler_settings set = sampler_defaults;
+    const int32_t history[] = {1};
+    struct decode_params p = {};
+    p.sampler = &set;
+    p.history = history;
+    p.n_history = 1;
+    struct error told = {};
+    set.n_bias = 1;
+    for (int32_t id : {100, -1, INT32_MAX}) {
+        set.bias[0] = {id, 1.0f};
+        told = {};
+        check(!gpu_sampler_begin(&f.q, &f.s, &p, &told) && strstr(told.text, "--logit-bias") &&
+                  strstr(told.text, "0 to 99"),
+              "a bias for id %d of 100: \"%s\"", id, told.text);
+    }
+    set.n_bias = 0;
+    memset(set.chain, SAMPLER_TEMPERATURE + 1, sizeof set.chain);
+    check(!gpu_sampler_begin(&f.q, &f.s, &p, &told), "a chain of what there is not");
+}
+
 } // namespace
 
 int main(void)
@@ -464,6 +488,7 @@ int main(void)
         {"random settings, a full vocabulary", full_vocabulary},
         {"a logit that is not finite, and nothing left, are told", failures_are_told},
         {"a stop id ends the steps", a_stop_id_ends_the_steps},
+        {"ids outside the vocabulary are refused", ids_outside_the_vocabulary_are_refused},
     };
     return tap_main(tests);
 }

@@ -357,7 +357,7 @@ static void a_damaged_session_changes_nothing_and_a_good_one_everything(void **s
     fseek(file, -1, SEEK_END);
     fputc(last ^ 1, file);
     fclose(file);
-    assert_false(session_file_read(path, &f.c, &loaded, &err));
+    assert_false(session_file_read(path, &f.c, NULL, NULL, &loaded, &err));
     assert_int_equal(f.c.n_messages, 2);
     assert_string_equal(buf_str(&f.c.messages[0].text), "other");
     assert_true(f.e->n_past > 0);
@@ -366,7 +366,7 @@ static void a_damaged_session_changes_nothing_and_a_good_one_everything(void **s
     fseek(file, -1, SEEK_END);
     fputc(last, file);
     fclose(file);
-    assert_true(session_file_read(path, &f.c, &loaded, &err));
+    assert_true(session_file_read(path, &f.c, NULL, NULL, &loaded, &err));
     assert_int_equal(loaded.kv, SESSION_KV_RESTORED);
     assert_int_equal(f.c.n_messages, 5);
     assert_int_equal(f.c.session.timeline.len, saved.len);
@@ -375,7 +375,6 @@ static void a_damaged_session_changes_nothing_and_a_good_one_everything(void **s
     assert_true(ask(&f, "three", 10, &err));
     assert_true(f.c.session.stats.n_reused + 1 >= saved.len);
     assert_memory_equal(conversation_last_answer(&f.c)->ids.data, answer.data, 40);
-    session_loaded_release(&loaded);
     ids_release(&saved);
     ids_release(&answer);
     unlink(path);

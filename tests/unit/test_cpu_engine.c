@@ -297,7 +297,7 @@ static void refusals_change_nothing(void **state)
     (void)state;
     struct fixture f = load("llama", 0);
     struct error err = {0};
-    volatile int cancel = 0;
+    struct cancel cancel = {0};
     const int32_t *tokens = some_tokens();
     const int32_t bad[] = {3, TINY_VOCAB}, negative[] = {-1};
     const struct engine_params p = {.n_ctx = 40, .n_threads = 2, .cancel = &cancel};
@@ -314,10 +314,10 @@ static void refusals_change_nothing(void **state)
     assert_non_null(strstr(err.text, "264"));
     assert_false(e->ops->eval(e, negative, 1, LOGITS_LAST, &err));
     assert_false(e->ops->eval(e, tokens, 0, LOGITS_LAST, &err));
-    cancel = 1;
+    cancel_ask(&cancel);
     assert_false(e->ops->eval(e, tokens, 5, LOGITS_LAST, &err));
     assert_int_equal(err.code, ERR_INTERRUPTED);
-    cancel = 0;
+    cancel_clear(&cancel);
     assert_int_equal(e->n_past, 20);
     eval(e, tokens + 20, 10, LOGITS_LAST);
     last_logits(e, got);
@@ -328,7 +328,7 @@ static void refusals_change_nothing(void **state)
 
 // Sets the flag when its items begin, as a signal in the middle of a product would.
 struct interruption {
-    volatile int cancel;
+    struct cancel cancel;
     int n_run;
 };
 
@@ -338,7 +338,7 @@ static void interrupt_at_ten(void *arg, size_t item, int thread)
     (void)thread;
     i->n_run++;
     if (item == 10)
-        i->cancel = 1;
+        cancel_ask(&i->cancel);
 }
 
 static void a_job_stops_between_items(void **state)
@@ -350,7 +350,7 @@ static void a_job_stops_between_items(void **state)
     assert_non_null(p);
     assert_false(pool_run(p, 1000, interrupt_at_ten, &i, &i.cancel));
     assert_int_equal(i.n_run, 11);
-    i.cancel = 0;
+    cancel_clear(&i.cancel);
     assert_true(pool_run(p, 5, interrupt_at_ten, &i, &i.cancel));
     pool_free(p);
 }

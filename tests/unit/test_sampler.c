@@ -86,6 +86,48 @@ static void bias_forbids_and_forces(void **state)
     assert_int_equal(err.code, ERR_USAGE);
 }
 
+// A sampler adds to memory at the ids it is given: it takes none that is not there.
+static void a_sampler_begins_only_with_what_it_can_rely_on(void **state)
+{
+    (void)state;
+    struct sampler s;
+    for (int wrong = 0; wrong < 7; wrong++) {
+        struct sampler_settings set = sampler_defaults;
+        struct error err = {0};
+        set.n_bias = 1;
+        set.bias[0] = (struct logit_bias){3, -INFINITY};
+        assert_true(sampler_init(&s, &set, 4, &err));
+        sampler_release(&s);
+        switch (wrong) {
+        case 0:
+            set.bias[0].id = 4;
+            break;
+        case 1:
+            set.bias[0].id = -1;
+            break;
+        case 2:
+            set.bias[0].bias = NAN;
+            break;
+        case 3:
+            set.n_bias = SAMPLER_MAX_BIAS + 1;
+            break;
+        case 4:
+            set.chain[2] = SAMPLER_TEMPERATURE + 1;
+            break;
+        case 5:
+            memset(set.chain, SAMPLER_TOP_K, sizeof set.chain);
+            break;
+        default:
+            set.repeat_penalty = NAN;
+            break;
+        }
+        assert_false(sampler_init(&s, &set, 4, &err));
+        assert_int_equal(err.code, ERR_USAGE);
+        if (wrong < 2)
+            assert_non_null(strstr(err.text, "expected 0 to 3"));
+    }
+}
+
 static void exponential_is_accurate(void **state)
 {
     (void)state;
@@ -119,6 +161,7 @@ int main(void)
         cmocka_unit_test(nan_and_infinity_are_errors),
         cmocka_unit_test(the_same_seed_and_position_give_the_same_token),
         cmocka_unit_test(bias_forbids_and_forces),
+        cmocka_unit_test(a_sampler_begins_only_with_what_it_can_rely_on),
         cmocka_unit_test(exponential_is_accurate),
         cmocka_unit_test(chain_parses_and_names_what_it_does_not_know),
     };

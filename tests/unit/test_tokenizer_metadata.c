@@ -504,7 +504,7 @@ static void longer_special_tokens_win_wherever_they_overlap(void **state)
         for (size_t i = 0; i < n; i++)
             text[i] = (char)('a' + rng_u64(3, ctr++, 0) % 4);
         size_t n_want = match_plainly(&v, text, n, at);
-        assert_true(special_find(&special, text, n, false, NULL, &found, &err));
+        assert_true(special_find(&special, text, n, false, NULL, NULL, &found, &err));
         assert_int_equal(found.n, n_want);
         for (size_t i = 0; i < found.n; i++)
             assert_int_equal(at[found.data[i].begin], found.data[i].id);
@@ -545,7 +545,7 @@ static void control_tokens_match_only_where_every_byte_is_masked(void **state)
             text[i] = "ab<>"[rng_u64(5, ctr++, 0) % 4];
             mask[i] = rng_u64(5, ctr++, 0) % 5 != 0;
         }
-        assert_true(special_find(&special, text, n, false, mask, &found, &err));
+        assert_true(special_find(&special, text, n, false, mask, NULL, &found, &err));
         for (size_t i = 0; i < found.n; i++) {
             assert_int_equal(v.kind[found.data[i].id], TOKEN_CONTROL);
             for (size_t k = 0; k < found.data[i].len; k++) {

@@ -1,0 +1,44 @@
+#include "base/signals.h"
+
+#include <signal.h>
+#include <stddef.h>
+
+// A handler can only reach static storage.
+static struct cancel cancel;
+static volatile sig_atomic_t caught;
+
+void signals_die(int sig)
+{
+    struct sigaction dfl = {.sa_handler = SIG_DFL};
+    sigset_t one;
+    sigaction(sig, &dfl, NULL);
+    sigemptyset(&one);
+    sigaddset(&one, sig);
+    raise(sig);
+    sigprocmask(SIG_UNBLOCK, &one, NULL); // in a handler the signal waits until here
+}
+
+static void on_signal(int sig)
+{
+    if (caught)
+        signals_die(sig);
+    caught = sig;
+    cancel_ask(&cancel);
+}
+
+struct cancel *signals_begin(void)
+{
+    static const int handled[] = {SIGINT, SIGTERM};
+    struct sigaction sa = {.sa_handler = on_signal}, before; // no SA_RESTART: reads must return
+    for (size_t i = 0; i < sizeof handled / sizeof *handled; i++)
+        sigaddset(&sa.sa_mask, handled[i]);
+    for (size_t i = 0; i < sizeof handled / sizeof *handled; i++)
+        if (sigaction(handled[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(handled[i], &sa, NULL);
+    return &cancel;
+}
+
+int signals_caught(void)
+{
+    return caught;
+}

@@ -1,0 +1,92 @@
+"""Every number from the command line, the environment, the configuration and a session passes one check."""
+import json
+import struct
+import sys
+import zlib
+
+import pytest
+
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "tests"))
+import make_gguf
+
+MODEL = ROOT / "model/hokku-builtin.gguf"
+WRONG = [("--top-p", "2"), ("--top-p", "-0.1"), ("--temp", "-1"), ("--temp", "nan"), ("--temp", "inf"), ("--temp", "1e39"),
+         ("--temp", ""), ("--temp", "1,5"), ("--top-k", "-1"), ("--min-p", "1.01"), ("--typical", "7"), ("--top-nsigma", "-2"),
+         ("--xtc-probability", "1.5"), ("--xtc-threshold", "-1"), ("--repeat-penalty", "0"), ("--repeat-last-n", "-2"),
+         ("--presence-penalty", "nan"), ("--frequency-penalty", "inf"), ("--dry-multiplier", "-1"), ("--dry-base", "0"),
+         ("--dry-allowed-length", "0"), ("--dry-penalty-last-n", "-2"), ("--n-predict", "-5"), ("--n-predict", "1e3"),
+         ("--ctx-size", "-1"), ("--batch-size", "0"), ("--threads", "-1"), ("--threads", "100000"), ("--logprobs", "65"),
+         ("--seed", "-1"), ("--logit-bias", "5+nan"), ("--logit-bias", "5+inf"), ("--logit-bias", "-1+1")]
+
+
+@pytest.mark.parametrize("name,value", WRONG)
+def test_a_number_out_of_range_is_wrong_usage_whoever_says_it(hokku, home, tmp_path, name, value):
+    says = f'{name}: found "{value}", expected '.encode()
+    r = hokku("-m", MODEL, f"{name}={value}", "hi")
+    assert r.returncode == 2 and says in r.stderr and r.stdout == b"", r
+    if not value:  # an empty variable is one that is not set
+        return
+    variable = "HOKKU_" + name[2:].replace("-", "_").upper()
+    r = hokku("-m", MODEL, "hi", env={variable: value})
+    assert r.returncode == 2 and says in r.stderr and variable.encode() in r.stderr, r
+    (tmp_path / "config/hokku").mkdir(parents=True)
+    (tmp_path / "config/hokku/config").write_text(f"{name[2:]} {value}\n")
+    r = hokku("-m", MODEL, "hi")
+    assert r.returncode == 2 and says in r.stderr and b"config:1" in r.stderr, r
+
+
+def test_a_token_outside_the_vocabulary_is_wrong_usage(hokku):
+    r = hokku("-m", MODEL, "-l", "99999999+1", "hi")
+    assert r.returncode == 2 and b"token id 99999999, expected 0 to " in r.stderr, r
+
+
+def change(path, function):
+    """The session file with its description changed by a function, its checksums right."""
+    data = path.read_bytes()
+    rows = [struct.unpack_from("<4sIQQ", data, 24 + 24 * i) for i in range(4)]
+    parts = [data[at:at + n] for _, _, at, n in rows]
+    meta = json.loads(parts[0])
+    function(meta)
+    parts[0] = json.dumps(meta).encode()
+    table, at = b"", 24 + 24 * 4 + 4
+    for (tag, *_), part in zip(rows, parts):
+        table += struct.pack("<4sIQQ", tag, zlib.crc32(part), at, len(part))
+        at += len(part)
+    head = data[:16] + struct.pack("<Q", at) + table
+    path.write_bytes(head + struct.pack("<I", zlib.crc32(head)) + b"".join(parts))
+
+
+@pytest.mark.parametrize("name,value,says", [
+    ("logit-bias", "99999999+1", b"token id 99999999"), ("top-p", "2", b"--top-p"), ("n-predict", "-5", b"--n-predict")])
+def test_a_session_cannot_say_what_the_command_line_cannot(hokku, tmp_path, name, value, says):
+    assert hokku("-m", MODEL, "-n", 2, "--session", "s", "hi").returncode == 0
+    path = tmp_path / "state/hokku/sessions/s.session"
+    change(path, lambda meta: meta["settings"].update({name: value}))
+    before = path.read_bytes()
+    r = hokku("-m", MODEL, "--session", "s", "more")
+    assert r.returncode == 1 and says in r.stderr and b"a setting of the session" in r.stderr and r.stdout == b"", r
+    assert path.read_bytes() == before
+
+
+def test_a_model_cannot_recommend_what_the_command_line_cannot(hokku, tmp_path):
+    kvs, tensors = make_gguf.model(arch="llama", layers=1, embd=32, heads=1, kv_heads=1, ff=32, vocab=300, mix=["F16"])
+    make_gguf.write(tmp_path / "m.gguf", [*kvs, ("general.sampling.top_p", make_gguf.Typed("f32", 2.0))], tensors)
+    r = hokku("-m", tmp_path / "m.gguf", "-n", 1, "hi")
+    assert r.returncode == 3 and b"m.gguf recommends" in r.stderr and b"--top-p" in r.stderr, r
+    assert hokku("-m", tmp_path / "m.gguf", "-n", 1, "--top-p", ".5", "hi").returncode == 0
+
+
+# ---------------------------------------------------------------------------------------------- replay
+
+
+@pytest.mark.parametrize("model", ["https://127.0.0.1:1/m.gguf", "http://127.0.0.1:1/m.gguf", "hf.co/user/repo", "user/repo:Q4_K_M", ""])
+def test_replay_opens_local_files_only(hokku, tmp_path, model):
+    assert hokku("-m", MODEL, "-n", 2, "--session", "s", "hi").returncode == 0
+    path = tmp_path / "state/hokku/sessions/s.session"
+    change(path, lambda meta: meta.update(model_path=model))
+    r = hokku("replay", "s")
+    assert r.returncode == 1 and r.stdout == b"" and b"-m" in r.stderr and b"no local file" in r.stderr, r
+    assert not (tmp_path / "cache").exists()
+    assert hokku("replay", "-m", MODEL, "s").returncode == 0

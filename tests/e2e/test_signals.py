@@ -1,0 +1,233 @@
+"""The first Ctrl-C or SIGTERM is heard in every state of the program, the second one kills; who waits sees which signal it was."""
+import contextlib
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pexpect
+import pytest
+
+from conftest import HOKKU, ROOT
+
+sys.path.insert(0, str(ROOT / "tests"))
+import make_gguf
+
+MODEL = ROOT / "model/hokku-builtin.gguf"
+PROMPT_S = 10  # far more than a signal takes to be heard, far less than the work it ends
+BOTH = pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
+HEAVY = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+
+@contextlib.contextmanager
+def started(env, *args, **kw):
+    p = subprocess.Popen([HOKKU, *map(str, args)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
+    try:
+        yield p
+    finally:
+        p.kill()
+        p.wait()
+        for pipe in (p.stdin, p.stdout, p.stderr):
+            if pipe:
+                pipe.close()
+
+
+def in_state(p, test, seconds=20):
+    end = time.time() + seconds
+    while not test(p):
+        assert isinstance(p, pexpect.spawn) or p.poll() is None, p.stderr.read().decode()
+        assert time.time() < end, "the program never came to this state"
+        time.sleep(0.01)
+
+
+def catches(p, sig):
+    status = pathlib.Path(f"/proc/{p.pid}/status").read_text()
+    return int(status.split("SigCgt:")[1].split()[0], 16) >> (sig - 1) & 1
+
+
+def stat(p):
+    return pathlib.Path(f"/proc/{p.pid}/stat").read_text().rsplit(")", 1)[1].split()
+
+
+def busy(p):
+    """It has signal handlers and has computed for a while: it is past its start."""
+    return catches(p, signal.SIGINT) and int(stat(p)[11]) + int(stat(p)[12]) >= 10  # hundredths of a second
+
+
+def computes(p):
+    return stat(p)[0] == "R"
+
+
+def waiting(p):
+    """It sleeps in a system call."""
+    return catches(p, signal.SIGINT) and stat(p)[0] == "S"
+
+
+def ends_by(p, sig, seconds=PROMPT_S):
+    begin = time.time()
+    p.send_signal(sig)
+    assert p.wait(timeout=seconds) == -sig, p.stderr.read().decode()
+    return time.time() - begin
+
+
+@BOTH
+def test_while_standard_input_is_awaited(home, sig):
+    with started(home, "-m", MODEL, stdin=subprocess.PIPE) as p:
+        in_state(p, waiting)
+        ends_by(p, sig)
+
+
+@BOTH
+def test_while_the_next_line_is_awaited(home, sig):
+    with started(home, "-m", MODEL, "--lines", "-n", "1", stdin=subprocess.PIPE) as p:
+        p.stdin.write(b"hi\n")
+        p.stdin.flush()
+        assert p.stdout.readline()
+        in_state(p, waiting)
+        ends_by(p, sig)
+
+
+@BOTH
+@pytest.mark.parametrize("args", [("-f",), ("-sysf",), ("tokenize",), ("render",)])
+def test_while_a_named_pipe_has_no_writer(home, tmp_path, sig, args):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with started(home, *args, fifo, *([] if args[0][0] != "-" else ["-m", MODEL]), stdin=subprocess.DEVNULL) as p:
+        in_state(p, waiting)
+        ends_by(p, sig)
+
+
+@BOTH
+def test_while_an_answer_is_written(home, sig):
+    with started(home, "-m", MODEL, "--ignore-eos", "--overflow", "shift", "hi", stdin=subprocess.DEVNULL) as p:
+        assert p.stdout.read(1)
+        ends_by(p, sig)
+
+
+@BOTH
+def test_while_a_template_is_rendered(home, tmp_path, sig):
+    (tmp_path / "t.jinja").write_text(HEAVY)
+    with started(home, "render", "--chat-template-file", tmp_path / "t.jinja", stdin=subprocess.PIPE) as p:
+        p.stdin.write(b"{}")
+        p.stdin.close()
+        in_state(p, busy)
+        assert ends_by(p, sig) < 1
+
+
+@BOTH
+@pytest.mark.parametrize("args,word", [(["tokenize"], b"the quick brown fox "), (["tokenize"], b"x"),
+                                       (["score"], b"one "), (["perplexity", "-f"], b"two ")])
+def test_while_a_long_text_is_tokenized(home, tmp_path, sig, args, word):
+    (tmp_path / "long.txt").write_bytes(word * (100_000_000 // len(word)))
+    with started(home, *args, tmp_path / "long.txt", "-m", MODEL) as p:
+        in_state(p, busy)
+        assert ends_by(p, sig) < 2
+
+
+@contextlib.contextmanager
+def silent_server():
+    """Takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        held = []
+
+        def accept():
+            with contextlib.suppress(OSError):
+                while True:
+                    held.append(s.accept()[0])
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{s.getsockname()[1]}", held
+        for c in held:
+            c.close()
+
+
+@BOTH
+def test_while_a_server_is_silent(home, sig):
+    with silent_server() as (url, held), started({**home, "HF_ENDPOINT": url}, "pull", "u/r") as p:
+        in_state(p, lambda p: held)
+        ends_by(p, sig)
+
+
+@BOTH
+def test_while_a_model_is_opened(home, tmp_path, sig):
+    """A vocabulary so large that building its tables takes a while."""
+    with started(home, "tokenize", "-m", big_vocabulary(tmp_path), "/dev/null") as p:
+        in_state(p, busy)
+        ends_by(p, sig)
+
+
+def big_vocabulary(directory):
+    n = 1_000_000
+    kvs = [("general.architecture", "llama"), ("tokenizer.ggml.model", "llama")]
+    kvs += [(f"tokenizer.ggml.{key}", make_gguf.Typed("array", values)) for key, values in (
+        ("tokens", ("str", [f"t{i}" for i in range(n)])), ("scores", ("f32", [0.0] * n)), ("token_type", ("i32", [1] * n)))]
+    make_gguf.write(directory / "big.gguf", kvs, [])
+    return directory / "big.gguf"
+
+
+def test_a_second_signal_kills_while_the_first_is_not_yet_heard(home, tmp_path):
+    """Sent while the program is stopped: both wait for it, and it goes on into its handlers."""
+    (tmp_path / "t.jinja").write_text(HEAVY)
+    with started(home, "render", "--chat-template-file", tmp_path / "t.jinja", stdin=subprocess.PIPE) as p:
+        p.stdin.write(b"{}")
+        p.stdin.close()
+        in_state(p, busy)
+        p.send_signal(signal.SIGSTOP)
+        p.send_signal(signal.SIGINT)
+        p.send_signal(signal.SIGTERM)
+        p.send_signal(signal.SIGCONT)
+        assert p.wait(timeout=PROMPT_S) in (-signal.SIGINT, -signal.SIGTERM)
+
+
+# --------------------------------------------------------------------------------------- in the chat
+
+
+@pytest.fixture
+def heavy_chat(home, tmp_path):
+    """A chat whose template takes all the time that a rendering may have."""
+    (tmp_path / "t.jinja").write_text(HEAVY)
+    p = pexpect.spawn(HOKKU, ["-m", str(MODEL), "--chat-template-file", str(tmp_path / "t.jinja")], env=home, timeout=30,
+                      encoding="utf-8", dimensions=(50, 200))
+    p.expect("> $")
+    yield p
+    p.close(force=True)
+
+
+def test_in_the_chat_a_rendering_stops_and_the_message_is_taken_back(heavy_chat):
+    heavy_chat.send("hello\r")
+    heavy_chat.expect("hello\r\n")
+    in_state(heavy_chat, computes)
+    heavy_chat.send("\x03")
+    assert heavy_chat.expect(["taken back", "template uses too much", "template takes too long"]) == 0
+    heavy_chat.expect("> $")
+
+
+def test_in_the_chat_a_template_without_end_is_an_error_and_the_chat_lives(heavy_chat):
+    heavy_chat.send("hello\r")
+    heavy_chat.expect("template (uses too much|takes too long).*--chat-template")
+    heavy_chat.expect("> $")
+    heavy_chat.send("/context\r")
+    heavy_chat.expect("tokens used")
+
+
+def test_in_the_chat_a_file_that_never_comes_is_given_up(home, tmp_path, heavy_chat):
+    os.mkfifo(tmp_path / "fifo")
+    heavy_chat.send(f"/read {tmp_path}/fifo\r")
+    heavy_chat.expect("fifo\r\n")
+    time.sleep(0.3)
+    heavy_chat.send("\x03")
+    heavy_chat.expect("stopped")
+    heavy_chat.expect("> $")
+
+
+def test_in_the_chat_sigterm_ends_a_rendering(heavy_chat):
+    heavy_chat.send("hello\r")
+    heavy_chat.expect("hello\r\n")
+    in_state(heavy_chat, computes)
+    heavy_chat.kill(signal.SIGTERM)
+    heavy_chat.expect(pexpect.EOF)
+    heavy_chat.wait()
+    assert heavy_chat.signalstatus == signal.SIGTERM
