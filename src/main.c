@@ -399,6 +399,15 @@ static void program_release(struct program *p)
     options_release(&p->opt);
 }
 
+static void say_places(const struct options *o)
+{
+    if (!o->quiet && !o->complete && o->homeless &&
+        !(o->cache_dir && o->state_dir && o->config_file))
+        out_say(
+            "hokku: HOME is not set and the system knows no home of this user: no configuration "
+            "is read, no history, session or download kept");
+}
+
 extern char **environ;
 
 int main(int argc, char **argv)
@@ -412,7 +421,10 @@ int main(int argc, char **argv)
     p.stdin_tty = isatty(STDIN_FILENO);
     p.stdout_tty = out_is_terminal(OUT_STDOUT);
     p.stderr_tty = out_is_terminal(OUT_STDERR);
-    bool ok = options_parse(&p.opt, argc, argv, environ, &err) && run(&p, &err);
+    bool ok = options_parse(&p.opt, argc, argv, environ, &err);
+    if (ok)
+        say_places(&p.opt);
+    ok = ok && run(&p, &err);
     program_release(&p);
     if (p.death) {
         signal(p.death, SIG_DFL);
