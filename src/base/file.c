@@ -5,10 +5,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/format.h"
+
 bool fd_read_all(int fd, const char *label, size_t max_bytes, const volatile int *cancel,
                  struct buf *out, struct error *err)
 {
     size_t begin = out->len;
+    char most[FORMAT_NUMBER];
     for (;;) {
         if (!buf_reserve(out, 65536))
             return error_oom(err, label, out->len + 65536);
@@ -25,7 +28,8 @@ bool fd_read_all(int fd, const char *label, size_t max_bytes, const volatile int
         out->len += (size_t)n;
         out->data[out->len] = '\0';
         if (out->len - begin > max_bytes)
-            return error_set(err, ERR_FAIL, "%s: larger than %zu bytes", label, max_bytes);
+            return error_set(err, ERR_FAIL, "%s: larger than %s bytes, the most that is read",
+                             label, format_number(most, max_bytes));
     }
     return true;
 }

@@ -1,16 +1,21 @@
 #include "chat/batch.h"
 
+#include <errno.h>
 #include <jansson.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "base/out.h"
 #include "base/utf8.h"
 #include "chat/termout.h"
 #include "chat/view.h"
 #include "chat/why.h"
+
+enum { MAX_LINE = 16 << 20, READ_PIECE = 65536 };
 
 // What one answer gathers while it streams.
 struct sink {
@@ -290,6 +295,23 @@ static bool report_line(const struct batch *b, size_t number, const struct error
                       err);
 }
 
+// Appends what there is of the input; waits for it. *eof: there is no more.
+static bool read_more(const struct batch *b, int fd, struct buf *in, bool *eof, struct error *err)
+{
+    if (!buf_reserve(in, READ_PIECE))
+        return error_oom(err, "standard input", in->len + READ_PIECE);
+    ssize_t n = read(fd, in->data + in->len, READ_PIECE);
+    if (n < 0 && *b->cancel)
+        return error_set(err, ERR_INTERRUPTED, "interrupted");
+    if (n < 0 && errno == EAGAIN) // somebody made the pipe not wait: wait here
+        poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, -1);
+    else if (n < 0 && errno != EINTR)
+        return error_set(err, ERR_FAIL, "standard input: cannot be read: %s", strerror(errno));
+    in->len += n > 0 ? (size_t)n : 0;
+    *eof = n == 0;
+    return true;
+}
+
 bool batch_lines(struct batch *b, int fd, const char *before, struct error *err)
 {
     struct buf in = {0}, prompt = {0};
@@ -297,27 +319,25 @@ bool batch_lines(struct batch *b, int fd, const char *before, struct error *err)
     bool ok = true, eof = false;
     while (ok) {
         char *nl = in.len > at ? memchr(in.data + at, '\n', in.len - at) : NULL;
+        size_t len = nl ? (size_t)(nl - in.data) - at : in.len - at;
+        if (len > MAX_LINE) {
+            char most[FORMAT_NUMBER];
+            ok = error_set(err, ERR_FAIL,
+                           "line %zu of standard input is longer than %s bytes: give one text at "
+                           "a time, without %s",
+                           number + 1, format_number(most, MAX_LINE),
+                           b->opt->lines ? "--lines" : "--turns");
+            break;
+        }
         if (!nl && !eof) { // read on; each line is answered as soon as it is there
             if (at > 0) {
                 memmove(in.data, in.data + at, in.len - at);
                 in.len -= at;
                 at = 0;
             }
-            if (!buf_reserve(&in, 65536)) {
-                ok = error_oom(err, "standard input", in.len);
-                break;
-            }
-            ssize_t n = read(fd, in.data + in.len, 65536);
-            if (n < 0 && *b->cancel) {
-                ok = error_set(err, ERR_INTERRUPTED, "interrupted");
-                break;
-            }
-            if (n > 0)
-                in.len += (size_t)n;
-            eof = n == 0;
+            ok = read_more(b, fd, &in, &eof, err);
             continue;
         }
-        size_t len = nl ? (size_t)(nl - in.data) - at : in.len - at;
         if (!nl && len == 0)
             break;
         number++;

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+import time
 
 import pexpect
 import pytest
@@ -251,3 +252,42 @@ def test_only_a_program_in_the_build_folder_looks_into_the_source_tree(home, hok
     installed = subprocess.run(["meson", "introspect", "--buildoptions", BUILD], capture_output=True, text=True).stdout
     if not any(pathlib.Path(p, "share/hokku/prompts", name + ".txt").exists() for p in ("/usr", "/usr/local") if p in installed):
         assert r.returncode == 2 and b"no such system prompt" in r.stderr
+# ---------------------------------------------------------------------------------------------- exhaustion
+
+
+def test_lines_from_a_directory_end_at_once(hokku, tmp_path):
+    fd = os.open(tmp_path, os.O_RDONLY)
+    r = hokku("--lines", stdin=fd, timeout=20)
+    os.close(fd)
+    assert r.returncode == 1 and b"directory" in r.stderr.lower()
+
+
+@pytest.mark.parametrize("mode", ["--lines", "--turns"])
+def test_a_line_without_end_is_refused_with_the_limit(hokku, mode):
+    with open("/dev/zero", "rb") as zero:
+        r = hokku(mode, stdin=zero, timeout=60)
+    assert r.returncode == 1 and b"line 1" in r.stderr and b"16,777,216" in r.stderr, r.stderr
+
+
+def test_lines_before_one_that_is_too_long_are_answered(hokku):
+    r = hokku("--lines", "-n", 1, "--json", input=b"hi\n" + b"x" * (16 << 20) + b"y\nhi\n", timeout=60)
+    assert r.returncode == 1 and r.stdout.count(b"\n") == 1 and b"line 2" in r.stderr
+
+
+def test_lines_that_come_slowly_or_through_a_nonblocking_pipe_are_answered(home):
+    ours, theirs = os.pipe()
+    os.set_blocking(ours, False)
+    p = subprocess.Popen([HOKKU, "--lines", "-n", "1"], stdin=ours, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=home)
+    time.sleep(1)
+    os.write(theirs, b"hi\n")
+    os.close(theirs)
+    out, err = p.communicate(timeout=60)
+    assert p.returncode == 0 and out, err
+
+
+def test_a_prompt_without_end_is_refused_with_the_limit(hokku):
+    with open("/dev/zero", "rb") as zero:
+        r = hokku(stdin=zero, timeout=60)
+    assert r.returncode == 1 and b"larger than 268,435,456 bytes" in r.stderr
+
+
