@@ -3,6 +3,7 @@ whatever somebody planted. What belongs to downloads is in test_pull_places.py."
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import tempfile
 import time
@@ -252,6 +253,34 @@ def test_only_a_program_in_the_build_folder_looks_into_the_source_tree(home, hok
     installed = subprocess.run(["meson", "introspect", "--buildoptions", BUILD], capture_output=True, text=True).stdout
     if not any(pathlib.Path(p, "share/hokku/prompts", name + ".txt").exists() for p in ("/usr", "/usr/local") if p in installed):
         assert r.returncode == 2 and b"no such system prompt" in r.stderr
+def elf(path):
+    """Program headers {type: [(flags, offset, size)]} and the dynamic section [(tag, value)] of a 64-bit ELF file."""
+    data = pathlib.Path(path).read_bytes()
+    assert data[:5] == b"\x7fELF\x02"
+    kind, = struct.unpack_from("<H", data, 16)
+    at, = struct.unpack_from("<Q", data, 32)
+    size, n = struct.unpack_from("<HH", data, 54)
+    segments, dynamic = {}, []
+    for i in range(n):
+        type_, flags, offset, _, _, filesz = struct.unpack_from("<IIQQQQ", data, at + i * size)
+        segments.setdefault(type_, []).append((flags, offset, filesz))
+    for _, offset, filesz in segments.get(2, []):
+        dynamic = list(struct.iter_unpack("<qQ", data[offset:offset + filesz]))
+    return data, kind, segments, dict(dynamic[::-1])
+
+
+def test_the_program_is_hardened():
+    data, kind, segments, dynamic = elf(HOKKU)
+    assert kind == 3 and dynamic.get(0x6FFFFFFB, 0) & 0x08000000, "not position independent (PIE)"
+    assert 0x6474E552 in segments, "no RELRO"
+    assert dynamic.get(30, 0) & 8 or dynamic.get(0x6FFFFFFB, 0) & 1, "not BIND_NOW"
+    (flags, _, _), = segments[0x6474E551]
+    assert not flags & 1, "an executable stack"
+    assert all(flags & 3 != 3 for flags, _, _ in segments[1]), "a segment both writable and executable"
+    assert b"\0__stack_chk_fail\0" in data, "no stack protector"
+    assert b"_chk\0" in data.replace(b"__stack_chk_fail\0", b""), "no checked functions (_FORTIFY_SOURCE)"
+
+
 # ---------------------------------------------------------------------------------------------- exhaustion
 
 
