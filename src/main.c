@@ -349,7 +349,7 @@ static bool run_chat(struct program *p, struct error *err)
     };
     if (many)
         return batch_lines(&b, STDIN_FILENO, p->prompt.len ? buf_str(&p->prompt) : NULL, err);
-    return batch_one(&b, buf_str(&p->prompt), p->prompt.len, err);
+    return batch_one(&b, &p->prompt, err);
 }
 
 static bool run(struct program *p, struct error *err)

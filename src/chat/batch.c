@@ -189,7 +189,8 @@ static bool write_json(json_t *j, struct error *err)
     return ok;
 }
 
-static bool answer(struct batch *b, const char *prompt, size_t n, bool line_mode, struct error *err)
+// The prompt is released as soon as it is part of the conversation.
+static bool answer(struct batch *b, struct buf *prompt, bool line_mode, struct error *err)
 {
     const struct options *o = b->opt;
     struct sink s = {.b = b};
@@ -224,7 +225,8 @@ static bool answer(struct batch *b, const char *prompt, size_t n, bool line_mode
         .user = &s,
     };
     enum finish finish = FINISH_INTERRUPTED;
-    bool ok = conversation_add(b->conv, ROLE_USER, prompt, n, err);
+    bool ok = conversation_add(b->conv, ROLE_USER, buf_str(prompt), prompt->len, err);
+    buf_release(prompt);
     if (ok && !conversation_answer(b->conv, &p, &finish, err)) {
         ok = false;
         if (!conversation_last_answer(b->conv))
@@ -275,9 +277,9 @@ static bool answer(struct batch *b, const char *prompt, size_t n, bool line_mode
     return ok;
 }
 
-bool batch_one(struct batch *b, const char *prompt, size_t n, struct error *err)
+bool batch_one(struct batch *b, struct buf *prompt, struct error *err)
 {
-    return answer(b, prompt, n, false, err);
+    return answer(b, prompt, false, err);
 }
 
 static bool report_line(const struct batch *b, size_t number, const struct error *e,
@@ -351,7 +353,7 @@ bool batch_lines(struct batch *b, int fd, const char *before, struct error *err)
             break;
         }
         struct error e = {0};
-        if (!answer(b, buf_str(&prompt), prompt.len, true, &e)) {
+        if (!answer(b, &prompt, true, &e)) {
             if (e.code == ERR_INTERRUPTED || b->opt->turns) {
                 if (err)
                     *err = e;

@@ -14,7 +14,7 @@
 // one begins where they end. Merges happen in the order of their ranks, and the end of a text can
 // change what is left of it only through pairs of ever later ranks, one piece further each time: a
 // quarter of a stretch is more than the vocabularies in use can carry that.
-#define MERGE_STRETCH (1u << 20)
+#define MERGE_STRETCH (1u << 18)
 
 struct piece {
     uint32_t begin, n; // bytes of the text

@@ -298,7 +298,8 @@ struct encoder {
     struct wordcache cache;
     struct buf work; // a stretch of text as the algorithm wants it
     struct ids *out;
-    const char *original; // next byte of the text when words come from a repaired copy
+    const char *original, *original_end; // the text from its next byte on, when words come from a
+                                         // repaired copy
 };
 
 static bool bpe_word(void *ctx, const char *word, size_t n, struct error *err)
@@ -317,7 +318,8 @@ static bool bpe_repaired_word(void *ctx, const char *word, size_t n, struct erro
         uint32_t cp;
         size_t shown = utf8_decode(word + i, n - i, &cp);
         // A whole U+FFFD of the original equals its image; a lone byte never does.
-        bool same = !memcmp(e->original, word + i, shown);
+        bool same = (size_t)(e->original_end - e->original) >= shown &&
+                    !memcmp(e->original, word + i, shown);
         e->original += same ? shown : 1;
         i += shown;
     }
@@ -338,17 +340,11 @@ static bool encode_bpe(struct encoder *e, const char *text, size_t n, struct err
             buf_puts(&e->work, "\xEF\xBF\xBD");
         k += !k;
     }
-    // One byte more than the text: bpe_repaired_word may compare past a lone last byte.
-    struct buf copy = {0};
-    bool ok = buf_append(&copy, text, n) && buf_append(&copy, "\0\0\0", 3) && !e->work.failed;
-    if (!ok) {
-        error_oom(err, "a copy of the text", e->work.len + n);
-    } else {
-        e->original = copy.data;
-        ok = pretokenizer_split(e->t->pre, e->work.data, e->work.len, bpe_repaired_word, e, err);
-    }
-    buf_release(&copy);
-    return ok;
+    if (e->work.failed)
+        return error_oom(err, "a copy of the text", e->work.len + n);
+    e->original = text;
+    e->original_end = text + n;
+    return pretokenizer_split(e->t->pre, e->work.data, e->work.len, bpe_repaired_word, e, err);
 }
 
 // By pieces: the copy with U+2581 for spaces would be three times as long as a text of spaces.

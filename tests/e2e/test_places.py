@@ -320,3 +320,26 @@ def test_a_prompt_without_end_is_refused_with_the_limit(hokku):
     assert r.returncode == 1 and b"larger than 268,435,456 bytes" in r.stderr
 
 
+def peak(home, data, *args):
+    """The most memory that the program had, in bytes, and its result."""
+    p = subprocess.Popen([HOKKU, *args], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=home)
+    p.stdin.write(data)
+    p.stdin.close()
+    err = p.stderr.read()
+    _, status, usage = os.wait4(p.pid, 0)
+    p.returncode = os.waitstatus_to_exitcode(status)
+    return usage.ru_maxrss * 1024, p.returncode, err
+
+
+@pytest.mark.parametrize("what", ["words", "one word", "one word of all letters", "characters of three bytes", "lines", "spaces"])
+def test_a_long_prompt_takes_at_most_eight_bytes_for_each_of_its_own(home, what):
+    n = 30_000_000
+    piece = {"words": b"the quick brown fox jumps over the lazy dog, ", "one word": b"a",
+             "one word of all letters": b"qwertyuiopasdfghjklzxcvbnm", "characters of three bytes": "日本語の".encode(),
+             "lines": b"a\n", "spaces": b" "}[what]
+    data = piece * (n // len(piece))
+    base, code, err = peak(home, b"hi", "-c", "256", "-n", "1")
+    assert code == 0, err
+    most, code, err = peak(home, data, "-c", "256", "-n", "1")
+    assert code == 5 and b"tokens" in err, err
+    assert (most - base) / len(data) <= 8, (most - base) / len(data)
