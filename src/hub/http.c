@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/format.h"
 #include "hub/listing.h"
+#include "hub/wait.h"
 
 enum {
     MAX_REDIRECTS = 10,
@@ -298,8 +299,7 @@ static enum http_result wait_for(struct http *h, struct hop *hop, CURLcode *code
             result = HTTP_FAILED;
             break;
         }
-        if (h->o->cancel && *h->o->cancel) {
-            error_set(err, ERR_INTERRUPTED, "interrupted");
+        if (hub_cancelled(h->o, err)) {
             result = HTTP_FAILED;
             break;
         }

@@ -119,6 +119,14 @@ def test_a_configuration_of_ones_own_is_read(hokku, config):
 
 
 @as_root
+def test_the_group_that_only_the_user_is_in_may_write(hokku, config):
+    config.write_text("n-predict 1\n")
+    config.chmod(0o664)  # root's group is root's alone
+    r = hokku("--json", "hi")
+    assert r.returncode == 0 and b'"finish_reason":"length"' in r.stdout, r.stderr
+
+
+@as_root
 def test_a_configuration_of_roots_is_read_by_others(home, config, moved):
     config.write_text("nonsense 1\n")
     config.chmod(0o644)
