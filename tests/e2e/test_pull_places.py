@@ -8,13 +8,12 @@ import subprocess
 import time
 
 import pytest
-from hub_server import NGINX, sha256
+from hub_server import sha256
 from test_places import PLANTED, as_root, planted, shim  # noqa: F401
 from test_pull import Q4, Q8, REPO, cache, env, ggufs, hf_cache, hokku, hub, leave_part, ok, parts, refused, server, trust  # noqa: F401
 
 from conftest import HOKKU
 
-pytestmark = pytest.mark.skipif(not NGINX, reason="nginx is not installed")
 FILE = "some-model-q4_k_m.gguf"
 
 
