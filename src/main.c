@@ -349,7 +349,7 @@ static bool run_chat(struct program *p, struct error *err)
     };
     if (many)
         return batch_lines(&b, STDIN_FILENO, p->prompt.len ? buf_str(&p->prompt) : NULL, err);
-    return batch_one(&b, buf_str(&p->prompt), p->prompt.len, err);
+    return batch_one(&b, &p->prompt, err);
 }
 
 static bool run(struct program *p, struct error *err)
@@ -399,6 +399,15 @@ static void program_release(struct program *p)
     options_release(&p->opt);
 }
 
+static void say_places(const struct options *o)
+{
+    if (!o->quiet && !o->complete && o->homeless &&
+        !(o->cache_dir && o->state_dir && o->config_file))
+        out_say(
+            "hokku: HOME is not set and the system knows no home of this user: no configuration "
+            "is read, no history, session or download kept");
+}
+
 extern char **environ;
 
 int main(int argc, char **argv)
@@ -411,7 +420,10 @@ int main(int argc, char **argv)
     p.stdin_tty = isatty(STDIN_FILENO);
     p.stdout_tty = out_is_terminal(OUT_STDOUT);
     p.stderr_tty = out_is_terminal(OUT_STDERR);
-    bool ok = options_parse(&p.opt, argc, argv, environ, &err) && run(&p, &err);
+    bool ok = options_parse(&p.opt, argc, argv, environ, &err);
+    if (ok)
+        say_places(&p.opt);
+    ok = ok && run(&p, &err);
     program_release(&p);
     // Whoever waits must see that it was a signal; what was asked to end is no success either.
     if (p.death || signals_caught())

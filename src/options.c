@@ -5,13 +5,14 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "base/file.h"
+#include "base/place.h"
 
 enum { MAX_CONFIG_BYTES = 1 << 20 };
 
@@ -328,6 +329,28 @@ bool options_parse_kv_v(struct options *o, const char *value, struct error *err)
     return parse_kv("--cache-type-v", value, &o->type_v, err);
 }
 
+// Bytes, or with k, M, G, T behind in powers of ten, as sizes are shown.
+bool options_parse_max_size(struct options *o, const char *value, struct error *err)
+{
+    static const char units[] = "kMGT";
+    char *end;
+    double v = strtod(value, &end), unit = 1;
+    const char *u = *end ? strchr(units, *end) : NULL;
+    for (size_t i = 0; u && i <= (size_t)(u - units); i++)
+        unit *= 1000;
+    end += u != NULL;
+    end += *end == 'B';
+    v *= unit;
+    bool number = strspn(value, "0123456789.") > 0 && !strpbrk(value, "xXeEpP");
+    if (!number || *end || !(v >= 1 && v < 1e18))
+        return error_set(err, ERR_USAGE,
+                         "--max-size: found \"%.60s\", expected a number of bytes, as in 500M or "
+                         "4.7GB",
+                         value);
+    o->max_bytes = (uint64_t)v;
+    return true;
+}
+
 // A setting by its name without dashes, '_' or '-' inside: "top_k", "no-cnv". full receives the
 // long form.
 static const struct option_def *find_bare(const char *name, char *full, size_t n)
@@ -401,29 +424,42 @@ bool options_get(const struct options *o, const char *name, struct buf *out)
     if (!strcmp(d->long_name, "--cache-type-k") || !strcmp(d->long_name, "--cache-type-v"))
         return buf_puts(out, (d->long_name[13] == 'k' ? o->type_k : o->type_v) == KV_F16 ? "f16"
                                                                                          : "q8_0");
+    if (!strcmp(d->long_name, "--max-size"))
+        return buf_printf(out, "%llu", (unsigned long long)o->max_bytes);
     for (uint32_t i = 0; i < o->sampler.n_bias; i++)
         buf_printf(out, "%s%d%+g", i ? " " : "", o->sampler.bias[i].id,
                    (double)o->sampler.bias[i].bias);
     return !out->failed;
 }
 
-// $XDG_x_HOME/hokku, or its default below $HOME.
-static char *place(const char *xdg, const char *below_home, const char *tail)
+// $HOME, else what the system has on record of the user; NULL: no home. A relative one would mean
+// another place in every directory.
+static const char *home_directory(void)
 {
-    const char *base = getenv(xdg), *home = getenv("HOME");
+    const char *home = getenv("HOME");
+    if (home && *home == '/')
+        return home;
+    struct passwd *pw = getpwuid(geteuid());
+    return pw && pw->pw_dir && *pw->pw_dir == '/' ? pw->pw_dir : NULL;
+}
+
+// $XDG_x_HOME/hokku, or its default below the home. *out stays NULL when there is neither.
+static bool place(const char *home, const char *xdg, const char *below_home, const char *tail,
+                  char **out)
+{
+    const char *base = getenv(xdg);
     struct buf b = {0};
     if (base && base[0] == '/')
         buf_printf(&b, "%s/hokku%s", base, tail);
-    else if (home && *home)
+    else if (home)
         buf_printf(&b, "%s/%s/hokku%s", home, below_home, tail);
-    else
-        buf_printf(&b, "/tmp/hokku-no-home%s", tail);
-    return b.failed ? NULL : b.data;
+    *out = b.data;
+    return !b.failed;
 }
 
-static void hub_environment(struct hub_environment *h)
+static bool hub_environment(const char *user_home, struct hub_environment *h)
 {
-    const char *home = getenv("HF_HOME"), *cache = getenv("XDG_CACHE_HOME"), *user = getenv("HOME");
+    const char *home = getenv("HF_HOME"), *cache = getenv("XDG_CACHE_HOME");
     struct buf b = {0};
     *h = (struct hub_environment){
         .endpoint = getenv("HF_ENDPOINT"),
@@ -437,9 +473,30 @@ static void hub_environment(struct hub_environment *h)
         buf_puts(&b, home);
     else if (cache && *cache == '/')
         buf_printf(&b, "%s/huggingface", cache);
-    else
-        buf_printf(&b, "%s/.cache/huggingface", user ? user : "");
-    h->home = b.failed ? NULL : b.data;
+    else if (user_home)
+        buf_printf(&b, "%s/.cache/huggingface", user_home);
+    h->home = b.data;
+    return !b.failed;
+}
+
+static bool find_places(struct options *o, struct error *err)
+{
+    const char *home = home_directory();
+    o->homeless = !home;
+    return (place(home, "XDG_CACHE_HOME", ".cache", "", &o->cache_dir) &&
+            place(home, "XDG_STATE_HOME", ".local/state", "", &o->state_dir) &&
+            place(home, "XDG_CONFIG_HOME", ".config", "/config", &o->config_file) &&
+            hub_environment(home, &o->hub)) ||
+           error_oom(err, "the options", 4096);
+}
+
+bool options_need_place(const char *place, const char *what, const char *xdg, struct error *err)
+{
+    return place ||
+           error_set(err, ERR_FAIL,
+                     "no place for %s: HOME is not set, and user %u has no home on record: "
+                     "set HOME, or %s to a directory of yours",
+                     what, (unsigned)geteuid(), xdg);
 }
 
 // One option per line by its long name, "temp 0.7", "temp = 0.7" or "--temp 0.7"; # begins a
@@ -475,9 +532,8 @@ bool options_read_config(struct options *o, char *text, size_t n, const char *la
 static bool read_config(struct options *o, struct error *err)
 {
     struct error e = {0};
-    if (access(o->config_file, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
-        return true;
-    if (!file_read(o->config_file, MAX_CONFIG_BYTES, &o->config, &e))
+    bool found;
+    if (o->config_file && !place_read(o->config_file, MAX_CONFIG_BYTES, &o->config, &found, &e))
         return error_set(err, ERR_USAGE, "%s", e.text);
     return o->config.len == 0 ||
            options_read_config(o, o->config.data, o->config.len, o->config_file, err);
@@ -546,12 +602,8 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
         .bench_repeat = 5,
         .output = "md",
     };
-    o->cache_dir = place("XDG_CACHE_HOME", ".cache", "");
-    o->state_dir = place("XDG_STATE_HOME", ".local/state", "");
-    o->config_file = place("XDG_CONFIG_HOME", ".config", "/config");
-    hub_environment(&o->hub);
-    if (!o->cache_dir || !o->state_dir || !o->config_file || !o->hub.home)
-        return error_oom(err, "the options", 4096);
+    if (!find_places(o, err))
+        return false;
     if (argc > 1 && strcmp(argv[1], "--complete") == 0) {
         // A mistake in the configuration must not stop the Tab key.
         o->complete = argv + 2;

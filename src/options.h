@@ -31,8 +31,7 @@ struct str_list {
     size_t n;
 };
 
-// The variables that Hugging Face's own programs know, and the one of OpenSSL; NULL: not set. Only
-// `home` always has a value.
+// The variables that Hugging Face's own programs know, and the one of OpenSSL; NULL: not set.
 struct hub_environment {
     const char *endpoint;   // HF_ENDPOINT
     const char *token;      // HF_TOKEN
@@ -40,7 +39,7 @@ struct hub_environment {
     const char *cache;      // HF_HUB_CACHE
     const char *timeout;    // HF_HUB_DOWNLOAD_TIMEOUT, seconds
     const char *ca_file;    // SSL_CERT_FILE
-    char *home;             // HF_HOME or its default; owned
+    char *home;             // HF_HOME or its default; owned; NULL: no home
 };
 
 struct options {
@@ -55,7 +54,8 @@ struct options {
     int32_t n_threads;
     uint32_t n_ctx, n_batch;
     enum kv_type type_k, type_v;
-    bool dry_run, offline;
+    bool dry_run, offline, allow_http;
+    uint64_t max_bytes; // of a download; 0: what the disk has room for
 
     // prompt
     const char *prompt, *file, *system, *system_file;
@@ -95,8 +95,9 @@ struct options {
 
     bool given[OPTIONS_MAX_ROWS]; // the command line named this row of the table
 
-    // places, resolved by options_places
+    // places; NULL where there is none
     char *cache_dir, *state_dir, *config_file; // owned
+    bool homeless;                             // no $HOME, and the system knows no home of the user
     struct hub_environment hub;
     struct buf config; // the configuration file; options point into it
 };
@@ -106,6 +107,10 @@ struct options {
 // expected, the nearest name), ERR_MEMORY.
 bool options_parse(struct options *o, int argc, char **argv, char **envp, struct error *err);
 void options_release(struct options *o);
+
+// Whether there is this place, one of the above. Errors: ERR_FAIL: what it is for, and how to name
+// one.
+bool options_need_place(const char *place, const char *what, const char *xdg, struct error *err);
 
 // What the options say of an engine; device, progress and cancel are the caller's.
 struct engine_params options_engine_params(const struct options *o);
@@ -168,6 +173,7 @@ bool options_check_sampler(const struct sampler_settings *s, struct error *err);
 bool options_parse_bias(struct options *o, const char *value, struct error *err);
 bool options_parse_chain(struct options *o, const char *value, struct error *err);
 bool options_parse_kv_k(struct options *o, const char *value, struct error *err);
+bool options_parse_max_size(struct options *o, const char *value, struct error *err);
 bool options_parse_kv_v(struct options *o, const char *value, struct error *err);
 
 // Edit distance, for "did you mean".

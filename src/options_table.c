@@ -44,6 +44,10 @@ static const struct option_def table[] = {
      "print the memory plan and what would fit, exit"},
     {ENGINE | PULL, "model", NULL, "--offline", NULL, OPT_FLAG, AT(offline), 0, NULL, NULL, false,
      "use only what is already downloaded"},
+    {ENGINE | PULL, "model", NULL, "--max-size", "SIZE", OPT_CUSTOM, 0, 0, NULL,
+     options_parse_max_size, false, "no larger download, as 500M or 20G (what fits)"},
+    {ENGINE | PULL, "model", NULL, "--allow-http", NULL, OPT_FLAG, AT(allow_http), 0, NULL, NULL,
+     false, "HF_TOKEN in clear to an http:// HF_ENDPOINT"},
 
     {MAIN, "prompt", "-p", "--prompt", "TEXT", OPT_STR, AT(prompt), 0, NULL, NULL, false,
      "the prompt, or just write it as an argument"},

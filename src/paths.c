@@ -6,41 +6,31 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/place.h"
 #include "paths_hub.h"
 #include "template/named.h"
 
-#ifndef HOKKU_DATADIR
-#define HOKKU_DATADIR "/usr/share/hokku"
-#endif
-#ifndef HOKKU_SOURCE_DIR
-#define HOKKU_SOURCE_DIR ""
-#endif
-
 static const char builtin_model[] = "model/hokku-builtin.gguf";
 
-// Installed beside the executable (PREFIX/bin -> PREFIX/share/hokku), at the configured place, or
-// in the source tree that this executable was built from.
+// Whether the running program lies in the folder it was built in. Anywhere else that folder means
+// nothing: who can make one of its name could put a model and prompts there.
+static bool in_build_tree(void)
+{
+    char *exe = realpath("/proc/self/exe", NULL), *build = realpath(HOKKU_BUILD_DIR, NULL);
+    size_t n = build ? strlen(build) : 0;
+    bool in = exe && build && strncmp(exe, build, n) == 0 && exe[n] == '/';
+    free(exe);
+    free(build);
+    return in;
+}
+
+// In the source tree for a program that was not installed, else at the place it was built for.
 char *paths_data(const char *relative)
 {
-    char exe[4096];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    exe[n > 0 ? n : 0] = '\0';
-    for (int up = 0; up < 2 && *exe; up++) {
-        char *slash = strrchr(exe, '/');
-        if (slash)
-            *slash = '\0';
-    }
     struct buf b = {0};
-    for (int i = 0; i < 3; i++) {
-        buf_clear(&b);
-        if (i == 0)
-            buf_printf(&b, "%s/share/hokku/%s", exe, relative);
-        else
-            buf_printf(&b, "%s/%s", i == 1 ? HOKKU_DATADIR : HOKKU_SOURCE_DIR, relative);
-        if (!b.failed && access(b.data, R_OK) == 0)
-            return b.data;
-    }
+    buf_printf(&b, "%s/%s", in_build_tree() ? HOKKU_SOURCE_DIR : HOKKU_DATADIR, relative);
+    if (!b.failed && access(b.data, R_OK) == 0)
+        return b.data;
     buf_release(&b);
     return NULL;
 }
@@ -63,6 +53,10 @@ char *paths_model(const struct options *o, const struct cancel *cancel, struct e
         return download(o, o->hf_repo, cancel, err);
     if (o->model && strncmp(o->model, "https://", 8) == 0)
         return download(o, o->model, cancel, err);
+    if (o->model && strncmp(o->model, "http://", 7) == 0) {
+        error_set(err, ERR_MODEL, "-m: found an http:// address, expected https:// or a file");
+        return NULL;
+    }
     char *path = o->model ? strdup(o->model) : paths_data(builtin_model);
     if (!path && o->model)
         error_oom(err, "the model's path", strlen(o->model));
@@ -122,7 +116,7 @@ bool paths_system_prompt(const char *name, struct buf *out, struct error *err)
     snprintf(relative, sizeof relative, "prompts/%s.txt", plain ? name : "-");
     char *path = paths_data(relative);
     if (path) {
-        bool ok = file_read(path, 1 << 20, out, err);
+        bool found, ok = place_read_shipped(path, 1 << 20, out, &found, err);
         free(path);
         // Comment lines at the top say what the prompt is for; they are not part of it.
         while (ok && out->len && out->data[0] == '#') {

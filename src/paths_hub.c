@@ -9,8 +9,10 @@
 #include "base/file.h"
 #include "base/format.h"
 #include "base/out.h"
+#include "base/place.h"
 
 static const double redraw_s = 0.1, plain_s = 10;
+enum { MAX_TOKEN = 4096 };
 
 static void clear_line(struct paths_hub *h)
 {
@@ -98,15 +100,17 @@ static void on_progress(void *user, const struct hub_progress *p)
         h->began = h->shown = h->rate_at = now;
         h->began_at = h->rate_bytes = p->done;
         h->rate = 0;
-        out_say("downloading %s%s%s%s%s%s", p->file, part, p->total ? ", " : "",
-                p->total ? format_bytes(a, p->total) : "", p->resumed ? ", going on after " : "",
+        out_say("%s %s%s%s%s%s%s", p->checking ? "checking" : "downloading", p->file, part,
+                p->total ? ", " : "", p->total ? format_bytes(a, p->total) : "",
+                p->resumed ? ", going on after " : "",
                 p->resumed ? format_bytes(b, p->resumed) : "");
     }
     measure(h, p, now);
     if (p->finished) {
         clear_line(h);
         format_duration(took, now - h->began);
-        out_say("downloaded %s%s, %s in %s", p->file, part, format_bytes(a, p->done), took);
+        out_say("%s %s%s, %s in %s", p->checking ? "checked" : "downloaded", p->file, part,
+                format_bytes(a, p->done), took);
         h->file = NULL;
     } else if (h->tty && (now - h->shown >= redraw_s || (p->total && p->done == p->total))) {
         h->shown = now;
@@ -118,20 +122,24 @@ static void on_progress(void *user, const struct hub_progress *p)
     }
 }
 
-// HF_TOKEN, or the file that `huggingface-cli login` writes.
+// HF_TOKEN, or the file that `huggingface-cli login` writes. The user may name another one by
+// HF_TOKEN_PATH, which may be a link, as mounted secrets are.
 static void read_token(struct paths_hub *h, const struct hub_environment *env)
 {
     struct buf path = {0};
+    struct error why = {0};
+    bool found, ok = true;
     if (env->token && *env->token) {
         buf_puts(&h->token, env->token);
-    } else {
-        if (env->token_path && *env->token_path)
-            buf_puts(&path, env->token_path);
-        else
-            buf_printf(&path, "%s/token", env->home);
-        if (path.failed || !file_read(path.data, 4096, &h->token, NULL)) // no such file: no token
-            buf_clear(&h->token);
+    } else if (env->token_path && *env->token_path) {
+        ok = file_read(env->token_path, MAX_TOKEN, &h->token, NULL); // no such file: no token
+    } else if (env->home && buf_printf(&path, "%s/token", env->home)) {
+        ok = place_read(path.data, MAX_TOKEN, &h->token, &found, &why);
+        if (!ok)
+            on_note(h, why.text);
     }
+    if (!ok)
+        buf_clear(&h->token);
     size_t begin = strspn(buf_str(&h->token), " \t\r\n");
     if (begin) {
         memmove(h->token.data, h->token.data + begin, h->token.len - begin + 1);
@@ -148,6 +156,8 @@ bool paths_hub_init(struct paths_hub *h, const struct options *o, const struct c
     const struct hub_environment *env = &o->hub;
     *h = (struct paths_hub){.quiet = o->quiet, .tty = out_is_terminal(OUT_STDERR)};
     unsigned long stall = 0;
+    if (!options_need_place(o->cache_dir, "downloaded models", "XDG_CACHE_HOME", err))
+        return false;
     if (env->timeout && *env->timeout) {
         char *end;
         stall = strtoul(env->timeout, &end, 10);
@@ -160,7 +170,7 @@ bool paths_hub_init(struct paths_hub *h, const struct options *o, const struct c
     read_token(h, env);
     if (env->cache && *env->cache)
         buf_puts(&h->hf_cache, env->cache);
-    else
+    else if (env->home)
         buf_printf(&h->hf_cache, "%s/hub", env->home);
     if (h->token.failed || h->hf_cache.failed)
         return error_oom(err, "the Hub's settings", 4096);
@@ -169,8 +179,11 @@ bool paths_hub_init(struct paths_hub *h, const struct options *o, const struct c
         .token = h->token.len ? h->token.data : NULL,
         .cache_dir = o->cache_dir,
         .hf_cache_dir = h->hf_cache.data,
+        .state_dir = o->state_dir,
         .ca_file = env->ca_file && *env->ca_file ? env->ca_file : NULL,
         .stall_s = (unsigned)stall,
+        .max_bytes = o->max_bytes,
+        .allow_http = o->allow_http,
         .offline = o->offline,
         .cancel = cancel,
         .progress = on_progress,

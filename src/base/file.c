@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/format.h"
+
 bool fd_wait(int fd, const struct cancel *cancel)
 {
     // A signal that comes just before poll() is seen after this many milliseconds.
@@ -23,6 +25,7 @@ bool fd_read_all(int fd, const char *label, size_t max_bytes, const struct cance
                  struct buf *out, struct error *err)
 {
     size_t begin = out->len;
+    char most[FORMAT_NUMBER];
     for (;;) {
         if (!buf_reserve(out, 65536))
             return error_oom(err, label, out->len + 65536);
@@ -38,7 +41,8 @@ bool fd_read_all(int fd, const char *label, size_t max_bytes, const struct cance
         out->len += (size_t)n;
         out->data[out->len] = '\0';
         if (out->len - begin > max_bytes)
-            return error_set(err, ERR_FAIL, "%s: larger than %zu bytes", label, max_bytes);
+            return error_set(err, ERR_FAIL, "%s: larger than %s bytes, the most that is read",
+                             label, format_number(most, max_bytes));
     }
     return true;
 }

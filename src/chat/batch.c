@@ -1,5 +1,6 @@
 #include "chat/batch.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,11 +8,14 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/format.h"
 #include "base/out.h"
 #include "base/utf8.h"
 #include "chat/termout.h"
 #include "chat/view.h"
 #include "chat/why.h"
+
+enum { MAX_LINE = 16 << 20, READ_PIECE = 65536 };
 
 // What one answer gathers while it streams.
 struct sink {
@@ -185,7 +189,8 @@ static bool write_json(json_t *j, struct error *err)
     return ok;
 }
 
-static bool answer(struct batch *b, const char *prompt, size_t n, bool line_mode, struct error *err)
+// The prompt is released as soon as it is part of the conversation.
+static bool answer(struct batch *b, struct buf *prompt, bool line_mode, struct error *err)
 {
     const struct options *o = b->opt;
     struct sink s = {.b = b};
@@ -219,7 +224,8 @@ static bool answer(struct batch *b, const char *prompt, size_t n, bool line_mode
         .user = &s,
     };
     enum finish finish = FINISH_INTERRUPTED;
-    bool ok = conversation_add(b->conv, ROLE_USER, prompt, n, err);
+    bool ok = conversation_add(b->conv, ROLE_USER, buf_str(prompt), prompt->len, err);
+    buf_release(prompt);
     if (ok && !conversation_answer(b->conv, &p, &finish, err)) {
         ok = false;
         if (!conversation_last_answer(b->conv))
@@ -270,9 +276,9 @@ static bool answer(struct batch *b, const char *prompt, size_t n, bool line_mode
     return ok;
 }
 
-bool batch_one(struct batch *b, const char *prompt, size_t n, struct error *err)
+bool batch_one(struct batch *b, struct buf *prompt, struct error *err)
 {
-    return answer(b, prompt, n, false, err);
+    return answer(b, prompt, false, err);
 }
 
 static bool report_line(const struct batch *b, size_t number, const struct error *e,
@@ -290,6 +296,21 @@ static bool report_line(const struct batch *b, size_t number, const struct error
                       err);
 }
 
+// Appends what there is of the input; waits for it. *eof: there is no more.
+static bool read_more(const struct batch *b, int fd, struct buf *in, bool *eof, struct error *err)
+{
+    if (!buf_reserve(in, READ_PIECE))
+        return error_oom(err, "standard input", in->len + READ_PIECE);
+    if (!fd_wait(fd, b->cancel))
+        return error_set(err, ERR_INTERRUPTED, "interrupted");
+    ssize_t n = read(fd, in->data + in->len, READ_PIECE);
+    if (n < 0 && errno != EINTR && errno != EAGAIN)
+        return error_set(err, ERR_FAIL, "standard input: cannot be read: %s", strerror(errno));
+    in->len += n > 0 ? (size_t)n : 0;
+    *eof = n == 0;
+    return true;
+}
+
 bool batch_lines(struct batch *b, int fd, const char *before, struct error *err)
 {
     struct buf in = {0}, prompt = {0};
@@ -297,27 +318,25 @@ bool batch_lines(struct batch *b, int fd, const char *before, struct error *err)
     bool ok = true, eof = false;
     while (ok) {
         char *nl = in.len > at ? memchr(in.data + at, '\n', in.len - at) : NULL;
+        size_t len = nl ? (size_t)(nl - in.data) - at : in.len - at;
+        if (len > MAX_LINE) {
+            char most[FORMAT_NUMBER];
+            ok = error_set(err, ERR_FAIL,
+                           "line %zu of standard input is longer than %s bytes: give one text at "
+                           "a time, without %s",
+                           number + 1, format_number(most, MAX_LINE),
+                           b->opt->lines ? "--lines" : "--turns");
+            break;
+        }
         if (!nl && !eof) { // read on; each line is answered as soon as it is there
             if (at > 0) {
                 memmove(in.data, in.data + at, in.len - at);
                 in.len -= at;
                 at = 0;
             }
-            if (!buf_reserve(&in, 65536)) {
-                ok = error_oom(err, "standard input", in.len);
-                break;
-            }
-            if (!fd_wait(fd, b->cancel)) {
-                ok = error_set(err, ERR_INTERRUPTED, "interrupted");
-                break;
-            }
-            ssize_t n = read(fd, in.data + in.len, 65536);
-            if (n > 0)
-                in.len += (size_t)n;
-            eof = n == 0;
+            ok = read_more(b, fd, &in, &eof, err);
             continue;
         }
-        size_t len = nl ? (size_t)(nl - in.data) - at : in.len - at;
         if (!nl && len == 0)
             break;
         number++;
@@ -331,7 +350,7 @@ bool batch_lines(struct batch *b, int fd, const char *before, struct error *err)
             break;
         }
         struct error e = {0};
-        if (!answer(b, buf_str(&prompt), prompt.len, true, &e)) {
+        if (!answer(b, &prompt, true, &e)) {
             if (e.code == ERR_INTERRUPTED || b->opt->turns) {
                 if (err)
                     *err = e;

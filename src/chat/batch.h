@@ -19,9 +19,8 @@ struct batch {
     void *user;
 };
 
-// Answers one prompt. prompt NULL: continues after what the conversation already holds (not used
-// yet).
-bool batch_one(struct batch *b, const char *prompt, size_t n, struct error *err);
+// Answers one prompt, which is released as soon as it is part of the conversation.
+bool batch_one(struct batch *b, struct buf *prompt, struct error *err);
 
 // Answers each line of input (a descriptor), as its own prompt (--lines) or as the next turn
 // (--turns). before: text put in front of each line with a blank line between, NULL: none. --lines

@@ -1,34 +1,15 @@
 #include "chat/history.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/place.h"
 
 enum { MAX_BYTES = 16 << 20 };
-
-bool make_parent_dirs(const char *path, struct error *err)
-{
-    char *copy = strdup(path);
-    if (!copy)
-        return error_oom(err, "a path", strlen(path));
-    bool ok = true;
-    for (char *p = copy + 1; ok && (p = strchr(p, '/')); p++) {
-        *p = '\0';
-        if (mkdir(copy, 0700) != 0 && errno != EEXIST)
-            ok = error_set(err, ERR_FAIL, "%s: the directory cannot be made: %s", copy,
-                           strerror(errno));
-        *p = '/';
-    }
-    free(copy);
-    return ok;
-}
 
 static bool escape(const char *s, struct buf *out)
 {
@@ -63,13 +44,12 @@ static void unescape(char *s)
 static void shorten(const char *path, const char *text, size_t n)
 {
     struct buf temp = {0};
-    buf_printf(&temp, "%s.%ld", path, (long)getpid());
-    int fd = open(buf_str(&temp), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd >= 0) {
-        bool ok = fd_write_all(fd, path, text, n, NULL);
-        ok = close(fd) == 0 && ok;
-        if (!ok || rename(temp.data, path) != 0)
-            unlink(temp.data);
+    int fd = place_create_temp(path, &temp, NULL);
+    if (fd >= 0 && fd_write_all(fd, path, text, n, NULL)) {
+        place_commit(fd, temp.data, path, NULL);
+    } else if (fd >= 0) {
+        close(fd);
+        unlink(temp.data);
     }
     buf_release(&temp);
 }
@@ -78,11 +58,10 @@ bool history_load(const char *path, void (*add)(void *user, const char *entry), 
                   struct error *err)
 {
     struct buf text = {0};
-    if (access(path, F_OK) != 0)
-        return true;
-    if (!file_read(path, MAX_BYTES, &text, err)) {
+    bool found;
+    if (!place_read(path, MAX_BYTES, &text, &found, err) || !found) {
         buf_release(&text);
-        return false;
+        return !found;
     }
     size_t n_lines = 0;
     for (size_t i = 0; i < text.len; i++)
@@ -109,14 +88,13 @@ bool history_load(const char *path, void (*add)(void *user, const char *entry), 
 bool history_append(const char *path, const char *entry, struct error *err)
 {
     struct buf line = {0};
-    bool ok = make_parent_dirs(path, err);
+    bool ok = place_make_parents(path, err);
     if (ok && !escape(entry, &line))
         ok = error_oom(err, "a line of the history", strlen(entry));
     if (ok) {
-        int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-        if (fd < 0) {
-            ok = error_set(err, ERR_FAIL, "%s: cannot be written: %s", path, strerror(errno));
-        } else {
+        int fd = place_open(path, O_WRONLY | O_CREAT | O_APPEND, err);
+        ok = fd >= 0;
+        if (ok) {
             fchmod(fd, 0600); // also when another program made it readable to all
             ok = fd_write_all(fd, path, line.data, line.len, err);
             close(fd);

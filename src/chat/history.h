@@ -13,7 +13,4 @@ bool history_load(const char *path, void (*add)(void *user, const char *entry), 
                   struct error *err);
 bool history_append(const char *path, const char *entry, struct error *err);
 
-// Makes the directory of path and those above it (0700). Errors: ERR_FAIL.
-bool make_parent_dirs(const char *path, struct error *err);
-
 #endif

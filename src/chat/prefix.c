@@ -305,18 +305,21 @@ static bool plain_prefix(struct conversation *c, const struct prefix_request *q,
                  error_oom(err, "the prompt's tokens", out->len);
             any = true;
         } else {
+            bool parted = any && m->text.len > 0 && !is_space(last) && !is_space(m->text.data[0]);
+            const struct buf *use = &m->text; // as it is, if it can be: it may be long
             buf_clear(&text);
-            if (any && m->text.len > 0 && !is_space(last) && !is_space(m->text.data[0]))
-                buf_putc(&text, '\n');
-            buf_append(&text, m->text.data, m->text.len);
-            if (m->role == ROLE_SYSTEM)
-                buf_puts(&text, "\n\n");
+            if (parted || m->role == ROLE_SYSTEM) {
+                buf_puts(&text, parted ? "\n" : "");
+                buf_append(&text, m->text.data, m->text.len);
+                buf_puts(&text, m->role == ROLE_SYSTEM ? "\n\n" : "");
+                use = &text;
+            }
             if (text.failed) {
                 ok = error_oom(err, "the prompt's text", m->text.len);
                 break;
             }
             struct tokenize_options opt = {.bos = !any, .continuation = any, .cancel = c->cancel};
-            ok = tokenizer_encode(tok, buf_str(&text), text.len, &opt, out, err);
+            ok = tokenizer_encode(tok, buf_str(use), use->len, &opt, out, err);
             any = true;
             if (q->head && m->role == ROLE_SYSTEM)
                 *q->head = out->len;
@@ -370,6 +373,8 @@ bool prefix_build(struct conversation *c, const struct prefix_request *q, struct
         error_prefix(err, raised ? "the chat template refuses" : "the chat template");
         goto done;
     }
+    json_decref(ctx); // a long prompt need not be there once more
+    ctx = NULL;
     ok = tokenise(c, q, &r, index, n_index, out, err);
     if (ok && out->failed)
         ok = error_oom(err, "the prompt's tokens", out->len);

@@ -344,7 +344,7 @@ static void keep_history(struct repl *r, const char *entry)
     struct buf path = {0};
     struct error e = {0};
     lineedit_add_history(entry);
-    if (r->opt->no_history)
+    if (r->opt->no_history || !r->opt->state_dir)
         return;
     buf_printf(&path, "%s/history", r->opt->state_dir);
     if (!history_append(buf_str(&path), entry, &e) && !r->history_failed) {
@@ -364,7 +364,7 @@ static void load_history(struct repl *r)
 {
     struct buf path = {0};
     struct error e = {0};
-    if (r->opt->no_history)
+    if (r->opt->no_history || !r->opt->state_dir)
         return;
     buf_printf(&path, "%s/history", r->opt->state_dir);
     if (!history_load(buf_str(&path), add_entry, NULL, &e))

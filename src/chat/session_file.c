@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/place.h"
 #include "chat/crc32.h"
 #include "chat/session_codec.h"
 
@@ -185,55 +186,27 @@ static bool write_header(struct writer *w, struct error *err)
     return ok;
 }
 
-// The name of the temporary file and of the directory.
-static bool beside(const char *path, struct buf *temp, struct buf *dir)
-{
-    const char *slash = strrchr(path, '/');
-    const char *base = slash ? slash + 1 : path;
-    if (slash)
-        buf_append(dir, path, slash == path ? 1 : (size_t)(slash - path));
-    else
-        buf_puts(dir, ".");
-    return buf_printf(temp, "%s/.%s.tmp", buf_str(dir), base);
-}
-
 bool session_file_write(const char *path, const struct conversation *c, const json_t *settings,
                         struct error *err)
 {
-    struct buf temp = {0}, dir = {0};
+    struct buf temp = {0};
     struct writer *w = calloc(1, sizeof *w);
-    bool ok = w && beside(path, &temp, &dir);
-    if (!ok) {
-        error_oom(err, "the writer of a session", sizeof *w);
-        goto done;
+    bool ok = w || error_oom(err, "the writer of a session", sizeof *w);
+    if (ok) {
+        crc32_init(&w->crc);
+        w->path = path;
+        w->fd = place_create_temp(path, &temp, err);
+        ok = w->fd >= 0;
     }
-    crc32_init(&w->crc);
-    w->path = path;
-    w->fd = open(temp.data, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (w->fd < 0) {
-        ok = error_set(err, ERR_FAIL, "%s: cannot be made: %s", temp.data, strerror(errno));
-        goto done;
-    }
-    ok = write_body(w, c, settings, err) && write_header(w, err);
-    if (ok && fsync(w->fd) != 0)
-        ok = error_set(err, ERR_FAIL, "%s: cannot be synced: %s", path, strerror(errno));
-    if (close(w->fd) != 0 && ok)
-        ok = error_set(err, ERR_FAIL, "%s: cannot be written: %s", path, strerror(errno));
-    if (ok && rename(temp.data, path) != 0)
-        ok = error_set(err, ERR_FAIL, "%s: cannot be put in its place: %s", path, strerror(errno));
-    if (!ok) {
+    if (ok && write_body(w, c, settings, err) && write_header(w, err)) {
+        ok = place_commit(w->fd, temp.data, path, err);
+    } else if (ok) {
+        close(w->fd);
         unlink(temp.data);
-        goto done;
+        ok = false;
     }
-    int fd = open(dir.data, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        fsync(fd); // file systems that cannot sync a directory have nothing to sync
-        close(fd);
-    }
-done:
     free(w);
     buf_release(&temp);
-    buf_release(&dir);
     return ok;
 }
 
@@ -279,12 +252,11 @@ static bool reader_open(struct reader *r, const char *path, struct error *err)
     unsigned char h[HEADER];
     r->path = path;
     crc32_init(&r->crc);
-    // Not blocking: a name that is a pipe must not hang.
-    r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    r->fd = place_open(path, O_RDONLY, err);
     if (r->fd < 0)
-        return error_set(err, ERR_FAIL, "%s: cannot be opened: %s", path, strerror(errno));
-    if (fstat(r->fd, &st) != 0 || !S_ISREG(st.st_mode))
-        return error_set(err, ERR_FAIL, "%s: not a session: not a regular file", path);
+        return false;
+    if (fstat(r->fd, &st) != 0)
+        return error_set(err, ERR_FAIL, "%s: cannot be looked at: %s", path, strerror(errno));
     r->size = (uint64_t)st.st_size;
     size_t n = r->size < HEADER ? (size_t)r->size : HEADER;
     if (!read_at(r, 0, h, n, err))

@@ -8,7 +8,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "chat/history.h"
+#include "base/place.h"
+#include "options.h"
 
 static const char suffix[] = ".session";
 
@@ -30,7 +31,8 @@ bool session_name_check(const char *name, struct error *err)
 
 bool session_path(const char *state_dir, const char *name, struct buf *out, struct error *err)
 {
-    if (!session_name_check(name, err))
+    if (!session_name_check(name, err) ||
+        !options_need_place(state_dir, "sessions", "XDG_STATE_HOME", err))
         return false;
     buf_clear(out);
     return buf_printf(out, "%s/sessions/%s%s", state_dir, name, suffix) ||
@@ -42,7 +44,7 @@ bool session_lock_take(struct session_lock *l, const char *state_dir, const char
 {
     struct buf lock = {0};
     *l = SESSION_LOCK_NONE;
-    if (!session_path(state_dir, name, &l->path, err) || !make_parent_dirs(l->path.data, err))
+    if (!session_path(state_dir, name, &l->path, err) || !place_make_parents(l->path.data, err))
         return false;
     // The session's own file is replaced at every save, so the lock is on a file beside it.
     l->name = strdup(name);
@@ -50,9 +52,8 @@ bool session_lock_take(struct session_lock *l, const char *state_dir, const char
     if (!ok)
         error_oom(err, "a path", strlen(name));
     if (ok) {
-        l->fd = open(lock.data, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (l->fd < 0)
-            ok = error_set(err, ERR_FAIL, "%s: cannot be made: %s", lock.data, strerror(errno));
+        l->fd = place_open(lock.data, O_RDWR | O_CREAT, err);
+        ok = l->fd >= 0;
     }
     if (ok && flock(l->fd, LOCK_EX | LOCK_NB) != 0)
         ok = error_set(err, ERR_FAIL,
@@ -92,6 +93,8 @@ char **session_names(const char *state_dir, size_t *n)
     char **names = NULL;
     size_t cap = 0;
     *n = 0;
+    if (!state_dir)
+        return NULL;
     buf_printf(&path, "%s/sessions", state_dir);
     DIR *d = opendir(buf_str(&path));
     buf_release(&path);

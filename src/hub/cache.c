@@ -6,37 +6,46 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/place.h"
+#include "hub/wait.h"
 
-static const char record_name[] = ".hokku.json";
+static const char record_name[] = ".hokku.json", lock_name[] = ".hokku.lock";
 enum { MAX_RECORD = 16 << 20, HASH_PIECE = 1 << 18 };
 
-static json_t *read_record(const char *dir)
+// A damaged or missing record is an empty one; one that somebody else could write is an error.
+static json_t *read_record(const char *dir, struct error *err)
 {
     struct buf path = {0}, text = {0};
     json_t *root = NULL;
-    if (buf_printf(&path, "%s/%s", dir, record_name) &&
-        file_read(path.data, MAX_RECORD, &text, NULL))
+    bool found,
+        ok = buf_printf(&path, "%s/%s", dir, record_name) || error_oom(err, "a path", strlen(dir));
+    ok = ok && place_read(path.data, MAX_RECORD, &text, &found, err);
+    if (ok) {
         root = json_loadb(buf_str(&text), text.len, 0, NULL);
+        if (!json_is_object(root)) {
+            json_decref(root);
+            root = json_object();
+        }
+        if (!root)
+            error_oom(err, "the record of the cache", 4096);
+    }
     buf_release(&path);
     buf_release(&text);
-    if (json_is_object(root))
-        return root;
-    json_decref(root);
-    return json_object();
+    return root;
 }
 
-bool cache_open(struct cache *c, struct buf *dir, struct error *err)
+bool cache_open(struct cache *c, const struct hub_options *o, struct buf *dir, struct error *err)
 {
-    *c = (struct cache){.dir = *dir};
+    *c = (struct cache){.o = o, .dir = *dir};
     *dir = (struct buf){0};
-    if (!c->dir.failed)
-        c->root = read_record(buf_str(&c->dir));
-    return c->root || error_oom(err, "the record of the cache", 4096);
+    if (c->dir.failed)
+        return error_oom(err, "a path", c->dir.len);
+    c->root = read_record(buf_str(&c->dir), err);
+    return c->root != NULL;
 }
 
 void cache_release(struct cache *c)
@@ -104,46 +113,19 @@ const char *cache_choice(const struct cache *c, const char *quant)
     return all ? path : NULL;
 }
 
-bool cache_make_parents(const char *path, struct error *err)
-{
-    struct buf dir = {0};
-    bool ok = true;
-    for (const char *p = strchr(path + 1, '/'); ok && p; p = strchr(p + 1, '/')) {
-        buf_clear(&dir);
-        if (!buf_append(&dir, path, (size_t)(p - path)))
-            ok = error_oom(err, "a path", strlen(path));
-        else if (mkdir(dir.data, 0777) != 0 && errno != EEXIST) {
-            int e = errno;
-            struct stat st; // a read-only disk says EROFS also for what is there
-            ok = (stat(dir.data, &st) == 0 && S_ISDIR(st.st_mode)) ||
-                 error_set(err, ERR_FAIL,
-                           "%s: cannot be made: %s (XDG_CACHE_HOME names another place)", dir.data,
-                           strerror(e));
-        }
-    }
-    buf_release(&dir);
-    return ok;
-}
-
 static bool write_record(const char *dir, const json_t *root, struct error *err)
 {
     struct buf path = {0}, temp = {0};
     char *text = json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS);
     buf_printf(&path, "%s/%s", dir, record_name);
-    buf_printf(&temp, "%s/%s.%d.tmp", dir, record_name, (int)getpid());
-    bool ok =
-        (text && !path.failed && !temp.failed) || error_oom(err, "the record of the cache", 4096);
+    bool ok = (text && !path.failed) || error_oom(err, "the record of the cache", 4096);
+    int fd = ok ? place_create_temp(path.data, &temp, err) : -1;
+    ok = fd >= 0 && fd_write_all(fd, temp.data, text, strlen(text), err);
     if (ok) {
-        int fd = open(temp.data, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-        ok = fd >= 0 ||
-             error_set(err, ERR_FAIL, "%s: cannot be written: %s", temp.data, strerror(errno));
-        ok = ok && fd_write_all(fd, temp.data, text, strlen(text), err);
-        if (ok && (fsync(fd) != 0 || rename(temp.data, path.data) != 0))
-            ok = error_set(err, ERR_FAIL, "%s: cannot be written: %s", path.data, strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        if (!ok)
-            unlink(temp.data);
+        ok = place_commit(fd, temp.data, path.data, err);
+    } else if (fd >= 0) {
+        close(fd);
+        unlink(temp.data);
     }
     free(text);
     buf_release(&path);
@@ -159,23 +141,19 @@ static json_t *section_of(json_t *root, const char *name)
     return json_object_set_new(root, name, json_object()) == 0 ? json_object_get(root, name) : NULL;
 }
 
-// Reads the record again, changes it and writes it, alone: the lock is on the directory itself.
+// Reads the record again, changes it and writes it, alone.
 static bool change(struct cache *c, const char *section, const char *key, json_t *value,
                    struct error *err)
 {
-    struct buf inside = {0};
+    struct buf lock = {0};
     const char *dir = buf_str(&c->dir);
-    buf_printf(&inside, "%s/.", dir);
-    bool ok =
-        !inside.failed ? cache_make_parents(inside.data, err) : error_oom(err, "a path", 4096);
-    buf_release(&inside);
-    int fd = ok ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (ok && fd < 0)
-        ok = error_set(err, ERR_FAIL, "%s: cannot be opened: %s", dir, strerror(errno));
-    while (ok && flock(fd, LOCK_EX) != 0)
-        if (errno != EINTR)
-            ok = error_set(err, ERR_FAIL, "%s: cannot be locked: %s", dir, strerror(errno));
-    json_t *root = ok ? read_record(dir) : NULL, *at = root;
+    bool waited,
+        ok = buf_printf(&lock, "%s/%s", dir, lock_name) || error_oom(err, "a path", strlen(dir));
+    ok = ok && place_make_parents(lock.data, err);
+    int fd = ok ? hub_lock(c->o, lock.data, &waited, err) : -1;
+    buf_release(&lock);
+    json_t *root = fd >= 0 ? read_record(dir, err) : NULL, *at = root;
+    ok = root != NULL;
     if (root && section)
         at = section_of(root, section);
     if (ok && !at)
@@ -218,6 +196,21 @@ bool cache_set_url(struct cache *c, const char *url, struct error *err)
     json_t *u = json_string(url);
     return u ? change(c, NULL, "url", u, err)
              : error_set(err, ERR_USAGE, "the address is no valid UTF-8");
+}
+
+bool cache_remove_record(const struct cache *c)
+{
+    static const char *const names[] = {record_name, lock_name};
+    struct buf path = {0};
+    bool ok = true;
+    for (size_t i = 0; ok && i < sizeof names / sizeof *names; i++) {
+        buf_clear(&path);
+        ok = cache_path(c, names[i], &path);
+        if (ok)
+            unlink(path.data);
+    }
+    buf_release(&path);
+    return ok;
 }
 
 bool cache_forget(struct cache *c, const char *path, struct error *err)
@@ -280,21 +273,32 @@ bool cache_hash(const struct hub_options *o, const char *path, char out[SHA256_H
                 struct error *err)
 {
     struct sha256 h;
+    struct stat st = {0};
     unsigned char digest[SHA256_BYTES];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     char *piece = malloc(HASH_PIECE);
+    const char *slash = strrchr(path, '/');
+    struct hub_progress p = {.file = slash ? slash + 1 : path, .checking = true, .n_part = 1};
     bool ok = piece || error_oom(err, "a read buffer", HASH_PIECE);
     if (ok && fd < 0)
         ok = error_set(err, ERR_FAIL, "%s: cannot be opened: %s", path, strerror(errno));
+    if (ok && (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)))
+        ok = error_set(err, ERR_FAIL, "%s: expected a regular file", path);
+    p.total = (uint64_t)st.st_size;
     sha256_init(&h);
     for (ssize_t n = 1; ok && n > 0;) {
         n = read(fd, piece, HASH_PIECE);
-        if (cancel_asked(o->cancel))
-            ok = error_set(err, ERR_INTERRUPTED, "interrupted");
-        else if (n < 0)
+        if (hub_cancelled(o, err)) {
+            ok = false;
+        } else if (n < 0) {
             ok = error_set(err, ERR_FAIL, "%s: cannot be read: %s", path, strerror(errno));
-        else
+        } else {
             sha256_update(&h, piece, (size_t)n);
+            p.done += (uint64_t)n;
+            p.finished = n == 0;
+            if (o->progress)
+                o->progress(o->user, &p);
+        }
     }
     sha256_final(&h, digest);
     sha256_hex(digest, out);

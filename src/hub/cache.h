@@ -12,13 +12,15 @@
 //  "files": {PATH: {"size": N, "sha256": "..."}},
 //  "choices": {QUANT as it was asked for, lower case, "" = none: PATH of the first file}}
 struct cache {
+    const struct hub_options *o; // borrowed
     struct buf dir;
     json_t *root; // owned; a damaged or missing file reads as an empty one: its files are hashed
                   // again
 };
 
 // dir: CACHE/hub/USER/REPO or CACHE/url/HASH; taken over.
-bool cache_open(struct cache *c, struct buf *dir, struct error *err);
+// Errors: ERR_FAIL: the record could have been written by somebody else; ERR_MEMORY.
+bool cache_open(struct cache *c, const struct hub_options *o, struct buf *dir, struct error *err);
 void cache_release(struct cache *c);
 
 // Appends DIR/PATH.
@@ -31,15 +33,14 @@ bool cache_files(const struct cache *c, struct hub_listing *out, struct error *e
 // The first file chosen for `quant` if all its parts are there; NULL: not so.
 const char *cache_choice(const struct cache *c, const char *quant);
 
-// Change the record, on disk and in *c; other processes may do so at the same time.
+// Change the record, on disk and in *c; other processes may do so at the same time: the last one
+// that does waits, see hub_lock.
 bool cache_set_file(struct cache *c, const char *path, uint64_t size, const char *sha256,
                     struct error *err);
 bool cache_set_choice(struct cache *c, const char *quant, const char *path, struct error *err);
-bool cache_set_url(struct cache *c, const char *url, struct error *err);
+bool cache_set_url(struct cache *c, const char *url, struct error *err); // see hub_url_public
+bool cache_remove_record(const struct cache *c); // with its lock; of a directory without files
 bool cache_forget(struct cache *c, const char *path, struct error *err); // and its choices
-
-// mkdir -p of everything before the last '/' of path.
-bool cache_make_parents(const char *path, struct error *err);
 
 // Adds all files below dir, as deep as repositories are, whose names end in suffix; links are
 // followed only if told so. A directory that is not there has none.

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -13,6 +12,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/format.h"
+#include "base/place.h"
+#include "hub/wait.h"
 
 enum {
     MAX_TRIES = 5,
@@ -20,6 +21,8 @@ enum {
     PROGRESS_BYTES = 64 << 10, // so much between two failures makes the first forgotten
     PIECE = 1 << 18,
     KEY = 16, // hexadecimal digits in the name of a part file
+    ROOM_STEP = 16 << 20,
+    ROOM_LEFT = 4 * ROOM_STEP, // a download of unknown length leaves this to others
 };
 
 struct download {
@@ -30,6 +33,7 @@ struct download {
     uint64_t at, resumed;
     char etag[128]; // of the answer that the part is from
     bool done;      // another process was faster
+    uint64_t room;  // up to here the disk was seen to have room, when the length is not known
 };
 
 static void report(const struct download *d, bool finished)
@@ -47,28 +51,6 @@ static void report(const struct download *d, bool finished)
         f->o->progress(f->o->user, &p);
 }
 
-static void note(const struct hub_options *o, const char *line)
-{
-    if (o->note)
-        o->note(o->user, line);
-}
-
-static bool cancelled(const struct hub_options *o, struct error *err)
-{
-    return cancel_asked(o->cancel) && !error_set(err, ERR_INTERRUPTED, "interrupted");
-}
-
-static bool pause_for(const struct hub_options *o, double seconds, struct error *err)
-{
-    for (double end = clock_now() + seconds; clock_now() < end;) {
-        if (cancelled(o, err))
-            return false;
-        const struct timespec t = {.tv_nsec = 50000000};
-        nanosleep(&t, NULL);
-    }
-    return !cancelled(o, err);
-}
-
 bool fetch_try_again(const struct hub_options *o, unsigned *n_failed, unsigned retry_after_s,
                      struct error *err)
 {
@@ -80,8 +62,17 @@ bool fetch_try_again(const struct hub_options *o, unsigned *n_failed, unsigned r
     double wait = retry_after_s ? retry_after_s : 0.5 * (1 << (*n_failed - 1));
     snprintf(line, sizeof line, "%s; trying again in %g s (%u of %d)", err->text, wait,
              *n_failed + 1, MAX_TRIES);
-    note(o, line);
-    return pause_for(o, wait, err);
+    hub_note(o, line);
+    return hub_pause(o, wait, err);
+}
+
+bool fetch_check_size(const struct hub_options *o, uint64_t n_bytes, const char *what,
+                      struct error *err)
+{
+    char found[FORMAT_NUMBER], most[FORMAT_NUMBER];
+    return !o->max_bytes || n_bytes <= o->max_bytes ||
+           error_set(err, ERR_FAIL, "%s has %s bytes or more, expected at most %s (--max-size)",
+                     what, format_number(found, n_bytes), format_number(most, o->max_bytes));
 }
 
 bool fetch_check_space(const char *dir, uint64_t n_bytes, const char *what, struct error *err)
@@ -148,7 +139,7 @@ static bool already_there(struct download *d, bool *there, struct error *err)
     struct cache now;
     uint64_t size;
     buf_puts(&dir, buf_str(&f->cache->dir));
-    if (!cache_open(&now, &dir, err))
+    if (!cache_open(&now, f->o, &dir, err))
         return false;
     const char *known = cache_sha256(&now, f->path, &size);
     bool ok = true;
@@ -163,38 +154,14 @@ static bool already_there(struct download *d, bool *there, struct error *err)
     return ok && (!adopt || cache_set_file(f->cache, f->path, f->size, f->sha256, err));
 }
 
-// Opens and locks the part file. While another process holds it, waits; that process renames it
-// when it is done, so what was opened must still be what the name means.
+// Opens and locks the part file. A process that had it renamed it when it was done.
 static bool lock_part(struct download *d, struct error *err)
 {
-    const struct hub_options *o = d->f->o;
-    bool said = false;
-    if (!cache_make_parents(d->part.data, err))
-        return false;
-    for (;;) {
-        struct stat mine, named;
-        d->fd = open(d->part.data, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-        if (d->fd < 0)
-            return error_set(err, ERR_FAIL, "%s: cannot be written: %s", d->part.data,
-                             strerror(errno));
-        while (flock(d->fd, LOCK_EX | LOCK_NB) != 0) {
-            if (errno != EWOULDBLOCK && errno != EINTR)
-                return error_set(err, ERR_FAIL, "%s: cannot be locked: %s", d->part.data,
-                                 strerror(errno));
-            if (!said)
-                note(o, "another process is downloading this file: waiting for it");
-            said = true;
-            if (!pause_for(o, 0.2, err))
-                return false;
-        }
-        if (fstat(d->fd, &mine) == 0 && S_ISREG(mine.st_mode) && stat(d->part.data, &named) == 0 &&
-            mine.st_ino == named.st_ino && mine.st_dev == named.st_dev)
-            return true;
-        close(d->fd);
-        d->fd = -1;
-        if (!already_there(d, &d->done, err) || d->done)
-            return d->done;
-    }
+    bool waited;
+    if (!place_make_parents(d->part.data, err))
+        return error_prefix(err, "the cache (XDG_CACHE_HOME names another place)");
+    d->fd = hub_lock(d->f->o, d->part.data, &waited, err);
+    return d->fd >= 0 && (!waited || already_there(d, &d->done, err));
 }
 
 // Continues the hash over what an earlier run left.
@@ -205,7 +172,7 @@ static bool read_part(struct download *d, struct error *err)
     bool usable = *d->f->sha256 || *d->f->etag;
     for (ssize_t n = 1; ok && usable && n > 0;) {
         n = read(d->fd, piece, PIECE);
-        if (cancelled(d->f->o, err))
+        if (hub_cancelled(d->f->o, err))
             ok = false;
         else if (n < 0)
             ok = error_set(err, ERR_FAIL, "%s: cannot be read: %s", d->part.data, strerror(errno));
@@ -251,10 +218,27 @@ static bool on_begin(void *user, const struct http_response *r, struct error *er
     memcpy(d->etag, r->etag, sizeof d->etag);
     if (known && !f->size) {
         f->size = total;
+        if (!fetch_check_size(f->o, total, f->what, err))
+            return false;
         if (!fetch_check_space(d->part.data, f->size - d->at, f->what, err))
             return false;
     }
     report(d, false);
+    return true;
+}
+
+// A length that nobody announced is bounded all the same: by --max-size, and by what the disk has
+// left.
+static bool check_room(struct download *d, size_t n, struct error *err)
+{
+    struct fetch *f = d->f;
+    if (!fetch_check_size(f->o, d->at + n, f->what, err))
+        return false;
+    if (f->size || d->at + n <= d->room)
+        return true;
+    if (!fetch_check_space(d->part.data, ROOM_LEFT + n, f->what, err))
+        return error_prefix(err, "the server does not say how long it is");
+    d->room = d->at + ROOM_STEP;
     return true;
 }
 
@@ -266,6 +250,8 @@ static bool on_bytes(void *user, const void *bytes, size_t n, struct error *err)
     if (f->size && n > f->size - d->at)
         return error_set(err, ERR_FAIL, "%s: the server sends more than the %s bytes it announced",
                          f->what, format_number(a, f->size));
+    if (!check_room(d, n, err))
+        return false;
     if (!fd_write_all(d->fd, d->part.data, bytes, n, err)) {
         // Whatever was half written: the file and the hash must agree about `at`.
         if (ftruncate(d->fd, (off_t)d->at) != 0)
@@ -332,7 +318,7 @@ static bool verify(struct download *d, bool *again, char hex[SHA256_HEX], struct
     if (!*f->sha256 || strcmp(hex, f->sha256) == 0)
         return true;
     if (d->resumed) {
-        note(f->o, "the resumed download has a wrong SHA-256: once more from the beginning");
+        hub_note(f->o, "the resumed download has a wrong SHA-256: once more from the beginning");
         *again = true;
         return start_over(d, err);
     }
@@ -348,16 +334,8 @@ static bool put_in_place(struct download *d, const char *sha256, struct error *e
     struct fetch *f = d->f;
     bool ok = (fsync(d->fd) == 0 && rename(d->part.data, d->final.data) == 0) ||
               error_set(err, ERR_FAIL, "%s: cannot be written: %s", d->final.data, strerror(errno));
-    if (ok) { // the name too must survive a power cut
-        char dir[4096];
-        snprintf(dir, sizeof dir, "%s", d->final.data);
-        *strrchr(dir, '/') = '\0';
-        int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (fd >= 0) {
-            fsync(fd);
-            close(fd);
-        }
-    }
+    if (ok)
+        place_sync_parent(d->final.data); // the name too must survive a power cut
     return ok && cache_set_file(f->cache, f->path, d->at, sha256, err);
 }
 
@@ -375,7 +353,8 @@ bool fetch_file(struct fetch *f, struct error *err)
     if (ok && !d.done) {
         ok = read_part(&d, err);
         if (ok && f->size)
-            ok = fetch_check_space(d.part.data, f->size - d.at, f->what, err);
+            ok = fetch_check_size(f->o, f->size, f->what, err) &&
+                 fetch_check_space(d.part.data, f->size - d.at, f->what, err);
         while (ok && again)
             ok = receive(&d, err) && verify(&d, &again, hex, err);
         ok = ok && put_in_place(&d, hex, err);
@@ -384,12 +363,12 @@ bool fetch_file(struct fetch *f, struct error *err)
             report(&d, true);
             fetch_drop_parts(f->cache, f->path);
         } else if (err && err->code == ERR_INTERRUPTED && d.at) {
-            note(f->o, "interrupted; the same command goes on from here");
+            hub_note(f->o, "interrupted; the same command goes on from here");
         }
     }
     if (d.fd >= 0) {
         struct stat st;
-        if (!ok && fstat(d.fd, &st) == 0 && st.st_size == 0)
+        if ((!ok || d.done) && fstat(d.fd, &st) == 0 && st.st_size == 0)
             unlink(d.part.data); // nothing to go on from
         close(d.fd);
     }
@@ -419,9 +398,11 @@ uint64_t fetch_drop_parts(const struct cache *c, const char *path)
         if (!fetch_part_of(parts.files[i].path, &of) || strcmp(of.data, path) != 0 ||
             !cache_path(c, parts.files[i].path, &full))
             continue;
-        int fd = open(full.data, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &st) == 0 &&
-            unlink(full.data) == 0)
+        bool taken;
+        pid_t holder;
+        int fd = place_open(full.data, O_RDWR, NULL);
+        if (fd >= 0 && place_try_lock(fd, full.data, &taken, &holder, NULL) && taken &&
+            fstat(fd, &st) == 0 && unlink(full.data) == 0)
             freed += (uint64_t)st.st_size;
         if (fd >= 0)
             close(fd);

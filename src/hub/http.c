@@ -1,7 +1,8 @@
 #include "hub/http.h"
 
-#include <curl/curl.h>
+#include <arpa/inet.h>
 #include <ctype.h>
+#include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +11,15 @@
 #include "base/clock.h"
 #include "base/format.h"
 #include "hub/listing.h"
+#include "hub/wait.h"
 
 enum {
     MAX_REDIRECTS = 10,
     MAX_ERROR_BODY = 1 << 20,
     STALL_S = 30,
     STALL_BYTES_PER_S = 100, // slower than this is silence
+    SLOW_WINDOWS = 2,        // in so many times the stall ...
+    SLOW_BYTES_PER_S = 1000, // ... slower than this is no download
     CONNECT_GRACE_S = 1,
     POLL_MS = 100,
 };
@@ -67,6 +71,23 @@ static bool origin_of(const char *url, struct buf *out, bool *plain, char *host,
     return ok;
 }
 
+static const char *show_url(char out[FORMAT_TEXT], const char *url)
+{
+    struct buf b = {0};
+    hub_url_public(url, &b);
+    format_text(out, FORMAT_TEXT, buf_str(&b), b.len);
+    buf_release(&b);
+    return out;
+}
+
+// This machine itself: what is sent there crosses no network.
+static bool is_loopback(const char *host)
+{
+    struct in_addr a;
+    return strcasecmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
+           (inet_pton(AF_INET, host, &a) == 1 && ntohl(a.s_addr) >> 24 == 127);
+}
+
 struct http *http_create(const struct hub_options *o, const char *endpoint, struct error *err)
 {
     struct http *h = calloc(1, sizeof *h);
@@ -80,7 +101,7 @@ struct http *http_create(const struct hub_options *o, const char *endpoint, stru
     if (!origin_of(endpoint, &h->origin, &h->plain_allowed, NULL, 0)) {
         char shown[FORMAT_TEXT];
         ok = error_set(err, ERR_USAGE, "HF_ENDPOINT: found \"%s\", expected https://HOST",
-                       format_text(shown, sizeof shown, endpoint, strlen(endpoint)));
+                       show_url(shown, endpoint));
     }
     for (const char *p = o->token; ok && p && *p; p++)
         if (*p <= ' ' || *p > '~')
@@ -265,8 +286,8 @@ static size_t on_body(char *bytes, size_t size, size_t n_items, void *user)
 static enum http_result wait_for(struct http *h, struct hop *hop, CURLcode *code, struct error *err)
 {
     int running = 1;
-    double window = clock_now();
-    uint64_t seen = 0;
+    double window = clock_now(), slow_window = window;
+    uint64_t seen = 0, slow_seen = 0;
     if (curl_multi_add_handle(h->multi, h->easy) != CURLM_OK) {
         error_oom(err, "an HTTP request", 0);
         return HTTP_FAILED;
@@ -278,8 +299,7 @@ static enum http_result wait_for(struct http *h, struct hop *hop, CURLcode *code
             result = HTTP_FAILED;
             break;
         }
-        if (cancel_asked(h->o->cancel)) {
-            error_set(err, ERR_INTERRUPTED, "interrupted");
+        if (hub_cancelled(h->o, err)) {
             result = HTTP_FAILED;
             break;
         }
@@ -293,6 +313,19 @@ static enum http_result wait_for(struct http *h, struct hop *hop, CURLcode *code
             }
             window = now;
             seen = hop->seen;
+        }
+        double slow_s = now - slow_window;
+        if (slow_s >= SLOW_WINDOWS * h->stall_s) {
+            if ((double)(hop->seen - slow_seen) < SLOW_BYTES_PER_S * slow_s) {
+                error_set(err, ERR_FAIL,
+                          "%s sent %llu bytes in %.0f s, expected at least %d a second",
+                          hop->r->host, (unsigned long long)(hop->seen - slow_seen), slow_s,
+                          SLOW_BYTES_PER_S);
+                result = HTTP_BROKEN;
+                break;
+            }
+            slow_window = now;
+            slow_seen = hop->seen;
         }
         if (running)
             curl_multi_poll(h->multi, NULL, 0, POLL_MS, NULL);
@@ -342,6 +375,11 @@ static enum http_result curl_failure(struct http *h, const struct hop *hop, CURL
     }
 }
 
+static bool sends_token(const struct http *h, const char *url)
+{
+    return h->o->token && *h->o->token && http_is_endpoint(h, url);
+}
+
 static bool set_up(struct http *h, struct hop *hop, const char *url, char *detail,
                    struct curl_slist **headers)
 {
@@ -368,7 +406,9 @@ static bool set_up(struct http *h, struct hop *hop, const char *url, char *detai
     curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(c, CURLOPT_WRITEDATA, hop);
     curl_easy_setopt(c, CURLOPT_NOBODY, hop->q->head ? 1L : 0L);
-    if (o->token && *o->token && http_is_endpoint(h, url)) {
+    if (hop->plain && is_loopback(hop->r->host)) // a proxy would make it cross one
+        ok = ok && curl_easy_setopt(c, CURLOPT_PROXY, "") == CURLE_OK;
+    if (sends_token(h, url)) {
         buf_printf(&line, "Authorization: Bearer %s", o->token);
         struct curl_slist *more = curl_slist_append(*headers, buf_str(&line));
         ok = ok && more && !line.failed;
@@ -450,7 +490,7 @@ enum http_result http_get(struct http *h, const struct http_request *q, struct h
         char shown[FORMAT_TEXT];
         bool known = origin_of(buf_str(&url), &origin, &hop.plain, r->host, sizeof r->host);
         buf_release(&origin);
-        format_text(shown, sizeof shown, buf_str(&url), url.len);
+        show_url(shown, buf_str(&url));
         if (!known || url.failed) {
             error_set(err, ERR_FAIL, "%s\"%s\", which is no https:// address",
                       n ? "the server redirects to " : "found ", shown);
@@ -459,6 +499,13 @@ enum http_result http_get(struct http *h, const struct http_request *q, struct h
         if (hop.plain && !was_plain) {
             error_set(err, ERR_FAIL, "%s\"%s\": expected https://, plain http is not used",
                       n ? "the server redirects to " : "found ", shown);
+            break;
+        }
+        if (hop.plain && !h->o->allow_http && !is_loopback(r->host) && sends_token(h, url.data)) {
+            error_set(err, ERR_USAGE,
+                      "HF_ENDPOINT is http://%s: the token (HF_TOKEN) would cross the network in "
+                      "clear: use https://, do without the token, or say --allow-http",
+                      r->host);
             break;
         }
         was_plain = hop.plain;

@@ -7,11 +7,13 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "base/place.h"
 #include "hub/cache.h"
 #include "hub/fetch.h"
 #include "hub/hfcache.h"
 #include "hub/http.h"
 #include "hub/listing.h"
+#include "hub/wait.h"
 
 static const char default_endpoint[] = "https://huggingface.co";
 enum { MAX_PAGE = 4 << 20, MAX_PAGES = 100 };
@@ -34,12 +36,6 @@ static void job_release(struct job *j)
     buf_release(&j->endpoint);
 }
 
-static void note(const struct hub_options *o, const char *line)
-{
-    if (o->note)
-        o->note(o->user, line);
-}
-
 static bool connect(struct job *j, struct error *err)
 {
     const char *e = j->o->endpoint && *j->o->endpoint ? j->o->endpoint : default_endpoint;
@@ -55,11 +51,25 @@ static bool connect(struct job *j, struct error *err)
 // The parts of `first`, all in the cache with these checksums; the path of the first is appended.
 static bool return_path(const struct job *j, const char *first, struct buf *path, struct error *err)
 {
-    size_t begin = path->len;
-    if (!cache_path(&j->cache, first, path))
-        return error_oom(err, "a path", 4096);
-    cache_touch(path->data + begin);
-    return true;
+    size_t begin = path->len, stem;
+    unsigned no, count = 1;
+    struct buf part = {0}, full = {0};
+    bool ok = true;
+    hub_split_name(first, &stem, &no, &count);
+    for (unsigned i = 1; ok && i <= count; i++) {
+        buf_clear(&part);
+        buf_clear(&full);
+        ok = (hub_split_part(first, i, &part) && cache_path(&j->cache, part.data, &full)) ||
+             error_oom(err, "a path", 4096);
+        ok = ok && place_check(full.data, err);
+    }
+    buf_release(&part);
+    buf_release(&full);
+    if (ok && !cache_path(&j->cache, first, path))
+        ok = error_oom(err, "a path", 4096);
+    if (ok)
+        cache_touch(path->data + begin);
+    return ok;
 }
 
 // ------------------------------------------------------------------------------------ the file
@@ -233,10 +243,12 @@ static bool fetch_offline(struct job *j, struct buf *path, struct error *err)
     struct hub_listing there = {0};
     struct hub_choice c;
     bool ok = cache_files(&j->cache, &there, err);
+    bool found;
     if (ok && hub_choose(&there, j->spec.label, j->spec.quant, &c, NULL))
         ok = return_path(j, there.files[c.first].path, path, err);
-    else if (ok && !hfcache_choose(j->o, &j->spec, false, path))
-        ok = offline_error(j, &there, err);
+    else if (ok)
+        ok = hfcache_choose(j->o, &j->spec, false, path, &found, err) &&
+             (found || offline_error(j, &there, err));
     hub_listing_release(&there);
     return ok;
 }
@@ -247,14 +259,15 @@ static bool fetch_repository(struct job *j, const char *name, struct buf *path, 
     if (!hub_spec_parse(name, &j->spec, err))
         return false;
     buf_printf(&dir, "%s/hub/%s", j->o->cache_dir, j->spec.label);
-    if (!cache_open(&j->cache, &dir, err))
+    if (!cache_open(&j->cache, j->o, &dir, err))
         return false;
     if (!j->o->refresh || j->o->offline) {
         const char *known = cache_choice(&j->cache, j->spec.quant);
         if (known)
             return return_path(j, known, path, err);
-        if (!j->o->offline && hfcache_choose(j->o, &j->spec, true, path))
-            return true;
+        bool there;
+        if (!j->o->offline && (!hfcache_choose(j->o, &j->spec, true, path, &there, err) || there))
+            return there;
     }
     if (j->o->offline)
         return fetch_offline(j, path, err);
@@ -332,7 +345,7 @@ static bool fetch_one_url(struct job *j, struct fetch *f, struct error *err)
     if (sha && size == f->size && (!*f->sha256 || strcmp(sha, f->sha256) == 0))
         return true;
     if (!*f->sha256)
-        note(j->o, "this server publishes no checksum: only the length can be checked");
+        hub_note(j->o, "this server publishes no checksum: only the length can be checked");
     return fetch_file(f, err);
 }
 
@@ -341,7 +354,7 @@ static bool fetch_url(struct job *j, const char *url, struct buf *path, struct e
     char name[HUB_MAX_PATH / 2], hex[SHA256_HEX];
     unsigned char digest[SHA256_BYTES];
     struct sha256 h;
-    struct buf dir = {0}, part_url = {0}, part = {0};
+    struct buf dir = {0}, part_url = {0}, part = {0}, shown = {0};
     size_t stem, n_url = strcspn(url, "?#");
     unsigned no = 1, count = 1;
     url_name(url, name, sizeof name);
@@ -359,7 +372,7 @@ static bool fetch_url(struct job *j, const char *url, struct buf *path, struct e
     sha256_final(&h, digest);
     sha256_hex(digest, hex);
     buf_printf(&dir, "%s/url/%.16s", j->o->cache_dir, hex);
-    if (!cache_open(&j->cache, &dir, err))
+    if (!cache_open(&j->cache, j->o, &dir, err))
         return false;
     const char *known = j->o->refresh && !j->o->offline ? NULL : cache_choice(&j->cache, "");
     if (known)
@@ -390,10 +403,12 @@ static bool fetch_url(struct job *j, const char *url, struct buf *path, struct e
         ok = (!part.failed && !part_url.failed) ? fetch_one_url(j, &f, err)
                                                 : error_oom(err, "an address", 4096);
     }
-    ok = ok && cache_set_url(&j->cache, url, err) && cache_set_choice(&j->cache, "", name, err) &&
+    ok = ok && (hub_url_public(url, &shown) || error_oom(err, "an address", strlen(url))) &&
+         cache_set_url(&j->cache, shown.data, err) && cache_set_choice(&j->cache, "", name, err) &&
          return_path(j, name, path, err);
     buf_release(&part);
     buf_release(&part_url);
+    buf_release(&shown);
     return ok;
 }
 

@@ -18,16 +18,22 @@ struct hub_progress {
     uint64_t resumed;      // of `done`, what an earlier run had left
     unsigned part, n_part; // of a split model, from 1
     bool finished;         // verified and in its place
+    bool checking;         // nothing is downloaded: a file that is there is hashed
 };
 
 // Zero means default everywhere.
 struct hub_options {
     const char *endpoint;     // default https://huggingface.co; http:// only if the user says so
-    const char *token;        // sent to the endpoint's scheme, host and port, to nobody else
+    const char *token;        // sent to the endpoint's scheme, host and port, to nobody else; in
+                              // clear (http://) only to this machine
     const char *cache_dir;    // needed; created when something is downloaded
     const char *hf_cache_dir; // models--USER--REPO/... of Hugging Face's own programs; only read
+    const char *state_dir;    // where hashes of its files are remembered; NULL: not at all
     const char *ca_file;      // certificates to trust instead of the system's
-    unsigned stall_s;         // give up on a silent server after so many seconds (30)
+    unsigned stall_s;         // give up on a silent server after so many seconds (30), on one that
+                              // sends less than 1 kB/s after twice as many
+    uint64_t max_bytes;       // no file larger than this; 0: what the disk has room for
+    bool allow_http;          // send the token also to an http:// endpoint of another machine
     bool offline;             // no network: only what is there
     bool refresh;             // ask the server even when the model is there
     const struct cancel *cancel;

@@ -186,6 +186,17 @@ static bool name_ok(const char *s, size_t n)
     return true;
 }
 
+bool hub_url_public(const char *url, struct buf *out)
+{
+    const char *colon = strstr(url, "://"), *host = colon ? colon + 3 : url;
+    const char *end = host + strcspn(host, "/?#");
+    for (const char *p = host; colon && p < end; p++)
+        if (*p == '@')
+            host = p + 1;
+    buf_append(out, url, colon ? (size_t)(colon + 3 - url) : 0);
+    return buf_append(out, host, strcspn(host, "?#"));
+}
+
 bool hub_spec_parse(const char *text, struct hub_spec *s, struct error *err)
 {
     *s = (struct hub_spec){0};
@@ -199,10 +210,15 @@ bool hub_spec_parse(const char *text, struct hub_spec *s, struct error *err)
         ok = colon[i + 1] > ' ' && colon[i + 1] < 0x7F && colon[i + 1] != '\\';
     if (!ok) {
         char shown[FORMAT_TEXT];
-        return error_set(err, ERR_USAGE,
-                         "found \"%s\", expected USER/REPO or USER/REPO:QUANT, as in "
-                         "Qwen/Qwen2.5-0.5B-Instruct-GGUF:q4_k_m",
-                         format_text(shown, sizeof shown, text, strlen(text)));
+        struct buf url = {0};
+        if (strstr(text, "://") && hub_url_public(text, &url))
+            text = url.data;
+        error_set(err, ERR_USAGE,
+                  "found \"%s\", expected USER/REPO or USER/REPO:QUANT, as in "
+                  "Qwen/Qwen2.5-0.5B-Instruct-GGUF:q4_k_m",
+                  format_text(shown, sizeof shown, text, strlen(text)));
+        buf_release(&url);
+        return false;
     }
     memcpy(s->user, text, user);
     memcpy(s->repo, slash + 1, end - user - 1);

@@ -45,6 +45,10 @@ bool hub_path_ok(const char *path);
 // accepted).
 bool hub_sha256_text(const char *text, char out[SHA256_HEX]);
 
+// Appends the address without user, password, query and fragment, which may be secrets: what may be
+// kept and shown of it.
+bool hub_url_public(const char *url, struct buf *out);
+
 struct hub_spec {
     char user[HUB_NAME], repo[HUB_NAME];
     char label[2 * HUB_NAME]; // USER/REPO

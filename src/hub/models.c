@@ -118,7 +118,7 @@ static bool list_directory(struct list *l, struct cache *c, const char *label, s
         if (label)
             model_name(&files, label, file, complete, &name);
         else
-            buf_puts(&name, url ? url : file);
+            hub_url_public(url ? url : file, &name);
         ok = add(l, &name, &path, size, complete, err);
     }
     for (size_t i = 0; ok && i < parts.n; i++) {
@@ -138,20 +138,20 @@ static bool list_directory(struct list *l, struct cache *c, const char *label, s
 // What is done with each directory of the cache.
 typedef bool (*visit_fn)(void *user, struct cache *c, const char *label, struct error *err);
 
-static bool visit_one(const char *dir, const char *label, visit_fn visit, void *user,
-                      struct error *err)
+static bool visit_one(const struct hub_options *o, const char *dir, const char *label,
+                      visit_fn visit, void *user, struct error *err)
 {
     struct buf path = {0};
     struct cache c;
     buf_puts(&path, dir);
-    bool ok = cache_open(&c, &path, err) && visit(user, &c, label, err);
+    bool ok = cache_open(&c, o, &path, err) && visit(user, &c, label, err);
     cache_release(&c);
     return ok;
 }
 
 // CACHE/hub/USER/REPO (levels 2) and CACHE/url/HASH (levels 1).
-static bool visit_below(const char *top, const char *below, int levels, bool url, visit_fn visit,
-                        void *user, struct error *err)
+static bool visit_below(const struct hub_options *o, const char *top, const char *below, int levels,
+                        bool url, visit_fn visit, void *user, struct error *err)
 {
     DIR *d = opendir(top);
     bool ok = true;
@@ -165,8 +165,9 @@ static bool visit_below(const char *top, const char *below, int levels, bool url
         if (dir.failed || label.failed)
             ok = error_oom(err, "a path", 4096);
         else if (lstat(dir.data, &st) == 0 && S_ISDIR(st.st_mode))
-            ok = levels > 1 ? visit_below(dir.data, label.data, levels - 1, url, visit, user, err)
-                            : visit_one(dir.data, url ? NULL : label.data, visit, user, err);
+            ok = levels > 1
+                     ? visit_below(o, dir.data, label.data, levels - 1, url, visit, user, err)
+                     : visit_one(o, dir.data, url ? NULL : label.data, visit, user, err);
         buf_release(&dir);
         buf_release(&label);
     }
@@ -181,8 +182,8 @@ static bool visit_all(const struct hub_options *o, visit_fn visit, void *user, s
     bool ok =
         (buf_printf(&hub, "%s/hub", o->cache_dir) && buf_printf(&url, "%s/url", o->cache_dir)) ||
         error_oom(err, "a path", 4096);
-    ok = ok && visit_below(hub.data, "", 2, false, visit, user, err) &&
-         visit_below(url.data, "", 1, true, visit, user, err);
+    ok = ok && visit_below(o, hub.data, "", 2, false, visit, user, err) &&
+         visit_below(o, url.data, "", 1, true, visit, user, err);
     buf_release(&hub);
     buf_release(&url);
     return ok;
@@ -268,8 +269,7 @@ static void remove_if_empty(struct cache *c)
     struct hub_listing rest = {0};
     struct buf path = {0};
     if (cache_walk(buf_str(&c->dir), "", false, &rest, NULL) && rest.n == 0 &&
-        cache_path(c, ".hokku.json", &path)) {
-        unlink(path.data);
+        cache_remove_record(c) && cache_path(c, "x", &path)) {
         char *dir = path.data;
         for (int i = 0; i < 2; i++) { // REPO, USER
             *strrchr(dir, '/') = '\0';
@@ -285,7 +285,13 @@ static bool remove_matching(void *user, struct cache *c, const char *label, stru
 {
     struct removal *r = user;
     const char *url = json_string_value(json_object_get(c->root, "url"));
-    bool all = label ? strcasecmp(label, r->name) == 0 : url && strcmp(url, r->name) == 0;
+    struct buf stored = {0}, asked = {0}; // an address goes by what is shown of it
+    hub_url_public(url ? url : "", &stored);
+    hub_url_public(r->name, &asked);
+    bool all = label ? strcasecmp(label, r->name) == 0
+                     : url && strcmp(buf_str(&stored), buf_str(&asked)) == 0;
+    buf_release(&stored);
+    buf_release(&asked);
     struct hub_listing files = {0}, parts = {0}, known = {0};
     size_t before = r->n;
     bool ok = cache_files(c, &known, err) &&

@@ -34,7 +34,7 @@ void *arena_alloc(struct arena *a, size_t n)
             cap = n;
         if (a->used > a->max || cap > a->max - a->used)
             return NULL;
-        c = malloc(sizeof *c + cap);
+        c = calloc(1, sizeof *c + cap); // pages that are never used are never touched
         if (!c)
             return NULL;
         c->next = a->head;
@@ -45,7 +45,6 @@ void *arena_alloc(struct arena *a, size_t n)
     }
     void *p = c->data + c->used;
     c->used += n;
-    memset(p, 0, n);
     return p;
 }
 
@@ -55,7 +54,6 @@ void *arena_grow(struct arena *a, void *p, size_t n_old, size_t n_new)
     if (p && c && n_new <= SIZE_MAX / 2) {
         size_t old = round_up(n_old ? n_old : 1), want = round_up(n_new);
         if ((char *)p + old == c->data + c->used && want >= old && want - old <= c->cap - c->used) {
-            memset(c->data + c->used, 0, want - old);
             c->used += want - old;
             return p;
         }

@@ -49,7 +49,7 @@ struct val from_json(struct run *r, const json_t *j, uint32_t origin)
     case JSON_STRING:
         if (!utf8_valid(json_string_value(j), json_string_length(j)))
             fail(r, "a string of the template's variables is not valid UTF-8");
-        v = val_str(r, json_string_value(j), json_string_length(j), origin);
+        v = val_borrowed(r, json_string_value(j), json_string_length(j), origin);
         break;
     case JSON_INTEGER:
         v = val_int(json_integer_value(j));

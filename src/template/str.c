@@ -27,6 +27,14 @@ struct val val_str(struct run *r, const char *p, size_t n, uint32_t origin)
     return sb_val(r, &b);
 }
 
+struct val val_borrowed(struct run *r, const char *p, size_t n, uint32_t origin)
+{
+    struct str *s = run_alloc(r, sizeof *s);
+    run_step(r, n / 64);
+    *s = (struct str){.p = p, .n = n, .n_chars = SIZE_MAX, .origin = n ? origin : 0};
+    return str_val(s);
+}
+
 struct val val_cstr(struct run *r, const char *text)
 {
     struct str *s = run_alloc(r, sizeof *s);
@@ -158,8 +166,8 @@ void sb_add(struct run *r, struct sb *b, const char *p, size_t n, uint32_t origi
         size_t cap = b->cap ? b->cap * 2 : 32;
         if (n > SIZE_MAX / 4)
             fail_limit(r, "memory", r->limits.max_memory, "bytes");
-        if (cap < b->n + n)
-            cap = b->n + n;
+        if (cap < b->n + n) // with room for what a template puts behind a message
+            cap = b->n + n + (b->n + n) / 8;
         b->p = run_grow(r, b->p, b->n, cap);
         b->cap = cap;
     }

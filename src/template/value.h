@@ -153,6 +153,8 @@ struct val val_float(double f);
 struct val val_with_origin(struct val v, uint32_t origin); // numbers, booleans, containers
 struct val val_undef(struct run *r, const char *hint, const char *object, struct val name);
 struct val val_str(struct run *r, const char *p, size_t n, uint32_t origin); // copies
+// The same without copying: the bytes stay where they are until the rendering ends.
+struct val val_borrowed(struct run *r, const char *p, size_t n, uint32_t origin);
 struct val val_cstr(struct run *r, const char *s); // a literal of this program; not copied
 struct val val_list(struct run *r, size_t cap);
 struct val val_tuple(struct run *r, size_t cap);

@@ -222,12 +222,11 @@ static int32_t whole_word(const struct bpe *b, const char *word, size_t n)
     return vocab_is_plain(b->vocab, id) ? id : -1;
 }
 
-static bool merge_word(const struct bpe *b, struct merger *m, const char *word, size_t n,
-                       struct ids *out, struct error *err)
+// The tokens of the first stretch of word[0..n): *used bytes of it.
+static bool merge_stretch(const struct bpe *b, struct merger *m, const char *word, size_t n_word,
+                          size_t *used, struct ids *out, struct error *err)
 {
-    int32_t id = b->ignore_merges ? whole_word(b, word, n) : -1;
-    if (id >= 0)
-        return ids_push(out, id) || error_oom(err, "token ids", sizeof id);
+    size_t n = n_word < merger_stretch(m) ? n_word : merger_stretch(m);
     if (!merger_reserve(m, n))
         return error_oom(err, "the pieces of a word", n * sizeof(struct piece));
     for (size_t i = 0; i < n; i++) {
@@ -244,10 +243,24 @@ static bool merge_word(const struct bpe *b, struct merger *m, const char *word, 
         return false;
     if (n && !n_out)
         return error_oom(err, "the merges of a word", n * 3 * sizeof(uint64_t));
+    n_out = merger_settled(m, n_out, n, n < n_word);
     if (!ids_reserve(out, n_out))
         return error_oom(err, "token ids", n_out * sizeof(int32_t));
     for (size_t i = 0; i < n_out; i++)
         out->data[out->len++] = m->pieces[i].id;
+    *used = m->pieces[n_out - 1].begin + m->pieces[n_out - 1].n;
+    return true;
+}
+
+static bool merge_word(const struct bpe *b, struct merger *m, const char *word, size_t n,
+                       struct ids *out, struct error *err)
+{
+    int32_t id = b->ignore_merges ? whole_word(b, word, n) : -1;
+    if (id >= 0)
+        return ids_push(out, id) || error_oom(err, "token ids", sizeof id);
+    for (size_t at = 0, used = 0; at < n; at += used)
+        if (!merge_stretch(b, m, word + at, n - at, &used, out, err))
+            return false;
     return true;
 }
 

@@ -32,6 +32,16 @@ bool merger_reserve(struct merger *m, size_t n)
     return true;
 }
 
+size_t merger_settled(const struct merger *m, size_t n_out, size_t n_bytes, bool cut_off)
+{
+    if (!cut_off || n_out == 0)
+        return n_out;
+    size_t n = 1, limit = m->pieces[0].begin + n_bytes - n_bytes / 4;
+    while (n < n_out && m->pieces[n].begin + m->pieces[n].n <= limit)
+        n++;
+    return n;
+}
+
 static size_t run_scan(struct piece *p, size_t n, const char *text, merge_find *find,
                        const void *ctx)
 {

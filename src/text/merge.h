@@ -12,6 +12,13 @@
 
 #define MERGE_NONE UINT32_MAX
 
+// What merges is cut into stretches of at most so many pieces, so that the memory for it does not
+// grow with the text. Of a stretch that was cut off only the first three quarters count; the next
+// one begins where they end. Merges happen in the order of their ranks, and the end of a text can
+// change what is left of it only through pairs of ever later ranks, one piece further each time: a
+// quarter of a stretch is more than the vocabularies in use can carry that.
+#define MERGE_STRETCH (1u << 18)
+
 struct piece {
     uint32_t begin, n; // bytes of the text
     int32_t id;        // token, -1 when no token has this text
@@ -31,7 +38,17 @@ struct merger {
     uint64_t *heap;       // (heap_cap) rank << 32 | index of the left piece
     size_t cap, heap_cap, heap_len;
     const struct cancel *cancel; // polled while a long text merges; NULL: nothing ends it
+    size_t stretch; // pieces; 0: MERGE_STRETCH
 };
+
+static inline size_t merger_stretch(const struct merger *m)
+{
+    return m->stretch ? m->stretch : MERGE_STRETCH;
+}
+
+// How many of pieces[0..n_out), which cover n_bytes, count: all of them, or, of a stretch that was
+// cut off, those that end in its first three quarters, but one at least.
+size_t merger_settled(const struct merger *m, size_t n_out, size_t n_bytes, bool cut_off);
 
 void merger_release(struct merger *m); // NULL and zeroed are fine
 

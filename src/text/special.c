@@ -195,13 +195,15 @@ static bool interrupted(const struct cancel *cancel, struct error *err)
            !error_set(err, ERR_INTERRUPTED, "interrupted while the text was split into tokens");
 }
 
-bool special_find(const struct special *s, const char *text, size_t n, bool all,
-                  const unsigned char *mask, const struct cancel *cancel,
+bool special_next(const struct special *s, const char *text, size_t n, bool all,
+                  const unsigned char *mask, const struct cancel *cancel, size_t *at,
                   struct special_matches *out, struct error *err)
 {
     struct query q = {s, text, n, all, mask};
+    size_t i = *at, end = 0;
     out->n = 0;
-    for (size_t i = 0; i < n; i++) {
+    // A candidate that overlaps none of the others stands; those that do are settled together.
+    for (; i < n && (out->n == 0 || i < end); i++) {
         unsigned char c = (unsigned char)text[i];
         if (i % 4096 == 0 && interrupted(cancel, err))
             return false;
@@ -209,30 +211,20 @@ bool special_find(const struct special *s, const char *text, size_t n, bool all,
             continue;
         struct special_match x = {.begin = i};
         x.id = longest_at(&q, i, n - i, &x.len);
-        if (x.id >= 0 && !push(out, x, err))
+        if (x.id < 0)
+            continue;
+        if (!push(out, x, err))
             return false;
+        end = i + x.len > end ? i + x.len : end;
     }
-    // Candidates that overlap none of the others stand; the rest is settled group by group.
-    size_t n_out = 0;
-    for (size_t i = 0, j; i < out->n; i = j) {
-        size_t end = out->data[i].begin + out->data[i].len;
-        if (interrupted(cancel, err))
-            return false;
-        for (j = i + 1; j < out->n && out->data[j].begin < end; j++)
-            if (out->data[j].begin + out->data[j].len > end)
-                end = out->data[j].begin + out->data[j].len;
-        size_t n_group = j - i, kept = 1;
-        if (n_group > 1) {
-            size_t span = end - out->data[i].begin;
-            unsigned char *taken = calloc(span, 1);
-            if (!taken)
-                return error_oom(err, "the special tokens of a text", span);
-            kept = choose(&q, out->data + i, n_group, taken);
-            free(taken);
-        }
-        memmove(out->data + n_out, out->data + i, kept * sizeof *out->data);
-        n_out += kept;
+    *at = i;
+    if (out->n > 1) {
+        size_t span = end - out->data[0].begin;
+        unsigned char *taken = calloc(span, 1);
+        if (!taken)
+            return error_oom(err, "the special tokens of a text", span);
+        out->n = choose(&q, out->data, out->n, taken);
+        free(taken);
     }
-    out->n = n_out;
     return true;
 }

@@ -27,11 +27,12 @@ struct special_matches {
 bool special_init(struct special *s, const struct vocab *v, struct error *err);
 void special_release(struct special *s); // NULL and zeroed are fine
 
-// all: control tokens match everywhere; else only where mask (n bytes, NULL: nowhere) is non-zero
-// for every byte. User-defined tokens match everywhere. Errors: ERR_MEMORY,
-// ERR_INTERRUPTED.
-bool special_find(const struct special *s, const char *text, size_t n, bool all,
-                  const unsigned char *mask, const struct cancel *cancel,
+// The next matches from *at on, one or several that had to be settled together; none: no more. *at
+// moves on (0 to begin with). all: control tokens match everywhere; else only where mask (n bytes,
+// NULL: nowhere) is non-zero for every byte. User-defined tokens match everywhere. Errors:
+// ERR_MEMORY, ERR_INTERRUPTED.
+bool special_next(const struct special *s, const char *text, size_t n, bool all,
+                  const unsigned char *mask, const struct cancel *cancel, size_t *at,
                   struct special_matches *out, struct error *err);
 void special_matches_release(struct special_matches *m); // NULL and zeroed are fine
 

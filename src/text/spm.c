@@ -126,15 +126,20 @@ static bool push_bytes(const struct spm *s, const char *text, size_t n, struct i
     return true;
 }
 
-// Tokens of n characters that may merge with one another; pieces[0..n) hold their places in text.
+// Tokens of n characters that may merge with one another; pieces[0..n) hold their places in text,
+// n_bytes of it. cut_off: the last of them may merge with the next one. *used: bytes that the
+// tokens stand for.
 static bool encode_run(const struct spm *s, struct merger *m, size_t n, const char *text,
-                       struct ids *out, struct error *err)
+                       size_t n_bytes, bool cut_off, size_t *used, struct ids *out,
+                       struct error *err)
 {
-    size_t n_out = merger_run(m, n, text, find_joined, s);
+    size_t begin = m->pieces[0].begin, n_out = merger_run(m, n, text, find_joined, s);
     if (merger_interrupted(m, err))
         return false;
     if (n && !n_out)
         return error_oom(err, "the merges of a text", n * 3 * sizeof(uint64_t));
+    n_out = merger_settled(m, n_out, n_bytes, cut_off);
+    *used = m->pieces[n_out - 1].begin + m->pieces[n_out - 1].n - begin;
     for (size_t i = 0; i < n_out; i++) {
         const struct piece *p = &m->pieces[i];
         int32_t id = p->id;
@@ -152,50 +157,64 @@ static bool encode_run(const struct spm *s, struct merger *m, size_t n, const ch
     return true;
 }
 
-bool spm_encode(const struct spm *s, struct merger *m, struct wordcache *cache, const char *text,
-                size_t n, struct ids *out, struct error *err)
+// Puts the characters of text[begin..n) that may merge with one another into pieces; *end is where
+// they end, *cut_off that they might go on: the stretch is full, or the text ends but is not the
+// last of it. Returns how many there are, 0 when out of memory.
+static size_t gather_run(const struct spm *s, struct merger *m, const char *text, size_t n,
+                         size_t begin, bool last, size_t *end, bool *cut_off)
 {
-    if (n >= MERGE_NONE)
-        return error_set(err, ERR_FAIL, "the text has %zu bytes, expected fewer than %u", n,
-                         MERGE_NONE);
     // Where no token holds two neighbouring characters side by side, nothing can merge across: the
     // text falls apart there, mostly into words, which can be remembered.
-    for (size_t begin = 0; begin < n;) {
-        size_t end = begin, n_pieces = 0;
-        if (merger_interrupted(m, err))
-            return false;
-        for (;;) {
-            size_t k = char_len(text + end, n - end);
-            if (!merger_reserve(m, n_pieces + 1))
-                return error_oom(err, "the pieces of a text",
-                                 (n_pieces + 1) * sizeof(struct piece));
-            m->pieces[n_pieces++] =
-                (struct piece){.begin = (uint32_t)end, .n = (uint32_t)k, .id = -1};
-            size_t next = end + k;
-            if (next >= n) {
-                end = n;
-                break;
-            }
-            uint64_t bit =
-                adjacent_bit(text + end, k, text + next, char_len(text + next, n - next));
-            end = next;
-            if (!(s->adjacent[bit / 64] >> bit % 64 & 1))
-                break;
+    size_t at = begin, n_pieces = 0;
+    *cut_off = false;
+    for (;;) {
+        size_t k = char_len(text + at, n - at), next = at + k;
+        if (!merger_reserve(m, n_pieces + 1))
+            return 0;
+        m->pieces[n_pieces++] = (struct piece){.begin = (uint32_t)at, .n = (uint32_t)k, .id = -1};
+        *end = next;
+        if (next >= n) {
+            *cut_off = !last;
+            break;
         }
+        uint64_t bit = adjacent_bit(text + at, k, text + next, char_len(text + next, n - next));
+        if (!(s->adjacent[bit / 64] >> bit % 64 & 1))
+            break;
+        if (n_pieces == merger_stretch(m)) {
+            *cut_off = true;
+            break;
+        }
+        at = next;
+    }
+    return n_pieces;
+}
+
+bool spm_encode(const struct spm *s, struct merger *m, struct wordcache *cache, const char *text,
+                size_t n, bool last, size_t *used, struct ids *out, struct error *err)
+{
+    for (*used = 0; *used < n;) {
+        size_t begin = *used, end;
+        bool cut_off;
+        size_t n_pieces = gather_run(s, m, text, n, begin, last, &end, &cut_off);
+        if (n_pieces == 0)
+            return error_oom(err, "the pieces of a text", (m->cap + 1) * sizeof(struct piece));
+        if (cut_off && n_pieces < merger_stretch(m))
+            return true; // to be gone on with when more of the text is there
         uint16_t tag = 0;
-        struct wordcache_entry *e = wordcache_at(cache, text + begin, end - begin, &tag);
-        if (e && wordcache_hit(e, tag, text + begin, end - begin)) {
+        struct wordcache_entry *e =
+            cut_off ? NULL : wordcache_at(cache, text + begin, end - begin, &tag);
+        size_t len = end - begin;
+        if (e && wordcache_hit(e, tag, text + begin, len)) {
             if (!ids_append(out, e->ids, e->n_ids))
                 return error_oom(err, "token ids", e->n_ids * sizeof(int32_t));
         } else {
             size_t before = out->len;
-            if (!encode_run(s, m, n_pieces, text, out, err))
+            if (!encode_run(s, m, n_pieces, text, end - begin, cut_off, &len, out, err))
                 return false;
             if (e)
-                wordcache_store(e, tag, text + begin, end - begin, out->data + before,
-                                out->len - before);
+                wordcache_store(e, tag, text + begin, len, out->data + before, out->len - before);
         }
-        begin = end;
+        *used = begin + len;
     }
     return true;
 }

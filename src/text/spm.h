@@ -19,10 +19,11 @@ struct spm {
 bool spm_init(struct spm *s, const struct vocab *v, int32_t unk, struct error *err);
 void spm_release(struct spm *s); // NULL and zeroed are fine
 
-// Appends the tokens of text[0..n), in which spaces already are U+2581. Errors: ERR_MEMORY,
-// ERR_FAIL (a byte without token).
+// Appends the tokens of text[0..n), in which spaces already are U+2581; n is below 4 GB. last: no
+// more of the text follows; else the tokens end where what follows cannot change them, after *used
+// bytes. Errors: ERR_MEMORY, ERR_FAIL (a byte without token).
 bool spm_encode(const struct spm *s, struct merger *m, struct wordcache *cache, const char *text,
-                size_t n, struct ids *out, struct error *err);
+                size_t n, bool last, size_t *used, struct ids *out, struct error *err);
 
 // The value of a byte token's text "<0xHH>", -1 when it is none.
 int spm_byte_value(struct gguf_str text);

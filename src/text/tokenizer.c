@@ -8,6 +8,8 @@
 #include "base/utf8.h"
 #include "text/tokenizer_impl.h"
 
+enum { SPM_PIECE = 1 << 20 }; // bytes of a text that are copied at once
+
 // Ids that files use for "none".
 #define NO_ID UINT32_MAX
 
@@ -296,7 +298,8 @@ struct encoder {
     struct wordcache cache;
     struct buf work; // a stretch of text as the algorithm wants it
     struct ids *out;
-    const char *original; // next byte of the text when words come from a repaired copy
+    const char *original, *original_end; // the text from its next byte on, when words come from a
+                                         // repaired copy
 };
 
 static bool bpe_word(void *ctx, const char *word, size_t n, struct error *err)
@@ -316,7 +319,8 @@ static bool bpe_repaired_word(void *ctx, const char *word, size_t n, struct erro
         uint32_t cp;
         size_t shown = utf8_decode(word + i, n - i, &cp);
         // A whole U+FFFD of the original equals its image; a lone byte never does.
-        bool same = !memcmp(e->original, word + i, shown);
+        bool same = (size_t)(e->original_end - e->original) >= shown &&
+                    !memcmp(e->original, word + i, shown);
         e->original += same ? shown : 1;
         i += shown;
     }
@@ -325,9 +329,6 @@ static bool bpe_repaired_word(void *ctx, const char *word, size_t n, struct erro
 
 static bool encode_bpe(struct encoder *e, const char *text, size_t n, struct error *err)
 {
-    if (n >= MERGE_NONE)
-        return error_set(err, ERR_FAIL, "the text has %zu bytes, expected fewer than %u", n,
-                         MERGE_NONE);
     if (utf8_valid(text, n))
         return pretokenizer_split(e->t->pre, text, n, bpe_word, e, err);
     buf_clear(&e->work);
@@ -340,19 +341,14 @@ static bool encode_bpe(struct encoder *e, const char *text, size_t n, struct err
             buf_puts(&e->work, "\xEF\xBF\xBD");
         k += !k;
     }
-    // One byte more than the text: bpe_repaired_word may compare past a lone last byte.
-    struct buf copy = {0};
-    bool ok = buf_append(&copy, text, n) && buf_append(&copy, "\0\0\0", 3) && !e->work.failed;
-    if (!ok) {
-        error_oom(err, "a copy of the text", e->work.len + n);
-    } else {
-        e->original = copy.data;
-        ok = pretokenizer_split(e->t->pre, e->work.data, e->work.len, bpe_repaired_word, e, err);
-    }
-    buf_release(&copy);
-    return ok;
+    if (e->work.failed)
+        return error_oom(err, "a copy of the text", e->work.len + n);
+    e->original = text;
+    e->original_end = text + n;
+    return pretokenizer_split(e->t->pre, e->work.data, e->work.len, bpe_repaired_word, e, err);
 }
 
+// By pieces: the copy with U+2581 for spaces would be three times as long as a text of spaces.
 static bool encode_spm(struct encoder *e, const char *text, size_t n, bool prefix,
                        struct error *err)
 {
@@ -360,16 +356,27 @@ static bool encode_spm(struct encoder *e, const char *text, size_t n, bool prefi
     if (prefix)
         buf_puts(&e->work, SPM_SPACE);
     for (size_t i = 0; i < n;) {
-        const char *space = memchr(text + i, ' ', n - i);
-        size_t end = space ? (size_t)(space - text) : n;
-        buf_append(&e->work, text + i, end - i);
-        if (space)
-            buf_puts(&e->work, SPM_SPACE);
-        i = end + (space != NULL);
+        size_t end = n - i < SPM_PIECE ? n : i + SPM_PIECE;
+        while (end < n && ((unsigned char)text[end] & 0xC0) == 0x80 && end - i < SPM_PIECE + 4)
+            end++; // no character is cut
+        while (i < end) {
+            const char *space = memchr(text + i, ' ', end - i);
+            size_t stop = space ? (size_t)(space - text) : end;
+            buf_append(&e->work, text + i, stop - i);
+            if (space)
+                buf_puts(&e->work, SPM_SPACE);
+            i = stop + (space != NULL);
+        }
+        size_t used;
+        if (e->work.failed)
+            return error_oom(err, "a copy of the text", 3 * (unsigned long long)SPM_PIECE);
+        if (!spm_encode(&e->t->spm, &e->merger, &e->cache, e->work.data, e->work.len, i == n, &used,
+                        e->out, err))
+            return false;
+        e->work.len -= used;
+        memmove(e->work.data, e->work.data + used, e->work.len);
     }
-    if (e->work.failed)
-        return error_oom(err, "a copy of the text", 3 * (unsigned long long)n);
-    return spm_encode(&e->t->spm, &e->merger, &e->cache, e->work.data, e->work.len, e->out, err);
+    return true;
 }
 
 // A stretch without special tokens. after_special: it begins a text or follows a special token.
@@ -388,26 +395,33 @@ static bool encode_all(struct encoder *e, const char *text, size_t n,
                        struct error *err)
 {
     const struct tokenizer *t = e->t;
-    if (!special_find(&t->special, text, n, opt->special, opt->special_mask, opt->cancel, found,
-                      err))
+    size_t at = 0, pos = 0;
+    int32_t last = -1;
+    if (!special_next(&t->special, text, n, opt->special, opt->special_mask, opt->cancel, &at,
+                      found, err))
         return false;
     bool begins_with_bos = found->n && found->data[0].begin == 0 && found->data[0].id == t->bos;
     if (opt->bos && t->add_bos && !begins_with_bos && !ids_push(e->out, t->bos))
         return error_oom(err, "token ids", sizeof(int32_t));
     bool after_special = !opt->continuation;
-    size_t pos = 0;
-    for (size_t i = 0; i < found->n; i++) {
-        struct special_match m = found->data[i];
-        if (!encode_plain(e, text + pos, m.begin - pos, after_special, err))
+    while (found->n) {
+        for (size_t i = 0; i < found->n; i++) {
+            struct special_match m = found->data[i];
+            if (!encode_plain(e, text + pos, m.begin - pos, after_special, err))
+                return false;
+            if (!ids_push(e->out, m.id))
+                return error_oom(err, "token ids", sizeof(int32_t));
+            after_special = true;
+            last = m.id;
+            pos = m.begin + m.len;
+        }
+        if (!special_next(&t->special, text, n, opt->special, opt->special_mask, opt->cancel, &at,
+                          found, err))
             return false;
-        if (!ids_push(e->out, m.id))
-            return error_oom(err, "token ids", sizeof(int32_t));
-        after_special = true;
-        pos = m.begin + m.len;
     }
     if (!encode_plain(e, text + pos, n - pos, after_special, err))
         return false;
-    bool ends_with_eos = found->n && pos == n && found->data[found->n - 1].id == t->eos;
+    bool ends_with_eos = last >= 0 && pos == n && last == t->eos;
     if (opt->eos && t->add_eos && !ends_with_eos && !ids_push(e->out, t->eos))
         return error_oom(err, "token ids", sizeof(int32_t));
     return true;

@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "image.h"
 #include "text/special.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer_impl.h"
 
 enum { MAX_TOKENS = 64 };
 
@@ -477,6 +477,23 @@ static size_t match_plainly(const struct vocab *v, const char *text, size_t n, i
     return n_found;
 }
 
+// All matches of a text, in *all.
+static void find_all(const struct special *s, const char *text, size_t n, const unsigned char *mask,
+                     struct special_match *all, size_t *n_all)
+{
+    struct special_matches found = {0};
+    struct error err = {0};
+    size_t at = 0;
+    *n_all = 0;
+    do {
+        assert_true(special_next(s, text, n, false, mask, NULL, &at, &found, &err));
+        for (size_t i = 0; i < found.n; i++)
+            all[(*n_all)++] = found.data[i];
+    } while (found.n);
+    assert_int_equal(at, n);
+    special_matches_release(&found);
+}
+
 static void longer_special_tokens_win_wherever_they_overlap(void **state)
 {
     (void)state;
@@ -492,11 +509,12 @@ static void longer_special_tokens_win_wherever_they_overlap(void **state)
     assert_non_null(m.tok);
     struct vocab v;
     struct special special;
-    struct special_matches found = {0};
+    struct special_match found[40];
     struct error err = {0};
     assert_true(vocab_init(&v, m.gguf, &err));
     assert_true(special_init(&special, &v, &err));
     uint64_t ctr = 0;
+    size_t n_found;
     for (int round = 0; round < 20000; round++) {
         char text[40];
         int32_t at[40];
@@ -504,12 +522,11 @@ static void longer_special_tokens_win_wherever_they_overlap(void **state)
         for (size_t i = 0; i < n; i++)
             text[i] = (char)('a' + rng_u64(3, ctr++, 0) % 4);
         size_t n_want = match_plainly(&v, text, n, at);
-        assert_true(special_find(&special, text, n, false, NULL, NULL, &found, &err));
-        assert_int_equal(found.n, n_want);
-        for (size_t i = 0; i < found.n; i++)
-            assert_int_equal(at[found.data[i].begin], found.data[i].id);
+        find_all(&special, text, n, NULL, found, &n_found);
+        assert_int_equal(n_found, n_want);
+        for (size_t i = 0; i < n_found; i++)
+            assert_int_equal(at[found[i].begin], found[i].id);
     }
-    special_matches_release(&found);
     special_release(&special);
     vocab_release(&v);
     drop(&m);
@@ -531,12 +548,12 @@ static void control_tokens_match_only_where_every_byte_is_masked(void **state)
     assert_non_null(m.tok);
     struct vocab v;
     struct special special;
-    struct special_matches found = {0};
+    struct special_match found[40];
     struct error err = {0};
     assert_true(vocab_init(&v, m.gguf, &err));
     assert_true(special_init(&special, &v, &err));
     uint64_t ctr = 0;
-    size_t n_found = 0;
+    size_t n_found = 0, n_now;
     for (int round = 0; round < 20000; round++) {
         char text[40];
         unsigned char mask[40], covered[40] = {0};
@@ -545,15 +562,15 @@ static void control_tokens_match_only_where_every_byte_is_masked(void **state)
             text[i] = "ab<>"[rng_u64(5, ctr++, 0) % 4];
             mask[i] = rng_u64(5, ctr++, 0) % 5 != 0;
         }
-        assert_true(special_find(&special, text, n, false, mask, NULL, &found, &err));
-        for (size_t i = 0; i < found.n; i++) {
-            assert_int_equal(v.kind[found.data[i].id], TOKEN_CONTROL);
-            for (size_t k = 0; k < found.data[i].len; k++) {
-                assert_true(mask[found.data[i].begin + k]);
-                covered[found.data[i].begin + k] = 1;
+        find_all(&special, text, n, mask, found, &n_now);
+        for (size_t i = 0; i < n_now; i++) {
+            assert_int_equal(v.kind[found[i].id], TOKEN_CONTROL);
+            for (size_t k = 0; k < found[i].len; k++) {
+                assert_true(mask[found[i].begin + k]);
+                covered[found[i].begin + k] = 1;
             }
         }
-        n_found += found.n;
+        n_found += n_now;
         // And none that could match is missed.
         for (size_t i = 0; i + 3 <= n; i++) {
             bool is_free = !memcmp(text + i, "<a>", 3) && mask[i] && mask[i + 1] && mask[i + 2];
@@ -563,7 +580,6 @@ static void control_tokens_match_only_where_every_byte_is_masked(void **state)
         }
     }
     assert_true(n_found > 1000);
-    special_matches_release(&found);
     special_release(&special);
     vocab_release(&v);
     drop(&m);
@@ -680,6 +696,108 @@ static void long_tokens_are_reached_through_their_parts(void **state)
     drop(&m);
 }
 
+// -----------------------------------------------------------------------------------------
+// stretches
+
+// Of a text over a few letters: without chance, periodic, and of one letter.
+static void fill_text(struct buf *text, int kind, size_t n)
+{
+    static const char *const periods[] = {"a", "ab", "abb", "abcab"};
+    buf_clear(text);
+    for (size_t i = 0; i < n; i++) {
+        const char *p = periods[kind % 4];
+        buf_putc(text,
+                 kind < 4 ? p[i % strlen(p)] : (char)('a' + rng_u64(7, i, (uint32_t)kind) % 3));
+    }
+}
+
+static void expect_same(const struct ids *a, const struct ids *b)
+{
+    assert_int_equal(a->len, b->len);
+    assert_memory_equal(a->data, b->data, a->len * sizeof *a->data);
+}
+
+// A word that is cut into stretches gives the ids that it gives as a whole: as far as the end of a
+// stretch can be felt (seven merges of at most four bytes) is less than the quarter of it that is
+// done again.
+static void a_long_word_in_stretches_gives_the_ids_of_the_whole(void **state)
+{
+    (void)state;
+    struct spec s = {
+        .model = "gpt2",
+        .pre = "gpt-2",
+        .tokens = {"a", "b", "c", "ab", "ca", "abc", "bb", "aa", "abab", "bbb"},
+        .merges = {"a b", "c a", "ab c", "b b", "a a", "ab ab", "bb b"},
+        .n_kinds = ABSENT,
+        .n_scores = ABSENT,
+    };
+    struct made m = make(&s);
+    assert_non_null(m.tok);
+    struct buf text = {0};
+    struct wordcache off = {0};
+    for (int kind = 0; kind < 12; kind++) {
+        fill_text(&text, kind, 20000);
+        struct ids whole = {0}, parts = {0};
+        struct merger all = {0}, some = {.stretch = 128 + (size_t)kind};
+        struct error err = {0};
+        assert_true(bpe_encode_word(&m.tok->bpe, &all, &off, text.data, text.len, &whole, &err));
+        assert_true(bpe_encode_word(&m.tok->bpe, &some, &off, text.data, text.len, &parts, &err));
+        assert_true(some.cap <= 256 && all.cap >= 20000);
+        expect_same(&whole, &parts);
+        merger_release(&all);
+        merger_release(&some);
+        ids_release(&whole);
+        ids_release(&parts);
+    }
+    buf_release(&text);
+    drop(&m);
+}
+
+static void sentencepiece_in_stretches_and_pieces_gives_the_ids_of_the_whole(void **state)
+{
+    (void)state;
+    struct spec s = {
+        .model = "llama",
+        .tokens = {"<unk>", "a", "b", "c", "ab", "ca", "abc", "bb", "aa", "abab", "bbb"},
+        .kinds = {2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+        .scores = {0, -1, -2, -3, -4, -5, -6, -7, -8, -9, -10},
+        .n_kinds = 11,
+        .n_scores = 11,
+        .no_merges = true,
+        .unk = 1,
+    };
+    struct made m = make(&s);
+    assert_non_null(m.tok);
+    struct buf text = {0};
+    struct wordcache off = {0};
+    for (int kind = 0; kind < 12; kind++) {
+        fill_text(&text, kind, 20000);
+        struct ids whole = {0}, parts = {0};
+        struct merger all = {0}, some = {.stretch = 128 + (size_t)kind};
+        struct error err = {0};
+        size_t used, at = 0, n = 0;
+        assert_true(
+            spm_encode(&m.tok->spm, &all, &off, text.data, text.len, true, &used, &whole, &err));
+        assert_int_equal(used, text.len);
+        while (n < text.len) { // what arrives piece by piece
+            n += 1 + rng_u64(9, n, 0) % 700;
+            n = n < text.len ? n : text.len;
+            assert_true(spm_encode(&m.tok->spm, &some, &off, text.data + at, n - at, n == text.len,
+                                   &used, &parts, &err));
+            at += used;
+        }
+        assert_int_equal(at, text.len);
+        assert_true(some.cap <= 256);
+        expect_same(&whole, &parts);
+        merger_release(&all);
+        merger_release(&some);
+        ids_release(&whole);
+        ids_release(&parts);
+    }
+    buf_release(&text);
+    drop(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -695,6 +813,8 @@ int main(void)
         cmocka_unit_test(longer_special_tokens_win_wherever_they_overlap),
         cmocka_unit_test(control_tokens_match_only_where_every_byte_is_masked),
         cmocka_unit_test(sentencepiece_merges_by_its_definition),
+        cmocka_unit_test(a_long_word_in_stretches_gives_the_ids_of_the_whole),
+        cmocka_unit_test(sentencepiece_in_stretches_and_pieces_gives_the_ids_of_the_whole),
         cmocka_unit_test(long_tokens_are_reached_through_their_parts),
     };
     return RUN_TESTS("tokenizer_metadata", tests);

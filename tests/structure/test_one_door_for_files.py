@@ -1,0 +1,33 @@
+"""Files are opened in few places: what hokku obeys or keeps only by base/place.c, which looks at whose it is."""
+import pathlib
+import re
+
+SRC = pathlib.Path(__file__).resolve().parents[2] / "src"
+
+# Who may open, make or rename files by their names, and why.
+OPENERS = {
+    "base/place.c": "the door",
+    "base/file.c": "a file that the user named",
+    "gguf/gguf.c": "a model, which may be anything readable",
+    "hub/cache.c": "hashing, which tells whether a file is what it should be",
+    "hub/fetch.c": "renames the part that it holds open and locked",
+    "cpu/memory.c": "the kernel's own files below /proc and /sys",
+}
+# Who may read a file that the user named.
+READERS = {"main.c", "tools/run.c", "chat/actions.c", "paths_hub.c", "base/file.c", "base/file.h"}
+
+
+def code(path):
+    return re.sub(r"//.*", "", path.read_text())
+
+
+def test_files_are_opened_in_few_places():
+    call = re.compile(r"(?<![\w>.])(open|openat|fopen|freopen|creat|mkdir|mkstemp|mkostemp|mkdtemp|rename|link|symlink)\(")
+    found = {p.relative_to(SRC).as_posix() for p in SRC.rglob("*.c") if call.search(code(p))}
+    assert found - OPENERS.keys() == set(), "use base/place.h"
+    assert OPENERS.keys() - found == set(), "opens nothing any more"
+
+
+def test_only_what_the_user_names_is_read_without_looking_whose_it_is():
+    found = {p.relative_to(SRC).as_posix() for p in SRC.rglob("*.[ch]") if re.search(r"\bfile_read\(", code(p))}
+    assert found <= READERS, "use place_read of base/place.h"
