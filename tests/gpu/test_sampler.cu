@@ -381,6 +381,10 @@ void the_common_chains(void)
             break;
         }
         compare(f, r, &s, random_history(r, n_vocab, 500), 0, 3, i % 3 ? 0 : 5);
+        // a launch that may begin early, where nobody waits
+        bool waits = "..###...#..###"[i % 14] == '#';
+        check(f.s.waits == waits, "chain %d: the blocks %s", i % 14,
+              f.s.waits ? "wait" : "do not wait");
     }
 }
 
