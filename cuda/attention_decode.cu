@@ -1,9 +1,10 @@
 // Attention of one token over the cache. All query heads that share a KV head form the rows of one
 // matrix tile, so every key and value is read once however many heads use it (GQA, Ainslie et al.
 // 2023). The cache is cut into tiles of 16 positions, consecutive tiles are dealt out to the blocks
-// of a KV head and in turn to their warps (Flash-Decoding); each block merges its warps, then,
-// when all blocks of the head have come so far, a share of what they all have summed up. The cut
-// depends on the shapes and the position alone, so the same position gives the same bits.
+// of a KV head and in turn to their warps (Flash-Decoding); each block merges its warps, and the
+// block that comes last what they all have summed up, since a block must not wait for others, which
+// may have no room while another program uses the GPU. The cut depends on the shapes and the
+// position alone, so the same position gives the same bits.
 //
 // A token waits for this kernel once per layer, and after a short text it is all latency. So the
 // older keys and values, which no kernel in flight writes, are requested before the predecessor has
@@ -62,84 +63,83 @@ prepare(const struct attention &a, uint32_t kv_head, uint32_t head0, uint32_t n_
     }
 }
 
-// Waits until n blocks have come here; what they wrote to global memory before is visible then. All
-// blocks of a grid that merges are resident at a time: the launcher makes no more than there are
-// multiprocessors, and what came before ends without them. Returns, to thread 0, what
-// leave takes.
-static __device__ __forceinline__ uint32_t meet(uint32_t *counter, uint32_t n)
-{
-    uint32_t left = 0;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        atomicAdd(counter, 1u);
-        while (ld_acquire_gpu(counter) < n) {
-        }
-        __threadfence();
-        left = atomicAdd(counter, 1u) + 1 - n;
-    }
-    __syncthreads();
-    return left;
-}
-
-// The last block to leave makes the counter zero for the next layer.
-static __device__ __forceinline__ void leave(uint32_t *counter, uint32_t n, uint32_t left)
-{
-    if (threadIdx.x == 0 && left == n)
-        *counter = 0;
-}
-
 struct merge_buffer {
+    float weight[MAX_SPLIT][M]; // of a block's sums, by row
+    float sum[M];
     float4 v[MAX_WARP * WARP];
-    float top[MAX_WARP * WARP], sum[MAX_WARP * WARP];
 };
 
-// Merges this block's share of what n_part blocks have summed up, in their order. part (n_part,
-// n_row, DH), ml (n_part, n_row). A thread brings one piece of one block's sums, then takes one
-// element of the result.
+// Merges what n_part blocks have summed up: part (n_part, n_row, DH), ml (n_part, n_row). The
+// pieces of a row, four values each, are dealt out to the threads; where there are fewer pieces
+// than threads, several threads share the blocks of one. Everything is added in an order that the
+// shapes alone decide.
 template <int DH>
 static __device__ void merge_blocks(const struct attention &a, const float4 *part, const float2 *ml,
-                                    uint32_t n_part, uint32_t me, uint32_t n_row, uint32_t head0,
+                                    uint32_t n_part, uint32_t n_row, uint32_t head0,
                                     struct merge_buffer *b)
 {
-    constexpr uint32_t N = DH / 4;
-    const uint32_t n_piece = n_row * N, share = div_up(n_piece, n_part);
-    const uint32_t end = min((me + 1) * share, n_piece), width = blockDim.x / n_part;
-    const uint32_t p = threadIdx.x / width, column = threadIdx.x % width;
-    for (uint32_t begin = me * share; begin < end; begin += width) {
-        const uint32_t piece = begin + column;
-        const bool mine = p < n_part && piece < end;
-        float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        float2 x = make_float2(-INFINITY, 0.0f);
-        if (mine) {
-            x = __ldcg(&ml[p * n_row + piece / N]);
-            v = __ldcg(&part[(size_t)p * n_piece + piece]);
+    constexpr uint32_t N = DH / 4, AT_ONCE = DH > 32 ? 8 : 4; // few enough not to spill
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t n_piece = n_row * N, width = min(n_piece, blockDim.x);
+    const uint32_t n_share = blockDim.x / width, share = threadIdx.x / width;
+    float4 v[AT_ONCE];
+    // AT_ONCE loads of a thread are under way together
+    auto load = [&](uint32_t piece, uint32_t p0) {
+#pragma unroll
+        for (uint32_t j = 0; j < AT_ONCE; j++) {
+            uint32_t p = p0 + j * n_share;
+            v[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (share < n_share && piece < n_piece && p < n_part)
+                v[j] = __ldcg(&part[(size_t)p * n_piece + piece]);
         }
-        b->top[threadIdx.x] = x.x;
-        __syncthreads();
-        if (mine) {
-            float top = -INFINITY;
-#pragma unroll 4
-            for (uint32_t i = 0; i < n_part; i++)
-                top = fmaxf(top, b->top[i * width + column]);
-            float f = ptx_exp2(x.x - top);
-            b->v[threadIdx.x] = scaled(v, f);
-            b->sum[threadIdx.x] = x.y * f;
+    };
+    load(threadIdx.x % width, share);
+    for (uint32_t r = warp; r < n_row; r += blockDim.x / WARP) {
+        float2 x[MAX_SPLIT / WARP];
+        float top = -INFINITY, sum = 0.0f;
+#pragma unroll
+        for (uint32_t i = 0; i < MAX_SPLIT / WARP; i++) {
+            uint32_t p = lane + i * WARP;
+            x[i] = p < n_part ? __ldcg(&ml[p * n_row + r]) : make_float2(-INFINITY, 0.0f);
+            top = fmaxf(top, x[i].x);
         }
-        __syncthreads();
-        for (uint32_t i = threadIdx.x; i < min(width, end - begin) * 4; i += blockDim.x) {
-            const float *from = reinterpret_cast<const float *>(b->v) + i;
-            float total = 0.0f, sum = 0.0f;
-#pragma unroll 4
-            for (uint32_t k = 0; k < n_part; k++) {
-                total += from[k * width * 4];
-                sum += b->sum[k * width + i / 4];
-            }
-            uint32_t at = begin + i / 4, d = at % N * 4 + i % 4;
-            if (d < a.head_dim)
-                a.out[(head0 + at / N) * a.head_dim + d] = total / sum;
+#pragma unroll
+        for (uint32_t d = WARP / 2; d > 0; d /= 2)
+            top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
+#pragma unroll
+        for (uint32_t i = 0; i < MAX_SPLIT / WARP; i++) {
+            uint32_t p = lane + i * WARP;
+            float f = ptx_exp2(x[i].x - top);
+            sum = fmaf(x[i].y, f, sum);
+            if (p < n_part)
+                b->weight[p][r] = f;
         }
-        __syncthreads();
+#pragma unroll
+        for (uint32_t d = WARP / 2; d > 0; d /= 2)
+            sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
+        if (lane == 0)
+            b->sum[r] = sum;
+    }
+    __syncthreads();
+    for (uint32_t first = 0; first < n_piece; first += width) {
+        const uint32_t piece = first + threadIdx.x % width, r = piece / N, d = piece % N * 4;
+        float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        for (uint32_t p0 = share; p0 < n_part; p0 += AT_ONCE * n_share) {
+            if (first > 0 || p0 != share)
+                load(piece, p0);
+#pragma unroll
+            for (uint32_t j = 0; j < AT_ONCE; j++)
+                if (piece < n_piece && p0 + j * n_share < n_part)
+                    add_scaled(total, b->weight[p0 + j * n_share][r], v[j]);
+        }
+        if (n_share > 1) { // then all pieces are dealt out at once
+            b->v[threadIdx.x] = total;
+            __syncthreads();
+            for (uint32_t i = 1; i < n_share; i++)
+                add_scaled(total, 1.0f, b->v[i * width + threadIdx.x % width]);
+        }
+        if (share == 0 && piece < n_piece)
+            store_out(a, a.out + (head0 + r) * a.head_dim, d, scaled(total, 1.0f / b->sum[r]));
     }
 }
 
@@ -292,10 +292,9 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
     if (n_split == 1)
         return;
     uint32_t *counter = a.counters + kv_head * gridDim.z + blockIdx.z;
-    const uint32_t left = meet(counter, n_split);
-    merge_blocks<DH>(a, part, ml, n_split, split, n_row, head0,
-                     reinterpret_cast<struct merge_buffer *>(q + tile_elems<DH>()));
-    leave(counter, n_split, left);
+    if (last_to_arrive(counter, n_split))
+        merge_blocks<DH>(a, part, ml, n_split, n_row, head0,
+                         reinterpret_cast<struct merge_buffer *>(q + tile_elems<DH>()));
 }
 
 // ---- host

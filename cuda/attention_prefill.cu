@@ -20,23 +20,6 @@ template <int DH> struct shape {
     static constexpr int T = DH > 128 ? 32 : 64;
 };
 
-// True for all threads of the last of n blocks to come here; what the others wrote to global memory
-// before is visible then. The counter is left zero for the next layer.
-static __device__ __forceinline__ bool last_to_arrive(uint32_t *counter, uint32_t n)
-{
-    __shared__ uint32_t is_last;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        is_last = atomicAdd(counter, 1u) == n - 1;
-        if (is_last)
-            *counter = 0;
-        __threadfence();
-    }
-    __syncthreads();
-    return is_last;
-}
-
 // Grid (n, heads of q, k and v / N_TEAM): a team per head and token.
 template <int DH>
 static __global__ void __launch_bounds__(THREADS)

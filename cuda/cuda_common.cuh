@@ -54,10 +54,30 @@ struct launch {
     // ended, and calls griddep_wait() (every thread) before it touches anything that a predecessor
     // wrote or still reads. Pass true only on devices of compute capability >= 9.0.
     bool dependent;
-    bool cooperative; // all blocks are resident at once
+    bool cooperative; // all blocks are resident at once, so they may wait for each other
     // NULL: not timed
     struct recorder *recorder;
 };
+
+// Lets the kernel have n bytes of dynamic shared memory: by raising its limit, if need be, to all
+// that a block can have. It is never lowered, since launches in a graph depend on it.
+static inline cudaError_t allow_smem(const void *kernel, size_t n)
+{
+    enum { FREE = 48 << 10 }; // what needs no permission, the kernel's own arrays included
+    struct cudaFuncAttributes a;
+    int device = 0, most = 0;
+    cudaError_t e = cudaFuncGetAttributes(&a, kernel);
+    if (e != cudaSuccess || a.sharedSizeBytes + n <= FREE ||
+        (size_t)a.maxDynamicSharedSizeBytes > FREE)
+        return e;
+    e = cudaGetDevice(&device);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (e == cudaSuccess)
+        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 most - (int)a.sharedSizeBytes);
+    return e;
+}
 
 // The only way to launch: launch_kernel(err, {.name = ...}-like struct, kernel, arguments...).
 // Arguments are converted to the parameter types of the kernel.
@@ -84,9 +104,8 @@ static inline bool launch_kernel(struct error *err, const struct launch &l, void
     cfg.attrs = attr;
     cfg.numAttrs = n_attr;
     cudaError_t e = cudaSuccess;
-    if (l.smem > 0) // with the kernel's static part it may pass what needs no permission (48 KB)
-        e = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 (int)l.smem);
+    if (l.smem > 0)
+        e = allow_smem((const void *)kernel, l.smem);
 #ifdef HOKKU_CUDA_ON_CPU
     emu_name_next_launch(l.name);
 #endif
@@ -99,7 +118,7 @@ static inline bool launch_kernel(struct error *err, const struct launch &l, void
     if (e == cudaSuccess)
         return true;
     (void)cudaGetLastError();
-    return error_set(err, ERR_FAIL,
+    return error_set(err, e == cudaErrorMemoryAllocation ? ERR_MEMORY : ERR_FAIL,
                      "CUDA: launching %s (grid %u,%u,%u block %u,%u,%u, %zu bytes of shared "
                      "memory) failed: %s (%s)",
                      l.name, l.grid.x, l.grid.y, l.grid.z, l.block.x, l.block.y, l.block.z, l.smem,

@@ -100,6 +100,23 @@ static struct cuda_engine *self(struct engine *e)
     return (struct cuda_engine *)e;
 }
 
+// CUDA's current device is the calling thread's, and whoever uses another engine changes it.
+static bool enter(const struct cuda_engine *e, struct error *err)
+{
+    return CHECK_CUDA(cudaSetDevice(e->params.device_index), err);
+}
+
+bool cuda_begin(struct cuda_engine *e, const char *what, struct error *err)
+{
+    if (e->decoding)
+        return error_set(err, ERR_FAIL, "%s while decoding: expected decode_stop first", what);
+    if (e->failure.code != ERR_NONE) {
+        *err = e->failure;
+        return false;
+    }
+    return enter(e, err);
+}
+
 static bool wait_stream(struct cuda_engine *e, struct error *err)
 {
     return CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
@@ -112,6 +129,17 @@ bool cuda_set_step(struct cuda_engine *e, int32_t token, size_t pos, struct erro
     return CHECK_CUDA(cudaMemcpyAsync(e->s.step, e->host_step, sizeof *e->host_step,
                                       cudaMemcpyHostToDevice, e->q.stream),
                       err);
+}
+
+// Up to three shares are queued: the one that waited for the first of them has just begun.
+bool cuda_pace(struct cuda_engine *e, uint32_t n, uint32_t i, struct error *err)
+{
+    uint32_t share = div_up((uint32_t)PACE_TOKENS, n); // layers
+    if (!e->paced || i % share != 0)
+        return true;
+    cudaEvent_t mark = e->pace[i / share % 2];
+    return (i < 2 * share || CHECK_CUDA(cudaEventSynchronize(mark), err)) &&
+           CHECK_CUDA(cudaEventRecord(mark, e->q.stream), err);
 }
 
 bool cuda_enqueue_chunk(struct cuda_engine *e, const int32_t *tokens, size_t n, bool logits,
@@ -137,6 +165,8 @@ static bool engine_eval(struct engine *base, const int32_t *tokens, size_t n,
                         enum engine_logits want, struct error *err)
 {
     struct cuda_engine *e = self(base);
+    if (!cuda_begin(e, "eval", err))
+        return false;
     if (n == 0 || (want == LOGITS_ALL && n > base->n_batch))
         return error_set(err, ERR_FAIL, "eval of %zu tokens: expected 1 to %u", n, base->n_batch);
     if (n > base->n_ctx || base->n_past > base->n_ctx - n)
@@ -151,8 +181,10 @@ static bool engine_eval(struct engine *base, const int32_t *tokens, size_t n,
     for (size_t at = 0; at < n;) {
         size_t chunk = n - at < base->n_batch ? n - at : base->n_batch;
         bool last = at + chunk == n;
+        e->paced = true;
         bool ok = !interrupted(e, err) &&
                   cuda_enqueue_chunk(e, tokens + at, chunk, last && want == LOGITS_LAST, err);
+        e->paced = false;
         // Also after a failure: nothing may still be running when the timeline is used again.
         struct error mine = {};
         if (!wait_stream(e, ok ? err : &mine) || !ok)
@@ -179,6 +211,8 @@ static void engine_trim(struct engine *base, size_t n)
 static bool engine_logits(struct engine *base, size_t i, float *out, struct error *err)
 {
     struct cuda_engine *e = self(base);
+    if (!cuda_begin(e, "logits", err))
+        return false;
     size_t n = e->logits_want == LOGITS_ALL ? e->n_rows : e->logits_want == LOGITS_LAST ? 1 : 0;
     if (i >= n)
         return error_set(err, ERR_FAIL, "logits of row %zu: the last eval left %zu", i, n);
@@ -208,25 +242,62 @@ bool cuda_enqueue_step(struct cuda_engine *e, struct error *err)
                               e->s.step, err);
 }
 
-static bool capture_graph(struct cuda_engine *e, struct error *err)
+// What enqueue() launches becomes a graph instead.
+template <typename F>
+static bool capture(struct cuda_engine *e, cudaGraph_t *graph, F enqueue, struct error *err)
 {
-    cudaGraph_t graph = NULL;
+    struct error mine = {};
+    *graph = NULL;
     if (!CHECK_CUDA(cudaStreamBeginCapture(e->q.stream, cudaStreamCaptureModeRelaxed), err))
         return false;
-    bool ok = cuda_enqueue_step(e, err);
-    struct error mine = {};
-    ok = CHECK_CUDA(cudaStreamEndCapture(e->q.stream, &graph), ok ? err : &mine) && ok;
-    ok = ok && CHECK_CUDA(cudaGraphInstantiate(&e->graph, graph), err) &&
-         CHECK_CUDA(cudaGraphUpload(e->graph, e->q.stream), err);
+    bool ok = enqueue();
+    return CHECK_CUDA(cudaStreamEndCapture(e->q.stream, graph), ok ? err : &mine) && ok;
+}
+
+static bool capture_step(struct cuda_engine *e, bool waits, struct error *err)
+{
+    cudaGraph_t graph;
+    e->sampler.waits = waits;
+    bool ok = capture(
+                  e, &graph, [&] { return cuda_enqueue_step(e, err); }, err) &&
+              CHECK_CUDA(cudaGraphInstantiate(&e->graph[waits], graph), err) &&
+              CHECK_CUDA(cudaGraphUpload(e->graph[waits], e->q.stream), err);
     if (graph)
         cudaGraphDestroy(graph);
     return ok;
+}
+
+// The driver loads a kernel when it is first launched, and takes device memory for it. Those of a
+// prompt are launched here, into graphs that never run, so that what does not fit is found now and
+// mem_used is all that the engine takes; but not those of products for which cuBLAS is opened when
+// they are needed.
+static bool load_kernels(struct cuda_engine *e, struct error *err)
+{
+    static const uint32_t sizes[] = {2, 4, 8, 64, 128, 256}; // all shapes of the products' tiles
+    uint32_t most = e->base.n_batch;
+    if (e->s.blas_workspace)
+        most = lesser(most, (uint32_t)(e->q.hopper ? MATVEC_MAX_ROWS_HOPPER : MATVEC_MAX_ROWS));
+    bool ok = true;
+    for (size_t i = 0; ok && i < sizeof sizes / sizeof *sizes && sizes[i] <= most; i++) {
+        cudaGraph_t graph;
+        uint32_t n = sizes[i], n_logits = lesser(n, (uint32_t)LOGITS_ROWS);
+        auto chunk = [&] {
+            return cuda_forward_many(e, n, err) && cuda_head(e, 0, n_logits, NULL, err) &&
+                   cuda_head(e, 0, 1, NULL, err);
+        };
+        ok = capture(e, &graph, chunk, err);
+        if (graph)
+            cudaGraphDestroy(graph);
+    }
+    return ok || error_prefix(err, "making ready for prompts (a smaller -c leaves more memory)");
 }
 
 static bool engine_decode_start(struct engine *base, const struct decode_params *p,
                                 struct error *err)
 {
     struct cuda_engine *e = self(base);
+    if (!cuda_begin(e, "decode_start", err))
+        return false;
     if (e->logits_want == LOGITS_NONE || base->n_past == 0)
         return error_set(err, ERR_FAIL, "decoding needs the logits of the last token: eval first");
     size_t last = e->logits_want == LOGITS_ALL ? e->n_rows - 1 : 0;
@@ -245,7 +316,6 @@ static bool engine_decode_start(struct engine *base, const struct decode_params 
         !gpu_sampler_launch(&e->q, &e->sampler, e->s.logits, e->hp.n_vocab, e->s.step, err))
         return false;
     e->decoding = true;
-    e->stopped = false;
     e->decode_past = base->n_past;
     e->n_issued = 1;
     e->n_taken = 0;
@@ -290,12 +360,12 @@ static bool engine_decode_next(struct engine *base, struct decoded *out, struct 
     if (e->n_taken >= e->n_wanted)
         return error_set(err, ERR_CONTEXT, "all %zu tokens asked for have been decoded",
                          e->n_wanted);
-    if (interrupted(e, err))
+    if (interrupted(e, err) || !enter(e, err))
         return false;
     // The device works ahead while the caller looks at what it has. Past a stop id its kernels
     // return at once (step_state.done).
     while (e->n_issued < e->n_wanted && e->n_issued < e->n_taken + 1 + RUN_AHEAD) {
-        if (!CHECK_CUDA(cudaGraphLaunch(e->graph, e->q.stream), err))
+        if (!CHECK_CUDA(cudaGraphLaunch(e->graph[e->sampler.waits], e->q.stream), err))
             return false;
         e->n_issued++;
     }
@@ -315,7 +385,8 @@ static void engine_decode_stop(struct engine *base, size_t n_keep)
     struct cuda_engine *e = self(base);
     if (!e->decoding)
         return;
-    cudaStreamSynchronize(e->q.stream); // a failure is found by whatever comes next
+    if (enter(e, &e->failure)) // what fails here the next call tells
+        wait_stream(e, &e->failure);
     e->decoding = false;
     base->n_past = n_keep < base->n_past ? n_keep : base->n_past;
     e->logits_want = LOGITS_NONE;
@@ -369,6 +440,8 @@ static bool copy_kv(struct cuda_engine *e, size_t begin, size_t end, uint8_t *ho
 static bool engine_kv_export(struct engine *base, size_t begin, size_t end, void *dst,
                              struct error *err)
 {
+    if (!cuda_begin(self(base), "kv_export", err))
+        return false;
     if (begin > end || end > base->n_past)
         return error_set(err, ERR_FAIL, "KV rows %zu to %zu: the timeline has %zu", begin, end,
                          base->n_past);
@@ -378,6 +451,8 @@ static bool engine_kv_export(struct engine *base, size_t begin, size_t end, void
 static bool engine_kv_import(struct engine *base, size_t begin, size_t end, const void *src,
                              struct error *err)
 {
+    if (!cuda_begin(self(base), "kv_import", err))
+        return false;
     if (begin != base->n_past || end < begin || end > base->n_ctx)
         return error_set(err, ERR_FAIL, "KV rows %zu to %zu after %zu tokens in a context of %u",
                          begin, end, base->n_past, base->n_ctx);
@@ -482,7 +557,7 @@ static bool engine_measure(struct engine *base, struct engine_peaks *out, struct
     int n = 256;
     bool ok = false;
     *out = {};
-    if (!CHECK_CUDA(cudaMemGetInfo(&mem_free, &mem_total), err))
+    if (!cuda_begin(e, "measure", err) || !CHECK_CUDA(cudaMemGetInfo(&mem_free, &mem_total), err))
         return false;
     // large, but for a small model not a thousand copies of it
     m.n_bytes = lesser(lesser(mem_free / 4, (size_t)1 << 31), weights * 64) / 4096 * 4096;
@@ -534,10 +609,16 @@ static void engine_free_cuda(struct engine *base)
     struct cuda_engine *e = self(base);
     if (!e)
         return;
+    struct error ignored = {}; // what it would say, the calls below meet, too
+    enter(e, &ignored);
     if (e->q.stream)
         cudaStreamSynchronize(e->q.stream);
-    if (e->graph)
-        cudaGraphExecDestroy(e->graph);
+    for (int i = 0; i < 2; i++) {
+        if (e->graph[i])
+            cudaGraphExecDestroy(e->graph[i]);
+        if (e->pace[i])
+            cudaEventDestroy(e->pace[i]);
+    }
     if (e->q.blas)
         cublasDestroy(e->q.blas);
     cudaFree(e->weights.base);
@@ -576,7 +657,9 @@ static bool open_queue(struct cuda_engine *e, const struct device *d, struct err
     e->q.smem_max = d->smem_max;
     e->q.dependent = d->major >= 9;
     e->q.hopper = d->major == 9;
-    return CHECK_CUDA(cudaStreamCreateWithFlags(&e->q.stream, cudaStreamNonBlocking), err);
+    return CHECK_CUDA(cudaStreamCreateWithFlags(&e->q.stream, cudaStreamNonBlocking), err) &&
+           CHECK_CUDA(cudaEventCreateWithFlags(&e->pace[0], cudaEventDisableTiming), err) &&
+           CHECK_CUDA(cudaEventCreateWithFlags(&e->pace[1], cudaEventDisableTiming), err);
 }
 
 static const struct engine_ops ops = {
@@ -615,7 +698,8 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
     e->hp = m->hp;
     e->params = *p;
     if (!open_queue(e, &d, err) || !take_memory(e, m, err) || !cuda_load(e, m, err) ||
-        !capture_graph(e, err) || !wait_stream(e, err)) {
+        !capture_step(e, false, err) || !capture_step(e, true, err) || !load_kernels(e, err) ||
+        !wait_stream(e, err)) {
         engine_free_cuda(&e->base);
         return NULL;
     }

@@ -11,8 +11,9 @@ enum {
     // pass through memory once more as float16, and where they do not (queue.hopper).
     MATVEC_MAX_ROWS = 24,
     MATVEC_MAX_ROWS_HOPPER = 2,
-    LOGITS_ROWS = 8, // rows of logits kept at a time
-    RUN_AHEAD = 2,   // tokens that the device may be ahead of the host
+    LOGITS_ROWS = 8,   // rows of logits kept at a time
+    RUN_AHEAD = 2,     // tokens that the device may be ahead of the host
+    PACE_TOKENS = 256, // a share of a chunk's work: this many tokens through a layer, or one layer
 };
 
 struct gpu_layer {
@@ -77,7 +78,12 @@ struct cuda_engine {
     float magnitude;
     struct scratch s;
     struct gpu_sampler sampler;
-    cudaGraphExec_t graph; // one decoded token: forward, head, sampler
+    // One decoded token: forward, head, sampler; [1] where the sampler's blocks wait for each
+    // other.
+    cudaGraphExec_t graph[2];
+    cudaEvent_t pace[2];  // reached when the layers before have ended, by turns
+    bool paced;           // cuda_pace waits for them
+    struct error failure; // of a call that could not tell: every later one does
     // pinned host memory
     struct step_state *host_step;
     int32_t *host_tokens; // (n_batch)
@@ -92,7 +98,6 @@ struct cuda_engine {
     size_t n_issued;    // samples that the device was asked for
     size_t n_taken;     // of them given to the caller
     size_t n_wanted;    // at most
-    bool stopped;       // a stop id was taken: nothing more is issued
 };
 
 // ---- device.cu
@@ -124,6 +129,12 @@ bool cuda_set_step(struct cuda_engine *e, int32_t token, size_t pos, struct erro
 // n tokens at n_past, and the logits of the last if wanted.
 bool cuda_enqueue_chunk(struct cuda_engine *e, const int32_t *tokens, size_t n, bool logits,
                         struct error *err);
+// Called before the launches of layer i of a chunk of n tokens: waits until the device is near, so
+// that little is queued when the chunk is cancelled.
+bool cuda_pace(struct cuda_engine *e, uint32_t n, uint32_t i, struct error *err);
+// Makes the engine's device the calling thread's current one; fails while decoding, and for ever
+// after a failure that could not be told. what: the call, for the message.
+bool cuda_begin(struct cuda_engine *e, const char *what, struct error *err);
 // One step of decoding, as the graph holds it.
 bool cuda_enqueue_step(struct cuda_engine *e, struct error *err);
 

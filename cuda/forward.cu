@@ -294,7 +294,8 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
                       e->hp.rope_dim / 2, e->magnitude, &s->step->pos, s->rope, NULL, err))
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
-        if (interrupted(e, err) || !layer_many(e, &e->layers[i], n, err))
+        if (!cuda_pace(e, n, i, err) || interrupted(e, err) ||
+            !layer_many(e, &e->layers[i], n, err))
             return false;
     return true;
 }

@@ -167,7 +167,7 @@ size_t attention_smem(uint32_t head_dim);
 // One token: rotates q and k, appends k and v to the cache, attends over the whole cache. The
 // kernel looks at *pos0, *skip and the rows of the cache before *pos0 while its predecessors may
 // still run: none of the launches that are chained by early starts (launch.dependent) may write
-// them. A step's first launch follows a copy or begins a graph, so it starts no chain too early.
+// them. A step's first launch, embed, is not chained.
 bool attention_decode_launch(const struct queue *q, const struct attention *a, struct error *err);
 // n tokens: the same in two launches.
 bool attention_prefill_launch(const struct queue *q, const struct attention *a, uint32_t n,

@@ -175,7 +175,7 @@ bool cuda_profile(struct engine *base, const int32_t *tokens, size_t n, uint32_t
     struct cuda_engine *e = (struct cuda_engine *)base;
     struct recorder r = {.what = ""};
     *out = {};
-    if (!profile_check(base, tokens, n, n_run, e->decoding, err))
+    if (!profile_check(base, tokens, n, n_run, e->decoding, err) || !cuda_begin(e, "profile", err))
         return false;
     e->logits_want = LOGITS_NONE;
     e->q.recorder = &r;

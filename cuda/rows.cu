@@ -16,7 +16,6 @@ static __global__ void __launch_bounds__(THREADS)
 {
     constexpr int N = chunk_elems(TYPE);
     griddep_launch_dependents();
-    griddep_wait();
     if (skip && *skip)
         return;
     uint32_t i = blockIdx.x, token = (uint32_t)tokens[i];
@@ -149,11 +148,12 @@ bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int3
                   uint32_t n, float *x, const float *freqs, uint32_t n_pair, float magnitude,
                   const uint32_t *pos0, float2 *rope, const uint32_t *skip, struct error *err)
 {
+    // Not dependent: kernels that begin early read the position, and this one, the first of a step,
+    // keeps them behind the sampler of the step before, which writes it.
     struct launch l = {.name = "embed",
                        .grid = dim3(n),
                        .block = dim3(THREADS),
                        .stream = q->stream,
-                       .dependent = q->dependent,
                        .recorder = q->recorder};
     return with_type(tok_embd->type, [&](auto tag) {
         return launch_kernel(err, l, embed_kernel<decltype(tag)::value>, *tok_embd, tokens, x,

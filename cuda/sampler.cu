@@ -7,7 +7,9 @@
 // stage: as soon as few enough candidates are left, or it is clear that the next filter leaves few,
 // the block that comes last collects them and goes on alone. With the default settings nothing
 // before top-k needs the grid, so the last block takes the first 40 of all logits, and no block
-// ever waits for another.
+// ever waits for another. Where blocks wait (sampler_waits), the launch is cooperative: two
+// programs on one GPU may otherwise each hold the room that the other's blocks wait for. Such a
+// launch does not begin before its predecessor has ended.
 #include "sampler_small.cuh"
 
 #include <math.h>
@@ -579,6 +581,32 @@ static uint32_t dry_cap(const struct sampler_settings *set, uint32_t n_ctx)
     return k;
 }
 
+// Whether blocks wait for each other with these settings (c): what comes before the last block goes
+// on alone must know of all candidates. The chain as pick() runs it.
+static bool sampler_waits(const struct sampler_config *c, uint32_t n_vocab)
+{
+    const struct sampler_settings *set = &c->set;
+    if (c->greedy || n_vocab <= SMALL)
+        return false;
+    for (uint32_t i = 0; i < SAMPLER_MAX_CHAIN && set->chain[i] != SAMPLER_END; i++) {
+        uint8_t kind = set->chain[i];
+        bool off =
+            (kind == SAMPLER_TOP_N_SIGMA && set->top_n_sigma <= 0) ||
+            (kind == SAMPLER_TYPICAL && set->typical >= 1) ||
+            (kind == SAMPLER_TOP_P && set->top_p >= 1) ||
+            (kind == SAMPLER_MIN_P && set->min_p <= 0) ||
+            (kind == SAMPLER_XTC && (set->xtc_probability <= 0 || set->xtc_threshold > 0.5f));
+        bool edits = kind == SAMPLER_PENALTIES || kind == SAMPLER_DRY; // a block its own logits
+        if (kind == SAMPLER_TOP_K) {
+            if (set->top_k > 0 && (uint32_t)set->top_k < n_vocab)
+                return set->top_k > TOP_K_ALONE;
+        } else if (!off && !edits) {
+            return true;
+        }
+    }
+    return true; // the draw
+}
+
 bool gpu_sampler_begin(const struct queue *q, struct gpu_sampler *s, const struct decode_params *p,
                        struct error *err)
 {
@@ -612,6 +640,7 @@ bool gpu_sampler_begin(const struct queue *q, struct gpu_sampler *s, const struc
         set->repeat_penalty != 1 || set->presence_penalty != 0 || set->frequency_penalty != 0;
     c.dry = set->dry_multiplier != 0;
     c.dry_cap = dry_cap(set, s->n_ctx);
+    s->waits = sampler_waits(&c, s->n_vocab);
     // All from pageable memory: read before the call returns.
     bool ok =
         CHECK_CUDA(cudaMemcpyAsync(s->config, &c, sizeof c, cudaMemcpyHostToDevice, q->stream),
@@ -633,7 +662,7 @@ bool gpu_sampler_launch_blocks(const struct queue *q, struct gpu_sampler *s, con
                                uint32_t n_vocab, struct step_state *step, uint32_t n_blocks,
                                struct error *err)
 {
-    // All blocks must be resident at once, because they wait for each other.
+    // No more than a device has room for at once, where they wait for each other.
     uint32_t most = q->n_sm < MAX_BLOCKS ? (uint32_t)q->n_sm : (uint32_t)MAX_BLOCKS;
     if (n_blocks == 0) {
         n_blocks = div_up(n_vocab, 1024u);
@@ -652,7 +681,8 @@ bool gpu_sampler_launch_blocks(const struct queue *q, struct gpu_sampler *s, con
     l.smem = slice * sizeof(float);
     l.stream = q->stream;
     l.recorder = q->recorder;
-    l.dependent = q->dependent;
+    l.cooperative = s->waits;
+    l.dependent = q->dependent && !s->waits;
     return launch_kernel(err, l, sampler_kernel, a);
 }
 

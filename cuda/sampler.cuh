@@ -38,13 +38,15 @@ struct gpu_sampler {
     // The largest logit of each group: after the edits; as they came.
     float *maxima, *raw_maxima;
     uint32_t n_vocab, n_ctx;
+    bool waits; // with these settings blocks wait for each other: the launch is cooperative
 };
 
 // Bytes of device memory; place carves them at base (256-byte aligned; NULL: only counts).
 size_t gpu_sampler_bytes(uint32_t n_vocab, uint32_t n_ctx);
 void gpu_sampler_place(struct gpu_sampler *s, uint32_t n_vocab, uint32_t n_ctx, void *base);
 
-// Takes over settings, history and stop ids for the picks that follow. Enqueued on the stream.
+// Takes over settings, history and stop ids for the picks that follow; sets s->waits. Enqueued on
+// the stream.
 bool gpu_sampler_begin(const struct queue *q, struct gpu_sampler *s, const struct decode_params *p,
                        struct error *err);
 

@@ -8,12 +8,12 @@
 #include "sampler.cuh"
 
 enum {
-    THREADS = 512,     // per block
-    SMALL = 1024,      // candidates that one block handles in shared memory
-    BINS = 2048,       // of a histogram: 11 bits of a position
-    GROUP = 64,        // tokens that share one entry of maxima
-    LISTED = 4096,     // groups that are looked through at a time
-    MAX_BLOCKS = 160,  // all resident at once
+    THREADS = 512, // per block
+    SMALL = 1024,  // candidates that one block handles in shared memory
+    BINS = 2048,   // of a histogram: 11 bits of a position
+    GROUP = 64,    // tokens that share one entry of maxima
+    LISTED = 4096, // groups that are looked through at a time
+    MAX_BLOCKS = 160,
     MAX_PARTS = 4,     // numbers that a reduction combines
     SLICE_MAX = 32768, // tokens per block
 };
@@ -92,13 +92,17 @@ struct run {
     bool touched; // slices may differ from the logits as they came
 };
 
-// Waits for all blocks; what they wrote before is visible after.
+// Waits for all blocks; what they wrote before is visible after. Only blocks of a cooperative
+// launch may: others wait for ever where another program has taken the room of those that are
+// missing.
 static __device__ void grid_barrier(struct run *r)
 {
     r->n_barriers++;
     __syncthreads();
     if (r->n_blocks == 1)
         return;
+    if (!r->a->g.waits)
+        __trap(); // sampler_waits() is wrong
     if (threadIdx.x == 0) {
         __threadfence();
         atomicAdd(&r->s->arrived, 1u);

@@ -53,8 +53,15 @@ static bool eval_chunk(struct cpu_engine *e, const int32_t *tokens, size_t n,
     return true;
 }
 
-static bool cpu_eval(struct engine *base, const int32_t *tokens, size_t n, enum engine_logits want,
-                     struct error *err)
+// Between decode_start and decode_stop only decode_next may be called.
+static bool refused(const struct cpu_engine *e, const char *what, struct error *err)
+{
+    return e->decoding &&
+           !error_set(err, ERR_FAIL, "%s while decoding: expected decode_stop first", what);
+}
+
+static bool eval(struct engine *base, const int32_t *tokens, size_t n, enum engine_logits want,
+                 struct error *err)
 {
     struct cpu_engine *e = self(base);
     if (n == 0)
@@ -81,6 +88,12 @@ static bool cpu_eval(struct engine *base, const int32_t *tokens, size_t n, enum 
         done += chunk;
     }
     return true;
+}
+
+static bool cpu_eval(struct engine *base, const int32_t *tokens, size_t n, enum engine_logits want,
+                     struct error *err)
+{
+    return !refused(self(base), "eval", err) && eval(base, tokens, n, want, err);
 }
 
 static void cpu_trim(struct engine *base, size_t n)
@@ -114,7 +127,7 @@ static const float *logits_row(struct cpu_engine *e, size_t i, struct error *err
 
 static bool cpu_logits(struct engine *base, size_t i, float *out, struct error *err)
 {
-    const float *row = logits_row(self(base), i, err);
+    const float *row = refused(self(base), "logits", err) ? NULL : logits_row(self(base), i, err);
     if (!row)
         return false;
     memcpy(out, row, base->model->hp.n_vocab * sizeof *out);
@@ -124,8 +137,8 @@ static bool cpu_logits(struct engine *base, size_t i, float *out, struct error *
 static bool cpu_decode_start(struct engine *base, const struct decode_params *p, struct error *err)
 {
     struct cpu_engine *e = self(base);
-    if (e->decoding)
-        return error_set(err, ERR_FAIL, "decode: started twice");
+    if (refused(e, "decode_start", err))
+        return false;
     if (!e->fresh)
         return error_set(err, ERR_FAIL, "decode: no logits of the last token; eval it first");
     if (p->n_probs > ENGINE_MAX_PROBS)
@@ -159,7 +172,7 @@ static bool cpu_decode_next(struct engine *base, struct decoded *out, struct err
     if (cancel_asked(e->cancel))
         return interrupted(err);
     if (e->pending) {
-        if (!cpu_eval(base, &e->history.data[e->history.len - 1], 1, LOGITS_LAST, err))
+        if (!eval(base, &e->history.data[e->history.len - 1], 1, LOGITS_LAST, err))
             return false;
         e->pending = false;
     }
@@ -197,6 +210,8 @@ static size_t cpu_kv_bytes(const struct engine *base, size_t begin, size_t end)
 static bool cpu_kv_export(struct engine *base, size_t begin, size_t end, void *dst,
                           struct error *err)
 {
+    if (refused(self(base), "kv_export", err))
+        return false;
     if (begin > end || end > base->n_past)
         return error_set(err, ERR_FAIL, "KV export: positions %zu to %zu of %zu", begin, end,
                          base->n_past);
@@ -208,6 +223,8 @@ static bool cpu_kv_import(struct engine *base, size_t begin, size_t end, const v
                           struct error *err)
 {
     struct cpu_engine *e = self(base);
+    if (refused(e, "kv_import", err))
+        return false;
     if (begin != base->n_past || begin > end)
         return error_set(err, ERR_FAIL, "KV import: positions %zu to %zu after %zu", begin, end,
                          base->n_past);

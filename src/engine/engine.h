@@ -125,10 +125,10 @@ struct engine_ops {
     // Copies row i of the last eval's logits to out (n_vocab). LOGITS_LAST: only i = 0.
     bool (*logits)(struct engine *e, size_t i, float *out, struct error *err);
     // Sampling on the device. Needs fresh logits (the last eval wanted LAST or ALL). Between start
-    // and stop only next may be called. next gives the token sampled at position n_past, n_past +
-    // 1, ...: each is evaluated before the following one is sampled. stop(n) leaves exactly n
-    // evaluated tokens (n <= what was evaluated; a token just returned by next may not be evaluated
-    // yet, so the caller evaluates what is missing).
+    // and stop only next may be called; what can say so is refused then (ERR_FAIL). next gives the
+    // token sampled at position n_past, n_past + 1, ...: each is evaluated before the following one
+    // is sampled. stop(n) leaves exactly n evaluated tokens (n <= what was evaluated; a token just
+    // returned by next may not be evaluated yet, so the caller evaluates what is missing).
     bool (*decode_start)(struct engine *e, const struct decode_params *p, struct error *err);
     bool (*decode_next)(struct engine *e, struct decoded *out, struct error *err);
     void (*decode_stop)(struct engine *e, size_t n_keep);

@@ -204,8 +204,8 @@ enum cudaFuncAttribute {
     cudaFuncAttributePreferredSharedMemoryCarveout = 9,
 };
 struct cudaFuncAttributes {
-    size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
-    int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion;
+    size_t sharedSizeBytes, constSizeBytes, localSizeBytes; // zero: not known here
+    int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, maxDynamicSharedSizeBytes;
 };
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attr, const void *kernel);
 cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attr, int value);
@@ -243,5 +243,9 @@ void emu_set_seed(uint64_t seed);            // otherwise HOKKU_EMU_SEED, else 1
 void emu_set_memory(size_t n_bytes);         // size of the device's memory (default 8 GiB)
 size_t emu_memory_in_use(void);              // bytes of cudaMalloc not yet freed
 extern "C" uint64_t emu_kernels_run(void);   // kernels executed so far
+// *flag becomes 1 when n more kernels have run; before, nothing runs that nobody waits for.
+extern "C" void emu_raise_after(uint64_t n, volatile int *flag);
+// The next cudaStreamSynchronize fails.
+extern "C" void emu_fail_next_wait(void);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,15 @@ struct emu_rng {
 };
 uint64_t emu_seed(void);
 
+// The emulation is one at a time: held by whoever works in it.
+struct emu_guard {
+    std::lock_guard<std::recursive_mutex> lock;
+    emu_guard(void);
+};
+
+enum { EMU_DEVICES = 2 };
+int emu_current_device(void); // of the calling thread
+
 // One launch: what to run and how far it has come.
 struct emu_block;
 struct emu_grid {
@@ -46,6 +56,8 @@ struct emu_grid {
     dim3 grid, block;
     size_t smem;
     bool dependent, cooperative;
+    int device;
+    const void *kernel;
     // while it runs
     std::vector<uint32_t> order; // of the blocks
     size_t n_started = 0, n_done = 0;
@@ -54,10 +66,13 @@ struct emu_grid {
     uint64_t n_events = 0;             // anything that is progress
 };
 // Starts up to n blocks of a dependent grid before its predecessor runs: they stop at
-// griddep_wait().
-void emu_grid_preamble(emu_grid &g, size_t n);
-void emu_grid_run(emu_grid &g); // to the end
-// Largest number of blocks of this shape that are resident at once.
+// griddep_wait(). Whether all of them let dependents of their own begin.
+bool emu_grid_preamble(emu_grid &g, size_t n);
+void emu_grid_begin(emu_grid &g); // its predecessor has ended
+// Starts a block (of a cooperative grid: all), or gives every resident one a turn; true when the
+// grid has ended.
+bool emu_grid_step(emu_grid &g);
+// Largest number of blocks of this shape that a multiprocessor has room for.
 size_t emu_grid_capacity(dim3 block, size_t smem);
 
 // Shared memory that one block may have, and that a multiprocessor has: by compute capability.
@@ -69,8 +84,10 @@ bool emu_machine_has(const char *fault);
 
 enum {
     EMU_SM_COUNT = 8,
+    EMU_RESIDENT = EMU_SM_COUNT, // blocks at a time, of all streams of a device
     EMU_SM_THREADS = 2048,
     EMU_BLOCK_THREADS = 1024,
+    EMU_KERNEL_BYTES = 64 * 1024, // of device memory, for a kernel's code
 };
 
 // __shared__ variables (emu_shared.cpp).
@@ -85,6 +102,8 @@ void emu_warp_combine(emu_warp_kind kind, unsigned mask, emu_warp_args *const ar
 
 // Queues host work on a stream (emu_stream.cpp).
 cudaError_t emu_enqueue(cudaStream_t s, std::function<void()> fn);
+
+size_t emu_loaded_bytes(int device); // by kernels
 
 // Device memory is accessible only while the device works (emu_memory.cpp).
 void emu_device_enter(void);

@@ -24,6 +24,7 @@ struct allocation {
     unsigned char *pages; // accessible part
     size_t n_page_bytes, n;
     bool live;
+    int device;
 };
 
 struct heap {
@@ -31,7 +32,7 @@ struct heap {
     size_t used = 0;
     std::map<uintptr_t, allocation> device; // by address; freed ones stay
     std::map<uintptr_t, size_t> pinned;
-    size_t n_in_use = 0, n_total = (size_t)8 << 30;
+    size_t n_in_use[EMU_DEVICES] = {}, n_total = (size_t)8 << 30;
     int depth = 0; // of emu_device_enter
 };
 
@@ -59,7 +60,7 @@ void check_leaks(void)
     fprintf(stderr,
             "cuda_on_cpu: at exit %zu device allocations (%zu bytes) and %zu pinned ones are not "
             "freed\n",
-            n, h.n_in_use, h.pinned.size());
+            n, emu_memory_in_use(), h.pinned.size());
     fflush(nullptr);
     _exit(99);
 }
@@ -111,11 +112,13 @@ void emu_device_leave(void)
 
 cudaError_t emu_malloc(void **out, size_t n)
 {
+    emu_guard g;
     heap &h = the_heap();
     *out = nullptr;
     if (n == 0)
         return cudaSuccess;
-    if (n > h.n_total || h.n_in_use > h.n_total - n)
+    int device = emu_current_device();
+    if (n > h.n_total || h.n_in_use[device] + emu_loaded_bytes(device) > h.n_total - n)
         return cudaErrorMemoryAllocation;
     if (!h.base) {
         void *m =
@@ -127,7 +130,7 @@ cudaError_t emu_malloc(void **out, size_t n)
     size_t n_page_bytes = (n + ALIGN + PAGE - 1) / PAGE * PAGE;
     if (h.used + n_page_bytes + RED_ZONE > RANGE)
         emu_die("the emulation's address range is used up");
-    allocation a = {h.base + h.used + RED_ZONE, n_page_bytes, n, true};
+    allocation a = {h.base + h.used + RED_ZONE, n_page_bytes, n, true, device};
     h.used += RED_ZONE + n_page_bytes;
     emu_device_enter();
     if (mprotect(a.pages, n_page_bytes, PROT_READ | PROT_WRITE) != 0)
@@ -140,7 +143,7 @@ cudaError_t emu_malloc(void **out, size_t n)
     ASAN_UNPOISON_MEMORY_REGION(p, n);
 #endif
     h.device[(uintptr_t)p] = a;
-    h.n_in_use += n;
+    h.n_in_use[device] += n;
     emu_device_leave();
     *out = p;
     return cudaSuccess;
@@ -150,6 +153,7 @@ cudaError_t cudaFree(void *p)
 {
     if (!p)
         return cudaSuccess;
+    emu_guard g;
     cudaDeviceSynchronize();
     heap &h = the_heap();
     auto it = h.device.find((uintptr_t)p);
@@ -160,7 +164,7 @@ cudaError_t cudaFree(void *p)
     check_canary(a);
     emu_device_leave();
     a.live = false;
-    h.n_in_use -= a.n;
+    h.n_in_use[a.device] -= a.n;
     mprotect(a.pages, a.n_page_bytes, PROT_NONE);
     madvise(a.pages, a.n_page_bytes, MADV_DONTNEED);
 #if EMU_ASAN
@@ -175,6 +179,7 @@ cudaError_t emu_malloc_host(void **out, size_t n)
     if (posix_memalign(out, 64, n ? n : 1) != 0)
         return cudaErrorMemoryAllocation;
     memset(*out, 0xFF, n);
+    emu_guard g;
     the_heap().pinned[(uintptr_t)*out] = n;
     return cudaSuccess;
 }
@@ -183,6 +188,7 @@ cudaError_t cudaFreeHost(void *p)
 {
     if (!p)
         return cudaSuccess;
+    emu_guard g;
     cudaDeviceSynchronize();
     if (!the_heap().pinned.erase((uintptr_t)p))
         emu_die("cudaFreeHost of %p, which is not pinned memory or already freed", p);
@@ -198,8 +204,10 @@ cudaError_t emu_host_device_pointer(void **d, void *h)
 
 cudaError_t cudaMemGetInfo(size_t *n_free, size_t *n_total)
 {
+    emu_guard g;
     heap &h = the_heap();
-    *n_free = h.n_total - h.n_in_use;
+    size_t used = h.n_in_use[emu_current_device()] + emu_loaded_bytes(emu_current_device());
+    *n_free = used < h.n_total ? h.n_total - used : 0;
     *n_total = h.n_total;
     return cudaSuccess;
 }
@@ -247,5 +255,8 @@ void emu_set_memory(size_t n)
 
 size_t emu_memory_in_use(void)
 {
-    return the_heap().n_in_use;
+    size_t n = 0;
+    for (size_t of_device : the_heap().n_in_use)
+        n += of_device;
+    return n;
 }

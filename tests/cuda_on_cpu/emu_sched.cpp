@@ -1,7 +1,9 @@
 // Threads, blocks and grids. The threads of a block are fibers on one operating-system thread: one
 // runs until it waits at a barrier or a warp operation, then another, chosen by the seed. Blocks
 // run one after another in an order given by the seed; a block whose threads all poll (emu_yield)
-// or wait for the predecessor grid is set aside, with its shared memory, for another one.
+// or wait for the predecessor grid is set aside, with its shared memory, for another one. It stays
+// resident: a device has room for a few blocks of all its streams, and the others come when one has
+// ended.
 #include "emu_internal.h"
 
 #include <pthread.h>
@@ -22,7 +24,6 @@ namespace
 
 constexpr size_t STACK_BYTES = EMU_ASAN ? 256 * 1024 : 64 * 1024;
 constexpr size_t PAGE = 4096;
-constexpr uint64_t MAX_IDLE_ROUNDS = 2000;
 
 struct pending_copy {
     unsigned char *dst;
@@ -104,6 +105,7 @@ struct emu_block {
     unsigned head = 0, n_ready = 0;
     std::vector<fiber *> yielded, gated;
     bool left = false; // other blocks come first, although threads are ready
+    bool allows_dependents = false;
     pick_mode mode = PICK_FIRST;
     emu_rng rng = {};
     // The barrier.
@@ -132,6 +134,7 @@ context host_context;
 emu_block *current;     // whose shared memory is in place
 emu_block *free_blocks; // for reuse: a list, never freed
 uint64_t n_launches;
+size_t n_resident[EMU_DEVICES]; // blocks, of all streams
 
 // ---- switching ----
 
@@ -324,7 +327,7 @@ emu_block *start_block(emu_grid &g)
     b->gated.clear();
     b->waiting.clear();
     b->bulk.clear();
-    b->mbar_unpublished = false;
+    b->mbar_unpublished = b->allows_dependents = false;
     while (b->fibers.size() < b->n_threads)
         b->fibers.push_back(new_fiber(b, (unsigned)b->fibers.size()));
     b->warps.assign((b->n_threads + 31) / 32, warp_state());
@@ -368,6 +371,7 @@ void finish_block(emu_grid &g, emu_block *b)
     if (current == b)
         current = nullptr;
     g.n_done++;
+    n_resident[g.device]--;
     b->next_free = free_blocks;
     free_blocks = b;
 }
@@ -463,36 +467,38 @@ size_t emu_grid_capacity(dim3 block, size_t smem)
     return n > 16 ? 16 : n;
 }
 
-void emu_grid_preamble(emu_grid &g, size_t n)
+bool emu_grid_preamble(emu_grid &g, size_t n)
 {
     prepare(g);
     for (size_t i = 0; i < n && g.n_started < g.order.size(); i++)
         run_block(g, start_block(g));
+    for (const emu_block *b : g.resident)
+        if (!b->allows_dependents)
+            return false;
+    return true;
 }
 
-void emu_grid_run(emu_grid &g)
+void emu_grid_begin(emu_grid &g)
 {
     prepare(g);
     g.gate_open = true;
-    size_t capacity = EMU_SM_COUNT * emu_grid_capacity(g.block, g.smem);
-    uint64_t seen = 0, idle = 0;
-    while (g.n_done < g.order.size()) {
-        bool may_start = g.n_started < g.order.size() && g.resident.size() < capacity;
-        if (may_start) {
+    n_resident[g.device] += g.resident.size();
+}
+
+bool emu_grid_step(emu_grid &g)
+{
+    size_t left = g.order.size() - g.n_started, n = g.cooperative || left == 0 ? left : 1;
+    if (n && n_resident[g.device] + n <= EMU_RESIDENT) {
+        n_resident[g.device] += n;
+        for (; n; n--)
             run_block(g, start_block(g));
-        } else {
-            // Everyone resident gets a turn, oldest first.
-            std::vector<emu_block *> turn = g.resident;
-            for (emu_block *b : turn)
-                run_block(g, b);
-        }
-        idle = g.n_events == seen ? idle + 1 : 0;
-        seen = g.n_events;
-        if (idle > MAX_IDLE_ROUNDS)
-            emu_die("kernel %s: %zu resident blocks of %zu poll for ever (%zu not yet started)",
-                    g.name.c_str(), g.resident.size(), g.order.size(),
-                    g.order.size() - g.n_started);
+    } else {
+        // Everyone resident gets a turn, oldest first.
+        std::vector<emu_block *> turn = g.resident;
+        for (emu_block *b : turn)
+            run_block(g, b);
     }
+    return g.n_done == g.order.size();
 }
 
 // ---- what device code calls ----
@@ -660,6 +666,7 @@ void emu_griddep_wait(void)
 
 void emu_griddep_launch(void)
 {
+    self()->block->allows_dependents = true;
 }
 
 void *emu_dynamic_smem(void)

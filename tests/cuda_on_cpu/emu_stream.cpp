@@ -1,13 +1,18 @@
 // Streams, events, graphs, copies, launches. Work is queued and runs in stream order: all that is
-// needed when something waits for it, and some at arbitrary calls before that, by the seed.
+// needed when something waits for it, and some at arbitrary calls before that, by the seed. Kernels
+// of several streams run at the same time, now and then.
 #include "emu_internal.h"
 
 #include <map>
 #include <mutex>
+#include <set>
 #include <stdlib.h>
 
 namespace
 {
+
+constexpr uint64_t MAX_IDLE_ROUNDS = 2000;
+constexpr size_t EARLY_GRIDS = 3; // dependent launches that may begin before their time
 
 struct op {
     std::function<void()> fn;       // a copy, a host function ...
@@ -20,6 +25,7 @@ struct op {
 } // namespace
 
 struct emu_event {
+    int device;
     uint64_t recorded = 0, reached = 0;
     double time = 0;
     emu_graph *capture = nullptr; // recorded while this graph was captured
@@ -35,7 +41,9 @@ struct emu_graph_exec {
 };
 
 struct emu_stream {
+    int device = 0;
     std::deque<op> queue;
+    std::shared_ptr<emu_grid> running;
     bool blocking = true;         // ordered with the default stream
     emu_graph *capture = nullptr; // being captured into this
 };
@@ -49,11 +57,13 @@ struct device {
     std::vector<emu_stream *> streams;
     emu_rng rng;
     uint64_t seed = 1, n_kernels = 0;
-    bool running = false; // an operation is under way
-    std::string next_name;
-    cudaError_t last_error = cudaSuccess;
-    std::map<const void *, int> max_smem; // raised limits of dynamic shared memory
+    bool running = false;                              // an operation is under way
+    std::map<const void *, int> max_smem[EMU_DEVICES]; // raised limits of dynamic shared memory
+    std::set<const void *> loaded[EMU_DEVICES];        // kernels
     unsigned n_captures = 0;
+    uint64_t raise_at = 0; // when n_kernels is this,
+    volatile int *raise = nullptr;
+    bool fail_wait = false;
 
     device(void)
     {
@@ -65,6 +75,9 @@ struct device {
     }
 };
 
+thread_local int current_device;
+thread_local const char *next_name;
+thread_local cudaError_t last_error = cudaSuccess;
 device *the_device; // no function-local static anywhere: see emu_shared.cpp
 
 device &dev(void)
@@ -74,13 +87,11 @@ device &dev(void)
     return *the_device;
 }
 
-struct guard {
-    std::lock_guard<std::recursive_mutex> l{dev().lock};
-};
+using guard = emu_guard;
 
 cudaError_t fail(cudaError_t e)
 {
-    dev().last_error = e;
+    last_error = e;
     return e;
 }
 
@@ -97,34 +108,93 @@ bool runnable(const emu_stream &s)
     return !o.wait || o.wait->reached >= o.version;
 }
 
-void run_kernel(emu_stream &s, emu_grid &g)
+// The kernel at the head of s begins. So may its successors, as far as their griddep_wait(): the
+// later ones where those before let them.
+void begin_kernel(emu_stream &s)
 {
     device &d = dev();
-    // The successor may begin before this one has ended, as far as its griddep_wait().
-    emu_grid *next = s.queue.empty() ? nullptr : s.queue.front().grid.get();
-    if (next && next->dependent && d.seed != 0 && d.rng.below(2))
-        emu_grid_preamble(*next, 1 + d.rng.below(2));
-    emu_grid_run(g);
-    d.n_kernels++;
+    s.running = std::move(s.queue.front().grid);
+    s.queue.pop_front();
+    bool early = d.seed != 0;
+    for (size_t i = 0; early && i < EARLY_GRIDS && i < s.queue.size(); i++) {
+        emu_grid *next = s.queue[i].grid.get();
+        early = next && next->dependent && !next->cooperative && d.rng.below(2) &&
+                emu_grid_preamble(*next, 1 + d.rng.below(2));
+    }
+    emu_grid_begin(*s.running);
+}
+
+[[noreturn]] void report_stuck(const std::vector<emu_stream *> &active)
+{
+    for (const emu_stream *s : active) {
+        const emu_grid &g = *s->running;
+        fprintf(stderr, "cuda_on_cpu: kernel %s: of %zu blocks %zu have ended, %zu are resident\n",
+                g.name.c_str(), g.order.size(), g.n_done, g.resident.size());
+    }
+    emu_die("the resident blocks of %zu kernels at a time poll for ever: a device has room for %d, "
+            "and only those of a cooperative launch are sure to be resident together",
+            active.size(), (int)EMU_RESIDENT);
+}
+
+// What is at the head of s, and no kernel.
+void run_plain(emu_stream &s)
+{
+    op o = std::move(s.queue.front());
+    s.queue.pop_front();
+    if (o.fn)
+        o.fn();
+    if (o.record && o.record->reached < o.version) {
+        o.record->reached = o.version;
+        o.record->time = (double)clock64() * 1e-6;
+    }
+}
+
+// Runs the kernel at the head of `first` to the end, perhaps while other streams get on.
+void run_kernels(emu_stream &first)
+{
+    device &d = dev();
+    std::vector<emu_stream *> active = {&first};
+    begin_kernel(first);
+    for (uint64_t idle = 0; !active.empty();) {
+        for (emu_stream *s : d.streams) {
+            if (d.seed == 0 || s->running || !runnable(*s) || d.rng.below(2))
+                continue;
+            if (s->queue.front().grid) {
+                active.push_back(s);
+                begin_kernel(*s);
+            } else {
+                run_plain(*s);
+            }
+        }
+        size_t i = d.rng.below((uint32_t)active.size());
+        emu_grid &g = *active[i]->running;
+        uint64_t seen = g.n_events;
+        bool ended = emu_grid_step(g);
+        idle = ended || g.n_events != seen ? 0 : idle + 1;
+        if (idle > MAX_IDLE_ROUNDS * active.size())
+            report_stuck(active);
+        if (ended) {
+            active[i]->running = nullptr;
+            active.erase(active.begin() + (ptrdiff_t)i);
+            if (++d.n_kernels == d.raise_at && d.raise) {
+                *d.raise = 1;
+                d.raise = nullptr;
+            }
+        }
+    }
 }
 
 void run_head(emu_stream &s)
 {
     device &d = dev();
-    op o = std::move(s.queue.front());
-    s.queue.pop_front();
     d.running = true;
     emu_device_enter();
-    if (o.grid)
-        run_kernel(s, *o.grid);
-    else if (o.fn)
-        o.fn();
+    if (s.queue.front().grid)
+        run_kernels(s);
+    else
+        run_plain(s);
     emu_device_leave();
     d.running = false;
-    if (o.record && o.record->reached < o.version) {
-        o.record->reached = o.version;
-        o.record->time = (double)clock64() * 1e-6;
-    }
 }
 
 // Runs one operation of some stream for which only(stream) holds; false when there is none.
@@ -179,7 +249,7 @@ void drain_blocking(void)
 void pump(void)
 {
     device &d = dev();
-    if (d.running || d.seed == 0 || d.rng.below(2)) // the device lags behind
+    if (d.running || d.seed == 0 || d.raise || d.rng.below(2)) // the device lags behind
         return;
     for (unsigned n = d.rng.below(4); n; n--)
         if (!run_one(any_stream))
@@ -275,6 +345,10 @@ cudaError_t copy(void *dst, size_t dpitch, const void *src, size_t spitch, size_
 
 } // namespace
 
+emu_guard::emu_guard(void) : lock(dev().lock)
+{
+}
+
 // ---- errors and devices ----
 
 const char *cudaGetErrorName(cudaError_t e)
@@ -292,6 +366,10 @@ const char *cudaGetErrorName(cudaError_t e)
         return "cudaErrorInvalidDevice";
     case cudaErrorNotReady:
         return "cudaErrorNotReady";
+    case cudaErrorInvalidResourceHandle:
+        return "cudaErrorInvalidResourceHandle";
+    case cudaErrorLaunchFailure:
+        return "cudaErrorLaunchFailure";
     case cudaErrorCooperativeLaunchTooLarge:
         return "cudaErrorCooperativeLaunchTooLarge";
     case cudaErrorStreamCaptureUnsupported:
@@ -316,6 +394,10 @@ const char *cudaGetErrorString(cudaError_t e)
         return "invalid device ordinal";
     case cudaErrorNotReady:
         return "device not ready";
+    case cudaErrorInvalidResourceHandle:
+        return "invalid resource handle";
+    case cudaErrorLaunchFailure:
+        return "unspecified launch failure";
     case cudaErrorCooperativeLaunchTooLarge:
         return "too many blocks in cooperative launch";
     case cudaErrorStreamCaptureUnsupported:
@@ -327,14 +409,14 @@ const char *cudaGetErrorString(cudaError_t e)
 
 cudaError_t cudaGetLastError(void)
 {
-    cudaError_t e = dev().last_error;
-    dev().last_error = cudaSuccess;
+    cudaError_t e = last_error;
+    last_error = cudaSuccess;
     return e;
 }
 
 cudaError_t cudaPeekAtLastError(void)
 {
-    return dev().last_error;
+    return last_error;
 }
 
 bool emu_machine_has(const char *fault)
@@ -350,7 +432,7 @@ cudaError_t cudaGetDeviceCount(int *n)
         return fail(cudaErrorInsufficientDriver);
     if (emu_machine_has("no-device"))
         return fail(cudaErrorNoDevice);
-    *n = 1;
+    *n = EMU_DEVICES;
     return cudaSuccess;
 }
 
@@ -377,15 +459,28 @@ size_t emu_block_smem(void)
     return emu_sm_smem() - 1024;
 }
 
+static bool is_device(int device)
+{
+    return device >= 0 && device < EMU_DEVICES;
+}
+
 cudaError_t cudaSetDevice(int device)
 {
-    return device == 0 ? cudaSuccess : fail(cudaErrorInvalidDevice);
+    if (!is_device(device))
+        return fail(cudaErrorInvalidDevice);
+    current_device = device;
+    return cudaSuccess;
 }
 
 cudaError_t cudaGetDevice(int *device)
 {
-    *device = 0;
+    *device = current_device;
     return cudaSuccess;
+}
+
+int emu_current_device(void)
+{
+    return current_device;
 }
 
 cudaError_t cudaSetDeviceFlags(unsigned)
@@ -395,7 +490,7 @@ cudaError_t cudaSetDeviceFlags(unsigned)
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
 {
-    if (device != 0)
+    if (!is_device(device))
         return fail(cudaErrorInvalidDevice);
     *p = cudaDeviceProp();
     snprintf(p->name, sizeof p->name, "CUDA on CPU (test emulation)");
@@ -464,7 +559,7 @@ cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr attr, int device)
 cudaError_t cudaDeviceGetPCIBusId(char *out, int n, int device)
 {
     snprintf(out, (size_t)n, "0000:00:00.0"); // of no GPU
-    return device == 0 ? cudaSuccess : fail(cudaErrorInvalidDevice);
+    return is_device(device) ? cudaSuccess : fail(cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaDriverGetVersion(int *v)
@@ -533,6 +628,8 @@ cudaError_t cudaMemsetAsync(void *p, int v, size_t n, cudaStream_t s)
         return cudaSuccess;
     if (emu_memory_of(p, n) == EMU_MEMORY_HOST)
         return fail(cudaErrorInvalidValue);
+    if (s && s->device != current_device)
+        return fail(cudaErrorInvalidResourceHandle);
     op o;
     o.fn = [=] { memset(p, v, n); };
     return submit(s, std::move(o));
@@ -549,6 +646,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
 {
     guard g;
     *s = new emu_stream();
+    (*s)->device = current_device;
     (*s)->blocking = !(flags & cudaStreamNonBlocking);
     dev().streams.push_back(*s);
     return cudaSuccess;
@@ -584,6 +682,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
         drain_blocking();
     if (e == cudaSuccess)
         drain(*resolve(s));
+    if (e == cudaSuccess && dev().fail_wait) {
+        dev().fail_wait = false;
+        return fail(cudaErrorLaunchFailure);
+    }
     return e;
 }
 
@@ -635,6 +737,7 @@ cudaError_t emu_enqueue(cudaStream_t s, std::function<void()> fn)
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
 {
     *e = new emu_event();
+    (*e)->device = current_device;
     return cudaSuccess;
 }
 
@@ -657,6 +760,8 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     guard g;
     emu_graph *capture = resolve(s)->capture;
+    if (s && s->device != e->device)
+        return fail(cudaErrorInvalidResourceHandle);
     e->capture = capture;
     if (capture)
         return cudaSuccess;
@@ -738,9 +843,19 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
     return cudaSuccess;
 }
 
+static size_t smem_limit(const void *kernel, int device)
+{
+    auto limit = dev().max_smem[device].find(kernel);
+    return limit == dev().max_smem[device].end() ? 48u * 1024 : (size_t)limit->second;
+}
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
 {
     guard g;
+    // A limit that was lowered since the capture holds for the captured launch, too.
+    for (const op &o : e->ops)
+        if (o.grid && o.grid->smem > smem_limit(o.grid->kernel, o.grid->device))
+            return fail(cudaErrorInvalidValue);
     for (op o : e->ops) {
         if (o.grid) // a grid carries the state of its run: every replay has its own
             o.grid = std::make_shared<emu_grid>(*o.grid);
@@ -780,25 +895,27 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attr, int
         return cudaSuccess;
     if (value < 0 || (size_t)value > emu_block_smem())
         return fail(cudaErrorInvalidValue);
-    dev().max_smem[kernel] = value;
+    dev().max_smem[current_device][kernel] = value;
     return cudaSuccess;
 }
 
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attr, const void *)
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attr, const void *kernel)
 {
+    guard g;
     *attr = cudaFuncAttributes();
+    attr->maxDynamicSharedSizeBytes = (int)smem_limit(kernel, current_device);
     return emu_machine_has("no-code") ? fail(cudaErrorNoKernelImageForDevice) : cudaSuccess;
 }
 
 cudaError_t emu_occupancy(int *n_blocks, const void *, int n_threads, size_t smem)
 {
-    *n_blocks = (int)emu_grid_capacity(dim3((unsigned)n_threads), smem);
+    *n_blocks = emu_grid_capacity(dim3((unsigned)n_threads), smem) > 0; // EMU_RESIDENT in all
     return cudaSuccess;
 }
 
 void emu_name_next_launch(const char *name)
 {
-    dev().next_name = name ? name : "?";
+    next_name = name;
 }
 
 void emu_check_pointer(const void *p)
@@ -806,7 +923,7 @@ void emu_check_pointer(const void *p)
     guard g;
     if (p && emu_memory_of(p, 0) == EMU_MEMORY_HOST)
         emu_die("kernel %s: the argument %p points to ordinary host memory",
-                dev().next_name.c_str(), p);
+                next_name ? next_name : "?", p);
 }
 
 cudaError_t emu_launch(const cudaLaunchConfig_t &cfg, const void *kernel,
@@ -815,12 +932,14 @@ cudaError_t emu_launch(const cudaLaunchConfig_t &cfg, const void *kernel,
     guard guard_;
     device &d = dev();
     auto g = std::make_shared<emu_grid>();
-    g->name = d.next_name.empty() ? "?" : d.next_name;
-    d.next_name.clear();
+    g->name = next_name ? next_name : "?";
+    next_name = nullptr;
     g->thread = std::move(thread);
     g->grid = cfg.gridDim;
     g->block = cfg.blockDim;
     g->smem = cfg.dynamicSmemBytes;
+    g->kernel = kernel;
+    g->device = current_device;
     g->dependent = g->cooperative = false;
     for (unsigned i = 0; i < cfg.numAttrs; i++) {
         if (cfg.attrs[i].id == cudaLaunchAttributeCooperative)
@@ -828,6 +947,8 @@ cudaError_t emu_launch(const cudaLaunchConfig_t &cfg, const void *kernel,
         if (cfg.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
             g->dependent = cfg.attrs[i].val.programmaticStreamSerializationAllowed != 0;
     }
+    if (cfg.stream && cfg.stream->device != current_device)
+        return fail(cudaErrorInvalidResourceHandle);
     dim3 b = g->block, n = g->grid;
     uint64_t n_threads = (uint64_t)b.x * b.y * b.z, n_blocks = (uint64_t)n.x * n.y * n.z;
     if (n_threads == 0 || b.x > 1024 || b.y > 1024 || b.z > 64 || n_threads > EMU_BLOCK_THREADS ||
@@ -836,11 +957,16 @@ cudaError_t emu_launch(const cudaLaunchConfig_t &cfg, const void *kernel,
     if (n_blocks > 0xFFFFFFFFu)
         emu_die("kernel %s: %llu blocks are too many for the emulation", g->name.c_str(),
                 (unsigned long long)n_blocks);
-    auto limit = d.max_smem.find(kernel);
-    if (g->smem > (limit == d.max_smem.end() ? 48u * 1024 : (size_t)limit->second))
+    if (g->smem > smem_limit(kernel, g->device))
         return fail(cudaErrorInvalidValue);
-    if (g->cooperative && n_blocks > EMU_SM_COUNT * emu_grid_capacity(b, g->smem))
+    if (g->cooperative && n_blocks > EMU_RESIDENT)
         return fail(cudaErrorCooperativeLaunchTooLarge);
+    // A kernel is loaded when it is first launched.
+    size_t n_free, n_total;
+    cudaMemGetInfo(&n_free, &n_total);
+    if (!d.loaded[g->device].count(kernel) && n_free < EMU_KERNEL_BYTES)
+        return fail(cudaErrorMemoryAllocation);
+    d.loaded[g->device].insert(kernel);
     op o;
     o.grid = std::move(g);
     return submit(cfg.stream, std::move(o));
@@ -864,6 +990,24 @@ void emu_set_seed(uint64_t seed)
 uint64_t emu_seed(void)
 {
     return dev().seed;
+}
+
+size_t emu_loaded_bytes(int device)
+{
+    return dev().loaded[device].size() * EMU_KERNEL_BYTES;
+}
+
+extern "C" void emu_raise_after(uint64_t n, volatile int *flag)
+{
+    guard g;
+    dev().raise_at = dev().n_kernels + n;
+    dev().raise = flag;
+}
+
+extern "C" void emu_fail_next_wait(void)
+{
+    guard g;
+    dev().fail_wait = true;
 }
 
 extern "C" uint64_t emu_kernels_run(void)

@@ -841,6 +841,42 @@ void blocks_can_wait_for_each_other_when_resident(void)
           "a cooperative launch of 1000 blocks: %s", e.text);
 }
 
+// Blocks that wait for each other, in two streams at once. Each grid has room when it is alone.
+bool two_grids_wait(bool cooperative)
+{
+    cudaStream_t s[2];
+    uint32_t *counter[2], *out[2];
+    bool ok = true;
+    for (int i = 0; i < 2; i++) {
+        cudaStreamCreateWithFlags(&s[i], cudaStreamNonBlocking);
+        counter[i] = device(std::vector<uint32_t>(1, 0));
+        out[i] = device<uint32_t>(32 * 6);
+    }
+    for (int i = 0; i < 2; i++)
+        must(launch_kernel(&err, shape("grid", 6, 32, 0, s[i], false, cooperative), grid_barrier,
+                           counter[i], 3, out[i]));
+    for (int i = 0; i < 2; i++) {
+        cudaStreamSynchronize(s[i]);
+        ok &= host(out[i], 32 * 6)[33] == 100 + 30 + 2;
+        cudaFree(counter[i]);
+        cudaFree(out[i]);
+        cudaStreamDestroy(s[i]);
+    }
+    return ok;
+}
+
+void kernels_of_two_streams_share_the_room(void)
+{
+    expect_right("cooperative", [] { return two_grids_wait(true); });
+    expect_death("not cooperative", "blocks of 2 kernels at a time poll for ever", [] {
+        for (uint64_t seed = 1; seed < N_SEEDS; seed++) {
+            emu_set_seed(seed);
+            two_grids_wait(false);
+        }
+        return true;
+    });
+}
+
 __global__ void nothing(void)
 {
 }
@@ -922,6 +958,72 @@ void events_order_streams(void)
     expect_caught("without", [&] { return two_streams(false); });
 }
 
+// What was made on one device is used while another is the current one.
+void a_stream_belongs_to_its_device(void)
+{
+    cudaStream_t s;
+    cudaEvent_t e;
+    int *x = device(std::vector<int>(1, 5));
+    struct error refused = {};
+    size_t before[2], after[2], n_total;
+    must(CHECK_CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), &err));
+    must(CHECK_CUDA(cudaEventCreate(&e), &err));
+    check(cudaSetDevice(EMU_DEVICES) == cudaErrorInvalidDevice, "a device too many");
+    must(CHECK_CUDA(cudaSetDevice(1), &err));
+    check(!launch_kernel(&refused, shape("add", 1, 1, 0, s), add, x, x, 1) &&
+              strstr(refused.text, "invalid resource handle"),
+          "a launch: %s", refused.text);
+    check(cudaMemsetAsync(x, 0, sizeof *x, s) == cudaErrorInvalidResourceHandle, "memset");
+    cudaMemGetInfo(&before[1], &n_total);
+    must(CHECK_CUDA(cudaSetDevice(0), &err));
+    cudaMemGetInfo(&before[0], &n_total);
+    must(CHECK_CUDA(cudaSetDevice(1), &err));
+    int *y = device<int>(1000);
+    cudaMemGetInfo(&after[1], &n_total);
+    must(CHECK_CUDA(cudaSetDevice(0), &err));
+    cudaMemGetInfo(&after[0], &n_total);
+    check(after[1] == before[1] - 1000 * sizeof(int) && after[0] == before[0],
+          "memory is a device's own");
+    must(launch_kernel(&err, shape("add", 1, 1, 0, s), add, x, x, 1));
+    cudaStreamSynchronize(s);
+    check(host(x, 1)[0] == 6, "the right device");
+    cudaFree(x);
+    cudaFree(y);
+    cudaEventDestroy(e);
+    cudaStreamDestroy(s);
+}
+
+// The shared memory that a captured launch has must still be allowed when it runs.
+void a_limit_lowered_later_shows(void)
+{
+    cudaStream_t s;
+    cudaGraph_t g;
+    cudaGraphExec_t exec;
+    const size_t n = 100 * 1024;
+    auto limit = [](size_t v) {
+        return cudaFuncSetAttribute((const void *)nothing,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, (int)v);
+    };
+    cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+    must(CHECK_CUDA(limit(n), &err));
+    must(CHECK_CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), &err));
+    cudaLaunchConfig_t c = {};
+    c.dynamicSmemBytes = n;
+    c.stream = s;
+    must(CHECK_CUDA(cudaLaunchKernelEx(&c, nothing), &err));
+    must(CHECK_CUDA(cudaStreamEndCapture(s, &g), &err));
+    must(CHECK_CUDA(cudaGraphInstantiate(&exec, g), &err));
+    check(cudaGraphLaunch(exec, s) == cudaSuccess, "as captured");
+    limit(n - 1);
+    check(cudaGraphLaunch(exec, s) == cudaErrorInvalidValue, "lowered");
+    limit(n);
+    check(cudaGraphLaunch(exec, s) == cudaSuccess, "raised again");
+    cudaStreamSynchronize(s);
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(g);
+    cudaStreamDestroy(s);
+}
+
 void graphs_record_and_replay(void)
 {
     expect_right("graph", [] {
@@ -992,8 +1094,45 @@ template <int D> bool dependent_launches_are_right(void)
     return ok;
 }
 
+// A launch may begin while the one before its predecessor runs: the predecessor lets it, and waits.
+__global__ void let_through(void)
+{
+    griddep_launch_dependents();
+    griddep_wait();
+}
+
+template <bool EARLY> __global__ void copy_after(const int *x, int *y)
+{
+    int v = EARLY ? *x : 0;
+    griddep_launch_dependents();
+    griddep_wait();
+    *y = EARLY ? v : *x;
+}
+
+template <bool EARLY> bool the_launch_after_next_is_right(void)
+{
+    cudaStream_t s;
+    bool ok = true;
+    cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+    int *x = device(std::vector<int>(1, 0)), *y = device(std::vector<int>(1, 0));
+    for (int i = 1; i <= 8; i++) {
+        launch_kernel(&err, shape("add", 1, 1, 0, s), add, x, x, 1);
+        launch_kernel(&err, shape("let through", 1, 1, 0, s, true), let_through);
+        launch_kernel(&err, shape("copy", 1, 1, 0, s, true), copy_after<EARLY>, x, y);
+        cudaStreamSynchronize(s);
+        ok &= host(y, 1)[0] == i;
+    }
+    cudaFree(x);
+    cudaFree(y);
+    cudaStreamDestroy(s);
+    return ok;
+}
+
 void dependent_launches_must_wait_before_they_read(void)
 {
+    expect_right("waits for two", the_launch_after_next_is_right<false>);
+    expect_caught("reads what the launch before its predecessor writes",
+                  the_launch_after_next_is_right<true>);
     expect_right("waits", dependent_launches_are_right<WAITS>);
     expect_caught("reads before", dependent_launches_are_right<READS_BEFORE>);
     expect_death("never waits", "without griddep_wait", dependent_launches_are_right<NEVER_WAITS>);
@@ -1024,14 +1163,16 @@ void host_can_poll_pinned_memory(void)
 
 void memory_is_finite(void)
 {
-    emu_set_memory(1000);
     struct error e = {};
     void *p = nullptr, *q = nullptr;
-    check(cudaMalloc(&p, 600) == cudaSuccess, "600 of 1000 bytes");
-    check(!CHECK_CUDA(cudaMalloc(&q, 600), &e) && e.code == ERR_MEMORY, "code %d", (int)e.code);
     size_t n_free, n_total;
     cudaMemGetInfo(&n_free, &n_total);
-    check(n_free == 400 && n_total == 1000, "%zu of %zu free", n_free, n_total);
+    const size_t n_code = n_total - n_free; // of the kernels that have run
+    emu_set_memory(n_code + 1000);
+    check(cudaMalloc(&p, 600) == cudaSuccess, "600 of 1000 bytes");
+    check(!CHECK_CUDA(cudaMalloc(&q, 600), &e) && e.code == ERR_MEMORY, "code %d", (int)e.code);
+    cudaMemGetInfo(&n_free, &n_total);
+    check(n_free == 400 && n_total == n_code + 1000, "%zu of %zu free", n_free, n_total);
     cudaFree(p);
     emu_set_memory((size_t)8 << 30);
 }
@@ -1138,9 +1279,12 @@ int main(void)
         {"the last block sees all others", last_block_sees_all_others},
         {"blocks that do not wait for all others show", blocks_that_do_not_wait_for_all_show},
         {"resident blocks can wait for each other", blocks_can_wait_for_each_other_when_resident},
+        {"kernels of two streams share the room", kernels_of_two_streams_share_the_room},
         {"illegal launches are refused", illegal_launches_are_refused},
         {"a missing synchronisation shows", missing_synchronisation_shows},
         {"events order streams", events_order_streams},
+        {"a stream belongs to its device", a_stream_belongs_to_its_device},
+        {"a limit of shared memory lowered later shows", a_limit_lowered_later_shows},
         {"graphs record and replay", graphs_record_and_replay},
         {"dependent launches must wait before they read",
          dependent_launches_must_wait_before_they_read},

@@ -1,21 +1,22 @@
 #!/bin/bash
-# Runs the GPU tests on the GPU of this machine, compute-sanitizer over them, benchmarks and the profiler.
+# Runs the GPU tests on the GPU of this machine, several programs on it at once, compute-sanitizer over the tests, benchmarks and the profiler.
 #
-#   tests/gpu/run_on_device.sh OUT [STEP ...]      steps: test sanitize bench profile
+#   tests/gpu/run_on_device.sh OUT [STEP ...]      steps: test share sanitize bench profile
 #
 # Results go to the folder OUT: summary.txt, and one log per step. The programs are those of a Meson build with
-# nvcc (ninja -C build hokku tests/gpu/test_{kernels,attention,sampler,engine,bench,models,builtin} tests/vectors/vectors.stamp); nothing is
+# nvcc (ninja -C build hokku tests/gpu/test_{kernels,attention,sampler,engine,shared,bench,models,builtin} tests/vectors/vectors.stamp); nothing is
 # compiled here, so they may come from another machine.
 #   BUILD              the folder of that build (build)
 #   HOKKU_CONFORMANCE  more reference vectors than those of the build (tests/vectors/README.md)
 #   MODELS             GGUF files to benchmark; default: random ones of real shapes (NumPy)
 #   SHAPES             which shapes: see tests/make_gguf.py
+#   SHARE_SECONDS      how long the programs of the step share run (60)
 #   TOOLS, SANITIZE    which tools and tests of the step sanitize; SANITIZE_SECONDS: how long each may take (450)
 set -u
 cd "$(dirname "$0")/../.."
 out=$(mkdir -p "${1:?usage: run_on_device.sh OUT [STEP ...]}" && cd "$1" && pwd)
 shift
-steps=${*:-test sanitize bench profile}
+steps=${*:-test share sanitize bench profile}
 build=$(cd "${BUILD:-build}" && pwd)
 work=${WORK:-$out/work}
 hokku=$build/src/hokku
@@ -34,13 +35,32 @@ run() { # NAME SECONDS COMMAND...
     return $rc
 }
 
-argument() { case $1 in engine | bench | models) echo cuda ;; builtin) echo model/hokku-builtin.gguf ;; esac; }
+argument() { case $1 in engine | shared | bench | models) echo cuda ;; builtin) echo model/hokku-builtin.gguf ;; esac; }
 
 # Neither tests nor tools measure time, so they share the GPU.
 test_() {
     local t
-    for t in kernels attention sampler engine bench models builtin; do
+    for t in kernels attention sampler engine shared bench models builtin; do
         run "$t" 400 "$build/tests/gpu/test_$t" $(argument $t) &
+    done
+    wait
+}
+
+# Four programs decode on one GPU, two of them far into a text and two with settings for which the sampler's blocks wait for
+# each other: none may wait for ever, and an answer is the same every time.
+share() {
+    local i m limit=${SHARE_SECONDS:-60}
+    m=$(models | head -1)
+    for i in 1 2; do
+        run "share-bench-$i" $((limit + 120)) bash -c 'while ((SECONDS < $1)); do
+            timeout 60 "$2" bench -m "$3" --device cuda -p 0 -n 128 -d 4000 -r 2 > /dev/null && echo ok || { echo "not ok"; exit 1; }
+        done' - "$limit" "$hokku" "$m" &
+        run "share-answer-$i" $((limit + 120)) bash -c 'first=
+        while ((SECONDS < $1)); do
+            answer=$(timeout 60 "$2" -m model/hokku-builtin.gguf --device cuda -s "$3" --top-k 0 --temp 1.5 -n 200 "Write a haiku about rain") ||
+                { echo "not ok"; exit 1; }
+            [ "${first:=$answer}" = "$answer" ] && echo ok || { echo "not ok: another answer"; exit 1; }
+        done' - "$limit" "$hokku" "$i" &
     done
     wait
 }
@@ -55,7 +75,7 @@ sanitize_one() { # TOOL TEST
 sanitize() {
     local tool t
     for tool in ${TOOLS:-memcheck racecheck initcheck}; do
-        for t in ${SANITIZE:-kernels attention sampler engine}; do
+        for t in ${SANITIZE:-kernels attention sampler engine shared}; do
             sanitize_one "$tool" "$t" &
         done
     done
@@ -104,6 +124,7 @@ for step in $steps; do
     say "== $step"
     case $step in
     test) test_ ;;
+    share) share ;;
     sanitize) sanitize ;;
     bench) bench ;;
     profile) profile ;;

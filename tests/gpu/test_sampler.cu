@@ -98,14 +98,19 @@ struct fixture {
         for (int i = 0; i < RING; i++)
             s.ring[i].seq = 0;
     }
-    // Pick number i (from 0) since begin.
-    struct ring_slot pick(const std::vector<float> &l, uint32_t i, uint32_t n_blocks)
+    void launch(const std::vector<float> &l, uint32_t n_blocks)
     {
         if (!CHECK_CUDA(cudaMemcpyAsync(logits, l.data(), n_vocab * sizeof(float),
                                         cudaMemcpyHostToDevice, q.stream),
                         &err) ||
-            !gpu_sampler_launch_blocks(&q, &s, logits, n_vocab, step, n_blocks, &err) ||
-            !CHECK_CUDA(cudaStreamSynchronize(q.stream), &err))
+            !gpu_sampler_launch_blocks(&q, &s, logits, n_vocab, step, n_blocks, &err))
+            give_up();
+    }
+    // Pick number i (from 0) since begin.
+    struct ring_slot pick(const std::vector<float> &l, uint32_t i, uint32_t n_blocks)
+    {
+        launch(l, n_blocks);
+        if (!CHECK_CUDA(cudaStreamSynchronize(q.stream), &err))
             give_up();
         struct ring_slot slot = s.ring[i % RING];
         check(slot.seq == i + 1, "pick %u: the slot says %u", i, slot.seq);
@@ -376,6 +381,50 @@ void the_common_chains(void)
             break;
         }
         compare(f, r, &s, random_history(r, n_vocab, 500), 0, 3, i % 3 ? 0 : 5);
+        // a launch that may begin early, where nobody waits
+        bool waits = "..###...#..###"[i % 14] == '#';
+        check(f.s.waits == waits, "chain %d: the blocks %s", i % 14,
+              f.s.waits ? "wait" : "do not wait");
+    }
+}
+
+// Two programs sample on one device at the same time: what waits for blocks that have no room,
+// waits for ever.
+void two_samplers_at_once(void)
+{
+    const uint32_t n_vocab = 9000;
+    fixture a(n_vocab, 100), b(n_vocab, 100);
+    fixture *both[] = {&a, &b};
+    random_numbers r = {17, 0};
+    for (int run = 0; run < cases(12); run++) {
+        struct sampler_settings s = sampler_defaults;
+        s.seed = (uint64_t)run;
+        s.top_k = run % 4 == 3 ? 40 : 0; // with 0 the blocks wait for each other
+        s.typical = run % 2 ? 0.9f : 1.0f;
+        s.min_p = 0;
+        struct sampler cpu;
+        std::vector<float> l[2];
+        const int32_t history[] = {1, 2, 3};
+        struct decode_params p = {};
+        p.sampler = &s;
+        p.history = history;
+        p.n_history = 3;
+        if (!sampler_init(&cpu, &s, n_vocab, &err))
+            give_up();
+        for (int i = 0; i < 2; i++) {
+            l[i] = random_logits(r, n_vocab);
+            both[i]->begin(&p);
+            both[i]->launch(l[i], 0);
+        }
+        for (int i = 0; i < 2; i++) {
+            int32_t want = -1;
+            if (!CHECK_CUDA(cudaStreamSynchronize(both[i]->q.stream), &err) ||
+                !sampler_pick(&cpu, l[i].data(), history, 3, &want, &err))
+                give_up();
+            check(both[i]->s.ring[0].d.id == want, "run %d: %d, expected %d", run,
+                  both[i]->s.ring[0].d.id, want);
+        }
+        sampler_release(&cpu);
     }
 }
 
@@ -486,6 +535,7 @@ int main(void)
         {"random settings, tiny vocabularies", tiny_vocabularies},
         {"random settings, middling vocabularies", middling_vocabularies},
         {"random settings, a full vocabulary", full_vocabulary},
+        {"two samplers at once do not wait for each other", two_samplers_at_once},
         {"a logit that is not finite, and nothing left, are told", failures_are_told},
         {"a stop id ends the steps", a_stop_id_ends_the_steps},
         {"ids outside the vocabulary are refused", ids_outside_the_vocabulary_are_refused},
