@@ -31,10 +31,12 @@ static __global__ void __launch_bounds__(THREADS)
             if (c * N + e < w.n_cols)
                 out[c * N + e] = v[e];
     }
-    float position = (float)(*pos0 + i);
     for (uint32_t p = threadIdx.x; p < n_pair; p += THREADS) {
+        // In turns, and all but the last one off, in double: of a million radians a float would
+        // keep a few hundredths.
+        double turns = (double)(*pos0 + i) * (double)freqs[p] * 0.15915494309189535; // 1 / (2 pi)
         float sine, cosine;
-        sincosf(position * freqs[p], &sine, &cosine);
+        sincospif(2.0f * (float)(turns - rint(turns)), &sine, &cosine);
         rope[(size_t)i * n_pair + p] = make_float2(cosine * magnitude, sine * magnitude);
     }
 }

@@ -1,5 +1,6 @@
 // Every kernel against a plain reference in double, over odd shapes.
 #include "gpu_test.h"
+#include "model/model.h"
 
 // ---- matrices
 
@@ -591,11 +592,58 @@ static void embedding_rows_and_rotations_agree(void)
                       quant_info(type)->name, tokens[i], got[i * n + k], want);
             }
             for (uint32_t p = 0; p < n_pair; p++) {
-                double angle = (double)(float)((float)(pos0 + i) * freqs[p]);
+                double angle = (double)(pos0 + i) * (double)freqs[p];
                 float2 t = turned[i * n_pair + p];
                 check(fabs(t.x - 1.25 * cos(angle)) < 1e-5 && fabs(t.y - 1.25 * sin(angle)) < 1e-5,
                       "rotation of pair %u at %zu", p, pos0 + i);
             }
+        }
+    }
+}
+
+// Angles of a million radians: a float holds them to a few hundredths. The frequencies are those of
+// models with every kind of scaling.
+static void rotations_agree_at_depth(void)
+{
+    enum { N_PAIR = 64, N = 3 };
+    struct random_stream r = {28};
+    std::vector<float> factors(N_PAIR);
+    for (uint32_t p = 0; p < N_PAIR; p++)
+        factors[p] = p < 20 ? 1.0f : 1.0f + 0.17f * (float)p;
+    for (int kind = 0; kind < 4; kind++) {
+        struct model model = {};
+        model.hp.rope_dim = 2 * N_PAIR;
+        model.hp.rope_theta = kind == 3 ? 500000.0f : 10000.0f;
+        model.hp.rope_factor = kind == 1 ? 4.0f : 8.0f;
+        model.hp.rope_scaling = kind == 1   ? ROPE_SCALING_LINEAR
+                                : kind == 2 ? ROPE_SCALING_YARN
+                                            : ROPE_SCALING_NONE;
+        model.hp.rope_orig_ctx = 4096;
+        model.hp.rope_attn_factor = 1;
+        model.hp.rope_beta_fast = 32;
+        model.hp.rope_beta_slow = 1;
+        model.rope_freqs = kind == 3 ? factors.data() : NULL;
+        std::vector<float> freqs(N_PAIR);
+        float magnitude;
+        model_rope_freqs(&model, freqs.data(), &magnitude);
+        test_matrix m(r, QUANT_F32, 4, 8);
+        device_array<int32_t> tokens(std::vector<int32_t>{0, 1, 2});
+        device_array<float> x(N * 8), df(freqs);
+        device_array<float2> rope(N * N_PAIR);
+        for (uint32_t pos0 : {0u, 99999u, 999999u, (1u << 24) - 1}) {
+            device_array<uint32_t> dp(std::vector<uint32_t>{pos0});
+            must(embed_launch(&Q, &m.w, tokens.p, N, x.p, df.p, N_PAIR, magnitude, dp.p, rope.p,
+                              nullptr, &ERR));
+            double off = 0;
+            std::vector<float2> turned = rope.get();
+            for (uint32_t i = 0; i < N; i++)
+                for (uint32_t p = 0; p < N_PAIR; p++) {
+                    double angle = (double)(pos0 + i) * (double)freqs[p];
+                    float2 t = turned[i * N_PAIR + p];
+                    off = fmax(off, fabs(t.x - magnitude * cos(angle)));
+                    off = fmax(off, fabs(t.y - magnitude * sin(angle)));
+                }
+            check(off <= 1e-6, "scaling %d, position %u: off by %g", kind, pos0, off);
         }
     }
 }
@@ -690,6 +738,7 @@ static const struct tap_test tests[] = {
     {"products on Hopper of several matrices agree", hopper_products_of_several_matrices_agree},
     {"products on Hopper of few blocks agree", hopper_products_of_few_blocks_agree},
     {"embedding rows and rotations agree", embedding_rows_and_rotations_agree},
+    {"rotations agree at depth", rotations_agree_at_depth},
     {"activations are exact to sixteen bits", activations_are_exact_to_sixteen_bits},
     {"SwiGLU and biases agree", swiglu_and_biases_agree},
     {"repacked weights take at most 5 % more bytes", repacked_bytes_stay_within_five_percent},
