@@ -66,10 +66,11 @@ static __device__ __forceinline__ float team_sum(float v)
     return v;
 }
 
+// NaN when any is.
 static __device__ __forceinline__ float team_max(float v)
 {
     for (int d = TEAM / 2; d > 0; d /= 2)
-        v = fmaxf(v, __shfl_xor_sync(team_mask(), v, d));
+        v = max_nan(v, __shfl_xor_sync(team_mask(), v, d));
     return v;
 }
 
@@ -169,7 +170,7 @@ store_kv(const struct attention &a, const struct kv_plane &plane, size_t row,
             if (i < plane.row_bytes / 2)
                 *reinterpret_cast<__half2 *>(out + 2 * i) = kept;
         } else {
-            __half d = __float2half_rn(team_max(fmaxf(fabsf(v.x), fabsf(v.y))) * (1.0f / 127.0f));
+            __half d = __float2half_rn(team_max(max_nan(fabsf(v.x), fabsf(v.y))) * (1.0f / 127.0f));
             float scale = __half2float(d), inverse = scale > 0.0f ? __frcp_rn(scale) : 0.0f;
             int x = min(max(__float2int_rn(v.x * inverse), -127), 127);
             int y = min(max(__float2int_rn(v.y * inverse), -127), 127);

@@ -159,6 +159,7 @@ static bool engine_eval(struct engine *base, const int32_t *tokens, size_t n,
             return false;
         base->n_past += chunk;
         at += chunk;
+        e->last_token = tokens[at - 1];
         e->n_rows = chunk;
     }
     e->logits_want = want;
@@ -192,10 +193,14 @@ static bool engine_logits(struct engine *base, size_t i, float *out, struct erro
         }
     }
     const float *row = e->s.logits + (i - e->logits_row0) * e->hp.n_vocab;
-    return CHECK_CUDA(cudaMemcpyAsync(out, row, e->hp.n_vocab * sizeof *out, cudaMemcpyDeviceToHost,
-                                      e->q.stream),
-                      err) &&
-           wait_stream(e, err);
+    if (!CHECK_CUDA(cudaMemcpyAsync(out, row, e->hp.n_vocab * sizeof *out, cudaMemcpyDeviceToHost,
+                                    e->q.stream),
+                    err) ||
+        !wait_stream(e, err))
+        return false;
+    size_t bad = finite_until(out, e->hp.n_vocab);
+    return bad == e->hp.n_vocab ||
+           cuda_not_finite(e, base->n_past - 1, i == n - 1, (uint32_t)bad, out[bad], err);
 }
 
 // ---- decoding
@@ -302,9 +307,13 @@ static bool engine_decode_next(struct engine *base, struct decoded *out, struct 
     const struct ring_slot *slot = &e->sampler.ring[e->n_taken % RING];
     if (!wait_sample(e, slot, (uint32_t)(e->n_taken + 1), err))
         return false;
+    if (slot->failed == SAMPLER_NOT_FINITE)
+        return cuda_not_finite(e, e->decode_past + e->n_taken - 1, true, (uint32_t)slot->d.id,
+                               slot->d.logprob, err);
     if (!gpu_sampler_result(slot, err))
         return false;
     *out = slot->d;
+    e->last_token = out->id;
     base->n_past = e->decode_past + e->n_taken; // to sample it, those before it were evaluated
     e->n_taken++;
     return true;

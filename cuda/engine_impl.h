@@ -3,6 +3,7 @@
 #define HOKKU_CUDA_ENGINE_IMPL_H
 
 #include "engine/engine.h"
+#include "engine/finite.h"
 #include "kernels.h"
 #include "sampler.cuh"
 
@@ -80,7 +81,9 @@ struct cuda_engine {
     cudaGraphExec_t graph; // one decoded token: forward, head, sampler
     // pinned host memory
     struct step_state *host_step;
-    int32_t *host_tokens; // (n_batch)
+    int32_t *host_tokens;         // (n_batch)
+    struct finite_search *search; // NULL: no step's result is looked at
+    int32_t last_token;           // evaluated, as far as the caller knows
     // the logits that are at hand
     enum engine_logits logits_want;
     size_t n_rows;      // of x after the last eval
@@ -130,6 +133,15 @@ bool cuda_enqueue_step(struct cuda_engine *e, struct error *err);
 // Starts cuBLAS, once: only when something is to be multiplied with it, so that nobody else needs
 // its library or waits for it.
 bool cuda_blas_open(struct cuda_engine *e, struct error *err);
+
+// ---- finite.cu
+
+// True, or with e->search a look at the residual stream of one token after a step (finite_step).
+bool cuda_look(struct cuda_engine *e, const char *what, struct error *err);
+// The error of a logit that is not finite: evaluates last_token, at position pos, once more and
+// looks after every step. last: the logit is of that token. Nothing is left in x and the logits.
+bool cuda_not_finite(struct cuda_engine *e, size_t pos, bool last, uint32_t id, float logit,
+                     struct error *err);
 
 // ---- profile.cu, clocks.cu
 

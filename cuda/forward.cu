@@ -84,7 +84,7 @@ static bool multiply_one(const struct cuda_engine *e, const char *what, struct m
     return matvec_launch(q, m, err);
 }
 
-static bool layer_one(const struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
+static bool layer_one(struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
 {
     const struct scratch *s = &e->s;
 
@@ -111,10 +111,10 @@ static bool layer_one(const struct cuda_engine *e, const struct gpu_layer *l, st
         gate_up.mode = MATVEC_STORE;
     return multiply_one(e, "attn_q+attn_k+attn_v", &qkv, err) &&
            attention_decode_launch(cuda_queue(e, "kv"), &attention, err) &&
-           multiply_one(e, "attn_output", &out, err) &&
+           multiply_one(e, "attn_output", &out, err) && cuda_look(e, "attn_output", err) &&
            multiply_one(e, "ffn_gate+ffn_up", &gate_up, err) &&
            (!apart || swiglu_launch(&e->q, s->gate, s->up, e->hp.n_ff, err)) &&
-           multiply_one(e, "ffn_down", &down, err);
+           multiply_one(e, "ffn_down", &down, err) && cuda_look(e, "ffn_down", err);
 }
 
 bool cuda_forward_one(struct cuda_engine *e, struct error *err)
@@ -122,7 +122,8 @@ bool cuda_forward_one(struct cuda_engine *e, struct error *err)
     const struct scratch *s = &e->s;
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, &s->step->token, 1, s->x, e->freqs,
                       e->hp.rope_dim / 2, e->magnitude, &s->step->pos, s->rope, &s->step->done,
-                      err))
+                      err) ||
+        !cuda_look(e, "token_embd", err))
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
         if (!layer_one(e, &e->layers[i], err))

@@ -215,13 +215,8 @@ static __global__ void __launch_bounds__(THREADS)
     __half *out = static_cast<__half *>(dst) + at;
     uint32_t packed[N / 2];
 #pragma unroll
-    for (int e = 0; e < N; e += 2) {
-        // a weight beyond float16 saturates rather than becoming an infinity
-        float a = fminf(fmaxf(v[e], -65504.0f), 65504.0f);
-        float b = fminf(fmaxf(v[e + 1], -65504.0f), 65504.0f);
-        packed[e / 2] = (uint32_t)__half_as_ushort(__float2half_rn(a)) |
-                        (uint32_t)__half_as_ushort(__float2half_rn(b)) << 16;
-    }
+    for (int e = 0; e < N; e += 2)
+        packed[e / 2] = saturated_half2(v[e], v[e + 1]);
 #pragma unroll
     for (int j = 0; j < N / 8; j++)
         reinterpret_cast<uint4 *>(out)[j] =
