@@ -576,7 +576,12 @@ static bool take_memory(struct cuda_engine *e, const struct model *m, struct err
     return CHECK_CUDA(cudaMallocHost(&e->host_step, sizeof *e->host_step), err) &&
            CHECK_CUDA(cudaMallocHost(&e->host_tokens, e->base.n_batch * sizeof(int32_t)), err) &&
            CHECK_CUDA(cudaMallocHost(&e->sampler.ring, RING * sizeof *e->sampler.ring), err) &&
-           CHECK_CUDA(cudaMemsetAsync(e->s.counters, 0, e->s.counter_bytes, e->q.stream), err);
+           CHECK_CUDA(cudaMemsetAsync(e->s.counters, 0, e->s.counter_bytes, e->q.stream), err) &&
+           (!e->s.undo ||
+            CHECK_CUDA(cudaMemsetAsync(e->s.undo, 0,
+                                       2 * gemm_undo_room(e->base.n_batch) * sizeof *e->s.undo,
+                                       e->q.stream),
+                       err));
 }
 
 static bool open_queue(struct cuda_engine *e, const struct device *d, struct error *err)
@@ -619,7 +624,7 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
     if (e->base.n_batch > e->base.n_ctx)
         e->base.n_batch = e->base.n_ctx;
     snprintf(e->base.device, sizeof e->base.device, "%.*s", (int)sizeof e->base.device - 1, d.name);
-    snprintf(e->base.kv_format, sizeof e->base.kv_format, "cuda1 k=%s v=%s",
+    snprintf(e->base.kv_format, sizeof e->base.kv_format, "cuda2 k=%s v=%s",
              p->type_k == KV_F16 ? "f16" : "q8_0", p->type_v == KV_F16 ? "f16" : "q8_0");
     e->hp = m->hp;
     e->params = *p;

@@ -21,6 +21,8 @@ struct gpu_layer {
     const float *attn_norm, *ffn_norm, *q_norm, *k_norm; // NULL: absent
     const float *bq, *bk, *bv, *bo;
     struct kv_plane k, v;
+    float q_scale;      // see attention
+    float swiglu_bound; // see act_f16
 };
 
 // Device memory, taken once and carved.
@@ -32,18 +34,19 @@ struct arena {
 // Everything between the matrices, for up to n_batch tokens.
 struct scratch {
     struct step_state *step;
-    int32_t *tokens;  // (n_batch)
-    float *x;         // (n_batch, n_embd) the residual stream
-    float *q, *k, *v; // (n_batch, n_head * head_dim | n_head_kv * head_dim)
-    float *att;       // (n_batch, n_head * head_dim)
-    float *gate, *up; // (n_batch, n_ff)
-    float *logits;    // (LOGITS_ROWS, n_vocab)
-    float2 *rope;     // (n_batch, rope_dim / 2)
-    void *act32;      // (MATVEC_MAX_ROWS, widest input)
-    void *act_f32;    // the same; (n_batch, widest input) when matrices are F32
-    __half *act_f16;  // (n_batch, widest input), or packed
-    __half *ff_f16;   // (n_batch, n_ff) packed
-    void *tile;       // dequantised weights on their way to cuBLAS; or the sums of gemm_hopper
+    int32_t *tokens;           // (n_batch)
+    float *x;                  // (n_batch, n_embd) the residual stream
+    float *q, *k, *v;          // (n_batch, n_head * head_dim | n_head_kv * head_dim)
+    float *att;                // (n_batch, n_head * head_dim)
+    float *gate, *up;          // (n_batch, n_ff); gate: (n_batch, n_embd) products, too
+    float *logits;             // (LOGITS_ROWS, n_vocab)
+    float2 *rope;              // (n_batch, rope_dim / 2)
+    void *act32;               // (MATVEC_MAX_ROWS, widest input)
+    void *act_f32;             // the same; (n_batch, widest input) when matrices are F32
+    __half *act_f16;           // (n_batch, widest input), or packed
+    __half *ff_f16;            // (n_batch, n_ff) packed
+    float *undo, *undo_swiglu; // (n_batch) of the rows of act_f16 and ff_f16, see act_f16
+    void *tile; // dequantised weights on their way to cuBLAS; or the sums of gemm_hopper
     size_t tile_bytes;
     float *partial;
     uint32_t *counters, *gemm_counters; // the second after the first
@@ -119,6 +122,11 @@ void cuda_place(struct cuda_engine *e, const struct model *m);
 bool cuda_load(struct cuda_engine *e, const struct model *m, struct error *err);
 // Bytes of device memory that it takes and gives back.
 uint64_t cuda_load_bytes(const struct model *m);
+
+// ---- range.cu
+
+// Fills what wmat, kv_plane and gpu_layer hold of scales and bounds; the weights are loaded.
+bool cuda_measure_ranges(struct cuda_engine *e, const struct model *m, struct error *err);
 
 // ---- engine.cu
 
