@@ -66,10 +66,11 @@ static __device__ __forceinline__ float team_sum(float v)
     return v;
 }
 
+// NaN when any is.
 static __device__ __forceinline__ float team_max(float v)
 {
     for (int d = TEAM / 2; d > 0; d /= 2)
-        v = fmaxf(v, __shfl_xor_sync(team_mask(), v, d));
+        v = max_nan(v, __shfl_xor_sync(team_mask(), v, d));
     return v;
 }
 
@@ -129,13 +130,13 @@ static __device__ __forceinline__ void finish_head(const struct attention &a, co
     }
 }
 
-// As a row of queries (DH): zeros from head_dim on. Scores are in units of log2: the query carries
-// log2(e) / sqrt(head_dim).
+// As a row of queries (DH): zeros from head_dim on. Scores are in units of log2, times q_scale and
+// the keys' scale: the query carries log2(e) / sqrt(head_dim).
 template <int DH>
 static __device__ __forceinline__ void
 store_query(const struct attention &a, const head_pairs<DH> &h, __half *row, uint32_t lane)
 {
-    float scale = 1.4426950408889634f * rsqrtf((float)a.head_dim);
+    float scale = 1.4426950408889634f * rsqrtf((float)a.head_dim) * a.q_scale;
 #pragma unroll
     for (int j = 0; j < h.N; j++) {
         uint2 i = pair_at(a, lane + j * TEAM);
@@ -144,8 +145,8 @@ store_query(const struct attention &a, const head_pairs<DH> &h, __half *row, uin
     }
 }
 
-// To the cache; and as attention will read it from there to copy (DH) unless that is NULL. buf (DH)
-// is the team's.
+// To the cache, times the plane's scale; and as attention will read it from there to copy (DH)
+// unless that is NULL. buf (DH) is the team's.
 template <int DH>
 static __device__ __forceinline__ void
 store_kv(const struct attention &a, const struct kv_plane &plane, size_t row,
@@ -154,8 +155,8 @@ store_kv(const struct attention &a, const struct kv_plane &plane, size_t row,
 #pragma unroll
     for (int j = 0; j < h.N; j++) {
         uint2 i = pair_at(a, lane + j * TEAM);
-        buf[i.x] = h.v[j].x;
-        buf[i.y] = h.v[j].y;
+        buf[i.x] = h.v[j].x * plane.scale;
+        buf[i.y] = h.v[j].y * plane.scale;
     }
     __syncwarp(team_mask());
     uint8_t *out = plane.data + row * plane.row_bytes;
@@ -169,7 +170,7 @@ store_kv(const struct attention &a, const struct kv_plane &plane, size_t row,
             if (i < plane.row_bytes / 2)
                 *reinterpret_cast<__half2 *>(out + 2 * i) = kept;
         } else {
-            __half d = __float2half_rn(team_max(fmaxf(fabsf(v.x), fabsf(v.y))) * (1.0f / 127.0f));
+            __half d = __float2half_rn(team_max(max_nan(fabsf(v.x), fabsf(v.y))) * (1.0f / 127.0f));
             float scale = __half2float(d), inverse = scale > 0.0f ? __frcp_rn(scale) : 0.0f;
             int x = min(max(__float2int_rn(v.x * inverse), -127), 127);
             int y = min(max(__float2int_rn(v.y * inverse), -127), 127);
@@ -373,14 +374,14 @@ static __device__ __forceinline__ void mask(scores<MT, NP> &s, uint32_t first,
 }
 
 // Scores to weights, as the left operand of the product with v; what has been summed up so far
-// shrinks to the new maximum.
+// shrinks to the new maximum. undo: 1 / (q_scale * the keys' scale).
 template <int DH, int MT, int NP>
-static __device__ __forceinline__ void weigh(softmax<DH, MT> &s, scores<MT, NP> &c,
+static __device__ __forceinline__ void weigh(softmax<DH, MT> &s, scores<MT, NP> &c, float undo,
                                              uint32_t p[MT][NP][4])
 {
 #pragma unroll
     for (int t = 0; t < MT; t++) {
-        float top[2] = {s.top[t][0], s.top[t][1]}, base[2], shrink[2];
+        float top[2] = {-INFINITY, -INFINITY}, base[2], shrink[2];
 #pragma unroll
         for (int j = 0; j < 2 * NP; j++)
 #pragma unroll
@@ -390,6 +391,7 @@ static __device__ __forceinline__ void weigh(softmax<DH, MT> &s, scores<MT, NP> 
         for (int h = 0; h < 2; h++) {
             top[h] = fmaxf(top[h], __shfl_xor_sync(0xFFFFFFFFu, top[h], 1));
             top[h] = fmaxf(top[h], __shfl_xor_sync(0xFFFFFFFFu, top[h], 2));
+            top[h] = fmaxf(s.top[t][h], top[h] * undo);
             base[h] = top[h] == -INFINITY ? 0.0f : top[h]; // nothing seen: -inf - -inf is no number
             shrink[h] = ptx_exp2(s.top[t][h] - base[h]);
             s.top[t][h] = top[h];
@@ -407,8 +409,9 @@ static __device__ __forceinline__ void weigh(softmax<DH, MT> &s, scores<MT, NP> 
         for (int j = 0; j < NP; j++)
 #pragma unroll
             for (int r = 0; r < 4; r++) { // of the operand: rows g, g + 8, then the next 8 columns
-                float low = ptx_exp2(c.s[t][2 * j + r / 2][r % 2 * 2] - base[r % 2]);
-                float high = ptx_exp2(c.s[t][2 * j + r / 2][r % 2 * 2 + 1] - base[r % 2]);
+                const float *v = &c.s[t][2 * j + r / 2][r % 2 * 2];
+                float low = ptx_exp2(fmaf(v[0], undo, -base[r % 2]));
+                float high = ptx_exp2(fmaf(v[1], undo, -base[r % 2]));
                 s.sum[t][r % 2] += low + high;
                 p[t][j][r] = half2_bits(__floats2half2_rn(low, high));
             }

@@ -139,7 +139,7 @@ static __device__ void merge_blocks(const struct attention &a, const float4 *par
                 add_scaled(total, 1.0f, b->v[i * width + threadIdx.x % width]);
         }
         if (share == 0 && piece < n_piece)
-            store_out(a, a.out + (head0 + r) * a.head_dim, d, scaled(total, 1.0f / b->sum[r]));
+            store_out(a, a.out + (head0 + r) * a.head_dim, d, scaled(total, a.v_undo / b->sum[r]));
     }
 }
 
@@ -230,7 +230,7 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
         request(turn + STAGES, 0);
         if (at < first || position - at < M)
             mask(c, at, begin, end, lane);
-        weigh(s, c, p);
+        weigh(s, c, a.score_undo, p);
         multiply_pv<DH>(s, p, arrive(a.v, 1), lane);
         __syncwarp();
         request(turn + STAGES, 1);
@@ -282,7 +282,7 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
                            r * O_LD + d));
         }
         if (n_split == 1) {
-            store_out(a, a.out + (head0 + r) * a.head_dim, d, scaled(v, 1.0f / sum));
+            store_out(a, a.out + (head0 + r) * a.head_dim, d, scaled(v, a.v_undo / sum));
         } else {
             part[split * n_row * N + i] = v;
             if (d == 0)

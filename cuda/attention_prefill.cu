@@ -127,7 +127,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
             multiply_qk<DH>(c, q + warp * MT * M * LD, k_tile, lane);
             if (p0 < all_begin || p0 + T > low + 1)
                 mask(c, p0, begin, end, lane);
-            weigh(s, c, p);
+            weigh(s, c, a.score_undo, p);
         }
         arrive(a.v, v_tile); // and everyone is done with the keys
         request(a.k, t + 1, k_tile);
@@ -148,7 +148,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     for (int t = 0; t < MT; t++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float sum = row_sum(s, t, h), scale = 1.0f / sum;
+            float sum = row_sum(s, t, h), scale = a.v_undo / sum;
             uint32_t r = (warp * MT + t) * M + lane / 4 + 8 * h, width = a.head_dim;
             if (row0 + r > last_row)
                 continue;
@@ -189,7 +189,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
             sum = fmaf(weight[i * ROWS + r], ml.y, sum);
         }
         for (uint32_t i = 0; i < n_part; i++)
-            weight[i * ROWS + r] /= sum;
+            weight[i * ROWS + r] *= a.v_undo / sum;
     }
     __syncthreads();
     constexpr uint32_t N = DH / 4, AHEAD = 4;

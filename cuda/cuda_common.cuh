@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cuda_runtime.h>
 #include <cuda_fp16.h>
@@ -180,6 +181,31 @@ static inline void host_store_release(uint32_t *p, uint32_t v)
 template <typename T> static __host__ __device__ __forceinline__ T lesser(T a, T b)
 {
     return a < b ? a : b;
+}
+
+// The power of two that takes values up to top to at most 2^15, half of float16's range: a value
+// keeps its eleven bits down to 2^-29 of top. NaN when top is not finite.
+static inline __host__ __device__ float half_range(float top)
+{
+    uint32_t bits;
+    memcpy(&bits, &top, sizeof bits);
+    const uint32_t exponent = bits >> 23 & 0xFFu; // top < 2^(exponent - 126)
+    bits = exponent == 255  ? 0x7FC00000u
+           : exponent == 0  ? 0x3F800000u // zero, or nearly
+           : exponent <= 15 ? 253u << 23  // the other way it must be one, too
+                            : (268 - exponent) << 23;
+    memcpy(&top, &bits, sizeof top);
+    return top;
+}
+
+// 1 / a power of two that half_range gives.
+static inline __host__ __device__ float half_range_undo(float scale)
+{
+    uint32_t bits;
+    memcpy(&bits, &scale, sizeof bits);
+    bits = bits == 0x7FC00000u ? bits : 0x7F000000u - bits;
+    memcpy(&scale, &bits, sizeof scale);
+    return scale;
 }
 
 template <typename T> static __host__ __device__ __forceinline__ T div_up(T a, T b)

@@ -191,6 +191,7 @@ static bool engine_eval(struct engine *base, const int32_t *tokens, size_t n,
             return false;
         base->n_past += chunk;
         at += chunk;
+        e->last_token = tokens[at - 1];
         e->n_rows = chunk;
     }
     e->logits_want = want;
@@ -226,10 +227,14 @@ static bool engine_logits(struct engine *base, size_t i, float *out, struct erro
         }
     }
     const float *row = e->s.logits + (i - e->logits_row0) * e->hp.n_vocab;
-    return CHECK_CUDA(cudaMemcpyAsync(out, row, e->hp.n_vocab * sizeof *out, cudaMemcpyDeviceToHost,
-                                      e->q.stream),
-                      err) &&
-           wait_stream(e, err);
+    if (!CHECK_CUDA(cudaMemcpyAsync(out, row, e->hp.n_vocab * sizeof *out, cudaMemcpyDeviceToHost,
+                                    e->q.stream),
+                    err) ||
+        !wait_stream(e, err))
+        return false;
+    size_t bad = finite_until(out, e->hp.n_vocab);
+    return bad == e->hp.n_vocab ||
+           cuda_not_finite(e, base->n_past - 1, i == n - 1, (uint32_t)bad, out[bad], err);
 }
 
 // ---- decoding
@@ -372,9 +377,13 @@ static bool engine_decode_next(struct engine *base, struct decoded *out, struct 
     const struct ring_slot *slot = &e->sampler.ring[e->n_taken % RING];
     if (!wait_sample(e, slot, (uint32_t)(e->n_taken + 1), err))
         return false;
+    if (slot->failed == SAMPLER_NOT_FINITE)
+        return cuda_not_finite(e, e->decode_past + e->n_taken - 1, true, (uint32_t)slot->d.id,
+                               slot->d.logprob, err);
     if (!gpu_sampler_result(slot, err))
         return false;
     *out = slot->d;
+    e->last_token = out->id;
     base->n_past = e->decode_past + e->n_taken; // to sample it, those before it were evaluated
     e->n_taken++;
     return true;
@@ -648,7 +657,12 @@ static bool take_memory(struct cuda_engine *e, const struct model *m, struct err
     return CHECK_CUDA(cudaMallocHost(&e->host_step, sizeof *e->host_step), err) &&
            CHECK_CUDA(cudaMallocHost(&e->host_tokens, e->base.n_batch * sizeof(int32_t)), err) &&
            CHECK_CUDA(cudaMallocHost(&e->sampler.ring, RING * sizeof *e->sampler.ring), err) &&
-           CHECK_CUDA(cudaMemsetAsync(e->s.counters, 0, e->s.counter_bytes, e->q.stream), err);
+           CHECK_CUDA(cudaMemsetAsync(e->s.counters, 0, e->s.counter_bytes, e->q.stream), err) &&
+           (!e->s.undo ||
+            CHECK_CUDA(cudaMemsetAsync(e->s.undo, 0,
+                                       2 * gemm_undo_room(e->base.n_batch) * sizeof *e->s.undo,
+                                       e->q.stream),
+                       err));
 }
 
 static bool open_queue(struct cuda_engine *e, const struct device *d, struct error *err)
@@ -693,7 +707,7 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
     if (e->base.n_batch > e->base.n_ctx)
         e->base.n_batch = e->base.n_ctx;
     snprintf(e->base.device, sizeof e->base.device, "%.*s", (int)sizeof e->base.device - 1, d.name);
-    snprintf(e->base.kv_format, sizeof e->base.kv_format, "cuda1 k=%s v=%s",
+    snprintf(e->base.kv_format, sizeof e->base.kv_format, "cuda2 k=%s v=%s",
              p->type_k == KV_F16 ? "f16" : "q8_0", p->type_v == KV_F16 ? "f16" : "q8_0");
     e->hp = m->hp;
     e->params = *p;

@@ -3,6 +3,7 @@
 #define HOKKU_CUDA_ENGINE_IMPL_H
 
 #include "engine/engine.h"
+#include "engine/finite.h"
 #include "kernels.h"
 #include "sampler.cuh"
 
@@ -21,6 +22,8 @@ struct gpu_layer {
     const float *attn_norm, *ffn_norm, *q_norm, *k_norm; // NULL: absent
     const float *bq, *bk, *bv, *bo;
     struct kv_plane k, v;
+    float q_scale;      // see attention
+    float swiglu_bound; // see act_f16
 };
 
 // Device memory, taken once and carved.
@@ -32,18 +35,19 @@ struct arena {
 // Everything between the matrices, for up to n_batch tokens.
 struct scratch {
     struct step_state *step;
-    int32_t *tokens;  // (n_batch)
-    float *x;         // (n_batch, n_embd) the residual stream
-    float *q, *k, *v; // (n_batch, n_head * head_dim | n_head_kv * head_dim)
-    float *att;       // (n_batch, n_head * head_dim)
-    float *gate, *up; // (n_batch, n_ff)
-    float *logits;    // (LOGITS_ROWS, n_vocab)
-    float2 *rope;     // (n_batch, rope_dim / 2)
-    void *act32;      // (MATVEC_MAX_ROWS, widest input)
-    void *act_f32;    // the same; (n_batch, widest input) when matrices are F32
-    __half *act_f16;  // (n_batch, widest input), or packed
-    __half *ff_f16;   // (n_batch, n_ff) packed
-    void *tile;       // dequantised weights on their way to cuBLAS; or the sums of gemm_hopper
+    int32_t *tokens;           // (n_batch)
+    float *x;                  // (n_batch, n_embd) the residual stream
+    float *q, *k, *v;          // (n_batch, n_head * head_dim | n_head_kv * head_dim)
+    float *att;                // (n_batch, n_head * head_dim)
+    float *gate, *up;          // (n_batch, n_ff); gate: (n_batch, n_embd) products, too
+    float *logits;             // (LOGITS_ROWS, n_vocab)
+    float2 *rope;              // (n_batch, rope_dim / 2)
+    void *act32;               // (MATVEC_MAX_ROWS, widest input)
+    void *act_f32;             // the same; (n_batch, widest input) when matrices are F32
+    __half *act_f16;           // (n_batch, widest input), or packed
+    __half *ff_f16;            // (n_batch, n_ff) packed
+    float *undo, *undo_swiglu; // (n_batch) of the rows of act_f16 and ff_f16, see act_f16
+    void *tile; // dequantised weights on their way to cuBLAS; or the sums of gemm_hopper
     size_t tile_bytes;
     float *partial;
     uint32_t *counters, *gemm_counters; // the second after the first
@@ -86,7 +90,9 @@ struct cuda_engine {
     struct error failure; // of a call that could not tell: every later one does
     // pinned host memory
     struct step_state *host_step;
-    int32_t *host_tokens; // (n_batch)
+    int32_t *host_tokens;         // (n_batch)
+    struct finite_search *search; // NULL: no step's result is looked at
+    int32_t last_token;           // evaluated, as far as the caller knows
     // the logits that are at hand
     enum engine_logits logits_want;
     size_t n_rows;      // of x after the last eval
@@ -122,6 +128,11 @@ bool cuda_load(struct cuda_engine *e, const struct model *m, struct error *err);
 // Bytes of device memory that it takes and gives back.
 uint64_t cuda_load_bytes(const struct model *m);
 
+// ---- range.cu
+
+// Fills what wmat, kv_plane and gpu_layer hold of scales and bounds; the weights are loaded.
+bool cuda_measure_ranges(struct cuda_engine *e, const struct model *m, struct error *err);
+
 // ---- engine.cu
 
 // Tells the device where it stands; what was enqueued before must have ended.
@@ -141,6 +152,15 @@ bool cuda_enqueue_step(struct cuda_engine *e, struct error *err);
 // Starts cuBLAS, once: only when something is to be multiplied with it, so that nobody else needs
 // its library or waits for it.
 bool cuda_blas_open(struct cuda_engine *e, struct error *err);
+
+// ---- finite.cu
+
+// True, or with e->search a look at the residual stream of one token after a step (finite_step).
+bool cuda_look(struct cuda_engine *e, const char *what, struct error *err);
+// The error of a logit that is not finite: evaluates last_token, at position pos, once more and
+// looks after every step. last: the logit is of that token. Nothing is left in x and the logits.
+bool cuda_not_finite(struct cuda_engine *e, size_t pos, bool last, uint32_t id, float logit,
+                     struct error *err);
 
 // ---- profile.cu, clocks.cu
 

@@ -21,6 +21,9 @@ static struct attention attention_args(const struct cuda_engine *e, const struct
     a.rope = e->s.rope;
     a.k = l->k;
     a.v = l->v;
+    a.q_scale = l->q_scale;
+    a.score_undo = half_range_undo(l->q_scale) * half_range_undo(l->k.scale);
+    a.v_undo = half_range_undo(l->v.scale);
     a.pos0 = &e->s.step->pos;
     a.q_in = e->s.q;
     a.k_in = e->s.k;
@@ -74,8 +77,7 @@ static bool multiply_one(const struct cuda_engine *e, const char *what, struct m
         void *forms[2] = {}; // of quantised and of plain matrices
         for (uint32_t i = 0; i < m->n_part; i++)
             forms[is_plain_type(&m->w[i])] = is_plain_type(&m->w[i]) ? e->s.act_f32 : e->s.act32;
-        if (!act_launch(q, m->x, 1, m->w[0].n_cols, m->norm, m->eps, forms[0], forms[1], NULL, 0,
-                        err))
+        if (!act_launch(q, m->x, 1, m->w[0].n_cols, m->norm, m->eps, forms[0], forms[1], NULL, err))
             return false;
         m->x = NULL;
         m->act32 = forms[0];
@@ -84,7 +86,7 @@ static bool multiply_one(const struct cuda_engine *e, const char *what, struct m
     return matvec_launch(q, m, err);
 }
 
-static bool layer_one(const struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
+static bool layer_one(struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
 {
     const struct scratch *s = &e->s;
 
@@ -111,10 +113,10 @@ static bool layer_one(const struct cuda_engine *e, const struct gpu_layer *l, st
         gate_up.mode = MATVEC_STORE;
     return multiply_one(e, "attn_q+attn_k+attn_v", &qkv, err) &&
            attention_decode_launch(cuda_queue(e, "kv"), &attention, err) &&
-           multiply_one(e, "attn_output", &out, err) &&
+           multiply_one(e, "attn_output", &out, err) && cuda_look(e, "attn_output", err) &&
            multiply_one(e, "ffn_gate+ffn_up", &gate_up, err) &&
            (!apart || swiglu_launch(&e->q, s->gate, s->up, e->hp.n_ff, err)) &&
-           multiply_one(e, "ffn_down", &down, err);
+           multiply_one(e, "ffn_down", &down, err) && cuda_look(e, "ffn_down", err);
 }
 
 bool cuda_forward_one(struct cuda_engine *e, struct error *err)
@@ -122,7 +124,8 @@ bool cuda_forward_one(struct cuda_engine *e, struct error *err)
     const struct scratch *s = &e->s;
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, &s->step->token, 1, s->x, e->freqs,
                       e->hp.rope_dim / 2, e->magnitude, &s->step->pos, s->rope, &s->step->done,
-                      err))
+                      err) ||
+        !cuda_look(e, "token_embd", err))
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
         if (!layer_one(e, &e->layers[i], err))
@@ -153,8 +156,9 @@ struct products {
     const float *bias[MATVEC_MAX_PARTS];
     float *y[MATVEC_MAX_PARTS];
     uint32_t n_part;
-    bool add;         // to what is there
-    const char *what; // for a recorder of times
+    bool add;           // to what is there
+    const char *what;   // for a recorder of times
+    float swiglu_bound; // see act_f16
 };
 
 // Prepares n rows of x (n, n_cols) for the matrices in the forms that they take.
@@ -163,8 +167,12 @@ static bool prepare(const struct cuda_engine *e, const float *x, uint32_t n, con
 {
     const struct scratch *s = &e->s;
     void *act32 = NULL, *f32 = NULL;
-    __half *f16 = NULL;
-    uint32_t n_cols = p->w[0]->n_cols, ld = e->q.hopper ? (uint32_t)GEMM_PACKED : gemm_ld(n_cols);
+    struct act_f16 f16 = {};
+    uint32_t n_cols = p->w[0]->n_cols;
+    f16.ld = e->q.hopper ? (uint32_t)GEMM_PACKED : gemm_ld(n_cols);
+    f16.undo = s->undo;
+    f16.swiglu_bound = p->swiglu_bound;
+    f16.undo_swiglu = s->undo_swiglu;
     for (uint32_t i = 0; i < p->n_part; i++) {
         const struct wmat *w = p->w[i];
         if (product_for(e, w, n) == BY_VECTOR)
@@ -172,10 +180,10 @@ static bool prepare(const struct cuda_engine *e, const float *x, uint32_t n, con
         else if (w->type == QUANT_F32)
             f32 = s->act_f32;
         else
-            f16 = s->act_f16;
+            f16.x = s->act_f16;
     }
-    return act_launch(cuda_queue(e, p->what), x, n, n_cols, norm, e->hp.rms_eps, act32, f32, f16,
-                      ld, err);
+    return act_launch(cuda_queue(e, p->what), x, n, n_cols, norm, e->hp.rms_eps, act32, f32, &f16,
+                      err);
 }
 
 static bool multiply_by_vector(const struct cuda_engine *e, const struct products *p, uint32_t part,
@@ -202,34 +210,49 @@ static bool multiply_by_cublas(const struct cuda_engine *e, const struct product
 {
     const struct scratch *s = &e->s;
     const struct wmat *w = p->w[part];
-    return gemm_launch(&e->q, w, w->type == QUANT_F32 ? s->act_f32 : s->act_f16, n, p->y[part],
-                       w->rows, p->add ? 1.0f : 0.0f, s->tile, s->tile_bytes, err) &&
-           (!p->bias[part] || add_bias_launch(&e->q, p->y[part], p->bias[part], n, w->rows, err));
+    const float *bias = p->bias[part];
+    float *y = p->y[part];
+    if (w->type == QUANT_F32)
+        return gemm_launch(&e->q, w, s->act_f32, n, y, w->rows, p->add ? 1.0f : 0.0f, s->tile,
+                           s->tile_bytes, err) &&
+               (!bias || finish_product_launch(&e->q, y, NULL, bias, false, y, n, w->rows, err));
+    float *product = p->add ? s->gate : y; // nothing else is in there then
+    return gemm_launch(&e->q, w, s->act_f16, n, product, w->rows, 0.0f, s->tile, s->tile_bytes,
+                       err) &&
+           finish_product_launch(&e->q, product, s->undo, bias, p->add, y, n, w->rows, err);
 }
 
-static struct gemm gemm_args(const struct cuda_engine *e, const __half *x, uint32_t n,
-                             enum matvec_mode mode)
+static struct gemm gemm_args(const struct cuda_engine *e, const __half *x, const float *undo,
+                             uint32_t n, enum matvec_mode mode)
 {
     struct gemm g = {};
     g.mode = mode;
     g.n = n;
     g.x = x;
+    g.undo = undo;
     g.partial = (float *)e->s.tile;
     g.counters = e->s.gemm_counters;
     return g;
 }
 
-// All products, from what prepare left; x: the packed input, where one is taken.
+// Whether the weights of both may become float16 with the same scale.
+static bool same_range(const struct wmat *a, const struct wmat *b)
+{
+    float r = a->half_scale / b->half_scale;
+    return a->type == b->type && !(r > 256.0f) && !(r < 1.0f / 256.0f);
+}
+
+// All products, from what prepare left; x: the packed input, where one is taken, and its undo.
 static bool multiply(const struct cuda_engine *e, const struct products *p, const __half *x,
-                     uint32_t n, struct error *err)
+                     const float *undo, uint32_t n, struct error *err)
 {
     cuda_queue(e, p->what);
     for (uint32_t i = 0; i < p->n_part;) {
         enum product by = product_for(e, p->w[i], n);
-        if (by == BY_HOPPER) { // neighbours of one type at once
-            struct gemm g = gemm_args(e, x, n, p->add ? MATVEC_ADD : MATVEC_STORE);
-            uint32_t type = p->w[i]->type;
-            for (; i < p->n_part && p->w[i]->type == type; i++) {
+        if (by == BY_HOPPER) { // neighbours of one type and range at once
+            struct gemm g = gemm_args(e, x, undo, n, p->add ? MATVEC_ADD : MATVEC_STORE);
+            const struct wmat *first = p->w[i];
+            for (; i < p->n_part && same_range(first, p->w[i]); i++) {
                 g.w[g.n_part] = *p->w[i];
                 g.bias[g.n_part] = p->bias[i];
                 g.y[g.n_part++] = p->y[i];
@@ -254,20 +277,26 @@ static bool feed_forward(const struct cuda_engine *e, const struct gpu_layer *l,
     struct products in = {{&l->w_gate, &l->w_up}, {}, {s->gate, s->up}, 2, false,
                           "ffn_gate+ffn_up"};
     struct products down = {{&l->w_down}, {}, {s->x}, 1, true, "ffn_down"};
+    const bool fused = product_for(e, &l->w_gate, n) == BY_HOPPER &&
+                       same_range(&l->w_gate, &l->w_up) &&
+                       product_for(e, &l->w_down, n) == BY_HOPPER;
+    in.swiglu_bound = fused ? l->swiglu_bound : 0.0f;
     if (!prepare(e, s->x, n, l->ffn_norm, &in, err))
         return false;
-    if (product_for(e, &l->w_gate, n) == BY_HOPPER && l->w_gate.type == l->w_up.type &&
-        product_for(e, &l->w_down, n) == BY_HOPPER) {
-        struct gemm g = gemm_args(e, s->act_f16, n, MATVEC_SWIGLU);
+    if (fused) {
+        struct gemm g = gemm_args(e, s->act_f16, s->undo, n, MATVEC_SWIGLU);
         g.w[0] = l->w_gate;
         g.w[1] = l->w_up;
         g.n_part = 2;
         g.out = s->ff_f16;
-        return gemm_hopper_launch(&e->q, &g, err) && multiply(e, &down, s->ff_f16, n, err);
+        g.undo_out = s->undo_swiglu;
+        return gemm_hopper_launch(&e->q, &g, err) &&
+               multiply(e, &down, s->ff_f16, s->undo_swiglu, n, err);
     }
-    return multiply(e, &in, s->act_f16, n, err) &&
+    return multiply(e, &in, s->act_f16, s->undo, n, err) &&
            swiglu_launch(&e->q, s->gate, s->up, (size_t)n * e->hp.n_ff, err) &&
-           prepare(e, s->gate, n, NULL, &down, err) && multiply(e, &down, s->act_f16, n, err);
+           prepare(e, s->gate, n, NULL, &down, err) &&
+           multiply(e, &down, s->act_f16, s->undo, n, err);
 }
 
 static bool layer_many(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
@@ -279,10 +308,11 @@ static bool layer_many(const struct cuda_engine *e, const struct gpu_layer *l, u
         "attn_q+attn_k+attn_v"};
     struct products out = {{&l->wo}, {l->bo}, {s->x}, 1, true, "attn_output"};
     struct attention attention = attention_args(e, l);
-    return prepare(e, s->x, n, l->attn_norm, &qkv, err) && multiply(e, &qkv, s->act_f16, n, err) &&
+    return prepare(e, s->x, n, l->attn_norm, &qkv, err) &&
+           multiply(e, &qkv, s->act_f16, s->undo, n, err) &&
            attention_prefill_launch(cuda_queue(e, "kv"), &attention, n, err) &&
-           prepare(e, s->att, n, NULL, &out, err) && multiply(e, &out, s->act_f16, n, err) &&
-           feed_forward(e, l, n, err);
+           prepare(e, s->att, n, NULL, &out, err) &&
+           multiply(e, &out, s->act_f16, s->undo, n, err) && feed_forward(e, l, n, err);
 }
 
 bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
@@ -323,6 +353,6 @@ bool cuda_head(struct cuda_engine *e, size_t row0, size_t n, const uint32_t *ski
     m.act32 = s->act32;
     m.act_f32 = s->act_f32;
     return act_launch(q, x, (uint32_t)n, e->hp.n_embd, e->output_norm, e->hp.rms_eps,
-                      plain ? NULL : s->act32, plain ? s->act_f32 : NULL, NULL, 0, err) &&
+                      plain ? NULL : s->act32, plain ? s->act_f32 : NULL, NULL, err) &&
            matvec_launch(q, &m, err);
 }

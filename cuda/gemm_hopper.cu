@@ -20,6 +20,7 @@ enum {
     N_WARP = THREADS / WARP,
     BLOCK_ROWS = 16 * N_WARP,
     HALF = GEMM_PACK_COLS / 2, // what one copy brings: 128 bytes per column
+    UNDO_BATCH = 4,            // scales of columns that are loaded at a time, eights of columns
 };
 
 // Copies under way or in use: the more, the later a copy may come.
@@ -39,6 +40,7 @@ struct cut {
     uint32_t n_step, n_col_tile, n_unit;
     uint32_t first_row_tile[MATVEC_MAX_PARTS + 1]; // of each part
     uint32_t zero;                                 // which the compiler cannot know, see widen
+    float half_scale, undo;                        // of the weights: see wmat, and 1 / it
 };
 
 // ---- kernel (functions that are no templates are unused before 9.0)
@@ -113,10 +115,10 @@ template <uint32_t TYPE> struct walk {
     }
 };
 
-// Half of a strip as float16 (zero: 0): word i holds elements 4 i, 4 i + 1 (low) and 4 i + 2, 4 i +
-// 3 (high).
+// Half of a strip as float16, times half_scale (F16: as it is): word i holds elements 4 i, 4 i + 1
+// (low) and 4 i + 2, 4 i + 3 (high).
 template <uint32_t TYPE>
-static __device__ __forceinline__ void widen(const strip<TYPE> &s, uint32_t half, uint32_t zero,
+static __device__ __forceinline__ void widen(const strip<TYPE> &s, uint32_t half, const cut &c,
                                              uint32_t low[4], uint32_t high[4])
 {
     if constexpr (is_plain(TYPE)) {
@@ -127,11 +129,13 @@ static __device__ __forceinline__ void widen(const strip<TYPE> &s, uint32_t half
             const uint4 v = s.k[2 * half + i / 2].v;
             uint32_t a = i % 2 ? v.z : v.x, b = i % 2 ? v.w : v.y;
             if constexpr (TYPE == QUANT_BF16) {
-                a = saturated_half2(bf16_bits(a & 0xFFFFu), bf16_bits(a >> 16));
-                b = saturated_half2(bf16_bits(b & 0xFFFFu), bf16_bits(b >> 16));
+                a = saturated_half2(bf16_bits(a & 0xFFFFu) * c.half_scale,
+                                    bf16_bits(a >> 16) * c.half_scale);
+                b = saturated_half2(bf16_bits(b & 0xFFFFu) * c.half_scale,
+                                    bf16_bits(b >> 16) * c.half_scale);
             }
-            low[i] = a ^ zero;
-            high[i] = b ^ zero;
+            low[i] = a ^ c.zero;
+            high[i] = b ^ c.zero;
         }
     } else {
         constexpr bool SIGNED = TYPE == QUANT_Q8_0 || TYPE == QUANT_IQ4_NL || TYPE == QUANT_IQ4_XS;
@@ -141,8 +145,9 @@ static __device__ __forceinline__ void widen(const strip<TYPE> &s, uint32_t half
         chunk_scales<TYPE>(s.k[0], scale, minimum);
         // A quant becomes a float by becoming its mantissa: 1/2 + q / 256 where it has at most 7
         // bits, 1 + (q + 128) / 32768 where it is a signed byte. One multiply-add undoes that.
-        const float a = (SIGNED ? 32768.0f : 256.0f) * scale[half];
-        const float b = -((SIGNED ? 32896.0f : 128.0f) * scale[half] + minimum[half]);
+        const float d = c.half_scale * scale[half];
+        const float a = (SIGNED ? 32768.0f : 256.0f) * d;
+        const float b = -fmaf(c.half_scale, minimum[half], (SIGNED ? 32896.0f : 128.0f) * d);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const uint32_t q = w[4 * half + i] ^ (SIGNED ? 0x80808080u : 0u);
@@ -177,21 +182,42 @@ locate(const struct gemm &g, const struct cut &c, uint32_t row_tile, uint32_t wa
     return {{part, part}, {tile, tile + 1}};
 }
 
+// The lane's columns of BATCH times eight: 1 / their scales.
+template <int BATCH>
+static __device__ __forceinline__ void load_undo(const float *from, uint32_t col, uint32_t lane,
+                                                 float to[BATCH][2])
+{
+    const float2 *p = reinterpret_cast<const float2 *>(from + col) + lane % 4;
+#pragma unroll
+    for (int j = 0; j < BATCH; j++) {
+        const float2 v = p[4 * j];
+        to[j][0] = v.x, to[j][1] = v.y;
+    }
+}
+
 // Leaves silu(gate) * up, packed for the matrix that follows.
 template <int BN>
-static __device__ __forceinline__ void store_swiglu(const struct gemm &g, const struct rows16 &r,
-                                                    uint32_t col0, const float acc[BN / 2],
-                                                    uint32_t lane)
+static __device__ __forceinline__ void store_swiglu(const struct gemm &g, const struct cut &t,
+                                                    const struct rows16 &r, uint32_t col0,
+                                                    const float acc[BN / 2], uint32_t lane)
 {
     const uint32_t row = r.tile[0] * TILE_ROWS + lane / 4, odd = lane / 4 % 2;
     const bool valid = row < g.w[0].rows; // the packed form is padded with zeros
+    constexpr int BATCH = UNDO_BATCH;
+    float in[BATCH][2], out[BATCH][2];
 #pragma unroll
     for (int j = 0; j < BN / 8; j++) {
+        if (j % BATCH == 0) {
+            load_undo<BATCH>(g.undo, col0 + 8 * j, lane, in);
+            load_undo<BATCH>(g.undo_out, col0 + 8 * j, lane, out);
+        }
         float v[2];
 #pragma unroll
         for (int c = 0; c < 2; c++) {
-            float gate = acc[4 * j + c] * ACT_F16_SCALE, up = acc[4 * j + 2 + c]; // / scale again
-            v[c] = valid ? gate / (1.0f + __expf(-gate)) * up : 0.0f;
+            const float undo = in[j % BATCH][c] * t.undo;
+            float gate = acc[4 * j + c] * undo, up = acc[4 * j + 2 + c] * undo;
+            v[c] = gate / (1.0f + __expf(-gate)) * up * half_range_undo(out[j % BATCH][c]);
+            v[c] = valid ? v[c] : 0.0f;
         }
         // the lanes of two neighbouring rows: each takes one column of both
         float other = __shfl_xor_sync(0xFFFFFFFFu, odd ? v[0] : v[1], 4);
@@ -203,8 +229,9 @@ static __device__ __forceinline__ void store_swiglu(const struct gemm &g, const 
 }
 
 template <int BN>
-static __device__ __forceinline__ void store(const struct gemm &g, const struct rows16 &r,
-                                             uint32_t col0, const float acc[BN / 2], uint32_t lane)
+static __device__ __forceinline__ void store(const struct gemm &g, const struct cut &t,
+                                             const struct rows16 &r, uint32_t col0,
+                                             const float acc[BN / 2], uint32_t lane)
 {
     // of eight columns: what is added to is requested before anything is stored
     constexpr int BATCH = BN == 64 ? 4 : 8;
@@ -218,7 +245,7 @@ static __device__ __forceinline__ void store(const struct gemm &g, const struct 
         b[h] = bias && valid[h] ? bias[row0 + h * TILE_ROWS] : 0.0f;
 #pragma unroll
     for (int j0 = 0; j0 < BN / 8; j0 += BATCH) {
-        float old[BATCH][4];
+        float old[BATCH][4], undo[UNDO_BATCH][2];
 #pragma unroll
         for (int j = 0; j < BATCH; j++)
 #pragma unroll
@@ -229,14 +256,18 @@ static __device__ __forceinline__ void store(const struct gemm &g, const struct 
                     old[j][e] = y[(size_t)col * rows + e / 2 * TILE_ROWS];
             }
 #pragma unroll
-        for (int j = 0; j < BATCH; j++)
+        for (int j = 0; j < BATCH; j++) {
+            if (j % UNDO_BATCH == 0)
+                load_undo<UNDO_BATCH>(g.undo, col0 + 8 * (j0 + j), lane, undo);
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 uint32_t col = col0 + 8 * (j0 + j) + lane % 4 * 2 + e % 2;
-                float v = fmaf(acc[4 * (j0 + j) + e], ACT_F16_SCALE, b[e / 2]);
+                float v =
+                    fmaf(acc[4 * (j0 + j) + e], undo[j % UNDO_BATCH][e % 2] * t.undo, b[e / 2]);
                 if (col < g.n && valid[e / 2])
                     y[(size_t)col * rows + e / 2 * TILE_ROWS] = old[j][e] + v;
             }
+        }
     }
 }
 
@@ -376,8 +407,8 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
 #pragma unroll
             for (uint32_t half = 0; half < 2; half++) {
                 uint32_t low[2][4], high[2][4];
-                widen<TYPE>(s0, half, c.zero, low[0], high[0]);
-                widen<TYPE>(s1, half, c.zero, low[1], high[1]);
+                widen<TYPE>(s0, half, c, low[0], high[0]);
+                widen<TYPE>(s1, half, c, low[1], high[1]);
 #pragma unroll
                 for (int k = 0; k < 4; k++) {
                     a[half][k][0] = low[0][k];
@@ -424,9 +455,9 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
             const struct rows16 to = locate(g, c, tile / c.n_col_tile, warp);
             const uint32_t col0 = tile % c.n_col_tile * BN;
             if (g.mode == MATVEC_SWIGLU)
-                store_swiglu<BN>(g, to, col0, acc, lane);
+                store_swiglu<BN>(g, c, to, col0, acc, lane);
             else
-                store<BN>(g, to, col0, acc, lane);
+                store<BN>(g, c, to, col0, acc, lane);
         }
         tile++;
         step = 0;
@@ -496,6 +527,11 @@ bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct erro
             c.first_row_tile[i + 1] =
                 c.first_row_tile[i] + div_up(g->w[i].rows, (uint32_t)BLOCK_ROWS);
     }
+    c.half_scale = g->w[0].half_scale;
+    for (uint32_t i = 1; i < g->n_part; i++) // NaN stays
+        if (!(c.half_scale <= g->w[i].half_scale) && c.half_scale == c.half_scale)
+            c.half_scale = g->w[i].half_scale;
+    c.undo = half_range_undo(c.half_scale);
     // Wide tiles move fewer activations and widen fewer weights, but columns beyond n are wasted
     // and there must be tiles enough for all.
     uint32_t best = 0;

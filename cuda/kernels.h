@@ -40,6 +40,18 @@ bool repack_launch(const struct queue *q, const void *src, const struct wmat *w,
 bool dequant_launch(const struct queue *q, const struct wmat *w, uint32_t row0, uint32_t n_rows,
                     void *dst, uint32_t ld, struct error *err);
 
+// What a matrix makes of its inputs, as far as its weights tell. Combined into *out, which begins
+// as zeros; NaN when a weight is no number.
+struct weight_range {
+    float top; // the largest magnitude of a weight
+    // The largest magnitude of a result when the input is x * norm, x's squares add up to n_cols,
+    // and bias is added (Cauchy-Schwarz): what any RMSNorm gives.
+    float bound;
+};
+// norm (n_cols), bias (rows): NULL: all ones, none.
+bool weight_range_launch(const struct queue *q, const struct wmat *w, const float *norm,
+                         const float *bias, struct weight_range *out, struct error *err);
+
 // ---- matvec.cu -----------------------------------------------------------------------------
 
 enum matvec_mode {
@@ -96,22 +108,34 @@ bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int3
                   uint32_t n_pair, float magnitude, const uint32_t *pos0,
                   float2 *rope /* (n, n_pair) */, const uint32_t *skip, struct error *err);
 
-// Prepares n rows of x (n, n_cols) for matrices: normalised unless norm is NULL, then in each form
-// whose pointer is not NULL. f16 holds the value / ACT_F16_SCALE in rows of f16_ld, padded with
-// zeros, or with f16_ld = GEMM_PACKED as gemm_hopper_launch takes it.
-#define ACT_F16_SCALE 32.0f // keeps sums of large values finite; GEMMs multiply by it
+// Rows as float16: each times a power of two that takes its largest value to the upper end of
+// float16's range; whoever multiplies with them undoes that.
+struct act_f16 {
+    __half *x;   // NULL: not wanted
+    uint32_t ld; // of rows padded with zeros, or GEMM_PACKED: as gemm_hopper_launch takes it
+    float *undo; // (n) 1 / the power of two
+    // A bound of what SwiGLU makes of a normalised row of squares that add up to n_cols, 0: none;
+    // then undo_swiglu (n) gets the same for that row of results, which nobody has seen yet.
+    float swiglu_bound;
+    float *undo_swiglu;
+};
 enum { GEMM_PACKED = 0 };
+
+// Prepares n rows of x (n, n_cols) for matrices: normalised unless norm is NULL, then in each form
+// whose pointer is not NULL.
 bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_cols,
-                const float *norm, float eps, void *act32, void *act_f32, __half *f16,
-                uint32_t f16_ld, struct error *err);
+                const float *norm, float eps, void *act32, void *act_f32, const struct act_f16 *f16,
+                struct error *err);
 
 // gate (n, n_ff) = silu(gate) * up
 bool swiglu_launch(const struct queue *q, float *gate, const float *up, size_t n_total,
                    struct error *err);
 
-// y (n, n_cols) += bias (n_cols)
-bool add_bias_launch(const struct queue *q, float *y, const float *bias, uint32_t n,
-                     uint32_t n_cols, struct error *err);
+// y (n, n_cols) = product (n, n_cols) * undo (n) + bias (n_cols), or all of it added to y. undo,
+// bias NULL: none. product may be y.
+bool finish_product_launch(const struct queue *q, const float *product, const float *undo,
+                           const float *bias, bool add, float *y, uint32_t n, uint32_t n_cols,
+                           struct error *err);
 
 // ---- attention_decode.cu, attention_prefill.cu ------------------------------------------------
 
@@ -123,6 +147,7 @@ struct kv_plane {
     uint16_t *scales;   // NULL: data is float16
     uint32_t row_bytes; // a multiple of 16
     uint32_t n_group;   // kv_groups(head_dim)
+    float scale;        // a power of two: what is stored is the value times this
 };
 
 static inline __host__ __device__ uint32_t kv_groups(uint32_t head_dim)
@@ -137,6 +162,9 @@ struct attention {
     const float *q_norm, *k_norm; // (head_dim), NULL: none
     bool rope_halves;             // pairs (i, i + rope_dim / 2), else (2 i, 2 i + 1)
     uint32_t rope_dim;
+    float q_scale;      // a power of two: queries become float16 times this
+    float score_undo;   // 1 / (q_scale * k.scale)
+    float v_undo;       // 1 / v.scale
     const float2 *rope; // (n, rope_dim / 2) cos and sin
     struct kv_plane k, v;
     const uint32_t *pos0; // position of the first row: see attention_decode_launch
@@ -177,7 +205,7 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
 
 // y (n, ld) = beta * y + x W^T for many columns: W is dequantised to float16 in pieces that stay in
 // the L2 cache and multiplied by cuBLAS; float32 weights stay float32. x (n, gemm_ld(n_cols)) as
-// act_launch's f16 or, for float32 weights, f32.
+// act_launch's f16, whose scale is not undone, or, for float32 weights, f32.
 bool gemm_launch(const struct queue *q, const struct wmat *w, const void *x, uint32_t n, float *y,
                  uint32_t ld, float beta, void *tile, size_t tile_bytes, struct error *err);
 
@@ -205,6 +233,12 @@ static inline size_t gemm_pack_bytes(uint32_t n, uint32_t n_cols)
            GEMM_PACK_COLS * 2;
 }
 
+// Scales of rows are read for whole tiles.
+static inline uint32_t gemm_undo_room(uint32_t n)
+{
+    return (n + 255) / 256 * 256;
+}
+
 // Where element col of row i of n is, in halves; an even element and the next are neighbours.
 // Element 32 t + 2 p + e of 128 goes to place 8 p + 2 t + e (see gemm_hopper.cu); 64 places of all
 // rows lie together, and a row's eight pieces of 16 bytes in the order that shared memory wants.
@@ -215,7 +249,8 @@ static inline __host__ __device__ size_t gemm_pack_at(uint32_t n, uint32_t i, ui
     return row * 64 + ((p ^ i) % 8) * 8 + 2 * t + col % 2;
 }
 
-// Up to three matrices of one type, but float32, times the same n columns.
+// Up to three matrices of one type, but float32, times the same n columns. The weights become
+// float16 with the smallest half_scale of them all.
 struct gemm {
     struct wmat w[MATVEC_MAX_PARTS];     // same n_cols and type
     const float *bias[MATVEC_MAX_PARTS]; // (rows), NULL: none
@@ -223,10 +258,12 @@ struct gemm {
     uint32_t n_part;
     enum matvec_mode mode;
     uint32_t n;
-    const __half *x;    // (n, n_cols) packed
-    __half *out;        // MATVEC_SWIGLU: (n, rows) packed, instead of y
-    float *partial;     // scratch: sizes by gemm_scratch
-    uint32_t *counters; // zero before the first use; left zero
+    const __half *x;       // (n, n_cols) packed
+    const float *undo;     // (gemm_undo_room(n)) of the rows of x, see act_f16
+    __half *out;           // MATVEC_SWIGLU: (n, rows) packed, instead of y
+    const float *undo_out; // (gemm_undo_room(n)) of the rows of out
+    float *partial;        // scratch: sizes by gemm_scratch
+    uint32_t *counters;    // zero before the first use; left zero
 };
 
 bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct error *err);

@@ -49,6 +49,7 @@ extern "C" uint64_t cuda_layout(uint32_t type, uint64_t rows, uint64_t n_cols, u
         w->n_cols = (uint32_t)n_cols;
         w->n_chunk = (uint32_t)n_chunk;
         w->n_tile = (uint32_t)n_tile;
+        w->half_scale = 1.0f;
         w->q = base;
         w->h = base && h ? base + q : NULL;
         w->s = base && s ? base + q + h : NULL;

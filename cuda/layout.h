@@ -62,6 +62,9 @@ struct wmat {
     uint32_t rows, n_cols;
     uint32_t n_chunk; // per row
     uint32_t n_tile;  // of TILE_ROWS rows
+    // A power of two: times this the weights fill the range of float16, where they become that. 1
+    // until cuda_measure_ranges has looked.
+    float half_scale;
 };
 
 // NULL for a type that has no layout.

@@ -325,7 +325,7 @@ bool cuda_load(struct cuda_engine *e, const struct model *m, struct error *err)
         error_set(err, ERR_FAIL, "no thread could be started to read the weights");
         goto done;
     }
-    ok = copy_all(e, &l, err) && copy_vectors(e, m, err);
+    ok = copy_all(e, &l, err) && copy_vectors(e, m, err) && cuda_measure_ranges(e, m, err);
 
 done:
     pthread_mutex_lock(&l.lock);

@@ -43,6 +43,7 @@ static struct kv_plane take_kv(struct arena *a, const struct hparams *hp, uint32
     uint32_t elem = type == KV_F16 ? 2 : 1;
     p.row_bytes = (hp->head_dim * elem + 15) / 16 * 16;
     p.n_group = kv_groups(hp->head_dim);
+    p.scale = 1.0f;
     p.data = (uint8_t *)take(a, rows * p.row_bytes);
     if (type == KV_Q8_0)
         p.scales = (uint16_t *)take(a, rows * p.n_group * sizeof(uint16_t));
@@ -113,7 +114,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     s->k = (float *)take(a, (uint64_t)n_batch * n_kv * sizeof(float));
     s->v = (float *)take(a, (uint64_t)n_batch * n_kv * sizeof(float));
     s->att = (float *)take(a, (uint64_t)n_batch * n_q * sizeof(float));
-    s->gate = (float *)take(a, (uint64_t)n_batch * hp->n_ff * sizeof(float));
+    s->gate = (float *)take(a, (uint64_t)n_batch * max3(hp->n_ff, hp->n_embd, 1) * sizeof(float));
     s->up = (float *)take(a, (uint64_t)n_batch * hp->n_ff * sizeof(float));
     s->logits = (float *)take(a, (uint64_t)LOGITS_ROWS * hp->n_vocab * sizeof(float));
     s->rope = (float2 *)take(a, (uint64_t)n_batch * (hp->rope_dim / 2) * sizeof(float2));
@@ -125,6 +126,8 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
         uint64_t row = gemm_ld(n_wide) * (has_f32 ? sizeof(float) : sizeof(__half));
         s->act_f16 = (__half *)take(a, gemm_pack_bytes(n_batch, n_wide)); // either form
         s->ff_f16 = (__half *)take(a, gemm_pack_bytes(n_batch, hp->n_ff));
+        s->undo = (float *)take(a, 2 * gemm_undo_room(n_batch) * sizeof(float));
+        s->undo_swiglu = s->undo ? s->undo + gemm_undo_room(n_batch) : NULL;
         s->tile_bytes = lesser(n_wide * row, (uint64_t)TILE_BYTES);
         if (s->tile_bytes < TILE_ROWS * row)
             s->tile_bytes = TILE_ROWS * row;

@@ -114,12 +114,18 @@ PTX_FN uint32_t ptx_nanosleep(uint32_t ns)
     emu_yield();
     return ns;
 }
+PTX_FN float max_nan(float a, float b)
+{
+    return a > b || a != a ? a : b;
+}
+PTX_FN float saturated(float x)
+{
+    return x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;
+}
 PTX_FN uint32_t saturated_half2(float low, float high)
 {
-    low = fminf(fmaxf(low, -65504.0f), 65504.0f);
-    high = fminf(fmaxf(high, -65504.0f), 65504.0f);
-    return (uint32_t)__half_as_ushort(__float2half_rn(low)) |
-           (uint32_t)__half_as_ushort(__float2half_rn(high)) << 16;
+    return (uint32_t)__half_as_ushort(__float2half_rn(saturated(low))) |
+           (uint32_t)__half_as_ushort(__float2half_rn(saturated(high))) << 16;
 }
 
 #else
@@ -304,7 +310,15 @@ PTX_FN uint32_t ptx_nanosleep(uint32_t ns)
     return ns;
 }
 
-// Two float16 in one word; a value beyond their range becomes the largest of its sign.
+// The larger one; NaN when either is (fmaxf forgets it).
+PTX_FN float max_nan(float a, float b)
+{
+    float v;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
+    return v;
+}
+
+// Two float16 in one word; a value beyond their range becomes the largest of its sign, a NaN stays.
 PTX_FN uint32_t saturated_half2(float low, float high)
 {
     uint32_t v;

@@ -391,9 +391,10 @@ static __device__ __forceinline__ void quantize_act(const float x[8], act32 *out
     float top = 0.0f;
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        top = fmaxf(top, fabsf(x[i]));
-    top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, 2));
+        top = max_nan(top, fabsf(x[i]));
+    top = max_nan(top, __shfl_xor_sync(0xFFFFFFFFu, top, 1));
+    top = max_nan(top, __shfl_xor_sync(0xFFFFFFFFu, top, 2));
+    // A NaN or an infinity becomes the scale, so that no product with it is a finite number.
     // 32512 = 127 * 256: the largest whose high digit, rounded, is still 127
     const float scale = top * (1.0f / 32512.0f);
     const float inverse = top > 1e-30f ? __fdividef(32512.0f, top) : 0.0f;

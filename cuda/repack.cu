@@ -215,20 +215,76 @@ static __global__ void __launch_bounds__(THREADS)
     __half *out = static_cast<__half *>(dst) + at;
     uint32_t packed[N / 2];
 #pragma unroll
-    for (int e = 0; e < N; e += 2) {
-        // a weight beyond float16 saturates rather than becoming an infinity
-        float a = fminf(fmaxf(v[e], -65504.0f), 65504.0f);
-        float b = fminf(fmaxf(v[e + 1], -65504.0f), 65504.0f);
-        packed[e / 2] = (uint32_t)__half_as_ushort(__float2half_rn(a)) |
-                        (uint32_t)__half_as_ushort(__float2half_rn(b)) << 16;
-    }
+    for (int e = 0; e < N; e += 2)
+        packed[e / 2] = saturated_half2(v[e] * w.half_scale, v[e + 1] * w.half_scale);
 #pragma unroll
     for (int j = 0; j < N / 8; j++)
         reinterpret_cast<uint4 *>(out)[j] =
             make_uint4(packed[4 * j], packed[4 * j + 1], packed[4 * j + 2], packed[4 * j + 3]);
 }
 
+// Grid (tiles / N_WARP), a tile per warp and turn: 8 rows x 4 chunks at a time.
+template <uint32_t TYPE>
+static __global__ void __launch_bounds__(THREADS, 4)
+    weight_range_kernel(const struct wmat w, const float *norm, const float *bias,
+                        struct weight_range *out)
+{
+    constexpr int N = chunk_elems(TYPE), N_WARP = THREADS / WARP;
+    const uint32_t lane = threadIdx.x % WARP, r = lane % TILE_ROWS;
+    float top = 0.0f, bound = 0.0f;
+    for (uint32_t tile = blockIdx.x * N_WARP + threadIdx.x / WARP; tile < w.n_tile;
+         tile += gridDim.x * N_WARP) {
+        const struct tile_row at = tile_begin<TYPE>(w, tile, r);
+        const uint32_t row = tile * TILE_ROWS + r;
+        double squares = 0; // of weights up to 3e38
+        for (uint32_t c = lane / TILE_ROWS; c < w.n_chunk; c += WARP / TILE_ROWS) {
+            chunk<TYPE> k;
+            float v[N];
+            load_chunk<TYPE>(at, c, k);
+            dequantize_chunk<TYPE>(k, v);
+            for (int e = 0; e < N; e++) {
+                const uint32_t col = c * N + e;
+                const bool there = !is_plain(TYPE) || col < w.n_cols;
+                const double x = (double)v[e] * (norm && there ? norm[col] : 1.0f);
+                top = max_nan(top, fabsf(v[e]));
+                squares += x * x;
+            }
+        }
+        squares += __shfl_xor_sync(0xFFFFFFFFu, squares, 8);
+        squares += __shfl_xor_sync(0xFFFFFFFFu, squares, 16);
+        squares *= w.n_cols;
+        const float b = bias && row < w.rows ? fabsf(bias[row]) : 0.0f;
+        // (a root in double would be a call)
+        const float root =
+            squares < 1e38 ? sqrtf((float)squares) : 1e19f * sqrtf((float)(squares * 1e-38));
+        bound = max_nan(bound, root + b);
+    }
+    for (int d = WARP / 2; d > 0; d /= 2) {
+        top = max_nan(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
+        bound = max_nan(bound, __shfl_xor_sync(0xFFFFFFFFu, bound, d));
+    }
+    if (lane == 0) { // bits of floats without a sign have their order, NaN above all
+        atomicMax(reinterpret_cast<uint32_t *>(&out->top), __float_as_uint(fabsf(top)));
+        atomicMax(reinterpret_cast<uint32_t *>(&out->bound), __float_as_uint(fabsf(bound)));
+    }
+}
+
 // ---- launchers
+
+bool weight_range_launch(const struct queue *q, const struct wmat *w, const float *norm,
+                         const float *bias, struct weight_range *out, struct error *err)
+{
+    const uint32_t n_block = div_up(w->n_tile, (uint32_t)(THREADS / WARP));
+    struct launch l = {.name = "weight_range",
+                       .grid = dim3(lesser(n_block, (uint32_t)(8 * q->n_sm))),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .recorder = q->recorder};
+    return with_type(w->type, [&](auto tag) {
+        return launch_kernel(err, l, weight_range_kernel<decltype(tag)::value>, *w, norm, bias,
+                             out);
+    });
+}
 
 bool repack_launch(const struct queue *q, const void *src, const struct wmat *w, uint32_t row0,
                    uint32_t n_rows, struct error *err)

@@ -30,10 +30,12 @@ static __global__ void __launch_bounds__(THREADS)
             if (c * N + e < w.n_cols)
                 out[c * N + e] = v[e];
     }
-    float position = (float)(*pos0 + i);
     for (uint32_t p = threadIdx.x; p < n_pair; p += THREADS) {
+        // In turns, and all but the last one off, in double: of a million radians a float would
+        // keep a few hundredths.
+        double turns = (double)(*pos0 + i) * (double)freqs[p] * 0.15915494309189535; // 1 / (2 pi)
         float sine, cosine;
-        sincosf(position * freqs[p], &sine, &cosine);
+        sincospif(2.0f * (float)(turns - rint(turns)), &sine, &cosine);
         rope[(size_t)i * n_pair + p] = make_float2(cosine * magnitude, sine * magnitude);
     }
 }
@@ -49,35 +51,56 @@ static __device__ __forceinline__ float2 pair_at(const float *p, uint32_t i, uin
 // Grid (n). One row: RMSNorm (y = x / sqrt(mean(x^2) + eps) * w), then every form asked for.
 static __global__ void __launch_bounds__(THREADS)
     act_kernel(const float *x, uint32_t n_cols, const float *norm, float eps, act32 *out32,
-               float *out_f32, __half *out_f16, uint32_t f32_ld, uint32_t f16_ld)
+               float *out_f32, uint32_t f32_ld, const struct act_f16 f16)
 {
-    __shared__ float part[N_WARP];
+    __shared__ float part[N_WARP], tops[N_WARP];
     griddep_launch_dependents();
     griddep_wait();
     const float *row = x + (size_t)blockIdx.x * n_cols;
-    float rms = 1.0f;
-    if (norm) {
-        float sum = 0.0f;
+    float rms = 1.0f, scale = 1.0f; // scale: of float16
+    if (norm || f16.x) {
+        float sum = 0.0f, top = 0.0f; // top: the largest of the row times norm
+        auto look = [&](float v, float w) {
+            sum = fmaf(v, v, sum);
+            top = max_nan(top, fabsf(v * w));
+        };
         if (n_cols % 4 == 0) {
             const float4 *row4 = reinterpret_cast<const float4 *>(row);
+            const float4 *norm4 = reinterpret_cast<const float4 *>(norm);
 #pragma unroll 4
             for (uint32_t i = threadIdx.x; i < n_cols / 4; i += THREADS) {
                 float4 v = row4[i];
-                sum = fmaf(v.x, v.x, fmaf(v.y, v.y, fmaf(v.z, v.z, fmaf(v.w, v.w, sum))));
+                float4 w = f16.x && norm ? norm4[i] : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+                look(v.x, w.x), look(v.y, w.y), look(v.z, w.z), look(v.w, w.w);
             }
         } else {
             for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
-                sum = fmaf(row[i], row[i], sum);
+                look(row[i], norm ? norm[i] : 1.0f);
         }
-        for (int d = WARP / 2; d > 0; d /= 2)
+        for (int d = WARP / 2; d > 0; d /= 2) {
             sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
-        if (threadIdx.x % WARP == 0)
+            top = max_nan(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
+        }
+        if (threadIdx.x % WARP == 0) {
             part[threadIdx.x / WARP] = sum;
+            tops[threadIdx.x / WARP] = top;
+        }
         __syncthreads();
-        sum = 0.0f;
-        for (int i = 0; i < N_WARP; i++)
+        sum = top = 0.0f;
+        for (int i = 0; i < N_WARP; i++) {
             sum += part[i];
-        rms = 1.0f / sqrtf(sum / (float)n_cols + eps);
+            top = max_nan(top, tops[i]);
+        }
+        const float mean = sum / (float)n_cols;
+        if (norm)
+            rms = 1.0f / sqrtf(mean + eps);
+        scale = half_range(top * rms);
+        if (f16.x && threadIdx.x == 0) {
+            f16.undo[blockIdx.x] = half_range_undo(scale);
+            if (f16.swiglu_bound > 0.0f) // eps makes small rows smaller; SwiGLU has two factors
+                f16.undo_swiglu[blockIdx.x] =
+                    half_range_undo(half_range(f16.swiglu_bound * (mean * rms * rms)));
+        }
     }
     auto value = [&](uint32_t i) {
         return i >= n_cols ? 0.0f : norm ? row[i] * rms * norm[i] : row[i];
@@ -85,7 +108,7 @@ static __global__ void __launch_bounds__(THREADS)
     if (out_f32)
         for (uint32_t i = threadIdx.x; i < f32_ld; i += THREADS)
             out_f32[(size_t)blockIdx.x * f32_ld + i] = value(i);
-    // two values as float16 / ACT_F16_SCALE; i is even
+    // two values as float16; i is even
     auto pair = [&](uint32_t i) {
         float2 v = pair_at(row, i, n_cols);
         if (norm) {
@@ -93,20 +116,20 @@ static __global__ void __launch_bounds__(THREADS)
             v.x *= rms * w.x;
             v.y *= rms * w.y;
         }
-        return saturated_half2(v.x * (1.0f / ACT_F16_SCALE), v.y * (1.0f / ACT_F16_SCALE));
+        return saturated_half2(v.x * scale, v.y * scale);
     };
-    if (out_f16 && f16_ld == GEMM_PACKED) {
+    if (f16.x && f16.ld == GEMM_PACKED) {
         const uint32_t n_piece = div_up(n_cols, (uint32_t)GEMM_PACK_COLS) * 16; // of 8 values
 #pragma unroll 2
         for (uint32_t i = threadIdx.x; i < n_piece; i += THREADS) {
             uint32_t col = i / 16 * GEMM_PACK_COLS + i % 16 * 2; // and the same of three chunks
             uint4 v = make_uint4(pair(col), pair(col + 32), pair(col + 64), pair(col + 96));
-            *reinterpret_cast<uint4 *>(out_f16 + gemm_pack_at(gridDim.x, blockIdx.x, col)) = v;
+            *reinterpret_cast<uint4 *>(f16.x + gemm_pack_at(gridDim.x, blockIdx.x, col)) = v;
         }
-    } else if (out_f16) {
-        uint32_t *out = reinterpret_cast<uint32_t *>(out_f16 + (size_t)blockIdx.x * f16_ld);
+    } else if (f16.x) {
+        uint32_t *out = reinterpret_cast<uint32_t *>(f16.x + (size_t)blockIdx.x * f16.ld);
 #pragma unroll 4
-        for (uint32_t i = threadIdx.x; i < f16_ld / 2; i += THREADS)
+        for (uint32_t i = threadIdx.x; i < f16.ld / 2; i += THREADS)
             out[i] = pair(2 * i);
     }
     if (out32) {
@@ -133,13 +156,17 @@ static __global__ void __launch_bounds__(THREADS)
 
 // Grid (n, ceil(n_cols / THREADS))
 static __global__ void __launch_bounds__(THREADS)
-    add_bias_kernel(float *y, const float *bias, uint32_t n_cols)
+    finish_product_kernel(const float *product, const float *undo, const float *bias, bool add,
+                          float *y, uint32_t n_cols)
 {
     griddep_launch_dependents();
     griddep_wait();
     uint32_t i = blockIdx.y * THREADS + threadIdx.x;
-    if (i < n_cols)
-        y[(size_t)blockIdx.x * n_cols + i] += bias[i];
+    if (i >= n_cols)
+        return;
+    const size_t at = (size_t)blockIdx.x * n_cols + i;
+    float v = fmaf(product[at], undo ? undo[blockIdx.x] : 1.0f, bias ? bias[i] : 0.0f);
+    y[at] = add ? y[at] + v : v;
 }
 
 // ---- launchers
@@ -162,8 +189,8 @@ bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int3
 }
 
 bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_cols,
-                const float *norm, float eps, void *act32_rows, void *act_f32, __half *f16,
-                uint32_t f16_ld, struct error *err)
+                const float *norm, float eps, void *act32_rows, void *act_f32,
+                const struct act_f16 *f16, struct error *err)
 {
     struct launch l = {.name = "act",
                        .grid = dim3(n),
@@ -171,8 +198,9 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
+    const struct act_f16 none = {};
     return launch_kernel(err, l, act_kernel, x, n_cols, norm, eps, (act32 *)act32_rows,
-                         (float *)act_f32, f16, act_f32_ld(n_cols), f16_ld);
+                         (float *)act_f32, act_f32_ld(n_cols), f16 ? *f16 : none);
 }
 
 bool swiglu_launch(const struct queue *q, float *gate, const float *up, size_t n_total,
@@ -187,14 +215,15 @@ bool swiglu_launch(const struct queue *q, float *gate, const float *up, size_t n
     return launch_kernel(err, l, swiglu_kernel, gate, up, n_total);
 }
 
-bool add_bias_launch(const struct queue *q, float *y, const float *bias, uint32_t n,
-                     uint32_t n_cols, struct error *err)
+bool finish_product_launch(const struct queue *q, const float *product, const float *undo,
+                           const float *bias, bool add, float *y, uint32_t n, uint32_t n_cols,
+                           struct error *err)
 {
-    struct launch l = {.name = "add_bias",
+    struct launch l = {.name = "finish_product",
                        .grid = dim3(n, div_up(n_cols, (uint32_t)THREADS)),
                        .block = dim3(THREADS),
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return launch_kernel(err, l, add_bias_kernel, y, bias, n_cols);
+    return launch_kernel(err, l, finish_product_kernel, product, undo, bias, add, y, n_cols);
 }

@@ -11,6 +11,7 @@
 // programs on one GPU may otherwise each hold the room that the other's blocks wait for. Such a
 // launch does not begin before its predecessor has ended.
 #include "sampler_small.cuh"
+#include "engine/finite.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -696,10 +697,7 @@ bool gpu_sampler_result(const struct ring_slot *slot, struct error *err)
 {
     switch (slot->failed) {
     case SAMPLER_NOT_FINITE:
-        return error_set(err, ERR_FAIL,
-                         "the logit of token %d is %g, expected a finite number: the model's "
-                         "weights are damaged or overflow",
-                         slot->d.id, (double)slot->d.logprob);
+        return finite_error(NULL, (uint32_t)slot->d.id, slot->d.logprob, err);
     case SAMPLER_NONE_LEFT:
         return error_set(err, ERR_FAIL,
                          "no token is left to choose: --logit-bias forbids all of them");

@@ -6,6 +6,7 @@
 #include "cpu/kernels.h"
 #include "cpu/pool.h"
 #include "engine/engine.h"
+#include "engine/finite.h"
 #include "engine/profile.h"
 
 struct kv_cache {
@@ -65,9 +66,11 @@ struct cpu_engine {
     struct cpu_attn_part *parts; // (n_head, splits of the context)
     float *logits;               // (LOGIT_ROWS, n_vocab)
 
-    struct cpu_marks *marks; // NULL: nothing is timed
+    struct cpu_marks *marks;      // NULL: nothing is timed
+    struct finite_search *search; // NULL: no step's result is looked at
 
     // What the last eval left.
+    int32_t last_token;
     size_t n_hidden;     // rows of hidden
     size_t logits_first; // hidden row of logits row 0
     size_t n_logits;     // rows of logits computed, 0 = none
@@ -88,7 +91,7 @@ bool cpu_forward(struct cpu_engine *e, const int32_t *tokens, size_t n, enum eng
 // Logits of hidden rows [first, first + n), n <= LOGIT_ROWS. False when cancelled.
 bool cpu_head(struct cpu_engine *e, size_t first, size_t n);
 
-// Ends a step of e->marks, which worked on what (see engine_kernel). Always true.
+// Ends a step that worked on what (see engine_kernel), for e->marks and e->search. Always true.
 bool cpu_mark(struct cpu_engine *e, const char *kernel, const char *what);
 bool cpu_profile(struct engine *base, const int32_t *tokens, size_t n, uint32_t n_run,
                  struct engine_profile *out, struct error *err); // engine_ops.profile

@@ -49,6 +49,7 @@ static bool eval_chunk(struct cpu_engine *e, const int32_t *tokens, size_t n,
         return interrupted(err);
     }
     e->base.n_past += n;
+    e->last_token = tokens[n - 1];
     e->fresh = want != LOGITS_NONE;
     return true;
 }
@@ -125,10 +126,30 @@ static const float *logits_row(struct cpu_engine *e, size_t i, struct error *err
     return e->logits + (i - e->logits_first) * e->base.model->hp.n_vocab;
 }
 
+// False, with the weights that it comes from in *err, when a logit of row i is not finite: the last
+// token is evaluated once more, and every step looked at.
+static bool check_finite(struct cpu_engine *e, size_t i, const float *logits, struct error *err)
+{
+    const size_t n_vocab = e->base.model->hp.n_vocab, at = finite_until(logits, n_vocab);
+    if (at == n_vocab)
+        return true;
+    const float logit = logits[at];
+    struct finite_search search = {0};
+    const bool last = i + 1 == e->n_hidden;
+    e->search = &search;
+    e->base.n_past--;
+    const bool ok = cpu_forward(e, &e->last_token, 1, LOGITS_NONE);
+    e->base.n_past++;
+    e->search = NULL;
+    if (!ok)
+        return interrupted(err);
+    return finite_error(search.found || last ? &search : NULL, (uint32_t)at, logit, err);
+}
+
 static bool cpu_logits(struct engine *base, size_t i, float *out, struct error *err)
 {
     const float *row = refused(self(base), "logits", err) ? NULL : logits_row(self(base), i, err);
-    if (!row)
+    if (!row || !check_finite(self(base), i, row, err))
         return false;
     memcpy(out, row, base->model->hp.n_vocab * sizeof *out);
     return true;
@@ -180,7 +201,7 @@ static bool cpu_decode_next(struct engine *base, struct decoded *out, struct err
     if (!logits)
         return false;
     if (!sampler_pick(&e->sampler, logits, e->history.data, e->history.len, &out->id, err))
-        return false;
+        return check_finite(e, e->n_hidden - 1, logits, err) && false;
     if (e->n_probs > 0) {
         out->n_top = e->n_probs < n_vocab ? e->n_probs : n_vocab;
         if (!sampler_top_logprobs(logits, n_vocab, out->top, out->n_top, err))

@@ -122,7 +122,9 @@ struct engine_ops {
                  struct error *err);
     // Rewinds to n tokens (n <= n_past). The logits are then stale: eval before decoding.
     void (*trim)(struct engine *e, size_t n);
-    // Copies row i of the last eval's logits to out (n_vocab). LOGITS_LAST: only i = 0.
+    // Copies row i of the last eval's logits to out (n_vocab). LOGITS_LAST: only i = 0. Errors:
+    // ERR_INTERRUPTED, ERR_FAIL; finite_error's for a logit that is NaN or infinite, and so does
+    // decode_next (engine/finite.h).
     bool (*logits)(struct engine *e, size_t i, float *out, struct error *err);
     // Sampling on the device. Needs fresh logits (the last eval wanted LAST or ALL). Between start
     // and stop only next may be called; what can say so is refused then (ERR_FAIL). next gives the

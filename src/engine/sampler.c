@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/finite.h"
 #include "engine/sampler_math.h"
 
 const struct sampler_settings sampler_defaults = {
@@ -499,14 +500,8 @@ static void order_by_id(struct work *w)
 
 static bool check_finite(const float *logits, uint32_t n, struct error *err)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (!isfinite(logits[i]))
-            return error_set(err, ERR_FAIL,
-                             "the logit of token %u is %g, expected a finite number: the model's "
-                             "weights are damaged "
-                             "or overflow",
-                             i, (double)logits[i]);
-    return true;
+    size_t i = finite_until(logits, n);
+    return i == n || finite_error(NULL, (uint32_t)i, logits[i], err);
 }
 
 bool sampler_pick(struct sampler *s, const float *logits, const int32_t *history, size_t n_history,

@@ -203,6 +203,11 @@ static inline float rsqrtf(float x)
 #define __cosf(x)          cosf(x)
 #define __tanhf(x)         tanhf(x)
 #define __sincosf(x, s, c) sincosf((x), (s), (c))
+static inline void sincospif(float x, float *s, float *c) // of pi x
+{
+    *s = (float)sin(M_PI * (double)x);
+    *c = (float)cos(M_PI * (double)x);
+}
 static inline float __fdividef(float a, float b)
 {
     return a / b;

@@ -1,5 +1,6 @@
 // Every kernel against a plain reference in double, over odd shapes.
 #include "gpu_test.h"
+#include "model/model.h"
 
 // ---- matrices
 
@@ -99,7 +100,7 @@ static void matvec_agrees_for_two_to_eight_columns(void)
             device_array<float> dx(x), y(n_col * rows);
             device_array<uint8_t> a32(n_col * act_row_bytes(QUANT_Q8_0, n));
             device_array<uint8_t> af(n_col * act_row_bytes(QUANT_F32, n));
-            must(act_launch(&Q, dx.p, n_col, n, nullptr, 0, a32.p, af.p, nullptr, 0, &ERR));
+            must(act_launch(&Q, dx.p, n_col, n, nullptr, 0, a32.p, af.p, nullptr, &ERR));
             struct matvec v = {};
             v.w[0] = m.w;
             v.y[0] = y.p;
@@ -218,7 +219,7 @@ static void matvec_of_few_blocks_agrees(void)
             std::vector<float> bias = r.floats(rows), old = r.floats(n_col * rows, 10.0);
             device_array<float> dx(x), db(bias), y(old);
             device_array<uint8_t> a32(n_col * act_row_bytes(QUANT_Q8_0, n));
-            must(act_launch(&Q, dx.p, n_col, n, nullptr, 0, a32.p, nullptr, nullptr, 0, &ERR));
+            must(act_launch(&Q, dx.p, n_col, n, nullptr, 0, a32.p, nullptr, nullptr, &ERR));
             struct matvec v = {};
             v.mode = MATVEC_ADD;
             v.w[0] = m.w;
@@ -319,6 +320,14 @@ static void dequantised_rows_are_those_of_the_reference(void)
     }
 }
 
+// Rows (n_cols) of very different magnitudes.
+static void spread(std::vector<float> &x, uint32_t n_cols)
+{
+    static const float sizes[] = {1.0f, 1e5f, 1e-6f, 1e8f, 100.0f};
+    for (size_t i = 0; i < x.size(); i++)
+        x[i] *= sizes[i / n_cols % 5];
+}
+
 static void gemm_agrees_for_odd_shapes(void)
 {
     struct random_stream r = {18};
@@ -328,14 +337,22 @@ static void gemm_agrees_for_odd_shapes(void)
             const uint32_t n = quant_info(type)->block_elems == 1 ? 172 : 256, rows = 43;
             const uint32_t ld = gemm_ld(n);
             test_matrix m(r, type, rows, n);
-            std::vector<float> x = r.floats(n * n_col, 100.0);
-            device_array<float> dx(x), y(r.floats(n_col * rows)), xf(n_col * ld);
+            std::vector<float> x = r.floats(n * n_col), bias = r.floats(rows, 1e-9);
+            spread(x, n);
+            device_array<float> dx(x), y(r.floats(n_col * rows)), xf(n_col * ld), undo(n_col);
+            device_array<float> db(bias);
             device_array<__half> xh(n_col * ld);
             device_array<uint8_t> tile(16 * ld * 4); // rows in several turns
-            must(act_launch(&Q, dx.p, n_col, n, nullptr, 0, nullptr, xf.p, xh.p, ld, &ERR));
+            struct act_f16 f16 = {xh.p, ld, undo.p, 0.0f, nullptr};
+            must(act_launch(&Q, dx.p, n_col, n, nullptr, 0, nullptr, xf.p, &f16, &ERR));
             const void *in = type == QUANT_F32 ? (const void *)xf.p : (const void *)xh.p;
+            m.w.half_scale = type == QUANT_F32 ? 1.0f : 1024.0f;
             must(gemm_launch(&Q, &m.w, in, n_col, y.p, rows, 0.0f, tile.p, tile.n, &ERR));
+            must(finish_product_launch(&Q, y.p, type == QUANT_F32 ? nullptr : undo.p, db.p, false,
+                                       y.p, n_col, rows, &ERR));
             product p = reference(m, x, n_col);
+            for (size_t i = 0; i < p.y.size(); i++)
+                p.y[i] += bias[i % rows];
             double w = worst(y.get(), p.y, p.size);
             // float16 operands: half a unit in the eleventh bit of each, errors independent
             check(w <= (type == QUANT_F32 ? 4e-6 : 1.5e-3), "%s, %u columns: off by %g",
@@ -343,12 +360,54 @@ static void gemm_agrees_for_odd_shapes(void)
         }
 }
 
+static struct weight_range range_of(const test_matrix &m, const float *norm = nullptr,
+                                    const float *bias = nullptr)
+{
+    device_array<float> out(std::vector<float>{0.0f, 0.0f});
+    must(weight_range_launch(&Q, &m.w, norm, bias, (struct weight_range *)out.p, &ERR));
+    std::vector<float> v = out.get();
+    return {v[0], v[1]};
+}
+
+static void ranges_of_weights_are_those_of_the_reference(void)
+{
+    struct random_stream r = {29};
+    for (uint32_t type : ALL_TYPES) {
+        const uint32_t n = quant_info(type)->block_elems == 1 ? 173 : 256, rows = 75;
+        test_matrix m(r, type, rows, n);
+        std::vector<float> norm = r.floats(n, 3.0), bias = r.floats(rows, 50.0);
+        device_array<float> dn(norm), db(bias);
+        double top = 0, bound = 0;
+        for (uint32_t i = 0; i < rows; i++) {
+            double sum = 0;
+            for (uint32_t k = 0; k < n; k++) {
+                double w = m.values[(size_t)i * n + k];
+                top = fmax(top, fabs(w));
+                sum += w * norm[k] * w * norm[k];
+            }
+            bound = fmax(bound, sqrt(sum * n) + fabs(bias[i]));
+        }
+        struct weight_range got = range_of(m, dn.p, db.p);
+        check(fabs(got.top - top) <= 1e-5 * top && fabs(got.bound - bound) <= 1e-5 * bound,
+              "%s: %g and %g, expected %g and %g", quant_info(type)->name, got.top, got.bound, top,
+              bound);
+    }
+    for (double top = 1e-30; top < 1e38; top *= 1.9) {
+        double scale = half_range((float)top);
+        check(top * scale <= 32768 && top * scale > 16384, "%g times %g", top, scale);
+        check(scale * half_range_undo((float)scale) == 1, "%g is not undone", scale);
+    }
+    check(half_range(0.0f) == 1 && isnan(half_range(INFINITY)) && isnan(half_range(NAN)) &&
+              isnan(half_range_undo(NAN)),
+          "zero, or no numbers");
+}
+
 // What the products of gemm_hopper.cu share: a matrix, inputs, scratch.
 struct hopper_case {
     uint32_t n, n_cols;
     struct gemm_scratch sizes;
     std::vector<float> x;
-    device_array<float> dx;
+    device_array<float> dx, undo, undo_swiglu;
     device_array<uint8_t> packed, partial, counters;
 
     static struct gemm_scratch scratch(void)
@@ -362,13 +421,22 @@ struct hopper_case {
         must(CHECK_CUDA(cudaMemsetAsync(a.p, 0xFF, a.n, Q.stream), &ERR));
     }
     hopper_case(struct random_stream &r, uint32_t n_, uint32_t n_cols_)
-        : n(n_), n_cols(n_cols_), sizes(scratch()), x(r.floats((size_t)n_ * n_cols_, 10.0)), dx(x),
-          packed(gemm_pack_bytes(n_, n_cols_)), partial(sizes.partial), counters(sizes.counters)
+        : n(n_), n_cols(n_cols_), sizes(scratch()), x(r.floats((size_t)n_ * n_cols_)), dx(x.size()),
+          undo(std::vector<float>(gemm_undo_room(n_))),
+          undo_swiglu(std::vector<float>(gemm_undo_room(n_))), packed(gemm_pack_bytes(n_, n_cols_)),
+          partial(sizes.partial), counters(sizes.counters)
     {
         must(CHECK_CUDA(cudaMemsetAsync(counters.p, 0, counters.n, Q.stream), &ERR));
+        spread(x, n_cols);
+        pack(0.0f);
+    }
+    // From x; bound: of the row's results of SwiGLU, were its values' mean square 1.
+    void pack(float bound)
+    {
+        struct act_f16 f16 = {(__half *)packed.p, GEMM_PACKED, undo.p, bound, undo_swiglu.p};
+        dx.put(x);
         spoil(packed); // nothing may come of the rows beyond n
-        must(act_launch(&Q, dx.p, n, n_cols, nullptr, 0, nullptr, nullptr, (__half *)packed.p,
-                        GEMM_PACKED, &ERR));
+        must(act_launch(&Q, dx.p, n, n_cols, nullptr, 0, nullptr, nullptr, &f16, &ERR));
     }
     struct gemm args(enum matvec_mode mode)
     {
@@ -376,6 +444,7 @@ struct hopper_case {
         g.mode = mode;
         g.n = n;
         g.x = (const __half *)packed.p;
+        g.undo = undo.p;
         g.partial = (float *)partial.p;
         g.counters = (uint32_t *)counters.p;
         return g;
@@ -400,15 +469,21 @@ static void packed_activations_are_the_plain_ones(void)
         const uint32_t ld32 = act_f32_ld(n_cols);
         device_array<__half> plain(n * ld);
         device_array<float> single(n * ld32);
-        must(act_launch(&Q, c.dx.p, n, n_cols, nullptr, 0, nullptr, single.p, plain.p, ld, &ERR));
+        device_array<float> undone(n);
+        struct act_f16 f16 = {plain.p, ld, undone.p, 0.0f, nullptr};
+        must(act_launch(&Q, c.dx.p, n, n_cols, nullptr, 0, nullptr, single.p, &f16, &ERR));
         std::vector<__half> want = plain.get();
+        std::vector<float> undo = undone.get();
+        std::vector<float> packed = c.undo.get();
+        packed.resize(n);
+        check(undo == packed, "%u columns: other scales when packed", n_cols);
         std::vector<float> want32 = single.get();
         for (uint32_t i = 0; i < n; i++) {
             for (uint32_t k = 0; k < ld; k++) {
-                float a = __half2float(want[i * ld + k]) * ACT_F16_SCALE;
+                float a = __half2float(want[i * ld + k]) * undo[i];
                 float b = k < n_cols ? c.x[(size_t)i * n_cols + k] : 0.0f;
-                check(fabs(a - b) <= 6e-4 * fabs(b) + 1e-5, "%u columns: row %u column %u: %g, %g",
-                      n_cols, i, k, a, b);
+                check(fabs(a - b) <= 5e-4 * fabs(b), "%u columns: row %u column %u: %g, %g", n_cols,
+                      i, k, a, b);
             }
             for (uint32_t k = 0; k < ld32; k++)
                 check(want32[i * ld32 + k] == (k < n_cols ? c.x[(size_t)i * n_cols + k] : 0.0f),
@@ -453,7 +528,7 @@ static void hopper_products_agree_for_every_type_and_shape(void)
                 must(gemm_hopper_launch(&Q, &g, &ERR));
                 product p = reference(m, c.x, n);
                 for (size_t i = 0; i < p.y.size(); i++)
-                    p.y[i] += old[i] + bias[i % rows];
+                    p.y[i] += old[i] + bias[i % rows], p.size[i] += 1e-3;
                 std::vector<float> got = y.get();
                 double w = worst(got, p.y, p.size);
                 check(w <= 1.5e-3, "%s %u x %u, %u columns: off by %g", quant_info(type)->name,
@@ -498,34 +573,36 @@ static void hopper_products_of_several_matrices_agree(void)
     for (uint32_t rows : {24u, 200u, 384u}) {
         const uint32_t width = 256, n = 13;
         hopper_case c(r, n, width);
-        for (float &v : c.x)
-            v *= 0.02f; // gates of every sign, not only large ones
-        c.dx.put(c.x);
-        must(act_launch(&Q, c.dx.p, n, width, nullptr, 0, nullptr, nullptr, (__half *)c.packed.p,
-                        GEMM_PACKED, &ERR));
+        for (uint32_t i = 0; i < n; i++) // gates of every sign, not only large ones, and tiny ones
+            for (uint32_t k = 0; k < width; k++)
+                c.x[i * width + k] = (float)(r.uniform() * (i % 3 == 0 ? 1e-6 : 0.2));
         test_matrix gate(r, QUANT_Q5_K, rows, width), up(r, QUANT_Q5_K, rows, width);
         device_array<uint8_t> out(gemm_pack_bytes(n, rows));
         hopper_case::spoil(out);
+        gate.w.half_scale = 16.0f, up.w.half_scale = 64.0f; // the smaller one is taken
+        c.pack(range_of(gate).bound * range_of(up).bound);
         struct gemm g = c.args(MATVEC_SWIGLU);
         g.w[0] = gate.w;
         g.w[1] = up.w;
         g.n_part = 2;
         g.out = (__half *)out.p;
+        g.undo_out = c.undo_swiglu.p;
         must(gemm_hopper_launch(&Q, &g, &ERR));
         product pg = reference(gate, c.x, n), pu = reference(up, c.x, n);
         std::vector<uint8_t> raw = out.get();
         const __half *got = (const __half *)raw.data();
+        std::vector<float> undo = c.undo_swiglu.get();
         for (uint32_t i = 0; i < n; i++)
             for (uint32_t k = 0; k < (rows + 127) / 128 * 128; k++) {
-                double a = __half2float(got[gemm_pack_at(n, i, k)]) * ACT_F16_SCALE;
+                double a = __half2float(got[gemm_pack_at(n, i, k)]) * undo[i];
                 size_t at = (size_t)i * rows + k;
-                double want = 0, size = 1e-9;
+                double want = 0, size = 1e-30;
                 if (k < rows) {
                     want = pg.y[at] / (1 + exp(-pg.y[at])) * pu.y[at];
                     size = pg.size[at] * fabs(pu.y[at]) + pu.size[at] * fabs(pg.y[at]) + fabs(want);
                 }
-                check(fabs(a - want) <= 1.5e-3 * size + 1e-4,
-                      "SwiGLU row %u column %u: %g, expected %g", i, k, a, want);
+                check(fabs(a - want) <= 1.5e-3 * size, "SwiGLU row %u column %u: %g, expected %g",
+                      i, k, a, want);
             }
     }
 }
@@ -591,11 +668,58 @@ static void embedding_rows_and_rotations_agree(void)
                       quant_info(type)->name, tokens[i], got[i * n + k], want);
             }
             for (uint32_t p = 0; p < n_pair; p++) {
-                double angle = (double)(float)((float)(pos0 + i) * freqs[p]);
+                double angle = (double)(pos0 + i) * (double)freqs[p];
                 float2 t = turned[i * n_pair + p];
                 check(fabs(t.x - 1.25 * cos(angle)) < 1e-5 && fabs(t.y - 1.25 * sin(angle)) < 1e-5,
                       "rotation of pair %u at %zu", p, pos0 + i);
             }
+        }
+    }
+}
+
+// Angles of a million radians: a float holds them to a few hundredths. The frequencies are those of
+// models with every kind of scaling.
+static void rotations_agree_at_depth(void)
+{
+    enum { N_PAIR = 64, N = 3 };
+    struct random_stream r = {28};
+    std::vector<float> factors(N_PAIR);
+    for (uint32_t p = 0; p < N_PAIR; p++)
+        factors[p] = p < 20 ? 1.0f : 1.0f + 0.17f * (float)p;
+    for (int kind = 0; kind < 4; kind++) {
+        struct model model = {};
+        model.hp.rope_dim = 2 * N_PAIR;
+        model.hp.rope_theta = kind == 3 ? 500000.0f : 10000.0f;
+        model.hp.rope_factor = kind == 1 ? 4.0f : 8.0f;
+        model.hp.rope_scaling = kind == 1   ? ROPE_SCALING_LINEAR
+                                : kind == 2 ? ROPE_SCALING_YARN
+                                            : ROPE_SCALING_NONE;
+        model.hp.rope_orig_ctx = 4096;
+        model.hp.rope_attn_factor = 1;
+        model.hp.rope_beta_fast = 32;
+        model.hp.rope_beta_slow = 1;
+        model.rope_freqs = kind == 3 ? factors.data() : NULL;
+        std::vector<float> freqs(N_PAIR);
+        float magnitude;
+        model_rope_freqs(&model, freqs.data(), &magnitude);
+        test_matrix m(r, QUANT_F32, 4, 8);
+        device_array<int32_t> tokens(std::vector<int32_t>{0, 1, 2});
+        device_array<float> x(N * 8), df(freqs);
+        device_array<float2> rope(N * N_PAIR);
+        for (uint32_t pos0 : {0u, 99999u, 999999u, (1u << 24) - 1}) {
+            device_array<uint32_t> dp(std::vector<uint32_t>{pos0});
+            must(embed_launch(&Q, &m.w, tokens.p, N, x.p, df.p, N_PAIR, magnitude, dp.p, rope.p,
+                              nullptr, &ERR));
+            double off = 0;
+            std::vector<float2> turned = rope.get();
+            for (uint32_t i = 0; i < N; i++)
+                for (uint32_t p = 0; p < N_PAIR; p++) {
+                    double angle = (double)(pos0 + i) * (double)freqs[p];
+                    float2 t = turned[i * N_PAIR + p];
+                    off = fmax(off, fabs(t.x - magnitude * cos(angle)));
+                    off = fmax(off, fabs(t.y - magnitude * sin(angle)));
+                }
+            check(off <= 1e-6, "scaling %d, position %u: off by %g", kind, pos0, off);
         }
     }
 }
@@ -610,8 +734,10 @@ static void activations_are_exact_to_sixteen_bits(void)
             x[i] = 0.0f; // a group of zeros
         device_array<float> dx(x), dn(norm), f32(n_row * act_f32_ld(n));
         device_array<uint8_t> a32(n_row * act_row_bytes(QUANT_Q8_0, n));
-        device_array<__half> f16(n_row * gemm_ld(n));
-        must(act_launch(&Q, dx.p, n_row, n, dn.p, 1e-5f, a32.p, f32.p, f16.p, gemm_ld(n), &ERR));
+        device_array<__half> x16(n_row * gemm_ld(n));
+        device_array<float> undo(n_row);
+        struct act_f16 f16 = {x16.p, gemm_ld(n), undo.p, 0.0f, nullptr};
+        must(act_launch(&Q, dx.p, n_row, n, dn.p, 1e-5f, a32.p, f32.p, &f16, &ERR));
         std::vector<uint8_t> fixed = a32.get();
         std::vector<float> plain = f32.get();
         for (uint32_t i = 0; i < n_row; i++) {
@@ -653,7 +779,7 @@ static void swiglu_and_biases_agree(void)
     std::vector<float> g = r.floats(n * rows, 8.0), u = r.floats(n * rows), b = r.floats(n);
     device_array<float> dg(g), du(u), db(b);
     must(swiglu_launch(&Q, dg.p, du.p, n * rows, &ERR));
-    must(add_bias_launch(&Q, dg.p, db.p, rows, n, &ERR));
+    must(finish_product_launch(&Q, dg.p, nullptr, db.p, false, dg.p, rows, n, &ERR));
     std::vector<float> got = dg.get();
     for (uint32_t i = 0; i < n * rows; i++) {
         double want = g[i] / (1 + exp(-(double)g[i])) * u[i] + b[i % n];
@@ -684,12 +810,14 @@ static const struct tap_test tests[] = {
     {"a matrix-vector product gives the same bits again", matvec_gives_the_same_bits_again},
     {"dequantised rows are those of the reference", dequantised_rows_are_those_of_the_reference},
     {"matrix products agree for odd shapes", gemm_agrees_for_odd_shapes},
+    {"ranges of weights are those of the reference", ranges_of_weights_are_those_of_the_reference},
     {"packed activations are the plain ones", packed_activations_are_the_plain_ones},
     {"products on Hopper agree for every type and shape",
      hopper_products_agree_for_every_type_and_shape},
     {"products on Hopper of several matrices agree", hopper_products_of_several_matrices_agree},
     {"products on Hopper of few blocks agree", hopper_products_of_few_blocks_agree},
     {"embedding rows and rotations agree", embedding_rows_and_rotations_agree},
+    {"rotations agree at depth", rotations_agree_at_depth},
     {"activations are exact to sixteen bits", activations_are_exact_to_sixteen_bits},
     {"SwiGLU and biases agree", swiglu_and_biases_agree},
     {"repacked weights take at most 5 % more bytes", repacked_bytes_stay_within_five_percent},

@@ -23,15 +23,13 @@ static void fill(const struct weight *w, uint64_t seed)
         random_blocks(w->type, (void *)w->data, w->n_bytes, 0.3, seed);
 }
 
-static inline void open_model(struct fixture *f, const char *arch)
+static inline void open_tiny(struct fixture *f, struct tiny *t) // releases t
 {
-    struct tiny t;
     struct buf b = {0};
     struct error err = {0};
-    tiny_init(&t, arch);
-    t.weight = 0.03f;
-    tiny_write(&t, &b);
-    tiny_release(&t);
+    t->weight = 0.03f;
+    tiny_write(t, &b);
+    tiny_release(t);
     assert_false(b.failed);
     f->block = b.data;
     struct gguf *g = gguf_open_memory(b.data, b.len, "tiny.gguf", &err);
@@ -48,6 +46,13 @@ static inline void open_model(struct fixture *f, const char *arch)
     }
     for (int i = 0; i < N_TOKENS; i++)
         f->tokens[i] = (int32_t)(rng_u64(7, (uint64_t)i, 0) % TINY_VOCAB);
+}
+
+static inline void open_model(struct fixture *f, const char *arch)
+{
+    struct tiny t;
+    tiny_init(&t, arch);
+    open_tiny(f, &t);
 }
 
 static void close_model(struct fixture *f)

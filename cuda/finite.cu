@@ -1,0 +1,35 @@
+// Finding the weights that a number comes from which is not finite (engine/finite.h).
+#include <stdlib.h>
+
+#include "engine_impl.h"
+
+bool cuda_look(struct cuda_engine *e, const char *what, struct error *err)
+{
+    if (!e->search)
+        return true;
+    const size_t n = e->hp.n_embd;
+    float *x = (float *)malloc(n * sizeof *x);
+    bool ok = x || error_oom(err, "a token's values", n * sizeof *x);
+    ok = ok &&
+         CHECK_CUDA(cudaMemcpyAsync(x, e->s.x, n * sizeof *x, cudaMemcpyDeviceToHost, e->q.stream),
+                    err) &&
+         CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
+    if (ok)
+        finite_step(e->search, x, n, what);
+    free(x);
+    return ok;
+}
+
+bool cuda_not_finite(struct cuda_engine *e, size_t pos, bool last, uint32_t id, float logit,
+                     struct error *err)
+{
+    struct finite_search search = {};
+    e->logits_want = LOGITS_NONE;
+    e->logits_n = 0;
+    // steps that were asked for ahead of it have found the same and end at once
+    bool ok = CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
+    e->search = &search;
+    ok = ok && cuda_set_step(e, e->last_token, pos, err) && cuda_forward_one(e, err);
+    e->search = NULL;
+    return ok && finite_error(search.found || last ? &search : NULL, id, logit, err);
+}

@@ -1,0 +1,303 @@
+// Numbers that are not finite, and magnitudes: the same through every width of a chunk and through
+// decoding, on either engine. `test_numbers cuda` (the default) or cpu.
+#include "../unit/test.h"
+
+#include <math.h>
+
+#include "tiny_engine.h"
+
+static struct engine *open_engine(const struct model *m, enum kv_type type)
+{
+    const struct engine_params p = {
+        .n_ctx = N_CTX, .n_batch = 32, .type_k = type, .type_v = type, .n_threads = 1};
+    struct error err = {0};
+    struct engine *e = try_open(m, &p, &err);
+    if (!e)
+        fail_msg("%s", err.text);
+    return e;
+}
+
+static void eval(struct engine *e, const int32_t *tokens, size_t n, enum engine_logits want)
+{
+    struct error err = {0};
+    if (!e->ops->eval(e, tokens, n, want, &err))
+        fail_msg("%s", err.text);
+}
+
+// ---- numbers that are not finite
+
+// The first scale of a matrix, or its first weight.
+static void spoil(const struct weight *w, float with)
+{
+    unsigned char *p = (void *)w->data;
+    uint32_t bits;
+    memcpy(&bits, &with, sizeof bits);
+    const uint16_t half = quant_f32_to_f16(with), bf16 = (uint16_t)(bits >> 16);
+    if (w->type == QUANT_F32)
+        memcpy(p, &bits, sizeof bits);
+    else
+        memcpy(p, w->type == QUANT_BF16 ? &bf16 : &half, sizeof half); // they begin with the scale
+}
+
+// What the engine says after chunks of n tokens; sampled: by sampling, else by the logits.
+static void complaint(struct engine *e, const struct fixture *f, size_t n, bool sampled,
+                      struct error *err)
+{
+    float logits[TINY_VOCAB];
+    struct decoded d;
+    const struct decode_params p = {
+        .sampler = &sampler_defaults, .history = f->tokens, .n_history = n, .max_tokens = 5};
+    *err = (struct error){0};
+    e->ops->trim(e, 0);
+    eval(e, f->tokens, n, LOGITS_LAST);
+    if (sampled) {
+        assert_true(e->ops->decode_start(e, &p, err));
+        struct error again = {0};
+        if (!e->ops->decode_next(e, &d, err))
+            assert_false(e->ops->decode_next(e, &d, &again));
+        assert_string_equal(again.text, err->text);
+        e->ops->decode_stop(e, n);
+    } else {
+        e->ops->logits(e, 0, logits, err);
+    }
+}
+
+static void the_weights_that_give_no_number_are_named(void **state)
+{
+    (void)state;
+    static const size_t widths[] = {1, 2, 5, 30}; // sampled, read, ...
+    static const struct {
+        const char *name;
+        size_t offset; // in struct layer
+        bool vector;
+        const char *out; // where it can be seen first
+    } places[] = {
+        {"attn_norm", offsetof(struct layer, attn_norm), true, "attn_output"},
+        {"attn_q", offsetof(struct layer, wq), false, "attn_output"},
+        {"attn_k", offsetof(struct layer, wk), false, "attn_output"},
+        {"attn_v", offsetof(struct layer, wv), false, "attn_output"},
+        {"attn_output", offsetof(struct layer, wo), false, "attn_output"},
+        {"ffn_norm", offsetof(struct layer, ffn_norm), true, "ffn_down"},
+        {"ffn_gate", offsetof(struct layer, w_gate), false, "ffn_down"},
+        {"ffn_up", offsetof(struct layer, w_up), false, "ffn_down"},
+        {"ffn_down", offsetof(struct layer, w_down), false, "ffn_down"},
+    };
+    int n_bad = 0;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        for (int kind = 0; kind < 4; kind++) { // second layer, first, cache of Q8_0, infinity
+            struct fixture f;
+            struct error err;
+            char want[64];
+            const uint32_t layer = kind == 1 ? 0 : 1;
+            const float with = kind == 3 ? INFINITY : NAN;
+            open_model(&f, "llama");
+            char *at = (char *)&f.m->layers[layer] + places[i].offset;
+            if (places[i].vector)
+                *(float *)(*(const float **)(void *)at) = with;
+            else
+                spoil((const struct weight *)(void *)at, with);
+            snprintf(want, sizeof want, " comes out of blk.%u.%s:", layer, places[i].out);
+            struct engine *e = open_engine(f.m, kind == 2 ? KV_Q8_0 : KV_F16);
+            for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+                complaint(e, &f, widths[w], w % 2 == 0, &err);
+                if (err.code == ERR_FAIL && strstr(err.text, want))
+                    continue;
+                print_message("# %g in %s, %zu tokens: %s\n", (double)with, places[i].name,
+                              widths[w], err.code ? err.text : "no error");
+                n_bad++;
+            }
+            engine_free(e);
+            close_model(&f);
+        }
+    assert_int_equal(n_bad, 0);
+}
+
+// A token's own row, which only a prompt with it meets; and what comes after the layers.
+static void the_embedding_and_the_head_are_named(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err;
+    open_model(&f, "llama");
+    *(float *)f.m->output_norm = NAN;
+    struct engine *e = open_engine(f.m, KV_F16);
+    complaint(e, &f, 5, true, &err);
+    assert_non_null(strstr(err.text, " comes out of output:"));
+    engine_free(e);
+    close_model(&f);
+
+    open_model(&f, "llama");
+    struct weight row = f.m->tok_embd;
+    row.data = (const char *)row.data + (size_t)f.tokens[4] * quant_row_bytes(row.type, row.n_cols);
+    spoil(&row, NAN);
+    e = open_engine(f.m, KV_F16);
+    complaint(e, &f, 5, true, &err);
+    assert_non_null(strstr(err.text, " comes out of token_embd:"));
+    engine_free(e);
+    close_model(&f);
+}
+
+// ---- magnitudes
+
+// Every weight times 2^n.
+static void shift(const struct weight *w, int n)
+{
+    unsigned char *p = (void *)w->data;
+    if (w->type == QUANT_BF16)
+        for (size_t i = 0; i < w->n_bytes; i += 2) {
+            uint32_t bits = (uint32_t)(p[i] | p[i + 1] << 8) << 16;
+            float v;
+            memcpy(&v, &bits, sizeof v);
+            v = ldexpf(v, n);
+            memcpy(&bits, &v, sizeof bits);
+            p[i] = (unsigned char)(bits >> 16);
+            p[i + 1] = (unsigned char)(bits >> 24);
+        }
+    else if (w->type == QUANT_F32)
+        for (size_t i = 0; i < w->n_bytes; i += 4) {
+            float v;
+            memcpy(&v, p + i, sizeof v);
+            v = ldexpf(v, n);
+            memcpy(p + i, &v, sizeof v);
+        }
+    else // the block's scale
+        for (size_t i = 0; i < w->n_bytes; i += quant_info(w->type)->block_bytes) {
+            uint16_t half;
+            memcpy(&half, p + i, sizeof half);
+            half = quant_f32_to_f16(ldexpf(quant_f16_to_f32(half), n));
+            memcpy(p + i, &half, sizeof half);
+        }
+}
+
+// Matrices of `type`, and ffn_down of type `down`; embeddings in float32.
+static void open_model_of(struct fixture *f, uint32_t type, uint32_t down)
+{
+    struct tiny t;
+    tiny_init(&t, "llama"); // no biases, which would not be scaled
+    for (size_t i = 0; i < t.n_tensors; i++) {
+        struct tiny_tensor *x = &t.tensors[i];
+        if (x->n_dims == 2)
+            x->type = strstr(x->name, "token_embd") ? QUANT_F32
+                      : strstr(x->name, "ffn_down") ? down
+                                                    : type;
+    }
+    open_tiny(f, &t);
+}
+
+// What is multiplied with powers of two in all layers: where they do not cancel, the CPU engine
+// knows what they make.
+struct magnitudes {
+    const char *what;
+    int q, k, v, o, gate, up, down, embd, attn_norm, ffn_norm;
+};
+
+static void scale_model(const struct fixture *f, const struct magnitudes *x)
+{
+    shift(&f->m->tok_embd, x->embd);
+    for (uint32_t i = 0; i < f->m->hp.n_layer; i++) {
+        const struct layer *l = &f->m->layers[i];
+        shift(&l->wq, x->q);
+        shift(&l->wk, x->k);
+        shift(&l->wv, x->v);
+        shift(&l->wo, x->o);
+        shift(&l->w_gate, x->gate);
+        shift(&l->w_up, x->up);
+        shift(&l->w_down, x->down);
+        for (uint32_t k = 0; k < f->m->hp.n_embd; k++) {
+            ((float *)l->attn_norm)[k] = ldexpf(l->attn_norm[k], x->attn_norm);
+            ((float *)l->ffn_norm)[k] = ldexpf(l->ffn_norm[k], x->ffn_norm);
+        }
+    }
+}
+
+static void agrees_with_cpu(const struct fixture *f, const char *what, enum kv_type type)
+{
+    static const size_t chunks[] = {30, 8, 3, 2, 1, 1};
+    const struct engine_params p = {
+        .n_ctx = N_CTX, .n_batch = 32, .type_k = type, .type_v = type, .n_threads = 1};
+    struct error err = {0};
+    struct engine *cpu = cpu_engine_open(f->m, &p, &err), *e = open_engine(f->m, type);
+    assert_non_null(cpu);
+    float got[TINY_VOCAB], want[TINY_VOCAB];
+    double worst = 0, size = 0;
+    size_t at = 0;
+    for (size_t c = 0; c < sizeof chunks / sizeof *chunks; at += chunks[c++]) {
+        eval(e, f->tokens + at, chunks[c], LOGITS_ALL);
+        eval(cpu, f->tokens + at, chunks[c], LOGITS_ALL);
+        for (size_t i = 0; i < chunks[c]; i++) {
+            if (!e->ops->logits(e, i, got, &err) || !cpu->ops->logits(cpu, i, want, &err))
+                fail_msg("%s: %s", what, err.text);
+            for (int k = 0; k < TINY_VOCAB; k++) {
+                worst = fmax(worst, fabs(got[k] - want[k]));
+                size = fmax(size, fabs(want[k]));
+            }
+        }
+    }
+    print_message("# %s, %s cache: off by %.5g of logits up to %.5g\n", what,
+                  type == KV_F16 ? "f16" : "q8_0", worst, size);
+    assert_true(size > 0);
+    assert_true(worst < (type == KV_F16 ? 0.004 : 0.03) * size);
+    engine_free(cpu);
+    engine_free(e);
+}
+
+static void any_magnitude_gives_what_the_cpu_engine_gives(void **state)
+{
+    (void)state;
+    static const struct magnitudes all[] = {
+        {.what = "nothing scaled"},
+        {.what = "SwiGLU times 2^18", .up = 18, .down = -18},
+        {.what = "SwiGLU times 2^30", .up = 30, .down = -30},
+        {.what = "SwiGLU times 2^-18", .up = -18, .down = 18},
+        {.what = "values times 2^18", .v = 18, .o = -18},
+        {.what = "values times 2^-18", .v = -18, .o = 18},
+        {.what = "keys times 2^18", .k = 18, .q = -18},
+        {.what = "queries times 2^18", .k = -18, .q = 18},
+        {.what = "normalised times 2^17",
+         .attn_norm = 17,
+         .q = -17,
+         .k = -17,
+         .v = -17,
+         .ffn_norm = 17,
+         .gate = -17,
+         .up = -17},
+        {.what = "normalised times 2^-20",
+         .attn_norm = -20,
+         .q = 20,
+         .k = 20,
+         .v = 20,
+         .ffn_norm = -20,
+         .gate = 20,
+         .up = 20},
+        {.what = "residuals times 2^17", .embd = 17, .o = 17, .down = 17},
+        {.what = "residuals times 2^-17", .embd = -17, .o = -17, .down = -17},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct fixture f;
+        open_model_of(&f, QUANT_BF16, QUANT_BF16);
+        scale_model(&f, &all[i]);
+        agrees_with_cpu(&f, all[i].what, KV_F16);
+        if (all[i].k > 0 || all[i].v > 0)
+            agrees_with_cpu(&f, all[i].what, KV_Q8_0);
+        close_model(&f);
+    }
+    // weights beyond float16 that are quantised
+    const struct magnitudes big = {.up = 18, .down = -18};
+    struct fixture f;
+    open_model_of(&f, QUANT_Q8_0, QUANT_BF16);
+    scale_model(&f, &big);
+    agrees_with_cpu(&f, "Q8_0 times 2^18", KV_F16);
+    close_model(&f);
+}
+
+int main(int argc, char **argv)
+{
+    if (!choose_engine(argc, argv))
+        return 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_weights_that_give_no_number_are_named),
+        cmocka_unit_test(the_embedding_and_the_head_are_named),
+        cmocka_unit_test(any_magnitude_gives_what_the_cpu_engine_gives),
+    };
+    return RUN_TESTS("numbers", tests);
+}
