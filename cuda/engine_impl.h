@@ -15,11 +15,11 @@ enum {
     RUN_AHEAD = 2,   // tokens that the device may be ahead of the host
 };
 
+// The weights by enum layer_weight: the matrices in w, the vectors in v (NULL: absent).
 struct gpu_layer {
-    struct wmat wq, wk, wv, wo, w_gate, w_up, w_down;
-    const float *attn_norm, *ffn_norm, *q_norm, *k_norm; // NULL: absent
-    const float *bq, *bk, *bv, *bo;
-    struct kv_plane k, v;
+    struct wmat w[N_LAYER_WEIGHTS];
+    const float *v[N_LAYER_WEIGHTS];
+    struct kv_plane k_cache, v_cache;
 };
 
 // Device memory, taken once and carved.
