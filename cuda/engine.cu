@@ -412,7 +412,7 @@ static size_t row_bytes(const struct kv_plane *p)
 static size_t engine_kv_bytes(const struct engine *base, size_t begin, size_t end)
 {
     const struct cuda_engine *e = (const struct cuda_engine *)base;
-    size_t n = row_bytes(&e->layers[0].k) + row_bytes(&e->layers[0].v);
+    size_t n = row_bytes(&e->layers[0].k_cache) + row_bytes(&e->layers[0].v_cache);
     return (end - begin) * n * e->hp.n_head_kv * e->hp.n_layer;
 }
 
@@ -433,7 +433,7 @@ static bool copy_kv(struct cuda_engine *e, size_t begin, size_t end, uint8_t *ho
                     struct error *err)
 {
     for (uint32_t i = 0; i < e->hp.n_layer; i++) {
-        const struct kv_plane *planes[] = {&e->layers[i].k, &e->layers[i].v};
+        const struct kv_plane *planes[] = {&e->layers[i].k_cache, &e->layers[i].v_cache};
         for (int j = 0; j < 2; j++) {
             const struct kv_plane *p = planes[j];
             if (!copy_rows(e, p->data, p->row_bytes, begin, end, &host, out, err))

@@ -17,11 +17,11 @@ enum {
     PACE_TOKENS = 256, // a share of a chunk's work: this many tokens through a layer, or one layer
 };
 
+// The weights by enum layer_weight: the matrices in w, the vectors in v (NULL: absent).
 struct gpu_layer {
-    struct wmat wq, wk, wv, wo, w_gate, w_up, w_down;
-    const float *attn_norm, *ffn_norm, *q_norm, *k_norm; // NULL: absent
-    const float *bq, *bk, *bv, *bo;
-    struct kv_plane k, v;
+    struct wmat w[N_LAYER_WEIGHTS];
+    const float *v[N_LAYER_WEIGHTS];
+    struct kv_plane k_cache, v_cache;
     float q_scale;      // see attention
     float swiglu_bound; // see act_f16
 };

@@ -14,16 +14,16 @@ static struct attention attention_args(const struct cuda_engine *e, const struct
     a.n_ctx = e->base.n_ctx;
     a.n_swa = hp->n_swa;
     a.eps = hp->rms_eps;
-    a.q_norm = l->q_norm;
-    a.k_norm = l->k_norm;
+    a.q_norm = l->v[ATTN_Q_NORM];
+    a.k_norm = l->v[ATTN_K_NORM];
     a.rope_halves = hp->rope_layout == ROPE_HALVES;
     a.rope_dim = hp->rope_dim;
     a.rope = e->s.rope;
-    a.k = l->k;
-    a.v = l->v;
+    a.k = l->k_cache;
+    a.v = l->v_cache;
     a.q_scale = l->q_scale;
-    a.score_undo = half_range_undo(l->q_scale) * half_range_undo(l->k.scale);
-    a.v_undo = half_range_undo(l->v.scale);
+    a.score_undo = half_range_undo(l->q_scale) * half_range_undo(l->k_cache.scale);
+    a.v_undo = half_range_undo(l->v_cache.scale);
     a.pos0 = &e->s.step->pos;
     a.q_in = e->s.q;
     a.k_in = e->s.k;
@@ -90,25 +90,25 @@ static bool layer_one(struct cuda_engine *e, const struct gpu_layer *l, struct e
 {
     const struct scratch *s = &e->s;
 
-    struct matvec qkv = one_column(e, s->x, l->attn_norm, MATVEC_STORE);
-    add_part(&qkv, &l->wq, l->bq, s->q);
-    add_part(&qkv, &l->wk, l->bk, s->k);
-    add_part(&qkv, &l->wv, l->bv, s->v);
+    struct matvec qkv = one_column(e, s->x, l->v[ATTN_NORM], MATVEC_STORE);
+    add_part(&qkv, &l->w[ATTN_Q], l->v[ATTN_Q_BIAS], s->q);
+    add_part(&qkv, &l->w[ATTN_K], l->v[ATTN_K_BIAS], s->k);
+    add_part(&qkv, &l->w[ATTN_V], l->v[ATTN_V_BIAS], s->v);
 
     struct attention attention = attention_args(e, l); // norms, RoPE and KV write included
     attention.skip = &s->step->done;
 
     struct matvec out = one_column(e, s->att, NULL, MATVEC_ADD);
-    add_part(&out, &l->wo, l->bo, s->x);
+    add_part(&out, &l->w[ATTN_OUTPUT], l->v[ATTN_OUTPUT_BIAS], s->x);
 
-    struct matvec gate_up = one_column(e, s->x, l->ffn_norm, MATVEC_SWIGLU);
-    add_part(&gate_up, &l->w_gate, NULL, s->gate);
-    add_part(&gate_up, &l->w_up, NULL, s->up);
+    struct matvec gate_up = one_column(e, s->x, l->v[FFN_NORM], MATVEC_SWIGLU);
+    add_part(&gate_up, &l->w[FFN_GATE], NULL, s->gate);
+    add_part(&gate_up, &l->w[FFN_UP], NULL, s->up);
 
     struct matvec down = one_column(e, s->gate, NULL, MATVEC_ADD);
-    add_part(&down, &l->w_down, NULL, s->x);
+    add_part(&down, &l->w[FFN_DOWN], NULL, s->x);
 
-    bool apart = l->w_gate.type != l->w_up.type; // then no kernel multiplies both at once
+    bool apart = l->w[FFN_GATE].type != l->w[FFN_UP].type; // then no kernel multiplies both at once
     if (apart)
         gate_up.mode = MATVEC_STORE;
     return multiply_one(e, "attn_q+attn_k+attn_v", &qkv, err) &&
@@ -274,19 +274,19 @@ static bool feed_forward(const struct cuda_engine *e, const struct gpu_layer *l,
                          struct error *err)
 {
     const struct scratch *s = &e->s;
-    struct products in = {{&l->w_gate, &l->w_up}, {}, {s->gate, s->up}, 2, false,
-                          "ffn_gate+ffn_up"};
-    struct products down = {{&l->w_down}, {}, {s->x}, 1, true, "ffn_down"};
-    const bool fused = product_for(e, &l->w_gate, n) == BY_HOPPER &&
-                       same_range(&l->w_gate, &l->w_up) &&
-                       product_for(e, &l->w_down, n) == BY_HOPPER;
+    struct products in = {
+        {&l->w[FFN_GATE], &l->w[FFN_UP]}, {}, {s->gate, s->up}, 2, false, "ffn_gate+ffn_up"};
+    struct products down = {{&l->w[FFN_DOWN]}, {}, {s->x}, 1, true, "ffn_down"};
+    const bool fused = product_for(e, &l->w[FFN_GATE], n) == BY_HOPPER &&
+                       same_range(&l->w[FFN_GATE], &l->w[FFN_UP]) &&
+                       product_for(e, &l->w[FFN_DOWN], n) == BY_HOPPER;
     in.swiglu_bound = fused ? l->swiglu_bound : 0.0f;
-    if (!prepare(e, s->x, n, l->ffn_norm, &in, err))
+    if (!prepare(e, s->x, n, l->v[FFN_NORM], &in, err))
         return false;
     if (fused) {
         struct gemm g = gemm_args(e, s->act_f16, s->undo, n, MATVEC_SWIGLU);
-        g.w[0] = l->w_gate;
-        g.w[1] = l->w_up;
+        g.w[0] = l->w[FFN_GATE];
+        g.w[1] = l->w[FFN_UP];
         g.n_part = 2;
         g.out = s->ff_f16;
         g.undo_out = s->undo_swiglu;
@@ -303,12 +303,16 @@ static bool layer_many(const struct cuda_engine *e, const struct gpu_layer *l, u
                        struct error *err)
 {
     const struct scratch *s = &e->s;
-    struct products qkv = {
-        {&l->wq, &l->wk, &l->wv}, {l->bq, l->bk, l->bv}, {s->q, s->k, s->v}, 3, false,
-        "attn_q+attn_k+attn_v"};
-    struct products out = {{&l->wo}, {l->bo}, {s->x}, 1, true, "attn_output"};
+    struct products qkv = {{&l->w[ATTN_Q], &l->w[ATTN_K], &l->w[ATTN_V]},
+                           {l->v[ATTN_Q_BIAS], l->v[ATTN_K_BIAS], l->v[ATTN_V_BIAS]},
+                           {s->q, s->k, s->v},
+                           3,
+                           false,
+                           "attn_q+attn_k+attn_v"};
+    struct products out = {{&l->w[ATTN_OUTPUT]}, {l->v[ATTN_OUTPUT_BIAS]}, {s->x}, 1, true,
+                           "attn_output"};
     struct attention attention = attention_args(e, l);
-    return prepare(e, s->x, n, l->attn_norm, &qkv, err) &&
+    return prepare(e, s->x, n, l->v[ATTN_NORM], &qkv, err) &&
            multiply(e, &qkv, s->act_f16, s->undo, n, err) &&
            attention_prefill_launch(cuda_queue(e, "kv"), &attention, n, err) &&
            prepare(e, s->att, n, NULL, &out, err) &&

@@ -78,8 +78,6 @@ uint64_t cuda_load_bytes(const struct model *m)
 static size_t add_jobs(struct job *jobs, size_t n, const struct weight *from, const struct wmat *to,
                        uint64_t max_bytes)
 {
-    if (!from->data)
-        return n;
     uint64_t row = quant_row_bytes(from->type, from->n_cols);
     uint64_t step = max_bytes / row / TILE_ROWS * TILE_ROWS;
     for (uint64_t r = 0; r < from->rows; r += step) {
@@ -100,13 +98,9 @@ static size_t list_jobs(const struct cuda_engine *e, const struct model *m, uint
     for (uint32_t i = 0; i < e->hp.n_layer; i++) {
         const struct layer *from = &m->layers[i];
         const struct gpu_layer *to = &e->layers[i];
-        n = add_jobs(jobs, n, &from->wq, &to->wq, max_bytes);
-        n = add_jobs(jobs, n, &from->wk, &to->wk, max_bytes);
-        n = add_jobs(jobs, n, &from->wv, &to->wv, max_bytes);
-        n = add_jobs(jobs, n, &from->wo, &to->wo, max_bytes);
-        n = add_jobs(jobs, n, &from->w_gate, &to->w_gate, max_bytes);
-        n = add_jobs(jobs, n, &from->w_up, &to->w_up, max_bytes);
-        n = add_jobs(jobs, n, &from->w_down, &to->w_down, max_bytes);
+        for (int k = 0; k < N_LAYER_WEIGHTS; k++)
+            if (from->w[k].data && !from->w[k].vector)
+                n = add_jobs(jobs, n, &from->w[k], &to->w[k], max_bytes);
     }
     return n;
 }
@@ -116,15 +110,17 @@ static size_t list_jobs(const struct cuda_engine *e, const struct model *m, uint
 static bool read_job(const struct loader *l, const struct job *j, uint8_t *dst, struct error *err)
 {
     const struct gguf_tensor *t = j->from->tensor;
-    uint64_t row = quant_row_bytes(j->from->type, j->from->n_cols), skip = j->row0 * row;
+    const uint8_t *src = (const uint8_t *)j->from->data;
+    src += j->row0 * quant_row_bytes(j->from->type, j->from->n_cols);
     int fd = t && l->fds ? l->fds[t->file] : -1;
     if (fd < 0) {
-        memcpy(dst, (const uint8_t *)j->from->data + skip, j->n_bytes);
+        memcpy(dst, src, j->n_bytes);
         return true;
     }
-    uint64_t done = 0;
+    // The matrix may begin anywhere in its tensor.
+    uint64_t at = t->offset + (uint64_t)(src - (const uint8_t *)t->data), done = 0;
     while (done < j->n_bytes) {
-        ssize_t n = pread(fd, dst + done, j->n_bytes - done, (off_t)(t->offset + skip + done));
+        ssize_t n = pread(fd, dst + done, j->n_bytes - done, (off_t)(at + done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -235,15 +231,14 @@ static bool copy_all(struct cuda_engine *e, struct loader *l, struct error *err)
 static bool copy_vector(const struct queue *q, const float *to, const float *from, uint32_t n,
                         struct error *err)
 {
-    return !from || CHECK_CUDA(cudaMemcpyAsync((void *)to, from, n * sizeof(float),
-                                               cudaMemcpyHostToDevice, q->stream),
-                               err);
+    return CHECK_CUDA(
+        cudaMemcpyAsync((void *)to, from, n * sizeof(float), cudaMemcpyHostToDevice, q->stream),
+        err);
 }
 
 static bool copy_vectors(struct cuda_engine *e, const struct model *m, struct error *err)
 {
     const struct hparams *hp = &e->hp;
-    uint32_t n_q = hp->n_head * hp->head_dim, n_kv = hp->n_head_kv * hp->head_dim;
     float *freqs = (float *)malloc((hp->rope_dim / 2 + 1) * sizeof *freqs);
     if (!freqs)
         return error_oom(err, "the rotation frequencies", hp->rope_dim / 2 * sizeof *freqs);
@@ -253,14 +248,10 @@ static bool copy_vectors(struct cuda_engine *e, const struct model *m, struct er
     for (uint32_t i = 0; ok && i < hp->n_layer; i++) {
         const struct layer *from = &m->layers[i];
         const struct gpu_layer *to = &e->layers[i];
-        ok = copy_vector(&e->q, to->attn_norm, from->attn_norm, hp->n_embd, err) &&
-             copy_vector(&e->q, to->ffn_norm, from->ffn_norm, hp->n_embd, err) &&
-             copy_vector(&e->q, to->q_norm, from->q_norm, hp->head_dim, err) &&
-             copy_vector(&e->q, to->k_norm, from->k_norm, hp->head_dim, err) &&
-             copy_vector(&e->q, to->bq, from->bq, n_q, err) &&
-             copy_vector(&e->q, to->bk, from->bk, n_kv, err) &&
-             copy_vector(&e->q, to->bv, from->bv, n_kv, err) &&
-             copy_vector(&e->q, to->bo, from->bo, hp->n_embd, err);
+        for (int k = 0; ok && k < N_LAYER_WEIGHTS; k++)
+            if (to->v[k])
+                ok = copy_vector(&e->q, to->v[k], layer_vector(from, (enum layer_weight)k),
+                                 from->w[k].n_cols, err);
     }
     free(freqs);
     return ok;

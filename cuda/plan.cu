@@ -22,17 +22,14 @@ static void *take(struct arena *a, uint64_t n_bytes)
 
 static void take_matrix(struct arena *a, const struct weight *w, struct wmat *out)
 {
-    *out = {};
-    if (!w->data)
-        return;
     uint64_t n = cuda_layout(w->type, w->rows, w->n_cols, NULL, out);
     uint8_t *base = (uint8_t *)take(a, n);
     cuda_layout(w->type, w->rows, w->n_cols, base, out);
 }
 
-static const float *take_vector(struct arena *a, const float *v, uint32_t n)
+static const float *take_vector(struct arena *a, uint32_t n)
 {
-    return v ? (const float *)take(a, n * sizeof(float)) : NULL;
+    return (const float *)take(a, n * sizeof(float));
 }
 
 static struct kv_plane take_kv(struct arena *a, const struct hparams *hp, uint32_t n_ctx,
@@ -69,32 +66,23 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
         e->output = e->tok_embd;
     else
         take_matrix(w, &m->output, &e->output);
-    e->output_norm = take_vector(w, m->output_norm, hp->n_embd);
+    e->output_norm = take_vector(w, hp->n_embd);
     e->freqs = (float *)take(w, hp->rope_dim / 2 * sizeof(float));
     for (uint32_t i = 0; i < hp->n_layer; i++) {
         const struct layer *from = &m->layers[i];
         struct gpu_layer unused, *l = e->layers ? &e->layers[i] : &unused;
-        take_matrix(w, &from->wq, &l->wq);
-        take_matrix(w, &from->wk, &l->wk);
-        take_matrix(w, &from->wv, &l->wv);
-        take_matrix(w, &from->wo, &l->wo);
-        take_matrix(w, &from->w_gate, &l->w_gate);
-        take_matrix(w, &from->w_up, &l->w_up);
-        take_matrix(w, &from->w_down, &l->w_down);
-        const struct wmat *all[] = {&l->wq,     &l->wk,   &l->wv,    &l->wo,
-                                    &l->w_gate, &l->w_up, &l->w_down};
-        for (size_t j = 0; j < sizeof all / sizeof *all; j++)
-            has_f32 |= all[j]->type == QUANT_F32;
-        l->attn_norm = take_vector(w, from->attn_norm, hp->n_embd);
-        l->ffn_norm = take_vector(w, from->ffn_norm, hp->n_embd);
-        l->q_norm = take_vector(w, from->q_norm, hp->head_dim);
-        l->k_norm = take_vector(w, from->k_norm, hp->head_dim);
-        l->bq = take_vector(w, from->bq, n_q);
-        l->bk = take_vector(w, from->bk, n_kv);
-        l->bv = take_vector(w, from->bv, n_kv);
-        l->bo = take_vector(w, from->bo, hp->n_embd);
-        l->k = take_kv(&e->kv, hp, n_ctx, e->params.type_k);
-        l->v = take_kv(&e->kv, hp, n_ctx, e->params.type_v);
+        for (int k = 0; k < N_LAYER_WEIGHTS; k++) {
+            const struct weight *have = &from->w[k];
+            l->w[k] = {};
+            l->v[k] = NULL;
+            if (have->data && have->vector)
+                l->v[k] = take_vector(w, have->n_cols);
+            else if (have->data)
+                take_matrix(w, have, &l->w[k]);
+            has_f32 |= have->data && !have->vector && have->type == QUANT_F32;
+        }
+        l->k_cache = take_kv(&e->kv, hp, n_ctx, e->params.type_k);
+        l->v_cache = take_kv(&e->kv, hp, n_ctx, e->params.type_v);
     }
 
     struct arena *a = &e->work;
@@ -180,13 +168,28 @@ static void add(struct rows *r, const char *kernel, const char *weight, const ch
     r->n++;
 }
 
-static void add_matrix(struct rows *r, const char *name, const struct weight *w, uint64_t n_out)
+static void add_matrix(struct rows *r, const struct weight *w, uint64_t n_out)
 {
-    if (!w->data)
-        return;
     uint64_t io = ((uint64_t)w->n_cols + n_out) * sizeof(float); // once; other blocks find it in L2
-    add(r, "matvec", name, quant_info(w->type)->name,
+    add(r, "matvec", w->name, quant_info(w->type)->name,
         cuda_layout_bytes(w->type, w->rows, w->n_cols) + io, w->n_bytes + io);
+}
+
+// What attention reads: `seen` positions of a layer's cache.
+static void add_cache(struct rows *r, const struct hparams *hp, enum kv_type type_k,
+                      enum kv_type type_v, uint64_t seen)
+{
+    uint64_t moved = 0, needed = 0;
+    const enum kv_type types[] = {type_k, type_v};
+    for (int j = 0; j < 2; j++) {
+        bool f16 = types[j] == KV_F16;
+        uint64_t width = f16 ? hp->head_dim * 2u : hp->head_dim;
+        uint64_t moved_scales = f16 ? 0 : kv_groups(hp->head_dim) * sizeof(uint16_t);
+        uint64_t scales = f16 ? 0 : (hp->head_dim + 31) / 32 * sizeof(uint16_t);
+        moved += seen * hp->n_head_kv * ((width + 15) / 16 * 16 + moved_scales);
+        needed += seen * hp->n_head_kv * (width + scales);
+    }
+    add(r, "attention", "kv", type_k == KV_F16 ? "F16" : "Q8_0", moved, needed);
 }
 
 extern "C" size_t cuda_plan_traffic(const struct model *m, enum kv_type type_k, enum kv_type type_v,
@@ -202,27 +205,15 @@ extern "C" size_t cuda_plan_traffic(const struct model *m, enum kv_type type_k, 
     if (hp->n_swa && seen > hp->n_swa)
         seen = hp->n_swa;
     for (uint32_t i = 0; i < hp->n_layer; i++) {
-        const struct layer *l = &m->layers[i];
-        add_matrix(&r, "attn_q", &l->wq, l->wq.rows);
-        add_matrix(&r, "attn_k", &l->wk, l->wk.rows);
-        add_matrix(&r, "attn_v", &l->wv, l->wv.rows);
-        uint64_t moved = 0, needed = 0;
-        const enum kv_type types[] = {type_k, type_v};
-        for (int j = 0; j < 2; j++) {
-            bool f16 = types[j] == KV_F16;
-            uint64_t width = f16 ? hp->head_dim * 2u : hp->head_dim;
-            uint64_t moved_scales = f16 ? 0 : kv_groups(hp->head_dim) * sizeof(uint16_t);
-            uint64_t scales = f16 ? 0 : (hp->head_dim + 31) / 32 * sizeof(uint16_t);
-            moved += seen * hp->n_head_kv * ((width + 15) / 16 * 16 + moved_scales);
-            needed += seen * hp->n_head_kv * (width + scales);
+        for (int k = 0; k < N_LAYER_WEIGHTS; k++) {
+            const struct weight *w = &m->layers[i].w[k];
+            if (k == ATTN_OUTPUT)
+                add_cache(&r, hp, type_k, type_v, seen);
+            if (w->data && !w->vector) // gate's product never leaves the kernel
+                add_matrix(&r, w, k == FFN_GATE ? 0 : w->rows);
         }
-        add(&r, "attention", "kv", type_k == KV_F16 ? "F16" : "Q8_0", moved, needed);
-        add_matrix(&r, "attn_output", &l->wo, l->wo.rows);
-        add_matrix(&r, "ffn_gate", &l->w_gate, 0);
-        add_matrix(&r, "ffn_up", &l->w_up, l->w_up.rows);
-        add_matrix(&r, "ffn_down", &l->w_down, l->w_down.rows);
     }
-    add_matrix(&r, "output", &m->output, hp->n_vocab);
+    add_matrix(&r, &m->output, hp->n_vocab);
     add(&r, "sampler", "logits", "F32", (uint64_t)hp->n_vocab * 4, (uint64_t)hp->n_vocab * 4);
     return r.n;
 }

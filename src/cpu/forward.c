@@ -40,8 +40,9 @@ static void product_item(void *arg, size_t item, int thread)
     p->kernels->matmul(&p->m[i], row0, n_rows - row0 < step ? n_rows : row0 + step);
 }
 
-// m[i].y = m[i].w * m[i].x (+ bias) for n tokens
-static bool multiply(struct cpu_engine *e, const struct cpu_matmul *m, int n_products)
+// m[i].y = m[i].w * m[i].x (+ bias) for n tokens. what: the weights' names, for a profile.
+static bool multiply(struct cpu_engine *e, const char *what, const struct cpu_matmul *m,
+                     int n_products)
 {
     struct products p = {.kernels = e->kernels, .n = n_products};
     for (int i = 0; i < n_products; i++) {
@@ -59,7 +60,8 @@ static bool multiply(struct cpu_engine *e, const struct cpu_matmul *m, int n_pro
         p.rows_per_item[i] = (uint32_t)rows;
         p.first_item[i + 1] = p.first_item[i] + (m[i].w->rows + rows - 1) / rows;
     }
-    return pool_run(e->pool, p.first_item[n_products], product_item, &p, e->cancel);
+    return pool_run(e->pool, p.first_item[n_products], product_item, &p, e->cancel) &&
+           cpu_mark(e, "matmul", what);
 }
 
 static bool is_quantized(const struct weight *w)
@@ -102,7 +104,7 @@ static void embed_item(void *arg, size_t t, int thread)
 static bool embed(struct cpu_engine *e, const int32_t *tokens, size_t n)
 {
     struct token_job j = {.e = e, .tokens = tokens};
-    return each_token(e, n, embed_item, &j);
+    return each_token(e, n, embed_item, &j) && cpu_mark(e, "embed", "token_embd");
 }
 
 // ---- steps per token: norm, rotation, SwiGLU
@@ -118,11 +120,12 @@ static void norm_item(void *arg, size_t t, int thread)
         j->e->kernels->quantize(&j->out, t);
 }
 
-static bool norm(struct cpu_engine *e, const float *in, const float *weight, struct cpu_act *out,
-                 bool quantize, size_t n)
+// what: the weights that the result is for.
+static bool norm(struct cpu_engine *e, const char *what, const float *in, const float *weight,
+                 struct cpu_act *out, bool quantize, size_t n)
 {
     struct token_job j = {.e = e, .in = in, .weight = weight, .out = *out, .quantize = quantize};
-    return each_token(e, n, norm_item, &j);
+    return each_token(e, n, norm_item, &j) && cpu_mark(e, "norm", what);
 }
 
 static void rotate_item(void *arg, size_t t, int thread)
@@ -133,16 +136,18 @@ static void rotate_item(void *arg, size_t t, int thread)
     const struct hparams *hp = &e->base.model->hp;
     const size_t d = hp->head_dim;
     const float *cos_sin = e->cos_sin + t * hp->rope_dim;
+    const float *q_norm = layer_vector(j->layer, ATTN_Q_NORM);
+    const float *k_norm = layer_vector(j->layer, ATTN_K_NORM);
     float *q = e->q + t * hp->n_head * d;
     for (size_t h = 0; h < hp->n_head; h++, q += d) {
-        if (j->layer->q_norm)
-            e->kernels->rms_norm(q, j->layer->q_norm, hp->rms_eps, d, q);
+        if (q_norm)
+            e->kernels->rms_norm(q, q_norm, hp->rms_eps, d, q);
         e->kernels->rope(q, cos_sin, hp->rope_dim / 2, hp->rope_layout);
     }
     float *k = e->k + t * hp->n_head_kv * d, *v = e->v + t * hp->n_head_kv * d;
     for (uint32_t h = 0; h < hp->n_head_kv; h++, k += d, v += d) {
-        if (j->layer->k_norm)
-            e->kernels->rms_norm(k, j->layer->k_norm, hp->rms_eps, d, k);
+        if (k_norm)
+            e->kernels->rms_norm(k, k_norm, hp->rms_eps, d, k);
         e->kernels->rope(k, cos_sin, hp->rope_dim / 2, hp->rope_layout);
         e->kernels->kv_store(j->kv, h, e->base.n_past + t, k, v);
     }
@@ -151,7 +156,7 @@ static void rotate_item(void *arg, size_t t, int thread)
 static bool rotate_and_store(struct cpu_engine *e, size_t il, size_t n)
 {
     struct token_job j = {.e = e, .layer = &e->base.model->layers[il], .kv = &e->kv.layers[il]};
-    return each_token(e, n, rotate_item, &j);
+    return each_token(e, n, rotate_item, &j) && cpu_mark(e, "rotate", "kv");
 }
 
 static void swiglu_item(void *arg, size_t t, int thread)
@@ -164,10 +169,10 @@ static void swiglu_item(void *arg, size_t t, int thread)
         j->e->kernels->quantize(&j->out, t);
 }
 
-static bool swiglu(struct cpu_engine *e, bool quantize, size_t n)
+static bool swiglu(struct cpu_engine *e, const char *what, bool quantize, size_t n)
 {
     struct token_job j = {.e = e, .out = e->gate, .quantize = quantize};
-    return each_token(e, n, swiglu_item, &j);
+    return each_token(e, n, swiglu_item, &j) && cpu_mark(e, "swiglu", what);
 }
 
 static void quantize_item(void *arg, size_t t, int thread)
@@ -301,62 +306,64 @@ static bool attention(struct cpu_engine *e, size_t il, bool quantize, size_t n)
             merge_head(&j, head);
     }
     struct token_job t = {.e = e, .out = e->attn_out};
-    return !quantize || each_token(e, n, quantize_item, &t);
+    return (!quantize || each_token(e, n, quantize_item, &t)) && cpu_mark(e, "attention", "kv");
 }
 
 // ---- the whole
 
+static bool any_quantized(const struct layer *l, enum layer_weight first, enum layer_weight last)
+{
+    bool any = false;
+    for (int i = (int)first; i <= (int)last; i++)
+        any |= is_quantized(&l->w[i]);
+    return any;
+}
+
+// x += Wo attention(norm(x)); x += Wdown (silu(Wgate norm(x)) * Wup norm(x))
+static bool layer(struct cpu_engine *e, size_t il, size_t n)
+{
+    static const char qkv[] = "attn_q+attn_k+attn_v", gate_up[] = "ffn_gate+ffn_up";
+    const struct hparams *hp = &e->base.model->hp;
+    const struct layer *l = &e->base.model->layers[il];
+    const size_t n_q = (size_t)hp->n_head * hp->head_dim,
+                 n_kv = (size_t)hp->n_head_kv * hp->head_dim;
+    const float *bq = layer_vector(l, ATTN_Q_BIAS), *bk = layer_vector(l, ATTN_K_BIAS),
+                *bv = layer_vector(l, ATTN_V_BIAS), *bo = layer_vector(l, ATTN_OUTPUT_BIAS);
+    const struct cpu_matmul heads[] = {
+        {&l->w[ATTN_Q], &e->normed, bq, e->q, n_q, n, false},  // (n, n_head * head_dim)
+        {&l->w[ATTN_K], &e->normed, bk, e->k, n_kv, n, false}, // (n, n_head_kv * head_dim)
+        {&l->w[ATTN_V], &e->normed, bv, e->v, n_kv, n, false}, // (n, n_head_kv * head_dim)
+    };
+    const struct cpu_matmul out = {&l->w[ATTN_OUTPUT], &e->attn_out, bo, e->x, hp->n_embd, n, true};
+    const struct cpu_matmul wide[] = {
+        {&l->w[FFN_GATE], &e->normed, NULL, e->gate.f, e->gate.n_pad, n, false}, // (n, n_ff)
+        {&l->w[FFN_UP], &e->normed, NULL, e->up, hp->n_ff, n, false},            // (n, n_ff)
+    };
+    const struct cpu_matmul down = {&l->w[FFN_DOWN], &e->gate, NULL, e->x, hp->n_embd, n, true};
+    const bool quant_in = any_quantized(l, ATTN_Q, ATTN_V);
+    const bool quant_ff = any_quantized(l, FFN_GATE, FFN_UP);
+
+    return norm(e, qkv, e->x, layer_vector(l, ATTN_NORM), &e->normed, quant_in, n) &&
+           multiply(e, qkv, heads, 3) && rotate_and_store(e, il, n) &&
+           attention(e, il, is_quantized(&l->w[ATTN_OUTPUT]), n) &&
+           multiply(e, "attn_output", &out, 1) &&
+           norm(e, gate_up, e->x, layer_vector(l, FFN_NORM), &e->normed, quant_ff, n) &&
+           multiply(e, gate_up, wide, 2) && swiglu(e, gate_up, is_quantized(&l->w[FFN_DOWN]), n) &&
+           multiply(e, "ffn_down", &down, 1);
+}
+
 bool cpu_forward(struct cpu_engine *e, const int32_t *tokens, size_t n, enum engine_logits want)
 {
     const struct model *m = e->base.model;
-    const struct hparams *hp = &m->hp;
-    const size_t n_q = (size_t)hp->n_head * hp->head_dim,
-                 n_kv = (size_t)hp->n_head_kv * hp->head_dim;
-    static const char qkv_name[] = "attn_q+attn_k+attn_v", gate_up_name[] = "ffn_gate+ffn_up";
-    bool ok = embed(e, tokens, n) && cpu_mark(e, "embed", "token_embd"); // x (n, n_embd)
-
-    for (size_t il = 0; ok && il < hp->n_layer; il++) {
-        const struct layer *l = &m->layers[il];
-        const struct cpu_matmul qkv[] = {
-            {&l->wq, &e->normed, l->bq, e->q, n_q, n, false},  // q (n, n_head * head_dim)
-            {&l->wk, &e->normed, l->bk, e->k, n_kv, n, false}, // k (n, n_head_kv * head_dim)
-            {&l->wv, &e->normed, l->bv, e->v, n_kv, n, false}, // v (n, n_head_kv * head_dim)
-        };
-        const struct cpu_matmul out = {&l->wo, &e->attn_out, l->bo, e->x, hp->n_embd, n, true};
-        const struct cpu_matmul gate_up[] = {
-            {&l->w_gate, &e->normed, NULL, e->gate.f, e->gate.n_pad, n, false}, // (n, n_ff)
-            {&l->w_up, &e->normed, NULL, e->up, hp->n_ff, n, false},            // (n, n_ff)
-        };
-        const struct cpu_matmul down = {&l->w_down, &e->gate, NULL, e->x, hp->n_embd, n, true};
-        const bool quant_in = is_quantized(&l->wq) || is_quantized(&l->wk) || is_quantized(&l->wv);
-        const bool quant_ff = is_quantized(&l->w_gate) || is_quantized(&l->w_up);
-
-        ok = norm(e, e->x, l->attn_norm, &e->normed, quant_in, n) && //
-             cpu_mark(e, "norm", qkv_name) &&                        //
-             multiply(e, qkv, 3) &&                                  //
-             cpu_mark(e, "matmul", qkv_name) &&                      //
-             rotate_and_store(e, il, n) &&                           // q-norm, k-norm, RoPE, KV
-             cpu_mark(e, "rotate", "kv") &&                          //
-             attention(e, il, is_quantized(&l->wo), n) &&            //
-             cpu_mark(e, "attention", "kv") &&                       //
-             multiply(e, &out, 1) &&                                 // x += Wo attention
-             cpu_mark(e, "matmul", "attn_output") &&                 //
-             norm(e, e->x, l->ffn_norm, &e->normed, quant_ff, n) &&  //
-             cpu_mark(e, "norm", gate_up_name) &&                    //
-             multiply(e, gate_up, 2) &&                              //
-             cpu_mark(e, "matmul", gate_up_name) &&                  //
-             swiglu(e, is_quantized(&l->w_down), n) &&               // silu(gate) * up
-             cpu_mark(e, "swiglu", gate_up_name) &&                  //
-             multiply(e, &down, 1) &&                                // x += Wdown swiglu
-             cpu_mark(e, "matmul", "ffn_down");
-    }
+    const size_t n_out = want == LOGITS_ALL ? n : 1;
+    bool ok = embed(e, tokens, n); // x (n, n_embd)
+    for (size_t il = 0; ok && il < m->hp.n_layer; il++)
+        ok = layer(e, il, n);
     if (!ok || want == LOGITS_NONE)
         return ok;
-    const size_t n_out = want == LOGITS_ALL ? n : 1;
     e->n_hidden = n_out;
-    return norm(e, e->x + (n - n_out) * hp->n_embd, m->output_norm, &e->hidden,
-                is_quantized(&m->output), n_out) &&
-           cpu_mark(e, "norm", "output");
+    return norm(e, "output", e->x + (n - n_out) * m->hp.n_embd, m->output_norm, &e->hidden,
+                is_quantized(&m->output), n_out);
 }
 
 bool cpu_head(struct cpu_engine *e, size_t first, size_t n)
@@ -369,7 +376,7 @@ bool cpu_head(struct cpu_engine *e, size_t first, size_t n)
     x.sum += first * (x.n_pad / 16);
     const struct cpu_matmul head = {&m->output, &x, NULL, e->logits, m->hp.n_vocab, n, false};
     e->n_logits = 0;
-    if (!multiply(e, &head, 1) || !cpu_mark(e, "matmul", "output"))
+    if (!multiply(e, "output", &head, 1))
         return false;
     e->logits_first = first;
     e->n_logits = n;

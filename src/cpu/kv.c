@@ -9,7 +9,7 @@
 
 enum cpu_kv cpu_kv_key_type(const struct model *m, enum kv_type type)
 {
-    const uint32_t w = m->hp.n_layer > 0 ? m->layers[0].wk.type : QUANT_F32;
+    const uint32_t w = m->hp.n_layer > 0 ? m->layers[0].w[ATTN_K].type : QUANT_F32;
     if (type == KV_Q8_0)
         return CPU_KV_I8;
     return quant_info(w)->block_elems > 1 ? CPU_KV_I16 : CPU_KV_F32;

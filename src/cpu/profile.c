@@ -51,22 +51,20 @@ static size_t traffic(const struct cpu_engine *e, struct engine_traffic *out)
     size_t n = 0;
     piece(out, &n, "token_embd", m->tok_embd.n_bytes / m->tok_embd.rows);
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
-        const struct layer *l = &m->layers[i];
-        piece(out, &n, "attn_q", l->wq.n_bytes);
-        piece(out, &n, "attn_k", l->wk.n_bytes);
-        piece(out, &n, "attn_v", l->wv.n_bytes);
-        piece(out, &n, "kv", kv_cache_export_bytes(&e->kv, 0, seen) / m->hp.n_layer);
-        piece(out, &n, "attn_output", l->wo.n_bytes);
-        piece(out, &n, "ffn_gate", l->w_gate.n_bytes);
-        piece(out, &n, "ffn_up", l->w_up.n_bytes);
-        piece(out, &n, "ffn_down", l->w_down.n_bytes);
+        for (int k = 0; k < N_LAYER_WEIGHTS; k++) {
+            const struct weight *w = &m->layers[i].w[k];
+            if (k == ATTN_OUTPUT)
+                piece(out, &n, "kv", kv_cache_export_bytes(&e->kv, 0, seen) / m->hp.n_layer);
+            if (w->data && !w->vector)
+                piece(out, &n, w->name, w->n_bytes);
+        }
     }
     piece(out, &n, "output", m->output.n_bytes);
     piece(out, &n, "logits", (uint64_t)m->hp.n_vocab * sizeof(float));
     return n;
 }
 
-enum { PIECES_PER_LAYER = 8, PIECES_BESIDE = 3 };
+enum { PIECES_PER_LAYER = N_LAYER_WEIGHTS + 1, PIECES_BESIDE = 3 };
 
 static const char *const beside[] = {"norm", "rotate", "swiglu", NULL};
 

@@ -147,22 +147,20 @@ struct engine_kernel *profile_reader(struct engine_profile *p, const char *what,
     return found;
 }
 
-static double product(const struct weight *w, const char *name, const char *what, size_t n)
+static double product(const struct weight *w, const char *what, size_t n)
 {
-    return w->data && profile_names(what, name) ? 2.0 * w->rows * w->n_cols * (double)n : 0;
+    return w->data && !w->vector && profile_names(what, w->name)
+               ? 2.0 * w->rows * w->n_cols * (double)n
+               : 0;
 }
 
 // Of the products with the matrices that `what` names; one token reaches the head.
 static double product_flops(const struct model *m, const char *what, size_t n)
 {
-    double flops = product(&m->output, "output", what, 1);
-    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
-        const struct layer *l = &m->layers[i];
-        flops += product(&l->wq, "attn_q", what, n) + product(&l->wk, "attn_k", what, n) +
-                 product(&l->wv, "attn_v", what, n) + product(&l->wo, "attn_output", what, n) +
-                 product(&l->w_gate, "ffn_gate", what, n) + product(&l->w_up, "ffn_up", what, n) +
-                 product(&l->w_down, "ffn_down", what, n);
-    }
+    double flops = product(&m->output, what, 1);
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        for (int k = 0; k < N_LAYER_WEIGHTS; k++)
+            flops += product(&m->layers[i].w[k], what, n);
     return flops;
 }
 

@@ -65,12 +65,12 @@ static bool set_matrix(struct binder *b, const char *name, const struct gguf_ten
         return wrong_shape(b, name, t, n_cols, rows);
     if (!check_supported(b, name, t))
         return false;
-    *w = (struct weight){.type = t->type,
-                         .rows = (uint32_t)rows,
-                         .n_cols = (uint32_t)n_cols,
-                         .data = t->data,
-                         .n_bytes = (size_t)t->n_bytes,
-                         .tensor = t};
+    w->type = t->type;
+    w->rows = (uint32_t)rows;
+    w->n_cols = (uint32_t)n_cols;
+    w->data = t->data;
+    w->n_bytes = (size_t)t->n_bytes;
+    w->tensor = t;
     return true;
 }
 
@@ -81,13 +81,6 @@ static bool missing(struct binder *b, const char *name, uint64_t n_cols, uint64_
                          (unsigned long long)n_cols);
     return error_set(b->err, ERR_MODEL, "tensor %s (%llu x %llu) is missing", name,
                      (unsigned long long)n_cols, (unsigned long long)rows);
-}
-
-static bool bind_matrix(struct binder *b, const char *name, uint64_t rows, uint64_t n_cols,
-                        struct weight *w)
-{
-    const struct gguf_tensor *t = find(b, name);
-    return t ? set_matrix(b, name, t, rows, n_cols, w) : missing(b, name, n_cols, rows);
 }
 
 // A vector of n floats: used in place when it is F32 and aligned, else converted.
@@ -126,49 +119,90 @@ static bool bind_vector(struct binder *b, const char *name, enum presence presen
     return true;
 }
 
+// A length that the hyper-parameters give.
+enum dim { N_EMBD, N_Q, N_KV, N_FF, HEAD_DIM };
+
+static uint64_t dim_size(const struct hparams *hp, enum dim d)
+{
+    switch (d) {
+    case N_EMBD:
+        return hp->n_embd;
+    case N_Q:
+        return (uint64_t)hp->n_head * hp->head_dim;
+    case N_KV:
+        return (uint64_t)hp->n_head_kv * hp->head_dim;
+    case N_FF:
+        return hp->n_ff;
+    case HEAD_DIM:
+        break;
+    }
+    return hp->head_dim;
+}
+
+// The weights of a layer. Presence: the same for every architecture, or that of a fact of its row.
+enum presence_rule { ALWAYS, AS_QKV_BIAS, AS_OUT_BIAS, AS_QK_NORM };
+
+static const struct weight_row {
+    const char *name; // the tensor is blk.LAYER.NAME, ".weight" appended where there is no dot
+    bool vector;
+    enum dim rows, n_cols; // rows: of a matrix
+    enum presence_rule rule;
+} layer_weights[N_LAYER_WEIGHTS] = {
+    [ATTN_NORM] = {"attn_norm", true, .n_cols = N_EMBD},
+    [ATTN_Q] = {"attn_q", false, N_Q, N_EMBD},
+    [ATTN_K] = {"attn_k", false, N_KV, N_EMBD},
+    [ATTN_V] = {"attn_v", false, N_KV, N_EMBD},
+    [ATTN_Q_BIAS] = {"attn_q.bias", true, .n_cols = N_Q, .rule = AS_QKV_BIAS},
+    [ATTN_K_BIAS] = {"attn_k.bias", true, .n_cols = N_KV, .rule = AS_QKV_BIAS},
+    [ATTN_V_BIAS] = {"attn_v.bias", true, .n_cols = N_KV, .rule = AS_QKV_BIAS},
+    [ATTN_Q_NORM] = {"attn_q_norm", true, .n_cols = HEAD_DIM, .rule = AS_QK_NORM},
+    [ATTN_K_NORM] = {"attn_k_norm", true, .n_cols = HEAD_DIM, .rule = AS_QK_NORM},
+    [ATTN_OUTPUT] = {"attn_output", false, N_EMBD, N_Q},
+    [ATTN_OUTPUT_BIAS] = {"attn_output.bias", true, .n_cols = N_EMBD, .rule = AS_OUT_BIAS},
+    [FFN_NORM] = {"ffn_norm", true, .n_cols = N_EMBD},
+    [FFN_GATE] = {"ffn_gate", false, N_FF, N_EMBD},
+    [FFN_UP] = {"ffn_up", false, N_FF, N_EMBD},
+    [FFN_DOWN] = {"ffn_down", false, N_EMBD, N_FF},
+};
+
+static enum presence presence_of(const struct arch *a, enum presence_rule rule)
+{
+    return rule == AS_QKV_BIAS   ? a->qkv_bias
+           : rule == AS_OUT_BIAS ? a->out_bias
+           : rule == AS_QK_NORM  ? a->qk_norm
+                                 : REQUIRED;
+}
+
 static bool bind_layer(struct binder *b, const struct arch *a, uint32_t i, struct layer *l)
 {
     const struct hparams *hp = &b->m->hp;
-    uint64_t n_q = (uint64_t)hp->n_head * hp->head_dim;
-    uint64_t n_kv = (uint64_t)hp->n_head_kv * hp->head_dim;
-    const struct {
-        const char *name;
-        struct weight *w;
-        uint64_t rows, n_cols;
-    } matrices[] = {
-        {"attn_q", &l->wq, n_q, hp->n_embd},
-        {"attn_k", &l->wk, n_kv, hp->n_embd},
-        {"attn_v", &l->wv, n_kv, hp->n_embd},
-        {"attn_output", &l->wo, hp->n_embd, n_q},
-        {"ffn_gate", &l->w_gate, hp->n_ff, hp->n_embd},
-        {"ffn_up", &l->w_up, hp->n_ff, hp->n_embd},
-        {"ffn_down", &l->w_down, hp->n_embd, hp->n_ff},
-    };
-    const struct {
-        const char *name;
-        const float **v;
-        uint64_t n;
-        enum presence presence;
-    } vectors[] = {
-        {"attn_norm.weight", &l->attn_norm, hp->n_embd, REQUIRED},
-        {"ffn_norm.weight", &l->ffn_norm, hp->n_embd, REQUIRED},
-        {"attn_q.bias", &l->bq, n_q, a->qkv_bias},
-        {"attn_k.bias", &l->bk, n_kv, a->qkv_bias},
-        {"attn_v.bias", &l->bv, n_kv, a->qkv_bias},
-        {"attn_output.bias", &l->bo, hp->n_embd, a->out_bias},
-        {"attn_q_norm.weight", &l->q_norm, hp->head_dim, a->qk_norm},
-        {"attn_k_norm.weight", &l->k_norm, hp->head_dim, a->qk_norm},
-    };
     char name[64];
-    for (size_t k = 0; k < sizeof matrices / sizeof *matrices; k++) {
-        snprintf(name, sizeof name, "blk.%u.%s.weight", i, matrices[k].name);
-        if (!bind_matrix(b, name, matrices[k].rows, matrices[k].n_cols, matrices[k].w))
-            return false;
-    }
-    for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++) {
-        snprintf(name, sizeof name, "blk.%u.%s", i, vectors[k].name);
-        if (!bind_vector(b, name, vectors[k].presence, vectors[k].n, vectors[k].v))
-            return false;
+    for (size_t k = 0; k < N_LAYER_WEIGHTS; k++) {
+        const struct weight_row *row = &layer_weights[k];
+        struct weight *w = &l->w[k];
+        const uint64_t n_cols = dim_size(hp, row->n_cols);
+        snprintf(name, sizeof name, "blk.%u.%s%s", i, row->name,
+                 strchr(row->name, '.') ? "" : ".weight");
+        *w = (struct weight){.name = row->name, .vector = row->vector};
+        if (row->vector) {
+            const float *v = NULL;
+            if (!bind_vector(b, name, presence_of(a, row->rule), n_cols, &v))
+                return false;
+            if (!v)
+                continue;
+            w->type = QUANT_F32;
+            w->rows = 1;
+            w->n_cols = (uint32_t)n_cols;
+            w->data = v;
+            w->n_bytes = n_cols * sizeof *v;
+        } else {
+            const uint64_t rows = dim_size(hp, row->rows);
+            const struct gguf_tensor *t = find(b, name);
+            if (!t)
+                return missing(b, name, n_cols, rows);
+            if (!set_matrix(b, name, t, rows, n_cols, w))
+                return false;
+        }
     }
     // Rotation frequencies that very old files store per layer; they follow from the metadata.
     snprintf(name, sizeof name, "blk.%u.attn_rot_embd.weight", i);
@@ -193,6 +227,7 @@ static bool bind_outer(struct binder *b)
         return false;
     }
     hp->n_vocab = (uint32_t)embd->ne[1];
+    m->tok_embd.name = "token_embd";
     if (!set_matrix(b, "token_embd.weight", embd, hp->n_vocab, hp->n_embd, &m->tok_embd) ||
         !bind_vector(b, "output_norm.weight", REQUIRED, hp->n_embd, &m->output_norm) ||
         !bind_vector(b, "rope_freqs.weight", OPTIONAL, hp->rope_dim / 2, &m->rope_freqs))
@@ -200,6 +235,7 @@ static bool bind_outer(struct binder *b)
     const struct gguf_tensor *head = find(b, "output.weight");
     m->tied = !head;
     m->output = m->tok_embd;
+    m->output.name = "output";
     if (head && !set_matrix(b, "output.weight", head, hp->n_vocab, hp->n_embd, &m->output))
         return false;
     for (uint32_t i = 0; m->rope_freqs && i < hp->rope_dim / 2; i++)

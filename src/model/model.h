@@ -3,6 +3,8 @@
 #ifndef HOKKU_MODEL_MODEL_H
 #define HOKKU_MODEL_MODEL_H
 
+#include <stdbool.h>
+
 #include "base/error.h"
 #include "gguf/gguf.h"
 
@@ -43,28 +45,50 @@ struct hparams {
     float rope_beta_slow;   // YaRN
 };
 
-// A weight matrix W of `rows` rows, each n_cols long: y = W x, x (n_cols), y (rows). data NULL:
-// absent.
+// A weight matrix W of `rows` rows, each n_cols long: y = W x, x (n_cols), y (rows); or a vector of
+// n_cols numbers. data NULL: absent.
 struct weight {
-    uint32_t type; // enum quant_type
+    const char *name; // "ffn_down", "attn_q.bias": as in the file, without layer and ".weight"
+    uint32_t type;    // enum quant_type; of a vector always QUANT_F32
     uint32_t rows;
     uint32_t n_cols;
+    bool vector;
     const void *data; // rows * quant_row_bytes(type, n_cols), as in the file
     size_t n_bytes;
-    const struct gguf_tensor *tensor;
+    const struct gguf_tensor *tensor; // that data is of; a matrix may be some of its rows
 };
 
-// Vectors (norms, biases, frequency factors) are F32 in every file hokku accepts, except F16/BF16
-// ones, which are converted at load; NULL = absent.
-struct layer {
-    const float *attn_norm; // (n_embd)
-    struct weight wq, wk, wv,
-        wo; // (n_head*head_dim | n_head_kv*head_dim x2, n_embd), (n_embd, n_head*head_dim)
-    const float *bq, *bk, *bv, *bo;     // biases of the same rows
-    const float *q_norm, *k_norm;       // (head_dim) each head's own RMSNorm before RoPE (qwen3)
-    const float *ffn_norm;              // (n_embd)
-    struct weight w_gate, w_up, w_down; // (n_ff, n_embd) x2, (n_embd, n_ff)
+// What a layer has, in the order in which a token meets it. model/bind.c says the name, shape and
+// presence of each; whoever handles all of them loops.
+enum layer_weight {
+    ATTN_NORM,
+    ATTN_Q,
+    ATTN_K,
+    ATTN_V,
+    ATTN_Q_BIAS,
+    ATTN_K_BIAS,
+    ATTN_V_BIAS,
+    ATTN_Q_NORM, // of each head, before RoPE
+    ATTN_K_NORM,
+    ATTN_OUTPUT,
+    ATTN_OUTPUT_BIAS,
+    FFN_NORM,
+    FFN_GATE,
+    FFN_UP,
+    FFN_DOWN,
+    N_LAYER_WEIGHTS,
 };
+
+// Vectors are F32, aligned: those of other types in the file are converted at load.
+struct layer {
+    struct weight w[N_LAYER_WEIGHTS];
+};
+
+// (n_cols) numbers; NULL: absent.
+static inline const float *layer_vector(const struct layer *l, enum layer_weight i)
+{
+    return (const float *)l->w[i].data;
+}
 
 struct model {
     struct gguf *gguf;           // owned

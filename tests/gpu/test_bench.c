@@ -203,7 +203,7 @@ static void a_token_is_told_apart_by_what_it_reads(void **state)
         needed = model_bytes_per_token(f.m) - norms + e->ops->kv_bytes(e, 0, e->n_past) +
                  TINY_VOCAB * sizeof(float);
         for (int i = 0; i < TINY_LAYERS; i++)
-            down += f.m->layers[i].w_down.n_bytes;
+            down += f.m->layers[i].w[FFN_DOWN].n_bytes;
     }
     for (size_t i = 0; i < p.n; i++) {
         bytes += p.rows[i].bytes;

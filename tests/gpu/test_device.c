@@ -97,11 +97,9 @@ static void open_plain(struct fixture *f, uint32_t type, uint32_t n_ff)
     if (!f->m)
         fail_msg("%s", err.text);
     for (uint32_t i = 0; i < f->m->hp.n_layer; i++) {
-        const struct layer *l = &f->m->layers[i];
-        const struct weight *w[] = {&l->wq,     &l->wk,   &l->wv,    &l->wo,
-                                    &l->w_gate, &l->w_up, &l->w_down};
-        for (size_t j = 0; j < 7; j++)
-            fill(w[j], 10 * (i + 1) + j);
+        for (size_t j = 0; j < N_LAYER_WEIGHTS; j++)
+            if (!f->m->layers[i].w[j].vector)
+                fill(&f->m->layers[i].w[j], 20 * (i + 1) + j);
     }
     fill(&f->m->tok_embd, 1);
     for (int i = 0; i < N_TOKENS; i++)

@@ -4,6 +4,7 @@
 #include "../unit/test.h"
 
 #include <math.h>
+#include <unistd.h>
 
 #include "tiny_engine.h"
 
@@ -344,6 +345,77 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
     close_model(&f);
 }
 
+// Fused tensors hold several matrices one after the other: gate and up are here the two halves of
+// one, in a file, since the loader reads files and not their mapping.
+static void a_matrix_may_be_some_rows_of_a_tensor(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/hokku-slices-XXXXXX";
+    struct tiny t;
+    struct buf b = {0};
+    struct error err = {0};
+    const struct engine_params p = {.n_ctx = N_CTX, .n_batch = 32, .n_threads = 1};
+    float whole[TINY_VOCAB], sliced[TINY_VOCAB];
+    tiny_init(&t, "llama");
+    for (int l = 0; l < TINY_LAYERS; l++) {
+        char name[96];
+        snprintf(name, sizeof name, "blk.%d.ffn_gate.weight", l);
+        tiny_tensor(&t, name, QUANT_Q5_0, TINY_EMBD, TINY_FF);
+        snprintf(name, sizeof name, "blk.%d.ffn_up.weight", l);
+        tiny_tensor(&t, name, QUANT_Q5_0, TINY_EMBD, TINY_FF);
+    }
+    t.weight = 0.03f;
+    tiny_write(&t, &b);
+    tiny_release(&t);
+    assert_false(b.failed);
+    struct gguf *g = gguf_open_memory(b.data, b.len, "tiny.gguf", &err);
+    struct model *m = g ? model_from_gguf(g, "tiny.gguf", &err) : NULL;
+    if (!m)
+        fail_msg("%s", err.text);
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        for (int k = 0; k < N_LAYER_WEIGHTS; k++)
+            if (!m->layers[i].w[k].vector)
+                fill(&m->layers[i].w[k], 20 * (i + 1) + (uint64_t)k);
+    fill(&m->tok_embd, 1);
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, b.data, b.len) == (ssize_t)b.len && close(fd) == 0);
+    model_free(m);
+    buf_release(&b);
+
+    m = model_load(path, &err);
+    if (!m)
+        fail_msg("%s", err.text);
+    static const int32_t tokens[] = {5, 9, 200, 31};
+    for (int i = 0; i < 2; i++) {
+        for (uint32_t l = 0; i == 1 && l < m->hp.n_layer; l++) {
+            // the lower half of gate and the upper half of up, as a table of fused tensors would
+            // say
+            struct weight *gate = &m->layers[l].w[FFN_GATE], *up = &m->layers[l].w[FFN_UP];
+            const size_t half = gate->n_bytes / 2;
+            m->hp.n_ff = TINY_FF / 2;
+            gate->rows = up->rows = TINY_FF / 2;
+            gate->n_bytes = up->n_bytes = half;
+            gate->data = (const uint8_t *)gate->data + half;
+            up->data = (const uint8_t *)up->data + half;
+            m->layers[l].w[FFN_DOWN].n_cols = TINY_FF / 2;
+            m->layers[l].w[FFN_DOWN].rows = TINY_EMBD;
+        }
+        struct engine *cpu = cpu_engine_open(m, &p, &err), *e = try_open(m, &p, &err);
+        if (!cpu || !e)
+            fail_msg("%s", err.text);
+        eval(cpu, tokens, 4, LOGITS_LAST);
+        eval(e, tokens, 4, LOGITS_LAST);
+        get_logits(cpu, 0, whole);
+        get_logits(e, 0, sliced);
+        for (int k = 0; k < TINY_VOCAB; k++)
+            assert_true(fabsf(whole[k] - sliced[k]) <= 0.02f * (1 + fabsf(whole[k])));
+        engine_free(cpu);
+        engine_free(e);
+    }
+    model_free(m);
+    unlink(path);
+}
+
 static void the_cancel_flag_is_seen(void **state)
 {
     (void)state;
@@ -539,6 +611,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_same_seed_gives_the_same_ids),
         cmocka_unit_test(decoding_stops_at_stop_ids_and_at_the_end_of_the_context),
         cmocka_unit_test(what_does_not_fit_is_refused_and_changes_nothing),
+        cmocka_unit_test(a_matrix_may_be_some_rows_of_a_tensor),
         cmocka_unit_test(the_cancel_flag_is_seen),
         cmocka_unit_test(the_plan_of_a_token_is_what_a_hand_adds_up),
         cmocka_unit_test(no_weight_type_moves_more_than_five_percent_too_much),

@@ -68,19 +68,15 @@ static void the_weights_that_give_no_number_are_named(void **state)
     static const size_t widths[] = {1, 2, 5, 30}; // sampled, read, ...
     static const struct {
         const char *name;
-        size_t offset; // in struct layer
-        bool vector;
+        enum layer_weight w;
+
         const char *out; // where it can be seen first
     } places[] = {
-        {"attn_norm", offsetof(struct layer, attn_norm), true, "attn_output"},
-        {"attn_q", offsetof(struct layer, wq), false, "attn_output"},
-        {"attn_k", offsetof(struct layer, wk), false, "attn_output"},
-        {"attn_v", offsetof(struct layer, wv), false, "attn_output"},
-        {"attn_output", offsetof(struct layer, wo), false, "attn_output"},
-        {"ffn_norm", offsetof(struct layer, ffn_norm), true, "ffn_down"},
-        {"ffn_gate", offsetof(struct layer, w_gate), false, "ffn_down"},
-        {"ffn_up", offsetof(struct layer, w_up), false, "ffn_down"},
-        {"ffn_down", offsetof(struct layer, w_down), false, "ffn_down"},
+        {"attn_norm", ATTN_NORM, "attn_output"},     {"attn_q", ATTN_Q, "attn_output"},
+        {"attn_k", ATTN_K, "attn_output"},           {"attn_v", ATTN_V, "attn_output"},
+        {"attn_output", ATTN_OUTPUT, "attn_output"}, {"ffn_norm", FFN_NORM, "ffn_down"},
+        {"ffn_gate", FFN_GATE, "ffn_down"},          {"ffn_up", FFN_UP, "ffn_down"},
+        {"ffn_down", FFN_DOWN, "ffn_down"},
     };
     int n_bad = 0;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
@@ -91,11 +87,11 @@ static void the_weights_that_give_no_number_are_named(void **state)
             const uint32_t layer = kind == 1 ? 0 : 1;
             const float with = kind == 3 ? INFINITY : NAN;
             open_model(&f, "llama");
-            char *at = (char *)&f.m->layers[layer] + places[i].offset;
-            if (places[i].vector)
-                *(float *)(*(const float **)(void *)at) = with;
+            const struct weight *w = &f.m->layers[layer].w[places[i].w];
+            if (w->vector)
+                *(float *)w->data = with;
             else
-                spoil((const struct weight *)(void *)at, with);
+                spoil(w, with);
             snprintf(want, sizeof want, " comes out of blk.%u.%s:", layer, places[i].out);
             struct engine *e = open_engine(f.m, kind == 2 ? KV_Q8_0 : KV_F16);
             for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
@@ -196,16 +192,17 @@ static void scale_model(const struct fixture *f, const struct magnitudes *x)
     shift(&f->m->tok_embd, x->embd);
     for (uint32_t i = 0; i < f->m->hp.n_layer; i++) {
         const struct layer *l = &f->m->layers[i];
-        shift(&l->wq, x->q);
-        shift(&l->wk, x->k);
-        shift(&l->wv, x->v);
-        shift(&l->wo, x->o);
-        shift(&l->w_gate, x->gate);
-        shift(&l->w_up, x->up);
-        shift(&l->w_down, x->down);
+        shift(&l->w[ATTN_Q], x->q);
+        shift(&l->w[ATTN_K], x->k);
+        shift(&l->w[ATTN_V], x->v);
+        shift(&l->w[ATTN_OUTPUT], x->o);
+        shift(&l->w[FFN_GATE], x->gate);
+        shift(&l->w[FFN_UP], x->up);
+        shift(&l->w[FFN_DOWN], x->down);
         for (uint32_t k = 0; k < f->m->hp.n_embd; k++) {
-            ((float *)l->attn_norm)[k] = ldexpf(l->attn_norm[k], x->attn_norm);
-            ((float *)l->ffn_norm)[k] = ldexpf(l->ffn_norm[k], x->ffn_norm);
+            ((float *)l->w[ATTN_NORM].data)[k] =
+                ldexpf(layer_vector(l, ATTN_NORM)[k], x->attn_norm);
+            ((float *)l->w[FFN_NORM].data)[k] = ldexpf(layer_vector(l, FFN_NORM)[k], x->ffn_norm);
         }
     }
 }

@@ -38,11 +38,9 @@ static inline void open_tiny(struct fixture *f, struct tiny *t) // releases t
         fail_msg("%s", err.text);
     fill(&f->m->tok_embd, 1);
     for (uint32_t i = 0; i < f->m->hp.n_layer; i++) {
-        const struct layer *l = &f->m->layers[i];
-        const struct weight *w[] = {&l->wq,     &l->wk,   &l->wv,    &l->wo,
-                                    &l->w_gate, &l->w_up, &l->w_down};
-        for (size_t j = 0; j < 7; j++)
-            fill(w[j], 10 * (i + 1) + j);
+        for (size_t j = 0; j < N_LAYER_WEIGHTS; j++)
+            if (!f->m->layers[i].w[j].vector)
+                fill(&f->m->layers[i].w[j], 20 * (i + 1) + j);
     }
     for (int i = 0; i < N_TOKENS; i++)
         f->tokens[i] = (int32_t)(rng_u64(7, (uint64_t)i, 0) % TINY_VOCAB);
@@ -62,7 +60,7 @@ static void close_model(struct fixture *f)
 }
 
 static inline struct engine *try_open(const struct model *m, const struct engine_params *p,
-                               struct error *err)
+                                      struct error *err)
 {
     return on_cuda ? cuda_engine_open(m, p, err) : cpu_engine_open(m, p, err);
 }

@@ -70,7 +70,7 @@ static void test_products_match_reference_and_each_other(void **state)
             uint8_t *data = malloc(row_bytes * n_rows);
             assert_non_null(data);
             random_weights(types[ti], data, (size_t)n_rows * n_cols);
-            struct weight w = {types[ti], n_rows, n_cols, data, row_bytes * n_rows, NULL};
+            struct weight w = {.type = types[ti], .rows = n_rows, .n_cols = n_cols, .data = data};
             struct cpu_act x = act_create(n_cols, MAX_TOK);
             float *bias = checked_alloc(n_rows * 4), *deq = checked_alloc(n_cols * 4);
             for (size_t i = 0; i < n_rows; i++)
@@ -149,7 +149,7 @@ static void test_nan_and_infinity_survive_quantisation(void **state)
         for (int what = 0; what < 4; what++) {
             uint8_t data[34];
             random_weights(QUANT_Q8_0, data, 32);
-            struct weight w = {QUANT_Q8_0, 1, 32, data, 34, NULL};
+            struct weight w = {.type = QUANT_Q8_0, .rows = 1, .n_cols = 32, .data = data};
             struct cpu_act x = act_create(32, 1);
             if (what < 3)
                 x.f[11] = what == 0 ? NAN : what == 1 ? INFINITY : -INFINITY;
@@ -372,7 +372,7 @@ static void bench(const char *only)
                 size_t row_bytes = quant_row_bytes(types[ti], n_cols);
                 uint8_t *data = checked_alloc(row_bytes * ROWS);
                 random_weights(types[ti], data, (size_t)ROWS * n_cols);
-                struct weight w = {types[ti], ROWS, n_cols, data, row_bytes * ROWS, NULL};
+                struct weight w = {.type = types[ti], .rows = ROWS, .n_cols = n_cols, .data = data};
                 struct cpu_act x = act_create(n_cols, N_TOK);
                 for (size_t t = 0; t < N_TOK; t++)
                     k->quantize(&x, t);

@@ -56,15 +56,15 @@ static void each_architecture_loads(void **state)
         assert_true(m->tied);
         assert_ptr_equal(m->output.data, m->tok_embd.data);
         const struct layer *l = &m->layers[1];
-        assert_int_equal(l->wk.rows, 16);
-        assert_int_equal(l->wk.n_cols, TINY_EMBD);
-        assert_int_equal(l->wk.type, QUANT_Q4_0);
-        assert_int_equal(l->wk.n_bytes, 16 * 18);
-        assert_int_equal(l->w_down.n_cols, TINY_FF);
-        assert_true(l->attn_norm[31] == 32);
-        assert_int_equal(l->bq != NULL, i == 1);
-        assert_int_equal(l->q_norm != NULL, i == 2);
-        assert_null(l->bo);
+        assert_int_equal(l->w[ATTN_K].rows, 16);
+        assert_int_equal(l->w[ATTN_K].n_cols, TINY_EMBD);
+        assert_int_equal(l->w[ATTN_K].type, QUANT_Q4_0);
+        assert_int_equal(l->w[ATTN_K].n_bytes, 16 * 18);
+        assert_int_equal(l->w[FFN_DOWN].n_cols, TINY_FF);
+        assert_true(layer_vector(l, ATTN_NORM)[31] == 32);
+        assert_int_equal(layer_vector(l, ATTN_Q_BIAS) != NULL, i == 1);
+        assert_int_equal(layer_vector(l, ATTN_Q_NORM) != NULL, i == 2);
+        assert_null(layer_vector(l, ATTN_OUTPUT_BIAS));
         assert_null(m->rope_freqs);
         model_free(m);
         free(block);
@@ -113,7 +113,7 @@ static void metadata_and_optional_tensors_are_honoured(void **state)
     assert_int_equal(m->hp.n_head_kv, TINY_KV);
     assert_false(m->tied);
     assert_int_equal(m->output.type, QUANT_Q4_0);
-    assert_true(m->layers[1].bo[2] == 3);
+    assert_true(layer_vector(&m->layers[1], ATTN_OUTPUT_BIAS)[2] == 3);
     assert_true(m->rope_freqs[5] == 6);
     // All but the embedding, of which one row is read.
     assert_int_equal(model_bytes_per_token(m), m->weight_bytes - (TINY_VOCAB - 1) * 34);
@@ -465,21 +465,16 @@ static double touch(const struct model *m)
     float row[4096];
     const struct hparams *hp = &m->hp;
     for (uint32_t i = 0; i < hp->n_layer; i++) {
-        const struct layer *l = &m->layers[i];
-        const struct weight *w[] = {&l->wq,     &l->wk,   &l->wv,     &l->wo,
-                                    &l->w_gate, &l->w_up, &l->w_down, &m->output};
-        for (size_t k = 0; k < sizeof w / sizeof *w; k++) {
-            if (w[k]->n_cols > 4096)
+        for (size_t k = 0; k <= N_LAYER_WEIGHTS; k++) {
+            const struct weight *w = k < N_LAYER_WEIGHTS ? &m->layers[i].w[k] : &m->output;
+            if (!w->data || w->n_cols > 4096)
                 continue;
-            size_t n = quant_row_bytes(w[k]->type, w[k]->n_cols);
-            const char *last = (const char *)w[k]->data + (w[k]->rows - 1) * n;
-            quant_dequantize(w[k]->type, w[k]->data, row, w[k]->n_cols);
-            quant_dequantize(w[k]->type, last, row, w[k]->n_cols);
+            size_t n = quant_row_bytes(w->type, w->n_cols);
+            const char *last = (const char *)w->data + (w->rows - 1) * n;
+            quant_dequantize(w->type, w->data, row, w->n_cols);
+            quant_dequantize(w->type, last, row, w->n_cols);
             sum += row[0];
         }
-        sum += l->attn_norm[hp->n_embd - 1] + l->ffn_norm[hp->n_embd - 1];
-        sum += l->bq ? l->bq[hp->n_head * hp->head_dim - 1] : 0;
-        sum += l->q_norm ? l->q_norm[hp->head_dim - 1] : 0;
     }
     float *freq = malloc(hp->rope_dim * sizeof *freq), magnitude;
     if (freq)
