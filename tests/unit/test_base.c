@@ -33,6 +33,25 @@ static void buffer_grows_and_failure_sticks(void **state)
     assert_string_equal(buf_str(&b), "");
 }
 
+static void columns_follow_unicode(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t cp;
+        int width;
+    } known[] = {{'a', 1},     {0xE9, 1},    {0xAD, 1},     {0x301, 0},   {0x5B0, 0},
+                 {0x64E, 0},   {0x9CD, 0},   {0xBCD, 0},    {0xE31, 0},   {0x1160, 0},
+                 {0x11A8, 0},  {0x1100, 2},  {0x3042, 2},   {0x4E00, 2},  {0xAC00, 2},
+                 {0xFF21, 2},  {0xFF71, 1},  {0x200D, 0},   {0xFE0F, 0},  {0x2764, 1},
+                 {0x26A1, 2},  {0x1F600, 2}, {0x1F1E6, 1},  {0x1F3FB, 2}, {0x1FAE0, 2},
+                 {0x20000, 2}, {0xE0100, 0}, {0x10FFFF, 1}, {0x378, 1},   {0x7F, 0}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (utf8_width(known[i].cp) != known[i].width)
+            fail_msg("U+%04X takes %d columns, expected %d", (unsigned)known[i].cp,
+                     utf8_width(known[i].cp), known[i].width);
+    }
+}
+
 static void utf8_refuses_what_unicode_calls_ill_formed(void **state)
 {
     (void)state;
@@ -164,6 +183,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(error_keeps_code_and_prefixes),
         cmocka_unit_test(buffer_grows_and_failure_sticks),
+        cmocka_unit_test(columns_follow_unicode),
         cmocka_unit_test(utf8_refuses_what_unicode_calls_ill_formed),
         cmocka_unit_test(philox_matches_its_published_vectors),
         cmocka_unit_test(sha256_matches_its_published_vectors),
