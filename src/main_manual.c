@@ -191,7 +191,9 @@ static const char man_begin[] =
 static const char man_end[] =
     ".SH KEYS\n"
     "Several lines: \"\"\" before and after, a \\e at the end of a line, Ctrl\\-J, Alt\\-Enter, or "
-    "paste. Tab completes commands, settings, files and sessions. Ctrl\\-R searches the history. "
+    "paste. Keys are those of Emacs; Up and Down move within the message, and beyond its edges "
+    "through the "
+    "history. Tab completes commands, settings, files and sessions. Ctrl\\-R searches the history. "
     "Ctrl\\-C stops an answer and keeps what there is of it; Ctrl\\-D leaves.\n"
     ".SH SESSIONS\n"
     "A named session is saved after every turn: messages, exact tokens, settings and the "

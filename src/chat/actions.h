@@ -3,7 +3,7 @@
 #define HOKKU_CHAT_ACTIONS_H
 
 #include "chat/commands.h"
-#include "chat/terminal.h"
+#include "term/terminal.h"
 
 bool action_help(struct repl *r, char *arg, struct error *err);
 bool action_bye(struct repl *r, char *arg, struct error *err);

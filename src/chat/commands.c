@@ -124,37 +124,28 @@ bool command_run(struct repl *r, char *line, struct error *err)
 
 // ------------------------------------------------------------------------------------- completion
 
-static char *match(const char *candidate, const char *word)
+static void add(struct completions *out, const char *name)
 {
-    return strncmp(candidate, word, strlen(word)) == 0 ? strdup(candidate) : NULL;
+    completions_add(out, name, strlen(name));
 }
 
-static char *complete_words(const char *words, const char *word, int *at)
+static void complete_words(const char *words, struct completions *out)
 {
-    int i = 0;
-    for (const char *p = words; *p; i++) {
+    for (const char *p = words; *p;) {
         size_t n = strcspn(p, "|");
-        if (i >= *at && strncmp(p, word, strlen(word)) == 0 && strlen(word) <= n) {
-            *at = i + 1;
-            return strndup(p, n);
-        }
+        completions_add(out, p, n);
         p += n + (p[n] == '|');
     }
-    *at = i;
-    return NULL;
 }
 
-static char *complete_setting(const char *word, int *at)
+static void complete_setting(struct completions *out)
 {
     size_t n;
     const struct option_def *d = options_table(&n);
-    while ((size_t)*at < n) {
-        const struct option_def *o = &d[(*at)++];
-        char *m = o->in_chat ? match(o->long_name + 2, word) : NULL;
-        if (m)
-            return m;
+    for (size_t i = 0; i < n; i++) {
+        if (d[i].in_chat)
+            add(out, d[i].long_name + 2);
     }
-    return NULL;
 }
 
 static const char *choices_of(const char *setting, size_t n_setting)
@@ -169,64 +160,49 @@ static const char *choices_of(const char *setting, size_t n_setting)
     return NULL;
 }
 
-static char *complete_session(const struct repl *r, const char *word, int *at)
+static void complete_session(const struct repl *r, struct completions *out)
 {
     size_t n;
-    char **names = session_names(r->opt->state_dir, &n), *m = NULL;
-    for (; !m && (size_t)*at < n; ++*at) {
-        const char *name = names[*at]; // one that somebody else made may be no session's name
-        if (session_name_check(name, NULL) && termsafe_all_plain(name, strlen(name)))
-            m = match(name, word);
+    char **names = session_names(r->opt->state_dir, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (session_name_check(names[i], NULL)) // one that somebody else made may be no session's
+            add(out, names[i]);
     }
     session_names_free(names, n);
-    return m;
 }
 
-char *command_complete(void *repl, const char *line, size_t begin, const char *word, int state,
-                       bool *files)
+void command_complete(void *repl, const char *line, size_t begin, struct completions *out)
 {
-    // readline asks again and again for the same word; where the search stands is all that it
-    // cannot carry for us.
-    static int at;
     const struct repl *r = repl;
-    if (state == 0)
-        at = 0;
     if (line[0] != '/')
-        return NULL;
+        return;
     if (begin == 0) {
-        while (at < 2 * N_COMMANDS) {
-            const struct command *c = &table[at / 2];
-            const char *name = at++ % 2 ? c->alias : c->name;
-            char *m = name ? match(name, word) : NULL;
-            if (m)
-                return m;
+        for (size_t i = 0; i < N_COMMANDS; i++) {
+            add(out, table[i].name);
+            if (table[i].alias)
+                add(out, table[i].alias);
         }
-        return NULL;
+        return;
     }
     char name[32];
     size_t n_name = strcspn(line, " ");
     if (n_name >= sizeof name)
-        return NULL;
+        return;
     memcpy(name, line, n_name);
     name[n_name] = '\0';
     const struct command *c = find(name);
     const char *arg = line + n_name + strspn(line + n_name, " ");
     bool first = (size_t)(arg - line) >= begin;
     if (!c)
-        return NULL;
-    if (c->completes == COMPLETE_FILE) {
-        *files = true;
-        return NULL;
-    }
-    if (c->completes == COMPLETE_SETTING && !first) {
-        const char *choices = choices_of(arg, strcspn(arg, " "));
-        return choices ? complete_words(choices, word, &at) : NULL;
-    }
-    if (!first)
-        return NULL;
-    if (c->completes == COMPLETE_SETTING)
-        return complete_setting(word, &at);
-    if (c->completes == COMPLETE_SESSION)
-        return complete_session(r, word, &at);
-    return c->completes == COMPLETE_WORDS ? complete_words(c->words, word, &at) : NULL;
+        return;
+    if (c->completes == COMPLETE_FILE)
+        completions_add_files(out);
+    else if (c->completes == COMPLETE_SETTING && first)
+        complete_setting(out);
+    else if (c->completes == COMPLETE_SETTING && choices_of(arg, strcspn(arg, " ")))
+        complete_words(choices_of(arg, strcspn(arg, " ")), out);
+    else if (c->completes == COMPLETE_SESSION && first)
+        complete_session(r, out);
+    else if (c->completes == COMPLETE_WORDS && first)
+        complete_words(c->words, out);
 }

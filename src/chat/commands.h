@@ -5,12 +5,14 @@
 #include "chat/repl.h"
 #include "chat/view.h"
 #include "chat/why.h"
+#include "term/lineedit.h"
 
 struct repl {
     const struct repl_options *o;
     struct options *opt;
     struct conversation *c;
     struct view view;
+    struct line_editor *editor; // NULL: lines as the terminal itself gives them
     struct session_lock *session;
     struct buf attached; // by /read: goes before the next message
     struct buf attached_name;
@@ -42,9 +44,8 @@ const struct command *commands_table(size_t *n);
 // nearest.
 bool command_run(struct repl *r, char *line, struct error *err);
 
-// Candidates for the word at `begin` of line, one each call (see lineedit.h).
-char *command_complete(void *repl, const char *line, size_t begin, const char *word, int state,
-                       bool *files);
+// Candidates for the word at `begin` of line (see lineedit.h).
+void command_complete(void *repl, const char *line, size_t begin, struct completions *out);
 
 enum answer_kind { ANSWER_NEW, ANSWER_CONTINUE };
 // Answers what the conversation ends with, shows it, saves a named session. Errors: those of the

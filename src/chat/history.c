@@ -1,5 +1,6 @@
 #include "chat/history.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,7 +10,7 @@
 #include "base/file.h"
 #include "base/place.h"
 
-enum { MAX_BYTES = 16 << 20 };
+enum { MAX_BYTES = 16 << 20 }; // read from its end: large pastes must not cost the history
 
 static bool escape(const char *s, struct buf *out)
 {
@@ -58,19 +59,26 @@ bool history_load(const char *path, void (*add)(void *user, const char *entry), 
                   struct error *err)
 {
     struct buf text = {0};
-    bool found;
-    if (!place_read(path, MAX_BYTES, &text, &found, err) || !found) {
+    int fd = place_open(path, O_RDONLY, err);
+    if (fd < 0)
+        return errno == ENOENT;
+    bool cut = lseek(fd, 0, SEEK_END) > MAX_BYTES;
+    lseek(fd, cut ? -(off_t)MAX_BYTES : 0, cut ? SEEK_END : SEEK_SET);
+    // (Another run may append meanwhile.)
+    bool ok = fd_read_all(fd, path, 2 * MAX_BYTES, NULL, &text, err);
+    close(fd);
+    if (!ok) {
         buf_release(&text);
-        return !found;
+        return false;
     }
     size_t n_lines = 0;
     for (size_t i = 0; i < text.len; i++)
         n_lines += text.data[i] == '\n';
     char *p = text.data;
-    size_t skip = n_lines > HISTORY_MAX ? n_lines - HISTORY_MAX : 0;
+    size_t skip = n_lines > HISTORY_MAX ? n_lines - HISTORY_MAX : cut; // cut: half an entry
     for (; skip > 0; skip--)
         p = strchr(p, '\n') ? strchr(p, '\n') + 1 : p + strlen(p);
-    if (n_lines > 2 * HISTORY_MAX)
+    if (cut || n_lines > 2 * HISTORY_MAX)
         shorten(path, p, text.len - (size_t)(p - text.data));
     while (p && *p) {
         char *end = strchr(p, '\n');

@@ -10,8 +10,7 @@
 #include "base/out.h"
 #include "chat/commands.h"
 #include "chat/history.h"
-#include "chat/lineedit.h"
-#include "chat/terminal.h"
+#include "term/terminal.h"
 
 // ----------------------------------------------------------------------------------------
 // answering
@@ -84,12 +83,13 @@ static void show_extras(struct repl *r)
 }
 
 // A Ctrl-C from before means nothing to what begins now; a signal that ends the chat does.
-static void forget_interrupt(struct repl *r)
+static bool forget_interrupt(struct repl *r)
 {
-    terminal_events();
+    bool interrupted = terminal_events().interrupt;
     cancel_clear(r->o->cancel);
     if (terminal_death())
         cancel_ask(r->o->cancel);
+    return interrupted;
 }
 
 bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
@@ -129,7 +129,8 @@ bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
         ok = false;
     }
     terminal_set_mode(TERMINAL_COOKED);
-    forget_interrupt(r);
+    if (forget_interrupt(r) && r->editor)
+        lineedit_discard_input(r->editor);
     if (ok && kind == ANSWER_CONTINUE && conversation_last_answer(r->c)->n_runs == n_before)
         view_say(&r->view, "(the model has nothing to add)\n");
     else if (ok)
@@ -243,11 +244,17 @@ void repl_show_tail(struct repl *r)
 // ------------------------------------------------------------------------------------------
 // reading
 
-// Without a terminal for the prompt (standard error goes elsewhere) the kernel's own line editing
-// must do.
-static enum line_result plain_line(struct buf *line)
+// Without a terminal for the prompt (standard error goes elsewhere), or with one that knows no
+// escape sequences, the kernel's own line editing must do.
+static enum line_result plain_line(struct repl *r, const char *prompt, const char *initial,
+                                   struct buf *line)
 {
     buf_clear(line);
+    if (r->view.o.err_tty) {
+        if (initial) // cannot be put on the line: to be typed again, or copied
+            view_show(&r->view, initial, strlen(initial));
+        view_say(&r->view, "%s", prompt);
+    }
     for (;;) {
         struct pollfd p[2] = {{.fd = STDIN_FILENO, .events = POLLIN},
                               {.fd = terminal_event_fd(), .events = POLLIN}};
@@ -260,8 +267,11 @@ static enum line_result plain_line(struct buf *line)
             struct terminal_events e = terminal_events();
             if (e.stop)
                 terminal_suspend();
-            if (e.interrupt)
+            if (e.interrupt) {
+                if (r->view.o.err_tty)
+                    view_say(&r->view, "\n");
                 return LINE_INTERRUPT;
+            }
         }
         if (!p[0].revents)
             continue;
@@ -279,21 +289,15 @@ static enum line_result plain_line(struct buf *line)
 static enum line_result one_line(struct repl *r, const char *prompt, const char *initial,
                                  struct buf *line, bool *was_empty)
 {
-    char *text = NULL;
     enum line_result result;
     terminal_set_reading(true);
-    if (!r->view.o.err_tty) {
-        result = plain_line(line);
+    if (r->editor) {
+        result = lineedit_read(r->editor, prompt, initial, line, was_empty);
+    } else {
+        result = plain_line(r, prompt, initial, line);
         *was_empty = line->len == 0;
-        terminal_set_reading(false);
-        return result;
     }
-    result = lineedit_read(prompt, initial, &text, was_empty);
     terminal_set_reading(false);
-    buf_clear(line);
-    if (text)
-        buf_puts(line, text);
-    free(text);
     return result;
 }
 
@@ -343,7 +347,8 @@ static void keep_history(struct repl *r, const char *entry)
 {
     struct buf path = {0};
     struct error e = {0};
-    lineedit_add_history(entry);
+    if (r->editor)
+        lineedit_add_history(r->editor, entry);
     if (r->opt->no_history || !r->opt->state_dir)
         return;
     buf_printf(&path, "%s/history", r->opt->state_dir);
@@ -356,18 +361,18 @@ static void keep_history(struct repl *r, const char *entry)
 
 static void add_entry(void *user, const char *entry)
 {
-    (void)user;
-    lineedit_add_history(entry);
+    struct repl *r = user;
+    lineedit_add_history(r->editor, entry);
 }
 
 static void load_history(struct repl *r)
 {
     struct buf path = {0};
     struct error e = {0};
-    if (r->opt->no_history || !r->opt->state_dir)
+    if (r->opt->no_history || !r->opt->state_dir || !r->editor)
         return;
     buf_printf(&path, "%s/history", r->opt->state_dir);
-    if (!history_load(buf_str(&path), add_entry, NULL, &e))
+    if (!history_load(buf_str(&path), add_entry, r, &e))
         view_say(&r->view, "hokku: %s\n", e.text);
     buf_release(&path);
 }
@@ -459,14 +464,20 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
         .quiet = o->opt->quiet,
         .think = (enum think)o->opt->think,
     };
-    const struct line_editor editor = {.complete = command_complete, .user = &r};
     bool ok = true;
     *death = 0;
     view_init(&r.view, &vo);
     if (!terminal_begin(STDIN_FILENO, OUT_STDERR, o->err_tty && !o->dumb, o->cancel))
         return error_set(err, ERR_FAIL, "standard input is no terminal: %s", strerror(errno));
+    if (o->err_tty && !o->dumb) {
+        r.editor = lineedit_create(STDIN_FILENO, OUT_STDERR, command_complete, &r);
+        if (!r.editor) {
+            terminal_end();
+            view_release(&r.view);
+            return error_oom(err, "the line editor", 0);
+        }
+    }
     if (o->err_tty) {
-        lineedit_begin(&editor);
         load_history(&r);
         if (!o->opt->quiet && o->banner)
             view_say(&r.view, "%s\n", o->banner);
@@ -492,8 +503,7 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
     struct error save = {0};
     if (r.session->fd >= 0 && r.c->n_messages > 0 && !session_save(r.session, r.c, r.opt, &save))
         view_say(&r.view, "hokku: %s\n", save.text);
-    if (o->err_tty)
-        lineedit_end();
+    lineedit_free(r.editor);
     terminal_end();
     free(r.edit);
     buf_release(&r.attached);

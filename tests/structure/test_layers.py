@@ -20,10 +20,11 @@ LAYERS = {
     "cpu": {"base", "gguf", "model", "engine"},
     "options": {"base", "engine"},
     "hub": {"base"},
+    "term": {"base"},
     "paths": {"base", "gguf", "model", "engine", "options", "template", "hub"},
-    "chat": {"base", "gguf", "text", "template", "model", "engine", "options"},
-    "tools": {"base", "gguf", "text", "template", "model", "engine", "cpu", "options", "paths", "chat", "hub"},
-    "main": {"base", "gguf", "text", "template", "model", "engine", "options", "paths", "chat", "tools", "hub"},
+    "chat": {"base", "gguf", "text", "template", "model", "engine", "options", "term"},
+    "tools": {"base", "gguf", "text", "template", "model", "engine", "cpu", "options", "paths", "chat", "hub", "term"},
+    "main": {"base", "gguf", "text", "template", "model", "engine", "options", "paths", "chat", "tools", "hub", "term"},
     "cuda": {"base", "gguf", "model", "engine"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)

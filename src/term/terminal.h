@@ -1,7 +1,7 @@
 // The terminal's modes and the signals that touch it, for the life of one REPL. A handler can only
 // reach static storage, so there is at most one of these at a time.
-#ifndef HOKKU_CHAT_TERMINAL_H
-#define HOKKU_CHAT_TERMINAL_H
+#ifndef HOKKU_TERM_TERMINAL_H
+#define HOKKU_TERM_TERMINAL_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 enum terminal_mode {
     TERMINAL_COOKED,    // as it was found
-    TERMINAL_EDITING,   // readline owns the modes
+    TERMINAL_EDITING,   // every key comes as it is typed, Ctrl-C and Ctrl-Z too
     TERMINAL_ANSWERING, // no echo, no line buffering: what is typed waits for the next prompt
 };
 
@@ -37,5 +37,7 @@ struct terminal_events terminal_events(void);
 int terminal_death(void);
 // Stops the process as SIGTSTP would; returns when it goes on. The caller has restored the modes.
 void terminal_suspend(void);
+
+void terminal_size(int fd, size_t *cols, size_t *rows); // 80 and 24 when unknown
 
 #endif

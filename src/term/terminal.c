@@ -1,9 +1,10 @@
-#include "chat/terminal.h"
+#include "term/terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -45,14 +46,22 @@ static void tell_terminal(const char *s, size_t n)
     (void)ignored;
 }
 
-static void set_answering_modes(void)
+// No echo, no line buffering. While a message is typed, Ctrl-C and Ctrl-Z are keys as well: then
+// they keep their place among the others, and a paste that holds them is only text.
+static void set_modes(enum terminal_mode mode)
 {
     struct termios t = T.found;
+    tcflag_t local = ECHO | ICANON;
     // A paste that comes during an answer must still be one message for the line editor.
     tell_terminal("\x1b[?2004h", 8);
     // ICRNL off: Enter typed ahead must reach the line editor as Enter, not as Ctrl-J.
-    t.c_lflag &= ~(tcflag_t)(ECHO | ICANON);
     t.c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IGNCR);
+    if (mode == TERMINAL_EDITING) {
+        local |= ISIG | IEXTEN;
+        t.c_iflag &= ~(tcflag_t)(ISTRIP | IXON);
+    }
+    t.c_lflag &= ~local;
+    t.c_oflag |= OPOST | ONLCR; // a line break goes to the first column
     t.c_cc[VMIN] = 1;
     t.c_cc[VTIME] = 0;
     tcsetattr(T.fd, TCSADRAIN, &t);
@@ -92,7 +101,7 @@ static void on_signal(int sig)
         if (T.mode == TERMINAL_ANSWERING) {
             restore_modes();
             terminal_suspend();
-            set_answering_modes();
+            set_modes(TERMINAL_ANSWERING);
         } else {
             T.stop = 1;
         }
@@ -147,12 +156,12 @@ void terminal_set_mode(enum terminal_mode mode)
 {
     if (!T.active || T.mode == (sig_atomic_t)mode)
         return;
-    if (T.mode == TERMINAL_ANSWERING)
+    if (mode != TERMINAL_COOKED) {
+        set_modes(mode);
+    } else {
         tell_terminal("\x1b[?2004l", 8);
-    if (mode == TERMINAL_COOKED)
         tcsetattr(T.fd, TCSADRAIN, &T.found);
-    else if (mode == TERMINAL_ANSWERING)
-        set_answering_modes();
+    }
     T.mode = mode;
 }
 
@@ -192,4 +201,12 @@ void terminal_suspend(void)
     sigprocmask(SIG_UNBLOCK, &one, &old); // stops here, goes on here
     sigprocmask(SIG_SETMASK, &old, NULL);
     sigaction(SIGTSTP, &mine, NULL);
+}
+
+void terminal_size(int fd, size_t *cols, size_t *rows)
+{
+    struct winsize w = {0};
+    ioctl(fd, TIOCGWINSZ, &w);
+    *cols = w.ws_col > 0 ? w.ws_col : 80;
+    *rows = w.ws_row > 0 ? w.ws_row : 24;
 }

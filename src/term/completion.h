@@ -1,0 +1,27 @@
+// Candidates for a word, and the names of files as candidates.
+#ifndef HOKKU_TERM_COMPLETION_H
+#define HOKKU_TERM_COMPLETION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+
+struct completions {
+    const char *word; // what stands before the cursor, from the last blank on
+    char **items;     // that begin with it; owned
+    size_t n, cap;
+};
+
+void completions_release(struct completions *c);
+// Adds name[0..n) when it begins with the word and is shown as it is: nobody should choose what a
+// terminal must not see. Where memory is short, fewer are offered.
+void completions_add(struct completions *c, const char *name, size_t n);
+// Files and directories (with a slash at the end); dot files only when the word begins so.
+void completions_add_files(struct completions *c);
+// Bytes that all candidates have in common; whole characters.
+size_t completions_common(const struct completions *c);
+// The list to show, in columns.
+void completions_list(const struct completions *c, size_t cols, struct buf *out);
+
+#endif
