@@ -69,7 +69,6 @@ static void the_weights_that_give_no_number_are_named(void **state)
     static const struct {
         const char *name;
         enum layer_weight w;
-
         const char *out; // where it can be seen first
     } places[] = {
         {"attn_norm", ATTN_NORM, "attn_output"},     {"attn_q", ATTN_Q, "attn_output"},
@@ -87,11 +86,11 @@ static void the_weights_that_give_no_number_are_named(void **state)
             const uint32_t layer = kind == 1 ? 0 : 1;
             const float with = kind == 3 ? INFINITY : NAN;
             open_model(&f, "llama");
-            const struct weight *w = &f.m->layers[layer].w[places[i].w];
-            if (w->vector)
-                *(float *)w->data = with;
+            const struct weight *spoilt = &f.m->layers[layer].w[places[i].w];
+            if (spoilt->vector)
+                *(float *)spoilt->data = with;
             else
-                spoil(w, with);
+                spoil(spoilt, with);
             snprintf(want, sizeof want, " comes out of blk.%u.%s:", layer, places[i].out);
             struct engine *e = open_engine(f.m, kind == 2 ? KV_Q8_0 : KV_F16);
             for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
