@@ -78,10 +78,10 @@ struct cpu_engine {
 
     // Between decode_start and decode_stop.
     struct sampler sampler;
-    struct ids history;
+    struct ids history, stop_ids;
     bool decoding, pending; // pending: the last token of history is not evaluated yet
     uint32_t n_probs;
-    size_t n_left; // tokens that may still be sampled
+    size_t n_left; // tokens that may still be sampled: none after a stop id
 };
 
 // The forward pass over n tokens (n <= n_batch) at positions n_past on; leaves the normed outputs

@@ -26,6 +26,7 @@ static void cpu_free(struct engine *base)
     memory_unmap(e->scratch, e->scratch_bytes);
     sampler_release(&e->sampler);
     ids_release(&e->history);
+    ids_release(&e->stop_ids);
     free(e);
 }
 
@@ -174,6 +175,9 @@ static bool cpu_decode_start(struct engine *base, const struct decode_params *p,
         return false;
     sampler_release(&e->sampler);
     e->sampler = s;
+    ids_clear(&e->stop_ids);
+    if (!ids_append(&e->stop_ids, p->stop_ids, p->n_stop_ids))
+        return error_oom(err, "the stop ids", p->n_stop_ids * sizeof *p->stop_ids);
     e->n_probs = p->n_probs;
     e->n_left = p->max_tokens;
     e->pending = false;
@@ -189,7 +193,8 @@ static bool cpu_decode_next(struct engine *base, struct decoded *out, struct err
     if (!e->decoding)
         return error_set(err, ERR_FAIL, "decode: not started");
     if (e->n_left == 0)
-        return error_set(err, ERR_FAIL, "decode: more tokens wanted than announced");
+        return error_set(err, ERR_FAIL,
+                         "decode: more tokens wanted than announced, or after a stop id");
     if (cancel_asked(e->cancel))
         return interrupted(err);
     if (e->pending) {
@@ -212,6 +217,9 @@ static bool cpu_decode_next(struct engine *base, struct decoded *out, struct err
         return error_oom(err, "the token history", (e->history.len + 1) * sizeof(int32_t));
     e->pending = true;
     e->n_left--;
+    for (size_t i = 0; i < e->stop_ids.len; i++)
+        if (e->stop_ids.data[i] == out->id)
+            e->n_left = 0;
     return true;
 }
 

@@ -67,7 +67,8 @@ struct decode_params {
     size_t n_history;
     uint32_t n_probs;  // alternatives to report per token, 0 = none, <= ENGINE_MAX_PROBS
     size_t max_tokens; // the engine may run ahead of decode_next, but never samples more than this
-    // Running ahead stops at these ids (they are returned like any other).
+    // Decoding ends at these ids: they are returned like any other, but never evaluated ahead, and
+    // there is no next token after one.
     const int32_t *stop_ids;
     size_t n_stop_ids;
 };

@@ -284,6 +284,10 @@ static void decoding_stops_at_stop_ids_and_at_the_end_of_the_context(void **stat
     eval(e, f.tokens + 9, 1, LOGITS_LAST);
     assert_true(e->ops->decode_start(e, &p, &err));
     assert_true(e->ops->decode_next(e, &d, &err));
+    assert_int_equal(d.id, stop[0]);
+    assert_true(e->n_past <= 11);
+    struct decoded more;
+    assert_false(e->ops->decode_next(e, &more, &err)); // nothing was sampled after it
     assert_true(e->n_past <= 11);
     e->ops->decode_stop(e, e->n_past);
     // and the engine is as good as new
