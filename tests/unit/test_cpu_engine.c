@@ -3,7 +3,6 @@
 
 #include <math.h>
 
-#include "cpu/bandwidth.h"
 #include "cpu/cpu.h"
 #include "cpu/plan.h"
 #include "random_weights.h"
@@ -448,21 +447,6 @@ static void the_plan_says_what_fits(void **state)
     unload(&f);
 }
 
-static void bandwidth_is_measured(void **state)
-{
-    (void)state;
-    struct error err = {0};
-    const size_t n = 16u << 20;
-    unsigned char *data = malloc(n);
-    struct pool *pool = pool_create(2, &err);
-    assert_non_null(data);
-    assert_non_null(pool);
-    memset(data, 7, n);
-    assert_true(cpu_read_bandwidth(pool, cpu_kernels_get(CPU_ISA_AUTO), data, n) > 0);
-    pool_free(pool);
-    free(data);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -477,7 +461,6 @@ int main(void)
         cmocka_unit_test(every_item_runs_once),
         cmocka_unit_test(nan_is_an_error_not_a_token),
         cmocka_unit_test(the_plan_says_what_fits),
-        cmocka_unit_test(bandwidth_is_measured),
     };
     return RUN_TESTS("cpu_engine", tests);
 }
