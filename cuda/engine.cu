@@ -134,7 +134,11 @@ bool cuda_set_step(struct cuda_engine *e, int32_t token, size_t pos, struct erro
 // Up to three shares are queued: the one that waited for the first of them has just begun.
 bool cuda_pace(struct cuda_engine *e, uint32_t n, uint32_t i, struct error *err)
 {
-    uint32_t share = div_up((uint32_t)PACE_TOKENS, n); // layers
+    const struct hparams *hp = &e->hp;
+    const double attended = 2.0 * hp->n_head * hp->head_dim * (double)(e->base.n_past + n);
+    const double layer = 2.0 * n * (e->layer_weights + attended); // operations
+    const uint32_t share =
+        layer < PACE_OPERATIONS ? (uint32_t)(PACE_OPERATIONS / layer) : 1; // layers
     if (!e->paced || i % share != 0)
         return true;
     cudaEvent_t mark = e->pace[i / share % 2];
@@ -711,6 +715,8 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
              p->type_k == KV_F16 ? "f16" : "q8_0", p->type_v == KV_F16 ? "f16" : "q8_0");
     e->hp = m->hp;
     e->params = *p;
+    for (int i = 0; i < N_LAYER_WEIGHTS; i++)
+        e->layer_weights += (double)m->layers[0].w[i].rows * m->layers[0].w[i].n_cols;
     if (!open_queue(e, &d, err) || !take_memory(e, m, err) || !cuda_load(e, m, err) ||
         !capture_step(e, false, err) || !capture_step(e, true, err) || !load_kernels(e, err) ||
         !wait_stream(e, err)) {

@@ -12,10 +12,17 @@ enum {
     // pass through memory once more as float16, and where they do not (queue.hopper).
     MATVEC_MAX_ROWS = 24,
     MATVEC_MAX_ROWS_HOPPER = 2,
-    LOGITS_ROWS = 8,   // rows of logits kept at a time
-    RUN_AHEAD = 2,     // tokens that the device may be ahead of the host
-    PACE_TOKENS = 256, // a share of a chunk's work: this many tokens through a layer, or one layer
+    LOGITS_ROWS = 8, // rows of logits kept at a time
+    RUN_AHEAD = 2,   // tokens that the device may be ahead of the host
 };
+
+// Operations of a share of a chunk's work: some milliseconds. A mark costs about as much as a
+// launch.
+#ifdef HOKKU_CUDA_ON_CPU
+#define PACE_OPERATIONS 1.0
+#else
+#define PACE_OPERATIONS 1e12
+#endif
 
 // The weights by enum layer_weight: the matrices in w, the vectors in v (NULL: absent).
 struct gpu_layer {
@@ -86,6 +93,7 @@ struct cuda_engine {
     // other.
     cudaGraphExec_t graph[2];
     cudaEvent_t pace[2];  // reached when the layers before have ended, by turns
+    double layer_weights; // of one layer
     bool paced;           // cuda_pace waits for them
     struct error failure; // of a call that could not tell: every later one does
     // pinned host memory

@@ -20,7 +20,6 @@ enum {
     N_WARP = THREADS / WARP,
     BLOCK_ROWS = 16 * N_WARP,
     HALF = GEMM_PACK_COLS / 2, // what one copy brings: 128 bytes per column
-    UNDO_BATCH = 4,            // scales of columns that are loaded at a time, eights of columns
 };
 
 // Copies under way or in use: the more, the later a copy may come.
@@ -182,17 +181,30 @@ locate(const struct gemm &g, const struct cut &c, uint32_t row_tile, uint32_t wa
     return {{part, part}, {tile, tile + 1}};
 }
 
-// The lane's columns of BATCH times eight: 1 / their scales.
-template <int BATCH>
-static __device__ __forceinline__ void load_undo(const float *from, uint32_t col, uint32_t lane,
-                                                 float to[BATCH][2])
+// 1 / the scales of a tile's columns: of every 64 a lane keeps two and asks the others for its own,
+// so that all loads are under way at once and take few registers.
+template <int BN> struct column_undo {
+    float2 v[BN / 64];
+};
+
+template <int BN>
+static __device__ __forceinline__ column_undo<BN> load_undo(const float *from, uint32_t col0,
+                                                            uint32_t lane)
 {
-    const float2 *p = reinterpret_cast<const float2 *>(from + col) + lane % 4;
+    column_undo<BN> u;
 #pragma unroll
-    for (int j = 0; j < BATCH; j++) {
-        const float2 v = p[4 * j];
-        to[j][0] = v.x, to[j][1] = v.y;
-    }
+    for (int i = 0; i < BN / 64; i++)
+        u.v[i] = reinterpret_cast<const float2 *>(from + col0 + 64 * i)[lane];
+    return u;
+}
+
+// Of columns 8 j + lane % 4 * 2 and the next. Every lane calls.
+template <int BN>
+static __device__ __forceinline__ float2 undo_at(const column_undo<BN> &u, int j, uint32_t lane)
+{
+    const int from = j % 8 * 4 + (int)(lane % 4);
+    return make_float2(__shfl_sync(0xFFFFFFFFu, u.v[j / 8].x, from),
+                       __shfl_sync(0xFFFFFFFFu, u.v[j / 8].y, from));
 }
 
 // Leaves silu(gate) * up, packed for the matrix that follows.
@@ -203,20 +215,18 @@ static __device__ __forceinline__ void store_swiglu(const struct gemm &g, const 
 {
     const uint32_t row = r.tile[0] * TILE_ROWS + lane / 4, odd = lane / 4 % 2;
     const bool valid = row < g.w[0].rows; // the packed form is padded with zeros
-    constexpr int BATCH = UNDO_BATCH;
-    float in[BATCH][2], out[BATCH][2];
+    const column_undo<BN> in = load_undo<BN>(g.undo, col0, lane);
+    const column_undo<BN> out = load_undo<BN>(g.undo_out, col0, lane);
 #pragma unroll
     for (int j = 0; j < BN / 8; j++) {
-        if (j % BATCH == 0) {
-            load_undo<BATCH>(g.undo, col0 + 8 * j, lane, in);
-            load_undo<BATCH>(g.undo_out, col0 + 8 * j, lane, out);
-        }
+        const float2 undo_in = undo_at<BN>(in, j, lane), undo_out = undo_at<BN>(out, j, lane);
         float v[2];
 #pragma unroll
         for (int c = 0; c < 2; c++) {
-            const float undo = in[j % BATCH][c] * t.undo;
+            const float undo = (c ? undo_in.y : undo_in.x) * t.undo;
             float gate = acc[4 * j + c] * undo, up = acc[4 * j + 2 + c] * undo;
-            v[c] = gate / (1.0f + __expf(-gate)) * up * half_range_undo(out[j % BATCH][c]);
+            v[c] =
+                gate / (1.0f + __expf(-gate)) * up * half_range_undo(c ? undo_out.y : undo_out.x);
             v[c] = valid ? v[c] : 0.0f;
         }
         // the lanes of two neighbouring rows: each takes one column of both
@@ -243,9 +253,10 @@ static __device__ __forceinline__ void store(const struct gemm &g, const struct 
 #pragma unroll
     for (int h = 0; h < 2; h++)
         b[h] = bias && valid[h] ? bias[row0 + h * TILE_ROWS] : 0.0f;
+    const column_undo<BN> in = load_undo<BN>(g.undo, col0, lane);
 #pragma unroll
     for (int j0 = 0; j0 < BN / 8; j0 += BATCH) {
-        float old[BATCH][4], undo[UNDO_BATCH][2];
+        float old[BATCH][4];
 #pragma unroll
         for (int j = 0; j < BATCH; j++)
 #pragma unroll
@@ -257,13 +268,11 @@ static __device__ __forceinline__ void store(const struct gemm &g, const struct 
             }
 #pragma unroll
         for (int j = 0; j < BATCH; j++) {
-            if (j % UNDO_BATCH == 0)
-                load_undo<UNDO_BATCH>(g.undo, col0 + 8 * (j0 + j), lane, undo);
+            const float2 undo = undo_at<BN>(in, j0 + j, lane);
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 uint32_t col = col0 + 8 * (j0 + j) + lane % 4 * 2 + e % 2;
-                float v =
-                    fmaf(acc[4 * (j0 + j) + e], undo[j % UNDO_BATCH][e % 2] * t.undo, b[e / 2]);
+                float v = fmaf(acc[4 * (j0 + j) + e], (e % 2 ? undo.y : undo.x) * t.undo, b[e / 2]);
                 if (col < g.n && valid[e / 2])
                     y[(size_t)col * rows + e / 2 * TILE_ROWS] = old[j][e] + v;
             }

@@ -6,7 +6,7 @@
 
 enum {
     TILE_BYTES = 16 << 20,  // a third of the L2 cache of the devices it is meant for
-    OTHER_BYTES = 96 << 20, // kernels and the graph: the driver places them
+    OTHER_BYTES = 16 << 20, // kernels and graphs, which the driver places: 2 MB seen on an H200
 };
 
 static void *take(struct arena *a, uint64_t n_bytes)

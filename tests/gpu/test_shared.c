@@ -307,7 +307,7 @@ static void a_cancelled_chunk_ends_with_the_layers_at_hand(void **state)
     (void)state;
     struct buf b = {0};
     struct error err = {0};
-    volatile int cancel = 0;
+    struct cancel cancel = {0};
     static int32_t tokens[N_CHUNK];
     struct model *m = deep_model(&b);
     struct engine *e = open_with(
@@ -318,7 +318,7 @@ static void a_cancelled_chunk_ends_with_the_layers_at_hand(void **state)
         fail_msg("%s", err.text);
     uint64_t whole = emu_kernels_run() - begin;
     e->ops->trim(e, 0);
-    emu_raise_after(3, &cancel);
+    emu_raise_after(3, &cancel.asked);
     begin = emu_kernels_run();
     assert_false(e->ops->eval(e, tokens, N_CHUNK, LOGITS_NONE, &err));
     assert_int_equal(err.code, ERR_INTERRUPTED);
