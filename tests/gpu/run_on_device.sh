@@ -37,13 +37,14 @@ run() { # NAME SECONDS COMMAND...
 
 argument() { case $1 in engine | shared | numbers | bench | models) echo cuda ;; builtin) echo model/hokku-builtin.gguf ;; esac; }
 
-# Neither tests nor tools measure time, so they share the GPU.
+# Neither tests nor tools measure time, so they share the GPU; but one measures its free memory.
 test_() {
     local t
-    for t in kernels attention sampler engine shared numbers bench models builtin; do
+    for t in kernels attention sampler engine numbers bench models builtin; do
         run "$t" 400 "$build/tests/gpu/test_$t" $(argument $t) &
     done
     wait
+    run shared 400 "$build/tests/gpu/test_shared" $(argument shared)
 }
 
 # Four programs decode on one GPU, two of them far into a text and two with settings for which the sampler's blocks wait for
