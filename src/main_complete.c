@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "base/termsafe.h"
-#include "chat/session_store.h"
-#include "paths.h"
-#include "paths_hub.h"
-#include "template/named.h"
+#include "dialog/session_store.h"
+#include "cli/paths.h"
+#include "cli/paths_hub.h"
+#include "jinja/named.h"
 
 static const char *const kind_names[] = {
     [COMPLETE_ANY] = "",

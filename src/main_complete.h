@@ -3,7 +3,7 @@
 #ifndef HOKKU_MAIN_COMPLETE_H
 #define HOKKU_MAIN_COMPLETE_H
 
-#include "options.h"
+#include "cli/options.h"
 
 // The names that a value of an option may have beside its choices.
 enum complete_kind {

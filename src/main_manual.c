@@ -3,9 +3,9 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "chat/commands.h"
+#include "term/commands.h"
 #include "main_complete.h"
-#include "options.h"
+#include "cli/options.h"
 
 static bool has_tool(const struct option_def *d, enum tool t)
 {
@@ -204,7 +204,8 @@ static const char man_end[] =
     ".TP\n.B 0\ndone\n.TP\n.B 1\nfailure while running\n.TP\n.B 2\nwrong usage\n"
     ".TP\n.B 3\nthe model cannot be loaded\n.TP\n.B 4\nnot enough memory\n"
     ".TP\n.B 5\nthe prompt does not fit the context\n.TP\n.B 141\nkilled by SIGPIPE, quietly\n.PP\n"
-    "Interrupted outside the chat, hokku dies of SIGINT or SIGTERM; a second signal kills at once.\n"
+    "Interrupted outside the chat, hokku dies of SIGINT or SIGTERM; a second signal kills at "
+    "once.\n"
     ".SH FILES\n"
     ".TP\n.I $XDG_CONFIG_HOME/hokku/config\noptions, one per line\n"
     ".TP\n.I $XDG_STATE_HOME/hokku/history\nthe lines typed\n"

@@ -39,9 +39,9 @@ FOLDERS = {
                unit("generate", "device_choice", "cpu_decode")
                + py("tests/e2e/test_numbers.py", "-k", "plan or scratch or largest") + unit("cpu_engine")),
     "sampler": (["src/engine/sampler.c"], unit("sampler", "sampler_edges") + py("tests/conformance/test_sampler.py")),
-    "dialog": (["src/chat/conversation.c", "src/chat/prefix.c", "src/chat/session_*.c", "src/chat/why.c", "src/chat/think.c"],
+    "dialog": (["src/dialog/conversation.c", "src/dialog/prefix.c", "src/dialog/session_*.c", "src/dialog/why.c", "src/dialog/think.c"],
                unit("think", "conversation", "session") + py("tests/e2e/test_numbers.py", "-k", "why") + py("tests/e2e/test_repl_sessions.py")),
-    "template": (["src/template/*.c", "!src/template/unicode_table.c"],
+    "template": (["src/jinja/*.c", "!src/jinja/unicode_table.c"],
                  unit("template", "template_origin", "template_limits") + [["tests/conformance/test_templates"]] + py("tests/conformance/test_template_edges.py")),
     "gguf": (["src/gguf/*.c"], unit("gguf", "gguf_edges") + py("tests/conformance/test_dequant.py") + py("tests/conformance/test_gguf_files.py")
              + py("tests/conformance/test_split_names.py")),

@@ -1,5 +1,5 @@
 // Ctrl-C and SIGTERM, for the whole program: the first one asks the running work to end, the second
-// does not ask again and kills. The chat on a terminal has handlers of its own (chat/terminal.h)
+// does not ask again and kills. The chat on a terminal has handlers of its own (editor/terminal.h)
 // that keep the same promise.
 #ifndef HOKKU_BASE_SIGNALS_H
 #define HOKKU_BASE_SIGNALS_H

@@ -260,11 +260,13 @@ static bool open_all(struct gguf *g, const char *path, enum gguf_types types, ch
     return true;
 }
 
-// The last part of a long path is the telling one.
-static const char *short_path(const char *path)
+// Puts the path in front of a message. The last part of one that would leave no room is the telling
+// one.
+static bool prefix_path(struct error *err, const char *path)
 {
+    enum { ROOM = sizeof err->text - 400 };
     size_t n = strlen(path);
-    return n > 200 ? path + n - 200 : path;
+    return n > ROOM ? error_prefix(err, "...%s", path + n - ROOM) : error_prefix(err, "%s", path);
 }
 
 static bool finish(struct gguf *g, struct error *err)
@@ -293,7 +295,7 @@ static struct gguf *open_path(const char *path, enum gguf_types types, struct er
             free(part_path);
             return g;
         }
-        error_prefix(err, "%s", short_path(part_path));
+        prefix_path(err, part_path);
     }
     free(part_path);
     gguf_free(g);
@@ -326,7 +328,7 @@ struct gguf *gguf_open_memory(const void *data, size_t n_bytes, const char *labe
                             &g->cap_tensors, err) &&
             finish(g, err))
             return g;
-        error_prefix(err, "%s", short_path(label));
+        prefix_path(err, label);
     }
     gguf_free(g);
     return NULL;

@@ -38,7 +38,7 @@ struct merger {
     uint64_t *heap;       // (heap_cap) rank << 32 | index of the left piece
     size_t cap, heap_cap, heap_len;
     const struct cancel *cancel; // polled while a long text merges; NULL: nothing ends it
-    size_t stretch; // pieces; 0: MERGE_STRETCH
+    size_t stretch;              // pieces; 0: MERGE_STRETCH
 };
 
 static inline size_t merger_stretch(const struct merger *m)

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/format.h"
-#include "paths_hub.h"
+#include "cli/paths_hub.h"
 
 bool tool_pull(const struct options *o, const struct cancel *cancel, struct buf *out,
                struct error *err)

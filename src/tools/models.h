@@ -2,7 +2,7 @@
 #ifndef HOKKU_TOOLS_MODELS_H
 #define HOKKU_TOOLS_MODELS_H
 
-#include "options.h"
+#include "cli/options.h"
 
 // Downloads each argument (USER/REPO[:QUANT] or https://...) and appends the path of its (first)
 // file as a line.

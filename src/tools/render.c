@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "template/template.h"
+#include "jinja/template.h"
 
 // "2026-01-02T03:04:05" (the time may be left out, or have a fraction) as local time.
 static bool parse_date(const char *text, int64_t *now)

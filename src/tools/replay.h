@@ -3,7 +3,7 @@
 #ifndef HOKKU_TOOLS_REPLAY_H
 #define HOKKU_TOOLS_REPLAY_H
 
-#include "chat/session_file.h"
+#include "dialog/session_file.h"
 
 // c: the conversation as read from the file that info describes; its memory is used up. Appends a
 // line (or with json an object) that says that all tokens agree, or names the first that differs.

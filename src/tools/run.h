@@ -4,7 +4,7 @@
 
 #include "base/buf.h"
 #include "engine/device.h"
-#include "options.h"
+#include "cli/options.h"
 
 struct tool_context {
     const struct options *opt;

@@ -1,20 +1,22 @@
-// The CPU sampler as a shared library, for the comparison with NumPy in test_sampler.py. Settings are given by the names of
-// the command line's options, so that the names are tested too.
+// The CPU sampler as a shared library, for the comparison with NumPy in test_sampler.py. Settings
+// are given by the names of the command line's options, so that the names are tested too.
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/sampler_math.h"
-#include "options.h"
+#include "cli/options.h"
 
-__attribute__((visibility("default"))) int hokku_sample(const char *settings, const float *logits, uint32_t n_vocab,
-                                                        const int32_t *history, size_t n_history, const uint8_t *breakers,
-                                                        double *prob, int32_t *picks, size_t n_picks, char *message,
-                                                        size_t n_message);
+__attribute__((visibility("default"))) int
+hokku_sample(const char *settings, const float *logits, uint32_t n_vocab, const int32_t *history,
+             size_t n_history, const uint8_t *breakers, double *prob, int32_t *picks,
+             size_t n_picks, char *message, size_t n_message);
 
-// settings: "name=value\n" lines. prob (n_vocab): the final distribution at this position, 0 for removed tokens. picks: the
-// tokens drawn at positions n_history, n_history + 1, ... (with the same history). Returns 0, or -1 with a message.
-int hokku_sample(const char *settings, const float *logits, uint32_t n_vocab, const int32_t *history, size_t n_history,
-                 const uint8_t *breakers, double *prob, int32_t *picks, size_t n_picks, char *message, size_t n_message)
+// settings: "name=value\n" lines. prob (n_vocab): the final distribution at this position, 0 for
+// removed tokens. picks: the tokens drawn at positions n_history, n_history + 1, ... (with the same
+// history). Returns 0, or -1 with a message.
+int hokku_sample(const char *settings, const float *logits, uint32_t n_vocab,
+                 const int32_t *history, size_t n_history, const uint8_t *breakers, double *prob,
+                 int32_t *picks, size_t n_picks, char *message, size_t n_message)
 {
     struct options o = {.sampler = sampler_defaults};
     struct error err = {0};
@@ -27,7 +29,8 @@ int hokku_sample(const char *settings, const float *logits, uint32_t n_vocab, co
         ok = options_set(&o, line, eq + 1, &err);
     }
     o.sampler.dry_breakers = breakers;
-    ok = ok && sampler_check(&o.sampler, n_vocab, &err) && sampler_init(&s, &o.sampler, n_vocab, &err);
+    ok = ok && sampler_check(&o.sampler, n_vocab, &err) &&
+         sampler_init(&s, &o.sampler, n_vocab, &err);
     int32_t id;
     if (ok && prob && (ok = sampler_pick(&s, logits, history, n_history, &id, &err))) {
         float max = s.cand[0].logit;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "template/template.h"
+#include "jinja/template.h"
 
 static json_t *failure(const struct error *err, bool raised)
 {

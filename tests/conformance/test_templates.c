@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/buf.h"
-#include "template/template.h"
+#include "jinja/template.h"
 
 static bool read_file(const char *path, struct buf *out)
 {

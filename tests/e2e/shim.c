@@ -23,7 +23,8 @@ int statvfs64(const char *path, struct statvfs64 *fs) // the same on a 64-bit ma
 // TEST_PW_DIR: the home that the system has on record.
 struct passwd *getpwuid(uid_t uid)
 {
-    static struct passwd pw = {.pw_name = "somebody", .pw_passwd = "x", .pw_gecos = "", .pw_shell = "/bin/sh"};
+    static struct passwd pw = {
+        .pw_name = "somebody", .pw_passwd = "x", .pw_gecos = "", .pw_shell = "/bin/sh"};
     pw.pw_uid = uid;
     pw.pw_gid = uid;
     pw.pw_dir = getenv("TEST_PW_DIR");

@@ -3,7 +3,7 @@ import pexpect
 import pytest
 from conftest import HOKKU, ROOT
 
-MODEL = str(ROOT / "model/hokku-builtin.gguf")
+MODEL = str(ROOT / "builtin/hokku-builtin.gguf")
 NOTE = "no NVIDIA GPU: running on the CPU"
 
 

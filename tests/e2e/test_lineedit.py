@@ -430,7 +430,7 @@ def test_the_program_needs_no_readline():
 
 
 def test_a_dumb_terminal_gets_plain_lines_and_no_escape_sequence(home):
-    t = Terminal([HOKKU, "-m", ROOT / "model/hokku-builtin.gguf", "-n", 4, "--temp", 0], 80, 24, env={**home, "TERM": "dumb"})
+    t = Terminal([HOKKU, "-m", ROOT / "builtin/hokku-builtin.gguf", "-n", 4, "--temp", 0], 80, 24, env={**home, "TERM": "dumb"})
     try:
         at_prompt = lambda: t.screen.rows()[t.screen.cursor.y] == ">"
         assert t.wait(at_prompt)
@@ -453,7 +453,7 @@ def test_a_history_of_large_pastes_keeps_its_newest_entries(home):
     path = pathlib.Path(home["XDG_STATE_HOME"]) / "hokku/history"
     path.parent.mkdir(parents=True)
     path.write_text("x" * (20 << 20) + "\n" + "".join(f"entry {i}\n" for i in range(100)))
-    t = Terminal([HOKKU, "-m", ROOT / "model/hokku-builtin.gguf"], 80, 24, env=home)
+    t = Terminal([HOKKU, "-m", ROOT / "builtin/hokku-builtin.gguf"], 80, 24, env=home)
     try:
         assert t.wait(lambda: t.screen.rows()[t.screen.cursor.y] == ">")
         assert "history" not in t.raw

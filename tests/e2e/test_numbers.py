@@ -15,7 +15,7 @@ from test_repl import chat  # noqa: F401
 sys.path.insert(0, str(ROOT / "tests/vectors"))
 from numpy_model import Model, log_softmax  # noqa: E402
 
-BUILTIN = ROOT / "model/hokku-builtin.gguf"
+BUILTIN = ROOT / "builtin/hokku-builtin.gguf"
 SHAPES = {
     "untied-f32": "--arch llama --layers 2 --embd 96 --heads 6 --kv-heads 2 --head-dim 16 --ff 160 --types F32 --vocab 700 --no-tied",
     "tied-q8": "--arch qwen2 --layers 3 --embd 96 --heads 3 --kv-heads 1 --head-dim 40 --ff 160 --types Q8_0 --vocab 700 --tied",

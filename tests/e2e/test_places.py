@@ -222,7 +222,7 @@ def test_without_any_home_nothing_is_read_or_kept_and_that_is_said_once(moved):
         assert run_as(STRANGER, moved, BARE, "-q", "--version").stderr == b""
         model = moved / "model.gguf"
         if not model.exists():
-            shutil.copy(ROOT / "model/hokku-builtin.gguf", model)
+            shutil.copy(ROOT / "builtin/hokku-builtin.gguf", model)
         r = run_as(STRANGER, moved, BARE, "-m", model, "-n", "1", "hi")
         assert r.returncode == 0 and r.stderr.decode().count("HOME is not set") == 1, r.stderr
         for args, word in ((["--session", "s", "hi"], "XDG_STATE_HOME"), (["-hf", "a/b", "hi"], "XDG_CACHE_HOME")):

@@ -11,7 +11,7 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT / "tests"))
 import make_gguf
 
-MODEL = ROOT / "model/hokku-builtin.gguf"
+MODEL = ROOT / "builtin/hokku-builtin.gguf"
 WRONG = [("--top-p", "2"), ("--top-p", "-0.1"), ("--temp", "-1"), ("--temp", "nan"), ("--temp", "inf"), ("--temp", "1e39"),
          ("--temp", ""), ("--temp", "1,5"), ("--top-k", "-1"), ("--min-p", "1.01"), ("--typical", "7"), ("--top-nsigma", "-2"),
          ("--xtc-probability", "1.5"), ("--xtc-threshold", "-1"), ("--repeat-penalty", "0"), ("--repeat-last-n", "-2"),

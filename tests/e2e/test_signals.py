@@ -17,7 +17,7 @@ from conftest import HOKKU, ROOT
 sys.path.insert(0, str(ROOT / "tests"))
 import make_gguf
 
-MODEL = ROOT / "model/hokku-builtin.gguf"
+MODEL = ROOT / "builtin/hokku-builtin.gguf"
 PROMPT_S = 10  # far more than a signal takes to be heard, far less than the work it ends
 BOTH = pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
 HEAVY = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "chat/crc32.h"
-#include "chat/repl.h"
-#include "chat/session_codec.h"
+#include "dialog/crc32.h"
+#include "term/repl.h"
+#include "dialog/session_codec.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "chat/termout.h"
-#include "chat/think.h"
+#include "term/termout.h"
+#include "dialog/think.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

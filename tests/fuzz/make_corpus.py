@@ -64,7 +64,7 @@ def template():
             "tools": [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {
                 "type": "object", "properties": {"a": {"type": "array"}}, "required": ["a"]}}}],
             "add_generation_prompt": True, "bos_token": "<s>", "eos_token": "</s>", "enable_thinking": False}
-    for path in sorted((ROOT / "src/template/named").glob("*.jinja")):
+    for path in sorted((ROOT / "src/jinja/named").glob("*.jinja")):
         yield path.name, path.read_bytes()
         yield path.name + ".talk", path.read_bytes() + b"\0" + json.dumps(talk).encode()
 

@@ -35,7 +35,7 @@ run() { # NAME SECONDS COMMAND...
     return $rc
 }
 
-argument() { case $1 in engine | shared | numbers | bench | models) echo cuda ;; builtin) echo model/hokku-builtin.gguf ;; esac; }
+argument() { case $1 in engine | shared | numbers | bench | models) echo cuda ;; builtin) echo builtin/hokku-builtin.gguf ;; esac; }
 
 # Neither tests nor tools measure time, so they share the GPU; but one measures its free memory.
 test_() {
@@ -58,7 +58,7 @@ share() {
         done' - "$limit" "$hokku" "$m" &
         run "share-answer-$i" $((limit + 120)) bash -c 'first=
         while ((SECONDS < $1)); do
-            answer=$(timeout 60 "$2" -m model/hokku-builtin.gguf --device cuda -s "$3" --top-k 0 --temp 1.5 -n 200 "Write a haiku about rain") ||
+            answer=$(timeout 60 "$2" -m builtin/hokku-builtin.gguf --device cuda -s "$3" --top-k 0 --temp 1.5 -n 200 "Write a haiku about rain") ||
                 { echo "not ok"; exit 1; }
             [ "${first:=$answer}" = "$answer" ] && echo ok || { echo "not ok: another answer"; exit 1; }
         done' - "$limit" "$hokku" "$i" &

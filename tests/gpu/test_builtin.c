@@ -99,7 +99,7 @@ static void greedy_answers_agree(void **state)
 int main(int argc, char **argv)
 {
     char why[256] = "";
-    path = argc > 1 ? argv[1] : "model/hokku-builtin.gguf";
+    path = argc > 1 ? argv[1] : "builtin/hokku-builtin.gguf";
     if (cuda_device_count(why, sizeof why) <= 0) {
         printf("1..0 # SKIP %s\n", why);
         return 0;

@@ -14,17 +14,17 @@ LAYERS = {
     "base": set(),
     "gguf": {"base"},
     "text": {"base", "gguf"},
-    "template": {"base"},
+    "jinja": {"base"},
     "model": {"base", "gguf", "text"},
     "engine": {"base", "gguf", "text", "model"},
     "cpu": {"base", "gguf", "model", "engine"},
-    "options": {"base", "engine"},
     "hub": {"base"},
-    "term": {"base"},
-    "paths": {"base", "gguf", "model", "engine", "options", "template", "hub"},
-    "chat": {"base", "gguf", "text", "template", "model", "engine", "options", "term"},
-    "tools": {"base", "gguf", "text", "template", "model", "engine", "cpu", "options", "paths", "chat", "hub", "term"},
-    "main": {"base", "gguf", "text", "template", "model", "engine", "options", "paths", "chat", "tools", "hub", "term"},
+    "cli": {"base", "gguf", "model", "engine", "jinja", "hub"},
+    "dialog": {"base", "gguf", "text", "jinja", "model", "engine", "cli"},
+    "editor": {"base"},
+    "term": {"base", "gguf", "text", "jinja", "model", "engine", "cli", "dialog", "editor"},
+    "tools": {"base", "gguf", "text", "jinja", "model", "engine", "cpu", "cli", "dialog", "hub"},
+    "main": {"base", "gguf", "text", "jinja", "model", "engine", "cli", "dialog", "term", "tools", "hub", "editor"},
     "cuda": {"base", "gguf", "model", "engine"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
@@ -69,11 +69,11 @@ def test_no_layer_includes_a_higher_one():
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("line", ['#include "chat/chat.h"', '#include "../chat/chat.h"', '#include "../base/../chat/chat.h"',
-                                  '  #  include "../chat/chat.h" // why', "#include <chat/chat.h>", '#include"../chat/chat.h"',
+@pytest.mark.parametrize("line", ['#include "term/term.h"', '#include "../term/term.h"', '#include "../base/../term/term.h"',
+                                  '  #  include "../term/term.h" // why', "#include <term/term.h>", '#include"../term/term.h"',
                                   '#include "../../cuda/cuda_common.cuh"', '#include "../../tests/unit/test.h"'])
 def test_an_include_is_found_whatever_path_names_it(line):
-    line = line.replace("chat/chat.h", f"chat/{next((SRC / 'chat').glob('*.h')).name}")
+    line = line.replace("term/term.h", f"term/{next((SRC / 'term').glob('*.h')).name}")
     assert list(wrong_includes(SRC / "base/buf.c", "// a file\n" + line + "\n"))
     assert not list(wrong_includes(SRC / "base/buf.c", '#include "../base/buf.h"\n#include "buf.h"\n#include <stdio.h>\n'))
 

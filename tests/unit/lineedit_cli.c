@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "term/lineedit.h"
-#include "term/terminal.h"
+#include "editor/lineedit.h"
+#include "editor/terminal.h"
 
 static void complete(void *user, const char *line, size_t begin, struct completions *out)
 {

@@ -4,9 +4,9 @@
 
 #include <unistd.h>
 
-#include "chat/conversation.h"
-#include "chat/session_file.h"
-#include "chat/why.h"
+#include "dialog/conversation.h"
+#include "dialog/session_file.h"
+#include "dialog/why.h"
 #include "vectors.h"
 
 static const char chatml[] =

@@ -1,10 +1,10 @@
 #include "test.h"
 
 #include "base/utf8.h"
-#include "term/completion.h"
-#include "term/edit.h"
-#include "term/keys.h"
-#include "term/layout.h"
+#include "editor/completion.h"
+#include "editor/edit.h"
+#include "editor/keys.h"
+#include "editor/layout.h"
 #include "base/termsafe.h"
 
 #define FAMILY "\U0001F468\u200D\U0001F469\u200D\U0001F467"

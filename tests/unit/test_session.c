@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "chat/crc32.h"
-#include "chat/repl.h"
+#include "dialog/crc32.h"
+#include "term/repl.h"
 #include "tools/replay.h"
 
 enum { N_SECTIONS = 4, TABLE = 24, ENTRY = 24, HEADER = TABLE + N_SECTIONS * ENTRY + 4 };
@@ -37,7 +37,7 @@ static void begin(struct fixture *f)
     setenv("XDG_CONFIG_HOME", f->dir, 1);
     setenv("XDG_STATE_HOME", f->dir, 1);
     snprintf(f->path, sizeof f->path, "%s/hokku/sessions/s.session", f->dir);
-    snprintf(model, sizeof model, "%s/model/hokku-builtin.gguf", root ? root : ".");
+    snprintf(model, sizeof model, "%s/builtin/hokku-builtin.gguf", root ? root : ".");
     assert_true(options_parse(&f->o, 1, argv, envp, &err));
     f->m = model_load(model, &err);
     assert_non_null(f->m);

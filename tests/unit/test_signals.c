@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/signals.h"
-#include "term/terminal.h"
+#include "editor/terminal.h"
 
 // Runs f in a child; its result as a shell shows it: what it returns, or 128 + the signal.
 static int result_of(int (*f)(void))

@@ -2,8 +2,8 @@
 
 #include <jansson.h>
 
-#include "template/named.h"
-#include "template/template.h"
+#include "jinja/named.h"
+#include "jinja/template.h"
 #include "tools/render.h"
 
 // Renders source with the JSON text context. NULL on error (text in *err). The caller frees.

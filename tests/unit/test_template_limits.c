@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "template/template.h"
+#include "jinja/template.h"
 
 enum { BYTES = 1 << 18, ITEMS = 5000, ROUNDS = 1000, STEPS = 400000 };
 

@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "template/template.h"
+#include "jinja/template.h"
 
 // The character marks what came in as data: no template below contains it.
 #define MARK "\xCE\xA9" // U+03A9, a capital omega

@@ -1,7 +1,7 @@
 #include "test.h"
 
 #include "base/utf8.h"
-#include "chat/termout.h"
+#include "term/termout.h"
 
 // A terminal small enough to be obviously right: characters, newline, tab, SGR (ignored), cursor
 // left, and the delayed wrap that real ones do at the right edge. Anything else is a failure.

@@ -1,6 +1,6 @@
 #include "test.h"
 
-#include "chat/think.h"
+#include "dialog/think.h"
 
 struct seen {
     struct buf part[2];

@@ -1,0 +1,731 @@
+// Parsing: configuration file, environment, command line, in that order; and the help made from the
+// table.
+#include "cli/options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/place.h"
+
+enum { MAX_CONFIG_BYTES = 1 << 20 };
+
+static const struct {
+    const char *name, *usage, *what;
+} tools[N_TOOLS] = {
+    [TOOL_NONE] = {"", "[options] [PROMPT]", ""},
+    [TOOL_INSPECT] = {"inspect", "MODEL [--json]",
+                      "what is in a GGUF file and what hokku would do with it"},
+    [TOOL_TOKENIZE] = {"tokenize", "-m MODEL [options] [FILE|-]",
+                       "text to token ids, a JSON array per input"},
+    [TOOL_RENDER] = {"render", "[-m MODEL | --chat-template-file T] CONTEXT.json",
+                     "a chat template to its prompt"},
+    [TOOL_SCORE] = {"score", "-m MODEL [options] FILE",
+                    "log-probabilities of every token of a text, JSON"},
+    [TOOL_PERPLEXITY] = {"perplexity", "-m MODEL -f FILE [options]",
+                         "how well a model predicts a text"},
+    [TOOL_BENCH] = {"bench", "-m MODEL [options]",
+                    "prefill and decode speed beside the memory bandwidth"},
+    [TOOL_REPLAY] = {"replay", "FILE.session", "re-generate a recorded conversation and compare"},
+    [TOOL_PULL] = {"pull", "USER/REPO[:QUANT]", "download a model from the Hugging Face Hub"},
+    [TOOL_MODELS] = {"models", "[rm NAME]", "list or remove downloaded models"},
+};
+
+struct engine_params options_engine_params(const struct options *o)
+{
+    return (struct engine_params){
+        .n_ctx = o->n_ctx,
+        .n_batch = o->n_batch,
+        .type_k = o->type_k,
+        .type_v = o->type_v,
+        .n_threads = o->n_threads,
+    };
+}
+
+const char *tool_name(enum tool t)
+{
+    return tools[t].name;
+}
+
+const char *tool_usage(enum tool t)
+{
+    return tools[t].usage;
+}
+
+const char *tool_what(enum tool t)
+{
+    return tools[t].what;
+}
+
+unsigned edit_distance(const char *a, const char *b)
+{
+    enum { MAX = 63 };
+    size_t na = strnlen(a, MAX), nb = strnlen(b, MAX);
+    unsigned row[MAX + 1];
+    for (size_t j = 0; j <= nb; j++)
+        row[j] = (unsigned)j;
+    for (size_t i = 1; i <= na; i++) {
+        unsigned diagonal = row[0];
+        row[0] = (unsigned)i;
+        for (size_t j = 1; j <= nb; j++) {
+            unsigned best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[nb];
+}
+
+static bool has_tool(const struct option_def *d, enum tool t)
+{
+    return d->tools >> t & 1;
+}
+
+static const struct option_def *find(enum tool t, const char *name, size_t len)
+{
+    size_t n;
+    const struct option_def *d = options_table(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (!has_tool(&d[i], t))
+            continue;
+        const char *names[] = {d[i].short_name, d[i].long_name};
+        for (int k = 0; k < 2; k++)
+            if (names[k] && strlen(names[k]) == len && memcmp(names[k], name, len) == 0)
+                return &d[i];
+    }
+    return NULL;
+}
+
+static const char *nearest(enum tool t, const char *name)
+{
+    size_t n;
+    const struct option_def *d = options_table(&n);
+    const char *best = NULL;
+    unsigned best_distance = 4; // further away is no typing mistake
+    for (size_t i = 0; i < n; i++) {
+        if (!has_tool(&d[i], t))
+            continue;
+        const char *names[] = {d[i].long_name, d[i].short_name};
+        for (int k = 0; k < 2; k++) {
+            if (!names[k])
+                continue;
+            unsigned distance = edit_distance(name, names[k]);
+            if (distance < best_distance && distance < strlen(name)) {
+                best_distance = distance;
+                best = names[k];
+            }
+        }
+    }
+    return best;
+}
+
+static bool bad_value(const struct option_def *d, const char *value, const char *expected,
+                      struct error *err)
+{
+    return error_set(err, ERR_USAGE, "%s: found \"%.60s\", expected %s", d->long_name, value,
+                     expected);
+}
+
+static bool set_choice(const struct option_def *d, const char *value, int32_t *out,
+                       struct error *err)
+{
+    size_t len = strlen(value);
+    int32_t i = 0;
+    for (const char *p = d->choices; *p; i++) {
+        size_t n = strcspn(p, "|");
+        if (n == len && memcmp(p, value, n) == 0) {
+            *out = i;
+            return true;
+        }
+        p += n + (p[n] == '|');
+    }
+    char expected[128];
+    snprintf(expected, sizeof expected, "one of %s", d->choices);
+    return bad_value(d, value, expected, err);
+}
+
+// value: what was found, as text.
+static bool check_range(const struct option_def *d, double x, const char *value, struct error *err)
+{
+    char expected[100];
+    if ((d->least == 0 && d->most == 0) || (x >= d->least && x <= d->most)) // NaN is in no range
+        return true;
+    if (d->most >= INT32_MAX)
+        snprintf(expected, sizeof expected, "a whole number of at least %.10g", d->least);
+    else
+        snprintf(expected, sizeof expected, "a number from %.10g to %.10g", d->least, d->most);
+    return bad_value(d, value, expected, err);
+}
+
+bool options_check_sampler(const struct sampler_settings *s, struct error *err)
+{
+    const struct options o = {.sampler = *s};
+    size_t n;
+    const struct option_def *d = options_table(&n);
+    for (size_t i = 0; i < n; i++) {
+        const void *at = (const char *)&o + d[i].offset;
+        bool whole = d[i].kind == OPT_I32;
+        char value[40];
+        if (d[i].offset < offsetof(struct options, sampler) ||
+            d[i].offset >= offsetof(struct options, sampler) + sizeof o.sampler ||
+            (!whole && d[i].kind != OPT_F32))
+            continue;
+        double x = whole ? *(const int32_t *)at : (double)*(const float *)at;
+        snprintf(value, sizeof value, "%g", x);
+        if (!check_range(&d[i], x, value, err))
+            return false;
+    }
+    return true;
+}
+
+static bool set_value(struct options *o, const struct option_def *d, const char *value,
+                      struct error *err)
+{
+    void *target = (char *)o + d->offset;
+    char *end = NULL;
+    errno = 0;
+    long long i = 0;
+    if (d->kind == OPT_I32 || d->kind == OPT_I64 || d->kind == OPT_U32) {
+        i = strtoll(value, &end, 10);
+        if (end == value || *end || errno)
+            return bad_value(d, value, "a whole number", err);
+        if (!check_range(d, (double)i, value, err))
+            return false;
+    }
+    switch (d->kind) {
+    case OPT_FLAG:
+    case OPT_FLAG_OFF: {
+        bool on = d->kind == OPT_FLAG;
+        if (value) { // configuration file, environment, /set: an explicit value
+            if (!strcmp(value, "off") || !strcmp(value, "false") || !strcmp(value, "0") ||
+                !strcmp(value, "no"))
+                on = !on;
+            else if (strcmp(value, "on") && strcmp(value, "true") && strcmp(value, "1") &&
+                     strcmp(value, "yes") && *value)
+                return bad_value(d, value, "on or off", err);
+        }
+        if (d->offset == offsetof(struct options, conversation))
+            o->conversation = on;
+        else
+            *(bool *)target = on;
+        break;
+    }
+    case OPT_STR:
+        if (d->choices) {
+            int32_t ignored;
+            if (!set_choice(d, value, &ignored, err))
+                return false;
+        }
+        *(const char **)target = value;
+        break;
+    case OPT_LIST: {
+        struct str_list *list = target;
+        if (list->n == OPTIONS_MAX_LIST)
+            return error_set(err, ERR_USAGE, "%s: given more than %d times", d->long_name,
+                             OPTIONS_MAX_LIST);
+        list->items[list->n++] = value;
+        break;
+    }
+    case OPT_I32:
+        if (i < INT32_MIN || i > INT32_MAX)
+            return bad_value(d, value, "a number of at most 32 bits", err);
+        *(int32_t *)target = (int32_t)i;
+        break;
+    case OPT_I64:
+        *(int64_t *)target = i;
+        break;
+    case OPT_U32:
+        if (i < 0 || i > INT32_MAX)
+            return bad_value(d, value, "a number from 0 to 2147483647", err);
+        *(uint32_t *)target = (uint32_t)i;
+        break;
+    case OPT_U64: {
+        unsigned long long u = strtoull(value, &end, 10);
+        if (end == value || *end || errno || strchr(value, '-'))
+            return bad_value(d, value, "a whole number from 0 to 18446744073709551615", err);
+        *(uint64_t *)target = u;
+        break;
+    }
+    case OPT_F32: {
+        float f = strtof(value, &end);
+        if (end == value || *end || !isfinite(f))
+            return bad_value(d, value, "a number", err);
+        if (!check_range(d, (double)f, value, err))
+            return false;
+        *(float *)target = f;
+        break;
+    }
+    case OPT_CHOICE:
+        if (!set_choice(d, value, target, err))
+            return false;
+        break;
+    case OPT_CUSTOM:
+        if (!d->parse(o, value, err))
+            return false;
+        break;
+    }
+    if (d->given_offset)
+        *(bool *)((char *)o + d->given_offset) = true;
+    return true;
+}
+
+bool options_parse_bias(struct options *o, const char *value, struct error *err)
+{
+    char *end;
+    errno = 0;
+    long id = strtol(value, &end, 10);
+    struct sampler_settings *s = &o->sampler;
+    if (end == value || errno || id < 0 || id > INT32_MAX || (*end != '+' && *end != '-'))
+        return error_set(
+            err, ERR_USAGE,
+            "--logit-bias: found \"%.60s\", expected TOKEN_ID(+|-)NUMBER, as in 15043+1.5 or 2-inf",
+            value);
+    char *number = end;
+    float bias = strtof(number, &end);
+    if (end == number || *end || isnan(bias) || bias == INFINITY)
+        return error_set(err, ERR_USAGE,
+                         "--logit-bias: found \"%.60s\", expected a number after the token id",
+                         value);
+    if (s->n_bias == SAMPLER_MAX_BIAS)
+        return error_set(err, ERR_USAGE, "--logit-bias: given more than %d times",
+                         SAMPLER_MAX_BIAS);
+    s->bias[s->n_bias++] = (struct logit_bias){(int32_t)id, bias};
+    return true;
+}
+
+bool options_parse_chain(struct options *o, const char *value, struct error *err)
+{
+    return sampler_parse_chain(value, o->sampler.chain, err);
+}
+
+static bool parse_kv(const char *name, const char *value, enum kv_type *out, struct error *err)
+{
+    if (!strcmp(value, "f16"))
+        *out = KV_F16;
+    else if (!strcmp(value, "q8_0"))
+        *out = KV_Q8_0;
+    else
+        return error_set(err, ERR_USAGE, "%s: found \"%.60s\", expected f16 or q8_0", name, value);
+    return true;
+}
+
+bool options_parse_kv_k(struct options *o, const char *value, struct error *err)
+{
+    return parse_kv("--cache-type-k", value, &o->type_k, err);
+}
+
+bool options_parse_kv_v(struct options *o, const char *value, struct error *err)
+{
+    return parse_kv("--cache-type-v", value, &o->type_v, err);
+}
+
+// Bytes, or with k, M, G, T behind in powers of ten, as sizes are shown.
+bool options_parse_max_size(struct options *o, const char *value, struct error *err)
+{
+    static const char units[] = "kMGT";
+    char *end;
+    double v = strtod(value, &end), unit = 1;
+    const char *u = *end ? strchr(units, *end) : NULL;
+    for (size_t i = 0; u && i <= (size_t)(u - units); i++)
+        unit *= 1000;
+    end += u != NULL;
+    end += *end == 'B';
+    v *= unit;
+    bool number = strspn(value, "0123456789.") > 0 && !strpbrk(value, "xXeEpP");
+    if (!number || *end || !(v >= 1 && v < 1e18))
+        return error_set(err, ERR_USAGE,
+                         "--max-size: found \"%.60s\", expected a number of bytes, as in 500M or "
+                         "4.7GB",
+                         value);
+    o->max_bytes = (uint64_t)v;
+    return true;
+}
+
+// A setting by its name without dashes, '_' or '-' inside: "top_k", "no-cnv". full receives the
+// long form.
+static const struct option_def *find_bare(const char *name, char *full, size_t n)
+{
+    while (*name == '-')
+        name++;
+    snprintf(full, n, "--%s", name);
+    for (char *p = full; *p; p++)
+        *p = *p == '_' ? '-' : *p;
+    const struct option_def *d = find(TOOL_NONE, full, strlen(full));
+    return d ? d : find(TOOL_NONE, full + 1, strlen(full) - 1);
+}
+
+bool options_set(struct options *o, const char *name, const char *value, struct error *err)
+{
+    char full[80];
+    const struct option_def *d = find_bare(name, full, sizeof full);
+    if (!d) {
+        const char *near = nearest(TOOL_NONE, full);
+        return error_set(err, ERR_USAGE, "unknown setting \"%.60s\"%s%s", name,
+                         near ? ", did you mean " : "", near ? near + 2 : "");
+    }
+    return set_value(o, d, value, err);
+}
+
+bool options_get(const struct options *o, const char *name, struct buf *out)
+{
+    char full[80];
+    const struct option_def *d = find_bare(name, full, sizeof full);
+    if (!d)
+        return false;
+    const void *at = (const char *)o + d->offset;
+    switch (d->kind) {
+    case OPT_FLAG:
+    case OPT_FLAG_OFF:
+        if (d->offset == offsetof(struct options, conversation))
+            return buf_puts(out, o->conversation ? "on" : "off");
+        return buf_puts(out, *(const bool *)at ? "on" : "off");
+    case OPT_STR:
+        return buf_puts(out, *(const char *const *)at ? *(const char *const *)at : "");
+    case OPT_LIST: {
+        const struct str_list *list = at;
+        for (size_t i = 0; i < list->n; i++)
+            buf_printf(out, "%s\"%s\"", i ? " " : "", list->items[i]);
+        return !out->failed;
+    }
+    case OPT_I32:
+        return buf_printf(out, "%d", *(const int32_t *)at);
+    case OPT_I64:
+        return buf_printf(out, "%lld", (long long)*(const int64_t *)at);
+    case OPT_U32:
+        return buf_printf(out, "%u", *(const uint32_t *)at);
+    case OPT_U64:
+        return buf_printf(out, "%llu", (unsigned long long)*(const uint64_t *)at);
+    case OPT_F32:
+        return buf_printf(out, "%g", (double)*(const float *)at);
+    case OPT_CHOICE: {
+        const char *p = d->choices;
+        for (int32_t i = *(const int32_t *)at; i > 0; i--)
+            p += strcspn(p, "|") + 1;
+        return buf_append(out, p, strcspn(p, "|"));
+    }
+    case OPT_CUSTOM:
+        break;
+    }
+    if (!strcmp(d->long_name, "--samplers")) {
+        char text[256];
+        sampler_format_chain(o->sampler.chain, text, sizeof text);
+        return buf_puts(out, text);
+    }
+    if (!strcmp(d->long_name, "--cache-type-k") || !strcmp(d->long_name, "--cache-type-v"))
+        return buf_puts(out, (d->long_name[13] == 'k' ? o->type_k : o->type_v) == KV_F16 ? "f16"
+                                                                                         : "q8_0");
+    if (!strcmp(d->long_name, "--max-size"))
+        return buf_printf(out, "%llu", (unsigned long long)o->max_bytes);
+    for (uint32_t i = 0; i < o->sampler.n_bias; i++)
+        buf_printf(out, "%s%d%+g", i ? " " : "", o->sampler.bias[i].id,
+                   (double)o->sampler.bias[i].bias);
+    return !out->failed;
+}
+
+// $HOME, else what the system has on record of the user; NULL: no home. A relative one would mean
+// another place in every directory.
+static const char *home_directory(void)
+{
+    const char *home = getenv("HOME");
+    if (home && *home == '/')
+        return home;
+    struct passwd *pw = getpwuid(geteuid());
+    return pw && pw->pw_dir && *pw->pw_dir == '/' ? pw->pw_dir : NULL;
+}
+
+// $XDG_x_HOME/hokku, or its default below the home. *out stays NULL when there is neither.
+static bool place(const char *home, const char *xdg, const char *below_home, const char *tail,
+                  char **out)
+{
+    const char *base = getenv(xdg);
+    struct buf b = {0};
+    if (base && base[0] == '/')
+        buf_printf(&b, "%s/hokku%s", base, tail);
+    else if (home)
+        buf_printf(&b, "%s/%s/hokku%s", home, below_home, tail);
+    *out = b.data;
+    return !b.failed;
+}
+
+static bool hub_environment(const char *user_home, struct hub_environment *h)
+{
+    const char *home = getenv("HF_HOME"), *cache = getenv("XDG_CACHE_HOME");
+    struct buf b = {0};
+    *h = (struct hub_environment){
+        .endpoint = getenv("HF_ENDPOINT"),
+        .token = getenv("HF_TOKEN"),
+        .token_path = getenv("HF_TOKEN_PATH"),
+        .cache = getenv("HF_HUB_CACHE"),
+        .timeout = getenv("HF_HUB_DOWNLOAD_TIMEOUT"),
+        .ca_file = getenv("SSL_CERT_FILE"),
+    };
+    if (home && *home)
+        buf_puts(&b, home);
+    else if (cache && *cache == '/')
+        buf_printf(&b, "%s/huggingface", cache);
+    else if (user_home)
+        buf_printf(&b, "%s/.cache/huggingface", user_home);
+    h->home = b.data;
+    return !b.failed;
+}
+
+static bool find_places(struct options *o, struct error *err)
+{
+    const char *home = home_directory();
+    o->homeless = !home;
+    return (place(home, "XDG_CACHE_HOME", ".cache", "", &o->cache_dir) &&
+            place(home, "XDG_STATE_HOME", ".local/state", "", &o->state_dir) &&
+            place(home, "XDG_CONFIG_HOME", ".config", "/config", &o->config_file) &&
+            hub_environment(home, &o->hub)) ||
+           error_oom(err, "the options", 4096);
+}
+
+bool options_need_place(const char *place, const char *what, const char *xdg, struct error *err)
+{
+    return place ||
+           error_set(err, ERR_FAIL,
+                     "no place for %s: HOME is not set, and user %u has no home on record: "
+                     "set HOME, or %s to a directory of yours",
+                     what, (unsigned)geteuid(), xdg);
+}
+
+// One option per line by its long name, "temp 0.7", "temp = 0.7" or "--temp 0.7"; # begins a
+// comment.
+bool options_read_config(struct options *o, char *text, size_t n, const char *label,
+                         struct error *err)
+{
+    int number = 1;
+    for (char *line = text, *end = text + n; line < end; number++) {
+        char *nl = memchr(line, '\n', (size_t)(end - line)), *next = nl ? nl + 1 : end;
+        if (memchr(line, '\0', (size_t)(next - line)))
+            return error_set(err, ERR_USAGE, "%s:%d: found a NUL byte, expected text", label,
+                             number);
+        if (nl)
+            *nl = '\0';
+        char *name = line + strspn(line, " \t-");
+        name[strcspn(name, "\r")] = '\0';
+        line = next;
+        if (!*name || *name == '#')
+            continue;
+        char *value = name + strcspn(name, " \t=");
+        if (*value)
+            *value++ = '\0';
+        value += strspn(value, " \t=");
+        for (size_t k = strlen(value); k && isspace((unsigned char)value[k - 1]); k--)
+            value[k - 1] = '\0';
+        if (!options_set(o, name, value, err))
+            return error_prefix(err, "%s:%d", label, number);
+    }
+    return true;
+}
+
+static bool read_config(struct options *o, struct error *err)
+{
+    struct error e = {0};
+    bool found;
+    if (o->config_file && !place_read(o->config_file, MAX_CONFIG_BYTES, &o->config, &found, &e))
+        return error_set(err, ERR_USAGE, "%s", e.text);
+    return o->config.len == 0 ||
+           options_read_config(o, o->config.data, o->config.len, o->config_file, err);
+}
+
+// HOKKU_TOP_K=20 is --top-k 20. Names that are no option are left alone (HOKKU_TEST_..., other
+// programs').
+static bool read_environment(struct options *o, char **envp, struct error *err)
+{
+    for (; envp && *envp; envp++) {
+        if (strncmp(*envp, "HOKKU_", 6) != 0)
+            continue;
+        char name[64] = "--";
+        size_t len = 2;
+        const char *p = *envp + 6;
+        for (; *p && *p != '=' && len < sizeof name - 1; p++)
+            name[len++] = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
+        if (*p != '=' || p[1] == '\0')
+            continue;
+        const struct option_def *d = find(TOOL_NONE, name, len);
+        if (d && !set_value(o, d, p + 1, err))
+            return error_prefix(err, "environment variable %.*s", (int)(p - *envp), *envp);
+    }
+    return true;
+}
+
+static bool parse_argument(struct options *o, int argc, char **argv, int *at, struct error *err)
+{
+    const char *arg = argv[*at];
+    const char *eq = strncmp(arg, "--", 2) == 0 ? strchr(arg, '=') : NULL;
+    size_t len = eq ? (size_t)(eq - arg) : strlen(arg);
+    const struct option_def *d = find(o->tool, arg, len);
+    if (!d) {
+        char name[80];
+        snprintf(name, sizeof name, "%.*s", (int)(len < 60 ? len : 60), arg);
+        const char *near = nearest(o->tool, name);
+        return error_set(err, ERR_USAGE, "unknown option %s%s%s; hokku %s%s--help lists them", name,
+                         near ? ", did you mean " : "", near ? near : "", tool_name(o->tool),
+                         o->tool ? " " : "");
+    }
+    size_t n_rows;
+    o->given[d - options_table(&n_rows)] = true;
+    if (d->kind == OPT_FLAG || d->kind == OPT_FLAG_OFF) {
+        if (eq)
+            return error_set(err, ERR_USAGE, "%s takes no value, found \"%.60s\"", d->long_name,
+                             eq + 1);
+        return set_value(o, d, NULL, err);
+    }
+    if (!eq && *at + 1 >= argc)
+        return error_set(err, ERR_USAGE, "%s needs a value: %s %s", d->long_name, d->long_name,
+                         d->arg);
+    return set_value(o, d, eq ? eq + 1 : argv[++*at], err);
+}
+
+bool options_parse(struct options *o, int argc, char **argv, char **envp, struct error *err)
+{
+    *o = (struct options){
+        .device = "auto",
+        .conversation = -1,
+        .n_predict = -1,
+        .n_batch = 512,
+        .sampler = sampler_defaults,
+        .top = 10,
+        .bench_prompt = 512,
+        .bench_gen = 128,
+        .bench_repeat = 5,
+        .output = "md",
+    };
+    if (!find_places(o, err))
+        return false;
+    if (argc > 1 && strcmp(argv[1], "--complete") == 0) {
+        // A mistake in the configuration must not stop the Tab key.
+        o->complete = argv + 2;
+        o->n_complete = (size_t)argc - 2;
+        return true;
+    }
+    int at = 1;
+    for (int t = 1; argc > 1 && t < N_TOOLS; t++)
+        if (strcmp(argv[1], tools[t].name) == 0) {
+            o->tool = (enum tool)t;
+            at = 2;
+        }
+    if (!read_config(o, err) || !read_environment(o, envp, err))
+        return false;
+    bool only_positional = false;
+    for (; at < argc; at++) {
+        const char *arg = argv[at];
+        if (!only_positional && strcmp(arg, "--") == 0) {
+            only_positional = true;
+        } else if (!only_positional && arg[0] == '-' && arg[1] != '\0') {
+            if (!parse_argument(o, argc, argv, &at, err))
+                return false;
+        } else {
+            if (o->args.n == OPTIONS_MAX_LIST)
+                return error_set(err, ERR_USAGE, "more than %d arguments", OPTIONS_MAX_LIST);
+            o->args.items[o->args.n++] = arg;
+        }
+    }
+    if (o->tool == TOOL_NONE && !o->help) {
+        if (o->args.n > 1)
+            return error_set(err, ERR_USAGE,
+                             "%zu prompts given (\"%.40s\", \"%.40s\"...): expected one; quote it",
+                             o->args.n, o->args.items[0], o->args.items[1]);
+        if (o->args.n == 1 && o->prompt)
+            return error_set(err, ERR_USAGE,
+                             "a prompt as an argument and with -p: expected one of them");
+        if (o->args.n == 1)
+            o->prompt = o->args.items[0];
+        if (o->lines && o->turns)
+            return error_set(err, ERR_USAGE, "--lines and --turns cannot be combined");
+        if (o->system && o->system_file)
+            return error_set(err, ERR_USAGE, "-sys and -sysf cannot be combined");
+        if (o->chat_template && o->chat_template_file)
+            return error_set(err, ERR_USAGE,
+                             "--chat-template and --chat-template-file cannot be combined");
+    }
+    if (o->model && o->hf_repo && o->tool != TOOL_PULL) {
+        // A model from the configuration or the environment gives way to one named on the command
+        // line.
+        bool m_given = false, hf_given = false;
+        for (int i = 1; i < argc; i++) {
+            m_given |= !strcmp(argv[i], "-m") || !strncmp(argv[i], "--model", 7);
+            hf_given |= !strcmp(argv[i], "-hf") || !strncmp(argv[i], "--hf-repo", 9);
+        }
+        if (m_given == hf_given)
+            return error_set(err, ERR_USAGE, "-m and -hf cannot be combined");
+        if (m_given)
+            o->hf_repo = NULL;
+        else
+            o->model = NULL;
+    }
+    return true;
+}
+
+void options_release(struct options *o)
+{
+    if (!o)
+        return;
+    free(o->cache_dir);
+    free(o->state_dir);
+    free(o->config_file);
+    free(o->hub.home);
+    buf_release(&o->config);
+    *o = (struct options){0};
+}
+
+// Appends text wrapped at 80 columns with later lines indented.
+static void wrap(struct buf *out, size_t column, size_t indent, const char *text)
+{
+    for (bool first = true; *text; first = false) {
+        size_t len = strcspn(text, " ");
+        if (!first && column + 1 + len > 80) {
+            buf_printf(out, "\n%*s", (int)indent, "");
+            column = indent;
+        } else if (!first) {
+            buf_putc(out, ' ');
+            column++;
+        }
+        buf_append(out, text, len);
+        column += len;
+        text += len + (text[len] == ' ');
+    }
+    buf_putc(out, '\n');
+}
+
+bool options_help(enum tool t, struct buf *out)
+{
+    if (t == TOOL_NONE) {
+        buf_puts(out, "Usage: hokku [options] [PROMPT]     chat, or answer one prompt, or a pipe\n"
+                      "       hokku TOOL [options] ...     hokku TOOL --help\n");
+        buf_puts(out, "\nTools\n");
+        for (int i = 1; i < N_TOOLS; i++)
+            buf_printf(out, "  %-11s %s\n", tools[i].name, tools[i].what);
+    } else {
+        buf_printf(out, "Usage: hokku %s %s\n  %s\n", tools[t].name, tools[t].usage, tools[t].what);
+    }
+    size_t n;
+    const struct option_def *d = options_table(&n);
+    const char *group = "";
+    for (size_t i = 0; i < n; i++) {
+        if (!has_tool(&d[i], t) || !d[i].group)
+            continue;
+        if (strcmp(group, d[i].group) != 0) {
+            group = d[i].group;
+            buf_printf(out, "\n%c%s\n", toupper((unsigned char)group[0]), group + 1);
+        }
+        char names[80];
+        int len = snprintf(names, sizeof names, "  %s%s%s%s%s",
+                           d[i].short_name ? d[i].short_name : "", d[i].short_name ? ", " : "",
+                           d[i].long_name, d[i].arg ? " " : "", d[i].arg ? d[i].arg : "");
+        buf_printf(out, "%-29s ", names);
+        wrap(out, len < 29 ? 30 : (size_t)len + 1, 30, d[i].help);
+    }
+    return !out->failed;
+}

@@ -1,0 +1,182 @@
+// The command line: one table of options serves parsing, the configuration file, the environment,
+// help, the man page and shell completion.
+#ifndef HOKKU_OPTIONS_H
+#define HOKKU_OPTIONS_H
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "engine/engine.h"
+#include "engine/session.h"
+
+enum tool {
+    TOOL_NONE = 0, // the three ways in
+    TOOL_INSPECT,
+    TOOL_TOKENIZE,
+    TOOL_RENDER,
+    TOOL_SCORE,
+    TOOL_PERPLEXITY,
+    TOOL_BENCH,
+    TOOL_REPLAY,
+    TOOL_PULL,
+    TOOL_MODELS,
+    N_TOOLS,
+};
+
+enum when { WHEN_AUTO, WHEN_ALWAYS, WHEN_NEVER };
+
+enum { OPTIONS_MAX_LIST = 64, OPTIONS_MAX_ROWS = 128 };
+
+struct str_list {
+    const char *items[OPTIONS_MAX_LIST];
+    size_t n;
+};
+
+// The variables that Hugging Face's own programs know, and the one of OpenSSL; NULL: not set.
+struct hub_environment {
+    const char *endpoint;   // HF_ENDPOINT
+    const char *token;      // HF_TOKEN
+    const char *token_path; // HF_TOKEN_PATH
+    const char *cache;      // HF_HUB_CACHE
+    const char *timeout;    // HF_HUB_DOWNLOAD_TIMEOUT, seconds
+    const char *ca_file;    // SSL_CERT_FILE
+    char *home;             // HF_HOME or its default; owned; NULL: no home
+};
+
+struct options {
+    enum tool tool;
+    bool help, version;
+    const char *print_completion; // "bash", "zsh", "man"
+    char **complete;              // the words after --complete (main_complete.h); NULL: not given
+    size_t n_complete;
+
+    // model
+    const char *model, *hf_repo, *device;
+    int32_t n_threads;
+    uint32_t n_ctx, n_batch;
+    enum kv_type type_k, type_v;
+    bool dry_run, offline, allow_http;
+    uint64_t max_bytes; // of a download; 0: what the disk has room for
+
+    // prompt
+    const char *prompt, *file, *system, *system_file;
+    int32_t conversation; // -1 = on if the model has a chat template
+    bool single_turn, special;
+    const char *chat_template, *chat_template_file, *prefill;
+    int32_t think; // enum think of dialog/think.h
+
+    bool lines, turns;
+
+    // length
+    int64_t n_predict;
+    struct str_list stop;
+    bool ignore_eos;
+    enum overflow overflow;
+
+    // sampling; given_* tells which came from the user, so that a model's recommendation does not
+    // override them
+    struct sampler_settings sampler;
+    bool seed_given, temp_given, top_k_given, top_p_given, min_p_given, repeat_penalty_given;
+
+    const char *session;
+    bool no_history;
+
+    // output
+    bool quiet, verbose, stats, json;
+    uint32_t logprobs;
+    enum when color;
+
+    // tools
+    bool add_bos, nul, plan, bench_kernels;
+    uint32_t top; // score --top
+    uint32_t bench_prompt, bench_gen, bench_repeat;
+    struct str_list bench_depth;
+    const char *output;   // bench -o md|json
+    struct str_list args; // positional arguments (main: at most one, the prompt)
+
+    bool given[OPTIONS_MAX_ROWS]; // the command line named this row of the table
+
+    // places; NULL where there is none
+    char *cache_dir, *state_dir, *config_file; // owned
+    bool homeless;                             // no $HOME, and the system knows no home of the user
+    struct hub_environment hub;
+    struct buf config; // the configuration file; options point into it
+};
+
+// Reads the configuration file, the environment and argv, later ones winning. Strings point into
+// argv, environ, or memory owned by *o. Errors: ERR_USAGE (the option, the value found, what was
+// expected, the nearest name), ERR_MEMORY.
+bool options_parse(struct options *o, int argc, char **argv, char **envp, struct error *err);
+void options_release(struct options *o);
+
+// Whether there is this place, one of the above. Errors: ERR_FAIL: what it is for, and how to name
+// one.
+bool options_need_place(const char *place, const char *what, const char *xdg, struct error *err);
+
+// What the options say of an engine; device, progress and cancel are the caller's.
+struct engine_params options_engine_params(const struct options *o);
+
+const char *tool_name(enum tool t);
+const char *tool_usage(enum tool t); // "[options] FILE"
+const char *tool_what(enum tool t);  // what it is for
+
+// Reads the text of a configuration file, which is changed and must live as long as *o. label: its
+// name in messages.
+bool options_read_config(struct options *o, char *text, size_t n, const char *label,
+                         struct error *err);
+
+// The help text of a tool (TOOL_NONE: the program's), wrapped for 80 columns.
+bool options_help(enum tool t, struct buf *out);
+
+// Sets one option by its long name, as the configuration file and the REPL's /set do.
+bool options_set(struct options *o, const char *name, const char *value, struct error *err);
+// The current value of a setting as text; false when there is no such option.
+bool options_get(const struct options *o, const char *name, struct buf *out);
+
+// The table, for generators of completion and man page and for the REPL's /set.
+enum option_kind {
+    OPT_FLAG,     // no value: true
+    OPT_FLAG_OFF, // no value: false
+    OPT_STR,
+    OPT_LIST, // repeatable string
+    OPT_I32,
+    OPT_I64,
+    OPT_U32,
+    OPT_U64,
+    OPT_F32,
+    OPT_CHOICE, // one of `choices`, stored as an int32 in their order
+    OPT_CUSTOM, // parsed by a function
+};
+
+struct option_def {
+    uint32_t tools;         // bit (1 << enum tool) for each tool that has it
+    const char *group;      // heading in the help
+    const char *short_name; // "-m", "-hf" or NULL
+    const char *long_name;  // "--model"
+    const char *arg;        // "FILE"; NULL for flags
+    enum option_kind kind;
+    size_t offset;       // of the target in struct options
+    size_t given_offset; // of a bool that remembers the option was given; 0 = none
+    const char *choices; // OPT_CHOICE: "auto|always|never"
+    bool (*parse)(struct options *o, const char *value, struct error *err);
+    bool in_chat; // /set may change it during a conversation
+    const char *help;
+    double least, most; // what a number may be; both 0: anything of its kind
+};
+
+const struct option_def *options_table(size_t *n);
+
+// The one check of ranges, for sampling settings that came another way than as text (a model's
+// recommendations, recorded answers). Errors: ERR_USAGE as options_set.
+bool options_check_sampler(const struct sampler_settings *s, struct error *err);
+
+// Parsers of OPT_CUSTOM rows.
+bool options_parse_bias(struct options *o, const char *value, struct error *err);
+bool options_parse_chain(struct options *o, const char *value, struct error *err);
+bool options_parse_kv_k(struct options *o, const char *value, struct error *err);
+bool options_parse_max_size(struct options *o, const char *value, struct error *err);
+bool options_parse_kv_v(struct options *o, const char *value, struct error *err);
+
+// Edit distance, for "did you mean".
+unsigned edit_distance(const char *a, const char *b);
+
+#endif

@@ -1,0 +1,185 @@
+// One row per option: names, target, help. Order and groups are those of the help.
+#include <stddef.h>
+
+#include "cli/options.h"
+
+#define MAIN       (1u << TOOL_NONE)
+#define INSPECT    (1u << TOOL_INSPECT)
+#define TOKENIZE   (1u << TOOL_TOKENIZE)
+#define RENDER     (1u << TOOL_RENDER)
+#define SCORE      (1u << TOOL_SCORE)
+#define PERPLEXITY (1u << TOOL_PERPLEXITY)
+#define BENCH      (1u << TOOL_BENCH)
+#define REPLAY     (1u << TOOL_REPLAY)
+#define PULL       (1u << TOOL_PULL)
+#define MODELS     (1u << TOOL_MODELS)
+#define ENGINE     (MAIN | SCORE | PERPLEXITY | BENCH | REPLAY)
+
+#define AT(field)    offsetof(struct options, field)
+#define GIVEN(field) offsetof(struct options, field)
+#define SAMPLE(field, given, sh, lo, kind, arg, help, least, most)                                 \
+    {                                                                                              \
+        MAIN, "sampling", sh, lo, arg, kind, AT(sampler.field), given, NULL, NULL, true, help,     \
+            least, most                                                                            \
+    }
+
+static const struct option_def table[] = {
+    {ENGINE | TOKENIZE | RENDER | INSPECT, "model", "-m", "--model", "FILE", OPT_STR, AT(model), 0,
+     NULL, NULL, false, "GGUF file or https URL ($HOKKU_MODEL, or built-in)"},
+    {MAIN | SCORE | PERPLEXITY | BENCH, "model", "-hf", "--hf-repo", "USER/REPO[:QUANT]", OPT_STR,
+     AT(hf_repo), 0, NULL, NULL, false, "from the Hugging Face Hub, downloaded once"},
+    {ENGINE, "model", NULL, "--device", "D", OPT_STR, AT(device), 0, NULL, NULL, false,
+     "auto, cuda, cuda:N or cpu (auto)"},
+    {ENGINE, "model", "-t", "--threads", "N", OPT_I32, AT(n_threads), 0, NULL, NULL, false,
+     "CPU threads (all processors)", 0, 1024},
+    {ENGINE, "model", "-c", "--ctx-size", "N", OPT_U32, AT(n_ctx), 0, NULL, NULL, false,
+     "context in tokens (0: the model's, or what fits)"},
+    {ENGINE, "model", "-ctk", "--cache-type-k", "TYPE", OPT_CUSTOM, 0, 0, "f16|q8_0",
+     options_parse_kv_k, false, "KV cache of keys: f16 or q8_0 (f16)"},
+    {ENGINE, "model", "-ctv", "--cache-type-v", "TYPE", OPT_CUSTOM, 0, 0, "f16|q8_0",
+     options_parse_kv_v, false, "KV cache of values: f16 or q8_0 (f16)"},
+    {ENGINE, "model", "-b", "--batch-size", "N", OPT_U32, AT(n_batch), 0, NULL, NULL, false,
+     "prompt tokens evaluated together (512)", 1, INT32_MAX},
+    {MAIN, "model", NULL, "--dry-run", NULL, OPT_FLAG, AT(dry_run), 0, NULL, NULL, false,
+     "print the memory plan and what would fit, exit"},
+    {ENGINE | PULL, "model", NULL, "--offline", NULL, OPT_FLAG, AT(offline), 0, NULL, NULL, false,
+     "use only what is already downloaded"},
+    {ENGINE | PULL, "model", NULL, "--max-size", "SIZE", OPT_CUSTOM, 0, 0, NULL,
+     options_parse_max_size, false, "no larger download, as 500M or 20G (what fits)"},
+    {ENGINE | PULL, "model", NULL, "--allow-http", NULL, OPT_FLAG, AT(allow_http), 0, NULL, NULL,
+     false, "HF_TOKEN in clear to an http:// HF_ENDPOINT"},
+
+    {MAIN, "prompt", "-p", "--prompt", "TEXT", OPT_STR, AT(prompt), 0, NULL, NULL, false,
+     "the prompt, or just write it as an argument"},
+    {MAIN, "prompt", "-f", "--file", "FILE", OPT_STR, AT(file), 0, NULL, NULL, false,
+     "prompt from FILE (after PROMPT, before a pipe)"},
+    {MAIN, "prompt", "-sys", "--system-prompt", "TEXT|@NAME", OPT_STR, AT(system), 0, NULL, NULL,
+     false, "system prompt; @haiku, @coder ..."},
+    {MAIN, "prompt", "-sysf", "--system-prompt-file", "FILE", OPT_STR, AT(system_file), 0, NULL,
+     NULL, false, "system prompt from FILE"},
+    {MAIN, "prompt", "-cnv", "--conversation", NULL, OPT_FLAG, AT(conversation), 0, NULL, NULL,
+     false, "use the chat template (if the model has one)"},
+    {MAIN, "prompt", "-no-cnv", "--no-conversation", NULL, OPT_FLAG_OFF, AT(conversation), 0, NULL,
+     NULL, false, "plain completion: no template"},
+    {MAIN, "prompt", "-st", "--single-turn", NULL, OPT_FLAG, AT(single_turn), 0, NULL, NULL, false,
+     "leave after one answer"},
+    {MAIN, "prompt", NULL, "--special", NULL, OPT_FLAG, AT(special), 0, NULL, NULL, false,
+     "with -no-cnv: <|im_end|> is the control token"},
+    {MAIN | RENDER, "prompt", NULL, "--chat-template", "NAME", OPT_STR, AT(chat_template), 0, NULL,
+     NULL, false, "a shipped template, or the model's by name"},
+    {MAIN | RENDER, "prompt", NULL, "--chat-template-file", "FILE", OPT_STR, AT(chat_template_file),
+     0, NULL, NULL, false, "a Jinja chat template"},
+    {MAIN, "prompt", NULL, "--prefill", "TEXT", OPT_STR, AT(prefill), 0, NULL, NULL, false,
+     "start of the answer"},
+    {MAIN, "prompt", NULL, "--think", "on|off|hide", OPT_CHOICE, AT(think), 0,
+     "default|on|off|hide", NULL, true, "a model's thinking: on, off, or not shown"},
+
+    {MAIN, "many prompts", NULL, "--lines", NULL, OPT_FLAG, AT(lines), 0, NULL, NULL, false,
+     "each line of stdin is its own prompt"},
+    {MAIN, "many prompts", NULL, "--turns", NULL, OPT_FLAG, AT(turns), 0, NULL, NULL, false,
+     "each line of stdin is the next turn of one chat"},
+
+    {MAIN, "length", "-n", "--n-predict", "N", OPT_I64, AT(n_predict), 0, NULL, NULL, true,
+     "most tokens of an answer (-1: no limit)", -1, (double)INT64_MAX},
+    {MAIN, "length", "-r", "--reverse-prompt", "TEXT", OPT_LIST, AT(stop), 0, NULL, NULL, false,
+     "stop text, repeatable"},
+    {MAIN, "length", NULL, "--ignore-eos", NULL, OPT_FLAG, AT(ignore_eos), 0, NULL, NULL, true,
+     "go on after the model's end token"},
+    {MAIN, "length", NULL, "--overflow", "error|drop|shift", OPT_CHOICE, AT(overflow), 0,
+     "error|drop|shift", NULL, true, "when the context is full (error)"},
+
+    {MAIN, "sampling", "-s", "--seed", "N", OPT_U64, AT(sampler.seed), GIVEN(seed_given), NULL,
+     NULL, true, "random seed (random, printed with -v)"},
+    SAMPLE(temp, GIVEN(temp_given), NULL, "--temp", OPT_F32, "X",
+           "temperature, 0 = most likely token (0.8)", 0, 1e6),
+    SAMPLE(top_k, GIVEN(top_k_given), NULL, "--top-k", OPT_I32, "N",
+           "the N most likely tokens, 0 = all (40)", 0, INT32_MAX),
+    SAMPLE(top_p, GIVEN(top_p_given), NULL, "--top-p", OPT_F32, "X",
+           "nucleus probability, 1 = off (0.95)", 0, 1),
+    SAMPLE(min_p, GIVEN(min_p_given), NULL, "--min-p", OPT_F32, "X",
+           "least probability relative to the best (0.05)", 0, 1),
+    SAMPLE(typical, 0, NULL, "--typical", OPT_F32, "X", "locally typical sampling, 1 = off (1)", 0,
+           1),
+    SAMPLE(top_n_sigma, 0, NULL, "--top-nsigma", OPT_F32, "X",
+           "within X deviations of the best, -1 = off (-1)", -1, 1e6),
+    SAMPLE(xtc_probability, 0, NULL, "--xtc-probability", OPT_F32, "X",
+           "exclude top choices this often (0)", 0, 1),
+    SAMPLE(xtc_threshold, 0, NULL, "--xtc-threshold", OPT_F32, "X",
+           "those above this probability (0.1)", 0, 1),
+    SAMPLE(repeat_penalty, GIVEN(repeat_penalty_given), NULL, "--repeat-penalty", OPT_F32, "X",
+           "divide logits of recent tokens, 1 = off (1)", 1e-6, 1e6),
+    SAMPLE(repeat_last_n, 0, NULL, "--repeat-last-n", OPT_I32, "N",
+           "how many are recent, -1 = all (64)", -1, INT32_MAX),
+    SAMPLE(presence_penalty, 0, NULL, "--presence-penalty", OPT_F32, "X",
+           "subtract once per recent token (0)", -1e6, 1e6),
+    SAMPLE(frequency_penalty, 0, NULL, "--frequency-penalty", OPT_F32, "X",
+           "subtract per occurrence (0)", -1e6, 1e6),
+    SAMPLE(dry_multiplier, 0, NULL, "--dry-multiplier", OPT_F32, "X",
+           "DRY repetition penalty, 0 = off (0)", 0, 1e6),
+    SAMPLE(dry_base, 0, NULL, "--dry-base", OPT_F32, "X", "its base (1.75)", 1e-6, 1e6),
+    SAMPLE(dry_allowed_length, 0, NULL, "--dry-allowed-length", OPT_I32, "N",
+           "repeats up to N are free (2)", 1, INT32_MAX),
+    SAMPLE(dry_penalty_last_n, 0, NULL, "--dry-penalty-last-n", OPT_I32, "N",
+           "its window, -1 = all (-1)", -1, INT32_MAX),
+    {MAIN, "sampling", "-l", "--logit-bias", "ID(+|-)N", OPT_CUSTOM, 0, 0, NULL, options_parse_bias,
+     true, "add N to a token's logit, repeatable"},
+    {MAIN, "sampling", NULL, "--samplers", "LIST", OPT_CUSTOM, 0, 0, NULL, options_parse_chain,
+     true, "filters in order, ';' between"},
+
+    {MAIN, "sessions", NULL, "--session", "NAME", OPT_STR, AT(session), 0, NULL, NULL, false,
+     "resume or begin a session, saved every turn"},
+    {MAIN, "sessions", NULL, "--no-history", NULL, OPT_FLAG, AT(no_history), 0, NULL, NULL, false,
+     "do not keep the lines typed"},
+
+    {TOKENIZE, "options", NULL, "--special", NULL, OPT_FLAG, AT(special), 0, NULL, NULL, false,
+     "text like <|im_end|> becomes the control token"},
+    {TOKENIZE, "options", NULL, "--bos", NULL, OPT_FLAG, AT(add_bos), 0, NULL, NULL, false,
+     "begin with BOS if the model's metadata asks for it"},
+    {TOKENIZE, "options", NULL, "--nul", NULL, OPT_FLAG, AT(nul), 0, NULL, NULL, false,
+     "inputs are NUL-terminated strings, one array per line"},
+    {SCORE, "options", NULL, "--top", "K", OPT_U32, AT(top), 0, NULL, NULL, false,
+     "alternatives per position (default 10)", 0, ENGINE_MAX_PROBS},
+    {PERPLEXITY, "options", "-f", "--file", "FILE", OPT_STR, AT(file), 0, NULL, NULL, false,
+     "the text to score"},
+    {BENCH, "options", "-p", "--n-prompt", "N", OPT_U32, AT(bench_prompt), 0, NULL, NULL, false,
+     "prompt tokens to prefill (default 512, 0 = none)"},
+    {BENCH, "options", "-n", "--n-gen", "N", OPT_U32, AT(bench_gen), 0, NULL, NULL, false,
+     "tokens to decode (default 128, 0 = none)"},
+    {BENCH, "options", "-d", "--n-depth", "DEPTH", OPT_LIST, AT(bench_depth), 0, NULL, NULL, false,
+     "tokens already in the context, may be repeated (default 0)"},
+    {BENCH, "options", "-r", "--repetitions", "N", OPT_U32, AT(bench_repeat), 0, NULL, NULL, false,
+     "runs of each, the median is shown (default 5)"},
+    {BENCH, "options", "-o", "--output", "md|json", OPT_STR, AT(output), 0, "md|json", NULL, false,
+     "a table or JSON (default md)"},
+    {BENCH, "options", NULL, "--plan", NULL, OPT_FLAG, AT(plan), 0, NULL, NULL, false,
+     "print the bytes that a decoded token moves and must move, run nothing"},
+    {BENCH, "options", NULL, "--kernels", NULL, OPT_FLAG, AT(bench_kernels), 0, NULL, NULL, false,
+     "also time every kernel of a token and of a chunk of the prompt"},
+
+    {MAIN | PULL | REPLAY, "output", "-q", "--quiet", NULL, OPT_FLAG, AT(quiet), 0, NULL, NULL,
+     false, "nothing but the answer and errors"},
+    {MAIN | ENGINE | PULL, "output", "-v", "--verbose", NULL, OPT_FLAG, AT(verbose), 0, NULL, NULL,
+     false, "say what is done: device, memory, seed"},
+    {MAIN, "output", NULL, "--stats", NULL, OPT_FLAG, AT(stats), 0, NULL, NULL, false,
+     "speed, tokens, context after each answer"},
+    {MAIN | INSPECT | MODELS | REPLAY | PERPLEXITY, "output", NULL, "--json", NULL, OPT_FLAG,
+     AT(json), 0, NULL, NULL, false, "JSON: text, token ids, finish_reason, timings"},
+    {MAIN, "output", NULL, "--logprobs", "N", OPT_U32, AT(logprobs), 0, NULL, NULL, true,
+     "N alternatives for each token", 0, ENGINE_MAX_PROBS},
+    {MAIN, "output", NULL, "--color", "WHEN", OPT_CHOICE, AT(color), 0, "auto|always|never", NULL,
+     true, "auto, always or never"},
+
+    {~0u, "help", "-h", "--help", NULL, OPT_FLAG, AT(help), 0, NULL, NULL, false, "this text"},
+    {MAIN, "help", NULL, "--version", NULL, OPT_FLAG, AT(version), 0, NULL, NULL, false,
+     "version and build"},
+    {MAIN, NULL, NULL, "--print-completion", "KIND", OPT_STR, AT(print_completion), 0,
+     "bash|zsh|man", NULL, false, "shell completion (bash, zsh) or the man page (man)"},
+};
+
+_Static_assert(sizeof table / sizeof *table <= OPTIONS_MAX_ROWS, "options.given is too short");
+
+const struct option_def *options_table(size_t *n)
+{
+    *n = sizeof table / sizeof *table;
+    return table;
+}

@@ -1,0 +1,745 @@
+#include "dialog/conversation.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "dialog/crc32.h"
+#include "dialog/prefix.h"
+
+const char *role_name(enum role r)
+{
+    static const char *const names[] = {"system", "user", "assistant"};
+    return names[r];
+}
+
+void message_release(struct message *m)
+{
+    buf_release(&m->text);
+    ids_release(&m->ids);
+    free(m->runs);
+    memset(m, 0, sizeof *m);
+}
+
+bool conversation_init(struct conversation *c, const struct model *m, struct engine *e,
+                       const char *template_text, size_t n_template, int64_t now, struct error *err)
+{
+    memset(c, 0, sizeof *c);
+    c->model = m;
+    c->now = now;
+    session_init(&c->session, e);
+    if (template_text) {
+        c->tmpl = template_parse(template_text, n_template, err);
+        if (!c->tmpl)
+            return error_prefix(err, "the chat template");
+        if (!buf_append(&c->template_text, template_text, n_template))
+            return error_oom(err, "the chat template", n_template);
+        struct crc32 *crc = malloc(sizeof *crc);
+        if (!crc)
+            return error_oom(err, "a checksum", sizeof *crc);
+        crc32_init(crc);
+        crc32_add(crc, template_text, n_template);
+        c->template_crc = crc32_take(crc);
+        free(crc);
+    }
+    return true;
+}
+
+bool conversation_set_breakers(struct conversation *c, struct sampler_settings *s,
+                               struct error *err)
+{
+    uint32_t n = c->model->hp.n_vocab, n_tokens = tokenizer_n_vocab(c->model->tokenizer);
+    struct buf text = {0};
+    s->dry_breakers = c->dry_breakers;
+    if (s->dry_multiplier == 0 || c->dry_breakers)
+        return true;
+    s->dry_breakers = c->dry_breakers = calloc(n, 1);
+    if (!c->dry_breakers)
+        return error_oom(err, "the DRY sequence breakers", n);
+    for (uint32_t i = 0; i < n && i < n_tokens; i++) {
+        buf_clear(&text);
+        tokenizer_decode_one(c->model->tokenizer, (int32_t)i, true, &text);
+        c->dry_breakers[i] = text.len && strpbrk(text.data, "\n:\"*") != NULL;
+    }
+    buf_release(&text);
+    return true;
+}
+
+static void release_messages(struct conversation *c, size_t begin, size_t end)
+{
+    for (size_t i = begin; i < end; i++)
+        message_release(&c->messages[i]);
+}
+
+static void drop_stash(struct conversation *c)
+{
+    for (size_t i = 0; i < c->n_stash; i++)
+        message_release(&c->stash[i]);
+    free(c->stash);
+    c->stash = NULL;
+    c->n_stash = 0;
+}
+
+void conversation_release(struct conversation *c)
+{
+    release_messages(c, 0, c->n_messages + c->n_undone);
+    free(c->messages);
+    drop_stash(c);
+    template_free(c->tmpl);
+    buf_release(&c->template_text);
+    free(c->dry_breakers);
+    session_release(&c->session);
+    memset(c, 0, sizeof *c);
+}
+
+static size_t head_messages(const struct conversation *c)
+{
+    return c->has_system ? 1 : 0;
+}
+
+static void forget_undone(struct conversation *c)
+{
+    drop_stash(c);
+    release_messages(c, c->n_messages, c->n_messages + c->n_undone);
+    c->n_undone = 0;
+}
+
+void conversation_restart(struct conversation *c)
+{
+    release_messages(c, head_messages(c), c->n_messages + c->n_undone);
+    drop_stash(c);
+    c->n_messages = head_messages(c);
+    c->n_undone = 0;
+    c->first_kept = 0;
+}
+
+void conversation_clear(struct conversation *c)
+{
+    conversation_restart(c);
+    c->session.stats = (struct session_stats){0};
+    conversation_rewind(c, 0);
+}
+
+void conversation_rewind(struct conversation *c, size_t n)
+{
+    struct session *s = &c->session;
+    if (n < s->timeline.len)
+        s->timeline.len = n;
+    if (n < s->engine->n_past)
+        s->engine->ops->trim(s->engine, n);
+}
+
+// Makes room for one more message at the end of the live ones.
+static bool reserve_message(struct conversation *c, struct error *err)
+{
+    size_t n = c->n_messages + c->n_undone;
+    if (n < c->cap)
+        return true;
+    size_t cap = c->cap ? 2 * c->cap : 16;
+    struct message *p = realloc(c->messages, cap * sizeof *p);
+    if (!p)
+        return error_oom(err, "the list of messages", cap * sizeof *p);
+    c->messages = p;
+    c->cap = cap;
+    return true;
+}
+
+static bool check_text(const struct conversation *c, const char *text, size_t n, struct error *err)
+{
+    if (!c->tmpl || utf8_valid(text, n))
+        return true;
+    uint32_t cp;
+    size_t at = 0;
+    for (size_t used; at < n && (used = utf8_decode(text + at, n - at, &cp)) > 0;)
+        at += used;
+    return error_set(
+        err, ERR_USAGE,
+        "the message is not UTF-8: byte %zu is 0x%02X; convert it (iconv -t UTF-8), or "
+        "use -no-cnv to give the model raw bytes",
+        at + 1, (unsigned char)text[at]);
+}
+
+bool conversation_set_system(struct conversation *c, const char *text, size_t n, struct error *err)
+{
+    if (!check_text(c, text, n, err))
+        return false;
+    if (n == 0) {
+        if (c->has_system) {
+            size_t rest = c->n_messages + c->n_undone - 1;
+            message_release(&c->messages[0]);
+            memmove(c->messages, c->messages + 1, rest * sizeof *c->messages);
+            c->n_messages--;
+            c->has_system = false;
+            if (c->first_kept > 0)
+                c->first_kept--;
+            for (size_t i = 0; i < rest; i++) {
+                for (size_t k = 0; k < c->messages[i].n_runs; k++) {
+                    if (c->messages[i].runs[k].first_kept > 0)
+                        c->messages[i].runs[k].first_kept--;
+                }
+            }
+        }
+        return true;
+    }
+    struct buf copy = {0};
+    if (!buf_append(&copy, text, n))
+        return error_oom(err, "the system prompt", n);
+    if (!c->has_system) {
+        if (!reserve_message(c, err)) {
+            buf_release(&copy);
+            return false;
+        }
+        size_t rest = c->n_messages + c->n_undone;
+        memmove(c->messages + 1, c->messages, rest * sizeof *c->messages);
+        memset(&c->messages[0], 0, sizeof c->messages[0]);
+        c->messages[0].role = ROLE_SYSTEM;
+        c->has_system = true;
+        c->n_messages++;
+        if (c->first_kept > 0)
+            c->first_kept++;
+        for (size_t i = 1; i <= rest; i++) {
+            for (size_t k = 0; k < c->messages[i].n_runs; k++) {
+                if (c->messages[i].runs[k].first_kept > 0)
+                    c->messages[i].runs[k].first_kept++;
+            }
+        }
+    }
+    buf_release(&c->messages[0].text);
+    c->messages[0].text = copy;
+    return true;
+}
+
+bool conversation_add(struct conversation *c, enum role role, const char *text, size_t n,
+                      struct error *err)
+{
+    if (!check_text(c, text, n, err) || !reserve_message(c, err))
+        return false;
+    struct message m = {.role = role};
+    struct message *stash = c->n_undone ? malloc(c->n_undone * sizeof *stash) : NULL;
+    if ((c->n_undone && !stash) || !buf_append(&m.text, text, n)) {
+        free(stash);
+        buf_release(&m.text);
+        return error_oom(err, "the message", n);
+    }
+    // It may get no answer: then what could be redone must not be lost.
+    drop_stash(c);
+    if (stash)
+        memcpy(stash, c->messages + c->n_messages, c->n_undone * sizeof *stash);
+    c->stash = stash;
+    c->n_stash = c->n_undone;
+    c->n_undone = 0;
+    c->messages[c->n_messages++] = m;
+    return true;
+}
+
+size_t conversation_n_turns(const struct conversation *c)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_messages; i++)
+        n += c->messages[i].role == ROLE_USER;
+    return n;
+}
+
+struct message *conversation_turn(const struct conversation *c, size_t i)
+{
+    for (size_t k = 0; k < c->n_messages; k++) {
+        if (c->messages[k].role == ROLE_USER && i-- == 0)
+            return &c->messages[k];
+    }
+    return NULL;
+}
+
+struct message *conversation_last_answer(const struct conversation *c)
+{
+    if (c->n_messages == 0 || c->messages[c->n_messages - 1].role != ROLE_ASSISTANT)
+        return NULL;
+    return &c->messages[c->n_messages - 1];
+}
+
+bool conversation_prefix(struct conversation *c, size_t n_messages, enum think think,
+                         struct ids *out, const char **open_tag, struct error *err)
+{
+    struct prefix_request q = {
+        .n_messages = n_messages,
+        .first_kept = c->first_kept,
+        .think = think,
+        .generation = true,
+    };
+    return prefix_build(c, &q, out, open_tag, err);
+}
+
+bool conversation_count(struct conversation *c, enum think think, size_t *head, size_t *counts,
+                        struct error *err)
+{
+    struct ids ids = {0};
+    size_t *ends = calloc(c->n_messages + 1, sizeof *ends);
+    struct prefix_request q = {
+        .n_messages = c->n_messages,
+        .first_kept = c->first_kept,
+        .think = think,
+        .ends = ends,
+        .head = head,
+    };
+    *head = 0;
+    if (!ends)
+        return error_oom(err, "the counts of tokens", c->n_messages * sizeof *ends);
+    bool ok = c->n_messages == head_messages(c) || prefix_build(c, &q, &ids, NULL, err);
+    size_t turn = 0, last = *head;
+    for (size_t i = head_messages(c); ok && i < c->n_messages; i++) {
+        if (c->messages[i].role == ROLE_USER) {
+            counts[turn++] = 0;
+            continue;
+        }
+        if (i < c->first_kept || turn == 0 || c->messages[i].role != ROLE_ASSISTANT)
+            continue;
+        counts[turn - 1] = ends[i] > last ? ends[i] - last : 0;
+        last = ends[i] > last ? ends[i] : last;
+    }
+    // What follows the last answer (its end mark) belongs to the last turn.
+    if (ok && turn > 0 && ids.len > last)
+        counts[turn - 1] += ids.len - last;
+    free(ends);
+    ids_release(&ids);
+    return ok;
+}
+
+// ---------------------------------------------------------------------------------------- overflow
+
+// Tokens that an answer should have room for before older turns are dropped, and after.
+static size_t room_wanted(const struct conversation *c, const struct answer_params *p, size_t part)
+{
+    size_t room = c->session.engine->n_ctx / part;
+    if (p->n_predict >= 0 && (uint64_t)p->n_predict < room)
+        room = (size_t)p->n_predict;
+    return room > 0 ? room : 1;
+}
+
+static void notice(const struct answer_params *p, const char *line)
+{
+    if (p->on_notice)
+        p->on_notice(p->user, line);
+}
+
+// Drops the older half of what follows the first n_keep tokens, as often as needed: the same rule
+// as the session's own when it runs full while decoding, so that both agree on what is left.
+static size_t shift_prefix(struct ids *v, size_t n_ctx, size_t n_keep)
+{
+    size_t dropped = 0;
+    if (n_ctx < 2 || n_keep >= n_ctx - 1)
+        return 0;
+    size_t half = (n_ctx - n_keep) / 2;
+    while (half > 0 && v->len >= n_ctx) {
+        memmove(v->data + n_keep, v->data + n_keep + half,
+                (v->len - n_keep - half) * sizeof *v->data);
+        v->len -= half;
+        dropped += half;
+    }
+    return dropped;
+}
+
+static size_t head_tokens(struct conversation *c, enum think think)
+{
+    struct ids ids = {0};
+    size_t head = 0;
+    struct prefix_request q = {
+        .n_messages = c->n_messages, .first_kept = c->first_kept, .think = think, .head = &head};
+    struct error ignored;
+    if (!prefix_build(c, &q, &ids, NULL, &ignored))
+        head = 0;
+    ids_release(&ids);
+    return head;
+}
+
+static bool too_long(const struct conversation *c, const struct answer_params *p, size_t n,
+                     struct error *err)
+{
+    size_t n_ctx = c->session.engine->n_ctx;
+    size_t first = c->first_kept > head_messages(c) ? c->first_kept : head_messages(c);
+    size_t old_turns = 0;
+    for (size_t i = first; i < c->n_messages; i++)
+        old_turns += c->messages[i].role == ROLE_ASSISTANT;
+    if (old_turns > 0 && p->overflow == OVERFLOW_ERROR)
+        return error_set(
+            err, ERR_CONTEXT,
+            "the conversation takes %zu tokens and the context holds %zu: %zu too many "
+            "with one for an answer; /undo, /clear, a larger -c, or overflow drop "
+            "(forgets the oldest of %zu turns) or shift would make room",
+            n, n_ctx, n + 1 - n_ctx, old_turns);
+    return error_set(err, ERR_CONTEXT,
+                     "the prompt takes %zu tokens and the context holds %zu: %zu too many with one "
+                     "for an answer; shorten it or open a larger context with -c",
+                     n, n_ctx, n + 1 - n_ctx);
+}
+
+// Fits the prefix into the context as p->overflow says. tail: tokens that follow the rendered part
+// (the start of the answer) and must stay.
+static bool fit_prefix(struct conversation *c, const struct answer_params *p, size_t n_render,
+                       struct ids *prefix, const int32_t *tail, size_t n_tail, size_t *n_keep,
+                       const char **open_tag, struct error *err)
+{
+    size_t n_ctx = c->session.engine->n_ctx, before = prefix->len;
+    char line[160];
+    *n_keep = 0;
+    if (p->overflow == OVERFLOW_SHIFT) {
+        *n_keep = head_tokens(c, p->think);
+        if (*n_keep > n_ctx / 2)
+            *n_keep = n_ctx / 2;
+        size_t n = shift_prefix(prefix, n_ctx, *n_keep);
+        if (n > 0) {
+            snprintf(line, sizeof line,
+                     "the context is full: the oldest %zu tokens are left out of what the model "
+                     "sees",
+                     n);
+            notice(p, line);
+            c->session.stats.n_dropped += n;
+        }
+    } else if (p->overflow == OVERFLOW_DROP && prefix->len + room_wanted(c, p, 16) > n_ctx) {
+        size_t turns = 0, target = room_wanted(c, p, 4);
+        size_t first = c->first_kept > head_messages(c) ? c->first_kept : head_messages(c);
+        while (prefix->len + target > n_ctx && first + 2 < n_render) {
+            first += 2; // a user's message and its answer
+            c->first_kept = first;
+            turns++;
+            ids_clear(prefix);
+            if (!conversation_prefix(c, n_render, p->think, prefix, open_tag, err))
+                return false;
+            if (!ids_append(prefix, tail, n_tail))
+                return error_oom(err, "the prompt's tokens", prefix->len);
+        }
+        if (turns > 0 && before > prefix->len) {
+            snprintf(line, sizeof line, "dropped the oldest %zu turn%s (%zu tokens) to make room",
+                     turns, turns == 1 ? "" : "s", before - prefix->len);
+            notice(p, line);
+            c->session.stats.n_dropped += before - prefix->len;
+        }
+    }
+    if (prefix->len + 1 > n_ctx)
+        return too_long(c, p, prefix->len, err);
+    return true;
+}
+
+// ----------------------------------------------------------------------------------------- answers
+
+struct stream {
+    const struct answer_params *p;
+    struct think_split split;
+};
+
+static bool stream_sink(void *user, enum answer_part part, const char *text, size_t n,
+                        struct error *err)
+{
+    const struct stream *s = user;
+    return !s->p->on_text || s->p->on_text(s->p->user, part, text, n, err);
+}
+
+static bool stream_text(void *user, const char *text, size_t n, struct error *err)
+{
+    struct stream *s = user;
+    return think_push(&s->split, text, n, stream_sink, s, err);
+}
+
+static void stream_token(void *user, const struct decoded *d)
+{
+    const struct stream *s = user;
+    if (s->p->on_token)
+        s->p->on_token(s->p->user, d);
+}
+
+static void stream_progress(void *user, size_t done, size_t total)
+{
+    const struct stream *s = user;
+    if (s->p->on_prefill)
+        s->p->on_prefill(s->p->user, done, total);
+}
+
+static bool add_run(struct message *m, const struct answer_run *run, struct error *err)
+{
+    struct answer_run *p = realloc(m->runs, (m->n_runs + 1) * sizeof *p);
+    if (!p)
+        return error_oom(err, "the record of an answer", (m->n_runs + 1) * sizeof *p);
+    m->runs = p;
+    m->runs[m->n_runs++] = *run;
+    return true;
+}
+
+// Decodes after prefix and appends to m what came. m holds the start of the answer already.
+static bool run_answer(struct conversation *c, const struct answer_params *p, struct message *m,
+                       const struct ids *prefix, size_t n_keep, struct stream *stream,
+                       enum finish *finish, struct error *err)
+{
+    struct session *s = &c->session;
+    struct generated g = {0};
+    struct sampler_settings sampler = *p->sampler;
+    s->progress = stream_progress;
+    s->progress_user = stream;
+    bool ok = conversation_set_breakers(c, &sampler, err) &&
+              session_sync(s, prefix->data, prefix->len, err);
+    s->progress = NULL;
+    // The start that the user gave is shown only now: a progress line may have been there.
+    if (ok && m->n_runs == 0 && m->text.len > 0)
+        ok = stream_text(stream, m->text.data, m->text.len, err);
+    if (!ok)
+        return false;
+    struct generate_params gp = {
+        .sampler = &sampler,
+        .tok = c->model->tokenizer,
+        .n_predict = p->n_predict,
+        .ignore_eos = p->ignore_eos,
+        .stop = p->stop,
+        .n_stop = p->n_stop,
+        .n_probs = p->n_probs,
+        .overflow = p->overflow,
+        .n_keep = n_keep,
+        .cancel = c->cancel,
+        .on_text = stream_text,
+        .on_token = stream_token,
+        .user = stream,
+    };
+    ok = generate(s, &gp, &g, err);
+    struct error late = {0};
+    if (!think_flush(&stream->split, stream_sink, stream, &late) && ok) {
+        ok = false;
+        if (err)
+            *err = late;
+    }
+    *finish = g.finish;
+    if (g.ids.len > 0) {
+        struct answer_run run = {
+            .first_id = m->ids.len,
+            .sampler = sampler,
+            .ignore_eos = p->ignore_eos,
+            .think = p->think,
+            .overflow = p->overflow,
+            .first_kept = c->first_kept,
+            .n_keep = n_keep,
+            .finish = ok ? g.finish : FINISH_INTERRUPTED,
+            .prefix_hash = conversation_hash(prefix->data, prefix->len),
+        };
+        run.sampler.dry_breakers = NULL;
+        bool kept = ids_append(&m->ids, g.ids.data, g.ids.len) &&
+                    buf_append(&m->text, buf_str(&g.text), g.text.len);
+        kept = kept || error_oom(err, "the answer", g.text.len);
+        ok = kept && add_run(m, &run, err) && ok;
+        m->has_end_token = kept && ok && g.finish == FINISH_STOP &&
+                           tokenizer_is_end(c->model->tokenizer, m->ids.data[m->ids.len - 1]);
+    }
+    m->partial = !ok || (g.finish != FINISH_STOP && g.finish != FINISH_STOP_TEXT);
+    m->thinking_at = stream->split.thinking_at;
+    m->thinking_end = stream->split.thinking_end;
+    m->answer_at = stream->split.answer_at;
+    generated_release(&g);
+    return ok;
+}
+
+bool conversation_answer(struct conversation *c, const struct answer_params *p, enum finish *finish,
+                         struct error *err)
+{
+    struct ids prefix = {0};
+    struct message m = {.role = ROLE_ASSISTANT};
+    struct stream stream = {.p = p};
+    const char *open_tag = NULL;
+    size_t n_keep = 0;
+    bool was_merged = c->system_merged;
+    *finish = FINISH_INTERRUPTED;
+    bool ok = reserve_message(c, err) &&
+              conversation_prefix(c, c->n_messages, p->think, &prefix, &open_tag, err);
+    if (ok && c->system_merged && !was_merged)
+        notice(p,
+               "the model's template knows no system prompt: it is put before the first message");
+    if (ok && p->n_prefill > 0) {
+        struct tokenize_options opt = {.continuation = true, .cancel = c->cancel};
+        ok = tokenizer_encode(c->model->tokenizer, p->prefill, p->n_prefill, &opt, &m.ids, err);
+        m.n_prefill = m.ids.len;
+        if (ok && (!ids_append(&prefix, m.ids.data, m.ids.len) ||
+                   !buf_append(&m.text, p->prefill, p->n_prefill)))
+            ok = error_oom(err, "the start of the answer", p->n_prefill);
+    }
+    ok = ok &&
+         fit_prefix(c, p, c->n_messages, &prefix, m.ids.data, m.ids.len, &n_keep, &open_tag, err);
+    if (ok) {
+        think_init(&stream.split, open_tag);
+        ok = run_answer(c, p, &m, &prefix, n_keep, &stream, finish, err);
+    }
+    if (ok && m.n_runs == 0 && *finish == FINISH_INTERRUPTED)
+        ok = error_set(err, ERR_INTERRUPTED, "interrupted before the first token");
+    if (m.n_runs > 0 || ok) {
+        forget_undone(c);
+        c->messages[c->n_messages++] = m;
+    } else {
+        message_release(&m);
+    }
+    think_release(&stream.split);
+    ids_release(&prefix);
+    return ok;
+}
+
+static bool no_sink(void *user, enum answer_part part, const char *text, size_t n,
+                    struct error *err)
+{
+    (void)user, (void)part, (void)text, (void)n, (void)err;
+    return true;
+}
+
+bool conversation_continue(struct conversation *c, const struct answer_params *p,
+                           enum finish *finish, struct error *err)
+{
+    struct message *m = conversation_last_answer(c);
+    struct ids prefix = {0};
+    struct stream stream = {.p = p};
+    const char *open_tag = NULL;
+    size_t n_keep = 0;
+    *finish = FINISH_INTERRUPTED;
+    if (!m)
+        return error_set(err, ERR_FAIL, "there is no answer to continue");
+    forget_undone(c);
+    size_t n_ids = m->ids.len - m->has_end_token;
+    bool ok = conversation_prefix(c, c->n_messages - 1, p->think, &prefix, &open_tag, err);
+    if (ok && !ids_append(&prefix, m->ids.data, n_ids))
+        ok = error_oom(err, "the prompt's tokens", prefix.len);
+    ok = ok &&
+         fit_prefix(c, p, c->n_messages - 1, &prefix, m->ids.data, n_ids, &n_keep, &open_tag, err);
+    if (ok) {
+        // The splitter must know what it has seen; a message without new tokens keeps its end.
+        think_init(&stream.split, open_tag);
+        ok = think_push(&stream.split, buf_str(&m->text), m->text.len, no_sink, NULL, err);
+    }
+    if (ok) {
+        bool had_end = m->has_end_token, was_partial = m->partial;
+        size_t n_runs = m->n_runs;
+        int32_t end = had_end ? m->ids.data[n_ids] : 0;
+        m->ids.len = n_ids;
+        m->has_end_token = false;
+        ok = run_answer(c, p, m, &prefix, n_keep, &stream, finish, err);
+        if (m->n_runs == n_runs && had_end && ids_push(&m->ids, end)) {
+            m->has_end_token = true;
+            m->partial = was_partial;
+        }
+    }
+    think_release(&stream.split);
+    ids_release(&prefix);
+    return ok;
+}
+
+uint64_t conversation_hash(const int32_t *ids, size_t n)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < n; i++) {
+        for (int shift = 0; shift < 32; shift += 8)
+            h = (h ^ ((uint32_t)ids[i] >> shift & 0xFF)) * 0x100000001b3u;
+    }
+    return h;
+}
+
+bool conversation_run_prefix(struct conversation *c, size_t answer_index, size_t run,
+                             struct ids *out, struct error *err)
+{
+    const struct message *m = &c->messages[answer_index];
+    const struct answer_run *r = &m->runs[run];
+    struct prefix_request q = {
+        .n_messages = answer_index,
+        .first_kept = r->first_kept,
+        .think = r->think,
+        .generation = true,
+    };
+    if (!prefix_build(c, &q, out, NULL, err))
+        return false;
+    if (!ids_append(out, m->ids.data, r->first_id))
+        return error_oom(err, "the prompt's tokens", out->len);
+    if (r->overflow == OVERFLOW_SHIFT)
+        shift_prefix(out, c->session.engine->n_ctx, r->n_keep);
+    return true;
+}
+
+// -------------------------------------------------------------------------------------------- undo
+
+// Rewinds the memory to what the live messages explain: the tokens that the last answer left, or
+// nothing before the first.
+static void rewind_to_messages(struct conversation *c)
+{
+    const struct message *m = conversation_last_answer(c);
+    struct ids ids = {0};
+    struct error ignored;
+    size_t n = 0;
+    if (m && m->n_runs > 0) {
+        size_t run = m->n_runs - 1;
+        if (conversation_run_prefix(c, c->n_messages - 1, run, &ids, &ignored)) {
+            size_t from = m->runs[run].first_id;
+            ids_append(&ids, m->ids.data + from, m->ids.len - from);
+        }
+        while (n < ids.len && n < c->session.timeline.len &&
+               ids.data[n] == c->session.timeline.data[n])
+            n++;
+    }
+    ids_release(&ids);
+    conversation_rewind(c, n);
+}
+
+size_t conversation_undo(struct conversation *c, size_t n_turns)
+{
+    size_t undone = 0, n = c->n_messages;
+    while (undone < n_turns && n > head_messages(c)) {
+        do
+            n--;
+        while (n > head_messages(c) && c->messages[n].role != ROLE_USER);
+        undone++;
+    }
+    c->n_undone += c->n_messages - n;
+    c->n_messages = n;
+    if (c->first_kept > n)
+        c->first_kept = n;
+    rewind_to_messages(c);
+    return undone;
+}
+
+size_t conversation_redo(struct conversation *c, size_t n_turns)
+{
+    size_t redone = 0;
+    while (redone < n_turns && c->n_undone > 0) {
+        do {
+            c->n_messages++;
+            c->n_undone--;
+        } while (c->n_undone > 0 && c->messages[c->n_messages].role != ROLE_USER);
+        redone++;
+    }
+    return redone;
+}
+
+bool conversation_drop_answer(struct conversation *c)
+{
+    if (!conversation_last_answer(c))
+        return false;
+    forget_undone(c);
+    message_release(&c->messages[--c->n_messages]);
+    return true;
+}
+
+void conversation_take_back(struct conversation *c)
+{
+    if (c->n_messages == head_messages(c) || c->messages[c->n_messages - 1].role != ROLE_USER)
+        return;
+    message_release(&c->messages[--c->n_messages]);
+    // The list had room for them before, and shrinks only here.
+    if (c->n_stash > 0 && c->n_messages + c->n_stash <= c->cap) {
+        memcpy(c->messages + c->n_messages, c->stash, c->n_stash * sizeof *c->stash);
+        c->n_undone = c->n_stash;
+        c->n_stash = 0;
+    }
+    drop_stash(c);
+}
+
+void conversation_take_messages(struct conversation *c, struct conversation *from)
+{
+    release_messages(c, 0, c->n_messages + c->n_undone);
+    drop_stash(c);
+    free(c->messages);
+    c->messages = from->messages;
+    c->n_messages = from->n_messages;
+    c->n_undone = from->n_undone;
+    c->cap = from->cap;
+    c->has_system = from->has_system;
+    c->first_kept = from->first_kept;
+    c->system_merged = from->system_merged;
+    c->now = from->now;
+    from->messages = NULL;
+    from->n_messages = from->n_undone = from->cap = 0;
+}

@@ -1,0 +1,388 @@
+// From messages to the tokens that an answer begins with: render the chat template, tokenise what
+// is text, and put the recorded ids where an answer's own text stands.
+#include "dialog/prefix.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t' || c == '\v' || c == '\f';
+}
+
+// JSON carries only valid UTF-8; a partial answer may end inside a sequence.
+static bool append_valid_utf8(struct buf *out, const char *s, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        uint32_t cp;
+        size_t used = utf8_decode(s + i, n - i, &cp);
+        if (used > 0)
+            buf_append(out, s + i, used);
+        else
+            buf_puts(out, "\xEF\xBF\xBD");
+        i += used > 0 ? used : 1;
+    }
+    return !out->failed;
+}
+
+static json_t *json_text(const char *s, size_t n)
+{
+    json_t *j = json_stringn(s ? s : "", n);
+    if (j)
+        return j;
+    struct buf b = {0};
+    if (append_valid_utf8(&b, s, n))
+        j = json_stringn(buf_str(&b), b.len);
+    buf_release(&b);
+    return j;
+}
+
+static bool push_message(json_t *list, enum role role, const char *s, size_t n)
+{
+    json_t *m = json_object();
+    if (!m || json_object_set_new(m, "role", json_string(role_name(role))) != 0 ||
+        json_object_set_new(m, "content", json_text(s, n)) != 0) {
+        json_decref(m);
+        return false;
+    }
+    return json_array_append_new(list, m) == 0;
+}
+
+static const char *token_text(const struct conversation *c, int32_t id, struct buf *b)
+{
+    buf_clear(b);
+    if (id >= 0)
+        tokenizer_decode_one(c->model->tokenizer, id, true, b);
+    return buf_str(b);
+}
+
+// index[] receives for each rendered message the index of ours; it has room for all.
+static json_t *build_context(const struct conversation *c, const struct prefix_request *q,
+                             bool merge_system, size_t *index, size_t *n_index)
+{
+    const struct tokenizer *tok = c->model->tokenizer;
+    json_t *ctx = json_object(), *list = json_array();
+    struct buf b = {0};
+    bool ok = ctx && list;
+    size_t n = 0;
+    bool use_system = c->has_system && q->n_messages > 0;
+    if (ok && use_system && !merge_system) {
+        index[n++] = 0;
+        ok = push_message(list, ROLE_SYSTEM, c->messages[0].text.data, c->messages[0].text.len);
+    }
+    size_t first = c->has_system ? 1 : 0;
+    if (q->first_kept > first)
+        first = q->first_kept;
+    for (size_t i = first; ok && i < q->n_messages; i++) {
+        const struct message *m = &c->messages[i];
+        index[n++] = i;
+        buf_clear(&b);
+        if (merge_system && use_system && i == first) {
+            buf_append(&b, c->messages[0].text.data, c->messages[0].text.len);
+            buf_puts(&b, "\n\n");
+        }
+        buf_append(&b, m->text.data, m->text.len);
+        ok = !b.failed && push_message(list, m->role, b.data, b.len);
+    }
+    *n_index = n;
+    if (ok) {
+        ok = json_object_set(ctx, "messages", list) == 0 &&
+             json_object_set_new(ctx, "add_generation_prompt", json_boolean(q->generation)) == 0;
+        const char *s = token_text(c, tokenizer_bos(tok), &b);
+        ok = ok && json_object_set_new(ctx, "bos_token", json_text(s, b.len)) == 0;
+        s = token_text(c, tokenizer_eos(tok), &b);
+        ok = ok && json_object_set_new(ctx, "eos_token", json_text(s, b.len)) == 0;
+    }
+    if (ok && q->think != THINK_DEFAULT) {
+        // Qwen3, GLM, SmolLM3 ask enable_thinking; DeepSeek V3.1 and Granite ask thinking.
+        json_t *on = json_boolean(q->think != THINK_OFF);
+        ok = json_object_set(ctx, "enable_thinking", on) == 0 &&
+             json_object_set(ctx, "thinking", on) == 0;
+        json_decref(on);
+    }
+    buf_release(&b);
+    json_decref(list);
+    if (!ok) {
+        json_decref(ctx);
+        return NULL;
+    }
+    return ctx;
+}
+
+// Where a recorded answer stands in rendered text, and which of its ids are there.
+struct match {
+    size_t begin, end;       // bytes of the rendered text that the ids replace
+    size_t first_id, end_id; // of message.ids
+};
+
+static size_t n_text_ids(const struct message *m)
+{
+    return m->ids.len - (m->has_end_token && m->ids.len > 0);
+}
+
+// A run of rendered bytes that comes from message m: is it the answer, perhaps trimmed of white
+// space, perhaps without the thinking before it? The trimmed white space is part of the recorded
+// ids, so the same white space around the run, if the template wrote any, is replaced too.
+static bool match_run(const struct conversation *c, const struct message *m, const char *text,
+                      size_t n_text, size_t begin, size_t end, struct match *out)
+{
+    struct buf valid = {0};
+    const char *full = m->text.data;
+    size_t n_full = m->text.len, n_run = end - begin;
+    bool found = false;
+    if (!utf8_valid(full, n_full)) {
+        if (!append_valid_utf8(&valid, full, n_full))
+            goto done;
+        full = valid.data;
+        n_full = valid.len;
+    }
+    size_t n_trimmed = n_full;
+    while (n_trimmed > 0 && is_space(full[n_trimmed - 1]))
+        n_trimmed--;
+    size_t stop = n_full;
+    if (n_run == 0 || n_run > n_full)
+        goto done;
+    if (memcmp(full + stop - n_run, text + begin, n_run) != 0) {
+        stop = n_trimmed;
+        if (n_run > stop || memcmp(full + stop - n_run, text + begin, n_run) != 0)
+            goto done;
+    }
+    size_t start = stop - n_run, lead = 0;
+    while (lead < start && is_space(full[lead]))
+        lead++;
+    out->first_id = 0;
+    out->end_id = n_text_ids(m);
+    size_t from = 0; // where in full the ids of the match begin
+    if (lead < start) {
+        // Only the end of the answer was rendered: the ids can be used if a token begins there.
+        // `raw` and `at` are the same place in the exact and in the rendered bytes.
+        struct buf piece = {0};
+        size_t raw = 0, at = 0, target = 0;
+        bool at_token = false;
+        for (size_t k = 0; k < out->end_id && at <= start; k++) {
+            bool only_space = raw == target;
+            for (size_t i = at; i < start; i++)
+                only_space = only_space && is_space(full[i]);
+            if (only_space) {
+                at_token = true;
+                out->first_id = k;
+                from = at;
+            }
+            buf_clear(&piece);
+            if (!tokenizer_decode_one(c->model->tokenizer, m->ids.data[k], false, &piece))
+                break;
+            target += piece.len;
+            while (raw < target && raw < m->text.len) {
+                uint32_t cp;
+                size_t used = utf8_decode(m->text.data + raw, m->text.len - raw, &cp);
+                raw += used > 0 ? used : 1;
+                at += used > 0 ? used : 3; // U+FFFD
+            }
+        }
+        buf_release(&piece);
+        if (!at_token)
+            goto done;
+    }
+    size_t before = start - from, after = n_full - stop;
+    out->begin = begin;
+    out->end = end;
+    if (before <= begin && memcmp(text + begin - before, full + from, before) == 0)
+        out->begin = begin - before;
+    if (after <= n_text - end && memcmp(text + end, full + stop, after) == 0)
+        out->end = end + after;
+    found = true;
+done:
+    buf_release(&valid);
+    return found;
+}
+
+struct piece_writer {
+    const struct conversation *c;
+    const char *text;
+    const unsigned char *mask;
+    struct ids *out;
+    bool any; // something was written before
+};
+
+static bool write_text(struct piece_writer *w, size_t begin, size_t end, struct error *err)
+{
+    if (w->any && begin >= end)
+        return true;
+    struct tokenize_options opt = {
+        .bos = !w->any,
+        .special_mask = w->mask + begin,
+        .continuation = w->any,
+        .cancel = w->c->cancel,
+    };
+    w->any = true;
+    return tokenizer_encode(w->c->model->tokenizer, w->text + begin, end - begin, &opt, w->out,
+                            err);
+}
+
+// Turns the rendered text into ids.
+static bool tokenise(struct conversation *c, const struct prefix_request *q,
+                     const struct template_output *r, const size_t *index, size_t n_index,
+                     struct ids *out, struct error *err)
+{
+    size_t n = r->text.len;
+    unsigned char *mask = calloc(n + 1, 1);
+    if (!mask)
+        return error_oom(err, "the mask of the prompt's text", n);
+    for (size_t i = 0; i < r->n_spans; i++) {
+        if (r->spans[i].origin == ORIGIN_TEMPLATE)
+            memset(mask + r->spans[i].begin, 1, r->spans[i].end - r->spans[i].begin);
+    }
+    struct piece_writer w = {c, buf_str(&r->text), mask, out, false};
+    size_t at = 0; // bytes already written
+    bool ok = true, head_done = false;
+    for (size_t k = 0; ok && k < n_index; k++) {
+        const struct message *m = &c->messages[index[k]];
+        size_t last = 0;
+        bool have = false;
+        struct match best = {0};
+        for (size_t i = 0; i < r->n_spans; i++) {
+            const struct template_span *s = &r->spans[i];
+            struct match found;
+            if (s->origin != ORIGIN_MESSAGE + k || s->begin < at)
+                continue;
+            if (cancel_asked(c->cancel)) {
+                ok = error_set(err, ERR_INTERRUPTED, "interrupted while the prompt was made");
+                break;
+            }
+            if (q->head && !head_done && m->role == ROLE_USER) {
+                // Counting: what comes before the first user's message, tokenised by itself.
+                struct ids head = {0};
+                struct piece_writer hw = w;
+                hw.out = &head;
+                ok = write_text(&hw, at, s->begin, err);
+                *q->head = head.len;
+                head_done = true;
+                ids_release(&head);
+            }
+            last = s->end;
+            if (m->role == ROLE_ASSISTANT && match_run(c, m, w.text, n, s->begin, s->end, &found) &&
+                found.begin >= at && (!have || found.end - found.begin > best.end - best.begin)) {
+                best = found;
+                have = true;
+            }
+        }
+        if (!ok || m->role != ROLE_ASSISTANT)
+            continue;
+        if (have) {
+            ok = write_text(&w, at, best.begin, err);
+            if (ok && !ids_append(out, m->ids.data + best.first_id, best.end_id - best.first_id))
+                ok = error_oom(err, "the prompt's tokens", out->len);
+            at = best.end;
+        } else if (q->ends && last > at) {
+            ok = write_text(&w, at, last, err);
+            at = last;
+        }
+        if (q->ends)
+            q->ends[index[k]] = out->len;
+    }
+    ok = ok && write_text(&w, at, n, err);
+    free(mask);
+    return ok;
+}
+
+// Without a template: the texts one after the other, a line break between an answer and what the
+// user adds unless one of them brings white space.
+static bool plain_prefix(struct conversation *c, const struct prefix_request *q, struct ids *out,
+                         struct error *err)
+{
+    const struct tokenizer *tok = c->model->tokenizer;
+    struct buf text = {0};
+    bool any = false, ok = true;
+    char last = '\n';
+    for (size_t i = 0; ok && i < q->n_messages; i++) {
+        const struct message *m = &c->messages[i];
+        if (!(c->has_system && i == 0) && i < q->first_kept)
+            continue;
+        if (m->role == ROLE_ASSISTANT) {
+            ok = ids_append(out, m->ids.data, n_text_ids(m)) ||
+                 error_oom(err, "the prompt's tokens", out->len);
+            any = true;
+        } else {
+            bool parted = any && m->text.len > 0 && !is_space(last) && !is_space(m->text.data[0]);
+            const struct buf *use = &m->text; // as it is, if it can be: it may be long
+            buf_clear(&text);
+            if (parted || m->role == ROLE_SYSTEM) {
+                buf_puts(&text, parted ? "\n" : "");
+                buf_append(&text, m->text.data, m->text.len);
+                buf_puts(&text, m->role == ROLE_SYSTEM ? "\n\n" : "");
+                use = &text;
+            }
+            if (text.failed) {
+                ok = error_oom(err, "the prompt's text", m->text.len);
+                break;
+            }
+            struct tokenize_options opt = {.bos = !any, .continuation = any, .cancel = c->cancel};
+            ok = tokenizer_encode(tok, buf_str(use), use->len, &opt, out, err);
+            any = true;
+            if (q->head && m->role == ROLE_SYSTEM)
+                *q->head = out->len;
+        }
+        if (m->text.len > 0)
+            last = m->text.data[m->text.len - 1];
+        if (q->ends)
+            q->ends[i] = out->len;
+    }
+    if (ok && out->len == 0 && q->generation) { // an empty prompt: BOS alone
+        struct tokenize_options opt = {.bos = true};
+        ok = tokenizer_encode(tok, "", 0, &opt, out, err);
+    }
+    buf_release(&text);
+    return ok;
+}
+
+bool prefix_build(struct conversation *c, const struct prefix_request *q, struct ids *out,
+                  const char **open_tag, struct error *err)
+{
+    if (open_tag)
+        *open_tag = NULL;
+    if (q->head)
+        *q->head = 0;
+    if (!c->tmpl)
+        return plain_prefix(c, q, out, err);
+    const struct template_limits limits = {.cancel = c->cancel};
+    struct template_output r = {0};
+    json_t *ctx = NULL;
+    bool ok = false, raised = false;
+    size_t n_index = 0, *index = calloc(q->n_messages + 1, sizeof *index);
+    if (!index || !(ctx = build_context(c, q, c->system_merged, index, &n_index))) {
+        error_oom(err, "the variables of the chat template", 0);
+        goto done;
+    }
+    ok = template_render(c->tmpl, ctx, c->now, &limits, &r, &raised, err);
+    if (!ok && raised && c->has_system && !c->system_merged) {
+        // Some templates (Gemma) refuse a system prompt: put it before the first message, if that
+        // is what they refuse.
+        struct error second = {0};
+        json_decref(ctx);
+        template_output_release(&r);
+        r = (struct template_output){0};
+        ctx = build_context(c, q, true, index, &n_index);
+        ok = ctx && template_render(c->tmpl, ctx, c->now, &limits, &r, &raised, &second);
+        c->system_merged = ok;
+        if (second.code == ERR_INTERRUPTED) // not what the first try found
+            *err = second;
+    }
+    if (!ok) {
+        error_prefix(err, raised ? "the chat template refuses" : "the chat template");
+        goto done;
+    }
+    json_decref(ctx); // a long prompt need not be there once more
+    ctx = NULL;
+    ok = tokenise(c, q, &r, index, n_index, out, err);
+    if (ok && out->failed)
+        ok = error_oom(err, "the prompt's tokens", out->len);
+    if (ok && open_tag && q->generation)
+        *open_tag = think_open_tag_at_end(buf_str(&r.text), r.text.len);
+done:
+    template_output_release(&r);
+    json_decref(ctx);
+    free(index);
+    return ok;
+}

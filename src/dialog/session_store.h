@@ -1,0 +1,37 @@
+// Named sessions in a directory: their files, and the lock that keeps a second writer out.
+#ifndef HOKKU_CHAT_SESSION_STORE_H
+#define HOKKU_CHAT_SESSION_STORE_H
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "dialog/session_file.h"
+
+struct session_lock {
+    int fd;          // holds the lock; -1: none
+    char *name;      // owned
+    struct buf path; // of the session's file
+};
+
+#define SESSION_LOCK_NONE                                                                          \
+    (struct session_lock)                                                                          \
+    {                                                                                              \
+        .fd = -1                                                                                   \
+    }
+
+// Names are letters, digits, '.', '_', '-' and bytes above 127; no leading '.'; at most 100 bytes.
+bool session_name_check(const char *name, struct error *err);
+bool session_path(const char *state_dir, const char *name, struct buf *out, struct error *err);
+
+// Takes the name for writing. The directory is made when missing. Errors: ERR_FAIL: another process
+// has it (says so), names that cannot be.
+bool session_lock_take(struct session_lock *l, const char *state_dir, const char *name,
+                       struct error *err);
+void session_lock_release(struct session_lock *l); // accepts an empty one
+bool session_exists(const struct session_lock *l);
+
+// Names of the saved sessions in state_dir, sorted. Owned by the caller: session_names_free. *n = 0
+// when there are none.
+char **session_names(const char *state_dir, size_t *n);
+void session_names_free(char **names, size_t n);
+
+#endif

@@ -1,0 +1,112 @@
+#include "editor/completion.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/termsafe.h"
+
+enum { LIST_MAX = 200 };
+
+void completions_release(struct completions *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        free(c->items[i]);
+    free(c->items);
+    *c = (struct completions){0};
+}
+
+void completions_add(struct completions *c, const char *name, size_t n)
+{
+    size_t n_word = strlen(c->word);
+    if (n < n_word || memcmp(name, c->word, n_word) != 0 || !termsafe_all_plain(name, n))
+        return;
+    if (c->n == c->cap) {
+        size_t cap = c->cap ? 2 * c->cap : 16;
+        char **items = realloc(c->items, cap * sizeof *items);
+        if (!items)
+            return;
+        c->items = items;
+        c->cap = cap;
+    }
+    char *copy = strndup(name, n);
+    if (copy)
+        c->items[c->n++] = copy;
+}
+
+void completions_add_files(struct completions *c)
+{
+    const char *slash = strrchr(c->word, '/'), *leaf = slash ? slash + 1 : c->word;
+    size_t n_dir = (size_t)(leaf - c->word);
+    struct buf path = {0};
+    buf_append(&path, c->word, n_dir);
+    DIR *d = opendir(n_dir > 0 ? buf_str(&path) : ".");
+    for (struct dirent *e; d && (e = readdir(d));) {
+        struct stat st;
+        if (e->d_name[0] == '.' && *leaf != '.')
+            continue;
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        path.len = n_dir;
+        buf_puts(&path, e->d_name);
+        if (stat(buf_str(&path), &st) == 0 && S_ISDIR(st.st_mode))
+            buf_putc(&path, '/');
+        if (!path.failed)
+            completions_add(c, buf_str(&path), path.len);
+    }
+    if (d)
+        closedir(d);
+    buf_release(&path);
+}
+
+size_t completions_common(const struct completions *c)
+{
+    size_t n = c->n > 0 ? strlen(c->items[0]) : 0;
+    for (size_t i = 1; i < c->n; i++) {
+        size_t k = 0;
+        while (k < n && c->items[i][k] == c->items[0][k])
+            k++;
+        n = k;
+    }
+    while (n > 0 && c->n > 0 && ((unsigned char)c->items[0][n] & 0xC0) == 0x80)
+        n--;
+    return n;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void completions_list(const struct completions *c, size_t cols, struct buf *out)
+{
+    struct buf safe = {0};
+    size_t widest = 0, n = c->n < LIST_MAX ? c->n : LIST_MAX;
+    // Of a path, its last part is what differs.
+    const char *slash = strrchr(c->word, '/');
+    size_t skip = slash && slash != c->word ? (size_t)(slash + 1 - c->word) : 0;
+    if (c->n > 0)
+        qsort(c->items, c->n, sizeof *c->items, by_name);
+    for (size_t pass = 0; pass < 2; pass++) {
+        size_t per_row = widest + 2 < cols ? cols / (widest + 2) : 1;
+        for (size_t i = 0; i < n; i++) {
+            buf_clear(&safe);
+            termsafe_text(c->items[i] + skip, strlen(c->items[i] + skip), true, &safe);
+            size_t w = termsafe_width(buf_str(&safe), safe.len);
+            if (pass == 0) {
+                widest = w > widest ? w : widest;
+                continue;
+            }
+            buf_append(out, buf_str(&safe), safe.len);
+            bool last = i % per_row == per_row - 1 || i == n - 1;
+            for (; w < widest + 2 && !last; w++)
+                buf_putc(out, ' ');
+            if (last)
+                buf_puts(out, "\n");
+        }
+    }
+    if (c->n > n)
+        buf_printf(out, "... and %zu more\n", c->n - n);
+    buf_release(&safe);
+}

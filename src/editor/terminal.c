@@ -1,0 +1,212 @@
+#include "editor/terminal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/signals.h"
+
+// Handlers have no argument of ours: this is the one place with state of its own.
+static struct {
+    bool active, ansi;
+    volatile sig_atomic_t reading;
+    int fd, fd_out;
+    struct termios found;
+    struct cancel *cancel;
+    volatile sig_atomic_t mode;
+    volatile sig_atomic_t interrupt, stop, resize, death;
+    int pipe[2];
+} T = {.pipe = {-1, -1}};
+
+static const int handled[] = {SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH,
+                              SIGSEGV, SIGBUS,  SIGFPE, SIGILL,  SIGABRT, SIGPIPE};
+enum { N_HANDLED = sizeof handled / sizeof *handled };
+static struct sigaction before[N_HANDLED];
+
+// Only calls that are safe in a handler.
+static void restore_modes(void)
+{
+    static const char undo[] = "\x1b[?2004l\x1b[0m"; // bracketed paste, colours
+    if (T.mode == TERMINAL_COOKED)
+        return;
+    tcsetattr(T.fd, TCSADRAIN, &T.found);
+    if (T.ansi) {
+        ssize_t ignored = write(T.fd_out, undo, sizeof undo - 1);
+        (void)ignored;
+    }
+}
+
+static void tell_terminal(const char *s, size_t n)
+{
+    ssize_t ignored = T.ansi ? write(T.fd_out, s, n) : 0;
+    (void)ignored;
+}
+
+// No echo, no line buffering. While a message is typed, Ctrl-C and Ctrl-Z are keys as well: then
+// they keep their place among the others, and a paste that holds them is only text.
+static void set_modes(enum terminal_mode mode)
+{
+    struct termios t = T.found;
+    tcflag_t local = ECHO | ICANON;
+    // A paste that comes during an answer must still be one message for the line editor.
+    tell_terminal("\x1b[?2004h", 8);
+    // ICRNL off: Enter typed ahead must reach the line editor as Enter, not as Ctrl-J.
+    t.c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IGNCR);
+    if (mode == TERMINAL_EDITING) {
+        local |= ISIG | IEXTEN;
+        t.c_iflag &= ~(tcflag_t)(ISTRIP | IXON);
+    }
+    t.c_lflag &= ~local;
+    t.c_oflag |= OPOST | ONLCR; // a line break goes to the first column
+    t.c_cc[VMIN] = 1;
+    t.c_cc[VTIME] = 0;
+    tcsetattr(T.fd, TCSADRAIN, &t);
+}
+
+static void die_by(int sig)
+{
+    restore_modes();
+    T.mode = TERMINAL_COOKED;
+    signals_die(sig);
+}
+
+static void wake(void)
+{
+    ssize_t ignored = write(T.pipe[1], "", 1);
+    (void)ignored;
+}
+
+static void on_signal(int sig)
+{
+    int saved = errno;
+    switch (sig) {
+    case SIGINT:
+        if (T.interrupt && !T.reading)
+            die_by(sig);
+        T.interrupt = 1;
+        cancel_ask(T.cancel);
+        break;
+    case SIGTERM:
+    case SIGHUP:
+        if (T.death)
+            die_by(sig);
+        T.death = sig;
+        cancel_ask(T.cancel);
+        break;
+    case SIGTSTP:
+        if (T.mode == TERMINAL_ANSWERING) {
+            restore_modes();
+            terminal_suspend();
+            set_modes(TERMINAL_ANSWERING);
+        } else {
+            T.stop = 1;
+        }
+        break;
+    case SIGWINCH:
+        T.resize = 1;
+        break;
+    default: // a crash, SIGQUIT, or nobody reads the answers any more
+        die_by(sig);
+    }
+    wake();
+    errno = saved;
+}
+
+bool terminal_begin(int fd, int fd_out, bool ansi, struct cancel *cancel)
+{
+    if (T.active || tcgetattr(fd, &T.found) != 0 || pipe2(T.pipe, O_CLOEXEC | O_NONBLOCK) != 0)
+        return false;
+    T.fd = fd;
+    T.fd_out = fd_out;
+    T.ansi = ansi;
+    T.cancel = cancel;
+    T.mode = TERMINAL_COOKED;
+    T.reading = false;
+    T.interrupt = T.stop = T.resize = T.death = 0;
+    T.active = true;
+    for (size_t i = 0; i < N_HANDLED; i++) {
+        struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+        sigfillset(&sa.sa_mask);
+        sigaction(handled[i], NULL, &before[i]);
+        // A signal that the parent chose to ignore (nohup, a background job) stays ignored.
+        if (before[i].sa_handler != SIG_IGN)
+            sigaction(handled[i], &sa, NULL);
+    }
+    return true;
+}
+
+void terminal_end(void)
+{
+    if (!T.active)
+        return;
+    terminal_set_mode(TERMINAL_COOKED);
+    for (size_t i = 0; i < N_HANDLED; i++)
+        sigaction(handled[i], &before[i], NULL);
+    close(T.pipe[0]);
+    close(T.pipe[1]);
+    T.pipe[0] = T.pipe[1] = -1;
+    T.active = false;
+}
+
+void terminal_set_mode(enum terminal_mode mode)
+{
+    if (!T.active || T.mode == (sig_atomic_t)mode)
+        return;
+    if (mode != TERMINAL_COOKED) {
+        set_modes(mode);
+    } else {
+        tell_terminal("\x1b[?2004l", 8);
+        tcsetattr(T.fd, TCSADRAIN, &T.found);
+    }
+    T.mode = mode;
+}
+
+void terminal_set_reading(bool on)
+{
+    T.reading = on;
+}
+
+int terminal_event_fd(void)
+{
+    return T.pipe[0];
+}
+
+struct terminal_events terminal_events(void)
+{
+    char drain[64];
+    while (read(T.pipe[0], drain, sizeof drain) > 0)
+        continue;
+    struct terminal_events e = {T.interrupt != 0, T.stop != 0, T.resize != 0};
+    T.interrupt = T.stop = T.resize = 0;
+    return e;
+}
+
+int terminal_death(void)
+{
+    return T.death;
+}
+
+void terminal_suspend(void)
+{
+    struct sigaction dfl = {.sa_handler = SIG_DFL}, mine;
+    sigset_t one, old;
+    sigaction(SIGTSTP, &dfl, &mine);
+    sigemptyset(&one);
+    sigaddset(&one, SIGTSTP);
+    raise(SIGTSTP);
+    sigprocmask(SIG_UNBLOCK, &one, &old); // stops here, goes on here
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    sigaction(SIGTSTP, &mine, NULL);
+}
+
+void terminal_size(int fd, size_t *cols, size_t *rows)
+{
+    struct winsize w = {0};
+    ioctl(fd, TIOCGWINSZ, &w);
+    *cols = w.ws_col > 0 ? w.ws_col : 80;
+    *rows = w.ws_row > 0 ? w.ws_row : 24;
+}

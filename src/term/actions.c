@@ -1,0 +1,500 @@
+#include "term/actions.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/format.h"
+#include "base/out.h"
+#include "base/utf8.h"
+
+enum { MAX_FILE = 64 << 20 };
+
+static bool whole_number(const char *arg, const char *what, uint64_t least, uint64_t most,
+                         uint64_t *out, struct error *err)
+{
+    char *end = NULL;
+    errno = 0;
+    unsigned long long v = strtoull(arg, &end, 10);
+    if (end == arg || *end || errno || strchr(arg, '-') || v < least || v > most)
+        return error_set(err, ERR_USAGE, "found \"%.40s\", expected %s", arg, what);
+    *out = v;
+    return true;
+}
+
+static const char *plural(size_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+bool action_bye(struct repl *r, char *arg, struct error *err)
+{
+    (void)arg, (void)err;
+    r->leave = true;
+    return true;
+}
+
+bool action_clear(struct repl *r, char *arg, struct error *err)
+{
+    (void)arg, (void)err;
+    size_t before = r->c->session.timeline.len;
+    conversation_clear(r->c);
+    view_say(&r->view, "(cleared; %zu tokens freed)\n", before);
+    if (r->session->fd >= 0) {
+        // An empty conversation must not overwrite the saved one.
+        view_say(&r->view, "(session %s stays as it was saved; this is a new one without a name)\n",
+                 r->session->name);
+        session_lock_release(r->session);
+    }
+    return true;
+}
+
+// A named session on disk follows what /undo and its like changed.
+static bool save_named(struct repl *r, struct error *err)
+{
+    return r->session->fd < 0 || session_save(r->session, r->c, r->opt, err);
+}
+
+bool action_undo(struct repl *r, char *arg, struct error *err)
+{
+    uint64_t n = 1;
+    size_t before = r->c->session.timeline.len;
+    if (*arg && !whole_number(arg, "a number of turns", 1, UINT32_MAX, &n, err))
+        return false;
+    size_t undone = conversation_undo(r->c, n);
+    if (undone == 0)
+        return error_set(err, ERR_FAIL, "nothing to undo");
+    size_t left = conversation_n_turns(r->c), freed = before - r->c->session.timeline.len;
+    if (left == 0)
+        view_say(&r->view, "(back to the start; %zu tokens freed)\n", freed);
+    else
+        view_say(&r->view, "(back to turn %zu; %zu tokens freed)\n", left, freed);
+    return save_named(r, err);
+}
+
+bool action_redo(struct repl *r, char *arg, struct error *err)
+{
+    uint64_t n = 1;
+    if (*arg && !whole_number(arg, "a number of turns", 1, UINT32_MAX, &n, err))
+        return false;
+    size_t redone = conversation_redo(r->c, n);
+    if (redone == 0)
+        return error_set(err, ERR_FAIL, "nothing to redo");
+    view_say(&r->view, "(%zu turn%s brought back)\n", redone, plural(redone));
+    return save_named(r, err);
+}
+
+bool action_retry(struct repl *r, char *arg, struct error *err)
+{
+    uint64_t seed = r->opt->sampler.seed + 1;
+    if (*arg && !whole_number(arg, "a seed", 0, UINT64_MAX, &seed, err))
+        return false;
+    if (!conversation_last_answer(r->c))
+        return error_set(err, ERR_FAIL, "there is no answer to try again");
+    if (!*arg)
+        view_say(&r->view, "(seed %llu)\n", (unsigned long long)seed);
+    r->opt->sampler.seed = seed;
+    return repl_answer_again(r, err);
+}
+
+bool action_edit(struct repl *r, char *arg, struct error *err)
+{
+    size_t turns = conversation_n_turns(r->c);
+    uint64_t n = turns;
+    if (turns == 0)
+        return error_set(err, ERR_FAIL, "there is no message to edit");
+    if (*arg) {
+        char what[64];
+        snprintf(what, sizeof what, "a turn from 1 to %zu", turns);
+        if (!whole_number(arg, what, 1, turns, &n, err))
+            return false;
+    }
+    const struct message *m = conversation_turn(r->c, (size_t)n - 1);
+    char *text = strndup(buf_str(&m->text), m->text.len);
+    if (!text)
+        return error_oom(err, "the message", m->text.len);
+    free(r->edit);
+    r->edit = text;
+    r->edit_turn = (size_t)n;
+    return true;
+}
+
+bool action_continue(struct repl *r, char *arg, struct error *err)
+{
+    (void)arg;
+    return repl_answer(r, ANSWER_CONTINUE, err);
+}
+
+bool action_prefill(struct repl *r, char *arg, struct error *err)
+{
+    buf_clear(&r->prefill);
+    if (!buf_puts(&r->prefill, arg))
+        return error_oom(err, "the start of the answer", strlen(arg));
+    view_say(&r->view, "(the next answer begins with it)\n");
+    return true;
+}
+
+bool action_read(struct repl *r, char *arg, struct error *err)
+{
+    struct buf text = {0};
+    const char *slash = strrchr(arg, '/');
+    bool ok = file_read_waiting(arg, MAX_FILE, r->o->cancel, &text, err);
+    if (ok) {
+        if (r->attached.len > 0)
+            buf_puts(&r->attached, "\n\n");
+        while (text.len > 0 && text.data[text.len - 1] == '\n')
+            text.len--;
+        buf_append(&r->attached, buf_str(&text), text.len);
+        buf_printf(&r->attached_name, "%s%s", r->attached_name.len > 0 ? " " : "",
+                   slash ? slash + 1 : arg);
+        ok = !(r->attached.failed || r->attached_name.failed) ||
+             error_oom(err, "the file's text", text.len);
+    }
+    if (ok) {
+        char size[FORMAT_NUMBER];
+        view_say(&r->view, "(%s bytes of %s go before your next message)\n",
+                 format_number(size, text.len), arg);
+    }
+    buf_release(&text);
+    return ok;
+}
+
+static bool show_system(struct repl *r)
+{
+    if (r->c->has_system)
+        view_show(&r->view, r->c->messages[0].text.data, r->c->messages[0].text.len);
+    else
+        view_say(&r->view, "(no system prompt)\n");
+    return true;
+}
+
+bool action_system(struct repl *r, char *arg, struct error *err)
+{
+    struct buf text = {0};
+    if (!*arg)
+        return show_system(r);
+    bool ok = true;
+    if (arg[0] == '@' && r->o->named_system)
+        ok = r->o->named_system(arg + 1, &text, err);
+    else if (strcmp(arg, "none") != 0)
+        ok = buf_puts(&text, arg) || error_oom(err, "the system prompt", strlen(arg));
+    ok = ok && conversation_set_system(r->c, buf_str(&text), text.len, err);
+    if (ok)
+        view_say(&r->view, text.len > 0 ? "(system prompt set)\n" : "(no system prompt)\n");
+    buf_release(&text);
+    return ok;
+}
+
+// ---------------------------------------------------------------------------------------- settings
+
+static bool show_settings(struct repl *r)
+{
+    size_t n;
+    const struct option_def *d = options_table(&n);
+    struct buf value = {0};
+    for (size_t i = 0; i < n; i++) {
+        if (!d[i].in_chat)
+            continue;
+        buf_clear(&value);
+        options_get(r->opt, d[i].long_name, &value);
+        view_say(&r->view, "%-20s %s\n", d[i].long_name + 2, value.len ? buf_str(&value) : "-");
+    }
+    buf_release(&value);
+    return true;
+}
+
+static const struct option_def *setting(const char *name, const char **near)
+{
+    size_t n;
+    const struct option_def *d = options_table(&n);
+    unsigned best = 4;
+    *near = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (!d[i].in_chat)
+            continue;
+        unsigned distance = edit_distance(name, d[i].long_name + 2);
+        if (distance == 0)
+            return &d[i];
+        if (distance < best && distance < strlen(name)) {
+            best = distance;
+            *near = d[i].long_name + 2;
+        }
+    }
+    return NULL;
+}
+
+bool action_set(struct repl *r, char *arg, struct error *err)
+{
+    if (!*arg)
+        return show_settings(r);
+    while (*arg == '-')
+        arg++;
+    char *value = arg + strcspn(arg, " \t=");
+    if (*value) {
+        *value++ = '\0';
+        value += strspn(value, " \t=");
+    }
+    for (char *p = arg; *p; p++)
+        *p = *p == '_' ? '-' : *p;
+    const char *near;
+    const struct option_def *d = setting(arg, &near);
+    if (!d)
+        return error_set(err, ERR_USAGE, "unknown setting \"%.60s\"%s%s; /set lists them", arg,
+                         near ? ", did you mean " : "", near ? near : "");
+    if (!*value && d->kind != OPT_FLAG) {
+        struct buf now = {0};
+        options_get(r->opt, arg, &now);
+        view_say(&r->view, "%s %s\n", arg, buf_str(&now));
+        buf_release(&now);
+        return true;
+    }
+    struct options before = *r->opt;
+    if (strcmp(d->long_name, "--logit-bias") == 0 && strcmp(value, "none") == 0) {
+        r->opt->sampler.n_bias = 0;
+    } else if (!options_set(r->opt, arg, value, err) ||
+               !sampler_check(&r->opt->sampler, r->c->model->hp.n_vocab, err)) {
+        *r->opt = before;
+        return false;
+    }
+    return true;
+}
+
+bool action_think(struct repl *r, char *arg, struct error *err)
+{
+    if (*arg)
+        return options_set(r->opt, "think", arg, err);
+    view_say(&r->view, "think %s\n", think_name((enum think)r->opt->think));
+    return true;
+}
+
+// -------------------------------------------------------------------------------------------- show
+
+static bool show_model(struct repl *r)
+{
+    const struct model *m = r->c->model;
+    const struct engine *e = r->c->session.engine;
+    char params[FORMAT_NUMBER], bytes[FORMAT_NUMBER], used[FORMAT_NUMBER];
+    view_say(&r->view, "model     %s\n", m->name);
+    view_say(&r->view, "kind      %s, %s parameters, %s (%s)\n", m->arch,
+             format_number(params, m->n_params), m->quant, format_bytes(bytes, m->weight_bytes));
+    view_say(&r->view, "context   %u tokens, the model was trained on %u\n", e->n_ctx,
+             m->hp.n_ctx_train);
+    view_say(&r->view, "device    %s, %s in use\n", e->device, format_bytes(used, e->mem_used));
+    view_say(&r->view, "template  %s\n", r->c->tmpl ? "yes" : "none: plain completion");
+    view_say(&r->view, "session   %s\n", r->session->fd >= 0 ? r->session->name : "-");
+    return true;
+}
+
+bool action_stats(struct repl *r, char *arg, struct error *err)
+{
+    (void)arg, (void)err;
+    struct buf line = {0};
+    view_stats_line(&r->c->session, &line);
+    view_say(&r->view, "%s\n", buf_str(&line));
+    buf_release(&line);
+    return true;
+}
+
+// The beginning of a message, on one line, in at most `width` columns.
+static void excerpt(const struct message *m, size_t width, struct buf *out)
+{
+    struct buf safe = {0};
+    size_t n = m->text.len < 200 ? m->text.len : 200;
+    termsafe_text(buf_str(&m->text), n, true, &safe);
+    size_t fits = termsafe_fit(buf_str(&safe), safe.len, width - 1);
+    buf_append(out, buf_str(&safe), fits);
+    if (fits < safe.len)
+        buf_puts(out, "…");
+    buf_release(&safe);
+}
+
+bool action_context(struct repl *r, char *arg, struct error *err)
+{
+    (void)arg;
+    size_t turns = conversation_n_turns(r->c), head = 0, used = 0;
+    size_t *counts = calloc(turns + 1, sizeof *counts);
+    if (!counts)
+        return error_oom(err, "the counts of tokens", turns * sizeof *counts);
+    if (!conversation_count(r->c, (enum think)r->opt->think, &head, counts, err)) {
+        free(counts);
+        return false;
+    }
+    size_t width = r->view.o.err_tty ? out_columns(OUT_STDERR) : 80;
+    struct buf line = {0};
+    if (head > 0)
+        view_say(&r->view, "%7s %6zu\n", "start", head);
+    used = head;
+    for (size_t i = 0; i < turns; i++) {
+        const struct message *m = conversation_turn(r->c, i);
+        buf_clear(&line);
+        excerpt(m, width > 30 ? width - 18 : 12, &line);
+        bool dropped = (size_t)(m - r->c->messages) < r->c->first_kept;
+        if (dropped)
+            view_say(&r->view, "%7zu dropped %s\n", i + 1, buf_str(&line));
+        else
+            view_say(&r->view, "%7zu %6zu  %s\n", i + 1, counts[i], buf_str(&line));
+        used += counts[i];
+    }
+    size_t n_ctx = r->c->session.engine->n_ctx;
+    view_say(&r->view, "%zu of %zu tokens used, %zu left\n", used, n_ctx,
+             used < n_ctx ? n_ctx - used : 0);
+    free(counts);
+    buf_release(&line);
+    return true;
+}
+
+bool action_show(struct repl *r, char *arg, struct error *err)
+{
+    if (!*arg || strcmp(arg, "model") == 0)
+        return show_model(r);
+    if (strcmp(arg, "settings") == 0)
+        return show_settings(r);
+    if (strcmp(arg, "system") == 0)
+        return show_system(r);
+    if (strcmp(arg, "context") == 0)
+        return action_context(r, arg, err);
+    if (strcmp(arg, "stats") == 0)
+        return action_stats(r, arg, err);
+    if (strcmp(arg, "template") == 0) {
+        const struct buf *t = &r->c->template_text;
+        if (t->len > 0)
+            view_show(&r->view, t->data, t->len);
+        else
+            view_say(&r->view, "(no chat template: plain completion)\n");
+        return true;
+    }
+    return error_set(err, ERR_USAGE,
+                     "/show %.40s: expected model, settings, system, context, template or stats",
+                     arg);
+}
+
+bool action_why(struct repl *r, char *arg, struct error *err)
+{
+    uint64_t n = 3;
+    struct why why = {0};
+    struct buf text = {0};
+    if (*arg &&
+        !whole_number(arg, "a number of alternatives from 1 to 64", 1, ENGINE_MAX_PROBS, &n, err))
+        return false;
+    // One more than asked for: the token itself is mostly among them.
+    uint32_t n_top = (uint32_t)n < ENGINE_MAX_PROBS ? (uint32_t)n + 1 : ENGINE_MAX_PROBS;
+    size_t width = r->view.o.err_tty && !r->view.o.dumb ? out_columns(OUT_STDERR) : 0;
+    bool ok = why_last_answer(r->c, n_top, &why, err);
+    if (ok) {
+        why_format(&why, r->c->model->tokenizer, (uint32_t)n, width, r->view.o.err_color, &text);
+        out_painted(OUT_STDERR, buf_str(&text), text.len, NULL);
+    }
+    why_release(&why);
+    buf_release(&text);
+    return ok;
+}
+
+// ---------------------------------------------------------------------------------------- sessions
+
+static bool is_current(const struct repl *r, const char *name)
+{
+    return r->session->fd >= 0 && strcmp(r->session->name, name) == 0;
+}
+
+// Saves under a new name, whose file must not exist unless `replace`.
+static bool save_as(struct repl *r, const char *name, struct error *err)
+{
+    struct session_lock lock;
+    if (!session_lock_take(&lock, r->opt->state_dir, name, err))
+        return false;
+    bool ok = !session_exists(&lock) ||
+              error_set(err, ERR_FAIL,
+                        "there is already a session %s: /load it, or choose another name", name);
+    ok = ok && session_save(&lock, r->c, r->opt, err);
+    if (!ok) {
+        session_lock_release(&lock);
+        return false;
+    }
+    session_lock_release(r->session);
+    *r->session = lock;
+    return true;
+}
+
+bool action_save(struct repl *r, char *arg, struct error *err)
+{
+    if (!*arg && r->session->fd < 0)
+        return error_set(err, ERR_USAGE, "/save needs a name: /save NAME");
+    bool ok = !*arg || is_current(r, arg) ? session_save(r->session, r->c, r->opt, err)
+                                          : save_as(r, arg, err);
+    if (ok)
+        view_say(&r->view, "(saved as %s, from now on at every turn)\n", r->session->name);
+    return ok;
+}
+
+bool action_fork(struct repl *r, char *arg, struct error *err)
+{
+    struct buf from = {0};
+    buf_puts(&from, r->session->fd >= 0 ? r->session->name : "");
+    bool ok = !is_current(r, arg) ||
+              error_set(err, ERR_USAGE, "this is session %s: a copy needs another name", arg);
+    ok = ok && save_as(r, arg, err);
+    if (ok && from.len > 0)
+        view_say(&r->view, "(now in %s; %s stays as it is)\n", arg, from.data);
+    else if (ok)
+        view_say(&r->view, "(now in %s)\n", arg);
+    buf_release(&from);
+    return ok;
+}
+
+bool action_load(struct repl *r, char *arg, struct error *err)
+{
+    struct session_lock lock;
+    struct buf note = {0}, warning = {0}, path = {0};
+    if (is_current(r, arg))
+        return error_set(err, ERR_USAGE, "this is session %s", arg);
+    bool ok = session_path(r->opt->state_dir, arg, &path, err);
+    if (ok && access(buf_str(&path), F_OK) != 0)
+        ok = error_set(err, ERR_FAIL, "there is no session %s; /sessions lists them", arg);
+    ok = ok && session_open(&lock, arg, r->c, r->opt, false, &note, &warning, err);
+    if (ok) {
+        session_lock_release(r->session);
+        *r->session = lock;
+        view_say(&r->view, "(%s)\n", buf_str(&note));
+        if (warning.len > 0)
+            view_say(&r->view, "hokku: %s\n", buf_str(&warning));
+        repl_show_tail(r);
+    }
+    buf_release(&note);
+    buf_release(&warning);
+    buf_release(&path);
+    return ok;
+}
+
+bool action_sessions(struct repl *r, char *arg, struct error *err)
+{
+    (void)arg, (void)err;
+    size_t n;
+    char **names = session_names(r->opt->state_dir, &n);
+    struct buf path = {0};
+    for (size_t i = 0; i < n; i++) {
+        struct session_info info;
+        struct error e = {0};
+        char when[32] = "?";
+        if (!session_path(r->opt->state_dir, names[i], &path, &e) ||
+            !session_file_info(path.data, &info, &e)) {
+            view_say(&r->view, "%-16s %s\n", names[i], e.text);
+            continue;
+        }
+        time_t t = (time_t)info.saved_at;
+        struct tm tm;
+        if (localtime_r(&t, &tm))
+            strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
+        view_say(&r->view, "%-16s %s · %zu turn%s, %zu tokens · %s%s\n", names[i], when, info.turns,
+                 plural(info.turns), info.tokens, info.model,
+                 is_current(r, names[i]) ? " · here" : "");
+        session_info_release(&info);
+    }
+    if (n == 0)
+        view_say(&r->view, "(no saved sessions; /save NAME saves this one)\n");
+    session_names_free(names, n);
+    buf_release(&path);
+    return true;
+}

@@ -1,0 +1,208 @@
+// The table, its dispatch, help and completion. What the commands do is in actions.c.
+#include "term/commands.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/out.h"
+#include "base/termsafe.h"
+#include "term/actions.h"
+
+static const struct command table[] = {
+    {"/help", "/?", "", "this list", COMPLETE_NONE, NULL, action_help},
+    {"/bye", "/exit", "", "leave (also /quit, Ctrl-D)", COMPLETE_NONE, NULL, action_bye},
+    {"/clear", NULL, "", "forget the conversation, keep the system prompt", COMPLETE_NONE, NULL,
+     action_clear},
+    {"/undo", NULL, "[N]", "take back the last N turns (1)", COMPLETE_NONE, NULL, action_undo},
+    {"/redo", NULL, "[N]", "bring back what /undo took", COMPLETE_NONE, NULL, action_redo},
+    {"/retry", NULL, "[SEED]", "answer again with another seed", COMPLETE_NONE, NULL, action_retry},
+    {"/edit", NULL, "[N]", "change your message of turn N (the last)", COMPLETE_NONE, NULL,
+     action_edit},
+    {"/continue", NULL, "", "go on with a cut or stopped answer", COMPLETE_NONE, NULL,
+     action_continue},
+    {"/prefill", NULL, "TEXT", "how the next answer begins", COMPLETE_NONE, NULL, action_prefill},
+    {"/read", NULL, "FILE", "put a file before your next message", COMPLETE_FILE, NULL,
+     action_read},
+    {"/system", NULL, "[TEXT|@NAME|none]", "show or set the system prompt", COMPLETE_NONE, NULL,
+     action_system},
+    {"/set", NULL, "[NAME VALUE]", "show or change settings", COMPLETE_SETTING, NULL, action_set},
+    {"/think", NULL, "[on|off|hide]", "let a model think, forbid it, or hide it", COMPLETE_WORDS,
+     "on|off|hide", action_think},
+    {"/show", NULL, "[WHAT]", "model settings system context template stats", COMPLETE_WORDS,
+     "model|settings|system|context|template|stats", action_show},
+    {"/context", NULL, "", "tokens per turn, used and left", COMPLETE_NONE, NULL, action_context},
+    {"/stats", NULL, "", "speed and cache of the last answer", COMPLETE_NONE, NULL, action_stats},
+    {"/why", NULL, "[N]", "probability and N alternatives of each token", COMPLETE_NONE, NULL,
+     action_why},
+    {"/save", NULL, "[NAME]", "save; with a name from now on at every turn", COMPLETE_SESSION, NULL,
+     action_save},
+    {"/load", NULL, "NAME", "go on with a saved session", COMPLETE_SESSION, NULL, action_load},
+    {"/fork", NULL, "NAME", "go on in a copy", COMPLETE_SESSION, NULL, action_fork},
+    {"/sessions", NULL, "", "list the saved sessions", COMPLETE_NONE, NULL, action_sessions},
+    {"/quit", NULL, "", NULL, COMPLETE_NONE, NULL, action_bye},
+};
+enum { N_COMMANDS = sizeof table / sizeof *table };
+
+const struct command *commands_table(size_t *n)
+{
+    *n = N_COMMANDS;
+    return table;
+}
+
+bool action_help(struct repl *r, char *arg, struct error *err)
+{
+    (void)arg, (void)err;
+    size_t width = r->view.o.err_tty ? out_columns(OUT_STDERR) : 80;
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        char left[64];
+        if (!table[i].help)
+            continue;
+        snprintf(left, sizeof left, "%s%s%s %s", table[i].name, table[i].alias ? " " : "",
+                 table[i].alias ? table[i].alias : "", table[i].args);
+        if (width >= 72 || width == 0)
+            view_say(&r->view, "  %-28s %s\n", left, table[i].help);
+        else // narrow: below each other
+            view_say(&r->view, "%s\n  %s\n", left, table[i].help);
+    }
+    view_say(&r->view, "\nSeveral lines: \"\"\" before and after, a \\ at the end of a line, "
+                       "Ctrl-J, Alt-Enter, or paste.\n"
+                       "Ctrl-C stops an answer, Ctrl-R searches the history, Ctrl-D leaves.\n"
+                       "A message that begins with /: put a space before it.\n");
+    return true;
+}
+
+static const struct command *find(const char *name)
+{
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(name, table[i].name) == 0 ||
+            (table[i].alias && strcmp(name, table[i].alias) == 0))
+            return &table[i];
+    }
+    return NULL;
+}
+
+static const char *nearest(const char *name)
+{
+    const char *best = NULL;
+    unsigned best_distance = 4;
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        unsigned d = edit_distance(name, table[i].name);
+        // A beginning of a command is near, however much is missing.
+        if (strlen(name) > 2 && strncmp(name, table[i].name, strlen(name)) == 0)
+            d = 1;
+        if (d < best_distance && d < strlen(name)) {
+            best_distance = d;
+            best = table[i].name;
+        }
+    }
+    return best;
+}
+
+bool command_run(struct repl *r, char *line, struct error *err)
+{
+    size_t n_name = strcspn(line, " \t\n");
+    char *arg = line + n_name;
+    if (*arg) {
+        *arg++ = '\0';
+        arg += strspn(arg, " \t\n");
+    }
+    for (size_t n = strlen(arg); n > 0 && strchr(" \t\n", arg[n - 1]); n--)
+        arg[n - 1] = '\0';
+    const struct command *c = find(line);
+    if (!c) {
+        const char *near = nearest(line);
+        return error_set(err, ERR_USAGE, "unknown command %.60s%s%s; /help lists them", line,
+                         near ? ", did you mean " : "", near ? near : "");
+    }
+    if (c->args[0] == '\0' && *arg)
+        return error_set(err, ERR_USAGE, "%s takes no argument, found \"%.60s\"", c->name, arg);
+    if (c->args[0] && c->args[0] != '[' && !*arg)
+        return error_set(err, ERR_USAGE, "%s needs an argument: %s %s", c->name, c->name, c->args);
+    return c->run(r, arg, err);
+}
+
+// ------------------------------------------------------------------------------------- completion
+
+static void add(struct completions *out, const char *name)
+{
+    completions_add(out, name, strlen(name));
+}
+
+static void complete_words(const char *words, struct completions *out)
+{
+    for (const char *p = words; *p;) {
+        size_t n = strcspn(p, "|");
+        completions_add(out, p, n);
+        p += n + (p[n] == '|');
+    }
+}
+
+static void complete_setting(struct completions *out)
+{
+    size_t n;
+    const struct option_def *d = options_table(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (d[i].in_chat)
+            add(out, d[i].long_name + 2);
+    }
+}
+
+static const char *choices_of(const char *setting, size_t n_setting)
+{
+    size_t n;
+    const struct option_def *d = options_table(&n);
+    for (size_t i = 0; i < n; i++) {
+        if (d[i].in_chat && strlen(d[i].long_name + 2) == n_setting &&
+            strncmp(d[i].long_name + 2, setting, n_setting) == 0)
+            return d[i].kind == OPT_FLAG ? "on|off" : d[i].choices;
+    }
+    return NULL;
+}
+
+static void complete_session(const struct repl *r, struct completions *out)
+{
+    size_t n;
+    char **names = session_names(r->opt->state_dir, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (session_name_check(names[i], NULL)) // one that somebody else made may be no session's
+            add(out, names[i]);
+    }
+    session_names_free(names, n);
+}
+
+void command_complete(void *repl, const char *line, size_t begin, struct completions *out)
+{
+    const struct repl *r = repl;
+    if (line[0] != '/')
+        return;
+    if (begin == 0) {
+        for (size_t i = 0; i < N_COMMANDS; i++) {
+            add(out, table[i].name);
+            if (table[i].alias)
+                add(out, table[i].alias);
+        }
+        return;
+    }
+    char name[32];
+    size_t n_name = strcspn(line, " ");
+    if (n_name >= sizeof name)
+        return;
+    memcpy(name, line, n_name);
+    name[n_name] = '\0';
+    const struct command *c = find(name);
+    const char *arg = line + n_name + strspn(line + n_name, " ");
+    bool first = (size_t)(arg - line) >= begin;
+    if (!c)
+        return;
+    if (c->completes == COMPLETE_FILE)
+        completions_add_files(out);
+    else if (c->completes == COMPLETE_SETTING && first)
+        complete_setting(out);
+    else if (c->completes == COMPLETE_SETTING && choices_of(arg, strcspn(arg, " ")))
+        complete_words(choices_of(arg, strcspn(arg, " ")), out);
+    else if (c->completes == COMPLETE_SESSION && first)
+        complete_session(r, out);
+    else if (c->completes == COMPLETE_WORDS && first)
+        complete_words(c->words, out);
+}

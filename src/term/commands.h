@@ -1,0 +1,61 @@
+// The commands of the chat, in one table: dispatch, help and completion are made from it.
+#ifndef HOKKU_CHAT_COMMANDS_H
+#define HOKKU_CHAT_COMMANDS_H
+
+#include "term/repl.h"
+#include "term/view.h"
+#include "dialog/why.h"
+#include "editor/lineedit.h"
+
+struct repl {
+    const struct repl_options *o;
+    struct options *opt;
+    struct conversation *c;
+    struct view view;
+    struct line_editor *editor; // NULL: lines as the terminal itself gives them
+    struct session_lock *session;
+    struct buf attached; // by /read: goes before the next message
+    struct buf attached_name;
+    struct buf prefill;  // by /prefill: start of the next answer
+    char *edit;          // text to put on the next line; owned
+    size_t edit_turn;    // the turn that it replaces, counted from 1; 0: none
+    struct why why;      // of the last answer, with --logprobs
+    enum finish finish;  // of the last answer
+    bool history_failed; // said so once
+    bool leave;
+    bool fatal; // standard output is gone
+};
+
+// What an argument completes to.
+enum completes { COMPLETE_NONE, COMPLETE_FILE, COMPLETE_SESSION, COMPLETE_SETTING, COMPLETE_WORDS };
+
+struct command {
+    const char *name, *alias; // with the slash; alias may be NULL
+    const char *args;         // "[N]"; "" for none
+    const char *help;
+    enum completes completes;
+    const char *words; // COMPLETE_WORDS: "on|off|hide"
+    bool (*run)(struct repl *r, char *arg, struct error *err);
+};
+
+const struct command *commands_table(size_t *n);
+
+// Runs "/name argument" (changed while parsed). Errors: ERR_USAGE for an unknown one, with the
+// nearest.
+bool command_run(struct repl *r, char *line, struct error *err);
+
+// Candidates for the word at `begin` of line (see lineedit.h).
+void command_complete(void *repl, const char *line, size_t begin, struct completions *out);
+
+enum answer_kind { ANSWER_NEW, ANSWER_CONTINUE };
+// Answers what the conversation ends with, shows it, saves a named session. Errors: those of the
+// answer; a user's message without an answer has then been taken back.
+bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err);
+// Another answer instead of the last one, which comes back if there is none.
+bool repl_answer_again(struct repl *r, struct error *err);
+// The last turn once more on the screen, for a session just opened.
+void repl_show_tail(struct repl *r);
+// Adds a message and answers it.
+bool repl_send(struct repl *r, const char *text, size_t n, struct error *err);
+
+#endif

@@ -1,0 +1,113 @@
+#include "term/history.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/place.h"
+
+enum { MAX_BYTES = 16 << 20 }; // read from its end: large pastes must not cost the history
+
+static bool escape(const char *s, struct buf *out)
+{
+    for (; *s; s++) {
+        if (*s == '\n')
+            buf_puts(out, "\\n");
+        else if (*s == '\\')
+            buf_puts(out, "\\\\");
+        else
+            buf_putc(out, *s);
+    }
+    return buf_putc(out, '\n');
+}
+
+static void unescape(char *s)
+{
+    char *w = s;
+    for (; *s; s++) {
+        if (*s == '\\' && s[1] == 'n') {
+            *w++ = '\n';
+            s++;
+        } else {
+            if (*s == '\\' && s[1] == '\\')
+                s++;
+            *w++ = *s;
+        }
+    }
+    *w = '\0';
+}
+
+// Replaces the file by its newest entries; a failure leaves it as it was.
+static void shorten(const char *path, const char *text, size_t n)
+{
+    struct buf temp = {0};
+    int fd = place_create_temp(path, &temp, NULL);
+    if (fd >= 0 && fd_write_all(fd, path, text, n, NULL)) {
+        place_commit(fd, temp.data, path, NULL);
+    } else if (fd >= 0) {
+        close(fd);
+        unlink(temp.data);
+    }
+    buf_release(&temp);
+}
+
+bool history_load(const char *path, void (*add)(void *user, const char *entry), void *user,
+                  struct error *err)
+{
+    struct buf text = {0};
+    int fd = place_open(path, O_RDONLY, err);
+    if (fd < 0)
+        return errno == ENOENT;
+    bool cut = lseek(fd, 0, SEEK_END) > MAX_BYTES;
+    lseek(fd, cut ? -(off_t)MAX_BYTES : 0, cut ? SEEK_END : SEEK_SET);
+    // (Another run may append meanwhile.)
+    bool ok = fd_read_all(fd, path, 2 * MAX_BYTES, NULL, &text, err);
+    close(fd);
+    if (!ok) {
+        buf_release(&text);
+        return false;
+    }
+    size_t n_lines = 0;
+    for (size_t i = 0; i < text.len; i++)
+        n_lines += text.data[i] == '\n';
+    char *p = text.data;
+    size_t skip = n_lines > HISTORY_MAX ? n_lines - HISTORY_MAX : cut; // cut: half an entry
+    for (; skip > 0; skip--)
+        p = strchr(p, '\n') ? strchr(p, '\n') + 1 : p + strlen(p);
+    if (cut || n_lines > 2 * HISTORY_MAX)
+        shorten(path, p, text.len - (size_t)(p - text.data));
+    while (p && *p) {
+        char *end = strchr(p, '\n');
+        if (end)
+            *end = '\0';
+        unescape(p);
+        if (*p)
+            add(user, p);
+        p = end ? end + 1 : NULL;
+    }
+    buf_release(&text);
+    return true;
+}
+
+bool history_append(const char *path, const char *entry, struct error *err)
+{
+    struct buf line = {0};
+    bool ok = place_make_parents(path, err);
+    if (ok && !escape(entry, &line))
+        ok = error_oom(err, "a line of the history", strlen(entry));
+    if (ok) {
+        int fd = place_open(path, O_WRONLY | O_CREAT | O_APPEND, err);
+        ok = fd >= 0;
+        if (ok) {
+            fchmod(fd, 0600); // also when another program made it readable to all
+            ok = fd_write_all(fd, path, line.data, line.len, err);
+            close(fd);
+        }
+    }
+    buf_release(&line);
+    return ok;
+}

@@ -1,0 +1,515 @@
+#include "term/repl.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/out.h"
+#include "term/commands.h"
+#include "term/history.h"
+#include "editor/terminal.h"
+
+// ----------------------------------------------------------------------------------------
+// answering
+
+static bool on_text(void *user, enum answer_part part, const char *text, size_t n,
+                    struct error *err)
+{
+    struct repl *r = user;
+    if (view_text(&r->view, part, text, n, err))
+        return true;
+    r->fatal = true; // nobody reads standard output any more
+    return false;
+}
+
+static void on_token(void *user, const struct decoded *d)
+{
+    struct repl *r = user;
+    if (r->opt->logprobs > 0)
+        why_add(&r->why, d);
+}
+
+static void on_prefill(void *user, size_t done, size_t total)
+{
+    struct repl *r = user;
+    view_prefill(&r->view, done, total);
+}
+
+static void on_notice(void *user, const char *line)
+{
+    struct repl *r = user;
+    view_say(&r->view, "(%s)\n", line);
+}
+
+static void tell_finish(struct repl *r)
+{
+    struct conversation *c = r->c;
+    switch (r->finish) {
+    case FINISH_INTERRUPTED:
+        view_say(&r->view, "(stopped; /continue goes on)\n");
+        break;
+    case FINISH_LENGTH:
+        view_say(&r->view, "(cut after %zu tokens, as n-predict says; /continue goes on)\n",
+                 c->session.stats.n_generated);
+        break;
+    case FINISH_CONTEXT:
+        view_say(&r->view,
+                 "(cut: the context of %u tokens is full; /undo, /clear, a larger -c, or "
+                 "/set overflow drop or shift)\n",
+                 c->session.engine->n_ctx);
+        break;
+    default:
+        break;
+    }
+}
+
+static void show_extras(struct repl *r)
+{
+    struct buf text = {0};
+    if (r->opt->logprobs > 0 && r->why.n > 0) {
+        size_t width = r->view.o.err_tty && !r->view.o.dumb ? out_columns(OUT_STDERR) : 0;
+        why_format(&r->why, r->c->model->tokenizer, r->opt->logprobs, width, r->view.o.err_color,
+                   &text);
+    }
+    if (r->opt->stats) {
+        view_stats_line(&r->c->session, &text);
+        buf_putc(&text, '\n');
+    }
+    out_painted(OUT_STDERR, buf_str(&text), text.len, NULL);
+    buf_release(&text);
+}
+
+// A Ctrl-C from before means nothing to what begins now; a signal that ends the chat does.
+static bool forget_interrupt(struct repl *r)
+{
+    bool interrupted = terminal_events().interrupt;
+    cancel_clear(r->o->cancel);
+    if (terminal_death())
+        cancel_ask(r->o->cancel);
+    return interrupted;
+}
+
+bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
+{
+    struct answer_params p = {
+        .sampler = &r->opt->sampler,
+        .n_predict = r->opt->n_predict,
+        .ignore_eos = r->opt->ignore_eos,
+        .stop = r->opt->stop.items,
+        .n_stop = r->opt->stop.n,
+        .n_probs = r->opt->logprobs,
+        .overflow = r->opt->overflow,
+        .think = (enum think)r->opt->think,
+        .prefill = r->prefill.data,
+        .n_prefill = r->prefill.len,
+        .on_text = on_text,
+        .on_token = on_token,
+        .on_prefill = on_prefill,
+        .on_notice = on_notice,
+        .user = r,
+    };
+    r->view.o.think = p.think;
+    r->why.n = 0;
+    size_t n_before = 0;
+    if (kind == ANSWER_CONTINUE && conversation_last_answer(r->c))
+        n_before = conversation_last_answer(r->c)->n_runs;
+    view_begin(&r->view);
+    terminal_set_mode(TERMINAL_ANSWERING);
+    forget_interrupt(r);
+    bool ok = kind == ANSWER_CONTINUE ? conversation_continue(r->c, &p, &r->finish, err)
+                                      : conversation_answer(r->c, &p, &r->finish, err);
+    struct error end = {0};
+    if (!view_end(&r->view, &end)) {
+        r->fatal = true;
+        if (ok && err)
+            *err = end;
+        ok = false;
+    }
+    terminal_set_mode(TERMINAL_COOKED);
+    if (forget_interrupt(r) && r->editor)
+        lineedit_discard_input(r->editor);
+    if (ok && kind == ANSWER_CONTINUE && conversation_last_answer(r->c)->n_runs == n_before)
+        view_say(&r->view, "(the model has nothing to add)\n");
+    else if (ok)
+        tell_finish(r);
+    if (ok)
+        show_extras(r);
+    if (ok)
+        buf_clear(&r->prefill);
+    struct error save = {0};
+    if (conversation_last_answer(r->c) && r->session->fd >= 0 &&
+        !session_save(r->session, r->c, r->opt, &save))
+        view_say(&r->view, "hokku: %s\n", save.text);
+    return ok;
+}
+
+bool repl_answer_again(struct repl *r, struct error *err)
+{
+    struct conversation *c = r->c;
+    struct message *last = conversation_last_answer(c);
+    struct message old = *last;
+    *last = (struct message){.role = ROLE_ASSISTANT};
+    conversation_drop_answer(c);
+    bool ok = repl_answer(r, ANSWER_NEW, err);
+    if (conversation_last_answer(c)) { // a new one, perhaps a partial one
+        message_release(&old);
+        return ok;
+    }
+    if (!conversation_add(c, ROLE_ASSISTANT, "", 0, err)) {
+        message_release(&old);
+        return false;
+    }
+    last = conversation_last_answer(c);
+    message_release(last);
+    *last = old;
+    return ok;
+}
+
+// A file that made a message fail, or that is not wanted after all.
+static void put_aside(struct repl *r)
+{
+    if (r->attached.len == 0)
+        return;
+    view_say(&r->view, "(%s is no longer attached)\n", buf_str(&r->attached_name));
+    buf_clear(&r->attached);
+    buf_clear(&r->attached_name);
+}
+
+bool repl_send(struct repl *r, const char *text, size_t n, struct error *err)
+{
+    struct buf whole = {0};
+    if (r->attached.len > 0) {
+        buf_append(&whole, r->attached.data, r->attached.len);
+        buf_puts(&whole, "\n\n");
+    }
+    buf_append(&whole, text, n);
+    bool ok = !whole.failed || error_oom(err, "the message", n);
+    size_t undone = 0;
+    if (ok && r->edit_turn > 0)
+        undone = conversation_undo(r->c, conversation_n_turns(r->c) - r->edit_turn + 1);
+    ok = ok && conversation_add(r->c, ROLE_USER, buf_str(&whole), whole.len, err);
+    buf_release(&whole);
+    if (!ok) {
+        conversation_redo(r->c, undone);
+        put_aside(r);
+        return false;
+    }
+    struct error mine = {0};
+    if (repl_answer(r, ANSWER_NEW, &mine)) {
+        buf_clear(&r->attached);
+        buf_clear(&r->attached_name);
+        return true;
+    }
+    if (!conversation_last_answer(r->c)) {
+        conversation_take_back(r->c);
+        conversation_redo(r->c, undone); // an edit that failed changes nothing
+        if (mine.code == ERR_INTERRUPTED && !terminal_death())
+            view_say(&r->view, "(stopped before the answer began; the message is taken back)\n");
+        else
+            put_aside(r);
+    }
+    if (mine.code == ERR_INTERRUPTED)
+        return true;
+    if (err)
+        *err = mine;
+    return false;
+}
+
+void repl_show_tail(struct repl *r)
+{
+    const struct message *a = conversation_last_answer(r->c);
+    size_t turns = conversation_n_turns(r->c);
+    const struct message *u = turns > 0 ? conversation_turn(r->c, turns - 1) : NULL;
+    if (!r->view.o.err_tty || r->opt->quiet || !a || !u)
+        return;
+    struct termout t;
+    struct buf out = {0};
+    termout_init(&t, r->view.o.dumb ? 0 : out_columns(OUT_STDERR), r->view.o.err_color, false);
+    termout_dim(&t, true, &out);
+    termout_push(&t, "> ", 2, &out);
+    termout_push(&t, buf_str(&u->text), u->text.len, &out);
+    termout_push(&t, "\n", 1, &out);
+    termout_push(&t, buf_str(&a->text) + a->answer_at, a->text.len - a->answer_at, &out);
+    termout_end(&t, &out);
+    if (!termout_at_line_start(&t))
+        buf_putc(&out, '\n');
+    out_painted(OUT_STDERR, buf_str(&out), out.len, NULL);
+    termout_release(&t);
+    buf_release(&out);
+}
+
+// ------------------------------------------------------------------------------------------
+// reading
+
+// Without a terminal for the prompt (standard error goes elsewhere), or with one that knows no
+// escape sequences, the kernel's own line editing must do.
+static enum line_result plain_line(struct repl *r, const char *prompt, const char *initial,
+                                   struct buf *line)
+{
+    buf_clear(line);
+    if (r->view.o.err_tty) {
+        if (initial) // cannot be put on the line: to be typed again, or copied
+            view_show(&r->view, initial, strlen(initial));
+        view_say(&r->view, "%s", prompt);
+    }
+    for (;;) {
+        struct pollfd p[2] = {{.fd = STDIN_FILENO, .events = POLLIN},
+                              {.fd = terminal_event_fd(), .events = POLLIN}};
+        char c;
+        if (terminal_death())
+            return LINE_DEATH;
+        if (poll(p, 2, -1) < 0 && errno != EINTR)
+            return LINE_END;
+        if (p[1].revents) {
+            struct terminal_events e = terminal_events();
+            if (e.stop)
+                terminal_suspend();
+            if (e.interrupt) {
+                if (r->view.o.err_tty)
+                    view_say(&r->view, "\n");
+                return LINE_INTERRUPT;
+            }
+        }
+        if (!p[0].revents)
+            continue;
+        ssize_t n = read(STDIN_FILENO, &c, 1);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return line->len > 0 ? LINE_TEXT : LINE_END;
+        if (c == '\n')
+            return LINE_TEXT;
+        buf_putc(line, c);
+    }
+}
+
+static enum line_result one_line(struct repl *r, const char *prompt, const char *initial,
+                                 struct buf *line, bool *was_empty)
+{
+    enum line_result result;
+    terminal_set_reading(true);
+    if (r->editor) {
+        result = lineedit_read(r->editor, prompt, initial, line, was_empty);
+    } else {
+        result = plain_line(r, prompt, initial, line);
+        *was_empty = line->len == 0;
+    }
+    terminal_set_reading(false);
+    return result;
+}
+
+static bool ends_with(const struct buf *b, const char *tail)
+{
+    size_t n = strlen(tail);
+    return b->len >= n && memcmp(b->data + b->len - n, tail, n) == 0;
+}
+
+// One message: a line; lines joined by a final backslash; or what stands between """ and """.
+static enum line_result read_message(struct repl *r, const char *prompt, struct buf *message,
+                                     bool *was_empty)
+{
+    struct buf line = {0};
+    buf_clear(message);
+    enum line_result result = one_line(r, prompt, r->edit, &line, was_empty);
+    bool block = result == LINE_TEXT && line.len >= 3 && memcmp(line.data, "\"\"\"", 3) == 0;
+    if (block) {
+        buf_append(message, line.data + 3, line.len - 3);
+        while (result == LINE_TEXT && !ends_with(message, "\"\"\"")) {
+            result = one_line(r, ". ", NULL, &line, was_empty);
+            if (message->len > 0 || line.len == 0)
+                buf_putc(message, '\n');
+            buf_append(message, buf_str(&line), line.len);
+        }
+        if (result == LINE_TEXT) {
+            message->len -= 3;
+            if (ends_with(message, "\n"))
+                message->len--;
+            message->data[message->len] = '\0';
+        }
+    } else {
+        buf_append(message, buf_str(&line), line.len);
+        while (result == LINE_TEXT && ends_with(message, "\\")) {
+            message->data[message->len - 1] = '\n';
+            result = one_line(r, ". ", NULL, &line, was_empty);
+            buf_append(message, buf_str(&line), line.len);
+        }
+    }
+    if (result == LINE_INTERRUPT && message->len > 0)
+        *was_empty = false;
+    buf_release(&line);
+    return result;
+}
+
+static void keep_history(struct repl *r, const char *entry)
+{
+    struct buf path = {0};
+    struct error e = {0};
+    if (r->editor)
+        lineedit_add_history(r->editor, entry);
+    if (r->opt->no_history || !r->opt->state_dir)
+        return;
+    buf_printf(&path, "%s/history", r->opt->state_dir);
+    if (!history_append(buf_str(&path), entry, &e) && !r->history_failed) {
+        r->history_failed = true;
+        view_say(&r->view, "hokku: the history is not kept: %s\n", e.text);
+    }
+    buf_release(&path);
+}
+
+static void add_entry(void *user, const char *entry)
+{
+    struct repl *r = user;
+    lineedit_add_history(r->editor, entry);
+}
+
+static void load_history(struct repl *r)
+{
+    struct buf path = {0};
+    struct error e = {0};
+    if (r->opt->no_history || !r->opt->state_dir || !r->editor)
+        return;
+    buf_printf(&path, "%s/history", r->opt->state_dir);
+    if (!history_load(buf_str(&path), add_entry, r, &e))
+        view_say(&r->view, "hokku: %s\n", e.text);
+    buf_release(&path);
+}
+
+// "notes.txt session> ": what goes with the next message, and where it is saved.
+static void make_prompt(struct repl *r, struct buf *out)
+{
+    struct buf raw = {0};
+    buf_clear(out);
+    if (r->attached_name.len > 0)
+        buf_printf(&raw, "[%s] ", buf_str(&r->attached_name));
+    if (r->session->fd >= 0)
+        buf_puts(&raw, r->session->name);
+    termsafe_text(buf_str(&raw), raw.len, true, out);
+    buf_puts(out, "> ");
+    buf_release(&raw);
+}
+
+static bool is_blank(const struct buf *b)
+{
+    return strspn(buf_str(b), " \t\n\r") == b->len;
+}
+
+// One round: a message or a command. Errors are said; false only when going on makes no sense.
+static bool one_round(struct repl *r, int *death, struct error *err)
+{
+    struct buf prompt = {0}, message = {0};
+    struct error e = {0};
+    bool was_empty, ok = true;
+    make_prompt(r, &prompt);
+    enum line_result result = read_message(r, buf_str(&prompt), &message, &was_empty);
+    free(r->edit);
+    r->edit = NULL;
+    switch (result) {
+    case LINE_DEATH:
+        *death = terminal_death();
+        r->leave = true;
+        break;
+    case LINE_END:
+        if (r->view.o.err_tty)
+            view_say(&r->view, "\n");
+        r->leave = true;
+        break;
+    case LINE_INTERRUPT:
+        if (was_empty && r->attached.len > 0)
+            put_aside(r);
+        else if (was_empty)
+            view_say(&r->view, "(Ctrl-D or /bye leaves, /help lists the commands)\n");
+        break;
+    case LINE_TEXT:
+        if (is_blank(&message) && r->attached.len == 0)
+            break;
+        keep_history(r, buf_str(&message));
+        forget_interrupt(r);
+        if (message.data && message.data[0] == '/')
+            ok = command_run(r, message.data, &e);
+        else
+            ok = repl_send(r, buf_str(&message), message.len, &e);
+        break;
+    }
+    if (r->edit == NULL)
+        r->edit_turn = 0;
+    if (!ok && !r->fatal && e.code == ERR_INTERRUPTED && !terminal_death())
+        view_say(&r->view, "(stopped)\n");
+    else if (!ok && !r->fatal && e.code != ERR_INTERRUPTED)
+        view_say(&r->view, "hokku: %s\n", e.text);
+    if (result == LINE_TEXT)
+        forget_interrupt(r);
+    if (terminal_death()) {
+        *death = terminal_death();
+        r->leave = true;
+    }
+    if (r->fatal && err)
+        *err = e;
+    buf_release(&prompt);
+    buf_release(&message);
+    return !r->fatal;
+}
+
+bool repl_run(const struct repl_options *o, int *death, struct error *err)
+{
+    struct repl r = {.o = o, .opt = o->opt, .c = o->conv, .session = o->session};
+    const struct view_options vo = {
+        .out_tty = o->out_tty,
+        .err_tty = o->err_tty,
+        .out_color = o->out_color,
+        .err_color = o->err_color,
+        .dumb = o->dumb,
+        .quiet = o->opt->quiet,
+        .think = (enum think)o->opt->think,
+    };
+    bool ok = true;
+    *death = 0;
+    view_init(&r.view, &vo);
+    if (!terminal_begin(STDIN_FILENO, OUT_STDERR, o->err_tty && !o->dumb, o->cancel))
+        return error_set(err, ERR_FAIL, "standard input is no terminal: %s", strerror(errno));
+    if (o->err_tty && !o->dumb) {
+        r.editor = lineedit_create(STDIN_FILENO, OUT_STDERR, command_complete, &r);
+        if (!r.editor) {
+            terminal_end();
+            view_release(&r.view);
+            return error_oom(err, "the line editor", 0);
+        }
+    }
+    if (o->err_tty) {
+        load_history(&r);
+        if (!o->opt->quiet && o->banner)
+            view_say(&r.view, "%s\n", o->banner);
+        if (r.session->fd >= 0)
+            repl_show_tail(&r);
+    }
+    if (o->first_prompt) {
+        struct error e = {0};
+        if (!repl_send(&r, o->first_prompt, strlen(o->first_prompt), &e)) {
+            ok = !r.fatal;
+            view_say(&r.view, "hokku: %s\n", e.text);
+            if (r.fatal && err)
+                *err = e;
+        }
+        r.leave = r.leave || o->opt->single_turn;
+    }
+    while (ok && !r.leave) {
+        ok = one_round(&r, death, err);
+        if (o->opt->single_turn && conversation_n_turns(r.c) > 0)
+            break;
+    }
+    // Settings and the system prompt may have changed since the last turn.
+    struct error save = {0};
+    if (r.session->fd >= 0 && r.c->n_messages > 0 && !session_save(r.session, r.c, r.opt, &save))
+        view_say(&r.view, "hokku: %s\n", save.text);
+    lineedit_free(r.editor);
+    terminal_end();
+    free(r.edit);
+    buf_release(&r.attached);
+    buf_release(&r.attached_name);
+    buf_release(&r.prefill);
+    why_release(&r.why);
+    view_release(&r.view);
+    return ok;
+}

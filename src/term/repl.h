@@ -1,0 +1,36 @@
+// The chat in a terminal: read a message or a command, answer, again.
+#ifndef HOKKU_CHAT_REPL_H
+#define HOKKU_CHAT_REPL_H
+
+#include "dialog/conversation.h"
+#include "dialog/session_store.h"
+#include "cli/options.h"
+
+struct repl_options {
+    struct conversation *conv; // initialised, system prompt set
+    struct options *opt;       // changed by /set
+    struct cancel *cancel;     // what the engine polls
+    bool out_tty, err_tty, out_color, err_color;
+    bool dumb;                    // TERM=dumb: no escape sequences at all
+    const char *banner;           // untrusted parts are filtered here; NULL: none
+    const char *first_prompt;     // answered first; NULL: none
+    struct session_lock *session; // the named session, already loaded; fd -1: none
+    // A shipped system prompt by name (/system @NAME); may be NULL.
+    bool (*named_system)(const char *name, struct buf *out, struct error *err);
+};
+
+// Returns true when the user leaves. *death is the signal (SIGTERM, SIGHUP) that ended it, 0: none;
+// the caller dies of it. Errors: those that make going on senseless (standard output is gone).
+bool repl_run(const struct repl_options *o, int *death, struct error *err);
+
+// Opens a named session for main: takes the lock and, when the file exists, restores conversation
+// and settings; with keep_given, those that the command line gave stay. note: what to tell the
+// user.
+bool session_open(struct session_lock *l, const char *name, struct conversation *c,
+                  struct options *o, bool keep_given, struct buf *note, struct buf *warning,
+                  struct error *err);
+// Saves it; for batch as well.
+bool session_save(struct session_lock *l, const struct conversation *c, const struct options *o,
+                  struct error *err);
+
+#endif

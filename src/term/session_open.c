@@ -1,0 +1,118 @@
+// A conversation, its settings and its file brought together.
+#include "term/repl.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *settings_json(const struct options *o)
+{
+    size_t n;
+    const struct option_def *d = options_table(&n);
+    json_t *j = json_object();
+    struct buf value = {0};
+    for (size_t i = 0; j && i < n; i++) {
+        if (!d[i].in_chat)
+            continue;
+        buf_clear(&value);
+        if (options_get(o, d[i].long_name, &value))
+            json_object_set_new(j, d[i].long_name + 2, json_string(buf_str(&value)));
+    }
+    buf_release(&value);
+    return j;
+}
+
+bool session_save(struct session_lock *l, const struct conversation *c, const struct options *o,
+                  struct error *err)
+{
+    json_t *settings = settings_json(o);
+    bool ok = session_file_write(buf_str(&l->path), c, settings, err);
+    json_decref(settings);
+    return ok || error_prefix(err, "session %s is not saved", l->name);
+}
+
+// A value is one word, except that of --logit-bias, which lists them.
+static bool apply_setting(struct options *o, const struct option_def *d, const char *value,
+                          struct error *err)
+{
+    if (strcmp(d->long_name, "--logit-bias") != 0)
+        return options_set(o, d->long_name, value, err);
+    o->sampler.n_bias = 0;
+    char *copy = strdup(value), *rest = copy, *word;
+    bool ok = copy != NULL;
+    while (ok && (word = strsep(&rest, " "))) {
+        if (*word)
+            ok = options_set(o, d->long_name, word, err);
+    }
+    free(copy);
+    return ok;
+}
+
+// What the settings of a file are to become, if all of them may be set.
+struct trial {
+    struct options o;
+    bool keep_given;
+    uint32_t n_vocab;
+};
+
+static bool try_settings(void *user, const json_t *settings, struct error *err)
+{
+    struct trial *t = user;
+    size_t n;
+    const struct option_def *d = options_table(&n);
+    bool ok = true;
+    for (size_t i = 0; ok && i < n; i++) {
+        const char *value = json_string_value(json_object_get(settings, d[i].long_name + 2));
+        if (!d[i].in_chat || !value || (t->keep_given && t->o.given[i]))
+            continue;
+        assert(d[i].kind != OPT_STR && d[i].kind != OPT_LIST); // they would point into the file
+        ok = apply_setting(&t->o, &d[i], value, err);
+    }
+    ok = ok && sampler_check(&t->o.sampler, t->n_vocab, err);
+    if (ok)
+        return true;
+    err->code = ERR_FAIL; // the file is wrong, not the command line
+    return error_prefix(err, "a setting of the session cannot be");
+}
+
+bool session_open(struct session_lock *l, const char *name, struct conversation *c,
+                  struct options *o, bool keep_given, struct buf *note, struct buf *warning,
+                  struct error *err)
+{
+    struct session_loaded loaded = {0};
+    struct buf system = {0};
+    if (!session_lock_take(l, o->state_dir, name, err))
+        return false;
+    if (!session_exists(l))
+        return buf_printf(note, "new session %s", name);
+    // A system prompt from the command line replaces the saved one.
+    if (keep_given && c->has_system && (o->system || o->system_file))
+        buf_append(&system, c->messages[0].text.data, c->messages[0].text.len);
+    struct trial t = {.o = *o, .keep_given = keep_given, .n_vocab = c->model->hp.n_vocab};
+    bool ok = session_file_read(l->path.data, c, try_settings, &t, &loaded, err);
+    if (ok)
+        *o = t.o;
+    if (ok && system.len > 0)
+        ok = conversation_set_system(c, system.data, system.len, err);
+    if (ok) {
+        size_t turns = conversation_n_turns(c);
+        buf_printf(note, "session %s: %zu turn%s, %zu tokens", name, turns, turns == 1 ? "" : "s",
+                   c->session.timeline.len);
+        if (loaded.kv == SESSION_KV_RESTORED)
+            buf_printf(note, ", restored in %.0f ms", loaded.seconds * 1e3);
+        else if (loaded.kv == SESSION_KV_STALE)
+            buf_printf(warning,
+                       "the session's memory cannot be restored (%s): it is read again with the "
+                       "next message",
+                       loaded.kv_reason);
+        if (loaded.template_changed)
+            buf_printf(warning,
+                       "%sthe session was saved with another chat template: what differs is "
+                       "read again",
+                       warning->len > 0 ? "\n" : "");
+    }
+    buf_release(&system);
+    if (!ok)
+        session_lock_release(l);
+    return ok;
+}
