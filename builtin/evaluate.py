@@ -1,6 +1,6 @@
 """Evaluates the built-in model with what its training never showed (heldout.py, phrasings.py).
 
-    python3 evaluate.py --hokku ../../build/src/hokku --model ../hokku-builtin.gguf
+    python3 evaluate.py --hokku ../build/src/hokku --model hokku-builtin.gguf
     python3 evaluate.py --checkpoint DIR/checkpoint.pt      # before there is a GGUF file
 
 The program is asked with its default sampling and fixed seeds. `--quick` takes a fixed subset

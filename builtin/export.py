@@ -1,6 +1,6 @@
 """Writes a checkpoint as a GGUF file: Qwen2 architecture, Q8_0 matrices, F32 vectors, all metadata.
 
-    python3 export.py CHECKPOINT.pt ../hokku-builtin.gguf
+    python3 export.py CHECKPOINT.pt hokku-builtin.gguf
 
 The writer follows the GGUF specification, version 3; it needs NumPy and PyTorch only.
 """

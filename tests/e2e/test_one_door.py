@@ -17,7 +17,7 @@ from conftest import HOKKU, ROOT
 sys.path.insert(0, str(ROOT / "tests"))
 import make_gguf  # noqa: E402
 
-BUILTIN = str(ROOT / "model" / "hokku-builtin.gguf")
+BUILTIN = str(ROOT / "builtin" / "hokku-builtin.gguf")
 # Title, clipboard, clear, colour that hides, C1 as UTF-8, bidirectional controls, an invisible tag, DEL, backspace, return.
 EVIL = ("owned\x1b]0;t\x07\x1b[2J\x1b[8m\x1b[38;5;201m\u009b31m\u009d52;c;x\u009c\u202evil\u2066\u2069\u200b\u061c"
         "\U000e0041\x7f\x08\rx")

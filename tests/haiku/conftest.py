@@ -7,7 +7,7 @@ import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-BUILTIN = os.path.join(ROOT, "model", "hokku-builtin.gguf")
+BUILTIN = os.path.join(ROOT, "builtin", "hokku-builtin.gguf")
 
 
 def clean_environment(**more):

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import BUILTIN, ROOT
 
-FOLDER = os.path.join(ROOT, "model", "builtin")
+FOLDER = os.path.join(ROOT, "builtin")
 sys.path.insert(0, FOLDER)
 
 
