@@ -56,7 +56,7 @@ def test_every_wished_word_is_in_the_haiku_that_is_taught(dialogues):
 def test_the_manual_names_only_options_and_commands_that_exist(hokku):
     import manual
     known = hokku.run("--help", stdin="").stdout
-    commands = set(re.findall(r"/[a-z]+", open(os.path.join(ROOT, "src", "chat", "commands.c")).read()))
+    commands = set(re.findall(r"/[a-z]+", open(os.path.join(ROOT, "src", "term", "commands.c")).read()))
     for answer, *_ in manual.FACTS:
         for option in re.findall(r"(?<![\w$/.-])--?[a-z][a-z-]*", answer):
             assert re.search(r"(?<![\w-])" + re.escape(option) + r"(?![\w-])", known), f"{option}: {answer}"
