@@ -73,10 +73,12 @@ static bool does_not_fit(const struct engine_plan *p, const char *device, struct
 
 static bool check_shape(const struct model *m, const struct device *d, struct error *err)
 {
-    size_t smem = attention_smem(m->hp.head_dim);
+    if (!cuda_check_facts(m, err))
+        return false;
+    size_t smem = attention_smem(m->layers[0].head_dim);
     if (smem == 0)
         return error_set(err, ERR_MODEL, "head dimension %u: the CUDA engine takes 1 to %d",
-                         m->hp.head_dim, ATTENTION_MAX_HEAD_DIM);
+                         m->layers[0].head_dim, ATTENTION_MAX_HEAD_DIM);
     smem += 8192; // what the kernels declare themselves is less
     if (smem > d->smem_max)
         return error_set(err, ERR_MODEL,
@@ -134,8 +136,8 @@ bool cuda_set_step(struct cuda_engine *e, int32_t token, size_t pos, struct erro
 // Up to three shares are queued: the one that waited for the first of them has just begun.
 bool cuda_pace(struct cuda_engine *e, uint32_t n, uint32_t i, struct error *err)
 {
-    const struct hparams *hp = &e->hp;
-    const double attended = 2.0 * hp->n_head * hp->head_dim * (double)(e->base.n_past + n);
+    const struct layer *f = &e->facts;
+    const double attended = 2.0 * f->n_head * f->head_dim * (double)(e->base.n_past + n);
     const double layer = 2.0 * n * (e->layer_weights + attended); // operations
     const uint32_t share =
         layer < PACE_OPERATIONS ? (uint32_t)(PACE_OPERATIONS / layer) : 1; // layers
@@ -417,7 +419,7 @@ static size_t engine_kv_bytes(const struct engine *base, size_t begin, size_t en
 {
     const struct cuda_engine *e = (const struct cuda_engine *)base;
     size_t n = row_bytes(&e->layers[0].k_cache) + row_bytes(&e->layers[0].v_cache);
-    return (end - begin) * n * e->hp.n_head_kv * e->hp.n_layer;
+    return (end - begin) * n * e->facts.n_head_kv * e->hp.n_layer;
 }
 
 static bool copy_rows(struct cuda_engine *e, uint8_t *plane, size_t row, size_t begin, size_t end,
@@ -425,11 +427,11 @@ static bool copy_rows(struct cuda_engine *e, uint8_t *plane, size_t row, size_t 
 {
     size_t stride = (size_t)e->base.n_ctx * row, width = (end - begin) * row;
     uint8_t *device = plane + begin * row;
-    cudaError_t s = out ? cudaMemcpy2DAsync(*host, width, device, stride, width, e->hp.n_head_kv,
+    cudaError_t s = out ? cudaMemcpy2DAsync(*host, width, device, stride, width, e->facts.n_head_kv,
                                             cudaMemcpyDeviceToHost, e->q.stream)
-                        : cudaMemcpy2DAsync(device, stride, *host, width, width, e->hp.n_head_kv,
+                        : cudaMemcpy2DAsync(device, stride, *host, width, width, e->facts.n_head_kv,
                                             cudaMemcpyHostToDevice, e->q.stream);
-    *host += width * e->hp.n_head_kv;
+    *host += width * e->facts.n_head_kv;
     return cuda_check(s, "copying the KV cache", err);
 }
 
@@ -714,6 +716,8 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
     snprintf(e->base.kv_format, sizeof e->base.kv_format, "cuda2 k=%s v=%s",
              p->type_k == KV_F16 ? "f16" : "q8_0", p->type_v == KV_F16 ? "f16" : "q8_0");
     e->hp = m->hp;
+    e->facts = m->layers[0];
+    e->rotation = m->ropes[0];
     e->params = *p;
     for (int i = 0; i < N_LAYER_WEIGHTS; i++)
         e->layer_weights += (double)m->layers[0].w[i].rows * m->layers[0].w[i].n_cols;

@@ -79,6 +79,8 @@ struct memory_plan {
 struct cuda_engine {
     struct engine base; // must be first
     struct hparams hp;
+    struct layer facts; // of every layer: cuda_check_facts refuses models whose layers differ
+    struct rope rotation;
     struct engine_params params;
     struct queue q;
     struct arena weights, kv, work;
@@ -120,13 +122,19 @@ struct cuda_engine {
 // ERR_USAGE: there is no such device; ERR_FAIL.
 bool cuda_device_select(int index, struct device *d, struct error *err);
 
+// ---- facts.cu
+
+// Refuses, by the fact's name, a model that asks for what the kernels do not compute: ERR_MODEL.
+bool cuda_check_facts(const struct model *m, struct error *err);
+
 // ---- plan.cu
 
 // What the engine would take with n_ctx positions.
 void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint32_t n_ctx,
                       const struct device *d, struct memory_plan *out);
-// Places the weights, vectors, cache and scratch of e (hp, params, base.n_ctx, base.n_batch set) in
-// the three arenas; with NULL bases only their sizes result. layers: may be scratch of the caller.
+// Places the weights, vectors, cache and scratch of e (hp, facts, rotation, params, base.n_ctx,
+// base.n_batch set) in the three arenas; with NULL bases only their sizes result. layers: may be
+// scratch of the caller.
 void cuda_place(struct cuda_engine *e, const struct model *m);
 
 // ---- load.cu

@@ -6,18 +6,18 @@
 
 static struct attention attention_args(const struct cuda_engine *e, const struct gpu_layer *l)
 {
-    const struct hparams *hp = &e->hp;
+    const struct layer *f = &e->facts;
     struct attention a = {};
-    a.n_head = hp->n_head;
-    a.n_head_kv = hp->n_head_kv;
-    a.head_dim = hp->head_dim;
+    a.n_head = f->n_head;
+    a.n_head_kv = f->n_head_kv;
+    a.head_dim = f->head_dim;
     a.n_ctx = e->base.n_ctx;
-    a.n_swa = hp->n_swa;
-    a.eps = hp->rms_eps;
+    a.n_swa = f->window;
+    a.eps = e->hp.norm_eps;
     a.q_norm = l->v[ATTN_Q_NORM];
     a.k_norm = l->v[ATTN_K_NORM];
-    a.rope_halves = hp->rope_layout == ROPE_HALVES;
-    a.rope_dim = hp->rope_dim;
+    a.rope_halves = e->rotation.layout == ROPE_HALVES;
+    a.rope_dim = e->rotation.n_dim;
     a.rope = e->s.rope;
     a.k = l->k_cache;
     a.v = l->v_cache;
@@ -28,8 +28,8 @@ static struct attention attention_args(const struct cuda_engine *e, const struct
     a.q_in = e->s.q;
     a.k_in = e->s.k;
     a.v_in = e->s.v;
-    a.ld_q = hp->n_head * hp->head_dim;
-    a.ld_kv = hp->n_head_kv * hp->head_dim;
+    a.ld_q = f->n_head * f->head_dim;
+    a.ld_kv = f->n_head_kv * f->head_dim;
     a.out = e->s.att;
     a.partial = e->s.partial;
     a.counters = e->s.counters;
@@ -62,7 +62,7 @@ static struct matvec one_column(const struct cuda_engine *e, const float *x, con
     m.n_col = 1;
     m.x = x;
     m.norm = norm;
-    m.eps = e->hp.rms_eps;
+    m.eps = e->hp.norm_eps;
     m.skip = &e->s.step->done;
     return m;
 }
@@ -115,7 +115,7 @@ static bool layer_one(struct cuda_engine *e, const struct gpu_layer *l, struct e
            attention_decode_launch(cuda_queue(e, "kv"), &attention, err) &&
            multiply_one(e, "attn_output", &out, err) && cuda_look(e, "attn_output", err) &&
            multiply_one(e, "ffn_gate+ffn_up", &gate_up, err) &&
-           (!apart || swiglu_launch(&e->q, s->gate, s->up, e->hp.n_ff, err)) &&
+           (!apart || swiglu_launch(&e->q, s->gate, s->up, e->facts.n_ff, err)) &&
            multiply_one(e, "ffn_down", &down, err) && cuda_look(e, "ffn_down", err);
 }
 
@@ -123,7 +123,7 @@ bool cuda_forward_one(struct cuda_engine *e, struct error *err)
 {
     const struct scratch *s = &e->s;
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, &s->step->token, 1, s->x, e->freqs,
-                      e->hp.rope_dim / 2, e->magnitude, &s->step->pos, s->rope, &s->step->done,
+                      e->rotation.n_dim / 2, e->magnitude, &s->step->pos, s->rope, &s->step->done,
                       err) ||
         !cuda_look(e, "token_embd", err))
         return false;
@@ -182,7 +182,7 @@ static bool prepare(const struct cuda_engine *e, const float *x, uint32_t n, con
         else
             f16.x = s->act_f16;
     }
-    return act_launch(cuda_queue(e, p->what), x, n, n_cols, norm, e->hp.rms_eps, act32, f32, &f16,
+    return act_launch(cuda_queue(e, p->what), x, n, n_cols, norm, e->hp.norm_eps, act32, f32, &f16,
                       err);
 }
 
@@ -294,7 +294,7 @@ static bool feed_forward(const struct cuda_engine *e, const struct gpu_layer *l,
                multiply(e, &down, s->ff_f16, s->undo_swiglu, n, err);
     }
     return multiply(e, &in, s->act_f16, s->undo, n, err) &&
-           swiglu_launch(&e->q, s->gate, s->up, (size_t)n * e->hp.n_ff, err) &&
+           swiglu_launch(&e->q, s->gate, s->up, (size_t)n * e->facts.n_ff, err) &&
            prepare(e, s->gate, n, NULL, &down, err) &&
            multiply(e, &down, s->act_f16, s->undo, n, err);
 }
@@ -325,7 +325,7 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
     if (n > n_by_vector(e) && s->blas_workspace_bytes && !cuda_blas_open(e, err))
         return false;
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, s->tokens, n, s->x, e->freqs,
-                      e->hp.rope_dim / 2, e->magnitude, &s->step->pos, s->rope, NULL, err))
+                      e->rotation.n_dim / 2, e->magnitude, &s->step->pos, s->rope, NULL, err))
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
         if (!cuda_pace(e, n, i, err) || interrupted(e, err) ||
@@ -344,7 +344,7 @@ bool cuda_head(struct cuda_engine *e, size_t row0, size_t n, const uint32_t *ski
     struct matvec m = {};
     m.mode = MATVEC_STORE;
     m.n_col = (uint32_t)n;
-    m.eps = e->hp.rms_eps;
+    m.eps = e->hp.norm_eps;
     m.skip = skip;
     add_part(&m, &e->output, NULL, s->logits);
     if (n == 1) {
@@ -356,7 +356,7 @@ bool cuda_head(struct cuda_engine *e, size_t row0, size_t n, const uint32_t *ski
     bool plain = is_plain_type(&e->output);
     m.act32 = s->act32;
     m.act_f32 = s->act_f32;
-    return act_launch(q, x, (uint32_t)n, e->hp.n_embd, e->output_norm, e->hp.rms_eps,
+    return act_launch(q, x, (uint32_t)n, e->hp.n_embd, e->output_norm, e->hp.norm_eps,
                       plain ? NULL : s->act32, plain ? s->act_f32 : NULL, NULL, err) &&
            matvec_launch(q, &m, err);
 }

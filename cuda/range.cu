@@ -38,11 +38,11 @@ static bool launch_layer(const struct cuda_engine *e, const struct gpu_layer *l,
 static float head_bound(const struct cuda_engine *e, float projected, const float *norm)
 {
     float top = 0.0f;
-    for (uint32_t i = 0; norm && i < e->hp.head_dim; i++)
+    for (uint32_t i = 0; norm && i < e->facts.head_dim; i++)
         if (!(fabsf(norm[i]) <= top))
             top = fabsf(norm[i]);
     if (norm) // NaN of the projection stays
-        projected = top * sqrtf((float)e->hp.head_dim) + 0.0f * projected;
+        projected = top * sqrtf((float)e->facts.head_dim) + 0.0f * projected;
     return projected * 1.5f * (e->magnitude > 1.0f ? e->magnitude : 1.0f);
 }
 

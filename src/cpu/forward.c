@@ -1,5 +1,5 @@
-// The forward pass of a decoder-only transformer (Llama, Qwen2, Qwen3), n tokens at a time.
-// cpu_forward at the end is the whole of it; above are its steps.
+// The forward pass of a decoder-only transformer, n tokens at a time, as the facts of its layers
+// say (model/model.h). cpu_forward at the end is the whole of it; above are its steps.
 #include "cpu/cpu.h"
 
 #include <math.h>
@@ -40,11 +40,23 @@ static void product_item(void *arg, size_t item, int thread)
     p->kernels->matmul(&p->m[i], row0, n_rows - row0 < step ? n_rows : row0 + step);
 }
 
-// m[i].y = m[i].w * m[i].x (+ bias) for n tokens. what: the weights' names, for a profile.
-static bool multiply(struct cpu_engine *e, const char *what, const struct cpu_matmul *m,
-                     int n_products)
+static bool is_quantized(const struct weight *w)
+{
+    return quant_info(w->type)->block_elems > 1;
+}
+
+static void quantize_item(void *arg, size_t t, int thread)
+{
+    (void)thread;
+    const struct products *p = arg;
+    p->kernels->quantize(p->m[0].x, t);
+}
+
+// m[i].y = m[i].w * m[i].x (+ bias) for n tokens, of matrices that share their input.
+static bool multiply(struct cpu_engine *e, const struct cpu_matmul *m, int n_products)
 {
     struct products p = {.kernels = e->kernels, .n = n_products};
+    bool quantized = false;
     for (int i = 0; i < n_products; i++) {
         // One token is bound by reading weights: long runs keep the memory's read-ahead going
         // (items of 16 KB cost half of the bandwidth), two per thread so that none waits long for
@@ -56,17 +68,14 @@ static bool multiply(struct cpu_engine *e, const char *what, const struct cpu_ma
             rows = rows < 32 ? 32 : rows;
         else if (share > rows)
             rows = share;
+        quantized |= is_quantized(m[i].w);
         p.m[i] = m[i];
         p.rows_per_item[i] = (uint32_t)rows;
         p.first_item[i + 1] = p.first_item[i] + (m[i].w->rows + rows - 1) / rows;
     }
-    return pool_run(e->pool, p.first_item[n_products], product_item, &p, e->cancel) &&
-           cpu_mark(e, "matmul", what);
-}
-
-static bool is_quantized(const struct weight *w)
-{
-    return quant_info(w->type)->block_elems > 1;
+    return (!quantized || each_token(e, m[0].n_tok, quantize_item, &p)) &&
+           pool_run(e->pool, p.first_item[n_products], product_item, &p, e->cancel) &&
+           cpu_mark(e, "matmul", m[0].w->group);
 }
 
 // ---- embedding and positions
@@ -76,10 +85,9 @@ struct token_job {
     const int32_t *tokens;
     const float *weight;
     const float *in; // (n, n_embd)
-    struct cpu_act out;
+    struct cpu_act *out;
     const struct layer *layer;
     const struct cpu_kv_layer *kv;
-    bool quantize;
 };
 
 static void embed_item(void *arg, size_t t, int thread)
@@ -93,11 +101,15 @@ static void embed_item(void *arg, size_t t, int thread)
         (const uint8_t *)w->data + (size_t)j->tokens[t] * quant_row_bytes(w->type, w->n_cols);
     quant_dequantize(w->type, row, e->x + t * hp->n_embd, hp->n_embd);
 
-    float *cos_sin = e->cos_sin + t * hp->rope_dim;
-    for (size_t i = 0; i < hp->rope_dim / 2; i++) {
-        double angle = (double)(e->base.n_past + t) * e->freq[i];
-        cos_sin[2 * i] = (float)cos(angle) * e->rope_magnitude;
-        cos_sin[2 * i + 1] = (float)sin(angle) * e->rope_magnitude;
+    for (uint32_t r = 0; r < e->base.model->n_rope; r++) {
+        const uint32_t n_dim = e->base.model->ropes[r].n_dim;
+        const struct cpu_rope *rope = &e->ropes[r];
+        float *cos_sin = rope->cos_sin + t * n_dim;
+        for (size_t i = 0; i < n_dim / 2; i++) {
+            double angle = (double)(e->base.n_past + t) * rope->freq[i];
+            cos_sin[2 * i] = (float)cos(angle) * rope->magnitude;
+            cos_sin[2 * i + 1] = (float)sin(angle) * rope->magnitude;
+        }
     }
 }
 
@@ -107,25 +119,22 @@ static bool embed(struct cpu_engine *e, const int32_t *tokens, size_t n)
     return each_token(e, n, embed_item, &j) && cpu_mark(e, "embed", "token_embd");
 }
 
-// ---- steps per token: norm, rotation, SwiGLU
+// ---- steps per token: norm, rotation, activation
 
 static void norm_item(void *arg, size_t t, int thread)
 {
     (void)thread;
     const struct token_job *j = arg;
     const struct hparams *hp = &j->e->base.model->hp;
-    j->e->kernels->rms_norm(j->in + t * hp->n_embd, j->weight, hp->rms_eps, hp->n_embd,
-                            j->out.f + t * j->out.n_pad);
-    if (j->quantize)
-        j->e->kernels->quantize(&j->out, t);
+    j->e->kernels->rms_norm(j->in + t * hp->n_embd, j->weight, hp->norm_eps, hp->n_embd,
+                            j->out->f + t * j->out->n_pad);
 }
 
-// what: the weights that the result is for.
-static bool norm(struct cpu_engine *e, const char *what, const float *in, const float *weight,
-                 struct cpu_act *out, bool quantize, size_t n)
+static bool norm(struct cpu_engine *e, const struct weight *w, const float *in, struct cpu_act *out,
+                 size_t n)
 {
-    struct token_job j = {.e = e, .in = in, .weight = weight, .out = *out, .quantize = quantize};
-    return each_token(e, n, norm_item, &j) && cpu_mark(e, "norm", what);
+    struct token_job j = {.e = e, .in = in, .weight = w->data, .out = out};
+    return each_token(e, n, norm_item, &j) && cpu_mark(e, "norm", w->name);
 }
 
 static void rotate_item(void *arg, size_t t, int thread)
@@ -133,22 +142,23 @@ static void rotate_item(void *arg, size_t t, int thread)
     (void)thread;
     const struct token_job *j = arg;
     const struct cpu_engine *e = j->e;
-    const struct hparams *hp = &e->base.model->hp;
-    const size_t d = hp->head_dim;
-    const float *cos_sin = e->cos_sin + t * hp->rope_dim;
-    const float *q_norm = layer_vector(j->layer, ATTN_Q_NORM);
-    const float *k_norm = layer_vector(j->layer, ATTN_K_NORM);
-    float *q = e->q + t * hp->n_head * d;
-    for (size_t h = 0; h < hp->n_head; h++, q += d) {
+    const struct layer *l = j->layer;
+    const struct rope *rope = &e->base.model->ropes[l->rope];
+    const float eps = e->base.model->hp.norm_eps;
+    const size_t d = l->head_dim, n_pairs = rope->n_dim / 2;
+    const float *cos_sin = e->ropes[l->rope].cos_sin + t * rope->n_dim;
+    const float *q_norm = layer_vector(l, ATTN_Q_NORM), *k_norm = layer_vector(l, ATTN_K_NORM);
+    float *q = e->q + t * l->n_head * d;
+    for (size_t h = 0; h < l->n_head; h++, q += d) {
         if (q_norm)
-            e->kernels->rms_norm(q, q_norm, hp->rms_eps, d, q);
-        e->kernels->rope(q, cos_sin, hp->rope_dim / 2, hp->rope_layout);
+            e->kernels->rms_norm(q, q_norm, eps, d, q);
+        e->kernels->rope(q, cos_sin, n_pairs, rope->layout);
     }
-    float *k = e->k + t * hp->n_head_kv * d, *v = e->v + t * hp->n_head_kv * d;
-    for (uint32_t h = 0; h < hp->n_head_kv; h++, k += d, v += d) {
+    float *k = e->k + t * l->n_head_kv * d, *v = e->v + t * l->n_head_kv * d;
+    for (uint32_t h = 0; h < l->n_head_kv; h++, k += d, v += d) {
         if (k_norm)
-            e->kernels->rms_norm(k, k_norm, hp->rms_eps, d, k);
-        e->kernels->rope(k, cos_sin, hp->rope_dim / 2, hp->rope_layout);
+            e->kernels->rms_norm(k, k_norm, eps, d, k);
+        e->kernels->rope(k, cos_sin, n_pairs, rope->layout);
         e->kernels->kv_store(j->kv, h, e->base.n_past + t, k, v);
     }
 }
@@ -159,27 +169,18 @@ static bool rotate_and_store(struct cpu_engine *e, size_t il, size_t n)
     return each_token(e, n, rotate_item, &j) && cpu_mark(e, "rotate", "kv");
 }
 
-static void swiglu_item(void *arg, size_t t, int thread)
+static void activate_item(void *arg, size_t t, int thread)
 {
     (void)thread;
     const struct token_job *j = arg;
-    const size_t n_ff = j->e->base.model->hp.n_ff;
-    j->e->kernels->silu_mul(j->out.f + t * j->out.n_pad, j->e->up + t * n_ff, n_ff);
-    if (j->quantize)
-        j->e->kernels->quantize(&j->out, t);
+    const size_t n_ff = j->layer->n_ff;
+    j->e->kernels->silu_mul(j->out->f + t * j->out->n_pad, j->e->up + t * n_ff, n_ff);
 }
 
-static bool swiglu(struct cpu_engine *e, const char *what, bool quantize, size_t n)
+static bool activate(struct cpu_engine *e, const struct layer *l, size_t n)
 {
-    struct token_job j = {.e = e, .out = e->gate, .quantize = quantize};
-    return each_token(e, n, swiglu_item, &j) && cpu_mark(e, "swiglu", what);
-}
-
-static void quantize_item(void *arg, size_t t, int thread)
-{
-    (void)thread;
-    const struct token_job *j = arg;
-    j->e->kernels->quantize(&j->out, t);
+    struct token_job j = {.e = e, .layer = l, .out = &e->gate};
+    return each_token(e, n, activate_item, &j) && cpu_mark(e, "activate", l->w[FFN_UP].group);
 }
 
 // ---- attention
@@ -187,15 +188,16 @@ static void quantize_item(void *arg, size_t t, int thread)
 // Rows are the chunk's (token, head of the group) pairs of one KV head, eight at a time.
 struct attention_job {
     struct cpu_engine *e;
+    const struct layer *layer;
     const struct cpu_kv_layer *kv;
     size_t n_tok, group; // group: query heads per KV head
     size_t items_per_head;
     size_t first_split, n_splits; // one token: its splits are shared out too
 };
 
-static size_t first_visible(const struct hparams *hp, size_t pos)
+static size_t first_visible(const struct layer *l, size_t pos)
 {
-    return hp->n_swa > 0 && pos + 1 > hp->n_swa ? pos + 1 - hp->n_swa : 0;
+    return pos + 1 - layer_seen(l, pos + 1);
 }
 
 // Fills the queries of rows [row, row + 8) of a KV head.
@@ -203,25 +205,26 @@ static void set_queries(const struct attention_job *j, struct cpu_attn_split *a,
                         size_t row)
 {
     const struct cpu_engine *e = j->e;
-    const struct hparams *hp = &e->base.model->hp;
+    const struct layer *l = j->layer;
     const size_t n_rows = j->n_tok * j->group;
     a->kv = j->kv;
     a->kv_head = kv_head;
-    a->scale = 1.0f / sqrtf((float)hp->head_dim);
+    a->scale = l->attn_scale;
     a->n_query = (int)(n_rows - row < 8 ? n_rows - row : 8);
     for (int r = 0; r < a->n_query; r++) {
         const size_t t = (row + (size_t)r) / j->group, pos = e->base.n_past + t;
         const size_t head = kv_head * j->group + (row + (size_t)r) % j->group;
-        a->q[r] = e->q + (t * hp->n_head + head) * hp->head_dim;
-        a->first[r] = first_visible(hp, pos);
+        a->q[r] = e->q + (t * l->n_head + head) * l->head_dim;
+        a->first[r] = first_visible(l, pos);
         a->end[r] = pos + 1;
     }
 }
 
-static void put_result(const struct cpu_engine *e, size_t t, size_t head,
+static void put_result(const struct attention_job *j, size_t t, size_t head,
                        const struct cpu_attn_part *part, const float *numerator)
 {
-    const size_t d = e->base.model->hp.head_dim;
+    const struct cpu_engine *e = j->e;
+    const size_t d = j->layer->head_dim;
     float *out = e->attn_out.f + t * e->attn_out.n_pad + head * d;
     for (size_t i = 0; i < d; i++)
         out[i] = numerator[i] / part->sum;
@@ -251,7 +254,7 @@ static void attention_item(void *arg, size_t item, int thread)
                                    d_pad);
     }
     for (int r = 0; r < a.n_query; r++)
-        put_result(e, (row + (size_t)r) / j->group,
+        put_result(j, (row + (size_t)r) / j->group,
                    kv_head * j->group + (row + (size_t)r) % j->group, &parts[r],
                    total + (size_t)r * d_pad);
 }
@@ -284,49 +287,38 @@ static void merge_head(const struct attention_job *j, size_t head)
     for (size_t i = 1; i < j->n_splits; i++)
         e->kernels->attn_merge(&part[0], numerator, &part[i], numerator + i * e->head_dim_pad,
                                e->head_dim_pad);
-    put_result(e, 0, head, &part[0], numerator);
+    put_result(j, 0, head, &part[0], numerator);
 }
 
-static bool attention(struct cpu_engine *e, size_t il, bool quantize, size_t n)
+static bool attention(struct cpu_engine *e, size_t il, size_t n)
 {
-    const struct hparams *hp = &e->base.model->hp;
-    struct attention_job j = {.e = e, .kv = &e->kv.layers[il], .n_tok = n};
-    j.group = hp->n_head / hp->n_head_kv;
+    const struct layer *l = &e->base.model->layers[il];
+    struct attention_job j = {.e = e, .layer = l, .kv = &e->kv.layers[il], .n_tok = n};
+    j.group = l->n_head / l->n_head_kv;
     j.items_per_head = (n * j.group + 7) / 8;
     if (n > 1) {
-        if (!pool_run(e->pool, hp->n_head_kv * j.items_per_head, attention_item, &j, e->cancel))
+        if (!pool_run(e->pool, l->n_head_kv * j.items_per_head, attention_item, &j, e->cancel))
             return false;
     } else {
-        j.first_split = first_visible(hp, e->base.n_past) / CPU_ATTN_SPLIT;
+        j.first_split = first_visible(l, e->base.n_past) / CPU_ATTN_SPLIT;
         j.n_splits = e->base.n_past / CPU_ATTN_SPLIT + 1 - j.first_split;
-        if (!pool_run(e->pool, hp->n_head_kv * j.items_per_head * j.n_splits, decode_attention_item,
+        if (!pool_run(e->pool, l->n_head_kv * j.items_per_head * j.n_splits, decode_attention_item,
                       &j, e->cancel))
             return false;
-        for (size_t head = 0; head < hp->n_head; head++)
+        for (size_t head = 0; head < l->n_head; head++)
             merge_head(&j, head);
     }
-    struct token_job t = {.e = e, .out = e->attn_out};
-    return (!quantize || each_token(e, n, quantize_item, &t)) && cpu_mark(e, "attention", "kv");
+    return cpu_mark(e, "attention", "kv");
 }
 
 // ---- the whole
 
-static bool any_quantized(const struct layer *l, enum layer_weight first, enum layer_weight last)
-{
-    bool any = false;
-    for (int i = (int)first; i <= (int)last; i++)
-        any |= is_quantized(&l->w[i]);
-    return any;
-}
-
 // x += Wo attention(norm(x)); x += Wdown (silu(Wgate norm(x)) * Wup norm(x))
 static bool layer(struct cpu_engine *e, size_t il, size_t n)
 {
-    static const char qkv[] = "attn_q+attn_k+attn_v", gate_up[] = "ffn_gate+ffn_up";
-    const struct hparams *hp = &e->base.model->hp;
     const struct layer *l = &e->base.model->layers[il];
-    const size_t n_q = (size_t)hp->n_head * hp->head_dim,
-                 n_kv = (size_t)hp->n_head_kv * hp->head_dim;
+    const size_t n_q = l->w[ATTN_Q].rows, n_kv = l->w[ATTN_K].rows,
+                 n_embd = e->base.model->hp.n_embd;
     const float *bq = layer_vector(l, ATTN_Q_BIAS), *bk = layer_vector(l, ATTN_K_BIAS),
                 *bv = layer_vector(l, ATTN_V_BIAS), *bo = layer_vector(l, ATTN_OUTPUT_BIAS);
     const struct cpu_matmul heads[] = {
@@ -334,22 +326,17 @@ static bool layer(struct cpu_engine *e, size_t il, size_t n)
         {&l->w[ATTN_K], &e->normed, bk, e->k, n_kv, n, false}, // (n, n_head_kv * head_dim)
         {&l->w[ATTN_V], &e->normed, bv, e->v, n_kv, n, false}, // (n, n_head_kv * head_dim)
     };
-    const struct cpu_matmul out = {&l->w[ATTN_OUTPUT], &e->attn_out, bo, e->x, hp->n_embd, n, true};
+    const struct cpu_matmul out = {&l->w[ATTN_OUTPUT], &e->attn_out, bo, e->x, n_embd, n, true};
     const struct cpu_matmul wide[] = {
         {&l->w[FFN_GATE], &e->normed, NULL, e->gate.f, e->gate.n_pad, n, false}, // (n, n_ff)
-        {&l->w[FFN_UP], &e->normed, NULL, e->up, hp->n_ff, n, false},            // (n, n_ff)
+        {&l->w[FFN_UP], &e->normed, NULL, e->up, l->n_ff, n, false},             // (n, n_ff)
     };
-    const struct cpu_matmul down = {&l->w[FFN_DOWN], &e->gate, NULL, e->x, hp->n_embd, n, true};
-    const bool quant_in = any_quantized(l, ATTN_Q, ATTN_V);
-    const bool quant_ff = any_quantized(l, FFN_GATE, FFN_UP);
+    const struct cpu_matmul down = {&l->w[FFN_DOWN], &e->gate, NULL, e->x, n_embd, n, true};
 
-    return norm(e, qkv, e->x, layer_vector(l, ATTN_NORM), &e->normed, quant_in, n) &&
-           multiply(e, qkv, heads, 3) && rotate_and_store(e, il, n) &&
-           attention(e, il, is_quantized(&l->w[ATTN_OUTPUT]), n) &&
-           multiply(e, "attn_output", &out, 1) &&
-           norm(e, gate_up, e->x, layer_vector(l, FFN_NORM), &e->normed, quant_ff, n) &&
-           multiply(e, gate_up, wide, 2) && swiglu(e, gate_up, is_quantized(&l->w[FFN_DOWN]), n) &&
-           multiply(e, "ffn_down", &down, 1);
+    return norm(e, &l->w[ATTN_NORM], e->x, &e->normed, n) && multiply(e, heads, 3) &&
+           rotate_and_store(e, il, n) && attention(e, il, n) && multiply(e, &out, 1) &&
+           norm(e, &l->w[FFN_NORM], e->x, &e->normed, n) && multiply(e, wide, 2) &&
+           activate(e, l, n) && multiply(e, &down, 1);
 }
 
 bool cpu_forward(struct cpu_engine *e, const int32_t *tokens, size_t n, enum engine_logits want)
@@ -362,8 +349,7 @@ bool cpu_forward(struct cpu_engine *e, const int32_t *tokens, size_t n, enum eng
     if (!ok || want == LOGITS_NONE)
         return ok;
     e->n_hidden = n_out;
-    return norm(e, "output", e->x + (n - n_out) * m->hp.n_embd, m->output_norm, &e->hidden,
-                is_quantized(&m->output), n_out);
+    return norm(e, &m->output_norm, e->x + (n - n_out) * m->hp.n_embd, &e->hidden, n_out);
 }
 
 bool cpu_head(struct cpu_engine *e, size_t first, size_t n)
@@ -376,7 +362,7 @@ bool cpu_head(struct cpu_engine *e, size_t first, size_t n)
     x.sum += first * (x.n_pad / 16);
     const struct cpu_matmul head = {&m->output, &x, NULL, e->logits, m->hp.n_vocab, n, false};
     e->n_logits = 0;
-    if (!multiply(e, "output", &head, 1))
+    if (!multiply(e, &head, 1))
         return false;
     e->logits_first = first;
     e->n_logits = n;

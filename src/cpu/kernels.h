@@ -54,7 +54,7 @@ struct cpu_kv_layer {
     uint8_t *k, *v;
     size_t k_head_bytes, k_block_bytes, v_head_bytes, v_row_bytes;
     enum cpu_kv type_k, type_v; // values: I16 or I8
-    uint32_t head_dim;
+    uint32_t n_head, head_dim;
 };
 
 // The part of one query's attention over one split: softmax numerator sums relative to max.

@@ -83,11 +83,21 @@ static bool missing(struct binder *b, const char *name, uint64_t n_cols, uint64_
                      (unsigned long long)n_cols, (unsigned long long)rows);
 }
 
+static void set_vector(struct weight *w, const float *v, uint64_t n)
+{
+    w->type = QUANT_F32;
+    w->rows = 1;
+    w->n_cols = (uint32_t)n;
+    w->data = v;
+    w->n_bytes = n * sizeof *v;
+}
+
 // A vector of n floats: used in place when it is F32 and aligned, else converted.
 static bool bind_vector(struct binder *b, const char *name, enum presence presence, uint64_t n,
-                        const float **out)
+                        struct weight *out)
 {
     struct model *m = b->m;
+    out->vector = true;
     const struct gguf_tensor *t = gguf_find_tensor(m->gguf, name);
     if (!t)
         return presence == REQUIRED ? missing(b, name, n, 1) : true;
@@ -102,7 +112,7 @@ static bool bind_vector(struct binder *b, const char *name, enum presence presen
                          name, qi->name ? qi->name : "unknown");
     }
     if (t->type == QUANT_F32 && (uintptr_t)t->data % _Alignof(float) == 0) {
-        *out = t->data;
+        set_vector(out, t->data, n);
         return true;
     }
     float *copy = malloc(n * sizeof *copy);
@@ -115,43 +125,45 @@ static bool bind_vector(struct binder *b, const char *name, enum presence presen
     }
     quant_dequantize(t->type, t->data, copy, n);
     m->converted[m->n_converted++] = copy;
-    *out = copy;
+    set_vector(out, copy, n);
     return true;
 }
 
-// A length that the hyper-parameters give.
+// A length that the facts of the model and of the layer give.
 enum dim { N_EMBD, N_Q, N_KV, N_FF, HEAD_DIM };
 
-static uint64_t dim_size(const struct hparams *hp, enum dim d)
+static uint64_t dim_size(const struct hparams *hp, const struct layer *l, enum dim d)
 {
     switch (d) {
     case N_EMBD:
         return hp->n_embd;
     case N_Q:
-        return (uint64_t)hp->n_head * hp->head_dim;
+        return (uint64_t)l->n_head * l->head_dim;
     case N_KV:
-        return (uint64_t)hp->n_head_kv * hp->head_dim;
+        return (uint64_t)l->n_head_kv * l->head_dim;
     case N_FF:
-        return hp->n_ff;
+        return l->n_ff;
     case HEAD_DIM:
         break;
     }
-    return hp->head_dim;
+    return l->head_dim;
 }
 
 // The weights of a layer. Presence: the same for every architecture, or that of a fact of its row.
-enum presence_rule { ALWAYS, AS_QKV_BIAS, AS_OUT_BIAS, AS_QK_NORM };
+enum presence_rule { ALWAYS, NEVER, AS_QKV_BIAS, AS_OUT_BIAS, AS_QK_NORM };
 
 static const struct weight_row {
     const char *name; // the tensor is blk.LAYER.NAME, ".weight" appended where there is no dot
     bool vector;
     enum dim rows, n_cols; // rows: of a matrix
     enum presence_rule rule;
+    const char *group; // NULL: of its own
 } layer_weights[N_LAYER_WEIGHTS] = {
     [ATTN_NORM] = {"attn_norm", true, .n_cols = N_EMBD},
-    [ATTN_Q] = {"attn_q", false, N_Q, N_EMBD},
-    [ATTN_K] = {"attn_k", false, N_KV, N_EMBD},
-    [ATTN_V] = {"attn_v", false, N_KV, N_EMBD},
+    [ATTN_NORM_BIAS] = {"attn_norm.bias", true, .n_cols = N_EMBD, .rule = NEVER},
+    [ATTN_Q] = {"attn_q", false, N_Q, N_EMBD, .group = "attn_q+attn_k+attn_v"},
+    [ATTN_K] = {"attn_k", false, N_KV, N_EMBD, .group = "attn_q+attn_k+attn_v"},
+    [ATTN_V] = {"attn_v", false, N_KV, N_EMBD, .group = "attn_q+attn_k+attn_v"},
     [ATTN_Q_BIAS] = {"attn_q.bias", true, .n_cols = N_Q, .rule = AS_QKV_BIAS},
     [ATTN_K_BIAS] = {"attn_k.bias", true, .n_cols = N_KV, .rule = AS_QKV_BIAS},
     [ATTN_V_BIAS] = {"attn_v.bias", true, .n_cols = N_KV, .rule = AS_QKV_BIAS},
@@ -159,15 +171,21 @@ static const struct weight_row {
     [ATTN_K_NORM] = {"attn_k_norm", true, .n_cols = HEAD_DIM, .rule = AS_QK_NORM},
     [ATTN_OUTPUT] = {"attn_output", false, N_EMBD, N_Q},
     [ATTN_OUTPUT_BIAS] = {"attn_output.bias", true, .n_cols = N_EMBD, .rule = AS_OUT_BIAS},
+    [ATTN_POST_NORM] = {"post_attention_norm", true, .n_cols = N_EMBD, .rule = NEVER},
     [FFN_NORM] = {"ffn_norm", true, .n_cols = N_EMBD},
-    [FFN_GATE] = {"ffn_gate", false, N_FF, N_EMBD},
-    [FFN_UP] = {"ffn_up", false, N_FF, N_EMBD},
+    [FFN_NORM_BIAS] = {"ffn_norm.bias", true, .n_cols = N_EMBD, .rule = NEVER},
+    [FFN_GATE] = {"ffn_gate", false, N_FF, N_EMBD, .group = "ffn_gate+ffn_up"},
+    [FFN_UP] = {"ffn_up", false, N_FF, N_EMBD, .group = "ffn_gate+ffn_up"},
+    [FFN_UP_BIAS] = {"ffn_up.bias", true, .n_cols = N_FF, .rule = NEVER},
     [FFN_DOWN] = {"ffn_down", false, N_EMBD, N_FF},
+    [FFN_DOWN_BIAS] = {"ffn_down.bias", true, .n_cols = N_EMBD, .rule = NEVER},
+    [FFN_POST_NORM] = {"post_ffw_norm", true, .n_cols = N_EMBD, .rule = NEVER},
 };
 
 static enum presence presence_of(const struct arch *a, enum presence_rule rule)
 {
-    return rule == AS_QKV_BIAS   ? a->qkv_bias
+    return rule == NEVER         ? ABSENT
+           : rule == AS_QKV_BIAS ? a->qkv_bias
            : rule == AS_OUT_BIAS ? a->out_bias
            : rule == AS_QK_NORM  ? a->qk_norm
                                  : REQUIRED;
@@ -180,23 +198,15 @@ static bool bind_layer(struct binder *b, const struct arch *a, uint32_t i, struc
     for (size_t k = 0; k < N_LAYER_WEIGHTS; k++) {
         const struct weight_row *row = &layer_weights[k];
         struct weight *w = &l->w[k];
-        const uint64_t n_cols = dim_size(hp, row->n_cols);
+        const uint64_t n_cols = dim_size(hp, l, row->n_cols);
         snprintf(name, sizeof name, "blk.%u.%s%s", i, row->name,
                  strchr(row->name, '.') ? "" : ".weight");
-        *w = (struct weight){.name = row->name, .vector = row->vector};
+        *w = (struct weight){.name = row->name, .group = row->group ? row->group : row->name};
         if (row->vector) {
-            const float *v = NULL;
-            if (!bind_vector(b, name, presence_of(a, row->rule), n_cols, &v))
+            if (!bind_vector(b, name, presence_of(a, row->rule), n_cols, w))
                 return false;
-            if (!v)
-                continue;
-            w->type = QUANT_F32;
-            w->rows = 1;
-            w->n_cols = (uint32_t)n_cols;
-            w->data = v;
-            w->n_bytes = n_cols * sizeof *v;
         } else {
-            const uint64_t rows = dim_size(hp, row->rows);
+            const uint64_t rows = dim_size(hp, l, row->rows);
             const struct gguf_tensor *t = find(b, name);
             if (!t)
                 return missing(b, name, n_cols, rows);
@@ -207,6 +217,21 @@ static bool bind_layer(struct binder *b, const struct arch *a, uint32_t i, struc
     // Rotation frequencies that very old files store per layer; they follow from the metadata.
     snprintf(name, sizeof name, "blk.%u.attn_rot_embd.weight", i);
     find(b, name);
+    return true;
+}
+
+// The divisors of a rotation's frequencies, where the file has them.
+static bool bind_factors(struct binder *b, const char *name, uint32_t n_dim, const float **out)
+{
+    struct weight w = {0};
+    if (!bind_vector(b, name, OPTIONAL, n_dim / 2, &w))
+        return false;
+    *out = w.data;
+    for (uint32_t i = 0; *out && i < n_dim / 2; i++)
+        if (!isfinite((*out)[i]) || (*out)[i] <= 0)
+            return error_set(b->err, ERR_MODEL,
+                             "tensor %s has %g at %u, expected finite numbers above 0", name,
+                             (double)(*out)[i], i);
     return true;
 }
 
@@ -227,24 +252,19 @@ static bool bind_outer(struct binder *b)
         return false;
     }
     hp->n_vocab = (uint32_t)embd->ne[1];
-    m->tok_embd.name = "token_embd";
+    m->tok_embd.name = m->tok_embd.group = "token_embd";
+    m->output_norm.name = m->output_norm.group = "output_norm";
+    m->output_norm_bias.name = m->output_norm_bias.group = "output_norm.bias";
     if (!set_matrix(b, "token_embd.weight", embd, hp->n_vocab, hp->n_embd, &m->tok_embd) ||
         !bind_vector(b, "output_norm.weight", REQUIRED, hp->n_embd, &m->output_norm) ||
-        !bind_vector(b, "rope_freqs.weight", OPTIONAL, hp->rope_dim / 2, &m->rope_freqs))
+        !bind_vector(b, "output_norm.bias", ABSENT, hp->n_embd, &m->output_norm_bias) ||
+        !bind_factors(b, "rope_freqs.weight", m->ropes[0].n_dim, &m->ropes[0].factors))
         return false;
     const struct gguf_tensor *head = find(b, "output.weight");
     m->tied = !head;
     m->output = m->tok_embd;
-    m->output.name = "output";
-    if (head && !set_matrix(b, "output.weight", head, hp->n_vocab, hp->n_embd, &m->output))
-        return false;
-    for (uint32_t i = 0; m->rope_freqs && i < hp->rope_dim / 2; i++)
-        if (!isfinite(m->rope_freqs[i]) || m->rope_freqs[i] <= 0)
-            return error_set(b->err, ERR_MODEL,
-                             "tensor rope_freqs.weight has %g at %u, expected finite numbers above "
-                             "0",
-                             (double)m->rope_freqs[i], i);
-    return true;
+    m->output.name = m->output.group = "output";
+    return !head || set_matrix(b, "output.weight", head, hp->n_vocab, hp->n_embd, &m->output);
 }
 
 static bool refuse_leftovers(struct binder *b, const struct arch *a)
@@ -267,10 +287,9 @@ bool model_bind(struct model *m, const struct arch *a, struct error *err)
 {
     size_t n = gguf_n_tensors(m->gguf);
     struct binder b = {.m = m, .err = err, .used = calloc(n + 1, sizeof *b.used)};
-    m->layers = calloc(m->hp.n_layer, sizeof *m->layers);
     bool ok = false;
-    if (!b.used || !m->layers) {
-        error_oom(err, "layer table", m->hp.n_layer * sizeof *m->layers);
+    if (!b.used) {
+        error_oom(err, "the tensors' marks", n);
         goto done;
     }
     if (!bind_outer(&b))

@@ -21,12 +21,12 @@ struct arch {
 // The row of m's architecture, or NULL and ERR_MODEL naming those that work.
 const struct arch *arch_find(const struct gguf *g, struct error *err);
 
-// Fills m->hp from the metadata, all but n_vocab. Every value is in range afterwards.
-bool hparams_read(struct hparams *hp, const struct gguf *g, const struct arch *a,
-                  struct error *err);
+// Fills m->hp (all but n_vocab), m->ropes (all but factors) and the facts of m->layers from the
+// metadata. Every value is in range afterwards.
+bool facts_read(struct model *m, const struct arch *a, struct error *err);
 
-// Finds, checks and binds every tensor; sets hp.n_vocab, tied, n_params, weight_bytes. A tensor
-// left over is an error.
+// Finds, checks and binds every tensor to its place; sets hp.n_vocab, tied, n_params, weight_bytes.
+// A tensor left over is an error.
 bool model_bind(struct model *m, const struct arch *a, struct error *err);
 
 #endif

@@ -687,21 +687,21 @@ static void rotations_agree_at_depth(void)
     for (uint32_t p = 0; p < N_PAIR; p++)
         factors[p] = p < 20 ? 1.0f : 1.0f + 0.17f * (float)p;
     for (int kind = 0; kind < 4; kind++) {
-        struct model model = {};
-        model.hp.rope_dim = 2 * N_PAIR;
-        model.hp.rope_theta = kind == 3 ? 500000.0f : 10000.0f;
-        model.hp.rope_factor = kind == 1 ? 4.0f : 8.0f;
-        model.hp.rope_scaling = kind == 1   ? ROPE_SCALING_LINEAR
-                                : kind == 2 ? ROPE_SCALING_YARN
-                                            : ROPE_SCALING_NONE;
-        model.hp.rope_orig_ctx = 4096;
-        model.hp.rope_attn_factor = 1;
-        model.hp.rope_beta_fast = 32;
-        model.hp.rope_beta_slow = 1;
-        model.rope_freqs = kind == 3 ? factors.data() : NULL;
+        struct rope rotation = {};
+        rotation.n_dim = 2 * N_PAIR;
+        rotation.theta = kind == 3 ? 500000.0f : 10000.0f;
+        rotation.factor = kind == 1 ? 4.0f : 8.0f;
+        rotation.scaling = kind == 1   ? ROPE_SCALING_LINEAR
+                           : kind == 2 ? ROPE_SCALING_YARN
+                                       : ROPE_SCALING_NONE;
+        rotation.orig_ctx = 4096;
+        rotation.attn_factor = 1;
+        rotation.beta_fast = 32;
+        rotation.beta_slow = 1;
+        rotation.factors = kind == 3 ? factors.data() : NULL;
         std::vector<float> freqs(N_PAIR);
         float magnitude;
-        model_rope_freqs(&model, freqs.data(), &magnitude);
+        model_rope_freqs(&rotation, 4096, freqs.data(), &magnitude);
         test_matrix m(r, QUANT_F32, 4, 8);
         device_array<int32_t> tokens(std::vector<int32_t>{0, 1, 2});
         device_array<float> x(N * 8), df(freqs);

@@ -107,3 +107,20 @@ def test_nothing_committed_names_a_machine_path():
     wrong = [f for f in files if (ROOT / f).is_file() and (ROOT / f).stat().st_size < 1 << 20
              and any(n in (ROOT / f).read_text(errors="ignore") for n in needles)]
     assert not wrong, wrong
+
+
+def families():
+    table = re.findall(r'^    \{"([a-z0-9_-]+)"', (SRC / "model/arch.c").read_text(), re.M)
+    assert {"llama", "qwen2", "qwen3"} <= set(table)
+    return table
+
+
+# text/ knows tokenizers, jinja/ templates, of which some have the names of families; Qwen2.5 is a model in examples.
+def test_only_model_names_a_family():
+    name = re.compile(r"(?<![a-z0-9])(" + "|".join(re.escape(f) for f in families()) + r")(?![a-z0-9]|\.[0-9])", re.I)
+    wrong = []
+    for path in sources():
+        if path.is_relative_to(ROOT / "cuda") or path.relative_to(SRC).parts[0] not in ("model", "text", "jinja"):
+            code = re.sub(r"//.*", "", path.read_text())
+            wrong += [f"{path.relative_to(ROOT)}: {m.group()}" for m in name.finditer(code)]
+    assert not wrong, wrong
