@@ -13,7 +13,7 @@ struct kv_cache {
     struct cpu_kv_layer *layers; // owned, n_layer
     size_t n_layer;
     size_t position_bytes; // of one position in all layers, exported
-    void *memory;                    // owned
+    void *memory;          // owned
     size_t n_bytes;
 };
 
@@ -60,6 +60,7 @@ struct cpu_engine {
         float magnitude;
     } ropes[MODEL_MAX_ROPES];    // as model.ropes
     float *x;                    // (n, n_embd) the residual stream
+    float *branch;               // (n, n_embd) what is added to it, where that is normed or scaled
     float *q, *k, *v;            // (n, n_head * head_dim), (n, n_head_kv * head_dim) x 2
     float *up;                   // (n, n_ff)
     struct cpu_act normed;       // (n, n_embd)

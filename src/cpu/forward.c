@@ -83,9 +83,9 @@ static bool multiply(struct cpu_engine *e, const struct cpu_matmul *m, int n_pro
 struct token_job {
     struct cpu_engine *e;
     const int32_t *tokens;
-    const float *weight;
-    const float *in; // (n, n_embd)
-    struct cpu_act *out;
+    const float *w, *b; // of a norm
+    const float *in;    // (n, n_embd)
+    const struct cpu_act *out;
     const struct layer *layer;
     const struct cpu_kv_layer *kv;
 };
@@ -99,7 +99,10 @@ static void embed_item(void *arg, size_t t, int thread)
     const struct hparams *hp = &e->base.model->hp;
     const uint8_t *row =
         (const uint8_t *)w->data + (size_t)j->tokens[t] * quant_row_bytes(w->type, w->n_cols);
-    quant_dequantize(w->type, row, e->x + t * hp->n_embd, hp->n_embd);
+    float *x = e->x + t * hp->n_embd;
+    quant_dequantize(w->type, row, x, hp->n_embd);
+    for (size_t i = 0; hp->embd_scale != 1 && i < hp->n_embd; i++)
+        x[i] *= hp->embd_scale;
 
     for (uint32_t r = 0; r < e->base.model->n_rope; r++) {
         const uint32_t n_dim = e->base.model->ropes[r].n_dim;
@@ -121,20 +124,56 @@ static bool embed(struct cpu_engine *e, const int32_t *tokens, size_t n)
 
 // ---- steps per token: norm, rotation, activation
 
+// Of n numbers, with the model's kind of norm. w NULL: y = x
+static void norm_row(const struct cpu_engine *e, const float *x, const float *w, const float *b,
+                     size_t n, float *y)
+{
+    const struct hparams *hp = &e->base.model->hp;
+    if (!w)
+        memmove(y, x, n * sizeof *y);
+    else if (hp->norm == NORM_RMS)
+        e->kernels->rms_norm(x, w, b, hp->norm_eps, n, y);
+    else
+        e->kernels->layer_norm(x, w, b, hp->norm_eps, n, y);
+}
+
 static void norm_item(void *arg, size_t t, int thread)
 {
     (void)thread;
     const struct token_job *j = arg;
-    const struct hparams *hp = &j->e->base.model->hp;
-    j->e->kernels->rms_norm(j->in + t * hp->n_embd, j->weight, hp->norm_eps, hp->n_embd,
-                            j->out->f + t * j->out->n_pad);
+    const size_t n = j->e->base.model->hp.n_embd;
+    norm_row(j->e, j->in + t * n, j->w, j->b, n, j->out->f + t * j->out->n_pad);
 }
 
-static bool norm(struct cpu_engine *e, const struct weight *w, const float *in, struct cpu_act *out,
-                 size_t n)
+static bool norm(struct cpu_engine *e, const struct weight *w, const struct weight *b,
+                 const float *in, const struct cpu_act *out, size_t n)
 {
-    struct token_job j = {.e = e, .in = in, .weight = w->data, .out = out};
+    struct token_job j = {.e = e, .in = in, .w = w->data, .b = b->data, .out = out};
     return each_token(e, n, norm_item, &j) && cpu_mark(e, "norm", w->name);
+}
+
+// All heads of a token's queries or keys, as the layer norms them.
+static void norm_heads(const struct cpu_engine *e, const struct layer *l, const float *w, float *x,
+                       size_t n_head)
+{
+    const size_t d = l->head_dim;
+    if (l->qk_norm == QK_NORM_NONE)
+        return;
+    if (l->qk_norm == QK_NORM_WHOLE) {
+        norm_row(e, x, w, NULL, n_head * d, x);
+        return;
+    }
+    for (size_t h = 0; h < n_head; h++)
+        norm_row(e, x + h * d, l->qk_norm == QK_NORM_HEADS ? w + h * d : w, NULL, d, x + h * d);
+}
+
+static void rotate_heads(const struct cpu_engine *e, const struct layer *l, size_t t, float *x,
+                         size_t n_head)
+{
+    const struct rope *rope = &e->base.model->ropes[l->rope];
+    const float *cos_sin = e->ropes[l->rope].cos_sin + t * rope->n_dim;
+    for (size_t h = 0; h < n_head; h++)
+        e->kernels->rope(x + h * l->head_dim, cos_sin, rope->n_dim / 2, rope->layout);
 }
 
 static void rotate_item(void *arg, size_t t, int thread)
@@ -142,25 +181,29 @@ static void rotate_item(void *arg, size_t t, int thread)
     (void)thread;
     const struct token_job *j = arg;
     const struct cpu_engine *e = j->e;
+    const struct hparams *hp = &e->base.model->hp;
     const struct layer *l = j->layer;
-    const struct rope *rope = &e->base.model->ropes[l->rope];
-    const float eps = e->base.model->hp.norm_eps;
-    const size_t d = l->head_dim, n_pairs = rope->n_dim / 2;
-    const float *cos_sin = e->ropes[l->rope].cos_sin + t * rope->n_dim;
+    const size_t d = l->head_dim, pos = e->base.n_past + t;
     const float *q_norm = layer_vector(l, ATTN_Q_NORM), *k_norm = layer_vector(l, ATTN_K_NORM);
     float *q = e->q + t * l->n_head * d;
-    for (size_t h = 0; h < l->n_head; h++, q += d) {
-        if (q_norm)
-            e->kernels->rms_norm(q, q_norm, eps, d, q);
-        e->kernels->rope(q, cos_sin, n_pairs, rope->layout);
-    }
     float *k = e->k + t * l->n_head_kv * d, *v = e->v + t * l->n_head_kv * d;
-    for (uint32_t h = 0; h < l->n_head_kv; h++, k += d, v += d) {
-        if (k_norm)
-            e->kernels->rms_norm(k, k_norm, eps, d, k);
-        e->kernels->rope(k, cos_sin, n_pairs, rope->layout);
-        e->kernels->kv_store(j->kv, h, e->base.n_past + t, k, v);
+    if (!l->qk_norm_rotated) {
+        norm_heads(e, l, q_norm, q, l->n_head);
+        norm_heads(e, l, k_norm, k, l->n_head_kv);
     }
+    rotate_heads(e, l, t, q, l->n_head);
+    rotate_heads(e, l, t, k, l->n_head_kv);
+    if (l->qk_norm_rotated) {
+        norm_heads(e, l, q_norm, q, l->n_head);
+        norm_heads(e, l, k_norm, k, l->n_head_kv);
+    }
+    if (hp->attn_temp_scale > 0) {
+        const float times = 1 + hp->attn_temp_scale * logf(1 + (float)(pos / hp->attn_temp_len));
+        for (size_t i = 0; i < l->n_head * d; i++)
+            q[i] *= times;
+    }
+    for (uint32_t h = 0; h < l->n_head_kv; h++)
+        e->kernels->kv_store(j->kv, h, pos, k + h * d, v + h * d);
 }
 
 static bool rotate_and_store(struct cpu_engine *e, size_t il, size_t n)
@@ -173,14 +216,28 @@ static void activate_item(void *arg, size_t t, int thread)
 {
     (void)thread;
     const struct token_job *j = arg;
-    const size_t n_ff = j->layer->n_ff;
-    j->e->kernels->silu_mul(j->out->f + t * j->out->n_pad, j->e->up + t * n_ff, n_ff);
+    const struct layer *l = j->layer;
+    j->e->kernels->activate(l->act, &l->xielu, j->out->f + t * j->out->n_pad,
+                            l->w[FFN_GATE].data ? j->e->up + t * l->n_ff : NULL, l->n_ff);
 }
 
-static bool activate(struct cpu_engine *e, const struct layer *l, size_t n)
+static bool activate(struct cpu_engine *e, const struct layer *l, const struct cpu_act *gate,
+                     size_t n)
 {
-    struct token_job j = {.e = e, .layer = l, .out = &e->gate};
+    struct token_job j = {.e = e, .layer = l, .out = gate};
     return each_token(e, n, activate_item, &j) && cpu_mark(e, "activate", l->w[FFN_UP].group);
+}
+
+static void add_item(void *arg, size_t t, int thread)
+{
+    (void)thread;
+    const struct token_job *j = arg;
+    const struct cpu_engine *e = j->e;
+    const struct hparams *hp = &e->base.model->hp;
+    float *x = e->x + t * hp->n_embd, *add = e->branch + t * hp->n_embd;
+    norm_row(e, add, j->w, NULL, hp->n_embd, add);
+    for (size_t i = 0; i < hp->n_embd; i++)
+        x[i] += hp->residual_scale * add[i];
 }
 
 // ---- attention
@@ -190,7 +247,8 @@ struct attention_job {
     struct cpu_engine *e;
     const struct layer *layer;
     const struct cpu_kv_layer *kv;
-    size_t n_tok, group; // group: query heads per KV head
+    const struct cpu_act *out; // (n, n_head * head_dim)
+    size_t n_tok, group;       // group: query heads per KV head
     size_t items_per_head;
     size_t first_split, n_splits; // one token: its splits are shared out too
 };
@@ -210,6 +268,7 @@ static void set_queries(const struct attention_job *j, struct cpu_attn_split *a,
     a->kv = j->kv;
     a->kv_head = kv_head;
     a->scale = l->attn_scale;
+    a->softcap = l->attn_softcap;
     a->n_query = (int)(n_rows - row < 8 ? n_rows - row : 8);
     for (int r = 0; r < a->n_query; r++) {
         const size_t t = (row + (size_t)r) / j->group, pos = e->base.n_past + t;
@@ -223,9 +282,8 @@ static void set_queries(const struct attention_job *j, struct cpu_attn_split *a,
 static void put_result(const struct attention_job *j, size_t t, size_t head,
                        const struct cpu_attn_part *part, const float *numerator)
 {
-    const struct cpu_engine *e = j->e;
     const size_t d = j->layer->head_dim;
-    float *out = e->attn_out.f + t * e->attn_out.n_pad + head * d;
+    float *out = j->out->f + t * j->out->n_pad + head * d;
     for (size_t i = 0; i < d; i++)
         out[i] = numerator[i] / part->sum;
 }
@@ -290,10 +348,10 @@ static void merge_head(const struct attention_job *j, size_t head)
     put_result(j, 0, head, &part[0], numerator);
 }
 
-static bool attention(struct cpu_engine *e, size_t il, size_t n)
+static bool attention(struct cpu_engine *e, size_t il, const struct cpu_act *out, size_t n)
 {
     const struct layer *l = &e->base.model->layers[il];
-    struct attention_job j = {.e = e, .layer = l, .kv = &e->kv.layers[il], .n_tok = n};
+    struct attention_job j = {.e = e, .layer = l, .kv = &e->kv.layers[il], .out = out, .n_tok = n};
     j.group = l->n_head / l->n_head_kv;
     j.items_per_head = (n * j.group + 7) / 8;
     if (n > 1) {
@@ -313,30 +371,82 @@ static bool attention(struct cpu_engine *e, size_t il, size_t n)
 
 // ---- the whole
 
-// x += Wo attention(norm(x)); x += Wdown (silu(Wgate norm(x)) * Wup norm(x))
+// The first n rows of an input of products, as wide as this layer has it.
+static struct cpu_act as_wide_as(const struct cpu_act *a, uint32_t n_cols, size_t n)
+{
+    struct cpu_act view = *a;
+    view.n_cols = n_cols;
+    view.n_pad = (n_cols + CPU_PAD - 1) / CPU_PAD * CPU_PAD;
+    for (size_t t = 0; t < n; t++) // layers of other widths leave their numbers there
+        memset(view.f + t * view.n_pad + n_cols, 0, (view.n_pad - n_cols) * sizeof *view.f);
+    return view;
+}
+
+// x += residual_scale * post_norm(W in + bias)
+static bool add_product(struct cpu_engine *e, const struct layer *l, enum layer_weight w,
+                        enum layer_weight bias, enum layer_weight post_norm,
+                        const struct cpu_act *in, size_t n)
+{
+    const struct hparams *hp = &e->base.model->hp;
+    struct cpu_matmul m = {&l->w[w], in, layer_vector(l, bias), e->x, hp->n_embd, n, true};
+    if (!l->w[post_norm].data && hp->residual_scale == 1)
+        return multiply(e, &m, 1);
+    struct token_job j = {.e = e, .w = l->w[post_norm].data};
+    m.y = e->branch;
+    m.accumulate = false;
+    return multiply(e, &m, 1) && each_token(e, n, add_item, &j) && cpu_mark(e, "add", l->w[w].name);
+}
+
+// attn_output(softmax(q k) v), of normed
+static bool attend(struct cpu_engine *e, size_t il, size_t n)
+{
+    const struct layer *l = &e->base.model->layers[il];
+    const uint32_t n_q = l->n_head * l->head_dim, n_kv = l->n_head_kv * l->head_dim;
+    const struct cpu_act *in = &e->normed, out = as_wide_as(&e->attn_out, n_q, n);
+    const float *bq = layer_vector(l, ATTN_Q_BIAS), *bk = layer_vector(l, ATTN_K_BIAS),
+                *bv = layer_vector(l, ATTN_V_BIAS);
+    const struct cpu_matmul qkv[] = {
+        {&l->w[ATTN_Q], in, bq, e->q, n_q, n, false},  // (n, n_head * head_dim)
+        {&l->w[ATTN_K], in, bk, e->k, n_kv, n, false}, // (n, n_head_kv * head_dim)
+        {&l->w[ATTN_V], in, bv, e->v, n_kv, n, false}, // (n, n_head_kv * head_dim)
+    };
+    return multiply(e, qkv, 3) && rotate_and_store(e, il, n) && attention(e, il, &out, n) &&
+           add_product(e, l, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, ATTN_POST_NORM, &out, n);
+}
+
+// down(act(gate n2) * up n2), or down(act(up n2)); n2 is normed
+static bool feed_forward(struct cpu_engine *e, const struct layer *l, size_t n)
+{
+    const struct cpu_act *in = &e->normed, wide = as_wide_as(&e->gate, l->n_ff, n);
+    const struct weight *gate = &l->w[FFN_GATE], *up = &l->w[FFN_UP];
+    const float *bias = layer_vector(l, FFN_UP_BIAS);
+    const struct cpu_matmul gated[] = {
+        {gate, in, NULL, wide.f, wide.n_pad, n, false}, // (n, n_ff)
+        {up, in, bias, e->up, l->n_ff, n, false},       // (n, n_ff)
+    };
+    const struct cpu_matmul plain = {up, in, bias, wide.f, wide.n_pad, n, false};
+    return (gate->data ? multiply(e, gated, 2) : multiply(e, &plain, 1)) &&
+           activate(e, l, &wide, n) &&
+           add_product(e, l, FFN_DOWN, FFN_DOWN_BIAS, FFN_POST_NORM, &wide, n);
+}
+
+// As struct layer says.
 static bool layer(struct cpu_engine *e, size_t il, size_t n)
 {
     const struct layer *l = &e->base.model->layers[il];
-    const size_t n_q = l->w[ATTN_Q].rows, n_kv = l->w[ATTN_K].rows,
-                 n_embd = e->base.model->hp.n_embd;
-    const float *bq = layer_vector(l, ATTN_Q_BIAS), *bk = layer_vector(l, ATTN_K_BIAS),
-                *bv = layer_vector(l, ATTN_V_BIAS), *bo = layer_vector(l, ATTN_OUTPUT_BIAS);
-    const struct cpu_matmul heads[] = {
-        {&l->w[ATTN_Q], &e->normed, bq, e->q, n_q, n, false},  // (n, n_head * head_dim)
-        {&l->w[ATTN_K], &e->normed, bk, e->k, n_kv, n, false}, // (n, n_head_kv * head_dim)
-        {&l->w[ATTN_V], &e->normed, bv, e->v, n_kv, n, false}, // (n, n_head_kv * head_dim)
-    };
-    const struct cpu_matmul out = {&l->w[ATTN_OUTPUT], &e->attn_out, bo, e->x, n_embd, n, true};
-    const struct cpu_matmul wide[] = {
-        {&l->w[FFN_GATE], &e->normed, NULL, e->gate.f, e->gate.n_pad, n, false}, // (n, n_ff)
-        {&l->w[FFN_UP], &e->normed, NULL, e->up, l->n_ff, n, false},             // (n, n_ff)
-    };
-    const struct cpu_matmul down = {&l->w[FFN_DOWN], &e->gate, NULL, e->x, n_embd, n, true};
-
-    return norm(e, &l->w[ATTN_NORM], e->x, &e->normed, n) && multiply(e, heads, 3) &&
-           rotate_and_store(e, il, n) && attention(e, il, n) && multiply(e, &out, 1) &&
-           norm(e, &l->w[FFN_NORM], e->x, &e->normed, n) && multiply(e, wide, 2) &&
-           activate(e, l, n) && multiply(e, &down, 1);
+    const struct weight *w = l->w;
+    bool ok = true;
+    if (e->search)
+        e->search->layer = (uint32_t)il;
+    if (l->mixer != MIXER_NONE)
+        ok = norm(e, &w[ATTN_NORM], &w[ATTN_NORM_BIAS], e->x, &e->normed, n);
+    if (ok && l->mixer == MIXER_ATTENTION)
+        ok = attend(e, il, n);
+    else if (ok && l->mixer == MIXER_LINEAR)
+        ok = add_product(e, l, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, ATTN_POST_NORM, &e->normed, n);
+    if (ok && l->n_ff > 0 && !l->parallel)
+        ok = norm(e, &w[FFN_NORM], &w[FFN_NORM_BIAS], e->x, &e->normed, n);
+    return ok && (l->n_ff == 0 || feed_forward(e, l, n));
 }
 
 bool cpu_forward(struct cpu_engine *e, const int32_t *tokens, size_t n, enum engine_logits want)
@@ -349,7 +459,8 @@ bool cpu_forward(struct cpu_engine *e, const int32_t *tokens, size_t n, enum eng
     if (!ok || want == LOGITS_NONE)
         return ok;
     e->n_hidden = n_out;
-    return norm(e, &m->output_norm, e->x + (n - n_out) * m->hp.n_embd, &e->hidden, n_out);
+    return norm(e, &m->output_norm, &m->output_norm_bias, e->x + (n - n_out) * m->hp.n_embd,
+                &e->hidden, n_out);
 }
 
 bool cpu_head(struct cpu_engine *e, size_t first, size_t n)
@@ -364,6 +475,10 @@ bool cpu_head(struct cpu_engine *e, size_t first, size_t n)
     e->n_logits = 0;
     if (!multiply(e, &head, 1))
         return false;
+    if (m->hp.logit_scale != 1 || m->hp.final_softcap > 0) {
+        e->kernels->softcap(e->logits, m->hp.logit_scale, m->hp.final_softcap, n * m->hp.n_vocab);
+        cpu_mark(e, "softcap", "logits");
+    }
     e->logits_first = first;
     e->n_logits = n;
     return true;

@@ -39,6 +39,15 @@ static struct cpu_act carve_act(struct carver *c, size_t n_tok, uint32_t n_cols)
     return a;
 }
 
+// Whether what layers add needs nothing done to it first.
+static bool adds_in_place(const struct model *m)
+{
+    bool in_place = m->hp.residual_scale == 1;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        in_place &= !m->layers[i].w[ATTN_POST_NORM].data && !m->layers[i].w[FFN_POST_NORM].data;
+    return in_place;
+}
+
 size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batch, int n_threads,
                           struct cpu_engine *e, void *base)
 {
@@ -53,6 +62,7 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
         s.ropes[i].cos_sin = carve(&c, n * m->ropes[i].n_dim, sizeof(float));
     }
     s.x = carve(&c, n * hp->n_embd, sizeof *s.x);
+    s.branch = carve(&c, adds_in_place(m) ? 0 : n * hp->n_embd, sizeof *s.branch);
     s.q = carve(&c, n * most.n_q, sizeof *s.q);
     s.k = carve(&c, n * most.n_kv, sizeof *s.k);
     s.v = carve(&c, n * most.n_kv, sizeof *s.v);
@@ -71,6 +81,7 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
         e->head_dim_pad = s.head_dim_pad;
         memcpy(e->ropes, s.ropes, sizeof e->ropes);
         e->x = s.x;
+        e->branch = s.branch;
         e->q = s.q;
         e->k = s.k;
         e->v = s.v;

@@ -66,7 +66,7 @@ static size_t traffic(const struct cpu_engine *e, struct engine_traffic *out)
 
 enum { PIECES_PER_LAYER = N_LAYER_WEIGHTS + 1, PIECES_BESIDE = 3 };
 
-static const char *const beside[] = {"norm", "rotate", "activate", NULL};
+static const char *const beside[] = {"norm", "rotate", "activate", "add", "softcap", NULL};
 
 static bool add_work(const struct cpu_engine *e, size_t n, const struct cpu_marks *m,
                      struct engine_profile *out, struct error *err)

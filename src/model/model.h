@@ -217,9 +217,6 @@ static inline uint64_t layer_seen(const struct layer *l, uint64_t n)
 // et al. 2024). out: freq (n_dim / 2); *magnitude multiplies cos and sin.
 void model_rope_freqs(const struct rope *r, uint32_t n_ctx, float *freq, float *magnitude);
 
-// Comma-separated names of the architectures that work.
-const char *model_arch_list(void);
-
 #ifdef __cplusplus
 }
 #endif
