@@ -130,18 +130,16 @@ static __device__ __forceinline__ void finish_head(const struct attention &a, co
     }
 }
 
-// As a row of queries (DH): zeros from head_dim on. Scores are in units of log2, times q_scale and
-// the keys' scale: the query carries log2(e) / sqrt(head_dim).
+// As a row of queries (DH): zeros from head_dim on.
 template <int DH>
 static __device__ __forceinline__ void
 store_query(const struct attention &a, const head_pairs<DH> &h, __half *row, uint32_t lane)
 {
-    float scale = 1.4426950408889634f * rsqrtf((float)a.head_dim) * a.q_scale;
 #pragma unroll
     for (int j = 0; j < h.N; j++) {
         uint2 i = pair_at(a, lane + j * TEAM);
-        row[i.x] = __float2half_rn(h.v[j].x * scale);
-        row[i.y] = __float2half_rn(h.v[j].y * scale);
+        row[i.x] = __float2half_rn(h.v[j].x * a.q_scale);
+        row[i.y] = __float2half_rn(h.v[j].y * a.q_scale);
     }
 }
 
@@ -211,17 +209,15 @@ static __device__ __forceinline__ void each_piece(uint32_t thread, F f)
     }
 }
 
-// Threads 0 .. THREADS - 1 request ROWS rows of a head, from position first on: a tile (ROWS, LD)
-// of float16, or, until widen_rows, the bytes (ROWS, DH) and scales (ROWS, tile_groups) of Q8_0 in
-// the same place. Rows from n_kv on become zeros (a weight of zero times an uninitialised value
-// could be NaN).
+// Threads 0 .. THREADS - 1 request ROWS rows of the cache, from row0 on: a tile (ROWS, LD) of
+// float16, or, until widen_rows, the bytes (ROWS, DH) and scales (ROWS, tile_groups) of Q8_0 in the
+// same place. Rows from `left` on become zeros (a weight of zero times an uninitialised value could
+// be NaN).
 template <int DH, int ROWS, int THREADS>
-static __device__ __forceinline__ void request_rows(const struct kv_plane &plane, uint32_t n_ctx,
-                                                    uint32_t head, uint32_t first, uint32_t n_kv,
-                                                    __half *tile, uint32_t thread)
+static __device__ __forceinline__ void request_rows(const struct kv_plane &plane, size_t row0,
+                                                    int left, __half *tile, uint32_t thread)
 {
-    const size_t row0 = (size_t)head * n_ctx + first;
-    const int left = (int)n_kv - (int)first; // rows that are there
+    static_assert(KV_BLOCK % ROWS == 0, "the rows lie together");
     const uint8_t *from = plane.data + row0 * plane.row_bytes;
     uint8_t *to = reinterpret_cast<uint8_t *>(tile);
     auto piece = [&](uint32_t r0, uint32_t i, int r, int stride) {

@@ -167,7 +167,9 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
     const uint32_t n_row = min(group - row0, (uint32_t)M), head0 = kv_head * group + row0;
 
     griddep_launch_dependents();
-    const uint32_t position = *a.pos0;
+    const struct seq_row at = *a.rows;
+    const uint32_t position = at.pos;
+    const uint32_t *const table = a.tables + (size_t)at.slot * a.max_blocks;
     const bool skip = a.skip && *a.skip;
     const uint32_t first = window_begin(a, position), base = first / M * M;
     const uint32_t n_tile = position / M - base / M + 1;
@@ -183,23 +185,30 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
     auto slot = [&](uint32_t turn, int kv) {
         return tiles + (turn % STAGES * 2 + kv) * tile_elems<DH>();
     };
-    auto request = [&](uint32_t turn, int kv) {
+    // The block that holds the tile of a turn of this warp, if there is such a turn.
+    auto block_of = [&](uint32_t turn) {
         uint32_t t = warp + turn * n_warp;
+        return t < n_mine ? __ldg(&table[(p0 + t * M) / KV_BLOCK]) : 0;
+    };
+    auto request = [&](uint32_t turn, int kv, uint32_t block) {
+        uint32_t t = warp + turn * n_warp, first_pos = p0 + t * M;
         if (t < n_mine)
-            request_rows<DH, M, WARP>(kv ? a.v : a.k, a.n_ctx, kv_head, p0 + t * M, position,
-                                      slot(turn, kv), lane);
+            request_rows<DH, M, WARP>(kv ? a.v : a.k,
+                                      kv_row(block, a.n_head_kv, kv_head, first_pos),
+                                      (int)position - (int)first_pos, slot(turn, kv), lane);
         cp_async_commit();
     };
     // half of them: they stand before the queries in the way to the memory
     auto request_some = [&](int from, int to) {
 #pragma unroll 1
         for (int i = from; i < to; i++)
-            request(i / 2, i % 2);
+            request(i / 2, i % 2, block_of(i / 2));
     };
     request_some(0, STAGES);
+    const size_t new_row =
+        kv_row(__ldg(&table[position / KV_BLOCK]), a.n_head_kv, kv_head, position);
     griddep_wait();
-    prepare<DH>(a, kv_head, head0, n_row, split == n_split - 1,
-                (size_t)kv_head * a.n_ctx + position, q, buf[0], newest[0],
+    prepare<DH>(a, kv_head, head0, n_row, split == n_split - 1, new_row, q, buf[0], newest[0],
                 [&] { request_some(STAGES, 2 * STAGES); });
     __syncthreads();
 
@@ -208,16 +217,16 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
     const uint32_t begin[1][2] = {{first, first}}, end[1][2] = {{position + 1, position + 1}};
     uint32_t turn = 0;
     for (uint32_t t = warp; t < n_mine; t += n_warp, turn++) {
-        const uint32_t at = p0 + t * M;
+        const uint32_t first_pos = p0 + t * M, next = block_of(turn + STAGES);
         auto arrive = [&](const struct kv_plane &plane, int kv) {
             cp_async_wait<2 * STAGES - 1>();
             __syncwarp();
             __half *tile = slot(turn, kv);
             if (plane.scales)
                 widen_rows<DH, M, WARP>(tile, lane, [] { __syncwarp(); });
-            if (position - at < M) { // the newest row is not in the cache yet for all to see
+            if (position - first_pos < M) { // the newest row is not in the cache yet for all to see
                 if (lane < DH / 8)
-                    reinterpret_cast<uint4 *>(tile + (position - at) * tile_ld<DH>())[lane] =
+                    reinterpret_cast<uint4 *>(tile + (position - first_pos) * tile_ld<DH>())[lane] =
                         reinterpret_cast<const uint4 *>(newest[kv])[lane];
                 __syncwarp();
             }
@@ -227,13 +236,13 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
         uint32_t p[1][1][4];
         multiply_qk<DH>(c, q, arrive(a.k, 0), lane);
         __syncwarp();
-        request(turn + STAGES, 0);
-        if (at < first || position - at < M)
-            mask(c, at, begin, end, lane);
+        request(turn + STAGES, 0, next);
+        if (first_pos < first || position - first_pos < M)
+            mask(c, first_pos, begin, end, lane);
         weigh(s, c, a.score_undo, p);
         multiply_pv<DH>(s, p, arrive(a.v, 1), lane);
         __syncwarp();
-        request(turn + STAGES, 1);
+        request(turn + STAGES, 1, next);
     }
 
     // merge the warps

@@ -31,6 +31,8 @@ static __global__ void __launch_bounds__(THREADS)
     griddep_launch_dependents();
     griddep_wait();
     const float2 *rope = a.rope + (size_t)i * (a.rope_dim / 2);
+    const struct seq_row at = *a.rows;
+    const uint32_t *const table = a.tables + (size_t)at.slot * a.max_blocks, position = at.pos + i;
     head_pairs<DH> v;
     if (h < a.n_head) {
         load_head<DH>(a, a.q_in + (size_t)i * a.ld_q + h * a.head_dim, rope, lane, v);
@@ -42,8 +44,8 @@ static __global__ void __launch_bounds__(THREADS)
         const float *src = (is_k ? a.k_in : a.v_in) + (size_t)i * a.ld_kv + kv * a.head_dim;
         load_head<DH>(a, src, is_k ? rope : NULL, lane, v);
         finish_head<DH>(a, is_k ? a.k_norm : NULL, lane, v);
-        store_kv<DH>(a, is_k ? a.k : a.v, (size_t)kv * a.n_ctx + *a.pos0 + i, v, buf[team], NULL,
-                     lane);
+        size_t row = kv_row(table[position / KV_BLOCK], a.n_head_kv, kv, position);
+        store_kv<DH>(a, is_k ? a.k : a.v, row, v, buf[team], NULL, lane);
     }
 }
 
@@ -62,9 +64,8 @@ static __global__ void __launch_bounds__(THREADS, 2)
     // the longest rows first, so that the short ones fill the gaps at the end
     const uint32_t row0 = (gridDim.x - 1 - blockIdx.x) * ROWS, n_row = n * group;
     griddep_launch_dependents();
-    griddep_wait();
-    const uint32_t pos0 = *a.pos0;
-
+    const struct seq_row at = *a.rows;
+    const uint32_t *const table = a.tables + (size_t)at.slot * a.max_blocks, pos0 = at.pos;
     const uint32_t last_row = min(row0 + ROWS, n_row) - 1;
     const uint32_t n_kv = pos0 + last_row / group + 1;
     const uint32_t first = window_begin(a, pos0 + row0 / group) / T * T;
@@ -72,15 +73,22 @@ static __global__ void __launch_bounds__(THREADS, 2)
     const uint32_t all_tiles = div_up(n_kv - first, (uint32_t)T);
     const uint32_t n_part = min(gridDim.z, div_up(all_tiles, (uint32_t)(PART_POSITIONS / T)));
     const uint32_t per_part = div_up(all_tiles, n_part), part = blockIdx.z;
-    if (part >= n_part)
-        return;
     const uint32_t tile0 = min(part * per_part, all_tiles);
     const uint32_t tile1 = min(tile0 + per_part, all_tiles);
+    auto block_of = [&](uint32_t t) { // if there is such a tile
+        return t < tile1 ? __ldg(&table[(first + t * T) / KV_BLOCK]) : 0;
+    };
+    uint32_t kv_block = part < n_part ? block_of(tile0) : 0;
+    griddep_wait();
+    if (part >= n_part)
+        return;
 
-    auto request = [&](const struct kv_plane &plane, uint32_t t, __half *tile) {
-        if (t < tile1)
-            request_rows<DH, T, THREADS>(plane, a.n_ctx, kv_head, first + t * T, n_kv, tile,
-                                         threadIdx.x);
+    auto request = [&](const struct kv_plane &plane, uint32_t t, uint32_t block, __half *tile) {
+        if (t < tile1) {
+            uint32_t first_pos = first + t * T;
+            request_rows<DH, T, THREADS>(plane, kv_row(block, a.n_head_kv, kv_head, first_pos),
+                                         (int)n_kv - (int)first_pos, tile, threadIdx.x);
+        }
         cp_async_commit();
     };
 #pragma unroll 2
@@ -91,7 +99,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
         size_t at = valid ? ((size_t)(row / group) * a.n_head + head) * DH + piece * 8 : 0;
         cp_async16_or_zero(q + r * LD + piece * 8, a.q_f16 + at, valid);
     }
-    request(a.k, tile0, k_tile);
+    request(a.k, tile0, kv_block, k_tile);
 
     uint32_t begin[MT][2], end[MT][2];
 #pragma unroll
@@ -121,7 +129,8 @@ static __global__ void __launch_bounds__(THREADS, 2)
         const bool seen = warp_row <= last_row && p0 <= high && p0 + T > some_begin;
         uint32_t p[MT][NP][4];
         arrive(a.k, k_tile); // and everyone is done with the values
-        request(a.v, t, v_tile);
+        request(a.v, t, kv_block, v_tile);
+        kv_block = block_of(t + 1);
         if (seen) {
             scores<MT, NP> c;
             multiply_qk<DH>(c, q + warp * MT * M * LD, k_tile, lane);
@@ -130,7 +139,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
             weigh(s, c, a.score_undo, p);
         }
         arrive(a.v, v_tile); // and everyone is done with the keys
-        request(a.k, t + 1, k_tile);
+        request(a.k, t + 1, kv_block, k_tile);
         if (seen)
             multiply_pv<DH>(s, p, v_tile, lane);
     }

@@ -1,4 +1,4 @@
-// The CUDA engine from the inside: what engine.cu, forward.cu, load.cu and plan.cu share.
+// The CUDA engine from the inside: what its host code shares.
 #ifndef HOKKU_CUDA_ENGINE_IMPL_H
 #define HOKKU_CUDA_ENGINE_IMPL_H
 
@@ -42,6 +42,7 @@ struct arena {
 // Everything between the matrices, for up to n_batch tokens.
 struct scratch {
     struct step_state *step;
+    uint32_t *kv_tables;       // (kv_blocks(n_ctx)) see attention
     int32_t *tokens;           // (n_batch)
     float *x;                  // (n_batch, n_embd) the residual stream
     float *q, *k, *v;          // (n_batch, n_head * head_dim | n_head_kv * head_dim)
@@ -90,6 +91,7 @@ struct cuda_engine {
     float *freqs; // (rope_dim / 2)
     float magnitude;
     struct scratch s;
+    uint32_t *kv_table; // (kv_blocks(n_ctx)) what s.kv_tables holds
     struct gpu_sampler sampler;
     // One decoded token: forward, head, sampler; [1] where the sampler's blocks wait for each
     // other.
@@ -168,6 +170,16 @@ bool cuda_enqueue_step(struct cuda_engine *e, struct error *err);
 // Starts cuBLAS, once: only when something is to be multiplied with it, so that nobody else needs
 // its library or waits for it.
 bool cuda_blas_open(struct cuda_engine *e, struct error *err);
+
+// ---- kv_cache.cu
+
+// Makes the tables: block i holds positions from i * KV_BLOCK on.
+bool cuda_kv_open(struct cuda_engine *e, struct error *err);
+// Copies positions [begin, end) of the sequence of this table (host memory) out of the cache or
+// into it, and waits; the host has cuda_kv_bytes of them.
+size_t cuda_kv_bytes(const struct cuda_engine *e, size_t begin, size_t end);
+bool cuda_kv_copy(struct cuda_engine *e, const uint32_t *table, size_t begin, size_t end,
+                  uint8_t *host, bool out, struct error *err);
 
 // ---- finite.cu
 

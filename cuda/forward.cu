@@ -11,7 +11,6 @@ static struct attention attention_args(const struct cuda_engine *e, const struct
     a.n_head = f->n_head;
     a.n_head_kv = f->n_head_kv;
     a.head_dim = f->head_dim;
-    a.n_ctx = e->base.n_ctx;
     a.n_swa = f->window;
     a.eps = e->hp.norm_eps;
     a.q_norm = l->v[ATTN_Q_NORM];
@@ -21,10 +20,12 @@ static struct attention attention_args(const struct cuda_engine *e, const struct
     a.rope = e->s.rope;
     a.k = l->k_cache;
     a.v = l->v_cache;
-    a.q_scale = l->q_scale;
+    a.q_scale = l->q_scale * 1.4426950408889634f * f->attn_scale;
     a.score_undo = half_range_undo(l->q_scale) * half_range_undo(l->k_cache.scale);
     a.v_undo = half_range_undo(l->v_cache.scale);
-    a.pos0 = &e->s.step->pos;
+    a.rows = &e->s.step->at;
+    a.tables = e->s.kv_tables;
+    a.max_blocks = kv_blocks(e->base.n_ctx);
     a.q_in = e->s.q;
     a.k_in = e->s.k;
     a.v_in = e->s.v;
@@ -123,8 +124,8 @@ bool cuda_forward_one(struct cuda_engine *e, struct error *err)
 {
     const struct scratch *s = &e->s;
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, &s->step->token, 1, s->x, e->freqs,
-                      e->rotation.n_dim / 2, e->magnitude, &s->step->pos, s->rope, &s->step->done,
-                      err) ||
+                      e->rotation.n_dim / 2, e->magnitude, &s->step->at.pos, s->rope,
+                      &s->step->done, err) ||
         !cuda_look(e, "token_embd", err))
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
@@ -325,7 +326,7 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
     if (n > n_by_vector(e) && s->blas_workspace_bytes && !cuda_blas_open(e, err))
         return false;
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, s->tokens, n, s->x, e->freqs,
-                      e->rotation.n_dim / 2, e->magnitude, &s->step->pos, s->rope, NULL, err))
+                      e->rotation.n_dim / 2, e->magnitude, &s->step->at.pos, s->rope, NULL, err))
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
         if (!cuda_pace(e, n, i, err) || interrupted(e, err) ||

@@ -18,11 +18,17 @@ struct queue {
     struct recorder *recorder;
 };
 
+// Whose token a row of activations belongs to: its sequence's place in the tables of the KV cache,
+// and its position there.
+struct alignas(8) seq_row {
+    uint32_t slot, pos;
+};
+
 // Where decoding stands, in device memory: the one graph of a decoded token reads it, so the same
 // graph serves every position.
 struct step_state {
-    int32_t token; // to evaluate
-    uint32_t pos;  // its position
+    struct seq_row at; // of the token to evaluate
+    int32_t token;
     uint32_t done; // non-zero: kernels of a step return at once
     uint32_t n_sampled;
 };
@@ -139,15 +145,30 @@ bool finish_product_launch(const struct queue *q, const float *product, const fl
 
 // ---- attention_decode.cu, attention_prefill.cu ------------------------------------------------
 
-// The keys (or values) of one layer: row (head, position) at data + (head * n_ctx + position) *
-// row_bytes. Q8_0: signed bytes, and one float16 scale per 32 at scales + (head * n_ctx + position)
-// * n_group, a scale more where that makes their number even (four bytes are copied at a time).
+// The KV cache is a pool of blocks of KV_BLOCK positions; a block has all layers' keys and values,
+// and a table per sequence says which block holds positions [i * KV_BLOCK, (i + 1) * KV_BLOCK).
+// 64: what a step of attention_prefill reads at once, and whole tiles of attention_decode, so no
+// tile straddles two blocks; a head's block is 4 to 32 KB in one piece, and half a block, what a
+// sequence wastes on average, is some megabytes of a large model.
+enum {
+    KV_BLOCK = 64,
+};
+
+static inline __host__ __device__ uint32_t kv_blocks(uint32_t n_position)
+{
+    return (n_position + KV_BLOCK - 1) / KV_BLOCK;
+}
+
+// The keys (or values) of one layer: row (block, head, position in the block), kv_row, at data +
+// row * row_bytes. Q8_0: signed bytes, and one float16 scale per 32 at scales + row * n_group, a
+// scale more where that makes their number even (four bytes are copied at a time).
 struct kv_plane {
     uint8_t *data;
     uint16_t *scales;   // NULL: data is float16
     uint32_t row_bytes; // a multiple of 16
     uint32_t n_group;   // kv_groups(head_dim)
-    float scale;        // a power of two: what is stored is the value times this
+    uint32_t n_head;
+    float scale; // a power of two: what is stored is the value times this
 };
 
 static inline __host__ __device__ uint32_t kv_groups(uint32_t head_dim)
@@ -155,19 +176,31 @@ static inline __host__ __device__ uint32_t kv_groups(uint32_t head_dim)
     return (head_dim + 63) / 64 * 2;
 }
 
+static inline __host__ __device__ size_t kv_row(uint32_t block, uint32_t n_head_kv, uint32_t head,
+                                                uint32_t position)
+{
+    return (size_t)(block * n_head_kv + head) * KV_BLOCK + position % KV_BLOCK;
+}
+
 struct attention {
     uint32_t n_head, n_head_kv, head_dim;
-    uint32_t n_ctx, n_swa;
+    uint32_t n_swa; // a token sees itself and the n_swa - 1 before it; 0: all
     float eps;
     const float *q_norm, *k_norm; // (head_dim), NULL: none
     bool rope_halves;             // pairs (i, i + rope_dim / 2), else (2 i, 2 i + 1)
     uint32_t rope_dim;
-    float q_scale;      // a power of two: queries become float16 times this
-    float score_undo;   // 1 / (q_scale * k.scale)
+    // Queries become float16 times this: log2(e), the factor of the scores (1 / sqrt(head_dim)) and
+    // a power of two.
+    float q_scale;
+    float score_undo;   // 1 / (that power of two * k.scale): then scores are in units of log2
     float v_undo;       // 1 / v.scale
     const float2 *rope; // (n, rope_dim / 2) cos and sin
     struct kv_plane k, v;
-    const uint32_t *pos0; // position of the first row: see attention_decode_launch
+    // Where the tokens are, see the launchers; and which blocks hold position 0, KV_BLOCK, ... of
+    // the sequences (n_slot, max_blocks).
+    const struct seq_row *rows;
+    const uint32_t *tables;
+    uint32_t max_blocks;
     // Results of the projections, biases added; one row per token.
     const float *q_in, *k_in, *v_in; // (n, ld_q), (n, ld_kv), (n, ld_kv)
     uint32_t ld_q, ld_kv;
@@ -192,12 +225,12 @@ void attention_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t h
 // The least shared memory that the kernels for this head_dim need; 0: no kernel for it.
 size_t attention_smem(uint32_t head_dim);
 
-// One token: rotates q and k, appends k and v to the cache, attends over the whole cache. The
-// kernel looks at *pos0, *skip and the rows of the cache before *pos0 while its predecessors may
-// still run: none of the launches that are chained by early starts (launch.dependent) may write
-// them. A step's first launch, embed, is not chained.
+// One token, at rows[0]: rotates q and k, appends k and v to the cache, attends over the whole
+// cache. The kernel looks at *rows, the tables, *skip and the rows of the cache before this one
+// while its predecessors may still run: none of the launches that are chained by early starts
+// (launch.dependent) may write them. A step's first launch, embed, is not chained.
 bool attention_decode_launch(const struct queue *q, const struct attention *a, struct error *err);
-// n tokens: the same in two launches.
+// n tokens of one sequence, the first at rows[0]: the same in two launches.
 bool attention_prefill_launch(const struct queue *q, const struct attention *a, uint32_t n,
                               struct error *err);
 

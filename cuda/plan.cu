@@ -36,10 +36,11 @@ static struct kv_plane take_kv(struct arena *a, const struct layer *l, uint32_t 
                                enum kv_type type)
 {
     struct kv_plane p = {};
-    uint64_t rows = (uint64_t)l->n_head_kv * n_ctx;
+    uint64_t rows = (uint64_t)l->n_head_kv * kv_blocks(n_ctx) * KV_BLOCK;
     uint32_t elem = type == KV_F16 ? 2 : 1;
     p.row_bytes = (l->head_dim * elem + 15) / 16 * 16;
     p.n_group = kv_groups(l->head_dim);
+    p.n_head = l->n_head_kv;
     p.scale = 1.0f;
     p.data = (uint8_t *)take(a, rows * p.row_bytes);
     if (type == KV_Q8_0)
@@ -92,6 +93,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     struct attention_scratch att;
     attention_scratch(e->q.n_sm, most.n_head, e->facts.n_head_kv, most.head_dim, n_batch, &att);
     s->step = (struct step_state *)take(a, sizeof *s->step);
+    s->kv_tables = (uint32_t *)take(a, kv_blocks(n_ctx) * sizeof *s->kv_tables);
     struct gemm_scratch gemm;
     gemm_scratch(e->q.n_sm, &gemm);
     s->counters = (uint32_t *)take(a, att.counters + gemm.counters);

@@ -117,14 +117,50 @@ struct conversation {
     }
 };
 
-// The same on the device.
+// One layer's cache for several sequences, whose blocks lie in it in a random order. Blocks that no
+// sequence has are far outside of it.
+struct device_cache {
+    uint32_t k_row, v_row, n_group, n_slot, max_blocks;
+    std::vector<uint32_t> blocks; // (n_slot, max_blocks)
+    device_array<uint8_t> k, v;
+    device_array<uint16_t> ks, vs;
+    device_array<uint32_t> tables;
+
+    static uint32_t row(const struct shape &s, bool q8)
+    {
+        return (s.head_dim * (q8 ? 1 : 2) + 15) / 16 * 16;
+    }
+    static size_t rows(const struct shape &s, uint32_t n_slot, uint32_t n_ctx)
+    {
+        return (size_t)n_slot * kv_blocks(n_ctx) * KV_BLOCK * s.n_head_kv;
+    }
+    device_cache(const struct shape &s, uint32_t n_slot_, uint32_t n_ctx)
+        : k_row(row(s, s.k_q8)), v_row(row(s, s.v_q8)), n_group(kv_groups(s.head_dim)),
+          n_slot(n_slot_), max_blocks(kv_blocks(n_ctx) + 1),
+          blocks((size_t)n_slot_ * max_blocks, 0x01000000u), k(rows(s, n_slot_, n_ctx) * k_row),
+          v(rows(s, n_slot_, n_ctx) * v_row), ks(rows(s, n_slot_, n_ctx) * n_group),
+          vs(rows(s, n_slot_, n_ctx) * n_group), tables((size_t)n_slot_ * max_blocks)
+    {
+        struct random_stream r = {71};
+        std::vector<uint32_t> ids;
+        for (uint32_t i = 0; i < n_slot * (max_blocks - 1); i++)
+            ids.insert(ids.begin() + (long)(r.u64() % (ids.size() + 1)), i);
+        for (uint32_t i = 0; i < ids.size(); i++)
+            blocks[i / (max_blocks - 1) * max_blocks + i % (max_blocks - 1)] = ids[i];
+        tables.put(blocks);
+    }
+};
+
+// The same on the device, as one of the sequences of a cache.
 struct device_conversation {
     const conversation &c;
     struct attention_scratch sizes;
-    uint32_t k_row, v_row, n_group;
-    device_array<uint8_t> k, v, partial, q_f16;
-    device_array<uint16_t> ks, vs;
-    device_array<uint32_t> counters, pos;
+    std::unique_ptr<device_cache> own;
+    device_cache &cache;
+    uint32_t slot;
+    device_array<uint8_t> partial, q_f16;
+    device_array<uint32_t> counters;
+    device_array<struct seq_row> rows;
     device_array<float> q_norm, k_norm;
 
     static struct attention_scratch scratch(const conversation &c)
@@ -133,20 +169,22 @@ struct device_conversation {
         attention_scratch(Q.n_sm, c.s.n_head, c.s.n_head_kv, c.s.head_dim, c.n, &a);
         return a;
     }
-    static uint32_t row(const conversation &c, bool q8)
-    {
-        return (c.s.head_dim * (q8 ? 1 : 2) + 15) / 16 * 16;
-    }
-    explicit device_conversation(const conversation &conv)
-        : c(conv), sizes(scratch(conv)), k_row(row(conv, conv.s.k_q8)),
-          v_row(row(conv, conv.s.v_q8)), n_group(kv_groups(conv.s.head_dim)),
-          k((size_t)conv.s.n_head_kv * conv.n_ctx * k_row),
-          v((size_t)conv.s.n_head_kv * conv.n_ctx * v_row), partial(sizes.partial),
-          q_f16(sizes.q_f16), ks((size_t)conv.s.n_head_kv * conv.n_ctx * n_group),
-          vs((size_t)conv.s.n_head_kv * conv.n_ctx * n_group), counters(sizes.counters / 4), pos(1),
-          q_norm(conv.q_norm), k_norm(conv.k_norm)
+    device_conversation(const conversation &conv, device_cache &in, uint32_t slot_)
+        : c(conv), sizes(scratch(conv)), cache(in), slot(slot_), partial(sizes.partial),
+          q_f16(sizes.q_f16), counters(sizes.counters / 4), rows(1), q_norm(conv.q_norm),
+          k_norm(conv.k_norm)
     {
         counters.put(std::vector<uint32_t>(counters.n, 0));
+    }
+    // The second of three sequences.
+    device_conversation(const conversation &conv, std::unique_ptr<device_cache> mine)
+        : device_conversation(conv, *mine, 1)
+    {
+        own = std::move(mine);
+    }
+    explicit device_conversation(const conversation &conv)
+        : device_conversation(conv, std::make_unique<device_cache>(conv.s, 3, conv.n_ctx))
+    {
     }
 
     // Tokens [at, at + n): the decode kernel for n == 0 (one token), else prefill. What nobody
@@ -164,12 +202,11 @@ struct device_conversation {
         device_array<uint32_t> flag(std::vector<uint32_t>{skip});
         device_array<float2> rope(std::vector<float2>(c.rope.begin() + (size_t)at * pairs,
                                                       c.rope.begin() + (size_t)(at + m) * pairs));
-        pos.put(std::vector<uint32_t>{at});
+        rows.put(std::vector<struct seq_row>{{slot, at}});
         struct attention a = {};
         a.n_head = c.s.n_head;
         a.n_head_kv = c.s.n_head_kv;
         a.head_dim = c.s.head_dim;
-        a.n_ctx = c.n_ctx;
         a.n_swa = c.s.n_swa;
         a.eps = 1e-6f;
         a.q_norm = c.s.norms ? q_norm.p : nullptr;
@@ -177,12 +214,18 @@ struct device_conversation {
         a.rope_halves = c.s.halves;
         a.rope_dim = c.s.rope_dim;
         a.rope = rope.p;
-        a.k = {k.p, c.s.k_q8 ? ks.p : nullptr, k_row, n_group, c.k_scale};
-        a.v = {v.p, c.s.v_q8 ? vs.p : nullptr, v_row, n_group, c.v_scale};
-        a.q_scale = c.q_scale;
+        a.k = {cache.k.p,     c.s.k_q8 ? cache.ks.p : nullptr,
+               cache.k_row,   cache.n_group,
+               c.s.n_head_kv, c.k_scale};
+        a.v = {cache.v.p,     c.s.v_q8 ? cache.vs.p : nullptr,
+               cache.v_row,   cache.n_group,
+               c.s.n_head_kv, c.v_scale};
+        a.q_scale = c.q_scale * 1.4426950408889634f / sqrtf((float)c.s.head_dim);
         a.score_undo = 1.0f / (c.q_scale * c.k_scale);
         a.v_undo = 1.0f / c.v_scale;
-        a.pos0 = pos.p;
+        a.rows = rows.p;
+        a.tables = cache.tables.p;
+        a.max_blocks = cache.max_blocks;
         a.q_in = dq.p;
         a.k_in = dk.p;
         a.v_in = dv.p;
@@ -262,6 +305,12 @@ static void attention_agrees_at_a_tile_s_edge(void)
     attention_agrees(33, 2);
 }
 
+static void attention_agrees_at_a_block_s_edge(void)
+{
+    attention_agrees(63, 0);
+    attention_agrees(130, 127);
+}
+
 static void attention_agrees_over_several_blocks(void)
 {
     attention_agrees(full_size() ? 1000 : 200, 129);
@@ -338,8 +387,8 @@ static void a_finished_decode_leaves_cache_and_results_alone(void)
         for (uint32_t at : {20u, 300u}) { // one block, several blocks
             conversation c(r, s, at + 1);
             device_conversation d(c);
-            device_array<uint8_t> *bytes[] = {&d.k, &d.v, &d.partial};
-            device_array<uint16_t> *scales[] = {&d.ks, &d.vs};
+            device_array<uint8_t> *bytes[] = {&d.cache.k, &d.cache.v, &d.partial};
+            device_array<uint16_t> *scales[] = {&d.cache.ks, &d.cache.vs};
             for (auto *b : bytes)
                 b->put(std::vector<uint8_t>(b->n, 0x33));
             for (auto *b : scales)
@@ -348,7 +397,7 @@ static void a_finished_decode_leaves_cache_and_results_alone(void)
             std::vector<std::vector<uint8_t>> before;
             for (auto *b : bytes)
                 before.push_back(b->get());
-            std::vector<uint16_t> ks = d.ks.get(), vs = d.vs.get();
+            std::vector<uint16_t> ks = d.cache.ks.get(), vs = d.cache.vs.get();
             for (float v : d.run(at, 0, true))
                 if (v != device_conversation::UNTOUCHED) {
                     check(false, "position %u: a result was written", at);
@@ -359,16 +408,50 @@ static void a_finished_decode_leaves_cache_and_results_alone(void)
                       i == 0   ? "keys"
                       : i == 1 ? "values"
                                : "scratch memory");
-            check(d.ks.get() == ks && d.vs.get() == vs, "position %u: scales changed", at);
+            check(d.cache.ks.get() == ks && d.cache.vs.get() == vs, "position %u: scales changed",
+                  at);
             for (uint32_t n : d.counters.get())
                 check(n == 0, "position %u: a counter is %u", at, n);
             compare(c, d.run(at, 0), at, 1, "decode after all");
         }
 }
 
+// Sequences that take turns in one cache get bit for bit what each gets alone.
+static void sequences_leave_each_other_alone(void)
+{
+    struct random_stream r = {36};
+    for (const struct shape &s : {shapes[1], shapes[9]}) {
+        enum { N_SEQ = 3 };
+        const uint32_t n_prompt[N_SEQ] = {70, 64, 301}, n_more = 2;
+        device_cache cache(s, N_SEQ, 310);
+        std::vector<conversation> c;
+        for (uint32_t n : n_prompt)
+            c.emplace_back(r, s, n + n_more);
+        std::vector<std::unique_ptr<device_conversation>> shared, alone;
+        for (uint32_t i = 0; i < N_SEQ; i++) {
+            shared.push_back(std::make_unique<device_conversation>(c[i], cache, i));
+            alone.push_back(std::make_unique<device_conversation>(c[i]));
+        }
+        auto both = [&](uint32_t i, uint32_t at, uint32_t n) {
+            std::vector<float> got = shared[i]->run(at, n);
+            compare(c[i], got, at, n ? n : 1, "one of several");
+            check(got == alone[i]->run(at, n), "sequence %u, position %u: not what it gets alone",
+                  i, at);
+        };
+        for (uint32_t i = 0; i < N_SEQ; i++)
+            both(i, 0, n_prompt[i] - 20);
+        for (uint32_t i = N_SEQ; i-- > 0;)
+            both(i, n_prompt[i] - 20, 20);
+        for (uint32_t step = 0; step < n_more; step++)
+            for (uint32_t i = 0; i < N_SEQ; i++)
+                both(i, n_prompt[i] + step, 0);
+    }
+}
+
 static const struct tap_test tests[] = {
     {"attention agrees from the first token on", attention_agrees_from_the_first_token},
     {"attention agrees at a tile's edge", attention_agrees_at_a_tile_s_edge},
+    {"attention agrees at a block's edge", attention_agrees_at_a_block_s_edge},
     {"attention agrees over several blocks", attention_agrees_over_several_blocks},
     {"attention agrees for a short prompt after a long text",
      attention_agrees_for_a_short_prompt_after_a_long_text},
@@ -377,6 +460,7 @@ static const struct tap_test tests[] = {
     {"attention agrees with the least shared memory",
      attention_agrees_with_the_least_shared_memory},
     {"attention gives the same bits again", attention_gives_the_same_bits_again},
+    {"sequences leave each other alone", sequences_leave_each_other_alone},
     {"a finished decode leaves cache and results alone",
      a_finished_decode_leaves_cache_and_results_alone},
 };
