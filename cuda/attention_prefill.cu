@@ -21,7 +21,7 @@ template <int DH> struct shape {
 };
 
 // Grid (n, heads of q, k and v / N_TEAM): a team per head and token.
-template <int DH>
+template <int DH, bool PLAIN>
 static __global__ void __launch_bounds__(THREADS)
     rotate_store_kernel(const __grid_constant__ struct attention a)
 {
@@ -30,20 +30,20 @@ static __global__ void __launch_bounds__(THREADS)
     const uint32_t h = blockIdx.y * N_TEAM + team, i = blockIdx.x;
     griddep_launch_dependents();
     griddep_wait();
-    const float2 *rope = a.rope + (size_t)i * (a.rope_dim / 2);
+    const float2 *rope = a.rope ? a.rope + (size_t)i * (a.rope_dim / 2) : NULL;
     const struct seq_row at = *a.rows;
     const uint32_t *const table = a.tables + (size_t)at.slot * a.max_blocks, position = at.pos + i;
     head_pairs<DH> v;
     if (h < a.n_head) {
         load_head<DH>(a, a.q_in + (size_t)i * a.ld_q + h * a.head_dim, rope, lane, v);
-        finish_head<DH>(a, a.q_norm, lane, v);
-        store_query<DH>(a, v, a.q_f16 + ((size_t)i * a.n_head + h) * DH, lane);
+        finish_head<DH, PLAIN>(a, a.q_norm, lane, v);
+        store_query<DH, PLAIN>(a, v, position, a.q_f16 + ((size_t)i * a.n_head + h) * DH, lane);
     } else if (h < a.n_head + 2 * a.n_head_kv) {
         bool is_k = h < a.n_head + a.n_head_kv;
         uint32_t kv = h - a.n_head - (is_k ? 0 : a.n_head_kv);
         const float *src = (is_k ? a.k_in : a.v_in) + (size_t)i * a.ld_kv + kv * a.head_dim;
         load_head<DH>(a, src, is_k ? rope : NULL, lane, v);
-        finish_head<DH>(a, is_k ? a.k_norm : NULL, lane, v);
+        finish_head<DH, PLAIN>(a, is_k ? a.k_norm : NULL, lane, v);
         size_t row = kv_row(table[position / KV_BLOCK], a.n_head_kv, kv, position);
         store_kv<DH>(a, is_k ? a.k : a.v, row, v, buf[team], NULL, lane);
     }
@@ -51,7 +51,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 // Grid (ceil(n * group / ROWS), n_head_kv, parts). Row r of the block's matrix: token r / group,
 // query head r % group of this KV head.
-template <int DH>
+template <int DH, bool PLAIN>
 static __global__ void __launch_bounds__(THREADS, 2)
     attention_prefill_kernel(const __grid_constant__ struct attention a, uint32_t n)
 {
@@ -134,9 +134,10 @@ static __global__ void __launch_bounds__(THREADS, 2)
         if (seen) {
             scores<MT, NP> c;
             multiply_qk<DH>(c, q + warp * MT * M * LD, k_tile, lane);
+            const float undo = PLAIN ? a.score_undo : cap(c, a);
             if (p0 < all_begin || p0 + T > low + 1)
                 mask(c, p0, begin, end, lane);
-            weigh(s, c, a.score_undo, p);
+            weigh(s, c, undo, p);
         }
         arrive(a.v, v_tile); // and everyone is done with the keys
         request(a.k, t + 1, kv_block, k_tile);
@@ -263,6 +264,9 @@ void attention_prefill_scratch(int n_sm, uint32_t n_head, uint32_t head_dim, uin
 bool attention_prefill_launch(const struct queue *q, const struct attention *a, uint32_t n,
                               struct error *err)
 {
+    struct attention rest;
+    if (!attention_norm_whole(q, a, n, &rest, err))
+        return false;
     uint32_t n_vector = a->n_head + 2 * a->n_head_kv;
     uint32_t n_row = n * (a->n_head / a->n_head_kv);
     struct launch rotate = {.name = "rotate_store",
@@ -276,12 +280,13 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return with_head_dim(a->head_dim, [&](auto tag) {
-        constexpr int DH = decltype(tag)::value;
+    return with_kernel(rest, [&](auto dim, auto kind) {
+        constexpr int DH = decltype(dim)::value;
+        constexpr bool PLAIN = decltype(kind)::plain;
         uint32_t x = div_up(n_row, (uint32_t)shape<DH>::ROWS);
         l.grid = dim3(x, a->n_head_kv, n_prefill_part(q->n_sm, x * a->n_head_kv));
         l.smem = prefill_smem<DH>();
-        return launch_kernel(err, rotate, rotate_store_kernel<DH>, *a) &&
-               launch_kernel(err, l, attention_prefill_kernel<DH>, *a, n);
+        return launch_kernel(err, rotate, rotate_store_kernel<DH, PLAIN>, rest) &&
+               launch_kernel(err, l, attention_prefill_kernel<DH, PLAIN>, rest, n);
     });
 }

@@ -187,22 +187,29 @@ struct attention {
     uint32_t n_swa; // a token sees itself and the n_swa - 1 before it; 0: all
     float eps;
     const float *q_norm, *k_norm; // (head_dim), NULL: none
-    bool rope_halves;             // pairs (i, i + rope_dim / 2), else (2 i, 2 i + 1)
+    bool norm_whole;   // of all heads at once: (n_head * head_dim), (n_head_kv * head_dim)
+    bool norm_rotated; // after the rotation instead of before, not with norm_whole
+    bool rope_halves;  // pairs (i, i + rope_dim / 2), else (2 i, 2 i + 1)
     uint32_t rope_dim;
     // Queries become float16 times this: log2(e), the factor of the scores (1 / sqrt(head_dim)) and
     // a power of two.
     float q_scale;
-    float score_undo;   // 1 / (that power of two * k.scale): then scores are in units of log2
-    float v_undo;       // 1 / v.scale
-    const float2 *rope; // (n, rope_dim / 2) cos and sin
+    float score_undo; // 1 / (that power of two * k.scale): then scores are in units of log2
+    float v_undo;     // 1 / v.scale
+    float softcap;    // c: scores s become c tanh(s / c); 0: they do not
+    // Queries, rotated, times 1 + temp_scale ln(1 + floor(position / temp_len)); 0: they are not.
+    float temp_scale;
+    uint32_t temp_len;
+    const float2 *rope; // (n, rope_dim / 2) cos and sin; NULL: no rotation
     struct kv_plane k, v;
     // Where the tokens are, see the launchers; and which blocks hold position 0, KV_BLOCK, ... of
     // the sequences (n_slot, max_blocks).
     const struct seq_row *rows;
     const uint32_t *tables;
     uint32_t max_blocks;
-    // Results of the projections, biases added; one row per token.
-    const float *q_in, *k_in, *v_in; // (n, ld_q), (n, ld_kv), (n, ld_kv)
+    // Results of the projections, biases added; one row per token. norm_whole: normed in place.
+    float *q_in, *k_in; // (n, ld_q), (n, ld_kv)
+    const float *v_in;  // (n, ld_kv)
     uint32_t ld_q, ld_kv;
     float *out; // (n, n_head * head_dim)
     const uint32_t *skip;
@@ -225,12 +232,13 @@ void attention_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t h
 // The least shared memory that the kernels for this head_dim need; 0: no kernel for it.
 size_t attention_smem(uint32_t head_dim);
 
-// One token, at rows[0]: rotates q and k, appends k and v to the cache, attends over the whole
-// cache. The kernel looks at *rows, the tables, *skip and the rows of the cache before this one
-// while its predecessors may still run: none of the launches that are chained by early starts
-// (launch.dependent) may write them. A step's first launch, embed, is not chained.
+// One token, at rows[0]: norms (norm_whole: in a launch of its own), rotates q and k, appends k and
+// v to the cache, attends over the whole cache. The kernel looks at *rows, the tables, *skip and
+// the rows of the cache before this one while its predecessors may still run: none of the launches
+// that are chained by early starts (launch.dependent) may write them. A step's first launch, embed,
+// is not chained.
 bool attention_decode_launch(const struct queue *q, const struct attention *a, struct error *err);
-// n tokens of one sequence, the first at rows[0]: the same in two launches.
+// n tokens of one sequence, the first at rows[0]: the same in two launches or three.
 bool attention_prefill_launch(const struct queue *q, const struct attention *a, uint32_t n,
                               struct error *err);
 
