@@ -22,6 +22,7 @@
 #include "main_manual.h"
 #include "cli/options.h"
 #include "cli/paths.h"
+#include "engine/settings.h"
 #include "text/tokenizer.h"
 #include "tools/run.h"
 
@@ -112,32 +113,6 @@ static bool random_seed(uint64_t *seed, struct error *err)
         return error_set(err, ERR_FAIL, "no random seed: getrandom: %s", strerror(errno));
     *seed &= (1ull << 53) - 1;
     return true;
-}
-
-// What a model's metadata recommends holds where the user said nothing.
-static bool recommended_sampling(struct program *p, struct error *err)
-{
-    struct options *o = &p->opt;
-    const struct gguf *g = p->model->gguf;
-    uint32_t k = o->sampler.top_k > 0 ? (uint32_t)o->sampler.top_k : 0;
-    bool ok =
-        (o->temp_given || gguf_get_f32(g, "general.sampling.temp", false, &o->sampler.temp, err)) &&
-        (o->top_p_given ||
-         gguf_get_f32(g, "general.sampling.top_p", false, &o->sampler.top_p, err)) &&
-        (o->min_p_given ||
-         gguf_get_f32(g, "general.sampling.min_p", false, &o->sampler.min_p, err)) &&
-        (o->repeat_penalty_given || gguf_get_f32(g, "general.sampling.penalty_repeat", false,
-                                                 &o->sampler.repeat_penalty, err)) &&
-        (o->top_k_given || gguf_get_u32(g, "general.sampling.top_k", false, &k, err));
-    // A number that no option could be is out of range below, too.
-    if (ok && !o->top_k_given)
-        o->sampler.top_k = k > INT32_MAX ? -1 : (int32_t)k;
-    if (ok && !options_check_sampler(&o->sampler, err)) {
-        err->code = ERR_MODEL;
-        ok = error_prefix(err, "%s recommends what is no setting (the option given overrides it)",
-                          p->model_path);
-    }
-    return ok;
 }
 
 static bool open_model(struct program *p, struct error *err)
@@ -279,8 +254,12 @@ static bool run_chat(struct program *p, struct error *err)
     if (one && !many && p->prompt.len == 0 && !o->prompt && !o->dry_run)
         return error_set(err, ERR_USAGE,
                          "no prompt: standard input is empty; hokku --help shows the ways in");
-    if (!open_model(p, err) || !recommended_sampling(p, err) ||
-        !sampler_check(&o->sampler, p->model->hp.n_vocab, err))
+    if (!open_model(p, err))
+        return false;
+    if (!sampler_recommended(&o->sampler, p->model->gguf, o->sampler_given, err))
+        return error_prefix(err, "%s recommends what is no setting (the option given overrides it)",
+                            p->model_path);
+    if (!sampler_check(&o->sampler, p->model->hp.n_vocab, err))
         return false;
     if (!o->seed_given && !random_seed(&o->sampler.seed, err))
         return false;

@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/format.h"
 #include "base/place.h"
+#include "engine/settings.h"
 
 enum { MAX_CONFIG_BYTES = 1 << 20 };
 
@@ -154,38 +156,26 @@ static bool set_choice(const struct option_def *d, const char *value, int32_t *o
     return bad_value(d, value, expected, err);
 }
 
+// Of the sampling settings that are numbers: its row of sampler_numbers, else SAMPLER_N_NUMBERS.
+static size_t sampler_row(const struct option_def *d)
+{
+    size_t i = 0;
+    while (i < SAMPLER_N_NUMBERS &&
+           d->offset != offsetof(struct options, sampler) + sampler_numbers[i].offset)
+        i++;
+    return i;
+}
+
 // value: what was found, as text.
 static bool check_range(const struct option_def *d, double x, const char *value, struct error *err)
 {
-    char expected[100];
-    if ((d->least == 0 && d->most == 0) || (x >= d->least && x <= d->most)) // NaN is in no range
+    size_t row = sampler_row(d);
+    double least = row < SAMPLER_N_NUMBERS ? sampler_numbers[row].least : d->least;
+    double most = row < SAMPLER_N_NUMBERS ? sampler_numbers[row].most : d->most;
+    char range[FORMAT_TEXT];
+    if ((least == 0 && most == 0) || (x >= least && x <= most)) // NaN is in no range
         return true;
-    if (d->most >= INT32_MAX)
-        snprintf(expected, sizeof expected, "a whole number of at least %.10g", d->least);
-    else
-        snprintf(expected, sizeof expected, "a number from %.10g to %.10g", d->least, d->most);
-    return bad_value(d, value, expected, err);
-}
-
-bool options_check_sampler(const struct sampler_settings *s, struct error *err)
-{
-    const struct options o = {.sampler = *s};
-    size_t n;
-    const struct option_def *d = options_table(&n);
-    for (size_t i = 0; i < n; i++) {
-        const void *at = (const char *)&o + d[i].offset;
-        bool whole = d[i].kind == OPT_I32;
-        char value[40];
-        if (d[i].offset < offsetof(struct options, sampler) ||
-            d[i].offset >= offsetof(struct options, sampler) + sizeof o.sampler ||
-            (!whole && d[i].kind != OPT_F32))
-            continue;
-        double x = whole ? *(const int32_t *)at : (double)*(const float *)at;
-        snprintf(value, sizeof value, "%g", x);
-        if (!check_range(&d[i], x, value, err))
-            return false;
-    }
-    return true;
+    return bad_value(d, value, format_range(range, least, most), err);
 }
 
 static bool set_value(struct options *o, const struct option_def *d, const char *value,
@@ -276,6 +266,8 @@ static bool set_value(struct options *o, const struct option_def *d, const char 
     }
     if (d->given_offset)
         *(bool *)((char *)o + d->given_offset) = true;
+    if (sampler_row(d) < SAMPLER_N_NUMBERS)
+        o->sampler_given |= 1u << sampler_row(d);
     return true;
 }
 
@@ -488,15 +480,6 @@ static bool find_places(struct options *o, struct error *err)
             place(home, "XDG_CONFIG_HOME", ".config", "/config", &o->config_file) &&
             hub_environment(home, &o->hub)) ||
            error_oom(err, "the options", 4096);
-}
-
-bool options_need_place(const char *place, const char *what, const char *xdg, struct error *err)
-{
-    return place ||
-           error_set(err, ERR_FAIL,
-                     "no place for %s: HOME is not set, and user %u has no home on record: "
-                     "set HOME, or %s to a directory of yours",
-                     what, (unsigned)geteuid(), xdg);
 }
 
 // One option per line by its long name, "temp 0.7", "temp = 0.7" or "--temp 0.7"; # begins a

@@ -72,10 +72,11 @@ struct options {
     bool ignore_eos;
     enum overflow overflow;
 
-    // sampling; given_* tells which came from the user, so that a model's recommendation does not
-    // override them
+    // sampling, and which of it came from the user, so that a model's recommendation does not
+    // override it: bit i for sampler_numbers[i]
     struct sampler_settings sampler;
-    bool seed_given, temp_given, top_k_given, top_p_given, min_p_given, repeat_penalty_given;
+    uint32_t sampler_given;
+    bool seed_given;
 
     const char *session;
     bool no_history;
@@ -107,10 +108,6 @@ struct options {
 // expected, the nearest name), ERR_MEMORY.
 bool options_parse(struct options *o, int argc, char **argv, char **envp, struct error *err);
 void options_release(struct options *o);
-
-// Whether there is this place, one of the above. Errors: ERR_FAIL: what it is for, and how to name
-// one.
-bool options_need_place(const char *place, const char *what, const char *xdg, struct error *err);
 
 // What the options say of an engine; device, progress and cancel are the caller's.
 struct engine_params options_engine_params(const struct options *o);
@@ -160,14 +157,11 @@ struct option_def {
     bool (*parse)(struct options *o, const char *value, struct error *err);
     bool in_chat; // /set may change it during a conversation
     const char *help;
-    double least, most; // what a number may be; both 0: anything of its kind
+    double least, most; // what a number may be; both 0: anything of its kind, or what the table of
+                        // sampling settings says (engine/settings.h)
 };
 
 const struct option_def *options_table(size_t *n);
-
-// The one check of ranges, for sampling settings that came another way than as text (a model's
-// recommendations, recorded answers). Errors: ERR_USAGE as options_set.
-bool options_check_sampler(const struct sampler_settings *s, struct error *err);
 
 // Parsers of OPT_CUSTOM rows.
 bool options_parse_bias(struct options *o, const char *value, struct error *err);

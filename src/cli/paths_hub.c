@@ -156,7 +156,7 @@ bool paths_hub_init(struct paths_hub *h, const struct options *o, const struct c
     const struct hub_environment *env = &o->hub;
     *h = (struct paths_hub){.quiet = o->quiet, .tty = out_is_terminal(OUT_STDERR)};
     unsigned long stall = 0;
-    if (!options_need_place(o->cache_dir, "downloaded models", "XDG_CACHE_HOME", err))
+    if (!place_need(o->cache_dir, "downloaded models", "XDG_CACHE_HOME", err))
         return false;
     if (env->timeout && *env->timeout) {
         char *end;

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/place.h"
-#include "cli/options.h"
 
 static const char suffix[] = ".session";
 
@@ -31,8 +30,7 @@ bool session_name_check(const char *name, struct error *err)
 
 bool session_path(const char *state_dir, const char *name, struct buf *out, struct error *err)
 {
-    if (!session_name_check(name, err) ||
-        !options_need_place(state_dir, "sessions", "XDG_STATE_HOME", err))
+    if (!session_name_check(name, err) || !place_need(state_dir, "sessions", "XDG_STATE_HOME", err))
         return false;
     buf_clear(out);
     return buf_printf(out, "%s/sessions/%s%s", state_dir, name, suffix) ||
