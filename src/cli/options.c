@@ -39,17 +39,6 @@ static const struct {
     [TOOL_MODELS] = {"models", "[rm NAME]", "list or remove downloaded models"},
 };
 
-struct engine_params options_engine_params(const struct options *o)
-{
-    return (struct engine_params){
-        .n_ctx = o->n_ctx,
-        .n_batch = o->n_batch,
-        .type_k = o->type_k,
-        .type_v = o->type_v,
-        .n_threads = o->n_threads,
-    };
-}
-
 const char *tool_name(enum tool t)
 {
     return tools[t].name;
@@ -585,6 +574,9 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
         .bench_repeat = 5,
         .output = "md",
     };
+    const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
+    o->dumb = term && strcmp(term, "dumb") == 0;
+    o->no_color = no_color && *no_color;
     if (!find_places(o, err))
         return false;
     if (argc > 1 && strcmp(argv[1], "--complete") == 0) {

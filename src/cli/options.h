@@ -46,7 +46,7 @@ struct options {
     enum tool tool;
     bool help, version;
     const char *print_completion; // "bash", "zsh", "man"
-    char **complete;              // the words after --complete (main_complete.h); NULL: not given
+    char **complete;              // the words after --complete (complete.h); NULL: not given
     size_t n_complete;
 
     // model
@@ -85,6 +85,7 @@ struct options {
     bool quiet, verbose, stats, json;
     uint32_t logprobs;
     enum when color;
+    bool dumb, no_color; // TERM=dumb: no escape sequences; NO_COLOR
 
     // tools
     bool add_bos, nul, plan, bench_kernels;
@@ -108,9 +109,6 @@ struct options {
 // expected, the nearest name), ERR_MEMORY.
 bool options_parse(struct options *o, int argc, char **argv, char **envp, struct error *err);
 void options_release(struct options *o);
-
-// What the options say of an engine; device, progress and cancel are the caller's.
-struct engine_params options_engine_params(const struct options *o);
 
 const char *tool_name(enum tool t);
 const char *tool_usage(enum tool t); // "[options] FILE"

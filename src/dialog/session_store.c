@@ -107,8 +107,12 @@ char **session_names(const char *state_dir, size_t *n)
                 break;
             names = p;
         }
-        if ((names[*n] = strndup(e->d_name, len - tail)))
+        if (!(names[*n] = strndup(e->d_name, len - tail)))
+            break;
+        if (session_name_check(names[*n], NULL)) // others could not be opened
             ++*n;
+        else
+            free(names[*n]);
     }
     if (d)
         closedir(d);

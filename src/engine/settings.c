@@ -1,6 +1,8 @@
 #include "engine/settings.h"
 
-#include <stdio.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
 
 #include "base/format.h"
 #include "gguf/gguf.h"
@@ -70,4 +72,12 @@ bool sampler_recommended(struct sampler_settings *s, const struct gguf *g, uint3
     if (err)
         err->code = ERR_MODEL;
     return false;
+}
+
+bool sampler_random_seed(uint64_t *seed, struct error *err)
+{
+    if (getrandom(seed, sizeof *seed, 0) != sizeof *seed)
+        return error_set(err, ERR_FAIL, "no random seed: getrandom: %s", strerror(errno));
+    *seed &= (1ull << 53) - 1;
+    return true;
 }

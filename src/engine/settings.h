@@ -29,4 +29,7 @@ bool sampler_check_numbers(const struct sampler_settings *s, struct error *err);
 bool sampler_recommended(struct sampler_settings *s, const struct gguf *g, uint32_t given,
                          struct error *err);
 
+// Of 53 bits: JSON readers keep it exact. Errors: ERR_FAIL.
+bool sampler_random_seed(uint64_t *seed, struct error *err);
+
 #endif

@@ -484,16 +484,6 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
         if (r.session->fd >= 0)
             repl_show_tail(&r);
     }
-    if (o->first_prompt) {
-        struct error e = {0};
-        if (!repl_send(&r, o->first_prompt, strlen(o->first_prompt), &e)) {
-            ok = !r.fatal;
-            view_say(&r.view, "hokku: %s\n", e.text);
-            if (r.fatal && err)
-                *err = e;
-        }
-        r.leave = r.leave || o->opt->single_turn;
-    }
     while (ok && !r.leave) {
         ok = one_round(&r, death, err);
         if (o->opt->single_turn && conversation_n_turns(r.c) > 0)

@@ -13,7 +13,6 @@ struct repl_options {
     bool out_tty, err_tty, out_color, err_color;
     bool dumb;                    // TERM=dumb: no escape sequences at all
     const char *banner;           // untrusted parts are filtered here; NULL: none
-    const char *first_prompt;     // answered first; NULL: none
     struct session_lock *session; // the named session, already loaded; fd -1: none
     // A shipped system prompt by name (/system @NAME); may be NULL.
     bool (*named_system)(const char *name, struct buf *out, struct error *err);
