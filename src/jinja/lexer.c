@@ -79,7 +79,7 @@ _Noreturn __attribute__((format(printf, 3, 4))) static void lex_fail(struct lexe
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    error_at(x->err, x->src, x->n, pos, message);
+    template_error_at(x->err, x->src, x->n, pos, message);
     longjmp(x->escape, 1);
 }
 

@@ -70,26 +70,26 @@ METHOD(str_rstrip)
 METHOD(str_split)
 {
     UNUSED_ARGS;
-    return text_split(r, self.s, &v[0], arg_int(r, &v[1], -1, "maxsplit"), false);
+    return text_split(r, self.s, &v[0], args_int(r, &v[1], -1, "maxsplit"), false);
 }
 
 METHOD(str_rsplit)
 {
     UNUSED_ARGS;
-    return text_split(r, self.s, &v[0], arg_int(r, &v[1], -1, "maxsplit"), true);
+    return text_split(r, self.s, &v[0], args_int(r, &v[1], -1, "maxsplit"), true);
 }
 
 METHOD(str_splitlines)
 {
     UNUSED_ARGS;
-    return text_lines(r, self.s, arg_bool(&v[0], false));
+    return text_lines(r, self.s, args_bool(&v[0], false));
 }
 
 static struct val partition(struct run *r, struct str *s, const struct val *sep_val, bool right)
 {
-    struct str *sep = arg_str(r, sep_val, "separator");
+    struct str *sep = args_str(r, sep_val, "separator");
     if (!sep->n)
-        fail(r, "empty separator");
+        run_fail(r, "empty separator");
     size_t at = text_find(r, s, 0, s->n, sep, right);
     struct val out = val_tuple(r, 3), empty = val_cstr(r, "");
     if (at == SIZE_MAX) {
@@ -119,7 +119,7 @@ METHOD(str_rpartition)
 METHOD(str_removeprefix)
 {
     UNUSED_ARGS;
-    const struct str *p = arg_str(r, &v[0], "prefix");
+    const struct str *p = args_str(r, &v[0], "prefix");
     run_step(r, p->n / 64);
     bool there = p->n <= self.s->n && memcmp(self.s->p, p->p, p->n) == 0;
     return there ? str_sub(r, self.s, p->n, self.s->n) : self;
@@ -128,7 +128,7 @@ METHOD(str_removeprefix)
 METHOD(str_removesuffix)
 {
     UNUSED_ARGS;
-    const struct str *p = arg_str(r, &v[0], "suffix");
+    const struct str *p = args_str(r, &v[0], "suffix");
     run_step(r, p->n / 64);
     size_t n = self.s->n;
     bool there = p->n && p->n <= n && memcmp(self.s->p + n - p->n, p->p, p->n) == 0;
@@ -141,7 +141,7 @@ static int64_t bound_arg(struct run *r, const struct val *v, int64_t otherwise, 
 {
     if (v->kind == V_NONE)
         return otherwise;
-    int64_t i = arg_int(r, v, otherwise, "index");
+    int64_t i = args_int(r, v, otherwise, "index");
     if (i < 0)
         i = i < -n ? 0 : i + n;
     return i;
@@ -171,7 +171,7 @@ static int64_t chars_before(struct run *r, struct str *s, size_t byte)
 static int64_t find(struct run *r, struct str *s, const struct val *v, bool last)
 {
     size_t from, to;
-    struct str *what = arg_str(r, &v[0], "substring");
+    struct str *what = args_str(r, &v[0], "substring");
     if (!part(r, s, v + 1, &from, &to))
         return -1;
     size_t at = text_find(r, s, from, to, what, last);
@@ -195,7 +195,7 @@ METHOD(str_index)
     UNUSED_ARGS;
     int64_t i = find(r, self.s, v, false);
     if (i < 0)
-        fail(r, "substring not found");
+        run_fail(r, "substring not found");
     return val_int(i);
 }
 
@@ -204,7 +204,7 @@ METHOD(str_rindex)
     UNUSED_ARGS;
     int64_t i = find(r, self.s, v, true);
     if (i < 0)
-        fail(r, "substring not found");
+        run_fail(r, "substring not found");
     return val_int(i);
 }
 
@@ -213,7 +213,7 @@ METHOD(str_count)
     UNUSED_ARGS;
     size_t from, to;
     int64_t count = 0;
-    struct str *what = arg_str(r, &v[0], "substring");
+    struct str *what = args_str(r, &v[0], "substring");
     if (!part(r, self.s, v + 1, &from, &to))
         return val_int(0);
     if (!what->n)
@@ -237,7 +237,7 @@ static bool affix(struct run *r, struct str *s, const struct val *v, bool end)
     if (v[0].kind == V_TUPLE)
         all = v[0].l;
     for (size_t i = 0; i < all->n; i++) {
-        const struct str *x = arg_str(r, &all->v[i], end ? "suffix" : "prefix");
+        const struct str *x = args_str(r, &all->v[i], end ? "suffix" : "prefix");
         run_step(r, 1);
         if (x->n > to - from)
             continue;
@@ -265,8 +265,8 @@ METHOD(str_endswith)
 METHOD(str_replace)
 {
     UNUSED_ARGS;
-    return like(text_replace(r, self.s, arg_str(r, &v[0], "old"), arg_str(r, &v[1], "new"),
-                             arg_int(r, &v[2], -1, "count")),
+    return like(text_replace(r, self.s, args_str(r, &v[0], "old"), args_str(r, &v[1], "new"),
+                             args_int(r, &v[2], -1, "count")),
                 self);
 }
 
@@ -279,38 +279,38 @@ METHOD(str_join)
 METHOD(str_format)
 {
     UNUSED_ARGS;
-    return like(format_braces(r, self.s, a), self);
+    return like(pyformat_braces(r, self.s, a), self);
 }
 
 METHOD(str_center)
 {
     UNUSED_ARGS;
-    return text_pad(r, self.s, arg_int(r, &v[0], 0, "width"), &v[1], 'c');
+    return text_pad(r, self.s, args_int(r, &v[0], 0, "width"), &v[1], 'c');
 }
 
 METHOD(str_ljust)
 {
     UNUSED_ARGS;
-    return text_pad(r, self.s, arg_int(r, &v[0], 0, "width"), &v[1], 'l');
+    return text_pad(r, self.s, args_int(r, &v[0], 0, "width"), &v[1], 'l');
 }
 
 METHOD(str_rjust)
 {
     UNUSED_ARGS;
-    return text_pad(r, self.s, arg_int(r, &v[0], 0, "width"), &v[1], 'r');
+    return text_pad(r, self.s, args_int(r, &v[0], 0, "width"), &v[1], 'r');
 }
 
 METHOD(str_zfill)
 {
     UNUSED_ARGS;
     const struct val none = {.kind = V_MISSING};
-    return text_pad(r, self.s, arg_int(r, &v[0], 0, "width"), &none, 'z');
+    return text_pad(r, self.s, args_int(r, &v[0], 0, "width"), &none, 'z');
 }
 
 METHOD(str_expandtabs)
 {
     UNUSED_ARGS;
-    int64_t size = arg_int(r, &v[0], 8, "tabsize"), column = 0;
+    int64_t size = args_int(r, &v[0], 8, "tabsize"), column = 0;
     struct sb b = {0};
     for (size_t i = 0, n; i < self.s->n; i += n) {
         uint32_t cp, origin = str_origin_at(self.s, i);
@@ -440,7 +440,7 @@ METHOD(str_istitle)
 METHOD(unsupported)
 {
     UNUSED_ARGS;
-    fail(r, "this method is not supported in chat templates");
+    run_fail(r, "this method is not supported in chat templates");
 }
 
 // ---- list and tuple ----
@@ -453,9 +453,9 @@ METHOD(seq_index)
     for (int64_t i = from; i < to && i < n; i++)
         if (val_equal(r, self.l->v[i], v[0]))
             return val_int(i);
-    struct val what = to_repr(r, v[0]);
-    fail(r, "%.*s is not in %s", (int)(what.s->n < 100 ? what.s->n : 100), what.s->p,
-         val_type(self));
+    struct val what = pytext_repr(r, v[0]);
+    run_fail(r, "%.*s is not in %s", (int)(what.s->n < 100 ? what.s->n : 100), what.s->p,
+             val_type(self));
 }
 
 METHOD(seq_count)
@@ -509,13 +509,13 @@ static struct val list_take(struct run *r, struct list *l, size_t at)
 METHOD(list_pop)
 {
     UNUSED_ARGS;
-    int64_t n = (int64_t)self.l->n, at = arg_int(r, &v[0], -1, "index");
+    int64_t n = (int64_t)self.l->n, at = args_int(r, &v[0], -1, "index");
     if (!n)
-        fail(r, "pop from empty list");
+        run_fail(r, "pop from empty list");
     if (at < 0)
         at += n;
     if (at < 0 || at >= n)
-        fail(r, "pop index out of range");
+        run_fail(r, "pop index out of range");
     return list_take(r, self.l, (size_t)at);
 }
 
@@ -527,7 +527,7 @@ METHOD(list_remove)
             list_take(r, self.l, i);
             return val_none();
         }
-    fail(r, "list.remove(x): x not in list");
+    run_fail(r, "list.remove(x): x not in list");
 }
 
 METHOD(list_clear)
@@ -555,7 +555,7 @@ METHOD(list_reverse)
 METHOD(list_sort)
 {
     UNUSED_ARGS;
-    sort_values(r, self.l, NULL, NULL, arg_bool(&v[0], false));
+    sort_values(r, self.l, NULL, NULL, args_bool(&v[0], false));
     return val_none();
 }
 
@@ -590,7 +590,7 @@ METHOD(dict_get_method)
 {
     UNUSED_ARGS;
     struct val *found = dict_get(r, self.d, v[0]);
-    return found ? *found : arg_given(&v[1]) ? v[1] : val_none();
+    return found ? *found : args_given(&v[1]) ? v[1] : val_none();
 }
 
 METHOD(dict_pop)
@@ -599,10 +599,10 @@ METHOD(dict_pop)
     struct val found;
     if (dict_remove(r, self.d, v[0], &found))
         return found;
-    if (arg_given(&v[1]))
+    if (args_given(&v[1]))
         return v[1];
-    struct val what = to_repr(r, v[0]);
-    fail(r, "key %.*s is not in the dict", (int)(what.s->n < 100 ? what.s->n : 100), what.s->p);
+    struct val what = pytext_repr(r, v[0]);
+    run_fail(r, "key %.*s is not in the dict", (int)(what.s->n < 100 ? what.s->n : 100), what.s->p);
 }
 
 METHOD(dict_popitem)
@@ -616,7 +616,7 @@ METHOD(dict_popitem)
             return val_pair(r, key, value);
         }
     }
-    fail(r, "popitem(): dictionary is empty");
+    run_fail(r, "popitem(): dictionary is empty");
 }
 
 METHOD(dict_setdefault)
@@ -625,7 +625,7 @@ METHOD(dict_setdefault)
     struct val *found = dict_get(r, self.d, v[0]);
     if (found)
         return *found;
-    struct val value = arg_given(&v[1]) ? v[1] : val_none();
+    struct val value = args_given(&v[1]) ? v[1] : val_none();
     dict_set(r, self.d, v[0], value);
     return value;
 }
@@ -633,7 +633,7 @@ METHOD(dict_setdefault)
 METHOD(dict_update)
 {
     UNUSED_ARGS;
-    struct val more = global_dict(r, val_none(), NULL, a);
+    struct val more = globals_dict(r, val_none(), NULL, a);
     for (size_t i = 0; i < more.d->n_used; i++)
         dict_set(r, self.d, more.d->e[i].key, more.d->e[i].value);
     return val_none();
@@ -739,20 +739,23 @@ static const struct native dict_methods[] = {
 
 const struct native *str_method_find(const struct str *name)
 {
-    return native_find(str_methods, sizeof str_methods / sizeof *str_methods, name->p, name->n);
+    return eval_native_find(str_methods, sizeof str_methods / sizeof *str_methods, name->p,
+                            name->n);
 }
 
 const struct native *list_method_find(const struct str *name)
 {
-    return native_find(list_methods, sizeof list_methods / sizeof *list_methods, name->p, name->n);
+    return eval_native_find(list_methods, sizeof list_methods / sizeof *list_methods, name->p,
+                            name->n);
 }
 
-const struct native *tuple_method_find(const struct str *name)
+const struct native *list_tuple_method_find(const struct str *name)
 {
-    return native_find(list_methods, 2, name->p, name->n); // index and count
+    return eval_native_find(list_methods, 2, name->p, name->n); // index and count
 }
 
 const struct native *dict_method_find(const struct str *name)
 {
-    return native_find(dict_methods, sizeof dict_methods / sizeof *dict_methods, name->p, name->n);
+    return eval_native_find(dict_methods, sizeof dict_methods / sizeof *dict_methods, name->p,
+                            name->n);
 }

@@ -180,7 +180,7 @@ struct val text_strip(struct run *r, struct str *s, const struct val *chars, cha
 {
     const struct str *set = NULL;
     if (chars->kind != V_MISSING && chars->kind != V_NONE)
-        set = arg_str(r, chars, "strip argument");
+        set = args_str(r, chars, "strip argument");
     size_t begin = 0, end = s->n, n;
     if (side != 'r')
         while (begin < end && in_set(r, cp_at(s, begin, &n), set))
@@ -256,9 +256,9 @@ struct val text_split(struct run *r, struct str *s, const struct val *sep_val, i
         split_space(r, s, max, right, out.l);
         return out;
     }
-    const struct str *sep = arg_str(r, sep_val, "separator");
+    const struct str *sep = args_str(r, sep_val, "separator");
     if (!sep->n)
-        fail(r, "empty separator");
+        run_fail(r, "empty separator");
     size_t begin = 0, end = s->n, at;
     for (; max != 0; max -= max > 0) {
         at = text_find(r, s, begin, end, sep, right);
@@ -305,8 +305,8 @@ struct val text_join(struct run *r, struct str *sep, struct val items, bool conv
         if (i)
             sb_str(r, &b, sep);
         if (item.kind != V_STR && !convert)
-            fail(r, "sequence item %zu: expected str instance, %s found", i, val_type(item));
-        to_str_sb(r, &b, item);
+            run_fail(r, "sequence item %zu: expected str instance, %s found", i, val_type(item));
+        pytext_str_sb(r, &b, item);
     }
     return sb_val(r, &b);
 }
@@ -317,9 +317,9 @@ struct val text_pad(struct run *r, struct str *s, int64_t width, const struct va
 {
     struct str space = {.p = how == 'z' ? "0" : " ", .n = 1, .n_chars = 1}, *fill = &space;
     if (fill_val->kind != V_MISSING)
-        fill = arg_str(r, fill_val, "fill character");
+        fill = args_str(r, fill_val, "fill character");
     if (str_chars(r, fill) != 1)
-        fail(r, "the fill character must be exactly one character long");
+        run_fail(r, "the fill character must be exactly one character long");
     int64_t n = (int64_t)str_chars(r, s);
     if (width <= n)
         return str_val(s);
@@ -382,7 +382,7 @@ struct val text_parse_int(struct run *r, struct str *s, int64_t base)
             return none;
         if (__builtin_mul_overflow(v, (uint64_t)base, &v) || __builtin_add_overflow(v, d, &v) ||
             v > (uint64_t)INT64_MAX + negative)
-            fail(r, "integer overflow: the number in the string exceeds 64 bits");
+            run_fail(r, "integer overflow: the number in the string exceeds 64 bits");
         last_digit = any = true;
     }
     if (!any || !last_digit)

@@ -4,7 +4,7 @@
 
 unsigned uni_flags(uint32_t cp)
 {
-    size_t lo = 0, hi = n_uni_ranges;
+    size_t lo = 0, hi = uni_n_ranges;
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
         if (uni_ranges[mid].hi < cp)
@@ -12,7 +12,7 @@ unsigned uni_flags(uint32_t cp)
         else
             hi = mid;
     }
-    return lo < n_uni_ranges && uni_ranges[lo].lo <= cp ? uni_ranges[lo].flags : 0;
+    return lo < uni_n_ranges && uni_ranges[lo].lo <= cp ? uni_ranges[lo].flags : 0;
 }
 
 bool uni_is_space(uint32_t cp)
@@ -67,11 +67,11 @@ size_t uni_case(uint32_t cp, char how, uint32_t out[3])
     }
     switch (how) {
     case 'l':
-        return map(cp, uni_lower, n_uni_lower, uni_lower_special, n_uni_lower_special, out);
+        return map(cp, uni_lower, uni_n_lower, uni_lower_special, uni_n_lower_special, out);
     case 'u':
-        return map(cp, uni_upper, n_uni_upper, uni_upper_special, n_uni_upper_special, out);
+        return map(cp, uni_upper, uni_n_upper, uni_upper_special, uni_n_upper_special, out);
     default:
-        return map(cp, uni_title, n_uni_title, uni_title_special, n_uni_title_special, out);
+        return map(cp, uni_title, uni_n_title, uni_title_special, uni_n_title_special, out);
     }
 }
 

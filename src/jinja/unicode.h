@@ -36,8 +36,8 @@ struct uni_special {
 extern const struct uni_range uni_ranges[];
 extern const struct uni_map uni_upper[], uni_lower[], uni_title[];
 extern const struct uni_special uni_upper_special[], uni_lower_special[], uni_title_special[];
-extern const size_t n_uni_ranges, n_uni_upper, n_uni_lower, n_uni_title, n_uni_upper_special,
-    n_uni_lower_special, n_uni_title_special;
+extern const size_t uni_n_ranges, uni_n_upper, uni_n_lower, uni_n_title, uni_n_upper_special,
+    uni_n_lower_special, uni_n_title_special;
 
 unsigned uni_flags(uint32_t cp);
 bool uni_is_space(uint32_t cp);    // str.isspace()

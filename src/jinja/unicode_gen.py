@@ -65,7 +65,7 @@ def table(kind, name, rows):
         line += row + ","
     print(line)
     print("};")
-    print(f"const size_t n_{name} = sizeof {name} / sizeof *{name};")
+    print(f"const size_t {name.replace("uni_", "uni_n_")} = sizeof {name} / sizeof *{name};")
 
 
 def main():

@@ -650,7 +650,7 @@ const struct uni_range uni_ranges[] = {
     {194560,194703,785},{194704,194704,793},{194705,195101,785},{196608,201546,785},
     {917505,917505,2048},{917536,917631,2048},{917760,917999,2576},
 };
-const size_t n_uni_ranges = sizeof uni_ranges / sizeof *uni_ranges;
+const size_t uni_n_ranges = sizeof uni_ranges / sizeof *uni_ranges;
 const struct uni_map uni_upper[] = {
     {97,122,1,-32},{181,181,1,743},{224,246,1,-32},{248,254,1,-32},{255,255,1,121},{257,303,2,-1},
     {305,305,1,-232},{307,311,2,-1},{314,328,2,-1},{331,375,2,-1},{378,382,2,-1},{383,383,1,-300},
@@ -693,7 +693,7 @@ const struct uni_map uni_upper[] = {
     {66979,66993,1,-39},{66995,67001,1,-39},{67003,67004,1,-39},{68800,68850,1,-64},
     {71872,71903,1,-32},{93792,93823,1,-32},{125218,125251,1,-34},
 };
-const size_t n_uni_upper = sizeof uni_upper / sizeof *uni_upper;
+const size_t uni_n_upper = sizeof uni_upper / sizeof *uni_upper;
 const struct uni_special uni_upper_special[] = {
     {223,{83,83}},{329,{700,78}},{496,{74,780}},{912,{921,776,769}},{944,{933,776,769}},
     {1415,{1333,1362}},{7830,{72,817}},{7831,{84,776}},{7832,{87,778}},{7833,{89,778}},
@@ -718,7 +718,7 @@ const struct uni_special uni_upper_special[] = {
     {64275,{1348,1350}},{64276,{1348,1333}},{64277,{1348,1339}},{64278,{1358,1350}},
     {64279,{1348,1341}},
 };
-const size_t n_uni_upper_special = sizeof uni_upper_special / sizeof *uni_upper_special;
+const size_t uni_n_upper_special = sizeof uni_upper_special / sizeof *uni_upper_special;
 const struct uni_map uni_lower[] = {
     {65,90,1,32},{192,214,1,32},{216,222,1,32},{256,302,2,1},{306,310,2,1},{313,327,2,1},
     {330,374,2,1},{376,376,1,-121},{377,381,2,1},{385,385,1,210},{386,388,2,1},{390,390,1,206},
@@ -758,11 +758,11 @@ const struct uni_map uni_lower[] = {
     {66956,66962,1,39},{66964,66965,1,39},{68736,68786,1,64},{71840,71871,1,32},
     {93760,93791,1,32},{125184,125217,1,34},
 };
-const size_t n_uni_lower = sizeof uni_lower / sizeof *uni_lower;
+const size_t uni_n_lower = sizeof uni_lower / sizeof *uni_lower;
 const struct uni_special uni_lower_special[] = {
     {304,{105,775}},
 };
-const size_t n_uni_lower_special = sizeof uni_lower_special / sizeof *uni_lower_special;
+const size_t uni_n_lower_special = sizeof uni_lower_special / sizeof *uni_lower_special;
 const struct uni_map uni_title[] = {
     {97,122,1,-32},{181,181,1,743},{224,246,1,-32},{248,254,1,-32},{255,255,1,121},{257,303,2,-1},
     {305,305,1,-232},{307,311,2,-1},{314,328,2,-1},{331,375,2,-1},{378,382,2,-1},{383,383,1,-300},
@@ -806,7 +806,7 @@ const struct uni_map uni_title[] = {
     {66995,67001,1,-39},{67003,67004,1,-39},{68800,68850,1,-64},{71872,71903,1,-32},
     {93792,93823,1,-32},{125218,125251,1,-34},
 };
-const size_t n_uni_title = sizeof uni_title / sizeof *uni_title;
+const size_t uni_n_title = sizeof uni_title / sizeof *uni_title;
 const struct uni_special uni_title_special[] = {
     {223,{83,115}},{329,{700,78}},{496,{74,780}},{912,{921,776,769}},{944,{933,776,769}},
     {1415,{1333,1410}},{7830,{72,817}},{7831,{84,776}},{7832,{87,778}},{7833,{89,778}},
@@ -820,4 +820,4 @@ const struct uni_special uni_title_special[] = {
     {64275,{1348,1398}},{64276,{1348,1381}},{64277,{1348,1387}},{64278,{1358,1398}},
     {64279,{1348,1389}},
 };
-const size_t n_uni_title_special = sizeof uni_title_special / sizeof *uni_title_special;
+const size_t uni_n_title_special = sizeof uni_title_special / sizeof *uni_title_special;

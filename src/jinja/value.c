@@ -41,7 +41,7 @@ static struct val new_list(struct run *r, size_t cap, enum kind kind)
 {
     struct list *l = run_alloc(r, sizeof *l);
     if (cap > SIZE_MAX / sizeof *l->v)
-        fail_limit(r, "memory", r->limits.max_memory, "bytes");
+        run_fail_limit(r, "memory", r->limits.max_memory, "bytes");
     if (cap)
         l->v = run_alloc(r, cap * sizeof *l->v);
     l->cap = cap;
@@ -307,17 +307,18 @@ int val_compare(struct run *r, struct val a, struct val b, const char *op)
         return (a.l->n > b.l->n) - (a.l->n < b.l->n);
     }
     if (a.kind == V_UNDEF)
-        fail_undef(r, &a);
+        run_fail_undef(r, &a);
     if (b.kind == V_UNDEF)
-        fail_undef(r, &b);
-    fail(r, "'%s' not supported between instances of '%s' and '%s'", op, val_type(a), val_type(b));
+        run_fail_undef(r, &b);
+    run_fail(r, "'%s' not supported between instances of '%s' and '%s'", op, val_type(a),
+             val_type(b));
 }
 
 bool val_contains(struct run *r, struct val item, struct val in)
 {
     if (in.kind == V_STR) {
         if (item.kind != V_STR)
-            fail(r, "'in <string>' requires string as left operand, not %s", val_type(item));
+            run_fail(r, "'in <string>' requires string as left operand, not %s", val_type(item));
         return text_find(r, in.s, 0, in.s->n, item.s, false) != SIZE_MAX;
     }
     if (in.kind == V_DICT)
@@ -325,7 +326,7 @@ bool val_contains(struct run *r, struct val item, struct val in)
     if (in.kind == V_VIEW && in.view->what == VIEW_KEYS)
         return dict_get(r, in.view->d, item) != NULL;
     if (in.kind != V_UNDEF && !val_iterable(in))
-        fail(r, "argument of type '%s' is not iterable", val_type(in));
+        run_fail(r, "argument of type '%s' is not iterable", val_type(in));
     struct iter storage, *it = iter_begin(r, in, &storage);
     struct val v;
     while (iter_next(r, it, &v))
@@ -353,7 +354,7 @@ size_t val_length(struct run *r, struct val v)
     case V_LOOP:
         return loop_length(r, v.loop);
     default:
-        fail(r, "object of type '%s' has no len()", val_type(v));
+        run_fail(r, "object of type '%s' has no len()", val_type(v));
     }
 }
 
@@ -366,7 +367,7 @@ uint32_t val_origin(struct run *r, struct val v)
     if (v.kind == V_LIST || v.kind == V_TUPLE) {
         run_enter(r);
         for (size_t i = 0; i < v.l->n && o != ORIGIN_DATA; i++)
-            o = origin_merge(o, val_origin(r, v.l->v[i]));
+            o = str_origin_merge(o, val_origin(r, v.l->v[i]));
         run_leave(r);
     } else if (v.kind == V_DICT || v.kind == V_NAMESPACE || v.kind == V_VIEW) {
         const struct dict *d = v.kind == V_VIEW ? v.view->d : v.d;
@@ -374,11 +375,11 @@ uint32_t val_origin(struct run *r, struct val v)
         run_enter(r);
         for (size_t i = 0; i < d->n_used && o != ORIGIN_DATA; i++)
             if (d->e[i].live)
-                o = origin_merge(
-                    o, origin_merge(val_origin(r, d->e[i].key), val_origin(r, d->e[i].value)));
+                o = str_origin_merge(
+                    o, str_origin_merge(val_origin(r, d->e[i].key), val_origin(r, d->e[i].value)));
         run_leave(r);
     } else if (v.kind == V_ITER) {
-        o = origin_merge(o, val_origin(r, v.iter->over));
+        o = str_origin_merge(o, val_origin(r, v.iter->over));
     }
     return o;
 }
@@ -426,7 +427,7 @@ uint64_t val_hash(struct run *r, struct val v)
     }
     case V_LIST:
     case V_DICT:
-        fail(r, "unhashable type: '%s'", val_type(v));
+        run_fail(r, "unhashable type: '%s'", val_type(v));
     case V_UNDEF:
     case V_NONE:
         return mix(v.kind);
@@ -479,7 +480,7 @@ static void grow_dict(struct run *r, struct dict *d)
     if (d->n_used == d->cap) {
         size_t cap = d->cap ? d->cap * 2 : 4;
         if (cap > UINT32_MAX / 4)
-            fail_limit(r, "memory", r->limits.max_memory, "bytes");
+            run_fail_limit(r, "memory", r->limits.max_memory, "bytes");
         d->e = run_grow(r, d->e, d->n_used * sizeof *d->e, cap * sizeof *d->e);
         d->cap = cap;
     }
@@ -544,7 +545,7 @@ struct iter *iter_begin(struct run *r, struct val v, struct iter *storage)
     if (v.kind == V_ITER)
         return v.iter;
     if (!val_iterable(v))
-        fail(r, "'%s' object is not iterable", val_type(v));
+        run_fail(r, "'%s' object is not iterable", val_type(v));
     *storage = (struct iter){.over = v, .left = val_length(r, v)};
     return storage;
 }

@@ -143,9 +143,9 @@ struct bound {
 };
 
 // Provenance of something made from two sources.
-uint32_t origin_merge(uint32_t a, uint32_t b);
+uint32_t str_origin_merge(uint32_t a, uint32_t b);
 
-// Constructors. All memory comes from the run's arena; running out leaves by fail().
+// Constructors. All memory comes from the run's arena; running out leaves by run_fail().
 struct val val_none(void);
 struct val val_bool(bool b);
 struct val val_int(int64_t i);

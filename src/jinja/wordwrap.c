@@ -180,22 +180,22 @@ static void wrap_line(struct wrap *w)
 }
 
 // wordwrap(s, width=79, break_long_words=True, wrapstring="\n", break_on_hyphens=True)
-struct val filter_wordwrap(struct run *r, struct val self, const struct val *v,
-                           const struct args *a)
+struct val filters_wordwrap(struct run *r, struct val self, const struct val *v,
+                            const struct args *a)
 {
     (void)a;
-    struct str *s = arg_str(r, &self, "the value of wordwrap");
-    int64_t width = arg_int(r, &v[0], 79, "width");
+    struct str *s = args_str(r, &self, "the value of wordwrap");
+    int64_t width = args_int(r, &v[0], 79, "width");
     if (width <= 0)
-        fail(r, "invalid width %lld (must be > 0)", (long long)width);
+        run_fail(r, "invalid width %lld (must be > 0)", (long long)width);
     struct sb out = {0};
     struct wrap w = {.r = r,
                      .width = (size_t)width,
-                     .break_long = arg_bool(&v[1], true),
-                     .hyphens = arg_bool(&v[3], true),
+                     .break_long = args_bool(&v[1], true),
+                     .hyphens = args_bool(&v[3], true),
                      .out = &out};
     w.newline = v[2].kind == V_MISSING || v[2].kind == V_NONE ? val_cstr(r, "\n").s
-                                                              : arg_str(r, &v[2], "wrapstring");
+                                                              : args_str(r, &v[2], "wrapstring");
     struct val lines = text_lines(r, s, false);
     for (size_t i = 0; i < lines.l->n; i++) {
         if (i)

@@ -277,7 +277,7 @@ static void named_templates_render_a_conversation(void **state)
         assert_non_null(named_template(cases[i].name, &n));
         expect_text(named_template(cases[i].name, &n), context, cases[i].want);
     }
-    for (size_t i = 0; i < n_named_templates; i++) {
+    for (size_t i = 0; i < named_templates_n; i++) {
         struct error err = {0};
         char *text = render_limited(named_templates[i].text, context, NULL, NULL, &err);
         if (!text)
