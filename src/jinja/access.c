@@ -83,8 +83,6 @@ struct val access_method(struct run *r, struct val obj, const struct str *name)
         fn = list_method_find(name);
         break;
     case V_TUPLE:
-        if (obj.l->group && (str_is(name, "grouper") || str_is(name, "list")))
-            return obj.l->v[str_is(name, "list")];
         fn = list_tuple_method_find(name);
         break;
     case V_DICT:
@@ -94,11 +92,6 @@ struct val access_method(struct run *r, struct val obj, const struct str *name)
         fn = eval_native_find(loop_methods, 2, name->p, name->n);
         if (!fn)
             return loop_attr(r, obj, name);
-        break;
-    case V_CYCLER:
-        fn = eval_native_find(cycler_methods, 2, name->p, name->n);
-        if (!fn && str_is(name, "current"))
-            return obj.cycler->v[obj.cycler->at];
         break;
     case V_NAMESPACE: {
         struct val *v = dict_get_name(r, obj.d, name->p, name->n);

@@ -77,13 +77,6 @@ struct val eval_call_value(struct run *r, struct val fn, const struct args *a)
         if (a->n_pos != 1 || a->n_kw)
             run_fail(r, "loop() takes exactly one argument, the iterable to walk");
         return loop_recurse(r, fn, a->pos[0]);
-    case V_JOINER:
-        if (a->n_pos || a->n_kw)
-            run_fail(r, "joiner() takes no arguments when it is used");
-        if (fn.joiner->used)
-            return fn.joiner->sep;
-        fn.joiner->used = true;
-        return val_cstr(r, "");
     case V_UNDEF:
         run_fail_undef(r, &fn);
     default:
@@ -194,7 +187,8 @@ struct val eval_filter(struct run *r, struct frame *f, const struct node *n, str
     r->at = n;
     run_step(r, 1);
     if (!n->native)
-        run_fail(r, "no filter named '%.*s'", (int)(n->name->n < 80 ? n->name->n : 80), n->name->p);
+        run_fail(r, "no filter named '%.*s' (docs/templates.md lists those there are)",
+                 (int)(n->name->n < 80 ? n->name->n : 80), n->name->p);
     return eval_native_call(r, n->native, v, &a);
 }
 

@@ -339,79 +339,6 @@ FILTER(filter_rejectattr)
     return select_items(r, self, a, false, true);
 }
 
-// ---- groupby, batch, slice ----
-
-// groupby(value, attribute, default=None, case_sensitive=False)
-FILTER(filter_groupby)
-{
-    UNUSED_ARGS;
-    struct key k = {v[0], none_is_missing(v[1]), args_bool(&v[2], false)};
-    struct key real = {v[0], none_is_missing(v[1]), true};
-    struct val items = iter_list(r, self), out = val_list(r, 0), last = missing;
-    struct list *group = NULL;
-    sort_values(r, items.l, key_of, &k, false);
-    for (size_t i = 0; i < items.l->n; i++) {
-        struct val item = items.l->v[i], key = key_of(r, item, &k);
-        if (!group || !val_equal(r, key, last)) {
-            struct val pair = val_pair(r, key_of(r, item, &real), val_list(r, 0));
-            pair.l->group = true;
-            group = pair.l->v[1].l;
-            list_push(r, out.l, pair);
-            last = key;
-        }
-        list_push(r, group, item);
-    }
-    return out;
-}
-
-// batch(value, linecount, fill_with=None)
-FILTER(filter_batch)
-{
-    UNUSED_ARGS;
-    int64_t size = args_int(r, &v[0], 0, "linecount");
-    struct val out = val_list(r, 0), row = val_list(r, 0), item;
-    struct iter storage, *it = iter_begin(r, self, &storage);
-    while (iter_next(r, it, &item)) {
-        if ((int64_t)row.l->n == size) {
-            list_push(r, out.l, row);
-            row = val_list(r, 0);
-        }
-        list_push(r, row.l, item);
-    }
-    if (row.l->n) {
-        if (none_is_missing(v[1]).kind != V_MISSING)
-            while ((int64_t)row.l->n < size) {
-                run_step(r, 1);
-                list_push(r, row.l, v[1]);
-            }
-        list_push(r, out.l, row);
-    }
-    return generator(r, out);
-}
-
-// slice(value, slices, fill_with=None)
-FILTER(filter_slice)
-{
-    UNUSED_ARGS;
-    int64_t slices = args_int(r, &v[0], 0, "slices");
-    struct val items = iter_list(r, self), out = val_list(r, 0);
-    if (!slices)
-        run_fail(r, "integer division or modulo by zero");
-    int64_t per_slice = slices > 0 ? (int64_t)items.l->n / slices : 0;
-    int64_t longer = slices > 0 ? (int64_t)items.l->n % slices : 0;
-    size_t at = 0;
-    for (int64_t k = 0; k < slices; k++) {
-        run_step(r, 1);
-        struct val row = val_list(r, 0);
-        for (int64_t n = per_slice + (k < longer); n > 0; n--)
-            list_push(r, row.l, items.l->v[at++]);
-        if (none_is_missing(v[1]).kind != V_MISSING && k >= longer)
-            list_push(r, row.l, v[1]);
-        list_push(r, out.l, row);
-    }
-    return generator(r, out);
-}
-
 const struct native filters_seq[] = {
     {"join", filter_join, 0, "d attribute"},
     {"first", filter_first, 0, ""},
@@ -427,9 +354,6 @@ const struct native filters_seq[] = {
     {"dictsort", filter_dictsort, 0, "case_sensitive by reverse"},
     {"unique", filter_unique, 0, "case_sensitive attribute"},
     {"reverse", filter_reverse, 0, ""},
-    {"groupby", filter_groupby, 1, "attribute default case_sensitive"},
-    {"batch", filter_batch, 1, "linecount fill_with"},
-    {"slice", filter_slice, 1, "slices fill_with"},
     {"min", filter_min, 0, "case_sensitive attribute"},
     {"max", filter_max, 0, "case_sensitive attribute"},
     {"sum", filter_sum, 0, "attribute start"},

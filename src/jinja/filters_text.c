@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "jinja/unicode.h"
+#include "base/unicode.h"
 
 #define FILTER(name)                                                                               \
     static struct val name(struct run *r, struct val self, const struct val *v,                    \
@@ -66,14 +66,6 @@ FILTER(filter_replace)
                         count);
 }
 
-FILTER(filter_center)
-{
-    UNUSED_ARGS;
-    const struct val none = {.kind = V_MISSING};
-    self = soft(r, self);
-    return like(text_pad(r, self.s, args_int(r, &v[0], 80, "width"), &none, 'c'), self);
-}
-
 // indent(s, width=4, first=False, blank=False): the lines of s + "\n", every one but the first
 // (and, unless `blank`, the empty ones) behind an indentation.
 FILTER(filter_indent)
@@ -129,36 +121,11 @@ FILTER(filter_truncate)
     return like(str_concat(r, str_val(head), str_val(end)), self);
 }
 
-FILTER(filter_wordcount)
-{
-    UNUSED_ARGS;
-    const struct str *s = soft(r, self).s;
-    int64_t count = 0;
-    bool in_word = false;
-    run_step(r, s->n / 2);
-    for (size_t i = 0, n; i < s->n; i += n) {
-        uint32_t cp;
-        n = utf8_decode(s->p + i, s->n - i, &cp);
-        bool word =
-            cp == '_' || (uni_flags(cp) & (UNI_ALPHA | UNI_DECIMAL | UNI_DIGIT | UNI_NUMERIC));
-        count += word && !in_word;
-        in_word = word;
-    }
-    return val_int(count);
-}
-
-// ---- HTML and URLs ----
+// ---- HTML ----
 
 FILTER(filter_escape)
 {
     UNUSED_ARGS;
-    return pyformat_html(r, self);
-}
-
-FILTER(filter_forceescape)
-{
-    UNUSED_ARGS;
-    self = pytext_str(r, self); // forgets that it was escaped
     return pyformat_html(r, self);
 }
 
@@ -170,159 +137,6 @@ FILTER(filter_safe)
     return self;
 }
 
-// Removes everything between `open` and the next `close` after it.
-static struct str *remove_between(struct run *r, struct str *s, const char *open, const char *close)
-{
-    const struct str from = {.p = open, .n = strlen(open)}, to = {.p = close, .n = strlen(close)};
-    struct sb out = {0};
-    size_t at = 0;
-    for (;;) {
-        size_t begin = text_find(r, s, at, s->n, &from, false);
-        size_t end = begin == SIZE_MAX ? begin : text_find(r, s, begin, s->n, &to, false);
-        if (end == SIZE_MAX)
-            break;
-        sb_sub(r, &out, s, at, begin);
-        at = end + to.n;
-    }
-    sb_sub(r, &out, s, at, s->n);
-    return sb_val(r, &out).s;
-}
-
-// One character reference at s[i] ("&amp;", "&#38;", "&#x26;"). Returns its length, or 0.
-static size_t entity(const struct str *s, size_t i, uint32_t *cp)
-{
-    static const struct {
-        const char *name;
-        uint32_t cp;
-    } names[] = {{"&amp;", '&'},  {"&lt;", '<'},    {"&gt;", '>'},
-                 {"&quot;", '"'}, {"&apos;", '\''}, {"&nbsp;", 0xA0}};
-    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
-        size_t n = strlen(names[k].name);
-        if (s->n - i >= n && memcmp(s->p + i, names[k].name, n) == 0) {
-            *cp = names[k].cp;
-            return n;
-        }
-    }
-    size_t k = i + 2;
-    if (s->n - i < 4 || s->p[i + 1] != '#')
-        return 0;
-    unsigned base = s->p[k] == 'x' || s->p[k] == 'X' ? 16 : 10;
-    k += base == 16;
-    size_t first = k;
-    for (*cp = 0; k < s->n && k < first + 8; k++) {
-        char c = (char)(s->p[k] | 0x20);
-        unsigned d = s->p[k] >= '0' && s->p[k] <= '9'     ? (unsigned)(s->p[k] - '0')
-                     : base == 16 && c >= 'a' && c <= 'f' ? (unsigned)(c - 'a' + 10)
-                                                          : 99;
-        if (d > 15)
-            break;
-        *cp = *cp * base + d;
-    }
-    char text[4];
-    if (k == first || k >= s->n || s->p[k] != ';' || !utf8_encode(*cp, text))
-        return 0;
-    return k + 1 - i;
-}
-
-FILTER(filter_striptags)
-{
-    UNUSED_ARGS;
-    struct str *s = remove_between(r, pytext_str(r, self).s, "<!--", "-->");
-    s = remove_between(r, s, "<", ">");
-    const struct val none = {.kind = V_NONE};
-    struct val words = text_split(r, s, &none, -1, false);
-    s = text_join(r, val_cstr(r, " ").s, words, false).s;
-    struct sb out = {0};
-    for (size_t i = 0, n; i < s->n; i += n) {
-        uint32_t cp;
-        const char *amp = memchr(s->p + i, '&', s->n - i);
-        run_step(r, 1);
-        n = amp ? (size_t)(amp - s->p) - i : s->n - i;
-        sb_sub(r, &out, s, i, i + n);
-        i += n;
-        if (!amp)
-            break;
-        n = entity(s, i, &cp);
-        if (n)
-            sb_cp(r, &out, cp, str_origin(str_sub(r, s, i, i + n).s));
-        else
-            sb_sub(r, &out, s, i, i + 1);
-        n = n ? n : 1;
-    }
-    return sb_val(r, &out);
-}
-
-static void url_quote(struct run *r, struct sb *out, struct val v, bool in_query)
-{
-    const struct str *s = pytext_str(r, v).s;
-    for (size_t i = 0; i < s->n; i++) {
-        unsigned char c = (unsigned char)s->p[i];
-        uint32_t origin = str_origin_at(s, i);
-        char text[4];
-        if ((c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') ||
-            (c && strchr("_.-~", c)) || (c == '/' && !in_query))
-            sb_add(r, out, s->p + i, 1, origin);
-        else if (c == ' ' && in_query)
-            sb_add(r, out, "+", 1, origin);
-        else
-            sb_add(r, out, text, (size_t)snprintf(text, sizeof text, "%%%02X", c), origin);
-    }
-}
-
-FILTER(filter_urlencode)
-{
-    UNUSED_ARGS;
-    struct sb out = {0};
-    if (self.kind == V_STR || !val_iterable(self)) {
-        url_quote(r, &out, self, false);
-        return sb_val(r, &out);
-    }
-    if (self.kind == V_DICT)
-        self = eval_native_call(r, dict_method_find(&(struct str){.p = "items", .n = 5}), self,
-                                &(struct args){0});
-    struct iter storage, *it = iter_begin(r, self, &storage);
-    struct val item;
-    for (bool first = true; iter_next(r, it, &item); first = false) {
-        struct val pair = iter_list(r, item);
-        if (pair.l->n != 2)
-            run_fail(r, "urlencode needs pairs, found a sequence of length %zu", pair.l->n);
-        if (!first)
-            sb_add(r, &out, "&", 1, 0);
-        url_quote(r, &out, pair.l->v[0], true);
-        sb_add(r, &out, "=", 1, 0);
-        url_quote(r, &out, pair.l->v[1], true);
-    }
-    return sb_val(r, &out);
-}
-
-FILTER(filter_xmlattr)
-{
-    UNUSED_ARGS;
-    if (self.kind != V_DICT)
-        run_fail(r, "xmlattr needs a dict, not %s", val_type(self));
-    struct sb out = {0};
-    run_step(r, self.d->n_used / 8);
-    for (size_t i = 0; i < self.d->n_used; i++) {
-        const struct entry *e = &self.d->e[i];
-        if (!e->live || e->value.kind == V_NONE || e->value.kind == V_UNDEF)
-            continue;
-        const struct str *key = args_str(r, &e->key, "attribute name");
-        run_step(r, key->n / 8);
-        for (size_t k = 0; k < key->n; k++)
-            if (!key->p[k] || strchr(" \t\n\r\f\v/>=", key->p[k]))
-                run_fail(r, "invalid character in attribute name");
-        if (out.n)
-            sb_add(r, &out, " ", 1, 0);
-        else if (args_bool(&v[0], true))
-            sb_add(r, &out, " ", 1, 0);
-        sb_str(r, &out, pyformat_html(r, e->key).s);
-        sb_add(r, &out, "=\"", 2, 0);
-        sb_str(r, &out, pyformat_html(r, e->value).s);
-        sb_add(r, &out, "\"", 1, 0);
-    }
-    return sb_val(r, &out);
-}
-
 const struct native filters_text[] = {
     {"upper", filter_upper, 0, ""},
     {"lower", filter_lower, 0, ""},
@@ -330,17 +144,10 @@ const struct native filters_text[] = {
     {"title", filter_title, 0, ""},
     {"trim", filter_trim, 0, "chars"},
     {"replace", filter_replace, 2, "old new count"},
-    {"center", filter_center, 0, "width"},
     {"indent", filter_indent, 0, "width first blank"},
     {"truncate", filter_truncate, 0, "length killwords end leeway"},
-    {"wordcount", filter_wordcount, 0, ""},
-    {"wordwrap", filters_wordwrap, 0, "width break_long_words wrapstring break_on_hyphens"},
     {"escape", filter_escape, 0, ""},
     {"e", filter_escape, 0, ""},
-    {"forceescape", filter_forceescape, 0, ""},
     {"safe", filter_safe, 0, ""},
-    {"striptags", filter_striptags, 0, ""},
-    {"urlencode", filter_urlencode, 0, ""},
-    {"xmlattr", filter_xmlattr, 0, "autospace"},
 };
 const size_t filters_text_n = sizeof filters_text / sizeof *filters_text;

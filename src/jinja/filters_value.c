@@ -178,40 +178,6 @@ FILTER(filter_round)
     return val_with_origin(val_float(f / unit), self.origin);
 }
 
-FILTER(filter_filesize)
-{
-    UNUSED_ARGS;
-    static const char *const names[2][8] = {
-        {"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"},
-        {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}};
-    bool binary = args_bool(&v[0], false);
-    const struct val none = {.kind = V_MISSING};
-    struct val n = filter_float(r, self, &none, a);
-    if (n.kind == V_FLOAT && n.f == 0 && self.kind != V_FLOAT && self.kind != V_INT &&
-        self.kind != V_BOOL && (self.kind != V_STR || text_parse_float(r, self.s).kind != V_FLOAT))
-        run_fail(r, "filesizeformat needs a number, not %s", val_type(self));
-    double bytes = n.f, base = binary ? 1024 : 1000, unit = base;
-    char text[400];
-    size_t i = 0;
-    run_step(r, 16);
-    if (bytes == 1) {
-        snprintf(text, sizeof text, "1 Byte");
-    } else if (bytes < base) {
-        snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes));
-    } else {
-        for (unit = base * base; i < 7 && bytes >= unit; i++)
-            unit *= base;
-        snprintf(text, sizeof text, "%.1f %s", base * bytes / unit, names[binary][i]);
-    }
-    return val_str(r, text, strlen(text), val_origin(r, self));
-}
-
-FILTER(filter_refused)
-{
-    UNUSED_ARGS;
-    run_fail(r, "this filter is not supported in chat templates (see docs/templates.md)");
-}
-
 const struct native filters_value[] = {
     {"default", filter_default, 0, "default_value boolean"},
     {"d", filter_default, 0, "default_value boolean"},
@@ -225,10 +191,6 @@ const struct native filters_value[] = {
     {"int", filter_int, 0, "default base"},
     {"float", filter_float, 0, "default"},
     {"round", filter_round, 0, "precision method"},
-    {"filesizeformat", filter_filesize, 0, "binary"},
-    {"urlize", filter_refused, 0, "*"},
-    {"random", filter_refused, 0, "*"},
-    {"pprint", filter_refused, 0, "*"},
 };
 const size_t filters_value_n = sizeof filters_value / sizeof *filters_value;
 
@@ -246,6 +208,7 @@ struct val filters_call(struct run *r, const struct str *name, struct val v, con
 {
     const struct native *fn = filters_find(name);
     if (!fn)
-        run_fail(r, "no filter named '%.*s'", (int)(name->n < 80 ? name->n : 80), name->p);
+        run_fail(r, "no filter named '%.*s' (docs/templates.md lists those there are)",
+                 (int)(name->n < 80 ? name->n : 80), name->p);
     return eval_native_call(r, fn, v, a);
 }

@@ -1,4 +1,4 @@
-// Global functions: range, dict, namespace, cycler, joiner, raise_exception, strftime_now.
+// Global functions: range, dict, namespace, raise_exception, strftime_now.
 #include "jinja/runtime.h"
 
 #include <string.h>
@@ -74,54 +74,6 @@ static struct val global_namespace(struct run *r, struct val self, const struct 
     return out;
 }
 
-static struct val global_cycler(struct run *r, struct val self, const struct val *v,
-                                const struct args *a)
-{
-    (void)self;
-    (void)v;
-    if (!a->n_pos)
-        run_fail(r, "at least one item has to be provided");
-    struct cycler *c = run_alloc(r, sizeof *c);
-    c->v = run_alloc(r, a->n_pos * sizeof *c->v);
-    c->n = a->n_pos;
-    memcpy(c->v, a->pos, a->n_pos * sizeof *c->v);
-    return (struct val){.kind = V_CYCLER, .cycler = c};
-}
-
-static struct val cycler_next(struct run *r, struct val self, const struct val *v,
-                              const struct args *a)
-{
-    (void)r;
-    (void)v;
-    (void)a;
-    struct val now = self.cycler->v[self.cycler->at];
-    self.cycler->at = (self.cycler->at + 1) % self.cycler->n;
-    return now;
-}
-
-static struct val cycler_reset(struct run *r, struct val self, const struct val *v,
-                               const struct args *a)
-{
-    (void)r;
-    (void)v;
-    (void)a;
-    self.cycler->at = 0;
-    return val_none();
-}
-
-const struct native cycler_methods[] = {{"next", cycler_next, 0, ""},
-                                        {"reset", cycler_reset, 0, ""}};
-
-static struct val global_joiner(struct run *r, struct val self, const struct val *v,
-                                const struct args *a)
-{
-    (void)self;
-    (void)a;
-    struct joiner *j = run_alloc(r, sizeof *j);
-    j->sep = args_given(&v[0]) ? v[0] : val_cstr(r, ", ");
-    return (struct val){.kind = V_JOINER, .joiner = j};
-}
-
 static struct val global_raise(struct run *r, struct val self, const struct val *v,
                                const struct args *a)
 {
@@ -157,24 +109,10 @@ static struct val global_strftime(struct run *r, struct val self, const struct v
     return val_str(r, text, n - 1, str_origin(format));
 }
 
-static struct val global_refused(struct run *r, struct val self, const struct val *v,
-                                 const struct args *a)
-{
-    (void)self;
-    (void)v;
-    (void)a;
-    run_fail(r, "lipsum() is not supported: a prompt must not depend on chance");
-}
-
 static const struct native globals[] = {
-    {"range", global_range, 1, "start stop step"},
-    {"dict", globals_dict, 0, "*"},
-    {"namespace", global_namespace, 0, "*"},
-    {"cycler", global_cycler, 0, "*"},
-    {"joiner", global_joiner, 0, "sep"},
-    {"raise_exception", global_raise, 1, "message"},
+    {"range", global_range, 1, "start stop step"},  {"dict", globals_dict, 0, "*"},
+    {"namespace", global_namespace, 0, "*"},        {"raise_exception", global_raise, 1, "message"},
     {"strftime_now", global_strftime, 1, "format"},
-    {"lipsum", global_refused, 0, "*"},
 };
 
 const struct native *globals_find(const struct str *name)

@@ -13,7 +13,7 @@
 
 #include "base/utf8.h"
 #include "jinja/runtime.h"
-#include "jinja/unicode.h"
+#include "base/unicode.h"
 
 struct lexer {
     struct arena *arena;
@@ -382,8 +382,9 @@ static bool lex_name(struct lexer *x)
     uint32_t cp;
     while (p < x->n) {
         size_t k = utf8_decode(x->src + p, x->n - p, &cp);
-        unsigned flags = k ? uni_flags(cp) : 0;
-        if (!(flags & (p == start ? UNI_START : UNI_CONTINUE)))
+        bool more = p > start && cp >= '0' && cp <= '9';
+        if (k == 0 || !(more || cp == '_' || uni_is(cp, UNI_LETTER) ||
+                        (p > start && cp >= 0x80 && !uni_is(cp, UNI_UNPRINTABLE))))
             break;
         p += k;
     }

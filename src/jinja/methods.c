@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "jinja/unicode.h"
+#include "base/unicode.h"
 
 #define METHOD(name)                                                                               \
     static struct val name(struct run *r, struct val self, const struct val *v,                    \
@@ -41,12 +41,6 @@ METHOD(str_title)
 {
     UNUSED_ARGS;
     return like(text_case(r, self.s, 't'), self);
-}
-
-METHOD(str_swapcase)
-{
-    UNUSED_ARGS;
-    return like(text_case(r, self.s, 's'), self);
 }
 
 METHOD(str_strip)
@@ -307,33 +301,14 @@ METHOD(str_zfill)
     return text_pad(r, self.s, args_int(r, &v[0], 0, "width"), &none, 'z');
 }
 
-METHOD(str_expandtabs)
-{
-    UNUSED_ARGS;
-    int64_t size = args_int(r, &v[0], 8, "tabsize"), column = 0;
-    struct sb b = {0};
-    for (size_t i = 0, n; i < self.s->n; i += n) {
-        uint32_t cp, origin = str_origin_at(self.s, i);
-        n = utf8_decode(self.s->p + i, self.s->n - i, &cp);
-        run_step(r, 1);
-        if (cp == '\t') {
-            for (int64_t k = size > 0 ? size - column % size : 0; k > 0; k--, column++)
-                sb_add(r, &b, " ", 1, origin);
-            continue;
-        }
-        column = cp == '\n' || cp == '\r' ? 0 : column + 1;
-        sb_add(r, &b, self.s->p + i, n, origin);
-    }
-    return sb_val(r, &b);
-}
-
-static bool all_chars(struct run *r, const struct str *s, unsigned flags)
+static bool all_chars(struct run *r, const struct str *s, bool letters, bool numerals, bool digits)
 {
     run_step(r, s->n / 2);
     for (size_t i = 0, n; i < s->n; i += n) {
         uint32_t cp;
         n = utf8_decode(s->p + i, s->n - i, &cp);
-        if (!(uni_flags(cp) & flags))
+        if (!(letters && uni_is(cp, UNI_LETTER)) && !(numerals && uni_is(cp, UNI_NUMERAL)) &&
+            !(digits && uni_is(cp, UNI_DIGIT)))
             return false;
     }
     return s->n != 0;
@@ -342,37 +317,25 @@ static bool all_chars(struct run *r, const struct str *s, unsigned flags)
 METHOD(str_isalpha)
 {
     UNUSED_ARGS;
-    return val_bool(all_chars(r, self.s, UNI_ALPHA));
+    return val_bool(all_chars(r, self.s, true, false, false));
 }
 
 METHOD(str_isalnum)
 {
     UNUSED_ARGS;
-    return val_bool(all_chars(r, self.s, UNI_ALPHA | UNI_DECIMAL | UNI_DIGIT | UNI_NUMERIC));
+    return val_bool(all_chars(r, self.s, true, true, true));
 }
 
 METHOD(str_isdigit)
 {
     UNUSED_ARGS;
-    return val_bool(all_chars(r, self.s, UNI_DIGIT));
-}
-
-METHOD(str_isdecimal)
-{
-    UNUSED_ARGS;
-    return val_bool(all_chars(r, self.s, UNI_DECIMAL));
+    return val_bool(all_chars(r, self.s, false, false, true));
 }
 
 METHOD(str_isnumeric)
 {
     UNUSED_ARGS;
-    return val_bool(all_chars(r, self.s, UNI_NUMERIC));
-}
-
-METHOD(str_isprintable)
-{
-    UNUSED_ARGS;
-    return val_bool(!self.s->n || all_chars(r, self.s, UNI_PRINTABLE));
+    return val_bool(all_chars(r, self.s, false, true, false));
 }
 
 METHOD(str_isascii)
@@ -388,33 +351,17 @@ METHOD(str_isspace)
     return val_bool(self.s->n && uni_skip_space(self.s->p, 0, self.s->n) == self.s->n);
 }
 
-METHOD(str_isidentifier)
-{
-    UNUSED_ARGS;
-    uint32_t cp;
-    size_t n = self.s->n ? utf8_decode(self.s->p, self.s->n, &cp) : 0;
-    if (!n || !(uni_flags(cp) & UNI_START))
-        return val_bool(false);
-    return val_bool(n == self.s->n ||
-                    all_chars(r, str_sub(r, self.s, n, self.s->n).s, UNI_CONTINUE));
-}
-
-// how: l all cased characters are lower case, u upper case, t words begin with upper case
+// Every letter that has two cases is in one, how: 'l' or 'u'.
 static bool is_case(struct run *r, const struct str *s, char how)
 {
-    bool any = false, in_word = false;
+    bool any = false;
     run_step(r, s->n / 2);
     for (size_t i = 0, n; i < s->n; i += n) {
-        uint32_t cp;
+        uint32_t cp, to[3];
         n = utf8_decode(s->p + i, s->n - i, &cp);
-        unsigned flags = uni_flags(cp);
-        bool upper = flags & (UNI_UPPER | UNI_TITLE), lower = flags & UNI_LOWER;
-        if (how == 'l' ? upper : how == 'u' ? lower || (flags & UNI_TITLE) : false)
+        if (uni_case(cp, how, to) != 1 || to[0] != cp)
             return false;
-        if (how == 't' && (upper ? in_word : lower && !in_word))
-            return false;
-        in_word = upper || lower;
-        any |= in_word;
+        any = any || uni_case(cp, how == 'l' ? 'u' : 'l', to) != 1 || to[0] != cp;
     }
     return any;
 }
@@ -429,18 +376,6 @@ METHOD(str_isupper)
 {
     UNUSED_ARGS;
     return val_bool(is_case(r, self.s, 'u'));
-}
-
-METHOD(str_istitle)
-{
-    UNUSED_ARGS;
-    return val_bool(is_case(r, self.s, 't'));
-}
-
-METHOD(unsupported)
-{
-    UNUSED_ARGS;
-    run_fail(r, "this method is not supported in chat templates");
 }
 
 // ---- list and tuple ----
@@ -605,20 +540,6 @@ METHOD(dict_pop)
     run_fail(r, "key %.*s is not in the dict", (int)(what.s->n < 100 ? what.s->n : 100), what.s->p);
 }
 
-METHOD(dict_popitem)
-{
-    UNUSED_ARGS;
-    for (size_t i = self.d->n_used; i-- > 0;) {
-        run_step(r, 1); // those removed before are still passed by
-        if (self.d->e[i].live) {
-            struct val value, key = self.d->e[i].key;
-            dict_remove(r, self.d, key, &value);
-            return val_pair(r, key, value);
-        }
-    }
-    run_fail(r, "popitem(): dictionary is empty");
-}
-
 METHOD(dict_setdefault)
 {
     UNUSED_ARGS;
@@ -680,33 +601,22 @@ static const struct native str_methods[] = {
     {"count", str_count, 1, "sub start end"},
     {"upper", str_upper, 0, ""},
     {"lower", str_lower, 0, ""},
-    {"casefold", str_lower, 0, ""},
     {"title", str_title, 0, ""},
     {"capitalize", str_capitalize, 0, ""},
-    {"swapcase", str_swapcase, 0, ""},
     {"join", str_join, 1, "iterable"},
     {"format", str_format, 0, "*"},
     {"center", str_center, 1, "width fillchar"},
     {"ljust", str_ljust, 1, "width fillchar"},
     {"rjust", str_rjust, 1, "width fillchar"},
     {"zfill", str_zfill, 1, "width"},
-    {"expandtabs", str_expandtabs, 0, "tabsize"},
     {"isalpha", str_isalpha, 0, ""},
     {"isalnum", str_isalnum, 0, ""},
     {"isdigit", str_isdigit, 0, ""},
-    {"isdecimal", str_isdecimal, 0, ""},
     {"isnumeric", str_isnumeric, 0, ""},
     {"isspace", str_isspace, 0, ""},
     {"islower", str_islower, 0, ""},
     {"isupper", str_isupper, 0, ""},
-    {"istitle", str_istitle, 0, ""},
     {"isascii", str_isascii, 0, ""},
-    {"isprintable", str_isprintable, 0, ""},
-    {"isidentifier", str_isidentifier, 0, ""},
-    {"encode", unsupported, 0, "*"},
-    {"translate", unsupported, 0, "*"},
-    {"maketrans", unsupported, 0, "*"},
-    {"format_map", unsupported, 0, "*"},
 };
 
 static const struct native list_methods[] = {
@@ -724,17 +634,11 @@ static const struct native list_methods[] = {
 };
 
 static const struct native dict_methods[] = {
-    {"items", dict_items, 0, ""},
-    {"keys", dict_keys, 0, ""},
-    {"values", dict_values, 0, ""},
-    {"get", dict_get_method, 1, "key default"},
-    {"pop", dict_pop, 1, "key default"},
-    {"popitem", dict_popitem, 0, ""},
-    {"setdefault", dict_setdefault, 1, "key default"},
-    {"update", dict_update, 0, "*"},
-    {"copy", dict_copy, 0, ""},
+    {"items", dict_items, 0, ""},        {"keys", dict_keys, 0, ""},
+    {"values", dict_values, 0, ""},      {"get", dict_get_method, 1, "key default"},
+    {"pop", dict_pop, 1, "key default"}, {"setdefault", dict_setdefault, 1, "key default"},
+    {"update", dict_update, 0, "*"},     {"copy", dict_copy, 0, ""},
     {"clear", dict_clear, 0, ""},
-    {"fromkeys", unsupported, 0, "*"},
 };
 
 const struct native *str_method_find(const struct str *name)

@@ -147,8 +147,8 @@ TEST(test_iterable)
 TEST(test_callable)
 {
     UNUSED_ARGS;
-    return val_bool(self.kind == V_NATIVE || self.kind == V_MACRO || self.kind == V_JOINER ||
-                    self.kind == V_LOOP || self.kind == V_UNDEF);
+    return val_bool(self.kind == V_NATIVE || self.kind == V_MACRO || self.kind == V_LOOP ||
+                    self.kind == V_UNDEF);
 }
 
 TEST(test_sameas)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "jinja/unicode.h"
+#include "base/unicode.h"
 
 // The shortest digits that read back as the same double, laid out as Python's float.__repr__ does.
 size_t pytext_float(struct run *r, double f, char out[40])
@@ -52,7 +52,7 @@ static void repr_str(struct run *r, struct sb *b, const struct str *s, uint32_t 
             snprintf(text, sizeof text, "\\%c", (char)cp);
         else if (cp == '\n' || cp == '\r' || cp == '\t')
             snprintf(text, sizeof text, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
-        else if (!(uni_flags(cp) & UNI_PRINTABLE))
+        else if (uni_is(cp, UNI_UNPRINTABLE))
             snprintf(text, sizeof text,
                      cp < 0x100     ? "\\x%02x"
                      : cp < 0x10000 ? "\\u%04x"

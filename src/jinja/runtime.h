@@ -123,7 +123,7 @@ struct val exec_macro_call(struct run *r, struct val macro, const struct args *a
 struct val loop_attr(struct run *r, struct val loop, const struct str *name); // V_MISSING: none
 struct val loop_recurse(struct run *r, struct val loop, struct val over);
 size_t loop_length(struct run *r, struct loop *l);
-extern const struct native loop_methods[], cycler_methods[];
+extern const struct native loop_methods[];
 void exec_root(struct run *r);
 
 struct macro {
@@ -163,14 +163,10 @@ typedef struct val (*sort_key)(struct run *r, struct val item, const void *how);
 void sort_values(struct run *r, struct list *l, sort_key key, const void *how, bool reverse);
 struct val sort_by_first(struct run *r, struct val item, const void *how);
 
-// format.c
+// pyformat.c
 struct val pyformat_percent(struct run *r, struct val fmt, struct val args);
 struct val pyformat_braces(struct run *r, struct str *fmt, const struct args *a);
 struct val pyformat_html(struct run *r, struct val v);
-
-// wordwrap.c
-struct val filters_wordwrap(struct run *r, struct val self, const struct val *v,
-                            const struct args *a);
 
 // text.c: what string filters and string methods share.
 struct val text_case(struct run *r, struct str *s, char how); // u l c t s

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "jinja/unicode.h"
+#include "base/unicode.h"
 
 size_t text_find(struct run *r, const struct str *s, size_t from, size_t to, const struct str *what,
                  bool last)
@@ -58,32 +58,13 @@ static size_t cp_before(const struct str *s, size_t i, uint32_t *cp)
 
 // ---- case ----
 
-// str.lower() writes a sigma at the end of a word in its final form (Unicode, Final_Sigma).
-static bool is_final_sigma(struct run *r, const struct str *s, size_t at)
+static bool has_case(uint32_t cp)
 {
-    uint32_t cp = 0;
-    size_t i = at, n;
-    bool before = false;
-    while (i > 0) {
-        run_step(r, 1);
-        i = cp_before(s, i, &cp);
-        if (!(uni_flags(cp) & UNI_IGNORABLE)) {
-            before = uni_flags(cp) & UNI_CASED;
-            break;
-        }
-    }
-    if (!before)
-        return false;
-    for (i = at + 2; i < s->n; i += n) {
-        run_step(r, 1);
-        cp = cp_at(s, i, &n);
-        if (!(uni_flags(cp) & UNI_IGNORABLE))
-            return !(uni_flags(cp) & UNI_CASED);
-    }
-    return true;
+    uint32_t to[3];
+    return uni_case(cp, 'l', to) != 1 || to[0] != cp || uni_case(cp, 'u', to) != 1 || to[0] != cp;
 }
 
-// how: u upper, l lower, c capitalize, t title, s swapcase, w the title of Jinja2's filter.
+// how: u upper, l lower, c capitalize, t title, w the title of Jinja2's filter.
 struct val text_case(struct run *r, struct str *s, char how)
 {
     struct sb b = {0};
@@ -92,14 +73,13 @@ struct val text_case(struct run *r, struct str *s, char how)
     for (size_t i = 0, n; i < s->n; i += n) {
         uint32_t cp = cp_at(s, i, &n), to[3];
         char form = how;
-        unsigned flags = cp < 0x80 ? 0 : uni_flags(cp);
         switch (how) {
         case 'c':
             form = i == 0 ? 't' : 'l';
             break;
         case 't':
             form = in_word ? 'l' : 't';
-            in_word = cp < 0x80 ? ((cp | 32) >= 'a' && (cp | 32) <= 'z') : (flags & UNI_CASED) != 0;
+            in_word = has_case(cp);
             break;
         case 'w': {
             bool edge = uni_is_space(cp) || (cp && cp < 0x80 && strchr("-({[<", (int)cp));
@@ -107,21 +87,11 @@ struct val text_case(struct run *r, struct str *s, char how)
             in_word = !edge;
             break;
         }
-        case 's':
-            flags = uni_flags(cp);
-            form = flags & UNI_UPPER ? 'l' : flags & UNI_LOWER ? 'u' : 'n';
-            break;
         default:
             break;
         }
         uint32_t origin = str_origin_at(s, i);
-        if (form == 'n') {
-            sb_add(r, &b, s->p + i, n, origin);
-            continue;
-        }
         size_t n_to = uni_case(cp, form, to);
-        if (cp == 0x3A3 && form == 'l' && is_final_sigma(r, s, i))
-            to[0] = 0x3C2;
         for (size_t k = 0; k < n_to; k++)
             sb_cp(r, &b, to[k], origin);
     }

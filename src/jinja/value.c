@@ -112,7 +112,7 @@ const char *val_type(struct val v)
     case V_LIST:
         return "list";
     case V_TUPLE:
-        return v.l->group ? "_GroupTuple" : "tuple";
+        return "tuple";
     case V_DICT:
         return "dict";
     case V_RANGE:
@@ -129,10 +129,6 @@ const char *val_type(struct val v)
         return "builtin_function_or_method";
     case V_LOOP:
         return "LoopContext";
-    case V_CYCLER:
-        return "Cycler";
-    case V_JOINER:
-        return "Joiner";
     }
     return "object";
 }

@@ -30,8 +30,6 @@ enum kind {
     V_MACRO,
     V_NATIVE, // a global function, or a method bound to its object
     V_LOOP,
-    V_CYCLER,
-    V_JOINER,
 };
 
 struct val {
@@ -52,8 +50,6 @@ struct val {
         struct macro *macro;
         struct bound *bound;
         struct loop *loop;
-        struct cycler *cycler;
-        struct joiner *joiner;
     };
 };
 
@@ -84,7 +80,6 @@ struct sb {
 struct list {
     struct val *v;
     size_t n, cap;
-    bool group; // the pair of groupby: has .grouper and .list
 };
 
 struct entry {
@@ -125,16 +120,6 @@ struct undef {
     const char *hint;   // a whole message, or NULL
     const char *object; // Python's name of the type that had no such attribute, or NULL
     struct val name;
-};
-
-struct cycler {
-    struct val *v;
-    size_t n, at;
-};
-
-struct joiner {
-    struct val sep;
-    bool used;
 };
 
 struct bound {

@@ -112,8 +112,8 @@ static void errors_name_line_and_column_and_quote_the_line(void **state)
                  "line 1, column 4: 'include' is not supported: a chat template "
                  "is one file of its own, in: {% include 'x' %}");
     expect_error("{{ x|random }}",
-                 "line 1, column 6: this filter is not supported in chat templates "
-                 "(see docs/templates.md), in: {{ x|random }}");
+                 "line 1, column 6: no filter named 'random' (docs/templates.md lists those "
+                 "there are), in: {{ x|random }}");
     expect_error(
         "{{ 9223372036854775807 + 1 }}",
         "line 1, column 24: integer overflow: 9223372036854775807 + 1 exceeds 64 bits, in: "
