@@ -109,6 +109,17 @@ bool utf8_valid(const char *s, size_t n)
     return true;
 }
 
+size_t utf8_piece(const char *s, size_t n, const char **piece, size_t *n_piece)
+{
+    uint32_t cp;
+    size_t used = 0;
+    for (size_t k; used < n && (k = utf8_decode(s + used, n - used, &cp)) > 0;)
+        used += k;
+    *piece = used ? s : "\xEF\xBF\xBD";
+    *n_piece = used ? used : 3;
+    return used ? used : 1;
+}
+
 int utf8_width(uint32_t cp)
 {
     if (cp >= 0x20 && cp < 0x7F)

@@ -1,5 +1,6 @@
 #include "dialog/conversation.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,8 +33,6 @@ bool conversation_init(struct conversation *c, const struct model *m, struct eng
         c->tmpl = template_parse(template_text, n_template, err);
         if (!c->tmpl)
             return error_prefix(err, "the chat template");
-        if (!buf_append(&c->template_text, template_text, n_template))
-            return error_oom(err, "the chat template", n_template);
         struct crc32 *crc = malloc(sizeof *crc);
         if (!crc)
             return error_oom(err, "a checksum", sizeof *crc);
@@ -86,7 +85,6 @@ void conversation_release(struct conversation *c)
     free(c->messages);
     drop_stash(c);
     template_free(c->tmpl);
-    buf_release(&c->template_text);
     free(c->dry_breakers);
     session_release(&c->session);
     memset(c, 0, sizeof *c);

@@ -108,9 +108,11 @@ static json_t *describe(const struct conversation *c, const json_t *settings)
     if (full)
         json_object_set_new(j, "model_path", safe_string(full));
     free(full);
-    if (c->tmpl)
-        json_object_set_new(j, "template",
-                            json_stringn(buf_str(&c->template_text), c->template_text.len));
+    if (c->tmpl) {
+        size_t n;
+        const char *text = template_source(c->tmpl, &n);
+        json_object_set_new(j, "template", json_stringn(text, n));
+    }
     json_object_set_new(j, "fingerprint", safe_string(m->fingerprint));
     json_object_set_new(j, "device", safe_string(e->device));
     json_object_set_new(j, "kv_format", safe_string(e->kv_format));

@@ -150,6 +150,8 @@ struct node {
 struct template
 {
     struct arena arena;
+    const char *source; // as it was given
+    size_t n_source;
     const char *src; // newlines are \n, one newline at the end removed; valid UTF-8
     size_t n_src;
     struct nodes body;

@@ -152,9 +152,10 @@ size_t pytext_float(struct run *r, double f, char out[40]);
 // globals.c
 struct val globals_dict(struct run *r, struct val self, const struct val *v, const struct args *a);
 
-// json.c
-struct val jinja_from_json(struct run *r, const json_t *j, uint32_t origin);
-struct dict *jinja_context(struct run *r, const json_t *j);
+// variables.c
+struct template_object variables_begin(struct run *r); // makes r->context
+
+// tojson.c
 struct val filters_tojson(struct run *r, struct val self, const struct val *v,
                           const struct args *a);
 

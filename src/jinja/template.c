@@ -182,20 +182,31 @@ static bool copy_source(struct template *t, const char *src, size_t n, struct er
     char *copy = arena_alloc(&t->arena, n + 1);
     if (!copy)
         return error_oom(err, "chat template", n + 1);
-    size_t k = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (src[i] == '\r') {
-            copy[k++] = '\n';
-            i += i + 1 < n && src[i + 1] == '\n';
-        } else {
-            copy[k++] = src[i];
+    memcpy(copy, src, n);
+    copy[n] = '\0';
+    t->source = t->src = copy;
+    t->n_source = t->n_src = n;
+    if (memchr(src, '\r', n)) {
+        char *plain = arena_alloc(&t->arena, n);
+        if (!plain)
+            return error_oom(err, "chat template", n);
+        size_t k = 0;
+        for (size_t i = 0; i < n; i++) {
+            plain[k++] = src[i] == '\r' ? '\n' : src[i];
+            i += src[i] == '\r' && i + 1 < n && src[i + 1] == '\n';
         }
+        t->src = plain;
+        t->n_src = k;
     }
-    if (k && copy[k - 1] == '\n')
-        k--;
-    t->src = copy;
-    t->n_src = k;
+    if (t->n_src && t->src[t->n_src - 1] == '\n')
+        t->n_src--;
     return true;
+}
+
+const char *template_source(const struct template *t, size_t *n)
+{
+    *n = t->n_source;
+    return t->source;
 }
 
 // Numbers are written and read in the C locale whatever the program has set.
@@ -271,24 +282,22 @@ static bool copy_output(const struct sb *b, struct template_output *out, struct 
 }
 
 // The only frame that errors return to; it holds nothing that longjmp could lose.
-static bool run_guarded(struct run *r, const json_t *context)
+static bool run_guarded(struct run *r, template_fill fill, void *user)
 {
     if (setjmp(r->escape))
         return false;
-    r->context = jinja_context(r, context);
+    fill(user, variables_begin(r));
     exec_root(r);
     return true;
 }
 
-bool template_render(const struct template *t, const json_t *context, int64_t now,
+bool template_render(const struct template *t, template_fill fill, void *user, int64_t now,
                      const struct template_limits *limits, struct template_output *out,
                      bool *raised, struct error *err)
 {
     if (raised)
         *raised = false;
     *out = (struct template_output){0};
-    if (!json_is_object(context))
-        return error_set(err, ERR_FAIL, "the template's variables must be a JSON object");
     struct run *r = calloc(1, sizeof *r);
     if (!r)
         return error_oom(err, "template run", sizeof *r);
@@ -309,7 +318,7 @@ bool template_render(const struct template *t, const json_t *context, int64_t no
     struct sb text = {0};
     r->out = &text;
     locale_t c, old = enter_c_locale(&c);
-    bool ok = run_guarded(r, context) && copy_output(&text, out, err);
+    bool ok = run_guarded(r, fill, user) && copy_output(&text, out, err);
     leave_c_locale(c, old);
     if (raised)
         *raised = r->raised;

@@ -10,7 +10,6 @@
 #include "base/file.h"
 #include "base/format.h"
 #include "base/out.h"
-#include "base/utf8.h"
 #include "term/termout.h"
 #include "term/view.h"
 #include "dialog/why.h"
@@ -76,15 +75,7 @@ static bool on_text(void *user, enum answer_part part, const char *text, size_t 
 static json_t *json_text(const char *s, size_t n)
 {
     struct buf b = {0};
-    for (size_t i = 0; i < n;) {
-        uint32_t cp;
-        size_t k = utf8_decode(s + i, n - i, &cp);
-        if (k)
-            buf_append(&b, s + i, k);
-        else
-            buf_puts(&b, "\xEF\xBF\xBD");
-        i += k ? k : 1;
-    }
+    buf_append_utf8(&b, s, n);
     json_t *j = b.failed ? NULL : json_stringn(buf_str(&b), b.len);
     buf_release(&b);
     return j;

@@ -3,7 +3,7 @@
 #include <jansson.h>
 
 #include "jinja/named.h"
-#include "jinja/template.h"
+#include "jinja/from_json.h"
 #include "tools/render.h"
 
 // Renders source with the JSON text context. NULL on error (text in *err). The caller frees.
@@ -16,7 +16,7 @@ static char *render_limited(const char *source, const char *context,
     struct template *t = template_parse(source, strlen(source), err);
     struct template_output out = {0};
     char *text = NULL;
-    if (t && template_render(t, c, 0, limits, &out, raised, err)) {
+    if (t && template_render_json(t, c, 0, limits, &out, raised, err)) {
         text = strdup(buf_str(&out.text));
         template_output_release(&out);
     }
@@ -72,7 +72,7 @@ static void snippets_render_what_jinja2_renders(void **state)
         struct template_output out = {0};
         bool raised = false, ok = false;
         struct template *t = template_parse(source, strlen(source), &err);
-        ok = t && template_render(t, context, now, NULL, &out, &raised, &err);
+        ok = t && template_render_json(t, context, now, NULL, &out, &raised, &err);
         if (want) {
             if (!ok)
                 fail_msg("%s\nfails: %s", source, err.text);

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <time.h>
 
-#include "jinja/template.h"
+#include "jinja/from_json.h"
 
 enum { BYTES = 1 << 18, ITEMS = 5000, ROUNDS = 1000, STEPS = 400000 };
 
@@ -207,7 +207,7 @@ static bool render(const char *source, const json_t *context, const struct templ
     struct template_output out;
     if (!t)
         fail_msg("%s: %s", source, err->text);
-    bool ok = template_render(t, context, 0, limits, &out, NULL, err);
+    bool ok = template_render_json(t, context, 0, limits, &out, NULL, err);
     template_output_release(&out);
     template_free(t);
     return ok;

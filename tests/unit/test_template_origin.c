@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "jinja/template.h"
+#include "jinja/from_json.h"
 
 // The character marks what came in as data: no template below contains it.
 #define MARK "\xCE\xA9" // U+03A9, a capital omega
@@ -21,7 +21,7 @@ static void render(const char *source, struct template_output *out)
     json_t *c = json_loads(context_text, 0, NULL);
     assert_non_null(c);
     struct template *t = template_parse(source, strlen(source), &err);
-    if (!t || !template_render(t, c, 0, NULL, out, NULL, &err))
+    if (!t || !template_render_json(t, c, 0, NULL, out, NULL, &err))
         fail_msg("%s: %s", source, err.text);
     size_t at = 0;
     for (size_t i = 0; i < out->n_spans; i++) { // consecutive, covering, neighbours differ
@@ -183,11 +183,66 @@ static void nothing_turns_data_into_template_text(void **state)
     }
 }
 
+static void put_given(void *user, struct template_object v)
+{
+    (void)user;
+    struct template_list messages = template_put_list(template_at(v, "messages")), deep;
+    template_put_str(template_next(messages), "a", 1);
+    struct template_object m = template_put_object(template_next(messages));
+    template_put_str(template_at(m, "x_token"), "b\xFF\xCE\xA9\xE2\x82", 6);
+    template_put_int(template_at(m, "i"), -7);
+    template_put_float(template_at(m, "f"), 2.5);
+    template_put_bool(template_at(m, "t"), true);
+    template_put_none(template_at(m, "n"));
+    template_put_str(template_at(v, "x_token"), "<s>", 3);
+    deep = template_put_list(template_at(v, "data"));
+    template_put_str(template_next(deep), "c", 1);
+}
+
+static void put_too_deep(void *user, struct template_object v)
+{
+    (void)user;
+    struct template_list l = template_put_list(template_at(v, "l"));
+    for (int i = 1; i < 1001; i++)
+        l = template_put_list(template_next(l));
+}
+
+static void values_that_are_given_natively_have_their_origins_and_limits(void **state)
+{
+    (void)state;
+    static const char source[] = "{{ x_token }}{{ messages[0] }}{% set m = messages[1] %}{{ "
+                                 "m.x_token }}{{ data[0] }}|{{ m.i }}{{ m.f }}{{ m.t }}{{ m.n }}";
+    struct template_output out;
+    struct error err = {0};
+    struct template *t = template_parse(source, strlen(source), &err);
+    assert_non_null(t);
+    assert_true(template_render(t, put_given, NULL, 0, NULL, &out, NULL, &err));
+    const char *want = "<s>ab\xEF\xBF\xBD\xCE\xA9\xEF\xBF\xBD\xEF\xBF\xBD"
+                       "c|-72.5TrueNone";
+    assert_string_equal(buf_str(&out.text), want);
+    static const struct {
+        size_t at;
+        uint32_t origin;
+    } origins[] = {{0, ORIGIN_TEMPLATE},     {3, ORIGIN_MESSAGE}, {4, ORIGIN_MESSAGE + 1},
+                   {15, ORIGIN_MESSAGE + 1}, {16, ORIGIN_DATA},   {17, ORIGIN_TEMPLATE},
+                   {18, ORIGIN_MESSAGE + 1}};
+    for (size_t i = 0; i < sizeof origins / sizeof *origins; i++)
+        assert_int_equal(origin_at(&out, origins[i].at), origins[i].origin);
+    template_output_release(&out);
+    assert_false(template_render(t, put_too_deep, NULL, 0, NULL, &out, NULL, &err));
+    assert_non_null(strstr(err.text, "1000 levels"));
+    size_t n;
+    assert_string_equal(template_source(t, &n), source);
+    assert_int_equal(n, strlen(source));
+    template_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_keep_their_origin),
         cmocka_unit_test(nothing_turns_data_into_template_text),
+        cmocka_unit_test(values_that_are_given_natively_have_their_origins_and_limits),
     };
     return RUN_TESTS("template_origin", tests);
 }

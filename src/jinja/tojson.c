@@ -1,5 +1,4 @@
-// JSON in (the render context) and out (`tojson`, as Hugging Face defines it: json.dumps without
-// ASCII escaping).
+// `tojson` as Hugging Face defines it: json.dumps without ASCII escaping.
 #include "jinja/runtime.h"
 
 #include <math.h>
@@ -7,99 +6,6 @@
 #include <string.h>
 
 #include "base/utf8.h"
-
-// ---- in ----
-
-static struct val from_json_list(struct run *r, const json_t *j, uint32_t origin)
-{
-    size_t n = json_array_size(j);
-    struct val v = val_list(r, n);
-    for (size_t i = 0; i < n; i++)
-        list_push(r, v.l, jinja_from_json(r, json_array_get(j, i), origin));
-    return v;
-}
-
-static struct val from_json_object(struct run *r, const json_t *j, uint32_t origin)
-{
-    struct val v = val_dict(r);
-    // jansson's iterators do not change the object; its interface lacks the const.
-    json_t *object = (json_t *)(uintptr_t)j;
-    for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it)) {
-        const char *key = json_object_iter_key(it);
-        if (!utf8_valid(key, strlen(key)))
-            run_fail(r, "a key of the template's variables is not valid UTF-8");
-        dict_set(r, v.d, val_str(r, key, strlen(key), origin),
-                 jinja_from_json(r, json_object_iter_value(it), origin));
-    }
-    return v;
-}
-
-struct val jinja_from_json(struct run *r, const json_t *j, uint32_t origin)
-{
-    struct val v = val_none();
-    run_step(r, 1);
-    run_enter(r);
-    switch (json_typeof(j)) {
-    case JSON_OBJECT:
-        v = from_json_object(r, j, origin);
-        break;
-    case JSON_ARRAY:
-        v = from_json_list(r, j, origin);
-        break;
-    case JSON_STRING:
-        if (!utf8_valid(json_string_value(j), json_string_length(j)))
-            run_fail(r, "a string of the template's variables is not valid UTF-8");
-        v = val_borrowed(r, json_string_value(j), json_string_length(j), origin);
-        break;
-    case JSON_INTEGER:
-        v = val_int(json_integer_value(j));
-        break;
-    case JSON_REAL:
-        v = val_float(json_real_value(j));
-        break;
-    case JSON_TRUE:
-    case JSON_FALSE:
-        v = val_bool(json_is_true(j));
-        break;
-    case JSON_NULL:
-        break;
-    }
-    run_leave(r);
-    return val_with_origin(v, origin);
-}
-
-static bool ends_in_token(const char *key)
-{
-    size_t n = strlen(key);
-    return n > 6 && strcmp(key + n - 6, "_token") == 0;
-}
-
-struct dict *jinja_context(struct run *r, const json_t *j)
-{
-    struct val context = val_dict(r);
-    json_t *object = (json_t *)(uintptr_t)j;
-    for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it)) {
-        const char *key = json_object_iter_key(it);
-        const json_t *value = json_object_iter_value(it);
-        struct val v;
-        if (strcmp(key, "messages") == 0 && json_is_array(value)) {
-            size_t n = json_array_size(value);
-            v = val_with_origin(val_list(r, n), ORIGIN_DATA);
-            for (size_t i = 0; i < n; i++) {
-                uint32_t origin =
-                    i < ORIGIN_DATA - ORIGIN_MESSAGE ? (uint32_t)i + ORIGIN_MESSAGE : ORIGIN_DATA;
-                list_push(r, v.l, jinja_from_json(r, json_array_get(value, i), origin));
-            }
-        } else {
-            bool trusted = ends_in_token(key) && json_is_string(value);
-            v = jinja_from_json(r, value, trusted ? ORIGIN_TEMPLATE : ORIGIN_DATA);
-        }
-        dict_set(r, context.d, val_str(r, key, strlen(key), ORIGIN_DATA), v);
-    }
-    return context.d;
-}
-
-// ---- out ----
 
 struct dump {
     struct run *r;
