@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 struct val val_none(void)
 {
     return (struct val){.kind = V_NONE};
@@ -384,18 +386,7 @@ uint32_t val_origin(struct run *r, struct val v)
 
 static uint64_t mix(uint64_t h)
 {
-    h ^= h >> 32;
-    h *= 0xD6E8FEB86659FD93u;
-    h ^= h >> 29;
-    return h;
-}
-
-static uint64_t hash_bytes(const char *p, size_t n)
-{
-    uint64_t h = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)p[i]) * 0x100000001B3u;
-    return mix(h);
+    return hash_u64(h, 0);
 }
 
 uint64_t val_hash(struct run *r, struct val v)
@@ -403,7 +394,7 @@ uint64_t val_hash(struct run *r, struct val v)
     switch ((enum kind)v.kind) {
     case V_STR:
         run_step(r, 1 + v.s->n / 16);
-        return hash_bytes(v.s->p, v.s->n);
+        return hash_bytes(v.s->p, v.s->n, 0);
     case V_BOOL:
         return mix((uint64_t)v.b);
     case V_INT:
@@ -411,7 +402,7 @@ uint64_t val_hash(struct run *r, struct val v)
     case V_FLOAT: // equal numbers hash alike
         if (v.f >= -9.2e18 && v.f <= 9.2e18 && v.f == (double)(int64_t)v.f)
             return mix((uint64_t)(int64_t)v.f);
-        return hash_bytes((const char *)&v.f, sizeof v.f);
+        return hash_bytes((const char *)&v.f, sizeof v.f, 0);
     case V_TUPLE: {
         uint64_t h = v.l->n;
         run_step(r, v.l->n);

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/format.h"
 #include "base/out.h"
+#include "term/answer_options.h"
 #include "term/termout.h"
 #include "term/view.h"
 #include "dialog/why.h"
@@ -123,15 +124,10 @@ static void on_prefill(void *user, size_t done, size_t total)
 static void print_stats(const struct batch *b, enum finish finish)
 {
     const struct session *s = &b->conv->session;
-    const struct session_stats *t = &s->stats;
-    double prefill = t->prefill_s > 0 ? (double)t->n_evaluated / t->prefill_s : 0;
-    double decode = t->decode_s > 0 ? (double)t->n_generated / t->decode_s : 0;
-    out_say("prefill %zu tokens %.1f ms (%.0f/s) · decode %zu tokens %.1f ms (%.1f/s) · first "
-            "token %.1f ms · "
-            "reused %zu · context %zu of %u · %s · %s",
-            t->n_evaluated, t->prefill_s * 1e3, prefill, t->n_generated, t->decode_s * 1e3, decode,
-            t->first_token_s * 1e3, t->n_reused, s->timeline.len, s->engine->n_ctx,
-            finish_name(finish), s->engine->device);
+    struct buf line = {0};
+    view_stats_line(s, &line);
+    out_say("%s · %s · %s", buf_str(&line), finish_name(finish), s->engine->device);
+    buf_release(&line);
 }
 
 // The probabilities, on standard error: standard output is the answer's alone.
@@ -197,23 +193,14 @@ static bool answer(struct batch *b, struct buf *prompt, bool line_mode, struct e
                                     .think = (enum think)o->think};
     view_init(&s.view, &vo);
     view_begin(&s.view);
-    struct answer_params p = {
-        .sampler = &o->sampler,
-        .n_predict = o->n_predict,
-        .ignore_eos = o->ignore_eos,
-        .stop = o->stop.items,
-        .n_stop = o->stop.n,
-        .n_probs = o->logprobs,
-        .overflow = o->overflow,
-        .think = o->think,
-        .prefill = o->prefill,
-        .n_prefill = o->prefill ? strlen(o->prefill) : 0,
-        .on_text = on_text,
-        .on_token = on_token,
-        .on_prefill = on_prefill,
-        .on_notice = on_notice,
-        .user = &s,
-    };
+    struct answer_params p = answer_options(o);
+    p.prefill = o->prefill;
+    p.n_prefill = o->prefill ? strlen(o->prefill) : 0;
+    p.on_text = on_text;
+    p.on_token = on_token;
+    p.on_prefill = on_prefill;
+    p.on_notice = on_notice;
+    p.user = &s;
     enum finish finish = FINISH_INTERRUPTED;
     bool ok = conversation_add(b->conv, ROLE_USER, buf_str(prompt), prompt->len, err);
     buf_release(prompt);

@@ -175,18 +175,24 @@ void view_show(struct view *v, const char *text, size_t n)
     put_err(v, text, n, true);
 }
 
+// " (5,853/s)"; slow ones with a decimal.
+static void put_rate(struct buf *out, size_t n, double seconds)
+{
+    char number[FORMAT_NUMBER];
+    double rate = seconds > 0 ? (double)n / seconds : 0;
+    if (rate >= 100)
+        buf_printf(out, " (%s/s)", format_number(number, (uint64_t)rate));
+    else if (seconds > 0)
+        buf_printf(out, " (%.1f/s)", rate);
+}
+
 bool view_stats_line(const struct session *s, struct buf *out)
 {
     const struct session_stats *t = &s->stats;
-    char rate[FORMAT_NUMBER];
     buf_printf(out, "prefill %zu tokens %.1f ms", t->n_evaluated, t->prefill_s * 1e3);
-    if (t->prefill_s > 0)
-        buf_printf(out, " (%s/s)",
-                   format_number(rate, (uint64_t)((double)t->n_evaluated / t->prefill_s)));
+    put_rate(out, t->n_evaluated, t->prefill_s);
     buf_printf(out, " · decode %zu tokens %.1f ms", t->n_generated, t->decode_s * 1e3);
-    if (t->decode_s > 0)
-        buf_printf(out, " (%s/s)",
-                   format_number(rate, (uint64_t)((double)t->n_generated / t->decode_s)));
+    put_rate(out, t->n_generated, t->decode_s);
     buf_printf(out, " · first token %.1f ms · reused %zu", t->first_token_s * 1e3, t->n_reused);
     if (t->n_dropped > 0)
         buf_printf(out, " · dropped %zu", t->n_dropped);
