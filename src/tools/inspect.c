@@ -13,6 +13,7 @@
 #include "base/format.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
+#include "tools/inspect_layers.h"
 
 enum {
     FIRST_ELEMENTS = 8,       // of an array in JSON
@@ -231,20 +232,11 @@ static void text_verdict(struct buf *out, const struct inspected *x)
     }
     const struct model *m = x->model;
     const struct hparams *hp = &m->hp;
-    const struct layer *l = &m->layers[0];
-    const struct rope *rope = &m->ropes[l->rope];
     char a[FORMAT_NUMBER], b[FORMAT_NUMBER];
     buf_printf(out, "  runs it as %s: %s, %s\n", m->arch, m->name, m->quant);
-    buf_printf(out, "  %u layers, %u wide, %u heads of %u sharing %u KV heads, feed-forward %u\n",
-               hp->n_layer, hp->n_embd, l->n_head, l->head_dim, l->n_head_kv, l->n_ff);
-    buf_printf(out, "  context %s, ", format_number(a, hp->n_ctx_train));
-    if (l->window)
-        buf_printf(out, "sliding window %s, ", format_number(b, l->window));
-    buf_printf(out, "RoPE theta %g over %u of a head", (double)rope->theta, rope->n_dim);
-    if (rope->scaling != ROPE_SCALING_NONE)
-        buf_printf(out, ", %s scaling by %g", rope_scaling_name(rope->scaling),
-                   (double)rope->factor);
-    buf_printf(out, "%s\n", rope->factors ? ", frequency factors" : "");
+    buf_printf(out, "  %u layers, %u wide, context %s\n", hp->n_layer, hp->n_embd,
+               format_number(a, hp->n_ctx_train));
+    inspect_layers_text(out, m);
     buf_printf(out, "  head %s, chat template %s\n", m->tied ? "tied to the embedding" : "its own",
                m->chat_template.data ? "present" : "absent (completion only, as with -no-cnv)");
     buf_printf(out, "  one decoded token reads %s bytes of weights (%s)\n",
@@ -438,8 +430,8 @@ static json_t *json_verdict(const struct inspected *x)
         return json_pack("{s:b, s:o}", "supported", 0, "reason",
                          json_text((struct gguf_str){x->why.text, strlen(x->why.text)}));
     const struct hparams *hp = &m->hp;
-    const struct layer *l = &m->layers[0];
-    const struct rope *rope = &m->ropes[l->rope];
+    const struct layer *l = &m->layers[0]; // of others see layer_kinds
+    const struct rope *rope = &m->ropes[0];
     json_t *o = json_pack("{s:b, s:s, s:s, s:s, s:s}", "supported", 1, "architecture", m->arch,
                           "name", m->name, "quant", m->quant, "fingerprint", m->fingerprint);
     const struct {
@@ -462,6 +454,7 @@ static json_t *json_verdict(const struct inspected *x)
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         json_object_set_new(o, numbers[i].name, json_unsigned(numbers[i].v));
+    json_object_set_new(o, "layer_kinds", inspect_layers_json(m));
     json_object_set_new(o, "rope_theta", json_float(rope->theta));
     json_object_set_new(o, "rope_scaling", json_string(rope_scaling_name(rope->scaling)));
     json_object_set_new(o, "rope_factor", json_float(rope->factor));

@@ -108,6 +108,12 @@ class Plain(File):
     def window(self, l):
         return self.get("attention.sliding_window", 0)
 
+    def every(self, period, l):
+        """The window of a layer of which every period-th sees all; or as the metadata say of each."""
+        pattern = self.get("attention.sliding_window_pattern", period)
+        windowed = pattern[l] if isinstance(pattern, list) else l % pattern < pattern - 1
+        return self.get("attention.sliding_window", 0) if windowed else 0
+
     # --- attention
 
     def project(self, x, p):
@@ -225,13 +231,18 @@ class Gemma2(Neox, BothNorms):
         return super().embed(ids) * math.sqrt(self.get("embedding_length"))
 
     def window(self, l):
-        return self.get("attention.sliding_window") if l % self.period < self.period - 1 else 0
+        return self.every(self.period, l)
 
     def scores(self, s):
         return cap(s, self.get("attn_logit_softcapping"))
 
     def head(self, logits):
         return cap(logits, self.get("final_logit_softcapping"))
+
+
+class Gemma2Of27B(Gemma2):
+    def scale(self):
+        return math.sqrt(self.get("attention.head_count") / self.get("embedding_length"))
 
 
 class Gemma3(Gemma2):
@@ -301,7 +312,7 @@ class Olmo2(Neox, PostNorms):
 
 class Olmo3(Olmo2):
     def window(self, l):
-        return self.get("attention.sliding_window") if l % 4 != 3 else 0
+        return self.every(4, l)
 
     def scaling(self, l):
         return ("none", 1) if self.window(l) else super().scaling(l)
@@ -312,7 +323,7 @@ class Olmo3(Olmo2):
 
 class Exaone4(Neox, PostNorms):
     def window(self, l):
-        return self.get("attention.sliding_window") if self.layers == 64 and l % 4 != 3 else 0
+        return self.every(4, l) if self.layers == 64 else 0
 
     def rotated(self, l):
         return self.layers != 64 or self.window(l) > 0
@@ -338,7 +349,7 @@ class CommandR(Layer, Parallel):
 
 class Cohere2(CommandR):
     def window(self, l):
-        return self.get("attention.sliding_window") if l % 4 != 3 else 0
+        return self.every(4, l)
 
     def rotated(self, l):
         return l % 4 != 3
@@ -468,6 +479,10 @@ YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.o
 FAMILIES = {
     "gemma2": (Gemma2, dict(arch="gemma2", layers=5, head_dim=20, norms=PRE + POST, meta=EPS | {
         "attention.sliding_window": 29, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 4.0})),
+    "gemma2-46": (Gemma2Of27B, dict(arch="gemma2", layers=46, embd=32, heads=2, kv=1, head_dim=24, ff=24, norms=PRE + POST, meta=EPS | {
+        "attention.sliding_window": 29, "attn_logit_softcapping": 9.0, "final_logit_softcapping": 4.0})),
+    "gemma3-pattern": (Gemma3, dict(arch="gemma3", layers=4, head_dim=12, norms=PRE + POST, qk="head", meta=EPS | {
+        "attention.sliding_window": 33, "attention.sliding_window_pattern": 3, "rope.freq_base": 3e5})),
     "gemma3": (Gemma3, dict(arch="gemma3", layers=8, heads=4, kv=1, head_dim=28, norms=PRE + POST, qk="head", meta=EPS | {
         "attention.sliding_window": 21, "rope.freq_base": 3e5, "rope.freq_base_swa": 2e4, "rope.scaling.type": "linear",
         "rope.scaling.factor": 3.0})),
@@ -484,6 +499,8 @@ FAMILIES = {
     "olmo2": (Olmo2, dict(arch="olmo2", norms=POST, qk="whole", tied=False, meta=EPS)),
     "olmo3": (Olmo3, dict(arch="olmo2", layers=5, norms=POST, qk="whole", meta=EPS | YARN | {
         "attention.sliding_window": 19, "rope.scaling.attn_factor": 1.2})),
+    "olmo3-pattern": (Olmo3, dict(arch="olmo2", layers=4, norms=POST, qk="whole", meta=EPS | YARN | {
+        "attention.sliding_window": 19, "attention.sliding_window_pattern": [False, True, True, False]})),
     "exaone4": (Exaone4, dict(arch="exaone4", norms=POST, qk="head", vectors=[("rope_freqs.weight", 4, 1, 4)], meta=EPS | {
         "attention.sliding_window": 19})),
     "exaone4-64": (Exaone4, dict(arch="exaone4", layers=64, embd=32, heads=2, kv=1, ff=24, norms=POST, qk="head", meta=EPS | {
