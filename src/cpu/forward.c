@@ -116,10 +116,21 @@ static void embed_item(void *arg, size_t t, int thread)
     }
 }
 
+// At the residual stream after what was added to it in layer il.
+static bool look(struct cpu_engine *e, size_t il, const char *what)
+{
+    if (e->search) {
+        e->search->layer = (uint32_t)il;
+        finite_step(e->search, e->x, e->base.model->hp.n_embd, what);
+    }
+    return true;
+}
+
 static bool embed(struct cpu_engine *e, const int32_t *tokens, size_t n)
 {
     struct token_job j = {.e = e, .tokens = tokens};
-    return each_token(e, n, embed_item, &j) && cpu_mark(e, "embed", "token_embd");
+    return each_token(e, n, embed_item, &j) && look(e, 0, "token_embd") &&
+           cpu_mark(e, "embed", "token_embd");
 }
 
 // ---- steps per token: norm, rotation, activation
@@ -383,18 +394,20 @@ static struct cpu_act as_wide_as(const struct cpu_act *a, uint32_t n_cols, size_
 }
 
 // x += residual_scale * post_norm(W in + bias)
-static bool add_product(struct cpu_engine *e, const struct layer *l, enum layer_weight w,
+static bool add_product(struct cpu_engine *e, size_t il, enum layer_weight w,
                         enum layer_weight bias, enum layer_weight post_norm,
                         const struct cpu_act *in, size_t n)
 {
     const struct hparams *hp = &e->base.model->hp;
+    const struct layer *l = &e->base.model->layers[il];
     struct cpu_matmul m = {&l->w[w], in, layer_vector(l, bias), e->x, hp->n_embd, n, true};
     if (!l->w[post_norm].data && hp->residual_scale == 1)
-        return multiply(e, &m, 1);
+        return multiply(e, &m, 1) && look(e, il, l->w[w].name);
     struct token_job j = {.e = e, .w = l->w[post_norm].data};
     m.y = e->branch;
     m.accumulate = false;
-    return multiply(e, &m, 1) && each_token(e, n, add_item, &j) && cpu_mark(e, "add", l->w[w].name);
+    return multiply(e, &m, 1) && each_token(e, n, add_item, &j) && look(e, il, l->w[w].name) &&
+           cpu_mark(e, "add", l->w[w].name);
 }
 
 // attn_output(softmax(q k) v), of normed
@@ -411,12 +424,13 @@ static bool attend(struct cpu_engine *e, size_t il, size_t n)
         {&l->w[ATTN_V], in, bv, e->v, n_kv, n, false}, // (n, n_head_kv * head_dim)
     };
     return multiply(e, qkv, 3) && rotate_and_store(e, il, n) && attention(e, il, &out, n) &&
-           add_product(e, l, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, ATTN_POST_NORM, &out, n);
+           add_product(e, il, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, ATTN_POST_NORM, &out, n);
 }
 
 // down(act(gate n2) * up n2), or down(act(up n2)); n2 is normed
-static bool feed_forward(struct cpu_engine *e, const struct layer *l, size_t n)
+static bool feed_forward(struct cpu_engine *e, size_t il, size_t n)
 {
+    const struct layer *l = &e->base.model->layers[il];
     const struct cpu_act *in = &e->normed, wide = as_wide_as(&e->gate, l->n_ff, n);
     const struct weight *gate = &l->w[FFN_GATE], *up = &l->w[FFN_UP];
     const float *bias = layer_vector(l, FFN_UP_BIAS);
@@ -427,7 +441,7 @@ static bool feed_forward(struct cpu_engine *e, const struct layer *l, size_t n)
     const struct cpu_matmul plain = {up, in, bias, wide.f, wide.n_pad, n, false};
     return (gate->data ? multiply(e, gated, 2) : multiply(e, &plain, 1)) &&
            activate(e, l, &wide, n) &&
-           add_product(e, l, FFN_DOWN, FFN_DOWN_BIAS, FFN_POST_NORM, &wide, n);
+           add_product(e, il, FFN_DOWN, FFN_DOWN_BIAS, FFN_POST_NORM, &wide, n);
 }
 
 // As struct layer says.
@@ -436,17 +450,15 @@ static bool layer(struct cpu_engine *e, size_t il, size_t n)
     const struct layer *l = &e->base.model->layers[il];
     const struct weight *w = l->w;
     bool ok = true;
-    if (e->search)
-        e->search->layer = (uint32_t)il;
     if (l->mixer != MIXER_NONE)
         ok = norm(e, &w[ATTN_NORM], &w[ATTN_NORM_BIAS], e->x, &e->normed, n);
     if (ok && l->mixer == MIXER_ATTENTION)
         ok = attend(e, il, n);
     else if (ok && l->mixer == MIXER_LINEAR)
-        ok = add_product(e, l, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, ATTN_POST_NORM, &e->normed, n);
+        ok = add_product(e, il, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, ATTN_POST_NORM, &e->normed, n);
     if (ok && l->n_ff > 0 && !l->parallel)
         ok = norm(e, &w[FFN_NORM], &w[FFN_NORM_BIAS], e->x, &e->normed, n);
-    return ok && (l->n_ff == 0 || feed_forward(e, l, n));
+    return ok && (l->n_ff == 0 || feed_forward(e, il, n));
 }
 
 bool cpu_forward(struct cpu_engine *e, const int32_t *tokens, size_t n, enum engine_logits want)

@@ -9,8 +9,6 @@
 bool cpu_mark(struct cpu_engine *e, const char *kernel, const char *what)
 {
     struct cpu_marks *m = e->marks;
-    if (e->search)
-        finite_step(e->search, e->x, e->base.model->hp.n_embd, what);
     if (!m)
         return true;
     if (m->n < m->max) {

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -93,6 +94,23 @@ def test_a_wrong_file_is_refused_by_what_is_wrong(family, edits, message, tmp_pa
     r = subprocess.run([BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "-n", "1", "x"], capture_output=True,
                        text=True, timeout=60)
     assert (r.returncode, r.stdout) == (3, "") and message in r.stderr, r.stderr
+
+
+@pytest.mark.parametrize("family, tensor, where", [
+    ("gemma2", "blk.3.post_ffw_norm.weight", "blk.3.ffn_down"), ("gemma2", "blk.2.post_attention_norm.weight", "blk.2.attn_output"),
+    ("gemma2", "token_embd.weight", "token_embd"), ("deci", "blk.1.ffn_norm.weight", "blk.1.ffn_down"),
+    ("deci", "blk.3.attn_norm.weight", "blk.3.attn_output"), ("olmo2", "output_norm.weight", "output")])
+def test_a_number_that_is_not_finite_is_told_by_layer(family, tensor, where, tmp_path):
+    kvs, tensors = model(**FAMILIES[family][1])
+    for t in tensors:
+        if t.name == tensor:
+            data = np.frombuffer(t.data, dtype={"F16": np.float16, "F32": np.float32}[t.type]).copy()
+            data[5::7] = np.nan
+            t.data = data.tobytes()
+    make_gguf.write(tmp_path / "m.gguf", kvs, tensors)
+    r = subprocess.run([BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "-n", "1", "a b c"], capture_output=True,
+                       text=True, timeout=60)
+    assert r.returncode == 1 and f"comes out of {where}: " in r.stderr, r.stderr
 
 
 @pytest.mark.parametrize("key, value", [("vocab_size", 640), ("rope.scaling.finetuned", True), ("some.new.thing", 0),
