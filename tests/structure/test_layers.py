@@ -125,3 +125,10 @@ def test_only_model_names_a_family():
             code = re.sub(r"//.*", "", path.read_text())
             wrong += [f"{path.relative_to(ROOT)}: {m.group()}" for m in name.finditer(code)]
     assert not wrong, wrong
+
+
+def test_every_family_is_in_the_list_of_models_and_in_the_vectors():
+    models, oracle = ((ROOT / p).read_text() for p in ("docs/models.md", "tests/vectors/families.py"))
+    for name in families():
+        assert f"`{name}`" in models
+        assert name in ("llama", "qwen2", "qwen3") or f'arch="{name}"' in oracle
