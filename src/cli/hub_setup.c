@@ -98,7 +98,7 @@ static void on_progress(void *user, const struct hub_progress *p)
         h->file = p->file;
         h->part = p->part;
         h->began = h->shown = h->rate_at = now;
-        h->began_at = h->rate_bytes = p->done;
+        h->rate_bytes = p->done;
         h->rate = 0;
         out_say("%s %s%s%s%s%s%s", p->checking ? "checking" : "downloading", p->file, part,
                 p->total ? ", " : "", p->total ? format_bytes(a, p->total) : "",

@@ -12,9 +12,9 @@ struct hub_setup {
     bool quiet, tty, line_open; // line_open: a progress bar is on the terminal's last line
     const char *file;           // that the numbers are about, only compared
     unsigned part;
-    double began, shown, rate_at;  // seconds of clock_now
-    uint64_t began_at, rate_bytes; // bytes
-    double rate;                   // bytes per second, smoothed
+    double began, shown, rate_at; // seconds of clock_now
+    uint64_t rate_bytes;          // of the file when its rate was taken
+    double rate;                  // bytes per second, smoothed
 };
 
 // Fills h->opt for hub_fetch, hub_list and hub_remove; *h must stay where it is. Errors: ERR_USAGE.

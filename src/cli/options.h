@@ -1,7 +1,7 @@
 // The command line: one table of options serves parsing, the configuration file, the environment,
 // help, the man page and shell completion.
-#ifndef HOKKU_OPTIONS_H
-#define HOKKU_OPTIONS_H
+#ifndef HOKKU_CLI_OPTIONS_H
+#define HOKKU_CLI_OPTIONS_H
 
 #include "base/buf.h"
 #include "base/error.h"

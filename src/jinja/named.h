@@ -1,6 +1,6 @@
 // Templates for models that bring none: `--chat-template NAME`. The files are in named/.
-#ifndef HOKKU_TEMPLATE_NAMED_H
-#define HOKKU_TEMPLATE_NAMED_H
+#ifndef HOKKU_JINJA_NAMED_H
+#define HOKKU_JINJA_NAMED_H
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 // The parser: tokens to ast.h. parser.c has the statements, parse_expr.c the expressions.
-#ifndef HOKKU_TEMPLATE_PARSER_H
-#define HOKKU_TEMPLATE_PARSER_H
+#ifndef HOKKU_JINJA_PARSER_H
+#define HOKKU_JINJA_PARSER_H
 
 #include <setjmp.h>
 

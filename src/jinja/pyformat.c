@@ -198,7 +198,6 @@ struct percent {
     size_t at;
     struct val args;
     size_t next; // of a tuple; 1 when the single value is used up
-    bool mapping_used;
 };
 
 static struct val next_arg(struct percent *p)
@@ -223,7 +222,6 @@ static struct val keyed_arg(struct percent *p)
     }
     if (p->at >= p->fmt->n)
         run_fail(p->r, "incomplete format key");
-    p->mapping_used = true;
     run_step(p->r, (p->at - begin) / 16);
     struct val *v = dict_get_name(p->r, p->args.d, p->fmt->p + begin, p->at - begin);
     if (!v)

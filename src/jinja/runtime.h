@@ -1,6 +1,6 @@
 // What the parts of the interpreter share while a template is rendered.
-#ifndef HOKKU_TEMPLATE_RUNTIME_H
-#define HOKKU_TEMPLATE_RUNTIME_H
+#ifndef HOKKU_JINJA_RUNTIME_H
+#define HOKKU_JINJA_RUNTIME_H
 
 #include <setjmp.h>
 
@@ -21,7 +21,6 @@ struct run {
     struct dict *context;
     int64_t now;
     struct sb *out; // where output goes now
-    size_t n_out;   // bytes written to the result so far
     // All memory belongs to the arena, so an error has nothing to unwind and leaves by longjmp.
     jmp_buf escape;
     struct error *err;
@@ -132,7 +131,7 @@ struct macro {
     struct frame *closure;
 };
 
-// get_path: "a.b.0" or a number; `otherwise` (V_MISSING: none) replaces what is undefined.
+// access_path: "a.b.0" or a number; `otherwise` (V_MISSING: none) replaces what is undefined.
 struct val access_path(struct run *r, struct val obj, struct val path, struct val otherwise);
 struct val access_method(struct run *r, struct val obj, const struct str *name); // V_MISSING: none
 struct val access_undef(struct run *r, struct val obj, struct val name);
@@ -170,7 +169,7 @@ struct val pyformat_braces(struct run *r, struct str *fmt, const struct args *a)
 struct val pyformat_html(struct run *r, struct val v);
 
 // text.c: what string filters and string methods share.
-struct val text_case(struct run *r, struct str *s, char how); // u l c t s
+struct val text_case(struct run *r, struct str *s, char how); // u l c t w
 struct val text_replace(struct run *r, struct str *s, struct str *old, struct str *new,
                         int64_t count);
 struct val text_strip(struct run *r, struct str *s, const struct val *chars, char side); // l r b

@@ -2,8 +2,8 @@
 // the result is known to come from the template's own text or from the data it was given, so that
 // only the template's own markup can become control tokens. A template is untrusted: steps, time,
 // depth, output and memory are bounded.
-#ifndef HOKKU_TEMPLATE_TEMPLATE_H
-#define HOKKU_TEMPLATE_TEMPLATE_H
+#ifndef HOKKU_JINJA_TEMPLATE_H
+#define HOKKU_JINJA_TEMPLATE_H
 
 #include "base/buf.h"
 #include "base/cancel.h"

@@ -1,7 +1,7 @@
 // Values of the template language, as Python has them, with provenance: every string knows where
 // each of its bytes comes from, every other value where it comes from as a whole.
-#ifndef HOKKU_TEMPLATE_VALUE_H
-#define HOKKU_TEMPLATE_VALUE_H
+#ifndef HOKKU_JINJA_VALUE_H
+#define HOKKU_JINJA_VALUE_H
 
 #include <stdbool.h>
 #include <stddef.h>
