@@ -9,6 +9,7 @@ CORNERS = [
     "{{ '1_000.5'|float }} {{ '1_'|float(9) }} {{ '_1'|float(9) }} {{ '1__0'|float(9) }} {{ '5_0'|float }} {{ '12_34_5'|float }}",
     "{{ '1_0x'|float(9) }} {{ '0_1'|float }} {{ '3._1'|float(9) }} {{ '3_.1'|float(9) }} {{ '1_0'|int }} {{ '1__0'|int(9) }}",
     "{{ '1_9'|float(7) }} {{ '9_1'|float(7) }} {{ '9_'|float(7) }}",
+    "{{ '1e+5'|float }} {{ '1e-5'|float }} {{ '1e5'|float }} {{ '1e'|float(7) }} {{ '1e+'|float(7) }} {{ '1e+-5'|float(7) }}",
     # what is unpacked, and conditions as arguments
     "{% for a, b in ['xy', [1, 2], (3, 4)] %}{{ a }}{{ b }}{% endfor %}", "{% for a, b in ['xyz'] %}{% endfor %}", "{% set a, b = 'pq' %}{{ b }}",
     "{% set a, b = 5 %}", "{{ range(3 if true else 1)|list }}{{ range(3 if false else 1, 4 if true else 2)|list }}",
@@ -44,6 +45,7 @@ CORNERS = [
     "{% for x in [1,1,2] %}{{ loop.changed(x) }}{{ loop.cycle('a','b') }}{{ loop.depth }}{{ loop.depth0 }}{% else %}none{% endfor %}",
     "{% for x in [1,2,3,4] %}{% if x == 2 %}{% continue %}{% endif %}{% if x == 4 %}{% break %}{% endif %}{{ x }}{% endfor %}",
     # words
+    "{{ 'abc'.partition('x') }} {{ 'abc'.rpartition('x') }} {{ 'a-b-c'.partition('-') }} {{ 'a-b-c'.rpartition('-') }}",
     "{{ 'hello world'|truncate(5) }} {{ 'hello world'|truncate(8, true) }} {{ 'hello'|truncate(5) }} {{ 'hello world again'|truncate(11) }}",
     "{{ 'hello'.center(9) }}| {{ 'a b'|title }} {{ 'aBC'|capitalize }} {{ 'x'|indent(2, true) }}",
     "{{ 2.5|round }} {{ 3.5|round }} {{ 2.345|round(2) }} {{ 2.1|round(0, 'ceil') }} {{ -2.1|round(0, 'floor') }} {{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 2 ** 10 }}",
