@@ -75,10 +75,11 @@ static bool check_shape(const struct model *m, const struct device *d, struct er
 {
     if (!cuda_check_facts(m, err))
         return false;
-    size_t smem = attention_smem(m->layers[0].head_dim);
+    const uint32_t head_dim = model_largest(m).head_dim;
+    size_t smem = attention_smem(head_dim);
     if (smem == 0)
         return error_set(err, ERR_MODEL, "head dimension %u: the CUDA engine takes 1 to %d",
-                         m->layers[0].head_dim, ATTENTION_MAX_HEAD_DIM);
+                         head_dim, ATTENTION_MAX_HEAD_DIM);
     smem += 8192; // what the kernels declare themselves is less
     if (smem > d->smem_max)
         return error_set(err, ERR_MODEL,
@@ -136,8 +137,7 @@ bool cuda_set_step(struct cuda_engine *e, int32_t token, size_t pos, struct erro
 // Up to three shares are queued: the one that waited for the first of them has just begun.
 bool cuda_pace(struct cuda_engine *e, uint32_t n, uint32_t i, struct error *err)
 {
-    const struct layer *f = &e->facts;
-    const double attended = 2.0 * f->n_head * f->head_dim * (double)(e->base.n_past + n);
+    const double attended = 2.0 * e->largest.n_q * (double)(e->base.n_past + n);
     const double layer = 2.0 * n * (e->layer_weights + attended); // operations
     const uint32_t share =
         layer < PACE_OPERATIONS ? (uint32_t)(PACE_OPERATIONS / layer) : 1; // layers
@@ -681,11 +681,14 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
     snprintf(e->base.kv_format, sizeof e->base.kv_format, "cuda3 k=%s v=%s",
              p->type_k == KV_F16 ? "f16" : "q8_0", p->type_v == KV_F16 ? "f16" : "q8_0");
     e->hp = m->hp;
-    e->facts = m->layers[0];
-    e->rotation = m->ropes[0];
+    e->largest = model_largest(m);
     e->params = *p;
-    for (int i = 0; i < N_LAYER_WEIGHTS; i++)
-        e->layer_weights += (double)m->layers[0].w[i].rows * m->layers[0].w[i].n_cols;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        double n = 0;
+        for (int k = 0; k < N_LAYER_WEIGHTS; k++)
+            n += (double)m->layers[i].w[k].rows * m->layers[i].w[k].n_cols;
+        e->layer_weights = n > e->layer_weights ? n : e->layer_weights;
+    }
     if (!open_queue(e, &d, err) || !take_memory(e, m, err) || !cuda_kv_open(e, err) ||
         !cuda_load(e, m, err) || !capture_step(e, false, err) || !capture_step(e, true, err) ||
         !load_kernels(e, err) || !wait_stream(e, err)) {

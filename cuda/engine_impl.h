@@ -26,11 +26,12 @@ enum {
 
 // The weights by enum layer_weight: the matrices in w, the vectors in v (NULL: absent).
 struct gpu_layer {
+    const struct layer *facts; // of the model
     struct wmat w[N_LAYER_WEIGHTS];
     const float *v[N_LAYER_WEIGHTS];
     struct kv_plane k_cache, v_cache;
-    float q_scale;      // see attention
-    float swiglu_bound; // see act_f16
+    float q_scale;     // see attention
+    float gated_bound; // see act_f16
 };
 
 // Device memory, taken once and carved.
@@ -42,19 +43,18 @@ struct arena {
 // Everything between the matrices, for up to n_batch tokens.
 struct scratch {
     struct step_state *step;
-    uint32_t *kv_tables;       // (kv_blocks(n_ctx)) see attention
-    int32_t *tokens;           // (n_batch)
-    float *x;                  // (n_batch, n_embd) the residual stream
-    float *q, *k, *v;          // (n_batch, n_head * head_dim | n_head_kv * head_dim)
-    float *att;                // (n_batch, n_head * head_dim)
-    float *gate, *up;          // (n_batch, n_ff); gate: (n_batch, n_embd) products, too
-    float *logits;             // (LOGITS_ROWS, n_vocab)
-    float2 *rope;              // (n_batch, rope_dim / 2)
-    void *act32;               // (MATVEC_MAX_ROWS, widest input)
-    void *act_f32;             // the same; (n_batch, widest input) when matrices are F32
-    __half *act_f16;           // (n_batch, widest input), or packed
-    __half *ff_f16;            // (n_batch, n_ff) packed
-    float *undo, *undo_swiglu; // (n_batch) of the rows of act_f16 and ff_f16, see act_f16
+    uint32_t *kv_tables;      // (kv_blocks(n_ctx)) see attention
+    int32_t *tokens;          // (n_batch)
+    float *x;                 // (n_batch, n_embd) the residual stream
+    float *q, *k, *v;         // (n_batch, n_head * head_dim | n_head_kv * head_dim)
+    float *att;               // (n_batch, n_head * head_dim)
+    float *gate, *up;         // (n_batch, n_ff); also (n_batch, n_embd) products
+    float *logits;            // (LOGITS_ROWS, n_vocab)
+    void *act32;              // (MATVEC_MAX_ROWS, widest input)
+    void *act_f32;            // the same; (n_batch, widest input) when matrices are F32
+    __half *act_f16;          // (n_batch, widest input), or packed
+    __half *ff_f16;           // (n_batch, n_ff) packed
+    float *undo, *undo_gated; // (n_batch) of the rows of act_f16 and ff_f16, see act_f16
     void *tile; // dequantised weights on their way to cuBLAS; or the sums of gemm_hopper
     size_t tile_bytes;
     float *partial;
@@ -80,16 +80,14 @@ struct memory_plan {
 struct cuda_engine {
     struct engine base; // must be first
     struct hparams hp;
-    struct layer facts; // of every layer: cuda_check_facts refuses models whose layers differ
-    struct rope rotation;
+    struct layer_sizes largest;
     struct engine_params params;
     struct queue q;
     struct arena weights, kv, work;
     struct gpu_layer *layers; // (n_layer)
     struct wmat tok_embd, output;
     const float *output_norm;
-    float *freqs; // (rope_dim / 2)
-    float magnitude;
+    struct rope_tables ropes; // of the model, in its order
     struct scratch s;
     uint32_t *kv_table; // (kv_blocks(n_ctx)) what s.kv_tables holds
     struct gpu_sampler sampler;
@@ -97,7 +95,7 @@ struct cuda_engine {
     // other.
     cudaGraphExec_t graph[2];
     cudaEvent_t pace[2];  // reached when the layers before have ended, by turns
-    double layer_weights; // of one layer
+    double layer_weights; // of the largest layer
     bool paced;           // cuda_pace waits for them
     struct error failure; // of a call that could not tell: every later one does
     // pinned host memory
@@ -134,7 +132,7 @@ bool cuda_check_facts(const struct model *m, struct error *err);
 // What the engine would take with n_ctx positions.
 void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint32_t n_ctx,
                       const struct device *d, struct memory_plan *out);
-// Places the weights, vectors, cache and scratch of e (hp, facts, rotation, params, base.n_ctx,
+// Places the weights, vectors, cache and scratch of e (hp, largest, params, base.n_ctx,
 // base.n_batch set) in the three arenas; with NULL bases only their sizes result. layers: may be
 // scratch of the caller.
 void cuda_place(struct cuda_engine *e, const struct model *m);

@@ -1,6 +1,5 @@
 // Which facts of a model the kernels compute. What they do not is refused here, by its name, before
 // anything is loaded. Host code only.
-#include <math.h>
 #include <stdio.h>
 
 #include "engine_impl.h"
@@ -15,27 +14,21 @@ static bool refuse(struct error *err, const char *layer, const char *what)
 static const char *unknown_in_model(const struct model *m)
 {
     const struct hparams *hp = &m->hp;
-    return hp->norm != NORM_RMS         ? "layer norm"
-           : hp->embd_scale != 1.0f     ? "a scale of the embedding"
-           : hp->residual_scale != 1.0f ? "a scale of what layers add"
-           : hp->logit_scale != 1.0f    ? "a scale of the logits"
-           : hp->final_softcap != 0.0f  ? "a softcap of the logits"
-           : hp->attn_temp_scale != 0   ? "queries scaled by their position"
-           : m->output_norm_bias.data   ? "a bias of the last norm"
-           : m->n_rope != 1             ? "rotations that differ between layers"
-                                        : NULL;
+    return hp->norm != NORM_RMS       ? "layer norm"
+           : hp->attn_temp_scale != 0 ? "queries scaled by their position"
+           : m->output_norm_bias.data ? "a bias of the last norm"
+                                      : NULL;
 }
 
 // Weights beside those that the forward pass reads.
 static const char *unknown_weight(const struct layer *l)
 {
-    static const enum layer_weight unread[] = {ATTN_NORM_BIAS, ATTN_POST_NORM, FFN_NORM_BIAS,
-                                               FFN_UP_BIAS,    FFN_DOWN_BIAS,  FFN_POST_NORM};
-    static const char *const without[] = {"no attn_norm", "no attn_q",      "no attn_k",
-                                          "no attn_v",    "no attn_output", "no ffn_norm",
-                                          "no ffn_gate",  "no ffn_up",      "no ffn_down"};
-    static const enum layer_weight needed[] = {ATTN_NORM, ATTN_Q,   ATTN_K, ATTN_V,  ATTN_OUTPUT,
-                                               FFN_NORM,  FFN_GATE, FFN_UP, FFN_DOWN};
+    static const enum layer_weight unread[] = {ATTN_NORM_BIAS, FFN_NORM_BIAS, FFN_UP_BIAS};
+    static const char *const without[] = {"no attn_q",      "no attn_k",   "no attn_v",
+                                          "no attn_output", "no ffn_gate", "no ffn_up",
+                                          "no ffn_down"};
+    static const enum layer_weight needed[] = {ATTN_Q,   ATTN_K, ATTN_V,  ATTN_OUTPUT,
+                                               FFN_GATE, FFN_UP, FFN_DOWN};
     for (enum layer_weight w : unread)
         if (l->w[w].data)
             return l->w[w].name;
@@ -45,37 +38,41 @@ static const char *unknown_weight(const struct layer *l)
     return NULL;
 }
 
-static const char *unknown_in_layer(const struct layer *l, const struct layer *first)
+static const char *unknown_in_layer(const struct layer *l)
 {
-    return l->mixer != MIXER_ATTENTION ? "a layer without attention"
-           : l->parallel               ? "attention and feed-forward in parallel"
-           : l->n_head != first->n_head || l->n_head_kv != first->n_head_kv ||
-                   l->head_dim != first->head_dim
-               ? "heads that differ between layers"
-           : l->window != first->window ? "sliding windows that differ between layers"
-           : l->qk_norm > QK_NORM_HEAD || l->qk_norm_rotated
-               ? "a norm of queries and keys other than each head's, before rotation"
-           : l->attn_scale != 1.0f / sqrtf((float)l->head_dim)
-               ? "a scale of attention other than 1 / sqrt(head size)"
-           : l->attn_softcap != 0.0f ? "a softcap of attention"
-           : l->n_ff != first->n_ff  ? "feed-forward widths that differ between layers"
-           : l->act != ACT_SILU      ? "an activation other than SiLU"
-                                     : unknown_weight(l);
+    return l->mixer != MIXER_ATTENTION   ? "a layer without attention"
+           : l->parallel                 ? "attention and feed-forward in parallel"
+           : l->qk_norm == QK_NORM_HEADS ? "a norm of queries and keys with weights for each head"
+           : l->act != ACT_SILU && l->act != ACT_GELU_TANH
+               ? "an activation other than SiLU and GELU"
+               : unknown_weight(l);
+}
+
+// The kernels scale products, not the biases that are added to them.
+static bool has_end_bias(const struct layer *l)
+{
+    return (l->w[ATTN_OUTPUT_BIAS].data && !l->w[ATTN_POST_NORM].data) ||
+           (l->w[FFN_DOWN_BIAS].data && !l->w[FFN_POST_NORM].data);
 }
 
 bool cuda_check_facts(const struct model *m, struct error *err)
 {
     const char *what = unknown_in_model(m);
+    bool bounded = true; // the stream, see range.cu
     if (what)
         return refuse(err, "", what);
-    if (m->ropes[0].layout == ROPE_NONE)
-        return refuse(err, "", "positions that are not rotated");
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         char layer[32];
         snprintf(layer, sizeof layer, "layer %u: ", i);
-        what = unknown_in_layer(&m->layers[i], &m->layers[0]);
+        const struct layer *l = &m->layers[i];
+        what = unknown_in_layer(l);
+        if (!what && !bounded && !l->w[ATTN_NORM].data)
+            what = "no attn_norm, and not all that was added before is normed";
+        if (!what && m->hp.residual_scale != 1.0f && has_end_bias(l))
+            what = "a bias of what the layer adds, which is scaled";
         if (what)
             return refuse(err, layer, what);
+        bounded &= l->w[ATTN_POST_NORM].data && l->w[FFN_POST_NORM].data;
     }
     return true;
 }

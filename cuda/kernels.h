@@ -6,6 +6,7 @@
 
 #include "cuda_common.cuh"
 #include "layout.h"
+#include "model/model.h"
 
 struct queue {
     cudaStream_t stream;
@@ -61,9 +62,9 @@ bool weight_range_launch(const struct queue *q, const struct wmat *w, const floa
 // ---- matvec.cu -----------------------------------------------------------------------------
 
 enum matvec_mode {
-    MATVEC_STORE,  // y = W x + bias
-    MATVEC_ADD,    // y += W x + bias
-    MATVEC_SWIGLU, // y[0] = silu(w[0] x) * (w[1] x)
+    MATVEC_STORE, // y = W x + bias
+    MATVEC_ADD,   // y += scale * W x + bias
+    MATVEC_GATED, // y[0] = act(w[0] x) * (w[1] x)
 };
 
 enum {
@@ -79,7 +80,9 @@ struct matvec {
     uint32_t ld[MATVEC_MAX_PARTS];
     uint32_t n_part;
     enum matvec_mode mode;
-    uint32_t n_col; // 1 .. MATVEC_MAX_COLS
+    enum activation act; // MATVEC_GATED
+    float scale;         // MATVEC_ADD; 0: 1
+    uint32_t n_col;      // 1 .. MATVEC_MAX_COLS
     // One column, x not NULL: the input as floats, normalised (RMSNorm, Zhang & Sennrich 2019) and
     // quantised by the kernel itself.
     const float *x;    // (n_cols)
@@ -107,12 +110,25 @@ static inline __host__ __device__ uint32_t act_f32_ld(uint32_t n_cols)
 
 // ---- rows.cu: what happens to whole rows of activations between the matrices ------------------
 
-// x[i] = row tokens[i] of the embedding; rope[i] = (cos, sin) of every pair at position *pos0 + i,
+// The rotations of a model's heads: turns[i] = (cos, sin) of every pair at the position of row i,
 // times magnitude.
+struct rope_table {
+    const float *freqs; // (n_pair)
+    uint32_t n_pair;
+    float magnitude;
+    float2 *turns; // (n, n_pair)
+};
+
+struct rope_tables {
+    struct rope_table t[MODEL_MAX_ROPES];
+    uint32_t n;
+};
+
+// x[i] = row tokens[i] of the embedding, times scale; all rotations of position *pos0 + i.
 bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int32_t *tokens,
-                  uint32_t n, float *x /* (n, n_embd) */, const float *freqs /* (n_pair) */,
-                  uint32_t n_pair, float magnitude, const uint32_t *pos0,
-                  float2 *rope /* (n, n_pair) */, const uint32_t *skip, struct error *err);
+                  uint32_t n, float *x /* (n, n_embd) */, float scale,
+                  const struct rope_tables *ropes, const uint32_t *pos0, const uint32_t *skip,
+                  struct error *err);
 
 // Rows as float16: each times a power of two that takes its largest value to the upper end of
 // float16's range; whoever multiplies with them undoes that.
@@ -120,10 +136,11 @@ struct act_f16 {
     __half *x;   // NULL: not wanted
     uint32_t ld; // of rows padded with zeros, or GEMM_PACKED: as gemm_hopper_launch takes it
     float *undo; // (n) 1 / the power of two
-    // A bound of what SwiGLU makes of a normalised row of squares that add up to n_cols, 0: none;
-    // then undo_swiglu (n) gets the same for that row of results, which nobody has seen yet.
-    float swiglu_bound;
-    float *undo_swiglu;
+    // A bound of what MATVEC_GATED makes of a normalised row of squares that add up to n_cols, 0:
+    // none;
+    // then undo_gated (n) gets the same for that row of results, which nobody has seen yet.
+    float gated_bound;
+    float *undo_gated;
 };
 enum { GEMM_PACKED = 0 };
 
@@ -133,15 +150,24 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
                 const float *norm, float eps, void *act32, void *act_f32, const struct act_f16 *f16,
                 struct error *err);
 
-// gate (n, n_ff) = silu(gate) * up
-bool swiglu_launch(const struct queue *q, float *gate, const float *up, size_t n_total,
-                   struct error *err);
+// gate (n, n_ff) = act(gate) * up
+bool gate_launch(const struct queue *q, enum activation act, float *gate, const float *up,
+                 size_t n_total, struct error *err);
 
-// y (n, n_cols) = product (n, n_cols) * undo (n) + bias (n_cols), or all of it added to y. undo,
-// bias NULL: none. product may be y.
+// y (n, n_cols) = scale (0: 1) * product (n, n_cols) * undo (n) + bias (n_cols), or all of it added
+// to y. undo, bias NULL: none. product may be y.
 bool finish_product_launch(const struct queue *q, const float *product, const float *undo,
-                           const float *bias, bool add, float *y, uint32_t n, uint32_t n_cols,
-                           struct error *err);
+                           const float *bias, float scale, bool add, float *y, uint32_t n,
+                           uint32_t n_cols, struct error *err);
+
+// x (n, n_cols) += scale (0: 1) * y (n, n_cols), y normalised (RMSNorm) with weights norm (n_cols).
+bool add_normed_launch(const struct queue *q, const float *y, const float *norm, float eps,
+                       float scale, float *x, uint32_t n, uint32_t n_cols, const uint32_t *skip,
+                       struct error *err);
+
+// Logits times scale, and softcap * tanh(logit / softcap) of that unless softcap is 0.
+bool finish_logits_launch(const struct queue *q, float *logits, size_t n_total, float scale,
+                          float softcap, const uint32_t *skip, struct error *err);
 
 // ---- attention_decode.cu, attention_prefill.cu ------------------------------------------------
 
@@ -244,11 +270,12 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
 
 // ---- gemm.cu -------------------------------------------------------------------------------
 
-// y (n, ld) = beta * y + x W^T for many columns: W is dequantised to float16 in pieces that stay in
-// the L2 cache and multiplied by cuBLAS; float32 weights stay float32. x (n, gemm_ld(n_cols)) as
-// act_launch's f16, whose scale is not undone, or, for float32 weights, f32.
+// y (n, ld) = beta * y + alpha * x W^T for many columns: W is dequantised to float16 in pieces that
+// stay in the L2 cache and multiplied by cuBLAS; float32 weights stay float32. x (n,
+// gemm_ld(n_cols)) as act_launch's f16, whose scale is not undone, or, for float32 weights, f32.
 bool gemm_launch(const struct queue *q, const struct wmat *w, const void *x, uint32_t n, float *y,
-                 uint32_t ld, float beta, void *tile, size_t tile_bytes, struct error *err);
+                 uint32_t ld, float alpha, float beta, void *tile, size_t tile_bytes,
+                 struct error *err);
 
 // Row stride, in elements, of a product's operands for n_cols columns.
 static inline uint32_t gemm_ld(uint32_t n_cols)
@@ -298,10 +325,12 @@ struct gemm {
     float *y[MATVEC_MAX_PARTS];          // (n, rows)
     uint32_t n_part;
     enum matvec_mode mode;
+    enum activation act; // as in matvec
+    float scale;
     uint32_t n;
     const __half *x;       // (n, n_cols) packed
     const float *undo;     // (gemm_undo_room(n)) of the rows of x, see act_f16
-    __half *out;           // MATVEC_SWIGLU: (n, rows) packed, instead of y
+    __half *out;           // MATVEC_GATED: (n, rows) packed, instead of y
     const float *undo_out; // (gemm_undo_room(n)) of the rows of out
     float *partial;        // scratch: sizes by gemm_scratch
     uint32_t *counters;    // zero before the first use; left zero

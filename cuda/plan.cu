@@ -54,12 +54,27 @@ static uint32_t max3(uint32_t a, uint32_t b, uint32_t c)
     return m > c ? m : c;
 }
 
+// Of all layers: they attend one after the other.
+static struct attention_scratch largest_attention(const struct cuda_engine *e,
+                                                  const struct model *m)
+{
+    struct attention_scratch most = {};
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct layer *l = &m->layers[i];
+        struct attention_scratch a = {};
+        attention_scratch(e->q.n_sm, l->n_head, l->n_head_kv, l->head_dim, e->base.n_batch, &a);
+        most.partial = a.partial > most.partial ? a.partial : most.partial;
+        most.counters = a.counters > most.counters ? a.counters : most.counters;
+        most.q_f16 = a.q_f16 > most.q_f16 ? a.q_f16 : most.q_f16;
+    }
+    return most;
+}
+
 void cuda_place(struct cuda_engine *e, const struct model *m)
 {
     const struct hparams *hp = &e->hp;
     const uint32_t n_ctx = e->base.n_ctx, n_batch = e->base.n_batch;
-    const struct layer_sizes most = model_largest(m);
-    const uint32_t n_q = most.n_q, n_kv = most.n_kv, n_ff = most.n_ff;
+    const uint32_t n_q = e->largest.n_q, n_kv = e->largest.n_kv, n_ff = e->largest.n_ff;
 
     struct arena *w = &e->weights;
     bool has_f32 = false; // among the matrices that a prompt goes through
@@ -69,10 +84,15 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     else
         take_matrix(w, &m->output, &e->output);
     e->output_norm = take_vector(w, hp->n_embd);
-    e->freqs = (float *)take(w, most.rope_dim / 2 * sizeof(float));
+    e->ropes.n = m->n_rope;
+    for (uint32_t i = 0; i < m->n_rope; i++) {
+        e->ropes.t[i].n_pair = m->ropes[i].n_dim / 2;
+        e->ropes.t[i].freqs = take_vector(w, e->ropes.t[i].n_pair);
+    }
     for (uint32_t i = 0; i < hp->n_layer; i++) {
         const struct layer *from = &m->layers[i];
         struct gpu_layer unused, *l = e->layers ? &e->layers[i] : &unused;
+        l->facts = from;
         for (int k = 0; k < N_LAYER_WEIGHTS; k++) {
             const struct weight *have = &from->w[k];
             l->w[k] = {};
@@ -90,8 +110,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     struct arena *a = &e->work;
     struct scratch *s = &e->s;
     const uint32_t n_wide = max3(hp->n_embd, n_q, n_ff);
-    struct attention_scratch att;
-    attention_scratch(e->q.n_sm, most.n_head, e->facts.n_head_kv, most.head_dim, n_batch, &att);
+    const struct attention_scratch att = largest_attention(e, m);
     s->step = (struct step_state *)take(a, sizeof *s->step);
     s->kv_tables = (uint32_t *)take(a, kv_blocks(n_ctx) * sizeof *s->kv_tables);
     struct gemm_scratch gemm;
@@ -106,9 +125,11 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     s->v = (float *)take(a, (uint64_t)n_batch * n_kv * sizeof(float));
     s->att = (float *)take(a, (uint64_t)n_batch * n_q * sizeof(float));
     s->gate = (float *)take(a, (uint64_t)n_batch * max3(n_ff, hp->n_embd, 1) * sizeof(float));
-    s->up = (float *)take(a, (uint64_t)n_batch * n_ff * sizeof(float));
+    s->up = (float *)take(a, (uint64_t)n_batch * max3(n_ff, hp->n_embd, 1) * sizeof(float));
     s->logits = (float *)take(a, (uint64_t)LOGITS_ROWS * hp->n_vocab * sizeof(float));
-    s->rope = (float2 *)take(a, (uint64_t)n_batch * (most.rope_dim / 2) * sizeof(float2));
+    for (uint32_t i = 0; i < m->n_rope; i++)
+        e->ropes.t[i].turns =
+            (float2 *)take(a, (uint64_t)n_batch * e->ropes.t[i].n_pair * sizeof(float2));
     uint32_t rows = max3(lesser(n_batch, (uint32_t)MATVEC_MAX_ROWS), LOGITS_ROWS, 1);
     s->act32 = take(a, rows * act_row_bytes(QUANT_Q8_0, (n_wide + 31) / 32 * 32));
     s->act_f32 = take(a, (uint64_t)(has_f32 && n_batch > rows ? n_batch : rows) *
@@ -118,7 +139,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
         s->act_f16 = (__half *)take(a, gemm_pack_bytes(n_batch, n_wide)); // either form
         s->ff_f16 = (__half *)take(a, gemm_pack_bytes(n_batch, n_ff));
         s->undo = (float *)take(a, 2 * gemm_undo_room(n_batch) * sizeof(float));
-        s->undo_swiglu = s->undo ? s->undo + gemm_undo_room(n_batch) : NULL;
+        s->undo_gated = s->undo ? s->undo + gemm_undo_room(n_batch) : NULL;
         s->tile_bytes = lesser(n_wide * row, (uint64_t)TILE_BYTES);
         if (s->tile_bytes < TILE_ROWS * row)
             s->tile_bytes = TILE_ROWS * row;
@@ -140,8 +161,7 @@ void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint
 {
     struct cuda_engine e = {};
     e.hp = m->hp;
-    e.facts = m->layers[0];
-    e.rotation = m->ropes[0];
+    e.largest = model_largest(m);
     e.params = *p;
     e.q.n_sm = d->n_sm;
     e.q.hopper = d->major == 9;

@@ -106,6 +106,14 @@ template <size_t N> static inline int gpu_test_main(const tap_test (&tests)[N])
     return bad;
 }
 
+// act(x) as it is defined.
+static inline double activated(enum activation act, double x)
+{
+    if (act == ACT_GELU_TANH)
+        return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+    return x / (1 + exp(-x));
+}
+
 static const uint32_t ALL_TYPES[] = {
     QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0,   QUANT_Q4_1,
     QUANT_Q5_0, QUANT_Q5_1, QUANT_Q8_0, QUANT_Q2_K,   QUANT_Q3_K,

@@ -361,22 +361,16 @@ static void a_fact_that_the_kernels_do_not_compute_is_refused_by_its_name(void *
         uint32_t u;
     } facts[] = {
         {"layer 1: a layer without attention", offsetof(struct layer, mixer), .u = MIXER_NONE},
-        {"heads that differ", offsetof(struct layer, n_head_kv), .u = 4},
-        {"windows that differ", offsetof(struct layer, window), .u = 7},
-        {"queries and keys", offsetof(struct layer, qk_norm), .u = QK_NORM_WHOLE},
-        {"a scale of attention", offsetof(struct layer, attn_scale), .f = 0.3f},
-        {"a softcap of attention", offsetof(struct layer, attn_softcap), .f = 30},
-        {"an activation", offsetof(struct layer, act), .u = ACT_GELU_TANH},
+        {"queries and keys", offsetof(struct layer, qk_norm), .u = QK_NORM_HEADS},
+        {"an activation", offsetof(struct layer, act), .u = ACT_RELU_SQR},
         {"layer norm", offsetof(struct hparams, norm), true, .u = NORM_LAYER},
-        {"a scale of what layers add", offsetof(struct hparams, residual_scale), true, .f = 0.5f},
-        {"a softcap of the logits", offsetof(struct hparams, final_softcap), true, .f = 30},
     };
     for (size_t i = 0; on_cuda && i <= sizeof facts / sizeof *facts; i++) {
         struct fixture f;
         struct error err = {0};
         struct engine_params p = {.n_ctx = N_CTX, .n_batch = 32};
         struct engine_plan plan;
-        const char *name = "ffn_norm";
+        const char *name = "layer 1: no attn_norm";
         open_model(&f, "llama");
         if (i < sizeof facts / sizeof *facts) {
             char *of = facts[i].of_model ? (char *)&f.m->hp : (char *)&f.m->layers[1];
@@ -384,7 +378,7 @@ static void a_fact_that_the_kernels_do_not_compute_is_refused_by_its_name(void *
             memcpy(of + facts[i].at, facts[i].f != 0 ? (void *)&facts[i].f : (void *)&facts[i].u,
                    4);
         } else {
-            f.m->layers[1].w[FFN_NORM].data = NULL;
+            f.m->layers[1].w[ATTN_NORM].data = NULL;
         }
         assert_null(try_open(f.m, &p, &err));
         assert_int_equal(err.code, ERR_MODEL);
