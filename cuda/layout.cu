@@ -1,27 +1,27 @@
 // Sizes and addresses of the planes of layout.h. Host code only.
 #include "layout.h"
 
-static const struct {
-    uint32_t type;
-    struct quant_planes planes;
-} table[] = {
-    // type: weights per chunk, bytes in Q, H, S, D, chunks per D
-    {QUANT_F32, {4, 16, 0, 0, 0, 0}},     {QUANT_F16, {8, 16, 0, 0, 0, 0}},
-    {QUANT_BF16, {8, 16, 0, 0, 0, 0}},    {QUANT_Q4_0, {32, 16, 0, 0, 2, 1}},
-    {QUANT_Q4_1, {32, 16, 0, 0, 4, 1}},   {QUANT_Q5_0, {32, 16, 4, 0, 2, 1}},
-    {QUANT_Q5_1, {32, 16, 4, 0, 4, 1}},   {QUANT_Q8_0, {32, 32, 0, 0, 2, 1}},
-    {QUANT_Q2_K, {32, 8, 0, 2, 4, 8}},    {QUANT_Q3_K, {32, 8, 4, 2, 2, 8}},
-    {QUANT_Q4_K, {32, 16, 0, 2, 4, 8}},   {QUANT_Q5_K, {32, 16, 4, 2, 4, 8}},
-    {QUANT_Q6_K, {32, 16, 8, 2, 2, 8}},   {QUANT_IQ4_NL, {32, 16, 0, 0, 2, 1}},
-    {QUANT_IQ4_XS, {32, 16, 0, 1, 2, 8}},
-};
+#include "quant.cuh"
+
+template <uint32_t TYPE> static constexpr struct quant_planes planes_of()
+{
+    if constexpr (is_plain(TYPE)) {
+        return {chunk_elems(TYPE), 16, 0, 0, 0, 0};
+    } else {
+        using T = quant_traits<TYPE>;
+        return {32, T::QW * 4, T::H, T::S, T::D, T::D_CHUNKS};
+    }
+}
 
 extern "C" const struct quant_planes *cuda_quant_planes(uint32_t type)
 {
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (table[i].type == type)
-            return &table[i].planes;
-    return NULL;
+    const struct quant_planes *found = NULL;
+    with_type(type, [&](auto tag) {
+        static constexpr struct quant_planes planes = planes_of<decltype(tag)::value>();
+        found = &planes;
+        return true;
+    });
+    return found;
 }
 
 static uint64_t align_up(uint64_t n)

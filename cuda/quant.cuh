@@ -44,45 +44,21 @@ static __device__ __forceinline__ float bf16_bits(uint32_t bits)
     return __uint_as_float(bits << 16);
 }
 
-// What tells the quantised types apart (32 weights per chunk).
-template <uint32_t TYPE> struct quant_traits;
-
-template <int BITS_, int H_, int S_, int D_, int D_CHUNKS_, bool HALVES_, bool MIN_>
-struct quant_facts {
-    static constexpr int BITS = BITS_; // of a quant in plane Q
-    static constexpr int H = H_;       // bytes per chunk
-    static constexpr int S = S_;
-    static constexpr int D = D_; // bytes per D_CHUNKS chunks
-    static constexpr int D_CHUNKS = D_CHUNKS_;
-    static constexpr bool HALVES = HALVES_; // each half of a chunk has its own scale
-    static constexpr bool MIN = MIN_;       // weight = scale * quant - minimum
-    static constexpr int QW = BITS_;        // words per chunk in plane Q: 32 * BITS / 32
-    static constexpr int HW = H_ / 4;
-};
-
-template <> struct quant_traits<QUANT_Q4_0> : quant_facts<4, 0, 0, 2, 1, false, true> {
-};
-template <> struct quant_traits<QUANT_Q4_1> : quant_facts<4, 0, 0, 4, 1, false, true> {
-};
-template <> struct quant_traits<QUANT_Q5_0> : quant_facts<4, 4, 0, 2, 1, false, true> {
-};
-template <> struct quant_traits<QUANT_Q5_1> : quant_facts<4, 4, 0, 4, 1, false, true> {
-};
-template <> struct quant_traits<QUANT_Q8_0> : quant_facts<8, 0, 0, 2, 1, false, false> {
-};
-template <> struct quant_traits<QUANT_Q2_K> : quant_facts<2, 0, 2, 4, 8, true, true> {
-};
-template <> struct quant_traits<QUANT_Q3_K> : quant_facts<2, 4, 2, 2, 8, true, true> {
-};
-template <> struct quant_traits<QUANT_Q4_K> : quant_facts<4, 0, 2, 4, 8, false, true> {
-};
-template <> struct quant_traits<QUANT_Q5_K> : quant_facts<4, 4, 2, 4, 8, false, true> {
-};
-template <> struct quant_traits<QUANT_Q6_K> : quant_facts<4, 8, 2, 2, 8, true, true> {
-};
-template <> struct quant_traits<QUANT_IQ4_NL> : quant_facts<4, 0, 0, 2, 1, false, false> {
-};
-template <> struct quant_traits<QUANT_IQ4_XS> : quant_facts<4, 0, 1, 2, 8, false, false> {
+// What tells the quantised types apart in device memory (32 weights per chunk), as follows from
+// their row in gguf/blocks.h.
+template <uint32_t TYPE> struct quant_traits {
+    static constexpr struct block_facts FACTS = block_facts(TYPE);
+    static constexpr int BITS = FACTS.bits;  // of a quant in plane Q
+    static constexpr int H = FACTS.high * 4; // bytes per chunk
+    static constexpr int S = FACTS.sub;
+    static constexpr int D = FACTS.minimum ? 4 : 2; // bytes per D_CHUNKS chunks
+    static constexpr int D_CHUNKS = FACTS.weights == 256 ? 8 : 1;
+    static constexpr bool HALVES = FACTS.group == 16; // each half of a chunk has its own scale
+    static constexpr float OFFSET = FACTS.offset;
+    // weight = scale * quant - minimum; an offset goes into the minimum
+    static constexpr bool MIN = FACTS.minimum || FACTS.offset > 0;
+    static constexpr int QW = BITS; // words per chunk in plane Q: 32 * BITS / 32
+    static constexpr int HW = H / 4;
 };
 
 static constexpr __host__ __device__ bool is_plain(uint32_t type)
@@ -246,21 +222,18 @@ static __device__ __forceinline__ void unpack_chunk(const chunk<TYPE> &k, uint32
     }
 }
 
-// weight = scale[half] * quant - minimum[half]. Types whose quants are stored with an offset have
-// it in the minimum.
+// weight = scale[half] * quant - minimum[half].
 template <uint32_t TYPE>
 static __device__ __forceinline__ void chunk_scales(const chunk<TYPE> &k, float scale[2],
                                                     float minimum[2])
 {
+    using T = quant_traits<TYPE>;
     float d = half_bits(k.d & 0xFFFFu);
     [[maybe_unused]] float dmin = half_bits(k.d >> 16);
     minimum[0] = minimum[1] = 0.0f;
-    if constexpr (TYPE == QUANT_Q4_0) {
+    if constexpr (TYPE == QUANT_Q4_0 || TYPE == QUANT_Q5_0) {
         scale[0] = scale[1] = d;
-        minimum[0] = minimum[1] = 8.0f * d;
-    } else if constexpr (TYPE == QUANT_Q5_0) {
-        scale[0] = scale[1] = d;
-        minimum[0] = minimum[1] = 16.0f * d;
+        minimum[0] = minimum[1] = T::OFFSET * d;
     } else if constexpr (TYPE == QUANT_Q4_1 || TYPE == QUANT_Q5_1) {
         scale[0] = scale[1] = d;
         minimum[0] = minimum[1] = -dmin; // these add their minimum
@@ -280,7 +253,7 @@ static __device__ __forceinline__ void chunk_scales(const chunk<TYPE> &k, float 
                 minimum[half] = dmin * u8_float(s >> 4);
             } else { // Q3_K, Q6_K
                 scale[half] = d * s8_float(s);
-                minimum[half] = (TYPE == QUANT_Q3_K ? 4.0f : 32.0f) * scale[half];
+                minimum[half] = T::OFFSET * scale[half];
             }
         }
     }
@@ -440,36 +413,11 @@ template <uint32_t TYPE> struct type_tag {
 template <typename F> static inline bool with_type(uint32_t type, F f)
 {
     switch (type) {
-    case QUANT_F32:
-        return f(type_tag<QUANT_F32>());
-    case QUANT_F16:
-        return f(type_tag<QUANT_F16>());
-    case QUANT_BF16:
-        return f(type_tag<QUANT_BF16>());
-    case QUANT_Q4_0:
-        return f(type_tag<QUANT_Q4_0>());
-    case QUANT_Q4_1:
-        return f(type_tag<QUANT_Q4_1>());
-    case QUANT_Q5_0:
-        return f(type_tag<QUANT_Q5_0>());
-    case QUANT_Q5_1:
-        return f(type_tag<QUANT_Q5_1>());
-    case QUANT_Q8_0:
-        return f(type_tag<QUANT_Q8_0>());
-    case QUANT_Q2_K:
-        return f(type_tag<QUANT_Q2_K>());
-    case QUANT_Q3_K:
-        return f(type_tag<QUANT_Q3_K>());
-    case QUANT_Q4_K:
-        return f(type_tag<QUANT_Q4_K>());
-    case QUANT_Q5_K:
-        return f(type_tag<QUANT_Q5_K>());
-    case QUANT_Q6_K:
-        return f(type_tag<QUANT_Q6_K>());
-    case QUANT_IQ4_NL:
-        return f(type_tag<QUANT_IQ4_NL>());
-    case QUANT_IQ4_XS:
-        return f(type_tag<QUANT_IQ4_XS>());
+#define TYPE_CASE(name, number, ...)                                                               \
+    case number:                                                                                   \
+        return f(type_tag<number>());
+        BLOCK_TYPES(TYPE_CASE)
+#undef TYPE_CASE
     }
     return false;
 }

@@ -7,50 +7,51 @@ enum { THREADS = 256 };
 
 // ---- kernels
 
-static __device__ uint32_t byte_at(const uint8_t *p, uint32_t i)
-{
-    return p[i];
-}
+// A type's block as gguf/blocks.h describes it.
+template <uint32_t TYPE> struct file_type;
+#define FILE_TYPE(name, number, structure, ...)                                                    \
+    template <> struct file_type<number> {                                                         \
+        using block = struct structure;                                                            \
+    };
+BLOCK_TYPES(FILE_TYPE)
+#undef FILE_TYPE
+
+template <uint32_t TYPE> using file_block = typename file_type<TYPE>::block;
 
 static __device__ uint32_t u16_at(const uint8_t *p)
 {
     return p[0] | (uint32_t)p[1] << 8;
 }
 
-// The quant of weight e (0 .. 31) of chunk c within the file block that holds it, offset included
-// as stored, and the facts of its scales. Layouts: the GGUF format (ggml's block_q* structures).
-template <uint32_t TYPE>
-static __device__ uint32_t file_quant(const uint8_t *block, uint32_t sub, uint32_t e)
+static __device__ uint32_t nibble_at(const uint8_t *p, uint32_t i, bool high)
 {
-    // sub: chunk within a 256-weight block; 0 for 32-weight blocks
-    uint32_t nibble_byte, shift;
+    return high ? p[i] >> 4 : p[i] & 15u;
+}
+
+// The quant of weight e (0 .. 31) of chunk `sub` of a block, offset included as stored.
+template <uint32_t TYPE>
+static __device__ uint32_t file_quant(const file_block<TYPE> &b, uint32_t sub, uint32_t e)
+{
     if constexpr (TYPE == QUANT_Q8_0) {
-        return block[2 + e];
-    } else if constexpr (TYPE == QUANT_Q4_0 || TYPE == QUANT_IQ4_NL) {
-        return block[2 + e % 16] >> 4 * (e / 16) & 15u;
-    } else if constexpr (TYPE == QUANT_Q4_1) {
-        return block[4 + e % 16] >> 4 * (e / 16) & 15u;
+        return b.q[e];
+    } else if constexpr (TYPE == QUANT_Q4_0 || TYPE == QUANT_Q4_1 || TYPE == QUANT_IQ4_NL) {
+        return nibble_at(b.q, e % 16, e >= 16);
     } else if constexpr (TYPE == QUANT_Q5_0 || TYPE == QUANT_Q5_1) {
-        const uint8_t *high = block + (TYPE == QUANT_Q5_0 ? 2 : 4);
-        uint32_t low = high[4 + e % 16] >> 4 * (e / 16) & 15u;
-        return low | (byte_at(high, e / 8) >> e % 8 & 1u) << 4;
-    } else if constexpr (TYPE == QUANT_Q4_K) { // d, dmin, 12 scale bytes, 128
-        return block[16 + sub / 2 * 32 + e] >> 4 * (sub % 2) & 15u;
-    } else if constexpr (TYPE == QUANT_Q5_K) { // d, dmin, 12 scale bytes, 32 high, 128
-        uint32_t low = block[48 + sub / 2 * 32 + e] >> 4 * (sub % 2) & 15u;
-        return low | (block[16 + e] >> sub & 1u) << 4;
-    } else if constexpr (TYPE == QUANT_Q2_K) { // 16 scales, 64, d, dmin
-        return block[16 + sub / 4 * 32 + e] >> 2 * (sub % 4) & 3u;
-    } else if constexpr (TYPE == QUANT_Q3_K) { // 32 high, 64, 12 scale bytes, d
-        uint32_t low = block[32 + sub / 4 * 32 + e] >> 2 * (sub % 4) & 3u;
-        return low | (block[e] >> sub & 1u) << 2;
-    } else if constexpr (TYPE == QUANT_Q6_K) { // 128 low, 64 high, 16 scales, d
-        nibble_byte = sub / 4 * 64 + sub % 2 * 32 + e;
-        shift = sub % 4 / 2 * 4;
-        uint32_t low = block[nibble_byte] >> shift & 15u;
-        return low | (block[128 + sub / 4 * 32 + e] >> 2 * (sub % 4) & 3u) << 4;
-    } else { // IQ4_XS: d, scales_h (2), scales_l (4), 128
-        return block[8 + sub * 16 + e % 16] >> 4 * (e / 16) & 15u;
+        return nibble_at(b.q, e % 16, e >= 16) | (b.high[e / 8] >> e % 8 & 1u) << 4;
+    } else if constexpr (TYPE == QUANT_Q4_K) {
+        return nibble_at(b.q, sub / 2 * 32 + e, sub % 2);
+    } else if constexpr (TYPE == QUANT_Q5_K) {
+        return nibble_at(b.q, sub / 2 * 32 + e, sub % 2) | (b.high[e] >> sub & 1u) << 4;
+    } else if constexpr (TYPE == QUANT_Q2_K) {
+        return b.q[sub / 4 * 32 + e] >> 2 * (sub % 4) & 3u;
+    } else if constexpr (TYPE == QUANT_Q3_K) {
+        uint32_t low = b.q[sub / 4 * 32 + e] >> 2 * (sub % 4) & 3u;
+        return low | (b.high[e] >> sub & 1u) << 2;
+    } else if constexpr (TYPE == QUANT_Q6_K) {
+        uint32_t low = nibble_at(b.low, sub / 4 * 64 + sub % 2 * 32 + e, sub % 4 >= 2);
+        return low | (b.high[sub / 4 * 32 + e] >> 2 * (sub % 4) & 3u) << 4;
+    } else { // IQ4_XS
+        return nibble_at(b.q, sub * 16 + e % 16, e >= 16);
     }
 }
 
@@ -75,47 +76,41 @@ static __device__ int k3_scale(const uint8_t *s, uint32_t j)
 }
 
 // Plane S of chunk `sub`.
-template <uint32_t TYPE> static __device__ uint32_t file_scales(const uint8_t *block, uint32_t sub)
+template <uint32_t TYPE>
+static __device__ uint32_t file_scales(const file_block<TYPE> &b, uint32_t sub)
 {
     if constexpr (TYPE == QUANT_Q4_K || TYPE == QUANT_Q5_K) {
         uint32_t scale, minimum;
-        k4_scale(block + 4, sub, &scale, &minimum);
+        k4_scale(b.scales, sub, &scale, &minimum);
         return scale | minimum << 8;
-    } else if constexpr (TYPE == QUANT_Q2_K) {
-        return block[2 * sub] | (uint32_t)block[2 * sub + 1] << 8;
+    } else if constexpr (TYPE == QUANT_Q2_K || TYPE == QUANT_Q6_K) {
+        return u16_at(b.scales + 2 * sub);
     } else if constexpr (TYPE == QUANT_Q3_K) {
-        return (uint32_t)(k3_scale(block + 96, 2 * sub) & 0xFF) |
-               (uint32_t)(k3_scale(block + 96, 2 * sub + 1) & 0xFF) << 8;
-    } else if constexpr (TYPE == QUANT_Q6_K) {
-        return block[192 + 2 * sub] | (uint32_t)block[193 + 2 * sub] << 8;
+        return (uint32_t)(k3_scale(b.scales, 2 * sub) & 0xFF) |
+               (uint32_t)(k3_scale(b.scales, 2 * sub + 1) & 0xFF) << 8;
     } else { // IQ4_XS
-        uint32_t low = block[4 + sub / 2] >> 4 * (sub % 2) & 15u;
-        uint32_t high = u16_at(block + 2) >> 2 * sub & 3u;
+        uint32_t low = nibble_at(b.scales_low, sub / 2, sub % 2);
+        uint32_t high = u16_at(b.scales_high) >> 2 * sub & 3u;
         return (uint32_t)(((int)(low | high << 4) - 32) & 0xFF);
     }
 }
 
 // Plane D of the block: d, and the minimum or its scale above it.
-template <uint32_t TYPE> static __device__ uint32_t file_d(const uint8_t *block)
+template <uint32_t TYPE> static __device__ uint32_t file_d(const file_block<TYPE> &b)
 {
-    if constexpr (TYPE == QUANT_Q4_1 || TYPE == QUANT_Q5_1 || TYPE == QUANT_Q4_K ||
-                  TYPE == QUANT_Q5_K)
-        return u16_at(block) | u16_at(block + 2) << 16;
-    else if constexpr (TYPE == QUANT_Q2_K)
-        return u16_at(block + 80) | u16_at(block + 82) << 16;
-    else if constexpr (TYPE == QUANT_Q3_K)
-        return u16_at(block + 108);
-    else if constexpr (TYPE == QUANT_Q6_K)
-        return u16_at(block + 208);
+    if constexpr (TYPE == QUANT_Q4_1 || TYPE == QUANT_Q5_1)
+        return u16_at(b.d) | u16_at(b.m) << 16;
+    else if constexpr (quant_traits<TYPE>::D == 4)
+        return u16_at(b.d) | u16_at(b.dmin) << 16;
     else
-        return u16_at(block);
+        return u16_at(b.d);
 }
 
 // Grid (chunks of the tiles / THREADS). A padding row has no source: its planes become zeros.
 template <uint32_t TYPE>
 static __global__ void __launch_bounds__(THREADS)
     repack_kernel(const uint8_t *src, const struct wmat w, uint32_t row0, uint32_t n_rows,
-                  uint32_t row_bytes, uint32_t block_bytes)
+                  uint32_t row_bytes)
 {
     uint32_t n_tile = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
@@ -137,8 +132,9 @@ static __global__ void __launch_bounds__(THREADS)
         reinterpret_cast<uint4 *>(q)[unit] = make_uint4(word[0], word[1], word[2], word[3]);
     } else {
         using T = quant_traits<TYPE>;
-        constexpr int PER_BLOCK = is_plain(TYPE) ? 1 : T::D_CHUNKS; // chunks of a file block
-        const uint8_t *block = line + (size_t)(c / PER_BLOCK) * block_bytes;
+        constexpr int PER_BLOCK = T::FACTS.weights / 32; // chunks of a file block
+        const file_block<TYPE> &block =
+            reinterpret_cast<const file_block<TYPE> *>(line)[c / PER_BLOCK];
         uint32_t sub = c % PER_BLOCK;
         uint32_t words[8] = {0}, high[2] = {0};
         for (uint32_t e = 0; real && e < 32; e++) {
@@ -298,7 +294,7 @@ bool repack_launch(const struct queue *q, const void *src, const struct wmat *w,
                        .recorder = q->recorder};
     return with_type(w->type, [&](auto tag) {
         return launch_kernel(err, l, repack_kernel<decltype(tag)::value>, (const uint8_t *)src, *w,
-                             row0, n_rows, (uint32_t)row_bytes, quant_info(w->type)->block_bytes);
+                             row0, n_rows, (uint32_t)row_bytes);
     });
 }
 

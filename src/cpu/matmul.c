@@ -9,16 +9,23 @@
 #include "cpu/kernels_isa.h"
 #include "cpu/unpack.h"
 
-typedef void unpack_fn(const uint8_t *p, struct unit *u);
+typedef void unpack_fn(const void *p, struct unit *u);
 typedef v16 load_fn(const void *p);
 
 // What the inlined loops below are specialised for.
 struct format {
     int unit; // weights per unit, 128 or 256
     size_t unit_bytes;
-    int block; // weights per block of the format, 32 or 256
+    int block; // weights per block of the type
     bool has_min;
 };
+
+INLINE struct format format_of(enum quant_type type)
+{
+    const struct block_facts f = block_facts(type);
+    const int unit = f.weights == 256 ? 256 : 128;
+    return (struct format){unit, (size_t)unit / f.weights * f.bytes, (int)f.weights, f.minimum};
+}
 
 // 256 weights as the dot products take them: up to two units, and each pair's scales spread out.
 struct block {
@@ -242,62 +249,62 @@ static void rows_bf16(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 
 static void rows_q4_0(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 {
-    quant_rows(m, unpack_q4_0, (struct format){128, 72, 32, false}, row0, row1);
+    quant_rows(m, unpack_q4_0, format_of(QUANT_Q4_0), row0, row1);
 }
 
 static void rows_q4_1(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 {
-    quant_rows(m, unpack_q4_1, (struct format){128, 80, 32, true}, row0, row1);
+    quant_rows(m, unpack_q4_1, format_of(QUANT_Q4_1), row0, row1);
 }
 
 static void rows_q5_0(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 {
-    quant_rows(m, unpack_q5_0, (struct format){128, 88, 32, false}, row0, row1);
+    quant_rows(m, unpack_q5_0, format_of(QUANT_Q5_0), row0, row1);
 }
 
 static void rows_q5_1(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 {
-    quant_rows(m, unpack_q5_1, (struct format){128, 96, 32, true}, row0, row1);
+    quant_rows(m, unpack_q5_1, format_of(QUANT_Q5_1), row0, row1);
 }
 
 static void rows_q8_0(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 {
-    quant_rows(m, unpack_q8_0, (struct format){128, 136, 32, false}, row0, row1);
+    quant_rows(m, unpack_q8_0, format_of(QUANT_Q8_0), row0, row1);
 }
 
 static void rows_q2_k(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 {
-    quant_rows(m, unpack_q2_k, (struct format){256, 84, 256, true}, row0, row1);
+    quant_rows(m, unpack_q2_k, format_of(QUANT_Q2_K), row0, row1);
 }
 
 static void rows_q3_k(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 {
-    quant_rows(m, unpack_q3_k, (struct format){256, 110, 256, false}, row0, row1);
+    quant_rows(m, unpack_q3_k, format_of(QUANT_Q3_K), row0, row1);
 }
 
 static void rows_q4_k(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 {
-    quant_rows(m, unpack_q4_k, (struct format){256, 144, 256, true}, row0, row1);
+    quant_rows(m, unpack_q4_k, format_of(QUANT_Q4_K), row0, row1);
 }
 
 static void rows_q5_k(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 {
-    quant_rows(m, unpack_q5_k, (struct format){256, 176, 256, true}, row0, row1);
+    quant_rows(m, unpack_q5_k, format_of(QUANT_Q5_K), row0, row1);
 }
 
 static void rows_q6_k(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 {
-    quant_rows(m, unpack_q6_k, (struct format){256, 210, 256, false}, row0, row1);
+    quant_rows(m, unpack_q6_k, format_of(QUANT_Q6_K), row0, row1);
 }
 
 static void rows_iq4_nl(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 {
-    quant_rows(m, unpack_iq4_nl, (struct format){128, 72, 32, false}, row0, row1);
+    quant_rows(m, unpack_iq4_nl, format_of(QUANT_IQ4_NL), row0, row1);
 }
 
 static void rows_iq4_xs(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 {
-    quant_rows(m, unpack_iq4_xs, (struct format){256, 136, 256, false}, row0, row1);
+    quant_rows(m, unpack_iq4_xs, format_of(QUANT_IQ4_XS), row0, row1);
 }
 
 static void (*const rows_of_type[QUANT_TYPE_MAX])(const struct cpu_matmul *, uint32_t, uint32_t) = {

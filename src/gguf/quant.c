@@ -1,45 +1,33 @@
-// Block layouts of the weight types and their plain dequantisation.
+// The plain dequantisation of the weight types.
 //
-// A block holds 32 or 256 consecutive weights of a row. Every block type below is described by its
-// byte offsets, so that unaligned data and either compiler give the same result. The order of the
-// float operations (scale times sub-scale first, then times the integer, then minus the minimum) is
-// the one in which the format's producers define the weights; with contraction off the result is
-// exact to the bit.
+// The order of the float operations (scale times sub-scale first, then times the integer, then
+// minus the minimum) is the one in which the format's producers define the weights; with
+// contraction off the result is exact to the bit.
 #include "gguf/quant.h"
 
 #include <string.h>
 
 // Numbers that were given out and withdrawn (4, 5, 31-33, 36-38) have no entry.
 static const struct quant_info infos[QUANT_TYPE_MAX] = {
-    [QUANT_F32] = {"F32", 1, 4, true},
-    [QUANT_F16] = {"F16", 1, 2, true},
-    [QUANT_Q4_0] = {"Q4_0", 32, 18, true},
-    [QUANT_Q4_1] = {"Q4_1", 32, 20, true},
-    [QUANT_Q5_0] = {"Q5_0", 32, 22, true},
-    [QUANT_Q5_1] = {"Q5_1", 32, 24, true},
-    [QUANT_Q8_0] = {"Q8_0", 32, 34, true},
-    [9] = {"Q8_1", 32, 36, false},
-    [QUANT_Q2_K] = {"Q2_K", 256, 84, true},
-    [QUANT_Q3_K] = {"Q3_K", 256, 110, true},
-    [QUANT_Q4_K] = {"Q4_K", 256, 144, true},
-    [QUANT_Q5_K] = {"Q5_K", 256, 176, true},
-    [QUANT_Q6_K] = {"Q6_K", 256, 210, true},
+#define TYPE_INFO(name, number, structure, weights, ...)                                           \
+    [number] = {#name, weights, sizeof(struct structure), true},
+    BLOCK_TYPES(TYPE_INFO)
+#undef TYPE_INFO
+        // known by name and size
+        [9] = {"Q8_1", 32, 36, false},
     [15] = {"Q8_K", 256, 292, false},
     [16] = {"IQ2_XXS", 256, 66, false},
     [17] = {"IQ2_XS", 256, 74, false},
     [18] = {"IQ3_XXS", 256, 98, false},
     [19] = {"IQ1_S", 256, 50, false},
-    [QUANT_IQ4_NL] = {"IQ4_NL", 32, 18, true},
     [21] = {"IQ3_S", 256, 110, false},
     [22] = {"IQ2_S", 256, 82, false},
-    [QUANT_IQ4_XS] = {"IQ4_XS", 256, 136, true},
     [24] = {"I8", 1, 1, false},
     [25] = {"I16", 1, 2, false},
     [26] = {"I32", 1, 4, false},
     [27] = {"I64", 1, 8, false},
     [28] = {"F64", 1, 8, false},
     [29] = {"IQ1_M", 256, 56, false},
-    [QUANT_BF16] = {"BF16", 1, 2, true},
     [34] = {"TQ1_0", 256, 54, false},
     [35] = {"TQ2_0", 256, 66, false},
     [39] = {"MXFP4", 32, 17, false},
@@ -55,8 +43,10 @@ const struct quant_info *quant_info(uint32_t type)
 
 const char *quant_supported_list(void)
 {
-    return "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, "
-           "IQ4_XS";
+#define LISTED(name, ...) ", " #name
+    static const char list[] = BLOCK_TYPES(LISTED);
+#undef LISTED
+    return list + strlen(", ");
 }
 
 size_t quant_row_bytes(uint32_t type, uint64_t n_elems)
@@ -135,111 +125,105 @@ static float load_f16(const uint8_t *p)
     return quant_f16_to_f32(load_u16(p));
 }
 
-// One block of each type: b (block_bytes) -> y (block_elems).
+// One block of each type -> y (its weights).
 
-static void block_f32(const uint8_t *b, float *y)
+static void dequantize_f32(const void *block, float *y)
 {
-    y[0] = float_from_bits(load_u32(b));
+    y[0] = float_from_bits(load_u32(block));
 }
 
-static void block_f16(const uint8_t *b, float *y)
+static void dequantize_f16(const void *block, float *y)
 {
-    y[0] = load_f16(b);
+    y[0] = load_f16(block);
 }
 
-static void block_bf16(const uint8_t *b, float *y)
+static void dequantize_bf16(const void *block, float *y)
 {
-    y[0] = quant_bf16_to_f32(load_u16(b));
+    y[0] = quant_bf16_to_f32(load_u16(block));
 }
 
-// f16 d | 16 bytes: weight i in the low, i + 16 in the high nibble. y = d (q - 8).
-static void block_q4_0(const uint8_t *b, float *y)
+static void dequantize_q4_0(const void *block, float *y)
 {
-    float d = load_f16(b);
+    const struct block_q4_0 *b = block;
+    float d = load_f16(b->d);
     for (int i = 0; i < 16; i++) {
-        y[i] = d * (float)((b[2 + i] & 0xF) - 8);
-        y[i + 16] = d * (float)((b[2 + i] >> 4) - 8);
+        y[i] = d * (float)((b->q[i] & 0xF) - 8);
+        y[i + 16] = d * (float)((b->q[i] >> 4) - 8);
     }
 }
 
-// f16 d, m | 16 bytes of nibbles. y = d q + m.
-static void block_q4_1(const uint8_t *b, float *y)
+static void dequantize_q4_1(const void *block, float *y)
 {
-    float d = load_f16(b), m = load_f16(b + 2);
+    const struct block_q4_1 *b = block;
+    float d = load_f16(b->d), m = load_f16(b->m);
     for (int i = 0; i < 16; i++) {
-        y[i] = d * (float)(b[4 + i] & 0xF) + m;
-        y[i + 16] = d * (float)(b[4 + i] >> 4) + m;
+        y[i] = d * (float)(b->q[i] & 0xF) + m;
+        y[i + 16] = d * (float)(b->q[i] >> 4) + m;
     }
 }
 
-// f16 d | 32 fifth bits | 16 bytes of nibbles. y = d (q - 16).
-static void block_q5_0(const uint8_t *b, float *y)
+static void dequantize_q5_0(const void *block, float *y)
 {
-    float d = load_f16(b);
-    uint32_t high = load_u32(b + 2);
+    const struct block_q5_0 *b = block;
+    float d = load_f16(b->d);
+    uint32_t high = load_u32(b->high);
     for (int i = 0; i < 16; i++) {
-        int lo = (b[6 + i] & 0xF) | (int)(high >> i & 1) << 4;
-        int hi = b[6 + i] >> 4 | (int)(high >> (i + 16) & 1) << 4;
+        int lo = (b->q[i] & 0xF) | (int)(high >> i & 1) << 4;
+        int hi = b->q[i] >> 4 | (int)(high >> (i + 16) & 1) << 4;
         y[i] = d * (float)(lo - 16);
         y[i + 16] = d * (float)(hi - 16);
     }
 }
 
-// f16 d, m | 32 fifth bits | 16 bytes of nibbles. y = d q + m.
-static void block_q5_1(const uint8_t *b, float *y)
+static void dequantize_q5_1(const void *block, float *y)
 {
-    float d = load_f16(b), m = load_f16(b + 2);
-    uint32_t high = load_u32(b + 4);
+    const struct block_q5_1 *b = block;
+    float d = load_f16(b->d), m = load_f16(b->m);
+    uint32_t high = load_u32(b->high);
     for (int i = 0; i < 16; i++) {
-        int lo = (b[8 + i] & 0xF) | (int)(high >> i & 1) << 4;
-        int hi = b[8 + i] >> 4 | (int)(high >> (i + 16) & 1) << 4;
+        int lo = (b->q[i] & 0xF) | (int)(high >> i & 1) << 4;
+        int hi = b->q[i] >> 4 | (int)(high >> (i + 16) & 1) << 4;
         y[i] = d * (float)lo + m;
         y[i + 16] = d * (float)hi + m;
     }
 }
 
-// f16 d | 32 int8. y = d q.
-static void block_q8_0(const uint8_t *b, float *y)
+static void dequantize_q8_0(const void *block, float *y)
 {
-    float d = load_f16(b);
+    const struct block_q8_0 *b = block;
+    float d = load_f16(b->d);
     for (int i = 0; i < 32; i++)
-        y[i] = d * (float)(int8_t)b[2 + i];
+        y[i] = d * (float)(int8_t)b->q[i];
 }
 
-// 16 bytes (scale | min << 4), one per 16 weights | 64 bytes of 2-bit q | f16 d, dmin.
-// Each half of 128 weights uses 32 bytes of q: bits 0-1 hold its first 32 weights, bits 2-3 the
-// next 32, ... y = d scale q - dmin min.
-static void block_q2_k(const uint8_t *b, float *y)
+static void dequantize_q2_k(const void *block, float *y)
 {
-    const uint8_t *scales = b, *q = b + 16;
-    float d = load_f16(b + 80), dmin = load_f16(b + 82);
+    const struct block_q2_k *b = block;
+    float d = load_f16(b->d), dmin = load_f16(b->dmin);
     for (int i = 0; i < 256; i++) {
         int half = i / 128, group = i % 128 / 32, lane = i % 32;
-        uint8_t s = scales[i / 16];
-        int v = q[32 * half + lane] >> (2 * group) & 3;
+        uint8_t s = b->scales[i / 16];
+        int v = b->q[32 * half + lane] >> (2 * group) & 3;
         y[i] = d * (float)(s & 0xF) * (float)v - dmin * (float)(s >> 4);
     }
 }
 
-// 32 bytes of third bits | 64 bytes of 2-bit q (as Q2_K) | 12 bytes: 16 6-bit scales | f16 d.
-// y = d (scale - 32) (q - 4), q with its third bit.
-static void block_q3_k(const uint8_t *b, float *y)
+static void dequantize_q3_k(const void *block, float *y)
 {
-    const uint8_t *high = b, *q = b + 32, *s = b + 96;
-    float d = load_f16(b + 108);
+    const struct block_q3_k *b = block;
+    const uint8_t *s = b->scales;
+    float d = load_f16(b->d);
     for (int i = 0; i < 256; i++) {
         int half = i / 128, group = i % 128 / 32, lane = i % 32, is = i / 16;
         int low4 = is < 8 ? s[is] & 0xF : s[is - 8] >> 4;
         int scale = low4 | (s[8 + is % 4] >> (2 * (is / 4)) & 3) << 4;
-        int v = q[32 * half + lane] >> (2 * group) & 3;
-        v |= (high[lane] >> (4 * half + group) & 1) << 2;
+        int v = b->q[32 * half + lane] >> (2 * group) & 3;
+        v |= (b->high[lane] >> (4 * half + group) & 1) << 2;
         y[i] = d * (float)(scale - 32) * (float)(v - 4);
     }
 }
 
-// Eight 6-bit scales and eight 6-bit minima in 12 bytes, as Q4_K and Q5_K pack them: the first four
-// of each in the low six bits of bytes 0-3 and 4-7; the others as nibbles of bytes 8-11 with their
-// upper two bits in the top of bytes 0-7.
+// Scale and minimum j of Q4_K and Q5_K.
 static void scale_min(const uint8_t s[12], int j, int *scale, int *min)
 {
     if (j < 4) {
@@ -251,78 +235,69 @@ static void scale_min(const uint8_t s[12], int j, int *scale, int *min)
     }
 }
 
-// f16 d, dmin | 12 bytes of scales | 128 bytes of nibbles: per 64 weights, 32 bytes whose low
-// nibbles are the first 32. y = d scale q - dmin min.
-static void block_q4_k(const uint8_t *b, float *y)
+static void dequantize_q4_k(const void *block, float *y)
 {
-    float d = load_f16(b), dmin = load_f16(b + 2);
+    const struct block_q4_k *b = block;
+    float d = load_f16(b->d), dmin = load_f16(b->dmin);
     for (int j = 0; j < 8; j++) {
         int scale, min;
-        scale_min(b + 4, j, &scale, &min);
+        scale_min(b->scales, j, &scale, &min);
         float ds = d * (float)scale, dm = dmin * (float)min;
-        const uint8_t *q = b + 16 + 32 * (j / 2);
+        const uint8_t *q = b->q + 32 * (j / 2);
         for (int i = 0; i < 32; i++)
             y[32 * j + i] = ds * (float)(q[i] >> (4 * (j % 2)) & 0xF) - dm;
     }
 }
 
-// As Q4_K with 32 bytes of fifth bits before the nibbles: bit j of byte i belongs to weight 32j +
-// i.
-static void block_q5_k(const uint8_t *b, float *y)
+static void dequantize_q5_k(const void *block, float *y)
 {
-    float d = load_f16(b), dmin = load_f16(b + 2);
-    const uint8_t *high = b + 16;
+    const struct block_q5_k *b = block;
+    float d = load_f16(b->d), dmin = load_f16(b->dmin);
     for (int j = 0; j < 8; j++) {
         int scale, min;
-        scale_min(b + 4, j, &scale, &min);
+        scale_min(b->scales, j, &scale, &min);
         float ds = d * (float)scale, dm = dmin * (float)min;
-        const uint8_t *q = b + 48 + 32 * (j / 2);
+        const uint8_t *q = b->q + 32 * (j / 2);
         for (int i = 0; i < 32; i++) {
-            int v = (q[i] >> (4 * (j % 2)) & 0xF) | (high[i] >> j & 1) << 4;
+            int v = (q[i] >> (4 * (j % 2)) & 0xF) | (b->high[i] >> j & 1) << 4;
             y[32 * j + i] = ds * (float)v - dm;
         }
     }
 }
 
-// 128 bytes of low nibbles | 64 bytes of upper two bits | 16 int8 scales | f16 d.
-// Per half of 128 weights: four groups of 32; groups 0, 1 are the low and 2, 3 the high nibbles of
-// 64 bytes; the upper bits of group g are bits 2g of 32 bytes. y = d scale (q - 32).
-static void block_q6_k(const uint8_t *b, float *y)
+static void dequantize_q6_k(const void *block, float *y)
 {
-    const uint8_t *low = b, *high = b + 128, *scales = b + 192;
-    float d = load_f16(b + 208);
+    const struct block_q6_k *b = block;
+    float d = load_f16(b->d);
     for (int i = 0; i < 256; i++) {
         int half = i / 128, group = i % 128 / 32, lane = i % 32;
-        int v = low[64 * half + 32 * (group % 2) + lane] >> (4 * (group / 2)) & 0xF;
-        v |= (high[32 * half + lane] >> (2 * group) & 3) << 4;
-        y[i] = d * (float)(int8_t)scales[i / 16] * (float)(v - 32);
+        int v = b->low[64 * half + 32 * (group % 2) + lane] >> (4 * (group / 2)) & 0xF;
+        v |= (b->high[32 * half + lane] >> (2 * group) & 3) << 4;
+        y[i] = d * (float)(int8_t)b->scales[i / 16] * (float)(v - 32);
     }
 }
 
-// The 16 levels that the nibbles of IQ4_NL and IQ4_XS choose from.
-static const int8_t iq4_levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                      1,    13,   25,  38,  53,  69,  89,  113};
+static const int8_t iq4_levels[16] = {IQ4_LEVELS};
 
-// f16 d | 16 bytes of nibbles (as Q4_0). y = d level[q].
-static void block_iq4_nl(const uint8_t *b, float *y)
+static void dequantize_iq4_nl(const void *block, float *y)
 {
-    float d = load_f16(b);
+    const struct block_iq4_nl *b = block;
+    float d = load_f16(b->d);
     for (int i = 0; i < 16; i++) {
-        y[i] = d * (float)iq4_levels[b[2 + i] & 0xF];
-        y[i + 16] = d * (float)iq4_levels[b[2 + i] >> 4];
+        y[i] = d * (float)iq4_levels[b->q[i] & 0xF];
+        y[i + 16] = d * (float)iq4_levels[b->q[i] >> 4];
     }
 }
 
-// f16 d | eight upper 2-bit scales | eight lower 4-bit scales | per 32 weights 16 bytes of nibbles
-// (as Q4_0). y = d (scale - 32) level[q].
-static void block_iq4_xs(const uint8_t *b, float *y)
+static void dequantize_iq4_xs(const void *block, float *y)
 {
-    float d = load_f16(b);
-    uint32_t high = load_u16(b + 2);
+    const struct block_iq4_xs *b = block;
+    float d = load_f16(b->d);
+    uint32_t high = load_u16(b->scales_high);
     for (int j = 0; j < 8; j++) {
-        int scale = (b[4 + j / 2] >> (4 * (j % 2)) & 0xF) | (int)(high >> (2 * j) & 3) << 4;
-        float ds = d * (float)(scale - 32);
-        const uint8_t *q = b + 8 + 16 * j;
+        int low = b->scales_low[j / 2] >> (4 * (j % 2)) & 0xF;
+        float ds = d * (float)((low | (int)(high >> (2 * j) & 3) << 4) - 32);
+        const uint8_t *q = b->q + 16 * j;
         for (int i = 0; i < 16; i++) {
             y[32 * j + i] = ds * (float)iq4_levels[q[i] & 0xF];
             y[32 * j + i + 16] = ds * (float)iq4_levels[q[i] >> 4];
@@ -330,12 +305,15 @@ static void block_iq4_xs(const uint8_t *b, float *y)
     }
 }
 
-static void (*const block_fns[QUANT_TYPE_MAX])(const uint8_t *b, float *y) = {
-    [QUANT_F32] = block_f32,   [QUANT_F16] = block_f16,       [QUANT_Q4_0] = block_q4_0,
-    [QUANT_Q4_1] = block_q4_1, [QUANT_Q5_0] = block_q5_0,     [QUANT_Q5_1] = block_q5_1,
-    [QUANT_Q8_0] = block_q8_0, [QUANT_Q2_K] = block_q2_k,     [QUANT_Q3_K] = block_q3_k,
-    [QUANT_Q4_K] = block_q4_k, [QUANT_Q5_K] = block_q5_k,     [QUANT_Q6_K] = block_q6_k,
-    [QUANT_BF16] = block_bf16, [QUANT_IQ4_NL] = block_iq4_nl, [QUANT_IQ4_XS] = block_iq4_xs,
+static void (*const block_fns[QUANT_TYPE_MAX])(const void *block, float *y) = {
+    [QUANT_F32] = dequantize_f32,       [QUANT_F16] = dequantize_f16,
+    [QUANT_BF16] = dequantize_bf16,     [QUANT_Q4_0] = dequantize_q4_0,
+    [QUANT_Q4_1] = dequantize_q4_1,     [QUANT_Q5_0] = dequantize_q5_0,
+    [QUANT_Q5_1] = dequantize_q5_1,     [QUANT_Q8_0] = dequantize_q8_0,
+    [QUANT_Q2_K] = dequantize_q2_k,     [QUANT_Q3_K] = dequantize_q3_k,
+    [QUANT_Q4_K] = dequantize_q4_k,     [QUANT_Q5_K] = dequantize_q5_k,
+    [QUANT_Q6_K] = dequantize_q6_k,     [QUANT_IQ4_NL] = dequantize_iq4_nl,
+    [QUANT_IQ4_XS] = dequantize_iq4_xs,
 };
 
 void quant_dequantize(uint32_t type, const void *src, float *dst, size_t n_elems)

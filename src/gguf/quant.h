@@ -1,6 +1,5 @@
-// The weight types of a GGUF file: block geometry and the reference dequantisation.
-// Layouts are facts of the format (GGML type numbering, all little-endian). This is the plain
-// reference: the engines have their own fast paths and are tested against it.
+// The weight types of a GGUF file (blocks.h) by name and number, and the reference dequantisation:
+// the engines have their own fast paths and are tested against it.
 #ifndef HOKKU_GGUF_QUANT_H
 #define HOKKU_GGUF_QUANT_H
 
@@ -8,33 +7,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gguf/blocks.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// Numbers as stored in the file.
-enum quant_type {
-    QUANT_F32 = 0,
-    QUANT_F16 = 1,
-    QUANT_Q4_0 = 2,
-    QUANT_Q4_1 = 3,
-    QUANT_Q5_0 = 6,
-    QUANT_Q5_1 = 7,
-    QUANT_Q8_0 = 8,
-    QUANT_Q2_K = 10,
-    QUANT_Q3_K = 11,
-    QUANT_Q4_K = 12,
-    QUANT_Q5_K = 13,
-    QUANT_Q6_K = 14,
-    QUANT_IQ4_NL = 20,
-    QUANT_IQ4_XS = 23,
-    QUANT_BF16 = 30,
-    QUANT_TYPE_MAX = 64, // numbers from here on are refused unnamed
-};
-
 struct quant_info {
     const char *name;     // "Q4_K"; NULL: not a type that exists
-    uint32_t block_elems; // weights per block: 1, 32 or 256
+    uint32_t block_elems; // weights per block
     uint32_t block_bytes;
     bool supported; // false: known by name only, refused with a message
 };
