@@ -138,7 +138,7 @@ static __device__ __forceinline__ void widen(const strip<TYPE> &s, uint32_t half
             high[i] = b ^ c.zero;
         }
     } else {
-        constexpr bool SIGNED = TYPE == QUANT_Q8_0 || TYPE == QUANT_IQ4_NL || TYPE == QUANT_IQ4_XS;
+        constexpr bool SIGNED = quant_traits<TYPE>::SIGNED;
         uint32_t w[8];
         float scale[2], minimum[2];
         unpack_chunk<TYPE>(s.k[0], w);

@@ -36,11 +36,11 @@ struct step_state {
 
 // ---- repack.cu -----------------------------------------------------------------------------
 
-// Splits rows [row0, row0 + n_rows) of a matrix, as they lie in the file at src (any alignment),
-// into the planes of w. row0 is a multiple of TILE_ROWS; rows that fill up the last tile become
-// zeros.
-bool repack_launch(const struct queue *q, const void *src, const struct wmat *w, uint32_t row0,
-                   uint32_t n_rows, struct error *err);
+// Splits rows [row0, row0 + n_rows) of a matrix of that type, as they lie in the file at src (any
+// alignment), into the planes of w. row0 is a multiple of TILE_ROWS; rows that fill up the last
+// tile become zeros.
+bool repack_launch(const struct queue *q, uint32_t type, const void *src, const struct wmat *w,
+                   uint32_t row0, uint32_t n_rows, struct error *err);
 
 // Rows [row0, row0 + n_rows) as plain numbers, float32 for F32, else float16: dst (n_rows, ld), ld
 // = gemm_ld(n_cols), columns from n_cols on are zeros.

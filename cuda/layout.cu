@@ -16,7 +16,9 @@ template <uint32_t TYPE> static constexpr struct quant_planes planes_of()
 extern "C" const struct quant_planes *cuda_quant_planes(uint32_t type)
 {
     const struct quant_planes *found = NULL;
-    with_type(type, [&](auto tag) {
+    if (!block_facts(type).bytes)
+        return NULL;
+    with_type(block_facts(type).planes, [&](auto tag) {
         static constexpr struct quant_planes planes = planes_of<decltype(tag)::value>();
         found = &planes;
         return true;
@@ -44,7 +46,7 @@ extern "C" uint64_t cuda_layout(uint32_t type, uint64_t rows, uint64_t n_cols, u
     uint64_t q = align_up(units * p->q), h = align_up(units * p->h), s = align_up(units * p->s);
     uint64_t d = p->d_chunks ? align_up(units / p->d_chunks * p->d) : 0;
     if (w) {
-        w->type = type;
+        w->type = block_facts(type).planes;
         w->rows = (uint32_t)rows;
         w->n_cols = (uint32_t)n_cols;
         w->n_chunk = (uint32_t)n_chunk;

@@ -7,7 +7,11 @@
 //   Q  the low bits of the quants      (all types)
 //   H  their high bits                 (Q3_K, Q5_0, Q5_1, Q5_K: 1 bit; Q6_K: 2 bits)
 //   S  scales of sub-blocks            (K-quants, IQ4_XS), 6-bit ones widened to a byte each
-//   D  the float16 scales of a block   (all but F32, F16, BF16)
+//   D  the float16 scales of a block   (all but F32, F16, BF16; MXFP4: exponents, NVFP4: E4M3)
+//
+// Types that choose their weights from a grid, and those below 2 bits, are widened to codes of 2, 3
+// or 4 bits of which each stands for a weight: see `planes` in gguf/blocks.h, and levels in
+// quant.cuh.
 //
 // A row is cut into chunks: 32 weights of a quantised type, 16 bytes of a plain one. Eight rows
 // form a tile, and the tile's chunks are stored column by column: chunk c of row r of tile t is
@@ -24,12 +28,13 @@
 //   H, 1 bit    4 bytes  bit 8 b + i
 //   H, 2 bits   8 bytes  word i / 4, bits 8 b + 2 (i % 4) and up
 //   S, 2 bytes           Q4_K, Q5_K: scale, minimum. Q2_K: bytes of (minimum << 4 | scale) for each
-//                        half. Q3_K, Q6_K: a signed scale for each half
-//   S, 1 byte            IQ4_XS: the signed scale
-//   D                    d, or d and the minimum's scale; per chunk, or per 8 chunks of a K-quant
-//                        (there the unit is (t * n_chunk / 8 + c / 8) * 8 + r)
+//                        half. Q3_K, Q6_K: a signed scale for each half; IQ1, IQ2: 2 scale + 1
+//   S, 1 byte            IQ4_XS: the signed scale. IQ3: 2 scale + 1
+//   D                    d, or d and the minimum's scale; per chunk, or per 8 chunks of a type with
+//                        sub-blocks (there the unit is (t * n_chunk / 8 + c / 8) * 8 + r)
 //
-// Bytes moved / bytes in the file: at most 1.036 (Q3_K), see cuda_layout_bytes.
+// Bytes moved / bytes in the file: at most 1.036 (Q3_K) but for the widened types, which have up to
+// 4.5 bits per weight: see cuda_layout_bytes.
 #ifndef HOKKU_CUDA_LAYOUT_H
 #define HOKKU_CUDA_LAYOUT_H
 
@@ -58,7 +63,7 @@ struct quant_planes {
 // A matrix in device memory: y = W x. Passed by value to kernels.
 struct wmat {
     const uint8_t *q, *h, *s, *d; // planes; NULL where the type has none
-    uint32_t type;                // enum quant_type
+    uint32_t type;                // of the planes, see gguf/blocks.h: not always the file's
     uint32_t rows, n_cols;
     uint32_t n_chunk; // per row
     uint32_t n_tile;  // of TILE_ROWS rows

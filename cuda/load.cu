@@ -214,7 +214,7 @@ static bool copy_all(struct cuda_engine *e, struct loader *l, struct error *err)
         if (!CHECK_CUDA(cudaMemcpyAsync(b->device, b->host, j->n_bytes, cudaMemcpyHostToDevice,
                                         e->q.stream),
                         err) ||
-            !repack_launch(&e->q, b->device, j->to, j->row0, j->n_rows, err) ||
+            !repack_launch(&e->q, j->from->type, b->device, j->to, j->row0, j->n_rows, err) ||
             !CHECK_CUDA(cudaEventRecord(b->copied, e->q.stream), err))
             return false;
         pthread_mutex_lock(&l->lock);

@@ -44,19 +44,64 @@ static __device__ __forceinline__ float bf16_bits(uint32_t bits)
     return __uint_as_float(bits << 16);
 }
 
+// What the codes of a type stand for. 2-bit codes with a high bit of their own have eight levels.
+#define LEVELS_OF(list)                                                                            \
+    {                                                                                              \
+        list                                                                                       \
+    }
+template <uint32_t TYPE> struct levels {
+    static constexpr int N = 0;
+};
+template <> struct levels<QUANT_IQ4_NL> {
+    static constexpr int N = 16, LEVEL[N] = {IQ4_LEVELS};
+};
+template <> struct levels<QUANT_IQ4_XS> : levels<QUANT_IQ4_NL> {
+};
+template <> struct levels<QUANT_MXFP4> {
+    static constexpr int N = 16, LEVEL[N] = {E2M1_LEVELS};
+};
+template <> struct levels<QUANT_NVFP4> : levels<QUANT_MXFP4> {
+};
+template <> struct levels<QUANT_IQ3_XXS> { // the high bit of the code is the sign
+    static constexpr int N = 16, LEVEL[N] = {4,  12,  20,  28,  36,  44,  52,  62,
+                                             -4, -12, -20, -28, -36, -44, -52, -62};
+};
+template <> struct levels<QUANT_IQ3_S> {
+    static constexpr int N = 16,
+                         LEVEL[N] = {1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15};
+};
+template <> struct levels<QUANT_IQ2_S> {
+    static constexpr int N = 8, LEVEL[N] = {8, 25, 43, 0, -8, -25, -43, 0};
+};
+template <> struct levels<QUANT_IQ1_M> { // eight times grid + delta; the high bit: delta is -1/8
+    static constexpr int N = 8, LEVEL[N] = {-7, 1, 9, 0, -9, -1, 7, 0};
+};
+
+// Levels i .. i + 3 as bytes.
+template <uint32_t TYPE> static constexpr uint32_t level_word(int i)
+{
+    uint32_t word = 0;
+    for (int b = 0; b < 4; b++)
+        word |= (uint32_t)(uint8_t)levels<TYPE>::LEVEL[i + b] << 8 * b;
+    return word;
+}
+
 // What tells the quantised types apart in device memory (32 weights per chunk), as follows from
-// their row in gguf/blocks.h.
+// their row in gguf/blocks.h. Only types whose planes are their own.
 template <uint32_t TYPE> struct quant_traits {
     static constexpr struct block_facts FACTS = block_facts(TYPE);
     static constexpr int BITS = FACTS.bits;  // of a quant in plane Q
     static constexpr int H = FACTS.high * 4; // bytes per chunk
     static constexpr int S = FACTS.sub;
-    static constexpr int D = FACTS.minimum ? 4 : 2; // bytes per D_CHUNKS chunks
+    // bytes per D_CHUNKS chunks
+    static constexpr int D = TYPE == QUANT_MXFP4 ? 1 : FACTS.minimum ? 4 : 2;
     static constexpr int D_CHUNKS = FACTS.weights == 256 ? 8 : 1;
     static constexpr bool HALVES = FACTS.group == 16; // each half of a chunk has its own scale
     static constexpr float OFFSET = FACTS.offset;
     // weight = scale * quant - minimum; an offset goes into the minimum
     static constexpr bool MIN = FACTS.minimum || FACTS.offset > 0;
+    static constexpr bool LEVELS = levels<TYPE>::N > 0; // quants are codes
+    static constexpr bool SIGNED = BITS == 8 || LEVELS; // as unpacked
     static constexpr int QW = BITS; // words per chunk in plane Q: 32 * BITS / 32
     static constexpr int HW = H / 4;
 };
@@ -172,18 +217,21 @@ static __device__ __forceinline__ void load_chunk(const tile_row &t, uint32_t c,
         const uint8_t *d = t.d + (size_t)(c / T::D_CHUNKS) * (TILE_ROWS * T::D);
         if constexpr (T::D == 4)
             k.d = *reinterpret_cast<const uint32_t *>(d);
+        else if constexpr (T::D == 1)
+            k.d = *d;
         else
             k.d = *reinterpret_cast<const uint16_t *>(d);
     }
 }
 
-// The sixteen levels of IQ4_NL and IQ4_XS (signed bytes, level 0 first), looked up for the eight
-// nibbles of q: even ones to *even, odd ones to *odd. A byte permutation picks among eight bytes by
-// three bits; the fourth bit then chooses between two such picks.
-static __device__ __forceinline__ void iq4_levels(uint32_t q, uint32_t *even, uint32_t *odd)
+// Sixteen levels (signed bytes) looked up for the eight nibbles of q: even ones to *even, odd ones
+// to *odd. A byte permutation picks among eight bytes by three bits; the fourth bit then chooses
+// between two such picks.
+template <uint32_t TYPE>
+static __device__ __forceinline__ void sixteen_levels(uint32_t q, uint32_t *even, uint32_t *odd)
 {
-    const uint32_t t0 = 0xBFAD9881u /* -127 -104 -83 -65 */, t1 = 0xF6EADDCFu /* -49 -35 -22 -10 */;
-    const uint32_t t2 = 0x26190D01u /* 1 13 25 38 */, t3 = 0x71594535u /* 53 69 89 113 */;
+    constexpr uint32_t t0 = level_word<TYPE>(0), t1 = level_word<TYPE>(4);
+    constexpr uint32_t t2 = level_word<TYPE>(8), t3 = level_word<TYPE>(12);
     uint32_t pick[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -196,6 +244,14 @@ static __device__ __forceinline__ void iq4_levels(uint32_t q, uint32_t *even, ui
     *odd = __byte_perm(pick[0], pick[1], 0x7531u);
 }
 
+// Eight levels (signed bytes) looked up for four codes, each a byte.
+template <uint32_t TYPE> static __device__ __forceinline__ uint32_t eight_levels(uint32_t codes)
+{
+    constexpr uint32_t t0 = level_word<TYPE>(0), t1 = level_word<TYPE>(4);
+    codes = (codes | codes >> 4) & 0x00FF00FFu; // a permutation wants them as nibbles
+    return __byte_perm(t0, t1, codes | codes >> 8);
+}
+
 // The quants as eight words of four signed bytes, element order.
 template <uint32_t TYPE>
 static __device__ __forceinline__ void unpack_chunk(const chunk<TYPE> &k, uint32_t w[8])
@@ -205,9 +261,9 @@ static __device__ __forceinline__ void unpack_chunk(const chunk<TYPE> &k, uint32
     for (int i = 0; i < 8; i++) {
         if constexpr (T::BITS == 8) {
             w[i] = k.q[i];
-        } else if constexpr (TYPE == QUANT_IQ4_NL || TYPE == QUANT_IQ4_XS) {
+        } else if constexpr (levels<TYPE>::N == 16) {
             if (i < 4)
-                iq4_levels(k.q[i], &w[i], &w[i + 4]);
+                sixteen_levels<TYPE>(k.q[i], &w[i], &w[i + 4]);
         } else if constexpr (T::BITS == 4) {
             w[i] = (i < 4 ? k.q[i] : k.q[i - 4] >> 4) & 0x0F0F0F0Fu;
             if constexpr (T::H == 4)
@@ -218,6 +274,8 @@ static __device__ __forceinline__ void unpack_chunk(const chunk<TYPE> &k, uint32
             w[i] = k.q[i & 1] >> 2 * (i / 2) & 0x03030303u;
             if constexpr (T::H == 4)
                 w[i] |= (k.h[0] >> i & 0x01010101u) << 2;
+            if constexpr (levels<TYPE>::N == 8)
+                w[i] = eight_levels<TYPE>(w[i]);
         }
     }
 }
@@ -231,7 +289,7 @@ static __device__ __forceinline__ void chunk_scales(const chunk<TYPE> &k, float 
     float d = half_bits(k.d & 0xFFFFu);
     [[maybe_unused]] float dmin = half_bits(k.d >> 16);
     minimum[0] = minimum[1] = 0.0f;
-    if constexpr (TYPE == QUANT_Q4_0 || TYPE == QUANT_Q5_0) {
+    if constexpr (TYPE == QUANT_Q4_0 || TYPE == QUANT_Q5_0 || TYPE == QUANT_Q2_0) {
         scale[0] = scale[1] = d;
         minimum[0] = minimum[1] = T::OFFSET * d;
     } else if constexpr (TYPE == QUANT_Q4_1 || TYPE == QUANT_Q5_1) {
@@ -241,6 +299,16 @@ static __device__ __forceinline__ void chunk_scales(const chunk<TYPE> &k, float 
         scale[0] = scale[1] = d;
     } else if constexpr (TYPE == QUANT_IQ4_XS) {
         scale[0] = scale[1] = d * s8_float(k.s);
+    } else if constexpr (TYPE == QUANT_MXFP4) {
+        scale[0] = scale[1] = __uint_as_float(mxfp4_scale_bits(k.d));
+    } else if constexpr (TYPE == QUANT_NVFP4) { // a half float has a bias that is 8 more
+        scale[0] = half_bits((k.d & 0xFFu) << 7) * 128.0f;
+        scale[1] = half_bits(k.d >> 8 << 7) * 128.0f;
+    } else if constexpr (TYPE == QUANT_IQ3_XXS || TYPE == QUANT_IQ3_S) {
+        scale[0] = scale[1] = (TYPE == QUANT_IQ3_XXS ? 0.25f : 1.0f) * d * u8_float(k.s);
+    } else if constexpr (TYPE == QUANT_IQ2_S || TYPE == QUANT_IQ1_M) {
+        scale[0] = 0.125f * d * u8_float(k.s & 0xFFu);
+        scale[1] = 0.125f * d * u8_float(k.s >> 8);
     } else if constexpr (TYPE == QUANT_Q4_K || TYPE == QUANT_Q5_K) {
         scale[0] = scale[1] = d * u8_float(k.s & 0xFFu);
         minimum[0] = minimum[1] = dmin * u8_float(k.s >> 8);
@@ -408,14 +476,16 @@ template <uint32_t TYPE> struct type_tag {
     static constexpr uint32_t value = TYPE;
 };
 
-// Calls f(type_tag<TYPE>()) for the weight type that a number names, so that a launcher picks a
-// kernel in one line; false for a type without a layout.
+// Calls f(type_tag<TYPE>()) for the type of planes that a number names, so that a launcher picks a
+// kernel in one line; false for any other number.
 template <typename F> static inline bool with_type(uint32_t type, F f)
 {
     switch (type) {
 #define TYPE_CASE(name, number, ...)                                                               \
     case number:                                                                                   \
-        return f(type_tag<number>());
+        if constexpr (block_facts(number).planes == number)                                        \
+            return f(type_tag<number>());                                                          \
+        break;
         BLOCK_TYPES(TYPE_CASE)
 #undef TYPE_CASE
     }

@@ -1,5 +1,6 @@
 // From the file's blocks to the planes of layout.h, once at load, and from the planes to plain rows
 // for matrix products. Both kernels: one thread per chunk.
+#include "gguf/grids.h"
 #include "kernels.h"
 #include "quant.cuh"
 
@@ -23,18 +24,39 @@ static __device__ uint32_t u16_at(const uint8_t *p)
     return p[0] | (uint32_t)p[1] << 8;
 }
 
+static __device__ uint32_t u32_at(const uint8_t *p)
+{
+    return u16_at(p) | u16_at(p + 2) << 16;
+}
+
 static __device__ uint32_t nibble_at(const uint8_t *p, uint32_t i, bool high)
 {
     return high ? p[i] >> 4 : p[i] & 15u;
 }
 
-// The quant of weight e (0 .. 31) of chunk `sub` of a block, offset included as stored.
+// Digit n to the base 3 of a byte of TQ1_0.
+static __device__ uint32_t digit_at(uint32_t fraction, uint32_t n)
+{
+    for (; n > 0; n--)
+        fraction = fraction * 3 & 255u;
+    return fraction * 3 >> 8;
+}
+
+// Sign e % 8 of those of 32 weights in four times seven bits.
+static __device__ uint32_t sign_of_seven(uint32_t signs, uint32_t e)
+{
+    return eight_signs(signs >> 7 * (e / 8) & 127u) >> e % 8 & 1u;
+}
+
+// The quant, or code, of weight e (0 .. 31) of chunk `sub` of a block, offset included as stored.
 template <uint32_t TYPE>
 static __device__ uint32_t file_quant(const file_block<TYPE> &b, uint32_t sub, uint32_t e)
 {
+    const uint32_t i = 32 * sub + e; // within the block
     if constexpr (TYPE == QUANT_Q8_0) {
         return b.q[e];
-    } else if constexpr (TYPE == QUANT_Q4_0 || TYPE == QUANT_Q4_1 || TYPE == QUANT_IQ4_NL) {
+    } else if constexpr (TYPE == QUANT_Q4_0 || TYPE == QUANT_Q4_1 || TYPE == QUANT_IQ4_NL ||
+                         TYPE == QUANT_MXFP4) {
         return nibble_at(b.q, e % 16, e >= 16);
     } else if constexpr (TYPE == QUANT_Q5_0 || TYPE == QUANT_Q5_1) {
         return nibble_at(b.q, e % 16, e >= 16) | (b.high[e / 8] >> e % 8 & 1u) << 4;
@@ -42,7 +64,7 @@ static __device__ uint32_t file_quant(const file_block<TYPE> &b, uint32_t sub, u
         return nibble_at(b.q, sub / 2 * 32 + e, sub % 2);
     } else if constexpr (TYPE == QUANT_Q5_K) {
         return nibble_at(b.q, sub / 2 * 32 + e, sub % 2) | (b.high[e] >> sub & 1u) << 4;
-    } else if constexpr (TYPE == QUANT_Q2_K) {
+    } else if constexpr (TYPE == QUANT_Q2_K || TYPE == QUANT_TQ2_0) {
         return b.q[sub / 4 * 32 + e] >> 2 * (sub % 4) & 3u;
     } else if constexpr (TYPE == QUANT_Q3_K) {
         uint32_t low = b.q[sub / 4 * 32 + e] >> 2 * (sub % 4) & 3u;
@@ -50,8 +72,43 @@ static __device__ uint32_t file_quant(const file_block<TYPE> &b, uint32_t sub, u
     } else if constexpr (TYPE == QUANT_Q6_K) {
         uint32_t low = nibble_at(b.low, sub / 4 * 64 + sub % 2 * 32 + e, sub % 4 >= 2);
         return low | (b.high[sub / 4 * 32 + e] >> 2 * (sub % 4) & 3u) << 4;
-    } else { // IQ4_XS
+    } else if constexpr (TYPE == QUANT_IQ4_XS) {
         return nibble_at(b.q, sub * 16 + e % 16, e >= 16);
+    } else if constexpr (TYPE == QUANT_NVFP4) {
+        return nibble_at(b.q, i / 16 * 8 + i % 8, i % 16 >= 8);
+    } else if constexpr (TYPE == QUANT_Q1_0) { // 2 q - 1 = 2 q - offset
+        return (b.q[i / 8] >> i % 8 & 1u) * 2;
+    } else if constexpr (TYPE == QUANT_Q2_0) {
+        return b.q[i / 4] >> 2 * (i % 4) & 3u;
+    } else if constexpr (TYPE == QUANT_TQ1_0) {
+        return i < 160   ? digit_at(b.q[i % 32], i / 32)
+               : i < 240 ? digit_at(b.q16[i % 16], (i - 160) / 16)
+                         : digit_at(b.q4[i % 4], (i - 240) / 4);
+    } else if constexpr (TYPE == QUANT_IQ2_XXS) {
+        const uint32_t entry = grid_iq2_xxs[b.q[8 * sub + e / 8]];
+        return (entry >> 2 * (e % 8) & 3u) | sign_of_seven(u32_at(b.q + 8 * sub + 4), e) << 2;
+    } else if constexpr (TYPE == QUANT_IQ2_XS) {
+        const uint32_t v = u16_at(b.q + i / 8 * 2), entry = grid_iq2_xs[v & 511u];
+        return (entry >> 2 * (e % 8) & 3u) | (eight_signs(v >> 9) >> e % 8 & 1u) << 2;
+    } else if constexpr (TYPE == QUANT_IQ2_S) {
+        const uint32_t high = b.high[sub] >> 2 * (e / 8) & 3u;
+        const uint32_t entry = grid_iq2_s[b.q[i / 8] | high << 8];
+        return (entry >> 2 * (e % 8) & 3u) | (b.signs[i / 8] >> e % 8 & 1u) << 2;
+    } else if constexpr (TYPE == QUANT_IQ3_XXS) {
+        const uint32_t entry = grid_iq3_xxs[b.q[i / 4]];
+        return (entry >> 4 * (e % 4) & 7u) | sign_of_seven(u32_at(b.signs + 4 * sub), e) << 3;
+    } else if constexpr (TYPE == QUANT_IQ3_S) {
+        const uint32_t high = b.high[sub] >> e / 4 & 1u;
+        const uint32_t entry = grid_iq3_s[b.q[i / 4] | high << 8];
+        return (entry >> 4 * (e % 4) & 7u) | (b.signs[i / 8] >> e % 8 & 1u) << 3;
+    } else if constexpr (TYPE == QUANT_IQ1_S) {
+        const uint32_t high = u16_at(b.high + 2 * sub);
+        const uint32_t entry = grid_iq1[b.q[i / 8] | (high >> 3 * (e / 8) & 7u) << 8];
+        return (entry >> 2 * (e % 8) & 3u) | high >> 15 << 2;
+    } else { // IQ1_M
+        const uint32_t high = nibble_at(b.high, i / 16, i / 8 % 2);
+        const uint32_t entry = grid_iq1[b.q[i / 8] | (high & 7u) << 8];
+        return (entry >> 2 * (e % 8) & 3u) | high >> 3 << 2;
     }
 }
 
@@ -88,25 +145,51 @@ static __device__ uint32_t file_scales(const file_block<TYPE> &b, uint32_t sub)
     } else if constexpr (TYPE == QUANT_Q3_K) {
         return (uint32_t)(k3_scale(b.scales, 2 * sub) & 0xFF) |
                (uint32_t)(k3_scale(b.scales, 2 * sub + 1) & 0xFF) << 8;
-    } else { // IQ4_XS
+    } else if constexpr (TYPE == QUANT_IQ4_XS) {
         uint32_t low = nibble_at(b.scales_low, sub / 2, sub % 2);
         uint32_t high = u16_at(b.scales_high) >> 2 * sub & 3u;
         return (uint32_t)(((int)(low | high << 4) - 32) & 0xFF);
+    } else if constexpr (TYPE == QUANT_IQ3_XXS) {
+        return 2 * (b.signs[4 * sub + 3] >> 4) + 1u;
+    } else if constexpr (TYPE == QUANT_IQ3_S) {
+        return 2 * nibble_at(b.scales, sub / 2, sub % 2) + 1;
+    } else if constexpr (TYPE == QUANT_IQ2_XXS) { // as the rest: one for each half
+        return (2 * (b.q[8 * sub + 7] >> 4) + 1u) * 0x0101u;
+    } else if constexpr (TYPE == QUANT_IQ2_XS || TYPE == QUANT_IQ2_S) {
+        return 2 * ((b.scales[sub] & 15u) | (b.scales[sub] & 0xF0u) << 4) + 0x0101u;
+    } else if constexpr (TYPE == QUANT_IQ1_S) {
+        return (2 * (b.high[2 * sub + 1] >> 4 & 7u) + 1) * 0x0101u;
+    } else { // IQ1_M
+        uint32_t two = u16_at(b.scales + sub / 2 * 2) >> 6 * (sub % 2);
+        return 2 * ((two & 7u) | (two >> 3 & 7u) << 8) + 0x0101u;
     }
 }
 
-// Plane D of the block: d, and the minimum or its scale above it.
-template <uint32_t TYPE> static __device__ uint32_t file_d(const file_block<TYPE> &b)
+// NVFP4's scale without what its reader need not know: the only byte that is no number is 0.
+static __device__ uint32_t e4m3(uint32_t bits)
 {
-    if constexpr (TYPE == QUANT_Q4_1 || TYPE == QUANT_Q5_1)
+    return bits == 0x7Fu ? 0 : bits & 0x7Fu;
+}
+
+// Plane D of the block, or of its chunk `sub`: d, and the minimum or its scale above it.
+template <uint32_t TYPE> static __device__ uint32_t file_d(const file_block<TYPE> &b, uint32_t sub)
+{
+    if constexpr (TYPE == QUANT_MXFP4)
+        return b.e;
+    else if constexpr (TYPE == QUANT_NVFP4)
+        return e4m3(b.scales[2 * sub]) | e4m3(b.scales[2 * sub + 1]) << 8;
+    else if constexpr (TYPE == QUANT_IQ1_M)
+        return iq1_m_d(&b);
+    else if constexpr (TYPE == QUANT_Q4_1 || TYPE == QUANT_Q5_1)
         return u16_at(b.d) | u16_at(b.m) << 16;
-    else if constexpr (quant_traits<TYPE>::D == 4)
+    else if constexpr (block_facts(TYPE).minimum)
         return u16_at(b.d) | u16_at(b.dmin) << 16;
     else
         return u16_at(b.d);
 }
 
-// Grid (chunks of the tiles / THREADS). A padding row has no source: its planes become zeros.
+// TYPE: the file's. Grid (chunks of the tiles / THREADS). A padding row has no source: its planes
+// become zeros.
 template <uint32_t TYPE>
 static __global__ void __launch_bounds__(THREADS)
     repack_kernel(const uint8_t *src, const struct wmat w, uint32_t row0, uint32_t n_rows,
@@ -131,8 +214,8 @@ static __global__ void __launch_bounds__(THREADS)
                 word[b / 4] |= (uint32_t)line[c * 16 + b] << 8 * (b % 4);
         reinterpret_cast<uint4 *>(q)[unit] = make_uint4(word[0], word[1], word[2], word[3]);
     } else {
-        using T = quant_traits<TYPE>;
-        constexpr int PER_BLOCK = T::FACTS.weights / 32; // chunks of a file block
+        using T = quant_traits<block_facts(TYPE).planes>;
+        constexpr int PER_BLOCK = block_facts(TYPE).weights / 32; // chunks of a file block
         const file_block<TYPE> &block =
             reinterpret_cast<const file_block<TYPE> *>(line)[c / PER_BLOCK];
         uint32_t sub = c % PER_BLOCK;
@@ -171,13 +254,15 @@ static __global__ void __launch_bounds__(THREADS)
                 (uint16_t)(real ? file_scales<TYPE>(block, sub) : 0);
         else if constexpr (T::S == 1)
             s[unit] = (uint8_t)(real ? file_scales<TYPE>(block, sub) : 0);
-        if (sub == 0) {
+        if (T::D_CHUNKS == 1 || sub == 0) {
             size_t group = unit;
             if constexpr (T::D_CHUNKS == 8)
                 group = ((column - c) / 8 + c / 8) * TILE_ROWS + r;
-            uint32_t bits = real ? file_d<TYPE>(block) : 0;
+            uint32_t bits = real ? file_d<TYPE>(block, sub) : 0;
             if constexpr (T::D == 4)
                 reinterpret_cast<uint32_t *>(d)[group] = bits;
+            else if constexpr (T::D == 1)
+                d[group] = (uint8_t)bits;
             else
                 reinterpret_cast<uint16_t *>(d)[group] = (uint16_t)bits;
         }
@@ -282,17 +367,30 @@ bool weight_range_launch(const struct queue *q, const struct wmat *w, const floa
     });
 }
 
-bool repack_launch(const struct queue *q, const void *src, const struct wmat *w, uint32_t row0,
-                   uint32_t n_rows, struct error *err)
+// As with_type, for every type that a file may have.
+template <typename F> static bool with_file_type(uint32_t type, F f)
 {
-    size_t row_bytes = quant_row_bytes(w->type, w->n_cols);
+    switch (type) {
+#define TYPE_CASE(name, number, ...)                                                               \
+    case number:                                                                                   \
+        return f(type_tag<number>());
+        BLOCK_TYPES(TYPE_CASE)
+#undef TYPE_CASE
+    }
+    return false;
+}
+
+bool repack_launch(const struct queue *q, uint32_t type, const void *src, const struct wmat *w,
+                   uint32_t row0, uint32_t n_rows, struct error *err)
+{
+    size_t row_bytes = quant_row_bytes(type, w->n_cols);
     size_t chunks = (size_t)div_up(n_rows, (uint32_t)TILE_ROWS) * TILE_ROWS * w->n_chunk;
     struct launch l = {.name = "repack",
                        .grid = dim3((unsigned)div_up(chunks, (size_t)THREADS)),
                        .block = dim3(THREADS),
                        .stream = q->stream,
                        .recorder = q->recorder};
-    return with_type(w->type, [&](auto tag) {
+    return with_file_type(type, [&](auto tag) {
         return launch_kernel(err, l, repack_kernel<decltype(tag)::value>, (const uint8_t *)src, *w,
                              row0, n_rows, (uint32_t)row_bytes);
     });

@@ -28,13 +28,22 @@ TYPES = {
     "Q2_K": (10, 256, 84), "Q3_K": (11, 256, 110), "Q4_K": (12, 256, 144),
     "Q5_K": (13, 256, 176), "Q6_K": (14, 256, 210),
     "IQ4_NL": (20, 32, 18), "IQ4_XS": (23, 256, 136),
+    "MXFP4": (39, 32, 17), "NVFP4": (40, 64, 36),
+    "IQ1_S": (19, 256, 50), "IQ1_M": (29, 256, 56),
+    "IQ2_XXS": (16, 256, 66), "IQ2_XS": (17, 256, 74), "IQ2_S": (22, 256, 82),
+    "IQ3_XXS": (18, 256, 98), "IQ3_S": (21, 256, 110),
+    "Q1_0": (41, 128, 18), "Q2_0": (42, 64, 18), "TQ1_0": (34, 256, 54), "TQ2_0": (35, 256, 66),
 }
 FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10,
               "Q3_K": 12, "Q4_K": 15, "Q4_K_M": 15, "Q5_K": 17, "Q6_K": 18, "IQ4_NL": 25,
-              "IQ4_XS": 30, "BF16": 32}
+              "IQ4_XS": 30, "BF16": 32, "MXFP4": 38, "NVFP4": 39, "IQ1_S": 24, "IQ1_M": 31, "IQ2_XXS": 19,
+              "IQ2_XS": 20, "IQ2_S": 28, "IQ3_XXS": 23, "IQ3_S": 26, "Q1_0": 40, "TQ1_0": 36, "TQ2_0": 37}
 # What a K-quant becomes where the row length is not a multiple of 256.
 FALLBACK = {"Q2_K": "IQ4_NL", "Q3_K": "IQ4_NL", "IQ4_XS": "IQ4_NL", "Q4_K": "Q5_0", "Q5_K": "Q5_1",
-            "Q6_K": "Q8_0"}
+            "Q6_K": "Q8_0", **{t: "IQ4_NL" for t in ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
+                                                     "TQ1_0", "TQ2_0")}}
+# What weights of the types with grids have as root mean square when d is 1 and all else random.
+GRID_RMS = {"IQ1_S": 7.197, "IQ2_XXS": 53.45, "IQ2_XS": 55.9, "IQ2_S": 56.35, "IQ3_XXS": 142.6, "IQ3_S": 140.2}
 STD = 0.02
 
 SHAPES = {
@@ -192,6 +201,26 @@ def draw_blocks(type_name, n, rng, std=STD):
         b[:, 0:2] = d(68.3)
     elif type_name == "IQ4_XS":
         b[:, 0:2] = d(68.3 * 18.48)
+    elif type_name == "MXFP4":  # E2M1's root mean square; powers of two that have the right mean square
+        at = np.log2(std / 2.926) + 127
+        b[:, 0] = np.floor(at) + (rng.random(n) < (4 ** (at % 1) - 1) / 3)
+    elif type_name == "NVFP4":
+        scale = std / 2.926 / 1.015 * rng.uniform(0.7, 1.3, (n, 4))
+        power = np.maximum(np.floor(np.log2(scale)), -6)  # below 2^-6 are subnormals
+        normal = scale >= 2.0 ** -6
+        b[:, 0:4] = np.round(scale / 2 ** power * 8) + np.where(normal, 8 * (power + 6), 0)
+    elif type_name == "IQ1_M":  # d lies in the top of each of the four scales
+        bits = d(7.208).copy().view(np.uint16).reshape(-1)
+        for i in range(4):
+            b[:, 49 + 2 * i] = b[:, 49 + 2 * i] & 15 | (bits >> 4 * i & 15) << 4
+    elif type_name in GRID_RMS:
+        b[:, 0:2] = d(GRID_RMS[type_name])
+    elif type_name in ("Q1_0", "Q2_0"):
+        b[:, 0:2] = d(1 if type_name == "Q1_0" else 1.2247)
+    elif type_name == "TQ1_0":
+        b[:, 52:54] = d(0.8174)
+    elif type_name == "TQ2_0":
+        b[:, 64:66] = d(1.2247)
     else:
         raise ValueError(type_name)
     return b.tobytes()

@@ -18,13 +18,16 @@ struct format {
     size_t unit_bytes;
     int block; // weights per block of the type
     bool has_min;
+    size_t block_bytes;
+    quant_decode_fn *decode; // how blocks are unpacked that have no unpack_fn, else NULL
 };
 
 INLINE struct format format_of(enum quant_type type)
 {
     const struct block_facts f = block_facts(type);
     const int unit = f.weights == 256 ? 256 : 128;
-    return (struct format){unit, (size_t)unit / f.weights * f.bytes, (int)f.weights, f.minimum};
+    return (struct format){
+        unit, (size_t)unit / f.weights * f.bytes, (int)f.weights, f.minimum, f.bytes, NULL};
 }
 
 // 256 weights as the dot products take them: up to two units, and each pair's scales spread out.
@@ -38,8 +41,15 @@ INLINE void unpack_block(unpack_fn *unpack, struct format fmt, const uint8_t *p,
                          struct block *b)
 {
     const int unit_pairs = fmt.unit / 64;
-    for (int i = 0; i < n_pairs; i += unit_pairs)
-        unpack(p + (size_t)(i / unit_pairs) * fmt.unit_bytes, &b->u[i / unit_pairs]);
+    for (int i = 0; i < n_pairs; i += unit_pairs) {
+        const uint8_t *at = p + (size_t)(i / unit_pairs) * fmt.unit_bytes;
+        struct unit *u = &b->u[i / unit_pairs];
+        if (fmt.decode)
+            unpack_codes(fmt.decode, fmt.unit / fmt.block, (size_t)fmt.block, fmt.block_bytes, at,
+                         u);
+        else
+            unpack(at, u);
+    }
     for (int i = 0; i < n_pairs; i++)
         b->scale[i] = v16_spread(b->u[i / unit_pairs].scale, i % unit_pairs);
 }
@@ -307,15 +317,44 @@ static void rows_iq4_xs(const struct cpu_matmul *m, uint32_t row0, uint32_t row1
     quant_rows(m, unpack_iq4_xs, format_of(QUANT_IQ4_XS), row0, row1);
 }
 
+static void rows_mxfp4(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    quant_rows(m, unpack_mxfp4, format_of(QUANT_MXFP4), row0, row1);
+}
+
+static void rows_nvfp4(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    quant_rows(m, unpack_nvfp4, format_of(QUANT_NVFP4), row0, row1);
+}
+
+// Types that gguf/codes.c unpacks.
+static void rows_codes(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
+{
+    struct format fmt = format_of(m->w->type);
+    fmt.decode = quant_decoder(m->w->type);
+    fmt.has_min = false;
+    if (fmt.unit == 256) { // so that the compiler knows
+        fmt.unit = 256;
+        quant_rows(m, NULL, fmt, row0, row1);
+    } else {
+        fmt.unit = 128;
+        quant_rows(m, NULL, fmt, row0, row1);
+    }
+}
+
 static void (*const rows_of_type[QUANT_TYPE_MAX])(const struct cpu_matmul *, uint32_t, uint32_t) = {
-    [QUANT_F32] = rows_f32,   [QUANT_F16] = rows_f16,       [QUANT_BF16] = rows_bf16,
-    [QUANT_Q4_0] = rows_q4_0, [QUANT_Q4_1] = rows_q4_1,     [QUANT_Q5_0] = rows_q5_0,
-    [QUANT_Q5_1] = rows_q5_1, [QUANT_Q8_0] = rows_q8_0,     [QUANT_Q2_K] = rows_q2_k,
-    [QUANT_Q3_K] = rows_q3_k, [QUANT_Q4_K] = rows_q4_k,     [QUANT_Q5_K] = rows_q5_k,
-    [QUANT_Q6_K] = rows_q6_k, [QUANT_IQ4_NL] = rows_iq4_nl, [QUANT_IQ4_XS] = rows_iq4_xs,
+    [QUANT_F32] = rows_f32,     [QUANT_F16] = rows_f16,       [QUANT_BF16] = rows_bf16,
+    [QUANT_Q4_0] = rows_q4_0,   [QUANT_Q4_1] = rows_q4_1,     [QUANT_Q5_0] = rows_q5_0,
+    [QUANT_Q5_1] = rows_q5_1,   [QUANT_Q8_0] = rows_q8_0,     [QUANT_Q2_K] = rows_q2_k,
+    [QUANT_Q3_K] = rows_q3_k,   [QUANT_Q4_K] = rows_q4_k,     [QUANT_Q5_K] = rows_q5_k,
+    [QUANT_Q6_K] = rows_q6_k,   [QUANT_IQ4_NL] = rows_iq4_nl, [QUANT_IQ4_XS] = rows_iq4_xs,
+    [QUANT_MXFP4] = rows_mxfp4, [QUANT_NVFP4] = rows_nvfp4,
 };
 
 void CPU_NAME(matmul)(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 {
-    rows_of_type[m->w->type](m, row0, row1);
+    if (rows_of_type[m->w->type])
+        rows_of_type[m->w->type](m, row0, row1);
+    else
+        rows_codes(m, row0, row1);
 }

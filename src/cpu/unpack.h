@@ -85,6 +85,38 @@ INLINE void unpack_iq4_nl(const void *p, struct unit *u)
     u->scale = v16_load_f16x4_dup(b->d, sizeof *b);
 }
 
+static const int8_t e2m1_values[16] = {E2M1_LEVELS};
+
+INLINE void unpack_mxfp4(const void *p, struct unit *u)
+{
+    const struct block_mxfp4 *b = p;
+    uint32_t bits[8];
+    for (int i = 0; i < 2; i++)
+        u->q[i] = w64_widen(b64_lookup(b64_nibbles16(b[2 * i].q, b[2 * i + 1].q), e2m1_values));
+    for (int i = 0; i < 4; i++)
+        bits[2 * i] = bits[2 * i + 1] = mxfp4_scale_bits(b[i].e);
+    u->scale = v16_load8(bits);
+}
+
+INLINE void unpack_nvfp4(const void *p, struct unit *u)
+{
+    const struct block_nvfp4 *b = p;
+    uint16_t scale[16] = {0}; // as half floats, with the same bits of mantissa and 8 more as bias
+    for (int i = 0; i < 2; i++) {
+        uint64_t q[4]; // as b64_nibbles16 wants them: 0 to 15 in low nibbles, 16 to 31 in high ones
+        for (int j = 0; j < 4; j += 2) {
+            const uint64_t first = load_u64(b[i].q + 8 * j), second = load_u64(b[i].q + 8 * j + 8);
+            const uint64_t low = 0x0f0f0f0f0f0f0f0f;
+            q[j] = (first & low) | (second & low) << 4;
+            q[j + 1] = (first >> 4 & low) | (second & ~low);
+        }
+        u->q[i] = w64_widen(b64_lookup(b64_nibbles16(q, q + 2), e2m1_values));
+        for (int j = 0; j < 4; j++)
+            scale[4 * i + j] = b[i].scales[j] == 0x7f ? 0 : (b[i].scales[j] & 0x7f) << 7;
+    }
+    u->scale = v16_mul(v16_load_f16(scale), v16_set1(128.0f));
+}
+
 // Eight fields of 2 or 4 bits, each to a byte of its own.
 INLINE uint64_t spread_bits(uint64_t v, int bits)
 {
@@ -172,6 +204,19 @@ INLINE void unpack_q3_k(const void *p, struct unit *u)
     uint64_t s1 = (a >> 4 & low) | ((c >> 4 | c >> 6 << 32) & two) << 4;
     v16 scale = v16_sub(v16_u8(s0, s1), v16_set1(32.0f));
     u->scale = v16_mul(v16_set1(load_f16(b->d)), scale);
+}
+
+// Types without a function of their own: n blocks of some weights and bytes make the unit.
+INLINE void unpack_codes(quant_decode_fn *decode, int n, size_t weights, size_t bytes,
+                         const void *p, struct unit *u)
+{
+    int8_t q[256];
+    float scale[16] = {0};
+    for (size_t i = 0; i < (size_t)n; i++)
+        decode((const uint8_t *)p + i * bytes, q + i * weights, scale + i * weights / 16);
+    for (size_t i = 0; i < (size_t)n * weights / 64; i++)
+        u->q[i] = w64_widen(b64_load2(q + 64 * i, q + 64 * i + 32));
+    u->scale = v16_load(scale);
 }
 
 #endif

@@ -16,23 +16,11 @@ static const struct quant_info infos[QUANT_TYPE_MAX] = {
         // known by name and size
         [9] = {"Q8_1", 32, 36, false},
     [15] = {"Q8_K", 256, 292, false},
-    [16] = {"IQ2_XXS", 256, 66, false},
-    [17] = {"IQ2_XS", 256, 74, false},
-    [18] = {"IQ3_XXS", 256, 98, false},
-    [19] = {"IQ1_S", 256, 50, false},
-    [21] = {"IQ3_S", 256, 110, false},
-    [22] = {"IQ2_S", 256, 82, false},
     [24] = {"I8", 1, 1, false},
     [25] = {"I16", 1, 2, false},
     [26] = {"I32", 1, 4, false},
     [27] = {"I64", 1, 8, false},
     [28] = {"F64", 1, 8, false},
-    [29] = {"IQ1_M", 256, 56, false},
-    [34] = {"TQ1_0", 256, 54, false},
-    [35] = {"TQ2_0", 256, 66, false},
-    [39] = {"MXFP4", 32, 17, false},
-    [40] = {"NVFP4", 64, 36, false},
-    [41] = {"Q1_0", 128, 18, false},
 };
 
 const struct quant_info *quant_info(uint32_t type)
@@ -305,6 +293,16 @@ static void dequantize_iq4_xs(const void *block, float *y)
     }
 }
 
+// Any type that quant_decoder knows.
+static void dequantize_codes(uint32_t type, const void *block, float *y)
+{
+    int8_t q[QUANT_MAX_BLOCK];
+    float scale[QUANT_MAX_BLOCK / 16];
+    quant_decoder(type)(block, q, scale);
+    for (uint32_t i = 0; i < infos[type].block_elems; i++)
+        y[i] = scale[i / 16] * (float)q[i];
+}
+
 static void (*const block_fns[QUANT_TYPE_MAX])(const void *block, float *y) = {
     [QUANT_F32] = dequantize_f32,       [QUANT_F16] = dequantize_f16,
     [QUANT_BF16] = dequantize_bf16,     [QUANT_Q4_0] = dequantize_q4_0,
@@ -323,7 +321,10 @@ void quant_dequantize(uint32_t type, const void *src, float *dst, size_t n_elems
     if (!qi->supported)
         return;
     for (size_t i = 0; i + qi->block_elems <= n_elems; i += qi->block_elems) {
-        block_fns[type](b, dst + i);
+        if (block_fns[type])
+            block_fns[type](b, dst + i);
+        else
+            dequantize_codes(type, b, dst + i);
         b += qi->block_bytes;
     }
 }

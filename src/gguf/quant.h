@@ -34,6 +34,14 @@ size_t quant_row_bytes(uint32_t type, uint64_t n_elems);
 // (n_elems).
 void quant_dequantize(uint32_t type, const void *src, float *dst, size_t n_elems);
 
+// The weights of one block as integers, and a scale per 16 of them: weight i is scale[i / 16] *
+// q[i], to the bit. q (weights of a block), scale (a 16th of that).
+typedef void quant_decode_fn(const void *block, int8_t *q, float *scale);
+enum { QUANT_MAX_BLOCK = 256 }; // weights
+
+// NULL for types whose weights are no codes: they have minima, or scales apart.
+quant_decode_fn *quant_decoder(uint32_t type);
+
 float quant_f16_to_f32(uint16_t h);
 uint16_t quant_f32_to_f16(float f); // round to nearest even, overflow to infinity
 float quant_bf16_to_f32(uint16_t h);

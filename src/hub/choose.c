@@ -14,11 +14,14 @@ static const struct {
     const char *tag;
     int centibits;
 } mixes[] = {
-    {"Q2_K", 335},   {"Q2_K_S", 316},  {"Q2_K_L", 340}, {"Q3_K_S", 364},  {"Q3_K_M", 406},
-    {"Q3_K_L", 430}, {"Q3_K_XL", 440}, {"IQ4_XS", 446}, {"IQ4_NL", 468},  {"Q4_0", 466},
-    {"Q4_K_S", 467}, {"Q4_K_M", 489},  {"Q4_K_L", 495}, {"Q4_K_XL", 500}, {"Q4_1", 510},
-    {"Q5_0", 554},   {"Q5_K_S", 554},  {"Q5_K_M", 569}, {"Q5_K_L", 575},  {"Q5_K_XL", 580},
-    {"Q5_1", 600},   {"Q6_K", 656},    {"Q6_K_L", 660}, {"Q6_K_XL", 680},
+    {"Q2_K", 335},    {"Q2_K_S", 316},  {"Q2_K_L", 340},    {"Q3_K_S", 364},  {"Q3_K_M", 406},
+    {"Q3_K_L", 430},  {"Q3_K_XL", 440}, {"IQ4_XS", 446},    {"IQ4_NL", 468},  {"Q4_0", 466},
+    {"Q4_K_S", 467},  {"Q4_K_M", 489},  {"Q4_K_L", 495},    {"Q4_K_XL", 500}, {"Q4_1", 510},
+    {"Q5_0", 554},    {"Q5_K_S", 554},  {"Q5_K_M", 569},    {"Q5_K_L", 575},  {"Q5_K_XL", 580},
+    {"Q5_1", 600},    {"Q6_K", 656},    {"Q6_K_L", 660},    {"Q6_K_XL", 680}, {"IQ1_S", 200},
+    {"IQ1_M", 215},   {"IQ2_XXS", 238}, {"IQ2_XS", 259},    {"IQ2_S", 274},   {"IQ2_M", 293},
+    {"IQ3_XXS", 325}, {"IQ3_XS", 350},  {"IQ3_S", 366},     {"IQ3_M", 376},   {"TQ1_0", 210},
+    {"TQ2_0", 240},   {"MXFP4", 430},   {"MXFP4_MOE", 430}, {"NVFP4", 455},
 };
 static const char preferred[] = "Q4_K_M";
 enum { PREFERRED_CENTIBITS = 489 };
@@ -80,7 +83,8 @@ bool hub_split_part(const char *path, unsigned no, struct buf *out)
 // Length of a quantisation name at s, 0 if there is none: [IT]?Qn(_piece)*, BF16, F16, F32 ...
 static size_t tag_length(const char *s)
 {
-    static const char *const plain[] = {"BF16", "FP16", "F16", "FP32", "F32", "MXFP4_MOE", "MXFP4"};
+    static const char *const plain[] = {"BF16", "FP16",      "F16",   "FP32",
+                                        "F32",  "MXFP4_MOE", "MXFP4", "NVFP4"};
     static const char *const pieces[] = {"XXS", "XXL", "XS", "XL", "NL", "K", "S",
                                          "M",   "L",   "0",  "1",  "4",  "8"};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
@@ -127,7 +131,7 @@ void hub_tag(const char *path, char out[HUB_TAG])
         }
     }
     char *fp = strstr(out, "FP");
-    if (fp && strncmp(out, "MX", 2) != 0)
+    if (fp && fp[2] != '4') // FP16 is F16, but MXFP4 and NVFP4 are called so
         memmove(fp + 1, fp + 2, strlen(fp + 2) + 1);
 }
 

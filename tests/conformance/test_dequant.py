@@ -5,13 +5,18 @@ say (subnormal, infinite and NaN scales among them). HOKKU_BUILD names the build
 """
 import os
 import pathlib
+import re
 import subprocess
+import sys
 
 import gguf
 import numpy as np
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/vectors"))
+from numpy_model import dequantize  # noqa: E402
+
 BUILD = pathlib.Path(os.environ.get("HOKKU_BUILD", ROOT / "build"))
 CLI = BUILD / "tests" / "unit" / "dequant_cli"
 
@@ -19,7 +24,9 @@ CLI = BUILD / "tests" / "unit" / "dequant_cli"
 SCALES = {
     "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
     "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
-    "IQ4_NL": [0], "IQ4_XS": [0],
+    "IQ4_NL": [0], "IQ4_XS": [0], "MXFP4": [], "NVFP4": [],
+    "IQ1_S": [0], "IQ1_M": [], "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0], "IQ3_S": [0],
+    "TQ1_0": [52], "TQ2_0": [64],
 }
 PLAIN = ["F32", "F16", "BF16"]
 
@@ -51,6 +58,27 @@ def test_dequantised_weights_equal_those_of_the_gguf_package(name):
     with np.errstate(all="ignore"):
         expected = gguf.quants.dequantize(blocks, qtype)
     same(np.frombuffer(run(name, blocks.tobytes()), dtype=np.float32), expected)
+
+
+@pytest.mark.parametrize("name, number", [("Q1_0", 41), ("Q2_0", 42)])
+def test_weights_of_one_and_two_bits_are_what_the_format_says(name, number):
+    blocks = np.random.default_rng(9).integers(0, 256, (1000, 18), dtype=np.uint8)
+    with np.errstate(all="ignore"):
+        expected = dequantize(blocks, number)
+    same(np.frombuffer(run(name, blocks.tobytes()), dtype=np.float32), expected)
+
+
+def test_the_grids_are_those_of_the_gguf_package():
+    written = subprocess.run([sys.executable, ROOT / "scripts" / "make_grids.py"], capture_output=True, check=True)
+    assert written.stdout == (ROOT / "src/gguf/grids.h").read_bytes()
+
+
+def test_every_type_is_compared():
+    rows = re.findall(r"^    X\((\w+), (\d+),", (ROOT / "src/gguf/blocks.h").read_text(), re.MULTILINE)
+    assert {name for name, _ in rows} == {*SCALES, *PLAIN, "Q1_0", "Q2_0"}
+    for name, number in rows:
+        if name in gguf.GGMLQuantizationType.__members__:
+            assert gguf.GGMLQuantizationType[name] == int(number)
 
 
 def test_every_half_becomes_the_same_float():

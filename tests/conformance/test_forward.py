@@ -28,6 +28,11 @@ SHAPES = {
     "qwen3-norms": "--arch qwen3 --layers 2 --embd 128 --heads 4 --kv-heads 1 --head-dim 96 --ff 256 --types F32 --vocab 700",
     "qwen3-k-quants": "--arch qwen3 --layers 2 --embd 256 --heads 4 --kv-heads 2 --head-dim 128 --ff 512 --types Q4_K,Q6_K,Q3_K,Q2_K --vocab 700",
     "qwen2-iq": "--arch qwen2 --layers 1 --embd 512 --heads 8 --kv-heads 4 --ff 256 --types IQ4_XS,IQ4_NL,Q5_K --vocab 700",
+    "llama-codes": "--arch llama --layers 2 --embd 192 --heads 6 --kv-heads 2 --ff 320 --types MXFP4,NVFP4,Q8_0 --vocab 700",
+    "qwen2-grids": "--arch qwen2 --layers 2 --embd 256 --heads 4 --kv-heads 2 --ff 768 "
+                   "--types IQ3_S,IQ1_S,IQ2_XXS,IQ3_XXS,IQ1_M,IQ2_XS,IQ2_S --vocab 700",
+    "qwen3-ternary": "--arch qwen3 --layers 2 --embd 256 --heads 4 --kv-heads 2 --head-dim 96 --ff 768 "
+                     "--types TQ2_0,TQ1_0,Q1_0 --vocab 700 --no-tied",
 }
 
 

@@ -20,6 +20,7 @@ BUILD = pathlib.Path(os.environ.get("HOKKU_BUILD", ROOT / "build"))
 HOKKU = BUILD / "src/hokku"
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/vectors")]
 import make_gguf  # noqa: E402
+from numpy_model import dequantize  # noqa: E402
 from where import folders  # noqa: E402
 
 REFERENCE = [p for f in folders() for kind in ("models", "tokenizers") for p in sorted((f / kind).glob("*.gguf"))]
@@ -167,7 +168,7 @@ def test_unsupported_architecture_is_named_with_those_that_work(tmp_path):
     assert b"cannot run it: architecture" in inspect(tmp_path / "m.gguf").stdout
 
 
-@pytest.mark.parametrize("type_name", ["IQ2_XXS", "IQ3_S", "IQ1_M", "TQ1_0", "MXFP4"])
+@pytest.mark.parametrize("type_name", ["Q8_K", "I32"])
 def test_unsupported_weight_types_are_named_with_those_that_work(tmp_path, type_name):
     foreign(tmp_path / "m.gguf", "llama", type_name)
     compare(tmp_path / "m.gguf")
@@ -283,7 +284,7 @@ def test_generated_weights_have_the_promised_spread(type_name):
     n = 4096
     blocks = make_gguf.draw_blocks(type_name, n, np.random.default_rng(3))
     blocks = np.frombuffer(blocks, dtype=np.uint8).reshape(n, -1)
-    weights = gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType[type_name])
+    weights = dequantize(blocks, make_gguf.TYPES[type_name][0])
     assert weights.std() == pytest.approx(0.02, rel=0.05)
     assert abs(weights.mean()) < 0.002
 

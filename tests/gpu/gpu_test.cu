@@ -49,8 +49,8 @@ test_matrix::test_matrix(struct random_stream &r, uint32_t type, uint32_t rows, 
         cudaMemcpyAsync(raw.p + 1, file.data(), file.size(), cudaMemcpyHostToDevice, Q.stream),
         &ERR));
     uint32_t first = lesser(rows, (uint32_t)TILE_ROWS);
-    must(repack_launch(&Q, raw.p + 1, &w, 0, first, &ERR));
+    must(repack_launch(&Q, type, raw.p + 1, &w, 0, first, &ERR));
     if (rows > first)
-        must(repack_launch(&Q, raw.p + 1 + first * row, &w, first, rows - first, &ERR));
+        must(repack_launch(&Q, type, raw.p + 1 + first * row, &w, first, rows - first, &ERR));
     must(CHECK_CUDA(cudaStreamSynchronize(Q.stream), &ERR));
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels.h"
+#include "moved.h"
 #include "random_blocks.h"
 #include "tap.h"
 
@@ -115,9 +116,9 @@ static inline double activated(enum activation act, double x)
 }
 
 static const uint32_t ALL_TYPES[] = {
-    QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0,   QUANT_Q4_1,
-    QUANT_Q5_0, QUANT_Q5_1, QUANT_Q8_0, QUANT_Q2_K,   QUANT_Q3_K,
-    QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS,
+#define NUMBER(name, number, ...) number,
+    BLOCK_TYPES(NUMBER)
+#undef NUMBER
 };
 
 #endif

@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include "base/rng.h"
+#include "block_scales.h"
 #include "gguf/quant.h"
 
 static uint64_t random_counter; // set it for a fixed sequence
@@ -26,7 +27,7 @@ static inline void put_f16(uint8_t *p, float f)
     memcpy(p, &h, 2);
 }
 
-// Random bits make any block valid except for the half-precision scales, which could be NaN.
+// Random bits make any block valid except for its scale, which could be no number.
 static inline void random_weights(uint32_t type, uint8_t *p, size_t n)
 {
     const struct quant_info *info = quant_info(type);
@@ -37,36 +38,14 @@ static inline void random_weights(uint32_t type, uint8_t *p, size_t n)
         uint32_t u;
         memcpy(&u, &f, 4);
         uint16_t bf = (uint16_t)(u >> 16);
-        switch (type) {
-        case QUANT_F32:
+        if (type == QUANT_F32)
             memcpy(p, &f, 4);
-            break;
-        case QUANT_F16:
+        else if (type == QUANT_F16)
             put_f16(p, f);
-            break;
-        case QUANT_BF16:
+        else if (type == QUANT_BF16)
             memcpy(p, &bf, 2);
-            break;
-        case QUANT_Q4_1:
-        case QUANT_Q5_1:
-        case QUANT_Q4_K:
-        case QUANT_Q5_K:
-            put_f16(p, s);
-            put_f16(p + 2, m);
-            break;
-        case QUANT_Q2_K:
-            put_f16(p + 80, s);
-            put_f16(p + 82, m);
-            break;
-        case QUANT_Q3_K:
-            put_f16(p + 108, s);
-            break;
-        case QUANT_Q6_K:
-            put_f16(p + 208, s);
-            break;
-        default:
-            put_f16(p, s);
-        }
+        else
+            set_block_scales(type, p, s, m);
     }
 }
 

@@ -11,9 +11,9 @@
 #include "random_weights.h"
 
 static const uint32_t types[] = {
-    QUANT_F32,  QUANT_F16,  QUANT_BF16, QUANT_Q4_0,   QUANT_Q4_1,
-    QUANT_Q5_0, QUANT_Q5_1, QUANT_Q8_0, QUANT_Q2_K,   QUANT_Q3_K,
-    QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS,
+#define NUMBER(name, number, ...) number,
+    BLOCK_TYPES(NUMBER)
+#undef NUMBER
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -56,7 +56,8 @@ static const struct cpu_kernels *kernels_at(int isa, const char **why)
 static void test_products_match_reference_and_each_other(void **state)
 {
     (void)state;
-    static const uint32_t cols[] = {32, 64, 96, 172, 256, 896, 1536, 3584, 4864};
+    static const uint32_t cols[] = {32,  64,  96,  128, 172,  192,  256,
+                                    320, 384, 768, 896, 1536, 3584, 4864};
     static const uint32_t rows[] = {1, 7, 33};
     enum { MAX_TOK = 13 };
     for (size_t ti = 0; ti < N_TYPES; ti++)

@@ -324,7 +324,7 @@ static void tensors_that_do_not_fit_their_file_are_refused(void **state)
         {{"a", QUANT_F32, 1, {1ull << 62}, 0}, "more than any file holds"},
         {{"a", QUANT_Q4_0, 1, {33}, 0}, "rows of 33 weights, expected a multiple of 32 (Q4_0)"},
         {{"a", QUANT_Q6_K, 2, {128, 2}, 0}, "rows of 128 weights, expected a multiple of 256"},
-        {{"a", 18, 1, {256}, 0}, "has weight type IQ3_XXS, which is not supported; these are: F32"},
+        {{"a", 15, 1, {256}, 0}, "has weight type Q8_K, which is not supported; these are: F32"},
         {{"a", 4, 1, {256}, 0}, "has weight type number 4, which is unknown; these work: F32, F16"},
         {{"a", 1000, 1, {256}, 0}, "has weight type number 1000"},
         {{"", QUANT_F32, 1, {8}, 0}, "tensor 1 of 1: has a name of 0 bytes, expected 1-64"},
@@ -568,16 +568,16 @@ static void unsupported_types_can_be_looked_at(void **state)
     (void)state;
     struct buf b = {0};
     const struct tensor_case t[] = {
-        {"known", 18, 1, {256}, 0},
-        {"unknown", 77, 1, {256}, 128},
+        {"known", 15, 1, {256}, 0},
+        {"unknown", 77, 1, {256}, 320},
     };
-    put_tensor_image(&b, t, 2, 160);
+    put_tensor_image(&b, t, 2, 352);
     write_file("odd.gguf", &b);
-    refuse_file("odd.gguf", "tensor known has weight type IQ3_XXS");
+    refuse_file("odd.gguf", "tensor known has weight type Q8_K");
     struct error err = {0};
     struct gguf *g = gguf_open_any_type(file("odd.gguf"), &err);
     assert_non_null(g);
-    assert_int_equal(gguf_find_tensor(g, "known")->n_bytes, 98);
+    assert_int_equal(gguf_find_tensor(g, "known")->n_bytes, 292);
     assert_int_equal(gguf_find_tensor(g, "unknown")->n_bytes, 0);
     gguf_free(g);
     unlink(file("odd.gguf"));

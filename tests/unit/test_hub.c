@@ -29,6 +29,7 @@ static void quantisations_are_read_off_file_names(void **state)
         {"Q6_K.gguf", "Q6_K"},
         {"model-q4_k_m-imat.gguf", "Q4_K_M"},
         {"gpt-oss-20b-MXFP4.gguf", "MXFP4"},
+        {"model-NVFP4.gguf", "NVFP4"},
         {"qwen2-7b.gguf", ""},
         {"aq4_k_m.gguf", ""},
         {"model-q9_0.gguf", ""},
@@ -72,8 +73,10 @@ static void the_file_meant_is_chosen_or_the_choices_are_listed(void **state)
     check("m-f16.gguf m-q8_0.gguf", "", NULL, "F16, Q8_0");
     check("m-f16.gguf m-q5_k_m.gguf m-q2_k.gguf", "", "m-q5_k_m.gguf", NULL);
     check("m-q5_k_m.gguf m-iq4_xs.gguf", "", "m-iq4_xs.gguf", NULL);
-    check("m-iq3_s.gguf m-q8_0.gguf", "", NULL, "IQ3_S, Q8_0"); // hokku does not run IQ3_S
-    check("m-iq3_s.gguf m-q8_0.gguf", "iq3_s", "m-iq3_s.gguf", NULL);
+    check("m-iq3_s.gguf m-q8_0.gguf", "", "m-iq3_s.gguf", NULL);
+    check("m-mxfp4.gguf m-q8_0.gguf", "", "m-mxfp4.gguf", NULL);
+    check("m-iq5_k.gguf m-q8_0.gguf", "", NULL, "IQ5_K, Q8_0"); // hokku does not run IQ5_K
+    check("m-iq5_k.gguf m-q8_0.gguf", "iq5_k", "m-iq5_k.gguf", NULL);
     check("m-UD-Q4_K_M.gguf m-Q4_K_M.gguf", "", "m-Q4_K_M.gguf", NULL);
     check("m-UD-Q4_K_XL.gguf m-Q8_0.gguf", "q4_k_xl", "m-UD-Q4_K_XL.gguf", NULL);
     check("m-UD-Q4_K_XL.gguf m-Q8_0.gguf", "ud-q4_k_xl", "m-UD-Q4_K_XL.gguf", NULL);

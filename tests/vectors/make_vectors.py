@@ -45,7 +45,8 @@ CONTROL = oracles.CONTROL
 # --- models ---------------------------------------------------------------------------------
 
 TINY = dict(layers=2, embd=256, heads=4, kv_heads=2, ff=512, vocab=1056)
-MODELS = {f"qwen2-tiny-{t.lower()}": dict(TINY, arch="qwen2", mix=t) for t in [*make_gguf.TYPES, "Q4_K_M"]}
+MODELS = {f"qwen2-tiny-{t.lower()}": dict(TINY, arch="qwen2", mix=t) for t in [*make_gguf.TYPES, "Q4_K_M"]
+          if t != "Q2_0"}  # which the gguf package cannot read
 MODELS["llama-tiny-q4_k_m"] = dict(TINY, arch="llama", mix="Q4_K_M", tied=False, rope_freqs=True, bos=True,
                                    pre="llama-bpe", rope_theta=5e5)
 MODELS["qwen3-tiny-q4_k_m"] = dict(TINY, arch="qwen3", mix="Q4_K_M", head_dim=128)

@@ -6,12 +6,25 @@ import gguf
 import numpy as np
 
 
+def dequantize(data, qtype):
+    """Rows of bytes -> rows of weights: by the gguf package, which has no code for Q1_0 and does not know Q2_0 (42):
+    there an f16 scale d is followed by 128 bits, or 64 times two, lowest first: d (2 q - 1), or d (q - 1)."""
+    if int(qtype) not in (41, 42):
+        return gguf.quants.dequantize(data, qtype)
+    bits = int(qtype) - 40
+    blocks = np.ascontiguousarray(data).reshape(-1, 18)
+    d = blocks[:, :2].copy().view(np.float16).astype(np.float32)
+    q = np.unpackbits(blocks[:, 2:], axis=1, bitorder="little").reshape(len(blocks), -1, bits)
+    q = (q << np.arange(bits, dtype=np.uint8)).sum(axis=2).astype(np.float32)
+    return (d * (2 * q - 1 if bits == 1 else q - 1)).reshape(len(data), -1)
+
+
 class File:
     """Everything from the file, in float64. forward() of a model appends to the keys and values of the tokens before."""
 
     def __init__(self, path):
         r = gguf.GGUFReader(path)
-        self.w = {t.name: gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float64) for t in r.tensors}
+        self.w = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64) for t in r.tensors}
         self.meta = {k: f.contents() for k, f in r.fields.items() if not k.startswith("tokenizer.")}
         self.arch = self.meta["general.architecture"]
 
