@@ -56,6 +56,7 @@ static bool read_heads(struct meta *k, const struct arch *a, struct model *m)
 {
     struct layer *const first = m->layers;
     const uint32_t n = m->hp.n_layer, least = a->gaps ? 0 : 1;
+    bool attends = false;
     if (!meta_per_layer(k, "attention.head_count", true, n, least, 4096, &first->n_head,
                         sizeof *first))
         return false;
@@ -68,6 +69,7 @@ static bool read_heads(struct meta *k, const struct arch *a, struct model *m)
     for (uint32_t i = 0; i < n; i++) {
         struct layer *l = &first[i];
         l->mixer = l->n_head == 0 ? MIXER_NONE : l->n_head_kv == 0 ? MIXER_LINEAR : MIXER_ATTENTION;
+        attends |= l->mixer == MIXER_ATTENTION;
         if (l->mixer != MIXER_ATTENTION)
             l->n_head = l->n_head_kv = 0;
         else if (l->n_head % l->n_head_kv)
@@ -76,7 +78,10 @@ static bool read_heads(struct meta *k, const struct arch *a, struct model *m)
                              "(%s.attention.head_count, head_count_kv)",
                              l->n_head, l->n_head_kv, k->arch);
     }
-    return true;
+    return attends || error_set(k->err, ERR_MODEL,
+                                "no layer has attention heads and KV heads, expected one at least "
+                                "(%s.attention.head_count, head_count_kv)",
+                                k->arch);
 }
 
 // ---- windows
