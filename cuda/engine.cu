@@ -1,5 +1,5 @@
-// engine.h on a CUDA device: open, the timeline, decoding ahead of the host, the KV cache in and
-// out.
+// engine/backend.h on a CUDA device: open, evaluating, sampling ahead of the host, the KV cache in
+// and out.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,10 +109,8 @@ static bool enter(const struct cuda_engine *e, struct error *err)
     return CHECK_CUDA(cudaSetDevice(e->params.device_index), err);
 }
 
-bool cuda_begin(struct cuda_engine *e, const char *what, struct error *err)
+bool cuda_begin(struct cuda_engine *e, struct error *err)
 {
-    if (e->decoding)
-        return error_set(err, ERR_FAIL, "%s while decoding: expected decode_stop first", what);
     if (e->failure.code != ERR_NONE) {
         *err = e->failure;
         return false;
@@ -120,7 +118,16 @@ bool cuda_begin(struct cuda_engine *e, const char *what, struct error *err)
     return enter(e, err);
 }
 
-static bool wait_stream(struct cuda_engine *e, struct error *err)
+bool cuda_work_on(struct cuda_engine *e, const struct seq *s, const struct cancel *cancel,
+                  struct error *err)
+{
+    e->seq = s;
+    e->n_past = s->n_past;
+    e->cancel = cancel;
+    return cuda_begin(e, err) && cuda_kv_use(e, s, err);
+}
+
+bool cuda_wait(struct cuda_engine *e, struct error *err)
 {
     return CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
 }
@@ -137,7 +144,7 @@ bool cuda_set_step(struct cuda_engine *e, int32_t token, size_t pos, struct erro
 // Up to three shares are queued: the one that waited for the first of them has just begun.
 bool cuda_pace(struct cuda_engine *e, uint32_t n, uint32_t i, struct error *err)
 {
-    const double attended = 2.0 * e->largest.n_q * (double)(e->base.n_past + n);
+    const double attended = 2.0 * e->largest.n_q * (double)(e->n_past + n);
     const double layer = 2.0 * n * (e->layer_weights + attended); // operations
     const uint32_t share =
         layer < PACE_OPERATIONS ? (uint32_t)(PACE_OPERATIONS / layer) : 1; // layers
@@ -151,7 +158,7 @@ bool cuda_pace(struct cuda_engine *e, uint32_t n, uint32_t i, struct error *err)
 bool cuda_enqueue_chunk(struct cuda_engine *e, const int32_t *tokens, size_t n, bool logits,
                         struct error *err)
 {
-    if (!cuda_set_step(e, tokens[0], e->base.n_past, err))
+    if (!cuda_set_step(e, tokens[0], e->n_past, err))
         return false;
     if (n == 1) {
         if (!cuda_forward_one(e, err))
@@ -167,62 +174,34 @@ bool cuda_enqueue_chunk(struct cuda_engine *e, const int32_t *tokens, size_t n, 
     return !logits || cuda_head(e, n - 1, 1, NULL, err);
 }
 
-static bool engine_eval(struct engine *base, const int32_t *tokens, size_t n,
-                        enum engine_logits want, struct error *err)
+static bool engine_eval(struct engine *base, const struct seq *s, const int32_t *ids, size_t n,
+                        enum engine_logits want, const struct cancel *cancel, struct error *err)
 {
     struct cuda_engine *e = self(base);
-    if (!cuda_begin(e, "eval", err))
+    if (!cuda_work_on(e, s, cancel, err))
         return false;
-    if (n == 0 || (want == LOGITS_ALL && n > base->n_batch))
-        return error_set(err, ERR_FAIL, "eval of %zu tokens: expected 1 to %u", n, base->n_batch);
-    if (n > base->n_ctx || base->n_past > base->n_ctx - n)
-        return error_set(err, ERR_CONTEXT,
-                         "%zu tokens after %zu do not fit the context of %u tokens", n,
-                         base->n_past, base->n_ctx);
-    for (size_t i = 0; i < n; i++)
-        if (tokens[i] < 0 || (uint32_t)tokens[i] >= e->hp.n_vocab)
-            return error_set(err, ERR_FAIL, "token id %d: the vocabulary has %u", tokens[i],
-                             e->hp.n_vocab);
-    e->logits_want = LOGITS_NONE;
-    for (size_t at = 0; at < n;) {
-        size_t chunk = n - at < base->n_batch ? n - at : base->n_batch;
-        bool last = at + chunk == n;
-        e->paced = true;
-        bool ok = !interrupted(e, err) &&
-                  cuda_enqueue_chunk(e, tokens + at, chunk, last && want == LOGITS_LAST, err);
-        e->paced = false;
-        // Also after a failure: nothing may still be running when the timeline is used again.
-        struct error mine = {};
-        if (!wait_stream(e, ok ? err : &mine) || !ok)
-            return false;
-        base->n_past += chunk;
-        at += chunk;
-        e->last_token = tokens[at - 1];
-        e->n_rows = chunk;
-    }
+    e->paced = true;
+    bool ok = !interrupted(e, err) && cuda_enqueue_chunk(e, ids, n, want == LOGITS_LAST, err);
+    e->paced = false;
+    // Also after a failure: nothing may still be running when the sequence is used again.
+    struct error mine = {};
+    if (!cuda_wait(e, ok ? err : &mine) || !ok)
+        return false;
+    e->last_token = ids[n - 1];
+    e->n_rows = n;
     e->logits_want = want;
     e->logits_row0 = 0;
     e->logits_n = want == LOGITS_LAST ? 1 : 0;
     return true;
 }
 
-static void engine_trim(struct engine *base, size_t n)
+static bool engine_logits(struct engine *base, const struct seq *s, size_t i,
+                          const struct cancel *cancel, float *out, struct error *err)
 {
     struct cuda_engine *e = self(base);
-    if (n < base->n_past) {
-        base->n_past = n;
-        e->logits_want = LOGITS_NONE;
-    }
-}
-
-static bool engine_logits(struct engine *base, size_t i, float *out, struct error *err)
-{
-    struct cuda_engine *e = self(base);
-    if (!cuda_begin(e, "logits", err))
+    if (!cuda_work_on(e, s, cancel, err))
         return false;
-    size_t n = e->logits_want == LOGITS_ALL ? e->n_rows : e->logits_want == LOGITS_LAST ? 1 : 0;
-    if (i >= n)
-        return error_set(err, ERR_FAIL, "logits of row %zu: the last eval left %zu", i, n);
+    size_t n = e->logits_want == LOGITS_ALL ? e->n_rows : 1;
     if (i < e->logits_row0 || i >= e->logits_row0 + e->logits_n) {
         // only LOGITS_ALL comes here: a block of rows is made when its first row is asked for
         e->logits_row0 = i / LOGITS_ROWS * LOGITS_ROWS;
@@ -236,11 +215,11 @@ static bool engine_logits(struct engine *base, size_t i, float *out, struct erro
     if (!CHECK_CUDA(cudaMemcpyAsync(out, row, e->hp.n_vocab * sizeof *out, cudaMemcpyDeviceToHost,
                                     e->q.stream),
                     err) ||
-        !wait_stream(e, err))
+        !cuda_wait(e, err))
         return false;
     size_t bad = finite_until(out, e->hp.n_vocab);
     return bad == e->hp.n_vocab ||
-           cuda_not_finite(e, base->n_past - 1, i == n - 1, (uint32_t)bad, out[bad], err);
+           cuda_not_finite(e, s->n_past - 1, i == n - 1, (uint32_t)bad, out[bad], err);
 }
 
 // ---- decoding
@@ -303,37 +282,38 @@ static bool load_kernels(struct cuda_engine *e, struct error *err)
     return ok || error_prefix(err, "making ready for prompts (a smaller -c leaves more memory)");
 }
 
-static bool engine_decode_start(struct engine *base, const struct decode_params *p,
-                                struct error *err)
+static bool engine_pick_start(struct engine *base, const struct seq *s, struct error *err)
 {
     struct cuda_engine *e = self(base);
-    if (!cuda_begin(e, "decode_start", err))
+    if (!cuda_work_on(e, s, NULL, err))
         return false;
-    if (e->logits_want == LOGITS_NONE || base->n_past == 0)
-        return error_set(err, ERR_FAIL, "decoding needs the logits of the last token: eval first");
-    size_t last = e->logits_want == LOGITS_ALL ? e->n_rows - 1 : 0;
     if (e->logits_want == LOGITS_ALL) { // the sampler reads row 0
-        if (!cuda_head(e, last, 1, NULL, err))
+        if (!cuda_head(e, e->n_rows - 1, 1, NULL, err))
             return false;
         e->logits_want = LOGITS_LAST;
         e->logits_row0 = 0;
         e->logits_n = 1;
     }
-    if (!gpu_sampler_begin(&e->q, &e->sampler, p, err))
+    const struct decode_params p = {&s->sampler, s->ids.data,      s->ids.len,
+                                    s->n_probs,  s->stop_ids.data, s->stop_ids.len};
+    if (!gpu_sampler_begin(&e->q, &e->sampler, &p, err))
         return false;
     for (int i = 0; i < RING; i++)
         e->sampler.ring[i].seq = 0;
-    if (!cuda_set_step(e, 0, base->n_past - 1, err) ||
-        !gpu_sampler_launch(&e->q, &e->sampler, e->s.logits, e->hp.n_vocab, e->s.step, err))
-        return false;
-    e->decoding = true;
-    e->decode_past = base->n_past;
-    e->n_issued = 1;
-    e->n_taken = 0;
-    // the last sample may be of the position after the context's end
-    size_t room = base->n_ctx - base->n_past + 1;
-    e->n_wanted = p->max_tokens < room ? p->max_tokens : room;
-    return true;
+    e->n_picked = 0;
+    return cuda_set_step(e, 0, s->n_past - 1, err) &&
+           gpu_sampler_launch(&e->q, &e->sampler, e->s.logits, e->hp.n_vocab, e->s.step, err);
+}
+
+static_assert(ENGINE_RUN_AHEAD + 1 < RING, "a slot is read before it is written again");
+
+// The device works ahead while the caller looks at what it has. Past a stop id its kernels return
+// at once (step_state.done).
+static bool engine_pick_next(struct engine *base, const struct seq *s, struct error *err)
+{
+    struct cuda_engine *e = self(base);
+    return cuda_work_on(e, s, NULL, err) &&
+           CHECK_CUDA(cudaGraphLaunch(e->graph[e->sampler.waits], e->q.stream), err);
 }
 
 // Waits for sample number n (from 1) without burning a core: a step of a small model takes some
@@ -363,86 +343,61 @@ static bool wait_sample(struct cuda_engine *e, const struct ring_slot *slot, uin
     }
 }
 
-static bool engine_decode_next(struct engine *base, struct decoded *out, struct error *err)
+static bool engine_pick_take(struct engine *base, const struct seq *s, bool evaluate,
+                             const struct cancel *cancel, struct decoded *out, struct error *err)
 {
+    (void)evaluate; // the device does so by itself
     struct cuda_engine *e = self(base);
-    if (!e->decoding)
-        return error_set(err, ERR_FAIL, "decode_next without decode_start");
-    if (e->n_taken >= e->n_wanted)
-        return error_set(err, ERR_CONTEXT, "all %zu tokens asked for have been decoded",
-                         e->n_wanted);
-    if (interrupted(e, err) || !enter(e, err))
+    if (!cuda_work_on(e, s, cancel, err) || interrupted(e, err))
         return false;
-    // The device works ahead while the caller looks at what it has. Past a stop id its kernels
-    // return at once (step_state.done).
-    while (e->n_issued < e->n_wanted && e->n_issued < e->n_taken + 1 + RUN_AHEAD) {
-        if (!CHECK_CUDA(cudaGraphLaunch(e->graph[e->sampler.waits], e->q.stream), err))
-            return false;
-        e->n_issued++;
-    }
-    const struct ring_slot *slot = &e->sampler.ring[e->n_taken % RING];
-    if (!wait_sample(e, slot, (uint32_t)(e->n_taken + 1), err))
+    const struct ring_slot *slot = &e->sampler.ring[e->n_picked % RING];
+    if (!wait_sample(e, slot, (uint32_t)(e->n_picked + 1), err))
         return false;
+    e->last_token = s->ids.data[s->ids.len - 1];
     if (slot->failed == SAMPLER_NOT_FINITE)
-        return cuda_not_finite(e, e->decode_past + e->n_taken - 1, true, (uint32_t)slot->d.id,
-                               slot->d.logprob, err);
+        return cuda_not_finite(e, s->ids.len - 1, true, (uint32_t)slot->d.id, slot->d.logprob, err);
     if (!gpu_sampler_result(slot, err))
         return false;
     *out = slot->d;
-    e->last_token = out->id;
-    base->n_past = e->decode_past + e->n_taken; // to sample it, those before it were evaluated
-    e->n_taken++;
+    e->n_picked++;
     return true;
 }
 
-static void engine_decode_stop(struct engine *base, size_t n_keep)
+static void engine_pick_stop(struct engine *base)
 {
     struct cuda_engine *e = self(base);
-    if (!e->decoding)
-        return;
     if (enter(e, &e->failure)) // what fails here the next call tells
-        wait_stream(e, &e->failure);
-    e->decoding = false;
-    base->n_past = n_keep < base->n_past ? n_keep : base->n_past;
-    e->logits_want = LOGITS_NONE;
+        cuda_wait(e, &e->failure);
 }
 
 // ---- the KV cache in and out
 
-static size_t engine_kv_bytes(const struct engine *base, size_t begin, size_t end)
+static size_t backend_kv_bytes(const struct engine *base, size_t begin, size_t end)
 {
     return cuda_kv_bytes((const struct cuda_engine *)base, begin, end);
 }
 
-static bool engine_kv_export(struct engine *base, size_t begin, size_t end, void *dst,
-                             struct error *err)
+static bool engine_kv_export(struct engine *base, const struct seq *s, size_t begin, size_t end,
+                             void *dst, struct error *err)
 {
-    if (!cuda_begin(self(base), "kv_export", err))
-        return false;
-    if (begin > end || end > base->n_past)
-        return error_set(err, ERR_FAIL, "KV rows %zu to %zu: the timeline has %zu", begin, end,
-                         base->n_past);
-    return begin == end ||
-           cuda_kv_copy(self(base), self(base)->kv_table, begin, end, (uint8_t *)dst, true, err);
+    return cuda_work_on(self(base), s, NULL, err) &&
+           cuda_kv_copy(self(base), s->blocks, begin, end, (uint8_t *)dst, true, err);
 }
 
-static bool engine_kv_import(struct engine *base, size_t begin, size_t end, const void *src,
-                             struct error *err)
+static bool engine_kv_import(struct engine *base, const struct seq *s, size_t begin, size_t end,
+                             const void *src, struct error *err)
 {
-    if (!cuda_begin(self(base), "kv_import", err))
-        return false;
-    if (begin != base->n_past || end < begin || end > base->n_ctx)
-        return error_set(err, ERR_FAIL, "KV rows %zu to %zu after %zu tokens in a context of %u",
-                         begin, end, base->n_past, base->n_ctx);
-    if (begin != end &&
-        !cuda_kv_copy(self(base), self(base)->kv_table, begin, end, (uint8_t *)src, false, err))
-        return false;
-    base->n_past = end;
-    self(base)->logits_want = LOGITS_NONE;
-    return true;
+    return cuda_work_on(self(base), s, NULL, err) &&
+           cuda_kv_copy(self(base), s->blocks, begin, end, (uint8_t *)src, false, err);
 }
 
-// ---- what the device can do
+static bool engine_kv_copy(struct engine *base, uint32_t from, uint32_t to, size_t n,
+                           struct error *err)
+{
+    return cuda_begin(self(base), err) && cuda_kv_copy_block(self(base), from, to, n, err);
+}
+
+// ---- cuBLAS
 
 bool cuda_blas_open(struct cuda_engine *e, struct error *err)
 {
@@ -461,124 +416,6 @@ bool cuda_blas_open(struct cuda_engine *e, struct error *err)
         cublasDestroy(e->q.blas);
     e->q.blas = NULL;
     return false;
-}
-
-static double median(float *v, int n)
-{
-    for (int i = 1; i < n; i++)
-        for (int j = i; j > 0 && v[j] < v[j - 1]; j--) {
-            float t = v[j];
-            v[j] = v[j - 1];
-            v[j - 1] = t;
-        }
-    return v[n / 2];
-}
-
-struct peak_buffers {
-    uint8_t *a, *b;
-    size_t n_bytes; // each
-    cudaEvent_t begin, end;
-};
-
-static bool time_copy(struct cuda_engine *e, const struct peak_buffers *m, float *ms,
-                      struct error *err)
-{
-    return CHECK_CUDA(cudaEventRecord(m->begin, e->q.stream), err) &&
-           CHECK_CUDA(
-               cudaMemcpyAsync(m->b, m->a, m->n_bytes, cudaMemcpyDeviceToDevice, e->q.stream),
-               err) &&
-           CHECK_CUDA(cudaEventRecord(m->end, e->q.stream), err) && wait_stream(e, err) &&
-           CHECK_CUDA(cudaEventElapsedTime(ms, m->begin, m->end), err);
-}
-
-// C (n, n) = A B in float16 with float32 sums: A and B in m->a, C in m->b.
-static bool time_product(struct cuda_engine *e, const struct peak_buffers *m, int n, float *ms,
-                         struct error *err)
-{
-    const float one = 1.0f, zero = 0.0f;
-    const __half *a = (const __half *)m->a, *b = a + (size_t)n * n;
-    if (!CHECK_CUDA(cudaEventRecord(m->begin, e->q.stream), err))
-        return false;
-    cublasStatus_t s = cublasGemmEx(e->q.blas, CUBLAS_OP_T, CUBLAS_OP_N, n, n, n, &one, a,
-                                    CUDA_R_16F, n, b, CUDA_R_16F, n, &zero, m->b, CUDA_R_32F, n,
-                                    CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
-    if (s != CUBLAS_STATUS_SUCCESS)
-        return error_set(err, ERR_FAIL, "cuBLAS: %s", cublasGetStatusString(s));
-    return CHECK_CUDA(cudaEventRecord(m->end, e->q.stream), err) && wait_stream(e, err) &&
-           CHECK_CUDA(cudaEventElapsedTime(ms, m->begin, m->end), err);
-}
-
-// The clocks under load: behind copies that take longer than asking.
-static bool read_clocks(struct cuda_engine *e, const struct peak_buffers *m,
-                        struct engine_peaks *out, struct error *err)
-{
-    size_t n = lesser(((size_t)1 << 37) / m->n_bytes, (size_t)200);
-    for (size_t i = 0; i < n; i++)
-        if (!CHECK_CUDA(
-                cudaMemcpyAsync(m->b, m->a, m->n_bytes, cudaMemcpyDeviceToDevice, e->q.stream),
-                err))
-            return false;
-    cuda_clocks(e->params.device_index, out);
-    return wait_stream(e, err);
-}
-
-// The operands are filled with the bits of weights: zeros would run faster than real data.
-static bool engine_measure(struct engine *base, struct engine_peaks *out, struct error *err)
-{
-    enum { RUNS = 7 };
-    struct cuda_engine *e = self(base);
-    struct peak_buffers m = {};
-    struct error no_blas = {};
-    size_t mem_free = 0, mem_total = 0, weights = e->weights.size;
-    const struct wmat *first = &e->tok_embd; // lies at the arena's beginning
-    size_t bits = cuda_layout_bytes(first->type, first->rows, first->n_cols);
-    float ms[RUNS];
-    int n = 256;
-    bool ok = false;
-    *out = {};
-    if (!cuda_begin(e, "measure", err) || !CHECK_CUDA(cudaMemGetInfo(&mem_free, &mem_total), err))
-        return false;
-    // large, but for a small model not a thousand copies of it
-    m.n_bytes = lesser(lesser(mem_free / 4, (size_t)1 << 31), weights * 64) / 4096 * 4096;
-    while (n < 8192 && (size_t)n * n * 16 <= m.n_bytes)
-        n *= 2;
-    if (!CHECK_CUDA(cudaEventCreate(&m.begin), err) || !CHECK_CUDA(cudaEventCreate(&m.end), err) ||
-        !CHECK_CUDA(cudaMalloc(&m.a, m.n_bytes), err) ||
-        !CHECK_CUDA(cudaMalloc(&m.b, m.n_bytes), err))
-        goto done;
-    for (size_t at = 0; at < m.n_bytes; at += bits)
-        if (!CHECK_CUDA(cudaMemcpyAsync(m.a + at, e->weights.base, lesser(m.n_bytes - at, bits),
-                                        cudaMemcpyDeviceToDevice, e->q.stream),
-                        err))
-            goto done;
-    for (int i = -2; i < RUNS; i++) // two to warm up
-        if (!time_copy(e, &m, &ms[i < 0 ? 0 : i], err))
-            goto done;
-    out->bandwidth = 2.0 * (double)m.n_bytes / (median(ms, RUNS) * 1e-3);
-    snprintf(out->bandwidth_how, sizeof out->bandwidth_how, "copy of %.1f GB, read + written",
-             (double)m.n_bytes * 1e-9);
-    if (!read_clocks(e, &m, out, err))
-        goto done;
-    if (!cuda_blas_open(e, &no_blas)) {
-        snprintf(out->matrix_how, sizeof out->matrix_how, "%.*s", (int)sizeof out->matrix_how - 1,
-                 no_blas.text);
-    } else {
-        for (int i = -2; i < RUNS; i++)
-            if (!time_product(e, &m, n, &ms[i < 0 ? 0 : i], err))
-                goto done;
-        out->matrix_flops = 2.0 * n * n * n / (median(ms, RUNS) * 1e-3);
-        snprintf(out->matrix_how, sizeof out->matrix_how, "float16 product of %d x %d matrices", n,
-                 n);
-    }
-    ok = true;
-done:
-    cudaFree(m.a);
-    cudaFree(m.b);
-    if (m.begin)
-        cudaEventDestroy(m.begin);
-    if (m.end)
-        cudaEventDestroy(m.end);
-    return ok;
 }
 
 // ---- open and close
@@ -605,10 +442,11 @@ static void engine_free_cuda(struct engine *base)
     cudaFree(e->work.base);
     cudaFreeHost(e->host_step);
     cudaFreeHost(e->host_tokens);
+    cudaFreeHost(e->kv_table);
     cudaFreeHost(e->sampler.ring);
     if (e->q.stream)
         cudaStreamDestroy(e->q.stream);
-    free(e->kv_table);
+    engine_release(base);
     free(e->layers);
     free(e);
 }
@@ -625,7 +463,12 @@ static bool take_memory(struct cuda_engine *e, const struct model *m, struct err
             return false;
     }
     cuda_place(e, m);
-    return CHECK_CUDA(cudaMallocHost(&e->host_step, sizeof *e->host_step), err) &&
+    const size_t table_bytes = kv_blocks(e->base.n_ctx) * sizeof *e->kv_table;
+    if (!CHECK_CUDA(cudaMallocHost(&e->kv_table, table_bytes), err))
+        return false;
+    memset(e->kv_table, 0, table_bytes); // as on the device: cuda_kv_use compares
+    return CHECK_CUDA(cudaMemsetAsync(e->s.kv_tables, 0, table_bytes, e->q.stream), err) &&
+           CHECK_CUDA(cudaMallocHost(&e->host_step, sizeof *e->host_step), err) &&
            CHECK_CUDA(cudaMallocHost(&e->host_tokens, e->base.n_batch * sizeof(int32_t)), err) &&
            CHECK_CUDA(cudaMallocHost(&e->sampler.ring, RING * sizeof *e->sampler.ring), err) &&
            CHECK_CUDA(cudaMemsetAsync(e->s.counters, 0, e->s.counter_bytes, e->q.stream), err) &&
@@ -647,10 +490,10 @@ static bool open_queue(struct cuda_engine *e, const struct device *d, struct err
            CHECK_CUDA(cudaEventCreateWithFlags(&e->pace[1], cudaEventDisableTiming), err);
 }
 
-static const struct engine_ops ops = {
-    engine_eval,        engine_trim,        engine_logits,   engine_decode_start,
-    engine_decode_next, engine_decode_stop, engine_kv_bytes, engine_kv_export,
-    engine_kv_import,   engine_measure,     cuda_profile,    engine_free_cuda,
+static const struct backend cuda_backend = {
+    KV_BLOCK,         engine_eval,      engine_logits,    engine_pick_start, engine_pick_next,
+    engine_pick_take, engine_pick_stop, backend_kv_bytes, engine_kv_export,  engine_kv_import,
+    engine_kv_copy,   cuda_measure,     cuda_profile,     engine_free_cuda,
 };
 
 extern "C" struct engine *cuda_engine_open(const struct model *m, const struct engine_params *p,
@@ -671,7 +514,6 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
         error_oom(err, "the engine", m->hp.n_layer * sizeof *e->layers);
         return NULL;
     }
-    e->base.ops = &ops;
     e->base.model = m;
     e->base.n_ctx = plan.n_ctx;
     e->base.n_batch = p->n_batch ? p->n_batch : 512;
@@ -689,9 +531,10 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
             n += (double)m->layers[i].w[k].rows * m->layers[i].w[k].n_cols;
         e->layer_weights = n > e->layer_weights ? n : e->layer_weights;
     }
-    if (!open_queue(e, &d, err) || !take_memory(e, m, err) || !cuda_kv_open(e, err) ||
-        !cuda_load(e, m, err) || !capture_step(e, false, err) || !capture_step(e, true, err) ||
-        !load_kernels(e, err) || !wait_stream(e, err)) {
+    e->cancel = p->cancel;
+    if (!engine_init(&e->base, &e->core, &cuda_backend, err) || !open_queue(e, &d, err) ||
+        !take_memory(e, m, err) || !cuda_load(e, m, err) || !capture_step(e, false, err) ||
+        !capture_step(e, true, err) || !load_kernels(e, err) || !cuda_wait(e, err)) {
         engine_free_cuda(&e->base);
         return NULL;
     }

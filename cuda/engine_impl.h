@@ -2,7 +2,7 @@
 #ifndef HOKKU_CUDA_ENGINE_IMPL_H
 #define HOKKU_CUDA_ENGINE_IMPL_H
 
-#include "engine/engine.h"
+#include "engine/backend.h"
 #include "engine/finite.h"
 #include "kernels.h"
 #include "sampler.cuh"
@@ -13,7 +13,6 @@ enum {
     MATVEC_MAX_ROWS = 24,
     MATVEC_MAX_ROWS_HOPPER = 2,
     LOGITS_ROWS = 8, // rows of logits kept at a time
-    RUN_AHEAD = 2,   // tokens that the device may be ahead of the host
 };
 
 // Operations of a share of a chunk's work: some milliseconds. A mark costs about as much as a
@@ -79,6 +78,7 @@ struct memory_plan {
 
 struct cuda_engine {
     struct engine base; // must be first
+    struct engine_core core;
     struct hparams hp;
     struct layer_sizes largest;
     struct engine_params params;
@@ -89,7 +89,8 @@ struct cuda_engine {
     const float *output_norm;
     struct rope_tables ropes; // of the model, in its order
     struct scratch s;
-    uint32_t *kv_table; // (kv_blocks(n_ctx)) what s.kv_tables holds
+    uint32_t *kv_table;  // (kv_blocks(n_ctx)) pinned: what s.kv_tables holds
+    uint64_t kv_version; // seq.version of it
     struct gpu_sampler sampler;
     // One decoded token: forward, head, sampler; [1] where the sampler's blocks wait for each
     // other.
@@ -103,17 +104,16 @@ struct cuda_engine {
     int32_t *host_tokens;         // (n_batch)
     struct finite_search *search; // NULL: no step's result is looked at
     int32_t last_token;           // evaluated, as far as the caller knows
+    // of the call under way
+    const struct seq *seq;
+    size_t n_past; // the position of its first row
+    const struct cancel *cancel;
     // the logits that are at hand
     enum engine_logits logits_want;
     size_t n_rows;      // of x after the last eval
     size_t logits_row0; // first row in s.logits
     size_t logits_n;    // rows in s.logits
-    // decoding
-    bool decoding;
-    size_t decode_past; // n_past when decoding began
-    size_t n_issued;    // samples that the device was asked for
-    size_t n_taken;     // of them given to the caller
-    size_t n_wanted;    // at most
+    size_t n_picked;    // samples given to the caller in this run
 };
 
 // ---- device.cu
@@ -153,15 +153,19 @@ bool cuda_measure_ranges(struct cuda_engine *e, const struct model *m, struct er
 
 // Tells the device where it stands; what was enqueued before must have ended.
 bool cuda_set_step(struct cuda_engine *e, int32_t token, size_t pos, struct error *err);
-// n tokens at n_past, and the logits of the last if wanted.
+// n tokens of seq at n_past, and the logits of the last if wanted.
 bool cuda_enqueue_chunk(struct cuda_engine *e, const int32_t *tokens, size_t n, bool logits,
                         struct error *err);
 // Called before the launches of layer i of a chunk of n tokens: waits until the device is near, so
 // that little is queued when the chunk is cancelled.
 bool cuda_pace(struct cuda_engine *e, uint32_t n, uint32_t i, struct error *err);
-// Makes the engine's device the calling thread's current one; fails while decoding, and for ever
-// after a failure that could not be told. what: the call, for the message.
-bool cuda_begin(struct cuda_engine *e, const char *what, struct error *err);
+// Makes the engine's device the calling thread's current one; fails for ever after a failure that
+// could not be told.
+bool cuda_begin(struct cuda_engine *e, struct error *err);
+// And the sequence the one at work, from its evaluated end on.
+bool cuda_work_on(struct cuda_engine *e, const struct seq *s, const struct cancel *cancel,
+                  struct error *err);
+bool cuda_wait(struct cuda_engine *e, struct error *err); // for all that is enqueued
 // One step of decoding, as the graph holds it.
 bool cuda_enqueue_step(struct cuda_engine *e, struct error *err);
 
@@ -171,8 +175,12 @@ bool cuda_blas_open(struct cuda_engine *e, struct error *err);
 
 // ---- kv_cache.cu
 
-// Makes the tables: block i holds positions from i * KV_BLOCK on.
-bool cuda_kv_open(struct cuda_engine *e, struct error *err);
+// Makes the table of s the one that kernels read from now on. While steps run, s has only grown:
+// what they read of the table stays.
+bool cuda_kv_use(struct cuda_engine *e, const struct seq *s, struct error *err);
+// The first n positions of a block to another.
+bool cuda_kv_copy_block(struct cuda_engine *e, uint32_t from, uint32_t to, size_t n,
+                        struct error *err);
 // Copies positions [begin, end) of the sequence of this table (host memory) out of the cache or
 // into it, and waits; the host has cuda_kv_bytes of them.
 size_t cuda_kv_bytes(const struct cuda_engine *e, size_t begin, size_t end);
@@ -188,10 +196,13 @@ bool cuda_look(struct cuda_engine *e, const char *what, struct error *err);
 bool cuda_not_finite(struct cuda_engine *e, size_t pos, bool last, uint32_t id, float logit,
                      struct error *err);
 
-// ---- profile.cu, clocks.cu
+// ---- measure.cu, profile.cu, clocks.cu
 
-bool cuda_profile(struct engine *base, const int32_t *tokens, size_t n, uint32_t n_run,
-                  struct engine_profile *out, struct error *err); // engine_ops.profile
+// backend.measure, backend.profile
+bool cuda_measure(struct engine *base, struct engine_peaks *out, struct error *err);
+bool cuda_profile(struct engine *base, const struct seq *s, const int32_t *tokens, size_t n,
+                  uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
+                  struct error *err);
 // Fills the clocks of *out.
 void cuda_clocks(int device, struct engine_peaks *out);
 
@@ -215,7 +226,7 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err);
 
 static inline bool interrupted(const struct cuda_engine *e, struct error *err)
 {
-    if (!cancel_asked(e->params.cancel))
+    if (!cancel_asked(e->cancel))
         return false;
     error_set(err, ERR_INTERRUPTED, "interrupted");
     return true;

@@ -1,7 +1,7 @@
 // The KV cache in and out of the device. On the host, per layer the keys, then the values; of each
 // the pieces of [begin, end) that lie in one block, as they lie there: per head the rows, and after
 // all pieces (Q8_0) the same of their scales.
-#include <stdlib.h>
+#include <string.h>
 
 #include "engine_impl.h"
 
@@ -60,16 +60,48 @@ bool cuda_kv_copy(struct cuda_engine *e, const uint32_t *table, size_t begin, si
     return CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
 }
 
-bool cuda_kv_open(struct cuda_engine *e, struct error *err)
+// The first n rows of every head of a block.
+static bool copy_block(struct cuda_engine *e, uint8_t *plane, uint32_t n_head, size_t row,
+                       uint32_t from, uint32_t to, size_t n, struct error *err)
 {
-    const uint32_t n = kv_blocks(e->base.n_ctx);
-    const size_t n_bytes = n * sizeof *e->kv_table;
-    e->kv_table = (uint32_t *)malloc(n_bytes);
-    if (!e->kv_table)
-        return error_oom(err, "the table of the KV cache", n_bytes);
-    for (uint32_t i = 0; i < n; i++)
-        e->kv_table[i] = i;
-    return CHECK_CUDA(
-        cudaMemcpyAsync(e->s.kv_tables, e->kv_table, n_bytes, cudaMemcpyHostToDevice, e->q.stream),
-        err);
+    const size_t stride = KV_BLOCK * row;
+    return CHECK_CUDA(cudaMemcpy2DAsync(plane + kv_row(to, n_head, 0, 0) * row, stride,
+                                        plane + kv_row(from, n_head, 0, 0) * row, stride, n * row,
+                                        n_head, cudaMemcpyDeviceToDevice, e->q.stream),
+                      err);
+}
+
+bool cuda_kv_copy_block(struct cuda_engine *e, uint32_t from, uint32_t to, size_t n,
+                        struct error *err)
+{
+    for (uint32_t i = 0; i < e->hp.n_layer; i++) {
+        const struct kv_plane *planes[] = {&e->layers[i].k_cache, &e->layers[i].v_cache};
+        for (int j = 0; j < 2; j++) {
+            const struct kv_plane *p = planes[j];
+            if (!copy_block(e, p->data, p->n_head, p->row_bytes, from, to, n, err) ||
+                (p->scales && !copy_block(e, (uint8_t *)p->scales, p->n_head,
+                                          p->n_group * sizeof(uint16_t), from, to, n, err)))
+                return false;
+        }
+    }
+    return true;
+}
+
+bool cuda_kv_use(struct cuda_engine *e, const struct seq *s, struct error *err)
+{
+    if (e->kv_version == s->version)
+        return true;
+    size_t i = 0;
+    while (i < s->n_blocks && e->kv_table[i] == s->blocks[i])
+        i++;
+    const size_t n_bytes = (s->n_blocks - i) * sizeof *e->kv_table;
+    if (n_bytes) {
+        memcpy(e->kv_table + i, s->blocks + i, n_bytes);
+        if (!CHECK_CUDA(cudaMemcpyAsync(e->s.kv_tables + i, e->kv_table + i, n_bytes,
+                                        cudaMemcpyHostToDevice, e->q.stream),
+                        err))
+            return false;
+    }
+    e->kv_version = s->version;
+    return true;
 }

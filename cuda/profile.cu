@@ -1,4 +1,4 @@
-// engine_ops.profile: the times of one evaluation's kernels, measured by events around each launch.
+// engine_profile: the times of one evaluation's kernels, measured by events around each launch.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -30,7 +30,7 @@ static bool enqueue(struct cuda_engine *e, const int32_t *tokens, size_t n, stru
 {
     if (n > 1)
         return cuda_enqueue_chunk(e, tokens, n, true, err);
-    return cuda_set_step(e, tokens[0], e->base.n_past, err) && cuda_enqueue_step(e, err);
+    return cuda_set_step(e, tokens[0], e->n_past, err) && cuda_enqueue_step(e, err);
 }
 
 static bool wait(struct cuda_engine *e, struct error *err)
@@ -120,7 +120,7 @@ static bool add_work(const struct cuda_engine *e, size_t n, const struct profile
 {
     const struct model *m = e->base.model;
     const enum kv_type tk = e->params.type_k, tv = e->params.type_v;
-    uint32_t n_past = (uint32_t)e->base.n_past;
+    uint32_t n_past = (uint32_t)e->n_past;
     if (n > 1) {
         profile_operations(out, m, n_past, n, beside);
         return true;
@@ -171,13 +171,13 @@ static bool profile(struct cuda_engine *e, struct recorder *r, const int32_t *to
     return ok;
 }
 
-bool cuda_profile(struct engine *base, const int32_t *tokens, size_t n, uint32_t n_run,
-                  struct engine_profile *out, struct error *err)
+bool cuda_profile(struct engine *base, const struct seq *seq, const int32_t *tokens, size_t n,
+                  uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
+                  struct error *err)
 {
     struct cuda_engine *e = (struct cuda_engine *)base;
     struct recorder r = {.what = ""};
-    *out = {};
-    if (!profile_check(base, tokens, n, n_run, e->decoding, err) || !cuda_begin(e, "profile", err))
+    if (!cuda_work_on(e, seq, cancel, err))
         return false;
     e->logits_want = LOGITS_NONE;
     e->q.recorder = &r;

@@ -45,6 +45,16 @@ struct gpu_sampler {
 size_t gpu_sampler_bytes(uint32_t n_vocab, uint32_t n_ctx);
 void gpu_sampler_place(struct gpu_sampler *s, uint32_t n_vocab, uint32_t n_ctx, void *base);
 
+// What a run of picks begins with; all borrowed for the call.
+struct decode_params {
+    const struct sampler_settings *sampler;
+    const int32_t *history; // (n_history) every token before the first pick
+    size_t n_history;
+    uint32_t n_probs;
+    const int32_t *stop_ids; // (n_stop_ids)
+    size_t n_stop_ids;
+};
+
 // Takes over settings, history and stop ids for the picks that follow; sets s->waits. Enqueued on
 // the stream.
 bool gpu_sampler_begin(const struct queue *q, struct gpu_sampler *s, const struct decode_params *p,

@@ -48,13 +48,13 @@ static float store_group(const float *x, size_t n, enum cpu_kv type, uint8_t *ou
     return (max > 1e-30f ? max / top : 0.0f) + bad;
 }
 
-void CPU_NAME(kv_store)(const struct cpu_kv_layer *kv, uint32_t kv_head, size_t pos, const float *k,
+void CPU_NAME(kv_store)(const struct cpu_kv_layer *kv, uint32_t kv_head, size_t at, const float *k,
                         const float *v)
 {
-    const size_t lane = pos % CPU_KV_BLOCK, n = kv->head_dim;
+    const size_t lane = at % CPU_KV_BLOCK, n = kv->head_dim;
     const size_t elem_k = elem_bytes(kv->type_k), elem_v = elem_bytes(kv->type_v);
-    uint8_t *kp = kv->k + kv_head * kv->k_head_bytes + pos / CPU_KV_BLOCK * kv->k_block_bytes;
-    uint8_t *scales = kv->v + kv_head * kv->v_head_bytes + pos * kv->v_row_bytes;
+    uint8_t *kp = kv->k + kv_head * kv->k_head_bytes + at / CPU_KV_BLOCK * kv->k_block_bytes;
+    uint8_t *scales = kv->v + kv_head * kv->v_head_bytes + at * kv->v_row_bytes;
     uint8_t *vp = scales + (n + 31) / 32 * sizeof(float);
     for (size_t g = 0; g < n; g += 32) {
         const size_t m = min_size(32, n - g);
@@ -165,11 +165,11 @@ INLINE void attend_n(struct cpu_attn_split *a, int n, enum cpu_kv type_k, enum c
     if (lo >= hi)
         return;
     const uint8_t *k = kv->k + a->kv_head * kv->k_head_bytes;
-    const uint8_t *v = kv->v + a->kv_head * kv->v_head_bytes + a->split * kv->v_row_bytes;
+    const uint8_t *v = kv->v + a->kv_head * kv->v_head_bytes + a->at * kv->v_row_bytes;
     const size_t n_blocks = (hi + 15) / 16;
     for (size_t b = lo / 16; b < n_blocks; b++) {
         v16 acc[MAX_QUERIES];
-        block_scores(k + (a->split / 16 + b) * kv->k_block_bytes, type_k, head_dim, q, n, acc);
+        block_scores(k + (a->at / 16 + b) * kv->k_block_bytes, type_k, head_dim, q, n, acc);
         for (int r = 0; r < n; r++)
             v16_store(&weight[r][16 * b], acc[r]);
     }

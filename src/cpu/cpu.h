@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "cpu/kernels.h"
 #include "cpu/pool.h"
-#include "engine/engine.h"
+#include "engine/backend.h"
 #include "engine/finite.h"
 #include "engine/profile.h"
 
@@ -21,19 +21,31 @@ struct kv_cache {
 enum cpu_kv cpu_kv_key_type(const struct model *m, enum kv_type type);
 enum cpu_kv cpu_kv_value_type(enum kv_type type);
 
-// Memory for n_ctx positions; SIZE_MAX when the product overflows.
+// Memory for n_ctx positions, in whole blocks of CPU_ATTN_SPLIT: what attention takes in one go is
+// one block. SIZE_MAX when the product overflows.
 size_t kv_cache_bytes(const struct model *m, enum kv_type k, enum kv_type v, uint32_t n_ctx);
 bool kv_cache_init(struct kv_cache *kv, const struct model *m, enum kv_type k, enum kv_type v,
                    uint32_t n_ctx, struct error *err);
 void kv_cache_release(struct kv_cache *kv);
 // Bytes of one position of one layer, exported.
 size_t kv_position_bytes(const struct cpu_kv_layer *l);
-// One position after the other; of each, layer by layer, the keys of all heads, then the values.
+// Positions of a sequence whose table is blocks, one after the other; of each, layer by layer, the
+// keys of all heads, then the values.
 size_t kv_cache_export_bytes(const struct kv_cache *kv, size_t begin, size_t end);
-void kv_cache_export(const struct kv_cache *kv, size_t begin, size_t end, void *dst);
-void kv_cache_import(const struct kv_cache *kv, size_t begin, size_t end, const void *src);
+void kv_cache_export(const struct kv_cache *kv, const uint32_t *blocks, size_t begin, size_t end,
+                     void *dst);
+void kv_cache_import(const struct kv_cache *kv, const uint32_t *blocks, size_t begin, size_t end,
+                     const void *src);
+// The first n positions of a block to another.
+void kv_cache_copy(const struct kv_cache *kv, uint32_t from, uint32_t to, size_t n);
 
-// The times of the steps of one evaluation, for engine_ops.profile.
+// Where position pos of a sequence lies in the cache.
+static inline size_t kv_cache_at(const uint32_t *blocks, size_t pos)
+{
+    return (size_t)blocks[pos / CPU_ATTN_SPLIT] * CPU_ATTN_SPLIT + pos % CPU_ATTN_SPLIT;
+}
+
+// The times of the steps of one evaluation, for backend.profile.
 struct cpu_marks {
     struct profile_launch *launches; // (max)
     double *seconds;                 // (max)
@@ -45,10 +57,15 @@ enum { LOGIT_ROWS = 8 }; // rows of logits computed at a time when all are wante
 
 struct cpu_engine {
     struct engine base;
+    struct engine_core core;
     const struct cpu_kernels *kernels;
     struct pool *pool;
-    const struct cancel *cancel;
     struct kv_cache kv;
+
+    // Of the call under way.
+    const struct seq *seq;
+    size_t n_past; // the position of its first row
+    const struct cancel *cancel;
 
     // Scratch, carved from one mapping; tokens of one chunk: n <= n_batch.
     void *scratch;
@@ -79,17 +96,20 @@ struct cpu_engine {
     size_t n_hidden;     // rows of hidden
     size_t logits_first; // hidden row of logits row 0
     size_t n_logits;     // rows of logits computed, 0 = none
-    bool fresh;          // the last row of hidden belongs to the last evaluated token
 
-    // Between decode_start and decode_stop.
-    struct sampler sampler;
-    struct ids history, stop_ids;
-    bool decoding, pending; // pending: the last token of history is not evaluated yet
-    uint32_t n_probs;
-    size_t n_left; // tokens that may still be sampled: none after a stop id
+    struct sampler sampler; // of the run of picks
 };
 
-// The forward pass over n tokens (n <= n_batch) at positions n_past on; leaves the normed outputs
+// The sequence at work, from its evaluated end on.
+static inline void cpu_work_on(struct cpu_engine *e, const struct seq *s,
+                               const struct cancel *cancel)
+{
+    e->seq = s;
+    e->n_past = s->n_past;
+    e->cancel = cancel;
+}
+
+// The forward pass over n tokens (n <= n_batch) of seq at n_past on; leaves the normed outputs
 // of the last layer in hidden: of every token, or of the last one only, or none. False when
 // cancelled.
 bool cpu_forward(struct cpu_engine *e, const int32_t *tokens, size_t n, enum engine_logits want);
@@ -98,8 +118,9 @@ bool cpu_head(struct cpu_engine *e, size_t first, size_t n);
 
 // Ends a step that worked on what (see engine_kernel), for e->marks and e->search. Always true.
 bool cpu_mark(struct cpu_engine *e, const char *kernel, const char *what);
-bool cpu_profile(struct engine *base, const int32_t *tokens, size_t n, uint32_t n_run,
-                 struct engine_profile *out, struct error *err); // engine_ops.profile
+bool cpu_profile(struct engine *base, const struct seq *s, const int32_t *tokens, size_t n,
+                 uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
+                 struct error *err); // backend.profile
 
 // Sizes of everything in the scratch mapping; with e != NULL also carves base (zeroed) into e.
 // SIZE_MAX when it overflows.

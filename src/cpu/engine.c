@@ -1,4 +1,4 @@
-// The CPU engine behind engine.h: opening, the timeline, logits, decoding.
+// The CPU engine behind engine.h: opening, evaluating, logits, sampling.
 #include "cpu/cpu.h"
 
 #include <stdio.h>
@@ -25,8 +25,7 @@ static void cpu_free(struct engine *base)
     kv_cache_release(&e->kv);
     memory_unmap(e->scratch, e->scratch_bytes);
     sampler_release(&e->sampler);
-    ids_release(&e->history);
-    ids_release(&e->stop_ids);
+    engine_release(base);
     free(e);
 }
 
@@ -35,87 +34,25 @@ static bool interrupted(struct error *err)
     return error_set(err, ERR_INTERRUPTED, "interrupted");
 }
 
-// One chunk of at most n_batch tokens.
-static bool eval_chunk(struct cpu_engine *e, const int32_t *tokens, size_t n,
-                       enum engine_logits want, struct error *err)
+static bool cpu_eval(struct engine *base, const struct seq *s, const int32_t *ids, size_t n,
+                     enum engine_logits want, const struct cancel *cancel, struct error *err)
 {
-    e->fresh = false;
+    struct cpu_engine *e = self(base);
+    cpu_work_on(e, s, cancel);
     e->n_logits = 0;
     e->n_hidden = 0;
-    if (!cpu_forward(e, tokens, n, want))
+    if (!cpu_forward(e, ids, n, want))
         return interrupted(err);
     // The head belongs to the token: cancelled here, the token counts as not evaluated.
-    if (want == LOGITS_LAST && !cpu_head(e, 0, 1)) {
-        e->n_hidden = 0;
+    if (want == LOGITS_LAST && !cpu_head(e, 0, 1))
         return interrupted(err);
-    }
-    e->base.n_past += n;
-    e->last_token = tokens[n - 1];
-    e->fresh = want != LOGITS_NONE;
+    e->last_token = ids[n - 1];
     return true;
-}
-
-// Between decode_start and decode_stop only decode_next may be called.
-static bool refused(const struct cpu_engine *e, const char *what, struct error *err)
-{
-    return e->decoding &&
-           !error_set(err, ERR_FAIL, "%s while decoding: expected decode_stop first", what);
-}
-
-static bool eval(struct engine *base, const int32_t *tokens, size_t n, enum engine_logits want,
-                 struct error *err)
-{
-    struct cpu_engine *e = self(base);
-    if (n == 0)
-        return error_set(err, ERR_FAIL, "eval: no tokens");
-    if (n > base->n_ctx - base->n_past)
-        return error_set(err, ERR_CONTEXT, "%zu tokens after %zu do not fit the context of %u", n,
-                         base->n_past, base->n_ctx);
-    if (want == LOGITS_ALL && n > base->n_batch)
-        return error_set(err, ERR_FAIL,
-                         "eval: logits of %zu tokens wanted at once, but a batch has %u", n,
-                         base->n_batch);
-    const uint32_t n_vocab = base->model->hp.n_vocab;
-    for (size_t i = 0; i < n; i++)
-        if (tokens[i] < 0 || (uint32_t)tokens[i] >= n_vocab)
-            return error_set(err, ERR_FAIL, "eval: token id %d, expected 0 to %u", tokens[i],
-                             n_vocab - 1);
-    for (size_t done = 0; done < n;) {
-        const size_t chunk = n - done < base->n_batch ? n - done : base->n_batch;
-        if (cancel_asked(e->cancel))
-            return interrupted(err);
-        const bool last = done + chunk == n;
-        if (!eval_chunk(e, tokens + done, chunk, last ? want : LOGITS_NONE, err))
-            return false;
-        done += chunk;
-    }
-    return true;
-}
-
-static bool cpu_eval(struct engine *base, const int32_t *tokens, size_t n, enum engine_logits want,
-                     struct error *err)
-{
-    return !refused(self(base), "eval", err) && eval(base, tokens, n, want, err);
-}
-
-static void cpu_trim(struct engine *base, size_t n)
-{
-    struct cpu_engine *e = self(base);
-    if (n >= base->n_past)
-        return;
-    base->n_past = n;
-    e->fresh = false;
-    e->n_logits = 0;
-    e->n_hidden = 0;
 }
 
 // Row i of the last eval (n_vocab); NULL with err set.
 static const float *logits_row(struct cpu_engine *e, size_t i, struct error *err)
 {
-    if (i >= e->n_hidden) {
-        error_set(err, ERR_FAIL, "logits: row %zu wanted, the last eval left %zu", i, e->n_hidden);
-        return NULL;
-    }
     if (i < e->logits_first || i >= e->logits_first + e->n_logits) {
         const size_t first = i / LOGIT_ROWS * LOGIT_ROWS;
         const size_t rest = e->n_hidden - first;
@@ -128,7 +65,7 @@ static const float *logits_row(struct cpu_engine *e, size_t i, struct error *err
 }
 
 // False, with the weights that it comes from in *err, when a logit of row i is not finite: the last
-// token is evaluated once more, and every step looked at.
+// token, at e->n_past, is evaluated once more, and every step looked at.
 static bool check_finite(struct cpu_engine *e, size_t i, const float *logits, struct error *err)
 {
     const size_t n_vocab = e->base.model->hp.n_vocab, at = finite_until(logits, n_vocab);
@@ -138,135 +75,102 @@ static bool check_finite(struct cpu_engine *e, size_t i, const float *logits, st
     struct finite_search search = {0};
     const bool last = i + 1 == e->n_hidden;
     e->search = &search;
-    e->base.n_past--;
     const bool ok = cpu_forward(e, &e->last_token, 1, LOGITS_NONE);
-    e->base.n_past++;
     e->search = NULL;
     if (!ok)
         return interrupted(err);
     return finite_error(search.found || last ? &search : NULL, (uint32_t)at, logit, err);
 }
 
-static bool cpu_logits(struct engine *base, size_t i, float *out, struct error *err)
+static bool cpu_logits(struct engine *base, const struct seq *s, size_t i,
+                       const struct cancel *cancel, float *out, struct error *err)
 {
-    const float *row = refused(self(base), "logits", err) ? NULL : logits_row(self(base), i, err);
-    if (!row || !check_finite(self(base), i, row, err))
+    struct cpu_engine *e = self(base);
+    cpu_work_on(e, s, cancel);
+    e->n_past--;
+    const float *row = logits_row(e, i, err);
+    if (!row || !check_finite(e, i, row, err))
         return false;
     memcpy(out, row, base->model->hp.n_vocab * sizeof *out);
     return true;
 }
 
-static bool cpu_decode_start(struct engine *base, const struct decode_params *p, struct error *err)
+static bool cpu_pick_start(struct engine *base, const struct seq *s, struct error *err)
 {
     struct cpu_engine *e = self(base);
-    if (refused(e, "decode_start", err))
-        return false;
-    if (!e->fresh)
-        return error_set(err, ERR_FAIL, "decode: no logits of the last token; eval it first");
-    if (p->n_probs > ENGINE_MAX_PROBS)
-        return error_set(err, ERR_FAIL, "decode: %u alternatives wanted, at most %d", p->n_probs,
-                         ENGINE_MAX_PROBS);
-    ids_clear(&e->history);
-    if (!ids_append(&e->history, p->history, p->n_history) ||
-        !ids_reserve(&e->history, base->n_ctx + 1))
-        return error_oom(err, "the token history", (base->n_ctx + p->n_history) * sizeof(int32_t));
-    struct sampler s = {0};
-    if (!sampler_init(&s, p->sampler, base->model->hp.n_vocab, err))
+    struct sampler sampler = {0};
+    if (!sampler_init(&sampler, &s->sampler, base->model->hp.n_vocab, err))
         return false;
     sampler_release(&e->sampler);
-    e->sampler = s;
-    ids_clear(&e->stop_ids);
-    if (!ids_append(&e->stop_ids, p->stop_ids, p->n_stop_ids))
-        return error_oom(err, "the stop ids", p->n_stop_ids * sizeof *p->stop_ids);
-    e->n_probs = p->n_probs;
-    e->n_left = p->max_tokens;
-    e->pending = false;
-    e->decoding = true;
+    e->sampler = sampler;
     return true;
 }
 
-static bool cpu_decode_next(struct engine *base, struct decoded *out, struct error *err)
+// A token is evaluated when somebody waits for the next one: the first is shown sooner, and none
+// is evaluated in vain.
+static bool cpu_pick_next(struct engine *base, const struct seq *s, struct error *err)
+{
+    (void)base, (void)s, (void)err;
+    return true;
+}
+
+static bool cpu_pick_take(struct engine *base, const struct seq *s, bool evaluate,
+                          const struct cancel *cancel, struct decoded *out, struct error *err)
 {
     struct cpu_engine *e = self(base);
     const uint32_t n_vocab = base->model->hp.n_vocab;
     *out = (struct decoded){0};
-    if (!e->decoding)
-        return error_set(err, ERR_FAIL, "decode: not started");
-    if (e->n_left == 0)
-        return error_set(err, ERR_FAIL,
-                         "decode: more tokens wanted than announced, or after a stop id");
-    if (cancel_asked(e->cancel))
+    if (cancel_asked(cancel))
         return interrupted(err);
-    if (e->pending) {
-        if (!eval(base, &e->history.data[e->history.len - 1], 1, LOGITS_LAST, err))
-            return false;
-        e->pending = false;
-    }
+    if (evaluate && !cpu_eval(base, s, &s->ids.data[s->ids.len - 1], 1, LOGITS_LAST, cancel, err))
+        return false;
+    cpu_work_on(e, s, cancel);
+    e->n_past = s->ids.len - 1;
     const float *logits = logits_row(e, e->n_hidden - 1, err);
     if (!logits)
         return false;
-    if (!sampler_pick(&e->sampler, logits, e->history.data, e->history.len, &out->id, err))
+    if (!sampler_pick(&e->sampler, logits, s->ids.data, s->ids.len, &out->id, err))
         return check_finite(e, e->n_hidden - 1, logits, err) && false;
-    if (e->n_probs > 0) {
-        out->n_top = e->n_probs < n_vocab ? e->n_probs : n_vocab;
+    if (s->n_probs > 0) {
+        out->n_top = s->n_probs < n_vocab ? s->n_probs : n_vocab;
         if (!sampler_top_logprobs(logits, n_vocab, out->top, out->n_top, err))
             return false;
         out->logprob = (float)sampler_logprob(logits, n_vocab, out->id);
     }
-    if (!ids_push(&e->history, out->id))
-        return error_oom(err, "the token history", (e->history.len + 1) * sizeof(int32_t));
-    e->pending = true;
-    e->n_left--;
-    for (size_t i = 0; i < e->stop_ids.len; i++)
-        if (e->stop_ids.data[i] == out->id)
-            e->n_left = 0;
     return true;
 }
 
-static void cpu_decode_stop(struct engine *base, size_t n_keep)
+static void cpu_pick_stop(struct engine *base)
 {
-    struct cpu_engine *e = self(base);
-    e->decoding = e->pending = false;
-    cpu_trim(base, n_keep);
+    (void)base;
 }
 
 static size_t cpu_kv_bytes(const struct engine *base, size_t begin, size_t end)
 {
-    const struct cpu_engine *e = (const struct cpu_engine *)base;
-    return begin < end ? kv_cache_export_bytes(&e->kv, begin, end) : 0;
+    return kv_cache_export_bytes(&((const struct cpu_engine *)base)->kv, begin, end);
 }
 
-static bool cpu_kv_export(struct engine *base, size_t begin, size_t end, void *dst,
-                          struct error *err)
+static bool cpu_kv_export(struct engine *base, const struct seq *s, size_t begin, size_t end,
+                          void *dst, struct error *err)
 {
-    if (refused(self(base), "kv_export", err))
-        return false;
-    if (begin > end || end > base->n_past)
-        return error_set(err, ERR_FAIL, "KV export: positions %zu to %zu of %zu", begin, end,
-                         base->n_past);
-    kv_cache_export(&self(base)->kv, begin, end, dst);
+    (void)err;
+    kv_cache_export(&self(base)->kv, s->blocks, begin, end, dst);
     return true;
 }
 
-static bool cpu_kv_import(struct engine *base, size_t begin, size_t end, const void *src,
-                          struct error *err)
+static bool cpu_kv_import(struct engine *base, const struct seq *s, size_t begin, size_t end,
+                          const void *src, struct error *err)
 {
-    struct cpu_engine *e = self(base);
-    if (refused(e, "kv_import", err))
-        return false;
-    if (begin != base->n_past || begin > end)
-        return error_set(err, ERR_FAIL, "KV import: positions %zu to %zu after %zu", begin, end,
-                         base->n_past);
-    if (end > base->n_ctx)
-        return error_set(err, ERR_CONTEXT, "%zu saved tokens do not fit the context of %u", end,
-                         base->n_ctx);
-    kv_cache_import(&e->kv, begin, end, src);
-    if (end > begin) {
-        base->n_past = end;
-        e->fresh = false;
-        e->n_logits = 0;
-        e->n_hidden = 0;
-    }
+    (void)err;
+    kv_cache_import(&self(base)->kv, s->blocks, begin, end, src);
+    return true;
+}
+
+static bool cpu_kv_copy(struct engine *base, uint32_t from, uint32_t to, size_t n,
+                        struct error *err)
+{
+    (void)err;
+    kv_cache_copy(&self(base)->kv, from, to, n);
     return true;
 }
 
@@ -284,16 +188,18 @@ static bool cpu_measure(struct engine *base, struct engine_peaks *out, struct er
     return true;
 }
 
-static const struct engine_ops cpu_ops = {
+static const struct backend cpu_backend = {
+    .kv_block = CPU_ATTN_SPLIT,
     .eval = cpu_eval,
-    .trim = cpu_trim,
     .logits = cpu_logits,
-    .decode_start = cpu_decode_start,
-    .decode_next = cpu_decode_next,
-    .decode_stop = cpu_decode_stop,
+    .pick_start = cpu_pick_start,
+    .pick_next = cpu_pick_next,
+    .pick_take = cpu_pick_take,
+    .pick_stop = cpu_pick_stop,
     .kv_bytes = cpu_kv_bytes,
     .kv_export = cpu_kv_export,
     .kv_import = cpu_kv_import,
+    .kv_copy = cpu_kv_copy,
     .measure = cpu_measure,
     .profile = cpu_profile,
     .free = cpu_free,
@@ -334,11 +240,11 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
         return NULL;
     }
     const int n_threads = cpu_n_threads(p);
-    e->base = (struct engine){.ops = &cpu_ops, .model = m, .n_ctx = plan.n_ctx};
-    e->base.n_batch = cpu_n_batch(p);
+    e->base = (struct engine){.model = m, .n_ctx = plan.n_ctx, .n_batch = cpu_n_batch(p)};
     e->base.mem_used = plan.kv + plan.scratch + plan.other + plan.weights;
     e->base.mem_total = memory_total();
-    e->cancel = p->cancel;
+    if (!engine_init(&e->base, &e->core, &cpu_backend, err))
+        goto fail;
     e->kernels = cpu_kernels_get(isa);
     if (!e->kernels) {
         error_set(err, ERR_FAIL, "this machine or build lacks the instruction set asked for");
@@ -361,10 +267,6 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
     cpu_scratch_layout(m, plan.n_ctx, e->base.n_batch, n_threads, e, e->scratch);
     for (uint32_t i = 0; i < m->n_rope; i++)
         model_rope_freqs(&m->ropes[i], plan.n_ctx, e->ropes[i].freq, &e->ropes[i].magnitude);
-    if (!ids_reserve(&e->history, (size_t)plan.n_ctx + 1)) {
-        error_oom(err, "the token history", ((size_t)plan.n_ctx + 1) * sizeof(int32_t));
-        goto fail;
-    }
     e->pool = pool_create(n_threads, err);
     if (!e->pool || !read_ahead(m, p, err))
         goto fail;

@@ -109,7 +109,7 @@ static void embed_item(void *arg, size_t t, int thread)
         const struct cpu_rope *rope = &e->ropes[r];
         float *cos_sin = rope->cos_sin + t * n_dim;
         for (size_t i = 0; i < n_dim / 2; i++) {
-            double angle = (double)(e->base.n_past + t) * rope->freq[i];
+            double angle = (double)(e->n_past + t) * rope->freq[i];
             cos_sin[2 * i] = (float)cos(angle) * rope->magnitude;
             cos_sin[2 * i + 1] = (float)sin(angle) * rope->magnitude;
         }
@@ -194,7 +194,7 @@ static void rotate_item(void *arg, size_t t, int thread)
     const struct cpu_engine *e = j->e;
     const struct hparams *hp = &e->base.model->hp;
     const struct layer *l = j->layer;
-    const size_t d = l->head_dim, pos = e->base.n_past + t;
+    const size_t d = l->head_dim, pos = e->n_past + t;
     const float *q_norm = layer_vector(l, ATTN_Q_NORM), *k_norm = layer_vector(l, ATTN_K_NORM);
     float *q = e->q + t * l->n_head * d;
     float *k = e->k + t * l->n_head_kv * d, *v = e->v + t * l->n_head_kv * d;
@@ -214,7 +214,7 @@ static void rotate_item(void *arg, size_t t, int thread)
             q[i] *= times;
     }
     for (uint32_t h = 0; h < l->n_head_kv; h++)
-        e->kernels->kv_store(j->kv, h, pos, k + h * d, v + h * d);
+        e->kernels->kv_store(j->kv, h, kv_cache_at(e->seq->blocks, pos), k + h * d, v + h * d);
 }
 
 static bool rotate_and_store(struct cpu_engine *e, size_t il, size_t n)
@@ -282,7 +282,7 @@ static void set_queries(const struct attention_job *j, struct cpu_attn_split *a,
     a->softcap = l->attn_softcap;
     a->n_query = (int)(n_rows - row < 8 ? n_rows - row : 8);
     for (int r = 0; r < a->n_query; r++) {
-        const size_t t = (row + (size_t)r) / j->group, pos = e->base.n_past + t;
+        const size_t t = (row + (size_t)r) / j->group, pos = e->n_past + t;
         const size_t head = kv_head * j->group + (row + (size_t)r) % j->group;
         a->q[r] = e->q + (t * l->n_head + head) * l->head_dim;
         a->first[r] = first_visible(l, pos);
@@ -317,6 +317,7 @@ static void attention_item(void *arg, size_t item, int thread)
     const size_t end = a.end[a.n_query - 1];
     for (a.split = a.first[0] / CPU_ATTN_SPLIT * CPU_ATTN_SPLIT; a.split < end;
          a.split += CPU_ATTN_SPLIT) {
+        a.at = kv_cache_at(e->seq->blocks, a.split);
         e->kernels->attend(&a);
         for (int r = 0; r < a.n_query; r++)
             e->kernels->attn_merge(&parts[r], total + (size_t)r * d_pad, &a.part[r], a.out[r],
@@ -340,6 +341,7 @@ static void decode_attention_item(void *arg, size_t item, int thread)
     struct cpu_attn_split a;
     set_queries(j, &a, kv_head, row);
     a.split = (j->first_split + split) * CPU_ATTN_SPLIT;
+    a.at = kv_cache_at(e->seq->blocks, a.split);
     const size_t first = (kv_head * j->group + row) * j->n_splits + split;
     for (int r = 0; r < a.n_query; r++)
         a.out[r] = e->attn_parts + (first + (size_t)r * j->n_splits) * e->head_dim_pad;
@@ -369,8 +371,8 @@ static bool attention(struct cpu_engine *e, size_t il, const struct cpu_act *out
         if (!pool_run(e->pool, l->n_head_kv * j.items_per_head, attention_item, &j, e->cancel))
             return false;
     } else {
-        j.first_split = first_visible(l, e->base.n_past) / CPU_ATTN_SPLIT;
-        j.n_splits = e->base.n_past / CPU_ATTN_SPLIT + 1 - j.first_split;
+        j.first_split = first_visible(l, e->n_past) / CPU_ATTN_SPLIT;
+        j.n_splits = e->n_past / CPU_ATTN_SPLIT + 1 - j.first_split;
         if (!pool_run(e->pool, l->n_head_kv * j.items_per_head * j.n_splits, decode_attention_item,
                       &j, e->cancel))
             return false;

@@ -7,12 +7,14 @@
 #define HOKKU_CPU_KERNELS_H
 
 #include "model/model.h"
-#include "engine/engine.h"
+#include "model/model.h"
 
 enum {
-    CPU_PAD = 256,       // activations per block; rows are padded with zeros to whole blocks
-    CPU_KV_BLOCK = 16,   // positions whose keys are interleaved
-    CPU_ATTN_SPLIT = 256 // positions that one softmax part covers; parts are merged in order
+    CPU_PAD = 256,     // activations per block; rows are padded with zeros to whole blocks
+    CPU_KV_BLOCK = 16, // positions whose keys are interleaved
+    // Positions that one softmax part covers; parts are merged in order. A block of the KV cache,
+    // too, so that a part lies in one piece.
+    CPU_ATTN_SPLIT = 256
 };
 
 enum cpu_isa { CPU_ISA_AUTO, CPU_ISA_PLAIN, CPU_ISA_AVX2, CPU_ISA_AVX512 };
@@ -72,6 +74,7 @@ struct cpu_attn_split {
     float scale;             // of the scores, which then become ...
     float softcap;           // ... c tanh(score / c); 0: they do not
     size_t split;            // a multiple of CPU_ATTN_SPLIT
+    size_t at;               // where it lies in the cache: another one
     struct cpu_attn_part part[8];
     float *out[8]; // (head_dim rounded up to 16): sum of weights * values
 };
@@ -93,8 +96,8 @@ struct cpu_kernels {
     void (*softcap)(float *x, float scale, float c, size_t n);
     // Rotates one head's first 2 * n_pairs elements: cos_sin (n_pairs, 2)
     void (*rope)(float *x, const float *cos_sin, size_t n_pairs, enum rope_layout layout);
-    // Stores the key and value of one KV head at a position: k, v (head_dim)
-    void (*kv_store)(const struct cpu_kv_layer *kv, uint32_t kv_head, size_t pos, const float *k,
+    // Stores the key and value of one KV head at a place of the cache: k, v (head_dim)
+    void (*kv_store)(const struct cpu_kv_layer *kv, uint32_t kv_head, size_t at, const float *k,
                      const float *v);
     void (*attend)(struct cpu_attn_split *a);
     // Merges part b (numerators bo) into part a (ao): n dimensions

@@ -38,7 +38,8 @@ static struct cpu_kv_layer layer_layout(const struct layer *layer, enum cpu_kv k
                                         uint32_t n_ctx)
 {
     const size_t d = layer->head_dim, pad = (d + 15) / 16 * 16;
-    const size_t n_blocks = ((size_t)n_ctx + CPU_KV_BLOCK - 1) / CPU_KV_BLOCK;
+    const size_t per_block = CPU_ATTN_SPLIT / CPU_KV_BLOCK;
+    const size_t n_blocks = ((size_t)n_ctx + CPU_ATTN_SPLIT - 1) / CPU_ATTN_SPLIT * per_block;
     struct cpu_kv_layer l = {
         .type_k = k, .type_v = v, .n_head = layer->n_head_kv, .head_dim = layer->head_dim};
     l.k_block_bytes = row_bytes(d, d, k) * CPU_KV_BLOCK;
@@ -117,11 +118,11 @@ static void move(void *cached, uint8_t *row, size_t n, bool out)
 }
 
 // One head's key: per group of 32 dimensions its scale, then the dimensions.
-static uint8_t *move_key(const struct cpu_kv_layer *l, size_t head, size_t pos, uint8_t *row,
+static uint8_t *move_key(const struct cpu_kv_layer *l, size_t head, size_t at, uint8_t *row,
                          bool out)
 {
-    const size_t lane = pos % CPU_KV_BLOCK, elem = elem_bytes(l->type_k);
-    uint8_t *p = l->k + head * l->k_head_bytes + pos / CPU_KV_BLOCK * l->k_block_bytes;
+    const size_t lane = at % CPU_KV_BLOCK, elem = elem_bytes(l->type_k);
+    uint8_t *p = l->k + head * l->k_head_bytes + at / CPU_KV_BLOCK * l->k_block_bytes;
     for (size_t d = 0; d < l->head_dim; d++) {
         if (d % 32 == 0) {
             move(p + sizeof(float) * lane, row, sizeof(float), out);
@@ -135,32 +136,53 @@ static uint8_t *move_key(const struct cpu_kv_layer *l, size_t head, size_t pos, 
     return row;
 }
 
-static uint8_t *move_value(const struct cpu_kv_layer *l, size_t head, size_t pos, uint8_t *row,
+static uint8_t *move_value(const struct cpu_kv_layer *l, size_t head, size_t at, uint8_t *row,
                            bool out)
 {
-    uint8_t *p = l->v + head * l->v_head_bytes + pos * l->v_row_bytes;
+    uint8_t *p = l->v + head * l->v_head_bytes + at * l->v_row_bytes;
     const size_t n = row_bytes(l->head_dim, l->head_dim, l->type_v);
     move(p, row, n, out);
     return row + n;
 }
 
-static void move_all(const struct kv_cache *kv, size_t begin, size_t end, uint8_t *row, bool out)
+static void move_all(const struct kv_cache *kv, const uint32_t *blocks, size_t begin, size_t end,
+                     uint8_t *row, bool out)
 {
-    for (size_t pos = begin; pos < end; pos++)
+    for (size_t pos = begin; pos < end; pos++) {
+        const size_t at = kv_cache_at(blocks, pos);
         for (size_t i = 0; i < kv->n_layer; i++) {
             for (size_t h = 0; h < kv->layers[i].n_head; h++)
-                row = move_key(&kv->layers[i], h, pos, row, out);
+                row = move_key(&kv->layers[i], h, at, row, out);
             for (size_t h = 0; h < kv->layers[i].n_head; h++)
-                row = move_value(&kv->layers[i], h, pos, row, out);
+                row = move_value(&kv->layers[i], h, at, row, out);
         }
+    }
 }
 
-void kv_cache_export(const struct kv_cache *kv, size_t begin, size_t end, void *dst)
+void kv_cache_export(const struct kv_cache *kv, const uint32_t *blocks, size_t begin, size_t end,
+                     void *dst)
 {
-    move_all(kv, begin, end, dst, true);
+    move_all(kv, blocks, begin, end, dst, true);
 }
 
-void kv_cache_import(const struct kv_cache *kv, size_t begin, size_t end, const void *src)
+void kv_cache_import(const struct kv_cache *kv, const uint32_t *blocks, size_t begin, size_t end,
+                     const void *src)
 {
-    move_all(kv, begin, end, (uint8_t *)(uintptr_t)src, false); // only read from
+    move_all(kv, blocks, begin, end, (uint8_t *)(uintptr_t)src, false); // only read from
+}
+
+// Keys of positions that lie side by side are copied as a whole: what is behind the n is not read.
+void kv_cache_copy(const struct kv_cache *kv, uint32_t from, uint32_t to, size_t n)
+{
+    const size_t n_lanes = (n + CPU_KV_BLOCK - 1) / CPU_KV_BLOCK;
+    for (size_t i = 0; i < kv->n_layer; i++) {
+        const struct cpu_kv_layer *l = &kv->layers[i];
+        const size_t k_bytes = l->k_block_bytes * (CPU_ATTN_SPLIT / CPU_KV_BLOCK);
+        const size_t v_bytes = l->v_row_bytes * CPU_ATTN_SPLIT;
+        for (size_t h = 0; h < l->n_head; h++) {
+            uint8_t *k = l->k + h * l->k_head_bytes, *v = l->v + h * l->v_head_bytes;
+            memcpy(k + to * k_bytes, k + from * k_bytes, n_lanes * l->k_block_bytes);
+            memcpy(v + to * v_bytes, v + from * v_bytes, n * l->v_row_bytes);
+        }
+    }
 }

@@ -1,4 +1,4 @@
-// engine_ops.profile: the clock between the steps of one evaluation.
+// backend.profile: the clock between the steps of one evaluation.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -52,7 +52,7 @@ static size_t traffic(const struct cpu_engine *e, struct engine_traffic *out)
             const struct weight *w = &l->w[k];
             if (k == ATTN_OUTPUT && l->mixer == MIXER_ATTENTION)
                 piece(out, &n, "kv",
-                      layer_seen(l, e->base.n_past + 1) * kv_position_bytes(&e->kv.layers[i]));
+                      layer_seen(l, e->n_past + 1) * kv_position_bytes(&e->kv.layers[i]));
             if (w->data && !w->vector)
                 piece(out, &n, w->name, w->n_bytes);
         }
@@ -71,7 +71,7 @@ static bool add_work(const struct cpu_engine *e, size_t n, const struct cpu_mark
 {
     const struct model *model = e->base.model;
     if (n > 1) {
-        profile_operations(out, model, e->base.n_past, n, beside);
+        profile_operations(out, model, e->n_past, n, beside);
         return true;
     }
     size_t max = (size_t)model->hp.n_layer * PIECES_PER_LAYER + PIECES_BESIDE;
@@ -98,19 +98,17 @@ static double time_nothing(struct cpu_engine *e)
     return all / TIMES;
 }
 
-bool cpu_profile(struct engine *base, const int32_t *tokens, size_t n, uint32_t n_run,
-                 struct engine_profile *out, struct error *err)
+bool cpu_profile(struct engine *base, const struct seq *seq, const int32_t *tokens, size_t n,
+                 uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
+                 struct error *err)
 {
     struct cpu_engine *e = (struct cpu_engine *)base;
     struct cpu_marks m = {0};
     struct sampler s = {0};
     double *seconds = NULL;
-    *out = (struct engine_profile){0};
-    if (!profile_check(base, tokens, n, n_run, e->decoding, err))
-        return false;
     if (!sampler_init(&s, &sampler_defaults, base->model->hp.n_vocab, err))
         return false;
-    e->fresh = false;
+    cpu_work_on(e, seq, cancel);
     e->marks = &m; // max 0: only counts
     bool ok = run(e, tokens, n, &s, err);
     if (ok) {

@@ -28,7 +28,8 @@ bool conversation_init(struct conversation *c, const struct model *m, struct eng
     memset(c, 0, sizeof *c);
     c->model = m;
     c->now = now;
-    session_init(&c->session, e);
+    if (!session_init(&c->session, e, err))
+        return false;
     if (template_text) {
         c->tmpl = template_parse(template_text, n_template, err);
         if (!c->tmpl)
@@ -120,11 +121,7 @@ void conversation_clear(struct conversation *c)
 
 void conversation_rewind(struct conversation *c, size_t n)
 {
-    struct session *s = &c->session;
-    if (n < s->timeline.len)
-        s->timeline.len = n;
-    if (n < s->engine->n_past)
-        s->engine->ops->trim(s->engine, n);
+    seq_trim(c->session.seq, n);
 }
 
 // Makes room for one more message at the end of the live ones.
@@ -454,7 +451,7 @@ static bool run_answer(struct conversation *c, const struct answer_params *p, st
     s->progress = stream_progress;
     s->progress_user = stream;
     bool ok = conversation_set_breakers(c, &sampler, err) &&
-              session_sync(s, prefix->data, prefix->len, err);
+              session_sync(s, prefix->data, prefix->len, c->cancel, err);
     s->progress = NULL;
     // The start that the user gave is shown only now: a progress line may have been there.
     if (ok && m->n_runs == 0 && m->text.len > 0)
@@ -647,8 +644,8 @@ static void rewind_to_messages(struct conversation *c)
             size_t from = m->runs[run].first_id;
             ids_append(&ids, m->ids.data + from, m->ids.len - from);
         }
-        while (n < ids.len && n < c->session.timeline.len &&
-               ids.data[n] == c->session.timeline.data[n])
+        const int32_t *memory = seq_ids(c->session.seq);
+        while (n < ids.len && n < seq_len(c->session.seq) && ids.data[n] == memory[n])
             n++;
     }
     ids_release(&ids);

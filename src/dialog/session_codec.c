@@ -261,7 +261,7 @@ size_t codec_kv_bytes(const struct engine *e, size_t n, size_t piece)
 {
     size_t sum = 0;
     for (size_t i = 0; i < n; i += piece) {
-        size_t bytes = e->ops->kv_bytes(e, i, n - i < piece ? n : i + piece);
+        size_t bytes = engine_kv_bytes(e, i, n - i < piece ? n : i + piece);
         if (bytes > SIZE_MAX - sum)
             return SIZE_MAX;
         sum += bytes;

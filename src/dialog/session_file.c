@@ -76,14 +76,14 @@ static void end_section(struct writer *w, int i)
 
 static bool write_kv(struct writer *w, const struct conversation *c, struct error *err)
 {
-    struct engine *e = c->session.engine;
-    size_t n = e->n_past, largest = e->ops->kv_bytes(e, 0, n < KV_PIECE ? n : KV_PIECE);
+    const struct engine *e = c->session.engine;
+    struct seq *s = c->session.seq;
+    size_t n = seq_n_past(s), largest = engine_kv_bytes(e, 0, n < KV_PIECE ? n : KV_PIECE);
     unsigned char *piece = malloc(largest + 1);
     bool ok = piece || error_oom(err, "a copy of the KV cache", largest);
     for (size_t i = 0; ok && i < n; i += KV_PIECE) {
         size_t end = n - i < KV_PIECE ? n : i + KV_PIECE;
-        ok = e->ops->kv_export(e, i, end, piece, err) &&
-             put(w, piece, e->ops->kv_bytes(e, i, end), err);
+        ok = seq_export(s, i, end, piece, err) && put(w, piece, engine_kv_bytes(e, i, end), err);
     }
     free(piece);
     return ok;
@@ -116,14 +116,14 @@ static json_t *describe(const struct conversation *c, const json_t *settings)
     json_object_set_new(j, "fingerprint", safe_string(m->fingerprint));
     json_object_set_new(j, "device", safe_string(e->device));
     json_object_set_new(j, "kv_format", safe_string(e->kv_format));
-    json_object_set_new(j, "kv_positions", json_integer((json_int_t)e->n_past));
+    json_object_set_new(j, "kv_positions", json_integer((json_int_t)seq_n_past(c->session.seq)));
     json_object_set_new(j, "n_ctx", json_integer(e->n_ctx));
     json_object_set_new(j, "template_crc", json_integer(template_crc(c)));
     json_object_set_new(j, "plain", json_boolean(!c->tmpl));
     json_object_set_new(j, "now", json_integer(c->now));
     json_object_set_new(j, "saved_at", json_integer((json_int_t)time(NULL)));
     json_object_set_new(j, "turns", json_integer((json_int_t)conversation_n_turns(c)));
-    json_object_set_new(j, "tokens", json_integer((json_int_t)c->session.timeline.len));
+    json_object_set_new(j, "tokens", json_integer((json_int_t)seq_len(c->session.seq)));
     json_object_set_new(j, "first_kept", json_integer((json_int_t)c->first_kept));
     json_object_set_new(j, "dropped", json_integer((json_int_t)c->session.stats.n_dropped));
     json_object_set_new(j, "system_merged", json_boolean(c->system_merged));
@@ -153,7 +153,7 @@ static bool write_body(struct writer *w, const struct conversation *c, const jso
     end_section(w, SEC_MESSAGES);
     begin_section(w, SEC_TIMELINE);
     buf_clear(&b);
-    if (ok && !codec_put_ids(&b, c->session.timeline.data, c->session.timeline.len))
+    if (ok && !codec_put_ids(&b, seq_ids(c->session.seq), seq_len(c->session.seq)))
         ok = error_oom(err, "the timeline of a session", b.len);
     ok = ok && put(w, buf_str(&b), b.len, err);
     end_section(w, SEC_TIMELINE);
@@ -344,20 +344,25 @@ static bool check_kv(struct reader *r, struct error *err)
     return ok;
 }
 
-static bool import_kv(struct reader *r, struct engine *e, size_t n, struct error *err)
+// The timeline to s, the KV cache of its first n tokens with it.
+static bool import_kv(struct reader *r, struct seq *s, const struct ids *timeline, size_t n,
+                      struct error *err)
 {
-    size_t largest = e->ops->kv_bytes(e, 0, n < KV_PIECE ? n : KV_PIECE);
+    const struct engine *e = seq_engine(s);
+    size_t largest = engine_kv_bytes(e, 0, n < KV_PIECE ? n : KV_PIECE);
     unsigned char *piece = malloc(largest + 1);
     uint64_t at = r->sections[SEC_KV].offset;
     bool ok = piece || error_oom(err, "a copy of the KV cache", largest);
-    e->ops->trim(e, 0);
+    seq_trim(s, 0);
     for (size_t i = 0; ok && i < n; i += KV_PIECE) {
-        size_t end = n - i < KV_PIECE ? n : i + KV_PIECE, bytes = e->ops->kv_bytes(e, i, end);
-        ok = read_at(r, at, piece, bytes, err) && e->ops->kv_import(e, i, end, piece, err);
+        size_t end = n - i < KV_PIECE ? n : i + KV_PIECE, bytes = engine_kv_bytes(e, i, end);
+        ok = read_at(r, at, piece, bytes, err) &&
+             seq_import(s, timeline->data + i, end - i, piece, err);
         at += bytes;
     }
+    ok = ok && seq_append(s, timeline->data + n, timeline->len - n, err);
     if (!ok)
-        e->ops->trim(e, 0);
+        seq_trim(s, 0);
     free(piece);
     return ok;
 }
@@ -402,8 +407,7 @@ static void kv_mismatch(const struct reader *r, const json_t *meta, const struct
                  text_of(meta, "kv_format"), e->kv_format);
     else if (n < 0 || (uint64_t)n > n_timeline || (uint64_t)n > e->n_ctx)
         snprintf(why, n_why, "it holds %lld tokens, the context only %u", (long long)n, e->n_ctx);
-    else if (e->ops->kv_bytes(e, 0, 0) != 0 ||
-             codec_kv_bytes(e, (size_t)n, KV_PIECE) != r->sections[SEC_KV].length)
+    else if (codec_kv_bytes(e, (size_t)n, KV_PIECE) != r->sections[SEC_KV].length)
         snprintf(why, n_why, "its KV cache has another size");
 }
 
@@ -487,19 +491,14 @@ bool session_file_read(const char *path, struct conversation *c, session_accept 
         out->kv = SESSION_KV_STALE;
     else
         out->kv = n_kv > 0 ? SESSION_KV_RESTORED : SESSION_KV_NONE;
-    if (!import_kv(r, e, n_kv, err)) {
-        // Only now has something changed: the memory is empty and is filled when needed.
-        c->session.timeline.len = 0;
-        goto done;
-    }
     // The last token may be sampled and not yet evaluated.
-    if (timeline.len > n_kv + 1 || out->kv == SESSION_KV_STALE)
+    if (timeline.len > n_kv + 1 || timeline.len > e->n_ctx || out->kv == SESSION_KV_STALE)
         timeline.len = n_kv;
+    // Only now does something change; when it fails the memory is empty and is filled when needed.
+    if (!import_kv(r, c->session.seq, &timeline, n_kv, err))
+        goto done;
     conversation_take_messages(c, &fresh);
-    ids_release(&c->session.timeline);
-    c->session.timeline = timeline;
     c->session.stats = (struct session_stats){.n_dropped = (size_t)number_of(meta, "dropped")};
-    timeline = (struct ids){0};
     out->seconds = clock_now() - start;
     ok = true;
 done:

@@ -50,13 +50,13 @@ static void judge(const float *logits, size_t n_vocab, int32_t id, uint32_t n_to
     }
 }
 
-static bool judge_row(struct engine *e, size_t row, int32_t id, uint32_t n_top, float *logits,
+static bool judge_row(struct conversation *c, size_t row, int32_t id, uint32_t n_top, float *logits,
                       struct why *w, struct error *err)
 {
     struct decoded d;
-    if (!e->ops->logits(e, row, logits, err))
+    if (!seq_logits(c->session.seq, row, c->cancel, logits, err))
         return false;
-    judge(logits, e->model->hp.n_vocab, id, n_top, &d);
+    judge(logits, c->model->hp.n_vocab, id, n_top, &d);
     return why_add(w, &d) || error_oom(err, "the alternatives", w->n * sizeof d);
 }
 
@@ -81,21 +81,19 @@ bool why_last_answer(struct conversation *c, uint32_t n_top, struct why *w, stru
                        "the answer and what came before it take %zu tokens and the context holds "
                        "%u: it cannot be looked at again",
                        prefix.len + m->ids.len, e->n_ctx);
-    ok = ok && session_sync(s, prefix.data, prefix.len, err) &&
-         judge_row(e, 0, m->ids.data[0], n_top, logits, w, err);
+    ok = ok && session_sync(s, prefix.data, prefix.len, c->cancel, err) &&
+         judge_row(c, 0, m->ids.data[0], n_top, logits, w, err);
     for (size_t i = 0; ok && i + 1 < m->ids.len;) {
         size_t n = m->ids.len - 1 - i;
         if (n > e->n_batch)
             n = e->n_batch;
-        ok = e->ops->eval(e, m->ids.data + i, n, LOGITS_ALL, err);
-        if (ok && !ids_append(&s->timeline, m->ids.data + i, n))
-            ok = error_oom(err, "the token timeline", n);
+        struct work work = {.seq = s->seq, .ids = m->ids.data + i, .n = n, .n_logits = (uint32_t)n};
+        ok = engine_submit(e, &work, 1, c->cancel, NULL, err);
         for (size_t k = 0; ok && k < n; k++)
-            ok = judge_row(e, k, m->ids.data[i + k + 1], n_top, logits, w, err);
+            ok = judge_row(c, k, m->ids.data[i + k + 1], n_top, logits, w, err);
         i += n;
     }
-    if (ok && !ids_push(&s->timeline, m->ids.data[m->ids.len - 1]))
-        ok = error_oom(err, "the token timeline", 1);
+    ok = ok && seq_append(s->seq, &m->ids.data[m->ids.len - 1], 1, err);
     s->stats = stats;
     free(logits);
     ids_release(&prefix);

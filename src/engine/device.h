@@ -2,7 +2,7 @@
 #ifndef HOKKU_ENGINE_DEVICE_H
 #define HOKKU_ENGINE_DEVICE_H
 
-#include "engine/engine.h"
+#include "engine/measure.h"
 
 struct engine_backend {
     // Number of devices; 0 when there is none, -1 when there may be some and the driver cannot say:

@@ -1,10 +1,12 @@
-// The one interface that both devices implement: a loaded model on a device, its KV cache, its
-// scratch, and the timeline of evaluated tokens. All memory is taken at open; nothing allocates
-// while tokens are decoded.
+// What both devices do: an engine holds one model's weights on a device, scratch, and a pool of
+// memory for keys and values; it has no timeline. A sequence (struct seq) is one timeline: the only
+// copy of its ids, its share of the pool, its sampling settings. Work says which rows of which
+// sequences a forward pass has, and what is sampled after them.
 //
-// Timeline: the engine holds n_past evaluated tokens. eval() appends; trim() rewinds. An evaluated
-// token's KV does not depend on how the tokens were chunked beyond float rounding (CPU engine: not
-// at all, bit for bit).
+// All device memory is taken at open; nothing allocates while tokens are decoded. Calls on one
+// engine and its sequences come from one thread at a time. What an evaluated token leaves does not
+// depend on how the tokens were chunked beyond float rounding (CPU engine: not at all, bit for
+// bit), nor on what other sequences do.
 #ifndef HOKKU_ENGINE_ENGINE_H
 #define HOKKU_ENGINE_ENGINE_H
 
@@ -28,9 +30,7 @@ struct engine_params {
     // Called during open while weights are loaded (bytes); may be NULL.
     void (*progress)(void *user, uint64_t done, uint64_t total);
     void *progress_user;
-    // Polled at open, between layers of a prefill and between decoded tokens; once asked, they give
-    // ERR_INTERRUPTED and leaves the timeline as it was at the last whole chunk or token. May be
-    // NULL.
+    // Polled at open; ERR_INTERRUPTED once asked. May be NULL.
     const struct cancel *cancel;
 };
 
@@ -44,12 +44,6 @@ struct engine_plan {
     bool fits;
 };
 
-enum engine_logits {
-    LOGITS_NONE, // only extend the KV cache
-    LOGITS_LAST, // logits of the last token (what decode_start samples from)
-    LOGITS_ALL,  // logits of every token of this call (n <= n_batch)
-};
-
 enum { ENGINE_MAX_PROBS = 64 };
 
 struct decoded {
@@ -59,117 +53,107 @@ struct decoded {
     struct token_prob top[ENGINE_MAX_PROBS]; // most likely first, ties by lower id
 };
 
-struct decode_params {
-    const struct sampler_settings *sampler; // copied
-    // The timeline so far (all evaluated), for penalties: history[n_history], borrowed for the
-    // call.
-    const int32_t *history;
-    size_t n_history;
-    uint32_t n_probs;  // alternatives to report per token, 0 = none, <= ENGINE_MAX_PROBS
-    size_t max_tokens; // the engine may run ahead of decode_next, but never samples more than this
-    // Decoding ends at these ids: they are returned like any other, but never evaluated ahead, and
-    // there is no next token after one.
-    const int32_t *stop_ids;
-    size_t n_stop_ids;
-};
+struct engine_core; // engine/backend.h
 
-// What the device itself can do, measured now: what a benchmark's results are held against.
-struct engine_peaks {
-    double bandwidth;       // bytes per second; 0: not measured
-    char bandwidth_how[80]; // "copy of 2 GB, read + written", "read of 256 MB by 2 threads"
-    double matrix_flops;    // operations per second of a large matrix product; 0: not measured
-    char matrix_how[160];   // or why it was not measured; "": there is no such thing to measure
-    uint32_t sm_mhz, memory_mhz; // clocks; 0: not known
-    char clocks_how[120];        // "NVML, while the device multiplied"; "" when not known
-};
-
-// Where the time of one evaluation goes: a kernel and what it works on. Seconds.
-struct engine_kernel {
-    const char *kernel; // "matvec", "attention_decode", ...
-    const char *what;   // weights by the names of engine_traffic, "+" between several; "": none
-    uint32_t n_launch;  // in one evaluation
-    double each;        // of a launch: median over all of them in all runs
-    double total;       // of the launches of one evaluation: median over the runs
-    uint64_t bytes;     // that they must move; 0: not known, or time is not a matter of bytes
-    double flops;       // operations of their matrix products; 0: as above
-};
-
-enum { ENGINE_MAX_KERNELS = 48 };
-
-struct engine_profile {
-    struct engine_kernel rows[ENGINE_MAX_KERNELS]; // in the order of their first launch
-    size_t n;
-    double sum;     // of all rows' totals
-    double nothing; // what is measured when nothing is launched: part of every launch's time
-    char how[160];  // it was measured
-};
-
-// The bytes that one decoded token moves through device memory, for one kind of work.
-struct engine_traffic {
-    const char *kernel; // "matvec", "attention", ...
-    const char *weight; // "ffn_down", "kv", ...
-    const char *type;   // "Q4_K"
-    uint64_t moved;     // bytes as laid out on the device
-    uint64_t needed; // bytes of the weights in the file (or of the cache), each read once, and of
-                     // the vectors in and out
-};
-
-struct engine;
-
-struct engine_ops {
-    // Appends n tokens (n > 0). Errors: ERR_CONTEXT when n_past + n > n_ctx (nothing changed),
-    // ERR_INTERRUPTED, ERR_FAIL.
-    bool (*eval)(struct engine *e, const int32_t *tokens, size_t n, enum engine_logits want,
-                 struct error *err);
-    // Rewinds to n tokens (n <= n_past). The logits are then stale: eval before decoding.
-    void (*trim)(struct engine *e, size_t n);
-    // Copies row i of the last eval's logits to out (n_vocab). LOGITS_LAST: only i = 0. Errors:
-    // ERR_INTERRUPTED, ERR_FAIL; finite_error's for a logit that is NaN or infinite, and so does
-    // decode_next (engine/finite.h).
-    bool (*logits)(struct engine *e, size_t i, float *out, struct error *err);
-    // Sampling on the device. Needs fresh logits (the last eval wanted LAST or ALL). Between start
-    // and stop only next may be called; what can say so is refused then (ERR_FAIL). next gives the
-    // token sampled at position n_past, n_past + 1, ...: each is evaluated before the following one
-    // is sampled. stop(n) leaves exactly n evaluated tokens (n <= what was evaluated; a token just
-    // returned by next may not be evaluated yet, so the caller evaluates what is missing).
-    bool (*decode_start)(struct engine *e, const struct decode_params *p, struct error *err);
-    bool (*decode_next)(struct engine *e, struct decoded *out, struct error *err);
-    void (*decode_stop)(struct engine *e, size_t n_keep);
-    // KV bytes of positions [begin, end) in an engine-specific order; kv_bytes says how many.
-    // import appends at n_past
-    // == begin and makes n_past = end. The format name is part of a saved session: another engine
-    // refuses it.
-    size_t (*kv_bytes)(const struct engine *e, size_t begin, size_t end);
-    bool (*kv_export)(struct engine *e, size_t begin, size_t end, void *dst, struct error *err);
-    bool (*kv_import)(struct engine *e, size_t begin, size_t end, const void *src,
-                      struct error *err);
-    // Measures the device's peaks; takes about a second. May be NULL.
-    bool (*measure)(struct engine *e, struct engine_peaks *out, struct error *err);
-    // Evaluates tokens at n_past n_run times after warming up, measuring every kernel. n = 1: a
-    // decoded token, with the sampler's default settings; else a chunk of n <= n_batch tokens of a
-    // prompt and the logits of its last. n_past stays, the logits are then stale. Errors:
-    // ERR_CONTEXT, ERR_INTERRUPTED, ERR_MEMORY, ERR_FAIL. May be NULL.
-    bool (*profile)(struct engine *e, const int32_t *tokens, size_t n, uint32_t n_run,
-                    struct engine_profile *out, struct error *err);
-    void (*free)(struct engine *e);
-};
-
-struct engine {
-    const struct engine_ops *ops;
+struct engine { // read-only for callers
+    struct engine_core *core;
     const struct model *model; // borrowed
     char device[128];          // "NVIDIA H200" or "CPU (AVX-512 VNNI, 8 threads)"
     char kv_format[64];        // names device family, layout and types
-    uint32_t n_ctx, n_batch;
-    size_t n_past;                // evaluated tokens; read-only for callers
+    uint32_t n_ctx;            // positions that the pool holds; one sequence may have them all
+    uint32_t n_batch;
     uint64_t mem_used, mem_total; // bytes on the device
 };
 
-// Convenience: the calls above, and free that accepts NULL.
-static inline void engine_free(struct engine *e)
-{
-    if (e)
-        e->ops->free(e);
-}
+void engine_free(struct engine *e); // its sequences are freed before; NULL is fine
+
+// ---- sequences
+
+// An empty sequence of at most n_ctx_max tokens (0: the engine's n_ctx). It takes blocks of the
+// pool as it grows. When the pool has none left, the youngest other sequence is paused: its blocks
+// are given back, and its tokens are evaluated again with its next work. Errors: ERR_MEMORY;
+// ERR_CONTEXT: n_ctx_max is more than the pool holds.
+struct seq *seq_open(struct engine *e, uint32_t n_ctx_max, struct error *err);
+// Another sequence that begins with the first n tokens of s (n <= seq_len), settings included. What
+// is evaluated of them is shared; each copies a block that both have before it writes to it.
+// Errors: ERR_MEMORY; ERR_FAIL: n.
+struct seq *seq_fork(struct seq *s, size_t n, struct error *err);
+void seq_free(struct seq *s); // NULL is fine; tickets for its work are void
+
+struct engine *seq_engine(const struct seq *s);
+const int32_t *seq_ids(const struct seq *s); // (seq_len) borrowed until s changes
+size_t seq_len(const struct seq *s);         // tokens: those given, those sampled and waited for
+size_t seq_n_past(const struct seq *s);      // the first so many of them are evaluated
+
+// Cuts s to its first n tokens (n >= seq_len: to what it is). What was submitted for s and not
+// waited for is dropped, the logits at hand are stale.
+void seq_trim(struct seq *s, size_t n);
+// Appends tokens that s's next work evaluates before its own. Errors: ERR_CONTEXT, ERR_FAIL: as
+// engine_submit.
+bool seq_append(struct seq *s, const int32_t *ids, size_t n, struct error *err);
+
+// How tokens are sampled for s, from the next pick on. All is copied, but sampler->dry_breakers,
+// which must stay.
+struct sampling {
+    const struct sampler_settings *sampler;
+    uint32_t n_probs; // alternatives to report per token, 0: none, <= ENGINE_MAX_PROBS
+    // Returned like any other; nothing is sampled after one by work that was submitted before it
+    // was waited for.
+    const int32_t *stop_ids;
+    size_t n_stop_ids;
+};
+// Errors: those of sampler_check, ERR_MEMORY, ERR_FAIL: picks are not waited for.
+bool seq_sampling(struct seq *s, const struct sampling *p, struct error *err);
+
+// ---- work
+
+// The rows that one sequence has in a forward pass: n tokens at its end.
+struct work {
+    struct seq *seq;
+    // (n) appended. NULL and n = 1: what this sequence sampled last, waited for or not. NULL and n
+    // = 0: none, the pick is made from the logits at hand.
+    const int32_t *ids;
+    size_t n;
+    uint32_t n_pick;   // 1: sample after the last row; 0: only extend
+    uint32_t n_logits; // of the last so many rows (<= n, <= n_batch) seq_logits can be asked
+};
+
+// Tokens that the device may be ahead of the host: picks of one sequence that are submitted before
+// the one waited for. More would win nothing, and are refused.
+enum { ENGINE_RUN_AHEAD = 2 };
+
+// Does, or begins, n works, one after the other; *ticket (may be NULL when nothing is picked)
+// stands for their picks. Work with ids ends before the call does; work without may go on after it,
+// or wait until it is waited for. cancel (NULL: never): polled between chunks and layers.
+// Errors: ERR_CONTEXT: a sequence would be longer than it may; ERR_FAIL: a token id, too many
+// picks not waited for, ids for a sequence with such picks, no logits to pick from;
+// ERR_INTERRUPTED. What was appended by the failing work and not evaluated is taken away again; the
+// works before it are done.
+bool engine_submit(struct engine *e, const struct work *w, size_t n, const struct cancel *cancel,
+                   uint64_t *ticket, struct error *err);
+// The picks of a ticket, once, in the order of its works: picks (as many as were asked for). Each
+// is then a token of its sequence. Errors: ERR_INTERRUPTED: it may be waited for again; ERR_FAIL:
+// nothing was sampled after a stop id, the ticket is void, the device failed; finite_error's for a
+// logit that is NaN or infinite (engine/finite.h).
+bool engine_wait(struct engine *e, uint64_t ticket, const struct cancel *cancel,
+                 struct decoded *picks, struct error *err);
+
+// Logits (n_vocab) of row i of the n_logits of the engine's last work, which was s's. Errors:
+// ERR_FAIL: there are none; ERR_INTERRUPTED; finite_error's.
+bool seq_logits(struct seq *s, size_t i, const struct cancel *cancel, float *out,
+                struct error *err);
+
+// ---- keys and values as bytes, for saved sessions
+
+// Bytes of positions [begin, end), in an order that kv_format names: another engine refuses it.
+size_t engine_kv_bytes(const struct engine *e, size_t begin, size_t end);
+// Of evaluated positions (end <= seq_n_past). Errors: ERR_FAIL.
+bool seq_export(struct seq *s, size_t begin, size_t end, void *dst, struct error *err);
+// Appends n tokens that are evaluated by taking over their bytes, which were exported from
+// positions seq_len .. seq_len + n; all before them are evaluated. Errors: as engine_submit.
+bool seq_import(struct seq *s, const int32_t *ids, size_t n, const void *src, struct error *err);
+
+// ---- devices
 
 // The CPU engine (src/cpu). Errors: ERR_MEMORY with the sizes and what would fit, ERR_MODEL.
 bool cpu_engine_plan(const struct model *m, const struct engine_params *p, struct engine_plan *plan,
@@ -184,8 +168,6 @@ int cuda_device_count(char *why, size_t n);
 bool cuda_device_usable(int index, char *why, size_t n);
 bool cuda_engine_plan(const struct model *m, const struct engine_params *p,
                       struct engine_plan *plan, struct error *err);
-size_t cuda_plan_traffic(const struct model *m, enum kv_type type_k, enum kv_type type_v,
-                         uint32_t n_past, struct engine_traffic *out, size_t max);
 struct engine *cuda_engine_open(const struct model *m, const struct engine_params *p,
                                 struct error *err);
 

@@ -86,7 +86,7 @@ static bool show_certain(struct run *r, bool at_end, struct error *err)
 
 static bool accept(struct run *r, const struct decoded *d, bool is_end, struct error *err)
 {
-    if (!ids_push(&r->g->ids, d->id) || !ids_push(&r->s->timeline, d->id))
+    if (!ids_push(&r->g->ids, d->id))
         return error_oom(err, "the answer's tokens", r->g->ids.len * sizeof d->id);
     if (r->p->on_token)
         r->p->on_token(r->p->user, d);
@@ -118,9 +118,9 @@ static bool shift(struct run *r, struct error *err)
 {
     struct session *s = r->s;
     struct ids rest = {0};
-    if (!ids_append(&rest, s->timeline.data, s->timeline.len)) {
+    if (!ids_append(&rest, seq_ids(s->seq), seq_len(s->seq))) {
         ids_release(&rest);
-        return error_oom(err, "the shifted context", s->timeline.len * sizeof *rest.data);
+        return error_oom(err, "the shifted context", seq_len(s->seq) * sizeof *rest.data);
     }
     size_t drop = overflow_shift(&rest, s->engine->n_ctx, r->p->n_keep);
     if (drop == 0) {
@@ -131,32 +131,87 @@ static bool shift(struct run *r, struct error *err)
             s->engine->n_ctx);
     }
     struct session_stats stats = s->stats;
-    bool ok = session_sync(s, rest.data, rest.len, err);
+    bool ok = session_sync(s, rest.data, rest.len, r->p->cancel, err);
     ids_release(&rest);
     s->stats = stats;
     s->stats.n_dropped += drop;
     return ok;
 }
 
+// Submits picks until the device has work for a while, n_left at most; n_ahead of them are under
+// way. The first is made from the logits at hand, each other after the one before.
+static bool ask(struct run *r, size_t n_left, bool *first, uint64_t *tickets, size_t *n_ahead,
+                struct error *err)
+{
+    while (*n_ahead < n_left && *n_ahead <= ENGINE_RUN_AHEAD) {
+        struct work w = {.seq = r->s->seq, .n = *first ? 0 : 1, .n_pick = 1};
+        if (!engine_submit(r->s->engine, &w, 1, r->p->cancel, &tickets[*n_ahead], err))
+            return false;
+        *first = false;
+        ++*n_ahead;
+    }
+    return true;
+}
+
+// Tokens from a fresh sync on, at most n; *done: the answer has ended.
+static bool decode(struct run *r, size_t n, double start, bool *done, struct error *err)
+{
+    struct session *s = r->s;
+    const struct generate_params *p = r->p;
+    struct generated *g = r->g;
+    uint64_t tickets[ENGINE_RUN_AHEAD + 1];
+    size_t n_ahead = 0;
+    bool ok = true, first = true;
+    for (size_t i = 0; ok && !*done && i < n; i++) {
+        struct decoded d;
+        struct error mine = {0};
+        ok = !cancel_asked(p->cancel) || error_set(&mine, ERR_INTERRUPTED, "interrupted");
+        ok = ok && ask(r, n - i, &first, tickets, &n_ahead, &mine) &&
+             engine_wait(s->engine, tickets[0], p->cancel, &d, &mine);
+        if (!ok && mine.code == ERR_INTERRUPTED) {
+            g->finish = FINISH_INTERRUPTED;
+            ok = *done = true;
+            break;
+        }
+        if (!ok) {
+            if (err)
+                *err = mine;
+            break;
+        }
+        memmove(tickets, tickets + 1, --n_ahead * sizeof *tickets);
+        if (g->ids.len == 0)
+            s->stats.first_token_s = s->stats.prefill_s + clock_now() - start;
+        bool is_end = !p->ignore_eos && tokenizer_is_end(p->tok, d.id);
+        ok = accept(r, &d, is_end, err);
+        if (is_end || r->stopped) {
+            g->finish = r->stopped ? FINISH_STOP_TEXT : FINISH_STOP;
+            *done = true;
+        }
+    }
+    seq_trim(s->seq, seq_len(s->seq)); // what runs ahead of what was accepted
+    return ok;
+}
+
 bool generate(struct session *s, const struct generate_params *p, struct generated *g,
               struct error *err)
 {
-    struct engine *e = s->engine;
+    const uint32_t n_ctx = s->engine->n_ctx;
     *g = (struct generated){0};
     struct run r = {.s = s,
                     .p = p,
                     .g = g,
                     .detok = {.tok = p->tok, .special = p->special, .strip_space = p->strip_space}};
-    size_t n_stop_ids = 0;
-    const int32_t *stop_ids = p->ignore_eos ? NULL : tokenizer_end_ids(p->tok, &n_stop_ids);
+    struct sampling sampling = {.sampler = p->sampler, .n_probs = p->n_probs};
+    if (!p->ignore_eos)
+        sampling.stop_ids = tokenizer_end_ids(p->tok, &sampling.n_stop_ids);
 
     double start = clock_now();
-    bool ok = true, done = false;
+    bool ok = seq_sampling(s->seq, &sampling, err), done = false;
     g->finish = FINISH_LENGTH;
     while (ok && !done) {
         if (p->n_predict >= 0 && g->ids.len >= (uint64_t)p->n_predict)
             break;
-        size_t room = s->timeline.len < e->n_ctx ? e->n_ctx - s->timeline.len : 0;
+        size_t len = seq_len(s->seq), room = len < n_ctx ? n_ctx - len : 0;
         if (room == 0 && p->overflow == OVERFLOW_SHIFT) {
             ok = shift(&r, err);
             continue;
@@ -168,55 +223,12 @@ bool generate(struct session *s, const struct generate_params *p, struct generat
                                "the prompt has %zu tokens and fills the context of %u: no room for "
                                "an answer; shorten "
                                "it, use a larger -c, or --overflow drop|shift",
-                               s->timeline.len, e->n_ctx);
+                               len, n_ctx);
             break;
         }
         if (p->n_predict >= 0 && room > (uint64_t)p->n_predict - g->ids.len)
             room = (size_t)((uint64_t)p->n_predict - g->ids.len);
-        struct decode_params dp = {
-            .sampler = p->sampler,
-            .history = s->timeline.data,
-            .n_history = s->timeline.len,
-            .n_probs = p->n_probs,
-            .max_tokens = room,
-            .stop_ids = stop_ids,
-            .n_stop_ids = n_stop_ids,
-        };
-        ok = e->ops->decode_start(e, &dp, err);
-        if (!ok)
-            break;
-        size_t i = 0;
-        for (; ok && !done && i < room; i++) {
-            struct decoded d;
-            if (cancel_asked(p->cancel)) {
-                g->finish = FINISH_INTERRUPTED;
-                done = true;
-                break;
-            }
-            struct error mine = {0};
-            ok = e->ops->decode_next(e, &d, &mine);
-            if (!ok && mine.code == ERR_INTERRUPTED) {
-                g->finish = FINISH_INTERRUPTED;
-                ok = done = true;
-                break;
-            }
-            if (!ok) {
-                if (err)
-                    *err = mine;
-                break;
-            }
-            if (g->ids.len == 0)
-                s->stats.first_token_s = s->stats.prefill_s + clock_now() - start;
-            bool is_end = !p->ignore_eos && tokenizer_is_end(p->tok, d.id);
-            ok = accept(&r, &d, is_end, err);
-            if (is_end || r.stopped) {
-                g->finish = r.stopped ? FINISH_STOP_TEXT : FINISH_STOP;
-                done = true;
-            }
-        }
-        // All tokens but perhaps the last are evaluated; the engine may also have run ahead of what
-        // was accepted.
-        e->ops->decode_stop(e, s->timeline.len < e->n_past ? s->timeline.len : e->n_past);
+        ok = decode(&r, room, start, &done, err);
     }
     // What is still held: an incomplete UTF-8 sequence, a beginning of a stop text that did not
     // come.

@@ -3,23 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool profile_check(const struct engine *e, const int32_t *tokens, size_t n, uint32_t n_run,
-                   bool decoding, struct error *err)
-{
-    if (n == 0 || n > e->n_batch || n_run == 0 || decoding)
-        return error_set(err, ERR_FAIL, "a profile of %zu tokens in %u runs: expected 1 to %u", n,
-                         n_run, e->n_batch);
-    if (n > e->n_ctx - e->n_past)
-        return error_set(err, ERR_CONTEXT,
-                         "%zu tokens after %zu do not fit the context of %u tokens", n, e->n_past,
-                         e->n_ctx);
-    for (size_t i = 0; i < n; i++)
-        if (tokens[i] < 0 || (uint32_t)tokens[i] >= e->model->hp.n_vocab)
-            return error_set(err, ERR_FAIL, "token id %d: the vocabulary has %u", tokens[i],
-                             e->model->hp.n_vocab);
-    return true;
-}
-
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;

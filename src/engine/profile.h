@@ -1,16 +1,12 @@
-// From the times of single launches to the table of engine_ops.profile.
+// From the times of single launches to the table of engine_profile.
 #ifndef HOKKU_ENGINE_PROFILE_H
 #define HOKKU_ENGINE_PROFILE_H
 
-#include "engine/engine.h"
+#include "engine/measure.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-// Whether engine_ops.profile may evaluate these tokens now. Errors: as there.
-bool profile_check(const struct engine *e, const int32_t *tokens, size_t n, uint32_t n_run,
-                   bool decoding, struct error *err);
 
 struct profile_launch {
     const char *kernel, *what;

@@ -1,23 +1,23 @@
 #include "engine/session.h"
 
-#include <string.h>
-
 #include "base/clock.h"
 
-void session_init(struct session *s, struct engine *engine)
+bool session_init(struct session *s, struct engine *engine, struct error *err)
 {
-    *s = (struct session){.engine = engine};
+    *s = (struct session){.engine = engine, .seq = seq_open(engine, 0, err)};
+    return s->seq != NULL;
 }
 
 void session_release(struct session *s)
 {
     if (!s)
         return;
-    ids_release(&s->timeline);
+    seq_free(s->seq);
     *s = (struct session){0};
 }
 
-bool session_sync(struct session *s, const int32_t *prefix, size_t n, struct error *err)
+bool session_sync(struct session *s, const int32_t *prefix, size_t n, const struct cancel *cancel,
+                  struct error *err)
 {
     struct engine *e = s->engine;
     if (n == 0)
@@ -28,20 +28,14 @@ bool session_sync(struct session *s, const int32_t *prefix, size_t n, struct err
             "the prompt has %zu tokens but the context holds %u: shorten it, or use -c %zu", n,
             e->n_ctx, n);
     double start = clock_now();
-    size_t common = 0;
-    while (common < n && common < s->timeline.len && s->timeline.data[common] == prefix[common])
+    const int32_t *ids = seq_ids(s->seq);
+    size_t common = 0, n_past = seq_n_past(s->seq);
+    while (common < n && common < n_past && ids[common] == prefix[common])
         common++;
-    if (common > e->n_past)
-        common = e->n_past;
     if (common == n)
         common =
             n - 1; // the last token is evaluated again: its logits are what decoding starts from
-    struct ids next = {0};
-    if (!ids_append(&next, prefix, n))
-        return error_oom(err, "the token timeline", n * sizeof *prefix);
-    e->ops->trim(e, common);
-    ids_release(&s->timeline);
-    s->timeline = next;
+    seq_trim(s->seq, common);
 
     size_t done = common;
     bool ok = true;
@@ -49,14 +43,13 @@ bool session_sync(struct session *s, const int32_t *prefix, size_t n, struct err
         s->progress(s->progress_user, 0, n - common);
     while (ok && done < n) {
         size_t chunk = n - done < e->n_batch ? n - done : e->n_batch;
-        ok = e->ops->eval(e, prefix + done, chunk, done + chunk == n ? LOGITS_LAST : LOGITS_NONE,
-                          err);
-        done = e->n_past;
+        struct work w = {.seq = s->seq, .ids = prefix + done, .n = chunk};
+        w.n_logits = done + chunk == n;
+        ok = engine_submit(e, &w, 1, cancel, NULL, err);
+        done = seq_n_past(s->seq);
         if (ok && s->progress)
             s->progress(s->progress_user, done - common, n - common);
     }
-    if (!ok)
-        s->timeline.len = e->n_past;
     s->stats = (struct session_stats){
         .n_prompt = n,
         .n_reused = common,

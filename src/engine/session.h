@@ -1,7 +1,6 @@
-// One conversation's exact token timeline on one engine. sync() makes the engine hold a given full
-// prefix and evaluates only what is new, so that editing, undoing and retrying cost only the
-// changed suffix. generate() decodes on from there. The generated ids are the truth and are never
-// re-tokenised.
+// One conversation's sequence on one engine. sync() makes it a given full prefix and evaluates only
+// what is new, so that editing, undoing and retrying cost only the changed suffix. generate()
+// decodes on from there. The generated ids are the truth and are never re-tokenised.
 #ifndef HOKKU_ENGINE_SESSION_H
 #define HOKKU_ENGINE_SESSION_H
 
@@ -20,20 +19,21 @@ struct session_stats {  // of the last sync and generate
 
 struct session {
     struct engine *engine; // borrowed
-    struct ids timeline;   // every token up to now; all but possibly the last are evaluated
+    struct seq *seq;       // owned: every token up to now; all but possibly the last are evaluated
     struct session_stats stats;
     // Called at the start of a sync and after every chunk (tokens of this sync); may be NULL.
     void (*progress)(void *user, size_t done, size_t total);
     void *progress_user;
 };
 
-void session_init(struct session *s, struct engine *engine);
-void session_release(struct session *s); // not the engine
+bool session_init(struct session *s, struct engine *engine, struct error *err); // as seq_open
+void session_release(struct session *s); // not the engine; zeroed is fine
 
-// Makes the timeline equal prefix[0..n) (n > 0), all evaluated, with fresh logits for its last
-// token. Errors: ERR_CONTEXT (both lengths; nothing changed), ERR_INTERRUPTED (the timeline is the
-// part evaluated so far), those of engine eval.
-bool session_sync(struct session *s, const int32_t *prefix, size_t n, struct error *err);
+// Makes the sequence equal prefix[0..n) (n > 0), all evaluated, with fresh logits for its last
+// token. Errors: ERR_CONTEXT (both lengths; nothing changed), ERR_INTERRUPTED (the sequence is the
+// part evaluated so far), those of engine_submit.
+bool session_sync(struct session *s, const int32_t *prefix, size_t n, const struct cancel *cancel,
+                  struct error *err);
 
 enum overflow { OVERFLOW_ERROR, OVERFLOW_DROP, OVERFLOW_SHIFT };
 
@@ -81,7 +81,7 @@ struct generated {
 };
 void generated_release(struct generated *g);
 
-// Decodes from a fresh sync. On return the timeline holds the prompt and g->ids (after a stop text:
+// Decodes from a fresh sync. On return the sequence holds the prompt and g->ids (after a stop text:
 // up to the token that completed it). Partial results are in *g also when it fails or is
 // interrupted. Errors: ERR_CONTEXT (OVERFLOW_ERROR and the context was full before n_predict: only
 // when not a single token fits; otherwise FINISH_CONTEXT), ERR_FAIL.

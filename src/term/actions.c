@@ -40,7 +40,7 @@ bool action_bye(struct repl *r, char *arg, struct error *err)
 bool action_clear(struct repl *r, char *arg, struct error *err)
 {
     (void)arg, (void)err;
-    size_t before = r->c->session.timeline.len;
+    size_t before = seq_len(r->c->session.seq);
     conversation_clear(r->c);
     view_say(&r->view, "(cleared; %zu tokens freed)\n", before);
     if (r->session->fd >= 0) {
@@ -61,13 +61,13 @@ static bool save_named(struct repl *r, struct error *err)
 bool action_undo(struct repl *r, char *arg, struct error *err)
 {
     uint64_t n = 1;
-    size_t before = r->c->session.timeline.len;
+    size_t before = seq_len(r->c->session.seq);
     if (*arg && !whole_number(arg, "a number of turns", 1, UINT32_MAX, &n, err))
         return false;
     size_t undone = conversation_undo(r->c, n);
     if (undone == 0)
         return error_set(err, ERR_FAIL, "nothing to undo");
-    size_t left = conversation_n_turns(r->c), freed = before - r->c->session.timeline.len;
+    size_t left = conversation_n_turns(r->c), freed = before - seq_len(r->c->session.seq);
     if (left == 0)
         view_say(&r->view, "(back to the start; %zu tokens freed)\n", freed);
     else

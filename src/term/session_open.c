@@ -97,7 +97,7 @@ bool session_open(struct session_lock *l, const char *name, struct conversation 
     if (ok) {
         size_t turns = conversation_n_turns(c);
         buf_printf(note, "session %s: %zu turn%s, %zu tokens", name, turns, turns == 1 ? "" : "s",
-                   c->session.timeline.len);
+                   seq_len(c->session.seq));
         if (loaded.kv == SESSION_KV_RESTORED)
             buf_printf(note, ", restored in %.0f ms", loaded.seconds * 1e3);
         else if (loaded.kv == SESSION_KV_STALE)

@@ -196,5 +196,5 @@ bool view_stats_line(const struct session *s, struct buf *out)
     buf_printf(out, " · first token %.1f ms · reused %zu", t->first_token_s * 1e3, t->n_reused);
     if (t->n_dropped > 0)
         buf_printf(out, " · dropped %zu", t->n_dropped);
-    return buf_printf(out, " · context %zu of %u", s->timeline.len, s->engine->n_ctx);
+    return buf_printf(out, " · context %zu of %u", seq_len(s->seq), s->engine->n_ctx);
 }

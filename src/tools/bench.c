@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "tools/bench_kernels.h"
 
-enum { FIRST_TOKEN_PROMPT = 32, MAX_REPEAT = 100 };
+enum { FIRST_TOKEN_PROMPT = 32, MAX_REPEAT = 100, N_TICKET = ENGINE_RUN_AHEAD + 1 };
 
 struct row {
     const char *name;
@@ -20,6 +20,7 @@ struct row {
 
 struct bench {
     struct engine *e;
+    struct seq *s;
     const struct bench_params *p;
     struct engine_peaks peaks;
     int32_t *tokens; // random ones, n_ctx of them
@@ -50,35 +51,29 @@ static bool add_row(struct bench *b, struct row row, double *seconds, size_t n, 
     return true;
 }
 
-// Evaluates tokens [begin, end) in the engine's chunks.
+// Evaluates tokens [begin, end) after the sequence's end.
 static bool evaluate(struct bench *b, size_t begin, size_t end, struct error *err)
 {
-    struct engine *e = b->e;
-    for (size_t at = begin; at < end;) {
-        size_t chunk = end - at < e->n_batch ? end - at : e->n_batch;
-        if (!e->ops->eval(e, b->tokens + at, chunk, at + chunk == end ? LOGITS_LAST : LOGITS_NONE,
-                          err))
-            return false;
-        at += chunk;
-    }
-    return true;
+    struct work w = {b->s, b->tokens + begin, end - begin, .n_logits = 1};
+    return engine_submit(b->e, &w, 1, b->p->cancel, NULL, err);
 }
 
-static bool decode(struct bench *b, size_t n_history, size_t n, struct error *err)
+// n tokens sampled after what was just evaluated, the device ahead as in an answer.
+static bool decode(struct bench *b, size_t n, struct error *err)
 {
-    struct engine *e = b->e;
-    struct sampler_settings s = sampler_defaults;
-    s.seed = 1;
-    struct decode_params dp = {
-        .sampler = &s, .history = b->tokens, .n_history = n_history, .max_tokens = n};
-    if (!e->ops->decode_start(e, &dp, err))
-        return false;
-    bool ok = true;
+    uint64_t ticket[N_TICKET];
     struct decoded d;
-    for (size_t i = 0; ok && i < n; i++)
-        ok = e->ops->decode_next(e, &d, err);
-    e->ops->decode_stop(e, n_history);
-    return ok;
+    size_t asked = 0;
+    for (size_t i = 0; i < n; i++) {
+        for (; asked < n && asked <= i + ENGINE_RUN_AHEAD; asked++) {
+            struct work w = {b->s, NULL, asked ? 1 : 0, .n_pick = 1};
+            if (!engine_submit(b->e, &w, 1, b->p->cancel, &ticket[asked % N_TICKET], err))
+                return false;
+        }
+        if (!engine_wait(b->e, ticket[i % N_TICKET], b->p->cancel, &d, err))
+            return false;
+    }
+    return true;
 }
 
 // One kind of run, repeated: the depth is evaluated once and rewound to.
@@ -94,18 +89,18 @@ static bool measure(struct bench *b, const char *name, uint32_t depth, uint32_t 
         return error_set(err, ERR_CONTEXT,
                          "depth %u and %u tokens do not fit the context of %u: use -c %zu", depth,
                          n_prompt + n_gen, e->n_ctx, base + n_prompt + n_gen);
-    e->ops->trim(e, 0);
+    seq_trim(b->s, 0);
     if (base > 0 && !evaluate(b, 0, base, err))
         return false;
     uint32_t n = b->p->n_repeat;
     for (uint32_t i = 0; i <= n; i++) { // run 0 warms up
-        e->ops->trim(e, n_prompt ? base : base - 1);
+        seq_trim(b->s, n_prompt ? base : base - 1);
         if (!n_prompt && !evaluate(b, base - 1, base, err))
             return false;
         double start = clock_now();
         if (n_prompt && !evaluate(b, base, base + n_prompt, err))
             return false;
-        if (n_gen && !decode(b, base + n_prompt, n_gen, err))
+        if (n_gen && !decode(b, n_gen, err))
             return false;
         if (i > 0)
             seconds[i - 1] = clock_now() - start;
@@ -141,10 +136,11 @@ static bool profile(struct bench *b, struct error *err)
     k->real_s = r->median_s * part;
     k->real_min_s = r->min_s * part;
     k->real_max_s = r->max_s * part;
-    e->ops->trim(e, base);
-    if (e->n_past < k->n_past && !evaluate(b, e->n_past, k->n_past, err))
+    seq_trim(b->s, base);
+    if (base < k->n_past && !evaluate(b, base, k->n_past, err))
         return false;
-    if (!e->ops->profile(e, b->tokens + k->n_past, k->n_tokens, k->n_run, &k->p, err))
+    if (!engine_profile(b->s, b->tokens + k->n_past, k->n_tokens, k->n_run, b->p->cancel, &k->p,
+                        err))
         return false;
     b->n_kernels++;
     return true;
@@ -154,7 +150,7 @@ static bool profile(struct bench *b, struct error *err)
 // is opened once.
 static bool first_token(struct bench *b, struct error *err)
 {
-    if (!evaluate(b, 0, FIRST_TOKEN_PROMPT, err) || !decode(b, FIRST_TOKEN_PROMPT, 1, err))
+    if (!evaluate(b, 0, FIRST_TOKEN_PROMPT, err) || !decode(b, 1, err))
         return false;
     b->first_token_s = clock_now() - b->p->began;
     return true;
@@ -256,17 +252,20 @@ bool tool_bench(struct engine *e, const struct bench_params *p, struct buf *out,
     if (p->n_repeat < 1 || p->n_repeat > MAX_REPEAT)
         return error_set(err, ERR_USAGE, "--repetitions: found %u, expected 1 to %d", p->n_repeat,
                          MAX_REPEAT);
-    if (p->kernels && !e->ops->profile)
+    if (p->kernels && !engine_can_profile(e))
         return error_set(err, ERR_USAGE, "--kernels: %s cannot time its kernels one by one",
                          e->device);
+    struct sampler_settings sampler = sampler_defaults;
+    sampler.seed = 1;
+    b.s = seq_open(e, 0, err);
     b.tokens = malloc(e->n_ctx * sizeof *b.tokens);
-    bool ok = b.tokens || error_oom(err, "the tokens", e->n_ctx * sizeof *b.tokens);
+    bool ok = b.s && seq_sampling(b.s, &(struct sampling){.sampler = &sampler}, err);
+    ok = ok && (b.tokens || error_oom(err, "the tokens", e->n_ctx * sizeof *b.tokens));
     for (uint32_t i = 0; ok && i < e->n_ctx; i++)
         b.tokens[i] = (int32_t)(rng_u64(1, i, 0) % e->model->hp.n_vocab);
     if (ok && p->began > 0 && FIRST_TOKEN_PROMPT + 1 <= e->n_ctx)
         ok = first_token(&b, err);
-    if (ok && e->ops->measure)
-        ok = e->ops->measure(e, &b.peaks, err);
+    ok = ok && engine_measure(e, &b.peaks, err);
     for (size_t i = 0; ok && i < p->n_depths; i++) {
         uint32_t depth = p->depths[i];
         if (p->n_prompt)
@@ -274,7 +273,7 @@ bool tool_bench(struct engine *e, const struct bench_params *p, struct buf *out,
                  (!p->kernels || p->n_prompt == 1 || profile(&b, err));
         if (ok && p->n_gen) {
             // The cache is read up to the middle of the run.
-            double kv = (double)e->ops->kv_bytes(
+            double kv = (double)engine_kv_bytes(
                 e, 0, depth + p->n_gen / 2 < e->n_ctx ? depth + p->n_gen / 2 : e->n_ctx);
             ok = measure(&b, "decode", depth, 0, p->n_gen,
                          (double)model_bytes_per_token(e->model) + kv, err) &&
@@ -287,6 +286,7 @@ bool tool_bench(struct engine *e, const struct bench_params *p, struct buf *out,
         ok = write_json(&b, out, err);
     else if (ok)
         write_md(&b, out);
+    seq_free(b.s);
     free(b.rows);
     free(b.kernels);
     free(b.tokens);

@@ -3,7 +3,7 @@
 #define HOKKU_TOOLS_BENCH_H
 
 #include "base/buf.h"
-#include "engine/engine.h"
+#include "engine/measure.h"
 
 struct bench_params {
     uint32_t n_prompt, n_gen, n_repeat; // 0 prompt or gen tokens: that row is left out
@@ -14,6 +14,7 @@ struct bench_params {
     double load_s;       // how long opening the model and the engine took
     uint64_t load_bytes; // of the model's files
     double began;        // clock_now() when main began; 0: not known
+    const struct cancel *cancel;
 };
 
 // Runs after one warm-up; shows the median, least and most of n_repeat runs. Decoding samples with

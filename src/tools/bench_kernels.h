@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "base/buf.h"
-#include "engine/engine.h"
+#include "engine/measure.h"
 
 struct bench_kernels {
     uint32_t n_past, n_tokens;             // 1: a decoded token, else a chunk

@@ -101,6 +101,7 @@ bool tool_bench_run(const struct program *t, struct buf *out, struct error *err)
         .kernels = o->bench_kernels,
         .load_s = clock_now() - start,
         .began = t->began,
+        .cancel = t->cancel,
     };
     for (size_t i = 0; ok && i < gguf_n_files(m.model->gguf); i++)
         p.load_bytes += gguf_file_bytes(m.model->gguf, i);

@@ -40,7 +40,7 @@ static bool replay_run(struct replay *r, size_t answer, size_t run, struct error
         .n_keep = rec->n_keep,
         .cancel = c->cancel,
     };
-    ok = ok && session_sync(&c->session, prefix.data, prefix.len, err) &&
+    ok = ok && session_sync(&c->session, prefix.data, prefix.len, c->cancel, err) &&
          generate(&c->session, &p, &g, err);
     if (ok && g.finish == FINISH_INTERRUPTED)
         ok = error_set(err, ERR_INTERRUPTED, "interrupted");

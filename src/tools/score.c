@@ -13,7 +13,8 @@ bool tool_score(const struct model *m, struct engine *e, const char *text, size_
     uint32_t n_vocab = m->hp.n_vocab;
     struct token_prob top[ENGINE_MAX_PROBS];
     float *logits = malloc(n_vocab * sizeof *logits);
-    bool ok = logits || error_oom(err, "the logits", n_vocab * sizeof *logits);
+    struct seq *s = seq_open(e, 0, err);
+    bool ok = s && (logits || error_oom(err, "the logits", n_vocab * sizeof *logits));
     ok = ok && tokenizer_encode(m->tokenizer, text, n, &opt, &ids, err);
     if (ok && ids.len == 0)
         ok = error_set(err, ERR_USAGE, "the text is empty: nothing to score");
@@ -25,7 +26,6 @@ bool tool_score(const struct model *m, struct engine *e, const char *text, size_
         top_k = n_vocab;
     double nll = 0;
     if (ok) {
-        e->ops->trim(e, 0);
         buf_puts(out, "{\"tokens\":[");
         for (size_t i = 0; i < ids.len; i++)
             buf_printf(out, "%s%d", i ? "," : "", ids.data[i]);
@@ -33,9 +33,10 @@ bool tool_score(const struct model *m, struct engine *e, const char *text, size_
     }
     for (size_t at = 0; ok && at < ids.len;) {
         size_t chunk = ids.len - at < e->n_batch ? ids.len - at : e->n_batch;
-        ok = e->ops->eval(e, ids.data + at, chunk, LOGITS_ALL, err);
+        struct work w = {s, ids.data + at, chunk, .n_logits = (uint32_t)chunk};
+        ok = engine_submit(e, &w, 1, cancel, NULL, err);
         for (size_t i = 0; ok && i < chunk; i++, at++) {
-            ok = e->ops->logits(e, i, logits, err) &&
+            ok = seq_logits(s, i, cancel, logits, err) &&
                  sampler_top_logprobs(logits, n_vocab, top, top_k, err);
             if (!ok)
                 break;
@@ -56,6 +57,7 @@ bool tool_score(const struct model *m, struct engine *e, const char *text, size_
                    ids.len > 1 ? nll / (double)(ids.len - 1) : 0.0);
         ok = !out->failed || error_oom(err, "the scores", out->len);
     }
+    seq_free(s);
     free(logits);
     ids_release(&ids);
     return ok;
@@ -71,7 +73,8 @@ bool tool_perplexity(const struct model *m, struct engine *e, const char *text, 
     uint32_t n_vocab = m->hp.n_vocab;
     *out = (struct perplexity){.window = n_window};
     float *logits = malloc(n_vocab * sizeof *logits);
-    bool ok = logits || error_oom(err, "the logits", n_vocab * sizeof *logits);
+    struct seq *s = seq_open(e, 0, err);
+    bool ok = s && (logits || error_oom(err, "the logits", n_vocab * sizeof *logits));
     ok = ok && tokenizer_encode(m->tokenizer, text, n, &opt, &ids, err);
     if (ok && (n_window < 4 || ids.len < 2 * (size_t)n_window))
         ok = error_set(err, ERR_USAGE,
@@ -85,16 +88,17 @@ bool tool_perplexity(const struct model *m, struct engine *e, const char *text, 
         int32_t *window = ids.data + w * n_window;
         if (bos >= 0)
             window[0] = bos;
-        e->ops->trim(e, 0);
+        seq_trim(s, 0);
         for (size_t at = 0; ok && at < n_window;) {
             size_t chunk = n_window - at < e->n_batch ? n_window - at : e->n_batch;
             bool scored = at + chunk > n_window / 2;
-            ok = e->ops->eval(e, window + at, chunk, scored ? LOGITS_ALL : LOGITS_NONE, err);
+            struct work work = {s, window + at, chunk, .n_logits = scored ? (uint32_t)chunk : 0};
+            ok = engine_submit(e, &work, 1, cancel, NULL, err);
             for (size_t i = 0; ok && scored && i < chunk; i++) {
                 size_t pos = at + i;
                 if (pos < n_window / 2 || pos + 1 >= n_window)
                     continue;
-                ok = e->ops->logits(e, i, logits, err);
+                ok = seq_logits(s, i, cancel, logits, err);
                 if (!ok)
                     break;
                 double nll = -sampler_logprob(logits, n_vocab, window[pos + 1]);
@@ -122,6 +126,7 @@ bool tool_perplexity(const struct model *m, struct engine *e, const char *text, 
         out->ppl = exp(out->nll);
         out->ppl_error = count > 1 && var > 0 ? sqrt(var / (count - 1)) * out->ppl : 0;
     }
+    seq_free(s);
     free(logits);
     ids_release(&ids);
     return ok;

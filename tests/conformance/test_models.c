@@ -9,7 +9,7 @@
 #include <jansson.h>
 #include <math.h>
 
-#include "engine/engine.h"
+#include "../unit/one_seq.h"
 #include "engine/sampler.h"
 
 static const char *engine_name = "cpu";
@@ -87,13 +87,13 @@ static struct difference evaluate(struct engine *e, const json_t *expected, cons
     float *logits = malloc(n_vocab * sizeof *logits);
     size_t n_next = 0;
     assert_non_null(logits);
-    e->ops->trim(e, 0);
+    one_trim(e, 0);
     for (size_t done = 0; done < n; done += chunk) {
         const size_t m = n - done < chunk ? n - done : chunk;
-        if (!e->ops->eval(e, tokens + done, m, LOGITS_ALL, &err))
+        if (!one_eval(e, tokens + done, m, LOGITS_ALL, &err))
             fail_msg("eval: %s", err.text);
         for (size_t i = 0; i < m; i++) {
-            if (!e->ops->logits(e, i, logits, &err))
+            if (!one_logits(e, i, logits, &err))
                 fail_msg("logits: %s", err.text);
             compare_position(json_array_get(positions, done + i), logits, n_vocab, &d);
             if (done + i + 1 < n) {
@@ -113,18 +113,17 @@ static void check_greedy(struct engine *e, const json_t *expected, const int32_t
     size_t n_greedy;
     int32_t *greedy = token_ids(json_object_get(expected, "greedy"), &n_greedy);
     const json_t *gaps = json_object_get(expected, "greedy_gap");
-    e->ops->trim(e, 0);
-    if (!e->ops->eval(e, tokens, n, LOGITS_LAST, &err))
+    one_trim(e, 0);
+    if (!one_eval(e, tokens, n, LOGITS_LAST, &err))
         fail_msg("eval: %s", err.text);
     struct sampler_settings settings = sampler_defaults;
     settings.temp = 0;
-    const struct decode_params p = {
-        .sampler = &settings, .history = tokens, .n_history = n, .max_tokens = n_greedy};
-    if (!e->ops->decode_start(e, &p, &err))
+    const struct one_params p = {.sampler = &settings, .max_tokens = n_greedy};
+    if (!one_start(e, &p, &err))
         fail_msg("decode_start: %s", err.text);
     for (size_t i = 0; i < n_greedy; i++) {
         struct decoded got;
-        if (!e->ops->decode_next(e, &got, &err))
+        if (!one_next(e, &got, &err))
             fail_msg("decode_next: %s", err.text);
         if (got.id == greedy[i])
             continue;
@@ -133,7 +132,7 @@ static void check_greedy(struct engine *e, const json_t *expected, const int32_t
             fail_msg("greedy token %zu is %d, expected %d (gap %g)", i, got.id, greedy[i], gap);
         break; // a near tie: from here on the texts may differ
     }
-    e->ops->decode_stop(e, n);
+    one_stop(e, n);
     free(greedy);
 }
 
@@ -196,7 +195,7 @@ static void agrees_with_the_reference(void **state)
     }
     check_greedy(e, expected, tokens, n);
     free(tokens);
-    engine_free(e);
+    one_close(e);
     model_free(m);
     json_decref(expected);
 }

@@ -14,6 +14,7 @@
 #include "engine/settings.h"
 #include "term/repl.h"
 #include "dialog/session_codec.h"
+#include "engine/backend.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -25,21 +26,13 @@ static size_t kv_bytes(const struct engine *e, size_t begin, size_t end)
     return (end - begin) * KV;
 }
 
-static bool kv_import(struct engine *e, size_t begin, size_t end, const void *src,
-                      struct error *err)
+static bool kv_import(struct engine *e, const struct seq *s, size_t begin, size_t end,
+                      const void *src, struct error *err)
 {
     (void)src;
-    if (begin != e->n_past || end > e->n_ctx)
+    if (begin != s->n_past || end > e->n_ctx)
         abort();
-    e->n_past = end;
     return err != NULL;
-}
-
-static void trim(struct engine *e, size_t n)
-{
-    if (n > e->n_past)
-        abort();
-    e->n_past = n;
 }
 
 static void check(const struct message *m)
@@ -103,13 +96,13 @@ static void write_file(const char *path, const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct engine_ops ops = {
-        .kv_bytes = kv_bytes, .kv_import = kv_import, .trim = trim};
+    static const struct backend backend = {
+        .kv_block = 16, .kv_bytes = kv_bytes, .kv_import = kv_import};
     static char dir[64], path[128], name[] = "fuzz", fingerprint[] = "f";
     struct model m = {.name = name, .fingerprint = fingerprint, .hp.n_vocab = N_VOCAB};
-    struct engine e = {
-        .ops = &ops, .model = &m, .device = "fuzz", .kv_format = "fuzz", .n_ctx = N_CTX};
-    struct conversation c = {.model = &m, .session.engine = &e};
+    struct engine e = {.model = &m, .device = "fuzz", .kv_format = "fuzz", .n_ctx = N_CTX};
+    struct engine_core core;
+    struct conversation c = {.model = &m};
     struct options o = {.sampler = sampler_defaults, .state_dir = dir};
     struct session_lock lock = SESSION_LOCK_NONE;
     struct buf note = {0}, warning = {0};
@@ -122,9 +115,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         session_lock_release(&lock);
     }
     write_file(path, data, size);
+    if (!engine_init(&e, &core, &backend, &err) || !session_init(&c.session, &e, &err))
+        abort();
     if (session_open(&lock, "s", &c, &o, false, &note, &warning, &err)) {
         if (!sampler_check(&o.sampler, N_VOCAB, &err) || !sampler_check_numbers(&o.sampler, &err) ||
-            o.n_predict < -1 || o.logprobs > ENGINE_MAX_PROBS || e.n_past > c.session.timeline.len)
+            o.n_predict < -1 || o.logprobs > ENGINE_MAX_PROBS)
             abort();
         struct buf out = {0};
         struct conversation again = {0};
@@ -147,5 +142,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     buf_release(&note);
     buf_release(&warning);
     conversation_release(&c);
+    engine_release(&e);
     return 0;
 }

@@ -76,7 +76,7 @@ sanitize_one() { # TOOL TEST
 sanitize() {
     local tool t
     for tool in ${TOOLS:-memcheck racecheck initcheck}; do
-        for t in ${SANITIZE:-kernels rows attention kv_cache sampler engine shared}; do
+        for t in ${SANITIZE:-kernels rows attention kv_cache sampler engine shared sequences}; do
             sanitize_one "$tool" "$t" &
         done
     done

@@ -46,14 +46,14 @@ static struct engine *open_small(const struct model *m)
 static void eval(struct engine *e, const int32_t *tokens, size_t n, enum engine_logits want)
 {
     struct error err = {0};
-    if (!e->ops->eval(e, tokens, n, want, &err))
+    if (!one_eval(e, tokens, n, want, &err))
         fail_msg("%s", err.text);
 }
 
 static void profile(struct engine *e, const int32_t *tokens, size_t n, struct engine_profile *p)
 {
     struct error err = {0};
-    if (!e->ops->profile(e, tokens, n, 3, p, &err))
+    if (!one_profile(e, tokens, n, 3, p, &err))
         fail_msg("%s", err.text);
 }
 
@@ -200,7 +200,7 @@ static void a_token_is_told_apart_by_what_it_reads(void **state)
     } else { // what every matrix takes in the file, the cache with this token, and the logits
         const size_t norms = (2 * TINY_LAYERS + 1) * TINY_EMBD * sizeof(float);
         eval(e, f.tokens + N_PAST, 1, LOGITS_NONE);
-        needed = model_bytes_per_token(f.m) - norms + e->ops->kv_bytes(e, 0, e->n_past) +
+        needed = model_bytes_per_token(f.m) - norms + engine_kv_bytes(e, 0, one_past(e)) +
                  TINY_VOCAB * sizeof(float);
         for (int i = 0; i < TINY_LAYERS; i++)
             down += f.m->layers[i].w[FFN_DOWN].n_bytes;
@@ -211,7 +211,7 @@ static void a_token_is_told_apart_by_what_it_reads(void **state)
     }
     assert_int_equal(row(&p, want[5][0], "ffn_down")->bytes, down);
     assert_int_equal(bytes, needed);
-    engine_free(e);
+    one_close(e);
     close_model(&f);
 }
 
@@ -246,7 +246,7 @@ static void a_chunk_tells_its_operations(void **state)
     assert_true(
         row(&p, on_cuda ? "act" : "norm", on_cuda ? "attn_q+attn_k+attn_v" : "attn_norm")->flops ==
         0);
-    engine_free(e);
+    one_close(e);
     close_model(&f);
 }
 
@@ -265,7 +265,7 @@ static void no_launch_is_missing(void **state)
         open_model(&f, archs[a]);
         struct engine *e = open_engine(f.m, NULL);
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-            e->ops->trim(e, 0);
+            one_trim(e, 0);
             eval(e, f.tokens, N_PAST, LOGITS_NONE);
             profile(e, f.tokens + N_PAST, sizes[i], &p);
             uint64_t before = emu_kernels_run();
@@ -275,7 +275,7 @@ static void no_launch_is_missing(void **state)
             assert_int_equal(n, emu_kernels_run() - before);
             assert_int_equal(launches(&p, "sampler"), sizes[i] == 1);
         }
-        engine_free(e);
+        one_close(e);
         close_model(&f);
     }
 #endif
@@ -292,22 +292,22 @@ static void a_profile_leaves_the_timeline_as_it_was(void **state)
     struct engine *e = open_engine(f.m, NULL);
     eval(e, f.tokens, N_PAST, LOGITS_NONE);
     eval(e, f.tokens + N_PAST, 1, LOGITS_LAST);
-    assert_true(e->ops->logits(e, 0, before, &err));
+    assert_true(one_logits(e, 0, before, &err));
     profile(e, f.tokens + 20, 1, &p);
     profile(e, f.tokens + 20, CHUNK, &p);
-    assert_int_equal(e->n_past, N_PAST + 1);
-    const struct decode_params d = {.sampler = &sampler_defaults, .max_tokens = 1};
-    assert_false(e->ops->decode_start(e, &d, &err)); // those logits are gone
-    e->ops->trim(e, N_PAST);
+    assert_int_equal(one_past(e), N_PAST + 1);
+    const struct one_params d = {.sampler = &sampler_defaults, .max_tokens = 1};
+    assert_false(one_start(e, &d, &err)); // those logits are gone
+    one_trim(e, N_PAST);
     eval(e, f.tokens + N_PAST, 1, LOGITS_LAST);
-    assert_true(e->ops->logits(e, 0, after, &err));
+    assert_true(one_logits(e, 0, after, &err));
     assert_memory_equal(before, after, sizeof before);
     // and decoding works as ever
     struct decoded one;
-    assert_true(e->ops->decode_start(e, &d, &err));
-    assert_true(e->ops->decode_next(e, &one, &err));
-    e->ops->decode_stop(e, N_PAST + 1);
-    engine_free(e);
+    assert_true(one_start(e, &d, &err));
+    assert_true(one_next(e, &one, &err));
+    one_stop(e, N_PAST + 1);
+    one_close(e);
     close_model(&f);
 }
 
@@ -320,24 +320,25 @@ static void what_cannot_be_profiled_is_refused(void **state)
     struct cancel cancel = {0};
     open_model(&f, "llama");
     struct engine *e = open_engine(f.m, &cancel);
+    one_cancel = &cancel;
     eval(e, f.tokens, 40, LOGITS_NONE);
-    assert_false(e->ops->profile(e, f.tokens, N_BATCH + 1, 3, &p, &err));
+    assert_false(one_profile(e, f.tokens, N_BATCH + 1, 3, &p, &err));
     assert_int_equal(err.code, ERR_FAIL);
-    assert_false(e->ops->profile(e, f.tokens, 0, 3, &p, &err));
-    assert_false(e->ops->profile(e, f.tokens, 1, 0, &p, &err));
-    assert_false(e->ops->profile(e, f.tokens, 25, 3, &p, &err));
+    assert_false(one_profile(e, f.tokens, 0, 3, &p, &err));
+    assert_false(one_profile(e, f.tokens, 1, 0, &p, &err));
+    assert_false(one_profile(e, f.tokens, 25, 3, &p, &err));
     assert_int_equal(err.code, ERR_CONTEXT);
     const int32_t wrong = TINY_VOCAB;
-    assert_false(e->ops->profile(e, &wrong, 1, 3, &p, &err));
+    assert_false(one_profile(e, &wrong, 1, 3, &p, &err));
     cancel_ask(&cancel);
-    assert_false(e->ops->profile(e, f.tokens, 8, 3, &p, &err));
+    assert_false(one_profile(e, f.tokens, 8, 3, &p, &err));
     assert_int_equal(err.code, ERR_INTERRUPTED);
-    assert_false(e->ops->profile(e, f.tokens, 1, 3, &p, &err));
+    assert_false(one_profile(e, f.tokens, 1, 3, &p, &err));
     assert_int_equal(err.code, ERR_INTERRUPTED);
     cancel_clear(&cancel);
-    assert_int_equal(e->n_past, 40);
+    assert_int_equal(one_past(e), 40);
     profile(e, f.tokens, 24, &p); // to the last position
-    engine_free(e);
+    one_close(e);
     close_model(&f);
 }
 
@@ -421,7 +422,7 @@ static void bench_shows_the_kernels_of_each_run(void **state)
     assert_non_null(strstr(buf_str(&out), "\n| sum | | "));
     assert_non_null(strstr(buf_str(&out), "Real time of a token"));
     buf_release(&out);
-    engine_free(e);
+    one_close(e);
     close_model(&f);
 }
 
@@ -446,7 +447,7 @@ static void a_run_that_is_left_out_has_no_kernels(void **state)
     j = bench_json(e, &p);
     assert_null(json_object_get(j, "kernels"));
     json_decref(j);
-    engine_free(e);
+    one_close(e);
     close_model(&f);
 }
 
@@ -458,10 +459,10 @@ static void an_engine_that_cannot_tell_its_kernels_apart_says_so(void **state)
     struct error err = {0};
     open_model(&f, "llama");
     struct engine *e = open_small(f.m);
-    const struct engine_ops *ops = e->ops;
-    struct engine_ops without = *ops;
+    const struct backend *whole = e->core->backend;
+    struct backend without = *whole;
     without.profile = NULL;
-    e->ops = &without;
+    e->core->backend = &without;
     const struct bench_params p = {
         .n_gen = 2, .n_repeat = 1, .depths = depths, .n_depths = 1, .kernels = true};
     assert_false(tool_bench(e, &p, &out, &err));
@@ -469,8 +470,8 @@ static void an_engine_that_cannot_tell_its_kernels_apart_says_so(void **state)
     assert_non_null(strstr(err.text, "--kernels"));
     assert_non_null(strstr(err.text, e->device));
     assert_int_equal(out.len, 0);
-    e->ops = ops;
-    engine_free(e);
+    e->core->backend = whole;
+    one_close(e);
     close_model(&f);
 }
 
@@ -511,7 +512,7 @@ static void clocks_and_the_first_token_are_reported(void **state)
     assert_true(strtod(line + sizeof label - 1, NULL) > ago);
     assert_true(!strstr(buf_str(&out), "\nclocks: SM ") == !on_cuda);
     buf_release(&out);
-    engine_free(e);
+    one_close(e);
     close_model(&f);
 }
 

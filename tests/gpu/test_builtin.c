@@ -2,7 +2,7 @@
 // KV cache alike: `test_builtin MODEL.gguf`.
 #include "../unit/test.h"
 
-#include "engine/engine.h"
+#include "../unit/one_seq.h"
 #include "engine/sampler.h"
 #include "text/tokenizer.h"
 
@@ -24,29 +24,25 @@ static struct answer ask(struct engine *e, const struct tokenizer *t, struct ids
     const struct tokenize_options options = {.special = true, .continuation = timeline->len > 0};
     const size_t before = timeline->len;
     assert_true(tokenizer_encode(t, text, strlen(text), &options, timeline, &err));
-    if (!e->ops->eval(e, timeline->data + before, timeline->len - before, LOGITS_LAST, &err))
+    if (!one_eval(e, timeline->data + before, timeline->len - before, LOGITS_LAST, &err))
         fail_msg("%s", err.text);
     struct sampler_settings greedy = sampler_defaults;
     greedy.temp = 0;
     size_t n_end;
     const int32_t *end = tokenizer_end_ids(t, &n_end);
-    const struct decode_params p = {.sampler = &greedy,
-                                    .history = timeline->data,
-                                    .n_history = timeline->len,
-                                    .max_tokens = MAX_TOKENS,
-                                    .stop_ids = end,
-                                    .n_stop_ids = n_end};
-    assert_true(e->ops->decode_start(e, &p, &err));
+    const struct one_params p = {
+        .sampler = &greedy, .max_tokens = MAX_TOKENS, .stop_ids = end, .n_stop_ids = n_end};
+    assert_true(one_start(e, &p, &err));
     while (a.n < MAX_TOKENS) {
         struct decoded d;
-        if (!e->ops->decode_next(e, &d, &err))
+        if (!one_next(e, &d, &err))
             fail_msg("%s", err.text);
         if (tokenizer_is_end(t, d.id))
             break;
         a.ids[a.n++] = d.id;
     }
     // what was said stays: evaluated or not, the next turn begins after it
-    e->ops->decode_stop(e, timeline->len);
+    one_stop(e, timeline->len);
     return a;
 }
 
@@ -77,7 +73,7 @@ static void greedy_answers_agree(void **state)
         for (int i = 0; i < N_TURNS; i++)
             got[gpu][i] = ask(e, t, &timeline, turns[i]);
         ids_release(&timeline);
-        engine_free(e);
+        one_close(e);
     }
     for (int i = 0; i < N_TURNS; i++) {
         struct buf text = {0};

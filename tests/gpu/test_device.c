@@ -114,9 +114,9 @@ static bool logits_of(const struct fixture *f, bool on_gpu, const size_t *chunks
     struct engine *e = on_gpu ? cuda_engine_open(f->m, &p, err) : cpu_engine_open(f->m, &p, err);
     bool ok = e != NULL;
     for (size_t at = 0; ok && *chunks; at += *chunks++)
-        ok = e->ops->eval(e, f->tokens + at, *chunks, LOGITS_LAST, err);
-    ok = ok && e->ops->logits(e, 0, out, err);
-    engine_free(e);
+        ok = one_eval(e, f->tokens + at, *chunks, LOGITS_LAST, err);
+    ok = ok && one_logits(e, 0, out, err);
+    one_close(e);
     return ok;
 }
 

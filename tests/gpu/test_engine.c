@@ -28,14 +28,14 @@ static struct engine *open_engine(const struct model *m, enum kv_type type)
 static void eval(struct engine *e, const int32_t *tokens, size_t n, enum engine_logits want)
 {
     struct error err = {0};
-    if (!e->ops->eval(e, tokens, n, want, &err))
+    if (!one_eval(e, tokens, n, want, &err))
         fail_msg("%s", err.text);
 }
 
 static void get_logits(struct engine *e, size_t i, float *out)
 {
     struct error err = {0};
-    if (!e->ops->logits(e, i, out, &err))
+    if (!one_logits(e, i, out, &err))
         fail_msg("%s", err.text);
     for (int k = 0; k < TINY_VOCAB; k++)
         assert_true(isfinite(out[k]));
@@ -81,14 +81,14 @@ static void logits_agree_with_the_cpu_engine(void **state)
                     }
                 }
                 at += chunks[c];
-                assert_int_equal(e->n_past, at);
+                assert_int_equal(one_past(e), at);
             }
             print_message("# %s, %s cache: off by %.4f of logits up to %.2f\n", archs[a],
                           type == KV_F16 ? "f16" : "q8_0", worst, size);
             assert_true(size > 0.5);
             assert_true(worst < (type == KV_F16 ? 0.004 : 0.03) * size);
-            engine_free(cpu);
-            engine_free(e);
+            one_close(cpu);
+            one_close(e);
             close_model(&f);
         }
 }
@@ -103,25 +103,25 @@ static void the_same_chunks_give_the_same_bits_after_a_trim(void **state)
     eval(e, f.tokens, 30, LOGITS_NONE);
     eval(e, f.tokens + 30, 9, LOGITS_LAST);
     get_logits(e, 0, first);
-    e->ops->trim(e, 30);
-    assert_int_equal(e->n_past, 30);
+    one_trim(e, 30);
+    assert_int_equal(one_past(e), 30);
     eval(e, f.tokens + 30, 9, LOGITS_LAST);
     get_logits(e, 0, again);
     assert_memory_equal(first, again, sizeof first);
     // other tokens in between leave no trace
-    e->ops->trim(e, 3);
+    one_trim(e, 3);
     eval(e, f.tokens, 20, LOGITS_NONE);
-    e->ops->trim(e, 0);
+    one_trim(e, 0);
     eval(e, f.tokens, 30, LOGITS_NONE);
     eval(e, f.tokens + 30, 9, LOGITS_ALL);
     get_logits(e, 8, again);
     print_message("# last row of all against the only row: off by %g\n",
                   (double)fabsf(first[0] - again[0]));
-    e->ops->trim(e, 30);
+    one_trim(e, 30);
     eval(e, f.tokens + 30, 9, LOGITS_LAST);
     get_logits(e, 0, again);
     assert_memory_equal(first, again, sizeof first);
-    engine_free(e);
+    one_close(e);
     close_model(&f);
 }
 
@@ -138,24 +138,24 @@ static void an_exported_cache_goes_on_where_it_was(void **state)
         eval(e, f.tokens + 30, 5, LOGITS_NONE);
         eval(e, f.tokens + 35, 1, LOGITS_LAST);
         get_logits(e, 0, want);
-        size_t n1 = e->ops->kv_bytes(e, 0, 20), n2 = e->ops->kv_bytes(e, 20, 35);
+        size_t n1 = engine_kv_bytes(e, 0, 20), n2 = engine_kv_bytes(e, 20, 35);
         char *part1 = malloc(n1), *part2 = malloc(n2);
         assert_true(part1 && part2 && n1 > 0);
-        assert_true(e->ops->kv_export(e, 0, 20, part1, &err));
-        assert_true(e->ops->kv_export(e, 20, 35, part2, &err));
-        assert_false(e->ops->kv_export(e, 0, 37, part1, &err)); // more than there is
-        engine_free(e);
+        assert_true(one_export(e, 0, 20, part1, &err));
+        assert_true(one_export(e, 20, 35, part2, &err));
+        assert_false(one_export(e, 0, 37, part1, &err)); // more than there is
+        one_close(e);
         e = open_engine(f.m, type);
-        assert_true(e->ops->kv_import(e, 0, 20, part1, &err));
-        assert_false(e->ops->kv_import(e, 21, 36, part2, &err)); // not where it ends
-        assert_true(e->ops->kv_import(e, 20, 35, part2, &err));
-        assert_int_equal(e->n_past, 35);
+        assert_true(one_import(e, 0, 20, part1, &err));
+        assert_false(one_import(e, 21, 36, part2, &err)); // not where it ends
+        assert_true(one_import(e, 20, 35, part2, &err));
+        assert_int_equal(one_past(e), 35);
         eval(e, f.tokens + 35, 1, LOGITS_LAST);
         get_logits(e, 0, got);
         assert_memory_equal(want, got, sizeof want);
         free(part1);
         free(part2);
-        engine_free(e);
+        one_close(e);
         close_model(&f);
     }
 }
@@ -177,29 +177,28 @@ static void decoding_gives_what_evaluating_token_by_token_gives(void **state)
     }
     struct sampler_settings settings = sampler_defaults;
     settings.temp = 0;
-    struct decode_params p = {
-        .sampler = &settings, .history = f.tokens, .n_history = 10, .max_tokens = 12};
+    struct one_params p = {.sampler = &settings, .max_tokens = 12};
     for (int run = 0; run < 2; run++) {
-        e->ops->trim(e, 0);
+        one_trim(e, 0);
         eval(e, f.tokens, 10, run ? LOGITS_ALL : LOGITS_LAST);
-        assert_true(e->ops->decode_start(e, &p, &err));
+        assert_true(one_start(e, &p, &err));
         for (int i = 0; i < 12; i++) {
             struct decoded d;
-            if (!e->ops->decode_next(e, &d, &err))
+            if (!one_next(e, &d, &err))
                 fail_msg("%s", err.text);
             got[i] = d.id;
         }
         struct decoded more;
-        assert_false(e->ops->decode_next(e, &more, &err)); // not more than asked for
-        e->ops->decode_stop(e, 15);
-        assert_int_equal(e->n_past, 15);
+        assert_false(one_next(e, &more, &err)); // not more than asked for
+        one_stop(e, 15);
+        assert_int_equal(one_past(e), 15);
         assert_memory_equal(got, want, sizeof got);
         // going on from the middle gives the same text
         eval(e, &got[5], 1, LOGITS_LAST);
         get_logits(e, 0, logits);
         assert_int_equal(argmax(logits), want[6]);
     }
-    engine_free(e);
+    one_close(e);
     close_model(&f);
 }
 
@@ -222,30 +221,29 @@ static void the_same_seed_gives_the_same_ids(void **state)
     struct sampler_settings settings = sampler_defaults;
     settings.temp = 2;
     settings.top_k = 0;
-    struct decode_params p = {
-        .sampler = &settings, .history = f.tokens, .n_history = 12, .max_tokens = (size_t)length};
+    struct one_params p = {.sampler = &settings, .max_tokens = (size_t)length};
     int differing = 0;
     for (int run = 0; run < n_runs; run++) {
         settings.seed = run == n_runs - 1 ? 5 : 4;
-        e->ops->trim(e, run % 2 ? 7 : 0);
-        eval(e, f.tokens + e->n_past, 7 - e->n_past ? 7 : 5, LOGITS_LAST);
-        if (e->n_past < 12)
+        one_trim(e, run % 2 ? 7 : 0);
+        eval(e, f.tokens + one_past(e), 7 - one_past(e) ? 7 : 5, LOGITS_LAST);
+        if (one_past(e) < 12)
             eval(e, f.tokens + 7, 5, LOGITS_LAST);
-        assert_true(e->ops->decode_start(e, &p, &err));
+        assert_true(one_start(e, &p, &err));
         for (int i = 0; i < length; i++) {
             struct decoded d;
-            if (!e->ops->decode_next(e, &d, &err))
+            if (!one_next(e, &d, &err))
                 fail_msg("%s", err.text);
             (run ? ids : first)[i] = d.id;
         }
-        e->ops->decode_stop(e, 12);
+        one_stop(e, 12);
         if (run == n_runs - 1)
             differing = memcmp(first, ids, n_bytes) != 0;
         else if (run)
             assert_memory_equal(first, ids, n_bytes);
     }
     assert_true(differing); // another seed
-    engine_free(e);
+    one_close(e);
     close_model(&f);
 }
 
@@ -259,47 +257,45 @@ static void decoding_stops_at_stop_ids_and_at_the_end_of_the_context(void **stat
     struct engine *e = open_engine(f.m, KV_F16);
     struct sampler_settings settings = sampler_defaults;
     settings.temp = 0;
-    struct decode_params p = {
-        .sampler = &settings, .history = f.tokens, .n_history = N_TOKENS, .max_tokens = 1000};
+    struct one_params p = {.sampler = &settings, .max_tokens = 1000};
     eval(e, f.tokens, N_TOKENS, LOGITS_LAST);
-    assert_true(e->ops->decode_start(e, &p, &err));
+    assert_true(one_start(e, &p, &err));
     int n = 0;
-    while (n < 100 && e->ops->decode_next(e, &d, &err))
+    while (n < 100 && one_next(e, &d, &err))
         n++;
     // four positions left: four tokens can be evaluated, and a fifth sampled after them
     assert_in_range(n, N_CTX - N_TOKENS, N_CTX - N_TOKENS + 1);
-    e->ops->decode_stop(e, e->n_past);
+    one_stop(e, one_past(e));
 
-    e->ops->trim(e, 0);
+    one_trim(e, 0);
     eval(e, f.tokens, 10, LOGITS_LAST);
-    p.n_history = 10;
     p.max_tokens = 3;
-    assert_true(e->ops->decode_start(e, &p, &err));
-    assert_true(e->ops->decode_next(e, &d, &err));
-    e->ops->decode_stop(e, 10);
+    assert_true(one_start(e, &p, &err));
+    assert_true(one_next(e, &d, &err));
+    one_stop(e, 10);
     const int32_t stop[] = {d.id};
     p.stop_ids = stop;
     p.n_stop_ids = 1;
     p.max_tokens = 30;
-    e->ops->trim(e, 9);
+    one_trim(e, 9);
     eval(e, f.tokens + 9, 1, LOGITS_LAST);
-    assert_true(e->ops->decode_start(e, &p, &err));
-    assert_true(e->ops->decode_next(e, &d, &err));
+    assert_true(one_start(e, &p, &err));
+    assert_true(one_next(e, &d, &err));
     assert_int_equal(d.id, stop[0]);
-    assert_true(e->n_past <= 11);
+    assert_true(one_past(e) <= 11);
     struct decoded more;
-    assert_false(e->ops->decode_next(e, &more, &err)); // nothing was sampled after it
-    assert_true(e->n_past <= 11);
-    e->ops->decode_stop(e, e->n_past);
+    assert_false(one_next(e, &more, &err)); // nothing was sampled after it
+    assert_true(one_past(e) <= 11);
+    one_stop(e, one_past(e));
     // and the engine is as good as new
     p.n_stop_ids = 0;
-    e->ops->trim(e, 0);
+    one_trim(e, 0);
     eval(e, f.tokens, 10, LOGITS_LAST);
-    assert_true(e->ops->decode_start(e, &p, &err));
+    assert_true(one_start(e, &p, &err));
     for (int i = 0; i < 5; i++)
-        assert_true(e->ops->decode_next(e, &d, &err));
-    e->ops->decode_stop(e, 10);
-    engine_free(e);
+        assert_true(one_next(e, &d, &err));
+    one_stop(e, 10);
+    one_close(e);
     close_model(&f);
 }
 
@@ -312,15 +308,15 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
     struct decoded d;
     open_model(&f, "llama");
     struct engine *e = open_engine(f.m, KV_F16);
-    const struct decode_params p = {.sampler = &sampler_defaults, .max_tokens = 1};
-    assert_false(e->ops->decode_start(e, &p, &err)); // nothing evaluated
-    assert_false(e->ops->decode_next(e, &d, &err));
+    const struct one_params p = {.sampler = &sampler_defaults, .max_tokens = 1};
+    assert_false(one_start(e, &p, &err)); // nothing evaluated
+    assert_false(one_next(e, &d, &err));
     eval(e, f.tokens, N_TOKENS, LOGITS_LAST);
-    assert_false(e->ops->eval(e, f.tokens, N_CTX - N_TOKENS + 1, LOGITS_LAST, &err));
+    assert_false(one_eval(e, f.tokens, N_CTX - N_TOKENS + 1, LOGITS_LAST, &err));
     assert_int_equal(err.code, ERR_CONTEXT);
-    assert_int_equal(e->n_past, N_TOKENS);
-    assert_false(e->ops->logits(e, 1, logits, &err)); // only the last one was asked for
-    engine_free(e);
+    assert_int_equal(one_past(e), N_TOKENS);
+    assert_false(one_logits(e, 1, logits, &err)); // only the last one was asked for
+    one_close(e);
 
     // memory: an error that names what would fit, or with 0 a smaller context
     struct engine_params big = {.n_ctx = 1u << 31, .n_threads = 1};
@@ -336,7 +332,7 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
     e = try_open(f.m, &big, &err);
     assert_non_null(e);
     assert_int_equal(e->n_ctx, f.m->hp.n_ctx_train);
-    engine_free(e);
+    one_close(e);
     if (on_cuda) {
         big.device_index = 77;
         assert_null(try_open(f.m, &big, &err));
@@ -454,8 +450,8 @@ static void a_matrix_may_be_some_rows_of_a_tensor(void **state)
         get_logits(e, 0, sliced);
         for (int k = 0; k < TINY_VOCAB; k++)
             assert_true(fabsf(whole[k] - sliced[k]) <= 0.02f * (1 + fabsf(whole[k])));
-        engine_free(cpu);
-        engine_free(e);
+        one_close(cpu);
+        one_close(e);
     }
     model_free(m);
     unlink(path);
@@ -476,23 +472,23 @@ static void the_cancel_flag_is_seen(void **state)
     cancel_clear(&cancel);
     struct engine *e = try_open(f.m, &p, &err);
     assert_non_null(e);
+    one_cancel = &cancel;
     eval(e, f.tokens, 10, LOGITS_LAST);
     cancel_ask(&cancel);
-    assert_false(e->ops->eval(e, f.tokens, 40, LOGITS_LAST, &err));
+    assert_false(one_eval(e, f.tokens, 40, LOGITS_LAST, &err));
     assert_int_equal(err.code, ERR_INTERRUPTED);
-    assert_int_equal(e->n_past, 10);
+    assert_int_equal(one_past(e), 10);
     cancel_clear(&cancel);
     eval(e, f.tokens, 3, LOGITS_LAST);
-    const struct decode_params d = {
-        .sampler = &sampler_defaults, .history = f.tokens, .n_history = 13, .max_tokens = 10};
+    const struct one_params d = {.sampler = &sampler_defaults, .max_tokens = 10};
     struct decoded one;
-    assert_true(e->ops->decode_start(e, &d, &err));
+    assert_true(one_start(e, &d, &err));
     cancel_ask(&cancel);
-    assert_false(e->ops->decode_next(e, &one, &err));
+    assert_false(one_next(e, &one, &err));
     assert_int_equal(err.code, ERR_INTERRUPTED);
-    e->ops->decode_stop(e, 13);
-    assert_int_equal(e->n_past, 13);
-    engine_free(e);
+    one_stop(e, 13);
+    assert_int_equal(one_past(e), 13);
+    one_close(e);
     close_model(&f);
 }
 

@@ -20,7 +20,7 @@ static struct engine *open_engine(const struct model *m, enum kv_type type)
 static void eval(struct engine *e, const int32_t *tokens, size_t n, enum engine_logits want)
 {
     struct error err = {0};
-    if (!e->ops->eval(e, tokens, n, want, &err))
+    if (!one_eval(e, tokens, n, want, &err))
         fail_msg("%s", err.text);
 }
 
@@ -45,20 +45,19 @@ static void complaint(struct engine *e, const struct fixture *f, size_t n, bool 
 {
     float logits[TINY_VOCAB];
     struct decoded d;
-    const struct decode_params p = {
-        .sampler = &sampler_defaults, .history = f->tokens, .n_history = n, .max_tokens = 5};
+    const struct one_params p = {.sampler = &sampler_defaults, .max_tokens = 5};
     *err = (struct error){0};
-    e->ops->trim(e, 0);
+    one_trim(e, 0);
     eval(e, f->tokens, n, LOGITS_LAST);
     if (sampled) {
-        assert_true(e->ops->decode_start(e, &p, err));
+        assert_true(one_start(e, &p, err));
         struct error again = {0};
-        if (!e->ops->decode_next(e, &d, err))
-            assert_false(e->ops->decode_next(e, &d, &again));
+        if (!one_next(e, &d, err))
+            assert_false(one_next(e, &d, &again));
         assert_string_equal(again.text, err->text);
-        e->ops->decode_stop(e, n);
+        one_stop(e, n);
     } else {
-        e->ops->logits(e, 0, logits, err);
+        one_logits(e, 0, logits, err);
     }
 }
 
@@ -101,7 +100,7 @@ static void the_weights_that_give_no_number_are_named(void **state)
                               widths[w], err.code ? err.text : "no error");
                 n_bad++;
             }
-            engine_free(e);
+            one_close(e);
             close_model(&f);
         }
     assert_int_equal(n_bad, 0);
@@ -118,7 +117,7 @@ static void the_embedding_and_the_head_are_named(void **state)
     struct engine *e = open_engine(f.m, KV_F16);
     complaint(e, &f, 5, true, &err);
     assert_non_null(strstr(err.text, " comes out of output:"));
-    engine_free(e);
+    one_close(e);
     close_model(&f);
 
     open_model(&f, "llama");
@@ -128,7 +127,7 @@ static void the_embedding_and_the_head_are_named(void **state)
     e = open_engine(f.m, KV_F16);
     complaint(e, &f, 5, true, &err);
     assert_non_null(strstr(err.text, " comes out of token_embd:"));
-    engine_free(e);
+    one_close(e);
     close_model(&f);
 }
 
@@ -221,7 +220,7 @@ static void agrees_with_cpu(const struct fixture *f, const char *what, enum kv_t
         eval(e, f->tokens + at, chunks[c], LOGITS_ALL);
         eval(cpu, f->tokens + at, chunks[c], LOGITS_ALL);
         for (size_t i = 0; i < chunks[c]; i++) {
-            if (!e->ops->logits(e, i, got, &err) || !cpu->ops->logits(cpu, i, want, &err))
+            if (!one_logits(e, i, got, &err) || !one_logits(cpu, i, want, &err))
                 fail_msg("%s: %s", what, err.text);
             for (int k = 0; k < TINY_VOCAB; k++) {
                 worst = fmax(worst, fabs(got[k] - want[k]));
@@ -233,8 +232,8 @@ static void agrees_with_cpu(const struct fixture *f, const char *what, enum kv_t
                   type == KV_F16 ? "f16" : "q8_0", worst, size);
     assert_true(size > 0);
     assert_true(worst < (type == KV_F16 ? 0.004 : 0.03) * size);
-    engine_free(cpu);
-    engine_free(e);
+    one_close(cpu);
+    one_close(e);
 }
 
 static void any_magnitude_gives_what_the_cpu_engine_gives(void **state)

@@ -48,24 +48,22 @@ struct talk {
 
 static bool go_on(struct talk *t)
 {
-    const struct engine_ops *ops = t->e->ops;
     struct sampler_settings settings = sampler_defaults;
     settings.seed = t->seed;
     settings.top_k = 0;
     settings.temp = 2;
-    const struct decode_params p = {.sampler = &settings, .max_tokens = N_DECODED};
-    ops->trim(t->e, 0);
-    if (!ops->kv_import(t->e, 0, N_PAST, t->past, &t->err) ||
-        !ops->eval(t->e, t->f->tokens, 1, LOGITS_LAST, &t->err) ||
-        !ops->decode_start(t->e, &p, &t->err))
+    const struct one_params p = {.sampler = &settings, .max_tokens = N_DECODED};
+    one_trim(t->e, 0);
+    if (!one_import(t->e, 0, N_PAST, t->past, &t->err) ||
+        !one_eval(t->e, t->f->tokens, 1, LOGITS_LAST, &t->err) || !one_start(t->e, &p, &t->err))
         return false;
     bool ok = true;
     for (int i = 0; ok && i < N_DECODED; i++) {
         struct decoded d;
-        ok = ops->decode_next(t->e, &d, &t->err);
+        ok = one_next(t->e, &d, &t->err);
         t->ids[i] = d.id;
     }
-    ops->decode_stop(t->e, N_PAST);
+    one_stop(t->e, N_PAST);
     return ok;
 }
 
@@ -90,7 +88,7 @@ static void two_engines_decode_at_the_same_time(void **state)
     struct engine *e[2];
     for (int i = 0; i < 2; i++)
         e[i] = open_on(f.m, 0, N_PAST + N_DECODED + 8);
-    size_t n = e[0]->ops->kv_bytes(e[0], 0, N_PAST) / sizeof(uint16_t);
+    size_t n = engine_kv_bytes(e[0], 0, N_PAST) / sizeof(uint16_t);
     uint16_t *past = malloc(n * sizeof *past);
     assert_non_null(past);
     for (size_t i = 0; i < n; i++) // float16 from 0.06 to 0.12, of either sign
@@ -109,7 +107,7 @@ static void two_engines_decode_at_the_same_time(void **state)
         if (!talks[i].ok)
             fail_msg("engine %d: %s", i,
                      talks[i].err.code ? talks[i].err.text : "other ids than alone");
-        engine_free(e[i]);
+        one_close(e[i]);
     }
     free(past);
     close_model(&f);
@@ -120,19 +118,16 @@ static void two_engines_decode_at_the_same_time(void **state)
 // Every call of an engine: prefill, one token, decoding, the cache in and out. logits: of a token.
 static bool use(struct engine *e, const struct fixture *f, float *logits, struct error *err)
 {
-    const struct engine_ops *ops = e->ops;
-    const struct decode_params p = {
-        .sampler = &sampler_defaults, .history = f->tokens, .n_history = 21, .max_tokens = 3};
+    const struct one_params p = {.sampler = &sampler_defaults, .max_tokens = 3};
     struct decoded d;
-    char *kv = malloc(ops->kv_bytes(e, 0, 20));
-    ops->trim(e, 0);
-    bool ok = ops->eval(e, f->tokens, 20, LOGITS_NONE, err) && ops->kv_export(e, 0, 20, kv, err);
-    ops->trim(e, 0);
-    ok = ok && ops->kv_import(e, 0, 20, kv, err) &&
-         ops->eval(e, f->tokens + 20, 1, LOGITS_LAST, err) && ops->logits(e, 0, logits, err) &&
-         ops->decode_start(e, &p, err) && ops->decode_next(e, &d, err) &&
-         ops->decode_next(e, &d, err);
-    ops->decode_stop(e, 21);
+    char *kv = malloc(engine_kv_bytes(e, 0, 20));
+    one_trim(e, 0);
+    bool ok = one_eval(e, f->tokens, 20, LOGITS_NONE, err) && one_export(e, 0, 20, kv, err);
+    one_trim(e, 0);
+    ok = ok && one_import(e, 0, 20, kv, err) && one_eval(e, f->tokens + 20, 1, LOGITS_LAST, err) &&
+         one_logits(e, 0, logits, err) && one_start(e, &p, err) && one_next(e, &d, err) &&
+         one_next(e, &d, err);
+    one_stop(e, 21);
     free(kv);
     return ok;
 }
@@ -178,59 +173,58 @@ static void an_engine_finds_its_device_whoever_calls(void **state)
     if (!u.ok)
         fail_msg("in another thread: %s", u.err.text);
     assert_memory_equal(u.logits, alone, sizeof alone);
-    engine_free(a); // while the other device is the current one
+    one_close(a); // while the other device is the current one
     if (!use(b, &f, got, &err))
         fail_msg("after the other engine was closed: %s", err.text);
-    engine_free(b);
+    one_close(b);
     close_model(&f);
 }
 
 // ---- calls at the wrong time
 
-static void while_decoding_only_the_next_token_can_be_had(void **state)
+static void what_comes_between_two_tokens_disturbs_nothing(void **state)
 {
     (void)state;
     struct fixture f;
     struct error err = {0};
     struct decoded d;
-    float logits[TINY_VOCAB];
     char kv[16384];
     open_model(&f, "llama");
     struct engine *e = open_on(f.m, 0, N_CTX);
-    const struct engine_ops *ops = e->ops;
     struct sampler_settings greedy = sampler_defaults;
     greedy.temp = 0;
-    const struct decode_params p = {
-        .sampler = &greedy, .history = f.tokens, .n_history = 10, .max_tokens = 6};
+    const struct one_params p = {.sampler = &greedy, .max_tokens = 6};
     int32_t want[6], got[6];
-    assert_true(ops->kv_bytes(e, 0, 10) <= sizeof kv);
+    assert_true(engine_kv_bytes(e, 0, 10) <= sizeof kv);
     for (int run = 0; run < 2; run++) {
-        ops->trim(e, 0);
-        assert_true(ops->eval(e, f.tokens, 10, LOGITS_LAST, &err));
-        assert_true(ops->kv_export(e, 0, 10, kv, &err));
-        assert_true(ops->decode_start(e, &p, &err));
+        one_trim(e, 0);
+        assert_true(one_eval(e, f.tokens, 10, LOGITS_LAST, &err));
+        assert_true(one_export(e, 0, 10, kv, &err));
+        assert_true(one_start(e, &p, &err));
         for (int i = 0; i < 6; i++) {
-            assert_true(ops->decode_next(e, &d, &err));
+            assert_true(one_next(e, &d, &err));
             (run ? got : want)[i] = d.id;
             if (!run)
                 continue;
-            const char *names[] = {"eval", "decode_start", "logits", "kv_export", "kv_import"};
-            for (int call = 0; call < 5; call++) {
+            // With picks under way: what would change the sequence is refused; its cache may be
+            // read.
+            const struct sampling other = {.sampler = &sampler_defaults};
+            for (int call = 0; i < 5 && call < 3; call++) {
                 err = (struct error){0};
-                bool ok = call == 0   ? ops->eval(e, f.tokens, 1, LOGITS_LAST, &err)
-                          : call == 1 ? ops->decode_start(e, &p, &err)
-                          : call == 2 ? ops->logits(e, 0, logits, &err)
-                          : call == 3 ? ops->kv_export(e, 0, 10, kv, &err)
-                                      : ops->kv_import(e, e->n_past, e->n_past + 1, kv, &err);
-                if (ok || err.code != ERR_FAIL || !strstr(err.text, names[call]) ||
-                    !strstr(err.text, "while decoding"))
-                    fail_msg("%s: %s", names[call], ok ? "accepted" : err.text);
+                const size_t len = seq_len(one(e));
+                bool ok = call == 0   ? one_eval(e, f.tokens, 1, LOGITS_LAST, &err)
+                          : call == 1 ? seq_sampling(one(e), &other, &err)
+                                      : one_import(e, len, len + 1, kv, &err);
+                if (ok || err.code != ERR_FAIL || !strstr(err.text, "waited for"))
+                    fail_msg("call %d: %s", call, ok ? "accepted" : err.text);
             }
+            if (i % 2)
+                assert_true(one_export(e, 0, 10, kv, &err));
         }
-        ops->decode_stop(e, 10);
+        one_stop(e, 10);
     }
     assert_memory_equal(got, want, sizeof got); // and nothing was disturbed
-    engine_free(e);
+    one_close(e);
     close_model(&f);
 }
 
@@ -282,19 +276,18 @@ static void a_failure_while_stopping_is_told_by_the_next_call(void **state)
     struct decoded d;
     open_model(&f, "llama");
     struct engine *e = open_on(f.m, 0, N_CTX);
-    const struct decode_params p = {
-        .sampler = &sampler_defaults, .history = f.tokens, .n_history = 10, .max_tokens = 6};
-    assert_true(e->ops->eval(e, f.tokens, 10, LOGITS_LAST, &err));
-    assert_true(e->ops->decode_start(e, &p, &err));
-    assert_true(e->ops->decode_next(e, &d, &err));
+    const struct one_params p = {.sampler = &sampler_defaults, .max_tokens = 6};
+    assert_true(one_eval(e, f.tokens, 10, LOGITS_LAST, &err));
+    assert_true(one_start(e, &p, &err));
+    assert_true(one_next(e, &d, &err));
     emu_fail_next_wait();
-    e->ops->decode_stop(e, 10);
+    one_stop(e, 10);
     for (int i = 0; i < 2; i++) {
-        assert_false(e->ops->eval(e, f.tokens, 1, LOGITS_LAST, &err));
+        assert_false(one_eval(e, f.tokens, 1, LOGITS_LAST, &err));
         assert_int_equal(err.code, ERR_FAIL);
         assert_non_null(strstr(err.text, "launch failure"));
     }
-    engine_free(e);
+    one_close(e);
     close_model(&f);
 }
 
@@ -314,19 +307,20 @@ static void a_cancelled_chunk_ends_with_the_layers_at_hand(void **state)
         m, &(struct engine_params){
                .n_ctx = 2 * N_CHUNK, .n_batch = N_CHUNK, .n_threads = 1, .cancel = &cancel});
     uint64_t begin = emu_kernels_run();
-    if (!e->ops->eval(e, tokens, N_CHUNK, LOGITS_NONE, &err))
+    if (!one_eval(e, tokens, N_CHUNK, LOGITS_NONE, &err))
         fail_msg("%s", err.text);
     uint64_t whole = emu_kernels_run() - begin;
-    e->ops->trim(e, 0);
+    one_trim(e, 0);
+    one_cancel = &cancel;
     emu_raise_after(3, &cancel.asked);
     begin = emu_kernels_run();
-    assert_false(e->ops->eval(e, tokens, N_CHUNK, LOGITS_NONE, &err));
+    assert_false(one_eval(e, tokens, N_CHUNK, LOGITS_NONE, &err));
     assert_int_equal(err.code, ERR_INTERRUPTED);
     uint64_t part = emu_kernels_run() - begin;
     print_message("# %d of %d kernels of a chunk of %d layers\n", (int)part, (int)whole, N_LAYER);
     assert_in_range(part, 3, whole * 3 / N_LAYER + 1);
-    assert_int_equal(e->n_past, 0);
-    engine_free(e);
+    assert_int_equal(one_past(e), 0);
+    one_close(e);
     model_free(m);
     buf_release(&b);
 }
@@ -363,19 +357,18 @@ static void an_open_engine_takes_no_more_memory(void **state)
     for (size_t i = 0; i < (EMULATED ? 9 : 10); i++) {
         enum engine_logits want = i % 2 ? LOGITS_ALL : LOGITS_LAST;
         float logits[TINY_VOCAB];
-        e->ops->trim(e, 0);
-        if (!e->ops->eval(e, tokens, chunks[i], want, &err) || !e->ops->logits(e, 0, logits, &err))
+        one_trim(e, 0);
+        if (!one_eval(e, tokens, chunks[i], want, &err) || !one_logits(e, 0, logits, &err))
             fail_msg("%s", err.text);
     }
     for (int waits = 0; waits < 2; waits++) {
         struct sampler_settings s = sampler_defaults;
         s.top_k = waits ? 0 : 40;
-        const struct decode_params dp = {.sampler = &s, .max_tokens = 3};
-        e->ops->trim(e, 0);
-        assert_true(e->ops->eval(e, tokens, 25, LOGITS_LAST, &err) &&
-                    e->ops->decode_start(e, &dp, &err) && e->ops->decode_next(e, &d, &err) &&
-                    e->ops->decode_next(e, &d, &err));
-        e->ops->decode_stop(e, 25);
+        const struct one_params dp = {.sampler = &s, .max_tokens = 3};
+        one_trim(e, 0);
+        assert_true(one_eval(e, tokens, 25, LOGITS_LAST, &err) && one_start(e, &dp, &err) &&
+                    one_next(e, &d, &err) && one_next(e, &d, &err));
+        one_stop(e, 25);
     }
     uint64_t after = plan_of(m, &p).available;
     print_message(
@@ -384,7 +377,7 @@ static void an_open_engine_takes_no_more_memory(void **state)
         ((double)before - (double)after) * 1e-6);
     assert_true(e->mem_used <= arenas + plan.other);
     assert_true(after + (EMULATED ? 0 : 2 << 20) >= before);
-    engine_free(e);
+    one_close(e);
     model_free(m);
     buf_release(&b);
 }
@@ -395,13 +388,13 @@ int main(int argc, char **argv)
         return 0;
     if (!on_cuda) { // the rest is about GPUs
         const struct CMUnitTest tests[] = {
-            cmocka_unit_test(while_decoding_only_the_next_token_can_be_had)};
+            cmocka_unit_test(what_comes_between_two_tokens_disturbs_nothing)};
         return RUN_TESTS("shared", tests);
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_engines_decode_at_the_same_time),
         cmocka_unit_test(an_engine_finds_its_device_whoever_calls),
-        cmocka_unit_test(while_decoding_only_the_next_token_can_be_had),
+        cmocka_unit_test(what_comes_between_two_tokens_disturbs_nothing),
 #ifdef HOKKU_CUDA_ON_CPU
         cmocka_unit_test(a_failure_while_stopping_is_told_by_the_next_call),
         cmocka_unit_test(a_cancelled_chunk_ends_with_the_layers_at_hand),

@@ -3,6 +3,7 @@
 #ifndef HOKKU_TESTS_GPU_TINY_ENGINE_H
 #define HOKKU_TESTS_GPU_TINY_ENGINE_H
 
+#include "../unit/one_seq.h"
 #include "../unit/tiny_model.h"
 #include "engine/engine.h"
 #include "random_blocks.h"

@@ -79,6 +79,22 @@ def test_an_include_is_found_whatever_path_names_it(line):
     assert not list(wrong_includes(SRC / "base/buf.c", '#include "../base/buf.h"\n#include "buf.h"\n#include <stdio.h>\n'))
 
 
+# Headers that only some layers may include although they are above.
+PRIVATE = {SRC / "engine/backend.h": {"engine", "cpu", "cuda"}}
+
+
+def private_includes(path, text):
+    layer = "cuda" if path.is_relative_to(ROOT / "cuda") else layer_of(path.relative_to(SRC))
+    return [name for quote, name in INCLUDE.findall(text) if layer not in PRIVATE.get(included(path, quote, name), {layer})]
+
+
+def test_nobody_reaches_through_the_engine():
+    wrong = [f"{path.relative_to(ROOT)} includes {name}" for path in sources() for name in private_includes(path, path.read_text())]
+    assert not wrong, "\n".join(wrong)
+    assert private_includes(SRC / "dialog/why.c", '#include "../engine/backend.h"\n')
+    assert not private_includes(SRC / "cpu/engine.c", '#include "engine/backend.h"\n')
+
+
 def test_src_names_no_cuda_symbol_but_in_main():
     wrong = []
     for path in SRC.rglob("*.[ch]"):

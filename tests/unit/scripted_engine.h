@@ -1,13 +1,13 @@
 // An engine that computes nothing and forgets nothing: the token after n evaluated ones is
 // script[n]. It runs ahead as a device does, keeps what it was asked for, and asserts the contract
-// of engine.h.
+// of engine/backend.h. For one sequence.
 #ifndef HOKKU_TESTS_UNIT_SCRIPTED_ENGINE_H
 #define HOKKU_TESTS_UNIT_SCRIPTED_ENGINE_H
 
-#include "engine/engine.h"
+#include "engine/backend.h"
 #include "tiny_model.h"
 
-enum { SCRIPT = 512, SCRIPT_AHEAD = 3, SCRIPT_CALLS = 128 };
+enum { SCRIPT = 512, SCRIPT_CALLS = 128 };
 
 struct scripted_eval {
     size_t begin, n;
@@ -16,16 +16,17 @@ struct scripted_eval {
 
 struct scripted {
     struct engine base;
+    struct engine_core core;
     int32_t script[SCRIPT]; // by position
-    int32_t known[SCRIPT];  // the tokens evaluated, base.n_past of them
+    int32_t known[SCRIPT];  // the tokens evaluated, n_past of them, those ahead included
+    size_t n_past;
     bool fresh, decoding, ended;
-    size_t n_next, n_asked; // tokens given since decode_start, of at most
-    size_t decode_past;     // evaluated before decode_start
+    size_t n_next, n_asked; // tokens given since pick_start, and asked for
+    size_t decode_past;     // evaluated before pick_start
     int32_t stop_ids[16];
     size_t n_stop_ids;
     struct scripted_eval evals[SCRIPT_CALLS];
     size_t n_evals, n_starts;
-    size_t kept;      // by the last decode_stop
     size_t most_past; // positions that were ever evaluated
     size_t interrupt; // eval of this position is interrupted; 0: none
     size_t fail_next; // the token number (from 1) whose sampling fails; 0: none
@@ -39,52 +40,44 @@ static inline struct scripted *scripted_of(struct engine *e)
     return (struct scripted *)e;
 }
 
-static inline bool scripted_eval(struct engine *e, const int32_t *tokens, size_t n,
-                                 enum engine_logits want, struct error *err)
+static inline bool scripted_eval(struct engine *e, const struct seq *q, const int32_t *ids,
+                                 size_t n, enum engine_logits want, const struct cancel *cancel,
+                                 struct error *err)
 {
     struct scripted *s = scripted_of(e);
-    assert_false(s->decoding);
+    assert_false(s->decoding || cancel_asked(cancel));
     assert_in_range(n, 1, e->n_batch);
-    assert_true(e->n_past + n <= e->n_ctx);
-    if (s->interrupt && e->n_past + n > s->interrupt)
+    assert_true(q->n_past + n <= e->n_ctx && q->n_past <= s->n_past);
+    assert_true(q->n_blocks * q->engine->core->backend->kv_block >= q->n_past + n);
+    if (s->interrupt && q->n_past + n > s->interrupt)
         return error_set(err, ERR_INTERRUPTED, "interrupted");
     if (s->n_evals < SCRIPT_CALLS)
-        s->evals[s->n_evals++] = (struct scripted_eval){e->n_past, n, want};
-    memcpy(s->known + e->n_past, tokens, n * sizeof *tokens);
-    e->n_past += n;
-    s->most_past = e->n_past > s->most_past ? e->n_past : s->most_past;
+        s->evals[s->n_evals++] = (struct scripted_eval){q->n_past, n, want};
+    memcpy(s->known + q->n_past, ids, n * sizeof *ids);
+    s->n_past = q->n_past + n;
+    s->most_past = s->n_past > s->most_past ? s->n_past : s->most_past;
     s->fresh = want != LOGITS_NONE;
     if (s->work)
         s->work(n);
     return true;
 }
 
-static inline void scripted_trim(struct engine *e, size_t n)
-{
-    assert_true(n <= e->n_past);
-    if (n < e->n_past)
-        scripted_of(e)->fresh = false;
-    e->n_past = n;
-}
-
-static inline bool scripted_start(struct engine *e, const struct decode_params *p,
-                                  struct error *err)
+static inline bool scripted_start(struct engine *e, const struct seq *q, struct error *err)
 {
     struct scripted *s = scripted_of(e);
     (void)err;
-    assert_true(s->fresh && !s->decoding && p->max_tokens > 0);
-    assert_true(e->n_past + p->max_tokens <= e->n_ctx + 1);
-    assert_int_equal(p->n_history, e->n_past); // all of it is evaluated, and nothing else is
-    assert_memory_equal(p->history, s->known, e->n_past * sizeof *s->known);
-    assert_true(p->n_stop_ids <= 16);
+    assert_true(s->fresh && !s->decoding);
+    assert_true(q->ids.len == q->n_past && q->n_past == s->n_past); // all of it is evaluated
+    assert_memory_equal(q->ids.data, s->known, q->n_past * sizeof *s->known);
+    assert_true(q->stop_ids.len <= 16);
     s->decoding = true;
     s->ended = false;
     s->n_next = 0;
-    s->n_asked = p->max_tokens;
-    s->n_stop_ids = p->n_stop_ids;
-    for (size_t i = 0; i < p->n_stop_ids; i++)
-        s->stop_ids[i] = p->stop_ids[i];
-    s->decode_past = e->n_past;
+    s->n_asked = 1;
+    s->n_stop_ids = q->stop_ids.len;
+    for (size_t i = 0; i < q->stop_ids.len; i++)
+        s->stop_ids[i] = q->stop_ids.data[i];
+    s->decode_past = q->n_past;
     s->n_starts++;
     return true;
 }
@@ -97,12 +90,29 @@ static inline bool scripted_is_stop(const struct scripted *s, int32_t id)
     return false;
 }
 
-static inline bool scripted_next(struct engine *e, struct decoded *out, struct error *err)
+static inline bool scripted_next(struct engine *e, const struct seq *q, struct error *err)
+{
+    struct scripted *s = scripted_of(e);
+    (void)err;
+    assert_true(s->decoding && !s->ended);
+    assert_true(s->n_asked - s->n_next <= ENGINE_RUN_AHEAD);
+    s->n_asked++;
+    assert_true(s->decode_past + s->n_asked - 1 <= e->n_ctx);
+    assert_true(q->n_blocks * e->core->backend->kv_block >= s->decode_past + s->n_asked - 1);
+    return true;
+}
+
+static inline bool scripted_take(struct engine *e, const struct seq *q, bool evaluate,
+                                 const struct cancel *cancel, struct decoded *out,
+                                 struct error *err)
 {
     struct scripted *s = scripted_of(e);
     assert_true(s->decoding);
     assert_false(s->ended);
-    assert_true(s->n_next < s->n_asked);
+    assert_true(s->n_next < s->n_asked && evaluate == (s->n_next > 0));
+    assert_int_equal(q->ids.len, s->decode_past + s->n_next);
+    if (cancel_asked(cancel))
+        return error_set(err, ERR_INTERRUPTED, "interrupted");
     if (s->fail_next && s->n_next + 1 == s->fail_next)
         return error_set(err, s->fail_how, "the script fails here");
     *out = (struct decoded){.id = s->script[s->decode_past + s->n_next]};
@@ -111,23 +121,20 @@ static inline bool scripted_next(struct engine *e, struct decoded *out, struct e
     if (s->work)
         s->work(1);
     // As far as it may: not past a stop id, not more than was asked for.
-    while (e->n_past < e->n_ctx && e->n_past < s->decode_past + s->n_next + SCRIPT_AHEAD &&
-           e->n_past + 1 < s->decode_past + s->n_asked &&
-           !scripted_is_stop(s, s->script[e->n_past])) {
-        s->known[e->n_past] = s->script[e->n_past];
-        e->n_past++;
-        s->most_past = e->n_past > s->most_past ? e->n_past : s->most_past;
+    while (s->n_past + 1 < s->decode_past + s->n_asked &&
+           !scripted_is_stop(s, s->script[s->n_past])) {
+        s->known[s->n_past] = s->script[s->n_past];
+        s->n_past++;
+        s->most_past = s->n_past > s->most_past ? s->n_past : s->most_past;
     }
     return true;
 }
 
-static inline void scripted_stop(struct engine *e, size_t n_keep)
+static inline void scripted_stop(struct engine *e)
 {
     struct scripted *s = scripted_of(e);
     assert_true(s->decoding);
-    assert_true(n_keep <= e->n_past);
     s->decoding = s->fresh = false;
-    s->kept = e->n_past = n_keep;
 }
 
 static inline size_t scripted_kv_bytes(const struct engine *e, size_t begin, size_t end)
@@ -138,23 +145,26 @@ static inline size_t scripted_kv_bytes(const struct engine *e, size_t begin, siz
 
 static inline void scripted_free(struct engine *e)
 {
-    (void)e;
+    engine_release(e);
 }
 
+// Free with engine_free.
 static inline void scripted_init(struct scripted *s, const struct model *m, uint32_t n_ctx,
                                  uint32_t n_batch)
 {
-    static const struct engine_ops ops = {.eval = scripted_eval,
-                                          .trim = scripted_trim,
-                                          .decode_start = scripted_start,
-                                          .decode_next = scripted_next,
-                                          .decode_stop = scripted_stop,
-                                          .kv_bytes = scripted_kv_bytes,
-                                          .free = scripted_free};
+    static const struct backend backend = {.kv_block = 16,
+                                           .eval = scripted_eval,
+                                           .pick_start = scripted_start,
+                                           .pick_next = scripted_next,
+                                           .pick_take = scripted_take,
+                                           .pick_stop = scripted_stop,
+                                           .kv_bytes = scripted_kv_bytes,
+                                           .free = scripted_free};
+    struct error err = {0};
     assert_true(n_ctx < SCRIPT);
     memset(s, 0, sizeof *s);
-    s->base = (struct engine){
-        .ops = &ops, .model = m, .device = "script", .n_ctx = n_ctx, .n_batch = n_batch};
+    s->base = (struct engine){.model = m, .device = "script", .n_ctx = n_ctx, .n_batch = n_batch};
+    assert_true(engine_init(&s->base, &s->core, &backend, &err));
 }
 
 // A model for it: its tokenizer and its sizes are what counts. Free with model_free, then b.

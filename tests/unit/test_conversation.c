@@ -72,8 +72,8 @@ static void next_logits(struct fixture *f, const char *text, float *out)
     struct ids ids = {0};
     assert_true(conversation_add(&f->c, ROLE_USER, text, strlen(text), &err));
     assert_true(conversation_prefix(&f->c, f->c.n_messages, THINK_DEFAULT, &ids, NULL, &err));
-    assert_true(session_sync(&f->c.session, ids.data, ids.len, &err));
-    assert_true(f->e->ops->logits(f->e, 0, out, &err));
+    assert_true(session_sync(&f->c.session, ids.data, ids.len, NULL, &err));
+    assert_true(seq_logits(f->c.session.seq, 0, NULL, out, &err));
     ids_release(&ids);
     conversation_take_back(&f->c);
 }
@@ -88,15 +88,15 @@ static void undo_leaves_the_memory_as_it_was(void **state)
     float *before = malloc(n_vocab * sizeof *before), *after = malloc(n_vocab * sizeof *after);
     assert_true(ask(&f, "first", 20, &err));
     struct ids timeline = {0};
-    ids_append(&timeline, f.c.session.timeline.data, f.c.session.timeline.len);
+    ids_append(&timeline, seq_ids(f.c.session.seq), seq_len(f.c.session.seq));
     next_logits(&f, "what now", before);
     conversation_rewind(&f.c, timeline.len);
     assert_true(ask(&f, "second", 20, &err));
     assert_true(ask(&f, "third", 20, &err));
     assert_int_equal(conversation_undo(&f.c, 2), 2);
-    assert_int_equal(f.c.session.timeline.len, timeline.len);
-    assert_memory_equal(f.c.session.timeline.data, timeline.data, timeline.len * 4);
-    assert_true(f.e->n_past <= timeline.len);
+    assert_int_equal(seq_len(f.c.session.seq), timeline.len);
+    assert_memory_equal(seq_ids(f.c.session.seq), timeline.data, timeline.len * 4);
+    assert_true(seq_n_past(f.c.session.seq) <= timeline.len);
     next_logits(&f, "what now", after);
     assert_memory_equal(before, after, n_vocab * sizeof *before);
     free(before);
@@ -114,7 +114,7 @@ static void a_turn_costs_only_its_own_tokens(void **state)
         struct error err = {0};
         open_model(&f, "qwen2-tiny-q4_k_m", templates[i], 2048);
         for (int turn = 0; turn < 5; turn++) {
-            size_t before = f.c.session.timeline.len;
+            size_t before = seq_len(f.c.session.seq);
             f.sampler.seed = (uint64_t)turn;
             assert_true(ask(&f, "tell me more", 30, &err));
             // All that was there is reused, but for the answer's last token, not yet evaluated.
@@ -274,7 +274,7 @@ static void drop_forgets_the_oldest_turns_and_says_so(void **state)
     assert_int_equal(f.c.n_messages, n + 2); // still on record
     assert_true(f.c.first_kept >= 2);
     assert_true(f.c.session.stats.n_dropped > 0);
-    assert_true(f.c.session.timeline.len <= 128);
+    assert_true(seq_len(f.c.session.seq) <= 128);
     close_model(&f);
 }
 
@@ -289,11 +289,11 @@ static void shift_goes_on_for_ever_and_reuses_what_it_kept(void **state)
         .sampler = &f.sampler, .n_predict = 100, .ignore_eos = true, .overflow = OVERFLOW_SHIFT};
     enum finish finish;
     for (int i = 0; i < 4; i++) {
-        size_t before = f.c.session.timeline.len;
+        size_t before = seq_len(f.c.session.seq);
         assert_true(conversation_add(&f.c, ROLE_USER, "go on", 5, &err));
         assert_true(conversation_answer(&f.c, &p, &finish, &err));
         assert_int_equal(finish, FINISH_LENGTH);
-        assert_true(f.c.session.timeline.len <= 128);
+        assert_true(seq_len(f.c.session.seq) <= 128);
         if (i > 0 && f.c.session.stats.n_dropped > 0 && f.c.session.stats.n_prompt > before)
             assert_true(f.c.session.stats.n_reused + 1 >= before);
     }
@@ -310,7 +310,7 @@ static void why_agrees_with_what_was_recorded_and_changes_nothing(void **state)
     open_model(&f, "qwen2-tiny-f16", chatml, 512);
     assert_true(ask(&f, "hello", 20, &err));
     struct ids timeline = {0};
-    ids_append(&timeline, f.c.session.timeline.data, f.c.session.timeline.len);
+    ids_append(&timeline, seq_ids(f.c.session.seq), seq_len(f.c.session.seq));
     assert_true(why_last_answer(&f.c, 4, &w, &err));
     const struct message *m = conversation_last_answer(&f.c);
     assert_int_equal(w.n, m->ids.len);
@@ -321,8 +321,8 @@ static void why_agrees_with_what_was_recorded_and_changes_nothing(void **state)
             assert_true(w.tokens[i].top[k].logprob <= w.tokens[i].top[k - 1].logprob);
         assert_true(w.tokens[i].logprob <= w.tokens[i].top[0].logprob);
     }
-    assert_int_equal(f.c.session.timeline.len, timeline.len);
-    assert_memory_equal(f.c.session.timeline.data, timeline.data, timeline.len * 4);
+    assert_int_equal(seq_len(f.c.session.seq), timeline.len);
+    assert_memory_equal(seq_ids(f.c.session.seq), timeline.data, timeline.len * 4);
     ids_release(&timeline);
     why_release(&w);
     close_model(&f);
@@ -344,7 +344,7 @@ static void a_damaged_session_changes_nothing_and_a_good_one_everything(void **s
     assert_true(ask(&f, "two", 10, &err));
     assert_true(session_file_write(path, &f.c, NULL, &err));
     struct ids saved = {0}, answer = {0};
-    ids_append(&saved, f.c.session.timeline.data, f.c.session.timeline.len);
+    ids_append(&saved, seq_ids(f.c.session.seq), seq_len(f.c.session.seq));
     assert_true(ask(&f, "three", 10, &err));
     ids_append(&answer, conversation_last_answer(&f.c)->ids.data, 10);
     conversation_clear(&f.c);
@@ -360,7 +360,7 @@ static void a_damaged_session_changes_nothing_and_a_good_one_everything(void **s
     assert_false(session_file_read(path, &f.c, NULL, NULL, &loaded, &err));
     assert_int_equal(f.c.n_messages, 2);
     assert_string_equal(buf_str(&f.c.messages[0].text), "other");
-    assert_true(f.e->n_past > 0);
+    assert_true(seq_n_past(f.c.session.seq) > 0);
 
     file = fopen(path, "r+b");
     fseek(file, -1, SEEK_END);
@@ -369,8 +369,8 @@ static void a_damaged_session_changes_nothing_and_a_good_one_everything(void **s
     assert_true(session_file_read(path, &f.c, NULL, NULL, &loaded, &err));
     assert_int_equal(loaded.kv, SESSION_KV_RESTORED);
     assert_int_equal(f.c.n_messages, 5);
-    assert_int_equal(f.c.session.timeline.len, saved.len);
-    assert_memory_equal(f.c.session.timeline.data, saved.data, saved.len * 4);
+    assert_int_equal(seq_len(f.c.session.seq), saved.len);
+    assert_memory_equal(seq_ids(f.c.session.seq), saved.data, saved.len * 4);
     assert_int_equal(f.c.messages[2].runs[0].sampler.n_bias, 1);
     assert_true(ask(&f, "three", 10, &err));
     assert_true(f.c.session.stats.n_reused + 1 >= saved.len);

@@ -1,6 +1,7 @@
 // Decoding on the CPU engine: the same seed gives the same tokens, and the same bits in the KV
 // cache, however the prompt was cut into chunks; and a stop id is the last token.
 #include "test.h"
+#include "one_seq.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -70,28 +71,23 @@ static struct outcome answer(const struct model *m, enum kv_type type, uint32_t 
     memset(&o, 0, sizeof o);
     for (size_t at = 0; at < N_PROMPT; at += chunk) {
         size_t n = N_PROMPT - at < chunk ? N_PROMPT - at : chunk;
-        if (!e->ops->eval(e, prompt() + at, n, at + n == N_PROMPT ? LOGITS_LAST : LOGITS_NONE,
-                          &err))
+        if (!one_eval(e, prompt() + at, n, at + n == N_PROMPT ? LOGITS_LAST : LOGITS_NONE, &err))
             fail_msg("%s", err.text);
     }
     struct sampler_settings set = sampler_defaults;
     set.seed = 9;
     set.temp = 1.5f;
-    const struct decode_params dp = {.sampler = &set,
-                                     .history = prompt(),
-                                     .n_history = N_PROMPT,
-                                     .n_probs = N_PROBS,
-                                     .max_tokens = N_ANSWER};
-    assert_true(e->ops->decode_start(e, &dp, &err));
+    const struct one_params dp = {.sampler = &set, .n_probs = N_PROBS, .max_tokens = N_ANSWER};
+    assert_true(one_start(e, &dp, &err));
     for (int i = 0; i < N_ANSWER; i++)
-        assert_true(e->ops->decode_next(e, &o.d[i], &err));
-    assert_int_equal(e->n_past, N_PROMPT + N_ANSWER - 1);
-    e->ops->decode_stop(e, e->n_past);
-    o.n_kv = e->ops->kv_bytes(e, 0, e->n_past);
+        assert_true(one_next(e, &o.d[i], &err));
+    assert_int_equal(one_past(e), N_PROMPT + N_ANSWER - 1);
+    one_stop(e, one_past(e));
+    o.n_kv = engine_kv_bytes(e, 0, one_past(e));
     o.kv = malloc(o.n_kv);
     assert_non_null(o.kv);
-    assert_true(e->ops->kv_export(e, 0, e->n_past, o.kv, &err));
-    engine_free(e);
+    assert_true(one_export(e, 0, one_past(e), o.kv, &err));
+    one_close(e);
     return o;
 }
 
@@ -139,17 +135,16 @@ static void a_stop_id_is_the_last_token(void **state)
     struct sampler_settings set = sampler_defaults;
     set.seed = 9;
     set.temp = 1.5f;
-    struct decode_params dp = {
-        .sampler = &set, .history = prompt(), .n_history = N_PROMPT, .max_tokens = 10};
-    assert_true(e->ops->eval(e, prompt(), N_PROMPT - 1, LOGITS_LAST, &err));
+    struct one_params dp = {.sampler = &set, .max_tokens = 10};
+    assert_true(one_eval(e, prompt(), N_PROMPT - 1, LOGITS_LAST, &err));
     bool distinct = false; // a seed whose first four tokens differ
     while (!distinct && set.seed++ < 100) {
-        assert_true(e->ops->eval(e, prompt() + N_PROMPT - 1, 1, LOGITS_LAST, &err));
-        assert_true(e->ops->decode_start(e, &dp, &err));
+        assert_true(one_eval(e, prompt() + N_PROMPT - 1, 1, LOGITS_LAST, &err));
+        assert_true(one_start(e, &dp, &err));
         for (int i = 0; i < 4; i++)
-            assert_true(e->ops->decode_next(e, &want[i], &err));
-        e->ops->decode_stop(e, N_PROMPT - 1);
-        assert_int_equal(e->n_past, N_PROMPT - 1);
+            assert_true(one_next(e, &want[i], &err));
+        one_stop(e, N_PROMPT - 1);
+        assert_int_equal(one_past(e), N_PROMPT - 1);
         distinct = true;
         for (int i = 0; i < 4; i++)
             for (int k = 0; k < i; k++)
@@ -161,19 +156,19 @@ static void a_stop_id_is_the_last_token(void **state)
         const size_t n = n_stop == 0 ? 10 : 5 - n_stop;
         dp.stop_ids = stop;
         dp.n_stop_ids = n_stop;
-        assert_true(e->ops->eval(e, prompt() + N_PROMPT - 1, 1, LOGITS_LAST, &err));
-        assert_true(e->ops->decode_start(e, &dp, &err));
+        assert_true(one_eval(e, prompt() + N_PROMPT - 1, 1, LOGITS_LAST, &err));
+        assert_true(one_start(e, &dp, &err));
         for (size_t i = 0; i < n; i++) {
-            assert_true(e->ops->decode_next(e, &d, &err));
+            assert_true(one_next(e, &d, &err));
             if (i < 4)
                 assert_int_equal(d.id, want[i].id);
         }
-        assert_false(e->ops->decode_next(e, &d, &err));
+        assert_false(one_next(e, &d, &err));
         assert_int_equal(err.code, ERR_FAIL);
-        assert_int_equal(e->n_past, N_PROMPT + n - 1); // the last one is not evaluated
-        e->ops->decode_stop(e, N_PROMPT - 1);
+        assert_int_equal(one_past(e), N_PROMPT + n - 1); // the last one is not evaluated
+        one_stop(e, N_PROMPT - 1);
     }
-    engine_free(e);
+    one_close(e);
     model_free(m);
     buf_release(&file);
 }
@@ -199,24 +194,25 @@ static void an_interrupted_chunk_leaves_the_timeline_as_it_was(void **state)
     struct engine *e = cpu_engine_open(m, &p, &err);
     assert_non_null(e);
     assert_non_null(strstr(e->device, ", 2 threads)"));
+    one_cancel = &cancel;
     int n_interrupted = 0;
     for (useconds_t i = 0; i < 400 && n_interrupted < 5; i++) {
         pthread_t thread;
         useconds_t delay = 20 * (i % 100);
         cancel_clear(&cancel);
         err = (struct error){0};
-        e->ops->trim(e, 0);
+        one_trim(e, 0);
         assert_int_equal(pthread_create(&thread, NULL, cancel_soon, &delay), 0);
-        bool ok = e->ops->eval(e, prompt(), N_PROMPT, LOGITS_LAST, &err);
+        bool ok = one_eval(e, prompt(), N_PROMPT, LOGITS_LAST, &err);
         pthread_join(thread, NULL);
-        assert_int_equal(e->n_past, ok ? N_PROMPT : 0);
+        assert_int_equal(one_past(e), ok ? N_PROMPT : 0);
         if (!ok) {
             assert_int_equal(err.code, ERR_INTERRUPTED);
             n_interrupted += delay > 0;
         }
     }
     assert_int_equal(n_interrupted, 5);
-    engine_free(e);
+    one_close(e);
     model_free(m);
     buf_release(&file);
 }

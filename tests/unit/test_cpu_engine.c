@@ -1,5 +1,6 @@
 // The CPU engine through engine.h: a token's result never depends on how it was reached.
 #include "test.h"
+#include "one_seq.h"
 
 #include <math.h>
 
@@ -78,14 +79,14 @@ static const int32_t *some_tokens(void)
 static void eval(struct engine *e, const int32_t *tokens, size_t n, enum engine_logits want)
 {
     struct error err = {0};
-    if (!e->ops->eval(e, tokens, n, want, &err))
+    if (!one_eval(e, tokens, n, want, &err))
         fail_msg("%s", err.text);
 }
 
 static void last_logits(struct engine *e, float out[TINY_VOCAB])
 {
     struct error err = {0};
-    if (!e->ops->logits(e, 0, out, &err))
+    if (!one_logits(e, 0, out, &err))
         fail_msg("%s", err.text);
     for (int i = 0; i < TINY_VOCAB; i++)
         assert_true(isfinite(out[i]));
@@ -116,12 +117,12 @@ static void chunks_threads_and_instruction_sets_do_not_change_a_bit(void **state
                     size_t n = N_TOKENS - done < chunks[c] ? N_TOKENS - done : chunks[c];
                     eval(e, tokens + done, n, LOGITS_LAST);
                 }
-                assert_int_equal(e->n_past, N_TOKENS);
+                assert_int_equal(one_past(e), N_TOKENS);
                 last_logits(e, have_first ? other : first);
                 if (have_first && memcmp(first, other, sizeof first) != 0)
                     fail_msg("%s: chunks of %zu on %s differ", f.m->arch, chunks[c], e->device);
                 have_first = true;
-                engine_free(e);
+                one_close(e);
             }
         unload(&f);
     }
@@ -138,17 +139,17 @@ static void all_logits_are_those_of_each_token_alone(void **state)
     eval(e, some_tokens(), 21, LOGITS_ALL);
     for (size_t k = 0; k < 21; k++) { // not in order
         size_t i = k * 8 % 21;
-        assert_true(e->ops->logits(e, i, all[i], &err));
+        assert_true(one_logits(e, i, all[i], &err));
     }
-    assert_false(e->ops->logits(e, 21, all[0] + 0, &err));
-    e->ops->trim(e, 0);
+    assert_false(one_logits(e, 21, all[0] + 0, &err));
+    one_trim(e, 0);
     for (size_t i = 0; i < 21; i++) {
         float one[TINY_VOCAB];
         eval(e, some_tokens() + i, 1, LOGITS_LAST);
         last_logits(e, one);
         assert_memory_equal(one, all[i], sizeof one);
     }
-    engine_free(e);
+    one_close(e);
     unload(&f);
 }
 
@@ -163,11 +164,11 @@ static void trim_and_evaluate_again_gives_the_same(void **state)
     eval(e, tokens, 300, LOGITS_LAST);
     last_logits(e, want);
     eval(e, tokens + 7, 100, LOGITS_NONE); // another continuation, forgotten again
-    e->ops->trim(e, 255);
+    one_trim(e, 255);
     eval(e, tokens + 255, 45, LOGITS_LAST);
     last_logits(e, got);
     assert_memory_equal(want, got, sizeof want);
-    engine_free(e);
+    one_close(e);
     unload(&f);
 }
 
@@ -186,20 +187,20 @@ static void saved_positions_go_on_as_if_never_saved(void **state)
         struct engine *b = open_engine(f.m, &p, CPU_ISA_AUTO);
         float want[TINY_VOCAB], got[TINY_VOCAB];
         eval(a, tokens, 90, LOGITS_NONE);
-        const size_t part[] = {a->ops->kv_bytes(a, 0, 37), a->ops->kv_bytes(a, 37, 90)};
+        const size_t part[] = {engine_kv_bytes(a, 0, 37), engine_kv_bytes(a, 37, 90)};
         unsigned char *saved[2]; // exactly as long as announced: a sanitizer sees any excess
         for (int i = 0; i < 2; i++) {
             saved[i] = malloc(part[i]);
             assert_non_null(saved[i]);
         }
-        assert_true(a->ops->kv_export(a, 0, 37, saved[0], &err));
-        assert_true(a->ops->kv_export(a, 37, 90, saved[1], &err));
-        assert_false(a->ops->kv_export(a, 37, 91, saved[1], &err));
+        assert_true(one_export(a, 0, 37, saved[0], &err));
+        assert_true(one_export(a, 37, 90, saved[1], &err));
+        assert_false(one_export(a, 37, 91, saved[1], &err));
         assert_string_equal(a->kv_format, b->kv_format);
-        assert_false(b->ops->kv_import(b, 37, 90, saved[1], &err)); // not at n_past
-        assert_true(b->ops->kv_import(b, 0, 37, saved[0], &err));
-        assert_true(b->ops->kv_import(b, 37, 90, saved[1], &err));
-        assert_int_equal(b->n_past, 90);
+        assert_false(one_import(b, 37, 90, saved[1], &err)); // not at n_past
+        assert_true(one_import(b, 0, 37, saved[0], &err));
+        assert_true(one_import(b, 37, 90, saved[1], &err));
+        assert_int_equal(one_past(b), 90);
         eval(a, tokens + 90, 10, LOGITS_LAST);
         eval(b, tokens + 90, 10, LOGITS_LAST);
         last_logits(a, want);
@@ -207,8 +208,8 @@ static void saved_positions_go_on_as_if_never_saved(void **state)
         assert_memory_equal(want, got, sizeof want);
         for (int i = 0; i < 2; i++)
             free(saved[i]);
-        engine_free(a);
-        engine_free(b);
+        one_close(a);
+        one_close(b);
     }
     unload(&f);
 }
@@ -237,18 +238,17 @@ static void decoding_is_evaluating_what_was_picked(void **state)
         want[i] = argmax(logits);
         eval(e, &want[i], 1, LOGITS_LAST);
     }
-    e->ops->trim(e, 20);
+    one_trim(e, 20);
     struct sampler_settings s = sampler_defaults;
     s.temp = 0;
-    struct decode_params d = {
-        .sampler = &s, .history = tokens, .n_history = 20, .n_probs = 3, .max_tokens = 8};
-    assert_false(e->ops->decode_start(e, &d, &err)); // trim made the logits stale
-    e->ops->trim(e, 19);
+    struct one_params d = {.sampler = &s, .n_probs = 3, .max_tokens = 8};
+    assert_false(one_start(e, &d, &err)); // trim made the logits stale
+    one_trim(e, 19);
     eval(e, tokens + 19, 1, LOGITS_LAST);
-    assert_true(e->ops->decode_start(e, &d, &err));
+    assert_true(one_start(e, &d, &err));
     for (int i = 0; i < 8; i++) {
         struct decoded got;
-        assert_true(e->ops->decode_next(e, &got, &err));
+        assert_true(one_next(e, &got, &err));
         assert_int_equal(got.id, want[i]);
         assert_int_equal(got.n_top, 3);
         assert_int_equal(got.top[0].id, got.id);
@@ -256,13 +256,13 @@ static void decoding_is_evaluating_what_was_picked(void **state)
         assert_true(got.top[0].logprob >= got.top[1].logprob);
     }
     struct decoded more;
-    assert_false(e->ops->decode_next(e, &more, &err)); // max_tokens
-    e->ops->decode_stop(e, 22);
-    assert_int_equal(e->n_past, 22);
+    assert_false(one_next(e, &more, &err)); // max_tokens
+    one_stop(e, 22);
+    assert_int_equal(one_past(e), 22);
     eval(e, &want[2], 1, LOGITS_LAST);
     last_logits(e, logits);
     assert_int_equal(argmax(logits), want[3]);
-    engine_free(e);
+    one_close(e);
     unload(&f);
 }
 
@@ -281,13 +281,13 @@ static void tokens_before_the_window_do_not_matter(void **state)
         // the newest token out of reach, then the oldest one within
         if (i > 0)
             tokens[i == 1 ? 300 - 10 : 300 - 9] ^= 1;
-        e->ops->trim(e, 0);
+        one_trim(e, 0);
         eval(e, tokens, 300, LOGITS_LAST);
         last_logits(e, logits[i]);
     }
     assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
     assert_memory_not_equal(logits[0], logits[2], sizeof logits[0]);
-    engine_free(e);
+    one_close(e);
     unload(&f);
 }
 
@@ -301,27 +301,28 @@ static void refusals_change_nothing(void **state)
     const int32_t bad[] = {3, TINY_VOCAB}, negative[] = {-1};
     const struct engine_params p = {.n_ctx = 40, .n_threads = 2, .cancel = &cancel};
     struct engine *e = open_engine(f.m, &p, CPU_ISA_AUTO);
+    one_cancel = &cancel;
     float want[TINY_VOCAB], got[TINY_VOCAB];
     eval(e, tokens, 30, LOGITS_LAST);
     last_logits(e, want);
-    e->ops->trim(e, 20);
+    one_trim(e, 20);
 
-    assert_false(e->ops->eval(e, tokens, 21, LOGITS_LAST, &err));
+    assert_false(one_eval(e, tokens, 21, LOGITS_LAST, &err));
     assert_int_equal(err.code, ERR_CONTEXT);
-    assert_false(e->ops->eval(e, bad, 2, LOGITS_LAST, &err));
+    assert_false(one_eval(e, bad, 2, LOGITS_LAST, &err));
     assert_int_equal(err.code, ERR_FAIL);
     assert_non_null(strstr(err.text, "264"));
-    assert_false(e->ops->eval(e, negative, 1, LOGITS_LAST, &err));
-    assert_false(e->ops->eval(e, tokens, 0, LOGITS_LAST, &err));
+    assert_false(one_eval(e, negative, 1, LOGITS_LAST, &err));
+    assert_false(one_eval(e, tokens, 0, LOGITS_LAST, &err));
     cancel_ask(&cancel);
-    assert_false(e->ops->eval(e, tokens, 5, LOGITS_LAST, &err));
+    assert_false(one_eval(e, tokens, 5, LOGITS_LAST, &err));
     assert_int_equal(err.code, ERR_INTERRUPTED);
     cancel_clear(&cancel);
-    assert_int_equal(e->n_past, 20);
+    assert_int_equal(one_past(e), 20);
     eval(e, tokens + 20, 10, LOGITS_LAST);
     last_logits(e, got);
     assert_memory_equal(want, got, sizeof want);
-    engine_free(e);
+    one_close(e);
     unload(&f);
 }
 
@@ -390,13 +391,12 @@ static void nan_is_an_error_not_a_token(void **state)
     const struct engine_params p = {.n_ctx = 40, .n_threads = 1};
     struct engine *e = open_engine(f.m, &p, CPU_ISA_AUTO);
     eval(e, some_tokens(), 5, LOGITS_LAST);
-    struct decode_params d = {
-        .sampler = &sampler_defaults, .history = some_tokens(), .n_history = 5, .max_tokens = 1};
+    struct one_params d = {.sampler = &sampler_defaults, .max_tokens = 1};
     struct decoded got;
-    assert_true(e->ops->decode_start(e, &d, &err));
-    assert_false(e->ops->decode_next(e, &got, &err));
+    assert_true(one_start(e, &d, &err));
+    assert_false(one_next(e, &got, &err));
     assert_int_equal(err.code, ERR_FAIL);
-    engine_free(e);
+    one_close(e);
     unload(&f);
 }
 

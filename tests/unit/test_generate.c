@@ -47,7 +47,7 @@ static void setup(struct fixture *f, uint32_t n_ctx, uint32_t n_batch)
     memset(f, 0, sizeof *f);
     f->m = scripted_model(&f->file);
     scripted_init(&f->e, f->m, n_ctx, n_batch);
-    session_init(&f->s, &f->e.base);
+    assert_true(session_init(&f->s, &f->e.base, &f->err));
     f->s.progress = progress;
     f->s.progress_user = f;
     f->p = (struct generate_params){.sampler = &sampler_defaults,
@@ -64,6 +64,7 @@ static void teardown(struct fixture *f)
 {
     generated_release(&f->g);
     session_release(&f->s);
+    engine_free(&f->e.base);
     buf_release(&f->shown);
     ids_release(&f->seen);
     model_free(f->m);
@@ -74,7 +75,7 @@ static const int32_t prompt[] = {1, A, B, C, X, A, B, C, X, A, B, C, X, A, B, C,
 
 static void sync(struct fixture *f, size_t n)
 {
-    if (!session_sync(&f->s, prompt, n, &f->err))
+    if (!session_sync(&f->s, prompt, n, NULL, &f->err))
         fail_msg("%s", f->err.text);
 }
 
@@ -86,14 +87,14 @@ static void run(struct fixture *f)
 
 static void check_timeline(struct fixture *f, size_t n_prompt)
 {
-    assert_int_equal(f->s.timeline.len, n_prompt + f->g.ids.len);
-    assert_memory_equal(f->s.timeline.data, prompt, n_prompt * sizeof *prompt);
+    assert_int_equal(seq_len(f->s.seq), n_prompt + f->g.ids.len);
+    assert_memory_equal(seq_ids(f->s.seq), prompt, n_prompt * sizeof *prompt);
     if (f->g.ids.len)
-        assert_memory_equal(f->s.timeline.data + n_prompt, f->g.ids.data,
+        assert_memory_equal(seq_ids(f->s.seq) + n_prompt, f->g.ids.data,
                             f->g.ids.len * sizeof *prompt);
-    assert_true(f->e.base.n_past <= f->s.timeline.len);
-    assert_true(f->e.base.n_past + 1 >= f->s.timeline.len);
-    assert_memory_equal(f->s.timeline.data, f->e.known, f->e.base.n_past * sizeof *prompt);
+    assert_true(seq_n_past(f->s.seq) <= seq_len(f->s.seq));
+    assert_true(seq_n_past(f->s.seq) + 1 >= seq_len(f->s.seq));
+    assert_memory_equal(seq_ids(f->s.seq), f->e.known, seq_n_past(f->s.seq) * sizeof *prompt);
     assert_int_equal(f->seen.len, f->g.ids.len);
     if (f->seen.len)
         assert_memory_equal(f->seen.data, f->g.ids.data, f->seen.len * sizeof *prompt);
@@ -128,7 +129,7 @@ static void sync_evaluates_in_chunks_and_only_what_is_new(void **state)
     memcpy(other, prompt, sizeof other);
     other[13] = X;
     f.n_progress = 0;
-    assert_true(session_sync(&f.s, other, 15, &f.err));
+    assert_true(session_sync(&f.s, other, 15, NULL, &f.err));
     assert_int_equal(f.e.n_evals, 4);
     assert_int_equal(v[3].begin, 13);
     assert_int_equal(v[3].n, 2);
@@ -138,21 +139,21 @@ static void sync_evaluates_in_chunks_and_only_what_is_new(void **state)
     assert_int_equal(f.n_progress, 2);
     assert_int_equal(f.done[1], 2);
     assert_int_equal(f.total[0], 2);
-    assert_int_equal(f.s.timeline.len, 15);
-    assert_memory_equal(f.s.timeline.data, other, 15 * sizeof *other);
+    assert_int_equal(seq_len(f.s.seq), 15);
+    assert_memory_equal(seq_ids(f.s.seq), other, 15 * sizeof *other);
 
     // nothing new: the last token again, for its logits
-    assert_true(session_sync(&f.s, other, 15, &f.err));
+    assert_true(session_sync(&f.s, other, 15, NULL, &f.err));
     assert_int_equal(v[4].begin, 14);
     assert_int_equal(v[4].n, 1);
     assert_int_equal(v[4].want, LOGITS_LAST);
     assert_int_equal(f.s.stats.n_reused, 14);
     // a part of it: the last token of the part
-    assert_true(session_sync(&f.s, other, 9, &f.err));
+    assert_true(session_sync(&f.s, other, 9, NULL, &f.err));
     assert_int_equal(v[5].begin, 8);
     assert_int_equal(v[5].n, 1);
-    assert_int_equal(f.s.timeline.len, 9);
-    assert_int_equal(f.e.base.n_past, 9);
+    assert_int_equal(seq_len(f.s.seq), 9);
+    assert_int_equal(seq_n_past(f.s.seq), 9);
     teardown(&f);
 }
 
@@ -165,8 +166,8 @@ static void what_the_engine_has_not_evaluated_is_not_reused(void **state)
     sync(&f, 10);
     f.e.script[10] = prompt[10];
     run(&f);
-    assert_int_equal(f.s.timeline.len, 11);
-    assert_int_equal(f.e.base.n_past, 10); // the answer's token is known, not evaluated
+    assert_int_equal(seq_len(f.s.seq), 11);
+    assert_int_equal(seq_n_past(f.s.seq), 10); // the answer's token is known, not evaluated
     sync(&f, 12);
     assert_int_equal(f.s.stats.n_reused, 10);
     assert_int_equal(f.s.stats.n_evaluated, 2);
@@ -180,18 +181,18 @@ static void sync_refuses_and_changes_nothing(void **state)
     setup(&f, 16, 8);
     sync(&f, 10);
     size_t n = f.e.n_evals;
-    assert_false(session_sync(&f.s, prompt, 0, &f.err));
+    assert_false(session_sync(&f.s, prompt, 0, NULL, &f.err));
     assert_int_equal(f.err.code, ERR_FAIL);
     f.err = (struct error){0};
-    assert_false(session_sync(&f.s, prompt, 17, &f.err));
+    assert_false(session_sync(&f.s, prompt, 17, NULL, &f.err));
     assert_int_equal(f.err.code, ERR_CONTEXT);
     assert_non_null(strstr(f.err.text, "17 tokens"));
     assert_non_null(strstr(f.err.text, "holds 16"));
     assert_int_equal(f.e.n_evals, n);
-    assert_int_equal(f.s.timeline.len, 10);
-    assert_int_equal(f.e.base.n_past, 10);
+    assert_int_equal(seq_len(f.s.seq), 10);
+    assert_int_equal(seq_n_past(f.s.seq), 10);
     sync(&f, 16); // and what just fits is taken
-    assert_int_equal(f.e.base.n_past, 16);
+    assert_int_equal(seq_n_past(f.s.seq), 16);
     teardown(&f);
 }
 
@@ -201,9 +202,9 @@ static void an_interrupted_sync_keeps_whole_chunks(void **state)
     struct fixture f;
     setup(&f, 64, 8);
     f.e.interrupt = 17;
-    assert_false(session_sync(&f.s, prompt, 20, &f.err));
+    assert_false(session_sync(&f.s, prompt, 20, NULL, &f.err));
     assert_int_equal(f.err.code, ERR_INTERRUPTED);
-    assert_int_equal(f.s.timeline.len, 16);
+    assert_int_equal(seq_len(f.s.seq), 16);
     assert_int_equal(f.s.stats.n_evaluated, 16);
     f.e.interrupt = 0;
     sync(&f, 20);
@@ -351,7 +352,7 @@ static void a_full_context_ends_the_answer(void **state)
     assert_non_null(strstr(f.err.text, "16 tokens"));
     assert_non_null(strstr(f.err.text, "context of 16"));
     assert_int_equal(f.g.ids.len, 0);
-    assert_int_equal(f.s.timeline.len, 16);
+    assert_int_equal(seq_len(f.s.seq), 16);
     teardown(&f);
 }
 
@@ -374,13 +375,13 @@ static void shifting_drops_the_older_half_after_what_stays(void **state)
     assert_int_equal(f.e.evals[n_evals].begin, 2);
     assert_int_equal(f.g.ids.len, 9);
     assert_int_equal(f.g.finish, FINISH_LENGTH);
-    assert_int_equal(f.s.timeline.len, 9 + 3);
+    assert_int_equal(seq_len(f.s.seq), 9 + 3);
     static const int32_t want[] = {1,   A,   C,   100 + 10, 100 + 11, 100 + 12,
                                    113, 114, 115, 109,      110,      111};
     int32_t expected[12];
     memcpy(expected, want, sizeof want);
     expected[2] = prompt[9];
-    assert_memory_equal(f.s.timeline.data, expected, sizeof expected);
+    assert_memory_equal(seq_ids(f.s.seq), expected, sizeof expected);
     // what the prompt cost is still told
     assert_int_equal(f.s.stats.n_prompt, before.n_prompt);
     assert_int_equal(f.s.stats.n_evaluated, before.n_evaluated);

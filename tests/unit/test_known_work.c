@@ -106,9 +106,9 @@ static void bench_divides_known_work_by_known_time(void **state)
     struct scripted s;
     struct model *m = scripted_model(&file);
     scripted_init(&s, m, 200, 16);
-    struct engine_ops ops = *s.base.ops;
-    ops.measure = known_peak;
-    s.base.ops = &ops;
+    struct backend backend = *s.core.backend;
+    backend.measure = known_peak;
+    s.core.backend = &backend;
     worker = &s;
     s.work = work;
     for (size_t i = 0; i < SCRIPT; i++)
@@ -170,7 +170,6 @@ static void bench_divides_known_work_by_known_time(void **state)
     q.n_depths = 1;
     buf_clear(&out);
     n_works = 0;
-    s.base.ops->trim(&s.base, 0);
     assert_true(tool_bench(&s.base, &q, &out, &err));
     double bytes = weights + embedding_row + 2000;
     char line[160];
@@ -183,6 +182,7 @@ static void bench_divides_known_work_by_known_time(void **state)
         strstr(buf_str(&out), "| prefill | 0 | 400.0 | 40.000 | 32.000..48.000 | | | |"));
     assert_non_null(strstr(buf_str(&out), "1.0 GB/s (known)"));
     buf_release(&out);
+    engine_free(&s.base);
     model_free(m);
     buf_release(&file);
 }

@@ -350,13 +350,13 @@ static void a_setting_that_cannot_be_is_refused_and_changes_nothing(void **state
         write_file(&f, section);
         buf_release(&section[META]);
         const struct options before = f.o;
-        size_t n_messages = f.c.n_messages, n_past = f.e->n_past;
+        size_t n_messages = f.c.n_messages, n_past = seq_n_past(f.c.session.seq);
         assert_false(load(&f, &err));
         if (!strstr(err.text, rows[i].says) || !strstr(err.text, "s.session: a setting of"))
             fail_msg("found \"%s\", expected \"%s\"", err.text, rows[i].says);
         assert_int_equal(err.code, ERR_FAIL);
         assert_memory_equal(&before, &f.o, sizeof before);
-        assert_true(f.c.n_messages == n_messages && f.e->n_past == n_past);
+        assert_true(f.c.n_messages == n_messages && seq_n_past(f.c.session.seq) == n_past);
     }
     end(&f);
 }
