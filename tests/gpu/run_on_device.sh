@@ -4,7 +4,7 @@
 #   tests/gpu/run_on_device.sh OUT [STEP ...]      steps: test share sanitize bench profile
 #
 # Results go to the folder OUT: summary.txt, and one log per step. The programs are those of a Meson build with
-# nvcc (ninja -C build hokku tests/gpu/test_{kernels,rows,attention,kv_cache,sampler,engine,facts,shared,numbers,bench,models,builtin} tests/vectors/vectors.stamp); nothing is
+# nvcc (ninja -C build hokku tests/gpu/test_{kernels,rows,attention,kv_cache,sampler,engine,facts,shared,sequences,numbers,bench,models,builtin} tests/vectors/vectors.stamp); nothing is
 # compiled here, so they may come from another machine.
 #   BUILD              the folder of that build (build)
 #   HOKKU_CONFORMANCE  more reference vectors than those of the build (tests/vectors/README.md)
@@ -35,7 +35,7 @@ run() { # NAME SECONDS COMMAND...
     return $rc
 }
 
-argument() { case $1 in engine | shared | numbers | bench | models) echo cuda ;; builtin) echo builtin/hokku-builtin.gguf ;; esac; }
+argument() { case $1 in engine | shared | sequences | numbers | bench | models) echo cuda ;; builtin) echo builtin/hokku-builtin.gguf ;; esac; }
 
 # Neither tests nor tools measure time, so they share the GPU; but one measures its free memory.
 test_() {
