@@ -40,7 +40,7 @@ argument() { case $1 in engine | shared | sequences | numbers | bench | models) 
 # Neither tests nor tools measure time, so they share the GPU; but one measures its free memory.
 test_() {
     local t
-    for t in kernels rows attention kv_cache sampler engine facts numbers bench models builtin; do
+    for t in kernels rows attention kv_cache sampler engine facts sequences numbers bench models builtin; do
         run "$t" 400 "$build/tests/gpu/test_$t" $(argument $t) &
     done
     wait
