@@ -114,6 +114,20 @@ def test_a_number_that_is_not_finite_is_told_by_layer(family, tensor, where, tmp
     assert r.returncode == 1 and f"comes out of {where}: " in r.stderr, r.stderr
 
 
+def test_layers_of_other_widths_leave_nothing_behind(tmp_path):
+    """What a wide layer computed must not reach the scales of a narrow one's input: chunks would show it."""
+    kvs, tensors = model("deci", {"attention.layer_norm_rms_epsilon": 0.03}, layers=6, embd=64, heads=[10, 2, 0, 10, 2, 10],
+                         kv=[2, 1, 0, 2, 2, 2], head_dim=32, ff=[320, 32, 544, 64, 288, 96])
+    for t in tensors:
+        if t.type == "F16":
+            t.type, t.data = "Q8_0", None
+    make_gguf.write(tmp_path / "m.gguf", kvs, tensors, std=0.15)
+    (tmp_path / "t").write_text("The quick brown fox jumps over the lazy dog. " * 3)
+    answers = {b: subprocess.run([BUILD / "src/hokku", "score", "-m", tmp_path / "m.gguf", "--device", "cpu", "-b", b, tmp_path / "t"],
+                                 capture_output=True, check=True).stdout for b in ("1", "7", "64")}
+    assert answers["1"] == answers["7"] == answers["64"]
+
+
 @pytest.mark.parametrize("key, value", [("vocab_size", 640), ("rope.scaling.finetuned", True), ("some.new.thing", 0),
                                         ("some.new.thing", False)])
 def test_a_key_that_changes_nothing_refuses_nothing(key, value, tmp_path):

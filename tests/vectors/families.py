@@ -412,7 +412,7 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
     d, rng, tensors, vocab = head_dim or embd // heads, np.random.default_rng([seed, 77]), [], 640
 
     def matrix(name, rows, cols):
-        data = rng.normal(0, 1.6 / math.sqrt(cols), (rows, cols)).astype(np.float16)
+        data = rng.normal(0, 1.2 / math.sqrt(cols), (rows, cols)).astype(np.float16)
         tensors.append(make_gguf.Tensor(name + ".weight", [cols, rows], "F16", data.tobytes()))
         if name.split(".")[-1] in biases:
             tensors.append(make_gguf.Tensor(name + ".bias", [rows], "F32", rng.normal(0, 0.5, rows).astype(np.float32).tobytes()))
