@@ -48,6 +48,7 @@ struct scratch {
     float *q, *k, *v;         // (n_batch, n_head * head_dim | n_head_kv * head_dim)
     float *att;               // (n_batch, n_head * head_dim)
     float *gate, *up;         // (n_batch, n_ff); also (n_batch, n_embd) products
+    float *normed;            // (n_batch, n_embd), where norms are launches of their own
     float *logits;            // (LOGITS_ROWS, n_vocab)
     void *act32;              // (MATVEC_MAX_ROWS, widest input)
     void *act_f32;            // the same; (n_batch, widest input) when matrices are F32
@@ -86,8 +87,8 @@ struct cuda_engine {
     struct arena weights, kv, work;
     struct gpu_layer *layers; // (n_layer)
     struct wmat tok_embd, output;
-    const float *output_norm;
-    struct rope_tables ropes; // of the model, in its order
+    const float *output_norm, *output_norm_bias; // NULL: none
+    struct rope_tables ropes;                    // of the model, in its order
     struct scratch s;
     uint32_t *kv_table;  // (kv_blocks(n_ctx)) pinned: what s.kv_tables holds
     uint64_t kv_version; // seq.version of it
@@ -212,6 +213,20 @@ static inline const struct queue *cuda_queue(const struct cuda_engine *e, const 
     if (e->q.recorder)
         e->q.recorder->what = what;
     return &e->q;
+}
+
+// Whether a norm with these biases is a launch of its own: the kernels of products know RMSNorm
+// alone.
+static inline bool norm_is_apart(const struct hparams *hp, const struct weight *bias)
+{
+    return hp->norm != NORM_RMS || bias->data;
+}
+
+// Whether gate and up can be multiplied in one launch that leaves act(gate) * up.
+static inline bool gate_is_fused(const struct layer *l)
+{
+    return l->w[FFN_GATE].data && !l->w[FFN_UP_BIAS].data &&
+           (l->act == ACT_SILU || l->act == ACT_GELU_TANH);
 }
 
 // ---- forward.cu

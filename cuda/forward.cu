@@ -70,23 +70,33 @@ static const char *group_of(const struct gpu_layer *l, enum layer_weight w)
     return l->facts->w[w].group;
 }
 
-// The norm of what the feed-forward network reads; NULL: none.
-static const float *ffn_norm(const struct gpu_layer *l)
+// What a block reads: rows of x, to be normed by whoever reads them unless norm is NULL.
+struct input {
+    const float *x, *norm;
+};
+
+// Prepares to read n rows of x, normed with weights w (NULL: not) and biases b.
+static bool read_normed(const struct cuda_engine *e, const char *what, const float *x,
+                        const float *w, const float *b, uint32_t n, const uint32_t *skip,
+                        struct input *in, struct error *err)
 {
-    return l->v[l->facts->parallel ? ATTN_NORM : FFN_NORM];
+    const bool apart = w && (e->hp.norm != NORM_RMS || b);
+    in->x = apart ? e->s.normed : x;
+    in->norm = apart ? NULL : w;
+    return !apart || norm_launch(cuda_queue(e, what), e->hp.norm, x, w, b, e->hp.norm_eps,
+                                 e->s.normed, n, e->hp.n_embd, skip, err);
 }
 
 // ---- one token
 
-// A matrix-vector launch on one token's input x, normalised unless norm is NULL.
-static struct matvec one_column(const struct cuda_engine *e, const float *x, const float *norm,
-                                enum matvec_mode mode)
+// A matrix-vector launch on one token's input.
+static struct matvec one_column(const struct cuda_engine *e, struct input in, enum matvec_mode mode)
 {
     struct matvec m = {};
     m.mode = mode;
     m.n_col = 1;
-    m.x = x;
-    m.norm = norm;
+    m.x = in.x;
+    m.norm = in.norm;
     m.eps = e->hp.norm_eps;
     m.skip = &e->s.step->done;
     return m;
@@ -116,7 +126,7 @@ static bool add_one(struct cuda_engine *e, const struct gpu_layer *l, enum layer
                     enum layer_weight bias, const float *in, const float *norm, struct error *err)
 {
     const struct scratch *s = &e->s;
-    struct matvec m = one_column(e, in, NULL, norm ? MATVEC_STORE : MATVEC_ADD);
+    struct matvec m = one_column(e, {in, NULL}, norm ? MATVEC_STORE : MATVEC_ADD);
     m.scale = e->hp.residual_scale;
     add_part(&m, &l->w[w], l->v[bias], norm ? s->up : s->x);
     return multiply_one(e, name_of(l, w), &m, err) &&
@@ -125,32 +135,58 @@ static bool add_one(struct cuda_engine *e, const struct gpu_layer *l, enum layer
            cuda_look(e, name_of(l, w), err);
 }
 
-static bool attend_one(struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
+static bool project_one(const struct cuda_engine *e, const struct gpu_layer *l, struct input in,
+                        struct error *err)
 {
     const struct scratch *s = &e->s;
-    struct matvec qkv = one_column(e, s->x, l->v[ATTN_NORM], MATVEC_STORE);
+    struct matvec qkv = one_column(e, in, MATVEC_STORE);
     add_part(&qkv, &l->w[ATTN_Q], l->v[ATTN_Q_BIAS], s->q);
     add_part(&qkv, &l->w[ATTN_K], l->v[ATTN_K_BIAS], s->k);
     add_part(&qkv, &l->w[ATTN_V], l->v[ATTN_V_BIAS], s->v);
+    return multiply_one(e, group_of(l, ATTN_Q), &qkv, err);
+}
+
+static bool attend_one(struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
+{
+    const struct scratch *s = &e->s;
     struct attention attention = attention_args(e, l); // norms, RoPE and KV write included
     attention.skip = &s->step->done;
-    return multiply_one(e, group_of(l, ATTN_Q), &qkv, err) &&
-           attention_decode_launch(cuda_queue(e, "kv"), &attention, err) &&
+    return attention_decode_launch(cuda_queue(e, "kv"), &attention, err) &&
            add_one(e, l, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, s->att, l->v[ATTN_POST_NORM], err);
 }
 
-static bool feed_forward_one(struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
+static bool feed_forward_one(struct cuda_engine *e, const struct gpu_layer *l, struct input in,
+                             struct error *err)
 {
     const struct scratch *s = &e->s;
-    // else no kernel multiplies both at once
-    const bool fused = l->w[FFN_GATE].type == l->w[FFN_UP].type;
-    struct matvec m = one_column(e, s->x, ffn_norm(l), fused ? MATVEC_GATED : MATVEC_STORE);
-    m.act = l->facts->act;
-    add_part(&m, &l->w[FFN_GATE], NULL, s->gate);
-    add_part(&m, &l->w[FFN_UP], NULL, s->up);
+    const struct layer *f = l->facts;
+    const bool gated = f->w[FFN_GATE].data;
+    const bool fused = gate_is_fused(f) && l->w[FFN_GATE].type == l->w[FFN_UP].type;
+    struct matvec m = one_column(e, in, fused ? MATVEC_GATED : MATVEC_STORE);
+    m.act = f->act;
+    if (gated)
+        add_part(&m, &l->w[FFN_GATE], NULL, s->gate);
+    add_part(&m, &l->w[FFN_UP], l->v[FFN_UP_BIAS], gated ? s->up : s->gate);
     return multiply_one(e, group_of(l, FFN_UP), &m, err) &&
-           (fused || gate_launch(&e->q, m.act, s->gate, s->up, l->facts->n_ff, err)) &&
+           (fused ||
+            gate_launch(&e->q, f->act, &f->xielu, s->gate, gated ? s->up : NULL, f->n_ff, err)) &&
            add_one(e, l, FFN_DOWN, FFN_DOWN_BIAS, s->gate, l->v[FFN_POST_NORM], err);
+}
+
+static bool layer_one(struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
+{
+    const uint32_t *skip = &e->s.step->done;
+    struct input in;
+    if (!read_normed(e, group_of(l, ATTN_Q), e->s.x, l->v[ATTN_NORM], l->v[ATTN_NORM_BIAS], 1, skip,
+                     &in, err) ||
+        !project_one(e, l, in, err))
+        return false;
+    if (l->facts->parallel) // nothing reads x once the feed-forward network has
+        return feed_forward_one(e, l, in, err) && attend_one(e, l, err);
+    return attend_one(e, l, err) &&
+           read_normed(e, group_of(l, FFN_UP), e->s.x, l->v[FFN_NORM], l->v[FFN_NORM_BIAS], 1, skip,
+                       &in, err) &&
+           feed_forward_one(e, l, in, err);
 }
 
 bool cuda_forward_one(struct cuda_engine *e, struct error *err)
@@ -161,7 +197,7 @@ bool cuda_forward_one(struct cuda_engine *e, struct error *err)
         !cuda_look(e, "token_embd", err))
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
-        if (!attend_one(e, &e->layers[i], err) || !feed_forward_one(e, &e->layers[i], err))
+        if (!layer_one(e, &e->layers[i], err))
             return false;
     return true;
 }
@@ -320,8 +356,8 @@ static bool add_many(const struct cuda_engine *e, const struct gpu_layer *l, enu
                                        s->x, n, e->hp.n_embd, NULL, err));
 }
 
-static bool attend_many(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
-                        struct error *err)
+static bool project_many(const struct cuda_engine *e, const struct gpu_layer *l, struct input in,
+                         uint32_t n, struct error *err)
 {
     const struct scratch *s = &e->s;
     struct products qkv = {{&l->w[ATTN_Q], &l->w[ATTN_K], &l->w[ATTN_V]},
@@ -330,28 +366,39 @@ static bool attend_many(const struct cuda_engine *e, const struct gpu_layer *l, 
                            3,
                            false,
                            group_of(l, ATTN_Q)};
+    return prepare(e, in.x, n, in.norm, &qkv, err) &&
+           multiply(e, &qkv, s->act_f16, s->undo, n, err);
+}
+
+static bool attend_many(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                        struct error *err)
+{
+    const struct scratch *s = &e->s;
     struct attention attention = attention_args(e, l);
-    return prepare(e, s->x, n, l->v[ATTN_NORM], &qkv, err) &&
-           multiply(e, &qkv, s->act_f16, s->undo, n, err) &&
-           attention_prefill_launch(cuda_queue(e, "kv"), &attention, n, err) &&
+    return attention_prefill_launch(cuda_queue(e, "kv"), &attention, n, err) &&
            add_many(e, l, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, s->att, s->act_f16, s->undo,
                     l->v[ATTN_POST_NORM], n, err);
 }
 
-static bool feed_forward_many(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
-                              struct error *err)
+static bool feed_forward_many(const struct cuda_engine *e, const struct gpu_layer *l,
+                              struct input in, uint32_t n, struct error *err)
 {
     const struct scratch *s = &e->s;
+    const struct layer *f = l->facts;
     const struct wmat *gate = &l->w[FFN_GATE], *up = &l->w[FFN_UP];
-    struct products in = {{gate, up}, {}, {s->gate, s->up}, 2, false, group_of(l, FFN_UP)};
-    const bool fused = product_for(e, gate, n) == BY_HOPPER && same_range(gate, up) &&
-                       product_for(e, &l->w[FFN_DOWN], n) == BY_HOPPER;
-    in.gated_bound = fused ? l->gated_bound : 0.0f;
-    if (!prepare(e, s->x, n, ffn_norm(l), &in, err))
+    const bool gated = f->w[FFN_GATE].data;
+    const bool fused = gate_is_fused(f) && product_for(e, gate, n) == BY_HOPPER &&
+                       same_range(gate, up) && product_for(e, &l->w[FFN_DOWN], n) == BY_HOPPER;
+    struct products both = {{gate, up}, {NULL, l->v[FFN_UP_BIAS]}, {s->gate, s->up}, 2,
+                            false,      group_of(l, FFN_UP)};
+    struct products alone = {{up}, {l->v[FFN_UP_BIAS]}, {s->gate}, 1, false, group_of(l, FFN_UP)};
+    struct products *p = gated ? &both : &alone;
+    p->gated_bound = fused ? l->gated_bound : 0.0f;
+    if (!prepare(e, in.x, n, in.norm, p, err))
         return false;
     if (fused) {
         struct gemm g = gemm_args(e, s->act_f16, s->undo, n, MATVEC_GATED);
-        g.act = l->facts->act;
+        g.act = f->act;
         g.w[0] = *gate;
         g.w[1] = *up;
         g.n_part = 2;
@@ -361,10 +408,27 @@ static bool feed_forward_many(const struct cuda_engine *e, const struct gpu_laye
                add_many(e, l, FFN_DOWN, FFN_DOWN_BIAS, NULL, s->ff_f16, s->undo_gated,
                         l->v[FFN_POST_NORM], n, err);
     }
-    return multiply(e, &in, s->act_f16, s->undo, n, err) &&
-           gate_launch(&e->q, l->facts->act, s->gate, s->up, (size_t)n * l->facts->n_ff, err) &&
+    return multiply(e, p, s->act_f16, s->undo, n, err) &&
+           gate_launch(&e->q, f->act, &f->xielu, s->gate, gated ? s->up : NULL, (size_t)n * f->n_ff,
+                       err) &&
            add_many(e, l, FFN_DOWN, FFN_DOWN_BIAS, s->gate, s->act_f16, s->undo,
                     l->v[FFN_POST_NORM], n, err);
+}
+
+static bool layer_many(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                       struct error *err)
+{
+    struct input in;
+    if (!read_normed(e, group_of(l, ATTN_Q), e->s.x, l->v[ATTN_NORM], l->v[ATTN_NORM_BIAS], n, NULL,
+                     &in, err) ||
+        !project_many(e, l, in, n, err))
+        return false;
+    if (l->facts->parallel) // nothing reads x once the feed-forward network has
+        return feed_forward_many(e, l, in, n, err) && attend_many(e, l, n, err);
+    return attend_many(e, l, n, err) &&
+           read_normed(e, group_of(l, FFN_UP), e->s.x, l->v[FFN_NORM], l->v[FFN_NORM_BIAS], n, NULL,
+                       &in, err) &&
+           feed_forward_many(e, l, in, n, err);
 }
 
 bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
@@ -377,35 +441,34 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
         if (!cuda_pace(e, n, i, err) || interrupted(e, err) ||
-            !attend_many(e, &e->layers[i], n, err) || !feed_forward_many(e, &e->layers[i], n, err))
+            !layer_many(e, &e->layers[i], n, err))
             return false;
     return true;
 }
 
 // ---- the head
 
-static bool multiply_head(struct cuda_engine *e, size_t row0, uint32_t n, const uint32_t *skip,
-                          struct error *err)
+static bool multiply_head(const struct cuda_engine *e, size_t row0, uint32_t n,
+                          const uint32_t *skip, struct error *err)
 {
     const struct scratch *s = &e->s;
-    const float *x = s->x + row0 * e->hp.n_embd;
-    struct matvec m = {};
-    m.mode = MATVEC_STORE;
-    m.n_col = n;
-    m.eps = e->hp.norm_eps;
+    struct input in;
+    if (!read_normed(e, "output", s->x + row0 * e->hp.n_embd, e->output_norm, e->output_norm_bias,
+                     n, skip, &in, err))
+        return false;
+    struct matvec m = one_column(e, in, MATVEC_STORE);
     m.skip = skip;
     add_part(&m, &e->output, NULL, s->logits);
-    if (n == 1) {
-        m.x = x;
-        m.norm = e->output_norm;
+    if (n == 1)
         return multiply_one(e, "output", &m, err);
-    }
     const struct queue *q = cuda_queue(e, "output");
     bool plain = is_plain_type(&e->output);
+    m.n_col = n;
+    m.x = NULL;
     m.act32 = s->act32;
     m.act_f32 = s->act_f32;
-    return act_launch(q, x, n, e->hp.n_embd, e->output_norm, e->hp.norm_eps,
-                      plain ? NULL : s->act32, plain ? s->act_f32 : NULL, NULL, err) &&
+    return act_launch(q, in.x, n, e->hp.n_embd, in.norm, e->hp.norm_eps, plain ? NULL : s->act32,
+                      plain ? s->act_f32 : NULL, NULL, err) &&
            matvec_launch(q, &m, err);
 }
 

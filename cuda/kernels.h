@@ -80,7 +80,7 @@ struct matvec {
     uint32_t ld[MATVEC_MAX_PARTS];
     uint32_t n_part;
     enum matvec_mode mode;
-    enum activation act; // MATVEC_GATED
+    enum activation act; // MATVEC_GATED: ACT_SILU or ACT_GELU_TANH
     float scale;         // MATVEC_ADD; 0: 1
     uint32_t n_col;      // 1 .. MATVEC_MAX_COLS
     // One column, x not NULL: the input as floats, normalised (RMSNorm, Zhang & Sennrich 2019) and
@@ -150,9 +150,15 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
                 const float *norm, float eps, void *act32, void *act_f32, const struct act_f16 *f16,
                 struct error *err);
 
-// gate (n, n_ff) = act(gate) * up
-bool gate_launch(const struct queue *q, enum activation act, float *gate, const float *up,
-                 size_t n_total, struct error *err);
+// gate (n, n_ff) = act(gate) * up; up NULL: ones. p: of ACT_XIELU.
+bool gate_launch(const struct queue *q, enum activation act, const struct xielu *p, float *gate,
+                 const float *up, size_t n_total, struct error *err);
+
+// y (n, n_cols) = x (n, n_cols) normed with weights w and biases b (n_cols), b NULL: none. For the
+// norms that no other kernel knows.
+bool norm_launch(const struct queue *q, enum norm_kind kind, const float *x, const float *w,
+                 const float *b, float eps, float *y, uint32_t n, uint32_t n_cols,
+                 const uint32_t *skip, struct error *err);
 
 // y (n, n_cols) = scale (0: 1) * product (n, n_cols) * undo (n) + bias (n_cols), or all of it added
 // to y. undo, bias NULL: none. product may be y.

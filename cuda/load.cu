@@ -244,7 +244,10 @@ static bool copy_vectors(struct cuda_engine *e, const struct model *m, struct er
     if (!freqs)
         return error_oom(err, "the rotation frequencies", n_bytes);
     bool ok =
-        copy_vector(&e->q, e->output_norm, (const float *)m->output_norm.data, hp->n_embd, err);
+        copy_vector(&e->q, e->output_norm, (const float *)m->output_norm.data, hp->n_embd, err) &&
+        (!e->output_norm_bias ||
+         copy_vector(&e->q, e->output_norm_bias, (const float *)m->output_norm_bias.data,
+                     hp->n_embd, err));
     for (uint32_t i = 0; ok && i < m->n_rope; i++) {
         struct rope_table *t = &e->ropes.t[i];
         model_rope_freqs(&m->ropes[i], e->base.n_ctx, freqs, &t->magnitude);

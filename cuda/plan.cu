@@ -70,6 +70,15 @@ static struct attention_scratch largest_attention(const struct cuda_engine *e,
     return most;
 }
 
+static bool any_norm_is_apart(const struct model *m)
+{
+    bool any = norm_is_apart(&m->hp, &m->output_norm_bias);
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        for (enum layer_weight bias : {ATTN_NORM_BIAS, FFN_NORM_BIAS})
+            any |= norm_is_apart(&m->hp, &m->layers[i].w[bias]);
+    return any;
+}
+
 void cuda_place(struct cuda_engine *e, const struct model *m)
 {
     const struct hparams *hp = &e->hp;
@@ -84,6 +93,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     else
         take_matrix(w, &m->output, &e->output);
     e->output_norm = take_vector(w, hp->n_embd);
+    e->output_norm_bias = m->output_norm_bias.data ? take_vector(w, hp->n_embd) : NULL;
     e->ropes.n = m->n_rope;
     for (uint32_t i = 0; i < m->n_rope; i++) {
         e->ropes.t[i].n_pair = m->ropes[i].n_dim / 2;
@@ -126,6 +136,8 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     s->att = (float *)take(a, (uint64_t)n_batch * n_q * sizeof(float));
     s->gate = (float *)take(a, (uint64_t)n_batch * max3(n_ff, hp->n_embd, 1) * sizeof(float));
     s->up = (float *)take(a, (uint64_t)n_batch * max3(n_ff, hp->n_embd, 1) * sizeof(float));
+    if (any_norm_is_apart(m))
+        s->normed = (float *)take(a, (uint64_t)n_batch * hp->n_embd * sizeof(float));
     s->logits = (float *)take(a, (uint64_t)LOGITS_ROWS * hp->n_vocab * sizeof(float));
     for (uint32_t i = 0; i < m->n_rope; i++)
         e->ropes.t[i].turns =

@@ -15,20 +15,33 @@ enum { NONE = N_LAYER_WEIGHTS }; // stands for a vector that is never there
 // The matrices of a layer, the norm of their input and their bias.
 static const struct {
     enum layer_weight w;
-    int norm, bias;
+    int norm, norm_bias, bias;
 } matrices[] = {
-    {ATTN_Q, ATTN_NORM, ATTN_Q_BIAS}, {ATTN_K, ATTN_NORM, ATTN_K_BIAS},
-    {ATTN_V, ATTN_NORM, ATTN_V_BIAS}, {ATTN_OUTPUT, NONE, NONE},
-    {FFN_GATE, FFN_NORM, NONE},       {FFN_UP, FFN_NORM, NONE},
-    {FFN_DOWN, NONE, NONE},
+    {ATTN_Q, ATTN_NORM, ATTN_NORM_BIAS, ATTN_Q_BIAS},
+    {ATTN_K, ATTN_NORM, ATTN_NORM_BIAS, ATTN_K_BIAS},
+    {ATTN_V, ATTN_NORM, ATTN_NORM_BIAS, ATTN_V_BIAS},
+    {ATTN_OUTPUT, NONE, NONE, NONE},
+    {FFN_GATE, FFN_NORM, FFN_NORM_BIAS, NONE},
+    {FFN_UP, FFN_NORM, FFN_NORM_BIAS, NONE},
+    {FFN_DOWN, NONE, NONE, NONE},
 };
+
+// Parallel blocks read the same.
+static int norm_of(const struct layer *l, size_t i)
+{
+    return l->parallel && matrices[i].norm == FFN_NORM ? ATTN_NORM : matrices[i].norm;
+}
 
 static bool launch_layer(const struct cuda_engine *e, const struct gpu_layer *l,
                          struct weight_range *out /* (N_LAYER_WEIGHTS) */, struct error *err)
 {
     bool ok = true;
     for (size_t i = 0; ok && i < sizeof matrices / sizeof *matrices; i++) {
-        const float *norm = matrices[i].norm == NONE ? NULL : l->v[matrices[i].norm];
+        const float *norm = matrices[i].norm == NONE ? NULL : l->v[norm_of(l->facts, i)];
+        if (norm && norm_is_apart(&e->hp, &l->facts->w[matrices[i].norm_bias]))
+            norm = NULL; // what the kernel is given is normed already
+        if (!l->facts->w[matrices[i].w].data)
+            continue;
         const float *bias = matrices[i].bias == NONE ? NULL : l->v[matrices[i].bias];
         ok = weight_range_launch(&e->q, &l->w[matrices[i].w], norm, bias, &out[matrices[i].w], err);
     }
@@ -40,7 +53,7 @@ static float top_of(const struct weight *v)
 {
     const float *p = (const float *)v->data;
     float top = 0.0f;
-    for (size_t i = 0; i < (size_t)v->rows * v->n_cols; i++)
+    for (size_t i = 0; p && i < (size_t)v->rows * v->n_cols; i++)
         if (!(fabsf(p[i]) <= top))
             top = fabsf(p[i]);
     return top;
@@ -80,7 +93,12 @@ static void take_layer(const struct cuda_engine *e, const struct layer *from,
             w->half_scale = half_range(r[matrices[i].w].top);
     }
     // the bounds are those of inputs whose mean square is one
-    const float in = from->w[ATTN_NORM].data || *rms <= 1.0f ? 1.0f : *rms;
+    float in = 1.0f;
+    if (!from->w[ATTN_NORM].data)
+        in = *rms;
+    else if (norm_is_apart(&e->hp, &from->w[ATTN_NORM_BIAS]))
+        in = top_of(&from->w[ATTN_NORM]) + top_of(&from->w[ATTN_NORM_BIAS]);
+    in = in <= 1.0f ? 1.0f : in;
     l->q_scale = half_range(query_factor(e, from) *
                             head_bound(e, from, in * r[ATTN_Q].bound, &from->w[ATTN_Q_NORM]));
     l->k_cache.scale = half_range(head_bound(e, from, in * r[ATTN_K].bound, &from->w[ATTN_K_NORM]));

@@ -149,13 +149,13 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    gate_kernel(enum activation act, float *gate, const float *up, size_t n)
+    gate_kernel(enum activation act, const struct xielu p, float *gate, const float *up, size_t n)
 {
     griddep_launch_dependents();
     griddep_wait();
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < n)
-        gate[i] = activate(act, gate[i]) * up[i];
+        gate[i] = activate_any(act, p, gate[i]) * (up ? up[i] : 1.0f);
 }
 
 // Grid (n, ceil(n_cols / THREADS))
@@ -171,6 +171,20 @@ static __global__ void __launch_bounds__(THREADS)
     const size_t at = (size_t)blockIdx.x * n_cols + i;
     float v = fmaf(product[at], undo ? scale * undo[blockIdx.x] : scale, bias ? bias[i] : 0.0f);
     y[at] = add ? y[at] + v : v;
+}
+
+// The sum over a block of THREADS.
+static __device__ __forceinline__ float block_sum(float v, float part[N_WARP])
+{
+    for (int d = WARP / 2; d > 0; d /= 2)
+        v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = v;
+    __syncthreads();
+    v = 0.0f;
+    for (int i = 0; i < N_WARP; i++)
+        v += part[i];
+    return v;
 }
 
 // Grid (n)
@@ -189,18 +203,35 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll 4
     for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
         sum = fmaf(y[i], y[i], sum);
-    for (int d = WARP / 2; d > 0; d /= 2)
-        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
-    if (threadIdx.x % WARP == 0)
-        part[threadIdx.x / WARP] = sum;
-    __syncthreads();
-    sum = 0.0f;
-    for (int i = 0; i < N_WARP; i++)
-        sum += part[i];
-    const float factor = scale / sqrtf(sum / (float)n_cols + eps);
+    const float factor = scale / sqrtf(block_sum(sum, part) / (float)n_cols + eps);
 #pragma unroll 4
     for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
         x[i] = fmaf(factor * norm[i], y[i], x[i]);
+}
+
+// Grid (n)
+static __global__ void __launch_bounds__(THREADS)
+    norm_kernel(enum norm_kind kind, const float *x, const float *w, const float *b, float eps,
+                float *y, uint32_t n_cols, const uint32_t *skip)
+{
+    __shared__ float means[N_WARP], squares[N_WARP];
+    griddep_launch_dependents();
+    griddep_wait();
+    if (skip && *skip)
+        return;
+    x += (size_t)blockIdx.x * n_cols;
+    y += (size_t)blockIdx.x * n_cols;
+    float mean = 0.0f, sum = 0.0f;
+    if (kind == NORM_LAYER) {
+        for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
+            mean += x[i];
+        mean = block_sum(mean, means) / (float)n_cols;
+    }
+    for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
+        sum = fmaf(x[i] - mean, x[i] - mean, sum);
+    const float factor = 1.0f / sqrtf(block_sum(sum, squares) / (float)n_cols + eps);
+    for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
+        y[i] = fmaf((x[i] - mean) * factor, w[i], b ? b[i] : 0.0f);
 }
 
 // What is not finite stays that: a limit would hide it.
@@ -250,8 +281,8 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
                          (float *)act_f32, act_f32_ld(n_cols), f16 ? *f16 : none);
 }
 
-bool gate_launch(const struct queue *q, enum activation act, float *gate, const float *up,
-                 size_t n_total, struct error *err)
+bool gate_launch(const struct queue *q, enum activation act, const struct xielu *p, float *gate,
+                 const float *up, size_t n_total, struct error *err)
 {
     struct launch l = {.name = "gate",
                        .grid = dim3((unsigned)div_up(n_total, (size_t)THREADS)),
@@ -259,7 +290,7 @@ bool gate_launch(const struct queue *q, enum activation act, float *gate, const 
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return launch_kernel(err, l, gate_kernel, act, gate, up, n_total);
+    return launch_kernel(err, l, gate_kernel, act, *p, gate, up, n_total);
 }
 
 bool finish_product_launch(const struct queue *q, const float *product, const float *undo,
@@ -288,6 +319,19 @@ bool add_normed_launch(const struct queue *q, const float *y, const float *norm,
                        .recorder = q->recorder};
     return launch_kernel(err, l, add_normed_kernel, y, norm, eps, scale != 0.0f ? scale : 1.0f, x,
                          n_cols, skip);
+}
+
+bool norm_launch(const struct queue *q, enum norm_kind kind, const float *x, const float *w,
+                 const float *b, float eps, float *y, uint32_t n, uint32_t n_cols,
+                 const uint32_t *skip, struct error *err)
+{
+    struct launch l = {.name = "norm",
+                       .grid = dim3(n),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    return launch_kernel(err, l, norm_kernel, kind, x, w, b, eps, y, n_cols, skip);
 }
 
 bool finish_logits_launch(const struct queue *q, float *logits, size_t n_total, float scale,

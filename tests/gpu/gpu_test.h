@@ -107,9 +107,16 @@ template <size_t N> static inline int gpu_test_main(const tap_test (&tests)[N])
     return bad;
 }
 
+static const struct xielu XIELU = {0.8f, 0.3f, 0.5f, -1e-6f};
+
 // act(x) as it is defined.
 static inline double activated(enum activation act, double x)
 {
+    if (act == ACT_RELU_SQR)
+        return x > 0 ? x * x : 0 * x;
+    if (act == ACT_XIELU)
+        return x > 0 ? XIELU.p * x * x + XIELU.beta * x
+                     : XIELU.n * (expm1(fmin(x, XIELU.eps)) - x) + XIELU.beta * x;
     if (act == ACT_GELU_TANH)
         return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
     return x / (1 + exp(-x));

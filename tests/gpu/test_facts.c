@@ -39,15 +39,23 @@ static void linear(const struct weight *w, const struct weight *bias, const doub
 }
 
 // y = x, normed unless there are no weights.
+static void norm_biased(const struct model *m, const struct weight *w, const struct weight *bias,
+                        const double *x, uint32_t n, double *y)
+{
+    const float *v = w->data, *b = bias ? bias->data : NULL;
+    double sum = 0, mean = 0;
+    for (uint32_t i = 0; m->hp.norm == NORM_LAYER && i < n; i++)
+        mean += x[i] / n;
+    for (uint32_t i = 0; i < n; i++)
+        sum += (x[i] - mean) * (x[i] - mean);
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = v ? (x[i] - mean) / sqrt(sum / n + m->hp.norm_eps) * v[i] + (b ? b[i] : 0) : x[i];
+}
+
 static void norm(const struct model *m, const struct weight *w, const double *x, uint32_t n,
                  double *y)
 {
-    const float *v = w->data;
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        sum += x[i] * x[i];
-    for (uint32_t i = 0; i < n; i++)
-        y[i] = v ? x[i] / sqrt(sum / n + m->hp.norm_eps) * v[i] : x[i];
+    norm_biased(m, w, NULL, x, n, y);
 }
 
 static void rotate(const struct rope *r, size_t pos, double *head)
@@ -62,8 +70,15 @@ static void rotate(const struct rope *r, size_t pos, double *head)
     }
 }
 
+static const struct xielu XIELU = {0.8f, 0.3f, 0.5f, -1e-6f};
+
 static double activated(enum activation act, double x)
 {
+    if (act == ACT_RELU_SQR)
+        return x > 0 ? x * x : 0;
+    if (act == ACT_XIELU)
+        return XIELU.beta * x +
+               (x > 0 ? XIELU.p * x * x : XIELU.n * (expm1(fmin(x, XIELU.eps)) - x));
     return act == ACT_GELU_TANH ? x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2
                                 : x / (1 + exp(-x));
 }
@@ -71,6 +86,22 @@ static double activated(enum activation act, double x)
 struct cache {
     double k[N_LAYER][N_EVAL][MOST], v[N_LAYER][N_EVAL][MOST];
 };
+
+// Queries or keys (n_head, head_dim): normed as the layer says, and rotated.
+static void turn(const struct model *m, const struct layer *l, const struct weight *weights,
+                 uint32_t n_head, size_t pos, double *x)
+{
+    const uint32_t d = l->head_dim;
+    if (l->qk_norm == QK_NORM_WHOLE)
+        norm(m, weights, x, n_head * d, x);
+    for (uint32_t h = 0; h < n_head; h++) {
+        if (l->qk_norm == QK_NORM_HEAD && !l->qk_norm_rotated)
+            norm(m, weights, x + h * d, d, x + h * d);
+        rotate(&m->ropes[l->rope], pos, x + h * d);
+        if (l->qk_norm == QK_NORM_HEAD && l->qk_norm_rotated)
+            norm(m, weights, x + h * d, d, x + h * d);
+    }
+}
 
 static void attend(const struct model *m, uint32_t il, struct cache *c, size_t pos, const double *x,
                    double *out)
@@ -82,16 +113,18 @@ static void attend(const struct model *m, uint32_t il, struct cache *c, size_t p
     linear(&l->w[ATTN_Q], &l->w[ATTN_Q_BIAS], x, q);
     linear(&l->w[ATTN_K], &l->w[ATTN_K_BIAS], x, k);
     linear(&l->w[ATTN_V], &l->w[ATTN_V_BIAS], x, c->v[il][pos]);
-    for (uint32_t h = 0; h < l->n_head; h++)
-        rotate(&m->ropes[l->rope], pos, q + h * d);
-    for (uint32_t h = 0; h < l->n_head_kv; h++)
-        rotate(&m->ropes[l->rope], pos, k + h * d);
+    turn(m, l, &l->w[ATTN_Q_NORM], l->n_head, pos, q);
+    turn(m, l, &l->w[ATTN_K_NORM], l->n_head_kv, pos, k);
+    for (uint32_t i = 0; m->hp.attn_temp_scale > 0 && i < l->n_head * d; i++)
+        q[i] *= 1 + m->hp.attn_temp_scale * log(1 + (double)(pos / m->hp.attn_temp_len));
     for (uint32_t h = 0; h < l->n_head; h++) {
         double top = -INFINITY, sum = 0;
         for (size_t p = first; p <= pos; p++) {
             s[p] = 0;
             for (uint32_t i = 0; i < d; i++)
                 s[p] += q[h * d + i] * c->k[il][p][h / group * d + i] * l->attn_scale;
+            if (l->attn_softcap > 0)
+                s[p] = l->attn_softcap * tanh(s[p] / l->attn_softcap);
             top = fmax(top, s[p]);
         }
         for (size_t p = first; p <= pos; p++)
@@ -106,10 +139,11 @@ static void attend(const struct model *m, uint32_t il, struct cache *c, size_t p
 static void feed_forward(const struct layer *l, const double *x, double *out)
 {
     double gate[MOST], up[MOST];
-    linear(&l->w[FFN_GATE], NULL, x, gate);
-    linear(&l->w[FFN_UP], NULL, x, up);
+    linear(&l->w[FFN_UP], &l->w[FFN_UP_BIAS], x, up);
+    if (l->w[FFN_GATE].data)
+        linear(&l->w[FFN_GATE], NULL, x, gate);
     for (uint32_t i = 0; i < l->n_ff; i++)
-        up[i] *= activated(l->act, gate[i]);
+        up[i] = l->w[FFN_GATE].data ? up[i] * activated(l->act, gate[i]) : activated(l->act, up[i]);
     linear(&l->w[FFN_DOWN], &l->w[FFN_DOWN_BIAS], up, out);
 }
 
@@ -127,18 +161,19 @@ static void reference(const struct fixture *f, double logits[N_EVAL][TINY_VOCAB]
         free(row);
         for (uint32_t il = 0; il < N_LAYER; il++) {
             const struct layer *l = &m->layers[il];
-            norm(m, &l->w[ATTN_NORM], x, TINY_EMBD, n);
+            norm_biased(m, &l->w[ATTN_NORM], &l->w[ATTN_NORM_BIAS], x, TINY_EMBD, n);
             attend(m, il, c, t, n, y);
             norm(m, &l->w[ATTN_POST_NORM], y, TINY_EMBD, z);
             for (uint32_t i = 0; i < TINY_EMBD; i++)
                 x[i] += m->hp.residual_scale * z[i];
-            norm(m, &l->w[FFN_NORM], x, TINY_EMBD, n);
+            if (!l->parallel)
+                norm_biased(m, &l->w[FFN_NORM], &l->w[FFN_NORM_BIAS], x, TINY_EMBD, n);
             feed_forward(l, n, y);
             norm(m, &l->w[FFN_POST_NORM], y, TINY_EMBD, z);
             for (uint32_t i = 0; i < TINY_EMBD; i++)
                 x[i] += m->hp.residual_scale * z[i];
         }
-        norm(m, &m->output_norm, x, TINY_EMBD, n);
+        norm_biased(m, &m->output_norm, &m->output_norm_bias, x, TINY_EMBD, n);
         linear(&m->output, NULL, n, logits[t]);
         for (uint32_t i = 0; i < TINY_VOCAB; i++) {
             const double v = logits[t][i] * m->hp.logit_scale, cap = m->hp.final_softcap;
@@ -251,6 +286,70 @@ static void windows(struct model *m)
     m->layers[0].window = 7;
 }
 
+static void attention_facts(struct model *m)
+{
+    m->layers[0].attn_scale = 0.11f;
+    m->layers[1].attn_scale = 2.5f;
+    m->layers[1].attn_softcap = 1.5f;
+    m->hp.attn_temp_scale = 0.4f;
+    m->hp.attn_temp_len = 8;
+}
+
+static void norms_of_queries_and_keys(struct model *m)
+{
+    for (uint32_t i = 0; i < N_LAYER; i++) {
+        struct layer *l = &m->layers[i];
+        const bool whole = i == 1;
+        l->qk_norm = whole ? QK_NORM_WHOLE : QK_NORM_HEAD;
+        l->qk_norm_rotated = !whole;
+        add_vector(l, ATTN_Q_NORM, 2 * i, whole ? l->n_head * l->head_dim : l->head_dim, 1.2f);
+        add_vector(l, ATTN_K_NORM, 2 * i + 1, whole ? l->n_head_kv * l->head_dim : l->head_dim,
+                   0.8f);
+    }
+}
+
+static void ungated(struct model *m)
+{
+    for (uint32_t i = 0; i < N_LAYER; i++) {
+        m->layers[i].w[FFN_GATE].data = NULL;
+        add_vector(&m->layers[i], FFN_UP_BIAS, i, TINY_FF, 0.2f);
+    }
+    m->layers[0].act = ACT_RELU_SQR;
+    m->layers[1].act = ACT_GELU_TANH;
+}
+
+static void gates_that_grow(struct model *m)
+{
+    m->layers[0].act = ACT_XIELU;
+    m->layers[0].xielu = XIELU;
+    m->layers[1].act = ACT_RELU_SQR;
+    add_vector(&m->layers[1], FFN_UP_BIAS, 0, TINY_FF, 0.2f);
+}
+
+static void parallel(struct model *m)
+{
+    for (uint32_t i = 0; i < N_LAYER; i++) {
+        m->layers[i].parallel = true;
+        m->layers[i].w[FFN_NORM].data = NULL;
+    }
+}
+
+static void layer_norms(struct model *m)
+{
+    m->hp.norm = NORM_LAYER;
+    for (uint32_t i = 0; i < N_LAYER; i++) {
+        add_vector(&m->layers[i], ATTN_NORM_BIAS, 2 * i, TINY_EMBD, 0.1f);
+        add_vector(&m->layers[i], FFN_NORM_BIAS, 2 * i + 1, TINY_EMBD, -0.1f);
+    }
+    m->output_norm_bias = m->layers[0].w[ATTN_NORM_BIAS];
+}
+
+static void parallel_layer_norms(struct model *m)
+{
+    parallel(m);
+    m->hp.norm = NORM_LAYER;
+}
+
 // One layer has half of the heads, and half of the inner width.
 static void layers_of_two_sizes(struct model *m)
 {
@@ -305,6 +404,13 @@ static const struct {
     {"a layer that is not rotated", no_rotation},
     {"a window in one layer", windows},
     {"layers of two sizes", layers_of_two_sizes},
+    {"scales, softcap and temperature of attention", attention_facts},
+    {"norms of queries and keys", norms_of_queries_and_keys},
+    {"no gates", ungated, true},
+    {"gates that grow", gates_that_grow},
+    {"parallel blocks", parallel},
+    {"layer norms with biases", layer_norms},
+    {"parallel blocks, layer norms", parallel_layer_norms, true},
 };
 
 // Gate and up of two types, which no kernel multiplies at once, and of one.

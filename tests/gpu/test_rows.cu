@@ -1,15 +1,17 @@
 // What happens to rows between the matrices, against plain references in double.
 #include "gpu_test.h"
 
+static const enum activation ACTIVATIONS[] = {ACT_SILU, ACT_GELU_TANH, ACT_RELU_SQR, ACT_XIELU};
+
 static void gates_and_biases_agree(void)
 {
     struct random_stream r = {23};
     const uint32_t n = 300, rows = 3;
     const std::vector<float> g = r.floats(n * rows, 12.0), u = r.floats(n * rows), b = r.floats(n);
     const std::vector<float> undo = r.floats(rows);
-    for (enum activation act : {ACT_SILU, ACT_GELU_TANH}) {
+    for (enum activation act : ACTIVATIONS) {
         device_array<float> dg(g), du(u), db(b), dundo(undo);
-        must(gate_launch(&Q, act, dg.p, du.p, n * rows, &ERR));
+        must(gate_launch(&Q, act, &XIELU, dg.p, du.p, n * rows, &ERR));
         must(finish_product_launch(&Q, dg.p, nullptr, db.p, 0.0f, false, dg.p, rows, n, &ERR));
         std::vector<float> got = dg.get();
         // added to that: a part of the products u, and the biases once more
@@ -32,19 +34,22 @@ static void activations_agree_at_the_ends(void)
     const float inf = INFINITY;
     const std::vector<float> x = {0.0f,   -0.0f, 1e-30f, -1e-30f, 20.0f, -20.0f, 87.0f, -87.0f,
                                   -90.0f, 1e6f,  -1e6f,  1e15f,   3e38f, -3e38f, inf,   NAN};
-    for (enum activation act : {ACT_SILU, ACT_GELU_TANH}) {
-        device_array<float> g(x), one(std::vector<float>(x.size(), 1.0f));
-        must(gate_launch(&Q, act, g.p, one.p, x.size(), &ERR));
+    for (enum activation act : ACTIVATIONS) {
+        const bool grows = act == ACT_RELU_SQR || act == ACT_XIELU;
+        device_array<float> g(x);
+        must(gate_launch(&Q, act, &XIELU, g.p, nullptr, x.size(), &ERR));
         std::vector<float> got = g.get();
         for (size_t i = 0; i < x.size(); i++) {
             double want = activated(act, x[i]);
-            if (x[i] < -20) // the reference's exponentials end, too
+            if (x[i] < -20 && !grows) // the reference's exponentials end, too
                 want = 0;
+            if (grows && fabsf(x[i]) > 1e15f)
+                continue; // results that no float holds
             if (!isfinite(x[i]))
                 check(!isfinite(got[i]), "%d of %g: %g", act, x[i], got[i]);
             else
                 check(fabs(got[i] - want) <= 4e-6 * fabs(want) + 1e-7 &&
-                          fabsf(got[i]) <= fabsf(x[i]),
+                          (grows || fabsf(got[i]) <= fabsf(x[i])),
                       "%d of %g: %g, expected %g", act, x[i], got[i], want);
         }
     }
@@ -79,6 +84,38 @@ static void normed_rows_are_added(void)
         }
 }
 
+static void rows_are_normed(void)
+{
+    struct random_stream r = {33};
+    for (uint32_t n : {1u, 7u, 256u, 3585u})
+        for (enum norm_kind kind : {NORM_RMS, NORM_LAYER})
+            for (bool biased : {false, true}) {
+                const uint32_t rows = 3;
+                std::vector<float> x = r.floats(n * rows, 5.0), w = r.floats(n, 2.0);
+                const std::vector<float> b = r.floats(n, 2.0);
+                for (uint32_t i = 0; i < n; i++)
+                    x[n + i] += 40.0f; // a mean that matters
+                device_array<float> dx(x), dw(w), db(b), y(n * rows);
+                must(norm_launch(&Q, kind, dx.p, dw.p, biased ? db.p : nullptr, 0.02f, y.p, rows, n,
+                                 nullptr, &ERR));
+                std::vector<float> got = y.get();
+                for (uint32_t i = 0; i < rows; i++) {
+                    double mean = 0, sum = 0;
+                    for (uint32_t k = 0; kind == NORM_LAYER && k < n; k++)
+                        mean += (double)x[i * n + k] / n;
+                    for (uint32_t k = 0; k < n; k++)
+                        sum += pow(x[i * n + k] - mean, 2);
+                    for (uint32_t k = 0; k < n; k++) {
+                        double want = (x[i * n + k] - mean) / sqrt(sum / n + (double)0.02f) * w[k] +
+                                      (biased ? b[k] : 0);
+                        check(fabs(got[i * n + k] - want) <= 2e-5 * (fabs(want) + 1),
+                              "%u columns, kind %d: row %u column %u: %g, expected %g", n, kind, i,
+                              k, got[i * n + k], want);
+                    }
+                }
+            }
+}
+
 static void logits_are_scaled_and_limited(void)
 {
     struct random_stream r = {32};
@@ -105,6 +142,7 @@ static const struct tap_test tests[] = {
     {"gates and biases agree", gates_and_biases_agree},
     {"activations agree at the ends", activations_agree_at_the_ends},
     {"normed rows are added", normed_rows_are_added},
+    {"rows are normed", rows_are_normed},
     {"logits are scaled and limited", logits_are_scaled_and_limited},
 };
 
