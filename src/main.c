@@ -241,7 +241,8 @@ static bool resume(struct program *p, struct error *err)
 static bool save_session(void *user, struct error *err)
 {
     struct program *p = user;
-    return session_save(&p->session, &p->conv, &p->opt, err);
+    return session_save(&p->session, &p->conv, &p->opt, err) &&
+           session_settle(&p->session, -1, err); // nobody waits for a prompt here
 }
 
 // "hokku 0.1 · Qwen2.5 7B Instruct · Q4_K_M · NVIDIA H200, 5.1 of 140 GB · context 32768 · /help"

@@ -78,7 +78,7 @@ struct options {
     bool seed_given, temp_given, top_k_given, top_p_given, min_p_given, repeat_penalty_given;
 
     const char *session;
-    bool no_history;
+    bool no_history, no_kv;
 
     // output
     bool quiet, verbose, stats, json;

@@ -128,6 +128,8 @@ static const struct option_def table[] = {
 
     {MAIN, "sessions", NULL, "--session", "NAME", OPT_STR, AT(session), 0, NULL, NULL, false,
      "resume or begin a session, saved every turn"},
+    {MAIN, "sessions", NULL, "--no-kv", NULL, OPT_FLAG, AT(no_kv), 0, NULL, NULL, false,
+     "save the text alone: small, and read again when resumed"},
     {MAIN, "sessions", NULL, "--no-history", NULL, OPT_FLAG, AT(no_history), 0, NULL, NULL, false,
      "do not keep the lines typed"},
 

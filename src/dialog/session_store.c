@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/place.h"
@@ -39,29 +40,84 @@ bool session_path(const char *state_dir, const char *name, struct buf *out, stru
            error_oom(err, "a path", strlen(name));
 }
 
+static bool lock_path(const char *state_dir, const char *name, struct buf *out, struct error *err)
+{
+    buf_clear(out);
+    return buf_printf(out, "%s/sessions/.%s.lock", state_dir, name) ||
+           error_oom(err, "a path", strlen(name));
+}
+
+// Opens and locks; -1 with *busy: another process has it. The lock goes away with its file when it
+// is released: one that was removed meanwhile locks nothing.
+static int take(const char *path, bool *busy, struct error *err)
+{
+    *busy = false;
+    for (;;) {
+        struct stat mine, there;
+        int fd = place_open(path, O_RDWR | O_CREAT, err);
+        if (fd < 0)
+            return -1;
+        if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+            *busy = errno == EWOULDBLOCK;
+            close(fd);
+            error_set(err, ERR_FAIL, "%s: cannot be locked: %s", path, strerror(errno));
+            return -1;
+        }
+        if (fstat(fd, &mine) == 0 && lstat(path, &there) == 0 && mine.st_ino == there.st_ino &&
+            mine.st_dev == there.st_dev)
+            return fd;
+        close(fd);
+    }
+}
+
+// Locks that killed processes left behind.
+static void sweep(const char *state_dir)
+{
+    static const char tail[] = ".lock";
+    struct buf path = {0};
+    buf_printf(&path, "%s/sessions/", state_dir);
+    size_t n_dir = path.len;
+    DIR *d = opendir(buf_str(&path));
+    for (struct dirent *e; d && (e = readdir(d));) {
+        size_t n = strlen(e->d_name), k = sizeof tail - 1;
+        bool busy;
+        if (e->d_name[0] != '.' || n <= k + 1 || strcmp(e->d_name + n - k, tail) != 0)
+            continue;
+        path.len = n_dir;
+        buf_puts(&path, e->d_name);
+        int fd = path.failed ? -1 : take(path.data, &busy, NULL);
+        if (fd >= 0) {
+            unlink(path.data);
+            close(fd);
+        }
+    }
+    if (d)
+        closedir(d);
+    buf_release(&path);
+}
+
 bool session_lock_take(struct session_lock *l, const char *state_dir, const char *name,
                        struct error *err)
 {
     struct buf lock = {0};
+    bool busy = false;
     *l = SESSION_LOCK_NONE;
     if (!session_path(state_dir, name, &l->path, err) || !place_make_parents(l->path.data, err))
         return false;
-    // The session's own file is replaced at every save, so the lock is on a file beside it.
+    sweep(state_dir);
+    // The session's own file may be replaced, so the lock is on a file beside it.
     l->name = strdup(name);
-    bool ok = l->name && buf_printf(&lock, "%s/sessions/.%s.lock", state_dir, name);
-    if (!ok)
-        error_oom(err, "a path", strlen(name));
+    bool ok = (l->name || error_oom(err, "a name", strlen(name))) &&
+              lock_path(state_dir, name, &lock, err);
     if (ok) {
-        l->fd = place_open(lock.data, O_RDWR | O_CREAT, err);
+        l->fd = take(lock.data, &busy, err);
         ok = l->fd >= 0;
     }
-    if (ok && flock(l->fd, LOCK_EX | LOCK_NB) != 0)
-        ok = error_set(err, ERR_FAIL,
-                       errno == EWOULDBLOCK
-                           ? "session %s is in use by another hokku: leave it there first, or use "
-                             "another name"
-                           : "session %s cannot be locked",
-                       name);
+    if (busy)
+        error_set(err, ERR_FAIL,
+                  "session %s is in use by another hokku: leave it there first, or use another "
+                  "name",
+                  name);
     buf_release(&lock);
     if (!ok)
         session_lock_release(l);
@@ -70,8 +126,17 @@ bool session_lock_take(struct session_lock *l, const char *state_dir, const char
 
 void session_lock_release(struct session_lock *l)
 {
-    if (l->fd >= 0)
+    session_writer_free(l->writer);
+    if (l->fd >= 0) {
+        // PATH/NAME.session -> PATH/.NAME.lock, removed while it is still ours.
+        struct buf lock = {0};
+        const char *slash = strrchr(l->path.data, '/');
+        buf_printf(&lock, "%.*s.%s.lock", (int)(slash + 1 - l->path.data), l->path.data, l->name);
+        if (!lock.failed)
+            unlink(lock.data);
+        buf_release(&lock);
         close(l->fd);
+    }
     free(l->name);
     buf_release(&l->path);
     *l = SESSION_LOCK_NONE;

@@ -7,9 +7,10 @@
 #include "dialog/session_file.h"
 
 struct session_lock {
-    int fd;          // holds the lock; -1: none
-    char *name;      // owned
-    struct buf path; // of the session's file
+    int fd;                        // holds the lock; -1: none
+    char *name;                    // owned
+    struct buf path;               // of the session's file
+    struct session_writer *writer; // owned; NULL: nothing was loaded or saved yet
 };
 
 #define SESSION_LOCK_NONE                                                                          \
@@ -26,7 +27,8 @@ bool session_path(const char *state_dir, const char *name, struct buf *out, stru
 // has it (says so), names that cannot be.
 bool session_lock_take(struct session_lock *l, const char *state_dir, const char *name,
                        struct error *err);
-void session_lock_release(struct session_lock *l); // accepts an empty one
+// Waits until what was saved is on the disk. Accepts an empty one.
+void session_lock_release(struct session_lock *l);
 bool session_exists(const struct session_lock *l);
 
 // Names of the saved sessions in state_dir, sorted. Owned by the caller: session_names_free. *n = 0

@@ -55,7 +55,8 @@ bool action_clear(struct repl *r, char *arg, struct error *err)
 // A named session on disk follows what /undo and its like changed.
 static bool save_named(struct repl *r, struct error *err)
 {
-    return r->session->fd < 0 || session_save(r->session, r->c, r->opt, err);
+    return r->session->fd < 0 ||
+           (session_save(r->session, r->c, r->opt, err) && session_settle(r->session, 0.05, err));
 }
 
 bool action_undo(struct repl *r, char *arg, struct error *err)
@@ -408,7 +409,7 @@ static bool save_as(struct repl *r, const char *name, struct error *err)
     bool ok = !session_exists(&lock) ||
               error_set(err, ERR_FAIL,
                         "there is already a session %s: /load it, or choose another name", name);
-    ok = ok && session_save(&lock, r->c, r->opt, err);
+    ok = ok && session_save(&lock, r->c, r->opt, err) && session_settle(&lock, -1, err);
     if (!ok) {
         session_lock_release(&lock);
         return false;
@@ -422,7 +423,8 @@ bool action_save(struct repl *r, char *arg, struct error *err)
 {
     if (!*arg && r->session->fd < 0)
         return error_set(err, ERR_USAGE, "/save needs a name: /save NAME");
-    bool ok = !*arg || is_current(r, arg) ? session_save(r->session, r->c, r->opt, err)
+    bool ok = !*arg || is_current(r, arg) ? session_save(r->session, r->c, r->opt, err) &&
+                                                session_settle(r->session, -1, err)
                                           : save_as(r, arg, err);
     if (ok)
         view_say(&r->view, "(saved as %s, from now on at every turn)\n", r->session->name);
@@ -487,8 +489,10 @@ bool action_sessions(struct repl *r, char *arg, struct error *err)
         struct tm tm;
         if (localtime_r(&t, &tm))
             strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
-        view_say(&r->view, "%-16s %s · %zu turn%s, %zu tokens · %s%s\n", names[i], when, info.turns,
-                 plural(info.turns), info.tokens, info.model,
+        char tokens[FORMAT_NUMBER], bytes[FORMAT_NUMBER];
+        view_say(&r->view, "%-16s %s · %zu turn%s, %s tokens, %s · %s%s\n", names[i], when,
+                 info.turns, plural(info.turns), format_number(tokens, info.tokens),
+                 format_bytes(bytes, info.bytes), info.model,
                  is_current(r, names[i]) ? " · here" : "");
         session_info_release(&info);
     }

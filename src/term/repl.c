@@ -92,6 +92,12 @@ static bool forget_interrupt(struct repl *r)
     return interrupted;
 }
 
+// A small save has ended before the next prompt, and its failure is told; a large one goes on.
+static bool save_soon(struct repl *r, struct error *err)
+{
+    return session_save(r->session, r->c, r->opt, err) && session_settle(r->session, 0.05, err);
+}
+
 bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
 {
     struct answer_params p = {
@@ -140,8 +146,7 @@ bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
     if (ok)
         buf_clear(&r->prefill);
     struct error save = {0};
-    if (conversation_last_answer(r->c) && r->session->fd >= 0 &&
-        !session_save(r->session, r->c, r->opt, &save))
+    if (conversation_last_answer(r->c) && r->session->fd >= 0 && !save_soon(r, &save))
         view_say(&r->view, "hokku: %s\n", save.text);
     return ok;
 }
@@ -501,7 +506,8 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
     }
     // Settings and the system prompt may have changed since the last turn.
     struct error save = {0};
-    if (r.session->fd >= 0 && r.c->n_messages > 0 && !session_save(r.session, r.c, r.opt, &save))
+    if (r.session->fd >= 0 && r.c->n_messages > 0 &&
+        !(session_save(r.session, r.c, r.opt, &save) && session_settle(r.session, -1, &save)))
         view_say(&r.view, "hokku: %s\n", save.text);
     lineedit_free(r.editor);
     terminal_end();

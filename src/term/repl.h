@@ -29,8 +29,10 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err);
 bool session_open(struct session_lock *l, const char *name, struct conversation *c,
                   struct options *o, bool keep_given, struct buf *note, struct buf *warning,
                   struct error *err);
-// Saves it; for batch as well.
+// Begins to save it, beside what goes on; for batch as well.
 bool session_save(struct session_lock *l, const struct conversation *c, const struct options *o,
                   struct error *err);
+// Waits at most `seconds` (< 0: as long as it takes) until it is saved. False: that has failed.
+bool session_settle(struct session_lock *l, double seconds, struct error *err);
 
 #endif

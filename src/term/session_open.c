@@ -22,13 +22,27 @@ static json_t *settings_json(const struct options *o)
     return j;
 }
 
+static bool need_writer(struct session_lock *l, const struct options *o, struct error *err)
+{
+    if (!l->writer)
+        l->writer = session_writer_create(buf_str(&l->path), o->no_kv, err);
+    return l->writer != NULL;
+}
+
 bool session_save(struct session_lock *l, const struct conversation *c, const struct options *o,
                   struct error *err)
 {
     json_t *settings = settings_json(o);
-    bool ok = session_file_write(buf_str(&l->path), c, settings, err);
+    bool ok = need_writer(l, o, err) && session_writer_save(l->writer, c, settings, err);
     json_decref(settings);
     return ok || error_prefix(err, "session %s is not saved", l->name);
+}
+
+bool session_settle(struct session_lock *l, double seconds, struct error *err)
+{
+    bool done;
+    return !l->writer || session_writer_settle(l->writer, seconds, &done, err) ||
+           error_prefix(err, "session %s is not saved", l->name);
 }
 
 // A value is one word, except that of --logit-bias, which lists them.
@@ -89,7 +103,8 @@ bool session_open(struct session_lock *l, const char *name, struct conversation 
     if (keep_given && c->has_system && (o->system || o->system_file))
         buf_append(&system, c->messages[0].text.data, c->messages[0].text.len);
     struct trial t = {.o = *o, .keep_given = keep_given, .n_vocab = c->model->hp.n_vocab};
-    bool ok = session_file_read(l->path.data, c, try_settings, &t, &loaded, err);
+    bool ok =
+        need_writer(l, o, err) && session_writer_load(l->writer, c, try_settings, &t, &loaded, err);
     if (ok)
         *o = t.o;
     if (ok && system.len > 0)
@@ -105,6 +120,11 @@ bool session_open(struct session_lock *l, const char *name, struct conversation 
                        "the session's memory cannot be restored (%s): it is read again with the "
                        "next message",
                        loaded.kv_reason);
+        if (loaded.cut)
+            buf_printf(warning,
+                       "%swhat was saved last in session %s is not all there (cut off?): this is "
+                       "the state before it",
+                       warning->len > 0 ? "\n" : "", name);
         if (loaded.template_changed)
             buf_printf(warning,
                        "%sthe session was saved with another chat template: what differs is "
