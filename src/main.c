@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/format.h"
+#include "base/mapped.h"
 #include "base/out.h"
 #include "base/signals.h"
 #include "term/batch.h"
@@ -425,6 +426,11 @@ int main(int argc, char **argv)
     if (ok)
         say_places(&p.opt);
     ok = ok && run(&p, &err);
+    if (mapped_failed())
+        ok = error_set(&err, ERR_MODEL,
+                       "%s: a part of it can no longer be read: the file was cut while it was in "
+                       "use, or its disk fails%s; restore it, and begin again",
+                       mapped_failed(), p.session.fd >= 0 ? " (the conversation is saved)" : "");
     program_release(&p);
     // Whoever waits must see that it was a signal; what was asked to end is no success either.
     if (p.death || signals_caught())

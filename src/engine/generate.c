@@ -190,6 +190,13 @@ bool generate(struct session *s, const struct generate_params *p, struct generat
                     *err = mine;
                 break;
             }
+            // Whoever asked may know that it was computed from what is no longer there (a page of
+            // the model's file).
+            if (cancel_asked(p->cancel)) {
+                g->finish = FINISH_INTERRUPTED;
+                done = true;
+                break;
+            }
             if (g->ids.len == 0)
                 s->stats.first_token_s = s->stats.prefill_s + clock_now() - start;
             bool is_end = !p->ignore_eos && tokenizer_is_end(p->tok, d.id);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/mapped.h"
 #include "base/out.h"
 #include "term/commands.h"
 #include "term/history.h"
@@ -49,6 +50,8 @@ static void tell_finish(struct repl *r)
     struct conversation *c = r->c;
     switch (r->finish) {
     case FINISH_INTERRUPTED:
+        if (mapped_failed())
+            break;
         view_say(&r->view, "(stopped; /continue goes on)\n");
         break;
     case FINISH_LENGTH:
@@ -87,7 +90,7 @@ static bool forget_interrupt(struct repl *r)
 {
     bool interrupted = terminal_events().interrupt;
     cancel_clear(r->o->cancel);
-    if (terminal_death())
+    if (terminal_death() || mapped_failed())
         cancel_ask(r->o->cancel);
     return interrupted;
 }
@@ -211,7 +214,7 @@ bool repl_send(struct repl *r, const char *text, size_t n, struct error *err)
     if (!conversation_last_answer(r->c)) {
         conversation_take_back(r->c);
         conversation_redo(r->c, undone); // an edit that failed changes nothing
-        if (mine.code == ERR_INTERRUPTED && !terminal_death())
+        if (mine.code == ERR_INTERRUPTED && !terminal_death() && !mapped_failed())
             view_say(&r->view, "(stopped before the answer began; the message is taken back)\n");
         else
             put_aside(r);
@@ -440,7 +443,7 @@ static bool one_round(struct repl *r, int *death, struct error *err)
     }
     if (r->edit == NULL)
         r->edit_turn = 0;
-    if (!ok && !r->fatal && e.code == ERR_INTERRUPTED && !terminal_death())
+    if (!ok && !r->fatal && e.code == ERR_INTERRUPTED && !terminal_death() && !mapped_failed())
         view_say(&r->view, "(stopped)\n");
     else if (!ok && !r->fatal && e.code != ERR_INTERRUPTED)
         view_say(&r->view, "hokku: %s\n", e.text);
@@ -450,6 +453,7 @@ static bool one_round(struct repl *r, int *death, struct error *err)
         *death = terminal_death();
         r->leave = true;
     }
+    r->leave = r->leave || mapped_failed(); // main says so
     if (r->fatal && err)
         *err = e;
     buf_release(&prompt);
