@@ -31,6 +31,7 @@ enum { MAX_PROMPT_BYTES = 256 << 20 };
 struct program {
     struct options opt;
     char *model_path;      // owned
+    char *session_name;    // owned; --session, or what --continue goes on with; NULL: none
     struct model *model;   // owned
     struct engine *engine; // owned
     struct conversation conv;
@@ -143,11 +144,37 @@ static bool recommended_sampling(struct program *p, struct error *err)
 
 static bool open_model(struct program *p, struct error *err)
 {
-    p->model_path = paths_model(&p->opt, p->cancel, err);
+    if (!p->model_path)
+        p->model_path = paths_model(&p->opt, p->cancel, err);
     if (!p->model_path)
         return false;
     p->model = model_load(p->model_path, err);
     return p->model != NULL;
+}
+
+// What is to be resumed. A session opens with its own model unless another one is named.
+static bool find_session(struct program *p, struct error *err)
+{
+    struct options *o = &p->opt;
+    struct buf path = {0};
+    struct session_info info = {0};
+    if (o->session)
+        p->session_name = strdup(o->session);
+    if (o->resume && !options_need_place(o->state_dir, "sessions", "XDG_STATE_HOME", err))
+        return false;
+    if (o->resume && !(p->session_name = session_latest(o->state_dir)))
+        return error_set(err, ERR_FAIL, "--continue: found no chat in %s/sessions", o->state_dir);
+    const char *name = o->base ? o->base : p->session_name;
+    // (A damaged file is reported when it is opened.)
+    if (name && !o->model && !o->hf_repo && session_find(o->state_dir, name, &path, NULL) &&
+        session_file_info(path.data, &info, NULL) && info.model_path && info.model_path[0] == '/' &&
+        access(info.model_path, R_OK) == 0) {
+        p->model_path = info.model_path;
+        info.model_path = NULL;
+    }
+    session_info_release(&info);
+    buf_release(&path);
+    return true;
 }
 
 // The text of the chat template to use; empty: none, plain completion.
@@ -227,8 +254,15 @@ static bool read_prompt(struct program *p, bool with_stdin, struct error *err)
 static bool resume(struct program *p, struct error *err)
 {
     struct buf note = {0}, warning = {0};
-    bool ok =
-        session_open(&p->session, p->opt.session, &p->conv, &p->opt, true, &note, &warning, err);
+    const struct options *o = &p->opt;
+    bool ok = true;
+    if (o->base)
+        ok = session_open_base(o->base, &p->conv, &p->opt, &note, &warning, err);
+    if (ok && p->session_name)
+        ok = session_open(&p->session, p->session_name, &p->conv, &p->opt, true, &note, &warning,
+                          err);
+    else if (ok && p->chat)
+        session_open_unnamed(&p->session, &p->opt, &warning);
     if (ok && note.len && p->stderr_tty && !p->opt.quiet)
         out_say("%s", buf_str(&note));
     if (ok && warning.len && !p->opt.quiet)
@@ -281,7 +315,7 @@ static bool run_chat(struct program *p, struct error *err)
     if (one && !many && p->prompt.len == 0 && !o->prompt && !o->dry_run)
         return error_set(err, ERR_USAGE,
                          "no prompt: standard input is empty; hokku --help shows the ways in");
-    if (!open_model(p, err) || !recommended_sampling(p, err) ||
+    if (!find_session(p, err) || !open_model(p, err) || !recommended_sampling(p, err) ||
         !sampler_check(&o->sampler, p->model->hp.n_vocab, err))
         return false;
     if (!o->seed_given && !random_seed(&o->sampler.seed, err))
@@ -309,7 +343,7 @@ static bool run_chat(struct program *p, struct error *err)
     p->conv.cancel = p->cancel;
     if (p->system.len && !conversation_set_system(&p->conv, p->system.data, p->system.len, err))
         return false;
-    if (o->session && !resume(p, err))
+    if (!resume(p, err))
         return false;
     const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
     bool dumb = term && strcmp(term, "dumb") == 0, plain = dumb || (no_color && *no_color);
@@ -333,6 +367,7 @@ static bool run_chat(struct program *p, struct error *err)
             .dumb = dumb,
             .banner = o->quiet ? NULL : banner,
             .session = &p->session,
+            .resumed = o->base || p->session_name,
             .named_system = paths_system_prompt,
         };
         return repl_run(&r, &p->death, err);
@@ -346,7 +381,7 @@ static bool run_chat(struct program *p, struct error *err)
         .color = out_color && p->stdout_tty,
         .dumb = dumb,
         .columns = dumb ? 0 : out_columns(OUT_STDOUT),
-        .after_turn = o->session ? save_session : NULL,
+        .after_turn = p->session.fd >= 0 ? save_session : NULL,
         .user = p,
     };
     if (many)
@@ -395,6 +430,7 @@ static void program_release(struct program *p)
     engine_free(p->engine);
     model_free(p->model);
     free(p->model_path);
+    free(p->session_name);
     buf_release(&p->prompt);
     buf_release(&p->system);
     buf_release(&p->template_text);

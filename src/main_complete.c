@@ -33,7 +33,7 @@ enum complete_kind complete_kind_of(const struct option_def *d)
     } kinds[] = {
         {"--session", COMPLETE_SESSIONS},        {"--system-prompt", COMPLETE_PROMPTS},
         {"--chat-template", COMPLETE_TEMPLATES}, {"--hf-repo", COMPLETE_MODELS},
-        {"--device", COMPLETE_DEVICES},
+        {"--device", COMPLETE_DEVICES},          {"--base", COMPLETE_SESSIONS},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].option, d->long_name) == 0)
@@ -243,7 +243,9 @@ static bool offer_argument(struct offers *to, const struct before *b, const stru
         offer(to, "rm", 2);
     if (b->tool == TOOL_PULL || b->rm)
         offer_kind(to, COMPLETE_MODELS, o);
-    if (b->tool == TOOL_REPLAY)
+    if (b->tool == TOOL_SESSIONS && b->n_positional == 0)
+        offer_words(to, "list rm mv export search", " ");
+    if (b->tool == TOOL_REPLAY || (b->tool == TOOL_SESSIONS && b->n_positional > 0))
         offer_kind(to, COMPLETE_SESSIONS, o);
     return b->tool != TOOL_MODELS && b->tool != TOOL_PULL;
 }

@@ -88,6 +88,8 @@ static const char *zsh_arguments(enum tool t)
         return "session:{ _hokku_names sessions; _files }";
     case TOOL_PULL:
         return "model:_hokku_names models";
+    case TOOL_SESSIONS:
+        return "session:{ compadd list rm mv export search; _hokku_names sessions; _files }";
     case TOOL_MODELS:
         return "model:{ compadd rm; _hokku_names models }";
     default:
@@ -202,6 +204,13 @@ static const char man_end[] =
     "\\fB\\-\\-no\\-kv\\fR saves the text alone, which is small and read again. Each save appends "
     "what is "
     "new. Only one hokku at a time writes a session.\n"
+    ".PP\nA chat without a name is kept too, its text alone, mode 0600: the 20 latest. "
+    "\\fB\\-\\-continue\\fR goes on with the chat that was saved last, however it ended. "
+    "\\fB\\-\\-base\\fR begins with a saved session and never changes it; with \\fB\\-\\-lines\\fR "
+    "every line does. "
+    "\\fB\\-\\-no\\-history\\fR keeps nothing. \\fIhokku sessions\\fR lists, renames, removes, "
+    "exports "
+    "and searches them.\n"
     ".SH EXIT STATUS\n"
     ".TP\n.B 0\ndone\n.TP\n.B 1\nfailure while running\n.TP\n.B 2\nwrong usage\n"
     ".TP\n.B 3\nthe model cannot be loaded\n.TP\n.B 4\nnot enough memory\n"

@@ -34,6 +34,9 @@ int place_create_temp(const char *path, struct buf *temp, struct error *err);
 // and what was at path is as it was.
 bool place_commit(int fd, const char *temp, const char *path, struct error *err);
 
+// Gives a file another name, which must be free: what is there is never replaced. Errors: ERR_FAIL.
+bool place_move(const char *from, const char *to, struct error *err);
+
 // mkdir -p (0700) of everything before the last '/' of path.
 bool place_make_parents(const char *path, struct error *err);
 // What a directory holds is on the disk, not only in memory; where that is possible.

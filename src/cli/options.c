@@ -35,6 +35,9 @@ static const struct {
     [TOOL_REPLAY] = {"replay", "FILE.session", "re-generate a recorded conversation and compare"},
     [TOOL_PULL] = {"pull", "USER/REPO[:QUANT]", "download a model from the Hugging Face Hub"},
     [TOOL_MODELS] = {"models", "[rm NAME]", "list or remove downloaded models"},
+    [TOOL_SESSIONS] = {"sessions",
+                       "[list | rm NAME | mv NAME NEW | export NAME FILE.md | search TEXT]",
+                       "list, remove, rename, export or search saved conversations"},
 };
 
 struct engine_params options_engine_params(const struct options *o)
@@ -644,6 +647,15 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
             o->prompt = o->args.items[0];
         if (o->lines && o->turns)
             return error_set(err, ERR_USAGE, "--lines and --turns cannot be combined");
+        if (o->lines && (o->session || o->resume))
+            return error_set(
+                err, ERR_USAGE,
+                "%s and --lines cannot be combined: each line is a conversation of its "
+                "own; --base NAME begins each with a saved session",
+                o->session ? "--session" : "--continue");
+        if ((o->session != NULL) + (o->base != NULL) + o->resume > 1)
+            return error_set(err, ERR_USAGE,
+                             "found two of --session, --base and --continue, expected one");
         if (o->system && o->system_file)
             return error_set(err, ERR_USAGE, "-sys and -sysf cannot be combined");
         if (o->chat_template && o->chat_template_file)

@@ -19,6 +19,7 @@ enum tool {
     TOOL_REPLAY,
     TOOL_PULL,
     TOOL_MODELS,
+    TOOL_SESSIONS,
     N_TOOLS,
 };
 
@@ -77,7 +78,8 @@ struct options {
     struct sampler_settings sampler;
     bool seed_given, temp_given, top_k_given, top_p_given, min_p_given, repeat_penalty_given;
 
-    const char *session;
+    const char *session, *base;
+    bool resume; // --continue
     bool no_history, no_kv;
 
     // output

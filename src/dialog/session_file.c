@@ -161,7 +161,7 @@ bool session_file_read(const char *path, struct conversation *c, session_accept 
 {
     struct session_parts p = {0};
     int fd = place_open(path, O_RDONLY, err);
-    bool ok = fd >= 0 && session_parts_read(&p, fd, path, c->session.engine, err) &&
+    bool ok = fd >= 0 && session_parts_read(&p, fd, path, WANT_ALL, c->session.engine, err) &&
               read_parts(path, fd, &p, c, accept, user, out, err);
     session_parts_release(&p);
     if (fd >= 0)
@@ -181,7 +181,7 @@ bool session_file_info(const char *path, struct session_info *out, struct error 
     struct session_parts p = {0};
     *out = (struct session_info){0};
     int fd = place_open(path, O_RDONLY, err);
-    bool ok = fd >= 0 && session_parts_read(&p, fd, path, NULL, err);
+    bool ok = fd >= 0 && session_parts_read(&p, fd, path, WANT_META, NULL, err);
     if (ok) {
         *out = (struct session_info){.turns = (size_t)number_of(p.meta, "turns"),
                                      .tokens = (size_t)number_of(p.meta, "tokens"),
@@ -197,6 +197,20 @@ bool session_file_info(const char *path, struct session_info *out, struct error 
         if (!json_is_true(json_object_get(p.meta, "plain")))
             out->template_text = strdup(buf_str(&p.tmpl));
     }
+    session_parts_release(&p);
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+bool session_file_text(const char *path, struct conversation *c, struct error *err)
+{
+    struct session_parts p = {0};
+    int fd = place_open(path, O_RDONLY, err);
+    bool ok = fd >= 0 && session_parts_read(&p, fd, path, WANT_MESSAGES, NULL, err);
+    struct codec_cursor cur = {.p = (unsigned char *)buf_str(&p.messages), .n = p.messages.len};
+    if (ok && !codec_messages(&cur, c, INT32_MAX))
+        ok = log_damaged(path, "its messages cannot be read", err);
     session_parts_release(&p);
     if (fd >= 0)
         close(fd);
@@ -277,7 +291,7 @@ bool session_writer_load(struct session_writer *w, struct conversation *c, sessi
 {
     struct session_parts p = {0};
     int fd = place_open(w->path, O_RDONLY, err);
-    bool ok = fd >= 0 && session_parts_read(&p, fd, w->path, c->session.engine, err) &&
+    bool ok = fd >= 0 && session_parts_read(&p, fd, w->path, WANT_ALL, c->session.engine, err) &&
               read_parts(w->path, fd, &p, c, accept, user, out, err);
     if (fd >= 0)
         close(fd);

@@ -61,8 +61,16 @@ struct session_info { // what a list shows and what is needed to open the right 
     char *model_path;    // owned; where the model was; NULL: not known
     char *template_text; // owned; NULL: plain completion
 };
+// The messages alone, into a zeroed conversation, which the caller releases: for reading, without a
+// model.
+bool session_file_text(const char *path, struct conversation *c, struct error *err);
 // Only the descriptive part.
 bool session_file_info(const char *path, struct session_info *out, struct error *err);
 void session_info_release(struct session_info *i); // zeroed is fine
+
+// A line of a list: name, when, turns, tokens, size, model.
+bool session_info_line(const char *name, const struct session_info *i, struct buf *out);
+// The conversation as Markdown: a heading for each message, its text as it is, thinking left out.
+bool session_markdown(const struct conversation *c, struct buf *out);
 
 #endif

@@ -129,7 +129,7 @@ static bool gather_timeline(struct session_parts *p, const struct log_file *f, s
     return ok;
 }
 
-static bool read_log(struct session_parts *p, int fd, const char *path, const struct engine *e,
+static bool read_log(struct session_parts *p, int fd, const char *path, enum session_want want,
                      struct error *err)
 {
     struct log_file f;
@@ -139,15 +139,16 @@ static bool read_log(struct session_parts *p, int fd, const char *path, const st
     p->generation = f.generation;
     p->cut = f.cut;
     bool ok = describe(p, &f, err);
-    ok = ok && (!e || (gather_messages(p, &f, err) && gather_timeline(p, &f, err)));
+    ok = ok && (want < WANT_MESSAGES || gather_messages(p, &f, err)) &&
+         (want < WANT_ALL || gather_timeline(p, &f, err));
     if (ok && (p->messages.failed || p->tmpl.failed))
         ok = error_oom(err, "a session", p->size);
     log_file_release(&f);
     return ok;
 }
 
-bool session_parts_read(struct session_parts *p, int fd, const char *path, const struct engine *e,
-                        struct error *err)
+bool session_parts_read(struct session_parts *p, int fd, const char *path, enum session_want want,
+                        const struct engine *e, struct error *err)
 {
     unsigned char head[12];
     struct stat st;
@@ -166,8 +167,8 @@ bool session_parts_read(struct session_parts *p, int fd, const char *path, const
                        "hokku that wrote it",
                        path, version, LOG_VERSION);
     p->version = (int)version;
-    ok =
-        ok && (version == 1 ? session_v1_read(p, fd, path, e, err) : read_log(p, fd, path, e, err));
+    ok = ok && (version == 1 ? session_v1_read(p, fd, path, want, e, err)
+                             : read_log(p, fd, path, want, err));
     if (!ok)
         session_parts_release(p);
     return ok;

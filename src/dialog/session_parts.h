@@ -31,15 +31,20 @@ struct session_parts {
     uint64_t length, generation; // to go on writing (version 2)
 };
 
-// e: whose KV cache it would be; NULL: only what describes the session is read (meta, tmpl).
-// Errors: ERR_FAIL: not a session, another version, damaged (which part).
-bool session_parts_read(struct session_parts *p, int fd, const char *path, const struct engine *e,
-                        struct error *err);
+enum session_want { // what is read; the rest stays empty
+    WANT_META,      // what describes the session: meta, tmpl
+    WANT_MESSAGES,  // and the messages
+    WANT_ALL,
+};
+// e: whose KV cache it would be (WANT_ALL). Errors: ERR_FAIL: not a session, another version,
+// damaged (which part).
+bool session_parts_read(struct session_parts *p, int fd, const char *path, enum session_want want,
+                        const struct engine *e, struct error *err);
 void session_parts_release(struct session_parts *p); // zeroed is fine
 
 // The first version (session_v1.c), after magic and version were seen.
-bool session_v1_read(struct session_parts *p, int fd, const char *path, const struct engine *e,
-                     struct error *err);
+bool session_v1_read(struct session_parts *p, int fd, const char *path, enum session_want want,
+                     const struct engine *e, struct error *err);
 // Parses META. Errors: ERR_FAIL.
 bool session_parts_meta(struct session_parts *p, const char *path, const char *text, size_t n,
                         struct error *err);

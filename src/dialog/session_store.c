@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/place.h"
@@ -145,6 +147,137 @@ void session_lock_release(struct session_lock *l)
 bool session_exists(const struct session_lock *l)
 {
     return l->path.data && access(l->path.data, F_OK) == 0;
+}
+
+bool session_is_unnamed(const char *name)
+{
+    static const char shape[] = "chat-dddddddd-dddddd";
+    size_t i = 0;
+    for (; shape[i]; i++)
+        if (shape[i] == 'd' ? name[i] < '0' || name[i] > '9' : name[i] != shape[i])
+            return false;
+    return name[i] == '\0' ||
+           (name[i] == '-' && strspn(name + i + 1, "0123456789") == strlen(name + i + 1));
+}
+
+bool session_name_check_new(const char *name, struct error *err)
+{
+    return session_name_check(name, err) &&
+           (!session_is_unnamed(name) ||
+            error_set(err, ERR_USAGE,
+                      "session name \"%.100s\": found a name that chats without one have, expected "
+                      "another: only the newest %d of those are kept",
+                      name, SESSION_UNNAMED_MAX));
+}
+
+static void remove_old_unnamed(const char *state_dir)
+{
+    size_t n, n_unnamed = 0;
+    char **names = session_names(state_dir, &n);
+    for (size_t i = n; i > 0; i--) // their names sort by time
+        if (session_is_unnamed(names[i - 1]) && ++n_unnamed >= SESSION_UNNAMED_MAX)
+            session_remove(state_dir, names[i - 1], NULL); // not one that is in use
+    session_names_free(names, n);
+}
+
+bool session_lock_take_unnamed(struct session_lock *l, const char *state_dir, int64_t now,
+                               struct error *err)
+{
+    enum { TRIES = 100 };
+    time_t t = (time_t)now;
+    struct tm tm;
+    char when[32], name[64];
+    *l = SESSION_LOCK_NONE;
+    if (!localtime_r(&t, &tm) || !strftime(when, sizeof when, "chat-%Y%m%d-%H%M%S", &tm))
+        return error_set(err, ERR_FAIL, "the clock tells no time");
+    for (int i = 1; i <= TRIES; i++) {
+        snprintf(name, sizeof name, i > 1 ? "%s-%d" : "%s", when, i);
+        if (!session_lock_take(l, state_dir, name, err)) {
+            // In use by another chat that began in this second? What else is wrong is so for all.
+            struct buf path = {0};
+            bool there = lock_path(state_dir, name, &path, NULL) && access(path.data, F_OK) == 0;
+            buf_release(&path);
+            if (!there)
+                return false;
+            continue;
+        }
+        if (!session_exists(l)) {
+            l->unnamed = true;
+            remove_old_unnamed(state_dir);
+            return true;
+        }
+        session_lock_release(l);
+    }
+    return false;
+}
+
+char *session_latest(const char *state_dir)
+{
+    size_t n;
+    char **names = session_names(state_dir, &n), *best = NULL;
+    struct timespec newest = {0};
+    struct buf path = {0};
+    for (size_t i = 0; i < n; i++) {
+        struct stat st;
+        if (!session_path(state_dir, names[i], &path, NULL) || lstat(path.data, &st) != 0 ||
+            !S_ISREG(st.st_mode) || st.st_mtim.tv_sec < newest.tv_sec ||
+            (st.st_mtim.tv_sec == newest.tv_sec && st.st_mtim.tv_nsec < newest.tv_nsec))
+            continue;
+        newest = st.st_mtim;
+        free(best);
+        best = strdup(names[i]);
+    }
+    session_names_free(names, n);
+    buf_release(&path);
+    return best;
+}
+
+bool session_find(const char *state_dir, const char *name, struct buf *path, struct error *err)
+{
+    buf_clear(path);
+    if (strchr(name, '/') || access(name, F_OK) == 0)
+        return buf_puts(path, name) || error_oom(err, "a path", strlen(name));
+    return session_path(state_dir, name, path, err) &&
+           (access(path->data, F_OK) == 0 ||
+            error_set(err, ERR_FAIL,
+                      "there is no session %s, and no such file; hokku sessions lists them", name));
+}
+
+static bool take_existing(struct session_lock *l, const char *state_dir, const char *name,
+                          struct error *err)
+{
+    struct buf path = {0};
+    bool ok = session_path(state_dir, name, &path, err);
+    if (ok && access(path.data, F_OK) != 0)
+        ok = error_set(err, ERR_FAIL, "there is no session %s; hokku sessions lists them", name);
+    buf_release(&path);
+    *l = SESSION_LOCK_NONE;
+    return ok && session_lock_take(l, state_dir, name, err);
+}
+
+bool session_remove(const char *state_dir, const char *name, struct error *err)
+{
+    struct session_lock l;
+    if (!take_existing(&l, state_dir, name, err))
+        return false;
+    bool ok = unlink(l.path.data) == 0 ||
+              error_set(err, ERR_FAIL, "%s: cannot be removed: %s", l.path.data, strerror(errno));
+    session_lock_release(&l);
+    return ok;
+}
+
+bool session_rename(const char *state_dir, const char *from, const char *to, struct error *err)
+{
+    struct session_lock l, other = SESSION_LOCK_NONE;
+    if (!session_name_check_new(to, err) || !take_existing(&l, state_dir, from, err))
+        return false;
+    bool ok = session_lock_take(&other, state_dir, to, err);
+    if (ok && session_exists(&other))
+        ok = error_set(err, ERR_FAIL, "there is already a session %s: choose another name", to);
+    ok = ok && place_move(l.path.data, other.path.data, err);
+    session_lock_release(&other);
+    session_lock_release(&l);
+    return ok;
 }
 
 static int compare(const void *a, const void *b)

@@ -123,8 +123,8 @@ static bool find_pieces(struct session_parts *p, const struct reader *r, const s
     return true;
 }
 
-bool session_v1_read(struct session_parts *p, int fd, const char *path, const struct engine *e,
-                     struct error *err)
+bool session_v1_read(struct session_parts *p, int fd, const char *path, enum session_want want,
+                     const struct engine *e, struct error *err)
 {
     struct reader *r = calloc(1, sizeof *r);
     struct buf text = {0};
@@ -138,10 +138,11 @@ bool session_v1_read(struct session_parts *p, int fd, const char *path, const st
         const char *tmpl = json_string_value(json_object_get(p->meta, "template"));
         buf_puts(&p->tmpl, tmpl ? tmpl : "");
     }
-    if (ok && e) {
+    if (ok && want >= WANT_MESSAGES)
+        ok = read_section(r, SEC_MESSAGES, &p->messages, err);
+    if (ok && want == WANT_ALL) {
         buf_clear(&text);
-        ok = read_section(r, SEC_MESSAGES, &p->messages, err) &&
-             read_section(r, SEC_TIMELINE, &text, err) && check_kv(r, err);
+        ok = read_section(r, SEC_TIMELINE, &text, err) && check_kv(r, err);
         struct codec_cursor c = {.p = (unsigned char *)buf_str(&text), .n = text.len};
         if (ok && (!codec_ids(&c, c.n / 4, INT32_MAX, &p->timeline) || c.n != 0))
             ok = log_damaged(path, "its token timeline cannot be read", err);

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -41,14 +40,26 @@ bool action_clear(struct repl *r, char *arg, struct error *err)
 {
     (void)arg, (void)err;
     size_t before = r->c->session.timeline.len;
-    conversation_clear(r->c);
-    view_say(&r->view, "(cleared; %zu tokens freed)\n", before);
-    if (r->session->fd >= 0) {
+    bool something = conversation_n_turns(r->c) > 0, named = something && repl_is_named(r);
+    struct buf warning = {0};
+    if (something) {
         // An empty conversation must not overwrite the saved one.
-        view_say(&r->view, "(session %s stays as it was saved; this is a new one without a name)\n",
-                 r->session->name);
-        session_lock_release(r->session);
+        if (!shelf_put(&r->shelf, r->c, err))
+            return false;
+        shelf_left(&r->shelf, r->session);
+        session_open_unnamed(r->session, r->opt, &warning);
     }
+    conversation_clear(r->c);
+    if (something)
+        shelf_replaced(&r->shelf, r->c);
+    view_say(&r->view, "(cleared; %zu tokens freed%s)\n", before,
+             something ? "; /undo brings it back" : "");
+    if (named)
+        view_say(&r->view, "(session %s stays as it was saved; this is a new one without a name)\n",
+                 r->shelf.before[r->shelf.n_before - 1].session);
+    if (warning.len > 0)
+        view_say(&r->view, "hokku: %s\n", buf_str(&warning));
+    buf_release(&warning);
     return true;
 }
 
@@ -59,12 +70,35 @@ static bool save_named(struct repl *r, struct error *err)
            (session_save(r->session, r->c, r->opt, err) && session_settle(r->session, 0.05, err));
 }
 
+// What came back has a session again, if its own is now in use by another hokku: a new one.
+static void keep_somewhere(struct repl *r)
+{
+    struct buf warning = {0};
+    if (r->session->fd < 0)
+        session_open_unnamed(r->session, r->opt, &warning);
+    buf_release(&warning);
+}
+
 bool action_undo(struct repl *r, char *arg, struct error *err)
 {
     uint64_t n = 1;
     size_t before = r->c->session.timeline.len;
     if (*arg && !whole_number(arg, "a number of turns", 1, UINT32_MAX, &n, err))
         return false;
+    if (shelf_can_undo(&r->shelf, r->c)) {
+        if (!shelf_undo(&r->shelf, r->c, r->session, err))
+            return false;
+        keep_somewhere(r);
+        size_t turns = conversation_n_turns(r->c);
+        view_say(&r->view, "(what was replaced is back: %zu turn%s; /redo undoes that)\n", turns,
+                 plural(turns));
+        return save_named(r, err);
+    }
+    // Not past the point where something was replaced: what it was comes next.
+    size_t turns = conversation_n_turns(r->c), n_shelf = r->shelf.n_before;
+    size_t replaced = n_shelf > 0 ? r->shelf.before[n_shelf - 1].turns : 0;
+    if (replaced < turns && n > turns - replaced)
+        n = turns - replaced;
     size_t undone = conversation_undo(r->c, n);
     if (undone == 0)
         return error_set(err, ERR_FAIL, "nothing to undo");
@@ -81,6 +115,14 @@ bool action_redo(struct repl *r, char *arg, struct error *err)
     uint64_t n = 1;
     if (*arg && !whole_number(arg, "a number of turns", 1, UINT32_MAX, &n, err))
         return false;
+    if (shelf_can_redo(&r->shelf, r->c)) {
+        if (!shelf_redo(&r->shelf, r->c, r->session, err))
+            return false;
+        keep_somewhere(r);
+        size_t turns = conversation_n_turns(r->c);
+        view_say(&r->view, "(what replaced it is back: %zu turn%s)\n", turns, plural(turns));
+        return save_named(r, err);
+    }
     size_t redone = conversation_redo(r->c, n);
     if (redone == 0)
         return error_set(err, ERR_FAIL, "nothing to redo");
@@ -285,7 +327,8 @@ static bool show_model(struct repl *r)
              m->hp.n_ctx_train);
     view_say(&r->view, "device    %s, %s in use\n", e->device, format_bytes(used, e->mem_used));
     view_say(&r->view, "template  %s\n", r->c->tmpl ? "yes" : "none: plain completion");
-    view_say(&r->view, "session   %s\n", r->session->fd >= 0 ? r->session->name : "-");
+    view_say(&r->view, "session   %s%s\n", r->session->fd >= 0 ? r->session->name : "-",
+             r->session->unnamed ? " (unnamed)" : "");
     return true;
 }
 
@@ -406,14 +449,19 @@ static bool save_as(struct repl *r, const char *name, struct error *err)
     struct session_lock lock;
     if (!session_lock_take(&lock, r->opt->state_dir, name, err))
         return false;
-    bool ok = !session_exists(&lock) ||
-              error_set(err, ERR_FAIL,
-                        "there is already a session %s: /load it, or choose another name", name);
+    bool ok =
+        (!session_exists(&lock) ||
+         error_set(err, ERR_FAIL, "there is already a session %s: /load it, or choose another name",
+                   name)) &&
+        session_name_check_new(name, err);
     ok = ok && session_save(&lock, r->c, r->opt, err) && session_settle(&lock, -1, err);
     if (!ok) {
         session_lock_release(&lock);
         return false;
     }
+    // A chat without a name has one now; it is not kept twice.
+    if (r->session->unnamed && session_exists(r->session))
+        unlink(r->session->path.data);
     session_lock_release(r->session);
     *r->session = lock;
     return true;
@@ -421,7 +469,7 @@ static bool save_as(struct repl *r, const char *name, struct error *err)
 
 bool action_save(struct repl *r, char *arg, struct error *err)
 {
-    if (!*arg && r->session->fd < 0)
+    if (!*arg && !repl_is_named(r))
         return error_set(err, ERR_USAGE, "/save needs a name: /save NAME");
     bool ok = !*arg || is_current(r, arg) ? session_save(r->session, r->c, r->opt, err) &&
                                                 session_settle(r->session, -1, err)
@@ -434,7 +482,7 @@ bool action_save(struct repl *r, char *arg, struct error *err)
 bool action_fork(struct repl *r, char *arg, struct error *err)
 {
     struct buf from = {0};
-    buf_puts(&from, r->session->fd >= 0 ? r->session->name : "");
+    buf_puts(&from, repl_is_named(r) ? r->session->name : "");
     bool ok = !is_current(r, arg) ||
               error_set(err, ERR_USAGE, "this is session %s: a copy needs another name", arg);
     ok = ok && save_as(r, arg, err);
@@ -455,9 +503,20 @@ bool action_load(struct repl *r, char *arg, struct error *err)
     bool ok = session_path(r->opt->state_dir, arg, &path, err);
     if (ok && access(buf_str(&path), F_OK) != 0)
         ok = error_set(err, ERR_FAIL, "there is no session %s; /sessions lists them", arg);
-    ok = ok && session_open(&lock, arg, r->c, r->opt, false, &note, &warning, err);
+    bool something = conversation_n_turns(r->c) > 0;
+    ok = ok && (!something || shelf_put(&r->shelf, r->c, err));
+    if (ok && !session_open(&lock, arg, r->c, r->opt, false, &note, &warning, err)) {
+        ok = false;
+        if (something)
+            shelf_forget(&r->shelf);
+    }
     if (ok) {
-        session_lock_release(r->session);
+        if (something) {
+            shelf_left(&r->shelf, r->session);
+            shelf_replaced(&r->shelf, r->c);
+        } else {
+            session_lock_release(r->session);
+        }
         *r->session = lock;
         view_say(&r->view, "(%s)\n", buf_str(&note));
         if (warning.len > 0)
@@ -479,21 +538,15 @@ bool action_sessions(struct repl *r, char *arg, struct error *err)
     for (size_t i = 0; i < n; i++) {
         struct session_info info;
         struct error e = {0};
-        char when[32] = "?";
         if (!session_path(r->opt->state_dir, names[i], &path, &e) ||
             !session_file_info(path.data, &info, &e)) {
             view_say(&r->view, "%-16s %s\n", names[i], e.text);
             continue;
         }
-        time_t t = (time_t)info.saved_at;
-        struct tm tm;
-        if (localtime_r(&t, &tm))
-            strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
-        char tokens[FORMAT_NUMBER], bytes[FORMAT_NUMBER];
-        view_say(&r->view, "%-16s %s · %zu turn%s, %s tokens, %s · %s%s\n", names[i], when,
-                 info.turns, plural(info.turns), format_number(tokens, info.tokens),
-                 format_bytes(bytes, info.bytes), info.model,
-                 is_current(r, names[i]) ? " · here" : "");
+        struct buf line = {0};
+        session_info_line(names[i], &info, &line);
+        view_say(&r->view, "%s%s\n", buf_str(&line), is_current(r, names[i]) ? " · here" : "");
+        buf_release(&line);
         session_info_release(&info);
     }
     if (n == 0)

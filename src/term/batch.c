@@ -315,6 +315,8 @@ bool batch_lines(struct batch *b, int fd, const char *before, struct error *err)
 {
     struct buf in = {0}, prompt = {0};
     size_t at = 0, number = 0, n_failed = 0;
+    // What every line begins with: a system prompt, or a whole conversation (--base).
+    size_t n_base = b->conv->n_messages, first_kept = b->conv->first_kept;
     bool ok = true, eof = false;
     while (ok) {
         char *nl = in.len > at ? memchr(in.data + at, '\n', in.len - at) : NULL;
@@ -363,7 +365,7 @@ bool batch_lines(struct batch *b, int fd, const char *before, struct error *err)
             ok = report_line(b, number, &e, err);
         }
         if (b->opt->lines)
-            conversation_restart(b->conv);
+            conversation_restart_at(b->conv, n_base, first_kept);
     }
     buf_release(&in);
     buf_release(&prompt);

@@ -3,6 +3,7 @@
 #define HOKKU_CHAT_COMMANDS_H
 
 #include "term/repl.h"
+#include "term/shelf.h"
 #include "term/view.h"
 #include "dialog/why.h"
 #include "editor/lineedit.h"
@@ -14,6 +15,7 @@ struct repl {
     struct view view;
     struct line_editor *editor; // NULL: lines as the terminal itself gives them
     struct session_lock *session;
+    struct shelf shelf;  // what was replaced
     struct buf attached; // by /read: goes before the next message
     struct buf attached_name;
     struct buf prefill;  // by /prefill: start of the next answer
@@ -53,6 +55,11 @@ enum answer_kind { ANSWER_NEW, ANSWER_CONTINUE };
 bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err);
 // Another answer instead of the last one, which comes back if there is none.
 bool repl_answer_again(struct repl *r, struct error *err);
+// Whether the session has a name that somebody gave it.
+static inline bool repl_is_named(const struct repl *r)
+{
+    return r->session->fd >= 0 && !r->session->unnamed;
+}
 // The last turn once more on the screen, for a session just opened.
 void repl_show_tail(struct repl *r);
 // Adds a message and answers it.

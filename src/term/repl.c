@@ -157,6 +157,8 @@ bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
 bool repl_answer_again(struct repl *r, struct error *err)
 {
     struct conversation *c = r->c;
+    if (!shelf_put(&r->shelf, c, err))
+        return false;
     struct message *last = conversation_last_answer(c);
     struct message old = *last;
     *last = (struct message){.role = ROLE_ASSISTANT};
@@ -164,8 +166,10 @@ bool repl_answer_again(struct repl *r, struct error *err)
     bool ok = repl_answer(r, ANSWER_NEW, err);
     if (conversation_last_answer(c)) { // a new one, perhaps a partial one
         message_release(&old);
+        shelf_replaced(&r->shelf, c);
         return ok;
     }
+    shelf_forget(&r->shelf);
     if (!conversation_add(c, ROLE_ASSISTANT, "", 0, err)) {
         message_release(&old);
         return false;
@@ -196,17 +200,27 @@ bool repl_send(struct repl *r, const char *text, size_t n, struct error *err)
     buf_append(&whole, text, n);
     bool ok = !whole.failed || error_oom(err, "the message", n);
     size_t undone = 0;
-    if (ok && r->edit_turn > 0)
+    bool replaces = r->edit_turn > 0;
+    if (ok && replaces)
+        replaces = ok = shelf_put(&r->shelf, r->c, err);
+    if (ok && replaces)
         undone = conversation_undo(r->c, conversation_n_turns(r->c) - r->edit_turn + 1);
     ok = ok && conversation_add(r->c, ROLE_USER, buf_str(&whole), whole.len, err);
     buf_release(&whole);
     if (!ok) {
         conversation_redo(r->c, undone);
+        if (replaces)
+            shelf_forget(&r->shelf);
         put_aside(r);
         return false;
     }
     struct error mine = {0};
-    if (repl_answer(r, ANSWER_NEW, &mine)) {
+    ok = repl_answer(r, ANSWER_NEW, &mine);
+    if (replaces && conversation_last_answer(r->c))
+        shelf_replaced(&r->shelf, r->c);
+    else if (replaces)
+        shelf_forget(&r->shelf);
+    if (ok) {
         buf_clear(&r->attached);
         buf_clear(&r->attached_name);
         return true;
@@ -392,7 +406,7 @@ static void make_prompt(struct repl *r, struct buf *out)
     buf_clear(out);
     if (r->attached_name.len > 0)
         buf_printf(&raw, "[%s] ", buf_str(&r->attached_name));
-    if (r->session->fd >= 0)
+    if (repl_is_named(r))
         buf_puts(&raw, r->session->name);
     termsafe_text(buf_str(&raw), raw.len, true, out);
     buf_puts(out, "> ");
@@ -463,7 +477,11 @@ static bool one_round(struct repl *r, int *death, struct error *err)
 
 bool repl_run(const struct repl_options *o, int *death, struct error *err)
 {
-    struct repl r = {.o = o, .opt = o->opt, .c = o->conv, .session = o->session};
+    struct repl r = {.o = o,
+                     .opt = o->opt,
+                     .c = o->conv,
+                     .session = o->session,
+                     .shelf.state_dir = o->opt->state_dir};
     const struct view_options vo = {
         .out_tty = o->out_tty,
         .err_tty = o->err_tty,
@@ -490,7 +508,7 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
         load_history(&r);
         if (!o->opt->quiet && o->banner)
             view_say(&r.view, "%s\n", o->banner);
-        if (r.session->fd >= 0)
+        if (o->resumed)
             repl_show_tail(&r);
     }
     if (o->first_prompt) {
@@ -510,9 +528,12 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
     }
     // Settings and the system prompt may have changed since the last turn.
     struct error save = {0};
-    if (r.session->fd >= 0 && r.c->n_messages > 0 &&
+    // (An unnamed chat in which nothing was said is not kept.)
+    if (r.session->fd >= 0 &&
+        (r.session->unnamed ? conversation_n_turns(r.c) : r.c->n_messages) > 0 &&
         !(session_save(r.session, r.c, r.opt, &save) && session_settle(r.session, -1, &save)))
         view_say(&r.view, "hokku: %s\n", save.text);
+    shelf_release(&r.shelf);
     lineedit_free(r.editor);
     terminal_end();
     free(r.edit);

@@ -14,7 +14,8 @@ struct repl_options {
     bool dumb;                    // TERM=dumb: no escape sequences at all
     const char *banner;           // untrusted parts are filtered here; NULL: none
     const char *first_prompt;     // answered first; NULL: none
-    struct session_lock *session; // the named session, already loaded; fd -1: none
+    struct session_lock *session; // the session, already loaded; fd -1: none
+    bool resumed;                 // its last turn is shown
     // A shipped system prompt by name (/system @NAME); may be NULL.
     bool (*named_system)(const char *name, struct buf *out, struct error *err);
 };
@@ -29,6 +30,12 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err);
 bool session_open(struct session_lock *l, const char *name, struct conversation *c,
                   struct options *o, bool keep_given, struct buf *note, struct buf *warning,
                   struct error *err);
+// Takes a name for a chat that has none, so that it is kept; with --no-history, or without a place,
+// it is not. What is wrong is told by warning; nothing depends on it.
+void session_open_unnamed(struct session_lock *l, const struct options *o, struct buf *warning);
+// A saved session to begin with (--base): a name, or a file; it is read once and never written.
+bool session_open_base(const char *name, struct conversation *c, struct options *o,
+                       struct buf *note, struct buf *warning, struct error *err);
 // Begins to save it, beside what goes on; for batch as well.
 bool session_save(struct session_lock *l, const struct conversation *c, const struct options *o,
                   struct error *err);

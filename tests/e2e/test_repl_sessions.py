@@ -76,8 +76,8 @@ def test_save_load_fork_and_list(chat, tiny, sessions):
     c.say("two")
     out = c.say("/sessions")
     assert re.search(r"a +.*1 turn,", out) and re.search(r"b +.*2 turns,.*here", out)
-    kb = round((sessions / "b.session").stat().st_size / 1000)
-    assert re.search(rf"b +.*tokens, {kb}(\.\d)? kB", out), (kb, out)
+    kb = (sessions / "b.session").stat().st_size / 1000
+    assert abs(float(re.search(r"b +.*tokens, ([\d.]+) kB", out).group(1)) - kb) < 0.1
     assert "already a session a" in c.say("/save a")
     c.say("/load a")
     assert "two" not in c.say("/context") and "one" in c.say("/context")
