@@ -380,7 +380,6 @@ static bool run_chat(struct program *p, struct error *err)
         .stderr_tty = p->stderr_tty,
         .color = out_color && p->stdout_tty,
         .dumb = dumb,
-        .columns = dumb ? 0 : out_columns(OUT_STDOUT),
         .after_turn = p->session.fd >= 0 ? save_session : NULL,
         .user = p,
     };

@@ -503,6 +503,11 @@ static enum line_result edit_message(struct line_editor *e)
     return result;
 }
 
+void lineedit_set_color(struct line_editor *e, bool on)
+{
+    e->painter.color = on;
+}
+
 enum line_result lineedit_read(struct line_editor *e, const char *prompt, const char *initial,
                                struct buf *text, bool *was_empty)
 {

@@ -196,8 +196,8 @@ static bool answer(struct batch *b, struct buf *prompt, bool line_mode, struct e
     struct sink s = {.b = b};
     if (o->json && o->logprobs)
         s.logprobs = json_array();
-    termout_init(&s.term, b->columns, b->color, b->color);
-    termout_init(&s.term_err, b->columns, b->color, false);
+    termout_init(&s.term, b->color, b->color);
+    termout_init(&s.term_err, b->color, false);
     if (b->color)
         termout_dim(&s.term_err, true, &s.shown);
     const struct view_options vo = {.err_tty = b->stderr_tty,

@@ -249,7 +249,7 @@ void repl_show_tail(struct repl *r)
         return;
     struct termout t;
     struct buf out = {0};
-    termout_init(&t, r->view.o.dumb ? 0 : out_columns(OUT_STDERR), r->view.o.err_color, false);
+    termout_init(&t, r->view.o.err_color, false);
     termout_dim(&t, true, &out);
     termout_push(&t, "> ", 2, &out);
     termout_push(&t, buf_str(&u->text), u->text.len, &out);
@@ -503,6 +503,7 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
             view_release(&r.view);
             return error_oom(err, "the line editor", 0);
         }
+        lineedit_set_color(r.editor, o->err_color);
     }
     if (o->err_tty) {
         load_history(&r);

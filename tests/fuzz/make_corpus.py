@@ -99,7 +99,7 @@ def session():
 
 
 def terminal():
-    """A byte of width, a byte of choices, then what a model wrote."""
+    """A byte without a meaning, a byte of choices, then what a model wrote."""
     texts = [b"# Title\n**bold** `code` and a sentence that is longer than the line\n```c\nint x;\n```\n",
              b"<think>hm</think>\n\x1b]52;c;aGk=\x07\x1b[2J\xc2\x9b\xe2\x80\xae", "古池や蛙 🦀\t\r\n".encode() * 4]
     for i, text in enumerate(texts):
