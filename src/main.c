@@ -50,8 +50,13 @@ static void load_progress(void *user, uint64_t done, uint64_t total)
     const struct program *p = user;
     if (!p->stderr_tty || p->opt.quiet || total < 1u << 30)
         return;
+    char a[FORMAT_NUMBER], b[FORMAT_NUMBER], rate[FORMAT_NUMBER];
+    double spent = clock_now() - p->began;
     if (done < total)
-        out_progress("loading: %3.0f %%", 100.0 * (double)done / (double)total);
+        out_progress("loading %s of %s%s%s%s", format_bytes(a, done), format_bytes(b, total),
+                     spent > 0.2 ? " · " : "",
+                     spent > 0.2 ? format_bytes(rate, (uint64_t)((double)done / spent)) : "",
+                     spent > 0.2 ? "/s" : "");
     else
         out_progress_clear();
 }
@@ -208,7 +213,7 @@ static bool read_system(struct program *p, struct error *err)
         !file_read_waiting(o->system_file, MAX_PROMPT_BYTES, p->cancel, &p->system, err))
         return false;
     if (o->system && o->system[0] == '@')
-        return paths_system_prompt(o->system + 1, &p->system, err);
+        return paths_system_prompt(o, o->system + 1, &p->system, err);
     if (o->system)
         buf_puts(&p->system, o->system);
     return true;
@@ -298,11 +303,21 @@ static void make_banner(const struct program *p, char *out, size_t n)
              e->n_ctx);
 }
 
+static const char *first_set(const char *const values[])
+{
+    while (!*values || !**values)
+        values++;
+    return *values;
+}
+
 static bool run_chat(struct program *p, struct error *err)
 {
     struct options *o = &p->opt;
     bool many = o->lines || o->turns;
-    bool one = o->prompt || o->file || o->dry_run || (!p->stdin_tty && !many);
+    // -cnv, given by name, keeps a chat open that begins with a prompt.
+    bool stays =
+        o->conversation == 1 && !o->single_turn && !o->json && p->stdin_tty && p->stdout_tty;
+    bool one = ((o->prompt || o->file) && !stays) || o->dry_run || (!p->stdin_tty && !many);
     p->chat = !one && !many;
     if (many && p->stdin_tty)
         return error_set(err, ERR_USAGE,
@@ -312,9 +327,11 @@ static bool run_chat(struct program *p, struct error *err)
     // with nothing else.
     if (!read_system(p, err) || !read_prompt(p, !p->stdin_tty && !many && !o->dry_run, err))
         return false;
-    if (one && !many && p->prompt.len == 0 && !o->prompt && !o->dry_run)
-        return error_set(err, ERR_USAGE,
-                         "no prompt: standard input is empty; hokku --help shows the ways in");
+    if (one && !many && p->prompt.len == 0 && !o->dry_run)
+        return error_set(err, ERR_USAGE, "no prompt: %s empty; hokku --help shows the ways in",
+                         o->file     ? "the file is"
+                         : o->prompt ? "it is"
+                                     : "standard input is");
     if (!find_session(p, err) || !open_model(p, err) || !recommended_sampling(p, err) ||
         !sampler_check(&o->sampler, p->model->hp.n_vocab, err))
         return false;
@@ -335,6 +352,10 @@ static bool run_chat(struct program *p, struct error *err)
                 p->model->quant, format_bytes(used, p->engine->mem_used), p->engine->device,
                 p->engine->n_ctx, (unsigned long long)o->sampler.seed);
     }
+    if (o->n_ctx > p->model->hp.n_ctx_train && p->model->hp.n_ctx_train > 0 && !o->quiet)
+        out_say("hokku: a context of %u tokens: the model was trained on %u, what is further on it "
+                "may not make sense of",
+                o->n_ctx, p->model->hp.n_ctx_train);
     p->conv_open = true;
     if (!conversation_init(&p->conv, p->model, p->engine,
                            p->template_text.len ? buf_str(&p->template_text) : NULL,
@@ -369,6 +390,11 @@ static bool run_chat(struct program *p, struct error *err)
             .session = &p->session,
             .resumed = o->base || p->session_name,
             .named_system = paths_system_prompt,
+            .prompt_names = paths_system_prompt_names,
+            .home = getenv("HOME"),
+            .editor = first_set((const char *[]){getenv("VISUAL"), getenv("EDITOR"), "vi"}),
+            .temp_dir = first_set((const char *[]){getenv("TMPDIR"), "/tmp", NULL}),
+            .first_prompt = p->prompt.len ? buf_str(&p->prompt) : NULL,
         };
         return repl_run(&r, &p->death, err);
     }
@@ -451,6 +477,7 @@ int main(int argc, char **argv)
 {
     struct program p = {.session = SESSION_LOCK_NONE, .began = clock_now()};
     struct error err = {0};
+    fd_fill_standard(); // before anything else is opened
     p.cancel = signals_begin();
     signal(SIGPIPE, SIG_DFL); // a closed pipe ends the program quietly, whatever the parent had set
     signal(SIGXFSZ, SIG_IGN); // a file size limit is an error of write, like a full disk

@@ -89,10 +89,10 @@ static void offer_sessions(struct offers *to, const char *state_dir)
     session_names_free(names, n);
 }
 
-static void offer_prompts(struct offers *to)
+static void offer_prompts(struct offers *to, const struct options *o)
 {
     struct buf names = {0};
-    paths_system_prompt_names(&names);
+    paths_system_prompt_names(o, &names);
     offer_words(to, buf_str(&names), ", ");
     buf_release(&names);
 }
@@ -116,7 +116,7 @@ static void offer_kind(struct offers *to, enum complete_kind kind, const struct 
         offer_sessions(to, o->state_dir);
         break;
     case COMPLETE_PROMPTS:
-        offer_prompts(to);
+        offer_prompts(to, o);
         break;
     case COMPLETE_TEMPLATES:
         named_template_list(&names);

@@ -220,6 +220,7 @@ static const char man_end[] =
     ".SH FILES\n"
     ".TP\n.I $XDG_CONFIG_HOME/hokku/config\noptions, one per line\n"
     ".TP\n.I $XDG_STATE_HOME/hokku/history\nthe lines typed\n"
+    ".TP\n.I $XDG_CONFIG_HOME/hokku/prompts\nsystem prompts of your own, NAME.txt for @NAME\n"
     ".TP\n.I $XDG_STATE_HOME/hokku/sessions\nsaved sessions\n"
     ".TP\n.I $XDG_CACHE_HOME/hokku\ndownloaded models\n"
     ".SH ENVIRONMENT\n.TP\n.B HOKKU_MODEL\nthe model when none is named\n.TP\n.B NO_COLOR\nno "

@@ -94,3 +94,10 @@ bool file_write_new(const char *path, const void *data, size_t n, struct error *
         unlink(path);
     return ok;
 }
+
+void fd_fill_standard(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) < 0)
+            return; // what is written fails then, and is told
+}

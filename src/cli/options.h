@@ -65,7 +65,7 @@ struct options {
     const char *chat_template, *chat_template_file, *prefill;
     int32_t think; // enum think of dialog/think.h
 
-    bool lines, turns;
+    bool lines, turns, null;
 
     // length
     int64_t n_predict;

@@ -19,9 +19,11 @@ char *paths_data(const char *relative);
 // with the names there are.
 bool paths_template(const struct gguf *g, const char *name, struct buf *out, struct error *err);
 
-// -sys @NAME. Errors: ERR_USAGE with the names there are.
-bool paths_system_prompt(const char *name, struct buf *out, struct error *err);
+// -sys @NAME: prompts/NAME.txt beside the configuration, else a shipped one. Errors: ERR_USAGE with
+// the names there are.
+bool paths_system_prompt(const struct options *o, const char *name, struct buf *out,
+                         struct error *err);
 // Appends "@coder, @haiku, ..." for messages.
-bool paths_system_prompt_names(struct buf *out);
+bool paths_system_prompt_names(const struct options *o, struct buf *out);
 
 #endif

@@ -10,6 +10,7 @@ struct line_editor; // opaque
 
 enum line_result {
     LINE_TEXT,
+    LINE_EDITOR,    // the same, which is to be changed in an editor
     LINE_END,       // Ctrl-D at an empty line, or the input is gone
     LINE_INTERRUPT, // Ctrl-C; *was_empty says whether something had been typed
     LINE_DEATH,     // SIGTERM or SIGHUP

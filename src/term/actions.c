@@ -5,12 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/format.h"
 #include "base/out.h"
 #include "base/utf8.h"
-
-enum { MAX_FILE = 64 << 20 };
 
 static bool whole_number(const char *arg, const char *what, uint64_t least, uint64_t most,
                          uint64_t *out, struct error *err)
@@ -168,6 +165,9 @@ bool action_edit(struct repl *r, char *arg, struct error *err)
 bool action_continue(struct repl *r, char *arg, struct error *err)
 {
     (void)arg;
+    const struct message *m = conversation_last_answer(r->c);
+    if (m && !m->partial)
+        return error_set(err, ERR_FAIL, "the answer is finished: there is nothing to go on with");
     return repl_answer(r, ANSWER_CONTINUE, err);
 }
 
@@ -178,31 +178,6 @@ bool action_prefill(struct repl *r, char *arg, struct error *err)
         return error_oom(err, "the start of the answer", strlen(arg));
     view_say(&r->view, "(the next answer begins with it)\n");
     return true;
-}
-
-bool action_read(struct repl *r, char *arg, struct error *err)
-{
-    struct buf text = {0};
-    const char *slash = strrchr(arg, '/');
-    bool ok = file_read_waiting(arg, MAX_FILE, r->o->cancel, &text, err);
-    if (ok) {
-        if (r->attached.len > 0)
-            buf_puts(&r->attached, "\n\n");
-        while (text.len > 0 && text.data[text.len - 1] == '\n')
-            text.len--;
-        buf_append(&r->attached, buf_str(&text), text.len);
-        buf_printf(&r->attached_name, "%s%s", r->attached_name.len > 0 ? " " : "",
-                   slash ? slash + 1 : arg);
-        ok = !(r->attached.failed || r->attached_name.failed) ||
-             error_oom(err, "the file's text", text.len);
-    }
-    if (ok) {
-        char size[FORMAT_NUMBER];
-        view_say(&r->view, "(%s bytes of %s go before your next message)\n",
-                 format_number(size, text.len), arg);
-    }
-    buf_release(&text);
-    return ok;
 }
 
 static bool show_system(struct repl *r)
@@ -221,7 +196,7 @@ bool action_system(struct repl *r, char *arg, struct error *err)
         return show_system(r);
     bool ok = true;
     if (arg[0] == '@' && r->o->named_system)
-        ok = r->o->named_system(arg + 1, &text, err);
+        ok = r->o->named_system(r->opt, arg + 1, &text, err);
     else if (strcmp(arg, "none") != 0)
         ok = buf_puts(&text, arg) || error_oom(err, "the system prompt", strlen(arg));
     ok = ok && conversation_set_system(r->c, buf_str(&text), text.len, err);
@@ -269,6 +244,39 @@ static const struct option_def *setting(const char *name, const char **near)
     return NULL;
 }
 
+static bool say_setting(struct repl *r, const char *name)
+{
+    struct buf now = {0};
+    options_get(r->opt, name, &now);
+    view_say(&r->view, "%s %s\n", name, now.len ? buf_str(&now) : "-");
+    buf_release(&now);
+    return true;
+}
+
+// Stop texts: added one by one, "none" forgets all.
+static bool set_stop(struct repl *r, const char *value, struct error *err)
+{
+    struct str_list *stop = &r->opt->stop;
+    if (strcmp(value, "none") == 0) {
+        stop->n = 0;
+    } else if (*value) {
+        char *mine = r->n_stops < OPTIONS_MAX_LIST ? strdup(value) : NULL;
+        if (!mine || stop->n == OPTIONS_MAX_LIST) {
+            free(mine);
+            return error_set(err, ERR_FAIL,
+                             "no more than %d stop texts; /set stop none forgets them",
+                             OPTIONS_MAX_LIST);
+        }
+        r->stops[r->n_stops++] = mine;
+        stop->items[stop->n++] = mine;
+    }
+    struct buf now = {0};
+    options_get(r->opt, "reverse-prompt", &now);
+    view_say(&r->view, "stop %s\n", now.len ? buf_str(&now) : "-");
+    buf_release(&now);
+    return true;
+}
+
 bool action_set(struct repl *r, char *arg, struct error *err)
 {
     if (!*arg)
@@ -282,27 +290,26 @@ bool action_set(struct repl *r, char *arg, struct error *err)
     }
     for (char *p = arg; *p; p++)
         *p = *p == '_' ? '-' : *p;
+    if (strcmp(arg, "stop") == 0 || strcmp(arg, "reverse-prompt") == 0)
+        return set_stop(r, value, err);
     const char *near;
     const struct option_def *d = setting(arg, &near);
     if (!d)
         return error_set(err, ERR_USAGE, "unknown setting \"%.60s\"%s%s; /set lists them", arg,
                          near ? ", did you mean " : "", near ? near : "");
-    if (!*value && d->kind != OPT_FLAG) {
-        struct buf now = {0};
-        options_get(r->opt, arg, &now);
-        view_say(&r->view, "%s %s\n", arg, buf_str(&now));
-        buf_release(&now);
-        return true;
-    }
+    if (!*value && d->kind != OPT_FLAG)
+        return say_setting(r, arg);
     struct options before = *r->opt;
     if (strcmp(d->long_name, "--logit-bias") == 0 && strcmp(value, "none") == 0) {
         r->opt->sampler.n_bias = 0;
     } else if (!options_set(r->opt, arg, value, err) ||
                !sampler_check(&r->opt->sampler, r->c->model->hp.n_vocab, err)) {
         *r->opt = before;
+        if (err && strncmp(err->text, "--", 2) == 0) // here settings have no dashes
+            memmove(err->text, err->text + 2, strlen(err->text) - 1);
         return false;
     }
-    return true;
+    return say_setting(r, arg);
 }
 
 bool action_think(struct repl *r, char *arg, struct error *err)

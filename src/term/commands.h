@@ -2,6 +2,7 @@
 #ifndef HOKKU_CHAT_COMMANDS_H
 #define HOKKU_CHAT_COMMANDS_H
 
+#include "term/attach.h"
 #include "term/repl.h"
 #include "term/shelf.h"
 #include "term/view.h"
@@ -15,9 +16,10 @@ struct repl {
     struct view view;
     struct line_editor *editor; // NULL: lines as the terminal itself gives them
     struct session_lock *session;
-    struct shelf shelf;  // what was replaced
-    struct buf attached; // by /read: goes before the next message
-    struct buf attached_name;
+    struct shelf shelf;            // what was replaced
+    struct attached attached;      // by /read: goes before the next message
+    char *stops[OPTIONS_MAX_LIST]; // by /set stop; owned
+    size_t n_stops;
     struct buf prefill;  // by /prefill: start of the next answer
     char *edit;          // text to put on the next line; owned
     size_t edit_turn;    // the turn that it replaces, counted from 1; 0: none
@@ -29,7 +31,14 @@ struct repl {
 };
 
 // What an argument completes to.
-enum completes { COMPLETE_NONE, COMPLETE_FILE, COMPLETE_SESSION, COMPLETE_SETTING, COMPLETE_WORDS };
+enum completes {
+    COMPLETE_NONE,
+    COMPLETE_FILE,
+    COMPLETE_SESSION,
+    COMPLETE_SETTING,
+    COMPLETE_WORDS,
+    COMPLETE_PROMPT
+};
 
 struct command {
     const char *name, *alias; // with the slash; alias may be NULL
@@ -48,6 +57,9 @@ bool command_run(struct repl *r, char *line, struct error *err);
 
 // Candidates for the word at `begin` of line (see lineedit.h).
 void command_complete(void *repl, const char *line, size_t begin, struct completions *out);
+
+// Lets the user's editor change a text, which is put on the next line. Errors: ERR_FAIL.
+bool repl_edit(struct repl *r, const char *text, struct error *err);
 
 enum answer_kind { ANSWER_NEW, ANSWER_CONTINUE };
 // Answers what the conversation ends with, shows it, saves a named session. Errors: those of the

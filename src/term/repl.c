@@ -183,18 +183,20 @@ bool repl_answer_again(struct repl *r, struct error *err)
 // A file that made a message fail, or that is not wanted after all.
 static void put_aside(struct repl *r)
 {
-    if (r->attached.len == 0)
+    struct buf names = {0};
+    if (r->attached.n == 0)
         return;
-    view_say(&r->view, "(%s is no longer attached)\n", buf_str(&r->attached_name));
-    buf_clear(&r->attached);
-    buf_clear(&r->attached_name);
+    attached_names(&r->attached, &names);
+    view_say(&r->view, "(%s is no longer attached)\n", buf_str(&names));
+    attached_clear(&r->attached);
+    buf_release(&names);
 }
 
 bool repl_send(struct repl *r, const char *text, size_t n, struct error *err)
 {
     struct buf whole = {0};
-    if (r->attached.len > 0) {
-        buf_append(&whole, r->attached.data, r->attached.len);
+    if (r->attached.n > 0) {
+        attached_text(&r->attached, &whole);
         buf_puts(&whole, "\n\n");
     }
     buf_append(&whole, text, n);
@@ -221,8 +223,7 @@ bool repl_send(struct repl *r, const char *text, size_t n, struct error *err)
     else if (replaces)
         shelf_forget(&r->shelf);
     if (ok) {
-        buf_clear(&r->attached);
-        buf_clear(&r->attached_name);
+        attached_clear(&r->attached);
         return true;
     }
     if (!conversation_last_answer(r->c)) {
@@ -404,8 +405,11 @@ static void make_prompt(struct repl *r, struct buf *out)
 {
     struct buf raw = {0};
     buf_clear(out);
-    if (r->attached_name.len > 0)
-        buf_printf(&raw, "[%s] ", buf_str(&r->attached_name));
+    if (r->attached.n > 0) {
+        buf_puts(&raw, "[");
+        attached_names(&r->attached, &raw);
+        buf_puts(&raw, "] ");
+    }
     if (repl_is_named(r))
         buf_puts(&raw, r->session->name);
     termsafe_text(buf_str(&raw), raw.len, true, out);
@@ -439,13 +443,17 @@ static bool one_round(struct repl *r, int *death, struct error *err)
         r->leave = true;
         break;
     case LINE_INTERRUPT:
-        if (was_empty && r->attached.len > 0)
+        if (was_empty && r->attached.n > 0)
             put_aside(r);
         else if (was_empty)
             view_say(&r->view, "(Ctrl-D or /bye leaves, /help lists the commands)\n");
         break;
+    case LINE_EDITOR:
+        ok = repl_edit(r, buf_str(&message), &e);
+        forget_interrupt(r);
+        break;
     case LINE_TEXT:
-        if (is_blank(&message) && r->attached.len == 0)
+        if (is_blank(&message) && r->attached.n == 0)
             break;
         keep_history(r, buf_str(&message));
         forget_interrupt(r);
@@ -512,6 +520,8 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
         if (o->resumed)
             repl_show_tail(&r);
     }
+    if (o->opt->prefill)
+        buf_puts(&r.prefill, o->opt->prefill);
     if (o->first_prompt) {
         struct error e = {0};
         if (!repl_send(&r, o->first_prompt, strlen(o->first_prompt), &e)) {
@@ -538,8 +548,10 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
     lineedit_free(r.editor);
     terminal_end();
     free(r.edit);
-    buf_release(&r.attached);
-    buf_release(&r.attached_name);
+    attached_clear(&r.attached);
+    r.opt->stop.n = 0; // they may be ours
+    for (size_t i = 0; i < r.n_stops; i++)
+        free(r.stops[i]);
     buf_release(&r.prefill);
     why_release(&r.why);
     view_release(&r.view);

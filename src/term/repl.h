@@ -16,8 +16,13 @@ struct repl_options {
     const char *first_prompt;     // answered first; NULL: none
     struct session_lock *session; // the session, already loaded; fd -1: none
     bool resumed;                 // its last turn is shown
-    // A shipped system prompt by name (/system @NAME); may be NULL.
-    bool (*named_system)(const char *name, struct buf *out, struct error *err);
+    const char *home;             // of the user; NULL: none
+    const char *editor;           // the command of /editor
+    const char *temp_dir;         // for its file
+    // A system prompt by name (/system @NAME), and the names there are: "@a, @b"; may be NULL.
+    bool (*named_system)(const struct options *o, const char *name, struct buf *out,
+                         struct error *err);
+    bool (*prompt_names)(const struct options *o, struct buf *out);
 };
 
 // Returns true when the user leaves. *death is the signal (SIGTERM, SIGHUP) that ended it, 0: none;

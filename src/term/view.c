@@ -181,17 +181,21 @@ void view_show(struct view *v, const char *text, size_t n)
 bool view_stats_line(const struct session *s, struct buf *out)
 {
     const struct session_stats *t = &s->stats;
-    char rate[FORMAT_NUMBER];
-    buf_printf(out, "prefill %zu tokens %.1f ms", t->n_evaluated, t->prefill_s * 1e3);
+    char a[FORMAT_NUMBER], b[FORMAT_NUMBER];
+    buf_printf(out, "prefill %s tokens %.1f ms", format_number(a, t->n_evaluated),
+               t->prefill_s * 1e3);
     if (t->prefill_s > 0)
         buf_printf(out, " (%s/s)",
-                   format_number(rate, (uint64_t)((double)t->n_evaluated / t->prefill_s)));
-    buf_printf(out, " · decode %zu tokens %.1f ms", t->n_generated, t->decode_s * 1e3);
+                   format_number(a, (uint64_t)((double)t->n_evaluated / t->prefill_s)));
+    buf_printf(out, " · decode %s tokens %.1f ms", format_number(a, t->n_generated),
+               t->decode_s * 1e3);
     if (t->decode_s > 0)
         buf_printf(out, " (%s/s)",
-                   format_number(rate, (uint64_t)((double)t->n_generated / t->decode_s)));
-    buf_printf(out, " · first token %.1f ms · reused %zu", t->first_token_s * 1e3, t->n_reused);
+                   format_number(a, (uint64_t)((double)t->n_generated / t->decode_s)));
+    buf_printf(out, " · first token %.1f ms · reused %s", t->first_token_s * 1e3,
+               format_number(a, t->n_reused));
     if (t->n_dropped > 0)
-        buf_printf(out, " · dropped %zu", t->n_dropped);
-    return buf_printf(out, " · context %zu of %u", s->timeline.len, s->engine->n_ctx);
+        buf_printf(out, " · dropped %s", format_number(a, t->n_dropped));
+    return buf_printf(out, " · context %s of %s", format_number(a, s->timeline.len),
+                      format_number(b, s->engine->n_ctx));
 }

@@ -276,7 +276,7 @@ static bool run_inspect(const struct tool_context *t, struct buf *out, struct er
     char *path = o->args.n ? strdup(o->args.items[0]) : paths_model(o, t->cancel, err);
     if (!path)
         return o->args.n ? error_oom(err, "path", strlen(o->args.items[0]) + 1) : false;
-    bool ok = tool_inspect(path, o->json, out, err);
+    bool ok = tool_inspect(path, o->json, o->verbose, out, err);
     free(path);
     return ok;
 }
