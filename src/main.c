@@ -393,7 +393,7 @@ static bool run_chat(struct program *p, struct error *err)
             .prompt_names = paths_system_prompt_names,
             .home = getenv("HOME"),
             .editor = first_set((const char *[]){getenv("VISUAL"), getenv("EDITOR"), "vi"}),
-            .temp_dir = first_set((const char *[]){getenv("TMPDIR"), "/tmp", NULL}),
+            .temp_dir = first_set((const char *[]){getenv("TMPDIR"), P_tmpdir}),
             .first_prompt = p->prompt.len ? buf_str(&p->prompt) : NULL,
         };
         return repl_run(&r, &p->death, err);
