@@ -1,6 +1,55 @@
 // What the two attention kernels (attention_decode.cu, attention_prefill.cu) need together.
 #include "attention.cuh"
 
+enum {
+    THREADS = 256,
+};
+
+// Grid (n, 2): the queries of a row, and its keys.
+static __global__ void __launch_bounds__(THREADS)
+    norm_whole_kernel(const __grid_constant__ struct attention a)
+{
+    __shared__ float part[THREADS / WARP];
+    const bool is_k = blockIdx.y == 1;
+    const uint32_t n = (is_k ? a.n_head_kv : a.n_head) * a.head_dim;
+    const float *norm = is_k ? a.k_norm : a.q_norm;
+    float *row =
+        is_k ? a.k_in + (size_t)blockIdx.x * a.ld_kv : a.q_in + (size_t)blockIdx.x * a.ld_q;
+    griddep_launch_dependents();
+    griddep_wait();
+    if (a.skip && *a.skip)
+        return;
+    float sum = 0.0f;
+    for (uint32_t i = threadIdx.x; i < n; i += THREADS)
+        sum = fmaf(row[i], row[i], sum);
+    sum = warp_sum(sum);
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = sum;
+    __syncthreads();
+    sum = 0.0f;
+    for (int i = 0; i < THREADS / WARP; i++)
+        sum += part[i];
+    const float rms = 1.0f / sqrtf(sum / (float)n + a.eps);
+    for (uint32_t i = threadIdx.x; i < n; i += THREADS)
+        row[i] = row[i] * rms * norm[i];
+}
+
+bool attention_norm_whole(const struct queue *q, const struct attention *a, uint32_t n,
+                          struct attention *rest, struct error *err)
+{
+    *rest = *a;
+    if (!a->norm_whole)
+        return true;
+    rest->q_norm = rest->k_norm = NULL;
+    struct launch l = {.name = "norm_whole",
+                       .grid = dim3(n, 2),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    return launch_kernel(err, l, norm_whole_kernel, *a);
+}
+
 size_t attention_smem(uint32_t head_dim)
 {
     size_t decode = attention_decode_smem(head_dim), prefill = attention_prefill_smem(head_dim);

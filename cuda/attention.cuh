@@ -105,12 +105,19 @@ static __device__ __forceinline__ void load_head(const struct attention &a, cons
     }
 }
 
+// Kernels come in two kinds. PLAIN: for most models; what else a model may do to its queries and
+// scores costs these nothing.
+static inline bool is_plain(const struct attention &a)
+{
+    return !a.norm_rotated && a.softcap == 0.0f && a.temp_scale == 0.0f;
+}
+
 // Normalises unless norm is NULL, and rotates.
-template <int DH>
+template <int DH, bool PLAIN>
 static __device__ __forceinline__ void finish_head(const struct attention &a, const float *norm,
                                                    uint32_t lane, head_pairs<DH> &h)
 {
-    if (norm) {
+    auto normalise = [&] {
         float sum = 0.0f;
 #pragma unroll
         for (int j = 0; j < h.N; j++)
@@ -122,21 +129,27 @@ static __device__ __forceinline__ void finish_head(const struct attention &a, co
             h.v[j].x *= i.x < a.head_dim ? rms * norm[i.x] : 0.0f;
             h.v[j].y *= i.y < a.head_dim ? rms * norm[i.y] : 0.0f;
         }
-    }
+    };
+    if (norm && (PLAIN || !a.norm_rotated))
+        normalise();
 #pragma unroll
     for (int j = 0; j < h.N; j++) {
         float2 v = h.v[j], t = h.turn[j];
         h.v[j] = make_float2(v.x * t.x - v.y * t.y, v.x * t.y + v.y * t.x);
     }
+    if (!PLAIN && norm && a.norm_rotated)
+        normalise();
 }
 
-// As a row of queries (DH): zeros from head_dim on. Scores are in units of log2, times q_scale and
-// the keys' scale: the query carries log2(e) / sqrt(head_dim).
-template <int DH>
-static __device__ __forceinline__ void
-store_query(const struct attention &a, const head_pairs<DH> &h, __half *row, uint32_t lane)
+// As a row of queries (DH): zeros from head_dim on.
+template <int DH, bool PLAIN>
+static __device__ __forceinline__ void store_query(const struct attention &a,
+                                                   const head_pairs<DH> &h, uint32_t position,
+                                                   __half *row, uint32_t lane)
 {
-    float scale = 1.4426950408889634f * rsqrtf((float)a.head_dim) * a.q_scale;
+    float scale = a.q_scale;
+    if (!PLAIN && a.temp_scale != 0.0f)
+        scale *= fmaf(a.temp_scale, logf(1.0f + (float)(position / a.temp_len)), 1.0f);
 #pragma unroll
     for (int j = 0; j < h.N; j++) {
         uint2 i = pair_at(a, lane + j * TEAM);
@@ -211,17 +224,15 @@ static __device__ __forceinline__ void each_piece(uint32_t thread, F f)
     }
 }
 
-// Threads 0 .. THREADS - 1 request ROWS rows of a head, from position first on: a tile (ROWS, LD)
-// of float16, or, until widen_rows, the bytes (ROWS, DH) and scales (ROWS, tile_groups) of Q8_0 in
-// the same place. Rows from n_kv on become zeros (a weight of zero times an uninitialised value
-// could be NaN).
+// Threads 0 .. THREADS - 1 request ROWS rows of the cache, from row0 on: a tile (ROWS, LD) of
+// float16, or, until widen_rows, the bytes (ROWS, DH) and scales (ROWS, tile_groups) of Q8_0 in the
+// same place. Rows from `left` on become zeros (a weight of zero times an uninitialised value could
+// be NaN).
 template <int DH, int ROWS, int THREADS>
-static __device__ __forceinline__ void request_rows(const struct kv_plane &plane, uint32_t n_ctx,
-                                                    uint32_t head, uint32_t first, uint32_t n_kv,
-                                                    __half *tile, uint32_t thread)
+static __device__ __forceinline__ void request_rows(const struct kv_plane &plane, size_t row0,
+                                                    int left, __half *tile, uint32_t thread)
 {
-    const size_t row0 = (size_t)head * n_ctx + first;
-    const int left = (int)n_kv - (int)first; // rows that are there
+    static_assert(KV_BLOCK % ROWS == 0, "the rows lie together");
     const uint8_t *from = plane.data + row0 * plane.row_bytes;
     uint8_t *to = reinterpret_cast<uint8_t *>(tile);
     auto piece = [&](uint32_t r0, uint32_t i, int r, int stride) {
@@ -373,8 +384,26 @@ static __device__ __forceinline__ void mask(scores<MT, NP> &s, uint32_t first,
             }
 }
 
+// Scores s to c tanh(s / c) = c - 2 c / (1 + e^(2 s / c)), in units of log2; else they stay as they
+// are. Returns what weigh is to multiply them with.
+template <int MT, int NP>
+static __device__ __forceinline__ float cap(scores<MT, NP> &s, const struct attention &a)
+{
+    if (a.softcap == 0.0f)
+        return a.score_undo;
+    const float in = 2.0f * a.score_undo / a.softcap, out = 1.4426950408889634f * a.softcap;
+#pragma unroll
+    for (int t = 0; t < MT; t++)
+#pragma unroll
+        for (int j = 0; j < 2 * NP; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s.s[t][j][e] = out - __fdividef(2.0f * out, 1.0f + ptx_exp2(s.s[t][j][e] * in));
+    return 1.0f;
+}
+
 // Scores to weights, as the left operand of the product with v; what has been summed up so far
-// shrinks to the new maximum. undo: 1 / (q_scale * the keys' scale).
+// shrinks to the new maximum. undo: takes the scores to units of log2.
 template <int DH, int MT, int NP>
 static __device__ __forceinline__ void weigh(softmax<DH, MT> &s, scores<MT, NP> &c, float undo,
                                              uint32_t p[MT][NP][4])
@@ -500,6 +529,9 @@ static __device__ __forceinline__ bool last_to_arrive(uint32_t *counter, uint32_
 template <int DH> struct dim_tag {
     static constexpr int value = DH;
 };
+template <bool PLAIN> struct kind_tag {
+    static constexpr bool plain = PLAIN;
+};
 
 // Calls f with the padded head dimension as a template argument; false when no kernel fits.
 template <typename F> static bool with_head_dim(uint32_t head_dim, F f)
@@ -511,6 +543,19 @@ template <typename F> static bool with_head_dim(uint32_t head_dim, F f)
            : head_dim <= 256 ? f(dim_tag<256>())
                              : false;
 }
+
+// Calls f(dim_tag, kind_tag) of the kernel for a.
+template <typename F> static bool with_kernel(const struct attention &a, F f)
+{
+    return with_head_dim(a.head_dim, [&](auto dim) {
+        return is_plain(a) ? f(dim, kind_tag<true>()) : f(dim, kind_tag<false>());
+    });
+}
+
+// The norm over all heads of n rows, where the model has it, as a launch; *rest: what is left to
+// do.
+bool attention_norm_whole(const struct queue *q, const struct attention *a, uint32_t n,
+                          struct attention *rest, struct error *err);
 
 // What either part needs of attention_scratch and attention_smem.
 void attention_decode_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t head_dim,

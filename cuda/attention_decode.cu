@@ -34,10 +34,10 @@ template <int DH> static constexpr __host__ __device__ uint32_t tile_elems()
 // Prepares the vectors that the predecessor left: query heads head0 .. head0 + n_row - 1, and the
 // token's key and value if `newest`. buf (2, DH), copy (2, DH): for those. `more` is called once by
 // every thread, when the first vector has been requested.
-template <int DH, typename F>
+template <int DH, bool PLAIN, typename F>
 static __device__ __forceinline__ void
 prepare(const struct attention &a, uint32_t kv_head, uint32_t head0, uint32_t n_row, bool newest,
-        size_t cache_row, __half *q, float *buf, __half *copy, F more)
+        uint32_t position, size_t cache_row, __half *q, float *buf, __half *copy, F more)
 {
     const uint32_t lane = threadIdx.x % TEAM, n = n_row + (newest ? 2 : 0);
     bool begun = false;
@@ -54,9 +54,9 @@ prepare(const struct attention &a, uint32_t kv_head, uint32_t head0, uint32_t n_
         begun = true;
         if (i >= n)
             break;
-        finish_head<DH>(a, i < n_row ? a.q_norm : i == n_row ? a.k_norm : NULL, lane, h);
+        finish_head<DH, PLAIN>(a, i < n_row ? a.q_norm : i == n_row ? a.k_norm : NULL, lane, h);
         if (i < n_row)
-            store_query<DH>(a, h, q + i * tile_ld<DH>(), lane);
+            store_query<DH, PLAIN>(a, h, position, q + i * tile_ld<DH>(), lane);
         else
             store_kv<DH>(a, i == n_row ? a.k : a.v, cache_row, h, buf + (i - n_row) * DH,
                          copy + (i - n_row) * DH, lane);
@@ -144,7 +144,7 @@ static __device__ void merge_blocks(const struct attention &a, const float4 *par
 }
 
 // Grid (splits, n_head_kv, groups of 16 query heads), FEW_WARP or MAX_WARP warps.
-template <int DH>
+template <int DH, bool PLAIN>
 static __global__ void __launch_bounds__(MAX_WARP *WARP)
     attention_decode_kernel(const __grid_constant__ struct attention a)
 {
@@ -167,7 +167,9 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
     const uint32_t n_row = min(group - row0, (uint32_t)M), head0 = kv_head * group + row0;
 
     griddep_launch_dependents();
-    const uint32_t position = *a.pos0;
+    const struct seq_row at = *a.rows;
+    const uint32_t position = at.pos;
+    const uint32_t *const table = a.tables + (size_t)at.slot * a.max_blocks;
     const bool skip = a.skip && *a.skip;
     const uint32_t first = window_begin(a, position), base = first / M * M;
     const uint32_t n_tile = position / M - base / M + 1;
@@ -183,24 +185,31 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
     auto slot = [&](uint32_t turn, int kv) {
         return tiles + (turn % STAGES * 2 + kv) * tile_elems<DH>();
     };
-    auto request = [&](uint32_t turn, int kv) {
+    // The block that holds the tile of a turn of this warp, if there is such a turn.
+    auto block_of = [&](uint32_t turn) {
         uint32_t t = warp + turn * n_warp;
+        return t < n_mine ? __ldg(&table[(p0 + t * M) / KV_BLOCK]) : 0;
+    };
+    auto request = [&](uint32_t turn, int kv, uint32_t block) {
+        uint32_t t = warp + turn * n_warp, first_pos = p0 + t * M;
         if (t < n_mine)
-            request_rows<DH, M, WARP>(kv ? a.v : a.k, a.n_ctx, kv_head, p0 + t * M, position,
-                                      slot(turn, kv), lane);
+            request_rows<DH, M, WARP>(kv ? a.v : a.k,
+                                      kv_row(block, a.n_head_kv, kv_head, first_pos),
+                                      (int)position - (int)first_pos, slot(turn, kv), lane);
         cp_async_commit();
     };
     // half of them: they stand before the queries in the way to the memory
     auto request_some = [&](int from, int to) {
 #pragma unroll 1
         for (int i = from; i < to; i++)
-            request(i / 2, i % 2);
+            request(i / 2, i % 2, block_of(i / 2));
     };
     request_some(0, STAGES);
+    const size_t new_row =
+        kv_row(__ldg(&table[position / KV_BLOCK]), a.n_head_kv, kv_head, position);
     griddep_wait();
-    prepare<DH>(a, kv_head, head0, n_row, split == n_split - 1,
-                (size_t)kv_head * a.n_ctx + position, q, buf[0], newest[0],
-                [&] { request_some(STAGES, 2 * STAGES); });
+    prepare<DH, PLAIN>(a, kv_head, head0, n_row, split == n_split - 1, position, new_row, q, buf[0],
+                       newest[0], [&] { request_some(STAGES, 2 * STAGES); });
     __syncthreads();
 
     softmax<DH, 1> s;
@@ -208,16 +217,16 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
     const uint32_t begin[1][2] = {{first, first}}, end[1][2] = {{position + 1, position + 1}};
     uint32_t turn = 0;
     for (uint32_t t = warp; t < n_mine; t += n_warp, turn++) {
-        const uint32_t at = p0 + t * M;
+        const uint32_t first_pos = p0 + t * M, next = block_of(turn + STAGES);
         auto arrive = [&](const struct kv_plane &plane, int kv) {
             cp_async_wait<2 * STAGES - 1>();
             __syncwarp();
             __half *tile = slot(turn, kv);
             if (plane.scales)
                 widen_rows<DH, M, WARP>(tile, lane, [] { __syncwarp(); });
-            if (position - at < M) { // the newest row is not in the cache yet for all to see
+            if (position - first_pos < M) { // the newest row is not in the cache yet for all to see
                 if (lane < DH / 8)
-                    reinterpret_cast<uint4 *>(tile + (position - at) * tile_ld<DH>())[lane] =
+                    reinterpret_cast<uint4 *>(tile + (position - first_pos) * tile_ld<DH>())[lane] =
                         reinterpret_cast<const uint4 *>(newest[kv])[lane];
                 __syncwarp();
             }
@@ -227,13 +236,14 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
         uint32_t p[1][1][4];
         multiply_qk<DH>(c, q, arrive(a.k, 0), lane);
         __syncwarp();
-        request(turn + STAGES, 0);
-        if (at < first || position - at < M)
-            mask(c, at, begin, end, lane);
-        weigh(s, c, a.score_undo, p);
+        request(turn + STAGES, 0, next);
+        const float undo = PLAIN ? a.score_undo : cap(c, a);
+        if (first_pos < first || position - first_pos < M)
+            mask(c, first_pos, begin, end, lane);
+        weigh(s, c, undo, p);
         multiply_pv<DH>(s, p, arrive(a.v, 1), lane);
         __syncwarp();
-        request(turn + STAGES, 1);
+        request(turn + STAGES, 1, next);
     }
 
     // merge the warps
@@ -336,6 +346,9 @@ void attention_decode_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uin
 
 bool attention_decode_launch(const struct queue *q, const struct attention *a, struct error *err)
 {
+    struct attention rest;
+    if (!attention_norm_whole(q, a, 1, &rest, err))
+        return false;
     uint32_t group = a->n_head / a->n_head_kv;
     struct launch l = {.name = "attention_decode",
                        .grid = dim3(max_split(q->n_sm, a->n_head, a->n_head_kv), a->n_head_kv,
@@ -343,13 +356,13 @@ bool attention_decode_launch(const struct queue *q, const struct attention *a, s
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return with_head_dim(a->head_dim, [&](auto tag) {
-        constexpr int DH = decltype(tag)::value;
+    return with_kernel(rest, [&](auto dim, auto kind) {
+        constexpr int DH = decltype(dim)::value;
         size_t declared = 4096; // more than the kernel's own shared arrays
         bool fits = decode_smem<DH>(MAX_WARP) + declared <= q->smem_max;
         uint32_t n_warp = fits ? MAX_WARP : FEW_WARP;
         l.block = dim3(n_warp * WARP);
         l.smem = decode_smem<DH>(n_warp);
-        return launch_kernel(err, l, attention_decode_kernel<DH>, *a);
+        return launch_kernel(err, l, attention_decode_kernel<DH, decltype(kind)::plain>, rest);
     });
 }

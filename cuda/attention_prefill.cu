@@ -21,7 +21,7 @@ template <int DH> struct shape {
 };
 
 // Grid (n, heads of q, k and v / N_TEAM): a team per head and token.
-template <int DH>
+template <int DH, bool PLAIN>
 static __global__ void __launch_bounds__(THREADS)
     rotate_store_kernel(const __grid_constant__ struct attention a)
 {
@@ -30,26 +30,28 @@ static __global__ void __launch_bounds__(THREADS)
     const uint32_t h = blockIdx.y * N_TEAM + team, i = blockIdx.x;
     griddep_launch_dependents();
     griddep_wait();
-    const float2 *rope = a.rope + (size_t)i * (a.rope_dim / 2);
+    const float2 *rope = a.rope ? a.rope + (size_t)i * (a.rope_dim / 2) : NULL;
+    const struct seq_row at = *a.rows;
+    const uint32_t *const table = a.tables + (size_t)at.slot * a.max_blocks, position = at.pos + i;
     head_pairs<DH> v;
     if (h < a.n_head) {
         load_head<DH>(a, a.q_in + (size_t)i * a.ld_q + h * a.head_dim, rope, lane, v);
-        finish_head<DH>(a, a.q_norm, lane, v);
-        store_query<DH>(a, v, a.q_f16 + ((size_t)i * a.n_head + h) * DH, lane);
+        finish_head<DH, PLAIN>(a, a.q_norm, lane, v);
+        store_query<DH, PLAIN>(a, v, position, a.q_f16 + ((size_t)i * a.n_head + h) * DH, lane);
     } else if (h < a.n_head + 2 * a.n_head_kv) {
         bool is_k = h < a.n_head + a.n_head_kv;
         uint32_t kv = h - a.n_head - (is_k ? 0 : a.n_head_kv);
         const float *src = (is_k ? a.k_in : a.v_in) + (size_t)i * a.ld_kv + kv * a.head_dim;
         load_head<DH>(a, src, is_k ? rope : NULL, lane, v);
-        finish_head<DH>(a, is_k ? a.k_norm : NULL, lane, v);
-        store_kv<DH>(a, is_k ? a.k : a.v, (size_t)kv * a.n_ctx + *a.pos0 + i, v, buf[team], NULL,
-                     lane);
+        finish_head<DH, PLAIN>(a, is_k ? a.k_norm : NULL, lane, v);
+        size_t row = kv_row(table[position / KV_BLOCK], a.n_head_kv, kv, position);
+        store_kv<DH>(a, is_k ? a.k : a.v, row, v, buf[team], NULL, lane);
     }
 }
 
 // Grid (ceil(n * group / ROWS), n_head_kv, parts). Row r of the block's matrix: token r / group,
 // query head r % group of this KV head.
-template <int DH>
+template <int DH, bool PLAIN>
 static __global__ void __launch_bounds__(THREADS, 2)
     attention_prefill_kernel(const __grid_constant__ struct attention a, uint32_t n)
 {
@@ -62,9 +64,8 @@ static __global__ void __launch_bounds__(THREADS, 2)
     // the longest rows first, so that the short ones fill the gaps at the end
     const uint32_t row0 = (gridDim.x - 1 - blockIdx.x) * ROWS, n_row = n * group;
     griddep_launch_dependents();
-    griddep_wait();
-    const uint32_t pos0 = *a.pos0;
-
+    const struct seq_row at = *a.rows;
+    const uint32_t *const table = a.tables + (size_t)at.slot * a.max_blocks, pos0 = at.pos;
     const uint32_t last_row = min(row0 + ROWS, n_row) - 1;
     const uint32_t n_kv = pos0 + last_row / group + 1;
     const uint32_t first = window_begin(a, pos0 + row0 / group) / T * T;
@@ -72,15 +73,22 @@ static __global__ void __launch_bounds__(THREADS, 2)
     const uint32_t all_tiles = div_up(n_kv - first, (uint32_t)T);
     const uint32_t n_part = min(gridDim.z, div_up(all_tiles, (uint32_t)(PART_POSITIONS / T)));
     const uint32_t per_part = div_up(all_tiles, n_part), part = blockIdx.z;
-    if (part >= n_part)
-        return;
     const uint32_t tile0 = min(part * per_part, all_tiles);
     const uint32_t tile1 = min(tile0 + per_part, all_tiles);
+    auto block_of = [&](uint32_t t) { // if there is such a tile
+        return t < tile1 ? __ldg(&table[(first + t * T) / KV_BLOCK]) : 0;
+    };
+    uint32_t kv_block = part < n_part ? block_of(tile0) : 0;
+    griddep_wait();
+    if (part >= n_part)
+        return;
 
-    auto request = [&](const struct kv_plane &plane, uint32_t t, __half *tile) {
-        if (t < tile1)
-            request_rows<DH, T, THREADS>(plane, a.n_ctx, kv_head, first + t * T, n_kv, tile,
-                                         threadIdx.x);
+    auto request = [&](const struct kv_plane &plane, uint32_t t, uint32_t block, __half *tile) {
+        if (t < tile1) {
+            uint32_t first_pos = first + t * T;
+            request_rows<DH, T, THREADS>(plane, kv_row(block, a.n_head_kv, kv_head, first_pos),
+                                         (int)n_kv - (int)first_pos, tile, threadIdx.x);
+        }
         cp_async_commit();
     };
 #pragma unroll 2
@@ -91,7 +99,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
         size_t at = valid ? ((size_t)(row / group) * a.n_head + head) * DH + piece * 8 : 0;
         cp_async16_or_zero(q + r * LD + piece * 8, a.q_f16 + at, valid);
     }
-    request(a.k, tile0, k_tile);
+    request(a.k, tile0, kv_block, k_tile);
 
     uint32_t begin[MT][2], end[MT][2];
 #pragma unroll
@@ -121,16 +129,18 @@ static __global__ void __launch_bounds__(THREADS, 2)
         const bool seen = warp_row <= last_row && p0 <= high && p0 + T > some_begin;
         uint32_t p[MT][NP][4];
         arrive(a.k, k_tile); // and everyone is done with the values
-        request(a.v, t, v_tile);
+        request(a.v, t, kv_block, v_tile);
+        kv_block = block_of(t + 1);
         if (seen) {
             scores<MT, NP> c;
             multiply_qk<DH>(c, q + warp * MT * M * LD, k_tile, lane);
+            const float undo = PLAIN ? a.score_undo : cap(c, a);
             if (p0 < all_begin || p0 + T > low + 1)
                 mask(c, p0, begin, end, lane);
-            weigh(s, c, a.score_undo, p);
+            weigh(s, c, undo, p);
         }
         arrive(a.v, v_tile); // and everyone is done with the keys
-        request(a.k, t + 1, k_tile);
+        request(a.k, t + 1, kv_block, k_tile);
         if (seen)
             multiply_pv<DH>(s, p, v_tile, lane);
     }
@@ -254,6 +264,9 @@ void attention_prefill_scratch(int n_sm, uint32_t n_head, uint32_t head_dim, uin
 bool attention_prefill_launch(const struct queue *q, const struct attention *a, uint32_t n,
                               struct error *err)
 {
+    struct attention rest;
+    if (!attention_norm_whole(q, a, n, &rest, err))
+        return false;
     uint32_t n_vector = a->n_head + 2 * a->n_head_kv;
     uint32_t n_row = n * (a->n_head / a->n_head_kv);
     struct launch rotate = {.name = "rotate_store",
@@ -267,12 +280,13 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return with_head_dim(a->head_dim, [&](auto tag) {
-        constexpr int DH = decltype(tag)::value;
+    return with_kernel(rest, [&](auto dim, auto kind) {
+        constexpr int DH = decltype(dim)::value;
+        constexpr bool PLAIN = decltype(kind)::plain;
         uint32_t x = div_up(n_row, (uint32_t)shape<DH>::ROWS);
         l.grid = dim3(x, a->n_head_kv, n_prefill_part(q->n_sm, x * a->n_head_kv));
         l.smem = prefill_smem<DH>();
-        return launch_kernel(err, rotate, rotate_store_kernel<DH>, *a) &&
-               launch_kernel(err, l, attention_prefill_kernel<DH>, *a, n);
+        return launch_kernel(err, rotate, rotate_store_kernel<DH, PLAIN>, rest) &&
+               launch_kernel(err, l, attention_prefill_kernel<DH, PLAIN>, rest, n);
     });
 }

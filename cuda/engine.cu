@@ -73,10 +73,13 @@ static bool does_not_fit(const struct engine_plan *p, const char *device, struct
 
 static bool check_shape(const struct model *m, const struct device *d, struct error *err)
 {
-    size_t smem = attention_smem(m->hp.head_dim);
+    if (!cuda_check_facts(m, err))
+        return false;
+    const uint32_t head_dim = model_largest(m).head_dim;
+    size_t smem = attention_smem(head_dim);
     if (smem == 0)
         return error_set(err, ERR_MODEL, "head dimension %u: the CUDA engine takes 1 to %d",
-                         m->hp.head_dim, ATTENTION_MAX_HEAD_DIM);
+                         head_dim, ATTENTION_MAX_HEAD_DIM);
     smem += 8192; // what the kernels declare themselves is less
     if (smem > d->smem_max)
         return error_set(err, ERR_MODEL,
@@ -125,7 +128,7 @@ static bool wait_stream(struct cuda_engine *e, struct error *err)
 // Tells the device where it stands; the pinned copies must not be in use by an earlier transfer.
 bool cuda_set_step(struct cuda_engine *e, int32_t token, size_t pos, struct error *err)
 {
-    *e->host_step = {token, (uint32_t)pos, 0, 0};
+    *e->host_step = {{0, (uint32_t)pos}, token, 0, 0};
     return CHECK_CUDA(cudaMemcpyAsync(e->s.step, e->host_step, sizeof *e->host_step,
                                       cudaMemcpyHostToDevice, e->q.stream),
                       err);
@@ -134,8 +137,7 @@ bool cuda_set_step(struct cuda_engine *e, int32_t token, size_t pos, struct erro
 // Up to three shares are queued: the one that waited for the first of them has just begun.
 bool cuda_pace(struct cuda_engine *e, uint32_t n, uint32_t i, struct error *err)
 {
-    const struct hparams *hp = &e->hp;
-    const double attended = 2.0 * hp->n_head * hp->head_dim * (double)(e->base.n_past + n);
+    const double attended = 2.0 * e->largest.n_q * (double)(e->base.n_past + n);
     const double layer = 2.0 * n * (e->layer_weights + attended); // operations
     const uint32_t share =
         layer < PACE_OPERATIONS ? (uint32_t)(PACE_OPERATIONS / layer) : 1; // layers
@@ -405,49 +407,11 @@ static void engine_decode_stop(struct engine *base, size_t n_keep)
     e->logits_want = LOGITS_NONE;
 }
 
-// ---- the KV cache in and out: per layer the keys, then the values; per head the rows of [begin,
-// end), then (Q8_0) their scales
-
-static size_t row_bytes(const struct kv_plane *p)
-{
-    return p->row_bytes + (p->scales ? p->n_group * sizeof(uint16_t) : 0);
-}
+// ---- the KV cache in and out
 
 static size_t engine_kv_bytes(const struct engine *base, size_t begin, size_t end)
 {
-    const struct cuda_engine *e = (const struct cuda_engine *)base;
-    size_t n = row_bytes(&e->layers[0].k_cache) + row_bytes(&e->layers[0].v_cache);
-    return (end - begin) * n * e->hp.n_head_kv * e->hp.n_layer;
-}
-
-static bool copy_rows(struct cuda_engine *e, uint8_t *plane, size_t row, size_t begin, size_t end,
-                      uint8_t **host, bool out, struct error *err)
-{
-    size_t stride = (size_t)e->base.n_ctx * row, width = (end - begin) * row;
-    uint8_t *device = plane + begin * row;
-    cudaError_t s = out ? cudaMemcpy2DAsync(*host, width, device, stride, width, e->hp.n_head_kv,
-                                            cudaMemcpyDeviceToHost, e->q.stream)
-                        : cudaMemcpy2DAsync(device, stride, *host, width, width, e->hp.n_head_kv,
-                                            cudaMemcpyHostToDevice, e->q.stream);
-    *host += width * e->hp.n_head_kv;
-    return cuda_check(s, "copying the KV cache", err);
-}
-
-static bool copy_kv(struct cuda_engine *e, size_t begin, size_t end, uint8_t *host, bool out,
-                    struct error *err)
-{
-    for (uint32_t i = 0; i < e->hp.n_layer; i++) {
-        const struct kv_plane *planes[] = {&e->layers[i].k_cache, &e->layers[i].v_cache};
-        for (int j = 0; j < 2; j++) {
-            const struct kv_plane *p = planes[j];
-            if (!copy_rows(e, p->data, p->row_bytes, begin, end, &host, out, err))
-                return false;
-            if (p->scales && !copy_rows(e, (uint8_t *)p->scales, p->n_group * sizeof(uint16_t),
-                                        begin, end, &host, out, err))
-                return false;
-        }
-    }
-    return wait_stream(e, err);
+    return cuda_kv_bytes((const struct cuda_engine *)base, begin, end);
 }
 
 static bool engine_kv_export(struct engine *base, size_t begin, size_t end, void *dst,
@@ -458,7 +422,8 @@ static bool engine_kv_export(struct engine *base, size_t begin, size_t end, void
     if (begin > end || end > base->n_past)
         return error_set(err, ERR_FAIL, "KV rows %zu to %zu: the timeline has %zu", begin, end,
                          base->n_past);
-    return begin == end || copy_kv(self(base), begin, end, (uint8_t *)dst, true, err);
+    return begin == end ||
+           cuda_kv_copy(self(base), self(base)->kv_table, begin, end, (uint8_t *)dst, true, err);
 }
 
 static bool engine_kv_import(struct engine *base, size_t begin, size_t end, const void *src,
@@ -469,7 +434,8 @@ static bool engine_kv_import(struct engine *base, size_t begin, size_t end, cons
     if (begin != base->n_past || end < begin || end > base->n_ctx)
         return error_set(err, ERR_FAIL, "KV rows %zu to %zu after %zu tokens in a context of %u",
                          begin, end, base->n_past, base->n_ctx);
-    if (begin != end && !copy_kv(self(base), begin, end, (uint8_t *)src, false, err))
+    if (begin != end &&
+        !cuda_kv_copy(self(base), self(base)->kv_table, begin, end, (uint8_t *)src, false, err))
         return false;
     base->n_past = end;
     self(base)->logits_want = LOGITS_NONE;
@@ -642,6 +608,7 @@ static void engine_free_cuda(struct engine *base)
     cudaFreeHost(e->sampler.ring);
     if (e->q.stream)
         cudaStreamDestroy(e->q.stream);
+    free(e->kv_table);
     free(e->layers);
     free(e);
 }
@@ -711,15 +678,20 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
     if (e->base.n_batch > e->base.n_ctx)
         e->base.n_batch = e->base.n_ctx;
     snprintf(e->base.device, sizeof e->base.device, "%.*s", (int)sizeof e->base.device - 1, d.name);
-    snprintf(e->base.kv_format, sizeof e->base.kv_format, "cuda2 k=%s v=%s",
+    snprintf(e->base.kv_format, sizeof e->base.kv_format, "cuda3 k=%s v=%s",
              p->type_k == KV_F16 ? "f16" : "q8_0", p->type_v == KV_F16 ? "f16" : "q8_0");
     e->hp = m->hp;
+    e->largest = model_largest(m);
     e->params = *p;
-    for (int i = 0; i < N_LAYER_WEIGHTS; i++)
-        e->layer_weights += (double)m->layers[0].w[i].rows * m->layers[0].w[i].n_cols;
-    if (!open_queue(e, &d, err) || !take_memory(e, m, err) || !cuda_load(e, m, err) ||
-        !capture_step(e, false, err) || !capture_step(e, true, err) || !load_kernels(e, err) ||
-        !wait_stream(e, err)) {
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        double n = 0;
+        for (int k = 0; k < N_LAYER_WEIGHTS; k++)
+            n += (double)m->layers[i].w[k].rows * m->layers[i].w[k].n_cols;
+        e->layer_weights = n > e->layer_weights ? n : e->layer_weights;
+    }
+    if (!open_queue(e, &d, err) || !take_memory(e, m, err) || !cuda_kv_open(e, err) ||
+        !cuda_load(e, m, err) || !capture_step(e, false, err) || !capture_step(e, true, err) ||
+        !load_kernels(e, err) || !wait_stream(e, err)) {
         engine_free_cuda(&e->base);
         return NULL;
     }

@@ -1,4 +1,4 @@
-// The CUDA engine from the inside: what engine.cu, forward.cu, load.cu and plan.cu share.
+// The CUDA engine from the inside: what its host code shares.
 #ifndef HOKKU_CUDA_ENGINE_IMPL_H
 #define HOKKU_CUDA_ENGINE_IMPL_H
 
@@ -26,11 +26,12 @@ enum {
 
 // The weights by enum layer_weight: the matrices in w, the vectors in v (NULL: absent).
 struct gpu_layer {
+    const struct layer *facts; // of the model
     struct wmat w[N_LAYER_WEIGHTS];
     const float *v[N_LAYER_WEIGHTS];
     struct kv_plane k_cache, v_cache;
-    float q_scale;      // see attention
-    float swiglu_bound; // see act_f16
+    float q_scale;     // see attention
+    float gated_bound; // see act_f16
 };
 
 // Device memory, taken once and carved.
@@ -42,18 +43,18 @@ struct arena {
 // Everything between the matrices, for up to n_batch tokens.
 struct scratch {
     struct step_state *step;
-    int32_t *tokens;           // (n_batch)
-    float *x;                  // (n_batch, n_embd) the residual stream
-    float *q, *k, *v;          // (n_batch, n_head * head_dim | n_head_kv * head_dim)
-    float *att;                // (n_batch, n_head * head_dim)
-    float *gate, *up;          // (n_batch, n_ff); gate: (n_batch, n_embd) products, too
-    float *logits;             // (LOGITS_ROWS, n_vocab)
-    float2 *rope;              // (n_batch, rope_dim / 2)
-    void *act32;               // (MATVEC_MAX_ROWS, widest input)
-    void *act_f32;             // the same; (n_batch, widest input) when matrices are F32
-    __half *act_f16;           // (n_batch, widest input), or packed
-    __half *ff_f16;            // (n_batch, n_ff) packed
-    float *undo, *undo_swiglu; // (n_batch) of the rows of act_f16 and ff_f16, see act_f16
+    uint32_t *kv_tables;      // (kv_blocks(n_ctx)) see attention
+    int32_t *tokens;          // (n_batch)
+    float *x;                 // (n_batch, n_embd) the residual stream
+    float *q, *k, *v;         // (n_batch, n_head * head_dim | n_head_kv * head_dim)
+    float *att;               // (n_batch, n_head * head_dim)
+    float *gate, *up;         // (n_batch, n_ff); also (n_batch, n_embd) products
+    float *logits;            // (LOGITS_ROWS, n_vocab)
+    void *act32;              // (MATVEC_MAX_ROWS, widest input)
+    void *act_f32;            // the same; (n_batch, widest input) when matrices are F32
+    __half *act_f16;          // (n_batch, widest input), or packed
+    __half *ff_f16;           // (n_batch, n_ff) packed
+    float *undo, *undo_gated; // (n_batch) of the rows of act_f16 and ff_f16, see act_f16
     void *tile; // dequantised weights on their way to cuBLAS; or the sums of gemm_hopper
     size_t tile_bytes;
     float *partial;
@@ -79,21 +80,22 @@ struct memory_plan {
 struct cuda_engine {
     struct engine base; // must be first
     struct hparams hp;
+    struct layer_sizes largest;
     struct engine_params params;
     struct queue q;
     struct arena weights, kv, work;
     struct gpu_layer *layers; // (n_layer)
     struct wmat tok_embd, output;
     const float *output_norm;
-    float *freqs; // (rope_dim / 2)
-    float magnitude;
+    struct rope_tables ropes; // of the model, in its order
     struct scratch s;
+    uint32_t *kv_table; // (kv_blocks(n_ctx)) what s.kv_tables holds
     struct gpu_sampler sampler;
     // One decoded token: forward, head, sampler; [1] where the sampler's blocks wait for each
     // other.
     cudaGraphExec_t graph[2];
     cudaEvent_t pace[2];  // reached when the layers before have ended, by turns
-    double layer_weights; // of one layer
+    double layer_weights; // of the largest layer
     bool paced;           // cuda_pace waits for them
     struct error failure; // of a call that could not tell: every later one does
     // pinned host memory
@@ -120,13 +122,19 @@ struct cuda_engine {
 // ERR_USAGE: there is no such device; ERR_FAIL.
 bool cuda_device_select(int index, struct device *d, struct error *err);
 
+// ---- facts.cu
+
+// Refuses, by the fact's name, a model that asks for what the kernels do not compute: ERR_MODEL.
+bool cuda_check_facts(const struct model *m, struct error *err);
+
 // ---- plan.cu
 
 // What the engine would take with n_ctx positions.
 void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint32_t n_ctx,
                       const struct device *d, struct memory_plan *out);
-// Places the weights, vectors, cache and scratch of e (hp, params, base.n_ctx, base.n_batch set) in
-// the three arenas; with NULL bases only their sizes result. layers: may be scratch of the caller.
+// Places the weights, vectors, cache and scratch of e (hp, largest, params, base.n_ctx,
+// base.n_batch set) in the three arenas; with NULL bases only their sizes result. layers: may be
+// scratch of the caller.
 void cuda_place(struct cuda_engine *e, const struct model *m);
 
 // ---- load.cu
@@ -160,6 +168,16 @@ bool cuda_enqueue_step(struct cuda_engine *e, struct error *err);
 // Starts cuBLAS, once: only when something is to be multiplied with it, so that nobody else needs
 // its library or waits for it.
 bool cuda_blas_open(struct cuda_engine *e, struct error *err);
+
+// ---- kv_cache.cu
+
+// Makes the tables: block i holds positions from i * KV_BLOCK on.
+bool cuda_kv_open(struct cuda_engine *e, struct error *err);
+// Copies positions [begin, end) of the sequence of this table (host memory) out of the cache or
+// into it, and waits; the host has cuda_kv_bytes of them.
+size_t cuda_kv_bytes(const struct cuda_engine *e, size_t begin, size_t end);
+bool cuda_kv_copy(struct cuda_engine *e, const uint32_t *table, size_t begin, size_t end,
+                  uint8_t *host, bool out, struct error *err);
 
 // ---- finite.cu
 

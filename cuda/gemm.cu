@@ -3,11 +3,13 @@
 #include "kernels.h"
 
 bool gemm_launch(const struct queue *q, const struct wmat *w, const void *x, uint32_t n, float *y,
-                 uint32_t ld, float beta, void *tile, size_t tile_bytes, struct error *err)
+                 uint32_t ld, float alpha, float beta, void *tile, size_t tile_bytes,
+                 struct error *err)
 {
     bool f32 = w->type == QUANT_F32;
     cudaDataType_t type = f32 ? CUDA_R_32F : CUDA_R_16F;
-    float alpha = f32 ? 1.0f : half_range_undo(w->half_scale);
+    if (!f32)
+        alpha *= half_range_undo(w->half_scale);
     uint32_t k = gemm_ld(w->n_cols);
     uint32_t rows_max =
         (uint32_t)(tile_bytes / (f32 ? 4 : 2) / k / TILE_ROWS) * (uint32_t)TILE_ROWS;

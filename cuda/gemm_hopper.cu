@@ -11,6 +11,7 @@
 //
 // The steps of all tiles are cut evenly among the blocks ("stream-K", Osama et al. 2023). A tile
 // that several blocks share is added up by the last of them to finish, in the order of the steps.
+#include "activation.cuh"
 #include "kernels.h"
 #include "ptx_hopper.cuh"
 #include "quant.cuh"
@@ -39,7 +40,7 @@ struct cut {
     uint32_t n_step, n_col_tile, n_unit;
     uint32_t first_row_tile[MATVEC_MAX_PARTS + 1]; // of each part
     uint32_t zero;                                 // which the compiler cannot know, see widen
-    float half_scale, undo;                        // of the weights: see wmat, and 1 / it
+    float half_scale, undo;                        // of the weights: see wmat, and gemm.scale / it
 };
 
 // ---- kernel (functions that are no templates are unused before 9.0)
@@ -163,8 +164,8 @@ static __device__ __forceinline__ void widen(const strip<TYPE> &s, uint32_t half
     }
 }
 
-// Where one warp's rows are: two tiles of eight, rows g and g + 8 of its sixteen. For SwiGLU the
-// first is gate's and the second up's, so that a lane gets both factors of an output.
+// Where one warp's rows are: two tiles of eight, rows g and g + 8 of its sixteen. With MATVEC_GATED
+// the first is gate's and the second up's, so that a lane gets both factors of an output.
 struct rows16 {
     uint32_t part[2], tile[2];
 };
@@ -172,7 +173,7 @@ struct rows16 {
 [[maybe_unused]] static __device__ __forceinline__ struct rows16
 locate(const struct gemm &g, const struct cut &c, uint32_t row_tile, uint32_t warp)
 {
-    if (g.mode == MATVEC_SWIGLU)
+    if (g.mode == MATVEC_GATED)
         return {{0, 1}, {row_tile * N_WARP + warp, row_tile * N_WARP + warp}};
     uint32_t part = 0;
     while (part + 1 < g.n_part && row_tile >= c.first_row_tile[part + 1])
@@ -207,11 +208,11 @@ static __device__ __forceinline__ float2 undo_at(const column_undo<BN> &u, int j
                        __shfl_sync(0xFFFFFFFFu, u.v[j / 8].y, from));
 }
 
-// Leaves silu(gate) * up, packed for the matrix that follows.
+// Leaves act(gate) * up, packed for the matrix that follows.
 template <int BN>
-static __device__ __forceinline__ void store_swiglu(const struct gemm &g, const struct cut &t,
-                                                    const struct rows16 &r, uint32_t col0,
-                                                    const float acc[BN / 2], uint32_t lane)
+static __device__ __forceinline__ void store_gated(const struct gemm &g, const struct cut &t,
+                                                   const struct rows16 &r, uint32_t col0,
+                                                   const float acc[BN / 2], uint32_t lane)
 {
     const uint32_t row = r.tile[0] * TILE_ROWS + lane / 4, odd = lane / 4 % 2;
     const bool valid = row < g.w[0].rows; // the packed form is padded with zeros
@@ -225,8 +226,7 @@ static __device__ __forceinline__ void store_swiglu(const struct gemm &g, const 
         for (int c = 0; c < 2; c++) {
             const float undo = (c ? undo_in.y : undo_in.x) * t.undo;
             float gate = acc[4 * j + c] * undo, up = acc[4 * j + 2 + c] * undo;
-            v[c] =
-                gate / (1.0f + __expf(-gate)) * up * half_range_undo(c ? undo_out.y : undo_out.x);
+            v[c] = activate(g.act, gate) * up * half_range_undo(c ? undo_out.y : undo_out.x);
             v[c] = valid ? v[c] : 0.0f;
         }
         // the lanes of two neighbouring rows: each takes one column of both
@@ -463,8 +463,8 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         if (step1 - step0 == c.n_step || combine<BN>(g, c, tile, acc)) {
             const struct rows16 to = locate(g, c, tile / c.n_col_tile, warp);
             const uint32_t col0 = tile % c.n_col_tile * BN;
-            if (g.mode == MATVEC_SWIGLU)
-                store_swiglu<BN>(g, c, to, col0, acc, lane);
+            if (g.mode == MATVEC_GATED)
+                store_gated<BN>(g, c, to, col0, acc, lane);
             else
                 store<BN>(g, c, to, col0, acc, lane);
         }
@@ -528,7 +528,7 @@ bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct erro
 {
     struct cut c = {};
     c.n_step = div_up(g->w[0].n_cols, (uint32_t)GEMM_PACK_COLS);
-    if (g->mode == MATVEC_SWIGLU) { // one part; zeros up to the last step of the next matrix
+    if (g->mode == MATVEC_GATED) { // one part; zeros up to the last step of the next matrix
         uint32_t rows = div_up(g->w[0].rows, (uint32_t)GEMM_PACK_COLS) * GEMM_PACK_COLS;
         c.first_row_tile[g->n_part] = rows / (BLOCK_ROWS / 2);
     } else {
@@ -541,6 +541,8 @@ bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct erro
         if (!(c.half_scale <= g->w[i].half_scale) && c.half_scale == c.half_scale)
             c.half_scale = g->w[i].half_scale;
     c.undo = half_range_undo(c.half_scale);
+    if (g->mode == MATVEC_ADD && g->scale != 0.0f)
+        c.undo *= g->scale;
     // Wide tiles move fewer activations and widen fewer weights, but columns beyond n are wasted
     // and there must be tiles enough for all.
     uint32_t best = 0;

@@ -6,6 +6,7 @@
 
 #include "cuda_common.cuh"
 #include "layout.h"
+#include "model/model.h"
 
 struct queue {
     cudaStream_t stream;
@@ -18,11 +19,17 @@ struct queue {
     struct recorder *recorder;
 };
 
+// Whose token a row of activations belongs to: its sequence's place in the tables of the KV cache,
+// and its position there.
+struct alignas(8) seq_row {
+    uint32_t slot, pos;
+};
+
 // Where decoding stands, in device memory: the one graph of a decoded token reads it, so the same
 // graph serves every position.
 struct step_state {
-    int32_t token; // to evaluate
-    uint32_t pos;  // its position
+    struct seq_row at; // of the token to evaluate
+    int32_t token;
     uint32_t done; // non-zero: kernels of a step return at once
     uint32_t n_sampled;
 };
@@ -55,9 +62,9 @@ bool weight_range_launch(const struct queue *q, const struct wmat *w, const floa
 // ---- matvec.cu -----------------------------------------------------------------------------
 
 enum matvec_mode {
-    MATVEC_STORE,  // y = W x + bias
-    MATVEC_ADD,    // y += W x + bias
-    MATVEC_SWIGLU, // y[0] = silu(w[0] x) * (w[1] x)
+    MATVEC_STORE, // y = W x + bias
+    MATVEC_ADD,   // y += scale * W x + bias
+    MATVEC_GATED, // y[0] = act(w[0] x) * (w[1] x)
 };
 
 enum {
@@ -73,7 +80,9 @@ struct matvec {
     uint32_t ld[MATVEC_MAX_PARTS];
     uint32_t n_part;
     enum matvec_mode mode;
-    uint32_t n_col; // 1 .. MATVEC_MAX_COLS
+    enum activation act; // MATVEC_GATED
+    float scale;         // MATVEC_ADD; 0: 1
+    uint32_t n_col;      // 1 .. MATVEC_MAX_COLS
     // One column, x not NULL: the input as floats, normalised (RMSNorm, Zhang & Sennrich 2019) and
     // quantised by the kernel itself.
     const float *x;    // (n_cols)
@@ -101,12 +110,25 @@ static inline __host__ __device__ uint32_t act_f32_ld(uint32_t n_cols)
 
 // ---- rows.cu: what happens to whole rows of activations between the matrices ------------------
 
-// x[i] = row tokens[i] of the embedding; rope[i] = (cos, sin) of every pair at position *pos0 + i,
+// The rotations of a model's heads: turns[i] = (cos, sin) of every pair at the position of row i,
 // times magnitude.
+struct rope_table {
+    const float *freqs; // (n_pair)
+    uint32_t n_pair;
+    float magnitude;
+    float2 *turns; // (n, n_pair)
+};
+
+struct rope_tables {
+    struct rope_table t[MODEL_MAX_ROPES];
+    uint32_t n;
+};
+
+// x[i] = row tokens[i] of the embedding, times scale; all rotations of position *pos0 + i.
 bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int32_t *tokens,
-                  uint32_t n, float *x /* (n, n_embd) */, const float *freqs /* (n_pair) */,
-                  uint32_t n_pair, float magnitude, const uint32_t *pos0,
-                  float2 *rope /* (n, n_pair) */, const uint32_t *skip, struct error *err);
+                  uint32_t n, float *x /* (n, n_embd) */, float scale,
+                  const struct rope_tables *ropes, const uint32_t *pos0, const uint32_t *skip,
+                  struct error *err);
 
 // Rows as float16: each times a power of two that takes its largest value to the upper end of
 // float16's range; whoever multiplies with them undoes that.
@@ -114,10 +136,11 @@ struct act_f16 {
     __half *x;   // NULL: not wanted
     uint32_t ld; // of rows padded with zeros, or GEMM_PACKED: as gemm_hopper_launch takes it
     float *undo; // (n) 1 / the power of two
-    // A bound of what SwiGLU makes of a normalised row of squares that add up to n_cols, 0: none;
-    // then undo_swiglu (n) gets the same for that row of results, which nobody has seen yet.
-    float swiglu_bound;
-    float *undo_swiglu;
+    // A bound of what MATVEC_GATED makes of a normalised row of squares that add up to n_cols, 0:
+    // none;
+    // then undo_gated (n) gets the same for that row of results, which nobody has seen yet.
+    float gated_bound;
+    float *undo_gated;
 };
 enum { GEMM_PACKED = 0 };
 
@@ -127,27 +150,51 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
                 const float *norm, float eps, void *act32, void *act_f32, const struct act_f16 *f16,
                 struct error *err);
 
-// gate (n, n_ff) = silu(gate) * up
-bool swiglu_launch(const struct queue *q, float *gate, const float *up, size_t n_total,
-                   struct error *err);
+// gate (n, n_ff) = act(gate) * up
+bool gate_launch(const struct queue *q, enum activation act, float *gate, const float *up,
+                 size_t n_total, struct error *err);
 
-// y (n, n_cols) = product (n, n_cols) * undo (n) + bias (n_cols), or all of it added to y. undo,
-// bias NULL: none. product may be y.
+// y (n, n_cols) = scale (0: 1) * product (n, n_cols) * undo (n) + bias (n_cols), or all of it added
+// to y. undo, bias NULL: none. product may be y.
 bool finish_product_launch(const struct queue *q, const float *product, const float *undo,
-                           const float *bias, bool add, float *y, uint32_t n, uint32_t n_cols,
-                           struct error *err);
+                           const float *bias, float scale, bool add, float *y, uint32_t n,
+                           uint32_t n_cols, struct error *err);
+
+// x (n, n_cols) += scale (0: 1) * y (n, n_cols), y normalised (RMSNorm) with weights norm (n_cols).
+bool add_normed_launch(const struct queue *q, const float *y, const float *norm, float eps,
+                       float scale, float *x, uint32_t n, uint32_t n_cols, const uint32_t *skip,
+                       struct error *err);
+
+// Logits times scale, and softcap * tanh(logit / softcap) of that unless softcap is 0.
+bool finish_logits_launch(const struct queue *q, float *logits, size_t n_total, float scale,
+                          float softcap, const uint32_t *skip, struct error *err);
 
 // ---- attention_decode.cu, attention_prefill.cu ------------------------------------------------
 
-// The keys (or values) of one layer: row (head, position) at data + (head * n_ctx + position) *
-// row_bytes. Q8_0: signed bytes, and one float16 scale per 32 at scales + (head * n_ctx + position)
-// * n_group, a scale more where that makes their number even (four bytes are copied at a time).
+// The KV cache is a pool of blocks of KV_BLOCK positions; a block has all layers' keys and values,
+// and a table per sequence says which block holds positions [i * KV_BLOCK, (i + 1) * KV_BLOCK).
+// 64: what a step of attention_prefill reads at once, and whole tiles of attention_decode, so no
+// tile straddles two blocks; a head's block is 4 to 32 KB in one piece, and half a block, what a
+// sequence wastes on average, is some megabytes of a large model.
+enum {
+    KV_BLOCK = 64,
+};
+
+static inline __host__ __device__ uint32_t kv_blocks(uint32_t n_position)
+{
+    return (n_position + KV_BLOCK - 1) / KV_BLOCK;
+}
+
+// The keys (or values) of one layer: row (block, head, position in the block), kv_row, at data +
+// row * row_bytes. Q8_0: signed bytes, and one float16 scale per 32 at scales + row * n_group, a
+// scale more where that makes their number even (four bytes are copied at a time).
 struct kv_plane {
     uint8_t *data;
     uint16_t *scales;   // NULL: data is float16
     uint32_t row_bytes; // a multiple of 16
     uint32_t n_group;   // kv_groups(head_dim)
-    float scale;        // a power of two: what is stored is the value times this
+    uint32_t n_head;
+    float scale; // a power of two: what is stored is the value times this
 };
 
 static inline __host__ __device__ uint32_t kv_groups(uint32_t head_dim)
@@ -155,21 +202,40 @@ static inline __host__ __device__ uint32_t kv_groups(uint32_t head_dim)
     return (head_dim + 63) / 64 * 2;
 }
 
+static inline __host__ __device__ size_t kv_row(uint32_t block, uint32_t n_head_kv, uint32_t head,
+                                                uint32_t position)
+{
+    return (size_t)(block * n_head_kv + head) * KV_BLOCK + position % KV_BLOCK;
+}
+
 struct attention {
     uint32_t n_head, n_head_kv, head_dim;
-    uint32_t n_ctx, n_swa;
+    uint32_t n_swa; // a token sees itself and the n_swa - 1 before it; 0: all
     float eps;
     const float *q_norm, *k_norm; // (head_dim), NULL: none
-    bool rope_halves;             // pairs (i, i + rope_dim / 2), else (2 i, 2 i + 1)
+    bool norm_whole;   // of all heads at once: (n_head * head_dim), (n_head_kv * head_dim)
+    bool norm_rotated; // after the rotation instead of before, not with norm_whole
+    bool rope_halves;  // pairs (i, i + rope_dim / 2), else (2 i, 2 i + 1)
     uint32_t rope_dim;
-    float q_scale;      // a power of two: queries become float16 times this
-    float score_undo;   // 1 / (q_scale * k.scale)
-    float v_undo;       // 1 / v.scale
-    const float2 *rope; // (n, rope_dim / 2) cos and sin
+    // Queries become float16 times this: log2(e), the factor of the scores (1 / sqrt(head_dim)) and
+    // a power of two.
+    float q_scale;
+    float score_undo; // 1 / (that power of two * k.scale): then scores are in units of log2
+    float v_undo;     // 1 / v.scale
+    float softcap;    // c: scores s become c tanh(s / c); 0: they do not
+    // Queries, rotated, times 1 + temp_scale ln(1 + floor(position / temp_len)); 0: they are not.
+    float temp_scale;
+    uint32_t temp_len;
+    const float2 *rope; // (n, rope_dim / 2) cos and sin; NULL: no rotation
     struct kv_plane k, v;
-    const uint32_t *pos0; // position of the first row: see attention_decode_launch
-    // Results of the projections, biases added; one row per token.
-    const float *q_in, *k_in, *v_in; // (n, ld_q), (n, ld_kv), (n, ld_kv)
+    // Where the tokens are, see the launchers; and which blocks hold position 0, KV_BLOCK, ... of
+    // the sequences (n_slot, max_blocks).
+    const struct seq_row *rows;
+    const uint32_t *tables;
+    uint32_t max_blocks;
+    // Results of the projections, biases added; one row per token. norm_whole: normed in place.
+    float *q_in, *k_in; // (n, ld_q), (n, ld_kv)
+    const float *v_in;  // (n, ld_kv)
     uint32_t ld_q, ld_kv;
     float *out; // (n, n_head * head_dim)
     const uint32_t *skip;
@@ -192,22 +258,24 @@ void attention_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t h
 // The least shared memory that the kernels for this head_dim need; 0: no kernel for it.
 size_t attention_smem(uint32_t head_dim);
 
-// One token: rotates q and k, appends k and v to the cache, attends over the whole cache. The
-// kernel looks at *pos0, *skip and the rows of the cache before *pos0 while its predecessors may
-// still run: none of the launches that are chained by early starts (launch.dependent) may write
-// them. A step's first launch, embed, is not chained.
+// One token, at rows[0]: norms (norm_whole: in a launch of its own), rotates q and k, appends k and
+// v to the cache, attends over the whole cache. The kernel looks at *rows, the tables, *skip and
+// the rows of the cache before this one while its predecessors may still run: none of the launches
+// that are chained by early starts (launch.dependent) may write them. A step's first launch, embed,
+// is not chained.
 bool attention_decode_launch(const struct queue *q, const struct attention *a, struct error *err);
-// n tokens: the same in two launches.
+// n tokens of one sequence, the first at rows[0]: the same in two launches or three.
 bool attention_prefill_launch(const struct queue *q, const struct attention *a, uint32_t n,
                               struct error *err);
 
 // ---- gemm.cu -------------------------------------------------------------------------------
 
-// y (n, ld) = beta * y + x W^T for many columns: W is dequantised to float16 in pieces that stay in
-// the L2 cache and multiplied by cuBLAS; float32 weights stay float32. x (n, gemm_ld(n_cols)) as
-// act_launch's f16, whose scale is not undone, or, for float32 weights, f32.
+// y (n, ld) = beta * y + alpha * x W^T for many columns: W is dequantised to float16 in pieces that
+// stay in the L2 cache and multiplied by cuBLAS; float32 weights stay float32. x (n,
+// gemm_ld(n_cols)) as act_launch's f16, whose scale is not undone, or, for float32 weights, f32.
 bool gemm_launch(const struct queue *q, const struct wmat *w, const void *x, uint32_t n, float *y,
-                 uint32_t ld, float beta, void *tile, size_t tile_bytes, struct error *err);
+                 uint32_t ld, float alpha, float beta, void *tile, size_t tile_bytes,
+                 struct error *err);
 
 // Row stride, in elements, of a product's operands for n_cols columns.
 static inline uint32_t gemm_ld(uint32_t n_cols)
@@ -257,10 +325,12 @@ struct gemm {
     float *y[MATVEC_MAX_PARTS];          // (n, rows)
     uint32_t n_part;
     enum matvec_mode mode;
+    enum activation act; // as in matvec
+    float scale;
     uint32_t n;
     const __half *x;       // (n, n_cols) packed
     const float *undo;     // (gemm_undo_room(n)) of the rows of x, see act_f16
-    __half *out;           // MATVEC_SWIGLU: (n, rows) packed, instead of y
+    __half *out;           // MATVEC_GATED: (n, rows) packed, instead of y
     const float *undo_out; // (gemm_undo_room(n)) of the rows of out
     float *partial;        // scratch: sizes by gemm_scratch
     uint32_t *counters;    // zero before the first use; left zero

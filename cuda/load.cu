@@ -239,12 +239,17 @@ static bool copy_vector(const struct queue *q, const float *to, const float *fro
 static bool copy_vectors(struct cuda_engine *e, const struct model *m, struct error *err)
 {
     const struct hparams *hp = &e->hp;
-    float *freqs = (float *)malloc((hp->rope_dim / 2 + 1) * sizeof *freqs);
+    const size_t n_bytes = (e->largest.rope_dim / 2 + 1) * sizeof(float);
+    float *freqs = (float *)malloc(n_bytes);
     if (!freqs)
-        return error_oom(err, "the rotation frequencies", hp->rope_dim / 2 * sizeof *freqs);
-    model_rope_freqs(m, freqs, &e->magnitude);
-    bool ok = copy_vector(&e->q, e->freqs, freqs, hp->rope_dim / 2, err) &&
-              copy_vector(&e->q, e->output_norm, m->output_norm, hp->n_embd, err);
+        return error_oom(err, "the rotation frequencies", n_bytes);
+    bool ok =
+        copy_vector(&e->q, e->output_norm, (const float *)m->output_norm.data, hp->n_embd, err);
+    for (uint32_t i = 0; ok && i < m->n_rope; i++) {
+        struct rope_table *t = &e->ropes.t[i];
+        model_rope_freqs(&m->ropes[i], e->base.n_ctx, freqs, &t->magnitude);
+        ok = copy_vector(&e->q, t->freqs, freqs, t->n_pair, err);
+    }
     for (uint32_t i = 0; ok && i < hp->n_layer; i++) {
         const struct layer *from = &m->layers[i];
         const struct gpu_layer *to = &e->layers[i];

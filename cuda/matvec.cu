@@ -10,6 +10,7 @@
 //     of a row and before the kernel's predecessor has ended: weights never depend on it.
 //   - One column: every block normalises and quantises the input for itself. That costs a read of
 //     the input from L2 per block, and saves a launch per matrix.
+#include "activation.cuh"
 #include "kernels.h"
 #include "quant.cuh"
 
@@ -33,6 +34,7 @@ template <int NCOL> static constexpr __host__ __device__ int blocks_per_sm()
 struct matvec_grid {
     uint32_t n_same;            // the first n_same parts have weight type TA, the rest TB
     uint32_t sums_at, warps_at; // in dynamic shared memory, see share
+    float scale;                // of the products, 1: as they are
     uint32_t first_pair[MATVEC_MAX_PARTS + 1];
 };
 
@@ -49,7 +51,7 @@ static __device__ __forceinline__ struct tile_pair
 locate(const struct matvec &m, const struct matvec_grid &g, uint32_t pair)
 {
     struct tile_pair p;
-    if (m.mode == MATVEC_SWIGLU) {
+    if (m.mode == MATVEC_GATED) {
         p.part = 0;
         p.w[0] = &m.w[0];
         p.w[1] = &m.w[1];
@@ -220,7 +222,7 @@ template <int NCOL> struct share {
 template <uint32_t TYPE, int NCOL>
 static __device__ __forceinline__ struct share<NCOL>
 block_share(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, uint32_t part1) {
-    const uint32_t n_pair = g.first_pair[m.mode == MATVEC_SWIGLU ? 1 : m.n_part];
+    const uint32_t n_pair = g.first_pair[m.mode == MATVEC_GATED ? 1 : m.n_part];
     const uint32_t begin = n_pair * blockIdx.x / gridDim.x;
     uint32_t end = n_pair * (blockIdx.x + 1) / gridDim.x;
     struct share<NCOL> s;
@@ -304,7 +306,7 @@ static __device__ __forceinline__ bool multiply(const struct matvec &m, const st
     return true;
 }
 
-// Row i of the block's share: of its pair i / ROWS; SWIGLU: those of gate.
+// Row i of the block's share: of its pair i / ROWS; GATED: those of gate.
 struct place {
     uint32_t part, row, pair, t, r; // row: UINT32_MAX: there is none
 };
@@ -315,7 +317,7 @@ static __device__ __forceinline__ struct place place_of(const struct matvec &m,
                                                         const struct share<NCOL> &s, uint32_t i)
 {
     struct place p = {};
-    const uint32_t shift = m.mode == MATVEC_SWIGLU ? 3 : 4;
+    const uint32_t shift = m.mode == MATVEC_GATED ? 3 : 4;
     p.row = UINT32_MAX;
     p.pair = i >> shift;
     p.t = i >> 3 & (shift - 3);
@@ -334,7 +336,7 @@ static __device__ __forceinline__ struct place place_of(const struct matvec &m,
 static __device__ __forceinline__ float addend(const struct matvec &m, const struct place &p,
                                                uint32_t col)
 {
-    if (p.row == UINT32_MAX || m.mode == MATVEC_SWIGLU)
+    if (p.row == UINT32_MAX || m.mode == MATVEC_GATED)
         return 0.0f;
     const float *bias = m.bias[p.part];
     return (bias ? bias[p.row] : 0.0f) +
@@ -371,8 +373,8 @@ static __device__ __forceinline__ void finish(const struct matvec &m, const stru
             if (col >= (int)m.n_col || p.row == UINT32_MAX)
                 break;
             float v = scale * row_sum(s, p.pair, p.t, p.r, col);
-            if (m.mode == MATVEC_SWIGLU)
-                v = __fdividef(v, 1.0f + __expf(-v)) * scale * row_sum(s, p.pair, 1, p.r, col);
+            if (m.mode == MATVEC_GATED)
+                v = activate(m.act, v) * scale * row_sum(s, p.pair, 1, p.r, col);
             else
                 v += col == 0 ? add : addend(m, p, col);
             m.y[p.part][(size_t)col * m.ld[p.part] + p.row] = v;
@@ -405,8 +407,8 @@ multiply_parts(const struct matvec &m, const struct matvec_grid &g, uint32_t par
     if (!any)
         return false;
     __syncthreads();
-    const float scale = NCOL == 1 ? norm_factor<n_warp<NCOL>()>(m, squares) : 1.0f;
-    finish<NCOL>(m, g, s, scale, add);
+    const float norm = NCOL == 1 ? norm_factor<n_warp<NCOL>()>(m, squares) : 1.0f;
+    finish<NCOL>(m, g, s, norm * g.scale, add);
     return true;
 }
 
@@ -480,8 +482,8 @@ bool matvec_row_fits(const struct queue *q, const struct matvec *m)
     // What the kernel itself declares: heads of two weight types, squares, alignment.
     const size_t declared = 2 * sizeof(float[n_warp<1>()][2][TILE_ROWS]) + 1024;
     uint32_t n_pair = 0;
-    for (uint32_t i = 0; i < (m->mode == MATVEC_SWIGLU ? 1 : m->n_part); i++)
-        n_pair += m->mode == MATVEC_SWIGLU ? m->w[i].n_tile : div_up(m->w[i].n_tile, 2u);
+    for (uint32_t i = 0; i < (m->mode == MATVEC_GATED ? 1 : m->n_part); i++)
+        n_pair += m->mode == MATVEC_GATED ? m->w[i].n_tile : div_up(m->w[i].n_tile, 2u);
     for (uint32_t i = 0; i < m->n_part; i++)
         if (blocks_for<1>(q, m->w[i].type, m->w[i].n_cols, n_pair).smem + declared > q->smem_max)
             return false;
@@ -492,11 +494,12 @@ template <uint32_t TA, uint32_t TB, int NCOL>
 static bool launch(const struct queue *q, const struct matvec *m, const struct matvec_grid *g,
                    struct error *err)
 {
-    const uint32_t n_pair = g->first_pair[m->mode == MATVEC_SWIGLU ? 1 : m->n_part];
+    const uint32_t n_pair = g->first_pair[m->mode == MATVEC_GATED ? 1 : m->n_part];
     const struct matvec_blocks b = blocks_for<NCOL>(q, TA, m->w[0].n_cols, n_pair);
     struct matvec_grid grid = *g;
     grid.sums_at = b.sums_at;
     grid.warps_at = b.warps_at;
+    grid.scale = m->mode == MATVEC_ADD && m->scale != 0.0f ? m->scale : 1.0f;
     struct launch l = {.name = "matvec",
                        .grid = dim3(b.n),
                        .block = dim3(n_warp<NCOL>() * WARP),
@@ -543,9 +546,9 @@ bool matvec_launch(const struct queue *q, const struct matvec *m, struct error *
     g.n_same = 0;
     while (g.n_same < n_part && m->w[g.n_same].type == m->w[0].type)
         g.n_same++;
-    if (m->mode == MATVEC_SWIGLU) {
+    if (m->mode == MATVEC_GATED) {
         if (g.n_same == 1) // gate and up of different types: the caller multiplies them apart
-            return error_set(err, ERR_FAIL, "CUDA: SwiGLU of two weight types in one launch");
+            return error_set(err, ERR_FAIL, "CUDA: gate and up of two weight types in one launch");
         n_pair = m->w[0].n_tile;
         g.first_pair[1] = g.first_pair[2] = n_pair;
         g.n_same = 1;
@@ -555,7 +558,7 @@ bool matvec_launch(const struct queue *q, const struct matvec *m, struct error *
             g.first_pair[i + 1] = n_pair;
         }
     }
-    if (m->mode != MATVEC_SWIGLU && g.n_same < n_part) {
+    if (m->mode != MATVEC_GATED && g.n_same < n_part) {
         bool known = false, same = true;
         for (uint32_t i = g.n_same + 1; i < n_part; i++)
             same &= m->w[i].type == m->w[g.n_same].type;

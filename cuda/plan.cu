@@ -32,14 +32,15 @@ static const float *take_vector(struct arena *a, uint32_t n)
     return (const float *)take(a, n * sizeof(float));
 }
 
-static struct kv_plane take_kv(struct arena *a, const struct hparams *hp, uint32_t n_ctx,
+static struct kv_plane take_kv(struct arena *a, const struct layer *l, uint32_t n_ctx,
                                enum kv_type type)
 {
     struct kv_plane p = {};
-    uint64_t rows = (uint64_t)hp->n_head_kv * n_ctx;
+    uint64_t rows = (uint64_t)l->n_head_kv * kv_blocks(n_ctx) * KV_BLOCK;
     uint32_t elem = type == KV_F16 ? 2 : 1;
-    p.row_bytes = (hp->head_dim * elem + 15) / 16 * 16;
-    p.n_group = kv_groups(hp->head_dim);
+    p.row_bytes = (l->head_dim * elem + 15) / 16 * 16;
+    p.n_group = kv_groups(l->head_dim);
+    p.n_head = l->n_head_kv;
     p.scale = 1.0f;
     p.data = (uint8_t *)take(a, rows * p.row_bytes);
     if (type == KV_Q8_0)
@@ -53,11 +54,27 @@ static uint32_t max3(uint32_t a, uint32_t b, uint32_t c)
     return m > c ? m : c;
 }
 
+// Of all layers: they attend one after the other.
+static struct attention_scratch largest_attention(const struct cuda_engine *e,
+                                                  const struct model *m)
+{
+    struct attention_scratch most = {};
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct layer *l = &m->layers[i];
+        struct attention_scratch a = {};
+        attention_scratch(e->q.n_sm, l->n_head, l->n_head_kv, l->head_dim, e->base.n_batch, &a);
+        most.partial = a.partial > most.partial ? a.partial : most.partial;
+        most.counters = a.counters > most.counters ? a.counters : most.counters;
+        most.q_f16 = a.q_f16 > most.q_f16 ? a.q_f16 : most.q_f16;
+    }
+    return most;
+}
+
 void cuda_place(struct cuda_engine *e, const struct model *m)
 {
     const struct hparams *hp = &e->hp;
     const uint32_t n_ctx = e->base.n_ctx, n_batch = e->base.n_batch;
-    const uint32_t n_q = hp->n_head * hp->head_dim, n_kv = hp->n_head_kv * hp->head_dim;
+    const uint32_t n_q = e->largest.n_q, n_kv = e->largest.n_kv, n_ff = e->largest.n_ff;
 
     struct arena *w = &e->weights;
     bool has_f32 = false; // among the matrices that a prompt goes through
@@ -67,10 +84,15 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     else
         take_matrix(w, &m->output, &e->output);
     e->output_norm = take_vector(w, hp->n_embd);
-    e->freqs = (float *)take(w, hp->rope_dim / 2 * sizeof(float));
+    e->ropes.n = m->n_rope;
+    for (uint32_t i = 0; i < m->n_rope; i++) {
+        e->ropes.t[i].n_pair = m->ropes[i].n_dim / 2;
+        e->ropes.t[i].freqs = take_vector(w, e->ropes.t[i].n_pair);
+    }
     for (uint32_t i = 0; i < hp->n_layer; i++) {
         const struct layer *from = &m->layers[i];
         struct gpu_layer unused, *l = e->layers ? &e->layers[i] : &unused;
+        l->facts = from;
         for (int k = 0; k < N_LAYER_WEIGHTS; k++) {
             const struct weight *have = &from->w[k];
             l->w[k] = {};
@@ -81,16 +103,16 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
                 take_matrix(w, have, &l->w[k]);
             has_f32 |= have->data && !have->vector && have->type == QUANT_F32;
         }
-        l->k_cache = take_kv(&e->kv, hp, n_ctx, e->params.type_k);
-        l->v_cache = take_kv(&e->kv, hp, n_ctx, e->params.type_v);
+        l->k_cache = take_kv(&e->kv, from, n_ctx, e->params.type_k);
+        l->v_cache = take_kv(&e->kv, from, n_ctx, e->params.type_v);
     }
 
     struct arena *a = &e->work;
     struct scratch *s = &e->s;
-    const uint32_t n_wide = max3(hp->n_embd, n_q, hp->n_ff);
-    struct attention_scratch att;
-    attention_scratch(e->q.n_sm, hp->n_head, hp->n_head_kv, hp->head_dim, n_batch, &att);
+    const uint32_t n_wide = max3(hp->n_embd, n_q, n_ff);
+    const struct attention_scratch att = largest_attention(e, m);
     s->step = (struct step_state *)take(a, sizeof *s->step);
+    s->kv_tables = (uint32_t *)take(a, kv_blocks(n_ctx) * sizeof *s->kv_tables);
     struct gemm_scratch gemm;
     gemm_scratch(e->q.n_sm, &gemm);
     s->counters = (uint32_t *)take(a, att.counters + gemm.counters);
@@ -102,10 +124,12 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     s->k = (float *)take(a, (uint64_t)n_batch * n_kv * sizeof(float));
     s->v = (float *)take(a, (uint64_t)n_batch * n_kv * sizeof(float));
     s->att = (float *)take(a, (uint64_t)n_batch * n_q * sizeof(float));
-    s->gate = (float *)take(a, (uint64_t)n_batch * max3(hp->n_ff, hp->n_embd, 1) * sizeof(float));
-    s->up = (float *)take(a, (uint64_t)n_batch * hp->n_ff * sizeof(float));
+    s->gate = (float *)take(a, (uint64_t)n_batch * max3(n_ff, hp->n_embd, 1) * sizeof(float));
+    s->up = (float *)take(a, (uint64_t)n_batch * max3(n_ff, hp->n_embd, 1) * sizeof(float));
     s->logits = (float *)take(a, (uint64_t)LOGITS_ROWS * hp->n_vocab * sizeof(float));
-    s->rope = (float2 *)take(a, (uint64_t)n_batch * (hp->rope_dim / 2) * sizeof(float2));
+    for (uint32_t i = 0; i < m->n_rope; i++)
+        e->ropes.t[i].turns =
+            (float2 *)take(a, (uint64_t)n_batch * e->ropes.t[i].n_pair * sizeof(float2));
     uint32_t rows = max3(lesser(n_batch, (uint32_t)MATVEC_MAX_ROWS), LOGITS_ROWS, 1);
     s->act32 = take(a, rows * act_row_bytes(QUANT_Q8_0, (n_wide + 31) / 32 * 32));
     s->act_f32 = take(a, (uint64_t)(has_f32 && n_batch > rows ? n_batch : rows) *
@@ -113,9 +137,9 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     if (n_batch > MATVEC_MAX_ROWS_HOPPER) {
         uint64_t row = gemm_ld(n_wide) * (has_f32 ? sizeof(float) : sizeof(__half));
         s->act_f16 = (__half *)take(a, gemm_pack_bytes(n_batch, n_wide)); // either form
-        s->ff_f16 = (__half *)take(a, gemm_pack_bytes(n_batch, hp->n_ff));
+        s->ff_f16 = (__half *)take(a, gemm_pack_bytes(n_batch, n_ff));
         s->undo = (float *)take(a, 2 * gemm_undo_room(n_batch) * sizeof(float));
-        s->undo_swiglu = s->undo ? s->undo + gemm_undo_room(n_batch) : NULL;
+        s->undo_gated = s->undo ? s->undo + gemm_undo_room(n_batch) : NULL;
         s->tile_bytes = lesser(n_wide * row, (uint64_t)TILE_BYTES);
         if (s->tile_bytes < TILE_ROWS * row)
             s->tile_bytes = TILE_ROWS * row;
@@ -137,6 +161,7 @@ void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint
 {
     struct cuda_engine e = {};
     e.hp = m->hp;
+    e.largest = model_largest(m);
     e.params = *p;
     e.q.n_sm = d->n_sm;
     e.q.hopper = d->major == 9;
@@ -176,18 +201,18 @@ static void add_matrix(struct rows *r, const struct weight *w, uint64_t n_out)
 }
 
 // What attention reads: `seen` positions of a layer's cache.
-static void add_cache(struct rows *r, const struct hparams *hp, enum kv_type type_k,
+static void add_cache(struct rows *r, const struct layer *l, enum kv_type type_k,
                       enum kv_type type_v, uint64_t seen)
 {
     uint64_t moved = 0, needed = 0;
     const enum kv_type types[] = {type_k, type_v};
     for (int j = 0; j < 2; j++) {
         bool f16 = types[j] == KV_F16;
-        uint64_t width = f16 ? hp->head_dim * 2u : hp->head_dim;
-        uint64_t moved_scales = f16 ? 0 : kv_groups(hp->head_dim) * sizeof(uint16_t);
-        uint64_t scales = f16 ? 0 : (hp->head_dim + 31) / 32 * sizeof(uint16_t);
-        moved += seen * hp->n_head_kv * ((width + 15) / 16 * 16 + moved_scales);
-        needed += seen * hp->n_head_kv * (width + scales);
+        uint64_t width = f16 ? l->head_dim * 2u : l->head_dim;
+        uint64_t moved_scales = f16 ? 0 : kv_groups(l->head_dim) * sizeof(uint16_t);
+        uint64_t scales = f16 ? 0 : (l->head_dim + 31) / 32 * sizeof(uint16_t);
+        moved += seen * l->n_head_kv * ((width + 15) / 16 * 16 + moved_scales);
+        needed += seen * l->n_head_kv * (width + scales);
     }
     add(r, "attention", "kv", type_k == KV_F16 ? "F16" : "Q8_0", moved, needed);
 }
@@ -201,14 +226,12 @@ extern "C" size_t cuda_plan_traffic(const struct model *m, enum kv_type type_k, 
     uint64_t tiled = cuda_layout_bytes(m->tok_embd.type, TILE_ROWS, hp->n_embd) / TILE_ROWS;
     add(&r, "embed", "token_embd", quant_info(m->tok_embd.type)->name, tiled + hp->n_embd * 4,
         row + hp->n_embd * 4);
-    uint64_t seen = (uint64_t)n_past + 1;
-    if (hp->n_swa && seen > hp->n_swa)
-        seen = hp->n_swa;
     for (uint32_t i = 0; i < hp->n_layer; i++) {
         for (int k = 0; k < N_LAYER_WEIGHTS; k++) {
             const struct weight *w = &m->layers[i].w[k];
             if (k == ATTN_OUTPUT)
-                add_cache(&r, hp, type_k, type_v, seen);
+                add_cache(&r, &m->layers[i], type_k, type_v,
+                          layer_seen(&m->layers[i], (uint64_t)n_past + 1));
             if (w->data && !w->vector) // gate's product never leaves the kernel
                 add_matrix(&r, w, k == FFN_GATE ? 0 : w->rows);
         }

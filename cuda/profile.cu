@@ -110,8 +110,9 @@ static void destroy_events(struct recorder *r)
 }
 
 // Kernels that prepare or finish what another one reads the weights for.
-static const char *const beside[] = {"act",          "dequant", "finish_product",
-                                     "rotate_store", "swiglu",  NULL};
+static const char *const beside[] = {
+    "act",        "add_normed",   "dequant", "finish_product", "finish_logits", "gate",
+    "norm_whole", "rotate_store", NULL};
 
 // A token is bound by bytes, a chunk by operations: each is filled in where it is known.
 static bool add_work(const struct cuda_engine *e, size_t n, const struct profile_launch *launches,

@@ -1,5 +1,6 @@
 // What happens to whole rows of activations between the matrices: embedding, RMSNorm and
-// quantisation, SwiGLU, biases.
+// quantisation, what becomes of products that no kernel of their own finishes.
+#include "activation.cuh"
 #include "kernels.h"
 #include "quant.cuh"
 
@@ -10,9 +11,8 @@ enum { THREADS = 256, N_WARP = THREADS / WARP };
 // Grid (n). The embedding's row, and the rotations of this position.
 template <uint32_t TYPE>
 static __global__ void __launch_bounds__(THREADS)
-    embed_kernel(const struct wmat w, const int32_t *tokens, float *x, const float *freqs,
-                 uint32_t n_pair, float magnitude, const uint32_t *pos0, float2 *rope,
-                 const uint32_t *skip)
+    embed_kernel(const struct wmat w, const int32_t *tokens, float *x, float scale,
+                 const struct rope_tables ropes, const uint32_t *pos0, const uint32_t *skip)
 {
     constexpr int N = chunk_elems(TYPE);
     griddep_launch_dependents();
@@ -28,15 +28,19 @@ static __global__ void __launch_bounds__(THREADS)
         dequantize_chunk<TYPE>(k, v);
         for (int e = 0; e < N; e++)
             if (c * N + e < w.n_cols)
-                out[c * N + e] = v[e];
+                out[c * N + e] = scale * v[e];
     }
-    for (uint32_t p = threadIdx.x; p < n_pair; p += THREADS) {
-        // In turns, and all but the last one off, in double: of a million radians a float would
-        // keep a few hundredths.
-        double turns = (double)(*pos0 + i) * (double)freqs[p] * 0.15915494309189535; // 1 / (2 pi)
-        float sine, cosine;
-        sincospif(2.0f * (float)(turns - rint(turns)), &sine, &cosine);
-        rope[(size_t)i * n_pair + p] = make_float2(cosine * magnitude, sine * magnitude);
+    for (uint32_t k = 0; k < ropes.n; k++) {
+        const struct rope_table &t = ropes.t[k];
+        for (uint32_t p = threadIdx.x; p < t.n_pair; p += THREADS) {
+            // In turns, and all but the last one off, in double: of a million radians a float would
+            // keep a few hundredths.
+            double turns = (double)(*pos0 + i) * (double)t.freqs[p] * 0.15915494309189535; // 1/2pi
+            float sine, cosine;
+            sincospif(2.0f * (float)(turns - rint(turns)), &sine, &cosine);
+            t.turns[(size_t)i * t.n_pair + p] =
+                make_float2(cosine * t.magnitude, sine * t.magnitude);
+        }
     }
 }
 
@@ -97,9 +101,9 @@ static __global__ void __launch_bounds__(THREADS)
         scale = half_range(top * rms);
         if (f16.x && threadIdx.x == 0) {
             f16.undo[blockIdx.x] = half_range_undo(scale);
-            if (f16.swiglu_bound > 0.0f) // eps makes small rows smaller; SwiGLU has two factors
-                f16.undo_swiglu[blockIdx.x] =
-                    half_range_undo(half_range(f16.swiglu_bound * (mean * rms * rms)));
+            if (f16.gated_bound > 0.0f) // eps makes small rows smaller; there are two factors
+                f16.undo_gated[blockIdx.x] =
+                    half_range_undo(half_range(f16.gated_bound * (mean * rms * rms)));
         }
     }
     auto value = [&](uint32_t i) {
@@ -145,19 +149,19 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    swiglu_kernel(float *gate, const float *up, size_t n)
+    gate_kernel(enum activation act, float *gate, const float *up, size_t n)
 {
     griddep_launch_dependents();
     griddep_wait();
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < n)
-        gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+        gate[i] = activate(act, gate[i]) * up[i];
 }
 
 // Grid (n, ceil(n_cols / THREADS))
 static __global__ void __launch_bounds__(THREADS)
-    finish_product_kernel(const float *product, const float *undo, const float *bias, bool add,
-                          float *y, uint32_t n_cols)
+    finish_product_kernel(const float *product, const float *undo, const float *bias, float scale,
+                          bool add, float *y, uint32_t n_cols)
 {
     griddep_launch_dependents();
     griddep_wait();
@@ -165,15 +169,58 @@ static __global__ void __launch_bounds__(THREADS)
     if (i >= n_cols)
         return;
     const size_t at = (size_t)blockIdx.x * n_cols + i;
-    float v = fmaf(product[at], undo ? undo[blockIdx.x] : 1.0f, bias ? bias[i] : 0.0f);
+    float v = fmaf(product[at], undo ? scale * undo[blockIdx.x] : scale, bias ? bias[i] : 0.0f);
     y[at] = add ? y[at] + v : v;
+}
+
+// Grid (n)
+static __global__ void __launch_bounds__(THREADS)
+    add_normed_kernel(const float *y, const float *norm, float eps, float scale, float *x,
+                      uint32_t n_cols, const uint32_t *skip)
+{
+    __shared__ float part[N_WARP];
+    griddep_launch_dependents();
+    griddep_wait();
+    if (skip && *skip)
+        return;
+    y += (size_t)blockIdx.x * n_cols;
+    x += (size_t)blockIdx.x * n_cols;
+    float sum = 0.0f;
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
+        sum = fmaf(y[i], y[i], sum);
+    for (int d = WARP / 2; d > 0; d /= 2)
+        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = sum;
+    __syncthreads();
+    sum = 0.0f;
+    for (int i = 0; i < N_WARP; i++)
+        sum += part[i];
+    const float factor = scale / sqrtf(sum / (float)n_cols + eps);
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
+        x[i] = fmaf(factor * norm[i], y[i], x[i]);
+}
+
+// What is not finite stays that: a limit would hide it.
+static __global__ void __launch_bounds__(THREADS)
+    finish_logits_kernel(float *logits, size_t n, float scale, float softcap, const uint32_t *skip)
+{
+    griddep_launch_dependents();
+    griddep_wait();
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= n || (skip && *skip))
+        return;
+    const float v = scale * logits[i];
+    logits[i] = softcap > 0.0f && isfinite(v) ? softcap * tanhf(v / softcap) : v;
 }
 
 // ---- launchers
 
 bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int32_t *tokens,
-                  uint32_t n, float *x, const float *freqs, uint32_t n_pair, float magnitude,
-                  const uint32_t *pos0, float2 *rope, const uint32_t *skip, struct error *err)
+                  uint32_t n, float *x, float scale, const struct rope_tables *ropes,
+                  const uint32_t *pos0, const uint32_t *skip, struct error *err)
 {
     // Not dependent: kernels that begin early read the position, and this one, the first of a step,
     // keeps them behind the sampler of the step before, which writes it.
@@ -184,7 +231,7 @@ bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int3
                        .recorder = q->recorder};
     return with_type(tok_embd->type, [&](auto tag) {
         return launch_kernel(err, l, embed_kernel<decltype(tag)::value>, *tok_embd, tokens, x,
-                             freqs, n_pair, magnitude, pos0, rope, skip);
+                             scale, *ropes, pos0, skip);
     });
 }
 
@@ -203,21 +250,21 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
                          (float *)act_f32, act_f32_ld(n_cols), f16 ? *f16 : none);
 }
 
-bool swiglu_launch(const struct queue *q, float *gate, const float *up, size_t n_total,
-                   struct error *err)
+bool gate_launch(const struct queue *q, enum activation act, float *gate, const float *up,
+                 size_t n_total, struct error *err)
 {
-    struct launch l = {.name = "swiglu",
+    struct launch l = {.name = "gate",
                        .grid = dim3((unsigned)div_up(n_total, (size_t)THREADS)),
                        .block = dim3(THREADS),
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return launch_kernel(err, l, swiglu_kernel, gate, up, n_total);
+    return launch_kernel(err, l, gate_kernel, act, gate, up, n_total);
 }
 
 bool finish_product_launch(const struct queue *q, const float *product, const float *undo,
-                           const float *bias, bool add, float *y, uint32_t n, uint32_t n_cols,
-                           struct error *err)
+                           const float *bias, float scale, bool add, float *y, uint32_t n,
+                           uint32_t n_cols, struct error *err)
 {
     struct launch l = {.name = "finish_product",
                        .grid = dim3(n, div_up(n_cols, (uint32_t)THREADS)),
@@ -225,5 +272,32 @@ bool finish_product_launch(const struct queue *q, const float *product, const fl
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return launch_kernel(err, l, finish_product_kernel, product, undo, bias, add, y, n_cols);
+    return launch_kernel(err, l, finish_product_kernel, product, undo, bias,
+                         scale != 0.0f ? scale : 1.0f, add, y, n_cols);
+}
+
+bool add_normed_launch(const struct queue *q, const float *y, const float *norm, float eps,
+                       float scale, float *x, uint32_t n, uint32_t n_cols, const uint32_t *skip,
+                       struct error *err)
+{
+    struct launch l = {.name = "add_normed",
+                       .grid = dim3(n),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    return launch_kernel(err, l, add_normed_kernel, y, norm, eps, scale != 0.0f ? scale : 1.0f, x,
+                         n_cols, skip);
+}
+
+bool finish_logits_launch(const struct queue *q, float *logits, size_t n_total, float scale,
+                          float softcap, const uint32_t *skip, struct error *err)
+{
+    struct launch l = {.name = "finish_logits",
+                       .grid = dim3((unsigned)div_up(n_total, (size_t)THREADS)),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    return launch_kernel(err, l, finish_logits_kernel, logits, n_total, scale, softcap, skip);
 }

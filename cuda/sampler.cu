@@ -478,7 +478,7 @@ static __device__ void publish(struct run *r, struct step_state now)
     if (!failed) {
         g->history[r->n_history] = (int32_t)id;
         step->token = (int32_t)id;
-        step->pos = now.pos + 1;
+        step->at.pos = now.at.pos + 1;
     }
     if (failed || (g->flags[id] & TOKEN_STOP))
         step->done = 1;
@@ -511,7 +511,7 @@ static __global__ void __launch_bounds__(THREADS, 1) sampler_kernel(struct sampl
     r.len = r.first < a.n_vocab ? lesser(a.n_vocab - r.first, a.slice_len) : 0;
     r.n_blocks = gridDim.x;
     r.n = a.n_vocab;
-    r.n_history = step.pos + 1;
+    r.n_history = step.at.pos + 1;
     r.epoch = r.s->epoch;
     r.n_pass = r.s->n_pass;
     load_slice(&r);

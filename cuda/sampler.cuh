@@ -50,8 +50,8 @@ void gpu_sampler_place(struct gpu_sampler *s, uint32_t n_vocab, uint32_t n_ctx, 
 bool gpu_sampler_begin(const struct queue *q, struct gpu_sampler *s, const struct decode_params *p,
                        struct error *err);
 
-// Enqueues one pick: from logits (n_vocab) the token for position step->pos + 1, whose history is
-// the timeline up to and with step->pos. Sets step->token, adds 1 to step->pos and
+// Enqueues one pick: from logits (n_vocab) the token for position step->at.pos + 1, whose history
+// is the timeline up to and with step->at.pos. Sets step->token, adds 1 to step->at.pos and
 // step->n_sampled, sets step->done after a stop id or a failure, fills ring[n_sampled % RING]. Does
 // nothing when step->done.
 bool gpu_sampler_launch(const struct queue *q, struct gpu_sampler *s, const float *logits,

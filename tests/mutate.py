@@ -41,7 +41,7 @@ FOLDERS = {
     "sampler": (["src/engine/sampler.c"], unit("sampler", "sampler_edges") + py("tests/conformance/test_sampler.py")),
     "dialog": (["src/dialog/conversation.c", "src/dialog/prefix.c", "src/dialog/session_*.c", "src/dialog/why.c", "src/dialog/think.c"],
                unit("think", "conversation", "session") + py("tests/e2e/test_numbers.py", "-k", "why") + py("tests/e2e/test_repl_sessions.py")),
-    "template": (["src/jinja/*.c", "!src/jinja/unicode_table.c"],
+    "template": (["src/jinja/*.c"],
                  unit("template", "template_origin", "template_limits") + [["tests/conformance/test_templates"]] + py("tests/conformance/test_template_edges.py")),
     "gguf": (["src/gguf/*.c"], unit("gguf", "gguf_edges") + py("tests/conformance/test_dequant.py") + py("tests/conformance/test_gguf_files.py")
              + py("tests/conformance/test_split_names.py")),

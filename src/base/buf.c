@@ -1,4 +1,5 @@
 #include "base/buf.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,6 +60,16 @@ bool buf_append(struct buf *b, const void *bytes, size_t n)
 bool buf_puts(struct buf *b, const char *s)
 {
     return buf_append(b, s, strlen(s));
+}
+
+bool buf_append_utf8(struct buf *b, const char *s, size_t n)
+{
+    const char *piece;
+    for (size_t i = 0, n_piece; i < n;) {
+        i += utf8_piece(s + i, n - i, &piece, &n_piece);
+        buf_append(b, piece, n_piece);
+    }
+    return !b->failed;
 }
 
 bool buf_putc(struct buf *b, char c)

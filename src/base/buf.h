@@ -20,6 +20,7 @@ bool buf_reserve(struct buf *b, size_t n_more);
 bool buf_append(struct buf *b, const void *bytes, size_t n);
 bool buf_puts(struct buf *b, const char *s);
 bool buf_putc(struct buf *b, char c);
+bool buf_append_utf8(struct buf *b, const char *s, size_t n); // what is no UTF-8 becomes U+FFFD
 bool buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool buf_vprintf(struct buf *b, const char *fmt, va_list ap);
 const char *buf_str(const struct buf *b); // never NULL: "" for an empty buffer

@@ -33,6 +33,15 @@ const char *format_bytes(char out[FORMAT_NUMBER], uint64_t n_bytes)
     return out;
 }
 
+const char *format_range(char out[FORMAT_TEXT], double least, double most)
+{
+    if (most >= INT32_MAX)
+        snprintf(out, FORMAT_TEXT, "a whole number of at least %.10g", least);
+    else
+        snprintf(out, FORMAT_TEXT, "a number from %.10g to %.10g", least, most);
+    return out;
+}
+
 const char *format_text(char *out, size_t cap, const char *s, size_t n)
 {
     static const char cut[] = "...";

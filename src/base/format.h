@@ -13,6 +13,10 @@ const char *format_number(char out[FORMAT_NUMBER], uint64_t v);
 // 5021696 -> "5.0 MB" (powers of ten). Returns out.
 const char *format_bytes(char out[FORMAT_NUMBER], uint64_t n_bytes);
 
+// What a number may be, for messages: "a number from 0 to 1", "a whole number of at least 0" where
+// the largest is that of its type. Returns out.
+const char *format_range(char out[FORMAT_TEXT], double least, double most);
+
 // Copies s[0..n) so that it fits and is one line of valid UTF-8: control bytes and malformed bytes
 // become \xNN, what does not fit is cut with "...". cap counts the NUL and is at least 8. Returns
 // out.

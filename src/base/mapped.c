@@ -72,3 +72,11 @@ const char *mapped_failed(void)
 {
     return failed ? failed_path : NULL;
 }
+
+bool mapped_error(bool saved, struct error *err)
+{
+    return error_set(err, ERR_MODEL,
+                     "%s: a part of it can no longer be read: the file was cut while it was in use, "
+                     "or its disk fails%s; restore it, and begin again",
+                     failed_path, saved ? " (the conversation is saved)" : "");
+}

@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "base/cancel.h"
+#include "base/error.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,7 +22,11 @@ void mapped_watch(struct cancel *cancel); // asked when a page is gone; NULL: no
 bool mapped_fault(const void *address);
 const char *mapped_failed(void); // the file that lost a page; NULL: none did
 
+// What to say of it; false. Errors: ERR_MODEL.
+bool mapped_error(bool saved, struct error *err);
+
 #ifdef __cplusplus
 }
 #endif
+
 #endif

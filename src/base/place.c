@@ -211,6 +211,14 @@ bool place_move(const char *from, const char *to, struct error *err)
 // ---------------------------------------------------------------------------------------
 // directories
 
+bool place_need(const char *dir, const char *what, const char *xdg, struct error *err)
+{
+    return dir || error_set(err, ERR_FAIL,
+                            "no place for %s: HOME is not set, and user %u has no home on record: "
+                            "set HOME, or %s to a directory of yours",
+                            what, (unsigned)geteuid(), xdg);
+}
+
 bool place_make_parents(const char *path, struct error *err)
 {
     char *copy = strdup(path);

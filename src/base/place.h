@@ -37,6 +37,9 @@ bool place_commit(int fd, const char *temp, const char *path, struct error *err)
 // Gives a file another name, which must be free: what is there is never replaced. Errors: ERR_FAIL.
 bool place_move(const char *from, const char *to, struct error *err);
 
+// Whether there is a directory for what hokku keeps; NULL: there is none. Errors: ERR_FAIL: what it
+// is for, and how to name one (xdg: the variable).
+bool place_need(const char *dir, const char *what, const char *xdg, struct error *err);
 // mkdir -p (0700) of everything before the last '/' of path.
 bool place_make_parents(const char *path, struct error *err);
 // What a directory holds is on the disk, not only in memory; where that is possible.

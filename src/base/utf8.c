@@ -1,6 +1,6 @@
 #include "base/utf8.h"
 
-#include "base/width_table.h"
+#include "base/unicode.h"
 
 // Expected length from the lead byte and the allowed range of the second byte (Unicode table 3-7).
 static size_t lead(unsigned char c, unsigned char *lo, unsigned char *hi)
@@ -109,28 +109,22 @@ bool utf8_valid(const char *s, size_t n)
     return true;
 }
 
-static bool in_ranges(uint32_t cp, const uint32_t (*r)[2], size_t n)
+size_t utf8_piece(const char *s, size_t n, const char **piece, size_t *n_piece)
 {
-    size_t lo = 0;
-    while (n > 0) {
-        size_t half = n / 2;
-        if (cp > r[lo + half][1]) {
-            lo += half + 1;
-            n -= half + 1;
-        } else {
-            if (cp >= r[lo + half][0])
-                return true;
-            n = half;
-        }
-    }
-    return false;
+    uint32_t cp;
+    size_t used = 0;
+    for (size_t k; used < n && (k = utf8_decode(s + used, n - used, &cp)) > 0;)
+        used += k;
+    *piece = used ? s : "\xEF\xBF\xBD";
+    *n_piece = used ? used : 3;
+    return used ? used : 1;
 }
 
 int utf8_width(uint32_t cp)
 {
     if (cp >= 0x20 && cp < 0x7F)
         return 1;
-    if (in_ranges(cp, zero_width, sizeof zero_width / sizeof *zero_width))
+    if (uni_is(cp, UNI_ZERO_WIDTH))
         return 0;
-    return in_ranges(cp, double_width, sizeof double_width / sizeof *double_width) ? 2 : 1;
+    return uni_is(cp, UNI_DOUBLE_WIDTH) ? 2 : 1;
 }

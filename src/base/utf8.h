@@ -20,6 +20,10 @@ size_t utf8_incomplete_tail(const char *s, size_t n);
 
 bool utf8_valid(const char *s, size_t n);
 
+// The next piece of s[0..n) (n > 0) as UTF-8: the well-formed bytes at its beginning, or U+FFFD for
+// one byte that begins nothing. Returns how many bytes of s it stands for.
+size_t utf8_piece(const char *s, size_t n, const char **piece, size_t *n_piece);
+
 // Returns the terminal columns of cp: 0 (combining, control), 1 or 2 (East Asian wide, emoji).
 int utf8_width(uint32_t cp);
 

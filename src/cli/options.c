@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/format.h"
 #include "base/place.h"
+#include "engine/settings.h"
 
 enum { MAX_CONFIG_BYTES = 1 << 20 };
 
@@ -39,17 +41,6 @@ static const struct {
                        "[list | rm NAME | mv NAME NEW | export NAME FILE.md | search TEXT]",
                        "list, remove, rename, export or search saved conversations"},
 };
-
-struct engine_params options_engine_params(const struct options *o)
-{
-    return (struct engine_params){
-        .n_ctx = o->n_ctx,
-        .n_batch = o->n_batch,
-        .type_k = o->type_k,
-        .type_v = o->type_v,
-        .n_threads = o->n_threads,
-    };
-}
 
 const char *tool_name(enum tool t)
 {
@@ -171,38 +162,26 @@ static bool set_choice(const struct option_def *d, const char *value, int32_t *o
     return bad_value(d, value, expected, err);
 }
 
+// Of the sampling settings that are numbers: its row of sampler_numbers, else SAMPLER_N_NUMBERS.
+static size_t sampler_row(const struct option_def *d)
+{
+    size_t i = 0;
+    while (i < SAMPLER_N_NUMBERS &&
+           d->offset != offsetof(struct options, sampler) + sampler_numbers[i].offset)
+        i++;
+    return i;
+}
+
 // value: what was found, as text.
 static bool check_range(const struct option_def *d, double x, const char *value, struct error *err)
 {
-    char expected[100];
-    if ((d->least == 0 && d->most == 0) || (x >= d->least && x <= d->most)) // NaN is in no range
+    size_t row = sampler_row(d);
+    double least = row < SAMPLER_N_NUMBERS ? sampler_numbers[row].least : d->least;
+    double most = row < SAMPLER_N_NUMBERS ? sampler_numbers[row].most : d->most;
+    char range[FORMAT_TEXT];
+    if ((least == 0 && most == 0) || (x >= least && x <= most)) // NaN is in no range
         return true;
-    if (d->most >= INT32_MAX)
-        snprintf(expected, sizeof expected, "a whole number of at least %.10g", d->least);
-    else
-        snprintf(expected, sizeof expected, "a number from %.10g to %.10g", d->least, d->most);
-    return bad_value(d, value, expected, err);
-}
-
-bool options_check_sampler(const struct sampler_settings *s, struct error *err)
-{
-    const struct options o = {.sampler = *s};
-    size_t n;
-    const struct option_def *d = options_table(&n);
-    for (size_t i = 0; i < n; i++) {
-        const void *at = (const char *)&o + d[i].offset;
-        bool whole = d[i].kind == OPT_I32;
-        char value[40];
-        if (d[i].offset < offsetof(struct options, sampler) ||
-            d[i].offset >= offsetof(struct options, sampler) + sizeof o.sampler ||
-            (!whole && d[i].kind != OPT_F32))
-            continue;
-        double x = whole ? *(const int32_t *)at : (double)*(const float *)at;
-        snprintf(value, sizeof value, "%g", x);
-        if (!check_range(&d[i], x, value, err))
-            return false;
-    }
-    return true;
+    return bad_value(d, value, format_range(range, least, most), err);
 }
 
 static bool set_value(struct options *o, const struct option_def *d, const char *value,
@@ -293,6 +272,8 @@ static bool set_value(struct options *o, const struct option_def *d, const char 
     }
     if (d->given_offset)
         *(bool *)((char *)o + d->given_offset) = true;
+    if (sampler_row(d) < SAMPLER_N_NUMBERS)
+        o->sampler_given |= 1u << sampler_row(d);
     return true;
 }
 
@@ -507,15 +488,6 @@ static bool find_places(struct options *o, struct error *err)
            error_oom(err, "the options", 4096);
 }
 
-bool options_need_place(const char *place, const char *what, const char *xdg, struct error *err)
-{
-    return place ||
-           error_set(err, ERR_FAIL,
-                     "no place for %s: HOME is not set, and user %u has no home on record: "
-                     "set HOME, or %s to a directory of yours",
-                     what, (unsigned)geteuid(), xdg);
-}
-
 // One option per line by its long name, "temp 0.7", "temp = 0.7" or "--temp 0.7"; # begins a
 // comment.
 bool options_read_config(struct options *o, char *text, size_t n, const char *label,
@@ -666,6 +638,13 @@ static bool parse_argument(struct options *o, int argc, char **argv, int *at, st
     return set_value(o, d, eq ? eq + 1 : argv[++*at], err);
 }
 
+static const char *first_set(const char *const values[])
+{
+    while (!*values || !**values)
+        values++;
+    return *values;
+}
+
 bool options_parse(struct options *o, int argc, char **argv, char **envp, struct error *err)
 {
     *o = (struct options){
@@ -680,6 +659,12 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
         .bench_repeat = 5,
         .output = "md",
     };
+    const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
+    o->dumb = term && strcmp(term, "dumb") == 0;
+    o->no_color = no_color && *no_color;
+    o->home = getenv("HOME");
+    o->editor = first_set((const char *[]){getenv("VISUAL"), getenv("EDITOR"), "vi"});
+    o->temp_dir = first_set((const char *[]){getenv("TMPDIR"), P_tmpdir});
     if (!find_places(o, err))
         return false;
     if (argc > 1 && strcmp(argv[1], "--complete") == 0) {

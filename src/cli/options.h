@@ -1,7 +1,7 @@
 // The command line: one table of options serves parsing, the configuration file, the environment,
 // help, the man page and shell completion.
-#ifndef HOKKU_OPTIONS_H
-#define HOKKU_OPTIONS_H
+#ifndef HOKKU_CLI_OPTIONS_H
+#define HOKKU_CLI_OPTIONS_H
 
 #include "base/buf.h"
 #include "base/error.h"
@@ -47,7 +47,7 @@ struct options {
     enum tool tool;
     bool help, version;
     const char *print_completion; // "bash", "zsh", "man"
-    char **complete;              // the words after --complete (main_complete.h); NULL: not given
+    char **complete;              // the words after --complete (complete.h); NULL: not given
     size_t n_complete;
 
     // model
@@ -73,10 +73,11 @@ struct options {
     bool ignore_eos;
     enum overflow overflow;
 
-    // sampling; given_* tells which came from the user, so that a model's recommendation does not
-    // override them
+    // sampling, and which of it came from the user, so that a model's recommendation does not
+    // override it: bit i for sampler_numbers[i]
     struct sampler_settings sampler;
-    bool seed_given, temp_given, top_k_given, top_p_given, min_p_given, repeat_penalty_given;
+    uint32_t sampler_given;
+    bool seed_given;
 
     const char *session, *base;
     bool resume; // --continue
@@ -86,6 +87,8 @@ struct options {
     bool quiet, verbose, stats, json;
     uint32_t logprobs;
     enum when color;
+    const char *home, *editor, *temp_dir; // HOME (may be NULL), VISUAL or EDITOR, TMPDIR
+    bool dumb, no_color; // TERM=dumb: no escape sequences; NO_COLOR
 
     // tools
     bool add_bos, nul, plan, bench_kernels;
@@ -109,13 +112,6 @@ struct options {
 // expected, the nearest name), ERR_MEMORY.
 bool options_parse(struct options *o, int argc, char **argv, char **envp, struct error *err);
 void options_release(struct options *o);
-
-// Whether there is this place, one of the above. Errors: ERR_FAIL: what it is for, and how to name
-// one.
-bool options_need_place(const char *place, const char *what, const char *xdg, struct error *err);
-
-// What the options say of an engine; device, progress and cancel are the caller's.
-struct engine_params options_engine_params(const struct options *o);
 
 const char *tool_name(enum tool t);
 const char *tool_usage(enum tool t); // "[options] FILE"
@@ -162,14 +158,11 @@ struct option_def {
     bool (*parse)(struct options *o, const char *value, struct error *err);
     bool in_chat; // /set may change it during a conversation
     const char *help;
-    double least, most; // what a number may be; both 0: anything of its kind
+    double least, most; // what a number may be; both 0: anything of its kind, or what the table of
+                        // sampling settings says (engine/settings.h)
 };
 
 const struct option_def *options_table(size_t *n);
-
-// The one check of ranges, for sampling settings that came another way than as text (a model's
-// recommendations, recorded answers). Errors: ERR_USAGE as options_set.
-bool options_check_sampler(const struct sampler_settings *s, struct error *err);
 
 // Parsers of OPT_CUSTOM rows.
 bool options_parse_bias(struct options *o, const char *value, struct error *err);

@@ -18,10 +18,10 @@
 
 #define AT(field)    offsetof(struct options, field)
 #define GIVEN(field) offsetof(struct options, field)
-#define SAMPLE(field, given, sh, lo, kind, arg, help, least, most)                                 \
+// Its range: engine/settings.h.
+#define SAMPLE(field, long_name, kind, arg, help)                                                  \
     {                                                                                              \
-        MAIN, "sampling", sh, lo, arg, kind, AT(sampler.field), given, NULL, NULL, true, help,     \
-            least, most                                                                            \
+        MAIN, "sampling", NULL, long_name, arg, kind, AT(sampler.field), 0, NULL, NULL, true, help \
     }
 
 static const struct option_def table[] = {
@@ -93,37 +93,27 @@ static const struct option_def table[] = {
 
     {MAIN, "sampling", "-s", "--seed", "N", OPT_U64, AT(sampler.seed), GIVEN(seed_given), NULL,
      NULL, true, "random seed (random, printed with -v)"},
-    SAMPLE(temp, GIVEN(temp_given), NULL, "--temp", OPT_F32, "X",
-           "temperature, 0 = most likely token (0.8)", 0, 1e6),
-    SAMPLE(top_k, GIVEN(top_k_given), NULL, "--top-k", OPT_I32, "N",
-           "the N most likely tokens, 0 = all (40)", 0, INT32_MAX),
-    SAMPLE(top_p, GIVEN(top_p_given), NULL, "--top-p", OPT_F32, "X",
-           "nucleus probability, 1 = off (0.95)", 0, 1),
-    SAMPLE(min_p, GIVEN(min_p_given), NULL, "--min-p", OPT_F32, "X",
-           "least probability relative to the best (0.05)", 0, 1),
-    SAMPLE(typical, 0, NULL, "--typical", OPT_F32, "X", "locally typical sampling, 1 = off (1)", 0,
-           1),
-    SAMPLE(top_n_sigma, 0, NULL, "--top-nsigma", OPT_F32, "X",
-           "within X deviations of the best, -1 = off (-1)", -1, 1e6),
-    SAMPLE(xtc_probability, 0, NULL, "--xtc-probability", OPT_F32, "X",
-           "exclude top choices this often (0)", 0, 1),
-    SAMPLE(xtc_threshold, 0, NULL, "--xtc-threshold", OPT_F32, "X",
-           "those above this probability (0.1)", 0, 1),
-    SAMPLE(repeat_penalty, GIVEN(repeat_penalty_given), NULL, "--repeat-penalty", OPT_F32, "X",
-           "divide logits of recent tokens, 1 = off (1)", 1e-6, 1e6),
-    SAMPLE(repeat_last_n, 0, NULL, "--repeat-last-n", OPT_I32, "N",
-           "how many are recent, -1 = all (64)", -1, INT32_MAX),
-    SAMPLE(presence_penalty, 0, NULL, "--presence-penalty", OPT_F32, "X",
-           "subtract once per recent token (0)", -1e6, 1e6),
-    SAMPLE(frequency_penalty, 0, NULL, "--frequency-penalty", OPT_F32, "X",
-           "subtract per occurrence (0)", -1e6, 1e6),
-    SAMPLE(dry_multiplier, 0, NULL, "--dry-multiplier", OPT_F32, "X",
-           "DRY repetition penalty, 0 = off (0)", 0, 1e6),
-    SAMPLE(dry_base, 0, NULL, "--dry-base", OPT_F32, "X", "its base (1.75)", 1e-6, 1e6),
-    SAMPLE(dry_allowed_length, 0, NULL, "--dry-allowed-length", OPT_I32, "N",
-           "repeats up to N are free (2)", 1, INT32_MAX),
-    SAMPLE(dry_penalty_last_n, 0, NULL, "--dry-penalty-last-n", OPT_I32, "N",
-           "its window, -1 = all (-1)", -1, INT32_MAX),
+    SAMPLE(temp, "--temp", OPT_F32, "X", "temperature, 0 = most likely token (0.8)"),
+    SAMPLE(top_k, "--top-k", OPT_I32, "N", "the N most likely tokens, 0 = all (40)"),
+    SAMPLE(top_p, "--top-p", OPT_F32, "X", "nucleus probability, 1 = off (0.95)"),
+    SAMPLE(min_p, "--min-p", OPT_F32, "X", "least probability relative to the best (0.05)"),
+    SAMPLE(typical, "--typical", OPT_F32, "X", "locally typical sampling, 1 = off (1)"),
+    SAMPLE(top_n_sigma, "--top-nsigma", OPT_F32, "X",
+           "within X deviations of the best, -1 = off (-1)"),
+    SAMPLE(xtc_probability, "--xtc-probability", OPT_F32, "X",
+           "exclude top choices this often (0)"),
+    SAMPLE(xtc_threshold, "--xtc-threshold", OPT_F32, "X", "those above this probability (0.1)"),
+    SAMPLE(repeat_penalty, "--repeat-penalty", OPT_F32, "X",
+           "divide logits of recent tokens, 1 = off (1)"),
+    SAMPLE(repeat_last_n, "--repeat-last-n", OPT_I32, "N", "how many are recent, -1 = all (64)"),
+    SAMPLE(presence_penalty, "--presence-penalty", OPT_F32, "X",
+           "subtract once per recent token (0)"),
+    SAMPLE(frequency_penalty, "--frequency-penalty", OPT_F32, "X", "subtract per occurrence (0)"),
+    SAMPLE(dry_multiplier, "--dry-multiplier", OPT_F32, "X", "DRY repetition penalty, 0 = off (0)"),
+    SAMPLE(dry_base, "--dry-base", OPT_F32, "X", "its base (1.75)"),
+    SAMPLE(dry_allowed_length, "--dry-allowed-length", OPT_I32, "N",
+           "repeats up to N are free (2)"),
+    SAMPLE(dry_penalty_last_n, "--dry-penalty-last-n", OPT_I32, "N", "its window, -1 = all (-1)"),
     {MAIN, "sampling", "-l", "--logit-bias", "ID(+|-)N", OPT_CUSTOM, 0, 0, NULL, options_parse_bias,
      true, "add N to a token's logit, repeatable"},
     {MAIN, "sampling", NULL, "--samplers", "LIST", OPT_CUSTOM, 0, 0, NULL, options_parse_chain,

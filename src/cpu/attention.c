@@ -119,13 +119,16 @@ INLINE void block_values(const uint8_t *v, size_t row_bytes, enum cpu_kv type, s
 // Turns the scores of visible positions [begin, end) of the split into weights; all others of the
 // blocks [0, n_blocks) become 0.
 static struct cpu_attn_part softmax_part(float *s, size_t begin, size_t end, float scale,
-                                         size_t n_blocks)
+                                         float softcap, size_t n_blocks)
 {
     const v16 none = v16_set1(-INFINITY), factor = v16_set1(scale);
     v16 max = none, sum = v16_zero();
     for (size_t b = 0; b < n_blocks; b++) {
         int from = (int)begin - (int)(16 * b), to = (int)end - (int)(16 * b);
-        v16 x = v16_range(v16_mul(v16_load(s + 16 * b), factor), none, from, to);
+        v16 x = v16_mul(v16_load(s + 16 * b), factor);
+        if (softcap > 0)
+            x = v16_mul(v16_tanh(v16_mul(x, v16_set1(1 / softcap))), v16_set1(softcap));
+        x = v16_range(x, none, from, to);
         v16_store(s + 16 * b, x);
         max = v16_max(max, x);
     }
@@ -174,7 +177,7 @@ INLINE void attend_n(struct cpu_attn_split *a, int n, enum cpu_kv type_k, enum c
         memset(weight[r], 0, lo / 16 * 16 * sizeof(float));
         struct cpu_attn_part part = {0.0f, 0.0f};
         if (begin[r] < end[r])
-            part = softmax_part(weight[r], begin[r], end[r], a->scale, n_blocks);
+            part = softmax_part(weight[r], begin[r], end[r], a->scale, a->softcap, n_blocks);
         else
             memset(weight[r], 0, n_blocks * 16 * sizeof(float));
         if (r < a->n_query)

@@ -11,9 +11,9 @@
 
 struct kv_cache {
     struct cpu_kv_layer *layers; // owned, n_layer
-    size_t n_layer, n_head_kv;
-    size_t row_bytes_k, row_bytes_v; // of one head at one position, exported
-    void *memory;                    // owned
+    size_t n_layer;
+    size_t position_bytes; // of one position in all layers, exported
+    void *memory;          // owned
     size_t n_bytes;
 };
 
@@ -26,6 +26,8 @@ size_t kv_cache_bytes(const struct model *m, enum kv_type k, enum kv_type v, uin
 bool kv_cache_init(struct kv_cache *kv, const struct model *m, enum kv_type k, enum kv_type v,
                    uint32_t n_ctx, struct error *err);
 void kv_cache_release(struct kv_cache *kv);
+// Bytes of one position of one layer, exported.
+size_t kv_position_bytes(const struct cpu_kv_layer *l);
 // One position after the other; of each, layer by layer, the keys of all heads, then the values.
 size_t kv_cache_export_bytes(const struct kv_cache *kv, size_t begin, size_t end);
 void kv_cache_export(const struct kv_cache *kv, size_t begin, size_t end, void *dst);
@@ -52,10 +54,13 @@ struct cpu_engine {
     void *scratch;
     size_t scratch_bytes;
     size_t head_dim_pad; // rounded up to 16
-    float *freq;         // (rope_dim / 2)
-    float rope_magnitude;
-    float *cos_sin;              // (n, rope_dim / 2, 2)
+    struct cpu_rope {
+        float *freq;    // (n_dim / 2)
+        float *cos_sin; // (n, n_dim / 2, 2) of the chunk
+        float magnitude;
+    } ropes[MODEL_MAX_ROPES];    // as model.ropes
     float *x;                    // (n, n_embd) the residual stream
+    float *branch;               // (n, n_embd) what is added to it, where that is normed or scaled
     float *q, *k, *v;            // (n, n_head * head_dim), (n, n_head_kv * head_dim) x 2
     float *up;                   // (n, n_ff)
     struct cpu_act normed;       // (n, n_embd)

@@ -359,7 +359,8 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
         goto fail;
     }
     cpu_scratch_layout(m, plan.n_ctx, e->base.n_batch, n_threads, e, e->scratch);
-    model_rope_freqs(m, e->freq, &e->rope_magnitude);
+    for (uint32_t i = 0; i < m->n_rope; i++)
+        model_rope_freqs(&m->ropes[i], plan.n_ctx, e->ropes[i].freq, &e->ropes[i].magnitude);
     if (!ids_reserve(&e->history, (size_t)plan.n_ctx + 1)) {
         error_oom(err, "the token history", ((size_t)plan.n_ctx + 1) * sizeof(int32_t));
         goto fail;

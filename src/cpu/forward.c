@@ -1,5 +1,5 @@
-// The forward pass of a decoder-only transformer (Llama, Qwen2, Qwen3), n tokens at a time.
-// cpu_forward at the end is the whole of it; above are its steps.
+// The forward pass of a decoder-only transformer, n tokens at a time, as the facts of its layers
+// say (model/model.h). cpu_forward at the end is the whole of it; above are its steps.
 #include "cpu/cpu.h"
 
 #include <math.h>
@@ -40,11 +40,23 @@ static void product_item(void *arg, size_t item, int thread)
     p->kernels->matmul(&p->m[i], row0, n_rows - row0 < step ? n_rows : row0 + step);
 }
 
-// m[i].y = m[i].w * m[i].x (+ bias) for n tokens. what: the weights' names, for a profile.
-static bool multiply(struct cpu_engine *e, const char *what, const struct cpu_matmul *m,
-                     int n_products)
+static bool is_quantized(const struct weight *w)
+{
+    return quant_info(w->type)->block_elems > 1;
+}
+
+static void quantize_item(void *arg, size_t t, int thread)
+{
+    (void)thread;
+    const struct products *p = arg;
+    p->kernels->quantize(p->m[0].x, t);
+}
+
+// m[i].y = m[i].w * m[i].x (+ bias) for n tokens, of matrices that share their input.
+static bool multiply(struct cpu_engine *e, const struct cpu_matmul *m, int n_products)
 {
     struct products p = {.kernels = e->kernels, .n = n_products};
+    bool quantized = false;
     for (int i = 0; i < n_products; i++) {
         // One token is bound by reading weights: long runs keep the memory's read-ahead going
         // (items of 16 KB cost half of the bandwidth), two per thread so that none waits long for
@@ -56,17 +68,14 @@ static bool multiply(struct cpu_engine *e, const char *what, const struct cpu_ma
             rows = rows < 32 ? 32 : rows;
         else if (share > rows)
             rows = share;
+        quantized |= is_quantized(m[i].w);
         p.m[i] = m[i];
         p.rows_per_item[i] = (uint32_t)rows;
         p.first_item[i + 1] = p.first_item[i] + (m[i].w->rows + rows - 1) / rows;
     }
-    return pool_run(e->pool, p.first_item[n_products], product_item, &p, e->cancel) &&
-           cpu_mark(e, "matmul", what);
-}
-
-static bool is_quantized(const struct weight *w)
-{
-    return quant_info(w->type)->block_elems > 1;
+    return (!quantized || each_token(e, m[0].n_tok, quantize_item, &p)) &&
+           pool_run(e->pool, p.first_item[n_products], product_item, &p, e->cancel) &&
+           cpu_mark(e, "matmul", m[0].w->group);
 }
 
 // ---- embedding and positions
@@ -74,12 +83,11 @@ static bool is_quantized(const struct weight *w)
 struct token_job {
     struct cpu_engine *e;
     const int32_t *tokens;
-    const float *weight;
-    const float *in; // (n, n_embd)
-    struct cpu_act out;
+    const float *w, *b; // of a norm
+    const float *in;    // (n, n_embd)
+    const struct cpu_act *out;
     const struct layer *layer;
     const struct cpu_kv_layer *kv;
-    bool quantize;
 };
 
 static void embed_item(void *arg, size_t t, int thread)
@@ -91,41 +99,92 @@ static void embed_item(void *arg, size_t t, int thread)
     const struct hparams *hp = &e->base.model->hp;
     const uint8_t *row =
         (const uint8_t *)w->data + (size_t)j->tokens[t] * quant_row_bytes(w->type, w->n_cols);
-    quant_dequantize(w->type, row, e->x + t * hp->n_embd, hp->n_embd);
+    float *x = e->x + t * hp->n_embd;
+    quant_dequantize(w->type, row, x, hp->n_embd);
+    for (size_t i = 0; hp->embd_scale != 1 && i < hp->n_embd; i++)
+        x[i] *= hp->embd_scale;
 
-    float *cos_sin = e->cos_sin + t * hp->rope_dim;
-    for (size_t i = 0; i < hp->rope_dim / 2; i++) {
-        double angle = (double)(e->base.n_past + t) * e->freq[i];
-        cos_sin[2 * i] = (float)cos(angle) * e->rope_magnitude;
-        cos_sin[2 * i + 1] = (float)sin(angle) * e->rope_magnitude;
+    for (uint32_t r = 0; r < e->base.model->n_rope; r++) {
+        const uint32_t n_dim = e->base.model->ropes[r].n_dim;
+        const struct cpu_rope *rope = &e->ropes[r];
+        float *cos_sin = rope->cos_sin + t * n_dim;
+        for (size_t i = 0; i < n_dim / 2; i++) {
+            double angle = (double)(e->base.n_past + t) * rope->freq[i];
+            cos_sin[2 * i] = (float)cos(angle) * rope->magnitude;
+            cos_sin[2 * i + 1] = (float)sin(angle) * rope->magnitude;
+        }
     }
+}
+
+// At the residual stream after what was added to it in layer il.
+static bool look(struct cpu_engine *e, size_t il, const char *what)
+{
+    if (e->search) {
+        e->search->layer = (uint32_t)il;
+        finite_step(e->search, e->x, e->base.model->hp.n_embd, what);
+    }
+    return true;
 }
 
 static bool embed(struct cpu_engine *e, const int32_t *tokens, size_t n)
 {
     struct token_job j = {.e = e, .tokens = tokens};
-    return each_token(e, n, embed_item, &j) && cpu_mark(e, "embed", "token_embd");
+    return each_token(e, n, embed_item, &j) && look(e, 0, "token_embd") &&
+           cpu_mark(e, "embed", "token_embd");
 }
 
-// ---- steps per token: norm, rotation, SwiGLU
+// ---- steps per token: norm, rotation, activation
+
+// Of n numbers, with the model's kind of norm. w NULL: y = x
+static void norm_row(const struct cpu_engine *e, const float *x, const float *w, const float *b,
+                     size_t n, float *y)
+{
+    const struct hparams *hp = &e->base.model->hp;
+    if (!w)
+        memmove(y, x, n * sizeof *y);
+    else if (hp->norm == NORM_RMS)
+        e->kernels->rms_norm(x, w, b, hp->norm_eps, n, y);
+    else
+        e->kernels->layer_norm(x, w, b, hp->norm_eps, n, y);
+}
 
 static void norm_item(void *arg, size_t t, int thread)
 {
     (void)thread;
     const struct token_job *j = arg;
-    const struct hparams *hp = &j->e->base.model->hp;
-    j->e->kernels->rms_norm(j->in + t * hp->n_embd, j->weight, hp->rms_eps, hp->n_embd,
-                            j->out.f + t * j->out.n_pad);
-    if (j->quantize)
-        j->e->kernels->quantize(&j->out, t);
+    const size_t n = j->e->base.model->hp.n_embd;
+    norm_row(j->e, j->in + t * n, j->w, j->b, n, j->out->f + t * j->out->n_pad);
 }
 
-// what: the weights that the result is for.
-static bool norm(struct cpu_engine *e, const char *what, const float *in, const float *weight,
-                 struct cpu_act *out, bool quantize, size_t n)
+static bool norm(struct cpu_engine *e, const struct weight *w, const struct weight *b,
+                 const float *in, const struct cpu_act *out, size_t n)
 {
-    struct token_job j = {.e = e, .in = in, .weight = weight, .out = *out, .quantize = quantize};
-    return each_token(e, n, norm_item, &j) && cpu_mark(e, "norm", what);
+    struct token_job j = {.e = e, .in = in, .w = w->data, .b = b->data, .out = out};
+    return each_token(e, n, norm_item, &j) && cpu_mark(e, "norm", w->name);
+}
+
+// All heads of a token's queries or keys, as the layer norms them.
+static void norm_heads(const struct cpu_engine *e, const struct layer *l, const float *w, float *x,
+                       size_t n_head)
+{
+    const size_t d = l->head_dim;
+    if (l->qk_norm == QK_NORM_NONE)
+        return;
+    if (l->qk_norm == QK_NORM_WHOLE) {
+        norm_row(e, x, w, NULL, n_head * d, x);
+        return;
+    }
+    for (size_t h = 0; h < n_head; h++)
+        norm_row(e, x + h * d, l->qk_norm == QK_NORM_HEADS ? w + h * d : w, NULL, d, x + h * d);
+}
+
+static void rotate_heads(const struct cpu_engine *e, const struct layer *l, size_t t, float *x,
+                         size_t n_head)
+{
+    const struct rope *rope = &e->base.model->ropes[l->rope];
+    const float *cos_sin = e->ropes[l->rope].cos_sin + t * rope->n_dim;
+    for (size_t h = 0; h < n_head; h++)
+        e->kernels->rope(x + h * l->head_dim, cos_sin, rope->n_dim / 2, rope->layout);
 }
 
 static void rotate_item(void *arg, size_t t, int thread)
@@ -134,23 +193,28 @@ static void rotate_item(void *arg, size_t t, int thread)
     const struct token_job *j = arg;
     const struct cpu_engine *e = j->e;
     const struct hparams *hp = &e->base.model->hp;
-    const size_t d = hp->head_dim;
-    const float *cos_sin = e->cos_sin + t * hp->rope_dim;
-    const float *q_norm = layer_vector(j->layer, ATTN_Q_NORM);
-    const float *k_norm = layer_vector(j->layer, ATTN_K_NORM);
-    float *q = e->q + t * hp->n_head * d;
-    for (size_t h = 0; h < hp->n_head; h++, q += d) {
-        if (q_norm)
-            e->kernels->rms_norm(q, q_norm, hp->rms_eps, d, q);
-        e->kernels->rope(q, cos_sin, hp->rope_dim / 2, hp->rope_layout);
+    const struct layer *l = j->layer;
+    const size_t d = l->head_dim, pos = e->base.n_past + t;
+    const float *q_norm = layer_vector(l, ATTN_Q_NORM), *k_norm = layer_vector(l, ATTN_K_NORM);
+    float *q = e->q + t * l->n_head * d;
+    float *k = e->k + t * l->n_head_kv * d, *v = e->v + t * l->n_head_kv * d;
+    if (!l->qk_norm_rotated) {
+        norm_heads(e, l, q_norm, q, l->n_head);
+        norm_heads(e, l, k_norm, k, l->n_head_kv);
     }
-    float *k = e->k + t * hp->n_head_kv * d, *v = e->v + t * hp->n_head_kv * d;
-    for (uint32_t h = 0; h < hp->n_head_kv; h++, k += d, v += d) {
-        if (k_norm)
-            e->kernels->rms_norm(k, k_norm, hp->rms_eps, d, k);
-        e->kernels->rope(k, cos_sin, hp->rope_dim / 2, hp->rope_layout);
-        e->kernels->kv_store(j->kv, h, e->base.n_past + t, k, v);
+    rotate_heads(e, l, t, q, l->n_head);
+    rotate_heads(e, l, t, k, l->n_head_kv);
+    if (l->qk_norm_rotated) {
+        norm_heads(e, l, q_norm, q, l->n_head);
+        norm_heads(e, l, k_norm, k, l->n_head_kv);
     }
+    if (hp->attn_temp_scale > 0) {
+        const float times = 1 + hp->attn_temp_scale * logf(1 + (float)(pos / hp->attn_temp_len));
+        for (size_t i = 0; i < l->n_head * d; i++)
+            q[i] *= times;
+    }
+    for (uint32_t h = 0; h < l->n_head_kv; h++)
+        e->kernels->kv_store(j->kv, h, pos, k + h * d, v + h * d);
 }
 
 static bool rotate_and_store(struct cpu_engine *e, size_t il, size_t n)
@@ -159,27 +223,32 @@ static bool rotate_and_store(struct cpu_engine *e, size_t il, size_t n)
     return each_token(e, n, rotate_item, &j) && cpu_mark(e, "rotate", "kv");
 }
 
-static void swiglu_item(void *arg, size_t t, int thread)
+static void activate_item(void *arg, size_t t, int thread)
 {
     (void)thread;
     const struct token_job *j = arg;
-    const size_t n_ff = j->e->base.model->hp.n_ff;
-    j->e->kernels->silu_mul(j->out.f + t * j->out.n_pad, j->e->up + t * n_ff, n_ff);
-    if (j->quantize)
-        j->e->kernels->quantize(&j->out, t);
+    const struct layer *l = j->layer;
+    j->e->kernels->activate(l->act, &l->xielu, j->out->f + t * j->out->n_pad,
+                            l->w[FFN_GATE].data ? j->e->up + t * l->n_ff : NULL, l->n_ff);
 }
 
-static bool swiglu(struct cpu_engine *e, const char *what, bool quantize, size_t n)
+static bool activate(struct cpu_engine *e, const struct layer *l, const struct cpu_act *gate,
+                     size_t n)
 {
-    struct token_job j = {.e = e, .out = e->gate, .quantize = quantize};
-    return each_token(e, n, swiglu_item, &j) && cpu_mark(e, "swiglu", what);
+    struct token_job j = {.e = e, .layer = l, .out = gate};
+    return each_token(e, n, activate_item, &j) && cpu_mark(e, "activate", l->w[FFN_UP].group);
 }
 
-static void quantize_item(void *arg, size_t t, int thread)
+static void add_item(void *arg, size_t t, int thread)
 {
     (void)thread;
     const struct token_job *j = arg;
-    j->e->kernels->quantize(&j->out, t);
+    const struct cpu_engine *e = j->e;
+    const struct hparams *hp = &e->base.model->hp;
+    float *x = e->x + t * hp->n_embd, *add = e->branch + t * hp->n_embd;
+    norm_row(e, add, j->w, NULL, hp->n_embd, add);
+    for (size_t i = 0; i < hp->n_embd; i++)
+        x[i] += hp->residual_scale * add[i];
 }
 
 // ---- attention
@@ -187,15 +256,17 @@ static void quantize_item(void *arg, size_t t, int thread)
 // Rows are the chunk's (token, head of the group) pairs of one KV head, eight at a time.
 struct attention_job {
     struct cpu_engine *e;
+    const struct layer *layer;
     const struct cpu_kv_layer *kv;
-    size_t n_tok, group; // group: query heads per KV head
+    const struct cpu_act *out; // (n, n_head * head_dim)
+    size_t n_tok, group;       // group: query heads per KV head
     size_t items_per_head;
     size_t first_split, n_splits; // one token: its splits are shared out too
 };
 
-static size_t first_visible(const struct hparams *hp, size_t pos)
+static size_t first_visible(const struct layer *l, size_t pos)
 {
-    return hp->n_swa > 0 && pos + 1 > hp->n_swa ? pos + 1 - hp->n_swa : 0;
+    return pos + 1 - layer_seen(l, pos + 1);
 }
 
 // Fills the queries of rows [row, row + 8) of a KV head.
@@ -203,26 +274,27 @@ static void set_queries(const struct attention_job *j, struct cpu_attn_split *a,
                         size_t row)
 {
     const struct cpu_engine *e = j->e;
-    const struct hparams *hp = &e->base.model->hp;
+    const struct layer *l = j->layer;
     const size_t n_rows = j->n_tok * j->group;
     a->kv = j->kv;
     a->kv_head = kv_head;
-    a->scale = 1.0f / sqrtf((float)hp->head_dim);
+    a->scale = l->attn_scale;
+    a->softcap = l->attn_softcap;
     a->n_query = (int)(n_rows - row < 8 ? n_rows - row : 8);
     for (int r = 0; r < a->n_query; r++) {
         const size_t t = (row + (size_t)r) / j->group, pos = e->base.n_past + t;
         const size_t head = kv_head * j->group + (row + (size_t)r) % j->group;
-        a->q[r] = e->q + (t * hp->n_head + head) * hp->head_dim;
-        a->first[r] = first_visible(hp, pos);
+        a->q[r] = e->q + (t * l->n_head + head) * l->head_dim;
+        a->first[r] = first_visible(l, pos);
         a->end[r] = pos + 1;
     }
 }
 
-static void put_result(const struct cpu_engine *e, size_t t, size_t head,
+static void put_result(const struct attention_job *j, size_t t, size_t head,
                        const struct cpu_attn_part *part, const float *numerator)
 {
-    const size_t d = e->base.model->hp.head_dim;
-    float *out = e->attn_out.f + t * e->attn_out.n_pad + head * d;
+    const size_t d = j->layer->head_dim;
+    float *out = j->out->f + t * j->out->n_pad + head * d;
     for (size_t i = 0; i < d; i++)
         out[i] = numerator[i] / part->sum;
 }
@@ -251,7 +323,7 @@ static void attention_item(void *arg, size_t item, int thread)
                                    d_pad);
     }
     for (int r = 0; r < a.n_query; r++)
-        put_result(e, (row + (size_t)r) / j->group,
+        put_result(j, (row + (size_t)r) / j->group,
                    kv_head * j->group + (row + (size_t)r) % j->group, &parts[r],
                    total + (size_t)r * d_pad);
 }
@@ -284,72 +356,109 @@ static void merge_head(const struct attention_job *j, size_t head)
     for (size_t i = 1; i < j->n_splits; i++)
         e->kernels->attn_merge(&part[0], numerator, &part[i], numerator + i * e->head_dim_pad,
                                e->head_dim_pad);
-    put_result(e, 0, head, &part[0], numerator);
+    put_result(j, 0, head, &part[0], numerator);
 }
 
-static bool attention(struct cpu_engine *e, size_t il, bool quantize, size_t n)
+static bool attention(struct cpu_engine *e, size_t il, const struct cpu_act *out, size_t n)
 {
-    const struct hparams *hp = &e->base.model->hp;
-    struct attention_job j = {.e = e, .kv = &e->kv.layers[il], .n_tok = n};
-    j.group = hp->n_head / hp->n_head_kv;
+    const struct layer *l = &e->base.model->layers[il];
+    struct attention_job j = {.e = e, .layer = l, .kv = &e->kv.layers[il], .out = out, .n_tok = n};
+    j.group = l->n_head / l->n_head_kv;
     j.items_per_head = (n * j.group + 7) / 8;
     if (n > 1) {
-        if (!pool_run(e->pool, hp->n_head_kv * j.items_per_head, attention_item, &j, e->cancel))
+        if (!pool_run(e->pool, l->n_head_kv * j.items_per_head, attention_item, &j, e->cancel))
             return false;
     } else {
-        j.first_split = first_visible(hp, e->base.n_past) / CPU_ATTN_SPLIT;
+        j.first_split = first_visible(l, e->base.n_past) / CPU_ATTN_SPLIT;
         j.n_splits = e->base.n_past / CPU_ATTN_SPLIT + 1 - j.first_split;
-        if (!pool_run(e->pool, hp->n_head_kv * j.items_per_head * j.n_splits, decode_attention_item,
+        if (!pool_run(e->pool, l->n_head_kv * j.items_per_head * j.n_splits, decode_attention_item,
                       &j, e->cancel))
             return false;
-        for (size_t head = 0; head < hp->n_head; head++)
+        for (size_t head = 0; head < l->n_head; head++)
             merge_head(&j, head);
     }
-    struct token_job t = {.e = e, .out = e->attn_out};
-    return (!quantize || each_token(e, n, quantize_item, &t)) && cpu_mark(e, "attention", "kv");
+    return cpu_mark(e, "attention", "kv");
 }
 
 // ---- the whole
 
-static bool any_quantized(const struct layer *l, enum layer_weight first, enum layer_weight last)
+// The first n rows of an input of products, as wide as this layer has it.
+static struct cpu_act as_wide_as(const struct cpu_act *a, uint32_t n_cols, size_t n)
 {
-    bool any = false;
-    for (int i = (int)first; i <= (int)last; i++)
-        any |= is_quantized(&l->w[i]);
-    return any;
+    struct cpu_act view = *a;
+    view.n_cols = n_cols;
+    view.n_pad = (n_cols + CPU_PAD - 1) / CPU_PAD * CPU_PAD;
+    for (size_t t = 0; t < n; t++) // layers of other widths leave their numbers there
+        memset(view.f + t * view.n_pad + n_cols, 0, (view.n_pad - n_cols) * sizeof *view.f);
+    return view;
 }
 
-// x += Wo attention(norm(x)); x += Wdown (silu(Wgate norm(x)) * Wup norm(x))
-static bool layer(struct cpu_engine *e, size_t il, size_t n)
+// x += residual_scale * post_norm(W in + bias)
+static bool add_product(struct cpu_engine *e, size_t il, enum layer_weight w,
+                        enum layer_weight bias, enum layer_weight post_norm,
+                        const struct cpu_act *in, size_t n)
 {
-    static const char qkv[] = "attn_q+attn_k+attn_v", gate_up[] = "ffn_gate+ffn_up";
     const struct hparams *hp = &e->base.model->hp;
     const struct layer *l = &e->base.model->layers[il];
-    const size_t n_q = (size_t)hp->n_head * hp->head_dim,
-                 n_kv = (size_t)hp->n_head_kv * hp->head_dim;
-    const float *bq = layer_vector(l, ATTN_Q_BIAS), *bk = layer_vector(l, ATTN_K_BIAS),
-                *bv = layer_vector(l, ATTN_V_BIAS), *bo = layer_vector(l, ATTN_OUTPUT_BIAS);
-    const struct cpu_matmul heads[] = {
-        {&l->w[ATTN_Q], &e->normed, bq, e->q, n_q, n, false},  // (n, n_head * head_dim)
-        {&l->w[ATTN_K], &e->normed, bk, e->k, n_kv, n, false}, // (n, n_head_kv * head_dim)
-        {&l->w[ATTN_V], &e->normed, bv, e->v, n_kv, n, false}, // (n, n_head_kv * head_dim)
-    };
-    const struct cpu_matmul out = {&l->w[ATTN_OUTPUT], &e->attn_out, bo, e->x, hp->n_embd, n, true};
-    const struct cpu_matmul wide[] = {
-        {&l->w[FFN_GATE], &e->normed, NULL, e->gate.f, e->gate.n_pad, n, false}, // (n, n_ff)
-        {&l->w[FFN_UP], &e->normed, NULL, e->up, hp->n_ff, n, false},            // (n, n_ff)
-    };
-    const struct cpu_matmul down = {&l->w[FFN_DOWN], &e->gate, NULL, e->x, hp->n_embd, n, true};
-    const bool quant_in = any_quantized(l, ATTN_Q, ATTN_V);
-    const bool quant_ff = any_quantized(l, FFN_GATE, FFN_UP);
+    struct cpu_matmul m = {&l->w[w], in, layer_vector(l, bias), e->x, hp->n_embd, n, true};
+    if (!l->w[post_norm].data && hp->residual_scale == 1)
+        return multiply(e, &m, 1) && look(e, il, l->w[w].name);
+    struct token_job j = {.e = e, .w = l->w[post_norm].data};
+    m.y = e->branch;
+    m.accumulate = false;
+    return multiply(e, &m, 1) && each_token(e, n, add_item, &j) && look(e, il, l->w[w].name) &&
+           cpu_mark(e, "add", l->w[w].name);
+}
 
-    return norm(e, qkv, e->x, layer_vector(l, ATTN_NORM), &e->normed, quant_in, n) &&
-           multiply(e, qkv, heads, 3) && rotate_and_store(e, il, n) &&
-           attention(e, il, is_quantized(&l->w[ATTN_OUTPUT]), n) &&
-           multiply(e, "attn_output", &out, 1) &&
-           norm(e, gate_up, e->x, layer_vector(l, FFN_NORM), &e->normed, quant_ff, n) &&
-           multiply(e, gate_up, wide, 2) && swiglu(e, gate_up, is_quantized(&l->w[FFN_DOWN]), n) &&
-           multiply(e, "ffn_down", &down, 1);
+// attn_output(softmax(q k) v), of normed
+static bool attend(struct cpu_engine *e, size_t il, size_t n)
+{
+    const struct layer *l = &e->base.model->layers[il];
+    const uint32_t n_q = l->n_head * l->head_dim, n_kv = l->n_head_kv * l->head_dim;
+    const struct cpu_act *in = &e->normed, out = as_wide_as(&e->attn_out, n_q, n);
+    const float *bq = layer_vector(l, ATTN_Q_BIAS), *bk = layer_vector(l, ATTN_K_BIAS),
+                *bv = layer_vector(l, ATTN_V_BIAS);
+    const struct cpu_matmul qkv[] = {
+        {&l->w[ATTN_Q], in, bq, e->q, n_q, n, false},  // (n, n_head * head_dim)
+        {&l->w[ATTN_K], in, bk, e->k, n_kv, n, false}, // (n, n_head_kv * head_dim)
+        {&l->w[ATTN_V], in, bv, e->v, n_kv, n, false}, // (n, n_head_kv * head_dim)
+    };
+    return multiply(e, qkv, 3) && rotate_and_store(e, il, n) && attention(e, il, &out, n) &&
+           add_product(e, il, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, ATTN_POST_NORM, &out, n);
+}
+
+// down(act(gate n2) * up n2), or down(act(up n2)); n2 is normed
+static bool feed_forward(struct cpu_engine *e, size_t il, size_t n)
+{
+    const struct layer *l = &e->base.model->layers[il];
+    const struct cpu_act *in = &e->normed, wide = as_wide_as(&e->gate, l->n_ff, n);
+    const struct weight *gate = &l->w[FFN_GATE], *up = &l->w[FFN_UP];
+    const float *bias = layer_vector(l, FFN_UP_BIAS);
+    const struct cpu_matmul gated[] = {
+        {gate, in, NULL, wide.f, wide.n_pad, n, false}, // (n, n_ff)
+        {up, in, bias, e->up, l->n_ff, n, false},       // (n, n_ff)
+    };
+    const struct cpu_matmul plain = {up, in, bias, wide.f, wide.n_pad, n, false};
+    return (gate->data ? multiply(e, gated, 2) : multiply(e, &plain, 1)) &&
+           activate(e, l, &wide, n) &&
+           add_product(e, il, FFN_DOWN, FFN_DOWN_BIAS, FFN_POST_NORM, &wide, n);
+}
+
+// As struct layer says.
+static bool layer(struct cpu_engine *e, size_t il, size_t n)
+{
+    const struct layer *l = &e->base.model->layers[il];
+    const struct weight *w = l->w;
+    bool ok = true;
+    if (l->mixer != MIXER_NONE)
+        ok = norm(e, &w[ATTN_NORM], &w[ATTN_NORM_BIAS], e->x, &e->normed, n);
+    if (ok && l->mixer == MIXER_ATTENTION)
+        ok = attend(e, il, n);
+    else if (ok && l->mixer == MIXER_LINEAR)
+        ok = add_product(e, il, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, ATTN_POST_NORM, &e->normed, n);
+    if (ok && l->n_ff > 0 && !l->parallel)
+        ok = norm(e, &w[FFN_NORM], &w[FFN_NORM_BIAS], e->x, &e->normed, n);
+    return ok && (l->n_ff == 0 || feed_forward(e, il, n));
 }
 
 bool cpu_forward(struct cpu_engine *e, const int32_t *tokens, size_t n, enum engine_logits want)
@@ -362,8 +471,8 @@ bool cpu_forward(struct cpu_engine *e, const int32_t *tokens, size_t n, enum eng
     if (!ok || want == LOGITS_NONE)
         return ok;
     e->n_hidden = n_out;
-    return norm(e, "output", e->x + (n - n_out) * m->hp.n_embd, m->output_norm, &e->hidden,
-                is_quantized(&m->output), n_out);
+    return norm(e, &m->output_norm, &m->output_norm_bias, e->x + (n - n_out) * m->hp.n_embd,
+                &e->hidden, n_out);
 }
 
 bool cpu_head(struct cpu_engine *e, size_t first, size_t n)
@@ -376,8 +485,12 @@ bool cpu_head(struct cpu_engine *e, size_t first, size_t n)
     x.sum += first * (x.n_pad / 16);
     const struct cpu_matmul head = {&m->output, &x, NULL, e->logits, m->hp.n_vocab, n, false};
     e->n_logits = 0;
-    if (!multiply(e, "output", &head, 1))
+    if (!multiply(e, &head, 1))
         return false;
+    if (m->hp.logit_scale != 1 || m->hp.final_softcap > 0) {
+        e->kernels->softcap(e->logits, m->hp.logit_scale, m->hp.final_softcap, n * m->hp.n_vocab);
+        cpu_mark(e, "softcap", "logits");
+    }
     e->logits_first = first;
     e->n_logits = n;
     return true;

@@ -54,7 +54,7 @@ struct cpu_kv_layer {
     uint8_t *k, *v;
     size_t k_head_bytes, k_block_bytes, v_head_bytes, v_row_bytes;
     enum cpu_kv type_k, type_v; // values: I16 or I8
-    uint32_t head_dim;
+    uint32_t n_head, head_dim;
 };
 
 // The part of one query's attention over one split: softmax numerator sums relative to max.
@@ -69,7 +69,8 @@ struct cpu_attn_split {
     int n_query;             // 1 to 8
     const float *q[8];       // (head_dim)
     size_t first[8], end[8]; // visible positions of each query
-    float scale;             // of the scores, 1 / sqrt(head_dim)
+    float scale;             // of the scores, which then become ...
+    float softcap;           // ... c tanh(score / c); 0: they do not
     size_t split;            // a multiple of CPU_ATTN_SPLIT
     struct cpu_attn_part part[8];
     float *out[8]; // (head_dim rounded up to 16): sum of weights * values
@@ -81,10 +82,15 @@ struct cpu_kernels {
     void (*matmul)(const struct cpu_matmul *m, uint32_t row0, uint32_t row1);
     // Fills q, scale and sum of row `tok` from f.
     void (*quantize)(const struct cpu_act *a, size_t tok);
-    // y = x / rms(x) * w; x, w, y (n), y may be x
-    void (*rms_norm)(const float *x, const float *w, float eps, size_t n, float *y);
-    // gate = silu(gate) * up, (n)
-    void (*silu_mul)(float *gate, const float *up, size_t n);
+    // Both (see enum norm_kind) of x to y, (n); y may be x, b NULL
+    void (*rms_norm)(const float *x, const float *w, const float *b, float eps, size_t n, float *y);
+    void (*layer_norm)(const float *x, const float *w, const float *b, float eps, size_t n,
+                       float *y);
+    // gate = act(gate) * up, (n); up NULL: act(gate). xielu: of ACT_XIELU
+    void (*activate)(enum activation act, const struct xielu *xielu, float *gate, const float *up,
+                     size_t n);
+    // x = c tanh(scale * x / c), (n); c = 0: scale * x
+    void (*softcap)(float *x, float scale, float c, size_t n);
     // Rotates one head's first 2 * n_pairs elements: cos_sin (n_pairs, 2)
     void (*rope)(float *x, const float *cos_sin, size_t n_pairs, enum rope_layout layout);
     // Stores the key and value of one KV head at a position: k, v (head_dim)

@@ -8,8 +8,13 @@
 
 void CPU_NAME(matmul)(const struct cpu_matmul *m, uint32_t row0, uint32_t row1);
 void CPU_NAME(quantize)(const struct cpu_act *a, size_t tok);
-void CPU_NAME(rms_norm)(const float *x, const float *w, float eps, size_t n, float *y);
-void CPU_NAME(silu_mul)(float *gate, const float *up, size_t n);
+void CPU_NAME(rms_norm)(const float *x, const float *w, const float *b, float eps, size_t n,
+                        float *y);
+void CPU_NAME(layer_norm)(const float *x, const float *w, const float *b, float eps, size_t n,
+                          float *y);
+void CPU_NAME(activate)(enum activation act, const struct xielu *xielu, float *gate,
+                        const float *up, size_t n);
+void CPU_NAME(softcap)(float *x, float scale, float c, size_t n);
 void CPU_NAME(rope)(float *x, const float *cos_sin, size_t n_pairs, enum rope_layout layout);
 void CPU_NAME(kv_store)(const struct cpu_kv_layer *kv, uint32_t kv_head, size_t pos, const float *k,
                         const float *v);

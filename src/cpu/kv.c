@@ -9,10 +9,13 @@
 
 enum cpu_kv cpu_kv_key_type(const struct model *m, enum kv_type type)
 {
-    const uint32_t w = m->hp.n_layer > 0 ? m->layers[0].w[ATTN_K].type : QUANT_F32;
     if (type == KV_Q8_0)
         return CPU_KV_I8;
-    return quant_info(w)->block_elems > 1 ? CPU_KV_I16 : CPU_KV_F32;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        if (m->layers[i].w[ATTN_K].data)
+            return quant_info(m->layers[i].w[ATTN_K].type)->block_elems > 1 ? CPU_KV_I16
+                                                                            : CPU_KV_F32;
+    return CPU_KV_F32;
 }
 
 enum cpu_kv cpu_kv_value_type(enum kv_type type)
@@ -31,14 +34,13 @@ static size_t row_bytes(size_t head_dim, size_t n, enum cpu_kv type)
     return (head_dim + 31) / 32 * sizeof(float) + n * elem_bytes(type);
 }
 
-static struct cpu_kv_layer layer_layout(const struct model *m, enum kv_type type_k,
-                                        enum kv_type type_v, uint32_t n_ctx)
+static struct cpu_kv_layer layer_layout(const struct layer *layer, enum cpu_kv k, enum cpu_kv v,
+                                        uint32_t n_ctx)
 {
-    const struct hparams *hp = &m->hp;
-    const enum cpu_kv k = cpu_kv_key_type(m, type_k), v = cpu_kv_value_type(type_v);
-    const size_t d = hp->head_dim, pad = (d + 15) / 16 * 16;
+    const size_t d = layer->head_dim, pad = (d + 15) / 16 * 16;
     const size_t n_blocks = ((size_t)n_ctx + CPU_KV_BLOCK - 1) / CPU_KV_BLOCK;
-    struct cpu_kv_layer l = {.type_k = k, .type_v = v, .head_dim = hp->head_dim};
+    struct cpu_kv_layer l = {
+        .type_k = k, .type_v = v, .n_head = layer->n_head_kv, .head_dim = layer->head_dim};
     l.k_block_bytes = row_bytes(d, d, k) * CPU_KV_BLOCK;
     l.v_row_bytes = row_bytes(d, pad, v);
     l.k_head_bytes = (l.k_block_bytes * n_blocks + 63) / 64 * 64;
@@ -46,27 +48,37 @@ static struct cpu_kv_layer layer_layout(const struct model *m, enum kv_type type
     return l;
 }
 
+// Heads are at most 4096 wide and contexts below 2^32, so one head cannot overflow.
+static size_t layer_bytes(const struct cpu_kv_layer *l)
+{
+    size_t n;
+    return __builtin_mul_overflow(l->k_head_bytes + l->v_head_bytes, l->n_head, &n) ? SIZE_MAX : n;
+}
+
 size_t kv_cache_bytes(const struct model *m, enum kv_type k, enum kv_type v, uint32_t n_ctx)
 {
-    const struct hparams *hp = &m->hp;
-    // head_dim is below 2^32 and n_ctx too: one head cannot overflow with 64-bit sizes unless both
-    // are absurd, which the product check below also meets.
-    const struct cpu_kv_layer l = layer_layout(m, k, v, n_ctx);
-    size_t n, heads;
-    if (hp->head_dim > 1 << 20 || __builtin_mul_overflow(hp->n_layer, hp->n_head_kv, &heads) ||
-        __builtin_mul_overflow(l.k_head_bytes + l.v_head_bytes, heads, &n))
-        return SIZE_MAX;
+    const enum cpu_kv type_k = cpu_kv_key_type(m, k), type_v = cpu_kv_value_type(v);
+    size_t n = 0;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct cpu_kv_layer l = layer_layout(&m->layers[i], type_k, type_v, n_ctx);
+        if (__builtin_add_overflow(n, layer_bytes(&l), &n))
+            return SIZE_MAX;
+    }
     return n;
+}
+
+size_t kv_position_bytes(const struct cpu_kv_layer *l)
+{
+    const size_t d = l->head_dim;
+    return l->n_head * (row_bytes(d, d, l->type_k) + row_bytes(d, d, l->type_v));
 }
 
 bool kv_cache_init(struct kv_cache *kv, const struct model *m, enum kv_type k, enum kv_type v,
                    uint32_t n_ctx, struct error *err)
 {
-    const struct hparams *hp = &m->hp;
-    *kv = (struct kv_cache){.n_layer = hp->n_layer, .n_head_kv = hp->n_head_kv};
+    const enum cpu_kv type_k = cpu_kv_key_type(m, k), type_v = cpu_kv_value_type(v);
+    *kv = (struct kv_cache){.n_layer = m->hp.n_layer};
     kv->n_bytes = kv_cache_bytes(m, k, v, n_ctx);
-    kv->row_bytes_k = row_bytes(hp->head_dim, hp->head_dim, cpu_kv_key_type(m, k));
-    kv->row_bytes_v = row_bytes(hp->head_dim, hp->head_dim, cpu_kv_value_type(v));
     kv->layers = calloc(kv->n_layer, sizeof *kv->layers);
     kv->memory = kv->n_bytes == SIZE_MAX ? NULL : memory_map(kv->n_bytes);
     if (!kv->layers || !kv->memory)
@@ -74,10 +86,11 @@ bool kv_cache_init(struct kv_cache *kv, const struct model *m, enum kv_type k, e
     uint8_t *p = kv->memory;
     for (size_t i = 0; i < kv->n_layer; i++) {
         struct cpu_kv_layer *l = &kv->layers[i];
-        *l = layer_layout(m, k, v, n_ctx);
+        *l = layer_layout(&m->layers[i], type_k, type_v, n_ctx);
         l->k = p;
-        l->v = p + l->k_head_bytes * kv->n_head_kv;
-        p += (l->k_head_bytes + l->v_head_bytes) * kv->n_head_kv;
+        l->v = p + l->k_head_bytes * l->n_head;
+        p += layer_bytes(l);
+        kv->position_bytes += kv_position_bytes(l);
     }
     return true;
 }
@@ -91,7 +104,7 @@ void kv_cache_release(struct kv_cache *kv)
 
 size_t kv_cache_export_bytes(const struct kv_cache *kv, size_t begin, size_t end)
 {
-    return (end - begin) * kv->n_layer * kv->n_head_kv * (kv->row_bytes_k + kv->row_bytes_v);
+    return (end - begin) * kv->position_bytes;
 }
 
 // Copies between the cache and an exported row: out of the cache when out, else into it.
@@ -135,9 +148,9 @@ static void move_all(const struct kv_cache *kv, size_t begin, size_t end, uint8_
 {
     for (size_t pos = begin; pos < end; pos++)
         for (size_t i = 0; i < kv->n_layer; i++) {
-            for (size_t h = 0; h < kv->n_head_kv; h++)
+            for (size_t h = 0; h < kv->layers[i].n_head; h++)
                 row = move_key(&kv->layers[i], h, pos, row, out);
-            for (size_t h = 0; h < kv->n_head_kv; h++)
+            for (size_t h = 0; h < kv->layers[i].n_head; h++)
                 row = move_value(&kv->layers[i], h, pos, row, out);
         }
 }

@@ -39,28 +39,37 @@ static struct cpu_act carve_act(struct carver *c, size_t n_tok, uint32_t n_cols)
     return a;
 }
 
+// Whether what layers add needs nothing done to it first.
+static bool adds_in_place(const struct model *m)
+{
+    bool in_place = m->hp.residual_scale == 1;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        in_place &= !m->layers[i].w[ATTN_POST_NORM].data && !m->layers[i].w[FFN_POST_NORM].data;
+    return in_place;
+}
+
 size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batch, int n_threads,
                           struct cpu_engine *e, void *base)
 {
     const struct hparams *hp = &m->hp;
+    const struct layer_sizes most = model_largest(m);
     struct carver c = {.base = base};
-    struct cpu_engine s = {.head_dim_pad = ((size_t)hp->head_dim + 15) / 16 * 16};
-    const size_t n = n_batch, n_q = (size_t)hp->n_head * hp->head_dim;
-    const size_t n_kv = (size_t)hp->n_head_kv * hp->head_dim;
-    const size_t n_splits = (size_t)n_ctx / CPU_ATTN_SPLIT + 1;
-    const size_t per_thread = (size_t)n_threads * 16, per_split = hp->n_head * n_splits;
-    if (n_q > UINT32_MAX / 2)
-        return SIZE_MAX;
-    s.freq = carve(&c, hp->rope_dim / 2 + 1, sizeof *s.freq);
-    s.cos_sin = carve(&c, n * hp->rope_dim, sizeof *s.cos_sin);
+    struct cpu_engine s = {.head_dim_pad = ((size_t)most.head_dim + 15) / 16 * 16};
+    const size_t n = n_batch, n_splits = (size_t)n_ctx / CPU_ATTN_SPLIT + 1;
+    const size_t per_thread = (size_t)n_threads * 16, per_split = most.n_head * n_splits;
+    for (uint32_t i = 0; i < m->n_rope; i++) {
+        s.ropes[i].freq = carve(&c, m->ropes[i].n_dim / 2 + 1, sizeof(float));
+        s.ropes[i].cos_sin = carve(&c, n * m->ropes[i].n_dim, sizeof(float));
+    }
     s.x = carve(&c, n * hp->n_embd, sizeof *s.x);
-    s.q = carve(&c, n * n_q, sizeof *s.q);
-    s.k = carve(&c, n * n_kv, sizeof *s.k);
-    s.v = carve(&c, n * n_kv, sizeof *s.v);
-    s.up = carve(&c, n * hp->n_ff, sizeof *s.up);
+    s.branch = carve(&c, adds_in_place(m) ? 0 : n * hp->n_embd, sizeof *s.branch);
+    s.q = carve(&c, n * most.n_q, sizeof *s.q);
+    s.k = carve(&c, n * most.n_kv, sizeof *s.k);
+    s.v = carve(&c, n * most.n_kv, sizeof *s.v);
+    s.up = carve(&c, n * most.n_ff, sizeof *s.up);
     s.normed = carve_act(&c, n, hp->n_embd);
-    s.attn_out = carve_act(&c, n, (uint32_t)n_q);
-    s.gate = carve_act(&c, n, hp->n_ff);
+    s.attn_out = carve_act(&c, n, most.n_q);
+    s.gate = carve_act(&c, n, most.n_ff);
     s.hidden = carve_act(&c, n, hp->n_embd);
     s.attn_parts = carve(&c, per_thread > per_split ? per_thread : per_split,
                          s.head_dim_pad * sizeof *s.attn_parts);
@@ -70,9 +79,9 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
         return SIZE_MAX;
     if (e) {
         e->head_dim_pad = s.head_dim_pad;
-        e->freq = s.freq;
-        e->cos_sin = s.cos_sin;
+        memcpy(e->ropes, s.ropes, sizeof e->ropes);
         e->x = s.x;
+        e->branch = s.branch;
         e->q = s.q;
         e->k = s.k;
         e->v = s.v;

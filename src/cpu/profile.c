@@ -9,8 +9,6 @@
 bool cpu_mark(struct cpu_engine *e, const char *kernel, const char *what)
 {
     struct cpu_marks *m = e->marks;
-    if (e->search)
-        finite_step(e->search, e->x, e->base.model->hp.n_embd, what);
     if (!m)
         return true;
     if (m->n < m->max) {
@@ -46,15 +44,15 @@ static void piece(struct engine_traffic *out, size_t *n, const char *weight, uin
 static size_t traffic(const struct cpu_engine *e, struct engine_traffic *out)
 {
     const struct model *m = e->base.model;
-    const uint64_t n_kv = e->base.n_past + 1, n_swa = m->hp.n_swa;
-    const uint64_t seen = n_swa && n_kv > n_swa ? n_swa : n_kv;
     size_t n = 0;
     piece(out, &n, "token_embd", m->tok_embd.n_bytes / m->tok_embd.rows);
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct layer *l = &m->layers[i];
         for (int k = 0; k < N_LAYER_WEIGHTS; k++) {
-            const struct weight *w = &m->layers[i].w[k];
-            if (k == ATTN_OUTPUT)
-                piece(out, &n, "kv", kv_cache_export_bytes(&e->kv, 0, seen) / m->hp.n_layer);
+            const struct weight *w = &l->w[k];
+            if (k == ATTN_OUTPUT && l->mixer == MIXER_ATTENTION)
+                piece(out, &n, "kv",
+                      layer_seen(l, e->base.n_past + 1) * kv_position_bytes(&e->kv.layers[i]));
             if (w->data && !w->vector)
                 piece(out, &n, w->name, w->n_bytes);
         }
@@ -66,7 +64,7 @@ static size_t traffic(const struct cpu_engine *e, struct engine_traffic *out)
 
 enum { PIECES_PER_LAYER = N_LAYER_WEIGHTS + 1, PIECES_BESIDE = 3 };
 
-static const char *const beside[] = {"norm", "rotate", "swiglu", NULL};
+static const char *const beside[] = {"norm", "rotate", "activate", "add", "softcap", NULL};
 
 static bool add_work(const struct cpu_engine *e, size_t n, const struct cpu_marks *m,
                      struct engine_profile *out, struct error *err)

@@ -55,4 +55,11 @@ INLINE v16 v16_exp(v16 x)
     return v16_scale2(p, n);
 }
 
+// By e^2x: what is lost near 0 is absolute, and of the size of 1's last bit.
+INLINE v16 v16_tanh(v16 x)
+{
+    const v16 one = v16_set1(1.0f);
+    return v16_sub(one, v16_div(v16_set1(2.0f), v16_add(one, v16_exp(v16_add(x, x)))));
+}
+
 #endif

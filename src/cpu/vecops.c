@@ -1,4 +1,5 @@
-// The operations between matrix products: quantising activations, RMSNorm, SwiGLU, RoPE. Compiled
+// The operations between matrix products: quantising activations, norms, activation functions,
+// softcaps, RoPE. Compiled
 // once per instruction set.
 #include "cpu/kernels_isa.h"
 
@@ -51,35 +52,148 @@ void CPU_NAME(quantize)(const struct cpu_act *a, size_t tok)
     }
 }
 
-void CPU_NAME(rms_norm)(const float *x, const float *w, float eps, size_t n, float *y)
+// Sum of (x - mean)^2
+static float squares(const float *x, float mean, size_t n)
 {
-    v16 squares = v16_zero();
+    const v16 m = v16_set1(mean);
+    v16 sum = v16_zero();
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        v16 d = v16_sub(v16_load(x + i), m);
+        sum = v16_fma(d, d, sum);
+    }
+    if (i < n) {
+        float t[16] = {0};
+        for (size_t k = i; k < n; k++)
+            t[k - i] = x[k] - mean;
+        sum = v16_fma(v16_load(t), v16_load(t), sum);
+    }
+    return v16_sum(sum);
+}
+
+void CPU_NAME(rms_norm)(const float *x, const float *w, const float *b, float eps, size_t n,
+                        float *y)
+{
+    const float r = 1.0f / sqrtf(squares(x, 0.0f, n) / (float)n + eps);
+    for (size_t i = 0; i < n; i++)
+        y[i] = x[i] * r * w[i];
+    for (size_t i = 0; b && i < n; i++)
+        y[i] += b[i];
+}
+
+// Ba et al., "Layer normalization", 2016
+void CPU_NAME(layer_norm)(const float *x, const float *w, const float *b, float eps, size_t n,
+                          float *y)
+{
+    v16 sum = v16_zero();
     size_t i = 0;
     for (; i + 16 <= n; i += 16)
-        squares = v16_fma(v16_load(x + i), v16_load(x + i), squares);
-    if (i < n) {
-        v16 last = load_part(x + i, n - i);
-        squares = v16_fma(last, last, squares);
-    }
-    const float r = 1.0f / sqrtf(v16_sum(squares) / (float)n + eps);
+        sum = v16_add(sum, v16_load(x + i));
+    if (i < n)
+        sum = v16_add(sum, load_part(x + i, n - i));
+    const float mean = v16_sum(sum) / (float)n;
+    const float r = 1.0f / sqrtf(squares(x, mean, n) / (float)n + eps);
     for (i = 0; i < n; i++)
-        y[i] = x[i] * r * w[i];
+        y[i] = (x[i] - mean) * r * w[i];
+    for (i = 0; b && i < n; i++)
+        y[i] += b[i];
+}
+
+INLINE v16 sigmoid(v16 x)
+{
+    return v16_div(v16_set1(1.0f), v16_add(v16_set1(1.0f), v16_exp(v16_sub(v16_zero(), x))));
 }
 
 INLINE v16 silu(v16 x)
 {
-    v16 one = v16_set1(1.0f);
-    return v16_div(x, v16_add(one, v16_exp(v16_sub(v16_zero(), x))));
+    return v16_div(x, v16_add(v16_set1(1.0f), v16_exp(v16_sub(v16_zero(), x))));
 }
 
-void CPU_NAME(silu_mul)(float *gate, const float *up, size_t n)
+// (1 + tanh(u)) / 2 is sigmoid(2 u)
+INLINE v16 gelu_tanh(v16 x)
+{
+    v16 cubic = v16_fma(v16_mul(x, x), v16_set1(0.044715f), v16_set1(1.0f));
+    return v16_mul(x, sigmoid(v16_mul(v16_mul(x, cubic), v16_set1(1.5957691216f))));
+}
+
+INLINE v16 relu_sqr(v16 x)
+{
+    v16 above = v16_max(v16_zero(), x);
+    return v16_mul(above, above);
+}
+
+INLINE v16 xielu(const struct xielu *p, v16 x)
+{
+    const v16 one = v16_set1(1.0f);
+    const v16 above = v16_max(v16_zero(), x), below = v16_min(v16_zero(), x);
+    const v16 is_above = v16_min(one, v16_mul(above, v16_set1(1e30f)));
+    const v16 low = v16_sub(v16_sub(v16_exp(v16_min(v16_set1(p->eps), below)), one), below);
+    v16 y = v16_mul(v16_set1(p->beta), x);
+    y = v16_fma(v16_mul(above, above), v16_set1(p->p), y);
+    return v16_fma(v16_mul(low, v16_sub(one, is_above)), v16_set1(p->n), y);
+}
+
+INLINE v16 activation(enum activation act, const struct xielu *p, v16 x)
+{
+    switch (act) {
+    case ACT_SILU:
+        return silu(x);
+    case ACT_GELU_TANH:
+        return gelu_tanh(x);
+    case ACT_RELU_SQR:
+        return relu_sqr(x);
+    case ACT_XIELU:
+        break;
+    }
+    return xielu(p, x);
+}
+
+INLINE void activate(enum activation act, const struct xielu *p, float *gate, const float *up,
+                     size_t n)
+{
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        v16 y = activation(act, p, v16_load(gate + i));
+        v16_store(gate + i, up ? v16_mul(y, v16_load(up + i)) : y);
+    }
+    if (i < n) {
+        v16 y = activation(act, p, load_part(gate + i, n - i));
+        store_part(gate + i, up ? v16_mul(y, load_part(up + i, n - i)) : y, n - i);
+    }
+}
+
+void CPU_NAME(activate)(enum activation act, const struct xielu *p, float *gate, const float *up,
+                        size_t n)
+{
+    switch (act) {
+    case ACT_SILU:
+        activate(ACT_SILU, p, gate, up, n);
+        break;
+    case ACT_GELU_TANH:
+        activate(ACT_GELU_TANH, p, gate, up, n);
+        break;
+    case ACT_RELU_SQR:
+        activate(ACT_RELU_SQR, p, gate, up, n);
+        break;
+    case ACT_XIELU:
+        activate(ACT_XIELU, p, gate, up, n);
+        break;
+    }
+}
+
+static v16 capped(v16 x, float scale, float c)
+{
+    x = v16_mul(x, v16_set1(scale));
+    return c > 0 ? v16_mul(v16_tanh(v16_mul(x, v16_set1(1 / c))), v16_set1(c)) : x;
+}
+
+void CPU_NAME(softcap)(float *x, float scale, float c, size_t n)
 {
     size_t i = 0;
     for (; i + 16 <= n; i += 16)
-        v16_store(gate + i, v16_mul(silu(v16_load(gate + i)), v16_load(up + i)));
+        v16_store(x + i, capped(v16_load(x + i), scale, c));
     if (i < n)
-        store_part(gate + i, v16_mul(silu(load_part(gate + i, n - i)), load_part(up + i, n - i)),
-                   n - i);
+        store_part(x + i, capped(load_part(x + i, n - i), scale, c), n - i);
 }
 
 void CPU_NAME(rope)(float *x, const float *cos_sin, size_t n_pairs, enum rope_layout layout)

@@ -1,5 +1,6 @@
 #include "dialog/conversation.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,8 +33,6 @@ bool conversation_init(struct conversation *c, const struct model *m, struct eng
         c->tmpl = template_parse(template_text, n_template, err);
         if (!c->tmpl)
             return error_prefix(err, "the chat template");
-        if (!buf_append(&c->template_text, template_text, n_template))
-            return error_oom(err, "the chat template", n_template);
         struct crc32 *crc = malloc(sizeof *crc);
         if (!crc)
             return error_oom(err, "a checksum", sizeof *crc);
@@ -86,7 +85,6 @@ void conversation_release(struct conversation *c)
     free(c->messages);
     drop_stash(c);
     template_free(c->tmpl);
-    buf_release(&c->template_text);
     free(c->dry_breakers);
     session_release(&c->session);
     memset(c, 0, sizeof *c);
@@ -325,23 +323,6 @@ static void notice(const struct answer_params *p, const char *line)
         p->on_notice(p->user, line);
 }
 
-// Drops the older half of what follows the first n_keep tokens, as often as needed: the same rule
-// as the session's own when it runs full while decoding, so that both agree on what is left.
-static size_t shift_prefix(struct ids *v, size_t n_ctx, size_t n_keep)
-{
-    size_t dropped = 0;
-    if (n_ctx < 2 || n_keep >= n_ctx - 1)
-        return 0;
-    size_t half = (n_ctx - n_keep) / 2;
-    while (half > 0 && v->len >= n_ctx) {
-        memmove(v->data + n_keep, v->data + n_keep + half,
-                (v->len - n_keep - half) * sizeof *v->data);
-        v->len -= half;
-        dropped += half;
-    }
-    return dropped;
-}
-
 static size_t head_tokens(struct conversation *c, enum think think)
 {
     struct ids ids = {0};
@@ -389,7 +370,7 @@ static bool fit_prefix(struct conversation *c, const struct answer_params *p, si
         *n_keep = head_tokens(c, p->think);
         if (*n_keep > n_ctx / 2)
             *n_keep = n_ctx / 2;
-        size_t n = shift_prefix(prefix, n_ctx, *n_keep);
+        size_t n = overflow_shift(prefix, n_ctx, *n_keep);
         if (n > 0) {
             snprintf(line, sizeof line,
                      "the context is full: the oldest %zu tokens are left out of what the model "
@@ -651,7 +632,7 @@ bool conversation_run_prefix(struct conversation *c, size_t answer_index, size_t
     if (!ids_append(out, m->ids.data, r->first_id))
         return error_oom(err, "the prompt's tokens", out->len);
     if (r->overflow == OVERFLOW_SHIFT)
-        shift_prefix(out, c->session.engine->n_ctx, r->n_keep);
+        overflow_shift(out, c->session.engine->n_ctx, r->n_keep);
     return true;
 }
 

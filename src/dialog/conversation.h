@@ -42,8 +42,7 @@ struct conversation {
     const struct model *model; // borrowed
     struct session session;    // its timeline is the model's memory
     struct template *tmpl;     // owned; NULL: plain completion
-    struct buf template_text;  // its source
-    uint32_t template_crc;     // of it
+    uint32_t template_crc;     // of its source
     int64_t now;               // what strftime_now sees, fixed when the conversation began
     struct message *messages;  // owned; [0] is the system prompt when has_system
     size_t n_messages;         // live ones

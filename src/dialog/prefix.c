@@ -12,103 +12,84 @@ static bool is_space(char c)
     return c == ' ' || c == '\n' || c == '\r' || c == '\t' || c == '\v' || c == '\f';
 }
 
-// JSON carries only valid UTF-8; a partial answer may end inside a sequence.
-static bool append_valid_utf8(struct buf *out, const char *s, size_t n)
+// The variables of one rendering, and what their strings point to until it ends.
+struct variables {
+    const struct conversation *c;
+    const struct prefix_request *q;
+    bool merge_system;
+    struct buf merged, bos, eos;
+    // index[] receives for each rendered message the index of ours; it has room for all.
+    size_t *index, n_index;
+};
+
+static bool token_text(const struct conversation *c, int32_t id, struct buf *b)
 {
-    for (size_t i = 0; i < n;) {
-        uint32_t cp;
-        size_t used = utf8_decode(s + i, n - i, &cp);
-        if (used > 0)
-            buf_append(out, s + i, used);
-        else
-            buf_puts(out, "\xEF\xBF\xBD");
-        i += used > 0 ? used : 1;
-    }
-    return !out->failed;
+    return id < 0 || tokenizer_decode_one(c->model->tokenizer, id, true, b);
 }
 
-static json_t *json_text(const char *s, size_t n)
+static size_t first_rendered(const struct variables *v)
 {
-    json_t *j = json_stringn(s ? s : "", n);
-    if (j)
-        return j;
-    struct buf b = {0};
-    if (append_valid_utf8(&b, s, n))
-        j = json_stringn(buf_str(&b), b.len);
-    buf_release(&b);
-    return j;
+    size_t head = v->c->has_system ? 1 : 0;
+    return v->q->first_kept > head ? v->q->first_kept : head;
 }
 
-static bool push_message(json_t *list, enum role role, const char *s, size_t n)
+static bool uses_system(const struct variables *v)
 {
-    json_t *m = json_object();
-    if (!m || json_object_set_new(m, "role", json_string(role_name(role))) != 0 ||
-        json_object_set_new(m, "content", json_text(s, n)) != 0) {
-        json_decref(m);
-        return false;
-    }
-    return json_array_append_new(list, m) == 0;
+    return v->c->has_system && v->q->n_messages > 0;
 }
 
-static const char *token_text(const struct conversation *c, int32_t id, struct buf *b)
+// Makes the strings that nobody has.
+static bool variables_prepare(struct variables *v)
 {
-    buf_clear(b);
-    if (id >= 0)
-        tokenizer_decode_one(c->model->tokenizer, id, true, b);
-    return buf_str(b);
+    const struct tokenizer *tok = v->c->model->tokenizer;
+    size_t first = first_rendered(v);
+    buf_clear(&v->merged);
+    if (v->merge_system && uses_system(v) && first < v->q->n_messages) {
+        const struct message *m = v->c->messages;
+        buf_append(&v->merged, m[0].text.data, m[0].text.len);
+        buf_puts(&v->merged, "\n\n");
+        buf_append(&v->merged, m[first].text.data, m[first].text.len);
+    }
+    buf_clear(&v->bos);
+    buf_clear(&v->eos);
+    return token_text(v->c, tokenizer_bos(tok), &v->bos) &&
+           token_text(v->c, tokenizer_eos(tok), &v->eos) && !v->merged.failed;
 }
 
-// index[] receives for each rendered message the index of ours; it has room for all.
-static json_t *build_context(const struct conversation *c, const struct prefix_request *q,
-                             bool merge_system, size_t *index, size_t *n_index)
+static void put_buf(struct template_slot to, const struct buf *b)
 {
-    const struct tokenizer *tok = c->model->tokenizer;
-    json_t *ctx = json_object(), *list = json_array();
-    struct buf b = {0};
-    bool ok = ctx && list;
-    size_t n = 0;
-    bool use_system = c->has_system && q->n_messages > 0;
-    if (ok && use_system && !merge_system) {
-        index[n++] = 0;
-        ok = push_message(list, ROLE_SYSTEM, c->messages[0].text.data, c->messages[0].text.len);
-    }
-    size_t first = c->has_system ? 1 : 0;
-    if (q->first_kept > first)
-        first = q->first_kept;
-    for (size_t i = first; ok && i < q->n_messages; i++) {
-        const struct message *m = &c->messages[i];
-        index[n++] = i;
-        buf_clear(&b);
-        if (merge_system && use_system && i == first) {
-            buf_append(&b, c->messages[0].text.data, c->messages[0].text.len);
-            buf_puts(&b, "\n\n");
-        }
-        buf_append(&b, m->text.data, m->text.len);
-        ok = !b.failed && push_message(list, m->role, b.data, b.len);
-    }
-    *n_index = n;
-    if (ok) {
-        ok = json_object_set(ctx, "messages", list) == 0 &&
-             json_object_set_new(ctx, "add_generation_prompt", json_boolean(q->generation)) == 0;
-        const char *s = token_text(c, tokenizer_bos(tok), &b);
-        ok = ok && json_object_set_new(ctx, "bos_token", json_text(s, b.len)) == 0;
-        s = token_text(c, tokenizer_eos(tok), &b);
-        ok = ok && json_object_set_new(ctx, "eos_token", json_text(s, b.len)) == 0;
-    }
-    if (ok && q->think != THINK_DEFAULT) {
+    template_put_str(to, buf_str(b), b->len);
+}
+
+static void put_message(struct variables *v, struct template_list list, size_t i,
+                        const struct buf *text)
+{
+    const char *role = role_name(v->c->messages[i].role);
+    struct template_object m = template_put_object(template_next(list));
+    template_put_str(template_at(m, "role"), role, strlen(role));
+    put_buf(template_at(m, "content"), text);
+    v->index[v->n_index++] = i;
+}
+
+static void put_variables(void *user, struct template_object vars)
+{
+    struct variables *v = user;
+    const struct message *m = v->c->messages;
+    struct template_list list = template_put_list(template_at(vars, "messages"));
+    v->n_index = 0;
+    if (uses_system(v) && !v->merge_system)
+        put_message(v, list, 0, &m[0].text);
+    for (size_t first = first_rendered(v), i = first; i < v->q->n_messages; i++)
+        put_message(v, list, i, i == first && v->merged.len > 0 ? &v->merged : &m[i].text);
+    template_put_bool(template_at(vars, "add_generation_prompt"), v->q->generation);
+    put_buf(template_at(vars, "bos_token"), &v->bos);
+    put_buf(template_at(vars, "eos_token"), &v->eos);
+    if (v->q->think != THINK_DEFAULT) {
         // Qwen3, GLM, SmolLM3 ask enable_thinking; DeepSeek V3.1 and Granite ask thinking.
-        json_t *on = json_boolean(q->think != THINK_OFF);
-        ok = json_object_set(ctx, "enable_thinking", on) == 0 &&
-             json_object_set(ctx, "thinking", on) == 0;
-        json_decref(on);
+        bool on = v->q->think != THINK_OFF;
+        template_put_bool(template_at(vars, "enable_thinking"), on);
+        template_put_bool(template_at(vars, "thinking"), on);
     }
-    buf_release(&b);
-    json_decref(list);
-    if (!ok) {
-        json_decref(ctx);
-        return NULL;
-    }
-    return ctx;
 }
 
 // Where a recorded answer stands in rendered text, and which of its ids are there.
@@ -133,7 +114,7 @@ static bool match_run(const struct conversation *c, const struct message *m, con
     size_t n_full = m->text.len, n_run = end - begin;
     bool found = false;
     if (!utf8_valid(full, n_full)) {
-        if (!append_valid_utf8(&valid, full, n_full))
+        if (!buf_append_utf8(&valid, full, n_full))
             goto done;
         full = valid.data;
         n_full = valid.len;
@@ -348,23 +329,21 @@ bool prefix_build(struct conversation *c, const struct prefix_request *q, struct
         return plain_prefix(c, q, out, err);
     const struct template_limits limits = {.cancel = c->cancel};
     struct template_output r = {0};
-    json_t *ctx = NULL;
+    struct variables v = {.c = c, .q = q, .merge_system = c->system_merged};
     bool ok = false, raised = false;
-    size_t n_index = 0, *index = calloc(q->n_messages + 1, sizeof *index);
-    if (!index || !(ctx = build_context(c, q, c->system_merged, index, &n_index))) {
+    v.index = calloc(q->n_messages + 1, sizeof *v.index);
+    if (!v.index || !variables_prepare(&v)) {
         error_oom(err, "the variables of the chat template", 0);
         goto done;
     }
-    ok = template_render(c->tmpl, ctx, c->now, &limits, &r, &raised, err);
+    ok = template_render(c->tmpl, put_variables, &v, c->now, &limits, &r, &raised, err);
     if (!ok && raised && c->has_system && !c->system_merged) {
         // Some templates (Gemma) refuse a system prompt: put it before the first message, if that
         // is what they refuse.
         struct error second = {0};
-        json_decref(ctx);
-        template_output_release(&r);
-        r = (struct template_output){0};
-        ctx = build_context(c, q, true, index, &n_index);
-        ok = ctx && template_render(c->tmpl, ctx, c->now, &limits, &r, &raised, &second);
+        v.merge_system = true;
+        ok = variables_prepare(&v) &&
+             template_render(c->tmpl, put_variables, &v, c->now, &limits, &r, &raised, &second);
         c->system_merged = ok;
         if (second.code == ERR_INTERRUPTED) // not what the first try found
             *err = second;
@@ -373,16 +352,16 @@ bool prefix_build(struct conversation *c, const struct prefix_request *q, struct
         error_prefix(err, raised ? "the chat template refuses" : "the chat template");
         goto done;
     }
-    json_decref(ctx); // a long prompt need not be there once more
-    ctx = NULL;
-    ok = tokenise(c, q, &r, index, n_index, out, err);
+    ok = tokenise(c, q, &r, v.index, v.n_index, out, err);
     if (ok && out->failed)
         ok = error_oom(err, "the prompt's tokens", out->len);
     if (ok && open_tag && q->generation)
         *open_tag = think_open_tag_at_end(buf_str(&r.text), r.text.len);
 done:
     template_output_release(&r);
-    json_decref(ctx);
-    free(index);
+    buf_release(&v.merged);
+    buf_release(&v.bos);
+    buf_release(&v.eos);
+    free(v.index);
     return ok;
 }

@@ -1,9 +1,10 @@
 #include "dialog/session_codec.h"
-#include "cli/options.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "engine/settings.h"
 
 bool codec_put_u32(struct buf *b, uint32_t v)
 {
@@ -107,22 +108,13 @@ enum { FLAG_END_TOKEN = 1, FLAG_PARTIAL = 2 };
 static void put_sampler(struct buf *b, const struct sampler_settings *s)
 {
     codec_put_u64(b, s->seed);
-    codec_put_f32(b, s->temp);
-    codec_put_u32(b, (uint32_t)s->top_k);
-    codec_put_f32(b, s->top_p);
-    codec_put_f32(b, s->min_p);
-    codec_put_f32(b, s->typical);
-    codec_put_f32(b, s->top_n_sigma);
-    codec_put_f32(b, s->xtc_probability);
-    codec_put_f32(b, s->xtc_threshold);
-    codec_put_f32(b, s->repeat_penalty);
-    codec_put_u32(b, (uint32_t)s->repeat_last_n);
-    codec_put_f32(b, s->presence_penalty);
-    codec_put_f32(b, s->frequency_penalty);
-    codec_put_f32(b, s->dry_multiplier);
-    codec_put_f32(b, s->dry_base);
-    codec_put_u32(b, (uint32_t)s->dry_allowed_length);
-    codec_put_u32(b, (uint32_t)s->dry_penalty_last_n);
+    for (size_t i = 0; i < SAMPLER_N_NUMBERS; i++) {
+        const void *at = (const char *)s + sampler_numbers[i].offset;
+        if (sampler_numbers[i].whole)
+            codec_put_u32(b, *(const uint32_t *)at);
+        else
+            codec_put_f32(b, *(const float *)at);
+    }
     codec_put_u32(b, s->n_bias);
     for (uint32_t i = 0; i < s->n_bias && i < SAMPLER_MAX_BIAS; i++) {
         codec_put_u32(b, (uint32_t)s->bias[i].id);
@@ -135,22 +127,13 @@ static void get_sampler(struct codec_cursor *c, struct sampler_settings *s, uint
 {
     *s = (struct sampler_settings){0};
     s->seed = codec_u64(c);
-    s->temp = number(c);
-    s->top_k = (int32_t)codec_u32(c);
-    s->top_p = number(c);
-    s->min_p = number(c);
-    s->typical = number(c);
-    s->top_n_sigma = number(c);
-    s->xtc_probability = number(c);
-    s->xtc_threshold = number(c);
-    s->repeat_penalty = number(c);
-    s->repeat_last_n = (int32_t)codec_u32(c);
-    s->presence_penalty = number(c);
-    s->frequency_penalty = number(c);
-    s->dry_multiplier = number(c);
-    s->dry_base = number(c);
-    s->dry_allowed_length = (int32_t)codec_u32(c);
-    s->dry_penalty_last_n = (int32_t)codec_u32(c);
+    for (size_t i = 0; i < SAMPLER_N_NUMBERS; i++) {
+        void *at = (char *)s + sampler_numbers[i].offset;
+        if (sampler_numbers[i].whole)
+            *(int32_t *)at = (int32_t)codec_u32(c);
+        else
+            *(float *)at = number(c);
+    }
     s->n_bias = choice(c, SAMPLER_MAX_BIAS);
     for (uint32_t i = 0; i < s->n_bias; i++) {
         s->bias[i].id = (int32_t)choice(c, n_vocab - 1);
@@ -192,7 +175,7 @@ static void get_run(struct codec_cursor *c, struct answer_run *r, size_t n_ids, 
     r->prefix_hash = codec_u64(c);
     get_sampler(c, &r->sampler, n_vocab);
     struct error ignored;
-    c->failed = c->failed || !options_check_sampler(&r->sampler, &ignored) ||
+    c->failed = c->failed || !sampler_check_numbers(&r->sampler, &ignored) ||
                 !sampler_check(&r->sampler, n_vocab, &ignored);
 }
 

@@ -429,8 +429,10 @@ static bool put_all(struct session_writer *w, const struct conversation *c, cons
     const struct known *old = &w->file, *now = &w->next;
     size_t from = 0, n_kv = w->no_kv ? 0 : c->session.engine->n_past, kv_from = 0;
     bool ok = true;
+    size_t n_source = 0;
+    const char *source = c->tmpl ? template_source(c->tmpl, &n_source) : "";
     if (anew || !old->has_template || old->template_crc != now->template_crc)
-        ok = put(w, "TMPL", 0, 0, buf_str(&c->template_text), c->template_text.len, err);
+        ok = put(w, "TMPL", 0, 0, source, n_source, err);
     ok = ok && put_messages(w, anew ? 0 : common_messages(old, now), err);
     if (!anew && !(w->no_kv && old->n_kv > 0)) {
         while (from < old->ids.len && from < now->ids.len &&
@@ -456,8 +458,11 @@ bool session_writer_save(struct session_writer *w, const struct conversation *c,
     ok = ok && known_of(&w->next, c, err);
     if (ok) {
         // Once more than half of the file would be dead, it is written anew.
-        size_t live = w->next.messages.len + 4 * w->next.ids.len + c->template_text.len +
-                      strlen(meta) + codec_kv_bytes(c->session.engine, n_kv, SESSION_KV_PIECE);
+        size_t n_source = 0;
+        if (c->tmpl)
+            template_source(c->tmpl, &n_source);
+        size_t live = w->next.messages.len + 4 * w->next.ids.len + n_source + strlen(meta) +
+                      codec_kv_bytes(c->session.engine, n_kv, SESSION_KV_PIECE);
         bool anew =
             log_writer_length(w->log) == 0 || log_writer_length(w->log) / 2 > live + (32 << 10);
         ok = log_writer_start(w->log, anew, err);

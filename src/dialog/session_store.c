@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/place.h"
-#include "cli/options.h"
 
 static const char suffix[] = ".session";
 
@@ -34,8 +33,7 @@ bool session_name_check(const char *name, struct error *err)
 
 bool session_path(const char *state_dir, const char *name, struct buf *out, struct error *err)
 {
-    if (!session_name_check(name, err) ||
-        !options_need_place(state_dir, "sessions", "XDG_STATE_HOME", err))
+    if (!session_name_check(name, err) || !place_need(state_dir, "sessions", "XDG_STATE_HOME", err))
         return false;
     buf_clear(out);
     return buf_printf(out, "%s/sessions/%s%s", state_dir, name, suffix) ||
@@ -307,8 +305,12 @@ char **session_names(const char *state_dir, size_t *n)
                 break;
             names = p;
         }
-        if ((names[*n] = strndup(e->d_name, len - tail)))
+        if (!(names[*n] = strndup(e->d_name, len - tail)))
+            break;
+        if (session_name_check(names[*n], NULL)) // others could not be opened
             ++*n;
+        else
+            free(names[*n]);
     }
     if (d)
         closedir(d);

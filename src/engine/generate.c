@@ -97,23 +97,38 @@ static bool accept(struct run *r, const struct decoded *d, bool is_end, struct e
     return show_certain(r, false, err);
 }
 
-// Context full under OVERFLOW_SHIFT: drops the older half of what follows the first n_keep tokens
-// and evaluates the rest again at its new positions (exact, unlike rotating the cache in place).
+size_t overflow_shift(struct ids *v, size_t n_ctx, size_t n_keep)
+{
+    size_t dropped = 0;
+    if (n_ctx < 2 || n_keep >= n_ctx - 1)
+        return 0;
+    size_t half = (n_ctx - n_keep) / 2;
+    while (half > 0 && v->len >= n_ctx) {
+        memmove(v->data + n_keep, v->data + n_keep + half,
+                (v->len - n_keep - half) * sizeof *v->data);
+        v->len -= half;
+        dropped += half;
+    }
+    return dropped;
+}
+
+// Context full under OVERFLOW_SHIFT: what is left is evaluated again at its new positions (exact,
+// unlike rotating the cache in place).
 static bool shift(struct run *r, struct error *err)
 {
     struct session *s = r->s;
-    size_t n = s->timeline.len, keep = r->p->n_keep < n ? r->p->n_keep : n;
-    size_t drop = (n - keep) / 2;
-    if (drop == 0)
+    struct ids rest = {0};
+    if (!ids_append(&rest, s->timeline.data, s->timeline.len)) {
+        ids_release(&rest);
+        return error_oom(err, "the shifted context", s->timeline.len * sizeof *rest.data);
+    }
+    size_t drop = overflow_shift(&rest, s->engine->n_ctx, r->p->n_keep);
+    if (drop == 0) {
+        ids_release(&rest);
         return error_set(
             err, ERR_CONTEXT,
             "the context of %u tokens is full and --overflow shift has nothing to drop",
             s->engine->n_ctx);
-    struct ids rest = {0};
-    if (!ids_append(&rest, s->timeline.data, keep) ||
-        !ids_append(&rest, s->timeline.data + keep + drop, n - keep - drop)) {
-        ids_release(&rest);
-        return error_oom(err, "the shifted context", n * sizeof *rest.data);
     }
     struct session_stats stats = s->stats;
     bool ok = session_sync(s, rest.data, rest.len, err);

@@ -167,13 +167,15 @@ static double product_flops(const struct model *m, const char *what, size_t n)
 // Of the attention of all layers.
 static double attention_flops(const struct model *m, size_t n_past, size_t n)
 {
-    const struct hparams *hp = &m->hp;
-    double seen = 0; // pairs of a token and one that it sees
-    for (size_t i = 0; i < n; i++) {
-        size_t to = n_past + i + 1;
-        seen += (double)(hp->n_swa && to > hp->n_swa ? hp->n_swa : to);
+    double flops = 0;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct layer *l = &m->layers[i];
+        double seen = 0; // pairs of a token and one that it sees
+        for (size_t t = 1; t <= n; t++)
+            seen += (double)layer_seen(l, n_past + t);
+        flops += 4.0 * seen * l->n_head * l->head_dim; // q k and p v
     }
-    return 4.0 * seen * hp->n_head * hp->head_dim * hp->n_layer; // q k and p v
+    return flops;
 }
 
 void profile_operations(struct engine_profile *p, const struct model *m, size_t n_past, size_t n,

@@ -9,6 +9,7 @@
 
 #include "engine/finite.h"
 #include "engine/sampler_math.h"
+#include "engine/settings.h"
 
 const struct sampler_settings sampler_defaults = {
     .temp = 0.8f,
@@ -411,24 +412,10 @@ void sampler_format_chain(const uint8_t *chain, char *out, size_t n)
 
 bool sampler_check(const struct sampler_settings *s, uint32_t n_vocab, struct error *err)
 {
-    const float numbers[] = {
-        s->temp,
-        s->top_p,
-        s->min_p,
-        s->typical,
-        s->top_n_sigma,
-        s->xtc_probability,
-        s->xtc_threshold,
-        s->repeat_penalty,
-        s->presence_penalty,
-        s->frequency_penalty,
-        s->dry_multiplier,
-        s->dry_base,
-    };
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (!isfinite(numbers[i]))
-            return error_set(err, ERR_USAGE, "a sampling setting is %g, expected a finite number",
-                             (double)numbers[i]);
+    for (size_t i = 0; i < SAMPLER_N_NUMBERS; i++)
+        if (!isfinite(sampler_number_get(s, &sampler_numbers[i])))
+            return error_set(err, ERR_USAGE, "--%s: found %g, expected a finite number",
+                             sampler_numbers[i].name, sampler_number_get(s, &sampler_numbers[i]));
     size_t n = 0;
     while (n < SAMPLER_MAX_CHAIN && s->chain[n] != SAMPLER_END && s->chain[n] < N_STAGES)
         n++;

@@ -65,7 +65,7 @@ extern const struct sampler_settings sampler_defaults; // those of the command l
 
 // Checks what a sampler must be able to rely on: token ids inside the vocabulary, a chain that
 // ends, numbers that are numbers. Every sampler begins with it; the ranges that make sense are in
-// the table of options. Errors: ERR_USAGE naming the setting, the value, the expectation.
+// engine/settings.h. Errors: ERR_USAGE naming the setting, the value, the expectation.
 bool sampler_check(const struct sampler_settings *s, uint32_t n_vocab, struct error *err);
 
 // "penalties;dry;top_n_sigma;top_k;typical;top_p;min_p;xtc;temperature" (';' or ',' between) ->

@@ -37,6 +37,11 @@ bool session_sync(struct session *s, const int32_t *prefix, size_t n, struct err
 
 enum overflow { OVERFLOW_ERROR, OVERFLOW_DROP, OVERFLOW_SHIFT };
 
+// OVERFLOW_SHIFT's one rule: drops the older half of what follows the first n_keep tokens, as often
+// as it takes to leave room for a token. Returns how many are dropped; 0: there is room, or nothing
+// to drop.
+size_t overflow_shift(struct ids *v, size_t n_ctx, size_t n_keep);
+
 enum finish {
     FINISH_STOP,        // an end token of the model
     FINISH_STOP_TEXT,   // a stop text

@@ -35,7 +35,7 @@ static const char *object_name(struct val v)
     }
 }
 
-struct val undef_of(struct run *r, struct val obj, struct val name)
+struct val access_undef(struct run *r, struct val obj, struct val name)
 {
     return val_undef(r, NULL, object_name(obj), name);
 }
@@ -72,7 +72,7 @@ static struct val macro_attr(struct run *r, const struct macro *m, const struct 
 }
 
 // What Python's getattr(obj, name) would find, or V_MISSING.
-struct val get_method(struct run *r, struct val obj, const struct str *name)
+struct val access_method(struct run *r, struct val obj, const struct str *name)
 {
     const struct native *fn = NULL;
     switch ((enum kind)obj.kind) {
@@ -83,22 +83,15 @@ struct val get_method(struct run *r, struct val obj, const struct str *name)
         fn = list_method_find(name);
         break;
     case V_TUPLE:
-        if (obj.l->group && (str_is(name, "grouper") || str_is(name, "list")))
-            return obj.l->v[str_is(name, "list")];
-        fn = tuple_method_find(name);
+        fn = list_tuple_method_find(name);
         break;
     case V_DICT:
         fn = dict_method_find(name);
         break;
     case V_LOOP:
-        fn = native_find(loop_methods, 2, name->p, name->n);
+        fn = eval_native_find(loop_methods, 2, name->p, name->n);
         if (!fn)
             return loop_attr(r, obj, name);
-        break;
-    case V_CYCLER:
-        fn = native_find(cycler_methods, 2, name->p, name->n);
-        if (!fn && str_is(name, "current"))
-            return obj.cycler->v[obj.cycler->at];
         break;
     case V_NAMESPACE: {
         struct val *v = dict_get_name(r, obj.d, name->p, name->n);
@@ -120,11 +113,11 @@ struct val get_method(struct run *r, struct val obj, const struct str *name)
     return fn ? bind(r, fn, obj) : missing();
 }
 
-struct val get_attr(struct run *r, struct val obj, struct str *name)
+struct val access_attr(struct run *r, struct val obj, struct str *name)
 {
     if (obj.kind == V_UNDEF)
-        fail_undef(r, &obj);
-    struct val v = get_method(r, obj, name);
+        run_fail_undef(r, &obj);
+    struct val v = access_method(r, obj, name);
     if (v.kind != V_MISSING)
         return v;
     if (obj.kind == V_DICT) {
@@ -132,7 +125,7 @@ struct val get_attr(struct run *r, struct val obj, struct str *name)
         if (item)
             return *item;
     }
-    return undef_of(r, obj, str_val(name));
+    return access_undef(r, obj, str_val(name));
 }
 
 static bool as_index(struct val key, int64_t *i)
@@ -184,27 +177,27 @@ static bool item_of(struct run *r, struct val obj, struct val key, struct val *o
     return true;
 }
 
-struct val get_item(struct run *r, struct val obj, struct val key)
+struct val access_item(struct run *r, struct val obj, struct val key)
 {
     struct val v;
     if (obj.kind == V_UNDEF)
-        fail_undef(r, &obj);
+        run_fail_undef(r, &obj);
     if (item_of(r, obj, key, &v))
         return v;
     if (key.kind == V_STR) {
-        v = get_method(r, obj, key.s);
+        v = access_method(r, obj, key.s);
         if (v.kind != V_MISSING)
             return v;
     }
-    return undef_of(r, obj, key);
+    return access_undef(r, obj, key);
 }
 
-struct val get_path(struct run *r, struct val obj, struct val path, struct val otherwise)
+struct val access_path(struct run *r, struct val obj, struct val path, struct val otherwise)
 {
     if (path.kind == V_NONE)
         return obj;
     if (path.kind != V_STR) {
-        obj = get_item(r, obj, path);
+        obj = access_item(r, obj, path);
         return obj.kind == V_UNDEF && otherwise.kind != V_MISSING ? otherwise : obj;
     }
     for (size_t begin = 0; begin <= path.s->n;) {
@@ -218,7 +211,7 @@ struct val get_path(struct run *r, struct val obj, struct val path, struct val o
             digits = path.s->p[i] >= '0' && path.s->p[i] <= '9';
             number = number * 10 + (path.s->p[i] - '0');
         }
-        obj = get_item(r, obj, digits ? val_int(number) : key);
+        obj = access_item(r, obj, digits ? val_int(number) : key);
         if (obj.kind == V_UNDEF && otherwise.kind != V_MISSING)
             obj = otherwise;
         begin = end + 1;
@@ -239,9 +232,9 @@ static void slice_bounds(struct run *r, int64_t n, struct val lo, struct val hi,
             continue;
         }
         if (bounds[k].kind == V_UNDEF)
-            fail_undef(r, &bounds[k]);
+            run_fail_undef(r, &bounds[k]);
         if (!as_index(bounds[k], to[k]))
-            fail(r, "slice indices must be integers or None, not %s", val_type(bounds[k]));
+            run_fail(r, "slice indices must be integers or None, not %s", val_type(bounds[k]));
         if (*to[k] < 0)
             *to[k] = *to[k] < -n ? low : *to[k] + n < low ? low : *to[k] + n;
         else if (*to[k] > high)
@@ -286,22 +279,22 @@ static struct val slice_str(struct run *r, struct str *s, int64_t first, int64_t
     return sb_val(r, &b);
 }
 
-struct val get_slice(struct run *r, struct val obj, struct val lo, struct val hi,
-                     struct val step_val)
+struct val access_slice(struct run *r, struct val obj, struct val lo, struct val hi,
+                        struct val step_val)
 {
     int64_t step = 1, first, end, count;
     if (obj.kind == V_UNDEF)
-        fail_undef(r, &obj);
+        run_fail_undef(r, &obj);
     if (obj.kind == V_DICT)
-        fail(r, "unhashable type: 'slice'");
+        run_fail(r, "unhashable type: 'slice'");
     if (obj.kind != V_STR && obj.kind != V_LIST && obj.kind != V_TUPLE && obj.kind != V_RANGE)
-        fail(r, "'%s' object is not subscriptable", val_type(obj));
+        run_fail(r, "'%s' object is not subscriptable", val_type(obj));
     if (step_val.kind == V_UNDEF)
-        fail_undef(r, &step_val);
+        run_fail_undef(r, &step_val);
     if (step_val.kind != V_NONE && !as_index(step_val, &step))
-        fail(r, "slice indices must be integers or None, not %s", val_type(step_val));
+        run_fail(r, "slice indices must be integers or None, not %s", val_type(step_val));
     if (step == 0)
-        fail(r, "slice step cannot be zero");
+        run_fail(r, "slice step cannot be zero");
     slice_bounds(r, (int64_t)val_length(r, obj), lo, hi, step, &first, &end, &count);
     if (obj.kind == V_STR) {
         struct val v = slice_str(r, obj.s, first, count, step);
@@ -314,7 +307,7 @@ struct val get_slice(struct run *r, struct val obj, struct val lo, struct val hi
         if (__builtin_mul_overflow(obj.range->step, step, &g->step) ||
             __builtin_mul_overflow(end, obj.range->step, &g->stop) ||
             __builtin_add_overflow(g->stop, obj.range->start, &g->stop))
-            fail(r, "integer overflow in the slice of a range");
+            run_fail(r, "integer overflow in the slice of a range");
         return (struct val){.kind = V_RANGE, .range = g};
     }
     struct val out = obj.kind == V_LIST ? val_list(r, (size_t)count) : val_tuple(r, (size_t)count);

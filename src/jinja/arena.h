@@ -1,7 +1,7 @@
 // Memory of one parse or one rendering: allocated piece by piece, freed all at once, never beyond
 // a cap. Nothing in this folder frees a single value.
-#ifndef HOKKU_TEMPLATE_ARENA_H
-#define HOKKU_TEMPLATE_ARENA_H
+#ifndef HOKKU_JINJA_ARENA_H
+#define HOKKU_JINJA_ARENA_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 // The parsed form of a template. Nodes live in the template's arena and never change after
 // parse; names are resolved to (scopes up, slot) by scope.c.
-#ifndef HOKKU_TEMPLATE_AST_H
-#define HOKKU_TEMPLATE_AST_H
+#ifndef HOKKU_JINJA_AST_H
+#define HOKKU_JINJA_AST_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -150,6 +150,8 @@ struct node {
 struct template
 {
     struct arena arena;
+    const char *source; // as it was given
+    size_t n_source;
     const char *src; // newlines are \n, one newline at the end removed; valid UTF-8
     size_t n_src;
     struct nodes body;

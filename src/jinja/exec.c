@@ -29,7 +29,7 @@ static struct val context_value(struct run *r, const struct str *name)
     struct val *v = dict_get_name(r, r->context, name->p, name->n);
     if (v)
         return *v;
-    const struct native *fn = global_find(name);
+    const struct native *fn = globals_find(name);
     if (!fn)
         return (struct val){.kind = V_MISSING};
     struct bound *b = run_alloc(r, sizeof *b);
@@ -55,7 +55,7 @@ static void frame_load(struct run *r, struct frame *f)
     run_step(r, f->scope->n);
 }
 
-struct frame *frame_create(struct run *r, const struct scope *s, struct frame *outer)
+struct frame *exec_frame_create(struct run *r, const struct scope *s, struct frame *outer)
 {
     struct frame *f = run_alloc(r, sizeof *f + s->n * sizeof *f->slots);
     f->outer = outer;
@@ -77,7 +77,7 @@ static void check_namespaces(struct run *r, struct frame *f, const struct node *
 {
     if (target->type == N_NS_ATTR && var_at(f, target->ref)->kind != V_NAMESPACE) {
         r->at = target;
-        fail(r, "cannot assign attribute on non-namespace object");
+        run_fail(r, "cannot assign attribute on non-namespace object");
     }
     for (size_t i = 0; i < target->items.n; i++)
         check_namespaces(r, f, target->items.v[i]);
@@ -95,12 +95,13 @@ static void assign(struct run *r, struct frame *f, const struct node *target, st
     }
     r->at = target;
     if (!val_iterable(v))
-        fail(r, "cannot unpack non-iterable %s object", val_type(v));
+        run_fail(r, "cannot unpack non-iterable %s object", val_type(v));
     struct val items = v.kind == V_LIST || v.kind == V_TUPLE ? v : iter_list(r, v);
     if (items.l->n > target->items.n)
-        fail(r, "too many values to unpack (expected %zu)", target->items.n);
+        run_fail(r, "too many values to unpack (expected %zu)", target->items.n);
     if (items.l->n < target->items.n)
-        fail(r, "not enough values to unpack (expected %zu, got %zu)", target->items.n, items.l->n);
+        run_fail(r, "not enough values to unpack (expected %zu, got %zu)", target->items.n,
+                 items.l->n);
     run_step(r, target->items.n);
     for (size_t i = 0; i < target->items.n; i++)
         assign(r, f, target->items.v[i], items.l->v[i]);
@@ -111,7 +112,7 @@ static void assign(struct run *r, struct frame *f, const struct node *target, st
 static void check_output(struct run *r)
 {
     if (r->out->n > r->limits.max_output)
-        fail_limit(r, "output", r->limits.max_output, "bytes");
+        run_fail_limit(r, "output", r->limits.max_output, "bytes");
 }
 
 // Runs a body and returns what it writes.
@@ -135,7 +136,7 @@ static bool pull(struct run *r, struct loop *l, struct val *item)
             return true;
         assign(r, l->test_frame, l->n->a, *item);
         frame_load(r, l->test_frame);
-        struct val ok = eval(r, l->test_frame, l->n->c);
+        struct val ok = eval_value(r, l->test_frame, l->n->c);
         if (val_truth(&ok))
             return true;
     }
@@ -170,8 +171,8 @@ static enum flow run_loop(struct run *r, struct frame *f, const struct node *n, 
     l->sized = !n->c && over.kind != V_ITER;
     l->length = l->sized ? l->it->left : 0;
     if (n->c)
-        l->test_frame = frame_create(r, n->test_scope, f);
-    struct frame *inner = frame_create(r, n->scope, f);
+        l->test_frame = exec_frame_create(r, n->test_scope, f);
+    struct frame *inner = exec_frame_create(r, n->scope, f);
     bool completed = false;
     struct val item;
     for (;;) {
@@ -196,14 +197,14 @@ static enum flow run_loop(struct run *r, struct frame *f, const struct node *n, 
     }
     if (completed || !n->orelse.n)
         return FLOW_NEXT;
-    return exec_body(r, frame_create(r, n->else_scope, f), &n->orelse);
+    return exec_body(r, exec_frame_create(r, n->else_scope, f), &n->orelse);
 }
 
 struct val loop_recurse(struct run *r, struct val loop, struct val over)
 {
     const struct loop *l = loop.loop;
     if (!l->n->recursive)
-        fail(r, "the loop must have the 'recursive' marker to be called recursively");
+        run_fail(r, "the loop must have the 'recursive' marker to be called recursively");
     struct sb text = {0}, *outer = r->out;
     r->out = &text;
     run_enter(r);
@@ -218,7 +219,7 @@ static struct val loop_cycle(struct run *r, struct val self, const struct val *v
 {
     (void)v;
     if (!a->n_pos)
-        fail(r, "no items for cycling given");
+        run_fail(r, "no items for cycling given");
     return a->pos[(self.loop->index - 1) % a->n_pos];
 }
 
@@ -318,8 +319,9 @@ static void bind_extra(struct run *r, const struct macro_def *m, struct frame *f
     } else {
         for (size_t i = 0; i < a->n_kw; i++)
             if (!used[i])
-                fail(r, "%s takes no keyword argument '%.*s'", macro_name(m, name),
-                     (int)(a->kw_name[i].s->n < 80 ? a->kw_name[i].s->n : 80), a->kw_name[i].s->p);
+                run_fail(r, "%s takes no keyword argument '%.*s'", macro_name(m, name),
+                         (int)(a->kw_name[i].s->n < 80 ? a->kw_name[i].s->n : 80),
+                         a->kw_name[i].s->p);
     }
     if (m->uses_varargs && !m->own_varargs) {
         struct val rest = val_tuple(r, 0);
@@ -327,7 +329,7 @@ static void bind_extra(struct run *r, const struct macro_def *m, struct frame *f
             list_push(r, rest.l, a->pos[i]);
         f->slots[m->varargs.slot] = rest;
     } else if (a->n_pos > m->n_params) {
-        fail(r, "%s takes not more than %zu argument(s)", macro_name(m, name), m->n_params);
+        run_fail(r, "%s takes not more than %zu argument(s)", macro_name(m, name), m->n_params);
     }
 }
 
@@ -338,7 +340,7 @@ static void bind_defaults(struct run *r, const struct macro_def *m, struct frame
         if (slot->kind != V_MISSING)
             continue;
         if (i + m->defaults.n >= m->n_params) {
-            *slot = eval(r, f, m->defaults.v[i + m->defaults.n - m->n_params]);
+            *slot = eval_value(r, f, m->defaults.v[i + m->defaults.n - m->n_params]);
         } else {
             struct sb hint = {0};
             sb_add(r, &hint, "parameter '", 11, 0);
@@ -349,12 +351,12 @@ static void bind_defaults(struct run *r, const struct macro_def *m, struct frame
     }
 }
 
-struct val macro_call(struct run *r, struct val macro, const struct args *a)
+struct val exec_macro_call(struct run *r, struct val macro, const struct args *a)
 {
     const struct macro_def *m = macro.macro->def;
     const struct node *at = r->at;
     run_enter(r);
-    struct frame *f = frame_create(r, macro.macro->node->scope, macro.macro->closure);
+    struct frame *f = exec_frame_create(r, macro.macro->node->scope, macro.macro->closure);
     bool *used = run_alloc(r, a->n_kw + 1), found_caller = false;
     run_step(r, m->n_params);
     for (size_t i = 0; i < m->n_params; i++) {
@@ -382,12 +384,12 @@ static struct val call_with_caller(struct run *r, struct frame *f, const struct 
 
 static enum flow exec_if(struct run *r, struct frame *f, const struct node *n)
 {
-    struct val test = eval(r, f, n->a);
+    struct val test = eval_value(r, f, n->a);
     if (val_truth(&test))
         return exec_body(r, f, &n->body);
     for (size_t i = 0; i < n->elifs.n; i++) {
         const struct node *e = n->elifs.v[i];
-        test = eval(r, f, e->a);
+        test = eval_value(r, f, e->a);
         if (val_truth(&test))
             return exec_body(r, f, &e->body);
     }
@@ -396,9 +398,9 @@ static enum flow exec_if(struct run *r, struct frame *f, const struct node *n)
 
 static enum flow exec_with(struct run *r, struct frame *f, const struct node *n)
 {
-    struct frame *inner = frame_create(r, n->scope, f);
+    struct frame *inner = exec_frame_create(r, n->scope, f);
     for (size_t i = 0; i < n->targets.n; i++)
-        assign(r, inner, n->targets.v[i], eval(r, f, n->items.v[i]));
+        assign(r, inner, n->targets.v[i], eval_value(r, f, n->items.v[i]));
     frame_load(r, inner);
     return exec_body(r, inner, &n->body);
 }
@@ -406,7 +408,7 @@ static enum flow exec_with(struct run *r, struct frame *f, const struct node *n)
 static enum flow exec_capture(struct run *r, struct frame *f, const struct node *n)
 {
     enum flow flow;
-    struct frame *inner = frame_create(r, n->scope, f);
+    struct frame *inner = exec_frame_create(r, n->scope, f);
     struct val text = capture(r, inner, &n->body, &flow);
     if (flow != FLOW_NEXT) // the text is lost, as in Jinja2
         return flow;
@@ -417,7 +419,7 @@ static enum flow exec_capture(struct run *r, struct frame *f, const struct node 
         check_namespaces(r, f, n->a);
         assign(r, f, n->a, text);
     } else {
-        to_str_sb(r, r->out, text);
+        pytext_str_sb(r, r->out, text);
     }
     return FLOW_NEXT;
 }
@@ -431,24 +433,24 @@ static enum flow exec_statement(struct run *r, struct frame *f, const struct nod
         sb_str(r, r->out, n->value.s);
         break;
     case N_PRINT:
-        to_str_sb(r, r->out, eval(r, f, n->a));
+        pytext_str_sb(r, r->out, eval_value(r, f, n->a));
         break;
     case N_FOR:
         if (n->recursive) {
             struct sb text = {0}, *outer = r->out;
-            struct val over = eval(r, f, n->b);
+            struct val over = eval_value(r, f, n->b);
             r->out = &text;
             run_loop(r, f, n, over, 0);
             r->out = outer;
             sb_str(r, r->out, sb_val(r, &text).s);
             break;
         }
-        return run_loop(r, f, n, eval(r, f, n->b), 0);
+        return run_loop(r, f, n, eval_value(r, f, n->b), 0);
     case N_IF:
         return exec_if(r, f, n);
     case N_SET: {
         check_namespaces(r, f, n->a);
-        struct val v = eval(r, f, n->b);
+        struct val v = eval_value(r, f, n->b);
         assign(r, f, n->a, v);
         break;
     }
@@ -459,10 +461,10 @@ static enum flow exec_statement(struct run *r, struct frame *f, const struct nod
         *var_at(f, n->ref) = macro_value(r, n, f);
         break;
     case N_CALL_BLOCK:
-        to_str_sb(r, r->out, call_with_caller(r, f, n));
+        pytext_str_sb(r, r->out, call_with_caller(r, f, n));
         break;
     case N_GENERATION:
-        to_str_sb(r, r->out, macro_call(r, macro_value(r, n, f), &(struct args){0}));
+        pytext_str_sb(r, r->out, exec_macro_call(r, macro_value(r, n, f), &(struct args){0}));
         break;
     case N_WITH:
         return exec_with(r, f, n);
@@ -489,5 +491,5 @@ static enum flow exec_body(struct run *r, struct frame *f, const struct nodes *b
 
 void exec_root(struct run *r)
 {
-    exec_body(r, frame_create(r, r->t->scope, NULL), &r->t->body);
+    exec_body(r, exec_frame_create(r, r->t->scope, NULL), &r->t->body);
 }

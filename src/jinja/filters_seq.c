@@ -31,7 +31,7 @@ static struct val key_of(struct run *r, struct val item, const void *how)
 {
     const struct key *k = how;
     if (k->path.kind != V_MISSING)
-        item = get_path(r, item, k->path, k->otherwise);
+        item = access_path(r, item, k->path, k->otherwise);
     return k->case_sensitive ? item : ignore_case(r, item);
 }
 
@@ -60,9 +60,9 @@ static struct val keys_of(struct run *r, struct val item, const void *how)
 FILTER(filter_sort)
 {
     UNUSED_ARGS;
-    struct key k = {v[2], missing, arg_bool(&v[1], false)};
+    struct key k = {v[2], missing, args_bool(&v[1], false)};
     struct val list = iter_list(r, self);
-    sort_values(r, list.l, keys_of, &k, arg_bool(&v[0], false));
+    sort_values(r, list.l, keys_of, &k, args_bool(&v[0], false));
     return list;
 }
 
@@ -91,16 +91,16 @@ FILTER(filter_dictsort)
 {
     UNUSED_ARGS;
     if (self.kind == V_UNDEF)
-        fail_undef(r, &self);
+        run_fail_undef(r, &self);
     if (self.kind != V_DICT)
-        fail(r, "dictsort needs a dict, not %s", val_type(self));
-    const struct str *by = arg_given(&v[1]) ? arg_str(r, &v[1], "by") : NULL;
+        run_fail(r, "dictsort needs a dict, not %s", val_type(self));
+    const struct str *by = args_given(&v[1]) ? args_str(r, &v[1], "by") : NULL;
     if (by && !str_is(by, "key") && !str_is(by, "value"))
-        fail(r, "you can only sort by either \"key\" or \"value\"");
-    struct key k = {missing, missing, arg_bool(&v[0], false)};
+        run_fail(r, "you can only sort by either \"key\" or \"value\"");
+    struct key k = {missing, missing, args_bool(&v[0], false)};
     struct val list = dict_pairs(r, self);
     sort_values(r, list.l, by && str_is(by, "value") ? second_of : first_of, &k,
-                arg_bool(&v[2], false));
+                args_bool(&v[2], false));
     return list;
 }
 
@@ -110,14 +110,14 @@ FILTER(filter_items)
     if (self.kind == V_UNDEF)
         return generator(r, val_list(r, 0));
     if (self.kind != V_DICT)
-        fail(r, "can only get item pairs from a mapping, not %s", val_type(self));
+        run_fail(r, "can only get item pairs from a mapping, not %s", val_type(self));
     return generator(r, dict_pairs(r, self));
 }
 
 FILTER(filter_unique)
 {
     UNUSED_ARGS;
-    struct key k = {none_is_missing(v[1]), missing, arg_bool(&v[0], false)};
+    struct key k = {none_is_missing(v[1]), missing, args_bool(&v[0], false)};
     struct val out = val_list(r, 0), seen = val_dict(r), item;
     struct iter storage, *it = iter_begin(r, self, &storage);
     while (iter_next(r, it, &item)) {
@@ -132,7 +132,7 @@ FILTER(filter_unique)
 
 static struct val extreme(struct run *r, struct val self, const struct val *v, bool largest)
 {
-    struct key k = {none_is_missing(v[1]), missing, arg_bool(&v[0], false)};
+    struct key k = {none_is_missing(v[1]), missing, args_bool(&v[0], false)};
     struct iter storage, *it = iter_begin(r, self, &storage);
     struct val best, item;
     if (!iter_next(r, it, &best))
@@ -165,14 +165,14 @@ FILTER(filter_max)
 FILTER(filter_sum)
 {
     UNUSED_ARGS;
-    struct val total = arg_given(&v[1]) ? v[1] : val_int(0), item;
+    struct val total = args_given(&v[1]) ? v[1] : val_int(0), item;
     if (total.kind == V_STR)
-        fail(r, "sum() can't sum strings; use join instead");
+        run_fail(r, "sum() can't sum strings; use join instead");
     struct iter storage, *it = iter_begin(r, self, &storage);
     while (iter_next(r, it, &item)) {
-        if (arg_given(&v[0]))
-            item = get_path(r, item, v[0], missing);
-        total = op_binary(r, OP_ADD, total, item);
+        if (args_given(&v[0]))
+            item = access_path(r, item, v[0], missing);
+        total = ops_binary(r, OP_ADD, total, item);
     }
     return total;
 }
@@ -180,12 +180,12 @@ FILTER(filter_sum)
 FILTER(filter_join)
 {
     UNUSED_ARGS;
-    struct str *sep = arg_given(&v[0]) ? to_str(r, v[0]).s : val_cstr(r, "").s;
+    struct str *sep = args_given(&v[0]) ? pytext_str(r, v[0]).s : val_cstr(r, "").s;
     if (none_is_missing(v[1]).kind != V_MISSING) {
         struct val list = val_list(r, 0), item;
         struct iter storage, *it = iter_begin(r, self, &storage);
         while (iter_next(r, it, &item))
-            list_push(r, list.l, get_path(r, item, v[1], missing));
+            list_push(r, list.l, access_path(r, item, v[1], missing));
         self = list;
     }
     return text_join(r, sep, self, true);
@@ -213,9 +213,9 @@ FILTER(filter_last)
 {
     UNUSED_ARGS;
     if (self.kind == V_ITER)
-        fail(r, "'%s' object is not reversible", val_type(self));
+        run_fail(r, "'%s' object is not reversible", val_type(self));
     if (self.kind == V_LIST || self.kind == V_TUPLE || self.kind == V_STR || self.kind == V_RANGE) {
-        struct val item = get_item(r, self, val_int(-1));
+        struct val item = access_item(r, self, val_int(-1));
         if (item.kind != V_UNDEF || val_length(r, self))
             return item;
     }
@@ -228,9 +228,9 @@ FILTER(filter_reverse)
 {
     UNUSED_ARGS;
     if (self.kind == V_STR)
-        return get_slice(r, self, val_none(), val_none(), val_int(-1));
+        return access_slice(r, self, val_none(), val_none(), val_int(-1));
     if (!val_iterable(self))
-        fail(r, "argument must be iterable, not %s", val_type(self));
+        run_fail(r, "argument must be iterable, not %s", val_type(self));
     struct val list = reversed_list(r, self);
     if (self.kind == V_ITER)
         return list;
@@ -278,18 +278,19 @@ FILTER(filter_map)
         otherwise = none_is_missing(keyword(a, "default"));
         for (size_t i = 0; i < a->n_kw; i++)
             if (!str_is(a->kw_name[i].s, "attribute") && !str_is(a->kw_name[i].s, "default"))
-                fail(r, "unexpected keyword argument '%.*s'", (int)a->kw_name[i].s->n,
-                     a->kw_name[i].s->p);
+                run_fail(r, "unexpected keyword argument '%.*s'", (int)a->kw_name[i].s->n,
+                         a->kw_name[i].s->p);
     } else {
         if (!a->n_pos)
-            fail(r, "map requires a filter argument");
-        name = arg_str(r, &a->pos[0], "filter name");
+            run_fail(r, "map requires a filter argument");
+        name = args_str(r, &a->pos[0], "filter name");
         rest = shifted(a, 1);
     }
     struct iter storage, *it = iter_begin(r, self, &storage);
     while (iter_next(r, it, &item))
         list_push(r, out.l,
-                  name ? filter_call(r, name, item, &rest) : get_path(r, item, path, otherwise));
+                  name ? filters_call(r, name, item, &rest)
+                       : access_path(r, item, path, otherwise));
     return generator(r, out);
 }
 
@@ -300,14 +301,14 @@ static struct val select_items(struct run *r, struct val self, const struct args
     if (!val_truth(&self))
         return generator(r, out);
     if (by_attribute && !a->n_pos)
-        fail(r, "missing parameter for attribute name");
+        run_fail(r, "missing parameter for attribute name");
     size_t off = by_attribute;
-    const struct str *name = a->n_pos > off ? arg_str(r, &a->pos[off], "test name") : NULL;
+    const struct str *name = a->n_pos > off ? args_str(r, &a->pos[off], "test name") : NULL;
     struct args rest = name ? shifted(a, off + 1) : (struct args){0};
     struct iter storage, *it = iter_begin(r, self, &storage);
     while (iter_next(r, it, &item)) {
-        struct val v = by_attribute ? get_path(r, item, a->pos[0], missing) : item;
-        bool ok = name ? test_call(r, name, v, &rest) : val_truth(&v);
+        struct val v = by_attribute ? access_path(r, item, a->pos[0], missing) : item;
+        bool ok = name ? predicates_call(r, name, v, &rest) : val_truth(&v);
         if (ok == want)
             list_push(r, out.l, item);
     }
@@ -338,79 +339,6 @@ FILTER(filter_rejectattr)
     return select_items(r, self, a, false, true);
 }
 
-// ---- groupby, batch, slice ----
-
-// groupby(value, attribute, default=None, case_sensitive=False)
-FILTER(filter_groupby)
-{
-    UNUSED_ARGS;
-    struct key k = {v[0], none_is_missing(v[1]), arg_bool(&v[2], false)};
-    struct key real = {v[0], none_is_missing(v[1]), true};
-    struct val items = iter_list(r, self), out = val_list(r, 0), last = missing;
-    struct list *group = NULL;
-    sort_values(r, items.l, key_of, &k, false);
-    for (size_t i = 0; i < items.l->n; i++) {
-        struct val item = items.l->v[i], key = key_of(r, item, &k);
-        if (!group || !val_equal(r, key, last)) {
-            struct val pair = val_pair(r, key_of(r, item, &real), val_list(r, 0));
-            pair.l->group = true;
-            group = pair.l->v[1].l;
-            list_push(r, out.l, pair);
-            last = key;
-        }
-        list_push(r, group, item);
-    }
-    return out;
-}
-
-// batch(value, linecount, fill_with=None)
-FILTER(filter_batch)
-{
-    UNUSED_ARGS;
-    int64_t size = arg_int(r, &v[0], 0, "linecount");
-    struct val out = val_list(r, 0), row = val_list(r, 0), item;
-    struct iter storage, *it = iter_begin(r, self, &storage);
-    while (iter_next(r, it, &item)) {
-        if ((int64_t)row.l->n == size) {
-            list_push(r, out.l, row);
-            row = val_list(r, 0);
-        }
-        list_push(r, row.l, item);
-    }
-    if (row.l->n) {
-        if (none_is_missing(v[1]).kind != V_MISSING)
-            while ((int64_t)row.l->n < size) {
-                run_step(r, 1);
-                list_push(r, row.l, v[1]);
-            }
-        list_push(r, out.l, row);
-    }
-    return generator(r, out);
-}
-
-// slice(value, slices, fill_with=None)
-FILTER(filter_slice)
-{
-    UNUSED_ARGS;
-    int64_t slices = arg_int(r, &v[0], 0, "slices");
-    struct val items = iter_list(r, self), out = val_list(r, 0);
-    if (!slices)
-        fail(r, "integer division or modulo by zero");
-    int64_t per_slice = slices > 0 ? (int64_t)items.l->n / slices : 0;
-    int64_t longer = slices > 0 ? (int64_t)items.l->n % slices : 0;
-    size_t at = 0;
-    for (int64_t k = 0; k < slices; k++) {
-        run_step(r, 1);
-        struct val row = val_list(r, 0);
-        for (int64_t n = per_slice + (k < longer); n > 0; n--)
-            list_push(r, row.l, items.l->v[at++]);
-        if (none_is_missing(v[1]).kind != V_MISSING && k >= longer)
-            list_push(r, row.l, v[1]);
-        list_push(r, out.l, row);
-    }
-    return generator(r, out);
-}
-
 const struct native filters_seq[] = {
     {"join", filter_join, 0, "d attribute"},
     {"first", filter_first, 0, ""},
@@ -426,11 +354,8 @@ const struct native filters_seq[] = {
     {"dictsort", filter_dictsort, 0, "case_sensitive by reverse"},
     {"unique", filter_unique, 0, "case_sensitive attribute"},
     {"reverse", filter_reverse, 0, ""},
-    {"groupby", filter_groupby, 1, "attribute default case_sensitive"},
-    {"batch", filter_batch, 1, "linecount fill_with"},
-    {"slice", filter_slice, 1, "slices fill_with"},
     {"min", filter_min, 0, "case_sensitive attribute"},
     {"max", filter_max, 0, "case_sensitive attribute"},
     {"sum", filter_sum, 0, "attribute start"},
 };
-const size_t n_filters_seq = sizeof filters_seq / sizeof *filters_seq;
+const size_t filters_seq_n = sizeof filters_seq / sizeof *filters_seq;

@@ -14,8 +14,8 @@
 FILTER(filter_default)
 {
     UNUSED_ARGS;
-    if (self.kind == V_UNDEF || (arg_bool(&v[1], false) && !val_truth(&self)))
-        return arg_given(&v[0]) ? v[0] : val_cstr(r, "");
+    if (self.kind == V_UNDEF || (args_bool(&v[1], false) && !val_truth(&self)))
+        return args_given(&v[0]) ? v[0] : val_cstr(r, "");
     return self;
 }
 
@@ -29,31 +29,31 @@ FILTER(filter_length)
 FILTER(filter_string)
 {
     UNUSED_ARGS;
-    return self.kind == V_STR ? self : to_str(r, self);
+    return self.kind == V_STR ? self : pytext_str(r, self);
 }
 
 FILTER(filter_attr)
 {
     UNUSED_ARGS;
-    struct str *name = arg_str(r, &v[0], "attribute name");
+    struct str *name = args_str(r, &v[0], "attribute name");
     if (self.kind == V_UNDEF)
-        fail_undef(r, &self);
-    struct val found = get_method(r, self, name);
-    return found.kind == V_MISSING ? undef_of(r, self, v[0]) : found;
+        run_fail_undef(r, &self);
+    struct val found = access_method(r, self, name);
+    return found.kind == V_MISSING ? access_undef(r, self, v[0]) : found;
 }
 
 FILTER(filter_format)
 {
     UNUSED_ARGS;
     if (a->n_pos && a->n_kw)
-        fail(r, "can't handle positional and keyword arguments at the same time");
+        run_fail(r, "can't handle positional and keyword arguments at the same time");
     struct val args = val_tuple(r, a->n_pos);
     if (a->n_kw)
-        args = global_dict(r, val_none(), NULL, a);
+        args = globals_dict(r, val_none(), NULL, a);
     else
         for (size_t i = 0; i < a->n_pos; i++)
             list_push(r, args.l, a->pos[i]);
-    return format_percent(r, self.kind == V_STR ? self : to_str(r, self), args);
+    return pyformat_percent(r, self.kind == V_STR ? self : pytext_str(r, self), args);
 }
 
 FILTER(filter_abs)
@@ -62,24 +62,25 @@ FILTER(filter_abs)
     if (self.kind == V_FLOAT)
         return val_with_origin(val_float(fabs(self.f)), self.origin);
     if (self.kind == V_UNDEF)
-        fail_undef(r, &self);
+        run_fail_undef(r, &self);
     if (self.kind != V_INT && self.kind != V_BOOL)
-        fail(r, "bad operand type for abs(): '%s'", val_type(self));
+        run_fail(r, "bad operand type for abs(): '%s'", val_type(self));
     int64_t i = self.kind == V_BOOL ? self.b : self.i;
-    return i < 0 ? op_negate(r, self, true) : val_with_origin(val_int(i), self.origin);
+    return i < 0 ? ops_negate(r, self, true) : val_with_origin(val_int(i), self.origin);
 }
 
 static struct val truncated(struct run *r, struct val f)
 {
     if (!(f.f >= -9223372036854775808.0 && f.f < 9223372036854775808.0))
-        fail(r, "cannot convert float %s to a 64-bit integer", isinf(f.f) ? "infinity" : "value");
+        run_fail(r, "cannot convert float %s to a 64-bit integer",
+                 isinf(f.f) ? "infinity" : "value");
     return val_with_origin(val_int((int64_t)f.f), f.origin);
 }
 
 FILTER(filter_int)
 {
     UNUSED_ARGS;
-    struct val otherwise = arg_given(&v[0]) ? v[0] : val_int(0);
+    struct val otherwise = args_given(&v[0]) ? v[0] : val_int(0);
     struct val f = {.kind = V_MISSING};
     switch ((enum kind)self.kind) {
     case V_INT:
@@ -89,13 +90,13 @@ FILTER(filter_int)
     case V_FLOAT:
         return isnan(self.f) ? otherwise : truncated(r, self);
     case V_STR:
-        f = text_parse_int(r, self.s, arg_int(r, &v[1], 10, "base"));
+        f = text_parse_int(r, self.s, args_int(r, &v[1], 10, "base"));
         if (f.kind == V_INT)
             return f;
         f = text_parse_float(r, self.s);
         return f.kind == V_FLOAT && isfinite(f.f) ? truncated(r, f) : otherwise;
     case V_UNDEF:
-        fail_undef(r, &self);
+        run_fail_undef(r, &self);
     default:
         return otherwise;
     }
@@ -104,7 +105,7 @@ FILTER(filter_int)
 FILTER(filter_float)
 {
     UNUSED_ARGS;
-    struct val otherwise = arg_given(&v[0]) ? v[0] : val_float(0), f;
+    struct val otherwise = args_given(&v[0]) ? v[0] : val_float(0), f;
     switch ((enum kind)self.kind) {
     case V_FLOAT:
         return self;
@@ -116,7 +117,7 @@ FILTER(filter_float)
         f = text_parse_float(r, self.s);
         return f.kind == V_FLOAT ? f : otherwise;
     case V_UNDEF:
-        fail_undef(r, &self);
+        run_fail_undef(r, &self);
     default:
         return otherwise;
     }
@@ -145,27 +146,27 @@ static struct val round_int(struct run *r, struct val v, int64_t digits)
 {
     if (digits >= 0)
         return v;
-    struct val unit = op_binary(r, OP_POW, val_int(10), val_int(-digits));
+    struct val unit = ops_binary(r, OP_POW, val_int(10), val_int(-digits));
     int64_t whole = v.i / unit.i, rest = v.i % unit.i;
     int64_t twice = rest < 0 ? -rest : rest, other = unit.i - twice;
     if (twice > other || (twice == other && whole % 2))
         whole += v.i < 0 ? -1 : 1;
-    return op_binary(r, OP_MUL, val_with_origin(val_int(whole), v.origin), unit);
+    return ops_binary(r, OP_MUL, val_with_origin(val_int(whole), v.origin), unit);
 }
 
 // round(value, precision=0, method="common")
 FILTER(filter_round)
 {
     UNUSED_ARGS;
-    int64_t digits = arg_int(r, &v[0], 0, "precision");
-    const struct str *how = arg_given(&v[1]) ? arg_str(r, &v[1], "method") : NULL;
+    int64_t digits = args_int(r, &v[0], 0, "precision");
+    const struct str *how = args_given(&v[1]) ? args_str(r, &v[1], "method") : NULL;
     bool common = !how || str_is(how, "common");
     if (!common && !str_is(how, "ceil") && !str_is(how, "floor"))
-        fail(r, "method must be common, ceil or floor");
+        run_fail(r, "method must be common, ceil or floor");
     if (self.kind == V_UNDEF)
-        fail_undef(r, &self);
+        run_fail_undef(r, &self);
     if (self.kind != V_INT && self.kind != V_FLOAT && self.kind != V_BOOL)
-        fail(r, "type %s doesn't define __round__ method", val_type(self));
+        run_fail(r, "type %s doesn't define __round__ method", val_type(self));
     if (self.kind == V_BOOL)
         self = val_with_origin(val_int(self.b), self.origin);
     if (common && self.kind == V_INT)
@@ -177,74 +178,37 @@ FILTER(filter_round)
     return val_with_origin(val_float(f / unit), self.origin);
 }
 
-FILTER(filter_filesize)
-{
-    UNUSED_ARGS;
-    static const char *const names[2][8] = {
-        {"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"},
-        {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}};
-    bool binary = arg_bool(&v[0], false);
-    const struct val none = {.kind = V_MISSING};
-    struct val n = filter_float(r, self, &none, a);
-    if (n.kind == V_FLOAT && n.f == 0 && self.kind != V_FLOAT && self.kind != V_INT &&
-        self.kind != V_BOOL && (self.kind != V_STR || text_parse_float(r, self.s).kind != V_FLOAT))
-        fail(r, "filesizeformat needs a number, not %s", val_type(self));
-    double bytes = n.f, base = binary ? 1024 : 1000, unit = base;
-    char text[400];
-    size_t i = 0;
-    run_step(r, 16);
-    if (bytes == 1) {
-        snprintf(text, sizeof text, "1 Byte");
-    } else if (bytes < base) {
-        snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes));
-    } else {
-        for (unit = base * base; i < 7 && bytes >= unit; i++)
-            unit *= base;
-        snprintf(text, sizeof text, "%.1f %s", base * bytes / unit, names[binary][i]);
-    }
-    return val_str(r, text, strlen(text), val_origin(r, self));
-}
-
-FILTER(filter_refused)
-{
-    UNUSED_ARGS;
-    fail(r, "this filter is not supported in chat templates (see docs/templates.md)");
-}
-
 const struct native filters_value[] = {
     {"default", filter_default, 0, "default_value boolean"},
     {"d", filter_default, 0, "default_value boolean"},
     {"length", filter_length, 0, ""},
     {"count", filter_length, 0, ""},
     {"string", filter_string, 0, ""},
-    {"tojson", filter_tojson, 0, "ensure_ascii indent separators sort_keys"},
+    {"tojson", filters_tojson, 0, "ensure_ascii indent separators sort_keys"},
     {"attr", filter_attr, 1, "name"},
     {"format", filter_format, 0, "*"},
     {"abs", filter_abs, 0, ""},
     {"int", filter_int, 0, "default base"},
     {"float", filter_float, 0, "default"},
     {"round", filter_round, 0, "precision method"},
-    {"filesizeformat", filter_filesize, 0, "binary"},
-    {"urlize", filter_refused, 0, "*"},
-    {"random", filter_refused, 0, "*"},
-    {"pprint", filter_refused, 0, "*"},
 };
-const size_t n_filters_value = sizeof filters_value / sizeof *filters_value;
+const size_t filters_value_n = sizeof filters_value / sizeof *filters_value;
 
-const struct native *filter_find(const struct str *name)
+const struct native *filters_find(const struct str *name)
 {
-    const struct native *fn = native_find(filters_value, n_filters_value, name->p, name->n);
+    const struct native *fn = eval_native_find(filters_value, filters_value_n, name->p, name->n);
     if (!fn)
-        fn = native_find(filters_text, n_filters_text, name->p, name->n);
+        fn = eval_native_find(filters_text, filters_text_n, name->p, name->n);
     if (!fn)
-        fn = native_find(filters_seq, n_filters_seq, name->p, name->n);
+        fn = eval_native_find(filters_seq, filters_seq_n, name->p, name->n);
     return fn;
 }
 
-struct val filter_call(struct run *r, const struct str *name, struct val v, const struct args *a)
+struct val filters_call(struct run *r, const struct str *name, struct val v, const struct args *a)
 {
-    const struct native *fn = filter_find(name);
+    const struct native *fn = filters_find(name);
     if (!fn)
-        fail(r, "no filter named '%.*s'", (int)(name->n < 80 ? name->n : 80), name->p);
-    return native_call(r, fn, v, a);
+        run_fail(r, "no filter named '%.*s' (docs/templates.md lists those there are)",
+                 (int)(name->n < 80 ? name->n : 80), name->p);
+    return eval_native_call(r, fn, v, a);
 }

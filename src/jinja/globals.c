@@ -1,4 +1,4 @@
-// Global functions: range, dict, namespace, cycler, joiner, raise_exception, strftime_now.
+// Global functions: range, dict, namespace, raise_exception, strftime_now.
 #include "jinja/runtime.h"
 
 #include <string.h>
@@ -13,38 +13,38 @@ static struct val global_range(struct run *r, struct val self, const struct val 
 {
     (void)self;
     (void)a;
-    int64_t start = 0, stop = arg_int(r, &v[0], 0, "range() argument"), step = 1;
+    int64_t start = 0, stop = args_int(r, &v[0], 0, "range() argument"), step = 1;
     uint32_t origin = v[0].origin;
-    if (arg_given(&v[1])) {
+    if (args_given(&v[1])) {
         start = stop;
-        stop = arg_int(r, &v[1], 0, "range() argument");
-        step = arg_int(r, &v[2], 1, "range() argument");
-        origin = origin_merge(origin, v[1].origin);
-        if (arg_given(&v[2]))
-            origin = origin_merge(origin, v[2].origin);
+        stop = args_int(r, &v[1], 0, "range() argument");
+        step = args_int(r, &v[2], 1, "range() argument");
+        origin = str_origin_merge(origin, v[1].origin);
+        if (args_given(&v[2]))
+            origin = str_origin_merge(origin, v[2].origin);
     }
     if (!step)
-        fail(r, "range() arg 3 must not be zero");
+        run_fail(r, "range() arg 3 must not be zero");
     uint64_t n = 0;
     if (step > 0 && start < stop)
         n = ((uint64_t)stop - (uint64_t)start - 1) / (uint64_t)step + 1;
     else if (step < 0 && start > stop)
         n = ((uint64_t)start - (uint64_t)stop - 1) / (0 - (uint64_t)step) + 1;
     if (n > MAX_RANGE)
-        fail(r, "range too big: %llu items, at most %d are allowed", (unsigned long long)n,
-             MAX_RANGE);
+        run_fail(r, "range too big: %llu items, at most %d are allowed", (unsigned long long)n,
+                 MAX_RANGE);
     struct range *g = run_alloc(r, sizeof *g);
     *g = (struct range){start, stop, step, (int64_t)n};
     return (struct val){.kind = V_RANGE, .range = g, .origin = origin};
 }
 
-struct val global_dict(struct run *r, struct val self, const struct val *v, const struct args *a)
+struct val globals_dict(struct run *r, struct val self, const struct val *v, const struct args *a)
 {
     (void)self;
     (void)v;
     struct val out = val_dict(r);
     if (a->n_pos > 1)
-        fail(r, "dict expected at most 1 argument, got %zu", a->n_pos);
+        run_fail(r, "dict expected at most 1 argument, got %zu", a->n_pos);
     if (a->n_pos && a->pos[0].kind == V_DICT) {
         const struct dict *d = a->pos[0].d;
         run_step(r, d->n_used / 8);
@@ -57,7 +57,7 @@ struct val global_dict(struct run *r, struct val self, const struct val *v, cons
         while (iter_next(r, it, &item)) {
             struct val pair = iter_list(r, item);
             if (pair.l->n != 2)
-                fail(r, "a dict needs pairs, found a sequence of length %zu", pair.l->n);
+                run_fail(r, "a dict needs pairs, found a sequence of length %zu", pair.l->n);
             dict_set(r, out.d, pair.l->v[0], pair.l->v[1]);
         }
     }
@@ -69,57 +69,9 @@ struct val global_dict(struct run *r, struct val self, const struct val *v, cons
 static struct val global_namespace(struct run *r, struct val self, const struct val *v,
                                    const struct args *a)
 {
-    struct val out = global_dict(r, self, v, a);
+    struct val out = globals_dict(r, self, v, a);
     out.kind = V_NAMESPACE;
     return out;
-}
-
-static struct val global_cycler(struct run *r, struct val self, const struct val *v,
-                                const struct args *a)
-{
-    (void)self;
-    (void)v;
-    if (!a->n_pos)
-        fail(r, "at least one item has to be provided");
-    struct cycler *c = run_alloc(r, sizeof *c);
-    c->v = run_alloc(r, a->n_pos * sizeof *c->v);
-    c->n = a->n_pos;
-    memcpy(c->v, a->pos, a->n_pos * sizeof *c->v);
-    return (struct val){.kind = V_CYCLER, .cycler = c};
-}
-
-static struct val cycler_next(struct run *r, struct val self, const struct val *v,
-                              const struct args *a)
-{
-    (void)r;
-    (void)v;
-    (void)a;
-    struct val now = self.cycler->v[self.cycler->at];
-    self.cycler->at = (self.cycler->at + 1) % self.cycler->n;
-    return now;
-}
-
-static struct val cycler_reset(struct run *r, struct val self, const struct val *v,
-                               const struct args *a)
-{
-    (void)r;
-    (void)v;
-    (void)a;
-    self.cycler->at = 0;
-    return val_none();
-}
-
-const struct native cycler_methods[] = {{"next", cycler_next, 0, ""},
-                                        {"reset", cycler_reset, 0, ""}};
-
-static struct val global_joiner(struct run *r, struct val self, const struct val *v,
-                                const struct args *a)
-{
-    (void)self;
-    (void)a;
-    struct joiner *j = run_alloc(r, sizeof *j);
-    j->sep = arg_given(&v[0]) ? v[0] : val_cstr(r, ", ");
-    return (struct val){.kind = V_JOINER, .joiner = j};
 }
 
 static struct val global_raise(struct run *r, struct val self, const struct val *v,
@@ -127,8 +79,8 @@ static struct val global_raise(struct run *r, struct val self, const struct val 
 {
     (void)self;
     (void)a;
-    struct val text = to_str(r, v[0]);
-    fail_raise(r, text.s->p, text.s->n);
+    struct val text = pytext_str(r, v[0]);
+    run_raise(r, text.s->p, text.s->n);
 }
 
 static struct val global_strftime(struct run *r, struct val self, const struct val *v,
@@ -136,15 +88,15 @@ static struct val global_strftime(struct run *r, struct val self, const struct v
 {
     (void)self;
     (void)a;
-    struct str *format = arg_str(r, &v[0], "format");
+    struct str *format = args_str(r, &v[0], "format");
     char pattern[256], text[1024];
     if (format->n >= sizeof pattern - 1 || memchr(format->p, '\0', format->n))
-        fail(r, "the date format is longer than %zu bytes", sizeof pattern - 2);
+        run_fail(r, "the date format is longer than %zu bytes", sizeof pattern - 2);
     time_t now = (time_t)r->now;
     struct tm tm;
     run_step(r, 64); // strftime knows slow words
     if (!localtime_r(&now, &tm))
-        fail(r, "the current time cannot be expressed as a date");
+        run_fail(r, "the current time cannot be expressed as a date");
     // A character behind it tells an empty result from one that does not fit.
     memcpy(pattern, format->p, format->n);
     memcpy(pattern + format->n, " ", 2);
@@ -153,31 +105,17 @@ static struct val global_strftime(struct run *r, struct val self, const struct v
     size_t n = strftime(text, sizeof text, pattern, &tm);
 #pragma GCC diagnostic pop
     if (!n || !utf8_valid(text, n))
-        fail(r, "the date format gives no text, or one longer than %zu bytes", sizeof text - 2);
+        run_fail(r, "the date format gives no text, or one longer than %zu bytes", sizeof text - 2);
     return val_str(r, text, n - 1, str_origin(format));
 }
 
-static struct val global_refused(struct run *r, struct val self, const struct val *v,
-                                 const struct args *a)
-{
-    (void)self;
-    (void)v;
-    (void)a;
-    fail(r, "lipsum() is not supported: a prompt must not depend on chance");
-}
-
 static const struct native globals[] = {
-    {"range", global_range, 1, "start stop step"},
-    {"dict", global_dict, 0, "*"},
-    {"namespace", global_namespace, 0, "*"},
-    {"cycler", global_cycler, 0, "*"},
-    {"joiner", global_joiner, 0, "sep"},
-    {"raise_exception", global_raise, 1, "message"},
+    {"range", global_range, 1, "start stop step"},  {"dict", globals_dict, 0, "*"},
+    {"namespace", global_namespace, 0, "*"},        {"raise_exception", global_raise, 1, "message"},
     {"strftime_now", global_strftime, 1, "format"},
-    {"lipsum", global_refused, 0, "*"},
 };
 
-const struct native *global_find(const struct str *name)
+const struct native *globals_find(const struct str *name)
 {
-    return native_find(globals, sizeof globals / sizeof *globals, name->p, name->n);
+    return eval_native_find(globals, sizeof globals / sizeof *globals, name->p, name->n);
 }

@@ -13,7 +13,7 @@
 
 #include "base/utf8.h"
 #include "jinja/runtime.h"
-#include "jinja/unicode.h"
+#include "base/unicode.h"
 
 struct lexer {
     struct arena *arena;
@@ -79,7 +79,7 @@ _Noreturn __attribute__((format(printf, 3, 4))) static void lex_fail(struct lexe
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    error_at(x->err, x->src, x->n, pos, message);
+    template_error_at(x->err, x->src, x->n, pos, message);
     longjmp(x->escape, 1);
 }
 
@@ -382,8 +382,9 @@ static bool lex_name(struct lexer *x)
     uint32_t cp;
     while (p < x->n) {
         size_t k = utf8_decode(x->src + p, x->n - p, &cp);
-        unsigned flags = k ? uni_flags(cp) : 0;
-        if (!(flags & (p == start ? UNI_START : UNI_CONTINUE)))
+        bool more = p > start && cp >= '0' && cp <= '9';
+        if (k == 0 || !(more || cp == '_' || uni_is(cp, UNI_LETTER) ||
+                        (p > start && cp >= 0x80 && !uni_is(cp, UNI_UNPRINTABLE))))
             break;
         p += k;
     }

@@ -1,6 +1,6 @@
 // Splits a template into tokens with Jinja2's white space rules (trim_blocks, lstrip_blocks).
-#ifndef HOKKU_TEMPLATE_LEXER_H
-#define HOKKU_TEMPLATE_LEXER_H
+#ifndef HOKKU_JINJA_LEXER_H
+#define HOKKU_JINJA_LEXER_H
 
 #include "base/error.h"
 #include "jinja/ast.h"

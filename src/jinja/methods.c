@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "jinja/unicode.h"
+#include "base/unicode.h"
 
 #define METHOD(name)                                                                               \
     static struct val name(struct run *r, struct val self, const struct val *v,                    \
@@ -43,12 +43,6 @@ METHOD(str_title)
     return like(text_case(r, self.s, 't'), self);
 }
 
-METHOD(str_swapcase)
-{
-    UNUSED_ARGS;
-    return like(text_case(r, self.s, 's'), self);
-}
-
 METHOD(str_strip)
 {
     UNUSED_ARGS;
@@ -70,26 +64,26 @@ METHOD(str_rstrip)
 METHOD(str_split)
 {
     UNUSED_ARGS;
-    return text_split(r, self.s, &v[0], arg_int(r, &v[1], -1, "maxsplit"), false);
+    return text_split(r, self.s, &v[0], args_int(r, &v[1], -1, "maxsplit"), false);
 }
 
 METHOD(str_rsplit)
 {
     UNUSED_ARGS;
-    return text_split(r, self.s, &v[0], arg_int(r, &v[1], -1, "maxsplit"), true);
+    return text_split(r, self.s, &v[0], args_int(r, &v[1], -1, "maxsplit"), true);
 }
 
 METHOD(str_splitlines)
 {
     UNUSED_ARGS;
-    return text_lines(r, self.s, arg_bool(&v[0], false));
+    return text_lines(r, self.s, args_bool(&v[0], false));
 }
 
 static struct val partition(struct run *r, struct str *s, const struct val *sep_val, bool right)
 {
-    struct str *sep = arg_str(r, sep_val, "separator");
+    struct str *sep = args_str(r, sep_val, "separator");
     if (!sep->n)
-        fail(r, "empty separator");
+        run_fail(r, "empty separator");
     size_t at = text_find(r, s, 0, s->n, sep, right);
     struct val out = val_tuple(r, 3), empty = val_cstr(r, "");
     if (at == SIZE_MAX) {
@@ -119,7 +113,7 @@ METHOD(str_rpartition)
 METHOD(str_removeprefix)
 {
     UNUSED_ARGS;
-    const struct str *p = arg_str(r, &v[0], "prefix");
+    const struct str *p = args_str(r, &v[0], "prefix");
     run_step(r, p->n / 64);
     bool there = p->n <= self.s->n && memcmp(self.s->p, p->p, p->n) == 0;
     return there ? str_sub(r, self.s, p->n, self.s->n) : self;
@@ -128,7 +122,7 @@ METHOD(str_removeprefix)
 METHOD(str_removesuffix)
 {
     UNUSED_ARGS;
-    const struct str *p = arg_str(r, &v[0], "suffix");
+    const struct str *p = args_str(r, &v[0], "suffix");
     run_step(r, p->n / 64);
     size_t n = self.s->n;
     bool there = p->n && p->n <= n && memcmp(self.s->p + n - p->n, p->p, p->n) == 0;
@@ -141,7 +135,7 @@ static int64_t bound_arg(struct run *r, const struct val *v, int64_t otherwise, 
 {
     if (v->kind == V_NONE)
         return otherwise;
-    int64_t i = arg_int(r, v, otherwise, "index");
+    int64_t i = args_int(r, v, otherwise, "index");
     if (i < 0)
         i = i < -n ? 0 : i + n;
     return i;
@@ -171,7 +165,7 @@ static int64_t chars_before(struct run *r, struct str *s, size_t byte)
 static int64_t find(struct run *r, struct str *s, const struct val *v, bool last)
 {
     size_t from, to;
-    struct str *what = arg_str(r, &v[0], "substring");
+    struct str *what = args_str(r, &v[0], "substring");
     if (!part(r, s, v + 1, &from, &to))
         return -1;
     size_t at = text_find(r, s, from, to, what, last);
@@ -195,7 +189,7 @@ METHOD(str_index)
     UNUSED_ARGS;
     int64_t i = find(r, self.s, v, false);
     if (i < 0)
-        fail(r, "substring not found");
+        run_fail(r, "substring not found");
     return val_int(i);
 }
 
@@ -204,7 +198,7 @@ METHOD(str_rindex)
     UNUSED_ARGS;
     int64_t i = find(r, self.s, v, true);
     if (i < 0)
-        fail(r, "substring not found");
+        run_fail(r, "substring not found");
     return val_int(i);
 }
 
@@ -213,7 +207,7 @@ METHOD(str_count)
     UNUSED_ARGS;
     size_t from, to;
     int64_t count = 0;
-    struct str *what = arg_str(r, &v[0], "substring");
+    struct str *what = args_str(r, &v[0], "substring");
     if (!part(r, self.s, v + 1, &from, &to))
         return val_int(0);
     if (!what->n)
@@ -237,7 +231,7 @@ static bool affix(struct run *r, struct str *s, const struct val *v, bool end)
     if (v[0].kind == V_TUPLE)
         all = v[0].l;
     for (size_t i = 0; i < all->n; i++) {
-        const struct str *x = arg_str(r, &all->v[i], end ? "suffix" : "prefix");
+        const struct str *x = args_str(r, &all->v[i], end ? "suffix" : "prefix");
         run_step(r, 1);
         if (x->n > to - from)
             continue;
@@ -265,8 +259,8 @@ METHOD(str_endswith)
 METHOD(str_replace)
 {
     UNUSED_ARGS;
-    return like(text_replace(r, self.s, arg_str(r, &v[0], "old"), arg_str(r, &v[1], "new"),
-                             arg_int(r, &v[2], -1, "count")),
+    return like(text_replace(r, self.s, args_str(r, &v[0], "old"), args_str(r, &v[1], "new"),
+                             args_int(r, &v[2], -1, "count")),
                 self);
 }
 
@@ -279,61 +273,42 @@ METHOD(str_join)
 METHOD(str_format)
 {
     UNUSED_ARGS;
-    return like(format_braces(r, self.s, a), self);
+    return like(pyformat_braces(r, self.s, a), self);
 }
 
 METHOD(str_center)
 {
     UNUSED_ARGS;
-    return text_pad(r, self.s, arg_int(r, &v[0], 0, "width"), &v[1], 'c');
+    return text_pad(r, self.s, args_int(r, &v[0], 0, "width"), &v[1], 'c');
 }
 
 METHOD(str_ljust)
 {
     UNUSED_ARGS;
-    return text_pad(r, self.s, arg_int(r, &v[0], 0, "width"), &v[1], 'l');
+    return text_pad(r, self.s, args_int(r, &v[0], 0, "width"), &v[1], 'l');
 }
 
 METHOD(str_rjust)
 {
     UNUSED_ARGS;
-    return text_pad(r, self.s, arg_int(r, &v[0], 0, "width"), &v[1], 'r');
+    return text_pad(r, self.s, args_int(r, &v[0], 0, "width"), &v[1], 'r');
 }
 
 METHOD(str_zfill)
 {
     UNUSED_ARGS;
     const struct val none = {.kind = V_MISSING};
-    return text_pad(r, self.s, arg_int(r, &v[0], 0, "width"), &none, 'z');
+    return text_pad(r, self.s, args_int(r, &v[0], 0, "width"), &none, 'z');
 }
 
-METHOD(str_expandtabs)
-{
-    UNUSED_ARGS;
-    int64_t size = arg_int(r, &v[0], 8, "tabsize"), column = 0;
-    struct sb b = {0};
-    for (size_t i = 0, n; i < self.s->n; i += n) {
-        uint32_t cp, origin = str_origin_at(self.s, i);
-        n = utf8_decode(self.s->p + i, self.s->n - i, &cp);
-        run_step(r, 1);
-        if (cp == '\t') {
-            for (int64_t k = size > 0 ? size - column % size : 0; k > 0; k--, column++)
-                sb_add(r, &b, " ", 1, origin);
-            continue;
-        }
-        column = cp == '\n' || cp == '\r' ? 0 : column + 1;
-        sb_add(r, &b, self.s->p + i, n, origin);
-    }
-    return sb_val(r, &b);
-}
-
-static bool all_chars(struct run *r, const struct str *s, unsigned flags)
+static bool all_chars(struct run *r, const struct str *s, bool letters, bool numerals, bool digits)
 {
     run_step(r, s->n / 2);
     for (size_t i = 0, n; i < s->n; i += n) {
         uint32_t cp;
         n = utf8_decode(s->p + i, s->n - i, &cp);
-        if (!(uni_flags(cp) & flags))
+        if (!(letters && uni_is(cp, UNI_LETTER)) && !(numerals && uni_is(cp, UNI_NUMERAL)) &&
+            !(digits && uni_is(cp, UNI_DIGIT)))
             return false;
     }
     return s->n != 0;
@@ -342,37 +317,25 @@ static bool all_chars(struct run *r, const struct str *s, unsigned flags)
 METHOD(str_isalpha)
 {
     UNUSED_ARGS;
-    return val_bool(all_chars(r, self.s, UNI_ALPHA));
+    return val_bool(all_chars(r, self.s, true, false, false));
 }
 
 METHOD(str_isalnum)
 {
     UNUSED_ARGS;
-    return val_bool(all_chars(r, self.s, UNI_ALPHA | UNI_DECIMAL | UNI_DIGIT | UNI_NUMERIC));
+    return val_bool(all_chars(r, self.s, true, true, true));
 }
 
 METHOD(str_isdigit)
 {
     UNUSED_ARGS;
-    return val_bool(all_chars(r, self.s, UNI_DIGIT));
-}
-
-METHOD(str_isdecimal)
-{
-    UNUSED_ARGS;
-    return val_bool(all_chars(r, self.s, UNI_DECIMAL));
+    return val_bool(all_chars(r, self.s, false, false, true));
 }
 
 METHOD(str_isnumeric)
 {
     UNUSED_ARGS;
-    return val_bool(all_chars(r, self.s, UNI_NUMERIC));
-}
-
-METHOD(str_isprintable)
-{
-    UNUSED_ARGS;
-    return val_bool(!self.s->n || all_chars(r, self.s, UNI_PRINTABLE));
+    return val_bool(all_chars(r, self.s, false, true, false));
 }
 
 METHOD(str_isascii)
@@ -388,33 +351,17 @@ METHOD(str_isspace)
     return val_bool(self.s->n && uni_skip_space(self.s->p, 0, self.s->n) == self.s->n);
 }
 
-METHOD(str_isidentifier)
-{
-    UNUSED_ARGS;
-    uint32_t cp;
-    size_t n = self.s->n ? utf8_decode(self.s->p, self.s->n, &cp) : 0;
-    if (!n || !(uni_flags(cp) & UNI_START))
-        return val_bool(false);
-    return val_bool(n == self.s->n ||
-                    all_chars(r, str_sub(r, self.s, n, self.s->n).s, UNI_CONTINUE));
-}
-
-// how: l all cased characters are lower case, u upper case, t words begin with upper case
+// Every letter that has two cases is in one, how: 'l' or 'u'.
 static bool is_case(struct run *r, const struct str *s, char how)
 {
-    bool any = false, in_word = false;
+    bool any = false;
     run_step(r, s->n / 2);
     for (size_t i = 0, n; i < s->n; i += n) {
-        uint32_t cp;
+        uint32_t cp, to[3];
         n = utf8_decode(s->p + i, s->n - i, &cp);
-        unsigned flags = uni_flags(cp);
-        bool upper = flags & (UNI_UPPER | UNI_TITLE), lower = flags & UNI_LOWER;
-        if (how == 'l' ? upper : how == 'u' ? lower || (flags & UNI_TITLE) : false)
+        if (uni_case(cp, how, to) != 1 || to[0] != cp)
             return false;
-        if (how == 't' && (upper ? in_word : lower && !in_word))
-            return false;
-        in_word = upper || lower;
-        any |= in_word;
+        any = any || uni_case(cp, how == 'l' ? 'u' : 'l', to) != 1 || to[0] != cp;
     }
     return any;
 }
@@ -431,18 +378,6 @@ METHOD(str_isupper)
     return val_bool(is_case(r, self.s, 'u'));
 }
 
-METHOD(str_istitle)
-{
-    UNUSED_ARGS;
-    return val_bool(is_case(r, self.s, 't'));
-}
-
-METHOD(unsupported)
-{
-    UNUSED_ARGS;
-    fail(r, "this method is not supported in chat templates");
-}
-
 // ---- list and tuple ----
 
 METHOD(seq_index)
@@ -453,9 +388,9 @@ METHOD(seq_index)
     for (int64_t i = from; i < to && i < n; i++)
         if (val_equal(r, self.l->v[i], v[0]))
             return val_int(i);
-    struct val what = to_repr(r, v[0]);
-    fail(r, "%.*s is not in %s", (int)(what.s->n < 100 ? what.s->n : 100), what.s->p,
-         val_type(self));
+    struct val what = pytext_repr(r, v[0]);
+    run_fail(r, "%.*s is not in %s", (int)(what.s->n < 100 ? what.s->n : 100), what.s->p,
+             val_type(self));
 }
 
 METHOD(seq_count)
@@ -509,13 +444,13 @@ static struct val list_take(struct run *r, struct list *l, size_t at)
 METHOD(list_pop)
 {
     UNUSED_ARGS;
-    int64_t n = (int64_t)self.l->n, at = arg_int(r, &v[0], -1, "index");
+    int64_t n = (int64_t)self.l->n, at = args_int(r, &v[0], -1, "index");
     if (!n)
-        fail(r, "pop from empty list");
+        run_fail(r, "pop from empty list");
     if (at < 0)
         at += n;
     if (at < 0 || at >= n)
-        fail(r, "pop index out of range");
+        run_fail(r, "pop index out of range");
     return list_take(r, self.l, (size_t)at);
 }
 
@@ -527,7 +462,7 @@ METHOD(list_remove)
             list_take(r, self.l, i);
             return val_none();
         }
-    fail(r, "list.remove(x): x not in list");
+    run_fail(r, "list.remove(x): x not in list");
 }
 
 METHOD(list_clear)
@@ -555,7 +490,7 @@ METHOD(list_reverse)
 METHOD(list_sort)
 {
     UNUSED_ARGS;
-    sort_values(r, self.l, NULL, NULL, arg_bool(&v[0], false));
+    sort_values(r, self.l, NULL, NULL, args_bool(&v[0], false));
     return val_none();
 }
 
@@ -590,7 +525,7 @@ METHOD(dict_get_method)
 {
     UNUSED_ARGS;
     struct val *found = dict_get(r, self.d, v[0]);
-    return found ? *found : arg_given(&v[1]) ? v[1] : val_none();
+    return found ? *found : args_given(&v[1]) ? v[1] : val_none();
 }
 
 METHOD(dict_pop)
@@ -599,24 +534,10 @@ METHOD(dict_pop)
     struct val found;
     if (dict_remove(r, self.d, v[0], &found))
         return found;
-    if (arg_given(&v[1]))
+    if (args_given(&v[1]))
         return v[1];
-    struct val what = to_repr(r, v[0]);
-    fail(r, "key %.*s is not in the dict", (int)(what.s->n < 100 ? what.s->n : 100), what.s->p);
-}
-
-METHOD(dict_popitem)
-{
-    UNUSED_ARGS;
-    for (size_t i = self.d->n_used; i-- > 0;) {
-        run_step(r, 1); // those removed before are still passed by
-        if (self.d->e[i].live) {
-            struct val value, key = self.d->e[i].key;
-            dict_remove(r, self.d, key, &value);
-            return val_pair(r, key, value);
-        }
-    }
-    fail(r, "popitem(): dictionary is empty");
+    struct val what = pytext_repr(r, v[0]);
+    run_fail(r, "key %.*s is not in the dict", (int)(what.s->n < 100 ? what.s->n : 100), what.s->p);
 }
 
 METHOD(dict_setdefault)
@@ -625,7 +546,7 @@ METHOD(dict_setdefault)
     struct val *found = dict_get(r, self.d, v[0]);
     if (found)
         return *found;
-    struct val value = arg_given(&v[1]) ? v[1] : val_none();
+    struct val value = args_given(&v[1]) ? v[1] : val_none();
     dict_set(r, self.d, v[0], value);
     return value;
 }
@@ -633,7 +554,7 @@ METHOD(dict_setdefault)
 METHOD(dict_update)
 {
     UNUSED_ARGS;
-    struct val more = global_dict(r, val_none(), NULL, a);
+    struct val more = globals_dict(r, val_none(), NULL, a);
     for (size_t i = 0; i < more.d->n_used; i++)
         dict_set(r, self.d, more.d->e[i].key, more.d->e[i].value);
     return val_none();
@@ -680,33 +601,22 @@ static const struct native str_methods[] = {
     {"count", str_count, 1, "sub start end"},
     {"upper", str_upper, 0, ""},
     {"lower", str_lower, 0, ""},
-    {"casefold", str_lower, 0, ""},
     {"title", str_title, 0, ""},
     {"capitalize", str_capitalize, 0, ""},
-    {"swapcase", str_swapcase, 0, ""},
     {"join", str_join, 1, "iterable"},
     {"format", str_format, 0, "*"},
     {"center", str_center, 1, "width fillchar"},
     {"ljust", str_ljust, 1, "width fillchar"},
     {"rjust", str_rjust, 1, "width fillchar"},
     {"zfill", str_zfill, 1, "width"},
-    {"expandtabs", str_expandtabs, 0, "tabsize"},
     {"isalpha", str_isalpha, 0, ""},
     {"isalnum", str_isalnum, 0, ""},
     {"isdigit", str_isdigit, 0, ""},
-    {"isdecimal", str_isdecimal, 0, ""},
     {"isnumeric", str_isnumeric, 0, ""},
     {"isspace", str_isspace, 0, ""},
     {"islower", str_islower, 0, ""},
     {"isupper", str_isupper, 0, ""},
-    {"istitle", str_istitle, 0, ""},
     {"isascii", str_isascii, 0, ""},
-    {"isprintable", str_isprintable, 0, ""},
-    {"isidentifier", str_isidentifier, 0, ""},
-    {"encode", unsupported, 0, "*"},
-    {"translate", unsupported, 0, "*"},
-    {"maketrans", unsupported, 0, "*"},
-    {"format_map", unsupported, 0, "*"},
 };
 
 static const struct native list_methods[] = {
@@ -724,35 +634,32 @@ static const struct native list_methods[] = {
 };
 
 static const struct native dict_methods[] = {
-    {"items", dict_items, 0, ""},
-    {"keys", dict_keys, 0, ""},
-    {"values", dict_values, 0, ""},
-    {"get", dict_get_method, 1, "key default"},
-    {"pop", dict_pop, 1, "key default"},
-    {"popitem", dict_popitem, 0, ""},
-    {"setdefault", dict_setdefault, 1, "key default"},
-    {"update", dict_update, 0, "*"},
-    {"copy", dict_copy, 0, ""},
+    {"items", dict_items, 0, ""},        {"keys", dict_keys, 0, ""},
+    {"values", dict_values, 0, ""},      {"get", dict_get_method, 1, "key default"},
+    {"pop", dict_pop, 1, "key default"}, {"setdefault", dict_setdefault, 1, "key default"},
+    {"update", dict_update, 0, "*"},     {"copy", dict_copy, 0, ""},
     {"clear", dict_clear, 0, ""},
-    {"fromkeys", unsupported, 0, "*"},
 };
 
 const struct native *str_method_find(const struct str *name)
 {
-    return native_find(str_methods, sizeof str_methods / sizeof *str_methods, name->p, name->n);
+    return eval_native_find(str_methods, sizeof str_methods / sizeof *str_methods, name->p,
+                            name->n);
 }
 
 const struct native *list_method_find(const struct str *name)
 {
-    return native_find(list_methods, sizeof list_methods / sizeof *list_methods, name->p, name->n);
+    return eval_native_find(list_methods, sizeof list_methods / sizeof *list_methods, name->p,
+                            name->n);
 }
 
-const struct native *tuple_method_find(const struct str *name)
+const struct native *list_tuple_method_find(const struct str *name)
 {
-    return native_find(list_methods, 2, name->p, name->n); // index and count
+    return eval_native_find(list_methods, 2, name->p, name->n); // index and count
 }
 
 const struct native *dict_method_find(const struct str *name)
 {
-    return native_find(dict_methods, sizeof dict_methods / sizeof *dict_methods, name->p, name->n);
+    return eval_native_find(dict_methods, sizeof dict_methods / sizeof *dict_methods, name->p,
+                            name->n);
 }

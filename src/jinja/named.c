@@ -4,7 +4,7 @@
 
 const char *named_template(const char *name, size_t *n_text)
 {
-    for (size_t i = 0; i < n_named_templates; i++)
+    for (size_t i = 0; i < named_templates_n; i++)
         if (strcmp(named_templates[i].name, name) == 0) {
             *n_text = named_templates[i].n;
             return named_templates[i].text;
@@ -14,7 +14,7 @@ const char *named_template(const char *name, size_t *n_text)
 
 bool named_template_list(struct buf *out)
 {
-    for (size_t i = 0; i < n_named_templates; i++)
+    for (size_t i = 0; i < named_templates_n; i++)
         buf_printf(out, "%s%s", i ? ", " : "", named_templates[i].name);
     return !out->failed;
 }

@@ -1,6 +1,6 @@
 // Templates for models that bring none: `--chat-template NAME`. The files are in named/.
-#ifndef HOKKU_TEMPLATE_NAMED_H
-#define HOKKU_TEMPLATE_NAMED_H
+#ifndef HOKKU_JINJA_NAMED_H
+#define HOKKU_JINJA_NAMED_H
 
 #include <stddef.h>
 
@@ -13,7 +13,7 @@ struct named_template {
 };
 
 extern const struct named_template named_templates[]; // in the order of their names
-extern const size_t n_named_templates;
+extern const size_t named_templates_n;
 
 // The template called name, n_text bytes, or NULL.
 const char *named_template(const char *name, size_t *n_text);

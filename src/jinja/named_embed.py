@@ -15,7 +15,7 @@ def main():
         lines += ["    0};", ""]
     lines.append("const struct named_template named_templates[] = {")
     lines += [f'    {{"{p.stem}", text_{i}, sizeof text_{i} - 1}},' for i, p in enumerate(files)]
-    lines += ["};", f"const size_t n_named_templates = {len(files)};", ""]
+    lines += ["};", f"const size_t named_templates_n = {len(files)};", ""]
     pathlib.Path(sys.argv[1]).write_text("\n".join(lines))
 
 

@@ -29,8 +29,8 @@ static double float_of(struct val v)
 
 _Noreturn static void overflow(struct run *r, enum op op, int64_t a, int64_t b)
 {
-    fail(r, "integer overflow: %lld %s %lld exceeds 64 bits", (long long)a, op_text[op],
-         (long long)b);
+    run_fail(r, "integer overflow: %lld %s %lld exceeds 64 bits", (long long)a, op_text[op],
+             (long long)b);
 }
 
 static int64_t int_pow(struct run *r, int64_t base, int64_t exponent)
@@ -84,17 +84,17 @@ static struct val int_op(struct run *r, enum op op, int64_t a, int64_t b)
         return val_int(v);
     case OP_DIV: // long double holds every 64-bit integer
         if (!b)
-            fail(r, "division by zero");
+            run_fail(r, "division by zero");
         return val_float((double)((long double)a / (long double)b));
     case OP_FLOORDIV:
         if (!b)
-            fail(r, "integer division or modulo by zero");
+            run_fail(r, "integer division or modulo by zero");
         if (a == INT64_MIN && b == -1)
             overflow(r, op, a, b);
         return val_int(a / b - (a % b != 0 && (a % b < 0) != (b < 0)));
     case OP_MOD:
         if (!b)
-            fail(r, "integer modulo by zero");
+            run_fail(r, "integer modulo by zero");
         if (b == -1)
             return val_int(0);
         v = a % b;
@@ -103,7 +103,7 @@ static struct val int_op(struct run *r, enum op op, int64_t a, int64_t b)
         if (b >= 0)
             return val_int(int_pow(r, a, b));
         if (!a)
-            fail(r, "0.0 cannot be raised to a negative power");
+            run_fail(r, "0.0 cannot be raised to a negative power");
         return val_float(pow((double)a, (double)b));
     }
 }
@@ -119,24 +119,25 @@ static struct val float_op(struct run *r, enum op op, double a, double b)
         return val_float(a * b);
     case OP_DIV:
         if (!b)
-            fail(r, "float division by zero");
+            run_fail(r, "float division by zero");
         return val_float(a / b);
     case OP_FLOORDIV:
         if (!b)
-            fail(r, "float floor division by zero");
+            run_fail(r, "float floor division by zero");
         return val_float(float_floordiv(a, b));
     case OP_MOD:
         if (!b)
-            fail(r, "float modulo");
+            run_fail(r, "float modulo");
         return val_float(float_mod(a, b));
     default: {
         if (!a && b < 0)
-            fail(r, "0.0 cannot be raised to a negative power");
+            run_fail(r, "0.0 cannot be raised to a negative power");
         if (a < 0 && isfinite(b) && b != floor(b))
-            fail(r, "a negative number to a fractional power is complex, which is not supported");
+            run_fail(r,
+                     "a negative number to a fractional power is complex, which is not supported");
         double v = pow(a, b);
         if (isinf(v) && isfinite(a) && isfinite(b))
-            fail(r, "numerical result out of range");
+            run_fail(r, "numerical result out of range");
         return val_float(v);
     }
     }
@@ -165,7 +166,7 @@ static struct val add_strings(struct run *r, struct val a, struct val b)
 {
     if (!a.safe && !b.safe)
         return str_concat(r, a, b);
-    struct val v = str_concat(r, escape_html(r, a), escape_html(r, b));
+    struct val v = str_concat(r, pyformat_html(r, a), pyformat_html(r, b));
     v.safe = true;
     return v;
 }
@@ -175,15 +176,15 @@ static bool is_seq(struct val v)
     return v.kind == V_STR || v.kind == V_LIST || v.kind == V_TUPLE;
 }
 
-struct val op_binary(struct run *r, enum op op, struct val a, struct val b)
+struct val ops_binary(struct run *r, enum op op, struct val a, struct val b)
 {
     if (is_number(a) && is_number(b)) {
         struct val v = is_int(a) && is_int(b) ? int_op(r, op, int_of(a), int_of(b))
                                               : float_op(r, op, float_of(a), float_of(b));
-        return val_with_origin(v, origin_merge(a.origin, b.origin));
+        return val_with_origin(v, str_origin_merge(a.origin, b.origin));
     }
     if (op == OP_MOD && a.kind == V_STR)
-        return format_percent(r, a, b);
+        return pyformat_percent(r, a, b);
     if (op == OP_ADD && a.kind == V_STR && b.kind == V_STR)
         return add_strings(r, a, b);
     if (op == OP_ADD && a.kind == b.kind && (a.kind == V_LIST || a.kind == V_TUPLE)) {
@@ -200,24 +201,24 @@ struct val op_binary(struct run *r, enum op op, struct val a, struct val b)
     if (op == OP_MUL && is_int(a) && is_seq(b))
         return repeat(r, b, a);
     if (a.kind == V_UNDEF)
-        fail_undef(r, &a);
+        run_fail_undef(r, &a);
     if (b.kind == V_UNDEF)
-        fail_undef(r, &b);
+        run_fail_undef(r, &b);
     if (op == OP_ADD && is_seq(a))
-        fail(r, "can only concatenate %s (not \"%s\") to %s", val_type(a), val_type(b),
-             val_type(a));
+        run_fail(r, "can only concatenate %s (not \"%s\") to %s", val_type(a), val_type(b),
+                 val_type(a));
     if (op == OP_MUL && (is_seq(a) || is_seq(b)))
-        fail(r, "can't multiply sequence by non-int of type '%s'", val_type(is_seq(a) ? b : a));
-    fail(r, "unsupported operand type(s) for %s: '%s' and '%s'", op_text[op], val_type(a),
-         val_type(b));
+        run_fail(r, "can't multiply sequence by non-int of type '%s'", val_type(is_seq(a) ? b : a));
+    run_fail(r, "unsupported operand type(s) for %s: '%s' and '%s'", op_text[op], val_type(a),
+             val_type(b));
 }
 
-struct val op_negate(struct run *r, struct val a, bool negative)
+struct val ops_negate(struct run *r, struct val a, bool negative)
 {
     if (a.kind == V_UNDEF)
-        fail_undef(r, &a);
+        run_fail_undef(r, &a);
     if (!is_number(a))
-        fail(r, "bad operand type for unary %s: '%s'", negative ? "-" : "+", val_type(a));
+        run_fail(r, "bad operand type for unary %s: '%s'", negative ? "-" : "+", val_type(a));
     if (a.kind == V_FLOAT)
         return val_with_origin(val_float(negative ? -a.f : a.f), a.origin);
     if (negative && int_of(a) == INT64_MIN)
@@ -225,7 +226,7 @@ struct val op_negate(struct run *r, struct val a, bool negative)
     return val_with_origin(val_int(negative ? -int_of(a) : int_of(a)), a.origin);
 }
 
-bool op_compare(struct run *r, enum op op, struct val a, struct val b)
+bool ops_compare(struct run *r, enum op op, struct val a, struct val b)
 {
     switch (op) {
     case OP_EQ:

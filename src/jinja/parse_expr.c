@@ -62,11 +62,11 @@ static struct node *parse_concat(struct parser *p)
     if (p->tok->type != T_TILDE)
         return first;
     struct node *n = node_create(p, N_CONCAT, p->tok->pos);
-    nodes_push(p, &n->items, first);
+    node_push(p, &n->items, first);
     node_above(p, n, first);
     while (parse_skip(p, T_TILDE)) {
         struct node *item = parse_product(p);
-        nodes_push(p, &n->items, item);
+        node_push(p, &n->items, item);
         node_above(p, n, item);
     }
     return n;
@@ -128,7 +128,7 @@ static struct node *parse_compare(struct parser *p)
     while (compare_op(p, &op)) {
         if (!n) {
             n = node_create(p, N_COMPARE, pos);
-            nodes_push(p, &n->items, first);
+            node_push(p, &n->items, first);
             node_above(p, n, first);
         }
         if (n->items.n > cap) {
@@ -140,7 +140,7 @@ static struct node *parse_compare(struct parser *p)
         }
         n->ops[n->items.n - 1] = (uint8_t)op;
         struct node *item = parse_sum(p);
-        nodes_push(p, &n->items, item);
+        node_push(p, &n->items, item);
         node_above(p, n, item);
     }
     return n ? n : first;
@@ -271,7 +271,7 @@ static struct node *parse_items(struct parser *p, enum node_type type, enum toke
             if (part)
                 parse_expect(p, T_COLON);
             struct node *item = parse_expression(p, true);
-            nodes_push(p, &n->items, item);
+            node_push(p, &n->items, item);
             node_above(p, n, item);
         }
     }
@@ -331,7 +331,7 @@ static struct node *tuple_of(struct parser *p, bool target, bool with_if, bool w
         if (!tuple && p->tok->type == T_COMMA)
             tuple = node_create(p, N_TUPLE, pos);
         if (tuple) {
-            nodes_push(p, &tuple->items, item);
+            node_push(p, &tuple->items, item);
             node_above(p, tuple, item);
         }
         if (p->tok->type != T_COMMA)
@@ -422,7 +422,7 @@ static void parse_one_arg(struct parser *p, struct call_args *a)
         push_keyword(p, a, (struct keyword){t->text, parse_expression(p, true)});
     } else {
         in_order = !a->dyn_pos && !a->dyn_kw && !a->n_kw;
-        nodes_push(p, &a->pos, parse_expression(p, true));
+        node_push(p, &a->pos, parse_expression(p, true));
     }
     if (!in_order)
         parse_fail(p, t->pos, "arguments out of order: expected positional, keyword, *, **");
@@ -500,13 +500,13 @@ static struct node *parse_subscript(struct parser *p, struct node *obj)
             struct node *item = parse_index(p);
             if (n->b && !tuple) {
                 tuple = node_create(p, N_TUPLE, t->pos);
-                nodes_push(p, &tuple->items, n->b);
+                node_push(p, &tuple->items, n->b);
                 node_above(p, tuple, n->b);
             }
             if (item->type == N_SLICE && tuple)
                 parse_fail(p, item->pos, "a slice cannot be part of a tuple");
             if (tuple) {
-                nodes_push(p, &tuple->items, item);
+                node_push(p, &tuple->items, item);
                 node_above(p, tuple, item);
             }
             n->b = tuple ? tuple : item;
@@ -549,7 +549,7 @@ struct node *parse_filters(struct parser *p, struct node *in, bool first_without
         first_without_pipe = false;
         struct node *n = node_create(p, N_FILTER, p->tok->pos);
         n->name = parse_dotted(p);
-        n->native = filter_find(n->name);
+        n->native = filters_find(n->name);
         n->a = in;
         n->args = p->tok->type == T_LPAREN ? parse_args(p) : parse_alloc(p, sizeof *n->args);
         if (in)
@@ -583,7 +583,7 @@ static struct node *parse_test(struct parser *p, struct node *value)
     bool negated = parse_skip_name(p, "not");
     struct node *n = node_create(p, N_TEST, p->tok->pos);
     n->name = parse_dotted(p);
-    n->native = test_find(n->name);
+    n->native = predicates_find(n->name);
     n->a = value;
     if (p->tok->type == T_LPAREN) {
         n->args = parse_args(p);
@@ -592,7 +592,7 @@ static struct node *parse_test(struct parser *p, struct node *value)
         if (begins_test_argument(p)) {
             if (token_is_name(p->tok, "is"))
                 parse_fail(p, p->tok->pos, "tests cannot be chained with 'is'; use 'and'");
-            nodes_push(p, &n->args->pos, parse_postfix(p, parse_primary(p, false)));
+            node_push(p, &n->args->pos, parse_postfix(p, parse_primary(p, false)));
         }
     }
     node_above(p, n, value);

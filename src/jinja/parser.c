@@ -16,7 +16,7 @@ void parse_fail(struct parser *p, size_t pos, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    error_at(p->err, p->t->src, p->t->n_src, pos, message);
+    template_error_at(p->err, p->t->src, p->t->n_src, pos, message);
     longjmp(p->escape, 1);
 }
 
@@ -48,7 +48,7 @@ void node_above(struct parser *p, struct node *n, const struct node *child)
         n->height = (uint16_t)(child->height + 1);
 }
 
-void nodes_push(struct parser *p, struct nodes *v, struct node *n)
+void node_push(struct parser *p, struct nodes *v, struct node *n)
 {
     if (v->n == v->cap) {
         size_t cap = v->cap ? v->cap * 2 : 4;
@@ -175,7 +175,7 @@ static struct node *parse_if(struct parser *p)
         const struct token *t = p->tok++;
         if (token_is_name(t, "elif")) {
             n = node_create(p, N_IF, t->pos);
-            nodes_push(p, &first->elifs, n);
+            node_push(p, &first->elifs, n);
             continue;
         }
         if (token_is_name(t, "else")) {
@@ -222,12 +222,12 @@ static void parse_signature(struct parser *p, struct node *owner, struct macro_d
             if (str_equal(params.v[i]->name, name->name))
                 parse_fail(p, name->pos, "parameter given twice");
         if (parse_skip(p, T_ASSIGN)) {
-            nodes_push(p, &m->defaults, parse_expression(p, true));
+            node_push(p, &m->defaults, parse_expression(p, true));
             node_above(p, owner, m->defaults.v[m->defaults.n - 1]);
         } else if (m->defaults.n) {
             parse_fail(p, name->pos, "parameter without default after one with a default");
         }
-        nodes_push(p, &params, name);
+        node_push(p, &params, name);
         m->own_caller |= str_is(name->name, "caller");
         m->own_kwargs |= str_is(name->name, "kwargs");
         m->own_varargs |= str_is(name->name, "varargs");
@@ -321,8 +321,8 @@ static struct node *parse_with(struct parser *p)
         struct node *target = parse_target(p, false, false, NULL);
         parse_expect(p, T_ASSIGN);
         struct node *value = parse_expression(p, true);
-        nodes_push(p, &n->targets, target);
-        nodes_push(p, &n->items, value);
+        node_push(p, &n->targets, target);
+        node_push(p, &n->items, value);
         node_above(p, n, target);
         node_above(p, n, value);
     }
@@ -339,7 +339,7 @@ static struct node *parse_print(struct parser *p, struct nodes *out)
     while (p->tok->type != T_BLOCK_END) {
         if (n) {
             parse_expect(p, T_COMMA);
-            nodes_push(p, out, n);
+            node_push(p, out, n);
         }
         n = node_create(p, N_PRINT, pos);
         n->a = parse_expression(p, true);
@@ -454,7 +454,7 @@ static void parse_body(struct parser *p, struct nodes *out, const char *const *e
             parse_expect(p, T_BLOCK_END);
         }
         if (n)
-            nodes_push(p, out, n);
+            node_push(p, out, n);
     }
     p->open_tag = outer_tag;
 }

@@ -1,6 +1,6 @@
 // The parser: tokens to ast.h. parser.c has the statements, parse_expr.c the expressions.
-#ifndef HOKKU_TEMPLATE_PARSER_H
-#define HOKKU_TEMPLATE_PARSER_H
+#ifndef HOKKU_JINJA_PARSER_H
+#define HOKKU_JINJA_PARSER_H
 
 #include <setjmp.h>
 
@@ -29,7 +29,7 @@ _Noreturn void parse_fail(struct parser *p, size_t pos, const char *fmt, ...)
 void *parse_alloc(struct parser *p, size_t n);
 struct node *node_create(struct parser *p, enum node_type type, size_t pos);
 void node_above(struct parser *p, struct node *n, const struct node *child); // sets n->height
-void nodes_push(struct parser *p, struct nodes *v, struct node *n);
+void node_push(struct parser *p, struct nodes *v, struct node *n);
 void parse_enter(struct parser *p);
 void parse_leave(struct parser *p);
 

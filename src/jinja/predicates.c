@@ -13,7 +13,7 @@ static bool is_int(struct val v)
 
 static bool remainder_is(struct run *r, struct val v, struct val by, int64_t want)
 {
-    return val_equal(r, op_binary(r, OP_MOD, v, by), val_int(want));
+    return val_equal(r, ops_binary(r, OP_MOD, v, by), val_int(want));
 }
 
 TEST(test_odd)
@@ -49,13 +49,13 @@ TEST(test_undefined)
 TEST(test_filter)
 {
     UNUSED_ARGS;
-    return val_bool(self.kind == V_STR && filter_find(self.s));
+    return val_bool(self.kind == V_STR && filters_find(self.s));
 }
 
 TEST(test_test)
 {
     UNUSED_ARGS;
-    return val_bool(self.kind == V_STR && test_find(self.s));
+    return val_bool(self.kind == V_STR && predicates_find(self.s));
 }
 
 TEST(test_none)
@@ -102,9 +102,9 @@ TEST(test_number)
 
 static struct val str_test(struct run *r, struct val self, const char *method)
 {
-    struct val text = to_str(r, self);
+    struct val text = pytext_str(r, self);
     struct str name = {.p = method, .n = 7, .n_chars = 7};
-    return native_call(r, str_method_find(&name), text, &(struct args){0});
+    return eval_native_call(r, str_method_find(&name), text, &(struct args){0});
 }
 
 TEST(test_lower)
@@ -147,8 +147,8 @@ TEST(test_iterable)
 TEST(test_callable)
 {
     UNUSED_ARGS;
-    return val_bool(self.kind == V_NATIVE || self.kind == V_MACRO || self.kind == V_JOINER ||
-                    self.kind == V_LOOP || self.kind == V_UNDEF);
+    return val_bool(self.kind == V_NATIVE || self.kind == V_MACRO || self.kind == V_LOOP ||
+                    self.kind == V_UNDEF);
 }
 
 TEST(test_sameas)
@@ -166,43 +166,43 @@ TEST(test_escaped)
 TEST(test_in)
 {
     UNUSED_ARGS;
-    return val_bool(op_compare(r, OP_IN, self, v[0]));
+    return val_bool(ops_compare(r, OP_IN, self, v[0]));
 }
 
 TEST(test_eq)
 {
     UNUSED_ARGS;
-    return val_bool(op_compare(r, OP_EQ, self, v[0]));
+    return val_bool(ops_compare(r, OP_EQ, self, v[0]));
 }
 
 TEST(test_ne)
 {
     UNUSED_ARGS;
-    return val_bool(op_compare(r, OP_NE, self, v[0]));
+    return val_bool(ops_compare(r, OP_NE, self, v[0]));
 }
 
 TEST(test_lt)
 {
     UNUSED_ARGS;
-    return val_bool(op_compare(r, OP_LT, self, v[0]));
+    return val_bool(ops_compare(r, OP_LT, self, v[0]));
 }
 
 TEST(test_le)
 {
     UNUSED_ARGS;
-    return val_bool(op_compare(r, OP_LE, self, v[0]));
+    return val_bool(ops_compare(r, OP_LE, self, v[0]));
 }
 
 TEST(test_gt)
 {
     UNUSED_ARGS;
-    return val_bool(op_compare(r, OP_GT, self, v[0]));
+    return val_bool(ops_compare(r, OP_GT, self, v[0]));
 }
 
 TEST(test_ge)
 {
     UNUSED_ARGS;
-    return val_bool(op_compare(r, OP_GE, self, v[0]));
+    return val_bool(ops_compare(r, OP_GE, self, v[0]));
 }
 
 static const struct native tests[] = {
@@ -247,16 +247,16 @@ static const struct native tests[] = {
     {"ge", test_ge, 1, "other"},
 };
 
-const struct native *test_find(const struct str *name)
+const struct native *predicates_find(const struct str *name)
 {
-    return native_find(tests, sizeof tests / sizeof *tests, name->p, name->n);
+    return eval_native_find(tests, sizeof tests / sizeof *tests, name->p, name->n);
 }
 
-bool test_call(struct run *r, const struct str *name, struct val v, const struct args *a)
+bool predicates_call(struct run *r, const struct str *name, struct val v, const struct args *a)
 {
-    const struct native *fn = test_find(name);
+    const struct native *fn = predicates_find(name);
     if (!fn)
-        fail(r, "no test named '%.*s'", (int)(name->n < 80 ? name->n : 80), name->p);
-    struct val result = native_call(r, fn, v, a);
+        run_fail(r, "no test named '%.*s'", (int)(name->n < 80 ? name->n : 80), name->p);
+    struct val result = eval_native_call(r, fn, v, a);
     return val_truth(&result);
 }

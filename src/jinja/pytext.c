@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "jinja/unicode.h"
+#include "base/unicode.h"
 
 // The shortest digits that read back as the same double, laid out as Python's float.__repr__ does.
-size_t float_repr(struct run *r, double f, char out[40])
+size_t pytext_float(struct run *r, double f, char out[40])
 {
     run_step(r, 64); // up to 17 conversions there and back
     if (isnan(f))
@@ -52,7 +52,7 @@ static void repr_str(struct run *r, struct sb *b, const struct str *s, uint32_t 
             snprintf(text, sizeof text, "\\%c", (char)cp);
         else if (cp == '\n' || cp == '\r' || cp == '\t')
             snprintf(text, sizeof text, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
-        else if (!(uni_flags(cp) & UNI_PRINTABLE))
+        else if (uni_is(cp, UNI_UNPRINTABLE))
             snprintf(text, sizeof text,
                      cp < 0x100     ? "\\x%02x"
                      : cp < 0x10000 ? "\\u%04x"
@@ -74,7 +74,7 @@ static void repr_items(struct run *r, struct sb *b, const struct list *l, const 
     for (size_t i = 0; i < l->n; i++) {
         if (i)
             add_text(r, b, ", ", origin);
-        to_repr_sb(r, b, l->v[i], origin);
+        pytext_repr_sb(r, b, l->v[i], origin);
     }
     add_text(r, b, close, origin);
 }
@@ -90,9 +90,9 @@ static void repr_dict(struct run *r, struct sb *b, const struct dict *d, uint32_
         if (!first)
             add_text(r, b, ", ", origin);
         first = false;
-        to_repr_sb(r, b, d->e[i].key, origin);
+        pytext_repr_sb(r, b, d->e[i].key, origin);
         add_text(r, b, ": ", origin);
-        to_repr_sb(r, b, d->e[i].value, origin);
+        pytext_repr_sb(r, b, d->e[i].value, origin);
     }
     add_text(r, b, "}", origin);
 }
@@ -117,7 +117,7 @@ static void repr_view(struct run *r, struct sb *b, struct val v, uint32_t origin
     for (bool first = true; iter_next(r, it, &item); first = false) {
         if (!first)
             add_text(r, b, ", ", origin);
-        to_repr_sb(r, b, item, origin);
+        pytext_repr_sb(r, b, item, origin);
     }
     add_text(r, b, "])", origin);
 }
@@ -144,7 +144,7 @@ static void repr_other(struct run *r, struct sb *b, struct val v, uint32_t origi
     add_text(r, b, text, origin);
 }
 
-void to_repr_sb(struct run *r, struct sb *b, struct val v, uint32_t origin)
+void pytext_repr_sb(struct run *r, struct sb *b, struct val v, uint32_t origin)
 {
     char text[40];
     run_step(r, 1);
@@ -165,7 +165,7 @@ void to_repr_sb(struct run *r, struct sb *b, struct val v, uint32_t origin)
         add_text(r, b, text, origin);
         break;
     case V_FLOAT:
-        sb_add(r, b, text, float_repr(r, v.f, text), origin);
+        sb_add(r, b, text, pytext_float(r, v.f, text), origin);
         break;
     case V_STR:
         if (v.safe)
@@ -201,28 +201,28 @@ void to_repr_sb(struct run *r, struct sb *b, struct val v, uint32_t origin)
     run_leave(r);
 }
 
-struct val to_repr(struct run *r, struct val v)
+struct val pytext_repr(struct run *r, struct val v)
 {
     struct sb b = {0};
-    to_repr_sb(r, &b, v, val_origin(r, v));
+    pytext_repr_sb(r, &b, v, val_origin(r, v));
     return sb_val(r, &b);
 }
 
-void to_str_sb(struct run *r, struct sb *b, struct val v)
+void pytext_str_sb(struct run *r, struct sb *b, struct val v)
 {
     if (v.kind == V_STR)
         sb_str(r, b, v.s);
     else if (v.kind != V_UNDEF && v.kind != V_MISSING)
-        to_repr_sb(r, b, v, val_origin(r, v));
+        pytext_repr_sb(r, b, v, val_origin(r, v));
 }
 
-struct val to_str(struct run *r, struct val v)
+struct val pytext_str(struct run *r, struct val v)
 {
     if (v.kind == V_STR) {
         v.safe = false;
         return v;
     }
     struct sb b = {0};
-    to_str_sb(r, &b, v);
+    pytext_str_sb(r, &b, v);
     return sb_val(r, &b);
 }

@@ -1,6 +1,6 @@
 // What the parts of the interpreter share while a template is rendered.
-#ifndef HOKKU_TEMPLATE_RUNTIME_H
-#define HOKKU_TEMPLATE_RUNTIME_H
+#ifndef HOKKU_JINJA_RUNTIME_H
+#define HOKKU_JINJA_RUNTIME_H
 
 #include <setjmp.h>
 
@@ -21,7 +21,6 @@ struct run {
     struct dict *context;
     int64_t now;
     struct sb *out; // where output goes now
-    size_t n_out;   // bytes written to the result so far
     // All memory belongs to the arena, so an error has nothing to unwind and leaves by longjmp.
     jmp_buf escape;
     struct error *err;
@@ -29,12 +28,13 @@ struct run {
 };
 
 // Stops the rendering: ERR_FAIL with the place and the quoted line.
-_Noreturn void fail(struct run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-_Noreturn void fail_raise(struct run *r, const char *text, size_t n); // the template's own words
-_Noreturn void fail_undef(struct run *r, const struct val *v);        // use of an undefined value
-_Noreturn void fail_limit(struct run *r, const char *what, unsigned long long limit,
-                          const char *unit);
-void error_at(struct error *err, const char *src, size_t n_src, size_t pos, const char *message);
+_Noreturn void run_fail(struct run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+_Noreturn void run_raise(struct run *r, const char *text, size_t n); // the template's own words
+_Noreturn void run_fail_undef(struct run *r, const struct val *v);   // use of an undefined value
+_Noreturn void run_fail_limit(struct run *r, const char *what, unsigned long long limit,
+                              const char *unit);
+void template_error_at(struct error *err, const char *src, size_t n_src, size_t pos,
+                       const char *message);
 
 void *run_alloc(struct run *r, size_t n);
 void *run_grow(struct run *r, void *p, size_t n_old, size_t n_new);
@@ -74,41 +74,42 @@ struct native {
     const char *params;
 };
 
-struct val native_call(struct run *r, const struct native *fn, struct val self,
-                       const struct args *a);
-const struct native *native_find(const struct native *table, size_t n, const char *name,
-                                 size_t n_name);
+struct val eval_native_call(struct run *r, const struct native *fn, struct val self,
+                            const struct args *a);
+const struct native *eval_native_find(const struct native *table, size_t n, const char *name,
+                                      size_t n_name);
 
 // The tables. A filter's or test's `self` is the value it is applied to.
-const struct native *filter_find(const struct str *name);
-const struct native *test_find(const struct str *name);
-const struct native *global_find(const struct str *name);
+const struct native *filters_find(const struct str *name);
+const struct native *predicates_find(const struct str *name);
+const struct native *globals_find(const struct str *name);
 const struct native *str_method_find(const struct str *name);
 const struct native *list_method_find(const struct str *name);
-const struct native *tuple_method_find(const struct str *name);
+const struct native *list_tuple_method_find(const struct str *name);
 const struct native *dict_method_find(const struct str *name);
-bool test_call(struct run *r, const struct str *name, struct val v, const struct args *a);
-struct val filter_call(struct run *r, const struct str *name, struct val v, const struct args *a);
+bool predicates_call(struct run *r, const struct str *name, struct val v, const struct args *a);
+struct val filters_call(struct run *r, const struct str *name, struct val v, const struct args *a);
 
 // The filter tables of the three files.
 extern const struct native filters_text[], filters_seq[], filters_value[];
-extern const size_t n_filters_text, n_filters_seq, n_filters_value;
+extern const size_t filters_text_n, filters_seq_n, filters_value_n;
 
 // Reading arguments. `what` names the parameter in errors.
-int64_t arg_int(struct run *r, const struct val *v, int64_t otherwise, const char *what);
-bool arg_bool(const struct val *v, bool otherwise);
-struct str *arg_str(struct run *r, const struct val *v, const char *what); // must be a string
-bool arg_given(const struct val *v);                                       // not missing
+int64_t args_int(struct run *r, const struct val *v, int64_t otherwise, const char *what);
+bool args_bool(const struct val *v, bool otherwise);
+struct str *args_str(struct run *r, const struct val *v, const char *what); // must be a string
+bool args_given(const struct val *v);                                       // not missing
 
 // eval.c and access.c
-struct val eval(struct run *r, struct frame *f, const struct node *n);
+struct val eval_value(struct run *r, struct frame *f, const struct node *n);
 struct val eval_filter(struct run *r, struct frame *f, const struct node *n, struct val in);
 struct val eval_call(struct run *r, struct frame *f, const struct node *n,
                      const struct val *caller); // caller: of a call block, or NULL
-struct val call_value(struct run *r, struct val fn, const struct args *a);
-struct val get_attr(struct run *r, struct val obj, struct str *name);
-struct val get_item(struct run *r, struct val obj, struct val key);
-struct val get_slice(struct run *r, struct val obj, struct val lo, struct val hi, struct val step);
+struct val eval_call_value(struct run *r, struct val fn, const struct args *a);
+struct val access_attr(struct run *r, struct val obj, struct str *name);
+struct val access_item(struct run *r, struct val obj, struct val key);
+struct val access_slice(struct run *r, struct val obj, struct val lo, struct val hi,
+                        struct val step);
 
 // exec.c
 struct frame {
@@ -116,12 +117,12 @@ struct frame {
     const struct scope *scope;
     struct val slots[];
 };
-struct frame *frame_create(struct run *r, const struct scope *s, struct frame *outer);
-struct val macro_call(struct run *r, struct val macro, const struct args *a);
+struct frame *exec_frame_create(struct run *r, const struct scope *s, struct frame *outer);
+struct val exec_macro_call(struct run *r, struct val macro, const struct args *a);
 struct val loop_attr(struct run *r, struct val loop, const struct str *name); // V_MISSING: none
 struct val loop_recurse(struct run *r, struct val loop, struct val over);
 size_t loop_length(struct run *r, struct loop *l);
-extern const struct native loop_methods[], cycler_methods[];
+extern const struct native loop_methods[];
 void exec_root(struct run *r);
 
 struct macro {
@@ -130,47 +131,45 @@ struct macro {
     struct frame *closure;
 };
 
-// get_path: "a.b.0" or a number; `otherwise` (V_MISSING: none) replaces what is undefined.
-struct val get_path(struct run *r, struct val obj, struct val path, struct val otherwise);
-struct val get_method(struct run *r, struct val obj, const struct str *name); // V_MISSING: none
-struct val undef_of(struct run *r, struct val obj, struct val name);
+// access_path: "a.b.0" or a number; `otherwise` (V_MISSING: none) replaces what is undefined.
+struct val access_path(struct run *r, struct val obj, struct val path, struct val otherwise);
+struct val access_method(struct run *r, struct val obj, const struct str *name); // V_MISSING: none
+struct val access_undef(struct run *r, struct val obj, struct val name);
 
 // ops.c: arithmetic and comparison.
-struct val op_binary(struct run *r, enum op op, struct val a, struct val b);
-struct val op_negate(struct run *r, struct val a, bool negative);
-bool op_compare(struct run *r, enum op op, struct val a, struct val b);
+struct val ops_binary(struct run *r, enum op op, struct val a, struct val b);
+struct val ops_negate(struct run *r, struct val a, bool negative);
+bool ops_compare(struct run *r, enum op op, struct val a, struct val b);
 
 // pytext.c: Python's text forms.
-struct val to_str(struct run *r, struct val v); // str(v)
-void to_str_sb(struct run *r, struct sb *b, struct val v);
-void to_repr_sb(struct run *r, struct sb *b, struct val v, uint32_t origin);
-struct val to_repr(struct run *r, struct val v);
-size_t float_repr(struct run *r, double f, char out[40]);
+struct val pytext_str(struct run *r, struct val v); // str(v)
+void pytext_str_sb(struct run *r, struct sb *b, struct val v);
+void pytext_repr_sb(struct run *r, struct sb *b, struct val v, uint32_t origin);
+struct val pytext_repr(struct run *r, struct val v);
+size_t pytext_float(struct run *r, double f, char out[40]);
 
 // globals.c
-struct val global_dict(struct run *r, struct val self, const struct val *v, const struct args *a);
+struct val globals_dict(struct run *r, struct val self, const struct val *v, const struct args *a);
 
-// json.c
-struct val from_json(struct run *r, const json_t *j, uint32_t origin);
-struct dict *context_from_json(struct run *r, const json_t *j);
-struct val filter_tojson(struct run *r, struct val self, const struct val *v, const struct args *a);
+// variables.c
+struct template_object variables_begin(struct run *r); // makes r->context
+
+// tojson.c
+struct val filters_tojson(struct run *r, struct val self, const struct val *v,
+                          const struct args *a);
 
 // sort.c: stable, by key(item). key: NULL sorts by the items themselves.
 typedef struct val (*sort_key)(struct run *r, struct val item, const void *how);
 void sort_values(struct run *r, struct list *l, sort_key key, const void *how, bool reverse);
 struct val sort_by_first(struct run *r, struct val item, const void *how);
 
-// format.c
-struct val format_percent(struct run *r, struct val fmt, struct val args);
-struct val format_braces(struct run *r, struct str *fmt, const struct args *a);
-struct val escape_html(struct run *r, struct val v);
-
-// wordwrap.c
-struct val filter_wordwrap(struct run *r, struct val self, const struct val *v,
-                           const struct args *a);
+// pyformat.c
+struct val pyformat_percent(struct run *r, struct val fmt, struct val args);
+struct val pyformat_braces(struct run *r, struct str *fmt, const struct args *a);
+struct val pyformat_html(struct run *r, struct val v);
 
 // text.c: what string filters and string methods share.
-struct val text_case(struct run *r, struct str *s, char how); // u l c t s
+struct val text_case(struct run *r, struct str *s, char how); // u l c t w
 struct val text_replace(struct run *r, struct str *s, struct str *old, struct str *new,
                         int64_t count);
 struct val text_strip(struct run *r, struct str *s, const struct val *chars, char side); // l r b

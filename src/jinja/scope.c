@@ -10,12 +10,11 @@
 
 #include <string.h>
 
-static uint32_t hash_name(const struct str *s)
+#include "base/hash.h"
+
+static size_t hash_name(const struct str *s)
 {
-    uint32_t h = 2166136261u;
-    for (size_t i = 0; i < s->n; i++)
-        h = (h ^ (unsigned char)s->p[i]) * 16777619u;
-    return h ^ h >> 15;
+    return hash_bytes(s->p, s->n, 0);
 }
 
 static struct scope *scope_create(struct parser *p, struct scope *parent)

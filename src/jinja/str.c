@@ -5,7 +5,7 @@
 
 #include "base/utf8.h"
 
-uint32_t origin_merge(uint32_t a, uint32_t b)
+uint32_t str_origin_merge(uint32_t a, uint32_t b)
 {
     return a == b ? a : ORIGIN_DATA;
 }
@@ -95,7 +95,7 @@ uint32_t str_origin(const struct str *s)
     uint32_t o = s->segs[0].origin;
     // Neighbours differ, and a mixture stays one: this does not walk far.
     for (size_t i = 1; i < s->n_segs && o != ORIGIN_DATA; i++)
-        o = origin_merge(o, s->segs[i].origin);
+        o = str_origin_merge(o, s->segs[i].origin);
     return o;
 }
 
@@ -165,7 +165,7 @@ void sb_add(struct run *r, struct sb *b, const char *p, size_t n, uint32_t origi
     if (b->cap - b->n < n) {
         size_t cap = b->cap ? b->cap * 2 : 32;
         if (n > SIZE_MAX / 4)
-            fail_limit(r, "memory", r->limits.max_memory, "bytes");
+            run_fail_limit(r, "memory", r->limits.max_memory, "bytes");
         if (cap < b->n + n) // with room for what a template puts behind a message
             cap = b->n + n + (b->n + n) / 8;
         b->p = run_grow(r, b->p, b->n, cap);

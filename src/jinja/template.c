@@ -28,7 +28,8 @@ static const struct template_limits default_limits = {
 // ---- errors ----
 
 // "line 3, column 7: message, in: the line", the line cut around the place when it is long.
-void error_at(struct error *err, const char *src, size_t n_src, size_t pos, const char *message)
+void template_error_at(struct error *err, const char *src, size_t n_src, size_t pos,
+                       const char *message)
 {
     enum { BEFORE = 60, AFTER = 60 };
     if (pos > n_src)
@@ -63,7 +64,7 @@ void error_at(struct error *err, const char *src, size_t n_src, size_t pos, cons
               (int)(end - begin), src + begin, right);
 }
 
-void fail(struct run *r, const char *fmt, ...)
+void run_fail(struct run *r, const char *fmt, ...)
 {
     char message[512];
     va_list ap;
@@ -72,42 +73,43 @@ void fail(struct run *r, const char *fmt, ...)
     va_end(ap);
     size_t n = strlen(message);
     message[n - utf8_incomplete_tail(message, n)] = '\0';
-    error_at(r->err, r->t->src, r->t->n_src, r->at ? r->at->pos : 0, message);
+    template_error_at(r->err, r->t->src, r->t->n_src, r->at ? r->at->pos : 0, message);
     longjmp(r->escape, 1);
 }
 
-void fail_raise(struct run *r, const char *text, size_t n)
+void run_raise(struct run *r, const char *text, size_t n)
 {
     error_set(r->err, ERR_FAIL, "%.*s", (int)(n < 1023 ? n : 1023), text);
     r->raised = true;
     longjmp(r->escape, 1);
 }
 
-void fail_undef(struct run *r, const struct val *v)
+void run_fail_undef(struct run *r, const struct val *v)
 {
     const struct undef *u = v->undef;
     if (u && u->hint)
-        fail(r, "%s", u->hint);
+        run_fail(r, "%s", u->hint);
     if (!u || u->name.kind != V_STR) {
         if (u && u->object && u->name.kind != V_MISSING) {
-            struct val name = to_repr(r, u->name);
-            fail(r, "%s has no element %.*s", u->object, (int)(name.s->n < 100 ? name.s->n : 100),
-                 name.s->p);
+            struct val name = pytext_repr(r, u->name);
+            run_fail(r, "%s has no element %.*s", u->object,
+                     (int)(name.s->n < 100 ? name.s->n : 100), name.s->p);
         }
-        fail(r, "value is undefined");
+        run_fail(r, "value is undefined");
     }
     int n = (int)(u->name.s->n < 200 ? u->name.s->n : 200);
     if (!u->object)
-        fail(r, "'%.*s' is undefined", n, u->name.s->p);
-    fail(r, "'%s' has no attribute '%.*s'", u->object, n, u->name.s->p);
+        run_fail(r, "'%.*s' is undefined", n, u->name.s->p);
+    run_fail(r, "'%s' has no attribute '%.*s'", u->object, n, u->name.s->p);
 }
 
-void fail_limit(struct run *r, const char *what, unsigned long long limit, const char *unit)
+void run_fail_limit(struct run *r, const char *what, unsigned long long limit, const char *unit)
 {
-    fail(r,
-         "the template uses too much: more %s than the limit of %llu %s; shorten the conversation, "
-         "or name another template (--chat-template, --chat-template-file)",
-         what, limit, unit);
+    run_fail(
+        r,
+        "the template uses too much: more %s than the limit of %llu %s; shorten the conversation, "
+        "or name another template (--chat-template, --chat-template-file)",
+        what, limit, unit);
 }
 
 // ---- what every part pays ----
@@ -117,7 +119,7 @@ void *run_alloc(struct run *r, size_t n)
     run_step(r, n / 64);
     void *p = arena_alloc(&r->arena, n);
     if (!p)
-        fail_limit(r, "memory", r->limits.max_memory, "bytes");
+        run_fail_limit(r, "memory", r->limits.max_memory, "bytes");
     return p;
 }
 
@@ -126,7 +128,7 @@ void *run_grow(struct run *r, void *p, size_t n_old, size_t n_new)
     run_step(r, n_new / 64);
     void *q = arena_grow(&r->arena, p, n_old, n_new);
     if (!q)
-        fail_limit(r, "memory", r->limits.max_memory, "bytes");
+        run_fail_limit(r, "memory", r->limits.max_memory, "bytes");
     return q;
 }
 
@@ -141,16 +143,16 @@ static double processor_time(void)
 void run_look(struct run *r)
 {
     if (r->steps > r->limits.max_steps)
-        fail_limit(r, "work", r->limits.max_steps, "steps");
+        run_fail_limit(r, "work", r->limits.max_steps, "steps");
     if (cancel_asked(r->limits.cancel)) {
         error_set(r->err, ERR_INTERRUPTED, "interrupted while the template was rendered");
         longjmp(r->escape, 1);
     }
     if (processor_time() - r->began > r->limits.max_seconds)
-        fail(r,
-             "the template takes too long: more than the limit of %g seconds; shorten the "
-             "conversation, or name another template (--chat-template, --chat-template-file)",
-             r->limits.max_seconds);
+        run_fail(r,
+                 "the template takes too long: more than the limit of %g seconds; shorten the "
+                 "conversation, or name another template (--chat-template, --chat-template-file)",
+                 r->limits.max_seconds);
     uint64_t left = r->limits.max_steps - r->steps;
     r->next_look = r->steps + (left < LOOK ? left + 1 : LOOK);
 }
@@ -164,7 +166,7 @@ bool run_equal(struct run *r, const struct str *a, const struct str *b)
 void run_enter(struct run *r)
 {
     if (++r->depth > r->limits.max_depth)
-        fail_limit(r, "nesting", r->limits.max_depth, "levels");
+        run_fail_limit(r, "nesting", r->limits.max_depth, "levels");
 }
 
 void run_leave(struct run *r)
@@ -180,20 +182,31 @@ static bool copy_source(struct template *t, const char *src, size_t n, struct er
     char *copy = arena_alloc(&t->arena, n + 1);
     if (!copy)
         return error_oom(err, "chat template", n + 1);
-    size_t k = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (src[i] == '\r') {
-            copy[k++] = '\n';
-            i += i + 1 < n && src[i + 1] == '\n';
-        } else {
-            copy[k++] = src[i];
+    memcpy(copy, src, n);
+    copy[n] = '\0';
+    t->source = t->src = copy;
+    t->n_source = t->n_src = n;
+    if (memchr(src, '\r', n)) {
+        char *plain = arena_alloc(&t->arena, n);
+        if (!plain)
+            return error_oom(err, "chat template", n);
+        size_t k = 0;
+        for (size_t i = 0; i < n; i++) {
+            plain[k++] = src[i] == '\r' ? '\n' : src[i];
+            i += src[i] == '\r' && i + 1 < n && src[i + 1] == '\n';
         }
+        t->src = plain;
+        t->n_src = k;
     }
-    if (k && copy[k - 1] == '\n')
-        k--;
-    t->src = copy;
-    t->n_src = k;
+    if (t->n_src && t->src[t->n_src - 1] == '\n')
+        t->n_src--;
     return true;
+}
+
+const char *template_source(const struct template *t, size_t *n)
+{
+    *n = t->n_source;
+    return t->source;
 }
 
 // Numbers are written and read in the C locale whatever the program has set.
@@ -269,24 +282,22 @@ static bool copy_output(const struct sb *b, struct template_output *out, struct 
 }
 
 // The only frame that errors return to; it holds nothing that longjmp could lose.
-static bool run_guarded(struct run *r, const json_t *context)
+static bool run_guarded(struct run *r, template_fill fill, void *user)
 {
     if (setjmp(r->escape))
         return false;
-    r->context = context_from_json(r, context);
+    fill(user, variables_begin(r));
     exec_root(r);
     return true;
 }
 
-bool template_render(const struct template *t, const json_t *context, int64_t now,
+bool template_render(const struct template *t, template_fill fill, void *user, int64_t now,
                      const struct template_limits *limits, struct template_output *out,
                      bool *raised, struct error *err)
 {
     if (raised)
         *raised = false;
     *out = (struct template_output){0};
-    if (!json_is_object(context))
-        return error_set(err, ERR_FAIL, "the template's variables must be a JSON object");
     struct run *r = calloc(1, sizeof *r);
     if (!r)
         return error_oom(err, "template run", sizeof *r);
@@ -307,7 +318,7 @@ bool template_render(const struct template *t, const json_t *context, int64_t no
     struct sb text = {0};
     r->out = &text;
     locale_t c, old = enter_c_locale(&c);
-    bool ok = run_guarded(r, context) && copy_output(&text, out, err);
+    bool ok = run_guarded(r, fill, user) && copy_output(&text, out, err);
     leave_c_locale(c, old);
     if (raised)
         *raised = r->raised;

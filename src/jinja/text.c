@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "jinja/unicode.h"
+#include "base/unicode.h"
 
 size_t text_find(struct run *r, const struct str *s, size_t from, size_t to, const struct str *what,
                  bool last)
@@ -58,32 +58,13 @@ static size_t cp_before(const struct str *s, size_t i, uint32_t *cp)
 
 // ---- case ----
 
-// str.lower() writes a sigma at the end of a word in its final form (Unicode, Final_Sigma).
-static bool is_final_sigma(struct run *r, const struct str *s, size_t at)
+static bool has_case(uint32_t cp)
 {
-    uint32_t cp = 0;
-    size_t i = at, n;
-    bool before = false;
-    while (i > 0) {
-        run_step(r, 1);
-        i = cp_before(s, i, &cp);
-        if (!(uni_flags(cp) & UNI_IGNORABLE)) {
-            before = uni_flags(cp) & UNI_CASED;
-            break;
-        }
-    }
-    if (!before)
-        return false;
-    for (i = at + 2; i < s->n; i += n) {
-        run_step(r, 1);
-        cp = cp_at(s, i, &n);
-        if (!(uni_flags(cp) & UNI_IGNORABLE))
-            return !(uni_flags(cp) & UNI_CASED);
-    }
-    return true;
+    uint32_t to[3];
+    return uni_case(cp, 'l', to) != 1 || to[0] != cp || uni_case(cp, 'u', to) != 1 || to[0] != cp;
 }
 
-// how: u upper, l lower, c capitalize, t title, s swapcase, w the title of Jinja2's filter.
+// how: u upper, l lower, c capitalize, t title, w the title of Jinja2's filter.
 struct val text_case(struct run *r, struct str *s, char how)
 {
     struct sb b = {0};
@@ -92,14 +73,13 @@ struct val text_case(struct run *r, struct str *s, char how)
     for (size_t i = 0, n; i < s->n; i += n) {
         uint32_t cp = cp_at(s, i, &n), to[3];
         char form = how;
-        unsigned flags = cp < 0x80 ? 0 : uni_flags(cp);
         switch (how) {
         case 'c':
             form = i == 0 ? 't' : 'l';
             break;
         case 't':
             form = in_word ? 'l' : 't';
-            in_word = cp < 0x80 ? ((cp | 32) >= 'a' && (cp | 32) <= 'z') : (flags & UNI_CASED) != 0;
+            in_word = has_case(cp);
             break;
         case 'w': {
             bool edge = uni_is_space(cp) || (cp && cp < 0x80 && strchr("-({[<", (int)cp));
@@ -107,21 +87,11 @@ struct val text_case(struct run *r, struct str *s, char how)
             in_word = !edge;
             break;
         }
-        case 's':
-            flags = uni_flags(cp);
-            form = flags & UNI_UPPER ? 'l' : flags & UNI_LOWER ? 'u' : 'n';
-            break;
         default:
             break;
         }
         uint32_t origin = str_origin_at(s, i);
-        if (form == 'n') {
-            sb_add(r, &b, s->p + i, n, origin);
-            continue;
-        }
         size_t n_to = uni_case(cp, form, to);
-        if (cp == 0x3A3 && form == 'l' && is_final_sigma(r, s, i))
-            to[0] = 0x3C2;
         for (size_t k = 0; k < n_to; k++)
             sb_cp(r, &b, to[k], origin);
     }
@@ -180,7 +150,7 @@ struct val text_strip(struct run *r, struct str *s, const struct val *chars, cha
 {
     const struct str *set = NULL;
     if (chars->kind != V_MISSING && chars->kind != V_NONE)
-        set = arg_str(r, chars, "strip argument");
+        set = args_str(r, chars, "strip argument");
     size_t begin = 0, end = s->n, n;
     if (side != 'r')
         while (begin < end && in_set(r, cp_at(s, begin, &n), set))
@@ -256,9 +226,9 @@ struct val text_split(struct run *r, struct str *s, const struct val *sep_val, i
         split_space(r, s, max, right, out.l);
         return out;
     }
-    const struct str *sep = arg_str(r, sep_val, "separator");
+    const struct str *sep = args_str(r, sep_val, "separator");
     if (!sep->n)
-        fail(r, "empty separator");
+        run_fail(r, "empty separator");
     size_t begin = 0, end = s->n, at;
     for (; max != 0; max -= max > 0) {
         at = text_find(r, s, begin, end, sep, right);
@@ -305,8 +275,8 @@ struct val text_join(struct run *r, struct str *sep, struct val items, bool conv
         if (i)
             sb_str(r, &b, sep);
         if (item.kind != V_STR && !convert)
-            fail(r, "sequence item %zu: expected str instance, %s found", i, val_type(item));
-        to_str_sb(r, &b, item);
+            run_fail(r, "sequence item %zu: expected str instance, %s found", i, val_type(item));
+        pytext_str_sb(r, &b, item);
     }
     return sb_val(r, &b);
 }
@@ -317,9 +287,9 @@ struct val text_pad(struct run *r, struct str *s, int64_t width, const struct va
 {
     struct str space = {.p = how == 'z' ? "0" : " ", .n = 1, .n_chars = 1}, *fill = &space;
     if (fill_val->kind != V_MISSING)
-        fill = arg_str(r, fill_val, "fill character");
+        fill = args_str(r, fill_val, "fill character");
     if (str_chars(r, fill) != 1)
-        fail(r, "the fill character must be exactly one character long");
+        run_fail(r, "the fill character must be exactly one character long");
     int64_t n = (int64_t)str_chars(r, s);
     if (width <= n)
         return str_val(s);
@@ -382,7 +352,7 @@ struct val text_parse_int(struct run *r, struct str *s, int64_t base)
             return none;
         if (__builtin_mul_overflow(v, (uint64_t)base, &v) || __builtin_add_overflow(v, d, &v) ||
             v > (uint64_t)INT64_MAX + negative)
-            fail(r, "integer overflow: the number in the string exceeds 64 bits");
+            run_fail(r, "integer overflow: the number in the string exceeds 64 bits");
         last_digit = any = true;
     }
     if (!any || !last_digit)

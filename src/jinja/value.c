@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 struct val val_none(void)
 {
     return (struct val){.kind = V_NONE};
@@ -41,7 +43,7 @@ static struct val new_list(struct run *r, size_t cap, enum kind kind)
 {
     struct list *l = run_alloc(r, sizeof *l);
     if (cap > SIZE_MAX / sizeof *l->v)
-        fail_limit(r, "memory", r->limits.max_memory, "bytes");
+        run_fail_limit(r, "memory", r->limits.max_memory, "bytes");
     if (cap)
         l->v = run_alloc(r, cap * sizeof *l->v);
     l->cap = cap;
@@ -112,7 +114,7 @@ const char *val_type(struct val v)
     case V_LIST:
         return "list";
     case V_TUPLE:
-        return v.l->group ? "_GroupTuple" : "tuple";
+        return "tuple";
     case V_DICT:
         return "dict";
     case V_RANGE:
@@ -129,10 +131,6 @@ const char *val_type(struct val v)
         return "builtin_function_or_method";
     case V_LOOP:
         return "LoopContext";
-    case V_CYCLER:
-        return "Cycler";
-    case V_JOINER:
-        return "Joiner";
     }
     return "object";
 }
@@ -307,17 +305,18 @@ int val_compare(struct run *r, struct val a, struct val b, const char *op)
         return (a.l->n > b.l->n) - (a.l->n < b.l->n);
     }
     if (a.kind == V_UNDEF)
-        fail_undef(r, &a);
+        run_fail_undef(r, &a);
     if (b.kind == V_UNDEF)
-        fail_undef(r, &b);
-    fail(r, "'%s' not supported between instances of '%s' and '%s'", op, val_type(a), val_type(b));
+        run_fail_undef(r, &b);
+    run_fail(r, "'%s' not supported between instances of '%s' and '%s'", op, val_type(a),
+             val_type(b));
 }
 
 bool val_contains(struct run *r, struct val item, struct val in)
 {
     if (in.kind == V_STR) {
         if (item.kind != V_STR)
-            fail(r, "'in <string>' requires string as left operand, not %s", val_type(item));
+            run_fail(r, "'in <string>' requires string as left operand, not %s", val_type(item));
         return text_find(r, in.s, 0, in.s->n, item.s, false) != SIZE_MAX;
     }
     if (in.kind == V_DICT)
@@ -325,7 +324,7 @@ bool val_contains(struct run *r, struct val item, struct val in)
     if (in.kind == V_VIEW && in.view->what == VIEW_KEYS)
         return dict_get(r, in.view->d, item) != NULL;
     if (in.kind != V_UNDEF && !val_iterable(in))
-        fail(r, "argument of type '%s' is not iterable", val_type(in));
+        run_fail(r, "argument of type '%s' is not iterable", val_type(in));
     struct iter storage, *it = iter_begin(r, in, &storage);
     struct val v;
     while (iter_next(r, it, &v))
@@ -353,7 +352,7 @@ size_t val_length(struct run *r, struct val v)
     case V_LOOP:
         return loop_length(r, v.loop);
     default:
-        fail(r, "object of type '%s' has no len()", val_type(v));
+        run_fail(r, "object of type '%s' has no len()", val_type(v));
     }
 }
 
@@ -366,7 +365,7 @@ uint32_t val_origin(struct run *r, struct val v)
     if (v.kind == V_LIST || v.kind == V_TUPLE) {
         run_enter(r);
         for (size_t i = 0; i < v.l->n && o != ORIGIN_DATA; i++)
-            o = origin_merge(o, val_origin(r, v.l->v[i]));
+            o = str_origin_merge(o, val_origin(r, v.l->v[i]));
         run_leave(r);
     } else if (v.kind == V_DICT || v.kind == V_NAMESPACE || v.kind == V_VIEW) {
         const struct dict *d = v.kind == V_VIEW ? v.view->d : v.d;
@@ -374,11 +373,11 @@ uint32_t val_origin(struct run *r, struct val v)
         run_enter(r);
         for (size_t i = 0; i < d->n_used && o != ORIGIN_DATA; i++)
             if (d->e[i].live)
-                o = origin_merge(
-                    o, origin_merge(val_origin(r, d->e[i].key), val_origin(r, d->e[i].value)));
+                o = str_origin_merge(
+                    o, str_origin_merge(val_origin(r, d->e[i].key), val_origin(r, d->e[i].value)));
         run_leave(r);
     } else if (v.kind == V_ITER) {
-        o = origin_merge(o, val_origin(r, v.iter->over));
+        o = str_origin_merge(o, val_origin(r, v.iter->over));
     }
     return o;
 }
@@ -387,18 +386,7 @@ uint32_t val_origin(struct run *r, struct val v)
 
 static uint64_t mix(uint64_t h)
 {
-    h ^= h >> 32;
-    h *= 0xD6E8FEB86659FD93u;
-    h ^= h >> 29;
-    return h;
-}
-
-static uint64_t hash_bytes(const char *p, size_t n)
-{
-    uint64_t h = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)p[i]) * 0x100000001B3u;
-    return mix(h);
+    return hash_u64(h, 0);
 }
 
 uint64_t val_hash(struct run *r, struct val v)
@@ -406,7 +394,7 @@ uint64_t val_hash(struct run *r, struct val v)
     switch ((enum kind)v.kind) {
     case V_STR:
         run_step(r, 1 + v.s->n / 16);
-        return hash_bytes(v.s->p, v.s->n);
+        return hash_bytes(v.s->p, v.s->n, 0);
     case V_BOOL:
         return mix((uint64_t)v.b);
     case V_INT:
@@ -414,7 +402,7 @@ uint64_t val_hash(struct run *r, struct val v)
     case V_FLOAT: // equal numbers hash alike
         if (v.f >= -9.2e18 && v.f <= 9.2e18 && v.f == (double)(int64_t)v.f)
             return mix((uint64_t)(int64_t)v.f);
-        return hash_bytes((const char *)&v.f, sizeof v.f);
+        return hash_bytes((const char *)&v.f, sizeof v.f, 0);
     case V_TUPLE: {
         uint64_t h = v.l->n;
         run_step(r, v.l->n);
@@ -426,7 +414,7 @@ uint64_t val_hash(struct run *r, struct val v)
     }
     case V_LIST:
     case V_DICT:
-        fail(r, "unhashable type: '%s'", val_type(v));
+        run_fail(r, "unhashable type: '%s'", val_type(v));
     case V_UNDEF:
     case V_NONE:
         return mix(v.kind);
@@ -479,7 +467,7 @@ static void grow_dict(struct run *r, struct dict *d)
     if (d->n_used == d->cap) {
         size_t cap = d->cap ? d->cap * 2 : 4;
         if (cap > UINT32_MAX / 4)
-            fail_limit(r, "memory", r->limits.max_memory, "bytes");
+            run_fail_limit(r, "memory", r->limits.max_memory, "bytes");
         d->e = run_grow(r, d->e, d->n_used * sizeof *d->e, cap * sizeof *d->e);
         d->cap = cap;
     }
@@ -544,7 +532,7 @@ struct iter *iter_begin(struct run *r, struct val v, struct iter *storage)
     if (v.kind == V_ITER)
         return v.iter;
     if (!val_iterable(v))
-        fail(r, "'%s' object is not iterable", val_type(v));
+        run_fail(r, "'%s' object is not iterable", val_type(v));
     *storage = (struct iter){.over = v, .left = val_length(r, v)};
     return storage;
 }

@@ -1,7 +1,7 @@
 // Values of the template language, as Python has them, with provenance: every string knows where
 // each of its bytes comes from, every other value where it comes from as a whole.
-#ifndef HOKKU_TEMPLATE_VALUE_H
-#define HOKKU_TEMPLATE_VALUE_H
+#ifndef HOKKU_JINJA_VALUE_H
+#define HOKKU_JINJA_VALUE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,8 +30,6 @@ enum kind {
     V_MACRO,
     V_NATIVE, // a global function, or a method bound to its object
     V_LOOP,
-    V_CYCLER,
-    V_JOINER,
 };
 
 struct val {
@@ -52,8 +50,6 @@ struct val {
         struct macro *macro;
         struct bound *bound;
         struct loop *loop;
-        struct cycler *cycler;
-        struct joiner *joiner;
     };
 };
 
@@ -84,7 +80,6 @@ struct sb {
 struct list {
     struct val *v;
     size_t n, cap;
-    bool group; // the pair of groupby: has .grouper and .list
 };
 
 struct entry {
@@ -127,25 +122,15 @@ struct undef {
     struct val name;
 };
 
-struct cycler {
-    struct val *v;
-    size_t n, at;
-};
-
-struct joiner {
-    struct val sep;
-    bool used;
-};
-
 struct bound {
     const struct native *fn;
     struct val self;
 };
 
 // Provenance of something made from two sources.
-uint32_t origin_merge(uint32_t a, uint32_t b);
+uint32_t str_origin_merge(uint32_t a, uint32_t b);
 
-// Constructors. All memory comes from the run's arena; running out leaves by fail().
+// Constructors. All memory comes from the run's arena; running out leaves by run_fail().
 struct val val_none(void);
 struct val val_bool(bool b);
 struct val val_int(int64_t i);

@@ -1,22 +1,83 @@
-// The table of architectures. A model family that computes the same forward pass is one row.
+// The table of architectures: a family is a row. What a field means, and what a row that does not
+// set it says, is in internal.h; which layer has what follows in facts.c and bind.c.
 #include "model/internal.h"
 
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/format.h"
 
 static const struct arch archs[] = {
     // Llama 1-3.3, Mistral, SmolLM2, TinyLlama, distills on Llama
-    {"llama", ROPE_INTERLEAVED, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .qk_norm = ABSENT},
-    // Qwen2, Qwen2.5, distills on them
-    {"qwen2", ROPE_HALVES, .qkv_bias = REQUIRED, .out_bias = OPTIONAL, .qk_norm = ABSENT},
-    // Qwen3 dense
-    {"qwen3", ROPE_HALVES, .qkv_bias = OPTIONAL, .out_bias = OPTIONAL, .qk_norm = REQUIRED},
+    {"llama", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS},
+    // Qwen2, Qwen2.5, distills on them; the text part of Qwen2-VL and Qwen2.5-VL
+    {"qwen2", ROPE_HALVES, .has = QKV_BIAS, .may_have = OUT_BIAS},
+    {"qwen2vl", ROPE_HALVES, .has = QKV_BIAS, .may_have = OUT_BIAS, .vision = true},
+    // Qwen3 dense; the text part of Qwen3-VL
+    {"qwen3", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
+     .qk_norm = QK_NORM_HEAD},
+    {"qwen3vl", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
+     .qk_norm = QK_NORM_HEAD, .vision = true},
+    // Gemma 2: the 27B model, of 46 layers, scales scores by its width over its heads
+    {"gemma2", ROPE_HALVES, .act = ACT_GELU_TANH, .has = POST_NORMS, .period = 2, .window = 4096,
+     .embd_sqrt = true, .softcaps = true, .attn_softcap = 50, .final_softcap = 30,
+     .n_layer_embd_scale = 46},
+    // Gemma 3 (text): the 27B model has 62 layers
+    {"gemma3", ROPE_HALVES, .act = ACT_GELU_TANH, .has = POST_NORMS | QK_NORM,
+     .qk_norm = QK_NORM_HEAD, .period = 6, .windowed_rope = WINDOWED_OWN_BASE, .embd_sqrt = true,
+     .softcaps = true, .n_layer_embd_scale = 62},
+    // Phi-3, Phi-3.5, Phi-4 (not their experts)
+    {"phi3", ROPE_HALVES, .may_have = QKV_BIAS, .fused = true, .long_factors = true},
+    // Granite 3 and 4 (dense)
+    {"granite", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .scales = true,
+     .logit_scale = LOGITS_DIVIDED},
+    {"smollm3", ROPE_INTERLEAVED, .unrotated_every = 4},
+    // Ministral 3, Mistral Large 3 and later
+    {"mistral3", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .temperature = true},
+    // OLMo 2, and with windows OLMo 3
+    {"olmo2", ROPE_HALVES, .has = POST_NORMS | QK_NORM, .lacks = PRE_NORMS,
+     .qk_norm = QK_NORM_WHOLE, .period = 4, .windowed_rope = WINDOWED_UNSCALED},
+    // EXAONE 4: the 32B model, of 64 layers, has windows
+    {"exaone4", ROPE_HALVES, .has = POST_NORMS | QK_NORM, .lacks = PRE_NORMS,
+     .qk_norm = QK_NORM_HEAD, .period = 4, .n_layer_windowed = 64, .full_unrotated = true},
+    {"glm4", ROPE_INTERLEAVED, .has = POST_NORMS, .may_have = QKV_BIAS, .fused = true},
+    // Seed-OSS: what precedes its feed-forward network is named as others name a post-norm
+    {"seed_oss", ROPE_HALVES, .may_have = QKV_BIAS | OUT_BIAS, .ffn_norm = "post_attention_norm"},
+    // Command R, Command R7B and A
+    {"command-r", ROPE_INTERLEAVED, NORM_LAYER, .lacks = SET(FFN_NORM), .may_have = QK_NORM,
+     .qk_norm = QK_NORM_HEADS, .parallel = true, .logit_scale = LOGITS_TIMES},
+    {"cohere2", ROPE_INTERLEAVED, NORM_LAYER, .lacks = SET(FFN_NORM), .parallel = true, .period = 4,
+     .full_unrotated = true, .logit_scale = LOGITS_TIMES},
+    {"starcoder2", ROPE_HALVES, NORM_LAYER, ACT_GELU_TANH, .has = NORM_BIAS | OUT_BIAS | FFN_BIAS,
+     .may_have = QKV_BIAS, .lacks = GATE},
+    {"stablelm", ROPE_HALVES, NORM_LAYER, .has = SET(ATTN_NORM_BIAS),
+     .may_have = SET(FFN_NORM) | SET(FFN_NORM_BIAS) | QKV_BIAS | QK_NORM, .qk_norm = QK_NORM_HEADS,
+     .parallel = true},
+    {"nemotron", ROPE_HALVES, NORM_LAYER, ACT_RELU_SQR, .has = NORM_BIAS,
+     .may_have = QKV_BIAS | OUT_BIAS | FFN_BIAS, .lacks = GATE},
+    {"arcee", ROPE_INTERLEAVED, .act = ACT_RELU_SQR, .lacks = GATE},
+    {"apertus", ROPE_HALVES, .act = ACT_XIELU, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
+     .lacks = GATE, .qk_norm = QK_NORM_HEAD},
+    {"internlm2", ROPE_INTERLEAVED},
+    {"ernie4_5", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS},
+    // Hunyuan dense
+    {"hunyuan-dense", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
+     .qk_norm = QK_NORM_HEAD, .qk_norm_rotated = true},
+    // Llama-Nemotron (Nano, Super, Ultra), DeciLM
+    {"deci", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .gaps = true},
 };
 
-const char *model_arch_list(void)
+enum { N_ARCH = sizeof archs / sizeof *archs };
+
+static void refuse(const struct gguf_str *name, struct error *err)
 {
-    return "llama, qwen2, qwen3";
+    char shown[FORMAT_TEXT];
+    struct buf list = {0};
+    for (size_t i = 0; i < N_ARCH; i++)
+        buf_printf(&list, "%s%s", i ? ", " : "", archs[i].name);
+    error_set(err, ERR_MODEL, "architecture \"%s\" is not supported; these are: %s",
+              format_text(shown, sizeof shown, name->data, name->len), buf_str(&list));
+    buf_release(&list);
 }
 
 const struct arch *arch_find(const struct gguf *g, struct error *err)
@@ -32,10 +93,9 @@ const struct arch *arch_find(const struct gguf *g, struct error *err)
     }
     if (!gguf_get_str(g, "general.architecture", true, &name, err))
         return NULL;
-    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
+    for (size_t i = 0; i < N_ARCH; i++)
         if (strlen(archs[i].name) == name.len && memcmp(archs[i].name, name.data, name.len) == 0)
             return &archs[i];
-    error_set(err, ERR_MODEL, "architecture \"%s\" is not supported; these are: %s",
-              format_text(shown, sizeof shown, name.data, name.len), model_arch_list());
+    refuse(&name, err);
     return NULL;
 }

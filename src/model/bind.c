@@ -58,20 +58,23 @@ static bool check_supported(struct binder *b, const char *name, const struct ggu
     return error_set(b->err, ERR_MODEL, "tensor %s has the unknown weight type %u", name, t->type);
 }
 
-static bool set_matrix(struct binder *b, const char *name, const struct gguf_tensor *t,
-                       uint64_t rows, uint64_t n_cols, struct weight *w)
+static bool has_shape(struct binder *b, const char *name, const struct gguf_tensor *t,
+                      uint64_t rows, uint64_t n_cols)
 {
-    if (t->ne[0] != n_cols || t->ne[1] != rows || t->ne[2] != 1 || t->ne[3] != 1)
-        return wrong_shape(b, name, t, n_cols, rows);
-    if (!check_supported(b, name, t))
-        return false;
+    return (t->ne[0] == n_cols && t->ne[1] == rows && t->ne[2] == 1 && t->ne[3] == 1) ||
+           wrong_shape(b, name, t, n_cols, rows);
+}
+
+// `rows` rows from row0 on of a tensor whose type and shape have been checked.
+static void set_matrix(const struct gguf_tensor *t, uint64_t row0, uint64_t rows, struct weight *w)
+{
+    const size_t row_bytes = quant_row_bytes(t->type, t->ne[0]);
     w->type = t->type;
     w->rows = (uint32_t)rows;
-    w->n_cols = (uint32_t)n_cols;
-    w->data = t->data;
-    w->n_bytes = (size_t)t->n_bytes;
+    w->n_cols = (uint32_t)t->ne[0];
+    w->data = (const char *)t->data + row0 * row_bytes;
+    w->n_bytes = rows * row_bytes;
     w->tensor = t;
-    return true;
 }
 
 static bool missing(struct binder *b, const char *name, uint64_t n_cols, uint64_t rows)
@@ -83,28 +86,24 @@ static bool missing(struct binder *b, const char *name, uint64_t n_cols, uint64_
                      (unsigned long long)n_cols, (unsigned long long)rows);
 }
 
-// A vector of n floats: used in place when it is F32 and aligned, else converted.
-static bool bind_vector(struct binder *b, const char *name, enum presence presence, uint64_t n,
-                        const float **out)
+// n numbers from `first` on: used in place when they are F32 and aligned, else converted.
+static bool set_vector(struct binder *b, const char *name, const struct gguf_tensor *t,
+                       uint64_t first, uint64_t n, struct weight *w)
 {
     struct model *m = b->m;
-    const struct gguf_tensor *t = gguf_find_tensor(m->gguf, name);
-    if (!t)
-        return presence == REQUIRED ? missing(b, name, n, 1) : true;
-    if (presence == ABSENT)
-        return true; // not marked as used, so it will be refused by name
-    find(b, name);
-    if (t->ne[0] != n || t->ne[1] != 1 || t->ne[2] != 1 || t->ne[3] != 1)
-        return wrong_shape(b, name, t, n, 1);
     if (t->type != QUANT_F32 && t->type != QUANT_F16 && t->type != QUANT_BF16) {
         const struct quant_info *qi = quant_info(t->type);
         return error_set(b->err, ERR_MODEL, "tensor %s is of type %s, expected F32, F16 or BF16",
                          name, qi->name ? qi->name : "unknown");
     }
-    if (t->type == QUANT_F32 && (uintptr_t)t->data % _Alignof(float) == 0) {
-        *out = t->data;
+    const void *data = (const char *)t->data + quant_row_bytes(t->type, first);
+    w->type = QUANT_F32;
+    w->rows = 1;
+    w->n_cols = (uint32_t)n;
+    w->n_bytes = n * sizeof(float);
+    w->data = data;
+    if (t->type == QUANT_F32 && (uintptr_t)data % _Alignof(float) == 0)
         return true;
-    }
     float *copy = malloc(n * sizeof *copy);
     float **list = realloc(m->converted, (m->n_converted + 1) * sizeof *list);
     if (list)
@@ -113,104 +112,239 @@ static bool bind_vector(struct binder *b, const char *name, enum presence presen
         free(copy);
         return error_oom(b->err, name, n * sizeof *copy);
     }
-    quant_dequantize(t->type, t->data, copy, n);
+    quant_dequantize(t->type, data, copy, n);
     m->converted[m->n_converted++] = copy;
-    *out = copy;
+    w->data = copy;
     return true;
 }
 
-// A length that the hyper-parameters give.
-enum dim { N_EMBD, N_Q, N_KV, N_FF, HEAD_DIM };
-
-static uint64_t dim_size(const struct hparams *hp, enum dim d)
+// All numbers of a tensor (n_cols, rows), one after the other.
+static bool bind_vector(struct binder *b, const char *name, enum presence presence, uint64_t n_cols,
+                        uint64_t rows, struct weight *w)
 {
+    w->vector = true;
+    if (presence == ABSENT)
+        return true; // where it is there it stays unmarked, and will be refused by name
+    const struct gguf_tensor *t = find(b, name);
+    if (!t)
+        return presence == OPTIONAL || missing(b, name, n_cols, rows);
+    return has_shape(b, name, t, rows, n_cols) && set_vector(b, name, t, 0, n_cols * rows, w);
+}
+
+static bool bind_matrix(struct binder *b, const char *name, uint64_t rows, uint64_t n_cols,
+                        struct weight *w)
+{
+    const struct gguf_tensor *t = find(b, name);
+    if (!t)
+        return missing(b, name, n_cols, rows);
+    if (!has_shape(b, name, t, rows, n_cols) || !check_supported(b, name, t))
+        return false;
+    set_matrix(t, 0, rows, w);
+    return true;
+}
+
+// ---- layers
+
+// A length that the facts of the model and of the layer give.
+enum dim { ONE, N_EMBD, N_Q, N_KV, N_FF, OF_Q_NORM, OF_K_NORM };
+
+// The weights of a layer. Those that are fused are the rows of one tensor, one after the other in
+// the order of this table.
+static const struct weight_row {
+    const char *name;      // the tensor is blk.LAYER.NAME, ".weight" appended where there is no dot
+    enum dim rows, n_cols; // ONE row: a vector
+    const char *fused;     // the tensor that may have it, among others
+    const char *group;     // NULL: of its own
+} table[N_LAYER_WEIGHTS] = {
+    [ATTN_NORM] = {"attn_norm", ONE, N_EMBD},
+    [ATTN_NORM_BIAS] = {"attn_norm.bias", ONE, N_EMBD},
+    [ATTN_Q] = {"attn_q", N_Q, N_EMBD, "attn_qkv", "attn_q+attn_k+attn_v"},
+    [ATTN_K] = {"attn_k", N_KV, N_EMBD, "attn_qkv", "attn_q+attn_k+attn_v"},
+    [ATTN_V] = {"attn_v", N_KV, N_EMBD, "attn_qkv", "attn_q+attn_k+attn_v"},
+    [ATTN_Q_BIAS] = {"attn_q.bias", ONE, N_Q, "attn_qkv.bias"},
+    [ATTN_K_BIAS] = {"attn_k.bias", ONE, N_KV, "attn_qkv.bias"},
+    [ATTN_V_BIAS] = {"attn_v.bias", ONE, N_KV, "attn_qkv.bias"},
+    [ATTN_Q_NORM] = {"attn_q_norm", ONE, OF_Q_NORM},
+    [ATTN_K_NORM] = {"attn_k_norm", ONE, OF_K_NORM},
+    [ATTN_OUTPUT] = {"attn_output", N_EMBD, N_Q},
+    [ATTN_OUTPUT_BIAS] = {"attn_output.bias", ONE, N_EMBD},
+    [ATTN_POST_NORM] = {"post_attention_norm", ONE, N_EMBD},
+    [FFN_NORM] = {"ffn_norm", ONE, N_EMBD},
+    [FFN_NORM_BIAS] = {"ffn_norm.bias", ONE, N_EMBD},
+    [FFN_GATE] = {"ffn_gate", N_FF, N_EMBD, "ffn_up", "ffn_gate+ffn_up"},
+    [FFN_UP] = {"ffn_up", N_FF, N_EMBD, "ffn_up", "ffn_gate+ffn_up"},
+    [FFN_UP_BIAS] = {"ffn_up.bias", ONE, N_FF},
+    [FFN_DOWN] = {"ffn_down", N_EMBD, N_FF},
+    [FFN_DOWN_BIAS] = {"ffn_down.bias", ONE, N_EMBD},
+    [FFN_POST_NORM] = {"post_ffw_norm", ONE, N_EMBD},
+};
+
+static uint64_t dim_size(const struct hparams *hp, const struct layer *l, enum dim d)
+{
+    const uint64_t n_q = (uint64_t)l->n_head * l->head_dim;
+    const uint64_t n_kv = (uint64_t)l->n_head_kv * l->head_dim;
+    const bool shared = l->qk_norm == QK_NORM_HEAD;
     switch (d) {
+    case ONE:
+        return 1;
     case N_EMBD:
         return hp->n_embd;
     case N_Q:
-        return (uint64_t)hp->n_head * hp->head_dim;
+        return l->mixer == MIXER_LINEAR ? hp->n_embd : n_q;
     case N_KV:
-        return (uint64_t)hp->n_head_kv * hp->head_dim;
+        return n_kv;
     case N_FF:
-        return hp->n_ff;
-    case HEAD_DIM:
+        return l->n_ff;
+    case OF_Q_NORM:
+        return shared ? l->head_dim : n_q;
+    case OF_K_NORM:
         break;
     }
-    return hp->head_dim;
+    return shared ? l->head_dim : n_kv;
 }
 
-// The weights of a layer. Presence: the same for every architecture, or that of a fact of its row.
-enum presence_rule { ALWAYS, AS_QKV_BIAS, AS_OUT_BIAS, AS_QK_NORM };
-
-static const struct weight_row {
-    const char *name; // the tensor is blk.LAYER.NAME, ".weight" appended where there is no dot
-    bool vector;
-    enum dim rows, n_cols; // rows: of a matrix
-    enum presence_rule rule;
-} layer_weights[N_LAYER_WEIGHTS] = {
-    [ATTN_NORM] = {"attn_norm", true, .n_cols = N_EMBD},
-    [ATTN_Q] = {"attn_q", false, N_Q, N_EMBD},
-    [ATTN_K] = {"attn_k", false, N_KV, N_EMBD},
-    [ATTN_V] = {"attn_v", false, N_KV, N_EMBD},
-    [ATTN_Q_BIAS] = {"attn_q.bias", true, .n_cols = N_Q, .rule = AS_QKV_BIAS},
-    [ATTN_K_BIAS] = {"attn_k.bias", true, .n_cols = N_KV, .rule = AS_QKV_BIAS},
-    [ATTN_V_BIAS] = {"attn_v.bias", true, .n_cols = N_KV, .rule = AS_QKV_BIAS},
-    [ATTN_Q_NORM] = {"attn_q_norm", true, .n_cols = HEAD_DIM, .rule = AS_QK_NORM},
-    [ATTN_K_NORM] = {"attn_k_norm", true, .n_cols = HEAD_DIM, .rule = AS_QK_NORM},
-    [ATTN_OUTPUT] = {"attn_output", false, N_EMBD, N_Q},
-    [ATTN_OUTPUT_BIAS] = {"attn_output.bias", true, .n_cols = N_EMBD, .rule = AS_OUT_BIAS},
-    [FFN_NORM] = {"ffn_norm", true, .n_cols = N_EMBD},
-    [FFN_GATE] = {"ffn_gate", false, N_FF, N_EMBD},
-    [FFN_UP] = {"ffn_up", false, N_FF, N_EMBD},
-    [FFN_DOWN] = {"ffn_down", false, N_EMBD, N_FF},
-};
-
-static enum presence presence_of(const struct arch *a, enum presence_rule rule)
+// As the architecture says, of the parts that the layer has.
+static enum presence presence_of(const struct arch *a, const struct layer *l, int w)
 {
-    return rule == AS_QKV_BIAS   ? a->qkv_bias
-           : rule == AS_OUT_BIAS ? a->out_bias
-           : rule == AS_QK_NORM  ? a->qk_norm
-                                 : REQUIRED;
+    static const uint32_t linear = SET(ATTN_NORM) | SET(ATTN_NORM_BIAS) | SET(ATTN_OUTPUT) |
+                                   SET(ATTN_OUTPUT_BIAS) | SET(ATTN_POST_NORM);
+    const bool has_part = w > ATTN_POST_NORM         ? l->n_ff > 0
+                          : l->mixer == MIXER_LINEAR ? (linear & SET(w)) != 0
+                                                     : l->mixer == MIXER_ATTENTION;
+    if (!has_part || a->lacks & SET(w))
+        return ABSENT;
+    if (a->may_have & SET(w))
+        return OPTIONAL;
+    return (PLAIN_WEIGHTS | a->has) & SET(w) ? REQUIRED : ABSENT;
+}
+
+enum { NAME_MAX = 64 };
+
+static const char *tensor_name(char out[static NAME_MAX], uint32_t i, const char *name)
+{
+    snprintf(out, NAME_MAX, "blk.%u.%s%s", i, name, strchr(name, '.') ? "" : ".weight");
+    return out;
+}
+
+// Weights are fused when the first of them has no tensor of its own.
+static bool is_fused(const struct binder *b, const struct arch *a, uint32_t i, int w)
+{
+    char name[NAME_MAX];
+    int first = 0;
+    if (!a->fused || !table[w].fused)
+        return false;
+    while (!table[first].fused || strcmp(table[first].fused, table[w].fused) != 0)
+        first++;
+    return !gguf_find_tensor(b->m->gguf, tensor_name(name, i, table[first].name));
+}
+
+static bool bind_fused(struct binder *b, uint32_t i, struct layer *l, int w, enum presence presence)
+{
+    const struct weight_row *row = &table[w];
+    const struct hparams *hp = &b->m->hp;
+    const bool vector = row->rows == ONE;
+    uint64_t all = 0, before = 0, n = 0; // rows, or numbers of a vector
+    char name[NAME_MAX];
+    for (int k = 0; k < N_LAYER_WEIGHTS; k++)
+        if (table[k].fused && strcmp(table[k].fused, row->fused) == 0) {
+            n = dim_size(hp, l, vector ? table[k].n_cols : table[k].rows);
+            before += k < w ? n : 0;
+            all += n;
+        }
+    n = dim_size(hp, l, vector ? row->n_cols : row->rows);
+    const uint64_t n_cols = vector ? all : dim_size(hp, l, row->n_cols), rows = vector ? 1 : all;
+    const struct gguf_tensor *t = find(b, tensor_name(name, i, row->fused));
+    if (!t)
+        return presence == OPTIONAL || missing(b, name, n_cols, rows);
+    if (!has_shape(b, name, t, rows, n_cols))
+        return false;
+    if (vector)
+        return set_vector(b, name, t, before, n, &l->w[w]);
+    if (!check_supported(b, name, t))
+        return false;
+    set_matrix(t, before, n, &l->w[w]);
+    return true;
+}
+
+static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, struct layer *l, int w)
+{
+    const struct hparams *hp = &b->m->hp;
+    const struct weight_row *row = &table[w];
+    const bool vector = row->rows == ONE, gated = !(a->lacks & GATE);
+    const enum presence presence = presence_of(a, l, w);
+    uint64_t n_cols = dim_size(hp, l, row->n_cols), rows = dim_size(hp, l, row->rows);
+    char name[NAME_MAX];
+    l->w[w] = (struct weight){.name = row->name, .group = row->name, .vector = vector};
+    if (row->group && (w != FFN_UP || gated))
+        l->w[w].group = row->group;
+    if (presence == ABSENT)
+        return true;
+    if (is_fused(b, a, i, w))
+        return bind_fused(b, i, l, w, presence);
+    tensor_name(name, i, w == FFN_NORM && a->ffn_norm ? a->ffn_norm : row->name);
+    if (!vector)
+        return bind_matrix(b, name, rows, n_cols, &l->w[w]);
+    if (l->qk_norm == QK_NORM_HEADS && (w == ATTN_Q_NORM || w == ATTN_K_NORM)) {
+        rows = n_cols / l->head_dim;
+        n_cols = l->head_dim;
+    }
+    return bind_vector(b, name, presence, n_cols, rows, &l->w[w]);
 }
 
 static bool bind_layer(struct binder *b, const struct arch *a, uint32_t i, struct layer *l)
 {
-    const struct hparams *hp = &b->m->hp;
-    char name[64];
-    for (size_t k = 0; k < N_LAYER_WEIGHTS; k++) {
-        const struct weight_row *row = &layer_weights[k];
-        struct weight *w = &l->w[k];
-        const uint64_t n_cols = dim_size(hp, row->n_cols);
-        snprintf(name, sizeof name, "blk.%u.%s%s", i, row->name,
-                 strchr(row->name, '.') ? "" : ".weight");
-        *w = (struct weight){.name = row->name, .vector = row->vector};
-        if (row->vector) {
-            const float *v = NULL;
-            if (!bind_vector(b, name, presence_of(a, row->rule), n_cols, &v))
-                return false;
-            if (!v)
-                continue;
-            w->type = QUANT_F32;
-            w->rows = 1;
-            w->n_cols = (uint32_t)n_cols;
-            w->data = v;
-            w->n_bytes = n_cols * sizeof *v;
-        } else {
-            const uint64_t rows = dim_size(hp, row->rows);
-            const struct gguf_tensor *t = find(b, name);
-            if (!t)
-                return missing(b, name, n_cols, rows);
-            if (!set_matrix(b, name, t, rows, n_cols, w))
-                return false;
-        }
-    }
+    char name[NAME_MAX];
+    l->qk_norm = l->mixer == MIXER_ATTENTION ? a->qk_norm : QK_NORM_NONE;
+    l->qk_norm_rotated = a->qk_norm_rotated;
+    for (int w = 0; w < N_LAYER_WEIGHTS; w++)
+        if (!bind_weight(b, a, i, l, w))
+            return false;
+    if (!l->w[ATTN_Q_NORM].data != !l->w[ATTN_K_NORM].data)
+        return error_set(b->err, ERR_MODEL,
+                         "layer %u has only one of attn_q_norm and attn_k_norm, expected both or "
+                         "none",
+                         i);
+    if (!l->w[ATTN_Q_NORM].data)
+        l->qk_norm = QK_NORM_NONE;
+    l->parallel = a->parallel && l->n_ff > 0 && !l->w[FFN_NORM].data;
     // Rotation frequencies that very old files store per layer; they follow from the metadata.
-    snprintf(name, sizeof name, "blk.%u.attn_rot_embd.weight", i);
-    find(b, name);
+    find(b, tensor_name(name, i, "attn_rot_embd"));
     return true;
 }
 
-static bool bind_outer(struct binder *b)
+// The divisors of a rotation's frequencies, where the file has them.
+static bool bind_factors(struct binder *b, const char *name, uint32_t n_dim, const float **out)
+{
+    struct weight w = {0};
+    if (!bind_vector(b, name, OPTIONAL, n_dim / 2, 1, &w))
+        return false;
+    *out = w.data;
+    for (uint32_t i = 0; *out && i < n_dim / 2; i++)
+        if (!isfinite((*out)[i]) || (*out)[i] <= 0)
+            return error_set(b->err, ERR_MODEL,
+                             "tensor %s has %g at %u, expected finite numbers above 0", name,
+                             (double)(*out)[i], i);
+    return true;
+}
+
+// Of the rotation that the metadata describe: what differs from it is not scaled.
+static bool bind_rope_factors(struct binder *b, const struct arch *a)
+{
+    struct rope *r = b->m->ropes;
+    if (!bind_factors(b, "rope_freqs.weight", r->n_dim, &r->factors))
+        return false;
+    if (a->long_factors &&
+        (!bind_factors(b, "rope_factors_short.weight", r->n_dim, &r->factors) ||
+         !bind_factors(b, "rope_factors_long.weight", r->n_dim, &r->long_factors)))
+        return false;
+    if (!r->factors != !r->long_factors && a->long_factors)
+        return error_set(b->err, ERR_MODEL,
+                         "only one of the tensors rope_factors_short and rope_factors_long is "
+                         "there, expected both or none");
+    return true;
+}
+
+static bool bind_outer(struct binder *b, const struct arch *a)
 {
     struct model *m = b->m;
     struct hparams *hp = &m->hp;
@@ -227,24 +361,19 @@ static bool bind_outer(struct binder *b)
         return false;
     }
     hp->n_vocab = (uint32_t)embd->ne[1];
-    m->tok_embd.name = "token_embd";
-    if (!set_matrix(b, "token_embd.weight", embd, hp->n_vocab, hp->n_embd, &m->tok_embd) ||
-        !bind_vector(b, "output_norm.weight", REQUIRED, hp->n_embd, &m->output_norm) ||
-        !bind_vector(b, "rope_freqs.weight", OPTIONAL, hp->rope_dim / 2, &m->rope_freqs))
+    m->tok_embd.name = m->tok_embd.group = "token_embd";
+    m->output_norm.name = m->output_norm.group = "output_norm";
+    m->output_norm_bias.name = m->output_norm_bias.group = "output_norm.bias";
+    m->tied = !gguf_find_tensor(m->gguf, "output.weight");
+    if (!bind_matrix(b, "token_embd.weight", hp->n_vocab, hp->n_embd, &m->tok_embd))
         return false;
-    const struct gguf_tensor *head = find(b, "output.weight");
-    m->tied = !head;
     m->output = m->tok_embd;
-    m->output.name = "output";
-    if (head && !set_matrix(b, "output.weight", head, hp->n_vocab, hp->n_embd, &m->output))
-        return false;
-    for (uint32_t i = 0; m->rope_freqs && i < hp->rope_dim / 2; i++)
-        if (!isfinite(m->rope_freqs[i]) || m->rope_freqs[i] <= 0)
-            return error_set(b->err, ERR_MODEL,
-                             "tensor rope_freqs.weight has %g at %u, expected finite numbers above "
-                             "0",
-                             (double)m->rope_freqs[i], i);
-    return true;
+    m->output.name = m->output.group = "output";
+    return (m->tied || bind_matrix(b, "output.weight", hp->n_vocab, hp->n_embd, &m->output)) &&
+           bind_vector(b, "output_norm.weight", REQUIRED, hp->n_embd, 1, &m->output_norm) &&
+           bind_vector(b, "output_norm.bias", a->has & SET(ATTN_NORM_BIAS) ? REQUIRED : ABSENT,
+                       hp->n_embd, 1, &m->output_norm_bias) &&
+           bind_rope_factors(b, a);
 }
 
 static bool refuse_leftovers(struct binder *b, const struct arch *a)
@@ -267,13 +396,12 @@ bool model_bind(struct model *m, const struct arch *a, struct error *err)
 {
     size_t n = gguf_n_tensors(m->gguf);
     struct binder b = {.m = m, .err = err, .used = calloc(n + 1, sizeof *b.used)};
-    m->layers = calloc(m->hp.n_layer, sizeof *m->layers);
     bool ok = false;
-    if (!b.used || !m->layers) {
-        error_oom(err, "layer table", m->hp.n_layer * sizeof *m->layers);
+    if (!b.used) {
+        error_oom(err, "the tensors' marks", n);
         goto done;
     }
-    if (!bind_outer(&b))
+    if (!bind_outer(&b, a))
         goto done;
     for (uint32_t i = 0; i < m->hp.n_layer; i++)
         if (!bind_layer(&b, a, i, &m->layers[i]))

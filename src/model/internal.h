@@ -4,6 +4,21 @@
 
 #include "model/model.h"
 
+// Sets of layer weights.
+#define SET(w)     (UINT32_C(1) << (w))
+#define QKV_BIAS   (SET(ATTN_Q_BIAS) | SET(ATTN_K_BIAS) | SET(ATTN_V_BIAS))
+#define OUT_BIAS   SET(ATTN_OUTPUT_BIAS)
+#define QK_NORM    (SET(ATTN_Q_NORM) | SET(ATTN_K_NORM))
+#define PRE_NORMS  (SET(ATTN_NORM) | SET(FFN_NORM))
+#define POST_NORMS (SET(ATTN_POST_NORM) | SET(FFN_POST_NORM))
+#define NORM_BIAS  (SET(ATTN_NORM_BIAS) | SET(FFN_NORM_BIAS))
+#define FFN_BIAS   (SET(FFN_UP_BIAS) | SET(FFN_DOWN_BIAS))
+#define GATE       SET(FFN_GATE)
+// What an architecture has unless its row says otherwise.
+#define PLAIN_WEIGHTS                                                                              \
+    (PRE_NORMS | SET(ATTN_Q) | SET(ATTN_K) | SET(ATTN_V) | SET(ATTN_OUTPUT) | GATE | SET(FFN_UP) | \
+     SET(FFN_DOWN))
+
 // Whether a file of this architecture has a tensor.
 enum presence {
     ABSENT,   // an error when it is there: hokku would compute the wrong thing
@@ -11,22 +26,90 @@ enum presence {
     REQUIRED,
 };
 
+// How windowed layers are rotated where full ones are as the metadata says.
+enum windowed_rope {
+    WINDOWED_AS_FULL,
+    WINDOWED_UNSCALED, // the same base, no scaling for longer contexts
+    WINDOWED_OWN_BASE, // rope.freq_base_swa, no scaling
+};
+
+enum logit_scale { LOGITS_UNSCALED, LOGITS_TIMES, LOGITS_DIVIDED };
+
+// What a family is, beside what its metadata says. Zero: as in Llama.
 struct arch {
     const char *name; // general.architecture, and the prefix of its metadata keys
-    enum rope_layout rope_layout;
-    enum presence qkv_bias, out_bias; // of attn_q, attn_k, attn_v; of attn_output
-    enum presence qk_norm;
+    enum rope_layout rope;
+    enum norm_kind norm;
+    enum activation act;
+    uint32_t has, may_have, lacks; // sets of weights, beside PLAIN_WEIGHTS
+    const char *ffn_norm;          // its name, where it is another one
+    bool fused;                    // attn_qkv, and ffn_up with the rows of the gate before its own
+    enum qk_norm qk_norm;          // of those that has or may_have qk norms
+    bool qk_norm_rotated;
+    bool parallel; // a layer without ffn_norm is parallel (see struct layer)
+    bool gaps;     // layers may lack attention, queries and keys, or the feed-forward network
+
+    // Windows: layer i has one when i % period < period - 1; 0: all have the one of the metadata.
+    uint32_t period;
+    uint32_t window;           // where the metadata have none
+    uint32_t n_layer_windowed; // only models of so many layers have windows; 0: all
+    enum windowed_rope windowed_rope;
+    bool full_unrotated;      // where there are windowed layers
+    uint32_t unrotated_every; // layer i is not rotated when (i + 1) % this == 0; 0: all are
+
+    bool embd_sqrt;              // the embedding is multiplied by sqrt(n_embd)
+    uint32_t n_layer_embd_scale; // models of so many layers scale scores by sqrt(n_head / n_embd)
+    bool scales;                 // reads embedding_scale, residual_scale, attention.scale
+    enum logit_scale logit_scale;
+    bool softcaps;                     // reads attn_logit_softcapping, final_logit_softcapping, ...
+    float attn_softcap, final_softcap; // ... which are these where the metadata have none
+    bool temperature;                  // reads attention.temperature_scale
+    bool long_factors;                 // rope_factors_short and rope_factors_long
+    bool vision;                       // the text part of a model that also sees
 };
 
 // The row of m's architecture, or NULL and ERR_MODEL naming those that work.
 const struct arch *arch_find(const struct gguf *g, struct error *err);
 
-// Fills m->hp from the metadata, all but n_vocab. Every value is in range afterwards.
-bool hparams_read(struct hparams *hp, const struct gguf *g, const struct arch *a,
-                  struct error *err);
+// ---- metadata.c: the metadata of an architecture. What nobody asked for is refused in the end.
 
-// Finds, checks and binds every tensor; sets hp.n_vocab, tied, n_params, weight_bytes. A tensor
-// left over is an error.
+struct meta {
+    const struct gguf *g;
+    const char *arch;
+    struct error *err;
+    bool *read;   // owned: per key of the file
+    char key[96]; // that was asked for last
+};
+
+bool meta_init(struct meta *k, const struct gguf *g, const char *arch, struct error *err);
+void meta_release(struct meta *k);
+// "rope.freq_base" -> the value of "llama.rope.freq_base", or NULL
+const struct gguf_kv *meta_find(struct meta *k, const char *name);
+// All leave *out as it is when an optional key is absent, and refuse what is out of range.
+bool meta_u32(struct meta *k, const char *name, bool required, uint32_t min, uint32_t max,
+              uint32_t *out);
+// 0 < value <= max; 0 <= value <= max.
+bool meta_f32(struct meta *k, const char *name, bool required, double max, float *out);
+bool meta_f32_or_0(struct meta *k, const char *name, bool required, double max, float *out);
+// One value for all layers, or an array of one for each: value i goes to *(out + i * stride bytes).
+bool meta_per_layer(struct meta *k, const char *name, bool required, uint32_t n_layer, uint32_t min,
+                    uint32_t max, uint32_t *out, size_t stride);
+// The same without the architecture's name before the key; an array it must be.
+bool meta_f32_per_layer(struct meta *k, const char *key, uint32_t n_layer, float *out,
+                        size_t stride);
+// Refuses the first key of the architecture that was not asked for, unless it is 0, or known to
+// change nothing.
+bool meta_all_read(struct meta *k);
+
+// ---- facts.c, bind.c
+
+// Fills m->hp (all but n_vocab), m->ropes (all but factors) and the facts of m->layers (all but
+// those that follow from the tensors that are there) from the metadata. Every value is in range
+// afterwards.
+bool facts_read(struct model *m, const struct arch *a, struct error *err);
+
+// Finds, checks and binds every tensor to its place; sets hp.n_vocab, tied, n_params, weight_bytes,
+// and of a layer qk_norm and parallel. A tensor left over is an error.
 bool model_bind(struct model *m, const struct arch *a, struct error *err);
 
 #endif

@@ -81,7 +81,7 @@ static bool load(struct model *m, struct error *err)
     if (!a)
         return false;
     m->arch = a->name;
-    if (!hparams_read(&m->hp, m->gguf, a, err) || !model_bind(m, a, err) ||
+    if (!facts_read(m, a, err) || !model_bind(m, a, err) ||
         !gguf_get_str(m->gguf, "tokenizer.chat_template", false, &m->chat_template, err))
         return false;
     if (!m->chat_template.len)

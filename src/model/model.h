@@ -14,42 +14,61 @@ extern "C" {
 
 struct tokenizer;
 
+// Nothing here names a model family: an engine reads these facts, and computes what they say. What
+// it does not know how to compute, it refuses by the fact's name.
+
 enum rope_layout {
-    ROPE_INTERLEAVED, // pairs (2i, 2i+1): GGUF files of `llama` (their Q/K rows are permuted for
-                      // it)
-    ROPE_HALVES,      // pairs (i, i + rope_dim/2): qwen2, qwen3
+    ROPE_NONE,        // positions are not rotated
+    ROPE_INTERLEAVED, // pairs (2i, 2i+1)
+    ROPE_HALVES,      // pairs (i, i + n_dim/2)
 };
 
 enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_YARN };
 
+// One way to rotate queries and keys by their position.
+struct rope {
+    enum rope_layout layout;
+    uint32_t n_dim; // rotated part of a head, even, <= head_dim; 0 with ROPE_NONE
+    float theta;
+    enum rope_scaling scaling;
+    float factor;              // linear and YaRN: context extension factor (1 = none)
+    uint32_t orig_ctx;         // context the model was trained on before extension
+    float attn_factor;         // cos and sin are multiplied by it (1 = not)
+    float beta_fast;           // YaRN
+    float beta_slow;           // YaRN
+    const float *factors;      // (n_dim / 2) divisors of the frequencies; NULL: none
+    const float *long_factors; // (n_dim / 2) in their place when the engine's context is longer
+                               // than orig_ctx; NULL: factors, always
+};
+
+enum norm_kind {
+    NORM_RMS,   // x / sqrt(mean(x^2) + eps) * w
+    NORM_LAYER, // (x - mean(x)) / sqrt(var(x) + eps) * w + b
+};
+
+// What the whole model shares.
 struct hparams {
     uint32_t n_vocab;     // rows of token_embd
     uint32_t n_ctx_train; // context length in the metadata
     uint32_t n_embd;
     uint32_t n_layer;
-    uint32_t n_head;
-    uint32_t n_head_kv; // divides n_head
-    uint32_t head_dim;  // of Q, K and V; not always n_embd / n_head
-    uint32_t n_ff;
-    uint32_t n_swa; // sliding window: a token sees itself and the n_swa - 1 before it; 0 = all
-    float rms_eps;
-
-    enum rope_layout rope_layout;
-    uint32_t rope_dim; // rotated part of a head, even, <= head_dim
-    float rope_theta;
-    enum rope_scaling rope_scaling;
-    float rope_factor;      // linear and YaRN: context extension factor (1 = none)
-    uint32_t rope_orig_ctx; // YaRN: context the model was trained on before extension
-    float rope_attn_factor; // YaRN: extra magnitude factor of the metadata (1 = none)
-    float rope_beta_fast;   // YaRN
-    float rope_beta_slow;   // YaRN
+    enum norm_kind norm; // of every norm
+    float norm_eps;
+    float embd_scale;     // the embedding is multiplied by it
+    float residual_scale; // what attention and feed-forward add is multiplied by it
+    float logit_scale;    // logits are multiplied by it, ...
+    float final_softcap;  // ... then become c tanh(logit / c); 0: they do not
+    // Queries, after rotation, times 1 + attn_temp_scale ln(1 + floor(position / attn_temp_len))
+    float attn_temp_scale;  // 0: none
+    uint32_t attn_temp_len; // not 0
 };
 
 // A weight matrix W of `rows` rows, each n_cols long: y = W x, x (n_cols), y (rows); or a vector of
 // n_cols numbers. data NULL: absent.
 struct weight {
-    const char *name; // "ffn_down", "attn_q.bias": as in the file, without layer and ".weight"
-    uint32_t type;    // enum quant_type; of a vector always QUANT_F32
+    const char *name;  // "ffn_down", "attn_q.bias": as in the file, without layer and ".weight"
+    const char *group; // "ffn_gate+ffn_up": of the matrices of its layer that share an input
+    uint32_t type;     // enum quant_type; of a vector always QUANT_F32
     uint32_t rows;
     uint32_t n_cols;
     bool vector;
@@ -58,30 +77,83 @@ struct weight {
     const struct gguf_tensor *tensor; // that data is of; a matrix may be some of its rows
 };
 
-// What a layer has, in the order in which a token meets it. model/bind.c says the name, shape and
-// presence of each; whoever handles all of them loops.
+// What a layer may have, in the order in which a token meets it. model/bind.c says the name, shape
+// and presence of each; whoever handles all of them loops.
 enum layer_weight {
     ATTN_NORM,
+    ATTN_NORM_BIAS,
     ATTN_Q,
     ATTN_K,
     ATTN_V,
     ATTN_Q_BIAS,
     ATTN_K_BIAS,
     ATTN_V_BIAS,
-    ATTN_Q_NORM, // of each head, before RoPE
+    ATTN_Q_NORM, // see enum qk_norm
     ATTN_K_NORM,
     ATTN_OUTPUT,
     ATTN_OUTPUT_BIAS,
+    ATTN_POST_NORM, // of what attention adds
     FFN_NORM,
-    FFN_GATE,
+    FFN_NORM_BIAS,
+    FFN_GATE, // absent: down(act(up))
     FFN_UP,
+    FFN_UP_BIAS,
     FFN_DOWN,
+    FFN_DOWN_BIAS,
+    FFN_POST_NORM, // of what the feed-forward network adds
     N_LAYER_WEIGHTS,
 };
 
-// Vectors are F32, aligned: those of other types in the file are converted at load.
+enum mixer {
+    MIXER_ATTENTION,
+    MIXER_LINEAR, // attn_output(attn_norm(x)) alone: no queries, keys and values
+    MIXER_NONE,   // only the feed-forward network
+};
+
+// What queries and keys are normed over, with hparams.norm, and so the shape of the weights.
+enum qk_norm {
+    QK_NORM_NONE,
+    QK_NORM_HEAD,  // each head, all with the same weights: (head_dim)
+    QK_NORM_HEADS, // each head, with weights of its own: (n_head, head_dim), (n_head_kv, head_dim)
+    QK_NORM_WHOLE, // all heads at once: (n_head * head_dim), (n_head_kv * head_dim)
+};
+
+enum activation {
+    ACT_SILU,      // x / (1 + e^-x)
+    ACT_GELU_TANH, // x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2
+    ACT_RELU_SQR,  // max(x, 0)^2
+    ACT_XIELU,     // see struct xielu
+};
+
+// x > 0: p x^2 + beta x; else n (expm1(min(x, eps)) - x) + beta x (Huang and Schlag 2024)
+struct xielu {
+    float p, n, beta, eps;
+};
+
+// Vectors are F32, aligned: those of other types in the file are converted at load. Layers of one
+// model may differ in anything.
+//
+//   n1 = attn_norm(x)
+//   x += residual_scale * attn_post_norm(mixer(n1))
+//   x += residual_scale * ffn_post_norm(down(act(gate n2) * up n2)), n2 = ffn_norm(x)
+//
+// An absent norm leaves its input as it is; parallel: n2 is n1.
 struct layer {
-    struct weight w[N_LAYER_WEIGHTS];
+    struct weight w[N_LAYER_WEIGHTS]; // data NULL: absent
+    enum mixer mixer;
+    bool parallel;
+    uint32_t n_head;    // 0 unless MIXER_ATTENTION
+    uint32_t n_head_kv; // divides n_head; 0 unless MIXER_ATTENTION
+    uint32_t head_dim;  // of Q, K and V; not always n_embd / n_head
+    uint32_t window;    // a token sees itself and the window - 1 before it; 0 = all
+    uint32_t rope;      // index of model.ropes
+    enum qk_norm qk_norm;
+    bool qk_norm_rotated; // after the rotation instead of before
+    float attn_scale;     // of the scores, which ...
+    float attn_softcap;   // ... then become c tanh(score / c); 0: they do not
+    uint32_t n_ff;        // 0: no feed-forward network
+    enum activation act;
+    struct xielu xielu; // of ACT_XIELU
 };
 
 // (n_cols) numbers; NULL: absent.
@@ -90,10 +162,12 @@ static inline const float *layer_vector(const struct layer *l, enum layer_weight
     return (const float *)l->w[i].data;
 }
 
+enum { MODEL_MAX_ROPES = 2 };
+
 struct model {
     struct gguf *gguf;           // owned
     struct tokenizer *tokenizer; // owned
-    const char *arch;            // "llama", "qwen2", "qwen3"
+    const char *arch;            // general.architecture: for people, no code depends on it
     char *name;                  // owned: general.name, else the file's base name; untrusted text
     char *quant;       // owned: "Q4_K_M" from general.file_type, else the commonest weight type
     char *fingerprint; // owned: 64 hex digits over metadata and tensor table (not the weights)
@@ -102,9 +176,9 @@ struct model {
     struct weight tok_embd; // (n_vocab, n_embd)
     struct weight output;   // (n_vocab, n_embd); the same tensor as tok_embd when the head is tied
     bool tied;
-    const float *output_norm; // (n_embd)
-    const float
-        *rope_freqs;      // (rope_dim / 2) divisors of the frequencies (Llama 3), NULL when absent
+    struct weight output_norm, output_norm_bias; // (n_embd); bias: data NULL when absent
+    struct rope ropes[MODEL_MAX_ROPES];
+    uint32_t n_rope;
     struct layer *layers; // owned, n_layer
     uint64_t n_params;
     uint64_t weight_bytes;
@@ -122,14 +196,26 @@ void model_free(struct model *m); // NULL is fine
 // Bytes of all weights that one decoded token must read (embedding: one row; the head: all rows).
 uint64_t model_bytes_per_token(const struct model *m);
 
-// The frequency and magnitude with which pair i of a head is rotated at position 1 (angle =
-// position * freq). Formulas: RoPE (Su et al. 2021), linear interpolation, YaRN (Peng et al. 2023,
-// sec. 3), frequency factors (Llama 3). out: freq (rope_dim / 2); *magnitude multiplies cos and sin
-// (1 unless YaRN).
-void model_rope_freqs(const struct model *m, float *freq, float *magnitude);
+// The largest that any layer has: what scratch memory is sized by.
+struct layer_sizes {
+    uint32_t n_head, head_dim;
+    uint32_t n_q, n_kv; // n_head * head_dim, n_head_kv * head_dim
+    uint32_t n_ff;
+    uint32_t rope_dim;
+};
+struct layer_sizes model_largest(const struct model *m);
 
-// Comma-separated names of the architectures that work.
-const char *model_arch_list(void);
+// How many of `n` positions up to and including the last one a layer sees.
+static inline uint64_t layer_seen(const struct layer *l, uint64_t n)
+{
+    return l->window && n > l->window ? l->window : n;
+}
+
+// The frequency and magnitude with which pair i of a head is rotated at position 1 (angle =
+// position * freq) in an engine with room for n_ctx positions. Formulas: RoPE (Su et al. 2021),
+// linear interpolation, YaRN (Peng et al. 2023, sec. 3), frequency factors (Llama 3; LongRoPE, Ding
+// et al. 2024). out: freq (n_dim / 2); *magnitude multiplies cos and sin.
+void model_rope_freqs(const struct rope *r, uint32_t n_ctx, float *freq, float *magnitude);
 
 #ifdef __cplusplus
 }

@@ -410,9 +410,10 @@ bool action_show(struct repl *r, char *arg, struct error *err)
     if (strcmp(arg, "stats") == 0)
         return action_stats(r, arg, err);
     if (strcmp(arg, "template") == 0) {
-        const struct buf *t = &r->c->template_text;
-        if (t->len > 0)
-            view_show(&r->view, t->data, t->len);
+        size_t n = 0;
+        const char *text = r->c->tmpl ? template_source(r->c->tmpl, &n) : NULL;
+        if (n > 0)
+            view_show(&r->view, text, n);
         else
             view_say(&r->view, "(no chat template: plain completion)\n");
         return true;

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/format.h"
 #include "base/out.h"
-#include "base/utf8.h"
+#include "term/answer_options.h"
 #include "term/termout.h"
 #include "term/view.h"
 #include "dialog/why.h"
@@ -76,15 +76,7 @@ static bool on_text(void *user, enum answer_part part, const char *text, size_t 
 static json_t *json_text(const char *s, size_t n)
 {
     struct buf b = {0};
-    for (size_t i = 0; i < n;) {
-        uint32_t cp;
-        size_t k = utf8_decode(s + i, n - i, &cp);
-        if (k)
-            buf_append(&b, s + i, k);
-        else
-            buf_puts(&b, "\xEF\xBF\xBD");
-        i += k ? k : 1;
-    }
+    buf_append_utf8(&b, s, n);
     json_t *j = b.failed ? NULL : json_stringn(buf_str(&b), b.len);
     buf_release(&b);
     return j;
@@ -201,23 +193,14 @@ static bool answer(struct batch *b, struct buf *prompt, bool line_mode, struct e
                                     .think = (enum think)o->think};
     view_init(&s.view, &vo);
     view_begin(&s.view);
-    struct answer_params p = {
-        .sampler = &o->sampler,
-        .n_predict = o->n_predict,
-        .ignore_eos = o->ignore_eos,
-        .stop = o->stop.items,
-        .n_stop = o->stop.n,
-        .n_probs = o->logprobs,
-        .overflow = o->overflow,
-        .think = o->think,
-        .prefill = o->prefill,
-        .n_prefill = o->prefill ? strlen(o->prefill) : 0,
-        .on_text = on_text,
-        .on_token = on_token,
-        .on_prefill = on_prefill,
-        .on_notice = on_notice,
-        .user = &s,
-    };
+    struct answer_params p = answer_options(o);
+    p.prefill = o->prefill;
+    p.n_prefill = o->prefill ? strlen(o->prefill) : 0;
+    p.on_text = on_text;
+    p.on_token = on_token;
+    p.on_prefill = on_prefill;
+    p.on_notice = on_notice;
+    p.user = &s;
     enum finish finish = FINISH_INTERRUPTED;
     bool ok = conversation_add(b->conv, ROLE_USER, buf_str(prompt), prompt->len, err);
     buf_release(prompt);

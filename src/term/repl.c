@@ -9,6 +9,7 @@
 
 #include "base/mapped.h"
 #include "base/out.h"
+#include "term/answer_options.h"
 #include "term/commands.h"
 #include "term/history.h"
 #include "editor/terminal.h"
@@ -103,23 +104,14 @@ static bool save_soon(struct repl *r, struct error *err)
 
 bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
 {
-    struct answer_params p = {
-        .sampler = &r->opt->sampler,
-        .n_predict = r->opt->n_predict,
-        .ignore_eos = r->opt->ignore_eos,
-        .stop = r->opt->stop.items,
-        .n_stop = r->opt->stop.n,
-        .n_probs = r->opt->logprobs,
-        .overflow = r->opt->overflow,
-        .think = (enum think)r->opt->think,
-        .prefill = r->prefill.data,
-        .n_prefill = r->prefill.len,
-        .on_text = on_text,
-        .on_token = on_token,
-        .on_prefill = on_prefill,
-        .on_notice = on_notice,
-        .user = r,
-    };
+    struct answer_params p = answer_options(r->opt);
+    p.prefill = r->prefill.data;
+    p.n_prefill = r->prefill.len;
+    p.on_text = on_text;
+    p.on_token = on_token;
+    p.on_prefill = on_prefill;
+    p.on_notice = on_notice;
+    p.user = r;
     r->view.o.think = p.think;
     r->why.n = 0;
     size_t n_before = 0;

@@ -178,6 +178,7 @@ void view_show(struct view *v, const char *text, size_t n)
     put_err(v, text, n, true);
 }
 
+// " (5,853/s)"; slow ones with a decimal.
 bool view_stats_line(const struct session *s, struct buf *out)
 {
     const struct session_stats *t = &s->stats;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "text/hash.h"
+#include "base/hash.h"
 
 #define EMPTY UINT64_MAX
 

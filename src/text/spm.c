@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "text/hash.h"
+#include "base/hash.h"
 
 #define ADJACENT_BITS (1u << 21)
 

@@ -332,16 +332,7 @@ static bool encode_bpe(struct encoder *e, const char *text, size_t n, struct err
     if (utf8_valid(text, n))
         return pretokenizer_split(e->t->pre, text, n, bpe_word, e, err);
     buf_clear(&e->work);
-    for (size_t i = 0, k; i < n; i += k) {
-        uint32_t cp;
-        k = utf8_decode(text + i, n - i, &cp);
-        if (k)
-            buf_append(&e->work, text + i, k);
-        else
-            buf_puts(&e->work, "\xEF\xBF\xBD");
-        k += !k;
-    }
-    if (e->work.failed)
+    if (!buf_append_utf8(&e->work, text, n))
         return error_oom(err, "a copy of the text", e->work.len + n);
     e->original = text;
     e->original_end = text + n;

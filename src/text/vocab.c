@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "text/hash.h"
+#include "base/hash.h"
 
 // Ids are int32_t everywhere; no model comes near.
 #define MAX_TOKENS (1u << 28)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "text/hash.h"
+#include "base/hash.h"
 
 #define WORDCACHE_ENTRIES  16384u
 #define WORDCACHE_MAX_TEXT 20

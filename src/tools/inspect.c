@@ -13,6 +13,7 @@
 #include "base/format.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
+#include "tools/inspect_layers.h"
 
 enum {
     FIRST_ELEMENTS = 8,       // of an array in JSON
@@ -233,16 +234,9 @@ static void text_verdict(struct buf *out, const struct inspected *x)
     const struct hparams *hp = &m->hp;
     char a[FORMAT_NUMBER], b[FORMAT_NUMBER];
     buf_printf(out, "  runs it as %s: %s, %s\n", m->arch, m->name, m->quant);
-    buf_printf(out, "  %u layers, %u wide, %u heads of %u sharing %u KV heads, feed-forward %u\n",
-               hp->n_layer, hp->n_embd, hp->n_head, hp->head_dim, hp->n_head_kv, hp->n_ff);
-    buf_printf(out, "  context %s, ", format_number(a, hp->n_ctx_train));
-    if (hp->n_swa)
-        buf_printf(out, "sliding window %s, ", format_number(b, hp->n_swa));
-    buf_printf(out, "RoPE theta %g over %u of a head", (double)hp->rope_theta, hp->rope_dim);
-    if (hp->rope_scaling != ROPE_SCALING_NONE)
-        buf_printf(out, ", %s scaling by %g", rope_scaling_name(hp->rope_scaling),
-                   (double)hp->rope_factor);
-    buf_printf(out, "%s\n", m->rope_freqs ? ", frequency factors" : "");
+    buf_printf(out, "  %u layers, %u wide, context %s\n", hp->n_layer, hp->n_embd,
+               format_number(a, hp->n_ctx_train));
+    inspect_layers_text(out, m);
     buf_printf(out, "  head %s, chat template %s\n", m->tied ? "tied to the embedding" : "its own",
                m->chat_template.data ? "present" : "absent (completion only, as with -no-cnv)");
     buf_printf(out, "  one decoded token reads %s bytes of weights (%s)\n",
@@ -440,6 +434,8 @@ static json_t *json_verdict(const struct inspected *x)
         return json_pack("{s:b, s:o}", "supported", 0, "reason",
                          json_text((struct gguf_str){x->why.text, strlen(x->why.text)}));
     const struct hparams *hp = &m->hp;
+    const struct layer *l = &m->layers[0]; // of others see layer_kinds
+    const struct rope *rope = &m->ropes[0];
     json_t *o = json_pack("{s:b, s:s, s:s, s:s, s:s}", "supported", 1, "architecture", m->arch,
                           "name", m->name, "quant", m->quant, "fingerprint", m->fingerprint);
     const struct {
@@ -450,22 +446,23 @@ static json_t *json_verdict(const struct inspected *x)
         {"context", hp->n_ctx_train},
         {"embedding", hp->n_embd},
         {"layers", hp->n_layer},
-        {"heads", hp->n_head},
-        {"kv_heads", hp->n_head_kv},
-        {"head_dim", hp->head_dim},
-        {"feed_forward", hp->n_ff},
-        {"sliding_window", hp->n_swa},
-        {"rope_dim", hp->rope_dim},
+        {"heads", l->n_head},
+        {"kv_heads", l->n_head_kv},
+        {"head_dim", l->head_dim},
+        {"feed_forward", l->n_ff},
+        {"sliding_window", l->window},
+        {"rope_dim", rope->n_dim},
         {"parameters", m->n_params},
         {"weight_bytes", m->weight_bytes},
         {"bytes_per_token", model_bytes_per_token(m)},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         json_object_set_new(o, numbers[i].name, json_unsigned(numbers[i].v));
-    json_object_set_new(o, "rope_theta", json_float(hp->rope_theta));
-    json_object_set_new(o, "rope_scaling", json_string(rope_scaling_name(hp->rope_scaling)));
-    json_object_set_new(o, "rope_factor", json_float(hp->rope_factor));
-    json_object_set_new(o, "rope_frequency_factors", json_boolean(m->rope_freqs));
+    json_object_set_new(o, "layer_kinds", inspect_layers_json(m));
+    json_object_set_new(o, "rope_theta", json_float(rope->theta));
+    json_object_set_new(o, "rope_scaling", json_string(rope_scaling_name(rope->scaling)));
+    json_object_set_new(o, "rope_factor", json_float(rope->factor));
+    json_object_set_new(o, "rope_frequency_factors", json_boolean(rope->factors));
     json_object_set_new(o, "tied_head", json_boolean(m->tied));
     json_object_set_new(o, "chat_template", json_boolean(m->chat_template.data));
     return o;

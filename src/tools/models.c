@@ -7,23 +7,23 @@
 #include <time.h>
 
 #include "base/format.h"
-#include "cli/paths_hub.h"
+#include "cli/hub_setup.h"
 
 bool tool_pull(const struct options *o, const struct cancel *cancel, struct buf *out,
                struct error *err)
 {
-    struct paths_hub hub = {0};
+    struct hub_setup hub = {0};
     if (o->args.n == 0)
         return error_set(err, ERR_USAGE,
                          "hokku pull: found no model, expected USER/REPO[:QUANT] or https://...");
-    bool ok = paths_hub_init(&hub, o, cancel, err);
+    bool ok = hub_setup_init(&hub, o, cancel, err);
     hub.opt.refresh = true;
     for (size_t i = 0; ok && i < o->args.n; i++) {
         ok = hub_fetch(&hub.opt, o->args.items[i], out, err);
         if (ok && !buf_putc(out, '\n'))
             ok = error_oom(err, "a path", out->len);
     }
-    paths_hub_release(&hub);
+    hub_setup_release(&hub);
     return ok;
 }
 
@@ -89,14 +89,14 @@ static bool list_table(const struct hub_models *m, struct buf *out, struct error
 
 bool tool_models(const struct options *o, struct buf *out, struct error *err)
 {
-    struct paths_hub hub = {0};
+    struct hub_setup hub = {0};
     struct hub_models m = {0};
     bool rm = o->args.n > 0;
     if (rm && (strcmp(o->args.items[0], "rm") != 0 || o->args.n < 2))
         return error_set(err, ERR_USAGE,
                          "hokku models: found \"%.60s\", expected nothing or rm NAME",
                          o->args.items[0]);
-    bool ok = paths_hub_init(&hub, o, NULL, err);
+    bool ok = hub_setup_init(&hub, o, NULL, err);
     for (size_t i = 1; ok && i < o->args.n; i++) {
         uint64_t freed;
         char size[FORMAT_NUMBER];
@@ -108,6 +108,6 @@ bool tool_models(const struct options *o, struct buf *out, struct error *err)
         ok = hub_list(&hub.opt, &m, err) &&
              (o->json ? list_json(&m, out, err) : list_table(&m, out, err));
     hub_models_release(&m);
-    paths_hub_release(&hub);
+    hub_setup_release(&hub);
     return ok;
 }

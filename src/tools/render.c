@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "jinja/template.h"
+#include "jinja/from_json.h"
 
 // "2026-01-02T03:04:05" (the time may be left out, or have a fraction) as local time.
 static bool parse_date(const char *text, int64_t *now)
@@ -71,7 +71,7 @@ bool tool_render(const char *template_text, size_t n_template, const char *conte
     }
     bool raised;
     const struct template_limits limits = {.cancel = cancel};
-    if (!template_render(t, context, now, &limits, &result, &raised, err)) {
+    if (!template_render_json(t, context, now, &limits, &result, &raised, err)) {
         if (!raised)
             error_prefix(err, "chat template");
         goto done;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/place.h"
 #include "dialog/session_file.h"
 #include "dialog/session_store.h"
 
@@ -179,7 +180,7 @@ bool tool_sessions(const struct options *o, struct buf *out, struct error *err)
     if (n < commands[k].min || n > commands[k].max)
         return error_set(err, ERR_USAGE, "hokku sessions %s: found %zu arguments, expected %s",
                          what, n, commands[k].args);
-    if (!options_need_place(o->state_dir, "sessions", "XDG_STATE_HOME", err))
+    if (!place_need(o->state_dir, "sessions", "XDG_STATE_HOME", err))
         return false;
     bool ok = true;
     switch (k) {

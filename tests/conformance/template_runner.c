@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jinja/template.h"
+#include "jinja/from_json.h"
 
 static json_t *failure(const struct error *err, bool raised)
 {
@@ -31,9 +31,9 @@ static json_t *render(const json_t *request)
     struct template_output out;
     bool raised;
     json_t *answer;
-    if (template_render(t, json_object_get(request, "context"),
-                        json_integer_value(json_object_get(request, "now")), &limits, &out, &raised,
-                        &err)) {
+    if (template_render_json(t, json_object_get(request, "context"),
+                             json_integer_value(json_object_get(request, "now")), &limits, &out,
+                             &raised, &err)) {
         json_t *spans = json_array();
         for (size_t i = 0; i < out.n_spans; i++)
             json_array_append_new(spans, json_pack("[I, I, I]", (json_int_t)out.spans[i].begin,

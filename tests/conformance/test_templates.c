@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/buf.h"
-#include "jinja/template.h"
+#include "jinja/from_json.h"
 
 static bool read_file(const char *path, struct buf *out)
 {
@@ -43,9 +43,9 @@ static bool run_case(const json_t *c, const char *dir)
     if (!read_file(path, &source))
         fail_msg("%s cannot be read", path);
     struct template *t = template_parse(source.data, source.len, &err);
-    bool ok = t && template_render(t, json_object_get(c, "context"),
-                                   epoch(json_string_value(json_object_get(c, "now"))), NULL, &out,
-                                   &raised, &err);
+    bool ok = t && template_render_json(t, json_object_get(c, "context"),
+                                        epoch(json_string_value(json_object_get(c, "now"))), NULL,
+                                        &out, &raised, &err);
     const json_t *want = json_object_get(c, "expected");
     bool same;
     if (want)

@@ -47,3 +47,8 @@ def test_kernels_share_out_the_time_of_a_token_and_of_a_chunk(hokku, stories):
     assert {x["of"]: x["bytes"] for x in token["kernels"] if x["kernel"] == "matmul"}["ffn_down"] == down
     table = hokku("bench", "-m", stories, *SMALL, "--kernels").stdout.decode()
     assert "kernels of a decoded token at position 3" in table and "\n| matmul | ffn_gate+ffn_up | " in table
+
+
+def test_more_depths_than_bench_can_take_are_refused(hokku):
+    r = hokku("bench", "-d", ",".join("0" * 64), "-d", "0", "--plan")
+    assert r.returncode == 2 and b"more than 64 depths" in r.stderr, r

@@ -29,10 +29,10 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
     }
     struct model *m = model_from_gguf(g, "fuzz", &err);
     if (m) {
-        uint32_t n_pairs = m->hp.rope_dim / 2;
+        uint32_t n_pairs = m->ropes[0].n_dim / 2;
         float magnitude, *freq = malloc(n_pairs * sizeof *freq), row[256];
         if (freq)
-            model_rope_freqs(m, freq, &magnitude);
+            model_rope_freqs(&m->ropes[0], m->hp.n_ctx_train, freq, &magnitude);
         free(freq);
         if (m->tok_embd.n_cols <= 256)
             quant_dequantize(m->tok_embd.type,

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "dialog/crc32.h"
+#include "engine/settings.h"
 #include "term/repl.h"
 #include "dialog/session_codec.h"
 
@@ -56,7 +57,7 @@ static void check(const struct message *m)
         const struct answer_run *r = &m->runs[i];
         struct error err;
         if (r->first_id >= m->ids.len || (i > 0 && r->first_id <= r[-1].first_id) ||
-            !sampler_check(&r->sampler, N_VOCAB, &err) || !options_check_sampler(&r->sampler, &err))
+            !sampler_check(&r->sampler, N_VOCAB, &err) || !sampler_check_numbers(&r->sampler, &err))
             abort();
     }
 }
@@ -166,7 +167,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     write_file(path, data, size);
     if (session_open(&lock, "s", &c, &o, false, &note, &warning, &err)) {
-        if (!sampler_check(&o.sampler, N_VOCAB, &err) || !options_check_sampler(&o.sampler, &err) ||
+        if (!sampler_check(&o.sampler, N_VOCAB, &err) || !sampler_check_numbers(&o.sampler, &err) ||
             o.n_predict < -1 || o.logprobs > ENGINE_MAX_PROBS || e.n_past > c.session.timeline.len)
             abort();
         struct buf out = {0};

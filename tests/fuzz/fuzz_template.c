@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jinja/template.h"
+#include "jinja/from_json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct template_output out;
     bool raised;
     if (json_is_object(context) &&
-        template_render(t, context, 1767323045, &limits, &out, &raised, &err)) {
+        template_render_json(t, context, 1767323045, &limits, &out, &raised, &err)) {
         check(&out);
         template_output_release(&out);
     }

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <memory>
 #include <vector>
 
 #include "kernels.h"
@@ -103,6 +104,14 @@ template <size_t N> static inline int gpu_test_main(const tap_test (&tests)[N])
     int bad = tap_main(tests);
     gpu_test_end();
     return bad;
+}
+
+// act(x) as it is defined.
+static inline double activated(enum activation act, double x)
+{
+    if (act == ACT_GELU_TANH)
+        return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+    return x / (1 + exp(-x));
 }
 
 static const uint32_t ALL_TYPES[] = {

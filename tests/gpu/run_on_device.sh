@@ -4,7 +4,7 @@
 #   tests/gpu/run_on_device.sh OUT [STEP ...]      steps: test share sanitize bench profile
 #
 # Results go to the folder OUT: summary.txt, and one log per step. The programs are those of a Meson build with
-# nvcc (ninja -C build hokku tests/gpu/test_{kernels,attention,sampler,engine,shared,numbers,bench,models,builtin} tests/vectors/vectors.stamp); nothing is
+# nvcc (ninja -C build hokku tests/gpu/test_{kernels,rows,attention,kv_cache,sampler,engine,facts,shared,numbers,bench,models,builtin} tests/vectors/vectors.stamp); nothing is
 # compiled here, so they may come from another machine.
 #   BUILD              the folder of that build (build)
 #   HOKKU_CONFORMANCE  more reference vectors than those of the build (tests/vectors/README.md)
@@ -40,7 +40,7 @@ argument() { case $1 in engine | shared | numbers | bench | models) echo cuda ;;
 # Neither tests nor tools measure time, so they share the GPU; but one measures its free memory.
 test_() {
     local t
-    for t in kernels attention sampler engine numbers bench models builtin; do
+    for t in kernels rows attention kv_cache sampler engine facts numbers bench models builtin; do
         run "$t" 400 "$build/tests/gpu/test_$t" $(argument $t) &
     done
     wait
@@ -76,7 +76,7 @@ sanitize_one() { # TOOL TEST
 sanitize() {
     local tool t
     for tool in ${TOOLS:-memcheck racecheck initcheck}; do
-        for t in ${SANITIZE:-kernels attention sampler engine shared}; do
+        for t in ${SANITIZE:-kernels rows attention kv_cache sampler engine shared}; do
             sanitize_one "$tool" "$t" &
         done
     done

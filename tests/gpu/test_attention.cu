@@ -1,4 +1,6 @@
 // Attention over the cache, prefill and decode, against softmax(q k^T / sqrt(d)) v in double.
+#include <functional>
+
 #include "gpu_test.h"
 
 struct shape {
@@ -8,6 +10,11 @@ struct shape {
     bool k_q8, v_q8;
     // Magnitudes of queries, keys and values; 0: 2, scaled by nothing.
     double q_size = 0, k_size = 0, v_size = 0;
+    double scale = 0; // of the scores; 0: 1 / sqrt(head_dim)
+    double softcap = 0;
+    double temp_scale = 0;
+    uint32_t temp_len = 1;
+    bool norm_whole = false, norm_rotated = false, unrotated = false;
 };
 
 static double f16(double x)
@@ -33,21 +40,34 @@ static void round_row(double *v, uint32_t n, bool q8, double scale)
         v[i] /= scale;
 }
 
-// A head's vector, normalised and rotated.
-static void prepare(const struct shape &s, const float *src, const float *norm, const float2 *rope,
-                    double *out)
+// Head h of a row of n_head, normalised and rotated.
+static void prepare(const struct shape &s, const float *row, uint32_t n_head, uint32_t h,
+                    const float *norm, const float2 *rope, double *out)
 {
+    const uint32_t n = s.head_dim, n_normed = s.norm_whole ? n_head * n : n;
+    const float *src = row + h * n, *normed = s.norm_whole ? row : src;
+    auto normalise = [&](double sum) {
+        for (uint32_t i = 0; norm && i < n; i++)
+            out[i] *= norm[s.norm_whole ? h * n + i : i] / sqrt(sum / n_normed + 1e-6);
+    };
     double sum = 0;
-    for (uint32_t i = 0; i < s.head_dim; i++)
-        sum += (double)src[i] * src[i];
-    for (uint32_t i = 0; i < s.head_dim; i++)
-        out[i] = norm ? src[i] / sqrt(sum / s.head_dim + 1e-6) * norm[i] : src[i];
-    for (uint32_t p = 0; rope && p < s.rope_dim / 2; p++) {
+    for (uint32_t i = 0; i < n_normed; i++)
+        sum += (double)normed[i] * normed[i];
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = src[i];
+    if (!s.norm_rotated)
+        normalise(sum);
+    for (uint32_t p = 0; rope && !s.unrotated && p < s.rope_dim / 2; p++) {
         uint32_t i = s.halves ? p : 2 * p, j = s.halves ? p + s.rope_dim / 2 : 2 * p + 1;
         double x = out[i], y = out[j];
         out[i] = x * rope[p].x - y * rope[p].y;
         out[j] = x * rope[p].y + y * rope[p].x;
     }
+    sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += out[i] * out[i];
+    if (s.norm_rotated)
+        normalise(sum);
 }
 
 // A conversation of n tokens through the kernels and through the reference.
@@ -71,8 +91,8 @@ struct conversation {
         q_scale = s.q_size ? half_range(2 * (float)s.q_size) : 1.0f;
         k_scale = s.k_size ? half_range(2 * (float)s.k_size) : 1.0f;
         v_scale = s.v_size ? half_range((float)s.v_size) : 1.0f;
-        q_norm = r.floats(s.head_dim, 1.5);
-        k_norm = r.floats(s.head_dim, 1.5);
+        q_norm = r.floats(s.norm_whole ? n_q : s.head_dim, 1.5);
+        k_norm = r.floats(s.norm_whole ? n_kv : s.head_dim, 1.5);
         for (uint32_t i = 0; i < n * (s.rope_dim / 2); i++) {
             double angle = 10 * r.uniform();
             rope.push_back(make_float2((float)cos(angle), (float)sin(angle)));
@@ -81,11 +101,11 @@ struct conversation {
         cv.resize((size_t)n * n_kv);
         for (uint32_t i = 0; i < n; i++)
             for (uint32_t h = 0; h < s.n_head_kv; h++) {
-                size_t at = (size_t)i * n_kv + h * s.head_dim;
-                prepare(s, &k[at], s.norms ? k_norm.data() : nullptr, &rope[i * (s.rope_dim / 2)],
-                        &ck[at]);
+                size_t row = (size_t)i * n_kv, at = row + h * s.head_dim;
+                prepare(s, &k[row], s.n_head_kv, h, s.norms ? k_norm.data() : nullptr,
+                        &rope[i * (s.rope_dim / 2)], &ck[at]);
                 round_row(&ck[at], s.head_dim, s.k_q8, k_scale);
-                prepare(s, &v[at], nullptr, nullptr, &cv[at]);
+                prepare(s, &v[row], s.n_head_kv, h, nullptr, nullptr, &cv[at]);
                 round_row(&cv[at], s.head_dim, s.v_q8, v_scale);
             }
     }
@@ -97,14 +117,18 @@ struct conversation {
         uint32_t first = s.n_swa && i + 1 > s.n_swa ? i + 1 - s.n_swa : 0;
         for (uint32_t h = 0; h < s.n_head; h++) {
             uint32_t kv = h / (s.n_head / s.n_head_kv);
-            prepare(s, &q[(size_t)i * n_q + h * s.head_dim], s.norms ? q_norm.data() : nullptr,
+            prepare(s, &q[(size_t)i * n_q], s.n_head, h, s.norms ? q_norm.data() : nullptr,
                     &rope[i * (s.rope_dim / 2)], qh.data());
+            for (double &x : qh)
+                x *= 1 + s.temp_scale * log(1.0 + i / s.temp_len);
             double top = -1e300, sum = 0;
             for (uint32_t t = first; t <= i; t++) {
                 p[t] = 0;
                 for (uint32_t d = 0; d < s.head_dim; d++)
                     p[t] += qh[d] * ck[(size_t)t * n_kv + kv * s.head_dim + d];
-                p[t] /= sqrt((double)s.head_dim);
+                p[t] *= s.scale ? s.scale : 1 / sqrt((double)s.head_dim);
+                if (s.softcap)
+                    p[t] = s.softcap * tanh(p[t] / s.softcap);
                 top = fmax(top, p[t]);
             }
             for (uint32_t t = first; t <= i; t++)
@@ -117,14 +141,50 @@ struct conversation {
     }
 };
 
-// The same on the device.
+// One layer's cache for several sequences, whose blocks lie in it in a random order. Blocks that no
+// sequence has are far outside of it.
+struct device_cache {
+    uint32_t k_row, v_row, n_group, n_slot, max_blocks;
+    std::vector<uint32_t> blocks; // (n_slot, max_blocks)
+    device_array<uint8_t> k, v;
+    device_array<uint16_t> ks, vs;
+    device_array<uint32_t> tables;
+
+    static uint32_t row(const struct shape &s, bool q8)
+    {
+        return (s.head_dim * (q8 ? 1 : 2) + 15) / 16 * 16;
+    }
+    static size_t rows(const struct shape &s, uint32_t n_slot, uint32_t n_ctx)
+    {
+        return (size_t)n_slot * kv_blocks(n_ctx) * KV_BLOCK * s.n_head_kv;
+    }
+    device_cache(const struct shape &s, uint32_t n_slot_, uint32_t n_ctx)
+        : k_row(row(s, s.k_q8)), v_row(row(s, s.v_q8)), n_group(kv_groups(s.head_dim)),
+          n_slot(n_slot_), max_blocks(kv_blocks(n_ctx) + 1),
+          blocks((size_t)n_slot_ * max_blocks, 0x01000000u), k(rows(s, n_slot_, n_ctx) * k_row),
+          v(rows(s, n_slot_, n_ctx) * v_row), ks(rows(s, n_slot_, n_ctx) * n_group),
+          vs(rows(s, n_slot_, n_ctx) * n_group), tables((size_t)n_slot_ * max_blocks)
+    {
+        struct random_stream r = {71};
+        std::vector<uint32_t> ids;
+        for (uint32_t i = 0; i < n_slot * (max_blocks - 1); i++)
+            ids.insert(ids.begin() + (long)(r.u64() % (ids.size() + 1)), i);
+        for (uint32_t i = 0; i < ids.size(); i++)
+            blocks[i / (max_blocks - 1) * max_blocks + i % (max_blocks - 1)] = ids[i];
+        tables.put(blocks);
+    }
+};
+
+// The same on the device, as one of the sequences of a cache.
 struct device_conversation {
     const conversation &c;
     struct attention_scratch sizes;
-    uint32_t k_row, v_row, n_group;
-    device_array<uint8_t> k, v, partial, q_f16;
-    device_array<uint16_t> ks, vs;
-    device_array<uint32_t> counters, pos;
+    std::unique_ptr<device_cache> own;
+    device_cache &cache;
+    uint32_t slot;
+    device_array<uint8_t> partial, q_f16;
+    device_array<uint32_t> counters;
+    device_array<struct seq_row> rows;
     device_array<float> q_norm, k_norm;
 
     static struct attention_scratch scratch(const conversation &c)
@@ -133,26 +193,31 @@ struct device_conversation {
         attention_scratch(Q.n_sm, c.s.n_head, c.s.n_head_kv, c.s.head_dim, c.n, &a);
         return a;
     }
-    static uint32_t row(const conversation &c, bool q8)
-    {
-        return (c.s.head_dim * (q8 ? 1 : 2) + 15) / 16 * 16;
-    }
-    explicit device_conversation(const conversation &conv)
-        : c(conv), sizes(scratch(conv)), k_row(row(conv, conv.s.k_q8)),
-          v_row(row(conv, conv.s.v_q8)), n_group(kv_groups(conv.s.head_dim)),
-          k((size_t)conv.s.n_head_kv * conv.n_ctx * k_row),
-          v((size_t)conv.s.n_head_kv * conv.n_ctx * v_row), partial(sizes.partial),
-          q_f16(sizes.q_f16), ks((size_t)conv.s.n_head_kv * conv.n_ctx * n_group),
-          vs((size_t)conv.s.n_head_kv * conv.n_ctx * n_group), counters(sizes.counters / 4), pos(1),
-          q_norm(conv.q_norm), k_norm(conv.k_norm)
+    device_conversation(const conversation &conv, device_cache &in, uint32_t slot_)
+        : c(conv), sizes(scratch(conv)), cache(in), slot(slot_), partial(sizes.partial),
+          q_f16(sizes.q_f16), counters(sizes.counters / 4), rows(1), q_norm(conv.q_norm),
+          k_norm(conv.k_norm)
     {
         counters.put(std::vector<uint32_t>(counters.n, 0));
+    }
+    // The second of three sequences.
+    device_conversation(const conversation &conv, std::unique_ptr<device_cache> mine)
+        : device_conversation(conv, *mine, 1)
+    {
+        own = std::move(mine);
+    }
+    explicit device_conversation(const conversation &conv)
+        : device_conversation(conv, std::make_unique<device_cache>(conv.s, 3, conv.n_ctx))
+    {
     }
 
     // Tokens [at, at + n): the decode kernel for n == 0 (one token), else prefill. What nobody
     // writes to the result is UNTOUCHED. skip: decoding has ended, the kernel is to do nothing.
     static constexpr float UNTOUCHED = 7.0f;
-    std::vector<float> run(uint32_t at, uint32_t n, bool skip = false)
+    // before: launches just before; elsewhere: where the kernels find slot and position.
+    std::vector<float> run(
+        uint32_t at, uint32_t n, bool skip = false, const std::function<void()> &before = [] {},
+        const struct seq_row *elsewhere = nullptr)
     {
         uint32_t m = n ? n : 1, pairs = c.s.rope_dim / 2;
         auto part = [&](const std::vector<float> &from, uint32_t width) {
@@ -164,25 +229,36 @@ struct device_conversation {
         device_array<uint32_t> flag(std::vector<uint32_t>{skip});
         device_array<float2> rope(std::vector<float2>(c.rope.begin() + (size_t)at * pairs,
                                                       c.rope.begin() + (size_t)(at + m) * pairs));
-        pos.put(std::vector<uint32_t>{at});
+        rows.put(std::vector<struct seq_row>{{slot, at}});
         struct attention a = {};
         a.n_head = c.s.n_head;
         a.n_head_kv = c.s.n_head_kv;
         a.head_dim = c.s.head_dim;
-        a.n_ctx = c.n_ctx;
         a.n_swa = c.s.n_swa;
         a.eps = 1e-6f;
         a.q_norm = c.s.norms ? q_norm.p : nullptr;
         a.k_norm = c.s.norms ? k_norm.p : nullptr;
         a.rope_halves = c.s.halves;
         a.rope_dim = c.s.rope_dim;
-        a.rope = rope.p;
-        a.k = {k.p, c.s.k_q8 ? ks.p : nullptr, k_row, n_group, c.k_scale};
-        a.v = {v.p, c.s.v_q8 ? vs.p : nullptr, v_row, n_group, c.v_scale};
-        a.q_scale = c.q_scale;
+        a.norm_whole = c.s.norms && c.s.norm_whole;
+        a.norm_rotated = c.s.norms && c.s.norm_rotated;
+        a.softcap = (float)c.s.softcap;
+        a.temp_scale = (float)c.s.temp_scale;
+        a.temp_len = c.s.temp_len;
+        a.rope = c.s.unrotated ? nullptr : rope.p;
+        a.k = {cache.k.p,     c.s.k_q8 ? cache.ks.p : nullptr,
+               cache.k_row,   cache.n_group,
+               c.s.n_head_kv, c.k_scale};
+        a.v = {cache.v.p,     c.s.v_q8 ? cache.vs.p : nullptr,
+               cache.v_row,   cache.n_group,
+               c.s.n_head_kv, c.v_scale};
+        a.q_scale = c.q_scale * 1.4426950408889634f *
+                    (c.s.scale ? (float)c.s.scale : 1.0f / sqrtf((float)c.s.head_dim));
         a.score_undo = 1.0f / (c.q_scale * c.k_scale);
         a.v_undo = 1.0f / c.v_scale;
-        a.pos0 = pos.p;
+        a.rows = elsewhere ? elsewhere : rows.p;
+        a.tables = cache.tables.p;
+        a.max_blocks = cache.max_blocks;
         a.q_in = dq.p;
         a.k_in = dk.p;
         a.v_in = dv.p;
@@ -193,6 +269,7 @@ struct device_conversation {
         a.partial = (float *)partial.p;
         a.counters = counters.p;
         a.q_f16 = (__half *)q_f16.p;
+        before();
         must(n ? attention_prefill_launch(&Q, &a, n, &ERR) : attention_decode_launch(&Q, &a, &ERR));
         return out.get();
     }
@@ -214,9 +291,12 @@ static void compare(const conversation &c, const std::vector<float> &got, uint32
         }
         // float16 queries and weights against values up to 2
         check(off <= 3e-3 * (c.s.v_size ? c.s.v_size : 2.0),
-              "%s: %u/%u heads of %u%s%s%s%s, position %u: off by %g", what, c.s.n_head,
+              "%s: %u/%u heads of %u%s%s%s%s%s%s%s%s%s, position %u: off by %g", what, c.s.n_head,
               c.s.n_head_kv, c.s.head_dim, c.s.k_q8 ? " q8 keys" : "", c.s.v_q8 ? " q8 values" : "",
-              c.s.n_swa ? " window" : "", c.s.norms ? " norms" : "", at + i, off);
+              c.s.n_swa ? " window" : "", c.s.norms ? " norms" : "",
+              c.s.norm_whole ? " of all heads" : "", c.s.norm_rotated ? " after rotation" : "",
+              c.s.unrotated ? " unrotated" : "", c.s.softcap ? " softcap" : "",
+              c.s.temp_scale ? " temperature" : "", at + i, off);
     }
 }
 
@@ -228,6 +308,30 @@ static const struct shape shapes[] = {
     {4, 4, 64, 64, 7, true, false, false, false},   {5, 1, 64, 64, 70, true, false, true, true},
     {2, 1, 80, 80, 0, false, true, true, false},    {4, 1, 128, 64, 0, true, false, false, true},
     {3, 1, 8, 8, 0, false, false, true, true},      {64, 8, 16, 16, 0, true, false, true, true},
+    {2, 1, 192, 96, 0, true, true, false, false},
+};
+
+static struct shape changed(struct shape s, void (*change)(struct shape &))
+{
+    change(s);
+    return s;
+}
+
+// What some models do to queries and scores, one by one and together.
+static const struct shape special_shapes[] = {
+    changed(shapes[1], [](struct shape &s) { s.scale = 0.5; }),
+    changed(shapes[1], [](struct shape &s) { s.softcap = 1.5; }),
+    changed(shapes[6], [](struct shape &s) { s.softcap = 2, s.n_swa = 40, s.scale = 0.02; }),
+    changed(shapes[3], [](struct shape &s) { s.softcap = 3, s.k_q8 = s.v_q8 = true; }),
+    changed(shapes[5], [](struct shape &s) { s.softcap = 0.5, s.unrotated = true; }),
+    changed(shapes[4], [](struct shape &s) { s.unrotated = true; }),
+    changed(shapes[1], [](struct shape &s) { s.norms = s.norm_whole = true; }),
+    changed(shapes[4], [](struct shape &s) { s.norms = s.norm_whole = true; }),
+    changed(shapes[7], [](struct shape &s) { s.norms = s.norm_whole = s.unrotated = true; }),
+    changed(shapes[3], [](struct shape &s) { s.norm_rotated = true; }),
+    changed(shapes[10], [](struct shape &s) { s.norm_rotated = true; }),
+    changed(shapes[1], [](struct shape &s) { s.temp_scale = 0.7, s.temp_len = 9; }),
+    changed(shapes[14], [](struct shape &s) { s.temp_scale = 0.3, s.softcap = 1, s.n_swa = 50; }),
 };
 
 // A prompt in one chunk, in two, then tokens one by one.
@@ -242,6 +346,22 @@ static void attention_agrees(uint32_t n_prompt, uint32_t split)
         compare(c, d.run(split, n_prompt - split), split, n_prompt - split, "prefill");
         compare(c, d.run(n_prompt, 0), n_prompt, 1, "decode");
         compare(c, d.run(n_prompt + 1, 0), n_prompt + 1, 1, "decode");
+    }
+}
+
+static void attention_agrees_for_what_some_models_do(void)
+{
+    struct random_stream r = {37};
+    for (const struct shape &s : special_shapes) {
+        const uint32_t n = 300, n_first = 170; // several blocks share the last token
+        conversation c(r, s, n + 1);
+        device_conversation d(c);
+        compare(c, d.run(0, n_first), 0, n_first, "first chunk");
+        compare(c, d.run(n_first, n - n_first), n_first, n - n_first, "prefill");
+        compare(c, d.run(n, 0), n, 1, "decode");
+        device_conversation one_by_one(c);
+        for (uint32_t i = 0; i < 3; i++)
+            compare(c, one_by_one.run(i, 0), i, 1, "decode");
     }
 }
 
@@ -260,6 +380,12 @@ static void attention_agrees_at_a_tile_s_edge(void)
 {
     attention_agrees(31, 0);
     attention_agrees(33, 2);
+}
+
+static void attention_agrees_at_a_block_s_edge(void)
+{
+    attention_agrees(63, 0);
+    attention_agrees(130, 127);
 }
 
 static void attention_agrees_over_several_blocks(void)
@@ -284,7 +410,8 @@ static void attention_agrees_over_long_contexts(void)
 static void attention_agrees_for_any_magnitude(void)
 {
     struct random_stream r = {35};
-    for (struct shape s : {shapes[1], shapes[5], shapes[6], shapes[9], shapes[11]})
+    for (struct shape s :
+         {shapes[1], shapes[5], shapes[6], shapes[9], shapes[11], special_shapes[2]})
         for (double size : {1e-6, 1e5, 1e9}) {
             s.norms = false;
             s.k_size = size;
@@ -338,8 +465,8 @@ static void a_finished_decode_leaves_cache_and_results_alone(void)
         for (uint32_t at : {20u, 300u}) { // one block, several blocks
             conversation c(r, s, at + 1);
             device_conversation d(c);
-            device_array<uint8_t> *bytes[] = {&d.k, &d.v, &d.partial};
-            device_array<uint16_t> *scales[] = {&d.ks, &d.vs};
+            device_array<uint8_t> *bytes[] = {&d.cache.k, &d.cache.v, &d.partial};
+            device_array<uint16_t> *scales[] = {&d.cache.ks, &d.cache.vs};
             for (auto *b : bytes)
                 b->put(std::vector<uint8_t>(b->n, 0x33));
             for (auto *b : scales)
@@ -348,7 +475,7 @@ static void a_finished_decode_leaves_cache_and_results_alone(void)
             std::vector<std::vector<uint8_t>> before;
             for (auto *b : bytes)
                 before.push_back(b->get());
-            std::vector<uint16_t> ks = d.ks.get(), vs = d.vs.get();
+            std::vector<uint16_t> ks = d.cache.ks.get(), vs = d.cache.vs.get();
             for (float v : d.run(at, 0, true))
                 if (v != device_conversation::UNTOUCHED) {
                     check(false, "position %u: a result was written", at);
@@ -359,16 +486,101 @@ static void a_finished_decode_leaves_cache_and_results_alone(void)
                       i == 0   ? "keys"
                       : i == 1 ? "values"
                                : "scratch memory");
-            check(d.ks.get() == ks && d.vs.get() == vs, "position %u: scales changed", at);
+            check(d.cache.ks.get() == ks && d.cache.vs.get() == vs, "position %u: scales changed",
+                  at);
             for (uint32_t n : d.counters.get())
                 check(n == 0, "position %u: a counter is %u", at, n);
             compare(c, d.run(at, 0), at, 1, "decode after all");
         }
 }
 
+// Sequences that take turns in one cache get bit for bit what each gets alone.
+static void sequences_leave_each_other_alone(void)
+{
+    struct random_stream r = {36};
+    for (const struct shape &s : {shapes[1], shapes[9]}) {
+        enum { N_SEQ = 3 };
+        const uint32_t n_prompt[N_SEQ] = {70, 64, 301}, n_more = 2;
+        device_cache cache(s, N_SEQ, 310);
+        std::vector<conversation> c;
+        for (uint32_t n : n_prompt)
+            c.emplace_back(r, s, n + n_more);
+        std::vector<std::unique_ptr<device_conversation>> shared, alone;
+        for (uint32_t i = 0; i < N_SEQ; i++) {
+            shared.push_back(std::make_unique<device_conversation>(c[i], cache, i));
+            alone.push_back(std::make_unique<device_conversation>(c[i]));
+        }
+        auto both = [&](uint32_t i, uint32_t at, uint32_t n) {
+            std::vector<float> got = shared[i]->run(at, n);
+            compare(c[i], got, at, n ? n : 1, "one of several");
+            check(got == alone[i]->run(at, n), "sequence %u, position %u: not what it gets alone",
+                  i, at);
+        };
+        for (uint32_t i = 0; i < N_SEQ; i++)
+            both(i, 0, n_prompt[i] - 20);
+        for (uint32_t i = N_SEQ; i-- > 0;)
+            both(i, n_prompt[i] - 20, 20);
+        for (uint32_t step = 0; step < n_more; step++)
+            for (uint32_t i = 0; i < N_SEQ; i++)
+                both(i, n_prompt[i] + step, 0);
+    }
+}
+
+// As the sampler ends a step: lets its successors begin, and writes late what the next step reads.
+static __global__ void end_step(struct step_state *step, struct step_state next)
+{
+    griddep_launch_dependents();
+    griddep_wait();
+    for (int i = 0; i < 1000; i++)
+        if (ptx_nanosleep(100) == 0)
+            return;
+    *step = next;
+}
+
+// embed is the first launch of a step, and the only one that keeps those that look at the position
+// early, attention above all, behind the end of the step before.
+static void a_step_begins_when_the_one_before_has_ended(void)
+{
+    struct random_stream r = {38};
+    const struct shape &s = shapes[1];
+    const uint32_t n = 100, width = 64;
+    conversation c(r, s, n + 1);
+    device_conversation d(c);
+    d.run(0, n);
+    const std::vector<float> want = d.run(n, 0);
+    test_matrix m(r, QUANT_F32, 4, width);
+    device_array<float> x(width), freqs(r.floats(s.rope_dim / 2));
+    device_array<float2> rope(s.rope_dim / 2);
+    device_array<struct step_state> step(1);
+    for (int i = 0; i < (full_size() ? 50 : 10); i++) {
+        step.put({{{0, 5}, 1, 0, 0}});
+        const struct step_state next = {{d.slot, n}, 3, 0, 0};
+        auto before = [&] {
+            struct launch end = {.name = "end_step",
+                                 .grid = dim3(1),
+                                 .block = dim3(1),
+                                 .stream = Q.stream,
+                                 .dependent = Q.dependent};
+            must(launch_kernel(&ERR, end, end_step, step.p, next));
+            must(embed_launch(&Q, &m.w, &step.p->token, 1, x.p, freqs.p, s.rope_dim / 2, 1.0f,
+                              &step.p->at.pos, rope.p, nullptr, &ERR));
+        };
+        check(d.run(n, 0, false, before, &step.p->at) == want,
+              "run %d: attention at another position", i);
+        const std::vector<float> row = x.get();
+        for (uint32_t k = 0; k < width; k++)
+            if (row[k] != m.values[3 * width + k]) {
+                check(false, "run %d: the embedding of another token", i);
+                break;
+            }
+    }
+}
+
 static const struct tap_test tests[] = {
     {"attention agrees from the first token on", attention_agrees_from_the_first_token},
+    {"attention agrees for what some models do", attention_agrees_for_what_some_models_do},
     {"attention agrees at a tile's edge", attention_agrees_at_a_tile_s_edge},
+    {"attention agrees at a block's edge", attention_agrees_at_a_block_s_edge},
     {"attention agrees over several blocks", attention_agrees_over_several_blocks},
     {"attention agrees for a short prompt after a long text",
      attention_agrees_for_a_short_prompt_after_a_long_text},
@@ -377,8 +589,10 @@ static const struct tap_test tests[] = {
     {"attention agrees with the least shared memory",
      attention_agrees_with_the_least_shared_memory},
     {"attention gives the same bits again", attention_gives_the_same_bits_again},
+    {"sequences leave each other alone", sequences_leave_each_other_alone},
     {"a finished decode leaves cache and results alone",
      a_finished_decode_leaves_cache_and_results_alone},
+    {"a step begins when the one before has ended", a_step_begins_when_the_one_before_has_ended},
 };
 
 int main(void)

@@ -349,6 +349,46 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
     close_model(&f);
 }
 
+// What no kernel computes must not be computed as something else.
+static void a_fact_that_the_kernels_do_not_compute_is_refused_by_its_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        size_t at; // of a layer, or of the model's hyper-parameters
+        bool of_model;
+        float f; // 0: u
+        uint32_t u;
+    } facts[] = {
+        {"layer 1: a layer without attention", offsetof(struct layer, mixer), .u = MIXER_NONE},
+        {"queries and keys", offsetof(struct layer, qk_norm), .u = QK_NORM_HEADS},
+        {"an activation", offsetof(struct layer, act), .u = ACT_RELU_SQR},
+        {"layer norm", offsetof(struct hparams, norm), true, .u = NORM_LAYER},
+    };
+    for (size_t i = 0; on_cuda && i <= sizeof facts / sizeof *facts; i++) {
+        struct fixture f;
+        struct error err = {0};
+        struct engine_params p = {.n_ctx = N_CTX, .n_batch = 32};
+        struct engine_plan plan;
+        const char *name = "layer 1: no attn_norm";
+        open_model(&f, "llama");
+        if (i < sizeof facts / sizeof *facts) {
+            char *of = facts[i].of_model ? (char *)&f.m->hp : (char *)&f.m->layers[1];
+            name = facts[i].name;
+            memcpy(of + facts[i].at, facts[i].f != 0 ? (void *)&facts[i].f : (void *)&facts[i].u,
+                   4);
+        } else {
+            f.m->layers[1].w[ATTN_NORM].data = NULL;
+        }
+        assert_null(try_open(f.m, &p, &err));
+        assert_int_equal(err.code, ERR_MODEL);
+        assert_false(cuda_engine_plan(f.m, &p, &plan, &err));
+        if (!strstr(err.text, name) || !strstr(err.text, "--device cpu"))
+            fail_msg("\"%s\", expected \"%s\"", err.text, name);
+        close_model(&f);
+    }
+}
+
 // Fused tensors hold several matrices one after the other: gate and up are here the two halves of
 // one, in a file, since the loader reads files and not their mapping.
 static void a_matrix_may_be_some_rows_of_a_tensor(void **state)
@@ -396,7 +436,7 @@ static void a_matrix_may_be_some_rows_of_a_tensor(void **state)
             // say
             struct weight *gate = &m->layers[l].w[FFN_GATE], *up = &m->layers[l].w[FFN_UP];
             const size_t half = gate->n_bytes / 2;
-            m->hp.n_ff = TINY_FF / 2;
+            m->layers[l].n_ff = TINY_FF / 2;
             gate->rows = up->rows = TINY_FF / 2;
             gate->n_bytes = up->n_bytes = half;
             gate->data = (const uint8_t *)gate->data + half;
@@ -615,6 +655,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_same_seed_gives_the_same_ids),
         cmocka_unit_test(decoding_stops_at_stop_ids_and_at_the_end_of_the_context),
         cmocka_unit_test(what_does_not_fit_is_refused_and_changes_nothing),
+        cmocka_unit_test(a_fact_that_the_kernels_do_not_compute_is_refused_by_its_name),
+        cmocka_unit_test(a_fact_that_the_kernels_do_not_compute_is_refused_by_its_name),
         cmocka_unit_test(a_matrix_may_be_some_rows_of_a_tensor),
         cmocka_unit_test(the_cancel_flag_is_seen),
         cmocka_unit_test(the_plan_of_a_token_is_what_a_hand_adds_up),

@@ -114,7 +114,7 @@ static void the_embedding_and_the_head_are_named(void **state)
     struct fixture f;
     struct error err;
     open_model(&f, "llama");
-    *(float *)f.m->output_norm = NAN;
+    *(float *)f.m->output_norm.data = NAN;
     struct engine *e = open_engine(f.m, KV_F16);
     complaint(e, &f, 5, true, &err);
     assert_non_null(strstr(err.text, " comes out of output:"));

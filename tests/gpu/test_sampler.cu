@@ -90,7 +90,7 @@ struct fixture {
     void begin(const struct decode_params *p)
     {
         struct step_state st = {};
-        st.pos = (uint32_t)p->n_history - 1;
+        st.at.pos = (uint32_t)p->n_history - 1;
         if (!gpu_sampler_begin(&q, &s, p, &err) ||
             !CHECK_CUDA(cudaMemcpyAsync(step, &st, sizeof st, cudaMemcpyHostToDevice, q.stream),
                         &err))
@@ -488,14 +488,14 @@ void a_stop_id_ends_the_steps(void)
     std::vector<float> l(500, 0.0f);
     l[8] = 1;
     check(f.pick(l, 0, 0).d.id == 8 && f.state().done == 0, "an ordinary token");
-    check(f.state().pos == 3 && f.state().token == 8 && f.state().n_sampled == 1, "the state");
+    check(f.state().at.pos == 3 && f.state().token == 8 && f.state().n_sampled == 1, "the state");
     l[499] = 2;
     check(f.pick(l, 1, 0).d.id == 499 && f.state().done != 0, "a stop id");
     // One more launch does nothing.
     if (!gpu_sampler_launch(&f.q, &f.s, f.logits, 500, f.step, &err) ||
         !CHECK_CUDA(cudaStreamSynchronize(f.q.stream), &err))
         give_up();
-    check(f.state().n_sampled == 2 && f.state().pos == 4, "a step after the end");
+    check(f.state().n_sampled == 2 && f.state().at.pos == 4, "a step after the end");
     int32_t tail[2];
     if (!CHECK_CUDA(cudaMemcpy(tail, f.s.history + 3, sizeof tail, cudaMemcpyDeviceToHost), &err))
         give_up();

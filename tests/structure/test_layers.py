@@ -9,24 +9,14 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 
-# Each layer and those it may include, besides itself.
-LAYERS = {
-    "base": set(),
-    "gguf": {"base"},
-    "text": {"base", "gguf"},
-    "jinja": {"base"},
-    "model": {"base", "gguf", "text"},
-    "engine": {"base", "gguf", "text", "model"},
-    "cpu": {"base", "gguf", "model", "engine"},
-    "hub": {"base"},
-    "cli": {"base", "gguf", "model", "engine", "jinja", "hub"},
-    "dialog": {"base", "gguf", "text", "jinja", "model", "engine", "cli"},
-    "editor": {"base"},
-    "term": {"base", "gguf", "text", "jinja", "model", "engine", "cli", "dialog", "editor"},
-    "tools": {"base", "gguf", "text", "jinja", "model", "engine", "cpu", "cli", "dialog", "hub"},
-    "main": {"base", "gguf", "text", "jinja", "model", "engine", "cli", "dialog", "term", "tools", "hub", "editor"},
-    "cuda": {"base", "gguf", "model", "engine"},
-}
+
+def layers():
+    """Each layer and those it may include besides itself, as docs/architecture.md says."""
+    rows = re.findall(r"^\| `(?:src/)?(\w+)(?:/|\.c)` \|.*\| ([^|]*) \|$", (ROOT / "docs/architecture.md").read_text(), re.M)
+    return {name: set(re.findall(r"\w+", "" if may == "nothing" else may)) for name, may in rows}
+
+
+LAYERS = layers()
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 
 
@@ -62,6 +52,17 @@ def wrong_includes(path, text):
             other = "outside of src/ and cuda/"
         if other != layer and other not in LAYERS[layer]:
             yield f"{path.relative_to(ROOT)} includes {name} ({other})"
+
+
+def test_the_order_of_the_layers_has_no_circle():
+    assert set(LAYERS) == {layer_of(p.relative_to(SRC)) for p in SRC.rglob("*.[ch]")} | {"cuda"}
+    assert set().union(*LAYERS.values()) <= set(LAYERS)
+    left = dict(LAYERS)
+    while left:
+        low = [name for name, may in left.items() if not may & set(left)]
+        assert low, f"a circle among {sorted(left)}"
+        for name in low:
+            del left[name]
 
 
 def test_no_layer_includes_a_higher_one():
@@ -107,3 +108,27 @@ def test_nothing_committed_names_a_machine_path():
     wrong = [f for f in files if (ROOT / f).is_file() and (ROOT / f).stat().st_size < 1 << 20
              and any(n in (ROOT / f).read_text(errors="ignore") for n in needles)]
     assert not wrong, wrong
+
+
+def families():
+    table = re.findall(r'^    \{"([a-z0-9_-]+)"', (SRC / "model/arch.c").read_text(), re.M)
+    assert {"llama", "qwen2", "qwen3"} <= set(table)
+    return table
+
+
+# text/ knows tokenizers, jinja/ templates, of which some have the names of families; Qwen2.5 is a model in examples.
+def test_only_model_names_a_family():
+    name = re.compile(r"(?<![a-z0-9])(" + "|".join(re.escape(f) for f in families()) + r")(?![a-z0-9]|\.[0-9])", re.I)
+    wrong = []
+    for path in sources():
+        if path.is_relative_to(ROOT / "cuda") or path.relative_to(SRC).parts[0] not in ("model", "text", "jinja"):
+            code = re.sub(r"//.*", "", path.read_text())
+            wrong += [f"{path.relative_to(ROOT)}: {m.group()}" for m in name.finditer(code)]
+    assert not wrong, wrong
+
+
+def test_every_family_is_in_the_list_of_models_and_in_the_vectors():
+    models, oracle = ((ROOT / p).read_text() for p in ("docs/models.md", "tests/vectors/families.py"))
+    for name in families():
+        assert f"`{name}`" in models
+        assert name in ("llama", "qwen2", "qwen3") or f'arch="{name}"' in oracle

@@ -75,6 +75,17 @@ static void utf8_refuses_what_unicode_calls_ill_formed(void **state)
         assert_int_equal(utf8_incomplete_tail(out, n), 0);
     }
     assert_int_equal(utf8_incomplete_tail("a\x80\x80", 3), 0);
+    struct buf repaired = {0};
+    assert_true(buf_append_utf8(&repaired,
+                                "\xFF"
+                                "a\xC3\xA4\xE2\x82"
+                                "b\x80",
+                                8));
+    assert_string_equal(buf_str(&repaired), "\xEF\xBF\xBD"
+                                            "a\xC3\xA4\xEF\xBF\xBD\xEF\xBF\xBD"
+                                            "b"
+                                            "\xEF\xBF\xBD");
+    buf_release(&repaired);
 }
 
 // Known answers of Random123's kat_vectors for philox4x32-10.

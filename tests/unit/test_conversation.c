@@ -381,6 +381,56 @@ static void a_damaged_session_changes_nothing_and_a_good_one_everything(void **s
     close_model(&f);
 }
 
+// Greedy, with as many breakers as there are (0), or with every token one of them (1), or without
+// DRY (2).
+static void repeat(int how, struct ids *out)
+{
+    struct fixture f;
+    struct error err = {0};
+    struct ids word = {0};
+    open_model(&f, "qwen2-tiny-q4_k_m", chatml, 512);
+    uint32_t n = f.m->hp.n_vocab;
+    f.sampler.temp = 0;
+    f.sampler.dry_multiplier = how == 2 ? 0 : 1000;
+    f.sampler.n_bias = 1; // one word over and over, but for DRY
+    tokenizer_encode(f.m->tokenizer, "a", 1, &(struct tokenize_options){.continuation = true},
+                     &word, &err);
+    f.sampler.bias[0] = (struct logit_bias){word.data[0], 100};
+    f.sampler.dry_allowed_length = 1;
+    if (how == 1) {
+        f.c.dry_breakers = malloc(n);
+        memset(f.c.dry_breakers, 1, n);
+    }
+    assert_true(ask(&f, "again and again and again", 60, &err));
+    if (how == 0) {
+        struct buf text = {0};
+        for (uint32_t i = 0; i < tokenizer_n_vocab(f.m->tokenizer); i++) {
+            buf_clear(&text);
+            tokenizer_decode_one(f.m->tokenizer, (int32_t)i, true, &text);
+            assert_int_equal(f.c.dry_breakers[i], strpbrk(buf_str(&text), "\n:\"*") != NULL);
+        }
+        buf_release(&text);
+    }
+    const struct message *m = conversation_last_answer(&f.c);
+    assert_true(ids_append(out, m->ids.data, m->ids.len));
+    ids_release(&word);
+    close_model(&f);
+}
+
+static void dry_acts_in_a_conversation_up_to_its_breakers(void **state)
+{
+    (void)state;
+    struct ids ids[3] = {0};
+    for (int how = 0; how < 3; how++)
+        repeat(how, &ids[how]);
+    assert_int_equal(ids[1].len, ids[2].len); // after a breaker nothing is a repetition
+    assert_memory_equal(ids[1].data, ids[2].data, ids[1].len * sizeof *ids[1].data);
+    assert_true(ids[0].len != ids[2].len ||
+                memcmp(ids[0].data, ids[2].data, ids[0].len * sizeof *ids[0].data) != 0);
+    for (int how = 0; how < 3; how++)
+        ids_release(&ids[how]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -395,6 +445,7 @@ int main(void)
         cmocka_unit_test(shift_goes_on_for_ever_and_reuses_what_it_kept),
         cmocka_unit_test(why_agrees_with_what_was_recorded_and_changes_nothing),
         cmocka_unit_test(a_damaged_session_changes_nothing_and_a_good_one_everything),
+        cmocka_unit_test(dry_acts_in_a_conversation_up_to_its_breakers),
     };
     return RUN_TESTS("conversation", tests);
 }

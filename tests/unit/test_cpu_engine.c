@@ -271,7 +271,7 @@ static void tokens_before_the_window_do_not_matter(void **state)
     (void)state;
     // Two layers with a window of 5: a token's result reaches back over 2 * 4 tokens.
     struct fixture f = load("llama", 5);
-    assert_int_equal(f.m->hp.n_swa, 5);
+    assert_int_equal(f.m->layers[0].window, 5);
     const struct engine_params p = {.n_ctx = N_CTX, .n_threads = 2};
     struct engine *e = open_engine(f.m, &p, CPU_ISA_AUTO);
     float logits[3][TINY_VOCAB];

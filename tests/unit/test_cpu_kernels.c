@@ -163,7 +163,44 @@ static void test_nan_and_infinity_survive_quantisation(void **state)
     }
 }
 
-static void test_norm_swiglu_rope_match_reference(void **state)
+static void check_layer_norm(const struct cpu_kernels *k, const float *x, const float *w, size_t n,
+                             float *y)
+{
+    double mean = 0, squares = 0;
+    for (size_t i = 0; i < n; i++)
+        mean += (double)x[i] / (double)n;
+    for (size_t i = 0; i < n; i++)
+        squares += (x[i] - mean) * (x[i] - mean);
+    for (int biased = 0; biased < 2; biased++) {
+        k->layer_norm(x, w, biased ? x : NULL, 0.02f, n, y);
+        for (size_t i = 0; i < n; i++) {
+            double want = (x[i] - mean) / sqrt(squares / (double)n + 0.02) * w[i];
+            want += biased ? x[i] : 0;
+            assert_true(fabs(y[i] - want) <= 2e-6 * (1 + fabs(want)));
+        }
+    }
+}
+
+static const struct xielu XIELU = {.p = 0.8f, .n = 1.3f, .beta = 0.5f, .eps = -1e-6f};
+
+static double activation(enum activation act, double x)
+{
+    const double u = 0.7978845608028654 * (x + 0.044715 * x * x * x);
+    switch (act) {
+    case ACT_SILU:
+        return x / (1 + exp(-x));
+    case ACT_GELU_TANH:
+        return 0.5 * x * (1 + tanh(u));
+    case ACT_RELU_SQR:
+        return x > 0 ? x * x : 0;
+    case ACT_XIELU:
+        break;
+    }
+    return 0.5 * x +
+           (x > 0 ? (double)0.8f * x * x : (double)1.3f * (expm1(fmin(x, (double)-1e-6f)) - x));
+}
+
+static void test_norms_activations_rope_match_reference(void **state)
 {
     (void)state;
     static const size_t sizes[] = {1, 7, 16, 64, 172, 896, 4864};
@@ -182,16 +219,29 @@ static void test_norm_swiglu_rope_match_reference(void **state)
                 w[i] = random_float();
                 squares += (double)x[i] * x[i];
             }
-            k->rms_norm(x, w, 1e-5f, n, y);
+            k->rms_norm(x, w, NULL, 1e-5f, n, y);
             for (size_t i = 0; i < n; i++) {
                 double want = x[i] / sqrt(squares / (double)n + 1e-5) * w[i];
                 assert_true(fabs(y[i] - want) <= 1e-6 * (1 + fabs(want)));
             }
-            memcpy(y, x, n * 4);
-            k->silu_mul(y, w, n);
-            for (size_t i = 0; i < n; i++) {
-                double want = x[i] / (1 + exp(-(double)x[i])) * w[i];
-                assert_true(fabs(y[i] - want) <= 1e-6 * (1 + fabs(want)));
+            check_layer_norm(k, x, w, n, y);
+            for (int act = ACT_SILU; act <= ACT_XIELU; act++) {
+                for (int gated = 0; gated < 2; gated++) {
+                    memcpy(y, x, n * 4);
+                    k->activate((enum activation)act, &XIELU, y, gated ? w : NULL, n);
+                    for (size_t i = 0; i < n; i++) {
+                        double want = activation((enum activation)act, x[i]) * (gated ? w[i] : 1);
+                        assert_true(fabs(y[i] - want) <= 2e-6 * (1 + fabs(want)));
+                    }
+                }
+            }
+            for (int c = 0; c <= 3; c += 3) {
+                memcpy(y, x, n * 4);
+                k->softcap(y, 0.7f, (float)c, n);
+                for (size_t i = 0; i < n; i++) {
+                    double want = c ? c * tanh(0.7 * x[i] / c) : 0.7 * x[i];
+                    assert_true(fabs(y[i] - want) <= 1e-6 * (1 + fabs(want)));
+                }
             }
             free(x);
             free(w);
@@ -223,6 +273,7 @@ struct kv_shape {
     uint32_t head_dim;
     enum cpu_kv type_k, type_v;
     size_t n_pos, window;
+    float softcap;
 };
 
 // Stores n_pos random keys and values, attends with 8 queries of which the last sees everything,
@@ -257,6 +308,7 @@ static void check_attention(const struct cpu_kernels *k, const struct kv_shape *
     struct cpu_attn_part total[N_QUERY] = {{0}};
     struct cpu_attn_split a = {.kv = &kv, .kv_head = HEAD, .n_query = N_QUERY};
     a.scale = 1.0f / sqrtf((float)d);
+    a.softcap = s->softcap;
     for (size_t r = 0; r < N_QUERY; r++) {
         a.q[r] = q + r * d;
         a.end[r] = s->n_pos > 7 - r ? s->n_pos - (7 - r) : 1;
@@ -272,7 +324,8 @@ static void check_attention(const struct cpu_kernels *k, const struct kv_shape *
     float *alone = checked_alloc(d_pad * 4);
     for (size_t r = 0; r < N_QUERY; r++) {
         struct cpu_attn_part one = {0};
-        struct cpu_attn_split b = {.kv = &kv, .kv_head = HEAD, .n_query = 1, .scale = a.scale};
+        struct cpu_attn_split b = {
+            .kv = &kv, .kv_head = HEAD, .n_query = 1, .scale = a.scale, .softcap = a.softcap};
         b.q[0] = a.q[r];
         b.first[0] = a.first[r];
         b.end[0] = a.end[r];
@@ -293,6 +346,8 @@ static void check_attention(const struct cpu_kernels *k, const struct kv_shape *
             for (size_t i = 0; i < d; i++)
                 p[j] += (double)q[r * d + i] * keys[j * d + i];
             p[j] /= sqrt((double)d);
+            if (s->softcap > 0)
+                p[j] = s->softcap * tanh(p[j] / s->softcap);
             max = p[j] > max ? p[j] : max;
         }
         for (size_t j = a.first[r]; j < a.end[r]; j++)
@@ -329,9 +384,12 @@ static void test_attention_matches_reference(void **state)
         for (size_t j = 0; j < 5; j++)
             for (int types_kv = 0; types_kv < 6; types_kv++)
                 for (int window = 0; window < 2; window++) {
-                    struct kv_shape s = {dims[i], (enum cpu_kv)(types_kv / 2),
-                                         types_kv % 2 ? CPU_KV_I8 : CPU_KV_I16, n_pos[j],
-                                         window ? 130 : 0};
+                    struct kv_shape s = {dims[i],
+                                         (enum cpu_kv)(types_kv / 2),
+                                         types_kv % 2 ? CPU_KV_I8 : CPU_KV_I16,
+                                         n_pos[j],
+                                         window ? 130 : 0,
+                                         (i + (size_t)window) % 2 ? 2.5f : 0};
                     float plain[8 * 128], other[8 * 128];
                     for (int isa = CPU_ISA_PLAIN; isa <= CPU_ISA_AVX512; isa++) {
                         const char *why;
@@ -407,7 +465,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products_match_reference_and_each_other),
         cmocka_unit_test(test_nan_and_infinity_survive_quantisation),
-        cmocka_unit_test(test_norm_swiglu_rope_match_reference),
+        cmocka_unit_test(test_norms_activations_rope_match_reference),
         cmocka_unit_test(test_attention_matches_reference),
     };
     return RUN_TESTS("cpu_kernels", tests);

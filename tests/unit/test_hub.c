@@ -1,6 +1,9 @@
 // Names, lists and choices of the Hub, as its repositories have them.
 #include "test.h"
 
+#include <unistd.h>
+
+#include "hub/fetch.h"
 #include "hub/listing.h"
 
 static void quantisations_are_read_off_file_names(void **state)
@@ -87,6 +90,9 @@ static void the_file_meant_is_chosen_or_the_choices_are_listed(void **state)
           "m-q4_k_m-00001-of-00002.gguf", NULL);
     check("m-q4_k_m-00001-of-00003.gguf m-q4_k_m-00002-of-00003.gguf", "", NULL, "part 3 of 3");
     check("m-00001-of-99999.gguf", "", NULL, "99999");
+    check("m-00001-of-01000.gguf", "", NULL, "part 2 of 1000"); // as many as there may be
+    check("m-00001-of-01001.gguf", "", NULL, "1001 files, expected at most 1000");
+    check("m-f16.gguf m-q8_0.gguf m-iq3_s.gguf", "", NULL, "F16, Q8_0, IQ3_S");
     check("m-00001-of-00002.gguf m-00003-of-00002.gguf", "m-00001-of-00002.gguf", NULL,
           "part 2 of 2");
 }
@@ -229,6 +235,22 @@ static void parts_of_a_split_model_have_each_others_names(void **state)
     }
 }
 
+// What is not made yet will be on the disk of the nearest directory that there is.
+static void room_is_looked_for_on_the_disk_of_a_directory_that_will_be_made(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/hokku-room-XXXXXX", deep[64], want[64];
+    struct error err = {0};
+    assert_non_null(mkdtemp(dir));
+    snprintf(deep, sizeof deep, "%s/not/yet/made", dir);
+    snprintf(want, sizeof want, "on the disk of %s, which has", dir);
+    assert_true(fetch_check_space(deep, 1, "m.gguf", &err));
+    assert_false(fetch_check_space(deep, UINT64_MAX, "m.gguf", &err));
+    if (!strstr(err.text, want))
+        fail_msg("\"%s\" without \"%s\"", err.text, want);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +263,7 @@ int main(void)
         cmocka_unit_test(checksums_are_64_digits_and_nothing_else),
         cmocka_unit_test(the_next_page_is_found),
         cmocka_unit_test(parts_of_a_split_model_have_each_others_names),
+        cmocka_unit_test(room_is_looked_for_on_the_disk_of_a_directory_that_will_be_made),
     };
     return RUN_TESTS("hub", tests);
 }

@@ -46,13 +46,13 @@ static void each_architecture_loads(void **state)
         assert_string_equal(m->quant, "F32"); // most bytes
         assert_null(m->chat_template.data);
         assert_int_equal(m->hp.n_vocab, TINY_VOCAB);
-        assert_int_equal(m->hp.n_head, TINY_HEADS);
-        assert_int_equal(m->hp.n_head_kv, TINY_KV);
-        assert_int_equal(m->hp.head_dim, 8);
-        assert_int_equal(m->hp.rope_dim, 8);
-        assert_int_equal(m->hp.n_swa, 0);
-        assert_true(m->hp.rope_theta == 10000);
-        assert_int_equal(m->hp.rope_layout, i == 0 ? ROPE_INTERLEAVED : ROPE_HALVES);
+        assert_int_equal(m->layers[1].n_head, TINY_HEADS);
+        assert_int_equal(m->layers[1].n_head_kv, TINY_KV);
+        assert_int_equal(m->layers[1].head_dim, 8);
+        assert_int_equal(m->ropes[0].n_dim, 8);
+        assert_int_equal(m->layers[1].window, 0);
+        assert_true(m->ropes[0].theta == 10000);
+        assert_int_equal(m->ropes[0].layout, i == 0 ? ROPE_INTERLEAVED : ROPE_HALVES);
         assert_true(m->tied);
         assert_ptr_equal(m->output.data, m->tok_embd.data);
         const struct layer *l = &m->layers[1];
@@ -65,7 +65,7 @@ static void each_architecture_loads(void **state)
         assert_int_equal(layer_vector(l, ATTN_Q_BIAS) != NULL, i == 1);
         assert_int_equal(layer_vector(l, ATTN_Q_NORM) != NULL, i == 2);
         assert_null(layer_vector(l, ATTN_OUTPUT_BIAS));
-        assert_null(m->rope_freqs);
+        assert_null(m->ropes[0].factors);
         model_free(m);
         free(block);
     }
@@ -107,14 +107,14 @@ static void metadata_and_optional_tensors_are_honoured(void **state)
     assert_string_equal(m->name, "a\\x0Ab");
     assert_string_equal(m->quant, "Q4_K_M");
     assert_int_equal(m->chat_template.len, 7);
-    assert_int_equal(m->hp.head_dim, 16);
-    assert_int_equal(m->hp.rope_dim, 12);
-    assert_int_equal(m->hp.n_swa, 7);
-    assert_int_equal(m->hp.n_head_kv, TINY_KV);
+    assert_int_equal(m->layers[1].head_dim, 16);
+    assert_int_equal(m->ropes[0].n_dim, 12);
+    assert_int_equal(m->layers[1].window, 7);
+    assert_int_equal(m->layers[1].n_head_kv, TINY_KV);
     assert_false(m->tied);
     assert_int_equal(m->output.type, QUANT_Q4_0);
     assert_true(layer_vector(&m->layers[1], ATTN_OUTPUT_BIAS)[2] == 3);
-    assert_true(m->rope_freqs[5] == 6);
+    assert_true(m->ropes[0].factors[5] == 6);
     // All but the embedding, of which one row is read.
     assert_int_equal(model_bytes_per_token(m), m->weight_bytes - (TINY_VOCAB - 1) * 34);
     model_free(m);
@@ -145,9 +145,9 @@ static void vectors_are_converted_or_moved_when_they_must_be(void **state)
             struct gguf *g = gguf_open_memory(block + shift, b.len, "tiny", &err);
             struct model *m = model_from_gguf(g, "tiny", &err);
             assert_non_null(m);
-            assert_int_equal((uintptr_t)m->output_norm % sizeof(float), 0);
+            assert_int_equal((uintptr_t)m->output_norm.data % sizeof(float), 0);
             for (int k = 0; k < TINY_EMBD; k++)
-                assert_true(m->output_norm[k] == (float)(k + 1));
+                assert_true(((const float *)m->output_norm.data)[k] == (float)(k + 1));
             model_free(m);
             free(block);
         }
@@ -181,12 +181,16 @@ static void wrong_models_are_refused_with_the_reason(void **state)
         {"llama", DROP_KV, "general.architecture",
          .message = "key general.architecture is missing"},
         {"llama", SET_STR, "general.architecture", .text = "mamba\x1B",
-         .message = "architecture \"mamba\\x1B\" is not supported; these are: llama, qwen2, qwen3"},
+         .message =
+             "architecture \"mamba\\x1B\" is not supported; these are: llama, qwen2, qwen2vl, "},
         {"llama", SET_STR, "general.type", .text = "adapter",
          .message = "general.type is \"adapter\", expected \"model\""},
         {"qwen2", DROP_KV, "qwen2.block_count", .message = "key qwen2.block_count is missing"},
         {"llama", SET_U32, "llama.block_count", 0, .message = "llama.block_count is 0, expected 1"},
-        {"llama", SET_U32, "llama.block_count", 3, .message = "20 tensors are enough for 2 layers"},
+        {"llama", SET_U32, "llama.block_count", 3,
+         .message = "tensor blk.2.attn_norm.weight (32) is missing"},
+        {"llama", SET_U32, "llama.block_count", 21,
+         .message = "is 21, but the file has 20 tensors"},
         {"llama", SET_U32, "llama.block_count", 1,
          .message =
              "tensor blk.1.attn_norm.weight is not one that architecture llama has with 1 l"},
@@ -230,8 +234,16 @@ static void wrong_models_are_refused_with_the_reason(void **state)
         {"llama", SET_U32, "llama.expert_count", 8, .message = "8 experts per layer"},
         {"llama", SET_BOOL, "llama.attention.causal", 0, .message = "this is an embedding model"},
         {"llama", SET_U32, "llama.attention.sliding_window_pattern", 6,
-         .message = "differ between"},
-        {"llama", PER_LAYER, "llama.feed_forward_length", 64, 128, .message = "64, then 128 at la"},
+         .message = "llama.attention.sliding_window_pattern is not one that hokku knows of"},
+        {"llama", SET_F32, "llama.attn_logit_softcapping", 50, .message = "is not one that hokku"},
+        {"llama", SET_F32, "llama.residual_scale", 2, .message = "is not one that hokku knows"},
+        {"llama", SET_U32, "llama.some.new.thing", 1, .message = "llama.some.new.thing is not one"},
+        {"llama", PER_LAYER, "llama.feed_forward_length", 64, 128,
+         .message = "tensor blk.1.ffn_gate.weight has shape 32 x 64, expected 32 x 128"},
+        {"llama", PER_LAYER, "llama.attention.head_count", 4, 0,
+         .message = "head_count is 0 at layer 1, expected 1 to 4096"},
+        {"llama", PER_LAYER, "llama.attention.head_count_kv", 2, 3,
+         .message = "4 attention heads cannot share 3 KV heads evenly"},
         {"llama", DROP_TENSOR, "token_embd.weight",
          .message = "tensor token_embd.weight is missing"},
         {"llama", DROP_TENSOR, "output_norm.weight",
@@ -409,7 +421,7 @@ static void rotation_frequencies_follow_the_papers(void **state)
             tiny_tensor(&t, "rope_freqs.weight", QUANT_F32, 8, 0);
         struct model *m = load_or_fail(&t, &block);
         float freq[8], magnitude;
-        model_rope_freqs(m, freq, &magnitude);
+        model_rope_freqs(&m->ropes[0], 64, freq, &magnitude);
         for (int k = 0; k < 8; k++)
             if (fabs(freq[k] / v[i].freq[k] - 1) > 3e-7)
                 fail_msg("case %zu, pair %d: %.9g, expected %.9g", i, k, (double)freq[k],
@@ -425,15 +437,15 @@ static void rotation_frequencies_follow_the_papers(void **state)
     tiny_init(&t, "llama");
     tiny_f32(&t, "llama.rope.scale_linear", 2);
     struct model *m = load_or_fail(&t, &block);
-    model_rope_freqs(m, freq, &magnitude);
-    assert_int_equal(m->hp.rope_scaling, ROPE_SCALING_LINEAR);
+    model_rope_freqs(&m->ropes[0], 64, freq, &magnitude);
+    assert_int_equal(m->ropes[0].scaling, ROPE_SCALING_LINEAR);
     assert_true(freq[0] == 0.5f);
     model_free(m);
     free(block);
     tiny_init(&t, "llama");
     tiny_f32(&t, "llama.rope.scaling.factor", 0);
     m = load_or_fail(&t, &block);
-    assert_int_equal(m->hp.rope_scaling, ROPE_SCALING_NONE);
+    assert_int_equal(m->ropes[0].scaling, ROPE_SCALING_NONE);
     model_free(m);
     free(block);
 }
@@ -476,9 +488,9 @@ static double touch(const struct model *m)
             sum += row[0];
         }
     }
-    float *freq = malloc(hp->rope_dim * sizeof *freq), magnitude;
+    float *freq = malloc(m->ropes[0].n_dim * sizeof *freq), magnitude;
     if (freq)
-        model_rope_freqs(m, freq, &magnitude);
+        model_rope_freqs(&m->ropes[0], 64, freq, &magnitude);
     free(freq);
     return sum;
 }
@@ -586,7 +598,7 @@ static void reference_models_load(void **state)
         assert_string_equal(m->arch, v[i].arch);
         assert_string_equal(m->quant, v[i].quant);
         assert_int_equal(m->hp.n_layer, v[i].n_layer);
-        assert_int_equal(m->hp.head_dim, v[i].head_dim);
+        assert_int_equal(m->layers[1].head_dim, v[i].head_dim);
         assert_int_equal(m->tied, v[i].tied);
         model_free(m);
     }

@@ -5,7 +5,8 @@
 #include <math.h>
 
 #include "base/rng.h"
-#include "engine/sampler.h"
+#include "cli/options.h"
+#include "engine/settings.h"
 
 enum { N = 1000 };
 
@@ -158,11 +159,39 @@ static void each_penalty_acts_alone(void **state)
     }
 }
 
+static void every_number_among_the_settings_has_one_row_and_one_option(void **state)
+{
+    (void)state;
+    size_t n, at = offsetof(struct sampler_settings, temp);
+    const struct option_def *d = options_table(&n);
+    for (size_t i = 0; i < SAMPLER_N_NUMBERS; i++, at += 4) {
+        const struct sampler_number *row = &sampler_numbers[i];
+        struct error err = {0};
+        size_t k = 0;
+        assert_int_equal(row->offset, at); // all of them lie there, one behind the other
+        while (k < n && d[k].offset != offsetof(struct options, sampler) + at)
+            k++;
+        assert_true(k < n);
+        assert_string_equal(d[k].long_name + 2, row->name);
+        assert_int_equal(d[k].kind, row->whole ? OPT_I32 : OPT_F32);
+        struct sampler_settings s = sampler_defaults;
+        assert_true(sampler_check_numbers(&s, &err));
+        if (row->whole)
+            *(int32_t *)((char *)&s + at) = (int32_t)row->least - 1;
+        else
+            *(float *)((char *)&s + at) = (float)(row->most * 1.001);
+        assert_false(sampler_check_numbers(&s, &err));
+        assert_non_null(strstr(err.text, row->name));
+    }
+    assert_int_equal(at, offsetof(struct sampler_settings, n_bias));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alternatives_are_the_likeliest_in_order_with_their_log_probabilities),
         cmocka_unit_test(every_setting_is_a_finite_number),
+        cmocka_unit_test(every_number_among_the_settings_has_one_row_and_one_option),
         cmocka_unit_test(no_filter_acts_without_temperature),
         cmocka_unit_test(each_penalty_acts_alone),
         cmocka_unit_test(a_history_of_tokens_that_do_not_exist_is_refused),

@@ -3,7 +3,7 @@
 #include <jansson.h>
 
 #include "jinja/named.h"
-#include "jinja/template.h"
+#include "jinja/from_json.h"
 #include "tools/render.h"
 
 // Renders source with the JSON text context. NULL on error (text in *err). The caller frees.
@@ -16,7 +16,7 @@ static char *render_limited(const char *source, const char *context,
     struct template *t = template_parse(source, strlen(source), err);
     struct template_output out = {0};
     char *text = NULL;
-    if (t && template_render(t, c, 0, limits, &out, raised, err)) {
+    if (t && template_render_json(t, c, 0, limits, &out, raised, err)) {
         text = strdup(buf_str(&out.text));
         template_output_release(&out);
     }
@@ -72,7 +72,7 @@ static void snippets_render_what_jinja2_renders(void **state)
         struct template_output out = {0};
         bool raised = false, ok = false;
         struct template *t = template_parse(source, strlen(source), &err);
-        ok = t && template_render(t, context, now, NULL, &out, &raised, &err);
+        ok = t && template_render_json(t, context, now, NULL, &out, &raised, &err);
         if (want) {
             if (!ok)
                 fail_msg("%s\nfails: %s", source, err.text);
@@ -112,8 +112,8 @@ static void errors_name_line_and_column_and_quote_the_line(void **state)
                  "line 1, column 4: 'include' is not supported: a chat template "
                  "is one file of its own, in: {% include 'x' %}");
     expect_error("{{ x|random }}",
-                 "line 1, column 6: this filter is not supported in chat templates "
-                 "(see docs/templates.md), in: {{ x|random }}");
+                 "line 1, column 6: no filter named 'random' (docs/templates.md lists those "
+                 "there are), in: {{ x|random }}");
     expect_error(
         "{{ 9223372036854775807 + 1 }}",
         "line 1, column 24: integer overflow: 9223372036854775807 + 1 exceeds 64 bits, in: "
@@ -277,7 +277,7 @@ static void named_templates_render_a_conversation(void **state)
         assert_non_null(named_template(cases[i].name, &n));
         expect_text(named_template(cases[i].name, &n), context, cases[i].want);
     }
-    for (size_t i = 0; i < n_named_templates; i++) {
+    for (size_t i = 0; i < named_templates_n; i++) {
         struct error err = {0};
         char *text = render_limited(named_templates[i].text, context, NULL, NULL, &err);
         if (!text)

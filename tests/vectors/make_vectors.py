@@ -18,6 +18,7 @@ sys.path[:0] = [str(HERE), str(ROOT / "tests"), str(ROOT / "tests/unit")]
 try:
     import numpy as np
 
+    import families
     import make_gguf
     import make_template_snippets
     import oracles
@@ -156,6 +157,17 @@ def dump(path, value):
     path.write_text(json.dumps(value, ensure_ascii=False) + "\n")
 
 
+def write_families(folder):
+    (folder / "expected").mkdir(parents=True, exist_ok=True)
+    for number, (name, (family, options)) in enumerate(families.FAMILIES.items()):
+        path = folder / f"{name}-f16.gguf"
+        make_gguf.write(path, *families.model(seed=number + 1, **options))
+        get, model = oracles.vocabulary(path), family(path)
+        encode = oracles.bpe(get, "qwen2")
+        for text_name, text in (("p1", P1), ("p2", P2)):
+            dump(folder / "expected" / f"{path.stem}.{text_name}.json", expected(model, encode([text])[0]))
+
+
 def write_models(folder):
     (folder / "expected").mkdir(parents=True, exist_ok=True)
     texts = {"p1": P1, "p2": P2}
@@ -279,6 +291,7 @@ def write_templates(folder):
 def main():
     folder = pathlib.Path(sys.argv[1])
     write_models(folder / "models")
+    write_families(folder / "families")
     write_vocabularies(folder / "tokenizers")
     write_templates(folder / "templates")
     (folder / "vectors.stamp").touch()

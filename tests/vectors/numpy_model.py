@@ -6,14 +6,40 @@ import gguf
 import numpy as np
 
 
-class Model:
-    """Everything from the file, in float64. forward() appends to the keys and values of the tokens before."""
+class File:
+    """Everything from the file, in float64. forward() of a model appends to the keys and values of the tokens before."""
 
     def __init__(self, path):
         r = gguf.GGUFReader(path)
         self.w = {t.name: gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float64) for t in r.tensors}
         self.meta = {k: f.contents() for k, f in r.fields.items() if not k.startswith("tokenizer.")}
         self.arch = self.meta["general.architecture"]
+
+    def get(self, key, default=None):
+        return self.meta.get(f"{self.arch}.{key}", default)
+
+    def logprobs(self, ids):
+        """Natural logarithms of the probabilities after each of the tokens, the first of a text."""
+        self.forget()
+        logits = self.forward(ids)
+        self.last = logits[-1]
+        return log_softmax(logits)
+
+    def greedy(self, n):
+        """The n likeliest tokens after those of logprobs(), and how far the second logit is behind at each."""
+        ids, gaps = [], []
+        logits = self.last
+        for _ in range(n):
+            second, first = np.argsort(logits)[-2:]
+            ids.append(int(first))
+            gaps.append(float(logits[first] - logits[second]))
+            logits = self.forward(np.array([first]))[-1]
+        return ids, gaps
+
+
+class Model(File):
+    def __init__(self, path):
+        super().__init__(path)
         self.heads, self.kv = self.get("attention.head_count"), self.get("attention.head_count_kv")
         self.head_dim = self.get("attention.key_length", self.get("embedding_length") // self.heads)
         self.forget()
@@ -22,9 +48,6 @@ class Model:
         """Back to no tokens."""
         self.keys = [np.zeros((0, self.kv, self.head_dim))] * self.get("block_count")
         self.values = list(self.keys)
-
-    def get(self, key, default=None):
-        return self.meta.get(f"{self.arch}.{key}", default)
 
     def rope(self, positions):
         """cos and sin (positions, rope_dim / 2)."""
@@ -100,24 +123,6 @@ class Model:
             g = self.linear(h, p + "ffn_gate")
             x = x + self.linear(g / (1 + np.exp(-g)) * self.linear(h, p + "ffn_up"), p + "ffn_down")
         return self.norm(x, "output_norm.weight") @ w.get("output.weight", w["token_embd.weight"]).T
-
-    def logprobs(self, ids):
-        """Natural logarithms of the probabilities after each of the tokens, the first of a text."""
-        self.forget()
-        logits = self.forward(ids)
-        self.last = logits[-1]
-        return log_softmax(logits)
-
-    def greedy(self, n):
-        """The n likeliest tokens after those of logprobs(), and how far the second logit is behind at each."""
-        ids, gaps = [], []
-        logits = self.last
-        for _ in range(n):
-            second, first = np.argsort(logits)[-2:]
-            ids.append(int(first))
-            gaps.append(float(logits[first] - logits[second]))
-            logits = self.forward(np.array([first]))[-1]
-        return ids, gaps
 
 
 def log_softmax(logits):

@@ -78,14 +78,14 @@ static void float_digits(struct run *r, double f, const struct spec *s, char typ
     int64_t precision = s->precision < 0 ? 6 : s->precision;
     run_step(r, 32);
     if (precision > MAX_PRECISION)
-        fail(r, "precision %lld is larger than %d", (long long)precision, MAX_PRECISION);
+        run_fail(r, "precision %lld is larger than %d", (long long)precision, MAX_PRECISION);
     if (isnan(f) || isinf(f)) {
         bool upper = type == 'E' || type == 'F' || type == 'G';
         snprintf(out, cap, "%s", isnan(f) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"));
         if (type == '%')
             strcat(out, "%");
     } else if (type == 'r') { // str()
-        out[float_repr(r, f, out)] = '\0';
+        out[pytext_float(r, f, out)] = '\0';
     } else if (type == '%') {
         snprintf(out, cap, s->alt ? "%#.*f%%" : "%.*f%%", (int)precision, f * 100);
     } else {
@@ -169,7 +169,7 @@ static struct str *cut(struct run *r, struct str *s, int64_t n_chars)
 
 static struct val repr_ascii(struct run *r, struct val v, bool ascii)
 {
-    struct val text = to_repr(r, v);
+    struct val text = pytext_repr(r, v);
     if (!ascii || str_chars(r, text.s) == text.s->n)
         return text;
     struct sb b = {0};
@@ -198,14 +198,13 @@ struct percent {
     size_t at;
     struct val args;
     size_t next; // of a tuple; 1 when the single value is used up
-    bool mapping_used;
 };
 
 static struct val next_arg(struct percent *p)
 {
     size_t n = p->args.kind == V_TUPLE ? p->args.l->n : 1;
     if (p->next >= n)
-        fail(p->r, "not enough arguments for format string");
+        run_fail(p->r, "not enough arguments for format string");
     size_t i = p->next++;
     return p->args.kind == V_TUPLE ? p->args.l->v[i] : p->args;
 }
@@ -213,7 +212,7 @@ static struct val next_arg(struct percent *p)
 static struct val keyed_arg(struct percent *p)
 {
     if (p->args.kind != V_DICT)
-        fail(p->r, "format requires a mapping");
+        run_fail(p->r, "format requires a mapping");
     size_t begin = ++p->at;
     unsigned depth = 1;
     for (; p->at < p->fmt->n; p->at++) {
@@ -222,13 +221,12 @@ static struct val keyed_arg(struct percent *p)
             break;
     }
     if (p->at >= p->fmt->n)
-        fail(p->r, "incomplete format key");
-    p->mapping_used = true;
+        run_fail(p->r, "incomplete format key");
     run_step(p->r, (p->at - begin) / 16);
     struct val *v = dict_get_name(p->r, p->args.d, p->fmt->p + begin, p->at - begin);
     if (!v)
-        fail(p->r, "format key '%.*s' is not in the mapping", (int)(p->at - begin),
-             p->fmt->p + begin);
+        run_fail(p->r, "format key '%.*s' is not in the mapping", (int)(p->at - begin),
+                 p->fmt->p + begin);
     p->at++;
     return *v;
 }
@@ -239,12 +237,12 @@ static int64_t percent_number(struct percent *p)
     if (p->at < p->fmt->n && p->fmt->p[p->at] == '*') {
         p->at++;
         struct val v = next_arg(p);
-        n = arg_int(p->r, &v, 0, "* in a format");
+        n = args_int(p->r, &v, 0, "* in a format");
     }
     for (; p->at < p->fmt->n && p->fmt->p[p->at] >= '0' && p->fmt->p[p->at] <= '9'; p->at++)
         n = n < MAX_WIDTH ? n * 10 + (p->fmt->p[p->at] - '0') : n;
     if (n > MAX_WIDTH)
-        fail(p->r, "format width is larger than %d", MAX_WIDTH);
+        run_fail(p->r, "format width is larger than %d", MAX_WIDTH);
     return n;
 }
 
@@ -252,14 +250,14 @@ static void percent_int(struct percent *p, struct sb *out, struct val v, struct 
 {
     if (v.kind == V_FLOAT && type == 'd') {
         if (!(v.f > -9.2e18 && v.f < 9.2e18))
-            fail(p->r, "integer overflow: the number to format exceeds 64 bits");
+            run_fail(p->r, "integer overflow: the number to format exceeds 64 bits");
         v = val_with_origin(val_int((int64_t)v.f), v.origin);
     }
     if (v.kind == V_BOOL)
         v = val_with_origin(val_int(v.b), v.origin);
     if (v.kind != V_INT)
-        fail(p->r, "%%%c format: %s is required, not %s", type,
-             type == 'd' ? "a real number" : "an integer", val_type(v));
+        run_fail(p->r, "%%%c format: %s is required, not %s", type,
+                 type == 'd' ? "a real number" : "an integer", val_type(v));
     put_number(p->r, out, v, s, type, s->precision);
 }
 
@@ -269,12 +267,12 @@ static void percent_char(struct percent *p, struct sb *out, struct val v, const 
         struct sb b = {0};
         char text[4];
         if (v.i < 0 || v.i > 0x10FFFF || !utf8_encode((uint32_t)v.i, text))
-            fail(p->r, "%%c argument is not a character");
+            run_fail(p->r, "%%c argument is not a character");
         sb_cp(p->r, &b, (uint32_t)v.i, v.origin);
         v = sb_val(p->r, &b);
     }
     if (v.kind != V_STR || str_chars(p->r, v.s) != 1)
-        fail(p->r, "%%c requires int or char");
+        run_fail(p->r, "%%c requires int or char");
     put_padded(p->r, out, s, "", v.s, '>', 0);
 }
 
@@ -307,7 +305,7 @@ static void percent_one(struct percent *p, struct sb *out)
     while (p->at < p->fmt->n && strchr("hlL", p->fmt->p[p->at]) && p->fmt->p[p->at])
         p->at++;
     if (p->at >= p->fmt->n)
-        fail(p->r, "incomplete format");
+        run_fail(p->r, "incomplete format");
     char type = p->fmt->p[p->at++];
     if (type == '%') {
         sb_sub(p->r, out, p->fmt, p->at - 1, p->at);
@@ -322,7 +320,7 @@ static void percent_one(struct percent *p, struct sb *out)
     }
     s.type = type;
     if (type == 's')
-        put_padded(p->r, out, &s, "", cut(p->r, to_str(p->r, v).s, s.precision), '>', 0);
+        put_padded(p->r, out, &s, "", cut(p->r, pytext_str(p->r, v).s, s.precision), '>', 0);
     else if (type == 'r' || type == 'a')
         put_padded(p->r, out, &s, "", cut(p->r, repr_ascii(p->r, v, type == 'a').s, s.precision),
                    '>', 0);
@@ -334,15 +332,15 @@ static void percent_one(struct percent *p, struct sb *out)
         percent_int(p, out, v, &s, type);
     else if (type && strchr("eEfFgG", type)) {
         if (v.kind != V_INT && v.kind != V_FLOAT && v.kind != V_BOOL)
-            fail(p->r, "must be real number, not %s", val_type(v));
+            run_fail(p->r, "must be real number, not %s", val_type(v));
         put_number(p->r, out, as_float(v), &s, type, 0);
     } else {
-        fail(p->r, "unsupported format character '%c' (0x%x)", type >= ' ' ? type : '?',
-             (unsigned)(unsigned char)type);
+        run_fail(p->r, "unsupported format character '%c' (0x%x)", type >= ' ' ? type : '?',
+                 (unsigned)(unsigned char)type);
     }
 }
 
-struct val format_percent(struct run *r, struct val fmt, struct val args)
+struct val pyformat_percent(struct run *r, struct val fmt, struct val args)
 {
     struct sb out = {0};
     struct percent p = {.r = r, .fmt = fmt.s, .args = args};
@@ -359,7 +357,7 @@ struct val format_percent(struct run *r, struct val fmt, struct val args)
                                      : p.next == 0 && args.kind != V_DICT && args.kind != V_LIST &&
                                            args.kind != V_UNDEF;
     if (left)
-        fail(r, "not all arguments converted during string formatting");
+        run_fail(r, "not all arguments converted during string formatting");
     struct val v = sb_val(r, &out);
     v.safe = fmt.safe;
     return v;
@@ -400,7 +398,7 @@ static struct spec parse_spec(struct run *r, struct str *s)
     for (; i < s->n && s->p[i] >= '0' && s->p[i] <= '9'; i++)
         f.width = f.width < MAX_WIDTH ? f.width * 10 + (s->p[i] - '0') : f.width;
     if (f.width > MAX_WIDTH)
-        fail(r, "format width is larger than %d", MAX_WIDTH);
+        run_fail(r, "format width is larger than %d", MAX_WIDTH);
     if (i < s->n && (s->p[i] == ',' || s->p[i] == '_'))
         f.group = s->p[i++];
     if (i < s->n && s->p[i] == '.') {
@@ -410,32 +408,32 @@ static struct spec parse_spec(struct run *r, struct str *s)
             f.precision =
                 f.precision < MAX_WIDTH ? f.precision * 10 + (s->p[i] - '0') : f.precision;
         if (i == first)
-            fail(r, "format specifier missing precision");
+            run_fail(r, "format specifier missing precision");
     }
     if (i < s->n)
         f.type = s->p[i++];
     if (i != s->n)
-        fail(r, "invalid format specifier '%.*s'", (int)(s->n < 60 ? s->n : 60), s->p);
+        run_fail(r, "invalid format specifier '%.*s'", (int)(s->n < 60 ? s->n : 60), s->p);
     return f;
 }
 
 static void put_formatted(struct run *r, struct sb *out, struct val v, struct str *spec_text)
 {
     if (!spec_text->n) {
-        to_str_sb(r, out, v);
+        pytext_str_sb(r, out, v);
         return;
     }
     struct spec s = parse_spec(r, spec_text);
     bool is_int = v.kind == V_INT || v.kind == V_BOOL;
     if (v.kind == V_STR) {
         if (s.type && s.type != 's')
-            fail(r, "unknown format code '%c' for object of type 'str'", s.type);
+            run_fail(r, "unknown format code '%c' for object of type 'str'", s.type);
         if (s.align == '=')
             s.align = '<';
         put_padded(r, out, &s, "", cut(r, v.s, s.precision), '<', 0);
     } else if (is_int && (!s.type || strchr("bdnoxX", s.type))) {
         if (s.precision >= 0)
-            fail(r, "precision not allowed in integer format specifier");
+            run_fail(r, "precision not allowed in integer format specifier");
         if (v.kind == V_BOOL)
             v = val_with_origin(val_int(v.b), v.origin);
         put_number(r, out, v, &s, !s.type || s.type == 'n' ? 'd' : s.type, 0);
@@ -447,9 +445,9 @@ static void put_formatted(struct run *r, struct sb *out, struct val v, struct st
         char type = s.type ? s.type : s.precision < 0 ? 'r' : 'g';
         put_number(r, out, as_float(v), &s, type == 'n' ? 'g' : type, 0);
     } else if (is_int || v.kind == V_FLOAT) {
-        fail(r, "unknown format code '%c' for object of type '%s'", s.type, val_type(v));
+        run_fail(r, "unknown format code '%c' for object of type '%s'", s.type, val_type(v));
     } else {
-        fail(r, "unsupported format string passed to %s.__format__", val_type(v));
+        run_fail(r, "unsupported format string passed to %s.__format__", val_type(v));
     }
 }
 
@@ -463,21 +461,21 @@ static struct val field_root(struct braces *b, const struct str *f, size_t n)
     }
     if (!n || digits) {
         if (n ? b->next > 0 : b->next < 0)
-            fail(b->r, "cannot mix automatic and manual field numbering");
+            run_fail(b->r, "cannot mix automatic and manual field numbering");
         if (!n)
             number = b->next++;
         else
             b->next = -1;
         if ((uint64_t)number >= b->a->n_pos)
-            fail(b->r, "replacement index %lld out of range for positional arguments",
-                 (long long)number);
+            run_fail(b->r, "replacement index %lld out of range for positional arguments",
+                     (long long)number);
         return b->a->pos[number];
     }
     run_step(b->r, b->a->n_kw);
     for (size_t i = 0; i < b->a->n_kw; i++)
         if (b->a->kw_name[i].s->n == n && memcmp(b->a->kw_name[i].s->p, f->p, n) == 0)
             return b->a->kw[i];
-    fail(b->r, "format argument '%.*s' is missing", (int)(n < 80 ? n : 80), f->p);
+    run_fail(b->r, "format argument '%.*s' is missing", (int)(n < 80 ? n : 80), f->p);
 }
 
 // name.attr[key]...
@@ -494,13 +492,13 @@ static struct val field_value(struct braces *b, struct str *f)
             i++;
         struct val key = str_sub(b->r, f, begin, i);
         if (!attr && i >= f->n)
-            fail(b->r, "missing ']' in format string");
+            run_fail(b->r, "missing ']' in format string");
         i += !attr;
         struct val number = text_parse_int(b->r, key.s, 10);
-        v = attr ? get_attr(b->r, v, key.s)
-                 : get_item(b->r, v, number.kind == V_INT ? number : key);
+        v = attr ? access_attr(b->r, v, key.s)
+                 : access_item(b->r, v, number.kind == V_INT ? number : key);
         if (i < f->n && f->p[i] != '.' && f->p[i] != '[')
-            fail(b->r, "only '.' or '[' may follow ']' in a format field");
+            run_fail(b->r, "only '.' or '[' may follow ']' in a format field");
     }
     return v;
 }
@@ -518,11 +516,11 @@ static void braces_field(struct braces *b, struct str *f, struct sb *out, int de
     if (end < f->n && f->p[end] == '!') {
         char how = end + 1 < f->n ? f->p[end + 1] : 0;
         if (how != 's' && how != 'r' && how != 'a')
-            fail(b->r, "unknown conversion specifier in format string; expected s, r or a");
-        v = how == 's' ? to_str(b->r, v) : repr_ascii(b->r, v, how == 'a');
+            run_fail(b->r, "unknown conversion specifier in format string; expected s, r or a");
+        v = how == 's' ? pytext_str(b->r, v) : repr_ascii(b->r, v, how == 'a');
         end += 2;
         if (end < f->n && f->p[end] != ':')
-            fail(b->r, "expected ':' after conversion specifier");
+            run_fail(b->r, "expected ':' after conversion specifier");
     }
     struct sb spec = {0};
     if (end < f->n)
@@ -533,7 +531,7 @@ static void braces_field(struct braces *b, struct str *f, struct sb *out, int de
 static void braces_into(struct braces *b, struct str *fmt, struct sb *out, int depth)
 {
     if (depth > 2)
-        fail(b->r, "max string recursion exceeded");
+        run_fail(b->r, "max string recursion exceeded");
     run_step(b->r, fmt->n / 4); // a field is looked at more than once
     for (size_t i = 0; i < fmt->n;) {
         size_t end = i;
@@ -549,7 +547,7 @@ static void braces_into(struct braces *b, struct str *fmt, struct sb *out, int d
             continue;
         }
         if (fmt->p[end] == '}')
-            fail(b->r, "single '}' encountered in format string");
+            run_fail(b->r, "single '}' encountered in format string");
         size_t begin = end + 1;
         int open = 1;
         for (end = begin; end < fmt->n; end++) {
@@ -558,13 +556,13 @@ static void braces_into(struct braces *b, struct str *fmt, struct sb *out, int d
                 break;
         }
         if (end >= fmt->n)
-            fail(b->r, "expected '}' before end of string");
+            run_fail(b->r, "expected '}' before end of string");
         braces_field(b, str_sub(b->r, fmt, begin, end).s, out, depth);
         i = end + 1;
     }
 }
 
-struct val format_braces(struct run *r, struct str *fmt, const struct args *a)
+struct val pyformat_braces(struct run *r, struct str *fmt, const struct args *a)
 {
     struct sb out = {0};
     struct braces b = {.r = r, .a = a};
@@ -574,11 +572,11 @@ struct val format_braces(struct run *r, struct str *fmt, const struct args *a)
 
 // ---- HTML ----
 
-struct val escape_html(struct run *r, struct val v)
+struct val pyformat_html(struct run *r, struct val v)
 {
     if (v.kind == V_STR && v.safe)
         return v;
-    struct str *s = to_str(r, v).s;
+    struct str *s = pytext_str(r, v).s;
     struct sb out = {0};
     run_step(r, s->n / 8);
     for (size_t i = 0, end; i < s->n; i = end + 1) {

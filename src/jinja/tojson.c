@@ -1,5 +1,4 @@
-// JSON in (the render context) and out (`tojson`, as Hugging Face defines it: json.dumps without
-// ASCII escaping).
+// `tojson` as Hugging Face defines it: json.dumps without ASCII escaping.
 #include "jinja/runtime.h"
 
 #include <math.h>
@@ -7,99 +6,6 @@
 #include <string.h>
 
 #include "base/utf8.h"
-
-// ---- in ----
-
-static struct val from_json_list(struct run *r, const json_t *j, uint32_t origin)
-{
-    size_t n = json_array_size(j);
-    struct val v = val_list(r, n);
-    for (size_t i = 0; i < n; i++)
-        list_push(r, v.l, from_json(r, json_array_get(j, i), origin));
-    return v;
-}
-
-static struct val from_json_object(struct run *r, const json_t *j, uint32_t origin)
-{
-    struct val v = val_dict(r);
-    // jansson's iterators do not change the object; its interface lacks the const.
-    json_t *object = (json_t *)(uintptr_t)j;
-    for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it)) {
-        const char *key = json_object_iter_key(it);
-        if (!utf8_valid(key, strlen(key)))
-            fail(r, "a key of the template's variables is not valid UTF-8");
-        dict_set(r, v.d, val_str(r, key, strlen(key), origin),
-                 from_json(r, json_object_iter_value(it), origin));
-    }
-    return v;
-}
-
-struct val from_json(struct run *r, const json_t *j, uint32_t origin)
-{
-    struct val v = val_none();
-    run_step(r, 1);
-    run_enter(r);
-    switch (json_typeof(j)) {
-    case JSON_OBJECT:
-        v = from_json_object(r, j, origin);
-        break;
-    case JSON_ARRAY:
-        v = from_json_list(r, j, origin);
-        break;
-    case JSON_STRING:
-        if (!utf8_valid(json_string_value(j), json_string_length(j)))
-            fail(r, "a string of the template's variables is not valid UTF-8");
-        v = val_borrowed(r, json_string_value(j), json_string_length(j), origin);
-        break;
-    case JSON_INTEGER:
-        v = val_int(json_integer_value(j));
-        break;
-    case JSON_REAL:
-        v = val_float(json_real_value(j));
-        break;
-    case JSON_TRUE:
-    case JSON_FALSE:
-        v = val_bool(json_is_true(j));
-        break;
-    case JSON_NULL:
-        break;
-    }
-    run_leave(r);
-    return val_with_origin(v, origin);
-}
-
-static bool ends_in_token(const char *key)
-{
-    size_t n = strlen(key);
-    return n > 6 && strcmp(key + n - 6, "_token") == 0;
-}
-
-struct dict *context_from_json(struct run *r, const json_t *j)
-{
-    struct val context = val_dict(r);
-    json_t *object = (json_t *)(uintptr_t)j;
-    for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it)) {
-        const char *key = json_object_iter_key(it);
-        const json_t *value = json_object_iter_value(it);
-        struct val v;
-        if (strcmp(key, "messages") == 0 && json_is_array(value)) {
-            size_t n = json_array_size(value);
-            v = val_with_origin(val_list(r, n), ORIGIN_DATA);
-            for (size_t i = 0; i < n; i++) {
-                uint32_t origin =
-                    i < ORIGIN_DATA - ORIGIN_MESSAGE ? (uint32_t)i + ORIGIN_MESSAGE : ORIGIN_DATA;
-                list_push(r, v.l, from_json(r, json_array_get(value, i), origin));
-            }
-        } else {
-            bool trusted = ends_in_token(key) && json_is_string(value);
-            v = from_json(r, value, trusted ? ORIGIN_TEMPLATE : ORIGIN_DATA);
-        }
-        dict_set(r, context.d, val_str(r, key, strlen(key), ORIGIN_DATA), v);
-    }
-    return context.d;
-}
-
-// ---- out ----
 
 struct dump {
     struct run *r;
@@ -169,7 +75,7 @@ static void dump_number(struct dump *d, struct val v)
                              : v.f < 0  ? "-Infinity"
                                         : "Infinity");
     else if (v.kind == V_FLOAT)
-        n = float_repr(d->r, v.f, text);
+        n = pytext_float(d->r, v.f, text);
     else
         n = (size_t)snprintf(text, sizeof text, "%lld", (long long)v.i);
     dump_text(d, text, n);
@@ -186,9 +92,9 @@ static struct val key_text(struct dump *d, struct val key)
         return val_cstr(d->r, key.b ? "true" : "false");
     case V_INT:
     case V_FLOAT:
-        return to_str(d->r, key);
+        return pytext_str(d->r, key);
     default:
-        fail(d->r, "keys must be str, int, float, bool or None, not %s", val_type(key));
+        run_fail(d->r, "keys must be str, int, float, bool or None, not %s", val_type(key));
     }
 }
 
@@ -261,7 +167,7 @@ static void dump_value(struct dump *d, struct val v, unsigned level)
         dump_dict(d, v, level);
         break;
     default:
-        fail(d->r, "Object of type %s is not JSON serializable", val_type(v));
+        run_fail(d->r, "Object of type %s is not JSON serializable", val_type(v));
     }
     run_leave(d->r);
 }
@@ -276,33 +182,33 @@ static void read_indent(struct dump *d, const struct val *v)
         return;
     }
     struct sb b = {0};
-    int64_t n = arg_int(d->r, v, 0, "indent");
+    int64_t n = args_int(d->r, v, 0, "indent");
     if (n > 0)
         sb_fill(d->r, &b, &(struct str){.p = " ", .n = 1}, (size_t)n);
     d->indent = sb_val(d->r, &b);
 }
 
 // tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)
-struct val filter_tojson(struct run *r, struct val self, const struct val *v, const struct args *a)
+struct val filters_tojson(struct run *r, struct val self, const struct val *v, const struct args *a)
 {
     (void)a;
     struct sb b = {0};
     struct dump d = {.r = r, .b = &b, .origin = val_origin(r, self)};
-    d.ascii = arg_bool(&v[0], false);
+    d.ascii = args_bool(&v[0], false);
     read_indent(&d, &v[1]);
     d.comma = val_cstr(r, d.pretty ? "," : ", ").s;
     d.colon = val_cstr(r, ": ").s;
     if (v[2].kind != V_MISSING && v[2].kind != V_NONE) {
         struct val pair = iter_list(r, v[2]);
         if (pair.l->n != 2)
-            fail(r, "separators must be two strings, found %zu values", pair.l->n);
-        d.comma = arg_str(r, &pair.l->v[0], "separators[0]");
-        d.colon = arg_str(r, &pair.l->v[1], "separators[1]");
-        d.origin = origin_merge(d.origin, val_origin(r, pair));
+            run_fail(r, "separators must be two strings, found %zu values", pair.l->n);
+        d.comma = args_str(r, &pair.l->v[0], "separators[0]");
+        d.colon = args_str(r, &pair.l->v[1], "separators[1]");
+        d.origin = str_origin_merge(d.origin, val_origin(r, pair));
     }
     if (d.pretty)
-        d.origin = origin_merge(d.origin, str_origin(d.indent.s));
-    d.sort_keys = arg_bool(&v[3], false);
+        d.origin = str_origin_merge(d.origin, str_origin(d.indent.s));
+    d.sort_keys = args_bool(&v[3], false);
     dump_value(&d, self, 0);
     return sb_val(r, &b);
 }

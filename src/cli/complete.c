@@ -1,13 +1,11 @@
-#include "main_complete.h"
+#include "cli/complete.h"
 
 #include <ctype.h>
 #include <string.h>
 
 #include "base/termsafe.h"
-#include "dialog/session_store.h"
-#include "cli/paths.h"
-#include "cli/paths_hub.h"
-#include "jinja/named.h"
+#include "cli/hub_setup.h"
+#include "cli/shipped.h"
 
 static const char *const kind_names[] = {
     [COMPLETE_ANY] = "",
@@ -31,9 +29,9 @@ enum complete_kind complete_kind_of(const struct option_def *d)
         const char *option;
         enum complete_kind kind;
     } kinds[] = {
-        {"--session", COMPLETE_SESSIONS},        {"--system-prompt", COMPLETE_PROMPTS},
-        {"--chat-template", COMPLETE_TEMPLATES}, {"--hf-repo", COMPLETE_MODELS},
-        {"--device", COMPLETE_DEVICES},          {"--base", COMPLETE_SESSIONS},
+        {"--session", COMPLETE_SESSIONS},      {"--base", COMPLETE_SESSIONS},
+        {"--system-prompt", COMPLETE_PROMPTS}, {"--chat-template", COMPLETE_TEMPLATES},
+        {"--hf-repo", COMPLETE_MODELS},        {"--device", COMPLETE_DEVICES},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].option, d->long_name) == 0)
@@ -46,6 +44,8 @@ enum complete_kind complete_kind_of(const struct option_def *d)
 // Where candidates go: those that begin with `word`, without its first `cut` bytes, which the shell
 // keeps.
 struct offers {
+    const struct options *o;
+    const struct complete_names *names;
     struct buf *out;
     const char *word;
     size_t cut, n;
@@ -79,51 +79,40 @@ static void offer_words(struct offers *to, const char *words, const char *separa
     }
 }
 
-static void offer_sessions(struct offers *to, const char *state_dir)
-{
-    size_t n;
-    char **names = session_names(state_dir, &n);
-    for (size_t i = 0; i < n; i++)
-        if (session_name_check(names[i], NULL)) // others could not be opened
-            offer(to, names[i], strlen(names[i]));
-    session_names_free(names, n);
-}
-
-static void offer_prompts(struct offers *to, const struct options *o)
+static void offer_prompts(struct offers *to)
 {
     struct buf names = {0};
-    paths_system_prompt_names(o, &names);
+    shipped_prompt_names(to->o, &names);
     offer_words(to, buf_str(&names), ", ");
     buf_release(&names);
 }
 
-static void offer_models(struct offers *to, const struct options *o)
+static void offer_models(struct offers *to)
 {
-    struct paths_hub hub = {0};
+    struct hub_setup hub = {0};
     struct hub_models m = {0};
-    if (paths_hub_init(&hub, o, NULL, NULL) && hub_list(&hub.opt, &m, NULL))
+    if (hub_setup_init(&hub, to->o, NULL, NULL) && hub_list(&hub.opt, &m, NULL))
         for (size_t i = 0; i < m.n; i++)
             offer(to, m.items[i].name, strlen(m.items[i].name));
     hub_models_release(&m);
-    paths_hub_release(&hub);
+    hub_setup_release(&hub);
 }
 
-static void offer_kind(struct offers *to, enum complete_kind kind, const struct options *o)
+static void offer_kind(struct offers *to, enum complete_kind kind)
 {
-    struct buf names = {0};
     switch (kind) {
     case COMPLETE_SESSIONS:
-        offer_sessions(to, o->state_dir);
+        for (size_t i = 0; i < to->names->n_sessions; i++)
+            offer(to, to->names->sessions[i], strlen(to->names->sessions[i]));
         break;
     case COMPLETE_PROMPTS:
-        offer_prompts(to, o);
+        offer_prompts(to);
         break;
     case COMPLETE_TEMPLATES:
-        named_template_list(&names);
-        offer_words(to, buf_str(&names), ", ");
+        offer_words(to, to->names->templates, ", ");
         break;
     case COMPLETE_MODELS:
-        offer_models(to, o);
+        offer_models(to);
         break;
     case COMPLETE_DEVICES:
         offer_words(to, "auto|cuda|cpu", "|");
@@ -132,7 +121,6 @@ static void offer_kind(struct offers *to, enum complete_kind kind, const struct 
     case COMPLETE_FILES:
         break;
     }
-    buf_release(&names);
 }
 
 // ------------------------------------------------------------------------------- the command line
@@ -224,17 +212,17 @@ static void offer_options(struct offers *to, enum tool t)
 }
 
 // Returns whether the name of a file may stand here as well.
-static bool offer_value(struct offers *to, const struct option_def *d, const struct options *o)
+static bool offer_value(struct offers *to, const struct option_def *d)
 {
     enum complete_kind kind = complete_kind_of(d);
     if (d->choices)
         offer_words(to, d->choices, "|");
     else
-        offer_kind(to, kind, o);
+        offer_kind(to, kind);
     return kind == COMPLETE_FILES;
 }
 
-static bool offer_argument(struct offers *to, const struct before *b, const struct options *o)
+static bool offer_argument(struct offers *to, const struct before *b)
 {
     if (b->n_words == 1)
         for (int t = 1; t < N_TOOLS; t++)
@@ -242,20 +230,19 @@ static bool offer_argument(struct offers *to, const struct before *b, const stru
     if (b->tool == TOOL_MODELS && b->n_positional == 0)
         offer(to, "rm", 2);
     if (b->tool == TOOL_PULL || b->rm)
-        offer_kind(to, COMPLETE_MODELS, o);
+        offer_kind(to, COMPLETE_MODELS);
     if (b->tool == TOOL_SESSIONS && b->n_positional == 0)
         offer_words(to, "list rm mv export search", " ");
     if (b->tool == TOOL_REPLAY || (b->tool == TOOL_SESSIONS && b->n_positional > 0))
-        offer_kind(to, COMPLETE_SESSIONS, o);
+        offer_kind(to, COMPLETE_SESSIONS);
     return b->tool != TOOL_MODELS && b->tool != TOOL_PULL;
 }
 
-static void complete_line(const char *replaced, const char *line, const struct options *o,
-                          struct buf *out)
+static void complete_line(struct offers to, const char *replaced, const char *line, struct buf *out)
 {
     struct before b = {0};
     struct buf word = {0}, found = {0};
-    struct offers to = {.out = &found};
+    to.out = &found;
     read_line(line, &b, &word);
     const char *eq = strncmp(buf_str(&word), "--", 2) == 0 ? strchr(word.data, '=') : NULL;
     const struct option_def *d = b.wants_value;
@@ -270,11 +257,11 @@ static void complete_line(const char *replaced, const char *line, const struct o
         to.cut = typed - n;
     bool files;
     if (d || eq)
-        files = d && offer_value(&to, d, o);
+        files = d && offer_value(&to, d);
     else if (to.word[0] == '-' && !b.only_positional)
         files = (offer_options(&to, b.tool), false);
     else
-        files = offer_argument(&to, &b, o);
+        files = offer_argument(&to, &b);
     buf_puts(out, files && to.n == 0 ? "files" : "words");
     buf_putc(out, '\0');
     buf_append(out, buf_str(&found), found.len);
@@ -283,18 +270,19 @@ static void complete_line(const char *replaced, const char *line, const struct o
     buf_release(&found);
 }
 
-bool complete_print(const struct options *o, struct buf *out, struct error *err)
+bool complete_print(const struct options *o, const struct complete_names *names, struct buf *out,
+                    struct error *err)
 {
     const char *what = o->n_complete > 0 ? o->complete[0] : "";
-    struct offers to = {.out = out, .word = ""};
+    struct offers to = {.o = o, .names = names, .out = out, .word = ""};
     bool known = false;
     if (strcmp(what, "bash") == 0 && o->n_complete == 3) {
-        complete_line(o->complete[1], o->complete[2], o, out);
+        complete_line(to, o->complete[1], o->complete[2], out);
         known = true;
     }
     for (int k = COMPLETE_ANY + 1; k < N_KINDS && o->n_complete == 1; k++)
         if (strcmp(what, kind_names[k]) == 0) {
-            offer_kind(&to, (enum complete_kind)k, o);
+            offer_kind(&to, (enum complete_kind)k);
             known = true;
         }
     if (!known)

@@ -1,4 +1,4 @@
-#include "cli/paths_hub.h"
+#include "cli/hub_setup.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 static const double redraw_s = 0.1, plain_s = 10;
 enum { MAX_TOKEN = 4096 };
 
-static void clear_line(struct paths_hub *h)
+static void clear_line(struct hub_setup *h)
 {
     if (h->line_open)
         out_progress_clear();
@@ -23,7 +23,7 @@ static void clear_line(struct paths_hub *h)
 
 static void on_note(void *user, const char *line)
 {
-    struct paths_hub *h = user;
+    struct hub_setup *h = user;
     if (h->quiet)
         return;
     clear_line(h);
@@ -41,7 +41,7 @@ static void format_duration(char out[32], double s)
 }
 
 // "name  45 % [=====>     ] 180.2 MB of 397.8 MB, 35.2 MB/s, 0:06 left", as much as fits
-static void draw(struct paths_hub *h, const struct hub_progress *p)
+static void draw(struct hub_setup *h, const struct hub_progress *p)
 {
     char done[FORMAT_NUMBER], total[FORMAT_NUMBER], rate[FORMAT_NUMBER], left[32], tail[200],
         bar[64] = "";
@@ -73,7 +73,7 @@ static void draw(struct paths_hub *h, const struct hub_progress *p)
     h->line_open = true;
 }
 
-static void measure(struct paths_hub *h, const struct hub_progress *p, double now)
+static void measure(struct hub_setup *h, const struct hub_progress *p, double now)
 {
     double dt = now - h->rate_at;
     if (dt < 0.5)
@@ -87,7 +87,7 @@ static void measure(struct paths_hub *h, const struct hub_progress *p, double no
 
 static void on_progress(void *user, const struct hub_progress *p)
 {
-    struct paths_hub *h = user;
+    struct hub_setup *h = user;
     char a[FORMAT_NUMBER], b[FORMAT_NUMBER], part[48] = "", took[32];
     double now = clock_now();
     if (h->quiet)
@@ -98,7 +98,7 @@ static void on_progress(void *user, const struct hub_progress *p)
         h->file = p->file;
         h->part = p->part;
         h->began = h->shown = h->rate_at = now;
-        h->began_at = h->rate_bytes = p->done;
+        h->rate_bytes = p->done;
         h->rate = 0;
         out_say("%s %s%s%s%s%s%s", p->checking ? "checking" : "downloading", p->file, part,
                 p->total ? ", " : "", p->total ? format_bytes(a, p->total) : "",
@@ -124,7 +124,7 @@ static void on_progress(void *user, const struct hub_progress *p)
 
 // HF_TOKEN, or the file that `huggingface-cli login` writes. The user may name another one by
 // HF_TOKEN_PATH, which may be a link, as mounted secrets are.
-static void read_token(struct paths_hub *h, const struct hub_environment *env)
+static void read_token(struct hub_setup *h, const struct hub_environment *env)
 {
     struct buf path = {0};
     struct error why = {0};
@@ -150,13 +150,13 @@ static void read_token(struct paths_hub *h, const struct hub_environment *env)
     buf_release(&path);
 }
 
-bool paths_hub_init(struct paths_hub *h, const struct options *o, const struct cancel *cancel,
+bool hub_setup_init(struct hub_setup *h, const struct options *o, const struct cancel *cancel,
                     struct error *err)
 {
     const struct hub_environment *env = &o->hub;
-    *h = (struct paths_hub){.quiet = o->quiet, .tty = out_is_terminal(OUT_STDERR)};
+    *h = (struct hub_setup){.quiet = o->quiet, .tty = out_is_terminal(OUT_STDERR)};
     unsigned long stall = 0;
-    if (!options_need_place(o->cache_dir, "downloaded models", "XDG_CACHE_HOME", err))
+    if (!place_need(o->cache_dir, "downloaded models", "XDG_CACHE_HOME", err))
         return false;
     if (env->timeout && *env->timeout) {
         char *end;
@@ -193,12 +193,12 @@ bool paths_hub_init(struct paths_hub *h, const struct options *o, const struct c
     return true;
 }
 
-void paths_hub_release(struct paths_hub *h)
+void hub_setup_release(struct hub_setup *h)
 {
     if (!h)
         return;
     clear_line(h);
     buf_release(&h->token);
     buf_release(&h->hf_cache);
-    *h = (struct paths_hub){0};
+    *h = (struct hub_setup){0};
 }

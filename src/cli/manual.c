@@ -1,10 +1,9 @@
-#include "main_manual.h"
+#include "cli/manual.h"
 
 #include <ctype.h>
 #include <string.h>
 
-#include "term/commands.h"
-#include "main_complete.h"
+#include "cli/complete.h"
 #include "cli/options.h"
 
 static bool has_tool(const struct option_def *d, enum tool t)
@@ -238,7 +237,8 @@ static const char man_end[] =
     "hokku \\-m model.gguf \\-sys @terse \\-\\-session work\n"
     "hokku \\-hf Qwen/Qwen2.5\\-0.5B\\-Instruct\\-GGUF:q4_k_m \\(dqHi\\(dq\n.fi\n";
 
-static void print_man(const char *version, struct buf *out)
+static void print_man(const char *version, const struct manual_command *c, size_t n,
+                      struct buf *out)
 {
     buf_printf(out,
                ".\\\" Made by hokku --print-completion man; change the tables, not this.\n"
@@ -256,11 +256,7 @@ static void print_man(const char *version, struct buf *out)
         man_options(out, (enum tool)t);
     }
     buf_puts(out, ".SH COMMANDS\nIn the chat a line that begins with / is a command.\n");
-    size_t n;
-    const struct command *c = commands_table(&n);
     for (size_t i = 0; i < n; i++) {
-        if (!c[i].help)
-            continue;
         buf_printf(out, ".TP\n.B %s%s%s \\fI", c[i].name, c[i].alias ? ", " : "",
                    c[i].alias ? c[i].alias : "");
         roff(out, c[i].args);
@@ -271,14 +267,15 @@ static void print_man(const char *version, struct buf *out)
     buf_puts(out, man_end);
 }
 
-bool manual_print(const char *kind, const char *version, struct buf *out, struct error *err)
+bool manual_print(const char *kind, const char *version, const struct manual_command *commands,
+                  size_t n_commands, struct buf *out, struct error *err)
 {
     if (strcmp(kind, "bash") == 0)
         buf_puts(out, bash);
     else if (strcmp(kind, "zsh") == 0)
         print_zsh(out);
     else if (strcmp(kind, "man") == 0)
-        print_man(version, out);
+        print_man(version, commands, n_commands, out);
     else
         return error_set(err, ERR_USAGE,
                          "--print-completion: found \"%.40s\", expected bash, zsh or man", kind);

@@ -1,7 +1,9 @@
-// A fast non-cryptographic hash of short byte strings, with a seed chosen per object: results never
-// depend on it, but a file cannot be written so that all of its tokens collide.
-#ifndef HOKKU_TEXT_HASH_H
-#define HOKKU_TEXT_HASH_H
+// The hash of every table: fast, not cryptographic, with a seed. A table whose entries a file decides
+// has a seed of its own, so that no file can be written whose entries all collide (the interpreter's
+// pay for every look instead); results never depend on it. Not for what is stored: it reads words as
+// the machine has them.
+#ifndef HOKKU_BASE_HASH_H
+#define HOKKU_BASE_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "cli/paths.h"
+#include "cli/shipped.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -7,8 +7,6 @@
 #include <unistd.h>
 
 #include "base/place.h"
-#include "cli/paths_hub.h"
-#include "jinja/named.h"
 
 static const char prompt_name[] = "abcdefghijklmnopqrstuvwxyz0123456789-_";
 static const char builtin_model[] = "builtin/hokku-builtin.gguf";
@@ -26,7 +24,7 @@ static bool in_build_tree(void)
 }
 
 // In the source tree for a program that was not installed, else at the place it was built for.
-char *paths_data(const char *relative)
+char *shipped_file(const char *relative)
 {
     struct buf b = {0};
     buf_printf(&b, "%s/%s", in_build_tree() ? HOKKU_SOURCE_DIR : HOKKU_DATADIR, relative);
@@ -36,62 +34,14 @@ char *paths_data(const char *relative)
     return NULL;
 }
 
-static char *download(const struct options *o, const char *name, const struct cancel *cancel,
-                      struct error *err)
+char *shipped_model(struct error *err)
 {
-    struct paths_hub hub;
-    struct buf path = {0};
-    bool ok = paths_hub_init(&hub, o, cancel, err) && hub_fetch(&hub.opt, name, &path, err);
-    paths_hub_release(&hub);
-    if (!ok)
-        buf_release(&path);
-    return path.data;
-}
-
-char *paths_model(const struct options *o, const struct cancel *cancel, struct error *err)
-{
-    if (o->hf_repo)
-        return download(o, o->hf_repo, cancel, err);
-    if (o->model && strncmp(o->model, "https://", 8) == 0)
-        return download(o, o->model, cancel, err);
-    if (o->model && strncmp(o->model, "http://", 7) == 0) {
-        error_set(err, ERR_MODEL, "-m: found an http:// address, expected https:// or a file");
-        return NULL;
-    }
-    char *path = o->model ? strdup(o->model) : paths_data(builtin_model);
-    if (!path && o->model)
-        error_oom(err, "the model's path", strlen(o->model));
-    else if (!path)
+    char *path = shipped_file(builtin_model);
+    if (!path)
         error_set(err, ERR_MODEL,
                   "the built-in model (%s) is not installed: name a model with -m FILE",
                   builtin_model);
     return path;
-}
-
-bool paths_template(const struct gguf *g, const char *name, struct buf *out, struct error *err)
-{
-    char key[160] = "tokenizer.chat_template";
-    struct gguf_str text = {0};
-    if (name)
-        snprintf(key, sizeof key, "tokenizer.chat_template.%s", name);
-    if (g && !gguf_get_str(g, key, false, &text, err))
-        return false;
-    size_t n = text.len;
-    const char *found = text.data;
-    if (!found && name)
-        found = named_template(name, &n);
-    if (found)
-        return buf_append(out, found, n) || error_oom(err, "the chat template", n);
-    if (!name)
-        return error_set(err, ERR_USAGE,
-                         "the model has no chat template; name one with --chat-template or "
-                         "--chat-template-file");
-    struct buf names = {0};
-    named_template_list(&names);
-    error_set(err, ERR_USAGE, "--chat-template: unknown template \"%.60s\"; there are %s", name,
-              buf_str(&names));
-    buf_release(&names);
-    return false;
 }
 
 // DIR/prompts of the user, DIR being where the configuration is; false: there is no such place.
@@ -117,10 +67,10 @@ static void list_prompts(const char *path, struct buf *out)
         closedir(d);
 }
 
-bool paths_system_prompt_names(const struct options *o, struct buf *out)
+bool shipped_prompt_names(const struct options *o, struct buf *out)
 {
     struct buf own = {0};
-    char *dir = paths_data("prompts");
+    char *dir = shipped_file("prompts");
     if (own_prompts(o, &own))
         list_prompts(own.data, out);
     list_prompts(dir, out);
@@ -145,14 +95,13 @@ static bool read_prompt(const struct options *o, const char *name, struct buf *o
     if (!ok || *found)
         return ok;
     snprintf(relative, sizeof relative, "prompts/%.60s.txt", name);
-    char *path = paths_data(relative);
+    char *path = shipped_file(relative);
     ok = !path || place_read_shipped(path, 1 << 20, out, found, err);
     free(path);
     return ok;
 }
 
-bool paths_system_prompt(const struct options *o, const char *name, struct buf *out,
-                         struct error *err)
+bool shipped_prompt(const struct options *o, const char *name, struct buf *out, struct error *err)
 {
     bool found, ok = read_prompt(o, name, out, &found, err);
     if (!ok || found) {
@@ -169,7 +118,7 @@ bool paths_system_prompt(const struct options *o, const char *name, struct buf *
         return ok;
     }
     struct buf names = {0};
-    paths_system_prompt_names(o, &names);
+    shipped_prompt_names(o, &names);
     error_set(err, ERR_USAGE, "-sys @%.60s: no such system prompt; there are %s", name,
               names.len ? buf_str(&names) : "none");
     buf_release(&names);

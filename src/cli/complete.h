@@ -1,7 +1,7 @@
-// What Tab may offer: asked by the shells' completion scripts (main_manual.c) through
+// What Tab may offer: asked by the shells' completion scripts (manual.c) through
 // `hokku --complete`, so that no name is ever expanded, split or run by a shell.
-#ifndef HOKKU_MAIN_COMPLETE_H
-#define HOKKU_MAIN_COMPLETE_H
+#ifndef HOKKU_CLI_COMPLETE_H
+#define HOKKU_CLI_COMPLETE_H
 
 #include "cli/options.h"
 
@@ -15,6 +15,14 @@ enum complete_kind {
     COMPLETE_MODELS,
     COMPLETE_DEVICES,
 };
+
+// Names that the caller knows.
+struct complete_names {
+    const char *const *sessions;
+    size_t n_sessions;
+    const char *templates; // "alpaca, chatml"
+};
+
 enum complete_kind complete_kind_of(const struct option_def *d);
 const char *complete_kind_name(enum complete_kind k); // "sessions"
 
@@ -26,6 +34,7 @@ const char *complete_kind_name(enum complete_kind k); // "sessions"
 //                     the last word, which may begin after a ':', '=' or '@'.
 // Names that a terminal should not see, or that a shell would have to quote, are left out.
 // Errors: ERR_USAGE, ERR_MEMORY.
-bool complete_print(const struct options *o, struct buf *out, struct error *err);
+bool complete_print(const struct options *o, const struct complete_names *names, struct buf *out,
+                    struct error *err);
 
 #endif

@@ -1,0 +1,37 @@
+// What the ways in share: the options, the terminals, the devices; and the model that is opened.
+#ifndef HOKKU_CLI_PROGRAM_H
+#define HOKKU_CLI_PROGRAM_H
+
+#include "cli/options.h"
+#include "engine/device.h"
+
+struct program {
+    struct options *opt;
+    const struct engine_backend *cpu, *cuda; // cuda NULL: not built in
+    struct cancel *cancel;                   // what work polls
+    bool stdin_tty, stdout_tty, stderr_tty;
+    double began; // clock_now() when main began
+};
+
+struct opened {
+    char *path;
+    struct model *model;
+    struct engine *engine;
+};
+
+// The model that the options name.
+bool open_model(const struct program *p, struct opened *m, struct error *err);
+// The engine that they name, for a context of n_ctx tokens (0: what fits). chat: somebody has a
+// conversation, and is told which device it is.
+bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool chat,
+                 struct error *err);
+void opened_release(struct opened *m); // zeroed is fine
+
+// --dry-run: appends what the engine would take. Errors: ERR_MEMORY when it does not fit, with what
+// would; the text is whole then.
+bool open_plan(const struct program *p, const struct opened *m, struct buf *out, struct error *err);
+
+// Styles may be used on a stream that is (tty) a terminal.
+bool program_color(const struct program *p, bool tty);
+
+#endif

@@ -1,0 +1,21 @@
+// What is shipped with hokku, found in the source tree or where it is installed.
+#ifndef HOKKU_CLI_SHIPPED_H
+#define HOKKU_CLI_SHIPPED_H
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "cli/options.h"
+
+// "prompts/haiku.txt". Owned by the caller; NULL when there is none.
+char *shipped_file(const char *relative);
+
+// The file of the built-in model. Owned by the caller. Errors: ERR_MODEL.
+char *shipped_model(struct error *err);
+
+// -sys @NAME: prompts/NAME.txt beside the configuration, else a shipped one. Errors: ERR_USAGE with
+// the names there are.
+bool shipped_prompt(const struct options *o, const char *name, struct buf *out, struct error *err);
+// Appends "@coder, @haiku, ..." for messages.
+bool shipped_prompt_names(const struct options *o, struct buf *out);
+
+#endif

@@ -1,0 +1,83 @@
+#include "engine/settings.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/format.h"
+#include "gguf/gguf.h"
+
+#define NUMBER(name, field, whole, least, most, key)                                               \
+    {                                                                                              \
+        name, offsetof(struct sampler_settings, field), whole, least, most, key                    \
+    }
+
+const struct sampler_number sampler_numbers[SAMPLER_N_NUMBERS] = {
+    NUMBER("temp", temp, false, 0, 1e6, "general.sampling.temp"),
+    NUMBER("top-k", top_k, true, 0, INT32_MAX, "general.sampling.top_k"),
+    NUMBER("top-p", top_p, false, 0, 1, "general.sampling.top_p"),
+    NUMBER("min-p", min_p, false, 0, 1, "general.sampling.min_p"),
+    NUMBER("typical", typical, false, 0, 1, NULL),
+    NUMBER("top-nsigma", top_n_sigma, false, -1, 1e6, NULL),
+    NUMBER("xtc-probability", xtc_probability, false, 0, 1, NULL),
+    NUMBER("xtc-threshold", xtc_threshold, false, 0, 1, NULL),
+    NUMBER("repeat-penalty", repeat_penalty, false, 1e-6, 1e6, "general.sampling.penalty_repeat"),
+    NUMBER("repeat-last-n", repeat_last_n, true, -1, INT32_MAX, NULL),
+    NUMBER("presence-penalty", presence_penalty, false, -1e6, 1e6, NULL),
+    NUMBER("frequency-penalty", frequency_penalty, false, -1e6, 1e6, NULL),
+    NUMBER("dry-multiplier", dry_multiplier, false, 0, 1e6, NULL),
+    NUMBER("dry-base", dry_base, false, 1e-6, 1e6, NULL),
+    NUMBER("dry-allowed-length", dry_allowed_length, true, 1, INT32_MAX, NULL),
+    NUMBER("dry-penalty-last-n", dry_penalty_last_n, true, -1, INT32_MAX, NULL),
+};
+
+double sampler_number_get(const struct sampler_settings *s, const struct sampler_number *d)
+{
+    const void *at = (const char *)s + d->offset;
+    return d->whole ? *(const int32_t *)at : (double)*(const float *)at;
+}
+
+bool sampler_check_numbers(const struct sampler_settings *s, struct error *err)
+{
+    for (size_t i = 0; i < SAMPLER_N_NUMBERS; i++) {
+        const struct sampler_number *d = &sampler_numbers[i];
+        double x = sampler_number_get(s, d);
+        char range[FORMAT_TEXT];
+        if (!(x >= d->least && x <= d->most)) // NaN is in no range
+            return error_set(err, ERR_USAGE, "--%s: found \"%g\", expected %s", d->name, x,
+                             format_range(range, d->least, d->most));
+    }
+    return true;
+}
+
+bool sampler_recommended(struct sampler_settings *s, const struct gguf *g, uint32_t given,
+                         struct error *err)
+{
+    for (size_t i = 0; i < SAMPLER_N_NUMBERS; i++) {
+        const struct sampler_number *d = &sampler_numbers[i];
+        void *at = (char *)s + d->offset;
+        if (!d->metadata_key || given >> i & 1)
+            continue;
+        if (!d->whole && !gguf_get_f32(g, d->metadata_key, false, at, err))
+            return false;
+        if (d->whole) {
+            uint32_t x = *(int32_t *)at > 0 ? *(uint32_t *)at : 0;
+            if (!gguf_get_u32(g, d->metadata_key, false, &x, err))
+                return false;
+            *(int32_t *)at = x > INT32_MAX ? -1 : (int32_t)x; // refused below
+        }
+    }
+    if (sampler_check_numbers(s, err))
+        return true;
+    if (err)
+        err->code = ERR_MODEL;
+    return false;
+}
+
+bool sampler_random_seed(uint64_t *seed, struct error *err)
+{
+    if (getrandom(seed, sizeof *seed, 0) != sizeof *seed)
+        return error_set(err, ERR_FAIL, "no random seed: getrandom: %s", strerror(errno));
+    *seed &= (1ull << 53) - 1;
+    return true;
+}

@@ -1,0 +1,35 @@
+// What the numbers among the sampling settings may be: one table, which the options, the record of
+// an answer and a model's recommendations refer to.
+#ifndef HOKKU_ENGINE_SETTINGS_H
+#define HOKKU_ENGINE_SETTINGS_H
+
+#include "engine/sampler.h"
+
+struct gguf;
+
+struct sampler_number {
+    const char *name;         // of the option, as in "top-p"
+    size_t offset;            // in struct sampler_settings
+    bool whole;               // an int32_t, else a float
+    double least, most;       // what it may be
+    const char *metadata_key; // with which a model recommends a value; NULL: none does
+};
+
+// In the order of struct sampler_settings, in which answers are recorded.
+enum { SAMPLER_N_NUMBERS = 16 };
+extern const struct sampler_number sampler_numbers[SAMPLER_N_NUMBERS];
+
+double sampler_number_get(const struct sampler_settings *s, const struct sampler_number *d);
+
+// Every number is in its range. Errors: ERR_USAGE naming the setting, the value, the expectation.
+bool sampler_check_numbers(const struct sampler_settings *s, struct error *err);
+
+// Takes what the model recommends, but where bit i of `given` is set, the user's sampler_numbers[i]
+// stays. Errors: ERR_MODEL, and those of sampler_check_numbers as ERR_MODEL.
+bool sampler_recommended(struct sampler_settings *s, const struct gguf *g, uint32_t given,
+                         struct error *err);
+
+// Of 53 bits: JSON readers keep it exact. Errors: ERR_FAIL.
+bool sampler_random_seed(uint64_t *seed, struct error *err);
+
+#endif

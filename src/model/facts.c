@@ -1,0 +1,375 @@
+// The facts of a model and of its layers: what the metadata and the architecture's row say.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/format.h"
+#include "model/internal.h"
+
+static bool says(const struct gguf_str *s, const char *text)
+{
+    return s->len == strlen(text) && memcmp(s->data, text, s->len) == 0;
+}
+
+static bool is_windowed(const struct layer *l)
+{
+    return l->window > 0;
+}
+
+// ---- heads and widths
+
+// The same in all layers.
+static bool read_head_dim(struct meta *k, struct model *m)
+{
+    const struct hparams *hp = &m->hp;
+    uint32_t n_head = 0, d = 0;
+    for (uint32_t i = 0; i < hp->n_layer; i++)
+        if (m->layers[i].n_head > n_head)
+            n_head = m->layers[i].n_head;
+    if (meta_find(k, "attention.key_length")) {
+        if (!meta_u32(k, "attention.key_length", true, 2, 4096, &d))
+            return false;
+    } else {
+        if (n_head == 0 || hp->n_embd % n_head)
+            return error_set(k->err, ERR_MODEL,
+                             "%s.embedding_length %u is not a multiple of the %u heads, and "
+                             "%s.attention.key_length is missing",
+                             k->arch, hp->n_embd, n_head, k->arch);
+        d = hp->n_embd / n_head;
+    }
+    uint32_t value_length = d;
+    if (!meta_u32(k, "attention.value_length", false, 2, 4096, &value_length))
+        return false;
+    if (value_length != d)
+        return error_set(k->err, ERR_MODEL,
+                         "%s.attention.value_length is %u and the key length %u; only equal ones "
+                         "are supported",
+                         k->arch, value_length, d);
+    if (d < 2 || d % 2)
+        return error_set(k->err, ERR_MODEL, "heads are %u wide, expected an even number", d);
+    for (uint32_t i = 0; i < hp->n_layer; i++)
+        m->layers[i].head_dim = d;
+    return true;
+}
+
+static bool read_heads(struct meta *k, const struct arch *a, struct model *m)
+{
+    struct layer *const first = m->layers;
+    const uint32_t n = m->hp.n_layer, least = a->gaps ? 0 : 1;
+    if (!meta_per_layer(k, "attention.head_count", true, n, least, 4096, &first->n_head,
+                        sizeof *first))
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        first[i].n_head_kv = first[i].n_head;
+    if (!meta_per_layer(k, "attention.head_count_kv", false, n, least, 4096, &first->n_head_kv,
+                        sizeof *first) ||
+        !read_head_dim(k, m))
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct layer *l = &first[i];
+        l->mixer = l->n_head == 0 ? MIXER_NONE : l->n_head_kv == 0 ? MIXER_LINEAR : MIXER_ATTENTION;
+        if (l->mixer != MIXER_ATTENTION)
+            l->n_head = l->n_head_kv = 0;
+        else if (l->n_head % l->n_head_kv)
+            return error_set(k->err, ERR_MODEL,
+                             "%u attention heads cannot share %u KV heads evenly "
+                             "(%s.attention.head_count, head_count_kv)",
+                             l->n_head, l->n_head_kv, k->arch);
+    }
+    return true;
+}
+
+// ---- windows
+
+static bool set_windows(struct meta *k, struct model *m, uint32_t window, uint32_t period)
+{
+    const struct gguf_kv *kv = meta_find(k, "attention.sliding_window_pattern");
+    const bool each = kv && kv->type == GGUF_ARRAY;
+    if (each && (kv->v.a.type != GGUF_BOOL || kv->v.a.count != m->hp.n_layer))
+        return error_set(k->err, ERR_MODEL,
+                         "metadata key %s is an array of %llu values of type %s, expected a number "
+                         "or a bool for each of %u layers",
+                         k->key, (unsigned long long)kv->v.a.count,
+                         gguf_value_type_name(kv->v.a.type), m->hp.n_layer);
+    if (kv && !each &&
+        !meta_u32(k, "attention.sliding_window_pattern", false, 1, UINT32_MAX, &period))
+        return false;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        if (each ? gguf_array_i64(&kv->v.a, i) != 0 : i % period < period - 1)
+            m->layers[i].window = window;
+    return true;
+}
+
+static bool read_windows(struct meta *k, const struct arch *a, struct model *m)
+{
+    uint32_t window = a->window;
+    if (!meta_u32(k, "attention.sliding_window", false, a->period ? 1 : 0, UINT32_MAX, &window))
+        return false;
+    if (a->n_layer_windowed && a->n_layer_windowed != m->hp.n_layer)
+        window = 0;
+    if (a->period)
+        return set_windows(k, m, window, a->period);
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        m->layers[i].window = window;
+    return true;
+}
+
+// ---- rotation
+
+// Files of before rope.scaling.* have only the factor, which then is linear; 0 means none.
+static bool read_scaling(struct meta *k, const struct arch *a, struct rope *r)
+{
+    const bool has_factor = meta_find(k, "rope.scaling.factor") != NULL;
+    float factor = 0;
+    meta_find(k, has_factor ? "rope.scaling.factor" : "rope.scale_linear");
+    if (!gguf_get_f32(k->g, k->key, false, &factor, k->err))
+        return false;
+    if (!(factor == 0 || (factor >= 1e-3f && factor <= 1e6f)))
+        return error_set(k->err, ERR_MODEL, "metadata key %s is %g, expected 0.001 to 1e6", k->key,
+                         (double)factor);
+    struct gguf_str type = {factor != 0 ? "linear" : "none", factor != 0 ? 6 : 4};
+    meta_find(k, "rope.scaling.type");
+    if (!gguf_get_str(k->g, k->key, false, &type, k->err))
+        return false;
+    if (says(&type, "none") || (a->long_factors && says(&type, "longrope"))) {
+        r->scaling = ROPE_SCALING_NONE;
+    } else if (says(&type, "linear")) {
+        r->scaling = ROPE_SCALING_LINEAR;
+    } else if (says(&type, "yarn")) {
+        r->scaling = ROPE_SCALING_YARN;
+    } else {
+        char shown[FORMAT_TEXT];
+        return error_set(k->err, ERR_MODEL,
+                         "metadata key %s is \"%s\"; none, linear and yarn are supported", k->key,
+                         format_text(shown, sizeof shown, type.data, type.len));
+    }
+    if (r->scaling != ROPE_SCALING_NONE && factor != 0)
+        r->factor = factor;
+    return true;
+}
+
+static bool read_yarn(struct meta *k, struct rope *r)
+{
+    float ext_factor = 1, yarn_attn_factor = 1, log_multiplier = 0;
+    if (!meta_u32(k, "rope.scaling.original_context_length", false, 1, 1u << 30, &r->orig_ctx) ||
+        !meta_f32(k, "rope.scaling.attn_factor", false, 1e3, &r->attn_factor) ||
+        !meta_f32(k, "rope.scaling.yarn_beta_fast", false, 1e6, &r->beta_fast) ||
+        !meta_f32(k, "rope.scaling.yarn_beta_slow", false, 1e6, &r->beta_slow) ||
+        !meta_f32_or_0(k, "rope.scaling.yarn_log_multiplier", false, 100, &log_multiplier) ||
+        !meta_f32(k, "rope.scaling.yarn_attn_factor", false, 1e3, &yarn_attn_factor) ||
+        !meta_f32_or_0(k, "rope.scaling.yarn_ext_factor", false, 1e3, &ext_factor))
+        return false;
+    if (r->scaling != ROPE_SCALING_YARN)
+        return true;
+    if (r->theta <= 1)
+        return error_set(k->err, ERR_MODEL, "%s.rope.freq_base is %g, expected above 1 with YaRN",
+                         k->arch, (double)r->theta);
+    // These would change the formula; no model is known to set them.
+    if (ext_factor != 1 || yarn_attn_factor != 1)
+        return error_set(k->err, ERR_MODEL,
+                         "%s.rope.scaling.yarn_ext_factor is %g and yarn_attn_factor %g; only 1 is "
+                         "supported",
+                         k->arch, (double)ext_factor, (double)yarn_attn_factor);
+    r->attn_factor /= (float)(1 + 0.1 * (double)log_multiplier * log((double)r->factor));
+    return true;
+}
+
+static bool read_rope(struct meta *k, const struct arch *a, struct model *m)
+{
+    struct rope *r = &m->ropes[0];
+    const uint32_t head_dim = m->layers[0].head_dim;
+    *r = (struct rope){.layout = a->rope,
+                       .n_dim = head_dim,
+                       .theta = 10000,
+                       .factor = 1,
+                       .orig_ctx = m->hp.n_ctx_train,
+                       .attn_factor = 1,
+                       .beta_fast = 32,
+                       .beta_slow = 1};
+    if (!meta_u32(k, "rope.dimension_count", false, 2, head_dim, &r->n_dim) ||
+        !meta_f32(k, "rope.freq_base", false, 1e15, &r->theta))
+        return false;
+    if (r->n_dim % 2)
+        return error_set(k->err, ERR_MODEL,
+                         "%s.rope.dimension_count is %u, expected an even number", k->arch,
+                         r->n_dim);
+    if (a->vision) { // all channels of a text's positions are equal
+        meta_find(k, "rope.dimension_sections");
+        meta_find(k, "n_deepstack_layers");
+    }
+    return read_scaling(k, a, r) && read_yarn(k, r);
+}
+
+// Which layers are rotated otherwise than the metadata say of all.
+static bool set_other_rope(struct meta *k, const struct arch *a, struct model *m)
+{
+    struct rope *other = &m->ropes[1];
+    const bool windowed = a->windowed_rope != WINDOWED_AS_FULL;
+    bool any_windowed = false;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        any_windowed |= is_windowed(&m->layers[i]);
+    *other = m->ropes[0];
+    if (windowed) {
+        other->scaling = ROPE_SCALING_NONE;
+        other->factor = other->attn_factor = 1;
+        if (a->windowed_rope == WINDOWED_OWN_BASE) {
+            other->theta = 10000;
+            if (!meta_f32(k, "rope.freq_base_swa", false, 1e15, &other->theta))
+                return false;
+        }
+    } else {
+        other->layout = ROPE_NONE;
+        other->n_dim = 0;
+    }
+    m->n_rope = 1;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        struct layer *l = &m->layers[i];
+        const bool unrotated = (a->full_unrotated && any_windowed && !is_windowed(l)) ||
+                               (a->unrotated_every && (i + 1) % a->unrotated_every == 0);
+        l->rope = windowed ? is_windowed(l) : unrotated;
+        if (l->rope)
+            m->n_rope = 2;
+    }
+    return true;
+}
+
+// ---- scales
+
+static bool read_scales(struct meta *k, const struct arch *a, struct model *m)
+{
+    struct hparams *hp = &m->hp;
+    float attn_scale = 0, attn_softcap = a->attn_softcap, logit_scale = 1;
+    hp->final_softcap = a->final_softcap;
+    if (a->scales && (!meta_f32(k, "embedding_scale", false, 1e6, &hp->embd_scale) ||
+                      !meta_f32(k, "residual_scale", false, 1e6, &hp->residual_scale) ||
+                      !meta_f32(k, "attention.scale", false, 1e6, &attn_scale)))
+        return false;
+    if (a->logit_scale && !meta_f32(k, "logit_scale", true, 1e6, &logit_scale))
+        return false;
+    hp->logit_scale = a->logit_scale == LOGITS_DIVIDED ? 1 / logit_scale : logit_scale;
+    if (a->softcaps &&
+        (!meta_f32_or_0(k, "attn_logit_softcapping", false, 1e6, &attn_softcap) ||
+         !meta_f32_or_0(k, "final_logit_softcapping", false, 1e6, &hp->final_softcap)))
+        return false;
+    if (a->temperature &&
+        !meta_f32_or_0(k, "attention.temperature_scale", false, 1e3, &hp->attn_temp_scale))
+        return false;
+    hp->attn_temp_len = m->ropes[0].orig_ctx;
+    if (a->embd_sqrt)
+        hp->embd_scale = sqrtf((float)hp->n_embd);
+    for (uint32_t i = 0; i < hp->n_layer; i++) {
+        struct layer *l = &m->layers[i];
+        l->attn_softcap = attn_softcap;
+        l->attn_scale = attn_scale > 0 ? attn_scale
+                        : a->n_layer_embd_scale == hp->n_layer && l->n_head > 0
+                            ? sqrtf((float)l->n_head / (float)hp->n_embd)
+                            : 1.0f / sqrtf((float)l->head_dim);
+    }
+    return true;
+}
+
+static float softplus(float x)
+{
+    return x > 20 ? x : log1pf(expf(x));
+}
+
+static bool read_activation(struct meta *k, const struct arch *a, struct model *m)
+{
+    struct xielu *first = &m->layers[0].xielu;
+    const uint32_t n = m->hp.n_layer, stride = sizeof *m->layers;
+    for (uint32_t i = 0; i < n; i++)
+        m->layers[i].act = a->act;
+    if (a->act != ACT_XIELU)
+        return true;
+    if (!meta_f32_per_layer(k, "xielu.alpha_p", n, &first->p, stride) ||
+        !meta_f32_per_layer(k, "xielu.alpha_n", n, &first->n, stride) ||
+        !meta_f32_per_layer(k, "xielu.beta", n, &first->beta, stride) ||
+        !meta_f32_per_layer(k, "xielu.eps", n, &first->eps, stride))
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct xielu *x = &m->layers[i].xielu;
+        x->p = softplus(x->p);
+        x->n = x->beta + softplus(x->n);
+    }
+    return true;
+}
+
+// ---- the whole
+
+// Things that would change the computation and that no row of the table has.
+static bool refuse_unsupported(struct meta *k)
+{
+    uint32_t n_expert = 0;
+    bool causal = true;
+    meta_find(k, "expert_count");
+    if (!gguf_get_u32(k->g, k->key, false, &n_expert, k->err))
+        return false;
+    if (n_expert)
+        return error_set(k->err, ERR_MODEL,
+                         "the model has %u experts per layer (%s); mixture-of-experts models are "
+                         "not supported",
+                         n_expert, k->key);
+    meta_find(k, "attention.causal");
+    if (!gguf_get_bool(k->g, k->key, false, &causal, k->err))
+        return false;
+    return causal ||
+           error_set(k->err, ERR_MODEL,
+                     "%s is false: this is an embedding model, it does not generate text", k->key);
+}
+
+static bool read_all(struct meta *k, const struct arch *a, struct model *m)
+{
+    struct hparams *hp = &m->hp;
+    const size_t n_tensors = gguf_n_tensors(m->gguf);
+    *hp = (struct hparams){.norm = a->norm, .embd_scale = 1, .residual_scale = 1};
+    if (n_tensors == 0)
+        return error_set(k->err, ERR_MODEL, "has no tensors: a vocabulary, not a model");
+    if (!meta_u32(k, "block_count", true, 1, 4096, &hp->n_layer))
+        return false;
+    if (hp->n_layer > n_tensors)
+        return error_set(k->err, ERR_MODEL, "%s.block_count is %u, but the file has %zu tensors",
+                         k->arch, hp->n_layer, n_tensors);
+    m->layers = calloc(hp->n_layer, sizeof *m->layers);
+    if (!m->layers)
+        return error_oom(k->err, "layer table", hp->n_layer * sizeof *m->layers);
+    return meta_u32(k, "embedding_length", true, 1, 1u << 20, &hp->n_embd) &&
+           meta_u32(k, "context_length", true, 1, 1u << 30, &hp->n_ctx_train) &&
+           meta_per_layer(k, "feed_forward_length", true, hp->n_layer, a->gaps ? 0 : 1, 1u << 24,
+                          &m->layers->n_ff, sizeof *m->layers) &&
+           meta_f32(k,
+                    a->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
+                                        : "attention.layer_norm_epsilon",
+                    true, 0.1, &hp->norm_eps) &&
+           refuse_unsupported(k) && read_heads(k, a, m) && read_windows(k, a, m) &&
+           read_rope(k, a, m) && set_other_rope(k, a, m) && read_scales(k, a, m) &&
+           read_activation(k, a, m) && meta_all_read(k);
+}
+
+bool facts_read(struct model *m, const struct arch *a, struct error *err)
+{
+    struct meta k;
+    const bool ok = meta_init(&k, m->gguf, a->name, err) && read_all(&k, a, m);
+    meta_release(&k);
+    return ok;
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+struct layer_sizes model_largest(const struct model *m)
+{
+    struct layer_sizes s = {0};
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct layer *l = &m->layers[i];
+        s.n_head = larger(s.n_head, l->n_head);
+        s.head_dim = larger(s.head_dim, l->head_dim);
+        s.n_q = larger(s.n_q, l->n_head * l->head_dim);
+        s.n_kv = larger(s.n_kv, l->n_head_kv * l->head_dim);
+        s.n_ff = larger(s.n_ff, l->n_ff);
+    }
+    for (uint32_t i = 0; i < m->n_rope; i++)
+        s.rope_dim = larger(s.rope_dim, m->ropes[i].n_dim);
+    return s;
+}

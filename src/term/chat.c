@@ -1,0 +1,311 @@
+#include "term/chat.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/format.h"
+#include "base/mapped.h"
+#include "base/out.h"
+#include "base/place.h"
+#include "cli/shipped.h"
+#include "dialog/chat_template.h"
+#include "engine/settings.h"
+#include "term/batch.h"
+#include "term/repl.h"
+
+enum { MAX_PROMPT_BYTES = 256 << 20 };
+
+// What is open.
+struct chat {
+    const struct program *p;
+    struct opened opened;
+    struct conversation conv;
+    bool conv_open;
+    struct session_lock session;
+    char *session_name; // owned; --session, or what --continue goes on with; NULL: none
+    struct buf prompt, system;
+};
+
+static bool read_system(struct chat *c, struct error *err)
+{
+    const struct options *o = c->p->opt;
+    if (o->system_file &&
+        !file_read_waiting(o->system_file, MAX_PROMPT_BYTES, c->p->cancel, &c->system, err))
+        return false;
+    if (o->system && o->system[0] == '@')
+        return shipped_prompt(o, o->system + 1, &c->system, err);
+    return !o->system || buf_puts(&c->system, o->system) ||
+           error_oom(err, "the system prompt", strlen(o->system));
+}
+
+static void strip_last_newline(struct buf *b)
+{
+    if (b->len > 0 && b->data[b->len - 1] == '\n')
+        b->data[--b->len] = '\0';
+    if (b->len > 0 && b->data[b->len - 1] == '\r')
+        b->data[--b->len] = '\0';
+}
+
+// Argument, then -f FILE, then standard input, a blank line between; of files and input one final
+// newline is left out.
+static bool read_prompt(struct chat *c, bool with_stdin, struct error *err)
+{
+    const struct options *o = c->p->opt;
+    if (o->prompt)
+        buf_puts(&c->prompt, o->prompt);
+    struct buf part = {0};
+    bool ok = true;
+    for (int source = 0; ok && source < 2; source++) {
+        buf_clear(&part);
+        if (source == 0 && o->file)
+            ok = file_read_waiting(o->file, MAX_PROMPT_BYTES, c->p->cancel, &part, err);
+        if (source == 1 && with_stdin)
+            ok = fd_read_all(STDIN_FILENO, "standard input", MAX_PROMPT_BYTES, c->p->cancel, &part,
+                             err);
+        strip_last_newline(&part);
+        if (ok && part.len) {
+            if (c->prompt.len)
+                buf_puts(&c->prompt, "\n\n");
+            buf_append(&c->prompt, part.data, part.len);
+        }
+    }
+    buf_release(&part);
+    if (ok && c->prompt.failed)
+        ok = error_oom(err, "the prompt", c->prompt.len);
+    return ok;
+}
+
+// The model, and what it recommends where the user said nothing.
+static bool open_and_set(struct chat *c, struct error *err)
+{
+    struct options *o = c->p->opt;
+    if (!open_model(c->p, &c->opened, err))
+        return false;
+    if (!sampler_recommended(&o->sampler, c->opened.model->gguf, o->sampler_given, err))
+        return error_prefix(err, "%s recommends what is no setting (the option given overrides it)",
+                            c->opened.path);
+    return sampler_check(&o->sampler, c->opened.model->hp.n_vocab, err) &&
+           (o->seed_given || sampler_random_seed(&o->sampler.seed, err));
+}
+
+// The text of the chat template to use; empty: none, plain completion.
+static bool choose_template(struct chat *c, struct buf *out, struct error *err)
+{
+    const struct options *o = c->p->opt;
+    if (o->conversation == 0)
+        return true;
+    if (!chat_template_find(c->opened.model->gguf, o->chat_template, o->chat_template_file,
+                            c->p->cancel, out, err))
+        return false;
+    bool named = o->chat_template || o->chat_template_file;
+    if (out->len > 0 || named)
+        return true;
+    if (o->conversation == 1)
+        return error_set(err, ERR_USAGE,
+                         "-cnv: the model has no chat template; name one with --chat-template or "
+                         "--chat-template-file");
+    if (c->p->stderr_tty && !o->quiet)
+        out_say("hokku: a base model without a chat template: plain completion");
+    return true;
+}
+
+static bool begin_conversation(struct chat *c, const struct buf *template_text, struct error *err)
+{
+    c->conv_open = true;
+    if (!conversation_init(&c->conv, c->opened.model, c->opened.engine,
+                           template_text->len ? buf_str(template_text) : NULL, template_text->len,
+                           (int64_t)time(NULL), err))
+        return false;
+    c->conv.cancel = c->p->cancel;
+    return !c->system.len || conversation_set_system(&c->conv, c->system.data, c->system.len, err);
+}
+
+// What is to be resumed. A session opens with its own model unless another one is named.
+static bool find_session(struct chat *c, struct error *err)
+{
+    const struct options *o = c->p->opt;
+    struct buf path = {0};
+    struct session_info info = {0};
+    if (o->session)
+        c->session_name = strdup(o->session);
+    if (o->resume && !place_need(o->state_dir, "sessions", "XDG_STATE_HOME", err))
+        return false;
+    if (o->resume && !(c->session_name = session_latest(o->state_dir)))
+        return error_set(err, ERR_FAIL, "--continue: found no chat in %s/sessions", o->state_dir);
+    const char *name = o->base ? o->base : c->session_name;
+    // (A damaged file is reported when it is opened.)
+    if (name && !o->model && !o->hf_repo && session_find(o->state_dir, name, &path, NULL) &&
+        session_file_info(path.data, &info, NULL) && info.model_path && info.model_path[0] == '/' &&
+        access(info.model_path, R_OK) == 0) {
+        c->opened.path = info.model_path;
+        info.model_path = NULL;
+    }
+    session_info_release(&info);
+    buf_release(&path);
+    return true;
+}
+
+static bool resume(struct chat *c, bool chat, struct error *err)
+{
+    struct options *o = c->p->opt;
+    struct buf note = {0}, warning = {0};
+    bool ok = true;
+    if (o->base)
+        ok = session_open_base(o->base, &c->conv, o, &note, &warning, err);
+    if (ok && c->session_name)
+        ok = session_open(&c->session, c->session_name, &c->conv, o, true, &note, &warning, err);
+    else if (ok && chat)
+        session_open_unnamed(&c->session, o, &warning);
+    if (ok && note.len && c->p->stderr_tty && !o->quiet)
+        out_say("%s", buf_str(&note));
+    if (ok && warning.len && !o->quiet)
+        for (char *rest = warning.data, *line; (line = strsep(&rest, "\n"));)
+            out_say("hokku: %s", line);
+    buf_release(&note);
+    buf_release(&warning);
+    return ok;
+}
+
+static bool save_session(void *user, struct error *err)
+{
+    struct chat *c = user;
+    return session_save(&c->session, &c->conv, c->p->opt, err) &&
+           session_settle(&c->session, -1, err); // nobody waits for a prompt here
+}
+
+// "hokku 0.1 · Qwen2.5 7B Instruct · Q4_K_M · NVIDIA H200, 5.1 of 140 GB · context 32768 · /help"
+static void make_banner(const struct opened *m, const char *version, char *out, size_t n)
+{
+    const struct engine *e = m->engine;
+    const char *patch = strrchr(version, '.');
+    char used[FORMAT_NUMBER];
+    if (e->mem_used < 100 * 1000 * 1000)
+        snprintf(used, sizeof used, "%s", format_bytes((char[FORMAT_NUMBER]){0}, e->mem_used));
+    else
+        snprintf(used, sizeof used, "%.1f", (double)e->mem_used * 1e-9);
+    snprintf(out, n, "hokku %.*s · %s · %s · %s, %s of %.0f GB · context %u · /help",
+             patch ? (int)(patch - version) : (int)strlen(version), version, m->model->name,
+             m->model->quant, e->device, used, (double)e->mem_total * 1e-9, e->n_ctx);
+}
+
+static bool run_repl(struct chat *c, const char *version, int *death, struct error *err)
+{
+    const struct program *p = c->p;
+    char banner[512];
+    make_banner(&c->opened, version, banner, sizeof banner);
+    struct repl_options r = {
+        .conv = &c->conv,
+        .opt = p->opt,
+        .cancel = p->cancel,
+        .out_tty = p->stdout_tty,
+        .err_tty = p->stderr_tty,
+        .out_color = program_color(p, p->stdout_tty),
+        .err_color = program_color(p, p->stderr_tty),
+        .dumb = p->opt->dumb,
+        .banner = p->opt->quiet ? NULL : banner,
+        .session = &c->session,
+        .resumed = p->opt->base || c->session_name,
+        .named_system = shipped_prompt,
+        .prompt_names = shipped_prompt_names,
+        .home = p->opt->home,
+        .editor = p->opt->editor,
+        .temp_dir = p->opt->temp_dir,
+        .first_prompt = c->prompt.len ? buf_str(&c->prompt) : NULL,
+    };
+    return repl_run(&r, death, err);
+}
+
+static bool run_batch(struct chat *c, bool many, struct error *err)
+{
+    const struct program *p = c->p;
+    struct batch b = {
+        .conv = &c->conv,
+        .opt = p->opt,
+        .cancel = p->cancel,
+        .stdout_tty = p->stdout_tty,
+        .stderr_tty = p->stderr_tty,
+        .color = program_color(p, p->stdout_tty) && p->stdout_tty,
+        .dumb = p->opt->dumb,
+        .after_turn = c->session.fd >= 0 ? save_session : NULL,
+        .user = c,
+    };
+    if (many)
+        return batch_lines(&b, STDIN_FILENO, c->prompt.len ? buf_str(&c->prompt) : NULL, err);
+    return batch_one(&b, &c->prompt, err);
+}
+
+static bool print_plan(const struct chat *c, struct error *err)
+{
+    struct buf text = {0};
+    struct error failed = {0};
+    bool ok = open_plan(c->p, &c->opened, &text, &failed);
+    bool printed = !text.len || out_text(OUT_STDOUT, buf_str(&text), text.len, err);
+    buf_release(&text);
+    if (!ok && printed && err)
+        *err = failed;
+    return ok && printed;
+}
+
+static bool run(struct chat *c, const char *version, int *death, struct error *err)
+{
+    const struct program *p = c->p;
+    const struct options *o = p->opt;
+    bool many = o->lines || o->turns;
+    // -cnv, given by name, keeps a chat open that begins with a prompt.
+    bool stays =
+        o->conversation == 1 && !o->single_turn && !o->json && p->stdin_tty && p->stdout_tty;
+    bool one = ((o->prompt || o->file) && !stays) || o->dry_run || (!p->stdin_tty && !many);
+    bool chat = !one && !many;
+    if (many && p->stdin_tty)
+        return error_set(err, ERR_USAGE,
+                         "%s reads standard input, which is a terminal: pipe the prompts in",
+                         o->lines ? "--lines" : "--turns");
+    // Read before the model is loaded: a wrong file costs nothing, and waiting for a pipe overlaps
+    // with nothing else.
+    if (!read_system(c, err) || !read_prompt(c, !p->stdin_tty && !many && !o->dry_run, err))
+        return false;
+    if (one && !many && c->prompt.len == 0 && !o->dry_run)
+        return error_set(err, ERR_USAGE, "no prompt: %s empty; hokku --help shows the ways in",
+                         o->file     ? "the file is"
+                         : o->prompt ? "it is"
+                                     : "standard input is");
+    if (!find_session(c, err) || !open_and_set(c, err))
+        return false;
+    if (o->dry_run)
+        return print_plan(c, err);
+    struct buf template_text = {0};
+    bool ok = choose_template(c, &template_text, err) &&
+              open_engine(p, &c->opened, o->n_ctx, chat, err) &&
+              begin_conversation(c, &template_text, err);
+    buf_release(&template_text);
+    if (!ok)
+        return false;
+    uint32_t trained = c->opened.model->hp.n_ctx_train;
+    if (o->n_ctx > trained && trained > 0 && !o->quiet)
+        out_say("hokku: a context of %u tokens: the model was trained on %u, what is further on it "
+                "may not make sense of",
+                o->n_ctx, trained);
+    if (!resume(c, chat, err))
+        return false;
+    return chat ? run_repl(c, version, death, err) : run_batch(c, many, err);
+}
+
+bool chat_run(const struct program *p, const char *version, int *death, struct error *err)
+{
+    struct chat c = {.p = p, .session = SESSION_LOCK_NONE};
+    bool ok = run(&c, version, death, err);
+    if (mapped_failed())
+        ok = mapped_error(c.session.fd >= 0, err);
+    if (c.conv_open)
+        conversation_release(&c.conv);
+    session_lock_release(&c.session);
+    opened_release(&c.opened);
+    free(c.session_name);
+    buf_release(&c.prompt);
+    buf_release(&c.system);
+    return ok;
+}

@@ -1,0 +1,177 @@
+// What the layers of a model are, for `hokku inspect`: layers of a kind together.
+#include "tools/inspect_layers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/format.h"
+
+static bool same_weights(const struct layer *a, const struct layer *b)
+{
+    for (int i = 0; i < N_LAYER_WEIGHTS; i++)
+        if (!a->w[i].data != !b->w[i].data)
+            return false;
+    return true;
+}
+
+static bool same_kind(const struct layer *a, const struct layer *b)
+{
+    return a->mixer == b->mixer && a->parallel == b->parallel && a->n_head == b->n_head &&
+           a->n_head_kv == b->n_head_kv && a->head_dim == b->head_dim && a->window == b->window &&
+           a->attn_softcap == b->attn_softcap && a->rope == b->rope && a->qk_norm == b->qk_norm &&
+           a->n_ff == b->n_ff && a->act == b->act && same_weights(a, b);
+}
+
+// Whether layer i is the first of its kind.
+static bool is_first(const struct model *m, uint32_t i)
+{
+    uint32_t k = 0;
+    while (!same_kind(&m->layers[k], &m->layers[i]))
+        k++;
+    return k == i;
+}
+
+static const char *activation_name(const struct layer *l)
+{
+    static const char *const names[] = {"SiLU", "GELU", "squared ReLU", "xIELU"};
+    return names[l->act];
+}
+
+static const char *scaling_name(enum rope_scaling s)
+{
+    static const char *const names[] = {"none", "linear", "yarn"};
+    return names[s];
+}
+
+static bool has(const struct layer *l, enum layer_weight w)
+{
+    return l->w[w].data != NULL;
+}
+
+static uint32_t n_of_kind(const struct model *m, const struct layer *kind)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        n += same_kind(kind, &m->layers[i]);
+    return n;
+}
+
+// "0-4, 6-10"
+static void put_runs(struct buf *out, const struct model *m, uint32_t first)
+{
+    const struct layer *kind = &m->layers[first];
+    for (uint32_t i = first; i < m->hp.n_layer; i++) {
+        uint32_t end = i;
+        while (end < m->hp.n_layer && same_kind(kind, &m->layers[end]))
+            end++;
+        if (end == i)
+            continue;
+        buf_printf(out, "%s%u", i == first ? "" : ", ", i);
+        if (end > i + 1)
+            buf_printf(out, "-%u", end - 1);
+        i = end;
+    }
+}
+
+static void put_rope(struct buf *out, const struct rope *r)
+{
+    if (r->layout == ROPE_NONE) {
+        buf_puts(out, ", not rotated");
+        return;
+    }
+    buf_printf(out, ", RoPE theta %g over %u of a head", (double)r->theta, r->n_dim);
+    if (r->scaling != ROPE_SCALING_NONE)
+        buf_printf(out, ", %s scaling by %g", scaling_name(r->scaling), (double)r->factor);
+    if (r->long_factors)
+        buf_printf(out, ", frequency factors for contexts up to %u and beyond", r->orig_ctx);
+    else if (r->factors)
+        buf_puts(out, ", frequency factors");
+}
+
+static void put_attention(struct buf *out, const struct model *m, const struct layer *l)
+{
+    static const char *const norms[] = {"", ", norms of each head", ", norms of each head",
+                                        ", norms of all heads"};
+    char window[FORMAT_NUMBER];
+    if (l->mixer == MIXER_NONE)
+        buf_puts(out, "no attention");
+    if (l->mixer == MIXER_LINEAR)
+        buf_puts(out, "a matrix in place of attention");
+    if (l->mixer != MIXER_ATTENTION)
+        return;
+    buf_printf(out, "%u heads of %u sharing %u KV head%s", l->n_head, l->head_dim, l->n_head_kv,
+               l->n_head_kv > 1 ? "s" : "");
+    if (l->window)
+        buf_printf(out, ", sliding window %s", format_number(window, l->window));
+    put_rope(out, &m->ropes[l->rope]);
+    buf_puts(out, norms[l->qk_norm]);
+    if (l->attn_softcap > 0)
+        buf_printf(out, ", softcap %g", (double)l->attn_softcap);
+}
+
+static void put_feed_forward(struct buf *out, const struct layer *l)
+{
+    if (l->n_ff == 0) {
+        buf_puts(out, "; no feed-forward");
+        return;
+    }
+    buf_printf(out, "; %sfeed-forward %u, %s%s", l->parallel ? "beside it " : "", l->n_ff,
+               has(l, FFN_GATE) ? "gated " : "", activation_name(l));
+}
+
+void inspect_layers_text(struct buf *out, const struct model *m)
+{
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct layer *l = &m->layers[i];
+        if (!is_first(m, i))
+            continue;
+        buf_puts(out, n_of_kind(m, l) > 1 ? "  layers " : "  layer ");
+        put_runs(out, m, i);
+        buf_puts(out, ": ");
+        put_attention(out, m, l);
+        put_feed_forward(out, l);
+        if (has(l, ATTN_POST_NORM))
+            buf_puts(out, has(l, ATTN_NORM) ? "; norms before and after" : "; norms after");
+        buf_puts(out, "\n");
+    }
+}
+
+static json_t *layer_numbers(const struct model *m, uint32_t first)
+{
+    json_t *list = json_array();
+    for (uint32_t i = first; i < m->hp.n_layer; i++)
+        if (same_kind(&m->layers[first], &m->layers[i]))
+            json_array_append_new(list, json_integer(i));
+    return list;
+}
+
+static json_t *rope_json(const struct rope *r)
+{
+    if (r->layout == ROPE_NONE)
+        return json_null();
+    return json_pack("{s:i, s:f, s:s, s:f, s:b, s:b}", "dim", (int)r->n_dim, "theta",
+                     (double)r->theta, "scaling", scaling_name(r->scaling), "factor",
+                     (double)r->factor, "frequency_factors", r->factors != NULL, "long_factors",
+                     r->long_factors != NULL);
+}
+
+json_t *inspect_layers_json(const struct model *m)
+{
+    static const char *const mixers[] = {"attention", "linear", "none"};
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct layer *l = &m->layers[i];
+        if (!is_first(m, i))
+            continue;
+        const bool attends = l->mixer == MIXER_ATTENTION;
+        json_t *o = json_pack("{s:o, s:s, s:i, s:i, s:i, s:I, s:o, s:i, s:b, s:s, s:b}", "layers",
+                              layer_numbers(m, i), "mixer", mixers[l->mixer], "heads",
+                              (int)l->n_head, "kv_heads", (int)l->n_head_kv, "head_dim",
+                              (int)l->head_dim, "sliding_window", (json_int_t)l->window, "rope",
+                              attends ? rope_json(&m->ropes[l->rope]) : json_null(), "feed_forward",
+                              (int)l->n_ff, "gated", has(l, FFN_GATE), "activation",
+                              activation_name(l), "parallel", l->parallel);
+        json_array_append_new(list, o);
+    }
+    return list;
+}

@@ -1,0 +1,532 @@
+"""The forward passes of the families that hokku runs, in NumPy and double precision: each from its paper or its makers'
+own code, stated as what is special in it. Nothing here knows of hokku's tables. And small random models of each, with
+numbers that are unusual, so that a number which is not read shows.
+
+Plain is what they have in common (Touvron et al. 2023): x += attention(norm(x)); x += down(silu(gate) * up), RMS norms."""
+import math
+
+import numpy as np
+
+import make_gguf
+from numpy_model import File
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def gelu(x):
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
+
+
+def relu2(x):
+    return np.maximum(x, 0) ** 2
+
+
+def cap(x, c):
+    return c * np.tanh(x / c)
+
+
+class Plain(File):
+    neox = False  # rotation pairs: (i, i + R/2), else neighbours
+    act = staticmethod(silu)
+
+    def __init__(self, path, n_ctx=2048):
+        super().__init__(path)
+        self.n_ctx, self.layers = n_ctx, self.get("block_count")
+        self.forget()
+
+    def forget(self):
+        self.past, self.cache = 0, [None] * self.layers
+
+    def at(self, key, l):
+        """The value of a key at layer l: one for all, or one for each."""
+        v = self.get(key)
+        return v[l] if isinstance(v, list) else v
+
+    def heads(self, l):
+        return self.at("attention.head_count", l), self.at("attention.head_count_kv", l)
+
+    @property
+    def head_dim(self):
+        return self.get("attention.key_length") or self.get("embedding_length") // self.get("attention.head_count")
+
+    def vector(self, name):
+        return self.w[name + ".weight"], self.w.get(name + ".bias", 0)
+
+    def norm(self, x, name):
+        w, b = self.vector(name)
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.get("attention.layer_norm_rms_epsilon")) * w + b
+
+    def linear(self, x, name):
+        return x @ self.w[name + ".weight"].T + self.w.get(name + ".bias", 0)
+
+    # --- positions
+
+    def base(self, l):
+        return self.get("rope.freq_base", 10000.0)
+
+    def scaling(self, l):
+        kind = self.get("rope.scaling.type", "linear" if self.get("rope.scaling.factor") else "none")
+        return kind, self.get("rope.scaling.factor", 1.0)
+
+    def divisors(self):
+        return self.w.get("rope_freqs.weight", 1.0)
+
+    def magnitude(self, l):
+        return self.get("rope.scaling.attn_factor", 1.0)
+
+    def yarn(self, freq, dim, base, f):
+        """Peng et al. 2023, section 3.2 and 3.4."""
+        orig, i = self.get("rope.scaling.original_context_length"), np.arange(dim // 2)
+        pair = lambda turns: dim * math.log(orig / (2 * math.pi * turns)) / (2 * math.log(base))
+        low = max(0, math.floor(pair(self.get("rope.scaling.yarn_beta_fast", 32.0))))
+        high = min(dim - 1, math.ceil(pair(self.get("rope.scaling.yarn_beta_slow", 1.0))))
+        keep = 1 - np.clip((i - low) / max(0.001, high - low), 0, 1)
+        log = 1 + 0.1 * self.get("rope.scaling.yarn_log_multiplier", 0.0) * math.log(f)
+        return keep * freq + (1 - keep) * freq / f, (1 + 0.1 * math.log(f)) / log
+
+    def rotate(self, x, at, l):  # (n, heads, head_dim)
+        dim = self.get("rope.dimension_count", self.head_dim)
+        freq, m = self.base(l) ** (-2.0 * np.arange(dim // 2) / dim) / self.divisors(), 1.0
+        kind, f = self.scaling(l)
+        if kind == "linear":
+            freq = freq / f
+        elif kind == "yarn":
+            freq, m = self.yarn(freq, dim, self.base(l), f)
+        m *= self.magnitude(l)
+        angle = at[:, None, None] * freq
+        cos, sin = np.cos(angle) * m, np.sin(angle) * m
+        first, second = (slice(0, dim // 2), slice(dim // 2, dim)) if self.neox else (slice(0, dim, 2), slice(1, dim, 2))
+        a, b, out = x[..., first], x[..., second], x.copy()
+        out[..., first], out[..., second] = a * cos - b * sin, a * sin + b * cos
+        return out
+
+    def rotated(self, l):
+        return True
+
+    def window(self, l):
+        return self.get("attention.sliding_window", 0)
+
+    def every(self, period, l):
+        """The window of a layer of which every period-th sees all; or as the metadata say of each."""
+        pattern = self.get("attention.sliding_window_pattern", period)
+        windowed = pattern[l] if isinstance(pattern, list) else l % pattern < pattern - 1
+        return self.get("attention.sliding_window", 0) if windowed else 0
+
+    # --- attention
+
+    def project(self, x, p):
+        return [self.linear(x, p + "attn_" + c) for c in "qkv"]
+
+    def heads_norm(self, x, name):  # (n, heads, head_dim)
+        return self.norm(x, name) if name + ".weight" in self.w else x
+
+    def positioned(self, x, name, at, l):
+        x = self.heads_norm(x, name)
+        return self.rotate(x, at, l) if self.rotated(l) else x
+
+    def whole_norm(self, x, name):  # (n, heads * head_dim)
+        return x
+
+    def scale(self):
+        return 1 / math.sqrt(self.head_dim)
+
+    def scores(self, s):
+        return s
+
+    def temper(self, q, at):
+        return q
+
+    def attention(self, x, l):
+        p, d, (heads, kv) = f"blk.{l}.", self.head_dim, self.heads(l)
+        n, at = len(x), np.arange(self.past, self.past + len(x))
+        q, k, v = self.project(x, p)
+        q = self.whole_norm(q, p + "attn_q_norm").reshape(n, heads, d)
+        k = self.whole_norm(k, p + "attn_k_norm").reshape(n, kv, d)
+        q = self.temper(self.positioned(q, p + "attn_q_norm", at, l), at)
+        k, v = self.positioned(k, p + "attn_k_norm", at, l), v.reshape(n, kv, d)
+        if self.past:
+            k, v = (np.concatenate(c) for c in zip(self.cache[l], (k, v)))
+        self.cache[l] = k, v
+        pos = np.arange(self.past + n)
+        hidden = pos[None, :] > at[:, None]
+        if self.window(l):
+            hidden |= pos[None, :] <= at[:, None] - self.window(l)
+        out = np.zeros((n, heads, d))
+        for h in range(heads):
+            s = self.scores(q[:, h] @ k[:, h // (heads // kv)].T * self.scale())
+            s[hidden] = -np.inf
+            s = np.exp(s - s.max(-1, keepdims=True))
+            out[:, h] = s / s.sum(-1, keepdims=True) @ v[:, h // (heads // kv)]
+        return self.linear(out.reshape(n, heads * d), p + "attn_output")
+
+    # --- the rest
+
+    def ffn(self, x, l):
+        p = f"blk.{l}."
+        if p + "ffn_gate.weight" not in self.w:
+            return self.linear(self.act(self.linear(x, p + "ffn_up")), p + "ffn_down")
+        return self.linear(self.act(self.linear(x, p + "ffn_gate")) * self.linear(x, p + "ffn_up"), p + "ffn_down")
+
+    def block(self, x, l):
+        x = x + self.attention(self.norm(x, f"blk.{l}.attn_norm"), l)
+        return x + self.ffn(self.norm(x, f"blk.{l}.ffn_norm"), l)
+
+    def embed(self, ids):
+        return self.w["token_embd.weight"][ids]
+
+    def head(self, logits):
+        return logits
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for l in range(self.layers):
+            x = self.block(x, l)
+        self.past += len(ids)
+        x = self.norm(x, "output_norm")
+        return self.head(x @ self.w.get("output.weight", self.w["token_embd.weight"]).T)
+
+
+class Neox(Plain):
+    neox = True
+
+
+class Layer(Plain):
+    """Layer norm (Ba et al. 2016) in place of RMS norm."""
+
+    def norm(self, x, name):
+        w, b = self.vector(name)
+        x = x - x.mean(-1, keepdims=True)
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.get("attention.layer_norm_epsilon")) * w + b
+
+
+class BothNorms(Plain):
+    """What attention and feed-forward add is normed, too."""
+
+    def block(self, x, l):
+        p = f"blk.{l}."
+        x = x + self.norm(self.attention(self.norm(x, p + "attn_norm"), l), p + "post_attention_norm")
+        return x + self.norm(self.ffn(self.norm(x, p + "ffn_norm"), l), p + "post_ffw_norm")
+
+
+class PostNorms(Plain):
+    """Only what is added is normed (OLMo et al. 2024)."""
+
+    def block(self, x, l):
+        x = x + self.norm(self.attention(x, l), f"blk.{l}.post_attention_norm")
+        return x + self.norm(self.ffn(x, l), f"blk.{l}.post_ffw_norm")
+
+
+class Parallel(Plain):
+    def block(self, x, l):
+        n = self.norm(x, f"blk.{l}.attn_norm")
+        return x + self.attention(n, l) + self.ffn(n, l)
+
+
+class Gemma2(Neox, BothNorms):
+    act, period = staticmethod(gelu), 2
+
+    def embed(self, ids):
+        return super().embed(ids) * math.sqrt(self.get("embedding_length"))
+
+    def window(self, l):
+        return self.every(self.period, l)
+
+    def scores(self, s):
+        return cap(s, self.get("attn_logit_softcapping"))
+
+    def head(self, logits):
+        return cap(logits, self.get("final_logit_softcapping"))
+
+
+class Gemma2Of27B(Gemma2):
+    def scale(self):
+        return math.sqrt(self.get("attention.head_count") / self.get("embedding_length"))
+
+
+class Gemma3(Gemma2):
+    period = 6
+
+    def base(self, l):
+        return self.get("rope.freq_base_swa", 10000.0) if self.window(l) else self.get("rope.freq_base")
+
+    def scaling(self, l):
+        return ("none", 1) if self.window(l) else super().scaling(l)
+
+    def scores(self, s):
+        return s
+
+    def head(self, logits):
+        return logits
+
+
+class Phi3(Neox):
+    def project(self, x, p):
+        heads, kv = self.heads(0)
+        return np.split(self.linear(x, p + "attn_qkv"), [heads * self.head_dim, (heads + kv) * self.head_dim], -1)
+
+    def ffn(self, x, l):
+        gate, up = np.split(self.linear(x, f"blk.{l}.ffn_up"), 2, -1)
+        return self.linear(self.act(gate) * up, f"blk.{l}.ffn_down")
+
+    def divisors(self):
+        short = self.n_ctx <= self.get("rope.scaling.original_context_length")
+        return self.w["rope_factors_short.weight" if short else "rope_factors_long.weight"]
+
+
+class Granite(Plain):
+    def embed(self, ids):
+        return super().embed(ids) * self.get("embedding_scale")
+
+    def scale(self):
+        return self.get("attention.scale")
+
+    def block(self, x, l):
+        r = self.get("residual_scale")
+        x = x + r * self.attention(self.norm(x, f"blk.{l}.attn_norm"), l)
+        return x + r * self.ffn(self.norm(x, f"blk.{l}.ffn_norm"), l)
+
+    def head(self, logits):
+        return logits / self.get("logit_scale")
+
+
+class SmolLM3(Plain):
+    def rotated(self, l):
+        return l % 4 != 3
+
+
+class Mistral3(Plain):
+    def temper(self, q, at):
+        t, orig = self.get("attention.temperature_scale"), self.get("rope.scaling.original_context_length")
+        return q * (1 + t * np.log(1 + np.floor(at / orig)))[:, None, None]
+
+
+class Olmo2(Neox, PostNorms):
+    def heads_norm(self, x, name):
+        return x
+
+    def whole_norm(self, x, name):
+        return self.norm(x, name)
+
+
+class Olmo3(Olmo2):
+    def window(self, l):
+        return self.every(4, l)
+
+    def scaling(self, l):
+        return ("none", 1) if self.window(l) else super().scaling(l)
+
+    def magnitude(self, l):
+        return 1.0 if self.window(l) else super().magnitude(l)
+
+
+class Exaone4(Neox, PostNorms):
+    def window(self, l):
+        return self.every(4, l) if self.layers == 64 else 0
+
+    def rotated(self, l):
+        return self.layers != 64 or self.window(l) > 0
+
+
+class Glm4(BothNorms):
+    ffn = Phi3.ffn
+
+
+class SeedOss(Neox):
+    def block(self, x, l):
+        x = x + self.attention(self.norm(x, f"blk.{l}.attn_norm"), l)
+        return x + self.ffn(self.norm(x, f"blk.{l}.post_attention_norm"), l)
+
+
+class CommandR(Layer, Parallel):
+    def heads_norm(self, x, name):
+        return self.norm(x, name) if name + ".weight" in self.w else x  # (heads, head_dim) weights
+
+    def head(self, logits):
+        return logits * self.get("logit_scale")
+
+
+class Cohere2(CommandR):
+    def window(self, l):
+        return self.every(4, l)
+
+    def rotated(self, l):
+        return l % 4 != 3
+
+
+class StarCoder2(Neox, Layer):
+    act = staticmethod(gelu)
+
+
+class StableLM(Neox, Layer):
+    def block(self, x, l):
+        parallel = f"blk.{l}.ffn_norm.weight" not in self.w
+        return Parallel.block(self, x, l) if parallel else Plain.block(self, x, l)
+
+
+class Nemotron(Neox, Layer):
+    act = staticmethod(relu2)
+
+
+class Arcee(Plain):
+    act = staticmethod(relu2)
+
+
+class Apertus(Neox):
+    """xIELU (Huang and Schlag 2024)."""
+
+    def ffn(self, x, l):
+        ap, an, beta, eps = (self.meta["xielu." + k][l] for k in ("alpha_p", "alpha_n", "beta", "eps"))
+        self.act = lambda u: np.where(u > 0, np.log1p(math.exp(ap)) * u * u + beta * u,
+                                      (beta + np.log1p(math.exp(an))) * (np.expm1(np.minimum(u, eps)) - u) + beta * u)
+        return super().ffn(x, l)
+
+
+class Hunyuan(Neox):
+    def positioned(self, x, name, at, l):
+        return self.norm(self.rotate(x, at, l), name)
+
+
+class Deci(Plain):
+    def block(self, x, l):
+        p, (heads, kv) = f"blk.{l}.", self.heads(l)
+        if heads:
+            n = self.norm(x, p + "attn_norm")
+            x = x + (self.attention(n, l) if kv else self.linear(n, p + "attn_output"))
+        return x + self.ffn(self.norm(x, p + "ffn_norm"), l) if self.at("feed_forward_length", l) else x
+
+
+# --- random models --------------------------------------------------------------------------
+
+QKV, OUT, FFN = ("attn_q", "attn_k", "attn_v"), ("attn_output",), ("ffn_up", "ffn_down")
+PRE, POST = ("attn_norm", "ffn_norm"), ("post_attention_norm", "post_ffw_norm")
+EPS, LAYER_EPS = {"attention.layer_norm_rms_epsilon": 0.03}, {"attention.layer_norm_epsilon": 0.03}
+
+
+def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms=PRE, biases=(), qk=None, gate=True,
+          fused=(), tied=True, vectors=(), seed=1, bos=False):
+    """-> (kvs, tensors). qk: shape of the norms of queries and keys: head, heads, whole. heads, kv, ff: a number, or a list
+    of one for each layer. vectors: more of them, (name, n, lowest, highest)."""
+    each = lambda v, l: v[l] if isinstance(v, list) else v
+    d, rng, tensors, vocab = head_dim or embd // heads, np.random.default_rng([seed, 77]), [], 640
+
+    def matrix(name, rows, cols):
+        data = rng.normal(0, 1.6 / math.sqrt(cols), (rows, cols)).astype(np.float16)
+        tensors.append(make_gguf.Tensor(name + ".weight", [cols, rows], "F16", data.tobytes()))
+        if name.split(".")[-1] in biases:
+            tensors.append(make_gguf.Tensor(name + ".bias", [rows], "F32", rng.normal(0, 0.5, rows).astype(np.float32).tobytes()))
+
+    def vector(name, shape, low=0.5, high=1.5):
+        shape = shape if isinstance(shape, list) else [shape]
+        data = rng.uniform(low, high, int(np.prod(shape))).astype(np.float32)
+        tensors.append(make_gguf.Tensor(name, shape, "F32", data.tobytes()))
+
+    def norm(name):
+        vector(name + ".weight", embd)
+        if "norm" in biases:
+            vector(name + ".bias", embd, -0.5, 0.5)
+
+    matrix("token_embd", vocab, embd)
+    if not tied:
+        matrix("output", vocab, embd)
+    norm("output_norm")
+    for name, n, low, high in vectors:
+        vector(name, n, low, high)
+    for l in range(layers):
+        b, h, k, width = f"blk.{l}.", each(heads, l), each(kv, l), each(ff, l)
+        for name in norms:
+            if h if name == "attn_norm" else width or name != "ffn_norm":
+                norm(b + name)
+        if h and not k:
+            matrix(b + "attn_output", embd, embd)
+        elif h:
+            if "qkv" in fused:
+                matrix(b + "attn_qkv", (h + 2 * k) * d, embd)
+            else:
+                for name, rows in zip(QKV, (h * d, k * d, k * d)):
+                    matrix(b + name, rows, embd)
+            for name, n in (("q", h), ("k", k)):
+                if qk:
+                    vector(b + f"attn_{name}_norm.weight", {"head": d, "heads": [d, n], "whole": n * d}[qk])
+            matrix(b + "attn_output", embd, h * d)
+        if width and gate and "ffn" not in fused:
+            matrix(b + "ffn_gate", width, embd)
+        if width:
+            matrix(b + "ffn_up", width * (2 if "ffn" in fused else 1), embd)
+            matrix(b + "ffn_down", embd, width)
+    kvs = [("general.architecture", arch), ("general.name", "random"), ("general.file_type", 1),
+           (f"{arch}.context_length", 4096), (f"{arch}.embedding_length", embd), (f"{arch}.block_count", layers),
+           (f"{arch}.feed_forward_length", ff), (f"{arch}.attention.head_count", heads),
+           (f"{arch}.attention.head_count_kv", kv), (f"{arch}.vocab_size", vocab)]
+    if head_dim:
+        kvs += [(f"{arch}.attention.key_length", d), (f"{arch}.attention.value_length", d)]
+    kvs += [(k if k.startswith("xielu") else f"{arch}.{k}", v) for k, v in meta.items()]
+    return kvs + make_gguf.vocabulary(vocab, "qwen2", bos), tensors
+
+
+def xielu(layers):
+    return {"xielu.alpha_p": [0.3 + 0.4 * l for l in range(layers)], "xielu.alpha_n": [0.9 - 0.3 * l for l in range(layers)],
+            "xielu.beta": [0.5 + 0.1 * l for l in range(layers)], "xielu.eps": [-1e-6] * layers}
+
+
+def factors(n, *names):
+    return [(f"rope_factors_{name}.weight", n, low, low + 2) for name, low in zip(names, (1, 3))]
+
+
+YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 100}
+# name: (class, arguments of model)
+FAMILIES = {
+    "gemma2": (Gemma2, dict(arch="gemma2", layers=5, head_dim=20, norms=PRE + POST, meta=EPS | {
+        "attention.sliding_window": 29, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 4.0})),
+    "gemma2-46": (Gemma2Of27B, dict(arch="gemma2", layers=46, embd=32, heads=2, kv=1, head_dim=24, ff=24, norms=PRE + POST, meta=EPS | {
+        "attention.sliding_window": 29, "attn_logit_softcapping": 9.0, "final_logit_softcapping": 4.0})),
+    "gemma3-pattern": (Gemma3, dict(arch="gemma3", layers=4, head_dim=12, norms=PRE + POST, qk="head", meta=EPS | {
+        "attention.sliding_window": 33, "attention.sliding_window_pattern": 3, "rope.freq_base": 3e5})),
+    "gemma3": (Gemma3, dict(arch="gemma3", layers=8, heads=4, kv=1, head_dim=28, norms=PRE + POST, qk="head", meta=EPS | {
+        "attention.sliding_window": 21, "rope.freq_base": 3e5, "rope.freq_base_swa": 2e4, "rope.scaling.type": "linear",
+        "rope.scaling.factor": 3.0})),
+    "phi3-short": (Phi3, dict(arch="phi3", fused=("qkv", "ffn"), tied=False, vectors=factors(3, "short", "long"), meta=EPS | {
+        "rope.dimension_count": 6, "rope.scaling.original_context_length": 3000, "rope.scaling.attn_factor": 1.3})),
+    "phi3-long": (Phi3, dict(arch="phi3", fused=("qkv", "ffn"), kv=2, vectors=factors(4, "short", "long"), meta=EPS | {
+        "rope.scaling.original_context_length": 300, "rope.scaling.attn_factor": 1.3, "attention.sliding_window": 90})),
+    "granite": (Granite, dict(arch="granite", meta=EPS | {
+        "embedding_scale": 3.0, "residual_scale": 0.3, "attention.scale": 0.15, "logit_scale": 1.7})),
+    "smollm3": (SmolLM3, dict(arch="smollm3", layers=6, meta=EPS | {"rope.freq_base": 4e4})),
+    "mistral3": (Mistral3, dict(arch="mistral3", head_dim=24, tied=False, meta=EPS | YARN | {
+        "attention.temperature_scale": 0.4, "rope.scaling.yarn_log_multiplier": 0.6, "rope.scaling.yarn_beta_fast": 6.0,
+        "rope.scaling.yarn_beta_slow": 0.7})),
+    "olmo2": (Olmo2, dict(arch="olmo2", norms=POST, qk="whole", tied=False, meta=EPS)),
+    "olmo3": (Olmo3, dict(arch="olmo2", layers=5, norms=POST, qk="whole", meta=EPS | YARN | {
+        "attention.sliding_window": 19, "rope.scaling.attn_factor": 1.2})),
+    "olmo3-pattern": (Olmo3, dict(arch="olmo2", layers=4, norms=POST, qk="whole", meta=EPS | YARN | {
+        "attention.sliding_window": 19, "attention.sliding_window_pattern": [False, True, True, False]})),
+    "exaone4": (Exaone4, dict(arch="exaone4", norms=POST, qk="head", vectors=[("rope_freqs.weight", 4, 1, 4)], meta=EPS | {
+        "attention.sliding_window": 19})),
+    "exaone4-64": (Exaone4, dict(arch="exaone4", layers=64, embd=32, heads=2, kv=1, ff=24, norms=POST, qk="head", meta=EPS | {
+        "attention.sliding_window": 19})),
+    "glm4": (Glm4, dict(arch="glm4", head_dim=12, norms=PRE + POST, biases=QKV, fused=("ffn",), meta=EPS | {
+        "rope.dimension_count": 6})),
+    "seed_oss": (SeedOss, dict(arch="seed_oss", head_dim=20, norms=("attn_norm", "post_attention_norm"), biases=QKV, meta=EPS)),
+    "command-r": (CommandR, dict(arch="command-r", norms=PRE[:1], qk="heads", meta=LAYER_EPS | {
+        "logit_scale": 0.4, "rope.scaling.type": "none"})),
+    "cohere2": (Cohere2, dict(arch="cohere2", layers=6, norms=PRE[:1], meta=LAYER_EPS | {
+        "logit_scale": 1.3, "attention.sliding_window": 26})),
+    "starcoder2": (StarCoder2, dict(arch="starcoder2", biases=("norm", *QKV, *OUT, *FFN), gate=False, meta=LAYER_EPS)),
+    "stablelm": (StableLM, dict(arch="stablelm", biases=("norm", *QKV), qk="heads", meta=LAYER_EPS | {"rope.dimension_count": 2})),
+    "stablelm-parallel": (StableLM, dict(arch="stablelm", biases=("norm",), norms=PRE[:1], meta=LAYER_EPS | {
+        "rope.dimension_count": 4, "use_parallel_residual": False})),
+    "nemotron": (Nemotron, dict(arch="nemotron", biases=("norm",), gate=False, tied=False, meta=LAYER_EPS | {
+        "rope.dimension_count": 4})),
+    "arcee": (Arcee, dict(arch="arcee", gate=False, meta=EPS)),
+    "apertus": (Apertus, dict(arch="apertus", gate=False, qk="head", vectors=[("rope_freqs.weight", 4, 1, 4)],
+                              meta=EPS | xielu(3))),
+    "internlm2": (Plain, dict(arch="internlm2", meta=EPS | {"rope.freq_base": 5e5})),
+    "ernie4_5": (Plain, dict(arch="ernie4_5", head_dim=20, meta=EPS)),
+    "hunyuan-dense": (Hunyuan, dict(arch="hunyuan-dense", qk="head", meta=EPS)),
+    "deci": (Deci, dict(arch="deci", layers=5, heads=[6, 6, 0, 4, 6], kv=[3, 0, 0, 4, 1], head_dim=20, ff=[80, 40, 64, 0, 96],
+                        vectors=[("rope_freqs.weight", 10, 1, 4)], meta=EPS)),
+    "qwen2vl": (Neox, dict(arch="qwen2vl", biases=QKV, meta=EPS | {"rope.dimension_sections": [1, 1, 2, 0]})),
+    "qwen3vl": (Neox, dict(arch="qwen3vl", qk="head", head_dim=12, meta=EPS | {
+        "rope.dimension_sections": [2, 2, 2, 0], "n_deepstack_layers": 3})),
+}
