@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/mapped.h"
 #include "base/out.h"
 #include "base/signals.h"
 #include "cli/complete.h"
@@ -95,6 +97,7 @@ extern char **environ;
 int main(int argc, char **argv)
 {
     struct options opt;
+    fd_fill_standard(); // before anything else is opened
     struct program p = {
         .opt = &opt,
         .cpu = &cpu_backend,
@@ -113,6 +116,8 @@ int main(int argc, char **argv)
     if (ok)
         say_places(&opt);
     ok = ok && run(&p, &death, &err);
+    if (mapped_failed() && (ok || err.code != ERR_MODEL))
+        ok = mapped_error(false, &err);
     options_release(&opt);
     // Whoever waits must see that it was a signal; what was asked to end is no success either.
     if (death || signals_caught())

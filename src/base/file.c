@@ -78,3 +78,26 @@ bool fd_write_all(int fd, const char *label, const void *data, size_t n, struct 
     }
     return true;
 }
+
+bool file_write_new(const char *path, const void *data, size_t n, struct error *err)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return errno == EEXIST
+                   ? error_set(err, ERR_FAIL, "%s: there is already such a file: name another",
+                               path)
+                   : error_set(err, ERR_FAIL, "%s: cannot be made: %s", path, strerror(errno));
+    bool ok = fd_write_all(fd, path, data, n, err);
+    if (close(fd) != 0 && ok)
+        ok = error_set(err, ERR_FAIL, "%s: cannot be written: %s", path, strerror(errno));
+    if (!ok)
+        unlink(path);
+    return ok;
+}
+
+void fd_fill_standard(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) < 0)
+            return; // what is written fails then, and is told
+}

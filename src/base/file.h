@@ -19,6 +19,14 @@ bool fd_read_all(int fd, const char *label, size_t max_bytes, const struct cance
 // Waits until a read of fd would not wait. False when asked to end (cancel may be NULL).
 bool fd_wait(int fd, const struct cancel *cancel);
 
+// Standard input, output and error that were closed become /dev/null: else what is opened next
+// would get their number.
+void fd_fill_standard(void);
+
+// Writes a file that does not exist yet. Errors: ERR_FAIL: there is one; what was written is
+// removed when it fails.
+bool file_write_new(const char *path, const void *data, size_t n, struct error *err);
+
 // Writes all n bytes. Errors: ERR_FAIL (disk full and the like).
 bool fd_write_all(int fd, const char *label, const void *data, size_t n, struct error *err);
 

@@ -1,5 +1,6 @@
 #include "base/out.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -58,6 +59,36 @@ bool out_json(enum out_stream s, const char *json, size_t n, struct error *err)
 bool out_painted(enum out_stream s, const char *text, size_t n, struct error *err)
 {
     return filtered(s, text, n, termsafe_painted, err);
+}
+
+bool out_clipboard(enum out_stream s, const char *text, size_t n, struct error *err)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    enum { MOST = 1 << 20 }; // terminals forget, or choke on, larger ones
+    struct buf b = {0};
+    if (n > MOST)
+        return error_set(err, ERR_FAIL,
+                         "%zu bytes are too many for a clipboard, expected at most %d", n, MOST);
+    // Base64: nothing in it can end the sequence.
+    buf_puts(&b, "\x1b]52;c;");
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t v = 0;
+        for (size_t k = 0; k < 3; k++)
+            v = v << 8 | (i + k < n ? (unsigned char)text[i + k] : 0);
+        for (size_t k = 0; k < 4; k++)
+            buf_putc(&b, i + k > n ? '=' : digits[v >> (18 - 6 * k) & 63]);
+    }
+    buf_puts(&b, "\x07");
+    bool ok = (!b.failed || error_oom(err, "the clipboard", n)) && out_is_terminal(s) &&
+              fd_write_all(s, "the terminal", b.data, b.len, err);
+    buf_release(&b);
+    return ok;
+}
+
+bool out_nul(enum out_stream s, struct error *err)
+{
+    // A terminal shows nothing for it.
+    return fd_write_all(s, "standard output", "", 1, err);
 }
 
 void out_say(const char *fmt, ...)

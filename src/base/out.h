@@ -19,6 +19,9 @@ size_t out_columns(enum out_stream s); // of the terminal; 0 when unknown
 // Errors: ERR_FAIL (disk full and the like), ERR_MEMORY. err may be NULL.
 bool out_text(enum out_stream s, const char *text, size_t n, struct error *err);
 bool out_json(enum out_stream s, const char *json, size_t n, struct error *err);
+// Gives a text to the clipboard of the terminal (OSC 52), which may refuse it. Errors: ERR_FAIL.
+bool out_clipboard(enum out_stream s, const char *text, size_t n, struct error *err);
+bool out_nul(enum out_stream s, struct error *err); // a separator for programs
 bool out_painted(enum out_stream s, const char *text, size_t n, struct error *err);
 
 // One line on standard error (the newline is added): on a terminal a newline inside is made

@@ -200,6 +200,14 @@ bool place_commit(int fd, const char *temp, const char *path, struct error *err)
     return ok;
 }
 
+bool place_move(const char *from, const char *to, struct error *err)
+{
+    if (link(from, to) != 0)
+        return error_set(err, ERR_FAIL, "%s: cannot be made: %s", to, strerror(errno));
+    return unlink(from) == 0 ||
+           error_set(err, ERR_FAIL, "%s: cannot be removed: %s", from, strerror(errno));
+}
+
 // ---------------------------------------------------------------------------------------
 // directories
 

@@ -34,6 +34,9 @@ int place_create_temp(const char *path, struct buf *temp, struct error *err);
 // and what was at path is as it was.
 bool place_commit(int fd, const char *temp, const char *path, struct error *err);
 
+// Gives a file another name, which must be free: what is there is never replaced. Errors: ERR_FAIL.
+bool place_move(const char *from, const char *to, struct error *err);
+
 // Whether there is a directory for what hokku keeps; NULL: there is none. Errors: ERR_FAIL: what it
 // is for, and how to name one (xdg: the variable).
 bool place_need(const char *dir, const char *what, const char *xdg, struct error *err);

@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <stddef.h>
 
+#include "base/mapped.h"
+
 // A handler can only reach static storage.
 static struct cancel cancel;
 static volatile sig_atomic_t caught;
@@ -26,6 +28,13 @@ static void on_signal(int sig)
     cancel_ask(&cancel);
 }
 
+static void on_bus(int sig, siginfo_t *info, void *context)
+{
+    (void)context;
+    if (!mapped_fault(info->si_addr))
+        signals_die(sig);
+}
+
 struct cancel *signals_begin(void)
 {
     static const int handled[] = {SIGINT, SIGTERM};
@@ -35,6 +44,9 @@ struct cancel *signals_begin(void)
     for (size_t i = 0; i < sizeof handled / sizeof *handled; i++)
         if (sigaction(handled[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(handled[i], &sa, NULL);
+    struct sigaction bus = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO | SA_RESTART};
+    sigaction(SIGBUS, &bus, NULL);
+    mapped_watch(&cancel);
     return &cancel;
 }
 

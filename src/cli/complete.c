@@ -29,9 +29,9 @@ enum complete_kind complete_kind_of(const struct option_def *d)
         const char *option;
         enum complete_kind kind;
     } kinds[] = {
-        {"--session", COMPLETE_SESSIONS},        {"--system-prompt", COMPLETE_PROMPTS},
-        {"--chat-template", COMPLETE_TEMPLATES}, {"--hf-repo", COMPLETE_MODELS},
-        {"--device", COMPLETE_DEVICES},
+        {"--session", COMPLETE_SESSIONS},      {"--base", COMPLETE_SESSIONS},
+        {"--system-prompt", COMPLETE_PROMPTS}, {"--chat-template", COMPLETE_TEMPLATES},
+        {"--hf-repo", COMPLETE_MODELS},        {"--device", COMPLETE_DEVICES},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].option, d->long_name) == 0)
@@ -82,7 +82,7 @@ static void offer_words(struct offers *to, const char *words, const char *separa
 static void offer_prompts(struct offers *to)
 {
     struct buf names = {0};
-    shipped_prompt_names(&names);
+    shipped_prompt_names(to->o, &names);
     offer_words(to, buf_str(&names), ", ");
     buf_release(&names);
 }
@@ -231,7 +231,9 @@ static bool offer_argument(struct offers *to, const struct before *b)
         offer(to, "rm", 2);
     if (b->tool == TOOL_PULL || b->rm)
         offer_kind(to, COMPLETE_MODELS);
-    if (b->tool == TOOL_REPLAY)
+    if (b->tool == TOOL_SESSIONS && b->n_positional == 0)
+        offer_words(to, "list rm mv export search", " ");
+    if (b->tool == TOOL_REPLAY || (b->tool == TOOL_SESSIONS && b->n_positional > 0))
         offer_kind(to, COMPLETE_SESSIONS);
     return b->tool != TOOL_MODELS && b->tool != TOOL_PULL;
 }

@@ -87,6 +87,8 @@ static const char *zsh_arguments(enum tool t)
         return "session:{ _hokku_names sessions; _files }";
     case TOOL_PULL:
         return "model:_hokku_names models";
+    case TOOL_SESSIONS:
+        return "session:{ compadd list rm mv export search; _hokku_names sessions; _files }";
     case TOOL_MODELS:
         return "model:{ compadd rm; _hokku_names models }";
     default:
@@ -197,8 +199,17 @@ static const char man_end[] =
     ".SH SESSIONS\n"
     "A named session is saved after every turn: messages, exact tokens, settings and the "
     "model\\(aqs "
-    "memory, so that it goes on at once and exactly as if it had not been interrupted. Only one "
-    "hokku at a time writes a session.\n"
+    "memory, so that it goes on at once and exactly as if it had not been interrupted; "
+    "\\fB\\-\\-no\\-kv\\fR saves the text alone, which is small and read again. Each save appends "
+    "what is "
+    "new. Only one hokku at a time writes a session.\n"
+    ".PP\nA chat without a name is kept too, its text alone, mode 0600: the 20 latest. "
+    "\\fB\\-\\-continue\\fR goes on with the chat that was saved last, however it ended. "
+    "\\fB\\-\\-base\\fR begins with a saved session and never changes it; with \\fB\\-\\-lines\\fR "
+    "every line does. "
+    "\\fB\\-\\-no\\-history\\fR keeps nothing. \\fIhokku sessions\\fR lists, renames, removes, "
+    "exports "
+    "and searches them.\n"
     ".SH EXIT STATUS\n"
     ".TP\n.B 0\ndone\n.TP\n.B 1\nfailure while running\n.TP\n.B 2\nwrong usage\n"
     ".TP\n.B 3\nthe model cannot be loaded\n.TP\n.B 4\nnot enough memory\n"
@@ -208,6 +219,7 @@ static const char man_end[] =
     ".SH FILES\n"
     ".TP\n.I $XDG_CONFIG_HOME/hokku/config\noptions, one per line\n"
     ".TP\n.I $XDG_STATE_HOME/hokku/history\nthe lines typed\n"
+    ".TP\n.I $XDG_CONFIG_HOME/hokku/prompts\nsystem prompts of your own, NAME.txt for @NAME\n"
     ".TP\n.I $XDG_STATE_HOME/hokku/sessions\nsaved sessions\n"
     ".TP\n.I $XDG_CACHE_HOME/hokku\ndownloaded models\n"
     ".SH ENVIRONMENT\n.TP\n.B HOKKU_MODEL\nthe model when none is named\n.TP\n.B NO_COLOR\nno "

@@ -37,6 +37,9 @@ static const struct {
     [TOOL_REPLAY] = {"replay", "FILE.session", "re-generate a recorded conversation and compare"},
     [TOOL_PULL] = {"pull", "USER/REPO[:QUANT]", "download a model from the Hugging Face Hub"},
     [TOOL_MODELS] = {"models", "[rm NAME]", "list or remove downloaded models"},
+    [TOOL_SESSIONS] = {"sessions",
+                       "[list | rm NAME | mv NAME NEW | export NAME FILE.md | search TEXT]",
+                       "list, remove, rename, export or search saved conversations"},
 };
 
 const char *tool_name(enum tool t)
@@ -115,6 +118,20 @@ static const char *nearest(enum tool t, const char *name)
                 best_distance = distance;
                 best = names[k];
             }
+        }
+    }
+    return best;
+}
+
+static const char *nearest_tool(const char *name)
+{
+    const char *best = NULL;
+    unsigned best_distance = 3;
+    for (int t = 1; t < N_TOOLS; t++) {
+        unsigned distance = edit_distance(name, tools[t].name);
+        if (distance > 0 && distance < best_distance) {
+            best_distance = distance;
+            best = tools[t].name;
         }
     }
     return best;
@@ -532,19 +549,78 @@ static bool read_environment(struct options *o, char **envp, struct error *err)
     return true;
 }
 
+// What other programs call an option that hokku has, or why it has none.
+static const struct {
+    const char *name, *ours, *why;
+} others[] = {
+    {"--temperature", "--temp", NULL},
+    {"--max-tokens", "--n-predict", NULL},
+    {"--max-new-tokens", "--n-predict", NULL},
+    {"--num-predict", "--n-predict", NULL},
+    {"--ctx", "--ctx-size", NULL},
+    {"--context", "--ctx-size", NULL},
+    {"--context-size", "--ctx-size", NULL},
+    {"--stop", "--reverse-prompt", NULL},
+    {"--system", "--system-prompt", NULL},
+    {"--grammar", NULL, "answers cannot be constrained"},
+    {"--lora", NULL, "adapters are not supported: merge it into the model's file"},
+    {"--mmproj", NULL, "images are not supported"},
+    {"-ngl", NULL, "all layers are on the device that --device names"},
+    {"--n-gpu-layers", NULL, "all layers are on the device that --device names"},
+    {"--gpu-layers", NULL, "all layers are on the device that --device names"},
+    {"-fa", NULL, "attention is always computed that way"},
+    {"--flash-attn", NULL, "attention is always computed that way"},
+    {"--mlock", NULL, "the weights stay where they are loaded"},
+    {"--no-mmap", NULL, "files are mapped and copied to the device once"},
+    {"-i", NULL, "on a terminal, without a prompt, it is a chat"},
+    {"--interactive", NULL, "on a terminal, without a prompt, it is a chat"},
+};
+
+static bool unknown_option(const struct options *o, const char *name, struct error *err)
+{
+    const char *near = nearest(o->tool, name), *space = o->tool ? " " : "";
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (strcmp(others[i].name, name) != 0)
+            continue;
+        if (!others[i].ours)
+            return error_set(err, ERR_USAGE, "%s is not needed, or not there: %s; leave it out",
+                             name, others[i].why);
+        if (find(o->tool, others[i].ours, strlen(others[i].ours)))
+            near = others[i].ours;
+    }
+    return error_set(err, ERR_USAGE, "unknown option %s%s%s; hokku %s%s--help lists them", name,
+                     near ? ", did you mean " : "", near ? near : "", tool_name(o->tool), space);
+}
+
+// -n5 and -n=5: a short name with its value. *len becomes the name's.
+static const struct option_def *find_joined(enum tool t, const char *arg, size_t *len)
+{
+    for (size_t n = strlen(arg) - 1; n >= 2; n--) {
+        const struct option_def *d = find(t, arg, n);
+        bool number = d && (d->kind == OPT_I32 || d->kind == OPT_I64 || d->kind == OPT_U32 ||
+                            d->kind == OPT_U64 || d->kind == OPT_F32);
+        if (d && d->arg &&
+            (arg[n] == '=' || (number && (isdigit((unsigned char)arg[n]) || arg[n] == '-')))) {
+            *len = n;
+            return d;
+        }
+    }
+    return NULL;
+}
+
 static bool parse_argument(struct options *o, int argc, char **argv, int *at, struct error *err)
 {
     const char *arg = argv[*at];
     const char *eq = strncmp(arg, "--", 2) == 0 ? strchr(arg, '=') : NULL;
     size_t len = eq ? (size_t)(eq - arg) : strlen(arg);
     const struct option_def *d = find(o->tool, arg, len);
+    const char *joined = NULL;
+    if (!d && arg[1] != '-' && (d = find_joined(o->tool, arg, &len)))
+        joined = arg + len + (arg[len] == '=');
     if (!d) {
         char name[80];
         snprintf(name, sizeof name, "%.*s", (int)(len < 60 ? len : 60), arg);
-        const char *near = nearest(o->tool, name);
-        return error_set(err, ERR_USAGE, "unknown option %s%s%s; hokku %s%s--help lists them", name,
-                         near ? ", did you mean " : "", near ? near : "", tool_name(o->tool),
-                         o->tool ? " " : "");
+        return unknown_option(o, name, err);
     }
     size_t n_rows;
     o->given[d - options_table(&n_rows)] = true;
@@ -554,10 +630,19 @@ static bool parse_argument(struct options *o, int argc, char **argv, int *at, st
                              eq + 1);
         return set_value(o, d, NULL, err);
     }
+    if (joined)
+        return set_value(o, d, joined, err);
     if (!eq && *at + 1 >= argc)
         return error_set(err, ERR_USAGE, "%s needs a value: %s %s", d->long_name, d->long_name,
                          d->arg);
     return set_value(o, d, eq ? eq + 1 : argv[++*at], err);
+}
+
+static const char *first_set(const char *const values[])
+{
+    while (!*values || !**values)
+        values++;
+    return *values;
 }
 
 bool options_parse(struct options *o, int argc, char **argv, char **envp, struct error *err)
@@ -577,6 +662,9 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
     const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
     o->dumb = term && strcmp(term, "dumb") == 0;
     o->no_color = no_color && *no_color;
+    o->home = getenv("HOME");
+    o->editor = first_set((const char *[]){getenv("VISUAL"), getenv("EDITOR"), "vi"});
+    o->temp_dir = first_set((const char *[]){getenv("TMPDIR"), P_tmpdir});
     if (!find_places(o, err))
         return false;
     if (argc > 1 && strcmp(argv[1], "--complete") == 0) {
@@ -608,6 +696,12 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
         }
     }
     if (o->tool == TOOL_NONE && !o->help) {
+        const char *tool = o->args.n > 1 ? nearest_tool(o->args.items[0]) : NULL;
+        if (tool)
+            return error_set(err, ERR_USAGE,
+                             "unknown tool \"%.40s\", did you mean hokku %s? (A prompt of several "
+                             "words needs quotes.)",
+                             o->args.items[0], tool);
         if (o->args.n > 1)
             return error_set(err, ERR_USAGE,
                              "%zu prompts given (\"%.40s\", \"%.40s\"...): expected one; quote it",
@@ -619,6 +713,15 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
             o->prompt = o->args.items[0];
         if (o->lines && o->turns)
             return error_set(err, ERR_USAGE, "--lines and --turns cannot be combined");
+        if (o->lines && (o->session || o->resume))
+            return error_set(
+                err, ERR_USAGE,
+                "%s and --lines cannot be combined: each line is a conversation of its "
+                "own; --base NAME begins each with a saved session",
+                o->session ? "--session" : "--continue");
+        if ((o->session != NULL) + (o->base != NULL) + o->resume > 1)
+            return error_set(err, ERR_USAGE,
+                             "found two of --session, --base and --continue, expected one");
         if (o->system && o->system_file)
             return error_set(err, ERR_USAGE, "-sys and -sysf cannot be combined");
         if (o->chat_template && o->chat_template_file)

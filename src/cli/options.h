@@ -19,6 +19,7 @@ enum tool {
     TOOL_REPLAY,
     TOOL_PULL,
     TOOL_MODELS,
+    TOOL_SESSIONS,
     N_TOOLS,
 };
 
@@ -64,7 +65,7 @@ struct options {
     const char *chat_template, *chat_template_file, *prefill;
     int32_t think; // enum think of dialog/think.h
 
-    bool lines, turns;
+    bool lines, turns, null;
 
     // length
     int64_t n_predict;
@@ -78,13 +79,15 @@ struct options {
     uint32_t sampler_given;
     bool seed_given;
 
-    const char *session;
-    bool no_history;
+    const char *session, *base;
+    bool resume; // --continue
+    bool no_history, no_kv;
 
     // output
     bool quiet, verbose, stats, json;
     uint32_t logprobs;
     enum when color;
+    const char *home, *editor, *temp_dir; // HOME (may be NULL), VISUAL or EDITOR, TMPDIR
     bool dumb, no_color; // TERM=dumb: no escape sequences; NO_COLOR
 
     // tools

@@ -13,6 +13,7 @@
 #define REPLAY     (1u << TOOL_REPLAY)
 #define PULL       (1u << TOOL_PULL)
 #define MODELS     (1u << TOOL_MODELS)
+#define SESSIONS   (1u << TOOL_SESSIONS)
 #define ENGINE     (MAIN | SCORE | PERPLEXITY | BENCH | REPLAY)
 
 #define AT(field)    offsetof(struct options, field)
@@ -76,6 +77,8 @@ static const struct option_def table[] = {
 
     {MAIN, "many prompts", NULL, "--lines", NULL, OPT_FLAG, AT(lines), 0, NULL, NULL, false,
      "each line of stdin is its own prompt"},
+    {MAIN, "many prompts", "-0", "--null", NULL, OPT_FLAG, AT(null), 0, NULL, NULL, false,
+     "a NUL byte after each answer of --lines or --turns"},
     {MAIN, "many prompts", NULL, "--turns", NULL, OPT_FLAG, AT(turns), 0, NULL, NULL, false,
      "each line of stdin is the next turn of one chat"},
 
@@ -118,8 +121,14 @@ static const struct option_def table[] = {
 
     {MAIN, "sessions", NULL, "--session", "NAME", OPT_STR, AT(session), 0, NULL, NULL, false,
      "resume or begin a session, saved every turn"},
+    {MAIN, "sessions", NULL, "--continue", NULL, OPT_FLAG, AT(resume), 0, NULL, NULL, false,
+     "go on with the last chat, named or not"},
+    {MAIN, "sessions", NULL, "--base", "NAME|FILE", OPT_STR, AT(base), 0, NULL, NULL, false,
+     "begin with a saved session, which stays as it is"},
+    {MAIN, "sessions", NULL, "--no-kv", NULL, OPT_FLAG, AT(no_kv), 0, NULL, NULL, false,
+     "save the text alone: small, and read again when resumed"},
     {MAIN, "sessions", NULL, "--no-history", NULL, OPT_FLAG, AT(no_history), 0, NULL, NULL, false,
-     "do not keep the lines typed"},
+     "keep neither the lines typed nor chats without a name"},
 
     {TOKENIZE, "options", NULL, "--special", NULL, OPT_FLAG, AT(special), 0, NULL, NULL, false,
      "text like <|im_end|> becomes the control token"},
@@ -150,10 +159,22 @@ static const struct option_def table[] = {
      false, "nothing but the answer and errors"},
     {MAIN | ENGINE | PULL, "output", "-v", "--verbose", NULL, OPT_FLAG, AT(verbose), 0, NULL, NULL,
      false, "say what is done: device, memory, seed"},
+    {INSPECT, "output", "-v", "--verbose", NULL, OPT_FLAG, AT(verbose), 0, NULL, NULL, false,
+     "list every tensor"},
     {MAIN, "output", NULL, "--stats", NULL, OPT_FLAG, AT(stats), 0, NULL, NULL, false,
      "speed, tokens, context after each answer"},
-    {MAIN | INSPECT | MODELS | REPLAY | PERPLEXITY, "output", NULL, "--json", NULL, OPT_FLAG,
-     AT(json), 0, NULL, NULL, false, "JSON: text, token ids, finish_reason, timings"},
+    {MAIN, "output", NULL, "--json", NULL, OPT_FLAG, AT(json), 0, NULL, NULL, false,
+     "JSON: text, token ids, finish_reason, timings"},
+    {INSPECT, "output", NULL, "--json", NULL, OPT_FLAG, AT(json), 0, NULL, NULL, false,
+     "metadata, tensors and totals as JSON"},
+    {MODELS, "output", NULL, "--json", NULL, OPT_FLAG, AT(json), 0, NULL, NULL, false,
+     "the list as JSON: name, path, bytes, last use"},
+    {SESSIONS, "output", NULL, "--json", NULL, OPT_FLAG, AT(json), 0, NULL, NULL, false,
+     "the list as JSON: name, turns, tokens, bytes, model"},
+    {REPLAY, "output", NULL, "--json", NULL, OPT_FLAG, AT(json), 0, NULL, NULL, false,
+     "what was compared, and the first difference, as JSON"},
+    {PERPLEXITY, "output", NULL, "--json", NULL, OPT_FLAG, AT(json), 0, NULL, NULL, false,
+     "perplexity, its error, windows and tokens as JSON"},
     {MAIN, "output", NULL, "--logprobs", "N", OPT_U32, AT(logprobs), 0, NULL, NULL, true,
      "N alternatives for each token", 0, ENGINE_MAX_PROBS},
     {MAIN, "output", NULL, "--color", "WHEN", OPT_CHOICE, AT(color), 0, "auto|always|never", NULL,

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/format.h"
 #include "base/out.h"
 #include "cli/model_file.h"
@@ -10,7 +11,8 @@
 
 bool open_model(const struct program *p, struct opened *m, struct error *err)
 {
-    m->path = model_file(p->opt, p->cancel, err);
+    if (!m->path) // else it is known already
+        m->path = model_file(p->opt, p->cancel, err);
     m->model = m->path ? model_load(m->path, err) : NULL;
     return m->model != NULL;
 }
@@ -20,8 +22,13 @@ static void load_progress(void *user, uint64_t done, uint64_t total)
     const struct program *p = user;
     if (!p->stderr_tty || p->opt->quiet || total < 1u << 30)
         return;
+    char a[FORMAT_NUMBER], b[FORMAT_NUMBER], rate[FORMAT_NUMBER];
+    double spent = clock_now() - p->began;
     if (done < total)
-        out_progress("loading: %3.0f %%", 100.0 * (double)done / (double)total);
+        out_progress("loading %s of %s%s%s%s", format_bytes(a, done), format_bytes(b, total),
+                     spent > 0.2 ? " · " : "",
+                     spent > 0.2 ? format_bytes(rate, (uint64_t)((double)done / spent)) : "",
+                     spent > 0.2 ? "/s" : "");
     else
         out_progress_clear();
 }

@@ -8,6 +8,7 @@
 
 #include "base/place.h"
 
+static const char prompt_name[] = "abcdefghijklmnopqrstuvwxyz0123456789-_";
 static const char builtin_model[] = "builtin/hokku-builtin.gguf";
 
 // Whether the running program lies in the folder it was built in. Anywhere else that folder means
@@ -43,31 +44,67 @@ char *shipped_model(struct error *err)
     return path;
 }
 
-bool shipped_prompt_names(struct buf *out)
+// DIR/prompts of the user, DIR being where the configuration is; false: there is no such place.
+static bool own_prompts(const struct options *o, struct buf *out)
 {
-    char *dir = shipped_file("prompts");
-    DIR *d = dir ? opendir(dir) : NULL;
+    const char *slash = o->config_file ? strrchr(o->config_file, '/') : NULL;
+    return slash && buf_printf(out, "%.*s/prompts", (int)(slash - o->config_file), o->config_file);
+}
+
+static void list_prompts(const char *path, struct buf *out)
+{
+    DIR *d = path ? opendir(path) : NULL;
     for (struct dirent *e; d && (e = readdir(d));) {
+        char name[80];
         size_t len = strlen(e->d_name);
-        if (len > 4 && strcmp(e->d_name + len - 4, ".txt") == 0)
-            buf_printf(out, "%s@%.*s", out->len ? ", " : "", (int)len - 4, e->d_name);
+        if (len <= 4 || len > 64 || strcmp(e->d_name + len - 4, ".txt") != 0)
+            continue;
+        snprintf(name, sizeof name, "@%.*s", (int)len - 4, e->d_name);
+        if (strspn(name + 1, prompt_name) == strlen(name + 1) && !strstr(buf_str(out), name))
+            buf_printf(out, "%s%s", out->len ? ", " : "", name);
     }
     if (d)
         closedir(d);
+}
+
+bool shipped_prompt_names(const struct options *o, struct buf *out)
+{
+    struct buf own = {0};
+    char *dir = shipped_file("prompts");
+    if (own_prompts(o, &own))
+        list_prompts(own.data, out);
+    list_prompts(dir, out);
     free(dir);
+    buf_release(&own);
     return !out->failed;
 }
 
-bool shipped_prompt(const char *name, struct buf *out, struct error *err)
+// One of the user's own wins. *found: there is one.
+static bool read_prompt(const struct options *o, const char *name, struct buf *out, bool *found,
+                        struct error *err)
 {
+    struct buf own = {0};
     char relative[128];
-    bool plain =
-        *name != '\0' && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_") == strlen(name);
-    snprintf(relative, sizeof relative, "prompts/%s.txt", plain ? name : "-");
+    *found = false;
+    if (!*name || strspn(name, prompt_name) != strlen(name))
+        return true;
+    bool ok = true;
+    if (own_prompts(o, &own) && buf_printf(&own, "/%s.txt", name))
+        ok = place_read(own.data, 1 << 20, out, found, err);
+    buf_release(&own);
+    if (!ok || *found)
+        return ok;
+    snprintf(relative, sizeof relative, "prompts/%.60s.txt", name);
     char *path = shipped_file(relative);
-    if (path) {
-        bool found, ok = place_read_shipped(path, 1 << 20, out, &found, err);
-        free(path);
+    ok = !path || place_read_shipped(path, 1 << 20, out, found, err);
+    free(path);
+    return ok;
+}
+
+bool shipped_prompt(const struct options *o, const char *name, struct buf *out, struct error *err)
+{
+    bool found, ok = read_prompt(o, name, out, &found, err);
+    if (!ok || found) {
         // Comment lines at the top say what the prompt is for; they are not part of it.
         while (ok && out->len && out->data[0] == '#') {
             char *end = memchr(out->data, '\n', out->len);
@@ -81,7 +118,7 @@ bool shipped_prompt(const char *name, struct buf *out, struct error *err)
         return ok;
     }
     struct buf names = {0};
-    shipped_prompt_names(&names);
+    shipped_prompt_names(o, &names);
     error_set(err, ERR_USAGE, "-sys @%.60s: no such system prompt; there are %s", name,
               names.len ? buf_str(&names) : "none");
     buf_release(&names);

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "cli/options.h"
 
 // "prompts/haiku.txt". Owned by the caller; NULL when there is none.
 char *shipped_file(const char *relative);
@@ -11,9 +12,10 @@ char *shipped_file(const char *relative);
 // The file of the built-in model. Owned by the caller. Errors: ERR_MODEL.
 char *shipped_model(struct error *err);
 
-// -sys @NAME. Errors: ERR_USAGE with the names there are.
-bool shipped_prompt(const char *name, struct buf *out, struct error *err);
+// -sys @NAME: prompts/NAME.txt beside the configuration, else a shipped one. Errors: ERR_USAGE with
+// the names there are.
+bool shipped_prompt(const struct options *o, const char *name, struct buf *out, struct error *err);
 // Appends "@coder, @haiku, ..." for messages.
-bool shipped_prompt_names(struct buf *out);
+bool shipped_prompt_names(const struct options *o, struct buf *out);
 
 #endif

@@ -103,13 +103,18 @@ static void forget_undone(struct conversation *c)
     c->n_undone = 0;
 }
 
+void conversation_restart_at(struct conversation *c, size_t n, size_t first_kept)
+{
+    release_messages(c, n, c->n_messages + c->n_undone);
+    drop_stash(c);
+    c->n_messages = n;
+    c->n_undone = 0;
+    c->first_kept = first_kept;
+}
+
 void conversation_restart(struct conversation *c)
 {
-    release_messages(c, head_messages(c), c->n_messages + c->n_undone);
-    drop_stash(c);
-    c->n_messages = head_messages(c);
-    c->n_undone = 0;
-    c->first_kept = 0;
+    conversation_restart_at(c, head_messages(c), 0);
 }
 
 void conversation_clear(struct conversation *c)

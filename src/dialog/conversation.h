@@ -73,6 +73,9 @@ void conversation_clear(struct conversation *c);
 // The same, but the memory stays as it is, so that the next prompt reuses a common beginning.
 void conversation_restart(struct conversation *c);
 
+// The same, but the first n messages stay, of which those before first_kept are dropped.
+void conversation_restart_at(struct conversation *c, size_t n, size_t first_kept);
+
 // n = 0 removes the system prompt. Takes effect from the next answer on, in place.
 bool conversation_set_system(struct conversation *c, const char *text, size_t n, struct error *err);
 // Appends a message; once it is answered, what could have been redone is forgotten. Errors:

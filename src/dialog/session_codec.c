@@ -179,28 +179,32 @@ static void get_run(struct codec_cursor *c, struct answer_run *r, size_t n_ids, 
                 !sampler_check(&r->sampler, n_vocab, &ignored);
 }
 
+bool codec_put_message(struct buf *b, const struct message *m)
+{
+    codec_put_u32(b, m->role);
+    codec_put_u32(b, (m->has_end_token ? FLAG_END_TOKEN : 0) |
+                         (m->partial ? (uint32_t)FLAG_PARTIAL : 0));
+    codec_put_u64(b, m->text.len);
+    buf_append(b, buf_str(&m->text), m->text.len);
+    if (m->role != ROLE_ASSISTANT)
+        return !b->failed;
+    codec_put_u64(b, m->n_prefill);
+    codec_put_u64(b, m->thinking_at);
+    codec_put_u64(b, m->thinking_end);
+    codec_put_u64(b, m->answer_at);
+    codec_put_u64(b, m->ids.len);
+    codec_put_ids(b, m->ids.data, m->ids.len);
+    codec_put_u64(b, m->n_runs);
+    for (size_t k = 0; k < m->n_runs; k++)
+        put_run(b, &m->runs[k]);
+    return !b->failed;
+}
+
 bool codec_put_messages(struct buf *b, const struct conversation *c)
 {
     codec_put_u64(b, c->n_messages);
-    for (size_t i = 0; i < c->n_messages; i++) {
-        const struct message *m = &c->messages[i];
-        codec_put_u32(b, m->role);
-        codec_put_u32(b, (m->has_end_token ? FLAG_END_TOKEN : 0) |
-                             (m->partial ? (uint32_t)FLAG_PARTIAL : 0));
-        codec_put_u64(b, m->text.len);
-        buf_append(b, buf_str(&m->text), m->text.len);
-        if (m->role != ROLE_ASSISTANT)
-            continue;
-        codec_put_u64(b, m->n_prefill);
-        codec_put_u64(b, m->thinking_at);
-        codec_put_u64(b, m->thinking_end);
-        codec_put_u64(b, m->answer_at);
-        codec_put_u64(b, m->ids.len);
-        codec_put_ids(b, m->ids.data, m->ids.len);
-        codec_put_u64(b, m->n_runs);
-        for (size_t k = 0; k < m->n_runs; k++)
-            put_run(b, &m->runs[k]);
-    }
+    for (size_t i = 0; i < c->n_messages; i++)
+        codec_put_message(b, &c->messages[i]);
     return !b->failed;
 }
 

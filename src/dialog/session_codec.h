@@ -9,6 +9,7 @@ bool codec_put_u32(struct buf *b, uint32_t v);
 bool codec_put_u64(struct buf *b, uint64_t v);
 bool codec_put_f32(struct buf *b, float v);
 bool codec_put_ids(struct buf *b, const int32_t *ids, size_t n);
+bool codec_put_message(struct buf *b, const struct message *m);
 bool codec_put_messages(struct buf *b, const struct conversation *c); // the live ones
 
 struct codec_cursor {

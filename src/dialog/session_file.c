@@ -2,387 +2,20 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/place.h"
-#include "dialog/crc32.h"
 #include "dialog/session_codec.h"
-
-// The file: this header, then the sections one after the other. Numbers are little-endian.
-//   0  "HOKKUSES"
-//   8  u32 version, u32 number of sections
-//  16  u64 length of the file
-//  24  per section: 4 bytes tag, u32 CRC-32 of its bytes, u64 offset, u64 length
-//  ..  u32 CRC-32 of everything before
-static const char magic[8] = {'H', 'O', 'K', 'K', 'U', 'S', 'E', 'S'};
-enum {
-    SEC_META,     // JSON: model, device, counts, settings
-    SEC_MESSAGES, // see session_codec.c
-    SEC_TIMELINE, // i32 token ids
-    SEC_KV,       // what the engine exports, in pieces of KV_PIECE positions
-    N_SECTIONS,
-};
-static const char tags[N_SECTIONS][5] = {"META", "MSGS", "TIME", "KVCH"};
-static const char *const section_names[N_SECTIONS] = {"description", "messages", "token timeline",
-                                                      "KV cache"};
-enum { ENTRY = 24, HEADER = 24 + N_SECTIONS * ENTRY + 4, KV_PIECE = 512, MAX_META = 4 << 20 };
-
-struct section {
-    uint32_t crc;
-    uint64_t offset, length;
-};
+#include "dialog/session_log.h"
+#include "dialog/session_parts.h"
 
 static uint32_t template_crc(const struct conversation *c)
 {
     return c->tmpl ? c->template_crc : 0;
-}
-
-// ----------------------------------------------------------------------------------------- writing
-
-struct writer {
-    int fd;
-    const char *path;
-    struct crc32 crc;
-    uint64_t at;
-    struct section sections[N_SECTIONS];
-};
-
-static bool put(struct writer *w, const void *bytes, size_t n, struct error *err)
-{
-    crc32_add(&w->crc, bytes, n);
-    w->at += n;
-    return fd_write_all(w->fd, w->path, bytes, n, err);
-}
-
-static void begin_section(struct writer *w, int i)
-{
-    crc32_take(&w->crc);
-    w->sections[i].offset = w->at;
-}
-
-static void end_section(struct writer *w, int i)
-{
-    w->sections[i].length = w->at - w->sections[i].offset;
-    w->sections[i].crc = crc32_take(&w->crc);
-}
-
-static bool write_kv(struct writer *w, const struct conversation *c, struct error *err)
-{
-    const struct engine *e = c->session.engine;
-    struct seq *s = c->session.seq;
-    size_t n = seq_n_past(s), largest = engine_kv_bytes(e, 0, n < KV_PIECE ? n : KV_PIECE);
-    unsigned char *piece = malloc(largest + 1);
-    bool ok = piece || error_oom(err, "a copy of the KV cache", largest);
-    for (size_t i = 0; ok && i < n; i += KV_PIECE) {
-        size_t end = n - i < KV_PIECE ? n : i + KV_PIECE;
-        ok = seq_export(s, i, end, piece, err) && put(w, piece, engine_kv_bytes(e, i, end), err);
-    }
-    free(piece);
-    return ok;
-}
-
-static json_t *safe_string(const char *s)
-{
-    json_t *j = json_string(s);
-    return j ? j : json_string("?");
-}
-
-static json_t *describe(const struct conversation *c, const json_t *settings)
-{
-    const struct engine *e = c->session.engine;
-    const struct model *m = c->model;
-    json_t *j = json_object();
-    if (!j)
-        return NULL;
-    json_object_set_new(j, "program", json_string("hokku"));
-    json_object_set_new(j, "model", safe_string(m->name));
-    char *full = m->gguf ? realpath(gguf_file_path(m->gguf, 0), NULL) : NULL;
-    if (full)
-        json_object_set_new(j, "model_path", safe_string(full));
-    free(full);
-    if (c->tmpl) {
-        size_t n;
-        const char *text = template_source(c->tmpl, &n);
-        json_object_set_new(j, "template", json_stringn(text, n));
-    }
-    json_object_set_new(j, "fingerprint", safe_string(m->fingerprint));
-    json_object_set_new(j, "device", safe_string(e->device));
-    json_object_set_new(j, "kv_format", safe_string(e->kv_format));
-    json_object_set_new(j, "kv_positions", json_integer((json_int_t)seq_n_past(c->session.seq)));
-    json_object_set_new(j, "n_ctx", json_integer(e->n_ctx));
-    json_object_set_new(j, "template_crc", json_integer(template_crc(c)));
-    json_object_set_new(j, "plain", json_boolean(!c->tmpl));
-    json_object_set_new(j, "now", json_integer(c->now));
-    json_object_set_new(j, "saved_at", json_integer((json_int_t)time(NULL)));
-    json_object_set_new(j, "turns", json_integer((json_int_t)conversation_n_turns(c)));
-    json_object_set_new(j, "tokens", json_integer((json_int_t)seq_len(c->session.seq)));
-    json_object_set_new(j, "first_kept", json_integer((json_int_t)c->first_kept));
-    json_object_set_new(j, "dropped", json_integer((json_int_t)c->session.stats.n_dropped));
-    json_object_set_new(j, "system_merged", json_boolean(c->system_merged));
-    if (settings)
-        json_object_set_new(j, "settings", json_deep_copy(settings));
-    return j;
-}
-
-static bool write_body(struct writer *w, const struct conversation *c, const json_t *settings,
-                       struct error *err)
-{
-    struct buf b = {0};
-    json_t *meta = describe(c, settings);
-    char *text = meta ? json_dumps(meta, JSON_COMPACT) : NULL;
-    json_decref(meta);
-    bool ok = text || error_oom(err, "the description of a session", 4096);
-    static const unsigned char zero[HEADER];
-    ok = ok && put(w, zero, sizeof zero, err);
-    begin_section(w, SEC_META);
-    ok = ok && put(w, text, strlen(text), err);
-    end_section(w, SEC_META);
-    free(text);
-    if (ok && !codec_put_messages(&b, c))
-        ok = error_oom(err, "the messages of a session", b.len);
-    begin_section(w, SEC_MESSAGES);
-    ok = ok && put(w, buf_str(&b), b.len, err);
-    end_section(w, SEC_MESSAGES);
-    begin_section(w, SEC_TIMELINE);
-    buf_clear(&b);
-    if (ok && !codec_put_ids(&b, seq_ids(c->session.seq), seq_len(c->session.seq)))
-        ok = error_oom(err, "the timeline of a session", b.len);
-    ok = ok && put(w, buf_str(&b), b.len, err);
-    end_section(w, SEC_TIMELINE);
-    begin_section(w, SEC_KV);
-    ok = ok && write_kv(w, c, err);
-    end_section(w, SEC_KV);
-    buf_release(&b);
-    return ok;
-}
-
-static bool write_header(struct writer *w, struct error *err)
-{
-    struct buf h = {0};
-    buf_append(&h, magic, sizeof magic);
-    codec_put_u32(&h, SESSION_VERSION);
-    codec_put_u32(&h, N_SECTIONS);
-    codec_put_u64(&h, w->at);
-    for (int i = 0; i < N_SECTIONS; i++) {
-        buf_append(&h, tags[i], 4);
-        codec_put_u32(&h, w->sections[i].crc);
-        codec_put_u64(&h, w->sections[i].offset);
-        codec_put_u64(&h, w->sections[i].length);
-    }
-    crc32_take(&w->crc);
-    crc32_add(&w->crc, buf_str(&h), h.len);
-    codec_put_u32(&h, crc32_take(&w->crc));
-    bool ok = !h.failed || error_oom(err, "the header of a session", HEADER);
-    if (ok && lseek(w->fd, 0, SEEK_SET) != 0)
-        ok = error_set(err, ERR_FAIL, "%s: cannot be written: %s", w->path, strerror(errno));
-    ok = ok && fd_write_all(w->fd, w->path, h.data, h.len, err);
-    buf_release(&h);
-    return ok;
-}
-
-bool session_file_write(const char *path, const struct conversation *c, const json_t *settings,
-                        struct error *err)
-{
-    struct buf temp = {0};
-    struct writer *w = calloc(1, sizeof *w);
-    bool ok = w || error_oom(err, "the writer of a session", sizeof *w);
-    if (ok) {
-        crc32_init(&w->crc);
-        w->path = path;
-        w->fd = place_create_temp(path, &temp, err);
-        ok = w->fd >= 0;
-    }
-    if (ok && write_body(w, c, settings, err) && write_header(w, err)) {
-        ok = place_commit(w->fd, temp.data, path, err);
-    } else if (ok) {
-        close(w->fd);
-        unlink(temp.data);
-        ok = false;
-    }
-    free(w);
-    buf_release(&temp);
-    return ok;
-}
-
-// ----------------------------------------------------------------------------------------- reading
-
-struct reader {
-    const char *path;
-    int fd;
-    uint64_t size;
-    struct crc32 crc;
-    struct section sections[N_SECTIONS];
-};
-
-static bool damaged(const struct reader *r, const char *what, struct error *err)
-{
-    return error_set(err, ERR_FAIL,
-                     "%s: the session is damaged: %s; restore the file from a copy, or begin anew "
-                     "under another name",
-                     r->path, what);
-}
-
-static bool read_at(const struct reader *r, uint64_t offset, void *dst, size_t n, struct error *err)
-{
-    unsigned char *p = dst;
-    while (n > 0) {
-        ssize_t k = pread(r->fd, p, n, (off_t)offset);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0)
-            return error_set(err, ERR_FAIL, "%s: cannot be read: %s", r->path, strerror(errno));
-        if (k == 0)
-            return damaged(r, "the file ends too early", err);
-        p += k;
-        n -= (size_t)k;
-        offset += (uint64_t)k;
-    }
-    return true;
-}
-
-static bool reader_open(struct reader *r, const char *path, struct error *err)
-{
-    struct stat st;
-    unsigned char h[HEADER];
-    r->path = path;
-    crc32_init(&r->crc);
-    r->fd = place_open(path, O_RDONLY, err);
-    if (r->fd < 0)
-        return false;
-    if (fstat(r->fd, &st) != 0)
-        return error_set(err, ERR_FAIL, "%s: cannot be looked at: %s", path, strerror(errno));
-    r->size = (uint64_t)st.st_size;
-    size_t n = r->size < HEADER ? (size_t)r->size : HEADER;
-    if (!read_at(r, 0, h, n, err))
-        return false;
-    if (n < 16 || memcmp(h, magic, sizeof magic) != 0)
-        return error_set(err, ERR_FAIL, "%s: not a session: it does not begin with \"HOKKUSES\"",
-                         path);
-    struct codec_cursor cur = {.p = h + 8, .n = n - 8};
-    uint32_t version = codec_u32(&cur);
-    if (version != SESSION_VERSION)
-        return error_set(
-            err, ERR_FAIL,
-            "%s: session format version %u, this hokku reads version %d; use the hokku "
-            "that wrote it",
-            path, version, SESSION_VERSION);
-    if (n < HEADER)
-        return damaged(r, "the file ends in its header", err);
-    crc32_add(&r->crc, h, HEADER - 4);
-    uint32_t sum = crc32_take(&r->crc);
-    struct codec_cursor end = {.p = h + HEADER - 4, .n = 4};
-    uint32_t n_sections = codec_u32(&cur);
-    uint64_t size = codec_u64(&cur);
-    if (codec_u32(&end) != sum || n_sections != N_SECTIONS)
-        return damaged(r, "the header's checksum is wrong", err);
-    if (size != r->size)
-        return damaged(r, "its length is not what the header says (cut off?)", err);
-    uint64_t at = HEADER;
-    for (int i = 0; i < N_SECTIONS; i++) {
-        const void *tag = codec_bytes(&cur, 4);
-        struct section *s = &r->sections[i];
-        s->crc = codec_u32(&cur);
-        s->offset = codec_u64(&cur);
-        s->length = codec_u64(&cur);
-        if (!tag || memcmp(tag, tags[i], 4) != 0 || s->offset != at || s->length > r->size - at)
-            return damaged(r, "the header's table is wrong", err);
-        at += s->length;
-    }
-    return at == r->size || damaged(r, "bytes after the last section", err);
-}
-
-// Reads and checks one section into memory that the caller frees.
-static unsigned char *read_section(struct reader *r, int i, struct error *err)
-{
-    const struct section *s = &r->sections[i];
-    unsigned char *p = malloc((size_t)s->length + 1);
-    if (!p) {
-        error_oom(err, "a part of a session", s->length);
-        return NULL;
-    }
-    if (!read_at(r, s->offset, p, (size_t)s->length, err)) {
-        free(p);
-        return NULL;
-    }
-    p[s->length] = 0;
-    crc32_add(&r->crc, p, (size_t)s->length);
-    if (crc32_take(&r->crc) != s->crc) {
-        char what[80];
-        snprintf(what, sizeof what, "the checksum of the %s is wrong", section_names[i]);
-        damaged(r, what, err);
-        free(p);
-        return NULL;
-    }
-    return p;
-}
-
-// A KV cache can be larger than memory has room for twice: it is read piece by piece, first to
-// check it, then to import it.
-static bool check_kv(struct reader *r, struct error *err)
-{
-    enum { PIECE = 1 << 20 };
-    const struct section *s = &r->sections[SEC_KV];
-    unsigned char *p = malloc(PIECE);
-    bool ok = p || error_oom(err, "a part of a session", PIECE);
-    for (uint64_t at = 0; ok && at < s->length; at += PIECE) {
-        size_t n = s->length - at < PIECE ? (size_t)(s->length - at) : PIECE;
-        ok = read_at(r, s->offset + at, p, n, err);
-        if (ok)
-            crc32_add(&r->crc, p, n);
-    }
-    if (crc32_take(&r->crc) != s->crc && ok)
-        ok = damaged(r, "the checksum of the KV cache is wrong", err);
-    free(p);
-    return ok;
-}
-
-// The timeline to s, the KV cache of its first n tokens with it.
-static bool import_kv(struct reader *r, struct seq *s, const struct ids *timeline, size_t n,
-                      struct error *err)
-{
-    const struct engine *e = seq_engine(s);
-    size_t largest = engine_kv_bytes(e, 0, n < KV_PIECE ? n : KV_PIECE);
-    unsigned char *piece = malloc(largest + 1);
-    uint64_t at = r->sections[SEC_KV].offset;
-    bool ok = piece || error_oom(err, "a copy of the KV cache", largest);
-    seq_trim(s, 0);
-    for (size_t i = 0; ok && i < n; i += KV_PIECE) {
-        size_t end = n - i < KV_PIECE ? n : i + KV_PIECE, bytes = engine_kv_bytes(e, i, end);
-        ok = read_at(r, at, piece, bytes, err) &&
-             seq_import(s, timeline->data + i, end - i, piece, err);
-        at += bytes;
-    }
-    ok = ok && seq_append(s, timeline->data + n, timeline->len - n, err);
-    if (!ok)
-        seq_trim(s, 0);
-    free(piece);
-    return ok;
-}
-
-static json_t *read_meta(struct reader *r, struct error *err)
-{
-    if (r->sections[SEC_META].length > MAX_META) {
-        damaged(r, "its description is too long", err);
-        return NULL;
-    }
-    unsigned char *text = read_section(r, SEC_META, err);
-    if (!text)
-        return NULL;
-    json_t *j = json_loadb((char *)text, (size_t)r->sections[SEC_META].length, 0, NULL);
-    free(text);
-    if (json_is_object(j))
-        return j;
-    json_decref(j);
-    damaged(r, "its description is no JSON object", err);
-    return NULL;
 }
 
 static const char *text_of(const json_t *meta, const char *key)
@@ -396,121 +29,155 @@ static int64_t number_of(const json_t *meta, const char *key)
     return json_integer_value(json_object_get(meta, key));
 }
 
-// Why the KV bytes cannot be used here; empty: they can.
-static void kv_mismatch(const struct reader *r, const json_t *meta, const struct engine *e,
-                        size_t n_timeline, char *why, size_t n_why)
-{
-    int64_t n = number_of(meta, "kv_positions");
-    why[0] = '\0';
-    if (strcmp(text_of(meta, "kv_format"), e->kv_format) != 0)
-        snprintf(why, n_why, "its KV cache is of %.60s, this device uses %.60s",
-                 text_of(meta, "kv_format"), e->kv_format);
-    else if (n < 0 || (uint64_t)n > n_timeline || (uint64_t)n > e->n_ctx)
-        snprintf(why, n_why, "it holds %lld tokens, the context only %u", (long long)n, e->n_ctx);
-    else if (codec_kv_bytes(e, (size_t)n, KV_PIECE) != r->sections[SEC_KV].length)
-        snprintf(why, n_why, "its KV cache has another size");
-}
+// ----------------------------------------------------------------------------------------- reading
 
 // Everything that a file says about messages must hang together before it replaces anything.
-static bool check_conversation(const struct reader *r, const struct conversation *c,
-                               struct error *err)
+static bool check_conversation(const char *path, const struct conversation *c, struct error *err)
 {
     size_t head = c->has_system ? 1 : 0;
     for (size_t i = head; i < c->n_messages; i++) {
         enum role want = (i - head) % 2 == 0 ? ROLE_USER : ROLE_ASSISTANT;
         if (c->messages[i].role != want)
-            return damaged(r, "its messages are out of order", err);
+            return log_damaged(path, "its messages are out of order", err);
     }
     if ((c->n_messages - head) % 2 != 0)
-        return damaged(r, "its last message has no answer", err);
+        return log_damaged(path, "its last message has no answer", err);
     if (c->first_kept > c->n_messages)
-        return damaged(r, "it drops more messages than it has", err);
+        return log_damaged(path, "it drops more messages than it has", err);
     return true;
+}
+
+static bool check_timeline(const char *path, const struct ids *timeline, uint32_t n_vocab,
+                           struct error *err)
+{
+    for (size_t i = 0; i < timeline->len; i++)
+        if ((uint32_t)timeline->data[i] >= n_vocab)
+            return log_damaged(path, "its token timeline cannot be read", err);
+    return true;
+}
+
+// A piece of the KV cache to the end of s; what it holds past its use is cut off again.
+static bool import_piece(struct seq *s, const struct ids *timeline, const struct kv_piece *k,
+                         const void *bytes, struct error *err)
+{
+    struct ids ids = {0};
+    bool ok = true;
+    for (uint64_t i = k->begin; ok && i < k->end; i++)
+        ok = ids_push(&ids, i < timeline->len ? timeline->data[i] : 0);
+    ok = ok ? seq_import(s, ids.data, ids.len, bytes, err)
+            : error_oom(err, "the timeline of a session", ids.len * sizeof(int32_t));
+    ids_release(&ids);
+    if (ok)
+        seq_trim(s, (size_t)k->use);
+    return ok;
+}
+
+// Takes as much of the KV cache as can be used; the rest is evaluated when needed.
+static void import_kv(const struct session_parts *p, int fd, const char *path, struct seq *s,
+                      struct session_loaded *out)
+{
+    const struct engine *e = seq_engine(s);
+    char *why = out->kv_reason;
+    size_t n_why = sizeof out->kv_reason;
+    struct error err = {0};
+    seq_trim(s, 0);
+    if (p->n_pieces > 0 && strcmp(text_of(p->meta, "kv_format"), e->kv_format) != 0)
+        snprintf(why, n_why, "its KV cache is of %.60s, this device uses %.60s",
+                 text_of(p->meta, "kv_format"), e->kv_format);
+    const struct log_file f = {.path = path, .fd = fd};
+    for (size_t i = 0; i < p->n_pieces && !*why; i++) {
+        const struct kv_piece *k = &p->pieces[i];
+        unsigned char *bytes = NULL;
+        bool good = k->checked;
+        if (k->end > e->n_ctx)
+            snprintf(why, n_why, "it holds %llu tokens, the context only %u",
+                     (unsigned long long)p->timeline.len, e->n_ctx);
+        else if (engine_kv_bytes(e, (size_t)k->begin, (size_t)k->end) != k->length)
+            snprintf(why, n_why, "its KV cache has another size");
+        else if (!(bytes = malloc((size_t)k->length + 1)))
+            snprintf(why, n_why, "no memory for a copy of its KV cache");
+        else if (k->checked ? !log_read_at(fd, path, k->offset, bytes, (size_t)k->length, &err)
+                            : !log_file_payload(&f,
+                                                &(struct log_record){.offset = k->offset,
+                                                                     .length = k->length,
+                                                                     .crc = k->crc},
+                                                bytes, &good, &err))
+            snprintf(why, n_why, "%.150s", err.text);
+        else if (!good)
+            snprintf(why, n_why, "its KV cache is damaged");
+        else if (!import_piece(s, &p->timeline, k, bytes, &err))
+            snprintf(why, n_why, "%.150s", err.text);
+        free(bytes);
+    }
+    if (*why)
+        out->kv = SESSION_KV_STALE;
+    else
+        out->kv = seq_n_past(s) > 0 ? SESSION_KV_RESTORED : SESSION_KV_NONE;
+}
+
+static bool read_parts(const char *path, int fd, struct session_parts *p, struct conversation *c,
+                       session_accept *accept, void *user, struct session_loaded *out,
+                       struct error *err)
+{
+    struct conversation fresh = {.model = c->model, .tmpl = c->tmpl};
+    struct seq *s = c->session.seq;
+    double start = clock_now();
+    uint32_t n_vocab = c->model->hp.n_vocab;
+    bool ok = false;
+    *out = (struct session_loaded){.cut = p->cut};
+    if (strcmp(text_of(p->meta, "fingerprint"), c->model->fingerprint) != 0)
+        return error_set(
+            err, ERR_FAIL,
+            "%s: made with the model \"%.80s\" (fingerprint %.12s), this is \"%.80s\" (%.12s); "
+            "open it with that model, or use another session name",
+            path, text_of(p->meta, "model"), text_of(p->meta, "fingerprint"), c->model->name,
+            c->model->fingerprint);
+    struct codec_cursor cur = {.p = (unsigned char *)buf_str(&p->messages), .n = p->messages.len};
+    if (!codec_messages(&cur, &fresh, n_vocab)) {
+        log_damaged(path, "its messages cannot be read", err);
+        goto done;
+    }
+    fresh.now = number_of(p->meta, "now");
+    fresh.first_kept = (size_t)number_of(p->meta, "first_kept");
+    if (number_of(p->meta, "dropped") < 0) {
+        log_damaged(path, "it has dropped less than nothing", err);
+        goto done;
+    }
+    fresh.system_merged = json_is_true(json_object_get(p->meta, "system_merged"));
+    if (!check_timeline(path, &p->timeline, n_vocab, err) || !check_conversation(path, &fresh, err))
+        goto done;
+    if (accept && !accept(user, json_object_get(p->meta, "settings"), err)) {
+        error_prefix(err, "%s", path);
+        goto done;
+    }
+    // From here on nothing can fail.
+    out->template_changed = number_of(p->meta, "template_crc") != template_crc(c) ||
+                            json_is_true(json_object_get(p->meta, "plain")) != !c->tmpl;
+    import_kv(p, fd, path, s, out);
+    // The last token may be sampled and not yet evaluated. (It fits, or is sampled again.)
+    size_t n = seq_n_past(s);
+    if (n > 0 && p->timeline.len == n + 1 && out->kv != SESSION_KV_STALE)
+        seq_append(s, p->timeline.data + n, 1, NULL);
+    conversation_take_messages(c, &fresh);
+    c->session.stats = (struct session_stats){.n_dropped = (size_t)number_of(p->meta, "dropped")};
+    out->seconds = clock_now() - start;
+    ok = true;
+done:
+    fresh.tmpl = NULL;
+    conversation_release(&fresh);
+    return ok;
 }
 
 bool session_file_read(const char *path, struct conversation *c, session_accept *accept, void *user,
                        struct session_loaded *out, struct error *err)
 {
-    struct reader *r = calloc(1, sizeof *r);
-    struct conversation fresh = {.model = c->model, .tmpl = c->tmpl};
-    struct engine *e = c->session.engine;
-    struct ids timeline = {0};
-    json_t *meta = NULL;
-    unsigned char *msgs = NULL, *time_bytes = NULL;
-    double start = clock_now();
-    bool ok = false;
-    *out = (struct session_loaded){0};
-    if (!r) {
-        error_oom(err, "the reader of a session", sizeof *r);
-        return false;
-    }
-    r->fd = -1;
-    if (!reader_open(r, path, err) || !(meta = read_meta(r, err)))
-        goto done;
-    if (strcmp(text_of(meta, "fingerprint"), c->model->fingerprint) != 0) {
-        error_set(
-            err, ERR_FAIL,
-            "%s: made with the model \"%.80s\" (fingerprint %.12s), this is \"%.80s\" (%.12s); "
-            "open it with that model, or use another session name",
-            path, text_of(meta, "model"), text_of(meta, "fingerprint"), c->model->name,
-            c->model->fingerprint);
-        goto done;
-    }
-    if (!(msgs = read_section(r, SEC_MESSAGES, err)) ||
-        !(time_bytes = read_section(r, SEC_TIMELINE, err)) || !check_kv(r, err))
-        goto done;
-    struct codec_cursor cur = {.p = msgs, .n = (size_t)r->sections[SEC_MESSAGES].length};
-    uint32_t n_vocab = c->model->hp.n_vocab;
-    if (!codec_messages(&cur, &fresh, n_vocab)) {
-        damaged(r, "its messages cannot be read", err);
-        goto done;
-    }
-    cur = (struct codec_cursor){.p = time_bytes, .n = (size_t)r->sections[SEC_TIMELINE].length};
-    if (!codec_ids(&cur, cur.n / 4, n_vocab, &timeline) || cur.n != 0) {
-        damaged(r, "its token timeline cannot be read", err);
-        goto done;
-    }
-    fresh.now = number_of(meta, "now");
-    fresh.first_kept = (size_t)number_of(meta, "first_kept");
-    if (number_of(meta, "dropped") < 0) {
-        damaged(r, "it has dropped less than nothing", err);
-        goto done;
-    }
-    fresh.system_merged = json_is_true(json_object_get(meta, "system_merged"));
-    if (!check_conversation(r, &fresh, err))
-        goto done;
-    if (accept && !accept(user, json_object_get(meta, "settings"), err)) {
-        error_prefix(err, "%s", path);
-        goto done;
-    }
-    out->template_changed = number_of(meta, "template_crc") != template_crc(c) ||
-                            json_is_true(json_object_get(meta, "plain")) != !c->tmpl;
-    kv_mismatch(r, meta, e, timeline.len, out->kv_reason, sizeof out->kv_reason);
-    size_t n_kv = out->kv_reason[0] ? 0 : (size_t)number_of(meta, "kv_positions");
-    if (out->kv_reason[0])
-        out->kv = SESSION_KV_STALE;
-    else
-        out->kv = n_kv > 0 ? SESSION_KV_RESTORED : SESSION_KV_NONE;
-    // The last token may be sampled and not yet evaluated.
-    if (timeline.len > n_kv + 1 || timeline.len > e->n_ctx || out->kv == SESSION_KV_STALE)
-        timeline.len = n_kv;
-    // Only now does something change; when it fails the memory is empty and is filled when needed.
-    if (!import_kv(r, c->session.seq, &timeline, n_kv, err))
-        goto done;
-    conversation_take_messages(c, &fresh);
-    c->session.stats = (struct session_stats){.n_dropped = (size_t)number_of(meta, "dropped")};
-    out->seconds = clock_now() - start;
-    ok = true;
-done:
-    if (r->fd >= 0)
-        close(r->fd);
-    fresh.tmpl = NULL;
-    conversation_release(&fresh);
-    ids_release(&timeline);
-    json_decref(meta);
-    free(msgs);
-    free(time_bytes);
-    free(r);
+    struct session_parts p = {0};
+    int fd = place_open(path, O_RDONLY, err);
+    bool ok = fd >= 0 && session_parts_read(&p, fd, path, WANT_ALL, c->session.engine, err) &&
+              read_parts(path, fd, &p, c, accept, user, out, err);
+    session_parts_release(&p);
+    if (fd >= 0)
+        close(fd);
     return ok;
 }
 
@@ -523,29 +190,330 @@ void session_info_release(struct session_info *i)
 
 bool session_file_info(const char *path, struct session_info *out, struct error *err)
 {
-    struct reader *r = calloc(1, sizeof *r);
-    json_t *meta = NULL;
-    if (!r)
-        return error_oom(err, "the reader of a session", sizeof *r);
-    r->fd = -1;
-    bool ok = reader_open(r, path, err) && (meta = read_meta(r, err)) != NULL;
+    struct session_parts p = {0};
+    *out = (struct session_info){0};
+    int fd = place_open(path, O_RDONLY, err);
+    bool ok = fd >= 0 && session_parts_read(&p, fd, path, WANT_META, NULL, err);
     if (ok) {
-        *out = (struct session_info){.turns = (size_t)number_of(meta, "turns"),
-                                     .tokens = (size_t)number_of(meta, "tokens"),
-                                     .saved_at = number_of(meta, "saved_at")};
-        snprintf(out->model, sizeof out->model, "%s", text_of(meta, "model"));
-        snprintf(out->device, sizeof out->device, "%s", text_of(meta, "device"));
-        snprintf(out->kv_format, sizeof out->kv_format, "%s", text_of(meta, "kv_format"));
-        int64_t n_ctx = number_of(meta, "n_ctx");
+        *out = (struct session_info){.turns = (size_t)number_of(p.meta, "turns"),
+                                     .tokens = (size_t)number_of(p.meta, "tokens"),
+                                     .bytes = p.size,
+                                     .saved_at = number_of(p.meta, "saved_at")};
+        snprintf(out->model, sizeof out->model, "%s", text_of(p.meta, "model"));
+        snprintf(out->device, sizeof out->device, "%s", text_of(p.meta, "device"));
+        snprintf(out->kv_format, sizeof out->kv_format, "%s", text_of(p.meta, "kv_format"));
+        int64_t n_ctx = number_of(p.meta, "n_ctx");
         out->n_ctx = n_ctx > 0 && n_ctx <= INT32_MAX ? (uint32_t)n_ctx : 0;
-        if (*text_of(meta, "model_path"))
-            out->model_path = strdup(text_of(meta, "model_path"));
-        if (!json_is_true(json_object_get(meta, "plain")))
-            out->template_text = strdup(text_of(meta, "template"));
+        if (*text_of(p.meta, "model_path"))
+            out->model_path = strdup(text_of(p.meta, "model_path"));
+        if (!json_is_true(json_object_get(p.meta, "plain")))
+            out->template_text = strdup(buf_str(&p.tmpl));
     }
-    json_decref(meta);
-    if (r->fd >= 0)
-        close(r->fd);
-    free(r);
+    session_parts_release(&p);
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+bool session_file_text(const char *path, struct conversation *c, struct error *err)
+{
+    struct session_parts p = {0};
+    int fd = place_open(path, O_RDONLY, err);
+    bool ok = fd >= 0 && session_parts_read(&p, fd, path, WANT_MESSAGES, NULL, err);
+    struct codec_cursor cur = {.p = (unsigned char *)buf_str(&p.messages), .n = p.messages.len};
+    if (ok && !codec_messages(&cur, c, INT32_MAX))
+        ok = log_damaged(path, "its messages cannot be read", err);
+    session_parts_release(&p);
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+// ----------------------------------------------------------------------------------------- writing
+
+// What the file holds.
+struct known {
+    struct buf messages; // encoded, one after the other
+    size_t *ends;        // of each in messages
+    size_t n_messages;
+    struct ids ids;
+    size_t n_kv;
+    bool has_template;
+    uint32_t template_crc;
+};
+
+struct session_writer {
+    char *path;
+    bool no_kv;
+    struct log_writer *log;
+    struct known file, next; // next: once the save that runs has succeeded
+    bool saving;
+};
+
+static void known_release(struct known *k)
+{
+    buf_release(&k->messages);
+    free(k->ends);
+    ids_release(&k->ids);
+    *k = (struct known){0};
+}
+
+// What the file would hold of c, but for the KV cache.
+static bool known_of(struct known *k, const struct conversation *c, struct error *err)
+{
+    *k = (struct known){.has_template = true, .template_crc = template_crc(c)};
+    k->ends = calloc(c->n_messages + 1, sizeof *k->ends);
+    bool ok = k->ends && ids_append(&k->ids, seq_ids(c->session.seq), seq_len(c->session.seq));
+    for (; ok && k->n_messages < c->n_messages; k->n_messages++) {
+        ok = codec_put_message(&k->messages, &c->messages[k->n_messages]);
+        k->ends[k->n_messages] = k->messages.len;
+    }
+    if (ok)
+        return true;
+    known_release(k);
+    return error_oom(err, "the messages of a session", k->messages.len);
+}
+
+struct session_writer *session_writer_create(const char *path, bool no_kv, struct error *err)
+{
+    struct session_writer *w = calloc(1, sizeof *w);
+    if (w && (w->path = strdup(path)) && (w->log = log_writer_create(path, err))) {
+        w->no_kv = no_kv;
+        return w;
+    }
+    if (!w || !w->path)
+        error_oom(err, "the writer of a session", sizeof *w);
+    session_writer_free(w);
+    return NULL;
+}
+
+void session_writer_free(struct session_writer *w)
+{
+    if (!w)
+        return;
+    log_writer_free(w->log);
+    known_release(&w->file);
+    known_release(&w->next);
+    free(w->path);
+    free(w);
+}
+
+bool session_writer_load(struct session_writer *w, struct conversation *c, session_accept *accept,
+                         void *user, struct session_loaded *out, struct error *err)
+{
+    struct session_parts p = {0};
+    int fd = place_open(w->path, O_RDONLY, err);
+    bool ok = fd >= 0 && session_parts_read(&p, fd, w->path, WANT_ALL, c->session.engine, err) &&
+              read_parts(w->path, fd, &p, c, accept, user, out, err);
+    if (fd >= 0)
+        close(fd);
+    // The older format is written anew with the next save.
+    if (ok && p.version == LOG_VERSION) {
+        known_release(&w->file);
+        // A file that cannot be appended to is written anew, too.
+        if (!log_writer_continue(w->log, p.length, p.generation, NULL) ||
+            !known_of(&w->file, c, NULL)) {
+            session_parts_release(&p);
+            return true;
+        }
+        w->file.template_crc = (uint32_t)number_of(p.meta, "template_crc");
+        w->file.has_template = p.tmpl.len > 0;
+        // What could not be used is replaced: the timeline ends where the good part does.
+        w->file.n_kv = seq_n_past(c->session.seq);
+        if (w->file.ids.len > w->file.n_kv)
+            w->file.ids.len = w->file.n_kv;
+    }
+    session_parts_release(&p);
+    return ok;
+}
+
+static size_t message_begin(const struct known *k, size_t i)
+{
+    return i > 0 ? k->ends[i - 1] : 0;
+}
+
+static size_t common_messages(const struct known *a, const struct known *b)
+{
+    size_t i = 0;
+    while (i < a->n_messages && i < b->n_messages && a->ends[i] == b->ends[i] &&
+           memcmp(a->messages.data + message_begin(a, i), b->messages.data + message_begin(b, i),
+                  a->ends[i] - message_begin(a, i)) == 0)
+        i++;
+    return i;
+}
+
+static json_t *safe_string(const char *s)
+{
+    json_t *j = json_string(s);
+    return j ? j : json_string("?");
+}
+
+static char *describe(const struct conversation *c, const json_t *settings, size_t n_kv)
+{
+    const struct engine *e = c->session.engine;
+    const struct model *m = c->model;
+    json_t *j = json_object();
+    if (!j)
+        return NULL;
+    json_object_set_new(j, "program", json_string("hokku"));
+    json_object_set_new(j, "model", safe_string(m->name));
+    char *full = m->gguf ? realpath(gguf_file_path(m->gguf, 0), NULL) : NULL;
+    if (full)
+        json_object_set_new(j, "model_path", safe_string(full));
+    free(full);
+    json_object_set_new(j, "fingerprint", safe_string(m->fingerprint));
+    json_object_set_new(j, "device", safe_string(e->device));
+    json_object_set_new(j, "kv_format", safe_string(e->kv_format));
+    json_object_set_new(j, "kv_positions", json_integer((json_int_t)n_kv));
+    json_object_set_new(j, "n_ctx", json_integer(e->n_ctx));
+    json_object_set_new(j, "template_crc", json_integer(template_crc(c)));
+    json_object_set_new(j, "plain", json_boolean(!c->tmpl));
+    json_object_set_new(j, "now", json_integer(c->now));
+    json_object_set_new(j, "saved_at", json_integer((json_int_t)time(NULL)));
+    json_object_set_new(j, "turns", json_integer((json_int_t)conversation_n_turns(c)));
+    json_object_set_new(j, "tokens", json_integer((json_int_t)seq_len(c->session.seq)));
+    json_object_set_new(j, "first_kept", json_integer((json_int_t)c->first_kept));
+    json_object_set_new(j, "dropped", json_integer((json_int_t)c->session.stats.n_dropped));
+    json_object_set_new(j, "system_merged", json_boolean(c->system_merged));
+    if (settings)
+        json_object_set_new(j, "settings", json_deep_copy(settings));
+    char *text = json_dumps(j, JSON_COMPACT);
+    json_decref(j);
+    return text;
+}
+
+static bool put(struct session_writer *w, const char *tag, uint64_t begin, uint64_t end,
+                const void *bytes, size_t n, struct error *err)
+{
+    void *copy = malloc(n + 1);
+    if (!copy)
+        return error_oom(err, "a part of a session", n);
+    if (n > 0)
+        memcpy(copy, bytes, n);
+    log_writer_put(w->log, tag, begin, end, copy, n);
+    return true;
+}
+
+static bool put_messages(struct session_writer *w, size_t from, struct error *err)
+{
+    const struct known *k = &w->next;
+    bool ok = true;
+    if (from == k->n_messages && from < w->file.n_messages) // fewer than there were
+        ok = put(w, "MSGS", from, from, NULL, 0, err);
+    for (size_t i = from; ok && i < k->n_messages; i++)
+        ok = put(w, "MSGS", i, i + 1, k->messages.data + message_begin(k, i),
+                 k->ends[i] - message_begin(k, i), err);
+    return ok;
+}
+
+static bool put_timeline(struct session_writer *w, size_t from, struct error *err)
+{
+    const struct ids *v = &w->next.ids;
+    struct buf b = {0};
+    bool ok = codec_put_ids(&b, v->len > from ? v->data + from : NULL, v->len - from) ||
+              error_oom(err, "the timeline of a session", v->len);
+    ok = ok && put(w, "TIME", from, v->len, buf_str(&b), b.len, err);
+    buf_release(&b);
+    return ok;
+}
+
+static bool put_kv(struct session_writer *w, struct seq *s, size_t from, size_t n,
+                   struct error *err)
+{
+    for (size_t end; from < n; from = end) {
+        end = n - from < SESSION_KV_PIECE ? n : from + SESSION_KV_PIECE;
+        size_t bytes = engine_kv_bytes(seq_engine(s), from, end);
+        unsigned char *p = malloc(bytes + 1);
+        if (!p)
+            return error_oom(err, "a copy of the KV cache", bytes);
+        if (!seq_export(s, from, end, p, err)) {
+            free(p);
+            return false;
+        }
+        log_writer_put(w->log, "KVCH", from, end, p, bytes);
+    }
+    return true;
+}
+
+static bool put_all(struct session_writer *w, const struct conversation *c, const char *meta,
+                    bool anew, struct error *err)
+{
+    const struct known *old = &w->file, *now = &w->next;
+    size_t from = 0, n_kv = w->no_kv ? 0 : seq_n_past(c->session.seq), kv_from = 0;
+    bool ok = true;
+    size_t n_source = 0;
+    const char *source = c->tmpl ? template_source(c->tmpl, &n_source) : "";
+    if (anew || !old->has_template || old->template_crc != now->template_crc)
+        ok = put(w, "TMPL", 0, 0, source, n_source, err);
+    ok = ok && put_messages(w, anew ? 0 : common_messages(old, now), err);
+    if (!anew && !(w->no_kv && old->n_kv > 0)) {
+        while (from < old->ids.len && from < now->ids.len &&
+               old->ids.data[from] == now->ids.data[from])
+            from++;
+        kv_from = old->n_kv < from ? old->n_kv : from;
+    }
+    // It also ends the KV cache where the timelines part.
+    ok = ok && put_timeline(w, from, err) && put_kv(w, c->session.seq, kv_from, n_kv, err) &&
+         put(w, "META", 0, 0, meta, strlen(meta), err);
+    w->next.n_kv = n_kv > kv_from ? n_kv : kv_from;
+    return ok;
+}
+
+bool session_writer_save(struct session_writer *w, const struct conversation *c,
+                         const json_t *settings, struct error *err)
+{
+    bool done;
+    session_writer_settle(w, -1, &done, NULL); // a failure there is made good here
+    size_t n_kv = w->no_kv ? 0 : seq_n_past(c->session.seq);
+    char *meta = describe(c, settings, n_kv);
+    bool ok = meta || error_oom(err, "the description of a session", 4096);
+    ok = ok && known_of(&w->next, c, err);
+    if (ok) {
+        // Once more than half of the file would be dead, it is written anew.
+        size_t n_source = 0;
+        if (c->tmpl)
+            template_source(c->tmpl, &n_source);
+        size_t live = w->next.messages.len + 4 * w->next.ids.len + n_source + strlen(meta) +
+                      codec_kv_bytes(c->session.engine, n_kv, SESSION_KV_PIECE);
+        bool anew =
+            log_writer_length(w->log) == 0 || log_writer_length(w->log) / 2 > live + (32 << 10);
+        ok = log_writer_start(w->log, anew, err);
+        if (ok && !put_all(w, c, meta, anew, err)) {
+            log_writer_abort(w->log);
+            ok = false;
+        } else if (ok) {
+            log_writer_commit(w->log);
+        }
+        w->saving = ok;
+        if (!ok)
+            known_release(&w->next);
+    }
+    free(meta);
+    return ok;
+}
+
+bool session_writer_settle(struct session_writer *w, double seconds, bool *done, struct error *err)
+{
+    bool ok = log_writer_settle(w->log, seconds, done, err);
+    if (!*done || !w->saving)
+        return ok || !w->saving;
+    w->saving = false;
+    if (ok) {
+        known_release(&w->file);
+        w->file = w->next;
+        w->next = (struct known){0};
+    } else {
+        known_release(&w->next);
+    }
+    return ok;
+}
+
+bool session_file_write(const char *path, const struct conversation *c, const json_t *settings,
+                        struct error *err)
+{
+    struct session_writer *w = session_writer_create(path, false, err);
+    bool done, ok = w && session_writer_save(w, c, settings, err) &&
+                    session_writer_settle(w, -1, &done, err);
+    session_writer_free(w);
     return ok;
 }

@@ -1,7 +1,7 @@
 // A saved conversation: one file that holds everything to go on as if nothing had happened. The
 // format is described in docs/session-format.md. A file is untrusted: every length is checked,
-// every section has a checksum, and nothing of the conversation changes unless the whole file is
-// good.
+// every part has a checksum, and nothing of the conversation changes unless what matters of the
+// file is good.
 #ifndef HOKKU_CHAT_SESSION_FILE_H
 #define HOKKU_CHAT_SESSION_FILE_H
 
@@ -9,44 +9,68 @@
 
 #include "dialog/conversation.h"
 
-enum { SESSION_VERSION = 1 };
-
-// Writes path by way of a temporary file beside it: synced, then renamed. On any failure the file
-// that was there is as it was. settings: a JSON object, stored as it is. Errors: ERR_FAIL.
-bool session_file_write(const char *path, const struct conversation *c, const json_t *settings,
-                        struct error *err);
-
 enum session_kv {
-    SESSION_KV_NONE,     // nothing was evaluated yet
+    SESSION_KV_NONE,     // there is none: what is needed is evaluated with the next message
     SESSION_KV_RESTORED, // the model's memory is what it was
-    SESSION_KV_STALE,    // from another device, cache type or context size: read again when needed
+    SESSION_KV_STALE,    // (a part is) damaged, or from another device, cache type or context size
 };
 
 struct session_loaded {
     enum session_kv kv;
     char kv_reason[160];   // why it is stale
     bool template_changed; // saved with another chat template
+    bool cut;              // what was saved last is not all there: this is the state before
     double seconds;        // that it took
 };
 
-// Replaces the messages and the memory of c (which keeps its model, engine and template) by those
-// of the file. accept: judges its settings (a JSON object or NULL) before anything changes; may be
-// NULL. On failure c is as it was. Errors: ERR_FAIL: not a session, another version, damaged (which
-// part), made with another model (both names); those of accept.
+// Judges the settings of a file (a JSON object or NULL) before anything changes.
 typedef bool session_accept(void *user, const json_t *settings, struct error *err);
+
+// Replaces the messages and the memory of c (which keeps its model, engine and template) by those
+// of the file. accept may be NULL. On failure c is as it was. Errors: ERR_FAIL: not a session,
+// another version, damaged (which part), made with another model (both names); those of accept.
 bool session_file_read(const char *path, struct conversation *c, session_accept *accept, void *user,
                        struct session_loaded *out, struct error *err);
+
+// Who writes the session at path; knows what the file holds, so that only what is new is written,
+// by a thread of its own. no_kv: the text alone.
+struct session_writer;
+struct session_writer *session_writer_create(const char *path, bool no_kv, struct error *err);
+void session_writer_free(struct session_writer *w); // waits; accepts NULL
+// session_file_read; what is saved next is appended to it.
+bool session_writer_load(struct session_writer *w, struct conversation *c, session_accept *accept,
+                         void *user, struct session_loaded *out, struct error *err);
+// Begins to save: c may change at once. settings: a JSON object, stored as it is. Whatever fails,
+// the file that was there stays as it was. Errors: ERR_FAIL, ERR_MEMORY.
+bool session_writer_save(struct session_writer *w, const struct conversation *c,
+                         const json_t *settings, struct error *err);
+// Waits at most `seconds` (< 0: as long as it takes) until it is saved. False with *err when that
+// has failed. *done: it is known.
+bool session_writer_settle(struct session_writer *w, double seconds, bool *done, struct error *err);
+
+// All of the above for a file of its own: written, synced, in its place.
+bool session_file_write(const char *path, const struct conversation *c, const json_t *settings,
+                        struct error *err);
 
 struct session_info { // what a list shows and what is needed to open the right model
     char model[128], device[128], kv_format[64];
     size_t turns, tokens;
+    uint64_t bytes; // of the file
     uint32_t n_ctx;
     int64_t saved_at;
     char *model_path;    // owned; where the model was; NULL: not known
     char *template_text; // owned; NULL: plain completion
 };
-// Only the header and the descriptive part.
+// The messages alone, into a zeroed conversation, which the caller releases: for reading, without a
+// model.
+bool session_file_text(const char *path, struct conversation *c, struct error *err);
+// Only the descriptive part.
 bool session_file_info(const char *path, struct session_info *out, struct error *err);
 void session_info_release(struct session_info *i); // zeroed is fine
+
+// A line of a list: name, when, turns, tokens, size, model.
+bool session_info_line(const char *name, const struct session_info *i, struct buf *out);
+// The conversation as Markdown: a heading for each message, its text as it is, thinking left out.
+bool session_markdown(const struct conversation *c, struct buf *out);
 
 #endif

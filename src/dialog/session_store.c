@@ -4,8 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/place.h"
@@ -37,29 +40,84 @@ bool session_path(const char *state_dir, const char *name, struct buf *out, stru
            error_oom(err, "a path", strlen(name));
 }
 
+static bool lock_path(const char *state_dir, const char *name, struct buf *out, struct error *err)
+{
+    buf_clear(out);
+    return buf_printf(out, "%s/sessions/.%s.lock", state_dir, name) ||
+           error_oom(err, "a path", strlen(name));
+}
+
+// Opens and locks; -1 with *busy: another process has it. The lock goes away with its file when it
+// is released: one that was removed meanwhile locks nothing.
+static int take(const char *path, bool *busy, struct error *err)
+{
+    *busy = false;
+    for (;;) {
+        struct stat mine, there;
+        int fd = place_open(path, O_RDWR | O_CREAT, err);
+        if (fd < 0)
+            return -1;
+        if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+            *busy = errno == EWOULDBLOCK;
+            close(fd);
+            error_set(err, ERR_FAIL, "%s: cannot be locked: %s", path, strerror(errno));
+            return -1;
+        }
+        if (fstat(fd, &mine) == 0 && lstat(path, &there) == 0 && mine.st_ino == there.st_ino &&
+            mine.st_dev == there.st_dev)
+            return fd;
+        close(fd);
+    }
+}
+
+// Locks that killed processes left behind.
+static void sweep(const char *state_dir)
+{
+    static const char tail[] = ".lock";
+    struct buf path = {0};
+    buf_printf(&path, "%s/sessions/", state_dir);
+    size_t n_dir = path.len;
+    DIR *d = opendir(buf_str(&path));
+    for (struct dirent *e; d && (e = readdir(d));) {
+        size_t n = strlen(e->d_name), k = sizeof tail - 1;
+        bool busy;
+        if (e->d_name[0] != '.' || n <= k + 1 || strcmp(e->d_name + n - k, tail) != 0)
+            continue;
+        path.len = n_dir;
+        buf_puts(&path, e->d_name);
+        int fd = path.failed ? -1 : take(path.data, &busy, NULL);
+        if (fd >= 0) {
+            unlink(path.data);
+            close(fd);
+        }
+    }
+    if (d)
+        closedir(d);
+    buf_release(&path);
+}
+
 bool session_lock_take(struct session_lock *l, const char *state_dir, const char *name,
                        struct error *err)
 {
     struct buf lock = {0};
+    bool busy = false;
     *l = SESSION_LOCK_NONE;
     if (!session_path(state_dir, name, &l->path, err) || !place_make_parents(l->path.data, err))
         return false;
-    // The session's own file is replaced at every save, so the lock is on a file beside it.
+    sweep(state_dir);
+    // The session's own file may be replaced, so the lock is on a file beside it.
     l->name = strdup(name);
-    bool ok = l->name && buf_printf(&lock, "%s/sessions/.%s.lock", state_dir, name);
-    if (!ok)
-        error_oom(err, "a path", strlen(name));
+    bool ok = (l->name || error_oom(err, "a name", strlen(name))) &&
+              lock_path(state_dir, name, &lock, err);
     if (ok) {
-        l->fd = place_open(lock.data, O_RDWR | O_CREAT, err);
+        l->fd = take(lock.data, &busy, err);
         ok = l->fd >= 0;
     }
-    if (ok && flock(l->fd, LOCK_EX | LOCK_NB) != 0)
-        ok = error_set(err, ERR_FAIL,
-                       errno == EWOULDBLOCK
-                           ? "session %s is in use by another hokku: leave it there first, or use "
-                             "another name"
-                           : "session %s cannot be locked",
-                       name);
+    if (busy)
+        error_set(err, ERR_FAIL,
+                  "session %s is in use by another hokku: leave it there first, or use another "
+                  "name",
+                  name);
     buf_release(&lock);
     if (!ok)
         session_lock_release(l);
@@ -68,8 +126,17 @@ bool session_lock_take(struct session_lock *l, const char *state_dir, const char
 
 void session_lock_release(struct session_lock *l)
 {
-    if (l->fd >= 0)
+    session_writer_free(l->writer);
+    if (l->fd >= 0) {
+        // PATH/NAME.session -> PATH/.NAME.lock, removed while it is still ours.
+        struct buf lock = {0};
+        const char *slash = strrchr(l->path.data, '/');
+        buf_printf(&lock, "%.*s.%s.lock", (int)(slash + 1 - l->path.data), l->path.data, l->name);
+        if (!lock.failed)
+            unlink(lock.data);
+        buf_release(&lock);
         close(l->fd);
+    }
     free(l->name);
     buf_release(&l->path);
     *l = SESSION_LOCK_NONE;
@@ -78,6 +145,137 @@ void session_lock_release(struct session_lock *l)
 bool session_exists(const struct session_lock *l)
 {
     return l->path.data && access(l->path.data, F_OK) == 0;
+}
+
+bool session_is_unnamed(const char *name)
+{
+    static const char shape[] = "chat-dddddddd-dddddd";
+    size_t i = 0;
+    for (; shape[i]; i++)
+        if (shape[i] == 'd' ? name[i] < '0' || name[i] > '9' : name[i] != shape[i])
+            return false;
+    return name[i] == '\0' ||
+           (name[i] == '-' && strspn(name + i + 1, "0123456789") == strlen(name + i + 1));
+}
+
+bool session_name_check_new(const char *name, struct error *err)
+{
+    return session_name_check(name, err) &&
+           (!session_is_unnamed(name) ||
+            error_set(err, ERR_USAGE,
+                      "session name \"%.100s\": found a name that chats without one have, expected "
+                      "another: only the newest %d of those are kept",
+                      name, SESSION_UNNAMED_MAX));
+}
+
+static void remove_old_unnamed(const char *state_dir)
+{
+    size_t n, n_unnamed = 0;
+    char **names = session_names(state_dir, &n);
+    for (size_t i = n; i > 0; i--) // their names sort by time
+        if (session_is_unnamed(names[i - 1]) && ++n_unnamed >= SESSION_UNNAMED_MAX)
+            session_remove(state_dir, names[i - 1], NULL); // not one that is in use
+    session_names_free(names, n);
+}
+
+bool session_lock_take_unnamed(struct session_lock *l, const char *state_dir, int64_t now,
+                               struct error *err)
+{
+    enum { TRIES = 100 };
+    time_t t = (time_t)now;
+    struct tm tm;
+    char when[32], name[64];
+    *l = SESSION_LOCK_NONE;
+    if (!localtime_r(&t, &tm) || !strftime(when, sizeof when, "chat-%Y%m%d-%H%M%S", &tm))
+        return error_set(err, ERR_FAIL, "the clock tells no time");
+    for (int i = 1; i <= TRIES; i++) {
+        snprintf(name, sizeof name, i > 1 ? "%s-%d" : "%s", when, i);
+        if (!session_lock_take(l, state_dir, name, err)) {
+            // In use by another chat that began in this second? What else is wrong is so for all.
+            struct buf path = {0};
+            bool there = lock_path(state_dir, name, &path, NULL) && access(path.data, F_OK) == 0;
+            buf_release(&path);
+            if (!there)
+                return false;
+            continue;
+        }
+        if (!session_exists(l)) {
+            l->unnamed = true;
+            remove_old_unnamed(state_dir);
+            return true;
+        }
+        session_lock_release(l);
+    }
+    return false;
+}
+
+char *session_latest(const char *state_dir)
+{
+    size_t n;
+    char **names = session_names(state_dir, &n), *best = NULL;
+    struct timespec newest = {0};
+    struct buf path = {0};
+    for (size_t i = 0; i < n; i++) {
+        struct stat st;
+        if (!session_path(state_dir, names[i], &path, NULL) || lstat(path.data, &st) != 0 ||
+            !S_ISREG(st.st_mode) || st.st_mtim.tv_sec < newest.tv_sec ||
+            (st.st_mtim.tv_sec == newest.tv_sec && st.st_mtim.tv_nsec < newest.tv_nsec))
+            continue;
+        newest = st.st_mtim;
+        free(best);
+        best = strdup(names[i]);
+    }
+    session_names_free(names, n);
+    buf_release(&path);
+    return best;
+}
+
+bool session_find(const char *state_dir, const char *name, struct buf *path, struct error *err)
+{
+    buf_clear(path);
+    if (strchr(name, '/') || access(name, F_OK) == 0)
+        return buf_puts(path, name) || error_oom(err, "a path", strlen(name));
+    return session_path(state_dir, name, path, err) &&
+           (access(path->data, F_OK) == 0 ||
+            error_set(err, ERR_FAIL,
+                      "there is no session %s, and no such file; hokku sessions lists them", name));
+}
+
+static bool take_existing(struct session_lock *l, const char *state_dir, const char *name,
+                          struct error *err)
+{
+    struct buf path = {0};
+    bool ok = session_path(state_dir, name, &path, err);
+    if (ok && access(path.data, F_OK) != 0)
+        ok = error_set(err, ERR_FAIL, "there is no session %s; hokku sessions lists them", name);
+    buf_release(&path);
+    *l = SESSION_LOCK_NONE;
+    return ok && session_lock_take(l, state_dir, name, err);
+}
+
+bool session_remove(const char *state_dir, const char *name, struct error *err)
+{
+    struct session_lock l;
+    if (!take_existing(&l, state_dir, name, err))
+        return false;
+    bool ok = unlink(l.path.data) == 0 ||
+              error_set(err, ERR_FAIL, "%s: cannot be removed: %s", l.path.data, strerror(errno));
+    session_lock_release(&l);
+    return ok;
+}
+
+bool session_rename(const char *state_dir, const char *from, const char *to, struct error *err)
+{
+    struct session_lock l, other = SESSION_LOCK_NONE;
+    if (!session_name_check_new(to, err) || !take_existing(&l, state_dir, from, err))
+        return false;
+    bool ok = session_lock_take(&other, state_dir, to, err);
+    if (ok && session_exists(&other))
+        ok = error_set(err, ERR_FAIL, "there is already a session %s: choose another name", to);
+    ok = ok && place_move(l.path.data, other.path.data, err);
+    session_lock_release(&other);
+    session_lock_release(&l);
+    return ok;
 }
 
 static int compare(const void *a, const void *b)

@@ -7,9 +7,11 @@
 #include "dialog/session_file.h"
 
 struct session_lock {
-    int fd;          // holds the lock; -1: none
-    char *name;      // owned
-    struct buf path; // of the session's file
+    int fd;                        // holds the lock; -1: none
+    char *name;                    // owned
+    struct buf path;               // of the session's file
+    bool unnamed;                  // a chat that nobody gave a name
+    struct session_writer *writer; // owned; NULL: nothing was loaded or saved yet
 };
 
 #define SESSION_LOCK_NONE                                                                          \
@@ -26,8 +28,26 @@ bool session_path(const char *state_dir, const char *name, struct buf *out, stru
 // has it (says so), names that cannot be.
 bool session_lock_take(struct session_lock *l, const char *state_dir, const char *name,
                        struct error *err);
-void session_lock_release(struct session_lock *l); // accepts an empty one
+// Waits until what was saved is on the disk. Accepts an empty one.
+void session_lock_release(struct session_lock *l);
 bool session_exists(const struct session_lock *l);
+
+// Chats that nobody named are called chat-YYYYMMDD-HHMMSS; the newest SESSION_UNNAMED_MAX are kept.
+enum { SESSION_UNNAMED_MAX = 20 };
+bool session_is_unnamed(const char *name);
+// Errors: ERR_USAGE: what nobody may call a session of his own, as it would not be kept.
+bool session_name_check_new(const char *name, struct error *err);
+// Takes a name for such a chat, and removes the oldest. now: seconds since the epoch.
+bool session_lock_take_unnamed(struct session_lock *l, const char *state_dir, int64_t now,
+                               struct error *err);
+// The session that was saved last; owned by the caller. NULL: there is none, or no memory.
+char *session_latest(const char *state_dir);
+// The file that a person means: with a '/' or where there is one of that name, a file, else a
+// session's name. Errors: ERR_FAIL: there is neither.
+bool session_find(const char *state_dir, const char *name, struct buf *path, struct error *err);
+// Errors: ERR_FAIL: there is none of that name, it is in use; for mv also: the new name is taken.
+bool session_remove(const char *state_dir, const char *name, struct error *err);
+bool session_rename(const char *state_dir, const char *from, const char *to, struct error *err);
 
 // Names of the saved sessions in state_dir, sorted. Owned by the caller: session_names_free. *n = 0
 // when there are none.

@@ -68,6 +68,7 @@ static const struct binding {
     {"\033[8~", KEY_MOVE, WHERE_LINE_END, KEY_MOVE, WHERE_TEXT_END},
     {"\033[c", KEY_MOVE, WHERE_WORD_RIGHT}, // rxvt: Ctrl-Right, Ctrl-Left
     {"\033[d", KEY_MOVE, WHERE_WORD_LEFT},
+    {"\030\005", KEY_EDITOR},  // Ctrl-X Ctrl-E
     {"\033[M", KEY_ENTER},     // of the keypad
     {"\033[13u", KEY_NEWLINE}, // Shift-Enter, where it has a code of its own
 };

@@ -31,6 +31,7 @@ enum verb {
     KEY_SEARCH,
     // the rest
     KEY_ENTER,
+    KEY_EDITOR,
     KEY_INTERRUPT,
     KEY_END_OR_DELETE,
     KEY_CANCEL,

@@ -418,6 +418,9 @@ static bool act(struct line_editor *e, const struct key *k, enum line_result *re
     case KEY_ENTER:
         *result = LINE_TEXT;
         return true;
+    case KEY_EDITOR:
+        *result = LINE_EDITOR;
+        return true;
     case KEY_INTERRUPT:
         *result = LINE_INTERRUPT;
         return true;
@@ -503,6 +506,11 @@ static enum line_result edit_message(struct line_editor *e)
     return result;
 }
 
+void lineedit_set_color(struct line_editor *e, bool on)
+{
+    e->painter.color = on;
+}
+
 enum line_result lineedit_read(struct line_editor *e, const char *prompt, const char *initial,
                                struct buf *text, bool *was_empty)
 {
@@ -526,7 +534,8 @@ enum line_result lineedit_read(struct line_editor *e, const char *prompt, const 
         leave(e, true);
     terminal_set_mode(TERMINAL_COOKED);
     *was_empty = e->edit.text.len == 0;
-    if (result == LINE_TEXT && !buf_append(text, buf_str(&e->edit.text), e->edit.text.len))
+    if ((result == LINE_TEXT || result == LINE_EDITOR) &&
+        !buf_append(text, buf_str(&e->edit.text), e->edit.text.len))
         result = LINE_INTERRUPT; // no memory even for a copy
     edit_set(&e->edit, "", 0);
     forget_edited(e);

@@ -10,6 +10,7 @@ struct line_editor; // opaque
 
 enum line_result {
     LINE_TEXT,
+    LINE_EDITOR,    // the same, which is to be changed in an editor
     LINE_END,       // Ctrl-D at an empty line, or the input is gone
     LINE_INTERRUPT, // Ctrl-C; *was_empty says whether something had been typed
     LINE_DEATH,     // SIGTERM or SIGHUP
@@ -20,6 +21,7 @@ typedef void complete_fn(void *user, const char *line, size_t begin, struct comp
 
 // Reads keys from fd_in, shows the message on fd_out. complete may be NULL. NULL: no memory.
 struct line_editor *lineedit_create(int fd_in, int fd_out, complete_fn *complete, void *user);
+void lineedit_set_color(struct line_editor *e, bool on); // of the prompt
 void lineedit_free(struct line_editor *e);
 void lineedit_add_history(struct line_editor *e, const char *entry);
 // initial (may be NULL) stands on the line, ready to be changed. text gets the message: UTF-8

@@ -107,6 +107,21 @@ static void add_cell(struct painted *to, const struct cluster *c, const char *s,
     }
 }
 
+// Each character has its style with it: any of them may be painted alone.
+static void add_prompt_cell(const struct painter *p, struct painted *to, const struct cluster *c,
+                            const char *s)
+{
+    if (!p->color || *s == ' ') {
+        add_cell(to, c, s, false);
+        return;
+    }
+    buf_putc(&to->cells, '\0');
+    buf_putc(&to->cells, (char)c->width);
+    buf_puts(&to->cells, "\033[0;1;36m");
+    cluster_show(s, c, &to->cells);
+    buf_puts(&to->cells, "\033[0m");
+}
+
 static bool add_row(struct painted *to, const struct painted_row *r)
 {
     if (to->n == to->cap) {
@@ -148,7 +163,7 @@ static bool build(struct painter *p, const struct message *m, size_t rows, size_
         size_t n_prompt = at == 0 ? strlen(prompt) : 0;
         for (size_t i = 0; i < n_prompt;) {
             struct cluster c = cluster_at(prompt + i, n_prompt - i);
-            add_cell(to, &c, prompt + i, false);
+            add_prompt_cell(p, to, &c, prompt + i);
             pr.uncertain = pr.uncertain || c.uncertain;
             i += c.n;
         }

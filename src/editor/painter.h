@@ -21,6 +21,7 @@ struct painted {      // rows as they are on the screen
 struct painter {
     int fd;
     size_t cols, rows; // of the window
+    bool color;        // the prompt has the accent
     size_t top;        // position where the first visible row begins
     size_t row, col;   // the cursor, from the first row painted
     // The rows before top are in the scrollback, where the terminal itself moved them as the window

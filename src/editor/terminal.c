@@ -8,6 +8,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/mapped.h"
 #include "base/signals.h"
 
 // Handlers have no argument of ours: this is the one place with state of its own.
@@ -80,9 +81,14 @@ static void wake(void)
     (void)ignored;
 }
 
-static void on_signal(int sig)
+static void on_signal(int sig, siginfo_t *info, void *context)
 {
     int saved = errno;
+    (void)context;
+    if (sig == SIGBUS && mapped_fault(info->si_addr)) {
+        errno = saved;
+        return;
+    }
     switch (sig) {
     case SIGINT:
         if (T.interrupt && !T.reading)
@@ -129,7 +135,7 @@ bool terminal_begin(int fd, int fd_out, bool ansi, struct cancel *cancel)
     T.interrupt = T.stop = T.resize = T.death = 0;
     T.active = true;
     for (size_t i = 0; i < N_HANDLED; i++) {
-        struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+        struct sigaction sa = {.sa_sigaction = on_signal, .sa_flags = SA_RESTART | SA_SIGINFO};
         sigfillset(&sa.sa_mask);
         sigaction(handled[i], NULL, &before[i]);
         // A signal that the parent chose to ignore (nohup, a background job) stays ignored.

@@ -179,6 +179,14 @@ static bool decode(struct run *r, size_t n, double start, bool *done, struct err
             break;
         }
         memmove(tickets, tickets + 1, --n_ahead * sizeof *tickets);
+        // Whoever asked may know that it was computed from what is no longer there (a page of the
+        // model's file): the token is not kept.
+        if (cancel_asked(p->cancel)) {
+            seq_trim(s->seq, seq_len(s->seq) - 1);
+            g->finish = FINISH_INTERRUPTED;
+            *done = true;
+            break;
+        }
         if (g->ids.len == 0)
             s->stats.first_token_s = s->stats.prefill_s + clock_now() - start;
         bool is_end = !p->ignore_eos && tokenizer_is_end(p->tok, d.id);

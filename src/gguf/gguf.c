@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/format.h"
+#include "base/mapped.h"
 
 struct gguf {
     struct gguf_part *parts; // owned; parts[0] has the model's metadata
@@ -134,6 +135,7 @@ static bool map_file(const char *path, struct gguf_part *part, struct error *err
             error_set(err, errno == ENOMEM ? ERR_MEMORY : ERR_MODEL, "cannot map %lld bytes: %s",
                       (long long)st.st_size, strerror(errno));
         } else {
+            mapped_add(map, (size_t)st.st_size, path);
             part->map = map;
             part->size = (size_t)st.st_size;
             ok = true;
@@ -340,8 +342,10 @@ void gguf_free(struct gguf *g)
         return;
     for (size_t i = 0; i < g->n_parts; i++) {
         struct gguf_part *p = &g->parts[i];
-        if (g->mapped && p->map)
+        if (g->mapped && p->map) {
+            mapped_remove(p->map);
             munmap((void *)p->map, p->size);
+        }
         free(p->path);
         free(p->kv);
     }

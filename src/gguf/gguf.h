@@ -1,8 +1,8 @@
 // An opened GGUF file (versions 2 and 3, little-endian), possibly split over several. The files are
 // memory-mapped and borrowed: every pointer below points into the mapping and lives until
 // gguf_free. Everything is checked at open: counts, lengths, offsets, dimensions, products,
-// duplicate keys and names, overlaps, file sizes. A file that another process shortens while it is
-// mapped cannot be guarded against: touching the missing pages raises SIGBUS.
+// duplicate keys and names, overlaps, file sizes. What another process cuts off while the file is
+// mapped reads as zeros (base/mapped.h).
 #ifndef HOKKU_GGUF_GGUF_H
 #define HOKKU_GGUF_GGUF_H
 

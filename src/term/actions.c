@@ -3,15 +3,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/format.h"
 #include "base/out.h"
 #include "base/utf8.h"
-
-enum { MAX_FILE = 64 << 20 };
 
 static bool whole_number(const char *arg, const char *what, uint64_t least, uint64_t most,
                          uint64_t *out, struct error *err)
@@ -41,21 +37,43 @@ bool action_clear(struct repl *r, char *arg, struct error *err)
 {
     (void)arg, (void)err;
     size_t before = seq_len(r->c->session.seq);
-    conversation_clear(r->c);
-    view_say(&r->view, "(cleared; %zu tokens freed)\n", before);
-    if (r->session->fd >= 0) {
+    bool something = conversation_n_turns(r->c) > 0, named = something && repl_is_named(r);
+    struct buf warning = {0};
+    if (something) {
         // An empty conversation must not overwrite the saved one.
-        view_say(&r->view, "(session %s stays as it was saved; this is a new one without a name)\n",
-                 r->session->name);
-        session_lock_release(r->session);
+        if (!shelf_put(&r->shelf, r->c, err))
+            return false;
+        shelf_left(&r->shelf, r->session);
+        session_open_unnamed(r->session, r->opt, &warning);
     }
+    conversation_clear(r->c);
+    if (something)
+        shelf_replaced(&r->shelf, r->c);
+    view_say(&r->view, "(cleared; %zu tokens freed%s)\n", before,
+             something ? "; /undo brings it back" : "");
+    if (named)
+        view_say(&r->view, "(session %s stays as it was saved; this is a new one without a name)\n",
+                 r->shelf.before[r->shelf.n_before - 1].session);
+    if (warning.len > 0)
+        view_say(&r->view, "hokku: %s\n", buf_str(&warning));
+    buf_release(&warning);
     return true;
 }
 
 // A named session on disk follows what /undo and its like changed.
 static bool save_named(struct repl *r, struct error *err)
 {
-    return r->session->fd < 0 || session_save(r->session, r->c, r->opt, err);
+    return r->session->fd < 0 ||
+           (session_save(r->session, r->c, r->opt, err) && session_settle(r->session, 0.05, err));
+}
+
+// What came back has a session again, if its own is now in use by another hokku: a new one.
+static void keep_somewhere(struct repl *r)
+{
+    struct buf warning = {0};
+    if (r->session->fd < 0)
+        session_open_unnamed(r->session, r->opt, &warning);
+    buf_release(&warning);
 }
 
 bool action_undo(struct repl *r, char *arg, struct error *err)
@@ -64,6 +82,20 @@ bool action_undo(struct repl *r, char *arg, struct error *err)
     size_t before = seq_len(r->c->session.seq);
     if (*arg && !whole_number(arg, "a number of turns", 1, UINT32_MAX, &n, err))
         return false;
+    if (shelf_can_undo(&r->shelf, r->c)) {
+        if (!shelf_undo(&r->shelf, r->c, r->session, err))
+            return false;
+        keep_somewhere(r);
+        size_t turns = conversation_n_turns(r->c);
+        view_say(&r->view, "(what was replaced is back: %zu turn%s; /redo undoes that)\n", turns,
+                 plural(turns));
+        return save_named(r, err);
+    }
+    // Not past the point where something was replaced: what it was comes next.
+    size_t turns = conversation_n_turns(r->c), n_shelf = r->shelf.n_before;
+    size_t replaced = n_shelf > 0 ? r->shelf.before[n_shelf - 1].turns : 0;
+    if (replaced < turns && n > turns - replaced)
+        n = turns - replaced;
     size_t undone = conversation_undo(r->c, n);
     if (undone == 0)
         return error_set(err, ERR_FAIL, "nothing to undo");
@@ -80,6 +112,14 @@ bool action_redo(struct repl *r, char *arg, struct error *err)
     uint64_t n = 1;
     if (*arg && !whole_number(arg, "a number of turns", 1, UINT32_MAX, &n, err))
         return false;
+    if (shelf_can_redo(&r->shelf, r->c)) {
+        if (!shelf_redo(&r->shelf, r->c, r->session, err))
+            return false;
+        keep_somewhere(r);
+        size_t turns = conversation_n_turns(r->c);
+        view_say(&r->view, "(what replaced it is back: %zu turn%s)\n", turns, plural(turns));
+        return save_named(r, err);
+    }
     size_t redone = conversation_redo(r->c, n);
     if (redone == 0)
         return error_set(err, ERR_FAIL, "nothing to redo");
@@ -125,6 +165,9 @@ bool action_edit(struct repl *r, char *arg, struct error *err)
 bool action_continue(struct repl *r, char *arg, struct error *err)
 {
     (void)arg;
+    const struct message *m = conversation_last_answer(r->c);
+    if (m && !m->partial)
+        return error_set(err, ERR_FAIL, "the answer is finished: there is nothing to go on with");
     return repl_answer(r, ANSWER_CONTINUE, err);
 }
 
@@ -135,31 +178,6 @@ bool action_prefill(struct repl *r, char *arg, struct error *err)
         return error_oom(err, "the start of the answer", strlen(arg));
     view_say(&r->view, "(the next answer begins with it)\n");
     return true;
-}
-
-bool action_read(struct repl *r, char *arg, struct error *err)
-{
-    struct buf text = {0};
-    const char *slash = strrchr(arg, '/');
-    bool ok = file_read_waiting(arg, MAX_FILE, r->o->cancel, &text, err);
-    if (ok) {
-        if (r->attached.len > 0)
-            buf_puts(&r->attached, "\n\n");
-        while (text.len > 0 && text.data[text.len - 1] == '\n')
-            text.len--;
-        buf_append(&r->attached, buf_str(&text), text.len);
-        buf_printf(&r->attached_name, "%s%s", r->attached_name.len > 0 ? " " : "",
-                   slash ? slash + 1 : arg);
-        ok = !(r->attached.failed || r->attached_name.failed) ||
-             error_oom(err, "the file's text", text.len);
-    }
-    if (ok) {
-        char size[FORMAT_NUMBER];
-        view_say(&r->view, "(%s bytes of %s go before your next message)\n",
-                 format_number(size, text.len), arg);
-    }
-    buf_release(&text);
-    return ok;
 }
 
 static bool show_system(struct repl *r)
@@ -178,7 +196,7 @@ bool action_system(struct repl *r, char *arg, struct error *err)
         return show_system(r);
     bool ok = true;
     if (arg[0] == '@' && r->o->named_system)
-        ok = r->o->named_system(arg + 1, &text, err);
+        ok = r->o->named_system(r->opt, arg + 1, &text, err);
     else if (strcmp(arg, "none") != 0)
         ok = buf_puts(&text, arg) || error_oom(err, "the system prompt", strlen(arg));
     ok = ok && conversation_set_system(r->c, buf_str(&text), text.len, err);
@@ -226,6 +244,39 @@ static const struct option_def *setting(const char *name, const char **near)
     return NULL;
 }
 
+static bool say_setting(struct repl *r, const char *name)
+{
+    struct buf now = {0};
+    options_get(r->opt, name, &now);
+    view_say(&r->view, "%s %s\n", name, now.len ? buf_str(&now) : "-");
+    buf_release(&now);
+    return true;
+}
+
+// Stop texts: added one by one, "none" forgets all.
+static bool set_stop(struct repl *r, const char *value, struct error *err)
+{
+    struct str_list *stop = &r->opt->stop;
+    if (strcmp(value, "none") == 0) {
+        stop->n = 0;
+    } else if (*value) {
+        char *mine = r->n_stops < OPTIONS_MAX_LIST ? strdup(value) : NULL;
+        if (!mine || stop->n == OPTIONS_MAX_LIST) {
+            free(mine);
+            return error_set(err, ERR_FAIL,
+                             "no more than %d stop texts; /set stop none forgets them",
+                             OPTIONS_MAX_LIST);
+        }
+        r->stops[r->n_stops++] = mine;
+        stop->items[stop->n++] = mine;
+    }
+    struct buf now = {0};
+    options_get(r->opt, "reverse-prompt", &now);
+    view_say(&r->view, "stop %s\n", now.len ? buf_str(&now) : "-");
+    buf_release(&now);
+    return true;
+}
+
 bool action_set(struct repl *r, char *arg, struct error *err)
 {
     if (!*arg)
@@ -239,27 +290,26 @@ bool action_set(struct repl *r, char *arg, struct error *err)
     }
     for (char *p = arg; *p; p++)
         *p = *p == '_' ? '-' : *p;
+    if (strcmp(arg, "stop") == 0 || strcmp(arg, "reverse-prompt") == 0)
+        return set_stop(r, value, err);
     const char *near;
     const struct option_def *d = setting(arg, &near);
     if (!d)
         return error_set(err, ERR_USAGE, "unknown setting \"%.60s\"%s%s; /set lists them", arg,
                          near ? ", did you mean " : "", near ? near : "");
-    if (!*value && d->kind != OPT_FLAG) {
-        struct buf now = {0};
-        options_get(r->opt, arg, &now);
-        view_say(&r->view, "%s %s\n", arg, buf_str(&now));
-        buf_release(&now);
-        return true;
-    }
+    if (!*value && d->kind != OPT_FLAG)
+        return say_setting(r, arg);
     struct options before = *r->opt;
     if (strcmp(d->long_name, "--logit-bias") == 0 && strcmp(value, "none") == 0) {
         r->opt->sampler.n_bias = 0;
     } else if (!options_set(r->opt, arg, value, err) ||
                !sampler_check(&r->opt->sampler, r->c->model->hp.n_vocab, err)) {
         *r->opt = before;
+        if (err && strncmp(err->text, "--", 2) == 0) // here settings have no dashes
+            memmove(err->text, err->text + 2, strlen(err->text) - 1);
         return false;
     }
-    return true;
+    return say_setting(r, arg);
 }
 
 bool action_think(struct repl *r, char *arg, struct error *err)
@@ -284,7 +334,8 @@ static bool show_model(struct repl *r)
              m->hp.n_ctx_train);
     view_say(&r->view, "device    %s, %s in use\n", e->device, format_bytes(used, e->mem_used));
     view_say(&r->view, "template  %s\n", r->c->tmpl ? "yes" : "none: plain completion");
-    view_say(&r->view, "session   %s\n", r->session->fd >= 0 ? r->session->name : "-");
+    view_say(&r->view, "session   %s%s\n", r->session->fd >= 0 ? r->session->name : "-",
+             r->session->unnamed ? " (unnamed)" : "");
     return true;
 }
 
@@ -406,14 +457,19 @@ static bool save_as(struct repl *r, const char *name, struct error *err)
     struct session_lock lock;
     if (!session_lock_take(&lock, r->opt->state_dir, name, err))
         return false;
-    bool ok = !session_exists(&lock) ||
-              error_set(err, ERR_FAIL,
-                        "there is already a session %s: /load it, or choose another name", name);
-    ok = ok && session_save(&lock, r->c, r->opt, err);
+    bool ok =
+        (!session_exists(&lock) ||
+         error_set(err, ERR_FAIL, "there is already a session %s: /load it, or choose another name",
+                   name)) &&
+        session_name_check_new(name, err);
+    ok = ok && session_save(&lock, r->c, r->opt, err) && session_settle(&lock, -1, err);
     if (!ok) {
         session_lock_release(&lock);
         return false;
     }
+    // A chat without a name has one now; it is not kept twice.
+    if (r->session->unnamed && session_exists(r->session))
+        unlink(r->session->path.data);
     session_lock_release(r->session);
     *r->session = lock;
     return true;
@@ -421,9 +477,10 @@ static bool save_as(struct repl *r, const char *name, struct error *err)
 
 bool action_save(struct repl *r, char *arg, struct error *err)
 {
-    if (!*arg && r->session->fd < 0)
+    if (!*arg && !repl_is_named(r))
         return error_set(err, ERR_USAGE, "/save needs a name: /save NAME");
-    bool ok = !*arg || is_current(r, arg) ? session_save(r->session, r->c, r->opt, err)
+    bool ok = !*arg || is_current(r, arg) ? session_save(r->session, r->c, r->opt, err) &&
+                                                session_settle(r->session, -1, err)
                                           : save_as(r, arg, err);
     if (ok)
         view_say(&r->view, "(saved as %s, from now on at every turn)\n", r->session->name);
@@ -433,7 +490,7 @@ bool action_save(struct repl *r, char *arg, struct error *err)
 bool action_fork(struct repl *r, char *arg, struct error *err)
 {
     struct buf from = {0};
-    buf_puts(&from, r->session->fd >= 0 ? r->session->name : "");
+    buf_puts(&from, repl_is_named(r) ? r->session->name : "");
     bool ok = !is_current(r, arg) ||
               error_set(err, ERR_USAGE, "this is session %s: a copy needs another name", arg);
     ok = ok && save_as(r, arg, err);
@@ -454,9 +511,20 @@ bool action_load(struct repl *r, char *arg, struct error *err)
     bool ok = session_path(r->opt->state_dir, arg, &path, err);
     if (ok && access(buf_str(&path), F_OK) != 0)
         ok = error_set(err, ERR_FAIL, "there is no session %s; /sessions lists them", arg);
-    ok = ok && session_open(&lock, arg, r->c, r->opt, false, &note, &warning, err);
+    bool something = conversation_n_turns(r->c) > 0;
+    ok = ok && (!something || shelf_put(&r->shelf, r->c, err));
+    if (ok && !session_open(&lock, arg, r->c, r->opt, false, &note, &warning, err)) {
+        ok = false;
+        if (something)
+            shelf_forget(&r->shelf);
+    }
     if (ok) {
-        session_lock_release(r->session);
+        if (something) {
+            shelf_left(&r->shelf, r->session);
+            shelf_replaced(&r->shelf, r->c);
+        } else {
+            session_lock_release(r->session);
+        }
         *r->session = lock;
         view_say(&r->view, "(%s)\n", buf_str(&note));
         if (warning.len > 0)
@@ -478,19 +546,15 @@ bool action_sessions(struct repl *r, char *arg, struct error *err)
     for (size_t i = 0; i < n; i++) {
         struct session_info info;
         struct error e = {0};
-        char when[32] = "?";
         if (!session_path(r->opt->state_dir, names[i], &path, &e) ||
             !session_file_info(path.data, &info, &e)) {
             view_say(&r->view, "%-16s %s\n", names[i], e.text);
             continue;
         }
-        time_t t = (time_t)info.saved_at;
-        struct tm tm;
-        if (localtime_r(&t, &tm))
-            strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
-        view_say(&r->view, "%-16s %s · %zu turn%s, %zu tokens · %s%s\n", names[i], when, info.turns,
-                 plural(info.turns), info.tokens, info.model,
-                 is_current(r, names[i]) ? " · here" : "");
+        struct buf line = {0};
+        session_info_line(names[i], &info, &line);
+        view_say(&r->view, "%s%s\n", buf_str(&line), is_current(r, names[i]) ? " · here" : "");
+        buf_release(&line);
         session_info_release(&info);
     }
     if (n == 0)

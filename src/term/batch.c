@@ -123,10 +123,10 @@ static void on_prefill(void *user, size_t done, size_t total)
 
 static void print_stats(const struct batch *b, enum finish finish)
 {
-    const struct session *s = &b->conv->session;
     struct buf line = {0};
-    view_stats_line(s, &line);
-    out_say("%s · %s · %s", buf_str(&line), finish_name(finish), s->engine->device);
+    if (view_stats_line(&b->conv->session, &line))
+        out_say("%s · %s · %s", buf_str(&line), finish_name(finish),
+                b->conv->session.engine->device);
     buf_release(&line);
 }
 
@@ -183,8 +183,8 @@ static bool answer(struct batch *b, struct buf *prompt, bool line_mode, struct e
     struct sink s = {.b = b};
     if (o->json && o->logprobs)
         s.logprobs = json_array();
-    termout_init(&s.term, b->columns, b->color, b->color);
-    termout_init(&s.term_err, b->columns, b->color, false);
+    termout_init(&s.term, b->color, b->color);
+    termout_init(&s.term_err, b->color, false);
     if (b->color)
         termout_dim(&s.term_err, true, &s.shown);
     const struct view_options vo = {.err_tty = b->stderr_tty,
@@ -218,6 +218,8 @@ static bool answer(struct batch *b, struct buf *prompt, bool line_mode, struct e
         ok = emit(&s, true, NULL, 0, ok ? err : NULL) && ok;
     if (ok && o->json)
         ok = write_json(result_object(b, &s, finish), err);
+    else if (ok && line_mode && o->null)
+        ok = out_nul(OUT_STDOUT, err);
     else if (ok && (line_mode || b->stdout_tty) && !s.ends_with_newline)
         ok = out_text(OUT_STDOUT, "\n", 1, err);
     // A pipe gets the exact answer; on the terminal behind it the shell's prompt should still begin
@@ -267,8 +269,8 @@ static bool report_line(const struct batch *b, size_t number, const struct error
     view_init(&view, &vo);
     view_say(&view, "hokku: line %zu: %s\n", number, e->text);
     view_release(&view);
-    if (!b->opt->json)
-        return out_text(OUT_STDOUT, "\n", 1, err); // answers stay in order
+    if (!b->opt->json) // answers stay in order
+        return b->opt->null ? out_nul(OUT_STDOUT, err) : out_text(OUT_STDOUT, "\n", 1, err);
     return write_json(json_pack("{s:I, s:{s:i, s:o}}", "line", (json_int_t)number, "error", "code",
                                 (int)e->code, "message", json_text(e->text, strlen(e->text))),
                       err);
@@ -292,7 +294,9 @@ static bool read_more(const struct batch *b, int fd, struct buf *in, bool *eof, 
 bool batch_lines(struct batch *b, int fd, const char *before, struct error *err)
 {
     struct buf in = {0}, prompt = {0};
-    size_t at = 0, number = 0, n_failed = 0;
+    size_t at = 0, number = 0, n_failed = 0, n_blank = 0;
+    // What every line begins with: a system prompt, or a whole conversation (--base).
+    size_t n_base = b->conv->n_messages, first_kept = b->conv->first_kept;
     bool ok = true, eof = false;
     while (ok) {
         char *nl = in.len > at ? memchr(in.data + at, '\n', in.len - at) : NULL;
@@ -318,6 +322,11 @@ bool batch_lines(struct batch *b, int fd, const char *before, struct error *err)
         if (!nl && len == 0)
             break;
         number++;
+        if (strspn(in.data + at, " \t\r") >= len) { // (buf ends with a NUL byte)
+            n_blank++;
+            at += len + (nl != NULL);
+            continue;
+        }
         buf_clear(&prompt);
         if (before)
             buf_printf(&prompt, "%s\n\n", before);
@@ -341,10 +350,12 @@ bool batch_lines(struct batch *b, int fd, const char *before, struct error *err)
             ok = report_line(b, number, &e, err);
         }
         if (b->opt->lines)
-            conversation_restart(b->conv);
+            conversation_restart_at(b->conv, n_base, first_kept);
     }
     buf_release(&in);
     buf_release(&prompt);
+    if (ok && n_blank > 0 && !b->opt->quiet)
+        out_say("hokku: %zu blank line%s skipped", n_blank, n_blank == 1 ? "" : "s");
     if (ok && n_failed)
         ok = error_set(err, ERR_FAIL, "%zu of %zu lines failed", n_failed, number);
     return ok;

@@ -11,9 +11,8 @@ struct batch {
     const struct options *opt;
     const struct cancel *cancel;
     bool stdout_tty, stderr_tty;
-    bool dumb;      // TERM=dumb: no escape sequences
-    bool color;     // styles on a standard output that is a terminal
-    size_t columns; // of the terminal, 0: do not wrap
+    bool dumb;  // TERM=dumb: no escape sequences
+    bool color; // styles on a standard output that is a terminal
     // Called after every complete turn (a named session is saved); may be NULL.
     bool (*after_turn)(void *user, struct error *err);
     void *user;

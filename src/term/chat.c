@@ -1,13 +1,16 @@
 #include "term/chat.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/format.h"
+#include "base/mapped.h"
 #include "base/out.h"
+#include "base/place.h"
 #include "cli/shipped.h"
 #include "dialog/chat_template.h"
 #include "engine/settings.h"
@@ -23,6 +26,7 @@ struct chat {
     struct conversation conv;
     bool conv_open;
     struct session_lock session;
+    char *session_name; // owned; --session, or what --continue goes on with; NULL: none
     struct buf prompt, system;
 };
 
@@ -33,7 +37,7 @@ static bool read_system(struct chat *c, struct error *err)
         !file_read_waiting(o->system_file, MAX_PROMPT_BYTES, c->p->cancel, &c->system, err))
         return false;
     if (o->system && o->system[0] == '@')
-        return shipped_prompt(o->system + 1, &c->system, err);
+        return shipped_prompt(o, o->system + 1, &c->system, err);
     return !o->system || buf_puts(&c->system, o->system) ||
            error_oom(err, "the system prompt", strlen(o->system));
 }
@@ -120,11 +124,42 @@ static bool begin_conversation(struct chat *c, const struct buf *template_text, 
     return !c->system.len || conversation_set_system(&c->conv, c->system.data, c->system.len, err);
 }
 
-static bool resume(struct chat *c, struct error *err)
+// What is to be resumed. A session opens with its own model unless another one is named.
+static bool find_session(struct chat *c, struct error *err)
+{
+    const struct options *o = c->p->opt;
+    struct buf path = {0};
+    struct session_info info = {0};
+    if (o->session)
+        c->session_name = strdup(o->session);
+    if (o->resume && !place_need(o->state_dir, "sessions", "XDG_STATE_HOME", err))
+        return false;
+    if (o->resume && !(c->session_name = session_latest(o->state_dir)))
+        return error_set(err, ERR_FAIL, "--continue: found no chat in %s/sessions", o->state_dir);
+    const char *name = o->base ? o->base : c->session_name;
+    // (A damaged file is reported when it is opened.)
+    if (name && !o->model && !o->hf_repo && session_find(o->state_dir, name, &path, NULL) &&
+        session_file_info(path.data, &info, NULL) && info.model_path && info.model_path[0] == '/' &&
+        access(info.model_path, R_OK) == 0) {
+        c->opened.path = info.model_path;
+        info.model_path = NULL;
+    }
+    session_info_release(&info);
+    buf_release(&path);
+    return true;
+}
+
+static bool resume(struct chat *c, bool chat, struct error *err)
 {
     struct options *o = c->p->opt;
     struct buf note = {0}, warning = {0};
-    bool ok = session_open(&c->session, o->session, &c->conv, o, true, &note, &warning, err);
+    bool ok = true;
+    if (o->base)
+        ok = session_open_base(o->base, &c->conv, o, &note, &warning, err);
+    if (ok && c->session_name)
+        ok = session_open(&c->session, c->session_name, &c->conv, o, true, &note, &warning, err);
+    else if (ok && chat)
+        session_open_unnamed(&c->session, o, &warning);
     if (ok && note.len && c->p->stderr_tty && !o->quiet)
         out_say("%s", buf_str(&note));
     if (ok && warning.len && !o->quiet)
@@ -138,7 +173,8 @@ static bool resume(struct chat *c, struct error *err)
 static bool save_session(void *user, struct error *err)
 {
     struct chat *c = user;
-    return session_save(&c->session, &c->conv, c->p->opt, err);
+    return session_save(&c->session, &c->conv, c->p->opt, err) &&
+           session_settle(&c->session, -1, err); // nobody waits for a prompt here
 }
 
 // "hokku 0.1 · Qwen2.5 7B Instruct · Q4_K_M · NVIDIA H200, 5.1 of 140 GB · context 32768 · /help"
@@ -172,7 +208,13 @@ static bool run_repl(struct chat *c, const char *version, int *death, struct err
         .dumb = p->opt->dumb,
         .banner = p->opt->quiet ? NULL : banner,
         .session = &c->session,
+        .resumed = p->opt->base || c->session_name,
         .named_system = shipped_prompt,
+        .prompt_names = shipped_prompt_names,
+        .home = p->opt->home,
+        .editor = p->opt->editor,
+        .temp_dir = p->opt->temp_dir,
+        .first_prompt = c->prompt.len ? buf_str(&c->prompt) : NULL,
     };
     return repl_run(&r, death, err);
 }
@@ -188,8 +230,7 @@ static bool run_batch(struct chat *c, bool many, struct error *err)
         .stderr_tty = p->stderr_tty,
         .color = program_color(p, p->stdout_tty) && p->stdout_tty,
         .dumb = p->opt->dumb,
-        .columns = p->opt->dumb ? 0 : out_columns(OUT_STDOUT),
-        .after_turn = p->opt->session ? save_session : NULL,
+        .after_turn = c->session.fd >= 0 ? save_session : NULL,
         .user = c,
     };
     if (many)
@@ -214,7 +255,10 @@ static bool run(struct chat *c, const char *version, int *death, struct error *e
     const struct program *p = c->p;
     const struct options *o = p->opt;
     bool many = o->lines || o->turns;
-    bool one = o->prompt || o->file || o->dry_run || (!p->stdin_tty && !many);
+    // -cnv, given by name, keeps a chat open that begins with a prompt.
+    bool stays =
+        o->conversation == 1 && !o->single_turn && !o->json && p->stdin_tty && p->stdout_tty;
+    bool one = ((o->prompt || o->file) && !stays) || o->dry_run || (!p->stdin_tty && !many);
     bool chat = !one && !many;
     if (many && p->stdin_tty)
         return error_set(err, ERR_USAGE,
@@ -224,10 +268,12 @@ static bool run(struct chat *c, const char *version, int *death, struct error *e
     // with nothing else.
     if (!read_system(c, err) || !read_prompt(c, !p->stdin_tty && !many && !o->dry_run, err))
         return false;
-    if (one && !many && c->prompt.len == 0 && !o->prompt && !o->dry_run)
-        return error_set(err, ERR_USAGE,
-                         "no prompt: standard input is empty; hokku --help shows the ways in");
-    if (!open_and_set(c, err))
+    if (one && !many && c->prompt.len == 0 && !o->dry_run)
+        return error_set(err, ERR_USAGE, "no prompt: %s empty; hokku --help shows the ways in",
+                         o->file     ? "the file is"
+                         : o->prompt ? "it is"
+                                     : "standard input is");
+    if (!find_session(c, err) || !open_and_set(c, err))
         return false;
     if (o->dry_run)
         return print_plan(c, err);
@@ -236,7 +282,14 @@ static bool run(struct chat *c, const char *version, int *death, struct error *e
               open_engine(p, &c->opened, o->n_ctx, chat, err) &&
               begin_conversation(c, &template_text, err);
     buf_release(&template_text);
-    if (!ok || (o->session && !resume(c, err)))
+    if (!ok)
+        return false;
+    uint32_t trained = c->opened.model->hp.n_ctx_train;
+    if (o->n_ctx > trained && trained > 0 && !o->quiet)
+        out_say("hokku: a context of %u tokens: the model was trained on %u, what is further on it "
+                "may not make sense of",
+                o->n_ctx, trained);
+    if (!resume(c, chat, err))
         return false;
     return chat ? run_repl(c, version, death, err) : run_batch(c, many, err);
 }
@@ -245,10 +298,13 @@ bool chat_run(const struct program *p, const char *version, int *death, struct e
 {
     struct chat c = {.p = p, .session = SESSION_LOCK_NONE};
     bool ok = run(&c, version, death, err);
+    if (mapped_failed())
+        ok = mapped_error(c.session.fd >= 0, err);
     if (c.conv_open)
         conversation_release(&c.conv);
     session_lock_release(&c.session);
     opened_release(&c.opened);
+    free(c.session_name);
     buf_release(&c.prompt);
     buf_release(&c.system);
     return ok;

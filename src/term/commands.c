@@ -24,7 +24,13 @@ static const struct command table[] = {
     {"/prefill", NULL, "TEXT", "how the next answer begins", COMPLETE_NONE, NULL, action_prefill},
     {"/read", NULL, "FILE", "put a file before your next message", COMPLETE_FILE, NULL,
      action_read},
-    {"/system", NULL, "[TEXT|@NAME|none]", "show or set the system prompt", COMPLETE_NONE, NULL,
+    {"/detach", NULL, "[N]", "leave a file out again, or all", COMPLETE_NONE, NULL, action_detach},
+    {"/editor", NULL, "[TEXT]", "write the message in $VISUAL or $EDITOR (Ctrl-X Ctrl-E)",
+     COMPLETE_NONE, NULL, action_editor},
+    {"/copy", NULL, "[N|code]", "the answer, or its last code, to the clipboard", COMPLETE_WORDS,
+     "code", action_copy},
+    {"/write", NULL, "FILE", "the last answer to a new file", COMPLETE_FILE, NULL, action_write},
+    {"/system", NULL, "[TEXT|@NAME|none]", "show or set the system prompt", COMPLETE_PROMPT, NULL,
      action_system},
     {"/set", NULL, "[NAME VALUE]", "show or change settings", COMPLETE_SETTING, NULL, action_set},
     {"/think", NULL, "[on|off|hide]", "let a model think, forbid it, or hide it", COMPLETE_WORDS,
@@ -39,6 +45,11 @@ static const struct command table[] = {
      action_save},
     {"/load", NULL, "NAME", "go on with a saved session", COMPLETE_SESSION, NULL, action_load},
     {"/fork", NULL, "NAME", "go on in a copy", COMPLETE_SESSION, NULL, action_fork},
+    {"/rename", NULL, "NAME NEW", "another name for a session", COMPLETE_SESSION, NULL,
+     action_rename},
+    {"/delete", NULL, "NAME", "remove a saved session", COMPLETE_SESSION, NULL, action_delete},
+    {"/export", NULL, "FILE.md", "this conversation to a new file", COMPLETE_FILE, NULL,
+     action_export},
     {"/sessions", NULL, "", "list the saved sessions", COMPLETE_NONE, NULL, action_sessions},
     {"/quit", NULL, "", NULL, COMPLETE_NONE, NULL, action_bye},
 };
@@ -160,6 +171,18 @@ static const char *choices_of(const char *setting, size_t n_setting)
     return NULL;
 }
 
+static void complete_prompt(const struct repl *r, struct completions *out)
+{
+    struct buf names = {0};
+    r->o->prompt_names(r->opt, &names);
+    for (const char *p = buf_str(&names); *p;) {
+        size_t n = strcspn(p, ", ");
+        completions_add(out, p, n);
+        p += n + strspn(p + n, ", ");
+    }
+    buf_release(&names);
+}
+
 static void complete_session(const struct repl *r, struct completions *out)
 {
     size_t n;
@@ -197,6 +220,8 @@ void command_complete(void *repl, const char *line, size_t begin, struct complet
         return;
     if (c->completes == COMPLETE_FILE)
         completions_add_files(out);
+    else if (c->completes == COMPLETE_PROMPT && first && r->o->prompt_names)
+        complete_prompt(r, out);
     else if (c->completes == COMPLETE_SETTING && first)
         complete_setting(out);
     else if (c->completes == COMPLETE_SETTING && choices_of(arg, strcspn(arg, " ")))

@@ -2,7 +2,9 @@
 #ifndef HOKKU_CHAT_COMMANDS_H
 #define HOKKU_CHAT_COMMANDS_H
 
+#include "term/attach.h"
 #include "term/repl.h"
+#include "term/shelf.h"
 #include "term/view.h"
 #include "dialog/why.h"
 #include "editor/lineedit.h"
@@ -14,8 +16,10 @@ struct repl {
     struct view view;
     struct line_editor *editor; // NULL: lines as the terminal itself gives them
     struct session_lock *session;
-    struct buf attached; // by /read: goes before the next message
-    struct buf attached_name;
+    struct shelf shelf;            // what was replaced
+    struct attached attached;      // by /read: goes before the next message
+    char *stops[OPTIONS_MAX_LIST]; // by /set stop; owned
+    size_t n_stops;
     struct buf prefill;  // by /prefill: start of the next answer
     char *edit;          // text to put on the next line; owned
     size_t edit_turn;    // the turn that it replaces, counted from 1; 0: none
@@ -27,7 +31,14 @@ struct repl {
 };
 
 // What an argument completes to.
-enum completes { COMPLETE_NONE, COMPLETE_FILE, COMPLETE_SESSION, COMPLETE_SETTING, COMPLETE_WORDS };
+enum completes {
+    COMPLETE_NONE,
+    COMPLETE_FILE,
+    COMPLETE_SESSION,
+    COMPLETE_SETTING,
+    COMPLETE_WORDS,
+    COMPLETE_PROMPT
+};
 
 struct command {
     const char *name, *alias; // with the slash; alias may be NULL
@@ -47,12 +58,20 @@ bool command_run(struct repl *r, char *line, struct error *err);
 // Candidates for the word at `begin` of line (see lineedit.h).
 void command_complete(void *repl, const char *line, size_t begin, struct completions *out);
 
+// Lets the user's editor change a text, which is put on the next line. Errors: ERR_FAIL.
+bool repl_edit(struct repl *r, const char *text, struct error *err);
+
 enum answer_kind { ANSWER_NEW, ANSWER_CONTINUE };
 // Answers what the conversation ends with, shows it, saves a named session. Errors: those of the
 // answer; a user's message without an answer has then been taken back.
 bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err);
 // Another answer instead of the last one, which comes back if there is none.
 bool repl_answer_again(struct repl *r, struct error *err);
+// Whether the session has a name that somebody gave it.
+static inline bool repl_is_named(const struct repl *r)
+{
+    return r->session->fd >= 0 && !r->session->unnamed;
+}
 // The last turn once more on the screen, for a session just opened.
 void repl_show_tail(struct repl *r);
 // Adds a message and answers it.

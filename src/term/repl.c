@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/mapped.h"
 #include "base/out.h"
 #include "term/answer_options.h"
 #include "term/commands.h"
@@ -50,6 +51,8 @@ static void tell_finish(struct repl *r)
     struct conversation *c = r->c;
     switch (r->finish) {
     case FINISH_INTERRUPTED:
+        if (mapped_failed())
+            break;
         view_say(&r->view, "(stopped; /continue goes on)\n");
         break;
     case FINISH_LENGTH:
@@ -88,9 +91,15 @@ static bool forget_interrupt(struct repl *r)
 {
     bool interrupted = terminal_events().interrupt;
     cancel_clear(r->o->cancel);
-    if (terminal_death())
+    if (terminal_death() || mapped_failed())
         cancel_ask(r->o->cancel);
     return interrupted;
+}
+
+// A small save has ended before the next prompt, and its failure is told; a large one goes on.
+static bool save_soon(struct repl *r, struct error *err)
+{
+    return session_save(r->session, r->c, r->opt, err) && session_settle(r->session, 0.05, err);
 }
 
 bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
@@ -132,8 +141,7 @@ bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
     if (ok)
         buf_clear(&r->prefill);
     struct error save = {0};
-    if (conversation_last_answer(r->c) && r->session->fd >= 0 &&
-        !session_save(r->session, r->c, r->opt, &save))
+    if (conversation_last_answer(r->c) && r->session->fd >= 0 && !save_soon(r, &save))
         view_say(&r->view, "hokku: %s\n", save.text);
     return ok;
 }
@@ -141,6 +149,8 @@ bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
 bool repl_answer_again(struct repl *r, struct error *err)
 {
     struct conversation *c = r->c;
+    if (!shelf_put(&r->shelf, c, err))
+        return false;
     struct message *last = conversation_last_answer(c);
     struct message old = *last;
     *last = (struct message){.role = ROLE_ASSISTANT};
@@ -148,8 +158,10 @@ bool repl_answer_again(struct repl *r, struct error *err)
     bool ok = repl_answer(r, ANSWER_NEW, err);
     if (conversation_last_answer(c)) { // a new one, perhaps a partial one
         message_release(&old);
+        shelf_replaced(&r->shelf, c);
         return ok;
     }
+    shelf_forget(&r->shelf);
     if (!conversation_add(c, ROLE_ASSISTANT, "", 0, err)) {
         message_release(&old);
         return false;
@@ -163,42 +175,53 @@ bool repl_answer_again(struct repl *r, struct error *err)
 // A file that made a message fail, or that is not wanted after all.
 static void put_aside(struct repl *r)
 {
-    if (r->attached.len == 0)
+    struct buf names = {0};
+    if (r->attached.n == 0)
         return;
-    view_say(&r->view, "(%s is no longer attached)\n", buf_str(&r->attached_name));
-    buf_clear(&r->attached);
-    buf_clear(&r->attached_name);
+    attached_names(&r->attached, &names);
+    view_say(&r->view, "(%s is no longer attached)\n", buf_str(&names));
+    attached_clear(&r->attached);
+    buf_release(&names);
 }
 
 bool repl_send(struct repl *r, const char *text, size_t n, struct error *err)
 {
     struct buf whole = {0};
-    if (r->attached.len > 0) {
-        buf_append(&whole, r->attached.data, r->attached.len);
+    if (r->attached.n > 0) {
+        attached_text(&r->attached, &whole);
         buf_puts(&whole, "\n\n");
     }
     buf_append(&whole, text, n);
     bool ok = !whole.failed || error_oom(err, "the message", n);
     size_t undone = 0;
-    if (ok && r->edit_turn > 0)
+    bool replaces = r->edit_turn > 0;
+    if (ok && replaces)
+        replaces = ok = shelf_put(&r->shelf, r->c, err);
+    if (ok && replaces)
         undone = conversation_undo(r->c, conversation_n_turns(r->c) - r->edit_turn + 1);
     ok = ok && conversation_add(r->c, ROLE_USER, buf_str(&whole), whole.len, err);
     buf_release(&whole);
     if (!ok) {
         conversation_redo(r->c, undone);
+        if (replaces)
+            shelf_forget(&r->shelf);
         put_aside(r);
         return false;
     }
     struct error mine = {0};
-    if (repl_answer(r, ANSWER_NEW, &mine)) {
-        buf_clear(&r->attached);
-        buf_clear(&r->attached_name);
+    ok = repl_answer(r, ANSWER_NEW, &mine);
+    if (replaces && conversation_last_answer(r->c))
+        shelf_replaced(&r->shelf, r->c);
+    else if (replaces)
+        shelf_forget(&r->shelf);
+    if (ok) {
+        attached_clear(&r->attached);
         return true;
     }
     if (!conversation_last_answer(r->c)) {
         conversation_take_back(r->c);
         conversation_redo(r->c, undone); // an edit that failed changes nothing
-        if (mine.code == ERR_INTERRUPTED && !terminal_death())
+        if (mine.code == ERR_INTERRUPTED && !terminal_death() && !mapped_failed())
             view_say(&r->view, "(stopped before the answer began; the message is taken back)\n");
         else
             put_aside(r);
@@ -219,7 +242,7 @@ void repl_show_tail(struct repl *r)
         return;
     struct termout t;
     struct buf out = {0};
-    termout_init(&t, r->view.o.dumb ? 0 : out_columns(OUT_STDERR), r->view.o.err_color, false);
+    termout_init(&t, r->view.o.err_color, false);
     termout_dim(&t, true, &out);
     termout_push(&t, "> ", 2, &out);
     termout_push(&t, buf_str(&u->text), u->text.len, &out);
@@ -374,9 +397,12 @@ static void make_prompt(struct repl *r, struct buf *out)
 {
     struct buf raw = {0};
     buf_clear(out);
-    if (r->attached_name.len > 0)
-        buf_printf(&raw, "[%s] ", buf_str(&r->attached_name));
-    if (r->session->fd >= 0)
+    if (r->attached.n > 0) {
+        buf_puts(&raw, "[");
+        attached_names(&r->attached, &raw);
+        buf_puts(&raw, "] ");
+    }
+    if (repl_is_named(r))
         buf_puts(&raw, r->session->name);
     termsafe_text(buf_str(&raw), raw.len, true, out);
     buf_puts(out, "> ");
@@ -409,13 +435,17 @@ static bool one_round(struct repl *r, int *death, struct error *err)
         r->leave = true;
         break;
     case LINE_INTERRUPT:
-        if (was_empty && r->attached.len > 0)
+        if (was_empty && r->attached.n > 0)
             put_aside(r);
         else if (was_empty)
             view_say(&r->view, "(Ctrl-D or /bye leaves, /help lists the commands)\n");
         break;
+    case LINE_EDITOR:
+        ok = repl_edit(r, buf_str(&message), &e);
+        forget_interrupt(r);
+        break;
     case LINE_TEXT:
-        if (is_blank(&message) && r->attached.len == 0)
+        if (is_blank(&message) && r->attached.n == 0)
             break;
         keep_history(r, buf_str(&message));
         forget_interrupt(r);
@@ -427,7 +457,7 @@ static bool one_round(struct repl *r, int *death, struct error *err)
     }
     if (r->edit == NULL)
         r->edit_turn = 0;
-    if (!ok && !r->fatal && e.code == ERR_INTERRUPTED && !terminal_death())
+    if (!ok && !r->fatal && e.code == ERR_INTERRUPTED && !terminal_death() && !mapped_failed())
         view_say(&r->view, "(stopped)\n");
     else if (!ok && !r->fatal && e.code != ERR_INTERRUPTED)
         view_say(&r->view, "hokku: %s\n", e.text);
@@ -437,6 +467,7 @@ static bool one_round(struct repl *r, int *death, struct error *err)
         *death = terminal_death();
         r->leave = true;
     }
+    r->leave = r->leave || mapped_failed(); // main says so
     if (r->fatal && err)
         *err = e;
     buf_release(&prompt);
@@ -446,7 +477,11 @@ static bool one_round(struct repl *r, int *death, struct error *err)
 
 bool repl_run(const struct repl_options *o, int *death, struct error *err)
 {
-    struct repl r = {.o = o, .opt = o->opt, .c = o->conv, .session = o->session};
+    struct repl r = {.o = o,
+                     .opt = o->opt,
+                     .c = o->conv,
+                     .session = o->session,
+                     .shelf.state_dir = o->opt->state_dir};
     const struct view_options vo = {
         .out_tty = o->out_tty,
         .err_tty = o->err_tty,
@@ -468,13 +503,26 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
             view_release(&r.view);
             return error_oom(err, "the line editor", 0);
         }
+        lineedit_set_color(r.editor, o->err_color);
     }
     if (o->err_tty) {
         load_history(&r);
         if (!o->opt->quiet && o->banner)
             view_say(&r.view, "%s\n", o->banner);
-        if (r.session->fd >= 0)
+        if (o->resumed)
             repl_show_tail(&r);
+    }
+    if (o->opt->prefill)
+        buf_puts(&r.prefill, o->opt->prefill);
+    if (o->first_prompt) {
+        struct error e = {0};
+        if (!repl_send(&r, o->first_prompt, strlen(o->first_prompt), &e)) {
+            ok = !r.fatal;
+            view_say(&r.view, "hokku: %s\n", e.text);
+            if (r.fatal && err)
+                *err = e;
+        }
+        r.leave = r.leave || o->opt->single_turn;
     }
     while (ok && !r.leave) {
         ok = one_round(&r, death, err);
@@ -483,13 +531,19 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
     }
     // Settings and the system prompt may have changed since the last turn.
     struct error save = {0};
-    if (r.session->fd >= 0 && r.c->n_messages > 0 && !session_save(r.session, r.c, r.opt, &save))
+    // (An unnamed chat in which nothing was said is not kept.)
+    if (r.session->fd >= 0 &&
+        (r.session->unnamed ? conversation_n_turns(r.c) : r.c->n_messages) > 0 &&
+        !(session_save(r.session, r.c, r.opt, &save) && session_settle(r.session, -1, &save)))
         view_say(&r.view, "hokku: %s\n", save.text);
+    shelf_release(&r.shelf);
     lineedit_free(r.editor);
     terminal_end();
     free(r.edit);
-    buf_release(&r.attached);
-    buf_release(&r.attached_name);
+    attached_clear(&r.attached);
+    r.opt->stop.n = 0; // they may be ours
+    for (size_t i = 0; i < r.n_stops; i++)
+        free(r.stops[i]);
     buf_release(&r.prefill);
     why_release(&r.why);
     view_release(&r.view);

@@ -13,9 +13,16 @@ struct repl_options {
     bool out_tty, err_tty, out_color, err_color;
     bool dumb;                    // TERM=dumb: no escape sequences at all
     const char *banner;           // untrusted parts are filtered here; NULL: none
-    struct session_lock *session; // the named session, already loaded; fd -1: none
-    // A shipped system prompt by name (/system @NAME); may be NULL.
-    bool (*named_system)(const char *name, struct buf *out, struct error *err);
+    const char *first_prompt;     // answered first; NULL: none
+    struct session_lock *session; // the session, already loaded; fd -1: none
+    bool resumed;                 // its last turn is shown
+    const char *home;             // of the user; NULL: none
+    const char *editor;           // the command of /editor
+    const char *temp_dir;         // for its file
+    // A system prompt by name (/system @NAME), and the names there are: "@a, @b"; may be NULL.
+    bool (*named_system)(const struct options *o, const char *name, struct buf *out,
+                         struct error *err);
+    bool (*prompt_names)(const struct options *o, struct buf *out);
 };
 
 // Returns true when the user leaves. *death is the signal (SIGTERM, SIGHUP) that ended it, 0: none;
@@ -28,8 +35,16 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err);
 bool session_open(struct session_lock *l, const char *name, struct conversation *c,
                   struct options *o, bool keep_given, struct buf *note, struct buf *warning,
                   struct error *err);
-// Saves it; for batch as well.
+// Takes a name for a chat that has none, so that it is kept; with --no-history, or without a place,
+// it is not. What is wrong is told by warning; nothing depends on it.
+void session_open_unnamed(struct session_lock *l, const struct options *o, struct buf *warning);
+// A saved session to begin with (--base): a name, or a file; it is read once and never written.
+bool session_open_base(const char *name, struct conversation *c, struct options *o,
+                       struct buf *note, struct buf *warning, struct error *err);
+// Begins to save it, beside what goes on; for batch as well.
 bool session_save(struct session_lock *l, const struct conversation *c, const struct options *o,
                   struct error *err);
+// Waits at most `seconds` (< 0: as long as it takes) until it is saved. False: that has failed.
+bool session_settle(struct session_lock *l, double seconds, struct error *err);
 
 #endif

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static json_t *settings_json(const struct options *o)
 {
@@ -22,13 +23,27 @@ static json_t *settings_json(const struct options *o)
     return j;
 }
 
+static bool need_writer(struct session_lock *l, const struct options *o, struct error *err)
+{
+    if (!l->writer)
+        l->writer = session_writer_create(buf_str(&l->path), o->no_kv || l->unnamed, err);
+    return l->writer != NULL;
+}
+
 bool session_save(struct session_lock *l, const struct conversation *c, const struct options *o,
                   struct error *err)
 {
     json_t *settings = settings_json(o);
-    bool ok = session_file_write(buf_str(&l->path), c, settings, err);
+    bool ok = need_writer(l, o, err) && session_writer_save(l->writer, c, settings, err);
     json_decref(settings);
     return ok || error_prefix(err, "session %s is not saved", l->name);
+}
+
+bool session_settle(struct session_lock *l, double seconds, struct error *err)
+{
+    bool done;
+    return !l->writer || session_writer_settle(l->writer, seconds, &done, err) ||
+           error_prefix(err, "session %s is not saved", l->name);
 }
 
 // A value is one word, except that of --logit-bias, which lists them.
@@ -75,44 +90,84 @@ static bool try_settings(void *user, const json_t *settings, struct error *err)
     return error_prefix(err, "a setting of the session cannot be");
 }
 
-bool session_open(struct session_lock *l, const char *name, struct conversation *c,
-                  struct options *o, bool keep_given, struct buf *note, struct buf *warning,
-                  struct error *err)
+// Reads a session into c; lock NULL: only to begin with. note is extended by how it went.
+static bool read_session(struct session_lock *l, const char *path, const char *name,
+                         struct conversation *c, struct options *o, bool keep_given,
+                         struct buf *note, struct buf *warning, struct error *err)
 {
     struct session_loaded loaded = {0};
     struct buf system = {0};
-    if (!session_lock_take(l, o->state_dir, name, err))
-        return false;
-    if (!session_exists(l))
-        return buf_printf(note, "new session %s", name);
     // A system prompt from the command line replaces the saved one.
     if (keep_given && c->has_system && (o->system || o->system_file))
         buf_append(&system, c->messages[0].text.data, c->messages[0].text.len);
     struct trial t = {.o = *o, .keep_given = keep_given, .n_vocab = c->model->hp.n_vocab};
-    bool ok = session_file_read(l->path.data, c, try_settings, &t, &loaded, err);
+    bool ok = l ? need_writer(l, o, err) &&
+                      session_writer_load(l->writer, c, try_settings, &t, &loaded, err)
+                : session_file_read(path, c, try_settings, &t, &loaded, err);
     if (ok)
         *o = t.o;
     if (ok && system.len > 0)
         ok = conversation_set_system(c, system.data, system.len, err);
-    if (ok) {
-        size_t turns = conversation_n_turns(c);
-        buf_printf(note, "session %s: %zu turn%s, %zu tokens", name, turns, turns == 1 ? "" : "s",
-                   seq_len(c->session.seq));
-        if (loaded.kv == SESSION_KV_RESTORED)
-            buf_printf(note, ", restored in %.0f ms", loaded.seconds * 1e3);
-        else if (loaded.kv == SESSION_KV_STALE)
-            buf_printf(warning,
-                       "the session's memory cannot be restored (%s): it is read again with the "
-                       "next message",
-                       loaded.kv_reason);
-        if (loaded.template_changed)
-            buf_printf(warning,
-                       "%sthe session was saved with another chat template: what differs is "
-                       "read again",
-                       warning->len > 0 ? "\n" : "");
-    }
     buf_release(&system);
     if (!ok)
+        return false;
+    size_t turns = conversation_n_turns(c);
+    buf_printf(note, "session %s: %zu turn%s", name, turns, turns == 1 ? "" : "s");
+    if (seq_len(c->session.seq) > 0)
+        buf_printf(note, ", %zu tokens", seq_len(c->session.seq));
+    if (loaded.kv == SESSION_KV_RESTORED)
+        buf_printf(note, ", restored in %.0f ms", loaded.seconds * 1e3);
+    else if (loaded.kv == SESSION_KV_STALE)
+        buf_printf(warning,
+                   "the session's memory cannot be restored (%s): it is read again with the next "
+                   "message",
+                   loaded.kv_reason);
+    if (loaded.cut)
+        buf_printf(warning,
+                   "%swhat was saved last in session %s is not all there (cut off?): this is the "
+                   "state before it",
+                   warning->len > 0 ? "\n" : "", name);
+    if (loaded.template_changed)
+        buf_printf(warning,
+                   "%sthe session was saved with another chat template: what differs is read again",
+                   warning->len > 0 ? "\n" : "");
+    return true;
+}
+
+bool session_open(struct session_lock *l, const char *name, struct conversation *c,
+                  struct options *o, bool keep_given, struct buf *note, struct buf *warning,
+                  struct error *err)
+{
+    if (!session_lock_take(l, o->state_dir, name, err))
+        return false;
+    bool ok;
+    if (session_exists(l)) {
+        l->unnamed = session_is_unnamed(name);
+        ok = read_session(l, NULL, name, c, o, keep_given, note, warning, err);
+    } else {
+        ok = session_name_check_new(name, err) && buf_printf(note, "new session %s", name);
+    }
+    if (!ok)
         session_lock_release(l);
+    return ok;
+}
+
+void session_open_unnamed(struct session_lock *l, const struct options *o, struct buf *warning)
+{
+    struct error e = {0};
+    *l = SESSION_LOCK_NONE;
+    if (o->no_history || !o->state_dir)
+        return;
+    if (!session_lock_take_unnamed(l, o->state_dir, (int64_t)time(NULL), &e))
+        buf_printf(warning, "this chat is not kept: %s", e.text);
+}
+
+bool session_open_base(const char *name, struct conversation *c, struct options *o,
+                       struct buf *note, struct buf *warning, struct error *err)
+{
+    struct buf path = {0};
+    bool ok = session_find(o->state_dir, name, &path, err) &&
+              read_session(NULL, buf_str(&path), name, c, o, true, note, warning, err);
+    buf_release(&path);
     return ok;
 }

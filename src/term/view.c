@@ -22,17 +22,12 @@ void view_release(struct view *v)
     buf_release(&v->scratch);
 }
 
-static size_t width_of(const struct view *v, bool tty, enum out_stream s)
-{
-    return tty && !v->o.dumb ? out_columns(s) : 0;
-}
-
 void view_begin(struct view *v)
 {
     termout_release(&v->out);
     termout_release(&v->err);
-    termout_init(&v->out, width_of(v, v->o.out_tty, OUT_STDOUT), v->o.out_color, true);
-    termout_init(&v->err, width_of(v, v->o.err_tty, OUT_STDERR), v->o.err_color, false);
+    termout_init(&v->out, v->o.out_color, true);
+    termout_init(&v->err, v->o.err_color, false);
     v->thinking = v->any = v->newline = false;
     v->started = clock_now();
 }
@@ -86,9 +81,6 @@ bool view_text(struct view *v, enum answer_part part, const char *text, size_t n
         v->newline = text[n - 1] == '\n';
     if (!v->o.out_tty)
         return out_text(OUT_STDOUT, text, n, err);
-    size_t width = width_of(v, true, OUT_STDOUT);
-    if (width != v->out.width && width >= 8)
-        termout_resize(&v->out, width);
     if (!termout_push(&v->out, text, n, &v->scratch))
         return error_oom(err, "the text of the answer", n);
     return out_painted(OUT_STDOUT, buf_str(&v->scratch), v->scratch.len, err);
@@ -140,15 +132,26 @@ void view_prefill(struct view *v, size_t done, size_t total)
     v->progress = true;
 }
 
+// Notices are dim, and what is wrong begins with a colour: neither looks like an answer.
 static void put_err(struct view *v, const char *text, size_t n, bool end_line)
 {
+    static const char name[] = "hokku:";
     struct buf out = {0};
     view_clear_progress(v);
     if (v->o.err_tty) {
+        bool notice = n > 0 && text[0] == '(', wrong = n > 6 && memcmp(text, name, 6) == 0;
         struct termout t;
-        termout_init(&t, width_of(v, true, OUT_STDERR), false, false);
-        termout_push(&t, text, n, &out);
+        termout_init(&t, v->o.err_color, false);
+        termout_dim(&t, notice, &out);
+        if (wrong && v->o.err_color) {
+            buf_printf(&out, "\x1b[31m%s\x1b[0m", name);
+            text += 6;
+            n -= 6;
+        }
+        size_t body = n > 0 && text[n - 1] == '\n' ? n - 1 : n; // styles end before the line does
+        termout_push(&t, text, body, &out);
         termout_end(&t, &out);
+        buf_append(&out, text + body, n - body);
         termout_release(&t);
     } else {
         buf_append(&out, text, n);
@@ -176,25 +179,24 @@ void view_show(struct view *v, const char *text, size_t n)
 }
 
 // " (5,853/s)"; slow ones with a decimal.
-static void put_rate(struct buf *out, size_t n, double seconds)
-{
-    char number[FORMAT_NUMBER];
-    double rate = seconds > 0 ? (double)n / seconds : 0;
-    if (rate >= 100)
-        buf_printf(out, " (%s/s)", format_number(number, (uint64_t)rate));
-    else if (seconds > 0)
-        buf_printf(out, " (%.1f/s)", rate);
-}
-
 bool view_stats_line(const struct session *s, struct buf *out)
 {
     const struct session_stats *t = &s->stats;
-    buf_printf(out, "prefill %zu tokens %.1f ms", t->n_evaluated, t->prefill_s * 1e3);
-    put_rate(out, t->n_evaluated, t->prefill_s);
-    buf_printf(out, " · decode %zu tokens %.1f ms", t->n_generated, t->decode_s * 1e3);
-    put_rate(out, t->n_generated, t->decode_s);
-    buf_printf(out, " · first token %.1f ms · reused %zu", t->first_token_s * 1e3, t->n_reused);
+    char a[FORMAT_NUMBER], b[FORMAT_NUMBER];
+    buf_printf(out, "prefill %s tokens %.1f ms", format_number(a, t->n_evaluated),
+               t->prefill_s * 1e3);
+    if (t->prefill_s > 0)
+        buf_printf(out, " (%s/s)",
+                   format_number(a, (uint64_t)((double)t->n_evaluated / t->prefill_s)));
+    buf_printf(out, " · decode %s tokens %.1f ms", format_number(a, t->n_generated),
+               t->decode_s * 1e3);
+    if (t->decode_s > 0)
+        buf_printf(out, " (%s/s)",
+                   format_number(a, (uint64_t)((double)t->n_generated / t->decode_s)));
+    buf_printf(out, " · first token %.1f ms · reused %s", t->first_token_s * 1e3,
+               format_number(a, t->n_reused));
     if (t->n_dropped > 0)
-        buf_printf(out, " · dropped %zu", t->n_dropped);
-    return buf_printf(out, " · context %zu of %u", seq_len(s->seq), s->engine->n_ctx);
+        buf_printf(out, " · dropped %s", format_number(a, t->n_dropped));
+    return buf_printf(out, " · context %s of %s", format_number(a, seq_len(s->seq)),
+                      format_number(b, s->engine->n_ctx));
 }

@@ -245,7 +245,8 @@ static void text_verdict(struct buf *out, const struct inspected *x)
     buf_printf(out, "  fingerprint %s\n", m->fingerprint);
 }
 
-static void text_report(struct buf *out, const struct inspected *x)
+// What matters first; what is long last.
+static void text_report(struct buf *out, const struct inspected *x, bool tensors)
 {
     const struct gguf *g = x->gguf;
     char a[FORMAT_NUMBER], b[FORMAT_NUMBER], path[256];
@@ -256,18 +257,7 @@ static void text_report(struct buf *out, const struct inspected *x)
     }
     buf_printf(out, "GGUF version %u, alignment %u\n", gguf_version(g), gguf_alignment(g));
 
-    buf_printf(out, "metadata (%zu)\n", gguf_n_kv(g));
-    for (size_t i = 0; i < gguf_n_kv(g); i++) {
-        const struct gguf_kv *kv = gguf_kv_at(g, i);
-        char key[FORMAT_TEXT];
-        buf_printf(out, "  %-44s ", format_text(key, sizeof key, kv->key.data, kv->key.len));
-        text_value(out, kv);
-        buf_putc(out, '\n');
-    }
-    buf_printf(out, "tensors (%zu)\n", gguf_n_tensors(g));
-    for (size_t i = 0; i < gguf_n_tensors(g); i++)
-        text_tensor(out, g, gguf_tensor_at(g, i));
-
+    text_verdict(out, x);
     struct total by_type[QUANT_TYPE_MAX + 1], all = totals(g, by_type);
     buf_printf(out, "totals\n  %s parameters, ", format_number(a, all.n_params));
     buf_printf(out, "%s bytes (%s)\n", format_number(a, all.n_bytes), format_bytes(b, all.n_bytes));
@@ -280,7 +270,21 @@ static void text_report(struct buf *out, const struct inspected *x)
                    quant_info(type)->supported ? "" : " (not supported)");
     }
     text_tokenizer(out, x);
-    text_verdict(out, x);
+    buf_printf(out, "metadata (%zu)\n", gguf_n_kv(g));
+    for (size_t i = 0; i < gguf_n_kv(g); i++) {
+        const struct gguf_kv *kv = gguf_kv_at(g, i);
+        char key[FORMAT_TEXT];
+        buf_printf(out, "  %-44s ", format_text(key, sizeof key, kv->key.data, kv->key.len));
+        text_value(out, kv);
+        buf_putc(out, '\n');
+    }
+    if (!tensors) {
+        buf_printf(out, "tensors (%zu): -v lists them\n", gguf_n_tensors(g));
+        return;
+    }
+    buf_printf(out, "tensors (%zu)\n", gguf_n_tensors(g));
+    for (size_t i = 0; i < gguf_n_tensors(g); i++)
+        text_tensor(out, g, gguf_tensor_at(g, i));
 }
 
 // --- JSON ---
@@ -487,14 +491,14 @@ static bool json_report(struct buf *out, const struct inspected *x, struct error
     return ok || error_oom(err, "JSON", 0);
 }
 
-bool tool_inspect(const char *path, bool json, struct buf *out, struct error *err)
+bool tool_inspect(const char *path, bool json, bool tensors, struct buf *out, struct error *err)
 {
     struct inspected x = {0};
     bool ok = examine(path, &x, err);
     if (ok && json) {
         ok = json_report(out, &x, err);
     } else if (ok) {
-        text_report(out, &x);
+        text_report(out, &x, tensors);
         ok = !out->failed || error_oom(err, "description", out->len);
     }
     inspected_release(&x);

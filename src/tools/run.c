@@ -18,6 +18,7 @@
 #include "tools/replay.h"
 #include "tools/render.h"
 #include "tools/score.h"
+#include "tools/sessions.h"
 #include "tools/tokenize.h"
 
 enum { MAX_TEXT_BYTES = 1 << 30 };
@@ -150,7 +151,7 @@ static bool run_inspect(const struct program *t, struct buf *out, struct error *
     char *path = o->args.n ? strdup(o->args.items[0]) : model_file(o, t->cancel, err);
     if (!path)
         return o->args.n ? error_oom(err, "path", strlen(o->args.items[0]) + 1) : false;
-    bool ok = tool_inspect(path, o->json, out, err);
+    bool ok = tool_inspect(path, o->json, o->verbose, out, err);
     free(path);
     return ok;
 }
@@ -182,11 +183,11 @@ static bool run_replay(const struct program *t, struct buf *out, struct error *e
     if (!tool_arguments(&o, 1, 1, "one FILE.session, or the name of a session", err))
         return false;
     const char *file = o.args.items[0];
-    if (!strchr(file, '/') && access(file, F_OK) != 0) {
-        if (!session_path(o.state_dir, file, &path, err))
-            return false;
-        file = path.data;
+    if (!session_find(o.state_dir, file, &path, err)) {
+        buf_release(&path);
+        return false;
     }
+    file = path.data;
     bool ok = session_file_info(file, &info, err);
     // A file must not make anybody download: only a person names what is not here.
     if (ok && !o.model && !o.hf_repo && (!info.model_path || info.model_path[0] != '/'))
@@ -223,6 +224,11 @@ static bool run_models(const struct program *t, struct buf *out, struct error *e
     return tool_models(t->opt, out, err);
 }
 
+static bool run_sessions(const struct program *p, struct buf *out, struct error *err)
+{
+    return tool_sessions(p->opt, out, err);
+}
+
 bool tool_prints_json(const struct options *o)
 {
     return o->json || o->tool == TOOL_TOKENIZE || o->tool == TOOL_SCORE ||
@@ -237,7 +243,7 @@ bool tool_run(const struct program *t, struct buf *out, struct error *err)
         [TOOL_RENDER] = run_render,         [TOOL_SCORE] = run_score,
         [TOOL_PERPLEXITY] = run_perplexity, [TOOL_BENCH] = tool_bench_run,
         [TOOL_REPLAY] = run_replay,         [TOOL_PULL] = run_pull,
-        [TOOL_MODELS] = run_models,
+        [TOOL_MODELS] = run_models,         [TOOL_SESSIONS] = run_sessions,
     };
     return run[t->opt->tool](t, out, err);
 }

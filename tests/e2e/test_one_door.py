@@ -4,14 +4,13 @@ import os
 import pathlib
 import pty
 import re
-import struct
 import subprocess
 import sys
 import threading
-import zlib
 
 import pexpect
 import pytest
+import session_format
 from conftest import HOKKU, ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -227,18 +226,9 @@ def sessions(home, tmp_path, files):
 
 def change_meta(source, target, **change):
     """A copy whose description says something else: as docs/session-format.md has it, with the right checksums."""
-    data = bytearray(source.read_bytes())
-    n = struct.unpack_from("<I", data, 12)[0]
-    rows = [struct.unpack_from("<4sIQQ", data, 24 + 24 * i) for i in range(n)]
-    bodies = {tag: data[offset:offset + length] for tag, _, offset, length in rows}
-    bodies[b"META"] = json.dumps({**json.loads(bodies[b"META"]), **change}).encode()
-    out, body = b"", b""
-    begin = 24 + 24 * n + 4
-    for tag, *_ in rows:
-        out += struct.pack("<4sIQQ", tag, zlib.crc32(bodies[tag]), begin + len(body), len(bodies[tag]))
-        body += bodies[tag]
-    head = data[:16] + struct.pack("<Q", begin + len(body)) + out
-    target.write_bytes(head + struct.pack("<I", zlib.crc32(head)) + body)
+    target.write_bytes(session_format.file(
+        (tag, begin, end, json.dumps({**json.loads(p), **change}).encode() if tag == "META" else p)
+        for tag, begin, end, p in session_format.parts(source.read_bytes())))
 
 
 def test_session_names_and_contents_cannot_drive_the_terminal(home, files, sessions):

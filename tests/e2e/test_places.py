@@ -189,7 +189,7 @@ def test_a_session_is_written_beside_and_never_through_a_planted_name(hokku, sta
     assert hokku("--session", "s", "-n", 2, "hi").returncode == 0
     assert victim.read_text() == "dear"
     left = {p.name for p in (state / "sessions").iterdir()}
-    assert left == {".s.session.tmp", "s.session", ".s.lock"}  # of its own kind, what was left behind is gone
+    assert left == {".s.session.tmp", "s.session"}  # of its own kind, what was left behind is gone
 
 
 # -------------------------------------------------------------------------------------------- without a home

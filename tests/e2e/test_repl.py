@@ -483,11 +483,27 @@ def test_file_names_cannot_drive_the_terminal(chat, stories):
 
 
 def test_no_color_means_no_color(chat, stories):
-    for env in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+    for env in ({"NO_COLOR": "1"}, {"TERM": "dumb", "NO_COLOR": ""}):
         c = chat("-m", stories, *PLAIN, "-n", 8, env=env)
         c.p.send("Once upon a time\r")
         c.p.expect("cut after")
         assert not re.search(r"\x1b\[[0-9;]*m", c.p.before)
+
+
+def test_prompt_notice_error_and_answer_look_different(home, stories):
+    colors = {**home, "NO_COLOR": ""}
+    c = pexpect.spawn(HOKKU, ["-m", stories, *PLAIN, "-n", "4", "-q"], env=colors, encoding="utf-8", timeout=20, dimensions=(24, 100))
+    prompt = "\x1b[0;1;36m>\x1b[0m "
+    c.expect_exact(prompt)
+    c.send("Once\r")
+    c.expect_exact(prompt)
+    assert re.search(r"\x1b\[0;2m\(cut after 4 tokens[^\x1b]*\x1b\[0m\r\n", c.before), c.before
+    c.send("/nope\r")
+    c.expect_exact("\x1b[31mhokku:\x1b[0m unknown command /nope")
+    c.close(force=True)
+    c = pexpect.spawn(HOKKU, ["-m", stories, *PLAIN, "-n", "4", "-q", "--color", "always"], env=home, encoding="utf-8", timeout=20)
+    c.expect_exact(prompt)  # asked for by name, it wins
+    c.close(force=True)
 
 
 # -------------------------------------------------------------------------------------------- screen
@@ -503,24 +519,42 @@ def wait_for(condition, seconds=30):
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("columns", [80, 40])
-def test_words_are_not_cut_on_the_screen_and_copy_whole(home, hokku, stories, columns):
-    want = hokku("-m", stories, *PLAIN, "-n", 70, "Once upon a time").stdout.decode()
+MIXED = ("A sentence that is longer than any of the windows, with **bold**, `code` and a word-that-does-not-fit-anywhere-at-all.\n"
+         "古池や蛙飛び込む水の音、古池や蛙飛び込む水の音、古池や蛙飛び込む水の音 and 한국어 다람쥐 헌 쳇바퀴에 타고파 in one line\n"
+         "family 👨‍👩‍👧 flags 🇯🇵🇫🇷 marks e\u0301 a\u0308 n\u0303 and more text so that it wraps e\u0301 and wraps\n"
+         "```python\ndef f(x): return [x for x in range(100) if x % 2 == 0]  # a long line of code\n```\n\nend")
+
+
+@pytest.mark.parametrize("columns", [20, 37, 80, 200])
+def test_what_is_copied_from_the_screen_is_what_was_written(home, stories, tmp_path, columns):
+    """The lines that tmux joins again are the model's own, also after the window has changed; halfway through the answer, too."""
+    text = tmp_path / "text"
+    text.write_text(MIXED)
+    screen = lambda: tmux("-u", "capture-pane", "-p", "-J", "-S", "-").split("begin\n")[-1]
     try:
-        tmux("new-session", "-d", "-x", str(columns), "-y", "40",
-             f"env HOME={home['HOME']} XDG_STATE_HOME={home['XDG_STATE_HOME']} {HOKKU} -m {stories} -no-cnv --temp 0 -n 70 -q")
-        wait_for(lambda: tmux("capture-pane", "-p").startswith("> "))
-        tmux("send-keys", "Once upon a time", "Enter")
-        wait_for(lambda: "(cut" in tmux("capture-pane", "-p"))
-        screen, joined = tmux("capture-pane", "-p"), tmux("capture-pane", "-p", "-J")
+        tmux("-u", "new-session", "-d", "-x", str(columns), "-y", "40",
+             f"env HOME={home['HOME']} {HOKKU} -m {stories} -no-cnv --temp 0 -n 0 -c 1024 --prefill \"$(cat {text})\" begin; sleep 100")
+        tmux("set-option", "-g", "status", "off")
+        wait_for(lambda: "end" in screen())
+        for width in (columns, columns + 13, max(20, columns // 2)):
+            tmux("resize-window", "-x", str(width), "-y", "40")
+            time.sleep(0.2)
+            assert [l.rstrip() for l in screen().strip().split("\n")] == MIXED.split("\n"), width
     finally:
         tmux("kill-server")
-    words = set(re.findall(r"\S+", want))
-    body = screen.split("Once upon a time\n", 1)[1].split("(cut")[0]
-    assert len(body.strip().split("\n")) > 2
-    for line in body.split("\n"):
-        assert len(line) <= columns
-        assert set(line.split()) <= words, line
-    copied = joined.split("Once upon a time", 1)[1].split("(cut")[0]
-    squeeze = lambda s: [" ".join(l.split()) for l in s.strip().split("\n")]
-    assert squeeze(copied) == squeeze(want)
+
+
+def test_an_answer_resized_in_the_middle_is_copied_whole(home, hokku, stories):
+    want = hokku("-m", stories, *PLAIN, "-n", 70, "Once upon a time").stdout.decode().strip()
+    try:
+        tmux("new-session", "-d", "-x", "60", "-y", "40", f"env HOME={home['HOME']} NO_COLOR=1 {HOKKU} -m {stories} -no-cnv --temp 0 -n 70 -q")
+        wait_for(lambda: tmux("capture-pane", "-p").startswith("> "))
+        tmux("send-keys", "Once upon a time", "Enter")
+        for width in (31, 90, 45):
+            tmux("resize-window", "-x", str(width), "-y", "40")
+            time.sleep(0.05)
+        wait_for(lambda: "(cut" in tmux("capture-pane", "-p"))
+        joined = tmux("capture-pane", "-p", "-J", "-S", "-")
+    finally:
+        tmux("kill-server")
+    assert joined.split("Once upon a time\n", 1)[1].split("(cut")[0].strip() == want

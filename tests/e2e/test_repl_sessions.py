@@ -10,11 +10,11 @@ import stat
 import struct
 import subprocess
 import time
-import zlib
 
 import pexpect
 import pytest
 from conftest import HOKKU, model
+from session_format import describe, file, parts, records, state, version_1
 from test_repl import chat, start_long_answer, tiny  # noqa: F401 (fixtures)
 
 SAMPLED = ["-n", "24", "-s", "5", "--temp", "1.1"]
@@ -76,6 +76,8 @@ def test_save_load_fork_and_list(chat, tiny, sessions):
     c.say("two")
     out = c.say("/sessions")
     assert re.search(r"a +.*1 turn,", out) and re.search(r"b +.*2 turns,.*here", out)
+    kb = (sessions / "b.session").stat().st_size / 1000
+    assert abs(float(re.search(r"b +.*tokens, ([\d.]+) kB", out).group(1)) - kb) < 0.1
     assert "already a session a" in c.say("/save a")
     c.say("/load a")
     assert "two" not in c.say("/context") and "one" in c.say("/context")
@@ -121,28 +123,18 @@ def test_another_cache_type_is_read_again(hokku, tiny):
     assert j["cached_tokens"] == 0 and len(j["tokens"]) > 0
 
 
-def describe(path):
-    """The META section, read as docs/session-format.md says."""
-    data = path.read_bytes()
-    assert data[:8] == b"HOKKUSES"
-    version, n, size = struct.unpack_from("<IIQ", data, 8)
-    assert version == 1 and size == len(data)
-    assert struct.unpack_from("<I", data, 24 + 24 * n)[0] == zlib.crc32(data[:24 + 24 * n])
-    for i in range(n):
-        tag, crc, offset, length = struct.unpack_from("<4sIQQ", data, 24 + 24 * i)
-        assert crc == zlib.crc32(data[offset:offset + length])
-        if tag == b"META":
-            return json.loads(data[offset:offset + length])
-
-
 def damaged_copies(data):
     rng = random.Random(1)
-    for n in [0, 1, 7, 8, 15, 16, 100, 123, 124, len(data) // 2, len(data) - 1]:
+    for n in [0, 1, 7, 8, 15, 16, 63, 64, 100, len(data) // 2, len(data) - 1]:
         yield f"cut to {n}", data[:n]
-    yield "longer", data + b"x"
-    places = list(range(0, 124, 3)) + [rng.randrange(124, len(data)) for _ in range(60)]
-    for at in places:
-        yield f"bit flipped in byte {at}", data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1:]
+    for tag, _, _, at, payload in records(data):
+        places = range(at, at + 36) if tag == "META" else [at + rng.randrange(36)]
+        if tag != "KVCH" and payload:
+            places = [*places, *(at + 36 + rng.randrange(len(payload)) for _ in range(12))]
+        for i in places:
+            yield f"bit flipped in byte {i} ({tag})", data[:i] + bytes([data[i] ^ 1 << rng.randrange(8)]) + data[i + 1:]
+    for i in range(16):
+        yield f"bit flipped in byte {i}", data[:i] + bytes([data[i] ^ 1 << rng.randrange(8)]) + data[i + 1:]
 
 
 def test_no_damage_is_taken_for_a_session(hokku, chat, tiny, sessions):
@@ -160,6 +152,128 @@ def test_no_damage_is_taken_for_a_session(hokku, chat, tiny, sessions):
     assert r.returncode == 1 and r.stdout == b""
     path.write_bytes(data)
     assert "hokku:" not in c.say("/load s")
+
+
+def test_a_damaged_kv_cache_costs_time_and_no_word(hokku, tiny, sessions):
+    want = [ask(hokku, tiny, "w", p)["tokens"] for p in ("one", "two")]
+    one = ask(hokku, tiny, "s", "one")
+    path = sessions / "s.session"
+    data = path.read_bytes()
+    at = [at for tag, _, _, at, _ in records(data) if tag == "KVCH"][0]
+    path.write_bytes(data[:at + 200] + bytes([data[at + 200] ^ 1]) + data[at + 201:])
+    r = hokku("-m", tiny, *SAMPLED, "--session", "s", "--json", "two")
+    j = json.loads(r.stdout)
+    assert b"its KV cache is damaged" in r.stderr and j["cached_tokens"] == 0
+    assert [one["tokens"], j["tokens"]] == want
+    assert ask(hokku, tiny, "s", "three")["cached_tokens"] > 0  # what is saved after that is whole again
+
+
+def test_killed_at_any_byte_of_a_save_the_state_before_or_after_is_there(hokku, tiny, sessions):
+    """A save appends, then makes what it appended count with one slot: every beginning of that is tried, and every byte of the
+    slot."""
+    ask(hokku, tiny, "s", "one", "-n", 2)
+    path = sessions / "s.session"
+    before = path.read_bytes()
+    ask(hokku, tiny, "s", "two", "-n", 2)
+    after = path.read_bytes()
+    assert after[64:len(before)] == before[64:]
+    changed = [i for i in range(64) if before[i] != after[i]]
+    assert changed and (max(changed) < 40 or min(changed) >= 40)  # one slot, not both
+    steps = [before[:64] + after[64:n] for n in range(len(before), len(after) + 1, 97)]
+    slot = range(min(changed), max(changed) + 1)
+    steps += [after[:i] + before[i:64] + after[64:] for i in slot]
+    for step in [*steps, after]:
+        path.write_bytes(step)
+        r = hokku("replay", "--json", "s")
+        assert r.returncode == 0, r.stderr
+        assert json.loads(r.stdout)["answers"] == (2 if step[:64] == after[:64] else 1)
+
+
+def test_cut_at_any_byte_it_is_refused_or_an_older_state_and_said(hokku, chat, tiny, sessions):
+    ask(hokku, tiny, "s", "one", "-n", 2, "--no-kv")
+    path = sessions / "s.session"
+    n_before = path.stat().st_size
+    ask(hokku, tiny, "s", "two", "-n", 2, "--no-kv")
+    data = path.read_bytes()
+    for n in [*range(0, 80), *range(80, len(data), 41), n_before - 1, n_before, n_before + 1, len(data) - 1]:
+        path.write_bytes(data[:n])
+        r = hokku("-m", tiny, "--session", "s", "--no-kv", "-n", 1, "more")
+        if n < n_before:
+            assert r.returncode == 1 and r.stdout == b"" and b"damaged" in r.stderr, (n, r)
+        else:
+            assert r.returncode == 0 and b"not all there" in r.stderr, (n, r)
+            assert describe(path)["turns"] == 2
+
+
+def test_the_first_version_of_the_format_is_read_and_written_anew(hokku, tiny, sessions):
+    want = [ask(hokku, tiny, "w", p)["tokens"] for p in ("one", "two")]
+    assert ask(hokku, tiny, "s", "one")["tokens"] == want[0]
+    path = sessions / "s.session"
+    old = version_1(path.read_bytes())
+    path.write_bytes(old)
+    r = hokku("replay", "s")
+    assert r.returncode == 0 and b"all agree" in r.stdout, r
+    j = ask(hokku, tiny, "s", "two")
+    assert j["tokens"] == want[1] and j["cached_tokens"] > 20
+    assert describe(path)["turns"] == 2
+    for i in [*range(0, 124, 5), *range(124, len(old), len(old) // 50)]:
+        path.write_bytes(old[:i] + bytes([old[i] ^ 4]) + old[i + 1:])
+        r = hokku("-m", tiny, "--session", "s", "hi")
+        assert r.returncode == 1 and r.stdout == b"", i
+
+
+def test_a_save_writes_what_is_new(hokku, tiny, sessions, home):
+    """The bytes written for 20 tokens are the same behind a short conversation and behind a long one."""
+    grew = []
+    path = sessions / "s.session"
+    for prompt in ("short", "word " * 900, "again"):
+        ask(hokku, tiny, "s", prompt, "-c", 4096, "-n", 20)
+        before = path.stat().st_size
+        ask(hokku, tiny, "s", "next", "-c", 4096, "-n", 20)
+        grew.append(path.stat().st_size - before)
+    assert grew[1] < 1.5 * grew[0] and grew[2] < 1.5 * grew[0], grew
+    assert path.stat().st_size > 20 * grew[0]
+
+
+def test_the_file_is_written_anew_when_half_of_it_is_dead(chat, tiny, sessions):
+    c = chat("-m", tiny, "--session", "s", "-n", 4, "-c", 4096)
+    path = sessions / "s.session"
+    c.say("word " * 300)
+    c.say("/undo")
+    sizes = []
+    for i in range(12):
+        c.say("word " * 300 + f"and {i}")
+        c.say("/undo")
+        sizes.append(path.stat().st_size)
+    meta, _, messages, ids, kv = state(path.read_bytes())
+    assert max(sizes) < 4 * sizes[0], sizes
+    assert messages == [] and meta["turns"] == 0
+    c.say("one")
+    c.leave()
+    assert [e for b, e, u, p in state(path.read_bytes())[4]] and describe(path)["turns"] == 1
+
+
+def test_without_kv_the_text_is_saved_and_read_again(hokku, tiny, sessions):
+    want = [ask(hokku, tiny, "w", p)["tokens"] for p in ("one", "two")]
+    got = [ask(hokku, tiny, "s", "one", "--no-kv")["tokens"]]
+    path = sessions / "s.session"
+    assert path.stat().st_size < 20000 < (sessions / "w.session").stat().st_size
+    r = hokku("-m", tiny, *SAMPLED, "--session", "s", "--json", "two")
+    j = json.loads(r.stdout)
+    assert [*got, j["tokens"]] == want and j["cached_tokens"] == 0 and r.stderr == b""
+    assert state(path.read_bytes())[4]  # from now on with it
+    ask(hokku, tiny, "s", "three", "--no-kv")
+    assert not state(path.read_bytes())[4]
+
+
+def test_nothing_but_sessions_is_left_behind(chat, hokku, tiny, sessions):
+    c = chat("-m", tiny, *SAMPLED, "--session", "s")
+    c.say("one")
+    assert (sessions / ".s.lock").exists()
+    c.p.kill(signal.SIGKILL)
+    c.p.wait()
+    ask(hokku, tiny, "t", "one")
+    assert sorted(p.name for p in sessions.iterdir()) == ["s.session", "t.session"]
 
 
 def test_a_full_disk_leaves_the_old_session_and_says_so(hokku, tiny, sessions, home):
@@ -180,15 +294,15 @@ def test_a_full_disk_leaves_the_old_session_and_says_so(hokku, tiny, sessions, h
 
 def test_the_chat_survives_a_save_that_fails(chat, tiny, sessions):
     c = chat("-m", tiny, *SAMPLED, "--session", "s")
-    one = c.answer("one")
+    c.answer("one")
     before = (sessions / "s.session").read_bytes()
-    away = sessions.with_name("away")
-    os.rename(sessions, away)  # the temporary file cannot be made
+    resource.prlimit(c.p.pid, resource.RLIMIT_FSIZE, (len(before) + 100, resource.RLIM_INFINITY))
     out = c.say("two")
     assert "not saved" in out
-    os.rename(away, sessions)
     assert (sessions / "s.session").read_bytes() == before
+    resource.prlimit(c.p.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert "not saved" not in c.say("three")
+    assert describe(sessions / "s.session")["turns"] == 3
 
 
 def test_kill_at_any_moment_loses_at_most_the_unfinished_turn(hokku, tiny, sessions, home):
@@ -229,22 +343,6 @@ def test_sigterm_while_answering_saves_what_there_is(chat, tiny, sessions):
     assert "hello" in c.say("/context")
 
 
-def section(data, want):
-    for i in range(4):
-        tag, crc, offset, length = struct.unpack_from("<4sIQQ", data, 24 + 24 * i)
-        if tag == want:
-            return i, offset, length
-
-
-def resealed(data, tag):
-    """The checksums made right again after a change inside a section."""
-    data = bytearray(data)
-    i, offset, length = section(data, tag)
-    struct.pack_into("<I", data, 24 + 24 * i + 4, zlib.crc32(data[offset:offset + length]))
-    struct.pack_into("<I", data, 24 + 24 * 4, zlib.crc32(data[:24 + 24 * 4]))
-    return bytes(data)
-
-
 def test_replay_agrees_with_the_recording(hokku, chat, tiny, sessions):
     c = chat("-m", tiny, *SAMPLED, "--session", "s", "--overflow", "shift", "-c", "128")
     for line in ("/system Be kind.", "one", "two", "/retry 77", "/set temp 0.5", "/continue", "three and some more words"):
@@ -260,10 +358,9 @@ def test_replay_names_the_first_token_that_differs(hokku, tiny, sessions):
     path = sessions / "s.session"
     data = path.read_bytes()
     ids = struct.pack(f"<{len(tokens)}i", *tokens)
-    _, offset, length = section(data, b"MSGS")
-    at = data.index(ids, offset, offset + length) + 4 * 10
     other = (tokens[10] + 1) % 1000
-    path.write_bytes(resealed(data[:at] + struct.pack("<i", other) + data[at + 4:], b"MSGS"))
+    bad = ids[:40] + struct.pack("<i", other) + ids[44:]
+    path.write_bytes(file((t, b, e, p.replace(ids, bad) if t == "MSGS" else p) for t, b, e, p in parts(data)))
     r = hokku("replay", "s")
     assert r.returncode == 1
     assert re.search(rf"turn 1, token 11 of \d+ .*recorded {other} .*now {tokens[10]} ".encode(), r.stdout), r.stdout
@@ -280,29 +377,46 @@ def test_replay_says_when_the_ground_has_changed(hokku, chat, tiny):
 
 
 HOSTILE = [("MSGS", lambda n: b"\xff" * n), ("MSGS", lambda n: bytes(n)), ("TIME", lambda n: b"\xff" * n),
-           ("META", lambda n: b"[" * n), ("META", lambda n: b"{}" + b" " * (n - 2))]
+           ("META", lambda n: b"[" * n), ("META", lambda n: b"{}" + b" " * (n - 2)), ("TIME", lambda n: b"\x01" * (n - 1)),
+           ("TMPL", lambda n: b"{" * (17 << 20))]
 
 
 @pytest.mark.parametrize("tag,fill", HOSTILE)
-def test_hostile_sections_with_right_checksums_are_refused(hokku, tiny, sessions, tag, fill):
+def test_hostile_records_with_right_checksums_are_refused(hokku, tiny, sessions, tag, fill):
     ask(hokku, tiny, "s", "one")
     path = sessions / "s.session"
-    data = path.read_bytes()
-    _, offset, length = section(data, tag.encode())
-    path.write_bytes(resealed(data[:offset] + fill(length) + data[offset + length:], tag.encode()))
+    path.write_bytes(file((t, b, e, fill(len(p)) if t == tag else p) for t, b, e, p in parts(path.read_bytes())))
     r = hokku("-m", tiny, "--session", "s", "hi")
     assert r.returncode == 1 and r.stderr.startswith(b"hokku: ") and r.stdout == b""
+
+
+@pytest.mark.parametrize("tag", ["MSGS", "TIME", "KVCH"])
+def test_records_in_impossible_places_are_refused(hokku, tiny, sessions, tag):
+    ask(hokku, tiny, "s", "one")
+    path = sessions / "s.session"
+    good = parts(path.read_bytes())
+    for begin, end in ((1 << 40, (1 << 40) + 1), (5, 3), (0, 1 << 60), (2**64 - 1, 2**64 - 1)):
+        path.write_bytes(file((t, begin, end, p) if t == tag else (t, b, e, p) for t, b, e, p in good))
+        r = hokku("-m", tiny, "--session", "s", "-n", 1, "hi")
+        if r.returncode == 0:
+            assert tag == "KVCH" and b"cannot be restored" in r.stderr, (begin, end, r)
+        else:
+            assert r.returncode == 1 and b"damaged" in r.stderr and r.stdout == b"", (begin, end, r)
 
 
 def test_hostile_numbers_in_the_messages_never_crash(hokku, tiny, sessions):
     ask(hokku, tiny, "s", "one", "-n", "3")
     path = sessions / "s.session"
-    data = path.read_bytes()
-    _, offset, length = section(data, b"MSGS")
+    good = parts(path.read_bytes())
     rng = random.Random(3)
     for _ in range(40):
-        at = offset + 4 * rng.randrange(length // 4)
         value = rng.choice([0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0x80000000, rng.randrange(1 << 32)])
-        path.write_bytes(resealed(data[:at] + struct.pack("<I", value) + data[at + 4:], b"MSGS"))
+        bad = []
+        for t, b, e, p in good:
+            if t == "MSGS":
+                at = 4 * rng.randrange(len(p) // 4)
+                p = p[:at] + struct.pack("<I", value) + p[at + 4:]
+            bad.append((t, b, e, p))
+        path.write_bytes(file(bad))
         r = hokku("replay", "-q", "s")
         assert r.returncode in (0, 1, 5), r

@@ -1,8 +1,6 @@
 """Every number from the command line, the environment, the configuration and a session passes one check."""
 import json
-import struct
 import sys
-import zlib
 
 import pytest
 
@@ -10,6 +8,7 @@ from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
 import make_gguf
+import session_format
 
 MODEL = ROOT / "builtin/hokku-builtin.gguf"
 WRONG = [("--top-p", "2"), ("--top-p", "-0.1"), ("--temp", "-1"), ("--temp", "nan"), ("--temp", "inf"), ("--temp", "1e39"),
@@ -44,18 +43,14 @@ def test_a_token_outside_the_vocabulary_is_wrong_usage(hokku):
 
 def change(path, function):
     """The session file with its description changed by a function, its checksums right."""
-    data = path.read_bytes()
-    rows = [struct.unpack_from("<4sIQQ", data, 24 + 24 * i) for i in range(4)]
-    parts = [data[at:at + n] for _, _, at, n in rows]
-    meta = json.loads(parts[0])
-    function(meta)
-    parts[0] = json.dumps(meta).encode()
-    table, at = b"", 24 + 24 * 4 + 4
-    for (tag, *_), part in zip(rows, parts):
-        table += struct.pack("<4sIQQ", tag, zlib.crc32(part), at, len(part))
-        at += len(part)
-    head = data[:16] + struct.pack("<Q", at) + table
-    path.write_bytes(head + struct.pack("<I", zlib.crc32(head)) + b"".join(parts))
+    new = []
+    for tag, begin, end, payload in session_format.parts(path.read_bytes()):
+        if tag == "META":
+            meta = json.loads(payload)
+            function(meta)
+            payload = json.dumps(meta).encode()
+        new.append((tag, begin, end, payload))
+    path.write_bytes(session_format.file(new))
 
 
 @pytest.mark.parametrize("name,value,says", [

@@ -131,7 +131,7 @@ def test_a_full_disk_is_an_error(hokku, stories):
 
 def test_a_broken_pipe_ends_quietly(home, stories):
     r = subprocess.run(["bash", "-c", '"$0" "$@" | head -c 5; echo "${PIPESTATUS[0]}"', HOKKU, "-m", stories, *GREEDY,
-                        "-c", "4000", "--ignore-eos", BEGIN], capture_output=True, env=home, timeout=60)
+                        "-q", "-c", "4000", "--ignore-eos", BEGIN], capture_output=True, env=home, timeout=60)
     assert r.stdout == CONTINUES[:5] + b"141\n" and r.stderr == b""
 
 

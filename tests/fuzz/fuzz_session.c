@@ -1,8 +1,9 @@
-// libFuzzer target: a session file, untrusted, and written on purpose: the input holds its sections
-// (u16 length, then the bytes, of META, MSGS and TIME; the rest is KVCH) and the target makes the
-// header with right lengths and checksums, so that every mutation gets past them. What is accepted
-// must be a conversation whose parts hang together, with settings that the command line takes, and
-// its messages must come out as they went in.
+// libFuzzer target: a session file, untrusted, and written on purpose: the input holds its parts
+// and the target makes the heads with right lengths and checksums, so that every mutation gets past
+// them. Input that begins with 0xFF is a log: records of u8 tag, u8 begin, u8 end, u16 length and
+// the bytes. Else it is of version 1: u16 length, then the bytes, of META, MSGS and TIME; the rest
+// is KVCH. What is accepted must be a conversation whose parts hang together, with settings that
+// the command line takes, and its messages must come out as they went in.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -54,12 +55,60 @@ static void check(const struct message *m)
     }
 }
 
+static struct crc32 crc;
+
+static void put_to_disk(const char *path, struct buf *head, struct buf *body)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0 || write(fd, head->data, head->len) != (ssize_t)head->len ||
+        write(fd, buf_str(body), body->len) != (ssize_t)body->len || close(fd) != 0)
+        abort();
+    buf_release(head);
+    buf_release(body);
+}
+
+static uint32_t checksum(const char *p, size_t n)
+{
+    crc32_add(&crc, p, n);
+    return crc32_take(&crc);
+}
+
+static void write_log(const char *path, const uint8_t *data, size_t size)
+{
+    struct buf head = {0}, body = {0};
+    while (size >= 5) {
+        size_t at = body.len, n = (size_t)data[3] | (size_t)data[4] << 8;
+        n = n < size - 5 ? n : size - 5;
+        buf_append(&body, &"METATMPLMSGSTIMEKVCHNEWS"[4 * (data[0] % 6)], 4);
+        codec_put_u32(&body, checksum((const char *)data + 5, n));
+        codec_put_u64(&body, data[1]);
+        codec_put_u64(&body, data[2]);
+        codec_put_u64(&body, n);
+        codec_put_u32(&body, checksum(body.data + at, 32));
+        buf_append(&body, data + 5, n);
+        data += 5 + n;
+        size -= 5 + n;
+    }
+    buf_puts(&head, "HOKKUSES");
+    codec_put_u64(&head, 2); // version, and four zeros
+    for (uint64_t generation = 1; generation <= 2; generation++) {
+        size_t at = head.len;
+        codec_put_u64(&head, generation);
+        codec_put_u64(&head, 64 + body.len);
+        codec_put_u64(&head, checksum(head.data + at, 16));
+    }
+    put_to_disk(path, &head, &body);
+}
+
 static void write_file(const char *path, const uint8_t *data, size_t size)
 {
-    static struct crc32 crc;
     struct buf head = {0}, body = {0};
     if (!crc.table[0][1])
         crc32_init(&crc);
+    if (size > 0 && data[0] == 0xFF) {
+        write_log(path, data + 1, size - 1);
+        return;
+    }
     buf_puts(&head, "HOKKUSES");
     codec_put_u32(&head, 1);
     codec_put_u32(&head, N_SECTIONS);
@@ -86,12 +135,7 @@ static void write_file(const char *path, const uint8_t *data, size_t size)
         head.data[16 + i] = (char)(length >> 8 * i);
     crc32_add(&crc, head.data, head.len);
     codec_put_u32(&head, crc32_take(&crc));
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    if (fd < 0 || write(fd, head.data, head.len) != (ssize_t)head.len ||
-        write(fd, buf_str(&body), body.len) != (ssize_t)body.len || close(fd) != 0)
-        abort();
-    buf_release(&head);
-    buf_release(&body);
+    put_to_disk(path, &head, &body);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

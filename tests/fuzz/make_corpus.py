@@ -90,10 +90,16 @@ def session():
             ids = struct.pack(f"<{n}i", *range(n))
             parts = b"".join(struct.pack("<H", len(part)) + part for part in (meta, messages, ids))
             yield f"{name}{bias.replace(' ', '_')}", parts + bytes(4 * n)
+            log = [(2, i, i + 1, m) for i, m in enumerate((text(0, 0, b"Be kind."), text(1, 0, b"hi"), answer)[:n])]
+            log += [(3, 0, n, ids), (4, 0, n, bytes(4 * n)), (0, 0, 0, meta)] if n else [(0, 0, 0, meta)]
+            later = [(3, 1, 3, ids[4:12]), (4, 1, 3, bytes(8)), (2, 2, 3, answer), (1, 0, 0, b"t")] if n else [(2, 0, 0, b"")]
+            for more in [], later:
+                yield f"log{len(more)}{name}{bias.replace(' ', '_')}", b"\xff" + b"".join(
+                    bytes([tag, begin, end]) + struct.pack("<H", len(part)) + part for tag, begin, end, part in log + more)
 
 
 def terminal():
-    """A byte of width, a byte of choices, then what a model wrote."""
+    """A byte without a meaning, a byte of choices, then what a model wrote."""
     texts = [b"# Title\n**bold** `code` and a sentence that is longer than the line\n```c\nint x;\n```\n",
              b"<think>hm</think>\n\x1b]52;c;aGk=\x07\x1b[2J\xc2\x9b\xe2\x80\xae", "古池や蛙 🦀\t\r\n".encode() * 4]
     for i, text in enumerate(texts):

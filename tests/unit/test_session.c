@@ -13,6 +13,8 @@
 
 enum { N_SECTIONS = 4, TABLE = 24, ENTRY = 24, HEADER = TABLE + N_SECTIONS * ENTRY + 4 };
 enum { META, MSGS, TIME, KVCH };
+enum { FIRST_RECORD = 64, RECORD_HEAD = 36 };
+static const char tags[N_SECTIONS][5] = {"META", "MSGS", "TIME", "KVCH"};
 
 static const char tmpl[] = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
                            "{% if add_generation_prompt %}assistant: {% endif %}";
@@ -23,8 +25,12 @@ struct fixture {
     struct engine *e;
     struct conversation c;
     struct options o;
-    struct buf section[N_SECTIONS]; // of the good file
+    struct buf section[N_SECTIONS]; // of the good session, as version 1 has them
+    size_t ends[8], n_messages;     // of its messages in section[MSGS]
+    size_t n_kv;
 };
+
+static size_t below(size_t n);
 
 static void begin(struct fixture *f)
 {
@@ -108,17 +114,85 @@ static void save_good(struct fixture *f)
     assert_true(session_save(&lock, &f->c, &f->o, &err));
     session_lock_release(&lock);
     assert_true(file_read(f->path, 1 << 26, &file, &err));
-    for (int i = 0; i < N_SECTIONS; i++) {
-        const char *row = file.data + TABLE + i * ENTRY;
-        buf_append(&f->section[i], file.data + number(row + 8, 8), number(row + 16, 8));
+    put(&f->section[MSGS], 5, 8);
+    for (size_t at = FIRST_RECORD; at < file.len;) {
+        const char *head = file.data + at, *payload = head + RECORD_HEAD;
+        size_t n = number(head + 24, 8);
+        for (int i = 0; i < N_SECTIONS; i++)
+            if (memcmp(head, tags[i], 4) == 0)
+                buf_append(&f->section[i], payload, n);
+        if (memcmp(head, "MSGS", 4) == 0)
+            f->ends[f->n_messages++] = f->section[MSGS].len;
+        if (memcmp(head, "KVCH", 4) == 0)
+            f->n_kv += number(head + 16, 8) - number(head + 8, 8);
+        at += RECORD_HEAD + n;
     }
+    assert_true(f->n_messages == 5 && f->n_kv > 0 && f->n_kv < 512);
     buf_release(&file);
 }
 
-// The file made of these sections, its checksums right.
+static void put_record(struct buf *b, int tag, uint64_t begin, uint64_t end, const char *p,
+                       size_t n)
+{
+    struct buf head = {0}, payload = {0};
+    buf_append(&payload, p, n);
+    buf_puts(&head, tags[tag]);
+    put(&head, crc(&payload), 4);
+    put(&head, begin, 8);
+    put(&head, end, 8);
+    put(&head, n, 8);
+    put(&head, crc(&head), 4);
+    buf_append(b, head.data, head.len);
+    buf_append(b, buf_str(&payload), n);
+    buf_release(&head);
+    buf_release(&payload);
+}
+
+static void write_bytes(const struct fixture *f, struct buf *b)
+{
+    FILE *file = fopen(f->path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(b->data, 1, b->len, file), b->len);
+    fclose(file);
+    buf_release(b);
+}
+
+// The same as a log; strange: a record that is somewhere else.
+static void write_log(const struct fixture *f, const struct buf *section, bool strange)
+{
+    struct buf b = {0}, body = {0};
+    const struct buf *m = &section[MSGS];
+    for (size_t i = 0; i < f->n_messages; i++) {
+        size_t from = i ? f->ends[i - 1] : 8, to = f->ends[i] < m->len ? f->ends[i] : m->len;
+        uint64_t index = strange && below(8) == 0 ? below(7) : i;
+        put_record(&body, MSGS, index, index + 1, m->data + from, to > from ? to - from : 0);
+    }
+    size_t n = section[TIME].len / 4, odd = strange ? below(4) : 4;
+    put_record(&body, TIME, odd == 0 ? below(n + 2) : 0, n, buf_str(&section[TIME]),
+               section[TIME].len);
+    put_record(&body, KVCH, odd == 1, f->n_kv + (odd == 2), buf_str(&section[KVCH]),
+               section[KVCH].len);
+    if (odd == 3) // and cut again
+        put_record(&body, TIME, n - below(n), n - below(n), "", 0);
+    put_record(&body, META, 0, 0, buf_str(&section[META]), section[META].len);
+    buf_puts(&b, "HOKKUSES");
+    put(&b, 2, 8);
+    for (uint64_t generation = 1; generation <= 2; generation++) {
+        struct buf slot = {0};
+        put(&slot, generation, 8);
+        put(&slot, FIRST_RECORD + body.len, 8);
+        put(&slot, crc(&slot), 8);
+        buf_append(&b, slot.data, slot.len);
+        buf_release(&slot);
+    }
+    buf_append(&b, body.data, body.len);
+    buf_release(&body);
+    write_bytes(f, &b);
+}
+
+// The file of the first version made of these sections, its checksums right.
 static void write_file(const struct fixture *f, const struct buf *section)
 {
-    static const char tags[N_SECTIONS][5] = {"META", "MSGS", "TIME", "KVCH"};
     struct buf b = {0};
     uint64_t at = HEADER, size = HEADER;
     for (int i = 0; i < N_SECTIONS; i++)
@@ -137,11 +211,7 @@ static void write_file(const struct fixture *f, const struct buf *section)
     put(&b, crc(&b), 4);
     for (int i = 0; i < N_SECTIONS; i++)
         buf_append(&b, buf_str(&section[i]), section[i].len);
-    FILE *file = fopen(f->path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(b.data, 1, b.len, file), b.len);
-    fclose(file);
-    buf_release(&b);
+    write_bytes(f, &b);
 }
 
 static bool load(struct fixture *f, struct error *err)
@@ -286,7 +356,9 @@ static void no_field_of_a_session_is_trusted(void **state)
     begin(&f);
     save_good(&f);
     write_file(&f, f.section);
-    assert_true(load(&f, &err));
+    assert_true(load(&f, &err) && f.e->n_past == f.n_kv);
+    write_log(&f, f.section, false);
+    assert_true(load(&f, &err) && f.e->n_past == f.n_kv);
     for (size_t i = 0; i < N; i++) {
         struct buf section[N_SECTIONS] = {0};
         int which = i % 8 < 3 ? META : i % 8 < 6 ? MSGS : i % 8 == 6 ? TIME : KVCH;
@@ -296,7 +368,10 @@ static void no_field_of_a_session_is_trusted(void **state)
             mutate_description(&section[META]);
         else
             mutate_numbers(&section[which]);
-        write_file(&f, section);
+        if (i / 8 % 2)
+            write_file(&f, section);
+        else
+            write_log(&f, section, i % 3 == 0);
         err = (struct error){0};
         if (load(&f, &err)) {
             n_accepted++;
@@ -347,7 +422,10 @@ static void a_setting_that_cannot_be_is_refused_and_changes_nothing(void **state
         buf_puts(&section[META], text);
         free(text);
         json_decref(meta);
-        write_file(&f, section);
+        if (i % 2)
+            write_file(&f, section);
+        else
+            write_log(&f, section, false);
         buf_release(&section[META]);
         const struct options before = f.o;
         size_t n_messages = f.c.n_messages, n_past = seq_n_past(f.c.session.seq);

@@ -1,0 +1,32 @@
+// Sessions as a person reads them.
+#include <time.h>
+
+#include "base/format.h"
+#include "dialog/session_file.h"
+
+bool session_info_line(const char *name, const struct session_info *i, struct buf *out)
+{
+    char when[32] = "?", tokens[FORMAT_NUMBER], bytes[FORMAT_NUMBER];
+    time_t t = (time_t)i->saved_at;
+    struct tm tm;
+    if (localtime_r(&t, &tm))
+        strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
+    buf_printf(out, "%-16s %s · %zu turn%s, ", name, when, i->turns, i->turns == 1 ? "" : "s");
+    if (i->tokens > 0) // none: they are counted again when it is resumed
+        buf_printf(out, "%s tokens, ", format_number(tokens, i->tokens));
+    return buf_printf(out, "%s · %s", format_bytes(bytes, i->bytes), i->model);
+}
+
+bool session_markdown(const struct conversation *c, struct buf *out)
+{
+    static const char *const headings[] = {"System", "You", "Answer"};
+    for (size_t i = 0; i < c->n_messages; i++) {
+        const struct message *m = &c->messages[i];
+        size_t from = m->role == ROLE_ASSISTANT ? m->answer_at : 0;
+        buf_printf(out, "%s## %s\n\n", i > 0 ? "\n" : "", headings[m->role]);
+        buf_append(out, buf_str(&m->text) + from, m->text.len - from);
+        if (m->text.len == from || m->text.data[m->text.len - 1] != '\n')
+            buf_putc(out, '\n');
+    }
+    return !out->failed;
+}

@@ -1,0 +1,185 @@
+#include "dialog/session_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "dialog/session_codec.h"
+#include "dialog/session_log.h"
+
+enum { MAX_META = 4 << 20, MAX_TEMPLATE = 16 << 20 };
+
+bool session_parts_meta(struct session_parts *p, const char *path, const char *text, size_t n,
+                        struct error *err)
+{
+    p->meta = n <= MAX_META ? json_loadb(text, n, 0, NULL) : NULL;
+    return json_is_object(p->meta) ||
+           log_damaged(path, "its description is no JSON object of at most 4 MiB", err);
+}
+
+// Appends a record's bytes to out.
+static bool payload(const struct log_file *f, const struct log_record *r, const char *what,
+                    struct buf *out, struct error *err)
+{
+    bool good;
+    if (!buf_reserve(out, (size_t)r->length + 1))
+        return error_oom(err, "a part of a session", r->length);
+    if (!log_file_payload(f, r, out->data + out->len, &good, err))
+        return false;
+    if (!good) {
+        char text[80];
+        snprintf(text, sizeof text, "the checksum of the %s is wrong", what);
+        return log_damaged(f->path, text, err);
+    }
+    out->len += (size_t)r->length;
+    out->data[out->len] = '\0';
+    return true;
+}
+
+// The last record of a kind; NULL: none.
+static const struct log_record *last_of(const struct log_file *f, const char *tag)
+{
+    for (size_t i = f->n_records; i > 0; i--)
+        if (strcmp(f->records[i - 1].tag, tag) == 0)
+            return &f->records[i - 1];
+    return NULL;
+}
+
+static bool describe(struct session_parts *p, const struct log_file *f, struct error *err)
+{
+    const struct log_record *meta = last_of(f, "META"), *tmpl = last_of(f, "TMPL");
+    struct buf text = {0};
+    if (!meta)
+        return log_damaged(f->path, "it has no description", err);
+    if (tmpl && tmpl->length > MAX_TEMPLATE)
+        return log_damaged(f->path, "its template is too long", err);
+    bool ok = payload(f, meta, "description", &text, err) &&
+              session_parts_meta(p, f->path, buf_str(&text), text.len, err) &&
+              (!tmpl || payload(f, tmpl, "template", &p->tmpl, err));
+    buf_release(&text);
+    return ok;
+}
+
+// Each record replaces the list from its `begin` on.
+static bool gather_messages(struct session_parts *p, const struct log_file *f, struct error *err)
+{
+    const struct log_record **live = calloc(f->n_records + 1, sizeof *live);
+    size_t n = 0;
+    if (!live)
+        return error_oom(err, "the list of a session's messages", f->n_records * sizeof *live);
+    bool ok = true;
+    for (size_t i = 0; ok && i < f->n_records; i++) {
+        const struct log_record *r = &f->records[i];
+        if (strcmp(r->tag, "MSGS") != 0)
+            continue;
+        ok = (r->begin <= n && r->end - r->begin <= 1) ||
+             log_damaged(f->path, "its messages are out of order", err);
+        n = ok ? (size_t)r->begin : 0;
+        if (ok && r->end > r->begin)
+            live[n++] = r;
+    }
+    codec_put_u64(&p->messages, n);
+    for (size_t i = 0; ok && i < n; i++)
+        ok = payload(f, live[i], "messages", &p->messages, err);
+    free(live);
+    return ok;
+}
+
+// What a piece holds from position `at` on counts no more.
+static void cut_pieces(struct session_parts *p, uint64_t at)
+{
+    while (p->n_pieces > 0 && p->pieces[p->n_pieces - 1].begin >= at)
+        p->n_pieces--;
+    if (p->n_pieces > 0 && p->pieces[p->n_pieces - 1].use > at)
+        p->pieces[p->n_pieces - 1].use = at;
+}
+
+static bool gather_timeline(struct session_parts *p, const struct log_file *f, struct error *err)
+{
+    struct buf bytes = {0};
+    bool ok = true;
+    p->pieces = calloc(f->n_records + 1, sizeof *p->pieces);
+    if (!p->pieces)
+        return error_oom(err, "the list of a session's KV", f->n_records * sizeof *p->pieces);
+    for (size_t i = 0; ok && i < f->n_records; i++) {
+        const struct log_record *r = &f->records[i];
+        uint64_t n = r->end - r->begin;
+        if (strcmp(r->tag, "TIME") == 0) {
+            ok = (r->begin <= p->timeline.len && r->length % 4 == 0 && n == r->length / 4) ||
+                 log_damaged(f->path, "its token timeline is out of order", err);
+            buf_clear(&bytes);
+            ok = ok && payload(f, r, "token timeline", &bytes, err);
+            if (!ok)
+                break;
+            p->timeline.len = (size_t)r->begin;
+            struct codec_cursor c = {.p = (unsigned char *)bytes.data, .n = bytes.len};
+            ok = codec_ids(&c, (size_t)n, INT32_MAX, &p->timeline) ||
+                 log_damaged(f->path, "its token timeline cannot be read", err);
+            cut_pieces(p, r->begin);
+        } else if (strcmp(r->tag, "KVCH") == 0) {
+            uint64_t held = p->n_pieces > 0 ? p->pieces[p->n_pieces - 1].use : 0;
+            ok = (r->begin == held && n > 0) ||
+                 log_damaged(f->path, "its KV cache is out of order", err);
+            p->pieces[p->n_pieces++] =
+                (struct kv_piece){r->begin, r->end, r->end, r->offset, r->length, r->crc, false};
+        }
+    }
+    cut_pieces(p, p->timeline.len);
+    buf_release(&bytes);
+    return ok;
+}
+
+static bool read_log(struct session_parts *p, int fd, const char *path, enum session_want want,
+                     struct error *err)
+{
+    struct log_file f;
+    if (!log_file_read(&f, fd, path, err))
+        return false;
+    p->length = f.length;
+    p->generation = f.generation;
+    p->cut = f.cut;
+    bool ok = describe(p, &f, err);
+    ok = ok && (want < WANT_MESSAGES || gather_messages(p, &f, err)) &&
+         (want < WANT_ALL || gather_timeline(p, &f, err));
+    if (ok && (p->messages.failed || p->tmpl.failed))
+        ok = error_oom(err, "a session", p->size);
+    log_file_release(&f);
+    return ok;
+}
+
+bool session_parts_read(struct session_parts *p, int fd, const char *path, enum session_want want,
+                        const struct engine *e, struct error *err)
+{
+    unsigned char head[12];
+    struct stat st;
+    *p = (struct session_parts){0};
+    if (fstat(fd, &st) != 0 || st.st_size < (off_t)sizeof head)
+        return log_damaged(path, "it is not a session, or cut off in its first bytes", err);
+    p->size = (uint64_t)st.st_size;
+    bool ok = log_read_at(fd, path, 0, head, sizeof head, err);
+    struct codec_cursor c = {.p = head + 8, .n = 4};
+    uint32_t version = codec_u32(&c);
+    if (ok && memcmp(head, log_magic, sizeof log_magic) != 0)
+        ok = error_set(err, ERR_FAIL, "%s is not a session of hokku", path);
+    else if (ok && version != 1 && version != LOG_VERSION)
+        ok = error_set(err, ERR_FAIL,
+                       "%s: session format version %u, this hokku reads versions 1 and %d; use the "
+                       "hokku that wrote it",
+                       path, version, LOG_VERSION);
+    p->version = (int)version;
+    ok = ok && (version == 1 ? session_v1_read(p, fd, path, want, e, err)
+                             : read_log(p, fd, path, want, err));
+    if (!ok)
+        session_parts_release(p);
+    return ok;
+}
+
+void session_parts_release(struct session_parts *p)
+{
+    json_decref(p->meta);
+    buf_release(&p->tmpl);
+    buf_release(&p->messages);
+    ids_release(&p->timeline);
+    free(p->pieces);
+    *p = (struct session_parts){0};
+}

@@ -1,0 +1,236 @@
+// Commands that bring a text in or take one out: files, the clipboard, an editor, saved sessions.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/format.h"
+#include "base/out.h"
+#include "base/place.h"
+#include "term/actions.h"
+
+// ------------------------------------------------------------------------------------------- files
+
+bool action_read(struct repl *r, char *arg, struct error *err)
+{
+    struct buf path = {0};
+    bool ok = attach_path(arg, r->o->home, &path, err) &&
+              attach_file(&r->attached, buf_str(&path), r->c->tmpl != NULL, r->o->cancel, err);
+    if (ok) {
+        char size[FORMAT_NUMBER];
+        size_t n = r->attached.files[r->attached.n - 1].text.len;
+        view_say(&r->view, "(%s bytes of %s go before your next message)\n", format_number(size, n),
+                 path.data);
+    }
+    buf_release(&path);
+    return ok;
+}
+
+bool action_detach(struct repl *r, char *arg, struct error *err)
+{
+    size_t n = r->attached.n;
+    if (n == 0)
+        return error_set(err, ERR_FAIL, "no file is attached");
+    if (!*arg) {
+        attached_clear(&r->attached);
+        view_say(&r->view, "(no file is attached any more)\n");
+        return true;
+    }
+    char *end;
+    unsigned long i = strtoul(arg, &end, 10);
+    if (*end || i < 1 || i > n)
+        return error_set(err, ERR_USAGE,
+                         "/detach: found \"%.40s\", expected a number from 1 to %zu", arg, n);
+    view_say(&r->view, "(%s is no longer attached)\n", buf_str(&r->attached.files[i - 1].name));
+    attached_drop(&r->attached, i - 1);
+    return true;
+}
+
+// The answer of turn N, or the last one: without its thinking.
+static bool answer_text(struct repl *r, const char *arg, const char **text, size_t *n,
+                        struct error *err)
+{
+    size_t turns = conversation_n_turns(r->c);
+    const struct message *m = conversation_last_answer(r->c);
+    if (!m)
+        return error_set(err, ERR_FAIL, "there is no answer yet");
+    if (*arg) {
+        char *end;
+        unsigned long i = strtoul(arg, &end, 10);
+        if (*end || i < 1 || i > turns)
+            return error_set(err, ERR_USAGE, "found \"%.40s\", expected a turn from 1 to %zu", arg,
+                             turns);
+        m = conversation_turn(r->c, i - 1) + 1;
+    }
+    *text = buf_str(&m->text) + m->answer_at;
+    *n = m->text.len - m->answer_at;
+    return true;
+}
+
+// The last block between lines of ```; its lines alone.
+static bool last_code(const char **text, size_t *n)
+{
+    const char *at = *text, *end = *text + *n, *begin = NULL, *block = NULL;
+    size_t length = 0;
+    while (at < end) {
+        const char *nl = memchr(at, '\n', (size_t)(end - at)), *next = nl ? nl + 1 : end;
+        if (next - at >= 3 && memcmp(at, "```", 3) == 0) {
+            if (begin) {
+                block = begin;
+                length = (size_t)(at - begin);
+            }
+            begin = begin ? NULL : next;
+        }
+        at = next;
+    }
+    if (begin) { // cut before its end
+        block = begin;
+        length = (size_t)(end - begin);
+    }
+    *text = block;
+    *n = length;
+    return block != NULL;
+}
+
+bool action_copy(struct repl *r, char *arg, struct error *err)
+{
+    bool code = strcmp(arg, "code") == 0;
+    const char *text = "";
+    size_t n = 0;
+    if (!answer_text(r, code ? "" : arg, &text, &n, err))
+        return false;
+    if (code && !last_code(&text, &n))
+        return error_set(err, ERR_FAIL, "the last answer has no block of code");
+    if (!r->view.o.err_tty || r->view.o.dumb)
+        return error_set(err, ERR_FAIL,
+                         "/copy needs a terminal with a clipboard; /write FILE keeps "
+                         "the answer");
+    if (!out_clipboard(OUT_STDERR, text, n, err))
+        return false;
+    char size[FORMAT_NUMBER];
+    view_say(&r->view, "(%s bytes given to the terminal's clipboard, if it takes them)\n",
+             format_number(size, n));
+    return true;
+}
+
+bool action_write(struct repl *r, char *arg, struct error *err)
+{
+    struct buf path = {0}, out = {0};
+    const char *text = "";
+    size_t n = 0;
+    bool ok = answer_text(r, "", &text, &n, err) && attach_path(arg, r->o->home, &path, err);
+    if (ok) {
+        buf_append(&out, text, n);
+        if (n == 0 || text[n - 1] != '\n')
+            buf_putc(&out, '\n');
+        ok = !out.failed || error_oom(err, "the answer", n);
+    }
+    ok = ok && file_write_new(path.data, out.data, out.len, err);
+    if (ok) {
+        char size[FORMAT_NUMBER];
+        view_say(&r->view, "(%s bytes written to %s)\n", format_number(size, out.len), path.data);
+    }
+    buf_release(&path);
+    buf_release(&out);
+    return ok;
+}
+
+// -------------------------------------------------------------------------------------------
+// editor
+
+// Runs the editor, which has the terminal, on a file.
+static bool run_editor(const struct repl *r, const char *path, struct error *err)
+{
+    int status = -1;
+    pid_t child = fork();
+    if (child < 0)
+        return error_set(err, ERR_FAIL, "no process for the editor: %s", strerror(errno));
+    if (child == 0) {
+        // The variable may hold options: a shell takes it apart, the file's name is not part of it.
+        struct buf command = {0};
+        buf_printf(&command, "%s \"$1\"", r->o->editor);
+        execl("/bin/sh", "sh", "-c", buf_str(&command), "hokku", path, (char *)NULL);
+        _exit(127);
+    }
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    return (WIFEXITED(status) && WEXITSTATUS(status) == 0) ||
+           error_set(err, ERR_FAIL, "the editor \"%.100s\" failed: the message is as it was",
+                     r->o->editor);
+}
+
+bool repl_edit(struct repl *r, const char *text, struct error *err)
+{
+    struct buf base = {0}, path = {0}, got = {0};
+    bool found, ok = true;
+    buf_printf(&base, "%s/hokku-%ld", r->o->temp_dir, (long)getpid());
+    int fd = base.failed ? -1 : place_create_temp(base.data, &path, err);
+    ok = fd >= 0 && fd_write_all(fd, buf_str(&path), text, strlen(text), err);
+    if (fd >= 0)
+        close(fd);
+    ok = ok && run_editor(r, path.data, err) && place_read(path.data, 64 << 20, &got, &found, err);
+    if (fd >= 0)
+        unlink(path.data);
+    while (ok && got.len > 0 && got.data[got.len - 1] == '\n')
+        got.data[--got.len] = '\0';
+    free(r->edit);
+    r->edit = strdup(ok ? buf_str(&got) : text);
+    buf_release(&base);
+    buf_release(&path);
+    buf_release(&got);
+    return ok;
+}
+
+bool action_editor(struct repl *r, char *arg, struct error *err)
+{
+    return repl_edit(r, arg, err);
+}
+
+// ---------------------------------------------------------------------------------------- sessions
+
+static bool is_here(const struct repl *r, const char *name)
+{
+    return r->session->fd >= 0 && strcmp(r->session->name, name) == 0;
+}
+
+bool action_rename(struct repl *r, char *arg, struct error *err)
+{
+    char *to = strpbrk(arg, " \t");
+    if (!to)
+        return error_set(err, ERR_USAGE, "/rename: found one name, expected NAME NEW");
+    *to++ = '\0';
+    to += strspn(to, " \t");
+    if (is_here(r, arg))
+        return error_set(err, ERR_USAGE, "this is session %s: /fork %s, then /delete %s", arg, to,
+                         arg);
+    if (!session_rename(r->opt->state_dir, arg, to, err))
+        return false;
+    view_say(&r->view, "(%s is now %s)\n", arg, to);
+    return true;
+}
+
+bool action_delete(struct repl *r, char *arg, struct error *err)
+{
+    if (is_here(r, arg))
+        return error_set(err, ERR_USAGE, "this is session %s: leave it first, with /clear or /load",
+                         arg);
+    if (!session_remove(r->opt->state_dir, arg, err))
+        return false;
+    view_say(&r->view, "(session %s is removed)\n", arg);
+    return true;
+}
+
+bool action_export(struct repl *r, char *arg, struct error *err)
+{
+    struct buf path = {0}, text = {0};
+    bool ok = attach_path(arg, r->o->home, &path, err) &&
+              (session_markdown(r->c, &text) || error_oom(err, "the conversation", text.len)) &&
+              file_write_new(path.data, buf_str(&text), text.len, err);
+    if (ok)
+        view_say(&r->view, "(the conversation is written to %s)\n", path.data);
+    buf_release(&path);
+    buf_release(&text);
+    return ok;
+}

@@ -1,0 +1,45 @@
+// What /clear, /load, /edit and /retry replace is put on a shelf, from where /undo brings it back;
+// and /redo brings back what /undo took away with that.
+#ifndef HOKKU_TERM_SHELF_H
+#define HOKKU_TERM_SHELF_H
+
+#include "dialog/conversation.h"
+#include "dialog/session_store.h"
+
+enum { SHELF_MAX = 32 }; // the oldest is forgotten then
+
+struct shelf_entry {
+    struct buf messages; // encoded
+    size_t first_kept;
+    bool system_merged;
+    int64_t now;
+    size_t turns;  // of the conversation that took its place, when it had
+    bool left;     // its session was left, too
+    char *session; // the name of that; owned; NULL: it had none
+};
+
+struct shelf {
+    const char *state_dir; // where sessions are
+    struct shelf_entry before[SHELF_MAX], after[SHELF_MAX];
+    size_t n_before, n_after;
+};
+
+void shelf_release(struct shelf *s);
+// Before something is replaced: keeps a copy. Errors: ERR_MEMORY.
+bool shelf_put(struct shelf *s, const struct conversation *c, struct error *err);
+// The session of what was put there last is left now: *session becomes empty.
+void shelf_left(struct shelf *s, struct session_lock *session);
+void shelf_replaced(struct shelf *s, const struct conversation *c); // it has been
+void shelf_forget(struct shelf *s);                                 // it was not, after all
+
+// Whether /undo, or /redo, means what is on the shelf; then the two change places. *session: that
+// of what comes back, if it can be had (another hokku may have it). On failure nothing has changed.
+// Errors: ERR_MEMORY.
+bool shelf_can_undo(const struct shelf *s, const struct conversation *c);
+bool shelf_can_redo(const struct shelf *s, const struct conversation *c);
+bool shelf_undo(struct shelf *s, struct conversation *c, struct session_lock *session,
+                struct error *err);
+bool shelf_redo(struct shelf *s, struct conversation *c, struct session_lock *session,
+                struct error *err);
+
+#endif

@@ -1,0 +1,200 @@
+#include "tools/sessions.h"
+
+#include <ctype.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/place.h"
+#include "dialog/session_file.h"
+#include "dialog/session_store.h"
+
+struct row {
+    char *name; // borrowed from the list of names
+    bool good;
+    struct session_info info;
+    struct error err;
+};
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct row *x = a, *y = b;
+    if (x->info.saved_at != y->info.saved_at)
+        return x->info.saved_at < y->info.saved_at ? 1 : -1;
+    return strcmp(x->name, y->name);
+}
+
+static json_t *row_object(const struct row *r)
+{
+    const struct session_info *i = &r->info;
+    if (!r->good)
+        return json_pack("{s:s, s:s}", "name", r->name, "error", r->err.text);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:s}", "name", r->name, "saved_at",
+                     (json_int_t)i->saved_at, "turns", (json_int_t)i->turns, "tokens",
+                     (json_int_t)i->tokens, "bytes", (json_int_t)i->bytes, "model", i->model,
+                     "device", i->device);
+}
+
+static bool put_row(const struct row *r, json_t *list, struct buf *out)
+{
+    if (list) {
+        json_array_append_new(list, row_object(r)); // names that are not UTF-8 are left out
+        return true;
+    }
+    if (r->good)
+        return session_info_line(r->name, &r->info, out) && buf_putc(out, '\n');
+    return buf_printf(out, "%-16s %s\n", r->name, r->err.text);
+}
+
+static bool list(const struct options *o, struct buf *out, struct error *err)
+{
+    size_t n;
+    char **names = session_names(o->state_dir, &n);
+    struct row *rows = calloc(n + 1, sizeof *rows);
+    json_t *array = o->json ? json_array() : NULL;
+    struct buf path = {0};
+    bool ok = rows || error_oom(err, "the list of sessions", n * sizeof *rows);
+    for (size_t i = 0; ok && i < n; i++) {
+        rows[i].name = names[i];
+        rows[i].good = session_path(o->state_dir, names[i], &path, &rows[i].err) &&
+                       session_file_info(path.data, &rows[i].info, &rows[i].err);
+    }
+    if (ok)
+        qsort(rows, n, sizeof *rows, newest_first);
+    for (size_t i = 0; ok && i < n; i++) {
+        ok = put_row(&rows[i], array, out) || error_oom(err, "the list of sessions", n);
+        session_info_release(&rows[i].info);
+    }
+    if (ok && o->json) {
+        char *text = array ? json_dumps(array, JSON_COMPACT) : NULL;
+        ok = (text && buf_printf(out, "%s\n", text)) || error_oom(err, "the list of sessions", n);
+        free(text);
+    } else if (ok && n == 0) {
+        buf_puts(out, "no saved sessions\n");
+    }
+    json_decref(array);
+    free(rows);
+    session_names_free(names, n);
+    buf_release(&path);
+    return ok;
+}
+
+static bool export(const struct options *o, const char *name, const char *to, struct buf *out,
+                   struct error *err)
+{
+    struct buf path = {0}, text = {0};
+    struct conversation c = {0};
+    bool ok = session_find(o->state_dir, name, &path, err) &&
+              session_file_text(buf_str(&path), &c, err) &&
+              (session_markdown(&c, &text) || error_oom(err, "the conversation", text.len));
+    if (ok && strcmp(to, "-") == 0)
+        ok = buf_append(out, buf_str(&text), text.len) ||
+             error_oom(err, "the conversation", text.len);
+    else if (ok)
+        ok = file_write_new(to, buf_str(&text), text.len, err);
+    conversation_release(&c);
+    buf_release(&path);
+    buf_release(&text);
+    return ok;
+}
+
+// Case does not matter in ASCII.
+static const char *find(const struct buf *text, const char *what)
+{
+    size_t k = strlen(what);
+    for (size_t i = 0; i + k <= text->len; i++) {
+        size_t j = 0;
+        while (j < k &&
+               tolower((unsigned char)text->data[i + j]) == tolower((unsigned char)what[j]))
+            j++;
+        if (j == k)
+            return text->data + i;
+    }
+    return NULL;
+}
+
+// "NAME turn 3 you: ... the line around it ..."
+static void put_match(const char *name, size_t turn, const struct message *m, const char *at,
+                      size_t n_what, struct buf *out)
+{
+    enum { AROUND = 60 };
+    static const char *const who[] = {"system", "you", "answer"};
+    const char *begin = at, *end = at + n_what, *last = m->text.data + m->text.len;
+    while (begin > m->text.data && begin[-1] != '\n' && at - begin < AROUND)
+        begin--;
+    while (begin < at && ((unsigned char)*begin & 0xC0) == 0x80)
+        begin++;
+    while (end < last && *end != '\n' && end - at < AROUND)
+        end++;
+    while (end < last && ((unsigned char)*end & 0xC0) == 0x80)
+        end++;
+    buf_printf(out, "%s turn %zu %s: %.*s\n", name, turn, who[m->role], (int)(end - begin), begin);
+}
+
+static bool search(const struct options *o, const char *what, struct buf *out, struct error *err)
+{
+    size_t n, n_found = 0;
+    char **names = session_names(o->state_dir, &n);
+    struct buf path = {0};
+    for (size_t i = 0; i < n; i++) {
+        struct conversation c = {0};
+        size_t turn = 0;
+        bool good = session_path(o->state_dir, names[i], &path, NULL) &&
+                    session_file_text(path.data, &c, NULL);
+        for (size_t k = 0; good && k < c.n_messages; k++) {
+            const struct message *m = &c.messages[k];
+            const char *at = find(&m->text, what);
+            turn += m->role == ROLE_USER;
+            if (at)
+                put_match(names[i], turn, m, at, strlen(what), out);
+            n_found += at != NULL;
+        }
+        conversation_release(&c);
+    }
+    session_names_free(names, n);
+    buf_release(&path);
+    return n_found > 0 || error_set(err, ERR_FAIL, "no saved session has the text \"%.60s\"", what);
+}
+
+bool tool_sessions(const struct options *o, struct buf *out, struct error *err)
+{
+    enum { LIST, RM, MV, EXPORT, SEARCH, N_COMMANDS };
+    static const struct {
+        const char *name, *args;
+        size_t min, max;
+    } commands[N_COMMANDS] = {[LIST] = {"list", "no more", 0, 0},
+                              [RM] = {"rm", "NAME, one or more", 1, OPTIONS_MAX_LIST},
+                              [MV] = {"mv", "NAME NEW", 2, 2},
+                              [EXPORT] = {"export", "NAME FILE.md (- for standard output)", 2, 2},
+                              [SEARCH] = {"search", "TEXT", 1, 1}};
+    const char *const *args = o->args.items;
+    const char *what = o->args.n > 0 ? args[0] : "list";
+    size_t k = 0, n = o->args.n > 0 ? o->args.n - 1 : 0;
+    while (k < N_COMMANDS && strcmp(commands[k].name, what) != 0)
+        k++;
+    if (k == N_COMMANDS)
+        return error_set(err, ERR_USAGE,
+                         "hokku sessions: found \"%.60s\", expected list, rm, mv, export or search",
+                         what);
+    if (n < commands[k].min || n > commands[k].max)
+        return error_set(err, ERR_USAGE, "hokku sessions %s: found %zu arguments, expected %s",
+                         what, n, commands[k].args);
+    if (!place_need(o->state_dir, "sessions", "XDG_STATE_HOME", err))
+        return false;
+    bool ok = true;
+    switch (k) {
+    case LIST:
+        return list(o, out, err);
+    case RM:
+        for (size_t i = 0; ok && i < n; i++)
+            ok = session_remove(o->state_dir, args[1 + i], err);
+        return ok;
+    case MV:
+        return session_rename(o->state_dir, args[1], args[2], err);
+    case EXPORT:
+        return export(o, args[1], args[2], out, err);
+    default:
+        return search(o, args[1], out, err);
+    }
+}

@@ -1,0 +1,169 @@
+"""What a chat has at hand: files in and out, the clipboard, an editor, prompts of one's own, settings that say what they did."""
+import base64
+import os
+import re
+import time
+
+import pytest
+from conftest import HOKKU, model
+from session_format import describe
+from test_repl import PLAIN, chat, tiny  # noqa: F401 (fixtures)
+
+
+def test_read_takes_paths_as_people_write_them(chat, home, tiny, tmp_path):
+    names = {"a b.txt": ['"{}/a b.txt"', "'{}/a b.txt'", "{}/a\\ b.txt", "~/a\\ b.txt"], "it's.txt": ['"{}/it\'s.txt"']}
+    c = chat("-m", tiny, "-n", 2)
+    for name, ways in names.items():
+        (tmp_path / name).write_text("text")
+        for way in ways:
+            out = c.say("/read " + way.format(tmp_path))
+            assert "(4 bytes of " in out, (way, out)
+            c.say("/detach")
+    assert "without its end" in c.say('/read "open')
+
+
+def test_a_file_that_is_no_text_is_refused_at_once_and_others_stay(chat, tiny, tmp_path):
+    (tmp_path / "good.txt").write_text("good")
+    (tmp_path / "raw.bin").write_bytes(b"ok\xff\xfe")
+    (tmp_path / "nul.bin").write_bytes(b"a\0b")
+    os.mkfifo(tmp_path / "fifo")
+    c = chat("-m", tiny, "-n", 2)
+    c.say(f"/read {tmp_path}/good.txt")
+    assert "it is no text: byte 3 is 0xFF, expected UTF-8" in c.say(f"/read {tmp_path}/raw.bin")
+    assert "byte 2 is 0x00" in c.say(f"/read {tmp_path}/nul.bin")
+    assert "it is a pipe, expected a file" in c.say(f"/read {tmp_path}/fifo")
+    assert "it is a directory, expected a file" in c.say(f"/read {tmp_path}")
+    assert "(good.txt is no longer attached)" in c.say("/detach 1")
+
+
+def test_detach_leaves_one_file_out_or_all(chat, tiny, tmp_path):
+    c = chat("-m", tiny, "-n", 2)
+    assert "no file is attached" in c.say("/detach")
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+        c.say(f"/read {tmp_path}/{name}")
+    assert "expected a number from 1 to 3" in c.say("/detach 4")
+    assert "(b is no longer attached)" in c.say("/detach 2")
+    c.say("hello")
+    c.p.send("/edit\r")
+    c.p.expect("a\r?\n.*\n.*c\r?\n.*\n.*hello")
+
+
+def clipboard(raw):
+    return [base64.b64decode(m) for m in re.findall(r"\x1b\]52;c;([A-Za-z0-9+/=]*)\x07", raw)]
+
+
+def test_copy_gives_the_answer_or_its_code_to_the_clipboard(chat, stories):
+    c = chat("-m", stories, *PLAIN, "-n", 3, "-c", 512)
+    assert "there is no answer yet" in c.say("/copy")
+    c.say("/prefill é first")
+    first = c.answer("x").strip()
+    c.say('/prefill text ```')
+    c.say("y")
+    for command, want in (("/copy 1", first), ("/copy", None)):
+        c.p.send(command + "\r")
+        c.p.expect_exact("given to the terminal's clipboard")
+        got, = clipboard(c.p.before)
+        if want:
+            assert got.decode().strip() == want
+        else:
+            assert got.startswith(b"text ```")
+    c.ready()
+    assert "expected a turn from 1 to 2" in c.say("/copy 3")
+    assert "no block of code" in c.say("/copy code")
+
+
+def test_copy_code_is_the_last_block(home, stories, tmp_path):
+    from test_repl import Chat
+    c = Chat(home, "-m", stories, *PLAIN, "-n", 0, "-c", 512, "-cnv", "--chat-template", "chatml", "--prefill", "a\n```c\none\n```\nb\n```py\ntwo\n  three\n```\nend", "x")
+    c.p.send("/copy code\r")
+    c.p.expect_exact("clipboard")
+    assert clipboard(c.p.before) == [b"two\n  three\n"]
+    c.p.close(force=True)
+
+
+def test_write_keeps_the_answer_and_never_replaces_a_file(chat, stories, tmp_path):
+    c = chat("-m", stories, *PLAIN, "-n", 8)
+    answer = c.answer("Once upon a time").strip()
+    c.say(f"/write {tmp_path}/out.txt")
+    assert (tmp_path / "out.txt").read_text().strip() == answer
+    assert "already such a file" in c.say(f"/write {tmp_path}/out.txt")
+    c.say(f"/export {tmp_path}/talk.md")
+    assert (tmp_path / "talk.md").read_text().startswith("## You\n\nOnce upon a time\n\n## Answer\n\n")
+
+
+@pytest.mark.parametrize("how", ["command", "keys"])
+def test_the_editor_changes_the_message(chat, hokku, stories, tmp_path, how):
+    script = tmp_path / "ed it.sh"
+    script.write_text('#!/bin/sh\nread line < "$1"; printf "%s there\\nand more\\n" "$line" > "$1"\n')
+    script.chmod(0o700)
+    want = hokku("-m", stories, *PLAIN, "-n", 8, "Once there\nand more").stdout.decode().strip()
+    c = chat("-m", stories, *PLAIN, "-n", 8, env={"VISUAL": f"'{script}'", "TMPDIR": str(tmp_path)})
+    c.p.send("/editor Once\r" if how == "command" else "Once\x18\x05")
+    c.p.expect("Once there\r?\n.*and more")
+    assert want in c.say("")
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".hokku")] == []
+
+
+def test_an_editor_that_fails_leaves_the_message(chat, stories):
+    c = chat("-m", stories, *PLAIN, "-n", 8, env={"VISUAL": "false"})
+    c.p.send("dear words\x18\x05")
+    c.p.expect('the editor "false" failed: the message is as it was')
+    c.p.expect("dear words")
+
+
+def test_prompts_of_ones_own_come_first_and_are_completed(chat, hokku, home, tiny, tmp_path):
+    d = tmp_path / "config/hokku/prompts"
+    d.mkdir(parents=True)
+    (d / "mine.txt").write_text("# what it is for\nYou are mine.\n")
+    (d / "haiku.txt").write_text("Not a haiku.\n")
+    c = chat("-m", tiny, "-n", 2, "-sys", "@mine")
+    assert "You are mine." in c.say("/system")
+    c.say("/system @haiku")
+    assert "Not a haiku." in c.say("/system")
+    c.p.send("/system @mi\t\r")
+    c.ready()
+    assert "You are mine." in c.say("/system")
+    assert b"@mine" in hokku("--complete", "prompts").stdout
+    os.chmod(d / "mine.txt", 0o666)
+    r = hokku("-m", tiny, "-sys", "@mine", "hi")
+    assert r.returncode != 0 and b"mine.txt: refused" in r.stderr
+    r = hokku("-m", tiny, "-sys", "@nope", "hi")
+    assert r.returncode == 2 and b"@mine" in r.stderr and b"@coder" in r.stderr
+
+
+def test_settings_say_what_they_did_and_speak_of_themselves(chat, stories):
+    c = chat("-m", stories, *PLAIN, "-n", 4)
+    assert "temp 0.5" in c.say("/set temp 0.5")
+    out = c.say("/set temp x")
+    assert 'hokku: temp: found "x"' in out and "--temp" not in out
+    assert 'stop "END" "two words"' in (c.say("/set stop END"), c.say("/set stop two words"))[1]
+    assert "stop -" in c.say("/set stop none")
+
+
+def test_a_stop_text_set_in_the_chat_stops(chat, hokku, stories):
+    whole = hokku("-m", stories, *PLAIN, "-n", 12, "Once upon a time").stdout.decode()
+    word = whole.split()[2]
+    c = chat("-m", stories, *PLAIN, "-n", 12)
+    c.say(f"/set stop {word}")
+    assert c.answer("Once upon a time").strip() == whole[:whole.index(word)].strip()
+    assert "the answer is finished" in c.say("/continue")
+
+
+def test_a_chat_that_begins_with_a_file_stays_open(home, tiny, tmp_path):
+    from test_repl import Chat
+    (tmp_path / "notes.txt").write_text("my notes\n")
+    c = Chat(home, "-m", tiny, "-n", 3, "-cnv", "-f", tmp_path / "notes.txt")
+    assert "my notes" in c.say("/context")
+    c.say("more")
+    assert c.leave() == 0
+
+
+def test_sessions_are_renamed_and_removed_from_the_chat(chat, tiny, tmp_path):
+    c = chat("-m", tiny, "-n", 2, "--session", "a")
+    c.say("hi")
+    c.say("/fork b")
+    assert "(a is now c)" in c.say("/rename a c")
+    assert "this is session b" in c.say("/delete b")
+    assert "(session c is removed)" in c.say("/delete c")
+    assert "there is no session c" in c.say("/delete c")

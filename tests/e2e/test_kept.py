@@ -1,0 +1,266 @@
+"""No conversation is lost: chats without a name are kept, what is replaced comes back, a base is never changed."""
+import json
+import os
+import re
+import signal
+import stat
+import time
+
+import pytest
+from conftest import model
+from session_format import describe, state
+from test_repl import chat, start_long_answer, tiny  # noqa: F401 (fixtures)
+from test_repl_sessions import SAMPLED, ask, sessions  # noqa: F401 (fixtures)
+
+
+def kept(sessions):
+    return sorted(sessions.glob("chat-*.session"))
+
+
+# ------------------------------------------------------------------------------------------- --base
+
+
+def test_each_line_begins_with_the_base_which_never_changes(hokku, tiny, sessions):
+    ask(hokku, tiny, "doc", "a long document")
+    path = sessions / "doc.session"
+    before = path.read_bytes()
+    one = json.loads(hokku("-m", tiny, *SAMPLED, "--base", "doc", "--json", "what is one").stdout)
+    r = hokku("-m", tiny, *SAMPLED, "--base", "doc", "--lines", "--json", input="what is two\nwhat is one\nwhat is one\n")
+    lines = [json.loads(l) for l in r.stdout.splitlines()]
+    assert r.returncode == 0 and [l["tokens"] for l in lines[1:]] == [one["tokens"]] * 2
+    assert one["prompt_tokens"] > 30 and all(l["cached_tokens"] >= 24 for l in [one, *lines])  # its KV is shared
+    assert path.read_bytes() == before and [p.name for p in sessions.iterdir()] == ["doc.session"]
+    # as a file, with --turns, with another limit of tokens
+    turns = hokku("-m", tiny, *SAMPLED, "--base", path, "--turns", "--json", input="what is one\nand\n")
+    got = [json.loads(l) for l in turns.stdout.splitlines()]
+    assert got[0]["tokens"] == one["tokens"] and got[1]["cached_tokens"] > one["prompt_tokens"]
+    assert path.read_bytes() == before
+
+
+def test_a_chat_that_begins_with_a_base_is_one_of_its_own(hokku, chat, tiny, sessions):
+    ask(hokku, tiny, "doc", "a long document")
+    before = (sessions / "doc.session").read_bytes()
+    c = chat("-m", tiny, "--base", "doc", *SAMPLED)
+    assert "session doc: 1 turn" in c.first and "> a long document" in c.first
+    c.say("more")
+    assert "2" in c.say("/context")
+    c.leave()
+    assert (sessions / "doc.session").read_bytes() == before
+    assert describe(kept(sessions)[0])["turns"] == 2
+
+
+@pytest.mark.parametrize("args,says", [
+    (["--session", "s", "--lines"], b"--session and --lines cannot be combined: each line is a conversation of its own; --base NAME"),
+    (["--continue", "--lines"], b"--continue and --lines cannot"),
+    (["--session", "s", "--base", "t"], b"found two of --session, --base and --continue"),
+    (["--base", "nope", "hi"], b"there is no session nope")])
+def test_pairs_that_mean_nothing_are_refused_by_name(hokku, tiny, args, says):
+    r = hokku("-m", tiny, *args, input="one\n")
+    assert r.returncode == (1 if "nope" in args else 2) and says in r.stderr and r.stdout == b"", r
+
+
+# ------------------------------------------------------------------------------------------- --continue
+
+
+def test_a_chat_without_a_name_is_kept_and_gone_on_with(chat, hokku, tiny, sessions):
+    c = chat("-m", tiny, *SAMPLED)
+    whole = [c.answer("one"), c.answer("two")]
+    c.leave()
+    name, = kept(sessions)
+    assert stat.S_IMODE(os.stat(name).st_mode) == 0o600 and state(name.read_bytes())[4] == []  # the text alone
+    d = chat("--continue", *SAMPLED)  # with its own model
+    assert "2 turns" in d.first and d.first.rstrip().split("\n")[-1] != ""
+    assert whole[1].strip().split("\n")[0][:20] in d.first
+    three = re.sub(r"^reading \d+ of \d+ tokens", "", d.answer("three"))
+    d.leave()
+    e = chat("-m", tiny, *SAMPLED, "--no-history")
+    assert [e.answer("one"), e.answer("two"), e.answer("three")] == [*whole, three]
+    e.leave()
+    assert kept(sessions) == [name] and describe(name)["turns"] == 3
+    r = hokku("--continue", *SAMPLED, "four")  # also from a script
+    assert r.returncode == 0 and describe(name)["turns"] == 4
+
+
+@pytest.mark.parametrize("sig", [signal.SIGHUP, signal.SIGTERM, signal.SIGKILL, "closed"])
+def test_however_it_ends_it_is_there(chat, tiny, sessions, sig):
+    c = chat("-m", tiny, *SAMPLED)
+    c.say("one")
+    c.p.send("two")
+    time.sleep(0.3)
+    c.p.close(force=False) if sig == "closed" else c.p.kill(sig)
+    c.p.wait() if sig != "closed" else time.sleep(0.5)
+    d = chat("--continue", *SAMPLED)
+    assert "1 turn" in d.first
+    d.leave()
+
+
+def test_a_half_answer_is_there_after_sighup(chat, tiny, sessions):
+    c = chat("-m", tiny, "-c", 30000, "--ignore-eos", "-n", 25000, "-s", 1)
+    start_long_answer(c)
+    c.p.kill(signal.SIGHUP)
+    c.p.wait()
+    assert describe(kept(sessions)[0])["tokens"] > 10
+
+
+def test_the_twenty_latest_are_kept(chat, hokku, tiny, sessions):
+    ask(hokku, tiny, "named", "one", "-n", 2)
+    data = (sessions / "named.session").read_bytes()
+    for i in range(25):
+        p = sessions / f"chat-20200101-0000{i:02}.session"
+        p.write_bytes(data)
+        os.chmod(p, 0o600)
+    c = chat("-m", tiny, "-n", 2)
+    c.say("hi")
+    c.leave()
+    names = [p.name for p in kept(sessions)]
+    assert len(names) == 20 and names[0] == "chat-20200101-000006.session"
+    assert (sessions / "named.session").exists()
+    r = hokku("-m", tiny, "--session", "chat-20990101-000000", "hi")
+    assert r.returncode == 2 and b"a name that chats without one have" in r.stderr
+
+
+def test_nothing_said_and_no_history_keep_nothing(chat, tiny, sessions):
+    chat("-m", tiny).leave()
+    c = chat("-m", tiny, "--no-history", "-n", 2)
+    c.say("hi")
+    c.leave()
+    assert not sessions.exists() or list(sessions.iterdir()) == []
+
+
+def test_continue_without_a_chat_says_so(hokku, tiny):
+    r = hokku("-m", tiny, "--continue", "hi")
+    assert r.returncode == 1 and b"--continue: found no chat in" in r.stderr
+
+
+def test_save_gives_an_unnamed_chat_its_name(chat, tiny, sessions):
+    c = chat("-m", tiny, *SAMPLED)
+    c.say("one")
+    assert len(kept(sessions)) == 1
+    c.say("/save work")
+    assert kept(sessions) == [] and (sessions / "work.session").exists()
+    c.say("two")
+    c.leave()
+    assert describe(sessions / "work.session")["turns"] == 2
+    assert sorted(p.name for p in sessions.iterdir()) == ["work.session"]
+
+
+# ------------------------------------------------------------------------------------------- /undo
+
+
+def turns(c):
+    return re.findall(r"^ +(\d+) +\d+  (.*)$", c.say("/context"), re.M)
+
+
+def test_an_edit_is_taken_back_with_the_turns_it_replaced(chat, tiny):
+    c = chat("-m", tiny, "-n", 6, "-s", 5, "-c", 4096)
+    for word in ("one", "two", "three"):
+        c.say(word)
+    before = turns(c)
+    assert [t for _, t in before] == ["one", "two", "three"]
+    c.p.send("/edit 1\r")
+    c.p.expect("one$")
+    c.say(" more")
+    after = turns(c)
+    assert [t for _, t in after] == ["one more"]
+    assert "3 turns" in c.say("/undo")
+    assert turns(c) == before
+    c.say("/redo")
+    assert turns(c) == after
+    c.say("/undo")
+    c.say("/undo")
+    assert turns(c) == before[:2]
+    c.say("/redo")
+    assert turns(c) == before
+
+
+def test_a_retry_is_taken_back(chat, hokku, tiny, sessions):
+    c = chat("-m", tiny, "--session", "s", "-n", 12, "-s", 5, "--temp", 1.5)
+    c.say("one")
+    path = sessions / "s.session"
+    first = state(path.read_bytes())[2]
+    c.say("/retry 6")
+    second = state(path.read_bytes())[2]
+    c.say("/undo")
+    assert state(path.read_bytes())[2] == first != second
+    c.say("/redo")
+    assert state(path.read_bytes())[2] == second
+
+
+def test_a_cleared_conversation_comes_back_with_its_session(chat, tiny, sessions):
+    c = chat("-m", tiny, "-n", 6, "--session", "s")
+    c.say("one")
+    assert "/undo brings it back" in c.say("/clear")
+    c.say("/undo")
+    assert [t for _, t in turns(c)] == ["one"]
+    c.say("/clear")
+    c.say("other")
+    c.say("/undo")
+    assert turns(c) == []
+    assert "back: 1 turn" in c.say("/undo")
+    c.say("two")
+    c.leave()
+    assert describe(sessions / "s.session")["turns"] == 2
+
+
+def test_what_load_replaced_comes_back(chat, hokku, tiny, sessions):
+    ask(hokku, tiny, "b", "other")
+    c = chat("-m", tiny, "-n", 6)
+    c.say("one")
+    c.say("/load b")
+    assert [t for _, t in turns(c)] == ["other"]
+    c.say("/undo")
+    assert [t for _, t in turns(c)] == ["one"]
+    c.say("/redo")
+    assert [t for _, t in turns(c)] == ["other"]
+    c.leave()
+    assert describe(sessions / "b.session")["turns"] == 1
+    assert describe(kept(sessions)[0])["turns"] == 1
+    assert not list(sessions.glob(".*"))
+
+
+# ------------------------------------------------------------------------------------------- hokku sessions
+
+
+def test_sessions_are_listed_renamed_exported_searched_and_removed(hokku, tiny, sessions, tmp_path):
+    ask(hokku, tiny, "b", "a Word that is found", "-sys", "Be kind.")
+    ask(hokku, tiny, "a", "another")
+    os.utime(sessions / "b.session", (1, 1))
+    out = hokku("sessions").stdout.decode()
+    assert re.search(r"^a .*· 1 turn, \d+ tokens, [\d.]+ kB · ", out, re.M) and len(out.splitlines()) == 2
+    assert hokku("sessions", "list").stdout.decode() == out
+    rows = json.loads(hokku("sessions", "--json").stdout)
+    assert {r["name"]: r["bytes"] for r in rows} == {n: (sessions / f"{n}.session").stat().st_size for n in "ab"}
+    r = hokku("sessions", "search", "word THAT")
+    assert r.stdout == b"b turn 1 you: a Word that is found\n"
+    r = hokku("sessions", "search", "nowhere")
+    assert r.returncode == 1 and b'no saved session has the text "nowhere"' in r.stderr
+    md = tmp_path / "b.md"
+    assert hokku("sessions", "export", "b", md).returncode == 0
+    text = md.read_bytes()
+    assert text.startswith(b"## System\n\nBe kind.\n\n## You\n\na Word that is found\n\n## Answer\n\n")
+    assert hokku("sessions", "export", "b", "-").stdout == text
+    r = hokku("sessions", "export", "b", md)
+    assert r.returncode == 1 and b"already such a file" in r.stderr
+    assert hokku("sessions", "mv", "b", "c").returncode == 0
+    r = hokku("sessions", "mv", "c", "a")
+    assert r.returncode == 1 and b"already a session a" in r.stderr
+    assert hokku("sessions", "rm", "a", "c").returncode == 0
+    assert list(sessions.iterdir()) == [] and hokku("sessions").stdout == b"no saved sessions\n"
+    r = hokku("sessions", "rm", "a")
+    assert r.returncode == 1 and b"there is no session a" in r.stderr
+
+
+@pytest.mark.parametrize("args,says", [(["rmm"], b'found "rmm", expected list, rm'), (["mv", "a"], b"found 1 arguments, expected NAME NEW"),
+                                       (["rm"], b"expected NAME, one or more")])
+def test_a_wrong_use_of_sessions_says_what_is_expected(hokku, args, says):
+    r = hokku("sessions", *args)
+    assert r.returncode == 2 and says in r.stderr
+
+
+def test_a_session_in_use_is_not_removed(hokku, chat, tiny, sessions):
+    c = chat("-m", tiny, "--session", "s", "-n", 2)
+    c.say("hi")
+    for args in (["rm", "s"], ["mv", "s", "t"]):
+        r = hokku("sessions", *args)
+        assert r.returncode == 1 and b"in use by another hokku" in r.stderr
+    assert (sessions / "s.session").exists()
