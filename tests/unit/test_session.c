@@ -356,9 +356,9 @@ static void no_field_of_a_session_is_trusted(void **state)
     begin(&f);
     save_good(&f);
     write_file(&f, f.section);
-    assert_true(load(&f, &err) && f.e->n_past == f.n_kv);
+    assert_true(load(&f, &err) && seq_n_past(f.c.session.seq) == f.n_kv);
     write_log(&f, f.section, false);
-    assert_true(load(&f, &err) && f.e->n_past == f.n_kv);
+    assert_true(load(&f, &err) && seq_n_past(f.c.session.seq) == f.n_kv);
     for (size_t i = 0; i < N; i++) {
         struct buf section[N_SECTIONS] = {0};
         int which = i % 8 < 3 ? META : i % 8 < 6 ? MSGS : i % 8 == 6 ? TIME : KVCH;
