@@ -551,6 +551,7 @@ static void a_step_begins_when_the_one_before_has_ended(void)
     test_matrix m(r, QUANT_F32, 4, width);
     device_array<float> x(width), freqs(r.floats(s.rope_dim / 2));
     device_array<float2> rope(s.rope_dim / 2);
+    const struct rope_tables ropes = {.t = {{freqs.p, s.rope_dim / 2, 1.0f, rope.p}}, .n = 1};
     device_array<struct step_state> step(1);
     for (int i = 0; i < 200; i++) { // on the emulation few begin early
         step.put({{{0, 5}, 1, 0, 0}});
@@ -562,8 +563,8 @@ static void a_step_begins_when_the_one_before_has_ended(void)
                                  .stream = Q.stream,
                                  .dependent = Q.dependent};
             must(launch_kernel(&ERR, end, end_step, step.p, next));
-            must(embed_launch(&Q, &m.w, &step.p->token, 1, x.p, freqs.p, s.rope_dim / 2, 1.0f,
-                              &step.p->at.pos, rope.p, nullptr, &ERR));
+            must(embed_launch(&Q, &m.w, &step.p->token, 1, x.p, 1.0f, &ropes, &step.p->at.pos,
+                              nullptr, &ERR));
         };
         check(d.run(n, 0, false, before, &step.p->at) == want,
               "run %d: attention at another position", i);

@@ -438,13 +438,13 @@ static double furthest(struct engine *e, const struct fixture *f, size_t chunk,
     struct error err = {0};
     double off = 0;
     *size = 0;
-    e->ops->trim(e, 0);
+    one_trim(e, 0);
     for (size_t done = 0; done < N_EVAL; done += chunk) {
         const size_t n = N_EVAL - done < chunk ? N_EVAL - done : chunk;
-        if (!e->ops->eval(e, f->tokens + done, n, LOGITS_ALL, &err))
+        if (!one_eval(e, f->tokens + done, n, LOGITS_ALL, &err))
             fail_msg("%s", err.text);
         for (size_t i = 0; i < n; i++) {
-            if (!e->ops->logits(e, i, got, &err))
+            if (!one_logits(e, i, got, &err))
                 fail_msg("%s", err.text);
             for (uint32_t k = 0; k < TINY_VOCAB; k++) {
                 const double d = fabs(got[k] - want[done + i][k]);
@@ -480,7 +480,7 @@ static void every_fact_is_computed(void **state)
                               kind, chunks[k], off, size);
                 n_bad += !(off <= 2e-3 * size);
             }
-            engine_free(e);
+            one_close(e);
             close_model(&f);
         }
     if (n_bad)
