@@ -317,6 +317,7 @@ static void check_attention(const struct cpu_kernels *k, const struct kv_shape *
         a.out[r] = part_out + r * d_pad;
     }
     for (a.split = 0; a.split < s->n_pos; a.split += CPU_ATTN_SPLIT) {
+        a.at = a.split;
         k->attend(&a);
         for (size_t r = 0; r < N_QUERY; r++)
             k->attn_merge(&total[r], out + r * d_pad, &a.part[r], a.out[r], d_pad);
@@ -332,6 +333,7 @@ static void check_attention(const struct cpu_kernels *k, const struct kv_shape *
         b.end[0] = a.end[r];
         b.out[0] = part_out;
         for (b.split = 0; b.split < a.end[r]; b.split += CPU_ATTN_SPLIT) {
+            b.at = b.split;
             k->attend(&b);
             k->attn_merge(&one, alone, &b.part[0], b.out[0], d_pad);
         }

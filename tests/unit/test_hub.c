@@ -95,7 +95,7 @@ static void the_file_meant_is_chosen_or_the_choices_are_listed(void **state)
     check("m-00001-of-99999.gguf", "", NULL, "99999");
     check("m-00001-of-01000.gguf", "", NULL, "part 2 of 1000"); // as many as there may be
     check("m-00001-of-01001.gguf", "", NULL, "1001 files, expected at most 1000");
-    check("m-f16.gguf m-q8_0.gguf m-iq3_s.gguf", "", NULL, "F16, Q8_0, IQ3_S");
+    check("m-f16.gguf m-q8_0.gguf m-iq5_k.gguf", "", NULL, "F16, Q8_0, IQ5_K");
     check("m-00001-of-00002.gguf m-00003-of-00002.gguf", "m-00001-of-00002.gguf", NULL,
           "part 2 of 2");
 }

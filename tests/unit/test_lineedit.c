@@ -344,10 +344,11 @@ static void characters_are_exchanged(void **state)
 // What the bytes do, in short: one letter or word per key.
 static void told(struct keys *k, const char *bytes, size_t n, size_t step, struct buf *out)
 {
-    static const char *const verb[] = {
-        "",       "move",  "delete", "kill", "type",   "paste",  "newline",  "^J",    "yank",
-        "swap",   "undo",  "tab",    "up",   "down",   "pageup", "pagedown", "older", "newer",
-        "search", "enter", "^C",     "^D",   "cancel", "clear",  "stop",     "quit",  "report"};
+    static const char *const verb[] = {"",        "move",  "delete", "kill",     "type",  "paste",
+                                       "newline", "^J",    "yank",   "swap",     "undo",  "tab",
+                                       "up",      "down",  "pageup", "pagedown", "older", "newer",
+                                       "search",  "enter", "editor", "^C",       "^D",    "cancel",
+                                       "clear",   "stop",  "quit",   "report"};
     for (size_t i = 0; i < n;) {
         struct key key;
         size_t part = n - i < step ? n - i : step;
@@ -391,6 +392,7 @@ static void keys_are_known_however_their_bytes_come(void **state)
         {"\r\n\x1b\r\x1b\n\x1b[13;2u", "enter ^J newline newline newline"},
         {"\x10\x0e\x1b[5~\x1b[6~", "up down pageup pagedown"},
         {"\x12\x07\x0c\x1a\x03\x04\t\x18\x15", "search cancel clear stop ^C ^D tab undo"},
+        {"\x18\x05", "editor"},
         {"\x1b\x1b[Ax", "up type:x"},          // Alt-Up of some terminals
         {"\x1bqx", "type:x"},                  // unknown Alt
         {"\x1b\u00E9x", "type:\u00E9 type:x"}, // ... and beyond ASCII
