@@ -34,7 +34,7 @@ def model(name):
 def home(tmp_path):
     """An environment of its own: no configuration, history or sessions of the person who runs the tests."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("HOKKU_", "XDG_"))}
-    env.update(HOME=str(tmp_path), TERM="xterm-256color", LC_ALL="C.UTF-8", NO_COLOR="1")
+    env.update(HOME=str(tmp_path), TERM="xterm-256color", LC_ALL="C.UTF-8", NO_COLOR="1", EDITOR="true", VISUAL="true")
     for name in ("CACHE", "STATE", "CONFIG"):
         env[f"XDG_{name}_HOME"] = str(tmp_path / name.lower())
     return env

@@ -188,11 +188,11 @@ class Facts:
         return 1 if q8 else 4 if self.float_keys else 2
 
     def kv(self, n_ctx, q8k=False, q8v=False):
-        """Numbers and a float scale for 32 of them; positions in blocks of 16, values padded to 16; a head begins at 64 bytes."""
+        """Numbers and a float scale for 32 of them; positions in blocks of 256, values padded to 16; a head begins at 64 bytes."""
         up = lambda n, m: -(-n // m) * m
         scales = up(self.dim, 32) // 32 * 4
-        key = (self.dim * self.key_bytes(q8k) + scales) * up(n_ctx, 16)
-        value = (up(self.dim, 16) * (1 if q8v else 2) + scales) * up(n_ctx, 16)
+        key = (self.dim * self.key_bytes(q8k) + scales) * up(n_ctx, 256)
+        value = (up(self.dim, 16) * (1 if q8v else 2) + scales) * up(n_ctx, 256)
         return (up(key, 64) + up(value, 64)) * self.kv_heads * self.layers
 
 

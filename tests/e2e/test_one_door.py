@@ -100,9 +100,9 @@ def tool(*args, words=True):
 
 
 @pytest.mark.parametrize("args,words", [
-    *[tool("inspect", f"{name}.gguf", *more) for more in ([], ["--json"])
+    *[tool("inspect", f"{name}.gguf", *more) for more in (["-v"], ["--json"])
       for name in ("good", "pre", "model", "arch", "merges", "twice", "types", "tensor", "template")],
-    tool("inspect", "cut.gguf", words=False),
+    tool("inspect", "good.gguf", words=False), tool("inspect", "cut.gguf", words=False),
     tool("inspect", os.fsdecode(NAME[:80])), tool("inspect", os.fsdecode(NAME[:80]), "--json"), tool("inspect", EVIL),
     tool("tokenize", "-m", EVIL, "text"), tool("tokenize", "-m", "good.gguf", EVIL), tool("tokenize", "-m", "pre.gguf", "text"),
     tool("render", "--chat-template-file", "echo.jinja", "context.json"),

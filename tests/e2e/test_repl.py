@@ -412,7 +412,7 @@ def test_typing_ahead_waits_for_the_prompt(chat, tiny):
     c.say("/set n-predict 4000")
     c.p.send("again\r/stats\r")
     c.p.expect("cut after 4000")
-    c.p.expect("decode 4000 tokens")
+    c.p.expect("decode 4,000 tokens")
 
 
 def test_a_paste_during_an_answer_is_one_message(chat, tiny):
@@ -436,7 +436,7 @@ def test_a_paste_during_an_answer_is_one_message(chat, tiny):
 def test_stdout_has_the_answers_alone_when_it_is_no_terminal(home, hokku, stories, tmp_path):
     want = hokku("-m", stories, *PLAIN, "-n", 12, "Once upon a time").stdout
     out = tmp_path / "out"
-    p = pexpect.spawn("/bin/sh", ["-c", f"exec {HOKKU} -m {stories} -no-cnv --temp 0 -n 12 > {out}"], env=home,
+    p = pexpect.spawn("/bin/sh", ["-c", f"exec {HOKKU} -m {stories} -q -no-cnv --temp 0 -n 12 > {out}"], env=home,
                       encoding="utf-8", timeout=20)
     p.expect("> $")
     p.send("Once upon a time\r")
@@ -451,7 +451,7 @@ def test_stdout_has_the_answers_alone_when_it_is_no_terminal(home, hokku, storie
 
 def test_prompts_and_notices_stay_out_of_files(home, stories, tmp_path):
     log = tmp_path / "log"
-    p = pexpect.spawn("/bin/sh", ["-c", f"exec {HOKKU} -m {stories} -no-cnv --temp 0 -n 12 2> {log}"], env=home,
+    p = pexpect.spawn("/bin/sh", ["-c", f"exec {HOKKU} -m {stories} -q -no-cnv --temp 0 -n 12 2> {log}"], env=home,
                       encoding="utf-8", timeout=20)
     p.send(STORY["begin"] + "\r")
     p.expect_exact(WORDS)
@@ -533,7 +533,7 @@ def test_what_is_copied_from_the_screen_is_what_was_written(home, stories, tmp_p
     screen = lambda: tmux("-u", "capture-pane", "-p", "-J", "-S", "-").split("begin\n")[-1]
     try:
         tmux("-u", "new-session", "-d", "-x", str(columns), "-y", "40",
-             f"env HOME={home['HOME']} {HOKKU} -m {stories} -no-cnv --temp 0 -n 0 -c 1024 --prefill \"$(cat {text})\" begin; sleep 100")
+             f"env HOME={home['HOME']} {HOKKU} -m {stories} -q -no-cnv --temp 0 -n 0 -c 1024 --prefill \"$(cat {text})\" begin; sleep 100")
         tmux("set-option", "-g", "status", "off")
         wait_for(lambda: "end" in screen())
         for width in (columns, columns + 13, max(20, columns // 2)):
@@ -547,7 +547,7 @@ def test_what_is_copied_from_the_screen_is_what_was_written(home, stories, tmp_p
 def test_an_answer_resized_in_the_middle_is_copied_whole(home, hokku, stories):
     want = hokku("-m", stories, *PLAIN, "-n", 70, "Once upon a time").stdout.decode().strip()
     try:
-        tmux("new-session", "-d", "-x", "60", "-y", "40", f"env HOME={home['HOME']} NO_COLOR=1 {HOKKU} -m {stories} -no-cnv --temp 0 -n 70 -q")
+        tmux("new-session", "-d", "-x", "60", "-y", "40", f"env HOME={home['HOME']} NO_COLOR=1 {HOKKU} -m {stories} -q -no-cnv --temp 0 -n 70 -q")
         wait_for(lambda: tmux("capture-pane", "-p").startswith("> "))
         tmux("send-keys", "Once upon a time", "Enter")
         for width in (31, 90, 45):

@@ -23,7 +23,7 @@ static void complete(void *user, const char *line, size_t begin, struct completi
 
 int main(int argc, char **argv)
 {
-    static const char *const what[] = {"text", "end", "interrupt", "death"};
+    static const char *const what[] = {"text", "editor", "end", "interrupt", "death"};
     struct cancel cancel = {0};
     FILE *log = argc > 2 ? fopen(argv[1], "w") : NULL;
     if (!log || !terminal_begin(STDIN_FILENO, STDERR_FILENO, true, &cancel))
