@@ -42,8 +42,7 @@ static void the_characters_shown_are_those_written(void **state)
 {
     (void)state;
     static const char *const texts[] = {
-        "The quick brown fox jumps over the lazy dog, and then it sleeps in the warm "
-        "sun.\n\nShort.\n",
+        "The quick brown fox jumps over the lazy dog, and then sleeps in the sun.\n\nShort.\n",
         "See:\n```c\nint main(void) { return printf(\"%d\", 42); }\n```\nDone.",
         "# Title\n## Two\n####### seven\n#not\n- a\n  * b\n+ c\n12. d\n1) e\n12345. f\n-x\n3.14\n",
         "**bold** * ** *** **** a*b **x\ny** `a``b` ```x``` **`c`** *i* 1.\n-",
