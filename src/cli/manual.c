@@ -6,11 +6,6 @@
 #include "cli/complete.h"
 #include "cli/options.h"
 
-static bool has_tool(const struct option_def *d, enum tool t)
-{
-    return d->tools >> t & 1;
-}
-
 // ---------------------------------------------------------------------------------------------
 // bash
 
@@ -120,7 +115,7 @@ static void print_zsh(struct buf *out)
         enum tool tool = t == N_TOOLS ? TOOL_NONE : (enum tool)t;
         buf_printf(out, "    %s)\n        _arguments \\\n", tool ? tool_name(tool) : "*");
         for (size_t i = 0; i < n; i++) {
-            if (has_tool(&d[i], tool) && d[i].group)
+            if (option_has_tool(&d[i], tool) && d[i].group)
                 zsh_option(out, &d[i]);
         }
         buf_printf(out, "        '*:%s'\n        ;;\n", zsh_arguments(tool));
@@ -152,7 +147,7 @@ static void man_options(struct buf *out, enum tool t)
     const struct option_def *d = options_table(&n);
     const char *group = "";
     for (size_t i = 0; i < n; i++) {
-        if (!has_tool(&d[i], t) || !d[i].group)
+        if (!option_has_tool(&d[i], t) || !d[i].group)
             continue;
         if (t == TOOL_NONE && strcmp(group, d[i].group) != 0) {
             group = d[i].group;

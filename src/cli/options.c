@@ -80,7 +80,7 @@ unsigned edit_distance(const char *a, const char *b)
     return row[nb];
 }
 
-static bool has_tool(const struct option_def *d, enum tool t)
+bool option_has_tool(const struct option_def *d, enum tool t)
 {
     return d->tools >> t & 1;
 }
@@ -90,7 +90,7 @@ static const struct option_def *find(enum tool t, const char *name, size_t len)
     size_t n;
     const struct option_def *d = options_table(&n);
     for (size_t i = 0; i < n; i++) {
-        if (!has_tool(&d[i], t))
+        if (!option_has_tool(&d[i], t))
             continue;
         const char *names[] = {d[i].short_name, d[i].long_name};
         for (int k = 0; k < 2; k++)
@@ -107,7 +107,7 @@ static const char *nearest(enum tool t, const char *name)
     const char *best = NULL;
     unsigned best_distance = 4; // further away is no typing mistake
     for (size_t i = 0; i < n; i++) {
-        if (!has_tool(&d[i], t))
+        if (!option_has_tool(&d[i], t))
             continue;
         const char *names[] = {d[i].long_name, d[i].short_name};
         for (int k = 0; k < 2; k++) {
@@ -756,54 +756,4 @@ void options_release(struct options *o)
     free(o->hub.home);
     buf_release(&o->config);
     *o = (struct options){0};
-}
-
-// Appends text wrapped at 80 columns with later lines indented.
-static void wrap(struct buf *out, size_t column, size_t indent, const char *text)
-{
-    for (bool first = true; *text; first = false) {
-        size_t len = strcspn(text, " ");
-        if (!first && column + 1 + len > 80) {
-            buf_printf(out, "\n%*s", (int)indent, "");
-            column = indent;
-        } else if (!first) {
-            buf_putc(out, ' ');
-            column++;
-        }
-        buf_append(out, text, len);
-        column += len;
-        text += len + (text[len] == ' ');
-    }
-    buf_putc(out, '\n');
-}
-
-bool options_help(enum tool t, struct buf *out)
-{
-    if (t == TOOL_NONE) {
-        buf_puts(out, "Usage: hokku [options] [PROMPT]     chat, or answer one prompt, or a pipe\n"
-                      "       hokku TOOL [options] ...     hokku TOOL --help\n");
-        buf_puts(out, "\nTools\n");
-        for (int i = 1; i < N_TOOLS; i++)
-            buf_printf(out, "  %-11s %s\n", tools[i].name, tools[i].what);
-    } else {
-        buf_printf(out, "Usage: hokku %s %s\n  %s\n", tools[t].name, tools[t].usage, tools[t].what);
-    }
-    size_t n;
-    const struct option_def *d = options_table(&n);
-    const char *group = "";
-    for (size_t i = 0; i < n; i++) {
-        if (!has_tool(&d[i], t) || !d[i].group)
-            continue;
-        if (strcmp(group, d[i].group) != 0) {
-            group = d[i].group;
-            buf_printf(out, "\n%c%s\n", toupper((unsigned char)group[0]), group + 1);
-        }
-        char names[80];
-        int len = snprintf(names, sizeof names, "  %s%s%s%s%s",
-                           d[i].short_name ? d[i].short_name : "", d[i].short_name ? ", " : "",
-                           d[i].long_name, d[i].arg ? " " : "", d[i].arg ? d[i].arg : "");
-        buf_printf(out, "%-29s ", names);
-        wrap(out, len < 29 ? 30 : (size_t)len + 1, 30, d[i].help);
-    }
-    return !out->failed;
 }

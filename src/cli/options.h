@@ -88,7 +88,7 @@ struct options {
     uint32_t logprobs;
     enum when color;
     const char *home, *editor, *temp_dir; // HOME (may be NULL), VISUAL or EDITOR, TMPDIR
-    bool dumb, no_color; // TERM=dumb: no escape sequences; NO_COLOR
+    bool dumb, no_color;                  // TERM=dumb: no escape sequences; NO_COLOR
 
     // tools
     bool add_bos, nul, plan, bench_kernels;
@@ -163,6 +163,7 @@ struct option_def {
 };
 
 const struct option_def *options_table(size_t *n);
+bool option_has_tool(const struct option_def *d, enum tool t);
 
 // Parsers of OPT_CUSTOM rows.
 bool options_parse_bias(struct options *o, const char *value, struct error *err);

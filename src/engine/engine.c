@@ -107,7 +107,7 @@ static bool settle(struct engine *e, const struct cancel *cancel, struct error *
     return true;
 }
 
-static bool add_ask(struct engine_core *c, struct seq *s, uint64_t ticket, bool evaluate)
+static void add_ask(struct engine_core *c, struct seq *s, uint64_t ticket, bool evaluate)
 {
     struct ask *a = &c->asks[c->n_asks++];
     a->ticket = ticket;
@@ -115,7 +115,6 @@ static bool add_ask(struct engine_core *c, struct seq *s, uint64_t ticket, bool 
     a->evaluate = evaluate;
     a->done = false;
     a->error.code = ERR_NONE;
-    return true;
 }
 
 // ---- memory
@@ -422,8 +421,10 @@ static bool go_on(struct seq *s, uint64_t ticket, struct error *err)
                          "another token after %zu does not fit the context of %u tokens", end,
                          s->n_max);
     c->logits_of = NULL;
-    return make_room(s, end, err) && c->backend->pick_next(s->engine, s, err) &&
-           add_ask(c, s, ticket, true);
+    if (!make_room(s, end, err) || !c->backend->pick_next(s->engine, s, err))
+        return false;
+    add_ask(c, s, ticket, true);
+    return true;
 }
 
 static bool submit(struct engine *e, const struct work *w, uint64_t ticket,
@@ -461,7 +462,8 @@ static bool submit(struct engine *e, const struct work *w, uint64_t ticket,
         return false;
     c->run = s;
     c->over = false;
-    return add_ask(c, s, ticket, false);
+    add_ask(c, s, ticket, false);
+    return true;
 }
 
 bool engine_submit(struct engine *e, const struct work *w, size_t n, const struct cancel *cancel,
