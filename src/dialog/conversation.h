@@ -1,8 +1,8 @@
 // One conversation: a model on an engine, its chat template, the messages, and the exact tokens of
 // every answer. Each answer is made by rendering the messages, evaluating what is new, and decoding
 // on; the ids that the model generated are kept and never tokenised again.
-#ifndef HOKKU_CHAT_CONVERSATION_H
-#define HOKKU_CHAT_CONVERSATION_H
+#ifndef HOKKU_DIALOG_CONVERSATION_H
+#define HOKKU_DIALOG_CONVERSATION_H
 
 #include "dialog/think.h"
 #include "engine/session.h"

@@ -1,7 +1,7 @@
 // CRC-32 (ISO 3309, the one of zip and PNG), eight bytes at a time: finds flipped bits and cut
 // files without costing a second per gigabyte-sized session.
-#ifndef HOKKU_CHAT_CRC32_H
-#define HOKKU_CHAT_CRC32_H
+#ifndef HOKKU_DIALOG_CRC32_H
+#define HOKKU_DIALOG_CRC32_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 // The inner side of conversation.h: what to render and how to turn it into tokens.
-#ifndef HOKKU_CHAT_PREFIX_H
-#define HOKKU_CHAT_PREFIX_H
+#ifndef HOKKU_DIALOG_PREFIX_H
+#define HOKKU_DIALOG_PREFIX_H
 
 #include "dialog/conversation.h"
 

@@ -1,7 +1,7 @@
 // The parts of a saved session as bytes: little-endian numbers, a cursor that cannot leave its
 // bytes, and the messages of a conversation.
-#ifndef HOKKU_CHAT_SESSION_CODEC_H
-#define HOKKU_CHAT_SESSION_CODEC_H
+#ifndef HOKKU_DIALOG_SESSION_CODEC_H
+#define HOKKU_DIALOG_SESSION_CODEC_H
 
 #include "dialog/conversation.h"
 

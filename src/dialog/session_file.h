@@ -2,8 +2,8 @@
 // format is described in docs/session-format.md. A file is untrusted: every length is checked,
 // every part has a checksum, and nothing of the conversation changes unless what matters of the
 // file is good.
-#ifndef HOKKU_CHAT_SESSION_FILE_H
-#define HOKKU_CHAT_SESSION_FILE_H
+#ifndef HOKKU_DIALOG_SESSION_FILE_H
+#define HOKKU_DIALOG_SESSION_FILE_H
 
 #include <jansson.h>
 

@@ -1,6 +1,6 @@
 // Named sessions in a directory: their files, and the lock that keeps a second writer out.
-#ifndef HOKKU_CHAT_SESSION_STORE_H
-#define HOKKU_CHAT_SESSION_STORE_H
+#ifndef HOKKU_DIALOG_SESSION_STORE_H
+#define HOKKU_DIALOG_SESSION_STORE_H
 
 #include "base/buf.h"
 #include "base/error.h"

@@ -1,7 +1,7 @@
 // Separates a reasoning model's thinking from its answer while the text streams: a <think> block at
 // the very start of an answer (or one that the prompt already opened). Tags may arrive in pieces.
-#ifndef HOKKU_CHAT_THINK_H
-#define HOKKU_CHAT_THINK_H
+#ifndef HOKKU_DIALOG_THINK_H
+#define HOKKU_DIALOG_THINK_H
 
 #include <stdbool.h>
 #include <stddef.h>

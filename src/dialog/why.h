@@ -1,7 +1,7 @@
 // Why these words: for each token of an answer its probability and the alternatives, recomputed
 // from the model for any answer that is still in the conversation, or recorded while it was made.
-#ifndef HOKKU_CHAT_WHY_H
-#define HOKKU_CHAT_WHY_H
+#ifndef HOKKU_DIALOG_WHY_H
+#define HOKKU_DIALOG_WHY_H
 
 #include "dialog/conversation.h"
 

@@ -1,6 +1,6 @@
 // Candidates for a word, and the names of files as candidates.
-#ifndef HOKKU_TERM_COMPLETION_H
-#define HOKKU_TERM_COMPLETION_H
+#ifndef HOKKU_EDITOR_COMPLETION_H
+#define HOKKU_EDITOR_COMPLETION_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 // The text of one message while it is typed: a cursor, what was cut last, and undo. Knows no
 // terminal. Positions are byte offsets at the beginning of a character; the text is UTF-8.
-#ifndef HOKKU_TERM_EDIT_H
-#define HOKKU_TERM_EDIT_H
+#ifndef HOKKU_EDITOR_EDIT_H
+#define HOKKU_EDITOR_EDIT_H
 
 #include <stdbool.h>
 #include <stddef.h>

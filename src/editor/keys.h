@@ -1,8 +1,8 @@
 // Bytes of a terminal become keys: one table says what each key does. Bytes may come one by one
 // and as late as they like: nothing depends on time, so ESC waits for what follows (ESC f is Alt-f,
 // as in Emacs) and arrow keys survive slow links.
-#ifndef HOKKU_TERM_KEYS_H
-#define HOKKU_TERM_KEYS_H
+#ifndef HOKKU_EDITOR_KEYS_H
+#define HOKKU_EDITOR_KEYS_H
 
 #include "editor/edit.h"
 

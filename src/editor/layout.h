@@ -1,8 +1,8 @@
 // Text on a terminal: characters as a reader counts them (grapheme clusters, near enough), and the
 // rows that they make. A row is laid out from where it begins; nothing is kept, so that a text of
 // megabytes costs what its visible rows cost.
-#ifndef HOKKU_TERM_LAYOUT_H
-#define HOKKU_TERM_LAYOUT_H
+#ifndef HOKKU_EDITOR_LAYOUT_H
+#define HOKKU_EDITOR_LAYOUT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 // Typing one message on a terminal: several lines, paste, history with search, completion, any
 // window size, and signals that never leave the terminal in a bad mode. Between terminal_begin and
 // terminal_end.
-#ifndef HOKKU_TERM_LINEEDIT_H
-#define HOKKU_TERM_LINEEDIT_H
+#ifndef HOKKU_EDITOR_LINEEDIT_H
+#define HOKKU_EDITOR_LINEEDIT_H
 
 #include "editor/completion.h"
 

@@ -1,8 +1,8 @@
 // Shows a message while it is typed, in a window of any size: only what changed is written, in one
 // write. Lines are broken by the terminal itself, so that they stay lines for its copy and for its
 // own rewrapping; a message taller than the window scrolls within it.
-#ifndef HOKKU_TERM_PAINTER_H
-#define HOKKU_TERM_PAINTER_H
+#ifndef HOKKU_EDITOR_PAINTER_H
+#define HOKKU_EDITOR_PAINTER_H
 
 #include "editor/layout.h"
 

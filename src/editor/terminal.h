@@ -1,7 +1,7 @@
 // The terminal's modes and the signals that touch it, for the life of one REPL. A handler can only
 // reach static storage, so there is at most one of these at a time.
-#ifndef HOKKU_TERM_TERMINAL_H
-#define HOKKU_TERM_TERMINAL_H
+#ifndef HOKKU_EDITOR_TERMINAL_H
+#define HOKKU_EDITOR_TERMINAL_H
 
 #include <stdbool.h>
 #include <stddef.h>

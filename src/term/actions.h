@@ -1,6 +1,6 @@
 // What each command of the chat does. The argument has no white space around it and may be changed.
-#ifndef HOKKU_CHAT_ACTIONS_H
-#define HOKKU_CHAT_ACTIONS_H
+#ifndef HOKKU_TERM_ACTIONS_H
+#define HOKKU_TERM_ACTIONS_H
 
 #include "term/commands.h"
 #include "editor/terminal.h"

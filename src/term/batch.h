@@ -1,7 +1,7 @@
 // The two ways in that ask nothing: one prompt, and many prompts from a pipe. The answer goes to
 // standard output as it is sampled, everything else to standard error.
-#ifndef HOKKU_CHAT_BATCH_H
-#define HOKKU_CHAT_BATCH_H
+#ifndef HOKKU_TERM_BATCH_H
+#define HOKKU_TERM_BATCH_H
 
 #include "dialog/conversation.h"
 #include "cli/options.h"

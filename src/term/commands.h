@@ -1,6 +1,6 @@
 // The commands of the chat, in one table: dispatch, help and completion are made from it.
-#ifndef HOKKU_CHAT_COMMANDS_H
-#define HOKKU_CHAT_COMMANDS_H
+#ifndef HOKKU_TERM_COMMANDS_H
+#define HOKKU_TERM_COMMANDS_H
 
 #include "term/attach.h"
 #include "term/repl.h"

@@ -1,8 +1,8 @@
 // The lines typed, kept across runs in a file of mode 0600: one entry per line, line breaks and
 // backslashes written as \n and \\. Entries are appended at once, so that several runs may share
 // the file and a crash loses nothing.
-#ifndef HOKKU_CHAT_HISTORY_H
-#define HOKKU_CHAT_HISTORY_H
+#ifndef HOKKU_TERM_HISTORY_H
+#define HOKKU_TERM_HISTORY_H
 
 #include "base/error.h"
 

@@ -1,6 +1,6 @@
 // The chat in a terminal: read a message or a command, answer, again.
-#ifndef HOKKU_CHAT_REPL_H
-#define HOKKU_CHAT_REPL_H
+#ifndef HOKKU_TERM_REPL_H
+#define HOKKU_TERM_REPL_H
 
 #include "dialog/conversation.h"
 #include "dialog/session_store.h"

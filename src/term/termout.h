@@ -1,8 +1,8 @@
 // Text on a terminal while it streams: made safe and lightly styled. Lines are the terminal's to
 // break: what is copied from the screen, or wrapped anew after a resize, is what was written, and
 // nothing depends on how wide the terminal thinks a character is.
-#ifndef HOKKU_CHAT_TERMOUT_H
-#define HOKKU_CHAT_TERMOUT_H
+#ifndef HOKKU_TERM_TERMOUT_H
+#define HOKKU_TERM_TERMOUT_H
 
 #include "base/termsafe.h"
 

@@ -1,8 +1,8 @@
 // What a person or a pipe sees of an answer: the answer itself on standard output and nothing else
 // there; thinking, progress and notices on standard error. Each stream is judged by itself: a
 // terminal gets safe, wrapped, styled text, anything else the exact bytes.
-#ifndef HOKKU_CHAT_VIEW_H
-#define HOKKU_CHAT_VIEW_H
+#ifndef HOKKU_TERM_VIEW_H
+#define HOKKU_TERM_VIEW_H
 
 #include "term/termout.h"
 #include "dialog/think.h"
