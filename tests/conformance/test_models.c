@@ -1,7 +1,8 @@
 // What an engine computes, against reference vectors (tests/vectors/README.md, models and families;
 // and what HOKKU_CONFORMANCE names): log-probabilities, likelihood and greedy text of every model
 // and prompt, with the prompt evaluated in chunks of 512, 64, 7 and 1 tokens. Engine-agnostic:
-// `test_models cpu` (the default) or any other name that open_engine knows.
+// `test_models cpu` (the default) or any other name that open_engine knows; then a part of the names
+// to run, the chunks ("64,7"), and a part of the names to leave out.
 #include "../unit/test.h"
 #include "../unit/vectors.h"
 
@@ -153,7 +154,7 @@ static void agrees_with_the_reference(void **state)
     char model_path[1024];
     struct error err = {0};
     json_error_t jerr;
-    json_t *expected = json_load_file(path, 0, &jerr);
+    json_t *expected = json_load_file(path, JSON_ALLOW_NUL, &jerr);
     if (!expected)
         fail_msg("%s: %s", path, jerr.text);
     snprintf(model_path, sizeof model_path, "%.*s../%.*s.gguf", (int)(name - path), path,
@@ -164,11 +165,11 @@ static void agrees_with_the_reference(void **state)
     const struct engine_params params = {.n_ctx = strstr(path, "/families/") ? 2048 : 512,
                                          .n_batch = 512};
     struct engine *e = m ? open_engine(m, &params, &err) : NULL;
-    if (!e && may_be_refused(path, err.text)) {
-        print_message("# %s\n", err.text);
+    if (!e && may_be_refused(path, err.text)) { // by name: that is what is promised of it
+        print_message("# refused: %s\n", err.text);
         model_free(m);
         json_decref(expected);
-        skip();
+        return;
     }
     if (!e)
         fail_msg("%s", err.text);
@@ -203,8 +204,10 @@ static void agrees_with_the_reference(void **state)
 enum { MAX_TESTS = 512 };
 static struct CMUnitTest tests[MAX_TESTS];
 
-// One test for every MODEL.p1.json of a folder of `kind` whose name contains `filter`.
-static bool add_tests(const char *vectors, const char *kind, const char *filter, size_t *n)
+// One test for every MODEL.p1.json of a folder of `kind` whose name contains `filter`, but not
+// `without`.
+static bool add_tests(const char *vectors, const char *kind, const char *filter,
+                      const char *without, size_t *n)
 {
     char path[1024];
     snprintf(path, sizeof path, "%s/%s/expected", vectors, kind);
@@ -216,7 +219,7 @@ static bool add_tests(const char *vectors, const char *kind, const char *filter,
     for (struct dirent *entry; *n < MAX_TESTS && (entry = readdir(dir));) {
         size_t len = strlen(entry->d_name), size = strlen(path) + len + 2;
         if (len <= 8 || strcmp(entry->d_name + len - 5, ".json") != 0 ||
-            !strstr(entry->d_name, filter))
+            !strstr(entry->d_name, filter) || (without && strstr(entry->d_name, without)))
             continue;
         char *name = malloc(size);
         if (!name)
@@ -253,9 +256,10 @@ int main(int argc, char **argv)
     }
     size_t n = 0;
     for (size_t i = 0; i < n_vectors_dirs(); i++)
-        if (!add_tests(vectors_dir(i), "models", argc > 2 ? argv[2] : "", &n) ||
-            !add_tests(vectors_dir(i), "families", argc > 2 ? argv[2] : "", &n))
-            return 1;
+        for (size_t k = 0; k < 2; k++)
+            if (!add_tests(vectors_dir(i), k == 0 ? "models" : "families", argc > 2 ? argv[2] : "",
+                           argc > 4 ? argv[4] : NULL, &n))
+                return 1;
     if (n == 0) {
         fprintf(stderr, "no vectors at %s: ninja -C build writes them\n", vectors_dir(0));
         return 1;

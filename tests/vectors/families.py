@@ -479,7 +479,7 @@ YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.o
 FAMILIES = {
     "gemma2": (Gemma2, dict(arch="gemma2", layers=5, head_dim=20, norms=PRE + POST, meta=EPS | {
         "attention.sliding_window": 29, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 4.0})),
-    "gemma2-46": (Gemma2Of27B, dict(arch="gemma2", layers=46, embd=32, heads=2, kv=1, head_dim=24, ff=24, norms=PRE + POST, meta=EPS | {
+    "gemma2-deep": (Gemma2Of27B, dict(arch="gemma2", layers=46, embd=64, heads=4, kv=2, head_dim=24, ff=48, norms=PRE + POST, meta=EPS | {
         "attention.sliding_window": 29, "attn_logit_softcapping": 9.0, "final_logit_softcapping": 4.0})),
     "gemma3-pattern": (Gemma3, dict(arch="gemma3", layers=4, head_dim=12, norms=PRE + POST, qk="head", meta=EPS | {
         "attention.sliding_window": 33, "attention.sliding_window_pattern": 3, "rope.freq_base": 3e5})),
@@ -503,7 +503,7 @@ FAMILIES = {
         "attention.sliding_window": 19, "attention.sliding_window_pattern": [False, True, True, False]})),
     "exaone4": (Exaone4, dict(arch="exaone4", norms=POST, qk="head", vectors=[("rope_freqs.weight", 4, 1, 4)], meta=EPS | {
         "attention.sliding_window": 19})),
-    "exaone4-64": (Exaone4, dict(arch="exaone4", layers=64, embd=32, heads=2, kv=1, ff=24, norms=POST, qk="head", meta=EPS | {
+    "exaone4-deep": (Exaone4, dict(arch="exaone4", layers=64, embd=64, heads=4, kv=2, ff=48, norms=POST, qk="head", meta=EPS | {
         "attention.sliding_window": 19})),
     "glm4": (Glm4, dict(arch="glm4", head_dim=12, norms=PRE + POST, biases=QKV, fused=("ffn",), meta=EPS | {
         "rope.dimension_count": 6})),
