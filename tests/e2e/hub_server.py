@@ -205,7 +205,7 @@ class Hub:
             shift = what[1] if what[0] == "shift" else 0
             r.send_response(206 if start else 200)
             if start:
-                r.send_header("Content-Range", f"bytes {start + shift}-{len(data) - 1}/{len(data)}")
+                r.send_header("Content-Range", f"bytes {start + shift}-{len(data) - 1 + shift // 2**64 * 2**64}/{len(data)}")
             if what[0] != "length":
                 r.send_header("Content-Length", str(len(data) - start))
             elif what[1] is not None:

@@ -77,6 +77,67 @@ def test_perplexity_is_that_of_the_transformer(hokku, path, tmp_path, window):
     assert said.startswith(f"perplexity {got['perplexity']:.4f} +/- {got['error']:.4f} ({got['windows']} windows of {window} tokens")
 
 
+def test_scores_are_those_of_the_transformer(hokku, path, tmp_path):
+    """Of every token that it has, if more are asked for; the same in one chunk and in two that end with the text."""
+    file = tmp_path / "t"
+    file.write_text(HAIKU[:80])
+    ids = ids_of(hokku, path, file, "--bos", "--special")
+    want = Model(path).logprobs(np.array(ids))
+    said = set()
+    for batch in (len(ids), len(ids) // 2):
+        r = hokku("score", "-m", path, "--top", want.shape[1] + 1 if want.shape[1] <= 64 else 5, "-b", batch, "--device", "cpu", file)
+        assert r.returncode == 0, r.stderr
+        said.add(re.sub(rb'-?[0-9]+[.][0-9]+', b"", r.stdout))
+        got = json.loads(r.stdout)
+        assert got["tokens"] == ids and len(got["positions"]) == len(ids)
+        for i, position in enumerate(got["positions"]):
+            order = np.argsort(-want[i])
+            assert all(abs(p - want[i, t]) < 0.02 for t, p in position["top"])
+            assert abs(position["top"][0][1] - want[i, order[0]]) < 0.02 and abs(position["top"][-1][1] - want[i, order[len(position["top"]) - 1]]) < 0.02
+            assert ("next" in position) == (i + 1 < len(ids))
+        nll = -np.mean([want[i, t] for i, t in enumerate(ids[1:])])
+        assert abs(got["nll_per_token"] - nll) < 0.004
+
+
+def test_a_text_that_cannot_be_scored_is_refused(hokku, made, tmp_path):
+    path, file = made("tied-q8"), tmp_path / "t"
+    file.write_text("")
+    r = hokku("score", "-m", path, "--device", "cpu", file)
+    assert (r.returncode, r.stdout) == (2, b"") and b"the text is empty" in r.stderr
+    file.write_text("a b c d e f g h i j k l")
+    n = len(ids_of(hokku, path, file))
+    full = hokku("score", "-m", path, "--device", "cpu", "-c", n, file)
+    assert full.returncode == 0, full.stderr
+    r = hokku("score", "-m", path, "--device", "cpu", "-c", n - 1, file)
+    assert (r.returncode, r.stdout) == (5, b"") and f"{n} tokens but the context holds {n - 1}".encode() in r.stderr
+    file.write_text("a")
+    (one,) = ids_of(hokku, path, file)
+    alone = json.loads(hokku("score", "-m", path, "--device", "cpu", file).stdout)
+    assert alone["tokens"] == [one] and alone["nll_per_token"] == 0
+
+
+def test_perplexity_wants_two_windows_of_four(hokku, made, tmp_path):
+    path, file = made("tied-q8"), tmp_path / "t"
+    file.write_text("a b c d e f g h")
+    n = len(ids_of(hokku, path, file))
+    assert n % 2 == 0 or n > 9
+    whole = n // 2
+    r = hokku("perplexity", "-m", path, "-f", file, "-c", whole, "--json", "--device", "cpu")
+    assert r.returncode == 0 and json.loads(r.stdout)["windows"] == 2, r.stderr
+    for window in (whole + 1, 3):
+        r = hokku("perplexity", "-m", path, "-f", file, "-c", window, "--device", "cpu")
+        assert (r.returncode, r.stdout) == (2, b"") and f"{n} tokens: expected at least two windows of {window}".encode() in r.stderr
+
+
+@pytest.mark.parametrize("letter", "abcdefgh")
+def test_windows_that_are_all_alike_have_no_spread(hokku, made, tmp_path, letter):
+    """The variance is a difference of two equal numbers, which may come out below 0."""
+    path, file = made("tied-q8"), tmp_path / "t"
+    file.write_text(f" {letter}" * 40)
+    r = hokku("perplexity", "-m", path, "-f", file, "-c", 4, "--json", "--device", "cpu")
+    assert 0 <= json.loads(r.stdout)["error"] < 1e-4, r.stdout
+
+
 def oracle_bos(path):
     """The id that begins a text, or None."""
     f = gguf.GGUFReader(path).fields

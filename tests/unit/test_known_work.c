@@ -68,11 +68,15 @@ static void work(size_t n_tokens)
     now += worker->decoding ? slow ? 14e-3 : 10e-3 : (double)n_tokens * (slow ? 3e-3 : 2e-3);
 }
 
+static double matrix_flops;
 static bool known_peak(struct engine *e, struct engine_peaks *out, struct error *err)
 {
     (void)e;
     (void)err;
-    *out = (struct engine_peaks){.bandwidth = 1e9, .bandwidth_how = "known"};
+    *out = (struct engine_peaks){
+        .bandwidth = 1e9, .bandwidth_how = "known", .matrix_flops = matrix_flops};
+    snprintf(out->matrix_how, sizeof out->matrix_how, "%s",
+             matrix_flops > 0 ? "by hand" : "no unit for it");
     return true;
 }
 
@@ -180,7 +184,11 @@ static void bench_divides_known_work_by_known_time(void **state)
         fail_msg("no %s in\n%s", line, buf_str(&out));
     assert_non_null(
         strstr(buf_str(&out), "| prefill | 0 | 400.0 | 40.000 | 32.000..48.000 | | | |"));
-    assert_non_null(strstr(buf_str(&out), "1.0 GB/s (known)"));
+    assert_non_null(strstr(buf_str(&out), "1.0 GB/s (known), matrix rate not measured: no unit"));
+    matrix_flops = 2.5e12;
+    buf_clear(&out);
+    assert_true(tool_bench(&s.base, &q, &out, &err));
+    assert_non_null(strstr(buf_str(&out), "1.0 GB/s (known), 2.5 TFLOP/s (by hand)"));
     buf_release(&out);
     engine_free(&s.base);
     model_free(m);
