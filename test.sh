@@ -48,7 +48,7 @@ step() {
 must() { continue="" step "$@" || exit 1; } # what the other steps need
 
 changed_since() {
-    find . \( -path './build*' -o -path ./.git -o -path ./.venv -o -name '__pycache__' -o -name '.cache' \) -prune -o \
+    find . \( -path './build*' -o -path ./.git -o -path ./.venv -o -name '__pycache__' -o -name '.*cache' \) -prune -o \
         -type f -newer "$1" -print -quit
 }
 

@@ -179,7 +179,7 @@ def draw(folder, seed):
 
 
 def limit():
-    resource.setrlimit(resource.RLIMIT_AS, (12 << 30,) * 2)
+    resource.setrlimit(resource.RLIMIT_DATA, (12 << 30,) * 2)  # not _AS: the emulation reserves addresses
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 

@@ -19,7 +19,7 @@ bad=; [ -z "${FAIL:-}" ] || [[ $call != *$FAIL* ]] || bad='<failure message="x"/
 result="<testsuite><testcase name=\"a\">$bad</testcase><testcase name=\"b\"/><testcase name=\"c\"><skipped/></testcase></testsuite>"
 case $call in
 *summary.py*) exec python3 "$@" ;;
-*--junitxml=*) out=${call##*--junitxml=}; out=${out%% *} ;;
+*--junitxml=*) out=${call##*--junitxml=}; out=${out%% *}; mkdir -p .pytest_cache; echo "$RANDOM" > .pytest_cache/nodeids ;;
 "meson test"*) out=$3/meson-logs/testlog.junit.xml ;;
 "meson setup"*) mkdir -p "$2/meson-logs" && touch "$2/build.ninja" ;;
 esac
