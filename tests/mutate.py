@@ -47,7 +47,7 @@ FOLDERS = {
              + py("tests/conformance/test_split_names.py")),
     "hub": (["src/hub/*.c"], unit("hub", "hub_oom") + py("tests/e2e/test_pull.py")),
     "tools": (["src/tools/score.c", "src/tools/bench.c"],
-              unit("known_work") + py("tests/e2e/test_numbers.py", "-k", "perplexity or bench") + py("tests/e2e/test_bench.py")),
+              unit("known_work") + py("tests/e2e/test_numbers.py", "-k", "perplexity or bench or score or alike") + py("tests/e2e/test_bench.py")),
     "cuda": (["cuda/*.cu"], [["tests/gpu/test_kernels_emu"], ["tests/gpu/test_attention_emu"], ["tests/gpu/test_sampler_emu"],
                              ["tests/gpu/test_engine_emu", "cuda"], ["tests/gpu/test_device_emu"]]),
 }
