@@ -138,7 +138,8 @@ static bool cpu_eval_parts(struct engine *base, struct engine_part *parts, size_
             continue;
         if (!pick(e, p->seq, i, &p->d, &p->error)) {
             if (p->error.code == ERR_INTERRUPTED) {
-                *err = p->error;
+                if (err)
+                    *err = p->error;
                 return false;
             }
             // Its search for the cause has left another chunk here.

@@ -123,7 +123,7 @@ struct work {
 enum { ENGINE_RUN_AHEAD = 2 };
 
 // Sequences whose rows one pass takes.
-enum { ENGINE_MAX_PARTS = 64 };
+enum { ENGINE_MAX_PARTS = 256 };
 // How many of them this device takes in one pass: 1 or ENGINE_MAX_PARTS.
 size_t engine_max_parts(const struct engine *e);
 
