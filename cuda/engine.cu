@@ -491,9 +491,9 @@ static bool open_queue(struct cuda_engine *e, const struct device *d, struct err
 }
 
 static const struct backend cuda_backend = {
-    KV_BLOCK,         engine_eval,      engine_logits,    engine_pick_start, engine_pick_next,
-    engine_pick_take, engine_pick_stop, backend_kv_bytes, engine_kv_export,  engine_kv_import,
-    engine_kv_copy,   cuda_measure,     cuda_profile,     engine_free_cuda,
+    KV_BLOCK,         engine_eval,      nullptr,          engine_logits,    engine_pick_start,
+    engine_pick_next, engine_pick_take, engine_pick_stop, backend_kv_bytes, engine_kv_export,
+    engine_kv_import, engine_kv_copy,   cuda_measure,     cuda_profile,     engine_free_cuda,
 };
 
 extern "C" struct engine *cuda_engine_open(const struct model *m, const struct engine_params *p,

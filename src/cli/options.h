@@ -94,7 +94,7 @@ struct options {
     bool add_bos, nul, plan, bench_kernels;
     uint32_t top; // score --top
     uint32_t bench_prompt, bench_gen, bench_repeat;
-    struct str_list bench_depth;
+    struct str_list bench_depth, bench_batch;
     const char *output;   // bench -o md|json
     struct str_list args; // positional arguments (main: at most one, the prompt)
 

@@ -146,6 +146,8 @@ static const struct option_def table[] = {
      "tokens to decode (default 128, 0 = none)"},
     {BENCH, "options", "-d", "--n-depth", "DEPTH", OPT_LIST, AT(bench_depth), 0, NULL, NULL, false,
      "tokens already in the context, may be repeated (default 0)"},
+    {BENCH, "options", NULL, "--batch", "N", OPT_LIST, AT(bench_batch), 0, NULL, NULL, false,
+     "also decode N sequences together, may be repeated"},
     {BENCH, "options", "-r", "--repetitions", "N", OPT_U32, AT(bench_repeat), 0, NULL, NULL, false,
      "runs of each, the median is shown (default 5)"},
     {BENCH, "options", "-o", "--output", "md|json", OPT_STR, AT(output), 0, "md|json", NULL, false,

@@ -55,6 +55,14 @@ struct cpu_marks {
 
 enum { LOGIT_ROWS = 8 }; // rows of logits computed at a time when all are wanted
 
+// Rows of a chunk that follow one another in one sequence.
+struct cpu_part {
+    const struct seq *seq;
+    const int32_t *ids; // (n)
+    size_t pos;         // of the first in its sequence
+    size_t first, n;    // rows of the chunk
+};
+
 struct cpu_engine {
     struct engine base;
     struct engine_core core;
@@ -63,8 +71,8 @@ struct cpu_engine {
     struct kv_cache kv;
 
     // Of the call under way.
-    const struct seq *seq;
-    size_t n_past; // the position of its first row
+    struct cpu_part parts[ENGINE_MAX_PARTS];
+    size_t n_parts;
     const struct cancel *cancel;
 
     // Scratch, carved from one mapping; tokens of one chunk: n <= n_batch.
@@ -75,44 +83,41 @@ struct cpu_engine {
         float *freq;    // (n_dim / 2)
         float *cos_sin; // (n, n_dim / 2, 2) of the chunk
         float magnitude;
-    } ropes[MODEL_MAX_ROPES];    // as model.ropes
-    float *x;                    // (n, n_embd) the residual stream
-    float *branch;               // (n, n_embd) what is added to it, where that is normed or scaled
-    float *q, *k, *v;            // (n, n_head * head_dim), (n, n_head_kv * head_dim) x 2
-    float *up;                   // (n, n_ff)
-    struct cpu_act normed;       // (n, n_embd)
-    struct cpu_act attn_out;     // (n, n_head * head_dim)
-    struct cpu_act gate;         // (n, n_ff)
-    struct cpu_act hidden;       // (n, n_embd) normed outputs of the last layer, for the head
-    float *attn_parts;           // numerators: per thread 2 x 8 rows, or per head and split one row
-    struct cpu_attn_part *parts; // (n_head, splits of the context)
-    float *logits;               // (LOGIT_ROWS, n_vocab)
+    } ropes[MODEL_MAX_ROPES]; // as model.ropes
+    uint16_t *part_of;        // (n) the part of each row
+    float *x;                 // (n, n_embd) the residual stream
+    float *branch;            // (n, n_embd) what is added to it, where that is normed or scaled
+    float *q, *k, *v;         // (n, n_head * head_dim), (n, n_head_kv * head_dim) x 2
+    float *up;                // (n, n_ff)
+    struct cpu_act normed;    // (n, n_embd)
+    struct cpu_act attn_out;  // (n, n_head * head_dim)
+    struct cpu_act gate;      // (n, n_ff)
+    struct cpu_act hidden;    // (n, n_embd) normed outputs of the last layer, for the head
+    float *attn_parts;        // numerators: per thread 2 x 8 rows, or per head and split one row
+    struct cpu_attn_part *split_parts; // (n_head, splits of the context)
+    float *logits;                     // (LOGIT_ROWS, n_vocab)
 
     struct cpu_marks *marks;      // NULL: nothing is timed
     struct finite_search *search; // NULL: no step's result is looked at
 
     // What the last eval left.
-    int32_t last_token;
     size_t n_hidden;     // rows of hidden
     size_t logits_first; // hidden row of logits row 0
     size_t n_logits;     // rows of logits computed, 0 = none
 
-    struct sampler sampler; // of the run of picks
+    struct sampler sampler; // with the settings of the last pick
 };
 
-// The sequence at work, from its evaluated end on.
-static inline void cpu_work_on(struct cpu_engine *e, const struct seq *s,
-                               const struct cancel *cancel)
-{
-    e->seq = s;
-    e->n_past = s->n_past;
-    e->cancel = cancel;
-}
+// The chunk of the next pass: n tokens of s at pos.
+void cpu_work_on(struct cpu_engine *e, const struct seq *s, size_t pos, const int32_t *ids,
+                 size_t n, const struct cancel *cancel);
+// The same for parts of several sequences, whose n rows together are at most n_batch.
+void cpu_work_on_parts(struct cpu_engine *e, const struct engine_part *parts, size_t n_parts,
+                       const struct cancel *cancel);
 
-// The forward pass over n tokens (n <= n_batch) of seq at n_past on; leaves the normed outputs
-// of the last layer in hidden: of every token, or of the last one only, or none. False when
-// cancelled.
-bool cpu_forward(struct cpu_engine *e, const int32_t *tokens, size_t n, enum engine_logits want);
+// The forward pass over the chunk; leaves the normed outputs of the last layer in hidden: of every
+// row (of one part), or of the last row of each part, or none. False when cancelled.
+bool cpu_forward(struct cpu_engine *e, enum engine_logits want);
 // Logits of hidden rows [first, first + n), n <= LOGIT_ROWS. False when cancelled.
 bool cpu_head(struct cpu_engine *e, size_t first, size_t n);
 

@@ -38,15 +38,14 @@ static bool cpu_eval(struct engine *base, const struct seq *s, const int32_t *id
                      enum engine_logits want, const struct cancel *cancel, struct error *err)
 {
     struct cpu_engine *e = self(base);
-    cpu_work_on(e, s, cancel);
+    cpu_work_on(e, s, s->n_past, ids, n, cancel);
     e->n_logits = 0;
     e->n_hidden = 0;
-    if (!cpu_forward(e, ids, n, want))
+    if (!cpu_forward(e, want))
         return interrupted(err);
     // The head belongs to the token: cancelled here, the token counts as not evaluated.
     if (want == LOGITS_LAST && !cpu_head(e, 0, 1))
         return interrupted(err);
-    e->last_token = ids[n - 1];
     return true;
 }
 
@@ -65,7 +64,7 @@ static const float *logits_row(struct cpu_engine *e, size_t i, struct error *err
 }
 
 // False, with the weights that it comes from in *err, when a logit of row i is not finite: the last
-// token, at e->n_past, is evaluated once more, and every step looked at.
+// token of its part of the chunk is evaluated once more, and every step looked at.
 static bool check_finite(struct cpu_engine *e, size_t i, const float *logits, struct error *err)
 {
     const size_t n_vocab = e->base.model->hp.n_vocab, at = finite_until(logits, n_vocab);
@@ -73,9 +72,11 @@ static bool check_finite(struct cpu_engine *e, size_t i, const float *logits, st
         return true;
     const float logit = logits[at];
     struct finite_search search = {0};
-    const bool last = i + 1 == e->n_hidden;
+    const bool last = e->n_parts > 1 || i + 1 == e->n_hidden;
+    const struct cpu_part p = e->parts[e->n_parts > 1 ? i : 0];
+    cpu_work_on(e, p.seq, p.pos + p.n - 1, p.ids + p.n - 1, 1, e->cancel);
     e->search = &search;
-    const bool ok = cpu_forward(e, &e->last_token, 1, LOGITS_NONE);
+    const bool ok = cpu_forward(e, LOGITS_NONE);
     e->search = NULL;
     if (!ok)
         return interrupted(err);
@@ -86,8 +87,8 @@ static bool cpu_logits(struct engine *base, const struct seq *s, size_t i,
                        const struct cancel *cancel, float *out, struct error *err)
 {
     struct cpu_engine *e = self(base);
-    cpu_work_on(e, s, cancel);
-    e->n_past--;
+    (void)s; // the last eval's
+    e->cancel = cancel;
     const float *row = logits_row(e, i, err);
     if (!row || !check_finite(e, i, row, err))
         return false;
@@ -97,12 +98,56 @@ static bool cpu_logits(struct engine *base, const struct seq *s, size_t i,
 
 static bool cpu_pick_start(struct engine *base, const struct seq *s, struct error *err)
 {
-    struct cpu_engine *e = self(base);
-    struct sampler sampler = {0};
-    if (!sampler_init(&sampler, &s->sampler, base->model->hp.n_vocab, err))
+    (void)base, (void)s, (void)err;
+    return true;
+}
+
+// What the logits of hidden row i, s's last token's, have s say next.
+static bool pick(struct cpu_engine *e, const struct seq *s, size_t i, struct decoded *out,
+                 struct error *err)
+{
+    const uint32_t n_vocab = e->base.model->hp.n_vocab;
+    const float *logits = logits_row(e, i, err);
+    if (!logits)
         return false;
-    sampler_release(&e->sampler);
-    e->sampler = sampler;
+    e->sampler.set = s->sampler;
+    if (!sampler_pick(&e->sampler, logits, s->ids.data, s->ids.len, &out->id, err))
+        return check_finite(e, i, logits, err) && false;
+    if (s->n_probs > 0) {
+        out->n_top = s->n_probs < n_vocab ? s->n_probs : n_vocab;
+        if (!sampler_top_logprobs(logits, n_vocab, out->top, out->n_top, err))
+            return false;
+        out->logprob = (float)sampler_logprob(logits, n_vocab, out->id);
+    }
+    return true;
+}
+
+// The head is read for LOGIT_ROWS parts at a time.
+static bool cpu_eval_parts(struct engine *base, struct engine_part *parts, size_t n_parts,
+                           const struct cancel *cancel, struct error *err)
+{
+    struct cpu_engine *e = self(base);
+    cpu_work_on_parts(e, parts, n_parts, cancel);
+    e->n_logits = 0;
+    e->n_hidden = 0;
+    if (!cpu_forward(e, LOGITS_LAST))
+        return interrupted(err);
+    for (size_t i = 0; i < n_parts; i++) {
+        struct engine_part *p = &parts[i];
+        if (!p->pick)
+            continue;
+        if (!pick(e, p->seq, i, &p->d, &p->error)) {
+            if (p->error.code == ERR_INTERRUPTED) {
+                if (err)
+                    *err = p->error;
+                return false;
+            }
+            // Its search for the cause has left another chunk here.
+            cpu_work_on_parts(e, parts, n_parts, cancel);
+        }
+    }
+    e->n_logits = 0;
+    e->n_hidden = 0;
     return true;
 }
 
@@ -118,26 +163,13 @@ static bool cpu_pick_take(struct engine *base, const struct seq *s, bool evaluat
                           const struct cancel *cancel, struct decoded *out, struct error *err)
 {
     struct cpu_engine *e = self(base);
-    const uint32_t n_vocab = base->model->hp.n_vocab;
     *out = (struct decoded){0};
     if (cancel_asked(cancel))
         return interrupted(err);
     if (evaluate && !cpu_eval(base, s, &s->ids.data[s->ids.len - 1], 1, LOGITS_LAST, cancel, err))
         return false;
-    cpu_work_on(e, s, cancel);
-    e->n_past = s->ids.len - 1;
-    const float *logits = logits_row(e, e->n_hidden - 1, err);
-    if (!logits)
-        return false;
-    if (!sampler_pick(&e->sampler, logits, s->ids.data, s->ids.len, &out->id, err))
-        return check_finite(e, e->n_hidden - 1, logits, err) && false;
-    if (s->n_probs > 0) {
-        out->n_top = s->n_probs < n_vocab ? s->n_probs : n_vocab;
-        if (!sampler_top_logprobs(logits, n_vocab, out->top, out->n_top, err))
-            return false;
-        out->logprob = (float)sampler_logprob(logits, n_vocab, out->id);
-    }
-    return true;
+    e->cancel = cancel;
+    return pick(e, s, e->n_hidden - 1, out, err);
 }
 
 static void cpu_pick_stop(struct engine *base)
@@ -191,6 +223,7 @@ static bool cpu_measure(struct engine *base, struct engine_peaks *out, struct er
 static const struct backend cpu_backend = {
     .kv_block = CPU_ATTN_SPLIT,
     .eval = cpu_eval,
+    .eval_parts = cpu_eval_parts,
     .logits = cpu_logits,
     .pick_start = cpu_pick_start,
     .pick_next = cpu_pick_next,
@@ -268,7 +301,8 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
     for (uint32_t i = 0; i < m->n_rope; i++)
         model_rope_freqs(&m->ropes[i], plan.n_ctx, e->ropes[i].freq, &e->ropes[i].magnitude);
     e->pool = pool_create(n_threads, err);
-    if (!e->pool || !read_ahead(m, p, err))
+    if (!e->pool || !sampler_init(&e->sampler, &sampler_defaults, m->hp.n_vocab, err) ||
+        !read_ahead(m, p, err))
         goto fail;
     return &e->base;
 fail:

@@ -82,7 +82,6 @@ static bool multiply(struct cpu_engine *e, const struct cpu_matmul *m, int n_pro
 
 struct token_job {
     struct cpu_engine *e;
-    const int32_t *tokens;
     const float *w, *b; // of a norm
     const float *in;    // (n, n_embd)
     const struct cpu_act *out;
@@ -90,15 +89,49 @@ struct token_job {
     const struct cpu_kv_layer *kv;
 };
 
+void cpu_work_on_parts(struct cpu_engine *e, const struct engine_part *parts, size_t n_parts,
+                       const struct cancel *cancel)
+{
+    size_t row = 0;
+    e->cancel = cancel;
+    e->n_parts = n_parts;
+    for (size_t i = 0; i < n_parts; i++) {
+        const struct engine_part *p = &parts[i];
+        e->parts[i] = (struct cpu_part){p->seq, p->ids, p->seq->n_past, row, p->n};
+        for (const size_t end = row + p->n; row < end; row++)
+            e->part_of[row] = (uint16_t)i;
+    }
+}
+
+void cpu_work_on(struct cpu_engine *e, const struct seq *s, size_t pos, const int32_t *ids,
+                 size_t n, const struct cancel *cancel)
+{
+    const struct engine_part part = {.seq = s, .ids = ids, .n = n};
+    cpu_work_on_parts(e, &part, 1, cancel);
+    e->parts[0].pos = pos;
+}
+
+static const struct cpu_part *part_of(const struct cpu_engine *e, size_t row)
+{
+    return &e->parts[e->part_of[row]];
+}
+
+static size_t position_of(const struct cpu_engine *e, size_t row)
+{
+    const struct cpu_part *p = part_of(e, row);
+    return p->pos + row - p->first;
+}
+
 static void embed_item(void *arg, size_t t, int thread)
 {
     (void)thread;
     const struct token_job *j = arg;
     const struct cpu_engine *e = j->e;
+    const struct cpu_part *part = part_of(e, t);
+    const size_t id = (size_t)part->ids[t - part->first], pos = position_of(e, t);
     const struct weight *w = &e->base.model->tok_embd;
     const struct hparams *hp = &e->base.model->hp;
-    const uint8_t *row =
-        (const uint8_t *)w->data + (size_t)j->tokens[t] * quant_row_bytes(w->type, w->n_cols);
+    const uint8_t *row = (const uint8_t *)w->data + id * quant_row_bytes(w->type, w->n_cols);
     float *x = e->x + t * hp->n_embd;
     quant_dequantize(w->type, row, x, hp->n_embd);
     for (size_t i = 0; hp->embd_scale != 1 && i < hp->n_embd; i++)
@@ -109,7 +142,7 @@ static void embed_item(void *arg, size_t t, int thread)
         const struct cpu_rope *rope = &e->ropes[r];
         float *cos_sin = rope->cos_sin + t * n_dim;
         for (size_t i = 0; i < n_dim / 2; i++) {
-            double angle = (double)(e->n_past + t) * rope->freq[i];
+            double angle = (double)pos * rope->freq[i];
             cos_sin[2 * i] = (float)cos(angle) * rope->magnitude;
             cos_sin[2 * i + 1] = (float)sin(angle) * rope->magnitude;
         }
@@ -126,9 +159,9 @@ static bool look(struct cpu_engine *e, size_t il, const char *what)
     return true;
 }
 
-static bool embed(struct cpu_engine *e, const int32_t *tokens, size_t n)
+static bool embed(struct cpu_engine *e, size_t n)
 {
-    struct token_job j = {.e = e, .tokens = tokens};
+    struct token_job j = {.e = e};
     return each_token(e, n, embed_item, &j) && look(e, 0, "token_embd") &&
            cpu_mark(e, "embed", "token_embd");
 }
@@ -194,7 +227,8 @@ static void rotate_item(void *arg, size_t t, int thread)
     const struct cpu_engine *e = j->e;
     const struct hparams *hp = &e->base.model->hp;
     const struct layer *l = j->layer;
-    const size_t d = l->head_dim, pos = e->n_past + t;
+    const size_t d = l->head_dim, pos = position_of(e, t);
+    const uint32_t *blocks = part_of(e, t)->seq->blocks;
     const float *q_norm = layer_vector(l, ATTN_Q_NORM), *k_norm = layer_vector(l, ATTN_K_NORM);
     float *q = e->q + t * l->n_head * d;
     float *k = e->k + t * l->n_head_kv * d, *v = e->v + t * l->n_head_kv * d;
@@ -214,7 +248,7 @@ static void rotate_item(void *arg, size_t t, int thread)
             q[i] *= times;
     }
     for (uint32_t h = 0; h < l->n_head_kv; h++)
-        e->kernels->kv_store(j->kv, h, kv_cache_at(e->seq->blocks, pos), k + h * d, v + h * d);
+        e->kernels->kv_store(j->kv, h, kv_cache_at(blocks, pos), k + h * d, v + h * d);
 }
 
 static bool rotate_and_store(struct cpu_engine *e, size_t il, size_t n)
@@ -253,16 +287,20 @@ static void add_item(void *arg, size_t t, int thread)
 
 // ---- attention
 
-// Rows are the chunk's (token, head of the group) pairs of one KV head, eight at a time.
+// Rows are a part's (token, head of the group) pairs of one KV head, eight at a time.
 struct attention_job {
     struct cpu_engine *e;
     const struct layer *layer;
     const struct cpu_kv_layer *kv;
-    const struct cpu_act *out; // (n, n_head * head_dim)
-    size_t n_tok, group;       // group: query heads per KV head
-    size_t items_per_head;
-    size_t first_split, n_splits; // one token: its splits are shared out too
+    const struct cpu_act *out;    // (n, n_head * head_dim)
+    size_t group;                 // query heads per KV head
+    size_t first_split, n_splits; // one row alone: its splits are shared out too
 };
+
+static size_t items_per_head(const struct attention_job *j, const struct cpu_part *p)
+{
+    return (p->n * j->group + 7) / 8;
+}
 
 static size_t first_visible(const struct layer *l, size_t pos)
 {
@@ -270,21 +308,21 @@ static size_t first_visible(const struct layer *l, size_t pos)
 }
 
 // Fills the queries of rows [row, row + 8) of a KV head.
-static void set_queries(const struct attention_job *j, struct cpu_attn_split *a, uint32_t kv_head,
-                        size_t row)
+static void set_queries(const struct attention_job *j, const struct cpu_part *p,
+                        struct cpu_attn_split *a, uint32_t kv_head, size_t row)
 {
     const struct cpu_engine *e = j->e;
     const struct layer *l = j->layer;
-    const size_t n_rows = j->n_tok * j->group;
+    const size_t n_rows = p->n * j->group;
     a->kv = j->kv;
     a->kv_head = kv_head;
     a->scale = l->attn_scale;
     a->softcap = l->attn_softcap;
     a->n_query = (int)(n_rows - row < 8 ? n_rows - row : 8);
     for (int r = 0; r < a->n_query; r++) {
-        const size_t t = (row + (size_t)r) / j->group, pos = e->n_past + t;
+        const size_t t = (row + (size_t)r) / j->group, pos = p->pos + t;
         const size_t head = kv_head * j->group + (row + (size_t)r) % j->group;
-        a->q[r] = e->q + (t * l->n_head + head) * l->head_dim;
+        a->q[r] = e->q + ((p->first + t) * l->n_head + head) * l->head_dim;
         a->first[r] = first_visible(l, pos);
         a->end[r] = pos + 1;
     }
@@ -299,61 +337,66 @@ static void put_result(const struct attention_job *j, size_t t, size_t head,
         out[i] = numerator[i] / part->sum;
 }
 
-// Many tokens: an item is eight rows of one KV head over all its splits, one after the other.
+// Many rows: an item is eight rows of one KV head of a part over all its splits, one after the
+// other.
 static void attention_item(void *arg, size_t item, int thread)
 {
     const struct attention_job *j = arg;
     const struct cpu_engine *e = j->e;
+    const struct cpu_part *p = e->parts;
     const size_t d_pad = e->head_dim_pad;
-    const uint32_t kv_head = (uint32_t)(item / j->items_per_head);
+    for (size_t n; item >= (n = j->layer->n_head_kv * items_per_head(j, p)); p++)
+        item -= n;
+    const uint32_t kv_head = (uint32_t)(item / items_per_head(j, p));
     // The last rows see the most: they begin first, so that no thread ends alone with them.
-    const size_t row = 8 * (j->items_per_head - 1 - item % j->items_per_head);
+    const size_t row = 8 * (items_per_head(j, p) - 1 - item % items_per_head(j, p));
     float *total = e->attn_parts + (size_t)thread * 16 * d_pad, *numerator = total + 8 * d_pad;
     struct cpu_attn_part parts[8] = {{0}};
     struct cpu_attn_split a;
-    set_queries(j, &a, kv_head, row);
+    set_queries(j, p, &a, kv_head, row);
     for (int r = 0; r < a.n_query; r++)
         a.out[r] = numerator + (size_t)r * d_pad;
     const size_t end = a.end[a.n_query - 1];
     for (a.split = a.first[0] / CPU_ATTN_SPLIT * CPU_ATTN_SPLIT; a.split < end;
          a.split += CPU_ATTN_SPLIT) {
-        a.at = kv_cache_at(e->seq->blocks, a.split);
+        a.at = kv_cache_at(p->seq->blocks, a.split);
         e->kernels->attend(&a);
         for (int r = 0; r < a.n_query; r++)
             e->kernels->attn_merge(&parts[r], total + (size_t)r * d_pad, &a.part[r], a.out[r],
                                    d_pad);
     }
     for (int r = 0; r < a.n_query; r++)
-        put_result(j, (row + (size_t)r) / j->group,
+        put_result(j, p->first + (row + (size_t)r) / j->group,
                    kv_head * j->group + (row + (size_t)r) % j->group, &parts[r],
                    total + (size_t)r * d_pad);
 }
 
-// One token: an item is eight heads over one split; merged afterwards in the same order.
+// One row alone: an item is eight heads over one split; merged afterwards in the same order.
 static void decode_attention_item(void *arg, size_t item, int thread)
 {
     (void)thread;
     const struct attention_job *j = arg;
     const struct cpu_engine *e = j->e;
+    const struct cpu_part *p = e->parts;
     const size_t split = item % j->n_splits, rest = item / j->n_splits;
-    const uint32_t kv_head = (uint32_t)(rest / j->items_per_head);
-    const size_t row = 8 * (rest % j->items_per_head);
+    const uint32_t kv_head = (uint32_t)(rest / items_per_head(j, p));
+    const size_t row = 8 * (rest % items_per_head(j, p));
     struct cpu_attn_split a;
-    set_queries(j, &a, kv_head, row);
+    set_queries(j, p, &a, kv_head, row);
     a.split = (j->first_split + split) * CPU_ATTN_SPLIT;
-    a.at = kv_cache_at(e->seq->blocks, a.split);
+    a.at = kv_cache_at(p->seq->blocks, a.split);
     const size_t first = (kv_head * j->group + row) * j->n_splits + split;
     for (int r = 0; r < a.n_query; r++)
         a.out[r] = e->attn_parts + (first + (size_t)r * j->n_splits) * e->head_dim_pad;
     e->kernels->attend(&a);
     for (int r = 0; r < a.n_query; r++)
-        e->parts[first + (size_t)r * j->n_splits] = a.part[r];
+        e->split_parts[first + (size_t)r * j->n_splits] = a.part[r];
 }
 
 static void merge_head(const struct attention_job *j, size_t head)
 {
     const struct cpu_engine *e = j->e;
-    struct cpu_attn_part *part = e->parts + head * j->n_splits;
+    struct cpu_attn_part *part = e->split_parts + head * j->n_splits;
     float *numerator = e->attn_parts + head * j->n_splits * e->head_dim_pad;
     for (size_t i = 1; i < j->n_splits; i++)
         e->kernels->attn_merge(&part[0], numerator, &part[i], numerator + i * e->head_dim_pad,
@@ -364,17 +407,19 @@ static void merge_head(const struct attention_job *j, size_t head)
 static bool attention(struct cpu_engine *e, size_t il, const struct cpu_act *out, size_t n)
 {
     const struct layer *l = &e->base.model->layers[il];
-    struct attention_job j = {.e = e, .layer = l, .kv = &e->kv.layers[il], .out = out, .n_tok = n};
+    struct attention_job j = {.e = e, .layer = l, .kv = &e->kv.layers[il], .out = out};
     j.group = l->n_head / l->n_head_kv;
-    j.items_per_head = (n * j.group + 7) / 8;
+    size_t n_items = 0;
+    for (size_t i = 0; i < e->n_parts; i++)
+        n_items += l->n_head_kv * items_per_head(&j, &e->parts[i]);
     if (n > 1) {
-        if (!pool_run(e->pool, l->n_head_kv * j.items_per_head, attention_item, &j, e->cancel))
+        if (!pool_run(e->pool, n_items, attention_item, &j, e->cancel))
             return false;
     } else {
-        j.first_split = first_visible(l, e->n_past) / CPU_ATTN_SPLIT;
-        j.n_splits = e->n_past / CPU_ATTN_SPLIT + 1 - j.first_split;
-        if (!pool_run(e->pool, l->n_head_kv * j.items_per_head * j.n_splits, decode_attention_item,
-                      &j, e->cancel))
+        const size_t pos = e->parts[0].pos;
+        j.first_split = first_visible(l, pos) / CPU_ATTN_SPLIT;
+        j.n_splits = pos / CPU_ATTN_SPLIT + 1 - j.first_split;
+        if (!pool_run(e->pool, n_items * j.n_splits, decode_attention_item, &j, e->cancel))
             return false;
         for (size_t head = 0; head < l->n_head; head++)
             merge_head(&j, head);
@@ -463,18 +508,23 @@ static bool layer(struct cpu_engine *e, size_t il, size_t n)
     return ok && (l->n_ff == 0 || feed_forward(e, il, n));
 }
 
-bool cpu_forward(struct cpu_engine *e, const int32_t *tokens, size_t n, enum engine_logits want)
+bool cpu_forward(struct cpu_engine *e, enum engine_logits want)
 {
     const struct model *m = e->base.model;
-    const size_t n_out = want == LOGITS_ALL ? n : 1;
-    bool ok = embed(e, tokens, n); // x (n, n_embd)
+    const struct cpu_part *last = &e->parts[e->n_parts - 1];
+    const size_t n = last->first + last->n;
+    bool ok = embed(e, n); // x (n, n_embd)
     for (size_t il = 0; ok && il < m->hp.n_layer; il++)
         ok = layer(e, il, n);
     if (!ok || want == LOGITS_NONE)
         return ok;
-    e->n_hidden = n_out;
-    return norm(e, &m->output_norm, &m->output_norm_bias, e->x + (n - n_out) * m->hp.n_embd,
-                &e->hidden, n_out);
+    e->n_hidden = want == LOGITS_ALL ? n : e->n_parts;
+    if (want == LOGITS_LAST) // the last row of each part, side by side
+        for (size_t i = 0; i < e->n_parts; i++)
+            memmove(e->x + i * m->hp.n_embd,
+                    e->x + (e->parts[i].first + e->parts[i].n - 1) * m->hp.n_embd,
+                    m->hp.n_embd * sizeof *e->x);
+    return norm(e, &m->output_norm, &m->output_norm_bias, e->x, &e->hidden, e->n_hidden);
 }
 
 bool cpu_head(struct cpu_engine *e, size_t first, size_t n)

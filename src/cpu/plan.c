@@ -61,6 +61,7 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
         s.ropes[i].freq = carve(&c, m->ropes[i].n_dim / 2 + 1, sizeof(float));
         s.ropes[i].cos_sin = carve(&c, n * m->ropes[i].n_dim, sizeof(float));
     }
+    s.part_of = carve(&c, n, sizeof *s.part_of);
     s.x = carve(&c, n * hp->n_embd, sizeof *s.x);
     s.branch = carve(&c, adds_in_place(m) ? 0 : n * hp->n_embd, sizeof *s.branch);
     s.q = carve(&c, n * most.n_q, sizeof *s.q);
@@ -73,13 +74,14 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
     s.hidden = carve_act(&c, n, hp->n_embd);
     s.attn_parts = carve(&c, per_thread > per_split ? per_thread : per_split,
                          s.head_dim_pad * sizeof *s.attn_parts);
-    s.parts = carve(&c, per_split, sizeof *s.parts);
+    s.split_parts = carve(&c, per_split, sizeof *s.split_parts);
     s.logits = carve(&c, (size_t)LOGIT_ROWS * hp->n_vocab, sizeof *s.logits);
     if (c.overflow)
         return SIZE_MAX;
     if (e) {
         e->head_dim_pad = s.head_dim_pad;
         memcpy(e->ropes, s.ropes, sizeof e->ropes);
+        e->part_of = s.part_of;
         e->x = s.x;
         e->branch = s.branch;
         e->q = s.q;
@@ -91,7 +93,7 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
         e->gate = s.gate;
         e->hidden = s.hidden;
         e->attn_parts = s.attn_parts;
-        e->parts = s.parts;
+        e->split_parts = s.split_parts;
         e->logits = s.logits;
     }
     return c.used;

@@ -20,15 +20,14 @@ bool cpu_mark(struct cpu_engine *e, const char *kernel, const char *what)
     return true;
 }
 
-static bool run(struct cpu_engine *e, const int32_t *tokens, size_t n, struct sampler *s,
-                struct error *err)
+static bool run(struct cpu_engine *e, size_t n, struct sampler *s, struct error *err)
 {
     int32_t id;
     if (e->marks) {
         e->marks->n = 0;
         e->marks->last = clock_now();
     }
-    if (!cpu_forward(e, tokens, n, LOGITS_LAST) || !cpu_head(e, 0, 1))
+    if (!cpu_forward(e, LOGITS_LAST) || !cpu_head(e, 0, 1))
         return error_set(err, ERR_INTERRUPTED, "interrupted");
     if (n > 1)
         return true;
@@ -52,7 +51,7 @@ static size_t traffic(const struct cpu_engine *e, struct engine_traffic *out)
             const struct weight *w = &l->w[k];
             if (k == ATTN_OUTPUT && l->mixer == MIXER_ATTENTION)
                 piece(out, &n, "kv",
-                      layer_seen(l, e->n_past + 1) * kv_position_bytes(&e->kv.layers[i]));
+                      layer_seen(l, e->parts[0].pos + 1) * kv_position_bytes(&e->kv.layers[i]));
             if (w->data && !w->vector)
                 piece(out, &n, w->name, w->n_bytes);
         }
@@ -71,7 +70,7 @@ static bool add_work(const struct cpu_engine *e, size_t n, const struct cpu_mark
 {
     const struct model *model = e->base.model;
     if (n > 1) {
-        profile_operations(out, model, e->n_past, n, beside);
+        profile_operations(out, model, e->parts[0].pos, n, beside);
         return true;
     }
     size_t max = (size_t)model->hp.n_layer * PIECES_PER_LAYER + PIECES_BESIDE;
@@ -108,9 +107,9 @@ bool cpu_profile(struct engine *base, const struct seq *seq, const int32_t *toke
     double *seconds = NULL;
     if (!sampler_init(&s, &sampler_defaults, base->model->hp.n_vocab, err))
         return false;
-    cpu_work_on(e, seq, cancel);
+    cpu_work_on(e, seq, seq->n_past, tokens, n, cancel);
     e->marks = &m; // max 0: only counts
-    bool ok = run(e, tokens, n, &s, err);
+    bool ok = run(e, n, &s, err);
     if (ok) {
         m.max = m.n;
         m.launches = malloc(m.max * sizeof *m.launches);
@@ -120,7 +119,7 @@ bool cpu_profile(struct engine *base, const struct seq *seq, const int32_t *toke
     }
     for (uint32_t i = 0; ok && i < n_run; i++) {
         m.seconds = seconds + i * m.max;
-        ok = run(e, tokens, n, &s, err);
+        ok = run(e, n, &s, err);
     }
     ok = ok && profile_rows(m.launches, m.max, n_run, seconds, out, err) &&
          add_work(e, n, &m, out, err);

@@ -39,7 +39,17 @@ struct ask {
     struct error error;
 };
 
-enum { ENGINE_MAX_ASKS = 64 };
+enum { ENGINE_MAX_ASKS = 2 * ENGINE_MAX_PARTS };
+
+// Rows of one sequence in a pass that has several sequences'.
+struct engine_part {
+    const struct seq *seq;
+    const int32_t *ids; // (n) at seq->n_past, for which seq has blocks that are its own
+    size_t n;
+    bool pick; // sample after the last row: d or, with its code set, error says what came
+    struct decoded d;
+    struct error error;
+};
 
 struct engine_core {
     const struct backend *backend;
@@ -54,7 +64,8 @@ struct engine_core {
     bool over;
     struct ask asks[ENGINE_MAX_ASKS]; // in the order of asking; those not done are run's
     size_t n_asks;
-    uint64_t tickets; // given so far
+    struct engine_part parts[ENGINE_MAX_PARTS]; // of the pass under way
+    uint64_t tickets;                           // given so far
 };
 
 enum engine_logits {
@@ -69,6 +80,11 @@ struct backend {
     // when it returns. Errors: ERR_INTERRUPTED, ERR_FAIL.
     bool (*eval)(struct engine *e, const struct seq *s, const int32_t *ids, size_t n,
                  enum engine_logits want, const struct cancel *cancel, struct error *err);
+    // Evaluates the parts (2 to ENGINE_MAX_PARTS; n_batch rows together) in one pass and makes
+    // their picks; each has the bits that it has alone. Ended when it returns; leaves no logits.
+    // Errors: ERR_INTERRUPTED, ERR_FAIL. NULL: a pass has one sequence.
+    bool (*eval_parts)(struct engine *e, struct engine_part *parts, size_t n_parts,
+                       const struct cancel *cancel, struct error *err);
     // Row i of the last eval's, s's, to out (n_vocab).
     bool (*logits)(struct engine *e, const struct seq *s, size_t i, const struct cancel *cancel,
                    float *out, struct error *err);

@@ -427,6 +427,18 @@ static bool go_on(struct seq *s, uint64_t ticket, struct error *err)
     return true;
 }
 
+// Whether s has a token that was sampled and is not evaluated, and room for another.
+static bool check_sampled(const struct seq *s, struct error *err)
+{
+    if (s->n_past == s->ids.len)
+        return error_set(err, ERR_FAIL, "nothing was sampled that is not evaluated yet");
+    if (s->ids.len > s->n_max)
+        return error_set(err, ERR_CONTEXT,
+                         "another token after %u does not fit the context of %u tokens", s->n_max,
+                         s->n_max);
+    return true;
+}
+
 static bool submit(struct engine *e, const struct work *w, uint64_t ticket,
                    const struct cancel *cancel, struct error *err)
 {
@@ -440,12 +452,8 @@ static bool submit(struct engine *e, const struct work *w, uint64_t ticket,
     if (w->ids && !seq_append(s, w->ids, w->n, err))
         return false;
     if (w->n > 0) {
-        if (s->n_past == s->ids.len)
-            return error_set(err, ERR_FAIL, "nothing was sampled that is not evaluated yet");
-        if (s->ids.len > s->n_max)
-            return error_set(err, ERR_CONTEXT,
-                             "another token after %u does not fit the context of %u tokens",
-                             s->n_max, s->n_max);
+        if (!check_sampled(s, err))
+            return false;
         size_t n_logits = w->n_logits > w->n_pick ? w->n_logits : w->n_pick;
         if (!evaluate(s, n_logits, cancel, err)) {
             s->ids.len = s->n_past > before ? s->n_past : before;
@@ -466,6 +474,87 @@ static bool submit(struct engine *e, const struct work *w, uint64_t ticket,
     return true;
 }
 
+size_t engine_max_parts(const struct engine *e)
+{
+    return e->core->backend->eval_parts ? ENGINE_MAX_PARTS : 1;
+}
+
+// How many of the n works, from the first on, can be one pass: of different sequences, with rows
+// of which no logits are asked for, that fit a batch.
+static size_t count_parts(const struct engine *e, const struct work *w, size_t n)
+{
+    size_t n_parts = 0, n_rows = 0;
+    for (; n_parts < n && n_parts < engine_max_parts(e); n_parts++) {
+        const struct work *p = &w[n_parts];
+        if (p->seq->engine != e || p->n == 0 || p->n_logits > 0 || count_asks(p->seq, false))
+            break;
+        for (size_t i = 0; i < n_parts; i++)
+            if (w[i].seq == p->seq)
+                return n_parts;
+        n_rows += p->seq->ids.len + (p->ids ? p->n : 0) - p->seq->n_past;
+        if (n_rows > e->n_batch)
+            break;
+    }
+    return n_parts;
+}
+
+// Evaluates what parts' sequences have that is not yet; what it is then stays.
+static bool eval_parts(struct engine *e, const struct work *w, size_t n,
+                       const struct cancel *cancel, struct error *err)
+{
+    struct engine_core *c = e->core;
+    c->logits_of = NULL;
+    for (size_t i = 0; i < n; i++) {
+        struct seq *s = w[i].seq;
+        if (!make_room(s, s->ids.len, err))
+            return false;
+        c->parts[i].ids = s->ids.data + s->n_past;
+        c->parts[i].n = s->ids.len - s->n_past;
+    }
+    if (cancel_asked(cancel))
+        return error_set(err, ERR_INTERRUPTED, "interrupted");
+    if (!c->backend->eval_parts(e, c->parts, n, cancel, err))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        w[i].seq->n_past = w[i].seq->ids.len;
+    return true;
+}
+
+// Works that count_parts has counted. All of them are done, or none.
+static bool submit_parts(struct engine *e, const struct work *w, size_t n, uint64_t ticket,
+                         const struct cancel *cancel, struct error *err)
+{
+    struct engine_core *c = e->core;
+    size_t n_appended = 0;
+    bool ok = settle(e, cancel, err);
+    for (size_t i = 0; ok && i < n; i++) {
+        struct seq *s = w[i].seq;
+        c->parts[i] = (struct engine_part){.seq = s, .pick = w[i].n_pick == 1};
+        ok = check_work(&w[i], e, err) &&
+             (w[i].ids ? seq_append(s, w[i].ids, w[i].n, err) : check_sampled(s, err));
+        n_appended += ok;
+    }
+    ok = ok && eval_parts(e, w, n, cancel, err);
+    for (size_t i = 0; !ok && i < n_appended; i++) {
+        struct seq *s = w[i].seq;
+        s->ids.len -= w[i].ids ? w[i].n : 0;
+        give_blocks(s);
+    }
+    for (size_t i = 0; ok && i < n; i++) {
+        const struct engine_part *p = &c->parts[i];
+        if (!p->pick)
+            continue;
+        add_ask(c, w[i].seq, ticket, true);
+        struct ask *a = &c->asks[c->n_asks - 1];
+        a->done = true;
+        a->d = p->d;
+        a->error = p->error;
+        if (p->error.code == ERR_NONE)
+            ids_push(&w[i].seq->ids, p->d.id); // there is room
+    }
+    return ok;
+}
+
 bool engine_submit(struct engine *e, const struct work *w, size_t n, const struct cancel *cancel,
                    uint64_t *ticket, struct error *err)
 {
@@ -473,10 +562,16 @@ bool engine_submit(struct engine *e, const struct work *w, size_t n, const struc
     bool ok = true;
     if (ticket)
         *ticket = number;
-    for (size_t i = 0; ok && i < n; i++)
+    for (size_t i = 0; i < n; i++)
         w[i].seq->at_work = true;
-    for (size_t i = 0; ok && i < n; i++)
-        ok = check_work(&w[i], e, err) && submit(e, &w[i], number, cancel, err);
+    for (size_t i = 0; ok && i < n;) {
+        const size_t n_parts = count_parts(e, w + i, n - i);
+        if (n_parts > 1)
+            ok = submit_parts(e, w + i, n_parts, number, cancel, err);
+        else
+            ok = check_work(&w[i], e, err) && submit(e, &w[i], number, cancel, err);
+        i += n_parts > 1 ? n_parts : 1;
+    }
     for (size_t i = 0; i < n; i++)
         w[i].seq->at_work = false;
     return ok;
@@ -506,10 +601,12 @@ bool engine_wait(struct engine *e, uint64_t ticket, const struct cancel *cancel,
             i++;
             continue;
         }
-        if (ok && a->error.code == ERR_NONE)
-            *picks++ = a->d;
-        else if (ok && err)
+        if (ok && a->error.code != ERR_NONE && err)
             *err = a->error;
+        *picks = a->d;
+        if (a->error.code != ERR_NONE)
+            *picks = (struct decoded){.id = -1};
+        picks++;
         ok = ok && a->error.code == ERR_NONE;
         remove_ask(c, i);
     }

@@ -122,9 +122,16 @@ struct work {
 // the one waited for. More would win nothing, and are refused.
 enum { ENGINE_RUN_AHEAD = 2 };
 
+// Sequences whose rows one pass takes.
+enum { ENGINE_MAX_PARTS = 256 };
+// How many of them this device takes in one pass: 1 or ENGINE_MAX_PARTS.
+size_t engine_max_parts(const struct engine *e);
+
 // Does, or begins, n works, one after the other; *ticket (may be NULL when nothing is picked)
-// stands for their picks. Work with ids ends before the call does; work without may go on after it,
-// or wait until it is waited for. cancel (NULL: never): polled between chunks and layers.
+// stands for their picks. Works of different sequences that together fit a batch are one pass where
+// the device takes several: each has the bits that it has alone, and weights are read once. Work
+// with ids ends before the call does; work without may go on after it, or wait until it is waited
+// for. cancel (NULL: never): polled between chunks and layers.
 // Errors: ERR_CONTEXT: a sequence would be longer than it may; ERR_FAIL: a token id, too many
 // picks not waited for, ids for a sequence with such picks, no logits to pick from;
 // ERR_INTERRUPTED. What was appended by the failing work and not evaluated is taken away again; the
@@ -134,7 +141,8 @@ bool engine_submit(struct engine *e, const struct work *w, size_t n, const struc
 // The picks of a ticket, once, in the order of its works: picks (as many as were asked for). Each
 // is then a token of its sequence. Errors: ERR_INTERRUPTED: it may be waited for again; ERR_FAIL:
 // nothing was sampled after a stop id, the ticket is void, the device failed; finite_error's for a
-// logit that is NaN or infinite (engine/finite.h).
+// logit that is NaN or infinite (engine/finite.h). When picks of several works fail, the first of
+// their errors; the id of each that failed is -1, the others are as they should be.
 bool engine_wait(struct engine *e, uint64_t ticket, const struct cancel *cancel,
                  struct decoded *picks, struct error *err);
 

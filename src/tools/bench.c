@@ -9,10 +9,11 @@
 #include "tools/bench_kernels.h"
 
 enum { FIRST_TOKEN_PROMPT = 32, MAX_REPEAT = 100, N_TICKET = ENGINE_RUN_AHEAD + 1 };
+enum { MAX_BLOCK = 256 }; // positions: what a sequence takes of the memory is a multiple of it
 
 struct row {
     const char *name;
-    uint32_t depth;
+    uint32_t depth, batch;
     uint32_t n_tokens;             // of one run
     double median_s, min_s, max_s; // of one run
     double bytes_per_token;        // 0: not limited by bytes
@@ -114,6 +115,84 @@ static bool measure(struct bench *b, const char *name, uint32_t depth, uint32_t 
     return add_row(b, row, seconds, n, err);
 }
 
+// The next token of each of n sequences, n_step times; each begins with work of its own.
+static bool decode_together(struct bench *b, struct work *w, size_t n, uint32_t n_step,
+                            struct decoded *picks, struct error *err)
+{
+    uint64_t ticket;
+    for (uint32_t i = 0; i < n_step; i++) {
+        if (!engine_submit(b->e, w, n, b->p->cancel, &ticket, err) ||
+            !engine_wait(b->e, ticket, b->p->cancel, picks, err))
+            return false;
+        for (size_t k = 0; k < n; k++)
+            w[k] = (struct work){w[k].seq, NULL, 1, .n_pick = 1};
+    }
+    return true;
+}
+
+// One run of n sequences of base tokens, each with others. Seconds of n_gen tokens of each.
+static bool run_batch(struct bench *b, struct seq **s, size_t n, size_t base, struct work *w,
+                      struct decoded *picks, double *seconds, struct error *err)
+{
+    for (size_t k = 0; k < n; k++) {
+        const int32_t *tokens = b->tokens + k;
+        seq_trim(s[k], base - 1);
+        struct work before = {s[k], tokens, base - 1};
+        if (seq_len(s[k]) == 0 && base > 1 &&
+            !engine_submit(b->e, &before, 1, b->p->cancel, NULL, err))
+            return false;
+        w[k] = (struct work){s[k], tokens + base - 1, 1, .n_pick = 1};
+    }
+    if (!decode_together(b, w, n, 1, picks, err))
+        return false;
+    const double start = clock_now();
+    bool ok = decode_together(b, w, n, b->p->n_gen, picks, err);
+    *seconds = clock_now() - start;
+    return ok;
+}
+
+uint64_t bench_room(uint32_t depth, uint32_t n_gen)
+{
+    return ((uint64_t)depth + n_gen + 2 + MAX_BLOCK - 1) / MAX_BLOCK * MAX_BLOCK;
+}
+
+static bool measure_batch(struct bench *b, uint32_t depth, uint32_t n, struct error *err)
+{
+    struct engine *e = b->e;
+    const size_t base = depth > 0 ? depth : 1, n_ctx = base + b->p->n_gen + 1;
+    const uint64_t room = n * bench_room(depth, b->p->n_gen);
+    double seconds[MAX_REPEAT];
+    if (room > e->n_ctx || base + n > e->n_ctx)
+        return error_set(err, ERR_CONTEXT,
+                         "%u sequences of %zu tokens do not fit the context of %u: use -c %llu", n,
+                         n_ctx, e->n_ctx, (unsigned long long)room);
+    struct seq **s = calloc(n, sizeof *s);
+    struct work *w = calloc(n, sizeof *w);
+    struct decoded *picks = calloc(n, sizeof *picks);
+    struct sampler_settings sampler = sampler_defaults;
+    bool ok = (s && w && picks) || error_oom(err, "a batch", n * sizeof *picks);
+    seq_trim(b->s, 0);
+    for (uint32_t k = 0; ok && k < n; k++) {
+        s[k] = seq_open(e, (uint32_t)n_ctx, err);
+        sampler.seed = 1 + k;
+        ok = s[k] && seq_sampling(s[k], &(struct sampling){.sampler = &sampler}, err);
+    }
+    for (uint32_t i = 0; ok && i <= b->p->n_repeat; i++) // run 0 warms up
+        ok = run_batch(b, s, n, base, w, picks, &seconds[i ? i - 1 : 0], err);
+    for (uint32_t k = 0; s && k < n; k++)
+        seq_free(s[k]);
+    free(s);
+    free(w);
+    free(picks);
+    const double kv = (double)engine_kv_bytes(e, 0, base + b->p->n_gen / 2);
+    struct row row = {.name = "decode",
+                      .depth = depth,
+                      .batch = n,
+                      .n_tokens = n * b->p->n_gen,
+                      .bytes_per_token = (double)model_bytes_per_token(e->model) / n + kv};
+    return ok && add_row(b, row, seconds, b->p->n_repeat, err);
+}
+
 // The kernels of what the last row measured: a token in the middle of its run, or its first chunk.
 static bool profile(struct bench *b, struct error *err)
 {
@@ -185,8 +264,11 @@ static void write_md(const struct bench *b, struct buf *out)
     for (size_t i = 0; i < b->n_rows; i++) {
         const struct row *r = &b->rows[i];
         double rate = r->n_tokens / r->median_s;
-        buf_printf(out, "| %s | %u | %.1f | %.3f | %.3f..%.3f |", r->name, r->depth, rate,
-                   r->median_s * 1e3, r->min_s * 1e3, r->max_s * 1e3);
+        buf_printf(out, "| %s", r->name);
+        if (r->batch)
+            buf_printf(out, " of %u", r->batch);
+        buf_printf(out, " | %u | %.1f | %.3f | %.3f..%.3f |", r->depth, rate, r->median_s * 1e3,
+                   r->min_s * 1e3, r->max_s * 1e3);
         if (r->bytes_per_token > 0)
             buf_printf(out, " %.1f | %.1f |", r->bytes_per_token * 1e-6,
                        r->bytes_per_token * rate * 1e-9);
@@ -217,11 +299,12 @@ static bool write_json(const struct bench *b, struct buf *out, struct error *err
         const struct row *r = &b->rows[i];
         double rate = r->n_tokens / r->median_s;
         json_array_append_new(
-            rows, json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "test", r->name,
-                            "depth", (int)r->depth, "tokens", (int)r->n_tokens, "median_ms",
-                            r->median_s * 1e3, "min_ms", r->min_s * 1e3, "max_ms", r->max_s * 1e3,
-                            "tokens_per_second", rate, "bytes_per_token", r->bytes_per_token,
-                            "bytes_per_second", r->bytes_per_token * rate));
+            rows,
+            json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "test", r->name,
+                      "depth", (int)r->depth, "batch", r->batch ? (int)r->batch : 1, "tokens",
+                      (int)r->n_tokens, "median_ms", r->median_s * 1e3, "min_ms", r->min_s * 1e3,
+                      "max_ms", r->max_s * 1e3, "tokens_per_second", rate, "bytes_per_token",
+                      r->bytes_per_token, "bytes_per_second", r->bytes_per_token * rate));
     }
     json_t *j = json_pack(
         "{s:s*, s:s, s:s, s:I, s:f, s:f, s:o, s:o, s:f, s:f, s:o}", "model", m->name, "quant",
@@ -279,6 +362,8 @@ bool tool_bench(struct engine *e, const struct bench_params *p, struct buf *out,
                          (double)model_bytes_per_token(e->model) + kv, err) &&
                  (!p->kernels || profile(&b, err));
         }
+        for (size_t k = 0; ok && p->n_gen && k < p->n_batches; k++)
+            ok = measure_batch(&b, depth, p->batches[k], err);
     }
     if (ok && FIRST_TOKEN_PROMPT + 1 <= e->n_ctx)
         ok = measure(&b, "first token", 0, FIRST_TOKEN_PROMPT, 1, 0, err);

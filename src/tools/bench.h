@@ -9,6 +9,8 @@ struct bench_params {
     uint32_t n_prompt, n_gen, n_repeat; // 0 prompt or gen tokens: that row is left out
     const uint32_t *depths;             // tokens already in the context
     size_t n_depths;
+    const uint32_t *batches; // sequences that are decoded together, 1 to ENGINE_MAX_PARTS
+    size_t n_batches;        // 0: no such row
     bool json;
     bool kernels;        // also where the time of a token and of a chunk of n_prompt goes
     double load_s;       // how long opening the model and the engine took
@@ -19,8 +21,12 @@ struct bench_params {
 
 // Runs after one warm-up; shows the median, least and most of n_repeat runs. Decoding samples with
 // the default settings (the sampler's cost is part of a token). Bytes per token: every weight once,
-// one row of the embedding, and the KV cache at that depth. Errors: ERR_CONTEXT when a depth does
-// not fit, ERR_USAGE when kernels are asked for and the engine cannot tell them apart.
+// one row of the embedding, and the KV cache at that depth; of a batch, its share of the weights.
+// Errors: ERR_CONTEXT when a depth does not fit, ERR_USAGE when kernels are asked for and the
+// engine cannot tell them apart.
 bool tool_bench(struct engine *e, const struct bench_params *p, struct buf *out, struct error *err);
+
+// Positions of the context that a sequence of a batch takes.
+uint64_t bench_room(uint32_t depth, uint32_t n_gen);
 
 #endif

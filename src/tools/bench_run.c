@@ -45,27 +45,30 @@ static bool print_traffic(const struct program *t, const struct model *m, const 
     return true;
 }
 
-// "-d 0,4096" and "-d 0 -d 4096"; one depth of 0 when there is none.
-static bool read_depths(const struct str_list *list, uint32_t depths[OPTIONS_MAX_LIST], size_t *n,
-                        struct error *err)
+// A list of numbers of an option: "-d 0,4096" and "-d 0 -d 4096".
+struct numbers {
+    const char *option, *what; // "--n-depth", "depths"
+    uint32_t least, most;
+    uint32_t at[OPTIONS_MAX_LIST];
+    size_t n;
+};
+
+static bool read_numbers(const struct str_list *list, struct numbers *out, struct error *err)
 {
-    *n = 0;
     for (size_t i = 0; i < list->n; i++)
         for (const char *p = list->items[i]; *p;) {
             char *end;
-            unsigned long d = strtoul(p, &end, 10);
-            if (end == p || (*end && *end != ',') || d > INT32_MAX)
+            unsigned long v = strtoul(p, &end, 10);
+            if (*p < '0' || *p > '9' || (*end && *end != ',') || v < out->least || v > out->most)
                 return error_set(err, ERR_USAGE,
-                                 "--n-depth: found \"%.60s\", expected numbers of tokens", p);
-            if (*n == OPTIONS_MAX_LIST)
-                return error_set(err, ERR_USAGE,
-                                 "--n-depth: found more than %d depths, expected fewer",
-                                 OPTIONS_MAX_LIST);
-            depths[(*n)++] = (uint32_t)d;
+                                 "%s: found \"%.60s\", expected numbers of %u to %u", out->option,
+                                 p, out->least, out->most);
+            if (out->n == OPTIONS_MAX_LIST)
+                return error_set(err, ERR_USAGE, "%s: found more than %d %s, expected fewer",
+                                 out->option, OPTIONS_MAX_LIST, out->what);
+            out->at[out->n++] = (uint32_t)v;
             p = *end ? end + 1 : end;
         }
-    if (*n == 0)
-        depths[(*n)++] = 0;
     return true;
 }
 
@@ -73,30 +76,45 @@ bool tool_bench_run(const struct program *t, struct buf *out, struct error *err)
 {
     const struct options *o = t->opt;
     struct opened m = {0};
-    uint32_t depths[OPTIONS_MAX_LIST] = {0};
-    size_t n_depths;
-    uint32_t deepest = 0;
+    struct numbers depths = {"--n-depth", "depths", 0, INT32_MAX};
+    struct numbers batches = {"--batch", "batches", 1, ENGINE_MAX_PARTS};
+    uint32_t deepest = 0, widest = 0;
     if (!tool_arguments(o, 0, 0, "none", err))
         return false;
-    if (!read_depths(&o->bench_depth, depths, &n_depths, err))
+    if (!read_numbers(&o->bench_depth, &depths, err) ||
+        !read_numbers(&o->bench_batch, &batches, err))
         return false;
-    for (size_t i = 0; i < n_depths; i++)
-        deepest = depths[i] > deepest ? depths[i] : deepest;
+    if (depths.n == 0)
+        depths.n = 1; // of 0
+    for (size_t i = 0; i < depths.n; i++)
+        deepest = depths.at[i] > deepest ? depths.at[i] : deepest;
+    for (size_t i = 0; i < batches.n; i++)
+        widest = batches.at[i] > widest ? batches.at[i] : widest;
     if (o->plan) {
-        bool ok = open_model(t, &m, err) && print_traffic(t, m.model, depths, n_depths, out, err);
+        bool ok =
+            open_model(t, &m, err) && print_traffic(t, m.model, depths.at, depths.n, out, err);
         opened_release(&m);
         return ok;
     }
     uint32_t longest = o->bench_prompt > o->bench_gen ? o->bench_prompt : o->bench_gen;
-    uint32_t n_ctx = o->n_ctx ? o->n_ctx : deepest + (longest > 64 ? longest : 64) + 1;
+    uint64_t n_ctx = (uint64_t)deepest + (longest > 64 ? longest : 64) + 1;
+    const uint64_t together = widest * bench_room(deepest, o->bench_gen);
+    n_ctx = o->n_ctx ? o->n_ctx : n_ctx > together ? n_ctx : together;
+    if (n_ctx > INT32_MAX)
+        return error_set(err, ERR_USAGE,
+                         "--batch %u of %u tokens and more: found %llu positions together, "
+                         "expected at most %d",
+                         widest, deepest, (unsigned long long)n_ctx, INT32_MAX);
     double start = clock_now();
-    bool ok = open_model(t, &m, err) && open_engine(t, &m, n_ctx, false, err);
+    bool ok = open_model(t, &m, err) && open_engine(t, &m, (uint32_t)n_ctx, false, err);
     struct bench_params p = {
         .n_prompt = o->bench_prompt,
         .n_gen = o->bench_gen,
         .n_repeat = o->bench_repeat,
-        .depths = depths,
-        .n_depths = n_depths,
+        .depths = depths.at,
+        .n_depths = depths.n,
+        .batches = batches.at,
+        .n_batches = batches.n,
         .json = strcmp(o->output, "json") == 0,
         .kernels = o->bench_kernels,
         .load_s = clock_now() - start,

@@ -52,3 +52,28 @@ def test_kernels_share_out_the_time_of_a_token_and_of_a_chunk(hokku, stories):
 def test_more_depths_than_bench_can_take_are_refused(hokku):
     r = hokku("bench", "-d", ",".join("0" * 64), "-d", "0", "--plan")
     assert r.returncode == 2 and b"more than 64 depths" in r.stderr, r
+
+
+def test_batches_count_the_tokens_of_all_their_sequences(hokku, stories):
+    """Weights are shared by a batch, keys and values are not."""
+    r = hokku("bench", "-m", stories, *SMALL, "-d", "0,9", "--batch", "1,3", "--batch", 20, "-o", "json")
+    assert r.returncode == 0, r.stderr
+    rows = [x for x in json.loads(r.stdout)["results"] if x["test"] == "decode"]
+    assert [(x["depth"], x["batch"], x["tokens"]) for x in rows] == [
+        (d, b, 4 * b) for d in (0, 9) for b in (1, 1, 3, 20)]
+    for d in (0, 9):
+        of = {x["batch"]: x["bytes_per_token"] for x in rows if x["depth"] == d}
+        # w + kv, w / 3 + kv, w / 20 + kv (half a byte: the shares are no whole numbers)
+        weights = (of[1] - of[3]) * 1.5
+        assert abs(of[20] - (of[1] - weights * 19 / 20)) < 1 and 0 < of[20] < of[3] < of[1]
+    table = hokku("bench", "-m", stories, *SMALL, "--batch", "2").stdout.decode()
+    assert re.search(r"^\| decode of 2 \| 0 \| [\d.]+ \|", table, re.M)
+
+
+def test_batches_that_cannot_be_are_refused(hokku, stories):
+    for value in ("0", "257", "-1", "2x", ","):
+        r = hokku("bench", "-m", stories, *SMALL, "--batch", value)
+        assert (r.returncode, r.stdout) == (2, b"") and b"--batch: found" in r.stderr and b"1 to 256" in r.stderr, (value, r)
+    r = hokku("bench", "-m", stories, *SMALL, "--batch", 3, "-c", 767)
+    assert r.returncode == 5 and b"use -c 768" in r.stderr, r
+    assert hokku("bench", "-m", stories, *SMALL, "--batch", 3, "-c", 768).returncode == 0

@@ -189,6 +189,202 @@ static void a_fork_is_its_first_tokens_evaluated(void **state)
     close_model(&f);
 }
 
+enum { MOST = 13, N_STEPS = 14, N_REST = 21 }; // a prompt's rest and 12 rows are more than a batch
+
+// Sampled tokens and the bits of their probabilities, of N_STEPS steps after a prompt.
+struct trace {
+    int32_t id[N_STEPS];
+    float logprob[N_STEPS];
+};
+
+static size_t n_prompt(size_t k)
+{
+    const size_t n[] = {1, block - 2, 5, 17, 2 * block + 3, 31, 2};
+    return n[k % 7];
+}
+
+static struct seq *open_row(struct engine *e, size_t k)
+{
+    struct error err = {0};
+    struct sampler_settings set = sampler_defaults;
+    set.seed = k;
+    set.temp = k % 3 ? 1.5f : 0;
+    set.top_k = (int32_t)(k % 5) * 10;
+    set.repeat_penalty = k % 4 ? 1 : 1.3f;
+    struct seq *s = seq_open(e, 0, &err);
+    assert_non_null(s);
+    assert_true(seq_sampling(s, &(struct sampling){.sampler = &set, .n_probs = 1 + k % 3}, &err));
+    // All of the prompt but its end, which comes with the others' rows.
+    if (n_prompt(k) > N_REST)
+        evaluate_as(s, ids + 7 * k, n_prompt(k) - N_REST);
+    return s;
+}
+
+static struct work first_of(struct seq *s, size_t k)
+{
+    const size_t n = n_prompt(k), rest = n > N_REST ? N_REST : n;
+    return (struct work){s, ids + 7 * k + n - rest, rest, .n_pick = 1};
+}
+
+static void one_pass_of_many_gives_each_what_it_has_alone(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err = {0};
+    struct trace want[MOST], got[MOST];
+    uint64_t ticket;
+    struct decoded d[MOST];
+    for (size_t arch = 0; arch < 2; arch++) {
+        open_model(&f, arch ? "qwen3" : "llama");
+        struct engine *e = open_blocks(f.m, 40);
+        // One after the other on this device: what company there is does not matter.
+        const bool several = engine_max_parts(e) > 1;
+        const size_t most = several ? MOST : 2;
+        for (size_t k = 0; k < most; k++) {
+            struct seq *s = open_row(e, k);
+            struct work w = first_of(s, k);
+            for (size_t i = 0; i < N_STEPS; i++, w = (struct work){s, NULL, 1, .n_pick = 1}) {
+                must_submit(e, &w, 1, &ticket);
+                assert_true(engine_wait(e, ticket, NULL, d, &err));
+                want[k].id[i] = d[0].id;
+                want[k].logprob[i] = d[0].logprob;
+                assert_int_equal(d[0].n_top, 1 + k % 3);
+            }
+            seq_free(s);
+        }
+        // Company of every size; prompts beside decoded rows: each begins a step after the one
+        // before.
+        const size_t sizes[] = {2, 3, 8, MOST};
+        for (size_t z = 0; z < sizeof sizes / sizeof *sizes && sizes[z] <= most; z++) {
+            const size_t n = sizes[z];
+            struct seq *s[MOST];
+            for (size_t k = 0; k < n; k++)
+                s[k] = open_row(e, k);
+            for (size_t step = 0; step < n + N_STEPS; step++) {
+                struct work w[MOST];
+                size_t who[MOST], n_work = 0;
+                for (size_t k = n; k-- > 0;) // the youngest first
+                    if (step >= k && step < k + N_STEPS) {
+                        who[n_work] = k;
+                        w[n_work++] = step == k ? first_of(s[k], k)
+                                                : (struct work){s[k], NULL, 1, .n_pick = 1};
+                    }
+                if (n_work == 0)
+                    break;
+                must_submit(e, w, n_work, &ticket);
+                if (!engine_wait(e, ticket, NULL, d, &err))
+                    fail_msg("%s", err.text);
+                for (size_t i = 0; i < n_work; i++) {
+                    const size_t k = who[i];
+                    got[k].id[step - k] = d[i].id;
+                    got[k].logprob[step - k] = d[i].logprob;
+                    assert_int_equal(seq_len(s[k]), n_prompt(k) + step - k + 1);
+                    assert_int_equal(seq_n_past(s[k]), n_prompt(k) + step - k);
+                }
+            }
+            assert_memory_equal(got, want, n * sizeof *got);
+            for (size_t k = 0; k < n; k++)
+                seq_free(s[k]);
+        }
+        engine_free(e);
+        close_model(&f);
+        if (!several)
+            return;
+    }
+}
+
+// What is wrong with one work of several leaves all their sequences as they were.
+static void a_pass_of_many_is_done_or_not(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err = {0};
+    struct cancel cancel = {1};
+    uint64_t ticket;
+    struct decoded d[2];
+    open_model(&f, "llama");
+    struct engine *e = open_blocks(f.m, 4);
+    struct seq *a = open_seq(e, 1), *b = open_seq(e, 2);
+    const int32_t bad[] = {3, TINY_VOCAB};
+    const bool several = engine_max_parts(e) > 1;
+    const struct work wrong[][2] = {
+        {{a, ids, 5, .n_pick = 1}, {b, bad, 2, .n_pick = 1}},
+        {{a, ids, 5, .n_pick = 1}, {b, NULL, 1, .n_pick = 1}}, // nothing was sampled
+        {{a, ids, 5, .n_pick = 1}, {b, ids, 5, .n_pick = 2}},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        err = (struct error){0};
+        assert_false(engine_submit(e, wrong[i], 2, NULL, NULL, &err));
+        assert_int_equal(err.code, ERR_FAIL);
+        assert_int_equal(seq_len(a), several ? 0 : 5);
+        assert_int_equal(seq_len(b), 0);
+        seq_trim(a, 0);
+    }
+    const struct work both[] = {{a, ids, 5, .n_pick = 1}, {b, ids, 9, .n_pick = 1}};
+    assert_false(engine_submit(e, both, 2, &cancel, NULL, &err));
+    assert_int_equal(err.code, ERR_INTERRUPTED);
+    assert_int_equal(seq_len(a), 0);
+    assert_int_equal(seq_len(b), 0);
+    // the same sequence twice is no pass of two
+    const struct work twice[] = {{a, ids, 5}, {a, ids + 5, 3, .n_pick = 1}};
+    must_submit(e, twice, 2, &ticket);
+    assert_true(engine_wait(e, ticket, NULL, d, &err));
+    struct seq *c = open_seq(e, 1);
+    must_submit(e, &(struct work){c, ids, 8, .n_pick = 1}, 1, &ticket);
+    assert_int_equal(must_wait(e, ticket), d[0].id);
+    seq_free(a);
+    seq_free(b);
+    seq_free(c);
+    engine_free(e);
+    close_model(&f);
+}
+
+// Of three, the one in the middle remembers what is no number.
+static void a_pick_that_fails_is_not_the_others(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err = {0};
+    uint64_t ticket;
+    struct decoded d[3], want[3];
+    open_model(&f, "llama");
+    struct engine *e = open_blocks(f.m, 4);
+    struct seq *s[3];
+    for (uint64_t k = 0; k < 3; k++) {
+        s[k] = open_seq(e, k);
+        must_submit(e, &(struct work){s[k], ids + k, 9, .n_pick = 1}, 1, &ticket);
+        assert_true(engine_wait(e, ticket, NULL, &want[k], &err));
+        seq_trim(s[k], 0);
+    }
+    const size_t n_bytes = engine_kv_bytes(e, 0, 5);
+    void *bytes = malloc(n_bytes);
+    assert_non_null(bytes);
+    memset(bytes, 0xFF, n_bytes); // NaN as a float and as a half
+    for (size_t k = 0; k < 3; k++)
+        if (k == 1)
+            assert_true(seq_import(s[k], ids + k, 5, bytes, &err));
+        else
+            must_submit(e, &(struct work){s[k], ids + k, 5}, 1, NULL);
+    const struct work rest[] = {{s[0], ids + 5, 4, .n_pick = 1},
+                                {s[1], ids + 6, 4, .n_pick = 1},
+                                {s[2], ids + 7, 4, .n_pick = 1}};
+    must_submit(e, rest, 3, &ticket);
+    assert_false(engine_wait(e, ticket, NULL, d, &err));
+    assert_int_equal(err.code, ERR_FAIL);
+    assert_non_null(strstr(err.text, "comes out of blk.0.attn_output"));
+    assert_int_equal(d[0].id, want[0].id);
+    assert_int_equal(d[1].id, -1);
+    assert_int_equal(d[2].id, want[2].id);
+    const size_t len[] = {10, 9, 10};
+    for (size_t k = 0; k < 3; k++)
+        assert_int_equal(seq_len(s[k]), len[k]);
+    for (size_t k = 0; k < 3; k++)
+        seq_free(s[k]);
+    free(bytes);
+    engine_free(e);
+    close_model(&f);
+}
+
 // Three blocks for sequences that want two each: the youngest other one is paused, and goes on as
 // if it had not been.
 static void who_finds_no_memory_is_paused_and_goes_on(void **state)
@@ -356,6 +552,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_turns_they_give_what_each_gives_alone),
         cmocka_unit_test(a_fork_is_its_first_tokens_evaluated),
+        cmocka_unit_test(one_pass_of_many_gives_each_what_it_has_alone),
+        cmocka_unit_test(a_pass_of_many_is_done_or_not),
+        cmocka_unit_test(a_pick_that_fails_is_not_the_others),
         cmocka_unit_test(who_finds_no_memory_is_paused_and_goes_on),
         cmocka_unit_test(cancelling_one_leaves_the_other),
         cmocka_unit_test(work_that_cannot_be_is_refused),
