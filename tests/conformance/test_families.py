@@ -170,6 +170,20 @@ def test_layers_of_other_widths_leave_nothing_behind(tmp_path):
     assert answers["1"] == answers["7"] == answers["64"]
 
 
+@pytest.mark.parametrize("shape, kind", [("qwen3-30b-a3b-q4_k_m", "8 of 128 experts of 256"), ("mixtral-8x7b-q8_0", "2 of 8 experts of 256"),
+                                         ("gpt-oss-20b-mxfp4_moe", "4 of 32 experts of 256"), ("gpt-oss-120b-mxfp4_moe", "4 of 128 experts")])
+def test_random_models_with_experts_are_what_their_names_say(shape, kind, tmp_path):
+    """Narrow ones here, of the shape otherwise."""
+    small = [f"--{k}={v}" for k, v in dict(layers=2, embd=256, ff=256, vocab=1056, heads=4).items()]
+    more = ["--expert-ff=256"] if "mixtral" not in shape else []
+    subprocess.run([sys.executable, ROOT / "tests/make_gguf.py", tmp_path / "m.gguf", "--shape", shape, "--kv-heads=2", *small, *more],
+                   check=True, capture_output=True)
+    text = subprocess.run([BUILD / "src/hokku", "inspect", tmp_path / "m.gguf"], capture_output=True, text=True).stdout
+    assert kind in text, text
+    r = subprocess.run([BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "-n", "3", "-c", "256", "x"], capture_output=True)
+    assert r.returncode == 0, r.stderr  # what it says need not be UTF-8
+
+
 def test_a_token_reads_the_experts_that_it_uses(tmp_path):
     write(tmp_path / "m.gguf", "qwen3moe", {})
     said = json.loads(subprocess.run([BUILD / "src/hokku", "inspect", tmp_path / "m.gguf", "--json"], capture_output=True,
