@@ -714,40 +714,40 @@ FAMILIES = {
     "qwen2vl": (Neox, dict(arch="qwen2vl", biases=QKV, meta=EPS | {"rope.dimension_sections": [1, 1, 2, 0]})),
     "qwen3vl": (Neox, dict(arch="qwen3vl", qk="head", head_dim=12, meta=EPS | {
         "rope.dimension_sections": [2, 2, 2, 0], "n_deepstack_layers": 3})),
-    "mixtral": (Mixtral, dict(arch="llama", ff=40, experts=dict(n=5, used=2), tied=False, meta=EPS)),
-    "qwen3moe": (Qwen3Moe, dict(arch="qwen3moe", qk="head", head_dim=12, experts=dict(n=9, used=3, ff=40), meta=EPS)),
-    "qwen2moe": (Qwen2Moe, dict(arch="qwen2moe", biases=QKV, experts=dict(n=7, used=2, ff=24, shared=56, router=True), meta=EPS | {
+    "mixtral": (Mixtral, dict(arch="llama", seed=2, ff=40, experts=dict(n=5, used=2), tied=False, meta=EPS)),
+    "qwen3moe": (Qwen3Moe, dict(arch="qwen3moe", seed=6, qk="head", head_dim=12, experts=dict(n=9, used=3, ff=40), meta=EPS)),
+    "qwen2moe": (Qwen2Moe, dict(arch="qwen2moe", seed=1, biases=QKV, experts=dict(n=7, used=2, ff=24, shared=56, router=True), meta=EPS | {
         "expert_shared_feed_forward_length": 56})),
-    "gpt-oss": (GptOss, dict(arch="gpt-oss", layers=4, norms=("attn_norm", "post_attention_norm"), sinks=True,
+    "gpt-oss": (GptOss, dict(arch="gpt-oss", seed=3, layers=4, norms=("attn_norm", "post_attention_norm"), sinks=True,
                              biases=(*QKV, *OUT, "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"),
                              experts=dict(n=6, used=2, ff=40), meta=EPS | YARN | {"attention.sliding_window": 17})),
-    "olmoe": (OlMoe, dict(arch="olmoe", qk="whole", ff=24, experts=dict(n=10, used=3), meta=EPS)),
-    "granitemoe": (GraniteMoe, dict(arch="granitemoe", ff=40, experts=dict(n=7, used=3, shared=24), meta=EPS | {
+    "olmoe": (OlMoe, dict(arch="olmoe", seed=2, qk="whole", ff=24, experts=dict(n=10, used=3), meta=EPS)),
+    "granitemoe": (GraniteMoe, dict(arch="granitemoe", seed=2, ff=40, experts=dict(n=7, used=3, shared=24), meta=EPS | {
         "embedding_scale": 3.0, "residual_scale": 0.3, "attention.scale": 0.15, "logit_scale": 1.7,
         "expert_shared_feed_forward_length": 24})),
-    "phimoe": (PhiMoe, dict(arch="phimoe", ff=24, biases=("norm", *QKV, *OUT, "output"), tied=False, experts=dict(n=6, used=2),
+    "phimoe": (PhiMoe, dict(arch="phimoe", seed=1, ff=24, biases=("norm", *QKV, *OUT, "output"), tied=False, experts=dict(n=6, used=2),
                             vectors=factors(3, "short", "long"), meta=EPS | {
         "rope.dimension_count": 6, "rope.scaling.original_context_length": 300, "rope.scaling.attn_factor": 1.3,
         "attention.sliding_window": 90})),
-    "glm4moe": (Glm4Moe, dict(arch="glm4moe", layers=4, norms=("attn_norm", "post_attention_norm"), biases=QKV, qk="head", head_dim=12,
+    "glm4moe": (Glm4Moe, dict(arch="glm4moe", seed=1, layers=4, norms=("attn_norm", "post_attention_norm"), biases=QKV, qk="head", head_dim=12,
                               experts=dict(n=8, used=2, ff=24, shared=48, choice=True, layers=(1, 2, 3)), meta=EPS | {
         "rope.dimension_count": 6, "leading_dense_block_count": 1, "expert_shared_count": 2, "expert_gating_func": 2,
         "expert_weights_norm": True, "expert_weights_scale": 1.7, "nextn_predict_layers": 1})),
-    "dots1": (Sigmoids, dict(arch="dots1", qk="head", kv=6, experts=dict(n=8, used=3, ff=24, shared=24, choice=True, layers=(1, 2)), meta=EPS | {
+    "dots1": (Sigmoids, dict(arch="dots1", seed=2, qk="head", kv=6, experts=dict(n=8, used=3, ff=24, shared=24, choice=True, layers=(1, 2)), meta=EPS | {
         "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 0.7, "expert_gating_func": 2})),
-    "bailingmoe2": (Bailing, dict(arch="bailingmoe2", qk="head", fused=("qkv",),
+    "bailingmoe2": (Bailing, dict(arch="bailingmoe2", seed=2, qk="head", fused=("qkv",),
                                   experts=dict(n=12, used=3, ff=24, shared=40, choice=True, layers=(1, 2)), meta=EPS | {
         "rope.dimension_count": 4, "leading_dense_block_count": 1, "expert_shared_feed_forward_length": 40, "expert_shared_count": 1,
         "expert_group_count": 4, "expert_group_used_count": 2, "expert_weights_norm": True, "expert_weights_scale": 1.6,
         "expert_gating_func": 2})),
-    "ernie4_5-moe": (Experts, dict(arch="ernie4_5-moe", layers=5, experts=dict(n=8, used=3, ff=24, shared=40, choice=True, layers=(1, 3)), meta=EPS | {
+    "ernie4_5-moe": (Experts, dict(arch="ernie4_5-moe", seed=1, layers=5, experts=dict(n=8, used=3, ff=24, shared=40, choice=True, layers=(1, 3)), meta=EPS | {
         "leading_dense_block_count": 1, "interleave_moe_layer_step": 2, "expert_shared_feed_forward_length": 40,
         "expert_shared_count": 1})),
-    "hunyuan-moe": (HunyuanMoe, dict(arch="hunyuan-moe", qk="head", experts=dict(n=6, used=2, ff=24, shared=40), meta=EPS | {
+    "hunyuan-moe": (HunyuanMoe, dict(arch="hunyuan-moe", seed=1, qk="head", experts=dict(n=6, used=2, ff=24, shared=40), meta=EPS | {
         "expert_shared_feed_forward_length": 40})),
-    "minimax-m2": (MiniMax, dict(arch="minimax-m2", qk="whole", ff=24, experts=dict(n=8, used=2, ff=24, choice=True), meta=EPS | {
+    "minimax-m2": (MiniMax, dict(arch="minimax-m2", seed=1, qk="whole", ff=24, experts=dict(n=8, used=2, ff=24, choice=True), meta=EPS | {
         "rope.dimension_count": 4, "expert_gating_func": 2})),
-    "llama4": (Llama4, dict(arch="llama4", layers=5, head_dim=12, experts=dict(n=5, used=2, ff=40, shared=40, layers=(1, 3)), meta=EPS | {
+    "llama4": (Llama4, dict(arch="llama4", seed=1, layers=5, head_dim=12, experts=dict(n=5, used=2, ff=40, shared=40, layers=(1, 3)), meta=EPS | {
         "interleave_moe_layer_step": 2, "attention.sliding_window": 13, "attention.temperature_scale": 0.4,
         "attention.temperature_length": 20})),
 }
