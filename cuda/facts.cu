@@ -31,6 +31,11 @@ static const char *unknown_in_layer(const struct layer *l, enum norm_kind norm)
            : norm != NORM_RMS && l->qk_norm != QK_NORM_NONE ? "layer norm of queries and keys"
            : norm != NORM_RMS && (l->w[ATTN_POST_NORM].data || l->w[FFN_POST_NORM].data)
                ? "layer norm after a block"
+           : l->qk_norm == QK_NORM_BARE   ? "norms of queries and keys without weights"
+           : l->w[ATTN_SINKS].data        ? "a sink of attention"
+           : l->window > 0 && l->chunked  ? "attention within chunks"
+           : l->experts.n > 0             ? "a mixture of experts"
+           : l->act == ACT_CLAMPED_SWIGLU ? "a clamped activation"
            : l->parallel && (l->w[ATTN_POST_NORM].data || l->w[FFN_POST_NORM].data)
                ? "norms after parallel blocks"
            : l->n_ff == 0 ? "a layer without a feed-forward network"
@@ -47,6 +52,10 @@ static bool has_end_bias(const struct layer *l)
 bool cuda_check_facts(const struct model *m, struct error *err)
 {
     bool bounded = true; // the stream, see range.cu
+    if (m->output_bias.data)
+        return refuse(err, "", "a bias of the logits");
+    if (m->hp.attn_temp_unrotated)
+        return refuse(err, "", "queries that grow in layers without rotation alone");
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         char layer[32];
         snprintf(layer, sizeof layer, "layer %u: ", i);

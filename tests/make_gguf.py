@@ -35,7 +35,7 @@ TYPES = {
     "Q1_0": (41, 128, 18), "Q2_0": (42, 64, 18), "TQ1_0": (34, 256, 54), "TQ2_0": (35, 256, 66),
 }
 FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10,
-              "Q3_K": 12, "Q4_K": 15, "Q4_K_M": 15, "Q5_K": 17, "Q6_K": 18, "IQ4_NL": 25,
+              "Q3_K": 12, "Q4_K": 15, "Q4_K_M": 15, "MXFP4_MOE": 38, "Q5_K": 17, "Q6_K": 18, "IQ4_NL": 25,
               "IQ4_XS": 30, "BF16": 32, "MXFP4": 38, "NVFP4": 39, "IQ1_S": 24, "IQ1_M": 31, "IQ2_XXS": 19,
               "IQ2_XS": 20, "IQ2_S": 28, "IQ3_XXS": 23, "IQ3_S": 26, "Q1_0": 40, "TQ1_0": 36, "TQ2_0": 37}
 # What a K-quant becomes where the row length is not a multiple of 256.
@@ -56,6 +56,16 @@ SHAPES = {
                         rope_freqs=True),
     "qwen3-0.6b": dict(arch="qwen3", layers=28, embd=1024, ff=3072, heads=16, kv_heads=8,
                        head_dim=128, vocab=151936, tied=True, rope_theta=1e6, ctx=40960),
+    "qwen3-30b-a3b": dict(arch="qwen3moe", layers=48, embd=2048, ff=6144, heads=32, kv_heads=4, head_dim=128, vocab=151936,
+                          tied=False, rope_theta=1e6, ctx=40960, experts=128, experts_used=8, expert_ff=768),
+    "mixtral-8x7b": dict(arch="llama", layers=32, embd=4096, ff=14336, heads=32, kv_heads=8, head_dim=128, vocab=32000,
+                         tied=False, rope_theta=1e6, ctx=32768, experts=8, experts_used=2),
+    "gpt-oss-20b": dict(arch="gpt-oss", layers=24, embd=2880, ff=2880, heads=64, kv_heads=8, head_dim=64, vocab=201088,
+                        tied=False, rope_theta=1.5e5, ctx=131072, experts=32, experts_used=4, expert_ff=2880, swa=128,
+                        rope_scaling={"type": "yarn", "factor": 32, "orig_ctx": 4096}),
+    "gpt-oss-120b": dict(arch="gpt-oss", layers=36, embd=2880, ff=2880, heads=64, kv_heads=8, head_dim=64, vocab=201088,
+                         tied=False, rope_theta=1.5e5, ctx=131072, experts=128, experts_used=4, expert_ff=2880, swa=128,
+                         rope_scaling={"type": "yarn", "factor": 32, "orig_ctx": 4096}),
 }
 
 CHATML = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
@@ -371,15 +381,17 @@ def more_bits(i, n):
 
 
 def matrix_type(mix, name, n_cols, layer, p):
-    """The weight type of a matrix in a mix: a type's name, or Q4_K_M."""
+    """The weight type of a matrix in a mix: a type's name, Q4_K_M, or MXFP4_MOE (experts; Q8_0 beside)."""
     if isinstance(mix, (list, tuple)):  # by turns
         chosen = mix[p["turn"] % len(mix)]
         p["turn"] += 1
+    elif mix == "MXFP4_MOE":
+        chosen = "MXFP4" if "_exps." in name else "Q8_0"
     elif mix != "Q4_K_M":
         chosen = mix
     elif name == "output.weight" or (name == "token_embd.weight" and p["tied"]):
         chosen = "Q6_K"
-    elif ".attn_v." in name or ".ffn_down." in name:
+    elif ".attn_v." in name or ".ffn_down" in name:
         chosen = "Q6_K" if more_bits(layer, p["layers"]) else "Q4_K"
     else:
         chosen = "Q4_K"
@@ -401,19 +413,26 @@ def llama3_factors(rope_dim, theta):
 def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=None, ff=512,
           vocab=1056, mix="Q8_0", tied=True, rope_theta=1e4, ctx=4096, biases=None, qk_norm=None,
           rope_freqs=False, rope_dim=None, rope_scaling=None, swa=0, eps=1e-6, pre="qwen2",
-          bos=False, template=CHATML, name=None, seed=1, vector_type="F32", shapes=None):
+          bos=False, template=CHATML, name=None, seed=1, vector_type="F32", shapes=None, experts=0, experts_used=2,
+          expert_ff=None):
     """-> (kvs, tensors). shapes: [(name, row length, rows, type)] instead of the mix's own."""
     kv_heads = kv_heads or heads
     key_length = head_dim or embd // heads
     rope_dim = rope_dim or key_length
     biases = arch == "qwen2" if biases is None else biases
-    qk_norm = arch == "qwen3" if qk_norm is None else qk_norm
+    qk_norm = arch in ("qwen3", "qwen3moe") if qk_norm is None else qk_norm
+    biases = biases or arch == "gpt-oss"
     rng = np.random.default_rng([seed, 2])
     p = {"turn": 0, "tied": tied, "layers": layers}
     tensors = []
 
     def matrix(tensor, n_cols, rows, layer=0):
         tensors.append(Tensor(tensor, [n_cols, rows], matrix_type(mix, tensor, n_cols, layer, p)))
+
+    def stack(tensor, n_cols, rows, layer):
+        tensors.append(Tensor(tensor + ".weight", [n_cols, rows, experts], matrix_type(mix, tensor + ".", n_cols, layer, p)))
+        if arch == "gpt-oss":
+            tensors.append(Tensor(tensor + ".bias", [rows, experts], "F32"))
 
     def vector(tensor, values):
         values = np.asarray(values, dtype=np.float32)
@@ -442,10 +461,22 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
             vector(b + "attn_q_norm.weight", around_one(key_length))
         vector(b + "attn_norm.weight", around_one(embd))
         matrix(b + "attn_output.weight", n_q, embd, i)
-        matrix(b + "ffn_down.weight", ff, embd, i)
-        matrix(b + "ffn_gate.weight", embd, ff, i)
-        vector(b + "ffn_norm.weight", around_one(embd))
-        matrix(b + "ffn_up.weight", embd, ff, i)
+        if arch == "gpt-oss":
+            vector(b + "attn_output.bias", rng.normal(0, 0.1, embd))
+            vector(b + "attn_sinks.weight", rng.normal(0, 1, heads))
+            vector(b + "ffn_gate_inp.bias", rng.normal(0, 0.1, experts))
+        ffn_norm = b + ("post_attention_norm.weight" if arch == "gpt-oss" else "ffn_norm.weight")
+        if experts:
+            vector(ffn_norm, around_one(embd))
+            tensors.append(Tensor(b + "ffn_gate_inp.weight", [embd, experts], "F32"))
+            stack(b + "ffn_down_exps", expert_ff or ff, embd, i)
+            stack(b + "ffn_gate_exps", embd, expert_ff or ff, i)
+            stack(b + "ffn_up_exps", embd, expert_ff or ff, i)
+        else:
+            matrix(b + "ffn_down.weight", ff, embd, i)
+            matrix(b + "ffn_gate.weight", embd, ff, i)
+            vector(ffn_norm, around_one(embd))
+            matrix(b + "ffn_up.weight", embd, ff, i)
     if shapes:
         tensors = retype(tensors, shapes)
 
@@ -478,6 +509,10 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
             kvs.append((f"{arch}.rope.scaling.original_context_length", rope_scaling["orig_ctx"]))
         if "attn_factor" in rope_scaling:
             kvs.append((f"{arch}.rope.scaling.attn_factor", float(rope_scaling["attn_factor"])))
+    if experts:
+        kvs += [(f"{arch}.expert_count", experts), (f"{arch}.expert_used_count", experts_used)]
+    if expert_ff:
+        kvs.append((f"{arch}.expert_feed_forward_length", expert_ff))
     if swa:
         kvs.append((f"{arch}.attention.sliding_window", swa))
     kvs += vocabulary(vocab, pre, bos)
@@ -516,9 +551,9 @@ def main():
     p.add_argument("--shape", help="SHAPE-MIX, such as qwen2.5-7b-q4_k_m, llama3.1-8b-f16")
     p.add_argument("--tsv", help="tensors: name, row length, rows, type, with a header line")
     p.add_argument("--types", help="a weight type, or several used by turns, or Q4_K_M")
-    p.add_argument("--arch", choices=["llama", "qwen2", "qwen3"])
+    p.add_argument("--arch", choices=["llama", "qwen2", "qwen3", "qwen3moe", "gpt-oss"])
     for flag in ("layers", "embd", "heads", "kv-heads", "head-dim", "ff", "vocab", "ctx", "swa",
-                 "rope-dim"):
+                 "rope-dim", "experts", "experts-used", "expert-ff"):
         p.add_argument("--" + flag, type=int)
     p.add_argument("--rope-theta", type=float)
     p.add_argument("--eps", type=float)
@@ -547,11 +582,11 @@ def main():
                 options.update(values, mix=a.shape[len(shape) + 1:].upper(), name="random " + a.shape)
         if "mix" not in options:
             p.error(f"unknown shape {a.shape}; --list names them")
-        if options["mix"] not in TYPES and options["mix"] != "Q4_K_M":
-            p.error(f"unknown weight types {options['mix']}; these work: Q4_K_M, {', '.join(TYPES)}")
+        if options["mix"] not in TYPES and options["mix"] not in ("Q4_K_M", "MXFP4_MOE"):
+            p.error(f"unknown weight types {options['mix']}; these work: Q4_K_M, MXFP4_MOE, {', '.join(TYPES)}")
     for key in ("arch", "layers", "embd", "heads", "kv_heads", "head_dim", "ff", "vocab", "ctx", "swa",
                 "rope_dim", "rope_theta", "eps", "tied", "biases", "qk_norm", "rope_freqs", "bos", "pre",
-                "vector_type"):
+                "vector_type", "experts", "experts_used", "expert_ff"):
         if getattr(a, key) is not None:
             options[key] = getattr(a, key)
     if a.types:

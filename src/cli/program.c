@@ -99,6 +99,10 @@ bool open_plan(const struct program *p, const struct opened *m, struct buf *out,
         format_number(a, plan.weights), format_number(b, plan.kv), format_number(c, plan.scratch),
         format_number(o, plan.other), plan.n_ctx, format_number(e, plan.available),
         plan.fits ? "fits" : "does not fit");
+    const uint64_t per_token = model_bytes_per_token(m->model);
+    if (model_largest(m->model).n_expert > 0)
+        buf_printf(out, "of the weights a token reads %s bytes: of experts those that it uses\n",
+                   format_number(a, per_token));
     if (!buf_printf(out, "largest context that fits: %u tokens, with -ctk q8_0 -ctv q8_0: %u\n",
                     plan.n_ctx_max, plan.n_ctx_max_q8))
         return error_oom(err, "the plan", out->len);

@@ -53,6 +53,19 @@ struct cpu_marks {
     double last;                     // when the step before ended
 };
 
+// Which rows of a chunk go to which experts.
+struct cpu_routing {
+    float *logits, *score; // (n, n_expert)
+    uint8_t *state;        // (n, n_expert)
+    float *shared;         // (n) the shared expert's logits
+    uint32_t *chosen;      // (n, n_expert_used), ascending
+    float *weight;         // (n, n_expert_used)
+    uint32_t *active;      // (n_expert) those that have rows
+    uint32_t *first;       // (n_expert + 1) places of an expert's first rows, and the end
+    uint32_t *place;       // (n, n_expert_used) of a choice among the rows sorted by expert
+    uint32_t *pair;        // (n * n_expert_used) the index in chosen of the row at a place
+};
+
 enum { LOGIT_ROWS = 8 }; // rows of logits computed at a time when all are wanted
 
 // Rows of a chunk that follow one another in one sequence.
@@ -83,17 +96,21 @@ struct cpu_engine {
         float *freq;    // (n_dim / 2)
         float *cos_sin; // (n, n_dim / 2, 2) of the chunk
         float magnitude;
-    } ropes[MODEL_MAX_ROPES]; // as model.ropes
-    uint16_t *part_of;        // (n) the part of each row
-    float *x;                 // (n, n_embd) the residual stream
-    float *branch;            // (n, n_embd) what is added to it, where that is normed or scaled
-    float *q, *k, *v;         // (n, n_head * head_dim), (n, n_head_kv * head_dim) x 2
-    float *up;                // (n, n_ff)
-    struct cpu_act normed;    // (n, n_embd)
-    struct cpu_act attn_out;  // (n, n_head * head_dim)
-    struct cpu_act gate;      // (n, n_ff)
-    struct cpu_act hidden;    // (n, n_embd) normed outputs of the last layer, for the head
-    float *attn_parts;        // numerators: per thread 2 x 8 rows, or per head and split one row
+    } ropes[MODEL_MAX_ROPES];   // as model.ropes
+    uint16_t *part_of;          // (n) the part of each row
+    float *x;                   // (n, n_embd) the residual stream
+    float *branch;              // (n, n_embd) what is added to it, where that is normed or scaled
+    float *q, *k, *v;           // (n, n_head * head_dim), (n, n_head_kv * head_dim) x 2
+    float *up;                  // (n, n_ff), as gate for expert_rows, too
+    struct cpu_act normed;      // (n, n_embd)
+    struct cpu_act attn_out;    // (n, n_head * head_dim)
+    struct cpu_act gate;        // (n, n_ff)
+    struct cpu_routing routing; // where the model has experts, as the next two
+    struct cpu_act expert_in;   // (expert_rows, n_embd)
+    float *expert_out;          // (expert_rows, n_embd)
+    size_t expert_rows;         // that experts take in one turn: at least n, and one token's
+    struct cpu_act hidden;      // (n, n_embd) normed outputs of the last layer, for the head
+    float *attn_parts;          // numerators: per thread 2 x 8 rows, or per head and split one row
     struct cpu_attn_part *split_parts; // (n_head, splits of the context)
     float *logits;                     // (LOGIT_ROWS, n_vocab)
 

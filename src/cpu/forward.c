@@ -1,14 +1,13 @@
 // The forward pass of a decoder-only transformer, n tokens at a time, as the facts of its layers
 // say (model/model.h). cpu_forward at the end is the whole of it; above are its steps.
-#include "cpu/cpu.h"
+#include "cpu/forward.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "gguf/quant.h"
 
-// Runs fn for every token of the chunk. One token is not worth waking a thread.
-static bool each_token(struct cpu_engine *e, size_t n, void (*fn)(void *, size_t, int), void *arg)
+bool cpu_each_token(struct cpu_engine *e, size_t n, void (*fn)(void *, size_t, int), void *arg)
 {
     if (n > 1)
         return pool_run(e->pool, n, fn, arg, e->cancel);
@@ -40,7 +39,7 @@ static void product_item(void *arg, size_t item, int thread)
     p->kernels->matmul(&p->m[i], row0, n_rows - row0 < step ? n_rows : row0 + step);
 }
 
-static bool is_quantized(const struct weight *w)
+bool cpu_is_quantized(const struct weight *w)
 {
     return quant_info(w->type)->block_elems > 1;
 }
@@ -52,28 +51,34 @@ static void quantize_item(void *arg, size_t t, int thread)
     p->kernels->quantize(p->m[0].x, t);
 }
 
-// m[i].y = m[i].w * m[i].x (+ bias) for n tokens, of matrices that share their input.
-static bool multiply(struct cpu_engine *e, const struct cpu_matmul *m, int n_products)
+uint32_t cpu_rows_per_item(const struct cpu_engine *e, const struct weight *w, size_t n_rows,
+                           size_t n_tok)
+{
+    // One token is bound by reading weights: long runs keep the memory's read-ahead going (items of
+    // 16 KB cost half of the bandwidth), two per thread so that none waits long for another. Many
+    // tokens: 32 rows or more, which share the activations in cache.
+    const size_t row_bytes = quant_row_bytes(w->type, w->n_cols);
+    size_t rows = row_bytes < 16384 ? 16384 / row_bytes : 1;
+    const size_t share = n_rows / (2 * (size_t)pool_n_threads(e->pool));
+    if (n_tok > 1)
+        rows = rows < 32 ? 32 : rows;
+    else if (share > rows)
+        rows = share;
+    return (uint32_t)(rows < w->rows ? rows : w->rows);
+}
+
+bool cpu_multiply(struct cpu_engine *e, const struct cpu_matmul *m, int n_products)
 {
     struct products p = {.kernels = e->kernels, .n = n_products};
     bool quantized = false;
     for (int i = 0; i < n_products; i++) {
-        // One token is bound by reading weights: long runs keep the memory's read-ahead going
-        // (items of 16 KB cost half of the bandwidth), two per thread so that none waits long for
-        // another. Many tokens: 32 rows or more, which share the activations in cache.
-        size_t row_bytes = quant_row_bytes(m[i].w->type, m[i].w->n_cols);
-        size_t rows = row_bytes < 16384 ? 16384 / row_bytes : 1;
-        size_t share = m[i].w->rows / (2 * (size_t)pool_n_threads(e->pool));
-        if (m[i].n_tok > 1)
-            rows = rows < 32 ? 32 : rows;
-        else if (share > rows)
-            rows = share;
-        quantized |= is_quantized(m[i].w);
+        const size_t rows = cpu_rows_per_item(e, m[i].w, m[i].w->rows, m[i].n_tok);
+        quantized |= cpu_is_quantized(m[i].w);
         p.m[i] = m[i];
         p.rows_per_item[i] = (uint32_t)rows;
         p.first_item[i + 1] = p.first_item[i] + (m[i].w->rows + rows - 1) / rows;
     }
-    return (!quantized || each_token(e, m[0].n_tok, quantize_item, &p)) &&
+    return (!quantized || cpu_each_token(e, m[0].n_tok, quantize_item, &p)) &&
            pool_run(e->pool, p.first_item[n_products], product_item, &p, e->cancel) &&
            cpu_mark(e, "matmul", m[0].w->group);
 }
@@ -87,6 +92,7 @@ struct token_job {
     const struct cpu_act *out;
     const struct layer *layer;
     const struct cpu_kv_layer *kv;
+    bool gated; // of an activation
 };
 
 void cpu_work_on_parts(struct cpu_engine *e, const struct engine_part *parts, size_t n_parts,
@@ -162,7 +168,7 @@ static bool look(struct cpu_engine *e, size_t il, const char *what)
 static bool embed(struct cpu_engine *e, size_t n)
 {
     struct token_job j = {.e = e};
-    return each_token(e, n, embed_item, &j) && look(e, 0, "token_embd") &&
+    return cpu_each_token(e, n, embed_item, &j) && look(e, 0, "token_embd") &&
            cpu_mark(e, "embed", "token_embd");
 }
 
@@ -193,7 +199,7 @@ static bool norm(struct cpu_engine *e, const struct weight *w, const struct weig
                  const float *in, const struct cpu_act *out, size_t n)
 {
     struct token_job j = {.e = e, .in = in, .w = w->data, .b = b->data, .out = out};
-    return each_token(e, n, norm_item, &j) && cpu_mark(e, "norm", w->name);
+    return cpu_each_token(e, n, norm_item, &j) && cpu_mark(e, "norm", w->name);
 }
 
 // All heads of a token's queries or keys, as the layer norms them.
@@ -203,6 +209,11 @@ static void norm_heads(const struct cpu_engine *e, const struct layer *l, const 
     const size_t d = l->head_dim;
     if (l->qk_norm == QK_NORM_NONE)
         return;
+    if (l->qk_norm == QK_NORM_BARE) {
+        for (size_t h = 0; h < n_head; h++)
+            e->kernels->rms_norm(x + h * d, NULL, NULL, e->base.model->hp.norm_eps, d, x + h * d);
+        return;
+    }
     if (l->qk_norm == QK_NORM_WHOLE) {
         norm_row(e, x, w, NULL, n_head * d, x);
         return;
@@ -242,8 +253,10 @@ static void rotate_item(void *arg, size_t t, int thread)
         norm_heads(e, l, q_norm, q, l->n_head);
         norm_heads(e, l, k_norm, k, l->n_head_kv);
     }
-    if (hp->attn_temp_scale > 0) {
-        const float times = 1 + hp->attn_temp_scale * logf(1 + (float)(pos / hp->attn_temp_len));
+    const bool rotated = e->base.model->ropes[l->rope].layout != ROPE_NONE;
+    if (hp->attn_temp_scale > 0 && !(hp->attn_temp_unrotated && rotated)) {
+        const size_t turns = (pos + hp->attn_temp_offset) / hp->attn_temp_len;
+        const float times = 1 + hp->attn_temp_scale * logf(1 + (float)turns);
         for (size_t i = 0; i < l->n_head * d; i++)
             q[i] *= times;
     }
@@ -254,7 +267,7 @@ static void rotate_item(void *arg, size_t t, int thread)
 static bool rotate_and_store(struct cpu_engine *e, size_t il, size_t n)
 {
     struct token_job j = {.e = e, .layer = &e->base.model->layers[il], .kv = &e->kv.layers[il]};
-    return each_token(e, n, rotate_item, &j) && cpu_mark(e, "rotate", "kv");
+    return cpu_each_token(e, n, rotate_item, &j) && cpu_mark(e, "rotate", "kv");
 }
 
 static void activate_item(void *arg, size_t t, int thread)
@@ -262,15 +275,16 @@ static void activate_item(void *arg, size_t t, int thread)
     (void)thread;
     const struct token_job *j = arg;
     const struct layer *l = j->layer;
+    const size_t n = j->out->n_cols;
     j->e->kernels->activate(l->act, &l->xielu, j->out->f + t * j->out->n_pad,
-                            l->w[FFN_GATE].data ? j->e->up + t * l->n_ff : NULL, l->n_ff);
+                            j->gated ? j->e->up + t * n : NULL, n);
 }
 
-static bool activate(struct cpu_engine *e, const struct layer *l, const struct cpu_act *gate,
-                     size_t n)
+bool cpu_activate(struct cpu_engine *e, const struct layer *l, const struct cpu_act *gate,
+                  bool gated, const char *what, size_t n)
 {
-    struct token_job j = {.e = e, .layer = l, .out = gate};
-    return each_token(e, n, activate_item, &j) && cpu_mark(e, "activate", l->w[FFN_UP].group);
+    struct token_job j = {.e = e, .layer = l, .out = gate, .gated = gated};
+    return cpu_each_token(e, n, activate_item, &j) && cpu_mark(e, "activate", what);
 }
 
 static void add_item(void *arg, size_t t, int thread)
@@ -332,9 +346,11 @@ static void put_result(const struct attention_job *j, size_t t, size_t head,
                        const struct cpu_attn_part *part, const float *numerator)
 {
     const size_t d = j->layer->head_dim;
+    const float *sinks = layer_vector(j->layer, ATTN_SINKS);
     float *out = j->out->f + t * j->out->n_pad + head * d;
+    const float sum = part->sum + (sinks ? expf(sinks[head] - part->max) : 0);
     for (size_t i = 0; i < d; i++)
-        out[i] = numerator[i] / part->sum;
+        out[i] = numerator[i] / sum;
 }
 
 // Many rows: an item is eight rows of one KV head of a part over all its splits, one after the
@@ -429,8 +445,7 @@ static bool attention(struct cpu_engine *e, size_t il, const struct cpu_act *out
 
 // ---- the whole
 
-// The first n rows of an input of products, as wide as this layer has it.
-static struct cpu_act as_wide_as(const struct cpu_act *a, uint32_t n_cols, size_t n)
+struct cpu_act cpu_as_wide_as(const struct cpu_act *a, uint32_t n_cols, size_t n)
 {
     struct cpu_act view = *a;
     view.n_cols = n_cols;
@@ -449,12 +464,12 @@ static bool add_product(struct cpu_engine *e, size_t il, enum layer_weight w,
     const struct layer *l = &e->base.model->layers[il];
     struct cpu_matmul m = {&l->w[w], in, layer_vector(l, bias), e->x, hp->n_embd, n, true};
     if (!l->w[post_norm].data && hp->residual_scale == 1)
-        return multiply(e, &m, 1) && look(e, il, l->w[w].name);
+        return cpu_multiply(e, &m, 1) && look(e, il, l->w[w].name);
     struct token_job j = {.e = e, .w = l->w[post_norm].data};
     m.y = e->branch;
     m.accumulate = false;
-    return multiply(e, &m, 1) && each_token(e, n, add_item, &j) && look(e, il, l->w[w].name) &&
-           cpu_mark(e, "add", l->w[w].name);
+    return cpu_multiply(e, &m, 1) && cpu_each_token(e, n, add_item, &j) &&
+           look(e, il, l->w[w].name) && cpu_mark(e, "add", l->w[w].name);
 }
 
 // attn_output(softmax(q k) v), of normed
@@ -462,7 +477,7 @@ static bool attend(struct cpu_engine *e, size_t il, size_t n)
 {
     const struct layer *l = &e->base.model->layers[il];
     const uint32_t n_q = l->n_head * l->head_dim, n_kv = l->n_head_kv * l->head_dim;
-    const struct cpu_act *in = &e->normed, out = as_wide_as(&e->attn_out, n_q, n);
+    const struct cpu_act *in = &e->normed, out = cpu_as_wide_as(&e->attn_out, n_q, n);
     const float *bq = layer_vector(l, ATTN_Q_BIAS), *bk = layer_vector(l, ATTN_K_BIAS),
                 *bv = layer_vector(l, ATTN_V_BIAS);
     const struct cpu_matmul qkv[] = {
@@ -470,7 +485,7 @@ static bool attend(struct cpu_engine *e, size_t il, size_t n)
         {&l->w[ATTN_K], in, bk, e->k, n_kv, n, false}, // (n, n_head_kv * head_dim)
         {&l->w[ATTN_V], in, bv, e->v, n_kv, n, false}, // (n, n_head_kv * head_dim)
     };
-    return multiply(e, qkv, 3) && rotate_and_store(e, il, n) && attention(e, il, &out, n) &&
+    return cpu_multiply(e, qkv, 3) && rotate_and_store(e, il, n) && attention(e, il, &out, n) &&
            add_product(e, il, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, ATTN_POST_NORM, &out, n);
 }
 
@@ -478,7 +493,7 @@ static bool attend(struct cpu_engine *e, size_t il, size_t n)
 static bool feed_forward(struct cpu_engine *e, size_t il, size_t n)
 {
     const struct layer *l = &e->base.model->layers[il];
-    const struct cpu_act *in = &e->normed, wide = as_wide_as(&e->gate, l->n_ff, n);
+    const struct cpu_act *in = &e->normed, wide = cpu_as_wide_as(&e->gate, l->n_ff, n);
     const struct weight *gate = &l->w[FFN_GATE], *up = &l->w[FFN_UP];
     const float *bias = layer_vector(l, FFN_UP_BIAS);
     const struct cpu_matmul gated[] = {
@@ -486,9 +501,18 @@ static bool feed_forward(struct cpu_engine *e, size_t il, size_t n)
         {up, in, bias, e->up, l->n_ff, n, false},       // (n, n_ff)
     };
     const struct cpu_matmul plain = {up, in, bias, wide.f, wide.n_pad, n, false};
-    return (gate->data ? multiply(e, gated, 2) : multiply(e, &plain, 1)) &&
-           activate(e, l, &wide, n) &&
+    return (gate->data ? cpu_multiply(e, gated, 2) : cpu_multiply(e, &plain, 1)) &&
+           cpu_activate(e, l, &wide, gate->data, up->group, n) &&
            add_product(e, il, FFN_DOWN, FFN_DOWN_BIAS, FFN_POST_NORM, &wide, n);
+}
+
+// x += residual_scale * post_norm(what the experts make of normed)
+static bool experts(struct cpu_engine *e, size_t il, size_t n)
+{
+    const struct layer *l = &e->base.model->layers[il];
+    struct token_job j = {.e = e, .w = l->w[FFN_POST_NORM].data};
+    return cpu_experts(e, l, n) && cpu_each_token(e, n, add_item, &j) &&
+           look(e, il, l->w[EXPERT_DOWN].name) && cpu_mark(e, "add", l->w[EXPERT_DOWN].name);
 }
 
 // As struct layer says.
@@ -503,8 +527,10 @@ static bool layer(struct cpu_engine *e, size_t il, size_t n)
         ok = attend(e, il, n);
     else if (ok && l->mixer == MIXER_LINEAR)
         ok = add_product(e, il, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, ATTN_POST_NORM, &e->normed, n);
-    if (ok && l->n_ff > 0 && !l->parallel)
+    if (ok && layer_feeds(l) && !l->parallel)
         ok = norm(e, &w[FFN_NORM], &w[FFN_NORM_BIAS], e->x, &e->normed, n);
+    if (ok && l->experts.n > 0)
+        return experts(e, il, n);
     return ok && (l->n_ff == 0 || feed_forward(e, il, n));
 }
 
@@ -535,9 +561,10 @@ bool cpu_head(struct cpu_engine *e, size_t first, size_t n)
     x.q += first * x.n_pad;
     x.scale += first * (x.n_pad / CPU_PAD);
     x.sum += first * (x.n_pad / 16);
-    const struct cpu_matmul head = {&m->output, &x, NULL, e->logits, m->hp.n_vocab, n, false};
+    const struct cpu_matmul head = {&m->output, &x,   m->output_bias.data, e->logits, m->hp.n_vocab,
+                                    n,          false};
     e->n_logits = 0;
-    if (!multiply(e, &head, 1))
+    if (!cpu_multiply(e, &head, 1))
         return false;
     if (m->hp.logit_scale != 1 || m->hp.final_softcap > 0) {
         e->kernels->softcap(e->logits, m->hp.logit_scale, m->hp.final_softcap, n * m->hp.n_vocab);

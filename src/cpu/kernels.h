@@ -85,7 +85,7 @@ struct cpu_kernels {
     void (*matmul)(const struct cpu_matmul *m, uint32_t row0, uint32_t row1);
     // Fills q, scale and sum of row `tok` from f.
     void (*quantize)(const struct cpu_act *a, size_t tok);
-    // Both (see enum norm_kind) of x to y, (n); y may be x, b NULL
+    // Both (see enum norm_kind) of x to y, (n); y may be x, b NULL, w of rms_norm too: ones
     void (*rms_norm)(const float *x, const float *w, const float *b, float eps, size_t n, float *y);
     void (*layer_norm)(const float *x, const float *w, const float *b, float eps, size_t n,
                        float *y);

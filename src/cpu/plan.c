@@ -44,8 +44,25 @@ static bool adds_in_place(const struct model *m)
 {
     bool in_place = m->hp.residual_scale == 1;
     for (uint32_t i = 0; i < m->hp.n_layer; i++)
-        in_place &= !m->layers[i].w[ATTN_POST_NORM].data && !m->layers[i].w[FFN_POST_NORM].data;
+        in_place &= m->layers[i].experts.n == 0 && !m->layers[i].w[ATTN_POST_NORM].data &&
+                    !m->layers[i].w[FFN_POST_NORM].data;
     return in_place;
+}
+
+static struct cpu_routing carve_routing(struct carver *c, size_t n, const struct layer_sizes *most)
+{
+    const size_t all = n * most->n_expert, used = n * most->n_expert_used;
+    struct cpu_routing r = {.logits = carve(c, all, sizeof *r.logits)};
+    r.score = carve(c, all, sizeof *r.score);
+    r.state = carve(c, all, sizeof *r.state);
+    r.shared = carve(c, n, sizeof *r.shared);
+    r.chosen = carve(c, used, sizeof *r.chosen);
+    r.weight = carve(c, used, sizeof *r.weight);
+    r.active = carve(c, most->n_expert, sizeof *r.active);
+    r.first = carve(c, most->n_expert + 1, sizeof *r.first);
+    r.place = carve(c, used, sizeof *r.place);
+    r.pair = carve(c, used, sizeof *r.pair);
+    return r;
 }
 
 size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batch, int n_threads,
@@ -55,7 +72,8 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
     const struct layer_sizes most = model_largest(m);
     struct carver c = {.base = base};
     struct cpu_engine s = {.head_dim_pad = ((size_t)most.head_dim + 15) / 16 * 16};
-    const size_t n = n_batch, n_splits = (size_t)n_ctx / CPU_ATTN_SPLIT + 1;
+    const size_t n = n_batch, rows = n > most.n_expert_used ? n : most.n_expert_used;
+    const size_t n_splits = (size_t)n_ctx / CPU_ATTN_SPLIT + 1;
     const size_t per_thread = (size_t)n_threads * 16, per_split = most.n_head * n_splits;
     for (uint32_t i = 0; i < m->n_rope; i++) {
         s.ropes[i].freq = carve(&c, m->ropes[i].n_dim / 2 + 1, sizeof(float));
@@ -67,10 +85,15 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
     s.q = carve(&c, n * most.n_q, sizeof *s.q);
     s.k = carve(&c, n * most.n_kv, sizeof *s.k);
     s.v = carve(&c, n * most.n_kv, sizeof *s.v);
-    s.up = carve(&c, n * most.n_ff, sizeof *s.up);
+    s.up = carve(&c, rows * most.n_ff, sizeof *s.up);
     s.normed = carve_act(&c, n, hp->n_embd);
     s.attn_out = carve_act(&c, n, most.n_q);
-    s.gate = carve_act(&c, n, most.n_ff);
+    s.gate = carve_act(&c, rows, most.n_ff);
+    if (most.n_expert > 0) {
+        s.routing = carve_routing(&c, n, &most);
+        s.expert_in = carve_act(&c, rows, hp->n_embd);
+        s.expert_out = carve(&c, rows * hp->n_embd, sizeof *s.expert_out);
+    }
     s.hidden = carve_act(&c, n, hp->n_embd);
     s.attn_parts = carve(&c, per_thread > per_split ? per_thread : per_split,
                          s.head_dim_pad * sizeof *s.attn_parts);
@@ -91,6 +114,10 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
         e->normed = s.normed;
         e->attn_out = s.attn_out;
         e->gate = s.gate;
+        e->routing = s.routing;
+        e->expert_in = s.expert_in;
+        e->expert_out = s.expert_out;
+        e->expert_rows = rows;
         e->hidden = s.hidden;
         e->attn_parts = s.attn_parts;
         e->split_parts = s.split_parts;

@@ -53,7 +53,7 @@ static size_t traffic(const struct cpu_engine *e, struct engine_traffic *out)
                 piece(out, &n, "kv",
                       layer_seen(l, e->parts[0].pos + 1) * kv_position_bytes(&e->kv.layers[i]));
             if (w->data && !w->vector)
-                piece(out, &n, w->name, w->n_bytes);
+                piece(out, &n, w->name, weight_bytes_used(l, w));
         }
     }
     piece(out, &n, "output", m->output.n_bytes);
@@ -63,7 +63,8 @@ static size_t traffic(const struct cpu_engine *e, struct engine_traffic *out)
 
 enum { PIECES_PER_LAYER = N_LAYER_WEIGHTS + 1, PIECES_BESIDE = 3 };
 
-static const char *const beside[] = {"norm", "rotate", "activate", "add", "softcap", NULL};
+static const char *const beside[] = {"norm",    "rotate", "activate", "add",
+                                     "softcap", "route",  "gather",   NULL};
 
 static bool add_work(const struct cpu_engine *e, size_t n, const struct cpu_marks *m,
                      struct engine_profile *out, struct error *err)

@@ -76,7 +76,7 @@ void CPU_NAME(rms_norm)(const float *x, const float *w, const float *b, float ep
 {
     const float r = 1.0f / sqrtf(squares(x, 0.0f, n) / (float)n + eps);
     for (size_t i = 0; i < n; i++)
-        y[i] = x[i] * r * w[i];
+        y[i] = w ? x[i] * r * w[i] : x[i] * r;
     for (size_t i = 0; b && i < n; i++)
         y[i] += b[i];
 }
@@ -143,9 +143,22 @@ INLINE v16 activation(enum activation act, const struct xielu *p, v16 x)
     case ACT_RELU_SQR:
         return relu_sqr(x);
     case ACT_XIELU:
+        return xielu(p, x);
+    case ACT_CLAMPED_SWIGLU:
         break;
     }
-    return xielu(p, x);
+    // What is not a number stays so: v16_min and v16_max give their second argument then.
+    const v16 a = v16_min(v16_set1(7.0f), x);
+    return v16_mul(a, sigmoid(v16_mul(v16_set1(1.702f), a)));
+}
+
+// What the activation is multiplied by.
+INLINE v16 beside(enum activation act, v16 up)
+{
+    if (act != ACT_CLAMPED_SWIGLU)
+        return up;
+    const v16 b = v16_max(v16_set1(-7.0f), v16_min(v16_set1(7.0f), up));
+    return v16_add(b, v16_set1(1.0f));
 }
 
 INLINE void activate(enum activation act, const struct xielu *p, float *gate, const float *up,
@@ -154,11 +167,11 @@ INLINE void activate(enum activation act, const struct xielu *p, float *gate, co
     size_t i = 0;
     for (; i + 16 <= n; i += 16) {
         v16 y = activation(act, p, v16_load(gate + i));
-        v16_store(gate + i, up ? v16_mul(y, v16_load(up + i)) : y);
+        v16_store(gate + i, up ? v16_mul(y, beside(act, v16_load(up + i))) : y);
     }
     if (i < n) {
         v16 y = activation(act, p, load_part(gate + i, n - i));
-        store_part(gate + i, up ? v16_mul(y, load_part(up + i, n - i)) : y, n - i);
+        store_part(gate + i, up ? v16_mul(y, beside(act, load_part(up + i, n - i))) : y, n - i);
     }
 }
 
@@ -177,6 +190,9 @@ void CPU_NAME(activate)(enum activation act, const struct xielu *p, float *gate,
         break;
     case ACT_XIELU:
         activate(ACT_XIELU, p, gate, up, n);
+        break;
+    case ACT_CLAMPED_SWIGLU:
+        activate(ACT_CLAMPED_SWIGLU, p, gate, up, n);
         break;
     }
 }

@@ -14,7 +14,8 @@ size_t finite_until(const float *v, size_t n)
 
 void finite_step(struct finite_search *s, const float *x, size_t n, const char *what)
 {
-    const bool embedding = strcmp(what, "token_embd") == 0, last = strcmp(what, "ffn_down") == 0;
+    const bool embedding = strcmp(what, "token_embd") == 0,
+               last = strcmp(what, "ffn_down") == 0 || strcmp(what, "ffn_down_exps") == 0;
     if (!embedding && !last && strcmp(what, "attn_output") != 0)
         return;
     if (!s->found && finite_until(x, n) < n) {

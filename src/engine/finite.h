@@ -24,8 +24,8 @@ struct finite_search {
     char where[48]; // "blk.3.attn_output"
 };
 
-// What the residual stream x (n) holds after a step of the pass: "token_embd", "attn_output" or
-// "ffn_down", named as the weights are; other steps are passed over.
+// What the residual stream x (n) holds after a step of the pass: "token_embd", "attn_output",
+// "ffn_down" or "ffn_down_exps", named as the weights are; other steps are passed over.
 void finite_step(struct finite_search *s, const float *x, size_t n, const char *what);
 
 // The error of a logit of token id. s: the pass that led to it; NULL: nobody looked.

@@ -130,20 +130,21 @@ struct engine_kernel *profile_reader(struct engine_profile *p, const char *what,
     return found;
 }
 
-static double product(const struct weight *w, const char *what, size_t n)
+// times: of experts, how many a token uses
+static double product(const struct weight *w, const char *what, size_t n, uint32_t times)
 {
     return w->data && !w->vector && profile_names(what, w->name)
-               ? 2.0 * w->rows * w->n_cols * (double)n
+               ? 2.0 * w->rows * w->n_cols * (double)n * (w->n_stacked ? times : 1)
                : 0;
 }
 
 // Of the products with the matrices that `what` names; one token reaches the head.
 static double product_flops(const struct model *m, const char *what, size_t n)
 {
-    double flops = product(&m->output, what, 1);
+    double flops = product(&m->output, what, 1, 1);
     for (uint32_t i = 0; i < m->hp.n_layer; i++)
         for (int k = 0; k < N_LAYER_WEIGHTS; k++)
-            flops += product(&m->layers[i].w[k], what, n);
+            flops += product(&m->layers[i].w[k], what, n, m->layers[i].experts.n_used);
     return flops;
 }
 

@@ -8,8 +8,9 @@
 #include "base/format.h"
 
 static const struct arch archs[] = {
-    // Llama 1-3.3, Mistral, SmolLM2, TinyLlama, distills on Llama
-    {"llama", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS},
+    // Llama 1-3.3, Mistral, SmolLM2, TinyLlama, distills on Llama; with experts Mixtral
+    {"llama", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .experts = MAY_HAVE_EXPERTS,
+     .experts_normed = true},
     // Qwen2, Qwen2.5, distills on them; the text part of Qwen2-VL and Qwen2.5-VL
     {"qwen2", ROPE_HALVES, .has = QKV_BIAS, .may_have = OUT_BIAS},
     {"qwen2vl", ROPE_HALVES, .has = QKV_BIAS, .may_have = OUT_BIAS, .vision = true},
@@ -18,6 +19,15 @@ static const struct arch archs[] = {
      .qk_norm = QK_NORM_HEAD},
     {"qwen3vl", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
      .qk_norm = QK_NORM_HEAD, .vision = true},
+    {"qwen3moe", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
+     .qk_norm = QK_NORM_HEAD, .experts = HAS_EXPERTS, .experts_normed = true},
+    // Qwen1.5 and Qwen2 with experts
+    {"qwen2moe", ROPE_HALVES, .has = QKV_BIAS | SET(SHARED_ROUTER), .may_have = OUT_BIAS,
+     .experts = HAS_EXPERTS},
+    // gpt-oss: what precedes its experts is named as others name a post-norm
+    {"gpt-oss", ROPE_HALVES, .act = ACT_CLAMPED_SWIGLU,
+     .has = QKV_BIAS | OUT_BIAS | EXPERT_BIAS | SET(ATTN_SINKS), .ffn_norm = "post_attention_norm",
+     .period = 2, .experts = HAS_EXPERTS, .experts_normed = true},
     // Gemma 2: the 27B model, of 46 layers, scales scores by its width over its heads
     {"gemma2", ROPE_HALVES, .act = ACT_GELU_TANH, .has = POST_NORMS, .period = 2, .window = 4096,
      .embd_sqrt = true, .softcaps = true, .attn_softcap = 50, .final_softcap = 30,
@@ -26,21 +36,31 @@ static const struct arch archs[] = {
     {"gemma3", ROPE_HALVES, .act = ACT_GELU_TANH, .has = POST_NORMS | QK_NORM,
      .qk_norm = QK_NORM_HEAD, .period = 6, .windowed_rope = WINDOWED_OWN_BASE, .embd_sqrt = true,
      .softcaps = true, .n_layer_embd_scale = 62},
-    // Phi-3, Phi-3.5, Phi-4 (not their experts)
+    // Phi-3, Phi-3.5, Phi-4
     {"phi3", ROPE_HALVES, .may_have = QKV_BIAS, .fused = true, .long_factors = true},
-    // Granite 3 and 4 (dense)
+    // Phi-3.5 with experts: as its files are read everywhere, RMS norms with biases
+    {"phimoe", ROPE_HALVES, .has = NORM_BIAS | QKV_BIAS | OUT_BIAS, .output_bias = true,
+     .long_factors = true, .experts = HAS_EXPERTS, .experts_normed = true},
+    // Granite 3 and 4, dense and with experts
     {"granite", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .scales = true,
      .logit_scale = LOGITS_DIVIDED},
+    {"granitemoe", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .scales = true,
+     .logit_scale = LOGITS_DIVIDED, .experts = HAS_EXPERTS, .experts_normed = true},
     {"smollm3", ROPE_INTERLEAVED, .unrotated_every = 4},
     // Ministral 3, Mistral Large 3 and later
     {"mistral3", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .temperature = true},
     // OLMo 2, and with windows OLMo 3
     {"olmo2", ROPE_HALVES, .has = POST_NORMS | QK_NORM, .lacks = PRE_NORMS,
      .qk_norm = QK_NORM_WHOLE, .period = 4, .windowed_rope = WINDOWED_UNSCALED},
+    {"olmoe", ROPE_HALVES, .has = QK_NORM, .qk_norm = QK_NORM_WHOLE, .experts = HAS_EXPERTS},
     // EXAONE 4: the 32B model, of 64 layers, has windows
     {"exaone4", ROPE_HALVES, .has = POST_NORMS | QK_NORM, .lacks = PRE_NORMS,
      .qk_norm = QK_NORM_HEAD, .period = 4, .n_layer_windowed = 64, .full_unrotated = true},
     {"glm4", ROPE_INTERLEAVED, .has = POST_NORMS, .may_have = QKV_BIAS, .fused = true},
+    // GLM-4.5 to 4.7: the same of what precedes its feed-forward network
+    {"glm4moe", ROPE_HALVES, .may_have = QKV_BIAS | QK_NORM | CHOICE, .qk_norm = QK_NORM_HEAD,
+     .ffn_norm = "post_attention_norm", .predicts = true, .experts = HAS_EXPERTS,
+     .expert_gate = EXPERT_SIGMOID, .shared = SHARED_BY_COUNT},
     // Seed-OSS: what precedes its feed-forward network is named as others name a post-norm
     {"seed_oss", ROPE_HALVES, .may_have = QKV_BIAS | OUT_BIAS, .ffn_norm = "post_attention_norm"},
     // Command R, Command R7B and A
@@ -60,9 +80,28 @@ static const struct arch archs[] = {
      .lacks = GATE, .qk_norm = QK_NORM_HEAD},
     {"internlm2", ROPE_INTERLEAVED},
     {"ernie4_5", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS},
-    // Hunyuan dense
+    {"ernie4_5-moe", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS | CHOICE,
+     .experts = HAS_EXPERTS, .experts_normed = true},
+    // Hunyuan dense, and with experts
     {"hunyuan-dense", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
      .qk_norm = QK_NORM_HEAD, .qk_norm_rotated = true},
+    {"hunyuan-moe", ROPE_HALVES, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
+     .qk_norm = QK_NORM_HEAD, .qk_norm_rotated = true, .experts = HAS_EXPERTS,
+     .experts_normed = true},
+    // dots.llm1
+    {"dots1", ROPE_HALVES, .has = QK_NORM, .may_have = CHOICE, .qk_norm = QK_NORM_HEAD,
+     .experts = HAS_EXPERTS, .expert_gate = EXPERT_SIGMOID, .shared = SHARED_BY_COUNT},
+    // Ling 2, Ring 2
+    {"bailingmoe2", ROPE_HALVES, .has = QK_NORM, .may_have = CHOICE, .fused = true,
+     .qk_norm = QK_NORM_HEAD, .predicts = true, .experts = HAS_EXPERTS,
+     .expert_gate = EXPERT_SIGMOID, .shared = SHARED_BY_COUNT},
+    {"minimax-m2", ROPE_HALVES, .has = QK_NORM, .may_have = CHOICE, .qk_norm = QK_NORM_WHOLE,
+     .experts = HAS_EXPERTS, .expert_gate = EXPERT_SIGMOID, .experts_normed = true},
+    // Llama 4 (text): that of 128 experts has no norms of queries and keys
+    {"llama4", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .qk_norm = QK_NORM_BARE,
+     .qk_norm_rotated = true, .period = 4, .window = 8192, .chunked = true, .full_unrotated = true,
+     .unrotated_temperature = true, .experts = HAS_EXPERTS, .expert_gate = EXPERT_SIGMOID,
+     .experts_weigh_input = true, .shared = SHARED_SAME, .n_expert_bare = 128},
     // Llama-Nemotron (Nano, Super, Ultra), DeciLM
     {"deci", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .gaps = true},
 };

@@ -32,11 +32,16 @@ static void shape_text(const struct gguf_tensor *t, struct buf *out)
 }
 
 static bool wrong_shape(struct binder *b, const char *name, const struct gguf_tensor *t,
-                        uint64_t n_cols, uint64_t rows)
+                        uint64_t n_cols, uint64_t rows, uint64_t n_stacked)
 {
     struct buf found = {0};
     shape_text(t, &found);
-    if (rows == 1)
+    if (n_stacked > 0)
+        error_set(b->err, ERR_MODEL,
+                  "tensor %s has shape %s, expected %llu x %llu x %llu: so many experts", name,
+                  buf_str(&found), (unsigned long long)n_cols, (unsigned long long)rows,
+                  (unsigned long long)n_stacked);
+    else if (rows == 1)
         error_set(b->err, ERR_MODEL, "tensor %s has shape %s, expected %llu", name, buf_str(&found),
                   (unsigned long long)n_cols);
     else
@@ -62,7 +67,7 @@ static bool has_shape(struct binder *b, const char *name, const struct gguf_tens
                       uint64_t rows, uint64_t n_cols)
 {
     return (t->ne[0] == n_cols && t->ne[1] == rows && t->ne[2] == 1 && t->ne[3] == 1) ||
-           wrong_shape(b, name, t, n_cols, rows);
+           wrong_shape(b, name, t, n_cols, rows, 0);
 }
 
 // `rows` rows from row0 on of a tensor whose type and shape have been checked.
@@ -75,6 +80,24 @@ static void set_matrix(const struct gguf_tensor *t, uint64_t row0, uint64_t rows
     w->data = (const char *)t->data + row0 * row_bytes;
     w->n_bytes = rows * row_bytes;
     w->tensor = t;
+}
+
+// n_stacked matrices, one behind the other.
+static bool bind_stack(struct binder *b, const char *name, uint64_t rows, uint64_t n_cols,
+                       uint32_t n_stacked, struct weight *w)
+{
+    const struct gguf_tensor *t = find(b, name);
+    if (!t)
+        return error_set(b->err, ERR_MODEL, "tensor %s (%llu x %llu x %u) is missing", name,
+                         (unsigned long long)n_cols, (unsigned long long)rows, n_stacked);
+    if (t->ne[0] != n_cols || t->ne[1] != rows || t->ne[2] != n_stacked || t->ne[3] != 1)
+        return wrong_shape(b, name, t, n_cols, rows, n_stacked);
+    if (!check_supported(b, name, t))
+        return false;
+    set_matrix(t, 0, rows, w);
+    w->n_stacked = n_stacked;
+    w->n_bytes *= n_stacked;
+    return true;
 }
 
 static bool missing(struct binder *b, const char *name, uint64_t n_cols, uint64_t rows)
@@ -146,7 +169,19 @@ static bool bind_matrix(struct binder *b, const char *name, uint64_t rows, uint6
 // ---- layers
 
 // A length that the facts of the model and of the layer give.
-enum dim { ONE, N_EMBD, N_Q, N_KV, N_FF, OF_Q_NORM, OF_K_NORM };
+enum dim {
+    ONE,
+    N_EMBD,
+    N_Q,
+    N_KV,
+    N_HEAD,
+    N_FF,
+    N_FF_SHARED,
+    N_FF_EXPERT,
+    N_EXPERT,
+    OF_Q_NORM,
+    OF_K_NORM,
+};
 
 // The weights of a layer. Those that are fused are the rows of one tensor, one after the other in
 // the order of this table.
@@ -155,6 +190,7 @@ static const struct weight_row {
     enum dim rows, n_cols; // ONE row: a vector
     const char *fused;     // the tensor that may have it, among others
     const char *group;     // NULL: of its own
+    bool stacked;          // of each expert one such matrix, or vector
 } table[N_LAYER_WEIGHTS] = {
     [ATTN_NORM] = {"attn_norm", ONE, N_EMBD},
     [ATTN_NORM_BIAS] = {"attn_norm.bias", ONE, N_EMBD},
@@ -166,6 +202,7 @@ static const struct weight_row {
     [ATTN_V_BIAS] = {"attn_v.bias", ONE, N_KV, "attn_qkv.bias"},
     [ATTN_Q_NORM] = {"attn_q_norm", ONE, OF_Q_NORM},
     [ATTN_K_NORM] = {"attn_k_norm", ONE, OF_K_NORM},
+    [ATTN_SINKS] = {"attn_sinks", ONE, N_HEAD},
     [ATTN_OUTPUT] = {"attn_output", N_EMBD, N_Q},
     [ATTN_OUTPUT_BIAS] = {"attn_output.bias", ONE, N_EMBD},
     [ATTN_POST_NORM] = {"post_attention_norm", ONE, N_EMBD},
@@ -176,6 +213,19 @@ static const struct weight_row {
     [FFN_UP_BIAS] = {"ffn_up.bias", ONE, N_FF},
     [FFN_DOWN] = {"ffn_down", N_EMBD, N_FF},
     [FFN_DOWN_BIAS] = {"ffn_down.bias", ONE, N_EMBD},
+    [ROUTER] = {"ffn_gate_inp", N_EXPERT, N_EMBD},
+    [ROUTER_BIAS] = {"ffn_gate_inp.bias", ONE, N_EXPERT},
+    [ROUTER_CHOICE_BIAS] = {"exp_probs_b.bias", ONE, N_EXPERT},
+    [EXPERT_GATE] = {"ffn_gate_exps", N_FF_EXPERT, N_EMBD, NULL, "ffn_gate_exps+ffn_up_exps", true},
+    [EXPERT_UP] = {"ffn_up_exps", N_FF_EXPERT, N_EMBD, NULL, "ffn_gate_exps+ffn_up_exps", true},
+    [EXPERT_DOWN] = {"ffn_down_exps", N_EMBD, N_FF_EXPERT, NULL, NULL, true},
+    [EXPERT_GATE_BIAS] = {"ffn_gate_exps.bias", ONE, N_FF_EXPERT, NULL, NULL, true},
+    [EXPERT_UP_BIAS] = {"ffn_up_exps.bias", ONE, N_FF_EXPERT, NULL, NULL, true},
+    [EXPERT_DOWN_BIAS] = {"ffn_down_exps.bias", ONE, N_EMBD, NULL, NULL, true},
+    [SHARED_ROUTER] = {"ffn_gate_inp_shexp", ONE, N_EMBD},
+    [SHARED_GATE] = {"ffn_gate_shexp", N_FF_SHARED, N_EMBD, NULL, "ffn_gate_shexp+ffn_up_shexp"},
+    [SHARED_UP] = {"ffn_up_shexp", N_FF_SHARED, N_EMBD, NULL, "ffn_gate_shexp+ffn_up_shexp"},
+    [SHARED_DOWN] = {"ffn_down_shexp", N_EMBD, N_FF_SHARED},
     [FFN_POST_NORM] = {"post_ffw_norm", ONE, N_EMBD},
 };
 
@@ -193,8 +243,16 @@ static uint64_t dim_size(const struct hparams *hp, const struct layer *l, enum d
         return l->mixer == MIXER_LINEAR ? hp->n_embd : n_q;
     case N_KV:
         return n_kv;
+    case N_HEAD:
+        return l->n_head;
     case N_FF:
         return l->n_ff;
+    case N_FF_SHARED:
+        return l->experts.n_ff_shared;
+    case N_FF_EXPERT:
+        return l->experts.n_ff;
+    case N_EXPERT:
+        return l->experts.n;
     case OF_Q_NORM:
         return shared ? l->head_dim : n_q;
     case OF_K_NORM:
@@ -203,15 +261,24 @@ static uint64_t dim_size(const struct hparams *hp, const struct layer *l, enum d
     return shared ? l->head_dim : n_kv;
 }
 
+// The part of a layer that a weight belongs to.
+static bool has_part(const struct layer *l, int w)
+{
+    static const uint64_t linear = SET(ATTN_NORM) | SET(ATTN_NORM_BIAS) | SET(ATTN_OUTPUT) |
+                                   SET(ATTN_OUTPUT_BIAS) | SET(ATTN_POST_NORM);
+    if (w <= ATTN_POST_NORM)
+        return l->mixer == MIXER_LINEAR ? (linear & SET(w)) != 0 : l->mixer == MIXER_ATTENTION;
+    if (w == FFN_NORM || w == FFN_NORM_BIAS || w == FFN_POST_NORM)
+        return layer_feeds(l);
+    return w <= FFN_DOWN_BIAS      ? l->n_ff > 0
+           : w <= EXPERT_DOWN_BIAS ? l->experts.n > 0
+                                   : l->experts.n_ff_shared > 0;
+}
+
 // As the architecture says, of the parts that the layer has.
 static enum presence presence_of(const struct arch *a, const struct layer *l, int w)
 {
-    static const uint32_t linear = SET(ATTN_NORM) | SET(ATTN_NORM_BIAS) | SET(ATTN_OUTPUT) |
-                                   SET(ATTN_OUTPUT_BIAS) | SET(ATTN_POST_NORM);
-    const bool has_part = w > ATTN_POST_NORM         ? l->n_ff > 0
-                          : l->mixer == MIXER_LINEAR ? (linear & SET(w)) != 0
-                                                     : l->mixer == MIXER_ATTENTION;
-    if (!has_part || a->lacks & SET(w))
+    if (!has_part(l, w) || a->lacks & SET(w))
         return ABSENT;
     if (a->may_have & SET(w))
         return OPTIONAL;
@@ -275,7 +342,7 @@ static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, stru
     uint64_t n_cols = dim_size(hp, l, row->n_cols), rows = dim_size(hp, l, row->rows);
     char name[NAME_MAX];
     l->w[w] = (struct weight){.name = row->name, .group = row->name, .vector = vector};
-    if (row->group && (w != FFN_UP || gated))
+    if (row->group && ((w != FFN_UP && w != EXPERT_UP && w != SHARED_UP) || gated))
         l->w[w].group = row->group;
     if (presence == ABSENT)
         return true;
@@ -283,7 +350,10 @@ static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, stru
         return bind_fused(b, i, l, w, presence);
     tensor_name(name, i, w == FFN_NORM && a->ffn_norm ? a->ffn_norm : row->name);
     if (!vector)
-        return bind_matrix(b, name, rows, n_cols, &l->w[w]);
+        return row->stacked ? bind_stack(b, name, rows, n_cols, l->experts.n, &l->w[w])
+                            : bind_matrix(b, name, rows, n_cols, &l->w[w]);
+    if (row->stacked)
+        rows = l->experts.n;
     if (l->qk_norm == QK_NORM_HEADS && (w == ATTN_Q_NORM || w == ATTN_K_NORM)) {
         rows = n_cols / l->head_dim;
         n_cols = l->head_dim;
@@ -295,6 +365,9 @@ static bool bind_layer(struct binder *b, const struct arch *a, uint32_t i, struc
 {
     char name[NAME_MAX];
     l->qk_norm = l->mixer == MIXER_ATTENTION ? a->qk_norm : QK_NORM_NONE;
+    const bool rotated = b->m->ropes[l->rope].layout != ROPE_NONE;
+    const bool bare = a->qk_norm == QK_NORM_BARE && rotated &&
+                      (a->n_expert_bare == 0 || model_largest(b->m).n_expert != a->n_expert_bare);
     l->qk_norm_rotated = a->qk_norm_rotated;
     for (int w = 0; w < N_LAYER_WEIGHTS; w++)
         if (!bind_weight(b, a, i, l, w))
@@ -305,8 +378,8 @@ static bool bind_layer(struct binder *b, const struct arch *a, uint32_t i, struc
                          "none",
                          i);
     if (!l->w[ATTN_Q_NORM].data)
-        l->qk_norm = QK_NORM_NONE;
-    l->parallel = a->parallel && l->n_ff > 0 && !l->w[FFN_NORM].data;
+        l->qk_norm = bare ? QK_NORM_BARE : QK_NORM_NONE;
+    l->parallel = a->parallel && layer_feeds(l) && !l->w[FFN_NORM].data;
     // Rotation frequencies that very old files store per layer; they follow from the metadata.
     find(b, tensor_name(name, i, "attn_rot_embd"));
     return true;
@@ -369,18 +442,35 @@ static bool bind_outer(struct binder *b, const struct arch *a)
         return false;
     m->output = m->tok_embd;
     m->output.name = m->output.group = "output";
+    m->output_bias.name = m->output_bias.group = "output.bias";
     return (m->tied || bind_matrix(b, "output.weight", hp->n_vocab, hp->n_embd, &m->output)) &&
            bind_vector(b, "output_norm.weight", REQUIRED, hp->n_embd, 1, &m->output_norm) &&
            bind_vector(b, "output_norm.bias", a->has & SET(ATTN_NORM_BIAS) ? REQUIRED : ABSENT,
                        hp->n_embd, 1, &m->output_norm_bias) &&
+           bind_vector(b, "output.bias", a->output_bias ? REQUIRED : ABSENT, hp->n_vocab, 1,
+                       &m->output_bias) &&
            bind_rope_factors(b, a);
+}
+
+// Whether tensor i is of a layer that is not evaluated.
+static bool is_of_predicting(const struct binder *b, size_t i)
+{
+    const struct hparams *hp = &b->m->hp;
+    const struct gguf_str *name = &gguf_tensor_at(b->m->gguf, i)->name;
+    for (uint32_t k = 0; k < hp->n_layer_predict; k++) {
+        char begin[NAME_MAX];
+        const size_t n = (size_t)snprintf(begin, sizeof begin, "blk.%u.", hp->n_layer + k);
+        if (name->len > n && memcmp(name->data, begin, n) == 0)
+            return true;
+    }
+    return false;
 }
 
 static bool refuse_leftovers(struct binder *b, const struct arch *a)
 {
     const struct gguf *g = b->m->gguf;
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
-        if (b->used[i])
+        if (b->used[i] || is_of_predicting(b, i))
             continue;
         char name[FORMAT_TEXT];
         const struct gguf_str s = gguf_tensor_at(g, i)->name;
@@ -410,6 +500,8 @@ bool model_bind(struct model *m, const struct arch *a, struct error *err)
         goto done;
     for (size_t i = 0; i < n; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(m->gguf, i);
+        if (is_of_predicting(&b, i))
+            continue;
         m->n_params += t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
         m->weight_bytes += t->n_bytes;
     }

@@ -112,6 +112,8 @@ static bool read_windows(struct meta *k, const struct arch *a, struct model *m)
         return false;
     if (a->n_layer_windowed && a->n_layer_windowed != m->hp.n_layer)
         window = 0;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        m->layers[i].chunked = a->chunked;
     if (a->period)
         return set_windows(k, m, window, a->period);
     for (uint32_t i = 0; i < m->hp.n_layer; i++)
@@ -260,6 +262,15 @@ static bool read_scales(struct meta *k, const struct arch *a, struct model *m)
         !meta_f32_or_0(k, "attention.temperature_scale", false, 1e3, &hp->attn_temp_scale))
         return false;
     hp->attn_temp_len = m->ropes[0].orig_ctx;
+    if (a->unrotated_temperature) {
+        hp->attn_temp_unrotated = true;
+        hp->attn_temp_scale = 0.1f;
+        hp->attn_temp_len = 8192;
+        hp->attn_temp_offset = 1;
+        if (!meta_f32_or_0(k, "attention.temperature_scale", false, 1e3, &hp->attn_temp_scale) ||
+            !meta_u32(k, "attention.temperature_length", false, 1, 1u << 30, &hp->attn_temp_len))
+            return false;
+    }
     if (a->embd_sqrt)
         hp->embd_scale = sqrtf((float)hp->n_embd);
     for (uint32_t i = 0; i < hp->n_layer; i++) {
@@ -304,22 +315,24 @@ static bool read_activation(struct meta *k, const struct arch *a, struct model *
 // Things that would change the computation and that no row of the table has.
 static bool refuse_unsupported(struct meta *k)
 {
-    uint32_t n_expert = 0;
     bool causal = true;
-    meta_find(k, "expert_count");
-    if (!gguf_get_u32(k->g, k->key, false, &n_expert, k->err))
-        return false;
-    if (n_expert)
-        return error_set(k->err, ERR_MODEL,
-                         "the model has %u experts per layer (%s); mixture-of-experts models are "
-                         "not supported",
-                         n_expert, k->key);
     meta_find(k, "attention.causal");
     if (!gguf_get_bool(k->g, k->key, false, &causal, k->err))
         return false;
     return causal ||
            error_set(k->err, ERR_MODEL,
                      "%s is false: this is an embedding model, it does not generate text", k->key);
+}
+
+// The last layers of the file, where it has such, guess at tokens after the next one.
+static bool drop_predicting_layers(struct meta *k, const struct arch *a, struct model *m)
+{
+    struct hparams *hp = &m->hp;
+    if (a->predicts &&
+        !meta_u32(k, "nextn_predict_layers", false, 0, hp->n_layer - 1, &hp->n_layer_predict))
+        return false;
+    hp->n_layer -= hp->n_layer_predict;
+    return true;
 }
 
 static bool read_all(struct meta *k, const struct arch *a, struct model *m)
@@ -345,9 +358,10 @@ static bool read_all(struct meta *k, const struct arch *a, struct model *m)
                     a->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
                                         : "attention.layer_norm_epsilon",
                     true, 0.1, &hp->norm_eps) &&
-           refuse_unsupported(k) && read_heads(k, a, m) && read_windows(k, a, m) &&
-           read_rope(k, a, m) && set_other_rope(k, a, m) && read_scales(k, a, m) &&
-           read_activation(k, a, m) && meta_all_read(k);
+           refuse_unsupported(k) && experts_read(k, a, m) && read_heads(k, a, m) &&
+           read_windows(k, a, m) && read_rope(k, a, m) && set_other_rope(k, a, m) &&
+           read_scales(k, a, m) && read_activation(k, a, m) && drop_predicting_layers(k, a, m) &&
+           meta_all_read(k);
 }
 
 bool facts_read(struct model *m, const struct arch *a, struct error *err)
@@ -372,7 +386,9 @@ struct layer_sizes model_largest(const struct model *m)
         s.head_dim = larger(s.head_dim, l->head_dim);
         s.n_q = larger(s.n_q, l->n_head * l->head_dim);
         s.n_kv = larger(s.n_kv, l->n_head_kv * l->head_dim);
-        s.n_ff = larger(s.n_ff, l->n_ff);
+        s.n_ff = larger(s.n_ff, larger(l->n_ff, larger(l->experts.n_ff, l->experts.n_ff_shared)));
+        s.n_expert = larger(s.n_expert, l->experts.n);
+        s.n_expert_used = larger(s.n_expert_used, l->experts.n_used);
     }
     for (uint32_t i = 0; i < m->n_rope; i++)
         s.rope_dim = larger(s.rope_dim, m->ropes[i].n_dim);

@@ -5,7 +5,7 @@
 #include "model/model.h"
 
 // Sets of layer weights.
-#define SET(w)     (UINT32_C(1) << (w))
+#define SET(w)     (UINT64_C(1) << (w))
 #define QKV_BIAS   (SET(ATTN_Q_BIAS) | SET(ATTN_K_BIAS) | SET(ATTN_V_BIAS))
 #define OUT_BIAS   SET(ATTN_OUTPUT_BIAS)
 #define QK_NORM    (SET(ATTN_Q_NORM) | SET(ATTN_K_NORM))
@@ -13,11 +13,15 @@
 #define POST_NORMS (SET(ATTN_POST_NORM) | SET(FFN_POST_NORM))
 #define NORM_BIAS  (SET(ATTN_NORM_BIAS) | SET(FFN_NORM_BIAS))
 #define FFN_BIAS   (SET(FFN_UP_BIAS) | SET(FFN_DOWN_BIAS))
-#define GATE       SET(FFN_GATE)
-// What an architecture has unless its row says otherwise.
+#define GATE       (SET(FFN_GATE) | SET(EXPERT_GATE) | SET(SHARED_GATE))
+#define CHOICE     SET(ROUTER_CHOICE_BIAS)
+#define EXPERT_BIAS                                                                                \
+    (SET(ROUTER_BIAS) | SET(EXPERT_GATE_BIAS) | SET(EXPERT_UP_BIAS) | SET(EXPERT_DOWN_BIAS))
+// What an architecture has unless its row says otherwise, in the layers that have such a part.
 #define PLAIN_WEIGHTS                                                                              \
     (PRE_NORMS | SET(ATTN_Q) | SET(ATTN_K) | SET(ATTN_V) | SET(ATTN_OUTPUT) | GATE | SET(FFN_UP) | \
-     SET(FFN_DOWN))
+     SET(FFN_DOWN) | SET(ROUTER) | SET(EXPERT_UP) | SET(EXPERT_DOWN) | SET(SHARED_UP) |            \
+     SET(SHARED_DOWN))
 
 // Whether a file of this architecture has a tensor.
 enum presence {
@@ -33,6 +37,14 @@ enum windowed_rope {
     WINDOWED_OWN_BASE, // rope.freq_base_swa, no scaling
 };
 
+// Whether a family has layers with experts, and a shared one beside them.
+enum mixture { NO_EXPERTS, MAY_HAVE_EXPERTS, HAS_EXPERTS };
+enum shared_expert {
+    SHARED_BY_WIDTH, // where expert_shared_feed_forward_length is not 0
+    SHARED_BY_COUNT, // expert_shared_count times that, or times the width of the others
+    SHARED_SAME,     // always, as wide as the others
+};
+
 enum logit_scale { LOGITS_UNSCALED, LOGITS_TIMES, LOGITS_DIVIDED };
 
 // What a family is, beside what its metadata says. Zero: as in Llama.
@@ -41,19 +53,29 @@ struct arch {
     enum rope_layout rope;
     enum norm_kind norm;
     enum activation act;
-    uint32_t has, may_have, lacks; // sets of weights, beside PLAIN_WEIGHTS
+    uint64_t has, may_have, lacks; // sets of weights, beside PLAIN_WEIGHTS
     const char *ffn_norm;          // its name, where it is another one
     bool fused;                    // attn_qkv, and ffn_up with the rows of the gate before its own
     enum qk_norm qk_norm;          // of those that has or may_have qk norms
     bool qk_norm_rotated;
     bool parallel; // a layer without ffn_norm is parallel (see struct layer)
     bool gaps;     // layers may lack attention, queries and keys, or the feed-forward network
+    bool output_bias;
+    bool predicts; // reads nextn_predict_layers
+
+    enum mixture experts;
+    enum expert_gate expert_gate; // where the metadata do not say it, as the next one
+    bool experts_normed;
+    bool experts_weigh_input;
+    enum shared_expert shared;
+    uint32_t n_expert_bare; // models of so many experts have no norms of queries and keys
 
     // Windows: layer i has one when i % period < period - 1; 0: all have the one of the metadata.
     uint32_t period;
     uint32_t window;           // where the metadata have none
     uint32_t n_layer_windowed; // only models of so many layers have windows; 0: all
     enum windowed_rope windowed_rope;
+    bool chunked;             // windows are (see struct layer)
     bool full_unrotated;      // where there are windowed layers
     uint32_t unrotated_every; // layer i is not rotated when (i + 1) % this == 0; 0: all are
 
@@ -64,6 +86,7 @@ struct arch {
     bool softcaps;                     // reads attn_logit_softcapping, final_logit_softcapping, ...
     float attn_softcap, final_softcap; // ... which are these where the metadata have none
     bool temperature;                  // reads attention.temperature_scale
+    bool unrotated_temperature;        // ... and .temperature_length: 0.1 and 8192 where absent
     bool long_factors;                 // rope_factors_short and rope_factors_long
     bool vision;                       // the text part of a model that also sees
 };
@@ -101,12 +124,16 @@ bool meta_f32_per_layer(struct meta *k, const char *key, uint32_t n_layer, float
 // change nothing.
 bool meta_all_read(struct meta *k);
 
-// ---- facts.c, bind.c
+// ---- facts.c, experts.c, bind.c
 
 // Fills m->hp (all but n_vocab), m->ropes (all but factors) and the facts of m->layers (all but
 // those that follow from the tensors that are there) from the metadata. Every value is in range
 // afterwards.
 bool facts_read(struct model *m, const struct arch *a, struct error *err);
+
+// The same of the experts of each layer, whose n_ff is that of a plain feed-forward network before,
+// and 0 after it in layers with experts.
+bool experts_read(struct meta *k, const struct arch *a, struct model *m);
 
 // Finds, checks and binds every tensor to its place; sets hp.n_vocab, tied, n_params, weight_bytes,
 // and of a layer qk_norm and parallel. A tensor left over is an error.

@@ -144,10 +144,15 @@ void model_free(struct model *m)
 
 uint64_t model_bytes_per_token(const struct model *m)
 {
-    // Everything once, except that only one row of the embedding is looked up. A tied head reads
-    // the whole of the same tensor.
+    // Everything once (of experts those that it uses), except that only one row of the embedding is
+    // looked up. A tied head reads the whole of the same tensor.
     uint64_t n = m->weight_bytes;
     if (!m->tied)
         n -= m->tok_embd.n_bytes;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        for (int k = 0; k < N_LAYER_WEIGHTS; k++) {
+            const struct weight *w = &m->layers[i].w[k];
+            n -= w->n_bytes - weight_bytes_used(&m->layers[i], w);
+        }
     return n + quant_row_bytes(m->tok_embd.type, m->tok_embd.n_cols);
 }

@@ -52,28 +52,34 @@ struct hparams {
     uint32_t n_ctx_train; // context length in the metadata
     uint32_t n_embd;
     uint32_t n_layer;
+    uint32_t
+        n_layer_predict; // beside n_layer: those that only guess at later tokens; not evaluated
     enum norm_kind norm; // of every norm
     float norm_eps;
     float embd_scale;     // the embedding is multiplied by it
     float residual_scale; // what attention and feed-forward add is multiplied by it
     float logit_scale;    // logits are multiplied by it, ...
     float final_softcap;  // ... then become c tanh(logit / c); 0: they do not
-    // Queries, after rotation, times 1 + attn_temp_scale ln(1 + floor(position / attn_temp_len))
+    // Queries, after rotation, times
+    // 1 + attn_temp_scale ln(1 + floor((position + attn_temp_offset) / attn_temp_len))
     float attn_temp_scale;  // 0: none
     uint32_t attn_temp_len; // not 0
+    uint32_t attn_temp_offset;
+    bool attn_temp_unrotated; // only in layers without rotation
 };
 
 // A weight matrix W of `rows` rows, each n_cols long: y = W x, x (n_cols), y (rows); or a vector of
-// n_cols numbers. data NULL: absent.
+// n_cols numbers; or, of experts, n_stacked such matrices, one behind the other. data NULL: absent.
 struct weight {
     const char *name;  // "ffn_down", "attn_q.bias": as in the file, without layer and ".weight"
     const char *group; // "ffn_gate+ffn_up": of the matrices of its layer that share an input
     uint32_t type;     // enum quant_type; of a vector always QUANT_F32
     uint32_t rows;
     uint32_t n_cols;
+    uint32_t n_stacked; // 0: one matrix
     bool vector;
-    const void *data; // rows * quant_row_bytes(type, n_cols), as in the file
-    size_t n_bytes;
+    const void *data;                 // rows * quant_row_bytes(type, n_cols), as in the file
+    size_t n_bytes;                   // of all
     const struct gguf_tensor *tensor; // that data is of; a matrix may be some of its rows
 };
 
@@ -90,6 +96,7 @@ enum layer_weight {
     ATTN_V_BIAS,
     ATTN_Q_NORM, // see enum qk_norm
     ATTN_K_NORM,
+    ATTN_SINKS, // (n_head): a score of no position, which takes its share of the softmax
     ATTN_OUTPUT,
     ATTN_OUTPUT_BIAS,
     ATTN_POST_NORM, // of what attention adds
@@ -100,6 +107,19 @@ enum layer_weight {
     FFN_UP_BIAS,
     FFN_DOWN,
     FFN_DOWN_BIAS,
+    ROUTER, // see struct experts
+    ROUTER_BIAS,
+    ROUTER_CHOICE_BIAS, // (n): of the choice of experts, not of their weights
+    EXPERT_GATE,        // stacked, as are the next two
+    EXPERT_UP,
+    EXPERT_DOWN,
+    EXPERT_GATE_BIAS, // (n, rows), and so on
+    EXPERT_UP_BIAS,
+    EXPERT_DOWN_BIAS,
+    SHARED_ROUTER, // (n_embd)
+    SHARED_GATE,
+    SHARED_UP,
+    SHARED_DOWN,
     FFN_POST_NORM, // of what the feed-forward network adds
     N_LAYER_WEIGHTS,
 };
@@ -116,6 +136,7 @@ enum qk_norm {
     QK_NORM_HEAD,  // each head, all with the same weights: (head_dim)
     QK_NORM_HEADS, // each head, with weights of its own: (n_head, head_dim), (n_head_kv, head_dim)
     QK_NORM_WHOLE, // all heads at once: (n_head * head_dim), (n_head_kv * head_dim)
+    QK_NORM_BARE,  // each head, without weights
 };
 
 enum activation {
@@ -123,11 +144,34 @@ enum activation {
     ACT_GELU_TANH, // x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2
     ACT_RELU_SQR,  // max(x, 0)^2
     ACT_XIELU,     // see struct xielu
+    // With a = min(gate, 7), b = min(max(up, -7), 7): a / (1 + e^(-1.702 a)) (b + 1)
+    ACT_CLAMPED_SWIGLU,
 };
 
 // x > 0: p x^2 + beta x; else n (expm1(min(x, eps)) - x) + beta x (Huang and Schlag 2024)
 struct xielu {
     float p, n, beta, eps;
+};
+
+enum expert_gate { EXPERT_SOFTMAX, EXPERT_SIGMOID };
+
+// A mixture of experts (Shazeer et al. 2017): p = gate(router x + router_bias) over all n; n_used
+// of them are chosen, those with the largest p + choice_bias; each weighs p. The sum of what they
+// give, times their weights, is what the feed-forward network adds. The shared one is for every
+// token (Dai et al. 2024); where there is a shared_router it weighs sigmoid(shared_router x),
+// else 1.
+struct experts {
+    uint32_t n;           // 0: the layer has none
+    uint32_t n_used;      // of each token; 1 to n
+    uint32_t n_ff;        // the width of each
+    uint32_t n_ff_shared; // 0: no shared one
+    enum expert_gate gate;
+    bool normed;       // weights are divided by the sum of those chosen, ...
+    float scale;       // ... and then multiplied by it
+    bool weighs_input; // weights multiply what experts are given instead of what they give
+    // n_group runs of equal length; those with the largest sums of their best two can be chosen
+    // from
+    uint32_t n_group, n_group_used; // n_group_used = n_group: all
 };
 
 // Vectors are F32, aligned: those of other types in the file are converted at load. Layers of one
@@ -137,7 +181,8 @@ struct xielu {
 //   x += residual_scale * attn_post_norm(mixer(n1))
 //   x += residual_scale * ffn_post_norm(down(act(gate n2) * up n2)), n2 = ffn_norm(x)
 //
-// An absent norm leaves its input as it is; parallel: n2 is n1.
+// An absent norm leaves its input as it is; parallel: n2 is n1. With experts, they are in the place
+// of down(...), and of that form each.
 struct layer {
     struct weight w[N_LAYER_WEIGHTS]; // data NULL: absent
     enum mixer mixer;
@@ -146,15 +191,22 @@ struct layer {
     uint32_t n_head_kv; // divides n_head; 0 unless MIXER_ATTENTION
     uint32_t head_dim;  // of Q, K and V; not always n_embd / n_head
     uint32_t window;    // a token sees itself and the window - 1 before it; 0 = all
+    bool chunked;       // ... or its own one of the runs of that length that the context is cut in
     uint32_t rope;      // index of model.ropes
     enum qk_norm qk_norm;
     bool qk_norm_rotated; // after the rotation instead of before
     float attn_scale;     // of the scores, which ...
     float attn_softcap;   // ... then become c tanh(score / c); 0: they do not
-    uint32_t n_ff;        // 0: no feed-forward network
+    uint32_t n_ff;        // 0: no feed-forward network but that of experts
+    struct experts experts;
     enum activation act;
     struct xielu xielu; // of ACT_XIELU
 };
+
+static inline bool layer_feeds(const struct layer *l)
+{
+    return l->n_ff > 0 || l->experts.n > 0;
+}
 
 // (n_cols) numbers; NULL: absent.
 static inline const float *layer_vector(const struct layer *l, enum layer_weight i)
@@ -177,6 +229,7 @@ struct model {
     struct weight output;   // (n_vocab, n_embd); the same tensor as tok_embd when the head is tied
     bool tied;
     struct weight output_norm, output_norm_bias; // (n_embd); bias: data NULL when absent
+    struct weight output_bias;                   // (n_vocab); data NULL when absent
     struct rope ropes[MODEL_MAX_ROPES];
     uint32_t n_rope;
     struct layer *layers; // owned, n_layer
@@ -193,14 +246,32 @@ struct model *model_load(const char *path, struct error *err);
 struct model *model_from_gguf(struct gguf *g, const char *path, struct error *err);
 void model_free(struct model *m); // NULL is fine
 
-// Bytes of all weights that one decoded token must read (embedding: one row; the head: all rows).
+// The matrix of one expert.
+static inline struct weight weight_of_expert(const struct weight *w, uint32_t i)
+{
+    struct weight one = *w;
+    one.n_stacked = 0;
+    one.n_bytes = w->n_bytes / w->n_stacked;
+    one.data = (const char *)w->data + i * one.n_bytes;
+    return one;
+}
+
+// What one token reads of a weight of the layer: of experts, those that it uses.
+static inline uint64_t weight_bytes_used(const struct layer *l, const struct weight *w)
+{
+    return w->n_stacked ? w->n_bytes / w->n_stacked * l->experts.n_used : w->n_bytes;
+}
+
+// Bytes of all weights that one decoded token must read (embedding: one row; the head: all rows; of
+// experts those that it uses).
 uint64_t model_bytes_per_token(const struct model *m);
 
 // The largest that any layer has: what scratch memory is sized by.
 struct layer_sizes {
     uint32_t n_head, head_dim;
     uint32_t n_q, n_kv; // n_head * head_dim, n_head_kv * head_dim
-    uint32_t n_ff;
+    uint32_t n_ff;      // of experts, too
+    uint32_t n_expert, n_expert_used;
     uint32_t rope_dim;
 };
 struct layer_sizes model_largest(const struct model *m);
@@ -208,7 +279,9 @@ struct layer_sizes model_largest(const struct model *m);
 // How many of `n` positions up to and including the last one a layer sees.
 static inline uint64_t layer_seen(const struct layer *l, uint64_t n)
 {
-    return l->window && n > l->window ? l->window : n;
+    if (!l->window || n <= l->window)
+        return n;
+    return l->chunked ? (n - 1) % l->window + 1 : l->window;
 }
 
 // The frequency and magnitude with which pair i of a head is rotated at position 1 (angle =

@@ -19,7 +19,8 @@ static bool same_kind(const struct layer *a, const struct layer *b)
     return a->mixer == b->mixer && a->parallel == b->parallel && a->n_head == b->n_head &&
            a->n_head_kv == b->n_head_kv && a->head_dim == b->head_dim && a->window == b->window &&
            a->attn_softcap == b->attn_softcap && a->rope == b->rope && a->qk_norm == b->qk_norm &&
-           a->n_ff == b->n_ff && a->act == b->act && same_weights(a, b);
+           a->chunked == b->chunked && a->n_ff == b->n_ff && a->experts.n == b->experts.n &&
+           a->act == b->act && same_weights(a, b);
 }
 
 // Whether layer i is the first of its kind.
@@ -33,7 +34,7 @@ static bool is_first(const struct model *m, uint32_t i)
 
 static const char *activation_name(const struct layer *l)
 {
-    static const char *const names[] = {"SiLU", "GELU", "squared ReLU", "xIELU"};
+    static const char *const names[] = {"SiLU", "GELU", "squared ReLU", "xIELU", "clamped SwiGLU"};
     return names[l->act];
 }
 
@@ -91,7 +92,7 @@ static void put_rope(struct buf *out, const struct rope *r)
 static void put_attention(struct buf *out, const struct model *m, const struct layer *l)
 {
     static const char *const norms[] = {"", ", norms of each head", ", norms of each head",
-                                        ", norms of all heads"};
+                                        ", norms of all heads", ", bare norms of each head"};
     char window[FORMAT_NUMBER];
     if (l->mixer == MIXER_NONE)
         buf_puts(out, "no attention");
@@ -102,17 +103,31 @@ static void put_attention(struct buf *out, const struct model *m, const struct l
     buf_printf(out, "%u heads of %u sharing %u KV head%s", l->n_head, l->head_dim, l->n_head_kv,
                l->n_head_kv > 1 ? "s" : "");
     if (l->window)
-        buf_printf(out, ", sliding window %s", format_number(window, l->window));
+        buf_printf(out, l->chunked ? ", chunks of %s" : ", sliding window %s",
+                   format_number(window, l->window));
     put_rope(out, &m->ropes[l->rope]);
     buf_puts(out, norms[l->qk_norm]);
     if (l->attn_softcap > 0)
         buf_printf(out, ", softcap %g", (double)l->attn_softcap);
+    if (has(l, ATTN_SINKS))
+        buf_puts(out, ", sinks");
 }
 
 static void put_feed_forward(struct buf *out, const struct layer *l)
 {
-    if (l->n_ff == 0) {
+    const struct experts *x = &l->experts;
+    if (!layer_feeds(l)) {
         buf_puts(out, "; no feed-forward");
+        return;
+    }
+    if (x->n > 0) {
+        buf_printf(out, "; %s%u of %u experts of %u, %s%s, by %s", l->parallel ? "beside it " : "",
+                   x->n_used, x->n, x->n_ff, has(l, EXPERT_GATE) ? "gated " : "",
+                   activation_name(l), x->gate == EXPERT_SIGMOID ? "sigmoid" : "softmax");
+        if (x->n_group_used < x->n_group)
+            buf_printf(out, " from %u of %u groups", x->n_group_used, x->n_group);
+        if (x->n_ff_shared > 0)
+            buf_printf(out, ", and a shared one of %u", x->n_ff_shared);
         return;
     }
     buf_printf(out, "; %sfeed-forward %u, %s%s", l->parallel ? "beside it " : "", l->n_ff,
@@ -155,6 +170,17 @@ static json_t *rope_json(const struct rope *r)
                      r->long_factors != NULL);
 }
 
+static json_t *experts_json(const struct layer *l)
+{
+    const struct experts *x = &l->experts;
+    if (x->n == 0)
+        return json_null();
+    return json_pack("{s:i, s:i, s:i, s:i, s:s, s:i, s:i}", "count", (int)x->n, "used",
+                     (int)x->n_used, "feed_forward", (int)x->n_ff, "shared_feed_forward",
+                     (int)x->n_ff_shared, "gate", x->gate == EXPERT_SIGMOID ? "sigmoid" : "softmax",
+                     "groups", (int)x->n_group, "groups_used", (int)x->n_group_used);
+}
+
 json_t *inspect_layers_json(const struct model *m)
 {
     static const char *const mixers[] = {"attention", "linear", "none"};
@@ -171,6 +197,7 @@ json_t *inspect_layers_json(const struct model *m)
                               attends ? rope_json(&m->ropes[l->rope]) : json_null(), "feed_forward",
                               (int)l->n_ff, "gated", has(l, FFN_GATE), "activation",
                               activation_name(l), "parallel", l->parallel);
+        json_object_set_new(o, "experts", experts_json(l));
         json_array_append_new(list, o);
     }
     return list;

@@ -358,19 +358,36 @@ static void a_fact_that_the_kernels_do_not_compute_is_refused_by_its_name(void *
         {"layer 1: a layer without attention", offsetof(struct layer, mixer), MIXER_NONE},
         {"queries and keys", offsetof(struct layer, qk_norm), QK_NORM_HEADS},
         {"a layer without a feed-forward", offsetof(struct layer, n_ff), 0},
+        {"layer 1: a mixture of experts", offsetof(struct layer, experts.n), 4},
+        {"without weights", offsetof(struct layer, qk_norm), QK_NORM_BARE},
+        {"a clamped activation", offsetof(struct layer, act), ACT_CLAMPED_SWIGLU},
     };
-    for (size_t i = 0; on_cuda && i <= sizeof facts / sizeof *facts; i++) {
+    const size_t n_facts = sizeof facts / sizeof *facts;
+    for (size_t i = 0; on_cuda && i <= n_facts + 4; i++) {
         struct fixture f;
         struct error err = {0};
         struct engine_params p = {.n_ctx = N_CTX, .n_batch = 32};
         struct engine_plan plan;
         const char *name = "layer 1: no attn_norm";
         open_model(&f, "llama");
-        if (i < sizeof facts / sizeof *facts) {
+        if (i < n_facts) {
             name = facts[i].name;
             memcpy((char *)&f.m->layers[1] + facts[i].at, &facts[i].u, 4);
-        } else {
+        } else if (i == n_facts) {
             f.m->layers[1].w[ATTN_NORM].data = NULL;
+        } else if (i == n_facts + 1) {
+            name = "layer 1: a sink of attention";
+            f.m->layers[1].w[ATTN_SINKS].data = f.m->output_norm.data;
+        } else if (i == n_facts + 2) {
+            name = "layer 1: attention within chunks";
+            f.m->layers[1].window = 8;
+            f.m->layers[1].chunked = true;
+        } else if (i == n_facts + 3) {
+            name = "a bias of the logits";
+            f.m->output_bias.data = f.m->output_norm.data;
+        } else {
+            name = "queries that grow in layers without rotation alone";
+            f.m->hp.attn_temp_unrotated = true;
         }
         assert_null(try_open(f.m, &p, &err));
         assert_int_equal(err.code, ERR_MODEL);

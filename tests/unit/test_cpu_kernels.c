@@ -194,11 +194,20 @@ static double activation(enum activation act, double x)
         return 0.5 * x * (1 + tanh(u));
     case ACT_RELU_SQR:
         return x > 0 ? x * x : 0;
+    case ACT_CLAMPED_SWIGLU:
+        x = x > 7 ? 7 : x;
+        return x / (1 + exp(-1.702 * x));
     case ACT_XIELU:
         break;
     }
     return 0.5 * x +
            (x > 0 ? (double)0.8f * x * x : (double)1.3f * (expm1(fmin(x, (double)-1e-6f)) - x));
+}
+
+// What it is multiplied by.
+static double beside(enum activation act, double up)
+{
+    return act == ACT_CLAMPED_SWIGLU ? fmax(fmin(up, 7), -7) + 1 : up;
 }
 
 static void test_norms_activations_rope_match_reference(void **state)
@@ -225,13 +234,18 @@ static void test_norms_activations_rope_match_reference(void **state)
                 double want = x[i] / sqrt(squares / (double)n + 1e-5) * w[i];
                 assert_true(fabs(y[i] - want) <= 1e-6 * (1 + fabs(want)));
             }
+            k->rms_norm(x, NULL, NULL, 1e-5f, n, y);
+            for (size_t i = 0; i < n; i++)
+                assert_true(fabs(y[i] - x[i] / sqrt(squares / (double)n + 1e-5)) <= 1e-5);
             check_layer_norm(k, x, w, n, y);
-            for (int act = ACT_SILU; act <= ACT_XIELU; act++) {
-                for (int gated = 0; gated < 2; gated++) {
+            for (int act = ACT_SILU; act <= ACT_CLAMPED_SWIGLU; act++) {
+                for (int gated = 0; gated < 3; gated++) { // x: beyond the clamps
+                    const enum activation a = (enum activation)act;
+                    const float *up = gated == 0 ? NULL : gated == 1 ? w : x;
                     memcpy(y, x, n * 4);
-                    k->activate((enum activation)act, &XIELU, y, gated ? w : NULL, n);
+                    k->activate(a, &XIELU, y, up, n);
                     for (size_t i = 0; i < n; i++) {
-                        double want = activation((enum activation)act, x[i]) * (gated ? w[i] : 1);
+                        double want = activation(a, x[i]) * (up ? beside(a, up[i]) : 1);
                         assert_true(fabs(y[i] - want) <= 2e-6 * (1 + fabs(want)));
                     }
                 }

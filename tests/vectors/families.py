@@ -23,12 +23,22 @@ def relu2(x):
     return np.maximum(x, 0) ** 2
 
 
+def softmax(x):
+    x = np.exp(x - x.max(-1, keepdims=True))
+    return x / x.sum(-1, keepdims=True)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
 def cap(x, c):
     return c * np.tanh(x / c)
 
 
 class Plain(File):
     neox = False  # rotation pairs: (i, i + R/2), else neighbours
+    closest = math.inf  # by how little a choice among experts was made
     act = staticmethod(silu)
 
     def __init__(self, path, n_ctx=2048):
@@ -135,7 +145,13 @@ class Plain(File):
     def scores(self, s):
         return s
 
-    def temper(self, q, at):
+    def shares(self, s, p, head):
+        return softmax(s)
+
+    def sees_from(self, at, l):
+        return at - self.window(l) + 1 if self.window(l) else 0 * at
+
+    def temper(self, q, at, l):
         return q
 
     def attention(self, x, l):
@@ -144,21 +160,18 @@ class Plain(File):
         q, k, v = self.project(x, p)
         q = self.whole_norm(q, p + "attn_q_norm").reshape(n, heads, d)
         k = self.whole_norm(k, p + "attn_k_norm").reshape(n, kv, d)
-        q = self.temper(self.positioned(q, p + "attn_q_norm", at, l), at)
+        q = self.temper(self.positioned(q, p + "attn_q_norm", at, l), at, l)
         k, v = self.positioned(k, p + "attn_k_norm", at, l), v.reshape(n, kv, d)
         if self.past:
             k, v = (np.concatenate(c) for c in zip(self.cache[l], (k, v)))
         self.cache[l] = k, v
         pos = np.arange(self.past + n)
-        hidden = pos[None, :] > at[:, None]
-        if self.window(l):
-            hidden |= pos[None, :] <= at[:, None] - self.window(l)
+        hidden = (pos[None, :] > at[:, None]) | (pos[None, :] < self.sees_from(at, l)[:, None])
         out = np.zeros((n, heads, d))
         for h in range(heads):
             s = self.scores(q[:, h] @ k[:, h // (heads // kv)].T * self.scale())
             s[hidden] = -np.inf
-            s = np.exp(s - s.max(-1, keepdims=True))
-            out[:, h] = s / s.sum(-1, keepdims=True) @ v[:, h // (heads // kv)]
+            out[:, h] = self.shares(s, p, h) @ v[:, h // (heads // kv)]
         return self.linear(out.reshape(n, heads * d), p + "attn_output")
 
     # --- the rest
@@ -185,7 +198,7 @@ class Plain(File):
             x = self.block(x, l)
         self.past += len(ids)
         x = self.norm(x, "output_norm")
-        return self.head(x @ self.w.get("output.weight", self.w["token_embd.weight"]).T)
+        return self.head(x @ self.w.get("output.weight", self.w["token_embd.weight"]).T + self.w.get("output.bias", 0))
 
 
 class Neox(Plain):
@@ -297,7 +310,7 @@ class SmolLM3(Plain):
 
 
 class Mistral3(Plain):
-    def temper(self, q, at):
+    def temper(self, q, at, l):
         t, orig = self.get("attention.temperature_scale"), self.get("rope.scaling.original_context_length")
         return q * (1 + t * np.log(1 + np.floor(at / orig)))[:, None, None]
 
@@ -397,6 +410,155 @@ class Deci(Plain):
         return x + self.ffn(self.norm(x, p + "ffn_norm"), l) if self.at("feed_forward_length", l) else x
 
 
+# --- mixtures of experts (Shazeer et al. 2017) ------------------------------------------------
+
+class Experts(Plain):
+    """Where a layer has a router: the best by softmax of its logits, their shares divided by their sum; and what is shared."""
+    gate, normed = staticmethod(softmax), True
+
+    def part(self, x, name, e):  # (n, columns) -> (n, rows) by expert e
+        bias = self.w.get(name + ".bias")
+        return x @ self.w[name + ".weight"][e].T + (0 if bias is None else bias[e])
+
+    def expert(self, x, p, e):
+        return self.part(self.act(self.part(x, p + "ffn_gate_exps", e)) * self.part(x, p + "ffn_up_exps", e), p + "ffn_down_exps", e)
+
+    def shared(self, x, p):
+        if p + "ffn_up_shexp.weight" not in self.w:
+            return 0 * x
+        y = self.act(self.linear(x, p + "ffn_gate_shexp")) * self.linear(x, p + "ffn_up_shexp")
+        return self.linear(y, p + "ffn_down_shexp")
+
+    def choose(self, score):  # of one token
+        order, n = np.argsort(-score, kind="stable"), self.get("expert_used_count")
+        self.closest = min(self.closest, score[order[n - 1]] - score[order[n]])
+        return order[:n]
+
+    def ffn(self, x, l):
+        p = f"blk.{l}."
+        if p + "ffn_gate_inp.weight" not in self.w:
+            return super().ffn(x, l)
+        share = self.gate(self.linear(x, p + "ffn_gate_inp"))
+        chosen = np.array([self.choose(s) for s in share + self.w.get(p + "exp_probs_b.bias", 0)])
+        weight = np.take_along_axis(share, chosen, 1)
+        if self.get("expert_weights_norm", self.normed):
+            weight = weight / weight.sum(-1, keepdims=True)
+        weight = weight * self.get("expert_weights_scale", 1.0)
+        out = self.shared(x, p)
+        for e in range(share.shape[1]):
+            rows, which = np.nonzero(chosen == e)
+            out[rows] += self.weighed(x[rows], weight[rows, which][:, None], p, e)
+        return out
+
+    def weighed(self, x, w, p, e):
+        return w * self.expert(x, p, e)
+
+
+class Mixtral(Experts):
+    pass
+
+
+class Qwen3Moe(Experts, Neox):
+    pass
+
+
+class Qwen2Moe(Experts, Neox):
+    normed = False
+
+    def shared(self, x, p):
+        return super().shared(x, p) * sigmoid(x @ self.w[p + "ffn_gate_inp_shexp.weight"])[:, None]
+
+
+class GptOss(Experts, Neox):
+    """A logit of no position in the softmax; the experts' activation is clamped."""
+
+    def window(self, l):
+        return self.every(2, l)
+
+    def shares(self, s, p, head):
+        return softmax(np.c_[s, np.full(len(s), self.w[p + "attn_sinks.weight"][head])])[:, :-1]
+
+    def expert(self, x, p, e):
+        g = np.minimum(self.part(x, p + "ffn_gate_exps", e), 7)
+        u = np.clip(self.part(x, p + "ffn_up_exps", e), -7, 7)
+        return self.part(g * sigmoid(1.702 * g) * (u + 1), p + "ffn_down_exps", e)
+
+    block = SeedOss.block
+
+
+class OlMoe(Experts, Neox):
+    normed, heads_norm, whole_norm = False, Olmo2.heads_norm, Olmo2.whole_norm
+
+
+class GraniteMoe(Experts, Granite):
+    pass
+
+
+class PhiMoe(Experts, Neox):
+    divisors = Phi3.divisors
+
+
+class HunyuanMoe(Experts, Hunyuan):
+    pass
+
+
+class Sigmoids(Experts, Neox):
+    """DeepSeek-AI 2024: sigmoids; a bias of the choice alone; of groups those with the best two together."""
+    gate, normed = staticmethod(sigmoid), False
+
+    def choose(self, score):
+        groups = score.reshape(self.get("expert_group_count", 1), -1)
+        best = np.sort(groups, 1)[:, -2:].sum(1)
+        order, n = np.argsort(-best), self.get("expert_group_used_count", 1)
+        closed = order[n:]
+        self.closest = min([self.closest, *(best[order[n - 1]] - best[closed[:1]])])
+        groups = groups.copy()
+        groups[closed] = -np.inf
+        return super().choose(groups.ravel())
+
+
+class Glm4Moe(Sigmoids):
+    block = SeedOss.block
+
+    def __init__(self, path, n_ctx=2048):
+        super().__init__(path, n_ctx)
+        self.layers -= self.get("nextn_predict_layers", 0)
+
+
+class Bailing(Sigmoids):
+    def project(self, x, p):
+        return Phi3.project(self, x, p) if p + "attn_qkv.weight" in self.w else super().project(x, p)
+
+
+class MiniMax(Sigmoids):
+    normed, heads_norm, whole_norm = True, Olmo2.heads_norm, Olmo2.whole_norm
+
+
+class Llama4(Experts):
+    """Chunks in place of windows; what is rotated is normed without weights; the share multiplies what an expert is given."""
+    gate, normed = staticmethod(sigmoid), False
+
+    def rotated(self, l):
+        return l % 4 != 3
+
+    def sees_from(self, at, l):
+        chunk = self.get("attention.sliding_window", 8192)
+        return at // chunk * chunk if self.rotated(l) else 0 * at
+
+    def positioned(self, x, name, at, l):
+        if not self.rotated(l):
+            return x
+        x = self.rotate(x, at, l)
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.get("attention.layer_norm_rms_epsilon"))
+
+    def temper(self, q, at, l):
+        t, length = self.get("attention.temperature_scale", 0.1), self.get("attention.temperature_length", 8192)
+        return q if self.rotated(l) else q * (1 + t * np.log(1 + np.floor((at + 1) / length)))[:, None, None]
+
+    def weighed(self, x, w, p, e):
+        return self.expert(w * x, p, e)
+
+
 # --- random models --------------------------------------------------------------------------
 
 QKV, OUT, FFN = ("attn_q", "attn_k", "attn_v"), ("attn_output",), ("ffn_up", "ffn_down")
@@ -405,17 +567,30 @@ EPS, LAYER_EPS = {"attention.layer_norm_rms_epsilon": 0.03}, {"attention.layer_n
 
 
 def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms=PRE, biases=(), qk=None, gate=True,
-          fused=(), tied=True, vectors=(), seed=1, bos=False):
+          fused=(), tied=True, vectors=(), experts=None, sinks=False, seed=1, bos=False):
     """-> (kvs, tensors). qk: shape of the norms of queries and keys: head, heads, whole. heads, kv, ff: a number, or a list
-    of one for each layer. vectors: more of them, (name, n, lowest, highest)."""
+    of one for each layer. vectors: more of them, (name, n, lowest, highest). experts: see mixture()."""
     each = lambda v, l: v[l] if isinstance(v, list) else v
     d, rng, tensors, vocab = head_dim or embd // heads, np.random.default_rng([seed, 77]), [], 640
 
-    def matrix(name, rows, cols):
-        data = rng.normal(0, 1.2 / math.sqrt(cols), (rows, cols)).astype(np.float16)
-        tensors.append(make_gguf.Tensor(name + ".weight", [cols, rows], "F16", data.tobytes()))
+    def matrix(name, rows, cols, *stacked, gain=1.2, kind="F16"):
+        data = rng.normal(0, gain / math.sqrt(cols), (*stacked, rows, cols)).astype(np.float16 if kind == "F16" else np.float32)
+        tensors.append(make_gguf.Tensor(name + ".weight", [cols, rows, *stacked], kind, data.tobytes()))
         if name.split(".")[-1] in biases:
-            tensors.append(make_gguf.Tensor(name + ".bias", [rows], "F32", rng.normal(0, 0.5, rows).astype(np.float32).tobytes()))
+            data = rng.normal(0, 0.5, (*stacked, rows)).astype(np.float32)
+            tensors.append(make_gguf.Tensor(name + ".bias", [rows, *stacked], "F32", data.tobytes()))
+
+    def mixture(b, n, ff=ff, shared=0, router=False, choice=False, **_):
+        """n experts, ff wide, and a shared one, which may have a router; choice: a bias of the choice."""
+        matrix(b + "ffn_gate_inp", n, embd, gain=2, kind="F32")
+        for name, rows, cols in (("gate", ff, embd), ("up", ff, embd), ("down", embd, ff)):
+            matrix(b + f"ffn_{name}_exps", rows, cols, n)
+            if shared:
+                matrix(b + f"ffn_{name}_shexp", *(shared if d == ff else d for d in (rows, cols)))
+        if choice:
+            vector(b + "exp_probs_b.bias", n, -0.3, 0.3)
+        if router:
+            vector(b + "ffn_gate_inp_shexp.weight", embd, -0.3, 0.3)
 
     def vector(name, shape, low=0.5, high=1.5):
         shape = shape if isinstance(shape, list) else [shape]
@@ -435,8 +610,12 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
         vector(name, n, low, high)
     for l in range(layers):
         b, h, k, width = f"blk.{l}.", each(heads, l), each(kv, l), each(ff, l)
+        mixed = experts and l in experts.get("layers", range(layers))
+        if mixed:
+            mixture(b, **experts)
+            width = 0
         for name in norms:
-            if h if name == "attn_norm" else width or name != "ffn_norm":
+            if h if name == "attn_norm" else width or mixed or name != "ffn_norm":
                 norm(b + name)
         if h and not k:
             matrix(b + "attn_output", embd, embd)
@@ -449,6 +628,8 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
             for name, n in (("q", h), ("k", k)):
                 if qk:
                     vector(b + f"attn_{name}_norm.weight", {"head": d, "heads": [d, n], "whole": n * d}[qk])
+            if sinks:
+                vector(b + "attn_sinks.weight", h, -1, 2)
             matrix(b + "attn_output", embd, h * d)
         if width and gate and "ffn" not in fused:
             matrix(b + "ffn_gate", width, embd)
@@ -461,6 +642,10 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
            (f"{arch}.attention.head_count_kv", kv), (f"{arch}.vocab_size", vocab)]
     if head_dim:
         kvs += [(f"{arch}.attention.key_length", d), (f"{arch}.attention.value_length", d)]
+    if experts:
+        kvs += [(f"{arch}.expert_count", experts["n"]), (f"{arch}.expert_used_count", experts["used"])]
+        if "ff" in experts:
+            kvs.append((f"{arch}.expert_feed_forward_length", experts["ff"]))
     kvs += [(k if k.startswith("xielu") else f"{arch}.{k}", v) for k, v in meta.items()]
     return kvs + make_gguf.vocabulary(vocab, "qwen2", bos), tensors
 
@@ -529,4 +714,40 @@ FAMILIES = {
     "qwen2vl": (Neox, dict(arch="qwen2vl", biases=QKV, meta=EPS | {"rope.dimension_sections": [1, 1, 2, 0]})),
     "qwen3vl": (Neox, dict(arch="qwen3vl", qk="head", head_dim=12, meta=EPS | {
         "rope.dimension_sections": [2, 2, 2, 0], "n_deepstack_layers": 3})),
+    "mixtral": (Mixtral, dict(arch="llama", seed=2, ff=40, experts=dict(n=5, used=2), tied=False, meta=EPS)),
+    "qwen3moe": (Qwen3Moe, dict(arch="qwen3moe", seed=6, qk="head", head_dim=12, experts=dict(n=9, used=3, ff=40), meta=EPS)),
+    "qwen2moe": (Qwen2Moe, dict(arch="qwen2moe", seed=1, biases=QKV, experts=dict(n=7, used=2, ff=24, shared=56, router=True), meta=EPS | {
+        "expert_shared_feed_forward_length": 56})),
+    "gpt-oss": (GptOss, dict(arch="gpt-oss", seed=3, layers=4, norms=("attn_norm", "post_attention_norm"), sinks=True,
+                             biases=(*QKV, *OUT, "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"),
+                             experts=dict(n=6, used=2, ff=40), meta=EPS | YARN | {"attention.sliding_window": 17})),
+    "olmoe": (OlMoe, dict(arch="olmoe", seed=2, qk="whole", ff=24, experts=dict(n=10, used=3), meta=EPS)),
+    "granitemoe": (GraniteMoe, dict(arch="granitemoe", seed=2, ff=40, experts=dict(n=7, used=3, shared=24), meta=EPS | {
+        "embedding_scale": 3.0, "residual_scale": 0.3, "attention.scale": 0.15, "logit_scale": 1.7,
+        "expert_shared_feed_forward_length": 24})),
+    "phimoe": (PhiMoe, dict(arch="phimoe", seed=1, ff=24, biases=("norm", *QKV, *OUT, "output"), tied=False, experts=dict(n=6, used=2),
+                            vectors=factors(3, "short", "long"), meta=EPS | {
+        "rope.dimension_count": 6, "rope.scaling.original_context_length": 300, "rope.scaling.attn_factor": 1.3,
+        "attention.sliding_window": 90})),
+    "glm4moe": (Glm4Moe, dict(arch="glm4moe", seed=1, layers=4, norms=("attn_norm", "post_attention_norm"), biases=QKV, qk="head", head_dim=12,
+                              experts=dict(n=8, used=2, ff=24, shared=48, choice=True, layers=(1, 2, 3)), meta=EPS | {
+        "rope.dimension_count": 6, "leading_dense_block_count": 1, "expert_shared_count": 2, "expert_gating_func": 2,
+        "expert_weights_norm": True, "expert_weights_scale": 1.7, "nextn_predict_layers": 1})),
+    "dots1": (Sigmoids, dict(arch="dots1", seed=2, qk="head", kv=6, experts=dict(n=8, used=3, ff=24, shared=24, choice=True, layers=(1, 2)), meta=EPS | {
+        "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 0.7, "expert_gating_func": 2})),
+    "bailingmoe2": (Bailing, dict(arch="bailingmoe2", seed=2, qk="head", fused=("qkv",),
+                                  experts=dict(n=12, used=3, ff=24, shared=40, choice=True, layers=(1, 2)), meta=EPS | {
+        "rope.dimension_count": 4, "leading_dense_block_count": 1, "expert_shared_feed_forward_length": 40, "expert_shared_count": 1,
+        "expert_group_count": 4, "expert_group_used_count": 2, "expert_weights_norm": True, "expert_weights_scale": 1.6,
+        "expert_gating_func": 2})),
+    "ernie4_5-moe": (Experts, dict(arch="ernie4_5-moe", seed=1, layers=5, experts=dict(n=8, used=3, ff=24, shared=40, choice=True, layers=(1, 3)), meta=EPS | {
+        "leading_dense_block_count": 1, "interleave_moe_layer_step": 2, "expert_shared_feed_forward_length": 40,
+        "expert_shared_count": 1})),
+    "hunyuan-moe": (HunyuanMoe, dict(arch="hunyuan-moe", seed=1, qk="head", experts=dict(n=6, used=2, ff=24, shared=40), meta=EPS | {
+        "expert_shared_feed_forward_length": 40})),
+    "minimax-m2": (MiniMax, dict(arch="minimax-m2", seed=1, qk="whole", ff=24, experts=dict(n=8, used=2, ff=24, choice=True), meta=EPS | {
+        "rope.dimension_count": 4, "expert_gating_func": 2})),
+    "llama4": (Llama4, dict(arch="llama4", seed=1, layers=5, head_dim=12, experts=dict(n=5, used=2, ff=40, shared=40, layers=(1, 3)), meta=EPS | {
+        "interleave_moe_layer_step": 2, "attention.sliding_window": 13, "attention.temperature_scale": 0.4,
+        "attention.temperature_length": 20})),
 }

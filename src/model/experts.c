@@ -1,0 +1,101 @@
+// The facts of a mixture of experts: which layers have one, and how it is routed.
+#include "model/internal.h"
+
+static bool read_gate(struct meta *k, const struct arch *a, struct experts *x)
+{
+    uint32_t gate = 0;
+    x->gate = a->expert_gate;
+    x->normed = a->experts_normed;
+    x->weighs_input = a->experts_weigh_input;
+    if (!meta_u32(k, "expert_gating_func", false, 0, 2, &gate))
+        return false;
+    if (gate)
+        x->gate = gate == 2 ? EXPERT_SIGMOID : EXPERT_SOFTMAX;
+    meta_find(k, "expert_weights_norm");
+    if (!gguf_get_bool(k->g, k->key, false, &x->normed, k->err) ||
+        !meta_f32_or_0(k, "expert_weights_scale", false, 1e6, &x->scale))
+        return false;
+    if (x->scale == 0) // says as much as no such key
+        x->scale = 1;
+    return true;
+}
+
+static bool read_groups(struct meta *k, struct experts *x)
+{
+    if (!meta_u32(k, "expert_group_count", false, 0, x->n, &x->n_group))
+        return false;
+    if (x->n_group == 0)
+        x->n_group = 1;
+    if (x->n % x->n_group)
+        return error_set(k->err, ERR_MODEL,
+                         "%s.expert_count %u is not a multiple of the %u groups (%s)", k->arch,
+                         x->n, x->n_group, k->key);
+    x->n_group_used = x->n_group;
+    if (!meta_u32(k, "expert_group_used_count", x->n_group > 1, x->n_group > 1, x->n_group,
+                  &x->n_group_used))
+        return false;
+    if (x->n_group_used == 0)
+        x->n_group_used = 1;
+    const uint32_t n = x->n / x->n_group * x->n_group_used;
+    return x->n_used <= n ||
+           error_set(k->err, ERR_MODEL,
+                     "%s.expert_used_count is %u, expected 1 to %u: the experts of %u groups of "
+                     "%u (%s)",
+                     k->arch, x->n_used, n, x->n_group_used, x->n_group, k->key);
+}
+
+static bool read_widths(struct meta *k, const struct arch *a, struct experts *x)
+{
+    const uint32_t most = 1u << 24;
+    uint32_t shared = 0, count = 0;
+    if (!meta_u32(k, "expert_feed_forward_length", false, 1, most, &x->n_ff) ||
+        !meta_u32(k, "expert_shared_feed_forward_length", false, 0, most, &shared) ||
+        !meta_u32(k, "expert_shared_count", false, 0, 4096, &count))
+        return false;
+    uint64_t width = shared;
+    if (a->shared == SHARED_SAME)
+        width = x->n_ff;
+    if (a->shared == SHARED_BY_COUNT)
+        width = (uint64_t)count * (shared ? shared : x->n_ff);
+    x->n_ff_shared = (uint32_t)width;
+    return width <= most || error_set(k->err, ERR_MODEL,
+                                      "metadata key %s.expert_shared_count is %u, and the shared "
+                                      "experts %llu wide, expected at most %u",
+                                      k->arch, count, (unsigned long long)width, most);
+}
+
+bool experts_read(struct meta *k, const struct arch *a, struct model *m)
+{
+    const uint32_t n_layer = m->hp.n_layer;
+    struct experts x = {.n_ff = 0};
+    uint32_t dense = 0, step = 1;
+    if (a->experts == NO_EXPERTS) {
+        meta_find(k, "expert_count");
+        return gguf_get_u32(k->g, k->key, false, &x.n, k->err) &&
+               (x.n == 0 || error_set(k->err, ERR_MODEL,
+                                      "the model has %u experts per layer (%s); hokku knows this "
+                                      "architecture without experts only",
+                                      x.n, k->key));
+    }
+    const bool required = a->experts == HAS_EXPERTS;
+    if (!meta_u32(k, "expert_count", required, required, 4096, &x.n))
+        return false;
+    if (x.n == 0)
+        return true;
+    if (!meta_u32(k, "expert_used_count", true, 1, x.n, &x.n_used) || !read_gate(k, a, &x) ||
+        !read_groups(k, &x) ||
+        !meta_u32(k, "leading_dense_block_count", false, 0, n_layer, &dense) ||
+        !meta_u32(k, "interleave_moe_layer_step", false, 1, UINT32_MAX, &step))
+        return false;
+    for (uint32_t i = dense; i < n_layer; i++) {
+        struct layer *l = &m->layers[i];
+        if ((i + 1) % step)
+            continue;
+        l->experts = x;
+        l->experts.n_ff = l->n_ff;
+        l->n_ff = 0;
+        if (!read_widths(k, a, &l->experts))
+            return false;
+    }
+    return true;
+}
