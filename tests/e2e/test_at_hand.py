@@ -73,12 +73,17 @@ def test_copy_gives_the_answer_or_its_code_to_the_clipboard(chat, stories):
     assert "no block of code" in c.say("/copy code")
 
 
-def test_copy_code_is_the_last_block(home, stories, tmp_path):
+@pytest.mark.parametrize("answer,code", [("a\n```c\none\n```\nb\n```py\ntwo\n  three\n```\nend", b"two\n  three\n"),
+                                         ("1. a\n   ```sh\n   ls\n   ```\nend", b"   ls\n"),  # in a list
+                                         ("````md\n```c\nx\n```\n````\nend", b"```c\nx\n```\n"),
+                                         ("~~~\nx\n~~~", b"x\n"),
+                                         ("```c\ncut", b"cut")])
+def test_copy_code_is_the_last_block(home, stories, answer, code):
     from test_repl import Chat
-    c = Chat(home, "-m", stories, *PLAIN, "-n", 0, "-c", 512, "-cnv", "--chat-template", "chatml", "--prefill", "a\n```c\none\n```\nb\n```py\ntwo\n  three\n```\nend", "x")
+    c = Chat(home, "-m", stories, *PLAIN, "-n", 0, "-c", 512, "-cnv", "--chat-template", "chatml", "--prefill", answer, "x")
     c.p.send("/copy code\r")
     c.p.expect_exact("clipboard")
-    assert clipboard(c.p.before) == [b"two\n  three\n"]
+    assert clipboard(c.p.before) == [code]
     c.p.close(force=True)
 
 

@@ -522,7 +522,8 @@ def wait_for(condition, seconds=30):
 MIXED = ("A sentence that is longer than any of the windows, with **bold**, `code` and a word-that-does-not-fit-anywhere-at-all.\n"
          "古池や蛙飛び込む水の音、古池や蛙飛び込む水の音、古池や蛙飛び込む水の音 and 한국어 다람쥐 헌 쳇바퀴에 타고파 in one line\n"
          "family 👨‍👩‍👧 flags 🇯🇵🇫🇷 marks e\u0301 a\u0308 n\u0303 and more text so that it wraps e\u0301 and wraps\n"
-         "```python\ndef f(x): return [x for x in range(100) if x % 2 == 0]  # a long line of code\n```\n\nend")
+         "```python\ndef f(x): return [x for x in range(100) if x % 2 == 0]  # a long line of code\n```\n\n"
+         "| name | what it is, at some length |\n|:---|---:|\n| a | `x` and 古池や蛙飛び込む水の音 |\n| longer than the head | 1 |\n\nend")
 
 
 @pytest.mark.parametrize("columns", [20, 37, 80, 200])
