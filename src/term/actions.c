@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "base/out.h"
 #include "base/utf8.h"
+#include "cli/shipped.h"
 
 static bool whole_number(const char *arg, const char *what, uint64_t least, uint64_t most,
                          uint64_t *out, struct error *err)
@@ -184,7 +185,10 @@ static bool show_system(struct repl *r)
 {
     if (r->c->has_system)
         view_show(&r->view, r->c->messages[0].text.data, r->c->messages[0].text.len);
-    else
+    if (r->frame.len > 0) {
+        view_say(&r->view, "(each message takes the place of {{input}} in this:)\n");
+        view_show(&r->view, buf_str(&r->frame), r->frame.len);
+    } else if (!r->c->has_system)
         view_say(&r->view, "(no system prompt)\n");
     return true;
 }
@@ -195,13 +199,21 @@ bool action_system(struct repl *r, char *arg, struct error *err)
     if (!*arg)
         return show_system(r);
     bool ok = true;
-    if (arg[0] == '@' && r->o->named_system)
-        ok = r->o->named_system(r->opt, arg + 1, &text, err);
+    if (arg[0] == '@')
+        ok = shipped_prompt(r->opt, arg + 1, &text, err);
     else if (strcmp(arg, "none") != 0)
         ok = buf_puts(&text, arg) || error_oom(err, "the system prompt", strlen(arg));
-    ok = ok && conversation_set_system(r->c, buf_str(&text), text.len, err);
-    if (ok)
-        view_say(&r->view, text.len > 0 ? "(system prompt set)\n" : "(no system prompt)\n");
+    bool frame = ok && arg[0] == '@' && prompt_takes_input(buf_str(&text));
+    ok = ok && conversation_set_system(r->c, buf_str(&text), frame ? 0 : text.len, err);
+    if (ok) { // what was set before it is replaced, whichever of the two it was
+        buf_release(&r->frame);
+        if (frame)
+            buf_append(&r->frame, buf_str(&text), text.len);
+        if (frame)
+            view_say(&r->view, "(each message is put into %s; /system none ends that)\n", arg);
+        else
+            view_say(&r->view, text.len > 0 ? "(system prompt set)\n" : "(no system prompt)\n");
+    }
     buf_release(&text);
     return ok;
 }
@@ -337,6 +349,30 @@ static bool show_model(struct repl *r)
     view_say(&r->view, "session   %s%s\n", r->session->fd >= 0 ? r->session->name : "-",
              r->session->unnamed ? " (unnamed)" : "");
     return true;
+}
+
+bool action_model(struct repl *r, char *arg, struct error *err)
+{
+    struct buf name = {0}, note = {0};
+    if (!*arg)
+        return show_model(r);
+    bool ok = attach_path(arg, r->o->home, &name, err) &&
+              r->o->change_model(r->o->user, name.data, &note, err);
+    if (ok) {
+        shelf_model_changed(&r->shelf);
+        r->why.n = 0;
+        // What the session's file holds is another model's: it is written anew.
+        session_writer_free(r->session->writer);
+        r->session->writer = NULL;
+        view_say(&r->view, "(now %s%s)\n", buf_str(&note),
+                 r->c->n_messages > 0 ? "; it reads the conversation with your next message" : "");
+        ok = conversation_n_turns(r->c) == 0 || save_named(r, err);
+    } else {
+        r->fatal = r->c->session.seq == NULL;
+    }
+    buf_release(&name);
+    buf_release(&note);
+    return ok;
 }
 
 bool action_stats(struct repl *r, char *arg, struct error *err)
@@ -512,7 +548,12 @@ bool action_load(struct repl *r, char *arg, struct error *err)
     if (ok && access(buf_str(&path), F_OK) != 0)
         ok = error_set(err, ERR_FAIL, "there is no session %s; /sessions lists them", arg);
     bool something = conversation_n_turns(r->c) > 0;
+    struct options before = *r->opt;
     ok = ok && (!something || shelf_put(&r->shelf, r->c, err));
+    if (ok && something && !shelf_settings(&r->shelf, &before, err)) {
+        ok = false;
+        shelf_forget(&r->shelf);
+    }
     if (ok && !session_open(&lock, arg, r->c, r->opt, false, &note, &warning, err)) {
         ok = false;
         if (something)
