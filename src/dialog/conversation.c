@@ -295,9 +295,11 @@ bool conversation_count(struct conversation *c, enum think think, size_t *head, 
         counts[turn - 1] = ends[i] > last ? ends[i] - last : 0;
         last = ends[i] > last ? ends[i] : last;
     }
-    // What follows the last answer (its end mark) belongs to the last turn.
-    if (ok && turn > 0 && ids.len > last)
-        counts[turn - 1] += ids.len - last;
+    // What a template writes behind the last answer is evaluated with the next turn; but for the
+    // end token, if the model sampled it.
+    const struct message *answer = conversation_last_answer(c);
+    if (ok && turn > 0 && answer)
+        counts[turn - 1] += answer->has_end_token;
     free(ends);
     ids_release(&ids);
     return ok;

@@ -50,7 +50,8 @@ bool action_clear(struct repl *r, char *arg, struct error *err)
     conversation_clear(r->c);
     if (something)
         shelf_replaced(&r->shelf, r->c);
-    view_say(&r->view, "(cleared; %zu tokens freed%s)\n", before,
+    char freed[FORMAT_NUMBER];
+    view_say(&r->view, "(cleared; %s tokens freed%s)\n", format_number(freed, before),
              something ? "; /undo brings it back" : "");
     if (named)
         view_say(&r->view, "(session %s stays as it was saved; this is a new one without a name)\n",
@@ -100,11 +101,13 @@ bool action_undo(struct repl *r, char *arg, struct error *err)
     size_t undone = conversation_undo(r->c, n);
     if (undone == 0)
         return error_set(err, ERR_FAIL, "nothing to undo");
-    size_t left = conversation_n_turns(r->c), freed = before - seq_len(r->c->session.seq);
+    size_t left = conversation_n_turns(r->c);
+    char freed[FORMAT_NUMBER];
+    format_number(freed, before - seq_len(r->c->session.seq));
     if (left == 0)
-        view_say(&r->view, "(back to the start; %zu tokens freed)\n", freed);
+        view_say(&r->view, "(back to the start; %s tokens freed)\n", freed);
     else
-        view_say(&r->view, "(back to turn %zu; %zu tokens freed)\n", left, freed);
+        view_say(&r->view, "(back to turn %zu; %s tokens freed)\n", left, freed);
     return save_named(r, err);
 }
 
@@ -339,11 +342,12 @@ static bool show_model(struct repl *r)
     const struct model *m = r->c->model;
     const struct engine *e = r->c->session.engine;
     char params[FORMAT_NUMBER], bytes[FORMAT_NUMBER], used[FORMAT_NUMBER];
+    char n_ctx[FORMAT_NUMBER], trained[FORMAT_NUMBER];
     view_say(&r->view, "model     %s\n", m->name);
     view_say(&r->view, "kind      %s, %s parameters, %s (%s)\n", m->arch,
              format_number(params, m->n_params), m->quant, format_bytes(bytes, m->weight_bytes));
-    view_say(&r->view, "context   %u tokens, the model was trained on %u\n", e->n_ctx,
-             m->hp.n_ctx_train);
+    view_say(&r->view, "context   %s tokens, the model was trained on %s\n",
+             format_number(n_ctx, e->n_ctx), format_number(trained, m->hp.n_ctx_train));
     view_say(&r->view, "device    %s, %s in use\n", e->device, format_bytes(used, e->mem_used));
     view_say(&r->view, "template  %s\n", r->c->tmpl ? "yes" : "none: plain completion");
     view_say(&r->view, "session   %s%s\n", r->session->fd >= 0 ? r->session->name : "-",
@@ -411,23 +415,25 @@ bool action_context(struct repl *r, char *arg, struct error *err)
     }
     size_t width = r->view.o.err_tty ? out_columns(OUT_STDERR) : 80;
     struct buf line = {0};
+    char a[FORMAT_NUMBER], b[FORMAT_NUMBER], rest[FORMAT_NUMBER];
     if (head > 0)
-        view_say(&r->view, "%7s %6zu\n", "start", head);
+        view_say(&r->view, "%7s %7s\n", "start", format_number(a, head));
     used = head;
     for (size_t i = 0; i < turns; i++) {
         const struct message *m = conversation_turn(r->c, i);
         buf_clear(&line);
-        excerpt(m, width > 30 ? width - 18 : 12, &line);
+        excerpt(m, width > 30 ? width - 19 : 11, &line);
         bool dropped = (size_t)(m - r->c->messages) < r->c->first_kept;
         if (dropped)
             view_say(&r->view, "%7zu dropped %s\n", i + 1, buf_str(&line));
         else
-            view_say(&r->view, "%7zu %6zu  %s\n", i + 1, counts[i], buf_str(&line));
+            view_say(&r->view, "%7zu %7s  %s\n", i + 1, format_number(a, counts[i]),
+                     buf_str(&line));
         used += counts[i];
     }
     size_t n_ctx = r->c->session.engine->n_ctx;
-    view_say(&r->view, "%zu of %zu tokens used, %zu left\n", used, n_ctx,
-             used < n_ctx ? n_ctx - used : 0);
+    view_say(&r->view, "%s of %s tokens used, %s left\n", format_number(a, used),
+             format_number(b, n_ctx), format_number(rest, used < n_ctx ? n_ctx - used : 0));
     free(counts);
     buf_release(&line);
     return true;

@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from conftest import HOKKU, model
+from conftest import HOKKU, ROOT, model
 from session_format import describe
 from test_repl import PLAIN, chat, tiny  # noqa: F401 (fixtures)
 
@@ -172,3 +172,27 @@ def test_sessions_are_renamed_and_removed_from_the_chat(chat, tiny, tmp_path):
     assert "this is session b" in c.say("/delete b")
     assert "(session c is removed)" in c.say("/delete c")
     assert "there is no session c" in c.say("/delete c")
+
+
+@pytest.mark.parametrize("n", [8, -1], ids=["cut", "finished"])
+def test_the_counts_of_all_commands_agree_and_have_their_thousands_separated(chat, n):
+    """The tokens of the memory, by /context, /stats, /sessions, /undo and /clear; the system prompt is no turn's."""
+    builtin = ROOT / "builtin/hokku-builtin.gguf"
+    c = chat("-m", builtin, "--temp", 0, "-n", n, "-c", 4096, "-sys", "Be brief.", "--session", "counts")
+    number = lambda pattern, text: int(re.search(pattern, text).group(1).replace(",", ""))
+    used = []
+    for message in ("Who are you? " * 200, "Hello"):
+        c.say(message)
+        context = c.say("/context")
+        used.append(number(r"([\d,]+) of 4,096 tokens used, [\d,]+ left", context))
+        assert used[-1] == number(r"context ([\d,]+) of 4,096", c.say("/stats"))
+        assert used[-1] == number(r"turns?, ([\d,]+) tokens", c.say("/sessions"))
+        parts = [int(x.replace(",", "")) for x in re.findall(r"^ +(?:start|\d+) +([\d,]+)", context, re.M)]
+        assert sum(parts) == used[-1] and parts[0] < 20
+    assert used[0] > 1000
+    assert number(r"turn 1; ([\d,]+) tokens freed", c.say("/undo")) == used[1] - used[0]
+    assert number(r"start; ([\d,]+) tokens freed", c.say("/undo")) == used[0]
+    c.say("/redo 2")
+    c.say("/retry 5")
+    again = number(r"([\d,]+) of 4,096 tokens used", c.say("/context"))
+    assert number(r"cleared; ([\d,]+) tokens freed", c.say("/clear")) == again

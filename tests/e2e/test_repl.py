@@ -304,11 +304,11 @@ def test_ctrl_c_keeps_the_partial_answer(chat, tiny):
     c.p.send("\x03")
     c.p.expect("stopped; /continue goes on")
     c.ready()
-    used = int(re.search(r"(\d+) of 30000", c.say("/context")).group(1))
+    used = int(re.search(r"([\d,]+) of 30,000", c.say("/context")).group(1).replace(",", ""))
     assert used > 2
     c.say("/set n-predict 5")
     assert "cut after 5" in c.say("/continue")
-    assert int(re.search(r"(\d+) of 30000", c.say("/context")).group(1)) == used + 5
+    assert int(re.search(r"([\d,]+) of 30,000", c.say("/context")).group(1).replace(",", "")) == used + 5
 
 
 def test_ctrl_c_while_the_prompt_is_read_takes_the_message_back(chat, tiny):
@@ -323,7 +323,7 @@ def test_ctrl_c_while_the_prompt_is_read_takes_the_message_back(chat, tiny):
     c.p.expect("taken back")
     assert time.time() - begin < 1
     c.ready()
-    assert "0 of 30000" in c.say("/context")
+    assert "0 of 30,000" in c.say("/context")
 
 
 def test_ctrl_c_at_the_prompt(chat, stories):
