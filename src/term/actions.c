@@ -595,7 +595,7 @@ bool action_sessions(struct repl *r, char *arg, struct error *err)
         struct error e = {0};
         if (!session_path(r->opt->state_dir, names[i], &path, &e) ||
             !session_file_info(path.data, &info, &e)) {
-            view_say(&r->view, "%-16s %s\n", names[i], e.text);
+            view_say(&r->view, "%-20s %s\n", names[i], e.text);
             continue;
         }
         struct buf line = {0};

@@ -222,7 +222,7 @@ void command_complete(void *repl, const char *line, size_t begin, struct complet
     if (!c)
         return;
     if (c->completes == COMPLETE_FILE)
-        completions_add_files(out);
+        completions_add_files(out, r->o->home);
     else if (c->completes == COMPLETE_PROMPT && first)
         complete_prompt(r, out);
     else if (c->completes == COMPLETE_SETTING && first)

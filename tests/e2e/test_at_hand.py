@@ -196,3 +196,18 @@ def test_the_counts_of_all_commands_agree_and_have_their_thousands_separated(cha
     c.say("/retry 5")
     again = number(r"([\d,]+) of 4,096 tokens used", c.say("/context"))
     assert number(r"cleared; ([\d,]+) tokens freed", c.say("/clear")) == again
+
+
+def test_tab_completes_names_as_read_takes_them(chat, tiny, tmp_path):
+    (tmp_path / "a b.txt").write_text("text")
+    (tmp_path / "it's.txt").write_text("text")
+    (tmp_path / "my dir").mkdir()
+    (tmp_path / "my dir/inner.txt").write_text("text")
+    (tmp_path / "two one").write_text("text")
+    (tmp_path / "two'one").write_text("text")
+    c = chat("-m", tiny, "-n", 2)
+    for typed, want in [("~/a\t", "~/a\\ b.txt "), (f"{tmp_path}/it\t", "it\\'s.txt "), ("~/my\t\t", "~/my\\ dir/inner.txt "),
+                        ("~/my\\ d\t\t", "~/my\\ dir/inner.txt "), ("~/two\t\\ \t", "~/two\\ one ")]:
+        c.p.send("/read " + typed)
+        c.p.expect_exact(want.rstrip())
+        assert "(4 bytes of " in c.say(""), typed
