@@ -47,8 +47,8 @@ static void the_characters_shown_are_those_written(void **state)
         "# Title\n## Two\n####### seven\n#not\n- a\n  * b\n+ c\n12. d\n1) e\n12345. f\n-x\n3.14\n",
         "**bold** * ** *** **** a*b **x\ny** `a``b` ```x``` **`c`** *i* 1.\n-",
         "| a | b |\n|:--|---:|\n| 1 | `x\\|y` \\| **z** |\n|x\n||\n",
-        "> said\n>x\n1. a\n\n   ```py\n   # no\n   - no\n   ```\n~~~\n```\n~~~~ "
-        "\n````\n```\n````\n",
+        "> said\n>x\n1. a\n\n   ```py\n   # no\n   - no\n   ```\n",
+        "~~~\n```\n~~~~ \n````\n```\n````\n",
         "|",
         ">",
         "~~",
