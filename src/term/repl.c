@@ -541,8 +541,15 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
     // (An unnamed chat in which nothing was said is not kept.)
     if (r.session->fd >= 0 &&
         (r.session->unnamed ? conversation_n_turns(r.c) : r.c->n_messages) > 0 &&
-        !(session_save(r.session, r.c, r.opt, &save) && session_settle(r.session, -1, &save)))
-        view_say(&r.view, "hokku: %s\n", save.text);
+        !(session_save(r.session, r.c, r.opt, &save) && session_settle(r.session, -1, &save))) {
+        if (ok && !r.session->unnamed && !*death) { // it was asked for
+            ok = false;
+            if (err)
+                *err = save;
+        } else {
+            view_say(&r.view, "hokku: %s\n", save.text);
+        }
+    }
     shelf_release(&r.shelf);
     lineedit_free(r.editor);
     terminal_end();
