@@ -17,20 +17,23 @@ bool open_model(const struct program *p, struct opened *m, struct error *err)
     return m->model != NULL;
 }
 
+// Who has waited this long is told for what, ten times a second.
+static const double PATIENCE_S = 0.3, BETWEEN_S = 0.1;
+
+struct loading {
+    double began, shown; // clock_now(); shown 0: nothing is on the screen
+};
+
 static void load_progress(void *user, uint64_t done, uint64_t total)
 {
-    const struct program *p = user;
-    if (!p->stderr_tty || p->opt->quiet || total < 1u << 30)
+    struct loading *l = user;
+    double now = clock_now(), spent = now - l->began;
+    if (spent < PATIENCE_S || now - l->shown < BETWEEN_S || done >= total)
         return;
     char a[FORMAT_NUMBER], b[FORMAT_NUMBER], rate[FORMAT_NUMBER];
-    double spent = clock_now() - p->began;
-    if (done < total)
-        out_progress("loading %s of %s%s%s%s", format_bytes(a, done), format_bytes(b, total),
-                     spent > 0.2 ? " · " : "",
-                     spent > 0.2 ? format_bytes(rate, (uint64_t)((double)done / spent)) : "",
-                     spent > 0.2 ? "/s" : "");
-    else
-        out_progress_clear();
+    out_progress("loading %s of %s · %s/s", format_bytes(a, done), format_bytes(b, total),
+                 format_bytes(rate, (uint64_t)((double)done / spent)));
+    l->shown = now;
 }
 
 static bool choose_device(const struct program *p, bool chat, struct device_choice *d,
@@ -48,8 +51,6 @@ static bool choose_device(const struct program *p, bool chat, struct device_choi
         .type_v = o->type_v,
         .n_threads = o->n_threads,
         .device_index = d->index,
-        .progress = load_progress,
-        .progress_user = (void *)p,
         .cancel = p->cancel,
     };
     return true;
@@ -63,7 +64,14 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
     if (!choose_device(p, chat, &d, &params, err))
         return false;
     params.n_ctx = n_ctx;
+    struct loading loading = {.began = clock_now()};
+    if (p->stderr_tty && !p->opt->quiet && !p->opt->dumb) {
+        params.progress = load_progress;
+        params.progress_user = &loading;
+    }
     m->engine = d.backend->open(m->model, &params, err);
+    if (loading.shown > 0)
+        out_progress_clear();
     if (m->engine && p->opt->verbose) {
         char used[FORMAT_NUMBER];
         char seed[32] = "";

@@ -9,6 +9,7 @@
 #include "base/place.h"
 
 static const char prompt_name[] = "abcdefghijklmnopqrstuvwxyz0123456789-_";
+static const char input_mark[] = "{{input}}";
 static const char builtin_model[] = "builtin/hokku-builtin.gguf";
 
 // Whether the running program lies in the folder it was built in. Anywhere else that folder means
@@ -123,4 +124,19 @@ bool shipped_prompt(const struct options *o, const char *name, struct buf *out, 
               names.len ? buf_str(&names) : "none");
     buf_release(&names);
     return false;
+}
+
+bool prompt_takes_input(const char *prompt)
+{
+    return strstr(prompt, input_mark) != NULL;
+}
+
+bool prompt_fill(const char *prompt, const char *input, size_t n, struct buf *out)
+{
+    for (const char *mark; (mark = strstr(prompt, input_mark));
+         prompt = mark + strlen(input_mark)) {
+        buf_append(out, prompt, (size_t)(mark - prompt));
+        buf_append(out, input, n);
+    }
+    return buf_puts(out, prompt);
 }

@@ -238,22 +238,40 @@ static const struct backend cpu_backend = {
     .free = cpu_free,
 };
 
-// Asks the system to read the files ahead: the weights stay where they are mapped.
+enum { READ_PIECE = 4 << 20, MIN_PAGE = 4096 };
+
+// Waits for those of the pages that are not in memory yet.
+static void read_piece(uintptr_t begin, size_t n, size_t page)
+{
+    unsigned char there[READ_PIECE / MIN_PAGE];
+    if (mincore((void *)begin, n, there) != 0)
+        return; // they are read when they are used, then
+    for (size_t i = 0; i * page < n; i++)
+        if (!(there[i] & 1))
+            (void)*(const volatile char *)(begin + i * page);
+}
+
+// Has the files read into memory, where the weights stay mapped: the first token would have to wait
+// for that, with nobody to say why it takes so long.
 static bool read_ahead(const struct model *m, const struct engine_params *p, struct error *err)
 {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uint64_t total = 0, done = 0;
     for (size_t i = 0; i < gguf_n_files(m->gguf); i++)
         total += gguf_file_bytes(m->gguf, i);
     for (size_t i = 0; i < gguf_n_files(m->gguf); i++) {
-        if (cancel_asked(p->cancel))
-            return interrupted(err);
-        const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
         uintptr_t begin = (uintptr_t)gguf_file_map(m->gguf, i) / page * page;
         uintptr_t end = (uintptr_t)gguf_file_map(m->gguf, i) + gguf_file_bytes(m->gguf, i);
         (void)madvise((void *)begin, end - begin, MADV_WILLNEED); // advice only: may be refused
-        done += gguf_file_bytes(m->gguf, i);
-        if (p->progress)
-            p->progress(p->progress_user, done, total);
+        for (size_t n; begin < end; begin += n) {
+            if (cancel_asked(p->cancel))
+                return interrupted(err);
+            n = end - begin < READ_PIECE ? end - begin : READ_PIECE;
+            read_piece(begin, n, page);
+            done += n;
+            if (p->progress)
+                p->progress(p->progress_user, done, total);
+        }
     }
     return true;
 }

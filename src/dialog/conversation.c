@@ -295,9 +295,11 @@ bool conversation_count(struct conversation *c, enum think think, size_t *head, 
         counts[turn - 1] = ends[i] > last ? ends[i] - last : 0;
         last = ends[i] > last ? ends[i] : last;
     }
-    // What follows the last answer (its end mark) belongs to the last turn.
-    if (ok && turn > 0 && ids.len > last)
-        counts[turn - 1] += ids.len - last;
+    // What a template writes behind the last answer is evaluated with the next turn; but for the
+    // end token, if the model sampled it.
+    const struct message *answer = conversation_last_answer(c);
+    if (ok && turn > 0 && answer)
+        counts[turn - 1] += answer->has_end_token;
     free(ends);
     ids_release(&ids);
     return ok;
@@ -725,4 +727,40 @@ void conversation_take_messages(struct conversation *c, struct conversation *fro
     c->now = from->now;
     from->messages = NULL;
     from->n_messages = from->n_undone = from->cap = 0;
+}
+
+bool conversation_read_anew(struct conversation *c, const struct conversation *model_of,
+                            struct error *err)
+{
+    const struct tokenize_options opt = {.continuation = true, .cancel = model_of->cancel};
+    size_t n = c->n_messages + c->n_undone, done = 0;
+    struct ids *fresh = calloc(n + 1, sizeof *fresh);
+    bool ok = fresh || error_oom(err, "the tokens of the answers", n * sizeof *fresh);
+    for (; ok && done < n; done++) {
+        const struct message *m = &c->messages[done];
+        ok = m->role == ROLE_ASSISTANT
+                 ? tokenizer_encode(model_of->model->tokenizer, buf_str(&m->text), m->text.len,
+                                    &opt, &fresh[done], err)
+                 : check_text(model_of, buf_str(&m->text), m->text.len, err);
+    }
+    for (size_t i = 0; i < done; i++) {
+        struct message *m = &c->messages[i];
+        if (ok && m->role == ROLE_ASSISTANT) {
+            ids_release(&m->ids);
+            free(m->runs);
+            m->runs = NULL;
+            m->n_runs = 0;
+            m->ids = fresh[i];
+            m->n_prefill = fresh[i].len; // nobody sampled them here
+            m->has_end_token = false;
+        } else if (fresh) {
+            ids_release(&fresh[i]);
+        }
+    }
+    free(fresh);
+    if (ok) {
+        drop_stash(c);
+        c->system_merged = false;
+    }
+    return ok;
 }

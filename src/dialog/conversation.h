@@ -124,6 +124,12 @@ size_t conversation_redo(struct conversation *c, size_t n_turns); // the opposit
 void conversation_take_back(struct conversation *c);
 // Moves the messages of `from` (same model) into c, whose own are released; not the memory.
 void conversation_take_messages(struct conversation *c, struct conversation *from);
+// Makes the messages of c, which were another model's, those of model_of's: their text stays, the
+// ids of answers are what its tokenizer makes of it, and how they were sampled is forgotten. On
+// failure nothing has changed. Errors: ERR_USAGE (no UTF-8 for a template), ERR_INTERRUPTED,
+// ERR_MEMORY.
+bool conversation_read_anew(struct conversation *c, const struct conversation *model_of,
+                            struct error *err);
 // Takes back only the last answer, for a retry. False when the last message is no answer.
 bool conversation_drop_answer(struct conversation *c);
 

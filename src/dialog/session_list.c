@@ -11,7 +11,7 @@ bool session_info_line(const char *name, const struct session_info *i, struct bu
     struct tm tm;
     if (localtime_r(&t, &tm))
         strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
-    buf_printf(out, "%-16s %s · %zu turn%s, ", name, when, i->turns, i->turns == 1 ? "" : "s");
+    buf_printf(out, "%-20s %s · %zu turn%s, ", name, when, i->turns, i->turns == 1 ? "" : "s");
     if (i->tokens > 0) // none: they are counted again when it is resumed
         buf_printf(out, "%s tokens, ", format_number(tokens, i->tokens));
     return buf_printf(out, "%s · %s", format_bytes(bytes, i->bytes), i->model);

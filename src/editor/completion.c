@@ -35,12 +35,36 @@ void completions_add(struct completions *c, const char *name, size_t n)
         c->items[c->n++] = copy;
 }
 
-void completions_add_files(struct completions *c)
+// What a word with backslashes, and perhaps ~, stands for.
+static void plain_path(const char *word, size_t n, const char *home, struct buf *out)
+{
+    size_t i = 0;
+    if (home && n > 1 && word[0] == '~' && word[1] == '/') {
+        buf_puts(out, home);
+        i = 1;
+    }
+    for (; i < n; i++) {
+        i += word[i] == '\\' && i + 1 < n;
+        buf_putc(out, word[i]);
+    }
+}
+
+static void put_escaped(struct buf *out, const char *name)
+{
+    for (; *name; name++) {
+        if (strchr(" \t'\"\\", *name))
+            buf_putc(out, '\\');
+        buf_putc(out, *name);
+    }
+}
+
+void completions_add_files(struct completions *c, const char *home)
 {
     const char *slash = strrchr(c->word, '/'), *leaf = slash ? slash + 1 : c->word;
-    size_t n_dir = (size_t)(leaf - c->word);
-    struct buf path = {0};
-    buf_append(&path, c->word, n_dir);
+    size_t n_typed = (size_t)(leaf - c->word), n_dir;
+    struct buf path = {0}, name = {0};
+    plain_path(c->word, n_typed, home, &path);
+    n_dir = path.len;
     DIR *d = opendir(n_dir > 0 ? buf_str(&path) : ".");
     for (struct dirent *e; d && (e = readdir(d));) {
         struct stat st;
@@ -50,14 +74,18 @@ void completions_add_files(struct completions *c)
             continue;
         path.len = n_dir;
         buf_puts(&path, e->d_name);
+        buf_clear(&name);
+        buf_append(&name, c->word, n_typed);
+        put_escaped(&name, e->d_name);
         if (stat(buf_str(&path), &st) == 0 && S_ISDIR(st.st_mode))
-            buf_putc(&path, '/');
-        if (!path.failed)
-            completions_add(c, buf_str(&path), path.len);
+            buf_putc(&name, '/');
+        if (!path.failed && !name.failed)
+            completions_add(c, name.data, name.len);
     }
     if (d)
         closedir(d);
     buf_release(&path);
+    buf_release(&name);
 }
 
 size_t completions_common(const struct completions *c)
@@ -71,7 +99,11 @@ size_t completions_common(const struct completions *c)
     }
     while (n > 0 && c->n > 0 && ((unsigned char)c->items[0][n] & 0xC0) == 0x80)
         n--;
-    return n;
+    // A backslash belongs to what follows it.
+    size_t slashes = 0;
+    while (slashes < n && c->items[0][n - 1 - slashes] == '\\')
+        slashes++;
+    return c->n > 1 ? n - slashes % 2 : n;
 }
 
 static int by_name(const void *a, const void *b)

@@ -8,7 +8,7 @@
 #include "base/buf.h"
 
 struct completions {
-    const char *word; // what stands before the cursor, from the last blank on
+    const char *word; // what stands before the cursor, from the last blank without a backslash on
     char **items;     // that begin with it; owned
     size_t n, cap;
 };
@@ -17,8 +17,9 @@ void completions_release(struct completions *c);
 // Adds name[0..n) when it begins with the word and is shown as it is: nobody should choose what a
 // terminal must not see. Where memory is short, fewer are offered.
 void completions_add(struct completions *c, const char *name, size_t n);
-// Files and directories (with a slash at the end); dot files only when the word begins so.
-void completions_add_files(struct completions *c);
+// Files and directories (with a slash at the end), a backslash before what would part or quote
+// them; dot files only when the word begins so. home: what ~ stands for, or NULL.
+void completions_add_files(struct completions *c, const char *home);
 // Bytes that all candidates have in common; whole characters.
 size_t completions_common(const struct completions *c);
 // The list to show, in columns.

@@ -305,7 +305,8 @@ static bool complete(struct line_editor *e)
         return line || !e->complete;
     }
     size_t begin = t->at;
-    while (begin > 0 && !strchr(" \t\n", line[begin - 1]))
+    while (begin > 0 &&
+           (!strchr(" \t\n", line[begin - 1]) || (begin > 1 && line[begin - 2] == '\\')))
         begin--;
     c.word = line + begin;
     e->complete(e->user, line, begin, &c);

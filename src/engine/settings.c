@@ -58,6 +58,9 @@ bool sampler_recommended(struct sampler_settings *s, const struct gguf *g, uint3
         void *at = (char *)s + d->offset;
         if (!d->metadata_key || given >> i & 1)
             continue;
+        // (Another model may have recommended something.)
+        memcpy(at, (const char *)&sampler_defaults + d->offset,
+               d->whole ? sizeof(int32_t) : sizeof(float));
         if (!d->whole && !gguf_get_f32(g, d->metadata_key, false, at, err))
             return false;
         if (d->whole) {

@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "base/out.h"
 #include "base/utf8.h"
+#include "cli/shipped.h"
 
 static bool whole_number(const char *arg, const char *what, uint64_t least, uint64_t most,
                          uint64_t *out, struct error *err)
@@ -49,7 +50,8 @@ bool action_clear(struct repl *r, char *arg, struct error *err)
     conversation_clear(r->c);
     if (something)
         shelf_replaced(&r->shelf, r->c);
-    view_say(&r->view, "(cleared; %zu tokens freed%s)\n", before,
+    char freed[FORMAT_NUMBER];
+    view_say(&r->view, "(cleared; %s tokens freed%s)\n", format_number(freed, before),
              something ? "; /undo brings it back" : "");
     if (named)
         view_say(&r->view, "(session %s stays as it was saved; this is a new one without a name)\n",
@@ -99,11 +101,13 @@ bool action_undo(struct repl *r, char *arg, struct error *err)
     size_t undone = conversation_undo(r->c, n);
     if (undone == 0)
         return error_set(err, ERR_FAIL, "nothing to undo");
-    size_t left = conversation_n_turns(r->c), freed = before - seq_len(r->c->session.seq);
+    size_t left = conversation_n_turns(r->c);
+    char freed[FORMAT_NUMBER];
+    format_number(freed, before - seq_len(r->c->session.seq));
     if (left == 0)
-        view_say(&r->view, "(back to the start; %zu tokens freed)\n", freed);
+        view_say(&r->view, "(back to the start; %s tokens freed)\n", freed);
     else
-        view_say(&r->view, "(back to turn %zu; %zu tokens freed)\n", left, freed);
+        view_say(&r->view, "(back to turn %zu; %s tokens freed)\n", left, freed);
     return save_named(r, err);
 }
 
@@ -184,7 +188,10 @@ static bool show_system(struct repl *r)
 {
     if (r->c->has_system)
         view_show(&r->view, r->c->messages[0].text.data, r->c->messages[0].text.len);
-    else
+    if (r->frame.len > 0) {
+        view_say(&r->view, "(each message takes the place of {{input}} in this:)\n");
+        view_show(&r->view, buf_str(&r->frame), r->frame.len);
+    } else if (!r->c->has_system)
         view_say(&r->view, "(no system prompt)\n");
     return true;
 }
@@ -195,13 +202,21 @@ bool action_system(struct repl *r, char *arg, struct error *err)
     if (!*arg)
         return show_system(r);
     bool ok = true;
-    if (arg[0] == '@' && r->o->named_system)
-        ok = r->o->named_system(r->opt, arg + 1, &text, err);
+    if (arg[0] == '@')
+        ok = shipped_prompt(r->opt, arg + 1, &text, err);
     else if (strcmp(arg, "none") != 0)
         ok = buf_puts(&text, arg) || error_oom(err, "the system prompt", strlen(arg));
-    ok = ok && conversation_set_system(r->c, buf_str(&text), text.len, err);
-    if (ok)
-        view_say(&r->view, text.len > 0 ? "(system prompt set)\n" : "(no system prompt)\n");
+    bool frame = ok && arg[0] == '@' && prompt_takes_input(buf_str(&text));
+    ok = ok && conversation_set_system(r->c, buf_str(&text), frame ? 0 : text.len, err);
+    if (ok) { // what was set before it is replaced, whichever of the two it was
+        buf_release(&r->frame);
+        if (frame)
+            buf_append(&r->frame, buf_str(&text), text.len);
+        if (frame)
+            view_say(&r->view, "(each message is put into %s; /system none ends that)\n", arg);
+        else
+            view_say(&r->view, text.len > 0 ? "(system prompt set)\n" : "(no system prompt)\n");
+    }
     buf_release(&text);
     return ok;
 }
@@ -327,16 +342,41 @@ static bool show_model(struct repl *r)
     const struct model *m = r->c->model;
     const struct engine *e = r->c->session.engine;
     char params[FORMAT_NUMBER], bytes[FORMAT_NUMBER], used[FORMAT_NUMBER];
+    char n_ctx[FORMAT_NUMBER], trained[FORMAT_NUMBER];
     view_say(&r->view, "model     %s\n", m->name);
     view_say(&r->view, "kind      %s, %s parameters, %s (%s)\n", m->arch,
              format_number(params, m->n_params), m->quant, format_bytes(bytes, m->weight_bytes));
-    view_say(&r->view, "context   %u tokens, the model was trained on %u\n", e->n_ctx,
-             m->hp.n_ctx_train);
+    view_say(&r->view, "context   %s tokens, the model was trained on %s\n",
+             format_number(n_ctx, e->n_ctx), format_number(trained, m->hp.n_ctx_train));
     view_say(&r->view, "device    %s, %s in use\n", e->device, format_bytes(used, e->mem_used));
     view_say(&r->view, "template  %s\n", r->c->tmpl ? "yes" : "none: plain completion");
     view_say(&r->view, "session   %s%s\n", r->session->fd >= 0 ? r->session->name : "-",
              r->session->unnamed ? " (unnamed)" : "");
     return true;
+}
+
+bool action_model(struct repl *r, char *arg, struct error *err)
+{
+    struct buf name = {0}, note = {0};
+    if (!*arg)
+        return show_model(r);
+    bool ok = attach_path(arg, r->o->home, &name, err) &&
+              r->o->change_model(r->o->user, name.data, &note, err);
+    if (ok) {
+        shelf_model_changed(&r->shelf);
+        r->why.n = 0;
+        // What the session's file holds is another model's: it is written anew.
+        session_writer_free(r->session->writer);
+        r->session->writer = NULL;
+        view_say(&r->view, "(now %s%s)\n", buf_str(&note),
+                 r->c->n_messages > 0 ? "; it reads the conversation with your next message" : "");
+        ok = conversation_n_turns(r->c) == 0 || save_named(r, err);
+    } else {
+        r->fatal = r->c->session.seq == NULL;
+    }
+    buf_release(&name);
+    buf_release(&note);
+    return ok;
 }
 
 bool action_stats(struct repl *r, char *arg, struct error *err)
@@ -375,23 +415,25 @@ bool action_context(struct repl *r, char *arg, struct error *err)
     }
     size_t width = r->view.o.err_tty ? out_columns(OUT_STDERR) : 80;
     struct buf line = {0};
+    char a[FORMAT_NUMBER], b[FORMAT_NUMBER], rest[FORMAT_NUMBER];
     if (head > 0)
-        view_say(&r->view, "%7s %6zu\n", "start", head);
+        view_say(&r->view, "%7s %7s\n", "start", format_number(a, head));
     used = head;
     for (size_t i = 0; i < turns; i++) {
         const struct message *m = conversation_turn(r->c, i);
         buf_clear(&line);
-        excerpt(m, width > 30 ? width - 18 : 12, &line);
+        excerpt(m, width > 30 ? width - 19 : 11, &line);
         bool dropped = (size_t)(m - r->c->messages) < r->c->first_kept;
         if (dropped)
             view_say(&r->view, "%7zu dropped %s\n", i + 1, buf_str(&line));
         else
-            view_say(&r->view, "%7zu %6zu  %s\n", i + 1, counts[i], buf_str(&line));
+            view_say(&r->view, "%7zu %7s  %s\n", i + 1, format_number(a, counts[i]),
+                     buf_str(&line));
         used += counts[i];
     }
     size_t n_ctx = r->c->session.engine->n_ctx;
-    view_say(&r->view, "%zu of %zu tokens used, %zu left\n", used, n_ctx,
-             used < n_ctx ? n_ctx - used : 0);
+    view_say(&r->view, "%s of %s tokens used, %s left\n", format_number(a, used),
+             format_number(b, n_ctx), format_number(rest, used < n_ctx ? n_ctx - used : 0));
     free(counts);
     buf_release(&line);
     return true;
@@ -512,7 +554,12 @@ bool action_load(struct repl *r, char *arg, struct error *err)
     if (ok && access(buf_str(&path), F_OK) != 0)
         ok = error_set(err, ERR_FAIL, "there is no session %s; /sessions lists them", arg);
     bool something = conversation_n_turns(r->c) > 0;
+    struct options before = *r->opt;
     ok = ok && (!something || shelf_put(&r->shelf, r->c, err));
+    if (ok && something && !shelf_settings(&r->shelf, &before, err)) {
+        ok = false;
+        shelf_forget(&r->shelf);
+    }
     if (ok && !session_open(&lock, arg, r->c, r->opt, false, &note, &warning, err)) {
         ok = false;
         if (something)
@@ -548,7 +595,7 @@ bool action_sessions(struct repl *r, char *arg, struct error *err)
         struct error e = {0};
         if (!session_path(r->opt->state_dir, names[i], &path, &e) ||
             !session_file_info(path.data, &info, &e)) {
-            view_say(&r->view, "%-16s %s\n", names[i], e.text);
+            view_say(&r->view, "%-20s %s\n", names[i], e.text);
             continue;
         }
         struct buf line = {0};

@@ -25,6 +25,7 @@ bool action_export(struct repl *r, char *arg, struct error *err);
 bool action_system(struct repl *r, char *arg, struct error *err);
 bool action_set(struct repl *r, char *arg, struct error *err);
 bool action_think(struct repl *r, char *arg, struct error *err);
+bool action_model(struct repl *r, char *arg, struct error *err);
 bool action_show(struct repl *r, char *arg, struct error *err);
 bool action_context(struct repl *r, char *arg, struct error *err);
 bool action_stats(struct repl *r, char *arg, struct error *err);

@@ -10,6 +10,7 @@
 #include "base/out.h"
 #include "base/place.h"
 #include "term/actions.h"
+#include "term/fence.h"
 
 // ------------------------------------------------------------------------------------------- files
 
@@ -69,29 +70,30 @@ static bool answer_text(struct repl *r, const char *arg, const char **text, size
     return true;
 }
 
-// The last block between lines of ```; its lines alone.
+// The last block of code; its lines alone, also when it was cut before its end.
 static bool last_code(const char **text, size_t *n)
 {
-    const char *at = *text, *end = *text + *n, *begin = NULL, *block = NULL;
-    size_t length = 0;
-    while (at < end) {
-        const char *nl = memchr(at, '\n', (size_t)(end - at)), *next = nl ? nl + 1 : end;
-        if (next - at >= 3 && memcmp(at, "```", 3) == 0) {
-            if (begin) {
-                block = begin;
-                length = (size_t)(at - begin);
-            }
-            begin = begin ? NULL : next;
+    const char *at = *text, *end = *text + *n, *line = at, *begin = NULL;
+    struct fence f = {0};
+    *text = NULL;
+    for (; at < end; at++) {
+        bool open = f.n > 0;
+        fence_push(&f, *at);
+        if (*at != '\n')
+            continue;
+        if (f.n > 0 && !open) {
+            begin = at + 1;
+        } else if (f.n == 0 && open) {
+            *text = begin;
+            *n = (size_t)(line - begin);
         }
-        at = next;
+        line = at + 1;
     }
-    if (begin) { // cut before its end
-        block = begin;
-        length = (size_t)(end - begin);
+    if (f.n > 0) {
+        *text = begin;
+        *n = (size_t)((fence_line(&f) ? line : end) - begin);
     }
-    *text = block;
-    *n = length;
-    return block != NULL;
+    return *text != NULL;
 }
 
 bool action_copy(struct repl *r, char *arg, struct error *err)

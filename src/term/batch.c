@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/format.h"
 #include "base/out.h"
+#include "cli/shipped.h"
 #include "term/answer_options.h"
 #include "term/termout.h"
 #include "term/view.h"
@@ -202,8 +203,13 @@ static bool answer(struct batch *b, struct buf *prompt, bool line_mode, struct e
     p.on_notice = on_notice;
     p.user = &s;
     enum finish finish = FINISH_INTERRUPTED;
-    bool ok = conversation_add(b->conv, ROLE_USER, buf_str(prompt), prompt->len, err);
+    struct buf framed = {0};
+    bool ok = !b->frame || prompt_fill(b->frame, buf_str(prompt), prompt->len, &framed) ||
+              error_oom(err, "the prompt", prompt->len);
+    const struct buf *message = b->frame ? &framed : prompt;
+    ok = ok && conversation_add(b->conv, ROLE_USER, buf_str(message), message->len, err);
     buf_release(prompt);
+    buf_release(&framed);
     if (ok && !conversation_answer(b->conv, &p, &finish, err)) {
         ok = false;
         if (!conversation_last_answer(b->conv))

@@ -11,8 +11,9 @@ struct batch {
     const struct options *opt;
     const struct cancel *cancel;
     bool stdout_tty, stderr_tty;
-    bool dumb;  // TERM=dumb: no escape sequences
-    bool color; // styles on a standard output that is a terminal
+    bool dumb;         // TERM=dumb: no escape sequences
+    bool color;        // styles on a standard output that is a terminal
+    const char *frame; // each prompt is put into it (prompt_fill); NULL: none
     // Called after every complete turn (a named session is saved); may be NULL.
     bool (*after_turn)(void *user, struct error *err);
     void *user;

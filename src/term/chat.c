@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/format.h"
 #include "base/mapped.h"
@@ -28,6 +29,7 @@ struct chat {
     struct session_lock session;
     char *session_name; // owned; --session, or what --continue goes on with; NULL: none
     struct buf prompt, system;
+    struct buf frame; // what stands around each message; empty: nothing
 };
 
 static bool read_system(struct chat *c, struct error *err)
@@ -36,10 +38,17 @@ static bool read_system(struct chat *c, struct error *err)
     if (o->system_file &&
         !file_read_waiting(o->system_file, MAX_PROMPT_BYTES, c->p->cancel, &c->system, err))
         return false;
-    if (o->system && o->system[0] == '@')
-        return shipped_prompt(o, o->system + 1, &c->system, err);
-    return !o->system || buf_puts(&c->system, o->system) ||
-           error_oom(err, "the system prompt", strlen(o->system));
+    if (!o->system || o->system[0] != '@')
+        return !o->system || buf_puts(&c->system, o->system) ||
+               error_oom(err, "the system prompt", strlen(o->system));
+    struct buf text = {0};
+    bool ok = shipped_prompt(o, o->system + 1, &text, err);
+    if (ok)
+        ok = buf_append(prompt_takes_input(buf_str(&text)) ? &c->frame : &c->system, buf_str(&text),
+                        text.len) ||
+             error_oom(err, "the system prompt", text.len);
+    buf_release(&text);
+    return ok;
 }
 
 static void strip_last_newline(struct buf *b)
@@ -80,26 +89,27 @@ static bool read_prompt(struct chat *c, bool with_stdin, struct error *err)
 }
 
 // The model, and what it recommends where the user said nothing.
-static bool open_and_set(struct chat *c, struct error *err)
+static bool open_and_set(const struct program *p, struct opened *m, struct error *err)
 {
-    struct options *o = c->p->opt;
-    if (!open_model(c->p, &c->opened, err))
+    struct options *o = p->opt;
+    if (!open_model(p, m, err))
         return false;
-    if (!sampler_recommended(&o->sampler, c->opened.model->gguf, o->sampler_given, err))
+    if (!sampler_recommended(&o->sampler, m->model->gguf, o->sampler_given, err))
         return error_prefix(err, "%s recommends what is no setting (the option given overrides it)",
-                            c->opened.path);
-    return sampler_check(&o->sampler, c->opened.model->hp.n_vocab, err) &&
+                            m->path);
+    return sampler_check(&o->sampler, m->model->hp.n_vocab, err) &&
            (o->seed_given || sampler_random_seed(&o->sampler.seed, err));
 }
 
 // The text of the chat template to use; empty: none, plain completion.
-static bool choose_template(struct chat *c, struct buf *out, struct error *err)
+static bool choose_template(const struct program *p, const struct opened *m, struct buf *out,
+                            struct error *err)
 {
-    const struct options *o = c->p->opt;
+    const struct options *o = p->opt;
     if (o->conversation == 0)
         return true;
-    if (!chat_template_find(c->opened.model->gguf, o->chat_template, o->chat_template_file,
-                            c->p->cancel, out, err))
+    if (!chat_template_find(m->model->gguf, o->chat_template, o->chat_template_file, p->cancel, out,
+                            err))
         return false;
     bool named = o->chat_template || o->chat_template_file;
     if (out->len > 0 || named)
@@ -108,19 +118,25 @@ static bool choose_template(struct chat *c, struct buf *out, struct error *err)
         return error_set(err, ERR_USAGE,
                          "-cnv: the model has no chat template; name one with --chat-template or "
                          "--chat-template-file");
-    if (c->p->stderr_tty && !o->quiet)
+    if (p->stderr_tty && !o->quiet)
         out_say("hokku: a base model without a chat template: plain completion");
     return true;
+}
+
+static bool open_conversation(struct chat *c, const struct buf *template_text, struct error *err)
+{
+    bool ok = conversation_init(&c->conv, c->opened.model, c->opened.engine,
+                                template_text->len ? buf_str(template_text) : NULL,
+                                template_text->len, (int64_t)time(NULL), err);
+    c->conv.cancel = c->p->cancel;
+    return ok;
 }
 
 static bool begin_conversation(struct chat *c, const struct buf *template_text, struct error *err)
 {
     c->conv_open = true;
-    if (!conversation_init(&c->conv, c->opened.model, c->opened.engine,
-                           template_text->len ? buf_str(template_text) : NULL, template_text->len,
-                           (int64_t)time(NULL), err))
+    if (!open_conversation(c, template_text, err))
         return false;
-    c->conv.cancel = c->p->cancel;
     return !c->system.len || conversation_set_system(&c->conv, c->system.data, c->system.len, err);
 }
 
@@ -177,26 +193,127 @@ static bool save_session(void *user, struct error *err)
            session_settle(&c->session, -1, err); // nobody waits for a prompt here
 }
 
-// "hokku 0.1 · Qwen2.5 7B Instruct · Q4_K_M · NVIDIA H200, 5.1 of 140 GB · context 32768 · /help"
-static void make_banner(const struct opened *m, const char *version, char *out, size_t n)
+// "Qwen2.5 7B Instruct · Q4_K_M · NVIDIA H200, 5.1 of 140 GB · context 32768"
+static void describe(const struct opened *m, struct buf *out)
 {
     const struct engine *e = m->engine;
-    const char *patch = strrchr(version, '.');
     char used[FORMAT_NUMBER];
     if (e->mem_used < 100 * 1000 * 1000)
         snprintf(used, sizeof used, "%s", format_bytes((char[FORMAT_NUMBER]){0}, e->mem_used));
     else
         snprintf(used, sizeof used, "%.1f", (double)e->mem_used * 1e-9);
-    snprintf(out, n, "hokku %.*s · %s · %s · %s, %s of %.0f GB · context %u · /help",
-             patch ? (int)(patch - version) : (int)strlen(version), version, m->model->name,
-             m->model->quant, e->device, used, (double)e->mem_total * 1e-9, e->n_ctx);
+    buf_printf(out, "%s · %s · %s, %s of %.0f GB · context %u", m->model->name, m->model->quant,
+               e->device, used, (double)e->mem_total * 1e-9, e->n_ctx);
+}
+
+static void say_trained(const struct chat *c)
+{
+    const struct options *o = c->p->opt;
+    uint32_t trained = c->opened.model->hp.n_ctx_train;
+    if (o->n_ctx > trained && trained > 0 && !o->quiet)
+        out_say("hokku: a context of %u tokens: the model was trained on %u, what is further on it "
+                "may not make sense of",
+                o->n_ctx, trained);
+}
+
+// The model of a file, or of a name that the Hub knows.
+static void name_model(struct options *o, const char *name)
+{
+    const char *slash = strchr(name, '/');
+    size_t n = strlen(name);
+    bool file = access(name, F_OK) == 0 || (n > 5 && strcmp(name + n - 5, ".gguf") == 0);
+    bool hub = !file && slash && slash > name && !strchr(slash + 1, '/') && name[0] != '.';
+    o->hf_repo = hub ? name : NULL;
+    o->model = hub ? NULL : name;
+}
+
+// The engine of m, and the messages of `held` on it.
+static bool move_to(struct chat *c, const struct program *p, struct opened *m, uint32_t n_ctx,
+                    const struct buf *template_text, struct conversation *held, bool anew,
+                    struct error *err)
+{
+    if (!open_engine(p, m, n_ctx, false, err))
+        return false;
+    struct opened was = c->opened;
+    c->opened = *m;
+    if (open_conversation(c, template_text, err) &&
+        (!anew || conversation_read_anew(held, &c->conv, err))) {
+        conversation_take_messages(&c->conv, held);
+        return true;
+    }
+    conversation_release(&c->conv);
+    c->opened = was;
+    engine_free(m->engine);
+    m->engine = NULL;
+    return false;
+}
+
+// What can be known before is checked before; then the engine that was open makes room, since two
+// may not fit, and comes back if the other one cannot be opened.
+static bool change_model(void *user, const char *name, struct buf *note, struct error *err)
+{
+    struct chat *c = user;
+    struct options o = *c->p->opt;
+    struct program p = *c->p;
+    struct opened other = {0};
+    struct buf text = {0}, old_text = {0};
+    p.opt = &o;
+    p.began = clock_now();
+    name_model(&o, name);
+    if (o.sampler.n_bias > 0)
+        return error_set(err, ERR_USAGE,
+                         "logit-bias names tokens of this model: /set logit-bias none first");
+    struct template *tmpl = NULL;
+    bool ok = open_and_set(&p, &other, err) && choose_template(&p, &other, &text, err);
+    if (ok && text.len > 0 && !(tmpl = template_parse(buf_str(&text), text.len, err)))
+        ok = error_prefix(err, "the chat template");
+    template_free(tmpl);
+    size_t n_old = 0;
+    const char *old = c->conv.tmpl ? template_source(c->conv.tmpl, &n_old) : "";
+    ok = ok && (buf_append(&old_text, old, n_old) || error_oom(err, "the chat template", n_old));
+    if (ok) {
+        struct conversation held = {0};
+        struct error again = {0};
+        uint32_t n_ctx = c->opened.engine->n_ctx;
+        conversation_take_messages(&held, &c->conv);
+        conversation_release(&c->conv);
+        engine_free(c->opened.engine);
+        c->opened.engine = NULL;
+        struct opened was = c->opened;
+        ok = move_to(c, &p, &other, o.n_ctx, &text, &held, true, err);
+        if (ok) {
+            opened_release(&was);
+            other = (struct opened){0};
+            o.model = c->p->opt->model;
+            o.hf_repo = c->p->opt->hf_repo;
+            *c->p->opt = o;
+        } else {
+            opened_release(&other);
+            cancel_clear(c->p->cancel);
+            if (!move_to(c, c->p, &was, n_ctx, &old_text, &held, false, &again))
+                error_prefix(err, "the model cannot be opened again (%s), after", again.text);
+        }
+        conversation_release(&held);
+    }
+    opened_release(&other);
+    buf_release(&text);
+    buf_release(&old_text);
+    if (ok) {
+        say_trained(c);
+        describe(&c->opened, note);
+    }
+    return ok;
 }
 
 static bool run_repl(struct chat *c, const char *version, int *death, struct error *err)
 {
     const struct program *p = c->p;
-    char banner[512];
-    make_banner(&c->opened, version, banner, sizeof banner);
+    struct buf banner = {0};
+    const char *patch = strrchr(version, '.');
+    buf_printf(&banner, "hokku %.*s · ", (int)(patch ? (size_t)(patch - version) : strlen(version)),
+               version);
+    describe(&c->opened, &banner);
+    buf_puts(&banner, " · /help");
     struct repl_options r = {
         .conv = &c->conv,
         .opt = p->opt,
@@ -206,17 +323,20 @@ static bool run_repl(struct chat *c, const char *version, int *death, struct err
         .out_color = program_color(p, p->stdout_tty),
         .err_color = program_color(p, p->stderr_tty),
         .dumb = p->opt->dumb,
-        .banner = p->opt->quiet ? NULL : banner,
+        .banner = p->opt->quiet ? NULL : buf_str(&banner),
         .session = &c->session,
         .resumed = p->opt->base || c->session_name,
-        .named_system = shipped_prompt,
-        .prompt_names = shipped_prompt_names,
+        .frame = c->frame.len ? buf_str(&c->frame) : NULL,
+        .change_model = change_model,
+        .user = c,
         .home = p->opt->home,
         .editor = p->opt->editor,
         .temp_dir = p->opt->temp_dir,
         .first_prompt = c->prompt.len ? buf_str(&c->prompt) : NULL,
     };
-    return repl_run(&r, death, err);
+    bool ok = repl_run(&r, death, err);
+    buf_release(&banner);
+    return ok;
 }
 
 static bool run_batch(struct chat *c, bool many, struct error *err)
@@ -230,6 +350,7 @@ static bool run_batch(struct chat *c, bool many, struct error *err)
         .stderr_tty = p->stderr_tty,
         .color = program_color(p, p->stdout_tty) && p->stdout_tty,
         .dumb = p->opt->dumb,
+        .frame = c->frame.len ? buf_str(&c->frame) : NULL,
         .after_turn = c->session.fd >= 0 ? save_session : NULL,
         .user = c,
     };
@@ -273,22 +394,18 @@ static bool run(struct chat *c, const char *version, int *death, struct error *e
                          o->file     ? "the file is"
                          : o->prompt ? "it is"
                                      : "standard input is");
-    if (!find_session(c, err) || !open_and_set(c, err))
+    if (!find_session(c, err) || !open_and_set(c->p, &c->opened, err))
         return false;
     if (o->dry_run)
         return print_plan(c, err);
     struct buf template_text = {0};
-    bool ok = choose_template(c, &template_text, err) &&
+    bool ok = choose_template(c->p, &c->opened, &template_text, err) &&
               open_engine(p, &c->opened, o->n_ctx, chat, err) &&
               begin_conversation(c, &template_text, err);
     buf_release(&template_text);
     if (!ok)
         return false;
-    uint32_t trained = c->opened.model->hp.n_ctx_train;
-    if (o->n_ctx > trained && trained > 0 && !o->quiet)
-        out_say("hokku: a context of %u tokens: the model was trained on %u, what is further on it "
-                "may not make sense of",
-                o->n_ctx, trained);
+    say_trained(c);
     if (!resume(c, chat, err))
         return false;
     return chat ? run_repl(c, version, death, err) : run_batch(c, many, err);
@@ -307,5 +424,6 @@ bool chat_run(const struct program *p, const char *version, int *death, struct e
     free(c.session_name);
     buf_release(&c.prompt);
     buf_release(&c.system);
+    buf_release(&c.frame);
     return ok;
 }

@@ -7,6 +7,7 @@
 
 #include "base/out.h"
 #include "base/termsafe.h"
+#include "cli/shipped.h"
 #include "term/actions.h"
 
 static const struct command table[] = {
@@ -32,6 +33,8 @@ static const struct command table[] = {
     {"/write", NULL, "FILE", "the last answer to a new file", COMPLETE_FILE, NULL, action_write},
     {"/system", NULL, "[TEXT|@NAME|none]", "show or set the system prompt", COMPLETE_PROMPT, NULL,
      action_system},
+    {"/model", NULL, "[FILE|NAME]", "show the model, or go on with another one", COMPLETE_FILE,
+     NULL, action_model},
     {"/set", NULL, "[NAME VALUE]", "show or change settings", COMPLETE_SETTING, NULL, action_set},
     {"/think", NULL, "[on|off|hide]", "let a model think, forbid it, or hide it", COMPLETE_WORDS,
      "on|off|hide", action_think},
@@ -174,7 +177,7 @@ static const char *choices_of(const char *setting, size_t n_setting)
 static void complete_prompt(const struct repl *r, struct completions *out)
 {
     struct buf names = {0};
-    r->o->prompt_names(r->opt, &names);
+    shipped_prompt_names(r->opt, &names);
     for (const char *p = buf_str(&names); *p;) {
         size_t n = strcspn(p, ", ");
         completions_add(out, p, n);
@@ -219,8 +222,8 @@ void command_complete(void *repl, const char *line, size_t begin, struct complet
     if (!c)
         return;
     if (c->completes == COMPLETE_FILE)
-        completions_add_files(out);
-    else if (c->completes == COMPLETE_PROMPT && first && r->o->prompt_names)
+        completions_add_files(out, r->o->home);
+    else if (c->completes == COMPLETE_PROMPT && first)
         complete_prompt(r, out);
     else if (c->completes == COMPLETE_SETTING && first)
         complete_setting(out);

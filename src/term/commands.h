@@ -21,6 +21,7 @@ struct repl {
     char *stops[OPTIONS_MAX_LIST]; // by /set stop; owned
     size_t n_stops;
     struct buf prefill;  // by /prefill: start of the next answer
+    struct buf frame;    // each message is put into it; empty: none
     char *edit;          // text to put on the next line; owned
     size_t edit_turn;    // the turn that it replaces, counted from 1; 0: none
     struct why why;      // of the last answer, with --logprobs

@@ -9,6 +9,7 @@
 
 #include "base/mapped.h"
 #include "base/out.h"
+#include "cli/shipped.h"
 #include "term/answer_options.h"
 #include "term/commands.h"
 #include "term/history.h"
@@ -192,6 +193,13 @@ bool repl_send(struct repl *r, const char *text, size_t n, struct error *err)
         buf_puts(&whole, "\n\n");
     }
     buf_append(&whole, text, n);
+    if (r->frame.len > 0 && r->edit_turn == 0) { // (what is edited is in it already)
+        struct buf framed = {0};
+        prompt_fill(buf_str(&r->frame), buf_str(&whole), whole.len, &framed);
+        framed.failed |= whole.failed;
+        buf_release(&whole);
+        whole = framed;
+    }
     bool ok = !whole.failed || error_oom(err, "the message", n);
     size_t undone = 0;
     bool replaces = r->edit_turn > 0;
@@ -477,11 +485,8 @@ static bool one_round(struct repl *r, int *death, struct error *err)
 
 bool repl_run(const struct repl_options *o, int *death, struct error *err)
 {
-    struct repl r = {.o = o,
-                     .opt = o->opt,
-                     .c = o->conv,
-                     .session = o->session,
-                     .shelf.state_dir = o->opt->state_dir};
+    struct repl r = {
+        .o = o, .opt = o->opt, .c = o->conv, .session = o->session, .shelf.opt = o->opt};
     const struct view_options vo = {
         .out_tty = o->out_tty,
         .err_tty = o->err_tty,
@@ -512,6 +517,8 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
         if (o->resumed)
             repl_show_tail(&r);
     }
+    if (o->frame)
+        buf_puts(&r.frame, o->frame);
     if (o->opt->prefill)
         buf_puts(&r.prefill, o->opt->prefill);
     if (o->first_prompt) {
@@ -534,8 +541,15 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
     // (An unnamed chat in which nothing was said is not kept.)
     if (r.session->fd >= 0 &&
         (r.session->unnamed ? conversation_n_turns(r.c) : r.c->n_messages) > 0 &&
-        !(session_save(r.session, r.c, r.opt, &save) && session_settle(r.session, -1, &save)))
-        view_say(&r.view, "hokku: %s\n", save.text);
+        !(session_save(r.session, r.c, r.opt, &save) && session_settle(r.session, -1, &save))) {
+        if (ok && !r.session->unnamed && !*death) { // it was asked for
+            ok = false;
+            if (err)
+                *err = save;
+        } else {
+            view_say(&r.view, "hokku: %s\n", save.text);
+        }
+    }
     shelf_release(&r.shelf);
     lineedit_free(r.editor);
     terminal_end();
@@ -545,6 +559,7 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
     for (size_t i = 0; i < r.n_stops; i++)
         free(r.stops[i]);
     buf_release(&r.prefill);
+    buf_release(&r.frame);
     why_release(&r.why);
     view_release(&r.view);
     return ok;

@@ -19,10 +19,12 @@ struct repl_options {
     const char *home;             // of the user; NULL: none
     const char *editor;           // the command of /editor
     const char *temp_dir;         // for its file
-    // A system prompt by name (/system @NAME), and the names there are: "@a, @b"; may be NULL.
-    bool (*named_system)(const struct options *o, const char *name, struct buf *out,
-                         struct error *err);
-    bool (*prompt_names)(const struct options *o, struct buf *out);
+    const char *frame;            // each message is put into it (prompt_fill); NULL: none
+    // Another model for the same conversation, with the options as they are; note: what to tell the
+    // user. On failure nothing has changed, but that the model's memory may be empty; or, if not
+    // even what was open can be opened again, the conversation has no sequence any more.
+    bool (*change_model)(void *user, const char *name, struct buf *note, struct error *err);
+    void *user;
 };
 
 // Returns true when the user leaves. *death is the signal (SIGTERM, SIGHUP) that ended it, 0: none;

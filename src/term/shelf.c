@@ -9,6 +9,7 @@ static void entry_release(struct shelf_entry *e)
 {
     buf_release(&e->messages);
     free(e->session);
+    free(e->settings);
     *e = (struct shelf_entry){0};
 }
 
@@ -32,10 +33,13 @@ static void push(struct shelf_entry *list, size_t *n, struct shelf_entry *e)
     *e = (struct shelf_entry){0};
 }
 
-static bool copy(struct shelf_entry *e, const struct conversation *c, struct error *err)
+static bool copy(struct shelf_entry *e, const struct shelf *s, const struct conversation *c,
+                 struct error *err)
 {
-    *e = (struct shelf_entry){
-        .first_kept = c->first_kept, .system_merged = c->system_merged, .now = c->now};
+    *e = (struct shelf_entry){.first_kept = c->first_kept,
+                              .system_merged = c->system_merged,
+                              .now = c->now,
+                              .n_model = s->n_model};
     if (codec_put_messages(&e->messages, c))
         return true;
     entry_release(e);
@@ -45,7 +49,7 @@ static bool copy(struct shelf_entry *e, const struct conversation *c, struct err
 bool shelf_put(struct shelf *s, const struct conversation *c, struct error *err)
 {
     struct shelf_entry e;
-    if (!copy(&e, c, err))
+    if (!copy(&e, s, c, err))
         return false;
     push(s->before, &s->n_before, &e);
     return true;
@@ -62,6 +66,21 @@ static void leave(struct shelf_entry *e, struct session_lock *session)
 void shelf_left(struct shelf *s, struct session_lock *session)
 {
     leave(&s->before[s->n_before - 1], session);
+}
+
+bool shelf_settings(struct shelf *s, const struct options *before, struct error *err)
+{
+    struct options *o = malloc(sizeof *o);
+    if (!o)
+        return error_oom(err, "a copy of the settings", sizeof *o);
+    *o = *before;
+    s->before[s->n_before - 1].settings = o;
+    return true;
+}
+
+void shelf_model_changed(struct shelf *s)
+{
+    s->n_model++;
 }
 
 void shelf_replaced(struct shelf *s, const struct conversation *c)
@@ -85,19 +104,22 @@ bool shelf_can_redo(const struct shelf *s, const struct conversation *c)
 }
 
 // The last entry of `from` and the conversation change places, the latter going to `to`.
-static bool exchange(const char *state_dir, struct shelf_entry *from, size_t *n_from,
+static bool exchange(struct shelf *s, struct shelf_entry *from, size_t *n_from,
                      struct shelf_entry *to, size_t *n_to, struct conversation *c,
                      struct session_lock *session, struct error *err)
 {
     struct shelf_entry *e = &from[*n_from - 1], mine;
     struct conversation fresh = {0};
     struct codec_cursor cur = {.p = (unsigned char *)e->messages.data, .n = e->messages.len};
-    if (!copy(&mine, c, err))
+    bool other_model = e->n_model != s->n_model;
+    if (!copy(&mine, s, c, err))
         return false;
-    if (!codec_messages(&cur, &fresh, c->model->hp.n_vocab)) {
+    bool ok = codec_messages(&cur, &fresh, other_model ? INT32_MAX : c->model->hp.n_vocab) ||
+              error_oom(err, "a copy of the conversation", e->messages.len);
+    if (!ok || (other_model && !conversation_read_anew(&fresh, c, err))) {
         conversation_release(&fresh);
         entry_release(&mine);
-        return error_oom(err, "a copy of the conversation", e->messages.len);
+        return false;
     }
     fresh.first_kept = e->first_kept;
     fresh.system_merged = e->system_merged;
@@ -105,8 +127,15 @@ static bool exchange(const char *state_dir, struct shelf_entry *from, size_t *n_
     size_t turns = e->turns;
     if (e->left) {
         leave(&mine, session);
-        if (e->session && session_lock_take(session, state_dir, e->session, NULL))
+        if (e->session && session_lock_take(session, s->opt->state_dir, e->session, NULL))
             session->unnamed = session_is_unnamed(e->session);
+    }
+    if (e->settings) {
+        struct options now = *s->opt;
+        *s->opt = *e->settings;
+        *e->settings = now;
+        mine.settings = e->settings;
+        e->settings = NULL;
     }
     conversation_take_messages(c, &fresh);
     conversation_release(&fresh);
@@ -120,11 +149,11 @@ static bool exchange(const char *state_dir, struct shelf_entry *from, size_t *n_
 bool shelf_undo(struct shelf *s, struct conversation *c, struct session_lock *session,
                 struct error *err)
 {
-    return exchange(s->state_dir, s->before, &s->n_before, s->after, &s->n_after, c, session, err);
+    return exchange(s, s->before, &s->n_before, s->after, &s->n_after, c, session, err);
 }
 
 bool shelf_redo(struct shelf *s, struct conversation *c, struct session_lock *session,
                 struct error *err)
 {
-    return exchange(s->state_dir, s->after, &s->n_after, s->before, &s->n_before, c, session, err);
+    return exchange(s, s->after, &s->n_after, s->before, &s->n_before, c, session, err);
 }

@@ -5,6 +5,7 @@
 
 #include "dialog/conversation.h"
 #include "dialog/session_store.h"
+#include "cli/options.h"
 
 enum { SHELF_MAX = 32 }; // the oldest is forgotten then
 
@@ -13,13 +14,16 @@ struct shelf_entry {
     size_t first_kept;
     bool system_merged;
     int64_t now;
-    size_t turns;  // of the conversation that took its place, when it had
-    bool left;     // its session was left, too
-    char *session; // the name of that; owned; NULL: it had none
+    size_t turns;             // of the conversation that took its place, when it had
+    bool left;                // its session was left, too
+    char *session;            // the name of that; owned; NULL: it had none
+    struct options *settings; // that /load replaced, too; owned; NULL: it did not
+    unsigned n_model;         // which of the models in turn its tokens are of
 };
 
 struct shelf {
-    const char *state_dir; // where sessions are
+    struct options *opt; // where sessions are; the settings that /undo brings back
+    unsigned n_model;    // of how many models in turn this is the last
     struct shelf_entry before[SHELF_MAX], after[SHELF_MAX];
     size_t n_before, n_after;
 };
@@ -29,6 +33,11 @@ void shelf_release(struct shelf *s);
 bool shelf_put(struct shelf *s, const struct conversation *c, struct error *err);
 // The session of what was put there last is left now: *session becomes empty.
 void shelf_left(struct shelf *s, struct session_lock *session);
+// And so are the settings, which were `before`. Errors: ERR_MEMORY.
+bool shelf_settings(struct shelf *s, const struct options *before, struct error *err);
+// The conversation goes on with another model: what is on the shelf is read anew when it comes
+// back.
+void shelf_model_changed(struct shelf *s);
 void shelf_replaced(struct shelf *s, const struct conversation *c); // it has been
 void shelf_forget(struct shelf *s);                                 // it was not, after all
 

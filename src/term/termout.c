@@ -39,7 +39,7 @@ static void sync_style(struct termout *t, struct buf *out)
 static void want_style(struct termout *t)
 {
     t->style = (t->dim ? STYLE_DIM : 0) | (t->heading || t->bold ? STYLE_BOLD : 0) |
-               (t->code || t->in_fence || t->fence_line ? STYLE_ACCENT : 0);
+               (t->code || t->fence.n > 0 || fence_line(&t->fence) ? STYLE_ACCENT : 0);
 }
 
 static void write_held(struct termout *t, unsigned style, struct buf *out)
@@ -86,8 +86,13 @@ static bool decide_held(struct termout *t, uint32_t cp, struct buf *out)
             t->bold = !space && cp != '\n' && cp != '\t' && cp != '*';
         write_held(t, t->n_held == 1 && t->held_first && space ? STYLE_ACCENT : 0, out);
         return false;
+    case '|':
+        write_held(t, STYLE_DIM, out);
+        t->heading = space && t->n_row == 1;
+        return false;
     case '-':
     case '+':
+    case '>':
         write_held(t, space ? STYLE_ACCENT : 0, out);
         return false;
     default: // a number
@@ -103,67 +108,62 @@ static bool begins_mark(const struct termout *t, uint32_t cp)
 {
     if (cp == '*')
         return true;
-    return t->indent &&
-           ((cp == '#' && t->n_line == 0) || cp == '-' || cp == '+' || (cp >= '0' && cp <= '9'));
-}
-
-// Backticks at the start of a line may become a fence: they open, whatever their number.
-static bool only_backticks(const struct termout *t)
-{
-    return t->n_line < 3 && memcmp(t->line, "```", t->n_line) == 0;
+    return t->indent && ((cp == '#' && t->n_line == 0) || cp == '-' || cp == '+' || cp == '>' ||
+                         cp == '|' || (cp >= '0' && cp <= '9'));
 }
 
 static void end_line(struct termout *t)
 {
-    if (t->fence_line) {
-        t->in_fence = !t->in_fence;
-        t->fence_line = false;
-    }
-    t->heading = t->bold = t->code = false;
+    t->heading = t->bold = t->code = t->rule = false;
     t->n_line = 0;
     t->indent = true;
+    t->n_above = t->n_row;
+    t->n_row = 0;
 }
 
-// What follows from a character that was written.
-static void written(struct termout *t, uint32_t cp, bool code_before)
+// What follows from a character that was written, or is held.
+static void taken(struct termout *t, uint32_t cp, bool code_before)
 {
-    bool opening = only_backticks(t);
+    // Backticks at the start of a line may become a fence: they open, whatever their number.
+    bool opening = fence_begins(&t->fence), in_fence = t->fence.n > 0;
+    fence_push(&t->fence, cp < 0x80 ? (char)cp : 'x');
     if (cp == '\n') {
         end_line(t);
         return;
     }
-    if (t->n_line < sizeof t->line)
-        t->line[t->n_line] = cp < 0x80 ? (char)cp : '?';
     t->n_line++;
     t->indent = t->indent && cp == ' ';
-    if (t->n_line == 3 && memcmp(t->line, "```", 3) == 0) {
-        t->fence_line = true;
+    t->rule = t->rule && (cp == '|' || cp == '-' || cp == ':' || cp == ' ');
+    if (!in_fence && cp == '`' && code_before && !opening)
         t->code = false;
-    } else if (!t->in_fence && !t->fence_line && cp == '`' && code_before && !opening) {
-        t->code = false;
-    }
 }
 
 static void put_markdown(struct termout *t, uint32_t cp, const char *bytes, size_t n,
                          struct buf *out)
 {
-    bool text = !t->in_fence && !t->fence_line && !t->code, code_before = t->code;
+    bool text = t->fence.n == 0 && !t->code, code_before = t->code;
     if (t->n_held > 0 && decide_held(t, cp, out)) {
-        t->n_line++;
+        taken(t, cp, false);
         return;
     }
     if (text && begins_mark(t, cp)) {
+        if (t->indent && cp == '|') {
+            t->n_row = t->n_above + 1;
+            t->rule = t->n_row == 2;
+        }
         hold(t, (char)cp);
-        t->n_line++;
-        t->indent = false;
+        taken(t, cp, false);
         return;
     }
     if (text && cp == '`' && (t->n_line == 0 || t->previous != '`'))
         t->code = true;
     want_style(t);
+    taken(t, cp, code_before);
+    // What parts the cells of a table, and its head from its body, steps back behind the words.
+    if (text && cp != '\n' && t->n_row > 0 && (t->rule || (cp == '|' && t->previous != '\\')))
+        t->style = STYLE_DIM;
     sync_style(t, out);
     buf_append(out, bytes, n);
-    written(t, cp, code_before);
 }
 
 bool termout_push(struct termout *t, const char *text, size_t n, struct buf *out)
@@ -204,8 +204,10 @@ bool termout_end(struct termout *t, struct buf *out)
     buf_append(out, t->text.data, t->text.len);
     if (t->text.len > 0)
         t->previous = 'x';
-    t->dim = t->in_fence = t->fence_line = false;
+    t->dim = false;
+    t->fence = (struct fence){0};
     end_line(t);
+    t->n_above = 0;
     want_style(t);
     sync_style(t, out);
     return !out->failed;

@@ -5,20 +5,25 @@
 #define HOKKU_TERM_TERMOUT_H
 
 #include "base/termsafe.h"
+#include "term/fence.h"
 
 struct termout {
     // settings
     bool color;    // styles may be used
-    bool markdown; // headings, lists, **bold**, `code` and ``` blocks are styled (needs color)
+    bool markdown; // headings, lists, tables, **bold**, `code` and ``` blocks are styled (needs
+                   // color)
     // state
     struct termsafe safe;
     struct buf text;       // scratch: the safe text of one call
     unsigned style, shown; // wanted, and last told to the terminal
     bool dim;              // thinking
-    char line[4];          // first characters of the line, to know fences
-    size_t n_line;         // characters of the line so far
-    bool indent;           // only spaces so far in this line
-    bool in_fence, fence_line, heading, bold, code;
+    struct fence fence;
+    size_t n_line;  // characters of the line so far
+    bool indent;    // only spaces so far in this line
+    size_t n_row;   // of the table that this line is a row of, counted from 1; 0: none
+    size_t n_above; // of the one that the line above is a row of
+    bool rule;      // only what parts a table's head from its body, so far
+    bool heading, bold, code;
     char held[8]; // marks that may style themselves: it depends on what follows
     size_t n_held;
     bool held_first; // they are the first of their line

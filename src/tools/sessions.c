@@ -44,7 +44,7 @@ static bool put_row(const struct row *r, json_t *list, struct buf *out)
     }
     if (r->good)
         return session_info_line(r->name, &r->info, out) && buf_putc(out, '\n');
-    return buf_printf(out, "%-16s %s\n", r->name, r->err.text);
+    return buf_printf(out, "%-20s %s\n", r->name, r->err.text);
 }
 
 static bool list(const struct options *o, struct buf *out, struct error *err)

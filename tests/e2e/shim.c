@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 // TEST_FREE: bytes that every disk has left.
 int statvfs(const char *path, struct statvfs *fs)
@@ -29,4 +30,14 @@ struct passwd *getpwuid(uid_t uid)
     pw.pw_gid = uid;
     pw.pw_dir = getenv("TEST_PW_DIR");
     return pw.pw_dir ? &pw : NULL;
+}
+
+// TEST_COLD: no page of any file is in memory, and every look takes that many microseconds.
+int mincore(void *at, size_t n, unsigned char *there)
+{
+    (void)at;
+    if (getenv("TEST_COLD"))
+        usleep((useconds_t)strtoul(getenv("TEST_COLD"), NULL, 10));
+    memset(there, getenv("TEST_COLD") == NULL, (n + 4095) / 4096);
+    return 0;
 }

@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from conftest import HOKKU, model
+from conftest import HOKKU, ROOT, model
 from session_format import describe
 from test_repl import PLAIN, chat, tiny  # noqa: F401 (fixtures)
 
@@ -73,12 +73,17 @@ def test_copy_gives_the_answer_or_its_code_to_the_clipboard(chat, stories):
     assert "no block of code" in c.say("/copy code")
 
 
-def test_copy_code_is_the_last_block(home, stories, tmp_path):
+@pytest.mark.parametrize("answer,code", [("a\n```c\none\n```\nb\n```py\ntwo\n  three\n```\nend", b"two\n  three\n"),
+                                         ("1. a\n   ```sh\n   ls\n   ```\nend", b"   ls\n"),  # in a list
+                                         ("````md\n```c\nx\n```\n````\nend", b"```c\nx\n```\n"),
+                                         ("~~~\nx\n~~~", b"x\n"),
+                                         ("```c\ncut", b"cut")])
+def test_copy_code_is_the_last_block(home, stories, answer, code):
     from test_repl import Chat
-    c = Chat(home, "-m", stories, *PLAIN, "-n", 0, "-c", 512, "-cnv", "--chat-template", "chatml", "--prefill", "a\n```c\none\n```\nb\n```py\ntwo\n  three\n```\nend", "x")
+    c = Chat(home, "-m", stories, *PLAIN, "-n", 0, "-c", 512, "-cnv", "--chat-template", "chatml", "--prefill", answer, "x")
     c.p.send("/copy code\r")
     c.p.expect_exact("clipboard")
-    assert clipboard(c.p.before) == [b"two\n  three\n"]
+    assert clipboard(c.p.before) == [code]
     c.p.close(force=True)
 
 
@@ -167,3 +172,42 @@ def test_sessions_are_renamed_and_removed_from_the_chat(chat, tiny, tmp_path):
     assert "this is session b" in c.say("/delete b")
     assert "(session c is removed)" in c.say("/delete c")
     assert "there is no session c" in c.say("/delete c")
+
+
+@pytest.mark.parametrize("n", [8, -1], ids=["cut", "finished"])
+def test_the_counts_of_all_commands_agree_and_have_their_thousands_separated(chat, n):
+    """The tokens of the memory, by /context, /stats, /sessions, /undo and /clear; the system prompt is no turn's."""
+    builtin = ROOT / "builtin/hokku-builtin.gguf"
+    c = chat("-m", builtin, "--temp", 0, "-n", n, "-c", 4096, "-sys", "Be brief.", "--session", "counts")
+    number = lambda pattern, text: int(re.search(pattern, text).group(1).replace(",", ""))
+    used = []
+    for message in ("Who are you? " * 200, "Hello"):
+        c.say(message)
+        context = c.say("/context")
+        used.append(number(r"([\d,]+) of 4,096 tokens used, [\d,]+ left", context))
+        assert used[-1] == number(r"context ([\d,]+) of 4,096", c.say("/stats"))
+        assert used[-1] == number(r"turns?, ([\d,]+) tokens", c.say("/sessions"))
+        parts = [int(x.replace(",", "")) for x in re.findall(r"^ +(?:start|\d+) +([\d,]+)", context, re.M)]
+        assert sum(parts) == used[-1] and parts[0] < 20
+    assert used[0] > 1000
+    assert number(r"turn 1; ([\d,]+) tokens freed", c.say("/undo")) == used[1] - used[0]
+    assert number(r"start; ([\d,]+) tokens freed", c.say("/undo")) == used[0]
+    c.say("/redo 2")
+    c.say("/retry 5")
+    again = number(r"([\d,]+) of 4,096 tokens used", c.say("/context"))
+    assert number(r"cleared; ([\d,]+) tokens freed", c.say("/clear")) == again
+
+
+def test_tab_completes_names_as_read_takes_them(chat, tiny, tmp_path):
+    (tmp_path / "a b.txt").write_text("text")
+    (tmp_path / "it's.txt").write_text("text")
+    (tmp_path / "my dir").mkdir()
+    (tmp_path / "my dir/inner.txt").write_text("text")
+    (tmp_path / "two one").write_text("text")
+    (tmp_path / "two'one").write_text("text")
+    c = chat("-m", tiny, "-n", 2)
+    for typed, want in [("~/a\t", "~/a\\ b.txt "), (f"{tmp_path}/it\t", "it\\'s.txt "), ("~/my\t\t", "~/my\\ dir/inner.txt "),
+                        ("~/my\\ d\t\t", "~/my\\ dir/inner.txt "), ("~/two\t\\ \t", "~/two\\ one ")]:
+        c.p.send("/read " + typed)
+        c.p.expect_exact(want.rstrip())
+        assert "(4 bytes of " in c.say(""), typed

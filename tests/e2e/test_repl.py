@@ -304,11 +304,11 @@ def test_ctrl_c_keeps_the_partial_answer(chat, tiny):
     c.p.send("\x03")
     c.p.expect("stopped; /continue goes on")
     c.ready()
-    used = int(re.search(r"(\d+) of 30000", c.say("/context")).group(1))
+    used = int(re.search(r"([\d,]+) of 30,000", c.say("/context")).group(1).replace(",", ""))
     assert used > 2
     c.say("/set n-predict 5")
     assert "cut after 5" in c.say("/continue")
-    assert int(re.search(r"(\d+) of 30000", c.say("/context")).group(1)) == used + 5
+    assert int(re.search(r"([\d,]+) of 30,000", c.say("/context")).group(1).replace(",", "")) == used + 5
 
 
 def test_ctrl_c_while_the_prompt_is_read_takes_the_message_back(chat, tiny):
@@ -323,7 +323,7 @@ def test_ctrl_c_while_the_prompt_is_read_takes_the_message_back(chat, tiny):
     c.p.expect("taken back")
     assert time.time() - begin < 1
     c.ready()
-    assert "0 of 30000" in c.say("/context")
+    assert "0 of 30,000" in c.say("/context")
 
 
 def test_ctrl_c_at_the_prompt(chat, stories):
@@ -522,7 +522,8 @@ def wait_for(condition, seconds=30):
 MIXED = ("A sentence that is longer than any of the windows, with **bold**, `code` and a word-that-does-not-fit-anywhere-at-all.\n"
          "古池や蛙飛び込む水の音、古池や蛙飛び込む水の音、古池や蛙飛び込む水の音 and 한국어 다람쥐 헌 쳇바퀴에 타고파 in one line\n"
          "family 👨‍👩‍👧 flags 🇯🇵🇫🇷 marks e\u0301 a\u0308 n\u0303 and more text so that it wraps e\u0301 and wraps\n"
-         "```python\ndef f(x): return [x for x in range(100) if x % 2 == 0]  # a long line of code\n```\n\nend")
+         "```python\ndef f(x): return [x for x in range(100) if x % 2 == 0]  # a long line of code\n```\n\n"
+         "| name | what it is, at some length |\n|:---|---:|\n| a | `x` and 古池や蛙飛び込む水の音 |\n| longer than the head | 1 |\n\nend")
 
 
 @pytest.mark.parametrize("columns", [20, 37, 80, 200])

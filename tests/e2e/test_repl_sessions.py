@@ -305,6 +305,16 @@ def test_the_chat_survives_a_save_that_fails(chat, tiny, sessions):
     assert describe(sessions / "s.session")["turns"] == 3
 
 
+def test_a_chat_ends_with_1_when_the_session_asked_for_is_not_saved(chat, tiny, sessions):
+    for name, status in ((["--session", "s"], 1), ([], 0)):
+        c = chat("-m", tiny, *SAMPLED, *name)
+        c.answer("one")
+        resource.prlimit(c.p.pid, resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+        assert "not saved" in c.say("two")
+        assert c.leave() == status
+        assert c.p.before.count("not saved") == 1
+
+
 def test_kill_at_any_moment_loses_at_most_the_unfinished_turn(hokku, tiny, sessions, home):
     rng = random.Random(7)
     survived = 0
@@ -339,7 +349,7 @@ def test_sigterm_while_answering_saves_what_there_is(chat, tiny, sessions):
     c.p.wait()
     assert c.p.signalstatus == signal.SIGTERM
     c = chat("-m", tiny, "-c", 30000, "--session", "s")
-    assert int(re.search(r"(\d+) of 30000", c.say("/context")).group(1)) > 2
+    assert int(re.search(r"([\d,]+) of 30,000", c.say("/context")).group(1).replace(",", "")) > 2
     assert "hello" in c.say("/context")
 
 

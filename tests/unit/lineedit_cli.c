@@ -13,7 +13,7 @@ static void complete(void *user, const char *line, size_t begin, struct completi
 {
     (void)user;
     if (begin > 0) {
-        completions_add_files(out);
+        completions_add_files(out, NULL);
         return;
     }
     static const char *const names[] = {"/continue", "/context", "/read"};

@@ -46,6 +46,12 @@ static void the_characters_shown_are_those_written(void **state)
         "See:\n```c\nint main(void) { return printf(\"%d\", 42); }\n```\nDone.",
         "# Title\n## Two\n####### seven\n#not\n- a\n  * b\n+ c\n12. d\n1) e\n12345. f\n-x\n3.14\n",
         "**bold** * ** *** **** a*b **x\ny** `a``b` ```x``` **`c`** *i* 1.\n-",
+        "| a | b |\n|:--|---:|\n| 1 | `x\\|y` \\| **z** |\n|x\n||\n",
+        "> said\n>x\n1. a\n\n   ```py\n   # no\n   - no\n   ```\n",
+        "~~~\n```\n~~~~ \n````\n```\n````\n",
+        "|",
+        ">",
+        "~~",
         "古池や蛙飛び込む水の音 👨‍👩‍👧 🇯🇵 é e\u0301 \t tab",
         "",
         "*",
@@ -93,7 +99,36 @@ static void markdown_is_styled_and_keeps_its_characters(void **state)
     assert_string_equal(styled("**all**"), "\x1b[0;1m**all**\x1b[0m");
     assert_string_equal(styled("```c\nx\n```\ny"), "\x1b[0;36m```c\nx\n```\n\x1b[0my");
     assert_string_equal(styled("`a` b"), "\x1b[0;36m`a`\x1b[0m b");
+    assert_string_equal(styled("> said"), "\x1b[0;36m>\x1b[0m said");
     assert_string_equal(styled("`open\nnext"), "\x1b[0;36m`open\n\x1b[0mnext");
+}
+
+// A table's columns could only line up by spaces that the model did not write, and only once its
+// last row is there: its head is bold, and what parts its cells is dim.
+static void tables_are_styled_and_keep_their_characters(void **state)
+{
+    (void)state;
+    assert_string_equal(styled("| a | b |\n|:-:|---|\n| 1 | 2 |\nz"),
+                        "\x1b[0;2m|\x1b[0;1m a \x1b[0;2m|\x1b[0;1m b \x1b[0;2m|\x1b[0;1m\n"
+                        "\x1b[0;2m|:-:|---|\x1b[0m\n"
+                        "\x1b[0;2m|\x1b[0m 1 \x1b[0;2m|\x1b[0m 2 \x1b[0;2m|\x1b[0m\nz");
+    assert_string_equal(styled("| `x|y` \\| z"),
+                        "\x1b[0;2m|\x1b[0;1m \x1b[0;1;36m`x|y`\x1b[0;1m \\| z\x1b[0m");
+    assert_string_equal(styled("a | b"), "a | b");
+}
+
+// Inside of a block of code nothing is a mark, and it ends where Markdown says that it does.
+static void blocks_of_code_end_where_they_end(void **state)
+{
+    (void)state;
+    assert_string_equal(styled("- x\n  ```c\n  # a\n  - b\n  ```\n- y"),
+                        "\x1b[0;36m-\x1b[0m x\n  \x1b[0;36m```c\n  # a\n  - b\n  ```\n-\x1b[0m y");
+    assert_string_equal(styled("````\n```\n- x\n`````\n- y"),
+                        "\x1b[0;36m````\n```\n- x\n`````\n-\x1b[0m y");
+    assert_string_equal(styled("```\n```c\n- x\n```\ny"),
+                        "\x1b[0;36m```\n```c\n- x\n```\n\x1b[0my");
+    assert_string_equal(styled("```x``` y\nz"), "\x1b[0;36m```x`\x1b[0m`` y\nz");
+    assert_string_equal(styled("~~~\n- x\n~~~\ny"), "~~~\x1b[0;36m\n- x\n~~~\n\x1b[0my");
 }
 
 // What reaches the terminal from hostile text: no byte below space but newline and tab, no C1.
@@ -229,6 +264,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_characters_shown_are_those_written),
         cmocka_unit_test(markdown_is_styled_and_keeps_its_characters),
+        cmocka_unit_test(tables_are_styled_and_keep_their_characters),
+        cmocka_unit_test(blocks_of_code_end_where_they_end),
         cmocka_unit_test(hostile_output_cannot_drive_the_terminal),
         cmocka_unit_test(json_stays_the_same_json),
         cmocka_unit_test(only_our_own_sequences_are_paint),

@@ -1,0 +1,166 @@
+"""/model: the same conversation with another model; and what else a chat can change in the middle and take back."""
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import HOKKU, ROOT, model
+from test_repl import PLAIN, chat, tiny  # noqa: F401 (fixtures)
+
+BUILTIN = str(ROOT / "builtin/hokku-builtin.gguf")
+
+
+def test_the_same_model_again_goes_on_as_if_nothing_had_happened(chat, stories, tmp_path):
+    shutil.copy(stories, tmp_path / "a copy.gguf")
+    c = chat("-m", stories, *PLAIN, "-n", 10)
+    first, want = c.answer("Once upon a time"), c.answer("There was")
+    c = chat("-m", stories, *PLAIN, "-n", 10)
+    assert c.answer("Once upon a time") == first
+    assert "(now " in c.say(f"/model '{tmp_path}/a copy.gguf'")
+    assert c.answer("There was") == want
+    assert f"{tmp_path}" not in c.say("/model") and "context   128" in c.say("/model")
+
+
+def test_another_model_reads_what_was_said(chat, hokku, stories):
+    """Its answer is the one that it gives to the same text, in a program of its own."""
+    c = chat("-m", stories, *PLAIN, "-n", 10)
+    first = c.answer("Once upon a time").strip("\n")
+    c.say(f"/model {BUILTIN}")
+    second = c.answer("and then").strip()
+    want = hokku("-m", BUILTIN, *PLAIN, "-n", 10, f"Once upon a time{first}\nand then").stdout.decode().strip()
+    assert second == want
+    # The turns before can be undone and brought back, as ever.
+    c.say("/undo 2")
+    assert "2 turns" in c.say("/redo 2")
+    assert c.say("/context").count("\n") >= 4
+
+
+def test_a_template_comes_with_its_model(chat, stories):
+    c = chat("-m", stories, "--temp", 0, "-n", 10)
+    c.say("Once upon a time")
+    assert "none: plain completion" in c.say("/show model")
+    c.say(f"/model {BUILTIN}")
+    assert "<|im_start|>" in c.say("/show template") and "template  yes" in c.say("/model")
+    assert "hokku:" not in c.say("Who are you?")
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory):
+    """Files of no use: one is missing, one no model, one cut off, one has a template that is none; the last one's keys and values
+    have no room anywhere, which is known only when there is no other model any more."""
+    d = tmp_path_factory.mktemp("bad")
+    (d / "not.gguf").write_text("no model")
+    whole = open(BUILTIN, "rb").read()
+    (d / "cut.gguf").write_bytes(whole[:len(whole) // 2])
+    assert b"{% for" in whole or b"{%- for" in whole
+    (d / "template.gguf").write_bytes(whole.replace(b"{% for", b"{% fur").replace(b"{%- for", b"{%- fur"))
+    subprocess.run([sys.executable, ROOT / "tests/make_gguf.py", d / "fat.gguf", *"--arch qwen2 --layers 3 --embd 32 --heads 64".split(),
+                    *"--kv-heads 64 --head-dim 1024 --ff 32 --types Q8_0 --vocab 300".split()], check=True, capture_output=True)
+    return d
+
+
+@pytest.mark.parametrize("other,message", [("nowhere", "No such file"), ("not", "expected \"GGUF\""), ("cut", "truncated"),
+                                           ("template", "the chat template"), ("fat", "are available")])
+def test_a_model_that_cannot_be_loaded_loses_nothing(chat, bad, other, message):
+    options = ["-m", BUILTIN, "--temp", 0, "-n", 10, "-c", 2000000]
+    c = chat(*options)
+    first, want = c.answer("Hello"), c.answer("Who are you?")
+    c = chat(*options)
+    assert c.answer("Hello") == first
+    out = c.say(f"/model {bad}/{other}.gguf")
+    assert "hokku: " in out and message in out
+    assert c.answer("Who are you?") == want
+    assert c.leave() == 0
+
+
+def test_a_saved_session_follows_to_the_other_model(chat, hokku, stories, tiny):
+    c = chat("-m", stories, *PLAIN, "-n", 10, "--session", "s")
+    c.say("Once upon a time")
+    c.say(f"/model {tiny}")
+    c.say("more")
+    assert c.leave() == 0
+    c = chat("--session", "s", *PLAIN, "-n", 10)
+    assert "2 turns" in c.first
+    assert "Once upon a time" in c.say("/context")
+    assert "qwen2" in c.say("/model")
+    assert hokku("replay", "s").returncode == 0
+
+
+def test_what_was_replaced_comes_back_to_the_other_model(chat, stories, tiny):
+    c = chat("-m", stories, *PLAIN, "-n", 6)
+    c.say("one two three")
+    c.say("/clear")
+    c.say(f"/model {tiny}")
+    assert "1 turn" in c.say("/undo")
+    assert "one two three" in c.say("/context")
+    assert "hokku:" not in c.say("go on")
+
+
+def test_token_ids_of_the_other_model_are_not_guessed(chat, stories, tiny):
+    c = chat("-m", stories, *PLAIN, "-n", 6, "-l", "5+2")
+    assert "/set logit-bias none" in c.say(f"/model {tiny}")
+    c.say("/set logit-bias none")
+    assert "(now " in c.say(f"/model {tiny}")
+
+
+def test_settings_that_load_changed_come_back_with_undo(chat, stories):
+    c = chat("-m", stories, *PLAIN, "-n", 6, "--session", "warm")
+    c.say("/set temp 0.7")
+    c.say("/set think hide")
+    c.say("one")
+    assert c.leave() == 0
+    c = chat("-m", stories, *PLAIN, "-n", 4, "--top-k", 7)
+    c.say("two")
+    c.say("/load warm")
+    assert ["temp 0.7", "n-predict 6"] == [c.say(f"/set {s}").split("\n")[1].strip() for s in ("temp", "n-predict")]
+    c.say("/set min-p 0.2")
+    c.say("/undo")
+    now = [c.say(f"/set {s}").split("\n")[1].strip() for s in ("temp", "n-predict", "top-k", "think", "min-p")]
+    assert now == ["temp 0", "n-predict 4", "top-k 7", "think default", "min-p 0.05"]
+    c.say("/redo")
+    assert ["temp 0.7", "min-p 0.2"] == [c.say(f"/set {s}").split("\n")[1].strip() for s in ("temp", "min-p")]
+
+
+# ------------------------------------------------------------------------------- a prompt around messages
+
+
+@pytest.fixture
+def frame(home):
+    d = os.path.join(home["XDG_CONFIG_HOME"], "hokku", "prompts")
+    os.makedirs(d)
+    with open(os.path.join(d, "frame.txt"), "w") as f:
+        f.write("# puts words around\nSay {{input}} and {{input}} again:\n")
+    return lambda text: f"Say {text} and {text} again:"
+
+
+def test_a_prompt_with_a_place_for_the_input_stands_around_it(hokku, frame, stories):
+    ask = lambda *args, **kw: hokku("-m", stories, *PLAIN, "-n", 8, *args, **kw).stdout
+    assert ask("-sys", "@frame", "the boy") == ask(frame("the boy")) != ask("the boy")
+    assert ask("-sys", "@frame", input="the boy\n") == ask(frame("the boy"))
+    assert ask("-sys", "@frame", "--lines", input="a\nb\n") == ask("--lines", input=f"{frame('a')}\n{frame('b')}\n")
+    assert ask("-sys", "@frame", "--turns", input="a\nb\n") == ask("--turns", input=f"{frame('a')}\n{frame('b')}\n")
+    assert ask("-sys", "{{input}}", "x") == ask("-sys", "{{input}}", "x")  # as a text it is a text
+    r = hokku("-m", stories, "-sys", "@frame", input="")
+    assert r.returncode == 2 and b"no prompt" in r.stderr
+
+
+def test_the_chat_puts_messages_into_it_until_told_otherwise(chat, frame, stories):
+    c = chat("-m", stories, *PLAIN, "-n", 3, "-sys", "@frame")
+    assert "Say {{input}} and" in c.say("/system")
+    c.say("one")
+    c.p.send("/edit\r")
+    c.p.expect_exact(frame("one"))  # what was sent, and it is sent as it is
+    c.say("")
+    assert c.say("/context").count("Say") == 1
+    c.say("/system none")
+    assert "(no system prompt)" in c.say("/system")
+    c.say("two")
+    c.p.send("/system @fra\t\r")
+    c.p.expect_exact("each message is put into @frame")
+    c.ready()
+    c.say("three")
+    out = c.say("/context")
+    assert frame("one") in out and frame("three") in out and "  two\n" in out
+    c.say("/system plain words")
+    assert "{{input}}" not in c.say("/system")

@@ -1,0 +1,100 @@
+"""Who waits sees for what: a line while a large model is opened, another while a long prompt is read; both leave no trace."""
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import HOKKU, ROOT
+from terminal import Terminal
+from test_places import shim  # noqa: F401 (fixture)
+
+LOADING = re.compile(r"loading ([\d.]+ [kMG]?B) of ([\d.]+ MB) · [\d.]+ [kMG]?B/s")
+READING = re.compile(r"reading ([\d,]+) of ([\d,]+) tokens · (\d+) s left")
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """Random weights of 70 MB: large enough to be read in many pieces."""
+    path = tmp_path_factory.mktemp("large") / "large.gguf"
+    subprocess.run([sys.executable, ROOT / "tests/make_gguf.py", path, *"--arch qwen2 --layers 6 --embd 1024 --heads 8 --ff 3072".split(),
+                    *"--types Q8_0 --vocab 1000 --ctx 8192 --no-template".split()], check=True, capture_output=True)
+    assert os.path.getsize(path) > 60e6
+    return path
+
+
+@pytest.fixture
+def run(home, large, shim):
+    """What hokku shows on a terminal, with a disk that is slow."""
+    running = []
+
+    def start(*args, cold=100000, cols=80, **env):
+        t = Terminal([HOKKU, "-m", large, "-n", 3, "-t", 2, *args], cols, 24,
+                     env={**home, "LD_PRELOAD": shim, "TEST_COLD": str(cold), "NO_COLOR": "1", **env})
+        running.append(t)
+        return t
+
+    yield start
+    for t in running:
+        t.close()
+
+
+def test_opening_a_large_model_shows_bytes_and_rate_and_leaves_no_trace(run, large):
+    t = run("hi")
+    assert t.wait(lambda: LOADING.search("\n".join(t.screen.rows())))
+    while t.pump(0.05):
+        pass
+    seen = [m.group(2) for m in LOADING.finditer(t.raw)]
+    assert len(seen) > 3 and set(seen) == {f"{os.path.getsize(large) / 1e6:.1f} MB"}
+    assert "loading" not in "\n".join(t.screen.rows())
+
+
+def test_in_the_chat_the_banner_takes_its_place(run):
+    t = run(cols=120)
+    assert t.wait(lambda: LOADING.search("\n".join(t.screen.rows())))
+    assert t.wait(lambda: ">" in [row[:1] for row in t.screen.rows()])
+    rows = t.screen.rows()
+    assert rows[rows.index(">") - 1].startswith("hokku ") and "loading" not in "\n".join(rows)
+
+
+def test_what_is_in_memory_already_is_not_told(run):
+    t = run("hi", cold=0)
+    while t.pump(0.05):
+        pass
+    assert "loading" not in t.raw
+
+
+@pytest.mark.parametrize("args,env", [(["-q"], {}), ([], {"TERM": "dumb"})], ids=["quiet", "dumb"])
+def test_who_wants_none_sees_none(run, args, env):
+    t = run(*args, "hi", cold=40000, **env)
+    while t.pump(0.05):
+        pass
+    assert "loading" not in t.raw and "\x1b" not in t.raw.replace("\x1b[m", "")
+
+
+def test_interrupted_while_opening_it_ends_at_once_and_leaves_no_trace(run):
+    t = run("hi")
+    assert t.wait(lambda: LOADING.search("\n".join(t.screen.rows())))
+    began = time.time()
+    t.send("\x03")
+    while t.pump(0.05):
+        pass
+    assert time.time() - began < 5
+    t.p.close()
+    assert t.p.signalstatus == signal.SIGINT
+    assert t.raw.rpartition("loading")[2].count("\x1b[K") == 1
+
+
+@pytest.mark.parametrize("chat,cols", [(True, 80), (False, 30)], ids=["chat", "one answer"])
+def test_a_long_prompt_shows_its_share_and_the_time_left_and_leaves_no_trace(run, tmp_path, chat, cols):
+    (tmp_path / "long.txt").write_text("one two three four five six seven\n" * 9)
+    t = run("-no-cnv", "-b", 32, "-f", tmp_path / "long.txt", *(["-st"] if chat else []), cold=0, cols=cols)
+    share = READING if cols == 80 else re.compile(r"([\d,]+)/([\d,]+) · (\d+) s left")
+    assert t.wait(lambda: share.search("\n".join(t.screen.rows())), 30)
+    while t.pump(0.05):
+        pass
+    told = [int(m.group(1).replace(",", "")) for m in share.finditer(t.raw)]
+    assert len(told) > 3 and told == sorted(told)
+    assert not share.search("\n".join(t.screen.rows())) and "left" not in "\n".join(t.screen.rows())
