@@ -150,7 +150,7 @@ static bool load_special_ids(struct tokenizer *t, const struct gguf *g, struct e
 static bool load_rules(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     t->add_bos = t->is_spm || pretokenizer_add_bos(t->pre);
-    t->add_space_prefix = t->is_spm;
+    t->add_space_prefix = t->is_spm && !t->has_merges;
     if (!gguf_get_bool(g, "tokenizer.ggml.add_bos_token", false, &t->add_bos, err) ||
         !gguf_get_bool(g, "tokenizer.ggml.add_eos_token", false, &t->add_eos, err) ||
         !gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", false, &t->add_space_prefix, err))
@@ -183,21 +183,22 @@ static bool init(struct tokenizer *t, const struct gguf *g, struct error *err)
     struct gguf_str model = {0};
     if (!gguf_get_str(g, "tokenizer.ggml.model", true, &model, err))
         return false;
-    t->is_spm = model.len == 5 && !memcmp(model.data, "llama", 5);
+    t->has_merges = model.len == 6 && !memcmp(model.data, "gemma4", 6);
+    t->is_spm = t->has_merges || (model.len == 5 && !memcmp(model.data, "llama", 5));
     if (!t->is_spm && !(model.len == 4 && !memcmp(model.data, "gpt2", 4)))
         return error_set(err, ERR_MODEL,
                          "tokenizer.ggml.model is \"%.*s\", expected one of gpt2 (byte-level BPE), "
-                         "llama (SentencePiece)",
+                         "llama (SentencePiece), gemma4 (SentencePiece with merges)",
                          (int)(model.len < 64 ? model.len : 64), model.data);
     if (!t->is_spm && !load_pre(t, g, err))
         return false;
     if (!vocab_init(&t->vocab, g, err) || !load_special_ids(t, g, err) || !load_rules(t, g, err) ||
         !special_init(&t->special, &t->vocab, err))
         return false;
-    if (t->is_spm)
-        return spm_init(&t->spm, &t->vocab, t->unk, err);
-    if (!bpe_init(&t->bpe, &t->vocab, g, t->unk, err))
+    if ((t->has_merges || !t->is_spm) && !bpe_init(&t->bpe, &t->vocab, g, t->unk, err))
         return false;
+    if (t->is_spm)
+        return spm_init(&t->spm, &t->vocab, t->has_merges ? &t->bpe : NULL, t->unk, err);
     t->bpe.ignore_merges = pretokenizer_ignore_merges(t->pre);
     return true;
 }
@@ -237,7 +238,7 @@ uint32_t tokenizer_n_vocab(const struct tokenizer *t)
 
 const char *tokenizer_model(const struct tokenizer *t)
 {
-    return t->is_spm ? "llama" : "gpt2";
+    return t->has_merges ? "gemma4" : t->is_spm ? "llama" : "gpt2";
 }
 
 const char *tokenizer_pre(const struct tokenizer *t)

@@ -14,8 +14,8 @@
 struct tokenizer {
     struct vocab vocab;
     struct special special;
-    bool is_spm;
-    struct bpe bpe;           // is_spm: zeroed
+    bool is_spm, has_merges;  // SentencePiece, with merges in the place of scores (Gemma 4)
+    struct bpe bpe;           // is_spm: of it only the merges; without any, zeroed
     struct pretokenizer *pre; // is_spm: NULL
     struct spm spm;           // !is_spm: zeroed
     int32_t bos, eos, unk;    // -1: none
