@@ -95,6 +95,38 @@ static const char *const markup_names[] = {
     NULL,
 };
 
+// Marks that part a model's thinking from its answer. Nobody can type them, but what was generated
+// cannot be read without them: they are shown though they are control tokens.
+static const char *const answer_marks[] = {
+    "<think>",
+    "</think>",
+    "<seed:think>",
+    "</seed:think>",
+    "[THINK]",
+    "[/THINK]",
+    "<|START_THINKING|>",
+    "<|END_THINKING|>",
+    "<|START_RESPONSE|>",
+    "<|END_RESPONSE|>",
+    "<|inner_prefix|>",
+    "<|inner_suffix|>",
+    "<|channel>",
+    "<channel|>",
+    NULL,
+};
+// gpt-oss writes several messages in one answer: what ends one of them does not end the answer.
+static const char *const message_marks[] = {"<|channel|>", "<|message|>", "<|start|>", "<|end|>",
+                                            NULL};
+
+static void show_marks(struct tokenizer *t, const char *const *names)
+{
+    for (; *names; names++) {
+        int32_t id = vocab_find(&t->vocab, *names, strlen(*names));
+        if (id >= 0)
+            t->is_mark[id] = 1;
+    }
+}
+
 static void mark_control(struct tokenizer *t, const char *const *names)
 {
     for (; *names; names++) {
@@ -130,7 +162,8 @@ static bool load_special_ids(struct tokenizer *t, const struct gguf *g, struct e
         t->unk = -1;
 
     t->is_end = calloc(t->vocab.n, 1);
-    if (!t->is_end)
+    t->is_mark = calloc(t->vocab.n, 1);
+    if (!t->is_end || !t->is_mark)
         return error_oom(err, "the table of end tokens", t->vocab.n);
     const int32_t ends[] = {t->eos, eot, eom};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
@@ -140,6 +173,13 @@ static bool load_special_ids(struct tokenizer *t, const struct gguf *g, struct e
         int32_t id = vocab_find(&t->vocab, *name, strlen(*name));
         if (id >= 0)
             t->is_end[id] = 1;
+    }
+    show_marks(t, answer_marks);
+    int32_t end = vocab_find(&t->vocab, "<|end|>", 7);
+    if (end >= 0 && end != t->eos && vocab_find(&t->vocab, "<|channel|>", 11) >= 0 &&
+        vocab_find(&t->vocab, "<|return|>", 10) >= 0) {
+        show_marks(t, message_marks);
+        t->is_end[end] = 0;
     }
     for (uint32_t i = 0; i < t->vocab.n; i++)
         if (t->is_end[i] && !ids_push(&t->ends, (int32_t)i))
@@ -222,6 +262,7 @@ void tokenizer_free(struct tokenizer *t)
     if (!t)
         return;
     free(t->is_end);
+    free(t->is_mark);
     ids_release(&t->ends);
     spm_release(&t->spm);
     bpe_release(&t->bpe);

@@ -22,7 +22,9 @@ struct tokenizer {
     bool add_bos, add_eos;
     bool add_space_prefix; // SentencePiece: a text begins with a space
     unsigned char *is_end; // (vocab.n)
-    struct ids ends;       // the same as a list, ascending
+    unsigned char
+        *is_mark;    // (vocab.n) control tokens that decoding shows: the structure of answers
+    struct ids ends; // the same as a list, ascending
 };
 
 #endif
