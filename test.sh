@@ -122,6 +122,7 @@ if [ -n "$all" ]; then
     UBSAN_OPTIONS=halt_on_error=0 step asan-gcc "kernels on the emulation (ASan + UBSan)" \
         units asan-gcc build-asan-gcc --suite gpu --no-suite slow --no-suite vectors --timeout-multiplier 4
     step slow "other orders of threads, whole models on the emulation" units slow build --suite slow
+    HOKKU_TOKENIZER_STRINGS=20000 step tokens "20,000 random strings for every tokenizer" py tokens tests/conformance/test_tokenizer.py
     HOKKU_BUILD=$PWD/build-asan step fuzz "fuzzing, a fixed number of runs" py fuzz tests/fuzz --dist load
     if [ -x "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)" ]; then
         step gpus "kernels compiled for another GPU" other_gpu

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/out.h"
 #include "base/place.h"
+#include "model/model.h"
 
 static const double redraw_s = 0.1, plain_s = 10;
 enum { MAX_TOKEN = 4096 };
@@ -186,6 +187,7 @@ bool hub_setup_init(struct hub_setup *h, const struct options *o, const struct c
         .allow_http = o->allow_http,
         .offline = o->offline,
         .cancel = cancel,
+        .runs = model_knows,
         .progress = on_progress,
         .note = on_note,
         .user = h,

@@ -34,6 +34,7 @@ bool conversation_init(struct conversation *c, const struct model *m, struct eng
         c->tmpl = template_parse(template_text, n_template, err);
         if (!c->tmpl)
             return error_prefix(err, "the chat template");
+        c->think_fields = think_fields(template_text, n_template);
         struct crc32 *crc = malloc(sizeof *crc);
         if (!crc)
             return error_oom(err, "a checksum", sizeof *crc);
@@ -556,6 +557,12 @@ bool conversation_answer(struct conversation *c, const struct answer_params *p, 
     think_release(&stream.split);
     ids_release(&prefix);
     return ok;
+}
+
+const char *message_answer(const struct message *m, size_t *n)
+{
+    *n = think_answer_end(buf_str(&m->text), m->text.len, m->answer_at) - m->answer_at;
+    return buf_str(&m->text) + m->answer_at;
 }
 
 static bool no_sink(void *user, enum answer_part part, const char *text, size_t n,

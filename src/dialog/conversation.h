@@ -38,11 +38,15 @@ struct message {
     size_t n_runs;
 };
 
+// An answer's text without its thinking and the marks around them.
+const char *message_answer(const struct message *m, size_t *n);
+
 struct conversation {
     const struct model *model; // borrowed
     struct session session;    // its timeline is the model's memory
     struct template *tmpl;     // owned; NULL: plain completion
     uint32_t template_crc;     // of its source
+    unsigned think_fields;     // think_fields of its source
     int64_t now;               // what strftime_now sees, fixed when the conversation began
     struct message *messages;  // owned; [0] is the system prompt when has_system
     size_t n_messages;         // live ones

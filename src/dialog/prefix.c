@@ -18,6 +18,7 @@ struct variables {
     const struct prefix_request *q;
     bool merge_system;
     struct buf merged, bos, eos;
+    struct buf *thinking; // [q->n_messages], as templates with a field for it want it
     // index[] receives for each rendered message the index of ours; it has room for all.
     size_t *index, n_index;
 };
@@ -52,8 +53,25 @@ static bool variables_prepare(struct variables *v)
     }
     buf_clear(&v->bos);
     buf_clear(&v->eos);
+    for (size_t i = 0; i < v->q->n_messages; i++) {
+        const struct message *m = &v->c->messages[i];
+        buf_clear(&v->thinking[i]);
+        if (!think_append(&v->thinking[i], buf_str(&m->text), m->thinking_at, m->thinking_end))
+            return false;
+    }
     return token_text(v->c, tokenizer_bos(tok), &v->bos) &&
            token_text(v->c, tokenizer_eos(tok), &v->eos) && !v->merged.failed;
+}
+
+static void variables_release(struct variables *v)
+{
+    for (size_t i = 0; v->thinking && i < v->q->n_messages; i++)
+        buf_release(&v->thinking[i]);
+    free(v->thinking);
+    free(v->index);
+    buf_release(&v->merged);
+    buf_release(&v->bos);
+    buf_release(&v->eos);
 }
 
 static void put_buf(struct template_slot to, const struct buf *b)
@@ -64,11 +82,21 @@ static void put_buf(struct template_slot to, const struct buf *b)
 static void put_message(struct variables *v, struct template_list list, size_t i,
                         const struct buf *text)
 {
-    const char *role = role_name(v->c->messages[i].role);
+    const struct message *from = &v->c->messages[i];
+    const char *role = role_name(from->role);
     struct template_object m = template_put_object(template_next(list));
     template_put_str(template_at(m, "role"), role, strlen(role));
-    put_buf(template_at(m, "content"), text);
     v->index[v->n_index++] = i;
+    if (v->c->think_fields == 0 || from->answer_at == 0 || text != &from->text) {
+        put_buf(template_at(m, "content"), text);
+        return;
+    }
+    size_t end = think_answer_end(buf_str(text), text->len, from->answer_at);
+    template_put_str(template_at(m, "content"), buf_str(text) + from->answer_at,
+                     end - from->answer_at);
+    for (int k = 0; k < THINK_FIELDS; k++)
+        if (v->c->think_fields >> k & 1 && v->thinking[i].len > 0)
+            put_buf(template_at(m, think_field_name(k)), &v->thinking[i]);
 }
 
 static void put_variables(void *user, struct template_object vars)
@@ -89,6 +117,8 @@ static void put_variables(void *user, struct template_object vars)
         bool on = v->q->think != THINK_OFF;
         template_put_bool(template_at(vars, "enable_thinking"), on);
         template_put_bool(template_at(vars, "thinking"), on);
+        if (!on) // Seed-OSS
+            template_put_int(template_at(vars, "thinking_budget"), 0);
     }
 }
 
@@ -103,21 +133,57 @@ static size_t n_text_ids(const struct message *m)
     return m->ids.len - (m->has_end_token && m->ids.len > 0);
 }
 
+// Where in message m's own bytes the ids before id `end` stop.
+static bool bytes_before(const struct conversation *c, const struct message *m, size_t end,
+                         size_t *n)
+{
+    struct buf piece = {0};
+    bool ok = true;
+    *n = 0;
+    for (size_t k = 0; ok && k < end; k++) {
+        buf_clear(&piece);
+        ok = tokenizer_decode_one(c->model->tokenizer, m->ids.data[k], false, &piece);
+        *n += piece.len;
+    }
+    buf_release(&piece);
+    return ok;
+}
+
+// Leaves out the ids of the mark that closes the answer, and what follows it: the template writes
+// that. *n_full: the bytes that the other ids stand for.
+static void leave_out_close(const struct conversation *c, const struct message *m, size_t *n_full,
+                            size_t *end_id)
+{
+    size_t end = think_answer_end(m->text.data, m->text.len, m->answer_at), id = *end_id, at;
+    if (end == m->text.len)
+        return;
+    while (id > 0 && bytes_before(c, m, id, &at) && at > end)
+        id--;
+    if (id > 0 && at == end) {
+        *end_id = id;
+        *n_full = end;
+    }
+}
+
 // A run of rendered bytes that comes from message m: is it the answer, perhaps trimmed of white
 // space, perhaps without the thinking before it? The trimmed white space is part of the recorded
-// ids, so the same white space around the run, if the template wrote any, is replaced too.
+// ids, so the same white space around the run, if the template wrote any, is replaced too; and so
+// is all that the answer began with, where the rendered text from floor on has just that.
 static bool match_run(const struct conversation *c, const struct message *m, const char *text,
-                      size_t n_text, size_t begin, size_t end, struct match *out)
+                      size_t n_text, size_t floor, size_t begin, size_t end, struct match *out)
 {
     struct buf valid = {0};
     const char *full = m->text.data;
     size_t n_full = m->text.len, n_run = end - begin;
     bool found = false;
+    out->end_id = n_text_ids(m);
     if (!utf8_valid(full, n_full)) {
         if (!buf_append_utf8(&valid, full, n_full))
             goto done;
         full = valid.data;
         n_full = valid.len;
+    } else if (m->answer_at > 0 && n_run < n_full) {
+        leave_out_close(c, m, &n_full, &out->end_id);
     }
     size_t n_trimmed = n_full;
     while (n_trimmed > 0 && is_space(full[n_trimmed - 1]))
@@ -134,7 +200,6 @@ static bool match_run(const struct conversation *c, const struct message *m, con
     while (lead < start && is_space(full[lead]))
         lead++;
     out->first_id = 0;
-    out->end_id = n_text_ids(m);
     size_t from = 0; // where in full the ids of the match begin
     if (lead < start) {
         // Only the end of the answer was rendered: the ids can be used if a token begins there.
@@ -171,6 +236,11 @@ static bool match_run(const struct conversation *c, const struct message *m, con
     out->end = end;
     if (before <= begin && memcmp(text + begin - before, full + from, before) == 0)
         out->begin = begin - before;
+    if (out->begin + before == begin && from > 0 && from <= out->begin - floor &&
+        memcmp(text + out->begin - from, full, from) == 0) {
+        out->begin -= from;
+        out->first_id = 0;
+    }
     if (after <= n_text - end && memcmp(text + end, full + stop, after) == 0)
         out->end = end + after;
     found = true;
@@ -243,8 +313,9 @@ static bool tokenise(struct conversation *c, const struct prefix_request *q,
                 ids_release(&head);
             }
             last = s->end;
-            if (m->role == ROLE_ASSISTANT && match_run(c, m, w.text, n, s->begin, s->end, &found) &&
-                found.begin >= at && (!have || found.end - found.begin > best.end - best.begin)) {
+            if (m->role == ROLE_ASSISTANT &&
+                match_run(c, m, w.text, n, at, s->begin, s->end, &found) && found.begin >= at &&
+                (!have || found.end - found.begin > best.end - best.begin)) {
                 best = found;
                 have = true;
             }
@@ -318,6 +389,20 @@ static bool plain_prefix(struct conversation *c, const struct prefix_request *q,
     return ok;
 }
 
+// The thinking tag that the template, and nobody's message, left open at the end of the prompt.
+static const char *open_tag_of(const struct template_output *r)
+{
+    const char *tag = think_open_tag_at_end(buf_str(&r->text), r->text.len);
+    size_t n = r->text.len;
+    while (tag && is_space(r->text.data[n - 1]))
+        n--;
+    for (size_t i = 0; tag && i < r->n_spans; i++)
+        if (r->spans[i].end > n - strlen(tag) && r->spans[i].begin < n &&
+            r->spans[i].origin != ORIGIN_TEMPLATE)
+            return NULL;
+    return tag;
+}
+
 bool prefix_build(struct conversation *c, const struct prefix_request *q, struct ids *out,
                   const char **open_tag, struct error *err)
 {
@@ -332,7 +417,8 @@ bool prefix_build(struct conversation *c, const struct prefix_request *q, struct
     struct variables v = {.c = c, .q = q, .merge_system = c->system_merged};
     bool ok = false, raised = false;
     v.index = calloc(q->n_messages + 1, sizeof *v.index);
-    if (!v.index || !variables_prepare(&v)) {
+    v.thinking = calloc(q->n_messages + 1, sizeof *v.thinking);
+    if (!v.index || !v.thinking || !variables_prepare(&v)) {
         error_oom(err, "the variables of the chat template", 0);
         goto done;
     }
@@ -356,12 +442,9 @@ bool prefix_build(struct conversation *c, const struct prefix_request *q, struct
     if (ok && out->failed)
         ok = error_oom(err, "the prompt's tokens", out->len);
     if (ok && open_tag && q->generation)
-        *open_tag = think_open_tag_at_end(buf_str(&r.text), r.text.len);
+        *open_tag = open_tag_of(&r);
 done:
     template_output_release(&r);
-    buf_release(&v.merged);
-    buf_release(&v.bos);
-    buf_release(&v.eos);
-    free(v.index);
+    variables_release(&v);
     return ok;
 }

@@ -22,10 +22,13 @@ bool session_markdown(const struct conversation *c, struct buf *out)
     static const char *const headings[] = {"System", "You", "Answer"};
     for (size_t i = 0; i < c->n_messages; i++) {
         const struct message *m = &c->messages[i];
-        size_t from = m->role == ROLE_ASSISTANT ? m->answer_at : 0;
+        const char *text = buf_str(&m->text);
+        size_t n = m->text.len;
+        if (m->role == ROLE_ASSISTANT)
+            text = message_answer(m, &n);
         buf_printf(out, "%s## %s\n\n", i > 0 ? "\n" : "", headings[m->role]);
-        buf_append(out, buf_str(&m->text) + from, m->text.len - from);
-        if (m->text.len == from || m->text.data[m->text.len - 1] != '\n')
+        buf_append(out, text, n);
+        if (n == 0 || text[n - 1] != '\n')
             buf_putc(out, '\n');
     }
     return !out->failed;

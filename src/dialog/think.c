@@ -8,7 +8,8 @@ const char *think_name(enum think t)
     return names[t];
 }
 
-// One row per notation seen in chat templates.
+// One row per notation seen in chat templates: <think> of most, <thinking>, Seed-OSS, Magistral,
+// Command A, Apertus, Gemma 4, gpt-oss.
 static const struct {
     const char *open, *close;
 } tags[] = {
@@ -16,12 +17,59 @@ static const struct {
     {"<thinking>", "</thinking>"},
     {"<seed:think>", "</seed:think>"},
     {"[THINK]", "[/THINK]"},
+    {"<|START_THINKING|>", "<|END_THINKING|>"},
+    {"<|inner_prefix|>", "<|inner_suffix|>"},
+    {"<|channel>thought", "<channel|>"},
+    {"<|channel|>", "<|end|>"}, // CHANNELS
 };
-enum { N_TAGS = sizeof tags / sizeof *tags };
+enum { N_TAGS = sizeof tags / sizeof *tags, CHANNELS = N_TAGS - 1 };
+
+// gpt-oss writes messages: a header with the channel's name, MESSAGE, the text. All channels but
+// the final one are thinking.
+#define START   "<|start|>"
+#define CHANNEL "<|channel|>"
+#define MESSAGE "<|message|>"
+enum { HEADER_MAX = 256 };
+
+// What some models put around the answer after their thinking (Granite, ERNIE; Hunyuan; Command A,
+// without thinking, too).
+static const struct {
+    const char *open, *close;
+    bool first; // may begin a text
+} wraps[] = {
+    {"<response>", "</response>", false},
+    {"<answer>", "</answer>", false},
+    {"<|START_RESPONSE|>", "<|END_RESPONSE|>", true},
+};
+enum { N_WRAPS = sizeof wraps / sizeof *wraps };
 
 static bool is_space(char c)
 {
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+static bool begins(const char *s, size_t n, const char *mark)
+{
+    return n >= strlen(mark) && memcmp(s, mark, strlen(mark)) == 0;
+}
+
+static bool may_begin(const char *s, size_t n, const char *mark)
+{
+    return n < strlen(mark) && memcmp(s, mark, n) == 0;
+}
+
+static bool ends(const char *s, size_t n, const char *mark)
+{
+    size_t k = strlen(mark);
+    return n >= k && memcmp(s + n - k, mark, k) == 0;
+}
+
+static size_t count_space(const char *s, size_t n)
+{
+    size_t k = 0;
+    while (k < n && is_space(s[k]))
+        k++;
+    return k;
 }
 
 void think_init(struct think_split *t, const char *open_tag)
@@ -53,9 +101,13 @@ static bool give(struct think_split *t, enum answer_part part, size_t n, think_s
         return true;
     size_t at = t->n_seen - t->held.len;
     if (part == PART_THINKING) {
+        bool next = !t->begun && t->thinking_end > t->thinking_at; // another message
+        if (next && sink && !sink(user, part, "\n\n", 2, err))
+            return false;
         if (t->thinking_end == t->thinking_at)
             t->thinking_at = at;
         t->thinking_end = at + n;
+        t->begun = true;
     }
     if (sink && !sink(user, part, t->held.data, n, err))
         return false;
@@ -63,51 +115,100 @@ static bool give(struct think_split *t, enum answer_part part, size_t n, think_s
     return true;
 }
 
-// At the start: an opening tag, something that may become one, or neither.
-static bool step_start(struct think_split *t, bool *wait)
+static void go_inside(struct think_split *t, const char *close)
 {
-    size_t space = 0;
-    while (space < t->held.len && is_space(t->held.data[space]))
-        space++;
+    t->state = THINK_INSIDE;
+    t->close = close;
+    t->begun = false;
+}
+
+// close: the mark that ends the answer, NULL: none.
+static void go_to_answer(struct think_split *t, const char *close)
+{
+    t->state = THINK_DONE;
+    t->close = close;
+    t->answer_at = t->n_seen - t->held.len;
+}
+
+// A mark around the answer at s[0..n), which may begin a text or follows thinking.
+static bool step_wrap(struct think_split *t, size_t space, bool first, bool *wait)
+{
+    const char *s = t->held.data + space;
+    size_t n = t->held.len - space;
+    for (size_t i = 0; i < N_WRAPS; i++) {
+        if (first && !wraps[i].first)
+            continue;
+        if (begins(s, n, wraps[i].open)) {
+            drop_held(t, space + strlen(wraps[i].open));
+            t->state = THINK_GAP;
+            t->close = wraps[i].close;
+            t->wrapped = true;
+            return true;
+        }
+        *wait = *wait || may_begin(s, n, wraps[i].open);
+    }
+    return false;
+}
+
+// At the start: an opening tag, something that may become one, or neither.
+static void step_start(struct think_split *t, bool *wait)
+{
+    size_t space = count_space(t->held.data, t->held.len);
     const char *s = t->held.data + space;
     size_t n = t->held.len - space;
     for (size_t i = 0; i < N_TAGS; i++) {
-        size_t n_tag = strlen(tags[i].open);
-        if (n >= n_tag && memcmp(s, tags[i].open, n_tag) == 0) {
-            drop_held(t, space + n_tag);
-            t->state = THINK_INSIDE;
-            t->close = tags[i].close;
-            return true;
+        if (begins(s, n, tags[i].open)) {
+            if (i == CHANNELS) {
+                drop_held(t, space);
+                t->state = THINK_HEADER;
+            } else {
+                drop_held(t, space + strlen(tags[i].open));
+                go_inside(t, tags[i].close);
+            }
+            return;
         }
-        if (n < n_tag && memcmp(s, tags[i].open, n) == 0)
-            *wait = true;
+        *wait = *wait || may_begin(s, n, tags[i].open);
     }
-    if (!*wait) {
-        t->state = THINK_DONE;
-        t->answer_at = t->n_seen - t->held.len;
-    }
-    return true;
+    if (!step_wrap(t, space, true, wait) && !*wait)
+        go_to_answer(t, NULL);
 }
 
-static bool step_inside(struct think_split *t, think_sink sink, void *user, bool *wait,
-                        struct error *err)
+// Before the text of a message: the header, up to MESSAGE.
+static void step_header(struct think_split *t, bool *wait)
+{
+    const char *s = t->held.data, *end = memmem(s, t->held.len, MESSAGE, strlen(MESSAGE));
+    if (!end) {
+        *wait = t->held.len <= HEADER_MAX;
+        if (!*wait) // no header
+            go_to_answer(t, NULL);
+        return;
+    }
+    size_t n = (size_t)(end - s);
+    const char *name = memmem(s, n, CHANNEL, strlen(CHANNEL));
+    size_t at = name ? (size_t)(name - s) + strlen(CHANNEL) : n;
+    bool final = at == n || begins(s + at, n - at, "final");
+    drop_held(t, n + strlen(MESSAGE));
+    if (final)
+        go_to_answer(t, NULL);
+    else
+        go_inside(t, tags[CHANNELS].close);
+}
+
+// Gives what is certain to stand before t->close, without the white space before that. *found: the
+// mark came, and is left out.
+static bool give_up_to_close(struct think_split *t, enum answer_part part, think_sink sink,
+                             void *user, bool *found, struct error *err)
 {
     size_t n_close = strlen(t->close);
-    if (t->thinking_end == t->thinking_at) { // white space before the thinking is not shown
-        size_t space = 0;
-        while (space < t->held.len && is_space(t->held.data[space]))
-            space++;
-        drop_held(t, space);
-    }
-    const char *found = memmem(t->held.data, t->held.len, t->close, n_close);
-    if (found) {
-        size_t n = (size_t)(found - t->held.data), keep = n;
+    const char *mark = memmem(t->held.data, t->held.len, t->close, n_close);
+    *found = mark != NULL;
+    if (mark) {
+        size_t n = (size_t)(mark - t->held.data), keep = n;
         while (keep > 0 && is_space(t->held.data[keep - 1]))
             keep--;
-        if (!give(t, PART_THINKING, keep, sink, user, err))
+        if (!give(t, part, keep, sink, user, err))
             return false;
         drop_held(t, n - keep + n_close);
-        t->state = THINK_GAP;
         return true;
     }
     // Keep back what may begin the closing tag, and white space that may precede it.
@@ -117,22 +218,51 @@ static bool step_inside(struct think_split *t, think_sink sink, void *user, bool
     size_t n = t->held.len - keep;
     while (n > 0 && is_space(t->held.data[n - 1]))
         n--;
-    *wait = true;
-    return give(t, PART_THINKING, n, sink, user, err);
+    return give(t, part, n, sink, user, err);
 }
 
-static bool step_gap(struct think_split *t, bool *wait)
+static bool step_inside(struct think_split *t, think_sink sink, void *user, bool *wait,
+                        struct error *err)
 {
-    size_t space = 0;
-    while (space < t->held.len && is_space(t->held.data[space]))
-        space++;
-    drop_held(t, space);
-    if (t->held.len == 0) {
-        *wait = true;
-        return true;
+    bool found;
+    if (!t->begun) // white space before the thinking is not shown
+        drop_held(t, count_space(t->held.data, t->held.len));
+    if (!give_up_to_close(t, PART_THINKING, sink, user, &found, err))
+        return false;
+    if (found)
+        t->state = THINK_GAP;
+    *wait = !found;
+    return true;
+}
+
+static void step_gap(struct think_split *t, bool *wait)
+{
+    drop_held(t, count_space(t->held.data, t->held.len));
+    bool channels = t->close == tags[CHANNELS].close;
+    *wait = t->held.len == 0 || (channels && may_begin(t->held.data, t->held.len, START));
+    if (*wait)
+        return;
+    if (channels && begins(t->held.data, t->held.len, START)) {
+        t->state = THINK_HEADER;
+        return;
     }
-    t->state = THINK_DONE;
-    t->answer_at = t->n_seen - t->held.len;
+    if (t->wrapped)
+        go_to_answer(t, t->close);
+    else if (!step_wrap(t, 0, false, wait) && !*wait)
+        go_to_answer(t, NULL);
+}
+
+static bool step_answer(struct think_split *t, think_sink sink, void *user, bool *wait,
+                        struct error *err)
+{
+    bool found = false;
+    if (!t->close)
+        return give(t, PART_ANSWER, t->held.len, sink, user, err);
+    if (!give_up_to_close(t, PART_ANSWER, sink, user, &found, err))
+        return false;
+    if (found) // and white space is all that follows, if the model is what it seems
+        t->close = NULL;
+    *wait = !found;
     return true;
 }
 
@@ -146,16 +276,20 @@ bool think_push(struct think_split *t, const char *text, size_t n, think_sink si
     while (ok && !wait && t->held.len > 0) {
         switch (t->state) {
         case THINK_START:
-            ok = step_start(t, &wait);
+            step_start(t, &wait);
+            break;
+        case THINK_HEADER:
+            step_header(t, &wait);
             break;
         case THINK_INSIDE:
             ok = step_inside(t, sink, user, &wait, err);
             break;
         case THINK_GAP:
-            ok = step_gap(t, &wait);
+            step_gap(t, &wait);
             break;
         case THINK_DONE:
-            return give(t, PART_ANSWER, t->held.len, sink, user, err);
+            ok = step_answer(t, sink, user, &wait, err);
+            break;
         }
     }
     return ok;
@@ -163,10 +297,9 @@ bool think_push(struct think_split *t, const char *text, size_t n, think_sink si
 
 bool think_flush(struct think_split *t, think_sink sink, void *user, struct error *err)
 {
-    if (t->state == THINK_START) {
-        t->answer_at = t->n_seen - t->held.len;
-        t->state = THINK_DONE;
-    }
+    // What might have become a mark is none now. (Half a header is neither thinking nor answer.)
+    if (t->state == THINK_START || (t->state == THINK_GAP && t->held.len > 0))
+        go_to_answer(t, NULL);
     if (t->state == THINK_DONE)
         return give(t, PART_ANSWER, t->held.len, sink, user, err);
     bool ok = t->state != THINK_INSIDE || give(t, PART_THINKING, t->held.len, sink, user, err);
@@ -176,12 +309,80 @@ bool think_flush(struct think_split *t, think_sink sink, void *user, struct erro
 
 const char *think_open_tag_at_end(const char *text, size_t n)
 {
+    static const char analysis[] = CHANNEL "analysis" MESSAGE;
     while (n > 0 && is_space(text[n - 1]))
         n--;
     for (size_t i = 0; i < N_TAGS; i++) {
-        size_t n_tag = strlen(tags[i].open);
-        if (n >= n_tag && memcmp(text + n - n_tag, tags[i].open, n_tag) == 0)
+        const char *mark = i == CHANNELS ? analysis : tags[i].open;
+        if (ends(text, n, mark))
             return tags[i].open;
     }
     return NULL;
+}
+
+size_t think_answer_end(const char *text, size_t n, size_t answer_at)
+{
+    size_t before = answer_at, end = n;
+    while (before > 0 && is_space(text[before - 1]))
+        before--;
+    while (end > answer_at && is_space(text[end - 1]))
+        end--;
+    for (size_t i = 0; i < N_WRAPS; i++) {
+        if (!ends(text, before, wraps[i].open) ||
+            !ends(text + answer_at, end - answer_at, wraps[i].close))
+            continue;
+        end -= strlen(wraps[i].close);
+        while (end > answer_at && is_space(text[end - 1]))
+            end--;
+        return end;
+    }
+    return n;
+}
+
+bool think_append(struct buf *out, const char *text, size_t begin, size_t end)
+{
+    while (begin < end) {
+        const char *close = memmem(text + begin, end - begin, "<|end|>", 7), *next = NULL;
+        if (close)
+            next = memmem(close, (size_t)(text + end - close), MESSAGE, strlen(MESSAGE));
+        if (!next)
+            return buf_append(out, text + begin, end - begin);
+        size_t n = (size_t)(close - text) - begin;
+        while (n > 0 && is_space(text[begin + n - 1]))
+            n--;
+        if (!buf_append(out, text + begin, n) || !buf_puts(out, "\n\n"))
+            return false;
+        begin = (size_t)(next - text) + strlen(MESSAGE);
+        begin += count_space(text + begin, end - begin);
+    }
+    return true;
+}
+
+// How templates name the thinking of a message. (Those that only cut it out of the content are
+// served by the content.)
+static const struct {
+    const char *name, *uses[8];
+} fields[THINK_FIELDS] = {
+    {"reasoning_content", {"reasoning_content"}},
+    {"thinking",
+     {".thinking", "'thinking' in ", "\"thinking\" in ", "['thinking']", "[\"thinking\"]",
+      "get('thinking'", "get(\"thinking\""}},
+    {"reasoning",
+     {".reasoning ", ".reasoning)", "['reasoning']", "[\"reasoning\"]", "get('reasoning')",
+      "get(\"reasoning\")", "'reasoning' in ", "\"reasoning\" in "}},
+};
+
+unsigned think_fields(const char *source, size_t n)
+{
+    unsigned found = 0;
+    for (unsigned i = 0; i < THINK_FIELDS; i++)
+        for (size_t k = 0; k < 8 && fields[i].uses[k]; k++)
+            if (memmem(source, n, fields[i].uses[k], strlen(fields[i].uses[k])))
+                found |= 1u << i;
+    return found;
+}
+
+const char *think_field_name(int i)
+{
+    return fields[i].name;
 }

@@ -1,5 +1,7 @@
-// Separates a reasoning model's thinking from its answer while the text streams: a <think> block at
-// the very start of an answer (or one that the prompt already opened). Tags may arrive in pieces.
+// Separates a reasoning model's thinking from its answer while the text streams: a block at the
+// very start of an answer (or one that the prompt already opened), in any of the notations that
+// templates use (think.c has the table), or messages on channels before the final one. Marks may
+// arrive in pieces; a mark within the answer is text.
 #ifndef HOKKU_DIALOG_THINK_H
 #define HOKKU_DIALOG_THINK_H
 
@@ -20,12 +22,16 @@ typedef bool (*think_sink)(void *user, enum answer_part part, const char *text, 
                            struct error *err);
 
 struct think_split {
-    enum { THINK_START, THINK_INSIDE, THINK_GAP, THINK_DONE } state;
-    const char *close; // the tag that ends the block, while inside
+    enum { THINK_START, THINK_INSIDE, THINK_GAP, THINK_DONE, THINK_HEADER } state;
+    const char *close; // the tag that ends the block, while inside; the answer, if it has one
+    bool begun;        // some of the block was given
+    bool wrapped;      // the mark that opens the answer was there
     struct buf held;   // bytes that may be the beginning of a tag, or white space around one
     size_t n_seen;     // bytes pushed so far
     size_t answer_at;  // where in the pushed text the answer proper begins (while DONE)
-    size_t thinking_at, thinking_end; // the thinking, white space around it left out; equal: none
+    // The thinking, white space around it left out; equal: none. Marks between its messages are in
+    // it.
+    size_t thinking_at, thinking_end;
 };
 
 // open_tag: the tag that the prompt ends with, or NULL when the answer starts outside.
@@ -39,5 +45,17 @@ bool think_flush(struct think_split *t, think_sink sink, void *user, struct erro
 
 // The opening tag with which text[0..n) ends (white space after it ignored), or NULL.
 const char *think_open_tag_at_end(const char *text, size_t n);
+
+// Of an answer's whole text and its answer_at: where the answer proper ends, since some models
+// close it with a mark, too.
+size_t think_answer_end(const char *text, size_t n, size_t answer_at);
+// Appends the thinking text[begin..end) to out, a blank line for the marks between its messages.
+bool think_append(struct buf *out, const char *text, size_t begin, size_t end);
+
+// The fields in which a template wants the thinking of earlier answers, by its source: a bit for
+// each name. None: it is given the text as the model wrote it.
+enum { THINK_FIELDS = 3 };
+unsigned think_fields(const char *source, size_t n);
+const char *think_field_name(int i);
 
 #endif

@@ -227,6 +227,35 @@ static bool fetch_parts(struct job *j, const struct hub_choice *c, struct error 
     return ok;
 }
 
+// Says before a download that the model cannot run, where the server knows what it is. It may know
+// another of the repository's files, so the user decides; no answer is no reason to stop either.
+// False: interrupted.
+static bool say_if_it_cannot_run(struct job *j, struct error *err)
+{
+    struct buf url = {0}, body = {0}, name = {0}, line = {0};
+    struct http_response r = {0};
+    struct error why = {0}, ignored = {0};
+    struct http_request q = {.begin = restart_body, .body = append_body, .user = &body};
+    enum http_result result = HTTP_BROKEN;
+    if (!j->o->runs || !j->o->note)
+        return true;
+    if (buf_printf(&url, "%s/api/models/%s?expand%%5B%%5D=gguf", j->endpoint.data, j->spec.label)) {
+        q.url = url.data;
+        result = http_get(j->http, &q, &r, &ignored);
+    }
+    if (result == HTTP_ANSWERED && r.status == 200 &&
+        hub_architecture(buf_str(&body), body.len, &name) && !j->o->runs(name.data, &why) &&
+        buf_printf(&line, "%s cannot run here, says the Hub: %s", j->spec.label, why.text))
+        j->o->note(j->o->user, line.data);
+    http_response_release(&r);
+    buf_release(&url);
+    buf_release(&body);
+    buf_release(&name);
+    buf_release(&line);
+    return !cancel_asked(j->o->cancel) ||
+           error_set(err, ERR_INTERRUPTED, "interrupted before the download");
+}
+
 static bool offline_error(const struct job *j, const struct hub_listing *there, struct error *err)
 {
     struct error reason = {0};
@@ -279,7 +308,7 @@ static bool fetch_repository(struct job *j, const char *name, struct buf *path, 
     bool found = is_cached(j, first);
     if (!found && (!hfcache_find(j->o, &j->spec, &j->listing, &c, path, &found, err) || found))
         return found;
-    if (!fetch_parts(j, &c, err))
+    if ((!found && !say_if_it_cannot_run(j, err)) || !fetch_parts(j, &c, err))
         return false;
     remember(j, c.tag, first->path);
     return return_path(j, first->path, path, err);

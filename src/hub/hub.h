@@ -37,8 +37,11 @@ struct hub_options {
     bool offline;             // no network: only what is there
     bool refresh;             // ask the server even when the model is there
     const struct cancel *cancel;
+    // Whether models of an architecture can run here, err: why not. NULL: nobody asks.
+    bool (*runs)(const char *architecture, struct error *err);
     void (*progress)(void *user, const struct hub_progress *p);
-    void (*note)(void *user, const char *line); // retries, waiting; may carry untrusted bytes
+    // Retries, waiting, a model that cannot run; may carry untrusted bytes.
+    void (*note)(void *user, const char *line);
     void *user;
 };
 

@@ -158,6 +158,16 @@ bool hub_listing_parse(struct hub_listing *l, const char *json, size_t n, struct
     return ok;
 }
 
+bool hub_architecture(const char *json, size_t n, struct buf *out)
+{
+    json_t *root = json_loadb(json, n, 0, NULL);
+    const char *name =
+        json_string_value(json_object_get(json_object_get(root, "gguf"), "architecture"));
+    bool ok = name && *name && buf_puts(out, name);
+    json_decref(root);
+    return ok;
+}
+
 bool hub_link_next(const char *header, struct buf *url)
 {
     // Link: <URL>; rel="next", <URL>; rel="first"

@@ -35,6 +35,9 @@ const struct hub_file *hub_listing_find(const struct hub_listing *l, const char 
 // ERR_FAIL for anything but such a page, and for a name that would leave the cache.
 bool hub_listing_parse(struct hub_listing *l, const char *json, size_t n, struct error *err);
 
+// The architecture that an answer to GET /api/models/USER/REPO?expand[]=gguf tells; false: none.
+bool hub_architecture(const char *json, size_t n, struct buf *out);
+
 // The address of rel="next" in a Link header; false: there is none.
 bool hub_link_next(const char *header, struct buf *url);
 

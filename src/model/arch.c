@@ -119,6 +119,16 @@ static void refuse(const struct gguf_str *name, struct error *err)
     buf_release(&list);
 }
 
+bool model_knows(const char *architecture, struct error *err)
+{
+    const struct gguf_str name = {architecture, strlen(architecture)};
+    for (size_t i = 0; i < N_ARCH; i++)
+        if (strcmp(archs[i].name, architecture) == 0)
+            return true;
+    refuse(&name, err);
+    return false;
+}
+
 const struct arch *arch_find(const struct gguf *g, struct error *err)
 {
     struct gguf_str type = {"model", 5}, name;

@@ -240,6 +240,9 @@ struct model {
     size_t n_converted;
 };
 
+// Whether a general.architecture is one of those that hokku computes. Errors: ERR_MODEL, with a
+// list.
+bool model_knows(const char *architecture, struct error *err);
 // Opens, checks and binds everything; the tokenizer too. Errors: ERR_MODEL, ERR_MEMORY.
 struct model *model_load(const char *path, struct error *err);
 // The same from an opened file (takes ownership of g, also on failure).

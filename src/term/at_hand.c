@@ -65,8 +65,7 @@ static bool answer_text(struct repl *r, const char *arg, const char **text, size
                              turns);
         m = conversation_turn(r->c, i - 1) + 1;
     }
-    *text = buf_str(&m->text) + m->answer_at;
-    *n = m->text.len - m->answer_at;
+    *text = message_answer(m, n);
     return true;
 }
 

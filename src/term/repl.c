@@ -255,7 +255,9 @@ void repl_show_tail(struct repl *r)
     termout_push(&t, "> ", 2, &out);
     termout_push(&t, buf_str(&u->text), u->text.len, &out);
     termout_push(&t, "\n", 1, &out);
-    termout_push(&t, buf_str(&a->text) + a->answer_at, a->text.len - a->answer_at, &out);
+    size_t n_answer;
+    const char *answer = message_answer(a, &n_answer);
+    termout_push(&t, answer, n_answer, &out);
     termout_end(&t, &out);
     if (!termout_at_line_start(&t))
         buf_putc(&out, '\n');

@@ -59,8 +59,8 @@ static uint64_t pair_slot(const struct bpe *b, uint64_t key)
     return hash_u64(key, b->vocab->seed) & b->mask;
 }
 
-static uint32_t find_pair(const void *ctx, const char *text, const struct piece *left,
-                          const struct piece *right, int32_t *id)
+uint32_t bpe_find_pair(const void *ctx, const char *text, const struct piece *left,
+                       const struct piece *right, int32_t *id)
 {
     (void)text;
     const struct bpe *b = ctx;
@@ -238,7 +238,7 @@ static bool merge_stretch(const struct bpe *b, struct merger *m, const char *wor
                              (unsigned char)word[i]);
         m->pieces[i] = (struct piece){.begin = (uint32_t)i, .n = 1, .id = byte_id};
     }
-    size_t n_out = merger_run(m, n, word, find_pair, b);
+    size_t n_out = merger_run(m, n, word, bpe_find_pair, b);
     if (merger_interrupted(m, err))
         return false;
     if (n && !n_out)

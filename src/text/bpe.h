@@ -33,6 +33,10 @@ void bpe_release(struct bpe *b); // NULL and zeroed are fine
 bool bpe_encode_word(const struct bpe *b, struct merger *m, struct wordcache *cache,
                      const char *word, size_t n, struct ids *out, struct error *err);
 
+// The merge of two neighbouring tokens, as merger_run asks for it; ctx: struct bpe.
+uint32_t bpe_find_pair(const void *ctx, const char *text, const struct piece *left,
+                       const struct piece *right, int32_t *id);
+
 // GPT-2's printable alphabet for bytes: visible Latin-1 characters stand for themselves, the other
 // 68 bytes for U+0100 and on. Writes the UTF-8 of byte's character, returns its length (1 or 2).
 size_t bpe_byte_to_char(unsigned char byte, char out[2]);

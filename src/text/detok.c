@@ -41,7 +41,7 @@ bool tokenizer_decode_one(const struct tokenizer *t, int32_t id, bool special, s
     case TOKEN_CONTROL:
     case TOKEN_UNKNOWN:
     case TOKEN_UNUSED:
-        return !special || buf_append(out, s.data, s.len);
+        return !(special || t->is_mark[id]) || buf_append(out, s.data, s.len);
     case TOKEN_USER_DEFINED:
         return buf_append(out, s.data, s.len);
     case TOKEN_BYTE: {

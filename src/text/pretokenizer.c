@@ -28,13 +28,28 @@
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 // Words in camel case fall apart. (The widely used implementation only tells a-z from A-Z here.)
-#define CASED(suffix)                                                                              \
-    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" suffix "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER  \
+#define CASED(upper, lower, suffix)                                                                \
+    "[^\\r\\n\\p{L}\\p{N}]?" upper "*" lower "+" suffix "|[^\\r\\n\\p{L}\\p{N}]?" upper "+" lower  \
     "*" suffix
-#define REST_SLASH                                                                                 \
-    "| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n/]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
-#define TEKKEN CASED("") "|\\p{N}" REST_SLASH
-#define GPT4O  CASED("(?:" CONTRACTIONS ")?") "|\\p{N}{1,3}" REST_SLASH
+#define REST(ends)                                                                                 \
+    "| ?[^" WS "\\p{L}\\p{N}]+[" ends "]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
+#define TEKKEN CASED(UPPER, LOWER, "") "|\\p{N}" REST("\\r\\n/")
+#define GPT4O  CASED(UPPER, LOWER, "(?:" CONTRACTIONS ")?") "|\\p{N}{1,3}" REST("\\r\\n/")
+// Chinese characters by themselves. (PCRE2 has no intersection of classes.)
+#define NO_HAN(letters) "(?:(?!\\p{sc:Han})" letters ")"
+#define KIMI                                                                                       \
+    "\\p{sc:Han}+|" CASED(NO_HAN(UPPER), NO_HAN(LOWER),                                            \
+                          "(?:" CONTRACTIONS ")?") "|\\p{N}{1,3}" REST("\\r\\n")
+#define QWEN35                                                                                     \
+    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" WS                           \
+                 "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS    \
+                 "]+"
+// Digits in threes from the right, where no letter follows: \\d{1,3}(?=(?:\\d{3})*\\b) in its file,
+// which would take the square of a number's length. So: such numbers by themselves, then what
+// precedes their threes; GPT4O does the rest.
+#define WHOLE_NUMBER                                                                               \
+    "(?<!\\p{Nd})\\p{Nd}++(?![\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\xB2\\xB3\\xB9\\xBC-\\xBE])"
+#define BEFORE_THREES "\\A\\p{Nd}{1,2}(?=(?:\\p{Nd}{3})++\\z)"
 #define SEED_CODER                                                                                 \
     CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^" WS "\\p{L}\\p{N}\\r\\n]+|[" WS       \
                  "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
@@ -116,6 +131,14 @@ static const struct recipe recipe_tekken = {
     .add_bos = true,
     .patterns = {TEKKEN},
 };
+static const struct recipe recipe_qwen35 = {.patterns = {QWEN35}};
+static const struct recipe recipe_kimi_k2 = {.patterns = {KIMI}};
+static const struct recipe recipe_tiny_aya = {.patterns = {WHOLE_NUMBER, BEFORE_THREES, GPT4O}};
+static const struct recipe recipe_minicpm5 = {
+    .ignore_merges = true,
+    .patterns = {"\\p{N}{1,3}", GPT2},
+    .scan = {[1] = scan_gpt2},
+};
 static const struct recipe recipe_gpt4o = {.patterns = {GPT4O}};
 static const struct recipe recipe_seed_coder = {.patterns = {SEED_CODER}};
 static const struct recipe recipe_bloom = {.patterns = {BLOOM}};
@@ -142,14 +165,25 @@ static const struct row {
     {"llama-v3", &recipe_llama3},
     {"smaug-bpe", &recipe_dbrx},
     {"dbrx", &recipe_dbrx},
+    {"glm4", &recipe_dbrx},
+    {"chatglm-bpe", &recipe_dbrx},
     {"falcon3", &recipe_llama3},
     {"pixtral", &recipe_llama3},
     {"midm-2.0", &recipe_llama3},
+    {"falcon-h1", &recipe_llama3},
+    {"lfm2", &recipe_llama3},
     {"qwen2", &recipe_qwen2},
     {"deepseek-r1-qwen", &recipe_qwen2},
     {"megrez", &recipe_qwen2},
     {"kormo", &recipe_qwen2},
     {"stablelm2", &recipe_qwen2},
+    {"hunyuan", &recipe_qwen2},
+    {"solar-open", &recipe_qwen2},
+    {"grok-2", &recipe_qwen2},
+    {"bailingmoe", &recipe_qwen2},
+    {"bailingmoe2", &recipe_qwen2},
+    {"llada-moe", &recipe_qwen2},
+    {"qwen35", &recipe_qwen35},
     {"tekken", &recipe_tekken},
     {"smollm", &recipe_starcoder},
     {"starcoder", &recipe_starcoder},
@@ -157,6 +191,7 @@ static const struct row {
     {"codeshell", &recipe_starcoder},
     {"command-r", &recipe_starcoder},
     {"minerva-7b", &recipe_starcoder},
+    {"exaone", &recipe_starcoder},
     {"gpt-2", &recipe_gpt2},
     {"phi-2", &recipe_gpt2},
     {"mpt", &recipe_gpt2},
@@ -165,14 +200,26 @@ static const struct row {
     {"mellum", &recipe_gpt2},
     {"a.x-4.0", &recipe_gpt2},
     {"trillion", &recipe_gpt2},
+    {"exaone4", &recipe_gpt2},
+    {"jais", &recipe_gpt2},
+    {"granite-docling", &recipe_gpt2},
     {"falcon", &recipe_falcon},
     {"deepseek-llm", &recipe_deepseek_llm},
     {"deepseek-coder", &recipe_deepseek_coder},
     {"deepseek-v3", &recipe_deepseek_v3},
+    {"hunyuan-dense", &recipe_deepseek_v3},
+    {"joyai-llm", &recipe_deepseek_v3},
     {"gpt-4o", &recipe_gpt4o},
+    {"llama4", &recipe_gpt4o},
+    {"kanana2", &recipe_gpt4o},
+    {"minimax-m2", &recipe_gpt4o},
+    {"kimi-k2", &recipe_kimi_k2},
+    {"tiny_aya", &recipe_tiny_aya},
+    {"minicpm5", &recipe_minicpm5},
     {"seed-coder", &recipe_seed_coder},
     {"poro-chat", &recipe_bloom},
     {"bloom", &recipe_bloom},
+    {"gpt3-finnish", &recipe_bloom},
     {"viking", &recipe_viking},
 };
 

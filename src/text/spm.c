@@ -56,10 +56,11 @@ static void note_adjacent(struct spm *s, struct gguf_str t)
     }
 }
 
-bool spm_init(struct spm *s, const struct vocab *v, int32_t unk, struct error *err)
+bool spm_init(struct spm *s, const struct vocab *v, const struct bpe *merges, int32_t unk,
+              struct error *err)
 {
-    *s = (struct spm){.vocab = v};
-    if (!v->score)
+    *s = (struct spm){.vocab = v, .merges = merges};
+    if (!v->score && !merges)
         return error_set(err, ERR_MODEL,
                          "tokenizer.ggml.scores is missing: a SentencePiece vocabulary needs it");
     for (int i = 0; i < 256; i++) {
@@ -110,6 +111,24 @@ static uint32_t find_joined(const void *ctx, const char *text, const struct piec
     return score_rank(s->vocab->score[t]);
 }
 
+static uint32_t find_merge(const void *ctx, const char *text, const struct piece *left,
+                           const struct piece *right, int32_t *id)
+{
+    const struct spm *s = ctx;
+    uint32_t rank = bpe_find_pair(s->merges, text, left, right, id);
+    return rank != MERGE_NONE && mergeable(s->vocab, *id) ? rank : MERGE_NONE;
+}
+
+// Whether text[0..n), which ends where no token reaches across, is a token for being line breaks.
+static int32_t line_breaks(const struct spm *s, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (text[i] != '\n')
+            return -1;
+    int32_t id = s->merges ? vocab_find(s->vocab, text, n) : -1;
+    return mergeable(s->vocab, id) ? id : -1;
+}
+
 static bool push_bytes(const struct spm *s, const char *text, size_t n, struct ids *out,
                        struct error *err)
 {
@@ -133,7 +152,13 @@ static bool encode_run(const struct spm *s, struct merger *m, size_t n, const ch
                        size_t n_bytes, bool cut_off, size_t *used, struct ids *out,
                        struct error *err)
 {
-    size_t begin = m->pieces[0].begin, n_out = merger_run(m, n, text, find_joined, s);
+    size_t begin = m->pieces[0].begin, n_out;
+    int32_t breaks = cut_off ? -1 : line_breaks(s, text + begin, n_bytes);
+    if (breaks >= 0) {
+        *used = n_bytes;
+        return ids_push(out, breaks) || error_oom(err, "token ids", sizeof breaks);
+    }
+    n_out = merger_run(m, n, text, s->merges ? find_merge : find_joined, s);
     if (merger_interrupted(m, err))
         return false;
     if (n && !n_out)
@@ -171,14 +196,17 @@ static size_t gather_run(const struct spm *s, struct merger *m, const char *text
         size_t k = char_len(text + at, n - at), next = at + k;
         if (!merger_reserve(m, n_pieces + 1))
             return 0;
-        m->pieces[n_pieces++] = (struct piece){.begin = (uint32_t)at, .n = (uint32_t)k, .id = -1};
+        int32_t id = s->merges ? vocab_find(s->vocab, text + at, k) : -1;
+        m->pieces[n_pieces++] = (struct piece){
+            .begin = (uint32_t)at, .n = (uint32_t)k, .id = mergeable(s->vocab, id) ? id : -1};
         *end = next;
         if (next >= n) {
             *cut_off = !last;
             break;
         }
         uint64_t bit = adjacent_bit(text + at, k, text + next, char_len(text + next, n - next));
-        if (!(s->adjacent[bit / 64] >> bit % 64 & 1))
+        if (!(s->adjacent[bit / 64] >> bit % 64 & 1) ||
+            (s->merges && (text[at] == '\n') != (text[next] == '\n')))
             break;
         if (n_pieces == merger_stretch(m)) {
             *cut_off = true;

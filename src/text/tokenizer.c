@@ -95,6 +95,38 @@ static const char *const markup_names[] = {
     NULL,
 };
 
+// Marks that part a model's thinking from its answer. Nobody can type them, but what was generated
+// cannot be read without them: they are shown though they are control tokens.
+static const char *const answer_marks[] = {
+    "<think>",
+    "</think>",
+    "<seed:think>",
+    "</seed:think>",
+    "[THINK]",
+    "[/THINK]",
+    "<|START_THINKING|>",
+    "<|END_THINKING|>",
+    "<|START_RESPONSE|>",
+    "<|END_RESPONSE|>",
+    "<|inner_prefix|>",
+    "<|inner_suffix|>",
+    "<|channel>",
+    "<channel|>",
+    NULL,
+};
+// gpt-oss writes several messages in one answer: what ends one of them does not end the answer.
+static const char *const message_marks[] = {"<|channel|>", "<|message|>", "<|start|>", "<|end|>",
+                                            NULL};
+
+static void show_marks(struct tokenizer *t, const char *const *names)
+{
+    for (; *names; names++) {
+        int32_t id = vocab_find(&t->vocab, *names, strlen(*names));
+        if (id >= 0)
+            t->is_mark[id] = 1;
+    }
+}
+
 static void mark_control(struct tokenizer *t, const char *const *names)
 {
     for (; *names; names++) {
@@ -130,7 +162,8 @@ static bool load_special_ids(struct tokenizer *t, const struct gguf *g, struct e
         t->unk = -1;
 
     t->is_end = calloc(t->vocab.n, 1);
-    if (!t->is_end)
+    t->is_mark = calloc(t->vocab.n, 1);
+    if (!t->is_end || !t->is_mark)
         return error_oom(err, "the table of end tokens", t->vocab.n);
     const int32_t ends[] = {t->eos, eot, eom};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
@@ -141,6 +174,13 @@ static bool load_special_ids(struct tokenizer *t, const struct gguf *g, struct e
         if (id >= 0)
             t->is_end[id] = 1;
     }
+    show_marks(t, answer_marks);
+    int32_t end = vocab_find(&t->vocab, "<|end|>", 7);
+    if (end >= 0 && end != t->eos && vocab_find(&t->vocab, "<|channel|>", 11) >= 0 &&
+        vocab_find(&t->vocab, "<|return|>", 10) >= 0) {
+        show_marks(t, message_marks);
+        t->is_end[end] = 0;
+    }
     for (uint32_t i = 0; i < t->vocab.n; i++)
         if (t->is_end[i] && !ids_push(&t->ends, (int32_t)i))
             return error_oom(err, "the list of end tokens", t->ends.len * sizeof i);
@@ -150,7 +190,7 @@ static bool load_special_ids(struct tokenizer *t, const struct gguf *g, struct e
 static bool load_rules(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     t->add_bos = t->is_spm || pretokenizer_add_bos(t->pre);
-    t->add_space_prefix = t->is_spm;
+    t->add_space_prefix = t->is_spm && !t->has_merges;
     if (!gguf_get_bool(g, "tokenizer.ggml.add_bos_token", false, &t->add_bos, err) ||
         !gguf_get_bool(g, "tokenizer.ggml.add_eos_token", false, &t->add_eos, err) ||
         !gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", false, &t->add_space_prefix, err))
@@ -183,21 +223,22 @@ static bool init(struct tokenizer *t, const struct gguf *g, struct error *err)
     struct gguf_str model = {0};
     if (!gguf_get_str(g, "tokenizer.ggml.model", true, &model, err))
         return false;
-    t->is_spm = model.len == 5 && !memcmp(model.data, "llama", 5);
+    t->has_merges = model.len == 6 && !memcmp(model.data, "gemma4", 6);
+    t->is_spm = t->has_merges || (model.len == 5 && !memcmp(model.data, "llama", 5));
     if (!t->is_spm && !(model.len == 4 && !memcmp(model.data, "gpt2", 4)))
         return error_set(err, ERR_MODEL,
                          "tokenizer.ggml.model is \"%.*s\", expected one of gpt2 (byte-level BPE), "
-                         "llama (SentencePiece)",
+                         "llama (SentencePiece), gemma4 (SentencePiece with merges)",
                          (int)(model.len < 64 ? model.len : 64), model.data);
     if (!t->is_spm && !load_pre(t, g, err))
         return false;
     if (!vocab_init(&t->vocab, g, err) || !load_special_ids(t, g, err) || !load_rules(t, g, err) ||
         !special_init(&t->special, &t->vocab, err))
         return false;
-    if (t->is_spm)
-        return spm_init(&t->spm, &t->vocab, t->unk, err);
-    if (!bpe_init(&t->bpe, &t->vocab, g, t->unk, err))
+    if ((t->has_merges || !t->is_spm) && !bpe_init(&t->bpe, &t->vocab, g, t->unk, err))
         return false;
+    if (t->is_spm)
+        return spm_init(&t->spm, &t->vocab, t->has_merges ? &t->bpe : NULL, t->unk, err);
     t->bpe.ignore_merges = pretokenizer_ignore_merges(t->pre);
     return true;
 }
@@ -221,6 +262,7 @@ void tokenizer_free(struct tokenizer *t)
     if (!t)
         return;
     free(t->is_end);
+    free(t->is_mark);
     ids_release(&t->ends);
     spm_release(&t->spm);
     bpe_release(&t->bpe);
@@ -237,7 +279,7 @@ uint32_t tokenizer_n_vocab(const struct tokenizer *t)
 
 const char *tokenizer_model(const struct tokenizer *t)
 {
-    return t->is_spm ? "llama" : "gpt2";
+    return t->has_merges ? "gemma4" : t->is_spm ? "llama" : "gpt2";
 }
 
 const char *tokenizer_pre(const struct tokenizer *t)

@@ -14,15 +14,17 @@
 struct tokenizer {
     struct vocab vocab;
     struct special special;
-    bool is_spm;
-    struct bpe bpe;           // is_spm: zeroed
+    bool is_spm, has_merges;  // SentencePiece, with merges in the place of scores (Gemma 4)
+    struct bpe bpe;           // is_spm: of it only the merges; without any, zeroed
     struct pretokenizer *pre; // is_spm: NULL
     struct spm spm;           // !is_spm: zeroed
     int32_t bos, eos, unk;    // -1: none
     bool add_bos, add_eos;
     bool add_space_prefix; // SentencePiece: a text begins with a space
     unsigned char *is_end; // (vocab.n)
-    struct ids ends;       // the same as a list, ascending
+    unsigned char
+        *is_mark;    // (vocab.n) control tokens that decoding shows: the structure of answers
+    struct ids ends; // the same as a list, ascending
 };
 
 #endif

@@ -8,6 +8,8 @@
 
 #include "base/format.h"
 #include "cli/hub_setup.h"
+#include "gguf/gguf.h"
+#include "model/model.h"
 
 bool tool_pull(const struct options *o, const struct cancel *cancel, struct buf *out,
                struct error *err)
@@ -51,14 +53,38 @@ static void format_age(char out[48], int64_t then, int64_t now)
     snprintf(out, 48, "just now");
 }
 
+// Whether the file's architecture and weight types are known; what else may keep it from running,
+// hokku inspect says. why: one line, without the path.
+static bool runs(const struct hub_model *x, struct error *why)
+{
+    struct gguf *g = gguf_open(x->path, why);
+    struct gguf_str arch;
+    struct buf name = {0};
+    bool ok = g && gguf_get_str(g, "general.architecture", true, &arch, why);
+    if (ok && !buf_append(&name, arch.data, arch.len))
+        ok = error_oom(why, "a name", arch.len);
+    ok = ok && model_knows(buf_str(&name), why);
+    buf_release(&name);
+    gguf_free(g);
+    size_t n = strlen(x->path);
+    if (!ok && strncmp(why->text, x->path, n) == 0 && strncmp(why->text + n, ": ", 2) == 0)
+        memmove(why->text, why->text + n + 2, strlen(why->text + n + 2) + 1);
+    return ok;
+}
+
 static bool list_json(const struct hub_models *m, struct buf *out, struct error *err)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < m->n; i++) {
         const struct hub_model *x = &m->items[i];
-        json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:I, s:b}", "name", x->name, "path",
-                                              x->path, "bytes", (json_int_t)x->n_bytes, "last_use",
-                                              (json_int_t)x->last_use, "complete", x->complete));
+        struct error why = {0};
+        bool ok = x->complete && runs(x, &why);
+        json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:b, s:b}", "name", x->name, "path", x->path,
+                              "bytes", (json_int_t)x->n_bytes, "last_use", (json_int_t)x->last_use,
+                              "complete", x->complete, "runs", ok);
+        if (x->complete && !ok)
+            json_object_set_new(o, "why_not", json_string(why.text));
+        json_array_append_new(list, o);
     }
     bool all = list && json_array_size(list) == m->n;
     char *text = all ? json_dumps(list, JSON_COMPACT) : NULL;
@@ -81,8 +107,13 @@ static bool list_table(const struct hub_models *m, struct buf *out, struct error
         const struct hub_model *x = &m->items[i];
         char size[FORMAT_NUMBER], age[48];
         format_age(age, x->last_use, now);
-        buf_printf(out, "%-*s  %10s  %s%s\n", (int)width, x->name, format_bytes(size, x->n_bytes),
-                   age, x->complete ? "" : " (incomplete)");
+        struct error why = {0};
+        buf_printf(out, "%-*s  %10s  %s", (int)width, x->name, format_bytes(size, x->n_bytes), age);
+        if (!x->complete)
+            buf_puts(out, " (incomplete)");
+        else if (!runs(x, &why)) // without the list of what does
+            buf_printf(out, " (cannot run: %.*s)", (int)strcspn(why.text, ";"), why.text);
+        buf_puts(out, "\n");
     }
     return !out->failed || error_oom(err, "the list of models", out->len);
 }

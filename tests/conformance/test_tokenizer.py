@@ -1,5 +1,5 @@
 """The tokenizer gives what two independent implementations give on random text: Hugging Face `tokenizers` for byte-level
-BPE and `sentencepiece`, over the vocabularies of the reference vectors (tests/vectors).
+BPE and `sentencepiece`, over the vocabularies of the reference vectors (tests/vectors), and with every published pattern.
 
 HOKKU_TOKENIZER_STRINGS is how many strings to try.
 """
@@ -8,26 +8,47 @@ import os
 import pathlib
 import subprocess
 import sys
+import unicodedata
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "vectors"))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / folder) for folder in ("vectors", ".")]
+import make_gguf  # noqa: E402
 import oracles  # noqa: E402
-from where import BUILD, folders  # noqa: E402
+from where import BUILD, OWN, folders  # noqa: E402
 
-N_STRINGS = int(os.environ.get("HOKKU_TOKENIZER_STRINGS", 1000))
-VOCABULARIES = [p for f in folders() for name in [*oracles.PATTERNS, "llama-spm"]
-                for p in [f / "tokenizers" / f"{name}.gguf"]]
+N_STRINGS = int(os.environ.get("HOKKU_TOKENIZER_STRINGS", 200))
+OTHERS = {"llama-spm": oracles.spm, "gemma4": oracles.gemma4}
+VOCABULARIES = [p for f in folders() for name in ["gpt-2", "starcoder", "llama-bpe", "qwen2", *OTHERS]
+                for p in [f / "tokenizers" / f"{name}.gguf"] if p.exists()]
+
+
+def assert_same_ids(path, strings, expected):
+    done = subprocess.run([BUILD / "tests/conformance/tokenize_cli", path], check=True, capture_output=True,
+                          input=b"".join(s.encode() + b"\0" for s in strings))
+    got = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(got) == len(expected) == len(strings)
+    different = [(s, a, b) for s, a, b in zip(strings, got, expected) if a != b]
+    assert not different, (len(different), different[0])
 
 
 @pytest.mark.parametrize("path", VOCABULARIES, ids=lambda p: p.stem)
 def test_ids_are_those_of_another_implementation(path):
     get, name = oracles.vocabulary(path), path.stem
     strings = oracles.random_strings(name, N_STRINGS)
-    done = subprocess.run([BUILD / "tests/conformance/tokenize_cli", path], check=True, capture_output=True,
-                          input=b"".join(s.encode() + b"\0" for s in strings))
-    got = [json.loads(line) for line in done.stdout.splitlines()]
-    expected = (oracles.spm(get) if name == "llama-spm" else oracles.bpe(get, name))(strings)
-    assert len(got) == len(expected) == len(strings)
-    different = [(s, a, b) for s, a, b in zip(strings, got, expected) if a != b]
-    assert not different, (len(different), different[0])
+    assert_same_ids(path, strings, (OTHERS[name](get) if name in OTHERS else oracles.bpe(get, name))(strings))
+
+
+@pytest.mark.parametrize("pre", [name for name in oracles.PATTERNS if name != "joined"])
+def test_words_are_those_of_the_published_pattern(pre, tmp_path):
+    """Over one vocabulary, in which everything merges that a pattern does not keep apart."""
+    path, joined = tmp_path / "joined.gguf", json.loads((OWN / "tokenizers/joined.json").read_text())
+    vocabulary = {"model": "gpt2", "pre": pre, "tokens": joined["tokens"], "merges": joined["merges"],
+                  "token_type": [1] * len(joined["tokens"]), "add_bos_token": False}
+    make_gguf.write(path, [("general.architecture", "llama")] + [
+        (f"tokenizer.ggml.{key}", make_gguf.Typed("array", ("i32", value)) if key == "token_type" else value)
+        for key, value in vocabulary.items()], [])
+    strings = oracles.BORDERS + oracles.random_strings(pre, N_STRINGS, oracles.BORDERS)
+    # What kind of character one is that had none is a matter of whose Unicode is newer.
+    strings = ["".join("?" if unicodedata.category(c) == "Cn" else c for c in s) for s in strings]
+    assert_same_ids(path, strings, oracles.bpe(vocabulary.get, pre)(strings))

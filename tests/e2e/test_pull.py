@@ -430,7 +430,7 @@ def test_the_token_goes_to_the_endpoint_alone(hokku, hub):
     hub.token = "hf_secret"
     r = hokku("pull", REPO, more={"HF_TOKEN": "hf_secret"})
     assert ok(r).read_bytes() == Q4
-    assert [s["auth"] for s in hub.seen("endpoint")] == ["Bearer hf_secret"] * 2
+    assert [s["auth"] for s in hub.seen("endpoint")] == ["Bearer hf_secret"] * 3
     assert [s["auth"] for s in hub.seen("cdn")] == [""]
 
 
@@ -467,7 +467,7 @@ def test_pages_at_another_server_are_refused(hokku, hub):
 def test_a_redirect_loop_ends(hokku, hub):
     hub.resolve = lambda path: (302, {"Location": path}, b"")
     refused(hokku("pull", REPO), "more than 10 redirects")
-    assert len(hub.seen()) == 12  # the list, the file, 10 more
+    assert len(hub.seen()) == 13  # the list, what the model is, the file, 10 more
 
 
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "gopher://127.0.0.1/", "http://user:pw@127.0.0.1/x", "http://"])
@@ -667,12 +667,51 @@ def test_models_are_listed_with_size_and_last_use(hokku, hub, leave_part):
     rows = hokku("models").stdout.splitlines()
     assert [r.split()[0] for r in rows[1:]] == [f"{REPO}:m-q6_k.gguf", f"{REPO}:Q4_K_M", f"{REPO}:Q8_0"]
     assert rows[1].endswith("(incomplete)") and "300.0 kB" in rows[1]
-    assert rows[2].endswith("1.5 MB  just now") and rows[3].endswith("1.5 MB  3 days ago")
+    assert "1.5 MB  just now (cannot run: " in rows[2] and "1.5 MB  3 days ago (cannot run: " in rows[3]
     j = {m["name"]: m for m in json.loads(hokku("models", "--json").stdout)}
-    assert j[f"{REPO}:Q4_K_M"] == {"name": f"{REPO}:Q4_K_M", "path": str(q4), "bytes": len(Q4), "complete": True,
+    assert "GGUF" in j[f"{REPO}:Q4_K_M"].pop("why_not")
+    assert j[f"{REPO}:Q4_K_M"] == {"name": f"{REPO}:Q4_K_M", "path": str(q4), "bytes": len(Q4), "complete": True, "runs": False,
                                    "last_use": int(max(q4.stat().st_atime, q4.stat().st_mtime))}
     ok(hokku("pull", "--offline", REPO + ":q8_0"))
     assert "days ago" not in hokku("models").stdout  # using it is a use
+
+
+def test_models_say_which_files_can_run_here(hokku, hub):
+    good = pathlib.Path(model("stories")).read_bytes()
+    at = good.index(b"general.architecture") + 20 + 4 + 8
+    assert good[at:at + 5] == b"llama"
+    hub.add(REPO, files={"some-model-q4_k_m.gguf": good, "some-model-q8_0.gguf": good[:at] + b"lumma" + good[at + 5:]})
+    for quant in ("q4_k_m", "q8_0"):
+        ok(hokku("pull", f"{REPO}:{quant}"))
+    rows = hokku("models").stdout.splitlines()
+    assert rows[1].endswith("just now") and rows[2].endswith('just now (cannot run: architecture "lumma" is not supported)')
+    j = {m["name"]: m for m in json.loads(hokku("models", "--json").stdout)}
+    assert j[f"{REPO}:Q4_K_M"]["runs"] is True and "why_not" not in j[f"{REPO}:Q4_K_M"]
+    assert j[f"{REPO}:Q8_0"]["runs"] is False and "these are: llama" in j[f"{REPO}:Q8_0"]["why_not"]
+
+
+@pytest.mark.parametrize("told", ["lumma", "llama", None, 7, "status", "no json"])
+def test_an_architecture_that_cannot_run_is_said_before_the_download(hokku, hub, told):
+    def api(path):
+        if "/tree/" in path:
+            return 200, {"Content-Type": "application/json"}, json.dumps(hub.listing(REPO)).encode()
+        assert path == f"/api/models/{REPO}?expand%5B%5D=gguf"
+        if told == "status":
+            return 500, {}, b"{}"
+        return 200, {}, b"{" if told == "no json" else json.dumps({"id": REPO, "gguf": {"architecture": told}}).encode()
+
+    hub.api = api
+    r = hokku("pull", REPO)
+    ok(r)  # the user decides: the Hub may have looked at another file
+    lines = [line for line in r.stderr.splitlines() if "cannot run" in line]
+    assert len(lines) == (told == "lumma")
+    if lines:
+        assert lines[0].startswith(f'hokku: {REPO} cannot run here, says the Hub: architecture "lumma" is not supported')
+        assert r.stderr.index("cannot run") < r.stderr.index("downloading")
+    before = r.stderr
+    again = hokku("pull", REPO)  # nothing is downloaded, nothing is said
+    ok(again)
+    assert "cannot run" not in again.stderr, before
 
 
 def test_models_rm_removes_what_it_names_and_nothing_else(hokku, hub, cache, leave_part):

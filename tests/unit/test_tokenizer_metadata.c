@@ -37,6 +37,49 @@ static void expect_refusal(const struct spec *s, const char *part)
     drop(&m);
 }
 
+// Written out by hand: characters merge by the list, not by scores; no space goes before a text.
+static void merges_of_characters_follow_the_list(void **state)
+{
+    (void)state;
+    struct spec s = {
+        .model = "gemma4",
+        .tokens = {"<bos>", "<unk>", "\xE2\x96\x81", "a", "b", "\n", "ab",
+                   "\xE2\x96\x81"
+                   "a",
+                   "\n\n\n", "<0xC3>", "<0xA9>", "aba", "<0x0A>", "\xC3\xBC", "b\n", "\n\n"},
+        .kinds = {3, 2, 1, 1, 1, 1, 1, 1, 1, 6, 6, 1, 6, 1, 1, 1},
+        .merges = {"a b", "\xE2\x96\x81 a", "ab a", "b \n", "\n \n"},
+        .n_kinds = 16,
+        .n_scores = ABSENT,
+        .bos = 1,
+        .unk = 2,
+    };
+    struct made m = make(&s);
+    const struct tokenize_options none = {0}, bos = {.bos = true};
+    expect_ids(&m, "ab a", &none, "6 7");
+    expect_ids(&m, " aba", &none, "2 11");
+    expect_ids(&m, "a", &bos, "0 3");
+    expect_ids(&m, "\xC3\xA9\xC3\xBC", &none, "9 10 13"); // bytes of what is no token
+    expect_ids(&m, "x", &none, "1");                      // no byte token either
+    // A line and its break do not join; three breaks are a token that no merge makes; four are
+    // none.
+    expect_ids(&m, "ab\n", &none, "6 5");
+    expect_ids(&m, "b\nb", &none, "4 5 4");
+    expect_ids(&m, "a\n\n\nb", &none, "3 8 4");
+    expect_ids(&m, "a\n\n\n\n", &none, "3 15 15");
+    assert_string_equal(tokenizer_model(m.tok), "gemma4");
+    drop(&m);
+    s.add_space_prefix = 2;
+    m = make(&s);
+    expect_ids(&m, "a", &none, "7");
+    drop(&m);
+    s.no_merges = true;
+    expect_refusal(&s, "tokenizer.ggml.merges");
+    s.no_merges = false;
+    s.merges[1] = "ab b";
+    expect_refusal(&s, "what they join into is no token");
+}
+
 static void wrong_metadata_is_refused_by_name_and_value(void **state)
 {
     (void)state;
@@ -540,6 +583,7 @@ static void long_tokens_are_reached_through_their_parts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(merges_of_characters_follow_the_list),
         cmocka_unit_test(wrong_metadata_is_refused_by_name_and_value),
         cmocka_unit_test(ids_of_absent_tokens_are_minus_one),
         cmocka_unit_test(missing_pre_means_default),

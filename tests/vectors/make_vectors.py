@@ -140,6 +140,13 @@ def spm_metadata(tokens, kinds, scores):
             ("tokenizer.ggml.unknown_token_id", 0)]
 
 
+def gemma4_metadata(tokens, kinds, merges):
+    return [("tokenizer.ggml.model", "gemma4"), ("tokenizer.ggml.tokens", tokens),
+            ("tokenizer.ggml.token_type", make_gguf.Typed("array", ("i32", kinds))), ("tokenizer.ggml.merges", merges),
+            ("tokenizer.ggml.bos_token_id", tokens.index("<bos>")), ("tokenizer.ggml.eos_token_id", tokens.index("<eos>")),
+            ("tokenizer.ggml.unknown_token_id", tokens.index("<unk>")), ("tokenizer.ggml.add_space_prefix", False)]
+
+
 def expected(model, ids):
     logp = model.logprobs(np.array(ids))
     positions = []
@@ -195,6 +202,8 @@ BPE_CONTROL = {"qwen2": ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
                "llama-bpe": ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
                              "<|eom_id|>", "<|eot_id|>"],
                "gpt-2": ["<|endoftext|>"], "starcoder": ["<|endoftext|>", "<issue_start>"]}
+# Of all families of tokenizers, how to get ids.
+ENCODERS = {"llama-spm": oracles.spm, "gemma4": oracles.gemma4}
 ENDS = {"llama-bpe": ("<|begin_of_text|>", "<|eot_id|>"), "qwen2": ("<|endoftext|>", "<|im_end|>")}
 OWN = ["<tool_call>", "<think>"]  # user-defined: parsed wherever they stand
 
@@ -213,9 +222,15 @@ def write_vocabularies(folder):
     control = sorted({t for some in BPE_CONTROL.values() for t in some} | {"<s>", "</s>"})
     strings = oracles.random_strings("random", 150, control)
     (folder / "random.nul").write_bytes(b"".join(s.encode() + b"\0" for s in strings))
-    for name in [*BPE_CONTROL, "llama-spm"]:
+    # For patterns that no vocabulary here is trained with (test_tokenizer.py): merges that cross all borders.
+    tokens, merges = oracles.train_bpe(texts + oracles.random_strings("joined", 200, oracles.BORDERS) + oracles.BORDERS * 9,
+                                       "joined", 3000)
+    dump(folder / "joined.json", {"tokens": tokens, "merges": merges})
+    for name in [*BPE_CONTROL, *ENCODERS]:
         if name == "llama-spm":
             kvs = spm_metadata(*oracles.train_spm([t for t in texts if "\0" not in t], 2000))
+        elif name == "gemma4":
+            kvs = gemma4_metadata(*oracles.train_gemma4(texts + ["a\nb\n\nc\n\n\n\nd\n\n\n\n\n\n"] * 50, 2000))
         else:
             tokens, merges = oracles.train_bpe(texts, name, 2000)
             kinds = [1] * len(tokens) + [oracles.USER_DEFINED] * len(OWN) + [CONTROL] * len(BPE_CONTROL[name])
@@ -232,7 +247,7 @@ def write_vocabularies(folder):
         (folder / f"{name}.inp").write_text(separator.join(cases), newline="")
         for suffix, what, special in ((".out", cases, False), (".random.out", strings, False),
                                       (".random-special.out", strings, True)):
-            encode = oracles.spm(get, special) if name == "llama-spm" else oracles.bpe(get, name, special)
+            encode = ENCODERS[name](get, special) if name in ENCODERS else oracles.bpe(get, name, special)
             (folder / f"{name}{suffix}").write_text("".join(" ".join(map(str, i)) + "\n" for i in encode(what)))
 
 

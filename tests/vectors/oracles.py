@@ -13,12 +13,51 @@ from sentencepiece import sentencepiece_model_pb2
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+CASED = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}HAN]*[\p{Ll}\p{Lm}\p{Lo}\p{M}HAN]+ENDING"
+         r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}HAN]+[\p{Ll}\p{Lm}\p{Lo}\p{M}HAN]*ENDING")
+
+
+def cased(ending="", han=""):
+    return CASED.replace("HAN", han).replace("ENDING", ending)
+
+
+ENDING = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+REST = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+GPT4O = cased(ENDING) + r"|\p{N}{1,3}" + REST
+DEEPSEEK_V3 = [r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
+               r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+               r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"]
+BAILING = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+           r"|\s*[\r\n]|\s+(?!\S)|\s+")
+BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
+QWEN2 = LLAMA3.replace("{1,3}", "")
+# What is published for each name of tokenizer.ggml.pre. Missing: default and falcon, which are patterns of a converter, and
+# deepseek-llm and deepseek-coder, whose published ones take white space where everybody else's reading does not.
 PATTERNS = {
-    "gpt-2": [GPT2],
-    "starcoder": [r"\p{N}", GPT2],
-    "llama-bpe": [LLAMA3],
-    "qwen2": [LLAMA3.replace("{1,3}", "")],
+    **dict.fromkeys(["gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "granite-docling", "trillion"], [GPT2]),
+    **dict.fromkeys(["starcoder", "refact", "command-r", "smollm", "codeshell", "minerva-7b", "exaone"], [r"\p{N}", GPT2]),
+    **dict.fromkeys(["llama-bpe", "llama3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "dbrx", "smaug-bpe",
+                     "glm4", "chatglm-bpe"], [LLAMA3]),
+    **dict.fromkeys(["qwen2", "deepseek-r1-qwen", "megrez", "kormo", "stablelm2", "hunyuan", "solar-open", "grok-2"], [QWEN2]),
+    "qwen35": [r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
+               r"|\s*[\r\n]+|\s+(?!\S)|\s+"],
+    "tekken": [cased() + r"|\p{N}" + REST],
+    **dict.fromkeys(["gpt-4o", "llama4", "kanana2", "minimax-m2"], [GPT4O]),
+    "kimi-k2": [r"[\p{Han}]+|" + cased(ENDING, r"&&[^\p{Han}]") + r"|\p{N}{1,3}" + REST.replace("/", "")],
+    "tiny_aya": [r"\d{1,3}(?=(?:\d{3})*\b)", GPT4O],
+    "minicpm5": [r"\p{N}{1,3}", GPT2],
+    **dict.fromkeys(["bailingmoe", "bailingmoe2", "llada-moe"], [BAILING]),
+    "seed-coder": [QWEN2.replace(r"]+[\r\n]*", r"\r\n]+")],
+    **dict.fromkeys(["deepseek-v3", "hunyuan-dense", "joyai-llm"], DEEPSEEK_V3),
+    **dict.fromkeys(["bloom", "poro-chat", "gpt3-finnish"], [BLOOM]),
+    "viking": [BLOOM, r"\p{N}"],
+    "joined": [],  # none of them: merges of a vocabulary trained with it cross every border
 }
+# Words that are tokens stay whole, whatever the merges say.
+WHOLE_WORDS = {"llama-bpe", "llama3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken", "minicpm5"}
+# Of random text for the patterns: what one of them parts and another does not.
+BORDERS = ["camelCase", "HTTPServer", "X's", "we'LL", "1234567", "12a", "٣٤٥٦", "x/\n", "!!\r\n", "\n \n", "漢字カナ", "漢x", "々", "한글漢",
+           "नि", "a\u0301B", "(.)", "。x", "'s", "ǅa", "_a", " /"]
 SPACES = [" ", "  ", "    ", "\t", "\n", "\r\n", "\n\n", "\v", "\f", "\r", "\u0085", "\u00a0", "\u180e", "\u2003",
           "\u2028", "\u200b", "\u3000", "\ufeff"]
 WORDS = ["Hello", "world", "HTML5", "naïve", "don't", "I'LL", "they've", "’s", "e\u0301", "👩‍👩‍👧‍👦", "🇫🇷", "नमस्ते", "السلام",
@@ -68,7 +107,7 @@ def bpe(get, name, special=False):
     tokens, kinds = get("tokens"), get("token_type")
     merges = [(m[:m.index(" ", 1)], m[m.index(" ", 1) + 1:]) for m in get("merges")]
     vocab = {t: i for i, t in enumerate(tokens) if special or kinds[i] != CONTROL}
-    t = hf.Tokenizer(hf.models.BPE(vocab=vocab, merges=merges, ignore_merges=name == "llama-bpe"))
+    t = hf.Tokenizer(hf.models.BPE(vocab=vocab, merges=merges, ignore_merges=name in WHOLE_WORDS))
     t.pre_tokenizer = pre_tokenizer(name)
     t.add_tokens([hf.AddedToken(x, normalized=False) for x, k in zip(tokens, kinds)
                   if k == USER_DEFINED and "fim" not in x and x not in ("<|repo_name|>", "<|file_sep|>")])
@@ -76,6 +115,29 @@ def bpe(get, name, special=False):
         t.add_special_tokens([hf.AddedToken(x, normalized=False, special=True)
                               for x, k in zip(tokens, kinds) if k == CONTROL])
     return lambda strings: [e.ids for e in t.encode_batch(strings, add_special_tokens=False)]
+
+
+def gemma4(get, special=False):
+    """The same of Gemma 4's: characters and not bytes merge, spaces are U+2581, lines are apart from line breaks, and a run
+    of line breaks that is a token is one whatever the merges say."""
+    tokens, kinds = get("tokens"), get("token_type")
+    merges = [(m[:m.index(" ", 1)], m[m.index(" ", 1) + 1:]) for m in get("merges")]
+    plain = {t: i for i, (t, k) in enumerate(zip(tokens, kinds)) if k != CONTROL}
+    t = hf.Tokenizer(hf.models.BPE(vocab=plain, merges=merges, byte_fallback=True, unk_token="<unk>"))
+    t.normalizer = hf.normalizers.Replace(" ", "\u2581")
+    whole = [x for x, k in zip(tokens, kinds) if k == USER_DEFINED or special and k == CONTROL]
+    parts = re.compile("(" + "|".join(map(re.escape, sorted(whole, key=len, reverse=True))) + r"|\n+|[^\n]+?(?=$|\n|"
+                       + "|".join(map(re.escape, whole)) + "))")
+
+    def encode(text):
+        ids = []
+        for part in parts.findall(text):
+            if part in whole or not part.strip("\n") and part in plain:
+                ids.append(tokens.index(part))
+            else:
+                ids += t.encode(part, add_special_tokens=False).ids
+        return ids
+    return lambda strings: [encode(s) for s in strings]
 
 
 def spm(get, special=False):
@@ -106,6 +168,21 @@ def train_bpe(texts, name, n_vocab):
     trained = json.loads(t.to_str())["model"]
     tokens = sorted(trained["vocab"], key=trained["vocab"].get)
     return tokens, [" ".join(m) for m in trained["merges"]]
+
+
+def train_gemma4(texts, n_vocab):
+    """tokens, kinds and merges, as a GGUF file has them."""
+    t = hf.Tokenizer(hf.models.BPE())
+    t.normalizer = hf.normalizers.Replace(" ", "\u2581")
+    t.pre_tokenizer = hf.pre_tokenizers.Split(hf.Regex(r"[^\n]+|\n+"), "isolated")
+    t.train_from_iterator(texts, hf.trainers.BpeTrainer(vocab_size=n_vocab, limit_alphabet=300, show_progress=False))
+    trained = json.loads(t.to_str())["model"]
+    own = sorted(trained["vocab"], key=trained["vocab"].get)
+    bytes_ = [f"<0x{b:02X}>" for b in range(256)]
+    lines = ["\n" * n for n in (3, 7) if "\n" * n not in own]  # which no merge makes
+    tokens = ["<pad>", "<eos>", "<bos>", "<unk>", "<|turn>", "<turn|>", "<|channel>", "<channel|>", "<|tool>", *bytes_, *own, *lines]
+    kinds = [CONTROL] * 3 + [2] + [CONTROL] * 4 + [USER_DEFINED] + [6] * 256 + [1] * len(own + lines)
+    return tokens, kinds, [" ".join(m) for m in trained["merges"]]
 
 
 def train_spm(texts, n_vocab):

@@ -1,0 +1,43 @@
+"""What a model thinks goes to standard error, its answer to standard output, whichever marks part them."""
+import json
+
+import pytest
+
+# What stands before the answer: the thinking "hm hm", in the notation of a family.
+NOTATIONS = {
+    "think": "<think>\nhm hm\n</think>\n\n",
+    "thinking": "<thinking>hm hm</thinking>",
+    "seed-oss": "<seed:think>hm hm</seed:think>",
+    "magistral": "[THINK]hm hm[/THINK]",
+    "command-a": "<|START_THINKING|>hm hm<|END_THINKING|><|START_RESPONSE|>",
+    "apertus": "<|inner_prefix|>hm hm<|inner_suffix|>",
+    "gemma4": "<|channel>thought\nhm hm\n<channel|>",
+    "gpt-oss": "<|channel|>analysis<|message|>hm hm<|end|><|start|>assistant<|channel|>final<|message|>",
+    "granite": "<think>hm hm</think><response>",
+}
+ASK = ["--chat-template", "chatml", "--temp", 0, "-n", 3, "-c", 512, "Once upon a time"]
+
+
+@pytest.mark.parametrize("name", NOTATIONS)
+def test_thinking_goes_to_standard_error_and_the_answer_to_standard_output(hokku, stories, name):
+    before = NOTATIONS[name]
+    done = hokku("-m", stories, *ASK, "--prefill", before + "So")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(b"So") and b"hm" not in done.stdout
+    assert b"hm hm" in done.stderr
+    for out in (done.stdout, done.stderr):
+        assert not any(mark in out for mark in (b"think>", b"THINK", b"channel", b"message|", b"inner", b"response"))
+    hidden = hokku("-m", stories, *ASK, "--prefill", before + "So", "--think", "hide")
+    assert b"hm hm" not in hidden.stderr and hidden.stdout == done.stdout
+    answer = json.loads(hokku("-m", stories, *ASK, "--prefill", before + "So", "--json").stdout)
+    assert answer["thinking"] == "hm hm" and answer["text"].encode() == done.stdout.rstrip(b"\n")
+
+
+def test_a_template_with_a_field_for_thinking_gets_the_answer_alone_as_content(hokku, stories, tmp_path):
+    template = tmp_path / "fields.jinja"
+    template.write_text("{% for m in messages %}{% if '<' in m.content or 'hm' in m.content %}{{ raise_exception('marks') }}{% endif %}"
+                        "{{ m.role }} {{ m.content }}{{ m.thinking }}\n{% endfor %}assistant")
+    done = hokku("-m", stories, "--chat-template-file", template, "-n", 3, "-c", 512, "--temp", 0, "--turns",
+                 "--prefill", NOTATIONS["gpt-oss"] + "So", input="one\ntwo\nthree\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(b"So") == 3
