@@ -165,6 +165,35 @@ static void make_edges(struct maker *m, uint32_t state, uint32_t min, uint32_t m
     m->d->states[state].n = m->d->n_edges - m->d->states[state].first;
 }
 
+// Takes away the edges to states from which nothing is accepted: each would cost a class of its
+// own.
+static bool trim(struct dfa *d)
+{
+    bool *lives = calloc(d->n_states + 1, sizeof *lives), changed = true;
+    if (!lives)
+        return false;
+    while (changed) {
+        changed = false;
+        for (size_t i = d->n_states; i-- > 0;) {
+            bool now = d->states[i].accepts;
+            for (size_t k = 0; k < d->states[i].n; k++)
+                now |= lives[d->edges[d->states[i].first + k].to];
+            changed |= now && !lives[i];
+            lives[i] |= now;
+        }
+    }
+    for (size_t i = 0; i < d->n_states; i++) {
+        struct dfa_edge *e = d->edges + d->states[i].first;
+        size_t n = 0;
+        for (size_t k = 0; k < d->states[i].n; k++)
+            if (lives[e[k].to])
+                e[n++] = e[k];
+        d->states[i].n = n;
+    }
+    free(lives);
+    return true;
+}
+
 bool dfa_init(struct dfa *d, const struct nfa *a, uint32_t min, uint32_t max, struct error *err)
 {
     *d = (struct dfa){0};
@@ -184,6 +213,8 @@ bool dfa_init(struct dfa *d, const struct nfa *a, uint32_t min, uint32_t max, st
         make_edges(&m, i, min, max, i == 0);
         too_big = d->n_states > REGEX_MAX_STATES || d->n_edges > 8 * (size_t)REGEX_MAX_STATES;
     }
+    if (!m.failed && !too_big && !trim(d))
+        m.failed = true;
     setpool_release(&m.sets);
     free(m.list);
     free(m.seen);
