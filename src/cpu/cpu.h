@@ -98,6 +98,7 @@ struct cpu_engine {
     size_t n_logits;     // rows of logits computed, 0 = none
 
     struct sampler sampler; // of the run of picks
+    uint32_t *allow; // owned: of masked picks; NULL: there was none yet
 };
 
 // The sequence at work, from its evaluated end on.

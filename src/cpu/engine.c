@@ -25,6 +25,7 @@ static void cpu_free(struct engine *base)
     kv_cache_release(&e->kv);
     memory_unmap(e->scratch, e->scratch_bytes);
     sampler_release(&e->sampler);
+    free(e->allow);
     engine_release(base);
     free(e);
 }
@@ -103,7 +104,10 @@ static bool cpu_pick_start(struct engine *base, const struct seq *s, struct erro
         return false;
     sampler_release(&e->sampler);
     e->sampler = sampler;
-    return true;
+    size_t n_words = (base->model->hp.n_vocab + 31) / 32;
+    if (!s->mask || e->allow || (e->allow = malloc(n_words * sizeof *e->allow)))
+        return true;
+    return error_oom(err, "a mask of tokens", n_words * sizeof *e->allow);
 }
 
 // A token is evaluated when somebody waits for the next one: the first is shown sooner, and none
@@ -127,8 +131,10 @@ static bool cpu_pick_take(struct engine *base, const struct seq *s, bool evaluat
     cpu_work_on(e, s, cancel);
     e->n_past = s->ids.len - 1;
     const float *logits = logits_row(e, e->n_hidden - 1, err);
-    if (!logits)
+    uint32_t n_allowed;
+    if (!logits || (s->mask && !engine_mask(s, e->allow, &n_allowed, err)))
         return false;
+    e->sampler.allow = s->mask ? e->allow : NULL;
     if (!sampler_pick(&e->sampler, logits, s->ids.data, s->ids.len, &out->id, err))
         return check_finite(e, e->n_hidden - 1, logits, err) && false;
     if (s->n_probs > 0) {

@@ -100,6 +100,24 @@ void grammar_vocab_free(struct grammar_vocab *v)
     free(v);
 }
 
+int32_t grammar_vocab_find(const struct grammar_vocab *v, const char *bytes, size_t n)
+{
+    size_t depth = 0;
+    for (uint32_t i = 0; i < v->trie.n_nodes;) {
+        const struct trie_node *node = &v->trie.nodes[i];
+        if (node->depth <= depth)
+            break; // what is below the text so far has been seen
+        if (node->byte != (unsigned char)bytes[depth]) {
+            i = node->end;
+            continue;
+        }
+        if (++depth == n)
+            return node[1].first > node->first ? v->trie.entries[node->first].id : -1;
+        i++;
+    }
+    return -1;
+}
+
 // ---- states ----
 
 static void enlist(struct grammar_state *s, struct grammar_matcher *m, uint32_t config)
@@ -188,6 +206,16 @@ bool grammar_must_end(const struct grammar_state *s)
 uint32_t grammar_distance(const struct grammar_state *s)
 {
     return matcher_distance(s->matcher, s->config);
+}
+
+uint32_t grammar_longest(const struct grammar *g)
+{
+    uint32_t most = 0;
+    for (size_t i = 0; i < g->a.n_rules; i++) {
+        uint32_t d = g->a.distance[g->a.rules[i].start];
+        most = d != NO_STATE && d > most ? d : most;
+    }
+    return most;
 }
 
 bool grammar_forced(const struct grammar_state *s, size_t most, struct buf *out, struct error *err)

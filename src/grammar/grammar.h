@@ -31,6 +31,8 @@ struct grammar_vocab; // what each token emits; immutable, one for a model
 // t is borrowed. Errors: ERR_MEMORY.
 struct grammar_vocab *grammar_vocab_create(const struct tokenizer *t, struct error *err);
 void grammar_vocab_free(struct grammar_vocab *v); // NULL is fine
+// A token that emits exactly these bytes (n > 0), -1: none does.
+int32_t grammar_vocab_find(const struct grammar_vocab *v, const char *bytes, size_t n);
 
 // The tables and caches of one grammar over one vocabulary; for one thread at a time. Borrows both.
 struct grammar_matcher;
@@ -67,6 +69,13 @@ bool grammar_forced(const struct grammar_state *s, size_t most, struct buf *out,
 // The token that leads to the end in the fewest bytes, the longest one among equals. *id = -1: the
 // vocabulary has none that does.
 bool grammar_closing(const struct grammar_state *s, int32_t *id, struct error *err);
+
+// No rule of the grammar needs more bytes than this to end.
+uint32_t grammar_longest(const struct grammar *g);
+// Takes from the bits of a mask the tokens after which the end is more than `most` bytes away.
+// Looks at every token, which takes milliseconds. Errors: ERR_FAIL, ERR_MEMORY: see grammar_mask.
+bool grammar_keep_near(struct grammar_state *s, uint64_t most, uint32_t *bits, size_t n_words,
+                       struct error *err);
 
 // One bit for each token (bit id % 32 of word id / 32), n_words of them: 1 is allowed. End tokens
 // are where the answer may end, other control tokens never. *n_allowed (may be NULL) counts them.

@@ -364,3 +364,28 @@ bool grammar_mask(struct grammar_state *s, uint32_t *bits, size_t n_words, uint3
                          matcher_accepting(m, s->config) ? ", and the model has no end token" : "");
     return true;
 }
+
+bool grammar_keep_near(struct grammar_state *s, uint64_t most, uint32_t *bits, size_t n_words,
+                       struct error *err)
+{
+    struct grammar_matcher *m = s->matcher;
+    const struct trie *t = &m->vocab->trie;
+    m->walk[0] = s->config;
+    for (uint32_t i = 0; i < t->n_nodes;) {
+        const struct trie_node *node = &t->nodes[i];
+        uint32_t to = matcher_step(m, m->walk[node->depth - 1], node->byte);
+        if (to == CONFIG_DEAD) {
+            i = node->end;
+            continue;
+        }
+        m->walk[node->depth] = to;
+        bool near = matcher_distance(m, to) <= most;
+        for (uint32_t e = node->first; e < node[1].first && !near; e++) {
+            int32_t id = t->entries[e].id;
+            if ((size_t)id / 32 < n_words)
+                bits[id / 32] &= ~(1u << (id % 32));
+        }
+        i++;
+    }
+    return matcher_ok(m, err);
+}
