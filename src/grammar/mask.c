@@ -26,8 +26,10 @@ struct class_table {
     uint32_t *inside;         // (COUNTS + 1, n_words) tokens of at most so many characters of it
     struct trie_text *longer; // (n_longer) those of more, fewest first: id, tag = characters
     size_t n_longer;
-    uint32_t most;       // characters of it in any token, from the beginning
-    struct trie leaving; // what follows in tokens that leave it; tag = characters before that
+    uint32_t most; // characters of it in any token, from the beginning
+    // What follows in tokens that leave it after one character or more; tag = how many. (Those that
+    // do not begin in it are in the vocabulary's own tree, together.)
+    struct trie leaving;
 };
 
 static void set_bit(uint32_t *bits, int32_t id)
@@ -104,7 +106,8 @@ static bool fill(struct grammar_matcher *m, struct class_table *t, struct place 
         const struct edge *edge = edge_for(a, at.state, node->byte);
         t->most = at.n > t->most ? at.n : t->most;
         if (!edge) {
-            keep_leaving(m, t, node, at, texts, &n_leaving);
+            if (at.n > 0)
+                keep_leaving(m, t, node, at, texts, &n_leaving);
             i = node->end;
             continue;
         }
@@ -195,14 +198,19 @@ void masks_release(struct grammar_matcher *m)
 
 // ---- masks ----
 
-// The entries of t that can follow config and whose tag is in [lo, hi].
+// The entries of t that can follow config and whose tag is in [lo, hi]; not those that begin with a
+// byte of skip (NULL: none).
 static void walk(struct grammar_matcher *m, const struct trie *t, uint32_t config, uint32_t lo,
-                 uint32_t hi, uint32_t *bits)
+                 uint32_t hi, const bool *skip, uint32_t *bits)
 {
     uint32_t *at = m->walk;
     at[0] = config;
     for (uint32_t i = 0; i < t->n_nodes;) {
         const struct trie_node *node = &t->nodes[i];
+        if (skip && node->depth == 1 && skip[node->byte]) {
+            i = node->end;
+            continue;
+        }
         uint32_t to = matcher_step(m, at[node->depth - 1], node->byte);
         if (to == CONFIG_DEAD) {
             i = node->end;
@@ -276,7 +284,8 @@ static bool from_table(struct grammar_matcher *m, const struct class_table *t, u
     memcpy(bits, t->inside + (n < COUNTS ? n : COUNTS) * m->n_words, m->n_words * sizeof *bits);
     for (size_t i = 0; i < t->n_longer && t->longer[i].tag <= n; i++)
         set_bit(bits, t->longer[i].id);
-    // What leaves the class after 0, 1, 2 ... characters.
+    walk(m, &m->vocab->trie, config, 0, UINT32_MAX, t->lead, bits);
+    // What leaves the class after 1, 2 ... characters.
     at = config;
     for (uint32_t lo = 0; lo <= n;) {
         uint32_t hi = lo, to = at;
@@ -286,7 +295,7 @@ static bool from_table(struct grammar_matcher *m, const struct class_table *t, u
             if (to == at)
                 hi = t->most; // the same from here on
         }
-        walk(m, &t->leaving, at, lo, hi, bits);
+        walk(m, &t->leaving, at, lo, hi, NULL, bits);
         at = to;
         lo = hi + 1;
     }
@@ -298,7 +307,7 @@ bool masks_compute(struct grammar_matcher *m, uint32_t config, bool tables, uint
     const struct class_table *t = tables ? table_of(m, config) : NULL;
     if (!t || !from_table(m, t, config, bits)) {
         memset(bits, 0, m->n_words * sizeof *bits);
-        walk(m, &m->vocab->trie, config, 0, UINT32_MAX, bits);
+        walk(m, &m->vocab->trie, config, 0, UINT32_MAX, NULL, bits);
     }
     if (matcher_accepting(m, config))
         for (size_t i = 0; i < m->vocab->n_end_ids; i++)

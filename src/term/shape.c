@@ -65,7 +65,6 @@ bool shape_obeyed(const struct shape *s, enum finish finish, struct error *err)
     if (!s->constraint || (finish != FINISH_STOP_TEXT && constraint_obeyed(s->constraint)))
         return true;
     return error_set(err, ERR_FAIL,
-                     "the answer ended (%s) before it obeyed the grammar: a larger -n or -c, or "
-                     "--json-close",
-                     finish_name(finish));
+                     "the answer ended (%s) before it obeyed the grammar: a larger -n or -c%s",
+                     finish_name(finish), s->constraint->close ? "" : ", or --json-close");
 }
