@@ -121,6 +121,7 @@ if [ -n "$all" ]; then
     # of kernels have all their types and shapes, in a fraction of the time.)
     UBSAN_OPTIONS=halt_on_error=0 step asan-gcc "kernels on the emulation (ASan + UBSan)" \
         units asan-gcc build-asan-gcc --suite gpu --no-suite slow --no-suite vectors --timeout-multiplier 4
+    HOKKU_SLOW_TESTS=1 step shapes "10,000 random schemas and their answers" py shapes tests/conformance -k "grammar or json_schema"
     step slow "other orders of threads, whole models on the emulation" units slow build --suite slow
     HOKKU_TOKENIZER_STRINGS=20000 step tokens "20,000 random strings for every tokenizer" py tokens tests/conformance/test_tokenizer.py
     HOKKU_BUILD=$PWD/build-asan step fuzz "fuzzing, a fixed number of runs" py fuzz tests/fuzz --dist load

@@ -244,17 +244,35 @@ static bool capture(struct cuda_engine *e, cudaGraph_t *graph, F enqueue, struct
     return CHECK_CUDA(cudaStreamEndCapture(e->q.stream, graph), ok ? err : &mine) && ok;
 }
 
-static bool capture_step(struct cuda_engine *e, bool waits, struct error *err)
+// A graph that can be launched.
+template <typename F>
+static bool capture_exec(struct cuda_engine *e, cudaGraphExec_t *exec, F enqueue, struct error *err)
 {
     cudaGraph_t graph;
-    e->sampler.waits = waits;
-    bool ok = capture(
-                  e, &graph, [&] { return cuda_enqueue_step(e, err); }, err) &&
-              CHECK_CUDA(cudaGraphInstantiate(&e->graph[waits], graph), err) &&
-              CHECK_CUDA(cudaGraphUpload(e->graph[waits], e->q.stream), err);
+    bool ok = capture(e, &graph, enqueue, err) &&
+              CHECK_CUDA(cudaGraphInstantiate(exec, graph), err) &&
+              CHECK_CUDA(cudaGraphUpload(*exec, e->q.stream), err);
     if (graph)
         cudaGraphDestroy(graph);
     return ok;
+}
+
+static bool capture_step(struct cuda_engine *e, bool waits, struct error *err)
+{
+    e->sampler.waits = waits;
+    return capture_exec(
+        e, &e->graph[waits], [&] { return cuda_enqueue_step(e, err); }, err);
+}
+
+// What only masked picks need.
+static bool prepare_masks(struct cuda_engine *e, struct error *err)
+{
+    const size_t bytes = (1 + ((size_t)e->hp.n_vocab + 31) / 32) * sizeof *e->mask;
+    auto step = [&] {
+        return cuda_forward_one(e, err) && cuda_head(e, 0, 1, &e->s.step->done, err);
+    };
+    return (e->mask || CHECK_CUDA(cudaMallocHost(&e->mask, bytes), err)) &&
+           (e->masked_graph || capture_exec(e, &e->masked_graph, step, err));
 }
 
 // The driver loads a kernel when it is first launched, and takes device memory for it. Those of a
@@ -294,15 +312,17 @@ static bool engine_pick_start(struct engine *base, const struct seq *s, struct e
         e->logits_row0 = 0;
         e->logits_n = 1;
     }
-    const struct decode_params p = {&s->sampler, s->ids.data,      s->ids.len,
-                                    s->n_probs,  s->stop_ids.data, s->stop_ids.len};
-    if (!gpu_sampler_begin(&e->q, &e->sampler, &p, err))
+    const struct decode_params p = {&s->sampler,      s->ids.data,     s->ids.len,     s->n_probs,
+                                    s->stop_ids.data, s->stop_ids.len, s->mask != NULL};
+    if ((s->mask && !prepare_masks(e, err)) || !gpu_sampler_begin(&e->q, &e->sampler, &p, err))
         return false;
     for (int i = 0; i < RING; i++)
         e->sampler.ring[i].seq = 0;
     e->n_picked = 0;
+    e->mask_missing = s->mask != NULL;
     return cuda_set_step(e, 0, s->n_past - 1, err) &&
-           gpu_sampler_launch(&e->q, &e->sampler, e->s.logits, e->hp.n_vocab, e->s.step, err);
+           (s->mask ||
+            gpu_sampler_launch(&e->q, &e->sampler, e->s.logits, e->hp.n_vocab, e->s.step, err));
 }
 
 static_assert(ENGINE_RUN_AHEAD + 1 < RING, "a slot is read before it is written again");
@@ -312,8 +332,23 @@ static_assert(ENGINE_RUN_AHEAD + 1 < RING, "a slot is read before it is written 
 static bool engine_pick_next(struct engine *base, const struct seq *s, struct error *err)
 {
     struct cuda_engine *e = self(base);
+    e->mask_missing = s->mask != NULL;
     return cuda_work_on(e, s, NULL, err) &&
-           CHECK_CUDA(cudaGraphLaunch(e->graph[e->sampler.waits], e->q.stream), err);
+           CHECK_CUDA(
+               cudaGraphLaunch(s->mask ? e->masked_graph : e->graph[e->sampler.waits], e->q.stream),
+               err);
+}
+
+// While the device evaluates, the host makes the mask; the sampler is enqueued behind both.
+static bool launch_masked(struct cuda_engine *e, const struct seq *s, struct error *err)
+{
+    if (!engine_mask(s, e->mask + 1, e->mask, err) ||
+        !gpu_sampler_mask(&e->q, &e->sampler, e->mask, err) ||
+        !gpu_sampler_launch(cuda_queue(e, "logits"), &e->sampler, e->s.logits, e->hp.n_vocab,
+                            e->s.step, err))
+        return false;
+    e->mask_missing = false;
+    return true;
 }
 
 // Waits for sample number n (from 1) without burning a core: a step of a small model takes some
@@ -349,6 +384,8 @@ static bool engine_pick_take(struct engine *base, const struct seq *s, bool eval
     (void)evaluate; // the device does so by itself
     struct cuda_engine *e = self(base);
     if (!cuda_work_on(e, s, cancel, err) || interrupted(e, err))
+        return false;
+    if (e->mask_missing && !launch_masked(e, s, err))
         return false;
     const struct ring_slot *slot = &e->sampler.ring[e->n_picked % RING];
     if (!wait_sample(e, slot, (uint32_t)(e->n_picked + 1), err))
@@ -435,6 +472,8 @@ static void engine_free_cuda(struct engine *base)
         if (e->pace[i])
             cudaEventDestroy(e->pace[i]);
     }
+    if (e->masked_graph)
+        cudaGraphExecDestroy(e->masked_graph);
     if (e->q.blas)
         cublasDestroy(e->q.blas);
     cudaFree(e->weights.base);
@@ -442,6 +481,7 @@ static void engine_free_cuda(struct engine *base)
     cudaFree(e->work.base);
     cudaFreeHost(e->host_step);
     cudaFreeHost(e->host_tokens);
+    cudaFreeHost(e->mask);
     cudaFreeHost(e->kv_table);
     cudaFreeHost(e->sampler.ring);
     if (e->q.stream)

@@ -96,6 +96,8 @@ struct cuda_engine {
     // One decoded token: forward, head, sampler; [1] where the sampler's blocks wait for each
     // other.
     cudaGraphExec_t graph[2];
+    // The same without the sampler, which waits for a mask; made when the first is asked for.
+    cudaGraphExec_t masked_graph;
     cudaEvent_t pace[2];  // reached when the layers before have ended, by turns
     double layer_weights; // of the largest layer
     bool paced;           // cuda_pace waits for them
@@ -103,6 +105,7 @@ struct cuda_engine {
     // pinned host memory
     struct step_state *host_step;
     int32_t *host_tokens;         // (n_batch)
+    uint32_t *mask;               // see gpu_sampler_mask; NULL: nobody has asked for a mask yet
     struct finite_search *search; // NULL: no step's result is looked at
     int32_t last_token;           // evaluated, as far as the caller knows
     // of the call under way
@@ -115,6 +118,7 @@ struct cuda_engine {
     size_t logits_row0; // first row in s.logits
     size_t logits_n;    // rows in s.logits
     size_t n_picked;    // samples given to the caller in this run
+    bool mask_missing;  // the pick under way is launched when its mask is known
 };
 
 // ---- device.cu

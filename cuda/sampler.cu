@@ -415,6 +415,20 @@ static __device__ void add_bias(struct run *r)
     __syncthreads();
 }
 
+// Takes away what the mask does not have, as a filter before all others does.
+static __device__ void apply_mask(struct run *r)
+{
+    const uint32_t *mask = r->a->g.mask, *bits = mask + 1 + r->first / 32;
+    static_assert(GROUP % 32 == 0, "a slice begins with a word");
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < r->len; i += THREADS)
+        if (!(bits[i / 32] >> (i % 32) & 1))
+            r->slice[i] = NAN;
+    r->n = mask[0];
+    r->touched = true;
+    __syncthreads();
+}
+
 // What the block knows for ln sum exp of the logits as they come, and for their first ones.
 static __device__ NOINLINE void prepare_alternatives(struct run *r)
 {
@@ -519,6 +533,8 @@ static __global__ void __launch_bounds__(THREADS, 1) sampler_kernel(struct sampl
         prepare_alternatives(&r);
     if (m.config.set.n_bias)
         add_bias(&r);
+    if (m.config.masked)
+        apply_mask(&r);
     if (pick(&r) == PICKED)
         publish(&r, step);
 }
@@ -551,6 +567,7 @@ static size_t place(struct gpu_sampler *s, uint32_t n_vocab, uint32_t n_ctx, voi
     s->history = take<int32_t>(&at, &used, (size_t)n_ctx + 1);
     s->count = take<uint32_t>(&at, &used, n_vocab);
     s->flags = take<uint8_t>(&at, &used, n_vocab);
+    s->mask = take<uint32_t>(&at, &used, 1 + (n_vocab + 31) / 32);
     s->values = take<float>(&at, &used, n_groups * GROUP);
     s->maxima = take<float>(&at, &used, n_groups);
     s->raw_maxima = take<float>(&at, &used, n_groups);
@@ -640,6 +657,7 @@ bool gpu_sampler_begin(const struct queue *q, struct gpu_sampler *s, const struc
     c.penalties =
         set->repeat_penalty != 1 || set->presence_penalty != 0 || set->frequency_penalty != 0;
     c.dry = set->dry_multiplier != 0;
+    c.masked = p->masked;
     c.dry_cap = dry_cap(set, s->n_ctx);
     s->waits = sampler_waits(&c, s->n_vocab);
     // All from pageable memory: read before the call returns.
@@ -657,6 +675,14 @@ bool gpu_sampler_begin(const struct queue *q, struct gpu_sampler *s, const struc
                         err);
     free(flags);
     return ok;
+}
+
+bool gpu_sampler_mask(const struct queue *q, struct gpu_sampler *s, const uint32_t *mask,
+                      struct error *err)
+{
+    return CHECK_CUDA(cudaMemcpyAsync(s->mask, mask, (1 + (s->n_vocab + 31) / 32) * sizeof *mask,
+                                      cudaMemcpyHostToDevice, q->stream),
+                      err);
 }
 
 bool gpu_sampler_launch_blocks(const struct queue *q, struct gpu_sampler *s, const float *logits,

@@ -26,7 +26,7 @@ struct sampler_config {
     float log_min_p;  // by the host's logf, like the CPU sampler
     uint32_t dry_cap; // longer repetitions are penalised no more than this one
     uint32_t n_probs;
-    bool greedy, penalties, dry;
+    bool greedy, penalties, dry, masked;
 };
 
 // Zero before the first pick; each pick leaves it ready for the next.

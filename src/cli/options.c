@@ -722,6 +722,14 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
         if ((o->session != NULL) + (o->base != NULL) + o->resume > 1)
             return error_set(err, ERR_USAGE,
                              "found two of --session, --base and --continue, expected one");
+        if (!!o->json_schema + !!o->grammar + !!o->grammar_file > 1)
+            return error_set(err, ERR_USAGE,
+                             "--json-schema, --grammar and --grammar-file: expected one of them");
+        bool shaped = o->json_schema || o->grammar || o->grammar_file; // (or by /set, later)
+        if (shaped && o->ignore_eos)
+            return error_set(err, ERR_USAGE,
+                             "--ignore-eos and a grammar cannot be combined: the answer ends where "
+                             "the grammar does");
         if (o->system && o->system_file)
             return error_set(err, ERR_USAGE, "-sys and -sysf cannot be combined");
         if (o->chat_template && o->chat_template_file)

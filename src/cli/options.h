@@ -73,6 +73,11 @@ struct options {
     bool ignore_eos;
     enum overflow overflow;
 
+    // the answer's shape: at most one of the first three
+    const char *json_schema, *grammar, *grammar_file;
+    uint32_t json_indent;
+    bool json_close;
+
     // sampling, and which of it came from the user, so that a model's recommendation does not
     // override it: bit i for sampler_numbers[i]
     struct sampler_settings sampler;

@@ -91,6 +91,17 @@ static const struct option_def table[] = {
     {MAIN, "length", NULL, "--overflow", "error|drop|shift", OPT_CHOICE, AT(overflow), 0,
      "error|drop|shift", NULL, true, "when the context is full (error)"},
 
+    {MAIN, "shape", "-j", "--json-schema", "TEXT|@FILE", OPT_STR, AT(json_schema), 0, NULL, NULL,
+     false, "the answer is JSON that obeys this schema"},
+    {MAIN, "shape", NULL, "--grammar", "TEXT", OPT_STR, AT(grammar), 0, NULL, NULL, false,
+     "the answer obeys this grammar (GBNF)"},
+    {MAIN, "shape", NULL, "--grammar-file", "FILE", OPT_STR, AT(grammar_file), 0, NULL, NULL, false,
+     "the same, from a file"},
+    {MAIN, "shape", NULL, "--json-indent", "N", OPT_U32, AT(json_indent), 0, NULL, NULL, false,
+     "spaces of a level in the answer's JSON (0: one line)", 0, GRAMMAR_MAX_INDENT},
+    {MAIN, "shape", NULL, "--json-close", NULL, OPT_FLAG, AT(json_close), 0, NULL, NULL, false,
+     "at -n, end early enough to obey"},
+
     {MAIN, "sampling", "-s", "--seed", "N", OPT_U64, AT(sampler.seed), GIVEN(seed_given), NULL,
      NULL, true, "random seed (random, printed with -v)"},
     SAMPLE(temp, "--temp", OPT_F32, "X", "temperature, 0 = most likely token (0.8)"),
@@ -156,6 +167,8 @@ static const struct option_def table[] = {
      "print the bytes that a decoded token moves and must move, run nothing"},
     {BENCH, "options", NULL, "--kernels", NULL, OPT_FLAG, AT(bench_kernels), 0, NULL, NULL, false,
      "also time every kernel of a token and of a chunk of the prompt"},
+    {BENCH, "options", NULL, "--grammar", "FILE", OPT_STR, AT(grammar_file), 0, NULL, NULL, false,
+     "time the masks of a grammar, or of a JSON Schema (FILE.json), run nothing"},
 
     {MAIN | PULL | REPLAY, "output", "-q", "--quiet", NULL, OPT_FLAG, AT(quiet), 0, NULL, NULL,
      false, "nothing but the answer and errors"},

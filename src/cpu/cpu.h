@@ -123,6 +123,7 @@ struct cpu_engine {
     size_t n_logits;     // rows of logits computed, 0 = none
 
     struct sampler sampler; // with the settings of the last pick
+    uint32_t *allow;        // owned: of masked picks; NULL: there was none yet
 };
 
 // The chunk of the next pass: n tokens of s at pos.

@@ -25,6 +25,7 @@ static void cpu_free(struct engine *base)
     kv_cache_release(&e->kv);
     memory_unmap(e->scratch, e->scratch_bytes);
     sampler_release(&e->sampler);
+    free(e->allow);
     engine_release(base);
     free(e);
 }
@@ -110,7 +111,14 @@ static bool pick(struct cpu_engine *e, const struct seq *s, size_t i, struct dec
     const float *logits = logits_row(e, i, err);
     if (!logits)
         return false;
+    const size_t n_words = (n_vocab + 31) / 32;
+    uint32_t n_allowed;
+    if (s->mask && !e->allow && !(e->allow = malloc(n_words * sizeof *e->allow)))
+        return error_oom(err, "a mask of tokens", n_words * sizeof *e->allow);
+    if (s->mask && !engine_mask(s, e->allow, &n_allowed, err))
+        return false;
     e->sampler.set = s->sampler;
+    e->sampler.allow = s->mask ? e->allow : NULL;
     if (!sampler_pick(&e->sampler, logits, s->ids.data, s->ids.len, &out->id, err))
         return check_finite(e, i, logits, err) && false;
     if (s->n_probs > 0) {

@@ -448,17 +448,42 @@ static bool add_run(struct message *m, const struct answer_run *run, struct erro
     return true;
 }
 
+// Holds the answer m, of which the text is there already, to the constraint.
+static bool constrain(struct conversation *c, const struct answer_params *p,
+                      const struct message *m, const char *open_tag, struct error *err)
+{
+    const char *open = NULL, *close = NULL;
+    if (!p->constraint)
+        return true;
+    if (p->ignore_eos) // the command line refuses it, but /set and a session's settings may say so
+        return error_set(err, ERR_USAGE,
+                         "ignore-eos and a grammar or schema cannot be combined: the answer ends "
+                         "where the grammar does");
+    // A model that was told not to think may not begin to.
+    size_t n = 0;
+    const char *source = c->tmpl ? template_source(c->tmpl, &n) : "";
+    if (open_tag || p->think != THINK_OFF)
+        think_tags(source, n, open_tag, &open, &close);
+    if (open && !close)
+        return error_set(err, ERR_USAGE,
+                         "a grammar or schema with a model that answers on channels (%s) is not "
+                         "there yet: its answer would begin in the midst of its thinking",
+                         open);
+    constraint_begin(p->constraint, open, close, open_tag != NULL);
+    return constraint_text(p->constraint, buf_str(&m->text), m->text.len, err);
+}
+
 // Decodes after prefix and appends to m what came. m holds the start of the answer already.
 static bool run_answer(struct conversation *c, const struct answer_params *p, struct message *m,
-                       const struct ids *prefix, size_t n_keep, struct stream *stream,
-                       enum finish *finish, struct error *err)
+                       const struct ids *prefix, size_t n_keep, const char *open_tag,
+                       struct stream *stream, enum finish *finish, struct error *err)
 {
     struct session *s = &c->session;
     struct generated g = {0};
     struct sampler_settings sampler = *p->sampler;
     s->progress = stream_progress;
     s->progress_user = stream;
-    bool ok = conversation_set_breakers(c, &sampler, err) &&
+    bool ok = constrain(c, p, m, open_tag, err) && conversation_set_breakers(c, &sampler, err) &&
               session_sync(s, prefix->data, prefix->len, c->cancel, err);
     s->progress = NULL;
     // The start that the user gave is shown only now: a progress line may have been there.
@@ -474,6 +499,7 @@ static bool run_answer(struct conversation *c, const struct answer_params *p, st
         .stop = p->stop,
         .n_stop = p->n_stop,
         .n_probs = p->n_probs,
+        .constraint = p->constraint,
         .overflow = p->overflow,
         .n_keep = n_keep,
         .cancel = c->cancel,
@@ -494,6 +520,7 @@ static bool run_answer(struct conversation *c, const struct answer_params *p, st
             .first_id = m->ids.len,
             .sampler = sampler,
             .ignore_eos = p->ignore_eos,
+            .constrained = p->constraint != NULL,
             .think = p->think,
             .overflow = p->overflow,
             .first_kept = c->first_kept,
@@ -544,7 +571,7 @@ bool conversation_answer(struct conversation *c, const struct answer_params *p, 
          fit_prefix(c, p, c->n_messages, &prefix, m.ids.data, m.ids.len, &n_keep, &open_tag, err);
     if (ok) {
         think_init(&stream.split, open_tag);
-        ok = run_answer(c, p, &m, &prefix, n_keep, &stream, finish, err);
+        ok = run_answer(c, p, &m, &prefix, n_keep, open_tag, &stream, finish, err);
     }
     if (ok && m.n_runs == 0 && *finish == FINISH_INTERRUPTED)
         ok = error_set(err, ERR_INTERRUPTED, "interrupted before the first token");
@@ -601,7 +628,7 @@ bool conversation_continue(struct conversation *c, const struct answer_params *p
         int32_t end = had_end ? m->ids.data[n_ids] : 0;
         m->ids.len = n_ids;
         m->has_end_token = false;
-        ok = run_answer(c, p, m, &prefix, n_keep, &stream, finish, err);
+        ok = run_answer(c, p, m, &prefix, n_keep, open_tag, &stream, finish, err);
         if (m->n_runs == n_runs && had_end && ids_push(&m->ids, end)) {
             m->has_end_token = true;
             m->partial = was_partial;

@@ -17,6 +17,7 @@ struct answer_run {
     size_t first_id;                 // of the answer's ids that this run generated
     struct sampler_settings sampler; // dry_breakers is NULL here
     bool ignore_eos;
+    bool constrained; // by what a session does not hold: it cannot be repeated
     enum think think;
     enum overflow overflow;
     size_t first_kept;    // messages dropped for room at that time: [1 system) .. first_kept
@@ -98,6 +99,7 @@ struct answer_params {
     enum think think;
     const char *prefill; // start of the answer, NULL: none
     size_t n_prefill;
+    struct constraint *constraint; // what the answer must obey; NULL: nothing
     // All may be NULL. on_text: whole UTF-8 sequences as soon as they are certain, tags left out,
     // thinking also when it is to be hidden. on_notice: one line that the user must see (what was
     // dropped, what the template refused).

@@ -149,10 +149,13 @@ static void get_sampler(struct codec_cursor *c, struct sampler_settings *s, uint
         c->failed = true;
 }
 
+// In the place of ignore_eos, which no constrained run has.
+enum { RUN_CONSTRAINED = 2 };
+
 static void put_run(struct buf *b, const struct answer_run *r)
 {
     codec_put_u64(b, r->first_id);
-    codec_put_u32(b, r->ignore_eos);
+    codec_put_u32(b, r->constrained ? RUN_CONSTRAINED : r->ignore_eos);
     codec_put_u32(b, r->think);
     codec_put_u32(b, r->overflow);
     codec_put_u64(b, r->first_kept);
@@ -166,7 +169,9 @@ static void get_run(struct codec_cursor *c, struct answer_run *r, size_t n_ids, 
                     uint32_t n_vocab)
 {
     r->first_id = small(c, n_ids);
-    r->ignore_eos = choice(c, 1);
+    uint32_t end = choice(c, RUN_CONSTRAINED);
+    r->ignore_eos = end == 1;
+    r->constrained = end == RUN_CONSTRAINED;
     r->think = (enum think)choice(c, THINK_HIDE);
     r->overflow = (enum overflow)choice(c, OVERFLOW_SHIFT);
     r->first_kept = small(c, n_before);

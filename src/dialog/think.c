@@ -307,6 +307,22 @@ bool think_flush(struct think_split *t, think_sink sink, void *user, struct erro
     return ok;
 }
 
+bool think_tags(const char *source, size_t n, const char *open_tag, const char **open,
+                const char **close)
+{
+    for (size_t i = 0; i < N_TAGS; i++) {
+        const char *known = i == CHANNELS ? tags[i].open : tags[i].close;
+        if (open_tag ? strcmp(open_tag, tags[i].open) == 0
+                     : n > 0 && memmem(source, n, known, strlen(known))) {
+            *open = tags[i].open;
+            *close = i == CHANNELS ? NULL : tags[i].close;
+            return true;
+        }
+    }
+    *open = *close = NULL;
+    return false;
+}
+
 const char *think_open_tag_at_end(const char *text, size_t n)
 {
     static const char analysis[] = CHANNEL "analysis" MESSAGE;

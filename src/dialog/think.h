@@ -43,6 +43,11 @@ bool think_push(struct think_split *t, const char *text, size_t n, think_sink si
 // Gives what was held. Call once, at the end of the answer.
 bool think_flush(struct think_split *t, think_sink sink, void *user, struct error *err);
 
+// The tags of thinking that a template (its source) knows, or that open_tag is one of (NULL: any).
+// close is NULL where messages on channels come before the answer. False: it knows none.
+bool think_tags(const char *source, size_t n, const char *open_tag, const char **open,
+                const char **close);
+
 // The opening tag with which text[0..n) ends (white space after it ignored), or NULL.
 const char *think_open_tag_at_end(const char *text, size_t n);
 

@@ -21,6 +21,8 @@ struct seq {
     struct sampler_settings sampler;
     struct ids stop_ids;
     uint32_t n_probs;
+    bool (*mask)(void *user, uint32_t *allow, struct error *err);
+    void *mask_user;
     // Position p lies in block blocks[p / kv_block], at p % kv_block of it. (n_blocks), with room
     // for n_max positions.
     uint32_t *blocks;
@@ -88,10 +90,11 @@ struct backend {
     // Row i of the last eval's, s's, to out (n_vocab).
     bool (*logits)(struct engine *e, const struct seq *s, size_t i, const struct cancel *cancel,
                    float *out, struct error *err);
-    // A run of picks: start makes the first from the last eval's logits, with s's settings; each
-    // next one evaluates what the one before has sampled. Both only ask. take waits for the oldest
-    // asked for, and may do then what was asked: evaluate says whether it was by next, and s->ids
-    // ends with the sample before it. stop: nothing is under way any more.
+    // Where s->mask is not NULL, take asks it (engine_mask) once the device is at work, and only
+    // then is the token sampled. A run of picks: start makes the first from the last eval's logits,
+    // with s's settings; each next one evaluates what the one before has sampled. Both only ask.
+    // take waits for the oldest asked for, and may do then what was asked: evaluate says whether it
+    // was by next, and s->ids ends with the sample before it. stop: nothing is under way any more.
     bool (*pick_start)(struct engine *e, const struct seq *s, struct error *err);
     bool (*pick_next)(struct engine *e, const struct seq *s, struct error *err);
     bool (*pick_take)(struct engine *e, const struct seq *s, bool evaluate,
@@ -117,6 +120,8 @@ struct backend {
 bool engine_init(struct engine *e, struct engine_core *core, const struct backend *b,
                  struct error *err);
 void engine_release(struct engine *e); // zeroed is fine
+// What s->mask allows, and how many tokens that is. Errors: its own; ERR_FAIL: none.
+bool engine_mask(const struct seq *s, uint32_t *allow, uint32_t *n_allowed, struct error *err);
 
 #ifdef __cplusplus
 }

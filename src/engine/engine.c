@@ -22,6 +22,19 @@ void engine_release(struct engine *e)
     kv_pool_release(&e->core->pool);
 }
 
+bool engine_mask(const struct seq *s, uint32_t *allow, uint32_t *n_allowed, struct error *err)
+{
+    const uint32_t n_vocab = s->engine->model->hp.n_vocab, n_words = (n_vocab + 31) / 32;
+    if (!s->mask(s->mask_user, allow, err))
+        return false;
+    if (n_vocab % 32)
+        allow[n_words - 1] &= (1u << (n_vocab % 32)) - 1;
+    *n_allowed = 0;
+    for (uint32_t i = 0; i < n_words; i++)
+        *n_allowed += (uint32_t)__builtin_popcount(allow[i]);
+    return *n_allowed || error_set(err, ERR_FAIL, "no token is allowed: there is none to choose");
+}
+
 void engine_free(struct engine *e)
 {
     if (e)
@@ -248,6 +261,8 @@ struct seq *seq_fork(struct seq *s, size_t n, struct error *err)
     }
     f->sampler = s->sampler;
     f->n_probs = s->n_probs;
+    f->mask = s->mask;
+    f->mask_user = s->mask_user;
     ids_append(&f->ids, s->ids.data, n); // there is room
     f->n_past = n < s->n_past ? n : s->n_past;
     for (; f->n_blocks * c->backend->kv_block < f->n_past; f->n_blocks++) {
@@ -358,6 +373,8 @@ bool seq_sampling(struct seq *s, const struct sampling *p, struct error *err)
         return error_oom(err, "the stop ids", p->n_stop_ids * sizeof *p->stop_ids);
     s->sampler = *p->sampler;
     s->n_probs = p->n_probs;
+    s->mask = p->mask;
+    s->mask_user = p->mask_user;
     return true;
 }
 
@@ -401,6 +418,10 @@ static bool check_work(const struct work *w, const struct engine *e, struct erro
     if (w->n_logits > w->n || w->n_logits > e->n_batch)
         return error_set(err, ERR_FAIL, "logits of %u rows of %zu wanted: a batch has %u",
                          w->n_logits, w->n, e->n_batch);
+    if (w->n_pick && w->seq->mask && count_asks(w->seq, false))
+        return error_set(err, ERR_FAIL,
+                         "a pick under a mask depends on the one before: expected engine_wait "
+                         "first");
     if (e->core->n_asks + w->n_pick > ENGINE_MAX_ASKS)
         return error_set(err, ERR_FAIL, "more than %d picks that nobody has waited for",
                          ENGINE_MAX_ASKS);

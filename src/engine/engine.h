@@ -101,6 +101,12 @@ struct sampling {
     // was waited for.
     const int32_t *stop_ids;
     size_t n_stop_ids;
+    // Which tokens may be sampled, before every filter; NULL: all. Called once for each pick, while
+    // the device evaluates what comes before: allow has a bit for each token, (n_vocab + 31) / 32
+    // words. It depends on the token before, so no pick may be submitted before that is waited for.
+    // An error of it ends the pick as one of the device does.
+    bool (*mask)(void *user, uint32_t *allow, struct error *err);
+    void *mask_user;
 };
 // Errors: those of sampler_check, ERR_MEMORY, ERR_FAIL: picks are not waited for.
 bool seq_sampling(struct seq *s, const struct sampling *p, struct error *err);
@@ -133,9 +139,9 @@ size_t engine_max_parts(const struct engine *e);
 // with ids ends before the call does; work without may go on after it, or wait until it is waited
 // for. cancel (NULL: never): polled between chunks and layers.
 // Errors: ERR_CONTEXT: a sequence would be longer than it may; ERR_FAIL: a token id, too many
-// picks not waited for, ids for a sequence with such picks, no logits to pick from;
-// ERR_INTERRUPTED. What was appended by the failing work and not evaluated is taken away again; the
-// works before it are done.
+// picks not waited for, ids (or a pick under a mask) for a sequence with such picks, no logits to
+// pick from; ERR_INTERRUPTED. What was appended by the failing work and not evaluated is taken away
+// again; the works before it are done.
 bool engine_submit(struct engine *e, const struct work *w, size_t n, const struct cancel *cancel,
                    uint64_t *ticket, struct error *err);
 // The picks of a ticket, once, in the order of its works: picks (as many as were asked for). Each

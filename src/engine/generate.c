@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "engine/session.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 const char *finish_name(enum finish f)
@@ -139,11 +140,13 @@ static bool shift(struct run *r, struct error *err)
 }
 
 // Submits picks until the device has work for a while, n_left at most; n_ahead of them are under
-// way. The first is made from the logits at hand, each other after the one before.
+// way. The first is made from the logits at hand, each other after the one before. What a
+// constraint allows depends on that one: then nothing runs ahead.
 static bool ask(struct run *r, size_t n_left, bool *first, uint64_t *tickets, size_t *n_ahead,
                 struct error *err)
 {
-    while (*n_ahead < n_left && *n_ahead <= ENGINE_RUN_AHEAD) {
+    const size_t most = r->p->constraint ? 1 : ENGINE_RUN_AHEAD + 1;
+    while (*n_ahead < n_left && *n_ahead < most) {
         struct work w = {.seq = r->s->seq, .n = *first ? 0 : 1, .n_pick = 1};
         if (!engine_submit(r->s->engine, &w, 1, r->p->cancel, &tickets[*n_ahead], err))
             return false;
@@ -163,6 +166,11 @@ static bool decode(struct run *r, size_t n, double start, bool *done, struct err
     size_t n_ahead = 0;
     bool ok = true, first = true;
     for (size_t i = 0; ok && !*done && i < n; i++) {
+        if (p->constraint && constraint_is_over(p->constraint)) {
+            g->finish = FINISH_STOP;
+            *done = true;
+            break;
+        }
         struct decoded d;
         struct error mine = {0};
         ok = !cancel_asked(p->cancel) || error_set(&mine, ERR_INTERRUPTED, "interrupted");
@@ -190,7 +198,8 @@ static bool decode(struct run *r, size_t n, double start, bool *done, struct err
         if (g->ids.len == 0)
             s->stats.first_token_s = s->stats.prefill_s + clock_now() - start;
         bool is_end = !p->ignore_eos && tokenizer_is_end(p->tok, d.id);
-        ok = accept(r, &d, is_end, err);
+        ok = (!p->constraint || constraint_accept(p->constraint, d.id, err)) &&
+             accept(r, &d, is_end, err);
         if (is_end || r->stopped) {
             g->finish = r->stopped ? FINISH_STOP_TEXT : FINISH_STOP;
             *done = true;
@@ -200,20 +209,39 @@ static bool decode(struct run *r, size_t n, double start, bool *done, struct err
     return ok;
 }
 
+// What the constraint allows next (sampling.mask). The engine asks while the device is at work.
+static bool mask(void *user, uint32_t *allow, struct error *err)
+{
+    const struct run *r = user;
+    const size_t len = seq_len(r->s->seq), n_ctx = r->s->engine->n_ctx, n = r->g->ids.len;
+    size_t n_left = r->p->overflow == OVERFLOW_SHIFT ? SIZE_MAX : n_ctx - len;
+    if (r->p->n_predict >= 0 && n_left > (uint64_t)r->p->n_predict - n)
+        n_left = (size_t)((uint64_t)r->p->n_predict - n);
+    return constraint_mask(r->p->constraint, n_left, allow, err);
+}
+
 bool generate(struct session *s, const struct generate_params *p, struct generated *g,
               struct error *err)
 {
     const uint32_t n_ctx = s->engine->n_ctx;
     *g = (struct generated){0};
-    struct run r = {.s = s,
-                    .p = p,
-                    .g = g,
-                    .detok = {.tok = p->tok, .special = p->special, .strip_space = p->strip_space}};
+    struct run r = {
+        .s = s,
+        .p = p,
+        .g = g,
+        .detok = {.tok = p->tok,
+                  .special = p->special,
+                  .strip_space = p->strip_space &&
+                                 !p->constraint}}; // (what the grammar took is what is shown)
     struct sampling sampling = {.sampler = p->sampler, .n_probs = p->n_probs};
     if (!p->ignore_eos)
         sampling.stop_ids = tokenizer_end_ids(p->tok, &sampling.n_stop_ids);
 
     double start = clock_now();
+    if (p->constraint) {
+        sampling.mask = mask;
+        sampling.mask_user = &r;
+    }
     bool ok = seq_sampling(s->seq, &sampling, err), done = false;
     g->finish = FINISH_LENGTH;
     while (ok && !done) {

@@ -509,6 +509,14 @@ bool sampler_pick(struct sampler *s, const float *logits, const int32_t *history
         w.c[i] = (struct sampler_candidate){(int32_t)i, logits[i]};
     for (uint32_t i = 0; i < set->n_bias; i++)
         w.c[set->bias[i].id].logit += set->bias[i].bias;
+    if (s->allow) {
+        w.n = 0;
+        for (uint32_t i = 0; i < s->n_vocab; i++)
+            if (s->allow[i / 32] >> (i % 32) & 1)
+                w.c[w.n++] = w.c[i];
+        if (w.n == 0)
+            return error_set(err, ERR_FAIL, "no token is allowed: there is none to choose");
+    }
 
     bool greedy = set->temp <= 0;
     for (size_t i = 0; i < SAMPLER_MAX_CHAIN && set->chain[i] != SAMPLER_END; i++)

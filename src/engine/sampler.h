@@ -94,6 +94,9 @@ struct sampler {
     uint32_t *z;     // owned, DRY scratch, grows with the history
     size_t n_z;
     size_t n_cand; // survivors of the last pick, in ascending id order
+    // One bit for each token, (n_vocab + 31) / 32 words: of those without one nothing is left, before
+    // any filter. Borrowed; NULL: every token.
+    const uint32_t *allow;
 };
 
 // Errors: those of sampler_check, ERR_MEMORY.

@@ -5,6 +5,7 @@
 #define HOKKU_ENGINE_SESSION_H
 
 #include "base/buf.h"
+#include "engine/constrain.h"
 #include "engine/engine.h"
 #include "text/tokenizer.h"
 
@@ -62,6 +63,7 @@ struct generate_params {
         *stop; // stop texts: the answer ends before the first that appears, also across tokens
     size_t n_stop;
     uint32_t n_probs;
+    struct constraint *constraint; // begun; NULL: the answer may be anything
     enum overflow
         overflow;  // SHIFT: when the context is full, drop the older half after n_keep and go on
     size_t n_keep; // SHIFT: tokens at the start that stay

@@ -223,6 +223,27 @@ bool action_system(struct repl *r, char *arg, struct error *err)
 
 // ---------------------------------------------------------------------------------------- settings
 
+static void say_schema(struct repl *r)
+{
+    const struct shape *s = r->o->shape;
+    view_say(&r->view, "%-20s %s\n", "schema", s->constraint ? s->name : "-");
+}
+
+// A JSON Schema, or the file that has it, for the answers to come; "off" also forgets a grammar.
+static bool set_schema(struct repl *r, const char *value, struct error *err)
+{
+    struct options o = {.json_schema = value, .json_indent = r->opt->json_indent};
+    struct grammar *g = NULL;
+    bool ok = true;
+    if (*value && strcmp(value, "off") != 0)
+        ok = shape_read(&o, &g, err);
+    if (ok && *value)
+        ok = shape_set(r->o->shape, g, value, r->c->model, r->opt->json_close, err);
+    if (ok)
+        say_schema(r);
+    return ok;
+}
+
 static bool show_settings(struct repl *r)
 {
     size_t n;
@@ -235,6 +256,7 @@ static bool show_settings(struct repl *r)
         options_get(r->opt, d[i].long_name, &value);
         view_say(&r->view, "%-20s %s\n", d[i].long_name + 2, value.len ? buf_str(&value) : "-");
     }
+    say_schema(r);
     buf_release(&value);
     return true;
 }
@@ -307,6 +329,8 @@ bool action_set(struct repl *r, char *arg, struct error *err)
         *p = *p == '_' ? '-' : *p;
     if (strcmp(arg, "stop") == 0 || strcmp(arg, "reverse-prompt") == 0)
         return set_stop(r, value, err);
+    if (strcmp(arg, "schema") == 0 || strcmp(arg, "json-schema") == 0)
+        return set_schema(r, value, err);
     const char *near;
     const struct option_def *d = setting(arg, &near);
     if (!d)

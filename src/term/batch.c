@@ -202,7 +202,9 @@ static bool answer(struct batch *b, struct buf *prompt, bool line_mode, struct e
     p.on_prefill = on_prefill;
     p.on_notice = on_notice;
     p.user = &s;
+    p.constraint = b->shape->constraint;
     enum finish finish = FINISH_INTERRUPTED;
+    b->not_obeyed = false;
     struct buf framed = {0};
     bool ok = !b->frame || prompt_fill(b->frame, buf_str(prompt), prompt->len, &framed) ||
               error_oom(err, "the prompt", prompt->len);
@@ -251,6 +253,9 @@ static bool answer(struct batch *b, struct buf *prompt, bool line_mode, struct e
     why_release(&s.why);
     if (ok && finish == FINISH_INTERRUPTED)
         ok = error_set(err, ERR_INTERRUPTED, "interrupted");
+    else if (ok)
+        b->not_obeyed = !shape_obeyed(b->shape, finish, err);
+    // (It is said, and kept, nevertheless.)
     if (b->after_turn && (ok || (err && err->code == ERR_INTERRUPTED))) {
         struct error save = {0};
         if (!b->after_turn(b->user, &save) && ok) {
@@ -259,7 +264,7 @@ static bool answer(struct batch *b, struct buf *prompt, bool line_mode, struct e
                 *err = save;
         }
     }
-    return ok;
+    return ok && !b->not_obeyed;
 }
 
 bool batch_one(struct batch *b, struct buf *prompt, struct error *err)
@@ -275,6 +280,8 @@ static bool report_line(const struct batch *b, size_t number, const struct error
     view_init(&view, &vo);
     view_say(&view, "hokku: line %zu: %s\n", number, e->text);
     view_release(&view);
+    if (b->not_obeyed) // its answer is written
+        return true;
     if (!b->opt->json) // answers stay in order
         return b->opt->null ? out_nul(OUT_STDOUT, err) : out_text(OUT_STDOUT, "\n", 1, err);
     return write_json(json_pack("{s:I, s:{s:i, s:o}}", "line", (json_int_t)number, "error", "code",

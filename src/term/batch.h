@@ -5,15 +5,18 @@
 
 #include "dialog/conversation.h"
 #include "cli/options.h"
+#include "term/shape.h"
 
 struct batch {
     struct conversation *conv;
     const struct options *opt;
+    const struct shape *shape; // what answers are held to
     const struct cancel *cancel;
     bool stdout_tty, stderr_tty;
     bool dumb;         // TERM=dumb: no escape sequences
     bool color;        // styles on a standard output that is a terminal
     const char *frame; // each prompt is put into it (prompt_fill); NULL: none
+    bool not_obeyed;   // the last answer is written, but does not obey
     // Called after every complete turn (a named session is saved); may be NULL.
     bool (*after_turn)(void *user, struct error *err);
     void *user;

@@ -17,6 +17,7 @@
 #include "engine/settings.h"
 #include "term/batch.h"
 #include "term/repl.h"
+#include "term/shape.h"
 
 enum { MAX_PROMPT_BYTES = 256 << 20 };
 
@@ -26,6 +27,8 @@ struct chat {
     struct opened opened;
     struct conversation conv;
     bool conv_open;
+    struct grammar *grammar; // until it is part of the shape
+    struct shape shape;      // what answers are held to
     struct session_lock session;
     char *session_name; // owned; --session, or what --continue goes on with; NULL: none
     struct buf prompt, system;
@@ -136,6 +139,11 @@ static bool begin_conversation(struct chat *c, const struct buf *template_text, 
 {
     c->conv_open = true;
     if (!open_conversation(c, template_text, err))
+        return false;
+    struct grammar *g = c->grammar;
+    c->grammar = NULL;
+    if (g && !shape_set(&c->shape, g, shape_name(c->p->opt), c->opened.model, c->p->opt->json_close,
+                        err))
         return false;
     return !c->system.len || conversation_set_system(&c->conv, c->system.data, c->system.len, err);
 }
@@ -263,6 +271,10 @@ static bool change_model(void *user, const char *name, struct buf *note, struct 
     if (o.sampler.n_bias > 0)
         return error_set(err, ERR_USAGE,
                          "logit-bias names tokens of this model: /set logit-bias none first");
+    if (c->shape.constraint)
+        return error_set(err, ERR_USAGE,
+                         "the schema or grammar is prepared for this model's tokens: /set schema "
+                         "off first");
     struct template *tmpl = NULL;
     bool ok = open_and_set(&p, &other, err) && choose_template(&p, &other, &text, err);
     if (ok && text.len > 0 && !(tmpl = template_parse(buf_str(&text), text.len, err)))
@@ -317,6 +329,7 @@ static bool run_repl(struct chat *c, const char *version, int *death, struct err
     struct repl_options r = {
         .conv = &c->conv,
         .opt = p->opt,
+        .shape = &c->shape,
         .cancel = p->cancel,
         .out_tty = p->stdout_tty,
         .err_tty = p->stderr_tty,
@@ -345,6 +358,7 @@ static bool run_batch(struct chat *c, bool many, struct error *err)
     struct batch b = {
         .conv = &c->conv,
         .opt = p->opt,
+        .shape = &c->shape,
         .cancel = p->cancel,
         .stdout_tty = p->stdout_tty,
         .stderr_tty = p->stderr_tty,
@@ -387,7 +401,8 @@ static bool run(struct chat *c, const char *version, int *death, struct error *e
                          o->lines ? "--lines" : "--turns");
     // Read before the model is loaded: a wrong file costs nothing, and waiting for a pipe overlaps
     // with nothing else.
-    if (!read_system(c, err) || !read_prompt(c, !p->stdin_tty && !many && !o->dry_run, err))
+    if (!shape_read(o, &c->grammar, err) || !read_system(c, err) ||
+        !read_prompt(c, !p->stdin_tty && !many && !o->dry_run, err))
         return false;
     if (one && !many && c->prompt.len == 0 && !o->dry_run)
         return error_set(err, ERR_USAGE, "no prompt: %s empty; hokku --help shows the ways in",
@@ -419,6 +434,8 @@ bool chat_run(const struct program *p, const char *version, int *death, struct e
         ok = mapped_error(c.session.fd >= 0, err);
     if (c.conv_open)
         conversation_release(&c.conv);
+    shape_release(&c.shape);
+    grammar_free(c.grammar);
     session_lock_release(&c.session);
     opened_release(&c.opened);
     free(c.session_name);

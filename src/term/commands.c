@@ -160,6 +160,7 @@ static void complete_setting(struct completions *out)
         if (d[i].in_chat)
             add(out, d[i].long_name + 2);
     }
+    add(out, "schema");
 }
 
 static const char *choices_of(const char *setting, size_t n_setting)

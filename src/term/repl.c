@@ -69,6 +69,8 @@ static void tell_finish(struct repl *r)
     default:
         break;
     }
+    if (!shape_obeyed(r->o->shape, r->finish, NULL))
+        view_say(&r->view, "(the answer does not obey %.60s yet)\n", r->o->shape->name);
 }
 
 static void show_extras(struct repl *r)
@@ -108,6 +110,7 @@ bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
     struct answer_params p = answer_options(r->opt);
     p.prefill = r->prefill.data;
     p.n_prefill = r->prefill.len;
+    p.constraint = r->o->shape->constraint;
     p.on_text = on_text;
     p.on_token = on_token;
     p.on_prefill = on_prefill;

@@ -5,10 +5,12 @@
 #include "dialog/conversation.h"
 #include "dialog/session_store.h"
 #include "cli/options.h"
+#include "term/shape.h"
 
 struct repl_options {
     struct conversation *conv; // initialised, system prompt set
     struct options *opt;       // changed by /set
+    struct shape *shape;       // the same
     struct cancel *cancel;     // what the engine polls
     bool out_tty, err_tty, out_color, err_color;
     bool dumb;                    // TERM=dumb: no escape sequences at all

@@ -7,6 +7,7 @@
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "tools/bench.h"
+#include "tools/bench_grammar.h"
 #include "tools/run.h"
 
 // What a decoded token moves on the GPU and what it could not do without; needs no GPU, only the
@@ -93,6 +94,13 @@ bool tool_bench_run(const struct program *t, struct buf *out, struct error *err)
     if (o->plan) {
         bool ok =
             open_model(t, &m, err) && print_traffic(t, m.model, depths.at, depths.n, out, err);
+        opened_release(&m);
+        return ok;
+    }
+    if (o->grammar_file) {
+        bool ok = open_model(t, &m, err) &&
+                  bench_grammar(m.model, o->grammar_file, strcmp(o->output, "json") == 0, t->cancel,
+                                out, err);
         opened_release(&m);
         return ok;
     }

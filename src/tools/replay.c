@@ -8,6 +8,7 @@ struct replay {
     struct conversation *c;
     size_t n_answers, n_tokens; // compared
     size_t n_skipped;           // answers whose prompt is no longer what it was
+    size_t n_constrained;       // answers held to a grammar or schema
     bool differs;
     size_t turn, index, n_index, position; // of the first token that differs
     int32_t recorded, now;                 // -1: the answer ended there
@@ -22,6 +23,10 @@ static bool replay_run(struct replay *r, size_t answer, size_t run, struct error
     size_t end = run + 1 < m->n_runs ? m->runs[run + 1].first_id : m->ids.len;
     // A run that /continue followed may have had an end token that was taken off again.
     size_t n = end - rec->first_id;
+    if (rec->constrained) {
+        r->n_constrained++;
+        return true;
+    }
     struct ids prefix = {0};
     struct generated g = {0};
     struct sampler_settings sampler = rec->sampler;
@@ -86,9 +91,10 @@ static void report(const struct replay *r, const struct session_info *info, bool
     const struct engine *e = r->c->session.engine;
     if (json) {
         json_t *j =
-            json_pack("{s:b, s:I, s:I, s:I, s:s, s:s}", "agree", !r->differs, "answers",
+            json_pack("{s:b, s:I, s:I, s:I, s:I, s:s, s:s}", "agree", !r->differs, "answers",
                       (json_int_t)r->n_answers, "tokens", (json_int_t)r->n_tokens, "skipped",
-                      (json_int_t)r->n_skipped, "recorded_on", info->device, "device", e->device);
+                      (json_int_t)r->n_skipped, "constrained", (json_int_t)r->n_constrained,
+                      "recorded_on", info->device, "device", e->device);
         if (j && r->differs)
             json_object_set_new(j, "first_difference",
                                 json_pack("{s:I, s:I, s:I, s:i, s:i}", "turn", (json_int_t)r->turn,
@@ -118,6 +124,11 @@ static void report(const struct replay *r, const struct session_info *info, bool
                    "%zu answer%s not compared: what came before them is no longer what it was (the "
                    "system prompt was changed)\n",
                    r->n_skipped, r->n_skipped == 1 ? "" : "s");
+    if (r->n_constrained > 0)
+        buf_printf(out,
+                   "%zu answer%s not compared: held to a grammar or schema, which a session does "
+                   "not keep\n",
+                   r->n_constrained, r->n_constrained == 1 ? "" : "s");
     if (strcmp(info->device, e->device) != 0)
         buf_printf(out, "recorded on %s, replayed on %s\n", info->device, e->device);
 }
@@ -148,5 +159,9 @@ bool tool_replay(struct conversation *c, const struct session_info *info, bool j
         return error_oom(err, "the report", out->len);
     if (r.differs)
         return error_set(err, ERR_FAIL, "the replay differs from the recording");
-    return r.n_answers > 0 || error_set(err, ERR_FAIL, "the session has no answer to replay");
+    return r.n_answers > 0 ||
+           error_set(err, ERR_FAIL, "the session has no answer to replay%s",
+                     r.n_constrained ? ": all were held to a grammar or schema, which it does not "
+                                       "keep"
+                                     : "");
 }

@@ -51,6 +51,23 @@ def tokenizer():
             yield f"{name}{flags}", bytes([flags, len(text)]) + text + vocabulary
 
 
+def grammar():
+    """A byte that says of which kind, then the text."""
+    for i, text in enumerate([
+            'root ::= "a" | b+\nb ::= [a-z\\x30-9]{2,5} "\\u00e9"? # why\n',
+            r'root ::= "{" (p ("," p)*)? "}"' + "\n" + r'p ::= "\"" ([^"\\] | "\\" ["\\])* "\":" ("1" | root)']):
+        yield f"gbnf-{i}", b"\0" + text.encode()
+    for i, schema in enumerate([
+            {"type": "object", "properties": {"a": {"type": "integer", "minimum": -3, "exclusiveMaximum": 12.5, "multipleOf": 3}, "b": {"enum": [1, "x", None]}},
+             "required": ["a"], "additionalProperties": {"type": "number", "maximum": 0.25}},
+            {"$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}, "maxItems": 2}}, "$ref": "#/$defs/t"},
+            {"oneOf": [{"type": "string", "pattern": "^(a|[^b-d]\\d){1,3}$", "maxLength": 5}, {"const": {"k": [1.5]}}]},
+            {"allOf": [{"type": ["string", "null"], "format": "date"}, {"minLength": 2}], "anyOf": [{"title": "x"}, False]},
+            {"type": "array", "prefixItems": [{"type": "boolean"}], "items": {"format": "email"}, "minItems": 2},
+            {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True}]):
+        yield f"schema-{i}", bytes([1 + 2 * (i % 2)]) + json.dumps(schema).encode()
+
+
 def template():
     """A template, or one with its variables: the snippets of the unit tests and the templates that have names."""
     table = json.loads((ROOT / "tests/unit/template_snippets.json").read_text())
@@ -123,7 +140,7 @@ def config():
     yield "wrong", b"tmp 1\ntemp x\nseed -1\n"
 
 
-TARGETS = {f.__name__: f for f in (config, gguf, hub, session, template, terminal, tokenizer)}
+TARGETS = {f.__name__: f for f in (config, gguf, grammar, hub, session, template, terminal, tokenizer)}
 
 
 def write(directory, target):

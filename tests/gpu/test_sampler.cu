@@ -63,6 +63,7 @@ struct fixture {
     void *memory;
     struct step_state *step;
     float *logits;
+    uint32_t *mask; // pinned
     uint32_t n_vocab;
 
     fixture(uint32_t n_vocab_, uint32_t n_ctx) : q(), s(), n_vocab(n_vocab_)
@@ -73,6 +74,7 @@ struct fixture {
             !CHECK_CUDA(cudaMalloc(&memory, gpu_sampler_bytes(n_vocab, n_ctx)), &err) ||
             !CHECK_CUDA(cudaMalloc(&step, sizeof *step), &err) ||
             !CHECK_CUDA(cudaMalloc(&logits, n_vocab * sizeof *logits), &err) ||
+            !CHECK_CUDA(cudaMallocHost(&mask, (1 + (n_vocab + 31) / 32) * sizeof *mask), &err) ||
             !CHECK_CUDA(cudaMallocHost(&s.ring, RING * sizeof *s.ring), &err))
             give_up();
         q.n_sm = prop.multiProcessorCount;
@@ -84,6 +86,7 @@ struct fixture {
         cudaFree(memory);
         cudaFree(step);
         cudaFree(logits);
+        cudaFreeHost(mask);
         cudaFreeHost(s.ring);
         cudaStreamDestroy(q.stream);
     }
@@ -230,9 +233,24 @@ void describe(const struct sampler_settings *s, char *out, size_t n)
         at += snprintf(out + at, n - (size_t)at, " %d", s->chain[i]);
 }
 
+// A mask with from one token to nearly all.
+void random_mask(random_numbers &r, uint32_t n_vocab, uint32_t *mask)
+{
+    const uint32_t style = r.below(4), one = r.below(n_vocab);
+    mask[0] = 0;
+    memset(mask + 1, 0, (n_vocab + 31) / 32 * sizeof *mask);
+    for (uint32_t id = 0; id < n_vocab; id++)
+        if (id == one || (style == 1 && r.below(n_vocab) < 50) || (style == 2 && r.below(2)) ||
+            (style == 3 && r.below(30))) {
+            mask[1 + id / 32] |= 1u << (id % 32);
+            mask[0]++;
+        }
+}
+
 // Some picks in a row, on both.
 void compare(fixture &f, random_numbers &r, const struct sampler_settings *set,
-             std::vector<int32_t> history, uint32_t n_blocks, uint32_t n_picks, uint32_t n_probs)
+             std::vector<int32_t> history, uint32_t n_blocks, uint32_t n_picks, uint32_t n_probs,
+             bool masked = false)
 {
     char what[512];
     describe(set, what, sizeof what);
@@ -244,9 +262,16 @@ void compare(fixture &f, random_numbers &r, const struct sampler_settings *set,
     p.history = history.data();
     p.n_history = history.size();
     p.n_probs = n_probs;
+    p.masked = masked;
     f.begin(&p);
     for (uint32_t i = 0; i < n_picks; i++) {
         std::vector<float> l = random_logits(r, f.n_vocab);
+        if (masked) { // each pick has its own
+            random_mask(r, f.n_vocab, f.mask);
+            cpu.allow = f.mask + 1;
+            if (!gpu_sampler_mask(&f.q, &f.s, f.mask, &err))
+                give_up();
+        }
         int32_t want = -1;
         struct error why = {};
         bool ok = sampler_pick(&cpu, l.data(), history.data(), history.size(), &want, &why);
@@ -254,9 +279,10 @@ void compare(fixture &f, random_numbers &r, const struct sampler_settings *set,
         struct error told = {};
         gpu_sampler_result(&got, &told);
         if (!check(ok ? !got.failed && got.d.id == want : got.failed == SAMPLER_NONE_LEFT,
-                   "vocabulary %u, %u blocks, pick %u at %zu: CPU %d %s, device %d (%s); %s",
-                   f.n_vocab, n_blocks, i, history.size(), want, why.text, got.d.id, told.text,
-                   what) ||
+                   "vocabulary %u, mask of %u, %u blocks, pick %u at %zu: CPU %d %s, device %d "
+                   "(%s); %s",
+                   f.n_vocab, masked ? f.mask[0] : 0, n_blocks, i, history.size(), want, why.text,
+                   got.d.id, told.text, what) ||
             !ok)
             break;
         history.push_back(want);
@@ -291,7 +317,7 @@ void random_cases(uint32_t n_vocab, const uint32_t (&blocks)[3], int n_cases, ui
         if (r.below(2))
             set.dry_breakers = breakers.data();
         compare(f, r, &set, random_history(r, n_vocab, n_history), blocks[i % 3], 3,
-                r.below(6) ? 0 : 1 + r.below(ENGINE_MAX_PROBS));
+                r.below(6) ? 0 : 1 + r.below(ENGINE_MAX_PROBS), i % 3 == 1);
     }
 }
 

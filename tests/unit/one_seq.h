@@ -99,7 +99,10 @@ struct one_params {
 // At most max_tokens, after an eval that left logits of the last token.
 static inline bool one_start(struct engine *e, const struct one_params *p, struct error *err)
 {
-    const struct sampling set = {p->sampler, p->n_probs, p->stop_ids, p->n_stop_ids};
+    const struct sampling set = {.sampler = p->sampler,
+                                 .n_probs = p->n_probs,
+                                 .stop_ids = p->stop_ids,
+                                 .n_stop_ids = p->n_stop_ids};
     struct one_run *r = one_run(e) ? one_run(e) : one_run(NULL);
     struct work w = {.seq = one(e), .n_pick = 1};
     if (!seq_sampling(one(e), &set, err))

@@ -87,6 +87,44 @@ static void bias_forbids_and_forces(void **state)
 }
 
 // A sampler adds to memory at the ids it is given: it takes none that is not there.
+// Of 1000 tokens two are allowed, far below what every filter would keep.
+static void a_mask_comes_before_every_filter(void **state)
+{
+    (void)state;
+    float l[1000];
+    uint32_t allow[32] = {0};
+    struct error err = {0};
+    for (int i = 0; i < 1000; i++)
+        l[i] = (float)(i % 50);
+    l[997] = -20;
+    l[64] = -20.5f;
+    allow[997 / 32] |= 1u << (997 % 32);
+    allow[64 / 32] |= 1u << (64 % 32);
+    struct sampler_settings set = sampler_defaults;
+    set.top_k = 2;
+    set.top_p = 0.99f;
+    set.top_n_sigma = 3;
+    set.typical = 0.99f;
+    for (int greedy = 0; greedy < 2; greedy++) {
+        struct sampler s;
+        int n[2] = {0}, id;
+        set.temp = greedy ? 0 : 1;
+        assert_true(sampler_init(&s, &set, 1000, &err));
+        s.allow = allow;
+        for (int32_t at = 0, history[100] = {0}; at < 100; at++) {
+            assert_true(sampler_pick(&s, l, history, (size_t)at, &id, &err));
+            assert_true(id == 997 || id == 64);
+            n[id == 64]++;
+        }
+        assert_true(n[0] > n[1]);
+        assert_true(greedy ? n[1] == 0 : n[1] > 0);
+        memset(allow, 0, greedy ? sizeof allow : 0);
+        if (greedy)
+            assert_false(sampler_pick(&s, l, NULL, 0, &id, &err));
+        sampler_release(&s);
+    }
+}
+
 static void a_sampler_begins_only_with_what_it_can_rely_on(void **state)
 {
     (void)state;
@@ -161,6 +199,7 @@ int main(void)
         cmocka_unit_test(nan_and_infinity_are_errors),
         cmocka_unit_test(the_same_seed_and_position_give_the_same_token),
         cmocka_unit_test(bias_forbids_and_forces),
+        cmocka_unit_test(a_mask_comes_before_every_filter),
         cmocka_unit_test(a_sampler_begins_only_with_what_it_can_rely_on),
         cmocka_unit_test(exponential_is_accurate),
         cmocka_unit_test(chain_parses_and_names_what_it_does_not_know),

@@ -1,0 +1,45 @@
+// An answer held to a grammar: which tokens may be sampled next, while a model's thinking stays
+// free. The grammar begins where the thinking has ended.
+#ifndef HOKKU_ENGINE_CONSTRAIN_H
+#define HOKKU_ENGINE_CONSTRAIN_H
+
+#include "grammar/grammar.h"
+
+struct constraint {
+    struct grammar *grammar; // owned, as are the next two
+    struct grammar_vocab *vocab;
+    struct grammar_matcher *matcher;
+    const struct tokenizer *tok; // borrowed
+    bool close;                  // bring the answer to its end while there is room for that
+    uint64_t reserve;            // tokens before that in which each is looked at
+    // Of the answer that was begun:
+    struct grammar_state state;
+    enum { CONSTRAIN_START, CONSTRAIN_THINKING, CONSTRAIN_GAP, CONSTRAIN_ANSWER } part;
+    bool ended;                       // by an end token
+    const char *open_tag, *close_tag; // of thinking; NULL: the model has none
+    bool never_beyond;                // no token of the vocabulary has close_tag and more behind it
+    struct buf held;                  // the end of the thinking, where its tag may have begun
+    size_t n_words;                   // of a mask
+};
+
+// Takes g, also when it fails. n_vocab: the model's logits. Errors: ERR_MEMORY.
+struct constraint *constraint_create(struct grammar *g, const struct tokenizer *tok,
+                                     uint32_t n_vocab, bool close, struct error *err);
+void constraint_free(struct constraint *c); // NULL is fine
+
+// A new answer. The tags of the model's thinking, NULL without; inside: the prompt has opened it.
+void constraint_begin(struct constraint *c, const char *open_tag, const char *close_tag,
+                      bool inside);
+// The beginning of the answer that is there already. Errors: ERR_USAGE: it does not obey.
+bool constraint_text(struct constraint *c, const char *text, size_t n, struct error *err);
+// One bit for each token that may be next, to allow (a bit for each of the n_vocab tokens). n_left:
+// tokens for which there is room. Errors: ERR_FAIL, ERR_MEMORY: see grammar_mask.
+bool constraint_mask(struct constraint *c, size_t n_left, uint32_t *allow, struct error *err);
+// Goes on by a token that the mask has. Errors: ERR_FAIL, ERR_MEMORY.
+bool constraint_accept(struct constraint *c, int32_t id, struct error *err);
+// Whether the answer obeys as it is.
+bool constraint_obeyed(const struct constraint *c);
+// Whether nothing may follow, and no end token says so: the vocabulary has none.
+bool constraint_is_over(const struct constraint *c);
+
+#endif

@@ -1,0 +1,214 @@
+// Whether a JSON value obeys a schema: for the values of enum and const, which are written out.
+#include <math.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "grammar/regex.h"
+#include "grammar/schema_impl.h"
+
+bool json_same(const json_t *a, const json_t *b)
+{
+    if (json_is_number(a) && json_is_number(b)) {
+        struct decimal x, y;
+        decimal_from_json(&x, a);
+        decimal_from_json(&y, b);
+        return decimal_compare(&x, &y) == 0;
+    }
+    if (json_typeof(a) != json_typeof(b))
+        return false;
+    if (json_is_array(a)) {
+        bool same = json_array_size(a) == json_array_size(b);
+        for (size_t i = 0; same && i < json_array_size(a); i++)
+            same = json_same(json_array_get(a, i), json_array_get(b, i));
+        return same;
+    }
+    if (json_is_object(a)) {
+        bool same = json_object_size(a) == json_object_size(b);
+        const char *key;
+        json_t *v;
+        json_object_foreach((json_t *)(uintptr_t)a, key, v)
+        {
+            const json_t *w = json_object_get(b, key);
+            same = same && w && json_same(v, w);
+        }
+        return same;
+    }
+    return json_equal(a, b);
+}
+
+unsigned schema_type_of(const json_t *v)
+{
+    struct decimal d;
+    switch (json_typeof(v)) {
+    case JSON_NULL:
+        return TYPE_NULL;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return TYPE_BOOLEAN;
+    case JSON_INTEGER:
+        return TYPE_INTEGER;
+    case JSON_REAL:
+        decimal_from_json(&d, v);
+        return d.n == d.n_whole ? TYPE_INTEGER : TYPE_FRACTION;
+    case JSON_STRING:
+        return TYPE_STRING;
+    case JSON_ARRAY:
+        return TYPE_ARRAY;
+    default:
+        return TYPE_OBJECT;
+    }
+}
+
+static size_t characters(const json_t *v)
+{
+    const char *p = json_string_value(v);
+    size_t n = 0;
+    for (size_t i = 0; i < json_string_length(v); i++)
+        n += ((unsigned char)p[i] & 0xC0) != 0x80;
+    return n;
+}
+
+static bool matches(struct schema *s, const json_t *schema, const json_t *pattern, const json_t *v)
+{
+    struct nfa nfa = {0};
+    struct dfa dfa = {0};
+    struct error why = {0};
+    bool ok = nfa_add(&nfa, json_string_value(pattern), json_string_length(pattern), &why) &&
+              dfa_init(&dfa, &nfa, 0, UINT32_MAX, &why);
+    bool yes = ok && dfa_matches(&dfa, json_string_value(v), json_string_length(v));
+    if (!ok)
+        schema_fail(s, schema, "pattern", "%s", why.text);
+    nfa_release(&nfa);
+    dfa_release(&dfa);
+    return yes;
+}
+
+static bool number_obeys(const json_t *schema, const json_t *v)
+{
+    struct decimal x, y;
+    static const struct {
+        const char *key;
+        int sign;
+        bool open;
+    } bounds[] = {{"minimum", 1, false},
+                  {"exclusiveMinimum", 1, true},
+                  {"maximum", -1, false},
+                  {"exclusiveMaximum", -1, true}};
+    decimal_from_json(&x, v);
+    for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
+        const json_t *bound = json_object_get(schema, bounds[i].key);
+        if (!bound)
+            continue;
+        decimal_from_json(&y, bound);
+        int order = bounds[i].sign * decimal_compare(&x, &y);
+        if (order < 0 || (order == 0 && bounds[i].open))
+            return false;
+    }
+    const json_t *m = json_object_get(schema, "multipleOf");
+    if (m) {
+        double q = json_number_value(v);
+        return schema_type_of(v) == TYPE_INTEGER &&
+               fmod(q, json_number_value(m)) == 0; // exact up to 2^53, as are those of the file
+    }
+    return true;
+}
+
+static bool array_obeys(struct schema *s, const json_t *schema, const json_t *v, unsigned depth)
+{
+    const json_t *prefix = json_object_get(schema, "prefixItems");
+    const json_t *items = json_object_get(schema, "items"), *n;
+    size_t size = json_array_size(v);
+    if (((n = json_object_get(schema, "minItems")) && (double)size < json_number_value(n)) ||
+        ((n = json_object_get(schema, "maxItems")) && (double)size > json_number_value(n)))
+        return false;
+    for (size_t i = 0; i < size; i++) {
+        const json_t *of = i < json_array_size(prefix) ? json_array_get(prefix, i) : items;
+        if (of && !schema_obeys(s, of, json_array_get(v, i), depth))
+            return false;
+        for (size_t k = 0; json_is_true(json_object_get(schema, "uniqueItems")) && k < i; k++)
+            if (json_same(json_array_get(v, i), json_array_get(v, k)))
+                return false;
+    }
+    return true;
+}
+
+static bool object_obeys(struct schema *s, const json_t *schema, const json_t *v, unsigned depth)
+{
+    const json_t *properties = json_object_get(schema, "properties");
+    const json_t *others = json_object_get(schema, "additionalProperties");
+    const json_t *required = json_object_get(schema, "required");
+    for (size_t i = 0; i < json_array_size(required); i++)
+        if (!json_object_get(v, json_string_value(json_array_get(required, i))))
+            return false;
+    const char *key;
+    json_t *x;
+    json_object_foreach((json_t *)(uintptr_t)v, key, x)
+    {
+        const json_t *of = json_object_get(properties, key);
+        of = of ? of : others;
+        if (of && !schema_obeys(s, of, x, depth))
+            return false;
+    }
+    return true;
+}
+
+bool schema_obeys(struct schema *s, const json_t *schema, const json_t *v, unsigned depth)
+{
+    if (s->failed)
+        return false;
+    if (depth > SCHEMA_MAX_DEPTH)
+        return schema_fail(s, schema, NULL, "schemas lie more than %d deep inside each other",
+                           SCHEMA_MAX_DEPTH);
+    if (json_is_boolean(schema))
+        return json_is_true(schema);
+    depth++;
+    unsigned type = schema_type_of(v);
+    if (!schema_keywords(s, schema) || !(schema_types(s, schema) & type))
+        return false;
+    const json_t *x;
+    if ((x = json_object_get(schema, "const")) && !json_same(x, v))
+        return false;
+    if ((x = json_object_get(schema, "enum"))) {
+        bool found = false;
+        for (size_t i = 0; i < json_array_size(x); i++)
+            found |= json_same(json_array_get(x, i), v);
+        if (!found)
+            return false;
+    }
+    if (json_object_get(schema, "$ref")) {
+        const json_t *target = schema_ref(s, schema);
+        if (!target || !schema_obeys(s, target, v, depth))
+            return false;
+    }
+    x = json_object_get(schema, "allOf");
+    for (size_t i = 0; i < json_array_size(x); i++)
+        if (!schema_obeys(s, json_array_get(x, i), v, depth))
+            return false;
+    size_t any = 0, one = 0;
+    const json_t *any_of = json_object_get(schema, "anyOf"),
+                 *one_of = json_object_get(schema, "oneOf");
+    for (size_t i = 0; i < json_array_size(any_of); i++)
+        any += schema_obeys(s, json_array_get(any_of, i), v, depth);
+    for (size_t i = 0; i < json_array_size(one_of); i++)
+        one += schema_obeys(s, json_array_get(one_of, i), v, depth);
+    if ((any_of && !any) || (one_of && one != 1))
+        return false;
+    if (type & (TYPE_INTEGER | TYPE_FRACTION))
+        return number_obeys(schema, v);
+    if (type == TYPE_STRING) {
+        if (((x = json_object_get(schema, "minLength")) &&
+             (double)characters(v) < json_number_value(x)) ||
+            ((x = json_object_get(schema, "maxLength")) &&
+             (double)characters(v) > json_number_value(x)))
+            return false;
+        if ((x = json_object_get(schema, "pattern")) && !matches(s, schema, x, v))
+            return false;
+        if (json_object_get(schema, "format"))
+            return (x = schema_format(s, schema)) && matches(s, schema, x, v);
+    }
+    if (type == TYPE_ARRAY)
+        return array_obeys(s, schema, v, depth);
+    if (type == TYPE_OBJECT)
+        return object_obeys(s, schema, v, depth);
+    return true;
+}

@@ -1,0 +1,362 @@
+"""JSON Schemas as grammars: what a walk through the masks writes is held against PyPI's jsonschema, and what an independent
+generator writes must be allowed."""
+import json
+import math
+import os
+import random
+
+import jsonschema
+import pytest
+
+from grammar_lib import Grammar, Refused, State, Vocab
+
+SLOW = bool(os.environ.get("HOKKU_SLOW_TESTS"))
+FORMATS = ["date", "time", "date-time", "uuid", "email", "ipv4", "uri"]
+PATTERNS = [r"^[a-z]{2,5}$", r"^\d{3}-\d{4}$", "a.b", r"^(foo|bar)+$", r"^[A-Z]\w*$", "[^a-c]$", r"^$", r"^\S+ \S+$", "é|😀", r'^"\\?',
+            r"^(?:[01]\d|2[0-3]):[0-5]\d$", r"x{2}", r"\W", r"^[\s\S]{1,4}$", r"[\u00e0-\u00ff]"]
+NAMES = ["a", "b", "age", "name", "na", "n", "é", 'q"', "a b", "\\", "tag\n", ""]
+
+
+def dumps(v):
+    return json.dumps(v, separators=(",", ":"), ensure_ascii=False)
+
+
+def token_vocab():
+    """Bytes, and what tokenizers make of JSON: pieces that cross the ends of strings and values."""
+    texts = [bytes([c]) for c in range(256)]
+    for t in ('"', '":', '","', '":"', '"}', '"]', '},', '}', '],', '[{"', '{"', '[[', ']]', '}]', '":[', '":{', '",', '0.', '00', '12', '-1', '1e', '.5',
+              'true', 'false', 'null', 'nul', 'ab', 'abc', 'foo', 'name', 'age', ' a', '  ', 'é', '😀', 'a"', 'b",', '\\n', '\\"', '\\u00', '\\ud83d',
+              '20', '2024', '-0', '-02-', '-29', 'T', ':5', 'Z', '@', '.com', 'http', '://', 'e9', 'é"', 'xx', '\\', '\\\\', '99', 'x' * 20):
+        texts.append(t.encode())
+    texts += [b"\xf0\x9f", b"\x98\x80", b"\xe2\x82", b'\xac"', b"\xc3"]
+    return Vocab(texts + [b""], [len(texts)])
+
+
+VOCAB = token_vocab()
+
+
+# --- random schemas ---
+
+def number_schema(rng):
+    s = {"type": rng.choice(["integer", "number"])}
+    r = rng.random()
+    lo = rng.choice([-1000, -37, -1, 0, 1, 5, 99, 100, 12345, -0.5, 0.25, 2.5, 1e-3, -123.456])
+    if r < .7:
+        s[rng.choice(["minimum", "exclusiveMinimum"])] = lo
+    if r > .3:
+        s[rng.choice(["maximum", "exclusiveMaximum"])] = lo + rng.choice([2, 3, 9, 10, 100, 1000.5, 7.25, 99999])
+    if rng.random() < .25:
+        s["multipleOf"] = rng.choice([1, 2, 3, 7, 10, 25])
+    return s
+
+
+def string_schema(rng, plain=False):
+    s = {"type": "string"}
+    r = rng.random()
+    if r < .25:
+        s["pattern"] = rng.choice([p for p in PATTERNS if not (plain and "\\W" in p)])  # \\W: ASCII only
+    elif r < .45:
+        s["format"] = rng.choice(FORMATS)
+    if rng.random() < .4 and "format" not in s:
+        s["minLength"] = rng.randint(0, 4)
+        if rng.random() < .7:
+            s["maxLength"] = s["minLength"] + rng.choice([0, 1, 3, 8, 30])
+    return s
+
+
+def values(rng):
+    return rng.sample([None, True, False, 0, 1, -2, 2.5, "a", "é\n", 'q"\\', "", [], [1, "x"], {}, {"a": 1, "b": [None]}, 1e20, "name"], rng.randint(1, 5))
+
+
+def schema(rng, depth, defs, plain=False):
+    """plain: no keywords beside each other whose values an instance generator would have to search for."""
+    kinds = ["string", "string", "number", "number", "enum", "const", "types", "true"]
+    if depth:
+        kinds += ["object"] * 4 + ["array"] * 3 + ["anyOf", "oneOf", "ref"] + ([] if plain else ["allOf", "siblings", "unique"])
+    kind = rng.choice(kinds)
+    sub = lambda: schema(rng, depth - 1, defs, plain)
+    if kind == "string":
+        return string_schema(rng, plain)
+    if kind == "number":
+        return number_schema(rng)
+    if kind == "enum":
+        return {"enum": values(rng)}
+    if kind == "const":
+        return {"const": values(rng)[0]}
+    if kind == "types":
+        return {"type": rng.sample(["null", "boolean", "integer", "number", "string"], rng.randint(1, 3))}
+    if kind == "true":
+        return rng.choice([True, {}, {"description": "anything", "default": 3}, {"type": "boolean"}])
+    if kind == "object":
+        names = rng.sample(NAMES, rng.randint(0, 5))
+        s = {"type": "object", "properties": {n: sub() for n in names}, "required": [n for n in names if rng.random() < .5]}
+        r = rng.random()
+        if r < .5:
+            s["additionalProperties"] = False
+        elif r < .7:
+            s["additionalProperties"] = sub()
+        return s
+    if kind == "array":
+        s = {"type": "array"}
+        if rng.random() < .4:
+            s["prefixItems"] = [sub() for _ in range(rng.randint(1, 3))]
+        if rng.random() < .8:
+            s["items"] = sub()
+        if rng.random() < .6:
+            s["minItems"] = rng.randint(0, 3)
+        if rng.random() < .6:
+            s["maxItems"] = s.get("minItems", 0) + rng.randint(0, 4)
+        return s
+    if kind == "unique":
+        return {"type": "array", "items": rng.choice([{"enum": [1, 2, "a", None]}, {"type": "boolean"}]), "uniqueItems": True, "minItems": rng.randint(0, 2)}
+    if kind == "anyOf":
+        return {"anyOf": [sub() for _ in range(rng.randint(1, 3))]}
+    if kind == "oneOf":
+        return {"oneOf": [{"type": "object", "properties": {"kind": {"const": "p"}, "x": sub()}, "required": ["kind"]},
+                          {"type": "object", "properties": {"kind": {"const": "q"}, "y": sub()}, "required": ["kind"], "additionalProperties": False},
+                          {"type": "null"}]}
+    if kind == "ref":
+        name = f"d{rng.randint(0, 3)}"
+        if name not in defs:
+            defs[name] = {"type": "object", "properties": {"v": number_schema(rng)}}  # stands in for itself while it is made
+            defs[name] = {"type": "object", "properties": {"v": schema(rng, 0, defs, plain), "next": {"$ref": f"#/$defs/{name}"}}, "required": ["v"]}
+        return {"$ref": f"#/$defs/{name}"}
+    if kind == "allOf":
+        s = {"allOf": [sub() for _ in range(2)]}
+        if rng.random() < .5:
+            s = {"allOf": [{"type": "object", "properties": {n: sub() for n in rng.sample(NAMES, 2)}, "required": rng.sample(NAMES, 1)} for _ in range(2)]}
+        return s
+    return {**string_schema(rng), **number_schema(rng), **values_of(rng), "anyOf": [sub(), sub(), True][:rng.randint(1, 3)]}
+
+
+def values_of(rng):
+    return {"type": ["string", "integer", "array", "null"], "minItems": 1, "items": {"type": "string"}} if rng.random() < .5 else {}
+
+
+def random_schema(rng, plain=False):
+    defs = {}
+    s = schema(rng, 3, defs, plain)
+    if defs:
+        s = {**s, "$defs": defs} if isinstance(s, dict) else s
+    return s
+
+
+def walk(grammar, rng, limit):
+    """Tokens at random, from the mask; then the shortest way to the end."""
+    s, out = State(grammar), b""
+    for step in range(4000):
+        if step < limit:
+            ids = s.allowed()
+            assert ids is not None and len(ids), out
+            long = ids[ids >= 256]
+            token = int(rng.choice(long if len(long) and rng.random() < .6 else ids))
+        else:
+            token = s.closing()
+        assert s.accept(token), (out, token)
+        if token in VOCAB.end_ids:
+            return out.decode()
+        out += VOCAB.texts[token]
+    raise AssertionError("no end")
+
+
+CHECKER = jsonschema.Draft202012Validator.FORMAT_CHECKER
+
+
+def check(schema_, text):
+    value = json.loads(text)  # what jq reads, Python reads
+    jsonschema.Draft202012Validator(schema_, format_checker=CHECKER).validate(value)
+    return value
+
+
+def count(default, slow):
+    return range(slow if SLOW else default)
+
+
+def test_the_checker_knows_the_formats():
+    assert {"date", "date-time", "time", "uuid", "email", "ipv4"} <= set(CHECKER.checkers)
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_what_the_masks_lead_to_is_valid(part):
+    n = 0
+    for seed in range(part, 10000 if SLOW else 300, 10):
+        rng = random.Random(seed)
+        s = random_schema(rng)
+        try:
+            grammar = Grammar(json.dumps(s), VOCAB, schema=True, indent=rng.choice([0, 0, 0, 2]))
+        except Refused as e:
+            assert e.code == 2
+            assert "no text at all" in str(e) or "at once" in str(e) or "multiples" in str(e), (str(e), s)
+            continue
+        n += 1
+        for _ in range(4):
+            text = walk(grammar, rng, rng.choice([0, 5, 30, 80]))
+            try:
+                check(s, text)
+            except Exception as e:
+                raise AssertionError(f"{json.dumps(s)}\n{text}") from e
+    assert n > 10
+
+
+# --- an independent generator of instances: in the order of the schema, without blanks ---
+
+def resolve(s, root):
+    while isinstance(s, dict) and "$ref" in s:
+        s = root["$defs"][s["$ref"].split("/")[-1]]
+    return s
+
+
+def instance(s, root, rng, depth=0):
+    """A value of a plain schema, or None with ok = False."""
+    s = resolve(s, root)
+    if s is True or s == {} or s.get("default") == 3:
+        return rng.choice([None, True, 0, -5, 2.5, 1e3, "x\té\"", [1, [2]], {"k": {"z": ""}}, "\x01", "😀"])
+    if "enum" in s:
+        return rng.choice(s["enum"])
+    if "const" in s:
+        return s["const"]
+    for key in ("anyOf", "oneOf"):
+        if key in s:
+            return instance(rng.choice(s[key]), root, rng, depth)
+    kind = s["type"] if isinstance(s["type"], str) else rng.choice(s["type"])
+    if kind == "null":
+        return None
+    if kind == "boolean":
+        return rng.random() < .5
+    if kind in ("integer", "number"):
+        lo = s.get("minimum", s.get("exclusiveMinimum", -10**6))
+        hi = s.get("maximum", s.get("exclusiveMaximum", max(lo, 0) + 10**6))
+        v = rng.choice([lo, hi, rng.uniform(lo, hi), (lo + hi) / 2, math.ceil(lo), math.floor(hi), math.ceil(lo) + 1])
+        if kind == "integer" or s.get("multipleOf"):
+            m = s.get("multipleOf", 1)
+            return int(v // m) * m
+        return v if isinstance(v, int) else round(v, rng.choice([1, 2, 5, 9]))
+    if kind == "string":
+        if "format" in s:
+            return {"date": lambda: f"{rng.randint(1, 9999):04}-{rng.randint(1, 12):02}-{rng.randint(1, 31):02}",
+                    "time": lambda: f"{rng.randint(0, 23):02}:{rng.randint(0, 59):02}:{rng.randint(0, 59):02}" + rng.choice(["Z", "+02:00", ".25Z"]),
+                    "date-time": lambda: f"{rng.choice([1996, 2000, 1900, 2024])}-02-{rng.randint(27, 29)}T23:59:59" + rng.choice(["Z", "-11:30"]),
+                    "uuid": lambda: "-".join("%0*x" % (n, rng.getrandbits(4 * n)) for n in (8, 4, 4, 4, 12)),
+                    "email": lambda: rng.choice(["a@b.org", "first.last+tag@mail.example.co.uk", "x_y-z@h-1.net"]),
+                    "ipv4": lambda: ".".join(str(rng.randint(0, 255)) for _ in range(4)),
+                    "uri": lambda: rng.choice(["https://example.org/a/b?c=d&e#f", "urn:isbn:123", "http://u:p@h:80/", "mailto:a@b.c"])}[s["format"]]()
+        if "pattern" in s:
+            text = rng.choice(["abc", "123-4567", "xaxb", "a b", "foobar", "Xyz_1", "é", "😀", '"\\', "23:59", "axx", "", "d", "-", "À à"])
+        else:
+            text = "".join(rng.choices("abé😀\"\\\n\x7f ü", k=rng.randint(0, 12)))
+        return text
+    if kind == "array":
+        n = rng.randint(s.get("minItems", 0), min(s.get("maxItems", 4), s.get("minItems", 0) + 3))
+        prefix = s.get("prefixItems", [])
+        return [instance(prefix[i] if i < len(prefix) else s.get("items", True), root, rng, depth + 1) for i in range(n)]
+    out = {}
+    for name, of in s.get("properties", {}).items():
+        if name in s.get("required", []) or (rng.random() < .5 and depth < 6):
+            out[name] = instance(of, root, rng, depth + 1)
+    others = s.get("additionalProperties", True)
+    if others is not False and rng.random() < .5:
+        for name in rng.sample(["agf", "naME", "zz", "é2", "nam", "q", "\"", "aa"], 2):
+            if name not in s.get("properties", {}):
+                out[name] = instance(others, root, rng, depth + 1)
+    return out
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_what_is_valid_is_allowed(part):
+    n = 0
+    for seed in range(part, 5000 if SLOW else 300, 5):
+        rng = random.Random(seed + 10**6)
+        s = random_schema(rng, plain=True)
+        try:
+            grammar = Grammar(json.dumps(s), VOCAB, schema=True)
+        except Refused:
+            continue
+        for _ in range(8):
+            v = instance(s, s, rng)
+            try:
+                jsonschema.Draft202012Validator(s, format_checker=CHECKER).validate(v)
+                text = dumps(v)
+                check(s, text)
+            except jsonschema.ValidationError:
+                assert not grammar.accepts(dumps(v)), (s, v)
+                continue
+            if "e" in text.replace("true", "").replace("false", "") and any(isinstance(x, float) for x in numbers(v)):
+                continue  # an exponent, which numbers with bounds do without
+            n += 1
+            assert grammar.accepts(text), (json.dumps(s), text)
+    assert n > 50
+
+
+def numbers(v):
+    if isinstance(v, dict):
+        v = list(v.values())
+    if isinstance(v, list):
+        return [x for y in v for x in numbers(y)]
+    return [v]
+
+
+def accepted(s, *texts, **kw):
+    g = Grammar(json.dumps(s) if not isinstance(s, str) else s, schema=True, **kw)
+    return [g.accepts(t) for t in texts]
+
+
+def test_strings_in_all_their_spellings():
+    assert all(accepted({"type": "string", "minLength": 1, "maxLength": 1}, '"a"', '"é"', '"😀"', '"\\n"', '"\\u00e9"', '"\\ud83d\\ude00"', '"\\/"'))
+    assert not any(accepted({"type": "string", "maxLength": 1}, '"ab"', '"\\ud83d"', '"\\ude00"', '"\n"', '"\\x"', '"\x1f"', "'a'"))
+
+
+def test_a_declared_name_cannot_come_again_in_disguise():
+    s = {"properties": {"age": {"type": "integer"}, "a": {"const": 1}}, "type": "object"}
+    assert accepted(s, '{"age":1,"a":1,"x":null}', '{"b":1}', '{"agf":1}', '{"ag":1}', '{"":1}') == [True] * 5
+    assert not any(accepted(s, '{"age":1,"age":"x"}', '{"a":1,"age":2}', '{"\\u0061ge":"x"}', '{"age":"x"}', '{"a":2}'))
+
+
+def test_indentation():
+    s = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}}, "b": {"const": {"x": []}}}, "required": ["a", "b"],
+         "additionalProperties": False}
+    v = {"a": [1, 2], "b": {"x": []}}
+    assert accepted(s, json.dumps(v, indent=2), dumps(v), indent=2) == [True, False]
+    assert accepted({"$ref": "#/$defs/t", "$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}}, json.dumps([[], [[]]], indent=4), indent=4) == [True]
+
+
+def test_properties_come_in_the_order_of_the_schema():
+    s = {"type": "object", "properties": {"z": True, "a": True}}
+    assert accepted(s, '{"z":1,"a":2}', '{"a":2,"z":1}') == [True, False]
+
+
+@pytest.mark.parametrize("s,where,what", [
+    ("{", "line 1, column 1", "no JSON"),
+    ('{"type": "object",\n "properties": {"a": {"minLength": -1}}}', "line 2, column 23 (#/properties/a/minLength)", "minLength is -1"),
+    ('{"type": "strin"}', "line 1, column 2 (#/type)", "found strin, expected null"),
+    ('[1]', "line 1, column 1", "no schema"),
+    ('{"patternProperties": {}}', "#/patternProperties", 'the keyword "patternProperties", which hokku does not enforce'),
+    ('{"items": {"not": {}}}', "#/items/not", '"not"'),
+    ('{"anyOf": [{"if": {}}]}', "#/anyOf/0/if", '"if"'),
+    ('{"format": "hostname"}', "#/format", "date-time"),
+    ('{"pattern": "a(?=b)"}', "(#)", "column 2 of the pattern"),
+    ('{"pattern": "(a)\\\\1"}', "(#)", "back reference"),
+    ('{"multipleOf": 0.01}', "#/multipleOf", "an integer above 0"),
+    ('{"type": "integer", "multipleOf": 123456}', "(#)", "can be enforced"),
+    ('{"uniqueItems": true}', "#/uniqueItems", "enum of at most 8"),
+    ('{"oneOf": [{"type": "integer"}, {"type": "number"}]}', "#/oneOf", "alternatives 1 and 2"),
+    ('{"$ref": "other.json"}', "#/$ref", "no other file"),
+    ('{"$ref": "#/$defs/x"}', "#/$ref", "place of a schema"),
+    ('{"$ref": "#"}', "(#)", "back to itself"),
+    ('{"anyOf": [{"$ref": "#"}, {"type": "null"}]}', "(#)", "back to itself"),
+    ('{"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, true]}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}}, "items": {"$ref": "#/$defs/a"}}',
+     "#/$defs/a", "back to itself"),
+    ('{"type": "string", "minLength": 3, "maxLength": 2}', "", "no text at all"),
+    ('{"$defs": {"t": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/t"}}}, "$ref": "#/$defs/t"}', "", "no text at all"),
+    ('{"type": "string", "maxLength": 9000000}', "", "524288 states"),
+    ('{"enum": []}', "#/enum", "one value at least"),
+    ('{"a": 1, "a": 2}', "line 1", "duplicate"),
+    ("[" * 5000, "line 1", "no JSON"),
+    ('{"items":' * 1500 + "true" + "}" * 1500, "", ""),
+])
+def test_a_schema_that_cannot_be_enforced_is_refused_by_name(s, where, what):
+    if not what:
+        Grammar(s, schema=True)
+        return
+    with pytest.raises(Refused) as e:
+        Grammar(s, schema=True)
+    assert e.value.code == 2 and where in str(e.value) and what in str(e.value), str(e.value)

@@ -1,0 +1,184 @@
+"""Answers held to a JSON Schema or a grammar, from the command line."""
+import json
+
+import jsonschema
+import pytest
+
+from conftest import ROOT
+from test_repl import chat  # noqa: F401 (fixture)
+
+BUILTIN = ["-m", ROOT / "builtin/hokku-builtin.gguf", "--device", "cpu", "--no-history"]
+PERSON = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 150}},
+          "required": ["name", "age"], "additionalProperties": False}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_answer_obeys_whatever_the_temperature(hokku, seed):
+    r = hokku(*BUILTIN, "-s", seed, "--temp", [0, .8, 5][seed % 3], "-j", json.dumps(PERSON), "Who are you?")
+    assert r.returncode == 0, r.stderr
+    jsonschema.validate(json.loads(r.stdout), PERSON)
+    assert r.stdout == json.dumps(json.loads(r.stdout), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def test_a_schema_from_a_file_for_every_line_and_indented(hokku, tmp_path):
+    (tmp_path / "person.json").write_text(json.dumps(PERSON))
+    r = hokku(*BUILTIN, "-j", f"@{tmp_path / 'person.json'}", "--lines", input="a\nb\nc\n")
+    assert r.returncode == 0 and len(r.stdout.splitlines()) == 3
+    for line in r.stdout.splitlines():
+        jsonschema.validate(json.loads(line), PERSON)
+    r = hokku(*BUILTIN, "-j", f"@{tmp_path / 'person.json'}", "--json-indent", 2, "Hi")
+    assert r.stdout.decode().rstrip("\n") == json.dumps(json.loads(r.stdout), indent=2, ensure_ascii=False)
+
+
+def test_the_same_seed_gives_the_same_answer(hokku):
+    runs = {hokku(*BUILTIN, "-s", 7, "-j", json.dumps(PERSON), "Hi").stdout for _ in range(2)}
+    assert len(runs) == 1
+
+
+def test_a_grammar_as_text_and_as_a_file(hokku, tmp_path):
+    text = 'root ::= ("yes" | "no") ", " [a-z]{3}'
+    (tmp_path / "g.gbnf").write_text(text)
+    for option in (["--grammar", text], ["--grammar-file", tmp_path / "g.gbnf"]):
+        r = hokku(*BUILTIN, *option, "Is the sea wet?")
+        assert r.returncode == 0 and r.stdout.decode().rstrip("\n")[-5:-3] == ", " and r.stdout.startswith((b"yes", b"no"))
+
+
+def test_an_answer_cut_by_its_length_is_a_failure_that_is_said(hokku):
+    r = hokku(*BUILTIN, "-n", 4, "--json", "-j", json.dumps(PERSON), "Hi")
+    assert r.returncode == 1 and json.loads(r.stdout)["finish_reason"] == "length"
+    assert b"before it obeyed the grammar" in r.stderr and b"--json-close" in r.stderr
+
+
+@pytest.mark.parametrize("n", [26, 30, 40])
+def test_json_close_brings_it_to_its_end_in_time(hokku, n):
+    r = hokku(*BUILTIN, "-n", n, "--temp", 5, "--json-close", "-j", json.dumps(PERSON), "Hi")
+    assert r.returncode == 0, r.stderr
+    jsonschema.validate(json.loads(r.stdout), PERSON)
+
+
+def test_json_close_ends_thinking_in_time(hokku, tmp_path):
+    (tmp_path / "t.jinja").write_text("{{ messages[-1]['content'] }}\n<think>\n")
+    r = hokku(*BUILTIN, "--chat-template-file", tmp_path / "t.jinja", "--think", "hide", "-n", 60, "--temp", 3, "--json-close", "-j", json.dumps(PERSON), "Hi")
+    assert r.returncode == 0, r.stderr
+    jsonschema.validate(json.loads(r.stdout), PERSON)
+
+
+def test_a_line_that_does_not_obey_does_not_stop_the_others(hokku):
+    r = hokku(*BUILTIN, "-n", 4, "--lines", "--json", "--grammar", 'root ::= "a" | "this is far longer than four tokens can say, and is said nevertheless"', input="a\nb\nc\nd\ne\nf\n")
+    ended = [json.loads(l) for l in r.stdout.splitlines()]
+    assert all(("text" in j) for j in ended) and r.stderr.count(b"before it obeyed") == sum(j["finish_reason"] == "length" for j in ended)
+    short = [j for j in ended if j["text"] == "a"]
+    assert r.returncode == (len(short) < 6) and len(ended) == 6
+    assert all(j["finish_reason"] == ("stop" if j in short else "length") for j in ended)
+
+
+def test_a_stop_text_that_cuts_it_is_a_failure(hokku):
+    r = hokku(*BUILTIN, "--grammar", 'root ::= "one two"', "-r", "tw", "Hi")
+    assert r.returncode == 1 and b"(stop_text) before it obeyed" in r.stderr
+
+
+def test_a_grammar_that_begins_with_a_blank_is_obeyed_to_the_byte(hokku):
+    r = hokku(*BUILTIN, "--grammar", 'root ::= " x" "\\n"', "Hi")
+    assert (r.returncode, r.stdout) == (0, b" x\n"), r
+
+
+def test_alternatives_are_those_of_the_model(hokku):
+    r = hokku(*BUILTIN, "--json", "--logprobs", 3, "--grammar", 'root ::= "q" [0-9]', "Hi")
+    j = json.loads(r.stdout)
+    assert r.returncode == 0 and j["text"][0] == "q", r
+    assert all(len(t["top"]) == 3 for t in j["logprobs"]), j["logprobs"][0]
+
+
+def test_a_chat_takes_a_schema_shows_it_and_lets_it_go(chat, tmp_path):
+    (tmp_path / "person.json").write_text(json.dumps(PERSON))
+    (tmp_path / "bad.json").write_text('{"type": "object",\n "not": {}}')
+    c = chat(*BUILTIN, "-n", 80, "--json-close")
+    assert "schema               -" in c.say("/set")
+    assert f"schema               @{tmp_path}/person.json" in c.say(f"/set schema @{tmp_path}/person.json")
+    for _ in range(2):
+        jsonschema.validate(json.loads(c.answer("Who are you?")), PERSON)
+    c.say("/clear")  # what the conversation is replaced by is held to it, too
+    jsonschema.validate(json.loads(c.answer("Who are you?")), PERSON)
+    jsonschema.validate(json.loads(c.answer("/retry 9")), PERSON)
+    out = c.say(f"/set schema @{tmp_path}/bad.json")
+    assert "line 2, column 2 (#/not)" in out
+    assert "person.json" in c.say("/set schema")  # as before
+    c.say("/set ignore-eos on")
+    assert "cannot be combined" in c.say("Who are you?")
+    c.say("/set ignore-eos off")
+    assert "schema               -" in c.say("/set schema off")
+    assert not c.answer("Who are you?").startswith("{")
+
+
+def test_a_chat_says_when_an_answer_does_not_obey_yet(chat):
+    c = chat(*BUILTIN, "-n", 3, "--grammar", 'root ::= "this is far longer than three tokens can say"')
+    assert "does not obey" in c.say("Hi")
+    c.say("/set n-predict 60")
+    out = c.say("/continue")
+    assert "does not obey" not in out and "can say" in out
+
+
+def test_replay_says_that_it_cannot_repeat_a_constrained_answer(hokku):
+    for session, lines in ("s", ["-j", '{"enum":[1,2]}']), ("s", []):
+        assert hokku(*BUILTIN, "-s", 3, "--session", session, *lines, "Hi").returncode == 0
+    r = hokku("replay", "--device", "cpu", "s")
+    assert r.returncode == 0 and b"1 answer not compared: held to a grammar" in r.stdout and b"of 1 answer" in r.stdout, r
+    assert json.loads(hokku("replay", "--device", "cpu", "--json", "s").stdout)["constrained"] == 1
+    assert hokku(*BUILTIN, "--session", "t", "--grammar", 'root ::= "x"', "Hi").returncode == 0
+    r = hokku("replay", "--device", "cpu", "t")
+    assert r.returncode == 1 and b"held to a grammar" in r.stderr
+
+
+def test_bench_tells_what_masks_cost(hokku, tmp_path):
+    (tmp_path / "person.json").write_text(json.dumps(PERSON))
+    (tmp_path / "g.gbnf").write_text('root ::= ("yes" | "no") ", " [a-z]{3}')
+    for name in "person.json", "g.gbnf":
+        r = hokku("bench", *BUILTIN[:2], "--grammar", tmp_path / name, "-o", "json")
+        assert r.returncode == 0, r.stderr
+        j = json.loads(r.stdout)
+        assert j["n_vocab"] == 4096 and j["masks"] >= j["answers"] >= j["ended"] > 0
+        assert 0 < j["mean_us"] <= j["max_us"] and j["p99_9_us"] <= j["max_us"] and j["prepare_ms"] > 0 < j["vocabulary_ms"]
+        assert b"| mean us |" in hokku("bench", *BUILTIN[:2], "--grammar", tmp_path / name).stdout
+    (tmp_path / "bad.json").write_text('{"not": {}}')
+    for name, words in ("bad.json", b"#/not"), ("nowhere.gbnf", b"--grammar"):
+        r = hokku("bench", *BUILTIN[:2], "--grammar", tmp_path / name)
+        assert r.returncode == 2 and words in r.stderr, r
+
+
+def test_the_beginning_that_the_user_gives_is_part_of_it(hokku):
+    r = hokku(*BUILTIN, "--prefill", '{"name":"Ba', "-j", json.dumps(PERSON), "Hi")
+    assert r.returncode == 0 and json.loads(r.stdout)["name"].startswith("Ba")
+    r = hokku(*BUILTIN, "--prefill", "Sure: ", "-j", json.dumps(PERSON), "Hi")
+    assert r.returncode == 2 and b"--prefill" in r.stderr
+
+
+def test_thinking_is_free_and_what_follows_obeys(hokku, tmp_path):
+    template = "{{ messages[-1]['content'] }}\n<think>\n"
+    (tmp_path / "t.jinja").write_text(template)
+    # The beginning of the answer is thinking, then its end, then a beginning that must obey.
+    args = [*BUILTIN, "--chat-template-file", tmp_path / "t.jinja", "--grammar", 'root ::= "yes" | "no"', "Hi"]
+    r = hokku(*args, "--prefill", "whatever comes to mind </think>\n")
+    assert r.returncode == 0 and r.stdout.strip() in (b"yes", b"no")
+    r = hokku(*args, "-n", 5)  # it does not come to an end
+    assert r.returncode == 1 and b"before it obeyed" in r.stderr
+
+
+@pytest.mark.parametrize("args,words", [
+    (["-j", '{"not": {}}'], b"line 1, column 2 (#/not)"),
+    (["-j", "@/nowhere.json"], b"--json-schema: /nowhere.json"),
+    (["--grammar", "root ::= x"], b"--grammar: line 1, column 10"),
+    (["--grammar", "root ::= [a]", "-j", "{}"], b"expected one of them"),
+    (["-j", "{}", "--ignore-eos"], b"--ignore-eos"),
+    (["-j", "{}", "--json-indent", "17"], b"17"),
+])
+def test_what_cannot_be_asked_for_is_wrong_usage(hokku, args, words):
+    r = hokku(*BUILTIN, *args, "Hi")
+    assert r.returncode == 2 and words in r.stderr and not r.stdout
+
+
+def test_a_model_that_answers_on_channels_is_refused(hokku, tmp_path):
+    (tmp_path / "t.jinja").write_text("{{ messages[-1]['content'] }}<|start|>assistant{# <|channel|>final<|message|> #}\n")
+    r = hokku(*BUILTIN, "--chat-template-file", tmp_path / "t.jinja", "-j", json.dumps(PERSON), "Hi")
+    assert (r.returncode, r.stdout) == (2, b"") and b"channels (<|channel|>)" in r.stderr, r
+    (tmp_path / "t.jinja").write_text("{{ messages[-1]['content'] }}<|end|>\n")  # ends a turn elsewhere
+    assert hokku(*BUILTIN, "--chat-template-file", tmp_path / "t.jinja", "-n", 300, "--json-close", "-j", json.dumps(PERSON), "Hi").returncode == 0

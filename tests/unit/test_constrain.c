@@ -1,0 +1,175 @@
+// An answer held to a grammar obeys it, whatever tokens are sampled: every token of the built-in
+// model's vocabulary is as likely as any other here.
+#include "test.h"
+
+#include <stdlib.h>
+
+#include "base/rng.h"
+#include "engine/constrain.h"
+
+enum { N_SEEDS = 30, MAX_WORDS = 256 };
+
+static struct gguf *file;
+static struct tokenizer *tok;
+
+static int open_tokenizer(void **state)
+{
+    (void)state;
+    char path[4096];
+    struct error err = {0};
+    snprintf(path, sizeof path, "%s/builtin/hokku-builtin.gguf", getenv("HOKKU_SOURCE"));
+    file = gguf_open(path, &err);
+    tok = file ? tokenizer_create(file, &err) : NULL;
+    if (!tok)
+        fail_msg("%s", err.text);
+    assert_true(tokenizer_n_vocab(tok) <= 32 * MAX_WORDS);
+    return 0;
+}
+
+static int close_tokenizer(void **state)
+{
+    (void)state;
+    tokenizer_free(tok);
+    gguf_free(file);
+    return 0;
+}
+
+static struct constraint *open_constraint(const char *schema, bool close)
+{
+    struct error err = {0};
+    struct grammar *g = grammar_from_schema(schema, strlen(schema), 0, &err);
+    struct constraint *c =
+        g ? constraint_create(g, tok, tokenizer_n_vocab(tok), close, &err) : NULL;
+    if (!c)
+        fail_msg("%s: %s", schema, err.text);
+    return c;
+}
+
+// At most n random tokens under c's mask, to text. Returns how many, the end token included.
+static size_t walk(struct constraint *c, size_t n, uint64_t seed, struct buf *text)
+{
+    const uint32_t n_vocab = tokenizer_n_vocab(tok);
+    uint32_t allow[MAX_WORDS];
+    struct error err = {0};
+    for (size_t i = 0; i < n; i++) {
+        int32_t ids[32 * MAX_WORDS];
+        uint32_t n_ids = 0;
+        if (!constraint_mask(c, n - i, allow, &err))
+            fail_msg("%s after \"%s\"", err.text, buf_str(text));
+        for (uint32_t id = 0; id < n_vocab; id++)
+            if (allow[id / 32] >> (id % 32) & 1)
+                ids[n_ids++] = (int32_t)id;
+        assert_true(n_ids > 0);
+        int32_t id = ids[rng_u64(seed, i, 0) % n_ids];
+        if (!constraint_accept(c, id, &err))
+            fail_msg("%s after \"%s\"", err.text, buf_str(text));
+        if (tokenizer_is_end(tok, id))
+            return i + 1;
+        assert_true(tokenizer_decode_one(tok, id, true, text));
+    }
+    return n;
+}
+
+// Whether text is in the grammar, by a look of its own.
+static bool is_in_grammar(const struct constraint *c, const char *text, size_t n)
+{
+    struct grammar_state s;
+    struct error err = {0};
+    size_t n_taken;
+    grammar_state_init(&s, c->matcher);
+    bool ok = grammar_accept_bytes(&s, text, n, &n_taken, &err) && grammar_may_end(&s);
+    grammar_state_release(&s);
+    return ok;
+}
+
+static const char *const schemas[] = {
+    "{\"type\":\"string\"}",
+    "{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}}",
+    "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"$ref\":\"#\"},"
+    "\"c\":{\"const\":\"what takes long to be written, once it is begun, and has no shorter "
+    "way\"}},"
+    "\"required\":[\"a\"]}",
+    "{\"type\":\"array\",\"items\":{\"enum\":[1,\"a value longer than the others\"]}}",
+};
+
+static void an_answer_comes_to_its_end_where_there_is_room(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof schemas / sizeof *schemas; k++) {
+        struct constraint *c = open_constraint(schemas[k], true);
+        size_t n_used = 0;
+        for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+            struct buf text = {0};
+            constraint_begin(c, NULL, NULL, false);
+            size_t n = grammar_distance(&c->state) + 1 + rng_u64(seed, k, 1) % 90;
+            n_used += walk(c, n, seed, &text) > 20;
+            if (!constraint_obeyed(c) || !is_in_grammar(c, buf_str(&text), text.len))
+                fail_msg("%s in %zu tokens: \"%s\"", schemas[k], n, buf_str(&text));
+            buf_release(&text);
+        }
+        assert_true(n_used > 0); // not by answers that are as short as can be
+        constraint_free(c);
+    }
+}
+
+static void without_room_it_does_not_obey(void **state)
+{
+    (void)state;
+    for (int close = 0; close < 2; close++) {
+        struct constraint *c = open_constraint("{\"const\":\"one two three four five\"}", close);
+        struct buf text = {0};
+        constraint_begin(c, NULL, NULL, false);
+        walk(c, 2, 1, &text);
+        assert_false(constraint_obeyed(c));
+        buf_release(&text);
+        constraint_free(c);
+    }
+}
+
+// Tags of which the vocabulary's ordinary tokens have parts, and go on behind them.
+static void thinking_is_free_and_what_follows_its_mark_obeys(void **state)
+{
+    (void)state;
+    static const char *const tags[] = {"e", "he", "</think>"};
+    for (size_t k = 0; k < 3; k++)
+        for (int close = 0; close < 2; close++) {
+            struct constraint *c =
+                open_constraint("{\"type\":\"object\",\"properties\":{\"a\":{\"enum\":[1,2]}},"
+                                "\"additionalProperties\":false}",
+                                close);
+            size_t n_answers = 0, n_thought = 0;
+            for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+                struct buf text = {0};
+                constraint_begin(c, "<think>", tags[k], true);
+                walk(c, 120, seed, &text);
+                const char *mark = memmem(buf_str(&text), text.len, tags[k], strlen(tags[k]));
+                size_t at = mark ? (size_t)(mark - text.data) + strlen(tags[k]) : text.len;
+                n_thought += mark && at > strlen(tags[k]) + 10;
+                while (at < text.len && strchr(" \t\r\n", text.data[at]))
+                    at++;
+                if (constraint_obeyed(c)) {
+                    n_answers++;
+                    if (!mark || !is_in_grammar(c, text.data + at, text.len - at))
+                        fail_msg("\"%s\"", buf_str(&text));
+                } else if (close) {
+                    fail_msg("not to its end: \"%s\"", buf_str(&text));
+                }
+                buf_release(&text);
+            }
+            // (Whether the last tag comes by chance is chance.)
+            assert_true(close ? n_answers == N_SEEDS : n_answers > 1 || k > 0);
+            assert_true(n_thought > 1 || k > 0);
+            constraint_free(c);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_answer_comes_to_its_end_where_there_is_room),
+        cmocka_unit_test(without_room_it_does_not_obey),
+        cmocka_unit_test(thinking_is_free_and_what_follows_its_mark_obeys),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("constrain", tests, open_tokenizer, close_tokenizer);
+}
