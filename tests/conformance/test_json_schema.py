@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import re
 
 import jsonschema
 import pytest
@@ -162,6 +163,11 @@ def walk(grammar, rng, limit):
 CHECKER = jsonschema.Draft202012Validator.FORMAT_CHECKER
 
 
+@CHECKER.checks("uri")  # which it leaves unchecked without another package: the characters of RFC 3986 behind a scheme
+def is_uri(value):
+    return not isinstance(value, str) or re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*", value) is not None
+
+
 def check(schema_, text):
     value = json.loads(text)  # what jq reads, Python reads
     jsonschema.Draft202012Validator(schema_, format_checker=CHECKER).validate(value)
@@ -186,7 +192,9 @@ def test_what_the_masks_lead_to_is_valid(part):
             grammar = Grammar(json.dumps(s), VOCAB, schema=True, indent=rng.choice([0, 0, 0, 2]))
         except Refused as e:
             assert e.code == 2
-            assert "no text at all" in str(e) or "at once" in str(e) or "multiples" in str(e), (str(e), s)
+            # (uniqueItems: of what allOf has merged; states: repetitions of repetitions)
+            why = ("no text at all", "at once", "multiples", "/uniqueItems): hokku enforces", "states: make its")
+            assert any(w in str(e) for w in why), (str(e), s)
             continue
         n += 1
         for _ in range(4):
@@ -195,7 +203,7 @@ def test_what_the_masks_lead_to_is_valid(part):
                 check(s, text)
             except Exception as e:
                 raise AssertionError(f"{json.dumps(s)}\n{text}") from e
-    assert n > 10
+    assert n > (800 if SLOW else 10)  # of a thousand, or of thirty
 
 
 # --- an independent generator of instances: in the order of the schema, without blanks ---
