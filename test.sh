@@ -93,9 +93,9 @@ units() { # STEP BUILD OPTION...: Meson's tests but the haiku's and those on a G
     return $rc
 }
 
-# A file's tests stay together: some have a server that they share.
+# A file's tests stay together: some have a server that they share. One more than there are cores: many wait for a terminal.
 py() { # STEP FOLDER...
-    "$python" -m pytest -q --timeout 300 -n "$jobs" --dist loadfile "${@:2}" --junitxml="$results/$1.xml"
+    "$python" -m pytest -q --timeout 300 -n "$((jobs + 1))" --dist loadfile "${@:2}" --junitxml="$results/$1.xml"
 }
 
 mkdir -p "$results"
