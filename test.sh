@@ -71,10 +71,10 @@ sanitized_build() { # DIRECTORY OPTION...
         -Dcuda=disabled "${@:2}" && ninja -C "$1"
 }
 
-# Whether the kernels compile for a GPU other than the default one: the commits take turns, since each takes minutes.
+# Whether the kernels compile for a GPU other than the default one: the commits that do take turns, since each takes minutes.
 other_gpu() {
     local architectures=(sm_80 sm_86 sm_89 sm_120)
-    local arch=${architectures[$(git rev-list --count HEAD 2>/dev/null || echo 0) % ${#architectures[@]}]}
+    local arch=${architectures[${turn:-0} / 2 % ${#architectures[@]}]}
     echo "$arch"
     if [ -f build-gpus/build.ninja ]; then
         meson configure build-gpus -Dgpu_arch="$arch"
@@ -116,21 +116,26 @@ if [ -n "$all" ]; then
     CC=clang CXX=clang++ must build-asan "ASan + UBSan build (clang)" sanitized_build build-asan -Dfuzz=enabled -Demulation=false
     # Kernels under sanitizers, and for another GPU, take a quarter of an hour: where there is a history, commits take turns.
     turn=$(git rev-list --count HEAD 2>/dev/null)
-    if [ -z "$turn" ] || [ $((turn % 2)) -eq 1 ]; then
+    sanitize=yes compile=yes
+    case $turn in
+    *[13579]) compile="" ;;
+    *[02468]) sanitize="" ;;
+    esac
+    if [ -n "$sanitize" ]; then
         must build-asan-gcc "ASan + UBSan build (gcc)" sanitized_build build-asan-gcc -Dwerror=false
     fi
     UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 step asan "units and conformance (ASan + UBSan)" \
         units asan build-asan --timeout-multiplier 4
     # (The emulation's own tests provoke errors on purpose and watch their reports. Whole models are left out: the tests
     # of kernels have all their types and shapes, in a fraction of the time.)
-    [ -n "$turn" ] && [ $((turn % 2)) -eq 0 ] ||
+    [ -z "$sanitize" ] ||
         UBSAN_OPTIONS=halt_on_error=0 step asan-gcc "kernels on the emulation (ASan + UBSan)" \
             units asan-gcc build-asan-gcc --suite gpu --no-suite slow --no-suite vectors --timeout-multiplier 4
     HOKKU_SLOW_TESTS=1 step shapes "10,000 random schemas and their answers" py shapes tests/conformance -k "grammar or json_schema"
     step slow "other orders of threads, whole models on the emulation" units slow build --suite slow
     HOKKU_TOKENIZER_STRINGS=4000 step tokens "4,000 random strings for every tokenizer" py tokens tests/conformance/test_tokenizer.py
     HOKKU_BUILD=$PWD/build-asan step fuzz "fuzzing, a fixed number of runs" py fuzz tests/fuzz --dist load
-    if [ -n "$turn" ] && [ $((turn % 2)) -eq 1 ]; then
+    if [ -z "$compile" ]; then
         echo "== kernels for other GPUs: every other commit"
     elif [ -x "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)" ]; then
         step gpus "kernels compiled for another GPU" other_gpu
