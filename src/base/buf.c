@@ -158,3 +158,19 @@ bool ids_append(struct ids *v, const int32_t *ids, size_t n)
     v->len += n;
     return true;
 }
+
+bool array_grow(bool *failed, void *array, size_t n, size_t *cap, size_t size)
+{
+    if (n < *cap)
+        return true;
+    void **data = array;
+    size_t more = *cap ? 2 * *cap : 64;
+    void *p = realloc(*data, more * size);
+    if (!p) {
+        *failed = true;
+        return false;
+    }
+    *data = p;
+    *cap = more;
+    return true;
+}

@@ -38,4 +38,8 @@ bool ids_reserve(struct ids *v, size_t n_more);
 bool ids_push(struct ids *v, int32_t id);
 bool ids_append(struct ids *v, const int32_t *ids, size_t n);
 
+// Room for one more element, of size bytes, behind the n of an array. array: the address of the
+// pointer to it; *cap: the elements that it has room for. False, with *failed set, without memory.
+bool array_grow(bool *failed, void *array, size_t n, size_t *cap, size_t size);
+
 #endif

@@ -53,7 +53,7 @@ static bool variables_prepare(struct variables *v)
     }
     buf_clear(&v->bos);
     buf_clear(&v->eos);
-    for (size_t i = 0; i < v->q->n_messages; i++) {
+    for (size_t i = 0; v->c->think_fields && i < v->q->n_messages; i++) {
         const struct message *m = &v->c->messages[i];
         buf_clear(&v->thinking[i]);
         if (!think_append(&v->thinking[i], buf_str(&m->text), m->thinking_at, m->thinking_end))

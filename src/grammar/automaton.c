@@ -23,28 +23,13 @@ struct maker {
     bool failed, too_big;
 };
 
-static bool grow(bool *failed, void *array, size_t n, size_t *cap, size_t size)
-{
-    if (n < *cap)
-        return true;
-    void **data = array;
-    size_t more = *cap ? 2 * *cap : 64;
-    void *p = realloc(*data, more * size);
-    if (!p) {
-        *failed = true;
-        return false;
-    }
-    *data = p;
-    *cap = more;
-    return true;
-}
-
 static uint32_t add_state(struct maker *m, enum state_kind kind, uint32_t a, uint32_t b)
 {
     struct automaton *t = m->a;
     if (t->n_states >= GRAMMAR_MAX_STATES)
         m->too_big = true;
-    if (m->too_big || !grow(&m->failed, &t->states, t->n_states, &t->cap_states, sizeof *t->states))
+    if (m->too_big ||
+        !array_grow(&m->failed, &t->states, t->n_states, &t->cap_states, sizeof *t->states))
         return 0;
     t->states[t->n_states] = (struct state){kind, a, b};
     return (uint32_t)t->n_states++;
@@ -55,7 +40,7 @@ static void add_edge(struct maker *m, unsigned char lo, unsigned char hi, uint32
     struct automaton *t = m->a;
     if (t->n_edges >= 8 * (size_t)GRAMMAR_MAX_STATES)
         m->too_big = true;
-    else if (grow(&m->failed, &t->edges, t->n_edges, &t->cap_edges, sizeof *t->edges))
+    else if (array_grow(&m->failed, &t->edges, t->n_edges, &t->cap_edges, sizeof *t->edges))
         t->edges[t->n_edges++] = (struct edge){lo, hi, to};
 }
 
@@ -63,9 +48,9 @@ static uint32_t add_rule(struct maker *m, uint32_t body, uint32_t name)
 {
     struct automaton *t = m->a;
     size_t n = t->n_rules;
-    if (!grow(&m->failed, &t->rules, n, &t->cap_rules, sizeof *t->rules) ||
-        !grow(&m->failed, &m->body, n, &m->cap_body, sizeof *m->body) ||
-        !grow(&m->failed, &m->name, n, &m->cap_name, sizeof *m->name))
+    if (!array_grow(&m->failed, &t->rules, n, &t->cap_rules, sizeof *t->rules) ||
+        !array_grow(&m->failed, &m->body, n, &m->cap_body, sizeof *m->body) ||
+        !array_grow(&m->failed, &m->name, n, &m->cap_name, sizeof *m->name))
         return 0;
     t->rules[n] = (struct automaton_rule){.start = NO_STATE};
     m->body[n] = body;
@@ -84,7 +69,7 @@ struct spans {
 static void keep_span(void *user, const struct utf8_span *span)
 {
     struct spans *s = user;
-    if (grow(&s->failed, &s->data, s->n, &s->cap, sizeof *s->data))
+    if (array_grow(&s->failed, &s->data, s->n, &s->cap, sizeof *s->data))
         s->data[s->n++] = *span;
 }
 
@@ -150,7 +135,7 @@ static uint32_t class_rule(struct maker *m, uint32_t index)
     if (rule < t->n_rules)
         t->rules[rule].start = c.state;
     m->failed |= c.chars.failed;
-    if (!grow(&m->failed, &t->classes, t->n_classes, &t->cap_classes, sizeof c)) {
+    if (!array_grow(&m->failed, &t->classes, t->n_classes, &t->cap_classes, sizeof c)) {
         charset_release(&c.chars);
         return 0;
     }
@@ -261,7 +246,7 @@ struct heap {
 
 static void heap_push(struct heap *h, uint32_t distance, uint32_t state)
 {
-    if (!grow(&h->failed, &h->data, h->n, &h->cap, sizeof *h->data))
+    if (!array_grow(&h->failed, &h->data, h->n, &h->cap, sizeof *h->data))
         return;
     size_t i = h->n++;
     for (; i > 0 && h->data[(i - 1) / 2].distance > distance; i = (i - 1) / 2)
@@ -453,8 +438,8 @@ static bool find_order(struct maker *m, struct error *err)
             if (v->next < v->end) {
                 uint32_t callee = (uint32_t)list.data[v->next++];
                 if (mark[callee] == 1) {
-                    begins_with_itself(m, path, depth, callee, err);
-                    goto fail;
+                    ok = begins_with_itself(m, path, depth, callee, err);
+                    goto done;
                 }
                 if (!mark[callee])
                     enter = callee;
@@ -471,15 +456,7 @@ static bool find_order(struct maker *m, struct error *err)
     }
     if (!ok)
         error_oom(err, "the order of a grammar's rules", n * sizeof *stack);
-    free(mark);
-    free(seen);
-    free(stack);
-    free(path);
-    ids_release(&list);
-    ids_release(&todo);
-    return ok;
-fail:
-    ok = false;
+done:
     free(mark);
     free(seen);
     free(stack);

@@ -3,23 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Room for one more of an array of structs.
-static bool grow(struct builder *b, void *array, size_t n, size_t *cap, size_t size)
-{
-    if (n < *cap)
-        return true;
-    void **data = array;
-    size_t more = *cap ? 2 * *cap : 64;
-    void *p = realloc(*data, more * size);
-    if (!p) {
-        b->failed = true;
-        return false;
-    }
-    *data = p;
-    *cap = more;
-    return true;
-}
-
 void builder_release(struct builder *b)
 {
     for (size_t i = 0; i < b->n_classes; i++)
@@ -49,7 +32,7 @@ static uint32_t add(struct builder *b, struct expr x)
 {
     if (b->n_exprs >= GRAMMAR_MAX_EXPRS)
         b->too_big = true;
-    if (b->too_big || !grow(b, &b->exprs, b->n_exprs, &b->cap_exprs, sizeof x))
+    if (b->too_big || !array_grow(&b->failed, &b->exprs, b->n_exprs, &b->cap_exprs, sizeof x))
         return 0; // whoever uses it looks at the failure first
     b->exprs[b->n_exprs] = x;
     return (uint32_t)b->n_exprs++;
@@ -90,7 +73,7 @@ uint32_t expr_class(struct builder *b, struct charset *s)
         i++;
     if (i < b->n_classes) {
         charset_release(s);
-    } else if (grow(b, &b->classes, b->n_classes, &b->cap_classes, sizeof *s)) {
+    } else if (array_grow(&b->failed, &b->classes, b->n_classes, &b->cap_classes, sizeof *s)) {
         b->classes[b->n_classes++] = *s;
         *s = (struct charset){0};
     } else {
@@ -131,7 +114,7 @@ static uint32_t add_list(struct builder *b, enum expr_kind kind, const struct id
         return (uint32_t)list->data[0];
     uint32_t first = (uint32_t)b->n_kids;
     for (size_t i = 0; i < list->len; i++)
-        if (grow(b, &b->kids, b->n_kids, &b->cap_kids, sizeof *b->kids))
+        if (array_grow(&b->failed, &b->kids, b->n_kids, &b->cap_kids, sizeof *b->kids))
             b->kids[b->n_kids++] = (uint32_t)list->data[i];
     return add(b, (struct expr){.kind = kind, .first = first, .n = (uint32_t)list->len});
 }
@@ -176,7 +159,7 @@ uint32_t expr_alt_of(struct builder *b, size_t n, ...)
 
 uint32_t builder_rule(struct builder *b)
 {
-    if (!grow(b, &b->rules, b->n_rules, &b->cap_rules, sizeof *b->rules))
+    if (!array_grow(&b->failed, &b->rules, b->n_rules, &b->cap_rules, sizeof *b->rules))
         return 0;
     b->rules[b->n_rules] = (struct rule){.body = UINT32_MAX};
     return (uint32_t)b->n_rules++;

@@ -21,22 +21,6 @@ struct maker {
     bool failed;
 };
 
-static bool grow(bool *failed, void *array, size_t n, size_t *cap, size_t size)
-{
-    if (n < *cap)
-        return true;
-    void **data = array;
-    size_t more = *cap ? 2 * *cap : 64;
-    void *p = realloc(*data, more * size);
-    if (!p) {
-        *failed = true;
-        return false;
-    }
-    *data = p;
-    *cap = more;
-    return true;
-}
-
 // Adds what is reached from a state without a character: states that take one, and matches. begin,
 // end: at the beginning, the end of the text.
 static void spread(struct maker *m, uint32_t from, bool begin, bool end, uint32_t *matched)
@@ -61,7 +45,7 @@ static void spread(struct maker *m, uint32_t from, bool begin, bool end, uint32_
         case NFA_END:
             if (end)
                 m->stack[n++] = q->a;
-            if (!grow(&m->failed, &m->list, m->n, &m->cap, sizeof *m->list))
+            if (!array_grow(&m->failed, &m->list, m->n, &m->cap, sizeof *m->list))
                 return;
             m->list[m->n++] = s; // looked at again where the text ends
             break;
@@ -69,7 +53,7 @@ static void spread(struct maker *m, uint32_t from, bool begin, bool end, uint32_
             *matched |= 1u << q->a;
             // fall through
         case NFA_CHAR:
-            if (!grow(&m->failed, &m->list, m->n, &m->cap, sizeof *m->list))
+            if (!array_grow(&m->failed, &m->list, m->n, &m->cap, sizeof *m->list))
                 return;
             m->list[m->n++] = s;
             break;
@@ -81,7 +65,7 @@ static void spread(struct maker *m, uint32_t from, bool begin, bool end, uint32_
 // for only there the text begins.
 static uint32_t state_of(struct maker *m, uint32_t length, bool first)
 {
-    if (!grow(&m->failed, &m->list, m->n, &m->cap, sizeof *m->list))
+    if (!array_grow(&m->failed, &m->list, m->n, &m->cap, sizeof *m->list))
         return NONE;
     m->list[m->n++] = (uint64_t)(first ? 3 : 1) << 32 | length;
     uint32_t set = setpool_add(&m->sets, m->list, m->n);
@@ -91,7 +75,7 @@ static uint32_t state_of(struct maker *m, uint32_t length, bool first)
     }
     if (set > m->d->n_states) {
         struct dfa *d = m->d;
-        if (!grow(&m->failed, &d->states, d->n_states, &d->cap_states, sizeof *d->states))
+        if (!array_grow(&m->failed, &d->states, d->n_states, &d->cap_states, sizeof *d->states))
             return NONE;
         d->states[d->n_states++] = (struct dfa_state){0};
     }
@@ -130,7 +114,7 @@ static void make_edges(struct maker *m, uint32_t state, uint32_t min, uint32_t m
     for (uint32_t i = 0; i + 1 < n; i++) {
         const struct charset *c = a->states[items[i]].chars;
         for (size_t k = 0; c && k < c->n; k++)
-            if (grow(&m->failed, &m->cuts, m->n_cuts + 1, &m->cap_cuts, sizeof *m->cuts)) {
+            if (array_grow(&m->failed, &m->cuts, m->n_cuts + 1, &m->cap_cuts, sizeof *m->cuts)) {
                 m->cuts[m->n_cuts++] = c->r[k].lo;
                 m->cuts[m->n_cuts++] = c->r[k].hi + 1;
             }
@@ -158,7 +142,7 @@ static void make_edges(struct maker *m, uint32_t state, uint32_t min, uint32_t m
             d->n_edges > d->states[state].first ? &d->edges[d->n_edges - 1] : NULL;
         if (last && last->to == to && last->hi + 1 == lo) {
             last->hi = hi;
-        } else if (grow(&m->failed, &d->edges, d->n_edges, &d->cap_edges, sizeof *d->edges)) {
+        } else if (array_grow(&m->failed, &d->edges, d->n_edges, &d->cap_edges, sizeof *d->edges)) {
             d->edges[d->n_edges++] = (struct dfa_edge){lo, hi, to};
         }
     }

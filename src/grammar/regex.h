@@ -3,6 +3,7 @@
 #ifndef HOKKU_GRAMMAR_REGEX_H
 #define HOKKU_GRAMMAR_REGEX_H
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "grammar/charset.h"
 

@@ -28,27 +28,11 @@ void nfa_release(struct nfa *a)
     *a = (struct nfa){0};
 }
 
-static bool grow(struct nfa *a, void *array, size_t n, size_t *cap, size_t size)
-{
-    if (n < *cap)
-        return true;
-    void **data = array;
-    size_t more = *cap ? 2 * *cap : 64;
-    void *p = realloc(*data, more * size);
-    if (!p) {
-        a->failed = true;
-        return false;
-    }
-    *data = p;
-    *cap = more;
-    return true;
-}
-
 static uint32_t add(struct nfa *a, struct nfa_state s)
 {
     if (a->n >= REGEX_MAX_STATES)
         a->too_big = true;
-    if (a->too_big || !grow(a, &a->states, a->n, &a->cap, sizeof s))
+    if (a->too_big || !array_grow(&a->failed, &a->states, a->n, &a->cap, sizeof s))
         return 0;
     a->states[a->n] = s;
     return (uint32_t)a->n++;
@@ -57,7 +41,7 @@ static uint32_t add(struct nfa *a, struct nfa_state s)
 static struct charset *new_set(struct nfa *a)
 {
     struct charset *s = calloc(1, sizeof *s);
-    if (!s || !grow(a, &a->sets, a->n_sets, &a->cap_sets, sizeof *a->sets)) {
+    if (!s || !array_grow(&a->failed, &a->sets, a->n_sets, &a->cap_sets, sizeof *a->sets)) {
         free(s);
         a->failed = true;
         return NULL;

@@ -143,16 +143,8 @@ bool schema_oom(struct schema *s)
 
 bool schema_grow(struct schema *s, void *array, size_t n, size_t *cap, size_t size)
 {
-    if (n < *cap)
-        return true;
-    void **data = array;
-    size_t more = *cap ? 2 * *cap : 16;
-    void *p = realloc(*data, more * size);
-    if (!p)
-        return schema_oom(s);
-    *data = p;
-    *cap = more;
-    return true;
+    bool failed;
+    return array_grow(&failed, array, n, cap, size) || schema_oom(s);
 }
 
 // ---- keywords ----
