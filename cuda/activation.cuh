@@ -27,7 +27,20 @@ static __device__ __forceinline__ float activate_any(enum activation act, const 
     if (act == ACT_XIELU)
         return x > 0.0f ? x * fmaf(p.p, x, p.beta)
                         : fmaf(p.n, expm1f(fminf(x, p.eps)) - x, p.beta * x);
+    if (act == ACT_CLAMPED_SWIGLU) {
+        const float a = x > 7.0f ? 7.0f : x;
+        return __fdividef(a, 1.0f + __expf(-1.702f * a));
+    }
     return activate(act, x);
+}
+
+// act(gate) * up, for any of them.
+static __device__ __forceinline__ float gated(enum activation act, const struct xielu &p,
+                                              float gate, float up)
+{
+    if (act == ACT_CLAMPED_SWIGLU) // what is not a number stays so
+        up = (up > 7.0f ? 7.0f : up < -7.0f ? -7.0f : up) + 1.0f;
+    return activate_any(act, p, gate) * up;
 }
 
 #endif

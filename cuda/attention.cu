@@ -42,7 +42,7 @@ bool attention_norm_whole(const struct queue *q, const struct attention *a, uint
         return true;
     rest->q_norm = rest->k_norm = NULL;
     struct launch l = {.name = "norm_whole",
-                       .grid = dim3(n, 2),
+                       .grid = dim3(n, a->cached ? 1 : 2),
                        .block = dim3(THREADS),
                        .stream = q->stream,
                        .dependent = q->dependent,
@@ -52,17 +52,23 @@ bool attention_norm_whole(const struct queue *q, const struct attention *a, uint
 
 size_t attention_smem(uint32_t head_dim)
 {
+    struct attention_wide_scratch wide;
+    if (head_dim > ATTENTION_NARROW_HEAD_DIM)
+        return attention_wide_scratch(1, head_dim, head_dim, false, 1, &wide) ? wide.smem : 0;
     size_t decode = attention_decode_smem(head_dim), prefill = attention_prefill_smem(head_dim);
     return decode > prefill ? decode : prefill;
 }
 
 void attention_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t head_dim,
-                       uint32_t n_batch, struct attention_scratch *out)
+                       uint32_t n_batch, uint32_t n_seq, struct attention_scratch *out)
 {
     struct attention_scratch decode = {}, prefill = {};
-    attention_decode_scratch(n_sm, n_head, n_head_kv, head_dim, &decode);
+    attention_decode_scratch(n_sm, n_head, n_head_kv, head_dim, n_seq, &decode);
     attention_prefill_scratch(n_sm, n_head, head_dim, n_batch, &prefill);
     out->partial = decode.partial > prefill.partial ? decode.partial : prefill.partial;
     out->counters = decode.counters > prefill.counters ? decode.counters : prefill.counters;
     out->q_f16 = prefill.q_f16;
+    out->n_split_rows = decode.n_split_rows;
+    if (head_dim > ATTENTION_NARROW_HEAD_DIM)
+        out->q_f16 = (size_t)n_batch * n_head * ATTENTION_MAX_HEAD_DIM * sizeof(__half);
 }

@@ -46,6 +46,8 @@ static __device__ __forceinline__ __half2 bits_half2(uint32_t bits)
 static __device__ __forceinline__ uint32_t window_begin(const struct attention &a,
                                                         uint32_t position)
 {
+    if (a.chunked)
+        return position - position % a.n_swa;
     return a.n_swa && position + 1 > a.n_swa ? position + 1 - a.n_swa : 0;
 }
 
@@ -109,7 +111,7 @@ static __device__ __forceinline__ void load_head(const struct attention &a, cons
 // scores costs these nothing.
 static inline bool is_plain(const struct attention &a)
 {
-    return !a.norm_rotated && a.softcap == 0.0f && a.temp_scale == 0.0f;
+    return !a.norm_rotated && a.softcap == 0.0f && a.temp_scale == 0.0f && !a.v_norm && !a.cached;
 }
 
 // Normalises unless norm is NULL, and rotates.
@@ -149,7 +151,8 @@ static __device__ __forceinline__ void store_query(const struct attention &a,
 {
     float scale = a.q_scale;
     if (!PLAIN && a.temp_scale != 0.0f)
-        scale *= fmaf(a.temp_scale, logf(1.0f + (float)(position / a.temp_len)), 1.0f);
+        scale *=
+            fmaf(a.temp_scale, logf(1.0f + (float)((position + a.temp_offset) / a.temp_len)), 1.0f);
 #pragma unroll
     for (int j = 0; j < h.N; j++) {
         uint2 i = pair_at(a, lane + j * TEAM);
@@ -476,6 +479,14 @@ static __device__ __forceinline__ float row_sum(const softmax<DH, MT> &s, int t,
     return sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
 }
 
+// The divisor of a head's results: with the share of its sink, if it has one, which no value is
+// weighed with. top and sum: of all positions seen, in units of log2.
+static __device__ __forceinline__ float with_sink(const struct attention &a, uint32_t head,
+                                                  float top, float sum)
+{
+    return a.sinks ? sum + ptx_exp2(fmaf(a.sinks[head], 1.4426950408889634f, -top)) : sum;
+}
+
 // ---- what several blocks have summed up
 
 // Four results from element d of a head on; out is the head's row.
@@ -559,7 +570,7 @@ bool attention_norm_whole(const struct queue *q, const struct attention *a, uint
 
 // What either part needs of attention_scratch and attention_smem.
 void attention_decode_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t head_dim,
-                              struct attention_scratch *out);
+                              uint32_t n_seq, struct attention_scratch *out);
 void attention_prefill_scratch(int n_sm, uint32_t n_head, uint32_t head_dim, uint32_t n_batch,
                                struct attention_scratch *out);
 size_t attention_decode_smem(uint32_t head_dim);

@@ -1,4 +1,5 @@
-// Attention of one token over the cache. All query heads that share a KV head form the rows of one
+// Attention of one token over the cache, or of the next tokens of several sequences: each row by
+// itself, cut up as it would be alone. All query heads that share a KV head form the rows of one
 // matrix tile, so every key and value is read once however many heads use it (GQA, Ainslie et al.
 // 2023). The cache is cut into tiles of 16 positions, consecutive tiles are dealt out to the blocks
 // of a KV head and in turn to their warps (Flash-Decoding); each block merges its warps, and the
@@ -18,6 +19,7 @@ enum {
     MAX_SPLIT = 64,   // blocks per KV head
     SPLIT_TILES = 8,  // tiles that make a block worth while,
     ALONE_TILES = 16, // and what one block does faster than several blocks and a merge
+    SPLIT_ROWS = 16,  // of different sequences, that blocks share at a time
 };
 
 // Turns of K and V tiles under way per warp.
@@ -31,30 +33,35 @@ template <int DH> static constexpr __host__ __device__ uint32_t tile_elems()
     return M * tile_ld<DH>();
 }
 
-// Prepares the vectors that the predecessor left: query heads head0 .. head0 + n_row - 1, and the
-// token's key and value if `newest`. buf (2, DH), copy (2, DH): for those. `more` is called once by
-// every thread, when the first vector has been requested.
+// Prepares the vectors that the predecessor left in row i: query heads head0 .. head0 + n_row - 1,
+// and the token's key and value if `newest`. buf (2, DH), copy (2, DH): for those. `more` is called
+// once by every thread, when the first vector has been requested.
 template <int DH, bool PLAIN, typename F>
-static __device__ __forceinline__ void
-prepare(const struct attention &a, uint32_t kv_head, uint32_t head0, uint32_t n_row, bool newest,
-        uint32_t position, size_t cache_row, __half *q, float *buf, __half *copy, F more)
+static __device__ __forceinline__ void prepare(const struct attention &a, uint32_t token,
+                                               uint32_t kv_head, uint32_t head0, uint32_t n_row,
+                                               bool newest, uint32_t position, size_t cache_row,
+                                               __half *q, float *buf, __half *copy, F more)
 {
     const uint32_t lane = threadIdx.x % TEAM, n = n_row + (newest ? 2 : 0);
+    const float *const q_in = a.q_in + (size_t)token * a.ld_q;
+    const size_t kv_at = (size_t)token * a.ld_kv + kv_head * a.head_dim;
+    const float2 *const rope = a.rope ? a.rope + (size_t)token * (a.rope_dim / 2) : NULL;
     bool begun = false;
 #pragma unroll 1
     for (uint32_t i = threadIdx.x / TEAM; i < n || !begun; i += blockDim.x / TEAM) {
-        const float *src = i < n_row    ? a.q_in + (head0 + i) * a.head_dim
-                           : i == n_row ? a.k_in + kv_head * a.head_dim
-                                        : a.v_in + kv_head * a.head_dim;
+        const float *src = i < n_row    ? q_in + (head0 + i) * a.head_dim
+                           : i == n_row ? a.k_in + kv_at
+                                        : a.v_in + kv_at;
         head_pairs<DH> h = {};
         if (i < n)
-            load_head<DH>(a, src, i <= n_row ? a.rope : NULL, lane, h);
+            load_head<DH>(a, src, i <= n_row ? rope : NULL, lane, h);
         if (!begun)
             more();
         begun = true;
         if (i >= n)
             break;
-        finish_head<DH, PLAIN>(a, i < n_row ? a.q_norm : i == n_row ? a.k_norm : NULL, lane, h);
+        const float *v_norm = PLAIN ? NULL : a.v_norm;
+        finish_head<DH, PLAIN>(a, i < n_row ? a.q_norm : i == n_row ? a.k_norm : v_norm, lane, h);
         if (i < n_row)
             store_query<DH, PLAIN>(a, h, position, q + i * tile_ld<DH>(), lane);
         else
@@ -72,10 +79,10 @@ struct merge_buffer {
 // Merges what n_part blocks have summed up: part (n_part, n_row, DH), ml (n_part, n_row). The
 // pieces of a row, four values each, are dealt out to the threads; where there are fewer pieces
 // than threads, several threads share the blocks of one. Everything is added in an order that the
-// shapes alone decide.
+// shapes alone decide. out: of the first row.
 template <int DH>
 static __device__ void merge_blocks(const struct attention &a, const float4 *part, const float2 *ml,
-                                    uint32_t n_part, uint32_t n_row, uint32_t head0,
+                                    uint32_t n_part, uint32_t n_row, uint32_t head0, float *out,
                                     struct merge_buffer *b)
 {
     constexpr uint32_t N = DH / 4, AT_ONCE = DH > 32 ? 8 : 4; // few enough not to spill
@@ -118,7 +125,7 @@ static __device__ void merge_blocks(const struct attention &a, const float4 *par
         for (uint32_t d = WARP / 2; d > 0; d /= 2)
             sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
         if (lane == 0)
-            b->sum[r] = sum;
+            b->sum[r] = with_sink(a, head0 + r, top, sum);
     }
     __syncthreads();
     for (uint32_t first = 0; first < n_piece; first += width) {
@@ -139,11 +146,11 @@ static __device__ void merge_blocks(const struct attention &a, const float4 *par
                 add_scaled(total, 1.0f, b->v[i * width + threadIdx.x % width]);
         }
         if (share == 0 && piece < n_piece)
-            store_out(a, a.out + (head0 + r) * a.head_dim, d, scaled(total, a.v_undo / b->sum[r]));
+            store_out(a, out + r * a.head_dim, d, scaled(total, a.v_undo / b->sum[r]));
     }
 }
 
-// Grid (splits, n_head_kv, groups of 16 query heads), FEW_WARP or MAX_WARP warps.
+// Grid (splits, n_head_kv, rows * groups of 16 query heads), FEW_WARP or MAX_WARP warps.
 template <int DH, bool PLAIN>
 static __global__ void __launch_bounds__(MAX_WARP *WARP)
     attention_decode_kernel(const __grid_constant__ struct attention a)
@@ -163,18 +170,20 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
     // (n_warp, STAGES, 2, M, LD); later (n_warp, M, O_LD) floats, as far apart
     __half *tiles = q + tile_elems<DH>() * (1 + warp * STAGES * 2);
     const uint32_t split = blockIdx.x, kv_head = blockIdx.y;
-    const uint32_t group = a.n_head / a.n_head_kv, row0 = blockIdx.z * M;
+    const uint32_t group = a.n_head / a.n_head_kv, n_tile_row = div_up(group, (uint32_t)M);
+    const uint32_t token = gridDim.z == n_tile_row ? 0 : blockIdx.z / n_tile_row;
+    const uint32_t row0 = (blockIdx.z - token * n_tile_row) * M;
     const uint32_t n_row = min(group - row0, (uint32_t)M), head0 = kv_head * group + row0;
 
     griddep_launch_dependents();
-    const struct seq_row at = *a.rows;
+    const struct seq_row at = a.rows[token];
     const uint32_t position = at.pos;
     const uint32_t *const table = a.tables + (size_t)at.slot * a.max_blocks;
     const bool skip = a.skip && *a.skip;
     const uint32_t first = window_begin(a, position), base = first / M * M;
     const uint32_t n_tile = position / M - base / M + 1;
     const uint32_t n_wanted =
-        n_tile <= ALONE_TILES ? 1 : min(gridDim.x, n_tile / (uint32_t)SPLIT_TILES);
+        n_tile <= ALONE_TILES ? 1 : min(a.max_split, n_tile / (uint32_t)SPLIT_TILES);
     const uint32_t per_split = div_up(n_tile, n_wanted), n_split = div_up(n_tile, per_split);
     if (skip || split >= n_split) {
         griddep_wait();
@@ -182,6 +191,11 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
     }
     const uint32_t tile0 = split * per_split, n_mine = min(per_split, n_tile - tile0);
     const uint32_t p0 = base + tile0 * M;
+    // What an earlier layer put into the cache, a kernel in flight may have written.
+    const bool cached = !PLAIN && a.cached;
+    const uint32_t n_there = position + cached;
+    if (cached)
+        griddep_wait();
     auto slot = [&](uint32_t turn, int kv) {
         return tiles + (turn % STAGES * 2 + kv) * tile_elems<DH>();
     };
@@ -195,7 +209,7 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
         if (t < n_mine)
             request_rows<DH, M, WARP>(kv ? a.v : a.k,
                                       kv_row(block, a.n_head_kv, kv_head, first_pos),
-                                      (int)position - (int)first_pos, slot(turn, kv), lane);
+                                      (int)n_there - (int)first_pos, slot(turn, kv), lane);
         cp_async_commit();
     };
     // half of them: they stand before the queries in the way to the memory
@@ -208,8 +222,8 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
     const size_t new_row =
         kv_row(__ldg(&table[position / KV_BLOCK]), a.n_head_kv, kv_head, position);
     griddep_wait();
-    prepare<DH, PLAIN>(a, kv_head, head0, n_row, split == n_split - 1, position, new_row, q, buf[0],
-                       newest[0], [&] { request_some(STAGES, 2 * STAGES); });
+    prepare<DH, PLAIN>(a, token, kv_head, head0, n_row, !cached && split == n_split - 1, position,
+                       new_row, q, buf[0], newest[0], [&] { request_some(STAGES, 2 * STAGES); });
     __syncthreads();
 
     softmax<DH, 1> s;
@@ -224,7 +238,8 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
             __half *tile = slot(turn, kv);
             if (plane.scales)
                 widen_rows<DH, M, WARP>(tile, lane, [] { __syncwarp(); });
-            if (position - first_pos < M) { // the newest row is not in the cache yet for all to see
+            // the newest row is not in the cache yet for all to see
+            if (!cached && position - first_pos < M) {
                 if (lane < DH / 8)
                     reinterpret_cast<uint4 *>(tile + (position - first_pos) * tile_ld<DH>())[lane] =
                         reinterpret_cast<const uint4 *>(newest[kv])[lane];
@@ -248,6 +263,7 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
 
     // merge the warps
     const uint32_t n_used = min(n_warp, n_mine);
+    float *const out = a.out + ((size_t)token * a.n_head + head0) * a.head_dim;
     if (warp < n_used) {
         float *o = reinterpret_cast<float *>(tiles);
 #pragma unroll
@@ -292,7 +308,8 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
                            r * O_LD + d));
         }
         if (n_split == 1) {
-            store_out(a, a.out + (head0 + r) * a.head_dim, d, scaled(v, a.v_undo / sum));
+            sum = with_sink(a, head0 + r, top, sum);
+            store_out(a, out + r * a.head_dim, d, scaled(v, a.v_undo / sum));
         } else {
             part[split * n_row * N + i] = v;
             if (d == 0)
@@ -303,7 +320,7 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
         return;
     uint32_t *counter = a.counters + kv_head * gridDim.z + blockIdx.z;
     if (last_to_arrive(counter, n_split))
-        merge_blocks<DH>(a, part, ml, n_split, n_row, head0,
+        merge_blocks<DH>(a, part, ml, n_split, n_row, head0, out,
                          reinterpret_cast<struct merge_buffer *>(q + tile_elems<DH>()));
 }
 
@@ -333,36 +350,76 @@ static uint32_t max_split(int n_sm, uint32_t n_head, uint32_t n_head_kv)
 }
 
 void attention_decode_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t head_dim,
-                              struct attention_scratch *out)
+                              uint32_t n_seq, struct attention_scratch *out)
 {
     size_t group = n_head / n_head_kv, z = div_up(group, (size_t)M);
     size_t rows = n_head_kv * z * max_split(n_sm, n_head, n_head_kv) * lesser(group, (size_t)M);
+    out->n_split_rows = lesser(n_seq, (uint32_t)SPLIT_ROWS);
     with_head_dim(head_dim, [&](auto tag) {
-        out->partial = rows * (decltype(tag)::value + 2) * sizeof(float);
+        out->partial = out->n_split_rows * rows * (decltype(tag)::value + 2) * sizeof(float);
         return true;
     });
-    out->counters = n_head_kv * z * sizeof(uint32_t);
+    out->counters = n_seq * n_head_kv * z * sizeof(uint32_t);
 }
 
-bool attention_decode_launch(const struct queue *q, const struct attention *a, struct error *err)
+// The blocks that share a KV head of a row at most that far, as the kernel has it.
+static uint32_t n_split_at(const struct attention *a, uint32_t position)
 {
-    struct attention rest;
-    if (!attention_norm_whole(q, a, 1, &rest, err))
-        return false;
+    const uint32_t n_tile = position / M + 1; // a window only makes it less
+    return n_tile <= ALONE_TILES
+               ? 1
+               : lesser(a->max_split, lesser(n_tile / (uint32_t)SPLIT_TILES, (uint32_t)MAX_SPLIT));
+}
+
+// n rows, each the next of its sequence; split: the most blocks that share a KV head of one.
+static bool launch_rows(const struct queue *q, const struct attention *a, uint32_t n,
+                        uint32_t split, struct error *err)
+{
     uint32_t group = a->n_head / a->n_head_kv;
     struct launch l = {.name = "attention_decode",
-                       .grid = dim3(max_split(q->n_sm, a->n_head, a->n_head_kv), a->n_head_kv,
-                                    div_up(group, (uint32_t)M)),
+                       .grid = dim3(split, a->n_head_kv, n * div_up(group, (uint32_t)M)),
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return with_kernel(rest, [&](auto dim, auto kind) {
+    return with_kernel(*a, [&](auto dim, auto kind) {
         constexpr int DH = decltype(dim)::value;
         size_t declared = 4096; // more than the kernel's own shared arrays
         bool fits = decode_smem<DH>(MAX_WARP) + declared <= q->smem_max;
         uint32_t n_warp = fits ? MAX_WARP : FEW_WARP;
         l.block = dim3(n_warp * WARP);
         l.smem = decode_smem<DH>(n_warp);
-        return launch_kernel(err, l, attention_decode_kernel<DH, decltype(kind)::plain>, rest);
+        return launch_kernel(err, l, attention_decode_kernel<DH, decltype(kind)::plain>, *a);
     });
+}
+
+bool attention_decode_launch(const struct queue *q, const struct attention *a, struct error *err)
+{
+    struct attention rest;
+    if (a->head_dim > ATTENTION_NARROW_HEAD_DIM)
+        return attention_wide_launch(q, a, 1, true, err);
+    if (!attention_norm_whole(q, a, 1, &rest, err))
+        return false;
+    rest.max_split = max_split(q->n_sm, a->n_head, a->n_head_kv);
+    return launch_rows(q, &rest, 1, rest.max_split, err);
+}
+
+bool attention_rows_launch(const struct queue *q, const struct attention *a, uint32_t n,
+                           uint32_t furthest, struct error *err)
+{
+    struct attention rest;
+    if (a->head_dim > ATTENTION_NARROW_HEAD_DIM)
+        return attention_wide_launch(q, a, n, true, err);
+    if (!attention_norm_whole(q, a, n, &rest, err))
+        return false;
+    rest.max_split = max_split(q->n_sm, a->n_head, a->n_head_kv);
+    const uint32_t split = n_split_at(&rest, furthest);
+    // blocks that share a row leave what they have in scratch, which is for so many rows
+    const uint32_t most = split == 1 ? n : rest.n_split_rows * rest.max_split / split;
+    for (uint32_t i = 0; i < n; i += most) {
+        const uint32_t n_now = lesser(n - i, most);
+        if (!launch_rows(q, &rest, n_now, split, err))
+            return false;
+        rest = attention_from_row(rest, n_now);
+    }
+    return true;
 }

@@ -38,12 +38,12 @@ static __global__ void __launch_bounds__(THREADS)
         load_head<DH>(a, a.q_in + (size_t)i * a.ld_q + h * a.head_dim, rope, lane, v);
         finish_head<DH, PLAIN>(a, a.q_norm, lane, v);
         store_query<DH, PLAIN>(a, v, position, a.q_f16 + ((size_t)i * a.n_head + h) * DH, lane);
-    } else if (h < a.n_head + 2 * a.n_head_kv) {
+    } else if (h < a.n_head + 2 * a.n_head_kv && (PLAIN || !a.cached)) {
         bool is_k = h < a.n_head + a.n_head_kv;
         uint32_t kv = h - a.n_head - (is_k ? 0 : a.n_head_kv);
         const float *src = (is_k ? a.k_in : a.v_in) + (size_t)i * a.ld_kv + kv * a.head_dim;
         load_head<DH>(a, src, is_k ? rope : NULL, lane, v);
-        finish_head<DH, PLAIN>(a, is_k ? a.k_norm : NULL, lane, v);
+        finish_head<DH, PLAIN>(a, is_k ? a.k_norm : PLAIN ? NULL : a.v_norm, lane, v);
         size_t row = kv_row(table[position / KV_BLOCK], a.n_head_kv, kv, position);
         store_kv<DH>(a, is_k ? a.k : a.v, row, v, buf[team], NULL, lane);
     }
@@ -149,19 +149,19 @@ static __global__ void __launch_bounds__(THREADS, 2)
     const uint32_t block = blockIdx.y * gridDim.x + blockIdx.x;
     constexpr size_t PART_FLOATS = (size_t)ROWS * (DH + 2);
     float *const parts = a.partial + (size_t)block * gridDim.z * PART_FLOATS;
+    auto head_of = [&](uint32_t r) { return kv_head * group + (row0 + r) % group; };
     auto destination = [&](uint32_t r) {
-        uint32_t row = row0 + r;
-        return a.out +
-               ((size_t)(row / group) * a.n_head + kv_head * group + row % group) * a.head_dim;
+        return a.out + ((size_t)((row0 + r) / group) * a.n_head + head_of(r)) * a.head_dim;
     };
 #pragma unroll
     for (int t = 0; t < MT; t++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float sum = row_sum(s, t, h), scale = a.v_undo / sum;
+            float sum = row_sum(s, t, h);
             uint32_t r = (warp * MT + t) * M + lane / 4 + 8 * h, width = a.head_dim;
             if (row0 + r > last_row)
                 continue;
+            float scale = a.v_undo / with_sink(a, head_of(r), s.top[t][h], sum);
             float *out = destination(r);
             if (n_part > 1) {
                 float *mine = parts + part * PART_FLOATS;
@@ -198,8 +198,9 @@ static __global__ void __launch_bounds__(THREADS, 2)
             weight[i * ROWS + r] = ptx_exp2(ml.x - top);
             sum = fmaf(weight[i * ROWS + r], ml.y, sum);
         }
+        const float scale = a.v_undo / with_sink(a, head_of(r), top, sum);
         for (uint32_t i = 0; i < n_part; i++)
-            weight[i * ROWS + r] *= a.v_undo / sum;
+            weight[i * ROWS + r] *= scale;
     }
     __syncthreads();
     constexpr uint32_t N = DH / 4, AHEAD = 4;
@@ -265,9 +266,11 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
                               struct error *err)
 {
     struct attention rest;
+    if (a->head_dim > ATTENTION_NARROW_HEAD_DIM)
+        return attention_wide_launch(q, a, n, false, err);
     if (!attention_norm_whole(q, a, n, &rest, err))
         return false;
-    uint32_t n_vector = a->n_head + 2 * a->n_head_kv;
+    uint32_t n_vector = a->n_head + (a->cached ? 0 : 2 * a->n_head_kv);
     uint32_t n_row = n * (a->n_head / a->n_head_kv);
     struct launch rotate = {.name = "rotate_store",
                             .grid = dim3(n, div_up(n_vector, (uint32_t)N_TEAM)),
@@ -284,7 +287,7 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
         constexpr int DH = decltype(dim)::value;
         constexpr bool PLAIN = decltype(kind)::plain;
         uint32_t x = div_up(n_row, (uint32_t)shape<DH>::ROWS);
-        l.grid = dim3(x, a->n_head_kv, n_prefill_part(q->n_sm, x * a->n_head_kv));
+        l.grid = dim3(x, a->n_head_kv, a->one_part ? 1 : n_prefill_part(q->n_sm, x * a->n_head_kv));
         l.smem = prefill_smem<DH>();
         return launch_kernel(err, rotate, rotate_store_kernel<DH, PLAIN>, rest) &&
                launch_kernel(err, l, attention_prefill_kernel<DH, PLAIN>, rest, n);

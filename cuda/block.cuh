@@ -49,6 +49,21 @@ static __device__ __forceinline__ uint64_t warp_reduce(uint64_t v, enum reductio
     return v;
 }
 
+// The sum over a block of whole warps, in the same order every time; everyone gets it. part has a
+// number for each warp, which nobody may still be reading.
+static __device__ __forceinline__ float block_sum(float v, float *part)
+{
+    for (int d = WARP / 2; d > 0; d /= 2)
+        v += __shfl_xor_sync(ALL_LANES, v, d);
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = v;
+    __syncthreads();
+    v = 0.0f;
+    for (uint32_t i = 0; i < blockDim.x / WARP; i++)
+        v += part[i];
+    return v;
+}
+
 // The sum of v over lanes 0 .. this one.
 static __device__ __forceinline__ uint64_t warp_scan(uint64_t v)
 {

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "engine/windows.h"
 #include "engine_impl.h"
 
 // ---- memory
@@ -44,6 +45,7 @@ static bool make_plan(const struct model *m, const struct engine_params *p, cons
     out->n_ctx_max_q8 = largest_context(m, &q8, d, m->hp.n_ctx_train);
     out->n_ctx = p->n_ctx ? p->n_ctx : out->n_ctx_max ? out->n_ctx_max : m->hp.n_ctx_train;
     cuda_memory_plan(m, p, out->n_ctx, d, &plan);
+    windows_plan(m, p->n_batch ? p->n_batch : 512, cuda_n_seq(p, m), KV_BLOCK, out);
     out->weights = plan.weights;
     out->kv = plan.kv;
     out->scratch = plan.scratch;
@@ -75,12 +77,22 @@ static bool check_shape(const struct model *m, const struct device *d, struct er
 {
     if (!cuda_check_facts(m, err))
         return false;
-    const uint32_t head_dim = model_largest(m).head_dim;
-    size_t smem = attention_smem(head_dim);
-    if (smem == 0)
+    uint32_t head_dim = 1;
+    size_t smem = 0;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct layer *l = &m->layers[i];
+        struct attention_wide_scratch wide = {};
+        if (l->latent.n_kv > 0)
+            attention_wide_scratch(l->n_head, l->head_dim, l->latent.n_kv, true, 1, &wide);
+        else if (l->head_dim > head_dim)
+            head_dim = l->head_dim;
+        smem = wide.smem > smem ? wide.smem : smem;
+    }
+    if (attention_smem(head_dim) == 0)
         return error_set(err, ERR_MODEL, "head dimension %u: the CUDA engine takes 1 to %d",
                          head_dim, ATTENTION_MAX_HEAD_DIM);
-    smem += 8192; // what the kernels declare themselves is less
+    smem = attention_smem(head_dim) > smem ? attention_smem(head_dim) : smem;
+    smem += 4096; // what the kernels declare themselves is less
     if (smem > d->smem_max)
         return error_set(err, ERR_MODEL,
                          "%s: a block has %zu bytes of shared memory, this model needs %zu",
@@ -158,7 +170,8 @@ bool cuda_pace(struct cuda_engine *e, uint32_t n, uint32_t i, struct error *err)
 bool cuda_enqueue_chunk(struct cuda_engine *e, const int32_t *tokens, size_t n, bool logits,
                         struct error *err)
 {
-    if (!cuda_set_step(e, tokens[0], e->n_past, err))
+    if (!cuda_state_use(e, e->seq->state, e->seq->next_states[0], (uint32_t)n, err) ||
+        !cuda_set_step(e, tokens[0], e->n_past, err))
         return false;
     if (n == 1) {
         if (!cuda_forward_one(e, err))
@@ -232,35 +245,10 @@ bool cuda_enqueue_step(struct cuda_engine *e, struct error *err)
                               e->s.step, err);
 }
 
-// What enqueue() launches becomes a graph instead.
-template <typename F>
-static bool capture(struct cuda_engine *e, cudaGraph_t *graph, F enqueue, struct error *err)
-{
-    struct error mine = {};
-    *graph = NULL;
-    if (!CHECK_CUDA(cudaStreamBeginCapture(e->q.stream, cudaStreamCaptureModeRelaxed), err))
-        return false;
-    bool ok = enqueue();
-    return CHECK_CUDA(cudaStreamEndCapture(e->q.stream, graph), ok ? err : &mine) && ok;
-}
-
-// A graph that can be launched.
-template <typename F>
-static bool capture_exec(struct cuda_engine *e, cudaGraphExec_t *exec, F enqueue, struct error *err)
-{
-    cudaGraph_t graph;
-    bool ok = capture(e, &graph, enqueue, err) &&
-              CHECK_CUDA(cudaGraphInstantiate(exec, graph), err) &&
-              CHECK_CUDA(cudaGraphUpload(*exec, e->q.stream), err);
-    if (graph)
-        cudaGraphDestroy(graph);
-    return ok;
-}
-
 static bool capture_step(struct cuda_engine *e, bool waits, struct error *err)
 {
     e->sampler.waits = waits;
-    return capture_exec(
+    return cuda_capture_exec(
         e, &e->graph[waits], [&] { return cuda_enqueue_step(e, err); }, err);
 }
 
@@ -272,7 +260,7 @@ static bool prepare_masks(struct cuda_engine *e, struct error *err)
         return cuda_forward_one(e, err) && cuda_head(e, 0, 1, &e->s.step->done, err);
     };
     return (e->mask || CHECK_CUDA(cudaMallocHost(&e->mask, bytes), err)) &&
-           (e->masked_graph || capture_exec(e, &e->masked_graph, step, err));
+           (e->masked_graph || cuda_capture_exec(e, &e->masked_graph, step, err));
 }
 
 // The driver loads a kernel when it is first launched, and takes device memory for it. Those of a
@@ -281,7 +269,8 @@ static bool prepare_masks(struct cuda_engine *e, struct error *err)
 // they are needed.
 static bool load_kernels(struct cuda_engine *e, struct error *err)
 {
-    static const uint32_t sizes[] = {2, 4, 8, 64, 128, 256}; // all shapes of the products' tiles
+    static const uint32_t sizes[] = {2,  4,   8,  16,
+                                     64, 128, 256}; // all shapes of the products' tiles
     uint32_t most = e->base.n_batch;
     if (e->s.blas_workspace)
         most = lesser(most, (uint32_t)(e->q.hopper ? MATVEC_MAX_ROWS_HOPPER : MATVEC_MAX_ROWS));
@@ -293,7 +282,14 @@ static bool load_kernels(struct cuda_engine *e, struct error *err)
             return cuda_forward_many(e, n, err) && cuda_head(e, 0, n_logits, NULL, err) &&
                    cuda_head(e, 0, 1, NULL, err);
         };
-        ok = capture(e, &graph, chunk, err);
+        ok = cuda_capture(e, &graph, chunk, err);
+        if (graph)
+            cudaGraphDestroy(graph);
+    }
+    for (uint32_t n = 4; ok && e->n_seq > 1 && n <= 64 && n <= e->base.n_batch; n *= 4) {
+        cudaGraph_t graph;
+        ok = cuda_capture(
+            e, &graph, [&] { return cuda_enqueue_parts(e, n, err); }, err);
         if (graph)
             cudaGraphDestroy(graph);
     }
@@ -332,8 +328,11 @@ static_assert(ENGINE_RUN_AHEAD + 1 < RING, "a slot is read before it is written 
 static bool engine_pick_next(struct engine *base, const struct seq *s, struct error *err)
 {
     struct cuda_engine *e = self(base);
+    const uint32_t *next = s->next_states;
     e->mask_missing = s->mask != NULL;
     return cuda_work_on(e, s, NULL, err) &&
+           (s->n_next == 0 || cuda_state_use(e, s->n_next > 1 ? next[s->n_next - 2] : s->state,
+                                             next[s->n_next - 1], 1, err)) &&
            CHECK_CUDA(
                cudaGraphLaunch(s->mask ? e->masked_graph : e->graph[e->sampler.waits], e->q.stream),
                err);
@@ -409,29 +408,49 @@ static void engine_pick_stop(struct engine *base)
 
 // ---- the KV cache in and out
 
-static size_t backend_kv_bytes(const struct engine *base, size_t begin, size_t end)
+static size_t backend_kv_bytes(const struct engine *base, bool near, size_t begin, size_t end)
 {
-    return cuda_kv_bytes((const struct cuda_engine *)base, begin, end);
+    return cuda_kv_bytes((const struct cuda_engine *)base, near, begin, end);
 }
 
-static bool engine_kv_export(struct engine *base, const struct seq *s, size_t begin, size_t end,
-                             void *dst, struct error *err)
-{
-    return cuda_work_on(self(base), s, NULL, err) &&
-           cuda_kv_copy(self(base), s->blocks, begin, end, (uint8_t *)dst, true, err);
-}
-
-static bool engine_kv_import(struct engine *base, const struct seq *s, size_t begin, size_t end,
-                             const void *src, struct error *err)
+static bool engine_kv_export(struct engine *base, const struct seq *s, bool near, size_t begin,
+                             size_t end, void *dst, struct error *err)
 {
     return cuda_work_on(self(base), s, NULL, err) &&
-           cuda_kv_copy(self(base), s->blocks, begin, end, (uint8_t *)src, false, err);
+           cuda_kv_copy(self(base), near ? s->near : s->blocks, near, begin, end, (uint8_t *)dst,
+                        true, err);
 }
 
-static bool engine_kv_copy(struct engine *base, uint32_t from, uint32_t to, size_t n,
+static bool engine_kv_import(struct engine *base, const struct seq *s, bool near, size_t begin,
+                             size_t end, const void *src, struct error *err)
+{
+    return cuda_work_on(self(base), s, NULL, err) &&
+           cuda_kv_copy(self(base), near ? s->near : s->blocks, near, begin, end, (uint8_t *)src,
+                        false, err);
+}
+
+static size_t backend_state_bytes(const struct engine *base)
+{
+    return ((const struct cuda_engine *)base)->states.stride * sizeof(float);
+}
+
+static bool engine_state_export(struct engine *base, uint32_t slot, void *dst, struct error *err)
+{
+    return cuda_begin(self(base), err) &&
+           cuda_state_copy(self(base), slot, (float *)dst, true, err);
+}
+
+static bool engine_state_import(struct engine *base, uint32_t slot, const void *src,
+                                struct error *err)
+{
+    return cuda_begin(self(base), err) &&
+           cuda_state_copy(self(base), slot, (float *)src, false, err);
+}
+
+static bool engine_kv_copy(struct engine *base, bool near, uint32_t from, uint32_t to, size_t n,
                            struct error *err)
 {
-    return cuda_begin(self(base), err) && cuda_kv_copy_block(self(base), from, to, n, err);
+    return cuda_begin(self(base), err) && cuda_kv_copy_block(self(base), near, from, to, n, err);
 }
 
 // ---- cuBLAS
@@ -483,7 +502,9 @@ static void engine_free_cuda(struct engine *base)
     cudaFreeHost(e->host_tokens);
     cudaFreeHost(e->mask);
     cudaFreeHost(e->kv_table);
+    cudaFreeHost(e->host_spans);
     cudaFreeHost(e->sampler.ring);
+    cuda_parts_close(e);
     if (e->q.stream)
         cudaStreamDestroy(e->q.stream);
     engine_release(base);
@@ -504,10 +525,11 @@ static bool take_memory(struct cuda_engine *e, const struct model *m, struct err
     }
     cuda_place(e, m);
     const size_t table_bytes = kv_blocks(e->base.n_ctx) * sizeof *e->kv_table;
-    if (!CHECK_CUDA(cudaMallocHost(&e->kv_table, table_bytes), err))
+    if (!CHECK_CUDA(cudaMallocHost(&e->kv_table, 2 * table_bytes), err))
         return false;
-    memset(e->kv_table, 0, table_bytes); // as on the device: cuda_kv_use compares
+    memset(e->kv_table, 0, 2 * table_bytes); // as on the device: cuda_kv_use compares
     return CHECK_CUDA(cudaMemsetAsync(e->s.kv_tables, 0, table_bytes, e->q.stream), err) &&
+           CHECK_CUDA(cudaMemsetAsync(e->s.near_tables, 0, table_bytes, e->q.stream), err) &&
            CHECK_CUDA(cudaMallocHost(&e->host_step, sizeof *e->host_step), err) &&
            CHECK_CUDA(cudaMallocHost(&e->host_tokens, e->base.n_batch * sizeof(int32_t)), err) &&
            CHECK_CUDA(cudaMallocHost(&e->sampler.ring, RING * sizeof *e->sampler.ring), err) &&
@@ -531,9 +553,24 @@ static bool open_queue(struct cuda_engine *e, const struct device *d, struct err
 }
 
 static const struct backend cuda_backend = {
-    KV_BLOCK,         engine_eval,      nullptr,          engine_logits,    engine_pick_start,
-    engine_pick_next, engine_pick_take, engine_pick_stop, backend_kv_bytes, engine_kv_export,
-    engine_kv_import, engine_kv_copy,   cuda_measure,     cuda_profile,     engine_free_cuda,
+    KV_BLOCK,
+    engine_eval,
+    cuda_eval_parts,
+    engine_logits,
+    engine_pick_start,
+    engine_pick_next,
+    engine_pick_take,
+    engine_pick_stop,
+    backend_kv_bytes,
+    engine_kv_export,
+    engine_kv_import,
+    backend_state_bytes,
+    engine_state_export,
+    engine_state_import,
+    engine_kv_copy,
+    cuda_measure,
+    cuda_profile,
+    engine_free_cuda,
 };
 
 extern "C" struct engine *cuda_engine_open(const struct model *m, const struct engine_params *p,
@@ -560,11 +597,16 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
     if (e->base.n_batch > e->base.n_ctx)
         e->base.n_batch = e->base.n_ctx;
     snprintf(e->base.device, sizeof e->base.device, "%.*s", (int)sizeof e->base.device - 1, d.name);
-    snprintf(e->base.kv_format, sizeof e->base.kv_format, "cuda3 k=%s v=%s",
-             p->type_k == KV_F16 ? "f16" : "q8_0", p->type_v == KV_F16 ? "f16" : "q8_0");
     e->hp = m->hp;
     e->largest = model_largest(m);
     e->params = *p;
+    e->n_seq = cuda_n_seq(p, m);
+    e->base.n_states = cuda_n_states(m, e->n_seq);
+    e->base.type_k = p->type_k;
+    e->base.type_v = p->type_v;
+    snprintf(e->base.kv_format, sizeof e->base.kv_format, "cuda3 k=%s v=%s%s%s",
+             p->type_k == KV_F16 ? "f16" : "q8_0", p->type_v == KV_F16 ? "f16" : "q8_0",
+             e->base.n_states > 0 ? " states:1" : "", windows_reach(m) > 0 ? " windows:1" : "");
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         double n = 0;
         for (int k = 0; k < N_LAYER_WEIGHTS; k++)
@@ -572,12 +614,15 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
         e->layer_weights = n > e->layer_weights ? n : e->layer_weights;
     }
     e->cancel = p->cancel;
-    if (!engine_init(&e->base, &e->core, &cuda_backend, err) || !open_queue(e, &d, err) ||
-        !take_memory(e, m, err) || !cuda_load(e, m, err) || !capture_step(e, false, err) ||
+    if (!engine_init(&e->base, &e->core, &cuda_backend, e->n_seq, e->n_seq, err) ||
+        !open_queue(e, &d, err) || !take_memory(e, m, err) || !cuda_parts_open(e, err) ||
+        !cuda_states_open(e, err) || !cuda_load(e, m, err) || !capture_step(e, false, err) ||
         !capture_step(e, true, err) || !load_kernels(e, err) || !cuda_wait(e, err)) {
         engine_free_cuda(&e->base);
         return NULL;
     }
+    e->core.alike = e->n_seq > 1;
+    e->core.max_drafts = e->core.alike ? ENGINE_MAX_DRAFTS : 0; // other passes have other bits
     size_t mem_free = 0, mem_total = 0;
     cudaMemGetInfo(&mem_free, &mem_total);
     e->base.mem_total = d.total;

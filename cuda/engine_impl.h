@@ -4,15 +4,23 @@
 
 #include "engine/backend.h"
 #include "engine/finite.h"
+#include "experts.h"
 #include "kernels.h"
 #include "sampler.cuh"
+#include "states.h"
 
 enum {
     // Tokens up to which a chunk goes through the matrix-vector kernel: where the weights of more
     // pass through memory once more as float16, and where they do not (queue.hopper).
     MATVEC_MAX_ROWS = 24,
     MATVEC_MAX_ROWS_HOPPER = 2,
-    LOGITS_ROWS = 8, // rows of logits kept at a time
+    FEW_ROWS = 32,       // up to which gemm_few is faster than those
+    PICK_ROWS = 64,      // and of several sequences, to pick from
+    GRAPH_ROWS = 32,     // of a pass that becomes a graph
+    GRAPH_AFTER = 3,     // times that it was launched without one
+    LOGITS_ROWS = 8,     // rows of logits kept at a time
+    EXPERT_PAIRS = 8192, // of a row and an expert of its, that are multiplied at a time
+    SPANS_AHEAD = 8,     // steps that may be enqueued at a time, and more
 };
 
 // Operations of a share of a chunk's work: some milliseconds. A mark costs about as much as a
@@ -29,8 +37,15 @@ struct gpu_layer {
     struct wmat w[N_LAYER_WEIGHTS];
     const float *v[N_LAYER_WEIGHTS];
     struct kv_plane k_cache, v_cache;
+    bool near;         // see engine/windows.h
     float q_scale;     // see attention
     float gated_bound; // see act_f16
+    size_t state_at;   // floats, in a slot of the recurrent states
+};
+
+// What a block reads: rows of x, to be normed by whoever reads them unless norm is NULL.
+struct input {
+    const float *x, *norm;
 };
 
 // Device memory, taken once and carved.
@@ -42,14 +57,23 @@ struct arena {
 // Everything between the matrices, for up to n_batch tokens.
 struct scratch {
     struct step_state *step;
-    uint32_t *kv_tables;      // (kv_blocks(n_ctx)) see attention
-    int32_t *tokens;          // (n_batch)
-    float *x;                 // (n_batch, n_embd) the residual stream
-    float *q, *k, *v;         // (n_batch, n_head * head_dim | n_head_kv * head_dim)
-    float *att;               // (n_batch, n_head * head_dim)
-    float *gate, *up;         // (n_batch, n_ff); also (n_batch, n_embd) products
-    float *normed;            // (n_batch, n_embd), where norms are launches of their own
-    float *logits;            // (LOGITS_ROWS, n_vocab)
+    uint32_t *kv_tables;   // (1 + n_seq, kv_blocks(n_ctx)) see attention
+    uint32_t *near_tables; // of near layers, as large; kv_tables where these have as many blocks
+    struct seq_row *rows;  // (n_batch), of several sequences'
+    uint32_t *picks;       // (cuda_n_picks) the rows of x that tokens are picked after
+    float *pick_logits;    // (n_logits, n_vocab rounded up to 4); NULL: n_vocab is
+    int32_t *tokens;       // (n_batch)
+    float *x;              // (n_batch, n_embd) the residual stream
+    float *q, *k, *v;      // (n_batch, n_head * head_dim | n_head_kv * head_dim)
+    float *q_gated;        // (n_batch, n_head, 2 * head_dim) queries beside their heads' gates
+    float *att;            // (n_batch, what the heads give)
+    float *gate, *up;      // (n_batch, n_ff); also (n_batch, n_embd) products
+    float *normed;         // (n_batch, n_embd), where norms are launches of their own
+    float *beside;         // (n_batch, n_embd) of feed-forward networks beside experts
+    float *told;           // (n_batch, n_layer * n_embd_layer) what layers are told of the tokens
+    float *told_proj;      // the same, on its way there
+    uint32_t n_logits;
+    float *logits;            // (n_logits, n_vocab)
     void *act32;              // (MATVEC_MAX_ROWS, widest input)
     void *act_f32;            // the same; (n_batch, widest input) when matrices are F32
     __half *act_f16;          // (n_batch, widest input), or packed
@@ -57,12 +81,60 @@ struct scratch {
     float *undo, *undo_gated; // (n_batch) of the rows of act_f16 and ff_f16, see act_f16
     void *tile; // dequantised weights on their way to cuBLAS; or the sums of gemm_hopper
     size_t tile_bytes;
+    uint32_t n_split_rows; // see attention
     float *partial;
+    size_t partial_bytes;
     uint32_t *counters, *gemm_counters; // the second after the first
     size_t counter_bytes;               // of both
     __half *q_f16;
     void *blas_workspace;
     size_t blas_workspace_bytes; // 0: no product of this model goes through cuBLAS
+};
+
+// Beside that, of layers with experts, for some of the rows and their pairs with experts.
+struct expert_scratch {
+    float *logits;                  // (rows, n)
+    uint32_t *chosen;               // (pairs), and so on
+    float *weight;                  // of what is chosen
+    uint32_t *place, *pair_at;      // see grouping
+    struct expert_item *items;      // (expert_items)
+    float *gate, *up;               // (pairs, n_ff)
+    float *out;                     // (pairs, n_embd or n_latent)
+    float *shared_gate, *shared_up; // (rows, n_ff_shared)
+    float *shared_out;              // (rows, n_embd)
+    float *shared_weight;           // (rows)
+    float *latent;                  // (rows, n_latent) what experts are given, then their sums
+    void *act32, *act_f32;          // the widest input of all rows, or pairs
+};
+
+// And of layers with latent attention, see latent_rows.
+struct latent_scratch {
+    float *q_low;   // (n_batch, latent.n_q)
+    float *q;       // (n_batch, n_head, n_key + n_rotated)
+    float *key;     // (n_head, n_batch, n_key)
+    float *rotated; // (n_batch, n_head, n_rotated)
+    float *brought; // (n_head, n_batch, n_kv): to the latent, then sums of it
+    float *given;   // (n_head, n_batch, n_value)
+    __half *query;  // (n_batch, n_head, key_width)
+    float *undo;    // (n_batch, n_head)
+    struct expert_item *items;
+    void *act32, *act_f32; // (n_head * n_batch, n_key or n_kv)
+};
+
+// Of layers with a recurrent state, for n_batch rows.
+struct state_scratch {
+    float *in;           // (n_batch, what conv_in, delta_qkv or ssm_in gives)
+    float *mixed;        // (n_batch, channels) see struct ssm_rows and delta_rows, as the next
+    float *z;            // (n_batch, n_head * n_state)
+    float *beta, *alpha; // (n_batch, 2 * n_head)
+};
+
+// The recurrent states of sequences: n slots of engine/states.c, and one that is never read.
+struct state_pool {
+    float *base;
+    size_t stride;            // floats
+    uint32_t n;               // 0: the model has no states
+    struct state_span *spans; // (1 + n_seq) of a pass of one sequence, then of each of several
 };
 
 struct device {
@@ -77,6 +149,25 @@ struct memory_plan {
     uint32_t n_ctx;
 };
 
+// The rows of several sequences in one pass: first those that are the next token of theirs, then
+// chunks of prompts.
+struct cuda_pass {
+    uint32_t n_row, n_single, furthest; // furthest: the largest position of the n_single
+    bool drafts;                        // these follow one another in one sequence
+    uint32_t n_chunk;
+    struct {
+        uint32_t row0, n;
+    } chunks[ENGINE_MAX_PARTS];
+};
+
+// What a pass of so many next tokens launches, from when that has been launched a few times: then
+// the host's part of a pass, which is longer than a small model's, is one call.
+struct pass_graph {
+    uint32_t furthest; // cuda_pass.furthest at most
+    uint32_t n_seen;   // passes of this kind
+    cudaGraphExec_t exec;
+};
+
 struct cuda_engine {
     struct engine base; // must be first
     struct engine_core core;
@@ -87,12 +178,32 @@ struct cuda_engine {
     struct arena weights, kv, work;
     struct gpu_layer *layers; // (n_layer)
     struct wmat tok_embd, output;
+    struct wmat token_layers, token_layers_proj; // where layers are told of the token
+    const float *token_layers_norm;
     const float *output_norm, *output_norm_bias; // NULL: none
-    struct rope_tables ropes;                    // of the model, in its order
+    const float *output_bias;                    // (n_vocab), NULL: none
+    const float *ones;        // (head_dim), where norms without weights ask for them
+    struct rope_tables ropes; // of the model, in its order
     struct scratch s;
-    uint32_t *kv_table;  // (kv_blocks(n_ctx)) pinned: what s.kv_tables holds
-    uint64_t kv_version; // seq.version of it
+    struct expert_scratch experts;
+    struct latent_scratch latent;
+    struct state_scratch mixers;
+    struct state_pool states;
+    struct state_span *host_spans; // (SPANS_AHEAD + n_seq) pinned: by turns, then of several parts
+    uint64_t n_spans;              // used of the first
+    uint32_t n_near;               // blocks of near layers
+    uint32_t *kv_table;            // (2, kv_blocks(n_ctx)) pinned: what both tables hold of slot 0
+    uint64_t kv_version;           // seq.version of it
     struct gpu_sampler sampler;
+    uint32_t n_seq;            // sequences in one pass
+    struct sampler_rows rows;  // where n_seq > 1: picks of several sequences
+    uint32_t *host_tables;     // (2, n_seq, kv_blocks(n_ctx)) pinned: what both hold after slot 0
+    uint64_t *table_versions;  // (n_seq)
+    struct seq_row *host_rows; // (n_batch) pinned
+    uint32_t *host_picks;      // (cuda_n_picks) pinned
+    const struct cuda_pass *pass;                     // under way; NULL: of one sequence
+    struct pass_graph pass_graphs[2][1 + GRAPH_ROWS]; // by whether they are drafts, and rows
+    bool no_pass_graphs;                              // there was no memory for one
     // One decoded token: forward, head, sampler; [1] where the sampler's blocks wait for each
     // other.
     cudaGraphExec_t graph[2];
@@ -132,7 +243,32 @@ bool cuda_device_select(int index, struct device *d, struct error *err);
 // Refuses, by the fact's name, a model that asks for what the kernels do not compute: ERR_MODEL.
 bool cuda_check_facts(const struct model *m, struct error *err);
 
+// ---- parts.cu: several sequences in one pass
+
+// backend.eval_parts
+bool cuda_eval_parts(struct engine *base, struct engine_part *parts, size_t n_parts,
+                     const struct cancel *cancel, struct error *err);
+// The launches of a pass of n >= 4 rows of whatever is there, to be captured.
+bool cuda_enqueue_parts(struct cuda_engine *e, uint32_t n, struct error *err);
+bool cuda_parts_open(struct cuda_engine *e, struct error *err); // where n_seq > 1
+void cuda_parts_close(struct cuda_engine *e);
+
 // ---- plan.cu
+
+// Picks that one pass makes at most: one of each sequence, or those after the drafts of one.
+static inline uint32_t cuda_n_picks(uint32_t n_seq)
+{
+    return n_seq > 1 + ENGINE_MAX_DRAFTS ? n_seq : 1 + ENGINE_MAX_DRAFTS;
+}
+
+// The sequences that a pass takes. forward_latent.cu knows one.
+static inline uint32_t cuda_n_seq(const struct engine_params *p, const struct model *m)
+{
+    bool latent = false;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        latent |= m->layers[i].latent.n_kv > 0;
+    return p->n_seqs > 1 && !latent ? lesser(p->n_seqs, (uint32_t)ENGINE_MAX_PARTS) : 1;
+}
 
 // What the engine would take with n_ctx positions.
 void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint32_t n_ctx,
@@ -141,6 +277,26 @@ void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint
 // base.n_batch set) in the three arenas; with NULL bases only their sizes result. layers: may be
 // scratch of the caller.
 void cuda_place(struct cuda_engine *e, const struct model *m);
+void *cuda_take(struct arena *a, uint64_t n_bytes); // the next place
+
+// ---- states.cu
+
+// The slots of an engine for n_seq sequences in one pass; 0: the model has no states.
+uint32_t cuda_n_states(const struct model *m, uint32_t n_seq);
+void cuda_place_states(struct cuda_engine *e, const struct model *m);
+bool cuda_states_open(struct cuda_engine *e, struct error *err);
+// The floats of a slot, to or from the host's memory.
+bool cuda_state_copy(struct cuda_engine *e, uint32_t slot, float *host, bool out,
+                     struct error *err);
+// The n rows that are enqueued next, of one sequence, go on from this slot (NO_STATE: zeros), and
+// leave their state in `to` (NO_STATE: where nobody reads it).
+bool cuda_state_use(struct cuda_engine *e, uint32_t from, uint32_t to, uint32_t n,
+                    struct error *err);
+// The same of parts, whose rows follow each other.
+bool cuda_states_use(struct cuda_engine *e, struct engine_part *const *parts, size_t n_parts,
+                     struct error *err);
+// The layer's states in the pass under way.
+struct state_slots cuda_state_slots(const struct cuda_engine *e, const struct gpu_layer *l);
 
 // ---- load.cu
 
@@ -180,22 +336,26 @@ bool cuda_blas_open(struct cuda_engine *e, struct error *err);
 
 // ---- kv_cache.cu
 
-// Makes the table of s the one that kernels read from now on. While steps run, s has only grown:
-// what they read of the table stays.
+// Makes the tables of s those that kernels read from now on. While steps run, s has only grown, and
+// dropped what they do not see: what they read of the tables stays.
 bool cuda_kv_use(struct cuda_engine *e, const struct seq *s, struct error *err);
-// The first n positions of a block to another.
-bool cuda_kv_copy_block(struct cuda_engine *e, uint32_t from, uint32_t to, size_t n,
+// Those of all sequences that a layer looks at.
+const uint32_t *cuda_tables(const struct cuda_engine *e, const struct gpu_layer *l);
+// The first n positions of a block to another, as backend.kv_copy.
+bool cuda_kv_copy_block(struct cuda_engine *e, bool near, uint32_t from, uint32_t to, size_t n,
                         struct error *err);
-// Copies positions [begin, end) of the sequence of this table (host memory) out of the cache or
-// into it, and waits; the host has cuda_kv_bytes of them.
-size_t cuda_kv_bytes(const struct cuda_engine *e, size_t begin, size_t end);
-bool cuda_kv_copy(struct cuda_engine *e, const uint32_t *table, size_t begin, size_t end,
+// Copies positions [begin, end) of near layers, or of the others, of the sequence of this table
+// (host memory) out of the cache or into it, and waits; the host has cuda_kv_bytes of them.
+size_t cuda_kv_bytes(const struct cuda_engine *e, bool near, size_t begin, size_t end);
+bool cuda_kv_copy(struct cuda_engine *e, const uint32_t *table, bool near, size_t begin, size_t end,
                   uint8_t *host, bool out, struct error *err);
 
 // ---- finite.cu
 
-// True, or with e->search a look at the residual stream of one token after a step (finite_step).
-bool cuda_look(struct cuda_engine *e, const char *what, struct error *err);
+// True, or with e->search a look at the residual stream of one token after a step (finite_step); l
+// NULL: before all layers.
+bool cuda_look(struct cuda_engine *e, const struct gpu_layer *l, const char *what,
+               struct error *err);
 // The error of a logit that is not finite: evaluates last_token, at position pos, once more and
 // looks after every step. last: the logit is of that token. Nothing is left in x and the logits.
 bool cuda_not_finite(struct cuda_engine *e, size_t pos, bool last, uint32_t id, float logit,
@@ -219,11 +379,41 @@ static inline const struct queue *cuda_queue(const struct cuda_engine *e, const 
     return &e->q;
 }
 
+// The weights that something is launched for, as cuda_queue takes it: a matrix alone, or all that
+// have the same input.
+static inline const char *name_of(const struct gpu_layer *l, enum layer_weight w)
+{
+    return l->facts->w[w].name;
+}
+
+static inline const char *group_of(const struct gpu_layer *l, enum layer_weight w)
+{
+    return l->facts->w[w].group;
+}
+
+static inline bool is_plain_type(const struct wmat *w)
+{
+    return w->type == QUANT_F32 || w->type == QUANT_F16 || w->type == QUANT_BF16;
+}
+
 // Whether a norm with these biases is a launch of its own: the kernels of products know RMSNorm
 // alone.
 static inline bool norm_is_apart(const struct hparams *hp, const struct weight *bias)
 {
     return hp->norm != NORM_RMS || bias->data;
+}
+
+// Whether the mixer reads its normed input when it has begun to add to x: so that is kept, by a
+// norm of its own.
+static inline bool input_is_kept(const struct layer *l)
+{
+    return l->mixer == MIXER_LINEAR || (l->mixer == MIXER_ATTENTION && l->ssm.n_head > 0);
+}
+
+// Whether the layer has a feed-forward network beside its experts.
+static inline bool is_beside(const struct layer *l)
+{
+    return l->experts.n > 0 && l->n_ff > 0;
 }
 
 // Whether gate and up can be multiplied in one launch that leaves act(gate) * up.
@@ -233,6 +423,34 @@ static inline bool gate_is_fused(const struct layer *l)
            (l->act == ACT_SILU || l->act == ACT_GELU_TANH);
 }
 
+// ---- graphs: what enqueue() launches becomes one instead
+
+template <typename F>
+static inline bool cuda_capture(struct cuda_engine *e, cudaGraph_t *graph, F enqueue,
+                                struct error *err)
+{
+    struct error mine = {};
+    *graph = NULL;
+    if (!CHECK_CUDA(cudaStreamBeginCapture(e->q.stream, cudaStreamCaptureModeRelaxed), err))
+        return false;
+    bool ok = enqueue();
+    return CHECK_CUDA(cudaStreamEndCapture(e->q.stream, graph), ok ? err : &mine) && ok;
+}
+
+// A graph that can be launched.
+template <typename F>
+static inline bool cuda_capture_exec(struct cuda_engine *e, cudaGraphExec_t *exec, F enqueue,
+                                     struct error *err)
+{
+    cudaGraph_t graph;
+    bool ok = cuda_capture(e, &graph, enqueue, err) &&
+              CHECK_CUDA(cudaGraphInstantiate(exec, graph), err) &&
+              CHECK_CUDA(cudaGraphUpload(*exec, e->q.stream), err);
+    if (graph)
+        cudaGraphDestroy(graph);
+    return ok;
+}
+
 // ---- forward.cu
 
 // One token: reads token and position from s.step, leaves the hidden state in x.
@@ -240,8 +458,49 @@ bool cuda_forward_one(struct cuda_engine *e, struct error *err);
 // The logits of n (<= LOGITS_ROWS) rows of x from row0 on, to s.logits.
 bool cuda_head(struct cuda_engine *e, size_t row0, size_t n, const uint32_t *skip,
                struct error *err);
-// n > 1 tokens from s.tokens at position s.step->pos.
+// n > 1 tokens from s.tokens at position s.step->pos, or at s.rows as e->pass says.
 bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err);
+// The logits of n (<= s.n_logits) rows of s.up (n, n_embd), hidden states, to s.logits.
+bool cuda_head_of(struct cuda_engine *e, const float *x, uint32_t n, struct error *err);
+
+// y[i] (n, rows) = w[i] in, of up to MATVEC_MAX_PARTS matrices. n = 0, here and below: the one
+// token of a step.
+bool cuda_project(const struct cuda_engine *e, const struct gpu_layer *l, struct input in,
+                  uint32_t n, const enum layer_weight *w, float *const *y, uint32_t n_part,
+                  struct error *err);
+// x += residual_scale * W(in) (n, n_embd), normed if the layer says so; W: ATTN_OUTPUT or SSM_OUT.
+bool cuda_add_mixed(struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w,
+                    const float *in, uint32_t n, struct error *err);
+
+// ---- forward_states.cu
+
+// Of the layers with a recurrent state, what they need in the arena `work`.
+void cuda_place_mixers(struct cuda_engine *e, const struct model *m);
+// x += what such a layer makes of in; of attention with a state space beside it, what the latter
+// does.
+bool cuda_recur(struct cuda_engine *e, const struct gpu_layer *l, struct input in, uint32_t n,
+                struct error *err);
+// What reads the norm of its input, as cuda_queue takes it.
+const char *cuda_recurrent_group(const struct gpu_layer *l);
+
+// ---- forward_experts.cu
+
+// Of the layers that have experts, what they need in the arena `work`.
+void cuda_place_experts(struct cuda_engine *e, const struct model *m);
+// x += residual_scale * what the experts of the layer give, normed if it says so, with what is
+// beside them. in (n, n_embd), to be normed with weights norm (NULL: it is). s.up is scratch.
+bool cuda_experts_one(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
+                      const float *norm, struct error *err);
+bool cuda_experts_many(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
+                       const float *norm, uint32_t n, struct error *err);
+
+// ---- forward_latent.cu
+
+void cuda_place_latent(struct cuda_engine *e, const struct model *m); // as cuda_place_experts
+// s.att (n, n_head * n_value) = latent attention of n tokens, from latent.q and what attn_kv_a gave
+// in s.k.
+bool cuda_attend_latent(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                        const uint32_t *skip, struct error *err);
 
 static inline bool interrupted(const struct cuda_engine *e, struct error *err)
 {

@@ -3,7 +3,8 @@
 
 #include "engine_impl.h"
 
-bool cuda_look(struct cuda_engine *e, const char *what, struct error *err)
+bool cuda_look(struct cuda_engine *e, const struct gpu_layer *l, const char *what,
+               struct error *err)
 {
     if (!e->search)
         return true;
@@ -15,7 +16,7 @@ bool cuda_look(struct cuda_engine *e, const char *what, struct error *err)
                     err) &&
          CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
     if (ok)
-        finite_step(e->search, x, n, what);
+        finite_step(e->search, l ? (uint32_t)(l - e->layers) : 0, x, n, what);
     free(x);
     return ok;
 }
@@ -29,7 +30,8 @@ bool cuda_not_finite(struct cuda_engine *e, size_t pos, bool last, uint32_t id, 
     // steps that were asked for ahead of it have found the same and end at once
     bool ok = CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
     e->search = &search;
-    ok = ok && cuda_set_step(e, e->last_token, pos, err) && cuda_forward_one(e, err);
+    ok = ok && cuda_state_use(e, e->seq->state, NO_STATE, 1, err) &&
+         cuda_set_step(e, e->last_token, pos, err) && cuda_forward_one(e, err);
     e->search = NULL;
     return ok && finite_error(search.found || last ? &search : NULL, id, logit, err);
 }

@@ -13,35 +13,48 @@ static struct attention attention_args(const struct cuda_engine *e, const struct
     a.n_head_kv = f->n_head_kv;
     a.head_dim = f->head_dim;
     a.n_swa = f->window;
+    a.chunked = f->window > 0 && f->chunked;
     a.eps = e->hp.norm_eps;
-    a.q_norm = l->v[ATTN_Q_NORM];
-    a.k_norm = l->v[ATTN_K_NORM];
+    a.q_norm = f->qk_norm == QK_NORM_BARE ? e->ones : l->v[ATTN_Q_NORM];
+    a.k_norm = f->qk_norm == QK_NORM_BARE ? e->ones : l->v[ATTN_K_NORM];
+    a.v_norm = f->v_normed ? e->ones : NULL;
     a.norm_whole = f->qk_norm == QK_NORM_WHOLE;
     a.norm_rotated = f->qk_norm_rotated;
     a.softcap = f->attn_softcap;
-    a.temp_scale = e->hp.attn_temp_scale;
+    a.sinks = l->v[ATTN_SINKS];
+    if (!e->hp.attn_temp_unrotated || rope->layout == ROPE_NONE)
+        a.temp_scale = e->hp.attn_temp_scale;
     a.temp_len = e->hp.attn_temp_len;
+    a.temp_offset = e->hp.attn_temp_offset;
     a.rope_halves = rope->layout == ROPE_HALVES;
     a.rope_dim = rope->n_dim;
     a.rope = rope->layout == ROPE_NONE ? NULL : e->ropes.t[f->rope].turns;
-    a.k = l->k_cache;
-    a.v = l->v_cache;
+    a.cached = f->kv_back > 0;
+    a.k = (l - f->kv_back)->k_cache;
+    a.v = (l - f->kv_back)->v_cache;
     a.q_scale = l->q_scale * 1.4426950408889634f * f->attn_scale;
-    a.score_undo = half_range_undo(l->q_scale) * half_range_undo(l->k_cache.scale);
-    a.v_undo = half_range_undo(l->v_cache.scale);
+    a.score_undo = half_range_undo(l->q_scale) * half_range_undo(a.k.scale);
+    a.v_undo = half_range_undo(a.v.scale);
     a.rows = &e->s.step->at;
-    a.tables = e->s.kv_tables;
+    a.tables = cuda_tables(e, l - f->kv_back);
     a.max_blocks = kv_blocks(e->base.n_ctx);
     a.q_in = e->s.q;
     a.k_in = e->s.k;
-    a.v_in = e->s.v;
+    a.v_in = f->w[ATTN_V].data ? e->s.v : e->s.k;
     a.ld_q = f->n_head * f->head_dim;
     a.ld_kv = f->n_head_kv * f->head_dim;
     a.out = e->s.att;
+    a.n_split_rows = e->s.n_split_rows;
     a.partial = e->s.partial;
+    a.partial_bytes = e->s.partial_bytes;
     a.counters = e->s.counters;
     a.q_f16 = e->s.q_f16;
     return a;
+}
+
+static bool attends(const struct gpu_layer *l)
+{
+    return l->facts->mixer == MIXER_ATTENTION;
 }
 
 static void add_part(struct matvec *m, const struct wmat *w, const float *bias, float *y)
@@ -53,34 +66,13 @@ static void add_part(struct matvec *m, const struct wmat *w, const float *bias, 
     m->n_part++;
 }
 
-static bool is_plain_type(const struct wmat *w)
-{
-    return w->type == QUANT_F32 || w->type == QUANT_F16 || w->type == QUANT_BF16;
-}
-
-// The weights that something is launched for, as cuda_queue takes it: a matrix alone, or all that
-// have the same input.
-static const char *name_of(const struct gpu_layer *l, enum layer_weight w)
-{
-    return l->facts->w[w].name;
-}
-
-static const char *group_of(const struct gpu_layer *l, enum layer_weight w)
-{
-    return l->facts->w[w].group;
-}
-
-// What a block reads: rows of x, to be normed by whoever reads them unless norm is NULL.
-struct input {
-    const float *x, *norm;
-};
-
-// Prepares to read n rows of x, normed with weights w (NULL: not) and biases b.
+// Prepares to read n rows of x, normed with weights w (NULL: not) and biases b; keep: also when x
+// has changed.
 static bool read_normed(const struct cuda_engine *e, const char *what, const float *x,
-                        const float *w, const float *b, uint32_t n, const uint32_t *skip,
+                        const float *w, const float *b, bool keep, uint32_t n, const uint32_t *skip,
                         struct input *in, struct error *err)
 {
-    const bool apart = w && (e->hp.norm != NORM_RMS || b);
+    const bool apart = w && (e->hp.norm != NORM_RMS || b || keep);
     in->x = apart ? e->s.normed : x;
     in->norm = apart ? NULL : w;
     return !apart || norm_launch(cuda_queue(e, what), e->hp.norm, x, w, b, e->hp.norm_eps,
@@ -132,18 +124,57 @@ static bool add_one(struct cuda_engine *e, const struct gpu_layer *l, enum layer
     return multiply_one(e, name_of(l, w), &m, err) &&
            (!norm || add_normed_launch(&e->q, s->up, norm, e->hp.norm_eps, e->hp.residual_scale,
                                        s->x, 1, e->hp.n_embd, &s->step->done, err)) &&
-           cuda_look(e, name_of(l, w), err);
+           cuda_look(e, l, name_of(l, w), err);
+}
+
+// Of latent attention: what cuda_attend_latent begins with.
+static bool project_latent_one(const struct cuda_engine *e, const struct gpu_layer *l,
+                               struct input in, struct error *err)
+{
+    const struct latent_scratch *s = &e->latent;
+    const bool low = l->facts->latent.n_q > 0;
+    struct matvec m = one_column(e, in, MATVEC_STORE);
+    add_part(&m, &l->w[low ? ATTN_Q_A : ATTN_Q], NULL, low ? s->q_low : s->q);
+    add_part(&m, &l->w[ATTN_KV_A], NULL, e->s.k);
+    if (!multiply_one(e, group_of(l, ATTN_KV_A), &m, err))
+        return false;
+    if (!low)
+        return true;
+    struct matvec up = one_column(e, {s->q_low, l->v[ATTN_Q_A_NORM]}, MATVEC_STORE);
+    add_part(&up, &l->w[ATTN_Q_B], NULL, s->q);
+    return multiply_one(e, name_of(l, ATTN_Q_B), &up, err);
+}
+
+// What gated attention does with queries before, and with results after.
+static bool take_queries(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                         struct error *err)
+{
+    const struct layer *f = l->facts;
+    return !f->gated ||
+           take_queries_launch(&e->q, e->s.q_gated, f->n_head, f->head_dim, e->s.q, n, err);
+}
+
+static bool silence(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                    struct error *err)
+{
+    const struct layer *f = l->facts;
+    return !f->gated || silence_launch(cuda_queue(e, group_of(l, ATTN_Q)), e->s.q_gated, f->n_head,
+                                       f->head_dim, e->s.att, n, err);
 }
 
 static bool project_one(const struct cuda_engine *e, const struct gpu_layer *l, struct input in,
                         struct error *err)
 {
     const struct scratch *s = &e->s;
+    if (l->facts->latent.n_kv > 0)
+        return project_latent_one(e, l, in, err);
     struct matvec qkv = one_column(e, in, MATVEC_STORE);
-    add_part(&qkv, &l->w[ATTN_Q], l->v[ATTN_Q_BIAS], s->q);
-    add_part(&qkv, &l->w[ATTN_K], l->v[ATTN_K_BIAS], s->k);
-    add_part(&qkv, &l->w[ATTN_V], l->v[ATTN_V_BIAS], s->v);
-    return multiply_one(e, group_of(l, ATTN_Q), &qkv, err);
+    add_part(&qkv, &l->w[ATTN_Q], l->v[ATTN_Q_BIAS], l->facts->gated ? s->q_gated : s->q);
+    if (l->facts->w[ATTN_K].data)
+        add_part(&qkv, &l->w[ATTN_K], l->v[ATTN_K_BIAS], s->k);
+    if (l->facts->w[ATTN_V].data)
+        add_part(&qkv, &l->w[ATTN_V], l->v[ATTN_V_BIAS], s->v);
+    return multiply_one(e, group_of(l, ATTN_Q), &qkv, err) && take_queries(e, l, 1, err);
 }
 
 static bool attend_one(struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
@@ -151,8 +182,21 @@ static bool attend_one(struct cuda_engine *e, const struct gpu_layer *l, struct 
     const struct scratch *s = &e->s;
     struct attention attention = attention_args(e, l); // norms, RoPE and KV write included
     attention.skip = &s->step->done;
-    return attention_decode_launch(cuda_queue(e, "kv"), &attention, err) &&
+    return (l->facts->latent.n_kv > 0
+                ? cuda_attend_latent(e, l, 1, attention.skip, err)
+                : attention_decode_launch(cuda_queue(e, "kv"), &attention, err)) &&
+           silence(e, l, 1, err) &&
            add_one(e, l, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, s->att, l->v[ATTN_POST_NORM], err);
+}
+
+// The end of a feed-forward network beside experts, which join it to what they give.
+static bool experts_beside_one(struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
+{
+    struct matvec m = one_column(e, {e->s.gate, NULL}, MATVEC_STORE);
+    add_part(&m, &l->w[FFN_DOWN], l->v[FFN_DOWN_BIAS], e->s.beside);
+    return multiply_one(e, name_of(l, FFN_DOWN), &m, err) &&
+           cuda_experts_one(e, l, e->s.x, l->v[EXPERT_NORM], err) &&
+           cuda_look(e, l, name_of(l, EXPERT_DOWN), err);
 }
 
 static bool feed_forward_one(struct cuda_engine *e, const struct gpu_layer *l, struct input in,
@@ -160,6 +204,9 @@ static bool feed_forward_one(struct cuda_engine *e, const struct gpu_layer *l, s
 {
     const struct scratch *s = &e->s;
     const struct layer *f = l->facts;
+    if (f->n_ff == 0)
+        return cuda_experts_one(e, l, in.x, in.norm, err) &&
+               cuda_look(e, l, name_of(l, EXPERT_DOWN), err);
     const bool gated = f->w[FFN_GATE].data;
     const bool fused = gate_is_fused(f) && l->w[FFN_GATE].type == l->w[FFN_UP].type;
     struct matvec m = one_column(e, in, fused ? MATVEC_GATED : MATVEC_STORE);
@@ -170,34 +217,133 @@ static bool feed_forward_one(struct cuda_engine *e, const struct gpu_layer *l, s
     return multiply_one(e, group_of(l, FFN_UP), &m, err) &&
            (fused ||
             gate_launch(&e->q, f->act, &f->xielu, s->gate, gated ? s->up : NULL, f->n_ff, err)) &&
-           add_one(e, l, FFN_DOWN, FFN_DOWN_BIAS, s->gate, l->v[FFN_POST_NORM], err);
+           (is_beside(f)
+                ? experts_beside_one(e, l, err)
+                : add_one(e, l, FFN_DOWN, FFN_DOWN_BIAS, s->gate, l->v[FFN_POST_NORM], err));
+}
+
+// What reads the norm of the feed-forward network.
+static const char *feeds(const struct gpu_layer *l)
+{
+    return l->facts->n_ff > 0 ? group_of(l, FFN_UP) : name_of(l, ROUTER);
+}
+
+// What layers are told of the n tokens at `tokens`, but the projection of the embedding.
+static bool embed_told(const struct cuda_engine *e, const int32_t *tokens, uint32_t n,
+                       const uint32_t *skip, struct error *err)
+{
+    const struct rope_tables none = {};
+    return embed_launch(cuda_queue(e, e->base.model->token_layers.name), &e->token_layers, tokens,
+                        n, e->s.told, sqrtf((float)e->hp.n_embd_layer), &none, &e->s.step->at, true,
+                        skip, err);
+}
+
+static bool tell(const struct cuda_engine *e, uint32_t n, const uint32_t *skip, struct error *err)
+{
+    struct told t = {};
+    t.proj = e->s.told_proj;
+    t.norm = e->token_layers_norm;
+    t.told = e->s.told;
+    t.n_layer = e->hp.n_layer;
+    t.width = e->hp.n_embd_layer;
+    t.scale = 1.0f / sqrtf((float)e->hp.n_embd);
+    t.eps = e->hp.norm_eps;
+    t.skip = skip;
+    return tell_launch(&e->q, &t, n, err);
+}
+
+// gate = act(gate) * what the layer is told
+static bool gate_told(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                      struct error *err)
+{
+    const uint32_t width = e->hp.n_embd_layer;
+    const struct layer *f = l->facts;
+    return gate_told_launch(&e->q, f->act, &f->xielu, e->s.gate,
+                            e->s.told + (size_t)(l - e->layers) * width, e->hp.n_layer * width, n,
+                            width, err);
+}
+
+static bool tell_one(const struct cuda_engine *e, struct error *err)
+{
+    const struct scratch *s = &e->s;
+    struct matvec m = one_column(e, {s->x, NULL}, MATVEC_STORE);
+    add_part(&m, &e->token_layers_proj, NULL, s->told_proj);
+    return embed_told(e, &s->step->token, 1, &s->step->done, err) &&
+           multiply_one(e, e->base.model->token_layers_proj.name, &m, err) &&
+           tell(e, 1, &s->step->done, err);
+}
+
+// What follows the feed-forward network in some models.
+static bool end_layer_one(struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
+{
+    const struct scratch *s = &e->s;
+    if (l->facts->w[TOKEN_GATE].data) {
+        struct matvec m = one_column(e, {s->x, NULL}, MATVEC_STORE);
+        add_part(&m, &l->w[TOKEN_GATE], NULL, s->gate);
+        const enum layer_weight no_bias = TOKEN_PROJ; // is a matrix, and so no vector
+        if (!multiply_one(e, name_of(l, TOKEN_GATE), &m, err) || !gate_told(e, l, 1, err) ||
+            !add_one(e, l, TOKEN_PROJ, no_bias, s->gate, l->v[TOKEN_POST_NORM], err))
+            return false;
+    }
+    return !l->v[LAYER_SCALE] ||
+           scale_launch(cuda_queue(e, name_of(l, LAYER_SCALE)), l->v[LAYER_SCALE], s->x,
+                        e->hp.n_embd, &s->step->done, err);
+}
+
+// What reads the norm of its mixer.
+static const char *mixes(const struct gpu_layer *l)
+{
+    return attends(l)                        ? group_of(l, ATTN_Q)
+           : l->facts->mixer == MIXER_LINEAR ? name_of(l, ATTN_OUTPUT)
+                                             : cuda_recurrent_group(l);
+}
+
+// n rows of x (n = 0: the one of a step) as the mixer, and as the feed-forward network reads them.
+static bool read_to_mix(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                        struct input *in, struct error *err)
+{
+    return l->facts->mixer == MIXER_NONE ||
+           read_normed(e, mixes(l), e->s.x, l->v[ATTN_NORM], l->v[ATTN_NORM_BIAS],
+                       input_is_kept(l->facts), n ? n : 1, n ? NULL : &e->s.step->done, in, err);
+}
+
+static bool read_to_feed(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                         struct input *in, struct error *err)
+{
+    return read_normed(e, feeds(l), e->s.x, l->v[FFN_NORM], l->v[FFN_NORM_BIAS], false, n ? n : 1,
+                       n ? NULL : &e->s.step->done, in, err);
+}
+
+// The mixer but for attention, which another one may be beside.
+static bool mix_beside(struct cuda_engine *e, const struct gpu_layer *l, struct input in,
+                       uint32_t n, struct error *err)
+{
+    if (l->facts->mixer == MIXER_LINEAR)
+        return cuda_add_mixed(e, l, ATTN_OUTPUT, in.x, n, err);
+    return layer_state_size(l->facts) == 0 || cuda_recur(e, l, in, n, err);
 }
 
 static bool layer_one(struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
 {
-    const uint32_t *skip = &e->s.step->done;
-    struct input in;
-    if (!read_normed(e, group_of(l, ATTN_Q), e->s.x, l->v[ATTN_NORM], l->v[ATTN_NORM_BIAS], 1, skip,
-                     &in, err) ||
-        !project_one(e, l, in, err))
+    struct input in = {};
+    if (!read_to_mix(e, l, 0, &in, err) || (attends(l) && !project_one(e, l, in, err)) ||
+        // parallel: nothing but what is kept reads x once the feed-forward network has
+        (l->facts->parallel && !feed_forward_one(e, l, in, err)) ||
+        (attends(l) && !attend_one(e, l, err)) || !mix_beside(e, l, in, 0, err))
         return false;
-    if (l->facts->parallel) // nothing reads x once the feed-forward network has
-        return feed_forward_one(e, l, in, err) && attend_one(e, l, err);
-    return attend_one(e, l, err) &&
-           read_normed(e, group_of(l, FFN_UP), e->s.x, l->v[FFN_NORM], l->v[FFN_NORM_BIAS], 1, skip,
-                       &in, err) &&
-           feed_forward_one(e, l, in, err);
+    return l->facts->parallel || !layer_feeds(l->facts) ||
+           (read_to_feed(e, l, 0, &in, err) && feed_forward_one(e, l, in, err));
 }
 
 bool cuda_forward_one(struct cuda_engine *e, struct error *err)
 {
     const struct scratch *s = &e->s;
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, &s->step->token, 1, s->x,
-                      e->hp.embd_scale, &e->ropes, &s->step->at.pos, &s->step->done, err) ||
-        !cuda_look(e, "token_embd", err))
+                      e->hp.embd_scale, &e->ropes, &s->step->at, true, &s->step->done, err) ||
+        !cuda_look(e, NULL, "token_embd", err) || (e->token_layers_norm && !tell_one(e, err)))
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
-        if (!layer_one(e, &e->layers[i], err))
+        if (!layer_one(e, &e->layers[i], err) || !end_layer_one(e, &e->layers[i], err))
             return false;
     return true;
 }
@@ -205,7 +351,7 @@ bool cuda_forward_one(struct cuda_engine *e, struct error *err)
 // ---- many tokens
 
 // How n columns are multiplied with a matrix.
-enum product { BY_VECTOR, BY_CUBLAS, BY_HOPPER };
+enum product { BY_VECTOR, BY_CUBLAS, BY_HOPPER, BY_FEW };
 
 static uint32_t n_by_vector(const struct cuda_engine *e)
 {
@@ -214,6 +360,10 @@ static uint32_t n_by_vector(const struct cuda_engine *e)
 
 static enum product product_for(const struct cuda_engine *e, const struct wmat *w, uint32_t n)
 {
+    if (e->pass) // a row's bits depend on nothing but the row
+        return w->type == QUANT_F32 ? BY_VECTOR : BY_FEW;
+    if (n > 1 && n <= FEW_ROWS && w->type != QUANT_F32)
+        return BY_FEW;
     if (n <= n_by_vector(e))
         return BY_VECTOR;
     return e->q.hopper && w->type != QUANT_F32 ? BY_HOPPER : BY_CUBLAS;
@@ -238,7 +388,9 @@ static bool prepare(const struct cuda_engine *e, const float *x, uint32_t n, con
     void *act32 = NULL, *f32 = NULL;
     struct act_f16 f16 = {};
     uint32_t n_cols = p->w[0]->n_cols;
-    f16.ld = e->q.hopper ? (uint32_t)GEMM_PACKED : gemm_ld(n_cols);
+    f16.ld = e->pass || n <= FEW_ROWS ? (uint32_t)GEMM_FEW_PACKED
+             : e->q.hopper            ? (uint32_t)GEMM_PACKED
+                                      : gemm_ld(n_cols);
     f16.undo = s->undo;
     f16.gated_bound = p->gated_bound;
     f16.undo_gated = s->undo_gated;
@@ -266,6 +418,7 @@ static bool multiply_by_vector(const struct cuda_engine *e, const struct product
         m.mode = p->add ? MATVEC_ADD : MATVEC_STORE;
         m.scale = e->hp.residual_scale;
         m.n_col = lesser(n - i, (uint32_t)MATVEC_MAX_COLS);
+        m.alike = e->pass != NULL;
         m.act32 = (const uint8_t *)s->act32 + i * row_bytes;
         m.act_f32 = (const uint8_t *)s->act_f32 + i * row_bytes;
         add_part(&m, w, p->bias[part], p->y[part] + (size_t)i * w->rows);
@@ -322,7 +475,7 @@ static bool multiply(const struct cuda_engine *e, const struct products *p, cons
     cuda_queue(e, p->what);
     for (uint32_t i = 0; i < p->n_part;) {
         enum product by = product_for(e, p->w[i], n);
-        if (by == BY_HOPPER) { // neighbours of one type and range at once
+        if (by == BY_HOPPER || by == BY_FEW) { // neighbours of one type and range at once
             struct gemm g = gemm_args(e, x, undo, n, p->add ? MATVEC_ADD : MATVEC_STORE);
             const struct wmat *first = p->w[i];
             for (; i < p->n_part && same_range(first, p->w[i]); i++) {
@@ -330,7 +483,8 @@ static bool multiply(const struct cuda_engine *e, const struct products *p, cons
                 g.bias[g.n_part] = p->bias[i];
                 g.y[g.n_part++] = p->y[i];
             }
-            if (!gemm_hopper_launch(&e->q, &g, err))
+            if (by == BY_FEW ? !gemm_few_launch(&e->q, &g, err)
+                             : !gemm_hopper_launch(&e->q, &g, err))
                 return false;
         } else if (by == BY_VECTOR ? !multiply_by_vector(e, p, i, n, err)
                                    : !multiply_by_cublas(e, p, i, n, err)) {
@@ -356,28 +510,90 @@ static bool add_many(const struct cuda_engine *e, const struct gpu_layer *l, enu
                                        s->x, n, e->hp.n_embd, NULL, err));
 }
 
+static bool project_latent_many(const struct cuda_engine *e, const struct gpu_layer *l,
+                                struct input in, uint32_t n, struct error *err)
+{
+    const struct scratch *s = &e->s;
+    const bool low = l->facts->latent.n_q > 0;
+    const struct products both = {{&l->w[low ? ATTN_Q_A : ATTN_Q], &l->w[ATTN_KV_A]},
+                                  {},
+                                  {low ? e->latent.q_low : e->latent.q, s->k},
+                                  2,
+                                  false,
+                                  group_of(l, ATTN_KV_A)};
+    const struct products up = {{&l->w[ATTN_Q_B]},   {}, {e->latent.q}, 1, false,
+                                name_of(l, ATTN_Q_B)};
+    return prepare(e, in.x, n, in.norm, &both, err) &&
+           multiply(e, &both, s->act_f16, s->undo, n, err) &&
+           (!low || (prepare(e, e->latent.q_low, n, l->v[ATTN_Q_A_NORM], &up, err) &&
+                     multiply(e, &up, s->act_f16, s->undo, n, err)));
+}
+
 static bool project_many(const struct cuda_engine *e, const struct gpu_layer *l, struct input in,
                          uint32_t n, struct error *err)
 {
     const struct scratch *s = &e->s;
+    if (l->facts->latent.n_kv > 0)
+        return project_latent_many(e, l, in, n, err);
     struct products qkv = {{&l->w[ATTN_Q], &l->w[ATTN_K], &l->w[ATTN_V]},
                            {l->v[ATTN_Q_BIAS], l->v[ATTN_K_BIAS], l->v[ATTN_V_BIAS]},
-                           {s->q, s->k, s->v},
-                           3,
+                           {l->facts->gated ? s->q_gated : s->q, s->k, s->v},
+                           l->facts->w[ATTN_V].data   ? 3u
+                           : l->facts->w[ATTN_K].data ? 2u
+                                                      : 1u,
                            false,
                            group_of(l, ATTN_Q)};
     return prepare(e, in.x, n, in.norm, &qkv, err) &&
-           multiply(e, &qkv, s->act_f16, s->undo, n, err);
+           multiply(e, &qkv, s->act_f16, s->undo, n, err) && take_queries(e, l, n, err);
+}
+
+static bool attend_pass(const struct cuda_engine *e, struct attention a, struct error *err)
+{
+    const struct cuda_pass *p = e->pass;
+    const struct queue *q = cuda_queue(e, "kv");
+    a.rows = e->s.rows;
+    a.one_part = true;
+    // A draft reads what the row before has put into the cache, so it may not begin before that has
+    // ended.
+    struct queue in_turn = *q;
+    in_turn.dependent = false;
+    const uint32_t n_each = p->drafts ? 1 : p->n_single;
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < p->n_single; i += n_each) {
+        const struct attention rows = attention_from_row(a, i);
+        ok = attention_rows_launch(i == 0 ? q : &in_turn, &rows, n_each, p->furthest, err);
+    }
+    for (uint32_t i = 0; ok && i < p->n_chunk; i++) {
+        const struct attention chunk = attention_from_row(a, p->chunks[i].row0);
+        ok = attention_prefill_launch(q, &chunk, p->chunks[i].n, err);
+    }
+    return ok;
 }
 
 static bool attend_many(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                         struct error *err)
 {
     const struct scratch *s = &e->s;
-    struct attention attention = attention_args(e, l);
-    return attention_prefill_launch(cuda_queue(e, "kv"), &attention, n, err) &&
+    const struct attention a = attention_args(e, l);
+    return (l->facts->latent.n_kv > 0 ? cuda_attend_latent(e, l, n, NULL, err)
+            : e->pass                 ? attend_pass(e, a, err)
+                      : attention_prefill_launch(cuda_queue(e, "kv"), &a, n, err)) &&
+           silence(e, l, n, err) &&
            add_many(e, l, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, s->att, s->act_f16, s->undo,
                     l->v[ATTN_POST_NORM], n, err);
+}
+
+// The end of a feed-forward network, of which there may be experts beside; in, x, undo: see
+// add_many.
+static bool end_feed_many(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
+                          const __half *x, const float *undo, uint32_t n, struct error *err)
+{
+    if (!is_beside(l->facts))
+        return add_many(e, l, FFN_DOWN, FFN_DOWN_BIAS, in, x, undo, l->v[FFN_POST_NORM], n, err);
+    const struct products p = {{&l->w[FFN_DOWN]},   {l->v[FFN_DOWN_BIAS]}, {e->s.beside}, 1, false,
+                               name_of(l, FFN_DOWN)};
+    return (!in || prepare(e, in, n, NULL, &p, err)) && multiply(e, &p, x, undo, n, err) &&
+           cuda_experts_many(e, l, e->s.x, l->v[EXPERT_NORM], n, err);
 }
 
 static bool feed_forward_many(const struct cuda_engine *e, const struct gpu_layer *l,
@@ -385,10 +601,13 @@ static bool feed_forward_many(const struct cuda_engine *e, const struct gpu_laye
 {
     const struct scratch *s = &e->s;
     const struct layer *f = l->facts;
+    if (f->n_ff == 0)
+        return cuda_experts_many(e, l, in.x, in.norm, n, err);
     const struct wmat *gate = &l->w[FFN_GATE], *up = &l->w[FFN_UP];
     const bool gated = f->w[FFN_GATE].data;
-    const bool fused = gate_is_fused(f) && product_for(e, gate, n) == BY_HOPPER &&
-                       same_range(gate, up) && product_for(e, &l->w[FFN_DOWN], n) == BY_HOPPER;
+    const enum product by = product_for(e, gate, n);
+    const bool fused = gate_is_fused(f) && (by == BY_HOPPER || by == BY_FEW) &&
+                       same_range(gate, up) && product_for(e, &l->w[FFN_DOWN], n) == by;
     struct products both = {{gate, up}, {NULL, l->v[FFN_UP_BIAS]}, {s->gate, s->up}, 2,
                             false,      group_of(l, FFN_UP)};
     struct products alone = {{up}, {l->v[FFN_UP_BIAS]}, {s->gate}, 1, false, group_of(l, FFN_UP)};
@@ -404,31 +623,58 @@ static bool feed_forward_many(const struct cuda_engine *e, const struct gpu_laye
         g.n_part = 2;
         g.out = s->ff_f16;
         g.undo_out = s->undo_gated;
-        return gemm_hopper_launch(&e->q, &g, err) &&
-               add_many(e, l, FFN_DOWN, FFN_DOWN_BIAS, NULL, s->ff_f16, s->undo_gated,
-                        l->v[FFN_POST_NORM], n, err);
+        return (by == BY_FEW ? gemm_few_launch(&e->q, &g, err)
+                             : gemm_hopper_launch(&e->q, &g, err)) &&
+               end_feed_many(e, l, NULL, s->ff_f16, s->undo_gated, n, err);
     }
     return multiply(e, p, s->act_f16, s->undo, n, err) &&
            gate_launch(&e->q, f->act, &f->xielu, s->gate, gated ? s->up : NULL, (size_t)n * f->n_ff,
                        err) &&
-           add_many(e, l, FFN_DOWN, FFN_DOWN_BIAS, s->gate, s->act_f16, s->undo,
-                    l->v[FFN_POST_NORM], n, err);
+           end_feed_many(e, l, s->gate, s->act_f16, s->undo, n, err);
 }
 
-static bool layer_many(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+static bool layer_many(struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                        struct error *err)
 {
-    struct input in;
-    if (!read_normed(e, group_of(l, ATTN_Q), e->s.x, l->v[ATTN_NORM], l->v[ATTN_NORM_BIAS], n, NULL,
-                     &in, err) ||
-        !project_many(e, l, in, n, err))
+    struct input in = {};
+    if (!read_to_mix(e, l, n, &in, err) || (attends(l) && !project_many(e, l, in, n, err)) ||
+        (l->facts->parallel && !feed_forward_many(e, l, in, n, err)) || // see layer_one
+        (attends(l) && !attend_many(e, l, n, err)) || !mix_beside(e, l, in, n, err))
         return false;
-    if (l->facts->parallel) // nothing reads x once the feed-forward network has
-        return feed_forward_many(e, l, in, n, err) && attend_many(e, l, n, err);
-    return attend_many(e, l, n, err) &&
-           read_normed(e, group_of(l, FFN_UP), e->s.x, l->v[FFN_NORM], l->v[FFN_NORM_BIAS], n, NULL,
-                       &in, err) &&
-           feed_forward_many(e, l, in, n, err);
+    return l->facts->parallel || !layer_feeds(l->facts) ||
+           (read_to_feed(e, l, n, &in, err) && feed_forward_many(e, l, in, n, err));
+}
+
+static bool tell_many(const struct cuda_engine *e, uint32_t n, struct error *err)
+{
+    const struct scratch *s = &e->s;
+    const struct products p = {{&e->token_layers_proj},
+                               {NULL},
+                               {s->told_proj},
+                               1,
+                               false,
+                               e->base.model->token_layers_proj.name};
+    return embed_told(e, s->tokens, n, NULL, err) && prepare(e, s->x, n, NULL, &p, err) &&
+           multiply(e, &p, s->act_f16, s->undo, n, err) && tell(e, n, NULL, err);
+}
+
+static bool end_layer_many(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                           struct error *err)
+{
+    const struct scratch *s = &e->s;
+    if (l->facts->w[TOKEN_GATE].data) {
+        const struct products p = {{&l->w[TOKEN_GATE]},   {NULL}, {s->gate}, 1, false,
+                                   name_of(l, TOKEN_GATE)};
+        const enum layer_weight no_bias = TOKEN_PROJ; // as in end_layer_one
+        if (!prepare(e, s->x, n, NULL, &p, err) || !multiply(e, &p, s->act_f16, s->undo, n, err) ||
+            !gate_told(e, l, n, err) ||
+            !add_many(e, l, TOKEN_PROJ, no_bias, s->gate, s->act_f16, s->undo,
+                      l->v[TOKEN_POST_NORM], n, err))
+            return false;
+    }
+    return !l->v[LAYER_SCALE] ||
+           scale_launch(cuda_queue(e, name_of(l, LAYER_SCALE)), l->v[LAYER_SCALE], s->x,
+                        (size_t)n * e->hp.n_embd, NULL, err);
 }
 
 bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
@@ -437,13 +683,45 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
     if (n > n_by_vector(e) && s->blas_workspace_bytes && !cuda_blas_open(e, err))
         return false;
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, s->tokens, n, s->x,
-                      e->hp.embd_scale, &e->ropes, &s->step->at.pos, NULL, err))
+                      e->hp.embd_scale, &e->ropes, e->pass ? s->rows : &s->step->at, !e->pass, NULL,
+                      err) ||
+        (e->token_layers_norm && !tell_many(e, n, err)))
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
         if (!cuda_pace(e, n, i, err) || interrupted(e, err) ||
-            !layer_many(e, &e->layers[i], n, err))
+            !layer_many(e, &e->layers[i], n, err) || !end_layer_many(e, &e->layers[i], n, err))
             return false;
     return true;
+}
+
+// ---- for layers that are computed elsewhere
+
+bool cuda_project(const struct cuda_engine *e, const struct gpu_layer *l, struct input in,
+                  uint32_t n, const enum layer_weight *w, float *const *y, uint32_t n_part,
+                  struct error *err)
+{
+    struct products p = {};
+    p.what = group_of(l, w[0]);
+    struct matvec m = one_column(e, in, MATVEC_STORE);
+    for (uint32_t i = 0; i < n_part; i++) {
+        p.w[i] = &l->w[w[i]];
+        p.y[i] = y[i];
+        add_part(&m, p.w[i], NULL, y[i]);
+    }
+    p.n_part = n_part;
+    if (n == 0)
+        return multiply_one(e, p.what, &m, err);
+    return prepare(e, in.x, n, in.norm, &p, err) &&
+           multiply(e, &p, e->s.act_f16, e->s.undo, n, err);
+}
+
+bool cuda_add_mixed(struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w,
+                    const float *in, uint32_t n, struct error *err)
+{
+    const enum layer_weight bias = w == ATTN_OUTPUT ? ATTN_OUTPUT_BIAS : w; // of a matrix: none
+    return n == 0
+               ? add_one(e, l, w, bias, in, l->v[ATTN_POST_NORM], err)
+               : add_many(e, l, w, bias, in, e->s.act_f16, e->s.undo, l->v[ATTN_POST_NORM], n, err);
 }
 
 // ---- the head
@@ -454,11 +732,11 @@ static bool multiply_head(const struct cuda_engine *e, size_t row0, uint32_t n,
     const struct scratch *s = &e->s;
     struct input in;
     if (!read_normed(e, "output", s->x + row0 * e->hp.n_embd, e->output_norm, e->output_norm_bias,
-                     n, skip, &in, err))
+                     false, n, skip, &in, err))
         return false;
     struct matvec m = one_column(e, in, MATVEC_STORE);
     m.skip = skip;
-    add_part(&m, &e->output, NULL, s->logits);
+    add_part(&m, &e->output, e->output_bias, s->logits);
     if (n == 1)
         return multiply_one(e, "output", &m, err);
     const struct queue *q = cuda_queue(e, "output");
@@ -480,4 +758,18 @@ bool cuda_head(struct cuda_engine *e, size_t row0, size_t n, const uint32_t *ski
            ((hp->logit_scale == 1.0f && hp->final_softcap == 0.0f) ||
             finish_logits_launch(&e->q, e->s.logits, n * hp->n_vocab, hp->logit_scale,
                                  hp->final_softcap, skip, err));
+}
+
+bool cuda_head_of(struct cuda_engine *e, const float *x, uint32_t n, struct error *err)
+{
+    const struct hparams *hp = &e->hp;
+    const struct products p = {{&e->output}, {NULL}, {e->s.logits}, 1, false, "output"};
+    struct input in;
+    return read_normed(e, "output", x, e->output_norm, e->output_norm_bias, false, n, NULL, &in,
+                       err) &&
+           prepare(e, in.x, n, in.norm, &p, err) &&
+           multiply(e, &p, e->s.act_f16, e->s.undo, n, err) &&
+           ((hp->logit_scale == 1.0f && hp->final_softcap == 0.0f) ||
+            finish_logits_launch(&e->q, e->s.logits, (size_t)n * hp->n_vocab, hp->logit_scale,
+                                 hp->final_softcap, NULL, err));
 }

@@ -11,10 +11,8 @@
 //
 // The steps of all tiles are cut evenly among the blocks ("stream-K", Osama et al. 2023). A tile
 // that several blocks share is added up by the last of them to finish, in the order of the steps.
-#include "activation.cuh"
-#include "kernels.h"
+#include "gemm.cuh"
 #include "ptx_hopper.cuh"
-#include "quant.cuh"
 
 enum {
     THREADS = 256,
@@ -39,8 +37,7 @@ static constexpr __host__ __device__ int blocks_per_sm(int bn)
 struct cut {
     uint32_t n_step, n_col_tile, n_unit;
     uint32_t first_row_tile[MATVEC_MAX_PARTS + 1]; // of each part
-    uint32_t zero;                                 // which the compiler cannot know, see widen
-    float half_scale, undo;                        // of the weights: see wmat, and gemm.scale / it
+    struct widening w;
 };
 
 // ---- kernel (functions that are no templates are unused before 9.0)
@@ -56,112 +53,6 @@ struct cut {
                                                                      uint32_t unit)
 {
     return (uint32_t)((((uint64_t)unit + 1) * gridDim.x - 1) / c.n_unit);
-}
-
-// 32 consecutive weights of a row.
-template <uint32_t TYPE> struct strip {
-    static constexpr int N = 32 / chunk_elems(TYPE);
-    chunk<TYPE> k[N];
-};
-
-// A lane's way through a row: every fourth strip. Past the row's end it stays where it is, and
-// beyond the matrix it takes the last tile: such weights meet activations that are zero, or belong
-// to rows that nobody stores.
-template <uint32_t TYPE> struct walk {
-    static constexpr int N = strip<TYPE>::N, STEP = 4 * N * TILE_ROWS; // units from strip to strip
-    struct tile_row at;
-
-    __device__ __forceinline__ walk(const struct wmat &w, uint32_t tile, uint32_t r, uint32_t c)
-        : at(tile_begin<TYPE>(w, min(tile, w.n_tile - 1), r))
-    {
-        tile_move<TYPE>(at, 0, c);
-    }
-
-    // Loads the strip of chunks c and up, of n_chunk; asks for the one after the next; goes on to
-    // the next.
-    __device__ __forceinline__ void load(uint32_t c, uint32_t n_chunk, strip<TYPE> &s)
-    {
-#pragma unroll
-        for (int j = 0; j < N; j++)
-            load_chunk<TYPE>(at, N == 1 ? 0 : min((uint32_t)j, n_chunk - 1 - c), s.k[j]);
-        if (c + 8 * N < n_chunk) {
-            const uint8_t *ahead = at.q + 2 * STEP * q_bytes<TYPE>();
-            prefetch_l2(ahead);
-            for (int j = 1; j < N; j++)
-                prefetch_l2(ahead + j * TILE_ROWS * 16);
-            if constexpr (!is_plain(TYPE)) {
-                using T = quant_traits<TYPE>;
-                if constexpr (T::BITS == 8)
-                    prefetch_l2(ahead + TILE_ROWS * 16);
-                if constexpr (T::H > 0)
-                    prefetch_l2(at.h + 2 * STEP * T::H);
-                if constexpr (T::S > 0)
-                    prefetch_l2(at.s + 2 * STEP * T::S);
-                prefetch_l2(at.d + 2 * STEP / T::D_CHUNKS * T::D);
-            }
-        }
-        if (c + 4 * N < n_chunk) {
-            at.q += STEP * q_bytes<TYPE>();
-            if constexpr (!is_plain(TYPE)) {
-                using T = quant_traits<TYPE>;
-                at.h += STEP * T::H;
-                at.s += STEP * T::S;
-                if (T::D_CHUNKS == 1)
-                    at.d += STEP * T::D;
-                else if (c & 4) // the second four of eight chunks with the same d
-                    at.d += TILE_ROWS * T::D;
-            }
-        }
-    }
-};
-
-// Half of a strip as float16, times half_scale (F16: as it is): word i holds elements 4 i, 4 i + 1
-// (low) and 4 i + 2, 4 i + 3 (high).
-template <uint32_t TYPE>
-static __device__ __forceinline__ void widen(const strip<TYPE> &s, uint32_t half, const cut &c,
-                                             uint32_t low[4], uint32_t high[4])
-{
-    if constexpr (is_plain(TYPE)) {
-        // A product must not read a register that a load has written: ptxas would let no two
-        // products overlap. So the bits go through an instruction that it cannot leave out.
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint4 v = s.k[2 * half + i / 2].v;
-            uint32_t a = i % 2 ? v.z : v.x, b = i % 2 ? v.w : v.y;
-            if constexpr (TYPE == QUANT_BF16) {
-                a = saturated_half2(bf16_bits(a & 0xFFFFu) * c.half_scale,
-                                    bf16_bits(a >> 16) * c.half_scale);
-                b = saturated_half2(bf16_bits(b & 0xFFFFu) * c.half_scale,
-                                    bf16_bits(b >> 16) * c.half_scale);
-            }
-            low[i] = a ^ c.zero;
-            high[i] = b ^ c.zero;
-        }
-    } else {
-        constexpr bool SIGNED = quant_traits<TYPE>::SIGNED;
-        uint32_t w[8];
-        float scale[2], minimum[2];
-        unpack_chunk<TYPE>(s.k[0], w);
-        chunk_scales<TYPE>(s.k[0], scale, minimum);
-        // A quant becomes a float by becoming its mantissa: 1/2 + q / 256 where it has at most 7
-        // bits, 1 + (q + 128) / 32768 where it is a signed byte. One multiply-add undoes that.
-        const float d = c.half_scale * scale[half];
-        const float a = (SIGNED ? 32768.0f : 256.0f) * d;
-        const float b = -fmaf(c.half_scale, minimum[half], (SIGNED ? 32896.0f : 128.0f) * d);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint32_t q = w[4 * half + i] ^ (SIGNED ? 0x80808080u : 0u);
-            float v[4];
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                uint32_t bits = SIGNED ? __byte_perm(q, 0x3F800000u, 0x7604u + 0x10u * e)
-                                       : __byte_perm(q, 0x3F000000u, 0x7044u + 0x100u * e);
-                v[e] = fmaf(a, __uint_as_float(bits), b);
-            }
-            low[i] = saturated_half2(v[0], v[1]);
-            high[i] = saturated_half2(v[2], v[3]);
-        }
-    }
 }
 
 // Where one warp's rows are: two tiles of eight, rows g and g + 8 of its sixteen. With MATVEC_GATED
@@ -224,7 +115,7 @@ static __device__ __forceinline__ void store_gated(const struct gemm &g, const s
         float v[2];
 #pragma unroll
         for (int c = 0; c < 2; c++) {
-            const float undo = (c ? undo_in.y : undo_in.x) * t.undo;
+            const float undo = (c ? undo_in.y : undo_in.x) * t.w.undo;
             float gate = acc[4 * j + c] * undo, up = acc[4 * j + 2 + c] * undo;
             v[c] = activate(g.act, gate) * up * half_range_undo(c ? undo_out.y : undo_out.x);
             v[c] = valid ? v[c] : 0.0f;
@@ -272,7 +163,7 @@ static __device__ __forceinline__ void store(const struct gemm &g, const struct 
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 uint32_t col = col0 + 8 * (j0 + j) + lane % 4 * 2 + e % 2;
-                float v = fmaf(acc[4 * (j0 + j) + e], (e % 2 ? undo.y : undo.x) * t.undo, b[e / 2]);
+                float v = fmaf(acc[4 * (j0 + j) + e], (e % 2 ? undo.y : undo.x) * t.w.undo, b[e / 2]);
                 if (col < g.n && valid[e / 2])
                     y[(size_t)col * rows + e / 2 * TILE_ROWS] = old[j][e] + v;
             }
@@ -416,8 +307,8 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
 #pragma unroll
             for (uint32_t half = 0; half < 2; half++) {
                 uint32_t low[2][4], high[2][4];
-                widen<TYPE>(s0, half, c, low[0], high[0]);
-                widen<TYPE>(s1, half, c, low[1], high[1]);
+                widen<TYPE>(s0, half, c.w, low[0], high[0]);
+                widen<TYPE>(s1, half, c.w, low[1], high[1]);
 #pragma unroll
                 for (int k = 0; k < 4; k++) {
                     a[half][k][0] = low[0][k];
@@ -536,13 +427,7 @@ bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct erro
             c.first_row_tile[i + 1] =
                 c.first_row_tile[i] + div_up(g->w[i].rows, (uint32_t)BLOCK_ROWS);
     }
-    c.half_scale = g->w[0].half_scale;
-    for (uint32_t i = 1; i < g->n_part; i++) // NaN stays
-        if (!(c.half_scale <= g->w[i].half_scale) && c.half_scale == c.half_scale)
-            c.half_scale = g->w[i].half_scale;
-    c.undo = half_range_undo(c.half_scale);
-    if (g->mode == MATVEC_ADD && g->scale != 0.0f)
-        c.undo *= g->scale;
+    c.w = gemm_widening(g);
     // Wide tiles move fewer activations and widen fewer weights, but columns beyond n are wasted
     // and there must be tiles enough for all.
     uint32_t best = 0;

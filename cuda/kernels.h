@@ -8,6 +8,8 @@
 #include "layout.h"
 #include "model/model.h"
 
+struct expert_item; // experts.h
+
 struct queue {
     cudaStream_t stream;
     cublasHandle_t blas;
@@ -92,6 +94,7 @@ struct matvec {
     // weight types take different forms.
     const void *act32, *act_f32;
     const uint32_t *skip; // non-zero there: return at once; NULL: never
+    bool alike;           // x NULL: as many columns as there may be or one, each has the same bits
 };
 
 bool matvec_launch(const struct queue *q, const struct matvec *m, struct error *err);
@@ -124,17 +127,24 @@ struct rope_tables {
     uint32_t n;
 };
 
-// x[i] = row tokens[i] of the embedding, times scale; all rotations of position *pos0 + i.
+// x[i] = row tokens[i] of the embedding, times scale; all rotations of the position of row i:
+// rows[i].pos, or rows[0].pos + i for rows of one sequence.
 bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int32_t *tokens,
                   uint32_t n, float *x /* (n, n_embd) */, float scale,
-                  const struct rope_tables *ropes, const uint32_t *pos0, const uint32_t *skip,
-                  struct error *err);
+                  const struct rope_tables *ropes, const struct seq_row *rows, bool one_seq,
+                  const uint32_t *skip, struct error *err);
+
+// to[i] = from[rows[i]] (n, n_cols)
+bool gather_rows_launch(const struct queue *q, const float *from, const uint32_t *rows, uint32_t n,
+                        uint32_t n_cols, float *to, struct error *err);
 
 // Rows as float16: each times a power of two that takes its largest value to the upper end of
 // float16's range; whoever multiplies with them undoes that.
 struct act_f16 {
-    __half *x;   // NULL: not wanted
-    uint32_t ld; // of rows padded with zeros, or GEMM_PACKED: as gemm_hopper_launch takes it
+    __half *x; // NULL: not wanted
+    // of rows padded with zeros; GEMM_PACKED, GEMM_FEW_PACKED: as gemm_hopper_launch,
+    // gemm_few_launch take them
+    uint32_t ld;
     float *undo; // (n) 1 / the power of two
     // A bound of what MATVEC_GATED makes of a normalised row of squares that add up to n_cols, 0:
     // none;
@@ -142,7 +152,7 @@ struct act_f16 {
     float gated_bound;
     float *undo_gated;
 };
-enum { GEMM_PACKED = 0 };
+enum { GEMM_PACKED = 0, GEMM_FEW_PACKED = 1 };
 
 // Prepares n rows of x (n, n_cols) for matrices: normalised unless norm is NULL, then in each form
 // whose pointer is not NULL.
@@ -153,6 +163,13 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
 // gate (n, n_ff) = act(gate) * up; up NULL: ones. p: of ACT_XIELU.
 bool gate_launch(const struct queue *q, enum activation act, const struct xielu *p, float *gate,
                  const float *up, size_t n_total, struct error *err);
+
+// Of gated attention, whose heads are each in x (n, n_head, 2 * head_dim) a query and then its gate:
+// q (n, n_head, head_dim) = the queries; y (n, n_head, head_dim) *= sigmoid(the gates).
+bool take_queries_launch(const struct queue *q, const float *x, uint32_t n_head, uint32_t head_dim,
+                         float *queries, uint32_t n, struct error *err);
+bool silence_launch(const struct queue *q, const float *x, uint32_t n_head, uint32_t head_dim,
+                    float *y, uint32_t n, struct error *err);
 
 // y (n, n_cols) = x (n, n_cols) normed with weights w and biases b (n_cols), b NULL: none. For the
 // norms that no other kernel knows.
@@ -170,6 +187,39 @@ bool finish_product_launch(const struct queue *q, const float *product, const fl
 bool add_normed_launch(const struct queue *q, const float *y, const float *norm, float eps,
                        float scale, float *x, uint32_t n, uint32_t n_cols, const uint32_t *skip,
                        struct error *err);
+
+// x (n, n_cols) += scale * c, c = (a normed with weights a_norm + b normed with b_norm) normed with
+// weights norm, all by RMSNorm; a and b (n, n_cols).
+struct join_normed {
+    const float *a, *a_norm, *b, *b_norm, *norm;
+    float eps, scale;
+    float *x;
+    const uint32_t *skip;
+};
+bool join_normed_launch(const struct queue *q, const struct join_normed *j, uint32_t n,
+                        uint32_t n_cols, struct error *err);
+
+// What the layers are told of n tokens (struct model): told (n, n_layer, width), which comes with
+// the tokens' rows of token_layers, times sqrt(width), becomes
+//   (RMSNorm(scale * proj) with weights norm (width) + told) / sqrt(2)
+struct told {
+    const float *proj; // (n, n_layer, width)
+    const float *norm;
+    float *told;
+    uint32_t n_layer, width;
+    float scale, eps;
+    const uint32_t *skip;
+};
+bool tell_launch(const struct queue *q, const struct told *t, uint32_t n, struct error *err);
+
+// gate (n, width) = act(gate) * rows of told (n, ld), which is what one layer is told.
+bool gate_told_launch(const struct queue *q, enum activation act, const struct xielu *p,
+                      float *gate, const float *told, uint32_t ld, uint32_t n, uint32_t width,
+                      struct error *err);
+
+// x (n_total) *= *factor
+bool scale_launch(const struct queue *q, const float *factor, float *x, size_t n_total,
+                  const uint32_t *skip, struct error *err);
 
 // Logits times scale, and softcap * tanh(logit / softcap) of that unless softcap is 0.
 bool finish_logits_launch(const struct queue *q, float *logits, size_t n_total, float scale,
@@ -217,8 +267,13 @@ static inline __host__ __device__ size_t kv_row(uint32_t block, uint32_t n_head_
 struct attention {
     uint32_t n_head, n_head_kv, head_dim;
     uint32_t n_swa; // a token sees itself and the n_swa - 1 before it; 0: all
+    bool chunked;   // ... or its own one of the runs of n_swa that positions are cut in
     float eps;
     const float *q_norm, *k_norm; // (head_dim), NULL: none
+    const float *v_norm;          // (head_dim), NULL: none
+    // Keys and values are in the cache, where an earlier layer put them: k_in and v_in are not
+    // read.
+    bool cached;
     bool norm_whole;   // of all heads at once: (n_head * head_dim), (n_head_kv * head_dim)
     bool norm_rotated; // after the rotation instead of before, not with norm_whole
     bool rope_halves;  // pairs (i, i + rope_dim / 2), else (2 i, 2 i + 1)
@@ -226,12 +281,14 @@ struct attention {
     // Queries become float16 times this: log2(e), the factor of the scores (1 / sqrt(head_dim)) and
     // a power of two.
     float q_scale;
-    float score_undo; // 1 / (that power of two * k.scale): then scores are in units of log2
-    float v_undo;     // 1 / v.scale
-    float softcap;    // c: scores s become c tanh(s / c); 0: they do not
-    // Queries, rotated, times 1 + temp_scale ln(1 + floor(position / temp_len)); 0: they are not.
+    float score_undo;   // 1 / (that power of two * k.scale): then scores are in units of log2
+    float v_undo;       // 1 / v.scale
+    float softcap;      // c: scores s become c tanh(s / c); 0: they do not
+    const float *sinks; // (n_head) scores of no position, see ATTN_SINKS; NULL: none
+    // Queries, rotated, times 1 + temp_scale ln(1 + floor((position + temp_offset) / temp_len)); 0:
+    // they are not.
     float temp_scale;
-    uint32_t temp_len;
+    uint32_t temp_len, temp_offset;
     const float2 *rope; // (n, rope_dim / 2) cos and sin; NULL: no rotation
     struct kv_plane k, v;
     // Where the tokens are, see the launchers; and which blocks hold position 0, KV_BLOCK, ... of
@@ -239,27 +296,46 @@ struct attention {
     const struct seq_row *rows;
     const uint32_t *tables;
     uint32_t max_blocks;
+    uint32_t max_split; // set by the launchers
+    bool one_part;      // prefill: no blocks share a row, however few there are
     // Results of the projections, biases added; one row per token. norm_whole: normed in place.
     float *q_in, *k_in; // (n, ld_q), (n, ld_kv)
     const float *v_in;  // (n, ld_kv)
     uint32_t ld_q, ld_kv;
     float *out; // (n, n_head * head_dim)
     const uint32_t *skip;
-    // Scratch: sizes by attention_scratch.
+    // Scratch: sizes by attention_scratch, and attention_wide_scratch.
+    uint32_t n_split_rows;
     float *partial;
-    uint32_t *counters; // zero before the first use; left zero
-    __half *q_f16;      // prefill: (n, n_head, padded head_dim)
+    size_t partial_bytes; // only attention_wide.cu asks
+    uint32_t *counters;   // zero before the first use; left zero
+    __half *q_f16;        // prefill: (n, n_head, padded head_dim)
 };
 
+// The same from row i on.
+static inline struct attention attention_from_row(struct attention a, uint32_t i)
+{
+    a.rows += i;
+    a.rope = a.rope ? a.rope + (size_t)i * (a.rope_dim / 2) : NULL;
+    a.q_in += (size_t)i * a.ld_q;
+    a.k_in += (size_t)i * a.ld_kv;
+    a.v_in += (size_t)i * a.ld_kv;
+    a.out += (size_t)i * a.n_head * a.head_dim;
+    return a;
+}
+
 enum {
-    ATTENTION_MAX_HEAD_DIM = 256,
+    ATTENTION_NARROW_HEAD_DIM = 256, // beyond that attention_wide.cu does what the others do
+    ATTENTION_MAX_HEAD_DIM = 512,
 };
 
 struct attention_scratch {
     size_t partial, counters, q_f16; // bytes
+    uint32_t n_split_rows;
 };
+// For up to n_seq sequences at once.
 void attention_scratch(int n_sm, uint32_t n_head, uint32_t n_head_kv, uint32_t head_dim,
-                       uint32_t n_batch, struct attention_scratch *out);
+                       uint32_t n_batch, uint32_t n_seq, struct attention_scratch *out);
 
 // The least shared memory that the kernels for this head_dim need; 0: no kernel for it.
 size_t attention_smem(uint32_t head_dim);
@@ -270,9 +346,76 @@ size_t attention_smem(uint32_t head_dim);
 // that are chained by early starts (launch.dependent) may write them. A step's first launch, embed,
 // is not chained.
 bool attention_decode_launch(const struct queue *q, const struct attention *a, struct error *err);
+// The next tokens of n sequences, at rows[0 .. n), of which none is further than `furthest`: each
+// has the bits that attention_decode_launch makes.
+bool attention_rows_launch(const struct queue *q, const struct attention *a, uint32_t n,
+                           uint32_t furthest, struct error *err);
 // n tokens of one sequence, the first at rows[0]: the same in two launches or three.
 bool attention_prefill_launch(const struct queue *q, const struct attention *a, uint32_t n,
                               struct error *err);
+
+// ---- attention_wide.cu, which the launchers above call for wide heads --------------------------
+
+// n tokens of one sequence, or the next ones of n sequences.
+bool attention_wide_launch(const struct queue *q, const struct attention *a, uint32_t n, bool each,
+                           struct error *err);
+
+// Latent attention (struct latent in model/model.h) of n tokens of one sequence: a->head_dim is the
+// width of what the cache holds, of which the first value_dim are the values, n_head_kv is 1.
+// a->q_f16 (n, n_head, key_width) are the queries, which undo (n, n_head) takes to scores in units
+// of log2. a->out (n_head, n, value_dim): what heads give, head after head.
+bool attention_latent_launch(const struct queue *q, const struct attention *a, const float *undo,
+                             uint32_t value_dim, uint32_t n, struct error *err);
+
+struct attention_wide_scratch {
+    size_t partial, smem; // bytes
+    uint32_t key_width;   // of queries
+};
+// latent: keys are values, too. False: heads too wide.
+bool attention_wide_scratch(uint32_t n_head, uint32_t key, uint32_t value, bool latent,
+                            uint32_t n_ctx, struct attention_wide_scratch *out);
+
+// ---- latent.cu ---------------------------------------------------------------------------------
+
+// What latent attention does to n tokens of one sequence around its products.
+struct latent_rows {
+    uint32_t n, n_head, n_kv, n_key, n_rotated, n_value;
+    const struct seq_row *rows; // [0]: of the first
+    // Parts kv (n, n_kv + n_rotated) into what the cache keeps, with c normed with weights norm
+    // (n_kv), and q (n, n_head, n_key + n_rotated) into key (n_head, n, n_key) and rotated (n,
+    // n_head, n_rotated), times 1 + temp_scale ln(1 + floor((position + temp_offset) / temp_len)).
+    const float *kv, *norm, *q;
+    float eps;
+    const float2 *rope; // (n, n_rotated / 2)
+    bool rope_halves;
+    float temp_scale;
+    uint32_t temp_len, temp_offset;
+    struct kv_plane cache;
+    const uint32_t *tables;
+    uint32_t max_blocks;
+    float *key, *rotated;
+    struct expert_item *items; // the rows of each head, cut by per_item; NULL: not wanted
+    uint32_t per_item;
+    // Joins brought (n_head, n, n_kv) and rotated to queries (n, n_head, key_width) for
+    // attention_latent_launch; score: times this a score is in units of log2.
+    const float *brought;
+    __half *query;
+    float *undo, score;
+    uint32_t key_width;
+    const uint32_t *skip;
+};
+bool latent_part_launch(const struct queue *q, const struct latent_rows *l, struct error *err);
+bool latent_query_launch(const struct queue *q, const struct latent_rows *l, struct error *err);
+
+// y (n_head, n, n_cols) = the transpose of each head's matrix of w (rows, n_cols), stacked, times x
+// (n_head, n, rows).
+bool latent_transposed_launch(const struct queue *q, const struct wmat *w, uint32_t n_head,
+                              const float *x, uint32_t n, float *y, const uint32_t *skip,
+                              struct error *err);
+
+// to (n, n_head, width) = from (n_head, n, width)
+bool heads_to_rows_launch(const struct queue *q, const float *from, uint32_t n_head, uint32_t n,
+                          uint32_t width, float *to, struct error *err);
 
 // ---- gemm.cu -------------------------------------------------------------------------------
 
@@ -343,6 +486,39 @@ struct gemm {
 };
 
 bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct error *err);
+
+// ---- gemm_few.cu: the same for few columns, or GEMM_FEW after GEMM_FEW, which come and go in
+// another order, on every device. A column's results depend on nothing but itself and the weights.
+
+enum { GEMM_FEW = 64 };
+
+// Tiles of eight columns that a product of n <= GEMM_FEW has.
+static inline __host__ __device__ uint32_t gemm_few_tiles(uint32_t n)
+{
+    return n <= 8 ? 1 : n <= 16 ? 2 : n <= 32 ? 4 : 8;
+}
+
+// Where element col of n_cols of column i of n is, in halves. Of 128, lane 4 * (i % 8) + t of a
+// warp has elements 32 t and up, in two pieces of eight for each half of them.
+static inline __host__ __device__ size_t gemm_few_at(uint32_t n, uint32_t i, uint32_t col,
+                                                     uint32_t n_cols)
+{
+    const uint32_t group = i / GEMM_FEW, rest = n - group * GEMM_FEW;
+    const uint32_t n_tile = gemm_few_tiles(rest < GEMM_FEW ? rest : (uint32_t)GEMM_FEW);
+    const uint32_t n_step = (n_cols + GEMM_PACK_COLS - 1) / GEMM_PACK_COLS;
+    // of four neighbours the first and the third, then the others
+    const uint32_t e = col % 128, half = e % 32 / 16, k = e % 16 / 4 * 4 + e % 2 * 2 + e % 4 / 2;
+    const size_t tile = (col / 128 * 2 + half) * n_tile + i % GEMM_FEW / 8;
+    return (size_t)group * GEMM_FEW * n_step * GEMM_PACK_COLS +
+           ((tile * 2 + k / 8) * 32 + i % 8 * 4 + e / 32) * 8 + k % 8;
+}
+
+static inline size_t gemm_few_bytes(uint32_t n, uint32_t n_cols)
+{
+    return gemm_pack_bytes((n + GEMM_FEW - 1) / GEMM_FEW * GEMM_FEW, n_cols);
+}
+
+bool gemm_few_launch(const struct queue *q, const struct gemm *g, struct error *err);
 
 struct gemm_scratch {
     size_t partial, counters; // bytes

@@ -1,6 +1,6 @@
-// The KV cache in and out of the device. On the host, per layer the keys, then the values; of each
-// the pieces of [begin, end) that lie in one block, as they lie there: per head the rows, and after
-// all pieces (Q8_0) the same of their scales.
+// The KV cache in and out of the device. On the host, per layer (near ones, or the others) the
+// keys, then the values; of each the pieces of [begin, end) that lie in one block, as they lie
+// there: per head the rows, and after all pieces (Q8_0) the same of their scales.
 #include <string.h>
 
 #include "engine_impl.h"
@@ -10,11 +10,12 @@ static size_t position_bytes(const struct kv_plane *p)
     return p->n_head * (p->row_bytes + (p->scales ? p->n_group * sizeof(uint16_t) : 0));
 }
 
-size_t cuda_kv_bytes(const struct cuda_engine *e, size_t begin, size_t end)
+size_t cuda_kv_bytes(const struct cuda_engine *e, bool near, size_t begin, size_t end)
 {
     size_t n = 0;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
-        n += position_bytes(&e->layers[i].k_cache) + position_bytes(&e->layers[i].v_cache);
+        if (e->layers[i].near == near)
+            n += position_bytes(&e->layers[i].k_cache) + position_bytes(&e->layers[i].v_cache);
     return (end - begin) * n;
 }
 
@@ -43,13 +44,16 @@ static bool copy_rows(struct cuda_engine *e, const uint32_t *table, uint8_t *pla
     return true;
 }
 
-bool cuda_kv_copy(struct cuda_engine *e, const uint32_t *table, size_t begin, size_t end,
+bool cuda_kv_copy(struct cuda_engine *e, const uint32_t *table, bool near, size_t begin, size_t end,
                   uint8_t *host, bool out, struct error *err)
 {
     for (uint32_t i = 0; i < e->hp.n_layer; i++) {
         const struct kv_plane *planes[] = {&e->layers[i].k_cache, &e->layers[i].v_cache};
         for (int j = 0; j < 2; j++) {
             const struct kv_plane *p = planes[j];
+            // in another layer's, or the layer keeps a state instead
+            if (p->n_head == 0 || e->layers[i].near != near)
+                continue;
             if (!copy_rows(e, table, p->data, p->n_head, p->row_bytes, begin, end, &host, out, err))
                 return false;
             if (p->scales && !copy_rows(e, table, (uint8_t *)p->scales, p->n_head,
@@ -71,13 +75,16 @@ static bool copy_block(struct cuda_engine *e, uint8_t *plane, uint32_t n_head, s
                       err);
 }
 
-bool cuda_kv_copy_block(struct cuda_engine *e, uint32_t from, uint32_t to, size_t n,
+bool cuda_kv_copy_block(struct cuda_engine *e, bool near, uint32_t from, uint32_t to, size_t n,
                         struct error *err)
 {
+    const bool apart = e->s.near_tables != e->s.kv_tables;
     for (uint32_t i = 0; i < e->hp.n_layer; i++) {
         const struct kv_plane *planes[] = {&e->layers[i].k_cache, &e->layers[i].v_cache};
         for (int j = 0; j < 2; j++) {
             const struct kv_plane *p = planes[j];
+            if (p->n_head == 0 || (apart && e->layers[i].near != near))
+                continue;
             if (!copy_block(e, p->data, p->n_head, p->row_bytes, from, to, n, err) ||
                 (p->scales && !copy_block(e, (uint8_t *)p->scales, p->n_head,
                                           p->n_group * sizeof(uint16_t), from, to, n, err)))
@@ -87,21 +94,34 @@ bool cuda_kv_copy_block(struct cuda_engine *e, uint32_t from, uint32_t to, size_
     return true;
 }
 
+// The first n entries of a table of slot 0; there: what it holds.
+static bool use_table(struct cuda_engine *e, uint32_t *table, uint32_t *there, const uint32_t *want,
+                      size_t n, struct error *err)
+{
+    size_t i = 0;
+    while (i < n && there[i] == want[i])
+        i++;
+    if (i == n)
+        return true;
+    memcpy(there + i, want + i, (n - i) * sizeof *there);
+    return CHECK_CUDA(cudaMemcpyAsync(table + i, there + i, (n - i) * sizeof *there,
+                                      cudaMemcpyHostToDevice, e->q.stream),
+                      err);
+}
+
 bool cuda_kv_use(struct cuda_engine *e, const struct seq *s, struct error *err)
 {
+    uint32_t *near = e->kv_table + kv_blocks(e->base.n_ctx);
     if (e->kv_version == s->version)
         return true;
-    size_t i = 0;
-    while (i < s->n_blocks && e->kv_table[i] == s->blocks[i])
-        i++;
-    const size_t n_bytes = (s->n_blocks - i) * sizeof *e->kv_table;
-    if (n_bytes) {
-        memcpy(e->kv_table + i, s->blocks + i, n_bytes);
-        if (!CHECK_CUDA(cudaMemcpyAsync(e->s.kv_tables + i, e->kv_table + i, n_bytes,
-                                        cudaMemcpyHostToDevice, e->q.stream),
-                        err))
-            return false;
-    }
+    if (!use_table(e, e->s.kv_tables, e->kv_table, s->blocks, s->n_blocks, err) ||
+        (s->near != s->blocks && !use_table(e, e->s.near_tables, near, s->near, s->n_blocks, err)))
+        return false;
     e->kv_version = s->version;
     return true;
+}
+
+const uint32_t *cuda_tables(const struct cuda_engine *e, const struct gpu_layer *l)
+{
+    return l->near ? e->s.near_tables : e->s.kv_tables;
 }

@@ -34,15 +34,21 @@ static uint64_t align_up(uint64_t n)
 extern "C" uint64_t cuda_layout(uint32_t type, uint64_t rows, uint64_t n_cols, uint8_t *base,
                                 struct wmat *w)
 {
+    return cuda_layout_stack(type, 0, rows, n_cols, base, w);
+}
+
+extern "C" uint64_t cuda_layout_stack(uint32_t type, uint64_t n_stacked, uint64_t rows,
+                                      uint64_t n_cols, uint8_t *base, struct wmat *w)
+{
     const struct quant_planes *p = cuda_quant_planes(type);
-    // 2^31 in either direction keeps every product below 2^64
+    // 2^31 in either direction keeps every product below 2^64; what is stacked lies in a file
     if (!p || rows == 0 || n_cols == 0 || rows >= 1u << 31 || n_cols >= 1u << 31)
         return 0;
     if (p->chunk_elems == 32 && n_cols % (p->d_chunks * 32) != 0)
         return 0;
     uint64_t n_chunk = (n_cols + p->chunk_elems - 1) / p->chunk_elems;
     uint64_t n_tile = (rows + TILE_ROWS - 1) / TILE_ROWS;
-    uint64_t units = n_tile * TILE_ROWS * n_chunk;
+    uint64_t units = (n_stacked ? n_stacked : 1) * n_tile * TILE_ROWS * n_chunk;
     uint64_t q = align_up(units * p->q), h = align_up(units * p->h), s = align_up(units * p->s);
     uint64_t d = p->d_chunks ? align_up(units / p->d_chunks * p->d) : 0;
     if (w) {

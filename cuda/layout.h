@@ -79,6 +79,11 @@ const struct quant_planes *cuda_quant_planes(uint32_t type);
 // only) and returns the bytes they take; 0 for a shape or type that cannot be laid out.
 uint64_t cuda_layout(uint32_t type, uint64_t rows, uint64_t n_cols, uint8_t *base, struct wmat *w);
 
+// The same of n_stacked matrices of that shape, one behind the other, each from a tile of its own
+// on (0: of a single one); *w has the rows and tiles of one.
+uint64_t cuda_layout_stack(uint32_t type, uint64_t n_stacked, uint64_t rows, uint64_t n_cols,
+                           uint8_t *base, struct wmat *w);
+
 // Bytes that a product with this matrix reads: the planes without their alignment.
 uint64_t cuda_layout_bytes(uint32_t type, uint64_t rows, uint64_t n_cols);
 

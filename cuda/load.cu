@@ -21,7 +21,8 @@ enum {
 struct job {
     const struct weight *from;
     const struct wmat *to;
-    uint32_t row0, n_rows;
+    uint64_t row0; // in the file
+    uint32_t to_row, n_rows;
     uint64_t n_bytes;
 };
 
@@ -74,18 +75,27 @@ uint64_t cuda_load_bytes(const struct model *m)
     return N_BUFFER * buffer_bytes(m);
 }
 
-// Appends the slices of one matrix; with jobs NULL only counts.
+// Appends the slices of one matrix, or of a stack of them; with jobs NULL only counts.
 static size_t add_jobs(struct job *jobs, size_t n, const struct weight *from, const struct wmat *to,
                        uint64_t max_bytes)
 {
     uint64_t row = quant_row_bytes(from->type, from->n_cols);
     uint64_t step = max_bytes / row / TILE_ROWS * TILE_ROWS;
-    for (uint64_t r = 0; r < from->rows; r += step) {
-        uint64_t rows = from->rows - r < step ? from->rows - r : step;
-        if (jobs)
-            jobs[n] = {from, to, (uint32_t)r, (uint32_t)rows, rows * row};
-        n++;
+    uint64_t n_stacked = from->n_stacked ? from->n_stacked : 1, n_rows = from->rows;
+    const uint64_t each = from->n_stacked ? from->stack_bytes / row : n_rows; // rows in the file
+    if (n_rows % TILE_ROWS == 0 && each == n_rows) { // whole tiles: the stack is one matrix
+        n_rows *= n_stacked;
+        n_stacked = 1;
     }
+    for (uint64_t i = 0; i < n_stacked; i++)
+        for (uint64_t r = 0; r < n_rows; r += step) {
+            uint64_t rows = n_rows - r < step ? n_rows - r : step;
+            if (jobs)
+                jobs[n] = {from,           to,
+                           i * each + r,   (uint32_t)(i * to->n_tile * TILE_ROWS + r),
+                           (uint32_t)rows, rows * row};
+            n++;
+        }
     return n;
 }
 
@@ -95,6 +105,10 @@ static size_t list_jobs(const struct cuda_engine *e, const struct model *m, uint
     size_t n = add_jobs(jobs, 0, &m->tok_embd, &e->tok_embd, max_bytes);
     if (!m->tied)
         n = add_jobs(jobs, n, &m->output, &e->output, max_bytes);
+    if (m->token_layers.data) {
+        n = add_jobs(jobs, n, &m->token_layers, &e->token_layers, max_bytes);
+        n = add_jobs(jobs, n, &m->token_layers_proj, &e->token_layers_proj, max_bytes);
+    }
     for (uint32_t i = 0; i < e->hp.n_layer; i++) {
         const struct layer *from = &m->layers[i];
         const struct gpu_layer *to = &e->layers[i];
@@ -214,7 +228,7 @@ static bool copy_all(struct cuda_engine *e, struct loader *l, struct error *err)
         if (!CHECK_CUDA(cudaMemcpyAsync(b->device, b->host, j->n_bytes, cudaMemcpyHostToDevice,
                                         e->q.stream),
                         err) ||
-            !repack_launch(&e->q, j->from->type, b->device, j->to, j->row0, j->n_rows, err) ||
+            !repack_launch(&e->q, j->from->type, b->device, j->to, j->to_row, j->n_rows, err) ||
             !CHECK_CUDA(cudaEventRecord(b->copied, e->q.stream), err))
             return false;
         pthread_mutex_lock(&l->lock);
@@ -236,6 +250,33 @@ static bool copy_vector(const struct queue *q, const float *to, const float *fro
         err);
 }
 
+// (n) ones.
+static bool copy_ones(const struct queue *q, const float *to, uint32_t n, struct error *err)
+{
+    const float one = 1.0f;
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = copy_vector(q, to + i, &one, 1, err);
+    return ok;
+}
+
+// The router's norm with what it is divided by (struct experts).
+static bool copy_router_norm(const struct cuda_engine *e, const struct layer *from,
+                             const struct gpu_layer *to, struct error *err)
+{
+    const uint32_t n = e->hp.n_embd;
+    const float *norm = layer_vector(from, ROUTER_NORM);
+    float *scaled = (float *)malloc(n * sizeof *scaled);
+    if (!scaled)
+        return error_oom(err, "a router's norm", n * sizeof *scaled);
+    for (uint32_t i = 0; i < n; i++)
+        scaled[i] = norm[i] / sqrtf((float)n);
+    const bool ok = copy_vector(&e->q, to->v[ROUTER_NORM], scaled, n, err) &&
+                    CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err); // before it is freed
+    free(scaled);
+    return ok;
+}
+
 static bool copy_vectors(struct cuda_engine *e, const struct model *m, struct error *err)
 {
     const struct hparams *hp = &e->hp;
@@ -247,7 +288,13 @@ static bool copy_vectors(struct cuda_engine *e, const struct model *m, struct er
         copy_vector(&e->q, e->output_norm, (const float *)m->output_norm.data, hp->n_embd, err) &&
         (!e->output_norm_bias ||
          copy_vector(&e->q, e->output_norm_bias, (const float *)m->output_norm_bias.data,
-                     hp->n_embd, err));
+                     hp->n_embd, err)) &&
+        (!e->output_bias || copy_vector(&e->q, e->output_bias, (const float *)m->output_bias.data,
+                                        hp->n_vocab, err)) &&
+        (!e->token_layers_norm ||
+         copy_vector(&e->q, e->token_layers_norm, (const float *)m->token_layers_norm.data,
+                     hp->n_embd_layer, err)) &&
+        (!e->ones || copy_ones(&e->q, e->ones, e->largest.head_dim, err));
     for (uint32_t i = 0; ok && i < m->n_rope; i++) {
         struct rope_table *t = &e->ropes.t[i];
         model_rope_freqs(&m->ropes[i], e->base.n_ctx, freqs, &t->magnitude);
@@ -258,8 +305,10 @@ static bool copy_vectors(struct cuda_engine *e, const struct model *m, struct er
         const struct gpu_layer *to = &e->layers[i];
         for (int k = 0; ok && k < N_LAYER_WEIGHTS; k++)
             if (to->v[k])
-                ok = copy_vector(&e->q, to->v[k], layer_vector(from, (enum layer_weight)k),
-                                 from->w[k].n_cols, err);
+                ok = k == ROUTER_NORM
+                         ? copy_router_norm(e, from, to, err)
+                         : copy_vector(&e->q, to->v[k], layer_vector(from, (enum layer_weight)k),
+                                       from->w[k].n_cols, err);
     }
     free(freqs);
     return ok;

@@ -110,22 +110,6 @@ static __device__ __forceinline__ void load_batch(const struct row_pair &p, uint
         }
 }
 
-// Values [8 i, 8 i + 8) of x (n), zeros beyond. Rows of quantised types are multiples of 8.
-template <bool PLAIN>
-static __device__ __forceinline__ void load8(const float *x, uint32_t i, uint32_t n, float v[8])
-{
-    if (!PLAIN || (8 * i + 8 <= n && n % 4 == 0)) { // other rows are not aligned
-        const float4 *p = reinterpret_cast<const float4 *>(x) + 2 * i;
-        const float4 a = p[0], b = p[1];
-        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
-        v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
-    } else {
-#pragma unroll
-        for (int e = 0; e < 8; e++)
-            v[e] = 8 * i + e < n ? x[8 * i + e] : 0.0f;
-    }
-}
-
 // The input times the norm's weights, in the form that TYPE multiplies with, into shared memory.
 // The norm's factor is left to the end: it is a single number, and nothing has to wait for it.
 // squares: the sums of the input's squares per warp. False: nothing to do.
@@ -583,9 +567,9 @@ bool matvec_launch(const struct queue *q, const struct matvec *m, struct error *
     }
     return with_type(m->w[0].type, [&](auto tag) {
         constexpr uint32_t T = decltype(tag)::value;
-        return m->x            ? launch<T, T, 1>(q, m, &g, err)
-               : m->n_col <= 2 ? launch<T, T, 2>(q, m, &g, err)
-               : m->n_col <= 4 ? launch<T, T, 4>(q, m, &g, err)
-                               : launch<T, T, 8>(q, m, &g, err);
+        return m->x                         ? launch<T, T, 1>(q, m, &g, err)
+               : !m->alike && m->n_col <= 2 ? launch<T, T, 2>(q, m, &g, err)
+               : !m->alike && m->n_col <= 4 ? launch<T, T, 4>(q, m, &g, err)
+                                            : launch<T, T, 8>(q, m, &g, err);
     });
 }

@@ -30,7 +30,8 @@ static bool enqueue(struct cuda_engine *e, const int32_t *tokens, size_t n, stru
 {
     if (n > 1)
         return cuda_enqueue_chunk(e, tokens, n, true, err);
-    return cuda_set_step(e, tokens[0], e->n_past, err) && cuda_enqueue_step(e, err);
+    return cuda_state_use(e, e->seq->state, e->seq->next_states[0], 1, err) &&
+           cuda_set_step(e, tokens[0], e->n_past, err) && cuda_enqueue_step(e, err);
 }
 
 static bool wait(struct cuda_engine *e, struct error *err)
@@ -110,9 +111,14 @@ static void destroy_events(struct recorder *r)
 }
 
 // Kernels that prepare or finish what another one reads the weights for.
-static const char *const beside[] = {"act",           "add_normed", "dequant", "finish_product",
-                                     "finish_logits", "gate",       "norm",    "norm_whole",
-                                     "rotate_store",  NULL};
+static const char *const beside[] = {
+    "act",           "add_normed", "choose",        "delta_conv",
+    "delta_gate",    "dequant",    "expert_sum",    "finish_product",
+    "finish_logits", "gate",       "gate_told",     "group",
+    "join_normed",   "norm",       "heads_to_rows", "latent_part",
+    "latent_query",  "wide_merge", "wide_store",    "norm_whole",
+    "rotate_store",  "scale",      "silence",       "take_queries",
+    "tell",          NULL};
 
 // A token is bound by bytes, a chunk by operations: each is filled in where it is known.
 static bool add_work(const struct cuda_engine *e, size_t n, const struct profile_launch *launches,

@@ -425,6 +425,22 @@ static __device__ __forceinline__ void dot_chunk(const chunk<TYPE> &k, const uin
     }
 }
 
+// Values [8 i, 8 i + 8) of x (n), zeros beyond. Rows of quantised types are multiples of 8.
+template <bool PLAIN>
+static __device__ __forceinline__ void load8(const float *x, uint32_t i, uint32_t n, float v[8])
+{
+    if (!PLAIN || (8 * i + 8 <= n && n % 4 == 0)) { // other rows are not aligned
+        const float4 *p = reinterpret_cast<const float4 *>(x) + 2 * i;
+        const float4 a = p[0], b = p[1];
+        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+        v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    } else {
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            v[e] = 8 * i + e < n ? x[8 * i + e] : 0.0f;
+    }
+}
+
 // Eight values of a group of 32, held by four neighbouring lanes (lane % 4 says which eight), as
 // fixed point: this lane's part of *out. All lanes of the warp take part; `valid` lanes store.
 static __device__ __forceinline__ void quantize_act(const float x[8], act32 *out, bool valid)

@@ -20,10 +20,23 @@ static const struct {
     {ATTN_Q, ATTN_NORM, ATTN_NORM_BIAS, ATTN_Q_BIAS},
     {ATTN_K, ATTN_NORM, ATTN_NORM_BIAS, ATTN_K_BIAS},
     {ATTN_V, ATTN_NORM, ATTN_NORM_BIAS, ATTN_V_BIAS},
+    {ATTN_Q_A, ATTN_NORM, ATTN_NORM_BIAS, NONE},
+    {ATTN_Q_B, NONE, NONE, NONE},
+    {ATTN_KV_A, ATTN_NORM, ATTN_NORM_BIAS, NONE},
+    {DELTA_QKV, ATTN_NORM, ATTN_NORM_BIAS, NONE},
+    {DELTA_GATE, ATTN_NORM, ATTN_NORM_BIAS, NONE},
+    {DELTA_BETA, ATTN_NORM, ATTN_NORM_BIAS, NONE},
+    {DELTA_ALPHA, ATTN_NORM, ATTN_NORM_BIAS, NONE},
+    {DELTA_BETA_ALPHA, ATTN_NORM, ATTN_NORM_BIAS, NONE},
+    {CONV_IN, ATTN_NORM, ATTN_NORM_BIAS, NONE},
+    {SSM_IN, ATTN_NORM, ATTN_NORM_BIAS, NONE},
     {ATTN_OUTPUT, NONE, NONE, NONE},
+    {SSM_OUT, NONE, NONE, NONE},
     {FFN_GATE, FFN_NORM, FFN_NORM_BIAS, NONE},
     {FFN_UP, FFN_NORM, FFN_NORM_BIAS, NONE},
     {FFN_DOWN, NONE, NONE, NONE},
+    {TOKEN_GATE, NONE, NONE, NONE},
+    {TOKEN_PROJ, NONE, NONE, NONE},
 };
 
 // Parallel blocks read the same.
@@ -66,8 +79,10 @@ static float head_bound(const struct cuda_engine *e, const struct layer *from, f
 {
     const uint32_t width = from->qk_norm == QK_NORM_WHOLE ? norm->n_cols : from->head_dim;
     const float magnitude = e->ropes.t[from->rope].magnitude;
-    if (norm->data) // NaN of the projection stays
-        projected = top_of(norm) * sqrtf((float)width) + 0.0f * projected;
+    if (norm->data || from->qk_norm == QK_NORM_BARE) { // NaN of the projection stays
+        const float top = norm->data ? top_of(norm) : 1.0f;
+        projected = top * sqrtf((float)width) + 0.0f * projected;
+    }
     return projected * 1.5f * (magnitude > 1.0f ? magnitude : 1.0f);
 }
 
@@ -78,7 +93,8 @@ static float query_factor(const struct cuda_engine *e, const struct layer *from)
     float factor = from->attn_scale > 1.0f ? from->attn_scale : 1.0f;
     if (hp->attn_temp_scale > 0.0f)
         factor *= 1.0f + hp->attn_temp_scale *
-                             logf(1.0f + (float)e->base.n_ctx / (float)hp->attn_temp_len);
+                             logf(1.0f + ((float)e->base.n_ctx + (float)hp->attn_temp_offset) /
+                                             (float)hp->attn_temp_len);
     return factor;
 }
 
@@ -102,7 +118,15 @@ static void take_layer(const struct cuda_engine *e, const struct layer *from,
     l->q_scale = half_range(query_factor(e, from) *
                             head_bound(e, from, in * r[ATTN_Q].bound, &from->w[ATTN_Q_NORM]));
     l->k_cache.scale = half_range(head_bound(e, from, in * r[ATTN_K].bound, &from->w[ATTN_K_NORM]));
-    l->v_cache.scale = half_range(in * r[ATTN_V].bound);
+    float v = in * r[from->w[ATTN_V].data ? ATTN_V : ATTN_K].bound;
+    if (from->v_normed) // NaN of the projection stays
+        v = sqrtf((float)from->head_dim) + 0.0f * v;
+    l->v_cache.scale = half_range(v);
+    if (from->latent.n_kv > 0) { // c, r: NaN of the projection stays
+        const float c = top_of(&from->w[ATTN_KV_A_NORM]) * sqrtf((float)from->latent.n_kv);
+        const float r_bound = head_bound(e, from, in * r[ATTN_KV_A].bound, &from->w[ATTN_K_NORM]);
+        l->k_cache.scale = half_range(c > r_bound ? c : r_bound);
+    }
     l->gated_bound = r[FFN_GATE].bound * r[FFN_UP].bound;
     for (enum layer_weight post : {ATTN_POST_NORM, FFN_POST_NORM})
         if (from->w[post].data)
@@ -113,14 +137,14 @@ static bool reads_the_stream(const struct model *m)
 {
     bool any = false;
     for (uint32_t i = 0; i < m->hp.n_layer; i++)
-        any |= !m->layers[i].w[ATTN_NORM].data;
+        any |= m->layers[i].mixer != MIXER_NONE && !m->layers[i].w[ATTN_NORM].data;
     return any;
 }
 
 bool cuda_measure_ranges(struct cuda_engine *e, const struct model *m, struct error *err)
 {
-    const size_t n = (size_t)e->hp.n_layer * N_LAYER_WEIGHTS, // and the embedding
-        n_bytes = (n + 1) * sizeof(struct weight_range);
+    const size_t n = (size_t)e->hp.n_layer * N_LAYER_WEIGHTS, // and two that no layer has
+        n_bytes = (n + 2) * sizeof(struct weight_range);
     float rms = 0.0f;
     struct weight_range *device = NULL, *host = (struct weight_range *)malloc(n_bytes);
     bool ok = (host || error_oom(err, "the ranges of the weights", n_bytes)) &&
@@ -130,12 +154,17 @@ bool cuda_measure_ranges(struct cuda_engine *e, const struct model *m, struct er
         ok = launch_layer(e, &e->layers[i], device + i * N_LAYER_WEIGHTS, err);
     if (reads_the_stream(m)) // else nobody asks how large the embedding is
         ok = ok && weight_range_launch(&e->q, &e->tok_embd, NULL, NULL, &device[n], err);
+    if (m->token_layers.data)
+        ok = ok &&
+             weight_range_launch(&e->q, &e->token_layers_proj, NULL, NULL, &device[n + 1], err);
     ok = ok &&
          CHECK_CUDA(cudaMemcpyAsync(host, device, n_bytes, cudaMemcpyDeviceToHost, e->q.stream),
                     err) &&
          CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
     if (ok)
         rms = fabsf(e->hp.embd_scale) * host[n].top;
+    if (ok && m->token_layers.data && e->token_layers_proj.type != QUANT_F16)
+        e->token_layers_proj.half_scale = half_range(host[n + 1].top);
     for (uint32_t i = 0; ok && i < e->hp.n_layer; i++)
         take_layer(e, &m->layers[i], host + i * N_LAYER_WEIGHTS, &rms, &e->layers[i]);
     cudaFree(device);

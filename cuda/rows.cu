@@ -1,6 +1,7 @@
 // What happens to whole rows of activations between the matrices: embedding, RMSNorm and
 // quantisation, what becomes of products that no kernel of their own finishes.
 #include "activation.cuh"
+#include "block.cuh"
 #include "kernels.h"
 #include "quant.cuh"
 
@@ -12,13 +13,15 @@ enum { THREADS = 256, N_WARP = THREADS / WARP };
 template <uint32_t TYPE>
 static __global__ void __launch_bounds__(THREADS)
     embed_kernel(const struct wmat w, const int32_t *tokens, float *x, float scale,
-                 const struct rope_tables ropes, const uint32_t *pos0, const uint32_t *skip)
+                 const struct rope_tables ropes, const struct seq_row *rows, bool one_seq,
+                 const uint32_t *skip)
 {
     constexpr int N = chunk_elems(TYPE);
     griddep_launch_dependents();
     if (skip && *skip)
         return;
     uint32_t i = blockIdx.x, token = (uint32_t)tokens[i];
+    const uint32_t position = one_seq ? rows->pos + i : rows[i].pos;
     float *out = x + (size_t)i * w.n_cols;
     const struct tile_row row = tile_begin<TYPE>(w, token / TILE_ROWS, token % TILE_ROWS);
     for (uint32_t c = threadIdx.x; c < w.n_chunk; c += THREADS) {
@@ -35,7 +38,7 @@ static __global__ void __launch_bounds__(THREADS)
         for (uint32_t p = threadIdx.x; p < t.n_pair; p += THREADS) {
             // In turns, and all but the last one off, in double: of a million radians a float would
             // keep a few hundredths.
-            double turns = (double)(*pos0 + i) * (double)t.freqs[p] * 0.15915494309189535; // 1/2pi
+            double turns = (double)position * (double)t.freqs[p] * 0.15915494309189535; // 1/2pi
             float sine, cosine;
             sincospif(2.0f * (float)(turns - rint(turns)), &sine, &cosine);
             t.turns[(size_t)i * t.n_pair + p] =
@@ -52,15 +55,32 @@ static __device__ __forceinline__ float2 pair_at(const float *p, uint32_t i, uin
     return make_float2(i < n ? p[i] : 0.0f, i + 1 < n ? p[i + 1] : 0.0f);
 }
 
-// Grid (n). One row: RMSNorm (y = x / sqrt(mean(x^2) + eps) * w), then every form asked for.
-static __global__ void __launch_bounds__(THREADS)
+enum {
+    ACT_THREADS = 512,
+    ACT_WARPS = ACT_THREADS / WARP,
+    ACT_KEEP = 2, // eights of a row that a thread has in registers
+};
+
+// Grid (n). One row: RMSNorm (y = x / sqrt(mean(x^2) + eps) * w), then every form asked for. Each
+// step of a decoded row waits for this: one trip to L2 for the row, the norm's before that.
+static __global__ void __launch_bounds__(ACT_THREADS)
     act_kernel(const float *x, uint32_t n_cols, const float *norm, float eps, act32 *out32,
                float *out_f32, uint32_t f32_ld, const struct act_f16 f16)
 {
-    __shared__ float part[N_WARP], tops[N_WARP];
-    griddep_launch_dependents();
-    griddep_wait();
+    __shared__ float part[ACT_WARPS], tops[ACT_WARPS];
     const float *row = x + (size_t)blockIdx.x * n_cols;
+    const uint32_t n_eight = n_cols % 8 == 0 ? n_cols / 8 : 0;
+    float kept[ACT_KEEP][8] = {}, weight[ACT_KEEP][8];
+    griddep_launch_dependents();
+#pragma unroll
+    for (int k = 0; k < ACT_KEEP; k++) {
+        const uint32_t i = k * ACT_THREADS + threadIdx.x;
+        for (int e = 0; e < 8; e++)
+            weight[k][e] = 1.0f;
+        if (norm && i < n_eight)
+            load8<false>(norm, i, n_cols, weight[k]);
+    }
+    griddep_wait();
     float rms = 1.0f, scale = 1.0f; // scale: of float16
     if (norm || f16.x) {
         float sum = 0.0f, top = 0.0f; // top: the largest of the row times norm
@@ -68,19 +88,20 @@ static __global__ void __launch_bounds__(THREADS)
             sum = fmaf(v, v, sum);
             top = max_nan(top, fabsf(v * w));
         };
-        if (n_cols % 4 == 0) {
-            const float4 *row4 = reinterpret_cast<const float4 *>(row);
-            const float4 *norm4 = reinterpret_cast<const float4 *>(norm);
-#pragma unroll 4
-            for (uint32_t i = threadIdx.x; i < n_cols / 4; i += THREADS) {
-                float4 v = row4[i];
-                float4 w = f16.x && norm ? norm4[i] : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
-                look(v.x, w.x), look(v.y, w.y), look(v.z, w.z), look(v.w, w.w);
-            }
-        } else {
-            for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
-                look(row[i], norm ? norm[i] : 1.0f);
+#pragma unroll
+        for (int k = 0; k < ACT_KEEP; k++) {
+            const uint32_t i = k * ACT_THREADS + threadIdx.x;
+            if (i < n_eight)
+                load8<false>(row, i, n_cols, kept[k]);
         }
+#pragma unroll
+        for (int k = 0; k < ACT_KEEP; k++)
+            if (k * ACT_THREADS + threadIdx.x < n_eight)
+                for (int e = 0; e < 8; e++)
+                    look(kept[k][e], weight[k][e]);
+        for (uint32_t i = (n_eight ? 8 * ACT_KEEP * ACT_THREADS : 0) + threadIdx.x; i < n_cols;
+             i += ACT_THREADS)
+            look(row[i], norm ? norm[i] : 1.0f);
         for (int d = WARP / 2; d > 0; d /= 2) {
             sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
             top = max_nan(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
@@ -90,10 +111,10 @@ static __global__ void __launch_bounds__(THREADS)
             tops[threadIdx.x / WARP] = top;
         }
         __syncthreads();
-        sum = top = 0.0f;
-        for (int i = 0; i < N_WARP; i++) {
-            sum += part[i];
-            top = max_nan(top, tops[i]);
+        sum = part[threadIdx.x % ACT_WARPS], top = tops[threadIdx.x % ACT_WARPS];
+        for (int d = ACT_WARPS / 2; d > 0; d /= 2) {
+            sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
+            top = max_nan(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
         }
         const float mean = sum / (float)n_cols;
         if (norm)
@@ -110,7 +131,7 @@ static __global__ void __launch_bounds__(THREADS)
         return i >= n_cols ? 0.0f : norm ? row[i] * rms * norm[i] : row[i];
     };
     if (out_f32)
-        for (uint32_t i = threadIdx.x; i < f32_ld; i += THREADS)
+        for (uint32_t i = threadIdx.x; i < f32_ld; i += ACT_THREADS)
             out_f32[(size_t)blockIdx.x * f32_ld + i] = value(i);
     // two values as float16; i is even
     auto pair = [&](uint32_t i) {
@@ -125,20 +146,44 @@ static __global__ void __launch_bounds__(THREADS)
     if (f16.x && f16.ld == GEMM_PACKED) {
         const uint32_t n_piece = div_up(n_cols, (uint32_t)GEMM_PACK_COLS) * 16; // of 8 values
 #pragma unroll 2
-        for (uint32_t i = threadIdx.x; i < n_piece; i += THREADS) {
+        for (uint32_t i = threadIdx.x; i < n_piece; i += ACT_THREADS) {
             uint32_t col = i / 16 * GEMM_PACK_COLS + i % 16 * 2; // and the same of three chunks
             uint4 v = make_uint4(pair(col), pair(col + 32), pair(col + 64), pair(col + 96));
             *reinterpret_cast<uint4 *>(f16.x + gemm_pack_at(gridDim.x, blockIdx.x, col)) = v;
         }
+    } else if (f16.x && f16.ld == GEMM_FEW_PACKED) {
+        const uint32_t n_piece = div_up(n_cols, (uint32_t)GEMM_PACK_COLS) * 16; // of 8 values
+        auto store = [&](uint32_t i, uint4 v) { // of the even, the odd of each four neighbours
+            *reinterpret_cast<uint4 *>(f16.x + gemm_few_at(gridDim.x, blockIdx.x, 8 * i, n_cols)) =
+                make_uint4(__byte_perm(v.x, v.y, 0x5410), __byte_perm(v.x, v.y, 0x7632),
+                           __byte_perm(v.z, v.w, 0x5410), __byte_perm(v.z, v.w, 0x7632));
+        };
+#pragma unroll
+        for (int k = 0; k < ACT_KEEP; k++) {
+            const uint32_t i = k * ACT_THREADS + threadIdx.x;
+            uint32_t v[4];
+            for (int e = 0; e < 4; e++) { // rms is 1 without a norm
+                const float w0 = rms * weight[k][2 * e], w1 = rms * weight[k][2 * e + 1];
+                v[e] =
+                    saturated_half2(kept[k][2 * e] * w0 * scale, kept[k][2 * e + 1] * w1 * scale);
+            }
+            if (i < n_eight)
+                store(i, make_uint4(v[0], v[1], v[2], v[3]));
+        }
+        for (uint32_t i = threadIdx.x; i < n_piece; i += ACT_THREADS) {
+            const uint32_t col = 8 * i;
+            if (i >= n_eight || i >= ACT_KEEP * ACT_THREADS)
+                store(i, make_uint4(pair(col), pair(col + 2), pair(col + 4), pair(col + 6)));
+        }
     } else if (f16.x) {
         uint32_t *out = reinterpret_cast<uint32_t *>(f16.x + (size_t)blockIdx.x * f16.ld);
 #pragma unroll 4
-        for (uint32_t i = threadIdx.x; i < f16.ld / 2; i += THREADS)
+        for (uint32_t i = threadIdx.x; i < f16.ld / 2; i += ACT_THREADS)
             out[i] = pair(2 * i);
     }
     if (out32) {
         uint32_t n = n_cols / 32 * 4; // four lanes per 32 values
-        for (uint32_t base = 0; base < n; base += THREADS) {
+        for (uint32_t base = 0; base < n; base += ACT_THREADS) {
             uint32_t i = base + threadIdx.x;
             float v[8];
             for (int e = 0; e < 8; e++)
@@ -155,7 +200,29 @@ static __global__ void __launch_bounds__(THREADS)
     griddep_wait();
     size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < n)
-        gate[i] = activate_any(act, p, gate[i]) * (up ? up[i] : 1.0f);
+        gate[i] = up ? gated(act, p, gate[i], up[i]) : activate_any(act, p, gate[i]);
+}
+
+// Grid (ceil(n * width / THREADS))
+static __global__ void __launch_bounds__(THREADS)
+    gate_told_kernel(enum activation act, const struct xielu p, float *gate, const float *told,
+                     uint32_t ld, size_t n, uint32_t width)
+{
+    griddep_launch_dependents();
+    griddep_wait();
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < n)
+        gate[i] = gated(act, p, gate[i], told[i / width * ld + i % width]);
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    scale_kernel(const float *factor, float *x, size_t n, const uint32_t *skip)
+{
+    griddep_launch_dependents();
+    griddep_wait();
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < n && !(skip && *skip))
+        x[i] *= *factor;
 }
 
 // Grid (n, ceil(n_cols / THREADS))
@@ -173,18 +240,22 @@ static __global__ void __launch_bounds__(THREADS)
     y[at] = add ? y[at] + v : v;
 }
 
-// The sum over a block of THREADS.
-static __device__ __forceinline__ float block_sum(float v, float part[N_WARP])
+// Grid (n, n_layer)
+static __global__ void __launch_bounds__(THREADS) tell_kernel(const struct told t)
 {
-    for (int d = WARP / 2; d > 0; d /= 2)
-        v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
-    if (threadIdx.x % WARP == 0)
-        part[threadIdx.x / WARP] = v;
-    __syncthreads();
-    v = 0.0f;
-    for (int i = 0; i < N_WARP; i++)
-        v += part[i];
-    return v;
+    __shared__ float part[N_WARP];
+    griddep_launch_dependents();
+    griddep_wait();
+    if (t.skip && *t.skip)
+        return;
+    const size_t at = ((size_t)blockIdx.x * t.n_layer + blockIdx.y) * t.width;
+    const float *proj = t.proj + at;
+    float *told = t.told + at, sum = 0.0f;
+    for (uint32_t i = threadIdx.x; i < t.width; i += THREADS)
+        sum = fmaf(t.scale * proj[i], t.scale * proj[i], sum);
+    const float factor = t.scale / sqrtf(block_sum(sum, part) / (float)t.width + t.eps);
+    for (uint32_t i = threadIdx.x; i < t.width; i += THREADS)
+        told[i] = fmaf(factor * t.norm[i], proj[i], told[i]) * 0.70710678118654752f;
 }
 
 // Grid (n)
@@ -207,6 +278,34 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll 4
     for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
         x[i] = fmaf(factor * norm[i], y[i], x[i]);
+}
+
+// Grid (n)
+static __global__ void __launch_bounds__(THREADS)
+    join_normed_kernel(const struct join_normed j, uint32_t n_cols)
+{
+    __shared__ float part[3][N_WARP];
+    griddep_launch_dependents();
+    griddep_wait();
+    if (j.skip && *j.skip)
+        return;
+    const size_t at = (size_t)blockIdx.x * n_cols;
+    const float *a = j.a + at, *b = j.b + at;
+    float a_sum = 0.0f, b_sum = 0.0f, sum = 0.0f;
+    for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS) {
+        a_sum = fmaf(a[i], a[i], a_sum);
+        b_sum = fmaf(b[i], b[i], b_sum);
+    }
+    const float a_factor = 1.0f / sqrtf(block_sum(a_sum, part[0]) / (float)n_cols + j.eps);
+    const float b_factor = 1.0f / sqrtf(block_sum(b_sum, part[1]) / (float)n_cols + j.eps);
+    auto joined = [&](uint32_t i) {
+        return fmaf(a_factor * j.a_norm[i], a[i], b_factor * j.b_norm[i] * b[i]);
+    };
+    for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
+        sum = fmaf(joined(i), joined(i), sum);
+    const float factor = j.scale / sqrtf(block_sum(sum, part[2]) / (float)n_cols + j.eps);
+    for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
+        j.x[at + i] = fmaf(factor * j.norm[i], joined(i), j.x[at + i]);
 }
 
 // Grid (n)
@@ -234,6 +333,33 @@ static __global__ void __launch_bounds__(THREADS)
         y[i] = fmaf((x[i] - mean) * factor, w[i], b ? b[i] : 0.0f);
 }
 
+// Of a row's and a head's gated query, the number i of the query, or of its gate.
+static __device__ __forceinline__ float of_gated(const float *x, size_t i, uint32_t head_dim,
+                                                 bool gate)
+{
+    return x[i / head_dim * 2 * head_dim + (gate ? head_dim : 0) + i % head_dim];
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    take_queries_kernel(const float *x, uint32_t head_dim, float *queries, size_t n)
+{
+    griddep_launch_dependents();
+    griddep_wait();
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < n)
+        queries[i] = of_gated(x, i, head_dim, false);
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    silence_kernel(const float *x, uint32_t head_dim, float *y, size_t n)
+{
+    griddep_launch_dependents();
+    griddep_wait();
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < n)
+        y[i] = y[i] / (1.0f + expf(-of_gated(x, i, head_dim, true)));
+}
+
 // What is not finite stays that: a limit would hide it.
 static __global__ void __launch_bounds__(THREADS)
     finish_logits_kernel(float *logits, size_t n, float scale, float softcap, const uint32_t *skip)
@@ -247,11 +373,35 @@ static __global__ void __launch_bounds__(THREADS)
     logits[i] = softcap > 0.0f && isfinite(v) ? softcap * tanhf(v / softcap) : v;
 }
 
+// Grid (n).
+static __global__ void __launch_bounds__(THREADS)
+    gather_rows_kernel(const float *from, const uint32_t *rows, uint32_t n_cols, float *to)
+{
+    griddep_launch_dependents();
+    griddep_wait();
+    from += (size_t)rows[blockIdx.x] * n_cols;
+    to += (size_t)blockIdx.x * n_cols;
+    for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
+        to[i] = from[i];
+}
+
 // ---- launchers
+
+bool gather_rows_launch(const struct queue *q, const float *from, const uint32_t *rows, uint32_t n,
+                        uint32_t n_cols, float *to, struct error *err)
+{
+    struct launch l = {.name = "gather_rows",
+                       .grid = dim3(n),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    return launch_kernel(err, l, gather_rows_kernel, from, rows, n_cols, to);
+}
 
 bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int32_t *tokens,
                   uint32_t n, float *x, float scale, const struct rope_tables *ropes,
-                  const uint32_t *pos0, const uint32_t *skip, struct error *err)
+                  const struct seq_row *rows, bool one_seq, const uint32_t *skip, struct error *err)
 {
     // Not dependent: kernels that begin early read the position, and this one, the first of a step,
     // keeps them behind the sampler of the step before, which writes it.
@@ -262,7 +412,7 @@ bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int3
                        .recorder = q->recorder};
     return with_type(tok_embd->type, [&](auto tag) {
         return launch_kernel(err, l, embed_kernel<decltype(tag)::value>, *tok_embd, tokens, x,
-                             scale, *ropes, pos0, skip);
+                             scale, *ropes, rows, one_seq, skip);
     });
 }
 
@@ -272,7 +422,7 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
 {
     struct launch l = {.name = "act",
                        .grid = dim3(n),
-                       .block = dim3(THREADS),
+                       .block = dim3(ACT_THREADS),
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
@@ -291,6 +441,43 @@ bool gate_launch(const struct queue *q, enum activation act, const struct xielu 
                        .dependent = q->dependent,
                        .recorder = q->recorder};
     return launch_kernel(err, l, gate_kernel, act, *p, gate, up, n_total);
+}
+
+bool gate_told_launch(const struct queue *q, enum activation act, const struct xielu *p,
+                      float *gate, const float *told, uint32_t ld, uint32_t n, uint32_t width,
+                      struct error *err)
+{
+    const size_t n_total = (size_t)n * width;
+    struct launch l = {.name = "gate_told",
+                       .grid = dim3((unsigned)div_up(n_total, (size_t)THREADS)),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    return launch_kernel(err, l, gate_told_kernel, act, *p, gate, told, ld, n_total, width);
+}
+
+bool scale_launch(const struct queue *q, const float *factor, float *x, size_t n_total,
+                  const uint32_t *skip, struct error *err)
+{
+    struct launch l = {.name = "scale",
+                       .grid = dim3((unsigned)div_up(n_total, (size_t)THREADS)),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    return launch_kernel(err, l, scale_kernel, factor, x, n_total, skip);
+}
+
+bool tell_launch(const struct queue *q, const struct told *t, uint32_t n, struct error *err)
+{
+    struct launch l = {.name = "tell",
+                       .grid = dim3(n, t->n_layer),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    return launch_kernel(err, l, tell_kernel, *t);
 }
 
 bool finish_product_launch(const struct queue *q, const float *product, const float *undo,
@@ -319,6 +506,44 @@ bool add_normed_launch(const struct queue *q, const float *y, const float *norm,
                        .recorder = q->recorder};
     return launch_kernel(err, l, add_normed_kernel, y, norm, eps, scale != 0.0f ? scale : 1.0f, x,
                          n_cols, skip);
+}
+
+bool join_normed_launch(const struct queue *q, const struct join_normed *j, uint32_t n,
+                        uint32_t n_cols, struct error *err)
+{
+    struct launch l = {.name = "join_normed",
+                       .grid = dim3(n),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    return launch_kernel(err, l, join_normed_kernel, *j, n_cols);
+}
+
+static struct launch launch_of_gates(const struct queue *q, const char *name, size_t n_total)
+{
+    return {.name = name,
+            .grid = dim3((unsigned)div_up(n_total, (size_t)THREADS)),
+            .block = dim3(THREADS),
+            .stream = q->stream,
+            .dependent = q->dependent,
+            .recorder = q->recorder};
+}
+
+bool take_queries_launch(const struct queue *q, const float *x, uint32_t n_head, uint32_t head_dim,
+                         float *queries, uint32_t n, struct error *err)
+{
+    const size_t n_total = (size_t)n * n_head * head_dim;
+    return launch_kernel(err, launch_of_gates(q, "take_queries", n_total), take_queries_kernel, x,
+                         head_dim, queries, n_total);
+}
+
+bool silence_launch(const struct queue *q, const float *x, uint32_t n_head, uint32_t head_dim,
+                    float *y, uint32_t n, struct error *err)
+{
+    const size_t n_total = (size_t)n * n_head * head_dim;
+    return launch_kernel(err, launch_of_gates(q, "silence", n_total), silence_kernel, x, head_dim,
+                         y, n_total);
 }
 
 bool norm_launch(const struct queue *q, enum norm_kind kind, const float *x, const float *w,

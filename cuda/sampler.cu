@@ -1,542 +1,34 @@
-// The sampler on the device: engine/sampler.c once more, for a grid of blocks. Sums are sums of
-// integers (engine/sampler_math.h) and candidates are strictly ordered, so any way of adding and
-// searching makes the CPU sampler's choice. This file is compiled without contraction.
-//
-// Dense stage: every block holds a slice of the logits in shared memory. Filters edit it or mark
-// tokens as removed; what a filter must know of all candidates takes a barrier over the grid. Small
-// stage: as soon as few enough candidates are left, or it is clear that the next filter leaves few,
-// the block that comes last collects them and goes on alone. With the default settings nothing
-// before top-k needs the grid, so the last block takes the first 40 of all logits, and no block
-// ever waits for another. Where blocks wait (sampler_waits), the launch is cooperative: two
-// programs on one GPU may otherwise each hold the room that the other's blocks wait for. Such a
-// launch does not begin before its predecessor has ended.
-#include "sampler_small.cuh"
+// The kernels of the sampler (sampler_chain.cuh) and the host's side of them: one pick of a
+// timeline, and picks of several sequences at once.
+#include "sampler_chain.cuh"
+
 #include "engine/finite.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-// top-k takes the first of all logits up to this k; beyond, it is a cut over the grid.
-enum { TOP_K_ALONE = 512 };
-
-// ---- the chain ------------------------------------------------------------------------------
-
-static __device__ bool xtc_on(const struct run *r)
-{
-    const struct sampler_settings *set = &r->c->set;
-    return set->xtc_probability > 0 && set->xtc_threshold <= 0.5f &&
-           sampler_xtc_acts(set->seed, r->n_history, set->xtc_probability);
-}
-
-// Whether a filter leaves all candidates as they are.
-static __device__ bool is_off(const struct run *r, uint8_t kind)
-{
-    const struct sampler_settings *set = &r->c->set;
-    return (kind == SAMPLER_PENALTIES && !r->c->penalties) || (kind == SAMPLER_DRY && !r->c->dry) ||
-           (kind == SAMPLER_TOP_N_SIGMA && set->top_n_sigma <= 0) ||
-           (kind == SAMPLER_TOP_K && set->top_k <= 0) ||
-           (kind == SAMPLER_TYPICAL && set->typical >= 1) ||
-           (kind == SAMPLER_TOP_P && set->top_p >= 1) ||
-           (kind == SAMPLER_MIN_P && set->min_p <= 0) || (kind == SAMPLER_XTC && !xtc_on(r));
-}
-
-// What remains to be done after a filter over the grid.
-enum outcome {
-    GO_ON,  // the next filter
-    PICKED, // this block has the id or the failure
-    LEAVE,  // another block has it
-};
-
-static __device__ enum outcome picked(struct run *r, uint32_t id, uint32_t failed)
-{
-    if (threadIdx.x == 0) {
-        r->m->id = id;
-        r->m->failed = failed;
-    }
-    return PICKED;
-}
-
-// All blocks know that there is nothing to pick: block 0 says so.
-static __device__ enum outcome failed_all(struct run *r, uint32_t failed)
-{
-    return blockIdx.x == 0 ? picked(r, 0, failed) : LEAVE;
-}
-
-// The team goes on from filter i of the chain with n candidates in m->keys. from: filter i has
-// begun as this cut (else NULL).
-template <int T>
-static __device__ NOINLINE void finish_small(struct run *r, uint32_t n, uint32_t i,
-                                             const struct cut *from)
-{
-    const struct sampler_settings *set = &r->c->set;
-    struct small w = {r->m->keys, n, small::UNORDERED};
-    for (; i < SAMPLER_MAX_CHAIN && set->chain[i] != SAMPLER_END; i++, from = NULL) {
-        if (is_off(r, set->chain[i]))
-            continue;
-        switch (set->chain[i]) {
-        case SAMPLER_PENALTIES:
-            edit_small<T>(r, &w, false);
-            break;
-        case SAMPLER_DRY:
-            edit_small<T>(r, &w, true);
-            break;
-        case SAMPLER_TOP_N_SIGMA:
-            if (w.n > 1)
-                top_n_sigma_small<T>(r, &w);
-            break;
-        case SAMPLER_TOP_K:
-            sort_small<T>(&w);
-            w.n = (uint32_t)set->top_k < w.n ? (uint32_t)set->top_k : w.n;
-            break;
-        case SAMPLER_TYPICAL:
-            if (w.n > 1)
-                typical_small<T>(r, &w, from);
-            break;
-        case SAMPLER_TOP_P:
-            if (w.n > 1)
-                top_p_small<T>(r, &w, from);
-            break;
-        case SAMPLER_MIN_P:
-            if (w.n > 1)
-                min_p_small<T>(r, &w);
-            break;
-        case SAMPLER_XTC:
-            if (w.n > 1)
-                xtc_small<T>(r, &w);
-            break;
-        case SAMPLER_TEMPERATURE:
-            temperature_small<T>(r, &w);
-            break;
-        default:
-            break;
-        }
-    }
-    uint32_t failed, id = draw_small<T>(r, &w, &failed);
-    picked(r, id, failed);
-}
-
-// One block, which sees what all found, goes on from filter i with n candidates in m->keys.
-static __device__ enum outcome go_small(struct run *r, uint32_t n, uint32_t i,
-                                        const struct cut *from)
-{
-    uint32_t failed = failure(r, 0);
-    if (failed)
-        picked(r, 0, failed);
-    else if (n > 2 * WARP)
-        finish_small<THREADS>(r, n, i, from);
-    else if (threadIdx.x < WARP)
-        finish_small<WARP>(r, n, i, from);
-    return PICKED;
-}
-
-// Few candidates are left, those that take(logit, id) holds for: the last block picks.
-template <typename TAKE>
-static __device__ enum outcome collect(struct run *r, uint32_t i, const struct cut *from, TAKE take)
-{
-    list_candidates(r, take);
-    if (!grid_last(r))
-        return LEAVE;
-    uint32_t n = __ldcg(&r->s->n_list);
-    __syncthreads();
-    take_list(r, n, true);
-    return go_small(r, n, i, from);
-}
-
-static __device__ bool take_all(float, uint32_t)
-{
-    return true;
-}
-
-// top-k for small k: the last block takes the first k of all logits.
-static __device__ enum outcome top_k_alone(struct run *r, uint32_t i)
-{
-    const struct gpu_sampler *g = &r->a->g;
-    const float4 *slice = reinterpret_cast<const float4 *>(r->slice);
-    if (r->touched)
-#pragma unroll 1
-        for (uint32_t q = threadIdx.x; q * 4 < r->len; q += THREADS)
-            reinterpret_cast<float4 *>(g->values + r->first)[q] = slice[q];
-    write_maxima(r, g->maxima);
-    if (!grid_last(r))
-        return LEAVE;
-    const float *values = r->touched ? g->values : r->a->logits;
-    if (__ldcg(&r->s->not_finite)) // then there may be fewer than k
-        return picked(r, 0, SAMPLER_NOT_FINITE);
-    uint32_t n = gather_first(r, values, g->maxima, (uint32_t)r->c->set.top_k);
-    return go_small(r, n, i, NULL);
-}
-
-// Makes a cut over the dense candidates at filter i.
-static __device__ enum outcome cut_dense(struct run *r, uint32_t i, struct cut *c)
-{
-    for (;;) {
-        bool exact;
-        uint32_t n = refine(r, c, &exact), n_at = n - c->n_above;
-        auto kept = [=](float l, uint32_t id) { return not_after(r, c, l, id); };
-        if (n <= SMALL)
-            return collect(r, i, c, kept);
-        if (!exact && !c->by_distance && n_at <= SMALL) {
-            n = settle(r, c, n_at);
-            exact = true;
-        }
-        if (exact) {
-            remove_dense(r, kept);
-            __syncthreads();
-            r->n = n;
-            return GO_ON;
-        }
-    }
-}
-
-// The least logit that filter i, if it is min-p, will keep of any candidates that include the best.
-static __device__ float min_p_limit(const struct run *r, uint32_t i)
-{
-    const struct sampler_settings *set = &r->c->set;
-    while (i < SAMPLER_MAX_CHAIN && set->chain[i] != SAMPLER_END && is_off(r, set->chain[i]))
-        i++;
-    bool next = i < SAMPLER_MAX_CHAIN && set->chain[i] == SAMPLER_MIN_P;
-    return next ? r->max + r->c->log_min_p : -INFINITY;
-}
-
-// Filter i of the chain on the dense candidates.
-static __device__ enum outcome filter_step(struct run *r, uint32_t i)
-{
-    const struct sampler_settings *set = &r->c->set;
-    uint8_t kind = set->chain[i];
-    if (is_off(r, kind))
-        return GO_ON;
-    if (kind == SAMPLER_PENALTIES || kind == SAMPLER_DRY) {
-        edit_dense(r, kind == SAMPLER_DRY);
-        return GO_ON;
-    }
-    if (kind == SAMPLER_TOP_K && (uint32_t)set->top_k >= r->n)
-        return GO_ON;
-    if (kind == SAMPLER_TOP_K && set->top_k <= TOP_K_ALONE)
-        return top_k_alone(r, i);
-    uint32_t failed = find_max(r);
-    if (failed)
-        return failed_all(r, failed);
-    struct cut c = {};
-    switch (kind) {
-    case SAMPLER_TEMPERATURE: {
-        float temp = set->temp;
-        each_present(r, [=](float l, uint32_t id) { r->slice[id - r->first] = l / temp; });
-        r->max = r->max / temp;
-        r->touched = true;
-        __syncthreads();
-        return GO_ON;
-    }
-    case SAMPLER_TOP_N_SIGMA: {
-        uint64_t v[3] = {0, 0, 0};
-        each_present(r, [&](float l, uint32_t) {
-            if (l == -INFINITY)
-                return;
-            uint64_t t = sampler_sigma_term(l, r->max);
-            v[0] += t;
-            v[1] += t * t;
-            v[2]++;
-        });
-        grid_reduce<false, SUM, SUM, SUM>(r, v);
-        float limit = sampler_sigma_limit(r->max, set->top_n_sigma, v[0], v[1], v[2]);
-        filter_dense(r, [=](float l, uint32_t) { return l >= limit; });
-        break;
-    }
-    case SAMPLER_MIN_P: {
-        float limit = r->max + r->c->log_min_p;
-        filter_dense(r, [=](float l, uint32_t) { return l >= limit; });
-        break;
-    }
-    case SAMPLER_XTC: {
-        uint64_t total = sum_weights(r), v[2] = {0, 0}; // how many reach it; the last one's place
-        float max = r->max, threshold = set->xtc_threshold;
-        auto reaches = [=](float l) {
-            return sampler_reaches(sampler_weight(l, max), total, threshold) != 0;
-        };
-        each_present(r, [&](float l, uint32_t id) {
-            if (!reaches(l))
-                return;
-            v[0]++;
-            v[1] = larger(v[1], ~key_of(l, id));
-        });
-        grid_reduce<false, SUM, LARGEST>(r, v);
-        uint64_t last = ~v[1];
-        if (v[0] > 1) {
-            filter_dense(r, [=](float l, uint32_t token) {
-                return !reaches(l) || key_of(l, token) == last;
-            });
-            r->max_known = false;
-        }
-        break;
-    }
-    case SAMPLER_TOP_K:
-        c.k = (uint32_t)set->top_k;
-        return cut_dense(r, i, &c);
-    case SAMPLER_TOP_P: {
-        c.by_weight = true;
-        c.p = set->top_p;
-        // What min-p removes right after need not be told apart.
-        float limit = min_p_limit(r, i + 1);
-        if (limit == -INFINITY)
-            return cut_dense(r, i, &c);
-        uint64_t v[2] = {0, 0}; // the weights, and how many min-p keeps
-        each_present(r, [&](float l, uint32_t) {
-            v[0] += sampler_weight(l, r->max);
-            v[1] += l >= limit;
-        });
-        grid_reduce<false, SUM, SUM>(r, v);
-        c.total = v[0];
-        return v[1] > SMALL ? cut_dense(r, i, &c)
-                            : collect(r, i, &c, [=](float l, uint32_t) { return l >= limit; });
-    }
-    case SAMPLER_TYPICAL: {
-        uint64_t v[2] = {0, 0};
-        each_present(r, [&](float l, uint32_t) {
-            uint64_t weight = sampler_weight(l, r->max);
-            v[0] += weight;
-            v[1] += sampler_typical_term(weight, l, r->max);
-        });
-        grid_reduce<false, SUM, SUM>(r, v);
-        c.by_distance = c.by_weight = true;
-        c.p = set->typical;
-        c.total = v[0];
-        c.terms = v[1];
-        enum outcome o = cut_dense(r, i, &c);
-        r->max_known = false; // the best may be gone
-        return o;
-    }
-    default:
-        return GO_ON;
-    }
-    return r->n <= SMALL ? collect(r, i + 1, NULL, take_all) : GO_ON;
-}
-
-// The draw, when many candidates are left: the block in whose slice it falls picks.
-static __device__ enum outcome draw_dense(struct run *r)
-{
-    struct block_memory *m = r->m;
-    uint32_t per = (r->len + THREADS - 1) / THREADS, begin = threadIdx.x * per;
-    uint32_t end = begin + per < r->len ? begin + per : r->len;
-    uint64_t sum = 0, mine, total;
-#pragma unroll 1
-    for (uint32_t i = begin; i < end; i++)
-        sum += present(r->slice[i]) ? sampler_weight(r->slice[i], r->max) : 0;
-    uint64_t upto = team_scan<THREADS>(sum, &m->sums, &mine);
-    uint64_t(*part)[MAX_PARTS] = r->s->part[r->n_barriers & 1];
-    if (threadIdx.x == 0)
-        part[blockIdx.x][0] = mine;
-    grid_barrier(r);
-    static_assert(MAX_BLOCKS <= THREADS, "a thread per block");
-    uint64_t of_block = threadIdx.x < r->n_blocks ? load_other(&part[threadIdx.x][0]) : 0;
-    uint64_t upto_block = team_scan<THREADS>(of_block, &m->sums, &total);
-    if (threadIdx.x == blockIdx.x)
-        m->value = upto_block - of_block;
-    __syncthreads();
-    uint64_t x =
-        sampler_scale_random(rng_u64(r->c->set.seed, r->n_history, SAMPLER_DRAW_PICK), total);
-    uint64_t before = m->value, at = before + upto - sum;
-    if (x < before || x >= before + mine)
-        return LEAVE;
-    if (x >= at && x < at + sum) // one thread of the block
-#pragma unroll 1
-        for (uint32_t i = begin; i < end; i++) {
-            at += present(r->slice[i]) ? sampler_weight(r->slice[i], r->max) : 0;
-            if (at > x) {
-                m->id = r->first + i;
-                m->failed = SAMPLER_OK;
-                break;
-            }
-        }
-    return PICKED;
-}
-
-// The largest logit: the last block picks.
-static __device__ enum outcome draw_greedy(struct run *r)
-{
-    uint64_t v[1] = {first_of_thread(r)};
-    if (!grid_reduce<true, LARGEST>(r, v))
-        return LEAVE;
-    return picked(r, key_id(v[0]), failure(r, key_logit(v[0])));
-}
-
-// Runs the chain and the draw.
-static __device__ enum outcome pick(struct run *r)
-{
-    const struct sampler_settings *set = &r->c->set;
-    if (r->n <= SMALL && !r->c->greedy)
-        return collect(r, 0, NULL, take_all);
-    for (uint32_t i = 0; i < SAMPLER_MAX_CHAIN && set->chain[i] != SAMPLER_END; i++) {
-        if (r->c->greedy && set->chain[i] != SAMPLER_PENALTIES && set->chain[i] != SAMPLER_DRY)
-            continue;
-        enum outcome o = filter_step(r, i);
-        if (o != GO_ON)
-            return o;
-    }
-    if (r->c->greedy)
-        return draw_greedy(r);
-    uint32_t failed = find_max(r);
-    return failed ? failed_all(r, failed) : draw_dense(r);
-}
-
-// ---- the kernel -----------------------------------------------------------------------------
-
-// The block's slice, from global to shared memory.
-static __device__ void load_slice(struct run *r)
-{
-    const float *logits = r->a->logits + r->first;
-    uint32_t n = div_up(r->len, (uint32_t)GROUP) * (GROUP / 4);
-#pragma unroll 1
-    for (uint32_t q = threadIdx.x; q < n; q += THREADS) {
-        float4 l = load_quad(logits, r->len, q);
-        reinterpret_cast<float4 *>(r->slice)[q] = l;
-        const float v[4] = {l.x, l.y, l.z, l.w};
-        for (uint32_t j = 0; j < 4; j++)
-            if (!(fabsf(v[j]) < INFINITY) && q * 4 + j < r->len)
-                atomicMax(&r->s->not_finite, ~(r->first + q * 4 + j));
-    }
-    __syncthreads();
-}
-
-static __device__ void add_bias(struct run *r)
-{
-    const struct sampler_settings *set = &r->c->set;
-    uint32_t j = threadIdx.x;
-    if (j < set->n_bias) { // the first mention of an id adds them all, in order
-        uint32_t at = (uint32_t)set->bias[j].id - r->first;
-        bool first = at < r->len;
-        for (uint32_t k = 0; k < j; k++)
-            first = first && set->bias[k].id != set->bias[j].id;
-        for (uint32_t k = j; first && k < set->n_bias; k++)
-            if (set->bias[k].id == set->bias[j].id)
-                r->slice[at] += set->bias[k].bias;
-    }
-    r->touched = true;
-    __syncthreads();
-}
-
-// Takes away what the mask does not have, as a filter before all others does.
-static __device__ void apply_mask(struct run *r)
-{
-    const uint32_t *mask = r->a->g.mask, *bits = mask + 1 + r->first / 32;
-    static_assert(GROUP % 32 == 0, "a slice begins with a word");
-#pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < r->len; i += THREADS)
-        if (!(bits[i / 32] >> (i % 32) & 1))
-            r->slice[i] = NAN;
-    r->n = mask[0];
-    r->touched = true;
-    __syncthreads();
-}
-
-// What the block knows for ln sum exp of the logits as they come, and for their first ones.
-static __device__ NOINLINE void prepare_alternatives(struct run *r)
-{
-    write_maxima(r, r->a->g.raw_maxima);
-    uint64_t best = team_reduce<THREADS>(first_of_thread(r), &r->m->sums, LARGEST);
-    double max = key_logit(best), sum = 0;
-    each_present(r, [&](float l, uint32_t) { sum += exp((double)l - max); });
-    uint64_t bits =
-        team_reduce<THREADS>((uint64_t)__double_as_longlong(sum), &r->m->sums, SUM_DOUBLE);
-    if (threadIdx.x == 0) {
-        r->s->largest[blockIdx.x] = r->len ? max : -INFINITY;
-        r->s->sum_exp[blockIdx.x] = __longlong_as_double((long long)bits);
-    }
-}
-
-// The most likely tokens of the logits as they come, and the pick's own probability. The block that
-// picked.
-static __device__ NOINLINE void report_alternatives(struct run *r, struct decoded *out)
-{
-    struct sampler_scratch *s = r->s;
-    struct block_memory *m = r->m;
-    uint32_t k = r->c->n_probs < r->a->n_vocab ? r->c->n_probs : r->a->n_vocab;
-    uint32_t n = gather_first(r, r->a->logits, r->a->g.raw_maxima, k);
-    team_sort_descending<THREADS>(m->keys, n);
-    double max = key_logit(m->keys[0]), sum = 0;
-    if (threadIdx.x < r->n_blocks)
-        sum = __ldcg(&s->sum_exp[threadIdx.x]) * exp(__ldcg(&s->largest[threadIdx.x]) - max);
-    uint64_t bits = team_reduce<THREADS>((uint64_t)__double_as_longlong(sum), &m->sums, SUM_DOUBLE);
-    double log_sum_exp = max + log(__longlong_as_double((long long)bits));
-#pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < k; i += THREADS) {
-        uint64_t key = m->keys[i];
-        out->top[i].id = (int32_t)key_id(key);
-        out->top[i].logprob = (float)((double)key_logit(key) - log_sum_exp);
-    }
-    if (threadIdx.x == 0)
-        out->logprob = (float)((double)r->a->logits[m->id] - log_sum_exp);
-    __syncthreads();
-}
-
-// Writes the pick where the next step and the host look for it. The block that has it.
-static __device__ void publish(struct run *r, struct step_state now)
-{
-    const struct gpu_sampler *g = &r->a->g;
-    struct sampler_scratch *s = r->s;
-    struct step_state *step = r->a->step;
-    struct ring_slot *slot = &g->ring[now.n_sampled % RING];
-    __syncthreads();
-    uint32_t id = r->m->id, failed = r->m->failed;
-    if (r->c->n_probs && !failed)
-        report_alternatives(r, &slot->d);
-    if (threadIdx.x != 0)
-        return;
-    if (failed == SAMPLER_NOT_FINITE) {
-        id = ~__ldcg(&s->not_finite);
-        slot->d.logprob = r->a->logits[id];
-    }
-    slot->d.id = (int32_t)id;
-    slot->d.n_top = !r->c->n_probs || failed ? 0 : lesser(r->c->n_probs, r->a->n_vocab);
-    slot->failed = failed;
-    if (!failed) {
-        g->history[r->n_history] = (int32_t)id;
-        step->token = (int32_t)id;
-        step->at.pos = now.at.pos + 1;
-    }
-    if (failed || (g->flags[id] & TOKEN_STOP))
-        step->done = 1;
-    step->n_sampled = now.n_sampled + 1;
-    s->epoch = r->epoch + (r->n_blocks > 1 ? r->n_barriers * r->n_blocks : 0);
-    s->n_pass = r->n_pass;
-    st_release_sys(&slot->seq, now.n_sampled + 1);
-}
 
 static __global__ void __launch_bounds__(THREADS, 1) sampler_kernel(struct sampler_args a)
 {
     __shared__ struct block_memory m;
     griddep_launch_dependents();
-    // No kernel writes the settings, so they need not wait.
-    const uint32_t *config = reinterpret_cast<const uint32_t *>(a.g.config);
-#pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < sizeof m.config / sizeof *config; i += THREADS)
-        reinterpret_cast<uint32_t *>(&m.config)[i] = config[i];
+    load_config(a.g.config, m); // no kernel writes the settings, so they need not wait
     griddep_wait();
-    struct step_state step = *a.step;
-    if (step.done)
-        return;
-    struct run r = {};
-    r.a = &a;
-    r.c = &m.config;
-    r.s = a.g.scratch;
-    r.m = &m;
-    r.slice = dynamic_smem<float>();
-    r.first = blockIdx.x * a.slice_len;
-    r.len = r.first < a.n_vocab ? lesser(a.n_vocab - r.first, a.slice_len) : 0;
-    r.n_blocks = gridDim.x;
-    r.n = a.n_vocab;
-    r.n_history = step.at.pos + 1;
-    r.epoch = r.s->epoch;
-    r.n_pass = r.s->n_pass;
-    load_slice(&r);
-    if (m.config.n_probs)
-        prepare_alternatives(&r);
-    if (m.config.set.n_bias)
-        add_bias(&r);
-    if (m.config.masked)
-        apply_mask(&r);
-    if (pick(&r) == PICKED)
-        publish(&r, step);
+    run_pick(a, m);
+}
+
+// Grid (blocks of a pick, picks).
+static __global__ void __launch_bounds__(THREADS, 1)
+    sampler_rows_kernel(const struct sampler_args *rows)
+{
+    __shared__ struct block_memory m;
+    __shared__ struct sampler_args a;
+    griddep_launch_dependents();
+    if (threadIdx.x == 0)
+        a = rows[blockIdx.y];
+    load_config(rows[blockIdx.y].g.config, m);
+    griddep_wait();
+    __syncthreads();
+    run_pick(a, m);
 }
 
 // ---- the host's side ------------------------------------------------------------------------
@@ -625,6 +117,23 @@ static bool sampler_waits(const struct sampler_config *c, uint32_t n_vocab)
     return true; // the draw
 }
 
+static struct sampler_config config_of(const struct decode_params *p, uint32_t n_ctx)
+{
+    const struct sampler_settings *set = p->sampler;
+    struct sampler_config c = {};
+    c.set = *set;
+    c.set.dry_breakers = NULL;
+    c.log_min_p = set->min_p > 0 ? logf(set->min_p) : 0;
+    c.n_probs = p->n_probs < ENGINE_MAX_PROBS ? p->n_probs : (uint32_t)ENGINE_MAX_PROBS;
+    c.greedy = set->temp <= 0;
+    c.penalties =
+        set->repeat_penalty != 1 || set->presence_penalty != 0 || set->frequency_penalty != 0;
+    c.dry = set->dry_multiplier != 0;
+    c.masked = p->masked;
+    c.dry_cap = dry_cap(set, n_ctx);
+    return c;
+}
+
 bool gpu_sampler_begin(const struct queue *q, struct gpu_sampler *s, const struct decode_params *p,
                        struct error *err)
 {
@@ -648,17 +157,7 @@ bool gpu_sampler_begin(const struct queue *q, struct gpu_sampler *s, const struc
     for (size_t i = 0; i < p->n_stop_ids; i++)
         if (p->stop_ids[i] >= 0 && (uint32_t)p->stop_ids[i] < s->n_vocab)
             flags[p->stop_ids[i]] |= TOKEN_STOP;
-    struct sampler_config c = {};
-    c.set = *set;
-    c.set.dry_breakers = NULL;
-    c.log_min_p = set->min_p > 0 ? logf(set->min_p) : 0;
-    c.n_probs = p->n_probs < ENGINE_MAX_PROBS ? p->n_probs : (uint32_t)ENGINE_MAX_PROBS;
-    c.greedy = set->temp <= 0;
-    c.penalties =
-        set->repeat_penalty != 1 || set->presence_penalty != 0 || set->frequency_penalty != 0;
-    c.dry = set->dry_multiplier != 0;
-    c.masked = p->masked;
-    c.dry_cap = dry_cap(set, s->n_ctx);
+    const struct sampler_config c = config_of(p, s->n_ctx);
     s->waits = sampler_waits(&c, s->n_vocab);
     // All from pageable memory: read before the call returns.
     bool ok =
@@ -717,6 +216,160 @@ bool gpu_sampler_launch(const struct queue *q, struct gpu_sampler *s, const floa
                         uint32_t n_vocab, struct step_state *step, struct error *err)
 {
     return gpu_sampler_launch_blocks(q, s, logits, n_vocab, step, 0, err);
+}
+
+// ---- picks of several sequences at once
+
+static size_t mask_words(uint32_t n_vocab)
+{
+    return 1 + (n_vocab + 31) / 32;
+}
+
+// Carves the device memory of *r (n, n_vocab set) and of its slots, which are NULL when only
+// counting.
+static size_t place_rows(struct sampler_rows *r, void *base)
+{
+    uint8_t *at = (uint8_t *)base;
+    const size_t n_groups = div_up(r->n_vocab, (uint32_t)GROUP);
+    size_t used = 0;
+    r->config = take<struct sampler_config>(&at, &used, r->n);
+    r->args = take<struct sampler_args>(&at, &used, r->n);
+    r->steps = take<struct step_state>(&at, &used, r->n);
+    r->mask = take<uint32_t>(&at, &used, r->n * mask_words(r->n_vocab));
+    r->scratch = take<struct sampler_scratch>(&at, &used, r->n);
+    r->values = take<float>(&at, &used, r->n * n_groups * GROUP);
+    r->maxima = take<float>(&at, &used, 2 * r->n * n_groups);
+    r->count = take<uint32_t>(&at, &used, (size_t)r->n * r->n_vocab);
+    r->history = take<int32_t>(&at, &used, (size_t)r->n * (ROWS_HISTORY + 1));
+    return used;
+}
+
+size_t sampler_rows_bytes(uint32_t n, uint32_t n_vocab)
+{
+    struct sampler_rows r = {};
+    r.n = n;
+    r.n_vocab = n_vocab;
+    return n ? place_rows(&r, NULL) : 0;
+}
+
+void sampler_rows_place(struct sampler_rows *r, uint32_t n, uint32_t n_vocab, void *base)
+{
+    r->n = n;
+    r->n_vocab = n_vocab;
+    if (n)
+        place_rows(r, base);
+}
+
+bool sampler_rows_open(const struct queue *q, struct sampler_rows *r, struct error *err)
+{
+    return r->n == 0 ||
+           (CHECK_CUDA(cudaMallocHost(&r->host_config, r->n * sizeof *r->host_config), err) &&
+            CHECK_CUDA(cudaMallocHost(&r->host_args, r->n * sizeof *r->host_args), err) &&
+            CHECK_CUDA(cudaMallocHost(&r->host_steps, r->n * sizeof *r->host_steps), err) &&
+            CHECK_CUDA(cudaMallocHost(&r->ring, r->n * sizeof *r->ring), err) &&
+            CHECK_CUDA(
+                cudaMallocHost(&r->host_mask, r->n * mask_words(r->n_vocab) * sizeof *r->host_mask),
+                err) &&
+            CHECK_CUDA(cudaMallocHost(&r->host_history,
+                                      r->n * (ROWS_HISTORY + 1) * sizeof *r->host_history),
+                       err) &&
+            CHECK_CUDA(cudaMemsetAsync(r->scratch, 0, r->n * sizeof *r->scratch, q->stream), err) &&
+            CHECK_CUDA(cudaMemsetAsync(r->count, 0, (size_t)r->n * r->n_vocab * sizeof *r->count,
+                                       q->stream),
+                       err));
+}
+
+void sampler_rows_close(struct sampler_rows *r)
+{
+    cudaFreeHost(r->host_config);
+    cudaFreeHost(r->host_args);
+    cudaFreeHost(r->host_steps);
+    cudaFreeHost(r->ring);
+    cudaFreeHost(r->host_mask);
+    cudaFreeHost(r->host_history);
+}
+
+bool sampler_rows_can(const struct decode_params *p, uint32_t n_vocab)
+{
+    const struct sampler_config c = config_of(p, 1);
+    const int64_t last_n = p->sampler->repeat_last_n;
+    const bool is_short = p->n_history <= ROWS_HISTORY || (last_n >= 0 && last_n <= ROWS_HISTORY);
+    return !c.dry && (!c.penalties || is_short) && !sampler_waits(&c, n_vocab);
+}
+
+uint32_t *sampler_rows_mask(struct sampler_rows *r, uint32_t i)
+{
+    return r->host_mask + i * mask_words(r->n_vocab);
+}
+
+void sampler_rows_set(struct sampler_rows *r, uint32_t i, const struct decode_params *p,
+                      const float *logits)
+{
+    enum { SLICE = 16384 }; // few blocks for each of many picks
+    const size_t n_groups = div_up(r->n_vocab, (uint32_t)GROUP);
+    const uint32_t n_blocks = div_up(r->n_vocab, (uint32_t)SLICE);
+    struct gpu_sampler g = {};
+    g.ring = &r->ring[i];
+    g.config = &r->config[i];
+    g.scratch = &r->scratch[i];
+    g.values = r->values + i * n_groups * GROUP;
+    g.mask = r->mask + i * mask_words(r->n_vocab);
+    g.maxima = r->maxima + 2 * i * n_groups;
+    g.raw_maxima = g.maxima + n_groups;
+    g.n_vocab = r->n_vocab;
+    r->host_config[i] = config_of(p, 1);
+    const bool penalties = r->host_config[i].penalties;
+    if (penalties) { // the end of the history, where its tokens have their numbers
+        const size_t n = lesser(p->n_history, (size_t)ROWS_HISTORY), at = i * (ROWS_HISTORY + 1);
+        memcpy(r->host_history + at, p->history + p->n_history - n, n * sizeof *p->history);
+        g.history = r->history + at - (p->n_history - n);
+        g.count = r->count + (size_t)i * r->n_vocab;
+    }
+    r->host_args[i] = {logits, r->n_vocab, (uint32_t)(div_up(n_groups, (size_t)n_blocks) * GROUP),
+                       g, &r->steps[i]};
+    r->host_steps[i] = {{0, (uint32_t)p->n_history - 1}, 0, 0, 0};
+    r->ring[i].seq = 0;
+    r->masked = (i && r->masked) || p->masked;
+    r->penalties = (i && r->penalties) || penalties;
+}
+
+bool sampler_rows_launch(const struct queue *q, struct sampler_rows *r, uint32_t n,
+                         struct error *err)
+{
+    auto up = [&](auto *to, const auto *from, size_t count) {
+        return CHECK_CUDA(
+            cudaMemcpyAsync(to, from, count * sizeof *to, cudaMemcpyHostToDevice, q->stream), err);
+    };
+    const uint32_t slice = r->host_args[0].slice_len;
+    struct launch l = {};
+    l.name = "sampler_rows";
+    l.grid = dim3(div_up(r->n_vocab, slice), n);
+    l.block = dim3(THREADS);
+    l.smem = slice * sizeof(float);
+    l.stream = q->stream;
+    l.recorder = q->recorder;
+    return up(r->config, r->host_config, n) && up(r->args, r->host_args, n) &&
+           up(r->steps, r->host_steps, n) &&
+           (!r->masked || up(r->mask, r->host_mask, n * mask_words(r->n_vocab))) &&
+           (!r->penalties || up(r->history, r->host_history, n * (ROWS_HISTORY + 1))) &&
+           launch_kernel(err, l, sampler_rows_kernel, r->args);
+}
+
+bool sampler_rows_result(const struct queue *q, struct sampler_rows *r, uint32_t i,
+                         struct decoded *out, struct error *err)
+{
+    const struct ring_slot *slot = &r->ring[i];
+    if (slot->seq != 1)
+        return error_set(err, ERR_FAIL, "the device ended a pass without a token");
+    *out = slot->d;
+    struct error ignored = {};
+    if (slot->failed) { // what the pick left half done
+        CHECK_CUDA(cudaMemsetAsync(&r->scratch[i], 0, sizeof *r->scratch, q->stream), &ignored);
+        CHECK_CUDA(cudaMemsetAsync(r->count + (size_t)i * r->n_vocab, 0,
+                                   r->n_vocab * sizeof *r->count, q->stream),
+                   &ignored);
+    }
+    return slot->failed != SAMPLER_NOT_FINITE && gpu_sampler_result(slot, err);
 }
 
 bool gpu_sampler_result(const struct ring_slot *slot, struct error *err)

@@ -74,6 +74,52 @@ bool gpu_sampler_mask(const struct queue *q, struct gpu_sampler *s, const uint32
 bool gpu_sampler_launch(const struct queue *q, struct gpu_sampler *s, const float *logits,
                         uint32_t n_vocab, struct step_state *step, struct error *err);
 
+// ---- picks of several sequences in one launch: without DRY, with penalties over up to
+// ROWS_HISTORY tokens, and only where no blocks wait for each other; each is what
+// gpu_sampler_launch picks
+
+enum { ROWS_HISTORY = 256 };
+
+struct sampler_args;
+
+struct sampler_rows {
+    uint32_t n, n_vocab; // picks at a time
+    // device memory, placed: (n) of each
+    struct sampler_config *config;
+    struct sampler_args *args;
+    struct step_state *steps;
+    struct sampler_scratch *scratch;
+    uint32_t *mask;         // as gpu_sampler.mask
+    float *values, *maxima; // as in gpu_sampler; two maxima after each other
+    uint32_t *count;        // as gpu_sampler.count
+    int32_t *history;       // (ROWS_HISTORY + 1): the end of it, and what is picked
+    // pinned
+    struct sampler_config *host_config;
+    struct sampler_args *host_args;
+    struct step_state *host_steps;
+    struct ring_slot *ring;
+    uint32_t *host_mask;
+    int32_t *host_history;
+    bool masked, penalties; // one of those set
+};
+
+size_t sampler_rows_bytes(uint32_t n, uint32_t n_vocab);
+void sampler_rows_place(struct sampler_rows *r, uint32_t n, uint32_t n_vocab, void *base);
+bool sampler_rows_open(const struct queue *q, struct sampler_rows *r, struct error *err);
+void sampler_rows_close(struct sampler_rows *r); // zeroed is fine
+bool sampler_rows_can(const struct decode_params *p, uint32_t n_vocab);
+// Pick number i (0 first, without gaps) of the next launch, from logits (n_vocab) aligned to 16
+// bytes, for position p->n_history. With p->masked sampler_rows_mask is filled before.
+void sampler_rows_set(struct sampler_rows *r, uint32_t i, const struct decode_params *p,
+                      const float *logits);
+uint32_t *sampler_rows_mask(struct sampler_rows *r, uint32_t i);
+bool sampler_rows_launch(const struct queue *q, struct sampler_rows *r, uint32_t n,
+                         struct error *err);
+// After the stream has ended. False without an error: out->id is the first token whose logit,
+// out->logprob, is not finite.
+bool sampler_rows_result(const struct queue *q, struct sampler_rows *r, uint32_t i,
+                         struct decoded *out, struct error *err);
+
 // Whether the slot holds a token; otherwise *err says why not.
 bool gpu_sampler_result(const struct ring_slot *slot, struct error *err);
 

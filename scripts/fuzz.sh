@@ -15,7 +15,7 @@
 # Exit code: 0, or 1 when an input failed.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-all=(config gguf grammar hub session template terminal tokenizer)
+all=(config gguf grammar hub request session template terminal tokenizer)
 most_failures=20 most_new=40 largest_new=4096 # bytes
 
 usage() { sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2; }

@@ -3,8 +3,8 @@
 # Does nothing, quickly and silently, when they are there. Works as root or with sudo; otherwise it says what to install.
 set -euo pipefail
 
-build="gcc libc6-dev meson ninja-build pkg-config libpcre2-dev libjansson-dev libcurl4-openssl-dev ca-certificates python3"
-tests="g++ clang libclang-rt-dev libcmocka-dev python3-venv tmux git nginx-light openssl zsh man-db groff"
+build="gcc libc6-dev meson ninja-build pkg-config libpcre2-dev libjansson-dev libcurl4-openssl-dev libmicrohttpd-dev ca-certificates python3"
+tests="g++ clang libclang-rt-dev libcmocka-dev python3-venv tmux git curl nginx-light openssl zsh man-db groff"
 
 want=$build
 [ "${1:-build}" = test ] && want="$build $tests"

@@ -13,6 +13,8 @@
 #include "cli/program.h"
 #include "dialog/session_store.h"
 #include "jinja/named.h"
+#include "keep/keep.h"
+#include "serve/serve.h"
 #include "term/chat.h"
 #include "term/commands.h"
 #include "tools/run.h"
@@ -56,6 +58,25 @@ static bool print_manual(const struct options *o, struct buf *out, struct error 
     return ok;
 }
 
+// Models that are kept give their memory to a call that finds none.
+static bool make_room(const struct program *p, bool busy_too)
+{
+    size_t n_ended;
+    keep_dismiss(p->opt, busy_too, p->cancel, &n_ended);
+    return n_ended > 0;
+}
+
+static bool stop_keeping(const struct program *p, struct error *err)
+{
+    size_t n_ended, n = keep_dismiss(p->opt, true, p->cancel, &n_ended);
+    if (!p->opt->quiet)
+        out_say("hokku: %zu kept model%s let go", n_ended, n_ended == 1 ? "" : "s");
+    return n_ended == n ||
+           error_set(err, cancel_asked(p->cancel) ? ERR_INTERRUPTED : ERR_FAIL,
+                     "%zu more answer%s somebody still, or %s not: they end behind that",
+                     n - n_ended, n - n_ended == 1 ? "s" : "", n - n_ended == 1 ? "does" : "do");
+}
+
 static bool run(const struct program *p, int *death, struct error *err)
 {
     const struct options *o = p->opt;
@@ -71,6 +92,8 @@ static bool run(const struct program *p, int *death, struct error *err)
         ok = buf_puts(&out, "hokku " HOKKU_VERSION "\n");
     else if (o->tool == TOOL_NONE)
         return chat_run(p, HOKKU_VERSION, death, err);
+    else if (o->tool == TOOL_SERVE)
+        return o->stop_keepers ? stop_keeping(p, err) : serve_run(p, err);
     else
         ok = tool_run(p, &out, err);
     bool (*print)(enum out_stream s, const char *text, size_t n, struct error *err) =
@@ -92,38 +115,79 @@ static void say_places(const struct options *o)
             "is read, no history, session or download kept");
 }
 
+static struct program program_of(struct options *o, double began)
+{
+    return (struct program){
+        .opt = o,
+        .cpu = &cpu_backend,
+        .cuda = cuda_backend,
+        .stdin_tty = isatty(STDIN_FILENO),
+        .stdout_tty = out_is_terminal(OUT_STDOUT),
+        .stderr_tty = out_is_terminal(OUT_STDERR),
+        .began = began,
+        .make_room = make_room,
+    };
+}
+
+// What becomes of options that are parsed (ok), and releases them: the exit code. death: the signal
+// that ended it, 0: none. Whoever waits must see that it was a signal; what was asked to end is no
+// success either.
+static int finish(const struct program *p, bool ok, int *death, struct error *err)
+{
+    if (ok)
+        say_places(p->opt);
+    ok = ok && run(p, death, err);
+    if (mapped_failed() && (ok || err->code != ERR_MODEL))
+        ok = mapped_error(false, err);
+    options_release(p->opt);
+    if (!*death)
+        *death = signals_caught();
+    if (!ok && !*death)
+        out_say("hokku: %s", err->text);
+    return ok || *death ? 0 : err->code == ERR_NONE ? ERR_FAIL : (int)err->code;
+}
+
+// A call that another process has handed to this one, which keeps a model.
+static int handed_call(void *user, int argc, char **argv, char **envp, struct kept *kept,
+                       double began, int *death)
+{
+    struct options opt;
+    struct error err = {0};
+    struct program p = program_of(&opt, began);
+    p.cancel = user;
+    p.kept = kept;
+    const bool ok = options_parse(&opt, argc, argv, envp, &err);
+    return finish(&p, ok, death, &err);
+}
+
 extern char **environ;
 
 int main(int argc, char **argv)
 {
     struct options opt;
+    const double began = clock_now();
     fd_fill_standard(); // before anything else is opened
-    struct program p = {
-        .opt = &opt,
-        .cpu = &cpu_backend,
-        .cuda = cuda_backend,
-        .cancel = signals_begin(),
-        .stdin_tty = isatty(STDIN_FILENO),
-        .stdout_tty = out_is_terminal(OUT_STDOUT),
-        .stderr_tty = out_is_terminal(OUT_STDERR),
-        .began = clock_now(),
-    };
+    struct program p = program_of(&opt, began);
+    p.cancel = signals_begin();
     struct error err = {0};
-    int death = 0;
+    struct keep_result r = {0};
+    struct keeper_place place;
     signal(SIGPIPE, SIG_DFL); // a closed pipe ends the program quietly, whatever the parent had set
     signal(SIGXFSZ, SIG_IGN); // a file size limit is an error of write, like a full disk
-    bool ok = options_parse(&opt, argc, argv, environ, &err);
-    if (ok)
-        say_places(&opt);
-    ok = ok && run(&p, &death, &err);
-    if (mapped_failed() && (ok || err.code != ERR_MODEL))
-        ok = mapped_error(false, &err);
-    options_release(&opt);
-    // Whoever waits must see that it was a signal; what was asked to end is no success either.
-    if (death || signals_caught())
-        signals_die(death ? death : signals_caught());
-    if (ok)
-        return 0;
-    out_say("hokku: %s", err.text);
-    return err.code == ERR_NONE ? ERR_FAIL : (int)err.code;
+    const bool ok = options_parse(&opt, argc, argv, environ, &err);
+    switch (ok ? keep_call(&p, argc, argv, environ, &r, &place) : KEEP_ALONE) {
+    case KEEP_ALONE:
+        r.code = finish(&p, ok, &r.death, &err);
+        break;
+    case KEEP_ANSWERED:
+        options_release(&opt);
+        break;
+    case KEEP_KEEPER:
+        options_release(&opt);
+        keeper_run(&place, argc, argv, handed_call, p.cancel);
+        break;
+    }
+    if (r.death)
+        signals_die(r.death);
+    return r.code;
 }

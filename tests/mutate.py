@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Do the tests notice? Changes one token of one file at a time, in a copy of the tree, and runs the quick tests of its folder.
 
-    .venv/bin/python tests/mutate.py [--count 40] [--seed 1] [FOLDER ...]     # a table, and the survivors, in Markdown
+    .venv/bin/python tests/mutate.py [--count 40] [--seed 1] [--jobs 1] [FOLDER ...]     # a table, and the survivors, in Markdown
 
 A mutant is killed when a test fails (or crashes, or runs out of its time), it is equivalent when the compiler makes the same
 object code of it, and a survivor otherwise: then a test is missing, or what was changed does not matter.
 Not part of any suite: a hundred mutants take the better part of an hour. The same seed on the same sources makes the same mutants."""
 import argparse
 import atexit
+import concurrent.futures
 import os
 import pathlib
 import random
@@ -18,10 +19,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-WORK = ROOT / "build-mutate"  # git ignores it; the copy of the tree, and its build
+WORK = ROOT / "build-mutate"  # git ignores it; for each job a copy of the tree, and its build
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout", "120"]
 
 
@@ -48,10 +50,50 @@ FOLDERS = {
     "hub": (["src/hub/*.c"], unit("hub", "hub_oom") + py("tests/e2e/test_pull.py")),
     "tools": (["src/tools/score.c", "src/tools/bench.c"],
               unit("known_work") + py("tests/e2e/test_numbers.py", "-k", "perplexity or bench or score or alike") + py("tests/e2e/test_bench.py")),
-    "cuda": (["cuda/*.cu"], [["tests/gpu/test_kernels_emu"], ["tests/gpu/test_attention_emu"], ["tests/gpu/test_sampler_emu"],
-                             ["tests/gpu/test_engine_emu", "cuda"], ["tests/gpu/test_device_emu"]]),
+    # Left out: what only measures, and the instructions, which the emulation has in its own words.
+    "cuda": (["cuda/*.cu", "cuda/*.cuh", *("!cuda/" + f for f in ("profile.cu", "measure.cu", "clocks.cu", "recorder.cuh", "ptx*.cuh"))], None),
 }
 
+
+def gpu(*names):
+    """Tests on the emulation: of kernels, of the engine, or "NAME" of the models with that in their name, in chunks of 64."""
+    whole = ("engine", "facts", "sequences", "numbers", "windows")
+    return [["tests/gpu/test_models_emu", "cuda", f"{n[1:]}.p1.", "64"] if n[0] == "@" else
+            ["tests/gpu/test_sequences_of_states_emu", "cuda", "qwen35"] if n == "sequences_of_states" else
+            [f"tests/gpu/test_{n}_emu", *(["cuda"] if n in whole else []), *(["builtin/hokku-builtin.gguf"] if n == "builtin" else [])]
+            for n in names]
+
+
+# What notices a change in cuda/, by the file's name: the first row that matches it. There, all tests of a folder take minutes.
+CUDA_TESTS = [
+    (r"attention_wide", gpu("attention", "@deepseek2-f16", "latent", "engine")),
+    (r"attention", gpu("attention", "engine", "@gpt-oss-f16", "@gemma3-f16")),
+    (r"expert", gpu("experts", "@gpt-oss-f16", "@llama4-f16", "@qwen2moe-f16", "@minimax-m2-f16")),
+    (r"conv|delta|ssm|states", gpu("states", "@qwen35-f16", "@mamba2-f16", "@falcon-h1-f16", "sequences_of_states")),
+    (r"latent", gpu("@deepseek2-f16", "@mistral4-f16", "latent")),
+    (r"gemm", gpu("engine", "@qwen2-tiny-f16", "gemm")),
+    (r"kv_cache|plan", gpu("kv_cache", "engine", "@gemma4-f16", "@qwen35-f16", "facts", "sequences", "windows")),
+    (r"rows", gpu("rows", "kernels", "engine", "builtin", "@stablelm-f16", "@gemma4-f16", "@qwen35-f16", "sequences")),
+    (r"sampler", gpu("sampler", "engine", "sequences")),
+    (r"matvec|quant|repack|layout|activation", gpu("kernels", "engine", "@apertus-f16", "@nemotron-f16", "gemm")),
+    (r"range|finite", gpu("engine", "numbers")),
+    (r"device", gpu("shared", "device")),
+    (r"facts", gpu("engine", "facts")),
+    (r"block|cuda_common", gpu("rows", "kernels", "sampler", "experts", "states", "engine", "latent", "attention")),
+    (r"forward_experts", gpu("@gpt-oss-f16", "@llama4-f16", "@qwen2moe-f16", "@deepseek2-f16", "engine", "facts")),
+    (r"forward_latent", gpu("@deepseek2-f16", "@mistral4-f16", "facts")),
+    (r"forward_states", gpu("@qwen35-f16", "@mamba2-f16", "@falcon-h1-f16", "@lfm2-f16", "sequences_of_states", "facts")),
+    (r"forward", gpu("engine", "@gemma4-f16", "@qwen35-f16", "@cohere2-f16", "@deepseek2-f16", "builtin", "facts", "sequences")),
+    (r"", gpu("engine", "shared", "device", "numbers", "builtin", "@gemma4-f16", "@qwen35-f16", "facts", "sequences")),
+]
+
+
+def tests_of(folder, path=None):
+    """The tests that should notice a change of a file, or of any of the folder's."""
+    tests = FOLDERS[folder][1]
+    if tests is None and path:
+        return next(t for pattern, t in CUDA_TESTS if re.match(pattern, path.name))
+    return tests or list(map(list, dict.fromkeys(tuple(t) for _, row in CUDA_TESTS for t in row)))
 TOKEN = re.compile(r"""
     (?P<skip> //[^\n]* | /\*.*?\*/ | ^[ \t]*\#(?:[^\n\\]|\\.|\\\n)* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' )
   | (?P<number> \b(?:0[xX][0-9a-fA-F]+|\d+)(?P<suffix>[uUlL]*)\b(?![.\w]) )
@@ -187,8 +229,9 @@ def limit():
 class Copy:
     """The tree and its build: -O1, nothing that slows down."""
 
-    def __init__(self, folder):
-        self.tree, self.build = WORK / "tree", WORK / "build"
+    def __init__(self, folder, job):
+        here = WORK / str(job)
+        self.folder, self.tree, self.build = folder, here / "tree", here / "build"
         self.tree.mkdir(parents=True, exist_ok=True)
         home = tempfile.mkdtemp()
         atexit.register(shutil.rmtree, home, ignore_errors=True)
@@ -203,29 +246,39 @@ class Copy:
             (self.tree / ".venv").symlink_to((ROOT / ".venv").resolve())
         # Programs that a mutant has made dangerous find nothing of the person who runs this.
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("HOKKU_", "XDG_"))}
-        self.env.update(HOKKU_BUILD=str(self.build), HOKKU_SOURCE=str(self.tree), HOME=home,
-                        CCACHE_DIR=os.environ.get("CCACHE_DIR", os.path.expanduser("~/.ccache")))
+        self.env.update(HOKKU_BUILD=str(self.build), HOKKU_SOURCE=str(self.tree), HOME=home, HOKKU_QUICK="1",
+                        CCACHE_DIR=os.environ.get("CCACHE_DIR", os.path.expanduser("~/.ccache")), CCACHE_BASEDIR=str(here))
+        if shutil.which("ccache"):  # what was is compiled again after each mutant
+            self.env.update(CC="ccache " + self.env.get("CC", "gcc").split()[-1], CXX="ccache " + self.env.get("CXX", "g++").split()[-1])
         # The compiler's warnings count as a test, as they do for who edits; these are wrong more often at -O1.
         quiet = "-Wno-format-truncation -Wno-maybe-uninitialized -Wno-stringop-truncation -Wno-stringop-overflow -Wno-array-bounds"
         options = [f"-Dc_args={quiet}", "--buildtype=plain", "-Doptimization=1", "-Dwerror=true", "-Dcuda=disabled",
                    f"-Demulation={'true' if folder == 'cuda' else 'false'}"]
         exists = (self.build / "build.ninja").exists()
         self.call(["meson", "configure", self.build, *options] if exists else ["meson", "setup", self.build, self.tree, *options], 600)
-        if self.call(["ninja", "-C", self.build], 3600)[0] != 0:
-            sys.exit("mutate: the tree does not build; ninja -C build-mutate/build says why")
-        listed = self.call(["ninja", "-C", self.build, "-t", "targets", "all"], 60)[1]
-        self.objects = {}
-        for target in re.findall(r"^(\S+\.o): ", listed, re.M):
-            self.objects.setdefault(re.sub(r"^.*?\.p/|\.o$", "", target), []).append(target)
-        self.tests = [c if c[0] in PYTEST else [str(self.build / c[0]), *c[1:]] for c in FOLDERS[folder][1]]
-        programs = [c[0] for c in FOLDERS[folder][1] if c[0] not in PYTEST]
-        self.targets = programs + (["src/hokku"] if any(c[0] in PYTEST for c in self.tests) else [])
-        if folder == "sampler":
-            self.targets.append("tests/conformance/libsampler_for_tests.so")
-        if folder == "template":
-            self.targets.append("tests/conformance/template_runner")
-        if folder == "gguf":
-            self.targets.append("tests/unit/dequant_cli")
+        self.targets = self.targets_of(tests_of(folder))
+        # The first time everything, for what tests in Python take from the build; of the emulation only what is used.
+        more = ["tests/vectors/vectors.stamp", *self.targets] if folder == "cuda" else []
+        if self.call(["ninja", "-C", self.build, *more], 3600)[0] != 0:
+            sys.exit(f"mutate: the tree does not build; ninja -C {self.build.relative_to(ROOT)} says why")
+        # Which object files are made of a source or a header.
+        self.objects, made = {}, None
+        for line in self.call(["ninja", "-C", self.build, "-t", "deps"], 60)[1].splitlines():
+            if not line.startswith(" "):
+                made = line.split(":")[0]
+            elif made and made.endswith(".o"):
+                self.objects.setdefault(os.path.normpath(self.build / line.strip()), set()).add(made)
+
+    def targets_of(self, tests):
+        """What the build has to make for some tests."""
+        programs = list(dict.fromkeys(t[0] for t in tests if t[0] not in PYTEST))
+        more = {"sampler": ["tests/conformance/libsampler_for_tests.so"], "template": ["tests/conformance/template_runner"],
+                "gguf": ["tests/unit/dequant_cli"]}.get(self.folder, [])
+        return programs + (["src/hokku"] if any(t[0] in PYTEST for t in tests) else []) + more
+
+    def objects_of(self, path, targets):
+        """The object files that a change of a file can change: those of the libraries, and of the programs that will run."""
+        return sorted(o for o in self.objects.get(str(self.tree / path), []) if ".a.p/" in o or o.split(".p/")[0] in targets)
 
     def call(self, command, seconds):
         """(exit status or None when the time was over, output)"""
@@ -239,24 +292,22 @@ class Copy:
             p.communicate()
             return None, ""
 
-    def baseline(self):
-        """Every test passes on the tree as it is; how long each took limits it later."""
-        self.seconds = []
-        for t in self.tests:
-            start = time.monotonic()
-            status, out = self.call(t, 1200)
-            if status != 0:
-                sys.exit(f"mutate: {' '.join(t)} fails without any mutation:\n{out[-2000:]}")
-            self.seconds.append(30 + 8 * (time.monotonic() - start))
+    def test(self, t, seconds):
+        return self.call(t if t[0] in PYTEST else [self.build / t[0], *t[1:]], seconds)
 
-    def objects_of(self, path):
-        """The object files made of a source; Meson names them by its path with _ for /."""
-        tail = [str(path).replace("/", "_"), str(path.relative_to(path.parts[0])).replace("/", "_"), path.name + ".cpp"]
-        return [o for t in tail for o in self.objects.get(t, [])]
+    def seconds(self, t):
+        """How long a test may take, from what it takes on the tree as it is, where it passes."""
+        start = time.monotonic()
+        status, out = self.test(t, 1200)
+        if status != 0:
+            sys.exit(f"mutate: {' '.join(t)} fails without any mutation:\n{out[-2000:]}")
+        return 20 + 4 * (time.monotonic() - start) if self.folder == "cuda" else 30 + 8 * (time.monotonic() - start)
 
-    def run(self, m):
+    def run(self, m, limits):
+        tests = tests_of(self.folder, m.path)
+        targets = self.targets_of(tests)
         target = self.tree / m.path
-        original, objects = target.read_text(), self.objects_of(m.path)
+        original, objects = target.read_text(), self.objects_of(m.path, targets)
         assert objects, f"no object file of {m.path}"
         try:
             before = [(self.build / o).read_bytes() for o in objects]
@@ -267,19 +318,58 @@ class Copy:
             if [(self.build / o).read_bytes() for o in objects] == before:
                 m.result = "equivalent"
                 return
-            if self.call(["ninja", "-C", self.build, *self.targets], 900)[0] != 0:
+            if self.call(["ninja", "-C", self.build, *targets], 900)[0] != 0:
                 m.result, m.why = "killed", "build"  # a program that the build runs
                 return
-            for t, seconds in zip(self.tests, self.seconds):
-                status = self.call(t, seconds)[0]
+            for t in tests:
+                status = self.test(t, limits[tuple(t)])[0]
                 if status != 0:
                     m.result = "killed"
-                    m.why = ("time, " if status is None else "") + pathlib.Path(next(a for a in t if "test_" in a)).stem
+                    m.why = ("time, " if status is None else "") + pathlib.Path(next(a for a in t if "test_" in a)).stem + (f" {t[2]}" if "models" in t[0] else "")
                     return
             m.result = "survived"
         finally:
             target.write_text(original)
             self.call(["ninja", "-C", self.build, *objects], 600)
+
+
+def run_all(copies, mutants, args):
+    """The first args.count mutants that compile, each with its result, as they are done."""
+    lock, counted, running, begin = threading.Lock(), [], set(), time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(len(copies)) as pool:
+        free = list(copies)
+
+        def limit_of(t):
+            with lock:
+                copy = free.pop()
+            try:
+                return tuple(t), copy.seconds(t)
+            finally:
+                free.append(copy)
+
+        paths = [pathlib.Path(o.split(":")[0]) for o in args.only] if args.only else [None]
+        tests = {tuple(t): t for p in paths for t in tests_of(copies[0].folder, p)}
+        limits = dict(pool.map(limit_of, tests.values()))
+
+        def work(copy):
+            while True:
+                with lock:
+                    over = args.minutes and time.monotonic() - begin > 60 * args.minutes
+                    m = None if over or len(counted) + len(running) >= args.count else next(mutants, None)
+                    if not m:
+                        return
+                    running.add(m)
+                copy.run(m, limits)
+                with lock:
+                    running.remove(m)
+                    print(f"{m.result:10} {m.path}:{m.line} {m.kind} {m.why} {m.shown}", file=sys.stderr, flush=True)
+                    if m.result != "invalid":
+                        counted.append(m)
+
+        mutants = (m for m in mutants if not args.only or f"{m.path}:{m.line}" in args.only)
+        for done in [pool.submit(work, c) for c in copies]:
+            done.result()
+    return counted
 
 
 def main():
@@ -289,25 +379,15 @@ def main():
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--minutes", type=float, default=0, help="for each folder; 0: no limit")
     a.add_argument("--only", metavar="FILE:LINE", action="append", help="of these mutants those of a line, to see a new test kill them")
+    a.add_argument("--jobs", type=int, default=1, help="mutants at the same time, each with a build of its own")
     args = a.parse_args()
     unknown = set(args.folders) - set(FOLDERS)
     if unknown:
         a.error(f"unknown folder {', '.join(sorted(unknown))}")
     rows, survivors = [], []
     for folder in args.folders or [f for f in FOLDERS if f != "cuda"]:
-        copy = Copy(folder)
-        copy.baseline()
-        counted, n_drawn, begin = [], 0, time.monotonic()
-        for m in draw(folder, args.seed):
-            if n_drawn >= args.count or (args.minutes and time.monotonic() - begin > 60 * args.minutes):
-                break
-            if args.only and f"{m.path}:{m.line}" not in args.only:
-                continue
-            copy.run(m)
-            n_drawn += m.result != "invalid"
-            print(f"{m.result:10} {m.path}:{m.line} {m.kind} {m.why} {m.shown}", file=sys.stderr, flush=True)
-            if m.result != "invalid":
-                counted.append(m)
+        copies = [Copy(folder, job) for job in range(args.jobs)]
+        counted = run_all(copies, draw(folder, args.seed), args)
         n = {r: sum(m.result == r for m in counted) for r in ("killed", "survived", "equivalent")}
         rows.append(f"| {folder} | {len(counted)} | {n['killed']} | {n['survived']} | {n['equivalent']} |")
         print(rows[-1], file=sys.stderr, flush=True)

@@ -71,6 +71,10 @@ bool fd_write_all(int fd, const char *label, const void *data, size_t n, struct 
         ssize_t k = write(fd, p, n);
         if (k < 0 && errno == EINTR)
             continue;
+        if (k < 0 && errno == EAGAIN) { // whoever shares it with us made it so: wait for its reader
+            poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
+            continue;
+        }
         if (k < 0)
             return error_set(err, ERR_FAIL, "%s: cannot be written: %s", label, strerror(errno));
         p += k;
@@ -98,6 +102,10 @@ bool file_write_new(const char *path, const void *data, size_t n, struct error *
 void fd_fill_standard(void)
 {
     for (int fd = 0; fd <= 2; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) < 0)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDONLY) < 0)
             return; // what is written fails then, and is told
+    if ((fcntl(STDIN_FILENO, F_GETFL) & O_ACCMODE) == O_WRONLY) { // nohup's
+        close(STDIN_FILENO); // the next one opened has its number
+        open("/dev/null", O_RDONLY);
+    }
 }

@@ -20,7 +20,8 @@ bool fd_read_all(int fd, const char *label, size_t max_bytes, const struct cance
 bool fd_wait(int fd, const struct cancel *cancel);
 
 // Standard input, output and error that were closed become /dev/null: else what is opened next
-// would get their number.
+// would get their number. It is there to be read alone: an answer written to a closed output fails.
+// An input that is open for writing alone becomes an empty one.
 void fd_fill_standard(void);
 
 // Writes a file that does not exist yet. Errors: ERR_FAIL: there is one; what was written is

@@ -26,6 +26,14 @@ size_t out_columns(enum out_stream s)
     return ioctl(s, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
 }
 
+bool out_redirect(const int fds[3])
+{
+    for (int i = 0; i < 3; i++)
+        if (dup2(fds[i], i) < 0) // safe in a handler
+            return false;
+    return true;
+}
+
 static const char erase_line[] = "\r\x1b[K";
 
 static bool filtered(enum out_stream s, const char *text, size_t n,

@@ -15,6 +15,10 @@ bool out_is_terminal(enum out_stream s);
 bool out_is_pipe(enum out_stream s);
 size_t out_columns(enum out_stream s); // of the terminal; 0 when unknown
 
+// Standard input, output and error become these (duplicated). Safe in a handler, and while others
+// write: what waits in a write goes on there after a signal.
+bool out_redirect(const int fds[3]);
+
 // Text of any kind, JSON, and text that the caller made safe and styled with hokku's own sequences.
 // Errors: ERR_FAIL (disk full and the like), ERR_MEMORY. err may be NULL.
 bool out_text(enum out_stream s, const char *text, size_t n, struct error *err);

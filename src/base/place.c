@@ -87,8 +87,11 @@ int place_open(const char *path, int flags, struct error *err)
 static bool read_checked(const char *path, size_t max_bytes, uid_t also, struct buf *out,
                          bool *found, struct error *err)
 {
-    int fd = open_checked(path, O_RDONLY, also, err);
+    struct error why = {0}; // a file that is not there is no error
+    int fd = open_checked(path, O_RDONLY, also, &why);
     *found = fd >= 0 || errno != ENOENT;
+    if (fd < 0 && *found && err)
+        *err = why;
     if (fd < 0)
         return !*found;
     bool ok = fd_read_all(fd, path, max_bytes, NULL, out, err);

@@ -54,3 +54,9 @@ int signals_caught(void)
 {
     return caught;
 }
+
+int signals_forget(void)
+{
+    cancel_clear(&cancel); // first: what comes in between is told
+    return __atomic_exchange_n(&caught, 0, __ATOMIC_SEQ_CST);
+}

@@ -10,6 +10,7 @@
 // Returns the flag that work must poll; it lives as long as the process.
 struct cancel *signals_begin(void);
 int signals_caught(void); // SIGINT or SIGTERM: the first that came; 0: none
+int signals_forget(void); // the same; the next that comes is the first again
 
 // Ends the process by sig, as if it had never been handled: whoever waits for it can tell.
 // Safe in a handler.

@@ -40,6 +40,7 @@ static const struct {
     [TOOL_SESSIONS] = {"sessions",
                        "[list | rm NAME | mv NAME NEW | export NAME FILE.md | search TEXT]",
                        "list, remove, rename, export or search saved conversations"},
+    [TOOL_SERVE] = {"serve", "-m MODEL [options]", "answer over HTTP, as OpenAI's interface does"},
 };
 
 const char *tool_name(enum tool t)
@@ -55,29 +56,6 @@ const char *tool_usage(enum tool t)
 const char *tool_what(enum tool t)
 {
     return tools[t].what;
-}
-
-unsigned edit_distance(const char *a, const char *b)
-{
-    enum { MAX = 63 };
-    size_t na = strnlen(a, MAX), nb = strnlen(b, MAX);
-    unsigned row[MAX + 1];
-    for (size_t j = 0; j <= nb; j++)
-        row[j] = (unsigned)j;
-    for (size_t i = 1; i <= na; i++) {
-        unsigned diagonal = row[0];
-        row[0] = (unsigned)i;
-        for (size_t j = 1; j <= nb; j++) {
-            unsigned best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[nb];
 }
 
 bool option_has_tool(const struct option_def *d, enum tool t)
@@ -106,6 +84,7 @@ static const char *nearest(enum tool t, const char *name)
     const struct option_def *d = options_table(&n);
     const char *best = NULL;
     unsigned best_distance = 4; // further away is no typing mistake
+    size_t letters = strlen(name + strspn(name, "-"));
     for (size_t i = 0; i < n; i++) {
         if (!option_has_tool(&d[i], t))
             continue;
@@ -114,7 +93,7 @@ static const char *nearest(enum tool t, const char *name)
             if (!names[k])
                 continue;
             unsigned distance = edit_distance(name, names[k]);
-            if (distance < best_distance && distance < strlen(name)) {
+            if (distance < best_distance && 2 * distance <= letters && letters > 2) {
                 best_distance = distance;
                 best = names[k];
             }
@@ -179,6 +158,9 @@ static bool check_range(const struct option_def *d, double x, const char *value,
     double least = row < SAMPLER_N_NUMBERS ? sampler_numbers[row].least : d->least;
     double most = row < SAMPLER_N_NUMBERS ? sampler_numbers[row].most : d->most;
     char range[FORMAT_TEXT];
+    if (d->offset == offsetof(struct options, sampler.temp) && x > 0 &&
+        (float)x < SAMPLER_LEAST_TEMP)
+        return bad_value(d, value, "0, or 1e-30 at least", err);
     if ((least == 0 && most == 0) || (x >= least && x <= most)) // NaN is in no range
         return true;
     return bad_value(d, value, format_range(range, least, most), err);
@@ -349,6 +331,27 @@ bool options_parse_max_size(struct options *o, const char *value, struct error *
     return true;
 }
 
+// Seconds, or with s, m, h, d behind.
+bool options_parse_keep(struct options *o, const char *value, struct error *err)
+{
+    enum { DAY = 86400, MOST = 30 * DAY };
+    char *end = NULL;
+    const bool digits = *value >= '0' && *value <= '9';
+    errno = 0;
+    unsigned long n = digits ? strtoul(value, &end, 10) : 0, unit = 1;
+    if (digits && *end) {
+        unit = *end == 's' ? 1 : *end == 'm' ? 60 : *end == 'h' ? 3600 : *end == 'd' ? DAY : 0;
+        end++;
+    }
+    if (!digits || *end || unit == 0 || errno || n > MOST / unit)
+        return error_set(err, ERR_USAGE,
+                         "--keep: found \"%.60s\", expected a time of at most 30d, as in 90s, 10m "
+                         "or 2h; 0 keeps nothing",
+                         value);
+    o->keep = (uint32_t)(n * unit);
+    return true;
+}
+
 // A setting by its name without dashes, '_' or '-' inside: "top_k", "no-cnv". full receives the
 // long form.
 static const struct option_def *find_bare(const char *name, char *full, size_t n)
@@ -367,9 +370,10 @@ bool options_set(struct options *o, const char *name, const char *value, struct 
     char full[80];
     const struct option_def *d = find_bare(name, full, sizeof full);
     if (!d) {
-        const char *near = nearest(TOOL_NONE, full);
+        const char *near = option_synonym(full);
+        near = near ? near : nearest(TOOL_NONE, full);
         return error_set(err, ERR_USAGE, "unknown setting \"%.60s\"%s%s", name,
-                         near ? ", did you mean " : "", near ? near + 2 : "");
+                         near ? ", did you mean " : "", near ? near + strspn(near, "-") : "");
     }
     return set_value(o, d, value, err);
 }
@@ -422,6 +426,8 @@ bool options_get(const struct options *o, const char *name, struct buf *out)
     if (!strcmp(d->long_name, "--cache-type-k") || !strcmp(d->long_name, "--cache-type-v"))
         return buf_puts(out, (d->long_name[13] == 'k' ? o->type_k : o->type_v) == KV_F16 ? "f16"
                                                                                          : "q8_0");
+    if (!strcmp(d->long_name, "--keep"))
+        return buf_printf(out, "%u", o->keep);
     if (!strcmp(d->long_name, "--max-size"))
         return buf_printf(out, "%llu", (unsigned long long)o->max_bytes);
     for (uint32_t i = 0; i < o->sampler.n_bias; i++)
@@ -549,45 +555,21 @@ static bool read_environment(struct options *o, char **envp, struct error *err)
     return true;
 }
 
-// What other programs call an option that hokku has, or why it has none.
-static const struct {
-    const char *name, *ours, *why;
-} others[] = {
-    {"--temperature", "--temp", NULL},
-    {"--max-tokens", "--n-predict", NULL},
-    {"--max-new-tokens", "--n-predict", NULL},
-    {"--num-predict", "--n-predict", NULL},
-    {"--ctx", "--ctx-size", NULL},
-    {"--context", "--ctx-size", NULL},
-    {"--context-size", "--ctx-size", NULL},
-    {"--stop", "--reverse-prompt", NULL},
-    {"--system", "--system-prompt", NULL},
-    {"--grammar", NULL, "answers cannot be constrained"},
-    {"--lora", NULL, "adapters are not supported: merge it into the model's file"},
-    {"--mmproj", NULL, "images are not supported"},
-    {"-ngl", NULL, "all layers are on the device that --device names"},
-    {"--n-gpu-layers", NULL, "all layers are on the device that --device names"},
-    {"--gpu-layers", NULL, "all layers are on the device that --device names"},
-    {"-fa", NULL, "attention is always computed that way"},
-    {"--flash-attn", NULL, "attention is always computed that way"},
-    {"--mlock", NULL, "the weights stay where they are loaded"},
-    {"--no-mmap", NULL, "files are mapped and copied to the device once"},
-    {"-i", NULL, "on a terminal, without a prompt, it is a chat"},
-    {"--interactive", NULL, "on a terminal, without a prompt, it is a chat"},
-};
-
 static bool unknown_option(const struct options *o, const char *name, struct error *err)
 {
-    const char *near = nearest(o->tool, name), *space = o->tool ? " " : "";
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        if (strcmp(others[i].name, name) != 0)
-            continue;
-        if (!others[i].ours)
-            return error_set(err, ERR_USAGE, "%s is not needed, or not there: %s; leave it out",
-                             name, others[i].why);
-        if (find(o->tool, others[i].ours, strlen(others[i].ours)))
-            near = others[i].ours;
-    }
+    const char *ours = option_synonym(name), *why = option_not_there(name), *near, *space;
+    near = ours && find(o->tool, ours, strlen(ours)) ? ours : NULL;
+    if (!near && why)
+        return error_set(err, ERR_USAGE, "%s is not needed, or not there: %s; leave it out", name,
+                         why);
+    space = o->tool ? " " : "";
+    for (int t = 0; t < N_TOOLS && !near; t++)
+        if (find((enum tool)t, name, strlen(name)))
+            return error_set(err, ERR_USAGE,
+                             "%s is no option of hokku %s%s%s; hokku %s%s--help lists them", name,
+                             o->tool ? tool_name(o->tool) : "alone", t ? ", but of hokku " : "",
+                             t ? tool_name((enum tool)t) : "", tool_name(o->tool), space);
+    near = near ? near : nearest(o->tool, name);
     return error_set(err, ERR_USAGE, "unknown option %s%s%s; hokku %s%s--help lists them", name,
                      near ? ", did you mean " : "", near ? near : "", tool_name(o->tool), space);
 }
@@ -608,6 +590,35 @@ static const struct option_def *find_joined(enum tool t, const char *arg, size_t
     return NULL;
 }
 
+// The later of two values wins; but a prompt, or a file with one, is nothing to lose without a
+// word.
+static bool set_argument(struct options *o, const struct option_def *d, const char *value,
+                         struct error *err)
+{
+    size_t n_rows;
+    bool *given = &o->given[d - options_table(&n_rows)];
+    bool text = d->offset == offsetof(struct options, prompt) ||
+                d->offset == offsetof(struct options, file);
+    const char *before = text ? *(const char **)((char *)o + d->offset) : NULL;
+    if (*given && before && value)
+        return error_set(
+            err, ERR_USAGE,
+            "%s: given twice (\"%.40s\", then \"%.40s\"), expected once: make them one",
+            d->long_name, before, value);
+    *given = true;
+    return set_value(o, d, value, err);
+}
+
+bool options_named(const struct options *o, const char *long_name)
+{
+    size_t n_rows;
+    const struct option_def *rows = options_table(&n_rows);
+    for (size_t i = 0; i < n_rows; i++)
+        if (rows[i].long_name && strcmp(rows[i].long_name, long_name) == 0)
+            return o->given[i];
+    return false;
+}
+
 static bool parse_argument(struct options *o, int argc, char **argv, int *at, struct error *err)
 {
     const char *arg = argv[*at];
@@ -622,20 +633,18 @@ static bool parse_argument(struct options *o, int argc, char **argv, int *at, st
         snprintf(name, sizeof name, "%.*s", (int)(len < 60 ? len : 60), arg);
         return unknown_option(o, name, err);
     }
-    size_t n_rows;
-    o->given[d - options_table(&n_rows)] = true;
     if (d->kind == OPT_FLAG || d->kind == OPT_FLAG_OFF) {
         if (eq)
             return error_set(err, ERR_USAGE, "%s takes no value, found \"%.60s\"", d->long_name,
                              eq + 1);
-        return set_value(o, d, NULL, err);
+        return set_argument(o, d, NULL, err);
     }
     if (joined)
-        return set_value(o, d, joined, err);
+        return set_argument(o, d, joined, err);
     if (!eq && *at + 1 >= argc)
         return error_set(err, ERR_USAGE, "%s needs a value: %s %s", d->long_name, d->long_name,
                          d->arg);
-    return set_value(o, d, eq ? eq + 1 : argv[++*at], err);
+    return set_argument(o, d, eq ? eq + 1 : argv[++*at], err);
 }
 
 static const char *first_set(const char *const values[])
@@ -643,6 +652,14 @@ static const char *first_set(const char *const values[])
     while (!*values || !**values)
         values++;
     return *values;
+}
+
+// systemd opens the sockets of a unit and says so in the environment (sd_listen_fds(3)): the first
+// is descriptor 3.
+static int inherited_socket(void)
+{
+    const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
+    return pid && n && strtol(pid, NULL, 10) == getpid() && strtol(n, NULL, 10) > 0 ? 3 : -1;
 }
 
 bool options_parse(struct options *o, int argc, char **argv, char **envp, struct error *err)
@@ -658,6 +675,10 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
         .bench_gen = 128,
         .bench_repeat = 5,
         .output = "md",
+        .queue = 64,
+        .grace = 10,
+        .timeout = 30,
+        .inherited_socket = inherited_socket(),
     };
     const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
     o->dumb = term && strcmp(term, "dumb") == 0;
@@ -665,6 +686,9 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
     o->home = getenv("HOME");
     o->editor = first_set((const char *[]){getenv("VISUAL"), getenv("EDITOR"), "vi"});
     o->temp_dir = first_set((const char *[]){getenv("TMPDIR"), P_tmpdir});
+    o->runtime_dir = getenv("XDG_RUNTIME_DIR");
+    if (o->runtime_dir && o->runtime_dir[0] != '/') // (as the specification of these places has it)
+        o->runtime_dir = NULL;
     if (!find_places(o, err))
         return false;
     if (argc > 1 && strcmp(argv[1], "--complete") == 0) {
@@ -686,6 +710,8 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
         const char *arg = argv[at];
         if (!only_positional && strcmp(arg, "--") == 0) {
             only_positional = true;
+        } else if (!only_positional && o->tool == TOOL_NONE && strcmp(arg, "-") == 0) {
+            o->file = o->file ? o->file : arg; // (a pipe is read beside a file anyway)
         } else if (!only_positional && arg[0] == '-' && arg[1] != '\0') {
             if (!parse_argument(o, argc, argv, &at, err))
                 return false;
@@ -697,6 +723,11 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
     }
     if (o->tool == TOOL_NONE && !o->help) {
         const char *tool = o->args.n > 1 ? nearest_tool(o->args.items[0]) : NULL;
+        const char *other = o->args.n > 1 ? tool_synonym(o->args.items[0]) : NULL;
+        if (other)
+            return error_set(err, ERR_USAGE,
+                             "hokku has no \"%s\": %s (a prompt of several words needs quotes)",
+                             o->args.items[0], other);
         if (tool)
             return error_set(err, ERR_USAGE,
                              "unknown tool \"%.40s\", did you mean hokku %s? (A prompt of several "
@@ -711,8 +742,8 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
                              "a prompt as an argument and with -p: expected one of them");
         if (o->args.n == 1)
             o->prompt = o->args.items[0];
-        if (o->lines && o->turns)
-            return error_set(err, ERR_USAGE, "--lines and --turns cannot be combined");
+        if (!options_check_lines(o, err))
+            return false;
         if (o->lines && (o->session || o->resume))
             return error_set(
                 err, ERR_USAGE,
@@ -739,11 +770,7 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
     if (o->model && o->hf_repo && o->tool != TOOL_PULL) {
         // A model from the configuration or the environment gives way to one named on the command
         // line.
-        bool m_given = false, hf_given = false;
-        for (int i = 1; i < argc; i++) {
-            m_given |= !strcmp(argv[i], "-m") || !strncmp(argv[i], "--model", 7);
-            hf_given |= !strcmp(argv[i], "-hf") || !strncmp(argv[i], "--hf-repo", 9);
-        }
+        const bool m_given = options_named(o, "--model"), hf_given = options_named(o, "--hf-repo");
         if (m_given == hf_given)
             return error_set(err, ERR_USAGE, "-m and -hf cannot be combined");
         if (m_given)

@@ -20,6 +20,7 @@ enum tool {
     TOOL_PULL,
     TOOL_MODELS,
     TOOL_SESSIONS,
+    TOOL_SERVE,
     N_TOOLS,
 };
 
@@ -56,6 +57,7 @@ struct options {
     uint32_t n_ctx, n_batch;
     enum kv_type type_k, type_v;
     bool dry_run, offline, allow_http;
+    uint32_t keep;      // seconds that the model stays in memory for the next call; 0: not
     uint64_t max_bytes; // of a download; 0: what the disk has room for
 
     // prompt
@@ -65,13 +67,16 @@ struct options {
     const char *chat_template, *chat_template_file, *prefill;
     int32_t think; // enum think of dialog/think.h
 
-    bool lines, turns, null;
+    bool lines, turns, null, unordered;
+    uint32_t n_parallel;      // 0: what fits
+    uint32_t shard, n_shards; // lines of which the number is shard modulo n_shards; 0: all
 
     // length
     int64_t n_predict;
     struct str_list stop;
     bool ignore_eos;
     enum overflow overflow;
+    enum spec spec;
 
     // the answer's shape: at most one of the first three
     const char *json_schema, *grammar, *grammar_file;
@@ -103,10 +108,18 @@ struct options {
     const char *output;   // bench -o md|json
     struct str_list args; // positional arguments (main: at most one, the prompt)
 
+    // serve
+    const char *listen, *api_key_file;
+    uint32_t queue;       // requests that may wait
+    float grace, timeout; // seconds
+    int inherited_socket; // that systemd has opened for this process; -1: none
+    bool stop_keepers;    // only let go of kept models
+
     bool given[OPTIONS_MAX_ROWS]; // the command line named this row of the table
 
     // places; NULL where there is none
     char *cache_dir, *state_dir, *config_file; // owned
+    const char *runtime_dir;                   // XDG_RUNTIME_DIR
     bool homeless;                             // no $HOME, and the system knows no home of the user
     struct hub_environment hub;
     struct buf config; // the configuration file; options point into it
@@ -116,6 +129,8 @@ struct options {
 // argv, environ, or memory owned by *o. Errors: ERR_USAGE (the option, the value found, what was
 // expected, the nearest name), ERR_MEMORY.
 bool options_parse(struct options *o, int argc, char **argv, char **envp, struct error *err);
+// Whether the command line, and not a file or the environment, has the option of this long name.
+bool options_named(const struct options *o, const char *long_name);
 void options_release(struct options *o);
 
 const char *tool_name(enum tool t);
@@ -174,10 +189,21 @@ bool option_has_tool(const struct option_def *d, enum tool t);
 bool options_parse_bias(struct options *o, const char *value, struct error *err);
 bool options_parse_chain(struct options *o, const char *value, struct error *err);
 bool options_parse_kv_k(struct options *o, const char *value, struct error *err);
+bool options_parse_shard(struct options *o, const char *value, struct error *err);
 bool options_parse_max_size(struct options *o, const char *value, struct error *err);
+bool options_parse_keep(struct options *o, const char *value, struct error *err);
 bool options_parse_kv_v(struct options *o, const char *value, struct error *err);
 
-// Edit distance, for "did you mean".
+// What belongs to --lines or --turns, and what excludes them. Errors: ERR_USAGE.
+bool options_check_lines(const struct options *o, struct error *err);
+
+// What hokku calls an option of other programs: "--temp" for "--temperature"; NULL: nothing else.
+const char *option_synonym(const char *name);
+// Why hokku has none of that name; NULL: nothing is known of it, or the other name says it all.
+const char *option_not_there(const char *name);
+// What does what a command of other programs does: "hokku models lists them" for "list"; NULL.
+const char *tool_synonym(const char *name);
+// Edit distance, where two neighbours that changed places are one edit, for "did you mean".
 unsigned edit_distance(const char *a, const char *b);
 
 #endif

@@ -14,20 +14,21 @@
 #define PULL       (1u << TOOL_PULL)
 #define MODELS     (1u << TOOL_MODELS)
 #define SESSIONS   (1u << TOOL_SESSIONS)
-#define ENGINE     (MAIN | SCORE | PERPLEXITY | BENCH | REPLAY)
+#define SERVE      (1u << TOOL_SERVE)
+#define ENGINE     (MAIN | SERVE | SCORE | PERPLEXITY | BENCH | REPLAY)
 
 #define AT(field)    offsetof(struct options, field)
 #define GIVEN(field) offsetof(struct options, field)
 // Its range: engine/settings.h.
 #define SAMPLE(field, long_name, kind, arg, help)                                                  \
     {                                                                                              \
-        MAIN, "sampling", NULL, long_name, arg, kind, AT(sampler.field), 0, NULL, NULL, true, help \
+        MAIN | SERVE, "sampling", NULL, long_name, arg, kind, AT(sampler.field), 0, NULL, NULL, true, help \
     }
 
 static const struct option_def table[] = {
     {ENGINE | TOKENIZE | RENDER | INSPECT, "model", "-m", "--model", "FILE", OPT_STR, AT(model), 0,
      NULL, NULL, false, "GGUF file or https URL ($HOKKU_MODEL, or built-in)"},
-    {MAIN | SCORE | PERPLEXITY | BENCH, "model", "-hf", "--hf-repo", "USER/REPO[:QUANT]", OPT_STR,
+    {MAIN | SERVE | SCORE | PERPLEXITY | BENCH, "model", "-hf", "--hf-repo", "USER/REPO[:QUANT]", OPT_STR,
      AT(hf_repo), 0, NULL, NULL, false, "from the Hugging Face Hub, downloaded once"},
     {ENGINE, "model", NULL, "--device", "D", OPT_STR, AT(device), 0, NULL, NULL, false,
      "auto, cuda, cuda:N or cpu (auto)"},
@@ -41,8 +42,10 @@ static const struct option_def table[] = {
      options_parse_kv_v, false, "KV cache of values: f16 or q8_0 (f16)"},
     {ENGINE, "model", "-b", "--batch-size", "N", OPT_U32, AT(n_batch), 0, NULL, NULL, false,
      "prompt tokens evaluated together (512)", 1, INT32_MAX},
+    {MAIN, "model", NULL, "--keep", "TIME", OPT_CUSTOM, 0, 0, NULL, options_parse_keep, false,
+     "the model stays in memory for the next call, as 10m (0)"},
     {MAIN, "model", NULL, "--dry-run", NULL, OPT_FLAG, AT(dry_run), 0, NULL, NULL, false,
-     "print the memory plan and what would fit, exit"},
+     "print the memory plan and what would fit (with --json: as JSON), exit"},
     {ENGINE | PULL, "model", NULL, "--offline", NULL, OPT_FLAG, AT(offline), 0, NULL, NULL, false,
      "use only what is already downloaded"},
     {ENGINE | PULL, "model", NULL, "--max-size", "SIZE", OPT_CUSTOM, 0, 0, NULL,
@@ -66,23 +69,29 @@ static const struct option_def table[] = {
      "leave after one answer"},
     {MAIN, "prompt", NULL, "--special", NULL, OPT_FLAG, AT(special), 0, NULL, NULL, false,
      "with -no-cnv: <|im_end|> is the control token"},
-    {MAIN | RENDER, "prompt", NULL, "--chat-template", "NAME", OPT_STR, AT(chat_template), 0, NULL,
+    {MAIN | SERVE | RENDER, "prompt", NULL, "--chat-template", "NAME", OPT_STR, AT(chat_template), 0, NULL,
      NULL, false, "a shipped template, or the model's by name"},
-    {MAIN | RENDER, "prompt", NULL, "--chat-template-file", "FILE", OPT_STR, AT(chat_template_file),
+    {MAIN | SERVE | RENDER, "prompt", NULL, "--chat-template-file", "FILE", OPT_STR, AT(chat_template_file),
      0, NULL, NULL, false, "a Jinja chat template"},
     {MAIN, "prompt", NULL, "--prefill", "TEXT", OPT_STR, AT(prefill), 0, NULL, NULL, false,
      "start of the answer"},
-    {MAIN, "prompt", NULL, "--think", "on|off|hide", OPT_CHOICE, AT(think), 0,
+    {MAIN | SERVE, "prompt", NULL, "--think", "on|off|hide", OPT_CHOICE, AT(think), 0,
      "default|on|off|hide", NULL, true, "a model's thinking: on, off, or not shown"},
 
     {MAIN, "many prompts", NULL, "--lines", NULL, OPT_FLAG, AT(lines), 0, NULL, NULL, false,
      "each line of stdin is its own prompt"},
+    {MAIN | SERVE, "many prompts", "-np", "--parallel", "N", OPT_U32, AT(n_parallel), 0, NULL, NULL, false,
+     "answers under way together, which changes none (0: what fits)", 0, ENGINE_MAX_PARTS},
+    {MAIN, "many prompts", NULL, "--unordered", NULL, OPT_FLAG, AT(unordered), 0, NULL, NULL, false,
+     "print answers of --lines when they are done"},
+    {MAIN, "many prompts", NULL, "--shard", "I/N", OPT_CUSTOM, 0, 0, NULL, options_parse_shard,
+     false, "only lines that are I modulo N; auto: as Slurm says"},
     {MAIN, "many prompts", "-0", "--null", NULL, OPT_FLAG, AT(null), 0, NULL, NULL, false,
      "a NUL byte after each answer of --lines or --turns"},
     {MAIN, "many prompts", NULL, "--turns", NULL, OPT_FLAG, AT(turns), 0, NULL, NULL, false,
      "each line of stdin is the next turn of one chat"},
 
-    {MAIN, "length", "-n", "--n-predict", "N", OPT_I64, AT(n_predict), 0, NULL, NULL, true,
+    {MAIN | SERVE, "length", "-n", "--n-predict", "N", OPT_I64, AT(n_predict), 0, NULL, NULL, true,
      "most tokens of an answer (-1: no limit)", -1, (double)INT64_MAX},
     {MAIN, "length", "-r", "--reverse-prompt", "TEXT", OPT_LIST, AT(stop), 0, NULL, NULL, false,
      "stop text, repeatable"},
@@ -90,6 +99,9 @@ static const struct option_def table[] = {
      "go on after the model's end token"},
     {MAIN, "length", NULL, "--overflow", "error|drop|shift", OPT_CHOICE, AT(overflow), 0,
      "error|drop|shift", NULL, true, "when the context is full (error)"},
+
+    {MAIN, "speed", NULL, "--spec", "auto|off|ngram", OPT_CHOICE, AT(spec), 0, "auto|off|ngram", NULL,
+     true, "guess tokens and check several at once, which changes no text (auto)"},
 
     {MAIN, "shape", "-j", "--json-schema", "TEXT|@FILE", OPT_STR, AT(json_schema), 0, NULL, NULL,
      false, "the answer is JSON that obeys this schema"},
@@ -102,7 +114,7 @@ static const struct option_def table[] = {
     {MAIN, "shape", NULL, "--json-close", NULL, OPT_FLAG, AT(json_close), 0, NULL, NULL, false,
      "at -n, end early enough to obey"},
 
-    {MAIN, "sampling", "-s", "--seed", "N", OPT_U64, AT(sampler.seed), GIVEN(seed_given), NULL,
+    {MAIN | SERVE, "sampling", "-s", "--seed", "N", OPT_U64, AT(sampler.seed), GIVEN(seed_given), NULL,
      NULL, true, "random seed (random, printed with -v)"},
     SAMPLE(temp, "--temp", OPT_F32, "X", "temperature, 0 = most likely token (0.8)"),
     SAMPLE(top_k, "--top-k", OPT_I32, "N", "the N most likely tokens, 0 = all (40)"),
@@ -125,9 +137,9 @@ static const struct option_def table[] = {
     SAMPLE(dry_allowed_length, "--dry-allowed-length", OPT_I32, "N",
            "repeats up to N are free (2)"),
     SAMPLE(dry_penalty_last_n, "--dry-penalty-last-n", OPT_I32, "N", "its window, -1 = all (-1)"),
-    {MAIN, "sampling", "-l", "--logit-bias", "ID(+|-)N", OPT_CUSTOM, 0, 0, NULL, options_parse_bias,
+    {MAIN | SERVE, "sampling", "-l", "--logit-bias", "ID(+|-)N", OPT_CUSTOM, 0, 0, NULL, options_parse_bias,
      true, "add N to a token's logit, repeatable"},
-    {MAIN, "sampling", NULL, "--samplers", "LIST", OPT_CUSTOM, 0, 0, NULL, options_parse_chain,
+    {MAIN | SERVE, "sampling", NULL, "--samplers", "LIST", OPT_CUSTOM, 0, 0, NULL, options_parse_chain,
      true, "filters in order, ';' between"},
 
     {MAIN, "sessions", NULL, "--session", "NAME", OPT_STR, AT(session), 0, NULL, NULL, false,
@@ -170,7 +182,20 @@ static const struct option_def table[] = {
     {BENCH, "options", NULL, "--grammar", "FILE", OPT_STR, AT(grammar_file), 0, NULL, NULL, false,
      "time the masks of a grammar, or of a JSON Schema (FILE.json), run nothing"},
 
-    {MAIN | PULL | REPLAY, "output", "-q", "--quiet", NULL, OPT_FLAG, AT(quiet), 0, NULL, NULL,
+    {SERVE, "serve", NULL, "--listen", "HOST:PORT|unix:PATH", OPT_STR, AT(listen), 0, NULL, NULL,
+     false, "where (127.0.0.1:8080); port 0: one that is free"},
+    {SERVE, "serve", NULL, "--api-key-file", "FILE", OPT_STR, AT(api_key_file), 0, NULL, NULL,
+     false, "keys, one on a line, of which clients need one"},
+    {SERVE, "serve", NULL, "--queue", "N", OPT_U32, AT(queue), 0, NULL, NULL, false,
+     "requests that may wait beside those answered (64)", 0, 65536},
+    {SERVE, "serve", NULL, "--timeout", "S", OPT_F32, AT(timeout), 0, NULL, NULL, false,
+     "seconds for a request to come, for a client to read on (30)", 1, 86400},
+    {SERVE, "serve", NULL, "--grace", "S", OPT_F32, AT(grace), 0, NULL, NULL, false,
+     "seconds that answers have when the server is to end (10)", 0, 86400},
+    {SERVE, "serve", NULL, "--stop", NULL, OPT_FLAG, AT(stop_keepers), 0, NULL, NULL, false,
+     "serve nothing: let go of the models that --keep keeps"},
+
+    {MAIN | SERVE | PULL | REPLAY, "output", "-q", "--quiet", NULL, OPT_FLAG, AT(quiet), 0, NULL, NULL,
      false, "nothing but the answer and errors"},
     {MAIN | ENGINE | PULL, "output", "-v", "--verbose", NULL, OPT_FLAG, AT(verbose), 0, NULL, NULL,
      false, "say what is done: device, memory, seed"},

@@ -1,20 +1,39 @@
 #include "cli/program.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/format.h"
 #include "base/out.h"
+#include "cli/kept.h"
 #include "cli/model_file.h"
+#include "engine/settings.h"
 #include "model/model.h"
 
 bool open_model(const struct program *p, struct opened *m, struct error *err)
 {
     if (!m->path) // else it is known already
         m->path = model_file(p->opt, p->cancel, err);
+    if (m->path && p->kept && kept_take_model(p->kept, m))
+        return true;
     m->model = m->path ? model_load(m->path, err) : NULL;
+    if (m->model && p->kept)
+        kept_note_model(p->kept, m);
     return m->model != NULL;
+}
+
+bool open_model_and_settings(const struct program *p, struct opened *m, struct error *err)
+{
+    struct options *o = p->opt;
+    if (!open_model(p, m, err))
+        return false;
+    if (!sampler_recommended(&o->sampler, m->model->gguf, o->sampler_given, err))
+        return error_prefix(err, "%s recommends what is no setting (the option given overrides it)",
+                            m->path);
+    return sampler_check(&o->sampler, m->model->hp.n_vocab, err) &&
+           (o->seed_given || sampler_random_seed(&o->sampler.seed, err));
 }
 
 // Who has waited this long is told for what, ten times a second.
@@ -56,6 +75,26 @@ static bool choose_device(const struct program *p, bool chat, struct device_choi
     return true;
 }
 
+// Where there is no memory, or less context than the model has, models that are kept make room: a
+// call is to go as if there were none.
+static bool open_with_room(const struct program *p, struct opened *m,
+                           const struct engine_backend *backend, const struct engine_params *params,
+                           struct error *err)
+{
+    struct error mine = {0};
+    m->engine = backend->open(m->model, params, &mine);
+    const bool full = !m->engine && mine.code == ERR_MEMORY;
+    const bool less =
+        m->engine && params->n_ctx == 0 && m->engine->n_ctx < m->model->hp.n_ctx_train;
+    if ((full || less) && p->make_room && p->make_room(p, full)) {
+        engine_free(m->engine);
+        m->engine = backend->open(m->model, params, &mine);
+    }
+    if (!m->engine && err)
+        *err = mine;
+    return m->engine != NULL;
+}
+
 bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool chat,
                  struct error *err)
 {
@@ -64,12 +103,18 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
     if (!choose_device(p, chat, &d, &params, err))
         return false;
     params.n_ctx = n_ctx;
+    params.n_seqs = m->n_seqs;
     struct loading loading = {.began = clock_now()};
     if (p->stderr_tty && !p->opt->quiet && !p->opt->dumb) {
         params.progress = load_progress;
         params.progress_user = &loading;
     }
-    m->engine = d.backend->open(m->model, &params, err);
+    if (!p->kept || !kept_take_engine(p->kept, m, d.backend, &params)) {
+        if (!open_with_room(p, m, d.backend, &params, err))
+            m->engine = NULL;
+        if (m->engine && p->kept)
+            kept_note_engine(p->kept, d.backend, &params);
+    }
     if (loading.shown > 0)
         out_progress_clear();
     if (m->engine && p->opt->verbose) {
@@ -83,6 +128,16 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
     return m->engine != NULL;
 }
 
+void open_say_trained(const struct program *p, const struct opened *m)
+{
+    const struct options *o = p->opt;
+    const uint32_t trained = m->model->hp.n_ctx_train;
+    if (o->n_ctx > trained && trained > 0 && !o->quiet)
+        out_say("hokku: a context of %u tokens: the model was trained on %u, what is further on it "
+                "may not make sense of",
+                o->n_ctx, trained);
+}
+
 void opened_release(struct opened *m)
 {
     engine_free(m->engine);
@@ -91,31 +146,73 @@ void opened_release(struct opened *m)
     *m = (struct opened){0};
 }
 
-bool open_plan(const struct program *p, const struct opened *m, struct buf *out, struct error *err)
+void opened_leave(const struct program *p, struct opened *m)
 {
-    struct engine_params params;
-    struct engine_plan plan;
-    struct device_choice d;
-    if (!choose_device(p, false, &d, &params, err) ||
-        !d.backend->plan(m->model, &params, &plan, err))
-        return false;
+    if (p->kept)
+        kept_give(p->kept, m);
+    opened_release(m);
+}
+
+static bool plan_text(const struct model *m, const struct engine_plan *plan, struct buf *out)
+{
     char a[FORMAT_NUMBER], b[FORMAT_NUMBER], c[FORMAT_NUMBER], o[FORMAT_NUMBER], e[FORMAT_NUMBER];
     buf_printf(
         out,
         "weights %s + KV %s + scratch %s + other %s bytes for a context of %u tokens; free %s "
         "bytes: %s\n",
-        format_number(a, plan.weights), format_number(b, plan.kv), format_number(c, plan.scratch),
-        format_number(o, plan.other), plan.n_ctx, format_number(e, plan.available),
-        plan.fits ? "fits" : "does not fit");
-    const uint64_t per_token = model_bytes_per_token(m->model);
-    if (model_largest(m->model).n_expert > 0)
+        format_number(a, plan->weights), format_number(b, plan->kv),
+        format_number(c, plan->scratch), format_number(o, plan->other), plan->n_ctx,
+        format_number(e, plan->available), plan->fits ? "fits" : "does not fit");
+    if (plan->n_near > 0)
+        buf_printf(out,
+                   "of the KV %s of %s layers keep the last %s tokens: they see no more than a "
+                   "window\n",
+                   format_number(a, plan->n_near), format_number(b, m->hp.n_layer),
+                   format_number(c, plan->near_ctx));
+    if (model_largest(m).n_expert > 0)
         buf_printf(out, "of the weights a token reads %s bytes: of experts those that it uses\n",
-                   format_number(a, per_token));
-    if (!buf_printf(out, "largest context that fits: %u tokens, with -ctk q8_0 -ctv q8_0: %u\n",
-                    plan.n_ctx_max, plan.n_ctx_max_q8))
+                   format_number(a, model_bytes_per_token(m)));
+    return buf_printf(out,
+                      "largest context that fits, up to the model's own: %u tokens, with -ctk q8_0 "
+                      "-ctv q8_0: %u\n",
+                      plan->n_ctx_max, plan->n_ctx_max_q8);
+}
+
+static bool plan_json(const struct engine_plan *plan, struct buf *out)
+{
+    return buf_printf(out,
+                      "{\"weights\":%" PRIu64 ",\"kv\":%" PRIu64 ",\"scratch\":%" PRIu64
+                      ",\"other\":%" PRIu64 ",\"available\":%" PRIu64
+                      ",\"n_ctx\":%u,\"fits\":%s,\"n_ctx_max\":%u,\"n_ctx_max_q8_0\":%u}\n",
+                      plan->weights, plan->kv, plan->scratch, plan->other, plan->available,
+                      plan->n_ctx, plan->fits ? "true" : "false", plan->n_ctx_max,
+                      plan->n_ctx_max_q8);
+}
+
+bool open_plan(const struct program *p, const struct opened *m, struct buf *out, struct error *err)
+{
+    struct engine_params params;
+    struct engine_plan plan;
+    struct device_choice d;
+    if (!choose_device(p, false, &d, &params, err))
+        return false;
+    params.n_seqs = m->n_seqs;
+    if (!d.backend->plan(m->model, &params, &plan, err))
+        return false;
+    if (!(p->opt->json ? plan_json(&plan, out) : plan_text(m->model, &plan, out)))
         return error_oom(err, "the plan", out->len);
     return plan.fits ||
            error_set(err, ERR_MEMORY, "the plan does not fit: try -c %u", plan.n_ctx_max);
+}
+
+bool program_is_chat(const struct program *p)
+{
+    const struct options *o = p->opt;
+    // -cnv, given by name, keeps a chat open that begins with a prompt.
+    const bool stays =
+        o->conversation == 1 && !o->single_turn && !o->json && p->stdin_tty && p->stdout_tty;
+    return p->stdin_tty && !o->lines && !o->turns && !o->dry_run &&
+           (stays || (!o->prompt && !o->file));
 }
 
 bool program_color(const struct program *p, bool tty)

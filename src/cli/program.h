@@ -5,31 +5,47 @@
 #include "cli/options.h"
 #include "engine/device.h"
 
+struct kept; // cli/kept.h
+
 struct program {
     struct options *opt;
     const struct engine_backend *cpu, *cuda; // cuda NULL: not built in
     struct cancel *cancel;                   // what work polls
     bool stdin_tty, stdout_tty, stderr_tty;
     double began; // clock_now() when main began
+    struct kept *kept; // what stays open between calls; NULL: nothing does
+    // Asks others to give memory back, also those that are at work, or only the idle; whether any
+    // did. NULL: there is nobody to ask.
+    bool (*make_room)(const struct program *p, bool busy_too);
 };
 
 struct opened {
     char *path;
     struct model *model;
     struct engine *engine;
+    uint32_t n_seqs; // that the engine is opened for, see engine_params
 };
 
 // The model that the options name.
 bool open_model(const struct program *p, struct opened *m, struct error *err);
+// And what it recommends where the user said nothing; a seed, if none was given.
+bool open_model_and_settings(const struct program *p, struct opened *m, struct error *err);
 // The engine that they name, for a context of n_ctx tokens (0: what fits). chat: somebody has a
 // conversation, and is told which device it is.
 bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool chat,
                  struct error *err);
+// Says that the context is longer than what the model was trained on, if it is.
+void open_say_trained(const struct program *p, const struct opened *m);
 void opened_release(struct opened *m); // zeroed is fine
+// The same, or gives it to what is kept for the next call.
+void opened_leave(const struct program *p, struct opened *m);
 
 // --dry-run: appends what the engine would take. Errors: ERR_MEMORY when it does not fit, with what
 // would; the text is whole then.
 bool open_plan(const struct program *p, const struct opened *m, struct buf *out, struct error *err);
+
+// A conversation on the terminal: neither one answer nor many.
+bool program_is_chat(const struct program *p);
 
 // Styles may be used on a stream that is (tty) a terminal.
 bool program_color(const struct program *p, bool tty);

@@ -120,7 +120,7 @@ bool shipped_prompt(const struct options *o, const char *name, struct buf *out, 
     }
     struct buf names = {0};
     shipped_prompt_names(o, &names);
-    error_set(err, ERR_USAGE, "-sys @%.60s: no such system prompt; there are %s", name,
+    error_set(err, ERR_USAGE, "@%.60s: no such system prompt; there are %s", name,
               names.len ? buf_str(&names) : "none");
     buf_release(&names);
     return false;

@@ -51,20 +51,24 @@ static float store_group(const float *x, size_t n, enum cpu_kv type, uint8_t *ou
 void CPU_NAME(kv_store)(const struct cpu_kv_layer *kv, uint32_t kv_head, size_t at, const float *k,
                         const float *v)
 {
-    const size_t lane = at % CPU_KV_BLOCK, n = kv->head_dim;
+    const size_t lane = at % CPU_KV_BLOCK, n = kv->head_dim, n_v = kv->one ? 0 : kv->value_dim;
     const size_t elem_k = elem_bytes(kv->type_k), elem_v = elem_bytes(kv->type_v);
     uint8_t *kp = kv->k + kv_head * kv->k_head_bytes + at / CPU_KV_BLOCK * kv->k_block_bytes;
-    uint8_t *scales = kv->v + kv_head * kv->v_head_bytes + at * kv->v_row_bytes;
-    uint8_t *vp = scales + (n + 31) / 32 * sizeof(float);
     for (size_t g = 0; g < n; g += 32) {
         const size_t m = min_size(32, n - g);
         uint8_t *values = kp + CPU_KV_BLOCK * sizeof(float);
-        float scale =
+        const float scale =
             store_group(k + g, m, kv->type_k, values + lane * elem_k, CPU_KV_BLOCK * elem_k);
         memcpy(kp + lane * sizeof scale, &scale, sizeof scale);
         kp = values + m * CPU_KV_BLOCK * elem_k;
-
-        scale = store_group(v + g, m, kv->type_v, vp + g * elem_v, elem_v);
+    }
+    if (n_v == 0)
+        return;
+    uint8_t *scales = kv->v + kv_head * kv->v_head_bytes + at * kv->v_row_bytes;
+    uint8_t *vp = scales + (n_v + 31) / 32 * sizeof(float);
+    for (size_t g = 0; g < n_v; g += 32) {
+        const float scale =
+            store_group(v + g, min_size(32, n_v - g), kv->type_v, vp + g * elem_v, elem_v);
         memcpy(scales + g / 32 * sizeof scale, &scale, sizeof scale);
     }
 }
@@ -116,6 +120,25 @@ INLINE void block_values(const uint8_t *v, size_t row_bytes, enum cpu_kv type, s
     }
 }
 
+// The same of values that are the first dimensions of keys, dimension d alone: k is the first block
+// of the split.
+INLINE void block_key_values(const uint8_t *k, size_t block_bytes, enum cpu_kv type, size_t d,
+                             const float (*weight)[CPU_ATTN_SPLIT], size_t begin, size_t end, int n,
+                             v16 *acc)
+{
+    const size_t row = CPU_KV_BLOCK * elem_bytes(type), scales = CPU_KV_BLOCK * sizeof(float);
+    const size_t group = d / 32 * (scales + 32 * row);
+    for (int r = 0; r < n; r++)
+        acc[r] = v16_zero();
+    for (size_t b = begin / 16; b < (end + 15) / 16; b++) {
+        const uint8_t *p = k + b * block_bytes + group;
+        v16 vd = v16_mul(load_values(p + scales + d % 32 * row, type), v16_load(p));
+        vd = v16_range(vd, v16_zero(), (int)begin - (int)(16 * b), (int)end - (int)(16 * b));
+        for (int r = 0; r < n; r++)
+            acc[r] = v16_fma(v16_load(&weight[r][16 * b]), vd, acc[r]);
+    }
+}
+
 // Turns the scores of visible positions [begin, end) of the split into weights; all others of the
 // blocks [0, n_blocks) become 0.
 static struct cpu_attn_part softmax_part(float *s, size_t begin, size_t end, float scale,
@@ -146,7 +169,7 @@ static struct cpu_attn_part softmax_part(float *s, size_t begin, size_t end, flo
 INLINE void attend_n(struct cpu_attn_split *a, int n, enum cpu_kv type_k, enum cpu_kv type_v)
 {
     const struct cpu_kv_layer *kv = a->kv;
-    const size_t head_dim = kv->head_dim;
+    const size_t head_dim = kv->head_dim, value_dim = kv->value_dim;
     const float *q[MAX_QUERIES];
     float weight[MAX_QUERIES][CPU_ATTN_SPLIT];
     size_t begin[MAX_QUERIES], end[MAX_QUERIES], lo = CPU_ATTN_SPLIT, hi = 0;
@@ -183,9 +206,16 @@ INLINE void attend_n(struct cpu_attn_split *a, int n, enum cpu_kv type_k, enum c
         if (r < a->n_query)
             a->part[r] = part;
     }
-    for (size_t d = 0; d < head_dim; d += 16) {
+    for (size_t d = 0; kv->one && d < value_dim; d++) {
         v16 acc[MAX_QUERIES];
-        block_values(v, kv->v_row_bytes, type_v, head_dim, d,
+        block_key_values(k + a->at / 16 * kv->k_block_bytes, kv->k_block_bytes, type_k, d,
+                         (const float(*)[CPU_ATTN_SPLIT])weight, lo, hi, n, acc);
+        for (int r = 0; r < n && r < a->n_query; r++)
+            a->out[r][d] = v16_sum(acc[r]);
+    }
+    for (size_t d = 0; !kv->one && d < value_dim; d += 16) {
+        v16 acc[MAX_QUERIES];
+        block_values(v, kv->v_row_bytes, type_v, value_dim, d,
                      (const float(*)[CPU_ATTN_SPLIT])weight, lo, hi, n, acc);
         for (int r = 0; r < n && r < a->n_query; r++)
             v16_store(a->out[r] + d, acc[r]);

@@ -12,8 +12,9 @@
 struct kv_cache {
     struct cpu_kv_layer *layers; // owned, n_layer
     size_t n_layer;
-    size_t position_bytes; // of one position in all layers, exported
-    void *memory;          // owned
+    size_t position_bytes[2]; // of one position in all layers that are not near, or are, exported
+    bool apart;               // near layers have fewer blocks than others
+    void *memory;             // owned
     size_t n_bytes;
 };
 
@@ -21,25 +22,31 @@ struct kv_cache {
 enum cpu_kv cpu_kv_key_type(const struct model *m, enum kv_type type);
 enum cpu_kv cpu_kv_value_type(enum kv_type type);
 
-// Memory for n_ctx positions, in whole blocks of CPU_ATTN_SPLIT: what attention takes in one go is
-// one block. SIZE_MAX when the product overflows.
-size_t kv_cache_bytes(const struct model *m, enum kv_type k, enum kv_type v, uint32_t n_ctx);
+// Memory for so many blocks of CPU_ATTN_SPLIT positions, which is what attention takes in one go,
+// in near layers for n_near. SIZE_MAX when the product overflows.
+size_t kv_cache_bytes(const struct model *m, enum kv_type k, enum kv_type v, uint32_t n_blocks,
+                      uint32_t n_near);
 bool kv_cache_init(struct kv_cache *kv, const struct model *m, enum kv_type k, enum kv_type v,
-                   uint32_t n_ctx, struct error *err);
+                   uint32_t n_blocks, uint32_t n_near, struct error *err);
 void kv_cache_release(struct kv_cache *kv);
 // Bytes of one position of one layer, exported.
 size_t kv_position_bytes(const struct cpu_kv_layer *l);
-// Positions of a sequence whose table is blocks, one after the other; of each, layer by layer, the
-// keys of all heads, then the values.
-size_t kv_cache_export_bytes(const struct kv_cache *kv, size_t begin, size_t end);
-void kv_cache_export(const struct kv_cache *kv, const uint32_t *blocks, size_t begin, size_t end,
-                     void *dst);
-void kv_cache_import(const struct kv_cache *kv, const uint32_t *blocks, size_t begin, size_t end,
-                     const void *src);
-// The first n positions of a block to another.
-void kv_cache_copy(const struct kv_cache *kv, uint32_t from, uint32_t to, size_t n);
+// Positions of a sequence whose table is blocks, one after the other; of each, layer by layer, near
+// ones or others, the keys of all heads, then the values.
+size_t kv_cache_export_bytes(const struct kv_cache *kv, bool near, size_t begin, size_t end);
+void kv_cache_export(const struct kv_cache *kv, const uint32_t *blocks, bool near, size_t begin,
+                     size_t end, void *dst);
+void kv_cache_import(const struct kv_cache *kv, const uint32_t *blocks, bool near, size_t begin,
+                     size_t end, const void *src);
+// The first n positions of a block to another, as backend.kv_copy.
+void kv_cache_copy(const struct kv_cache *kv, bool near, uint32_t from, uint32_t to, size_t n);
 
-// Where position pos of a sequence lies in the cache.
+// The table of a sequence for a layer; and where position pos lies in the cache.
+static inline const uint32_t *kv_cache_blocks(const struct seq *s, const struct cpu_kv_layer *l)
+{
+    return l->near ? s->near : s->blocks;
+}
+
 static inline size_t kv_cache_at(const uint32_t *blocks, size_t pos)
 {
     return (size_t)blocks[pos / CPU_ATTN_SPLIT] * CPU_ATTN_SPLIT + pos % CPU_ATTN_SPLIT;
@@ -66,6 +73,43 @@ struct cpu_routing {
     uint32_t *pair;        // (n * n_expert_used) the index in chosen of the row at a place
 };
 
+// Of latent attention (struct latent in model/model.h).
+struct cpu_latent {
+    struct cpu_act q_low; // (n, n_q)
+    float *q;             // (n, n_head, n_key + rotated)
+    struct cpu_act key;   // (n_head, n, n_key) the queries' parts that are not rotated
+    struct cpu_act sum;   // (n_head, n, n_kv) of weights * c
+};
+
+// Of gated delta nets (struct delta in model/model.h).
+struct cpu_delta {
+    float *in, *mixed; // (n, channels) of the convolution, and what it gives
+    float *z;          // (n, n_head * n_state) gates
+    float *ba;         // (n, 2 * n_head) of beta and alpha
+};
+
+// Of state spaces (struct ssm in model/model.h).
+struct cpu_ssm {
+    float *in;    // (n, n_inner + channels + n_head) gates, what is convolved, and steps
+    float *mixed; // (n, channels)
+};
+
+// Of experts that work on a latent (struct experts in model/model.h).
+struct cpu_expert_latent {
+    struct cpu_act in, sum; // (n, n_latent)
+};
+
+// The recurrent states of sequences: n slots and one that is never read, each with the states of
+// all layers, one after the other.
+struct cpu_states {
+    float *base; // owned
+    size_t stride, n, n_bytes;
+};
+
+// How many slots an engine has for this model, and their bytes.
+uint32_t cpu_n_states(const struct model *m);
+size_t cpu_states_bytes(const struct model *m);
+
 enum { LOGIT_ROWS = 8 }; // rows of logits computed at a time when all are wanted
 
 // Rows of a chunk that follow one another in one sequence.
@@ -82,6 +126,7 @@ struct cpu_engine {
     const struct cpu_kernels *kernels;
     struct pool *pool;
     struct kv_cache kv;
+    struct cpu_states states;
 
     // Of the call under way.
     struct cpu_part parts[ENGINE_MAX_PARTS];
@@ -96,21 +141,29 @@ struct cpu_engine {
         float *freq;    // (n_dim / 2)
         float *cos_sin; // (n, n_dim / 2, 2) of the chunk
         float magnitude;
-    } ropes[MODEL_MAX_ROPES];   // as model.ropes
-    uint16_t *part_of;          // (n) the part of each row
-    float *x;                   // (n, n_embd) the residual stream
-    float *branch;              // (n, n_embd) what is added to it, where that is normed or scaled
-    float *q, *k, *v;           // (n, n_head * head_dim), (n, n_head_kv * head_dim) x 2
-    float *up;                  // (n, n_ff), as gate for expert_rows, too
-    struct cpu_act normed;      // (n, n_embd)
-    struct cpu_act attn_out;    // (n, n_head * head_dim)
+    } ropes[MODEL_MAX_ROPES]; // as model.ropes
+    uint16_t *part_of;        // (n) the part of each row
+    float *x;                 // (n, n_embd) the residual stream
+    float *branch;            // (n, n_embd) what is added to it, where that is normed or scaled
+    float *beside;            // (n, n_embd) the plain network's, in layers with experts beside it
+    float *told;              // (n, n_layer * n_embd_layer) what layers are told of each token
+    float *q, *k, *v;         // (n, n_head * head_dim), (n, n_head_kv * head_dim) x 2
+    float *up;                // (n, n_ff), as gate for expert_rows, too
+    struct cpu_act normed;    // (n, n_embd)
+    struct cpu_act attn_out;  // (n, what the heads give)
+    struct cpu_latent latent;
+    struct cpu_delta delta;
+    struct cpu_ssm ssm;
+    float *conv_in;             // (n, 3 * n_embd) of short convolutions
+    float *q_gated;             // (n, n_head, 2 * head_dim) queries beside what silences the head
     struct cpu_act gate;        // (n, n_ff)
-    struct cpu_routing routing; // where the model has experts, as the next two
-    struct cpu_act expert_in;   // (expert_rows, n_embd)
-    float *expert_out;          // (expert_rows, n_embd)
-    size_t expert_rows;         // that experts take in one turn: at least n, and one token's
-    struct cpu_act hidden;      // (n, n_embd) normed outputs of the last layer, for the head
-    float *attn_parts;          // numerators: per thread 2 x 8 rows, or per head and split one row
+    struct cpu_routing routing; // where the model has experts, as the next three
+    struct cpu_expert_latent expert_latent;
+    struct cpu_act expert_in; // (expert_rows, n_embd or n_latent)
+    float *expert_out;        // (expert_rows, n_embd or n_latent)
+    size_t expert_rows;       // that experts take in one turn: at least n, and one token's
+    struct cpu_act hidden;    // (n, n_embd) normed outputs of the last layer, for the head
+    float *attn_parts;        // numerators: per thread 2 x 8 rows, or per head and split one row
     struct cpu_attn_part *split_parts; // (n_head, splits of the context)
     float *logits;                     // (LOGIT_ROWS, n_vocab)
 

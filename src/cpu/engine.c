@@ -10,6 +10,7 @@
 #include "cpu/bandwidth.h"
 #include "cpu/memory.h"
 #include "cpu/plan.h"
+#include "engine/windows.h"
 
 static struct cpu_engine *self(struct engine *e)
 {
@@ -23,6 +24,7 @@ static void cpu_free(struct engine *base)
     struct cpu_engine *e = self(base);
     pool_free(e->pool);
     kv_cache_release(&e->kv);
+    memory_unmap(e->states.base, e->states.n_bytes);
     memory_unmap(e->scratch, e->scratch_bytes);
     sampler_release(&e->sampler);
     free(e->allow);
@@ -103,14 +105,11 @@ static bool cpu_pick_start(struct engine *base, const struct seq *s, struct erro
     return true;
 }
 
-// What the logits of hidden row i, s's last token's, have s say next.
-static bool pick(struct cpu_engine *e, const struct seq *s, size_t i, struct decoded *out,
-                 struct error *err)
+// What the logits of s's n-th token have s say next.
+static bool sample(struct cpu_engine *e, const struct seq *s, size_t n, const float *logits,
+                   struct decoded *out, struct error *err)
 {
     const uint32_t n_vocab = e->base.model->hp.n_vocab;
-    const float *logits = logits_row(e, i, err);
-    if (!logits)
-        return false;
     const size_t n_words = (n_vocab + 31) / 32;
     uint32_t n_allowed;
     if (s->mask && !e->allow && !(e->allow = malloc(n_words * sizeof *e->allow)))
@@ -119,13 +118,41 @@ static bool pick(struct cpu_engine *e, const struct seq *s, size_t i, struct dec
         return false;
     e->sampler.set = s->sampler;
     e->sampler.allow = s->mask ? e->allow : NULL;
-    if (!sampler_pick(&e->sampler, logits, s->ids.data, s->ids.len, &out->id, err))
-        return check_finite(e, i, logits, err) && false;
+    if (!sampler_pick(&e->sampler, logits, s->ids.data, n, &out->id, err))
+        return false;
     if (s->n_probs > 0) {
         out->n_top = s->n_probs < n_vocab ? s->n_probs : n_vocab;
         if (!sampler_top_logprobs(logits, n_vocab, out->top, out->n_top, err))
             return false;
         out->logprob = (float)sampler_logprob(logits, n_vocab, out->id);
+    }
+    return true;
+}
+
+// The same of hidden row i, the last token's of s.
+static bool pick(struct cpu_engine *e, const struct seq *s, size_t i, struct decoded *out,
+                 struct error *err)
+{
+    const float *logits = logits_row(e, i, err);
+    return logits && (sample(e, s, s->ids.len, logits, out, err) ||
+                      (check_finite(e, i, logits, err) && false));
+}
+
+// After a row and its drafts, which are all of the pass. False only when interrupted.
+static bool pick_drafts(struct cpu_engine *e, struct engine_part *p, struct error *err)
+{
+    struct error mine = {0};
+    for (size_t i = 0; i < p->n; i++) {
+        struct decoded *d = i == 0 ? &p->d : &p->more[i - 1];
+        const float *logits = logits_row(e, i, err);
+        *d = (struct decoded){0};
+        if (!logits)
+            return false;
+        if (!sample(e, p->seq, p->seq->n_past + 1 + i, logits, d, i == 0 ? &p->error : &mine))
+            break;
+        p->n_more = i;
+        if (!engine_accepts(p, i, d->id))
+            break;
     }
     return true;
 }
@@ -138,9 +165,11 @@ static bool cpu_eval_parts(struct engine *base, struct engine_part *parts, size_
     cpu_work_on_parts(e, parts, n_parts, cancel);
     e->n_logits = 0;
     e->n_hidden = 0;
-    if (!cpu_forward(e, LOGITS_LAST))
+    const bool drafts = parts[0].n_drafts > 0; // then there is one part
+    if (!cpu_forward(e, drafts ? LOGITS_ALL : LOGITS_LAST) ||
+        (drafts && !pick_drafts(e, &parts[0], err)))
         return interrupted(err);
-    for (size_t i = 0; i < n_parts; i++) {
+    for (size_t i = 0; i < n_parts && !drafts; i++) {
         struct engine_part *p = &parts[i];
         if (!p->pick)
             continue;
@@ -185,32 +214,53 @@ static void cpu_pick_stop(struct engine *base)
     (void)base;
 }
 
-static size_t cpu_kv_bytes(const struct engine *base, size_t begin, size_t end)
+static size_t cpu_kv_bytes(const struct engine *base, bool near, size_t begin, size_t end)
 {
-    return kv_cache_export_bytes(&((const struct cpu_engine *)base)->kv, begin, end);
+    return kv_cache_export_bytes(&((const struct cpu_engine *)base)->kv, near, begin, end);
 }
 
-static bool cpu_kv_export(struct engine *base, const struct seq *s, size_t begin, size_t end,
-                          void *dst, struct error *err)
+static bool cpu_kv_export(struct engine *base, const struct seq *s, bool near, size_t begin,
+                          size_t end, void *dst, struct error *err)
 {
     (void)err;
-    kv_cache_export(&self(base)->kv, s->blocks, begin, end, dst);
+    kv_cache_export(&self(base)->kv, near ? s->near : s->blocks, near, begin, end, dst);
     return true;
 }
 
-static bool cpu_kv_import(struct engine *base, const struct seq *s, size_t begin, size_t end,
-                          const void *src, struct error *err)
+static bool cpu_kv_import(struct engine *base, const struct seq *s, bool near, size_t begin,
+                          size_t end, const void *src, struct error *err)
 {
     (void)err;
-    kv_cache_import(&self(base)->kv, s->blocks, begin, end, src);
+    kv_cache_import(&self(base)->kv, near ? s->near : s->blocks, near, begin, end, src);
     return true;
 }
 
-static bool cpu_kv_copy(struct engine *base, uint32_t from, uint32_t to, size_t n,
+static size_t cpu_state_bytes(const struct engine *base)
+{
+    return ((const struct cpu_engine *)base)->states.stride * sizeof(float);
+}
+
+static bool cpu_state_export(struct engine *base, uint32_t slot, void *dst, struct error *err)
+{
+    (void)err;
+    const struct cpu_states *s = &self(base)->states;
+    memcpy(dst, s->base + slot * s->stride, s->stride * sizeof *s->base);
+    return true;
+}
+
+static bool cpu_state_import(struct engine *base, uint32_t slot, const void *src, struct error *err)
+{
+    (void)err;
+    const struct cpu_states *s = &self(base)->states;
+    memcpy(s->base + slot * s->stride, src, s->stride * sizeof *s->base);
+    return true;
+}
+
+static bool cpu_kv_copy(struct engine *base, bool near, uint32_t from, uint32_t to, size_t n,
                         struct error *err)
 {
     (void)err;
-    kv_cache_copy(&self(base)->kv, from, to, n);
+    kv_cache_copy(&self(base)->kv, near, from, to, n);
     return true;
 }
 
@@ -240,6 +290,9 @@ static const struct backend cpu_backend = {
     .kv_bytes = cpu_kv_bytes,
     .kv_export = cpu_kv_export,
     .kv_import = cpu_kv_import,
+    .state_bytes = cpu_state_bytes,
+    .state_export = cpu_state_export,
+    .state_import = cpu_state_import,
     .kv_copy = cpu_kv_copy,
     .measure = cpu_measure,
     .profile = cpu_profile,
@@ -284,6 +337,15 @@ static bool read_ahead(const struct model *m, const struct engine_params *p, str
     return true;
 }
 
+static bool init_states(struct cpu_states *s, const struct model *m, struct error *err)
+{
+    *s = (struct cpu_states){.n = cpu_n_states(m), .n_bytes = cpu_states_bytes(m)};
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        s->stride += layer_state_size(&m->layers[i]);
+    s->base = s->n > 0 ? memory_map(s->n_bytes) : NULL;
+    return s->n == 0 || s->base || error_oom(err, "recurrent states", s->n_bytes);
+}
+
 struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_params *p,
                                    enum cpu_isa isa, struct error *err)
 {
@@ -299,23 +361,31 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
         return NULL;
     }
     const int n_threads = cpu_n_threads(p);
-    e->base = (struct engine){.model = m, .n_ctx = plan.n_ctx, .n_batch = cpu_n_batch(p)};
+    e->base = (struct engine){
+        .model = m, .n_ctx = plan.n_ctx, .n_batch = cpu_n_batch(p), .any_chunks = true};
+    e->base.n_states = cpu_n_states(m);
     e->base.mem_used = plan.kv + plan.scratch + plan.other + plan.weights;
     e->base.mem_total = memory_total();
-    if (!engine_init(&e->base, &e->core, &cpu_backend, err))
+    if (!engine_init(&e->base, &e->core, &cpu_backend, ENGINE_MAX_PARTS, p->n_seqs, err))
         goto fail;
     e->kernels = cpu_kernels_get(isa);
     if (!e->kernels) {
         error_set(err, ERR_FAIL, "this machine or build lacks the instruction set asked for");
         goto fail;
     }
+    e->core.max_drafts = ENGINE_MAX_DRAFTS;
     snprintf(e->base.device, sizeof e->base.device, "CPU (%s, %d thread%s)", e->kernels->name,
              n_threads, n_threads == 1 ? "" : "s");
     static const char *const kv_names[] = {
         [CPU_KV_F32] = "f32", [CPU_KV_I16] = "i16", [CPU_KV_I8] = "i8"};
-    snprintf(e->base.kv_format, sizeof e->base.kv_format, "cpu-1 k:%s v:%s",
-             kv_names[cpu_kv_key_type(m, p->type_k)], kv_names[cpu_kv_value_type(p->type_v)]);
-    if (!kv_cache_init(&e->kv, m, p->type_k, p->type_v, plan.n_ctx, err))
+    e->base.type_k = p->type_k;
+    e->base.type_v = p->type_v;
+    snprintf(e->base.kv_format, sizeof e->base.kv_format, "cpu-1 k:%s v:%s%s%s",
+             kv_names[cpu_kv_key_type(m, p->type_k)], kv_names[cpu_kv_value_type(p->type_v)],
+             e->base.n_states > 0 ? " states:1" : "", windows_reach(m) > 0 ? " windows:1" : "");
+    if (!kv_cache_init(&e->kv, m, p->type_k, p->type_v, cpu_n_blocks(plan.n_ctx),
+                       cpu_n_near(m, p, plan.n_ctx), err) ||
+        !init_states(&e->states, m, err))
         goto fail;
     e->scratch_bytes = cpu_scratch_layout(m, plan.n_ctx, e->base.n_batch, n_threads, NULL, NULL);
     e->scratch = memory_map(e->scratch_bytes);

@@ -88,6 +88,7 @@ static void route_item(void *arg, size_t t, int thread)
     const struct experts *x = &j->l->experts;
     const struct cpu_routing *r = &j->e->routing;
     const float *bias = layer_vector(j->l, ROUTER_CHOICE_BIAS);
+    const float *down_scale = layer_vector(j->l, EXPERT_DOWN_SCALE);
     float *p = r->logits + t * x->n, *score = r->score + t * x->n;
     uint32_t *chosen = r->chosen + t * x->n_used;
     float *weight = r->weight + t * x->n_used, sum = 0;
@@ -108,7 +109,7 @@ static void route_item(void *arg, size_t t, int thread)
     for (uint32_t k = 0; k < x->n_used; k++) {
         if (x->normed)
             weight[k] /= sum + 1e-20f; // of sigmoids all may be 0 (DeepSeek-AI 2024, their code)
-        weight[k] *= x->scale;
+        weight[k] *= x->scale * (down_scale ? down_scale[chosen[k]] : 1);
     }
 }
 
@@ -134,7 +135,7 @@ static size_t group_rows(const struct experts *x, const struct cpu_routing *r, s
     return n_active;
 }
 
-static bool route(struct cpu_engine *e, const struct layer *l, size_t n)
+bool cpu_route(struct cpu_engine *e, const struct layer *l, size_t n)
 {
     const struct cpu_routing *r = &e->routing;
     const struct weight *shared = &l->w[SHARED_ROUTER];
@@ -191,9 +192,12 @@ struct turn {
     const struct layer *l;
     const uint32_t *active; // (n_active) the experts of the turn
     size_t n_active;
-    size_t begin, end; // the places of their rows
-    bool one_row;      // one token, whose experts all read the same row of in
+    size_t begin, end;          // the places of their rows
+    bool one_row;               // one token, whose experts all read the same row of in
+    const struct cpu_act *from; // (n, columns of in)
     struct cpu_act in, wide;
+    float *to; // (n, to_stride) what they give is added to
+    size_t to_stride;
 };
 
 // Products of each expert with its rows.
@@ -209,16 +213,6 @@ struct expert_products {
     size_t items_per_matrix;
 };
 
-static struct cpu_act rows_from(const struct cpu_act *a, size_t row)
-{
-    struct cpu_act x = *a;
-    x.f += row * x.n_pad;
-    x.q += row * x.n_pad;
-    x.scale += row * (x.n_pad / CPU_PAD);
-    x.sum += row * (x.n_pad / 16);
-    return x;
-}
-
 static void product_item(void *arg, size_t item, int thread)
 {
     (void)thread;
@@ -231,7 +225,7 @@ static void product_item(void *arg, size_t item, int thread)
     const size_t row = r->first[expert] - turn->begin;
     const struct weight w = weight_of_expert(&turn->l->w[p->w[i]], expert);
     const float *bias = layer_vector(turn->l, p->bias[i]);
-    const struct cpu_act x = rows_from(p->x, p->one_row ? 0 : row);
+    const struct cpu_act x = cpu_rows_from(p->x, p->one_row ? 0 : row);
     const struct cpu_matmul m = {.w = &w,
                                  .x = &x,
                                  .bias = bias ? bias + (size_t)expert * w.rows : NULL,
@@ -270,7 +264,7 @@ static void gather_item(void *arg, size_t item, int thread)
     const struct cpu_engine *e = turn->e;
     const size_t pair = turn->one_row ? 0 : e->routing.pair[turn->begin + item];
     if (!turn->one_row) {
-        const float *from = e->normed.f + pair / l->experts.n_used * e->normed.n_pad;
+        const float *from = turn->from->f + pair / l->experts.n_used * turn->from->n_pad;
         float *to = turn->in.f + item * turn->in.n_pad;
         const float times = l->experts.weighs_input ? e->routing.weight[pair] : 1;
         for (size_t i = 0; i < turn->in.n_cols; i++)
@@ -287,22 +281,22 @@ static void quantize_item(void *arg, size_t item, int thread)
     turn->e->kernels->quantize(&turn->wide, item);
 }
 
-// branch += what the experts of the turn give, times their weights
+// to += what the experts of the turn give, times their weights
 static void add_item(void *arg, size_t t, int thread)
 {
     (void)thread;
     const struct turn *turn = arg;
     const struct cpu_engine *e = turn->e;
     const struct experts *x = &turn->l->experts;
-    const size_t n_embd = e->base.model->hp.n_embd;
-    float *y = e->branch + t * n_embd;
+    const size_t n_out = turn->in.n_cols;
+    float *y = turn->to + t * turn->to_stride;
     for (size_t pair = t * x->n_used; pair < (t + 1) * x->n_used; pair++) {
         const size_t place = e->routing.place[pair];
         if (place < turn->begin || place >= turn->end)
             continue;
-        const float *from = e->expert_out + (place - turn->begin) * n_embd;
+        const float *from = e->expert_out + (place - turn->begin) * n_out;
         const float times = x->weighs_input ? 1 : e->routing.weight[pair];
-        for (size_t i = 0; i < n_embd; i++)
+        for (size_t i = 0; i < n_out; i++)
             y[i] += times * from[i];
     }
 }
@@ -312,10 +306,10 @@ static bool take_turn(struct turn *turn, size_t n)
     struct cpu_engine *e = turn->e;
     const struct layer *l = turn->l;
     const size_t n_rows = turn->end - turn->begin;
-    const uint32_t n_ff = l->experts.n_ff, n_embd = e->base.model->hp.n_embd;
+    const uint32_t n_ff = l->experts.n_ff, n_io = turn->from->n_cols;
     const bool gated = l->w[EXPERT_GATE].data;
     turn->one_row = n == 1 && !l->experts.weighs_input;
-    turn->in = turn->one_row ? e->normed : e->expert_in;
+    turn->in = turn->one_row ? *turn->from : cpu_as_wide_as(&e->expert_in, n_io, n_rows);
     turn->wide = cpu_as_wide_as(&e->gate, n_ff, n_rows);
     struct expert_products up = {.w = {EXPERT_GATE, EXPERT_UP},
                                  .bias = {EXPERT_GATE_BIAS, EXPERT_UP_BIAS},
@@ -332,7 +326,7 @@ static bool take_turn(struct turn *turn, size_t n)
     struct expert_products down = {.w = {EXPERT_DOWN},
                                    .bias = {EXPERT_DOWN_BIAS},
                                    .y = {e->expert_out},
-                                   .y_stride = {n_embd},
+                                   .y_stride = {n_io},
                                    .n = 1,
                                    .x = &turn->wide};
     return pool_run(e->pool, turn->one_row ? 1 : n_rows, gather_item, turn, e->cancel) &&
@@ -347,8 +341,17 @@ static bool take_turn(struct turn *turn, size_t n)
 bool cpu_experts(struct cpu_engine *e, const struct layer *l, size_t n)
 {
     const struct cpu_routing *r = &e->routing;
-    if (!route(e, l, n) || !shared_expert(e, l, n))
+    const uint32_t n_latent = l->experts.n_latent, n_embd = e->base.model->hp.n_embd;
+    const struct cpu_act in = cpu_as_wide_as(&e->expert_latent.in, n_latent, n);
+    const struct cpu_act sum = cpu_as_wide_as(&e->expert_latent.sum, n_latent, n);
+    const struct cpu_matmul narrow = {
+        &l->w[EXPERT_LATENT], &e->normed, NULL, in.f, in.n_pad, n, false};
+    const struct cpu_matmul widen = {
+        &l->w[EXPERT_LATENT_UP], &sum, NULL, e->branch, n_embd, n, true};
+    if (!shared_expert(e, l, n) || (n_latent > 0 && !cpu_multiply(e, &narrow, 1)))
         return false;
+    if (n_latent > 0)
+        memset(sum.f, 0, n * sum.n_pad * sizeof *sum.f);
     const size_t n_active = group_rows(&l->experts, r, n);
     for (size_t begin = 0, end; begin < n_active; begin = end) {
         const size_t first = r->first[r->active[begin]];
@@ -357,6 +360,9 @@ bool cpu_experts(struct cpu_engine *e, const struct layer *l, size_t n)
             end++;
         struct turn turn = {.e = e,
                             .l = l,
+                            .from = n_latent > 0 ? &in : &e->normed,
+                            .to = n_latent > 0 ? sum.f : e->branch,
+                            .to_stride = n_latent > 0 ? sum.n_pad : n_embd,
                             .active = r->active + begin,
                             .n_active = end - begin,
                             .begin = first,
@@ -364,5 +370,5 @@ bool cpu_experts(struct cpu_engine *e, const struct layer *l, size_t n)
         if (!take_turn(&turn, n))
             return false;
     }
-    return true;
+    return n_latent == 0 || cpu_multiply(e, &widen, 1);
 }

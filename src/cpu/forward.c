@@ -17,7 +17,7 @@ bool cpu_each_token(struct cpu_engine *e, size_t n, void (*fn)(void *, size_t, i
 
 // ---- matrix products: several over the same input are shared out together
 
-enum { MAX_PRODUCTS = 3 };
+enum { MAX_PRODUCTS = 4 };
 
 struct products {
     const struct cpu_kernels *kernels;
@@ -117,15 +117,26 @@ void cpu_work_on(struct cpu_engine *e, const struct seq *s, size_t pos, const in
     e->parts[0].pos = pos;
 }
 
-static const struct cpu_part *part_of(const struct cpu_engine *e, size_t row)
+const struct cpu_part *cpu_part_of(const struct cpu_engine *e, size_t t)
 {
-    return &e->parts[e->part_of[row]];
+    return &e->parts[e->part_of[t]];
 }
 
-static size_t position_of(const struct cpu_engine *e, size_t row)
+size_t cpu_position_of(const struct cpu_engine *e, size_t t)
 {
-    const struct cpu_part *p = part_of(e, row);
-    return p->pos + row - p->first;
+    const struct cpu_part *p = cpu_part_of(e, t);
+    return p->pos + t - p->first;
+}
+
+size_t cpu_place_of(const struct cpu_engine *e, const struct cpu_kv_layer *l, size_t t)
+{
+    return kv_cache_at(kv_cache_blocks(cpu_part_of(e, t)->seq, l), cpu_position_of(e, t));
+}
+
+int32_t cpu_token_of(const struct cpu_engine *e, size_t t)
+{
+    const struct cpu_part *p = cpu_part_of(e, t);
+    return p->ids[t - p->first];
 }
 
 static void embed_item(void *arg, size_t t, int thread)
@@ -133,8 +144,7 @@ static void embed_item(void *arg, size_t t, int thread)
     (void)thread;
     const struct token_job *j = arg;
     const struct cpu_engine *e = j->e;
-    const struct cpu_part *part = part_of(e, t);
-    const size_t id = (size_t)part->ids[t - part->first], pos = position_of(e, t);
+    const size_t id = (size_t)cpu_token_of(e, t), pos = cpu_position_of(e, t);
     const struct weight *w = &e->base.model->tok_embd;
     const struct hparams *hp = &e->base.model->hp;
     const uint8_t *row = (const uint8_t *)w->data + id * quant_row_bytes(w->type, w->n_cols);
@@ -158,10 +168,8 @@ static void embed_item(void *arg, size_t t, int thread)
 // At the residual stream after what was added to it in layer il.
 static bool look(struct cpu_engine *e, size_t il, const char *what)
 {
-    if (e->search) {
-        e->search->layer = (uint32_t)il;
-        finite_step(e->search, e->x, e->base.model->hp.n_embd, what);
-    }
+    if (e->search)
+        finite_step(e->search, (uint32_t)il, e->x, e->base.model->hp.n_embd, what);
     return true;
 }
 
@@ -169,14 +177,14 @@ static bool embed(struct cpu_engine *e, size_t n)
 {
     struct token_job j = {.e = e};
     return cpu_each_token(e, n, embed_item, &j) && look(e, 0, "token_embd") &&
-           cpu_mark(e, "embed", "token_embd");
+           cpu_mark(e, "embed", "token_embd") &&
+           (e->base.model->hp.n_embd_layer == 0 || cpu_tell(e, n));
 }
 
 // ---- steps per token: norm, rotation, activation
 
-// Of n numbers, with the model's kind of norm. w NULL: y = x
-static void norm_row(const struct cpu_engine *e, const float *x, const float *w, const float *b,
-                     size_t n, float *y)
+void cpu_norm_row(const struct cpu_engine *e, const float *x, const float *w, const float *b,
+                  size_t n, float *y)
 {
     const struct hparams *hp = &e->base.model->hp;
     if (!w)
@@ -192,14 +200,22 @@ static void norm_item(void *arg, size_t t, int thread)
     (void)thread;
     const struct token_job *j = arg;
     const size_t n = j->e->base.model->hp.n_embd;
-    norm_row(j->e, j->in + t * n, j->w, j->b, n, j->out->f + t * j->out->n_pad);
+    cpu_norm_row(j->e, j->in + t * n, j->w, j->b, n, j->out->f + t * j->out->n_pad);
 }
 
 static bool norm(struct cpu_engine *e, const struct weight *w, const struct weight *b,
                  const float *in, const struct cpu_act *out, size_t n)
 {
-    struct token_job j = {.e = e, .in = in, .w = w->data, .b = b->data, .out = out};
+    struct token_job j = {.e = e, .in = in, .w = w->data, .b = b ? b->data : NULL, .out = out};
     return cpu_each_token(e, n, norm_item, &j) && cpu_mark(e, "norm", w->name);
+}
+
+// Each head by itself, without weights.
+static void norm_bare(const struct cpu_engine *e, const struct layer *l, float *x, size_t n_head)
+{
+    const size_t d = l->head_dim;
+    for (size_t h = 0; h < n_head; h++)
+        e->kernels->rms_norm(x + h * d, NULL, NULL, e->base.model->hp.norm_eps, d, x + h * d);
 }
 
 // All heads of a token's queries or keys, as the layer norms them.
@@ -210,16 +226,15 @@ static void norm_heads(const struct cpu_engine *e, const struct layer *l, const 
     if (l->qk_norm == QK_NORM_NONE)
         return;
     if (l->qk_norm == QK_NORM_BARE) {
-        for (size_t h = 0; h < n_head; h++)
-            e->kernels->rms_norm(x + h * d, NULL, NULL, e->base.model->hp.norm_eps, d, x + h * d);
+        norm_bare(e, l, x, n_head);
         return;
     }
     if (l->qk_norm == QK_NORM_WHOLE) {
-        norm_row(e, x, w, NULL, n_head * d, x);
+        cpu_norm_row(e, x, w, NULL, n_head * d, x);
         return;
     }
     for (size_t h = 0; h < n_head; h++)
-        norm_row(e, x + h * d, l->qk_norm == QK_NORM_HEADS ? w + h * d : w, NULL, d, x + h * d);
+        cpu_norm_row(e, x + h * d, l->qk_norm == QK_NORM_HEADS ? w + h * d : w, NULL, d, x + h * d);
 }
 
 static void rotate_heads(const struct cpu_engine *e, const struct layer *l, size_t t, float *x,
@@ -231,37 +246,48 @@ static void rotate_heads(const struct cpu_engine *e, const struct layer *l, size
         e->kernels->rope(x + h * l->head_dim, cos_sin, rope->n_dim / 2, rope->layout);
 }
 
+float cpu_query_scale(const struct cpu_engine *e, const struct layer *l, size_t t)
+{
+    const struct hparams *hp = &e->base.model->hp;
+    const bool rotated = e->base.model->ropes[l->rope].layout != ROPE_NONE;
+    if (hp->attn_temp_scale == 0 || (hp->attn_temp_unrotated && rotated))
+        return 1;
+    const size_t turns = (cpu_position_of(e, t) + hp->attn_temp_offset) / hp->attn_temp_len;
+    return 1 + hp->attn_temp_scale * logf(1 + (float)turns);
+}
+
 static void rotate_item(void *arg, size_t t, int thread)
 {
     (void)thread;
     const struct token_job *j = arg;
     const struct cpu_engine *e = j->e;
-    const struct hparams *hp = &e->base.model->hp;
     const struct layer *l = j->layer;
-    const size_t d = l->head_dim, pos = position_of(e, t);
-    const uint32_t *blocks = part_of(e, t)->seq->blocks;
+    const size_t d = l->head_dim, place = cpu_place_of(e, j->kv, t);
+    const uint32_t n_own = l->kv_back > 0 ? 0 : l->n_head_kv;
     const float *q_norm = layer_vector(l, ATTN_Q_NORM), *k_norm = layer_vector(l, ATTN_K_NORM);
     float *q = e->q + t * l->n_head * d;
     float *k = e->k + t * l->n_head_kv * d, *v = e->v + t * l->n_head_kv * d;
+    for (size_t h = 0; l->gated && h < l->n_head; h++)
+        memcpy(q + h * d, e->q_gated + (t * l->n_head + h) * 2 * d, d * sizeof *q);
+    if (!l->w[ATTN_V].data)
+        memcpy(v, k, n_own * d * sizeof *v);
+    if (l->v_normed)
+        norm_bare(e, l, v, n_own);
     if (!l->qk_norm_rotated) {
         norm_heads(e, l, q_norm, q, l->n_head);
-        norm_heads(e, l, k_norm, k, l->n_head_kv);
+        norm_heads(e, l, k_norm, k, n_own);
     }
     rotate_heads(e, l, t, q, l->n_head);
-    rotate_heads(e, l, t, k, l->n_head_kv);
+    rotate_heads(e, l, t, k, n_own);
     if (l->qk_norm_rotated) {
         norm_heads(e, l, q_norm, q, l->n_head);
-        norm_heads(e, l, k_norm, k, l->n_head_kv);
+        norm_heads(e, l, k_norm, k, n_own);
     }
-    const bool rotated = e->base.model->ropes[l->rope].layout != ROPE_NONE;
-    if (hp->attn_temp_scale > 0 && !(hp->attn_temp_unrotated && rotated)) {
-        const size_t turns = (pos + hp->attn_temp_offset) / hp->attn_temp_len;
-        const float times = 1 + hp->attn_temp_scale * logf(1 + (float)turns);
-        for (size_t i = 0; i < l->n_head * d; i++)
-            q[i] *= times;
-    }
-    for (uint32_t h = 0; h < l->n_head_kv; h++)
-        e->kernels->kv_store(j->kv, h, kv_cache_at(blocks, pos), k + h * d, v + h * d);
+    const float times = cpu_query_scale(e, l, t);
+    for (size_t i = 0; times != 1 && i < l->n_head * d; i++)
+        q[i] *= times;
+    for (uint32_t h = 0; h < n_own; h++)
+        e->kernels->kv_store(j->kv, h, place, k + h * d, v + h * d);
 }
 
 static bool rotate_and_store(struct cpu_engine *e, size_t il, size_t n)
@@ -294,7 +320,7 @@ static void add_item(void *arg, size_t t, int thread)
     const struct cpu_engine *e = j->e;
     const struct hparams *hp = &e->base.model->hp;
     float *x = e->x + t * hp->n_embd, *add = e->branch + t * hp->n_embd;
-    norm_row(e, add, j->w, NULL, hp->n_embd, add);
+    cpu_norm_row(e, add, j->w, NULL, hp->n_embd, add);
     for (size_t i = 0; i < hp->n_embd; i++)
         x[i] += hp->residual_scale * add[i];
 }
@@ -306,7 +332,7 @@ struct attention_job {
     struct cpu_engine *e;
     const struct layer *layer;
     const struct cpu_kv_layer *kv;
-    const struct cpu_act *out;    // (n, n_head * head_dim)
+    struct cpu_heads to;
     size_t group;                 // query heads per KV head
     size_t first_split, n_splits; // one row alone: its splits are shared out too
 };
@@ -345,9 +371,9 @@ static void set_queries(const struct attention_job *j, const struct cpu_part *p,
 static void put_result(const struct attention_job *j, size_t t, size_t head,
                        const struct cpu_attn_part *part, const float *numerator)
 {
-    const size_t d = j->layer->head_dim;
+    const size_t d = j->kv->value_dim;
     const float *sinks = layer_vector(j->layer, ATTN_SINKS);
-    float *out = j->out->f + t * j->out->n_pad + head * d;
+    float *out = j->to.out + t * j->to.token + head * j->to.between;
     const float sum = part->sum + (sinks ? expf(sinks[head] - part->max) : 0);
     for (size_t i = 0; i < d; i++)
         out[i] = numerator[i] / sum;
@@ -375,7 +401,7 @@ static void attention_item(void *arg, size_t item, int thread)
     const size_t end = a.end[a.n_query - 1];
     for (a.split = a.first[0] / CPU_ATTN_SPLIT * CPU_ATTN_SPLIT; a.split < end;
          a.split += CPU_ATTN_SPLIT) {
-        a.at = kv_cache_at(p->seq->blocks, a.split);
+        a.at = kv_cache_at(kv_cache_blocks(p->seq, j->kv), a.split);
         e->kernels->attend(&a);
         for (int r = 0; r < a.n_query; r++)
             e->kernels->attn_merge(&parts[r], total + (size_t)r * d_pad, &a.part[r], a.out[r],
@@ -400,7 +426,7 @@ static void decode_attention_item(void *arg, size_t item, int thread)
     struct cpu_attn_split a;
     set_queries(j, p, &a, kv_head, row);
     a.split = (j->first_split + split) * CPU_ATTN_SPLIT;
-    a.at = kv_cache_at(p->seq->blocks, a.split);
+    a.at = kv_cache_at(kv_cache_blocks(p->seq, j->kv), a.split);
     const size_t first = (kv_head * j->group + row) * j->n_splits + split;
     for (int r = 0; r < a.n_query; r++)
         a.out[r] = e->attn_parts + (first + (size_t)r * j->n_splits) * e->head_dim_pad;
@@ -420,10 +446,10 @@ static void merge_head(const struct attention_job *j, size_t head)
     put_result(j, 0, head, &part[0], numerator);
 }
 
-static bool attention(struct cpu_engine *e, size_t il, const struct cpu_act *out, size_t n)
+bool cpu_attention(struct cpu_engine *e, size_t il, const struct cpu_heads *to, size_t n)
 {
     const struct layer *l = &e->base.model->layers[il];
-    struct attention_job j = {.e = e, .layer = l, .kv = &e->kv.layers[il], .out = out};
+    struct attention_job j = {.e = e, .layer = l, .kv = &e->kv.layers[il - l->kv_back], .to = *to};
     j.group = l->n_head / l->n_head_kv;
     size_t n_items = 0;
     for (size_t i = 0; i < e->n_parts; i++)
@@ -445,6 +471,16 @@ static bool attention(struct cpu_engine *e, size_t il, const struct cpu_act *out
 
 // ---- the whole
 
+struct cpu_act cpu_rows_from(const struct cpu_act *a, size_t row)
+{
+    struct cpu_act x = *a;
+    x.f += row * x.n_pad;
+    x.q += row * x.n_pad;
+    x.scale += row * (x.n_pad / CPU_PAD);
+    x.sum += row * (x.n_pad / 16);
+    return x;
+}
+
 struct cpu_act cpu_as_wide_as(const struct cpu_act *a, uint32_t n_cols, size_t n)
 {
     struct cpu_act view = *a;
@@ -455,14 +491,12 @@ struct cpu_act cpu_as_wide_as(const struct cpu_act *a, uint32_t n_cols, size_t n
     return view;
 }
 
-// x += residual_scale * post_norm(W in + bias)
-static bool add_product(struct cpu_engine *e, size_t il, enum layer_weight w,
-                        enum layer_weight bias, enum layer_weight post_norm,
-                        const struct cpu_act *in, size_t n)
+bool cpu_add_product(struct cpu_engine *e, size_t il, enum layer_weight w, const float *bias,
+                     enum layer_weight post_norm, const struct cpu_act *in, size_t n)
 {
     const struct hparams *hp = &e->base.model->hp;
     const struct layer *l = &e->base.model->layers[il];
-    struct cpu_matmul m = {&l->w[w], in, layer_vector(l, bias), e->x, hp->n_embd, n, true};
+    struct cpu_matmul m = {&l->w[w], in, bias, e->x, hp->n_embd, n, true};
     if (!l->w[post_norm].data && hp->residual_scale == 1)
         return cpu_multiply(e, &m, 1) && look(e, il, l->w[w].name);
     struct token_job j = {.e = e, .w = l->w[post_norm].data};
@@ -470,6 +504,26 @@ static bool add_product(struct cpu_engine *e, size_t il, enum layer_weight w,
     m.accumulate = false;
     return cpu_multiply(e, &m, 1) && cpu_each_token(e, n, add_item, &j) &&
            look(e, il, l->w[w].name) && cpu_mark(e, "add", l->w[w].name);
+}
+
+static void silence_item(void *arg, size_t t, int thread)
+{
+    (void)thread;
+    const struct token_job *j = arg;
+    const size_t d = j->layer->head_dim, n_head = j->layer->n_head;
+    float *y = j->out->f + t * j->out->n_pad;
+    for (size_t h = 0; h < n_head; h++) {
+        const float *gate = j->e->q_gated + (t * n_head + h) * 2 * d + d;
+        for (size_t i = 0; i < d; i++)
+            y[h * d + i] /= 1 + expf(-gate[i]);
+    }
+}
+
+static bool silence(struct cpu_engine *e, const struct layer *l, const struct cpu_act *out,
+                    size_t n)
+{
+    struct token_job j = {.e = e, .layer = l, .out = out};
+    return cpu_each_token(e, n, silence_item, &j) && cpu_mark(e, "activate", l->w[ATTN_Q].group);
 }
 
 // attn_output(softmax(q k) v), of normed
@@ -481,19 +535,22 @@ static bool attend(struct cpu_engine *e, size_t il, size_t n)
     const float *bq = layer_vector(l, ATTN_Q_BIAS), *bk = layer_vector(l, ATTN_K_BIAS),
                 *bv = layer_vector(l, ATTN_V_BIAS);
     const struct cpu_matmul qkv[] = {
-        {&l->w[ATTN_Q], in, bq, e->q, n_q, n, false},  // (n, n_head * head_dim)
+        {&l->w[ATTN_Q], in, bq, l->gated ? e->q_gated : e->q, l->w[ATTN_Q].rows, n, false},
         {&l->w[ATTN_K], in, bk, e->k, n_kv, n, false}, // (n, n_head_kv * head_dim)
         {&l->w[ATTN_V], in, bv, e->v, n_kv, n, false}, // (n, n_head_kv * head_dim)
     };
-    return cpu_multiply(e, qkv, 3) && rotate_and_store(e, il, n) && attention(e, il, &out, n) &&
-           add_product(e, il, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, ATTN_POST_NORM, &out, n);
+    const struct cpu_heads to = {out.f, out.n_pad, l->head_dim};
+    const int n_products = l->kv_back > 0 ? 1 : l->w[ATTN_V].data ? 3 : 2;
+    return cpu_multiply(e, qkv, n_products) && rotate_and_store(e, il, n) &&
+           cpu_attention(e, il, &to, n) && (!l->gated || silence(e, l, &out, n)) &&
+           cpu_add_product(e, il, ATTN_OUTPUT, layer_vector(l, ATTN_OUTPUT_BIAS), ATTN_POST_NORM,
+                           &out, n);
 }
 
-// down(act(gate n2) * up n2), or down(act(up n2)); n2 is normed
-static bool feed_forward(struct cpu_engine *e, size_t il, size_t n)
+// wide = act(gate n2) * up n2, or act(up n2); n2 is normed
+static bool widen(struct cpu_engine *e, const struct layer *l, struct cpu_act *out, size_t n)
 {
-    const struct layer *l = &e->base.model->layers[il];
-    const struct cpu_act *in = &e->normed, wide = cpu_as_wide_as(&e->gate, l->n_ff, n);
+    const struct cpu_act *in = &e->normed, wide = *out = cpu_as_wide_as(&e->gate, l->n_ff, n);
     const struct weight *gate = &l->w[FFN_GATE], *up = &l->w[FFN_UP];
     const float *bias = layer_vector(l, FFN_UP_BIAS);
     const struct cpu_matmul gated[] = {
@@ -502,17 +559,83 @@ static bool feed_forward(struct cpu_engine *e, size_t il, size_t n)
     };
     const struct cpu_matmul plain = {up, in, bias, wide.f, wide.n_pad, n, false};
     return (gate->data ? cpu_multiply(e, gated, 2) : cpu_multiply(e, &plain, 1)) &&
-           cpu_activate(e, l, &wide, gate->data, up->group, n) &&
-           add_product(e, il, FFN_DOWN, FFN_DOWN_BIAS, FFN_POST_NORM, &wide, n);
+           cpu_activate(e, l, &wide, gate->data, up->group, n);
+}
+
+// x += residual_scale * ffn_post_norm(down(wide))
+static bool feed_forward(struct cpu_engine *e, size_t il, size_t n)
+{
+    const struct layer *l = &e->base.model->layers[il];
+    struct cpu_act wide;
+    return widen(e, l, &wide, n) && cpu_add_product(e, il, FFN_DOWN, layer_vector(l, FFN_DOWN_BIAS),
+                                                    FFN_POST_NORM, &wide, n);
+}
+
+// normed = what the router is given, where that is not what the experts are given.
+static void router_norm_item(void *arg, size_t t, int thread)
+{
+    (void)thread;
+    const struct token_job *j = arg;
+    const size_t n = j->e->base.model->hp.n_embd;
+    float *y = j->e->normed.f + t * j->e->normed.n_pad;
+    const float scale = 1 / sqrtf((float)n);
+    j->e->kernels->rms_norm(j->e->x + t * n, j->w, NULL, j->e->base.model->hp.norm_eps, n, y);
+    for (size_t i = 0; i < n; i++)
+        y[i] *= scale;
+}
+
+// beside = down(wide), of the plain network beside experts; then normed is what these are given.
+static bool feed_beside(struct cpu_engine *e, const struct layer *l, size_t n)
+{
+    const uint32_t n_embd = e->base.model->hp.n_embd;
+    struct token_job j = {.e = e, .w = l->w[ROUTER_NORM].data};
+    struct cpu_act wide;
+    const struct cpu_matmul m = {
+        &l->w[FFN_DOWN], &wide, layer_vector(l, FFN_DOWN_BIAS), e->beside, n_embd, n, false};
+    return widen(e, l, &wide, n) && cpu_multiply(e, &m, 1) &&
+           cpu_each_token(e, n, router_norm_item, &j) &&
+           cpu_mark(e, "norm", l->w[ROUTER_NORM].name) && cpu_route(e, l, n) &&
+           norm(e, &l->w[EXPERT_NORM], NULL, e->x, &e->normed, n);
+}
+
+static void add_beside_item(void *arg, size_t t, int thread)
+{
+    (void)thread;
+    const struct token_job *j = arg;
+    const size_t n = j->e->base.model->hp.n_embd;
+    float *y = j->e->branch + t * n, *add = j->e->beside + t * n;
+    cpu_norm_row(j->e, y, layer_vector(j->layer, EXPERT_POST_NORM), NULL, n, y);
+    cpu_norm_row(j->e, add, layer_vector(j->layer, DENSE_POST_NORM), NULL, n, add);
+    for (size_t i = 0; i < n; i++)
+        y[i] += add[i];
 }
 
 // x += residual_scale * post_norm(what the experts make of normed)
 static bool experts(struct cpu_engine *e, size_t il, size_t n)
 {
     const struct layer *l = &e->base.model->layers[il];
-    struct token_job j = {.e = e, .w = l->w[FFN_POST_NORM].data};
-    return cpu_experts(e, l, n) && cpu_each_token(e, n, add_item, &j) &&
-           look(e, il, l->w[EXPERT_DOWN].name) && cpu_mark(e, "add", l->w[EXPERT_DOWN].name);
+    struct token_job j = {.e = e, .layer = l, .w = l->w[FFN_POST_NORM].data};
+    const bool both = l->n_ff > 0;
+    return (both ? feed_beside(e, l, n) : cpu_route(e, l, n)) && cpu_experts(e, l, n) &&
+           (!both || cpu_each_token(e, n, add_beside_item, &j)) &&
+           cpu_each_token(e, n, add_item, &j) && look(e, il, l->w[EXPERT_DOWN].name) &&
+           cpu_mark(e, "add", l->w[EXPERT_DOWN].name);
+}
+
+static void scale_item(void *arg, size_t t, int thread)
+{
+    (void)thread;
+    const struct token_job *j = arg;
+    const size_t n = j->e->base.model->hp.n_embd;
+    for (size_t i = t * n; i < (t + 1) * n; i++)
+        j->e->x[i] *= j->w[0];
+}
+
+// x *= layer_scale
+static bool scale_stream(struct cpu_engine *e, const struct layer *l, size_t n)
+{
+    struct token_job j = {.e = e, .w = l->w[LAYER_SCALE].data};
+    return cpu_each_token(e, n, scale_item, &j) && cpu_mark(e, "add", l->w[LAYER_SCALE].name);
 }
 
 // As struct layer says.
@@ -524,14 +647,24 @@ static bool layer(struct cpu_engine *e, size_t il, size_t n)
     if (l->mixer != MIXER_NONE)
         ok = norm(e, &w[ATTN_NORM], &w[ATTN_NORM_BIAS], e->x, &e->normed, n);
     if (ok && l->mixer == MIXER_ATTENTION)
-        ok = attend(e, il, n);
+        ok = l->latent.n_kv > 0 ? cpu_attend_latent(e, il, n) : attend(e, il, n);
+    else if (ok && l->mixer == MIXER_DELTA)
+        ok = cpu_delta(e, il, n);
+    else if (ok && l->mixer == MIXER_CONV)
+        ok = cpu_convolve(e, il, n);
     else if (ok && l->mixer == MIXER_LINEAR)
-        ok = add_product(e, il, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, ATTN_POST_NORM, &e->normed, n);
+        ok = cpu_add_product(e, il, ATTN_OUTPUT, layer_vector(l, ATTN_OUTPUT_BIAS), ATTN_POST_NORM,
+                             &e->normed, n);
+    if (ok && l->ssm.n_head > 0)
+        ok = cpu_ssm(e, il, n);
     if (ok && layer_feeds(l) && !l->parallel)
         ok = norm(e, &w[FFN_NORM], &w[FFN_NORM_BIAS], e->x, &e->normed, n);
     if (ok && l->experts.n > 0)
-        return experts(e, il, n);
-    return ok && (l->n_ff == 0 || feed_forward(e, il, n));
+        ok = experts(e, il, n);
+    else if (ok && l->n_ff > 0)
+        ok = feed_forward(e, il, n);
+    return ok && (!l->w[TOKEN_GATE].data || cpu_told(e, il, n)) &&
+           (!l->w[LAYER_SCALE].data || scale_stream(e, l, n));
 }
 
 bool cpu_forward(struct cpu_engine *e, enum engine_logits want)
@@ -556,11 +689,7 @@ bool cpu_forward(struct cpu_engine *e, enum engine_logits want)
 bool cpu_head(struct cpu_engine *e, size_t first, size_t n)
 {
     const struct model *m = e->base.model;
-    struct cpu_act x = e->hidden;
-    x.f += first * x.n_pad;
-    x.q += first * x.n_pad;
-    x.scale += first * (x.n_pad / CPU_PAD);
-    x.sum += first * (x.n_pad / 16);
+    const struct cpu_act x = cpu_rows_from(&e->hidden, first);
     const struct cpu_matmul head = {&m->output, &x,   m->output_bias.data, e->logits, m->hp.n_vocab,
                                     n,          false};
     e->n_logits = 0;

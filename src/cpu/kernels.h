@@ -56,7 +56,9 @@ struct cpu_kv_layer {
     uint8_t *k, *v;
     size_t k_head_bytes, k_block_bytes, v_head_bytes, v_row_bytes;
     enum cpu_kv type_k, type_v; // values: I16 or I8
-    uint32_t n_head, head_dim;
+    uint32_t n_head, head_dim, value_dim;
+    bool one;  // values are the first value_dim numbers of keys: v is not there
+    bool near; // see engine/windows.h
 };
 
 // The part of one query's attention over one split: softmax numerator sums relative to max.
@@ -76,7 +78,7 @@ struct cpu_attn_split {
     size_t split;            // a multiple of CPU_ATTN_SPLIT
     size_t at;               // where it lies in the cache: another one
     struct cpu_attn_part part[8];
-    float *out[8]; // (head_dim rounded up to 16): sum of weights * values
+    float *out[8]; // (value_dim rounded up to 16): sum of weights * values
 };
 
 struct cpu_kernels {
@@ -94,9 +96,13 @@ struct cpu_kernels {
                      size_t n);
     // x = c tanh(scale * x / c), (n); c = 0: scale * x
     void (*softcap)(float *x, float scale, float c, size_t n);
+    // One head's state s (n_state, n) of a selective state space takes up a token x (n), and
+    // answers to c: s = decay s + b x^T, y (n) += s^T c; b, c (n_state)
+    void (*remember)(float *s, size_t n_state, size_t n, float decay, const float *b,
+                     const float *x, const float *c, float *y);
     // Rotates one head's first 2 * n_pairs elements: cos_sin (n_pairs, 2)
     void (*rope)(float *x, const float *cos_sin, size_t n_pairs, enum rope_layout layout);
-    // Stores the key and value of one KV head at a place of the cache: k, v (head_dim)
+    // Stores the key and value of one KV head at a place of the cache: k (head_dim), v (value_dim)
     void (*kv_store)(const struct cpu_kv_layer *kv, uint32_t kv_head, size_t at, const float *k,
                      const float *v);
     void (*attend)(struct cpu_attn_split *a);

@@ -15,6 +15,7 @@ const struct cpu_kernels CPU_NAME(cpu_kernels) = {
     .layer_norm = CPU_NAME(layer_norm),
     .activate = CPU_NAME(activate),
     .softcap = CPU_NAME(softcap),
+    .remember = CPU_NAME(remember),
     .rope = CPU_NAME(rope),
     .kv_store = CPU_NAME(kv_store),
     .attend = CPU_NAME(attend),

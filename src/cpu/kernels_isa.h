@@ -15,6 +15,8 @@ void CPU_NAME(layer_norm)(const float *x, const float *w, const float *b, float 
 void CPU_NAME(activate)(enum activation act, const struct xielu *xielu, float *gate,
                         const float *up, size_t n);
 void CPU_NAME(softcap)(float *x, float scale, float c, size_t n);
+void CPU_NAME(remember)(float *s, size_t n_state, size_t n, float decay, const float *b,
+                        const float *x, const float *c, float *y);
 void CPU_NAME(rope)(float *x, const float *cos_sin, size_t n_pairs, enum rope_layout layout);
 void CPU_NAME(kv_store)(const struct cpu_kv_layer *kv, uint32_t kv_head, size_t pos, const float *k,
                         const float *v);

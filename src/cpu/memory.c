@@ -9,6 +9,7 @@
 
 void *memory_map(size_t n_bytes)
 {
+    n_bytes += n_bytes == 0; // so that there is something to unmap
     void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
@@ -21,7 +22,7 @@ void *memory_map(size_t n_bytes)
 void memory_unmap(void *p, size_t n_bytes)
 {
     if (p)
-        munmap(p, n_bytes);
+        munmap(p, n_bytes + (n_bytes == 0));
 }
 
 // The number behind "key" at the start of a line (key NULL: the first number of the file).

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "cpu/memory.h"
 #include "cpu/plan.h"
+#include "engine/windows.h"
 
 struct carver {
     char *base; // NULL: only count
@@ -42,11 +43,19 @@ static struct cpu_act carve_act(struct carver *c, size_t n_tok, uint32_t n_cols)
 // Whether what layers add needs nothing done to it first.
 static bool adds_in_place(const struct model *m)
 {
-    bool in_place = m->hp.residual_scale == 1;
+    bool in_place = m->hp.residual_scale == 1 && m->hp.n_embd_layer == 0;
     for (uint32_t i = 0; i < m->hp.n_layer; i++)
         in_place &= m->layers[i].experts.n == 0 && !m->layers[i].w[ATTN_POST_NORM].data &&
                     !m->layers[i].w[FFN_POST_NORM].data;
     return in_place;
+}
+
+static bool feeds_twice(const struct model *m)
+{
+    bool twice = false;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        twice |= m->layers[i].experts.n > 0 && m->layers[i].n_ff > 0;
+    return twice;
 }
 
 static struct cpu_routing carve_routing(struct carver *c, size_t n, const struct layer_sizes *most)
@@ -63,6 +72,92 @@ static struct cpu_routing carve_routing(struct carver *c, size_t n, const struct
     r.place = carve(c, used, sizeof *r.place);
     r.pair = carve(c, used, sizeof *r.pair);
     return r;
+}
+
+static struct cpu_latent carve_latent(struct carver *c, const struct model *m, size_t n)
+{
+    struct latent most = {0};
+    size_t q = 0, key_rows = 0;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) { // of all layers the same, but the heads
+        const struct layer *l = &m->layers[i];
+        if (l->latent.n_kv == 0)
+            continue;
+        most = l->latent;
+        const size_t width = l->latent.n_key + l->head_dim - l->latent.n_kv;
+        key_rows = n * l->n_head > key_rows ? n * l->n_head : key_rows;
+        q = l->n_head * width > q ? l->n_head * width : q;
+    }
+    struct cpu_latent x = {.q_low = carve_act(c, n, most.n_q)};
+    x.q = carve(c, n * q, sizeof *x.q);
+    x.key = carve_act(c, key_rows, most.n_key);
+    x.sum = carve_act(c, key_rows, most.n_kv);
+    return x;
+}
+
+static struct cpu_delta carve_delta(struct carver *c, const struct model *m, size_t n)
+{
+    struct layer most = {0}; // of all layers the same
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        if (m->layers[i].mixer == MIXER_DELTA)
+            most = m->layers[i];
+    const size_t channels = layer_n_channels(&most);
+    const size_t n_z = (size_t)most.delta.n_head * most.delta.n_state;
+    struct cpu_delta x = {.in = carve(c, n * channels, sizeof *x.in)};
+    x.mixed = carve(c, n * channels, sizeof *x.mixed);
+    x.z = carve(c, n * n_z, sizeof *x.z);
+    x.ba = carve(c, n * 2 * most.delta.n_head, sizeof *x.ba);
+    return x;
+}
+
+static struct cpu_ssm carve_ssm(struct carver *c, const struct model *m, size_t n)
+{
+    struct layer most = {0}; // of all layers that have one the same
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        if (m->layers[i].ssm.n_head > 0)
+            most = m->layers[i];
+    const size_t channels = layer_ssm_channels(&most);
+    struct cpu_ssm x = {
+        .in = carve(c, n * (most.ssm.n_inner + channels + most.ssm.n_head), sizeof *x.in)};
+    x.mixed = carve(c, n * channels, sizeof *x.mixed);
+    return x;
+}
+
+static bool has_conv(const struct model *m)
+{
+    bool conv = false;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        conv |= m->layers[i].mixer == MIXER_CONV;
+    return conv;
+}
+
+static bool is_gated(const struct model *m)
+{
+    bool gated = false;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        gated |= m->layers[i].gated;
+    return gated;
+}
+
+static uint64_t state_bytes(const struct model *m)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        n += layer_state_size(&m->layers[i]) * sizeof(float);
+    return n;
+}
+
+// As many as a gigabyte has room for: enough to go back to, and for sequences beside each other.
+uint32_t cpu_n_states(const struct model *m)
+{
+    enum { LEAST = 8, MOST = 256 };
+    const uint64_t each = state_bytes(m), n = each > 0 ? (UINT64_C(1) << 30) / each : 0;
+    return each == 0 ? 0 : n < LEAST ? LEAST : n > MOST ? MOST : (uint32_t)n;
+}
+
+size_t cpu_states_bytes(const struct model *m)
+{
+    const uint32_t n = cpu_n_states(m);
+    return n == 0 ? 0 : (n + 1) * (size_t)state_bytes(m);
 }
 
 size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batch, int n_threads,
@@ -82,17 +177,27 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
     s.part_of = carve(&c, n, sizeof *s.part_of);
     s.x = carve(&c, n * hp->n_embd, sizeof *s.x);
     s.branch = carve(&c, adds_in_place(m) ? 0 : n * hp->n_embd, sizeof *s.branch);
+    s.beside = carve(&c, feeds_twice(m) ? n * hp->n_embd : 0, sizeof *s.beside);
+    s.told = carve(&c, n * hp->n_layer * hp->n_embd_layer, sizeof *s.told);
     s.q = carve(&c, n * most.n_q, sizeof *s.q);
     s.k = carve(&c, n * most.n_kv, sizeof *s.k);
     s.v = carve(&c, n * most.n_kv, sizeof *s.v);
     s.up = carve(&c, rows * most.n_ff, sizeof *s.up);
     s.normed = carve_act(&c, n, hp->n_embd);
-    s.attn_out = carve_act(&c, n, most.n_q);
+    s.attn_out = carve_act(&c, n, most.n_out);
+    s.latent = carve_latent(&c, m, n);
+    s.delta = carve_delta(&c, m, n);
+    s.ssm = carve_ssm(&c, m, n);
+    s.conv_in = carve(&c, has_conv(m) ? 3 * n * hp->n_embd : 0, sizeof *s.conv_in);
+    s.q_gated = carve(&c, is_gated(m) ? 2 * n * most.n_q : 0, sizeof *s.q_gated);
     s.gate = carve_act(&c, rows, most.n_ff);
     if (most.n_expert > 0) {
         s.routing = carve_routing(&c, n, &most);
-        s.expert_in = carve_act(&c, rows, hp->n_embd);
-        s.expert_out = carve(&c, rows * hp->n_embd, sizeof *s.expert_out);
+        const uint32_t n_io = most.n_latent > hp->n_embd ? most.n_latent : hp->n_embd;
+        s.expert_latent.in = carve_act(&c, n, most.n_latent);
+        s.expert_latent.sum = carve_act(&c, n, most.n_latent);
+        s.expert_in = carve_act(&c, rows, n_io);
+        s.expert_out = carve(&c, rows * n_io, sizeof *s.expert_out);
     }
     s.hidden = carve_act(&c, n, hp->n_embd);
     s.attn_parts = carve(&c, per_thread > per_split ? per_thread : per_split,
@@ -107,14 +212,22 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
         e->part_of = s.part_of;
         e->x = s.x;
         e->branch = s.branch;
+        e->beside = s.beside;
+        e->told = s.told;
         e->q = s.q;
         e->k = s.k;
         e->v = s.v;
         e->up = s.up;
         e->normed = s.normed;
         e->attn_out = s.attn_out;
+        e->latent = s.latent;
+        e->delta = s.delta;
+        e->ssm = s.ssm;
+        e->conv_in = s.conv_in;
+        e->q_gated = s.q_gated;
         e->gate = s.gate;
         e->routing = s.routing;
+        e->expert_latent = s.expert_latent;
         e->expert_in = s.expert_in;
         e->expert_out = s.expert_out;
         e->expert_rows = rows;
@@ -128,6 +241,7 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
 
 struct request {
     const struct model *m;
+    const struct engine_params *p;
     uint32_t n_batch;
     int n_threads;
     uint64_t available;
@@ -144,9 +258,15 @@ static uint64_t other_bytes(const struct model *m, uint32_t n_ctx)
     return 8ull * n_ctx + 20ull * m->hp.n_vocab;
 }
 
+static uint64_t kv_bytes(const struct request *r, uint32_t n_ctx, enum kv_type k, enum kv_type v)
+{
+    return kv_cache_bytes(r->m, k, v, cpu_n_blocks(n_ctx), cpu_n_near(r->m, r->p, n_ctx));
+}
+
 static uint64_t total_bytes(const struct request *r, uint32_t n_ctx, enum kv_type k, enum kv_type v)
 {
-    uint64_t n = add(r->m->weight_bytes, kv_cache_bytes(r->m, k, v, n_ctx));
+    uint64_t n = add(r->m->weight_bytes, kv_bytes(r, n_ctx, k, v));
+    n = add(n, cpu_states_bytes(r->m));
     n = add(n, cpu_scratch_layout(r->m, n_ctx, r->n_batch, r->n_threads, NULL, NULL));
     return add(n, other_bytes(r->m, n_ctx));
 }
@@ -168,6 +288,16 @@ static uint32_t largest_context(const struct request *r, uint32_t most, enum kv_
     return fits >= 256 ? fits / 256 * 256 : fits;
 }
 
+uint32_t cpu_n_blocks(uint32_t n_ctx)
+{
+    return (uint32_t)(((uint64_t)n_ctx + CPU_ATTN_SPLIT - 1) / CPU_ATTN_SPLIT);
+}
+
+uint32_t cpu_n_near(const struct model *m, const struct engine_params *p, uint32_t n_ctx)
+{
+    return windows_blocks(m, n_ctx, cpu_n_batch(p), p->n_seqs, CPU_ATTN_SPLIT);
+}
+
 uint32_t cpu_n_batch(const struct engine_params *p)
 {
     return p->n_batch == 0 ? 512 : p->n_batch;
@@ -182,7 +312,7 @@ int cpu_n_threads(const struct engine_params *p)
 void cpu_plan(const struct model *m, const struct engine_params *p, uint64_t available,
               struct engine_plan *plan)
 {
-    const struct request r = {m, cpu_n_batch(p), cpu_n_threads(p), available};
+    const struct request r = {m, p, cpu_n_batch(p), cpu_n_threads(p), available};
     const uint32_t trained = m->hp.n_ctx_train > 0 ? m->hp.n_ctx_train : 2048;
     *plan = (struct engine_plan){.weights = m->weight_bytes, .available = available};
     plan->n_ctx_max = largest_context(&r, trained, p->type_k, p->type_v);
@@ -190,9 +320,10 @@ void cpu_plan(const struct model *m, const struct engine_params *p, uint64_t ava
     plan->n_ctx = p->n_ctx > 0          ? p->n_ctx
                   : plan->n_ctx_max > 0 ? plan->n_ctx_max
                                         : (trained < 512 ? trained : 512); // does not fit
-    plan->kv = kv_cache_bytes(m, p->type_k, p->type_v, plan->n_ctx);
+    plan->kv = add(kv_bytes(&r, plan->n_ctx, p->type_k, p->type_v), cpu_states_bytes(m));
     plan->scratch = cpu_scratch_layout(m, plan->n_ctx, r.n_batch, r.n_threads, NULL, NULL);
     plan->other = other_bytes(m, plan->n_ctx);
+    windows_plan(m, r.n_batch, p->n_seqs, CPU_ATTN_SPLIT, plan);
     plan->fits = total_bytes(&r, plan->n_ctx, p->type_k, p->type_v) <= available;
 }
 

@@ -10,6 +10,10 @@ void cpu_plan(const struct model *m, const struct engine_params *p, uint64_t ava
 bool cpu_plan_error(const struct engine_plan *plan, const struct engine_params *p,
                     struct error *err);
 
+// The blocks of the cache, and those of near layers (engine/windows.h).
+uint32_t cpu_n_blocks(uint32_t n_ctx);
+uint32_t cpu_n_near(const struct model *m, const struct engine_params *p, uint32_t n_ctx);
+
 // The parameters with their defaults filled in.
 uint32_t cpu_n_batch(const struct engine_params *p);
 int cpu_n_threads(const struct engine_params *p);

@@ -51,9 +51,13 @@ static size_t traffic(const struct cpu_engine *e, struct engine_traffic *out)
             const struct weight *w = &l->w[k];
             if (k == ATTN_OUTPUT && l->mixer == MIXER_ATTENTION)
                 piece(out, &n, "kv",
-                      layer_seen(l, e->parts[0].pos + 1) * kv_position_bytes(&e->kv.layers[i]));
+                      layer_seen(l, e->parts[0].pos + 1) *
+                          kv_position_bytes(&e->kv.layers[i - l->kv_back]));
+            if ((k == ATTN_OUTPUT && l->mixer == MIXER_DELTA) ||
+                (k == SSM_OUT && l->ssm.n_head > 0)) // read and written
+                piece(out, &n, "state", 2 * layer_state_size(l) * sizeof(float));
             if (w->data && !w->vector)
-                piece(out, &n, w->name, weight_bytes_used(l, w));
+                piece(out, &n, w->name, weight_bytes_used(w));
         }
     }
     piece(out, &n, "output", m->output.n_bytes);
@@ -61,10 +65,10 @@ static size_t traffic(const struct cpu_engine *e, struct engine_traffic *out)
     return n;
 }
 
-enum { PIECES_PER_LAYER = N_LAYER_WEIGHTS + 1, PIECES_BESIDE = 3 };
+enum { PIECES_PER_LAYER = N_LAYER_WEIGHTS + 2, PIECES_BESIDE = 3 };
 
-static const char *const beside[] = {"norm",    "rotate", "activate", "add",
-                                     "softcap", "route",  "gather",   NULL};
+static const char *const beside[] = {"convolve", "norm",  "rotate", "activate", "add",
+                                     "softcap",  "route", "gather", NULL};
 
 static bool add_work(const struct cpu_engine *e, size_t n, const struct cpu_marks *m,
                      struct engine_profile *out, struct error *err)

@@ -212,6 +212,30 @@ void CPU_NAME(softcap)(float *x, float scale, float c, size_t n)
         store_part(x + i, capped(load_part(x + i, n - i), scale, c), n - i);
 }
 
+// Sixteen channels at a time through all of the state, so that what they answer stays in a
+// register.
+void CPU_NAME(remember)(float *s, size_t n_state, size_t n, float decay, const float *b,
+                        const float *x, const float *c, float *y)
+{
+    size_t k = 0;
+    for (; k + 16 <= n; k += 16) {
+        const v16 new = v16_load(x + k), keep = v16_set1(decay);
+        v16 sum = v16_load(y + k);
+        for (size_t i = 0; i < n_state; i++) {
+            float *at = s + i * n + k;
+            const v16 now = v16_add(v16_mul(keep, v16_load(at)), v16_mul(v16_set1(b[i]), new));
+            v16_store(at, now);
+            sum = v16_add(sum, v16_mul(v16_set1(c[i]), now));
+        }
+        v16_store(y + k, sum);
+    }
+    for (size_t i = 0; k < n && i < n_state; i++)
+        for (size_t t = k; t < n; t++) {
+            s[i * n + t] = decay * s[i * n + t] + b[i] * x[t];
+            y[t] += c[i] * s[i * n + t];
+        }
+}
+
 void CPU_NAME(rope)(float *x, const float *cos_sin, size_t n_pairs, enum rope_layout layout)
 {
     const size_t step = layout == ROPE_INTERLEAVED ? 2 : 1;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "dialog/answering.h"
 #include "dialog/crc32.h"
 #include "dialog/prefix.h"
 
@@ -306,273 +307,42 @@ bool conversation_count(struct conversation *c, enum think think, size_t *head, 
     return ok;
 }
 
-// ---------------------------------------------------------------------------------------- overflow
-
-// Tokens that an answer should have room for before older turns are dropped, and after.
-static size_t room_wanted(const struct conversation *c, const struct answer_params *p, size_t part)
-{
-    size_t room = c->session.engine->n_ctx / part;
-    if (p->n_predict >= 0 && (uint64_t)p->n_predict < room)
-        room = (size_t)p->n_predict;
-    return room > 0 ? room : 1;
-}
-
-static void notice(const struct answer_params *p, const char *line)
-{
-    if (p->on_notice)
-        p->on_notice(p->user, line);
-}
-
-static size_t head_tokens(struct conversation *c, enum think think)
-{
-    struct ids ids = {0};
-    size_t head = 0;
-    struct prefix_request q = {
-        .n_messages = c->n_messages, .first_kept = c->first_kept, .think = think, .head = &head};
-    struct error ignored;
-    if (!prefix_build(c, &q, &ids, NULL, &ignored))
-        head = 0;
-    ids_release(&ids);
-    return head;
-}
-
-static bool too_long(const struct conversation *c, const struct answer_params *p, size_t n,
-                     struct error *err)
-{
-    size_t n_ctx = c->session.engine->n_ctx;
-    size_t first = c->first_kept > head_messages(c) ? c->first_kept : head_messages(c);
-    size_t old_turns = 0;
-    for (size_t i = first; i < c->n_messages; i++)
-        old_turns += c->messages[i].role == ROLE_ASSISTANT;
-    if (old_turns > 0 && p->overflow == OVERFLOW_ERROR)
-        return error_set(
-            err, ERR_CONTEXT,
-            "the conversation takes %zu tokens and the context holds %zu: %zu too many "
-            "with one for an answer; /undo, /clear, a larger -c, or overflow drop "
-            "(forgets the oldest of %zu turns) or shift would make room",
-            n, n_ctx, n + 1 - n_ctx, old_turns);
-    return error_set(err, ERR_CONTEXT,
-                     "the prompt takes %zu tokens and the context holds %zu: %zu too many with one "
-                     "for an answer; shorten it or open a larger context with -c",
-                     n, n_ctx, n + 1 - n_ctx);
-}
-
-// Fits the prefix into the context as p->overflow says. tail: tokens that follow the rendered part
-// (the start of the answer) and must stay.
-static bool fit_prefix(struct conversation *c, const struct answer_params *p, size_t n_render,
-                       struct ids *prefix, const int32_t *tail, size_t n_tail, size_t *n_keep,
-                       const char **open_tag, struct error *err)
-{
-    size_t n_ctx = c->session.engine->n_ctx, before = prefix->len;
-    char line[160];
-    *n_keep = 0;
-    if (p->overflow == OVERFLOW_SHIFT) {
-        *n_keep = head_tokens(c, p->think);
-        if (*n_keep > n_ctx / 2)
-            *n_keep = n_ctx / 2;
-        size_t n = overflow_shift(prefix, n_ctx, *n_keep);
-        if (n > 0) {
-            snprintf(line, sizeof line,
-                     "the context is full: the oldest %zu tokens are left out of what the model "
-                     "sees",
-                     n);
-            notice(p, line);
-            c->session.stats.n_dropped += n;
-        }
-    } else if (p->overflow == OVERFLOW_DROP && prefix->len + room_wanted(c, p, 16) > n_ctx) {
-        size_t turns = 0, target = room_wanted(c, p, 4);
-        size_t first = c->first_kept > head_messages(c) ? c->first_kept : head_messages(c);
-        while (prefix->len + target > n_ctx && first + 2 < n_render) {
-            first += 2; // a user's message and its answer
-            c->first_kept = first;
-            turns++;
-            ids_clear(prefix);
-            if (!conversation_prefix(c, n_render, p->think, prefix, open_tag, err))
-                return false;
-            if (!ids_append(prefix, tail, n_tail))
-                return error_oom(err, "the prompt's tokens", prefix->len);
-        }
-        if (turns > 0 && before > prefix->len) {
-            snprintf(line, sizeof line, "dropped the oldest %zu turn%s (%zu tokens) to make room",
-                     turns, turns == 1 ? "" : "s", before - prefix->len);
-            notice(p, line);
-            c->session.stats.n_dropped += before - prefix->len;
-        }
-    }
-    if (prefix->len + 1 > n_ctx)
-        return too_long(c, p, prefix->len, err);
-    return true;
-}
-
 // ----------------------------------------------------------------------------------------- answers
 
-struct stream {
-    const struct answer_params *p;
-    struct think_split split;
-};
-
-static bool stream_sink(void *user, enum answer_part part, const char *text, size_t n,
-                        struct error *err)
+static void prefill_progress(void *user, size_t done, size_t total)
 {
-    const struct stream *s = user;
-    return !s->p->on_text || s->p->on_text(s->p->user, part, text, n, err);
+    const struct answering *a = user;
+    a->p->on_prefill(a->p->user, done, total);
 }
 
-static bool stream_text(void *user, const char *text, size_t n, struct error *err)
-{
-    struct stream *s = user;
-    return think_push(&s->split, text, n, stream_sink, s, err);
-}
-
-static void stream_token(void *user, const struct decoded *d)
-{
-    const struct stream *s = user;
-    if (s->p->on_token)
-        s->p->on_token(s->p->user, d);
-}
-
-static void stream_progress(void *user, size_t done, size_t total)
-{
-    const struct stream *s = user;
-    if (s->p->on_prefill)
-        s->p->on_prefill(s->p->user, done, total);
-}
-
-static bool add_run(struct message *m, const struct answer_run *run, struct error *err)
-{
-    struct answer_run *p = realloc(m->runs, (m->n_runs + 1) * sizeof *p);
-    if (!p)
-        return error_oom(err, "the record of an answer", (m->n_runs + 1) * sizeof *p);
-    m->runs = p;
-    m->runs[m->n_runs++] = *run;
-    return true;
-}
-
-// Holds the answer m, of which the text is there already, to the constraint.
-static bool constrain(struct conversation *c, const struct answer_params *p,
-                      const struct message *m, const char *open_tag, struct error *err)
-{
-    const char *open = NULL, *close = NULL;
-    if (!p->constraint)
-        return true;
-    if (p->ignore_eos) // the command line refuses it, but /set and a session's settings may say so
-        return error_set(err, ERR_USAGE,
-                         "ignore-eos and a grammar or schema cannot be combined: the answer ends "
-                         "where the grammar does");
-    // A model that was told not to think may not begin to.
-    size_t n = 0;
-    const char *source = c->tmpl ? template_source(c->tmpl, &n) : "";
-    if (open_tag || p->think != THINK_OFF)
-        think_tags(source, n, open_tag, &open, &close);
-    if (open && !close)
-        return error_set(err, ERR_USAGE,
-                         "a grammar or schema with a model that answers on channels (%s) is not "
-                         "there yet: its answer would begin in the midst of its thinking",
-                         open);
-    constraint_begin(p->constraint, open, close, open_tag != NULL);
-    return constraint_text(p->constraint, buf_str(&m->text), m->text.len, err);
-}
-
-// Decodes after prefix and appends to m what came. m holds the start of the answer already.
-static bool run_answer(struct conversation *c, const struct answer_params *p, struct message *m,
-                       const struct ids *prefix, size_t n_keep, const char *open_tag,
-                       struct stream *stream, enum finish *finish, struct error *err)
+// Evaluates what a prepared answer begins with, decodes, and appends to m what came.
+static bool run_answer(struct conversation *c, struct answering *a, struct message *m,
+                       enum finish *finish, struct error *err)
 {
     struct session *s = &c->session;
-    struct generated g = {0};
-    struct sampler_settings sampler = *p->sampler;
-    s->progress = stream_progress;
-    s->progress_user = stream;
-    bool ok = constrain(c, p, m, open_tag, err) && conversation_set_breakers(c, &sampler, err) &&
-              session_sync(s, prefix->data, prefix->len, c->cancel, err);
+    s->progress = a->p->on_prefill ? prefill_progress : NULL;
+    s->progress_user = a;
+    s->stats.n_dropped += a->n_dropped;
+    bool ok = session_speculate(s, a->p->spec, err) &&
+              session_sync(s, a->prefix.data, a->prefix.len, c->cancel, err);
     s->progress = NULL;
     // The start that the user gave is shown only now: a progress line may have been there.
-    if (ok && m->n_runs == 0 && m->text.len > 0)
-        ok = stream_text(stream, m->text.data, m->text.len, err);
-    if (!ok)
+    if (!ok || !answering_begin(a, m, err))
         return false;
-    struct generate_params gp = {
-        .sampler = &sampler,
-        .tok = c->model->tokenizer,
-        .n_predict = p->n_predict,
-        .ignore_eos = p->ignore_eos,
-        .stop = p->stop,
-        .n_stop = p->n_stop,
-        .n_probs = p->n_probs,
-        .constraint = p->constraint,
-        .overflow = p->overflow,
-        .n_keep = n_keep,
-        .cancel = c->cancel,
-        .on_text = stream_text,
-        .on_token = stream_token,
-        .user = stream,
-    };
-    ok = generate(s, &gp, &g, err);
-    struct error late = {0};
-    if (!think_flush(&stream->split, stream_sink, stream, &late) && ok) {
-        ok = false;
-        if (err)
-            *err = late;
-    }
-    *finish = g.finish;
-    if (g.ids.len > 0) {
-        struct answer_run run = {
-            .first_id = m->ids.len,
-            .sampler = sampler,
-            .ignore_eos = p->ignore_eos,
-            .constrained = p->constraint != NULL,
-            .think = p->think,
-            .overflow = p->overflow,
-            .first_kept = c->first_kept,
-            .n_keep = n_keep,
-            .finish = ok ? g.finish : FINISH_INTERRUPTED,
-            .prefix_hash = conversation_hash(prefix->data, prefix->len),
-        };
-        run.sampler.dry_breakers = NULL;
-        bool kept = ids_append(&m->ids, g.ids.data, g.ids.len) &&
-                    buf_append(&m->text, buf_str(&g.text), g.text.len);
-        kept = kept || error_oom(err, "the answer", g.text.len);
-        ok = kept && add_run(m, &run, err) && ok;
-        m->has_end_token = kept && ok && g.finish == FINISH_STOP &&
-                           tokenizer_is_end(c->model->tokenizer, m->ids.data[m->ids.len - 1]);
-    }
-    m->partial = !ok || (g.finish != FINISH_STOP && g.finish != FINISH_STOP_TEXT);
-    m->thinking_at = stream->split.thinking_at;
-    m->thinking_end = stream->split.thinking_end;
-    m->answer_at = stream->split.answer_at;
-    generated_release(&g);
+    ok = answering_end(a, m, generate(s, &a->gp, &a->g, err), err);
+    *finish = a->g.finish;
     return ok;
 }
 
 bool conversation_answer(struct conversation *c, const struct answer_params *p, enum finish *finish,
                          struct error *err)
 {
-    struct ids prefix = {0};
     struct message m = {.role = ROLE_ASSISTANT};
-    struct stream stream = {.p = p};
-    const char *open_tag = NULL;
-    size_t n_keep = 0;
-    bool was_merged = c->system_merged;
+    struct answering a = {0};
     *finish = FINISH_INTERRUPTED;
-    bool ok = reserve_message(c, err) &&
-              conversation_prefix(c, c->n_messages, p->think, &prefix, &open_tag, err);
-    if (ok && c->system_merged && !was_merged)
-        notice(p,
-               "the model's template knows no system prompt: it is put before the first message");
-    if (ok && p->n_prefill > 0) {
-        struct tokenize_options opt = {.continuation = true, .cancel = c->cancel};
-        ok = tokenizer_encode(c->model->tokenizer, p->prefill, p->n_prefill, &opt, &m.ids, err);
-        m.n_prefill = m.ids.len;
-        if (ok && (!ids_append(&prefix, m.ids.data, m.ids.len) ||
-                   !buf_append(&m.text, p->prefill, p->n_prefill)))
-            ok = error_oom(err, "the start of the answer", p->n_prefill);
-    }
-    ok = ok &&
-         fit_prefix(c, p, c->n_messages, &prefix, m.ids.data, m.ids.len, &n_keep, &open_tag, err);
-    if (ok) {
-        think_init(&stream.split, open_tag);
-        ok = run_answer(c, p, &m, &prefix, n_keep, open_tag, &stream, finish, err);
-    }
+    bool ok = reserve_message(c, err) && answering_prefill(c, p, &m, err) &&
+              answering_prepare(&a, c, c->n_messages, p, &m, err) &&
+              run_answer(c, &a, &m, finish, err);
     if (ok && m.n_runs == 0 && *finish == FINISH_INTERRUPTED)
         ok = error_set(err, ERR_INTERRUPTED, "interrupted before the first token");
     if (m.n_runs > 0 || ok) {
@@ -581,8 +351,7 @@ bool conversation_answer(struct conversation *c, const struct answer_params *p, 
     } else {
         message_release(&m);
     }
-    think_release(&stream.split);
-    ids_release(&prefix);
+    answering_release(&a);
     return ok;
 }
 
@@ -592,50 +361,27 @@ const char *message_answer(const struct message *m, size_t *n)
     return buf_str(&m->text) + m->answer_at;
 }
 
-static bool no_sink(void *user, enum answer_part part, const char *text, size_t n,
-                    struct error *err)
-{
-    (void)user, (void)part, (void)text, (void)n, (void)err;
-    return true;
-}
-
 bool conversation_continue(struct conversation *c, const struct answer_params *p,
                            enum finish *finish, struct error *err)
 {
     struct message *m = conversation_last_answer(c);
-    struct ids prefix = {0};
-    struct stream stream = {.p = p};
-    const char *open_tag = NULL;
-    size_t n_keep = 0;
+    struct answering a = {0};
     *finish = FINISH_INTERRUPTED;
     if (!m)
         return error_set(err, ERR_FAIL, "there is no answer to continue");
     forget_undone(c);
-    size_t n_ids = m->ids.len - m->has_end_token;
-    bool ok = conversation_prefix(c, c->n_messages - 1, p->think, &prefix, &open_tag, err);
-    if (ok && !ids_append(&prefix, m->ids.data, n_ids))
-        ok = error_oom(err, "the prompt's tokens", prefix.len);
-    ok = ok &&
-         fit_prefix(c, p, c->n_messages - 1, &prefix, m->ids.data, n_ids, &n_keep, &open_tag, err);
-    if (ok) {
-        // The splitter must know what it has seen; a message without new tokens keeps its end.
-        think_init(&stream.split, open_tag);
-        ok = think_push(&stream.split, buf_str(&m->text), m->text.len, no_sink, NULL, err);
+    const bool had_end = m->has_end_token, was_partial = m->partial;
+    const size_t n_runs = m->n_runs, n_ids = m->ids.len - had_end;
+    const int32_t end = had_end ? m->ids.data[n_ids] : 0;
+    m->ids.len = n_ids;
+    m->has_end_token = false;
+    bool ok =
+        answering_prepare(&a, c, c->n_messages - 1, p, m, err) && run_answer(c, &a, m, finish, err);
+    if (m->n_runs == n_runs && had_end && ids_push(&m->ids, end)) {
+        m->has_end_token = true;
+        m->partial = was_partial;
     }
-    if (ok) {
-        bool had_end = m->has_end_token, was_partial = m->partial;
-        size_t n_runs = m->n_runs;
-        int32_t end = had_end ? m->ids.data[n_ids] : 0;
-        m->ids.len = n_ids;
-        m->has_end_token = false;
-        ok = run_answer(c, p, m, &prefix, n_keep, open_tag, &stream, finish, err);
-        if (m->n_runs == n_runs && had_end && ids_push(&m->ids, end)) {
-            m->has_end_token = true;
-            m->partial = was_partial;
-        }
-    }
-    think_release(&stream.split);
-    ids_release(&prefix);
+    answering_release(&a);
     return ok;
 }
 
@@ -693,6 +439,16 @@ static void rewind_to_messages(struct conversation *c)
     conversation_rewind(c, n);
 }
 
+// What is dropped is the last answer's to say: a turn that is taken back takes back what it dropped
+// for room.
+static void keep_as_last_answer(struct conversation *c)
+{
+    const struct message *m = c->messages + c->n_messages;
+    while (m > c->messages && m[-1].n_runs == 0)
+        m--;
+    c->first_kept = m > c->messages ? m[-1].runs[m[-1].n_runs - 1].first_kept : 0;
+}
+
 size_t conversation_undo(struct conversation *c, size_t n_turns)
 {
     size_t undone = 0, n = c->n_messages;
@@ -704,8 +460,7 @@ size_t conversation_undo(struct conversation *c, size_t n_turns)
     }
     c->n_undone += c->n_messages - n;
     c->n_messages = n;
-    if (c->first_kept > n)
-        c->first_kept = n;
+    keep_as_last_answer(c);
     rewind_to_messages(c);
     return undone;
 }
@@ -720,6 +475,7 @@ size_t conversation_redo(struct conversation *c, size_t n_turns)
         } while (c->n_undone > 0 && c->messages[c->n_messages].role != ROLE_USER);
         redone++;
     }
+    keep_as_last_answer(c);
     return redone;
 }
 
@@ -729,6 +485,7 @@ bool conversation_drop_answer(struct conversation *c)
         return false;
     forget_undone(c);
     message_release(&c->messages[--c->n_messages]);
+    keep_as_last_answer(c);
     return true;
 }
 

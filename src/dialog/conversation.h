@@ -4,6 +4,8 @@
 #ifndef HOKKU_DIALOG_CONVERSATION_H
 #define HOKKU_DIALOG_CONVERSATION_H
 
+#include <jansson.h>
+
 #include "dialog/think.h"
 #include "engine/session.h"
 #include "jinja/template.h"
@@ -28,7 +30,8 @@ struct answer_run {
 
 struct message {
     enum role role;
-    struct buf text; // exact bytes; an answer's thinking and tags included
+    const json_t *fields; // borrowed: all that a template is told of it; NULL: role and text
+    struct buf text;      // exact bytes; an answer's thinking and tags included
     // Answers only:
     struct ids ids;     // prefill tokens, then everything sampled, the end token included
     size_t n_prefill;   // ids of the start that the user gave
@@ -48,6 +51,7 @@ struct conversation {
     struct template *tmpl;     // owned; NULL: plain completion
     uint32_t template_crc;     // of its source
     unsigned think_fields;     // think_fields of its source
+    const json_t *tools;       // borrowed: those that the template is told of; NULL: none
     int64_t now;               // what strftime_now sees, fixed when the conversation began
     struct message *messages;  // owned; [0] is the system prompt when has_system
     size_t n_messages;         // live ones
@@ -59,6 +63,7 @@ struct conversation {
     size_t first_kept;           // messages before it (the system prompt excepted) are dropped
     bool system_merged;          // the template refuses system prompts: it leads the first message
     const struct cancel *cancel; // ends rendering, tokenising, answering; NULL: nothing does
+    size_t most_ids;             // a prompt of more is refused unsplit (ERR_CONTEXT); 0: none is
     uint8_t *dry_breakers;       // owned, see struct sampler_settings; NULL: not needed so far
 };
 
@@ -96,6 +101,7 @@ struct answer_params {
     size_t n_stop;
     uint32_t n_probs;
     enum overflow overflow;
+    enum spec spec; // changes no text
     enum think think;
     const char *prefill; // start of the answer, NULL: none
     size_t n_prefill;

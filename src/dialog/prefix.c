@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "jinja/from_json.h"
 
 static bool is_space(char c)
 {
@@ -18,7 +19,8 @@ struct variables {
     const struct prefix_request *q;
     bool merge_system;
     struct buf merged, bos, eos;
-    struct buf *thinking; // [q->n_messages], as templates with a field for it want it
+    json_t *merged_fields; // owned: of the message that has them, with the merged text; NULL: none
+    struct buf *thinking;  // [q->n_messages], as templates with a field for it want it
     // index[] receives for each rendered message the index of ours; it has room for all.
     size_t *index, n_index;
 };
@@ -50,6 +52,12 @@ static bool variables_prepare(struct variables *v)
         buf_append(&v->merged, m[0].text.data, m[0].text.len);
         buf_puts(&v->merged, "\n\n");
         buf_append(&v->merged, m[first].text.data, m[first].text.len);
+        json_decref(v->merged_fields);
+        v->merged_fields = json_copy((json_t *)(uintptr_t)m[first].fields);
+        if (m[first].fields &&
+            json_object_set_new(v->merged_fields, "content",
+                                json_stringn(buf_str(&v->merged), v->merged.len)) != 0)
+            return false;
     }
     buf_clear(&v->bos);
     buf_clear(&v->eos);
@@ -70,6 +78,7 @@ static void variables_release(struct variables *v)
     free(v->thinking);
     free(v->index);
     buf_release(&v->merged);
+    json_decref(v->merged_fields);
     buf_release(&v->bos);
     buf_release(&v->eos);
 }
@@ -84,6 +93,12 @@ static void put_message(struct variables *v, struct template_list list, size_t i
 {
     const struct message *from = &v->c->messages[i];
     const char *role = role_name(from->role);
+    if (from->fields) {
+        template_put_json(template_next(list),
+                          text == &v->merged ? v->merged_fields : from->fields);
+        v->index[v->n_index++] = i;
+        return;
+    }
     struct template_object m = template_put_object(template_next(list));
     template_put_str(template_at(m, "role"), role, strlen(role));
     v->index[v->n_index++] = i;
@@ -109,6 +124,8 @@ static void put_variables(void *user, struct template_object vars)
         put_message(v, list, 0, &m[0].text);
     for (size_t first = first_rendered(v), i = first; i < v->q->n_messages; i++)
         put_message(v, list, i, i == first && v->merged.len > 0 ? &v->merged : &m[i].text);
+    if (v->c->tools)
+        template_put_json(template_at(vars, "tools"), v->c->tools);
     template_put_bool(template_at(vars, "add_generation_prompt"), v->q->generation);
     put_buf(template_at(vars, "bos_token"), &v->bos);
     put_buf(template_at(vars, "eos_token"), &v->eos);
@@ -249,6 +266,22 @@ done:
     return found;
 }
 
+static bool split(const struct conversation *c, const char *text, size_t n,
+                  struct tokenize_options opt, struct ids *out, struct error *err)
+{
+    opt.cancel = c->cancel;
+    opt.most = c->most_ids;
+    if (tokenizer_encode(c->model->tokenizer, text, n, &opt, out, err))
+        return true;
+    return err->code != ERR_CONTEXT
+               ? false
+               : error_set(
+                     err, ERR_CONTEXT,
+                     "the prompt takes more than %zu tokens and the context holds %u; shorten "
+                     "it or open a larger context with -c",
+                     c->most_ids, c->session.engine->n_ctx);
+}
+
 struct piece_writer {
     const struct conversation *c;
     const char *text;
@@ -265,11 +298,9 @@ static bool write_text(struct piece_writer *w, size_t begin, size_t end, struct 
         .bos = !w->any,
         .special_mask = w->mask + begin,
         .continuation = w->any,
-        .cancel = w->c->cancel,
     };
     w->any = true;
-    return tokenizer_encode(w->c->model->tokenizer, w->text + begin, end - begin, &opt, w->out,
-                            err);
+    return split(w->c, w->text + begin, end - begin, opt, w->out, err);
 }
 
 // Turns the rendered text into ids.
@@ -313,7 +344,7 @@ static bool tokenise(struct conversation *c, const struct prefix_request *q,
                 ids_release(&head);
             }
             last = s->end;
-            if (m->role == ROLE_ASSISTANT &&
+            if (m->role == ROLE_ASSISTANT && m->ids.len > 0 &&
                 match_run(c, m, w.text, n, at, s->begin, s->end, &found) && found.begin >= at &&
                 (!have || found.end - found.begin > best.end - best.begin)) {
                 best = found;
@@ -370,8 +401,8 @@ static bool plain_prefix(struct conversation *c, const struct prefix_request *q,
                 ok = error_oom(err, "the prompt's text", m->text.len);
                 break;
             }
-            struct tokenize_options opt = {.bos = !any, .continuation = any, .cancel = c->cancel};
-            ok = tokenizer_encode(tok, buf_str(use), use->len, &opt, out, err);
+            struct tokenize_options opt = {.bos = !any, .continuation = any};
+            ok = split(c, buf_str(use), use->len, opt, out, err);
             any = true;
             if (q->head && m->role == ROLE_SYSTEM)
                 *q->head = out->len;

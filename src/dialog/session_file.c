@@ -64,12 +64,52 @@ static bool import_piece(struct seq *s, const struct ids *timeline, const struct
     bool ok = true;
     for (uint64_t i = k->begin; ok && i < k->end; i++)
         ok = ids_push(&ids, i < timeline->len ? timeline->data[i] : 0);
-    ok = ok ? seq_import(s, ids.data, ids.len, bytes, err)
+    ok = ok ? seq_import(s, ids.data, ids.len, bytes, (size_t)k->length, err)
             : error_oom(err, "the timeline of a session", ids.len * sizeof(int32_t));
     ids_release(&ids);
     if (ok)
         seq_trim(s, (size_t)k->use);
     return ok;
+}
+
+// One state into s, with bytes for a copy of it; why: what is wrong with it.
+static bool import_state(const struct state_piece *x, const struct log_file *f, struct seq *s,
+                         unsigned char *bytes, char *why, size_t n_why)
+{
+    struct error err = {0};
+    bool good = true;
+    const struct log_record r = {.offset = x->offset, .length = x->length, .crc = x->crc};
+    if (!bytes)
+        snprintf(why, n_why, "no memory for a copy of its recurrent state");
+    else if (x->length != engine_state_bytes(seq_engine(s)))
+        snprintf(why, n_why, "its recurrent state has another size");
+    else if (!log_file_payload(f, &r, bytes, &good, &err))
+        snprintf(why, n_why, "%.150s", err.text);
+    else if (!good)
+        snprintf(why, n_why, "its recurrent state is damaged");
+    else if (!seq_import_state(s, (size_t)x->pos, bytes, &err))
+        snprintf(why, n_why, "%.150s", err.text);
+    else
+        return true;
+    return false;
+}
+
+// The newest states of those whose tokens s has: it is evaluated up to the last of them, and can go
+// back to the others.
+static void import_states(const struct session_parts *p, const struct log_file *f, struct seq *s,
+                          char *why, size_t n_why)
+{
+    unsigned char *bytes = malloc(engine_state_bytes(seq_engine(s)) + 1);
+    char wrong[160] = "";
+    size_t end = p->n_states;
+    while (end > 0 && p->states[end - 1].pos > seq_len(s))
+        end--;
+    for (size_t i = end > SESSION_STATES ? end - SESSION_STATES : 0; i < end; i++)
+        if (!import_state(&p->states[i], f, s, bytes, wrong, sizeof wrong))
+            break;
+    if (!*why)
+        snprintf(why, n_why, "%s", wrong);
+    free(bytes);
 }
 
 // Takes as much of the KV cache as can be used; the rest is evaluated when needed.
@@ -92,7 +132,7 @@ static void import_kv(const struct session_parts *p, int fd, const char *path, s
         if (k->end > e->n_ctx)
             snprintf(why, n_why, "it holds %llu tokens, the context only %u",
                      (unsigned long long)p->timeline.len, e->n_ctx);
-        else if (engine_kv_bytes(e, (size_t)k->begin, (size_t)k->end) != k->length)
+        else if (!engine_kv_fits(e, (size_t)k->begin, (size_t)k->end, (size_t)k->length))
             snprintf(why, n_why, "its KV cache has another size");
         else if (!(bytes = malloc((size_t)k->length + 1)))
             snprintf(why, n_why, "no memory for a copy of its KV cache");
@@ -109,6 +149,11 @@ static void import_kv(const struct session_parts *p, int fd, const char *path, s
             snprintf(why, n_why, "%.150s", err.text);
         free(bytes);
     }
+    if (e->n_states > 0)
+        import_states(p, &f, s, why, n_why);
+    else if (seq_n_past(s) < seq_len(s) && !*why)
+        snprintf(why, n_why, "of layers with a window it holds too little to go on at its end");
+    seq_trim(s, seq_n_past(s)); // what is behind it is evaluated again
     if (*why)
         out->kv = SESSION_KV_STALE;
     else
@@ -188,6 +233,18 @@ void session_info_release(struct session_info *i)
     *i = (struct session_info){0};
 }
 
+static const char *const kv_type_names[] = {[KV_F16] = "f16", [KV_Q8_0] = "q8_0"};
+
+static bool kv_type_of(const json_t *meta, const char *key, enum kv_type *out)
+{
+    for (enum kv_type t = KV_F16; t <= KV_Q8_0; t++)
+        if (strcmp(text_of(meta, key), kv_type_names[t]) == 0) {
+            *out = t;
+            return true;
+        }
+    return false;
+}
+
 bool session_file_info(const char *path, struct session_info *out, struct error *err)
 {
     struct session_parts p = {0};
@@ -200,8 +257,11 @@ bool session_file_info(const char *path, struct session_info *out, struct error 
                                      .bytes = p.size,
                                      .saved_at = number_of(p.meta, "saved_at")};
         snprintf(out->model, sizeof out->model, "%s", text_of(p.meta, "model"));
+        snprintf(out->fingerprint, sizeof out->fingerprint, "%s", text_of(p.meta, "fingerprint"));
         snprintf(out->device, sizeof out->device, "%s", text_of(p.meta, "device"));
         snprintf(out->kv_format, sizeof out->kv_format, "%s", text_of(p.meta, "kv_format"));
+        out->has_types = kv_type_of(p.meta, "cache_type_k", &out->type_k) &&
+                         kv_type_of(p.meta, "cache_type_v", &out->type_v);
         int64_t n_ctx = number_of(p.meta, "n_ctx");
         out->n_ctx = n_ctx > 0 && n_ctx <= INT32_MAX ? (uint32_t)n_ctx : 0;
         if (*text_of(p.meta, "model_path"))
@@ -238,13 +298,16 @@ struct known {
     size_t n_messages;
     struct ids ids;
     size_t n_kv;
+    size_t n_far; // up to there it lacks some of what layers with a window had given up
+    size_t states[SESSION_STATES]; // (n_states) positions of the newest
+    size_t n_states;
     bool has_template;
     uint32_t template_crc;
 };
 
 struct session_writer {
     char *path;
-    bool no_kv;
+    bool no_kv, text_only;
     struct log_writer *log;
     struct known file, next; // next: once the save that runs has succeeded
     bool saving;
@@ -272,6 +335,14 @@ static bool known_of(struct known *k, const struct conversation *c, struct error
         return true;
     known_release(k);
     return error_oom(err, "the messages of a session", k->messages.len);
+}
+
+// Behind those that there are.
+static void add_state(struct known *k, size_t pos)
+{
+    if (k->n_states == SESSION_STATES)
+        memmove(k->states, k->states + 1, --k->n_states * sizeof *k->states);
+    k->states[k->n_states++] = pos;
 }
 
 struct session_writer *session_writer_create(const char *path, bool no_kv, struct error *err)
@@ -322,6 +393,13 @@ bool session_writer_load(struct session_writer *w, struct conversation *c, sessi
         w->file.n_kv = seq_n_past(c->session.seq);
         if (w->file.ids.len > w->file.n_kv)
             w->file.ids.len = w->file.n_kv;
+        for (size_t i = 0; i < p.n_pieces; i++)
+            if (p.pieces[i].length < engine_kv_bytes(c->session.engine, (size_t)p.pieces[i].begin,
+                                                     (size_t)p.pieces[i].end))
+                w->file.n_far = (size_t)p.pieces[i].use;
+        for (size_t i = 0; i < p.n_states; i++)
+            if (p.states[i].pos <= w->file.n_kv)
+                add_state(&w->file, (size_t)p.states[i].pos);
     }
     session_parts_release(&p);
     return ok;
@@ -364,6 +442,8 @@ static char *describe(const struct conversation *c, const json_t *settings, size
     json_object_set_new(j, "fingerprint", safe_string(m->fingerprint));
     json_object_set_new(j, "device", safe_string(e->device));
     json_object_set_new(j, "kv_format", safe_string(e->kv_format));
+    json_object_set_new(j, "cache_type_k", json_string(kv_type_names[e->type_k]));
+    json_object_set_new(j, "cache_type_v", json_string(kv_type_names[e->type_v]));
     json_object_set_new(j, "kv_positions", json_integer((json_int_t)n_kv));
     json_object_set_new(j, "n_ctx", json_integer(e->n_ctx));
     json_object_set_new(j, "template_crc", json_integer(template_crc(c)));
@@ -421,8 +501,11 @@ static bool put_kv(struct session_writer *w, struct seq *s, size_t from, size_t 
                    struct error *err)
 {
     for (size_t end; from < n; from = end) {
+        size_t bytes;
         end = n - from < SESSION_KV_PIECE ? n : from + SESSION_KV_PIECE;
-        size_t bytes = engine_kv_bytes(seq_engine(s), from, end);
+        end = seq_exports(s, from, end, &bytes);
+        if (bytes < engine_kv_bytes(seq_engine(s), from, end))
+            w->next.n_far = end;
         unsigned char *p = malloc(bytes + 1);
         if (!p)
             return error_oom(err, "a copy of the KV cache", bytes);
@@ -435,11 +518,54 @@ static bool put_kv(struct session_writer *w, struct seq *s, size_t from, size_t 
     return true;
 }
 
+// The newest state; of a file that is written anew, as many as it has room for. What the file has
+// of the first `from` tokens, which stay, is not written again.
+static bool put_states(struct session_writer *w, struct seq *s, size_t from, size_t n_kv, bool anew,
+                       struct error *err)
+{
+    const struct known *old = &w->file;
+    const size_t bytes = engine_state_bytes(seq_engine(s));
+    size_t pos[SESSION_STATES], last = 0;
+    for (size_t i = 0; !anew && i < old->n_states && old->states[i] <= from; i++)
+        add_state(&w->next, last = old->states[i]);
+    const size_t n = seq_states(s, pos, anew ? SESSION_STATES : 1);
+    for (size_t i = 0; bytes > 0 && i < n; i++) {
+        if (pos[i] <= last || pos[i] > n_kv)
+            continue;
+        unsigned char *p = malloc(bytes);
+        if (!p)
+            return error_oom(err, "a copy of a recurrent state", bytes);
+        if (!seq_export_state(s, pos[i], p, err)) {
+            free(p);
+            return false;
+        }
+        log_writer_put(w->log, "STAT", pos[i], pos[i], p, bytes);
+        add_state(&w->next, pos[i]);
+    }
+    return true;
+}
+
+// Where what s has at the end of its first n tokens begins, all of it in all layers.
+static size_t whole_from(const struct seq *s, size_t n)
+{
+    size_t begin = 0, n_bytes;
+    for (size_t end; (end = seq_exports(s, begin, n, &n_bytes)) < n;)
+        begin = end;
+    return begin;
+}
+
+// How many tokens' keys and values the file gets.
+static size_t kept_kv(const struct session_writer *w, const struct conversation *c)
+{
+    struct seq *s = c->session.seq;
+    return w->no_kv ? 0 : seq_n_past(s);
+}
+
 static bool put_all(struct session_writer *w, const struct conversation *c, const char *meta,
-                    bool anew, struct error *err)
+                    size_t n_kv, bool anew, struct error *err)
 {
     const struct known *old = &w->file, *now = &w->next;
-    size_t from = 0, n_kv = w->no_kv ? 0 : seq_n_past(c->session.seq), kv_from = 0;
+    size_t from = 0, kv_from = 0;
     bool ok = true;
     size_t n_source = 0;
     const char *source = c->tmpl ? template_source(c->tmpl, &n_source) : "";
@@ -451,9 +577,17 @@ static bool put_all(struct session_writer *w, const struct conversation *c, cons
                old->ids.data[from] == now->ids.data[from])
             from++;
         kv_from = old->n_kv < from ? old->n_kv : from;
+        // What was given up, and read again since: the session shall go on at its end.
+        const size_t whole = n_kv > kv_from ? whole_from(c->session.seq, n_kv) : kv_from;
+        if (!w->text_only && whole < old->n_far && whole < kv_from)
+            from = kv_from = whole;
+        w->next.n_far = old->n_far < kv_from ? old->n_far : kv_from;
     }
+    if (w->text_only)
+        n_kv = kv_from;
     // It also ends the KV cache where the timelines part.
     ok = ok && put_timeline(w, from, err) && put_kv(w, c->session.seq, kv_from, n_kv, err) &&
+         put_states(w, c->session.seq, from, n_kv, anew, err) &&
          put(w, "META", 0, 0, meta, strlen(meta), err);
     w->next.n_kv = n_kv > kv_from ? n_kv : kv_from;
     return ok;
@@ -464,7 +598,11 @@ bool session_writer_save(struct session_writer *w, const struct conversation *c,
 {
     bool done;
     session_writer_settle(w, -1, &done, NULL); // a failure there is made good here
-    size_t n_kv = w->no_kv ? 0 : seq_n_past(c->session.seq);
+    if (!log_writer_look(w->log, err))
+        return false;
+    size_t n_kv = kept_kv(w, c);
+    if (w->text_only && n_kv > w->file.n_kv)
+        n_kv = w->file.n_kv;
     char *meta = describe(c, settings, n_kv);
     bool ok = meta || error_oom(err, "the description of a session", 4096);
     ok = ok && known_of(&w->next, c, err);
@@ -474,11 +612,12 @@ bool session_writer_save(struct session_writer *w, const struct conversation *c,
         if (c->tmpl)
             template_source(c->tmpl, &n_source);
         size_t live = w->next.messages.len + 4 * w->next.ids.len + n_source + strlen(meta) +
-                      codec_kv_bytes(c->session.engine, n_kv, SESSION_KV_PIECE);
+                      codec_kv_bytes(c->session.engine, n_kv, SESSION_KV_PIECE) +
+                      (n_kv > 0 ? SESSION_STATES * engine_state_bytes(c->session.engine) : 0);
         bool anew =
             log_writer_length(w->log) == 0 || log_writer_length(w->log) / 2 > live + (32 << 10);
         ok = log_writer_start(w->log, anew, err);
-        if (ok && !put_all(w, c, meta, anew, err)) {
+        if (ok && !put_all(w, c, meta, n_kv, anew, err)) {
             log_writer_abort(w->log);
             ok = false;
         } else if (ok) {
@@ -490,6 +629,11 @@ bool session_writer_save(struct session_writer *w, const struct conversation *c,
     }
     free(meta);
     return ok;
+}
+
+void session_writer_text_only(struct session_writer *w, bool on)
+{
+    w->text_only = on;
 }
 
 bool session_writer_settle(struct session_writer *w, double seconds, bool *done, struct error *err)

@@ -44,6 +44,8 @@ bool session_writer_load(struct session_writer *w, struct conversation *c, sessi
 // the file that was there stays as it was. Errors: ERR_FAIL, ERR_MEMORY.
 bool session_writer_save(struct session_writer *w, const struct conversation *c,
                          const json_t *settings, struct error *err);
+// on: no more of the KV cache than the file has; what is missing is evaluated when it is resumed.
+void session_writer_text_only(struct session_writer *w, bool on);
 // Waits at most `seconds` (< 0: as long as it takes) until it is saved. False with *err when that
 // has failed. *done: it is known.
 bool session_writer_settle(struct session_writer *w, double seconds, bool *done, struct error *err);
@@ -53,10 +55,12 @@ bool session_file_write(const char *path, const struct conversation *c, const js
                         struct error *err);
 
 struct session_info { // what a list shows and what is needed to open the right model
-    char model[128], device[128], kv_format[64];
+    char model[128], fingerprint[65], device[128], kv_format[64];
     size_t turns, tokens;
     uint64_t bytes; // of the file
     uint32_t n_ctx;
+    bool has_types;              // earlier versions did not write them:
+    enum kv_type type_k, type_v; // of the KV cache
     int64_t saved_at;
     char *model_path;    // owned; where the model was; NULL: not known
     char *template_text; // owned; NULL: plain completion

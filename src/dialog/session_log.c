@@ -215,12 +215,19 @@ static bool write_record(struct log_writer *w, const struct chunk *k)
     return ok;
 }
 
+static void make_slot(struct log_writer *w, uint64_t generation, uint64_t length,
+                      unsigned char slot[SLOT])
+{
+    memset(slot, 0, SLOT);
+    put_number(slot, generation, 8);
+    put_number(slot + 8, length, 8);
+    put_number(slot + 16, checksum(&w->crc, slot, 16), 4);
+}
+
 static bool write_slot(struct log_writer *w, uint64_t generation)
 {
-    unsigned char slot[SLOT] = {0};
-    put_number(slot, generation, 8);
-    put_number(slot + 8, w->at, 8);
-    put_number(slot + 16, checksum(&w->crc, slot, 16), 4);
+    unsigned char slot[SLOT];
+    make_slot(w, generation, w->at, slot);
     return write_at(w, SLOT_AT + generation % 2 * SLOT, slot, sizeof slot);
 }
 
@@ -381,6 +388,29 @@ bool log_writer_continue(struct log_writer *w, uint64_t length, uint64_t generat
 uint64_t log_writer_length(const struct log_writer *w)
 {
     return w->length;
+}
+
+bool log_writer_look(struct log_writer *w, struct error *err)
+{
+    unsigned char want[SLOT], found[SLOT];
+    struct stat mine, there = {0};
+    if (w->fd < 0)
+        return true;
+    if (stat(w->path, &there) != 0 && errno == ENOENT) {
+        close(w->fd);
+        w->fd = -1;
+        w->length = 0;
+        return true;
+    }
+    make_slot(w, w->generation, w->length, want);
+    bool ok = fstat(w->fd, &mine) == 0 && mine.st_ino == there.st_ino &&
+              mine.st_dev == there.st_dev &&
+              log_read_at(w->fd, w->path, SLOT_AT + w->generation % 2 * SLOT, found, SLOT, NULL) &&
+              memcmp(want, found, SLOT) == 0;
+    return ok || error_set(err, ERR_FAIL,
+                           "%s: another program has changed it since it was saved last; save under "
+                           "another name",
+                           w->path);
 }
 
 bool log_writer_start(struct log_writer *w, bool anew, struct error *err)

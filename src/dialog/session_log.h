@@ -46,6 +46,9 @@ void log_writer_free(struct log_writer *w); // waits; accepts NULL
 // Goes on behind the first `length` bytes of the file that is there. Errors: ERR_FAIL.
 bool log_writer_continue(struct log_writer *w, uint64_t length, uint64_t generation,
                          struct error *err);
+// Between two transactions: whether the file is the one that was written. One that is gone is
+// written anew. Errors: ERR_FAIL: it is another one, which must stay.
+bool log_writer_look(struct log_writer *w, struct error *err);
 // Bytes of the file that count; 0: there is none to append to.
 uint64_t log_writer_length(const struct log_writer *w);
 // Waits for the last transaction. anew: a new file, which takes the old one's place when committed

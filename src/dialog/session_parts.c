@@ -85,13 +85,15 @@ static bool gather_messages(struct session_parts *p, const struct log_file *f, s
     return ok;
 }
 
-// What a piece holds from position `at` on counts no more.
+// What pieces and states hold from position `at` on counts no more.
 static void cut_pieces(struct session_parts *p, uint64_t at)
 {
     while (p->n_pieces > 0 && p->pieces[p->n_pieces - 1].begin >= at)
         p->n_pieces--;
     if (p->n_pieces > 0 && p->pieces[p->n_pieces - 1].use > at)
         p->pieces[p->n_pieces - 1].use = at;
+    while (p->n_states > 0 && p->states[p->n_states - 1].pos > at)
+        p->n_states--;
 }
 
 static bool gather_timeline(struct session_parts *p, const struct log_file *f, struct error *err)
@@ -99,7 +101,8 @@ static bool gather_timeline(struct session_parts *p, const struct log_file *f, s
     struct buf bytes = {0};
     bool ok = true;
     p->pieces = calloc(f->n_records + 1, sizeof *p->pieces);
-    if (!p->pieces)
+    p->states = calloc(f->n_records + 1, sizeof *p->states);
+    if (!p->pieces || !p->states)
         return error_oom(err, "the list of a session's KV", f->n_records * sizeof *p->pieces);
     for (size_t i = 0; ok && i < f->n_records; i++) {
         const struct log_record *r = &f->records[i];
@@ -122,6 +125,11 @@ static bool gather_timeline(struct session_parts *p, const struct log_file *f, s
                  log_damaged(f->path, "its KV cache is out of order", err);
             p->pieces[p->n_pieces++] =
                 (struct kv_piece){r->begin, r->end, r->end, r->offset, r->length, r->crc, false};
+        } else if (strcmp(r->tag, "STAT") == 0) {
+            const uint64_t last = p->n_states > 0 ? p->states[p->n_states - 1].pos : 0;
+            ok = (r->begin == r->end && r->begin > last && r->begin <= p->timeline.len) ||
+                 log_damaged(f->path, "its recurrent states are out of order", err);
+            p->states[p->n_states++] = (struct state_piece){r->begin, r->offset, r->length, r->crc};
         }
     }
     cut_pieces(p, p->timeline.len);
@@ -181,5 +189,6 @@ void session_parts_release(struct session_parts *p)
     buf_release(&p->messages);
     ids_release(&p->timeline);
     free(p->pieces);
+    free(p->states);
     *p = (struct session_parts){0};
 }

@@ -9,13 +9,20 @@
 #include "engine/engine.h"
 #include "text/tokenizer.h"
 
-enum { SESSION_KV_PIECE = 512 }; // positions
+// Positions of a piece of the KV cache; recurrent states that a file has room for, and that are
+// read: the newest.
+enum { SESSION_KV_PIECE = ENGINE_KV_PIECE, SESSION_STATES = 4 };
 
 struct kv_piece { // of the KV cache: positions [begin, end) as exported, of which [begin, use)
                   // count
     uint64_t begin, end, use, offset, length;
     uint32_t crc;
     bool checked; // the checksum is known to be right
+};
+
+struct state_piece { // a recurrent state, after pos tokens
+    uint64_t pos, offset, length;
+    uint32_t crc;
 };
 
 struct session_parts {
@@ -28,6 +35,8 @@ struct session_parts {
     struct ids timeline; // not checked against a vocabulary
     struct kv_piece *pieces;
     size_t n_pieces;
+    struct state_piece *states; // ascending
+    size_t n_states;
     uint64_t length, generation; // to go on writing (version 2)
 };
 

@@ -269,6 +269,10 @@ bool session_rename(const char *state_dir, const char *from, const char *to, str
     struct session_lock l, other = SESSION_LOCK_NONE;
     if (!session_name_check_new(to, err) || !take_existing(&l, state_dir, from, err))
         return false;
+    if (strcmp(from, to) == 0) {
+        session_lock_release(&l);
+        return error_set(err, ERR_FAIL, "session %s has that name already", from);
+    }
     bool ok = session_lock_take(&other, state_dir, to, err);
     if (ok && session_exists(&other))
         ok = error_set(err, ERR_FAIL, "there is already a session %s: choose another name", to);

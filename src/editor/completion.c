@@ -35,24 +35,50 @@ void completions_add(struct completions *c, const char *name, size_t n)
         c->items[c->n++] = copy;
 }
 
-// What a word with backslashes, and perhaps ~, stands for.
-static void plain_path(const char *word, size_t n, const char *home, struct buf *out)
+size_t completions_word(const char *line)
 {
-    size_t i = 0;
+    size_t begin = 0;
+    char quote = 0;
+    for (size_t i = 0; line[i]; i++) {
+        char c = line[i], before = i > 0 ? line[i - 1] : ' ';
+        if (c == '\\' && quote != '\'' && line[i + 1]) {
+            i++;
+        } else if (quote) {
+            quote = c == quote ? 0 : quote;
+        } else if (strchr(" \t\n", c)) {
+            begin = i + 1;
+        } else if ((c == '"' || c == '\'') && strchr(" \t\n", before)) {
+            quote = c;
+            begin = i;
+        }
+    }
+    return begin;
+}
+
+char completions_quote(const struct completions *c)
+{
+    return c->word[0] == '"' || c->word[0] == '\'' ? c->word[0] : 0;
+}
+
+// What a word with backslashes, and perhaps ~, stands for. What is quoted begins after its quote.
+static void plain_path(const char *word, size_t n, char quote, const char *home, struct buf *out)
+{
+    size_t i = quote ? 1 : 0;
     if (home && n > 1 && word[0] == '~' && word[1] == '/') {
         buf_puts(out, home);
         i = 1;
     }
     for (; i < n; i++) {
-        i += word[i] == '\\' && i + 1 < n;
+        i += word[i] == '\\' && quote != '\'' && i + 1 < n;
         buf_putc(out, word[i]);
     }
 }
 
-static void put_escaped(struct buf *out, const char *name)
+void completions_escape(struct buf *out, const char *name, char quote)
 {
+    const char *special = quote == '"' ? "\"\\" : quote ? "" : " \t'\"\\";
     for (; *name; name++) {
-        if (strchr(" \t'\"\\", *name))
+        if (strchr(special, *name))
             buf_putc(out, '\\');
         buf_putc(out, *name);
     }
@@ -60,10 +86,11 @@ static void put_escaped(struct buf *out, const char *name)
 
 void completions_add_files(struct completions *c, const char *home)
 {
-    const char *slash = strrchr(c->word, '/'), *leaf = slash ? slash + 1 : c->word;
+    char quote = completions_quote(c);
+    const char *slash = strrchr(c->word, '/'), *leaf = slash ? slash + 1 : c->word + (quote != 0);
     size_t n_typed = (size_t)(leaf - c->word), n_dir;
     struct buf path = {0}, name = {0};
-    plain_path(c->word, n_typed, home, &path);
+    plain_path(c->word, n_typed, quote, home, &path);
     n_dir = path.len;
     DIR *d = opendir(n_dir > 0 ? buf_str(&path) : ".");
     for (struct dirent *e; d && (e = readdir(d));) {
@@ -72,11 +99,13 @@ void completions_add_files(struct completions *c, const char *home)
             continue;
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
+        if (quote == '\'' && strchr(e->d_name, '\'')) // nothing stands for it there
+            continue;
         path.len = n_dir;
         buf_puts(&path, e->d_name);
         buf_clear(&name);
         buf_append(&name, c->word, n_typed);
-        put_escaped(&name, e->d_name);
+        completions_escape(&name, e->d_name, quote);
         if (stat(buf_str(&path), &st) == 0 && S_ISDIR(st.st_mode))
             buf_putc(&name, '/');
         if (!path.failed && !name.failed)

@@ -304,18 +304,17 @@ static bool complete(struct line_editor *e)
         free(line);
         return line || !e->complete;
     }
-    size_t begin = t->at;
-    while (begin > 0 &&
-           (!strchr(" \t\n", line[begin - 1]) || (begin > 1 && line[begin - 2] == '\\')))
-        begin--;
+    size_t begin = completions_word(line);
     c.word = line + begin;
     e->complete(e->user, line, begin, &c);
     size_t n_word = t->at - begin, common = completions_common(&c);
     bool ok = true;
     if (c.n > 0 && common > n_word)
         ok = edit_insert(t, c.items[0] + n_word, common - n_word);
-    if (c.n == 1 && c.items[0][common - 1] != '/')
-        ok = ok && edit_insert(t, " ", 1);
+    if (c.n == 1 && c.items[0][common - 1] != '/') {
+        const char quote[2] = {completions_quote(&c)};
+        ok = ok && edit_insert(t, quote, strlen(quote)) && edit_insert(t, " ", 1);
+    }
     if (c.n > 1) {
         struct buf list = {0};
         completions_list(&c, e->painter.cols, &list);
@@ -533,7 +532,7 @@ enum line_result lineedit_read(struct line_editor *e, const char *prompt, const 
     e->searching = false;
     if (result != LINE_END)
         leave(e, true);
-    terminal_set_mode(TERMINAL_COOKED);
+    terminal_set_mode(TERMINAL_ANSWERING);
     *was_empty = e->edit.text.len == 0;
     if ((result == LINE_TEXT || result == LINE_EDITOR) &&
         !buf_append(text, buf_str(&e->edit.text), e->edit.text.len))

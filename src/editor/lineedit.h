@@ -25,7 +25,7 @@ void lineedit_set_color(struct line_editor *e, bool on); // of the prompt
 void lineedit_free(struct line_editor *e);
 void lineedit_add_history(struct line_editor *e, const char *entry);
 // initial (may be NULL) stands on the line, ready to be changed. text gets the message: UTF-8
-// without NUL. Keys typed after Enter wait for the next call.
+// without NUL. Keys typed after Enter wait for the next call, in TERMINAL_ANSWERING.
 enum line_result lineedit_read(struct line_editor *e, const char *prompt, const char *initial,
                                struct buf *text, bool *was_empty);
 // Forgets them, as the terminal forgets what was typed ahead of a Ctrl-C.

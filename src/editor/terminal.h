@@ -9,9 +9,10 @@
 #include "base/cancel.h"
 
 enum terminal_mode {
-    TERMINAL_COOKED,    // as it was found
-    TERMINAL_EDITING,   // every key comes as it is typed, Ctrl-C and Ctrl-Z too
-    TERMINAL_ANSWERING, // no echo, no line buffering: what is typed waits for the next prompt
+    TERMINAL_COOKED,  // as it was found
+    TERMINAL_EDITING, // every key comes as it is typed, Ctrl-C and Ctrl-Z too
+    // No echo, no line buffering: what is typed waits for the next prompt, as it was typed.
+    TERMINAL_ANSWERING,
 };
 
 // Remembers the modes of fd (a terminal) and takes over SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP,

@@ -12,6 +12,9 @@
 extern "C" {
 #endif
 
+enum { NO_STATE = UINT32_MAX, MAX_STATE_MARKS = 256 };
+enum { NO_BLOCK = UINT32_MAX };
+
 struct seq {
     struct engine *engine;
     struct seq *next; // of the engine's, youngest first
@@ -27,8 +30,22 @@ struct seq {
     // for n_max positions.
     uint32_t *blocks;
     size_t n_blocks;
-    uint64_t version; // of blocks: no two tables that differ have the same in one engine
-    bool at_work;     // in the submit under way: not to be paused
+    // The same of near layers (engine/windows.h), as long: NO_BLOCK where they have none. It is
+    // blocks itself where they keep all positions.
+    uint32_t *near;
+    size_t turn, given; // where the last turn begins, and ends what was given in it
+    uint64_t version;   // of both: no two tables that differ have the same in one engine
+    // Slots of recurrent states (engine/states.h). NO_STATE: that of no tokens, zeros.
+    uint32_t state;
+    uint32_t next_states[1 + ENGINE_RUN_AHEAD]; // (n_next) of evaluations under way and the next
+    size_t n_next;
+    struct state_mark {
+        size_t pos;
+        uint32_t slot;
+    } marks[MAX_STATE_MARKS]; // (n_marks) ascending
+    size_t n_marks;
+    size_t n_imported; // positions whose keys and values there are; from n_past on without a state
+    bool at_work;      // in the submit under way: not to be paused
 };
 
 // A sample that was asked for and not yet waited for.
@@ -39,6 +56,7 @@ struct ask {
     bool done;       // d or, with its code set, error says what came
     struct decoded d;
     struct error error;
+    size_t n_void; // so many after it were not made: drafts in vain
 };
 
 enum { ENGINE_MAX_ASKS = 2 * ENGINE_MAX_PARTS };
@@ -48,14 +66,30 @@ struct engine_part {
     const struct seq *seq;
     const int32_t *ids; // (n) at seq->n_past, for which seq has blocks that are its own
     size_t n;
-    bool pick; // sample after the last row: d or, with its code set, error says what came
+    bool given; // ids came with the work: not what was sampled
+    bool pick;  // sample after the last row: d or, with its code set, error says what came
     struct decoded d;
     struct error error;
+    // The last rows are so many drafts, behind one that is none: sample after that one, and then
+    // after each draft as long as engine_accepts. Where one of these fails no more is sampled.
+    size_t n_drafts;
+    struct decoded *more; // (n_drafts) what came after drafts; n_more of them
+    size_t n_more;
 };
 
 struct engine_core {
     const struct backend *backend;
+    size_t max_parts; // see engine_max_parts
+    bool alike;       // a pass of one sequence is made as one of several are
+    // Rows of one sequence that eval_parts can sample after, each with the bits that it has alone,
+    // but for the first.
+    size_t max_drafts;
+    struct decoded drafted[ENGINE_MAX_DRAFTS]; // of the pass under way
     struct kv_pool pool;
+    struct kv_pool near;   // blocks of near layers, where they keep fewer positions than others
+    uint32_t reach;        // then the longest window of theirs, else 0
+    size_t n_windows;      // then the sequences whose windows there is room for
+    struct kv_pool states; // slots of e->n_states; empty without
     struct seq *seqs;
     uint64_t versions;
     // The sequence and the number of rows of the last evaluation whose logits can be had.
@@ -78,11 +112,13 @@ enum engine_logits {
 
 struct backend {
     uint32_t kv_block; // positions of a block; a power of two
-    // Evaluates ids (n, 1 to n_batch) at s->n_past, for which s has blocks that are its own; ended
-    // when it returns. Errors: ERR_INTERRUPTED, ERR_FAIL.
+    // Evaluates ids (n, 1 to n_batch) at s->n_past, for which s has blocks that are its own, from
+    // the recurrent state s->state to s->next_states[0] (where it has states); ended when it
+    // returns.
+    // Errors: ERR_INTERRUPTED, ERR_FAIL.
     bool (*eval)(struct engine *e, const struct seq *s, const int32_t *ids, size_t n,
                  enum engine_logits want, const struct cancel *cancel, struct error *err);
-    // Evaluates the parts (2 to ENGINE_MAX_PARTS; n_batch rows together) in one pass and makes
+    // Evaluates the parts (1 to ENGINE_MAX_PARTS; n_batch rows together) in one pass and makes
     // their picks; each has the bits that it has alone. Ended when it returns; leaves no logits.
     // Errors: ERR_INTERRUPTED, ERR_FAIL. NULL: a pass has one sequence.
     bool (*eval_parts)(struct engine *e, struct engine_part *parts, size_t n_parts,
@@ -92,7 +128,9 @@ struct backend {
                    float *out, struct error *err);
     // Where s->mask is not NULL, take asks it (engine_mask) once the device is at work, and only
     // then is the token sampled. A run of picks: start makes the first from the last eval's logits,
-    // with s's settings; each next one evaluates what the one before has sampled. Both only ask.
+    // with s's settings; each next one evaluates what the one before has sampled, from the state
+    // that the last but one of s->next_states gets (if it is the first: s->state) to the last. Both
+    // only ask.
     // take waits for the oldest asked for, and may do then what was asked: evaluate says whether it
     // was by next, and s->ids ends with the sample before it. stop: nothing is under way any more.
     bool (*pick_start)(struct engine *e, const struct seq *s, struct error *err);
@@ -100,13 +138,20 @@ struct backend {
     bool (*pick_take)(struct engine *e, const struct seq *s, bool evaluate,
                       const struct cancel *cancel, struct decoded *out, struct error *err);
     void (*pick_stop)(struct engine *e);
-    size_t (*kv_bytes)(const struct engine *e, size_t begin, size_t end);
-    bool (*kv_export)(struct engine *e, const struct seq *s, size_t begin, size_t end, void *dst,
-                      struct error *err);
-    bool (*kv_import)(struct engine *e, const struct seq *s, size_t begin, size_t end,
+    // Of near layers, or of the others.
+    size_t (*kv_bytes)(const struct engine *e, bool near, size_t begin, size_t end);
+    bool (*kv_export)(struct engine *e, const struct seq *s, bool near, size_t begin, size_t end,
+                      void *dst, struct error *err);
+    bool (*kv_import)(struct engine *e, const struct seq *s, bool near, size_t begin, size_t end,
                       const void *src, struct error *err);
-    // The first n positions of block `from` to block `to`.
-    bool (*kv_copy)(struct engine *e, uint32_t from, uint32_t to, size_t n, struct error *err);
+    // The recurrent state of a slot; not called where n_states is 0.
+    size_t (*state_bytes)(const struct engine *e);
+    bool (*state_export)(struct engine *e, uint32_t slot, void *dst, struct error *err);
+    bool (*state_import)(struct engine *e, uint32_t slot, const void *src, struct error *err);
+    // The first n positions of block `from` to block `to`: of near layers, where these have blocks
+    // of their own, or of all that have not.
+    bool (*kv_copy)(struct engine *e, bool near, uint32_t from, uint32_t to, size_t n,
+                    struct error *err);
     // As engine/measure.h has them; may be NULL. profile: s has blocks for the tokens.
     bool (*measure)(struct engine *e, struct engine_peaks *out, struct error *err);
     bool (*profile)(struct engine *e, const struct seq *s, const int32_t *tokens, size_t n,
@@ -115,11 +160,19 @@ struct backend {
     void (*free)(struct engine *e); // and engine_release
 };
 
-// For a backend that opens and frees an engine: core is the backend's, n_ctx and n_batch are set.
-// Errors: ERR_MEMORY.
+// For a backend that opens and frees an engine: core is the backend's, model, n_ctx, n_batch and
+// n_states are set. max_parts: see engine_max_parts; n_seqs: as in engine_params. Errors:
+// ERR_MEMORY.
 bool engine_init(struct engine *e, struct engine_core *core, const struct backend *b,
-                 struct error *err);
+                 size_t max_parts, uint32_t n_seqs, struct error *err);
 void engine_release(struct engine *e); // zeroed is fine
+void seq_new_version(struct seq *s);   // its tables have changed
+// Ends what is sampled ahead of its being waited for. Errors: ERR_INTERRUPTED.
+bool engine_settle(struct engine *e, const struct cancel *cancel, struct error *err);
+// Whether n tokens can be appended to s now. Errors: ERR_CONTEXT; ERR_FAIL.
+bool seq_check_ids(const struct seq *s, const int32_t *ids, size_t n, struct error *err);
+// Whether row i + 1 of p, a draft, is what was sampled after row i, and more may follow.
+bool engine_accepts(const struct engine_part *p, size_t i, int32_t sampled);
 // What s->mask allows, and how many tokens that is. Errors: its own; ERR_FAIL: none.
 bool engine_mask(const struct seq *s, uint32_t *allow, uint32_t *n_allowed, struct error *err);
 

@@ -25,14 +25,34 @@ struct constraint *constraint_create(struct grammar *g, const struct tokenizer *
     return NULL;
 }
 
+struct constraint *constraint_share(struct constraint *c, struct error *err)
+{
+    struct constraint *other = malloc(sizeof *other);
+    if (!other) {
+        error_oom(err, "a grammar's state", sizeof *other);
+        return NULL;
+    }
+    *other = (struct constraint){.of = c->of ? c->of : c,
+                                 .grammar = c->grammar,
+                                 .vocab = c->vocab,
+                                 .matcher = c->matcher,
+                                 .tok = c->tok,
+                                 .close = c->close,
+                                 .reserve = c->reserve,
+                                 .n_words = c->n_words};
+    return other;
+}
+
 void constraint_free(struct constraint *c)
 {
     if (!c)
         return;
     grammar_state_release(&c->state);
-    grammar_matcher_free(c->matcher);
-    grammar_vocab_free(c->vocab);
-    grammar_free(c->grammar);
+    if (!c->of) {
+        grammar_matcher_free(c->matcher);
+        grammar_vocab_free(c->vocab);
+        grammar_free(c->grammar);
+    }
     buf_release(&c->held);
     free(c);
 }
@@ -42,7 +62,6 @@ void constraint_begin(struct constraint *c, const char *open_tag, const char *cl
 {
     grammar_state_release(&c->state);
     grammar_state_init(&c->state, c->matcher);
-    c->never_beyond = c->never_beyond && c->close_tag == close_tag;
     c->open_tag = open_tag;
     c->close_tag = close_tag;
     c->part = inside ? CONSTRAIN_THINKING : open_tag ? CONSTRAIN_START : CONSTRAIN_ANSWER;
@@ -143,7 +162,8 @@ static bool forbid_beyond_tag(struct constraint *c, size_t begun, uint32_t *allo
 {
     struct buf text = {0};
     bool ok = true, found = false;
-    if (begun == 0 && c->never_beyond)
+    struct constraint *all = c->of ? c->of : c; // it holds for every answer
+    if (begun == 0 && all->never_beyond == c->close_tag)
         return true;
     for (uint32_t id = 0; ok && id < tokenizer_n_vocab(c->tok); id++) {
         buf_clear(&text);
@@ -155,7 +175,7 @@ static bool forbid_beyond_tag(struct constraint *c, size_t begun, uint32_t *allo
             allow[id / 32] &= ~(1u << (id % 32));
     }
     if (begun == 0)
-        c->never_beyond = ok && !found;
+        all->never_beyond = ok && !found ? c->close_tag : NULL;
     buf_release(&text);
     return ok || error_oom(err, "a token's text", text.len);
 }

@@ -6,18 +6,19 @@
 #include "grammar/grammar.h"
 
 struct constraint {
+    struct constraint *of;   // whose the next three are; NULL: its own
     struct grammar *grammar; // owned, as are the next two
     struct grammar_vocab *vocab;
     struct grammar_matcher *matcher;
     const struct tokenizer *tok; // borrowed
     bool close;                  // bring the answer to its end while there is room for that
     uint64_t reserve;            // tokens before that in which each is looked at
+    const char *never_beyond;    // no token of the vocabulary has this tag and more behind it
     // Of the answer that was begun:
     struct grammar_state state;
     enum { CONSTRAIN_START, CONSTRAIN_THINKING, CONSTRAIN_GAP, CONSTRAIN_ANSWER } part;
     bool ended;                       // by an end token
     const char *open_tag, *close_tag; // of thinking; NULL: the model has none
-    bool never_beyond;                // no token of the vocabulary has close_tag and more behind it
     struct buf held;                  // the end of the thinking, where its tag may have begun
     size_t n_words;                   // of a mask
 };
@@ -25,6 +26,9 @@ struct constraint {
 // Takes g, also when it fails. n_vocab: the model's logits. Errors: ERR_MEMORY.
 struct constraint *constraint_create(struct grammar *g, const struct tokenizer *tok,
                                      uint32_t n_vocab, bool close, struct error *err);
+// Another answer held to the same, whose tables it borrows: for the same thread, freed before c.
+// Errors: ERR_MEMORY.
+struct constraint *constraint_share(struct constraint *c, struct error *err);
 void constraint_free(struct constraint *c); // NULL is fine
 
 // A new answer. The tags of the model's thinking, NULL without; inside: the prompt has opened it.

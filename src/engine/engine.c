@@ -4,14 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/backend.h"
+#include "engine/room.h"
+#include "engine/states.h"
+#include "engine/windows.h"
 
 bool engine_init(struct engine *e, struct engine_core *core, const struct backend *b,
-                 struct error *err)
+                 size_t max_parts, uint32_t n_seqs, struct error *err)
 {
-    *core = (struct engine_core){.backend = b};
+    const uint32_t n = (e->n_ctx - 1) / b->kv_block + 1;
+    const uint32_t n_near = windows_blocks(e->model, e->n_ctx, e->n_batch, n_seqs, b->kv_block);
+    *core = (struct engine_core){.backend = b, .max_parts = max_parts};
     e->core = core;
-    return kv_pool_init(&core->pool, (e->n_ctx - 1) / b->kv_block + 1, err);
+    core->reach = n_near < n ? windows_reach(e->model) : 0;
+    core->n_windows = windows_seqs(n_seqs);
+    return kv_pool_init(&core->pool, n, err) &&
+           (core->reach == 0 || kv_pool_init(&core->near, n_near, err)) &&
+           (e->n_states == 0 || kv_pool_init(&core->states, e->n_states, err));
 }
 
 void engine_release(struct engine *e)
@@ -20,6 +28,8 @@ void engine_release(struct engine *e)
         return;
     assert(!e->core->seqs); // they are freed before
     kv_pool_release(&e->core->pool);
+    kv_pool_release(&e->core->near);
+    kv_pool_release(&e->core->states);
 }
 
 bool engine_mask(const struct seq *s, uint32_t *allow, uint32_t *n_allowed, struct error *err)
@@ -97,7 +107,8 @@ static bool take(struct engine *e, struct ask *a, const struct cancel *cancel, s
         end_run(c, &mine);
         return true;
     }
-    s->n_past += a->evaluate;
+    if (a->evaluate)
+        states_advance(s, 1);
     a->done = true;
     ids_push(&s->ids, a->d.id); // there is room
     if (is_stop(s, a->d.id)) {
@@ -108,14 +119,16 @@ static bool take(struct engine *e, struct ask *a, const struct cancel *cancel, s
 }
 
 // Ends the run of picks: what was asked for is known then.
-static bool settle(struct engine *e, const struct cancel *cancel, struct error *err)
+bool engine_settle(struct engine *e, const struct cancel *cancel, struct error *err)
 {
     struct engine_core *c = e->core;
     for (struct ask *a; (a = oldest_undone(c)) != NULL;)
         if (!take(e, a, cancel, err))
             return false;
-    if (c->run)
+    if (c->run) {
         c->backend->pick_stop(e);
+        states_take(c->run, 0);
+    }
     c->run = NULL;
     return true;
 }
@@ -126,89 +139,9 @@ static void add_ask(struct engine_core *c, struct seq *s, uint64_t ticket, bool 
     a->ticket = ticket;
     a->seq = s;
     a->evaluate = evaluate;
+    a->n_void = 0;
     a->done = false;
     a->error.code = ERR_NONE;
-}
-
-// ---- memory
-
-static void new_version(struct seq *s)
-{
-    s->version = ++s->engine->core->versions;
-}
-
-// Gives back what is not needed for the evaluated positions.
-static void give_blocks(struct seq *s)
-{
-    struct engine_core *c = s->engine->core;
-    size_t keep = (s->n_past + c->backend->kv_block - 1) / c->backend->kv_block;
-    while (s->n_blocks > keep)
-        kv_pool_give(&c->pool, s->blocks[--s->n_blocks]);
-}
-
-static void forget_logits(struct engine_core *c, const struct seq *s)
-{
-    if (c->logits_of == s)
-        c->logits_of = NULL;
-}
-
-// Gives back the memory of the youngest sequence but s and those of the same submit.
-static bool pause_another(const struct seq *s, struct error *err)
-{
-    struct engine_core *c = s->engine->core;
-    for (struct seq *q = c->seqs; q; q = q->next) {
-        if (q == s || q->at_work || q->n_blocks == 0)
-            continue;
-        assert(c->run != q); // whoever needs memory is the one that runs, or nobody does
-        forget_logits(c, q);
-        q->n_past = 0;
-        give_blocks(q);
-        return true;
-    }
-    return error_set(err, ERR_CONTEXT,
-                     "the memory for %u tokens is full, and what has it is needed for this work: "
-                     "use a larger -c",
-                     s->engine->n_ctx);
-}
-
-// The block that s is in the midst of becomes its own.
-static bool own_block(struct seq *s, struct error *err)
-{
-    struct engine_core *c = s->engine->core;
-    const size_t used = s->n_past % c->backend->kv_block;
-    uint32_t *own = &s->blocks[s->n_past / c->backend->kv_block], block;
-    while (used && kv_pool_shared(&c->pool, *own)) {
-        if (!kv_pool_take(&c->pool, &block)) {
-            if (!pause_another(s, err))
-                return false;
-            continue; // perhaps who shared it
-        }
-        if (!c->backend->kv_copy(s->engine, *own, block, used, err)) {
-            kv_pool_give(&c->pool, block);
-            return false;
-        }
-        kv_pool_give(&c->pool, *own);
-        *own = block;
-        new_version(s);
-    }
-    return true;
-}
-
-// Blocks for positions [n_past, end), that s alone writes to.
-static bool make_room(struct seq *s, size_t end, struct error *err)
-{
-    struct engine_core *c = s->engine->core;
-    if (!own_block(s, err))
-        return false;
-    while (s->n_blocks * (uint64_t)c->backend->kv_block < end) {
-        if (kv_pool_take(&c->pool, &s->blocks[s->n_blocks])) {
-            s->n_blocks++;
-            new_version(s);
-        } else if (!pause_another(s, err)) {
-            return false;
-        }
-    }
-    return true;
 }
 
 // ---- sequences
@@ -224,7 +157,7 @@ struct seq *seq_open(struct engine *e, uint32_t n_ctx_max, struct error *err)
     }
     size_t n_blocks = (n_max - 1) / c->backend->kv_block + 1;
     struct seq *s = calloc(1, sizeof *s);
-    uint32_t *blocks = s ? malloc(n_blocks * sizeof *blocks) : NULL;
+    uint32_t *blocks = s ? malloc((c->reach > 0 ? 2 : 1) * n_blocks * sizeof *blocks) : NULL;
     if (!blocks || !ids_reserve(&s->ids, (size_t)n_max + 1)) {
         error_oom(err, "a sequence", ((size_t)n_max + 1) * sizeof(int32_t));
         free(blocks);
@@ -235,9 +168,11 @@ struct seq *seq_open(struct engine *e, uint32_t n_ctx_max, struct error *err)
     s->n_max = n_max;
     s->sampler = sampler_defaults;
     s->blocks = blocks;
+    s->near = c->reach > 0 ? blocks + n_blocks : blocks;
+    s->state = NO_STATE;
     s->next = c->seqs;
     c->seqs = s;
-    new_version(s);
+    seq_new_version(s);
     return s;
 }
 
@@ -249,7 +184,7 @@ struct seq *seq_fork(struct seq *s, size_t n, struct error *err)
         return NULL;
     }
     // A run may be writing to the block that both would have.
-    if (c->run == s && !settle(s->engine, NULL, err))
+    if (c->run == s && !engine_settle(s->engine, NULL, err))
         return NULL;
     struct seq *f = seq_open(s->engine, s->n_max, err);
     if (!f)
@@ -265,10 +200,15 @@ struct seq *seq_fork(struct seq *s, size_t n, struct error *err)
     f->mask_user = s->mask_user;
     ids_append(&f->ids, s->ids.data, n); // there is room
     f->n_past = n < s->n_past ? n : s->n_past;
+    states_fork(f, s);
+    if (c->reach > 0)
+        f->n_past = windows_back(s, f->n_past);
     for (; f->n_blocks * c->backend->kv_block < f->n_past; f->n_blocks++) {
         f->blocks[f->n_blocks] = s->blocks[f->n_blocks];
         kv_pool_share(&c->pool, f->blocks[f->n_blocks]);
     }
+    if (c->reach > 0)
+        windows_fork(f, s);
     return f;
 }
 
@@ -309,6 +249,26 @@ size_t seq_n_past(const struct seq *s)
     return s->n_past < n ? s->n_past : n;
 }
 
+size_t engine_free_blocks(const struct engine *e)
+{
+    return kv_pool_free(&e->core->pool);
+}
+
+size_t engine_blocks(const struct engine *e, size_t n)
+{
+    const size_t size = e->core->backend->kv_block;
+    return (n + size - 1) / size;
+}
+
+size_t seq_needs_blocks(const struct seq *s, size_t n)
+{
+    const struct engine_core *c = s->engine->core;
+    const size_t size = c->backend->kv_block, want = engine_blocks(s->engine, n);
+    const bool copies = n > s->n_past && s->n_past % size > 0 &&
+                        kv_pool_shared(&c->pool, s->blocks[s->n_past / size]);
+    return copies + (want > s->n_blocks ? want - s->n_blocks : 0);
+}
+
 void seq_trim(struct seq *s, size_t n)
 {
     struct engine_core *c = s->engine->core;
@@ -321,14 +281,11 @@ void seq_trim(struct seq *s, size_t n)
         if (c->asks[i].seq == s)
             remove_ask(c, i);
     s->ids.len = n < len ? n : len;
-    if (s->n_past > s->ids.len)
-        s->n_past = s->ids.len;
-    give_blocks(s);
-    forget_logits(c, s);
+    room_go_back(s, s->ids.len);
+    room_forget_logits(c, s);
 }
 
-// Whether n tokens can be appended now.
-static bool check_ids(const struct seq *s, const int32_t *ids, size_t n, struct error *err)
+bool seq_check_ids(const struct seq *s, const int32_t *ids, size_t n, struct error *err)
 {
     const uint32_t n_vocab = s->engine->model->hp.n_vocab;
     size_t n_asks = count_asks(s, false);
@@ -349,7 +306,7 @@ static bool check_ids(const struct seq *s, const int32_t *ids, size_t n, struct 
 
 bool seq_append(struct seq *s, const int32_t *ids, size_t n, struct error *err)
 {
-    if (!check_ids(s, ids, n, err))
+    if (!seq_check_ids(s, ids, n, err))
         return false;
     ids_append(&s->ids, ids, n); // there is room
     return true;
@@ -366,7 +323,7 @@ bool seq_sampling(struct seq *s, const struct sampling *p, struct error *err)
         return error_set(err, ERR_FAIL,
                          "other sampling settings while picks are not waited for: expected "
                          "engine_wait or seq_trim first");
-    if (s->engine->core->run == s && !settle(s->engine, NULL, err))
+    if (s->engine->core->run == s && !engine_settle(s->engine, NULL, err))
         return false;
     ids_clear(&s->stop_ids);
     if (!ids_append(&s->stop_ids, p->stop_ids, p->n_stop_ids))
@@ -386,7 +343,11 @@ static bool evaluate(struct seq *s, size_t n_logits, const struct cancel *cancel
     struct engine *e = s->engine;
     struct engine_core *c = e->core;
     c->logits_of = NULL;
-    if (!make_room(s, s->ids.len, err))
+    // A turn begins, and ends, where a sequence is likely to go back to.
+    const bool marks = s->ids.len - s->n_past > 1;
+    if (marks)
+        states_mark(s);
+    if (!room_take(s, s->ids.len, 1, err))
         return false;
     while (s->n_past < s->ids.len) {
         size_t rest = s->ids.len - s->n_past, n = rest < e->n_batch ? rest : e->n_batch;
@@ -397,10 +358,13 @@ static bool evaluate(struct seq *s, size_t n_logits, const struct cancel *cancel
             want = n_logits > 1 ? LOGITS_ALL : LOGITS_LAST;
         if (cancel_asked(cancel))
             return error_set(err, ERR_INTERRUPTED, "interrupted");
-        if (!c->backend->eval(e, s, s->ids.data + s->n_past, n, want, cancel, err))
+        if (!room_take_states(s, 1, err) || !room_take_near(s, s->n_past, s->n_past + n, err) ||
+            !c->backend->eval(e, s, s->ids.data + s->n_past, n, want, cancel, err))
             return false;
-        s->n_past += n;
+        states_advance(s, n);
     }
+    if (marks)
+        states_mark(s);
     c->logits_of = n_logits ? s : NULL;
     c->n_logits = n_logits;
     return true;
@@ -422,7 +386,19 @@ static bool check_work(const struct work *w, const struct engine *e, struct erro
         return error_set(err, ERR_FAIL,
                          "a pick under a mask depends on the one before: expected engine_wait "
                          "first");
-    if (e->core->n_asks + w->n_pick > ENGINE_MAX_ASKS)
+    if (w->n_drafts > 0 && (w->ids || w->n != 1 || w->n_pick != 1 || w->n_logits > 0))
+        return error_set(err, ERR_FAIL,
+                         "drafts with %zu rows, %u picks and %u logits: expected 1 row without "
+                         "ids, 1 and 0",
+                         w->n, w->n_pick, w->n_logits);
+    if (w->n_drafts > ENGINE_MAX_DRAFTS)
+        return error_set(err, ERR_FAIL, "%zu drafts, expected at most %d", w->n_drafts,
+                         ENGINE_MAX_DRAFTS);
+    for (size_t i = 0; i < w->n_drafts; i++)
+        if (w->drafts[i] < 0 || (uint32_t)w->drafts[i] >= e->model->hp.n_vocab)
+            return error_set(err, ERR_FAIL, "token id %d as a draft, expected 0 to %u",
+                             w->drafts[i], e->model->hp.n_vocab - 1);
+    if (e->core->n_asks + w->n_pick + w->n_drafts > ENGINE_MAX_ASKS)
         return error_set(err, ERR_FAIL, "more than %d picks that nobody has waited for",
                          ENGINE_MAX_ASKS);
     return true;
@@ -433,6 +409,9 @@ static bool go_on(struct seq *s, uint64_t ticket, struct error *err)
 {
     struct engine_core *c = s->engine->core;
     size_t ahead = count_asks(s, false) - count_asks(s, true), end = s->ids.len + ahead;
+    const struct ask *first = oldest_undone(c);
+    // The first pick of a run evaluates nothing.
+    const size_t n_evaluations = 1 + ahead - (first && !first->evaluate);
     if (ahead > ENGINE_RUN_AHEAD)
         return error_set(err, ERR_FAIL,
                          "%zu picks of a sequence are under way: expected %d at most", ahead,
@@ -442,7 +421,8 @@ static bool go_on(struct seq *s, uint64_t ticket, struct error *err)
                          "another token after %zu does not fit the context of %u tokens", end,
                          s->n_max);
     c->logits_of = NULL;
-    if (!make_room(s, end, err) || !c->backend->pick_next(s->engine, s, err))
+    if (!room_take(s, end, n_evaluations, err) || !room_take_near(s, s->n_past, end, err) ||
+        !c->backend->pick_next(s->engine, s, err))
         return false;
     add_ask(c, s, ticket, true);
     return true;
@@ -467,7 +447,7 @@ static bool submit(struct engine *e, const struct work *w, uint64_t ticket,
     struct seq *s = w->seq;
     if (!w->ids && w->n == 1 && w->n_pick == 1 && w->n_logits == 0 && c->run == s && !c->over)
         return go_on(s, ticket, err);
-    if (!settle(e, cancel, err))
+    if (!engine_settle(e, cancel, err))
         return false;
     const size_t before = s->ids.len;
     if (w->ids && !seq_append(s, w->ids, w->n, err))
@@ -476,11 +456,15 @@ static bool submit(struct engine *e, const struct work *w, uint64_t ticket,
         if (!check_sampled(s, err))
             return false;
         size_t n_logits = w->n_logits > w->n_pick ? w->n_logits : w->n_pick;
+        if (w->ids)
+            windows_turn(s);
         if (!evaluate(s, n_logits, cancel, err)) {
             s->ids.len = s->n_past > before ? s->n_past : before;
-            give_blocks(s);
+            room_give(s);
             return false;
         }
+        if (w->ids)
+            s->given = s->n_past;
     }
     if (w->n_pick == 0)
         return true;
@@ -497,7 +481,28 @@ static bool submit(struct engine *e, const struct work *w, uint64_t ticket,
 
 size_t engine_max_parts(const struct engine *e)
 {
-    return e->core->backend->eval_parts ? ENGINE_MAX_PARTS : 1;
+    // Each part's sequence has a state, and needs one more while it is evaluated.
+    const size_t states = e->n_states ? e->n_states / 2 : ENGINE_MAX_PARTS;
+    const size_t windows = engine_windows(e);
+    const size_t most = states < windows ? states : windows;
+    return most < e->core->max_parts ? most : e->core->max_parts;
+}
+
+size_t engine_windows(const struct engine *e)
+{
+    return e->core->reach > 0 ? e->core->n_windows : SIZE_MAX;
+}
+
+bool engine_runs_ahead(const struct engine *e)
+{
+    return !e->core->alike;
+}
+
+// Whether something was asked for that depends on what is not sampled yet. In passes that are alike
+// everything is known when a submit returns.
+static bool is_under_way(const struct seq *s)
+{
+    return count_asks(s, false) > (s->engine->core->alike ? count_asks(s, true) : 0);
 }
 
 // How many of the n works, from the first on, can be one pass: of different sequences, with rows
@@ -507,19 +512,21 @@ static size_t count_parts(const struct engine *e, const struct work *w, size_t n
     size_t n_parts = 0, n_rows = 0;
     for (; n_parts < n && n_parts < engine_max_parts(e); n_parts++) {
         const struct work *p = &w[n_parts];
-        if (p->seq->engine != e || p->n == 0 || p->n_logits > 0 || count_asks(p->seq, false))
+        if (p->seq->engine != e || p->n == 0 || p->n_logits > 0 || p->n_drafts > 0 ||
+            is_under_way(p->seq))
             break;
         for (size_t i = 0; i < n_parts; i++)
             if (w[i].seq == p->seq)
                 return n_parts;
         n_rows += p->seq->ids.len + (p->ids ? p->n : 0) - p->seq->n_past;
         if (n_rows > e->n_batch)
-            break;
+            return n_parts == 0 && e->core->alike ? 1 : n_parts; // eval_parts cuts it
     }
     return n_parts;
 }
 
-// Evaluates what parts' sequences have that is not yet; what it is then stays.
+// Evaluates what parts' sequences have that is not yet; what it is then stays. One alone may be
+// longer than a batch.
 static bool eval_parts(struct engine *e, const struct work *w, size_t n,
                        const struct cancel *cancel, struct error *err)
 {
@@ -527,17 +534,49 @@ static bool eval_parts(struct engine *e, const struct work *w, size_t n,
     c->logits_of = NULL;
     for (size_t i = 0; i < n; i++) {
         struct seq *s = w[i].seq;
-        if (!make_room(s, s->ids.len, err))
+        if (s->ids.len - s->n_past > 1)
+            states_mark(s);
+        if (w[i].ids)
+            windows_turn(s);
+        if (!room_take(s, s->ids.len, 1, err))
             return false;
         c->parts[i].ids = s->ids.data + s->n_past;
         c->parts[i].n = s->ids.len - s->n_past;
     }
-    if (cancel_asked(cancel))
-        return error_set(err, ERR_INTERRUPTED, "interrupted");
-    if (!c->backend->eval_parts(e, c->parts, n, cancel, err))
-        return false;
-    for (size_t i = 0; i < n; i++)
-        w[i].seq->n_past = w[i].seq->ids.len;
+    const struct engine_part last = c->parts[0];
+    for (bool ends = false; !ends;) {
+        ends = n > 1 || c->parts[0].n <= e->n_batch;
+        if (!ends) {
+            c->parts[0].n = e->n_batch;
+            c->parts[0].given = true;
+            c->parts[0].pick = false;
+        }
+        if (cancel_asked(cancel))
+            return error_set(err, ERR_INTERRUPTED, "interrupted");
+        if (n == 1 && !room_take_states(w[0].seq, 1, err))
+            return false;
+        for (size_t i = 0; i < n; i++) {
+            const size_t begin = w[i].seq->n_past;
+            if (!room_take_near(w[i].seq, begin, begin + c->parts[i].n, err))
+                return false;
+        }
+        if (!c->backend->eval_parts(e, c->parts, n, cancel, err))
+            return false;
+        for (size_t i = 0; i < n; i++) {
+            states_advance(w[i].seq, c->parts[i].n);
+            if (ends && c->parts[i].n > 1)
+                states_mark(w[i].seq);
+            if (w[i].ids)
+                w[i].seq->given = w[i].seq->n_past;
+        }
+        if (!ends) {
+            struct seq *s = w[0].seq;
+            c->parts[0] = last;
+            c->parts[0].given = true;
+            c->parts[0].ids = s->ids.data + s->n_past;
+            c->parts[0].n = s->ids.len - s->n_past;
+        }
+    }
     return true;
 }
 
@@ -547,10 +586,10 @@ static bool submit_parts(struct engine *e, const struct work *w, size_t n, uint6
 {
     struct engine_core *c = e->core;
     size_t n_appended = 0;
-    bool ok = settle(e, cancel, err);
+    bool ok = engine_settle(e, cancel, err);
     for (size_t i = 0; ok && i < n; i++) {
         struct seq *s = w[i].seq;
-        c->parts[i] = (struct engine_part){.seq = s, .pick = w[i].n_pick == 1};
+        c->parts[i] = (struct engine_part){.seq = s, .given = w[i].ids, .pick = w[i].n_pick == 1};
         ok = check_work(&w[i], e, err) &&
              (w[i].ids ? seq_append(s, w[i].ids, w[i].n, err) : check_sampled(s, err));
         n_appended += ok;
@@ -558,8 +597,9 @@ static bool submit_parts(struct engine *e, const struct work *w, size_t n, uint6
     ok = ok && eval_parts(e, w, n, cancel, err);
     for (size_t i = 0; !ok && i < n_appended; i++) {
         struct seq *s = w[i].seq;
-        s->ids.len -= w[i].ids ? w[i].n : 0;
-        give_blocks(s);
+        const size_t before = s->ids.len - (w[i].ids ? w[i].n : 0);
+        s->ids.len = before > s->n_past ? before : s->n_past;
+        room_give(s);
     }
     for (size_t i = 0; ok && i < n; i++) {
         const struct engine_part *p = &c->parts[i];
@@ -576,6 +616,90 @@ static bool submit_parts(struct engine *e, const struct work *w, size_t n, uint6
     return ok;
 }
 
+// ---- drafts
+
+bool engine_takes_drafts(const struct engine *e)
+{
+    return e->core->max_drafts > 0 && e->n_states == 0;
+}
+
+size_t seq_max_drafts(const struct seq *s)
+{
+    const struct engine *e = s->engine;
+    const struct engine_core *c = e->core;
+    const size_t len = s->ids.len;
+    // A mask depends on the pick before. Who has not evaluated more than the last token (it was
+    // paused) reads a prompt first.
+    if (!engine_takes_drafts(e) || s->mask || count_asks(s, false) > 0 || s->n_past + 1 != len ||
+        len > s->n_max)
+        return 0;
+    size_t n = c->max_drafts < e->n_batch - 1 ? c->max_drafts : e->n_batch - 1;
+    if (n > s->n_max - len)
+        n = s->n_max - len;
+    // Nobody is paused for a guess.
+    return seq_needs_blocks(s, len + n) <= engine_free_blocks(e) ? n : 0;
+}
+
+bool engine_accepts(const struct engine_part *p, size_t i, int32_t sampled)
+{
+    return i + 1 < p->n && p->ids[i + 1] == sampled && !is_stop(p->seq, sampled);
+}
+
+// One work alone, without drafts.
+static bool submit_plain(struct engine *e, const struct work *w, uint64_t number,
+                         const struct cancel *cancel, struct error *err)
+{
+    if (count_parts(e, w, 1) > (e->core->alike ? 0 : 1))
+        return submit_parts(e, w, 1, number, cancel, err);
+    return check_work(w, e, err) && submit(e, w, number, cancel, err);
+}
+
+// s goes back to len tokens, of which n are evaluated.
+static void go_back(struct seq *s, size_t len, size_t n)
+{
+    s->ids.len = len;
+    room_go_back(s, n);
+}
+
+static bool submit_drafts(struct engine *e, const struct work *w, uint64_t ticket,
+                          const struct cancel *cancel, struct error *err)
+{
+    struct engine_core *c = e->core;
+    struct seq *s = w->seq;
+    if (!check_work(w, e, err) || !engine_settle(e, cancel, err) || !check_sampled(s, err))
+        return false;
+    const struct work plain = {.seq = s, .n = 1, .n_pick = 1};
+    const size_t most = seq_max_drafts(s), n = w->n_drafts < most ? w->n_drafts : most;
+    const size_t len = s->ids.len;
+    struct engine_part *p = &c->parts[0];
+    size_t n_made = 1;
+    *p = (struct engine_part){.seq = s, .pick = true, .n_drafts = n, .more = c->drafted};
+    if (n > 0) {
+        ids_append(&s->ids, w->drafts, n); // there is room
+        if (!eval_parts(e, &plain, 1, cancel, err)) {
+            go_back(s, len, len - 1);
+            return false;
+        }
+    }
+    if (n == 0 || p->error.code != ERR_NONE) { // what fails is told as it is without drafts
+        if (n > 0)
+            go_back(s, len, len - 1);
+        if (!submit_plain(e, &plain, ticket, cancel, err))
+            return false;
+    } else {
+        n_made += p->n_more;
+        go_back(s, len, len + p->n_more);
+        for (size_t i = 0; i < n_made; i++) {
+            add_ask(c, s, ticket, true);
+            c->asks[c->n_asks - 1].done = true;
+            c->asks[c->n_asks - 1].d = i == 0 ? p->d : p->more[i - 1];
+            ids_push(&s->ids, c->asks[c->n_asks - 1].d.id); // there is room
+        }
+    }
+    c->asks[c->n_asks - 1].n_void = 1 + w->n_drafts - n_made;
+    return true;
+}
+
 bool engine_submit(struct engine *e, const struct work *w, size_t n, const struct cancel *cancel,
                    uint64_t *ticket, struct error *err)
 {
@@ -587,10 +711,12 @@ bool engine_submit(struct engine *e, const struct work *w, size_t n, const struc
         w[i].seq->at_work = true;
     for (size_t i = 0; ok && i < n;) {
         const size_t n_parts = count_parts(e, w + i, n - i);
-        if (n_parts > 1)
+        if (w[i].n_drafts > 0)
+            ok = submit_drafts(e, &w[i], number, cancel, err);
+        else if (n_parts > 1)
             ok = submit_parts(e, w + i, n_parts, number, cancel, err);
         else
-            ok = check_work(&w[i], e, err) && submit(e, &w[i], number, cancel, err);
+            ok = submit_plain(e, &w[i], number, cancel, err);
         i += n_parts > 1 ? n_parts : 1;
     }
     for (size_t i = 0; i < n; i++)
@@ -616,10 +742,13 @@ bool engine_wait(struct engine *e, uint64_t ticket, const struct cancel *cancel,
         return error_set(err, ERR_FAIL,
                          "ticket %llu: nothing is to come (waited for before, or cut off)",
                          (unsigned long long)ticket);
-    for (size_t i = 0; i < c->n_asks;) {
+    size_t n_kept = 0;
+    for (size_t i = 0; i < c->n_asks; i++) {
         const struct ask *a = &c->asks[i];
         if (a->ticket != ticket) {
-            i++;
+            if (i != n_kept)
+                c->asks[n_kept] = *a;
+            n_kept++;
             continue;
         }
         if (ok && a->error.code != ERR_NONE && err)
@@ -628,9 +757,11 @@ bool engine_wait(struct engine *e, uint64_t ticket, const struct cancel *cancel,
         if (a->error.code != ERR_NONE)
             *picks = (struct decoded){.id = -1};
         picks++;
+        for (size_t k = 0; k < a->n_void; k++)
+            *picks++ = (struct decoded){.id = -1};
         ok = ok && a->error.code == ERR_NONE;
-        remove_ask(c, i);
     }
+    c->n_asks = n_kept;
     return ok;
 }
 
@@ -641,92 +772,12 @@ bool seq_logits(struct seq *s, size_t i, const struct cancel *cancel, float *out
     if (i >= n)
         return error_set(err, ERR_FAIL, "logits of row %zu: the last work left %zu", i, n);
     struct error mine = {0};
-    if (settle(s->engine, cancel, &mine) && c->backend->logits(s->engine, s, i, cancel, out, &mine))
+    if (engine_settle(s->engine, cancel, &mine) &&
+        c->backend->logits(s->engine, s, i, cancel, out, &mine))
         return true;
     if (mine.code != ERR_INTERRUPTED)
         c->logits_of = NULL;
     if (err)
         *err = mine;
     return false;
-}
-
-// ---- keys and values as bytes
-
-size_t engine_kv_bytes(const struct engine *e, size_t begin, size_t end)
-{
-    return begin < end ? e->core->backend->kv_bytes(e, begin, end) : 0;
-}
-
-bool seq_export(struct seq *s, size_t begin, size_t end, void *dst, struct error *err)
-{
-    if (begin > end || end > seq_n_past(s))
-        return error_set(err, ERR_FAIL, "KV cache of positions %zu to %zu: %zu are evaluated",
-                         begin, end, seq_n_past(s));
-    return settle(s->engine, NULL, err) &&
-           (begin == end ||
-            s->engine->core->backend->kv_export(s->engine, s, begin, end, dst, err));
-}
-
-bool seq_import(struct seq *s, const int32_t *ids, size_t n, const void *src, struct error *err)
-{
-    struct engine_core *c = s->engine->core;
-    if (!check_ids(s, ids, n, err))
-        return false;
-    if (s->n_past != s->ids.len)
-        return error_set(err, ERR_FAIL,
-                         "KV cache of positions %zu to %zu: expected to go on at %zu", s->ids.len,
-                         s->ids.len + n, s->n_past);
-    if (!settle(s->engine, NULL, err))
-        return false;
-    ids_append(&s->ids, ids, n); // there is room
-    forget_logits(c, s);
-    s->at_work = true;
-    bool ok = n == 0 || (make_room(s, s->ids.len, err) &&
-                         c->backend->kv_import(s->engine, s, s->n_past, s->ids.len, src, err));
-    s->at_work = false;
-    if (ok)
-        s->n_past = s->ids.len;
-    else
-        s->ids.len = s->n_past;
-    give_blocks(s);
-    return ok;
-}
-
-// ---- engine/measure.h
-
-bool engine_measure(struct engine *e, struct engine_peaks *out, struct error *err)
-{
-    *out = (struct engine_peaks){0};
-    if (!e->core->backend->measure)
-        return true;
-    e->core->logits_of = NULL;
-    return settle(e, NULL, err) && e->core->backend->measure(e, out, err);
-}
-
-bool engine_can_profile(const struct engine *e)
-{
-    return e->core->backend->profile != NULL;
-}
-
-bool engine_profile(struct seq *s, const int32_t *tokens, size_t n, uint32_t n_run,
-                    const struct cancel *cancel, struct engine_profile *out, struct error *err)
-{
-    struct engine *e = s->engine;
-    struct engine_core *c = e->core;
-    *out = (struct engine_profile){0};
-    if (!engine_can_profile(e))
-        return error_set(err, ERR_FAIL, "%s cannot time its kernels one by one", e->device);
-    if (n == 0 || n > e->n_batch || n_run == 0)
-        return error_set(err, ERR_FAIL, "a profile of %zu tokens in %u runs: expected 1 to %u", n,
-                         n_run, e->n_batch);
-    if (s->n_past != s->ids.len)
-        return error_set(err, ERR_FAIL, "a profile after %zu tokens, of which %zu are evaluated",
-                         s->ids.len, s->n_past);
-    if (!settle(e, cancel, err) || !check_ids(s, tokens, n, err))
-        return false;
-    c->logits_of = NULL;
-    bool ok = make_room(s, s->n_past + n, err) &&
-              c->backend->profile(e, s, tokens, n, n_run, cancel, out, err);
-    give_blocks(s);
-    return ok;
 }

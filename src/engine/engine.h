@@ -24,6 +24,9 @@ enum kv_type { KV_F16, KV_Q8_0 };
 struct engine_params {
     uint32_t n_ctx;   // positions to hold; 0 = the model's own, reduced to what fits
     uint32_t n_batch; // tokens per prefill chunk; 0 = 512
+    uint32_t n_seqs;  // sequences beside each other: of layers with a window so many are kept;
+                      // CUDA engine: that one pass takes, for which it holds scratch;
+                      // 0 = 1, at most ENGINE_MAX_PARTS
     enum kv_type type_k, type_v;
     int n_threads;    // CPU engine; 0 = all available
     int device_index; // CUDA engine
@@ -38,6 +41,8 @@ struct engine_params {
 struct engine_plan {
     uint64_t weights, kv, scratch, other;
     uint64_t available;    // free device (or host) memory
+    uint32_t n_near;       // layers with a window that keep ...
+    uint32_t near_ctx;     // ... so many positions, fewer than n_ctx; n_near 0: all keep all
     uint32_t n_ctx;        // as it would be opened
     uint32_t n_ctx_max;    // the largest that fits with these KV types, capped at the model's own
     uint32_t n_ctx_max_q8; // the same with q8_0 for both
@@ -60,8 +65,11 @@ struct engine { // read-only for callers
     const struct model *model; // borrowed
     char device[128];          // "NVIDIA H200" or "CPU (AVX-512 VNNI, 8 threads)"
     char kv_format[64];        // names device family, layout and types
-    uint32_t n_ctx;            // positions that the pool holds; one sequence may have them all
+    enum kv_type type_k, type_v;
+    uint32_t n_ctx; // positions that the pool holds; one sequence may have them all
     uint32_t n_batch;
+    bool any_chunks;              // a prompt leaves the same bits, in the same time, in any chunks
+    uint32_t n_states;            // recurrent states that sequences can have; 0: the model has none
     uint64_t mem_used, mem_total; // bytes on the device
 };
 
@@ -85,8 +93,16 @@ const int32_t *seq_ids(const struct seq *s); // (seq_len) borrowed until s chang
 size_t seq_len(const struct seq *s);         // tokens: those given, those sampled and waited for
 size_t seq_n_past(const struct seq *s);      // the first so many of them are evaluated
 
+// The pool is given out in blocks: how many nobody has, how many hold n positions, and how many s
+// takes from it to have its first n tokens evaluated.
+size_t engine_free_blocks(const struct engine *e);
+size_t engine_blocks(const struct engine *e, size_t n);
+size_t seq_needs_blocks(const struct seq *s, size_t n);
+
 // Cuts s to its first n tokens (n >= seq_len: to what it is). What was submitted for s and not
-// waited for is dropped, the logits at hand are stale.
+// waited for is dropped, the logits at hand are stale. With a recurrent state, or layers with a
+// window, some of those tokens may have to be evaluated again: n_past goes back to where a state,
+// or a whole window, was kept.
 void seq_trim(struct seq *s, size_t n);
 // Appends tokens that s's next work evaluates before its own. Errors: ERR_CONTEXT, ERR_FAIL: as
 // engine_submit.
@@ -122,16 +138,37 @@ struct work {
     size_t n;
     uint32_t n_pick;   // 1: sample after the last row; 0: only extend
     uint32_t n_logits; // of the last so many rows (<= n, <= n_batch) seq_logits can be asked
+    // (n_drafts <= ENGINE_MAX_DRAFTS) guesses of what will be sampled, for work without ids that
+    // picks. Each is a row more, and what is sampled before it decides whether it stays: picks go
+    // on as long as each is the guess, so all of them are what would be sampled without guesses.
+    // Such work ends before the call does. The engine may look at fewer (seq_max_drafts).
+    const int32_t *drafts;
+    size_t n_drafts;
 };
 
 // Tokens that the device may be ahead of the host: picks of one sequence that are submitted before
 // the one waited for. More would win nothing, and are refused.
 enum { ENGINE_RUN_AHEAD = 2 };
 
+// Guesses that work may bring.
+enum { ENGINE_MAX_DRAFTS = 7 };
+// Whether any ever are: not on every device, nor with recurrent states, which cannot go back by
+// some tokens.
+bool engine_takes_drafts(const struct engine *e);
+// How many of them are looked at in s's next work: 0 under a mask or while picks are not waited
+// for, fewer where room ends.
+size_t seq_max_drafts(const struct seq *s);
+
 // Sequences whose rows one pass takes.
 enum { ENGINE_MAX_PARTS = 256 };
-// How many of them this device takes in one pass: 1 or ENGINE_MAX_PARTS.
+// How many of them this engine takes in one pass: ENGINE_MAX_PARTS on the CPU, else what it was
+// opened for; fewer where memory for states, or for windows, is for fewer.
 size_t engine_max_parts(const struct engine *e);
+// Sequences that can go on side by side before one loses what layers with a window keep of it.
+size_t engine_windows(const struct engine *e);
+// Whether picks that are submitted before the one before them is waited for let the device work
+// ahead. If not, nothing is won, and what follows a stop id is evaluated in vain.
+bool engine_runs_ahead(const struct engine *e);
 
 // Does, or begins, n works, one after the other; *ticket (may be NULL when nothing is picked)
 // stands for their picks. Works of different sequences that together fit a batch are one pass where
@@ -144,11 +181,13 @@ size_t engine_max_parts(const struct engine *e);
 // again; the works before it are done.
 bool engine_submit(struct engine *e, const struct work *w, size_t n, const struct cancel *cancel,
                    uint64_t *ticket, struct error *err);
-// The picks of a ticket, once, in the order of its works: picks (as many as were asked for). Each
-// is then a token of its sequence. Errors: ERR_INTERRUPTED: it may be waited for again; ERR_FAIL:
-// nothing was sampled after a stop id, the ticket is void, the device failed; finite_error's for a
-// logit that is NaN or infinite (engine/finite.h). When picks of several works fail, the first of
-// their errors; the id of each that failed is -1, the others are as they should be.
+// The picks of a ticket, once, in the order of its works: picks (as many as were asked for, and one
+// more for each draft). Each is then a token of its sequence. Those behind a pick that was none of
+// the drafts, or a stop id, were not made: their id is -1. Errors: ERR_INTERRUPTED: it may be
+// waited for again; ERR_FAIL: nothing was sampled after a stop id, the ticket is void, the device
+// failed; finite_error's for a logit that is NaN or infinite (engine/finite.h). When picks of
+// several works fail, the first of their errors; the id of each that failed is -1, the others are
+// as they should be.
 bool engine_wait(struct engine *e, uint64_t ticket, const struct cancel *cancel,
                  struct decoded *picks, struct error *err);
 
@@ -157,15 +196,38 @@ bool engine_wait(struct engine *e, uint64_t ticket, const struct cancel *cancel,
 bool seq_logits(struct seq *s, size_t i, const struct cancel *cancel, float *out,
                 struct error *err);
 
-// ---- keys and values as bytes, for saved sessions
+// ---- keys, values and recurrent states as bytes, for saved sessions
 
-// Bytes of positions [begin, end), in an order that kv_format names: another engine refuses it.
+// Positions that layers with a window can take over at a time, at least.
+enum { ENGINE_KV_PIECE = 512 };
+// Bytes of positions [begin, end), of all layers, in an order that kv_format names: another engine
+// refuses it.
 size_t engine_kv_bytes(const struct engine *e, size_t begin, size_t end);
-// Of evaluated positions (end <= seq_n_past). Errors: ERR_FAIL.
+// Whether positions [begin, end) of some sequence may be so many bytes: all, or, where layers with
+// a window keep fewer positions than others, without what is theirs.
+bool engine_kv_fits(const struct engine *e, size_t begin, size_t end, size_t n_bytes);
+// Layers with a window may not have what is behind it any more: then there are fewer bytes. To
+// where positions from begin on are alike in that, end at most; *n_bytes: what they are then.
+size_t seq_exports(const struct seq *s, size_t begin, size_t end, size_t *n_bytes);
+// Of evaluated positions (end <= seq_n_past) that are alike. Errors: ERR_FAIL.
 bool seq_export(struct seq *s, size_t begin, size_t end, void *dst, struct error *err);
-// Appends n tokens that are evaluated by taking over their bytes, which were exported from
-// positions seq_len .. seq_len + n; all before them are evaluated. Errors: as engine_submit.
-bool seq_import(struct seq *s, const int32_t *ids, size_t n, const void *src, struct error *err);
+// Appends n tokens that are evaluated by taking over their n_bytes bytes, which were exported from
+// positions seq_len .. seq_len + n; all before them are evaluated, or imported. They count as
+// evaluated, before other work, up to the last state that is imported, of a model with recurrent
+// states, and up to where the windows before are whole. Errors: as engine_submit; ERR_FAIL:
+// n_bytes.
+bool seq_import(struct seq *s, const int32_t *ids, size_t n, const void *src, size_t n_bytes,
+                struct error *err);
+
+// Bytes of a recurrent state; 0: the model has none.
+size_t engine_state_bytes(const struct engine *e);
+// After how many tokens s has states: the last `most` of them, ascending. Returns how many.
+size_t seq_states(const struct seq *s, size_t *pos, size_t most);
+// That after pos tokens. Errors: ERR_FAIL: there is none.
+bool seq_export_state(struct seq *s, size_t pos, void *dst, struct error *err);
+// The same for tokens that seq_import has appended and that are not evaluated: the first pos are
+// then. Errors: ERR_FAIL: pos; ERR_CONTEXT: no room.
+bool seq_import_state(struct seq *s, size_t pos, const void *src, struct error *err);
 
 // ---- devices
 

@@ -12,20 +12,16 @@ size_t finite_until(const float *v, size_t n)
     return i;
 }
 
-void finite_step(struct finite_search *s, const float *x, size_t n, const char *what)
+void finite_step(struct finite_search *s, uint32_t layer, const float *x, size_t n,
+                 const char *what)
 {
-    const bool embedding = strcmp(what, "token_embd") == 0,
-               last = strcmp(what, "ffn_down") == 0 || strcmp(what, "ffn_down_exps") == 0;
-    if (!embedding && !last && strcmp(what, "attn_output") != 0)
+    if (s->found || finite_until(x, n) == n)
         return;
-    if (!s->found && finite_until(x, n) < n) {
-        s->found = true;
-        if (embedding)
-            snprintf(s->where, sizeof s->where, "%s", what);
-        else
-            snprintf(s->where, sizeof s->where, "blk.%u.%s", s->layer, what);
-    }
-    s->layer += last;
+    s->found = true;
+    if (strcmp(what, "token_embd") == 0)
+        snprintf(s->where, sizeof s->where, "%s", what);
+    else
+        snprintf(s->where, sizeof s->where, "blk.%u.%s", layer, what);
 }
 
 bool finite_error(const struct finite_search *s, uint32_t id, float logit, struct error *err)

@@ -19,14 +19,14 @@ size_t finite_until(const float *v, size_t n);
 
 // A forward pass that is being looked at. Zero: nothing seen yet.
 struct finite_search {
-    uint32_t layer; // that comes next
     bool found;
     char where[48]; // "blk.3.attn_output"
 };
 
-// What the residual stream x (n) holds after a step of the pass: "token_embd", "attn_output",
-// "ffn_down" or "ffn_down_exps", named as the weights are; other steps are passed over.
-void finite_step(struct finite_search *s, const float *x, size_t n, const char *what);
+// What the residual stream x (n) holds after a step of the pass: "token_embd", or the weights of a
+// layer whose product is added to it.
+void finite_step(struct finite_search *s, uint32_t layer, const float *x, size_t n,
+                 const char *what);
 
 // The error of a logit of token id. s: the pass that led to it; NULL: nobody looked.
 bool finite_error(const struct finite_search *s, uint32_t id, float logit, struct error *err);

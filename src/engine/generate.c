@@ -1,6 +1,6 @@
 // The generate loop: tokens from the engine, stop rules, text that is certain, overflow.
 #include "base/clock.h"
-#include "engine/session.h"
+#include "engine/generation.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,16 +45,7 @@ static size_t find_stop(const struct generate_params *p, const char *text, size_
     return best;
 }
 
-struct run {
-    struct session *s;
-    const struct generate_params *p;
-    struct generated *g;
-    struct detok detok;
-    size_t shown; // bytes of g->text already given to on_text
-    bool stopped; // by a stop text
-};
-
-static bool show(struct run *r, size_t end, struct error *err)
+static bool show(struct generation *r, size_t end, struct error *err)
 {
     if (end <= r->shown)
         return true;
@@ -72,7 +63,7 @@ static bool show(struct run *r, size_t end, struct error *err)
 }
 
 // Shows text up to the first stop text, or up to where one may begin.
-static bool show_certain(struct run *r, bool at_end, struct error *err)
+static bool show_certain(struct generation *r, bool at_end, struct error *err)
 {
     size_t hold, n = r->g->text.len;
     size_t stop = find_stop(r->p, buf_str(&r->g->text), r->shown, n, &hold);
@@ -83,19 +74,6 @@ static bool show_certain(struct run *r, bool at_end, struct error *err)
         return show(r, stop, err);
     }
     return show(r, at_end ? n : hold, err);
-}
-
-static bool accept(struct run *r, const struct decoded *d, bool is_end, struct error *err)
-{
-    if (!ids_push(&r->g->ids, d->id))
-        return error_oom(err, "the answer's tokens", r->g->ids.len * sizeof d->id);
-    if (r->p->on_token)
-        r->p->on_token(r->p->user, d);
-    if (is_end && !r->p->special)
-        return true;
-    if (!detok_push(&r->detok, d->id, &r->g->text))
-        return error_oom(err, "the answer's text", r->g->text.len);
-    return show_certain(r, false, err);
 }
 
 size_t overflow_shift(struct ids *v, size_t n_ctx, size_t n_keep)
@@ -113,106 +91,26 @@ size_t overflow_shift(struct ids *v, size_t n_ctx, size_t n_keep)
     return dropped;
 }
 
-// Context full under OVERFLOW_SHIFT: what is left is evaluated again at its new positions (exact,
-// unlike rotating the cache in place).
-static bool shift(struct run *r, struct error *err)
+void generation_begin(struct generation *r, struct session *s, const struct generate_params *p,
+                      struct generated *g)
 {
-    struct session *s = r->s;
-    struct ids rest = {0};
-    if (!ids_append(&rest, seq_ids(s->seq), seq_len(s->seq))) {
-        ids_release(&rest);
-        return error_oom(err, "the shifted context", seq_len(s->seq) * sizeof *rest.data);
-    }
-    size_t drop = overflow_shift(&rest, s->engine->n_ctx, r->p->n_keep);
-    if (drop == 0) {
-        ids_release(&rest);
-        return error_set(
-            err, ERR_CONTEXT,
-            "the context of %u tokens is full and --overflow shift has nothing to drop",
-            s->engine->n_ctx);
-    }
-    struct session_stats stats = s->stats;
-    bool ok = session_sync(s, rest.data, rest.len, r->p->cancel, err);
-    ids_release(&rest);
-    s->stats = stats;
-    s->stats.n_dropped += drop;
-    return ok;
-}
-
-// Submits picks until the device has work for a while, n_left at most; n_ahead of them are under
-// way. The first is made from the logits at hand, each other after the one before. What a
-// constraint allows depends on that one: then nothing runs ahead.
-static bool ask(struct run *r, size_t n_left, bool *first, uint64_t *tickets, size_t *n_ahead,
-                struct error *err)
-{
-    const size_t most = r->p->constraint ? 1 : ENGINE_RUN_AHEAD + 1;
-    while (*n_ahead < n_left && *n_ahead < most) {
-        struct work w = {.seq = r->s->seq, .n = *first ? 0 : 1, .n_pick = 1};
-        if (!engine_submit(r->s->engine, &w, 1, r->p->cancel, &tickets[*n_ahead], err))
-            return false;
-        *first = false;
-        ++*n_ahead;
-    }
-    return true;
-}
-
-// Tokens from a fresh sync on, at most n; *done: the answer has ended.
-static bool decode(struct run *r, size_t n, double start, bool *done, struct error *err)
-{
-    struct session *s = r->s;
-    const struct generate_params *p = r->p;
-    struct generated *g = r->g;
-    uint64_t tickets[ENGINE_RUN_AHEAD + 1];
-    size_t n_ahead = 0;
-    bool ok = true, first = true;
-    for (size_t i = 0; ok && !*done && i < n; i++) {
-        if (p->constraint && constraint_is_over(p->constraint)) {
-            g->finish = FINISH_STOP;
-            *done = true;
-            break;
-        }
-        struct decoded d;
-        struct error mine = {0};
-        ok = !cancel_asked(p->cancel) || error_set(&mine, ERR_INTERRUPTED, "interrupted");
-        ok = ok && ask(r, n - i, &first, tickets, &n_ahead, &mine) &&
-             engine_wait(s->engine, tickets[0], p->cancel, &d, &mine);
-        if (!ok && mine.code == ERR_INTERRUPTED) {
-            g->finish = FINISH_INTERRUPTED;
-            ok = *done = true;
-            break;
-        }
-        if (!ok) {
-            if (err)
-                *err = mine;
-            break;
-        }
-        memmove(tickets, tickets + 1, --n_ahead * sizeof *tickets);
-        // Whoever asked may know that it was computed from what is no longer there (a page of the
-        // model's file): the token is not kept.
-        if (cancel_asked(p->cancel)) {
-            seq_trim(s->seq, seq_len(s->seq) - 1);
-            g->finish = FINISH_INTERRUPTED;
-            *done = true;
-            break;
-        }
-        if (g->ids.len == 0)
-            s->stats.first_token_s = s->stats.prefill_s + clock_now() - start;
-        bool is_end = !p->ignore_eos && tokenizer_is_end(p->tok, d.id);
-        ok = (!p->constraint || constraint_accept(p->constraint, d.id, err)) &&
-             accept(r, &d, is_end, err);
-        if (is_end || r->stopped) {
-            g->finish = r->stopped ? FINISH_STOP_TEXT : FINISH_STOP;
-            *done = true;
-        }
-    }
-    seq_trim(s->seq, seq_len(s->seq)); // what runs ahead of what was accepted
-    return ok;
+    *g = (struct generated){.finish = FINISH_LENGTH};
+    *r = (struct generation){
+        .s = s,
+        .p = p,
+        .g = g,
+        .detok = {.tok = p->tok,
+                  .special = p->special,
+                  .strip_space =
+                      p->strip_space && !p->constraint}, // (what the grammar took is what is shown)
+        .start = clock_now(),
+    };
 }
 
 // What the constraint allows next (sampling.mask). The engine asks while the device is at work.
 static bool mask(void *user, uint32_t *allow, struct error *err)
 {
-    const struct run *r = user;
+    const struct generation *r = user;
     const size_t len = seq_len(r->s->seq), n_ctx = r->s->engine->n_ctx, n = r->g->ids.len;
     size_t n_left = r->p->overflow == OVERFLOW_SHIFT ? SIZE_MAX : n_ctx - len;
     if (r->p->n_predict >= 0 && n_left > (uint64_t)r->p->n_predict - n)
@@ -220,64 +118,228 @@ static bool mask(void *user, uint32_t *allow, struct error *err)
     return constraint_mask(r->p->constraint, n_left, allow, err);
 }
 
-bool generate(struct session *s, const struct generate_params *p, struct generated *g,
-              struct error *err)
+bool generation_sampling(struct generation *r, struct error *err)
 {
-    const uint32_t n_ctx = s->engine->n_ctx;
-    *g = (struct generated){0};
-    struct run r = {
-        .s = s,
-        .p = p,
-        .g = g,
-        .detok = {.tok = p->tok,
-                  .special = p->special,
-                  .strip_space = p->strip_space &&
-                                 !p->constraint}}; // (what the grammar took is what is shown)
+    const struct generate_params *p = r->p;
     struct sampling sampling = {.sampler = p->sampler, .n_probs = p->n_probs};
     if (!p->ignore_eos)
         sampling.stop_ids = tokenizer_end_ids(p->tok, &sampling.n_stop_ids);
-
-    double start = clock_now();
     if (p->constraint) {
         sampling.mask = mask;
-        sampling.mask_user = &r;
+        sampling.mask_user = r;
     }
-    bool ok = seq_sampling(s->seq, &sampling, err), done = false;
-    g->finish = FINISH_LENGTH;
-    while (ok && !done) {
-        if (p->n_predict >= 0 && g->ids.len >= (uint64_t)p->n_predict)
-            break;
-        size_t len = seq_len(s->seq), room = len < n_ctx ? n_ctx - len : 0;
-        if (room == 0 && p->overflow == OVERFLOW_SHIFT) {
-            ok = shift(&r, err);
-            continue;
-        }
-        if (room == 0) {
-            g->finish = FINISH_CONTEXT;
-            if (g->ids.len == 0)
-                ok = error_set(err, ERR_CONTEXT,
-                               "the prompt has %zu tokens and fills the context of %u: no room for "
-                               "an answer; shorten "
-                               "it, use a larger -c, or --overflow drop|shift",
-                               len, n_ctx);
-            break;
-        }
-        if (p->n_predict >= 0 && room > (uint64_t)p->n_predict - g->ids.len)
-            room = (size_t)((uint64_t)p->n_predict - g->ids.len);
-        ok = decode(&r, room, start, &done, err);
+    return seq_sampling(r->s->seq, &sampling, err);
+}
+
+static bool end_as(struct generation *r, enum finish finish)
+{
+    r->g->finish = finish;
+    return r->done = true;
+}
+
+bool generation_room(struct generation *r, size_t len, size_t *n, struct error *err)
+{
+    const struct generate_params *p = r->p;
+    const size_t n_ctx = r->s->engine->n_ctx, n_given = r->g->ids.len;
+    *n = 0;
+    if (p->n_predict >= 0 && n_given >= (uint64_t)p->n_predict)
+        return end_as(r, FINISH_LENGTH);
+    *n = len < n_ctx ? n_ctx - len : 0;
+    if (*n == 0 && p->overflow == OVERFLOW_SHIFT)
+        return true;
+    if (*n == 0) {
+        end_as(r, FINISH_CONTEXT);
+        return n_given > 0 ||
+               error_set(err, ERR_CONTEXT,
+                         "the prompt has %zu tokens and fills the context of %zu: no room for an "
+                         "answer; shorten it, use a larger -c, or --overflow drop|shift",
+                         len, n_ctx);
     }
-    // What is still held: an incomplete UTF-8 sequence, a beginning of a stop text that did not
-    // come.
-    if (!r.stopped) {
-        if (!detok_flush(&r.detok, &g->text))
+    if (p->n_predict >= 0 && *n > (uint64_t)p->n_predict - n_given)
+        *n = (size_t)((uint64_t)p->n_predict - n_given);
+    if (p->constraint && constraint_is_over(p->constraint))
+        end_as(r, FINISH_STOP);
+    return true;
+}
+
+bool generation_shift(struct generation *r, struct ids *ids, struct error *err)
+{
+    const size_t drop = overflow_shift(ids, r->s->engine->n_ctx, r->p->n_keep);
+    r->s->stats.n_dropped += drop;
+    return drop > 0 ||
+           error_set(err, ERR_CONTEXT,
+                     "the context of %u tokens is full and --overflow shift has nothing to drop",
+                     r->s->engine->n_ctx);
+}
+
+bool generation_push(struct generation *r, const struct decoded *d, struct error *err)
+{
+    const struct generate_params *p = r->p;
+    struct generated *g = r->g;
+    if (g->ids.len == 0)
+        r->s->stats.first_token_s = r->s->stats.prefill_s + clock_now() - r->start;
+    const bool is_end = !p->ignore_eos && tokenizer_is_end(p->tok, d->id);
+    if (p->constraint && !constraint_accept(p->constraint, d->id, err))
+        return false;
+    if (!ids_push(&g->ids, d->id))
+        return error_oom(err, "the answer's tokens", g->ids.len * sizeof d->id);
+    if (p->on_token)
+        p->on_token(p->user, d);
+    bool ok = true;
+    if (!is_end || p->special) {
+        if (!detok_push(&r->detok, d->id, &g->text))
+            return error_oom(err, "the answer's text", g->text.len);
+        ok = show_certain(r, false, err);
+    }
+    if (is_end || r->stopped)
+        end_as(r, r->stopped ? FINISH_STOP_TEXT : FINISH_STOP);
+    return ok;
+}
+
+void generation_interrupt(struct generation *r)
+{
+    end_as(r, FINISH_INTERRUPTED);
+}
+
+bool generation_end(struct generation *r, bool ok, struct error *err)
+{
+    struct generated *g = r->g;
+    if (!r->stopped) {
+        if (!detok_flush(&r->detok, &g->text))
             ok = error_oom(err, "the answer's text", g->text.len);
         struct error mine = {0};
-        if (!show_certain(&r, true, ok ? err : &mine))
+        if (!show_certain(r, true, ok ? err : &mine))
             ok = false;
-        if (r.stopped && ok)
+        if (r->stopped && ok)
             g->finish = FINISH_STOP_TEXT;
     }
-    s->stats.n_generated = g->ids.len;
-    s->stats.decode_s = clock_now() - start;
+    r->s->stats.n_generated = g->ids.len;
+    r->s->stats.decode_s = clock_now() - r->start;
     return ok;
+}
+
+// ---- one answer, the device ahead of the host
+
+// Picks that are submitted and not waited for.
+struct ahead {
+    uint64_t tickets[ENGINE_RUN_AHEAD + 1];
+    size_t n;
+    bool fresh; // nothing was picked since the last sync
+};
+
+// Submits picks until the device has work for a while, n_left at most. The first is made from the
+// logits at hand, each other after the one before. What a constraint allows depends on that one,
+// and so does what may be guessed: then nothing runs ahead.
+static bool ask(struct generation *r, size_t n_left, struct ahead *a, struct error *err)
+{
+    const size_t most = r->p->constraint || r->s->speculation ? 1 : ENGINE_RUN_AHEAD + 1;
+    while (a->n < n_left && a->n < most) {
+        struct work w = {.seq = r->s->seq, .n = a->fresh ? 0 : 1, .n_pick = 1};
+        if (!engine_submit(r->s->engine, &w, 1, r->p->cancel, &a->tickets[a->n], err))
+            return false;
+        a->fresh = false;
+        a->n++;
+    }
+    return true;
+}
+
+// How many guesses the next step is to check, of at most n_left tokens.
+static size_t guess(struct generation *r, size_t n_left, const struct ahead *a)
+{
+    const struct session *s = r->s;
+    if (!s->speculation || a->fresh)
+        return 0;
+    const size_t most = seq_max_drafts(s->seq);
+    return speculation_next(s->speculation, seq_ids(s->seq), seq_len(s->seq),
+                            most < n_left ? most : n_left - 1);
+}
+
+// The next token of at most n_left, or several, where guesses come true.
+static bool decode(struct generation *r, size_t n_left, struct ahead *a, struct error *err)
+{
+    struct session *s = r->s;
+    const struct cancel *cancel = r->p->cancel;
+    struct decoded d[1 + ENGINE_MAX_DRAFTS];
+    struct error mine = {0};
+    const size_t n_drafts = guess(r, n_left, a);
+    const bool evaluates = !a->fresh;
+    const double begin = clock_now();
+    bool ok = !cancel_asked(cancel) || error_set(&mine, ERR_INTERRUPTED, "interrupted");
+    if (ok && n_drafts > 0) {
+        const struct work w = {.seq = s->seq,
+                               .n = 1,
+                               .n_pick = 1,
+                               .drafts = s->speculation->guesses,
+                               .n_drafts = n_drafts};
+        ok = engine_submit(s->engine, &w, 1, cancel, &a->tickets[a->n++], &mine);
+    }
+    ok = ok && (n_drafts > 0 || ask(r, n_left, a, &mine)) &&
+         engine_wait(s->engine, a->tickets[0], cancel, d, &mine);
+    if (!ok && mine.code == ERR_INTERRUPTED) {
+        generation_interrupt(r);
+        return true;
+    }
+    if (!ok) {
+        if (err)
+            *err = mine;
+        return false;
+    }
+    memmove(a->tickets, a->tickets + 1, --a->n * sizeof *a->tickets);
+    size_t n = 1, n_taken = 0;
+    while (n <= n_drafts && d[n].id >= 0)
+        n++;
+    if (s->speculation && evaluates)
+        speculation_step(s->speculation, n_drafts, d, n, clock_now() - begin);
+    s->stats.n_steps++;
+    s->stats.n_drafted += n_drafts;
+    s->stats.n_accepted += n - 1;
+    const size_t before = seq_len(s->seq) - n;
+    // Whoever asked may know that it was computed from what is no longer there (a page of the
+    // model's file): the token is not kept.
+    if (cancel_asked(cancel)) {
+        seq_trim(s->seq, before);
+        generation_interrupt(r);
+        return true;
+    }
+    while (ok && n_taken < n && !r->done)
+        ok = generation_push(r, &d[n_taken++], err);
+    if (n_taken < n)
+        seq_trim(s->seq, before + n_taken);
+    return ok;
+}
+
+static bool shift(struct generation *r, struct ahead *a, struct error *err)
+{
+    struct session *s = r->s;
+    struct ids rest = {0};
+    bool ok = ids_append(&rest, seq_ids(s->seq), seq_len(s->seq)) ||
+              error_oom(err, "the shifted context", seq_len(s->seq) * sizeof *rest.data);
+    ok = ok && generation_shift(r, &rest, err);
+    struct session_stats stats = s->stats;
+    ok = ok && session_sync(s, rest.data, rest.len, r->p->cancel, err);
+    ids_release(&rest);
+    s->stats = stats;
+    if (s->speculation)
+        speculation_forget(s->speculation);
+    *a = (struct ahead){.fresh = true};
+    return ok;
+}
+
+bool generate(struct session *s, const struct generate_params *p, struct generated *g,
+              struct error *err)
+{
+    struct generation r;
+    struct ahead a = {.fresh = true};
+    generation_begin(&r, s, p, g);
+    bool ok = generation_sampling(&r, err);
+    if (s->speculation)
+        speculation_forget(s->speculation);
+    while (ok && !r.done) {
+        size_t n_left;
+        ok = generation_room(&r, seq_len(s->seq), &n_left, err);
+        if (ok && !r.done)
+            ok = n_left > 0 ? decode(&r, n_left, &a, err) : shift(&r, &a, err);
+    }
+    seq_trim(s->seq, seq_len(s->seq)); // what runs ahead of what was accepted
+    return generation_end(&r, ok, err);
 }

@@ -43,3 +43,11 @@ bool kv_pool_shared(const struct kv_pool *p, uint32_t block)
 {
     return p->n_users[block] > 1;
 }
+
+uint32_t kv_pool_free(const struct kv_pool *p)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_blocks; i++)
+        n += p->n_users[i] == 0;
+    return n;
+}

@@ -22,5 +22,6 @@ bool kv_pool_take(struct kv_pool *p, uint32_t *block);
 void kv_pool_share(struct kv_pool *p, uint32_t block); // one more user of a taken block
 void kv_pool_give(struct kv_pool *p, uint32_t block);  // one user less
 bool kv_pool_shared(const struct kv_pool *p, uint32_t block);
+uint32_t kv_pool_free(const struct kv_pool *p); // blocks that nobody has
 
 #endif

@@ -130,21 +130,20 @@ struct engine_kernel *profile_reader(struct engine_profile *p, const char *what,
     return found;
 }
 
-// times: of experts, how many a token uses
-static double product(const struct weight *w, const char *what, size_t n, uint32_t times)
+static double product(const struct weight *w, const char *what, size_t n)
 {
     return w->data && !w->vector && profile_names(what, w->name)
-               ? 2.0 * w->rows * w->n_cols * (double)n * (w->n_stacked ? times : 1)
+               ? 2.0 * w->rows * w->n_cols * (double)n * (w->n_stacked ? w->n_used : 1)
                : 0;
 }
 
 // Of the products with the matrices that `what` names; one token reaches the head.
 static double product_flops(const struct model *m, const char *what, size_t n)
 {
-    double flops = product(&m->output, what, 1, 1);
+    double flops = product(&m->output, what, 1);
     for (uint32_t i = 0; i < m->hp.n_layer; i++)
         for (int k = 0; k < N_LAYER_WEIGHTS; k++)
-            flops += product(&m->layers[i].w[k], what, n, m->layers[i].experts.n_used);
+            flops += product(&m->layers[i].w[k], what, n);
     return flops;
 }
 
@@ -157,7 +156,7 @@ static double attention_flops(const struct model *m, size_t n_past, size_t n)
         double seen = 0; // pairs of a token and one that it sees
         for (size_t t = 1; t <= n; t++)
             seen += (double)layer_seen(l, n_past + t);
-        flops += 4.0 * seen * l->n_head * l->head_dim; // q k and p v
+        flops += 2.0 * seen * l->n_head * (l->head_dim + layer_value_dim(l)); // q k and p v
     }
     return flops;
 }

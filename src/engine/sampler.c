@@ -416,6 +416,10 @@ bool sampler_check(const struct sampler_settings *s, uint32_t n_vocab, struct er
         if (!isfinite(sampler_number_get(s, &sampler_numbers[i])))
             return error_set(err, ERR_USAGE, "--%s: found %g, expected a finite number",
                              sampler_numbers[i].name, sampler_number_get(s, &sampler_numbers[i]));
+    if (s->temp > 0 && s->temp < SAMPLER_LEAST_TEMP)
+        return error_set(err, ERR_USAGE,
+                         "--temp: found %g, expected 0 (the most likely token), or %g at least",
+                         (double)s->temp, (double)SAMPLER_LEAST_TEMP);
     size_t n = 0;
     while (n < SAMPLER_MAX_CHAIN && s->chain[n] != SAMPLER_END && s->chain[n] < N_STAGES)
         n++;

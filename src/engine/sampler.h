@@ -67,6 +67,8 @@ extern const struct sampler_settings sampler_defaults; // those of the command l
 // ends, numbers that are numbers. Every sampler begins with it; the ranges that make sense are in
 // engine/settings.h. Errors: ERR_USAGE naming the setting, the value, the expectation.
 bool sampler_check(const struct sampler_settings *s, uint32_t n_vocab, struct error *err);
+// Logits divided by a temperature above 0 but below this would not be finite any more.
+#define SAMPLER_LEAST_TEMP 1e-30f
 
 // "penalties;dry;top_n_sigma;top_k;typical;top_p;min_p;xtc;temperature" (';' or ',' between) ->
 // chain; and back.
@@ -94,8 +96,8 @@ struct sampler {
     uint32_t *z;     // owned, DRY scratch, grows with the history
     size_t n_z;
     size_t n_cand; // survivors of the last pick, in ascending id order
-    // One bit for each token, (n_vocab + 31) / 32 words: of those without one nothing is left, before
-    // any filter. Borrowed; NULL: every token.
+    // One bit for each token, (n_vocab + 31) / 32 words: of those without one nothing is left,
+    // before any filter. Borrowed; NULL: every token.
     const uint32_t *allow;
 };
 

@@ -1,6 +1,12 @@
 #include "engine/session.h"
 
+#include <stdlib.h>
+
 #include "base/clock.h"
+
+// Tokens between two calls of progress on an engine that takes any chunks: few enough for a line
+// that moves on a slow machine.
+enum { SHOWN_CHUNK = 64 };
 
 bool session_init(struct session *s, struct engine *engine, struct error *err)
 {
@@ -13,7 +19,26 @@ void session_release(struct session *s)
     if (!s)
         return;
     seq_free(s->seq);
+    session_speculate(s, SPEC_OFF, NULL);
     *s = (struct session){0};
+}
+
+bool session_speculate(struct session *s, enum spec spec, struct error *err)
+{
+    const bool want = spec != SPEC_OFF && engine_takes_drafts(s->engine);
+    if (want == (s->speculation != NULL))
+        return true;
+    if (want) {
+        s->speculation = malloc(sizeof *s->speculation);
+        if (!s->speculation)
+            return error_oom(err, "drafts", sizeof *s->speculation);
+        if (speculation_init(s->speculation, s->engine->n_ctx, err))
+            return true;
+    }
+    speculation_release(s->speculation);
+    free(s->speculation);
+    s->speculation = NULL;
+    return !want;
 }
 
 bool session_sync(struct session *s, const int32_t *prefix, size_t n, const struct cancel *cancel,
@@ -21,7 +46,7 @@ bool session_sync(struct session *s, const int32_t *prefix, size_t n, const stru
 {
     struct engine *e = s->engine;
     if (n == 0)
-        return error_set(err, ERR_FAIL, "the prompt is empty: nothing to continue from");
+        return error_set(err, ERR_USAGE, "the prompt is empty: nothing to continue from");
     if (n > e->n_ctx)
         return error_set(
             err, ERR_CONTEXT,
@@ -29,20 +54,27 @@ bool session_sync(struct session *s, const int32_t *prefix, size_t n, const stru
             e->n_ctx, n);
     double start = clock_now();
     const int32_t *ids = seq_ids(s->seq);
-    size_t common = 0, n_past = seq_n_past(s->seq);
-    while (common < n && common < n_past && ids[common] == prefix[common])
+    size_t common = 0, before = seq_n_past(s->seq);
+    if (seq_len(s->seq) > before + 1) // the last one may not have been evaluated yet
+        before = seq_len(s->seq) - 1;
+    while (common < n && common < before && ids[common] == prefix[common])
         common++;
+    before = common;
     if (common == n)
         common =
             n - 1; // the last token is evaluated again: its logits are what decoding starts from
     seq_trim(s->seq, common);
+    if (seq_n_past(s->seq) < common)
+        seq_trim(s->seq, common = seq_n_past(s->seq)); // so that all that is read is counted
 
+    const size_t most =
+        s->progress && e->any_chunks && e->n_batch > SHOWN_CHUNK ? SHOWN_CHUNK : e->n_batch;
     size_t done = common;
     bool ok = true;
     if (s->progress)
         s->progress(s->progress_user, 0, n - common);
     while (ok && done < n) {
-        size_t chunk = n - done < e->n_batch ? n - done : e->n_batch;
+        size_t chunk = n - done < most ? n - done : most;
         struct work w = {.seq = s->seq, .ids = prefix + done, .n = chunk};
         w.n_logits = done + chunk == n;
         ok = engine_submit(e, &w, 1, cancel, NULL, err);
@@ -54,6 +86,7 @@ bool session_sync(struct session *s, const int32_t *prefix, size_t n, const stru
         .n_prompt = n,
         .n_reused = common,
         .n_evaluated = done - common,
+        .n_again = before > common + 1 ? before - common : 0, // but for the last token
         .prefill_s = clock_now() - start,
         .n_dropped = s->stats.n_dropped,
     };

@@ -7,13 +7,17 @@
 #include "base/buf.h"
 #include "engine/constrain.h"
 #include "engine/engine.h"
+#include "engine/speculate.h"
 #include "text/tokenizer.h"
 
 struct session_stats {  // of the last sync and generate
     size_t n_prompt;    // tokens of the prefix
     size_t n_reused;    // of them already in the KV cache
     size_t n_evaluated; // of them evaluated by this sync
+    size_t n_again;     // of these evaluated before, too, and given up since (see seq_trim)
     size_t n_generated;
+    size_t n_steps; // of generate: fewer than tokens where drafts came true; 0: a schedule's answer
+    size_t n_drafted, n_accepted;
     double prefill_s, decode_s, first_token_s; // seconds; first_token_s from the start of sync
     size_t n_dropped;                          // by --overflow drop|shift since the session began
 };
@@ -22,6 +26,7 @@ struct session {
     struct engine *engine; // borrowed
     struct seq *seq;       // owned: every token up to now; all but possibly the last are evaluated
     struct session_stats stats;
+    struct speculation *speculation; // owned; NULL: none
     // Called at the start of a sync and after every chunk (tokens of this sync); may be NULL.
     void (*progress)(void *user, size_t done, size_t total);
     void *progress_user;
@@ -29,6 +34,10 @@ struct session {
 
 bool session_init(struct session *s, struct engine *engine, struct error *err); // as seq_open
 void session_release(struct session *s); // not the engine; zeroed is fine
+
+// Where drafts of answers come from, from the next one on. No text depends on it. Errors:
+// ERR_MEMORY.
+bool session_speculate(struct session *s, enum spec spec, struct error *err);
 
 // Makes the sequence equal prefix[0..n) (n > 0), all evaluated, with fresh logits for its last
 // token. Errors: ERR_CONTEXT (both lengths; nothing changed), ERR_INTERRUPTED (the sequence is the

@@ -25,14 +25,15 @@ bool builder_ok(const struct builder *b, struct error *err)
                          GRAMMAR_MAX_EXPRS);
     if (b->failed || b->bytes.failed)
         return error_oom(err, "a grammar", b->n_exprs * sizeof *b->exprs);
-    return true;
+    return work_ok(&b->work, err);
 }
 
 static uint32_t add(struct builder *b, struct expr x)
 {
     if (b->n_exprs >= GRAMMAR_MAX_EXPRS)
         b->too_big = true;
-    if (b->too_big || !array_grow(&b->failed, &b->exprs, b->n_exprs, &b->cap_exprs, sizeof x))
+    if (b->too_big || !work_add(&b->work, 1) ||
+        !array_grow(&b->failed, &b->exprs, b->n_exprs, &b->cap_exprs, sizeof x))
         return 0; // whoever uses it looks at the failure first
     b->exprs[b->n_exprs] = x;
     return (uint32_t)b->n_exprs++;
@@ -71,6 +72,7 @@ uint32_t expr_class(struct builder *b, struct charset *s)
     size_t i = 0;
     while (i < b->n_classes && !charset_equal(&b->classes[i], s))
         i++;
+    work_add(&b->work, i);
     if (i < b->n_classes) {
         charset_release(s);
     } else if (array_grow(&b->failed, &b->classes, b->n_classes, &b->cap_classes, sizeof *s)) {

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "grammar/charset.h"
+#include "grammar/work.h"
 
 enum expr_kind {
     EXPR_EMPTY,   // the empty text
@@ -46,6 +47,7 @@ struct builder {
     size_t n_classes, cap_classes;
     struct rule *rules;
     size_t n_rules, cap_rules;
+    struct work work;
     bool failed;  // out of memory
     bool too_big; // GRAMMAR_MAX_EXPRS
 };

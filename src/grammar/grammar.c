@@ -20,9 +20,10 @@ static struct grammar *finish(struct builder *b, uint32_t root, struct error *er
     return g;
 }
 
-struct grammar *grammar_from_gbnf(const char *text, size_t n, struct error *err)
+struct grammar *grammar_from_gbnf(const char *text, size_t n, const struct cancel *cancel,
+                                  struct error *err)
 {
-    struct builder b = {0};
+    struct builder b = {.work.cancel = cancel};
     uint32_t root;
     if (!gbnf_read(&b, text, n, &root, err)) {
         builder_release(&b);
@@ -31,9 +32,10 @@ struct grammar *grammar_from_gbnf(const char *text, size_t n, struct error *err)
     return finish(&b, root, err);
 }
 
-struct grammar *grammar_from_schema(const char *text, size_t n, unsigned indent, struct error *err)
+struct grammar *grammar_from_schema(const char *text, size_t n, unsigned indent,
+                                    const struct cancel *cancel, struct error *err)
 {
-    struct builder b = {0};
+    struct builder b = {.work.cancel = cancel};
     uint32_t root;
     if (!schema_read(&b, text, n, indent, &root, err)) {
         builder_release(&b);

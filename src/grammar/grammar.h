@@ -10,6 +10,7 @@
 #define HOKKU_GRAMMAR_GRAMMAR_H
 
 #include "base/buf.h"
+#include "base/cancel.h"
 #include "base/error.h"
 #include "text/tokenizer.h"
 
@@ -17,11 +18,13 @@ struct grammar; // immutable
 
 // GBNF; the answer is what its rule `root` describes. Errors: ERR_USAGE with line, column and what
 // was expected, also for what cannot be obeyed (undefined rules, left recursion, no text at all) or
-// is too large; ERR_MEMORY.
-struct grammar *grammar_from_gbnf(const char *text, size_t n, struct error *err);
+// is too large; ERR_MEMORY; ERR_INTERRUPTED (cancel, NULL: nothing ends it).
+struct grammar *grammar_from_gbnf(const char *text, size_t n, const struct cancel *cancel,
+                                  struct error *err);
 // JSON Schema 2020-12 (docs/grammar.md: which part). indent: spaces of a level in the answer's
 // JSON, 0: one line without blanks. Errors: as above; a keyword that is not enforced is named.
-struct grammar *grammar_from_schema(const char *text, size_t n, unsigned indent, struct error *err);
+struct grammar *grammar_from_schema(const char *text, size_t n, unsigned indent,
+                                    const struct cancel *cancel, struct error *err);
 void grammar_free(struct grammar *g); // NULL is fine
 
 enum { GRAMMAR_MAX_INDENT = 16 };

@@ -11,6 +11,7 @@
 struct maker {
     const struct nfa *a;
     struct dfa *d;
+    struct work *work;
     struct setpool sets; // of states, and the length; sets[i] is d->states[i - 1]
     uint64_t *list;      // scratch: the set that is being made
     size_t n, cap;
@@ -27,7 +28,7 @@ static void spread(struct maker *m, uint32_t from, bool begin, bool end, uint32_
 {
     size_t n = 0;
     m->stack[n++] = from;
-    while (n) {
+    while (n && work_add(m->work, 1)) {
         uint32_t s = m->stack[--n];
         if (s == NONE || m->seen[s] == m->epoch)
             continue;
@@ -119,12 +120,16 @@ static void make_edges(struct maker *m, uint32_t state, uint32_t min, uint32_t m
                 m->cuts[m->n_cuts++] = c->r[k].hi + 1;
             }
     }
+    if (!work_add(m->work, n + m->n_cuts))
+        return;
     if (m->n_cuts)
         qsort(m->cuts, m->n_cuts, sizeof *m->cuts, ascending);
     for (size_t i = 0; i + 1 < m->n_cuts && !m->failed; i++) {
         uint32_t lo = m->cuts[i], hi = m->cuts[i + 1] - 1;
         if (lo > hi || m->cuts[i] == m->cuts[i + 1])
             continue;
+        if (!work_add(m->work, n))
+            return;
         m->epoch++;
         m->n = 0;
         items = setpool_get(&m->sets, state + 1, &n);
@@ -151,12 +156,12 @@ static void make_edges(struct maker *m, uint32_t state, uint32_t min, uint32_t m
 
 // Takes away the edges to states from which nothing is accepted: each would cost a class of its
 // own.
-static bool trim(struct dfa *d)
+static bool trim(struct dfa *d, struct work *work)
 {
     bool *lives = calloc(d->n_states + 1, sizeof *lives), changed = true;
     if (!lives)
         return false;
-    while (changed) {
+    while (changed && work_add(work, d->n_states + d->n_edges)) {
         changed = false;
         for (size_t i = d->n_states; i-- > 0;) {
             bool now = d->states[i].accepts;
@@ -178,10 +183,11 @@ static bool trim(struct dfa *d)
     return true;
 }
 
-bool dfa_init(struct dfa *d, const struct nfa *a, uint32_t min, uint32_t max, struct error *err)
+bool dfa_init(struct dfa *d, const struct nfa *a, uint32_t min, uint32_t max, struct work *work,
+              struct error *err)
 {
     *d = (struct dfa){0};
-    struct maker m = {.a = a, .d = d};
+    struct maker m = {.a = a, .d = d, .work = work};
     m.seen = calloc(a->n + 1, sizeof *m.seen);
     m.stack = malloc((2 * a->n + 2) * sizeof *m.stack);
     m.failed = !setpool_init(&m.sets) || !m.seen || !m.stack;
@@ -193,20 +199,22 @@ bool dfa_init(struct dfa *d, const struct nfa *a, uint32_t min, uint32_t max, st
         state_of(&m, 0, true);
     }
     bool too_big = false;
-    for (uint32_t i = 0; i < d->n_states && !m.failed && !too_big; i++) {
+    for (uint32_t i = 0; i < d->n_states && !m.failed && !too_big && work_add(work, 1); i++) {
         make_edges(&m, i, min, max, i == 0);
         too_big = d->n_states > REGEX_MAX_STATES || d->n_edges > 8 * (size_t)REGEX_MAX_STATES;
     }
-    if (!m.failed && !too_big && !trim(d))
+    if (!m.failed && !too_big && !trim(d, work))
         m.failed = true;
     setpool_release(&m.sets);
     free(m.list);
     free(m.seen);
     free(m.stack);
     free(m.cuts);
-    if (!m.failed && !too_big)
+    if (!m.failed && !too_big && work_ok(work, err))
         return true;
     dfa_release(d);
+    if (!m.failed && !too_big)
+        return false;
     return m.failed ? error_oom(err, "a pattern's automaton", a->n * sizeof *a->states)
                     : error_set(err, ERR_USAGE,
                                 "the patterns and the length together need more than %d states: "

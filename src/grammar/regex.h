@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "grammar/charset.h"
+#include "grammar/work.h"
 
 enum { REGEX_MAX_STATES = 20000, REGEX_MAX_PATTERNS = 30 };
 
@@ -49,8 +50,9 @@ struct dfa {
 };
 
 // The texts that all patterns match and that have min to max characters (UINT32_MAX: no bound).
-// Errors: ERR_USAGE (more than REGEX_MAX_STATES), ERR_MEMORY.
-bool dfa_init(struct dfa *d, const struct nfa *a, uint32_t min, uint32_t max, struct error *err);
+// Errors: ERR_USAGE (more than REGEX_MAX_STATES), those of work_ok, ERR_MEMORY.
+bool dfa_init(struct dfa *d, const struct nfa *a, uint32_t min, uint32_t max, struct work *work,
+              struct error *err);
 void dfa_release(struct dfa *d);                                   // zeroed is fine
 bool dfa_matches(const struct dfa *d, const char *text, size_t n); // of UTF-8
 

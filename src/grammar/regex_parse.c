@@ -252,17 +252,19 @@ static struct piece group(struct reader *r)
     if (r->nesting >= MAX_NESTING)
         expected(r, begin, "groups no more than 100 deep");
     if (r->end - r->at >= 2 && r->at[0] == '?') {
-        char c = r->at[1];
+        char c = r->at[1], behind = r->end - r->at >= 3 && c == '<' ? r->at[2] : c;
         if (c == ':') {
             r->at += 2;
-        } else if (c == '<' && r->end - r->at >= 3 && r->at[2] != '=' && r->at[2] != '!') {
+        } else if (behind == '=' || behind == '!') {
+            expected(r, begin, "no (?= (?! (?<= (?<!: looking ahead or behind is not enforced");
+        } else if (c == '<') {
             const char *close = memchr(r->at, '>', (size_t)(r->end - r->at));
             if (!close)
                 expected(r, begin, "a name that ends with >");
             else
                 r->at = close + 1;
         } else {
-            expected(r, begin, "no (?= (?! (?<= (?<!: looking ahead or behind is not enforced");
+            expected(r, begin, "(, (?: or (?<name>: flags and the like are not enforced");
         }
     }
     r->nesting++;

@@ -80,6 +80,8 @@ static bool add_part(struct schema *s, struct goal *g, const json_t *schema)
     for (size_t i = 0; i < g->n; i++)
         if (g->parts[i].schema == schema)
             return true;
+    if (!schema_work(s, g->n))
+        return false;
     if (g->n == SCHEMA_MAX_PARTS)
         return schema_fail(s, schema, NULL, "more than %d schemas have to be obeyed at once",
                            SCHEMA_MAX_PARTS);
@@ -162,7 +164,7 @@ bool schema_flatten(struct schema *s, struct goal *g)
     for (size_t i = 0; i < g->n; i++) {
         const json_t *x = g->parts[i].schema;
         const json_t *path[SCHEMA_MAX_DEPTH];
-        if (!schema_keywords(s, x) || !no_circle(s, x, path, 0))
+        if (!no_circle(s, x, path, 0))
             return false;
         if (json_object_get(x, "$ref")) {
             const json_t *target = schema_ref(s, x);
@@ -245,10 +247,11 @@ static bool merge_string(struct schema *s, const json_t *x, struct merged *m)
 
 static struct property *property(struct schema *s, struct merged *m, const char *name)
 {
-    for (size_t i = 0; i < m->n_properties; i++)
+    for (size_t i = 0; i < m->n_properties && schema_work(s, 1); i++)
         if (strcmp(m->properties[i].name, name) == 0)
             return &m->properties[i];
-    if (!schema_grow(s, &m->properties, m->n_properties, &m->cap_properties, sizeof *m->properties))
+    if (s->failed ||
+        !schema_grow(s, &m->properties, m->n_properties, &m->cap_properties, sizeof *m->properties))
         return NULL;
     m->properties[m->n_properties] = (struct property){.name = name};
     return &m->properties[m->n_properties++];
@@ -317,8 +320,8 @@ json_t *schema_values(struct schema *s, const struct goal *g, const struct merge
         bool obeys = true;
         for (size_t k = 0; obeys && k < g->n; k++)
             obeys = schema_obeys(s, g->parts[k].schema, v, 0);
-        for (size_t k = 0; obeys && k < json_array_size(out); k++)
-            obeys = !json_same(v, json_array_get(out, k));
+        if (obeys && !m->value && m->values) // what is there twice is one value
+            obeys = schema_enum_find(s, m->values, v) == i;
         if (obeys)
             json_array_append(out, v);
     }
@@ -437,9 +440,11 @@ static void make_rule(struct schema *s, size_t index)
 
 // ---- oneOf ----
 
-static bool lives(const struct builder *b, const bool *rule_lives, uint32_t index)
+static bool lives(struct builder *b, const bool *rule_lives, uint32_t index)
 {
     const struct expr *x = &b->exprs[index];
+    if (!work_add(&b->work, 1))
+        return false;
     switch (x->kind) {
     case EXPR_NOTHING:
         return false;
@@ -471,14 +476,14 @@ static bool check_disjoint(struct schema *s)
     bool *rule_lives = calloc(b->n_rules + 1, sizeof *rule_lives), changed = true;
     if (!rule_lives)
         return schema_oom(s);
-    while (changed) {
+    while (changed && work_add(&b->work, b->n_rules)) {
         changed = false;
         for (size_t i = b->n_rules; i-- > 0;)
             if (!rule_lives[i] && b->rules[i].body != UINT32_MAX &&
                 lives(b, rule_lives, b->rules[i].body))
                 rule_lives[i] = changed = true;
     }
-    for (size_t i = 0; i < s->n_disjoints && !s->failed; i++)
+    for (size_t i = 0; i < s->n_disjoints && schema_work(s, 1); i++)
         if (rule_lives[s->disjoints[i].rule])
             schema_fail(
                 s, s->disjoints[i].schema, "oneOf",
@@ -517,6 +522,7 @@ bool schema_read(struct builder *b, const char *text, size_t n, unsigned indent,
     free(s.slots);
     free(s.checked);
     free(s.disjoints);
+    free(s.enums);
     json_decref(s.formats);
     json_decref(s.root);
     return ok;

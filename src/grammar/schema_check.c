@@ -1,5 +1,6 @@
 // Whether a JSON value obeys a schema: for the values of enum and const, which are written out.
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -34,6 +35,101 @@ bool json_same(const json_t *a, const json_t *b)
         return same;
     }
     return json_equal(a, b);
+}
+
+// What are the same have the same one.
+static uint64_t hash_of(const json_t *v)
+{
+    const char *key;
+    json_t *x;
+    struct decimal d;
+    uint64_t h = json_is_number(v) ? JSON_REAL : json_typeof(v);
+    switch (json_typeof(v)) {
+    case JSON_STRING:
+        for (size_t i = 0; i < json_string_length(v); i++)
+            h = (h ^ (unsigned char)json_string_value(v)[i]) * 0x100000001B3u;
+        break;
+    case JSON_INTEGER:
+    case JSON_REAL: // 1.0 is 1
+        decimal_from_json(&d, v);
+        h += d.n_whole + 1000 * d.negative;
+        for (unsigned i = 0; i < d.n; i++)
+            h = (h ^ (unsigned)d.digit[i]) * 0x100000001B3u;
+        break;
+    case JSON_ARRAY:
+        for (size_t i = 0; i < json_array_size(v); i++)
+            h = (h ^ hash_of(json_array_get(v, i))) * 0x100000001B3u;
+        break;
+    case JSON_OBJECT: // in any order
+        json_object_foreach((json_t *)(uintptr_t)v, key, x)
+        {
+            h += hash_of(x) * (strlen(key) + 1);
+        }
+        break;
+    default:
+        break;
+    }
+    return (h ^ h >> 29) * 0x9E3779B97F4A7C15u;
+}
+
+// The slot of a value of an enum (NULL: of the enum's own entry), or the free one where it belongs.
+static size_t enum_slot(struct schema *s, const json_t *of, const json_t *value)
+{
+    const uint64_t h = (value ? hash_of(value) : 0) + (uintptr_t)of * 0x9E3779B97F4A7C15u;
+    size_t k = (h ^ h >> 32) & (s->cap_enums - 1);
+    for (; s->enums[k].of && schema_work(s, 1); k = (k + 1) & (s->cap_enums - 1)) {
+        const struct enum_value *e = &s->enums[k];
+        if (e->of == of && (value ? e->at != SIZE_MAX && json_same(json_array_get(of, e->at), value)
+                                  : e->at == SIZE_MAX))
+            break;
+    }
+    return k;
+}
+
+static void enum_put(struct schema *s, const json_t *of, size_t at)
+{
+    const size_t k = enum_slot(s, of, at == SIZE_MAX ? NULL : json_array_get(of, at));
+    if (s->failed || s->enums[k].of)
+        return;
+    s->enums[k] = (struct enum_value){of, at};
+    s->n_enums++;
+}
+
+static bool enum_room(struct schema *s, size_t n)
+{
+    struct enum_value *old = s->enums;
+    size_t n_old = s->cap_enums, cap = n_old ? n_old : 256;
+    while (cap < 2 * (s->n_enums + n))
+        cap *= 2;
+    if (cap == n_old)
+        return true;
+    if (!(s->enums = calloc(cap, sizeof *s->enums))) {
+        s->enums = old;
+        return schema_oom(s);
+    }
+    s->cap_enums = cap;
+    s->n_enums = 0;
+    for (size_t i = 0; i < n_old; i++)
+        if (old[i].of)
+            enum_put(s, old[i].of, old[i].at);
+    free(old);
+    return !s->failed;
+}
+
+size_t schema_enum_find(struct schema *s, const json_t *of, const json_t *value)
+{
+    const size_t n = json_array_size(of);
+    if (!enum_room(s, 1))
+        return SIZE_MAX;
+    if (!s->enums[enum_slot(s, of, NULL)].of) {
+        if (!enum_room(s, n + 1))
+            return SIZE_MAX;
+        enum_put(s, of, SIZE_MAX);
+        for (size_t i = 0; i < n && !s->failed; i++)
+            enum_put(s, of, i);
+    }
+    const size_t k = enum_slot(s, of, value);
+    return s->failed || !s->enums[k].of ? SIZE_MAX : s->enums[k].at;
 }
 
 unsigned schema_type_of(const json_t *v)
@@ -74,9 +170,9 @@ static bool matches(struct schema *s, const json_t *schema, const json_t *patter
     struct dfa dfa = {0};
     struct error why = {0};
     bool ok = nfa_add(&nfa, json_string_value(pattern), json_string_length(pattern), &why) &&
-              dfa_init(&dfa, &nfa, 0, UINT32_MAX, &why);
+              dfa_init(&dfa, &nfa, 0, UINT32_MAX, &s->b->work, &why);
     bool yes = ok && dfa_matches(&dfa, json_string_value(v), json_string_length(v));
-    if (!ok)
+    if (!ok && schema_work(s, 0))
         schema_fail(s, schema, "pattern", "%s", why.text);
     nfa_release(&nfa);
     dfa_release(&dfa);
@@ -126,7 +222,7 @@ static bool array_obeys(struct schema *s, const json_t *schema, const json_t *v,
         if (of && !schema_obeys(s, of, json_array_get(v, i), depth))
             return false;
         for (size_t k = 0; json_is_true(json_object_get(schema, "uniqueItems")) && k < i; k++)
-            if (json_same(json_array_get(v, i), json_array_get(v, k)))
+            if (!schema_work(s, 1) || json_same(json_array_get(v, i), json_array_get(v, k)))
                 return false;
     }
     return true;
@@ -154,7 +250,7 @@ static bool object_obeys(struct schema *s, const json_t *schema, const json_t *v
 
 bool schema_obeys(struct schema *s, const json_t *schema, const json_t *v, unsigned depth)
 {
-    if (s->failed)
+    if (!schema_work(s, 64))
         return false;
     if (depth > SCHEMA_MAX_DEPTH)
         return schema_fail(s, schema, NULL, "schemas lie more than %d deep inside each other",
@@ -168,13 +264,8 @@ bool schema_obeys(struct schema *s, const json_t *schema, const json_t *v, unsig
     const json_t *x;
     if ((x = json_object_get(schema, "const")) && !json_same(x, v))
         return false;
-    if ((x = json_object_get(schema, "enum"))) {
-        bool found = false;
-        for (size_t i = 0; i < json_array_size(x); i++)
-            found |= json_same(json_array_get(x, i), v);
-        if (!found)
-            return false;
-    }
+    if ((x = json_object_get(schema, "enum")) && schema_enum_find(s, x, v) == SIZE_MAX)
+        return false;
     if (json_object_get(schema, "$ref")) {
         const json_t *target = schema_ref(s, schema);
         if (!target || !schema_obeys(s, target, v, depth))

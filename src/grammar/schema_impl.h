@@ -72,6 +72,11 @@ struct disjoint { // two alternatives of a oneOf: the goal must be empty
     size_t first, second;
 };
 
+struct enum_value {
+    const json_t *of; // the enum
+    size_t at;        // in it
+};
+
 struct schema {
     struct builder *b;
     json_t *root;
@@ -88,6 +93,10 @@ struct schema {
     size_t n_disjoints, cap_disjoints;
     // Rules that are made once; UINT32_MAX: not yet.
     uint32_t string, number, integer, plain_char, key_char;
+    // The values of enums, each once, by their hash: open addressing, `of` NULL: free. What has
+    // been put there has an entry for itself (at: SIZE_MAX).
+    struct enum_value *enums;
+    size_t n_enums, cap_enums;
     json_t *formats; // array of the patterns of formats, so that they can be borrowed
     struct error *err;
     bool failed;
@@ -98,6 +107,8 @@ struct schema {
 bool schema_fail(struct schema *s, const json_t *schema, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 bool schema_oom(struct schema *s);
+// n more rounds of work; false: a failure, also an earlier one.
+bool schema_work(struct schema *s, uint64_t n);
 bool schema_grow(struct schema *s, void *array, size_t n, size_t *cap, size_t size);
 
 // The schema that a $ref names; NULL: a failure.
@@ -127,6 +138,8 @@ uint32_t schema_value(struct schema *s, const json_t *value, unsigned depth); //
 
 // Whether a value obeys a schema, by looking at it. False also after a failure.
 bool schema_obeys(struct schema *s, const json_t *schema, const json_t *value, unsigned depth);
+// Where an enum has a value first; SIZE_MAX: nowhere, or a failure.
+size_t schema_enum_find(struct schema *s, const json_t *of, const json_t *value);
 bool json_same(const json_t *a, const json_t *b); // 1 and 1.0 are
 
 // What stands between the values of an array or object at a depth.

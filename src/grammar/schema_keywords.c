@@ -141,6 +141,14 @@ bool schema_oom(struct schema *s)
     return false;
 }
 
+bool schema_work(struct schema *s, uint64_t n)
+{
+    if (s->failed || work_add(&s->b->work, n))
+        return !s->failed;
+    s->failed = true;
+    return work_ok(&s->b->work, s->err);
+}
+
 bool schema_grow(struct schema *s, void *array, size_t n, size_t *cap, size_t size)
 {
     bool failed;
@@ -273,6 +281,9 @@ bool schema_keywords(struct schema *s, const json_t *schema)
                 "found the keyword \"%s\", which hokku does not enforce, expected one "
                 "that it does (docs/grammar.md): leave it out, or say it otherwise",
                 format_text(name, sizeof name, key, strlen(key)));
+        if (i < n && keywords[i].kind != LIST && // of which only the size is looked at
+            !schema_work(s, json_array_size(v) + json_object_size(v)))
+            return false;
         const char *expected = i < n ? wrong(keywords[i].kind, v) : NULL;
         if (expected) {
             char *found = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);

@@ -215,6 +215,8 @@ static uint32_t property_goal(struct schema *s, const struct goal *g, const char
 {
     struct part parts[64];
     size_t n = 0;
+    if (!schema_work(s, g->n))
+        return 0;
     for (size_t i = 0; i < g->n; i++) {
         const json_t *x = g->parts[i].schema;
         const json_t *of = name ? json_object_get(json_object_get(x, "properties"), name) : NULL;

@@ -143,16 +143,24 @@ uint32_t schema_string(struct schema *s, const struct goal *g, const struct merg
     struct dfa dfa = {0};
     struct error why = {0};
     bool ok = true;
-    for (size_t i = 0; ok && i < m->n_patterns; i++)
-        ok = nfa_add(&nfa, json_string_value(m->patterns[i]), json_string_length(m->patterns[i]),
-                     &why);
-    ok = ok && dfa_init(&dfa, &nfa, m->min_length, m->max_length, &why);
+    const json_t *at = g->parts[0].schema;
+    const char *key = NULL;
+    for (size_t i = 0; ok && i < m->n_patterns; i++) {
+        const json_t *pattern = m->patterns[i];
+        ok = nfa_add(&nfa, json_string_value(pattern), json_string_length(pattern), &why);
+        for (size_t k = 0; !ok && k < g->n; k++)
+            if (json_object_get(g->parts[k].schema, "pattern") == pattern) {
+                at = g->parts[k].schema;
+                key = "pattern";
+            }
+    }
+    ok = ok && dfa_init(&dfa, &nfa, m->min_length, m->max_length, &b->work, &why);
     nfa_release(&nfa);
     if (!ok) {
         if (why.code == ERR_MEMORY)
             schema_oom(s);
-        else
-            schema_fail(s, g->parts[0].schema, NULL, "%s", why.text);
+        else if (schema_work(s, 0))
+            schema_fail(s, at, key, "%s", why.text);
         return 0;
     }
     uint32_t first = (uint32_t)b->n_rules;
@@ -168,6 +176,8 @@ uint32_t schema_string(struct schema *s, const struct goal *g, const struct merg
             uint32_t to = dfa.edges[k].to;
             struct charset chars = {0};
             bool done = false;
+            if (!schema_work(s, q->n))
+                break;
             for (size_t j = q->first; j < k; j++)
                 done |= dfa.edges[j].to == to;
             for (size_t j = k; j < q->first + q->n && !done; j++)

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <ctype.h>
+#define CURL_DISABLE_TYPECHECK // of calls by name
 #include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/format.h"
+#include "base/late.h"
 #include "hub/listing.h"
 #include "hub/wait.h"
 
@@ -23,6 +25,32 @@ enum {
     CONNECT_GRACE_S = 1,
     POLL_MS = 100,
 };
+
+// libcurl, see base/late.h.
+#define CURL_FUNCTIONS(F)                                                                          \
+    F(easy_cleanup)                                                                                \
+    F(easy_getinfo) F(easy_init) F(easy_reset) F(easy_setopt) F(easy_strerror) F(free)             \
+        F(global_cleanup) F(global_init) F(multi_add_handle) F(multi_cleanup) F(multi_info_read)   \
+            F(multi_init) F(multi_perform) F(multi_poll) F(multi_remove_handle) F(slist_append)    \
+                F(slist_free_all) F(url) F(url_cleanup) F(url_get) F(url_set)
+
+static struct {
+#define FUNCTION(name) __typeof__(&curl_##name) name;
+    CURL_FUNCTIONS(FUNCTION)
+#undef FUNCTION
+} curl;
+
+static bool open_curl(struct error *err)
+{
+#define FUNCTION(name) "curl_" #name,
+    static const char *const names[] = {CURL_FUNCTIONS(FUNCTION)};
+#undef FUNCTION
+#define FUNCTION(name) &curl.name,
+    void *const to[] = {CURL_FUNCTIONS(FUNCTION)};
+#undef FUNCTION
+    return curl.easy_init ||
+           late_open("libcurl.so.4", "libcurl4", names, to, sizeof to / sizeof *to, err);
+}
 
 struct http {
     CURLM *multi;
@@ -47,12 +75,12 @@ struct hop {
 // scheme://host:port, lower case. Fails for anything but http(s), and for user:password@.
 static bool origin_of(const char *url, struct buf *out, bool *plain, char *host, size_t host_cap)
 {
-    CURLU *u = curl_url();
+    CURLU *u = curl.url();
     char *scheme = NULL, *name = NULL, *port = NULL;
-    bool ok = u && curl_url_set(u, CURLUPART_URL, url, CURLU_DISALLOW_USER) == CURLUE_OK &&
-              curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
-              curl_url_get(u, CURLUPART_HOST, &name, 0) == CURLUE_OK &&
-              curl_url_get(u, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK &&
+    bool ok = u && curl.url_set(u, CURLUPART_URL, url, CURLU_DISALLOW_USER) == CURLUE_OK &&
+              curl.url_get(u, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
+              curl.url_get(u, CURLUPART_HOST, &name, 0) == CURLUE_OK &&
+              curl.url_get(u, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK &&
               (strcasecmp(scheme, "https") == 0 || strcasecmp(scheme, "http") == 0);
     if (ok) {
         size_t begin = out->len;
@@ -64,10 +92,10 @@ static bool origin_of(const char *url, struct buf *out, bool *plain, char *host,
             format_text(host, host_cap, name, strlen(name));
         ok = !out->failed;
     }
-    curl_free(scheme);
-    curl_free(name);
-    curl_free(port);
-    curl_url_cleanup(u);
+    curl.free(scheme);
+    curl.free(name);
+    curl.free(port);
+    curl.url_cleanup(u);
     return ok;
 }
 
@@ -90,6 +118,8 @@ static bool is_loopback(const char *host)
 
 struct http *http_create(const struct hub_options *o, const char *endpoint, struct error *err)
 {
+    if (!open_curl(err))
+        return NULL;
     struct http *h = calloc(1, sizeof *h);
     if (!h) {
         error_oom(err, "an HTTP client", sizeof *h);
@@ -109,11 +139,11 @@ struct http *http_create(const struct hub_options *o, const char *endpoint, stru
                            "the Hub's token has a character that tokens do not have (byte 0x%02X): "
                            "check HF_TOKEN or the token file",
                            (unsigned char)*p);
-    if (ok && curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+    if (ok && curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         ok = error_set(err, ERR_FAIL, "libcurl cannot be started");
     else if (ok) {
-        h->multi = curl_multi_init();
-        h->easy = curl_easy_init();
+        h->multi = curl.multi_init();
+        h->easy = curl.easy_init();
         if (!h->multi || !h->easy)
             ok = error_oom(err, "an HTTP client", sizeof *h);
     }
@@ -129,10 +159,10 @@ void http_free(struct http *h)
     if (!h)
         return;
     bool started = h->multi || h->easy;
-    curl_easy_cleanup(h->easy);
-    curl_multi_cleanup(h->multi);
+    curl.easy_cleanup(h->easy);
+    curl.multi_cleanup(h->multi);
     if (started)
-        curl_global_cleanup();
+        curl.global_cleanup();
     buf_release(&h->origin);
     free(h);
 }
@@ -270,7 +300,7 @@ static size_t on_body(char *bytes, size_t size, size_t n_items, void *user)
     struct hop *hop = user;
     size_t n = size * n_items;
     hop->seen += n;
-    curl_easy_getinfo(hop->h->easy, CURLINFO_RESPONSE_CODE, &hop->r->status);
+    curl.easy_getinfo(hop->h->easy, CURLINFO_RESPONSE_CODE, &hop->r->status);
     if (hop->r->status < 200 || hop->r->status > 299) // a page about the error: not wanted
         return hop->seen < MAX_ERROR_BODY ? n : 0;
     if (!begin(hop))
@@ -288,13 +318,13 @@ static enum http_result wait_for(struct http *h, struct hop *hop, CURLcode *code
     int running = 1;
     double window = clock_now(), slow_window = window;
     uint64_t seen = 0, slow_seen = 0;
-    if (curl_multi_add_handle(h->multi, h->easy) != CURLM_OK) {
+    if (curl.multi_add_handle(h->multi, h->easy) != CURLM_OK) {
         error_oom(err, "an HTTP request", 0);
         return HTTP_FAILED;
     }
     enum http_result result = HTTP_ANSWERED;
     while (running) {
-        if (curl_multi_perform(h->multi, &running) != CURLM_OK) {
+        if (curl.multi_perform(h->multi, &running) != CURLM_OK) {
             error_set(err, ERR_FAIL, "libcurl: the transfer cannot go on");
             result = HTTP_FAILED;
             break;
@@ -328,14 +358,14 @@ static enum http_result wait_for(struct http *h, struct hop *hop, CURLcode *code
             slow_seen = hop->seen;
         }
         if (running)
-            curl_multi_poll(h->multi, NULL, 0, POLL_MS, NULL);
+            curl.multi_poll(h->multi, NULL, 0, POLL_MS, NULL);
     }
     int left;
     *code = CURLE_OK;
-    for (CURLMsg *m; (m = curl_multi_info_read(h->multi, &left));)
+    for (CURLMsg *m; (m = curl.multi_info_read(h->multi, &left));)
         if (m->msg == CURLMSG_DONE)
             *code = m->data.result;
-    curl_multi_remove_handle(h->multi, h->easy);
+    curl.multi_remove_handle(h->multi, h->easy);
     return result;
 }
 
@@ -343,7 +373,7 @@ static enum http_result curl_failure(struct http *h, const struct hop *hop, CURL
                                      const char *detail, struct error *err)
 {
     char shown[200];
-    const char *text = *detail ? detail : curl_easy_strerror(code);
+    const char *text = *detail ? detail : curl.easy_strerror(code);
     format_text(shown, sizeof shown, text, strlen(text));
     switch (code) {
     case CURLE_PEER_FAILED_VERIFICATION:
@@ -386,47 +416,47 @@ static bool set_up(struct http *h, struct hop *hop, const char *url, char *detai
     CURL *c = h->easy;
     const struct hub_options *o = h->o;
     struct buf line = {0};
-    curl_easy_reset(c);
-    bool ok = curl_easy_setopt(c, CURLOPT_URL, url) == CURLE_OK;
+    curl.easy_reset(c);
+    bool ok = curl.easy_setopt(c, CURLOPT_URL, url) == CURLE_OK;
     // Both are the default; written down so that no default decides.
-    ok = ok && curl_easy_setopt(c, CURLOPT_SSL_VERIFYPEER, 1L) == CURLE_OK &&
-         curl_easy_setopt(c, CURLOPT_SSL_VERIFYHOST, 2L) == CURLE_OK &&
-         curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, hop->plain ? "http" : "https") == CURLE_OK &&
-         curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 0L) == CURLE_OK;
+    ok = ok && curl.easy_setopt(c, CURLOPT_SSL_VERIFYPEER, 1L) == CURLE_OK &&
+         curl.easy_setopt(c, CURLOPT_SSL_VERIFYHOST, 2L) == CURLE_OK &&
+         curl.easy_setopt(c, CURLOPT_PROTOCOLS_STR, hop->plain ? "http" : "https") == CURLE_OK &&
+         curl.easy_setopt(c, CURLOPT_FOLLOWLOCATION, 0L) == CURLE_OK;
     if (o->ca_file)
-        ok = ok && curl_easy_setopt(c, CURLOPT_CAINFO, o->ca_file) == CURLE_OK;
-    curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)h->stall_s);
-    curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
-    curl_easy_setopt(c, CURLOPT_BUFFERSIZE, 256L * 1024);
-    curl_easy_setopt(c, CURLOPT_USERAGENT, "hokku");
-    curl_easy_setopt(c, CURLOPT_ERRORBUFFER, detail);
-    curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);
-    curl_easy_setopt(c, CURLOPT_HEADERDATA, hop);
-    curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body);
-    curl_easy_setopt(c, CURLOPT_WRITEDATA, hop);
-    curl_easy_setopt(c, CURLOPT_NOBODY, hop->q->head ? 1L : 0L);
+        ok = ok && curl.easy_setopt(c, CURLOPT_CAINFO, o->ca_file) == CURLE_OK;
+    curl.easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+    curl.easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)h->stall_s);
+    curl.easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl.easy_setopt(c, CURLOPT_BUFFERSIZE, 256L * 1024);
+    curl.easy_setopt(c, CURLOPT_USERAGENT, "hokku");
+    curl.easy_setopt(c, CURLOPT_ERRORBUFFER, detail);
+    curl.easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);
+    curl.easy_setopt(c, CURLOPT_HEADERDATA, hop);
+    curl.easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body);
+    curl.easy_setopt(c, CURLOPT_WRITEDATA, hop);
+    curl.easy_setopt(c, CURLOPT_NOBODY, hop->q->head ? 1L : 0L);
     if (hop->plain && is_loopback(hop->r->host)) // a proxy would make it cross one
-        ok = ok && curl_easy_setopt(c, CURLOPT_PROXY, "") == CURLE_OK;
+        ok = ok && curl.easy_setopt(c, CURLOPT_PROXY, "") == CURLE_OK;
     if (sends_token(h, url)) {
         buf_printf(&line, "Authorization: Bearer %s", o->token);
-        struct curl_slist *more = curl_slist_append(*headers, buf_str(&line));
+        struct curl_slist *more = curl.slist_append(*headers, buf_str(&line));
         ok = ok && more && !line.failed;
         *headers = more ? more : *headers;
     }
     if (hop->q->from) {
         buf_clear(&line);
         buf_printf(&line, "%llu-", (unsigned long long)hop->q->from);
-        ok = ok && !line.failed && curl_easy_setopt(c, CURLOPT_RANGE, line.data) == CURLE_OK;
+        ok = ok && !line.failed && curl.easy_setopt(c, CURLOPT_RANGE, line.data) == CURLE_OK;
         if (hop->q->if_range) {
             buf_clear(&line);
             buf_printf(&line, "If-Range: %s", hop->q->if_range);
-            struct curl_slist *more = curl_slist_append(*headers, buf_str(&line));
+            struct curl_slist *more = curl.slist_append(*headers, buf_str(&line));
             ok = ok && more && !line.failed;
             *headers = more ? more : *headers;
         }
     }
-    ok = ok && curl_easy_setopt(c, CURLOPT_HTTPHEADER, *headers) == CURLE_OK;
+    ok = ok && curl.easy_setopt(c, CURLOPT_HTTPHEADER, *headers) == CURLE_OK;
     buf_release(&line);
     return ok;
 }
@@ -443,7 +473,7 @@ static enum http_result one_hop(struct http *h, struct hop *hop, const char *url
         error_set(err, ERR_FAIL, "libcurl does not accept the request to %s", hop->r->host);
     } else {
         result = wait_for(h, hop, &code, err);
-        curl_easy_getinfo(h->easy, CURLINFO_RESPONSE_CODE, &hop->r->status);
+        curl.easy_getinfo(h->easy, CURLINFO_RESPONSE_CODE, &hop->r->status);
         if (hop->r->status)
             h->answered_once = true;
         bool ok_status = hop->r->status >= 200 && hop->r->status <= 299;
@@ -454,8 +484,8 @@ static enum http_result one_hop(struct http *h, struct hop *hop, const char *url
         else if (ok_status && !begin(hop)) // an empty body
             result = HTTP_FAILED;
     }
-    curl_easy_reset(h->easy); // forgets the pointers into this frame
-    curl_slist_free_all(headers);
+    curl.easy_reset(h->easy); // forgets the pointers into this frame
+    curl.slist_free_all(headers);
     return result;
 }
 
@@ -464,15 +494,15 @@ static enum http_result one_hop(struct http *h, struct hop *hop, const char *url
 // The address that `location` means, seen from `url`.
 static bool resolve(const char *url, const char *location, struct buf *out)
 {
-    CURLU *u = curl_url();
+    CURLU *u = curl.url();
     char *full = NULL;
-    bool ok = u && curl_url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK &&
-              curl_url_set(u, CURLUPART_URL, location, 0) == CURLUE_OK &&
-              curl_url_get(u, CURLUPART_URL, &full, 0) == CURLUE_OK;
+    bool ok = u && curl.url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK &&
+              curl.url_set(u, CURLUPART_URL, location, 0) == CURLUE_OK &&
+              curl.url_get(u, CURLUPART_URL, &full, 0) == CURLUE_OK;
     buf_clear(out);
     ok = ok && buf_puts(out, full);
-    curl_free(full);
-    curl_url_cleanup(u);
+    curl.free(full);
+    curl.url_cleanup(u);
     return ok;
 }
 

@@ -1,6 +1,6 @@
 #include "jinja/from_json.h"
 
-static void put(struct template_slot to, const json_t *value)
+void template_put_json(struct template_slot to, const json_t *value)
 {
     struct template_object object;
     struct template_list list;
@@ -10,13 +10,14 @@ static void put(struct template_slot to, const json_t *value)
         // jansson's iterators do not change the object; its interface lacks the const.
         json_t *o = (json_t *)(uintptr_t)value;
         for (void *it = json_object_iter(o); it; it = json_object_iter_next(o, it))
-            put(template_at(object, json_object_iter_key(it)), json_object_iter_value(it));
+            template_put_json(template_at(object, json_object_iter_key(it)),
+                              json_object_iter_value(it));
         break;
     }
     case JSON_ARRAY:
         list = template_put_list(to);
         for (size_t i = 0; i < json_array_size(value); i++)
-            put(template_next(list), json_array_get(value, i));
+            template_put_json(template_next(list), json_array_get(value, i));
         break;
     case JSON_STRING:
         template_put_str(to, json_string_value(value), json_string_length(value));
@@ -41,7 +42,8 @@ static void fill(void *user, struct template_object variables)
 {
     json_t *context = user;
     for (void *it = json_object_iter(context); it; it = json_object_iter_next(context, it))
-        put(template_at(variables, json_object_iter_key(it)), json_object_iter_value(it));
+        template_put_json(template_at(variables, json_object_iter_key(it)),
+                          json_object_iter_value(it));
 }
 
 bool template_render_json(const struct template *t, const json_t *context, int64_t now,

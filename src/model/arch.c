@@ -36,6 +36,28 @@ static const struct arch archs[] = {
     {"gemma3", ROPE_HALVES, .act = ACT_GELU_TANH, .has = POST_NORMS | QK_NORM,
      .qk_norm = QK_NORM_HEAD, .period = 6, .windowed_rope = WINDOWED_OWN_BASE, .embd_sqrt = true,
      .softcaps = true, .n_layer_embd_scale = 62},
+    // Gemma 4 (text), dense and with experts
+    {"gemma4",
+     ROPE_HALVES,
+     .act = ACT_GELU_TANH,
+     .has = POST_NORMS | QK_NORM | TWO_FEEDS | TOLD,
+     .may_have = SET(LAYER_SCALE),
+     .fused = true,
+     .qk_norm = QK_NORM_HEAD,
+     .k_is_v = true,
+     .v_normed = true,
+     .shares_kv = true,
+     .told = true,
+     .experts = MAY_HAVE_EXPERTS,
+     .experts_normed = true,
+     .experts_beside = true,
+     .period = 1,
+     .windows_told = true,
+     .windowed_heads = true,
+     .windowed_rope = WINDOWED_OWN_BASE,
+     .embd_sqrt = true,
+     .attn_scale = 1,
+     .softcaps = true},
     // Phi-3, Phi-3.5, Phi-4
     {"phi3", ROPE_HALVES, .may_have = QKV_BIAS, .fused = true, .long_factors = true},
     // Phi-3.5 with experts: as its files are read everywhere, RMS norms with biases
@@ -46,6 +68,10 @@ static const struct arch archs[] = {
      .logit_scale = LOGITS_DIVIDED},
     {"granitemoe", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .scales = true,
      .logit_scale = LOGITS_DIVIDED, .experts = HAS_EXPERTS, .experts_normed = true},
+    // Granite 4
+    {"granitehybrid", ROPE_INTERLEAVED, .has = SSM | SET(SSM_NORM), .may_have = QKV_BIAS | OUT_BIAS,
+     .state_space = STATE_SPACE_ALONE, .rotation_told = true, .scales = true,
+     .logit_scale = LOGITS_DIVIDED, .experts = MAY_HAVE_EXPERTS, .experts_normed = true},
     {"smollm3", ROPE_INTERLEAVED, .unrotated_every = 4},
     // Ministral 3, Mistral Large 3 and later
     {"mistral3", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .temperature = true},
@@ -75,6 +101,14 @@ static const struct arch archs[] = {
      .parallel = true},
     {"nemotron", ROPE_HALVES, NORM_LAYER, ACT_RELU_SQR, .has = NORM_BIAS,
      .may_have = QKV_BIAS | OUT_BIAS | FFN_BIAS, .lacks = GATE},
+    // Nemotron-H, Nemotron Nano 2; with experts Nemotron 3
+    {"nemotron_h", ROPE_NONE, .act = ACT_RELU_SQR, .has = SSM | SET(SSM_NORM),
+     .may_have = QKV_BIAS | OUT_BIAS | FFN_BIAS, .lacks = GATE, .ffn_norm = "attn_norm",
+     .state_space = STATE_SPACE_ALONE, .one_part = true, .gaps = true},
+    {"nemotron_h_moe", ROPE_NONE, .act = ACT_RELU_SQR, .has = SSM | SET(SSM_NORM) | EXPERT_LATENTS,
+     .may_have = QKV_BIAS | OUT_BIAS | CHOICE, .lacks = GATE, .ffn_norm = "attn_norm",
+     .state_space = STATE_SPACE_ALONE, .one_part = true, .gaps = true, .experts = HAS_EXPERTS,
+     .expert_gate = EXPERT_SIGMOID, .experts_normed = true, .experts_latent = true},
     {"arcee", ROPE_INTERLEAVED, .act = ACT_RELU_SQR, .lacks = GATE},
     {"apertus", ROPE_HALVES, .act = ACT_XIELU, .has = QK_NORM, .may_have = QKV_BIAS | OUT_BIAS,
      .lacks = GATE, .qk_norm = QK_NORM_HEAD},
@@ -102,6 +136,37 @@ static const struct arch archs[] = {
      .qk_norm_rotated = true, .period = 4, .window = 8192, .chunked = true, .full_unrotated = true,
      .unrotated_temperature = true, .experts = HAS_EXPERTS, .expert_gate = EXPERT_SIGMOID,
      .experts_weigh_input = true, .shared = SHARED_SAME, .n_expert_bare = 128},
+    // DeepSeek V2, V3, R1 and Kimi K2, which are of their shape
+    {"deepseek2", ROPE_INTERLEAVED, .has = LATENT, .may_have = CHOICE, .latent = true,
+     .experts = HAS_EXPERTS, .shared = SHARED_BY_COUNT, .unmagnified = true},
+    // Mistral 4
+    {"mistral4", ROPE_INTERLEAVED, .has = LATENT, .may_have = CHOICE, .latent = true,
+     .experts = HAS_EXPERTS, .experts_normed = true, .shared = SHARED_BY_COUNT, .temperature = true,
+     .temperature_length = true},
+    // Qwen3.5 and 3.6 (text), dense and with experts; Qwen3-Next
+    {"qwen35", ROPE_HALVES, .has = QK_NORM | DELTA | SET(DELTA_BETA) | SET(DELTA_ALPHA),
+     .qk_norm = QK_NORM_HEAD, .ffn_norm = "post_attention_norm", .delta = true, .gated = true,
+     .predicts = true, .vision = true},
+    {"qwen35moe", ROPE_HALVES,
+     .has = QK_NORM | DELTA | SET(DELTA_BETA) | SET(DELTA_ALPHA) | SET(SHARED_ROUTER),
+     .qk_norm = QK_NORM_HEAD, .ffn_norm = "post_attention_norm", .delta = true, .gated = true,
+     .predicts = true, .experts = HAS_EXPERTS, .experts_normed = true, .vision = true},
+    {"qwen3next", ROPE_HALVES, .has = QK_NORM | DELTA | SET(DELTA_BETA_ALPHA) | SET(SHARED_ROUTER),
+     .qk_norm = QK_NORM_HEAD, .ffn_norm = "post_attention_norm", .delta = true,
+     .delta_in_order = true, .gated = true, .predicts = true, .experts = HAS_EXPERTS,
+     .experts_normed = true},
+    // LFM2, LFM2.5, dense and with experts
+    {"lfm2", ROPE_HALVES, .has = QK_NORM | SET(CONV_IN) | SET(CONV), .qk_norm = QK_NORM_HEAD,
+     .output_norm = "token_embd_norm", .short_conv = true},
+    {"lfm2moe", ROPE_HALVES, .has = QK_NORM | SET(CONV_IN) | SET(CONV), .may_have = CHOICE,
+     .qk_norm = QK_NORM_HEAD, .output_norm = "token_embd_norm", .short_conv = true,
+     .experts = HAS_EXPERTS, .expert_gate = EXPERT_SIGMOID, .experts_normed = true},
+    // Mamba 2, Codestral Mamba
+    {"mamba2", ROPE_NONE, .has = SSM | SET(SSM_NORM), .state_space = STATE_SPACE_ALONE,
+     .gaps = true},
+    // Falcon-H1
+    {"falcon-h1", ROPE_HALVES, .has = SSM, .may_have = SET(SSM_CONV_BIAS) | SET(SSM_NORM),
+     .ffn_norm = "ffn_norm", .ffn_norm_whole = true, .state_space = STATE_SPACE_BESIDE},
     // Llama-Nemotron (Nano, Super, Ultra), DeciLM
     {"deci", ROPE_INTERLEAVED, .may_have = QKV_BIAS | OUT_BIAS, .gaps = true},
 };

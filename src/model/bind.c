@@ -37,8 +37,7 @@ static bool wrong_shape(struct binder *b, const char *name, const struct gguf_te
     struct buf found = {0};
     shape_text(t, &found);
     if (n_stacked > 0)
-        error_set(b->err, ERR_MODEL,
-                  "tensor %s has shape %s, expected %llu x %llu x %llu: so many experts", name,
+        error_set(b->err, ERR_MODEL, "tensor %s has shape %s, expected %llu x %llu x %llu", name,
                   buf_str(&found), (unsigned long long)n_cols, (unsigned long long)rows,
                   (unsigned long long)n_stacked);
     else if (rows == 1)
@@ -82,21 +81,41 @@ static void set_matrix(const struct gguf_tensor *t, uint64_t row0, uint64_t rows
     w->tensor = t;
 }
 
+// The same rows of each of the matrices that the tensor stacks, each_rows long.
+static void set_stack(const struct gguf_tensor *t, uint64_t row0, uint64_t rows, uint64_t each_rows,
+                      uint32_t n_used, struct weight *w)
+{
+    set_matrix(t, row0, rows, w);
+    w->n_stacked = (uint32_t)(t->ne[1] * t->ne[2] / each_rows);
+    w->n_used = n_used;
+    w->n_bytes *= w->n_stacked;
+    w->stack_bytes = each_rows * quant_row_bytes(t->type, t->ne[0]);
+}
+
+static bool has_stacked(struct binder *b, const char *name, const struct gguf_tensor *t,
+                        uint64_t rows, uint64_t n_cols, uint32_t n_stacked)
+{
+    return (t->ne[0] == n_cols && t->ne[1] == rows && t->ne[2] == n_stacked && t->ne[3] == 1) ||
+           wrong_shape(b, name, t, n_cols, rows, n_stacked);
+}
+
+static bool missing_stack(struct binder *b, const char *name, uint64_t n_cols, uint64_t rows,
+                          uint32_t n_stacked)
+{
+    return error_set(b->err, ERR_MODEL, "tensor %s (%llu x %llu x %u) is missing", name,
+                     (unsigned long long)n_cols, (unsigned long long)rows, n_stacked);
+}
+
 // n_stacked matrices, one behind the other.
 static bool bind_stack(struct binder *b, const char *name, uint64_t rows, uint64_t n_cols,
-                       uint32_t n_stacked, struct weight *w)
+                       uint32_t n_stacked, uint32_t n_used, struct weight *w)
 {
     const struct gguf_tensor *t = find(b, name);
     if (!t)
-        return error_set(b->err, ERR_MODEL, "tensor %s (%llu x %llu x %u) is missing", name,
-                         (unsigned long long)n_cols, (unsigned long long)rows, n_stacked);
-    if (t->ne[0] != n_cols || t->ne[1] != rows || t->ne[2] != n_stacked || t->ne[3] != 1)
-        return wrong_shape(b, name, t, n_cols, rows, n_stacked);
-    if (!check_supported(b, name, t))
+        return missing_stack(b, name, n_cols, rows, n_stacked);
+    if (!has_stacked(b, name, t, rows, n_cols, n_stacked) || !check_supported(b, name, t))
         return false;
-    set_matrix(t, 0, rows, w);
-    w->n_stacked = n_stacked;
-    w->n_bytes *= n_stacked;
+    set_stack(t, 0, rows, rows, n_used, w);
     return true;
 }
 
@@ -154,12 +173,12 @@ static bool bind_vector(struct binder *b, const char *name, enum presence presen
     return has_shape(b, name, t, rows, n_cols) && set_vector(b, name, t, 0, n_cols * rows, w);
 }
 
-static bool bind_matrix(struct binder *b, const char *name, uint64_t rows, uint64_t n_cols,
-                        struct weight *w)
+static bool bind_matrix(struct binder *b, const char *name, enum presence presence, uint64_t rows,
+                        uint64_t n_cols, struct weight *w)
 {
     const struct gguf_tensor *t = find(b, name);
     if (!t)
-        return missing(b, name, n_cols, rows);
+        return presence == OPTIONAL || missing(b, name, n_cols, rows);
     if (!has_shape(b, name, t, rows, n_cols) || !check_supported(b, name, t))
         return false;
     set_matrix(t, 0, rows, w);
@@ -181,7 +200,33 @@ enum dim {
     N_EXPERT,
     OF_Q_NORM,
     OF_K_NORM,
+    N_TOLD,
+    N_OUT,
+    N_LATENT_Q,
+    N_LATENT_KV,
+    N_LATENT_KEY,
+    N_LATENT_VALUE,
+    N_CACHED,
+    N_CONV,
+    N_CONV_IN,
+    N_CONV_TAPS,
+    N_DELTA,
+    N_DELTA_HEAD,
+    N_DELTA_HEADS,
+    N_DELTA_STATE,
+    N_DELTA_CHANNELS,
+    N_DELTA_TAPS,
+    N_SSM,
+    N_SSM_IN,
+    N_SSM_HEAD,
+    N_SSM_CHANNELS,
+    N_SSM_TAPS,
+    N_SSM_OF_GROUP,
+    N_EXPERT_IO,
+    N_LATENT,
 };
+
+#define DELTA_GROUP "attn_qkv+attn_gate+ssm_beta+ssm_alpha+ssm_ba"
 
 // The weights of a layer. Those that are fused are the rows of one tensor, one after the other in
 // the order of this table.
@@ -202,10 +247,36 @@ static const struct weight_row {
     [ATTN_V_BIAS] = {"attn_v.bias", ONE, N_KV, "attn_qkv.bias"},
     [ATTN_Q_NORM] = {"attn_q_norm", ONE, OF_Q_NORM},
     [ATTN_K_NORM] = {"attn_k_norm", ONE, OF_K_NORM},
+    [ATTN_Q_A] = {"attn_q_a", N_LATENT_Q, N_EMBD, NULL, "attn_q_a+attn_kv_a_mqa"},
+    [ATTN_Q_A_NORM] = {"attn_q_a_norm", ONE, N_LATENT_Q},
+    [ATTN_Q_B] = {"attn_q_b", N_Q, N_LATENT_Q},
+    [ATTN_KV_A] = {"attn_kv_a_mqa", N_CACHED, N_EMBD},
+    [ATTN_KV_A_NORM] = {"attn_kv_a_norm", ONE, N_LATENT_KV},
+    [ATTN_K_B] = {"attn_k_b", N_LATENT_KV, N_LATENT_KEY},
+    [ATTN_V_B] = {"attn_v_b", N_LATENT_VALUE, N_LATENT_KV},
     [ATTN_SINKS] = {"attn_sinks", ONE, N_HEAD},
-    [ATTN_OUTPUT] = {"attn_output", N_EMBD, N_Q},
+    [DELTA_QKV] = {"attn_qkv", N_DELTA_CHANNELS, N_EMBD, NULL, DELTA_GROUP},
+    [DELTA_GATE] = {"attn_gate", N_DELTA, N_EMBD, NULL, DELTA_GROUP},
+    [DELTA_BETA] = {"ssm_beta", N_DELTA_HEAD, N_EMBD, NULL, DELTA_GROUP},
+    [DELTA_ALPHA] = {"ssm_alpha", N_DELTA_HEAD, N_EMBD, NULL, DELTA_GROUP},
+    [DELTA_BETA_ALPHA] = {"ssm_ba", N_DELTA_HEADS, N_EMBD, NULL, DELTA_GROUP},
+    [DELTA_CONV] = {"ssm_conv1d", ONE, N_DELTA_TAPS},
+    [DELTA_DT] = {"ssm_dt.bias", ONE, N_DELTA_HEAD},
+    [DELTA_A] = {"ssm_a", ONE, N_DELTA_HEAD},
+    [DELTA_NORM] = {"ssm_norm", ONE, N_DELTA_STATE},
+    [CONV_IN] = {"shortconv.in_proj", N_CONV_IN, N_EMBD},
+    [CONV] = {"shortconv.conv", ONE, N_CONV_TAPS},
+    [ATTN_OUTPUT] = {"attn_output", N_EMBD, N_OUT},
     [ATTN_OUTPUT_BIAS] = {"attn_output.bias", ONE, N_EMBD},
     [ATTN_POST_NORM] = {"post_attention_norm", ONE, N_EMBD},
+    [SSM_IN] = {"ssm_in", N_SSM_IN, N_EMBD},
+    [SSM_CONV] = {"ssm_conv1d", ONE, N_SSM_TAPS},
+    [SSM_CONV_BIAS] = {"ssm_conv1d.bias", ONE, N_SSM_CHANNELS},
+    [SSM_DT] = {"ssm_dt.bias", ONE, N_SSM_HEAD},
+    [SSM_A] = {"ssm_a", ONE, ONE},
+    [SSM_D] = {"ssm_d", ONE, ONE},
+    [SSM_NORM] = {"ssm_norm", ONE, N_SSM_OF_GROUP},
+    [SSM_OUT] = {"ssm_out", N_EMBD, N_SSM},
     [FFN_NORM] = {"ffn_norm", ONE, N_EMBD},
     [FFN_NORM_BIAS] = {"ffn_norm.bias", ONE, N_EMBD},
     [FFN_GATE] = {"ffn_gate", N_FF, N_EMBD, "ffn_up", "ffn_gate+ffn_up"},
@@ -213,25 +284,39 @@ static const struct weight_row {
     [FFN_UP_BIAS] = {"ffn_up.bias", ONE, N_FF},
     [FFN_DOWN] = {"ffn_down", N_EMBD, N_FF},
     [FFN_DOWN_BIAS] = {"ffn_down.bias", ONE, N_EMBD},
+    [DENSE_POST_NORM] = {"post_ffw_norm_1", ONE, N_EMBD},
+    [EXPERT_NORM] = {"pre_ffw_norm_2", ONE, N_EMBD},
     [ROUTER] = {"ffn_gate_inp", N_EXPERT, N_EMBD},
     [ROUTER_BIAS] = {"ffn_gate_inp.bias", ONE, N_EXPERT},
+    [ROUTER_NORM] = {"ffn_gate_inp.scale", ONE, N_EMBD},
     [ROUTER_CHOICE_BIAS] = {"exp_probs_b.bias", ONE, N_EXPERT},
-    [EXPERT_GATE] = {"ffn_gate_exps", N_FF_EXPERT, N_EMBD, NULL, "ffn_gate_exps+ffn_up_exps", true},
-    [EXPERT_UP] = {"ffn_up_exps", N_FF_EXPERT, N_EMBD, NULL, "ffn_gate_exps+ffn_up_exps", true},
-    [EXPERT_DOWN] = {"ffn_down_exps", N_EMBD, N_FF_EXPERT, NULL, NULL, true},
+    [EXPERT_LATENT] = {"ffn_latent_down", N_LATENT, N_EMBD},
+    [EXPERT_GATE] = {"ffn_gate_exps", N_FF_EXPERT, N_EXPERT_IO, "ffn_gate_up_exps",
+                     "ffn_gate_exps+ffn_up_exps", true},
+    [EXPERT_UP] = {"ffn_up_exps", N_FF_EXPERT, N_EXPERT_IO, "ffn_gate_up_exps",
+                   "ffn_gate_exps+ffn_up_exps", true},
+    [EXPERT_DOWN] = {"ffn_down_exps", N_EXPERT_IO, N_FF_EXPERT, NULL, NULL, true},
     [EXPERT_GATE_BIAS] = {"ffn_gate_exps.bias", ONE, N_FF_EXPERT, NULL, NULL, true},
     [EXPERT_UP_BIAS] = {"ffn_up_exps.bias", ONE, N_FF_EXPERT, NULL, NULL, true},
     [EXPERT_DOWN_BIAS] = {"ffn_down_exps.bias", ONE, N_EMBD, NULL, NULL, true},
+    [EXPERT_DOWN_SCALE] = {"ffn_down_exps.scale", ONE, N_EXPERT},
+    [EXPERT_LATENT_UP] = {"ffn_latent_up", N_EMBD, N_LATENT},
+    [EXPERT_POST_NORM] = {"post_ffw_norm_2", ONE, N_EMBD},
     [SHARED_ROUTER] = {"ffn_gate_inp_shexp", ONE, N_EMBD},
     [SHARED_GATE] = {"ffn_gate_shexp", N_FF_SHARED, N_EMBD, NULL, "ffn_gate_shexp+ffn_up_shexp"},
     [SHARED_UP] = {"ffn_up_shexp", N_FF_SHARED, N_EMBD, NULL, "ffn_gate_shexp+ffn_up_shexp"},
     [SHARED_DOWN] = {"ffn_down_shexp", N_EMBD, N_FF_SHARED},
     [FFN_POST_NORM] = {"post_ffw_norm", ONE, N_EMBD},
+    [TOKEN_GATE] = {"inp_gate", N_TOLD, N_EMBD},
+    [TOKEN_PROJ] = {"proj", N_EMBD, N_TOLD},
+    [TOKEN_POST_NORM] = {"post_norm", ONE, N_EMBD},
+    [LAYER_SCALE] = {"layer_output_scale", ONE, ONE},
 };
 
 static uint64_t dim_size(const struct hparams *hp, const struct layer *l, enum dim d)
 {
-    const uint64_t n_q = (uint64_t)l->n_head * l->head_dim;
+    const uint32_t q_dim = l->head_dim - l->latent.n_kv + l->latent.n_key;
+    const uint64_t n_q = (uint64_t)l->n_head * q_dim;
     const uint64_t n_kv = (uint64_t)l->n_head_kv * l->head_dim;
     const bool shared = l->qk_norm == QK_NORM_HEAD;
     switch (d) {
@@ -240,7 +325,53 @@ static uint64_t dim_size(const struct hparams *hp, const struct layer *l, enum d
     case N_EMBD:
         return hp->n_embd;
     case N_Q:
-        return l->mixer == MIXER_LINEAR ? hp->n_embd : n_q;
+        return l->gated ? 2 * n_q : n_q;
+    case N_CONV:
+        return l->conv.n;
+    case N_CONV_IN:
+        return 3 * (uint64_t)l->conv.n;
+    case N_CONV_TAPS:
+        return l->conv.n_taps;
+    case N_DELTA:
+        return layer_n_out(l);
+    case N_DELTA_HEAD:
+        return l->delta.n_head;
+    case N_DELTA_HEADS:
+        return 2 * l->delta.n_head;
+    case N_DELTA_STATE:
+        return l->delta.n_state;
+    case N_DELTA_CHANNELS:
+        return layer_n_channels(l);
+    case N_DELTA_TAPS:
+        return l->delta.n_conv;
+    case N_SSM:
+        return l->ssm.n_inner;
+    case N_SSM_IN:
+        return (uint64_t)l->ssm.n_inner + layer_ssm_channels(l) + l->ssm.n_head;
+    case N_SSM_HEAD:
+        return l->ssm.n_head;
+    case N_SSM_CHANNELS:
+        return layer_ssm_channels(l);
+    case N_SSM_TAPS:
+        return l->ssm.n_conv;
+    case N_SSM_OF_GROUP:
+        return l->ssm.n_group > 0 ? l->ssm.n_inner / l->ssm.n_group : 0;
+    case N_EXPERT_IO:
+        return l->experts.n_latent > 0 ? l->experts.n_latent : hp->n_embd;
+    case N_LATENT:
+        return l->experts.n_latent;
+    case N_OUT:
+        return l->mixer == MIXER_LINEAR ? hp->n_embd : layer_n_out(l);
+    case N_LATENT_Q:
+        return l->latent.n_q;
+    case N_LATENT_KV:
+        return l->latent.n_kv;
+    case N_LATENT_KEY:
+        return l->latent.n_key;
+    case N_LATENT_VALUE:
+        return l->latent.n_value;
+    case N_CACHED:
+        return l->head_dim;
     case N_KV:
         return n_kv;
     case N_HEAD:
@@ -257,17 +388,44 @@ static uint64_t dim_size(const struct hparams *hp, const struct layer *l, enum d
         return shared ? l->head_dim : n_q;
     case OF_K_NORM:
         break;
+    case N_TOLD:
+        return hp->n_embd_layer;
     }
     return shared ? l->head_dim : n_kv;
 }
 
 // The part of a layer that a weight belongs to.
-static bool has_part(const struct layer *l, int w)
+static bool has_part(const struct hparams *hp, const struct layer *l, int w)
 {
-    static const uint64_t linear = SET(ATTN_NORM) | SET(ATTN_NORM_BIAS) | SET(ATTN_OUTPUT) |
-                                   SET(ATTN_OUTPUT_BIAS) | SET(ATTN_POST_NORM);
+    static const weight_set keys =
+        SET(ATTN_K) | SET(ATTN_V) | SET(ATTN_K_BIAS) | SET(ATTN_V_BIAS) | SET(ATTN_K_NORM);
+    static const weight_set linear = SET(ATTN_NORM) | SET(ATTN_NORM_BIAS) | SET(ATTN_OUTPUT) |
+                                     SET(ATTN_OUTPUT_BIAS) | SET(ATTN_POST_NORM);
+    if (w == LAYER_SCALE)
+        return true;
+    if (TOLD & SET(w))
+        return hp->n_embd_layer > 0;
+    if (TWO_FEEDS & SET(w))
+        return l->n_ff > 0 && l->experts.n > 0;
+    if (w >= SSM_IN && w <= SSM_OUT)
+        return l->ssm.n_head > 0;
+    if (EXPERT_LATENTS & SET(w))
+        return l->experts.n_latent > 0;
+    if (w == CONV_IN || w == CONV)
+        return l->mixer == MIXER_CONV;
+    if (w >= DELTA_QKV && w <= DELTA_NORM)
+        return l->mixer == MIXER_DELTA;
+    if (LATENT & SET(w) && l->latent.n_kv == 0)
+        return false;
+    if (w >= ATTN_Q_A && w <= ATTN_Q_B)
+        return l->latent.n_q > 0;
+    if (w == ATTN_Q && l->latent.n_q > 0)
+        return false;
+    if ((l->kv_back > 0 || l->latent.n_kv > 0) && keys & SET(w))
+        return false;
     if (w <= ATTN_POST_NORM)
-        return l->mixer == MIXER_LINEAR ? (linear & SET(w)) != 0 : l->mixer == MIXER_ATTENTION;
+        return l->mixer == MIXER_ATTENTION || (l->mixer == MIXER_SSM && w <= ATTN_NORM_BIAS) ||
+               (l->mixer != MIXER_NONE && l->mixer != MIXER_SSM && linear & SET(w));
     if (w == FFN_NORM || w == FFN_NORM_BIAS || w == FFN_POST_NORM)
         return layer_feeds(l);
     return w <= FFN_DOWN_BIAS      ? l->n_ff > 0
@@ -276,20 +434,26 @@ static bool has_part(const struct layer *l, int w)
 }
 
 // As the architecture says, of the parts that the layer has.
-static enum presence presence_of(const struct arch *a, const struct layer *l, int w)
+static enum presence presence_of(const struct arch *a, const struct hparams *hp,
+                                 const struct layer *l, int w)
 {
-    if (!has_part(l, w) || a->lacks & SET(w))
+    if (!has_part(hp, l, w) || a->lacks & SET(w))
         return ABSENT;
-    if (a->may_have & SET(w))
+    if (a->may_have & SET(w) || (w == ATTN_V && a->k_is_v && l->window == 0))
         return OPTIONAL;
     return (PLAIN_WEIGHTS | a->has) & SET(w) ? REQUIRED : ABSENT;
 }
+
+_Static_assert(N_LAYER_WEIGHTS <= 128, "a set of them has 128 bits");
 
 enum { NAME_MAX = 64 };
 
 static const char *tensor_name(char out[static NAME_MAX], uint32_t i, const char *name)
 {
-    snprintf(out, NAME_MAX, "blk.%u.%s%s", i, name, strchr(name, '.') ? "" : ".weight");
+    const bool parted = strchr(name, '.') && strncmp(name, "shortconv.", 10) != 0;
+    const bool whole =
+        parted || strcmp(name, table[SSM_A].name) == 0 || strcmp(name, table[SSM_D].name) == 0;
+    snprintf(out, NAME_MAX, "blk.%u.%s%s", i, name, whole ? "" : ".weight");
     return out;
 }
 
@@ -321,6 +485,14 @@ static bool bind_fused(struct binder *b, uint32_t i, struct layer *l, int w, enu
     n = dim_size(hp, l, vector ? row->n_cols : row->rows);
     const uint64_t n_cols = vector ? all : dim_size(hp, l, row->n_cols), rows = vector ? 1 : all;
     const struct gguf_tensor *t = find(b, tensor_name(name, i, row->fused));
+    if (row->stacked) {
+        if (!t)
+            return missing_stack(b, name, n_cols, rows, l->experts.n);
+        if (!has_stacked(b, name, t, rows, n_cols, l->experts.n) || !check_supported(b, name, t))
+            return false;
+        set_stack(t, before, n, rows, l->experts.n_used, &l->w[w]);
+        return true;
+    }
     if (!t)
         return presence == OPTIONAL || missing(b, name, n_cols, rows);
     if (!has_shape(b, name, t, rows, n_cols))
@@ -333,27 +505,68 @@ static bool bind_fused(struct binder *b, uint32_t i, struct layer *l, int w, enu
     return true;
 }
 
+// One for each head: stacked, or each head's keys and then its values in one matrix.
+static bool bind_of_heads(struct binder *b, uint32_t i, struct layer *l, int w, uint64_t rows,
+                          uint64_t n_cols)
+{
+    const uint64_t n_key = l->latent.n_key, n_kv = l->latent.n_kv;
+    const uint64_t each = n_key + l->latent.n_value, all = each * l->n_head;
+    char name[NAME_MAX];
+    if (!l->latent.expands)
+        return bind_stack(b, tensor_name(name, i, table[w].name), rows, n_cols, l->n_head,
+                          l->n_head, &l->w[w]);
+    const struct gguf_tensor *t = find(b, tensor_name(name, i, "attn_kv_b"));
+    if (!t)
+        return missing(b, name, n_kv, all);
+    if (!has_shape(b, name, t, all, n_kv) || !check_supported(b, name, t))
+        return false;
+    set_stack(t, w == ATTN_V_B ? n_key : 0, w == ATTN_V_B ? rows : n_key, each, l->n_head,
+              &l->w[w]);
+    return true;
+}
+
 static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, struct layer *l, int w)
 {
     const struct hparams *hp = &b->m->hp;
     const struct weight_row *row = &table[w];
     const bool vector = row->rows == ONE, gated = !(a->lacks & GATE);
-    const enum presence presence = presence_of(a, l, w);
+    const enum presence presence = presence_of(a, hp, l, w);
     uint64_t n_cols = dim_size(hp, l, row->n_cols), rows = dim_size(hp, l, row->rows);
     char name[NAME_MAX];
     l->w[w] = (struct weight){.name = row->name, .group = row->name, .vector = vector};
     if (row->group && ((w != FFN_UP && w != EXPERT_UP && w != SHARED_UP) || gated))
         l->w[w].group = row->group;
+    if (w == ATTN_OUTPUT && l->mixer == MIXER_DELTA)
+        l->w[w].name = l->w[w].group = "ssm_out";
+    if (w == ATTN_OUTPUT && l->mixer == MIXER_CONV)
+        l->w[w].name = l->w[w].group = "shortconv.out_proj";
+    if (w == ATTN_Q && l->latent.n_kv > 0)
+        l->w[w].group = "attn_q+attn_kv_a_mqa";
+    if (w == ATTN_KV_A)
+        l->w[w].group = l->w[l->latent.n_q > 0 ? ATTN_Q_A : ATTN_Q].group;
     if (presence == ABSENT)
         return true;
+    if (w == ATTN_K_B || w == ATTN_V_B)
+        return bind_of_heads(b, i, l, w, rows, n_cols);
     if (is_fused(b, a, i, w))
         return bind_fused(b, i, l, w, presence);
-    tensor_name(name, i, w == FFN_NORM && a->ffn_norm ? a->ffn_norm : row->name);
+    tensor_name(name, i, w == FFN_NORM && a->ffn_norm ? a->ffn_norm : l->w[w].name);
+    if (!vector && row->stacked)
+        return bind_stack(b, name, rows, n_cols, l->experts.n, l->experts.n_used, &l->w[w]);
     if (!vector)
-        return row->stacked ? bind_stack(b, name, rows, n_cols, l->experts.n, &l->w[w])
-                            : bind_matrix(b, name, rows, n_cols, &l->w[w]);
+        return bind_matrix(b, name, presence, rows, n_cols, &l->w[w]);
+    if (w == FFN_NORM && a->ffn_norm_whole)
+        snprintf(name, sizeof name, "blk.%u.%s", i, a->ffn_norm);
     if (row->stacked)
         rows = l->experts.n;
+    if (w == SSM_CONV)
+        rows = layer_ssm_channels(l);
+    if (w == SSM_A || w == SSM_D)
+        rows = l->ssm.n_head;
+    if (w == SSM_NORM)
+        rows = l->ssm.n_group;
+    if (w == DELTA_CONV || w == CONV)
+        rows = w == CONV ? l->conv.n : layer_n_channels(l);
     if (l->qk_norm == QK_NORM_HEADS && (w == ATTN_Q_NORM || w == ATTN_K_NORM)) {
         rows = n_cols / l->head_dim;
         n_cols = l->head_dim;
@@ -363,6 +576,7 @@ static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, stru
 
 static bool bind_layer(struct binder *b, const struct arch *a, uint32_t i, struct layer *l)
 {
+    static const enum layer_weight unused[] = {ATTN_K, ATTN_V, ATTN_K_NORM};
     char name[NAME_MAX];
     l->qk_norm = l->mixer == MIXER_ATTENTION ? a->qk_norm : QK_NORM_NONE;
     const bool rotated = b->m->ropes[l->rope].layout != ROPE_NONE;
@@ -372,7 +586,10 @@ static bool bind_layer(struct binder *b, const struct arch *a, uint32_t i, struc
     for (int w = 0; w < N_LAYER_WEIGHTS; w++)
         if (!bind_weight(b, a, i, l, w))
             return false;
-    if (!l->w[ATTN_Q_NORM].data != !l->w[ATTN_K_NORM].data)
+    if (l->kv_back > 0) // files may have what was trained with, but is not used
+        for (size_t k = 0; k < sizeof unused / sizeof *unused; k++)
+            find(b, tensor_name(name, i, table[unused[k]].name));
+    else if (!l->w[ATTN_Q_NORM].data != !l->w[ATTN_K_NORM].data)
         return error_set(b->err, ERR_MODEL,
                          "layer %u has only one of attn_q_norm and attn_k_norm, expected both or "
                          "none",
@@ -417,11 +634,30 @@ static bool bind_rope_factors(struct binder *b, const struct arch *a)
     return true;
 }
 
+// What layers are told of a token.
+static bool bind_token_layers(struct binder *b)
+{
+    struct model *m = b->m;
+    const struct hparams *hp = &m->hp;
+    const uint64_t n = (uint64_t)hp->n_layer * hp->n_embd_layer;
+    m->token_layers.name = m->token_layers.group = "per_layer_token_embd";
+    m->token_layers_proj.name = m->token_layers_proj.group = "per_layer_model_proj";
+    m->token_layers_norm.name = m->token_layers_norm.group = "per_layer_proj_norm";
+    return n == 0 || (bind_matrix(b, "per_layer_token_embd.weight", REQUIRED, hp->n_vocab, n,
+                                  &m->token_layers) &&
+                      bind_matrix(b, "per_layer_model_proj.weight", REQUIRED, n, hp->n_embd,
+                                  &m->token_layers_proj) &&
+                      bind_vector(b, "per_layer_proj_norm.weight", REQUIRED, hp->n_embd_layer, 1,
+                                  &m->token_layers_norm));
+}
+
 static bool bind_outer(struct binder *b, const struct arch *a)
 {
     struct model *m = b->m;
     struct hparams *hp = &m->hp;
     const struct gguf_tensor *embd = find(b, "token_embd.weight");
+    char norm[NAME_MAX];
+    snprintf(norm, sizeof norm, "%s.weight", a->output_norm ? a->output_norm : "output_norm");
     if (!embd)
         return error_set(b->err, ERR_MODEL, "tensor token_embd.weight is missing");
     if (embd->n_dims != 2 || embd->ne[1] > 1u << 24) {
@@ -438,18 +674,19 @@ static bool bind_outer(struct binder *b, const struct arch *a)
     m->output_norm.name = m->output_norm.group = "output_norm";
     m->output_norm_bias.name = m->output_norm_bias.group = "output_norm.bias";
     m->tied = !gguf_find_tensor(m->gguf, "output.weight");
-    if (!bind_matrix(b, "token_embd.weight", hp->n_vocab, hp->n_embd, &m->tok_embd))
+    if (!bind_matrix(b, "token_embd.weight", REQUIRED, hp->n_vocab, hp->n_embd, &m->tok_embd))
         return false;
     m->output = m->tok_embd;
     m->output.name = m->output.group = "output";
     m->output_bias.name = m->output_bias.group = "output.bias";
-    return (m->tied || bind_matrix(b, "output.weight", hp->n_vocab, hp->n_embd, &m->output)) &&
-           bind_vector(b, "output_norm.weight", REQUIRED, hp->n_embd, 1, &m->output_norm) &&
+    return (m->tied ||
+            bind_matrix(b, "output.weight", REQUIRED, hp->n_vocab, hp->n_embd, &m->output)) &&
+           bind_vector(b, norm, REQUIRED, hp->n_embd, 1, &m->output_norm) &&
            bind_vector(b, "output_norm.bias", a->has & SET(ATTN_NORM_BIAS) ? REQUIRED : ABSENT,
                        hp->n_embd, 1, &m->output_norm_bias) &&
            bind_vector(b, "output.bias", a->output_bias ? REQUIRED : ABSENT, hp->n_vocab, 1,
                        &m->output_bias) &&
-           bind_rope_factors(b, a);
+           bind_rope_factors(b, a) && bind_token_layers(b);
 }
 
 // Whether tensor i is of a layer that is not evaluated.

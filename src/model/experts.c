@@ -48,7 +48,10 @@ static bool read_widths(struct meta *k, const struct arch *a, struct experts *x)
 {
     const uint32_t most = 1u << 24;
     uint32_t shared = 0, count = 0;
-    if (!meta_u32(k, "expert_feed_forward_length", false, 1, most, &x->n_ff) ||
+    if (a->experts_beside && !meta_find(k, "expert_feed_forward_length"))
+        return error_set(k->err, ERR_MODEL, "metadata key %s is missing", k->key);
+    if ((a->experts_latent && !meta_u32(k, "moe_latent_size", false, 0, 1u << 20, &x->n_latent)) ||
+        !meta_u32(k, "expert_feed_forward_length", false, 1, most, &x->n_ff) ||
         !meta_u32(k, "expert_shared_feed_forward_length", false, 0, most, &shared) ||
         !meta_u32(k, "expert_shared_count", false, 0, 4096, &count))
         return false;
@@ -89,11 +92,12 @@ bool experts_read(struct meta *k, const struct arch *a, struct model *m)
         return false;
     for (uint32_t i = dense; i < n_layer; i++) {
         struct layer *l = &m->layers[i];
-        if ((i + 1) % step)
+        if ((i + 1) % step || (a->one_part && l->n_ff == 0))
             continue;
         l->experts = x;
         l->experts.n_ff = l->n_ff;
-        l->n_ff = 0;
+        if (!a->experts_beside)
+            l->n_ff = 0;
         if (!read_widths(k, a, &l->experts))
             return false;
     }

@@ -18,14 +18,31 @@ static bool is_windowed(const struct layer *l)
 
 // ---- heads and widths
 
-// The same in all layers.
-static bool read_head_dim(struct meta *k, struct model *m)
+// Of value heads that metadata key `name` says, which must be as wide as keys.
+static bool check_value_length(struct meta *k, const char *name, uint32_t d)
+{
+    uint32_t value_length = d;
+    if (!meta_u32(k, name, false, 2, 4096, &value_length))
+        return false;
+    if (value_length != d)
+        return error_set(k->err, ERR_MODEL,
+                         "metadata key %s is %u and the key length %u; only equal ones are "
+                         "supported",
+                         k->key, value_length, d);
+    return d % 2 == 0 ||
+           error_set(k->err, ERR_MODEL, "heads are %u wide, expected an even number", d);
+}
+
+// The same in all layers, or in all windowed ones and in all others.
+static bool read_head_dim(struct meta *k, const struct arch *a, struct model *m)
 {
     const struct hparams *hp = &m->hp;
-    uint32_t n_head = 0, d = 0;
+    uint32_t n_head = 0, d = 0, windowed;
     for (uint32_t i = 0; i < hp->n_layer; i++)
         if (m->layers[i].n_head > n_head)
             n_head = m->layers[i].n_head;
+    if (n_head == 0 && a->state_space)
+        return true; // no layer attends: heads are 0 wide
     if (meta_find(k, "attention.key_length")) {
         if (!meta_u32(k, "attention.key_length", true, 2, 4096, &d))
             return false;
@@ -37,38 +54,86 @@ static bool read_head_dim(struct meta *k, struct model *m)
                              k->arch, hp->n_embd, n_head, k->arch);
         d = hp->n_embd / n_head;
     }
-    uint32_t value_length = d;
-    if (!meta_u32(k, "attention.value_length", false, 2, 4096, &value_length))
+    windowed = d;
+    if (!check_value_length(k, "attention.value_length", d))
         return false;
-    if (value_length != d)
-        return error_set(k->err, ERR_MODEL,
-                         "%s.attention.value_length is %u and the key length %u; only equal ones "
-                         "are supported",
-                         k->arch, value_length, d);
-    if (d < 2 || d % 2)
-        return error_set(k->err, ERR_MODEL, "heads are %u wide, expected an even number", d);
+    if (a->windowed_heads && (!meta_u32(k, "attention.key_length_swa", false, 2, 4096, &windowed) ||
+                              !check_value_length(k, "attention.value_length_swa", windowed)))
+        return false;
     for (uint32_t i = 0; i < hp->n_layer; i++)
-        m->layers[i].head_dim = d;
+        m->layers[i].head_dim = is_windowed(&m->layers[i]) ? windowed : d;
+    return true;
+}
+
+// Refuses a key whose value follows from others.
+static bool check_follows(struct meta *k, const char *name, uint32_t value)
+{
+    uint32_t v = value;
+    if (!meta_u32(k, name, false, 0, UINT32_MAX, &v))
+        return false;
+    return v == value || error_set(k->err, ERR_MODEL,
+                                   "metadata key %s is %u, expected %u, which follows from others",
+                                   k->key, v, value);
+}
+
+// Of latent attention. Files of two kinds: those with key_length_mla describe what is kept of a
+// token as one KV head, others the heads that could be made of it.
+static bool read_latent(struct meta *k, struct model *m)
+{
+    struct latent x = {.expands = !meta_find(k, "attention.key_length_mla")};
+    uint32_t rotated = 0, key = 0;
+    const char *const key_length = x.expands ? "attention.key_length" : "attention.key_length_mla";
+    if (!meta_u32(k, "attention.q_lora_rank", false, 0, 1u << 16, &x.n_q) ||
+        !meta_u32(k, "attention.kv_lora_rank", true, 1, 2048, &x.n_kv) ||
+        !meta_u32(k, "rope.dimension_count", true, 2, 2048, &rotated) ||
+        !meta_u32(k, key_length, true, rotated + 1, 4096, &key) ||
+        !meta_u32(k, x.expands ? "attention.value_length" : "attention.value_length_mla", true, 1,
+                  4096, &x.n_value) ||
+        (!x.expands && (!check_follows(k, "attention.key_length", x.n_kv + rotated) ||
+                        !check_follows(k, "attention.value_length", x.n_kv))))
+        return false;
+    x.n_key = key - rotated;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        struct layer *l = &m->layers[i];
+        const uint32_t kv = x.expands ? l->n_head : 1;
+        if (l->n_head_kv != kv)
+            return error_set(k->err, ERR_MODEL,
+                             "metadata key %s.attention.head_count_kv is %u at layer %u, expected "
+                             "%u",
+                             k->arch, l->n_head_kv, i, kv);
+        l->latent = x;
+        l->n_head_kv = 1;
+        l->head_dim = x.n_kv + rotated;
+    }
     return true;
 }
 
 static bool read_heads(struct meta *k, const struct arch *a, struct model *m)
 {
     struct layer *const first = m->layers;
-    const uint32_t n = m->hp.n_layer, least = a->gaps ? 0 : 1;
+    const uint32_t n = m->hp.n_layer;
+    const bool alone = a->state_space == STATE_SPACE_ALONE;
+    const uint32_t least = a->gaps || alone ? 0 : 1;
+    struct short_conv conv = {.n = m->hp.n_embd};
     bool attends = false;
     if (!meta_per_layer(k, "attention.head_count", true, n, least, 4096, &first->n_head,
                         sizeof *first))
         return false;
     for (uint32_t i = 0; i < n; i++)
         first[i].n_head_kv = first[i].n_head;
-    if (!meta_per_layer(k, "attention.head_count_kv", false, n, least, 4096, &first->n_head_kv,
-                        sizeof *first) ||
-        !read_head_dim(k, m))
+    if (a->short_conv && !meta_u32(k, "shortconv.l_cache", true, 2, 64, &conv.n_taps))
+        return false;
+    if (!meta_per_layer(k, "attention.head_count_kv", false, n, a->short_conv ? 0 : least, 4096,
+                        &first->n_head_kv, sizeof *first) ||
+        !(a->latent ? read_latent(k, m) : read_head_dim(k, a, m)))
         return false;
     for (uint32_t i = 0; i < n; i++) {
         struct layer *l = &first[i];
         l->mixer = l->n_head == 0 ? MIXER_NONE : l->n_head_kv == 0 ? MIXER_LINEAR : MIXER_ATTENTION;
+        if (l->mixer == MIXER_LINEAR && a->short_conv) {
+            l->mixer = MIXER_CONV;
+            l->conv = conv;
+        }
         attends |= l->mixer == MIXER_ATTENTION;
         if (l->mixer != MIXER_ATTENTION)
             l->n_head = l->n_head_kv = 0;
@@ -78,18 +143,122 @@ static bool read_heads(struct meta *k, const struct arch *a, struct model *m)
                              "(%s.attention.head_count, head_count_kv)",
                              l->n_head, l->n_head_kv, k->arch);
     }
-    return attends || error_set(k->err, ERR_MODEL,
-                                "no layer has attention heads and KV heads, expected one at least "
-                                "(%s.attention.head_count, head_count_kv)",
-                                k->arch);
+    return attends || alone ||
+           error_set(k->err, ERR_MODEL,
+                     "no layer has attention heads and KV heads, expected one at least "
+                     "(%s.attention.head_count, head_count_kv)",
+                     k->arch);
+}
+
+// Which layers are delta nets, and how wide.
+static bool read_delta(struct meta *k, const struct arch *a, struct model *m)
+{
+    struct delta x = {.in_order = a->delta_in_order};
+    uint32_t interval = 4, inner = 0;
+    if (!a->delta)
+        return true;
+    if (!meta_u32(k, "full_attention_interval", false, 1, m->hp.n_layer, &interval) ||
+        !meta_u32(k, "ssm.conv_kernel", true, 2, 64, &x.n_conv) ||
+        !meta_u32(k, "ssm.state_size", true, 1, 1024, &x.n_state) ||
+        !meta_u32(k, "ssm.time_step_rank", true, 1, 1024, &x.n_head) ||
+        !meta_u32(k, "ssm.group_count", true, 1, 1024, &x.n_key_head) ||
+        !meta_u32(k, "ssm.inner_size", true, 1, UINT32_MAX, &inner))
+        return false;
+    if (inner != x.n_head * x.n_state)
+        return error_set(k->err, ERR_MODEL,
+                         "metadata key %s is %u, expected %u: %u heads (ssm.time_step_rank) of %u "
+                         "(ssm.state_size)",
+                         k->key, inner, x.n_head * x.n_state, x.n_head, x.n_state);
+    if (x.n_head % x.n_key_head)
+        return error_set(k->err, ERR_MODEL,
+                         "%u heads cannot share %u key heads evenly (%s.ssm.time_step_rank, "
+                         "group_count)",
+                         x.n_head, x.n_key_head, k->arch);
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        struct layer *l = &m->layers[i];
+        if ((i + 1) % interval == 0) {
+            l->gated = a->gated;
+            continue;
+        }
+        l->mixer = MIXER_DELTA;
+        l->delta = x;
+        l->n_head = l->n_head_kv = 0;
+    }
+    return true;
+}
+
+// Which layers have a selective state space, and how wide.
+static bool read_state_space(struct meta *k, const struct arch *a, struct model *m)
+{
+    struct ssm x = {0};
+    if (!a->state_space)
+        return true;
+    if (!meta_u32(k, "ssm.conv_kernel", true, 2, 64, &x.n_conv) ||
+        !meta_u32(k, "ssm.state_size", true, 1, 1024, &x.n_state) ||
+        !meta_u32(k, "ssm.time_step_rank", true, 1, 4096, &x.n_head) ||
+        !meta_u32(k, "ssm.group_count", true, 1, 4096, &x.n_group) ||
+        !meta_u32(k, "ssm.inner_size", true, 1, 1u << 20, &x.n_inner))
+        return false;
+    if (x.n_inner % x.n_head)
+        return error_set(k->err, ERR_MODEL,
+                         "metadata key %s is %u, expected a multiple of the %u heads "
+                         "(%s.ssm.time_step_rank)",
+                         k->key, x.n_inner, x.n_head, k->arch);
+    if (x.n_head % x.n_group)
+        return error_set(k->err, ERR_MODEL,
+                         "%u heads cannot share %u groups evenly (%s.ssm.time_step_rank, "
+                         "group_count)",
+                         x.n_head, x.n_group, k->arch);
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        struct layer *l = &m->layers[i];
+        if (a->one_part && layer_feeds(l)) {
+            l->mixer = MIXER_NONE;
+            l->n_head = l->n_head_kv = 0;
+            continue;
+        }
+        if (l->mixer != MIXER_ATTENTION)
+            l->mixer = MIXER_SSM;
+        if (l->mixer == MIXER_SSM || a->state_space == STATE_SPACE_BESIDE)
+            l->ssm = x;
+    }
+    return true;
+}
+
+// The last layers attend with the keys and values of the last two that have their own: windowed
+// ones with those of the first of the two, the others with those of the second.
+static bool read_shared_kv(struct meta *k, const struct arch *a, struct model *m)
+{
+    const uint32_t n = m->hp.n_layer;
+    uint32_t n_shared = 0;
+    if (!a->shares_kv)
+        return true;
+    if (!meta_u32(k, "attention.shared_kv_layers", false, 0, n > 2 ? n - 2 : 0, &n_shared))
+        return false;
+    const uint32_t n_own = n - n_shared;
+    for (uint32_t i = n_own; i < n; i++) {
+        struct layer *l = &m->layers[i];
+        l->kv_back = i + 1 - n_own + is_windowed(l);
+        const struct layer *from = l - l->kv_back;
+        if (is_windowed(from) != is_windowed(l) || from->n_head_kv != l->n_head_kv ||
+            from->mixer != l->mixer)
+            return error_set(k->err, ERR_MODEL,
+                             "layer %u has no keys and values of its own (%s is %u), and layer "
+                             "%u, whose it would use, has another window or another number of KV "
+                             "heads",
+                             i, k->key, n_shared, i - l->kv_back);
+    }
+    return true;
 }
 
 // ---- windows
 
-static bool set_windows(struct meta *k, struct model *m, uint32_t window, uint32_t period)
+static bool set_windows(struct meta *k, const struct arch *a, struct model *m, uint32_t window)
 {
+    uint32_t period = a->period;
     const struct gguf_kv *kv = meta_find(k, "attention.sliding_window_pattern");
     const bool each = kv && kv->type == GGUF_ARRAY;
+    if (a->windows_told && !kv)
+        return error_set(k->err, ERR_MODEL, "metadata key %s is missing", k->key);
     if (each && (kv->v.a.type != GGUF_BOOL || kv->v.a.count != m->hp.n_layer))
         return error_set(k->err, ERR_MODEL,
                          "metadata key %s is an array of %llu values of type %s, expected a number "
@@ -115,7 +284,7 @@ static bool read_windows(struct meta *k, const struct arch *a, struct model *m)
     for (uint32_t i = 0; i < m->hp.n_layer; i++)
         m->layers[i].chunked = a->chunked;
     if (a->period)
-        return set_windows(k, m, window, a->period);
+        return set_windows(k, a, m, window);
     for (uint32_t i = 0; i < m->hp.n_layer; i++)
         m->layers[i].window = window;
     return true;
@@ -155,7 +324,7 @@ static bool read_scaling(struct meta *k, const struct arch *a, struct rope *r)
     return true;
 }
 
-static bool read_yarn(struct meta *k, struct rope *r)
+static bool read_yarn(struct meta *k, const struct arch *a, struct rope *r)
 {
     float ext_factor = 1, yarn_attn_factor = 1, log_multiplier = 0;
     if (!meta_u32(k, "rope.scaling.original_context_length", false, 1, 1u << 30, &r->orig_ctx) ||
@@ -177,34 +346,62 @@ static bool read_yarn(struct meta *k, struct rope *r)
                          "%s.rope.scaling.yarn_ext_factor is %g and yarn_attn_factor %g; only 1 is "
                          "supported",
                          k->arch, (double)ext_factor, (double)yarn_attn_factor);
-    r->attn_factor /= (float)(1 + 0.1 * (double)log_multiplier * log((double)r->factor));
+    if (a->unmagnified && r->attn_factor != 1)
+        return error_set(k->err, ERR_MODEL,
+                         "%s.rope.scaling.attn_factor is %g; only 1 is supported", k->arch,
+                         (double)r->attn_factor);
+    // Of latent attention, files have a tenth of the multiplier.
+    const double times = a->unmagnified ? 0.1 : (a->latent ? 1 : 0.1) * (double)log_multiplier;
+    r->attn_factor /= (float)(1 + times * log((double)r->factor));
     return true;
+}
+
+// How much of a head is rotated.
+static bool read_rope_dim(struct meta *k, const char *name, uint32_t head_dim, uint32_t *out)
+{
+    *out = head_dim;
+    return meta_u32(k, name, false, 2, head_dim, out) &&
+           (*out % 2 == 0 ||
+            error_set(k->err, ERR_MODEL, "metadata key %s is %u, expected an even number", k->key,
+                      *out));
+}
+
+// As wide as the heads of layers that see all, or where there are none, of the others.
+static uint32_t full_head_dim(const struct model *m)
+{
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        if (!is_windowed(&m->layers[i]))
+            return m->layers[i].head_dim;
+    return m->layers[0].head_dim;
 }
 
 static bool read_rope(struct meta *k, const struct arch *a, struct model *m)
 {
     struct rope *r = &m->ropes[0];
-    const uint32_t head_dim = m->layers[0].head_dim;
+    const uint32_t head_dim = full_head_dim(m);
+    bool rotated = a->rope != ROPE_NONE && head_dim > 0;
     *r = (struct rope){.layout = a->rope,
-                       .n_dim = head_dim,
                        .theta = 10000,
                        .factor = 1,
                        .orig_ctx = m->hp.n_ctx_train,
                        .attn_factor = 1,
                        .beta_fast = 32,
                        .beta_slow = 1};
-    if (!meta_u32(k, "rope.dimension_count", false, 2, head_dim, &r->n_dim) ||
+    if ((head_dim > 0 && !read_rope_dim(k, "rope.dimension_count", head_dim, &r->n_dim)) ||
         !meta_f32(k, "rope.freq_base", false, 1e15, &r->theta))
         return false;
-    if (r->n_dim % 2)
-        return error_set(k->err, ERR_MODEL,
-                         "%s.rope.dimension_count is %u, expected an even number", k->arch,
-                         r->n_dim);
+    meta_find(k, "rope.scaling.finetuned");
+    if (a->rotation_told && !gguf_get_bool(k->g, k->key, false, &rotated, k->err))
+        return false;
+    if (!rotated) {
+        r->layout = ROPE_NONE;
+        r->n_dim = 0;
+    }
     if (a->vision) { // all channels of a text's positions are equal
         meta_find(k, "rope.dimension_sections");
         meta_find(k, "n_deepstack_layers");
     }
-    return read_scaling(k, a, r) && read_yarn(k, r);
+    return read_scaling(k, a, r) && read_yarn(k, a, r);
 }
 
 // Which layers are rotated otherwise than the metadata say of all.
@@ -213,8 +410,12 @@ static bool set_other_rope(struct meta *k, const struct arch *a, struct model *m
     struct rope *other = &m->ropes[1];
     const bool windowed = a->windowed_rope != WINDOWED_AS_FULL;
     bool any_windowed = false;
+    uint32_t head_dim = 2;
     for (uint32_t i = 0; i < m->hp.n_layer; i++)
-        any_windowed |= is_windowed(&m->layers[i]);
+        if (is_windowed(&m->layers[i])) {
+            any_windowed = true;
+            head_dim = m->layers[i].head_dim;
+        }
     *other = m->ropes[0];
     if (windowed) {
         other->scaling = ROPE_SCALING_NONE;
@@ -224,6 +425,9 @@ static bool set_other_rope(struct meta *k, const struct arch *a, struct model *m
             if (!meta_f32(k, "rope.freq_base_swa", false, 1e15, &other->theta))
                 return false;
         }
+        if (a->windowed_heads && any_windowed &&
+            !read_rope_dim(k, "rope.dimension_count_swa", head_dim, &other->n_dim))
+            return false;
     } else {
         other->layout = ROPE_NONE;
         other->n_dim = 0;
@@ -242,10 +446,21 @@ static bool set_other_rope(struct meta *k, const struct arch *a, struct model *m
 
 // ---- scales
 
+// YaRN makes queries and keys longer (Peng et al. 2023, sec. 3.4), here by the scores' scale.
+static float latent_scale(const struct layer *l, const struct rope *r, float yarn_log)
+{
+    const double width = l->latent.n_key + l->head_dim - l->latent.n_kv;
+    const double longer =
+        r->scaling == ROPE_SCALING_YARN ? 1 + (double)yarn_log * log((double)r->factor) : 1;
+    return (float)(longer * longer / sqrt(width));
+}
+
 static bool read_scales(struct meta *k, const struct arch *a, struct model *m)
 {
     struct hparams *hp = &m->hp;
-    float attn_scale = 0, attn_softcap = a->attn_softcap, logit_scale = 1;
+    float attn_scale = 0, attn_softcap = a->attn_softcap, logit_scale = 1, yarn_log = 0;
+    if (!meta_f32_or_0(k, "rope.scaling.yarn_log_multiplier", false, 100, &yarn_log))
+        return false;
     hp->final_softcap = a->final_softcap;
     if (a->scales && (!meta_f32(k, "embedding_scale", false, 1e6, &hp->embd_scale) ||
                       !meta_f32(k, "residual_scale", false, 1e6, &hp->residual_scale) ||
@@ -262,6 +477,10 @@ static bool read_scales(struct meta *k, const struct arch *a, struct model *m)
         !meta_f32_or_0(k, "attention.temperature_scale", false, 1e3, &hp->attn_temp_scale))
         return false;
     hp->attn_temp_len = m->ropes[0].orig_ctx;
+    if (a->temperature_length &&
+        !meta_u32(k, "attention.temperature_length", hp->attn_temp_scale > 0, 1, 1u << 30,
+                  &hp->attn_temp_len))
+        return false;
     if (a->unrotated_temperature) {
         hp->attn_temp_unrotated = true;
         hp->attn_temp_scale = 0.1f;
@@ -276,12 +495,21 @@ static bool read_scales(struct meta *k, const struct arch *a, struct model *m)
     for (uint32_t i = 0; i < hp->n_layer; i++) {
         struct layer *l = &m->layers[i];
         l->attn_softcap = attn_softcap;
-        l->attn_scale = attn_scale > 0 ? attn_scale
+        l->v_normed = a->v_normed && l->n_head > 0;
+        l->attn_scale = l->latent.n_kv > 0  ? latent_scale(l, &m->ropes[0], yarn_log)
+                        : attn_scale > 0    ? attn_scale
+                        : a->attn_scale > 0 ? a->attn_scale
                         : a->n_layer_embd_scale == hp->n_layer && l->n_head > 0
                             ? sqrtf((float)l->n_head / (float)hp->n_embd)
-                            : 1.0f / sqrtf((float)l->head_dim);
+                            : 1.0f / sqrtf(l->head_dim > 0 ? (float)l->head_dim : 1);
     }
     return true;
+}
+
+static bool read_told(struct meta *k, const struct arch *a, struct model *m)
+{
+    return !a->told ||
+           meta_u32(k, "embedding_length_per_layer_input", false, 0, 1u << 16, &m->hp.n_embd_layer);
 }
 
 static float softplus(float x)
@@ -358,10 +586,11 @@ static bool read_all(struct meta *k, const struct arch *a, struct model *m)
                     a->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
                                         : "attention.layer_norm_epsilon",
                     true, 0.1, &hp->norm_eps) &&
-           refuse_unsupported(k) && experts_read(k, a, m) && read_heads(k, a, m) &&
-           read_windows(k, a, m) && read_rope(k, a, m) && set_other_rope(k, a, m) &&
-           read_scales(k, a, m) && read_activation(k, a, m) && drop_predicting_layers(k, a, m) &&
-           meta_all_read(k);
+           refuse_unsupported(k) && experts_read(k, a, m) && read_windows(k, a, m) &&
+           read_heads(k, a, m) && read_delta(k, a, m) && read_state_space(k, a, m) &&
+           read_shared_kv(k, a, m) && read_rope(k, a, m) && set_other_rope(k, a, m) &&
+           read_scales(k, a, m) && read_told(k, a, m) && read_activation(k, a, m) &&
+           drop_predicting_layers(k, a, m) && meta_all_read(k);
 }
 
 bool facts_read(struct model *m, const struct arch *a, struct error *err)
@@ -385,11 +614,15 @@ struct layer_sizes model_largest(const struct model *m)
         s.n_head = larger(s.n_head, l->n_head);
         s.head_dim = larger(s.head_dim, l->head_dim);
         s.n_q = larger(s.n_q, l->n_head * l->head_dim);
+        s.n_out = larger(s.n_out, layer_n_out(l));
         s.n_kv = larger(s.n_kv, l->n_head_kv * l->head_dim);
         s.n_ff = larger(s.n_ff, larger(l->n_ff, larger(l->experts.n_ff, l->experts.n_ff_shared)));
+        s.n_out = larger(s.n_out, l->ssm.n_inner);
         s.n_expert = larger(s.n_expert, l->experts.n);
+        s.n_latent = larger(s.n_latent, l->experts.n_latent);
         s.n_expert_used = larger(s.n_expert_used, l->experts.n_used);
     }
+    s.n_ff = larger(s.n_ff, m->hp.n_embd_layer);
     for (uint32_t i = 0; i < m->n_rope; i++)
         s.rope_dim = larger(s.rope_dim, m->ropes[i].n_dim);
     return s;

@@ -5,7 +5,8 @@
 #include "model/model.h"
 
 // Sets of layer weights.
-#define SET(w)     (UINT64_C(1) << (w))
+__extension__ typedef unsigned __int128 weight_set;
+#define SET(w)     ((weight_set)1 << (w))
 #define QKV_BIAS   (SET(ATTN_Q_BIAS) | SET(ATTN_K_BIAS) | SET(ATTN_V_BIAS))
 #define OUT_BIAS   SET(ATTN_OUTPUT_BIAS)
 #define QK_NORM    (SET(ATTN_Q_NORM) | SET(ATTN_K_NORM))
@@ -15,8 +16,23 @@
 #define FFN_BIAS   (SET(FFN_UP_BIAS) | SET(FFN_DOWN_BIAS))
 #define GATE       (SET(FFN_GATE) | SET(EXPERT_GATE) | SET(SHARED_GATE))
 #define CHOICE     SET(ROUTER_CHOICE_BIAS)
+#define LATENT                                                                                     \
+    (SET(ATTN_Q_A) | SET(ATTN_Q_A_NORM) | SET(ATTN_Q_B) | SET(ATTN_KV_A) | SET(ATTN_KV_A_NORM) |   \
+     SET(ATTN_K_B) | SET(ATTN_V_B))
+#define TOLD (SET(TOKEN_GATE) | SET(TOKEN_PROJ) | SET(TOKEN_POST_NORM))
+// Of a layer with both kinds of feed-forward network.
+#define TWO_FEEDS                                                                                  \
+    (SET(DENSE_POST_NORM) | SET(EXPERT_NORM) | SET(ROUTER_NORM) | SET(EXPERT_DOWN_SCALE) |         \
+     SET(EXPERT_POST_NORM))
 #define EXPERT_BIAS                                                                                \
     (SET(ROUTER_BIAS) | SET(EXPERT_GATE_BIAS) | SET(EXPERT_UP_BIAS) | SET(EXPERT_DOWN_BIAS))
+#define DELTA                                                                                      \
+    (SET(DELTA_QKV) | SET(DELTA_GATE) | SET(DELTA_CONV) | SET(DELTA_DT) | SET(DELTA_A) |           \
+     SET(DELTA_NORM))
+#define SSM                                                                                        \
+    (SET(SSM_IN) | SET(SSM_CONV) | SET(SSM_CONV_BIAS) | SET(SSM_DT) | SET(SSM_A) | SET(SSM_D) |    \
+     SET(SSM_OUT))
+#define EXPERT_LATENTS (SET(EXPERT_LATENT) | SET(EXPERT_LATENT_UP))
 // What an architecture has unless its row says otherwise, in the layers that have such a part.
 #define PLAIN_WEIGHTS                                                                              \
     (PRE_NORMS | SET(ATTN_Q) | SET(ATTN_K) | SET(ATTN_V) | SET(ATTN_OUTPUT) | GATE | SET(FFN_UP) | \
@@ -45,6 +61,13 @@ enum shared_expert {
     SHARED_SAME,     // always, as wide as the others
 };
 
+// Reads ssm.*, and which layers have a selective state space.
+enum state_space {
+    NO_STATE_SPACE,
+    STATE_SPACE_ALONE,  // those without attention
+    STATE_SPACE_BESIDE, // all, beside their attention
+};
+
 enum logit_scale { LOGITS_UNSCALED, LOGITS_TIMES, LOGITS_DIVIDED };
 
 // What a family is, beside what its metadata says. Zero: as in Llama.
@@ -53,13 +76,25 @@ struct arch {
     enum rope_layout rope;
     enum norm_kind norm;
     enum activation act;
-    uint64_t has, may_have, lacks; // sets of weights, beside PLAIN_WEIGHTS
-    const char *ffn_norm;          // its name, where it is another one
-    bool fused;                    // attn_qkv, and ffn_up with the rows of the gate before its own
-    enum qk_norm qk_norm;          // of those that has or may_have qk norms
+    weight_set has, may_have, lacks;    // beside PLAIN_WEIGHTS
+    const char *ffn_norm, *output_norm; // their names, where they are others
+    bool ffn_norm_whole;                // ... without ".weight" behind it
+    bool fused; // attn_qkv, ffn_gate_up_exps, and ffn_up with the rows of the gate before its own
+    enum qk_norm qk_norm; // of those that has or may_have qk norms
     bool qk_norm_rotated;
-    bool parallel; // a layer without ffn_norm is parallel (see struct layer)
-    bool gaps;     // layers may lack attention, queries and keys, or the feed-forward network
+    bool parallel;   // a layer without ffn_norm is parallel (see struct layer)
+    bool short_conv; // layers with 0 KV heads are; reads shortconv.l_cache
+    bool delta;      // reads full_attention_interval and ssm.*: the other layers are delta nets
+    bool delta_in_order;
+    enum state_space state_space;
+    bool one_part; // a layer with a feed-forward network is nothing else
+    bool gated;    // attention is (see struct layer)
+    bool latent;   // reads attention.kv_lora_rank, .q_lora_rank, .key_length_mla, ...
+    bool k_is_v;   // layers that see all may lack attn_v
+    bool v_normed;
+    bool shares_kv; // reads attention.shared_kv_layers
+    bool told;      // reads embedding_length_per_layer_input
+    bool gaps;      // layers may lack attention, queries and keys, or the feed-forward network
     bool output_bias;
     bool predicts; // reads nextn_predict_layers
 
@@ -67,6 +102,8 @@ struct arch {
     enum expert_gate expert_gate; // where the metadata do not say it, as the next one
     bool experts_normed;
     bool experts_weigh_input;
+    bool experts_latent; // reads moe_latent_size
+    bool experts_beside; // a plain feed-forward network, whose width feed_forward_length is
     enum shared_expert shared;
     uint32_t n_expert_bare; // models of so many experts have no norms of queries and keys
 
@@ -74,18 +111,24 @@ struct arch {
     uint32_t period;
     uint32_t window;           // where the metadata have none
     uint32_t n_layer_windowed; // only models of so many layers have windows; 0: all
+    bool windows_told;         // only the metadata say which layers have one
+    bool windowed_heads;       // theirs are key_length_swa wide, rope.dimension_count_swa rotated
     enum windowed_rope windowed_rope;
     bool chunked;             // windows are (see struct layer)
+    bool rotation_told;       // reads rope.scaling.finetuned: false: no layer is rotated
     bool full_unrotated;      // where there are windowed layers
     uint32_t unrotated_every; // layer i is not rotated when (i + 1) % this == 0; 0: all are
 
     bool embd_sqrt;              // the embedding is multiplied by sqrt(n_embd)
+    float attn_scale;            // of the scores; 0: 1 / sqrt(head_dim)
     uint32_t n_layer_embd_scale; // models of so many layers scale scores by sqrt(n_head / n_embd)
     bool scales;                 // reads embedding_scale, residual_scale, attention.scale
     enum logit_scale logit_scale;
     bool softcaps;                     // reads attn_logit_softcapping, final_logit_softcapping, ...
     float attn_softcap, final_softcap; // ... which are these where the metadata have none
     bool temperature;                  // reads attention.temperature_scale
+    bool temperature_length;           // ... and .temperature_length; else the original context
+    bool unmagnified;                  // YaRN changes no cosine and sine
     bool unrotated_temperature;        // ... and .temperature_length: 0.1 and 8192 where absent
     bool long_factors;                 // rope_factors_short and rope_factors_long
     bool vision;                       // the text part of a model that also sees

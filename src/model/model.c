@@ -152,7 +152,10 @@ uint64_t model_bytes_per_token(const struct model *m)
     for (uint32_t i = 0; i < m->hp.n_layer; i++)
         for (int k = 0; k < N_LAYER_WEIGHTS; k++) {
             const struct weight *w = &m->layers[i].w[k];
-            n -= w->n_bytes - weight_bytes_used(&m->layers[i], w);
+            n -= w->n_bytes - weight_bytes_used(w);
         }
+    const struct weight *told = &m->token_layers;
+    if (told->data)
+        n -= told->n_bytes - quant_row_bytes(told->type, told->n_cols);
     return n + quant_row_bytes(m->tok_embd.type, m->tok_embd.n_cols);
 }

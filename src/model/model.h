@@ -51,6 +51,8 @@ struct hparams {
     uint32_t n_vocab;     // rows of token_embd
     uint32_t n_ctx_train; // context length in the metadata
     uint32_t n_embd;
+    uint32_t
+        n_embd_layer; // what each layer is told of the token once more (see struct layer); or 0
     uint32_t n_layer;
     uint32_t
         n_layer_predict; // beside n_layer: those that only guess at later tokens; not evaluated
@@ -77,9 +79,11 @@ struct weight {
     uint32_t rows;
     uint32_t n_cols;
     uint32_t n_stacked; // 0: one matrix
+    uint32_t n_used;    // of those stacked a token uses so many
     bool vector;
     const void *data;                 // rows * quant_row_bytes(type, n_cols), as in the file
     size_t n_bytes;                   // of all
+    size_t stack_bytes;               // from one of those stacked to the next
     const struct gguf_tensor *tensor; // that data is of; a matrix may be some of its rows
 };
 
@@ -90,16 +94,42 @@ enum layer_weight {
     ATTN_NORM_BIAS,
     ATTN_Q,
     ATTN_K,
-    ATTN_V,
+    ATTN_V, // absent: what attn_k gives, before norm and rotation, is the values, too
     ATTN_Q_BIAS,
     ATTN_K_BIAS,
     ATTN_V_BIAS,
     ATTN_Q_NORM, // see enum qk_norm
     ATTN_K_NORM,
+    ATTN_Q_A, // see struct latent, as the next six
+    ATTN_Q_A_NORM,
+    ATTN_Q_B,
+    ATTN_KV_A,
+    ATTN_KV_A_NORM,
+    ATTN_K_B, // one for each head, stacked, as the next
+    ATTN_V_B,
     ATTN_SINKS, // (n_head): a score of no position, which takes its share of the softmax
+    DELTA_QKV,  // see struct delta, as the next eight
+    DELTA_GATE,
+    DELTA_BETA,
+    DELTA_ALPHA,
+    DELTA_BETA_ALPHA, // in place of both: of each key head its heads' rows of beta, then of alpha
+    DELTA_CONV,
+    DELTA_DT,
+    DELTA_A,
+    DELTA_NORM,
+    CONV_IN, // see struct short_conv, as the next
+    CONV,
     ATTN_OUTPUT,
     ATTN_OUTPUT_BIAS,
     ATTN_POST_NORM, // of what attention adds
+    SSM_IN,         // see struct ssm, as the next seven
+    SSM_CONV,
+    SSM_CONV_BIAS,
+    SSM_DT,
+    SSM_A,
+    SSM_D,
+    SSM_NORM,
+    SSM_OUT,
     FFN_NORM,
     FFN_NORM_BIAS,
     FFN_GATE, // absent: down(act(up))
@@ -107,26 +137,40 @@ enum layer_weight {
     FFN_UP_BIAS,
     FFN_DOWN,
     FFN_DOWN_BIAS,
+    DENSE_POST_NORM, // see struct layer, as the next, EXPERT_POST_NORM and those behind it
+    EXPERT_NORM,
     ROUTER, // see struct experts
+    ROUTER_NORM,
     ROUTER_BIAS,
     ROUTER_CHOICE_BIAS, // (n): of the choice of experts, not of their weights
+    EXPERT_LATENT,      // see struct experts
     EXPERT_GATE,        // stacked, as are the next two
     EXPERT_UP,
     EXPERT_DOWN,
     EXPERT_GATE_BIAS, // (n, rows), and so on
     EXPERT_UP_BIAS,
     EXPERT_DOWN_BIAS,
+    EXPERT_DOWN_SCALE, // (n): what each expert gives is multiplied by its own
+    EXPERT_LATENT_UP,
+    EXPERT_POST_NORM,
     SHARED_ROUTER, // (n_embd)
     SHARED_GATE,
     SHARED_UP,
     SHARED_DOWN,
     FFN_POST_NORM, // of what the feed-forward network adds
+    TOKEN_GATE,
+    TOKEN_PROJ,
+    TOKEN_POST_NORM,
+    LAYER_SCALE, // (1)
     N_LAYER_WEIGHTS,
 };
 
 enum mixer {
     MIXER_ATTENTION,
     MIXER_LINEAR, // attn_output(attn_norm(x)) alone: no queries, keys and values
+    MIXER_DELTA,  // see struct delta
+    MIXER_CONV,   // see struct short_conv
+    MIXER_SSM,    // see struct ssm
     MIXER_NONE,   // only the feed-forward network
 };
 
@@ -137,6 +181,54 @@ enum qk_norm {
     QK_NORM_HEADS, // each head, with weights of its own: (n_head, head_dim), (n_head_kv, head_dim)
     QK_NORM_WHOLE, // all heads at once: (n_head * head_dim), (n_head_kv * head_dim)
     QK_NORM_BARE,  // each head, without weights
+};
+
+// Latent attention (DeepSeek-AI 2024, "DeepSeek-V2", sec. 2.1): all that is kept of a token is what
+// all heads share, n_kv numbers c and a rotated key r.
+//
+//   c, r = attn_kv_a n1; c is normed with attn_kv_a_norm, r rotated whole
+//   a head's query: n_key numbers a, then b, as wide as r and rotated, of attn_q n1, or where there
+//   is an n_q, of attn_q_b norm(attn_q_a n1)
+//   score = attn_k_b a . c + b . r, and the head gives attn_v_b (sum of weights * c)
+//
+// So it is attention with one KV head, of which c is the value and c, r the key, head_dim wide.
+struct latent {
+    uint32_t n_kv;           // 0: the layer has no such attention
+    uint32_t n_q;            // 0: queries come from attn_q
+    uint32_t n_key, n_value; // of a head
+    bool expands;            // attn_k_b has the rows of keys, (n_key, n_kv): its transpose is meant
+};
+
+// A gated delta net (Yang et al. 2024): its memory of all tokens before is a state of fixed size.
+// qkv = delta_qkv n1 has the queries and keys of n_key_head heads and the values of n_head, each
+// n_state wide. Each of its channels becomes silu(the sum of delta_conv times its last n_conv
+// numbers, this token's last); then queries and keys are divided by max(length, norm_eps), and
+// queries by sqrt(n_state). With b = sigmoid(delta_beta n1) and
+// g = delta_a * log(1 + e^(delta_alpha n1 + delta_dt)), a head's state M (n_state, n_state) becomes
+//   M = e^g M, M += k (b (v - M^T k))^T
+// and the head gives RMS norm(M^T q) * delta_norm * silu(delta_gate n1), attn_output all of them.
+struct delta {
+    uint32_t n_head, n_key_head, n_state, n_conv;
+    bool in_order; // head i has key head i / (n_head / n_key_head), else i mod n_key_head
+};
+
+// A short convolution (Liquid AI 2025, LFM2): b, c and x, each n wide, are the thirds of conv_in
+// n1; attn_output is given c times, in each channel, the sum of conv times b x of the last n_taps
+// tokens, this one's last. Its state is b x of those before.
+struct short_conv {
+    uint32_t n, n_taps;
+};
+
+// A selective state space (Dao and Gu 2024, Mamba-2): ssm_in n1 has z and x, each n_inner wide, the
+// b and then the c of n_group groups, each n_state wide, and a t of each head. Each channel of x, b
+// and c becomes silu(ssm_conv1d.bias + the sum of ssm_conv1d times its last n_conv numbers, this
+// token's last). With d = log(1 + e^(t + ssm_dt)), and b and c of the group of the head, which is
+// one of n_head / n_group that follow one another, its state S (n_state, n_inner / n_head) becomes
+//   S = e^(d ssm_a) S + b (d x)^T
+// and the head gives y = S^T c + ssm_d x. ssm_out is given y silu(z), of which, where there is an
+// ssm_norm, each group's channels are normed (RMS) first.
+struct ssm {
+    uint32_t n_inner, n_head, n_group, n_state, n_conv; // n_head 0: the layer has none
 };
 
 enum activation {
@@ -157,7 +249,8 @@ enum expert_gate { EXPERT_SOFTMAX, EXPERT_SIGMOID };
 
 // A mixture of experts (Shazeer et al. 2017): p = gate(router x + router_bias) over all n; n_used
 // of them are chosen, those with the largest p + choice_bias; each weighs p. The sum of what they
-// give, times their weights, is what the feed-forward network adds. The shared one is for every
+// give, times their weights, is what the feed-forward network adds. Where there is a router_norm,
+// the router is given RMS norm (x) * router_norm / sqrt(n_embd). The shared one is for every
 // token (Dai et al. 2024); where there is a shared_router it weighs sigmoid(shared_router x),
 // else 1.
 struct experts {
@@ -169,6 +262,9 @@ struct experts {
     bool normed;       // weights are divided by the sum of those chosen, ...
     float scale;       // ... and then multiplied by it
     bool weighs_input; // weights multiply what experts are given instead of what they give
+    // 0, or the width of what the experts but the shared one are given and give: ffn_latent_down n2
+    // and, summed, what ffn_latent_up is given
+    uint32_t n_latent;
     // n_group runs of equal length; those with the largest sums of their best two can be chosen
     // from
     uint32_t n_group, n_group_used; // n_group_used = n_group: all
@@ -181,8 +277,17 @@ struct experts {
 //   x += residual_scale * attn_post_norm(mixer(n1))
 //   x += residual_scale * ffn_post_norm(down(act(gate n2) * up n2)), n2 = ffn_norm(x)
 //
-// An absent norm leaves its input as it is; parallel: n2 is n1. With experts, they are in the place
-// of down(...), and of that form each.
+// An absent norm leaves its input as it is; parallel: n2 is n1. A layer of MIXER_ATTENTION that has
+// an ssm adds that of n1, too. With experts, they are in the place
+// of down(...), and of that form each. With both, there is in its place
+//
+//   dense_post_norm(down(...)) + expert_post_norm(experts(expert_norm(x)))
+//
+// Where the model has n_embd_layer, the layer goes on with its part t of model.token_layers, (n):
+//
+//   x += token_post_norm(token_proj(act(token_gate x) * t))
+//
+// and where there is a layer_scale, x *= layer_scale in the end.
 struct layer {
     struct weight w[N_LAYER_WEIGHTS]; // data NULL: absent
     enum mixer mixer;
@@ -190,9 +295,16 @@ struct layer {
     uint32_t n_head;    // 0 unless MIXER_ATTENTION
     uint32_t n_head_kv; // divides n_head; 0 unless MIXER_ATTENTION
     uint32_t head_dim;  // of Q, K and V; not always n_embd / n_head
-    uint32_t window;    // a token sees itself and the window - 1 before it; 0 = all
-    bool chunked;       // ... or its own one of the runs of that length that the context is cut in
-    uint32_t rope;      // index of model.ropes
+    uint32_t kv_back;   // keys and values are those of the layer so many before it; 0: its own
+    struct latent latent;
+    struct delta delta;     // of MIXER_DELTA
+    struct short_conv conv; // of MIXER_CONV
+    struct ssm ssm;         // of MIXER_SSM, or beside MIXER_ATTENTION
+    bool gated;      // a head of attn_q: the query, then what silences the head, by its sigmoid
+    bool v_normed;   // each head of the values by RMS norm, without weights
+    uint32_t window; // a token sees itself and the window - 1 before it; 0 = all
+    bool chunked;    // ... or its own one of the runs of that length that the context is cut in
+    uint32_t rope;   // index of model.ropes
     enum qk_norm qk_norm;
     bool qk_norm_rotated; // after the rotation instead of before
     float attn_scale;     // of the scores, which ...
@@ -202,6 +314,47 @@ struct layer {
     enum activation act;
     struct xielu xielu; // of ACT_XIELU
 };
+
+// How wide the values of a head are in the cache, and what the heads give together.
+static inline uint32_t layer_value_dim(const struct layer *l)
+{
+    return l->latent.n_kv > 0 ? l->latent.n_kv : l->head_dim;
+}
+
+static inline uint32_t layer_n_out(const struct layer *l)
+{
+    if (l->mixer == MIXER_DELTA)
+        return l->delta.n_head * l->delta.n_state;
+    if (l->mixer == MIXER_CONV)
+        return l->conv.n;
+    return l->n_head * (l->latent.n_kv > 0 ? l->latent.n_value : l->head_dim);
+}
+
+// The channels of a delta net's convolution, and the floats of its state: the inputs of the last
+// n_conv - 1 tokens, (n_conv - 1, channels), then of each head its matrix.
+static inline uint32_t layer_n_channels(const struct layer *l)
+{
+    return (2 * l->delta.n_key_head + l->delta.n_head) * l->delta.n_state;
+}
+
+// The same of a state space.
+static inline uint32_t layer_ssm_channels(const struct layer *l)
+{
+    return l->ssm.n_inner + 2 * l->ssm.n_group * l->ssm.n_state;
+}
+
+static inline size_t layer_state_size(const struct layer *l)
+{
+    if (l->ssm.n_head > 0)
+        return (size_t)(l->ssm.n_conv - 1) * layer_ssm_channels(l) +
+               (size_t)l->ssm.n_inner * l->ssm.n_state;
+    if (l->mixer == MIXER_CONV)
+        return (size_t)(l->conv.n_taps - 1) * l->conv.n;
+    if (l->mixer != MIXER_DELTA)
+        return 0;
+    return (size_t)(l->delta.n_conv - 1) * layer_n_channels(l) +
+           (size_t)l->delta.n_head * l->delta.n_state * l->delta.n_state;
+}
 
 static inline bool layer_feeds(const struct layer *l)
 {
@@ -230,6 +383,12 @@ struct model {
     bool tied;
     struct weight output_norm, output_norm_bias; // (n_embd); bias: data NULL when absent
     struct weight output_bias;                   // (n_vocab); data NULL when absent
+    // With n_embd_layer = E, what layers are told of a token is, layer after layer, (n_layer * E):
+    //   (RMS norm of each E of (token_layers_proj x / sqrt(n_embd)) * token_layers_norm
+    //    + sqrt(E) * the token's row of token_layers) / sqrt(2), x the embedding, scaled
+    struct weight token_layers;      // (n_vocab, n_layer * E)
+    struct weight token_layers_proj; // (n_layer * E, n_embd)
+    struct weight token_layers_norm; // (E)
     struct rope ropes[MODEL_MAX_ROPES];
     uint32_t n_rope;
     struct layer *layers; // owned, n_layer
@@ -255,14 +414,14 @@ static inline struct weight weight_of_expert(const struct weight *w, uint32_t i)
     struct weight one = *w;
     one.n_stacked = 0;
     one.n_bytes = w->n_bytes / w->n_stacked;
-    one.data = (const char *)w->data + i * one.n_bytes;
+    one.data = (const char *)w->data + i * w->stack_bytes;
     return one;
 }
 
 // What one token reads of a weight of the layer: of experts, those that it uses.
-static inline uint64_t weight_bytes_used(const struct layer *l, const struct weight *w)
+static inline uint64_t weight_bytes_used(const struct weight *w)
 {
-    return w->n_stacked ? w->n_bytes / w->n_stacked * l->experts.n_used : w->n_bytes;
+    return w->n_stacked ? w->n_bytes / w->n_stacked * w->n_used : w->n_bytes;
 }
 
 // Bytes of all weights that one decoded token must read (embedding: one row; the head: all rows; of
@@ -273,8 +432,9 @@ uint64_t model_bytes_per_token(const struct model *m);
 struct layer_sizes {
     uint32_t n_head, head_dim;
     uint32_t n_q, n_kv; // n_head * head_dim, n_head_kv * head_dim
+    uint32_t n_out;     // that heads give, of state spaces, too
     uint32_t n_ff;      // of experts, too
-    uint32_t n_expert, n_expert_used;
+    uint32_t n_expert, n_expert_used, n_latent;
     uint32_t rope_dim;
 };
 struct layer_sizes model_largest(const struct model *m);

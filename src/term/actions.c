@@ -1,6 +1,7 @@
 #include "term/actions.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -34,10 +35,24 @@ bool action_bye(struct repl *r, char *arg, struct error *err)
     return true;
 }
 
+// The tokens of the conversation. The memory holds others: fewer, until it reads again what /undo
+// brought back, or those that are left of a conversation longer than the context, which count.
+static size_t tokens_used(struct repl *r)
+{
+    size_t turns = conversation_n_turns(r->c), n = 0;
+    size_t *counts = calloc(turns + 1, sizeof *counts);
+    bool ok = counts &&
+              conversation_count(r->c, (enum think)r->opt->think, &n, counts, &(struct error){0});
+    for (size_t i = 0; ok && i < turns; i++)
+        n += counts[i];
+    free(counts);
+    return ok && n <= r->c->session.engine->n_ctx ? n : seq_len(r->c->session.seq);
+}
+
 bool action_clear(struct repl *r, char *arg, struct error *err)
 {
     (void)arg, (void)err;
-    size_t before = seq_len(r->c->session.seq);
+    size_t before = tokens_used(r);
     bool something = conversation_n_turns(r->c) > 0, named = something && repl_is_named(r);
     struct buf warning = {0};
     if (something) {
@@ -65,8 +80,7 @@ bool action_clear(struct repl *r, char *arg, struct error *err)
 // A named session on disk follows what /undo and its like changed.
 static bool save_named(struct repl *r, struct error *err)
 {
-    return r->session->fd < 0 ||
-           (session_save(r->session, r->c, r->opt, err) && session_settle(r->session, 0.05, err));
+    return r->session->fd < 0 || session_save(r->session, r->c, r->opt, 0.05, err);
 }
 
 // What came back has a session again, if its own is now in use by another hokku: a new one.
@@ -81,7 +95,7 @@ static void keep_somewhere(struct repl *r)
 bool action_undo(struct repl *r, char *arg, struct error *err)
 {
     uint64_t n = 1;
-    size_t before = seq_len(r->c->session.seq);
+    size_t before = tokens_used(r);
     if (*arg && !whole_number(arg, "a number of turns", 1, UINT32_MAX, &n, err))
         return false;
     if (shelf_can_undo(&r->shelf, r->c)) {
@@ -102,8 +116,9 @@ bool action_undo(struct repl *r, char *arg, struct error *err)
     if (undone == 0)
         return error_set(err, ERR_FAIL, "nothing to undo");
     size_t left = conversation_n_turns(r->c);
+    size_t after = tokens_used(r); // more, where one that the context had no room for is left
     char freed[FORMAT_NUMBER];
-    format_number(freed, before - seq_len(r->c->session.seq));
+    format_number(freed, before > after ? before - after : 0);
     if (left == 0)
         view_say(&r->view, "(back to the start; %s tokens freed)\n", freed);
     else
@@ -218,10 +233,22 @@ bool action_system(struct repl *r, char *arg, struct error *err)
             view_say(&r->view, text.len > 0 ? "(system prompt set)\n" : "(no system prompt)\n");
     }
     buf_release(&text);
-    return ok;
+    return ok && (conversation_n_turns(r->c) == 0 || save_named(r, err));
 }
 
 // ---------------------------------------------------------------------------------------- settings
+
+// In a chat settings have no dashes, and are called as /set does.
+static bool as_setting(struct error *err)
+{
+    static const char *const fronts[] = {"--json-", "--"};
+    for (size_t i = 0; err && i < sizeof fronts / sizeof *fronts; i++) {
+        size_t n = strlen(fronts[i]);
+        if (strncmp(err->text, fronts[i], n) == 0)
+            memmove(err->text, err->text + n, strlen(err->text) + 1 - n);
+    }
+    return false;
+}
 
 static void say_schema(struct repl *r)
 {
@@ -236,7 +263,7 @@ static bool set_schema(struct repl *r, const char *value, struct error *err)
     struct grammar *g = NULL;
     bool ok = true;
     if (*value && strcmp(value, "off") != 0)
-        ok = shape_read(&o, &g, err);
+        ok = shape_read(&o, r->c->cancel, &g, err) || as_setting(err);
     if (ok && *value)
         ok = shape_set(r->o->shape, g, value, r->c->model, r->opt->json_close, err);
     if (ok)
@@ -256,6 +283,9 @@ static bool show_settings(struct repl *r)
         options_get(r->opt, d[i].long_name, &value);
         view_say(&r->view, "%-20s %s\n", d[i].long_name + 2, value.len ? buf_str(&value) : "-");
     }
+    buf_clear(&value);
+    options_get(r->opt, "reverse-prompt", &value);
+    view_say(&r->view, "%-20s %s\n", "stop", value.len ? buf_str(&value) : "-");
     say_schema(r);
     buf_release(&value);
     return true;
@@ -266,6 +296,9 @@ static const struct option_def *setting(const char *name, const char **near)
     size_t n;
     const struct option_def *d = options_table(&n);
     unsigned best = 4;
+    char dashed[80];
+    snprintf(dashed, sizeof dashed, "--%s", name);
+    const char *synonym = option_synonym(dashed);
     *near = NULL;
     for (size_t i = 0; i < n; i++) {
         if (!d[i].in_chat)
@@ -273,6 +306,8 @@ static const struct option_def *setting(const char *name, const char **near)
         unsigned distance = edit_distance(name, d[i].long_name + 2);
         if (distance == 0)
             return &d[i];
+        if (synonym && strcmp(synonym, d[i].long_name) == 0)
+            distance = 1;
         if (distance < best && distance < strlen(name)) {
             best = distance;
             *near = d[i].long_name + 2;
@@ -290,10 +325,15 @@ static bool say_setting(struct repl *r, const char *name)
     return true;
 }
 
-// Stop texts: added one by one, "none" forgets all.
-static bool set_stop(struct repl *r, const char *value, struct error *err)
+// Stop texts: added one by one, in quotes or not, "none" forgets all.
+static bool set_stop(struct repl *r, char *value, struct error *err)
 {
     struct str_list *stop = &r->opt->stop;
+    size_t n = strlen(value);
+    if (n > 2 && value[0] == '"' && value[n - 1] == '"') {
+        value[n - 1] = '\0';
+        value++;
+    }
     if (strcmp(value, "none") == 0) {
         stop->n = 0;
     } else if (*value) {
@@ -344,9 +384,7 @@ bool action_set(struct repl *r, char *arg, struct error *err)
     } else if (!options_set(r->opt, arg, value, err) ||
                !sampler_check(&r->opt->sampler, r->c->model->hp.n_vocab, err)) {
         *r->opt = before;
-        if (err && strncmp(err->text, "--", 2) == 0) // here settings have no dashes
-            memmove(err->text, err->text + 2, strlen(err->text) - 1);
-        return false;
+        return as_setting(err);
     }
     return say_setting(r, arg);
 }
@@ -354,7 +392,7 @@ bool action_set(struct repl *r, char *arg, struct error *err)
 bool action_think(struct repl *r, char *arg, struct error *err)
 {
     if (*arg)
-        return options_set(r->opt, "think", arg, err);
+        return options_set(r->opt, "think", arg, err) || as_setting(err);
     view_say(&r->view, "think %s\n", think_name((enum think)r->opt->think));
     return true;
 }
@@ -407,7 +445,7 @@ bool action_stats(struct repl *r, char *arg, struct error *err)
 {
     (void)arg, (void)err;
     struct buf line = {0};
-    view_stats_line(&r->c->session, &line);
+    view_stats_line(&r->c->session.stats, tokens_used(r), r->c->session.engine->n_ctx, &line);
     view_say(&r->view, "%s\n", buf_str(&line));
     buf_release(&line);
     return true;
@@ -456,8 +494,12 @@ bool action_context(struct repl *r, char *arg, struct error *err)
         used += counts[i];
     }
     size_t n_ctx = r->c->session.engine->n_ctx;
-    view_say(&r->view, "%s of %s tokens used, %s left\n", format_number(a, used),
-             format_number(b, n_ctx), format_number(rest, used < n_ctx ? n_ctx - used : 0));
+    if (used > n_ctx)
+        view_say(&r->view, "%s tokens, the context holds %s\n", format_number(a, used),
+                 format_number(b, n_ctx));
+    else
+        view_say(&r->view, "%s of %s tokens used, %s left\n", format_number(a, used),
+                 format_number(b, n_ctx), format_number(rest, n_ctx - used));
     free(counts);
     buf_release(&line);
     return true;
@@ -528,7 +570,7 @@ static bool save_as(struct repl *r, const char *name, struct error *err)
          error_set(err, ERR_FAIL, "there is already a session %s: /load it, or choose another name",
                    name)) &&
         session_name_check_new(name, err);
-    ok = ok && session_save(&lock, r->c, r->opt, err) && session_settle(&lock, -1, err);
+    ok = ok && session_save(&lock, r->c, r->opt, -1, err);
     if (!ok) {
         session_lock_release(&lock);
         return false;
@@ -545,8 +587,7 @@ bool action_save(struct repl *r, char *arg, struct error *err)
 {
     if (!*arg && !repl_is_named(r))
         return error_set(err, ERR_USAGE, "/save needs a name: /save NAME");
-    bool ok = !*arg || is_current(r, arg) ? session_save(r->session, r->c, r->opt, err) &&
-                                                session_settle(r->session, -1, err)
+    bool ok = !*arg || is_current(r, arg) ? session_save(r->session, r->c, r->opt, -1, err)
                                           : save_as(r, arg, err);
     if (ok)
         view_say(&r->view, "(saved as %s, from now on at every turn)\n", r->session->name);
@@ -568,6 +609,26 @@ bool action_fork(struct repl *r, char *arg, struct error *err)
     return ok;
 }
 
+// A session goes on with the model that it was made with, as long as its file is there.
+static bool made_with_this(const struct repl *r, const char *name, const char *path,
+                           struct error *err)
+{
+    struct session_info info = {0};
+    struct buf typed = {0};
+    // (What is wrong with the file is said when it is loaded.)
+    bool ok = !session_file_info(path, &info, NULL) || !info.model_path ||
+              strcmp(info.fingerprint, r->c->model->fingerprint) == 0 ||
+              access(info.model_path, R_OK) != 0;
+    if (!ok) {
+        completions_escape(&typed, info.model_path, 0);
+        error_set(err, ERR_FAIL, "session %s is of another model (%.80s): /model %s, then /load %s",
+                  name, info.model, buf_str(&typed), name);
+    }
+    buf_release(&typed);
+    session_info_release(&info);
+    return ok;
+}
+
 bool action_load(struct repl *r, char *arg, struct error *err)
 {
     struct session_lock lock;
@@ -577,6 +638,7 @@ bool action_load(struct repl *r, char *arg, struct error *err)
     bool ok = session_path(r->opt->state_dir, arg, &path, err);
     if (ok && access(buf_str(&path), F_OK) != 0)
         ok = error_set(err, ERR_FAIL, "there is no session %s; /sessions lists them", arg);
+    ok = ok && made_with_this(r, arg, buf_str(&path), err);
     bool something = conversation_n_turns(r->c) > 0;
     struct options before = *r->opt;
     ok = ok && (!something || shelf_put(&r->shelf, r->c, err));

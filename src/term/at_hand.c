@@ -1,5 +1,6 @@
 // Commands that bring a text in or take one out: files, the clipboard, an editor, saved sessions.
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -9,6 +10,7 @@
 #include "base/format.h"
 #include "base/out.h"
 #include "base/place.h"
+#include "editor/terminal.h"
 #include "term/actions.h"
 #include "term/fence.h"
 
@@ -22,8 +24,8 @@ bool action_read(struct repl *r, char *arg, struct error *err)
     if (ok) {
         char size[FORMAT_NUMBER];
         size_t n = r->attached.files[r->attached.n - 1].text.len;
-        view_say(&r->view, "(%s bytes of %s go before your next message)\n", format_number(size, n),
-                 path.data);
+        view_say(&r->view, "(%s byte%s of %s %s before your next message)\n",
+                 format_number(size, n), n == 1 ? "" : "s", path.data, n == 1 ? "goes" : "go");
     }
     buf_release(&path);
     return ok;
@@ -111,8 +113,8 @@ bool action_copy(struct repl *r, char *arg, struct error *err)
     if (!out_clipboard(OUT_STDERR, text, n, err))
         return false;
     char size[FORMAT_NUMBER];
-    view_say(&r->view, "(%s bytes given to the terminal's clipboard, if it takes them)\n",
-             format_number(size, n));
+    view_say(&r->view, "(%s byte%s given to the terminal's clipboard, if it takes them)\n",
+             format_number(size, n), n == 1 ? "" : "s");
     return true;
 }
 
@@ -145,6 +147,7 @@ bool action_write(struct repl *r, char *arg, struct error *err)
 static bool run_editor(const struct repl *r, const char *path, struct error *err)
 {
     int status = -1;
+    terminal_set_mode(TERMINAL_COOKED);
     pid_t child = fork();
     if (child < 0)
         return error_set(err, ERR_FAIL, "no process for the editor: %s", strerror(errno));
@@ -155,8 +158,15 @@ static bool run_editor(const struct repl *r, const char *path, struct error *err
         execl("/bin/sh", "sh", "-c", buf_str(&command), "hokku", path, (char *)NULL);
         _exit(127);
     }
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        continue;
+    for (pid_t got;;) {
+        got = waitpid(child, &status, WUNTRACED);
+        if (got > 0 && WIFSTOPPED(status)) { // Ctrl-Z there: the shell waits until all have stopped
+            terminal_suspend();
+            kill(child, SIGCONT);
+        } else if (got > 0 || errno != EINTR) {
+            break;
+        }
+    }
     return (WIFEXITED(status) && WEXITSTATUS(status) == 0) ||
            error_set(err, ERR_FAIL, "the editor \"%.100s\" failed: the message is as it was",
                      r->o->editor);
@@ -226,9 +236,11 @@ bool action_delete(struct repl *r, char *arg, struct error *err)
 bool action_export(struct repl *r, char *arg, struct error *err)
 {
     struct buf path = {0}, text = {0};
-    bool ok = attach_path(arg, r->o->home, &path, err) &&
-              (session_markdown(r->c, &text) || error_oom(err, "the conversation", text.len)) &&
-              file_write_new(path.data, buf_str(&text), text.len, err);
+    bool ok = conversation_n_turns(r->c) > 0 ||
+              error_set(err, ERR_FAIL, "there is nothing to export yet");
+    ok = ok && attach_path(arg, r->o->home, &path, err) &&
+         (session_markdown(r->c, &text) || error_oom(err, "the conversation", text.len)) &&
+         file_write_new(path.data, buf_str(&text), text.len, err);
     if (ok)
         view_say(&r->view, "(the conversation is written to %s)\n", path.data);
     buf_release(&path);

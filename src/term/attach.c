@@ -82,6 +82,8 @@ bool attach_file(struct attached *a, const char *path, bool utf8, const struct c
               (!utf8 || is_text(path, &text, err));
     while (ok && text.len > 0 && text.data[text.len - 1] == '\n')
         text.data[--text.len] = '\0';
+    if (ok && text.len == 0)
+        ok = error_set(err, ERR_FAIL, "%s: the file is empty", path);
     ok = ok && (buf_puts(&name, slash ? slash + 1 : path) ||
                 error_oom(err, "the name of a file", strlen(path)));
     if (!ok) {

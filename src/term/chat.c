@@ -1,5 +1,7 @@
 #include "term/chat.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +16,9 @@
 #include "base/place.h"
 #include "cli/shipped.h"
 #include "dialog/chat_template.h"
-#include "engine/settings.h"
+#include "editor/terminal.h"
 #include "term/batch.h"
+#include "term/lines.h"
 #include "term/repl.h"
 #include "term/shape.h"
 
@@ -63,17 +66,18 @@ static void strip_last_newline(struct buf *b)
 }
 
 // Argument, then -f FILE, then standard input, a blank line between; of files and input one final
-// newline is left out.
+// newline is left out. "-f -" asks for the input, also where it is a terminal.
 static bool read_prompt(struct chat *c, bool with_stdin, struct error *err)
 {
     const struct options *o = c->p->opt;
     if (o->prompt)
         buf_puts(&c->prompt, o->prompt);
     struct buf part = {0};
-    bool ok = true;
+    bool ok = true, dash = o->file && strcmp(o->file, "-") == 0;
+    with_stdin |= dash && !o->lines && !o->turns && !o->dry_run;
     for (int source = 0; ok && source < 2; source++) {
         buf_clear(&part);
-        if (source == 0 && o->file)
+        if (source == 0 && o->file && !dash)
             ok = file_read_waiting(o->file, MAX_PROMPT_BYTES, c->p->cancel, &part, err);
         if (source == 1 && with_stdin)
             ok = fd_read_all(STDIN_FILENO, "standard input", MAX_PROMPT_BYTES, c->p->cancel, &part,
@@ -89,19 +93,6 @@ static bool read_prompt(struct chat *c, bool with_stdin, struct error *err)
     if (ok && c->prompt.failed)
         ok = error_oom(err, "the prompt", c->prompt.len);
     return ok;
-}
-
-// The model, and what it recommends where the user said nothing.
-static bool open_and_set(const struct program *p, struct opened *m, struct error *err)
-{
-    struct options *o = p->opt;
-    if (!open_model(p, m, err))
-        return false;
-    if (!sampler_recommended(&o->sampler, m->model->gguf, o->sampler_given, err))
-        return error_prefix(err, "%s recommends what is no setting (the option given overrides it)",
-                            m->path);
-    return sampler_check(&o->sampler, m->model->hp.n_vocab, err) &&
-           (o->seed_given || sampler_random_seed(&o->sampler.seed, err));
 }
 
 // The text of the chat template to use; empty: none, plain completion.
@@ -148,7 +139,8 @@ static bool begin_conversation(struct chat *c, const struct buf *template_text, 
     return !c->system.len || conversation_set_system(&c->conv, c->system.data, c->system.len, err);
 }
 
-// What is to be resumed. A session opens with its own model unless another one is named.
+// What is to be resumed. A session opens with its own model unless the command line names one: that
+// of the environment is for what has none.
 static bool find_session(struct chat *c, struct error *err)
 {
     const struct options *o = c->p->opt;
@@ -162,7 +154,8 @@ static bool find_session(struct chat *c, struct error *err)
         return error_set(err, ERR_FAIL, "--continue: found no chat in %s/sessions", o->state_dir);
     const char *name = o->base ? o->base : c->session_name;
     // (A damaged file is reported when it is opened.)
-    if (name && !o->model && !o->hf_repo && session_find(o->state_dir, name, &path, NULL) &&
+    const bool named = options_named(o, "--model") || options_named(o, "--hf-repo");
+    if (name && !named && session_find(o->state_dir, name, &path, NULL) &&
         session_file_info(path.data, &info, NULL) && info.model_path && info.model_path[0] == '/' &&
         access(info.model_path, R_OK) == 0) {
         c->opened.path = info.model_path;
@@ -197,8 +190,7 @@ static bool resume(struct chat *c, bool chat, struct error *err)
 static bool save_session(void *user, struct error *err)
 {
     struct chat *c = user;
-    return session_save(&c->session, &c->conv, c->p->opt, err) &&
-           session_settle(&c->session, -1, err); // nobody waits for a prompt here
+    return session_save(&c->session, &c->conv, c->p->opt, -1, err); // nobody waits for a prompt
 }
 
 // "Qwen2.5 7B Instruct · Q4_K_M · NVIDIA H200, 5.1 of 140 GB · context 32768"
@@ -212,16 +204,6 @@ static void describe(const struct opened *m, struct buf *out)
         snprintf(used, sizeof used, "%.1f", (double)e->mem_used * 1e-9);
     buf_printf(out, "%s · %s · %s, %s of %.0f GB · context %u", m->model->name, m->model->quant,
                e->device, used, (double)e->mem_total * 1e-9, e->n_ctx);
-}
-
-static void say_trained(const struct chat *c)
-{
-    const struct options *o = c->p->opt;
-    uint32_t trained = c->opened.model->hp.n_ctx_train;
-    if (o->n_ctx > trained && trained > 0 && !o->quiet)
-        out_say("hokku: a context of %u tokens: the model was trained on %u, what is further on it "
-                "may not make sense of",
-                o->n_ctx, trained);
 }
 
 // The model of a file, or of a name that the Hub knows.
@@ -276,7 +258,7 @@ static bool change_model(void *user, const char *name, struct buf *note, struct 
                          "the schema or grammar is prepared for this model's tokens: /set schema "
                          "off first");
     struct template *tmpl = NULL;
-    bool ok = open_and_set(&p, &other, err) && choose_template(&p, &other, &text, err);
+    bool ok = open_model_and_settings(&p, &other, err) && choose_template(&p, &other, &text, err);
     if (ok && text.len > 0 && !(tmpl = template_parse(buf_str(&text), text.len, err)))
         ok = error_prefix(err, "the chat template");
     template_free(tmpl);
@@ -311,7 +293,7 @@ static bool change_model(void *user, const char *name, struct buf *note, struct 
     buf_release(&text);
     buf_release(&old_text);
     if (ok) {
-        say_trained(c);
+        open_say_trained(c->p, &c->opened);
         describe(&c->opened, note);
     }
     return ok;
@@ -368,8 +350,10 @@ static bool run_batch(struct chat *c, bool many, struct error *err)
         .after_turn = c->session.fd >= 0 ? save_session : NULL,
         .user = c,
     };
+    const char *before = c->prompt.len ? buf_str(&c->prompt) : NULL;
     if (many)
-        return batch_lines(&b, STDIN_FILENO, c->prompt.len ? buf_str(&c->prompt) : NULL, err);
+        return p->opt->lines ? lines_run(&b, STDIN_FILENO, before, err)
+                             : batch_turns(&b, STDIN_FILENO, before, err);
     return batch_one(&b, &c->prompt, err);
 }
 
@@ -385,43 +369,68 @@ static bool print_plan(const struct chat *c, struct error *err)
     return ok && printed;
 }
 
+// From here on a chat has the terminal: what is typed or pasted while the model loads waits for the
+// first prompt as it was typed, each line a message, each paste one.
+static bool take_terminal(const struct program *p, struct error *err)
+{
+    if (!terminal_begin(STDIN_FILENO, OUT_STDERR, p->stderr_tty && !p->opt->dumb, p->cancel))
+        return error_set(err, ERR_FAIL, "standard input is no terminal: %s", strerror(errno));
+    terminal_set_mode(TERMINAL_ANSWERING);
+    return true;
+}
+
+// Without a shape these two say nothing; in a chat it may come later, by /set.
+static bool check_shape(const struct options *o, struct error *err)
+{
+    if (options_named(o, "--json-indent") && !o->json_schema)
+        return error_set(err, ERR_USAGE, "--json-indent is for --json-schema, which is not there");
+    if (options_named(o, "--json-close") && !o->json_schema && !o->grammar && !o->grammar_file)
+        return error_set(err, ERR_USAGE,
+                         "--json-close is for --json-schema, --grammar or --grammar-file, none of "
+                         "which is there");
+    return true;
+}
+
 static bool run(struct chat *c, const char *version, int *death, struct error *err)
 {
     const struct program *p = c->p;
     const struct options *o = p->opt;
-    bool many = o->lines || o->turns;
-    // -cnv, given by name, keeps a chat open that begins with a prompt.
-    bool stays =
-        o->conversation == 1 && !o->single_turn && !o->json && p->stdin_tty && p->stdout_tty;
-    bool one = ((o->prompt || o->file) && !stays) || o->dry_run || (!p->stdin_tty && !many);
-    bool chat = !one && !many;
+    bool many = o->lines || o->turns, chat = program_is_chat(p), one = !chat && !many;
     if (many && p->stdin_tty)
         return error_set(err, ERR_USAGE,
                          "%s reads standard input, which is a terminal: pipe the prompts in",
                          o->lines ? "--lines" : "--turns");
+    if (!chat && !check_shape(o, err))
+        return false;
     // Read before the model is loaded: a wrong file costs nothing, and waiting for a pipe overlaps
     // with nothing else.
-    if (!shape_read(o, &c->grammar, err) || !read_system(c, err) ||
+    if (!shape_read(o, p->cancel, &c->grammar, err) || !read_system(c, err) ||
         !read_prompt(c, !p->stdin_tty && !many && !o->dry_run, err))
         return false;
-    if (one && !many && c->prompt.len == 0 && !o->dry_run)
+    if (one && c->prompt.len == 0 && !o->dry_run)
         return error_set(err, ERR_USAGE, "no prompt: %s empty; hokku --help shows the ways in",
                          o->file     ? "the file is"
                          : o->prompt ? "it is"
                                      : "standard input is");
-    if (!find_session(c, err) || !open_and_set(c->p, &c->opened, err))
+    if (!find_session(c, err) || !open_model_and_settings(c->p, &c->opened, err))
         return false;
+    c->opened.n_seqs = lines_together(o);
     if (o->dry_run)
         return print_plan(c, err);
+    if (chat && !take_terminal(p, err))
+        return false;
     struct buf template_text = {0};
     bool ok = choose_template(c->p, &c->opened, &template_text, err) &&
               open_engine(p, &c->opened, o->n_ctx, chat, err) &&
               begin_conversation(c, &template_text, err);
     buf_release(&template_text);
+    if (ok) {
+        open_say_trained(c->p, &c->opened);
+        ok = resume(c, chat, err);
+    }
+    if (!ok && chat)
+        *death = terminal_death() ? terminal_death() : terminal_events().interrupt ? SIGINT : 0;
     if (!ok)
-        return false;
-    say_trained(c);
-    if (!resume(c, chat, err))
         return false;
     return chat ? run_repl(c, version, death, err) : run_batch(c, many, err);
 }
@@ -430,6 +439,7 @@ bool chat_run(const struct program *p, const char *version, int *death, struct e
 {
     struct chat c = {.p = p, .session = SESSION_LOCK_NONE};
     bool ok = run(&c, version, death, err);
+    terminal_end();
     if (mapped_failed())
         ok = mapped_error(c.session.fd >= 0, err);
     if (c.conv_open)
@@ -437,7 +447,7 @@ bool chat_run(const struct program *p, const char *version, int *death, struct e
     shape_release(&c.shape);
     grammar_free(c.grammar);
     session_lock_release(&c.session);
-    opened_release(&c.opened);
+    opened_leave(p, &c.opened);
     free(c.session_name);
     buf_release(&c.prompt);
     buf_release(&c.system);

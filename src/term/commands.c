@@ -79,7 +79,7 @@ bool action_help(struct repl *r, char *arg, struct error *err)
         else // narrow: below each other
             view_say(&r->view, "%s\n  %s\n", left, table[i].help);
     }
-    view_say(&r->view, "\nSeveral lines: \"\"\" before and after, a \\ at the end of a line, "
+    view_say(&r->view, "\nSeveral lines: \"\"\" before and after, a \\ at a line's end, "
                        "Ctrl-J, Alt-Enter, or paste.\n"
                        "Ctrl-C stops an answer, Ctrl-R searches the history, Ctrl-D leaves.\n"
                        "A message that begins with /: put a space before it.\n");
@@ -126,8 +126,9 @@ bool command_run(struct repl *r, char *line, struct error *err)
     const struct command *c = find(line);
     if (!c) {
         const char *near = nearest(line);
-        return error_set(err, ERR_USAGE, "unknown command %.60s%s%s; /help lists them", line,
-                         near ? ", did you mean " : "", near ? near : "");
+        return error_set(err, ERR_USAGE, "unknown command %.60s%s%s; /help lists them%s", line,
+                         near ? ", did you mean " : "", near ? near : "",
+                         near ? "" : "; a message takes a space before its /");
     }
     if (c->args[0] == '\0' && *arg)
         return error_set(err, ERR_USAGE, "%s takes no argument, found \"%.60s\"", c->name, arg);
@@ -160,6 +161,7 @@ static void complete_setting(struct completions *out)
         if (d[i].in_chat)
             add(out, d[i].long_name + 2);
     }
+    add(out, "stop");
     add(out, "schema");
 }
 

@@ -27,6 +27,7 @@ struct repl {
     struct why why;      // of the last answer, with --logprobs
     enum finish finish;  // of the last answer
     bool history_failed; // said so once
+    bool line_cut;       // the terminal has cut a line of the message
     bool leave;
     bool fatal; // standard output is gone
 };

@@ -82,7 +82,8 @@ static void show_extras(struct repl *r)
                    &text);
     }
     if (r->opt->stats) {
-        view_stats_line(&r->c->session, &text);
+        view_stats_line(&r->c->session.stats, seq_len(r->c->session.seq),
+                        r->c->session.engine->n_ctx, &text);
         buf_putc(&text, '\n');
     }
     out_painted(OUT_STDERR, buf_str(&text), text.len, NULL);
@@ -102,7 +103,7 @@ static bool forget_interrupt(struct repl *r)
 // A small save has ended before the next prompt, and its failure is told; a large one goes on.
 static bool save_soon(struct repl *r, struct error *err)
 {
-    return session_save(r->session, r->c, r->opt, err) && session_settle(r->session, 0.05, err);
+    return session_save(r->session, r->c, r->opt, 0.05, err);
 }
 
 bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
@@ -133,7 +134,6 @@ bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
             *err = end;
         ok = false;
     }
-    terminal_set_mode(TERMINAL_COOKED);
     if (forget_interrupt(r) && r->editor)
         lineedit_discard_input(r->editor);
     if (ok && kind == ANSWER_CONTINUE && conversation_last_answer(r->c)->n_runs == n_before)
@@ -273,11 +273,14 @@ void repl_show_tail(struct repl *r)
 // reading
 
 // Without a terminal for the prompt (standard error goes elsewhere), or with one that knows no
-// escape sequences, the kernel's own line editing must do.
+// escape sequences, the kernel's own line editing must do. It keeps so much of a line, and no more.
+enum { PLAIN_LINE_MAX = 4095 };
+
 static enum line_result plain_line(struct repl *r, const char *prompt, const char *initial,
                                    struct buf *line)
 {
     buf_clear(line);
+    terminal_set_mode(TERMINAL_COOKED);
     if (r->view.o.err_tty) {
         if (initial) // cannot be put on the line: to be typed again, or copied
             view_show(&r->view, initial, strlen(initial));
@@ -308,8 +311,10 @@ static enum line_result plain_line(struct repl *r, const char *prompt, const cha
             continue;
         if (n <= 0)
             return line->len > 0 ? LINE_TEXT : LINE_END;
-        if (c == '\n')
+        if (c == '\n') {
+            r->line_cut = r->line_cut || line->len >= PLAIN_LINE_MAX;
             return LINE_TEXT;
+        }
         buf_putc(line, c);
     }
 }
@@ -335,6 +340,36 @@ static bool ends_with(const struct buf *b, const char *tail)
     return b->len >= n && memcmp(b->data + b->len - n, tail, n) == 0;
 }
 
+// What is typed after """ up to the next, behind the line that begins it. The end of the input
+// loses nothing at once: whoever takes it for the end of the message has another try.
+static enum line_result read_block(struct repl *r, struct buf *line, struct buf *message,
+                                   bool *was_empty)
+{
+    enum line_result result = LINE_TEXT;
+    size_t begin = line->data[3] == '\n' ? 4 : 3;
+    buf_append(message, line->data + begin, line->len - begin);
+    for (bool warned = false; result == LINE_TEXT && !ends_with(message, "\"\"\"");) {
+        result = one_line(r, ". ", NULL, line, was_empty);
+        if (result == LINE_END && !warned) {
+            view_say(&r->view, "\n(\"\"\" ends the message, Ctrl-D once more leaves)\n");
+            warned = true;
+            result = LINE_TEXT;
+            continue;
+        }
+        warned = false;
+        if (message->len > 0 || line->len == 0)
+            buf_putc(message, '\n');
+        buf_append(message, buf_str(line), line->len);
+    }
+    if (result == LINE_TEXT) {
+        message->len -= 3;
+        if (ends_with(message, "\n"))
+            message->len--;
+        message->data[message->len] = '\0';
+    }
+    return result;
+}
+
 // One message: a line; lines joined by a final backslash; or what stands between """ and """.
 static enum line_result read_message(struct repl *r, const char *prompt, struct buf *message,
                                      bool *was_empty)
@@ -343,20 +378,10 @@ static enum line_result read_message(struct repl *r, const char *prompt, struct 
     buf_clear(message);
     enum line_result result = one_line(r, prompt, r->edit, &line, was_empty);
     bool block = result == LINE_TEXT && line.len >= 3 && memcmp(line.data, "\"\"\"", 3) == 0;
+    if (block && memchr(line.data, '\n', line.len)) // a paste, which is whole as it is
+        block = line.len >= 6 && ends_with(&line, "\"\"\"");
     if (block) {
-        buf_append(message, line.data + 3, line.len - 3);
-        while (result == LINE_TEXT && !ends_with(message, "\"\"\"")) {
-            result = one_line(r, ". ", NULL, &line, was_empty);
-            if (message->len > 0 || line.len == 0)
-                buf_putc(message, '\n');
-            buf_append(message, buf_str(&line), line.len);
-        }
-        if (result == LINE_TEXT) {
-            message->len -= 3;
-            if (ends_with(message, "\n"))
-                message->len--;
-            message->data[message->len] = '\0';
-        }
+        result = read_block(r, &line, message, was_empty);
     } else {
         buf_append(message, buf_str(&line), line.len);
         while (result == LINE_TEXT && ends_with(message, "\\")) {
@@ -367,6 +392,13 @@ static enum line_result read_message(struct repl *r, const char *prompt, struct 
     }
     if (result == LINE_INTERRUPT && message->len > 0)
         *was_empty = false;
+    if (result == LINE_TEXT && r->line_cut) { // half a message must not be answered
+        view_say(&r->view, "hokku: the line is longer than the 4,095 bytes that this terminal "
+                           "gives: nothing is sent; /read FILE or /editor takes it whole\n");
+        result = LINE_INTERRUPT;
+        *was_empty = false;
+    }
+    r->line_cut = false;
     buf_release(&line);
     return result;
 }
@@ -504,12 +536,9 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
     bool ok = true;
     *death = 0;
     view_init(&r.view, &vo);
-    if (!terminal_begin(STDIN_FILENO, OUT_STDERR, o->err_tty && !o->dumb, o->cancel))
-        return error_set(err, ERR_FAIL, "standard input is no terminal: %s", strerror(errno));
     if (o->err_tty && !o->dumb) {
         r.editor = lineedit_create(STDIN_FILENO, OUT_STDERR, command_complete, &r);
         if (!r.editor) {
-            terminal_end();
             view_release(&r.view);
             return error_oom(err, "the line editor", 0);
         }
@@ -534,7 +563,7 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
             if (r.fatal && err)
                 *err = e;
         }
-        r.leave = r.leave || o->opt->single_turn;
+        r.leave = r.leave || o->opt->single_turn || mapped_failed();
     }
     while (ok && !r.leave) {
         ok = one_round(&r, death, err);
@@ -543,10 +572,12 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
     }
     // Settings and the system prompt may have changed since the last turn.
     struct error save = {0};
-    // (An unnamed chat in which nothing was said is not kept.)
+    // An unnamed chat in which nothing was said, or all of it taken back, is not kept.
+    if (r.session->unnamed && conversation_n_turns(r.c) == 0)
+        session_remove_empty(r.session);
     if (r.session->fd >= 0 &&
         (r.session->unnamed ? conversation_n_turns(r.c) : r.c->n_messages) > 0 &&
-        !(session_save(r.session, r.c, r.opt, &save) && session_settle(r.session, -1, &save))) {
+        !session_save(r.session, r.c, r.opt, -1, &save)) {
         if (ok && !r.session->unnamed && !*death) { // it was asked for
             ok = false;
             if (err)
@@ -557,7 +588,6 @@ bool repl_run(const struct repl_options *o, int *death, struct error *err)
     }
     shelf_release(&r.shelf);
     lineedit_free(r.editor);
-    terminal_end();
     free(r.edit);
     attached_clear(&r.attached);
     r.opt->stop.n = 0; // they may be ours

@@ -29,7 +29,7 @@ struct repl_options {
     void *user;
 };
 
-// Returns true when the user leaves. *death is the signal (SIGTERM, SIGHUP) that ended it, 0: none;
+// The caller has the terminal (terminal_begin). Returns true when the user leaves. *death is the signal (SIGTERM, SIGHUP) that ended it, 0: none;
 // the caller dies of it. Errors: those that make going on senseless (standard output is gone).
 bool repl_run(const struct repl_options *o, int *death, struct error *err);
 
@@ -42,13 +42,14 @@ bool session_open(struct session_lock *l, const char *name, struct conversation 
 // Takes a name for a chat that has none, so that it is kept; with --no-history, or without a place,
 // it is not. What is wrong is told by warning; nothing depends on it.
 void session_open_unnamed(struct session_lock *l, const struct options *o, struct buf *warning);
+// Removes its file, if no turn is in it.
+void session_remove_empty(struct session_lock *l);
 // A saved session to begin with (--base): a name, or a file; it is read once and never written.
 bool session_open_base(const char *name, struct conversation *c, struct options *o,
                        struct buf *note, struct buf *warning, struct error *err);
-// Begins to save it, beside what goes on; for batch as well.
+// Saves it, and waits at most `seconds` for that (< 0: as long as it takes); the rest goes on
+// beside what follows. Where only the text can be saved, this is said. False: nothing could.
 bool session_save(struct session_lock *l, const struct conversation *c, const struct options *o,
-                  struct error *err);
-// Waits at most `seconds` (< 0: as long as it takes) until it is saved. False: that has failed.
-bool session_settle(struct session_lock *l, double seconds, struct error *err);
+                  double seconds, struct error *err);
 
 #endif

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
+
+#include "base/out.h"
 
 static json_t *settings_json(const struct options *o)
 {
@@ -31,19 +34,30 @@ static bool need_writer(struct session_lock *l, const struct options *o, struct 
 }
 
 bool session_save(struct session_lock *l, const struct conversation *c, const struct options *o,
-                  struct error *err)
+                  double seconds, struct error *err)
 {
+    struct error why = {0};
     json_t *settings = settings_json(o);
-    bool ok = need_writer(l, o, err) && session_writer_save(l->writer, c, settings, err);
+    bool done, ok = need_writer(l, o, &why);
+    if (ok) {
+        ok = session_writer_settle(l->writer, -1, &done, &why) && // of the save before
+             session_writer_save(l->writer, c, settings, &why) &&
+             session_writer_settle(l->writer, seconds, &done, &why);
+        if (!ok) { // mostly for want of room, and the text needs little
+            session_writer_text_only(l->writer, true);
+            ok = session_writer_save(l->writer, c, settings, NULL) &&
+                 session_writer_settle(l->writer, -1, &done, NULL);
+            session_writer_text_only(l->writer, ok);
+            if (ok)
+                out_say("hokku: %s: the text alone of session %s is saved from now on, without "
+                        "the model's memory",
+                        why.text, l->name);
+        }
+    }
     json_decref(settings);
+    if (!ok && err)
+        *err = why;
     return ok || error_prefix(err, "session %s is not saved", l->name);
-}
-
-bool session_settle(struct session_lock *l, double seconds, struct error *err)
-{
-    bool done;
-    return !l->writer || session_writer_settle(l->writer, seconds, &done, err) ||
-           error_prefix(err, "session %s is not saved", l->name);
 }
 
 // A value is one word, except that of --logit-bias, which lists them.
@@ -150,6 +164,16 @@ bool session_open(struct session_lock *l, const char *name, struct conversation 
     if (!ok)
         session_lock_release(l);
     return ok;
+}
+
+void session_remove_empty(struct session_lock *l)
+{
+    struct session_info info;
+    if (session_exists(l) && session_file_info(buf_str(&l->path), &info, NULL)) {
+        if (info.turns == 0)
+            unlink(l->path.data);
+        session_info_release(&info);
+    }
 }
 
 void session_open_unnamed(struct session_lock *l, const struct options *o, struct buf *warning)

@@ -2,12 +2,14 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 
 enum { MAX_BYTES = 16 << 20 };
 
-bool shape_read(const struct options *o, struct grammar **g, struct error *err)
+bool shape_read(const struct options *o, const struct cancel *cancel, struct grammar **g,
+                struct error *err)
 {
     const char *path = o->grammar_file, *text = o->json_schema ? o->json_schema : o->grammar;
     const char *what = o->json_schema ? "--json-schema"
@@ -27,9 +29,12 @@ bool shape_read(const struct options *o, struct grammar **g, struct error *err)
     if (path)
         text = buf_str(&file);
     size_t n = path ? file.len : strlen(text);
-    *g = o->json_schema ? grammar_from_schema(text, n, o->json_indent, err)
-                        : grammar_from_gbnf(text, n, err);
+    *g = o->json_schema ? grammar_from_schema(text, n, o->json_indent, cancel, err)
+                        : grammar_from_gbnf(text, n, cancel, err);
     buf_release(&file);
+    if (!*g && !path && access(text, F_OK) == 0) // the name was meant
+        return error_set(err, ERR_USAGE, "%s: %s is a file: %s%s reads it", what, text,
+                         o->json_schema ? "--json-schema @" : "--grammar-file ", text);
     return *g || error_prefix(err, "%s%s%s", what, path ? " " : "", path ? path : "");
 }
 

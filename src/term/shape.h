@@ -7,8 +7,9 @@
 #include "engine/session.h"
 
 // --json-schema, --grammar or --grammar-file; *g stays NULL without. Errors: ERR_USAGE (a file that
-// cannot be read, a text that is refused), ERR_MEMORY.
-bool shape_read(const struct options *o, struct grammar **g, struct error *err);
+// cannot be read, a text that is refused), ERR_MEMORY, ERR_INTERRUPTED (cancel).
+bool shape_read(const struct options *o, const struct cancel *cancel, struct grammar **g,
+                struct error *err);
 
 // What the user gave for it; NULL: nothing.
 static inline const char *shape_name(const struct options *o)

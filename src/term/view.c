@@ -179,9 +179,8 @@ void view_show(struct view *v, const char *text, size_t n)
 }
 
 // " (5,853/s)"; slow ones with a decimal.
-bool view_stats_line(const struct session *s, struct buf *out)
+bool view_stats_line(const struct session_stats *t, size_t n_used, size_t n_ctx, struct buf *out)
 {
-    const struct session_stats *t = &s->stats;
     char a[FORMAT_NUMBER], b[FORMAT_NUMBER];
     buf_printf(out, "prefill %s tokens %.1f ms", format_number(a, t->n_evaluated),
                t->prefill_s * 1e3);
@@ -195,8 +194,14 @@ bool view_stats_line(const struct session *s, struct buf *out)
                    format_number(a, (uint64_t)((double)t->n_generated / t->decode_s)));
     buf_printf(out, " · first token %.1f ms · reused %s", t->first_token_s * 1e3,
                format_number(a, t->n_reused));
+    if (t->n_drafted > 0)
+        buf_printf(out, " · drafted %s, accepted %s, %.1f tokens a step",
+                   format_number(a, t->n_drafted), format_number(b, t->n_accepted),
+                   (double)t->n_generated / (double)t->n_steps);
+    if (t->n_again > 0)
+        buf_printf(out, " · read again %s", format_number(a, t->n_again));
     if (t->n_dropped > 0)
         buf_printf(out, " · dropped %s", format_number(a, t->n_dropped));
-    return buf_printf(out, " · context %s of %s", format_number(a, seq_len(s->seq)),
-                      format_number(b, s->engine->n_ctx));
+    return buf_printf(out, " · context %s of %s", format_number(a, n_used),
+                      format_number(b, n_ctx));
 }

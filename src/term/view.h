@@ -44,6 +44,7 @@ void view_say(struct view *v, const char *fmt, ...) __attribute__((format(printf
 void view_show(struct view *v, const char *text, size_t n);
 
 // "prefill 24 tokens 4.1 ms (5,853/s) · decode 19 tokens ... · reused 0 · context 43 of 32768"
-bool view_stats_line(const struct session *s, struct buf *out);
+// n_used: tokens of the context of n_ctx
+bool view_stats_line(const struct session_stats *t, size_t n_used, size_t n_ctx, struct buf *out);
 
 #endif

@@ -340,14 +340,23 @@ struct encoder {
     struct wordcache cache;
     struct buf work; // a stretch of text as the algorithm wants it
     struct ids *out;
+    size_t most;                         // ids in out
     const char *original, *original_end; // the text from its next byte on, when words come from a
                                          // repaired copy
 };
 
+// n: bytes that are still to come.
+static bool too_many(const struct encoder *e, size_t n, struct error *err)
+{
+    const size_t longest = e->t->vocab.max_len > 4 ? e->t->vocab.max_len : 4;
+    return (e->out->len > e->most || n / longest > e->most - e->out->len) &&
+           !error_set(err, ERR_CONTEXT, "the text takes more than %zu tokens", e->most);
+}
+
 static bool bpe_word(void *ctx, const char *word, size_t n, struct error *err)
 {
     struct encoder *e = ctx;
-    return !merger_interrupted(&e->merger, err) &&
+    return !merger_interrupted(&e->merger, err) && !too_many(e, n, err) &&
            bpe_encode_word(&e->t->bpe, &e->merger, &e->cache, word, n, e->out, err);
 }
 
@@ -401,6 +410,8 @@ static bool encode_spm(struct encoder *e, const char *text, size_t n, bool prefi
             i = stop + (space != NULL);
         }
         size_t used;
+        if (too_many(e, n - i, err))
+            return false;
         if (e->work.failed)
             return error_oom(err, "a copy of the text", 3 * (unsigned long long)SPM_PIECE);
         if (!spm_encode(&e->t->spm, &e->merger, &e->cache, e->work.data, e->work.len, i == n, &used,
@@ -416,6 +427,8 @@ static bool encode_spm(struct encoder *e, const char *text, size_t n, bool prefi
 static bool encode_plain(struct encoder *e, const char *text, size_t n, bool after_special,
                          struct error *err)
 {
+    if (too_many(e, n, err))
+        return false;
     if (n == 0)
         return true;
     if (e->t->is_spm)
@@ -464,6 +477,7 @@ bool tokenizer_encode(const struct tokenizer *t, const char *text, size_t n,
                       const struct tokenize_options *opt, struct ids *out, struct error *err)
 {
     struct encoder e = {.t = t, .out = out, .merger.cancel = opt->cancel};
+    e.most = opt->most > 0 ? opt->most : SIZE_MAX;
     struct special_matches found = {0};
     wordcache_init(&e.cache, n);
     bool ok = encode_all(&e, text, n, opt, &found, err);

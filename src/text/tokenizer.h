@@ -65,10 +65,14 @@ struct tokenize_options {
     // Continue after other tokens: no space prefix (SentencePiece) at the start.
     bool continuation;
     const struct cancel *cancel; // ends it with ERR_INTERRUPTED; NULL: nothing does
+    // Ends it with ERR_CONTEXT when out has, or is certain to get, more ids than this, long before
+    // the whole text is split; 0: nothing does.
+    size_t most;
 };
 
 // Appends the ids of text[0..n) (any bytes, NUL included) to out. Time is linear in n. Errors:
-// ERR_MEMORY, ERR_FAIL (text that the pre-tokenizer pattern cannot match), ERR_INTERRUPTED.
+// ERR_MEMORY, ERR_FAIL (text that the pre-tokenizer pattern cannot match), ERR_INTERRUPTED,
+// ERR_CONTEXT (most).
 bool tokenizer_encode(const struct tokenizer *t, const char *text, size_t n,
                       const struct tokenize_options *opt, struct ids *out, struct error *err);
 

@@ -78,8 +78,8 @@ static bool run(struct grammar_bench *b, const char *path, const struct buf *tex
         if (cancel_asked(cancel))
             return error_set(err, ERR_INTERRUPTED, "interrupted");
         double start = cpu_now();
-        struct grammar *g = is_schema ? grammar_from_schema(buf_str(text), text->len, 0, err)
-                                      : grammar_from_gbnf(buf_str(text), text->len, err);
+        struct grammar *g = is_schema ? grammar_from_schema(buf_str(text), text->len, 0, NULL, err)
+                                      : grammar_from_gbnf(buf_str(text), text->len, NULL, err);
         struct grammar_matcher *m = g ? grammar_matcher_create(g, b->vocab, err) : NULL;
         b->prepare[k] = cpu_now() - start;
         bool ok = m && follow(b, m, k, err);

@@ -114,6 +114,7 @@ bool tool_bench_run(const struct program *t, struct buf *out, struct error *err)
                          "expected at most %d",
                          widest, deepest, (unsigned long long)n_ctx, INT32_MAX);
     double start = clock_now();
+    m.n_seqs = widest;
     bool ok = open_model(t, &m, err) && open_engine(t, &m, (uint32_t)n_ctx, false, err);
     struct bench_params p = {
         .n_prompt = o->bench_prompt,

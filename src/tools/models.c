@@ -7,8 +7,10 @@
 #include <time.h>
 
 #include "base/format.h"
+#include "base/json_text.h"
 #include "cli/hub_setup.h"
 #include "gguf/gguf.h"
+#include "keep/keep.h"
 #include "model/model.h"
 
 bool tool_pull(const struct options *o, const struct cancel *cancel, struct buf *out,
@@ -72,7 +74,34 @@ static bool runs(const struct hub_model *x, struct error *why)
     return ok;
 }
 
-static bool list_json(const struct hub_models *m, struct buf *out, struct error *err)
+// What --keep keeps in memory: files of any place, each with what its process says.
+static void add_kept(void *user, const struct keep_said *s)
+{
+    json_t *list = user;
+    const char *slash = strrchr(s->path, '/');
+    json_array_append_new(
+        list, json_pack("{s:o, s:o, s:{s:i, s:b, s:f, s:I, s:s}}", "name",
+                        json_text(slash ? slash + 1 : s->path, strlen(slash ? slash + 1 : s->path)),
+                        "path", json_text(s->path, strlen(s->path)), "kept", "pid", s->pid, "busy",
+                        s->busy, "seconds_left", s->seconds_left, "bytes", (json_int_t)s->n_bytes,
+                        "device", s->device));
+}
+
+static void add_kept_row(void *user, const struct keep_said *s)
+{
+    struct buf *out = user;
+    char size[FORMAT_NUMBER];
+    const long long minutes = (long long)(s->seconds_left / 60) + 1;
+    buf_printf(out, "%s  %s  ", s->path, format_bytes(size, s->n_bytes));
+    if (s->busy)
+        buf_printf(out, "answers (process %d)\n", s->pid);
+    else
+        buf_printf(out, "for %lld minute%s (process %d)\n", minutes, minutes == 1 ? "" : "s",
+                   s->pid);
+}
+
+static bool list_json(const struct options *opt, const struct hub_models *m, struct buf *out,
+                      struct error *err)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < m->n; i++) {
@@ -87,6 +116,8 @@ static bool list_json(const struct hub_models *m, struct buf *out, struct error 
         json_array_append_new(list, o);
     }
     bool all = list && json_array_size(list) == m->n;
+    if (all)
+        keep_list(opt, add_kept, list);
     char *text = all ? json_dumps(list, JSON_COMPACT) : NULL;
     json_decref(list);
     bool ok = (text && buf_puts(out, text) && buf_putc(out, '\n')) ||
@@ -95,8 +126,10 @@ static bool list_json(const struct hub_models *m, struct buf *out, struct error 
     return ok;
 }
 
-static bool list_table(const struct hub_models *m, struct buf *out, struct error *err)
+static bool list_table(const struct options *opt, const struct hub_models *m, struct buf *out,
+                       struct error *err)
 {
+    struct buf kept = {0};
     size_t width = 4;
     int64_t now = (int64_t)time(NULL);
     for (size_t i = 0; i < m->n; i++)
@@ -115,7 +148,13 @@ static bool list_table(const struct hub_models *m, struct buf *out, struct error
             buf_printf(out, " (cannot run: %.*s)", (int)strcspn(why.text, ";"), why.text);
         buf_puts(out, "\n");
     }
-    return !out->failed || error_oom(err, "the list of models", out->len);
+    keep_list(opt, add_kept_row, &kept);
+    if (kept.len > 0)
+        buf_printf(out, "%skept in memory (hokku serve --stop lets go of it):\n%s",
+                   m->n ? "\n" : "", buf_str(&kept));
+    const bool ok = !kept.failed && !out->failed;
+    buf_release(&kept);
+    return ok || error_oom(err, "the list of models", out->len);
 }
 
 bool tool_models(const struct options *o, struct buf *out, struct error *err)
@@ -137,7 +176,7 @@ bool tool_models(const struct options *o, struct buf *out, struct error *err)
     }
     if (ok && !rm)
         ok = hub_list(&hub.opt, &m, err) &&
-             (o->json ? list_json(&m, out, err) : list_table(&m, out, err));
+             (o->json ? list_json(o, &m, out, err) : list_table(o, &m, out, err));
     hub_models_release(&m);
     hub_setup_release(&hub);
     return ok;

@@ -37,8 +37,8 @@ bool tool_arguments(const struct options *o, size_t min, size_t max, const char 
 {
     if (o->args.n >= min && o->args.n <= max)
         return true;
-    return error_set(err, ERR_USAGE, "hokku %s: found %zu arguments, expected %s",
-                     tool_name(o->tool), o->args.n, what);
+    return error_set(err, ERR_USAGE, "hokku %s: found %zu argument%s, expected %s",
+                     tool_name(o->tool), o->args.n, o->args.n == 1 ? "" : "s", what);
 }
 
 static bool run_score(const struct program *t, struct buf *out, struct error *err)
@@ -167,8 +167,9 @@ static void replay_progress(void *user, size_t turn, size_t n_turns)
         out_progress_clear();
 }
 
-// A recorded conversation on the model, template and context that it names, unless -m or -c say
-// otherwise.
+// A recorded conversation on the model, template, context and cache types that it names, unless the
+// command line says otherwise: what a configuration says of every call is not meant for a
+// recording.
 static bool run_replay(const struct program *t, struct buf *out, struct error *err)
 {
     struct options o = *t->opt;
@@ -189,15 +190,23 @@ static bool run_replay(const struct program *t, struct buf *out, struct error *e
     }
     file = path.data;
     bool ok = session_file_info(file, &info, err);
+    const bool named = options_named(&o, "--model") || options_named(&o, "--hf-repo");
     // A file must not make anybody download: only a person names what is not here.
-    if (ok && !o.model && !o.hf_repo && (!info.model_path || info.model_path[0] != '/'))
+    if (ok && !named && (!info.model_path || info.model_path[0] != '/'))
         ok = error_set(err, ERR_FAIL,
                        "%s: its model \"%.200s\" is no local file; name the model with -m", file,
                        info.model_path ? info.model_path : "");
-    if (ok && !o.model && !o.hf_repo)
+    if (ok && !named) {
         o.model = info.model_path;
-    ok = ok && open_model(&mine, &m, err) &&
-         open_engine(&mine, &m, o.n_ctx ? o.n_ctx : info.n_ctx, false, err);
+        o.hf_repo = NULL;
+    }
+    if (info.has_types && !options_named(&o, "--cache-type-k"))
+        o.type_k = info.type_k;
+    if (info.has_types && !options_named(&o, "--cache-type-v"))
+        o.type_v = info.type_v;
+    if (!options_named(&o, "--ctx-size"))
+        o.n_ctx = info.n_ctx;
+    ok = ok && open_model(&mine, &m, err) && open_engine(&mine, &m, o.n_ctx, false, err);
     if (ok) {
         open = true;
         ok = conversation_init(&c, m.model, m.engine, info.template_text,

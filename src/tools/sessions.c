@@ -135,6 +135,10 @@ static void put_match(const char *name, size_t turn, const struct message *m, co
 static bool search(const struct options *o, const char *what, struct buf *out, struct error *err)
 {
     size_t n, n_found = 0;
+    if (!*what)
+        return error_set(err, ERR_USAGE,
+                         "hokku sessions search: found an empty TEXT, expected "
+                         "what to look for");
     char **names = session_names(o->state_dir, &n);
     struct buf path = {0};
     for (size_t i = 0; i < n; i++) {
@@ -178,8 +182,8 @@ bool tool_sessions(const struct options *o, struct buf *out, struct error *err)
                          "hokku sessions: found \"%.60s\", expected list, rm, mv, export or search",
                          what);
     if (n < commands[k].min || n > commands[k].max)
-        return error_set(err, ERR_USAGE, "hokku sessions %s: found %zu arguments, expected %s",
-                         what, n, commands[k].args);
+        return error_set(err, ERR_USAGE, "hokku sessions %s: found %zu argument%s, expected %s",
+                         what, n, n == 1 ? "" : "s", commands[k].args);
     if (!place_need(o->state_dir, "sessions", "XDG_STATE_HOME", err))
         return false;
     bool ok = true;

@@ -87,7 +87,8 @@ struct handle *hokku_grammar(bool schema, const char *text, size_t n, unsigned i
 {
     struct error err = {0};
     struct handle *h = calloc(1, sizeof *h);
-    h->g = schema ? grammar_from_schema(text, n, indent, &err) : grammar_from_gbnf(text, n, &err);
+    h->g = schema ? grammar_from_schema(text, n, indent, NULL, &err)
+                  : grammar_from_gbnf(text, n, NULL, &err);
     if (h->g)
         h->m = grammar_matcher_create(h->g, v, &err);
     if (h->m)

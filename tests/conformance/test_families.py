@@ -3,6 +3,7 @@ refused by the name of what is wrong, and inspect says what the layers are."""
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -11,8 +12,9 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("HOKKU_BUILD", ROOT / "build"))
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/vectors")]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/vectors"), str(ROOT / "tests/e2e")]
 import make_gguf  # noqa: E402
+import session_format  # noqa: E402
 from families import FAMILIES, model  # noqa: E402
 
 W, P = "attention.sliding_window", "attention.sliding_window_pattern"
@@ -33,6 +35,112 @@ HOSTILE = [
     ("gemma3", {"attention.head_count_kv": 3}, "4 attention heads cannot share 3 KV heads evenly"),
     ("gemma3", {"attention.head_count": 2**31}, "expected 1 to 4,096"),
     ("gemma3", {"expert_count": 4}, "4 experts per layer (gemma3.expert_count)"),
+    ("gemma4", {P: MISSING}, "gemma4.attention.sliding_window_pattern is missing"),
+    ("gemma4", {W: 0}, "gemma4.attention.sliding_window is 0, expected 1 to"),
+    ("gemma4", {"attention.shared_kv_layers": 6}, "gemma4.attention.shared_kv_layers is 6, expected 0 to 5"),
+    ("gemma4", {"attention.shared_kv_layers": 4}, "layer 3 has no keys and values of its own (gemma4.attention.shared_kv_layers is 4), and "
+     "layer 2, whose it would use, has another window"),
+    ("gemma4", {"attention.shared_kv_layers": 0}, "tensor blk.4.attn_k.weight (48 x 12) is missing"),
+    ("gemma4", {"attention.head_count_kv": [1, 2, 1, 2, 1, 2, 2]}, "layer 5 has no keys and values of its own"),
+    ("gemma4", {"attention.key_length_swa": 14}, "gemma4.attention.value_length_swa is 12 and the key length 14"),
+    ("gemma4", {"attention.value_length": 12}, "gemma4.attention.value_length is 12 and the key length 20"),
+    ("gemma4", {"rope.dimension_count_swa": 14}, "gemma4.rope.dimension_count_swa is 14, expected 2 to 12"),
+    ("gemma4", {"rope.dimension_count_swa": 7}, "gemma4.rope.dimension_count_swa is 7, expected an even number"),
+    ("gemma4", {"embedding_length_per_layer_input": 0}, "inp_gate.weight is not one that architecture gemma4 has"),
+    ("gemma4", {"embedding_length_per_layer_input": 17}, "per_layer_token_embd.weight has shape 126 x 640, expected 119 x 640"),
+    ("gemma4", {"embedding_length_per_layer_input": 2**31}, "embedding_length_per_layer_input is 2,147,483,648, expected 0 to 65,536"),
+    ("gemma4", {"per_layer_proj_norm.weight": MISSING}, "tensor per_layer_proj_norm.weight (18) is missing"),
+    ("gemma4", {"blk.0.attn_v.weight": MISSING}, "tensor blk.0.attn_v.weight (48 x 12) is missing"),
+    ("gemma4", {"blk.2.layer_output_scale.weight": [2]}, "blk.2.layer_output_scale.weight has shape 2, expected 1"),
+    ("gemma4-moe", {"expert_feed_forward_length": MISSING}, "gemma4.expert_feed_forward_length is missing"),
+    ("gemma4-moe", {"blk.1.ffn_gate_up_exps.weight": MISSING}, "tensor blk.1.ffn_gate_up_exps.weight (48 x 48 x 7) is missing"),
+    ("gemma4-moe", {"blk.1.ffn_gate_up_exps.weight": [48, 47, 7]}, "blk.1.ffn_gate_up_exps.weight has shape 48 x 47 x 7, expected 48 x 48 x 7"),
+    ("gemma4-moe", {"blk.1.ffn_gate_inp.scale": MISSING}, "tensor blk.1.ffn_gate_inp.scale (48) is missing"),
+    ("gemma4-moe", {"blk.1.ffn_down_exps.scale": [6]}, "blk.1.ffn_down_exps.scale has shape 6, expected 7"),
+    ("gemma4-moe", {"expert_count": 0, "expert_used_count": 0}, "gemma4.expert_feed_forward_length is not one that hokku knows"),
+    ("deepseek2", {"attention.kv_lora_rank": 0}, "deepseek2.attention.kv_lora_rank is 0, expected 1 to 2,048"),
+    ("deepseek2", {"attention.kv_lora_rank": MISSING}, "deepseek2.attention.kv_lora_rank is missing"),
+    ("deepseek2", {"attention.kv_lora_rank": 41}, "deepseek2.attention.key_length is 50, expected 49, which follows from others"),
+    ("deepseek2", {"attention.q_lora_rank": 2**31}, "deepseek2.attention.q_lora_rank is 2,147,483,648, expected 0 to"),
+    ("deepseek2", {"attention.q_lora_rank": 0}, "tensor blk.0.attn_q.weight (48 x 114) is missing"),
+    ("deepseek2", {"attention.key_length_mla": 8}, "deepseek2.attention.key_length_mla is 8, expected 9 to"),
+    ("deepseek2", {"attention.value_length_mla": MISSING}, "deepseek2.attention.value_length_mla is missing"),
+    ("deepseek2", {"attention.value_length_mla": 8}, "blk.0.attn_v_b.weight has shape 42 x 9 x 6, expected 42 x 8 x 6"),
+    ("deepseek2", {"attention.head_count_kv": 2}, "deepseek2.attention.head_count_kv is 2 at layer 0, expected 1"),
+    ("deepseek2", {"attention.head_count": 5}, "blk.0.attn_q_b.weight has shape 20 x 114, expected 20 x 95"),
+    ("deepseek2", {"rope.dimension_count": 7, "attention.key_length": 49}, "deepseek2.rope.dimension_count is 7, expected an even number"),
+    ("deepseek2", {"rope.dimension_count": MISSING}, "deepseek2.rope.dimension_count is missing"),
+    ("deepseek2", {"rope.scaling.attn_factor": 1.5}, "deepseek2.rope.scaling.attn_factor is 1.5; only 1 is supported"),
+    ("deepseek2", {"blk.0.attn_k_b.weight": [11, 252]}, "blk.0.attn_k_b.weight has shape 11 x 252, expected 11 x 42 x 6"),
+    ("deepseek2", {"blk.0.attn_kv_a_norm.weight": MISSING}, "tensor blk.0.attn_kv_a_norm.weight (42) is missing"),
+    ("deepseek2", {"blk.0.attn_k.weight": [48, 8]}, "blk.0.attn_k.weight is not one that architecture deepseek2 has"),
+    ("deepseek2-lite", {"attention.head_count_kv": 1}, "deepseek2.attention.head_count_kv is 1 at layer 0, expected 3"),
+    ("deepseek2-lite", {"attention.value_length": 13}, "blk.0.attn_kv_b.weight has shape 30 x 72, expected 30 x 69"),
+    ("deepseek2-lite", {"blk.1.attn_kv_b.weight": MISSING}, "tensor blk.1.attn_kv_b.weight (30 x 72) is missing"),
+    ("deepseek2-lite", {"blk.0.attn_q_a.weight": [48, 8]}, "blk.0.attn_q_a.weight is not one that"),
+    ("mistral4", {"attention.temperature_length": MISSING}, "mistral4.attention.temperature_length is missing"),
+    ("mistral4", {"attention.temperature_length": 0}, "mistral4.attention.temperature_length is 0, expected 1 to"),
+    ("lfm2", {"shortconv.l_cache": 1}, "lfm2.shortconv.l_cache is 1, expected 2 to 64"),
+    ("lfm2", {"shortconv.l_cache": MISSING}, "lfm2.shortconv.l_cache is missing"),
+    ("lfm2", {"shortconv.l_cache": 3}, "blk.0.shortconv.conv.weight has shape 4 x 48, expected 3 x 48"),
+    ("lfm2", {"attention.head_count_kv": [0, 0, 0, 0]}, "no layer has attention heads and KV heads"),
+    ("lfm2", {"attention.head_count_kv": 3}, "tensor blk.0.attn_q.weight (48 x 48) is missing"),
+    ("lfm2", {"blk.0.shortconv.in_proj.weight": [48, 96]}, "blk.0.shortconv.in_proj.weight has shape 48 x 96, expected 48 x 144"),
+    ("lfm2", {"token_embd_norm.weight": MISSING}, "tensor token_embd_norm.weight (48) is missing"),
+    ("lfm2", {"output_norm.weight": [48]}, "output_norm.weight is not one that architecture lfm2 has"),
+    ("qwen35", {"ssm.state_size": 0}, "qwen35.ssm.state_size is 0, expected 1 to 1,024"),
+    ("qwen35", {"ssm.state_size": 2**31}, "qwen35.ssm.state_size is 2,147,483,648, expected 1 to"),
+    ("qwen35", {"ssm.conv_kernel": 1}, "qwen35.ssm.conv_kernel is 1, expected 2 to 64"),
+    ("qwen35", {"ssm.conv_kernel": 5}, "blk.0.ssm_conv1d.weight has shape 4 x 168, expected 5 x 168"),
+    ("qwen35", {"ssm.inner_size": 85}, "qwen35.ssm.inner_size is 85, expected 84: 6 heads (ssm.time_step_rank) of 14"),
+    ("qwen35", {"ssm.group_count": 4}, "6 heads cannot share 4 key heads evenly"),
+    ("qwen35", {"ssm.group_count": MISSING}, "qwen35.ssm.group_count is missing"),
+    ("qwen35", {"ssm.time_step_rank": 0}, "qwen35.ssm.time_step_rank is 0, expected 1 to"),
+    ("qwen35", {"full_attention_interval": 0}, "qwen35.full_attention_interval is 0, expected 1 to 5"),
+    ("qwen35", {"full_attention_interval": 6}, "qwen35.full_attention_interval is 6, expected 1 to 5"),
+    ("qwen35", {"full_attention_interval": 2}, "tensor blk.1.attn_q.weight (48 x 240) is missing"),
+    ("qwen35", {"blk.0.ssm_a": MISSING}, "tensor blk.0.ssm_a (6) is missing"),
+    ("qwen35", {"blk.0.ssm_a": [5]}, "blk.0.ssm_a has shape 5, expected 6"),
+    ("qwen35", {"blk.0.ssm_ba.weight": [48, 12]}, "blk.0.ssm_ba.weight is not one that architecture qwen35 has"),
+    ("qwen35", {"blk.2.attn_q.weight": [48, 120]}, "blk.2.attn_q.weight has shape 48 x 120, expected 48 x 240"),
+    ("qwen3next", {"blk.1.ssm_ba.weight": MISSING}, "tensor blk.1.ssm_ba.weight (48 x 12) is missing"),
+    ("qwen35moe", {"blk.1.ssm_out.weight": MISSING}, "tensor blk.1.ssm_out.weight (40 x 48) is missing"),
+    ("mamba2", {"ssm.state_size": 0}, "mamba2.ssm.state_size is 0, expected 1 to 1,024"),
+    ("mamba2", {"ssm.state_size": 2**31}, "mamba2.ssm.state_size is 2,147,483,648, expected 1 to 1,024"),
+    ("mamba2", {"ssm.state_size": 15}, "blk.0.ssm_in.weight has shape 48 x 230, expected 48 x 234"),
+    ("mamba2", {"ssm.conv_kernel": 0}, "mamba2.ssm.conv_kernel is 0, expected 2 to 64"),
+    ("mamba2", {"ssm.conv_kernel": 2**31}, "mamba2.ssm.conv_kernel is 2,147,483,648, expected 2 to 64"),
+    ("mamba2", {"ssm.conv_kernel": 5}, "blk.0.ssm_conv1d.weight has shape 4 x 140, expected 5 x 140"),
+    ("mamba2", {"ssm.group_count": 0}, "mamba2.ssm.group_count is 0, expected 1 to 4,096"),
+    ("mamba2", {"ssm.group_count": 4}, "6 heads cannot share 4 groups evenly (mamba2.ssm.time_step_rank, group_count)"),
+    ("mamba2", {"ssm.group_count": 12}, "6 heads cannot share 12 groups evenly"),
+    ("mamba2", {"ssm.time_step_rank": 0}, "mamba2.ssm.time_step_rank is 0, expected 1 to 4,096"),
+    ("mamba2", {"ssm.time_step_rank": 5}, "mamba2.ssm.inner_size is 84, expected a multiple of the 5 heads (mamba2.ssm.time_step_rank)"),
+    ("mamba2", {"ssm.inner_size": MISSING}, "mamba2.ssm.inner_size is missing"),
+    ("mamba2", {"ssm.inner_size": 2**31}, "mamba2.ssm.inner_size is 2,147,483,648, expected 1 to 1,048,576"),
+    ("mamba2", {"ssm.dt_b_c_rms": True}, "mamba2.ssm.dt_b_c_rms is not one that hokku knows of architecture mamba2"),
+    ("mamba2", {"rope.dimension_count": 8}, "mamba2.rope.dimension_count is not one that hokku knows of architecture mamba2"),
+    ("mamba2", {"feed_forward_length": 16}, "tensor blk.0.ffn_norm.weight (48) is missing"),
+    ("mamba2", {"blk.0.ssm_norm.weight": [84]}, "blk.0.ssm_norm.weight has shape 84, expected 42 x 2"),
+    ("mamba2", {"blk.0.ssm_a": [6]}, "blk.0.ssm_a has shape 6, expected 1 x 6"),
+    ("mamba2", {"blk.1.ssm_norm.weight": MISSING}, "tensor blk.1.ssm_norm.weight (42 x 2) is missing"),
+    ("mamba2", {"blk.1.ssm_d": MISSING}, "tensor blk.1.ssm_d (1 x 6) is missing"),
+    ("mamba2", {"blk.1.ssm_conv1d.bias": MISSING}, "tensor blk.1.ssm_conv1d.bias (140) is missing"),
+    ("mamba2", {"blk.0.attn_q.weight": [48, 48]}, "blk.0.attn_q.weight is not one that architecture mamba2 has"),
+    ("falcon-h1", {"blk.1.ffn_norm": MISSING}, "tensor blk.1.ffn_norm (48) is missing"),
+    ("falcon-h1", {"blk.1.ssm_out.weight": MISSING}, "tensor blk.1.ssm_out.weight (72 x 48) is missing"),
+    ("falcon-h1", {"attention.head_count_kv": 0}, "falcon-h1.attention.head_count_kv is 0, expected 1 to 4,096"),
+    ("granitehybrid", {"attention.head_count_kv": 3}, "tensor blk.0.attn_q.weight (48 x 48) is missing"),
+    ("granitehybrid", {"attention.head_count_kv": 0}, "tensor blk.1.ssm_in.weight (48 x 189) is missing"),
+    ("granitehybrid", {"rope.scaling.finetuned": "no"}, "granitehybrid.rope.scaling.finetuned"),
+    ("nemotron_h", {"feed_forward_length": [0, 80, 0, 0, 0]}, "tensor blk.4.ssm_in.weight (48 x 246) is missing"),
+    ("nemotron_h", {"attention.head_count_kv": [2, 0, 2, 0, 0]}, "tensor blk.0.attn_q.weight (48 x 80) is missing"),
+    ("nemotron_h", {"blk.1.ffn_gate.weight": [48, 80]}, "blk.1.ffn_gate.weight is not one that architecture nemotron_h has"),
+    ("nemotron_h", {"blk.1.ffn_norm.weight": [48]}, "blk.1.ffn_norm.weight is not one that architecture nemotron_h has"),
+    ("nemotron_h_moe", {"moe_latent_size": 20}, "tensor blk.1.ffn_latent_down.weight (48 x 20) is missing"),
+    ("nemotron_h_moe-latent", {"moe_latent_size": 21}, "blk.1.ffn_latent_down.weight has shape 48 x 20, expected 48 x 21"),
+    ("nemotron_h_moe-latent", {"moe_latent_size": 0}, "blk.1.ffn_up_exps.weight has shape 20 x 24 x 8, expected 48 x 24 x 8"),
+    ("nemotron_h_moe-latent", {"moe_latent_size": 2**31}, "nemotron_h_moe.moe_latent_size is 2,147,483,648, expected 0 to 1,048,576"),
     ("qwen3moe", {"expert_count": 0}, "qwen3moe.expert_count is 0, expected 1 to 4,096"),
     ("qwen3moe", {"expert_count": MISSING}, "qwen3moe.expert_count is missing"),
     ("qwen3moe", {"expert_count": 2**31}, "qwen3moe.expert_count is 2,147,483,648, expected 1 to 4,096"),
@@ -114,7 +222,7 @@ def write(path, family, edits):
     arch = kvs[0][1]
     values = dict(kvs)
     for name, value in edits.items():
-        is_tensor = name.endswith((".weight", ".bias"))
+        is_tensor = name.endswith((".weight", ".bias")) or name.startswith("blk.")
         key = name if is_tensor or name.startswith("xielu") else f"{arch}.{name}"
         if is_tensor:
             tensors = [t for t in tensors if t.name != name]
@@ -142,6 +250,14 @@ def test_a_wrong_file_is_refused_by_what_is_wrong(family, edits, message, tmp_pa
     ("qwen3moe", "blk.1.ffn_gate_inp.weight", "blk.1.ffn_down_exps"), ("qwen3moe", "blk.2.ffn_up_exps.weight", "blk.2.ffn_down_exps"),
     ("gpt-oss", "blk.1.ffn_up_exps.bias", "blk.1.ffn_down_exps"), ("gpt-oss", "blk.1.attn_sinks.weight", "blk.1.attn_output"),
     ("bailingmoe2", "blk.1.exp_probs_b.bias", "blk.1.ffn_down_exps"),
+    ("deepseek2", "blk.1.attn_kv_a_norm.weight", "blk.1.attn_output"), ("deepseek2", "blk.0.attn_q_a_norm.weight", "blk.0.attn_output"),
+    ("deepseek2-lite", "blk.2.attn_kv_b.weight", "blk.2.attn_output"),
+    ("lfm2", "blk.2.shortconv.conv.weight", "blk.2.shortconv.out_proj"),
+    ("qwen35", "blk.1.ssm_conv1d.weight", "blk.1.ssm_out"), ("qwen3next", "blk.0.ssm_norm.weight", "blk.0.ssm_out"),
+    ("mamba2", "blk.1.ssm_conv1d.bias", "blk.1.ssm_out"), ("mamba2", "blk.2.ssm_norm.weight", "blk.2.ssm_out"),
+    ("falcon-h1", "blk.1.ssm_in.weight", "blk.1.ssm_out"), ("nemotron_h_moe-latent", "blk.1.ffn_latent_up.weight", "blk.1.ffn_down_exps"),
+    ("gemma4", "blk.2.post_norm.weight", "blk.2.proj"), ("gemma4", "per_layer_proj_norm.weight", "blk.0.proj"),
+    ("gemma4-moe", "blk.2.post_ffw_norm_2.weight", "blk.2.ffn_down_exps"), ("gemma4-moe", "blk.1.ffn_gate_inp.scale", "blk.1.ffn_down_exps"),
     ("olmo2", "output_norm.weight", "output")])
 def test_a_number_that_is_not_finite_is_told_by_layer(family, tensor, where, tmp_path):
     kvs, tensors = model(**FAMILIES[family][1])
@@ -195,20 +311,150 @@ def test_a_token_reads_the_experts_that_it_uses(tmp_path):
     assert (x["count"], x["used"], x["feed_forward"], x["shared_feed_forward"], x["gate"]) == (9, 3, 40, 0, "softmax")
 
 
-@pytest.mark.parametrize("family", ["qwen3moe", "llama4", "gpt-oss"])
+def test_keys_and_values_that_no_layer_uses_change_nothing(tmp_path):
+    """Files have those that shared layers were trained with."""
+    (tmp_path / "t").write_text("The quick brown fox jumps over the lazy dog. " * 2)
+    answers = []
+    for edits in {}, {"blk.5.attn_k.weight": [48, 12], "blk.5.attn_v.weight": [48, 12], "blk.5.attn_k_norm.weight": [12]}:
+        write(tmp_path / "m.gguf", "gemma4", edits)
+        answers.append(subprocess.run([BUILD / "src/hokku", "score", "-m", tmp_path / "m.gguf", "--device", "cpu", tmp_path / "t"],
+                                      capture_output=True, check=True).stdout)
+    assert answers[0] == answers[1]
+
+
+def test_layers_that_share_keys_and_values_take_no_memory_for_them(tmp_path):
+    write(tmp_path / "m.gguf", "gemma4", {})
+    plan = [subprocess.run([BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "--dry-run", "-c", str(c)],
+                           capture_output=True, text=True).stdout for c in (256, 512)]
+    kv = [int(re.search(r"KV ([0-9,]+)", p)[1].replace(",", "")) for p in plan]
+    # Of a head 12 and 20 wide: keys as floats, values in 16 bits, padded to 16 and 32, and a scale for each 32 of both.
+    heads = 2 * (12 * 4 + 16 * 2 + 2 * 4) + 4 * (20 * 4 + 32 * 2 + 2 * 4)
+    assert kv[1] - kv[0] == 256 * heads, plan
+
+
+def test_a_model_without_attention_takes_memory_for_states_alone(tmp_path):
+    """The same for every context: layers times (3 convolved rows of 140, and 84 channels by 14); 256 of them and one that is not read."""
+    write(tmp_path / "m.gguf", "mamba2", {})
+    for ctx in "256", "4096":
+        plan = subprocess.run([BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "--dry-run", "-c", ctx],
+                              capture_output=True, text=True).stdout
+        assert int(re.search(r"KV ([0-9,]+)", plan)[1].replace(",", "")) == 257 * 3 * (3 * 140 + 84 * 14) * 4, plan
+
+
+@pytest.mark.parametrize("family", ["mamba2", "falcon-h1", "nemotron_h"])
+def test_lines_beside_each_other_have_states_of_their_own(family, tmp_path):
+    write(tmp_path / "m.gguf", family, {})
+    lines = "".join(f"line {i} of some\n" + "a beginning that many have " * 3 + "word " * 20 * i + "\n" for i in range(6))
+    answers = [subprocess.run([BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "--lines", "-np", np, "-n", "12", "--seed", "4", "-c",
+                               "4096", "--json"], input=lines, capture_output=True, text=True, check=True).stdout for np in ("1", "5")]
+    ids = [[json.loads(line)["tokens"] for line in a.splitlines()] for a in answers]
+    assert ids[0] == ids[1] and len(ids[0]) == 12
+
+
+@pytest.mark.parametrize("np", ["1", "4"])
+def test_lines_go_on_from_the_state_where_they_part(np, tmp_path):
+    write(tmp_path / "m.gguf", "mamba2", {})
+    lines = "".join("a beginning that many have " * 3 + f"and {i}\n" for i in range(6))
+    r = subprocess.run([BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "--lines", "-np", np, "-n", "4", "--json"],
+                       input=lines, capture_output=True, text=True, check=True)
+    answers = [json.loads(line) for line in r.stdout.splitlines()]
+    assert answers[0]["cached_tokens"] == 0
+    assert all(a["prompt_tokens"] - a["cached_tokens"] < 16 for a in answers[1:]), answers
+
+
+def test_steps_of_a_model_without_attention_are_timed(tmp_path):
+    write(tmp_path / "m.gguf", "mamba2", {})
+    r = subprocess.run([BUILD / "src/hokku", "bench", "-m", tmp_path / "m.gguf", "--device", "cpu", "-p", "16", "-n", "4", "--kernels"],
+                       capture_output=True, text=True)
+    assert r.returncode == 0 and "scan" in r.stdout and "ssm_in" in r.stdout, r
+
+
+@pytest.mark.parametrize("family, latent, rotated", [("deepseek2", 42, 8), ("deepseek2-lite", 30, 6)])
+def test_the_cache_holds_the_latent_once(family, latent, rotated, tmp_path):
+    write(tmp_path / "m.gguf", family, {})
+    plan = [subprocess.run([BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "--dry-run", "-c", str(c)],
+                           capture_output=True, text=True).stdout for c in (256, 512)]
+    kv = [int(re.search(r"KV ([0-9,]+)", p)[1].replace(",", "")) for p in plan]
+    assert kv[1] - kv[0] == 3 * 256 * 4 * (latent + rotated + 2), plan  # floats, with a scale for each 32
+
+
+@pytest.mark.parametrize("family", ["qwen3moe", "llama4", "gpt-oss", "gemma4", "gemma4-moe", "deepseek2", "deepseek2-lite", "qwen35", "qwen3next", "lfm2moe", "mamba2", "falcon-h1",
+                                    "granitehybrid-moe", "nemotron_h_moe-latent"])
 def test_a_token_does_not_depend_on_those_beside_it_nor_on_threads(family, tmp_path):
     """Quantised experts, whose rows are grouped otherwise in every chunk: the same bits."""
-    kvs, tensors = model(**FAMILIES[family][1] | {"embd": 96, "heads": 6, "kv": 3})
+    wide = {"embd": 96, "heads": 6, "kv": 3}
+    if family == "lfm2moe":
+        wide["kv"] = [0, 3, 0, 3]
+    if "ssm" in FAMILIES[family][1]:
+        wide = {"embd": 96}
+        if family == "falcon-h1":
+            wide["vectors"] = [(f"blk.{l}.ffn_norm", 96, 0.5, 1.5) for l in range(3)]
+    if family.startswith("deepseek2"):  # (q, kv, key, rotated, value)
+        lite, meta = family.endswith("lite"), FAMILIES[family][1]["meta"]
+        wide |= {"kv": 6 if lite else 1, "latent": (0 if lite else 32, 64, 32, 8, 32), "meta": meta | {
+            "attention.kv_lora_rank": 64, "rope.dimension_count": 8, "attention.key_length": 40 if lite else 72,
+            "attention.value_length": 32 if lite else 64}}
+        if not lite:
+            wide["meta"] |= {"attention.q_lora_rank": 32, "attention.key_length_mla": 40, "attention.value_length_mla": 32}
+    kvs, tensors = model(**FAMILIES[family][1] | wide)
     for t in tensors:
         if t.type == "F16":
             t.type, t.data = "Q8_0", None
             t.type = "Q8_0" if t.ne[0] % 32 == 0 else "F16"
     make_gguf.write(tmp_path / "m.gguf", kvs, tensors, std=0.2)
-    (tmp_path / "t").write_text("The quick brown fox jumps over the lazy dog. " * 2)
+    (tmp_path / "t").write_text("The quick brown fox jumps over the lazy dog. " * (15 if "latent" in wide else 2))
     answers = {(b, t): subprocess.run([BUILD / "src/hokku", "score", "-m", tmp_path / "m.gguf", "--device", "cpu", "-b", b, "-t", t,
                                        tmp_path / "t"], capture_output=True, check=True).stdout
                for b, t in (("1", "1"), ("2", "3"), ("7", "2"), ("64", "1"))}
     assert len(set(answers.values())) == 1
+
+
+@pytest.mark.parametrize("family", ["qwen35", "mamba2", "falcon-h1"])
+def test_a_saved_conversation_with_a_recurrent_state_goes_on_as_if_it_had_not_ended(family, tmp_path):
+    write(tmp_path / "m.gguf", family, {})
+    env = os.environ | {"XDG_DATA_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+
+    def talk(lines, *more):
+        r = subprocess.run([BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "--turns", "-n", "20", "--seed", "4", "--json", *more],
+                           input=lines, capture_output=True, check=True, env=env)
+        return [[json.loads(line)[k] for k in ("tokens", "cached_tokens", "prompt_tokens")] for line in r.stdout.splitlines()]
+
+    begun, then = talk(b"one two three\nfour five\n", "--session", "s"), talk(b"six\n", "--session", "s")
+    assert begun + then == talk(b"one two three\nfour five\nsix\n")  # nor is more evaluated
+    assert then[0][1] > 0.8 * then[0][2]
+    assert talk(b"six\n", "--session", "s", "--no-kv")[0][1] > 0  # it was saved with the state
+
+
+def edited(part, **changes):
+    tag, begin, end, payload = part
+    return tag, changes.get("begin", begin), changes.get("end", end), changes.get("payload", payload)
+
+
+@pytest.mark.parametrize("edit, code, message", [
+    (lambda states: [edited(p, begin=9999, end=9999) for p in states], 1, "its recurrent states are out of order"),
+    (lambda states: [edited(p, begin=p[1] - 1) for p in states], 1, "its recurrent states are out of order"),
+    (lambda states: [edited(p, begin=0, end=0) for p in states], 1, "its recurrent states are out of order"),
+    (lambda states: [p for p in states for _ in range(2)], 1, "its recurrent states are out of order"),
+    (lambda states: [edited(p, payload=p[3][:-4]) for p in states], 0, "its recurrent state has another size"),
+    (lambda states: [edited(p, payload=b"") for p in states], 0, "its recurrent state has another size"),
+    (lambda states: [], 0, ""),
+])
+def test_states_of_a_session_that_cannot_be_used(edit, code, message, tmp_path):
+    """What no save writes refuses the session; what is of another size is said, and made again."""
+    write(tmp_path / "m.gguf", "mamba2", {})
+    env = os.environ | {"XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    argv = [BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "--turns", "-n", "20", "--seed", "4", "--session", "s"]
+    path, talk = tmp_path / "hokku/sessions/s.session", lambda line: subprocess.run(argv, input=line, capture_output=True, env=env)
+    assert talk(b"one two three\n").returncode == 0
+    saved = path.read_bytes()
+    good = talk(b"four\n").stdout
+    parts = session_format.parts(saved)
+    states = [p for p in parts if p[0] == "STAT"]
+    assert states
+    path.write_bytes(session_format.file([p for p in parts if p[0] != "STAT"] + edit(states)))
+    r = talk(b"four\n")
+    assert r.returncode == code and message.encode() in r.stderr, r
+    assert code or r.stdout == good, r
 
 
 @pytest.mark.parametrize("key, value", [("vocab_size", 640), ("rope.scaling.finetuned", True), ("some.new.thing", 0),
@@ -235,6 +481,27 @@ def test_a_key_that_changes_nothing_refuses_nothing(key, value, tmp_path):
     ("llama4", ["layers 0, 2, 4: 6 heads of 12 sharing 3 KV heads, chunks of 13, RoPE theta 10000 over 12 of a head, bare norms of each "
                 "head; feed-forward 80"], [[0, 2, 4], [1], [3]]),
     ("glm4moe", ["layers 1-2: "], [[0], [1, 2]]),
+    ("deepseek2", ["layer 0: 6 heads of 11 + 8 sharing a latent of 42, queries from one of 20, RoPE theta 10000 over 8 of a head, yarn scaling "
+                   "by 4; feed-forward 80"], [[0], [1, 2]]),
+    ("qwen35", ["layers 0-1, 3-4: a delta net of 6 heads of 14 sharing 3 keys, over 4 tokens; feed-forward 80, gated SiLU",
+                "layer 2: 6 heads of 20 sharing 3 KV heads, RoPE theta 20000 over 8 of a head, norms of each head, gated; "], [[0, 1, 3, 4], [2]]),
+    ("mamba2", ["layers 0-2: a state space of 6 heads of 14 by 14 sharing 2 groups, over 4 tokens, normed; no feed-forward"], [[0, 1, 2]]),
+    ("falcon-h1", ["layers 0-2: 6 heads of 12 sharing 3 KV heads, RoPE theta 300000 over 8 of a head; beside it a state space of 4 heads of 18 "
+                   "by 10 sharing 2 groups, over 3 tokens; feed-forward 80, gated SiLU"], [[0, 1, 2]]),
+    ("granitehybrid-moe", ["layer 1: 6 heads of 8 sharing 3 KV heads, not rotated; 3 of 7 experts of 40"], [[0, 2, 3], [1]]),
+    ("nemotron_h", ["layers 0, 3: a state space of 6 heads of 16 by 12 sharing 2 groups, over 4 tokens, normed; no feed-forward",
+                    "layer 1: no attention; feed-forward 80, squared ReLU", "layer 2: 4 heads of 20 sharing 2 KV heads, not rotated; no feed-forward"],
+     [[0, 3], [1], [2], [4]]),
+    ("nemotron_h_moe-latent", ["layers 1, 3: no attention; 3 of 8 experts of 24, squared ReLU, by sigmoid, on a latent of 20, and a shared one of 40"],
+     [[0], [1, 3], [2]]),
+    ("lfm2", ["layers 0, 2: a convolution over 4 tokens; feed-forward 80, gated SiLU"], [[0, 2], [1], [3]]),
+    ("gemma4", ["layers 1, 3: 4 heads of 20 sharing 2 KV heads, RoPE theta 300000 over 16 of a head, frequency factors, norms of each head; ",
+                "layer 4: 4 heads of 12 sharing 1 KV head, sliding window 21, RoPE theta 20000 over 8 of a head, keys and values of an "
+                "earlier layer, norms of each head; feed-forward 80, gated GELU; norms before and after; told 18 of the token"],
+     [[0, 2], [1, 3], [4], [5], [6]]),
+    ("gemma4-moe", ["layers 0-1, 3: ", "layer 2: 4 heads of 20 sharing 1 KV head, RoPE theta 300000 over 16 of a head, frequency factors, keys that "
+                    "are values, norms of each head; feed-forward 80, gated GELU, and 2 of 7 experts of 24, gated GELU, by softmax; norms "
+                    "before and after"], [[0, 1, 3], [2]]),
 ])
 def test_inspect_says_what_kind_each_layer_is(family, lines, layers, tmp_path):
     write(tmp_path / "m.gguf", family, {})

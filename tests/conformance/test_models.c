@@ -1,8 +1,9 @@
 // What an engine computes, against reference vectors (tests/vectors/README.md, models and families;
 // and what HOKKU_CONFORMANCE names): log-probabilities, likelihood and greedy text of every model
 // and prompt, with the prompt evaluated in chunks of 512, 64, 7 and 1 tokens. Engine-agnostic:
-// `test_models cpu` (the default) or any other name that open_engine knows; then a part of the names
-// to run, the chunks ("64,7"), and a part of the names to leave out.
+// `test_models cpu` (the default) or any other name that open_engine knows; then a part of the
+// names to run, the chunks ("64,7"), and a part of the names to leave out. HOKKU_QUICK=1: the first
+// tokens of the greedy text alone.
 #include "../unit/test.h"
 #include "../unit/vectors.h"
 
@@ -108,15 +109,15 @@ static struct difference evaluate(struct engine *e, const json_t *expected, cons
     return d;
 }
 
-static void check_greedy(struct engine *e, const json_t *expected, const int32_t *tokens, size_t n)
+// Goes on after the n tokens that were evaluated last.
+static void check_greedy(struct engine *e, const json_t *expected, size_t n)
 {
     struct error err = {0};
     size_t n_greedy;
     int32_t *greedy = token_ids(json_object_get(expected, "greedy"), &n_greedy);
     const json_t *gaps = json_object_get(expected, "greedy_gap");
-    one_trim(e, 0);
-    if (!one_eval(e, tokens, n, LOGITS_LAST, &err))
-        fail_msg("eval: %s", err.text);
+    if (getenv("HOKKU_QUICK") && n_greedy > 8)
+        n_greedy = 8;
     struct sampler_settings settings = sampler_defaults;
     settings.temp = 0;
     const struct one_params p = {.sampler = &settings, .max_tokens = n_greedy};
@@ -138,11 +139,12 @@ static void check_greedy(struct engine *e, const json_t *expected, const int32_t
 }
 
 // Of a folder of others there may be models that hokku does not run; and there are facts that the
-// CUDA engine refuses (cuda/facts.cu).
+// CUDA engine refuses (cuda/facts.cu), of the families here some norms of queries and keys.
 static bool may_be_refused(const char *path, const char *why)
 {
     const bool own = strncmp(path, vectors_dir(0), strlen(vectors_dir(0))) == 0;
-    return strstr(why, "the CUDA engine does not compute this yet") ||
+    return (strstr(why, "the CUDA engine does not compute this yet") &&
+            (!own || strstr(why, "queries and keys"))) ||
            (!own && (strstr(why, "is not supported; these are") || strstr(why, "expert") ||
                      strstr(why, "has weight type")));
 }
@@ -194,7 +196,7 @@ static void agrees_with_the_reference(void **state)
         if (!(fabs(d.nll - nll) <= 0.01))
             fail_msg("nll per token differs by more than 0.01");
     }
-    check_greedy(e, expected, tokens, n);
+    check_greedy(e, expected, n);
     free(tokens);
     one_close(e);
     model_free(m);

@@ -59,6 +59,7 @@ struct emu_grid {
     int device;
     const void *kernel;
     // while it runs
+    const struct emu_shared_set *shared = nullptr;
     std::vector<uint32_t> order; // of the blocks
     size_t n_started = 0, n_done = 0;
     std::vector<emu_block *> resident; // started, not finished
@@ -91,10 +92,11 @@ enum {
 };
 
 // __shared__ variables (emu_shared.cpp).
-size_t emu_shared_bytes(void);
-void emu_shared_poison(void);
-void emu_shared_save(unsigned char *image);
-void emu_shared_restore(const unsigned char *image);
+struct emu_shared_set; // those that a kernel can reach
+const emu_shared_set &emu_shared_of(const void *kernel);
+void emu_shared_poison(const emu_shared_set &set);
+void emu_shared_save(const emu_shared_set &set, std::vector<unsigned char> &image);
+void emu_shared_restore(const emu_shared_set &set, const std::vector<unsigned char> &image);
 
 // Computes the results of a warp operation; args[lane] is NULL for lanes outside mask
 // (emu_warp.cpp).

@@ -31,6 +31,7 @@ struct heap {
     unsigned char *base = nullptr;
     size_t used = 0;
     std::map<uintptr_t, allocation> device; // by address; freed ones stay
+    int key = -1;                           // of protection, where the processor has such keys
     std::map<uintptr_t, size_t> pinned;
     size_t n_in_use[EMU_DEVICES] = {}, n_total = (size_t)8 << 30;
     int depth = 0; // of emu_device_enter
@@ -65,10 +66,16 @@ void check_leaks(void)
     _exit(99);
 }
 
-void protect(heap &h, int prot)
+// With keys of protection it is one instruction; without, a call for every allocation.
+void protect(heap &h, bool accessible)
 {
+    if (h.key >= 0) {
+        pkey_set(h.key, accessible ? 0 : PKEY_DISABLE_ACCESS);
+        return;
+    }
     for (auto &[p, a] : h.device)
-        if (a.live && mprotect(a.pages, a.n_page_bytes, prot) != 0)
+        if (a.live &&
+            mprotect(a.pages, a.n_page_bytes, accessible ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
             emu_die("mprotect of device memory failed");
 }
 
@@ -100,14 +107,14 @@ void emu_device_enter(void)
 {
     heap &h = the_heap();
     if (h.depth++ == 0)
-        protect(h, PROT_READ | PROT_WRITE);
+        protect(h, true);
 }
 
 void emu_device_leave(void)
 {
     heap &h = the_heap();
     if (--h.depth == 0)
-        protect(h, PROT_NONE);
+        protect(h, false);
 }
 
 cudaError_t emu_malloc(void **out, size_t n)
@@ -126,6 +133,7 @@ cudaError_t emu_malloc(void **out, size_t n)
         if (m == MAP_FAILED)
             emu_die("cannot reserve addresses for device memory");
         h.base = (unsigned char *)m;
+        h.key = EMU_ASAN ? -1 : pkey_alloc(0, PKEY_DISABLE_ACCESS);
     }
     size_t n_page_bytes = (n + ALIGN + PAGE - 1) / PAGE * PAGE;
     if (h.used + n_page_bytes + RED_ZONE > RANGE)
@@ -133,7 +141,7 @@ cudaError_t emu_malloc(void **out, size_t n)
     allocation a = {h.base + h.used + RED_ZONE, n_page_bytes, n, true, device};
     h.used += RED_ZONE + n_page_bytes;
     emu_device_enter();
-    if (mprotect(a.pages, n_page_bytes, PROT_READ | PROT_WRITE) != 0)
+    if (pkey_mprotect(a.pages, n_page_bytes, PROT_READ | PROT_WRITE, h.key) != 0)
         emu_die("no memory for %zu bytes of device memory", n);
     unsigned char *p = (unsigned char *)start_of(a);
     memset(a.pages, CANARY, n_page_bytes);

@@ -66,7 +66,7 @@ struct fiber : emu_thread {
     context ctx;
     emu_block *block;
     unsigned index; // in the block
-    bool done, gated, passed_gate;
+    bool passed_gate;
     int barrier_result;
     const char *waiting_for;
     emu_site site;
@@ -85,6 +85,7 @@ struct warp_group { // lanes gathering for one operation
 
 struct warp_state {
     unsigned n_groups = 0;
+    unsigned present = 0, done = 0; // lanes that there are, and that have returned
     warp_group group[32];
     emu_warp_args *args[32] = {};
 };
@@ -172,22 +173,27 @@ fiber *self(void)
 
 // ---- choosing the next thread ----
 
+unsigned ring_at(const emu_block &b, unsigned i) // (a remainder would take as long as a switch)
+{
+    unsigned at = b.head + i, n = (unsigned)b.ring.size();
+    return at < n ? at : at - n;
+}
+
 void make_ready(emu_block &b, fiber *f)
 {
-    b.ring[(b.head + b.n_ready++) % b.ring.size()] = f;
+    b.ring[ring_at(b, b.n_ready++)] = f;
 }
 
 fiber *pick(emu_block &b)
 {
     if (b.n_ready == 0)
         return nullptr;
-    size_t cap = b.ring.size();
     if (b.mode == PICK_LAST)
-        return b.ring[(b.head + --b.n_ready) % cap];
+        return b.ring[ring_at(b, --b.n_ready)];
     if (b.mode == PICK_RANDOM)
-        std::swap(b.ring[b.head], b.ring[(b.head + b.rng.below(b.n_ready)) % cap]);
+        std::swap(b.ring[b.head], b.ring[ring_at(b, b.rng.below(b.n_ready))]);
     fiber *f = b.ring[b.head];
-    b.head = (unsigned)((b.head + 1) % cap);
+    b.head = ring_at(b, 1);
     b.n_ready--;
     return f;
 }
@@ -238,7 +244,7 @@ void run_thread(fiber *f)
     if (!f->products.empty())
         emu_fail("returns before %zu products of the tensor cores are waited for",
                  f->products.size());
-    f->done = true;
+    b.warps[f->index / 32].done |= 1u << f->index % 32;
     f->copies.clear();
     b.n_done++;
     if (b.n_done == b.n_threads && !b.bulk.empty())
@@ -295,16 +301,14 @@ EMU_NO_ASAN fiber *new_fiber(emu_block *b, unsigned index)
 void enter_block(emu_block *b, bool fresh)
 {
     if (current != b) {
-        if (current) {
-            current->image.resize(emu_shared_bytes());
-            emu_shared_save(current->image.data());
-        }
+        if (current)
+            emu_shared_save(*current->grid->shared, current->image);
         if (!fresh)
-            emu_shared_restore(b->image.data());
+            emu_shared_restore(*b->grid->shared, b->image);
         current = b;
     }
     if (fresh)
-        emu_shared_poison();
+        emu_shared_poison(*b->grid->shared);
     blockIdx = b->idx;
     blockDim = b->grid->block;
     gridDim = b->grid->grid;
@@ -331,6 +335,8 @@ emu_block *start_block(emu_grid &g)
     while (b->fibers.size() < b->n_threads)
         b->fibers.push_back(new_fiber(b, (unsigned)b->fibers.size()));
     b->warps.assign((b->n_threads + 31) / 32, warp_state());
+    for (unsigned t = 0; t < b->n_threads; t++)
+        b->warps[t / 32].present |= 1u << t % 32;
     b->ring.resize(b->n_threads);
     uint64_t seed = emu_seed();
     b->rng.state = seed * 0x9E3779B97F4A7C15u ^ n_launches << 24 ^ i;
@@ -339,7 +345,7 @@ emu_block *start_block(emu_grid &g)
     for (unsigned t = 0; t < b->n_threads; t++) {
         fiber *f = b->fibers[t];
         f->thread_idx = {t % g.block.x, t / g.block.x % g.block.y, t / g.block.x / g.block.y};
-        f->done = f->gated = f->passed_gate = false;
+        f->passed_gate = false;
         f->n_groups = f->n_product_groups = 0;
         f->may_multiply = false;
         f->copies.clear();
@@ -447,6 +453,7 @@ void prepare(emu_grid &g)
     if (!g.order.empty())
         return;
     n_launches++;
+    g.shared = &emu_shared_of(g.kernel);
     uint32_t n = g.grid.x * g.grid.y * g.grid.z;
     g.order.resize(n);
     for (uint32_t i = 0; i < n; i++)
@@ -537,7 +544,7 @@ void emu_die(const char *fmt, ...)
 
 static bool same_site(emu_site a, emu_site b)
 {
-    return a.line == b.line && strcmp(a.file, b.file) == 0;
+    return a.line == b.line && (a.file == b.file || strcmp(a.file, b.file) == 0);
 }
 
 int emu_barrier(emu_barrier_op op, int predicate, emu_site site)
@@ -587,14 +594,10 @@ void emu_warp(unsigned mask, emu_warp_kind kind, emu_warp_args *args, emu_site s
     if (!(mask & bit))
         emu_fail("%s:%d: the mask %08x does not name the calling lane %u", site.file, site.line,
                  mask, lane);
-    unsigned present = b.n_threads - base >= 32 ? 0xFFFFFFFFu : (1u << (b.n_threads - base)) - 1;
-    for (unsigned m = mask; m; m &= m - 1) {
-        unsigned l = (unsigned)__builtin_ctz(m);
-        if (!(present >> l & 1))
-            mask &= ~(1u << l); // lanes past the end of the block count as never there
-        else if (b.fibers[base + l]->done)
-            emu_fail("%s:%d: waits for lane %u, which has returned", site.file, site.line, l);
-    }
+    mask &= w.present; // lanes past the end of the block count as never there
+    if (mask & w.done)
+        emu_fail("%s:%d: waits for lane %d, which has returned", site.file, site.line,
+                 __builtin_ctz(mask & w.done));
     warp_group *g = nullptr;
     // Lanes may wait with different masks at once; masks that can never be complete end in a
     // deadlock, which is reported.

@@ -133,7 +133,8 @@ void expect_caught(const char *what, const std::function<bool()> &f)
 
 enum flaw { RIGHT, NO_BARRIER, READ_PAST, NO_TAIL, UNINITIALISED, SHARED_PAST };
 
-template <int FLAW> __global__ void reduce(const float *x, int n, float *out)
+// (NAME_kernel: its shared memory is its own, see emu_shared.cpp.)
+template <int FLAW> __global__ void reduce_kernel(const float *x, int n, float *out)
 {
     __shared__ float part[8];
     float s = 0;
@@ -162,7 +163,7 @@ template <int FLAW> bool reduce_is_right(void)
     for (int i = 0; i < n; i++)
         want += x[(size_t)i] = (float)(i % 17);
     float *dx = device(x), *dout = device<float>(1);
-    must(launch_kernel(&err, shape("reduce", 1, 256), reduce<FLAW>, dx, n, dout));
+    must(launch_kernel(&err, shape("reduce", 1, 256), reduce_kernel<FLAW>, dx, n, dout));
     float got = host(dout, 1)[0];
     cudaFree(dx);
     cudaFree(dout);
@@ -798,9 +799,16 @@ void blocks_that_do_not_wait_for_all_show(void)
 }
 
 // A barrier across the grid: every block waits until all have arrived, `rounds` times.
-__global__ void grid_barrier(uint32_t *counter, int rounds, uint32_t *out)
+// Instance 1 keeps its shared memory where every kernel may, the others where only they do.
+uint32_t *of_all(void)
 {
-    __shared__ uint32_t mine[32];
+    __shared__ uint32_t x[32];
+    return x;
+}
+template <int N> __global__ void meet_kernel(uint32_t *counter, int rounds, uint32_t *out)
+{
+    __shared__ uint32_t own[32];
+    uint32_t *mine = N == 1 ? of_all() : own;
     for (int r = 0; r < rounds; r++) {
         mine[threadIdx.x] = blockIdx.x * 100 + threadIdx.x + (unsigned)r;
         __syncthreads();
@@ -819,7 +827,7 @@ void blocks_can_wait_for_each_other_when_resident(void)
 {
     expect_right("grid barrier", [] {
         uint32_t *counter = device(std::vector<uint32_t>(1, 0)), *out = device<uint32_t>(32 * 8);
-        must(launch_kernel(&err, shape("grid", 8, 32, 0, nullptr, false, true), grid_barrier,
+        must(launch_kernel(&err, shape("grid", 8, 32, 0, nullptr, false, true), meet_kernel<0>,
                            counter, 3, out));
         std::vector<uint32_t> got = host(out, 32 * 8);
         bool ok = true;
@@ -831,18 +839,19 @@ void blocks_can_wait_for_each_other_when_resident(void)
     });
     expect_death("waiting for ever", "poll for ever", [] {
         uint32_t *counter = device(std::vector<uint32_t>(1, 0)), *out = device<uint32_t>(32);
-        launch_kernel(&err, shape("grid", 200, 32), grid_barrier, counter, 1, out);
+        launch_kernel(&err, shape("grid", 200, 32), meet_kernel<0>, counter, 1, out);
         return cudaDeviceSynchronize() == cudaSuccess;
     });
     struct error e = {};
-    check(!launch_kernel(&e, shape("grid", 1000, 32, 0, nullptr, false, true), grid_barrier,
+    check(!launch_kernel(&e, shape("grid", 1000, 32, 0, nullptr, false, true), meet_kernel<0>,
                          (uint32_t *)nullptr, 1, (uint32_t *)nullptr) &&
               strstr(e.text, "too many blocks"),
           "a cooperative launch of 1000 blocks: %s", e.text);
 }
 
 // Blocks that wait for each other, in two streams at once. Each grid has room when it is alone.
-bool two_grids_wait(bool cooperative)
+bool two_grids_wait(bool cooperative, int first = 0,
+                    void (*second)(uint32_t *, int, uint32_t *) = meet_kernel<0>)
 {
     cudaStream_t s[2];
     uint32_t *counter[2], *out[2];
@@ -853,11 +862,13 @@ bool two_grids_wait(bool cooperative)
         out[i] = device<uint32_t>(32 * 6);
     }
     for (int i = 0; i < 2; i++)
-        must(launch_kernel(&err, shape("grid", 6, 32, 0, s[i], false, cooperative), grid_barrier,
-                           counter[i], 3, out[i]));
+        must(launch_kernel(&err, shape("grid", 6, 32, 0, s[i], false, cooperative),
+                           i == first ? meet_kernel<0> : second, counter[i], 3, out[i]));
     for (int i = 0; i < 2; i++) {
         cudaStreamSynchronize(s[i]);
-        ok &= host(out[i], 32 * 6)[33] == 100 + 30 + 2;
+        std::vector<uint32_t> got = host(out[i], 32 * 6);
+        for (uint32_t k = 0; k < 32 * 6; k++)
+            ok &= got[k] == k / 32 * 100 + 31 - k % 32 + 2;
         cudaFree(counter[i]);
         cudaFree(out[i]);
         cudaStreamDestroy(s[i]);
@@ -868,6 +879,11 @@ bool two_grids_wait(bool cooperative)
 void kernels_of_two_streams_share_the_room(void)
 {
     expect_right("cooperative", [] { return two_grids_wait(true); });
+    expect_right("of different kernels", [] { return two_grids_wait(true, 0, meet_kernel<2>); });
+    expect_right("of different kernels, one with a helper's shared memory",
+                 [] { return two_grids_wait(true, 1, meet_kernel<1>); });
+    expect_right("of a kernel with a helper's shared memory",
+                 [] { return two_grids_wait(true, -1, meet_kernel<1>); });
     expect_death("not cooperative", "blocks of 2 kernels at a time poll for ever", [] {
         for (uint64_t seed = 1; seed < N_SEEDS; seed++) {
             emu_set_seed(seed);

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import ptyprocess
 import pytest
 
 # Under nohup, or as a background job, signals arrive ignored and stay so in hokku, as they should. These tests send them.
@@ -13,6 +14,16 @@ for _s in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
     signal.signal(_s, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_terminate = ptyprocess.PtyProcess.terminate
+
+
+def _terminate_patiently(process, force=False):
+    """What was killed may take longer to go than the tenth of a second that it is given."""
+    return _terminate(process, force) or (force and (process.wait(), True)[1])
+
+
+ptyprocess.PtyProcess.terminate = _terminate_patiently
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("HOKKU_BUILD", ROOT / "build"))

@@ -142,11 +142,14 @@ class Terminal:
 
 
 class Tmux:
-    """A terminal that wraps lines anew when its width changes."""
+    """A terminal that wraps lines anew when its width changes. Each has a server of its own: one that is being killed still answers under its name."""
 
-    def __init__(self, name, command, cols, rows):
-        self.name = f"hokku-{os.getpid()}-{name}"
-        self("new-session", "-d", "-x", str(cols), "-y", str(rows), command)
+    count = 0
+
+    def __init__(self, command, cols, rows):
+        Tmux.count += 1
+        self.name = f"hokku-{os.getpid()}-{Tmux.count}"
+        self("new-session", "-d", "-x", str(cols), "-y", str(rows), command, check=True)
         self("set-option", "-g", "status", "off")
 
     def __call__(self, *args, **kw):
@@ -155,7 +158,14 @@ class Tmux:
     def screen(self, *args):
         return re.sub(r"\n+$", "", self("capture-pane", "-p", *args)).split("\n")
 
-    def wait(self, condition, seconds=20):
+    def joined(self):
+        """All that was shown, with the lines that the terminal had wrapped in one piece."""
+        return self("capture-pane", "-p", "-J", "-S", "-")
+
+    def resize(self, cols, rows):
+        self("resize-window", "-x", str(cols), "-y", str(rows))
+
+    def wait(self, condition, seconds=30):
         end = time.time() + seconds
         while not condition() and time.time() < end:
             time.sleep(0.05)

@@ -4,6 +4,7 @@ import os
 import re
 import time
 
+import pexpect
 import pytest
 from conftest import HOKKU, ROOT, model
 from session_format import describe
@@ -97,6 +98,40 @@ def test_write_keeps_the_answer_and_never_replaces_a_file(chat, stories, tmp_pat
     assert (tmp_path / "talk.md").read_text().startswith("## You\n\nOnce upon a time\n\n## Answer\n\n")
 
 
+def test_an_editor_that_is_stopped_stops_the_chat_with_it(home, stories, tmp_path):
+    script = tmp_path / "stops"
+    script.write_text('#!/bin/sh\nkill -TSTP 0\nprintf "after fg" > "$1"\n')  # Ctrl-Z in vi
+    script.chmod(0o700)
+    shell = pexpect.spawn("bash", ["--norc", "--noediting", "-i"], env={**home, "PS1": "shell: ", "VISUAL": str(script), "TMPDIR": str(tmp_path)},
+                          encoding="utf-8", timeout=15, dimensions=(24, 200))
+    shell.expect_exact("shell: ")
+    shell.sendline(f"{HOKKU} -m {stories} -no-cnv --temp 0 -n 3")
+    shell.expect_exact("> ")
+    shell.send("before\x18\x05")
+    shell.expect("Stopped")
+    shell.expect_exact("shell: ")
+    shell.sendline("echo the she''ll goes on")
+    shell.expect_exact("the shell goes on")
+    shell.sendline("fg")
+    shell.expect_exact("after fg")
+    shell.send("\r")
+    shell.expect_exact("(cut after 3 tokens")
+    shell.send("\x04")
+    shell.expect_exact("shell: ")
+    shell.close(force=True)
+
+
+def test_what_is_empty_is_not_taken_for_something(chat, stories, tmp_path):
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "one").write_text("x\n")
+    c = chat("-m", stories, *PLAIN, "-n", 3)
+    assert "empty: the file is empty" in c.say(f"/read {tmp_path}/empty")
+    assert "no file is attached" in c.say("/detach")
+    assert "(1 byte of " in c.say(f"/read {tmp_path}/one")
+    assert "nothing to export" in c.say(f"/export {tmp_path}/talk.md")
+    assert not (tmp_path / "talk.md").exists()
+
+
 @pytest.mark.parametrize("how", ["command", "keys"])
 def test_the_editor_changes_the_message(chat, hokku, stories, tmp_path, how):
     script = tmp_path / "ed it.sh"
@@ -144,6 +179,16 @@ def test_settings_say_what_they_did_and_speak_of_themselves(chat, stories):
     assert 'hokku: temp: found "x"' in out and "--temp" not in out
     assert 'stop "END" "two words"' in (c.say("/set stop END"), c.say("/set stop two words"))[1]
     assert "stop -" in c.say("/set stop none")
+    assert 'stop " two  words "' in c.say('/set stop " two  words "')  # as it is said, so it may be typed
+    assert re.search(r'\nstop +" two  words "', c.say("/set"))
+    c.p.send("/set sto\t")
+    c.p.expect_exact("/set stop ")
+    c.say("none")
+    assert re.search(r"\nstop +-", c.say("/set"))
+    assert 'hokku: think: found "maybe", expected one of default|on|off|hide' in c.say("/think maybe")
+    assert 'hokku: think: found "maybe", expected one of default|on|off|hide' in c.say("/set think maybe")
+    assert "hokku: @nope: no such system prompt" in c.say("/system @nope")
+    assert "hokku: schema: line 1, column 1" in c.say("/set schema {")
 
 
 def test_a_stop_text_set_in_the_chat_stops(chat, hokku, stories):
@@ -168,6 +213,7 @@ def test_sessions_are_renamed_and_removed_from_the_chat(chat, tiny, tmp_path):
     c = chat("-m", tiny, "-n", 2, "--session", "a")
     c.say("hi")
     c.say("/fork b")
+    assert "session a has that name already" in c.say("/rename a a")
     assert "(a is now c)" in c.say("/rename a c")
     assert "this is session b" in c.say("/delete b")
     assert "(session c is removed)" in c.say("/delete c")
@@ -196,6 +242,37 @@ def test_the_counts_of_all_commands_agree_and_have_their_thousands_separated(cha
     c.say("/retry 5")
     again = number(r"([\d,]+) of 4,096 tokens used", c.say("/context"))
     assert number(r"cleared; ([\d,]+) tokens freed", c.say("/clear")) == again
+
+
+def test_the_counts_agree_also_where_the_memory_has_to_read_again_what_came_back(chat):
+    builtin = ROOT / "builtin/hokku-builtin.gguf"
+    c = chat("-m", builtin, "--temp", 0)
+    number = lambda pattern, text: int(re.search(pattern, text).group(1).replace(",", ""))
+    used = [0]
+    for message in ("Who are you?", "Hello", "What can you do?"):
+        c.say(message)
+        used.append(number(r"(\d+) of 1,024 tokens used", c.say("/context")))
+    c.say("/undo 3")
+    assert number(r"context (\d+) of", c.say("/stats")) == 0
+    c.say("/redo 3")
+    assert number(r"context (\d+) of", c.say("/stats")) == used[3]
+    assert number(r"turn 2; (\d+) tokens freed", c.say("/undo")) == used[3] - used[2]
+    c.say("/redo")
+    assert number(r"cleared; (\d+) tokens freed", c.say("/clear")) == used[3]
+    c.say("/undo")
+    assert number(r"turn 1; (\d+) tokens freed", c.say("/undo 2")) == used[3] - used[1]
+    c.say(f"/model {builtin}")  # reads all anew
+    left = number(r"(\d+) of 1,024 tokens used", c.say("/context"))
+    assert left > 20 and number(r"start; (\d+) tokens freed", c.say("/undo")) == left
+
+
+def test_a_conversation_longer_than_the_context_is_not_said_to_be_in_it(chat):
+    c = chat("-m", ROOT / "builtin/hokku-builtin.gguf", "-c", 64, "--overflow", "shift", "--ignore-eos", "-n", 100, "-s", 1)
+    c.say("Who are you?")
+    assert "114 tokens, the context holds 64" in c.say("/context")
+    in_memory = int(re.search(r"context (\d+) of 64", c.say("/stats")).group(1))
+    assert 1 < in_memory <= 64
+    assert f"start; {in_memory} tokens freed" in c.say("/undo")
 
 
 def test_tab_completes_names_as_read_takes_them(chat, tiny, tmp_path):

@@ -71,7 +71,7 @@ def test_a_chat_without_a_name_is_kept_and_gone_on_with(chat, hokku, tiny, sessi
     d = chat("--continue", *SAMPLED)  # with its own model
     assert "2 turns" in d.first and d.first.rstrip().split("\n")[-1] != ""
     assert whole[1].strip().split("\n")[0][:20] in d.first
-    three = re.sub(r"^reading \d+ of \d+ tokens", "", d.answer("three"))
+    three = re.sub(r"^(reading \d+ of \d+ tokens( · \d+ s left)?)*", "", d.answer("three"))
     d.leave()
     e = chat("-m", tiny, *SAMPLED, "--no-history")
     assert [e.answer("one"), e.answer("two"), e.answer("three")] == [*whole, three]
@@ -125,6 +125,19 @@ def test_nothing_said_and_no_history_keep_nothing(chat, tiny, sessions):
     c.say("hi")
     c.leave()
     assert not sessions.exists() or list(sessions.iterdir()) == []
+
+
+def test_a_chat_that_was_taken_back_is_not_the_last_one(chat, tiny, sessions):
+    c = chat("-m", tiny, *SAMPLED)
+    c.say("something to go on with")
+    c.leave()
+    first = kept(sessions)
+    c = chat("-m", tiny, *SAMPLED)
+    c.say("a mistake")
+    c.say("/undo")
+    c.leave()
+    assert kept(sessions) == first
+    assert "something to go on with" in chat("-m", tiny, *SAMPLED, "--continue").first
 
 
 def test_continue_without_a_chat_says_so(hokku, tiny):
@@ -250,8 +263,8 @@ def test_sessions_are_listed_renamed_exported_searched_and_removed(hokku, tiny, 
     assert r.returncode == 1 and b"there is no session a" in r.stderr
 
 
-@pytest.mark.parametrize("args,says", [(["rmm"], b'found "rmm", expected list, rm'), (["mv", "a"], b"found 1 arguments, expected NAME NEW"),
-                                       (["rm"], b"expected NAME, one or more")])
+@pytest.mark.parametrize("args,says", [(["rmm"], b'found "rmm", expected list, rm'), (["mv", "a"], b"found 1 argument, expected NAME NEW"),
+                                       (["rm"], b"expected NAME, one or more"), (["search", ""], b"found an empty TEXT")])
 def test_a_wrong_use_of_sessions_says_what_is_expected(hokku, args, says):
     r = hokku("sessions", *args)
     assert r.returncode == 2 and says in r.stderr

@@ -262,7 +262,7 @@ def tmux(tmp_path):
 
     def start(cols, rows):
         log = tmp_path / "log"
-        t = Tmux(tmp_path.name, f"sh -c \"echo above 1; echo above 2; {CLI} {log} '> ' '' plain; sleep 9\"", cols, rows)
+        t = Tmux(f"sh -c \"echo above 1; echo above 2; {CLI} {log} '> ' '' plain; sleep 9\"", cols, rows)
         open_ones.append(t)
         assert t.wait(lambda: t.screen()[-1:] == [">"])
         return t
@@ -279,7 +279,7 @@ def test_resized_a_terminal_that_wraps_anew_shows_each_line_once(tmux, tmp_path,
     t("paste-buffer", "-p")
     assert t.wait(lambda: text[-5:] in t.screen()[-1])
     for cols, rows in [(60, 40), (33, 40), (20, 40), (61, 40), (200, 40), (80, 12), (80, 40)]:
-        t("resize-window", "-x", str(cols), "-y", str(rows))
+        t.resize(cols, rows)
         want = ["above 1", "above 2"] + "\n".join(printed("> " + text, cols, 200)[0]).rstrip("\n").split("\n")
         # tmux moves what is above into its history, and back. What it has moved there of a line of several rows it wraps on its
         # own when the width changes again: then only the window is compared, and that nothing above it is lost.
@@ -292,7 +292,7 @@ def test_resized_a_terminal_that_wraps_anew_shows_each_line_once(tmux, tmp_path,
         time.sleep(0.3)  # for the program to have seen this size, and to check that it stays so
         assert right(), "\n".join(everything())
     # What is copied is the text: lines that the terminal broke are whole.
-    joined = t("capture-pane", "-p", "-J", "-S", "-")
+    joined = t.joined()
     if name in ("code", "lines"):
         assert [l.rstrip() for l in joined.strip().split("\n")][-len(text.split("\n")):] == ("> " + text).split("\n")
 
@@ -414,6 +414,24 @@ def test_names_of_files_are_completed_and_cannot_drive_the_terminal(editor, tmp_
     assert e.wait(lambda: any(r.endswith("/noé") for r in e.screen.rows()))  # the other one is not offered
     assert "\x1b]0" not in e.raw and "tes" not in "".join(e.screen.rows()).replace(str(tmp_path), "")
     assert e.messages() == [("text", f"/read {tmp_path}/sub/inner.txt ")]
+
+
+@pytest.mark.parametrize("typed,want", [
+    ('"{}/my f', '"{}/my file\\"s.txt" '), ("'{}/my f", "'{}/my file\"s.txt' "), ('"{}/a f', '"{}/a folder/'),
+    ('"{}/a folder/it', '"{}/a folder/it\'s.txt" '), ("'{}/a folder/it", "'{}/a folder/it"), ('"{}/do', '"{}/double'),
+    ('"{}/my file.txt" {}/a', '"{}/my file.txt" {}/a\\ folder/'), ("it's {}/a", "it's {}/a\\ folder/")])
+def test_names_begun_with_a_quote_are_completed_in_it(editor, tmp_path, typed, want):
+    (tmp_path / "my file\"s.txt").write_text("x")
+    (tmp_path / "a folder").mkdir()
+    (tmp_path / "a folder" / "it's.txt").write_text("x")  # cannot stand between single quotes
+    (tmp_path / "double 1").write_text("x")
+    (tmp_path / "double 2").write_text("x")
+    e = editor(200, 10)
+    e.send("/read " + typed.replace("{}", str(tmp_path)) + "\t")
+    e.pump(0.1)
+    e.send("\r")
+    want = want.replace("{}", str(tmp_path))
+    assert e.messages() == [("text", "/read " + (want + " " if want.endswith("double") else want))]
 
 
 def test_of_a_long_prompt_the_end_is_shown(editor):

@@ -19,6 +19,9 @@ BUILTIN = ROOT / "builtin/hokku-builtin.gguf"
 SHAPES = {
     "untied-f32": "--arch llama --layers 2 --embd 96 --heads 6 --kv-heads 2 --head-dim 16 --ff 160 --types F32 --vocab 700 --no-tied",
     "tied-q8": "--arch qwen2 --layers 3 --embd 96 --heads 3 --kv-heads 1 --head-dim 40 --ff 160 --types Q8_0 --vocab 700 --tied",
+    # windows in layers 0, 2 and 4
+    "windowed": "--arch gpt-oss --layers 5 --embd 96 --heads 6 --kv-heads 2 --head-dim 32 --ff 64 --types F16 --vocab 700 --swa 40"
+                " --experts 4 --experts-used 2 --expert-ff 64 --ctx 200000",
 }
 HAIKU = "Write a haiku about the sea, the moon and an old boat.\n" * 12
 
@@ -216,7 +219,9 @@ def test_a_seed_gives_the_same_answer_for_every_batch_size(hokku, path, b):
 
 PLAN = re.compile(r"weights ([\d,]+) \+ KV ([\d,]+) \+ scratch ([\d,]+) \+ other ([\d,]+) bytes for a context of (\d+) tokens; "
                   r"free ([\d,]+) bytes: (fits|does not fit)\n"
-                  r"largest context that fits: (\d+) tokens, with -ctk q8_0 -ctv q8_0: (\d+)\n")
+                  r"(?:of the KV ([\d,]+) of ([\d,]+) layers keep the last ([\d,]+) tokens: they see no more than a window\n)?"
+                  r"(?:of the weights a token reads [^\n]*\n)?"
+                  r"largest context that fits, up to the model's own: (\d+) tokens, with -ctk q8_0 -ctv q8_0: (\d+)\n")
 
 
 class Plan:
@@ -224,8 +229,10 @@ class Plan:
         self.r = hokku("-m", path, "--dry-run", "--device", "cpu", "-t", 1, *options)
         said = PLAN.fullmatch(self.r.stdout.decode())
         assert said, (self.r.stdout, self.r.stderr)
-        number = [int(x.replace(",", "")) if x[0].isdigit() else x for x in said.groups()]
-        self.weights, self.kv, self.scratch, self.other, self.n_ctx, self.free, self.verdict, self.most, self.most_q8 = number
+        number = [int(x.replace(",", "")) if x and x[0].isdigit() else x for x in said.groups()]
+        self.weights, self.kv, self.scratch, self.other, self.n_ctx, self.free, self.verdict = number[:7]
+        self.near = number[7:10]  # None: nothing is said of windows
+        self.most, self.most_q8 = number[10:]
         self.total = self.weights + self.kv + self.scratch + self.other
 
 
@@ -243,6 +250,7 @@ class Facts:
         self.rope = get("rope.dimension_count") or self.dim
         self.vocab = self.tensors["token_embd.weight"].shape[1]
         self.weights = sum(int(t.n_bytes) for t in r.tensors)
+        self.window = get("attention.sliding_window")
         self.float_keys = self.tensors["blk.0.attn_k.weight"].tensor_type.name in ("F32", "F16", "BF16")
 
     def key_bytes(self, q8):
@@ -255,6 +263,11 @@ class Facts:
         key = (self.dim * self.key_bytes(q8k) + scales) * up(n_ctx, 256)
         value = (up(self.dim, 16) * (1 if q8v else 2) + scales) * up(n_ctx, 256)
         return (up(key, 64) + up(value, 64)) * self.kv_heads * self.layers
+
+    def near_positions(self, n_ctx, batch=512):
+        """The window and as much behind it, 1024 at most, which begin and end within blocks of 256, and a batch, or 512."""
+        up = lambda n: -(-n // 256) * 256
+        return min(up(self.window + min(self.window, 1024)) + 2 * 256 + up(min(max(batch, 512), n_ctx)), up(n_ctx))
 
 
 KV_TYPES = [(k, v) for k in ("f16", "q8_0") for v in ("f16", "q8_0")]
@@ -271,6 +284,62 @@ def test_a_plan_says_what_the_file_holds_and_what_the_cache_takes(hokku, path):
             assert (plan.n_ctx, plan.verdict, plan.r.returncode) == (n_ctx, "fits", 0)
             assert plan.most == plan.most_q8 == facts.trained and plan.total < plan.free
     assert Plan(hokku, path).n_ctx == facts.trained
+
+
+def test_a_plan_counts_what_layers_with_a_window_keep(hokku, made):
+    path = made("windowed")
+    facts = Facts(path)
+    for n_ctx, batch in (600, 512), (1280, 512), (1281, 512), (8192, 512), (100_000, 64), (8192, 8192):
+        near = facts.near_positions(n_ctx, batch)
+        for k, v in KV_TYPES:
+            plan = Plan(hokku, path, "-c", n_ctx, "-b", batch, "-ctk", k, "-ctv", v)
+            types = (k == "q8_0", v == "q8_0")
+            assert plan.kv == (3 * facts.kv(near, *types) + 2 * facts.kv(n_ctx, *types)) // 5, (n_ctx, batch, k, v)
+            assert plan.near == ([3, 5, near] if near < n_ctx else [None] * 3), (n_ctx, batch)
+
+
+def test_what_a_window_gave_up_is_read_again_and_said(made, chat):
+    """What was undone within reach is there; what is further back is not, and counted by /stats."""
+    c = chat("-m", made("windowed"), "--temp", 0, "-n", 6, "--ignore-eos", "-c", 8192, "-t", 1)
+    number = lambda pattern, text: int(re.search(pattern, text).group(1).replace(",", ""))
+    used = []
+    for message in ("ab cd " * 40, "ef gh " * 400, "ij kl " * 400):
+        c.say(message)
+        used.append(number(r"([\d,]+) of 8,192 tokens used", c.say("/context")))
+        assert "read again" not in c.say("/stats")
+    assert used[2] - used[1] > 1280 < used[1] - used[0]  # more than is kept
+    c.say("/undo")
+    c.say("kl")
+    assert "read again" not in c.say("/stats")
+    c.say("/undo 2")
+    c.say("mn")
+    stats = c.say("/stats")
+    assert used[0] - 3 <= number(r"read again ([\d,]+)", stats) <= used[0]  # the last tokens of an answer may differ
+    assert number(r"reused ([\d,]+)", stats) == 0
+    c.leave()
+
+
+def test_a_session_goes_on_with_the_windows_that_there_are(made, chat):
+    """The file lacks what was given up before it was saved; read again, that is saved, too: by another program than the first."""
+    options = ["-m", made("windowed"), "--temp", 0, "-n", 6, "--ignore-eos", "-c", 8192, "-t", 1, "--session", "windows"]
+    number = lambda pattern, text: int(re.search(pattern, text).group(1).replace(",", ""))
+    used = lambda c: number(r"([\d,]+) of 8,192 tokens used", c.say("/context"))
+    c = chat(*options)
+    c.say("ab cd " * 400 + "ef gh " * 400)
+    before = used(c)
+    assert before > 2 * 1280
+    c.leave()
+    for undo, messages in ("", ["ij"]), ("/undo 2", ["ab cd " * 100 + "kl"]), ("", ["mn", "op"]):
+        c = chat(*options)
+        if undo:
+            c.say(undo)
+        for message in messages:
+            c.say(message)
+            stats = c.say("/stats")
+            assert undo or number(r"reused ([\d,]+)", stats) >= before - 3, stats
+            assert undo or "read again" not in stats, stats
+            before = used(c)
+        c.leave()
 
 
 def test_scratch_grows_with_batch_threads_and_context_as_it_must(hokku, path):

@@ -1,11 +1,16 @@
 """/model: the same conversation with another model; and what else a chat can change in the middle and take back."""
 import os
+import pathlib
+import re
 import shutil
 import subprocess
 import sys
 
+import pexpect
 import pytest
 from conftest import HOKKU, ROOT, model
+from test_places import shim  # noqa: F401 (fixture)
+from test_pull import server  # noqa: F401 (fixture)
 from test_repl import PLAIN, chat, tiny  # noqa: F401 (fixtures)
 
 BUILTIN = str(ROOT / "builtin/hokku-builtin.gguf")
@@ -74,6 +79,77 @@ def test_a_model_that_cannot_be_loaded_loses_nothing(chat, bad, other, message):
     assert c.leave() == 0
 
 
+def test_where_the_old_model_has_no_room_either_the_chat_ends_and_is_kept(chat, hokku, stories, bad, shim, tmp_path):
+    memory = tmp_path / "meminfo"
+    memory.write_text("MemTotal: 16000000 kB\nMemAvailable: 8000000 kB\n")
+    c = chat("-m", stories, *PLAIN, "-n", 10, env={"LD_PRELOAD": shim, "TEST_MEMINFO": str(memory)})
+    first = c.answer("Once upon a time")
+    memory.write_text("MemTotal: 16000000 kB\nMemAvailable: 1 kB\n")  # somebody else has taken it
+    c.p.send(f"/model {bad}/fat.gguf\r")
+    c.p.expect(pexpect.EOF)
+    c.p.close()
+    assert c.p.exitstatus == 4
+    assert "cannot be opened again" in c.p.before and c.p.before.count("are available") == 2
+    c = chat("-m", stories, *PLAIN, "-n", 10, "--continue")
+    assert "1 turn" in c.first and first.strip() in c.first
+
+
+# ------------------------------------------------------------------------------------------ from the Hub
+
+
+@pytest.fixture
+def hub(server, home):
+    """A Hub with the builtin model, and one file that is none; `home` asks it."""
+    server.reset()
+    server.add("someone/Small-GGUF", files={"small-q8_0.gguf": pathlib.Path(BUILTIN).read_bytes()})
+    server.add("someone/Broken-GGUF", files={"broken-q8_0.gguf": b"GGUF" + bytes(2000)})
+    home.update(HF_ENDPOINT=server.url, NO_PROXY="*")
+    return server
+
+
+def test_a_model_by_its_name_is_downloaded_and_answers(chat, hub, stories):
+    c = chat("-m", stories, *PLAIN, "-n", 10)
+    c.answer("Once upon a time")
+    out = c.say("/model someone/Small-GGUF:q8_0")
+    assert "downloaded small-q8_0.gguf" in out and "(now hokku built-in" in out
+    want = c.answer("and then")
+    c = chat("-m", stories, *PLAIN, "-n", 10)
+    c.answer("Once upon a time")
+    assert "(now hokku built-in" in c.say(f"/model {BUILTIN}")
+    assert c.answer("and then") == want
+    # There already: nothing is said of a download, nor of the places that were looked into.
+    c.say(f"/model {stories}")
+    assert [l[:5] for l in c.say("/model someone/Small-GGUF:q8_0").strip().split("\n")[1:]] == ["(now "]
+
+
+@pytest.mark.parametrize("name,message", [("someone/Nowhere-GGUF", "someone/Nowhere-GGUF"), ("someone/Broken-GGUF", "GGUF"),
+                                          ("someone/Small-GGUF:q2_k", "q2_k")])
+def test_a_name_that_gives_no_model_loses_nothing(chat, hub, name, message):
+    options = ["-m", BUILTIN, "--temp", 0, "-n", 10]
+    c = chat(*options)
+    first, want = c.answer("Hello"), c.answer("Who are you?")
+    c = chat(*options)
+    assert c.answer("Hello") == first
+    errors = [l for l in c.say(f"/model {name}").split("\n") if l.startswith("hokku: ")]
+    assert len(errors) == 1 and message in errors[0]
+    assert c.answer("Who are you?") == want
+
+
+def test_ctrl_c_stops_the_download_and_the_chat_goes_on(chat, hub, stories):
+    options = ["-m", stories, *PLAIN, "-n", 10]
+    c = chat(*options)
+    first, want = c.answer("Once upon a time"), c.answer("There was")
+    c = chat(*options)
+    assert c.answer("Once upon a time") == first
+    hub.plan = [("slow", 150_000, 0.5)]
+    c.p.send("/model someone/Small-GGUF\r")
+    c.p.expect(r"\d %")
+    c.p.send("\x03")
+    c.ready()
+    assert c.answer("There was") == want
+    assert c.leave() == 0
+
+
 def test_a_saved_session_follows_to_the_other_model(chat, hokku, stories, tiny):
     c = chat("-m", stories, *PLAIN, "-n", 10, "--session", "s")
     c.say("Once upon a time")
@@ -85,6 +161,23 @@ def test_a_saved_session_follows_to_the_other_model(chat, hokku, stories, tiny):
     assert "Once upon a time" in c.say("/context")
     assert "qwen2" in c.say("/model")
     assert hokku("replay", "s").returncode == 0
+
+
+def test_a_session_of_another_model_names_the_command_that_opens_it(chat, hokku, stories, tiny, tmp_path):
+    other = tmp_path / "it's a \"model\".gguf"
+    shutil.copy(tiny, other)
+    assert hokku("-m", other, "-n", 3, "--session", "theirs", "Hello").returncode == 0
+    c = chat("-m", stories, *PLAIN, "-n", 5)
+    c.say("Once upon a time")
+    said = re.search(r"^hokku: session theirs is of another model .*: (/model .*), then (/load theirs)$", c.say("/load theirs"), re.M)
+    assert "1 turn" not in c.say("/undo")  # nothing was replaced
+    assert "(now " in c.say(said.group(1))
+    assert "(session theirs: 1 turn" in c.say(said.group(2))
+    assert c.leave() == 0
+    other.unlink()
+    c = chat("-m", stories, *PLAIN)
+    out = c.say("/load theirs")
+    assert "made with the model" in out and "/model" not in out  # its file is gone
 
 
 def test_what_was_replaced_comes_back_to_the_other_model(chat, stories, tiny):

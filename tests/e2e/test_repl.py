@@ -10,6 +10,7 @@ import time
 import pexpect
 import pytest
 from conftest import HOKKU, STORY, model
+from terminal import Tmux
 
 PLAIN = ["-no-cnv", "--temp", "0"]
 WORDS = " ".join(STORY["continues"].split()[:4])  # what follows STORY["begin"]
@@ -100,6 +101,18 @@ def test_every_way_to_type_two_lines_is_one_message(chat, hokku, stories, keys):
     assert want.strip() in out
 
 
+def test_lines_typed_while_a_command_works_are_lines_of_their_own(chat, stories, tmp_path):
+    os.mkfifo(tmp_path / "slow")
+    c = chat("-m", stories, *PLAIN, "-n", 3)
+    c.p.send(f"/set schema @{tmp_path}/slow\r")
+    time.sleep(0.3)  # it waits for the file now
+    c.p.send("/set temp 0.3\r/set top-k 5\r")
+    time.sleep(0.3)
+    (tmp_path / "slow").write_text('{"type":"integer"}')
+    c.p.expect(r"(?:\n|2004h)temp 0\.3\r\n", timeout=10)
+    c.p.expect(r"(?:\n|2004h)top-k 5\r\n", timeout=10)
+
+
 def test_ctrl_j_typed_slowly_is_a_line_break(chat, hokku, stories):
     want = hokku("-m", stories, *PLAIN, "-n", 16, "one\ntwo").stdout.decode()
     c = chat("-m", stories, *PLAIN, "-n", 16)
@@ -166,6 +179,7 @@ def test_unknown_commands_and_settings_name_the_nearest(chat, stories):
     assert "did you mean /retry" in c.say("/rety")
     assert "did you mean /stats" in c.say("/stat")
     assert "did you mean temp" in c.say("/set tmep 1")
+    assert "did you mean temp;" in c.say("/set temperature 1") and "did you mean n-predict" in c.say("/set max_tokens 1")
     assert "expected one of error|drop|shift" in c.say("/set overflow dorp")
     assert "takes no argument" in c.say("/stats now")
     assert "needs an argument" in c.say("/load")
@@ -343,6 +357,49 @@ def test_ctrl_c_at_the_prompt(chat, stories):
     assert "0 of 128" in c.say("/context")
 
 
+def test_ctrl_d_between_quotes_loses_nothing_at_once(chat, tiny):
+    c = chat("-m", tiny, "-n", 2)
+    c.p.send('"""one\r')
+    c.p.expect(r"\. $")
+    c.p.send("\x04")
+    c.p.expect_exact('(""" ends the message, Ctrl-D once more leaves)')
+    c.p.expect(r"\. $")
+    c.p.send('two"""\r')
+    c.p.expect("cut after")
+    c.ready()
+    c.p.send("/edit\r")
+    c.p.expect(r"one\r?\n[^\n]*two")
+    c.p.send("\x03")
+    c.ready()
+    c.p.send('"""one\r')
+    c.p.expect(r"\. $")
+    c.p.send("\x04\x04")
+    c.p.expect(pexpect.EOF)
+
+
+def test_a_paste_that_begins_with_three_quotes_is_sent_as_it_is(chat, tiny):
+    c = chat("-m", tiny, "-n", 2)
+    c.p.send('\x1b[200~"""What it does."""\nimport os\x1b[201~\r')
+    c.p.expect("cut after")
+    c.ready()
+    c.p.send("/edit\r")
+    c.p.expect_exact('"""What it does."""')
+    c.p.send("\x03")
+    c.ready()
+    c.say('\x1b[200~"""\nbetween\n"""\x1b[201~')  # but a block as it is typed is one
+    c.p.send("/edit\r")
+    c.p.expect(r"\x1b\[\?2004h[^\n]*> between")
+    c.p.send("\x03")
+    c.ready()
+
+
+def test_a_message_taken_for_a_command_is_told_how_to_be_one(chat, tiny):
+    c = chat("-m", tiny, "-n", 2)
+    assert "unknown command /proc/version; /help lists them; a message takes a space before its /" in c.say("/proc/version is what?")
+    assert "unknown command /hlep, did you mean /help; /help lists them" in c.say("/hlep")
+    assert "cut after" in c.say(" /proc/version is what?")
+
+
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT])
 @pytest.mark.parametrize("when", ["typing", "answering"])
 def test_the_terminal_is_restored_whatever_kills(chat, tiny, sig, when):
@@ -482,6 +539,19 @@ def test_file_names_cannot_drive_the_terminal(chat, stories):
     assert "\x1b]0;" not in c.p.before
 
 
+def test_a_line_longer_than_a_plain_terminal_gives_is_not_sent_in_part(chat, stories):
+    c = chat("-m", stories, *PLAIN, "-n", 3, env={"TERM": "dumb"})
+    c.p.send("word " * 1500 + "\r")
+    c.p.expect_exact("hokku: the line is longer than the 4,095 bytes that this terminal gives")
+    c.ready()
+    assert "0 of 128 tokens" in c.say("/context")
+    c.p.send('"""\r' + "word " * 1500 + '\r"""\r')
+    c.p.expect_exact("hokku: the line is longer")
+    c.ready()
+    assert "0 of 128 tokens" in c.say("/context")
+    assert "cut after" in c.say("word " * 15)
+
+
 def test_no_color_means_no_color(chat, stories):
     for env in ({"NO_COLOR": "1"}, {"TERM": "dumb", "NO_COLOR": ""}):
         c = chat("-m", stories, *PLAIN, "-n", 8, env=env)
@@ -509,16 +579,6 @@ def test_prompt_notice_error_and_answer_look_different(home, stories):
 # -------------------------------------------------------------------------------------------- screen
 
 
-def tmux(*args):
-    return subprocess.run(["tmux", "-L", f"hokku-test-{os.getpid()}", "-f", "/dev/null", *args], capture_output=True, text=True).stdout
-
-
-def wait_for(condition, seconds=30):
-    end = time.time() + seconds
-    while not condition() and time.time() < end:
-        time.sleep(0.1)
-
-
 MIXED = ("A sentence that is longer than any of the windows, with **bold**, `code` and a word-that-does-not-fit-anywhere-at-all.\n"
          "古池や蛙飛び込む水の音、古池や蛙飛び込む水の音、古池や蛙飛び込む水の音 and 한국어 다람쥐 헌 쳇바퀴에 타고파 in one line\n"
          "family 👨‍👩‍👧 flags 🇯🇵🇫🇷 marks e\u0301 a\u0308 n\u0303 and more text so that it wraps e\u0301 and wraps\n"
@@ -531,31 +591,28 @@ def test_what_is_copied_from_the_screen_is_what_was_written(home, stories, tmp_p
     """The lines that tmux joins again are the model's own, also after the window has changed; halfway through the answer, too."""
     text = tmp_path / "text"
     text.write_text(MIXED)
-    screen = lambda: tmux("-u", "capture-pane", "-p", "-J", "-S", "-").split("begin\n")[-1]
+    t = Tmux(f"env HOME={home['HOME']} {HOKKU} -m {stories} -q -no-cnv --temp 0 -n 0 -c 1024 --prefill \"$(cat {text})\" begin; sleep 100", columns, 40)
     try:
-        tmux("-u", "new-session", "-d", "-x", str(columns), "-y", "40",
-             f"env HOME={home['HOME']} {HOKKU} -m {stories} -q -no-cnv --temp 0 -n 0 -c 1024 --prefill \"$(cat {text})\" begin; sleep 100")
-        tmux("set-option", "-g", "status", "off")
-        wait_for(lambda: "end" in screen())
+        joined = lambda: [l.rstrip() for l in t.joined().split("begin\n")[-1].strip().split("\n")]
+        assert t.wait(lambda: joined()[-1] == "end"), t.screen()
         for width in (columns, columns + 13, max(20, columns // 2)):
-            tmux("resize-window", "-x", str(width), "-y", "40")
-            time.sleep(0.2)
-            assert [l.rstrip() for l in screen().strip().split("\n")] == MIXED.split("\n"), width
+            t.resize(width, 40)
+            assert t.wait(lambda: joined() == MIXED.split("\n")), (width, joined())
     finally:
-        tmux("kill-server")
+        t.close()
 
 
 def test_an_answer_resized_in_the_middle_is_copied_whole(home, hokku, stories):
     want = hokku("-m", stories, *PLAIN, "-n", 70, "Once upon a time").stdout.decode().strip()
+    t = Tmux(f"env HOME={home['HOME']} NO_COLOR=1 {HOKKU} -m {stories} -q -no-cnv --temp 0 -n 70 -q", 60, 40)
     try:
-        tmux("new-session", "-d", "-x", "60", "-y", "40", f"env HOME={home['HOME']} NO_COLOR=1 {HOKKU} -m {stories} -q -no-cnv --temp 0 -n 70 -q")
-        wait_for(lambda: tmux("capture-pane", "-p").startswith("> "))
-        tmux("send-keys", "Once upon a time", "Enter")
+        assert t.wait(lambda: t.screen()[0].startswith(">")), t.screen()
+        t("send-keys", "Once upon a time", "Enter")
         for width in (31, 90, 45):
-            tmux("resize-window", "-x", str(width), "-y", "40")
+            t.resize(width, 40)
             time.sleep(0.05)
-        wait_for(lambda: "(cut" in tmux("capture-pane", "-p"))
-        joined = tmux("capture-pane", "-p", "-J", "-S", "-")
+        assert t.wait(lambda: "(cut" in t.joined()), t.screen()
+        joined = t.joined()
     finally:
-        tmux("kill-server")
+        t.close()
     assert joined.split("Once upon a time\n", 1)[1].split("(cut")[0].strip() == want

@@ -13,7 +13,7 @@ import time
 
 import pexpect
 import pytest
-from conftest import HOKKU, model
+from conftest import HOKKU, ROOT, model
 from session_format import describe, file, parts, records, state, version_1
 from test_repl import chat, start_long_answer, tiny  # noqa: F401 (fixtures)
 
@@ -49,6 +49,19 @@ def test_the_chat_resumes_what_the_chat_saved(chat, tiny):
         got.append(c.answer(line))
         assert c.leave() == 0
     assert got == want
+
+
+def test_a_session_opens_with_its_own_model_whatever_model_the_environment_has(hokku, chat, tiny):
+    builtin = str(ROOT / "builtin/hokku-builtin.gguf")
+    whole = hokku("-m", tiny, *SAMPLED, "--json", "--turns", input="one\ntwo words\n")
+    ask(hokku, tiny, "s", "one")
+    r = hokku(*SAMPLED, "--session", "s", "--json", "two words", env={"HOKKU_MODEL": builtin})
+    assert r.returncode == 0, r.stderr
+    assert json.loads(r.stdout)["tokens"] == json.loads(whole.stdout.splitlines()[1])["tokens"]
+    assert hokku(*SAMPLED, "--base", "s", "x", env={"HOKKU_MODEL": builtin}).returncode == 0
+    r = hokku(*SAMPLED, "--session", "s", "-m", builtin, "three")  # named: an error
+    assert r.returncode == 1 and b"made with the model" in r.stderr, r
+    assert b"hokku-builtin" in hokku(*SAMPLED, "--session", "new", "-v", "x", env={"HOKKU_MODEL": builtin}).stderr
 
 
 def test_settings_and_system_prompt_come_back_and_the_command_line_wins(chat, tiny):
@@ -270,6 +283,9 @@ def test_nothing_but_sessions_is_left_behind(chat, hokku, tiny, sessions):
     c = chat("-m", tiny, *SAMPLED, "--session", "s")
     c.say("one")
     assert (sessions / ".s.lock").exists()
+    deadline = time.monotonic() + 20  # it is saved in the background; what a save leaves the next one takes away
+    while {p.name for p in sessions.iterdir()} != {".s.lock", "s.session"} and time.monotonic() < deadline:
+        time.sleep(0.01)
     c.p.kill(signal.SIGKILL)
     c.p.wait()
     ask(hokku, tiny, "t", "one")
@@ -303,6 +319,66 @@ def test_the_chat_survives_a_save_that_fails(chat, tiny, sessions):
     resource.prlimit(c.p.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert "not saved" not in c.say("three")
     assert describe(sessions / "s.session")["turns"] == 3
+
+
+def test_a_session_whose_file_is_taken_away_is_written_again(chat, tiny, sessions):
+    path = sessions / "s.session"
+    c = chat("-m", tiny, *SAMPLED, "--session", "s")
+    c.answer("one")
+    path.unlink()
+    assert "hokku: " not in c.say("two")
+    saved = describe(path)
+    assert saved["turns"] == 2 and saved["kv_positions"] >= saved["tokens"] - 1
+    assert c.leave() == 0
+    assert "2 turns" in chat("-m", tiny, *SAMPLED, "--session", "s").first
+
+
+@pytest.mark.parametrize("how", ["renamed over it", "written into it"])
+def test_what_another_program_put_in_its_place_is_not_overwritten(chat, hokku, tiny, sessions, how):
+    path = sessions / "s.session"
+    ask(hokku, tiny, "other", "something else")
+    other = (sessions / "other.session").read_bytes()
+    c = chat("-m", tiny, *SAMPLED, "--session", "s")
+    c.answer("one")
+    if how == "renamed over it":
+        (sessions / "other.session").rename(path)
+    else:
+        path.write_bytes(other)
+    assert "session s is not saved" in c.say("two")
+    assert path.read_bytes() == other
+    assert "(saved as t, " in c.say("/save t")
+    assert c.leave() == 0
+    assert path.read_bytes() == other and describe(sessions / "t.session")["turns"] == 2
+
+
+LONG = "a message of some more words, " * 8
+
+
+def test_where_the_disk_has_no_room_for_the_memory_the_text_is_saved(chat, hokku, tiny, sessions):
+    c = chat("-m", tiny, *SAMPLED, "--session", "s")
+    c.answer("one")
+    room = (sessions / "s.session").stat().st_size + 15000
+    resource.prlimit(c.p.pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+    out = c.say(LONG)
+    assert out.count("hokku: ") == 1 and "File too large" in out and "the text alone of session s is saved" in out
+    want = c.answer("two")
+    assert "hokku: " not in c.say("three")
+    saved = describe(sessions / "s.session")
+    assert saved["turns"] == 4 and 0 < saved["kv_positions"] < saved["tokens"]  # what was there stays
+    assert c.leave() == 0
+    c = chat("-m", tiny, *SAMPLED, "--session", "s")
+    said = c.first.replace("hokku: no NVIDIA GPU", "")
+    assert "4 turns" in said and "hokku: " not in said
+    c.say("/undo 2")
+    assert c.answer("two").endswith(want)  # behind what is shown while it is read again
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (15000, 15000))
+
+    r = hokku("-m", tiny, *SAMPLED, "--session", "t", LONG, preexec_fn=limit)  # without a terminal, too
+    assert r.returncode == 0 and r.stdout and b"the text alone of session t is saved" in r.stderr, r
+    assert describe(sessions / "t.session")["turns"] == 1
 
 
 def test_a_chat_ends_with_1_when_the_session_asked_for_is_not_saved(chat, tiny, sessions):
@@ -361,6 +437,34 @@ def test_replay_agrees_with_the_recording(hokku, chat, tiny, sessions):
     r = hokku("replay", sessions / "s.session")
     assert r.returncode == 0 and b"all agree" in r.stdout and b"4 answers" in r.stdout, r
     assert json.loads(hokku("replay", "--json", "s").stdout)["agree"] is True
+
+
+@pytest.mark.parametrize("types", [("q8_0", "q8_0"), ("q8_0", "f16"), ("f16", "q8_0")], ids="-".join)
+def test_replay_has_the_cache_types_of_the_recording(hokku, sessions, types):
+    """Of q8_0 and f16 come other words: the recording says which they were, whatever the configuration says now."""
+    k, v = types
+    r = hokku("-ctk", k, "-ctv", v, "-n", 200, "-s", 5, "--temp", 1.5, "--ignore-eos", "--session", "s", "Write a haiku about the sea")
+    assert r.returncode == 0, r.stderr
+    meta = next(json.loads(p) for t, _, _, p in parts((sessions / "s.session").read_bytes()) if t == "META")
+    assert (meta["cache_type_k"], meta["cache_type_v"]) == types
+    other = {"HOKKU_CACHE_TYPE_K": "f16" if k == "q8_0" else "q8_0", "HOKKU_CACHE_TYPE_V": "f16" if v == "q8_0" else "q8_0"}
+    for env in ({}, other):
+        r = hokku("replay", "s", env=env)
+        assert r.returncode == 0 and b"all agree" in r.stdout, r
+    r = hokku("replay", "s", "-ctk", other["HOKKU_CACHE_TYPE_K"], "-ctv", other["HOKKU_CACHE_TYPE_V"])
+    assert r.returncode == 1 and b"token" in r.stdout, r  # what is asked for is had
+
+
+def test_replay_has_the_model_and_the_context_of_the_recording(hokku, tiny, sessions):
+    """What the environment gives to every call names no other model or context for a recording; the command line does."""
+    ask(hokku, tiny, "s", "one", "-c", 100, "--overflow", "shift", "-n", 150, "--ignore-eos")
+    env = {"HOKKU_MODEL": str(ROOT / "builtin/hokku-builtin.gguf"), "HOKKU_CTX_SIZE": "60"}
+    r = hokku("replay", "s", env=env)
+    assert r.returncode == 0 and b"all agree" in r.stdout, r
+    r = hokku("replay", "s", "-m", env["HOKKU_MODEL"])
+    assert r.returncode == 1 and b"made with the model" in r.stderr, r
+    r = hokku("replay", "s", "-c", 60)
+    assert r.returncode == 1 and b"all agree" not in r.stdout, r
 
 
 def test_replay_names_the_first_token_that_differs(hokku, tiny, sessions):
@@ -430,3 +534,38 @@ def test_hostile_numbers_in_the_messages_never_crash(hokku, tiny, sessions):
         path.write_bytes(file(bad))
         r = hokku("replay", "-q", "s")
         assert r.returncode in (0, 1, 5), r
+
+
+def test_a_turn_that_is_taken_back_takes_back_what_it_dropped(chat, hokku):
+    """Else the answer tried again would not know its own question, and the session could not be read."""
+    builtin = ROOT / "builtin/hokku-builtin.gguf"
+    c = chat("-m", builtin, "-c", 160, "--overflow", "drop", "--temp", 0, "-n", 24, "--session", "a")
+    answers = [c.answer(m) for m in ("Who are you?", "Write a haiku about rain", "What is 3 plus 4?")]
+    before = c.say("/context")
+    assert "dropped" not in before and "7" in answers[2]
+    assert "dropped the oldest 3 turns" in c.say("What is a haiku? " * 20)
+    assert c.say("/context").count(" dropped ") == 3
+    assert "back to turn 3" in c.say("/undo")
+    assert c.say("/context") == before
+    c.say("/redo")
+    assert c.say("/context").count(" dropped ") == 3
+    c.say("/undo")
+    assert answers[2].strip() in c.say("/retry 5")  # nothing is random here
+    assert c.say("/context") == before
+    assert "too many with one for an answer" in c.say("word " * 400)  # what cannot be answered drops nothing
+    assert c.say("/context") == before
+    assert c.leave() == 0
+    assert "= 7" in hokku("sessions", "export", "a", "-").stdout.decode()
+    assert hokku("replay", "-m", builtin, "a").returncode == 0
+
+
+def test_a_system_prompt_is_saved_when_it_is_set(chat, hokku, tiny):
+    c = chat("-m", tiny, "-n", 3, "--session", "a")
+    c.say("hi")
+    for text in ("Be kind.", "Be brief.", "none"):
+        c.say(f"/system {text}")
+        want = b"" if text == "none" else f"## System\n\n{text}\n\n".encode()
+        saved, end = b"?", time.time() + 20
+        while saved != want and time.time() < end:
+            saved = hokku("sessions", "export", "a", "-").stdout.split(b"## You")[0]
+        assert saved == want

@@ -182,3 +182,20 @@ def test_a_model_that_answers_on_channels_is_refused(hokku, tmp_path):
     assert (r.returncode, r.stdout) == (2, b"") and b"channels (<|channel|>)" in r.stderr, r
     (tmp_path / "t.jinja").write_text("{{ messages[-1]['content'] }}<|end|>\n")  # ends a turn elsewhere
     assert hokku(*BUILTIN, "--chat-template-file", tmp_path / "t.jinja", "-n", 300, "--json-close", "-j", json.dumps(PERSON), "Hi").returncode == 0
+
+
+def test_an_enum_means_its_values_once_whatever_their_spelling(hokku):
+    """1 and 1.0 are one value, and the order of an object's properties tells no two apart."""
+    for schema, answer in [({"enum": [1, 1.0, "a", 1], "type": "integer"}, b"1"),
+                           ({"enum": [-0.5, 0.25, 0.5], "const": 0.25}, b"0.25"),
+                           ({"enum": [3, [2, {"x": 1.0, "y": 2}]], "const": [2.0, {"y": 2, "x": 1}]}, b'[2,{"y":2,"x":1}]')]:
+        r = hokku(*BUILTIN, "-j", json.dumps(schema), "Hi")
+        assert (r.returncode, r.stdout.strip()) == (0, answer), r.stderr
+    r = hokku(*BUILTIN, "-j", '{"enum": [1, "1", [1]], "const": 2}', "Hi")
+    assert r.returncode == 2 and b"no text at all obeys it" in r.stderr
+
+
+def test_a_schema_that_would_take_for_ever_is_refused(hokku):
+    defs = {f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(40)} | {"a40": {"type": "integer"}}
+    r = hokku(*BUILTIN, "-j", json.dumps({"enum": ["x", 2], "$ref": "#/$defs/a0", "$defs": defs}), "Hi")
+    assert r.returncode == 2 and b"more than 67108864 steps: make its lists, patterns and combinations smaller" in r.stderr

@@ -1,11 +1,13 @@
 """One-shot and pipes: what goes to which stream, exit codes, signals. Driven on a small model."""
 import collections
+import fcntl
 import json
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
+import termios
 import time
 
 import gguf
@@ -127,6 +129,36 @@ def test_a_full_disk_is_an_error(hokku, stories):
     with open("/dev/full", "wb") as full:
         r = hokku("-m", stories, *GREEDY, "-n", 5, BEGIN, stdout=full, stderr=subprocess.PIPE)
     assert r.returncode == 1 and b"No space left" in r.stderr
+
+
+@pytest.mark.parametrize("args", [["hi"], ["hi", "--json"], ["--help"], ["--version"], ["inspect"]])
+def test_a_closed_stdout_is_an_error_and_no_lost_answer(home, args):
+    r = subprocess.run(["/bin/sh", "-c", f'exec {HOKKU} "$@" >&-', "-", *args], env=home, capture_output=True, stdin=subprocess.DEVNULL)
+    assert r.returncode == 1 and r.stderr == b"hokku: standard output: cannot be written: Bad file descriptor\n"
+
+
+def test_a_closed_stderr_takes_nothing_from_the_answer(home, stories):
+    command = f"exec {HOKKU} -m {stories} -no-cnv --temp 0 -n 3 hi"
+    want = subprocess.run(["/bin/sh", "-c", command], env=home, capture_output=True, stdin=subprocess.DEVNULL)
+    r = subprocess.run(["/bin/sh", "-c", command + " -v --stats 2>&-"], env=home, capture_output=True, stdin=subprocess.DEVNULL)
+    assert r.returncode == 0 and r.stdout == want.stdout != b""
+
+
+def test_a_pipe_that_does_not_block_loses_nothing_while_its_reader_is_slow(home, hokku):
+    """Other programs make what they share with hokku so: a full pipe is then an error of write(), not a wait."""
+    r, w = os.pipe()
+    fcntl.fcntl(w, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(w, False)
+    p = subprocess.Popen([HOKKU, "inspect", "--json"], env=home, stdin=subprocess.DEVNULL, stdout=w, stderr=subprocess.PIPE)
+    os.close(w)
+    while p.poll() is None and fcntl.ioctl(r, termios.FIONREAD, bytes(4)) != (4096).to_bytes(4, "little"):
+        time.sleep(0.01)  # until it is full
+    while p.poll() is None and pathlib.Path(f"/proc/{p.pid}/stat").read_text().rsplit(") ")[1][0] != "S":
+        time.sleep(0.01)  # and it has noticed
+    with open(r, "rb") as f:
+        got = f.read()
+    assert p.stderr.read() == b"" and p.wait() == 0
+    assert got == hokku("inspect", "--json").stdout
 
 
 def test_a_broken_pipe_ends_quietly(home, stories):

@@ -1,5 +1,6 @@
 """What is typed is understood, or answered with what was found and expected."""
 import json
+import os
 import re
 import subprocess
 
@@ -22,10 +23,80 @@ def test_values_may_be_joined_to_their_option(hokku, stories, args):
     (["-ngl", "99"], b"-ngl is not needed"), (["-fa"], b"-fa is not needed"), (["--mlock"], b"--mlock is not needed"),
     (["--no-mmap"], b"--no-mmap is not needed"), (["-i"], b"-i is not needed"), (["--repeat-penality", "1"], b"did you mean --repeat-penalty"),
     (["-n5x"], b'--n-predict: found "5x"'), (["inspct", "x"], b'unknown tool "inspct", did you mean hokku inspect?'),
-    (["two", "words"], b"2 prompts given"), ([""], b"no prompt: it is empty")])
+    (["--jinja"], b"--jinja is not needed"), (["-dev", "cpu"], b"did you mean --device;"), (["--no-display-prompt"], b"never printed"),
+    (["--mirostat", "2"], b"--samplers"), (["--port", "80"], b"hokku serve --listen"), (["-cb"], b"-cb is not needed"),
+    (["--numa", "isolate"], b"numactl"), (["--prompt-cache", "x"], b"did you mean --session;"), (["-sm", "none"], b"--device cuda:N"),
+    (["-ub", "5"], b"did you mean --batch-size;"), (["-nc"], b"unknown option -nc; hokku --help"), (["--format", "json"], b"did you mean --json-schema;"),
+    (["run", "llama3"], b'hokku has no "run": '), (["show", "x.gguf"], b"hokku inspect FILE"), (["rm", "x"], b"hokku models rm NAME"),
+    (["two", "words"], b"2 prompts given"), ([""], b"no prompt: it is empty"), (["-Z"], b"unknown option -Z; hokku --help")])
 def test_what_others_have_is_answered_with_one_line(hokku, stories, args, says):
-    r = hokku("-m", stories, *args) if args[0] != "inspct" else hokku(*args)
+    r = hokku("-m", stories, *args) if args[0] not in ("inspct", "run", "show", "rm") else hokku(*args)
     assert r.returncode == 2 and says in r.stderr and r.stderr.count(b"\n") == 1 and r.stdout == b"", r
+
+
+def test_tools_have_the_suggestions_too(hokku, stories):
+    for args, says in ((["bench", "--json"], b"unknown option --json, did you mean --output;"), (["models", "-Z"], b"unknown option -Z; hokku models"),
+                       (["inspect", "--jsn", stories], b"did you mean --json;")):
+        r = hokku(*args)
+        assert r.returncode == 2 and says in r.stderr, r
+
+
+@pytest.mark.parametrize("args,says", [
+    (["inspect", "--temp", "1"], b"--temp is no option of hokku inspect; hokku inspect --help lists them"),
+    (["models", "-f"], b"-f is no option of hokku models; hokku models --help"), (["serve", "--session", "x"], b"--session is no option of hokku serve;"),
+    (["bench", "--listen", "x"], b"--listen is no option of hokku bench, but of hokku serve; hokku bench --help"),
+    (["--listen", "x", "hi"], b"--listen is no option of hokku alone, but of hokku serve; hokku --help")])
+def test_an_option_in_the_wrong_place_is_not_called_unknown(hokku, args, says):
+    r = hokku(*args)
+    assert r.returncode == 2 and says in r.stderr and r.stderr.count(b"\n") == 1, r
+
+
+@pytest.mark.parametrize("args,says", [
+    (["--json-indent", "2", "hi"], b"--json-indent is for --json-schema, which is not there"),
+    (["--json-indent", "2", "--grammar", 'root ::= "a"', "hi"], b"--json-indent is for --json-schema, which is not there"),
+    (["--json-close", "hi"], b"--json-close is for --json-schema, --grammar or --grammar-file, none of which is there"),
+    (["-0", "hi"], b"--null is for --lines or --turns, neither of which is there")])
+def test_what_belongs_to_another_option_is_not_ignored(hokku, stories, args, says):
+    r = hokku("-m", stories, *args)
+    assert r.returncode == 2 and says in r.stderr and r.stdout == b"", r
+    env = {"HOKKU_JSON_INDENT": "2", "HOKKU_NULL": "1", "HOKKU_UNORDERED": "1", "HOKKU_SHARD": "1/2", "HOKKU_PARALLEL": "3"}  # there it waits for what it belongs to
+    assert hokku("-m", stories, "-n", 1, "Once", env=env).returncode == 0
+
+
+def test_the_plan_is_json_where_json_is_asked_for(hokku, stories):
+    for options, code in ((["-c", 256], 0), (["-c", 64, "-b", 1000000000], 4)):
+        text = hokku("-m", stories, "--dry-run", *options)
+        r = hokku("-m", stories, "--dry-run", "--json", *options)
+        plan = json.loads(r.stdout)
+        assert r.returncode == text.returncode == code and plan["fits"] is (code == 0) and plan["n_ctx"] == options[1], r
+        said = re.match(r"weights (\d+) \+ KV (\d+) \+ scratch (\d+) \+ other (\d+) bytes", text.stdout.decode().replace(",", ""))
+        assert [plan[k] for k in ("weights", "kv", "scratch", "other")] == [int(n) for n in said.groups()]
+        most = re.search(rb"own: (\d+) tokens, with -ctk q8_0 -ctv q8_0: (\d+)", text.stdout)
+        assert [plan["n_ctx_max"], plan["n_ctx_max_q8_0"]] == [int(n) for n in most.groups()]
+
+
+@pytest.mark.parametrize("args", [["-p", "a", "-p", "b"], ["-f", "a", "--file", "b"], ["--file=a", "-f=b"]])
+def test_of_two_prompts_or_files_none_is_lost_without_a_word(hokku, stories, args):
+    r = hokku("-m", stories, *args)
+    assert r.returncode == 2 and b'given twice ("a", then "b"), expected once' in r.stderr and r.stdout == b"", r
+    r = hokku("-m", stories, "-n", 1, "--temp", 1, "--temp", 0, "Once", env={"HOKKU_PROMPT": ""})  # others may be given anew
+    assert r.returncode == 0, r
+
+
+def test_a_dash_is_standard_input(hokku, stories, tmp_path):
+    want = hokku("-m", stories, *PLAIN, "-n", 9, "Once").stdout
+    (tmp_path / "-").write_text("not this")
+    for args in (["-f", "-"], ["-"]):
+        assert hokku("-m", stories, *PLAIN, "-n", 9, *args, input="Once\n", cwd=tmp_path).stdout == want
+    want = hokku("-m", stories, *PLAIN, "-n", 9, "-p", "-").stdout  # a prompt for those who say that it is one
+    assert hokku("-m", stories, *PLAIN, "-n", 9, "--", "-").stdout == want
+
+
+def test_serve_knows_what_others_call_its_options(hokku):
+    for args, says in ((["--port", "80"], b"did you mean --listen;"), (["--host", "x"], b"did you mean --listen;"),
+                       (["--api-key", "x"], b"did you mean --api-key-file;")):
+        r = hokku("serve", *args)
+        assert r.returncode == 2 and says in r.stderr, r
 
 
 def test_an_empty_prompt_is_the_same_however_it_is_empty(hokku, stories, tmp_path):
@@ -38,6 +109,16 @@ def test_an_empty_prompt_is_the_same_however_it_is_empty(hokku, stories, tmp_pat
 def test_a_closed_standard_input_is_an_empty_one(home, stories):
     r = subprocess.run(["/bin/sh", "-c", f"exec {HOKKU} -m {stories} -no-cnv --temp 0 -n 3 hi <&-"], env=home, capture_output=True)
     assert r.returncode == 0 and r.stdout, r
+
+
+def test_a_standard_input_that_cannot_be_read_is_an_empty_one(hokku, stories):
+    """nohup, on a terminal, gives programs one that is open for writing alone."""
+    with open(os.devnull, "w") as unreadable:
+        r = hokku("-m", stories, *PLAIN, "-n", 3, "hi", stdin=unreadable)
+        assert r.returncode == 0 and r.stdout, r
+        for way in ([], ["--lines"]):
+            r = hokku("-m", stories, *way, stdin=unreadable)
+            assert b"Bad file descriptor" not in r.stderr and r.returncode == (0 if way else 2), r
 
 
 def test_a_context_beyond_the_training_is_said(hokku, stories):
@@ -78,3 +159,35 @@ def test_inspect_tells_what_matters_first_and_tensors_when_asked(hokku, stories)
 def test_a_session_that_is_not_there_is_named_once(hokku):
     r = hokku("replay", "nope.session")
     assert r.returncode == 1 and r.stderr.count(b"nope.session") == 1, r.stderr
+
+
+@pytest.mark.parametrize("line,says", [
+    ("temperature 1", b'unknown setting "temperature", did you mean temp\n'), ("max_tokens 5", b"did you mean n-predict\n"),
+    ("repeat-penality 1", b"did you mean repeat-penalty\n"), ("\u00ff\u00fe", 'unknown setting "\u00ff\u00fe"\n'.encode())])
+def test_an_unknown_setting_of_the_configuration_is_answered_like_an_option(hokku, stories, tmp_path, line, says):
+    (tmp_path / "config/hokku").mkdir(parents=True)
+    (tmp_path / "config/hokku/config").write_text(line + "\n")
+    r = hokku("-m", stories, "hi")
+    assert r.returncode == 2 and b"config:1: " in r.stderr and r.stderr.endswith(says), r
+
+
+def test_a_file_without_its_at_sign_is_named(hokku, stories, tmp_path):
+    (tmp_path / "person.json").write_text('{"type":"integer"}')
+    r = hokku("-m", stories, "-j", tmp_path / "person.json", "hi")
+    assert r.returncode == 2 and f"person.json is a file: --json-schema @{tmp_path}/person.json reads it".encode() in r.stderr, r
+    r = hokku("-m", stories, "-j", "person.json", "hi")  # there is none of this name here
+    assert r.returncode == 2 and b"is a file" not in r.stderr, r
+    r = hokku("-m", stories, "--grammar", tmp_path / "person.json", "hi")
+    assert r.returncode == 2 and f"--grammar-file {tmp_path}/person.json reads it".encode() in r.stderr, r
+
+
+def test_libraries_that_few_runs_need_are_opened_when_they_are_needed(hokku, tmp_path):
+    needed = subprocess.run(["readelf", "-d", HOKKU], capture_output=True, text=True, check=True).stdout
+    assert "libc.so" in needed and "libcurl" not in needed and "libmicrohttpd" not in needed
+    for name in ("libcurl.so.4", "libmicrohttpd.so.12"):
+        (tmp_path / name).write_text("no library")
+    env = {"LD_LIBRARY_PATH": str(tmp_path)}
+    assert hokku("--version", env=env).returncode == 0
+    for args, package in ((["pull", "a/b"], "libcurl4"), (["serve", "--listen", "127.0.0.1:0"], "libmicrohttpd12")):
+        r = hokku(*args, env=env)
+        assert r.returncode == 1 and f"cannot be opened: {tmp_path}/lib".encode() in r.stderr and f"apt install {package}\n".encode() in r.stderr, r

@@ -86,8 +86,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     struct error err = {0};
     const char *text = (const char *)data + 1;
-    struct grammar *g = data[0] & 1 ? grammar_from_schema(text, size - 1, data[0] & 2 ? 2 : 0, &err)
-                                    : grammar_from_gbnf(text, size - 1, &err);
+    struct grammar *g = data[0] & 1
+                            ? grammar_from_schema(text, size - 1, data[0] & 2 ? 2 : 0, NULL, &err)
+                            : grammar_from_gbnf(text, size - 1, NULL, &err);
     if (!g) {
         if (err.code != ERR_USAGE && err.code != ERR_MEMORY)
             abort();

@@ -21,16 +21,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { N_VOCAB = 1000, N_CTX = 64, KV = 4, N_SECTIONS = 4 };
 
-static size_t kv_bytes(const struct engine *e, size_t begin, size_t end)
+static size_t kv_bytes(const struct engine *e, bool near, size_t begin, size_t end)
 {
     (void)e;
-    return (end - begin) * KV;
+    return near ? 0 : (end - begin) * KV;
 }
 
-static bool kv_import(struct engine *e, const struct seq *s, size_t begin, size_t end,
+static bool kv_import(struct engine *e, const struct seq *s, bool near, size_t begin, size_t end,
                       const void *src, struct error *err)
 {
-    (void)src;
+    (void)near, (void)src;
     if (begin != s->n_past || end > e->n_ctx)
         abort();
     return err != NULL;
@@ -79,7 +79,7 @@ static void write_log(const char *path, const uint8_t *data, size_t size)
     while (size >= 5) {
         size_t at = body.len, n = (size_t)data[3] | (size_t)data[4] << 8;
         n = n < size - 5 ? n : size - 5;
-        buf_append(&body, &"METATMPLMSGSTIMEKVCHNEWS"[4 * (data[0] % 6)], 4);
+        buf_append(&body, &"METATMPLMSGSTIMEKVCHNEWSSTAT"[4 * (data[0] % 7)], 4);
         codec_put_u32(&body, checksum((const char *)data + 5, n));
         codec_put_u64(&body, data[1]);
         codec_put_u64(&body, data[2]);
@@ -159,7 +159,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         session_lock_release(&lock);
     }
     write_file(path, data, size);
-    if (!engine_init(&e, &core, &backend, &err) || !session_init(&c.session, &e, &err))
+    if (!engine_init(&e, &core, &backend, 1, 1, &err) || !session_init(&c.session, &e, &err))
         abort();
     if (session_open(&lock, "s", &c, &o, false, &note, &warning, &err)) {
         if (!sampler_check(&o.sampler, N_VOCAB, &err) || !sampler_check_numbers(&o.sampler, &err) ||

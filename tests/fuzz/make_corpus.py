@@ -134,13 +134,32 @@ def hub():
     yield "escape", ("u/r:x\n" + json.dumps([{"type": "file", "path": "../x.gguf", "size": 1}])).encode()
 
 
+def request():
+    """A byte of the kind, then a request's body; from 128 on of a form of calls, then an answer."""
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": [1]}'}}
+    tool = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}, "strict": False}}
+    messages = [{"role": "developer", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "a"}]},
+                {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_content": "r"}, {"role": "tool", "tool_call_id": "a", "name": "f", "content": "b"}]
+    chat = {"messages": messages, "model": "m", "stream": True, "stream_options": {"include_usage": True}, "max_completion_tokens": 3, "seed": 1, "stop": ["a", "b"],
+            "temperature": 1, "top_p": 0.5, "top_k": 3, "min_p": 0, "presence_penalty": 0, "frequency_penalty": 0, "n": 1, "logprobs": True, "top_logprobs": 2,
+            "tools": [tool], "tool_choice": "auto", "parallel_tool_calls": True, "user": None}
+    shape = {"messages": messages[1:2], "response_format": {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": {"type": "object"}}}}
+    for i, (kind, body) in enumerate([(0, chat), (0, shape), (1, {"prompt": "a\u0000", "max_tokens": 1, "stop": "x"}), (2, {"messages": messages}),
+                                      (3, {"content": "a", "add_special": True, "parse_special": False}), (4, {"tokens": [1, 2]})]):
+        yield f"body{i}", bytes([kind]) + json.dumps(body).encode()
+    arguments = b'{"name": "f", "arguments": {"x": [1]}}'
+    for kind, text in ((128, b"a <tool_call>" + arguments + b"</tool_call>\n<tool_call>" + arguments), (129, b"[TOOL_CALLS]f[CALL_ID]a[ARGS]{}"),
+                       (130, b"[TOOL_CALLS][" + arguments + b"," + arguments + b"]"), (131, b" <|python_tag|>" + arguments), (131, arguments)):
+        yield f"calls{kind}.{len(text)}", bytes([kind]) + text
+
+
 def config():
     yield "all", (b"# settings\ntemp 0.7\n--top-k = 20\nno-cnv\nlogit-bias 5-inf\nreverse-prompt a b\r\n"
                   b"samplers top_k;temp\nctx_size\t100\nthink=hide\ncache-type-k q8_0\n")
     yield "wrong", b"tmp 1\ntemp x\nseed -1\n"
 
 
-TARGETS = {f.__name__: f for f in (config, gguf, grammar, hub, session, template, terminal, tokenizer)}
+TARGETS = {f.__name__: f for f in (config, gguf, grammar, hub, request, session, template, terminal, tokenizer)}
 
 
 def write(directory, target):

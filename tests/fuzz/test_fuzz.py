@@ -13,7 +13,7 @@ BUILD = pathlib.Path(os.environ.get("HOKKU_BUILD", HERE.parents[1] / "build-asan
 sys.path.insert(0, str(HERE))
 import make_corpus  # noqa: E402
 
-RUNS = {"config": 15000, "gguf": 60000, "grammar": 5000, "hub": 200000, "session": 40000, "template": 40000, "terminal": 100000, "tokenizer": 60000}
+RUNS = {"config": 15000, "gguf": 60000, "grammar": 5000, "hub": 200000, "request": 60000, "session": 40000, "template": 40000, "terminal": 100000, "tokenizer": 60000}
 LIMITS = ["-timeout=60", "-rss_limit_mb=2048"]
 # Addresses reach the report of a run: how deep the stack is. Some containers do not allow to fix them.
 SAME_ADDRESSES = ["setarch", "-R"] if subprocess.run(["setarch", "-R", "true"], capture_output=True).returncode == 0 else []

@@ -15,6 +15,7 @@ struct shape {
     double temp_scale = 0;
     uint32_t temp_len = 1;
     bool norm_whole = false, norm_rotated = false, unrotated = false;
+    bool v_norms = false; // values, without weights
 };
 
 static double f16(double x)
@@ -106,6 +107,11 @@ struct conversation {
                         &rope[i * (s.rope_dim / 2)], &ck[at]);
                 round_row(&ck[at], s.head_dim, s.k_q8, k_scale);
                 prepare(s, &v[row], s.n_head_kv, h, nullptr, nullptr, &cv[at]);
+                double squares = 0;
+                for (uint32_t d = 0; d < s.head_dim; d++)
+                    squares += cv[at + d] * cv[at + d];
+                for (uint32_t d = 0; s.v_norms && d < s.head_dim; d++)
+                    cv[at + d] /= sqrt(squares / s.head_dim + 1e-6);
                 round_row(&cv[at], s.head_dim, s.v_q8, v_scale);
             }
     }
@@ -185,18 +191,23 @@ struct device_conversation {
     device_array<uint8_t> partial, q_f16;
     device_array<uint32_t> counters;
     device_array<struct seq_row> rows;
-    device_array<float> q_norm, k_norm;
+    device_array<float> q_norm, k_norm, ones;
 
     static struct attention_scratch scratch(const conversation &c)
     {
         struct attention_scratch a;
-        attention_scratch(Q.n_sm, c.s.n_head, c.s.n_head_kv, c.s.head_dim, c.n, &a);
+        attention_scratch(Q.n_sm, c.s.n_head, c.s.n_head_kv, c.s.head_dim, c.n, 1, &a);
+        struct attention_wide_scratch wide;
+        if (c.s.head_dim > ATTENTION_NARROW_HEAD_DIM &&
+            attention_wide_scratch(c.s.n_head, c.s.head_dim, c.s.head_dim, false,
+                                   c.n_ctx + KV_BLOCK, &wide))
+            a.partial = wide.partial;
         return a;
     }
     device_conversation(const conversation &conv, device_cache &in, uint32_t slot_)
         : c(conv), sizes(scratch(conv)), cache(in), slot(slot_), partial(sizes.partial),
           q_f16(sizes.q_f16), counters(sizes.counters / 4), rows(1), q_norm(conv.q_norm),
-          k_norm(conv.k_norm)
+          k_norm(conv.k_norm), ones(std::vector<float>(conv.s.head_dim, 1.0f))
     {
         counters.put(std::vector<uint32_t>(counters.n, 0));
     }
@@ -214,6 +225,7 @@ struct device_conversation {
     // Tokens [at, at + n): the decode kernel for n == 0 (one token), else prefill. What nobody
     // writes to the result is UNTOUCHED. skip: decoding has ended, the kernel is to do nothing.
     static constexpr float UNTOUCHED = 7.0f;
+    bool cached = false; // keys and values are there, from an earlier run
     // before: launches just before; elsewhere: where the kernels find slot and position.
     std::vector<float> run(
         uint32_t at, uint32_t n, bool skip = false, const std::function<void()> &before = [] {},
@@ -266,7 +278,10 @@ struct device_conversation {
         a.ld_kv = c.n_kv;
         a.out = out.p;
         a.skip = n ? nullptr : flag.p;
+        a.v_norm = c.s.v_norms ? ones.p : nullptr;
+        a.cached = cached;
         a.partial = (float *)partial.p;
+        a.partial_bytes = sizes.partial;
         a.counters = counters.p;
         a.q_f16 = (__half *)q_f16.p;
         before();
@@ -332,6 +347,8 @@ static const struct shape special_shapes[] = {
     changed(shapes[10], [](struct shape &s) { s.norm_rotated = true; }),
     changed(shapes[1], [](struct shape &s) { s.temp_scale = 0.7, s.temp_len = 9; }),
     changed(shapes[14], [](struct shape &s) { s.temp_scale = 0.3, s.softcap = 1, s.n_swa = 50; }),
+    changed(shapes[1], [](struct shape &s) { s.v_norms = true; }),
+    changed(shapes[9], [](struct shape &s) { s.v_norms = s.norms = true; }),
 };
 
 // A prompt in one chunk, in two, then tokens one by one.
@@ -362,6 +379,64 @@ static void attention_agrees_for_what_some_models_do(void)
         device_conversation one_by_one(c);
         for (uint32_t i = 0; i < 3; i++)
             compare(c, one_by_one.run(i, 0), i, 1, "decode");
+    }
+}
+
+// Heads for which attention_wide.cu is there; the last sees positions of several splits.
+static const struct shape wide_shapes[] = {
+    {2, 1, 512, 512, 0, true, true, false, false},
+    {3, 3, 260, 64, 0, false, false, false, false},
+    {17, 1, 400, 400, 0, true, false, true, true},
+    changed({4, 2, 512, 128, 200, true, true, false, true},
+            [](struct shape &s) { s.v_norms = true, s.softcap = 2, s.scale = 0.1; }),
+    changed(
+        {2, 1, 288, 288, 40, true, false, false, false},
+        [](struct shape &s) { s.norms = s.norm_whole = true, s.temp_scale = 0.4, s.temp_len = 9; }),
+};
+
+// Whatever is beside a row, and however its splits are shared out, it gets the same bits.
+static void wide_heads_agree_and_do_not_depend_on_chunks(void)
+{
+    struct random_stream r = {39};
+    for (const struct shape &s : wide_shapes) {
+        const uint32_t n = full_size() ? 530 : 262;
+        conversation c(r, s, n);
+        device_conversation whole(c), cut(c);
+        const std::vector<float> want = whole.run(0, n);
+        for (uint32_t i : {0u, 31u, 255u, 256u, n - 1}) // the reference is slow
+            compare(c,
+                    std::vector<float>(want.begin() + (size_t)i * c.n_q,
+                                       want.begin() + (size_t)(i + 1) * c.n_q),
+                    i, 1, "wide");
+        for (uint32_t at = 0, k = 0; at < n; k++) {
+            static const uint32_t sizes[] = {0, 7, 245, 0, 1, 64, 0, 180, 0, 33};
+            const uint32_t size = lesser(sizes[k % 10], n - at), m = size ? size : 1;
+            const std::vector<float> got = cut.run(at, size);
+            check(std::equal(got.begin(), got.end(), want.begin() + (size_t)at * c.n_q),
+                  "heads of %u, %u tokens at %u: other bits than in one chunk", s.head_dim, m, at);
+            at += m;
+        }
+    }
+}
+
+// A layer that attends with the keys and values of an earlier one leaves them as they are.
+static void attention_with_what_is_cached_agrees(void)
+{
+    struct random_stream r = {40};
+    for (const struct shape &s : {shapes[1], shapes[9], wide_shapes[2]}) {
+        const uint32_t n = 262;
+        conversation c(r, s, n);
+        device_conversation d(c);
+        d.run(0, n);
+        for (float &v : c.k) // which nobody is to read
+            v = NAN;
+        const std::vector<uint8_t> k = d.cache.k.get(), v = d.cache.v.get();
+        d.cached = true;
+        compare(c, d.run(0, 5), 0, 5, "prefill with what is cached");
+        compare(c, d.run(255, n - 255), 255, n - 255, "prefill with what is cached");
+        for (uint32_t i : {0u, 15u, 16u, 200u, n - 1})
+            compare(c, d.run(i, 0), i, 1, "decode with what is cached");
+        check(d.cache.k.get() == k && d.cache.v.get() == v, "the cache was written");
     }
 }
 
@@ -563,7 +638,7 @@ static void a_step_begins_when_the_one_before_has_ended(void)
                                  .stream = Q.stream,
                                  .dependent = Q.dependent};
             must(launch_kernel(&ERR, end, end_step, step.p, next));
-            must(embed_launch(&Q, &m.w, &step.p->token, 1, x.p, 1.0f, &ropes, &step.p->at.pos,
+            must(embed_launch(&Q, &m.w, &step.p->token, 1, x.p, 1.0f, &ropes, &step.p->at, true,
                               nullptr, &ERR));
         };
         check(d.run(n, 0, false, before, &step.p->at) == want,
@@ -580,6 +655,8 @@ static void a_step_begins_when_the_one_before_has_ended(void)
 static const struct tap_test tests[] = {
     {"attention agrees from the first token on", attention_agrees_from_the_first_token},
     {"attention agrees for what some models do", attention_agrees_for_what_some_models_do},
+    {"wide heads agree and do not depend on chunks", wide_heads_agree_and_do_not_depend_on_chunks},
+    {"attention with what is cached agrees", attention_with_what_is_cached_agrees},
     {"attention agrees at a tile's edge", attention_agrees_at_a_tile_s_edge},
     {"attention agrees at a block's edge", attention_agrees_at_a_block_s_edge},
     {"attention agrees over several blocks", attention_agrees_over_several_blocks},

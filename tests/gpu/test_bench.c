@@ -17,7 +17,7 @@
 uint64_t emu_kernels_run(void);
 #endif
 
-enum { N_BATCH = 32, N_PAST = 11, CHUNK = 30, MAX_TRAFFIC = 64 };
+enum { N_BATCH = 48, N_PAST = 11, CHUNK = 40, MAX_TRAFFIC = 64 };
 
 static struct engine *open_engine_of(const struct model *m, uint32_t n_batch,
                                      const struct cancel *cancel)
@@ -215,6 +215,39 @@ static void a_token_is_told_apart_by_what_it_reads(void **state)
     close_model(&f);
 }
 
+static void a_token_tells_its_state_spaces(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct engine_profile p;
+    open_state_space(&f);
+    struct engine *e = open_engine(f.m, NULL);
+    eval(e, f.tokens, N_PAST, LOGITS_NONE);
+    profile(e, f.tokens + N_PAST, 1, &p);
+    check_table(&p);
+    const struct layer *l = &f.m->layers[0];
+    const struct engine_kernel *scan = row(&p, on_cuda ? "ssm" : "scan", "state");
+    const struct engine_kernel *in = row(&p, on_cuda ? "matvec" : "matmul", "ssm_in");
+    const struct engine_kernel *out = row(&p, on_cuda ? "matvec" : "matmul", "ssm_out");
+    assert_true(scan && in && out && row(&p, on_cuda ? "attention_decode" : "attention", "kv"));
+    assert_int_equal(scan->n_launch, TINY_LAYERS);
+    assert_int_equal(scan->bytes, 2 * TINY_LAYERS * layer_state_size(l) * sizeof(float));
+    assert_true(in->bytes >= TINY_LAYERS * l->w[SSM_IN].n_bytes);
+    assert_true(out->bytes >= TINY_LAYERS * l->w[SSM_OUT].n_bytes);
+    if (on_cuda) { // all that is read has a launch that reads it
+        struct engine_traffic t[MAX_TRAFFIC];
+        const size_t n = cuda_plan_traffic(f.m, KV_F16, KV_F16, N_PAST, t, MAX_TRAFFIC);
+        uint64_t needed = 0, bytes = 0;
+        for (size_t i = 0; i < n; i++)
+            needed += t[i].needed;
+        for (size_t i = 0; i < p.n; i++)
+            bytes += p.rows[i].bytes;
+        assert_int_equal(bytes, needed);
+    }
+    one_close(e);
+    close_model(&f);
+}
+
 static void a_chunk_tells_its_operations(void **state)
 {
     (void)state;
@@ -259,10 +292,13 @@ static void no_launch_is_missing(void **state)
     static const size_t sizes[] = {1, 2, 9, CHUNK};
     if (!on_cuda)
         return;
-    for (size_t a = 0; a < 3; a++) {
+    for (size_t a = 0; a <= 3; a++) {
         struct fixture f;
         struct engine_profile p;
-        open_model(&f, archs[a]);
+        if (a < 3)
+            open_model(&f, archs[a]);
+        else
+            open_state_space(&f);
         struct engine *e = open_engine(f.m, NULL);
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             one_trim(e, 0);
@@ -525,6 +561,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_piece_of_traffic_goes_to_the_next_launch_that_names_it),
         cmocka_unit_test(more_kinds_of_launches_than_the_table_has_is_an_error),
         cmocka_unit_test(a_token_is_told_apart_by_what_it_reads),
+        cmocka_unit_test(a_token_tells_its_state_spaces),
         cmocka_unit_test(a_chunk_tells_its_operations),
         cmocka_unit_test(no_launch_is_missing),
         cmocka_unit_test(a_profile_leaves_the_timeline_as_it_was),

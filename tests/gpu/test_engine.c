@@ -342,6 +342,32 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
         assert_true(cuda_engine_plan(f.m, &big, &plan, &err));
         assert_true(plan.fits && plan.weights > 0 && plan.kv > 0 && plan.scratch > 0);
         assert_true(plan.n_ctx_max_q8 >= plan.n_ctx_max);
+#ifdef HOKKU_CUDA_ON_CPU // where nobody else takes memory
+        // the largest context that fits does fit, and 64 tokens more do not
+        const uint32_t trained = f.m->hp.n_ctx_train;
+        f.m->hp.n_ctx_train = 1u << 31;
+        for (int i = 0; i < 2; i++) {
+            big.n_ctx = 0;
+            big.type_k = big.type_v = KV_F16;
+            assert_true(cuda_engine_plan(f.m, &big, &plan, &err));
+            const uint32_t most = i ? plan.n_ctx_max_q8 : plan.n_ctx_max;
+            assert_true(most > 0 && most % 64 == 0 && most < 1u << 31);
+            big.type_k = big.type_v = i ? KV_Q8_0 : KV_F16;
+            f.m->hp.n_ctx_train = most + 64;
+            assert_true(cuda_engine_plan(f.m, &big, &plan, &err));
+            assert_int_equal(plan.n_ctx, most);
+            assert_true(plan.fits);
+            big.n_ctx = most + 64;
+            assert_true(cuda_engine_plan(f.m, &big, &plan, &err));
+            assert_false(plan.fits);
+            big.n_ctx = 0;
+            f.m->hp.n_ctx_train = most - 1; // all of it
+            assert_true(cuda_engine_plan(f.m, &big, &plan, &err));
+            assert_int_equal(plan.n_ctx, most - 1);
+            f.m->hp.n_ctx_train = 1u << 31;
+        }
+        f.m->hp.n_ctx_train = trained;
+#endif
     }
     close_model(&f);
 }
@@ -355,15 +381,12 @@ static void a_fact_that_the_kernels_do_not_compute_is_refused_by_its_name(void *
         size_t at; // of a layer
         uint32_t u;
     } facts[] = {
-        {"layer 1: a layer without attention", offsetof(struct layer, mixer), MIXER_NONE},
+        {"heads wider than 256", offsetof(struct layer, delta.n_state), 257},
+        {"layer 1: a state space with states wider", offsetof(struct layer, ssm.n_state), 257},
         {"queries and keys", offsetof(struct layer, qk_norm), QK_NORM_HEADS},
-        {"a layer without a feed-forward", offsetof(struct layer, n_ff), 0},
-        {"layer 1: a mixture of experts", offsetof(struct layer, experts.n), 4},
-        {"without weights", offsetof(struct layer, qk_norm), QK_NORM_BARE},
-        {"a clamped activation", offsetof(struct layer, act), ACT_CLAMPED_SWIGLU},
     };
     const size_t n_facts = sizeof facts / sizeof *facts;
-    for (size_t i = 0; on_cuda && i <= n_facts + 4; i++) {
+    for (size_t i = 0; on_cuda && i <= n_facts; i++) {
         struct fixture f;
         struct error err = {0};
         struct engine_params p = {.n_ctx = N_CTX, .n_batch = 32};
@@ -373,21 +396,8 @@ static void a_fact_that_the_kernels_do_not_compute_is_refused_by_its_name(void *
         if (i < n_facts) {
             name = facts[i].name;
             memcpy((char *)&f.m->layers[1] + facts[i].at, &facts[i].u, 4);
-        } else if (i == n_facts) {
-            f.m->layers[1].w[ATTN_NORM].data = NULL;
-        } else if (i == n_facts + 1) {
-            name = "layer 1: a sink of attention";
-            f.m->layers[1].w[ATTN_SINKS].data = f.m->output_norm.data;
-        } else if (i == n_facts + 2) {
-            name = "layer 1: attention within chunks";
-            f.m->layers[1].window = 8;
-            f.m->layers[1].chunked = true;
-        } else if (i == n_facts + 3) {
-            name = "a bias of the logits";
-            f.m->output_bias.data = f.m->output_norm.data;
         } else {
-            name = "queries that grow in layers without rotation alone";
-            f.m->hp.attn_temp_unrotated = true;
+            f.m->layers[1].w[ATTN_NORM].data = NULL;
         }
         assert_null(try_open(f.m, &p, &err));
         assert_int_equal(err.code, ERR_MODEL);
@@ -591,6 +601,67 @@ static void the_plan_of_a_token_is_what_a_hand_adds_up(void **state)
     buf_release(&b);
 }
 
+// Of all experts in memory, of those that are used in traffic.
+static void the_plan_knows_which_experts_are_used(void **state)
+{
+    (void)state;
+    if (!on_cuda)
+        return;
+    enum { E = TINY_EMBD, F = TINY_FF, MATRIX = E * F / 32 * 34 };
+    static const struct {
+        enum layer_weight w;
+        const char *name;
+        uint32_t rows, n_cols, n_in, n_out;
+    } stacks[] = {{EXPERT_GATE, "ffn_gate_exps", F, E, 1, 0},
+                  {EXPERT_UP, "ffn_up_exps", F, E, 1, 2 * F},
+                  {EXPERT_DOWN, "ffn_down_exps", E, F, 2, E}};
+    uint64_t weights[2];
+    for (uint32_t n = 3; n <= 6; n += 3) {
+        const struct engine_params p = {.n_ctx = N_CTX, .n_batch = 32};
+        struct fixture f;
+        struct error err = {0};
+        struct engine_plan plan;
+        struct engine_traffic rows[MAX_TRAFFIC];
+        open_model(&f, "llama");
+        struct layer *l = &f.m->layers[1];
+        l->experts = (struct experts){
+            .n = n, .n_used = 2, .n_ff = F, .scale = 1, .n_group = 1, .n_group_used = 1};
+        l->n_ff = 0;
+        l->w[ROUTER] = l->w[FFN_GATE]; // its rows do not matter here
+        l->w[FFN_GATE].data = l->w[FFN_UP].data = l->w[FFN_DOWN].data = NULL;
+        for (size_t i = 0; i < 3; i++)
+            l->w[stacks[i].w] = (struct weight){.name = stacks[i].name,
+                                                .group = stacks[i].name,
+                                                .type = QUANT_Q8_0,
+                                                .rows = stacks[i].rows,
+                                                .n_cols = stacks[i].n_cols,
+                                                .n_stacked = n,
+                                                .n_used = 2,
+                                                .data = f.m->tok_embd.data,
+                                                .n_bytes = (size_t)n * MATRIX,
+                                                .stack_bytes = MATRIX};
+        if (!cuda_engine_plan(f.m, &p, &plan, &err))
+            fail_msg("%s", err.text);
+        weights[n / 6] = plan.weights;
+        const size_t n_rows = cuda_plan_traffic(f.m, KV_F16, KV_F16, 9, rows, MAX_TRAFFIC);
+        assert_true(n_rows > 5);
+        for (size_t i = 0; i < 3; i++) {
+            const struct engine_traffic *r = &rows[n_rows - 5 + i]; // before the head, the sampler
+            const uint64_t io = (stacks[i].n_in * stacks[i].n_cols + stacks[i].n_out) * 4;
+            assert_string_equal(r->weight, stacks[i].name);
+            assert_string_equal(r->kernel, "expert_row");
+            assert_int_equal(r->needed, 2 * MATRIX + io);
+            assert_int_equal(r->moved, r->needed);
+        }
+        close_model(&f);
+    }
+    // but for the alignment of six planes
+    const int64_t off = (int64_t)(weights[1] - weights[0]) - 9 * MATRIX;
+    if (off < -6 * 256 || off > 6 * 256)
+        fail_msg("three experts more take %lld bytes, expected %d", (long long)off + 9 * MATRIX,
+                 9 * MATRIX);
+}
+
 // Every matrix in every type: what is moved is at most 5 % more than what the file has, but for
 // widened types (moved.h).
 static void no_weight_type_moves_much_more_than_the_file_has(void **state)
@@ -670,6 +741,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_matrix_may_be_some_rows_of_a_tensor),
         cmocka_unit_test(the_cancel_flag_is_seen),
         cmocka_unit_test(the_plan_of_a_token_is_what_a_hand_adds_up),
+        cmocka_unit_test(the_plan_knows_which_experts_are_used),
         cmocka_unit_test(no_weight_type_moves_much_more_than_the_file_has),
     };
     return RUN_TESTS("engine", tests);

@@ -5,183 +5,11 @@
 
 #include <math.h>
 
-#include "tiny_engine.h"
+#include "facts_reference.h"
+#include "tiny_experts.h"
 
-enum { MOST = TINY_FF, N_LAYER = TINY_LAYERS, N_EVAL = 24 };
-
-static float vectors[16][TINY_VOCAB]; // that the cases add to a model
-
-// ---- the reference
-
-static double *row_of(const struct weight *w, uint32_t row)
-{
-    float *f = malloc(w->n_cols * sizeof *f);
-    double *d = malloc(w->n_cols * sizeof *d);
-    assert_true(f && d);
-    quant_dequantize(w->type, (const uint8_t *)w->data + row * quant_row_bytes(w->type, w->n_cols),
-                     f, w->n_cols);
-    for (uint32_t i = 0; i < w->n_cols; i++)
-        d[i] = f[i];
-    free(f);
-    return d;
-}
-
-// y (rows) = W x + bias
-static void linear(const struct weight *w, const struct weight *bias, const double *x, double *y)
-{
-    for (uint32_t r = 0; r < w->rows; r++) {
-        double *row = row_of(w, r);
-        y[r] = bias && bias->data ? ((const float *)bias->data)[r] : 0;
-        for (uint32_t i = 0; i < w->n_cols; i++)
-            y[r] += row[i] * x[i];
-        free(row);
-    }
-}
-
-// y = x, normed unless there are no weights.
-static void norm_biased(const struct model *m, const struct weight *w, const struct weight *bias,
-                        const double *x, uint32_t n, double *y)
-{
-    const float *v = w->data, *b = bias ? bias->data : NULL;
-    double sum = 0, mean = 0;
-    for (uint32_t i = 0; m->hp.norm == NORM_LAYER && i < n; i++)
-        mean += x[i] / n;
-    for (uint32_t i = 0; i < n; i++)
-        sum += (x[i] - mean) * (x[i] - mean);
-    for (uint32_t i = 0; i < n; i++)
-        y[i] = v ? (x[i] - mean) / sqrt(sum / n + m->hp.norm_eps) * v[i] + (b ? b[i] : 0) : x[i];
-}
-
-static void norm(const struct model *m, const struct weight *w, const double *x, uint32_t n,
-                 double *y)
-{
-    norm_biased(m, w, NULL, x, n, y);
-}
-
-static void rotate(const struct rope *r, size_t pos, double *head)
-{
-    for (uint32_t i = 0; r->layout != ROPE_NONE && i < r->n_dim / 2; i++) {
-        const uint32_t a = r->layout == ROPE_HALVES ? i : 2 * i;
-        const uint32_t b = r->layout == ROPE_HALVES ? i + r->n_dim / 2 : a + 1;
-        const double angle = (double)pos * pow(r->theta, -2.0 * i / r->n_dim) / r->factor;
-        const double x = head[a], y = head[b];
-        head[a] = x * cos(angle) - y * sin(angle);
-        head[b] = x * sin(angle) + y * cos(angle);
-    }
-}
-
-static const struct xielu XIELU = {0.8f, 0.3f, 0.5f, -1e-6f};
-
-static double activated(enum activation act, double x)
-{
-    if (act == ACT_RELU_SQR)
-        return x > 0 ? x * x : 0;
-    if (act == ACT_XIELU)
-        return XIELU.beta * x +
-               (x > 0 ? XIELU.p * x * x : XIELU.n * (expm1(fmin(x, XIELU.eps)) - x));
-    return act == ACT_GELU_TANH ? x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2
-                                : x / (1 + exp(-x));
-}
-
-struct cache {
-    double k[N_LAYER][N_EVAL][MOST], v[N_LAYER][N_EVAL][MOST];
-};
-
-// Queries or keys (n_head, head_dim): normed as the layer says, and rotated.
-static void turn(const struct model *m, const struct layer *l, const struct weight *weights,
-                 uint32_t n_head, size_t pos, double *x)
-{
-    const uint32_t d = l->head_dim;
-    if (l->qk_norm == QK_NORM_WHOLE)
-        norm(m, weights, x, n_head * d, x);
-    for (uint32_t h = 0; h < n_head; h++) {
-        if (l->qk_norm == QK_NORM_HEAD && !l->qk_norm_rotated)
-            norm(m, weights, x + h * d, d, x + h * d);
-        rotate(&m->ropes[l->rope], pos, x + h * d);
-        if (l->qk_norm == QK_NORM_HEAD && l->qk_norm_rotated)
-            norm(m, weights, x + h * d, d, x + h * d);
-    }
-}
-
-static void attend(const struct model *m, uint32_t il, struct cache *c, size_t pos, const double *x,
-                   double *out)
-{
-    const struct layer *l = &m->layers[il];
-    const uint32_t d = l->head_dim, group = l->n_head / l->n_head_kv;
-    const size_t first = l->window && pos + 1 > l->window ? pos + 1 - l->window : 0;
-    double q[MOST], att[MOST] = {0}, s[N_EVAL], *k = c->k[il][pos];
-    linear(&l->w[ATTN_Q], &l->w[ATTN_Q_BIAS], x, q);
-    linear(&l->w[ATTN_K], &l->w[ATTN_K_BIAS], x, k);
-    linear(&l->w[ATTN_V], &l->w[ATTN_V_BIAS], x, c->v[il][pos]);
-    turn(m, l, &l->w[ATTN_Q_NORM], l->n_head, pos, q);
-    turn(m, l, &l->w[ATTN_K_NORM], l->n_head_kv, pos, k);
-    for (uint32_t i = 0; m->hp.attn_temp_scale > 0 && i < l->n_head * d; i++)
-        q[i] *= 1 + m->hp.attn_temp_scale * log(1 + (double)(pos / m->hp.attn_temp_len));
-    for (uint32_t h = 0; h < l->n_head; h++) {
-        double top = -INFINITY, sum = 0;
-        for (size_t p = first; p <= pos; p++) {
-            s[p] = 0;
-            for (uint32_t i = 0; i < d; i++)
-                s[p] += q[h * d + i] * c->k[il][p][h / group * d + i] * l->attn_scale;
-            if (l->attn_softcap > 0)
-                s[p] = l->attn_softcap * tanh(s[p] / l->attn_softcap);
-            top = fmax(top, s[p]);
-        }
-        for (size_t p = first; p <= pos; p++)
-            sum += s[p] = exp(s[p] - top);
-        for (size_t p = first; p <= pos; p++)
-            for (uint32_t i = 0; i < d; i++)
-                att[h * d + i] += s[p] / sum * c->v[il][p][h / group * d + i];
-    }
-    linear(&l->w[ATTN_OUTPUT], &l->w[ATTN_OUTPUT_BIAS], att, out);
-}
-
-static void feed_forward(const struct layer *l, const double *x, double *out)
-{
-    double gate[MOST], up[MOST];
-    linear(&l->w[FFN_UP], &l->w[FFN_UP_BIAS], x, up);
-    if (l->w[FFN_GATE].data)
-        linear(&l->w[FFN_GATE], NULL, x, gate);
-    for (uint32_t i = 0; i < l->n_ff; i++)
-        up[i] = l->w[FFN_GATE].data ? up[i] * activated(l->act, gate[i]) : activated(l->act, up[i]);
-    linear(&l->w[FFN_DOWN], &l->w[FFN_DOWN_BIAS], up, out);
-}
-
-// The logits after each of the tokens.
-static void reference(const struct fixture *f, double logits[N_EVAL][TINY_VOCAB])
-{
-    const struct model *m = f->m;
-    struct cache *c = calloc(1, sizeof *c);
-    double x[TINY_EMBD], n[TINY_EMBD], y[TINY_EMBD], z[TINY_EMBD];
-    assert_non_null(c);
-    for (size_t t = 0; t < N_EVAL; t++) {
-        double *row = row_of(&m->tok_embd, (uint32_t)f->tokens[t]);
-        for (uint32_t i = 0; i < TINY_EMBD; i++)
-            x[i] = row[i] * m->hp.embd_scale;
-        free(row);
-        for (uint32_t il = 0; il < N_LAYER; il++) {
-            const struct layer *l = &m->layers[il];
-            norm_biased(m, &l->w[ATTN_NORM], &l->w[ATTN_NORM_BIAS], x, TINY_EMBD, n);
-            attend(m, il, c, t, n, y);
-            norm(m, &l->w[ATTN_POST_NORM], y, TINY_EMBD, z);
-            for (uint32_t i = 0; i < TINY_EMBD; i++)
-                x[i] += m->hp.residual_scale * z[i];
-            if (!l->parallel)
-                norm_biased(m, &l->w[FFN_NORM], &l->w[FFN_NORM_BIAS], x, TINY_EMBD, n);
-            feed_forward(l, n, y);
-            norm(m, &l->w[FFN_POST_NORM], y, TINY_EMBD, z);
-            for (uint32_t i = 0; i < TINY_EMBD; i++)
-                x[i] += m->hp.residual_scale * z[i];
-        }
-        norm_biased(m, &m->output_norm, &m->output_norm_bias, x, TINY_EMBD, n);
-        linear(&m->output, NULL, n, logits[t]);
-        for (uint32_t i = 0; i < TINY_VOCAB; i++) {
-            const double v = logits[t][i] * m->hp.logit_scale, cap = m->hp.final_softcap;
-            logits[t][i] = cap ? cap * tanh(v / cap) : v;
-        }
-    }
-    free(c);
-}
+// What the cases add to a model.
+static float vectors[24][MOST_EXPERTS * MOST];
 
 // ---- cases
 
@@ -380,6 +208,321 @@ static void layers_of_two_sizes(struct model *m)
     }
 }
 
+static void sinks(struct model *m)
+{
+    add_vector(&m->layers[0], ATTN_SINKS, 0, TINY_HEADS, 0.5f);
+    add_vector(&m->layers[1], ATTN_SINKS, 1, TINY_HEADS, -1.0f);
+    m->layers[1].window = 5;
+}
+
+static void chunks_of_attention(struct model *m)
+{
+    m->layers[0].window = 7;
+    m->layers[0].chunked = true;
+}
+
+static void norms_without_weights(struct model *m)
+{
+    m->layers[0].qk_norm = m->layers[1].qk_norm = QK_NORM_BARE;
+    m->layers[1].qk_norm_rotated = true;
+}
+
+static void grows_where_not_rotated(struct model *m)
+{
+    no_rotation(m);
+    m->hp.attn_temp_scale = 0.9f;
+    m->hp.attn_temp_len = 5;
+    m->hp.attn_temp_offset = 1;
+    m->hp.attn_temp_unrotated = true;
+}
+
+static void clamped(struct model *m)
+{
+    m->layers[0].act = m->layers[1].act = ACT_CLAMPED_SWIGLU;
+    m->hp.norm_eps = 1e-5f;
+}
+
+static void bias_of_the_logits(struct model *m)
+{
+    add_vector(&m->layers[0], ATTN_OUTPUT_BIAS, 0, TINY_VOCAB, 0.4f);
+    m->output_bias = m->layers[0].w[ATTN_OUTPUT_BIAS];
+    m->layers[0].w[ATTN_OUTPUT_BIAS].data = NULL;
+    m->hp.logit_scale = 0.5f;
+}
+
+// ---- experts
+
+static void mixture(struct model *m)
+{
+    add_experts(m, 0, MIXED, 7, 2, 64, 0)->experts.normed = true;
+    add_experts(m, 1, MXFP4S, 16, 5, 32, 0);
+}
+
+static void mixture_beside_dense(struct model *m)
+{
+    post_norms(m); // vectors 0 to 3
+    m->hp.residual_scale = 0.3f;
+    add_experts(m, 1, PLAIN, 5, 1, 20, 0)->experts.scale = 2.5f; // rows that fill no tile
+}
+
+static void shared_and_groups(struct model *m)
+{
+    struct layer *a = add_experts(m, 0, MIXED, 12, 3, 32, 24);
+    a->experts.gate = EXPERT_SIGMOID;
+    a->experts.n_group = 4;
+    a->experts.n_group_used = 2;
+    a->experts.normed = true;
+    a->experts.scale = 1.7f;
+    add_vector(a, ROUTER_CHOICE_BIAS, 0, 12, 0.2f);
+    struct layer *b = add_experts(m, 1, MXFP4S, 6, 2, 32, 40);
+    add_vector(b, SHARED_ROUTER, 1, TINY_EMBD, 0.1f);
+    b->experts.gate = EXPERT_SIGMOID;
+}
+
+static void biased_experts(struct model *m)
+{
+    clamped(m);
+    for (uint32_t i = 0; i < N_LAYER; i++) {
+        struct layer *l = add_experts(m, i, i ? PLAIN : MXFP4S, 6, 2, i ? 20 : 32, 0);
+        const uint32_t n_ff = l->experts.n_ff;
+        add_vector(l, ROUTER_BIAS, 8 * i, 6, 0.1f);
+        add_vector(l, EXPERT_GATE_BIAS, 8 * i + 1, 6 * n_ff, 0.2f);
+        add_vector(l, EXPERT_UP_BIAS, 8 * i + 2, 6 * n_ff, -0.3f);
+        add_vector(l, EXPERT_DOWN_BIAS, 8 * i + 3, 6 * TINY_EMBD, 0.1f);
+        l->experts.normed = true;
+    }
+}
+
+static void weighed_inputs(struct model *m)
+{
+    for (uint32_t i = 0; i < N_LAYER; i++) {
+        struct layer *l = add_experts(m, i, i ? MIXED : MXFP4S, 8, 3, 32, 32);
+        l->experts.gate = EXPERT_SIGMOID;
+        l->experts.weighs_input = true;
+    }
+}
+
+// The plain network of layer 1 stays.
+static void experts_beside(struct model *m)
+{
+    struct layer before = m->layers[1];
+    post_norms(m); // vectors 0 to 3
+    struct layer *l = add_experts(m, 1, MIXED, 6, 2, 32, 0);
+    for (int i = FFN_GATE; i <= FFN_DOWN; i++)
+        l->w[i].data = before.w[i].data;
+    l->n_ff = before.n_ff;
+    l->experts.normed = true;
+    l->act = ACT_GELU_TANH;
+    add_vector(l, DENSE_POST_NORM, 4, TINY_EMBD, 1.2f);
+    add_vector(l, EXPERT_NORM, 5, TINY_EMBD, 0.8f);
+    add_vector(l, EXPERT_POST_NORM, 6, TINY_EMBD, 1.0f);
+    add_vector(l, ROUTER_NORM, 7, TINY_EMBD, 5.0f);
+    add_vector(l, EXPERT_DOWN_SCALE, 8, 6, 1.0f);
+}
+
+static void keys_of_an_earlier_layer(struct model *m)
+{
+    norms_of_queries_and_keys(m);
+    struct layer *l = &m->layers[1];
+    l->kv_back = 1;
+    l->qk_norm = QK_NORM_HEAD;
+    add_vector(l, ATTN_Q_NORM, 2, l->head_dim, 1.2f);
+    l->w[ATTN_K].data = l->w[ATTN_V].data = l->w[ATTN_K_NORM].data = NULL;
+    l->window = m->layers[0].window = 9;
+}
+
+static void normed_values(struct model *m)
+{
+    m->layers[0].v_normed = m->layers[1].v_normed = true;
+    m->layers[1].w[ATTN_V].data = NULL;
+    m->layers[1].qk_norm = QK_NORM_BARE;
+}
+
+static void told_of_the_token(struct model *m)
+{
+    enum { N_TOLD = 10 };
+    m->hp.n_embd_layer = N_TOLD;
+    m->hp.embd_scale = 3.0f;
+    struct layer holder = {.n_ff = 0}; // what is nobody's
+    add_stack(&holder, 0, 0, QUANT_F16, 0, TINY_VOCAB, N_LAYER * N_TOLD);
+    add_stack(&holder, 1, 1, QUANT_F16, 0, N_LAYER * N_TOLD, TINY_EMBD);
+    add_vector(&holder, 2, 0, N_TOLD, 1.3f);
+    m->token_layers = holder.w[0];
+    m->token_layers_proj = holder.w[1];
+    m->token_layers_norm = holder.w[2];
+    for (uint32_t i = 0; i < N_LAYER; i++) {
+        struct layer *l = &m->layers[i];
+        add_stack(l, TOKEN_GATE, 2 + 2 * i, i ? QUANT_F32 : QUANT_Q8_0, 0, N_TOLD, TINY_EMBD);
+        add_stack(l, TOKEN_PROJ, 3 + 2 * i, QUANT_F16, 0, TINY_EMBD, N_TOLD);
+        add_vector(l, TOKEN_POST_NORM, 1 + i, TINY_EMBD, 0.7f);
+        l->act = ACT_GELU_TANH;
+    }
+    m->layers[1].w[TOKEN_POST_NORM].data = NULL;
+}
+
+static void scales_of_layers(struct model *m)
+{
+    add_vector(&m->layers[0], LAYER_SCALE, 0, 1, 0.6f);
+    add_vector(&m->layers[1], LAYER_SCALE, 1, 1, -1.5f);
+}
+
+// Layer 0 with queries from a latent, layer 1 with keys' rows.
+static void latent_attention(struct model *m)
+{
+    for (uint32_t i = 0; i < N_LAYER; i++) {
+        struct layer *l = &m->layers[i];
+        const uint32_t n_b = m->ropes[0].n_dim, n_key = 6, n_value = 8, n_kv = i ? 32 : 21;
+        l->latent = (struct latent){
+            .n_kv = n_kv, .n_q = i ? 0 : 20, .n_key = n_key, .n_value = n_value, .expands = i};
+        l->head_dim = n_kv + n_b;
+        l->n_head_kv = 1;
+        l->attn_scale = 0.25f;
+        l->w[ATTN_K].data = l->w[ATTN_V].data = l->w[ATTN_Q].data = NULL;
+        if (i == 0) {
+            add_stack(l, ATTN_Q_A, 0, QUANT_F16, 0, 20, TINY_EMBD);
+            add_vector(l, ATTN_Q_A_NORM, 0, 20, 1.4f);
+            add_stack(l, ATTN_Q_B, 1, QUANT_F16, 0, l->n_head * (n_key + n_b), 20);
+        } else {
+            add_stack(l, ATTN_Q, 8, QUANT_Q4_0, 0, l->n_head * (n_key + n_b), TINY_EMBD);
+        }
+        add_stack(l, ATTN_KV_A, 8 * i + 2, QUANT_Q8_0, 0, n_kv + n_b, TINY_EMBD);
+        add_vector(l, ATTN_KV_A_NORM, 1 + i, n_kv, 1.0f);
+        add_stack(l, ATTN_K_B, 8 * i + 3, i ? QUANT_Q5_0 : QUANT_F16, l->n_head, i ? n_key : n_kv,
+                  i ? n_kv : n_key);
+        add_stack(l, ATTN_V_B, 8 * i + 4, i ? QUANT_Q8_0 : QUANT_BF16, l->n_head, n_value, n_kv);
+    }
+}
+
+static void latent_attention_that_grows(struct model *m)
+{
+    latent_attention(m);
+    m->hp.attn_temp_scale = 0.5f;
+    m->hp.attn_temp_len = 5;
+    m->hp.attn_temp_offset = 2;
+    m->ropes[0].layout = ROPE_HALVES;
+}
+
+// ---- layers without attention, and without a feed-forward network
+
+static void lack_attention(struct layer *l, enum mixer mixer)
+{
+    l->mixer = mixer;
+    l->n_head = l->n_head_kv = 0;
+    l->w[ATTN_Q].data = l->w[ATTN_K].data = l->w[ATTN_V].data = NULL;
+    if (mixer != MIXER_LINEAR)
+        l->w[ATTN_OUTPUT].data = NULL;
+    if (mixer == MIXER_NONE)
+        l->w[ATTN_NORM].data = NULL;
+}
+
+static void lack_feed_forward(struct layer *l)
+{
+    l->n_ff = 0;
+    l->w[FFN_NORM].data = l->w[FFN_GATE].data = l->w[FFN_UP].data = l->w[FFN_DOWN].data = NULL;
+}
+
+static void a_matrix_for_attention(struct model *m)
+{
+    scales(m);
+    lack_attention(&m->layers[1], MIXER_LINEAR);
+}
+
+static void a_matrix_and_biases(struct model *m)
+{
+    biases_and_post_norms(m);
+    lack_attention(&m->layers[0], MIXER_LINEAR);
+    lack_feed_forward(&m->layers[0]);
+}
+
+static void one_thing_a_layer(struct model *m)
+{
+    lack_feed_forward(&m->layers[0]);
+    lack_attention(&m->layers[1], MIXER_NONE);
+}
+
+static void one_thing_a_layer_normed_after(struct model *m)
+{
+    normed_only_after(m);
+    one_thing_a_layer(m);
+}
+
+static const struct ssm TWO_GROUPS = {48, 4, 2, 10, 4}, ONE_GROUP = {36, 3, 1, 20, 5};
+
+// To layer i.
+static void add_state_space(struct model *m, uint32_t i, struct ssm shape, bool normed)
+{
+    struct layer *l = &m->layers[i];
+    l->ssm = shape;
+    const struct ssm *f = &l->ssm;
+    const uint32_t n = layer_ssm_channels(l), v = 10 * i, at = 8 * i;
+    add_stack(l, SSM_IN, at, i ? QUANT_F16 : QUANT_Q8_0, 0, f->n_inner + n + f->n_head, TINY_EMBD);
+    add_vector(l, SSM_CONV, v, n * f->n_conv, 0.2f);
+    if (normed)
+        add_vector(l, SSM_CONV_BIAS, v + 1, n, 0.1f);
+    add_vector(l, SSM_DT, v + 2, f->n_head, -0.5f);
+    add_vector(l, SSM_A, v + 3, f->n_head, -0.7f);
+    add_vector(l, SSM_D, v + 4, f->n_head, 0.4f);
+    if (normed)
+        add_vector(l, SSM_NORM, v + 5, f->n_inner, 1.1f);
+    add_stack(l, SSM_OUT, at + 1, i ? QUANT_F32 : QUANT_F16, 0, TINY_EMBD, f->n_inner);
+}
+
+static void state_spaces(struct model *m)
+{
+    m->hp.residual_scale = 0.3f;
+    for (uint32_t i = 0; i < N_LAYER; i++) {
+        lack_attention(&m->layers[i], MIXER_SSM);
+        add_state_space(m, i, TWO_GROUPS, true);
+    }
+}
+
+static void nothing_but_state_spaces(struct model *m)
+{
+    state_spaces(m);
+    for (uint32_t i = 0; i < N_LAYER; i++)
+        lack_feed_forward(&m->layers[i]);
+}
+
+static void state_spaces_scaled(struct model *m)
+{
+    scales(m);
+    lack_attention(&m->layers[1], MIXER_SSM);
+    add_state_space(m, 1, ONE_GROUP, true);
+    add_vector(&m->layers[1], ATTN_POST_NORM, 20, TINY_EMBD, 0.9f);
+}
+
+static void state_spaces_beside_attention(struct model *m)
+{
+    m->hp.residual_scale = 0.4f;
+    for (uint32_t i = 0; i < N_LAYER; i++)
+        add_state_space(m, i, ONE_GROUP, i == 0);
+}
+
+static void all_beside_each_other(struct model *m)
+{
+    state_spaces_beside_attention(m);
+    m->layers[0].parallel = m->layers[1].parallel = true;
+    m->layers[0].w[FFN_NORM].data = m->layers[1].w[FFN_NORM].data = NULL;
+}
+
+// Without gates.
+static void experts_on_a_latent(struct model *m)
+{
+    for (uint32_t i = 0; i < N_LAYER; i++) {
+        struct layer *l = add_experts(m, i, i ? PLAIN : MIXED, 8, 3, 32, i ? 24 : 0);
+        const uint32_t n_latent = l->experts.n_latent = i ? 12 : 32, at = 8 * i;
+        l->act = ACT_RELU_SQR;
+        l->experts.weighs_input = l->experts.normed = i;
+        l->w[EXPERT_GATE].data = l->w[SHARED_GATE].data = NULL;
+        add_stack(l, EXPERT_UP, at + 2, i ? QUANT_BF16 : QUANT_Q4_0, 8, 32, n_latent);
+        add_stack(l, EXPERT_DOWN, at + 3, i ? QUANT_F16 : QUANT_Q5_1, 8, n_latent, 32);
+        add_stack(l, EXPERT_LATENT, at + 1, i ? QUANT_F16 : QUANT_Q8_0, 0, n_latent, TINY_EMBD);
+        add_stack(l, EXPERT_LATENT_UP, at + 7, i ? QUANT_F32 : QUANT_Q8_0, 0, TINY_EMBD, n_latent);
+    }
+    m->hp.residual_scale = 0.3f;
+    add_vector(&m->layers[1], FFN_POST_NORM, 0, TINY_EMBD, 1.1f);
+}
+
 static void nothing(struct model *m)
 {
     (void)m;
@@ -411,6 +554,34 @@ static const struct {
     {"parallel blocks", parallel},
     {"layer norms with biases", layer_norms},
     {"parallel blocks, layer norms", parallel_layer_norms, true},
+    {"sinks", sinks, true},
+    {"attention within chunks", chunks_of_attention},
+    {"norms of queries and keys without weights", norms_without_weights},
+    {"queries that grow where they are not rotated", grows_where_not_rotated},
+    {"a clamped activation", clamped},
+    {"a bias of the logits", bias_of_the_logits},
+    {"experts", mixture},
+    {"experts in one layer, norms after blocks", mixture_beside_dense},
+    {"shared experts, groups", shared_and_groups},
+    {"experts with biases", biased_experts},
+    {"experts whose inputs are weighed", weighed_inputs},
+    {"experts beside a feed-forward network", experts_beside, true},
+    {"keys and values of an earlier layer", keys_of_an_earlier_layer},
+    {"normed values, keys that are values", normed_values},
+    {"layers that are told of the token", told_of_the_token, true},
+    {"scales of layers", scales_of_layers},
+    {"latent attention", latent_attention},
+    {"latent attention that grows", latent_attention_that_grows},
+    {"a matrix in the place of attention", a_matrix_for_attention},
+    {"a matrix in its place, biases, norms after blocks", a_matrix_and_biases},
+    {"attention, then a feed-forward network", one_thing_a_layer},
+    {"the same, normed after alone", one_thing_a_layer_normed_after},
+    {"state spaces", state_spaces},
+    {"state spaces alone", nothing_but_state_spaces},
+    {"state spaces, scales, norms after blocks", state_spaces_scaled},
+    {"state spaces beside attention", state_spaces_beside_attention},
+    {"all beside each other", all_beside_each_other},
+    {"experts on a latent", experts_on_a_latent},
 };
 
 // Gate and up of two types, which no kernel multiplies at once, and of one.
@@ -431,6 +602,8 @@ static void open_case(struct fixture *f, size_t kind, size_t i)
 
 // ---- tests
 
+enum { AT_ONCE = N_EVAL / 2 }; // of a text whose first and last tokens come one by one
+
 static double furthest(struct engine *e, const struct fixture *f, size_t chunk,
                        double want[N_EVAL][TINY_VOCAB], double *size)
 {
@@ -439,8 +612,10 @@ static double furthest(struct engine *e, const struct fixture *f, size_t chunk,
     double off = 0;
     *size = 0;
     one_trim(e, 0);
-    for (size_t done = 0; done < N_EVAL; done += chunk) {
-        const size_t n = N_EVAL - done < chunk ? N_EVAL - done : chunk;
+    for (size_t done = 0, n; done < N_EVAL; done += n) {
+        const size_t left = N_EVAL - done,
+                     piece = chunk == 1 && done == AT_ONCE / 2 ? AT_ONCE : chunk;
+        n = left < piece ? left : piece;
         if (!one_eval(e, f->tokens + done, n, LOGITS_ALL, &err))
             fail_msg("%s", err.text);
         for (size_t i = 0; i < n; i++) {
@@ -487,11 +662,63 @@ static void every_fact_is_computed(void **state)
         fail_msg("%zu of them are further off than float16 explains", n_bad);
 }
 
+static void evaluate(struct seq *s, const int32_t *tokens, size_t n, float *logits)
+{
+    struct error err = {0};
+    const struct work w = {.seq = s, .ids = tokens, .n = n, .n_logits = logits ? 1 : 0};
+    if (!engine_submit(seq_engine(s), &w, 1, NULL, NULL, &err) ||
+        (logits && !seq_logits(s, 0, NULL, logits, &err)))
+        fail_msg("%s", err.text);
+}
+
+// What a layer keeps of a token is copied with the block that it lies in, wherever that is.
+static void forks_and_trimmed_sequences_go_on(void **state)
+{
+    (void)state;
+    enum { N_SHARED = 13, N_REST = N_EVAL - N_SHARED };
+    static const char *const kept[] = {"keys and values of an earlier layer",
+                                       "normed values, keys that are values", "latent attention"};
+    static double want[N_EVAL][TINY_VOCAB];
+    size_t k = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases && k < 3; i++) {
+        if (strcmp(cases[i].name, kept[k]) != 0)
+            continue;
+        k++;
+        const struct engine_params p = {.n_ctx = 1024, .n_batch = N_EVAL};
+        struct fixture f;
+        struct error err = {0};
+        float forked[TINY_VOCAB], trimmed[TINY_VOCAB];
+        open_case(&f, 0, i);
+        reference(&f, want);
+        struct engine *e = try_open(f.m, &p, &err);
+        struct seq *whole = e ? seq_open(e, 0, &err) : NULL;
+        if (!whole)
+            fail_msg("%s: %s", cases[i].name, err.text);
+        evaluate(whole, f.tokens, N_EVAL, NULL);
+        struct seq *fork = seq_fork(whole, N_SHARED, &err);
+        assert_non_null(fork);
+        seq_trim(whole, N_SHARED);
+        evaluate(whole, f.tokens + N_EVAL, N_REST, NULL); // something else, behind its back
+        evaluate(fork, f.tokens + N_SHARED, N_REST, forked);
+        seq_trim(whole, N_SHARED);
+        evaluate(whole, f.tokens + N_SHARED, N_REST, trimmed);
+        assert_memory_equal(forked, trimmed, sizeof forked);
+        for (uint32_t t = 0; t < TINY_VOCAB; t++)
+            assert_true(fabs(forked[t] - want[N_EVAL - 1][t]) <= 0.02);
+        seq_free(whole);
+        seq_free(fork);
+        engine_free(e);
+        close_model(&f);
+    }
+    assert_int_equal(k, 3);
+}
+
 int main(int argc, char **argv)
 {
     if (!choose_engine(argc, argv))
         return 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_fact_is_computed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(forks_and_trimmed_sequences_go_on),
+                                       cmocka_unit_test(every_fact_is_computed)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("facts", tests, NULL, NULL);
 }

@@ -61,7 +61,7 @@ static void positions_come_back_in_other_blocks(void)
         for (const auto &to : tables)
             for (const auto &range : ranges) {
                 random_cache a(1), b(2);
-                const size_t n = cuda_kv_bytes(&a.e, range[0], range[1]);
+                const size_t n = cuda_kv_bytes(&a.e, false, range[0], range[1]);
                 std::vector<uint8_t> host(n + 1, 0x5A);
                 std::vector<std::vector<uint8_t>> expected;
                 size_t per_position = 0;
@@ -76,8 +76,10 @@ static void positions_come_back_in_other_blocks(void)
                 }
                 check(n == (range[1] - range[0]) * per_position, "%zu bytes of %zu to %zu", n,
                       range[0], range[1]);
-                must(cuda_kv_copy(&a.e, from.data(), range[0], range[1], host.data(), true, &ERR));
-                must(cuda_kv_copy(&b.e, to.data(), range[0], range[1], host.data(), false, &ERR));
+                must(cuda_kv_copy(&a.e, from.data(), false, range[0], range[1], host.data(), true,
+                                  &ERR));
+                must(cuda_kv_copy(&b.e, to.data(), false, range[0], range[1], host.data(), false,
+                                  &ERR));
                 check(host[n] == 0x5A, "more than was asked for");
                 for (size_t i = 0; i < a.arrays.size(); i++)
                     check(b.arrays[i]->get() == expected[i],

@@ -106,6 +106,47 @@ static void the_weights_that_give_no_number_are_named(void **state)
     assert_int_equal(n_bad, 0);
 }
 
+// The same of a layer that is nothing but a mixer, or behind one.
+static void a_layer_without_a_feed_forward_network_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        enum layer_weight w;
+        const char *out;
+    } places[] = {
+        {ATTN_Q, "attn_output"}, {ATTN_OUTPUT, "attn_output"}, {SSM_IN, "ssm_out"},
+        {SSM_CONV, "ssm_out"},   {SSM_CONV_BIAS, "ssm_out"},   {SSM_DT, "ssm_out"},
+        {SSM_A, "ssm_out"},      {SSM_D, "ssm_out"},           {SSM_OUT, "ssm_out"},
+    };
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        for (uint32_t layer = 0; layer < TINY_LAYERS; layer++) {
+            struct fixture f;
+            struct error err;
+            char want[64];
+            open_state_space(&f);
+            for (uint32_t k = 0; k < TINY_LAYERS; k++) {
+                struct layer *l = &f.m->layers[k];
+                l->n_ff = 0;
+                l->w[FFN_NORM].data = l->w[FFN_GATE].data = l->w[FFN_UP].data =
+                    l->w[FFN_DOWN].data = NULL;
+            }
+            const struct weight *spoilt = &f.m->layers[layer].w[places[i].w];
+            if (!spoilt->vector)
+                spoil(spoilt, NAN);
+            for (uint32_t k = 0; spoilt->vector && k < spoilt->n_cols; k++)
+                ((float *)spoilt->data)[k] = NAN; // the first tap may have no token yet
+            snprintf(want, sizeof want, " comes out of blk.%u.%s:", layer, places[i].out);
+            struct engine *e = open_engine(f.m, KV_F16);
+            for (size_t n = 1; n <= 5; n += 4) {
+                complaint(e, &f, n, n == 1, &err);
+                if (err.code != ERR_FAIL || !strstr(err.text, want))
+                    fail_msg("%zu tokens, expected%s %s", n, want, err.text);
+            }
+            one_close(e);
+            close_model(&f);
+        }
+}
+
 // A token's own row, which only a prompt with it meets; and what comes after the layers.
 static void the_embedding_and_the_head_are_named(void **state)
 {
@@ -291,6 +332,7 @@ int main(int argc, char **argv)
         return 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_weights_that_give_no_number_are_named),
+        cmocka_unit_test(a_layer_without_a_feed_forward_network_is_named),
         cmocka_unit_test(the_embedding_and_the_head_are_named),
         cmocka_unit_test(any_magnitude_gives_what_the_cpu_engine_gives),
     };

@@ -138,12 +138,166 @@ static void logits_are_scaled_and_limited(void)
         }
 }
 
+// A row of x (n), times scale, by RMSNorm with weights w (n).
+static std::vector<double> normed(const float *x, const float *w, double scale, uint32_t n)
+{
+    std::vector<double> y(n);
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += pow(scale * x[i], 2);
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = scale * x[i] / sqrt(sum / n + (double)0.02f) * w[i];
+    return y;
+}
+
+// All rows are written, and none where the step has ended before.
+static void joined_rows_are_normed_and_added(void)
+{
+    struct random_stream r = {34};
+    const uint32_t rows = 3;
+    const device_array<uint32_t> ended(std::vector<uint32_t>{1});
+    for (uint32_t n : {7u, 256u, 900u}) {
+        const std::vector<float> a = r.floats(n * rows), b = r.floats(n * rows, 3.0);
+        const std::vector<float> wa = r.floats(n, 2.0), wb = r.floats(n, 2.0), w = r.floats(n, 2.0);
+        const std::vector<float> x = r.floats(n * rows);
+        device_array<float> da(a), db(b), dwa(wa), dwb(wb), dw(w), dx(x);
+        struct join_normed j = {da.p, dwa.p, db.p, dwb.p, dw.p, 0.02f, 0.7f, dx.p, ended.p};
+        must(join_normed_launch(&Q, &j, rows, n, &ERR));
+        check(dx.get() == x, "%u columns: something was added after the end", n);
+        j.skip = nullptr;
+        must(join_normed_launch(&Q, &j, rows, n, &ERR));
+        const std::vector<float> got = dx.get();
+        for (uint32_t i = 0; i < rows; i++) {
+            const std::vector<double> na = normed(&a[i * n], wa.data(), 1, n);
+            const std::vector<double> nb = normed(&b[i * n], wb.data(), 1, n);
+            std::vector<float> sum(n);
+            for (uint32_t k = 0; k < n; k++)
+                sum[k] = (float)(na[k] + nb[k]);
+            const std::vector<double> add = normed(sum.data(), w.data(), 1, n);
+            for (uint32_t k = 0; k < n; k++) {
+                const double want = x[i * n + k] + 0.7 * add[k];
+                check(fabs(got[i * n + k] - want) <= 2e-5 * (fabs(want) + 1),
+                      "%u columns, row %u column %u: %g, expected %g", n, i, k, got[i * n + k],
+                      want);
+            }
+        }
+    }
+}
+
+static void what_layers_are_told_agrees(void)
+{
+    struct random_stream r = {35};
+    const uint32_t n = 3, n_layer = 2, width = 300, ld = n_layer * width;
+    const device_array<uint32_t> ended(std::vector<uint32_t>{1});
+    const std::vector<float> proj = r.floats(n * ld), norm = r.floats(width, 2.0);
+    const std::vector<float> told = r.floats(n * ld), gate = r.floats(n * width, 4.0);
+    device_array<float> dproj(proj), dnorm(norm), dtold(told), dgate(gate);
+    struct told t = {dproj.p, dnorm.p, dtold.p, n_layer, width, 0.3f, 0.02f, ended.p};
+    must(tell_launch(&Q, &t, n, &ERR));
+    check(dtold.get() == told, "something was told after the end");
+    t.skip = nullptr;
+    must(tell_launch(&Q, &t, n, &ERR));
+    const std::vector<float> got = dtold.get();
+    for (uint32_t i = 0; i < n * n_layer; i++) {
+        const std::vector<double> p = normed(&proj[i * width], norm.data(), 0.3, width);
+        for (uint32_t k = 0; k < width; k++) {
+            const double want = (p[k] + told[i * width + k]) / sqrt(2.0);
+            check(fabs(got[i * width + k] - want) <= 2e-6 * (fabs(want) + 1),
+                  "row %u of %u, %u: %g, expected %g", i / n_layer, i % n_layer, k,
+                  got[i * width + k], want);
+        }
+    }
+    // the second layer's part
+    must(gate_told_launch(&Q, ACT_GELU_TANH, &XIELU, dgate.p, dtold.p + width, ld, n, width, &ERR));
+    const std::vector<float> gated = dgate.get();
+    for (uint32_t i = 0; i < n * width; i++) {
+        const double want =
+            activated(ACT_GELU_TANH, gate[i]) * got[i / width * ld + width + i % width];
+        check(fabs(gated[i] - want) <= 4e-6 * (fabs(want) + 1), "%u: %g, expected %g", i, gated[i],
+              want);
+    }
+}
+
+static void queries_are_told_from_their_gates(void)
+{
+    struct random_stream r = {36};
+    const uint32_t n = 3, n_head = 5, head_dim = 40, total = n * n_head * head_dim;
+    const std::vector<float> x = r.floats(2 * total, 9.0), y = r.floats(total);
+    device_array<float> dx(x), queries(total), dy(y);
+    must(take_queries_launch(&Q, dx.p, n_head, head_dim, queries.p, n, &ERR));
+    must(silence_launch(&Q, dx.p, n_head, head_dim, dy.p, n, &ERR));
+    const std::vector<float> q = queries.get(), got = dy.get();
+    for (uint32_t i = 0; i < total; i++) {
+        const float *head = &x[i / head_dim * 2 * head_dim];
+        const double want = y[i] / (1 + exp(-(double)head[head_dim + i % head_dim]));
+        check(q[i] == head[i % head_dim], "query %u: %g", i, q[i]);
+        check(fabs(got[i] - want) <= 4e-6 * fabs(want) + 1e-7, "%u: %g, expected %g", i, got[i],
+              want);
+    }
+}
+
+static void rows_are_scaled_and_gathered(void)
+{
+    struct random_stream r = {37};
+    const uint32_t n_cols = 300;
+    const std::vector<float> x = r.floats(4 * n_cols);
+    const std::vector<uint32_t> rows = {2, 0, 2};
+    const device_array<uint32_t> ended(std::vector<uint32_t>{1}), which(rows);
+    const device_array<float> factor(std::vector<float>{0.25f});
+    device_array<float> dx(x), to(rows.size() * n_cols);
+    must(scale_launch(&Q, factor.p, dx.p, x.size(), ended.p, &ERR));
+    must(finish_logits_launch(&Q, dx.p, x.size(), 3.0f, 0.5f, ended.p, &ERR));
+    must(add_normed_launch(&Q, dx.p, dx.p, 0.02f, 1.0f, dx.p, 4, n_cols, ended.p, &ERR));
+    must(norm_launch(&Q, NORM_RMS, dx.p, dx.p, nullptr, 0.02f, dx.p, 4, n_cols, ended.p, &ERR));
+    check(dx.get() == x, "something was written after the end");
+    must(scale_launch(&Q, factor.p, dx.p, x.size(), nullptr, &ERR));
+    must(gather_rows_launch(&Q, dx.p, which.p, (uint32_t)rows.size(), n_cols, to.p, &ERR));
+    const std::vector<float> got = to.get();
+    for (size_t i = 0; i < got.size(); i++) {
+        const float want = 0.25f * x[rows[i / n_cols] * n_cols + i % n_cols];
+        check(got[i] == want, "%zu: %g, expected %g", i, got[i], want);
+    }
+}
+
+// Each row by its own power of two, which its largest value decides, whichever thread has it.
+static void float16_rows_have_eleven_bits_of_any_magnitude(void)
+{
+    struct random_stream r = {38};
+    const uint32_t rows = 5, n_cols = 300, ld = 304;
+    const double tops[rows] = {1e-12, 1.0, 7e4, 1e12, 1e30};
+    std::vector<float> x = r.floats(rows * n_cols);
+    for (uint32_t i = 0; i < rows; i++) {
+        for (uint32_t k = 0; k < n_cols; k++)
+            x[i * n_cols + k] *= (float)(tops[i] * 1e-3);
+        x[i * n_cols + 67 * i] = (float)tops[i];
+    }
+    device_array<float> dx(x), undo(rows);
+    device_array<__half> y(rows * ld);
+    const struct act_f16 f16 = {.x = y.p, .ld = ld, .undo = undo.p};
+    must(act_launch(&Q, dx.p, rows, n_cols, nullptr, 0.0f, nullptr, nullptr, &f16, &ERR));
+    const std::vector<__half> got = y.get();
+    const std::vector<float> back = undo.get();
+    for (uint32_t i = 0; i < rows; i++)
+        for (uint32_t k = 0; k < ld; k++) {
+            const double want = k < n_cols ? x[i * n_cols + k] : 0.0;
+            const double v = (double)__half2float(got[i * ld + k]) * back[i];
+            check(fabs(v - want) <= fabs(want) / 2048 + 1e-9 * tops[i],
+                  "row %u column %u: %g, expected %g", i, k, v, want);
+        }
+}
+
 static const struct tap_test tests[] = {
     {"gates and biases agree", gates_and_biases_agree},
     {"activations agree at the ends", activations_agree_at_the_ends},
     {"normed rows are added", normed_rows_are_added},
     {"rows are normed", rows_are_normed},
     {"logits are scaled and limited", logits_are_scaled_and_limited},
+    {"joined rows are normed and added", joined_rows_are_normed_and_added},
+    {"what layers are told agrees", what_layers_are_told_agrees},
+    {"queries are told from their gates", queries_are_told_from_their_gates},
+    {"rows are scaled and gathered", rows_are_scaled_and_gathered},
+    {"float16 rows have eleven bits of any magnitude",
+     float16_rows_have_eleven_bits_of_any_magnitude},
 };
 
 int main(void)

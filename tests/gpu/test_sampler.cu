@@ -554,6 +554,96 @@ void ids_outside_the_vocabulary_are_refused(void)
 
 } // namespace
 
+// Picks of several sequences at once, each with settings and a history of its own, against the
+// CPU's; what one launch leaves behind, the next one must not find.
+void several_at_once(uint32_t n_vocab, int n_rounds)
+{
+    enum { N = 7 };
+    const uint32_t ld = (n_vocab + 3) / 4 * 4;
+    struct queue q = {};
+    struct sampler_rows rows = {};
+    void *memory;
+    float *logits;
+    random_numbers r = {n_vocab * 7ull, 0};
+    if (!CHECK_CUDA(cudaStreamCreateWithFlags(&q.stream, cudaStreamNonBlocking), &err) ||
+        !CHECK_CUDA(cudaMalloc(&memory, sampler_rows_bytes(N, n_vocab)), &err) ||
+        !CHECK_CUDA(cudaMalloc(&logits, N * ld * sizeof *logits), &err))
+        give_up();
+    sampler_rows_place(&rows, N, n_vocab, memory);
+    if (!sampler_rows_open(&q, &rows, &err))
+        give_up();
+    uint32_t n_penalties = 0;
+    for (int round = 0; round < n_rounds; round++) {
+        struct sampler_settings set[N];
+        std::vector<int32_t> history[N];
+        std::vector<float> l[N];
+        std::vector<uint32_t> mask(1 + (n_vocab + 31) / 32);
+        int32_t want[N];
+        bool ok[N];
+        for (uint32_t i = 0; i < N; i++) {
+            struct decode_params p = {};
+            do {
+                set[i] = random_settings(r, n_vocab);
+                set[i].dry_multiplier = 0;
+                set[i].repeat_last_n = (int32_t)r.one_of({64, -1, 5, 256, 257});
+                history[i] = random_history(r, n_vocab, r.below(2) ? 20 : 900);
+                history[i].push_back(0);
+                p.sampler = &set[i];
+                p.history = history[i].data();
+                p.n_history = history[i].size();
+            } while (!sampler_rows_can(&p, n_vocab));
+            n_penalties += set[i].repeat_penalty != 1;
+            p.masked = r.below(3) == 0;
+            l[i] = random_logits(r, n_vocab);
+            if (round % 5 == 4 && i == 3)
+                l[i][r.below(n_vocab)] = NAN;
+            if (!CHECK_CUDA(cudaMemcpy(logits + i * ld, l[i].data(), n_vocab * sizeof(float),
+                                       cudaMemcpyHostToDevice),
+                            &err))
+                give_up();
+            struct sampler cpu;
+            struct error why = {};
+            if (!sampler_init(&cpu, &set[i], n_vocab, &err))
+                give_up();
+            if (p.masked) {
+                random_mask(r, n_vocab, mask.data());
+                cpu.allow = mask.data() + 1;
+                memcpy(sampler_rows_mask(&rows, i), mask.data(), mask.size() * sizeof mask[0]);
+            }
+            ok[i] = sampler_pick(&cpu, l[i].data(), p.history, p.n_history, &want[i], &why);
+            sampler_release(&cpu);
+            sampler_rows_set(&rows, i, &p, logits + i * ld);
+        }
+        if (!sampler_rows_launch(&q, &rows, N, &err) ||
+            !CHECK_CUDA(cudaStreamSynchronize(q.stream), &err))
+            give_up();
+        for (uint32_t i = 0; i < N; i++) {
+            struct decoded d;
+            struct error why = {};
+            char what[512];
+            describe(&set[i], what, sizeof what);
+            const bool got = sampler_rows_result(&q, &rows, i, &d, &why);
+            check(got == ok[i] && (!got || d.id == want[i]),
+                  "vocabulary %u, round %d, row %u after %zu: CPU %d, device %d (%s); %s", n_vocab,
+                  round, i, history[i].size(), ok[i] ? want[i] : -1, got ? d.id : -1, why.text,
+                  what);
+        }
+    }
+    check(n_penalties > (uint32_t)n_rounds, "%u rows with penalties", n_penalties);
+    sampler_rows_close(&rows);
+    cudaFree(memory);
+    cudaFree(logits);
+    cudaStreamDestroy(q.stream);
+}
+
+void picks_of_several_sequences(void)
+{
+    several_at_once(31, cases(40));
+    several_at_once(1056, cases(20));
+    several_at_once(9001, cases(6));
+}
+// namespace
+
 int main(void)
 {
     static const tap_test tests[] = {
@@ -561,6 +651,7 @@ int main(void)
         {"random settings, tiny vocabularies", tiny_vocabularies},
         {"random settings, middling vocabularies", middling_vocabularies},
         {"random settings, a full vocabulary", full_vocabulary},
+        {"picks of several sequences choose as on the CPU", picks_of_several_sequences},
         {"two samplers at once do not wait for each other", two_samplers_at_once},
         {"a logit that is not finite, and nothing left, are told", failures_are_told},
         {"a stop id ends the steps", a_stop_id_ends_the_steps},

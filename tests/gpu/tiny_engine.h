@@ -41,7 +41,8 @@ static inline void open_tiny(struct fixture *f, struct tiny *t) // releases t
     for (uint32_t i = 0; i < f->m->hp.n_layer; i++) {
         uint64_t seed = 20 * (i + 1);
         for (size_t j = 0; j < N_LAYER_WEIGHTS; j++) {
-            if (j == ATTN_SINKS || (j >= ROUTER && j <= SHARED_DOWN))
+            if ((j >= ATTN_Q_A && j <= CONV) || (j >= SSM_IN && j <= SSM_OUT) ||
+                (j >= DENSE_POST_NORM && j <= SHARED_DOWN) || (j >= TOKEN_GATE && j <= LAYER_SCALE))
                 continue; // not in these models: the others' numbers stay what they were
             if (!f->m->layers[i].w[j].vector)
                 fill(&f->m->layers[i].w[j], seed);
@@ -57,6 +58,40 @@ static inline void open_model(struct fixture *f, const char *arch)
     struct tiny t;
     tiny_init(&t, arch);
     open_tiny(f, &t);
+}
+
+// Attention with a state space beside it, as a file has them.
+static inline void open_state_space(struct fixture *f)
+{
+    enum { INNER = 48, HEADS = 4, GROUPS = 2, STATE = 10, TAPS = 4 };
+    enum { CHANNELS = INNER + 2 * GROUPS * STATE };
+    struct tiny t;
+    char k[96];
+    tiny_init(&t, "falcon-h1");
+    tiny_u32(&t, "falcon-h1.ssm.inner_size", INNER);
+    tiny_u32(&t, "falcon-h1.ssm.time_step_rank", HEADS);
+    tiny_u32(&t, "falcon-h1.ssm.group_count", GROUPS);
+    tiny_u32(&t, "falcon-h1.ssm.state_size", STATE);
+    tiny_u32(&t, "falcon-h1.ssm.conv_kernel", TAPS);
+    for (uint32_t i = 0; i < TINY_LAYERS; i++) {
+        char b[16];
+        snprintf(b, sizeof b, "blk.%u", i);
+        tiny_drop_tensor(&t, tiny_name(k, b, "ffn_norm.weight"));
+        tiny_tensor(&t, tiny_name(k, b, "ffn_norm"), QUANT_F32, TINY_EMBD, 0);
+        tiny_tensor(&t, tiny_name(k, b, "ssm_in.weight"), QUANT_Q8_0, TINY_EMBD,
+                    INNER + CHANNELS + HEADS);
+        tiny_tensor(&t, tiny_name(k, b, "ssm_conv1d.weight"), QUANT_F32, TAPS, CHANNELS);
+        tiny_tensor(&t, tiny_name(k, b, "ssm_conv1d.bias"), QUANT_F32, CHANNELS, 0);
+        tiny_tensor(&t, tiny_name(k, b, "ssm_dt.bias"), QUANT_F32, HEADS, 0);
+        tiny_tensor(&t, tiny_name(k, b, "ssm_a"), QUANT_F32, 1, HEADS);
+        tiny_tensor(&t, tiny_name(k, b, "ssm_d"), QUANT_F32, 1, HEADS);
+        tiny_tensor(&t, tiny_name(k, b, "ssm_out.weight"), QUANT_F16, INNER, TINY_EMBD);
+    }
+    open_tiny(f, &t);
+    for (uint32_t i = 0; i < TINY_LAYERS; i++) {
+        fill(&f->m->layers[i].w[SSM_IN], 60 + i);
+        fill(&f->m->layers[i].w[SSM_OUT], 70 + i);
+    }
 }
 
 static void close_model(struct fixture *f)

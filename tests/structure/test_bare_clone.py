@@ -8,6 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Absolute paths that may be written down, and why.
 ALLOWED = [
     r"/dev/(null|full|zero|tty|stdin|stdout|stderr)$",  # devices
+    r"/dev/(fd/.*)?$",  # descriptors of the process, as shells name them
     r"/proc/|/sys/fs/cgroup",  # what the kernel says of the process and its limits
     r"/tmp/hokku-",  # templates of mkdtemp and mkstemp; XDG folders of someone without a home
     r"/(usr/)?bin/(env|sh|bash)$",  # interpreters

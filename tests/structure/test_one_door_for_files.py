@@ -11,6 +11,9 @@ OPENERS = {
     "gguf/gguf.c": "a model, which may be anything readable",
     "hub/cache.c": "hashing, which tells whether a file is what it should be",
     "hub/fetch.c": "renames the part that it holds open and locked",
+    "keep/call.c": "the working directory, to hand it over",
+    "keep/keeper.c": "/dev/null",
+    "keep/name.c": "what the kernel says that the process may do",
     "cpu/memory.c": "the kernel's own files below /proc and /sys",
 }
 # Who may read a file that the user named.

@@ -65,8 +65,9 @@ static inline bool one_import(struct engine *e, size_t begin, size_t end, const 
                               struct error *err)
 {
     int32_t *ids = calloc(end - begin + 1, sizeof *ids);
-    bool ok = begin == seq_len(one(e)) ? seq_import(one(e), ids, end - begin, src, err)
-                                       : error_set(err, ERR_FAIL, "not where the sequence ends");
+    bool ok = begin == seq_len(one(e))
+                  ? seq_import(one(e), ids, end - begin, src, engine_kv_bytes(e, begin, end), err)
+                  : error_set(err, ERR_FAIL, "not where the sequence ends");
     free(ids);
     return ok;
 }

@@ -137,10 +137,10 @@ static inline void scripted_stop(struct engine *e)
     s->decoding = s->fresh = false;
 }
 
-static inline size_t scripted_kv_bytes(const struct engine *e, size_t begin, size_t end)
+static inline size_t scripted_kv_bytes(const struct engine *e, bool near, size_t begin, size_t end)
 {
     (void)e;
-    return (end - begin) * 1000;
+    return near ? 0 : (end - begin) * 1000;
 }
 
 static inline void scripted_free(struct engine *e)
@@ -164,7 +164,7 @@ static inline void scripted_init(struct scripted *s, const struct model *m, uint
     assert_true(n_ctx < SCRIPT);
     memset(s, 0, sizeof *s);
     s->base = (struct engine){.model = m, .device = "script", .n_ctx = n_ctx, .n_batch = n_batch};
-    assert_true(engine_init(&s->base, &s->core, &backend, &err));
+    assert_true(engine_init(&s->base, &s->core, &backend, 1, 1, &err));
 }
 
 // A model for it: its tokenizer and its sizes are what counts. Free with model_free, then b.

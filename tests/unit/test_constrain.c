@@ -37,12 +37,73 @@ static int close_tokenizer(void **state)
 static struct constraint *open_constraint(const char *schema, bool close)
 {
     struct error err = {0};
-    struct grammar *g = grammar_from_schema(schema, strlen(schema), 0, &err);
+    struct grammar *g = grammar_from_schema(schema, strlen(schema), 0, NULL, &err);
     struct constraint *c =
         g ? constraint_create(g, tok, tokenizer_n_vocab(tok), close, &err) : NULL;
     if (!c)
         fail_msg("%s: %s", schema, err.text);
     return c;
+}
+
+// An enum of n texts.
+static void put_enum(struct buf *out, size_t n)
+{
+    buf_puts(out, "{\"enum\":[");
+    for (size_t i = 0; i < n; i++)
+        buf_printf(out, "%s\"%05zu\"", i ? "," : "", i);
+    buf_puts(out, "]}");
+    assert_false(out->failed);
+}
+
+static void preparing_ends_when_it_is_asked_to(void **state)
+{
+    (void)state;
+    struct cancel cancel = {0};
+    struct buf schema = {0};
+    struct error err = {0};
+    cancel_ask(&cancel);
+    put_enum(&schema, 20000);
+    assert_null(grammar_from_schema(buf_str(&schema), schema.len, 0, &cancel, &err));
+    assert_int_equal(err.code, ERR_INTERRUPTED);
+    buf_release(&schema);
+    buf_puts(&schema, "root ::= ");
+    for (int i = 0; i < 20000; i++)
+        buf_puts(&schema, "\"a\" ");
+    err = (struct error){0};
+    assert_null(grammar_from_gbnf(buf_str(&schema), schema.len, &cancel, &err));
+    assert_int_equal(err.code, ERR_INTERRUPTED);
+    buf_release(&schema);
+}
+
+static void a_long_enum_takes_no_square_of_its_length(void **state)
+{
+    (void)state;
+    struct buf schema = {0};
+    struct error err = {0};
+    put_enum(&schema, 40000);
+    struct grammar *g = grammar_from_schema(buf_str(&schema), schema.len, 0, NULL, &err);
+    if (!g)
+        fail_msg("%s", err.text);
+    grammar_free(g);
+    buf_release(&schema);
+}
+
+// What doubles 40 times, for each value.
+static void preparing_that_would_never_end_is_refused(void **state)
+{
+    (void)state;
+    struct buf schema = {0};
+    struct error err = {0};
+    buf_puts(&schema, "{\"enum\":[\"x\",2],\"$ref\":\"#/$defs/a0\",\"$defs\":{");
+    for (int i = 0; i < 40; i++)
+        buf_printf(&schema,
+                   "\"a%d\":{\"anyOf\":[{\"$ref\":\"#/$defs/a%d\"},{\"$ref\":\"#/$defs/a%d\"}]},",
+                   i, i + 1, i + 1);
+    buf_puts(&schema, "\"a40\":{\"type\":\"integer\"}}}");
+    assert_null(grammar_from_schema(buf_str(&schema), schema.len, 0, NULL, &err));
+    assert_int_equal(err.code, ERR_USAGE);
+    assert_non_null(strstr(err.text, "more than 67108864 steps"));
+    buf_release(&schema);
 }
 
 // At most n random tokens under c's mask, to text. Returns how many, the end token included.
@@ -169,6 +230,9 @@ int main(void)
         cmocka_unit_test(an_answer_comes_to_its_end_where_there_is_room),
         cmocka_unit_test(without_room_it_does_not_obey),
         cmocka_unit_test(thinking_is_free_and_what_follows_its_mark_obeys),
+        cmocka_unit_test(preparing_ends_when_it_is_asked_to),
+        cmocka_unit_test(a_long_enum_takes_no_square_of_its_length),
+        cmocka_unit_test(preparing_that_would_never_end_is_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("constrain", tests, open_tokenizer, close_tokenizer);

@@ -284,11 +284,69 @@ static void test_norms_activations_rope_match_reference(void **state)
     }
 }
 
+// Two tokens one after the other.
+static void test_states_match_reference_and_each_other(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t n_state, n;
+    } shapes[] = {{1, 1}, {14, 7}, {16, 16}, {9, 80}, {128, 64}, {3, 45}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        const size_t n_state = shapes[s].n_state, n = shapes[s].n, all = n_state * n;
+        float *before = checked_alloc(all * 4), *m = checked_alloc(all * 4);
+        float *first = checked_alloc((all + n) * 4), *y = checked_alloc(n * 4);
+        float b[2][128], c[2][128], x[2][80];
+        random_counter = 77;
+        for (size_t i = 0; i < all; i++)
+            before[i] = random_float();
+        for (int t = 0; t < 2; t++)
+            for (size_t i = 0; i < 128; i++) {
+                b[t][i] = random_float();
+                c[t][i] = random_float();
+                x[t][i % 80] = random_float();
+            }
+        for (int isa = CPU_ISA_PLAIN; isa <= CPU_ISA_AVX512; isa++) {
+            const char *why;
+            const struct cpu_kernels *k = kernels_at(isa, &why);
+            if (!k)
+                continue;
+            memcpy(m, before, all * 4);
+            for (int t = 0; t < 2; t++) {
+                for (size_t i = 0; i < n; i++)
+                    y[i] = 0.5f;
+                k->remember(m, n_state, n, 0.9f, b[t], x[t], c[t], y);
+            }
+            for (size_t j = 0; j < n; j++) {
+                double want = 0.5, size = 1;
+                for (size_t i = 0; i < n_state; i++) {
+                    const double one = 0.9f * (double)before[i * n + j] + (double)b[0][i] * x[0][j];
+                    const double two = 0.9f * one + (double)b[1][i] * x[1][j];
+                    assert_true(fabs(m[i * n + j] - two) <= 1e-6);
+                    want += c[1][i] * two;
+                    size += fabs(c[1][i] * two);
+                }
+                assert_true(fabs(y[j] - want) <= 1e-6 * size);
+            }
+            if (isa == CPU_ISA_PLAIN) {
+                memcpy(first, m, all * 4);
+                memcpy(first + all, y, n * 4);
+            }
+            assert_memory_equal(m, first, all * 4);
+            assert_memory_equal(y, first + all, n * 4);
+        }
+        free(before);
+        free(m);
+        free(first);
+        free(y);
+    }
+}
+
 struct kv_shape {
     uint32_t head_dim;
     enum cpu_kv type_k, type_v;
     size_t n_pos, window;
     float softcap;
+    bool one; // the first three quarters of a key are its value
 };
 
 // Stores n_pos random keys and values, attends with 8 queries of which the last sees everything,
@@ -298,7 +356,12 @@ static void check_attention(const struct cpu_kernels *k, const struct kv_shape *
     enum { N_QUERY = 8, N_HEAD = 2, HEAD = 1 };
     const size_t d = s->head_dim, d_pad = (d + 15) / 16 * 16, groups = (d + 31) / 32;
     const size_t n_blocks = (s->n_pos + 15) / 16;
-    struct cpu_kv_layer kv = {.type_k = s->type_k, .type_v = s->type_v, .head_dim = s->head_dim};
+    const size_t dv = s->one ? d * 3 / 4 : d;
+    struct cpu_kv_layer kv = {.type_k = s->type_k,
+                              .type_v = s->type_v,
+                              .head_dim = s->head_dim,
+                              .value_dim = (uint32_t)dv,
+                              .one = s->one};
     kv.k_block_bytes = groups * 64 + d * 16 *
                                          (s->type_k == CPU_KV_F32   ? 4
                                           : s->type_k == CPU_KV_I16 ? 2
@@ -308,13 +371,14 @@ static void check_attention(const struct cpu_kernels *k, const struct kv_shape *
     kv.v_head_bytes = kv.v_row_bytes * s->n_pos;
     kv.k = checked_alloc(kv.k_head_bytes * N_HEAD);
     kv.v = checked_alloc(kv.v_head_bytes * N_HEAD);
+    memset(kv.k, 0xff, kv.k_head_bytes * N_HEAD); // what was there before is no number
     float *keys = checked_alloc(s->n_pos * d * 4), *values = checked_alloc(s->n_pos * d * 4);
     for (size_t i = 0; i < s->n_pos * d; i++) {
         keys[i] = random_float() * 2.0f;
-        values[i] = random_float();
+        values[i] = s->one ? keys[i] : random_float();
     }
     for (size_t p = 0; p < s->n_pos; p++)
-        k->kv_store(&kv, HEAD, p, keys + p * d, values + p * d);
+        k->kv_store(&kv, HEAD, p, keys + p * d, s->one ? NULL : values + p * d);
 
     float *q = checked_alloc(N_QUERY * d * 4), *part_out = checked_alloc(N_QUERY * d_pad * 4);
     float *out = checked_alloc(N_QUERY * d_pad * 4);
@@ -351,7 +415,7 @@ static void check_attention(const struct cpu_kernels *k, const struct kv_shape *
             k->attend(&b);
             k->attn_merge(&one, alone, &b.part[0], b.out[0], d_pad);
         }
-        assert_memory_equal(alone, out + r * d_pad, d * 4);
+        assert_memory_equal(alone, out + r * d_pad, dv * 4);
         assert_memory_equal(&one, &total[r], sizeof one);
     }
     const double tol = (s->type_k == CPU_KV_I8 || s->type_v == CPU_KV_I8) ? 2e-2 : 5e-5;
@@ -369,7 +433,7 @@ static void check_attention(const struct cpu_kernels *k, const struct kv_shape *
         }
         for (size_t j = a.first[r]; j < a.end[r]; j++)
             sum += p[j] = exp(p[j] - max);
-        for (size_t i = 0; i < d; i++) {
+        for (size_t i = 0; i < dv; i++) {
             double want = 0;
             for (size_t j = a.first[r]; j < a.end[r]; j++)
                 want += p[j] / sum * values[j * d + i];
@@ -399,15 +463,16 @@ static void test_attention_matches_reference(void **state)
     static const size_t n_pos[] = {1, 17, 256, 300, 777};
     for (size_t i = 0; i < 5; i++)
         for (size_t j = 0; j < 5; j++)
-            for (int types_kv = 0; types_kv < 6; types_kv++)
+            for (int types_kv = 0; types_kv < 9; types_kv++) // the last three: values in keys
                 for (int window = 0; window < 2; window++) {
                     struct kv_shape s = {dims[i],
-                                         (enum cpu_kv)(types_kv / 2),
+                                         (enum cpu_kv)(types_kv < 6 ? types_kv / 2 : types_kv - 6),
                                          types_kv % 2 ? CPU_KV_I8 : CPU_KV_I16,
                                          n_pos[j],
                                          window ? 130 : 0,
-                                         (i + (size_t)window) % 2 ? 2.5f : 0};
-                    float plain[8 * 128], other[8 * 128];
+                                         (i + (size_t)window) % 2 ? 2.5f : 0,
+                                         types_kv >= 6};
+                    float plain[8 * 128] = {0}, other[8 * 128] = {0};
                     for (int isa = CPU_ISA_PLAIN; isa <= CPU_ISA_AVX512; isa++) {
                         const char *why;
                         const struct cpu_kernels *k = kernels_at(isa, &why);
@@ -483,6 +548,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_products_match_reference_and_each_other),
         cmocka_unit_test(test_nan_and_infinity_survive_quantisation),
         cmocka_unit_test(test_norms_activations_rope_match_reference),
+        cmocka_unit_test(test_states_match_reference_and_each_other),
         cmocka_unit_test(test_attention_matches_reference),
     };
     return RUN_TESTS("cpu_kernels", tests);

@@ -82,6 +82,11 @@ static void every_setting_is_a_finite_number(void **state)
         *numbers[i] = before;
         assert_true(sampler_check(&s, 10, &err));
     }
+    static const float temps[] = {0, 1e-40f, 9e-31f, 1e-30f, 1};
+    for (int i = 0; i < 5; i++) { // by what is smaller logits cannot be divided
+        s.temp = temps[i];
+        assert_int_equal(sampler_check(&s, 10, &err), temps[i] <= 0 || temps[i] > 9.5e-31f);
+    }
     s.n_bias = 1;
     for (int32_t id = -1; id <= 10; id++) {
         s.bias[0] = (struct logit_bias){id, 1};

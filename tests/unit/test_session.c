@@ -111,7 +111,7 @@ static void save_good(struct fixture *f)
     assert_true(conversation_set_system(&f->c, "Be kind.", 8, &err));
     assert_true(ask(f, "one", 4, &err) && ask(f, "two", 4, &err));
     assert_true(session_lock_take(&lock, f->o.state_dir, "s", &err));
-    assert_true(session_save(&lock, &f->c, &f->o, &err));
+    assert_true(session_save(&lock, &f->c, &f->o, -1, &err));
     session_lock_release(&lock);
     assert_true(file_read(f->path, 1 << 26, &file, &err));
     put(&f->section[MSGS], 5, 8);

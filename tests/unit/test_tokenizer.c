@@ -568,9 +568,39 @@ static void tool_prints_one_array_per_input(void **state)
     unload(&l);
 }
 
+static void a_limit_of_ids_ends_the_splitting_early_and_lets_pass_what_keeps_it(void **state)
+{
+    (void)state;
+    enum { TIMES = 100000 };
+    static const char unit[] = "Some words, 12 \xC3\xA9.\n";
+    static char text[TIMES * (sizeof unit - 1)];
+    for (size_t i = 0; i < TIMES; i++)
+        memcpy(text + i * (sizeof unit - 1), unit, sizeof unit - 1);
+    static const char *const names[] = {"qwen2", "llama-spm"};
+    for (size_t v = 0; v < 2; v++) {
+        struct loaded l = load(names[v]);
+        struct ids all = {0}, some = {0};
+        struct error err = {0};
+        struct tokenize_options opt = {.special = true};
+        assert_true(tokenizer_encode(l.tok, text, sizeof text / 10, &opt, &all, &err));
+        opt.most = all.len;
+        assert_true(tokenizer_encode(l.tok, text, sizeof text / 10, &opt, &some, &err));
+        assert_int_equal(some.len, all.len);
+        assert_memory_equal(some.data, all.data, all.len * sizeof *all.data);
+        ids_clear(&some);
+        assert_false(tokenizer_encode(l.tok, text, sizeof text, &opt, &some, &err));
+        assert_int_equal(err.code, ERR_CONTEXT);
+        assert_true(some.len < 8 * all.len); // (of ten times as much; by pieces of a megabyte)
+        ids_release(&all);
+        ids_release(&some);
+        unload(&l);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_limit_of_ids_ends_the_splitting_early_and_lets_pass_what_keeps_it),
         cmocka_unit_test(test_strings_give_the_reference_ids),
         cmocka_unit_test(random_strings_give_the_reference_ids),
         cmocka_unit_test(typed_markup_stays_text),

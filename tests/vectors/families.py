@@ -1,565 +1,11 @@
-"""The forward passes of the families that hokku runs, in NumPy and double precision: each from its paper or its makers'
-own code, stated as what is special in it. Nothing here knows of hokku's tables. And small random models of each, with
-numbers that are unusual, so that a number which is not read shows.
-
-Plain is what they have in common (Touvron et al. 2023): x += attention(norm(x)); x += down(silu(gate) * up), RMS norms."""
+"""Small random models of the families that hokku runs, with numbers that are unusual, so that a number which is not read
+shows; and the class that says what each computes (forward_passes.py, forward_experts.py, forward_states.py)."""
 import math
 
 import numpy as np
 
 import make_gguf
-from numpy_model import File
-
-
-def silu(x):
-    return x / (1 + np.exp(-x))
-
-
-def gelu(x):
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
-
-
-def relu2(x):
-    return np.maximum(x, 0) ** 2
-
-
-def softmax(x):
-    x = np.exp(x - x.max(-1, keepdims=True))
-    return x / x.sum(-1, keepdims=True)
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def cap(x, c):
-    return c * np.tanh(x / c)
-
-
-class Plain(File):
-    neox = False  # rotation pairs: (i, i + R/2), else neighbours
-    closest = math.inf  # by how little a choice among experts was made
-    act = staticmethod(silu)
-
-    def __init__(self, path, n_ctx=2048):
-        super().__init__(path)
-        self.n_ctx, self.layers = n_ctx, self.get("block_count")
-        self.forget()
-
-    def forget(self):
-        self.past, self.cache = 0, [None] * self.layers
-
-    def at(self, key, l):
-        """The value of a key at layer l: one for all, or one for each."""
-        v = self.get(key)
-        return v[l] if isinstance(v, list) else v
-
-    def heads(self, l):
-        return self.at("attention.head_count", l), self.at("attention.head_count_kv", l)
-
-    @property
-    def head_dim(self):
-        return self.get("attention.key_length") or self.get("embedding_length") // self.get("attention.head_count")
-
-    def vector(self, name):
-        return self.w[name + ".weight"], self.w.get(name + ".bias", 0)
-
-    def norm(self, x, name):
-        w, b = self.vector(name)
-        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.get("attention.layer_norm_rms_epsilon")) * w + b
-
-    def linear(self, x, name):
-        return x @ self.w[name + ".weight"].T + self.w.get(name + ".bias", 0)
-
-    # --- positions
-
-    def base(self, l):
-        return self.get("rope.freq_base", 10000.0)
-
-    def scaling(self, l):
-        kind = self.get("rope.scaling.type", "linear" if self.get("rope.scaling.factor") else "none")
-        return kind, self.get("rope.scaling.factor", 1.0)
-
-    def divisors(self):
-        return self.w.get("rope_freqs.weight", 1.0)
-
-    def magnitude(self, l):
-        return self.get("rope.scaling.attn_factor", 1.0)
-
-    def yarn(self, freq, dim, base, f):
-        """Peng et al. 2023, section 3.2 and 3.4."""
-        orig, i = self.get("rope.scaling.original_context_length"), np.arange(dim // 2)
-        pair = lambda turns: dim * math.log(orig / (2 * math.pi * turns)) / (2 * math.log(base))
-        low = max(0, math.floor(pair(self.get("rope.scaling.yarn_beta_fast", 32.0))))
-        high = min(dim - 1, math.ceil(pair(self.get("rope.scaling.yarn_beta_slow", 1.0))))
-        keep = 1 - np.clip((i - low) / max(0.001, high - low), 0, 1)
-        log = 1 + 0.1 * self.get("rope.scaling.yarn_log_multiplier", 0.0) * math.log(f)
-        return keep * freq + (1 - keep) * freq / f, (1 + 0.1 * math.log(f)) / log
-
-    def rotate(self, x, at, l):  # (n, heads, head_dim)
-        dim = self.get("rope.dimension_count", self.head_dim)
-        freq, m = self.base(l) ** (-2.0 * np.arange(dim // 2) / dim) / self.divisors(), 1.0
-        kind, f = self.scaling(l)
-        if kind == "linear":
-            freq = freq / f
-        elif kind == "yarn":
-            freq, m = self.yarn(freq, dim, self.base(l), f)
-        m *= self.magnitude(l)
-        angle = at[:, None, None] * freq
-        cos, sin = np.cos(angle) * m, np.sin(angle) * m
-        first, second = (slice(0, dim // 2), slice(dim // 2, dim)) if self.neox else (slice(0, dim, 2), slice(1, dim, 2))
-        a, b, out = x[..., first], x[..., second], x.copy()
-        out[..., first], out[..., second] = a * cos - b * sin, a * sin + b * cos
-        return out
-
-    def rotated(self, l):
-        return True
-
-    def window(self, l):
-        return self.get("attention.sliding_window", 0)
-
-    def every(self, period, l):
-        """The window of a layer of which every period-th sees all; or as the metadata say of each."""
-        pattern = self.get("attention.sliding_window_pattern", period)
-        windowed = pattern[l] if isinstance(pattern, list) else l % pattern < pattern - 1
-        return self.get("attention.sliding_window", 0) if windowed else 0
-
-    # --- attention
-
-    def project(self, x, p):
-        return [self.linear(x, p + "attn_" + c) for c in "qkv"]
-
-    def heads_norm(self, x, name):  # (n, heads, head_dim)
-        return self.norm(x, name) if name + ".weight" in self.w else x
-
-    def positioned(self, x, name, at, l):
-        x = self.heads_norm(x, name)
-        return self.rotate(x, at, l) if self.rotated(l) else x
-
-    def whole_norm(self, x, name):  # (n, heads * head_dim)
-        return x
-
-    def scale(self):
-        return 1 / math.sqrt(self.head_dim)
-
-    def scores(self, s):
-        return s
-
-    def shares(self, s, p, head):
-        return softmax(s)
-
-    def sees_from(self, at, l):
-        return at - self.window(l) + 1 if self.window(l) else 0 * at
-
-    def temper(self, q, at, l):
-        return q
-
-    def attention(self, x, l):
-        p, d, (heads, kv) = f"blk.{l}.", self.head_dim, self.heads(l)
-        n, at = len(x), np.arange(self.past, self.past + len(x))
-        q, k, v = self.project(x, p)
-        q = self.whole_norm(q, p + "attn_q_norm").reshape(n, heads, d)
-        k = self.whole_norm(k, p + "attn_k_norm").reshape(n, kv, d)
-        q = self.temper(self.positioned(q, p + "attn_q_norm", at, l), at, l)
-        k, v = self.positioned(k, p + "attn_k_norm", at, l), v.reshape(n, kv, d)
-        if self.past:
-            k, v = (np.concatenate(c) for c in zip(self.cache[l], (k, v)))
-        self.cache[l] = k, v
-        pos = np.arange(self.past + n)
-        hidden = (pos[None, :] > at[:, None]) | (pos[None, :] < self.sees_from(at, l)[:, None])
-        out = np.zeros((n, heads, d))
-        for h in range(heads):
-            s = self.scores(q[:, h] @ k[:, h // (heads // kv)].T * self.scale())
-            s[hidden] = -np.inf
-            out[:, h] = self.shares(s, p, h) @ v[:, h // (heads // kv)]
-        return self.linear(out.reshape(n, heads * d), p + "attn_output")
-
-    # --- the rest
-
-    def ffn(self, x, l):
-        p = f"blk.{l}."
-        if p + "ffn_gate.weight" not in self.w:
-            return self.linear(self.act(self.linear(x, p + "ffn_up")), p + "ffn_down")
-        return self.linear(self.act(self.linear(x, p + "ffn_gate")) * self.linear(x, p + "ffn_up"), p + "ffn_down")
-
-    def block(self, x, l):
-        x = x + self.attention(self.norm(x, f"blk.{l}.attn_norm"), l)
-        return x + self.ffn(self.norm(x, f"blk.{l}.ffn_norm"), l)
-
-    def embed(self, ids):
-        return self.w["token_embd.weight"][ids]
-
-    def head(self, logits):
-        return logits
-
-    def forward(self, ids):
-        x = self.embed(ids)
-        for l in range(self.layers):
-            x = self.block(x, l)
-        self.past += len(ids)
-        x = self.norm(x, "output_norm")
-        return self.head(x @ self.w.get("output.weight", self.w["token_embd.weight"]).T + self.w.get("output.bias", 0))
-
-
-class Neox(Plain):
-    neox = True
-
-
-class Layer(Plain):
-    """Layer norm (Ba et al. 2016) in place of RMS norm."""
-
-    def norm(self, x, name):
-        w, b = self.vector(name)
-        x = x - x.mean(-1, keepdims=True)
-        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.get("attention.layer_norm_epsilon")) * w + b
-
-
-class BothNorms(Plain):
-    """What attention and feed-forward add is normed, too."""
-
-    def block(self, x, l):
-        p = f"blk.{l}."
-        x = x + self.norm(self.attention(self.norm(x, p + "attn_norm"), l), p + "post_attention_norm")
-        return x + self.norm(self.ffn(self.norm(x, p + "ffn_norm"), l), p + "post_ffw_norm")
-
-
-class PostNorms(Plain):
-    """Only what is added is normed (OLMo et al. 2024)."""
-
-    def block(self, x, l):
-        x = x + self.norm(self.attention(x, l), f"blk.{l}.post_attention_norm")
-        return x + self.norm(self.ffn(x, l), f"blk.{l}.post_ffw_norm")
-
-
-class Parallel(Plain):
-    def block(self, x, l):
-        n = self.norm(x, f"blk.{l}.attn_norm")
-        return x + self.attention(n, l) + self.ffn(n, l)
-
-
-class Gemma2(Neox, BothNorms):
-    act, period = staticmethod(gelu), 2
-
-    def embed(self, ids):
-        return super().embed(ids) * math.sqrt(self.get("embedding_length"))
-
-    def window(self, l):
-        return self.every(self.period, l)
-
-    def scores(self, s):
-        return cap(s, self.get("attn_logit_softcapping"))
-
-    def head(self, logits):
-        return cap(logits, self.get("final_logit_softcapping"))
-
-
-class Gemma2Of27B(Gemma2):
-    def scale(self):
-        return math.sqrt(self.get("attention.head_count") / self.get("embedding_length"))
-
-
-class Gemma3(Gemma2):
-    period = 6
-
-    def base(self, l):
-        return self.get("rope.freq_base_swa", 10000.0) if self.window(l) else self.get("rope.freq_base")
-
-    def scaling(self, l):
-        return ("none", 1) if self.window(l) else super().scaling(l)
-
-    def scores(self, s):
-        return s
-
-    def head(self, logits):
-        return logits
-
-
-class Phi3(Neox):
-    def project(self, x, p):
-        heads, kv = self.heads(0)
-        return np.split(self.linear(x, p + "attn_qkv"), [heads * self.head_dim, (heads + kv) * self.head_dim], -1)
-
-    def ffn(self, x, l):
-        gate, up = np.split(self.linear(x, f"blk.{l}.ffn_up"), 2, -1)
-        return self.linear(self.act(gate) * up, f"blk.{l}.ffn_down")
-
-    def divisors(self):
-        short = self.n_ctx <= self.get("rope.scaling.original_context_length")
-        return self.w["rope_factors_short.weight" if short else "rope_factors_long.weight"]
-
-
-class Granite(Plain):
-    def embed(self, ids):
-        return super().embed(ids) * self.get("embedding_scale")
-
-    def scale(self):
-        return self.get("attention.scale")
-
-    def block(self, x, l):
-        r = self.get("residual_scale")
-        x = x + r * self.attention(self.norm(x, f"blk.{l}.attn_norm"), l)
-        return x + r * self.ffn(self.norm(x, f"blk.{l}.ffn_norm"), l)
-
-    def head(self, logits):
-        return logits / self.get("logit_scale")
-
-
-class SmolLM3(Plain):
-    def rotated(self, l):
-        return l % 4 != 3
-
-
-class Mistral3(Plain):
-    def temper(self, q, at, l):
-        t, orig = self.get("attention.temperature_scale"), self.get("rope.scaling.original_context_length")
-        return q * (1 + t * np.log(1 + np.floor(at / orig)))[:, None, None]
-
-
-class Olmo2(Neox, PostNorms):
-    def heads_norm(self, x, name):
-        return x
-
-    def whole_norm(self, x, name):
-        return self.norm(x, name)
-
-
-class Olmo3(Olmo2):
-    def window(self, l):
-        return self.every(4, l)
-
-    def scaling(self, l):
-        return ("none", 1) if self.window(l) else super().scaling(l)
-
-    def magnitude(self, l):
-        return 1.0 if self.window(l) else super().magnitude(l)
-
-
-class Exaone4(Neox, PostNorms):
-    def window(self, l):
-        return self.every(4, l) if self.layers == 64 else 0
-
-    def rotated(self, l):
-        return self.layers != 64 or self.window(l) > 0
-
-
-class Glm4(BothNorms):
-    ffn = Phi3.ffn
-
-
-class SeedOss(Neox):
-    def block(self, x, l):
-        x = x + self.attention(self.norm(x, f"blk.{l}.attn_norm"), l)
-        return x + self.ffn(self.norm(x, f"blk.{l}.post_attention_norm"), l)
-
-
-class CommandR(Layer, Parallel):
-    def heads_norm(self, x, name):
-        return self.norm(x, name) if name + ".weight" in self.w else x  # (heads, head_dim) weights
-
-    def head(self, logits):
-        return logits * self.get("logit_scale")
-
-
-class Cohere2(CommandR):
-    def window(self, l):
-        return self.every(4, l)
-
-    def rotated(self, l):
-        return l % 4 != 3
-
-
-class StarCoder2(Neox, Layer):
-    act = staticmethod(gelu)
-
-
-class StableLM(Neox, Layer):
-    def block(self, x, l):
-        parallel = f"blk.{l}.ffn_norm.weight" not in self.w
-        return Parallel.block(self, x, l) if parallel else Plain.block(self, x, l)
-
-
-class Nemotron(Neox, Layer):
-    act = staticmethod(relu2)
-
-
-class Arcee(Plain):
-    act = staticmethod(relu2)
-
-
-class Apertus(Neox):
-    """xIELU (Huang and Schlag 2024)."""
-
-    def ffn(self, x, l):
-        ap, an, beta, eps = (self.meta["xielu." + k][l] for k in ("alpha_p", "alpha_n", "beta", "eps"))
-        self.act = lambda u: np.where(u > 0, np.log1p(math.exp(ap)) * u * u + beta * u,
-                                      (beta + np.log1p(math.exp(an))) * (np.expm1(np.minimum(u, eps)) - u) + beta * u)
-        return super().ffn(x, l)
-
-
-class Hunyuan(Neox):
-    def positioned(self, x, name, at, l):
-        return self.norm(self.rotate(x, at, l), name)
-
-
-class Deci(Plain):
-    def block(self, x, l):
-        p, (heads, kv) = f"blk.{l}.", self.heads(l)
-        if heads:
-            n = self.norm(x, p + "attn_norm")
-            x = x + (self.attention(n, l) if kv else self.linear(n, p + "attn_output"))
-        return x + self.ffn(self.norm(x, p + "ffn_norm"), l) if self.at("feed_forward_length", l) else x
-
-
-# --- mixtures of experts (Shazeer et al. 2017) ------------------------------------------------
-
-class Experts(Plain):
-    """Where a layer has a router: the best by softmax of its logits, their shares divided by their sum; and what is shared."""
-    gate, normed = staticmethod(softmax), True
-
-    def part(self, x, name, e):  # (n, columns) -> (n, rows) by expert e
-        bias = self.w.get(name + ".bias")
-        return x @ self.w[name + ".weight"][e].T + (0 if bias is None else bias[e])
-
-    def expert(self, x, p, e):
-        return self.part(self.act(self.part(x, p + "ffn_gate_exps", e)) * self.part(x, p + "ffn_up_exps", e), p + "ffn_down_exps", e)
-
-    def shared(self, x, p):
-        if p + "ffn_up_shexp.weight" not in self.w:
-            return 0 * x
-        y = self.act(self.linear(x, p + "ffn_gate_shexp")) * self.linear(x, p + "ffn_up_shexp")
-        return self.linear(y, p + "ffn_down_shexp")
-
-    def choose(self, score):  # of one token
-        order, n = np.argsort(-score, kind="stable"), self.get("expert_used_count")
-        self.closest = min(self.closest, score[order[n - 1]] - score[order[n]])
-        return order[:n]
-
-    def ffn(self, x, l):
-        p = f"blk.{l}."
-        if p + "ffn_gate_inp.weight" not in self.w:
-            return super().ffn(x, l)
-        share = self.gate(self.linear(x, p + "ffn_gate_inp"))
-        chosen = np.array([self.choose(s) for s in share + self.w.get(p + "exp_probs_b.bias", 0)])
-        weight = np.take_along_axis(share, chosen, 1)
-        if self.get("expert_weights_norm", self.normed):
-            weight = weight / weight.sum(-1, keepdims=True)
-        weight = weight * self.get("expert_weights_scale", 1.0)
-        out = self.shared(x, p)
-        for e in range(share.shape[1]):
-            rows, which = np.nonzero(chosen == e)
-            out[rows] += self.weighed(x[rows], weight[rows, which][:, None], p, e)
-        return out
-
-    def weighed(self, x, w, p, e):
-        return w * self.expert(x, p, e)
-
-
-class Mixtral(Experts):
-    pass
-
-
-class Qwen3Moe(Experts, Neox):
-    pass
-
-
-class Qwen2Moe(Experts, Neox):
-    normed = False
-
-    def shared(self, x, p):
-        return super().shared(x, p) * sigmoid(x @ self.w[p + "ffn_gate_inp_shexp.weight"])[:, None]
-
-
-class GptOss(Experts, Neox):
-    """A logit of no position in the softmax; the experts' activation is clamped."""
-
-    def window(self, l):
-        return self.every(2, l)
-
-    def shares(self, s, p, head):
-        return softmax(np.c_[s, np.full(len(s), self.w[p + "attn_sinks.weight"][head])])[:, :-1]
-
-    def expert(self, x, p, e):
-        g = np.minimum(self.part(x, p + "ffn_gate_exps", e), 7)
-        u = np.clip(self.part(x, p + "ffn_up_exps", e), -7, 7)
-        return self.part(g * sigmoid(1.702 * g) * (u + 1), p + "ffn_down_exps", e)
-
-    block = SeedOss.block
-
-
-class OlMoe(Experts, Neox):
-    normed, heads_norm, whole_norm = False, Olmo2.heads_norm, Olmo2.whole_norm
-
-
-class GraniteMoe(Experts, Granite):
-    pass
-
-
-class PhiMoe(Experts, Neox):
-    divisors = Phi3.divisors
-
-
-class HunyuanMoe(Experts, Hunyuan):
-    pass
-
-
-class Sigmoids(Experts, Neox):
-    """DeepSeek-AI 2024: sigmoids; a bias of the choice alone; of groups those with the best two together."""
-    gate, normed = staticmethod(sigmoid), False
-
-    def choose(self, score):
-        groups = score.reshape(self.get("expert_group_count", 1), -1)
-        best = np.sort(groups, 1)[:, -2:].sum(1)
-        order, n = np.argsort(-best), self.get("expert_group_used_count", 1)
-        closed = order[n:]
-        self.closest = min([self.closest, *(best[order[n - 1]] - best[closed[:1]])])
-        groups = groups.copy()
-        groups[closed] = -np.inf
-        return super().choose(groups.ravel())
-
-
-class Glm4Moe(Sigmoids):
-    block = SeedOss.block
-
-    def __init__(self, path, n_ctx=2048):
-        super().__init__(path, n_ctx)
-        self.layers -= self.get("nextn_predict_layers", 0)
-
-
-class Bailing(Sigmoids):
-    def project(self, x, p):
-        return Phi3.project(self, x, p) if p + "attn_qkv.weight" in self.w else super().project(x, p)
-
-
-class MiniMax(Sigmoids):
-    normed, heads_norm, whole_norm = True, Olmo2.heads_norm, Olmo2.whole_norm
-
-
-class Llama4(Experts):
-    """Chunks in place of windows; what is rotated is normed without weights; the share multiplies what an expert is given."""
-    gate, normed = staticmethod(sigmoid), False
-
-    def rotated(self, l):
-        return l % 4 != 3
-
-    def sees_from(self, at, l):
-        chunk = self.get("attention.sliding_window", 8192)
-        return at // chunk * chunk if self.rotated(l) else 0 * at
-
-    def positioned(self, x, name, at, l):
-        if not self.rotated(l):
-            return x
-        x = self.rotate(x, at, l)
-        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.get("attention.layer_norm_rms_epsilon"))
-
-    def temper(self, q, at, l):
-        t, length = self.get("attention.temperature_scale", 0.1), self.get("attention.temperature_length", 8192)
-        return q if self.rotated(l) else q * (1 + t * np.log(1 + np.floor((at + 1) / length)))[:, None, None]
-
-    def weighed(self, x, w, p, e):
-        return self.expert(w * x, p, e)
-
-
-# --- random models --------------------------------------------------------------------------
+from forward_states import *  # noqa: F403, of all three
 
 QKV, OUT, FFN = ("attn_q", "attn_k", "attn_v"), ("attn_output",), ("ffn_up", "ffn_down")
 PRE, POST = ("attn_norm", "ffn_norm"), ("post_attention_norm", "post_ffw_norm")
@@ -567,11 +13,18 @@ EPS, LAYER_EPS = {"attention.layer_norm_rms_epsilon": 0.03}, {"attention.layer_n
 
 
 def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms=PRE, biases=(), qk=None, gate=True,
-          fused=(), tied=True, vectors=(), experts=None, sinks=False, seed=1, bos=False):
+          fused=(), tied=True, vectors=(), experts=None, sinks=False, seed=1, bos=False, dims=None, own=None, no_v=(), told=0,
+          layer_scale=False, latent=None, delta=None, conv=0, ssm=None, beside=False, alone=False, last="output_norm"):
     """-> (kvs, tensors). qk: shape of the norms of queries and keys: head, heads, whole. heads, kv, ff: a number, or a list
-    of one for each layer. vectors: more of them, (name, n, lowest, highest). experts: see mixture()."""
+    of one for each layer. vectors: more of them, (name, n, lowest, highest). experts: see mixture(). dims: widths of each
+    layer's heads; own: how many layers have keys and values; no_v: layers whose keys are values; told: what layers are told.
+    latent: (q, kv, key, rotated, value): widths of latent attention; q 0: none; made by one matrix where kv heads are heads.
+    delta: (heads, key heads, state, taps, interval, whether beta and alpha are one matrix): of delta nets; attention is gated.
+    conv: tokens that convolutions see, in layers without KV heads; last: the name of the last norm.
+    ssm: (inner, heads, groups, state, taps, whether it is normed): of state spaces, in layers without KV heads; beside: in all;
+    alone: a layer with a feed-forward network is nothing else."""
     each = lambda v, l: v[l] if isinstance(v, list) else v
-    d, rng, tensors, vocab = head_dim or embd // heads, np.random.default_rng([seed, 77]), [], 640
+    d, rng, tensors, vocab = head_dim or embd // (heads or 1), np.random.default_rng([seed, 77]), [], 640
 
     def matrix(name, rows, cols, *stacked, gain=1.2, kind="F16"):
         data = rng.normal(0, gain / math.sqrt(cols), (*stacked, rows, cols)).astype(np.float16 if kind == "F16" else np.float32)
@@ -580,11 +33,23 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
             data = rng.normal(0, 0.5, (*stacked, rows)).astype(np.float32)
             tensors.append(make_gguf.Tensor(name + ".bias", [rows, *stacked], "F32", data.tobytes()))
 
-    def mixture(b, n, ff=ff, shared=0, router=False, choice=False, **_):
-        """n experts, ff wide, and a shared one, which may have a router; choice: a bias of the choice."""
-        matrix(b + "ffn_gate_inp", n, embd, gain=2, kind="F32")
-        for name, rows, cols in (("gate", ff, embd), ("up", ff, embd), ("down", embd, ff)):
-            matrix(b + f"ffn_{name}_exps", rows, cols, n)
+    def mixture(b, n, ff=ff, shared=0, router=False, choice=False, beside=False, narrow=0, **_):
+        """n experts, ff wide, and a shared one, which may have a router; choice: a bias of the choice; beside: ... a plain
+        network; narrow: the width of what experts work on."""
+        matrix(b + "ffn_gate_inp", n, embd, gain=2 * math.sqrt(embd) if beside else 2, kind="F32")
+        if beside:
+            matrix(b + "ffn_gate_up_exps", 2 * ff, embd, n)
+            matrix(b + "ffn_down_exps", embd, ff, n)
+            vector(b + "ffn_gate_inp.scale", embd)
+            vector(b + "ffn_down_exps.scale", n)
+            for name in ("post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2"):
+                norm(b + name)
+            return
+        if narrow:
+            matrix(b + "ffn_latent_down", narrow, embd)
+            matrix(b + "ffn_latent_up", embd, narrow)
+        for name, rows, cols in (("gate", ff, embd), ("up", ff, embd), ("down", embd, ff))[not gate:]:
+            matrix(b + f"ffn_{name}_exps", *((narrow or embd) if d == embd else d for d in (rows, cols)), n)
             if shared:
                 matrix(b + f"ffn_{name}_shexp", *(shared if d == ff else d for d in (rows, cols)))
         if choice:
@@ -605,28 +70,76 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
     matrix("token_embd", vocab, embd)
     if not tied:
         matrix("output", vocab, embd)
-    norm("output_norm")
+    norm(last)
     for name, n, low, high in vectors:
         vector(name, n, low, high)
     for l in range(layers):
         b, h, k, width = f"blk.{l}.", each(heads, l), each(kv, l), each(ff, l)
+        d, owns = dims[l] if dims else head_dim or embd // (heads or 1), own is None or l < own
         mixed = experts and l in experts.get("layers", range(layers))
         if mixed:
             mixture(b, **experts)
-            width = 0
+            width = width if experts.get("beside") else 0
         for name in norms:
-            if h if name == "attn_norm" else width or mixed or name != "ffn_norm":
+            if h or ssm if name == "attn_norm" else width or mixed or name != "ffn_norm":
                 norm(b + name)
-        if h and not k:
+        if alone and (width or mixed):
+            h = 0
+        elif ssm and (beside or not k):
+            inner, n, groups, size, taps, normed = ssm
+            channels = inner + 2 * groups * size
+            matrix(b + "ssm_in", inner + channels + n, embd)
+            vector(b + "ssm_conv1d.weight", [taps, channels], -0.7, 0.9)
+            vector(b + "ssm_conv1d.bias", channels, -0.3, 0.3)
+            vector(b + "ssm_dt.bias", n, -2, 1)
+            vector(b + "ssm_a", [1, n], -1, -0.1)
+            vector(b + "ssm_d", [1, n])
+            if normed:
+                vector(b + "ssm_norm.weight", [inner // groups, groups])
+            matrix(b + "ssm_out", embd, inner)
+            h = h if beside else 0
+        if delta and (l + 1) % delta[4]:
+            n, keys, size, taps, _, one = delta
+            channels = (2 * keys + n) * size
+            for name, rows in (("attn_qkv", channels), ("attn_gate", n * size), ("ssm_ba", 2 * n), ("ssm_beta", n), ("ssm_alpha", n)):
+                if (name == "ssm_ba") == one or name.startswith("attn"):
+                    matrix(b + name, rows, embd)
+            vector(b + "ssm_conv1d.weight", [taps, channels], -0.7, 0.9)
+            vector(b + "ssm_dt.bias", n, -2, 1)
+            vector(b + "ssm_a", n, -1, -0.1)
+            vector(b + "ssm_norm.weight", size)
+            matrix(b + "ssm_out", embd, n * size)
+        elif conv and not k:
+            matrix(b + "shortconv.in_proj", 3 * embd, embd)
+            vector(b + "shortconv.conv.weight", [conv, embd], -0.7, 0.9)
+            matrix(b + "shortconv.out_proj", embd, embd)
+        elif h and not k:
             matrix(b + "attn_output", embd, embd)
+        elif latent:
+            q, c, key, rotated, value = latent
+            for name, rows, cols in ("q_a", q, embd), ("q_b", h * (key + rotated), q or embd):
+                if rows and (q or name == "q_b"):
+                    matrix(b + ("attn_" + name if q else "attn_q"), rows, cols)
+            if q:
+                vector(b + "attn_q_a_norm.weight", q)
+            matrix(b + "attn_kv_a_mqa", c + rotated, embd)
+            vector(b + "attn_kv_a_norm.weight", c)
+            if k == h:
+                matrix(b + "attn_kv_b", h * (key + value), c)
+            else:
+                matrix(b + "attn_k_b", c, key, h)
+                matrix(b + "attn_v_b", value, c, h)
+            matrix(b + "attn_output", embd, h * value)
         elif h:
             if "qkv" in fused:
                 matrix(b + "attn_qkv", (h + 2 * k) * d, embd)
             else:
                 for name, rows in zip(QKV, (h * d, k * d, k * d)):
-                    matrix(b + name, rows, embd)
+                    rows *= 2 if delta and name == "attn_q" else 1
+                    if name == "attn_q" or owns and not (name == "attn_v" and l in no_v):
+                        matrix(b + name, rows, embd)
             for name, n in (("q", h), ("k", k)):
-                if qk:
+                if qk and (name == "q" or owns):
                     vector(b + f"attn_{name}_norm.weight", {"head": d, "heads": [d, n], "whole": n * d}[qk])
             if sinks:
                 vector(b + "attn_sinks.weight", h, -1, 2)
@@ -636,14 +149,28 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
         if width:
             matrix(b + "ffn_up", width * (2 if "ffn" in fused else 1), embd)
             matrix(b + "ffn_down", embd, width)
+        if told:
+            matrix(b + "inp_gate", told, embd)
+            matrix(b + "proj", embd, told)
+            norm(b + "post_norm")
+        if layer_scale:
+            vector(b + "layer_output_scale.weight", 1)
+    if told:
+        matrix("per_layer_token_embd", vocab, layers * told)
+        matrix("per_layer_model_proj", layers * told, embd)
+        vector("per_layer_proj_norm.weight", told)
     kvs = [("general.architecture", arch), ("general.name", "random"), ("general.file_type", 1),
            (f"{arch}.context_length", 4096), (f"{arch}.embedding_length", embd), (f"{arch}.block_count", layers),
            (f"{arch}.feed_forward_length", ff), (f"{arch}.attention.head_count", heads),
            (f"{arch}.attention.head_count_kv", kv), (f"{arch}.vocab_size", vocab)]
+    if ssm:
+        kvs += [(f"{arch}.ssm.{k}", v) for k, v in zip(("inner_size", "time_step_rank", "group_count", "state_size", "conv_kernel"), ssm)]
     if head_dim:
         kvs += [(f"{arch}.attention.key_length", d), (f"{arch}.attention.value_length", d)]
     if experts:
         kvs += [(f"{arch}.expert_count", experts["n"]), (f"{arch}.expert_used_count", experts["used"])]
+        if "narrow" in experts:
+            kvs.append((f"{arch}.moe_latent_size", experts["narrow"]))
         if "ff" in experts:
             kvs.append((f"{arch}.expert_feed_forward_length", experts["ff"]))
     kvs += [(k if k.startswith("xielu") else f"{arch}.{k}", v) for k, v in meta.items()]
@@ -660,6 +187,13 @@ def factors(n, *names):
 
 
 YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 100}
+GEMMA4 = {"attention.key_length": 20, "attention.value_length": 20, "attention.key_length_swa": 12, "attention.value_length_swa": 12,
+          "rope.dimension_count": 16, "rope.dimension_count_swa": 8, "rope.freq_base": 3e5, "rope.freq_base_swa": 2e4,
+          "attention.sliding_window": 21, "final_logit_softcapping": 4.0}
+LATENT = {"attention.kv_lora_rank": 42, "rope.dimension_count": 8, "attention.key_length": 50, "attention.value_length": 42,
+          "attention.key_length_mla": 19, "attention.value_length_mla": 9}
+DELTA = {"full_attention_interval": 3, "ssm.conv_kernel": 4, "rope.dimension_count": 8, "rope.freq_base": 2e4}
+GRANITE = {"embedding_scale": 3.0, "residual_scale": 0.3, "attention.scale": 0.15, "logit_scale": 1.7}
 # name: (class, arguments of model)
 FAMILIES = {
     "gemma2": (Gemma2, dict(arch="gemma2", layers=5, head_dim=20, norms=PRE + POST, meta=EPS | {
@@ -671,6 +205,16 @@ FAMILIES = {
     "gemma3": (Gemma3, dict(arch="gemma3", layers=8, heads=4, kv=1, head_dim=28, norms=PRE + POST, qk="head", meta=EPS | {
         "attention.sliding_window": 21, "rope.freq_base": 3e5, "rope.freq_base_swa": 2e4, "rope.scaling.type": "linear",
         "rope.scaling.factor": 3.0})),
+    "gemma4": (Gemma4, dict(
+        arch="gemma4", layers=7, heads=4, kv=[1, 2, 1, 2, 1, 1, 2], dims=[12, 20, 12, 20, 12, 12, 20], own=4,
+        ff=[80, 64, 80, 64, 80, 96, 72], norms=PRE + POST, qk="head", told=18, layer_scale=True,
+        vectors=[("rope_freqs.weight", 8, 1, 4)], meta=EPS | GEMMA4 | {
+            "attention.sliding_window_pattern": [True, False, True, False, True, True, False],
+            "attention.shared_kv_layers": 3, "embedding_length_per_layer_input": 18})),
+    "gemma4-moe": (Gemma4, dict(
+        arch="gemma4", seed=64, layers=4, heads=4, kv=[2, 2, 1, 2], dims=[12, 12, 20, 12], no_v=(2,), norms=PRE + POST, qk="head",
+        layer_scale=True, tied=False, experts=dict(n=7, used=2, ff=24, beside=True), vectors=[("rope_freqs.weight", 8, 1, 4)],
+        meta=EPS | GEMMA4 | {"attention.sliding_window_pattern": [True, True, False, True]})),
     "phi3-short": (Phi3, dict(arch="phi3", fused=("qkv", "ffn"), tied=False, vectors=factors(3, "short", "long"), meta=EPS | {
         "rope.dimension_count": 6, "rope.scaling.original_context_length": 3000, "rope.scaling.attn_factor": 1.3})),
     "phi3-long": (Phi3, dict(arch="phi3", fused=("qkv", "ffn"), kv=2, vectors=factors(4, "short", "long"), meta=EPS | {
@@ -714,14 +258,14 @@ FAMILIES = {
     "qwen2vl": (Neox, dict(arch="qwen2vl", biases=QKV, meta=EPS | {"rope.dimension_sections": [1, 1, 2, 0]})),
     "qwen3vl": (Neox, dict(arch="qwen3vl", qk="head", head_dim=12, meta=EPS | {
         "rope.dimension_sections": [2, 2, 2, 0], "n_deepstack_layers": 3})),
-    "mixtral": (Mixtral, dict(arch="llama", seed=2, ff=40, experts=dict(n=5, used=2), tied=False, meta=EPS)),
-    "qwen3moe": (Qwen3Moe, dict(arch="qwen3moe", seed=6, qk="head", head_dim=12, experts=dict(n=9, used=3, ff=40), meta=EPS)),
+    "mixtral": (Mixtral, dict(arch="llama", seed=25, ff=40, experts=dict(n=5, used=2), tied=False, meta=EPS)),
+    "qwen3moe": (Qwen3Moe, dict(arch="qwen3moe", seed=236, qk="head", head_dim=12, experts=dict(n=9, used=3, ff=40), meta=EPS)),
     "qwen2moe": (Qwen2Moe, dict(arch="qwen2moe", seed=1, biases=QKV, experts=dict(n=7, used=2, ff=24, shared=56, router=True), meta=EPS | {
         "expert_shared_feed_forward_length": 56})),
-    "gpt-oss": (GptOss, dict(arch="gpt-oss", seed=3, layers=4, norms=("attn_norm", "post_attention_norm"), sinks=True,
+    "gpt-oss": (GptOss, dict(arch="gpt-oss", seed=12, layers=4, norms=("attn_norm", "post_attention_norm"), sinks=True,
                              biases=(*QKV, *OUT, "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"),
                              experts=dict(n=6, used=2, ff=40), meta=EPS | YARN | {"attention.sliding_window": 17})),
-    "olmoe": (OlMoe, dict(arch="olmoe", seed=2, qk="whole", ff=24, experts=dict(n=10, used=3), meta=EPS)),
+    "olmoe": (OlMoe, dict(arch="olmoe", seed=189, qk="whole", ff=24, experts=dict(n=10, used=3), meta=EPS)),
     "granitemoe": (GraniteMoe, dict(arch="granitemoe", seed=2, ff=40, experts=dict(n=7, used=3, shared=24), meta=EPS | {
         "embedding_scale": 3.0, "residual_scale": 0.3, "attention.scale": 0.15, "logit_scale": 1.7,
         "expert_shared_feed_forward_length": 24})),
@@ -733,7 +277,7 @@ FAMILIES = {
                               experts=dict(n=8, used=2, ff=24, shared=48, choice=True, layers=(1, 2, 3)), meta=EPS | {
         "rope.dimension_count": 6, "leading_dense_block_count": 1, "expert_shared_count": 2, "expert_gating_func": 2,
         "expert_weights_norm": True, "expert_weights_scale": 1.7, "nextn_predict_layers": 1})),
-    "dots1": (Sigmoids, dict(arch="dots1", seed=2, qk="head", kv=6, experts=dict(n=8, used=3, ff=24, shared=24, choice=True, layers=(1, 2)), meta=EPS | {
+    "dots1": (Sigmoids, dict(arch="dots1", seed=13, qk="head", kv=6, experts=dict(n=8, used=3, ff=24, shared=24, choice=True, layers=(1, 2)), meta=EPS | {
         "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 0.7, "expert_gating_func": 2})),
     "bailingmoe2": (Bailing, dict(arch="bailingmoe2", seed=2, qk="head", fused=("qkv",),
                                   experts=dict(n=12, used=3, ff=24, shared=40, choice=True, layers=(1, 2)), meta=EPS | {
@@ -743,6 +287,64 @@ FAMILIES = {
     "ernie4_5-moe": (Experts, dict(arch="ernie4_5-moe", seed=1, layers=5, experts=dict(n=8, used=3, ff=24, shared=40, choice=True, layers=(1, 3)), meta=EPS | {
         "leading_dense_block_count": 1, "interleave_moe_layer_step": 2, "expert_shared_feed_forward_length": 40,
         "expert_shared_count": 1})),
+    "deepseek2-lite": (DeepSeek, dict(
+        arch="deepseek2", seed=9, heads=3, kv=3, latent=(0, 30, 10, 6, 14), experts=dict(n=7, used=2, ff=24, shared=48, layers=(1, 2)),
+        meta=EPS | YARN | {"attention.kv_lora_rank": 30, "rope.dimension_count": 6, "attention.key_length": 16, "attention.value_length": 14,
+                           "rope.scaling.yarn_log_multiplier": 0.06, "leading_dense_block_count": 1, "expert_shared_count": 2,
+                           "expert_weights_scale": 1.4})),
+    "deepseek2": (DeepSeek, dict(
+        arch="deepseek2", seed=121, kv=1, latent=(20, 42, 11, 8, 9), tied=False,
+        experts=dict(n=12, used=3, ff=24, shared=24, choice=True, layers=(1, 2)), meta=EPS | YARN | LATENT | {
+            "attention.q_lora_rank": 20, "rope.scaling.yarn_log_multiplier": 0.08, "leading_dense_block_count": 1,
+            "expert_shared_count": 1, "expert_group_count": 4, "expert_group_used_count": 2, "expert_weights_norm": True,
+            "expert_weights_scale": 1.6, "expert_gating_func": 2})),
+    "mistral4": (Mistral4, dict(
+        arch="mistral4", seed=1, kv=1, latent=(20, 42, 11, 8, 9), experts=dict(n=6, used=2, ff=24, shared=24), meta=EPS | YARN | LATENT | {
+            "attention.q_lora_rank": 20, "rope.scaling.yarn_log_multiplier": 0.07, "expert_shared_count": 1,
+            "attention.temperature_scale": 0.4, "attention.temperature_length": 25})),
+    "qwen35": (Qwen35, dict(
+        arch="qwen35", layers=5, head_dim=20, norms=("attn_norm", "post_attention_norm"), qk="head", delta=(6, 3, 14, 4, 3, False),
+        meta=EPS | DELTA | {"ssm.time_step_rank": 6, "ssm.group_count": 3, "ssm.state_size": 14, "ssm.inner_size": 84,
+                            "rope.dimension_sections": [3, 3, 2, 0]})),
+    "qwen35moe": (Qwen35Moe, dict(
+        arch="qwen35moe", seed=1, layers=4, head_dim=20, norms=("attn_norm", "post_attention_norm"), qk="head", tied=False,
+        delta=(4, 2, 10, 3, 3, False), experts=dict(n=7, used=2, ff=24, shared=40, router=True), meta=EPS | DELTA | {
+            "ssm.time_step_rank": 4, "ssm.group_count": 2, "ssm.state_size": 10, "ssm.inner_size": 40, "ssm.conv_kernel": 3,
+            "expert_shared_feed_forward_length": 40})),
+    "qwen3next": (Qwen3Next, dict(
+        arch="qwen3next", seed=21, layers=4, head_dim=20, norms=("attn_norm", "post_attention_norm"), qk="head",
+        delta=(6, 2, 12, 4, 3, True), experts=dict(n=7, used=2, ff=24, shared=40, router=True), meta=EPS | DELTA | {
+            "ssm.time_step_rank": 6, "ssm.group_count": 2, "ssm.state_size": 12, "ssm.inner_size": 72,
+            "expert_shared_feed_forward_length": 40})),
+    "lfm2": (Lfm2, dict(arch="lfm2", layers=4, kv=[0, 3, 0, 2], qk="head", conv=4, last="token_embd_norm", meta=EPS | {
+        "shortconv.l_cache": 4})),
+    "lfm2moe": (Lfm2Moe, dict(
+        arch="lfm2moe", seed=1, layers=4, kv=[0, 3, 0, 0], qk="head", conv=3, last="token_embd_norm",
+        experts=dict(n=8, used=3, ff=24, choice=True, layers=(1, 2, 3)), meta=EPS | {
+            "shortconv.l_cache": 3, "leading_dense_block_count": 1, "expert_gating_func": 2})),
+    "mamba2": (Mamba2, dict(arch="mamba2", heads=0, kv=0, ff=0, norms=PRE[:1], ssm=(84, 6, 2, 14, 4, True), meta=EPS)),
+    "falcon-h1": (FalconH1, dict(
+        arch="falcon-h1", head_dim=12, norms=PRE[:1], tied=False, ssm=(72, 4, 2, 10, 3, False), beside=True,
+        vectors=[(f"blk.{l}.ffn_norm", 48, 0.5, 1.5) for l in range(3)], meta=EPS | {"rope.freq_base": 3e5, "rope.dimension_count": 8})),
+    "falcon-h1-normed": (FalconH1, dict(
+        arch="falcon-h1", head_dim=12, norms=PRE[:1], ssm=(72, 6, 3, 11, 4, True), beside=True,
+        vectors=[(f"blk.{l}.ffn_norm", 48, 0.5, 1.5) for l in range(3)], meta=EPS)),
+    "granitehybrid": (GraniteHybrid, dict(
+        arch="granitehybrid", layers=4, kv=[0, 3, 0, 2], ssm=(80, 5, 1, 12, 5, True), meta=EPS | GRANITE)),
+    "granitehybrid-moe": (GraniteHybrid, dict(
+        arch="granitehybrid", seed=166, layers=4, kv=[0, 3, 0, 0], ff=40, ssm=(90, 6, 3, 9, 4, True), experts=dict(n=7, used=3, shared=24),
+        meta=EPS | GRANITE | {"expert_shared_feed_forward_length": 24, "rope.scaling.finetuned": False, "rope.dimension_count": 8})),
+    "nemotron_h": (NemotronH, dict(
+        arch="nemotron_h", layers=5, heads=4, kv=[0, 0, 2, 0, 0], head_dim=20, ff=[0, 80, 0, 0, 72], norms=PRE[:1], gate=False, alone=True,
+        tied=False, ssm=(96, 6, 2, 12, 4, True), meta=EPS | {"attention.layer_norm_epsilon": 0.3})),
+    "nemotron_h_moe": (NemotronHMoe, dict(
+        arch="nemotron_h_moe", seed=1, layers=4, heads=4, kv=[0, 0, 2, 0], head_dim=20, ff=[0, 64, 0, 64], norms=PRE[:1], gate=False,
+        alone=True, ssm=(64, 4, 2, 16, 4, True), experts=dict(n=8, used=3, ff=24, shared=40, choice=True, layers=(1, 3)), meta=EPS | {
+            "expert_shared_feed_forward_length": 40, "expert_shared_count": 1, "expert_weights_norm": True, "expert_weights_scale": 2.5})),
+    "nemotron_h_moe-latent": (NemotronHMoe, dict(
+        arch="nemotron_h_moe", seed=7, layers=4, heads=4, kv=[0, 0, 2, 0], head_dim=20, ff=[0, 64, 0, 64], norms=PRE[:1], gate=False,
+        alone=True, ssm=(64, 4, 1, 16, 4, True), experts=dict(n=8, used=3, ff=24, shared=40, choice=True, layers=(1, 3), narrow=20), meta=EPS | {
+            "expert_shared_feed_forward_length": 40, "expert_weights_norm": True, "expert_weights_scale": 1.5})),
     "hunyuan-moe": (HunyuanMoe, dict(arch="hunyuan-moe", seed=1, qk="head", experts=dict(n=6, used=2, ff=24, shared=40), meta=EPS | {
         "expert_shared_feed_forward_length": 40})),
     "minimax-m2": (MiniMax, dict(arch="minimax-m2", seed=1, qk="whole", ff=24, experts=dict(n=8, used=2, ff=24, choice=True), meta=EPS | {

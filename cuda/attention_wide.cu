@@ -1,0 +1,474 @@
+// Attention of heads that are too wide for attention_decode.cu and attention_prefill.cu, and latent
+// attention, where values are the first numbers of keys and all query heads share them.
+//
+// A block takes 16 rows (token, query head) of one KV head. Its warps have 8 positions each of a
+// tile of 32 for the scores, and a quarter of the columns of the values for the sums. The cache is
+// cut into splits of 256 positions, which are summed up by themselves and added in their order:
+// where few rows are attended for, each by another block and a launch that adds them, else by one
+// block. So a row's bits depend on its position alone, not on what is beside it.
+#include "attention.cuh"
+
+enum {
+    THREADS = 128,
+    N_WARP = THREADS / WARP,
+    N_TEAM = THREADS / TEAM,
+    T = 32, // positions of a tile
+    WIDE_SPLIT = 256,
+    PARTIAL_BYTES = 64 << 20, // that more than one token's splits may take
+    SPLIT_TOKENS = 16,        // whose splits are given to blocks of their own, at most
+};
+static_assert(KV_BLOCK % T == 0 && WIDE_SPLIT % KV_BLOCK == 0, "a tile lies in one block");
+
+struct wide {
+    struct attention a;
+    uint32_t n, value_dim;
+    bool each; // rows are the next tokens of sequences, else the next ones of one
+    // (n, n_head) takes scores to units of log2, in place of a.score_undo; NULL: that. Then keys
+    // are values, too.
+    const float *undo;
+    size_t out_token, out_head; // floats of a.out from one to the next
+    uint32_t n_split;           // that a row may have
+    bool parted;                // splits are left in part and ml
+    float *part;                // (n, n_head, n_split, DV) sums
+    float2 *ml;                 // (n, n_head, n_split) maxima and divisors
+};
+
+// Asks for rows [0, T) of the cache from row0 on, as request_rows does, by all threads.
+template <int DK>
+static __device__ __forceinline__ void request_tile(const struct kv_plane &plane, size_t row0,
+                                                    int left, __half *tile)
+{
+    const bool plain = !plane.scales;
+    const uint32_t n_piece = plain ? DK / 8 : DK / 16; // of a row
+    const uint32_t stride = plain ? tile_ld<DK>() * sizeof(__half) : DK;
+    const uint8_t *from = plane.data + row0 * plane.row_bytes;
+    uint8_t *to = reinterpret_cast<uint8_t *>(tile);
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < T * n_piece; i += THREADS) {
+        const uint32_t r = i / n_piece, at = i % n_piece * 16;
+        const bool valid = (int)r < left && at < plane.row_bytes;
+        cp_async16_or_zero(to + r * stride + at,
+                           valid ? from + (size_t)r * plane.row_bytes + at : plane.data, valid);
+    }
+    if (!plain) {
+        constexpr uint32_t WORDS = tile_groups<DK>() / 2;
+        uint32_t *scales = reinterpret_cast<uint32_t *>(to + T * DK);
+        for (uint32_t i = threadIdx.x; i < T * WORDS; i += THREADS) {
+            const uint32_t r = i / WORDS, g = i % WORDS * 2;
+            if ((int)r < left && g < plane.n_group)
+                cp_async4(&scales[i], plane.scales + (row0 + r) * plane.n_group + g);
+            else
+                scales[i] = 0;
+        }
+    }
+    cp_async_commit();
+}
+
+// What has been summed up of a row in this order: `more`, with a maximum of its own, after `sum`.
+struct joined {
+    float top, keep, add; // the new maximum, and the factors of both
+};
+static __device__ __forceinline__ struct joined join(float top, float more_top)
+{
+    struct joined j;
+    j.top = fmaxf(top, more_top);
+    const float base = j.top == -INFINITY ? 0.0f : j.top; // nothing seen
+    j.keep = ptx_exp2(top - base);
+    j.add = ptx_exp2(more_top - base);
+    return j;
+}
+static __device__ __forceinline__ float join_sums(const struct joined &j, float sum, float more)
+{
+    return __fmaf_rn(more, j.add, __fmul_rn(sum, j.keep));
+}
+
+// Grid (tiles of 16 rows, n_head_kv, blocks that share the splits).
+template <int DK, int DV>
+static __global__ void __launch_bounds__(THREADS) wide_kernel(const __grid_constant__ struct wide w)
+{
+    constexpr int LD = tile_ld<DK>(), P_LD = T + 8, NT = DV / 8 / N_WARP;
+    __shared__ __align__(16) __half p_tile[M * P_LD];
+    __shared__ float red[N_WARP][M];
+    const struct attention &a = w.a;
+    __half *const q = dynamic_smem<__half>(), *const tiles = q + M * LD; // (M, LD), (2, T, LD)
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t kv_head = blockIdx.y, group = a.n_head / a.n_head_kv;
+    const uint32_t per_token = div_up(group, (uint32_t)M), n_row = w.each ? group : w.n * group;
+    const uint32_t token0 = w.each ? blockIdx.x / per_token : 0;
+    // the longest rows first
+    const uint32_t row0 = (w.each ? blockIdx.x % per_token : gridDim.x - 1 - blockIdx.x) * M;
+    const bool one_plane = w.undo != NULL;
+    griddep_launch_dependents();
+    griddep_wait();
+    if (a.skip && *a.skip)
+        return;
+    const struct seq_row at = a.rows[token0];
+    const uint32_t *const table = a.tables + (size_t)at.slot * a.max_blocks;
+    const uint32_t last_row = min(row0 + M, n_row) - 1;
+    const uint32_t first_pos = window_begin(a, at.pos + row0 / group);
+    const uint32_t end_pos = at.pos + last_row / group + 1;
+    // row r of the block, as a row of (n, n_head)
+    auto row_of = [&](uint32_t r) {
+        return (size_t)(token0 + (row0 + r) / group) * a.n_head + kv_head * group +
+               (row0 + r) % group;
+    };
+    auto request = [&](const struct kv_plane &plane, uint32_t t, __half *tile) {
+        request_tile<DK>(plane, kv_row(table[t * T / KV_BLOCK], a.n_head_kv, kv_head, t * T),
+                         (int)end_pos - (int)(t * T), tile);
+    };
+    auto arrive = [&](const struct kv_plane &plane, __half *tile) {
+        cp_async_wait<0>();
+        __syncthreads();
+        if (plane.scales)
+            widen_rows<DK, T, THREADS>(tile, threadIdx.x, [] { __syncthreads(); });
+        return tile;
+    };
+#pragma unroll 2
+    for (uint32_t i = threadIdx.x; i < M * (DK / 8); i += THREADS) {
+        const uint32_t r = i / (DK / 8), piece = i % (DK / 8);
+        const bool valid = row0 + r <= last_row;
+        cp_async16_or_zero(q + r * LD + piece * 8,
+                           a.q_f16 + (valid ? row_of(r) * DK + piece * 8 : 0), valid);
+    }
+    uint32_t begin[2], end[2];
+    float undo[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const uint32_t r = lane / 4 + 8 * h, p = at.pos + (row0 + r) / group;
+        const bool valid = row0 + r <= last_row;
+        begin[h] = valid ? window_begin(a, p) : 0;
+        end[h] = valid ? p + 1 : 0;
+        undo[h] = w.undo ? (valid ? w.undo[row_of(r)] : 1.0f) : a.score_undo;
+    }
+
+    float all_top[2] = {-INFINITY, -INFINITY}, all_sum[2] = {}, all[NT][4] = {};
+    const uint32_t split_end = div_up(end_pos, (uint32_t)WIDE_SPLIT);
+#pragma unroll 1
+    for (uint32_t s = first_pos / WIDE_SPLIT + blockIdx.z; s < split_end; s += gridDim.z) {
+        const uint32_t t0 = max(first_pos, s * WIDE_SPLIT) / T;
+        const uint32_t t1 = div_up(min(end_pos, (s + 1) * WIDE_SPLIT), (uint32_t)T);
+        float top[2] = {-INFINITY, -INFINITY}, sum[2] = {}, o[NT][4] = {};
+        request(a.k, t0, tiles);
+#pragma unroll 1
+        for (uint32_t t = t0; t < t1; t++) {
+            __half *const other = tiles + (one_plane && (t - t0) % 2 ? 0 : T * LD);
+            __half *const k = arrive(a.k, one_plane && (t - t0) % 2 ? tiles + T * LD : tiles);
+            if (!one_plane)
+                request(a.v, t, other); // everyone is done with the last tile's values
+            else if (t + 1 < t1)
+                request(a.k, t + 1, other);
+            float c[2][4] = {}; // for shorter chains of dependent products
+#pragma unroll 2
+            for (int ks = 0; ks < DK / 16; ks += 2) {
+                uint32_t b[4], x[2][4];
+                ldmatrix_x4(b, k + (warp * 8 + lane % 8) * LD + ks * 16 + lane / 8 * 8);
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    ldmatrix_x4(x[i], q + lane % 16 * LD + (ks + i) * 16 + lane / 16 * 8);
+                    mma_f16(c[i], x[i], b + 2 * i);
+                }
+            }
+            float score[4], tile_top[2] = {-INFINITY, -INFINITY};
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                const uint32_t p = t * T + warp * 8 + lane % 4 * 2 + e % 2;
+                float v = (c[0][e] + c[1][e]) * undo[e / 2];
+                if (a.softcap != 0.0f) { // c tanh(s / c) = c - 2 c / (1 + e^(2 s / c))
+                    const float cap = 1.4426950408889634f * a.softcap;
+                    v = cap - __fdividef(2.0f * cap, 1.0f + ptx_exp2(v * (2.0f / a.softcap)));
+                }
+                score[e] = p < begin[e / 2] || p >= end[e / 2] ? -INFINITY : v;
+                tile_top[e / 2] = fmaxf(tile_top[e / 2], score[e]);
+            }
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                tile_top[h] = fmaxf(tile_top[h], __shfl_xor_sync(0xFFFFFFFFu, tile_top[h], 1));
+                tile_top[h] = fmaxf(tile_top[h], __shfl_xor_sync(0xFFFFFFFFu, tile_top[h], 2));
+                if (lane % 4 == 0)
+                    red[warp][lane / 4 + 8 * h] = tile_top[h];
+            }
+            __syncthreads();
+            float shrink[2];
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const uint32_t r = lane / 4 + 8 * h;
+                float next = top[h];
+#pragma unroll
+                for (int i = 0; i < N_WARP; i++)
+                    next = fmaxf(next, red[i][r]);
+                const float base = next == -INFINITY ? 0.0f : next; // nothing seen
+                shrink[h] = ptx_exp2(top[h] - base);
+                top[h] = next;
+                const float low = ptx_exp2(score[2 * h] - base);
+                const float high = ptx_exp2(score[2 * h + 1] - base);
+                sum[h] = sum[h] * shrink[h] + (low + high);
+                *reinterpret_cast<__half2 *>(p_tile + r * P_LD + warp * 8 + lane % 4 * 2) =
+                    __floats2half2_rn(low, high);
+            }
+#pragma unroll
+            for (int i = 0; i < NT; i++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    o[i][e] *= shrink[e / 2];
+            const __half *v = k;
+            if (one_plane) {
+                __syncthreads();
+            } else {
+                v = arrive(a.v, other); // and everyone is done with the keys
+                if (t + 1 < t1)
+                    request(a.k, t + 1, k);
+            }
+            const uint32_t m = lane / 8;
+            v += (m % 2 * 8 + lane % 8) * LD + warp * (DV / N_WARP) + m / 2 * 8;
+#pragma unroll
+            for (int j = 0; j < T / 16; j++) {
+                uint32_t p[4];
+                ldmatrix_x4(p, p_tile + lane % 16 * P_LD + j * 16 + lane / 16 * 8);
+#pragma unroll
+                for (int i = 0; i < NT / 2; i++) {
+                    uint32_t b[4];
+                    ldmatrix_x4_trans(b, v + j * 16 * LD + i * 16);
+                    mma_f16(o[2 * i], p, b);
+                    mma_f16(o[2 * i + 1], p, b + 2);
+                }
+            }
+        }
+        // the divisors, of all warps' positions
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            sum[h] += __shfl_xor_sync(0xFFFFFFFFu, sum[h], 1);
+            sum[h] += __shfl_xor_sync(0xFFFFFFFFu, sum[h], 2);
+        }
+        __syncthreads(); // the maxima have been read
+        if (lane % 4 == 0)
+            red[warp][lane / 4] = sum[0], red[warp][lane / 4 + 8] = sum[1];
+        __syncthreads();
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const uint32_t r = lane / 4 + 8 * h;
+            sum[h] = 0.0f;
+#pragma unroll
+            for (int i = 0; i < N_WARP; i++)
+                sum[h] += red[i][r];
+            if (w.parted) {
+                if (row0 + r > last_row)
+                    continue;
+                const size_t slot = row_of(r) * w.n_split + s;
+                float *to = w.part + slot * DV + warp * (DV / N_WARP) + lane % 4 * 2;
+                if (threadIdx.x % 4 == 0 && warp == 0)
+                    w.ml[slot] = make_float2(top[h], sum[h]);
+#pragma unroll
+                for (int i = 0; i < NT; i++)
+                    *reinterpret_cast<float2 *>(to + i * 8) =
+                        make_float2(o[i][2 * h], o[i][2 * h + 1]);
+                continue;
+            }
+            const struct joined j = join(all_top[h], top[h]);
+            all_top[h] = j.top;
+            all_sum[h] = join_sums(j, all_sum[h], sum[h]);
+#pragma unroll
+            for (int i = 0; i < NT; i++)
+#pragma unroll
+                for (int e = 2 * h; e < 2 * h + 2; e++)
+                    all[i][e] = join_sums(j, all[i][e], o[i][e]);
+        }
+    }
+    if (w.parted)
+        return;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const uint32_t r = lane / 4 + 8 * h;
+        if (row0 + r > last_row)
+            continue;
+        const uint32_t token = token0 + (row0 + r) / group;
+        const uint32_t head = kv_head * group + (row0 + r) % group;
+        const float scale = a.v_undo / with_sink(a, head, all_top[h], all_sum[h]);
+        float *out = a.out + token * w.out_token + head * w.out_head;
+#pragma unroll
+        for (int i = 0; i < NT; i++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const uint32_t d = warp * (DV / N_WARP) + i * 8 + lane % 4 * 2 + e;
+                if (d < w.value_dim)
+                    out[d] = all[i][2 * h + e] * scale;
+            }
+    }
+}
+
+// Grid (n_head, n), DV / 4 threads: adds a row's splits.
+template <int DV>
+static __global__ void __launch_bounds__(DV / 4)
+    wide_merge_kernel(const __grid_constant__ struct wide w)
+{
+    const struct attention &a = w.a;
+    const uint32_t head = blockIdx.x, token = blockIdx.y, d = threadIdx.x * 4;
+    griddep_launch_dependents();
+    griddep_wait();
+    if (a.skip && *a.skip)
+        return;
+    const uint32_t position = w.each ? a.rows[token].pos : a.rows[0].pos + token;
+    const size_t slot0 = ((size_t)token * a.n_head + head) * w.n_split;
+    float top = -INFINITY, sum = 0.0f, v[4] = {};
+#pragma unroll 4
+    for (uint32_t s = window_begin(a, position) / WIDE_SPLIT; s <= position / WIDE_SPLIT; s++) {
+        const float2 ml = __ldcg(&w.ml[slot0 + s]);
+        const float4 more = __ldcg(reinterpret_cast<const float4 *>(w.part + (slot0 + s) * DV + d));
+        const struct joined j = join(top, ml.x);
+        top = j.top;
+        sum = join_sums(j, sum, ml.y);
+        v[0] = join_sums(j, v[0], more.x);
+        v[1] = join_sums(j, v[1], more.y);
+        v[2] = join_sums(j, v[2], more.z);
+        v[3] = join_sums(j, v[3], more.w);
+    }
+    const float scale = a.v_undo / with_sink(a, head, top, sum);
+    float *out = a.out + token * w.out_token + head * w.out_head;
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        if (d + i < w.value_dim)
+            out[d + i] = v[i] * scale;
+}
+
+// Grid (n, heads of q, k and v / N_TEAM): as rotate_store_kernel, a team per head and token.
+template <int DH>
+static __global__ void __launch_bounds__(THREADS)
+    wide_store_kernel(const __grid_constant__ struct attention a, bool each)
+{
+    __shared__ __align__(8) float buf[N_TEAM][DH];
+    const uint32_t team = threadIdx.x / TEAM, lane = threadIdx.x % TEAM;
+    const uint32_t h = blockIdx.y * N_TEAM + team, i = blockIdx.x;
+    griddep_launch_dependents();
+    griddep_wait();
+    if (a.skip && *a.skip)
+        return;
+    const float2 *rope = a.rope ? a.rope + (size_t)i * (a.rope_dim / 2) : NULL;
+    const struct seq_row at = a.rows[each ? i : 0];
+    const uint32_t *const table = a.tables + (size_t)at.slot * a.max_blocks;
+    const uint32_t position = each ? at.pos : at.pos + i;
+    head_pairs<DH> v;
+    if (h < a.n_head) {
+        load_head<DH>(a, a.q_in + (size_t)i * a.ld_q + h * a.head_dim, rope, lane, v);
+        finish_head<DH, false>(a, a.q_norm, lane, v);
+        store_query<DH, false>(a, v, position, a.q_f16 + ((size_t)i * a.n_head + h) * DH, lane);
+    } else if (h < a.n_head + 2 * a.n_head_kv && !a.cached) {
+        const bool is_k = h < a.n_head + a.n_head_kv;
+        const uint32_t kv = h - a.n_head - (is_k ? 0 : a.n_head_kv);
+        const float *src = (is_k ? a.k_in : a.v_in) + (size_t)i * a.ld_kv + kv * a.head_dim;
+        load_head<DH>(a, src, is_k ? rope : NULL, lane, v);
+        finish_head<DH, false>(a, is_k ? a.k_norm : a.v_norm, lane, v);
+        const size_t row = kv_row(table[position / KV_BLOCK], a.n_head_kv, kv, position);
+        store_kv<DH>(a, is_k ? a.k : a.v, row, v, buf[team], NULL, lane);
+    }
+}
+
+// ---- host
+
+template <int DK, int DV> struct widths {
+    static constexpr int dk = DK, dv = DV;
+    static constexpr size_t smem = sizeof(__half) * tile_ld<DK>() * (M + 2 * T);
+};
+
+// Calls f with the widths of the kernel; false when none fits. one_plane: keys are values, too.
+template <typename F> static bool with_widths(uint32_t key, uint32_t value, bool one_plane, F f)
+{
+    if (!one_plane)
+        return key <= 512 ? f(widths<512, 512>()) : false;
+    return key <= 64                    ? f(widths<64, 64>())
+           : key <= 320 && value <= 256 ? f(widths<320, 256>())
+           : key <= 576 && value <= 512 ? f(widths<576, 512>())
+                                        : false;
+}
+
+static uint32_t splits_of(uint32_t n_position)
+{
+    return div_up(n_position, (uint32_t)WIDE_SPLIT);
+}
+
+// Of one token's splits.
+static size_t token_bytes(uint32_t n_head, uint32_t dv, uint32_t n_split)
+{
+    return (size_t)n_head * n_split * (dv + 2) * sizeof(float);
+}
+
+bool attention_wide_scratch(uint32_t n_head, uint32_t key, uint32_t value, bool one_plane,
+                            uint32_t n_ctx, struct attention_wide_scratch *out)
+{
+    *out = {};
+    return with_widths(key, value, one_plane, [&](auto tag) {
+        using W = decltype(tag);
+        const size_t each = token_bytes(n_head, W::dv, splits_of(kv_blocks(n_ctx) * KV_BLOCK));
+        const size_t n = lesser((size_t)PARTIAL_BYTES / each, (size_t)SPLIT_TOKENS);
+        out->partial = (n ? n : 1) * each;
+        out->key_width = W::dk;
+        out->smem = W::smem;
+        return true;
+    });
+}
+
+static bool launch(const struct queue *q, struct wide w, uint32_t key, struct error *err)
+{
+    const struct attention &a = w.a;
+    const uint32_t group = a.n_head / a.n_head_kv;
+    const uint32_t n_tile =
+        w.each ? w.n * div_up(group, (uint32_t)M) : div_up(w.n * group, (uint32_t)M);
+    const uint32_t n_block = n_tile * a.n_head_kv;
+    w.n_split = splits_of(a.max_blocks * KV_BLOCK);
+    return with_widths(key, w.value_dim, w.undo != NULL, [&](auto tag) {
+        using W = decltype(tag);
+        w.parted = n_block < (uint32_t)q->n_sm &&
+                   w.n * token_bytes(a.n_head, W::dv, w.n_split) <= a.partial_bytes;
+        w.part = a.partial;
+        w.ml = reinterpret_cast<float2 *>(a.partial + (size_t)w.n * a.n_head * w.n_split * W::dv);
+        const uint32_t share = lesser(2 * (uint32_t)q->n_sm / n_block, w.n_split);
+        struct launch l = {.name = "attention_wide",
+                           .grid = dim3(n_tile, a.n_head_kv, w.parted && share ? share : 1),
+                           .block = dim3(THREADS),
+                           .smem = W::smem,
+                           .stream = q->stream,
+                           .dependent = q->dependent,
+                           .recorder = q->recorder};
+        struct launch merge = {.name = "wide_merge",
+                               .grid = dim3(a.n_head, w.n),
+                               .block = dim3(W::dv / 4),
+                               .stream = q->stream,
+                               .dependent = q->dependent,
+                               .recorder = q->recorder};
+        return launch_kernel(err, l, wide_kernel<W::dk, W::dv>, w) &&
+               (!w.parted || launch_kernel(err, merge, wide_merge_kernel<W::dv>, w));
+    });
+}
+
+bool attention_wide_launch(const struct queue *q, const struct attention *a, uint32_t n, bool each,
+                           struct error *err)
+{
+    struct wide w = {};
+    if (!attention_norm_whole(q, a, n, &w.a, err))
+        return false;
+    w.n = n;
+    w.value_dim = a->head_dim;
+    w.each = each;
+    w.out_head = a->head_dim;
+    w.out_token = (size_t)a->n_head * a->head_dim;
+    const uint32_t n_vector = a->n_head + (a->cached ? 0 : 2 * a->n_head_kv);
+    struct launch store = {.name = "wide_store",
+                           .grid = dim3(n, div_up(n_vector, (uint32_t)N_TEAM)),
+                           .block = dim3(THREADS),
+                           .stream = q->stream,
+                           .dependent = q->dependent,
+                           .recorder = q->recorder};
+    return launch_kernel(err, store, wide_store_kernel<512>, w.a, each) &&
+           launch(q, w, a->head_dim, err);
+}
+
+bool attention_latent_launch(const struct queue *q, const struct attention *a, const float *undo,
+                             uint32_t value_dim, uint32_t n, struct error *err)
+{
+    struct wide w = {};
+    w.a = *a;
+    w.n = n;
+    w.value_dim = value_dim;
+    w.undo = undo;
+    w.out_token = value_dim;
+    w.out_head = (size_t)n * value_dim;
+    return launch(q, w, a->head_dim, err);
+}

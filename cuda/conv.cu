@@ -1,0 +1,33 @@
+// Short convolutions (struct short_conv in model/model.h). A sum has the order of the taps, however
+// a prompt was cut.
+#include "states.cuh"
+
+enum { THREADS = 256 };
+
+// ---- kernels
+
+// Grid (rows, ceil(n / THREADS)).
+static __global__ void __launch_bounds__(THREADS) short_conv_kernel(const struct short_conv_rows r)
+{
+    griddep_launch_dependents();
+    const uint32_t c = blockIdx.y * THREADS + threadIdx.x, n = r.conv.n, row = blockIdx.x;
+    const struct state_span span = span_of(r.state, row);
+    griddep_wait();
+    if (c >= n || (r.skip && *r.skip))
+        return;
+    const float sum = convolve(r.state, span, row, r.w + (size_t)c * r.conv.n_taps, r.conv.n_taps,
+                               c, n, 0.0f, [&](uint32_t i) { // b x
+                                   const float *in = r.in + (size_t)i * 3 * n + c;
+                                   return in[0] * in[2 * n];
+                               });
+    r.y[(size_t)row * n + c] = r.in[(size_t)row * 3 * n + n + c] * sum;
+}
+
+// ---- launcher
+
+bool short_conv_launch(const struct queue *q, const struct short_conv_rows *c, uint32_t n,
+                       struct error *err)
+{
+    const dim3 grid(n, div_up(c->conv.n, (uint32_t)THREADS));
+    return launch_kernel(err, launch_of(q, "short_conv", grid, THREADS), short_conv_kernel, *c);
+}

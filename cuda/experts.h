@@ -1,0 +1,132 @@
+// The launchers of mixtures of experts (struct experts in model/model.h): who is chosen, products
+// with the matrices of those, and the sum of what they give. What is chosen stays in device memory.
+// As in kernels.h, pointers are device addresses.
+//
+// Stacked matrices lie one behind the other, each from a tile of its own on: tile t of matrix i is
+// tile i * w.n_tile + t of the planes, and w.rows, w.n_tile are those of one.
+#ifndef HOKKU_CUDA_EXPERTS_H
+#define HOKKU_CUDA_EXPERTS_H
+
+#include "kernels.h"
+
+// ---- experts.cu: routing, and the sum
+
+// For each of n rows: which experts, in the order of their numbers, and what they weigh.
+struct choice {
+    struct experts facts;
+    const float *logits; // (n, facts.n)
+    const float *bias;   // (facts.n) of the choice, NULL: none
+    uint32_t *chosen;    // (n, n_used)
+    float *weight;       // (n, n_used)
+    const float *scale;  // (experts) multiplies the weight of a chosen one, NULL: ones
+    // The gate of the shared expert, shared[i] = sigmoid(router . x[i] normed); router NULL: none.
+    const float *router; // (n_cols)
+    const float *x;      // (n, n_cols)
+    const float *norm;   // (n_cols) weights of RMSNorm, NULL: x is normed
+    float eps;
+    uint32_t n_cols;
+    float *shared; // (n)
+    const uint32_t *skip;
+};
+bool choose_launch(const struct queue *q, const struct choice *c, uint32_t n, struct error *err);
+
+// Rows of one expert that are multiplied together: those at places [first, first + n).
+struct expert_item {
+    uint32_t expert, first, n;
+};
+
+// Orders the pairs of a row and an expert of its (n_pair of them, numbered as in `chosen`) by
+// expert, then by number: pair i gets place[i], and pair_at[place[i]] = i. Each expert's places are
+// cut into items of at most per_item.
+struct grouping {
+    const uint32_t *chosen;    // (n_pair)
+    uint32_t *place, *pair_at; // (n_pair)
+    struct expert_item *items; // (expert_items)
+    uint32_t n_expert, n_pair, per_item;
+    const uint32_t *skip;
+};
+bool group_launch(const struct queue *q, const struct grouping *g, struct error *err);
+
+// Slots for items; those that are left over have n = 0.
+static inline __host__ __device__ uint32_t expert_items(uint32_t n_expert, uint32_t n_pair,
+                                                        uint32_t per_item)
+{
+    return n_pair / per_item + n_expert;
+}
+
+// What the experts give together, for one row or several: in that order, beginning with the shared
+// one.
+struct expert_sum {
+    const float *weight;        // of the pairs; NULL: ones
+    const float *shared;        // (n, n_cols) what the shared one gives, NULL: there is none
+    const float *shared_weight; // (n), NULL: ones
+    bool add;                   // y += scale * sum, else y = sum
+    float scale;
+    float *y; // (n, n_cols)
+};
+// out (n * n_used, n_cols) by place; place NULL: by pair.
+bool expert_sum_launch(const struct queue *q, const struct expert_sum *s, const float *out,
+                       const uint32_t *place, uint32_t n, uint32_t n_used, uint32_t n_cols,
+                       const uint32_t *skip, struct error *err);
+
+// ---- expert_products.cu
+
+enum expert_mode {
+    EXPERT_STORE, // y (n_slot, rows) = W x + bias
+    EXPERT_GATED, // y (n_slot, rows) = act(w[0] x + bias[0]) * (w[1] x + bias[1])
+    EXPERT_SUM,   // sum.y (rows): the weighted sum of W x + bias over the slots
+};
+
+// One row times the matrices of several experts, a slot each.
+struct expert_row {
+    enum expert_mode mode;
+    struct wmat w[2];       // stacked, of the same shape and type; [1]: EXPERT_GATED
+    const float *bias[2];   // (matrices, rows), NULL: none
+    const uint32_t *chosen; // (n_slot) matrices; NULL: the first n_slot
+    uint32_t n_slot;
+    const float *x;      // (n_cols), or with own_rows (n_slot, n_cols)
+    bool own_rows;       // each slot has a row of x
+    const float *norm;   // (n_cols) weights of RMSNorm, not with own_rows; NULL: none
+    const float *weight; // (n_slot) multiplies the input of a slot; NULL: ones
+    float eps;
+    enum activation act; // EXPERT_GATED
+    struct xielu xielu;
+    float *y;
+    struct expert_sum sum; // EXPERT_SUM
+    const uint32_t *skip;
+};
+bool expert_row_launch(const struct queue *q, const struct expert_row *m, struct error *err);
+// Whether a block has room for it; if not, expert_rows_launch serves.
+bool expert_row_fits(const struct queue *q, const struct expert_row *m);
+
+// Several rows, grouped: y[i] (places, rows) = W x + bias, by place.
+struct expert_rows {
+    struct wmat w[2];     // n_part, of the same shape and type
+    const float *bias[2]; // (matrices, rows), NULL: none
+    float *y[2];
+    uint32_t n_part;
+    // Items of at most per_item rows. NULL: all of n_row rows with the first matrix, in order.
+    const struct expert_item *items;
+    uint32_t n_item, n_row, per_item;
+    // The row of x of a place is pair_at[place] / n_used; NULL: the place.
+    const uint32_t *pair_at;
+    uint32_t n_used;
+    const float *weight;         // by pair: multiplies the input; NULL: ones
+    const void *act32, *act_f32; // rows of x by act_launch, as the type of w takes them
+    const uint32_t *skip;
+};
+bool expert_rows_launch(const struct queue *q, const struct expert_rows *m, struct error *err);
+
+// ---- expert_tiles.cu: the same for quantised weights, where items have more than a few rows
+
+enum {
+    EXPERT_FEW = 2,   // rows of an item; beyond that, quantised weights go to expert_tiles
+    EXPERT_ITEM = 32, // what that takes at most
+};
+bool expert_tiles_launch(const struct queue *q, const struct expert_rows *m, struct error *err);
+
+// ---- expert_plain.cu: the same for weights that are not quantised, without items
+
+bool expert_plain_launch(const struct queue *q, const struct expert_rows *m, struct error *err);
+
+#endif

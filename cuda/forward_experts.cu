@@ -1,0 +1,507 @@
+// A mixture of experts as launches (struct experts in model/model.h), in the order of src/cpu: the
+// router, the shared expert, the chosen ones, their sum. Once for a single token, and once for
+// many, some rows at a time.
+#include "engine_impl.h"
+
+// Gate and up are of one type: then one launch multiplies both.
+static bool is_pair(const struct gpu_layer *l, enum layer_weight gate, enum layer_weight up)
+{
+    return l->facts->w[gate].data && l->w[gate].type == l->w[up].type;
+}
+
+// ---- memory
+
+static bool has_experts(const struct layer *l)
+{
+    return l->experts.n > 0;
+}
+
+// Rows of a chunk that are multiplied at a time: bounds what their pairs with experts need.
+static uint32_t rows_at_once(uint32_t n_batch, uint32_t n_used)
+{
+    const uint32_t n = lesser(n_batch, (uint32_t)EXPERT_PAIRS / n_used);
+    return n ? n : 1;
+}
+
+// The largest of what the layers with experts ask for.
+struct needs {
+    uint64_t n_row, n_pair, logits, items, wide, out, shared_wide, latent, act32, act_f32;
+};
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void add_needs(struct needs *most, const struct layer *l, uint32_t n_embd, uint32_t n_batch)
+{
+    const struct experts *x = &l->experts;
+    const uint64_t n_row = rows_at_once(n_batch, x->n_used), n_pair = n_row * x->n_used;
+    const uint64_t rows[] = {n_row, n_pair, n_row, n_row};
+    const uint32_t cols[] = {n_embd, x->n_ff, x->n_ff_shared, x->n_latent};
+    most->n_row = larger(most->n_row, n_row);
+    most->n_pair = larger(most->n_pair, n_pair);
+    most->logits = larger(most->logits, n_row * x->n);
+    most->items = larger(most->items, expert_items(x->n, (uint32_t)n_pair, EXPERT_FEW));
+    most->wide = larger(most->wide, n_pair * x->n_ff);
+    most->out = larger(most->out, n_pair * larger(n_embd, x->n_latent));
+    most->shared_wide = larger(most->shared_wide, n_row * x->n_ff_shared);
+    most->latent = larger(most->latent, n_row * x->n_latent);
+    for (int i = 0; i < 4; i++) {
+        most->act32 =
+            larger(most->act32, rows[i] * act_row_bytes(QUANT_Q8_0, (cols[i] + 31) / 32 * 32));
+        most->act_f32 = larger(most->act_f32, rows[i] * act_row_bytes(QUANT_F32, cols[i]));
+    }
+}
+
+void cuda_place_experts(struct cuda_engine *e, const struct model *m)
+{
+    struct arena *a = &e->work;
+    struct expert_scratch *s = &e->experts;
+    struct needs n = {};
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        if (has_experts(&m->layers[i]))
+            add_needs(&n, &m->layers[i], m->hp.n_embd, e->base.n_batch);
+    if (n.n_row == 0)
+        return;
+    s->logits = (float *)cuda_take(a, n.logits * sizeof(float));
+    s->chosen = (uint32_t *)cuda_take(a, n.n_pair * sizeof(uint32_t));
+    s->weight = (float *)cuda_take(a, n.n_pair * sizeof(float));
+    s->place = (uint32_t *)cuda_take(a, n.n_pair * sizeof(uint32_t));
+    s->pair_at = (uint32_t *)cuda_take(a, n.n_pair * sizeof(uint32_t));
+    s->items = (struct expert_item *)cuda_take(a, n.items * sizeof(struct expert_item));
+    s->gate = (float *)cuda_take(a, n.wide * sizeof(float));
+    s->up = (float *)cuda_take(a, n.wide * sizeof(float));
+    s->out = (float *)cuda_take(a, n.out * sizeof(float));
+    s->shared_gate = (float *)cuda_take(a, n.shared_wide * sizeof(float));
+    s->shared_up = (float *)cuda_take(a, n.shared_wide * sizeof(float));
+    s->shared_out = (float *)cuda_take(a, n.n_row * m->hp.n_embd * sizeof(float));
+    s->shared_weight = (float *)cuda_take(a, n.n_row * sizeof(float));
+    s->latent = n.latent ? (float *)cuda_take(a, n.latent * sizeof(float)) : NULL;
+    s->act32 = cuda_take(a, n.act32);
+    s->act_f32 = cuda_take(a, n.act_f32);
+}
+
+// ---- what one token and many have in common
+
+// The router's own, where it has one (see copy_vectors).
+static const float *router_norm_of(const struct gpu_layer *l, const float *norm)
+{
+    return l->v[ROUTER_NORM] ? l->v[ROUTER_NORM] : norm;
+}
+
+static bool choose(const struct cuda_engine *e, const struct gpu_layer *l, const float *x,
+                   const float *norm, uint32_t n, const uint32_t *skip, struct error *err)
+{
+    const struct expert_scratch *s = &e->experts;
+    struct choice c = {};
+    c.facts = l->facts->experts;
+    c.logits = s->logits;
+    c.bias = l->v[ROUTER_CHOICE_BIAS];
+    c.chosen = s->chosen;
+    c.weight = s->weight;
+    c.scale = l->v[EXPERT_DOWN_SCALE];
+    c.router = l->v[SHARED_ROUTER];
+    c.x = x;
+    c.norm = norm;
+    c.eps = e->hp.norm_eps;
+    c.n_cols = e->hp.n_embd;
+    c.shared = s->shared_weight;
+    c.skip = skip;
+    return choose_launch(cuda_queue(e, name_of(l, ROUTER)), &c, n, err);
+}
+
+// To x, or, where that is normed first, to y.
+static struct expert_sum sum_of(const struct cuda_engine *e, const struct gpu_layer *l, float *x,
+                                float *y)
+{
+    const struct expert_scratch *s = &e->experts;
+    const struct experts *f = &l->facts->experts;
+    struct expert_sum sum = {};
+    sum.weight = f->weighs_input ? NULL : s->weight;
+    sum.shared = f->n_ff_shared > 0 ? s->shared_out : NULL;
+    sum.shared_weight = l->v[SHARED_ROUTER] ? s->shared_weight : NULL;
+    sum.add = !l->v[FFN_POST_NORM];
+    sum.scale = e->hp.residual_scale;
+    sum.y = sum.add ? x : y;
+    return sum;
+}
+
+// Where experts work on a latent, their sum is one, too; what it widens to is added as if one
+// expert gave it.
+static struct expert_sum latent_sum_of(const struct cuda_engine *e, const struct gpu_layer *l)
+{
+    struct expert_sum sum = {};
+    sum.weight = l->facts->experts.weighs_input ? NULL : e->experts.weight;
+    sum.y = e->experts.latent;
+    return sum;
+}
+
+static bool add_widened(const struct cuda_engine *e, const struct gpu_layer *l, float *x, float *y,
+                        uint32_t n, const uint32_t *skip, struct error *err)
+{
+    struct expert_sum sum = sum_of(e, l, x, y);
+    sum.weight = NULL;
+    return expert_sum_launch(&e->q, &sum, e->experts.out, NULL, n, 1, e->hp.n_embd, skip, err);
+}
+
+// x: rows of the stream.
+static bool add_normed(const struct cuda_engine *e, const struct gpu_layer *l, const float *y,
+                       float *x, uint32_t n, const uint32_t *skip, struct error *err)
+{
+    if (is_beside(l->facts)) {
+        struct join_normed j = {};
+        j.a = e->s.beside + (x - e->s.x);
+        j.a_norm = l->v[DENSE_POST_NORM];
+        j.b = y;
+        j.b_norm = l->v[EXPERT_POST_NORM];
+        j.norm = l->v[FFN_POST_NORM];
+        j.eps = e->hp.norm_eps;
+        j.scale = e->hp.residual_scale;
+        j.x = x;
+        j.skip = skip;
+        return join_normed_launch(cuda_queue(e, name_of(l, EXPERT_DOWN)), &j, n, e->hp.n_embd, err);
+    }
+    return !l->v[FFN_POST_NORM] ||
+           add_normed_launch(cuda_queue(e, name_of(l, EXPERT_DOWN)), y, l->v[FFN_POST_NORM],
+                             e->hp.norm_eps, e->hp.residual_scale, x, n, e->hp.n_embd, skip, err);
+}
+
+// ---- many tokens
+
+// Rows of activations in the forms that the matrices take.
+static bool prepare(const struct cuda_engine *e, const struct gpu_layer *l, const float *x,
+                    uint32_t n, uint32_t n_cols, const float *norm, const enum layer_weight *w,
+                    size_t n_w, struct error *err)
+{
+    const struct expert_scratch *s = &e->experts;
+    void *act32 = NULL, *act_f32 = NULL;
+    for (size_t i = 0; i < n_w; i++) {
+        if (!l->facts->w[w[i]].data)
+            continue;
+        if (is_plain_type(&l->w[w[i]]))
+            act_f32 = s->act_f32;
+        else
+            act32 = s->act32;
+    }
+    return act_launch(&e->q, x, n, n_cols, norm, e->hp.norm_eps, act32, act_f32, NULL, err);
+}
+
+// What the products of a turn share.
+struct turn {
+    const struct cuda_engine *e;
+    const struct gpu_layer *l;
+    uint32_t n, per_item; // rows; of an item at most
+    const uint32_t *skip;
+};
+
+static struct expert_rows rows_of(const struct turn *t, enum layer_weight w, const float *bias,
+                                  float *y)
+{
+    struct expert_rows m = {};
+    m.w[0] = t->l->w[w];
+    m.bias[0] = bias;
+    m.y[0] = y;
+    m.n_part = 1;
+    m.n_row = t->n;
+    m.n_used = 1;
+    m.per_item = EXPERT_ITEM;
+    m.n_item = div_up(t->n, (uint32_t)EXPERT_ITEM);
+    m.act32 = t->e->experts.act32;
+    m.act_f32 = t->e->experts.act_f32;
+    m.skip = t->skip;
+    return m;
+}
+
+// The same of chosen experts; by place, or of the rows that the places belong to.
+static struct expert_rows grouped_rows_of(const struct turn *t, enum layer_weight w,
+                                          const float *bias, float *y, bool by_place)
+{
+    const struct experts *x = &t->l->facts->experts;
+    const struct expert_scratch *s = &t->e->experts;
+    struct expert_rows m = rows_of(t, w, bias, y);
+    m.items = s->items;
+    m.per_item = t->per_item;
+    m.n_item = expert_items(x->n, t->n * x->n_used, t->per_item);
+    if (!by_place) {
+        m.pair_at = s->pair_at;
+        m.n_used = x->n_used;
+        m.weight = x->weighs_input ? s->weight : NULL;
+    }
+    return m;
+}
+
+// Of gate, if there is one, and up: with one launch where their types allow it.
+static bool multiply_both(const struct turn *t, enum layer_weight gate, enum layer_weight up,
+                          const struct expert_rows &g, const struct expert_rows &u,
+                          struct error *err)
+{
+    const struct queue *q = cuda_queue(t->e, group_of(t->l, up));
+    if (is_pair(t->l, gate, up)) {
+        struct expert_rows both = g;
+        both.w[1] = u.w[0];
+        both.bias[1] = u.bias[0];
+        both.y[1] = u.y[0];
+        both.n_part = 2;
+        return expert_rows_launch(q, &both, err);
+    }
+    return (!t->l->facts->w[gate].data || expert_rows_launch(q, &g, err)) &&
+           expert_rows_launch(q, &u, err);
+}
+
+// Of the shared expert. Where there is no gate, what is activated is up.
+static bool multiply_shared_up(const struct turn *t, struct error *err)
+{
+    const struct expert_scratch *s = &t->e->experts;
+    float *up = t->l->facts->w[SHARED_GATE].data ? s->shared_up : s->shared_gate;
+    return t->l->facts->experts.n_ff_shared == 0 ||
+           multiply_both(t, SHARED_GATE, SHARED_UP, rows_of(t, SHARED_GATE, NULL, s->shared_gate),
+                         rows_of(t, SHARED_UP, NULL, up), err);
+}
+
+// Of the chosen ones, from what is prepared, or from a latent that is made of it.
+static bool multiply_up(const struct turn *t, struct error *err)
+{
+    static const enum layer_weight read[] = {EXPERT_GATE, EXPERT_UP};
+    const struct expert_scratch *s = &t->e->experts;
+    const struct gpu_layer *l = t->l;
+    const uint32_t n_latent = l->facts->experts.n_latent;
+    const struct expert_rows narrow = rows_of(t, EXPERT_LATENT, NULL, s->latent);
+    float *up = l->facts->w[EXPERT_GATE].data ? s->up : s->gate;
+    if (n_latent > 0 &&
+        (!expert_rows_launch(cuda_queue(t->e, name_of(l, EXPERT_LATENT)), &narrow, err) ||
+         !prepare(t->e, l, s->latent, t->n, n_latent, NULL, read, 2, err)))
+        return false;
+    return multiply_both(t, EXPERT_GATE, EXPERT_UP,
+                         grouped_rows_of(t, EXPERT_GATE, l->v[EXPERT_GATE_BIAS], s->gate, false),
+                         grouped_rows_of(t, EXPERT_UP, l->v[EXPERT_UP_BIAS], up, false), err);
+}
+
+// act(gate) * up of n rows, and their products with down.
+static bool multiply_down(const struct turn *t, enum layer_weight gate, enum layer_weight down,
+                          float *gates, const float *ups, uint32_t n, const struct expert_rows &m,
+                          struct error *err)
+{
+    const struct layer *f = t->l->facts;
+    const uint32_t n_ff = t->l->w[down].n_cols;
+    const struct queue *q = cuda_queue(t->e, name_of(t->l, down));
+    return gate_launch(q, f->act, &f->xielu, gates, f->w[gate].data ? ups : NULL, (size_t)n * n_ff,
+                       err) &&
+           prepare(t->e, t->l, gates, n, n_ff, NULL, &down, 1, err) &&
+           expert_rows_launch(q, &m, err);
+}
+
+// x += scale * what all give, or where that is normed first, y = it.
+static bool add_up(const struct turn *t, float *x, float *y, struct error *err)
+{
+    static const enum layer_weight up = EXPERT_LATENT_UP;
+    const struct cuda_engine *e = t->e;
+    const struct expert_scratch *s = &e->experts;
+    const struct experts *f = &t->l->facts->experts;
+    const bool latent = f->n_latent > 0;
+    const struct expert_sum sum = latent ? latent_sum_of(e, t->l) : sum_of(e, t->l, x, y);
+    const struct expert_rows widen = rows_of(t, up, NULL, s->out);
+    return expert_sum_launch(&e->q, &sum, s->out, s->place, t->n, f->n_used,
+                             latent ? f->n_latent : e->hp.n_embd, t->skip, err) &&
+           (!latent || (prepare(e, t->l, s->latent, t->n, f->n_latent, NULL, &up, 1, err) &&
+                        expert_rows_launch(cuda_queue(e, name_of(t->l, up)), &widen, err) &&
+                        add_widened(e, t->l, x, y, t->n, t->skip, err)));
+}
+
+// n rows of x (n, n_embd); y the same, scratch.
+static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
+                      const float *norm, float *x, float *y, uint32_t n, const uint32_t *skip,
+                      struct error *err)
+{
+    static const enum layer_weight read[] = {ROUTER,        SHARED_GATE, SHARED_UP,
+                                             EXPERT_LATENT, EXPERT_GATE, EXPERT_UP};
+    const size_t n_read = l->facts->experts.n_latent > 0 ? 4 : 6;
+    const float *router_norm = router_norm_of(l, norm);
+    const size_t n_router = router_norm == norm ? n_read : 1; // what is read with that norm
+    const struct expert_scratch *s = &e->experts;
+    const struct experts *f = &l->facts->experts;
+    const uint32_t n_embd = e->hp.n_embd, n_pair = n * f->n_used;
+    // About as many rows as an expert gets; but rows of several sequences are multiplied in one way
+    // however many there are, which gives each its bits.
+    const bool many = e->pass || n_pair > 2 * f->n;
+    const struct turn t = {e, l, n, (uint32_t)(many ? EXPERT_ITEM : EXPERT_FEW), skip};
+    const struct grouping g = {s->chosen, s->place, s->pair_at, s->items,
+                               f->n,      n_pair,   t.per_item, skip};
+    const struct expert_rows router = rows_of(&t, ROUTER, l->v[ROUTER_BIAS], s->logits);
+    return (cuda_queue(e, name_of(l, ROUTER)), true) &&
+           prepare(e, l, in, n, n_embd, router_norm, read, n_router, err) &&
+           expert_rows_launch(&e->q, &router, err) && choose(e, l, in, norm, n, skip, err) &&
+           (n_router == n_read ||
+            prepare(e, l, in, n, n_embd, norm, read + n_router, n_read - n_router, err)) &&
+           group_launch(&e->q, &g, err) && multiply_shared_up(&t, err) && multiply_up(&t, err) &&
+           (f->n_ff_shared == 0 ||
+            multiply_down(&t, SHARED_GATE, SHARED_DOWN, s->shared_gate, s->shared_up, n,
+                          rows_of(&t, SHARED_DOWN, NULL, s->shared_out), err)) &&
+           multiply_down(&t, EXPERT_GATE, EXPERT_DOWN, s->gate, s->up, n_pair,
+                         grouped_rows_of(&t, EXPERT_DOWN, l->v[EXPERT_DOWN_BIAS], s->out, true),
+                         err) &&
+           add_up(&t, x, y, err) && add_normed(e, l, y, x, n, skip, err);
+}
+
+bool cuda_experts_many(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
+                       const float *norm, uint32_t n, struct error *err)
+{
+    const size_t n_embd = e->hp.n_embd;
+    const uint32_t step = rows_at_once(e->base.n_batch, l->facts->experts.n_used);
+    for (uint32_t i = 0; i < n; i += step)
+        if (!take_turn(e, l, in + i * n_embd, norm, e->s.x + i * n_embd, e->s.up + i * n_embd,
+                       lesser(n - i, step), NULL, err))
+            return false;
+    return true;
+}
+
+// ---- one token
+
+static struct expert_row row_of(const struct cuda_engine *e, const struct gpu_layer *l,
+                                enum expert_mode mode, const float *x, const float *norm)
+{
+    struct expert_row m = {};
+    m.mode = mode;
+    m.n_slot = 1;
+    m.x = x;
+    m.norm = norm;
+    m.eps = e->hp.norm_eps;
+    m.act = l->facts->act;
+    m.xielu = l->facts->xielu;
+    m.skip = &e->s.step->done;
+    return m;
+}
+
+static void set_matrix(struct expert_row *m, int i, const struct gpu_layer *l, enum layer_weight w,
+                       const float *bias)
+{
+    m->w[i] = l->w[w];
+    m->bias[i] = bias;
+}
+
+// The launches of a token.
+struct one_token {
+    struct matvec router, narrow, widen;    // the last two: to and from a latent
+    struct expert_row shared[3], chosen[3]; // gate (alone or with up), up (alone), down
+};
+
+// gates = act(gate) * up, if need be in launches of their own, and down.
+static void set_one(struct expert_row out[3], const struct gpu_layer *l, enum layer_weight gate,
+                    enum layer_weight up, enum layer_weight down, const float *const bias[3],
+                    struct expert_row as, float *gates, float *ups)
+{
+    const bool pair = is_pair(l, gate, up);
+    for (int i = 0; i < 3; i++)
+        out[i] = as;
+    out[0].mode = pair ? EXPERT_GATED : EXPERT_STORE;
+    out[0].y = gates;
+    set_matrix(&out[0], 0, l, gate, bias[0]);
+    if (pair)
+        set_matrix(&out[0], 1, l, up, bias[1]);
+    out[1].y = l->facts->w[gate].data ? ups : gates;
+    set_matrix(&out[1], 0, l, up, bias[1]);
+    out[2].x = gates;
+    out[2].norm = out[2].weight = NULL;
+    out[2].own_rows = true;
+    set_matrix(&out[2], 0, l, down, bias[2]);
+}
+
+static struct matvec product_of(const struct cuda_engine *e, const struct gpu_layer *l,
+                                enum layer_weight w, const float *x, const float *norm, float *y)
+{
+    struct matvec m = {};
+    m.mode = MATVEC_STORE;
+    m.w[0] = l->w[w];
+    m.y[0] = y;
+    m.ld[0] = l->w[w].rows;
+    m.n_part = m.n_col = 1;
+    m.x = x;
+    m.norm = norm;
+    m.eps = e->hp.norm_eps;
+    m.skip = &e->s.step->done;
+    return m;
+}
+
+static void set_launches(struct one_token *o, const struct cuda_engine *e,
+                         const struct gpu_layer *l, const float *in, const float *norm)
+{
+    const struct expert_scratch *s = &e->experts;
+    const struct experts *f = &l->facts->experts;
+    static const float *const none[3] = {};
+    const float *const bias[] = {l->v[EXPERT_GATE_BIAS], l->v[EXPERT_UP_BIAS],
+                                 l->v[EXPERT_DOWN_BIAS]};
+    o->router = product_of(e, l, ROUTER, in, router_norm_of(l, norm), s->logits);
+    o->router.bias[0] = l->v[ROUTER_BIAS];
+    struct expert_row as = row_of(e, l, EXPERT_STORE, in, norm);
+    if (f->n_ff_shared > 0) {
+        set_one(o->shared, l, SHARED_GATE, SHARED_UP, SHARED_DOWN, none, as, s->shared_gate,
+                s->shared_up);
+        o->shared[2].y = s->shared_out;
+    }
+    const bool latent = f->n_latent > 0;
+    if (latent) {
+        o->narrow = product_of(e, l, EXPERT_LATENT, in, norm, s->latent);
+        o->widen = product_of(e, l, EXPERT_LATENT_UP, s->latent, NULL, s->out);
+        as.x = s->latent;
+        as.norm = NULL;
+    }
+    as.chosen = s->chosen;
+    as.n_slot = f->n_used;
+    as.weight = f->weighs_input ? s->weight : NULL;
+    set_one(o->chosen, l, EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, bias, as, s->gate, s->up);
+    o->chosen[2].mode = EXPERT_SUM;
+    o->chosen[2].sum = latent ? latent_sum_of(e, l) : sum_of(e, l, e->s.x, e->s.up);
+}
+
+static bool launches_fit(const struct cuda_engine *e, const struct gpu_layer *l,
+                         const struct one_token *o)
+{
+    bool fit = matvec_row_fits(&e->q, &o->router);
+    if (l->facts->experts.n_latent > 0)
+        fit &= matvec_row_fits(&e->q, &o->narrow) && matvec_row_fits(&e->q, &o->widen);
+    for (int i = 0; i < 3; i++) {
+        const bool shared = l->facts->experts.n_ff_shared > 0;
+        fit &= !shared || !o->shared[i].w[0].rows || expert_row_fits(&e->q, &o->shared[i]);
+        fit &= !o->chosen[i].w[0].rows || expert_row_fits(&e->q, &o->chosen[i]);
+    }
+    return fit;
+}
+
+static bool launch_one(const struct cuda_engine *e, const struct gpu_layer *l,
+                       const struct expert_row m[3], enum layer_weight gate, enum layer_weight up,
+                       enum layer_weight down, struct error *err)
+{
+    const struct layer *f = l->facts;
+    const struct queue *q = cuda_queue(e, group_of(l, up));
+    const size_t n = (size_t)m[0].n_slot * l->w[up].rows;
+    if (m[0].mode == EXPERT_GATED) {
+        if (!expert_row_launch(q, &m[0], err))
+            return false;
+    } else if ((f->w[gate].data && !expert_row_launch(q, &m[0], err)) ||
+               !expert_row_launch(q, &m[1], err) ||
+               !gate_launch(q, f->act, &f->xielu, m[0].y, f->w[gate].data ? m[1].y : NULL, n,
+                            err)) {
+        return false;
+    }
+    return expert_row_launch(cuda_queue(e, name_of(l, down)), &m[2], err);
+}
+
+bool cuda_experts_one(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
+                      const float *norm, struct error *err)
+{
+    const uint32_t *skip = &e->s.step->done;
+    struct one_token o;
+    set_launches(&o, e, l, in, norm);
+    if (!launches_fit(e, l, &o)) // wider than a block has room for
+        return take_turn(e, l, in, norm, e->s.x, e->s.up, 1, skip, err);
+    const bool latent = l->facts->experts.n_latent > 0;
+    return matvec_launch(cuda_queue(e, name_of(l, ROUTER)), &o.router, err) &&
+           choose(e, l, in, norm, 1, skip, err) &&
+           (l->facts->experts.n_ff_shared == 0 ||
+            launch_one(e, l, o.shared, SHARED_GATE, SHARED_UP, SHARED_DOWN, err)) &&
+           (!latent || matvec_launch(cuda_queue(e, name_of(l, EXPERT_LATENT)), &o.narrow, err)) &&
+           launch_one(e, l, o.chosen, EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, err) &&
+           (!latent || (matvec_launch(cuda_queue(e, name_of(l, EXPERT_LATENT_UP)), &o.widen, err) &&
+                        add_widened(e, l, e->s.x, e->s.up, 1, skip, err))) &&
+           add_normed(e, l, e->s.up, e->s.x, 1, skip, err);
+}

@@ -1,0 +1,194 @@
+// Latent attention as launches (struct latent in model/model.h), in the order of src/cpu: its
+// parts, queries brought to where the cache has the latent, attention, and what heads give of that.
+// One sequence at a time.
+#include "engine_impl.h"
+
+static bool is_latent(const struct layer *l)
+{
+    return l->latent.n_kv > 0;
+}
+
+static uint32_t n_rotated(const struct layer *l)
+{
+    return l->head_dim - l->latent.n_kv;
+}
+
+// ---- memory
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+// The rows of a product with heads' matrices, in the forms that these take.
+static void add_product(uint64_t n_row, uint32_t n_cols, uint64_t *act32, uint64_t *act_f32)
+{
+    *act32 = larger(*act32, n_row * act_row_bytes(QUANT_Q8_0, (n_cols + 31) / 32 * 32));
+    *act_f32 = larger(*act_f32, n_row * act_row_bytes(QUANT_F32, n_cols));
+}
+
+void cuda_place_latent(struct cuda_engine *e, const struct model *m)
+{
+    struct latent_scratch *s = &e->latent;
+    const uint64_t n = e->base.n_batch;
+    uint64_t q_low = 0, q = 0, key = 0, rotated = 0, brought = 0, given = 0, rows = 0, items = 0;
+    uint64_t query = 0, act32 = 0, act_f32 = 0;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++) {
+        const struct layer *l = &m->layers[i];
+        struct attention_wide_scratch wide;
+        if (!is_latent(l) || !attention_wide_scratch(l->n_head, l->head_dim, l->latent.n_kv, true,
+                                                     e->base.n_ctx, &wide))
+            continue;
+        const uint64_t heads = n * l->n_head;
+        rows = larger(rows, heads);
+        items = larger(items, l->n_head * div_up(n, (uint64_t)EXPERT_FEW));
+        q_low = larger(q_low, n * l->latent.n_q);
+        q = larger(q, heads * (l->latent.n_key + n_rotated(l)));
+        key = larger(key, heads * l->latent.n_key);
+        rotated = larger(rotated, heads * n_rotated(l));
+        brought = larger(brought, heads * l->latent.n_kv);
+        given = larger(given, heads * l->latent.n_value);
+        query = larger(query, heads * wide.key_width);
+        add_product(heads, l->latent.n_key, &act32, &act_f32);
+        add_product(heads, l->latent.n_kv, &act32, &act_f32);
+    }
+    if (rows == 0)
+        return;
+    struct arena *a = &e->work;
+    s->q_low = (float *)cuda_take(a, q_low * sizeof(float));
+    s->q = (float *)cuda_take(a, q * sizeof(float));
+    s->key = (float *)cuda_take(a, key * sizeof(float));
+    s->rotated = (float *)cuda_take(a, rotated * sizeof(float));
+    s->brought = (float *)cuda_take(a, brought * sizeof(float));
+    s->given = (float *)cuda_take(a, given * sizeof(float));
+    s->query = (__half *)cuda_take(a, query * sizeof(__half));
+    s->undo = (float *)cuda_take(a, rows * sizeof(float));
+    s->items = (struct expert_item *)cuda_take(a, items * sizeof(struct expert_item));
+    s->act32 = cuda_take(a, act32);
+    s->act_f32 = cuda_take(a, act_f32);
+}
+
+// ---- products of heads
+
+// y (n_head, n, rows) = each head's matrix of weight k times x (n_head, n, n_cols), in items as
+// latent_part_launch left them.
+static bool multiply_heads(const struct cuda_engine *e, const struct gpu_layer *l,
+                           enum layer_weight k, const float *x, float *y, uint32_t n,
+                           uint32_t per_item, const uint32_t *skip, struct error *err)
+{
+    const struct queue *q = cuda_queue(e, name_of(l, k));
+    const struct wmat *w = &l->w[k];
+    const uint32_t n_head = l->facts->n_head;
+    struct expert_row one = {};
+    one.mode = EXPERT_STORE;
+    one.w[0] = *w;
+    one.n_slot = n_head;
+    one.x = x;
+    one.own_rows = true;
+    one.y = y;
+    one.skip = skip;
+    if (n == 1 && expert_row_fits(q, &one))
+        return expert_row_launch(q, &one, err);
+    const bool plain = is_plain_type(w);
+    struct expert_rows many = {};
+    many.w[0] = *w;
+    many.y[0] = y;
+    many.n_part = 1;
+    many.n_row = n_head * n;
+    many.n_used = 1;
+    many.items = e->latent.items;
+    many.n_item = n_head * div_up(n, per_item);
+    many.per_item = per_item;
+    many.act32 = e->latent.act32;
+    many.act_f32 = e->latent.act_f32;
+    many.skip = skip;
+    return act_launch(q, x, n_head * n, w->n_cols, NULL, 0.0f, plain ? NULL : e->latent.act32,
+                      plain ? e->latent.act_f32 : NULL, NULL, err) &&
+           expert_rows_launch(q, &many, err);
+}
+
+static struct latent_rows rows_of(const struct cuda_engine *e, const struct gpu_layer *l,
+                                  uint32_t n, const uint32_t *skip)
+{
+    const struct layer *f = l->facts;
+    const struct latent_scratch *s = &e->latent;
+    const struct rope *rope = &e->base.model->ropes[f->rope];
+    struct latent_rows r = {};
+    r.n = n;
+    r.n_head = f->n_head;
+    r.n_kv = f->latent.n_kv;
+    r.n_key = f->latent.n_key;
+    r.n_rotated = n_rotated(f);
+    r.n_value = f->latent.n_value;
+    r.rows = &e->s.step->at;
+    r.kv = e->s.k;
+    r.norm = l->v[ATTN_KV_A_NORM];
+    r.q = s->q;
+    r.eps = e->hp.norm_eps;
+    r.rope = e->ropes.t[f->rope].turns;
+    r.rope_halves = rope->layout == ROPE_HALVES;
+    r.temp_scale = e->hp.attn_temp_scale;
+    r.temp_len = e->hp.attn_temp_len;
+    r.temp_offset = e->hp.attn_temp_offset;
+    r.cache = l->k_cache;
+    r.tables = cuda_tables(e, l);
+    r.max_blocks = kv_blocks(e->base.n_ctx);
+    r.key = s->key;
+    r.rotated = s->rotated;
+    r.items = s->items;
+    r.per_item = n > EXPERT_FEW ? EXPERT_ITEM : EXPERT_FEW;
+    r.brought = s->brought;
+    r.query = s->query;
+    r.undo = s->undo;
+    r.score = 1.4426950408889634f * f->attn_scale;
+    r.skip = skip;
+    return r;
+}
+
+static struct attention attention_of(const struct cuda_engine *e, const struct gpu_layer *l,
+                                     const uint32_t *skip)
+{
+    const struct layer *f = l->facts;
+    struct attention a = {};
+    a.n_head = f->n_head;
+    a.n_head_kv = 1;
+    a.head_dim = f->head_dim;
+    a.n_swa = f->window;
+    a.chunked = f->window > 0 && f->chunked;
+    a.softcap = f->attn_softcap;
+    a.k = l->k_cache;
+    a.v_undo = half_range_undo(l->k_cache.scale);
+    a.rows = &e->s.step->at;
+    a.tables = cuda_tables(e, l);
+    a.max_blocks = kv_blocks(e->base.n_ctx);
+    a.out = e->latent.brought; // whose queries have been made of it
+    a.q_f16 = e->latent.query;
+    a.partial = e->s.partial;
+    a.partial_bytes = e->s.partial_bytes;
+    a.skip = skip;
+    return a;
+}
+
+bool cuda_attend_latent(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                        const uint32_t *skip, struct error *err)
+{
+    const struct layer *f = l->facts;
+    const struct latent_scratch *s = &e->latent;
+    const uint32_t n_value = f->latent.n_value;
+    struct attention a = attention_of(e, l, skip);
+    struct latent_rows r = rows_of(e, l, n, skip);
+    struct attention_wide_scratch wide;
+    if (!attention_wide_scratch(f->n_head, f->head_dim, r.n_kv, true, e->base.n_ctx, &wide))
+        return error_set(err, ERR_FAIL, "a latent of %u numbers has no kernel", r.n_kv);
+    r.key_width = wide.key_width;
+    float *given = n == 1 ? e->s.att : s->given;
+    return latent_part_launch(cuda_queue(e, "kv"), &r, err) &&
+           (f->latent.expands
+                ? latent_transposed_launch(cuda_queue(e, name_of(l, ATTN_K_B)), &l->w[ATTN_K_B],
+                                           r.n_head, s->key, n, s->brought, skip, err)
+                : multiply_heads(e, l, ATTN_K_B, s->key, s->brought, n, r.per_item, skip, err)) &&
+           latent_query_launch(cuda_queue(e, "kv"), &r, err) &&
+           attention_latent_launch(&e->q, &a, s->undo, r.n_kv, n, err) &&
+           multiply_heads(e, l, ATTN_V_B, s->brought, given, n, r.per_item, skip, err) &&
+           (n == 1 || heads_to_rows_launch(&e->q, given, r.n_head, n, n_value, e->s.att, err));
+}

@@ -1,0 +1,413 @@
+// Matrix times few columns, GEMM_FEW at a time, on matrix units that every device has had since
+// compute capability 8.0: what a step of several sequences waits for, so everything here serves one
+// aim, to keep the memory bus busy with weights.
+//
+//   - A block takes a range of pairs of tiles, as many as its shared memory has room for sums of at
+//     a time, and its warps take turns at their chunks: walks along 16 rows in steps of 128
+//     weights, which are widened in registers. Weights are requested two steps before they are
+//     used, also before the kernel's predecessor has ended.
+//   - The columns come as the matrix units want them (gemm_few_at), from the first-level cache:
+//     all warps of a multiprocessor read the same ones.
+//   - A row is cut into chunks as its length says; their sums are kept one by one and added in
+//   their
+//     order: what a row and a column give does not depend on who multiplied it, nor on the other
+//     columns.
+#include "gemm.cuh"
+
+enum {
+    MAX_CHUNKS = 8,  // of a row: the products of each are summed up by a matrix unit
+    SUM_LD = 20,     // of 16 sums of a column: different banks
+    SMEM = 96 << 10, // of a block, at most: the rest is the first-level cache
+};
+
+// Words of a quantised strip in the first two planes.
+static constexpr __host__ __device__ int words(uint32_t type)
+{
+    return block_facts(type).bits + (int)block_facts(type).high;
+}
+
+// NT: tiles of eight columns. More of them, and weights that are wide already, need registers.
+template <uint32_t TYPE, int NT> static constexpr __host__ __device__ int blocks_per_sm()
+{
+    return NT == 1 || (NT == 2 && !is_plain(TYPE)) ? 2 : 1;
+}
+
+template <uint32_t TYPE, int NT> static constexpr __host__ __device__ uint32_t n_warp()
+{
+    if (is_plain(TYPE) && NT == 1)
+        return 6;
+    if (blocks_per_sm<TYPE, NT>() == 2 || is_plain(TYPE) || NT == 8)
+        return 8;
+    return words(TYPE) > 4 || levels<TYPE>::N > 0 ? 8 : 12;
+}
+
+// Steps that are requested before they are used.
+template <uint32_t TYPE, int NT> static constexpr __host__ __device__ int n_ahead()
+{
+    return NT == 8 && (is_plain(TYPE) || words(TYPE) > 4) ? 1 : 2;
+}
+
+// ---- weights to float16: pairs of the order in which gemm_few_at has the columns' elements, 4 i
+// and 4 i + 2 in even[i], 4 i + 1 and 4 i + 3 in odd[i] of the 16 of a half of a strip
+
+static __device__ __forceinline__ __half2 half2_of(uint32_t bits)
+{
+    return *reinterpret_cast<const __half2 *>(&bits);
+}
+
+static __device__ __forceinline__ uint32_t bits_of(__half2 h)
+{
+    return *reinterpret_cast<const uint32_t *>(&h);
+}
+
+// Of both halves of a strip: weight = scale * (1024 + quant - base) + bias. base is as near as an
+// integer comes to where weights are zero, so that little is left to bias and to its rounding.
+struct half_scales {
+    __half2 scale[2], base[2], bias[2];
+};
+
+template <uint32_t TYPE>
+static __device__ __forceinline__ struct half_scales scales_of(const strip<TYPE> &s,
+                                                               const struct widening &c)
+{
+    struct half_scales h = {};
+    if constexpr (!is_plain(TYPE)) {
+        using T = quant_traits<TYPE>;
+        float scale[2], minimum[2];
+        chunk_scales<TYPE>(s.k[0], scale, minimum);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const float d = c.half_scale * scale[i], m = c.half_scale * minimum[i];
+            float zero = T::SIGNED ? 128.0f : T::OFFSET; // quants of signed types are flipped
+            if constexpr (!T::SIGNED && !(T::OFFSET > 0))
+                zero = fminf(fmaxf(rintf(__fdividef(m, d)), -1023.0f), 1023.0f);
+            h.scale[i] = __float2half2_rn(d);
+            h.base[i] = __float2half2_rn(1024.0f + zero);
+            if constexpr (!T::SIGNED && !(T::OFFSET > 0))
+                h.bias[i] = __float2half2_rn(fmaf(zero, d, -m));
+        }
+    }
+    return h;
+}
+
+template <uint32_t TYPE>
+static __device__ __forceinline__ void
+widen_pairs(const strip<TYPE> &s, const uint32_t w[8], const struct half_scales &h, uint32_t half,
+            const struct widening &c, uint32_t even[4], uint32_t odd[4])
+{
+    if constexpr (is_plain(TYPE)) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint4 v = s.k[2 * half + i / 2].v;
+            uint32_t a = i % 2 ? v.z : v.x, b = i % 2 ? v.w : v.y;
+            if constexpr (TYPE == QUANT_BF16) {
+                a = saturated_half2(bf16_bits(a & 0xFFFFu) * c.half_scale,
+                                    bf16_bits(a >> 16) * c.half_scale);
+                b = saturated_half2(bf16_bits(b & 0xFFFFu) * c.half_scale,
+                                    bf16_bits(b >> 16) * c.half_scale);
+            }
+            even[i] = __byte_perm(a, b, 0x5410);
+            odd[i] = __byte_perm(a, b, 0x7632);
+        }
+    } else {
+        using T = quant_traits<TYPE>;
+        // A byte becomes a float16 by becoming the end of its mantissa: 1024 + byte.
+        constexpr uint32_t FLIP = T::SIGNED ? 0x80808080u : 0u;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t q = w[4 * half + i] ^ FLIP;
+            const __half2 e = __hsub2(half2_of(__byte_perm(q, 0x64646464u, 0x4240)), h.base[half]);
+            const __half2 o = __hsub2(half2_of(__byte_perm(q, 0x64646464u, 0x4341)), h.base[half]);
+            even[i] = bits_of(__hfma2(e, h.scale[half], h.bias[half]));
+            odd[i] = bits_of(__hfma2(o, h.scale[half], h.bias[half]));
+        }
+    }
+}
+
+// How a launch is cut up.
+struct few_cut {
+    uint32_t n_step, chunk, n_chunk; // of a pair; steps of a chunk
+    uint32_t n_pair, per_round;
+    uint32_t first_pair[MATVEC_MAX_PARTS + 1]; // of each part
+    struct widening w;
+};
+
+// The two tiles of a pair: of gate and up with MATVEC_GATED.
+struct few_pair {
+    uint32_t part[2], tile[2];
+};
+
+static __device__ __forceinline__ struct few_pair locate(const struct gemm &g,
+                                                         const struct few_cut &c, uint32_t pair)
+{
+    if (g.mode == MATVEC_GATED)
+        return {{0, 1}, {pair, pair}};
+    uint32_t part = 0;
+    while (part + 1 < g.n_part && pair >= c.first_pair[part + 1])
+        part++;
+    const uint32_t tile = 2 * (pair - c.first_pair[part]);
+    return {{part, part}, {tile, tile + 1}};
+}
+
+// The sums of a round are (chunks of its pairs, columns, SUM_LD).
+template <int NT> static __device__ __forceinline__ constexpr uint32_t chunk_floats()
+{
+    return NT * 8 * SUM_LD;
+}
+
+// Row r of 16 and a column of a pair, all its chunks in their order.
+template <int NT>
+static __device__ __forceinline__ float pair_sum(const struct few_cut &c, const float *sums,
+                                                 uint32_t pair, uint32_t r, uint32_t col)
+{
+    const float *from = sums + (size_t)pair * c.n_chunk * chunk_floats<NT>() + col * SUM_LD + r;
+    float v = from[0];
+#pragma unroll 4
+    for (uint32_t i = 1; i < c.n_chunk; i++)
+        v += from[i * chunk_floats<NT>()];
+    return v;
+}
+
+template <int NT>
+static __device__ __forceinline__ void finish_gated(const struct gemm &g, const struct few_cut &c,
+                                                    const float *sums, uint32_t pair0,
+                                                    uint32_t n_pair)
+{
+    for (uint32_t i = threadIdx.x; i < n_pair * TILE_ROWS * g.n; i += blockDim.x) {
+        const uint32_t r = i % TILE_ROWS, col = i / TILE_ROWS % g.n, pair = i / TILE_ROWS / g.n;
+        const uint32_t row = (pair0 + pair) * TILE_ROWS + r;
+        const float undo = g.undo[col] * c.w.undo;
+        const float gate = pair_sum<NT>(c, sums, pair, r, col) * undo;
+        const float up = pair_sum<NT>(c, sums, pair, TILE_ROWS + r, col) * undo;
+        const float v = activate(g.act, gate) * up * half_range_undo(g.undo_out[col]);
+        // zeros up to the last step of the next matrix
+        const uint32_t bits = saturated_half2(row < g.w[0].rows ? v : 0.0f, 0.0f);
+        g.out[gemm_few_at(g.n, col, row, g.w[0].rows)] =
+            __ushort_as_half((unsigned short)(bits & 0xFFFFu));
+    }
+}
+
+template <int NT>
+static __device__ __forceinline__ void finish_rows(const struct gemm &g, const struct few_cut &c,
+                                                   const float *sums, uint32_t pair0,
+                                                   uint32_t n_pair)
+{
+    for (uint32_t i = threadIdx.x; i < n_pair * 16 * g.n; i += blockDim.x) {
+        const uint32_t r = i % 16, col = i / 16 % g.n, pair = i / 16 / g.n;
+        const struct few_pair p = locate(g, c, pair0 + pair);
+        const uint32_t part = p.part[0], row = p.tile[0] * TILE_ROWS + r, rows = g.w[part].rows;
+        if (row >= rows)
+            continue;
+        float *y = g.y[part] + (size_t)col * rows + row;
+        const float old = g.mode == MATVEC_ADD ? *y : 0.0f;
+        const float bias = g.bias[part] ? g.bias[part][row] : 0.0f;
+        const float v = pair_sum<NT>(c, sums, pair, r, col);
+        *y = old + fmaf(v, g.undo[col] * c.w.undo, bias);
+    }
+}
+
+template <uint32_t TYPE, int NT>
+static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_sm<TYPE, NT>()))
+    gemm_few_kernel(const __grid_constant__ struct gemm g, const __grid_constant__ struct few_cut c)
+{
+    constexpr int AHEAD = n_ahead<TYPE, NT>();
+    float *const sums = dynamic_smem<float>();
+    const uint32_t lane = threadIdx.x % WARP, r = lane / 4, t = lane % 4;
+    const uint32_t n_chunk = g.w[0].n_chunk; // of a row of weights
+    const uint32_t pair_begin = (uint32_t)((uint64_t)c.n_pair * blockIdx.x / gridDim.x);
+    const uint32_t pair_end = (uint32_t)((uint64_t)c.n_pair * (blockIdx.x + 1) / gridDim.x);
+    // the lane's strip in a step, never beyond the last
+    const auto chunk_at = [&](uint32_t step) {
+        return min((4 * step + t) * strip<TYPE>::N, n_chunk - 1);
+    };
+    const auto begin_row = [&](const struct few_pair &p, int i, uint32_t step) {
+        return walk<TYPE>(g.w[p.part[i]], p.tile[i], r, chunk_at(step));
+    };
+    griddep_launch_dependents();
+    bool waited = false;
+#pragma unroll 1
+    for (uint32_t pair0 = pair_begin; pair0 < pair_end; pair0 += c.per_round) {
+        // The units of a round, a chunk of a pair each: those of a chunk follow each other, and are
+        // dealt out to the warps, which so have about the same columns in hand at any time.
+        const uint32_t n_pair = min(c.per_round, pair_end - pair0), n_unit = n_pair * c.n_chunk;
+        uint32_t unit = threadIdx.x / WARP, next_unit = unit; // multiplied, requested
+        uint32_t step, end, next_step, next_end;
+        const auto bounds = [&](uint32_t u, uint32_t &from, uint32_t &to) {
+            from = u / n_pair * c.chunk;
+            to = min(from + c.chunk, c.n_step);
+        };
+        bounds(unit, step, end);
+        next_step = step, next_end = end;
+        strip<TYPE> s[AHEAD][2];
+        struct few_pair p = locate(g, c, pair0 + unit % n_pair);
+        walk<TYPE> row0 = begin_row(p, 0, step), row1 = begin_row(p, 1, step);
+        auto request = [&](strip<TYPE>(&to)[2]) {
+            if (next_unit >= n_unit)
+                return;
+            row0.next(chunk_at(next_step), n_chunk, to[0]);
+            row1.next(chunk_at(next_step), n_chunk, to[1]);
+            if (++next_step < next_end)
+                return;
+            next_unit += n_warp<TYPE, NT>();
+            if (next_unit >= n_unit)
+                return;
+            bounds(next_unit, next_step, next_end);
+            p = locate(g, c, pair0 + next_unit % n_pair);
+            row0 = begin_row(p, 0, next_step);
+            row1 = begin_row(p, 1, next_step);
+        };
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            request(s[i]);
+        if (!waited)
+            griddep_wait();
+        waited = true;
+        float acc[NT][4] = {};
+        auto multiply = [&](strip<TYPE>(&w)[2]) {
+            const uint4 *x =
+                reinterpret_cast<const uint4 *>(g.x) + ((size_t)step * 2 * NT * 2) * WARP + lane;
+            uint32_t a[2][4][4];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const struct half_scales h = scales_of<TYPE>(w[i], c.w);
+                uint32_t q[8] = {};
+                if constexpr (!is_plain(TYPE))
+                    unpack_chunk<TYPE>(w[i].k[0], q);
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    uint32_t even[4], odd[4];
+                    widen_pairs<TYPE>(w[i], q, h, half, c.w, even, odd);
+#pragma unroll
+                    for (int k = 0; k < 4; k++) {
+                        a[half][k][i] = even[k];
+                        a[half][k][2 + i] = odd[k];
+                    }
+                }
+            }
+            request(w);
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+#pragma unroll
+                for (int j = 0; j < NT; j++) {
+                    const uint4 v0 = x[(half * NT + j) * 2 * WARP];
+                    const uint4 v1 = x[((half * NT + j) * 2 + 1) * WARP];
+                    const uint32_t b[4][2] = {
+                        {v0.x, v0.y}, {v0.z, v0.w}, {v1.x, v1.y}, {v1.z, v1.w}};
+#pragma unroll
+                    for (int k = 0; k < 4; k++)
+                        mma_f16(acc[j], a[half][k], b[k]);
+                }
+            if (++step < end)
+                return;
+            float *to = sums +
+                        (size_t)(unit % n_pair * c.n_chunk + unit / n_pair) * chunk_floats<NT>() +
+                        2 * t * SUM_LD + r;
+#pragma unroll
+            for (int j = 0; j < NT; j++) {
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    to[(8 * j + e % 2) * SUM_LD + e / 2 * TILE_ROWS] = acc[j][e];
+                acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0.0f;
+            }
+            unit += n_warp<TYPE, NT>();
+            bounds(unit, step, end);
+        };
+#pragma unroll 1
+        while (unit < n_unit) {
+            multiply(s[0]);
+            if (AHEAD > 1 && unit < n_unit)
+                multiply(s[AHEAD - 1]);
+        }
+        __syncthreads();
+        if (g.mode == MATVEC_GATED)
+            finish_gated<NT>(g, c, sums, pair0, n_pair);
+        else
+            finish_rows<NT>(g, c, sums, pair0, n_pair);
+        __syncthreads();
+    }
+}
+
+// ---- launcher
+
+template <uint32_t TYPE, int NT>
+static bool launch(const struct queue *q, const struct gemm *g, struct few_cut *c,
+                   struct error *err)
+{
+    constexpr uint32_t PER_SM = blocks_per_sm<TYPE, NT>();
+    const size_t per_pair = (size_t)c->n_chunk * NT * 8 * SUM_LD * sizeof(float);
+    const uint32_t n_block = lesser(c->n_pair, (uint32_t)q->n_sm * PER_SM);
+    const size_t room = lesser(q->smem_max, (size_t)SMEM / PER_SM);
+    c->per_round = lesser((uint32_t)(room / per_pair), div_up(c->n_pair, n_block));
+    if (c->per_round == 0)
+        return error_set(err, ERR_FAIL,
+                         "CUDA: rows of %u weights: a block's shared memory has no room for the "
+                         "sums of one",
+                         g->w[0].n_cols);
+    struct launch l = {.name = "gemm_few",
+                       .grid = dim3(n_block),
+                       .block = dim3(n_warp<TYPE, NT>() * WARP),
+                       .smem = c->per_round * per_pair,
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    return launch_kernel(err, l, gemm_few_kernel<TYPE, NT>, *g, *c);
+}
+
+template <uint32_t TYPE>
+static bool launch_type(const struct queue *q, const struct gemm *g, struct few_cut *c,
+                        struct error *err)
+{
+    switch (gemm_few_tiles(g->n)) {
+    case 1:
+        return launch<TYPE, 1>(q, g, c, err);
+    case 2:
+        return launch<TYPE, 2>(q, g, c, err);
+    case 4:
+        return launch<TYPE, 4>(q, g, c, err);
+    default:
+        return launch<TYPE, 8>(q, g, c, err);
+    }
+}
+
+static bool launch_group(const struct queue *q, const struct gemm *g, struct few_cut *c,
+                         struct error *err)
+{
+    return with_type(g->w[0].type, [&](auto tag) {
+        constexpr uint32_t T = decltype(tag)::value;
+        if constexpr (T == QUANT_F32)
+            return error_set(err, ERR_FAIL, "CUDA: a float32 matrix in a float16 product");
+        if constexpr (T != QUANT_F32)
+            return launch_type<T>(q, g, c, err);
+    });
+}
+
+bool gemm_few_launch(const struct queue *q, const struct gemm *all, struct error *err)
+{
+    struct gemm g = *all;
+    struct few_cut c = {};
+    c.n_step = div_up(g.w[0].n_cols, (uint32_t)GEMM_PACK_COLS);
+    c.chunk = div_up(c.n_step, (uint32_t)MAX_CHUNKS);
+    c.n_chunk = div_up(c.n_step, c.chunk);
+    if (g.mode == MATVEC_GATED) { // one part; zeros up to the last step of the next matrix
+        c.n_pair = div_up(g.w[0].rows, (uint32_t)GEMM_PACK_COLS) * (GEMM_PACK_COLS / TILE_ROWS);
+    } else {
+        for (uint32_t i = 0; i < g.n_part; i++)
+            c.first_pair[i + 1] = c.first_pair[i] + div_up(g.w[i].rows, 16u);
+        c.n_pair = c.first_pair[g.n_part];
+    }
+    c.w = gemm_widening(&g);
+    for (uint32_t i = 0; i < all->n; i += GEMM_FEW) {
+        g.n = lesser(all->n - i, (uint32_t)GEMM_FEW);
+        if (!launch_group(q, &g, &c, err))
+            return false;
+        g.x += gemm_few_at(all->n, GEMM_FEW, 0, g.w[0].n_cols);
+        g.undo += GEMM_FEW;
+        if (g.mode == MATVEC_GATED) {
+            g.out += gemm_few_at(all->n, GEMM_FEW, 0, g.w[0].rows);
+            g.undo_out += GEMM_FEW;
+        }
+        for (uint32_t k = 0; g.mode != MATVEC_GATED && k < g.n_part; k++)
+            g.y[k] += (size_t)GEMM_FEW * g.w[k].rows;
+    }
+    return true;
+}

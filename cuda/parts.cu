@@ -1,0 +1,378 @@
+// Several sequences in one pass: their next tokens as rows of one batch, so that weights are read
+// once for all, and chunks of prompts beside them. Their picks are made from logits of PICK_ROWS
+// rows at a time.
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine_impl.h"
+
+bool cuda_parts_open(struct cuda_engine *e, struct error *err)
+{
+    if (e->n_seq == 1)
+        return true;
+    const size_t table = kv_blocks(e->base.n_ctx) * sizeof *e->host_tables;
+    e->table_versions = (uint64_t *)calloc(e->n_seq, sizeof *e->table_versions);
+    if (!e->table_versions)
+        return error_oom(err, "the tables of sequences", e->n_seq * sizeof *e->table_versions);
+    return CHECK_CUDA(cudaMallocHost(&e->host_tables, 2 * e->n_seq * table), err) &&
+           CHECK_CUDA(cudaMallocHost(&e->host_rows, e->base.n_batch * sizeof *e->host_rows), err) &&
+           CHECK_CUDA(
+               cudaMallocHost(&e->host_picks, cuda_n_picks(e->n_seq) * sizeof *e->host_picks),
+               err) &&
+           sampler_rows_open(&e->q, &e->rows, err);
+}
+
+void cuda_parts_close(struct cuda_engine *e)
+{
+    cudaFreeHost(e->host_tables);
+    cudaFreeHost(e->host_rows);
+    cudaFreeHost(e->host_picks);
+    sampler_rows_close(&e->rows);
+    for (uint32_t n = 0; n < 2 * (1 + GRAPH_ROWS); n++)
+        if (e->pass_graphs[n / (1 + GRAPH_ROWS)][n % (1 + GRAPH_ROWS)].exec)
+            cudaGraphExecDestroy(e->pass_graphs[n / (1 + GRAPH_ROWS)][n % (1 + GRAPH_ROWS)].exec);
+    free(e->table_versions);
+}
+
+// From pinned memory.
+template <typename T>
+static bool up(struct cuda_engine *e, T *to, const T *from, size_t n, struct error *err)
+{
+    return CHECK_CUDA(
+        cudaMemcpyAsync(to, from, n * sizeof *to, cudaMemcpyHostToDevice, e->q.stream), err);
+}
+
+// Of the tables of slots 1 and up, those of slots 1 + begin to end become what the host has.
+static bool up_tables(struct cuda_engine *e, uint32_t *tables, const uint32_t *from, size_t begin,
+                      size_t end, size_t width, struct error *err)
+{
+    const size_t ld = kv_blocks(e->base.n_ctx);
+    return CHECK_CUDA(cudaMemcpy2DAsync(tables + (1 + begin) * ld, ld * sizeof *tables,
+                                        from + begin * ld, ld * sizeof *tables,
+                                        width * sizeof *tables, end - begin, cudaMemcpyHostToDevice,
+                                        e->q.stream),
+                      err);
+}
+
+// The tables of slots 1 and up become those of these parts.
+static bool use_tables(struct cuda_engine *e, struct engine_part *const *parts, size_t n,
+                       struct error *err)
+{
+    const size_t ld = kv_blocks(e->base.n_ctx);
+    const bool apart = e->s.near_tables != e->s.kv_tables;
+    uint32_t *near = e->host_tables + e->n_seq * ld;
+    size_t begin = n, end = 0, width = 0; // slots that change, and the longest of these tables
+    for (size_t i = 0; i < n; i++) {
+        const struct seq *s = parts[i]->seq;
+        if (e->table_versions[i] != s->version) {
+            e->table_versions[i] = s->version;
+            memcpy(e->host_tables + i * ld, s->blocks, s->n_blocks * sizeof *s->blocks);
+            if (apart)
+                memcpy(near + i * ld, s->near, s->n_blocks * sizeof *s->near);
+            begin = lesser(begin, i);
+            end = i + 1;
+        }
+    }
+    for (size_t i = begin; i < end; i++)
+        if (parts[i]->seq->n_blocks > width)
+            width = parts[i]->seq->n_blocks;
+    return begin >= end ||
+           (up_tables(e, e->s.kv_tables, e->host_tables, begin, end, width, err) &&
+            (!apart || up_tables(e, e->s.near_tables, near, begin, end, width, err)));
+}
+
+// Whether it is the token that its sequence sampled last, and drafts of what is next. A prompt's
+// rows are a chunk, even when there is one, so that their bits do not depend on how the prompt was
+// cut.
+static bool is_next(const struct engine_part *p)
+{
+    return p->n == 1 + p->n_drafts && !p->given;
+}
+
+// What the rows are, in the order of parts: sampled tokens first.
+static bool use_rows(struct cuda_engine *e, struct engine_part *const *parts, size_t n,
+                     struct cuda_pass *pass, struct error *err)
+{
+    *pass = {};
+    for (size_t i = 0; i < n; i++) {
+        const struct engine_part *p = parts[i];
+        const uint32_t pos = (uint32_t)p->seq->n_past;
+        if (is_next(p)) {
+            const uint32_t last = pos + (uint32_t)p->n_drafts;
+            pass->n_single += (uint32_t)p->n;
+            pass->furthest = last > pass->furthest ? last : pass->furthest;
+            pass->drafts = p->n_drafts > 0; // then there is one part
+        } else {
+            pass->chunks[pass->n_chunk++] = {pass->n_row, (uint32_t)p->n};
+        }
+        for (uint32_t k = 0; k < p->n; k++) {
+            e->host_rows[pass->n_row] = {(uint32_t)(1 + i), pos + k};
+            e->host_tokens[pass->n_row++] = p->ids[k];
+        }
+    }
+    return up(e, e->s.rows, e->host_rows, pass->n_row, err) &&
+           up(e, e->s.tokens, e->host_tokens, pass->n_row, err);
+}
+
+// ---- picks
+
+static struct decode_params params_of(const struct engine_part *p)
+{
+    const struct seq *s = p->seq; // what is evaluated now is a part of its ids
+    return {&s->sampler, s->ids.data, s->n_past + p->n, s->n_probs, NULL, 0, s->mask != NULL};
+}
+
+// One pick by itself, from row i of the logits: with settings for which rows cannot be picked from
+// together.
+static bool pick_alone(struct cuda_engine *e, struct engine_part *p, const float *logits,
+                       struct error *err)
+{
+    const struct decode_params d = params_of(p);
+    struct ring_slot *slot = &e->sampler.ring[0];
+    slot->seq = 0;
+    if (!gpu_sampler_begin(&e->q, &e->sampler, &d, &p->error))
+        return true; // its own error
+    if (d.masked) {
+        uint32_t *mask = sampler_rows_mask(&e->rows, 0);
+        if (!engine_mask(p->seq, mask + 1, mask, &p->error))
+            return true;
+        if (!gpu_sampler_mask(&e->q, &e->sampler, mask, err))
+            return false;
+    }
+    if (!cuda_set_step(e, 0, d.n_history - 1, err) ||
+        !gpu_sampler_launch(&e->q, &e->sampler, logits, e->hp.n_vocab, e->s.step, err) ||
+        !cuda_wait(e, err))
+        return false;
+    p->d = slot->d;
+    if (slot->failed == SAMPLER_NOT_FINITE)
+        p->error.code = ERR_FAIL; // see look_for_causes
+    else
+        gpu_sampler_result(slot, &p->error);
+    return true;
+}
+
+// The picks of n parts from n rows of logits.
+static bool pick_rows(struct cuda_engine *e, struct engine_part *const *parts, uint32_t n,
+                      struct error *err)
+{
+    const uint32_t n_vocab = e->hp.n_vocab, ld = (n_vocab + 3) / 4 * 4;
+    const float *logits = e->s.logits;
+    struct engine_part *together[PICK_ROWS];
+    uint32_t n_together = 0;
+    if (e->s.pick_logits) {
+        if (!CHECK_CUDA(cudaMemcpy2DAsync(e->s.pick_logits, ld * sizeof(float), logits,
+                                          n_vocab * sizeof(float), n_vocab * sizeof(float), n,
+                                          cudaMemcpyDeviceToDevice, e->q.stream),
+                        err))
+            return false;
+        logits = e->s.pick_logits;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct engine_part *p = parts[i];
+        const struct decode_params d = params_of(p);
+        if (!sampler_rows_can(&d, n_vocab))
+            continue;
+        uint32_t *mask = sampler_rows_mask(&e->rows, n_together);
+        if (d.masked && !engine_mask(p->seq, mask + 1, mask, &p->error))
+            continue;
+        sampler_rows_set(&e->rows, n_together, &d, logits + (size_t)i * ld);
+        together[n_together++] = p;
+    }
+    if (n_together &&
+        (!sampler_rows_launch(&e->q, &e->rows, n_together, err) || !cuda_wait(e, err)))
+        return false;
+    for (uint32_t i = 0; i < n_together; i++) {
+        struct engine_part *p = together[i];
+        if (!sampler_rows_result(&e->q, &e->rows, i, &p->d, &p->error) && p->error.code == ERR_NONE)
+            p->error.code = ERR_FAIL; // see look_for_causes
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const struct decode_params d = params_of(parts[i]);
+        if (!sampler_rows_can(&d, n_vocab) &&
+            !pick_alone(e, parts[i], logits + (size_t)i * ld, err))
+            return false;
+    }
+    return true;
+}
+
+// The logits of n <= s.n_logits picks, from the i-th on.
+static bool head_of_picks(struct cuda_engine *e, uint32_t i, uint32_t n, struct error *err)
+{
+    const float *hidden = e->s.up + (size_t)i * e->hp.n_embd; // nobody else reads that any more
+    return cuda_head_of(e, hidden, n, err);
+}
+
+static bool gather_picks(struct cuda_engine *e, uint32_t n, struct error *err)
+{
+    return gather_rows_launch(&e->q, e->s.x, e->s.picks, n, e->hp.n_embd, e->s.up, err);
+}
+
+// ---- passes that repeat
+
+// Whether the pass is next tokens alone that are all picked from, at once.
+static bool may_be_graph(const struct cuda_engine *e, const struct cuda_pass *pass, uint32_t n_pick)
+{
+    return !e->no_pass_graphs && !e->q.recorder && pass->n_chunk == 0 && n_pick == pass->n_row &&
+           n_pick <= lesser((uint32_t)GRAPH_ROWS, e->s.n_logits);
+}
+
+// Launches the graph of such a pass, up to the logits of all rows. *done: there is one; it is made
+// when the pass has been launched a few times. Attention has room for twice as many positions as
+// there are, so that a graph lasts: blocks that find nothing to do end.
+static bool launch_graph(struct cuda_engine *e, struct cuda_pass *pass, bool *done,
+                         struct error *err)
+{
+    enum { FIRST_ROOM = 256 };
+    struct pass_graph *g = &e->pass_graphs[pass->drafts][pass->n_row];
+    *done = false;
+    if (g->n_seen == 0 || pass->furthest > g->furthest) {
+        g->furthest = FIRST_ROOM - 1;
+        while (g->furthest < pass->furthest)
+            g->furthest = 2 * g->furthest + 1;
+        if (g->exec)
+            cudaGraphExecDestroy(g->exec);
+        g->exec = NULL;
+        g->n_seen = 0;
+    }
+    if (!g->exec && ++g->n_seen <= GRAPH_AFTER)
+        return true;
+    pass->furthest = g->furthest;
+    struct error mine = {};
+    if (!g->exec && !cuda_capture_exec(
+                        e, &g->exec,
+                        [&] {
+                            return cuda_forward_many(e, pass->n_row, &mine) &&
+                                   gather_picks(e, pass->n_row, &mine) &&
+                                   head_of_picks(e, 0, pass->n_row, &mine);
+                        },
+                        &mine)) {
+        cudaGetLastError(); // as it was before
+        g->exec = NULL;
+        e->no_pass_graphs = true;
+        return true;
+    }
+    *done = true;
+    return CHECK_CUDA(cudaGraphLaunch(g->exec, e->q.stream), err);
+}
+
+// The parts that want a pick, in the order of their rows, which the device is told.
+static bool use_picks(struct cuda_engine *e, struct engine_part *const *parts, size_t n,
+                      struct engine_part **picks, uint32_t *n_pick, struct error *err)
+{
+    uint32_t row = 0;
+    *n_pick = 0;
+    for (size_t i = 0; i < n; i++) {
+        row += (uint32_t)parts[i]->n;
+        for (size_t k = parts[i]->pick ? parts[i]->n_drafts + 1 : 0; k > 0; k--) {
+            e->host_picks[*n_pick] = row - (uint32_t)k;
+            picks[(*n_pick)++] = parts[i];
+        }
+    }
+    return *n_pick == 0 || up(e, e->s.picks, e->host_picks, *n_pick, err);
+}
+
+// there: the logits of all are.
+static bool pick_all(struct cuda_engine *e, struct engine_part *const *picks, uint32_t n_pick,
+                     bool there, struct error *err)
+{
+    if (n_pick > 0 && !there && !gather_picks(e, n_pick, err))
+        return false;
+    for (uint32_t i = 0; i < n_pick; i += e->s.n_logits) {
+        const uint32_t now = lesser(n_pick - i, e->s.n_logits);
+        if ((!there && !head_of_picks(e, i, now, err)) || !pick_rows(e, picks + i, now, err))
+            return false;
+    }
+    return true;
+}
+
+// The picks after a row and its drafts, all made at once: those that stay. after: a part for each,
+// which ends with that row.
+static bool pick_drafts(struct cuda_engine *e, struct engine_part *p, struct engine_part *after,
+                        bool there, struct error *err)
+{
+    struct engine_part *picks[1 + ENGINE_MAX_DRAFTS];
+    for (uint32_t i = 0; i < p->n; i++) {
+        after[i] = *p;
+        after[i].n = i + 1;
+        picks[i] = &after[i];
+    }
+    if (!pick_all(e, picks, (uint32_t)p->n, there, err))
+        return false;
+    p->d = after[0].d;
+    p->error = after[0].error;
+    for (uint32_t i = 0; after[i].error.code == ERR_NONE; i++) {
+        p->n_more = i;
+        if (i > 0)
+            p->more[i - 1] = after[i].d;
+        if (!engine_accepts(p, i, after[i].d.id))
+            break;
+    }
+    return true;
+}
+
+// Where a logit was not finite: evaluates that token once more, alone, and looks after every step.
+static bool look_for_causes(struct cuda_engine *e, struct engine_part *const *parts, size_t n,
+                            const struct cancel *cancel, struct error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct engine_part *p = parts[i];
+        if (!p->pick || p->error.code == ERR_NONE || p->error.text[0])
+            continue;
+        e->last_token = p->ids[p->n - 1];
+        if (!cuda_work_on(e, p->seq, cancel, err))
+            return false;
+        cuda_not_finite(e, p->seq->n_past + p->n - 1, true, (uint32_t)p->d.id, p->d.logprob,
+                        &p->error);
+    }
+    return true;
+}
+
+bool cuda_enqueue_parts(struct cuda_engine *e, uint32_t n, struct error *err)
+{
+    struct cuda_pass pass = {n, n - 2, 0, false, 1, {{n - 2, 2}}};
+    const struct decode_params d = {&sampler_defaults, NULL, 1, 0, NULL, 0, false};
+    const uint32_t n_pick = lesser(lesser(n, e->n_seq), e->s.n_logits);
+    e->pass = &pass;
+    sampler_rows_set(&e->rows, 0, &d, e->s.logits);
+    bool ok = cuda_forward_many(e, n, err) && gather_picks(e, n_pick, err) &&
+              head_of_picks(e, 0, n_pick, err) && sampler_rows_launch(&e->q, &e->rows, 1, err);
+    e->pass = NULL;
+    return ok;
+}
+
+bool cuda_eval_parts(struct engine *base, struct engine_part *given, size_t n_parts,
+                     const struct cancel *cancel, struct error *err)
+{
+    struct cuda_engine *e = (struct cuda_engine *)base;
+    struct engine_part *parts[ENGINE_MAX_PARTS];
+    struct cuda_pass pass;
+    size_t n = 0;
+    for (int many = 0; many < 2; many++)
+        for (size_t i = 0; i < n_parts; i++)
+            if (is_next(&given[i]) == !many)
+                parts[n++] = &given[i];
+    e->cancel = cancel;
+    e->logits_n = e->n_rows = 0;
+    struct engine_part *picks[ENGINE_MAX_PARTS];
+    uint32_t n_pick = 0;
+    bool done = false;
+    bool ok = cuda_begin(e, err) && use_tables(e, parts, n, err) &&
+              use_rows(e, parts, n, &pass, err) && cuda_states_use(e, parts, n, err) &&
+              use_picks(e, parts, n, picks, &n_pick, err) && !interrupted(e, err);
+    e->n_past = pass.furthest;
+    e->pass = &pass;
+    if (ok && may_be_graph(e, &pass, n_pick))
+        ok = launch_graph(e, &pass, &done, err);
+    e->paced = true;
+    ok = ok && (done || cuda_forward_many(e, pass.n_row, err));
+    e->paced = false;
+    struct engine_part after[1 + ENGINE_MAX_DRAFTS];
+    ok = ok && (pass.drafts ? pick_drafts(e, parts[0], after, done, err)
+                            : pick_all(e, picks, n_pick, done, err));
+    e->pass = NULL;
+    // Also after a failure: nothing may still be running when the sequences are used again.
+    struct error mine = {};
+    // What fails beside drafts is done again without them.
+    return cuda_wait(e, ok ? err : &mine) && ok &&
+           (pass.drafts || look_for_causes(e, parts, n, cancel, err));
+}

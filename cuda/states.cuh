@@ -1,0 +1,131 @@
+// What the kernels of layers with a recurrent state share: the convolution of a channel, and the
+// columns of a head's matrix, in which tokens are taken one after the other.
+#ifndef HOKKU_CUDA_STATES_CUH
+#define HOKKU_CUDA_STATES_CUH
+
+#include "states.h"
+
+enum {
+    SCAN_THREADS = 128,
+    SCAN_LANES = 4,                        // of a column: they have fours of it by turns
+    SCAN_COLS = SCAN_THREADS / SCAN_LANES, // of a block
+    SCAN_STAGE = 8,                        // tokens whose vectors are in shared memory
+};
+
+static __device__ __forceinline__ float logistic(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+static __device__ __forceinline__ float softplus(float x)
+{
+    return x > 20.0f ? x : log1pf(expf(x));
+}
+
+// sum + the sum of w (n_taps) times the channel's inputs, up to that of this row, in the order of
+// the taps; input(row): of a row of the pass. What the state has of inputs is (n_taps - 1,
+// n_channel): the first row of a span keeps what is older than its rows, each of the last ones
+// itself.
+template <typename F>
+static __device__ __forceinline__ float
+convolve(const struct state_slots &state, const struct state_span &span, uint32_t row,
+         const float *w, uint32_t n_taps, uint32_t channel, uint32_t n_channel, float sum, F input)
+{
+    const int t = (int)(row - span.row0), kept = (int)n_taps - 1, end = (int)span.n - kept;
+    float *to = state.base + span.to * state.stride + channel, x = 0.0f;
+    auto at = [&](int i) { // row i of the span, or before it
+        return i >= 0 ? input(span.row0 + (uint32_t)i)
+               : span.from == NO_STATE
+                   ? 0.0f
+                   : state
+                         .base[span.from * state.stride + (size_t)(i + kept) * n_channel + channel];
+    };
+    for (int tap = 0; tap <= kept; tap++) {
+        x = at(t + tap - kept);
+        sum = fmaf(w[tap], x, sum);
+    }
+    if (t >= end)
+        to[(size_t)(t - end) * n_channel] = x;
+    for (int k = 0; t == 0 && k < -end; k++)
+        to[(size_t)k * n_channel] = at(k + end);
+    return sum;
+}
+
+// Four numbers of a row of n, from i on; zeros behind its end.
+static __device__ __forceinline__ float4 load4(const float *p, uint32_t i, uint32_t n)
+{
+    if (n % 4 == 0)
+        return i < n ? *reinterpret_cast<const float4 *>(p + i) : float4{};
+    return make_float4(i < n ? p[i] : 0.0f, i + 1 < n ? p[i + 1] : 0.0f,
+                       i + 2 < n ? p[i + 2] : 0.0f, i + 3 < n ? p[i + 3] : 0.0f);
+}
+
+static __device__ __forceinline__ void store4(float *p, uint32_t i, uint32_t n, float4 v)
+{
+    if (n % 4 == 0) {
+        if (i < n)
+            *reinterpret_cast<float4 *>(p + i) = v;
+        return;
+    }
+    const float each[] = {v.x, v.y, v.z, v.w};
+    for (uint32_t k = 0; k < 4; k++)
+        if (i + k < n)
+            p[i + k] = each[k];
+}
+
+// A column of n numbers at p, of which this lane has E fours.
+template <int E>
+static __device__ __forceinline__ void load_column(const float *p, uint32_t lane, uint32_t n,
+                                                   float4 (&m)[E])
+{
+#pragma unroll
+    for (int e = 0; e < E; e++)
+        m[e] = load4(p, 4 * (lane + SCAN_LANES * e), n);
+}
+
+template <int E>
+static __device__ __forceinline__ void store_column(float *p, uint32_t lane, uint32_t n,
+                                                    const float4 (&m)[E])
+{
+#pragma unroll
+    for (int e = 0; e < E; e++)
+        store4(p, 4 * (lane + SCAN_LANES * e), n, m[e]);
+}
+
+static __device__ __forceinline__ float of_column(float4 v) // the sum over its lanes
+{
+    float sum = (v.x + v.y) + (v.z + v.w);
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
+    return sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+}
+
+static __device__ __forceinline__ float4 fma4(float4 a, float4 b, float4 c)
+{
+    return make_float4(fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y), fmaf(a.z, b.z, c.z),
+                       fmaf(a.w, b.w, c.w));
+}
+
+static __device__ __forceinline__ float4 times(float f, float4 v)
+{
+    return make_float4(f * v.x, f * v.y, f * v.z, f * v.w);
+}
+
+static __device__ __forceinline__ float4 all4(float f)
+{
+    return make_float4(f, f, f, f);
+}
+
+static inline struct launch launch_of(const struct queue *q, const char *name, dim3 grid,
+                                      uint32_t threads)
+{
+    struct launch l = {};
+    l.name = name;
+    l.grid = grid;
+    l.block = dim3(threads);
+    l.stream = q->stream;
+    l.dependent = q->dependent;
+    l.recorder = q->recorder;
+    return l;
+}
+
+#endif

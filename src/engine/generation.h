@@ -1,0 +1,40 @@
+// An answer under way, a token at a time: what generate() does for one conversation, and a schedule
+// (schedule.h) for many, where the sampled tokens come from is theirs.
+#ifndef HOKKU_ENGINE_GENERATION_H
+#define HOKKU_ENGINE_GENERATION_H
+
+#include "engine/session.h"
+
+struct generation {
+    struct session *s;               // borrowed; its sequence: the prompt, and what was accepted
+    const struct generate_params *p; // borrowed
+    struct generated *g;             // borrowed
+    struct detok detok;
+    size_t shown; // bytes of g->text already given to on_text
+    bool done;    // no token may follow; g->finish says why
+    bool stopped; // by a stop text
+    double start; // of decoding, on the clock of clock_now
+};
+
+// Begins with an empty g. The generation must not move until it ends.
+void generation_begin(struct generation *r, struct session *s, const struct generate_params *p,
+                      struct generated *g);
+// Gives its sequence (which may have become another one) how it samples. Errors: as seq_sampling.
+bool generation_sampling(struct generation *r, struct error *err);
+
+// How many tokens may be sampled behind len tokens; none: r->done, or the context is full and
+// generation_shift is to make room. Errors: ERR_CONTEXT: not a single one fits behind the prompt.
+bool generation_room(struct generation *r, size_t len, size_t *n, struct error *err);
+// The context is full under OVERFLOW_SHIFT: ids, all tokens so far, become what the sequence is to
+// be, evaluated anew at its new positions (exact, unlike rotating the cache in place). Errors:
+// ERR_CONTEXT.
+bool generation_shift(struct generation *r, struct ids *ids, struct error *err);
+// Takes the next token. r->done: it was the last. Errors: those of p's functions, ERR_MEMORY.
+bool generation_push(struct generation *r, const struct decoded *d, struct error *err);
+// Nothing more comes, because of the cancel flag.
+void generation_interrupt(struct generation *r);
+// Ends: gives what was still held (an incomplete character, what might have become a stop text).
+// ok: nothing has failed; the result is its, or what fails now.
+bool generation_end(struct generation *r, bool ok, struct error *err);
+
+#endif

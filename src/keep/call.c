@@ -1,0 +1,286 @@
+// A call that would have a kept model do its work: finds its keeper, or begins one, and is then no
+// more than its signals and its exit code.
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/out.h"
+#include "base/signals.h"
+#include "cli/model_file.h"
+#include "editor/terminal.h"
+#include "keep/keep.h"
+#include "keep/name.h"
+#include "keep/wire.h"
+
+// Who is well answers at once; who has said that it is our turn may be at its last breath, and is
+// given longer, since two would write if it were not.
+static const double PATIENCE_S = 1, TURN_S = 10;
+
+static bool wanted(const struct options *o)
+{
+    return o->keep > 0 && o->tool == TOOL_NONE && !o->help && !o->version && !o->complete &&
+           !o->print_completion && !o->dry_run;
+}
+
+// A name of what this process alone has: descriptors, as <(...) of a shell makes them, and its
+// terminal.
+static bool names_own(const char *word)
+{
+    static const char dir[] = "/dev/";
+    const char *device = strstr(word, dir);
+    const char *name = device ? device + sizeof dir - 1 : "";
+    return !strchr(word, ' ') &&
+           (strncmp(name, "fd/", 3) == 0 || strncmp(name, "tty", 3) == 0 || strstr(word, "/proc/"));
+}
+
+// What a process has of its own and cannot hand over. NULL: nothing that matters.
+static const char *not_to_be_given(const struct program *p, char **argv, char **envp)
+{
+    static const int heard[] = {SIGINT, SIGTERM, SIGTSTP, SIGPIPE};
+    static const char variable[] = "HOKKU_";
+    struct rlimit cpu;
+    sigset_t mask;
+    if (program_is_chat(p))
+        return "a chat on a terminal has the model for itself";
+    for (char **a = argv; *a; a++)
+        if (names_own(*a))
+            return "a descriptor, the terminal or /proc is named, which another process has not";
+    for (char **e = envp; *e; e++)
+        if (strncmp(*e, variable, sizeof variable - 1) == 0 && names_own(*e))
+            return "a descriptor, the terminal or /proc is named, which another process has not";
+    if (getrlimit(RLIMIT_CPU, &cpu) == 0 && cpu.rlim_cur != RLIM_INFINITY)
+        return "its processor time is limited";
+    sigprocmask(SIG_BLOCK, NULL, &mask);
+    for (size_t i = 0; i < sizeof heard / sizeof *heard; i++)
+        if (sigismember(&mask, heard[i]) == 1)
+            return "its signals are blocked";
+    return NULL;
+}
+
+// Words and environment, each with a NUL behind it, in memory that is handed over.
+static int pack(int argc, char **argv, char **envp)
+{
+    struct buf b = {0};
+    int n_env = 0;
+    while (envp[n_env])
+        n_env++;
+    buf_printf(&b, "%d %d%c", argc, n_env, '\0');
+    for (int i = 0; i < argc; i++)
+        buf_append(&b, argv[i], strlen(argv[i]) + 1);
+    for (int i = 0; i < n_env; i++)
+        buf_append(&b, envp[i], strlen(envp[i]) + 1);
+    int fd = b.failed ? -1 : memfd_create("hokku call", MFD_CLOEXEC);
+    if (fd >= 0 && !fd_write_all(fd, "a call", b.data, b.len, NULL)) {
+        close(fd);
+        fd = -1;
+    }
+    buf_release(&b);
+    return fd;
+}
+
+static bool ask(int fd, const struct program *p)
+{
+    const mode_t mask = umask(0);
+    umask(mask);
+    struct keep_message m = {
+        .word = KEEP_RUN, .seconds = p->opt->keep, .began = p->began, .umask = mask};
+    return keep_send(fd, &m, NULL, 0);
+}
+
+// Streams are given to whoever answers alone: a process that does not would hold them open.
+static bool go(int fd, int words)
+{
+    struct keep_message m = {.word = KEEP_GO};
+    const int cwd = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const int fds[KEEP_FDS] = {0, 1, 2, cwd, words};
+    const bool ok = cwd >= 0 && keep_send(fd, &m, fds, KEEP_FDS);
+    if (cwd >= 0)
+        close(cwd);
+    return ok;
+}
+
+// Until the keeper has begun. NULL, or why the call runs by itself: nothing was done for it then.
+static const char *wait_turn(int fd, int words, const struct cancel *cancel, int *pid)
+{
+    double until = clock_now() + PATIENCE_S;
+    const char *why = "the process that keeps it does not answer";
+    bool turn = false;
+    while (!cancel_asked(cancel)) {
+        struct keep_message m;
+        const int n = keep_await(fd, until);
+        const int k = n > 0 ? keep_receive(fd, &m, NULL, NULL) : 0;
+        if (k < 0)
+            return "the process that kept it has ended, or wants no more calls";
+        if (k > 0 && m.word == KEEP_BEGUN) {
+            *pid = m.pid;
+            return NULL;
+        }
+        if (k > 0 && m.word == KEEP_WAIT) {
+            until = clock_now() + m.seconds;
+            why = "it is busy, and loading another time takes no longer";
+        } else if (k > 0 && m.word == KEEP_TAKEN) {
+            if (!(turn = go(fd, words)))
+                return "it cannot be called";
+            until = clock_now() + TURN_S;
+        } else if (n == 0) {
+            break;
+        }
+    }
+    if (turn) { // from here on it cannot begin; it may have
+        struct keep_message m;
+        shutdown(fd, SHUT_RDWR);
+        while (keep_receive(fd, &m, NULL, NULL) > 0)
+            if (m.word == KEEP_BEGUN)
+                *pid = m.pid;
+        return *pid ? NULL : why;
+    }
+    return cancel_asked(cancel) ? "it is interrupted" : why;
+}
+
+static void tell(int fd, int sig)
+{
+    struct keep_message m = {.word = KEEP_SIGNAL, .number = sig};
+    keep_send(fd, &m, NULL, 0);
+}
+
+// The signals that are handed on, but those that the parent chose to ignore.
+static int take_signals(void)
+{
+    static const int handed[] = {SIGINT, SIGTERM, SIGTSTP};
+    sigset_t set;
+    struct sigaction sa;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof handed / sizeof *handed; i++)
+        if (sigaction(handed[i], NULL, &sa) == 0 && sa.sa_handler != SIG_IGN)
+            sigaddset(&set, handed[i]);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static void on_signal(int fd, int sig, int *first)
+{
+    if (sig == SIGTSTP) {
+        tell(fd, SIGTSTP);
+        terminal_suspend();
+        tell(fd, SIGCONT);
+        return;
+    }
+    if (*first)
+        signals_die(sig);
+    *first = sig;
+    tell(fd, sig);
+}
+
+// Hands signals on until the call is done.
+static void attend(int fd, int pid, struct keep_result *r)
+{
+    const int signals = take_signals();
+    int first = 0;
+    if (signals_caught()) // before they were taken
+        on_signal(fd, signals_caught(), &first);
+    for (;;) {
+        struct pollfd p[2] = {{.fd = fd, .events = POLLIN}, {.fd = signals, .events = POLLIN}};
+        struct signalfd_siginfo s;
+        struct keep_message m;
+        poll(p, 2, -1);
+        if (p[1].revents && read(signals, &s, sizeof s) == sizeof s)
+            on_signal(fd, (int)s.ssi_signo, &first);
+        const int k = p[0].revents ? keep_receive(fd, &m, NULL, NULL) : 0;
+        if (k > 0 && m.word == KEEP_DONE) {
+            *r = (struct keep_result){.code = m.number, .death = m.death};
+            return;
+        }
+        if (k < 0) {
+            *r = (struct keep_result){.code = ERR_FAIL, .death = first};
+            if (!first)
+                out_say("hokku: --keep: process %d, which had the model and did this call, is gone "
+                        "(killed?): the answer is not whole; call again",
+                        pid);
+            return;
+        }
+    }
+}
+
+// Begins a keeper. In the new process: true.
+static bool begin(struct keeper_place *place, const char *socket, const char *model)
+{
+    place->fd = keep_listen(socket);
+    if (place->fd < 0)
+        return false;
+    if (!buf_puts(&place->socket, socket) || !buf_puts(&place->model, model))
+        return false;
+    const pid_t child = fork();
+    if (child == 0)
+        return true;
+    close(place->fd);
+    place->fd = -1;
+    if (child < 0)
+        unlink(socket);
+    return false;
+}
+
+static bool find(const struct program *p, char **envp, const char *model, struct buf *socket,
+                 struct error *err)
+{
+    bool there;
+    return keep_place(p->opt, true, socket, &there, err) && keep_name(model, envp, socket, err);
+}
+
+enum keep_outcome keep_call(const struct program *p, int argc, char **argv, char **envp,
+                            struct keep_result *r, struct keeper_place *place)
+{
+    if (!wanted(p->opt))
+        return KEEP_ALONE;
+    struct buf socket = {0};
+    struct error err = {0};
+    const char *why = NULL;
+    char *model = NULL;
+    int fd = -1, words = -1, pid = 0;
+    bool is_keeper = false;
+    *place = (struct keeper_place){.fd = -1};
+    why = not_to_be_given(p, argv, envp);
+    if (!why &&
+        (!(model = model_file(p->opt, p->cancel, &err)) || !find(p, envp, model, &socket, &err)))
+        why = err.text;
+    if (!why) {
+        fd = keep_connect(socket.data);
+        if (fd < 0 && (errno == ENOENT || errno == ECONNREFUSED)) {
+            is_keeper = begin(place, socket.data, model);
+            fd = is_keeper ? -1 : keep_connect(socket.data);
+        }
+        if (fd < 0)
+            why = strerror(errno);
+        else if ((words = pack(argc, argv, envp)) < 0 || !ask(fd, p))
+            why = "it cannot be called";
+        else
+            why = wait_turn(fd, words, p->cancel, &pid);
+    }
+    if (!is_keeper && p->opt->verbose && why)
+        out_say("hokku: --keep: %s: this call runs by itself", why);
+    if (!is_keeper && p->opt->verbose && !why)
+        out_say("hokku: the model is kept by process %d", pid);
+    if (!is_keeper && !why)
+        attend(fd, pid, r);
+    if (fd >= 0)
+        close(fd);
+    if (words >= 0)
+        close(words);
+    free(model);
+    buf_release(&socket);
+    if (!is_keeper) {
+        buf_release(&place->socket);
+        buf_release(&place->model);
+    }
+    return is_keeper ? KEEP_KEEPER : why ? KEEP_ALONE : KEEP_ANSWERED;
+}

@@ -1,0 +1,496 @@
+#include "serve/http.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "serve/mhd.h"
+#include "serve/routes.h"
+
+enum {
+    THREADS = 4,
+    MOST_CONNECTIONS = 4096,
+    OTHER_FILES = 64,            // that the program has open
+    CONNECTION_BYTES = 32 << 10, // for a request's head, and a piece of its answer
+    PIECE_BYTES = 16 << 10,      // of a stream
+};
+
+// A connection, from when it is there.
+struct conn {
+    int fd;
+    double since; // when it was there, or its last answer was read; 0: a request has come whole
+    struct conn *prev, *next;
+};
+
+struct http {
+    struct http_params p;
+    struct MHD_Daemon *daemon;
+    pthread_mutex_t lock; // of all below
+    struct conn *conns;
+    size_t n_open;
+};
+
+struct frame { // headers that say where a request ends, and whom it is for
+    int hosts, lengths, encodings;
+    bool chunked;
+};
+
+// A request, from its head to the end of its answer.
+struct call {
+    struct http *h;
+    const struct route *route;
+    struct conn *conn;
+    struct refusal refusal;
+    bool refused, answered;
+    bool closes; // its connection ends with it
+    struct buf body;
+    uint64_t n_bytes; // taken at the desk
+    struct job *job;
+};
+
+// ---- answers
+
+static enum MHD_Result respond(struct MHD_Connection *c, struct call *call, unsigned status,
+                               struct buf *body, const char *type)
+{
+    static const char retry[] = "1";
+    struct MHD_Response *r =
+        mhd.create_response_from_buffer(body->len, body->data, MHD_RESPMEM_MUST_FREE);
+    if (!r) {
+        buf_release(body);
+        return MHD_NO;
+    }
+    *body = (struct buf){0};
+    mhd.add_response_header(r, "Content-Type", type);
+    mhd.add_response_header(r, "Cache-Control", "no-store");
+    mhd.add_response_header(r, "X-Content-Type-Options", "nosniff");
+    if (status == 401)
+        mhd.add_response_header(r, "WWW-Authenticate", "Bearer");
+    if (status == 405 && call->route)
+        mhd.add_response_header(r, "Allow", call->route->method);
+    if (status == 429 || status == 503)
+        mhd.add_response_header(r, "Retry-After", retry);
+    if (call->closes)
+        mhd.add_response_header(r, "Connection", "close");
+    call->answered = true;
+    const enum MHD_Result ok = mhd.queue_response(c, status, r);
+    mhd.destroy_response(r);
+    return ok;
+}
+
+static enum MHD_Result respond_refused(struct MHD_Connection *c, struct call *call)
+{
+    struct buf body = {0};
+    pthread_mutex_lock(&call->h->p.desk->lock);
+    call->h->p.desk->metrics.n_refused++;
+    pthread_mutex_unlock(&call->h->p.desk->lock);
+    if (!refusal_json(&call->refusal, &body)) {
+        buf_release(&body);
+        return MHD_NO;
+    }
+    return respond(c, call, call->refusal.status, &body, "application/json");
+}
+
+static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t most)
+{
+    (void)pos;
+    const ssize_t n = job_read(cls, to, most);
+    return n >= 0 ? n : MHD_CONTENT_READER_END_OF_STREAM;
+}
+
+static enum MHD_Result respond_stream(struct MHD_Connection *c, struct call *call)
+{
+    struct MHD_Response *r = mhd.create_response_from_callback(MHD_SIZE_UNKNOWN, PIECE_BYTES,
+                                                               read_stream, call->job, NULL);
+    if (!r)
+        return MHD_NO;
+    mhd.add_response_header(r, "Content-Type", "text/event-stream");
+    mhd.add_response_header(r, "Cache-Control", "no-store");
+    mhd.add_response_header(r, "X-Content-Type-Options", "nosniff");
+    call->answered = true;
+    const enum MHD_Result ok = mhd.queue_response(c, 200, r);
+    mhd.destroy_response(r);
+    return ok;
+}
+
+// What the engine's thread made of it.
+static enum MHD_Result respond_job(struct MHD_Connection *c, struct call *call)
+{
+    struct job *j = call->job;
+    switch (job_came(j)) {
+    case JOB_NOTHING:
+        return MHD_YES;
+    case JOB_EVENTS:
+        return respond_stream(c, call);
+    case JOB_ANSWER:
+        break;
+    }
+    if (j->status == 0) // its client has gone
+        return MHD_NO;
+    return respond(c, call, j->status, &j->out, "application/json");
+}
+
+// ---- requests
+
+static bool is_loopback(const char *host, size_t n)
+{
+    static const char *const own[] = {"localhost", "127.0.0.1", "[::1]"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (n == strlen(own[i]) && strncasecmp(host, own[i], n) == 0)
+            return true;
+    return false;
+}
+
+// A page of some other site, open in this machine's browser, must not reach a server that asks for
+// no key: neither as itself (Origin), nor by a name that it has given this address (Host).
+static bool check_site(const struct http *h, struct MHD_Connection *c, struct refusal *r)
+{
+    const char *origin = mhd.lookup_connection_value(c, MHD_HEADER_KIND, "Origin");
+    const char *host = mhd.lookup_connection_value(c, MHD_HEADER_KIND, "Host");
+    if (origin)
+        return refuse(r, 403, NULL, "origin_refused",
+                      "found the header Origin: %.100s, expected none: no web page is served",
+                      origin);
+    if (!h->p.check_host || !host)
+        return true;
+    const char *colon = strrchr(host, ':'), *bracket = strrchr(host, ']');
+    const size_t n = colon && (!bracket || colon > bracket) ? (size_t)(colon - host) : strlen(host);
+    const char *mine = h->p.own_host;
+    if (is_loopback(host, n) || (n == strlen(mine) && strncasecmp(host, mine, n) == 0))
+        return true;
+    if (is_loopback(mine, strlen(mine)))
+        mine = "";
+    return refuse(r, 403, NULL, "host_refused",
+                  "found the header Host: %.100s, expected localhost, 127.0.0.1 or [::1]%s%s", host,
+                  *mine ? ", or " : "", mine);
+}
+
+static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const char *name,
+                                    const char *value)
+{
+    struct frame *f = cls;
+    (void)kind;
+    f->hosts += strcasecmp(name, "Host") == 0;
+    f->lengths += strcasecmp(name, "Content-Length") == 0;
+    if (strcasecmp(name, "Transfer-Encoding") == 0) {
+        f->encodings++;
+        f->chunked = value && strcasecmp(value, "chunked") == 0;
+    }
+    return MHD_YES;
+}
+
+// Where a request ends, and whom it is for, must be the same for whatever stands before the server:
+// else one of its clients could put words into the request of another.
+static bool check_frame(struct MHD_Connection *c, const char *version, struct refusal *r)
+{
+    struct frame f = {0};
+    mhd.get_connection_values(c, MHD_HEADER_KIND, count_header, &f);
+    if (f.hosts > 1 || (f.hosts == 0 && strcmp(version, MHD_HTTP_VERSION_1_1) == 0))
+        return refuse(r, 400, NULL, "ambiguous_request", "found %d headers Host, expected one",
+                      f.hosts);
+    if (f.lengths + f.encodings > 1)
+        return refuse(r, 400, NULL, "ambiguous_request",
+                      "found %d headers Content-Length and %d Transfer-Encoding, expected one of "
+                      "them",
+                      f.lengths, f.encodings);
+    return f.encodings == 0 || f.chunked ||
+           refuse(r, 400, NULL, "ambiguous_request",
+                  "found another Transfer-Encoding, expected chunked");
+}
+
+static bool check_head(struct call *call, struct MHD_Connection *c, const char *url,
+                       const char *method)
+{
+    const struct http *h = call->h;
+    struct refusal *r = &call->refusal;
+    const char *length = mhd.lookup_connection_value(c, MHD_HEADER_KIND, "Content-Length");
+    const char *key = mhd.lookup_connection_value(c, MHD_HEADER_KIND, "Authorization");
+    call->route = route_find(url, h->p.defaults->model);
+    if (!check_site(h, c, r))
+        return false;
+    if ((!call->route || !call->route->open) && h->p.keys->n > 0 &&
+        !api_keys_accept(h->p.keys, key))
+        return refuse(r, 401, NULL, "invalid_api_key",
+                      "%s, expected a header Authorization: Bearer "
+                      "with a key of this server's",
+                      key ? "found a key that it does not know" : "found no key");
+    if (!call->route && strncmp(url, ROUTES_ONE_MODEL, strlen(ROUTES_ONE_MODEL)) == 0)
+        return refuse(r, 404, NULL, "model_not_found",
+                      "found the model \"%.80s\", expected \"%.200s\", the one that is served",
+                      url + strlen(ROUTES_ONE_MODEL), h->p.defaults->model);
+    if (!call->route)
+        return refuse(r, 404, NULL, "unknown_path", "%.100s is nothing here: expected %s", url,
+                      routes_known());
+    const bool head = strcmp(method, "HEAD") == 0 && strcmp(call->route->method, "GET") == 0;
+    if (!head && strcmp(method, call->route->method) != 0)
+        return refuse(r, 405, NULL, NULL, "found %.20s %.100s, expected %s", method, url,
+                      call->route->method);
+    const char *coding = mhd.lookup_connection_value(c, MHD_HEADER_KIND, "Content-Encoding");
+    const char *expect = mhd.lookup_connection_value(c, MHD_HEADER_KIND, "Expect");
+    if (coding && strcasecmp(coding, "identity") != 0)
+        return refuse(
+            r, 415, NULL, "unsupported",
+            "found the header Content-Encoding: %.100s, expected none: bodies are read as "
+            "they come",
+            coding);
+    if (expect && strcasecmp(expect, "100-continue") != 0)
+        return refuse(r, 417, NULL, "unsupported",
+                      "found the header Expect: %.100s, expected 100-continue or none", expect);
+    if (length && strtoull(length, NULL, 10) > ASK_MAX_BODY)
+        return refuse(r, 413, NULL, "body_too_large",
+                      "the body has %.20s bytes, expected at most %d", length, ASK_MAX_BODY);
+    return true;
+}
+
+static bool add_body(struct call *call, const char *data, size_t n)
+{
+    struct refusal *r = &call->refusal;
+    if (call->body.len + n > ASK_MAX_BODY)
+        return refuse(r, 413, NULL, "body_too_large", "the body has more than %d bytes",
+                      ASK_MAX_BODY);
+    if (!desk_take_bytes(call->h->p.desk, n))
+        return refuse(r, 503, NULL, "out_of_memory",
+                      "the requests on their way take too much memory: try again later");
+    call->n_bytes += n;
+    return buf_append(&call->body, data, n) ||
+           refuse(r, 503, NULL, "out_of_memory", "no memory for the request's body");
+}
+
+// What is there once the JSON is read takes more than its bytes.
+static bool parse(struct call *call, struct ask *a)
+{
+    const struct http *h = call->h;
+    struct refusal *r = &call->refusal;
+    size_t cost;
+    const char *text = buf_str(&call->body);
+    if (!ask_cost(text, call->body.len, &cost, r))
+        return false;
+    if (!desk_take_bytes(h->p.desk, cost))
+        return refuse(r, 503, NULL, "out_of_memory",
+                      "the requests on their way take too much memory: try again later");
+    call->n_bytes += cost;
+    const bool ok = ask_parse(a, call->route->kind, h->p.defaults, text, call->body.len, r);
+    desk_give_bytes(h->p.desk, call->body.len);
+    call->n_bytes -= call->body.len;
+    buf_release(&call->body);
+    return ok;
+}
+
+// The request has come whole.
+static enum MHD_Result answer(struct MHD_Connection *c, struct call *call)
+{
+    const struct http *h = call->h;
+    struct ask a = {0};
+    struct buf body = {0};
+    const struct route_facts facts = {h->p.defaults->model, h->p.tok, h->p.n_ctx, h->p.desk};
+    call->refused = call->refused || (call->route->with_body && !parse(call, &a));
+    if (!call->refused && call->route->most_text > 0 && a.n_prompt > call->route->most_text)
+        call->refused = !refuse(&call->refusal, 413, "content", "text_too_large",
+                                "\"content\": found %zu bytes, expected at most %zu: split it",
+                                a.n_prompt, call->route->most_text);
+    if (!call->refused && call->route->reply &&
+        !call->route->reply(&facts, &a, &body, &call->refusal))
+        call->refused = true;
+    if (!call->refused && !call->route->reply) {
+        call->job = job_create(h->p.desk, &a, call->n_bytes, c, call->conn->fd);
+        call->n_bytes = call->job ? 0 : call->n_bytes;
+        call->refused = call->job ? !desk_offer(h->p.desk, call->job, &call->refusal)
+                                  : !refuse(&call->refusal, 503, NULL, NULL, "no memory");
+        if (call->job && !call->refused)
+            return MHD_YES;
+    }
+    ask_release(&a);
+    if (!call->refused)
+        return respond(c, call, 200, &body, call->route->type);
+    buf_release(&body);
+    return respond_refused(c, call);
+}
+
+static struct call *call_begin(struct http *h, struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *i =
+        mhd.get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct call *call = calloc(1, sizeof *call);
+    if (!call || !i || !i->socket_context) {
+        free(call);
+        return NULL;
+    }
+    call->h = h;
+    call->conn = i->socket_context;
+    pthread_mutex_lock(&h->lock);
+    h->n_open++;
+    pthread_mutex_unlock(&h->lock);
+    return call;
+}
+
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const char *url,
+                                  const char *method, const char *version, const char *data,
+                                  size_t *n_data, void **state)
+{
+    struct call *call = *state;
+    if (!call) {
+        if (!(call = call_begin(cls, c)))
+            return MHD_NO;
+        *state = call;
+        if (!check_frame(c, version, &call->refusal)) {
+            call->refused = call->closes = true;
+            return respond_refused(c, call);
+        }
+        call->refused = !check_head(call, c, url, method);
+        // Others are told once their body has come: whoever is not read may not read either.
+        return call->refusal.status == 413 ? respond_refused(c, call) : MHD_YES;
+    }
+    if (call->answered)
+        return MHD_YES;
+    if (*n_data > 0) {
+        const size_t n = *n_data;
+        *n_data = 0;
+        if (!call->refused)
+            call->refused = !add_body(call, data, n); // else it is read, and told at its end
+        return MHD_YES;
+    }
+    if (call->job)
+        return respond_job(c, call);
+    pthread_mutex_lock(&call->h->lock);
+    call->conn->since = 0;
+    pthread_mutex_unlock(&call->h->lock);
+    return answer(c, call);
+}
+
+static void on_completed(void *cls, struct MHD_Connection *c, void **state,
+                         enum MHD_RequestTerminationCode why)
+{
+    struct http *h = cls;
+    struct call *call = *state;
+    (void)c, (void)why;
+    if (!call)
+        return;
+    pthread_mutex_lock(&h->lock);
+    call->conn->since = clock_now();
+    h->n_open--;
+    pthread_mutex_unlock(&h->lock);
+    if (call->job)
+        job_leave(call->job);
+    desk_give_bytes(h->p.desk, call->n_bytes);
+    buf_release(&call->body);
+    free(call);
+    *state = NULL;
+}
+
+// ---- connections
+
+static void on_connection(void *cls, struct MHD_Connection *c, void **context,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    struct http *h = cls;
+    struct conn *conn = *context;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *i =
+            mhd.get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+        conn = i ? calloc(1, sizeof *conn) : NULL;
+        if (!conn) // its requests are not taken
+            return;
+        *conn = (struct conn){.fd = i->connect_fd, .since = clock_now()};
+        pthread_mutex_lock(&h->lock);
+        conn->next = h->conns;
+        if (h->conns)
+            h->conns->prev = conn;
+        h->conns = conn;
+        pthread_mutex_unlock(&h->lock);
+        *context = conn;
+    } else if (conn) {
+        pthread_mutex_lock(&h->lock);
+        if (conn->prev)
+            conn->prev->next = conn->next;
+        else
+            h->conns = conn->next;
+        if (conn->next)
+            conn->next->prev = conn->prev;
+        pthread_mutex_unlock(&h->lock);
+        free(conn);
+        *context = NULL;
+    }
+}
+
+void http_sweep(struct http *h)
+{
+    const double now = clock_now();
+    pthread_mutex_lock(&h->lock);
+    for (struct conn *c = h->conns; c; c = c->next)
+        if (c->since > 0 && now - c->since > h->p.timeout)
+            shutdown(c->fd, SHUT_RDWR); // its thread closes it
+    pthread_mutex_unlock(&h->lock);
+}
+
+size_t http_n_open(struct http *h)
+{
+    pthread_mutex_lock(&h->lock);
+    const size_t n = h->n_open;
+    pthread_mutex_unlock(&h->lock);
+    return n;
+}
+
+static unsigned most_connections(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0)
+        return MOST_CONNECTIONS / 8;
+    const rlim_t wanted = MOST_CONNECTIONS + OTHER_FILES;
+    if (files.rlim_cur < wanted) {
+        files.rlim_cur = files.rlim_max < wanted ? files.rlim_max : wanted;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    return files.rlim_cur >= wanted                         ? MOST_CONNECTIONS
+           : files.rlim_cur > OTHER_FILES + (rlim_t)THREADS ? (unsigned)files.rlim_cur - OTHER_FILES
+                                                            : THREADS;
+}
+
+struct http *http_start(const struct http_params *p, struct listening *l, struct error *err)
+{
+    if (!mhd_open(err))
+        return NULL;
+    struct http *h = calloc(1, sizeof *h);
+    if (!h) {
+        error_oom(err, "the server", sizeof *h);
+        return NULL;
+    }
+    h->p = *p;
+    pthread_mutex_init(&h->lock, NULL);
+    h->daemon = mhd.start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
+        MHD_OPTION_LISTEN_SOCKET, (MHD_socket)l->fd, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)THREADS,
+        MHD_OPTION_CONNECTION_LIMIT, most_connections(), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)p->timeout,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
+        h, MHD_OPTION_END);
+    if (!h->daemon) {
+        error_set(err, ERR_FAIL, "the server on %s could not be started", buf_str(&l->name));
+        pthread_mutex_destroy(&h->lock);
+        free(h);
+        return NULL;
+    }
+    l->fd = -1;
+    return h;
+}
+
+void http_close_door(struct http *h)
+{
+    const MHD_socket fd = mhd.quiesce_daemon(h->daemon);
+    if (fd != MHD_INVALID_SOCKET)
+        close(fd);
+}
+
+void http_stop(struct http *h)
+{
+    if (!h)
+        return;
+    mhd.stop_daemon(h->daemon);
+    pthread_mutex_destroy(&h->lock);
+    free(h);
+}

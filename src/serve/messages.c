@@ -1,0 +1,243 @@
+#include "serve/messages.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// What a message may have, by its role.
+enum { SYSTEM = 1, USER = 2, ASSISTANT = 4, TOOL = 8, ALL = 15 };
+static const struct {
+    const char *name;
+    unsigned roles;
+} fields[] = {
+    {"role", ALL},
+    {"content", ALL},
+    {"reasoning_content", ASSISTANT},
+    {"tool_calls", ASSISTANT},
+    {"tool_call_id", TOOL},
+    {"name", TOOL},
+};
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+
+bool text_is(const json_t *v, const char *text)
+{
+    const size_t n = strlen(text);
+    return json_is_string(v) && json_string_length(v) == n &&
+           memcmp(json_string_value(v), text, n) == 0;
+}
+
+const char *message_role_name(const json_t *message)
+{
+    const json_t *role = json_object_get(message, "role");
+    return text_is(role, "developer") ? "system" : json_string_value(role);
+}
+
+static unsigned role_of(const json_t *message)
+{
+    static const char *const names[] = {"system", "user", "assistant", "tool"};
+    const json_t *role = json_object_get(message, "role");
+    if (text_is(role, "developer"))
+        return SYSTEM;
+    for (unsigned i = 0; i < 4; i++)
+        if (text_is(role, names[i]))
+            return 1u << i;
+    return 0;
+}
+
+bool message_content(const json_t *message, struct buf *out)
+{
+    const json_t *v = json_object_get(message, "content");
+    if (json_is_string(v))
+        return buf_append(out, json_string_value(v), json_string_length(v));
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const json_t *text = json_object_get(json_array_get(v, i), "text");
+        if (!buf_append(out, json_string_value(text), json_string_length(text)))
+            return false;
+    }
+    return true;
+}
+
+static const json_t *arguments_of(const json_t *call)
+{
+    return json_object_get(json_object_get(call, "function"), "arguments");
+}
+
+// The arguments of a call, which are JSON in a text, as the object that templates expect.
+static json_t *load_arguments(const json_t *call)
+{
+    json_error_t why;
+    const json_t *text = arguments_of(call);
+    json_t *v = json_is_string(text) ? json_loadb(json_string_value(text), json_string_length(text),
+                                                  JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why)
+                                     : NULL;
+    if (json_is_object(v))
+        return v;
+    json_decref(v);
+    return NULL;
+}
+
+// ---- checks
+
+static bool check_content(const char *param, const json_t *v, struct refusal *r)
+{
+    if (json_is_string(v))
+        return true;
+    if (!json_is_array(v) || json_array_size(v) == 0)
+        return refuse_value(r, param, v, "a text, or an array of parts");
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const json_t *part = json_array_get(v, i);
+        if (!text_is(json_object_get(part, "type"), "text") ||
+            !json_is_string(json_object_get(part, "text")) || json_object_size(part) != 2)
+            return refuse_value(r, param, part, "a part {\"type\": \"text\", \"text\": ...}");
+    }
+    return true;
+}
+
+static bool check_calls(const char *param, const json_t *v, struct refusal *r)
+{
+    static const char expected[] = "{\"id\", \"type\": \"function\", \"function\": {\"name\", "
+                                   "\"arguments\": an object's JSON in a text}}";
+    if (!json_is_array(v) || json_array_size(v) == 0)
+        return refuse_value(r, param, v, "an array of calls");
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const json_t *call = json_array_get(v, i), *f = json_object_get(call, "function");
+        json_t *arguments = load_arguments(call);
+        const bool ok = arguments && json_is_string(json_object_get(call, "id")) &&
+                        text_is(json_object_get(call, "type"), "function") &&
+                        json_is_string(json_object_get(f, "name")) && json_object_size(f) == 2 &&
+                        json_object_size(call) <= 4; // ("index", of a stream)
+        json_decref(arguments);
+        if (!ok)
+            return refuse_value(r, param, call, expected);
+    }
+    return true;
+}
+
+static bool check_field(const json_t *message, const char *key, const json_t *v, size_t i,
+                        struct refusal *r)
+{
+    char param[64];
+    snprintf(param, sizeof param, "messages[%zu].%.32s", i, key);
+    const bool has_calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
+    size_t k = 0;
+    while (k < N_FIELDS && strcmp(fields[k].name, key) != 0)
+        k++;
+    if (strcmp(key, "content") == 0)
+        return (has_calls && json_is_null(v)) || check_content(param, v, r);
+    if (json_is_null(v))
+        return true;
+    if (k == N_FIELDS || !(fields[k].roles & role_of(message)))
+        return refuse(r, 400, param, "unsupported",
+                      "messages[%zu]: found \"%.60s\" in a message of role %s, expected \"role\", "
+                      "\"content\"%s",
+                      i, key, message_role_name(message),
+                      role_of(message) == ASSISTANT ? ", \"reasoning_content\", \"tool_calls\""
+                      : role_of(message) == TOOL    ? ", \"tool_call_id\", \"name\""
+                                                    : "");
+    if (strcmp(key, "tool_calls") == 0)
+        return check_calls(param, v, r);
+    return json_is_string(v) || refuse_value(r, param, v, "a text");
+}
+
+static bool check_message(const json_t *m, size_t i, struct refusal *r)
+{
+    const char *key;
+    json_t *field;
+    char param[64];
+    snprintf(param, sizeof param, "messages[%zu]", i);
+    if (!json_is_object(m))
+        return refuse_value(r, param, m, "an object with \"role\" and \"content\"");
+    snprintf(param, sizeof param, "messages[%zu].role", i);
+    if (!role_of(m) || (role_of(m) == SYSTEM && i > 0))
+        return refuse_value(r, param, json_object_get(m, "role"),
+                            "\"user\", \"assistant\", \"tool\" or, first of all, \"system\" or "
+                            "\"developer\"");
+    json_object_foreach((json_t *)(uintptr_t)m, key, field)
+    {
+        if (!check_field(m, key, field, i, r))
+            return false;
+    }
+    snprintf(param, sizeof param, "messages[%zu].content", i);
+    if (!json_object_get(m, "content") && !json_object_get(m, "tool_calls"))
+        return refuse_value(r, param, NULL, "a text, or an array of parts");
+    return true;
+}
+
+bool messages_check(const json_t *messages, struct refusal *r)
+{
+    const size_t n = json_array_size(messages);
+    if (n == 0)
+        return refuse_value(r, "messages", messages, "an array of messages");
+    for (size_t i = 0; i < n; i++)
+        if (!check_message(json_array_get(messages, i), i, r))
+            return false;
+    const json_t *last = json_array_get(messages, n - 1);
+    return (role_of(last) & (USER | TOOL)) ||
+           refuse(r, 400, "messages", "invalid_value",
+                  "\"messages\": the last one is the %s's, expected a user's or a tool's, which is "
+                  "answered",
+                  message_role_name(last));
+}
+
+bool tools_check(const json_t *tools, struct refusal *r)
+{
+    static const char expected[] = "{\"type\": \"function\", \"function\": {\"name\", "
+                                   "\"description\", \"parameters\": {...}}}";
+    if (!json_is_array(tools))
+        return refuse_value(r, "tools", tools, "an array of tools");
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i), *f = json_object_get(tool, "function");
+        const json_t *said = json_object_get(f, "description"),
+                     *p = json_object_get(f, "parameters"), *strict = json_object_get(f, "strict");
+        const size_t n_known = 1 + (said != NULL) + (p != NULL) + (strict != NULL);
+        if (strict && !json_is_false(strict) && !json_is_null(strict))
+            return refuse_value(r, "tools", tool,
+                                "no \"strict\": what a model calls is not held to a schema");
+        if (!text_is(json_object_get(tool, "type"), "function") || json_object_size(tool) != 2 ||
+            !json_is_string(json_object_get(f, "name")) || json_object_size(f) != n_known ||
+            (said && !json_is_string(said)) || (p && !json_is_object(p)))
+            return refuse_value(r, "tools", tool, expected);
+    }
+    return true;
+}
+
+// ---- for templates
+
+bool message_has_fields(const json_t *message)
+{
+    return role_of(message) == TOOL || json_is_array(json_object_get(message, "tool_calls")) ||
+           json_is_string(json_object_get(message, "reasoning_content"));
+}
+
+static json_t *template_calls(const json_t *calls)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        const json_t *call = json_array_get(calls, i);
+        json_array_append_new(
+            out, json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", json_object_get(call, "id"), "type",
+                           "function", "function", "name",
+                           json_object_get(json_object_get(call, "function"), "name"), "arguments",
+                           load_arguments(call)));
+    }
+    return out;
+}
+
+json_t *message_fields(const json_t *message)
+{
+    struct buf text = {0};
+    const json_t *calls = json_object_get(message, "tool_calls");
+    json_t *m = NULL;
+    if (message_content(message, &text))
+        m = json_pack("{s:s, s:s#}", "role", message_role_name(message), "content", buf_str(&text),
+                      (int)text.len);
+    for (size_t i = 2; m && i < N_FIELDS; i++) {
+        json_t *v = json_object_get(message, fields[i].name);
+        if (json_is_string(v))
+            json_object_set(m, fields[i].name, v);
+    }
+    if (m && json_is_array(calls))
+        json_object_set_new(m, "tool_calls", template_calls(calls));
+    buf_release(&text);
+    return m;
+}

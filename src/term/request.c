@@ -1,0 +1,171 @@
+#include "term/request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool wrong(const char *key, const json_t *found, const char *expected, struct error *err)
+{
+    char *text = json_dumps(found, JSON_COMPACT | JSON_ENCODE_ANY);
+    error_set(err, ERR_USAGE, "\"%s\": found %.80s, expected %s", key, text ? text : "no value",
+              expected);
+    free(text);
+    return false;
+}
+
+static bool read_prompt(struct request *r, const json_t *v, struct error *err)
+{
+    if (!json_is_string(v))
+        return wrong("prompt", v, "a text", err);
+    r->prompt = json_string_value(v);
+    r->n_prompt = json_string_length(v);
+    return true;
+}
+
+static bool read_message(const json_t *v, bool first, struct error *err)
+{
+    const char *key;
+    json_t *field;
+    const char *role = json_string_value(json_object_get(v, "role"));
+    if (!json_is_object(v))
+        return wrong("messages", v, "objects with \"role\" and \"content\"", err);
+    json_object_foreach((json_t *)v, key, field) if (
+        strcmp(key, "role") != 0 &&
+        strcmp(key, "content") !=
+            0) return error_set(err, ERR_USAGE,
+                                "a message with \"%.80s\": expected \"role\" and \"content\" alone",
+                                key);
+    if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0 &&
+                  (strcmp(role, "system") != 0 || !first)))
+        return wrong("role", json_object_get(v, "role"),
+                     "\"user\", \"assistant\" or, first of all, \"system\"", err);
+    if (!json_is_string(json_object_get(v, "content")))
+        return wrong("content", json_object_get(v, "content"), "a text", err);
+    return true;
+}
+
+static bool read_messages(struct request *r, const json_t *v, struct error *err)
+{
+    const size_t n = json_array_size(v);
+    if (n == 0)
+        return wrong("messages", v, "an array of messages", err);
+    for (size_t i = 0; i < n; i++)
+        if (!read_message(json_array_get(v, i), i == 0, err))
+            return error_prefix(err, "message %zu", i + 1);
+    r->messages = v;
+    if (strcmp(request_role(r, n - 1), "user") != 0)
+        return error_set(err, ERR_USAGE,
+                         "the last message is the %s's: expected a user's, which is answered",
+                         request_role(r, n - 1));
+    return true;
+}
+
+static bool read_seed(struct request *r, const json_t *v, struct error *err)
+{
+    if (!json_is_integer(v) || json_integer_value(v) < 0)
+        return wrong("seed", v, "a whole number, 0 or more", err);
+    r->has_seed = true;
+    r->seed = (uint64_t)json_integer_value(v);
+    return true;
+}
+
+static bool read_n_predict(struct request *r, const json_t *v, struct error *err)
+{
+    if (!json_is_integer(v) || json_integer_value(v) < -1)
+        return wrong("max_tokens", v, "a whole number, -1 or more", err);
+    if (r->has_n_predict)
+        return error_set(err, ERR_USAGE, "\"max_tokens\" and \"n_predict\": expected one of them");
+    r->has_n_predict = true;
+    r->n_predict = json_integer_value(v);
+    return true;
+}
+
+static bool read_temp(struct request *r, const json_t *v, struct error *err)
+{
+    if (!json_is_number(v))
+        return wrong("temperature", v, "a number", err);
+    r->has_temp = true;
+    r->temp = (float)json_number_value(v);
+    return true;
+}
+
+static const struct {
+    const char *key;
+    bool (*read)(struct request *r, const json_t *v, struct error *err);
+} fields[] = {
+    {"prompt", read_prompt},        {"messages", read_messages},   {"seed", read_seed},
+    {"max_tokens", read_n_predict}, {"n_predict", read_n_predict}, {"temperature", read_temp},
+};
+
+static bool read_field(struct request *r, const char *key, const json_t *v, struct error *err)
+{
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (strcmp(fields[i].key, key) == 0)
+            return fields[i].read(r, v, err);
+    return error_set(err, ERR_USAGE,
+                     "unknown key \"%.80s\": expected prompt or messages, seed, max_tokens, "
+                     "temperature",
+                     key);
+}
+
+// Whether it begins as a request does, perhaps in another language's quotes.
+static bool looks_like_one(const char *text, size_t n)
+{
+    size_t at = 1; // behind the brace
+    while (at < n && (text[at] == ' ' || text[at] == '\t'))
+        at++;
+    for (size_t i = 0; at < n && i < sizeof fields / sizeof *fields; i++) {
+        size_t len = strlen(fields[i].key);
+        if ((text[at] == '"' || text[at] == '\'') && n - at > len + 1 &&
+            memcmp(text + at + 1, fields[i].key, len) == 0 && text[at + 1 + len] == text[at])
+            return true;
+    }
+    return false;
+}
+
+bool request_parse(struct request *r, const char *text, size_t n, struct error *err)
+{
+    const char *key;
+    json_t *v;
+    json_error_t why;
+    *r = (struct request){0};
+    size_t at = 0;
+    while (at < n && (text[at] == ' ' || text[at] == '\t'))
+        at++;
+    if (at == n || text[at] != '{')
+        return true;
+    json_t *object = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    if (!object && looks_like_one(text + at, n - at))
+        return error_set(err, ERR_USAGE, "column %d of a JSON object: %s", why.column, why.text);
+    if (!json_object_get(object, "prompt") && !json_object_get(object, "messages")) {
+        json_decref(object);
+        return true;
+    }
+    r->object = object;
+    if (json_object_get(object, "prompt") && json_object_get(object, "messages"))
+        return error_set(err, ERR_USAGE, "\"prompt\" and \"messages\": expected one of them");
+    json_object_foreach(object, key, v) if (!read_field(r, key, v, err)) return false;
+    return true;
+}
+
+void request_release(struct request *r)
+{
+    json_decref(r->object);
+    *r = (struct request){0};
+}
+
+size_t request_n_messages(const struct request *r)
+{
+    return json_array_size(r->messages);
+}
+
+const char *request_role(const struct request *r, size_t i)
+{
+    return json_string_value(json_object_get(json_array_get(r->messages, i), "role"));
+}
+
+const char *request_content(const struct request *r, size_t i, size_t *n)
+{
+    const json_t *v = json_object_get(json_array_get(r->messages, i), "content");
+    *n = json_string_length(v);
+    return json_string_value(v);
+}

@@ -1,0 +1,34 @@
+// One line of --lines: a prompt as it is, or a JSON object that says more.
+#ifndef HOKKU_TERM_REQUEST_H
+#define HOKKU_TERM_REQUEST_H
+
+#include <jansson.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+
+// {"prompt": TEXT} or {"messages": [{"role": ..., "content": ...}, ...]}, and what is said of this
+// answer alone: "seed", "max_tokens" (or "n_predict"), "temperature".
+struct request {
+    json_t *object;         // owned; NULL: the line is the prompt itself
+    const char *prompt;     // borrowed from object; NULL: messages
+    size_t n_prompt;        // its bytes
+    const json_t *messages; // borrowed
+    bool has_seed, has_temp, has_n_predict;
+    uint64_t seed;
+    int64_t n_predict;
+    float temp;
+};
+
+// A line is an object where it is one and has "prompt" or "messages"; any other text is a prompt.
+// Errors: ERR_USAGE: a key that is not known, a value that cannot be, a line that begins as such an
+// object and is none.
+bool request_parse(struct request *r, const char *text, size_t n, struct error *err);
+void request_release(struct request *r);
+
+// Message i: its role ("system", "user" or "assistant") and text, borrowed.
+size_t request_n_messages(const struct request *r);
+const char *request_role(const struct request *r, size_t i);
+const char *request_content(const struct request *r, size_t i, size_t *n);
+
+#endif

@@ -1,0 +1,103 @@
+// Sequences of the model that a test is about, on the engine that it is for: what the tests of
+// states, windows and drafts share.
+#ifndef HOKKU_TESTS_CONFORMANCE_SEQUENCES_H
+#define HOKKU_TESTS_CONFORMANCE_SEQUENCES_H
+
+#include "../unit/test.h"
+#include "../unit/vectors.h"
+
+#include "engine/engine.h"
+
+enum { N_PROBS = ENGINE_MAX_PROBS };
+
+static struct model *model;
+static bool on_cuda;
+static int n_threads; // of the CPU engine; 0: all
+
+// The file of a family's model; false where there is no device for the test, which has been said.
+static bool find_family(const char *family, char path[static 1024])
+{
+    snprintf(path, 1024, "%s/families/%s-f16.gguf", vectors_dir(0), family);
+#ifdef HOKKU_CUDA
+    char why[256] = "";
+    if (on_cuda && cuda_device_count(why, sizeof why) <= 0) {
+        printf("1..0 # SKIP %s\n", why);
+        return false;
+    }
+#endif
+    return true;
+}
+
+static uint32_t below(uint32_t n)
+{
+    static uint64_t counter;
+    counter = counter * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(counter >> 33) % n;
+}
+
+static void random_ids(int32_t *ids, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (int32_t)below(model->hp.n_vocab);
+}
+
+static struct engine *open_for(uint32_t n_seqs, uint32_t n_ctx, uint32_t n_batch)
+{
+    const struct engine_params p = {
+        .n_ctx = n_ctx, .n_batch = n_batch, .n_seqs = n_seqs, .n_threads = n_threads};
+    struct error err = {0};
+#ifdef HOKKU_CUDA
+    struct engine *e =
+        on_cuda ? cuda_engine_open(model, &p, &err) : cpu_engine_open(model, &p, &err);
+#else
+    struct engine *e = cpu_engine_open(model, &p, &err);
+#endif
+    if (!e)
+        fail_msg("%s", err.text);
+    return e;
+}
+
+static struct seq *open_seq(struct engine *e)
+{
+    const struct sampling how = {.sampler = &sampler_defaults, .n_probs = N_PROBS};
+    struct error err = {0};
+    struct seq *s = seq_open(e, 0, &err);
+    if (!s || !seq_sampling(s, &how, &err))
+        fail_msg("%s", err.text);
+    return s;
+}
+
+// Appends ids and evaluates all of s; what is likely after the last.
+static void go_on(struct seq *s, const int32_t *ids, size_t n, struct decoded *d)
+{
+    struct error err = {0};
+    uint64_t ticket;
+    const struct work w = {.seq = s, .ids = ids, .n = n, .n_pick = 1};
+    if (!engine_submit(seq_engine(s), &w, 1, NULL, &ticket, &err) ||
+        !engine_wait(seq_engine(s), ticket, NULL, d, &err))
+        fail_msg("%s", err.text);
+    seq_trim(s, seq_len(s) - 1);
+    assert_int_equal(seq_n_past(s), seq_len(s));
+    assert_int_equal(d->n_top, N_PROBS);
+}
+
+static void assert_alike(const struct decoded *a, const struct decoded *b)
+{
+    for (size_t i = 0; i < N_PROBS; i++) {
+        assert_int_equal(a->top[i].id, b->top[i].id);
+        assert_memory_equal(&a->top[i].logprob, &b->top[i].logprob, sizeof a->top[i].logprob);
+    }
+}
+
+// d is what a fresh sequence on e, which this closes, has after the tokens of s.
+static inline void check_on(struct engine *e, struct seq *s, const struct decoded *d)
+{
+    struct decoded want;
+    struct seq *fresh = open_seq(e);
+    go_on(fresh, seq_ids(s), seq_len(s), &want);
+    assert_alike(d, &want);
+    seq_free(fresh);
+    engine_free(e);
+}
+
+#endif

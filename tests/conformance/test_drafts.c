@@ -1,0 +1,384 @@
+// Work that brings drafts: whatever they are, what is sampled is what is sampled without, bit for
+// bit, and so is what the sequence then holds. `test_drafts FAMILY` on the CPU, `test_drafts FAMILY
+// cuda`: an engine for several sequences, of which that is promised, too.
+#include "sequences.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "engine/backend.h"
+
+enum { N_PROMPT = 40, N_ANSWER = 60, N_CTX = 256, N_SHOWN = 3 };
+
+static int32_t prompt[N_PROMPT];
+
+struct way {
+    const char *name;
+    struct sampler_settings set;
+    bool stops; // at an id that the answer has
+};
+
+static struct sampler_settings settings(float temp)
+{
+    struct sampler_settings s = sampler_defaults;
+    s.seed = 11;
+    s.temp = temp;
+    return s;
+}
+
+static size_t make_ways(struct way *w)
+{
+    size_t n = 0;
+    static const float temps[] = {0, 0.3f, 0.8f, 1.5f};
+    for (size_t i = 0; i < 4; i++)
+        w[n++] = (struct way){"temperature", settings(temps[i]), i % 2 > 0};
+    w[n] = (struct way){"penalties", settings(0.7f), false};
+    w[n].set.repeat_penalty = 1.3f;
+    w[n].set.presence_penalty = 0.4f;
+    w[n++].set.frequency_penalty = 0.6f;
+    w[n] = (struct way){"dry", settings(0), false};
+    w[n].set.dry_multiplier = 1.5f;
+    w[n++].set.dry_allowed_length = 1;
+    w[n] = (struct way){"xtc", settings(1), false};
+    w[n].set.xtc_probability = 0.7f;
+    w[n++].set.xtc_threshold = 0.02f;
+    w[n] = (struct way){"typical", settings(1.2f), false};
+    w[n].set.typical = 0.6f;
+    w[n].set.min_p = 0;
+    w[n++].set.top_k = 0;
+    w[n] = (struct way){"top-nsigma", settings(1.1f), true};
+    w[n++].set.top_n_sigma = 1.5f;
+    return n;
+}
+
+static void set_sampling(struct seq *s, const struct way *w, const int32_t *stop)
+{
+    struct error err = {0};
+    const struct sampling how = {
+        .sampler = &w->set, .n_probs = N_SHOWN, .stop_ids = stop, .n_stop_ids = stop != NULL};
+    if (!seq_sampling(s, &how, &err))
+        fail_msg("%s", err.text);
+}
+
+static void pick(struct seq *s, const struct work *w, struct decoded *d)
+{
+    struct error err = {0};
+    uint64_t ticket;
+    if (!engine_submit(seq_engine(s), w, 1, NULL, &ticket, &err) ||
+        !engine_wait(seq_engine(s), ticket, NULL, d, &err))
+        fail_msg("%s", err.text);
+}
+
+static void assert_same(const struct way *w, size_t at, const struct decoded *a,
+                        const struct decoded *b)
+{
+    bool same = a->id == b->id && a->n_top == b->n_top && a->logprob == b->logprob;
+    for (size_t i = 0; same && i < N_SHOWN; i++)
+        same = a->top[i].id == b->top[i].id && a->top[i].logprob == b->top[i].logprob;
+    if (!same)
+        fail_msg("%s %g: token %zu is %d (%g), without drafts %d (%g)", w->name, w->set.temp, at,
+                 a->id, a->logprob, b->id, b->logprob);
+}
+
+// The answer without drafts; keys and values of all tokens but the last.
+static void answer_plainly(struct seq *s, const struct way *w, struct decoded *d)
+{
+    struct work work = {.seq = s, .ids = prompt, .n = N_PROMPT, .n_pick = 1};
+    set_sampling(s, w, NULL);
+    for (size_t i = 0; i < N_ANSWER; i++) {
+        pick(s, &work, &d[i]);
+        work = (struct work){.seq = s, .n = 1, .n_pick = 1};
+    }
+}
+
+static void assert_same_bytes(struct seq *a, struct seq *b)
+{
+    const size_t end = seq_n_past(a) < seq_n_past(b) ? seq_n_past(a) : seq_n_past(b);
+    const size_t n = engine_kv_bytes(seq_engine(a), 0, end);
+    unsigned char *x = malloc(2 * n);
+    struct error err = {0};
+    assert_non_null(x);
+    if (!seq_export(a, 0, end, x, &err) || !seq_export(b, 0, end, x + n, &err))
+        fail_msg("%s", err.text);
+    assert_memory_equal(x, x + n, n);
+    free(x);
+}
+
+// Drafts: the next tokens as they will be, but wrong from one on, at random (or behind the last).
+// As many picks as there are right ones, and one more, up to a stop id.
+static void drafts_change_no_bit_of_an_answer(void **state)
+{
+    (void)state;
+    struct way ways[16];
+    const size_t n_ways = make_ways(ways);
+    // (The emulation is slow.)
+    const size_t each = on_cuda ? 3 : 1;
+    size_t n_steps = 0, n_more = 0;
+    for (size_t k = 0; k < n_ways; k += each) {
+        const struct way *w = &ways[k];
+        struct engine *e = open_for(2, N_CTX, 64);
+        struct seq *plain = open_seq(e), *s = open_seq(e);
+        struct decoded want[N_ANSWER + 1] = {0}, got[1 + ENGINE_MAX_DRAFTS];
+        answer_plainly(plain, w, want);
+        size_t n_answer = N_ANSWER;
+        int32_t stop = want[N_ANSWER / 2].id;
+        for (size_t i = 0; w->stops && i < n_answer; i++)
+            if (want[i].id == stop)
+                n_answer = i + 1;
+        set_sampling(s, w, w->stops ? &stop : NULL);
+        struct work work = {.seq = s, .ids = prompt, .n = N_PROMPT, .n_pick = 1};
+        pick(s, &work, got);
+        assert_same(w, 0, got, want);
+        for (size_t at = 1; at < n_answer;) {
+            int32_t drafts[ENGINE_MAX_DRAFTS];
+            const size_t n = below(1 + ENGINE_MAX_DRAFTS), wrong = below(2 + ENGINE_MAX_DRAFTS);
+            size_t n_right = 0;
+            for (size_t i = 0; i < n; i++) {
+                const int32_t right = at + i < N_ANSWER ? want[at + i].id : 0;
+                drafts[i] = i == wrong ? (right + 1) % (int32_t)model->hp.n_vocab : right;
+                n_right += i == n_right && i != wrong && at + i + 1 < n_answer;
+            }
+            if (seq_max_drafts(s) == 0)
+                n_right = 0; // the model has no use for drafts: still no error
+            work = (struct work){.seq = s, .n = 1, .n_pick = 1, .drafts = drafts, .n_drafts = n};
+            pick(s, &work, got);
+            size_t n_picks = 0;
+            while (n_picks <= n && got[n_picks].id >= 0) {
+                if (at < N_ANSWER)
+                    assert_same(w, at, &got[n_picks], &want[at]);
+                at++;
+                n_picks++;
+            }
+            if (at <= N_ANSWER)
+                assert_int_equal(n_picks, 1 + n_right);
+            for (size_t i = n_picks; i <= n; i++)
+                assert_int_equal(got[i].id, -1);
+            assert_int_equal(seq_len(s), N_PROMPT + at);
+            assert_int_equal(seq_n_past(s), seq_len(s) - 1);
+            n_steps++;
+            n_more += n_picks - 1;
+            // Back by some tokens, as an answer is taken back. (On a GPU what was sampled and is
+            // given again has other bits.)
+            if (at < n_answer && !on_cuda && below(5) == 0) {
+                const size_t back = below(at < 6 ? (uint32_t)at : 6);
+                seq_trim(s, N_PROMPT + at - back);
+                at -= back;
+                if (seq_n_past(s) == seq_len(s)) { // the last was evaluated: its logits are gone
+                    const int32_t last = seq_ids(s)[seq_len(s) - 1];
+                    seq_trim(s, seq_len(s) - 1);
+                    work = (struct work){.seq = s, .ids = &last, .n = 1, .n_pick = 1};
+                    pick(s, &work, got);
+                    if (at < N_ANSWER)
+                        assert_same(w, at, got, &want[at]);
+                    at++;
+                }
+            }
+        }
+        if (e->n_states == 0)
+            assert_same_bytes(plain, s);
+        seq_free(plain);
+        seq_free(s);
+        engine_free(e);
+    }
+    if (n_steps > 0 && n_more > 0)
+        return;
+    struct engine *e = open_for(2, N_CTX, 64);
+    assert_true(e->n_states > 0); // only such models have no use for drafts
+    engine_free(e);
+}
+
+// Layers with a window have given up what is behind it, and more with each row.
+static void drafts_behind_a_long_text_change_nothing(void **state)
+{
+    (void)state;
+    enum { N_LONG = 2500, N = 24, CTX = 16384 };
+    static int32_t text[N_LONG];
+    struct engine *e[2];
+    struct decoded want[N], got[1 + ENGINE_MAX_DRAFTS];
+    const struct way w = {"behind a long text", settings(1), false};
+    random_ids(text, N_LONG);
+    for (int k = 0; k < 2; k++)
+        e[k] = open_for(1, CTX, 64);
+    struct seq *plain = open_seq(e[0]), *s = open_seq(e[1]);
+    struct work work = {.seq = plain, .ids = text, .n = N_LONG, .n_pick = 1};
+    set_sampling(plain, &w, NULL);
+    for (size_t i = 0; i < N; i++) {
+        pick(plain, &work, &want[i]);
+        work = (struct work){.seq = plain, .n = 1, .n_pick = 1};
+    }
+    work = (struct work){.seq = s, .ids = text, .n = N_LONG, .n_pick = 1};
+    set_sampling(s, &w, NULL);
+    pick(s, &work, got);
+    for (size_t at = 1; at < N;) {
+        int32_t drafts[4];
+        for (size_t i = 0; i < 4; i++) // of which the last is wrong
+            drafts[i] = at + i < N && i < 3 ? want[at + i].id : 0;
+        work = (struct work){.seq = s, .n = 1, .n_pick = 1, .drafts = drafts, .n_drafts = 4};
+        pick(s, &work, got);
+        for (size_t i = 0; i <= 4 && got[i].id >= 0; i++, at++)
+            if (at < N)
+                assert_same(&w, at, &got[i], &want[at]);
+        assert_int_equal(seq_n_past(s) + 1, seq_len(s));
+    }
+    seq_free(plain);
+    seq_free(s);
+    engine_free(e[0]);
+    engine_free(e[1]);
+}
+
+// Tokens become NaN. A draft that was not sampled may do so; what was sampled is told as it is
+// without drafts, and nothing is lost.
+static void what_fails_beside_drafts_fails_as_without(void **state)
+{
+    (void)state;
+    if (model->output.data == model->tok_embd.data)
+        return; // tied: then there would be no logits at all
+    const size_t row_bytes = (size_t)model->tok_embd.n_cols * 2; // float16
+    unsigned char *const rows = (unsigned char *)model->tok_embd.data;
+    struct engine *e = open_for(2, 1024, 64);
+    struct seq *s[2] = {open_seq(e), open_seq(e)};
+    struct decoded d[4], want[3];
+    struct error err[2] = {0};
+    uint64_t ticket;
+    const struct work first = {.seq = s[0], .ids = prompt, .n = N_PROMPT, .n_pick = 1};
+    for (int k = 0; k < 2; k++) {
+        struct work w = first;
+        w.seq = s[k];
+        pick(s[k], &w, d);
+    }
+    struct work plain = {.seq = s[0], .n = 1, .n_pick = 1};
+    pick(s[0], &plain, &want[0]);
+    const int32_t draft = (want[0].id + 1) % (int32_t)model->hp.n_vocab;
+    const int32_t drafts[3] = {draft, draft, draft};
+    struct work guessed = {.seq = s[1], .n = 1, .n_pick = 1, .drafts = drafts, .n_drafts = 3};
+    unsigned char kept[2][4096];
+    assert_true(row_bytes <= sizeof kept[0] && want[0].id != draft);
+    for (int k = 0; k < 2; k++) {
+        unsigned char *row = rows + (size_t)(k == 0 ? draft : want[0].id) * row_bytes;
+        memcpy(kept[k], row, row_bytes);
+        memset(row, 0xff, row_bytes);
+    }
+    assert_int_equal(seq_max_drafts(s[1]), ENGINE_MAX_DRAFTS); // (it was not paused)
+    pick(s[1], &guessed, d);
+    assert_int_equal(d[0].id, want[0].id);
+    assert_int_equal(d[1].id, -1);
+    for (int k = 0; k < 2; k++) {
+        const size_t len = seq_len(s[k]);
+        assert_false(engine_submit(e, k == 0 ? &plain : &guessed, 1, NULL, &ticket, &err[k]) &&
+                     engine_wait(e, ticket, NULL, d, &err[k]));
+        assert_int_equal(seq_len(s[k]), len);
+    }
+    assert_int_equal(err[0].code, ERR_FAIL);
+    assert_string_equal(err[1].text, err[0].text);
+    for (int k = 0; k < 2; k++)
+        memcpy(rows + (size_t)(k == 0 ? draft : want[0].id) * row_bytes, kept[k], row_bytes);
+    for (int k = 0; k < 2; k++) {
+        seq_trim(s[k], N_PROMPT);
+        struct work again = first;
+        again.seq = s[k];
+        pick(s[k], &again, &want[1 + k]);
+    }
+    assert_int_equal(want[1].id, want[2].id);
+    for (int k = 0; k < 2; k++)
+        seq_free(s[k]);
+    engine_free(e);
+}
+
+static bool refused(struct engine *e, const struct work *w, const char *why)
+{
+    struct error err = {0};
+    uint64_t ticket;
+    return !engine_submit(e, w, 1, NULL, &ticket, &err) && err.code == ERR_FAIL &&
+           strstr(err.text, why);
+}
+
+static bool allow_all(void *user, uint32_t *allow, struct error *err)
+{
+    (void)user, (void)err;
+    memset(allow, 0xff, (model->hp.n_vocab + 31) / 32 * sizeof *allow);
+    return true;
+}
+
+static void drafts_that_nobody_can_check_are_left_out_or_refused(void **state)
+{
+    (void)state;
+    struct engine *e = open_for(2, 64, 64);
+    struct seq *s = open_seq(e);
+    struct decoded d[1 + ENGINE_MAX_DRAFTS + 1];
+    int32_t drafts[ENGINE_MAX_DRAFTS + 1] = {0};
+    const struct work good = {.seq = s, .n = 1, .n_pick = 1, .drafts = drafts, .n_drafts = 3};
+    struct work w = {.seq = s, .ids = prompt, .n = N_PROMPT, .n_pick = 1};
+    pick(s, &w, d);
+    w = good;
+    w.ids = prompt;
+    assert_true(refused(e, &w, "without ids"));
+    w = good;
+    w.n_drafts = ENGINE_MAX_DRAFTS + 1;
+    assert_true(refused(e, &w, "8 drafts, expected at most 7"));
+    drafts[2] = (int32_t)model->hp.n_vocab;
+    assert_true(refused(e, &good, "as a draft, expected 0 to"));
+    drafts[2] = 0;
+    if (e->n_states == 0)
+        assert_int_equal(seq_max_drafts(s), ENGINE_MAX_DRAFTS);
+    // What a mask allows depends on the pick before.
+    struct sampling how = {.sampler = &sampler_defaults, .mask = allow_all};
+    struct error err = {0};
+    assert_true(seq_sampling(s, &how, &err));
+    assert_int_equal(seq_max_drafts(s), 0);
+    pick(s, &good, d);
+    assert_true(d[0].id >= 0 && d[1].id == -1 && d[3].id == -1);
+    how.mask = NULL;
+    assert_true(seq_sampling(s, &how, &err));
+    // The context ends.
+    while (seq_len(s) < 64) {
+        w = (struct work){.seq = s, .n = 1, .n_pick = 1};
+        pick(s, &w, d);
+        assert_true(seq_max_drafts(s) <= 64 - seq_len(s));
+    }
+    assert_int_equal(seq_max_drafts(s), 0);
+    pick(s, &good, d);
+    assert_true(d[0].id >= 0 && d[1].id == -1);
+    // Picks that nobody has waited for.
+    uint64_t ticket;
+    seq_trim(s, 50);
+    assert_true(seq_append(s, prompt, 2, &err));
+    w = (struct work){.seq = s, .ids = prompt, .n = 1, .n_pick = 1};
+    assert_true(engine_submit(e, &w, 1, NULL, &ticket, &err));
+    assert_int_equal(seq_max_drafts(s), 0);
+    seq_free(s);
+    engine_free(e);
+}
+
+int main(int argc, char **argv)
+{
+    char path[1024];
+    struct error err = {0};
+    on_cuda = argc > 2 && strcmp(argv[2], "cuda") == 0;
+    if (!find_family(argc > 1 ? argv[1] : "gemma3", path))
+        return 0;
+    struct buf file = {0}; // in memory of our own: a test spoils it
+    struct gguf *g = file_read(path, SIZE_MAX, &file, &err)
+                         ? gguf_open_memory(file.data, file.len, path, &err)
+                         : NULL;
+    model = g ? model_from_gguf(g, path, &err) : NULL;
+    if (!model) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    n_threads = 1;
+    random_ids(prompt, N_PROMPT);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(drafts_change_no_bit_of_an_answer),
+        cmocka_unit_test(drafts_that_nobody_can_check_are_left_out_or_refused),
+        // on the CPU alone, where a long text and other weights cost little
+        cmocka_unit_test(drafts_behind_a_long_text_change_nothing),
+        cmocka_unit_test(what_fails_beside_drafts_fails_as_without),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const size_t n_tests = sizeof tests / sizeof *tests - (on_cuda ? 2 : 0);
+    const int failed = _cmocka_run_group_tests("drafts", tests, n_tests, NULL, NULL);
+    model_free(model);
+    buf_release(&file);
+    return failed;
+}

@@ -1,0 +1,416 @@
+// A conversation with a model that has a recurrent state, or layers with a window of which only the
+// newest positions are kept: whatever was undone, edited, retried, saved and resumed before, an
+// answer has the text that it has in a fresh conversation, and little is evaluated again.
+#include "../unit/test.h"
+#include "../unit/vectors.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dialog/session_file.h"
+
+static const char chatml[] =
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+enum { MOST_TURNS = 7, N_CTX = 8192, N_BATCH = 64, STATE_EVERY = 512 };
+
+struct turn { // what a turn is made of
+    char text[1400];
+    uint64_t seed;
+};
+
+struct talk {
+    struct engine *e;
+    struct conversation c;
+    struct session_writer *saved;
+    struct turn turns[MOST_TURNS];
+    size_t n;
+    bool asked;       // the last step was a turn
+    size_t n_dropped; // undone turns whose windows were not kept
+};
+
+static struct model *model;
+static uint64_t counter;
+static uint32_t n_long = 6; // one of so many turns is a long one
+static char dir[] = "/tmp/hokku-going-back-XXXXXX";
+
+static uint32_t below(uint32_t n)
+{
+    counter = counter * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(counter >> 33) % n;
+}
+
+static void begin(struct talk *t, struct engine *e)
+{
+    struct error err = {0};
+    t->e = e;
+    t->n = 0;
+    if (!conversation_init(&t->c, model, e, chatml, strlen(chatml), 0, &err))
+        fail_msg("%s", err.text);
+}
+
+static struct engine *open_engine(uint32_t n_batch)
+{
+    const struct engine_params p = {.n_ctx = N_CTX, .n_batch = n_batch};
+    struct error err = {0};
+    struct engine *e = cpu_engine_open(model, &p, &err);
+    if (!e)
+        fail_msg("%s", err.text);
+    return e;
+}
+
+// Answers the user's message that is there.
+static void answer(struct conversation *c, uint64_t seed)
+{
+    struct sampler_settings sampler = sampler_defaults;
+    struct error err = {0};
+    enum finish finish;
+    sampler.seed = seed;
+    const struct answer_params p = {.sampler = &sampler, .n_predict = 12, .ignore_eos = true};
+    if (!conversation_answer(c, &p, &finish, &err))
+        fail_msg("%s", err.text);
+}
+
+static void ask(struct conversation *c, const struct turn *turn)
+{
+    struct error err = {0};
+    const size_t n_past = seq_n_past(c->session.seq), len = seq_len(c->session.seq);
+    if (!conversation_add(c, ROLE_USER, turn->text, strlen(turn->text), &err))
+        fail_msg("%s", err.text);
+    answer(c, turn->seed);
+    const struct session_stats *said = &c->session.stats;
+    assert_int_equal(said->n_reused + said->n_evaluated, said->n_prompt);
+    assert_in_range(said->n_reused, 0, n_past);
+    if (len > n_past + 1)
+        assert_in_range(said->n_again, len - n_past - 1, said->n_evaluated);
+}
+
+static struct turn random_turn(void)
+{
+    static const char *const words[] = {"one ", "two ", "three ", "go back ", "again ", "so "};
+    struct turn t = {.seed = below(1000)};
+    const uint32_t n = below(n_long) == 0 ? 150 : 1 + below(8);
+    for (uint32_t i = 0; i < n; i++)
+        strcat(t.text, words[below(6)]);
+    return t;
+}
+
+static void check_text(const struct talk *t, struct engine *fresh)
+{
+    struct conversation c = {0};
+    struct error err = {0};
+    if (!conversation_init(&c, model, fresh, chatml, strlen(chatml), 0, &err))
+        fail_msg("%s", err.text);
+    for (size_t i = 0; i < t->n; i++)
+        ask(&c, &t->turns[i]);
+    assert_int_equal(c.n_messages, t->c.n_messages);
+    for (size_t i = 0; i < c.n_messages; i++)
+        assert_string_equal(buf_str(&c.messages[i].text), buf_str(&t->c.messages[i].text));
+    conversation_release(&c);
+}
+
+// As a chat does after each answer.
+static void save(struct talk *t)
+{
+    struct error err = {0};
+    bool done;
+    if (!session_writer_save(t->saved, &t->c, NULL, &err) ||
+        !session_writer_settle(t->saved, -1, &done, &err))
+        fail_msg("%s", err.text);
+}
+
+// Goes on with what was saved in another sequence.
+static void resume(struct talk *t, const char *path)
+{
+    struct conversation c = {0};
+    struct session_loaded loaded;
+    struct error err = {0};
+    const size_t n_past = seq_n_past(t->c.session.seq);
+    if (!conversation_init(&c, model, t->e, chatml, strlen(chatml), 0, &err) ||
+        !session_file_read(path, &c, NULL, NULL, &loaded, &err))
+        fail_msg("%s", err.text);
+    if (loaded.kv == SESSION_KV_STALE)
+        fail_msg("kv %d: %s", loaded.kv, loaded.kv_reason);
+    assert_in_range(seq_n_past(c.session.seq), n_past, seq_len(t->c.session.seq));
+    conversation_release(&t->c);
+    t->c = c;
+}
+
+// After the last n turns were undone. Of windows, that of the last turn's beginning is kept.
+static void check_undone(struct talk *t, size_t n)
+{
+    const struct seq *s = t->c.session.seq;
+    t->n_dropped += seq_n_past(s) < seq_len(s);
+    if (t->e->n_states > 0 || (n == 1 && t->asked))
+        assert_in_range(seq_len(s) - seq_n_past(s), 0, STATE_EVERY + N_BATCH);
+    if (t->e->n_states == 0 && n == 1 && t->asked)
+        assert_int_equal(seq_len(s), seq_n_past(s));
+}
+
+static void step(struct talk *t, const char *path)
+{
+    const uint32_t how = t->n == 0 ? 0 : t->n == MOST_TURNS ? 3 + below(2) : below(6);
+    const size_t n = t->n == 0 ? 0 : 1 + below((uint32_t)t->n);
+    switch (how) {
+    case 0: // the next turn
+    case 1:
+        t->turns[t->n++] = random_turn();
+        ask(&t->c, &t->turns[t->n - 1]);
+        break;
+    case 2: // another answer
+        t->turns[t->n - 1].seed = below(1000);
+        assert_true(conversation_drop_answer(&t->c));
+        answer(&t->c, t->turns[t->n - 1].seed);
+        break;
+    case 3: // other words in the place of the last n turns
+        assert_int_equal(conversation_undo(&t->c, n), n);
+        check_undone(t, n);
+        t->n -= n;
+        t->turns[t->n++] = random_turn();
+        ask(&t->c, &t->turns[t->n - 1]);
+        break;
+    case 4: // undo, perhaps redo
+        assert_int_equal(conversation_undo(&t->c, n), n);
+        check_undone(t, n);
+        if (below(2))
+            assert_int_equal(conversation_redo(&t->c, n), n);
+        else
+            t->n -= n;
+        break;
+    case 5: // as a session, perhaps twice
+        resume(t, path);
+        break;
+    }
+    t->asked = how <= 1;
+}
+
+static void random_steps_give_the_text_of_a_fresh_conversation(void **state)
+{
+    (void)state;
+    enum { N_STEPS = 200, EACH = 5 };
+    struct engine *e = open_engine(N_BATCH), *fresh = open_engine(512);
+    struct talk t;
+    struct error err = {0};
+    char path[64];
+    snprintf(path, sizeof path, "%s/s.session", dir);
+    begin(&t, e);
+    t.saved = session_writer_create(path, false, &err);
+    assert_non_null(t.saved);
+    for (int i = 1; i <= N_STEPS; i++) {
+        step(&t, path);
+        save(&t);
+        if (i % EACH == 0)
+            check_text(&t, fresh);
+    }
+    if (e->n_states == 0) { // else this says nothing of windows
+        assert_in_range(engine_windows(e), 1, 1);
+        assert_in_range(t.n_dropped, 5, N_STEPS);
+    }
+    session_writer_free(t.saved);
+    conversation_release(&t.c);
+    engine_free(fresh);
+    engine_free(e);
+}
+
+static void flip_byte(const char *path, long at)
+{
+    FILE *f = fopen(path, "r+");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    const int c = fgetc(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    fputc(c ^ 1, f);
+    fclose(f);
+}
+
+// Where the payload of the last record with this tag lies.
+static long last_payload(const char *path, const char *tag)
+{
+    static char bytes[1 << 22];
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    const size_t n = fread(bytes, 1, sizeof bytes, f);
+    fclose(f);
+    assert_in_range(n, 1, sizeof bytes - 1);
+    long at = -1;
+    for (size_t i = 64; i + 4 < n; i++)
+        if (memcmp(bytes + i, tag, 4) == 0)
+            at = (long)i + 36;
+    assert_true(at > 0);
+    return at;
+}
+
+static void a_damaged_state_is_said_and_the_one_before_it_taken(void **state)
+{
+    (void)state;
+    struct engine *e = open_engine(N_BATCH);
+    struct talk t;
+    struct error err = {0};
+    struct session_loaded loaded;
+    char path[64];
+    snprintf(path, sizeof path, "%s/damaged.session", dir);
+    begin(&t, e);
+    t.turns[t.n++] = random_turn();
+    ask(&t.c, &t.turns[0]);
+    t.turns[t.n++] = random_turn();
+    ask(&t.c, &t.turns[1]);
+    if (!session_file_write(path, &t.c, NULL, &err))
+        fail_msg("%s", err.text);
+    const size_t n_past = seq_n_past(t.c.session.seq);
+    flip_byte(path, last_payload(path, "STAT") + 11);
+    if (!session_file_read(path, &t.c, NULL, NULL, &loaded, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(loaded.kv, SESSION_KV_STALE);
+    assert_string_equal(loaded.kv_reason, "its recurrent state is damaged");
+    assert_in_range(seq_n_past(t.c.session.seq), 1, n_past - 1);
+    t.turns[t.n++] = random_turn();
+    ask(&t.c, &t.turns[2]);
+    struct engine *fresh = open_engine(512);
+    check_text(&t, fresh);
+    conversation_release(&t.c);
+    engine_free(fresh);
+    engine_free(e);
+}
+
+// A session that is saved after each turn: a turn costs a state, if there are any, and its own keys
+// and values.
+static void a_save_appends_one_state(void **state)
+{
+    (void)state;
+    struct engine *e = open_engine(N_BATCH);
+    struct talk t;
+    struct error err = {0};
+    struct session_info info;
+    char path[64];
+    bool done;
+    uint64_t bytes = 0;
+    snprintf(path, sizeof path, "%s/appended.session", dir);
+    struct session_writer *w = session_writer_create(path, false, &err);
+    assert_non_null(w);
+    begin(&t, e);
+    const uint64_t state_bytes = engine_state_bytes(e);
+    for (int i = 0; i < 3; i++) {
+        t.turns[t.n] = (struct turn){.text = "one two", .seed = (uint64_t)i};
+        ask(&t.c, &t.turns[t.n++]);
+        if (!session_writer_save(w, &t.c, NULL, &err) ||
+            !session_writer_settle(w, -1, &done, &err) || !session_file_info(path, &info, &err))
+            fail_msg("%s", err.text);
+        const uint64_t kv = engine_kv_bytes(e, 0, 60);
+        if (i > 0)
+            assert_in_range(info.bytes - bytes, state_bytes, state_bytes + kv + 4000);
+        bytes = info.bytes;
+        session_info_release(&info);
+    }
+    // Nothing new, no state again, and no key.
+    if (!session_writer_save(w, &t.c, NULL, &err) || !session_writer_settle(w, -1, &done, &err) ||
+        !session_file_info(path, &info, &err))
+        fail_msg("%s", err.text);
+    assert_in_range(info.bytes - bytes, 0, state_bytes > 0 ? state_bytes - 1 : 4000);
+    session_info_release(&info);
+    session_writer_free(w);
+    conversation_release(&t.c);
+    engine_free(e);
+}
+
+// The file has a long text without what layers with a window had given up of it. Of what was read
+// again since, it gets that, too.
+static void save_what_is_read_again(bool reopen)
+{
+    struct engine *e = open_engine(N_BATCH);
+    struct talk t;
+    struct error err = {0};
+    char path[64];
+    size_t n_bytes;
+    snprintf(path, sizeof path, "%s/again%d.session", dir, reopen);
+    t.saved = session_writer_create(path, false, &err);
+    assert_non_null(t.saved);
+    begin(&t, e);
+    for (; t.n < 4; t.n++) {
+        t.turns[t.n] = (struct turn){.seed = t.n};
+        for (int k = 0; k < 150; k++)
+            strcat(t.turns[t.n].text, k % 7 ? "again " : "one ");
+        ask(&t.c, &t.turns[t.n]);
+    }
+    const size_t n = seq_n_past(t.c.session.seq);
+    assert_in_range(seq_exports(t.c.session.seq, 0, n, &n_bytes), 1, n - 1); // not all is there
+    save(&t);
+    if (reopen) { // as another program finds it
+        struct session_loaded loaded;
+        struct conversation c = {0};
+        session_writer_free(t.saved);
+        t.saved = session_writer_create(path, false, &err);
+        conversation_release(&t.c);
+        if (!t.saved || !conversation_init(&c, model, e, chatml, strlen(chatml), 0, &err) ||
+            !session_writer_load(t.saved, &c, NULL, NULL, &loaded, &err))
+            fail_msg("%s", err.text);
+        t.c = c;
+        assert_int_equal(seq_n_past(c.session.seq), n);
+    }
+    assert_int_equal(conversation_undo(&t.c, 2), 2);
+    t.n = 2;
+    assert_int_equal(seq_n_past(t.c.session.seq), 0);
+    for (int i = 0; i < 2; i++) {
+        t.turns[t.n] = (struct turn){.text = "two", .seed = 7};
+        ask(&t.c, &t.turns[t.n++]);
+        save(&t);
+        const size_t n_past = seq_n_past(t.c.session.seq);
+        resume(&t, path);
+        assert_int_equal(seq_n_past(t.c.session.seq), n_past);
+    }
+    struct engine *fresh = open_engine(512);
+    check_text(&t, fresh);
+    session_writer_free(t.saved);
+    conversation_release(&t.c);
+    engine_free(fresh);
+    engine_free(e);
+}
+
+static void what_is_read_again_is_saved_with_its_windows(void **state)
+{
+    (void)state;
+    save_what_is_read_again(false);
+    save_what_is_read_again(true);
+}
+
+static int run(const char *family)
+{
+    char path[1024];
+    struct error err = {0};
+    snprintf(path, sizeof path, "%s/families/%s-f16.gguf", vectors_dir(0), family);
+    model = model_load(path, &err);
+    if (!model) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    static const struct CMUnitTest all[] = {
+        cmocka_unit_test(random_steps_give_the_text_of_a_fresh_conversation),
+        cmocka_unit_test(a_save_appends_one_state),
+        cmocka_unit_test(a_damaged_state_is_said_and_the_one_before_it_taken),
+    };
+    static const struct CMUnitTest no_states[] = {
+        cmocka_unit_test(random_steps_give_the_text_of_a_fresh_conversation),
+        cmocka_unit_test(what_is_read_again_is_saved_with_its_windows),
+        cmocka_unit_test(a_save_appends_one_state),
+    };
+    struct engine *e = open_engine(N_BATCH);
+    const bool has_states = e->n_states > 0;
+    n_long = has_states ? 6 : 2; // more than the windows of an engine hold together
+    engine_free(e);
+    const int failed = has_states ? cmocka_run_group_tests_name(family, all, NULL, NULL)
+                                  : cmocka_run_group_tests_name(family, no_states, NULL, NULL);
+    model_free(model);
+    return failed;
+}
+
+int main(int argc, char **argv)
+{
+    char command[64];
+    if (!mkdtemp(dir))
+        return 1;
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const int failed = run(argc > 1 ? argv[1] : "qwen35");
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    return failed || system(command) != 0;
+}

@@ -1,0 +1,350 @@
+// Sequences of a model with a recurrent state, which nothing can be cut from: however one came to
+// its tokens (appended, cut, forked, paused), it goes on as a fresh one does, bit for bit.
+// `test_states cpu` (the default), or cuda, with shorter texts on the emulation: an engine for
+// several sequences, of which that is promised, too. Then the family of the model.
+#include "sequences.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+
+enum { MOST = 1500 };
+
+static struct engine *open_engine(uint32_t n_ctx, uint32_t n_batch)
+{
+    return open_for(4, n_ctx, n_batch);
+}
+
+// The same of a fresh sequence with the tokens of s.
+static void check(struct seq *s, const struct decoded *got)
+{
+    check_on(open_engine(2048, 512), s, got);
+}
+
+static void test_random_cuts_and_forks_go_on_as_fresh_sequences_do(void **state)
+{
+    (void)state;
+    enum { N_SEQ = 3 };
+    const uint32_t n_steps = on_cuda ? 5 : 60, longest = on_cuda ? 50 : 600;
+    struct engine *e = open_engine(6000, 64);
+    struct seq *s[N_SEQ];
+    struct error err = {0};
+    struct decoded d;
+    int32_t ids[700];
+    for (int i = 0; i < N_SEQ; i++)
+        s[i] = open_seq(e);
+    for (int step = 0; step < (int)n_steps; step++) {
+        const uint32_t k = below(N_SEQ), how = below(4), len = (uint32_t)seq_len(s[k]);
+        size_t n = how == 0 ? 1 + below(longest) : 1 + below(20);
+        if (how == 1)
+            seq_trim(s[k], below(len + 1));
+        if (how == 2 && len > 0)
+            seq_trim(s[k], len - 1 - below(len < 5 ? len : 5));
+        if (how == 3) {
+            struct seq *f = seq_fork(s[k], below(len + 1), &err);
+            assert_non_null(f);
+            const uint32_t other = (k + 1) % N_SEQ;
+            seq_free(s[other]);
+            s[other] = f;
+        }
+        for (uint32_t i = 0; i < N_SEQ; i++) { // a fork and what it was made of, too
+            if (i != k && how != 3)
+                continue;
+            if (seq_len(s[i]) + n > (on_cuda ? 200 : MOST))
+                seq_trim(s[i], on_cuda ? 20 : 100);
+            random_ids(ids, n);
+            go_on(s[i], ids, n, &d);
+            check(s[i], &d);
+        }
+    }
+    for (int i = 0; i < N_SEQ; i++)
+        seq_free(s[i]);
+    engine_free(e);
+}
+
+static void test_the_beginning_and_the_end_of_a_turn_are_kept(void **state)
+{
+    (void)state;
+    struct engine *e = open_engine(4096, 64);
+    struct seq *s = open_seq(e);
+    struct decoded d;
+    int32_t ids[3000];
+    random_ids(ids, 3000);
+    go_on(s, ids, 300, &d);
+    for (int i = 0; i < 10; i++) // an answer
+        go_on(s, ids + 300 + i, 1, &d);
+    go_on(s, ids + 310, 50, &d);
+    seq_trim(s, 350);
+    assert_int_equal(seq_n_past(s), 310);
+    go_on(s, ids, 2, &d);
+    seq_trim(s, 305);
+    assert_int_equal(seq_n_past(s), 300);
+    assert_int_equal(seq_len(s), 305);
+    go_on(s, ids, 1, &d);
+    struct error err = {0};
+    struct seq *f = seq_fork(s, seq_len(s) - 1, &err); // its last token is not taken back
+    go_on(f, ids, 3, &d);
+    check(f, &d);
+    seq_free(f);
+    if (!on_cuda) { // of one long text, no more than 512 and a batch
+        go_on(s, ids, 2500, &d);
+        seq_trim(s, 2400);
+        assert_in_range(seq_n_past(s), 2400 - 512 - 64, 2400);
+    }
+    seq_trim(s, 0);
+    assert_int_equal(seq_n_past(s), 0);
+    seq_free(s);
+    engine_free(e);
+}
+
+static void test_more_sequences_than_states_go_on(void **state)
+{
+    (void)state;
+    struct engine *e = open_engine(80000, 64);
+    enum { N_SEQ = 300 };
+    struct seq *s[N_SEQ];
+    struct decoded d;
+    int32_t ids[30];
+    assert_in_range(e->n_states, 8, N_SEQ - 1);
+    assert_in_range(engine_max_parts(e), 2, e->n_states / 2);
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < N_SEQ; i++) {
+            if (round == 0)
+                s[i] = open_seq(e);
+            random_ids(ids, 30);
+            go_on(s[i], ids, 10 + below(20), &d);
+            if (i % 37 == 0)
+                check(s[i], &d);
+        }
+    for (int i = 0; i < N_SEQ; i++)
+        seq_free(s[i]);
+    engine_free(e);
+}
+
+static void test_sequences_of_one_pass_keep_their_states(void **state)
+{
+    (void)state;
+    enum { N_SEQ = 4 };
+    const int n_steps = on_cuda ? 5 : 12;
+    struct engine *e = open_engine(4000, 64);
+    struct seq *s[N_SEQ];
+    struct error err = {0};
+    struct decoded d;
+    int32_t ids[16];
+    for (int i = 0; i < N_SEQ; i++)
+        s[i] = open_seq(e);
+    for (int step = 0; step < n_steps; step++) {
+        struct work w[N_SEQ];
+        random_ids(ids, 16);
+        for (int i = 0; i < N_SEQ; i++)
+            w[i] = (struct work){.seq = s[i], .ids = ids + i, .n = 1 + below(12)};
+        if (!engine_submit(e, w, N_SEQ, NULL, NULL, &err))
+            fail_msg("%s", err.text);
+    }
+    for (int i = 0; i < N_SEQ; i++) {
+        go_on(s[i], ids, 1, &d);
+        check(s[i], &d);
+        seq_free(s[i]);
+    }
+    engine_free(e);
+}
+
+// What s has: keys and values in two pieces, and of its states the last `most`.
+struct exported {
+    struct ids ids;
+    size_t n_past, cut, pos[3], n_states;
+    char *kv[2], *states[3];
+};
+
+static void export_all(struct seq *s, size_t most, struct exported *x)
+{
+    const struct engine *e = seq_engine(s);
+    struct error err = {0};
+    *x = (struct exported){.n_past = seq_n_past(s), .cut = seq_n_past(s) / 3};
+    ids_append(&x->ids, seq_ids(s), seq_len(s));
+    for (int i = 0; i < 2; i++) {
+        const size_t begin = i ? x->cut : 0, end = i ? x->n_past : x->cut;
+        x->kv[i] = malloc(engine_kv_bytes(e, begin, end) + 1);
+        assert_true(seq_export(s, begin, end, x->kv[i], &err));
+    }
+    x->n_states = seq_states(s, x->pos, most);
+    assert_int_equal(x->n_states, most);
+    assert_int_equal(x->pos[most - 1], x->n_past);
+    for (size_t i = 0; i < most; i++) {
+        x->states[i] = malloc(engine_state_bytes(e));
+        assert_true(seq_export_state(s, x->pos[i], x->states[i], &err));
+    }
+}
+
+static void release_exported(struct exported *x)
+{
+    ids_release(&x->ids);
+    for (int i = 0; i < 3; i++)
+        free(x->states[i]);
+    free(x->kv[0]);
+    free(x->kv[1]);
+}
+
+// Positions and the first n_states states of x.
+static struct seq *import_some(struct engine *e, const struct exported *x, size_t n_states)
+{
+    struct seq *s = open_seq(e);
+    struct error err = {0};
+    assert_true(seq_import(s, x->ids.data, x->cut, x->kv[0], engine_kv_bytes(e, 0, x->cut), &err));
+    assert_true(seq_import(s, x->ids.data + x->cut, x->n_past - x->cut, x->kv[1],
+                           engine_kv_bytes(e, x->cut, x->n_past), &err));
+    assert_int_equal(seq_len(s), x->n_past);
+    assert_int_equal(seq_n_past(s), 0); // not without a state
+    for (size_t i = 0; i < n_states; i++)
+        assert_true(seq_import_state(s, x->pos[i], x->states[i], &err));
+    assert_int_equal(seq_n_past(s), n_states > 0 ? x->pos[n_states - 1] : 0);
+    return s;
+}
+
+static void test_what_is_imported_goes_on_where_its_last_state_is(void **state)
+{
+    (void)state;
+    enum { MOST_STATES = 3 };
+    struct engine *a = open_engine(4096, 64), *b = open_engine(4096, 512);
+    struct seq *s = open_seq(a);
+    struct error err = {0};
+    struct decoded d;
+    const size_t half = on_cuda ? 30 : 350, all = 2 * half + 5;
+    int32_t ids[800];
+    char words[100];
+    struct exported x;
+    random_ids(ids, 800);
+    go_on(s, ids, half, &d);
+    go_on(s, ids + half, half, &d);
+    for (size_t i = 2 * half; i < all; i++) // an answer
+        go_on(s, ids + i, 1, &d);
+    export_all(s, MOST_STATES, &x);
+    for (size_t n = 0; n <= MOST_STATES; n++) {
+        struct seq *t = import_some(b, &x, n);
+        go_on(t, ids + all, 20, &d);
+        check(t, &d);
+        seq_free(t);
+    }
+    struct seq *t = import_some(b, &x, MOST_STATES); // it can go back to the others
+    seq_trim(t, x.n_past - 1);
+    assert_int_equal(seq_n_past(t), x.pos[MOST_STATES - 2]);
+    go_on(t, ids + all, 20, &d);
+    check(t, &d);
+    seq_free(t);
+    t = import_some(b, &x, 0);
+    assert_false(seq_import_state(t, x.n_past + 1, x.states[0], &err));
+    snprintf(words, sizeof words, "a state after %zu tokens: expected more than 0, and %zu",
+             all + 1, all);
+    assert_non_null(strstr(err.text, words));
+    seq_trim(t, half + 10); // what is cut off has no keys and values any more
+    assert_false(seq_import_state(t, x.n_past, x.states[MOST_STATES - 1], &err));
+    go_on(t, ids, 3, &d);
+    check(t, &d);
+    assert_false(seq_export_state(t, 7, x.states[0], &err));
+    assert_non_null(strstr(err.text, "the state after 7 tokens is not kept"));
+    seq_free(t);
+    release_exported(&x);
+    seq_free(s);
+    engine_free(b);
+    engine_free(a);
+}
+
+// Three tickets of a sequence are asked for before the first is waited for.
+static void answer(struct seq *s, bool ahead, struct decoded *out, size_t n)
+{
+    struct engine *e = seq_engine(s);
+    struct error err = {0};
+    uint64_t tickets[16];
+    size_t asked = 0;
+    assert_true(n <= 16);
+    for (size_t i = 0; i < n; i++) {
+        for (; asked < n && asked <= i + (ahead ? ENGINE_RUN_AHEAD : 0); asked++) {
+            const int32_t first = 5;
+            const struct work w = {s, asked ? NULL : &first, 1, .n_pick = 1};
+            if (!engine_submit(e, &w, 1, NULL, &tickets[asked], &err))
+                fail_msg("%s", err.text);
+        }
+        if (!engine_wait(e, tickets[i], NULL, &out[i], &err))
+            fail_msg("%s", err.text);
+    }
+}
+
+// The device evaluates what the host does not know yet. Where an answer is cut the state is that of
+// the tokens that are left, and not of those.
+static void test_what_is_evaluated_ahead_has_states_of_its_own(void **state)
+{
+    (void)state;
+    enum { N = 9 };
+    struct engine *e = open_for(1, 600, 64);
+    struct seq *a = open_seq(e), *b = open_seq(e);
+    struct decoded da[N], db[N], next_a, next_b;
+    struct error err = {0};
+    int32_t ids[40];
+    random_ids(ids, 40);
+    go_on(a, ids, 40, &next_a);
+    go_on(b, ids, 40, &next_b);
+    assert_alike(&next_a, &next_b);
+    answer(a, true, da, N);
+    answer(b, false, db, N);
+    for (size_t i = 0; i < N; i++) {
+        assert_int_equal(da[i].id, db[i].id);
+        assert_alike(&da[i], &db[i]);
+    }
+    go_on(a, ids, 1, &next_a);
+    go_on(b, ids, 1, &next_b);
+    assert_alike(&next_a, &next_b);
+    for (size_t n = 1; n <= ENGINE_RUN_AHEAD; n++) {
+        uint64_t tickets[1 + ENGINE_RUN_AHEAD];
+        const size_t len = seq_len(a);
+        for (size_t i = 0; i <= ENGINE_RUN_AHEAD; i++) {
+            const struct work w = {a, i ? NULL : ids, 1, .n_pick = 1};
+            if (!engine_submit(e, &w, 1, NULL, &tickets[i], &err))
+                fail_msg("%s", err.text);
+        }
+        for (size_t i = 0; i < n; i++)
+            assert_true(engine_wait(e, tickets[i], NULL, &da[i], &err));
+        seq_trim(a, len + n); // the last of them is not evaluated
+        assert_int_equal(seq_n_past(a), len + n);
+        for (size_t i = 0; i < n; i++) {
+            const int32_t id = i ? da[i - 1].id : ids[0];
+            go_on(b, &id, 1, &next_b);
+            assert_alike(&da[i], &next_b);
+        }
+        go_on(a, ids, 1, &next_a);
+        go_on(b, ids, 1, &next_b);
+        assert_alike(&next_a, &next_b);
+    }
+    seq_free(a);
+    seq_free(b);
+    engine_free(e);
+}
+
+// test_states [cpu|cuda] [FAMILY]
+int main(int argc, char **argv)
+{
+    char path[1024];
+    struct error err = {0};
+    on_cuda = argc > 1 && strcmp(argv[1], "cuda") == 0;
+    if (!find_family(argc > 2 ? argv[2] : "qwen35", path))
+        return 0;
+    model = model_load(path, &err);
+    if (!model) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_cuts_and_forks_go_on_as_fresh_sequences_do),
+        cmocka_unit_test(test_the_beginning_and_the_end_of_a_turn_are_kept),
+        cmocka_unit_test(test_sequences_of_one_pass_keep_their_states),
+        cmocka_unit_test(test_what_is_evaluated_ahead_has_states_of_its_own),
+        cmocka_unit_test(test_what_is_imported_goes_on_where_its_last_state_is),
+        // of which no device knows anything: the last, where it costs little
+        cmocka_unit_test(test_more_sequences_than_states_go_on),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const size_t n_tests = sizeof tests / sizeof *tests - on_cuda;
+    const int failed = _cmocka_run_group_tests("states", tests, n_tests, NULL, NULL);
+    model_free(model);
+    return failed;
+}

@@ -1,0 +1,292 @@
+"""--lines: many answers under way at once, each what it is alone; in the order of the lines, or as they are done; spread over processes."""
+import fcntl
+import json
+import os
+import signal
+import struct
+import subprocess
+import termios
+import threading
+import time
+
+import pytest
+from conftest import HOKKU, ROOT
+from terminal import Terminal
+from test_signals import started
+
+BUILTIN = ["-m", ROOT / "builtin/hokku-builtin.gguf", "-t", 2]
+SAMPLED = [*BUILTIN, "-s", 7, "--temp", 1.1]
+TOO_LONG = "word " * 1200
+ENDLESS = {"prompt": "Write a haiku about the sea", "max_tokens": 100000}
+
+
+def objects(r):
+    return [json.loads(l) for l in r.stdout.splitlines()]
+
+
+def without_times(j):
+    return {k: v for k, v in j.items() if k not in ("timings", "cached_tokens", "line")}
+
+
+def request(prompt, **kw):
+    return json.dumps({"prompt": prompt, **kw})
+
+
+MIXED = [
+    "Write a haiku about snow", request("Write a haiku about tea", seed=5), TOO_LONG, "hi " * 300, request("Who are you?", temperature=0),
+    request("hi", bogus=1), "What is 3 plus 4? " * 20, request("Tell me more", max_tokens=3), request("x", seed=-1), request("hello", max_tokens=0),
+    TOO_LONG, "I am Ann. " * 30 + "What is my name?", request("Write a haiku about rain", seed=9, max_tokens=40), request("x", seed="y"),
+    '{"messages": 3}', '{"prompt": "a", "messages": []}', '{"messages": [{"role": "user", "content": "Who are you?"}]}', '{"prompt": 3}',
+    '{"messages": [{"role": "assistant", "content": "x"}]}', "ü" * 40,
+]
+
+
+@pytest.mark.parametrize("args", [
+    ["-n", 24, "-r", "e\n", "-r", "sea"],
+    ["-n", 30, "--repeat-penalty", 1.3, "--frequency-penalty", 0.4, "--dry-multiplier", 0.8, "-sys", "Answer in one word, and be short."],
+    ["-n", 12, "--grammar", 'root ::= [A-Z] [a-z ]{3,40} "."']], ids=["stops", "penalties", "grammar"])
+def test_an_answer_is_the_same_alone_and_beside_any_others(hokku, args):
+    runs = [hokku(*SAMPLED, *args, "--lines", "--json", "-np", np, input="\n".join(MIXED)) for np in (1, 3, 0)]
+    first = objects(runs[0])
+    failed = [j["line"] for j in first if "error" in j]
+    assert len(first) == len(MIXED) and [j["line"] for j in first] == list(range(1, len(MIXED) + 1)) and 9 <= len(failed) <= 11, failed
+    for r in runs[1:]:
+        assert r.returncode == runs[0].returncode == 1 and sorted(r.stderr.splitlines()) == sorted(runs[0].stderr.splitlines())
+        assert [without_times(j) for j in objects(r)] == [without_times(j) for j in first]
+    for i in (0, 3, 6, 11, 19):  # and with neither --lines nor anyone else
+        alone = hokku(*SAMPLED, *args, "--json", input=MIXED[i])
+        assert without_times(json.loads(alone.stdout)) == without_times(first[i])
+
+
+def test_text_comes_in_the_order_of_the_lines_with_an_empty_one_for_each_that_failed(hokku):
+    lines = ["Who are you?", TOO_LONG, request("hi", max_tokens=2), "{\"prompt\":", "Write a haiku about the sea"]
+    r = hokku(*SAMPLED, "--lines", "-0", input="\n".join(lines))
+    answers = r.stdout.split(b"\0")
+    assert r.returncode == 1 and len(answers) == 6 and answers[1] == answers[3] == answers[5] == b"" and b"2 of 5 lines failed" in r.stderr
+    assert answers[0] == hokku(*SAMPLED, lines[0]).stdout and answers[4] == hokku(*SAMPLED, lines[4]).stdout
+
+
+def test_what_is_said_of_an_answer_names_its_line(hokku):
+    r = hokku(*SAMPLED, "--ignore-eos", "-c", 64, "--lines", "--json", input="hi\n" + request("hi", max_tokens=2) + "\nhi\n")
+    said = [l for l in r.stderr.splitlines() if b"is full: the answer is cut" in l]
+    assert [l.split(b":")[1] for l in said] == [b" line 1", b" line 3"] and [j["finish_reason"] for j in objects(r)] == ["context", "length", "context"]
+
+
+def test_unordered_answers_come_when_they_are_done(hokku):
+    lines = [request("Write a haiku about the sea", max_tokens=120), request("hi", max_tokens=1), request("hello", max_tokens=1)]
+    r = hokku(*SAMPLED, "--ignore-eos", "--lines", "--json", "--unordered", "-np", 3, input="\n".join(lines))
+    assert [j["line"] for j in objects(r)] == [2, 3, 1]
+    texts = hokku(*SAMPLED, "--ignore-eos", "--lines", "--unordered", "-np", 3, "-0", input="\n".join(lines)).stdout.split(b"\0")
+    assert [t.decode() for t in texts[:-1]] == [j["text"] for j in objects(r)]
+
+
+def test_the_front_line_is_shown_as_it_grows_and_a_slow_line_is_answered_at_once(home):
+    with started(home, *SAMPLED, "--lines", "--overflow", "shift", "--ignore-eos", "-q", "-n", 3, stdin=subprocess.PIPE) as p:
+        for _ in range(2):
+            p.stdin.write(b"hi\n")
+            p.stdin.flush()
+            assert p.stdout.readline()
+        p.stdin.write(json.dumps(ENDLESS).encode() + b"\nhi\n")
+        p.stdin.flush()
+        assert len(p.stdout.read(300)) == 300  # it never ends
+
+
+@pytest.mark.parametrize("json_", [True, False])
+def test_interrupted_what_is_done_is_printed_and_what_is_not_is_counted(home, json_):
+    args = [*SAMPLED, "--lines", "--overflow", "shift", "--ignore-eos", "-n", 5, "-c", 4096, "-np", 3, *(["--json"] if json_ else ["-0"])]
+    lines = ["Who are you?", json.dumps(ENDLESS), "hi", json.dumps(ENDLESS), "hello"]
+    for seconds in (1, 5, 25):  # until the three short ones are done
+        with started(home, *args, stdin=subprocess.PIPE) as p:
+            p.stdin.write("\n".join(lines).encode() + b"\n")
+            p.stdin.flush()
+            time.sleep(seconds)
+            p.send_signal(signal.SIGINT)
+            out, err = p.communicate(timeout=20)
+        if b"interrupted: 2 of the 5 lines read are not answered" in err:
+            break
+    assert p.returncode == -signal.SIGINT and b"interrupted: 2 of the 5 lines read are not answered" in err, err
+    if json_:
+        assert [json.loads(l)["line"] for l in out.splitlines()] == [1, 3, 5]
+    else:
+        answers = out.split(b"\0")
+        assert len(answers) == 6 and answers[5] == answers[3] == b"" and len(answers[1]) > 100 and answers[0] and answers[2] and answers[4]
+
+
+class Endless(threading.Thread):
+    """Writes a line to a process for ever; `written` counts the bytes."""
+
+    def __init__(self, p, line):
+        super().__init__(daemon=True)
+        self.p, self.line, self.written = p, line, 0
+        self.start()
+
+    def run(self):
+        try:
+            while True:
+                self.written += self.p.stdin.write(self.line)
+        except (BrokenPipeError, ValueError):
+            pass
+
+
+def test_endless_input_takes_bounded_memory_and_ends_with_its_reader(home):
+    with started(home, *SAMPLED, "--lines", "-n", 1, "--json", stdin=subprocess.PIPE, bufsize=0) as p:
+        feed = Endless(p, b"hi " * 300 + b"\n")
+        for i in range(40):
+            assert json.loads(p.stdout.readline())["line"] == i + 1
+        assert feed.written < 400 * len(feed.line)  # read as it is answered
+        p.stdout.close()
+        p.stdout = None
+        assert p.wait(timeout=60) in (-signal.SIGPIPE, 141)
+
+
+def test_a_line_without_end_holds_up_no_more_than_there_is_memory_for(home):
+    with started(home, *SAMPLED, "--lines", "--ignore-eos", "--overflow", "shift", "--json", stdin=subprocess.PIPE, bufsize=0) as p:
+        p.stdin.write(json.dumps(ENDLESS).encode() + b"\n")
+        feed = Endless(p, request("hi", max_tokens=0).encode() + b" " * 960 + b"\n")
+        end, before = time.time() + 60, -1
+        while before != feed.written and time.time() < end:
+            before = feed.written
+            time.sleep(1)
+        assert before == feed.written and 1000 < before / len(feed.line) < 1600, before / len(feed.line)
+
+
+# ------------------------------------------------------------------------------------------ requests
+
+
+def test_what_a_request_sets_is_what_the_options_set(hokku):
+    prompt = "Write a haiku about the sea"
+    lines = [prompt, request(prompt, seed=5), request(prompt, temperature=0), request(prompt, n_predict=4), request(prompt, seed=8, temperature=2, max_tokens=9)]
+    got = objects(hokku(*SAMPLED, "--lines", "--json", input="\n".join(lines)))
+    for j, args in zip(got, ([], ["-s", 5], ["--temp", 0], ["-n", 4], ["-s", 8, "--temp", 2, "-n", 9])):
+        assert without_times(j) == without_times(json.loads(hokku(*SAMPLED, *args, "--json", prompt).stdout)), args
+    assert len({tuple(j["tokens"]) for j in got}) == 5 and [j["seed"] for j in got] == [7, 5, 7, 7, 8]
+
+
+def test_messages_are_what_the_template_makes_of_them(hokku, tmp_path):
+    messages = [{"role": "system", "content": "You are terse."}, {"role": "user", "content": "Hi, I am Ann"},
+                {"role": "assistant", "content": " Hello <|im_end|> Ann.\n"}, {"role": "user", "content": "What is my name?"}]
+    lines = [json.dumps({"messages": messages}), json.dumps({"messages": messages[1:2]}), "Hi, I am Ann", json.dumps({"messages": messages})]
+    got = objects(hokku(*SAMPLED, "--lines", "--json", input="\n".join(lines)))
+    assert got[1]["tokens"] == got[2]["tokens"] and got[0]["tokens"] == got[3]["tokens"]
+    for line, used in ((got[0], messages), (got[2], messages[1:2])):
+        (tmp_path / "c.json").write_text(json.dumps({"messages": used, "add_generation_prompt": True}))
+        text = hokku("render", *BUILTIN[:2], tmp_path / "c.json").stdout
+        (tmp_path / "t.txt").write_bytes(text.replace(b"<|im_end|> Ann", b"(im_end) Ann"))
+        n = len(json.loads(hokku("tokenize", *BUILTIN[:2], "--special", "--bos", tmp_path / "t.txt").stdout))
+        assert abs(line["prompt_tokens"] - n) <= 8 * (used is messages)  # (the user's own mark is text)
+    assert objects(hokku(*SAMPLED, "-sys", "You are terse.", "--lines", "--json", input="Hi, I am Ann"))[0]["tokens"] == \
+        objects(hokku(*SAMPLED, "--lines", "--json", input=json.dumps({"messages": messages[:2]})))[0]["tokens"]
+
+
+@pytest.mark.parametrize("line,says", [
+    (request("x", top_q=1), 'unknown key "top_q": expected prompt or messages'),
+    (request("x", temperature="hot"), '"temperature": found "hot", expected a number'),
+    (request("x", max_tokens=-2), '"max_tokens": found -2, expected a whole number, -1 or more'),
+    (request("x", max_tokens=1, n_predict=1), "expected one of them"),
+    (json.dumps({"messages": []}), "an array of messages"),
+    (json.dumps({"messages": [{"role": "tool", "content": "x"}]}), 'message 1: "role": found "tool", expected "user"'),
+    (json.dumps({"messages": [{"role": "user", "content": ["x"]}]}), 'message 1: "content": found ["x"], expected a text'),
+    (json.dumps({"messages": [{"role": "user", "content": "x", "name": "y"}]}), 'a message with "name"'),
+    (json.dumps({"messages": [{"role": "user", "content": "x"}, {"role": "system", "content": "x"}]}), "first of all"),
+    ('{"prompt": "x", "prompt": "y"}', "duplicate"),
+    ('{"messages": [', "column")])
+def test_a_request_that_cannot_be_is_refused_by_name_and_the_rest_go_on(hokku, line, says):
+    r = hokku(*SAMPLED, "-n", 2, "--lines", "--json", input=f"hi\n{line}\nhi\n")
+    first, wrong, last = objects(r)
+    assert r.returncode == 1 and wrong["line"] == 2 and wrong["error"]["code"] == 2 and says in wrong["error"]["message"], wrong
+    assert first["tokens"] == last["tokens"]
+
+
+def test_what_cannot_stand_around_messages_is_said(hokku):
+    line = json.dumps({"messages": [{"role": "system", "content": "x"}, {"role": "user", "content": "y"}]})
+    for args, says in ((["before"], b"messages stand alone"), (["-sys", "x"], b"expected one of them"), (["-no-cnv"], b"need a chat template")):
+        r = hokku(*SAMPLED, "-n", 1, "--lines", *args, input=line)
+        assert r.returncode == 1 and says in r.stderr, r
+
+
+# -------------------------------------------------------------------------------------------- shards
+
+
+def test_shards_together_are_the_whole_and_each_again_is_the_same(hokku):
+    lines = "\n".join(["Who are you?", "", "hi", "Write a haiku about snow", TOO_LONG, "hello", "What is 3 plus 4?"])
+    run = lambda *args: hokku(*SAMPLED, "-n", 20, "--lines", "--json", *args, input=lines)
+    whole = [{**without_times(j), "line": j["line"]} for j in objects(run())]
+    parts = [objects(run("--shard", f"{i}/3")) for i in range(3)]
+    assert [[j["line"] for j in p] for p in parts] == [[3, 6], [1, 4, 7], [5]]
+    merged = sorted((j for p in parts for j in p), key=lambda j: j["line"])
+    assert [{**without_times(j), "line": j["line"]} for j in merged] == whole
+    again = run("--shard", "1/3", "-np", 1)
+    assert [without_times(j) for j in objects(again)] == [without_times(j) for j in parts[1]] and again.returncode == 0
+
+
+ARRAY = {"SLURM_ARRAY_TASK_COUNT": "3", "SLURM_ARRAY_TASK_MIN": "5"}
+
+
+@pytest.mark.parametrize("env,expected", [
+    ({"SLURM_PROCID": "2", "SLURM_NTASKS": "4"}, [2, 6]),
+    ({**ARRAY, "SLURM_ARRAY_TASK_ID": "6"}, [1, 4, 7]),
+    ({**ARRAY, "SLURM_ARRAY_TASK_ID": "9", "SLURM_ARRAY_TASK_STEP": "2"}, [2, 5]),
+    ({**ARRAY, "SLURM_ARRAY_TASK_ID": "6", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, [3])])
+def test_shard_auto_is_what_slurm_says(hokku, env, expected):
+    r = hokku(*SAMPLED, "-n", 1, "--lines", "--json", "--shard", "auto", env=env, input="hi\n" * 7)
+    assert r.returncode == 0 and [j["line"] for j in objects(r)] == expected, r
+
+
+@pytest.mark.parametrize("args,env,says", [
+    (["--lines", "--shard", "3/3"], {}, b"found \"3/3\", expected I/N"),
+    (["--lines", "--shard", "1"], {}, b"expected I/N"),
+    (["--lines", "--shard", "-1/2"], {}, b"expected I/N"),
+    (["--lines", "--shard", "auto"], {}, b"found neither SLURM_PROCID"),
+    (["--lines", "--shard", "auto"], {**ARRAY, "SLURM_ARRAY_TASK_ID": "9"}, b"expected an array without gaps: --array=0-2"),
+    (["--lines", "--shard", "auto"], {"SLURM_ARRAY_TASK_COUNT": "1", "SLURM_ARRAY_TASK_MIN": "2", "SLURM_ARRAY_TASK_ID": "2"}, b"--shard 2/N"),
+    (["--lines", "--shard", "auto"], {"SLURM_PROCID": "4", "SLURM_NTASKS": "4"}, b"found task 4 of 4"),
+    (["--shard", "0/2"], {}, b"--shard is for --lines"),
+    (["--unordered", "--turns"], {}, b"--unordered is for --lines"),
+    (["-np", "2"], {}, b"--parallel is for --lines"),
+    (["--lines", "-np", "257"], {}, b"257")])
+def test_wrong_usage_of_many_is_2(hokku, args, env, says):
+    r = hokku(*BUILTIN, *args, env=env, input="hi\n")
+    assert r.returncode == 2 and says in r.stderr and r.stdout == b"", r
+
+
+# -------------------------------------------------------------------------------------------- progress
+
+
+def test_a_terminal_sees_how_far_it_is_and_no_trace_of_it(home, tmp_path):
+    def seen(n_lines):
+        """Whether an estimate was shown before all was done."""
+        (tmp_path / "in").write_text("Write a haiku about the sea\n" * n_lines)
+        command = f"{HOKKU} {' '.join(map(str, SAMPLED))} --ignore-eos -n 40 --lines < {tmp_path}/in > {tmp_path}/out; echo done"
+        t = Terminal(["sh", "-c", command], 80, 24, env=home)
+        screen = lambda: "\n".join(t.screen.rows())
+        try:
+            assert t.wait(lambda: "s left" in screen() or "done" in t.screen.rows()[0:1], 60), t.raw
+            shown = screen()
+            assert t.wait(lambda: "done" in t.screen.rows()[0:1], 240), t.screen.rows()
+            assert "lines" not in screen()
+        finally:
+            t.close()
+        assert "s left" not in shown or (" lines · " in shown and "/s · " in shown), shown
+        return "s left" in shown
+    assert any(seen(n) for n in (30, 300, 3000))  # as many as this machine needs
+    assert len((tmp_path / "out").read_bytes()) > 1000
+
+
+BROKEN = ['{"prompt": "hi"', '{"seed": 1, "prompt": "hi"', "{'prompt': 'hi'}", ' { "max_tokens":5,"prompt":"hi",}', '{"temperature": nan, "prompt": "hi"}']
+
+
+@pytest.mark.parametrize("line", BROKEN)
+def test_an_object_that_is_broken_is_an_error_whichever_key_is_first(hokku, line):
+    r = hokku(*BUILTIN, "--lines", "-n", 3, input=line)
+    assert r.returncode == 1 and b"line 1: column " in r.stderr and r.stdout == b"\n", r
+
+
+@pytest.mark.parametrize("first", ["Who are you?", '{"prompt": "Who are you?"}'])
+def test_a_byte_order_mark_before_the_first_line_is_no_part_of_it(hokku, first):
+    lines = f"{first}\r\n{first}\r\n".encode()
+    want, got = ([without_times(j) for j in objects(hokku(*SAMPLED, "--lines", "--json", input=b + lines))] for b in (b"", b"\xef\xbb\xbf"))
+    assert len(got) == 2 and got == want
+    for way in ("--lines", "--turns"):
+        want, got = (hokku(*SAMPLED, way, input=b + b"Who are you?\n").stdout for b in (b"", b"\xef\xbb\xbf"))
+        assert got == want
+    assert hokku(*SAMPLED, "--lines", input=b"\xef\xbb\xbf").stdout == b""  # nothing behind it

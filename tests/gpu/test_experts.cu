@@ -1,0 +1,508 @@
+// Mixtures of experts: who is chosen, the order of rows by expert, products with chosen matrices
+// and their sum, against plain references in double.
+#include <algorithm>
+
+#include "experts.h"
+#include "gpu_test.h"
+
+// A stack of random matrices on the device; of matrix i row r is values[(i * rows + r) * n_cols].
+struct test_stack {
+    struct wmat w;
+    std::vector<float> values;
+    device_array<uint8_t> planes;
+    test_stack(struct random_stream &r, uint32_t type, uint32_t n, uint32_t rows, uint32_t n_cols)
+        : values((size_t)n * rows * n_cols),
+          planes(cuda_layout_stack(type, n, rows, n_cols, nullptr, nullptr))
+    {
+        const size_t row = quant_row_bytes(type, n_cols);
+        std::vector<uint8_t> file(n * rows * row);
+        random_blocks(type, file.data(), file.size(), 1.0, r.u64());
+        for (uint32_t i = 0; i < n * rows; i++)
+            quant_dequantize(type, &file[i * row], &values[(size_t)i * n_cols], n_cols);
+        cuda_layout_stack(type, n, rows, n_cols, planes.p, &w);
+        device_array<uint8_t> raw(file);
+        for (uint32_t i = 0; i < n; i++)
+            must(repack_launch(&Q, type, raw.p + i * rows * row, &w, i * w.n_tile * TILE_ROWS, rows,
+                               &ERR));
+        must(CHECK_CUDA(cudaStreamSynchronize(Q.stream), &ERR));
+    }
+    double product(uint32_t i, uint32_t row, const float *x, double *size) const
+    {
+        const float *v = &values[((size_t)i * w.rows + row) * w.n_cols];
+        double sum = 0;
+        *size = 0;
+        for (uint32_t k = 0; k < w.n_cols; k++) {
+            sum += (double)v[k] * x[k];
+            *size += fabs((double)v[k] * x[k]);
+        }
+        return sum;
+    }
+};
+
+// ---- the choice
+
+// The definition, one step after the other (src/cpu/experts.c).
+static bool is_better(float a, float b)
+{
+    return !std::isnan(b) && !(a <= b);
+}
+
+static std::vector<uint32_t> chosen_of(const struct experts &x, const std::vector<float> &score)
+{
+    const uint32_t size = x.n / x.n_group;
+    std::vector<int> state(x.n, x.n_group_used == x.n_group);
+    for (uint32_t k = 0; x.n_group_used < x.n_group && k < x.n_group_used; k++) {
+        int best = -1;
+        float best_sum = 0;
+        for (uint32_t g = 0; g < x.n_group; g++) {
+            std::vector<float> s(score.begin() + g * size, score.begin() + (g + 1) * size);
+            std::sort(s.begin(), s.end(), std::greater<float>());
+            const float sum = size > 1 ? s[0] + s[1] : s[0];
+            if (!state[g * size] && (best < 0 || is_better(sum, best_sum)))
+                best = (int)g, best_sum = sum;
+        }
+        for (uint32_t i = 0; i < size; i++)
+            state[best * size + i] = 1;
+    }
+    for (uint32_t k = 0; k < x.n_used; k++) {
+        int best = -1;
+        for (uint32_t i = 0; i < x.n; i++)
+            if (state[i] == 1 && (best < 0 || is_better(score[i], score[best])))
+                best = (int)i;
+        state[best] = 2;
+    }
+    std::vector<uint32_t> chosen;
+    for (uint32_t i = 0; i < x.n; i++)
+        if (state[i] == 2)
+            chosen.push_back(i);
+    return chosen;
+}
+
+static void check_choice(struct random_stream &r, struct experts x, bool biased, bool ties,
+                         bool nan)
+{
+    const uint32_t n = 3, n_cols = 40;
+    std::vector<float> logits = r.floats(n * x.n, 3.0), bias = r.floats(x.n, 0.3);
+    for (float &v : logits)
+        v = ties ? std::round(v) : v;
+    for (float &v : bias)
+        v = ties ? 0.0f : v;
+    if (nan)
+        logits[x.n + x.n / 2] = NAN;
+    const std::vector<float> in = r.floats(n * n_cols), norm = r.floats(n_cols);
+    const std::vector<float> router = r.floats(n_cols);
+    device_array<float> dl(logits), db(bias), dx(in), dn(norm), dr(router), weight(n * x.n_used),
+        shared(n);
+    device_array<uint32_t> chosen(n * x.n_used);
+    struct choice c = {};
+    c.facts = x;
+    c.logits = dl.p;
+    c.bias = biased ? db.p : nullptr;
+    c.chosen = chosen.p;
+    c.weight = weight.p;
+    c.router = dr.p;
+    c.x = dx.p;
+    c.norm = dn.p;
+    c.eps = 0.01f;
+    c.n_cols = n_cols;
+    c.shared = shared.p;
+    must(choose_launch(&Q, &c, n, &ERR));
+    const std::vector<uint32_t> got = chosen.get();
+    const std::vector<float> weights = weight.get(), gates = shared.get();
+    for (uint32_t t = 0; t < n; t++) {
+        const float *l = &logits[t * x.n];
+        std::vector<float> p(x.n), score(x.n);
+        double sum = 0, taken = 0, squares = 0, dot = 0;
+        for (uint32_t i = 0; i < x.n; i++)
+            sum += exp((double)l[i]);
+        for (uint32_t i = 0; i < x.n; i++) {
+            p[i] = (float)(x.gate == EXPERT_SOFTMAX ? exp((double)l[i]) / sum
+                                                    : 1 / (1 + exp(-(double)l[i])));
+            // without a bias and groups the logits themselves are compared
+            score[i] = biased || x.n_group_used < x.n_group ? p[i] + (biased ? bias[i] : 0) : l[i];
+        }
+        const std::vector<uint32_t> want = chosen_of(x, score);
+        for (uint32_t i : want)
+            taken += p[i];
+        for (uint32_t k = 0; k < x.n_used; k++) {
+            const double w = p[want[k]] / (x.normed ? taken : 1) * x.scale;
+            const size_t at = t * x.n_used + k;
+            check(got[at] == want[k], "%u of %u, row %u: expert %u, expected %u", k, x.n, t,
+                  got[at], want[k]);
+            check(nan && std::isnan(w) ? std::isnan(weights[at])
+                                       : fabs(weights[at] - w) <= 1e-6 + 1e-5 * fabs(w),
+                  "%u of %u, row %u: weighs %g, expected %g", k, x.n, t, weights[at], w);
+        }
+        for (uint32_t i = 0; i < n_cols; i++) {
+            squares += (double)in[t * n_cols + i] * in[t * n_cols + i];
+            dot += (double)in[t * n_cols + i] * norm[i] * router[i];
+        }
+        const double gate = 1 / (1 + exp(-dot / sqrt(squares / n_cols + (double)0.01f)));
+        check(fabs(gates[t] - gate) <= 1e-5, "row %u: shared gate %g, expected %g", t, gates[t],
+              gate);
+    }
+}
+
+static void the_best_are_chosen_and_the_first_of_equals(void)
+{
+    struct random_stream r = {41};
+    for (enum expert_gate gate : {EXPERT_SOFTMAX, EXPERT_SIGMOID})
+        for (uint32_t n : {1u, 6u, 60u, 128u, 1200u})
+            for (int kind = 0; kind < 6; kind++) {
+                struct experts x = {};
+                x.n = n;
+                x.n_used = kind == 3 ? n : lesser(n, 1u + (uint32_t)kind * 3);
+                x.gate = gate;
+                x.normed = kind % 2;
+                x.scale = kind == 2 ? 2.5f : 1.0f;
+                x.n_group = x.n_group_used = 1;
+                if (kind >= 4 && n % 4 == 0) {
+                    x.n_group = kind == 4 ? 4 : n / 2;
+                    x.n_group_used = kind == 4 ? 3 : n / 4;
+                    x.n_used = lesser(x.n_used, n / x.n_group * x.n_group_used);
+                }
+                const bool nan = kind == 2 && gate == EXPERT_SIGMOID && n > 1;
+                check_choice(r, x, kind == 1 || kind == 4, kind != 1 && kind != 4 && kind != 5,
+                             nan);
+            }
+}
+
+// ---- the order of rows
+
+static void rows_are_grouped_in_order(void)
+{
+    struct random_stream r = {42};
+    for (uint32_t n_expert : {1u, 5u, 32u, 128u})
+        for (uint32_t n : {1u, 2u, 33u, 200u})
+            for (uint32_t per_item : {2u, 32u}) {
+                const uint32_t n_used = n_expert > 4 ? 3 : 1, n_pair = n * n_used;
+                std::vector<uint32_t> chosen(n_pair);
+                for (uint32_t t = 0; t < n; t++) // distinct, ascending; the last experts get none
+                    for (uint32_t k = 0; k < n_used; k++)
+                        chosen[t * n_used + k] =
+                            k * (n_expert / 4) +
+                            (uint32_t)(r.u64() % (n_expert > 4 ? n_expert / 4 : 1));
+                const uint32_t n_item = expert_items(n_expert, n_pair, per_item);
+                device_array<uint32_t> dc(chosen), place(n_pair), pair_at(n_pair);
+                device_array<struct expert_item> items(n_item);
+                const struct grouping g = {dc.p,     place.p, pair_at.p, items.p,
+                                           n_expert, n_pair,  per_item,  nullptr};
+                must(group_launch(&Q, &g, &ERR));
+                std::vector<uint32_t> order(n_pair);
+                for (uint32_t i = 0; i < n_pair; i++)
+                    order[i] = i;
+                std::stable_sort(order.begin(), order.end(),
+                                 [&](uint32_t a, uint32_t b) { return chosen[a] < chosen[b]; });
+                check(pair_at.get() == order, "%u rows, %u experts: another order", n, n_expert);
+                const std::vector<uint32_t> places = place.get();
+                for (uint32_t i = 0; i < n_pair; i++)
+                    check(places[order[i]] == i, "pair %u is at %u, expected %u", order[i],
+                          places[order[i]], i);
+                uint32_t next = 0; // the items have all places, in order
+                for (const struct expert_item &item : items.get()) {
+                    check(item.n <= per_item, "%u rows in an item of %u", item.n, per_item);
+                    check(item.n == 0 || item.first == next, "an item at %u, expected %u",
+                          item.first, next);
+                    for (uint32_t i = 0; i < item.n && next + i < n_pair; i++)
+                        check(chosen[order[next + i]] == item.expert,
+                              "place %u: expert %u, "
+                              "expected %u",
+                              next + i, item.expert, chosen[order[next + i]]);
+                    next += item.n;
+                }
+                check(next == n_pair, "%u pairs in items, expected %u", next, n_pair);
+            }
+}
+
+// ---- products
+
+static double gated_by(enum activation act, double gate, double up)
+{
+    if (act == ACT_CLAMPED_SWIGLU) {
+        const double a = fmin(gate, 7);
+        return a / (1 + exp(-1.702 * a)) * (fmax(-7, fmin(7, up)) + 1);
+    }
+    return activated(act, gate) * up;
+}
+
+static void near(const char *what, uint32_t type, uint32_t i, double got, double want, double size)
+{
+    check(fabs(got - want) <= 3e-5 * size + 1e-6, "%s, %s, %u: %g, expected %g", what,
+          quant_info(type)->name, i, got, want);
+}
+
+static uint32_t columns(uint32_t type, uint32_t about)
+{
+    const uint32_t block = quant_info(type)->block_elems;
+    return block == 1 ? about + 3 : div_up(about, block) * block;
+}
+
+// One row: gate and up, apart and together, of one input; and the sum of rows of their own.
+static void one_row(struct random_stream &r, uint32_t type, uint32_t n_expert, uint32_t n_slot,
+                    uint32_t rows, uint32_t n_cols, enum activation act)
+{
+    test_stack gate(r, type, n_expert, rows, n_cols), up(r, type, n_expert, rows, n_cols);
+    std::vector<uint32_t> chosen(n_slot);
+    for (uint32_t k = 0; k < n_slot; k++)
+        chosen[k] = k * n_expert / n_slot;
+    const std::vector<float> x = r.floats(n_slot * n_cols), norm = r.floats(n_cols, 2.0);
+    const std::vector<float> bg = r.floats(n_expert * rows), bu = r.floats(n_expert * rows);
+    const std::vector<float> weight = r.floats(n_slot), shared = r.floats(rows),
+                             y0 = r.floats(rows);
+    const std::vector<float> half = {0.5f};
+    device_array<float> dx(x), dn(norm), dbg(bg), dbu(bu), dw(weight), ds(shared), dy(y0), dh(half),
+        y(n_slot * rows);
+    device_array<uint32_t> dc(chosen);
+    double squares = 0;
+    std::vector<float> normed(n_cols);
+    for (uint32_t i = 0; i < n_cols; i++)
+        squares += (double)x[i] * x[i];
+    for (uint32_t i = 0; i < n_cols; i++)
+        normed[i] = (float)(x[i] * norm[i] / sqrt(squares / n_cols + (double)0.01f));
+
+    struct expert_row m = {};
+    m.mode = EXPERT_GATED;
+    m.w[0] = gate.w;
+    m.w[1] = up.w;
+    m.bias[0] = dbg.p;
+    m.bias[1] = dbu.p;
+    m.chosen = dc.p;
+    m.n_slot = n_slot;
+    m.x = dx.p;
+    m.norm = dn.p;
+    m.eps = 0.01f;
+    m.act = act;
+    m.xielu = XIELU;
+    m.y = y.p;
+    check(expert_row_fits(&Q, &m), "%u x %u does not fit", rows, n_cols);
+    must(expert_row_launch(&Q, &m, &ERR));
+    std::vector<float> got = y.get();
+    for (uint32_t i = 0; i < n_slot * rows; i++) {
+        const uint32_t e = chosen[i / rows], row = i % rows;
+        double sg, su;
+        const double g = gate.product(e, row, normed.data(), &sg) + bg[e * rows + row];
+        const double u = up.product(e, row, normed.data(), &su) + bu[e * rows + row];
+        const double slope = act == ACT_RELU_SQR ? 2 * fabs(g) + 1 : 1.2;
+        near("gated", type, i, got[i], gated_by(act, g, u),
+             (sg + 1) * slope * (fabs(u) + 1) +
+                 (su + 1) * (fabs(gated_by(act, g, 0.0)) + slope * (fabs(g) + 1)));
+    }
+
+    m.mode = EXPERT_STORE; // weighed inputs, no norm
+    m.norm = nullptr;
+    m.weight = dw.p;
+    must(expert_row_launch(&Q, &m, &ERR));
+    got = y.get();
+    for (uint32_t i = 0; i < n_slot * rows; i++) {
+        const uint32_t e = chosen[i / rows], row = i % rows;
+        double size;
+        const double v = weight[i / rows] * gate.product(e, row, x.data(), &size);
+        near("stored", type, i, got[i], v + bg[e * rows + row], size + 1);
+    }
+
+    m.mode = EXPERT_SUM;
+    m.own_rows = true;
+    m.weight = nullptr;
+    m.sum = {dw.p, ds.p, dh.p, true, 0.25f, dy.p};
+    check(expert_row_fits(&Q, &m), "%u rows of %u do not fit", n_slot, n_cols);
+    must(expert_row_launch(&Q, &m, &ERR));
+    got = dy.get();
+    for (uint32_t row = 0; row < rows; row++) {
+        double v = shared[row] * 0.5, size, all = 1;
+        for (uint32_t k = 0; k < n_slot; k++) {
+            v += weight[k] *
+                 (gate.product(chosen[k], row, &x[k * n_cols], &size) + bg[chosen[k] * rows + row]);
+            all += size;
+        }
+        near("summed", type, row, got[row], y0[row] + 0.25 * v, all);
+    }
+}
+
+static void products_of_one_row_agree(void)
+{
+    struct random_stream r = {43};
+    const enum activation acts[] = {ACT_SILU, ACT_CLAMPED_SWIGLU, ACT_GELU_TANH, ACT_RELU_SQR};
+    uint32_t i = 0;
+    for (uint32_t type : ALL_TYPES) {
+        one_row(r, type, 5, 2, 21, columns(type, 64), acts[i++ % 4]);
+        one_row(r, type, 5, 4, 40, columns(type, 160), acts[i++ % 4]);
+    }
+    one_row(r, QUANT_Q8_0, 3, 1, 8, 32, ACT_SILU);
+    one_row(r, QUANT_MXFP4, 12, 12, 40, 704, ACT_CLAMPED_SWIGLU);
+}
+
+// Several rows: of all with one matrix, and grouped, to the sum.
+static void rows_of(struct random_stream &r, uint32_t type, uint32_t n, uint32_t n_expert,
+                    uint32_t n_used, uint32_t rows, uint32_t n_cols, uint32_t per_item)
+{
+    test_stack w(r, type, n_expert, rows, n_cols), v(r, type, n_expert, rows, n_cols);
+    const uint32_t n_pair = n * n_used, n_item = expert_items(n_expert, n_pair, per_item);
+    std::vector<uint32_t> chosen(n_pair);
+    for (uint32_t t = 0; t < n; t++) // an expert in common, others not
+        for (uint32_t k = 0; k < n_used; k++)
+            chosen[t * n_used + k] = k == 0 ? 0 : k * (n_expert - 1) / n_used + t % 2;
+    const std::vector<float> x = r.floats(n * n_cols), bias = r.floats(n_expert * rows);
+    const std::vector<float> weight = r.floats(n_pair), y0 = r.floats(n * rows);
+    device_array<float> dx(x), db(bias), dw(weight), dy(y0), y(n_pair * rows), z(n_pair * rows);
+    device_array<uint32_t> dc(chosen), place(n_pair), pair_at(n_pair);
+    device_array<struct expert_item> items(n_item);
+    device_array<uint8_t> act32(n * act_row_bytes(QUANT_Q8_0, div_up(n_cols, 32u) * 32));
+    device_array<uint8_t> act_f32(n * act_row_bytes(QUANT_F32, n_cols));
+    const bool plain = quant_info(type)->block_elems == 1;
+    const struct grouping g = {dc.p,     place.p, pair_at.p, items.p,
+                               n_expert, n_pair,  per_item,  nullptr};
+    must(act_launch(&Q, dx.p, n, n_cols, nullptr, 0.0f, plain ? nullptr : act32.p,
+                    plain ? act_f32.p : nullptr, nullptr, &ERR));
+    must(group_launch(&Q, &g, &ERR));
+    struct expert_rows m = {};
+    m.w[0] = w.w;
+    m.w[1] = v.w;
+    m.bias[0] = db.p;
+    m.y[0] = y.p;
+    m.y[1] = z.p;
+    m.n_part = 2;
+    m.items = items.p;
+    m.n_item = n_item;
+    m.n_row = n;
+    m.per_item = per_item;
+    m.pair_at = pair_at.p;
+    m.n_used = n_used;
+    m.weight = dw.p;
+    m.act32 = act32.p;
+    m.act_f32 = act_f32.p;
+    must(expert_rows_launch(&Q, &m, &ERR));
+    const struct expert_sum sum = {dw.p, nullptr, nullptr, true, 0.5f, dy.p};
+    must(expert_sum_launch(&Q, &sum, y.p, place.p, n, n_used, rows, nullptr, &ERR));
+    const std::vector<float> got = y.get(), second = z.get(), sums = dy.get();
+    const std::vector<uint32_t> places = place.get();
+    for (uint32_t t = 0; t < n; t++)
+        for (uint32_t row = 0; row < rows; row++) {
+            double total = 0, all = 1;
+            for (uint32_t k = 0; k < n_used; k++) {
+                const uint32_t pair = t * n_used + k, e = chosen[pair];
+                const size_t at = (size_t)places[pair] * rows + row;
+                double size;
+                double want = weight[pair] * w.product(e, row, &x[t * n_cols], &size);
+                near("a row", type, pair, got[at], want + bias[e * rows + row], size + 1);
+                total += weight[pair] * (want + bias[e * rows + row]);
+                all += size;
+                want = weight[pair] * v.product(e, row, &x[t * n_cols], &size);
+                near("a row of the second", type, pair, second[at], want, size + 1);
+            }
+            near("a sum", type, t, sums[t * rows + row], y0[t * rows + row] + 0.5 * total, all);
+        }
+    // all rows with the first matrix
+    m.items = nullptr;
+    m.pair_at = nullptr;
+    m.weight = nullptr;
+    m.n_part = 1;
+    m.n_item = div_up(n, per_item);
+    must(expert_rows_launch(&Q, &m, &ERR));
+    const std::vector<float> first = y.get();
+    for (uint32_t i = 0; i < n * rows; i++) {
+        double size;
+        const double want = w.product(0, i % rows, &x[i / rows * n_cols], &size);
+        near("ungrouped", type, i, first[i], want + bias[i % rows], size + 1);
+    }
+}
+
+static void products_of_several_rows_agree(void)
+{
+    struct random_stream r = {44};
+    uint32_t i = 0;
+    for (uint32_t type : ALL_TYPES) {
+        const uint32_t n = i++ % 2 ? 37 : 5;
+        rows_of(r, type, n, 5, 2, 21, columns(type, 64), n > 5 ? 32 : 2);
+        rows_of(r, type, 6, 4, 2, 40, columns(type, 160), 32);
+    }
+}
+
+// Plain weights and all rows: in tiles the same bits as by twos, with two matrices at once too.
+static void plain_rows_in_tiles(struct random_stream &r, uint32_t type, uint32_t n, uint32_t rows,
+                                uint32_t n_cols)
+{
+    test_stack w(r, type, 1, rows, n_cols), v(r, type, 1, rows, n_cols);
+    const std::vector<float> x = r.floats(n * n_cols), bias = r.floats(rows);
+    device_array<float> dx(x), db(bias), y(n * rows), z(n * rows);
+    device_array<uint8_t> act(n * act_row_bytes(QUANT_F32, n_cols));
+    must(act_launch(&Q, dx.p, n, n_cols, nullptr, 0.0f, nullptr, act.p, nullptr, &ERR));
+    struct expert_rows m = {};
+    m.w[0] = w.w;
+    m.w[1] = v.w;
+    m.bias[1] = db.p;
+    m.y[0] = y.p;
+    m.y[1] = z.p;
+    m.n_part = 2;
+    m.n_row = n;
+    m.n_used = 1;
+    m.act_f32 = act.p;
+    std::vector<float> got[2][2];
+    for (int i = 0; i < 2; i++) {
+        m.per_item = i ? 32 : EXPERT_FEW;
+        m.n_item = div_up(n, m.per_item);
+        must(expert_rows_launch(&Q, &m, &ERR));
+        got[i][0] = y.get();
+        got[i][1] = z.get();
+    }
+    check(got[0][0] == got[1][0] && got[0][1] == got[1][1], "type %u, %u rows of %u: other bits",
+          type, n, n_cols);
+    for (uint32_t i = 0; i < n * rows; i++) {
+        double size;
+        const double want = v.product(0, i % rows, &x[i / rows * n_cols], &size) + bias[i % rows];
+        near("plain rows", type, i, got[1][1][i], want, size + 1);
+    }
+}
+
+static void plain_rows_are_the_same_bits_in_tiles(void)
+{
+    struct random_stream r = {46};
+    for (uint32_t type : {QUANT_F32, QUANT_F16, QUANT_BF16}) {
+        plain_rows_in_tiles(r, type, 5, 21, 36);
+        plain_rows_in_tiles(r, type, 16, 32, 64);
+        plain_rows_in_tiles(r, type, 37, 72, 200);
+        plain_rows_in_tiles(r, type, 33, 8, 130);
+    }
+}
+
+// A step that is not to be made leaves everything as it is.
+static void a_skipped_step_writes_nothing(void)
+{
+    struct random_stream r = {45};
+    const std::vector<uint32_t> one = {1}, ids = {77, 78};
+    const std::vector<float> x = r.floats(32), out = r.floats(16);
+    test_stack w(r, QUANT_Q8_0, 2, 8, 32);
+    device_array<uint32_t> skip(one), chosen(ids);
+    device_array<float> dx(x), y(out), weight(out);
+    struct choice c = {};
+    c.facts = {};
+    c.facts.n = c.facts.n_used = 2;
+    c.facts.n_group = c.facts.n_group_used = 1;
+    c.logits = dx.p;
+    c.chosen = chosen.p;
+    c.weight = weight.p;
+    c.skip = skip.p;
+    must(choose_launch(&Q, &c, 1, &ERR));
+    struct expert_row m = {};
+    m.w[0] = w.w;
+    m.chosen = chosen.p; // there are no such experts
+    m.n_slot = 2;
+    m.x = dx.p;
+    m.y = y.p;
+    m.skip = skip.p;
+    must(expert_row_launch(&Q, &m, &ERR));
+    check(chosen.get() == ids && y.get() == out && weight.get() == out, "something was written");
+}
+
+int main(void)
+{
+    static const tap_test tests[] = {
+        {"the best are chosen, and the first of equals",
+         the_best_are_chosen_and_the_first_of_equals},
+        {"rows are grouped in order", rows_are_grouped_in_order},
+        {"products of one row agree", products_of_one_row_agree},
+        {"products of several rows agree", products_of_several_rows_agree},
+        {"plain rows are the same bits in tiles", plain_rows_are_the_same_bits_in_tiles},
+        {"a skipped step writes nothing", a_skipped_step_writes_nothing},
+    };
+    return gpu_test_main(tests);
+}

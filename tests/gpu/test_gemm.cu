@@ -1,0 +1,423 @@
+// Products of many columns, on matrix units and by cuBLAS, against a plain reference in double; a
+// column has the same bits in any company.
+#include "products.h"
+
+// Rows (n_cols) of very different magnitudes.
+static void spread(std::vector<float> &x, uint32_t n_cols)
+{
+    static const float sizes[] = {1.0f, 1e5f, 1e-6f, 1e8f, 100.0f};
+    for (size_t i = 0; i < x.size(); i++)
+        x[i] *= sizes[i / n_cols % 5];
+}
+
+static void gemm_agrees_for_odd_shapes(void)
+{
+    struct random_stream r = {18};
+    for (uint32_t type :
+         {(uint32_t)QUANT_F32, (uint32_t)QUANT_BF16, (uint32_t)QUANT_Q4_K, (uint32_t)QUANT_IQ4_NL})
+        for (uint32_t n_col : {25u, 33u}) {
+            const uint32_t n = quant_info(type)->block_elems == 1 ? 172 : 256, rows = 43;
+            const uint32_t ld = gemm_ld(n);
+            test_matrix m(r, type, rows, n);
+            std::vector<float> x = r.floats(n * n_col), bias = r.floats(rows, 1e-9);
+            spread(x, n);
+            device_array<float> dx(x), y(r.floats(n_col * rows)), xf(n_col * ld), undo(n_col);
+            device_array<float> db(bias);
+            device_array<__half> xh(n_col * ld);
+            device_array<uint8_t> tile(16 * ld * 4); // rows in several turns
+            struct act_f16 f16 = {xh.p, ld, undo.p, 0.0f, nullptr};
+            must(act_launch(&Q, dx.p, n_col, n, nullptr, 0, nullptr, xf.p, &f16, &ERR));
+            const void *in = type == QUANT_F32 ? (const void *)xf.p : (const void *)xh.p;
+            m.w.half_scale = type == QUANT_F32 ? 1.0f : 1024.0f;
+            must(gemm_launch(&Q, &m.w, in, n_col, y.p, rows, 1.0f, 0.0f, tile.p, tile.n, &ERR));
+            must(finish_product_launch(&Q, y.p, type == QUANT_F32 ? nullptr : undo.p, db.p, 0.0f,
+                                       false, y.p, n_col, rows, &ERR));
+            product p = reference(m, x, n_col);
+            for (size_t i = 0; i < p.y.size(); i++)
+                p.y[i] += bias[i % rows];
+            double w = worst(y.get(), p.y, p.size);
+            // float16 operands: half a unit in the eleventh bit of each, errors independent
+            check(w <= (type == QUANT_F32 ? 4e-6 : 1.5e-3), "%s, %u columns: off by %g",
+                  quant_info(type)->name, n_col, w);
+            if (type != QUANT_F32)
+                continue;
+            // twice what there is, and a part of the product
+            must(gemm_launch(&Q, &m.w, in, n_col, y.p, rows, 0.22f, 2.0f, tile.p, tile.n, &ERR));
+            for (size_t i = 0; i < p.y.size(); i++)
+                p.y[i] = 2 * p.y[i] + (double)0.22f * (p.y[i] - bias[i % rows]);
+            w = worst(y.get(), p.y, p.size);
+            check(w <= 8e-6, "F32 added in part, %u columns: off by %g", n_col, w);
+        }
+}
+
+static struct weight_range range_of(const test_matrix &m, const float *norm = nullptr,
+                                    const float *bias = nullptr)
+{
+    device_array<float> out(std::vector<float>{0.0f, 0.0f});
+    must(weight_range_launch(&Q, &m.w, norm, bias, (struct weight_range *)out.p, &ERR));
+    std::vector<float> v = out.get();
+    return {v[0], v[1]};
+}
+
+static void ranges_of_weights_are_those_of_the_reference(void)
+{
+    struct random_stream r = {29};
+    for (uint32_t type : ALL_TYPES) {
+        const uint32_t n = quant_info(type)->block_elems == 1 ? 173 : 256, rows = 75;
+        test_matrix m(r, type, rows, n);
+        std::vector<float> norm = r.floats(n, 3.0), bias = r.floats(rows, 50.0);
+        device_array<float> dn(norm), db(bias);
+        double top = 0, bound = 0;
+        for (uint32_t i = 0; i < rows; i++) {
+            double sum = 0;
+            for (uint32_t k = 0; k < n; k++) {
+                double w = m.values[(size_t)i * n + k];
+                top = fmax(top, fabs(w));
+                sum += w * norm[k] * w * norm[k];
+            }
+            bound = fmax(bound, sqrt(sum * n) + fabs(bias[i]));
+        }
+        struct weight_range got = range_of(m, dn.p, db.p);
+        check(fabs(got.top - top) <= 1e-5 * top && fabs(got.bound - bound) <= 1e-5 * bound,
+              "%s: %g and %g, expected %g and %g", quant_info(type)->name, got.top, got.bound, top,
+              bound);
+    }
+    for (double top = 1e-30; top < 1e38; top *= 1.9) {
+        double scale = half_range((float)top);
+        check(top * scale <= 32768 && top * scale > 16384, "%g times %g", top, scale);
+        check(scale * half_range_undo((float)scale) == 1, "%g is not undone", scale);
+    }
+    check(half_range(0.0f) == 1 && isnan(half_range(INFINITY)) && isnan(half_range(NAN)) &&
+              isnan(half_range_undo(NAN)),
+          "zero, or no numbers");
+}
+
+// What the products of gemm_hopper.cu and gemm_few.cu share: a matrix, inputs, scratch.
+struct gemm_case {
+    uint32_t n, n_cols;
+    bool few;
+    struct gemm_scratch sizes;
+    std::vector<float> x;
+    device_array<float> dx, undo, undo_gated;
+    device_array<uint8_t> packed, partial, counters;
+
+    static struct gemm_scratch scratch(void)
+    {
+        struct gemm_scratch s;
+        gemm_scratch(Q.n_sm, &s);
+        return s;
+    }
+    static void spoil(const device_array<uint8_t> &a) // with NaNs
+    {
+        must(CHECK_CUDA(cudaMemsetAsync(a.p, 0xFF, a.n, Q.stream), &ERR));
+    }
+    gemm_case(struct random_stream &r, uint32_t n_, uint32_t n_cols_, bool few_ = false)
+        : n(n_), n_cols(n_cols_), few(few_), sizes(scratch()), x(r.floats((size_t)n_ * n_cols_)),
+          dx(x.size()), undo(std::vector<float>(gemm_undo_room(n_))),
+          undo_gated(std::vector<float>(gemm_undo_room(n_))), packed(gemm_few_bytes(n_, n_cols_)),
+          partial(sizes.partial), counters(sizes.counters)
+    {
+        must(CHECK_CUDA(cudaMemsetAsync(counters.p, 0, counters.n, Q.stream), &ERR));
+        spread(x, n_cols);
+        pack(0.0f);
+    }
+    // From x; bound: of the row's results of MATVEC_GATED, were its values' mean square 1.
+    void pack(float bound)
+    {
+        struct act_f16 f16 = {(__half *)packed.p, few ? GEMM_FEW_PACKED : GEMM_PACKED, undo.p,
+                              bound, undo_gated.p};
+        dx.put(x);
+        spoil(packed); // nothing may come of the rows beyond n
+        must(act_launch(&Q, dx.p, n, n_cols, nullptr, 0, nullptr, nullptr, &f16, &ERR));
+    }
+    void launch(const struct gemm &g)
+    {
+        must(few ? gemm_few_launch(&Q, &g, &ERR) : gemm_hopper_launch(&Q, &g, &ERR));
+    }
+    // Of a packed matrix.
+    size_t at(uint32_t i, uint32_t k, uint32_t cols)
+    {
+        return few ? gemm_few_at(n, i, k, cols) : gemm_pack_at(n, i, k);
+    }
+    // Whether there is such a product on this device.
+    static bool can(bool few)
+    {
+        return few || Q.hopper;
+    }
+    struct gemm args(enum matvec_mode mode)
+    {
+        struct gemm g = {};
+        g.mode = mode;
+        g.n = n;
+        g.x = (const __half *)packed.p;
+        g.undo = undo.p;
+        g.partial = (float *)partial.p;
+        g.counters = (uint32_t *)counters.p;
+        return g;
+    }
+    // Nothing is left for the next launch.
+    void check_counters(void)
+    {
+        for (uint8_t b : counters.get())
+            if (b) {
+                check(false, "counters are not zero afterwards");
+                break;
+            }
+    }
+};
+
+static void packed_activations_are_the_plain_ones(void)
+{
+    struct random_stream r = {24};
+    for (uint32_t n_cols : {7u, 172u, 256u, 896u, 1000u, 8u, 173u, 384u}) {
+        const uint32_t n = 11, ld = gemm_ld(n_cols);
+        gemm_case c(r, n, n_cols, n_cols % 8 == 0);
+        const uint32_t ld32 = act_f32_ld(n_cols);
+        device_array<__half> plain(n * ld);
+        device_array<float> single(n * ld32);
+        device_array<float> undone(n);
+        struct act_f16 f16 = {plain.p, ld, undone.p, 0.0f, nullptr};
+        must(act_launch(&Q, c.dx.p, n, n_cols, nullptr, 0, nullptr, single.p, &f16, &ERR));
+        std::vector<__half> want = plain.get();
+        std::vector<float> undo = undone.get();
+        std::vector<float> packed = c.undo.get();
+        packed.resize(n);
+        check(undo == packed, "%u columns: other scales when packed", n_cols);
+        std::vector<float> want32 = single.get();
+        for (uint32_t i = 0; i < n; i++) {
+            for (uint32_t k = 0; k < ld; k++) {
+                float a = __half2float(want[i * ld + k]) * undo[i];
+                float b = k < n_cols ? c.x[(size_t)i * n_cols + k] : 0.0f;
+                check(fabs(a - b) <= 5e-4 * fabs(b), "%u columns: row %u column %u: %g, %g", n_cols,
+                      i, k, a, b);
+            }
+            for (uint32_t k = 0; k < ld32; k++)
+                check(want32[i * ld32 + k] == (k < n_cols ? c.x[(size_t)i * n_cols + k] : 0.0f),
+                      "%u columns: row %u column %u is %g", n_cols, i, k, want32[i * ld32 + k]);
+        }
+        std::vector<uint8_t> raw = c.packed.get();
+        const __half *got = (const __half *)raw.data();
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t k = 0; k < (n_cols + 127) / 128 * 128; k++) {
+                float a = __half2float(got[c.at(i, k, n_cols)]);
+                float b = k < n_cols ? __half2float(want[i * ld + k]) : 0.0f;
+                check(a == b, "%u columns: row %u column %u: %g, expected %g", n_cols, i, k, a, b);
+            }
+    }
+}
+
+static void matrix_products_agree_for_every_type_and_shape(void)
+{
+    struct random_stream r = {25};
+    for (uint32_t type : ALL_TYPES) {
+        if (type == QUANT_F32)
+            continue;
+        const bool plain = quant_info(type)->block_elems == 1;
+        const uint32_t widths[] = {plain ? 172u : 256u, plain ? 904u : 768u,
+                                   full_size() ? 4096u : 256u};
+        for (uint32_t width : widths)
+            for (uint32_t n : {2u, 9u, 20u, 40u, 64u, 70u, 300u}) {
+                if (!gemm_case::can(n <= 40))
+                    continue;
+                uint32_t rows = n == 300 ? (full_size() ? 2300 : 300) : n == 70 ? 300 : 43;
+                // many columns and long rows, for the reference's sake, with two types only
+                if (n > 64 &&
+                    (width > 256) + !full_size() > (type == QUANT_Q4_K || type == QUANT_F16))
+                    continue;
+                gemm_case c(r, n, width, n <= 40);
+                test_matrix m(r, type, rows, width);
+                std::vector<float> old = r.floats((size_t)n * rows, 10.0), bias = r.floats(rows);
+                device_array<float> y(old), db(bias);
+                struct gemm g = c.args(MATVEC_ADD);
+                g.w[0] = m.w;
+                if (type != QUANT_F16) // as the engine does: else tiny weights lose their bits
+                    g.w[0].half_scale = half_range(range_of(m).top);
+                g.y[0] = y.p;
+                g.bias[0] = db.p;
+                g.n_part = 1;
+                c.launch(g);
+                product p = reference(m, c.x, n);
+                for (size_t i = 0; i < p.y.size(); i++)
+                    p.y[i] += old[i] + bias[i % rows], p.size[i] += 1e-3;
+                std::vector<float> got = y.get();
+                double w = worst(got, p.y, p.size);
+                check(w <= 1.5e-3, "%s %u x %u, %u columns: off by %g", quant_info(type)->name,
+                      rows, width, n, w);
+                y.put(old);
+                c.launch(g);
+                check(y.get() == got, "%s %u x %u, %u columns: other bits the second time",
+                      quant_info(type)->name, rows, width, n);
+                y.put(old);
+                g.scale = 0.22f;
+                c.launch(g);
+                for (size_t i = 0; i < p.y.size(); i++)
+                    p.y[i] = old[i] + bias[i % rows] +
+                             (double)g.scale * (p.y[i] - old[i] - bias[i % rows]);
+                w = worst(y.get(), p.y, p.size);
+                check(w <= 1.5e-3, "%s %u x %u, %u columns, in part: off by %g",
+                      quant_info(type)->name, rows, width, n, w);
+                c.check_counters();
+            }
+    }
+}
+
+// Q, K and V at once; gate and up at once.
+static void matrix_products_of_several_matrices_agree(void)
+{
+    struct random_stream r = {26};
+    for (uint32_t n : {12u, 100u}) {
+        if (!gemm_case::can(n == 12))
+            return;
+        const uint32_t width = 256, rows[3] = {136, 40, 129};
+        gemm_case c(r, n, width, n == 12);
+        test_matrix a(r, QUANT_Q4_K, rows[0], width), b(r, QUANT_Q4_K, rows[1], width);
+        test_matrix d(r, QUANT_Q4_K, rows[2], width);
+        const test_matrix *m[3] = {&a, &b, &d};
+        device_array<float> y0(n * rows[0]), y1(n * rows[1]), y2(n * rows[2]);
+        const device_array<float> *y[3] = {&y0, &y1, &y2};
+        struct gemm g = c.args(MATVEC_STORE);
+        for (int i = 0; i < 3; i++) {
+            g.w[i] = m[i]->w;
+            g.y[i] = y[i]->p;
+        }
+        g.n_part = 3;
+        c.launch(g);
+        for (int i = 0; i < 3; i++) {
+            product p = reference(*m[i], c.x, n);
+            double w = worst(y[i]->get(), p.y, p.size);
+            check(w <= 1.5e-3, "part %d, %u columns: off by %g", i, n, w);
+        }
+        c.check_counters();
+    }
+    for (uint32_t rows : {24u, 200u, 384u, 25u, 201u}) {
+        const bool few = rows % 2;
+        const uint32_t width = 256, n = rows == 201 ? GEMM_FEW + 6 : 13; // a second group of few
+        if (!gemm_case::can(few))
+            continue;
+        gemm_case c(r, n, width, few);
+        for (uint32_t i = 0; i < n; i++) // gates of every sign, not only large ones, and tiny ones
+            for (uint32_t k = 0; k < width; k++)
+                c.x[i * width + k] = (float)(r.uniform() * (i % 3 == 0 ? 1e-6 : 0.2));
+        test_matrix gate(r, QUANT_Q5_K, rows, width), up(r, QUANT_Q5_K, rows, width);
+        device_array<uint8_t> out(gemm_few_bytes(n, rows));
+        gate.w.half_scale = 16.0f, up.w.half_scale = 64.0f; // the smaller one is taken
+        c.pack(range_of(gate).bound * range_of(up).bound);
+        struct gemm g = c.args(MATVEC_GATED);
+        g.w[0] = gate.w;
+        g.w[1] = up.w;
+        g.n_part = 2;
+        g.out = (__half *)out.p;
+        g.undo_out = c.undo_gated.p;
+        product pg = reference(gate, c.x, n), pu = reference(up, c.x, n);
+        for (enum activation act : GATES) {
+            gemm_case::spoil(out);
+            g.act = act;
+            c.launch(g);
+            std::vector<uint8_t> raw = out.get();
+            const __half *got = (const __half *)raw.data();
+            std::vector<float> undo = c.undo_gated.get();
+            for (uint32_t i = 0; i < n; i++)
+                for (uint32_t k = 0; k < (rows + 127) / 128 * 128; k++) {
+                    double a = __half2float(got[c.at(i, k, rows)]) * undo[i];
+                    size_t at = (size_t)i * rows + k;
+                    double want = 0, size = 1e-30;
+                    if (k < rows) {
+                        want = activated(act, pg.y[at]) * pu.y[at];
+                        size = pg.size[at] * fabs(pu.y[at]) + pu.size[at] * fabs(pg.y[at]) +
+                               fabs(want);
+                    }
+                    check(fabs(a - want) <= 1.5e-3 * size,
+                          "gated, %d: row %u column %u: %g, expected %g", act, i, k, a, want);
+                }
+        }
+    }
+}
+
+// Few blocks: each takes many steps in a row, so that slots of its ring are filled again, and goes
+// from one tile to the next in between.
+static void matrix_products_of_few_blocks_agree(void)
+{
+    struct random_stream r = {27};
+    const int n_sm = Q.n_sm;
+    for (uint32_t type : {(uint32_t)QUANT_Q4_K, (uint32_t)QUANT_F16})
+        for (uint32_t n : {9u, 100u, 256u}) { // tiles of 64, 128 and 256 columns
+            if (!Q.hopper)
+                return;
+            const uint32_t width = type == QUANT_F16 ? 904 : 1280, rows = 200;
+            test_matrix m(r, type, rows, width);
+            for (int few : {1, 3}) {
+                Q.n_sm = few;
+                gemm_case c(r, n, width);
+                device_array<float> y((size_t)n * rows);
+                struct gemm g = c.args(MATVEC_STORE);
+                g.w[0] = m.w;
+                g.y[0] = y.p;
+                g.n_part = 1;
+                c.launch(g);
+                std::vector<float> got = y.get();
+                product p = reference(m, c.x, n);
+                double w = worst(got, p.y, p.size);
+                check(w <= 1.5e-3, "%s, %u columns, %d multiprocessors: off by %g",
+                      quant_info(type)->name, n, few, w);
+                c.launch(g);
+                check(y.get() == got, "%s, %u columns, %d multiprocessors: other bits again",
+                      quant_info(type)->name, n, few);
+                c.check_counters();
+                Q.n_sm = n_sm;
+            }
+        }
+}
+
+// What a column gives depends neither on the others, nor on their number, nor on the blocks.
+static void a_column_has_the_same_bits_in_any_company(void)
+{
+    struct random_stream r = {31};
+    const int n_sm = Q.n_sm;
+    for (uint32_t type : {(uint32_t)QUANT_Q4_K, (uint32_t)QUANT_Q6_K, (uint32_t)QUANT_F16})
+        for (uint32_t width : {256u, 1024u, 2304u, 4864u}) {
+            const uint32_t rows = 200;
+            if (width > 2304 && type != QUANT_Q4_K)
+                continue;
+            test_matrix m(r, type, rows, width);
+            gemm_case all(r, 100, width, true);
+            std::vector<float> want;
+            for (uint32_t n : {1u, 2u, 8u, 9u, 17u, 33u, 64u, 65u, 100u}) {
+                gemm_case c(r, n, width, true);
+                Q.n_sm = n % 2 ? 1 + n : n_sm;
+                for (uint32_t i = 0; i < n; i++) // the last column is the first of all
+                    memcpy(&c.x[(size_t)i * width], &all.x[(size_t)(n - 1 - i) * width],
+                           width * sizeof(float));
+                c.pack(0.0f);
+                device_array<float> y((size_t)n * rows);
+                struct gemm g = c.args(MATVEC_STORE);
+                g.w[0] = m.w;
+                g.y[0] = y.p;
+                g.n_part = 1;
+                c.launch(g);
+                std::vector<float> got = y.get();
+                got.erase(got.begin(), got.end() - rows);
+                if (want.empty())
+                    want = got;
+                check(got == want, "%s, %u wide, of %u columns: other bits", quant_info(type)->name,
+                      width, n);
+                Q.n_sm = n_sm;
+            }
+        }
+}
+
+static const struct tap_test tests[] = {
+    {"matrix products agree for odd shapes", gemm_agrees_for_odd_shapes},
+    {"ranges of weights are those of the reference", ranges_of_weights_are_those_of_the_reference},
+    {"packed activations are the plain ones", packed_activations_are_the_plain_ones},
+    {"products on matrix units agree for every type and shape",
+     matrix_products_agree_for_every_type_and_shape},
+    {"products on matrix units of several matrices agree",
+     matrix_products_of_several_matrices_agree},
+    {"products on matrix units of few blocks agree", matrix_products_of_few_blocks_agree},
+    {"a column has the same bits in any company", a_column_has_the_same_bits_in_any_company},
+};
+
+int main(void)
+{
+    return gpu_test_main(tests);
+}

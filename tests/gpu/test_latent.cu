@@ -1,0 +1,298 @@
+// Latent attention (struct latent in model/model.h) around its products, against the same in
+// double.
+#include "experts.h"
+#include "gpu_test.h"
+
+struct shape {
+    uint32_t n_head, n_kv, n_rotated;
+    bool halves, q8;
+    double temp_scale = 0;
+};
+
+enum { N_KEY = 5 };
+
+// n tokens: what their projections give, and the queries that those are brought to.
+struct text {
+    struct shape s;
+    uint32_t n, n_cached;
+    std::vector<float> kv, norm, q, brought; // brought (n, n_head, n_kv)
+    std::vector<float2> rope;
+    std::vector<double> cached; // (n, n_cached)
+
+    double turned(const float *x, uint32_t token, uint32_t k) const
+    {
+        const uint32_t half = s.n_rotated / 2, p = s.halves ? k % half : k / 2;
+        const bool second = s.halves ? k >= half : k % 2;
+        const float2 t = rope[token * half + p];
+        const double a = x[s.halves ? p : 2 * p], b = x[s.halves ? p + half : 2 * p + 1];
+        return second ? a * t.y + b * t.x : a * t.x - b * t.y;
+    }
+
+    text(struct random_stream &r, const struct shape &shape_, uint32_t n_)
+        : s(shape_), n(n_), n_cached(shape_.n_kv + shape_.n_rotated)
+    {
+        kv = r.floats((size_t)n * n_cached, 2.0);
+        norm = r.floats(s.n_kv, 1.5);
+        q = r.floats((size_t)n * s.n_head * (N_KEY + s.n_rotated));
+        brought = r.floats((size_t)n * s.n_head * s.n_kv);
+        for (uint32_t i = 0; i < n * s.n_rotated / 2; i++) {
+            const double angle = 10 * r.uniform();
+            rope.push_back(make_float2((float)cos(angle), (float)sin(angle)));
+        }
+        cached.resize((size_t)n * n_cached);
+        for (uint32_t i = 0; i < n; i++) {
+            const float *row = &kv[(size_t)i * n_cached];
+            double sum = 0, *to = &cached[(size_t)i * n_cached];
+            for (uint32_t k = 0; k < s.n_kv; k++)
+                sum += (double)row[k] * row[k];
+            for (uint32_t k = 0; k < n_cached; k++)
+                to[k] = k < s.n_kv ? row[k] / sqrt(sum / s.n_kv + 1e-6) * norm[k]
+                                   : turned(row + s.n_kv, i, k - s.n_kv);
+        }
+    }
+
+    double times(uint32_t i) const
+    {
+        return 1 + s.temp_scale * log(1.0 + (i + 2) / 7);
+    }
+
+    // What head h of token i gives: (n_kv)
+    std::vector<double> expect(uint32_t i, uint32_t h, double scale) const
+    {
+        const float *b = &q[((size_t)i * s.n_head + h) * (N_KEY + s.n_rotated) + N_KEY];
+        const float *a = &brought[((size_t)i * s.n_head + h) * s.n_kv];
+        std::vector<double> p(i + 1), out(s.n_kv);
+        double top = -1e300, sum = 0;
+        for (uint32_t t = 0; t <= i; t++) {
+            const double *key = &cached[(size_t)t * n_cached];
+            for (uint32_t k = 0; k < s.n_kv; k++)
+                p[t] += a[k] * key[k] * scale;
+            for (uint32_t k = 0; k < s.n_rotated; k++)
+                p[t] += turned(b, i, k) * times(i) * key[s.n_kv + k] * scale;
+            top = fmax(top, p[t]);
+        }
+        for (uint32_t t = 0; t <= i; t++)
+            sum += p[t] = exp(p[t] - top);
+        for (uint32_t t = 0; t <= i; t++)
+            for (uint32_t k = 0; k < s.n_kv; k++)
+                out[k] += p[t] / sum * cached[(size_t)t * n_cached + k];
+        return out;
+    }
+};
+
+// A cache, whose blocks lie in reverse, and the launches of tokens [at, at + n).
+struct device_text {
+    const text &t;
+    uint32_t max_blocks, row_bytes, n_group;
+    struct attention_wide_scratch sizes;
+    device_array<uint8_t> cache, partial;
+    device_array<uint16_t> scales;
+    device_array<uint32_t> tables;
+
+    explicit device_text(const text &t_)
+        : t(t_), max_blocks(kv_blocks(t_.n)),
+          row_bytes((t_.n_cached * (t_.s.q8 ? 1 : 2) + 15) / 16 * 16),
+          n_group(kv_groups(t_.n_cached)), sizes(sizes_of(t_)),
+          cache((size_t)max_blocks * KV_BLOCK * row_bytes), partial(sizes.partial),
+          scales((size_t)max_blocks * KV_BLOCK * n_group), tables(max_blocks)
+    {
+        std::vector<uint32_t> table;
+        for (uint32_t i = 0; i < max_blocks; i++)
+            table.push_back(max_blocks - 1 - i);
+        tables.put(table);
+    }
+    static struct attention_wide_scratch sizes_of(const text &t)
+    {
+        struct attention_wide_scratch a;
+        check(attention_wide_scratch(t.s.n_head, t.n_cached, t.s.n_kv, true, t.n, &a),
+              "no kernel for a latent of %u", t.s.n_kv);
+        return a;
+    }
+
+    // (n_head, n, n_kv)
+    std::vector<float> run(uint32_t at, uint32_t n, double scale)
+    {
+        auto part = [&](const std::vector<float> &from, uint32_t width) {
+            return std::vector<float>(from.begin() + (size_t)at * width,
+                                      from.begin() + (size_t)(at + n) * width);
+        };
+        const struct shape &s = t.s;
+        const uint32_t half = s.n_rotated / 2, n_q = N_KEY + s.n_rotated;
+        std::vector<float> by_head((size_t)s.n_head * n * s.n_kv);
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t h = 0; h < s.n_head; h++)
+                for (uint32_t k = 0; k < s.n_kv; k++)
+                    by_head[((size_t)h * n + i) * s.n_kv + k] =
+                        t.brought[((size_t)(at + i) * s.n_head + h) * s.n_kv + k];
+        device_array<float> kv(part(t.kv, t.n_cached)), norm(t.norm), q(part(t.q, s.n_head * n_q));
+        device_array<float> key((size_t)s.n_head * n * N_KEY), brought(by_head),
+            rotated((size_t)n * s.n_head * s.n_rotated), undo((size_t)n * s.n_head);
+        device_array<float2> rope(std::vector<float2>(t.rope.begin() + (size_t)at * half,
+                                                      t.rope.begin() + (size_t)(at + n) * half));
+        device_array<uint16_t> query((size_t)n * s.n_head * sizes.key_width);
+        device_array<struct seq_row> rows(std::vector<struct seq_row>{{0, at}});
+        device_array<struct expert_item> items(s.n_head * div_up(n, 4u));
+        struct latent_rows r = {};
+        r.n = n;
+        r.n_head = s.n_head;
+        r.n_kv = s.n_kv;
+        r.n_key = N_KEY;
+        r.n_rotated = s.n_rotated;
+        r.rows = rows.p;
+        r.kv = kv.p;
+        r.norm = norm.p;
+        r.q = q.p;
+        r.eps = 1e-6f;
+        r.rope = rope.p;
+        r.rope_halves = s.halves;
+        r.temp_scale = (float)s.temp_scale;
+        r.temp_len = 7;
+        r.temp_offset = 2;
+        r.cache = {cache.p, s.q8 ? scales.p : nullptr, row_bytes, n_group, 1, 512.0f};
+        r.tables = tables.p;
+        r.max_blocks = max_blocks;
+        r.key = key.p;
+        r.rotated = rotated.p;
+        r.items = items.p;
+        r.per_item = 4;
+        r.brought = brought.p;
+        r.query = (__half *)query.p;
+        r.undo = undo.p;
+        r.score = (float)(scale * 1.4426950408889634);
+        r.key_width = sizes.key_width;
+        struct attention a = {};
+        a.n_head = s.n_head;
+        a.n_head_kv = 1;
+        a.head_dim = t.n_cached;
+        a.k = r.cache;
+        a.v_undo = 1.0f / 512.0f;
+        a.rows = rows.p;
+        a.tables = tables.p;
+        a.max_blocks = max_blocks;
+        a.out = brought.p;
+        a.q_f16 = r.query;
+        a.partial = (float *)partial.p;
+        a.partial_bytes = sizes.partial;
+        must(latent_part_launch(&Q, &r, &ERR));
+        must(latent_query_launch(&Q, &r, &ERR));
+        must(attention_latent_launch(&Q, &a, undo.p, s.n_kv, n, &ERR));
+        const std::vector<struct expert_item> cut = items.get();
+        const std::vector<float> keys = key.get();
+        for (uint32_t h = 0, i = 0; h < s.n_head; h++) // a head's rows, in order
+            for (uint32_t done = 0; done < n; done += 4, i++)
+                check(cut[i].expert == h && cut[i].first == h * n + done &&
+                          cut[i].n == lesser(n - done, 4u),
+                      "item %u: %u rows of head %u from %u", i, cut[i].n, cut[i].expert,
+                      cut[i].first);
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t h = 0; h < s.n_head; h++)
+                for (uint32_t k = 0; k < N_KEY; k++) {
+                    const double want =
+                        t.q[((size_t)(at + i) * s.n_head + h) * n_q + k] * t.times(at + i);
+                    check(fabs(keys[((size_t)h * n + i) * N_KEY + k] - want) <= 1e-5, "key of %u",
+                          i);
+                }
+        return brought.get();
+    }
+};
+
+static const struct shape shapes[] = {
+    {5, 42, 8, false, false},        {16, 512, 64, false, false}, {20, 512, 64, true, true},
+    {4, 256, 64, false, false, 0.3}, {3, 30, 6, false, true},
+};
+
+static void latent_attention_agrees_and_does_not_depend_on_chunks(void)
+{
+    struct random_stream r = {51};
+    for (const struct shape &s : shapes) {
+        const uint32_t n = 262; // two splits
+        const double scale = 2 / sqrt(s.n_kv + s.n_rotated);
+        text t(r, s, n);
+        device_text whole(t), cut(t);
+        const std::vector<float> want = whole.run(0, n, scale);
+        for (uint32_t i : {0u, 31u, 255u, n - 1}) // the reference is slow
+            for (uint32_t h = 0; h < s.n_head; h += 3) {
+                const std::vector<double> expected = t.expect(i, h, scale);
+                double off = 0;
+                for (uint32_t k = 0; k < s.n_kv; k++) {
+                    const double d = fabs(want[((size_t)h * n + i) * s.n_kv + k] - expected[k]);
+                    off = d <= off ? off : d; // a NaN stays
+                }
+                check(off <= (s.q8 ? 0.04 : 4e-3), "latent of %u, token %u, head %u: off by %g",
+                      s.n_kv, i, h, off);
+            }
+        for (uint32_t at = 0, k = 0; at < n; k++) {
+            static const uint32_t sizes[] = {1, 7, 200, 1, 64};
+            const uint32_t size = lesser(sizes[k % 5], n - at);
+            const std::vector<float> got = cut.run(at, size, scale);
+            bool same = true;
+            for (uint32_t h = 0; h < s.n_head; h++)
+                same &= std::equal(got.begin() + (size_t)h * size * s.n_kv,
+                                   got.begin() + (size_t)(h + 1) * size * s.n_kv,
+                                   want.begin() + ((size_t)h * n + at) * s.n_kv);
+            check(same, "latent of %u, %u tokens at %u: other bits than in one chunk", s.n_kv, size,
+                  at);
+            at += size;
+        }
+    }
+}
+
+// Each head's matrix, of eight types, the other way round.
+static void transposed_products_agree(void)
+{
+    struct random_stream r = {52};
+    for (uint32_t type : {QUANT_F32, QUANT_F16, QUANT_BF16, QUANT_Q8_0, QUANT_Q4_0, QUANT_Q5_1,
+                          QUANT_Q4_K, QUANT_Q6_K}) {
+        const bool plain = type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16;
+        const uint32_t n_head = 3, rows = 16, n_cols = plain ? 30 : 256, n = 5;
+        test_matrix m(r, type, n_head * rows, n_cols); // whole tiles: heads follow each other
+        struct wmat w = m.w;
+        w.rows = rows;
+        w.n_tile = rows / TILE_ROWS;
+        const std::vector<float> x = r.floats((size_t)n_head * n * rows);
+        device_array<float> dx(x), y((size_t)n_head * n * n_cols);
+        must(latent_transposed_launch(&Q, &w, n_head, dx.p, n, y.p, nullptr, &ERR));
+        const std::vector<float> got = y.get();
+        for (uint32_t h = 0; h < n_head; h++)
+            for (uint32_t i = 0; i < n; i++)
+                for (uint32_t c = 0; c < n_cols; c++) {
+                    double want = 0, size = 0;
+                    for (uint32_t k = 0; k < rows; k++) {
+                        const double v = (double)m.values[(size_t)(h * rows + k) * n_cols + c] *
+                                         x[((size_t)h * n + i) * rows + k];
+                        want += v;
+                        size += fabs(v);
+                    }
+                    const float v = got[((size_t)h * n + i) * n_cols + c];
+                    check(fabs(v - want) <= 1e-5 * size + 1e-12,
+                          "type %u, head %u: %g, expected %g", type, h, v, want);
+                }
+    }
+}
+
+static void heads_become_rows(void)
+{
+    struct random_stream r = {53};
+    const uint32_t n = 5, n_head = 3, width = 150;
+    const std::vector<float> x = r.floats((size_t)n * n_head * width);
+    device_array<float> from(x), to(x.size());
+    must(heads_to_rows_launch(&Q, from.p, n_head, n, width, to.p, &ERR));
+    const std::vector<float> got = to.get();
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t h = 0; h < n_head; h++)
+            for (uint32_t k = 0; k < width; k++)
+                check(got[(i * n_head + h) * width + k] == x[(h * n + i) * width + k],
+                      "row %u, head %u, number %u", i, h, k);
+}
+
+static const struct tap_test tests[] = {
+    {"latent attention agrees and does not depend on chunks",
+     latent_attention_agrees_and_does_not_depend_on_chunks},
+    {"products with transposed matrices agree", transposed_products_agree},
+    {"heads become rows", heads_become_rows},
+};
+
+int main(void)
+{
+    return gpu_test_main(tests);
+}

@@ -1,0 +1,611 @@
+// Layers with a recurrent state, against plain loops in double that read like the comments of
+// model/model.h; and that a state has the same bits however its tokens were cut.
+#include <algorithm>
+
+#include "gpu_test.h"
+
+#include "states.h"
+
+static const uint32_t NOBODY = 7; // slots
+
+// Rows of sequences one behind the other, as a pass has them.
+struct test_pass {
+    std::vector<struct state_span> spans;
+    std::vector<struct seq_row> rows;
+    void add(uint32_t n, uint32_t from, uint32_t to)
+    {
+        const uint32_t row0 = (uint32_t)rows.size();
+        spans.push_back({row0, n, from, to});
+        for (uint32_t i = 0; i < n; i++)
+            rows.push_back({(uint32_t)spans.size(), 100 + i});
+    }
+};
+
+static struct state_slots slots_of(device_array<float> &states, size_t at, size_t stride,
+                                   const device_array<struct state_span> &spans,
+                                   const device_array<struct seq_row> &rows)
+{
+    struct state_slots s = {};
+    s.base = states.p + at;
+    s.stride = stride;
+    s.spans = spans.p;
+    s.n_span = (uint32_t)spans.n;
+    s.rows = spans.n > 1 ? rows.p : nullptr;
+    return s;
+}
+
+static bool near(double got, double want, double size)
+{
+    return fabs(got - want) <= 2e-5 * (size + fabs(want));
+}
+
+// The inputs before a span, then its own: x of token t (from -kept on) and channel c.
+struct inputs {
+    const float *before; // (kept, n), NULL: zeros
+    std::vector<double> own;
+    uint32_t n, kept;
+    double at(int t, uint32_t c) const
+    {
+        if (t >= 0)
+            return own[(size_t)t * n + c];
+        return before ? before[(size_t)(t + (int)kept) * n + c] : 0.0;
+    }
+    double mixed(const std::vector<float> &w, int t, uint32_t c, double sum = 0.0) const
+    {
+        for (uint32_t tap = 0; tap <= kept; tap++)
+            sum += w[(size_t)c * (kept + 1) + tap] * at(t + (int)tap - (int)kept, c);
+        return sum;
+    }
+    void check_kept(const float *got, uint32_t n_row) const
+    {
+        for (uint32_t k = 0; k < kept; k++)
+            for (uint32_t c = 0; c < n; c++) {
+                const double want = at((int)(n_row + k) - (int)kept, c);
+                check(near(got[(size_t)k * n + c], want, 1e-3), "kept %u, channel %u: %g, not %g",
+                      k, c, got[(size_t)k * n + c], want);
+            }
+    }
+};
+
+// ---- short convolutions
+
+static std::vector<float> convolve(const struct short_conv &conv, const std::vector<float> &w,
+                                   const std::vector<float> &in, const struct test_pass &pass,
+                                   device_array<float> &states, size_t stride)
+{
+    const uint32_t n = (uint32_t)pass.rows.size();
+    device_array<float> dw(w), din(in), y((size_t)n * conv.n);
+    device_array<struct state_span> spans(pass.spans);
+    device_array<struct seq_row> rows(pass.rows);
+    struct short_conv_rows c = {};
+    c.conv = conv;
+    c.state = slots_of(states, 3, stride, spans, rows);
+    c.w = dw.p;
+    c.in = din.p;
+    c.y = y.p;
+    must(short_conv_launch(&Q, &c, n, &ERR));
+    return y.get();
+}
+
+static void short_convolutions_agree(void)
+{
+    struct random_stream r = {51};
+    for (struct short_conv conv : {short_conv{5, 2}, {256, 3}, {300, 4}, {33, 6}}) {
+        const uint32_t kept = conv.n_taps - 1;
+        const size_t stride = (size_t)kept * conv.n + 9;
+        struct test_pass pass;
+        pass.add(1, 0, 1);
+        pass.add(7, NO_STATE, 2);
+        pass.add(2, 3, 4);
+        pass.add(conv.n_taps, 0, 5);
+        const std::vector<float> w = r.floats((size_t)conv.n * conv.n_taps);
+        const std::vector<float> in = r.floats(pass.rows.size() * 3 * conv.n);
+        const std::vector<float> before = r.floats(NOBODY * stride);
+        device_array<float> states(before);
+        const std::vector<float> y = convolve(conv, w, in, pass, states, stride);
+        const std::vector<float> after = states.get();
+        for (const struct state_span &span : pass.spans) {
+            struct inputs x = {
+                span.from == NO_STATE ? nullptr : &before[span.from * stride + 3], {}, conv.n, kept};
+            const float *row = &in[(size_t)span.row0 * 3 * conv.n];
+            for (uint32_t i = 0; i < span.n; i++, row += 3 * conv.n)
+                for (uint32_t c = 0; c < conv.n; c++)
+                    x.own.push_back((double)row[c] * row[2 * conv.n + c]);
+            for (uint32_t t = 0; t < span.n; t++)
+                for (uint32_t c = 0; c < conv.n; c++) {
+                    const double want = in[(size_t)(span.row0 + t) * 3 * conv.n + conv.n + c] *
+                                        x.mixed(w, (int)t, c);
+                    const double got = y[(size_t)(span.row0 + t) * conv.n + c];
+                    check(near(got, want, 0.1), "%u taps, row %u of %u, channel %u: %g, not %g",
+                          conv.n_taps, t, span.n, c, got, want);
+                }
+            x.check_kept(&after[span.to * stride + 3], span.n);
+        }
+        check(std::equal(&before[0], &before[stride], &after[0]) &&
+                  std::equal(&before[6 * stride], &before[7 * stride], &after[6 * stride]),
+              "other slots were written");
+    }
+}
+
+// ---- gated delta nets
+
+struct net {
+    struct delta delta;
+    bool paired;
+    float eps;
+    std::vector<float> w, a, dt, norm;
+    net(struct random_stream &r, const struct delta &d, bool paired_)
+        : delta(d), paired(paired_), eps(1e-4f)
+    {
+        w = r.floats((size_t)channels() * d.n_conv);
+        a = r.floats(d.n_head);
+        for (float &x : a)
+            x = -fabsf(x) - 0.01f;
+        dt = r.floats(d.n_head);
+        norm = r.floats(d.n_state);
+    }
+    uint32_t channels() const
+    {
+        return (2 * delta.n_key_head + delta.n_head) * delta.n_state;
+    }
+    uint32_t n_out() const
+    {
+        return delta.n_head * delta.n_state;
+    }
+    size_t stride() const
+    {
+        return delta_inputs(&delta) + (size_t)n_out() * delta.n_state + 8;
+    }
+};
+
+struct net_rows {
+    std::vector<float> in, beta, alpha, gate;
+    net_rows(struct random_stream &r, const net &net, size_t n)
+        : in(r.floats(n * net.channels())), beta(r.floats(n * 2 * net.delta.n_head, 3.0)),
+          alpha(r.floats(n * 2 * net.delta.n_head, 3.0)), gate(r.floats(n * net.n_out(), 2.0))
+    {
+    }
+};
+
+// Rows [row0, row0 + those of the pass).
+static std::vector<float> run(const net &net, const net_rows &all, size_t row0,
+                              const struct test_pass &pass, device_array<float> &states)
+{
+    const uint32_t n = (uint32_t)pass.rows.size(), width = net.paired ? 2 : 1;
+    auto part = [&](const std::vector<float> &v, size_t ld) {
+        return std::vector<float>(v.begin() + row0 * ld, v.begin() + (row0 + n) * ld);
+    };
+    const size_t ld = width * net.delta.n_head;
+    device_array<float> in(part(all.in, net.channels())), beta(part(all.beta, ld)),
+        alpha(part(all.alpha, ld)), gate(part(all.gate, net.n_out())), w(net.w), a(net.a),
+        dt(net.dt), norm(net.norm), mixed((size_t)n * net.channels()), y((size_t)n * net.n_out());
+    device_array<struct state_span> spans(pass.spans);
+    device_array<struct seq_row> rows(pass.rows);
+    struct delta_rows d = {};
+    d.delta = net.delta;
+    d.eps = net.eps;
+    d.state = slots_of(states, 4, net.stride(), spans, rows);
+    d.in = in.p;
+    d.w = w.p;
+    d.mixed = mixed.p;
+    d.beta = beta.p;
+    d.alpha = net.paired ? beta.p : alpha.p;
+    d.paired = net.paired;
+    d.a = a.p;
+    d.dt = dt.p;
+    d.gate = gate.p;
+    d.norm = norm.p;
+    d.y = y.p;
+    must(delta_conv_launch(&Q, &d, n, &ERR));
+    must(delta_launch(&Q, &d, &ERR));
+    must(delta_gate_launch(&Q, &d, n, &ERR));
+    return y.get();
+}
+
+static double logistic(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static void to_length(double *x, uint32_t n, double eps, double scale)
+{
+    double squares = 0;
+    for (uint32_t i = 0; i < n; i++)
+        squares += x[i] * x[i];
+    for (uint32_t i = 0; i < n; i++)
+        x[i] *= scale / fmax(sqrt(squares), eps);
+}
+
+// One span's results (n, n_out), and of each head its matrix (keys, values).
+static std::vector<double> reference(const net &net, const net_rows &all,
+                                     const struct state_span &span, const float *before,
+                                     std::vector<double> &matrices)
+{
+    const struct delta &d = net.delta;
+    const uint32_t n = d.n_state, channels = net.channels(), shared = d.n_head / d.n_key_head;
+    struct inputs x = {before, {}, channels, d.n_conv - 1};
+    std::vector<double> out, mixed(channels), m((size_t)net.n_out() * n);
+    for (size_t h = 0; before && h < d.n_head; h++)
+        for (size_t i = 0; i < n; i++)
+            for (size_t c = 0; c < n; c++)
+                m[(h * n + i) * n + c] = before[delta_inputs(&d) + (h * n + c) * n + i];
+    x.own.assign(all.in.begin() + (size_t)span.row0 * channels,
+                 all.in.begin() + (size_t)(span.row0 + span.n) * channels);
+    for (uint32_t t = 0; t < span.n; t++) {
+        const size_t row = span.row0 + t;
+        for (uint32_t c = 0; c < channels; c++) {
+            mixed[c] = x.mixed(net.w, (int)t, c);
+            mixed[c] *= logistic(mixed[c]);
+        }
+        for (uint32_t h = 0; h < 2 * d.n_key_head; h++)
+            to_length(&mixed[h * n], n, net.eps, h < d.n_key_head ? 1 / sqrt(n) : 1);
+        for (uint32_t h = 0; h < d.n_head; h++) {
+            const uint32_t key = d.in_order ? h / shared : h % d.n_key_head;
+            const size_t of_pair = row * 2 * d.n_head + key * 2 * shared + h % shared;
+            const double b = net.paired ? all.beta[of_pair] : all.beta[row * d.n_head + h];
+            const double al =
+                net.paired ? all.beta[of_pair + shared] : all.alpha[row * d.n_head + h];
+            const double decay = exp(net.a[h] * log1p(exp(al + net.dt[h])));
+            const double *q = &mixed[key * n], *k = &mixed[(d.n_key_head + key) * n],
+                         *v = &mixed[(2 * d.n_key_head + h) * n];
+            double *mh = &m[(size_t)h * n * n], squares = 0;
+            std::vector<double> o(n), news(n);
+            for (uint32_t c = 0; c < n; c++) {
+                double old = 0;
+                for (uint32_t i = 0; i < n; i++)
+                    old += k[i] * (mh[i * n + c] *= decay);
+                news[c] = logistic(b) * (v[c] - old);
+                for (uint32_t i = 0; i < n; i++)
+                    o[c] += q[i] * (mh[i * n + c] += k[i] * news[c]);
+                squares += o[c] * o[c];
+            }
+            for (uint32_t c = 0; c < n; c++) {
+                const double z = all.gate[row * net.n_out() + h * n + c];
+                out.push_back(o[c] / sqrt(squares / n + net.eps) * net.norm[c] * z * logistic(z));
+            }
+        }
+    }
+    matrices = m;
+    return out;
+}
+
+static void delta_nets_agree(void)
+{
+    struct random_stream r = {52};
+    static const struct {
+        struct delta delta;
+        bool paired;
+    } cases[] = {
+        {{4, 2, 16, 4, false}, false},  {{4, 2, 16, 4, true}, true},
+        {{3, 1, 5, 2, false}, false},   {{2, 2, 40, 3, true}, true},
+        {{4, 2, 128, 4, false}, false}, {{1, 1, 200, 4, false}, false},
+        {{1, 1, 256, 3, true}, true},
+    };
+    for (const auto &one : cases) {
+        const net net(r, one.delta, one.paired);
+        const size_t stride = net.stride();
+        struct test_pass pass;
+        pass.add(1, 0, 1);
+        pass.add(19, NO_STATE, 2);
+        pass.add(2, 3, 4);
+        const net_rows rows(r, net, pass.rows.size());
+        const std::vector<float> before = r.floats(NOBODY * stride, 0.5);
+        device_array<float> states(before);
+        const std::vector<float> y = run(net, rows, 0, pass, states), after = states.get();
+        for (const struct state_span &span : pass.spans) {
+            const float *from = span.from == NO_STATE ? nullptr : &before[span.from * stride + 4];
+            std::vector<double> m;
+            const std::vector<double> want = reference(net, rows, span, from, m);
+            size_t n_bad = 0;
+            for (size_t i = 0; i < want.size(); i++)
+                n_bad += !near(y[span.row0 * net.n_out() + i], want[i], 1.0);
+            const uint32_t n = one.delta.n_state;
+            const float *to = &after[span.to * stride + 4 + delta_inputs(&one.delta)];
+            for (size_t i = 0; i < m.size(); i++)
+                n_bad += !near(to[i / (n * n) * n * n + i % n * n + i / n % n], m[i], 0.5);
+            struct inputs x = {from, {}, net.channels(), one.delta.n_conv - 1};
+            x.own.assign(rows.in.begin() + (size_t)span.row0 * x.n,
+                         rows.in.begin() + (size_t)(span.row0 + span.n) * x.n);
+            x.check_kept(&after[span.to * stride + 4], span.n);
+            check(n_bad == 0, "heads of %u, span of %u rows: %zu numbers are off", n, span.n,
+                  n_bad);
+        }
+        check(std::equal(&before[0], &before[stride], &after[0]) &&
+                  std::equal(&before[5 * stride], &before[7 * stride], &after[5 * stride]),
+              "heads of %u: other slots were written", one.delta.n_state);
+    }
+}
+
+// ---- selective state spaces
+
+struct space {
+    struct ssm ssm;
+    float eps;
+    std::vector<float> w, bias, a, d, dt, norm; // bias and norm empty: none
+    space(struct random_stream &r, const struct ssm &s, bool biased, bool normed)
+        : ssm(s), eps(1e-3f)
+    {
+        w = r.floats((size_t)ssm_channels(&s) * s.n_conv);
+        bias = r.floats(biased ? ssm_channels(&s) : 0);
+        a = r.floats(s.n_head);
+        for (float &x : a)
+            x = -fabsf(x) - 0.01f;
+        d = r.floats(s.n_head);
+        dt = r.floats(s.n_head);
+        norm = r.floats(normed ? s.n_inner : 0);
+    }
+    uint32_t width() const // of a row of inputs
+    {
+        return ssm.n_inner + ssm_channels(&ssm) + ssm.n_head;
+    }
+    size_t stride() const
+    {
+        return ssm_inputs(&ssm) + (size_t)ssm.n_inner * ssm.n_state + 8;
+    }
+};
+
+// Rows [row0, row0 + those of the pass) of in.
+static std::vector<float> run(const space &space, const std::vector<float> &all, size_t row0,
+                              const struct test_pass &pass, device_array<float> &states)
+{
+    const uint32_t n = (uint32_t)pass.rows.size(), ld = space.width();
+    device_array<float> in(
+        std::vector<float>(all.begin() + row0 * ld, all.begin() + (row0 + n) * ld)),
+        w(space.w), bias(space.bias), a(space.a), d(space.d), dt(space.dt), norm(space.norm),
+        mixed((size_t)n * ssm_channels(&space.ssm)), y((size_t)n * space.ssm.n_inner);
+    device_array<struct state_span> spans(pass.spans);
+    device_array<struct seq_row> rows(pass.rows);
+    struct ssm_rows s = {};
+    s.ssm = space.ssm;
+    s.eps = space.eps;
+    s.state = slots_of(states, 4, space.stride(), spans, rows);
+    s.in = in.p;
+    s.ld = ld;
+    s.w = w.p;
+    s.bias = space.bias.empty() ? nullptr : bias.p;
+    s.mixed = mixed.p;
+    s.a = a.p;
+    s.d = d.p;
+    s.dt = dt.p;
+    s.norm = space.norm.empty() ? nullptr : norm.p;
+    s.y = y.p;
+    must(ssm_conv_launch(&Q, &s, n, &ERR));
+    must(ssm_launch(&Q, &s, &ERR));
+    must(ssm_gate_launch(&Q, &s, n, &ERR));
+    return y.get();
+}
+
+// One span's results (n, n_inner), and the state of each head (n_inner / n_head, n_state).
+static std::vector<double> reference(const space &space, const std::vector<float> &all,
+                                     const struct state_span &span, const float *before,
+                                     std::vector<double> &state)
+{
+    const struct ssm &f = space.ssm;
+    const uint32_t channels = ssm_channels(&f), n = f.n_state, width = f.n_inner / f.n_head;
+    struct inputs x = {before, {}, channels, f.n_conv - 1};
+    std::vector<double> out, mixed(channels);
+    state.assign((size_t)f.n_inner * n, 0.0);
+    if (before)
+        state.assign(before + ssm_inputs(&f), before + ssm_inputs(&f) + (size_t)f.n_inner * n);
+    for (uint32_t t = 0; t < span.n; t++) {
+        const float *in = &all[(size_t)(span.row0 + t) * space.width() + f.n_inner];
+        x.own.insert(x.own.end(), in, in + channels);
+    }
+    for (uint32_t t = 0; t < span.n; t++) {
+        const float *z = &all[(size_t)(span.row0 + t) * space.width()];
+        const float *dt = z + f.n_inner + channels;
+        std::vector<double> y(f.n_inner);
+        for (uint32_t c = 0; c < channels; c++) {
+            mixed[c] = x.mixed(space.w, (int)t, c, space.bias.empty() ? 0.0 : space.bias[c]);
+            mixed[c] *= logistic(mixed[c]);
+        }
+        for (uint32_t i = 0; i < f.n_inner; i++) {
+            const uint32_t head = i / width, group = head / (f.n_head / f.n_group);
+            const double *b = &mixed[f.n_inner + group * n], *c = b + f.n_group * n;
+            const double step = log1p(exp((double)dt[head] + space.dt[head]));
+            for (uint32_t k = 0; k < n; k++) {
+                double &s = state[(size_t)i * n + k];
+                s = exp(step * space.a[head]) * s + b[k] * step * mixed[i];
+                y[i] += s * c[k];
+            }
+            y[i] = (y[i] + space.d[head] * mixed[i]) * z[i] * logistic(z[i]);
+        }
+        for (uint32_t i = 0; i < f.n_inner; i++) {
+            const uint32_t of_group = f.n_inner / f.n_group, first = i / of_group * of_group;
+            double squares = 0;
+            for (uint32_t k = first; k < first + of_group; k++)
+                squares += y[k] * y[k];
+            out.push_back(space.norm.empty()
+                              ? y[i]
+                              : y[i] / sqrt(squares / of_group + space.eps) * space.norm[i]);
+        }
+    }
+    return out;
+}
+
+static void state_spaces_agree(void)
+{
+    struct random_stream r = {55};
+    static const struct {
+        struct ssm ssm; // n_inner, n_head, n_group, n_state, n_conv
+        bool biased, normed;
+    } cases[] = {
+        {{24, 4, 2, 16, 4}, true, true},    {{5, 5, 1, 1, 2}, false, true},
+        {{66, 2, 1, 5, 3}, true, false},    {{62, 2, 2, 32, 4}, false, false},
+        {{64, 2, 2, 33, 2}, true, true},    {{12, 6, 3, 64, 5}, true, true},
+        {{40, 4, 4, 65, 4}, true, false},   {{36, 1, 1, 128, 4}, false, true},
+        {{8, 2, 1, 129, 21}, true, true},   {{3, 1, 1, 255, 4}, true, true},
+        {{1030, 5, 1, 256, 4}, true, true},
+    };
+    for (const auto &one : cases) {
+        const space space(r, one.ssm, one.biased, one.normed);
+        const size_t stride = space.stride(), n_inner = one.ssm.n_inner;
+        struct test_pass pass;
+        pass.add(1, 0, 1);
+        pass.add(19, NO_STATE, 2);
+        pass.add(2, 3, 4);
+        const std::vector<float> in = r.floats(pass.rows.size() * space.width(), 2.0);
+        const std::vector<float> before = r.floats(NOBODY * stride, 0.5);
+        device_array<float> states(before);
+        const std::vector<float> y = run(space, in, 0, pass, states), after = states.get();
+        for (const struct state_span &span : pass.spans) {
+            const float *from = span.from == NO_STATE ? nullptr : &before[span.from * stride + 4];
+            const float *to = &after[span.to * stride + 4];
+            std::vector<double> state;
+            const std::vector<double> want = reference(space, in, span, from, state);
+            size_t n_bad = 0;
+            for (size_t i = 0; i < want.size(); i++)
+                n_bad += !near(y[span.row0 * n_inner + i], want[i], 1.0);
+            for (size_t i = 0; i < state.size(); i++)
+                n_bad += !near(to[ssm_inputs(&one.ssm) + i], state[i], 0.5);
+            struct inputs x = {from, {}, ssm_channels(&one.ssm), one.ssm.n_conv - 1};
+            for (uint32_t t = 0; t < span.n; t++) {
+                const float *row = &in[(size_t)(span.row0 + t) * space.width() + n_inner];
+                x.own.insert(x.own.end(), row, row + x.n);
+            }
+            x.check_kept(to, span.n);
+            check(n_bad == 0, "states of %u, span of %u rows: %zu numbers are off", one.ssm.n_state,
+                  span.n, n_bad);
+        }
+        check(std::equal(&before[0], &before[stride], &after[0]) &&
+                  std::equal(&before[5 * stride], &before[7 * stride], &after[5 * stride]),
+              "states of %u: other slots were written", one.ssm.n_state);
+    }
+}
+
+// A number that is none is in what its token gives; of x, b and t, in what later ones give, too.
+static void what_is_not_finite_stays_visible(void)
+{
+    struct random_stream r = {56};
+    const space space(r, {24, 4, 2, 16, 4}, true, true);
+    const uint32_t n = 11, bad = 4, ld = space.width(), n_inner = space.ssm.n_inner;
+    const uint32_t c = 2 * n_inner + space.ssm.n_group * space.ssm.n_state; // where they begin
+    const uint32_t t = ld - space.ssm.n_head;
+    const std::vector<float> in = r.floats((size_t)n * ld);
+    struct test_pass pass;
+    pass.add(n, NO_STATE, 0);
+    for (float none : {NAN, INFINITY, -INFINITY})
+        for (uint32_t at = 0; at < ld; at++) {
+            if (none < 0 && at >= t) // there it means a step of 0
+                continue;
+            std::vector<float> with = in;
+            with[bad * ld + at] = none;
+            device_array<float> states(std::vector<float>(space.stride()));
+            const std::vector<float> y = run(space, with, 0, pass, states);
+            auto visible = [&](uint32_t row) {
+                return std::any_of(&y[row * n_inner], &y[(row + 1) * n_inner],
+                                   [](float v) { return !std::isfinite(v); });
+            };
+            const bool kept = (at >= n_inner && at < c) || at >= t;
+            check(!visible(bad - 1) && visible(bad), "%g in column %u is not seen", none, at);
+            check(visible(n - 1) == kept, "%g in column %u: seen later or not", none, at);
+        }
+}
+
+// 37 tokens at once, one by one, and otherwise: the same results and states, in all bits.
+static void however_tokens_are_cut_bits_are_the_same(void)
+{
+    struct random_stream r = {53};
+    const uint32_t n = 37;
+    const net net(r, {4, 2, 64, 4, false}, false);
+    const net_rows rows(r, net, n);
+    const struct short_conv conv = {70, 3};
+    const std::vector<float> w = r.floats((size_t)conv.n * conv.n_taps);
+    const std::vector<float> in = r.floats((size_t)n * 3 * conv.n);
+    const space space(r, {72, 6, 3, 40, 4}, true, true);
+    const std::vector<float> space_in = r.floats((size_t)n * space.width());
+    std::vector<float> want[6];
+    for (uint32_t step : {37u, 1u, 2u, 5u, 8u, 16u}) {
+        device_array<float> states(std::vector<float>(2 * net.stride()));
+        device_array<float> conv_states(std::vector<float>(2 * 256));
+        device_array<float> space_states(std::vector<float>(2 * space.stride()));
+        std::vector<float> y, conv_y, space_y;
+        uint32_t from = NO_STATE, to = 0;
+        for (uint32_t i = 0; i < n; i += step) {
+            struct test_pass pass;
+            pass.add(lesser(step, n - i), from, to);
+            const uint32_t m = pass.spans[0].n;
+            const std::vector<float> some = run(net, rows, i, pass, states);
+            const std::vector<float> part(in.begin() + (size_t)i * 3 * conv.n,
+                                          in.begin() + (size_t)(i + m) * 3 * conv.n);
+            const std::vector<float> more = convolve(conv, w, part, pass, conv_states, 256);
+            const std::vector<float> most = run(space, space_in, i, pass, space_states);
+            y.insert(y.end(), some.begin(), some.end());
+            conv_y.insert(conv_y.end(), more.begin(), more.end());
+            space_y.insert(space_y.end(), most.begin(), most.end());
+            from = to;
+            to = 1 - to;
+        }
+        auto slot = [&](const std::vector<float> &v, size_t size) {
+            return std::vector<float>(v.begin() + from * size, v.begin() + (from + 1) * size);
+        };
+        const std::vector<float> got[] = {y,
+                                          conv_y,
+                                          space_y,
+                                          slot(states.get(), net.stride()),
+                                          slot(conv_states.get(), 256),
+                                          slot(space_states.get(), space.stride())};
+        for (int k = 0; k < 6; k++)
+            if (step == n)
+                want[k] = got[k];
+            else
+                check(got[k] == want[k], "in steps of %u, %d: other bits", step, k);
+    }
+}
+
+static void done_leaves_everything(void)
+{
+    struct random_stream r = {54};
+    const net net(r, {2, 1, 16, 4, false}, false);
+    const net_rows rows(r, net, 1);
+    const std::vector<float> before = r.floats(2 * net.stride());
+    device_array<float> states(before), in(rows.in), mixed(net.channels()), y(net.n_out()),
+        w(net.w), gate(rows.gate);
+    device_array<uint32_t> done(std::vector<uint32_t>{1});
+    device_array<struct state_span> spans(std::vector<struct state_span>{{0, 1, 0, 1}});
+    device_array<struct seq_row> none(0);
+    struct delta_rows d = {};
+    d.delta = net.delta;
+    d.state = slots_of(states, 0, net.stride(), spans, none);
+    d.in = in.p;
+    d.w = w.p;
+    d.mixed = mixed.p;
+    d.beta = d.alpha = d.a = d.dt = d.norm = w.p;
+    d.gate = gate.p;
+    d.y = y.p;
+    d.skip = done.p;
+    struct short_conv_rows c = {};
+    c.conv = {16, 3};
+    c.state = d.state;
+    c.w = w.p;
+    c.in = in.p;
+    c.y = y.p;
+    c.skip = done.p;
+    struct ssm_rows s = {};
+    s.ssm = {4, 2, 1, 4, 3};
+    s.state = d.state;
+    s.in = in.p;
+    s.ld = 4 + 12 + 2;
+    s.w = s.a = s.d = s.dt = w.p;
+    s.mixed = mixed.p;
+    s.y = y.p;
+    s.skip = done.p;
+    must(delta_conv_launch(&Q, &d, 1, &ERR) && delta_launch(&Q, &d, &ERR) &&
+         delta_gate_launch(&Q, &d, 1, &ERR) && short_conv_launch(&Q, &c, 1, &ERR) &&
+         ssm_conv_launch(&Q, &s, 1, &ERR) && ssm_launch(&Q, &s, &ERR) &&
+         ssm_gate_launch(&Q, &s, 1, &ERR));
+    check(states.get() == before, "a step that is over has written a state");
+}
+
+int main(void)
+{
+    static const tap_test tests[] = {
+        {"short convolutions agree", short_convolutions_agree},
+        {"delta nets agree", delta_nets_agree},
+        {"state spaces agree", state_spaces_agree},
+        {"what is not finite stays visible", what_is_not_finite_stays_visible},
+        {"however tokens are cut, bits are the same", however_tokens_are_cut_bits_are_the_same},
+        {"done leaves everything", done_leaves_everything},
+    };
+    return gpu_test_main(tests);
+}

@@ -1,0 +1,64 @@
+// What requests and answers take is counted as long as it is there.
+#include "test.h"
+
+#include "serve/desk.h"
+
+static struct job *asked(struct desk *d, uint64_t n)
+{
+    struct ask ask = {0};
+    assert_true(desk_take_bytes(d, n));
+    struct job *j = job_create(d, &ask, n, NULL, -1);
+    assert_non_null(j);
+    return j;
+}
+
+static struct buf body(size_t n)
+{
+    struct buf b = {0};
+    assert_true(buf_reserve(&b, n));
+    b.len = n; // (nobody reads it: it takes no memory)
+    return b;
+}
+
+static void what_is_not_read_yet_counts(void **state)
+{
+    (void)state;
+    struct desk d;
+    struct buf large = body(DESK_MOST_BYTES - (1 << 20)), other = body(2 << 20);
+    desk_init(&d, 4);
+    struct job *first = asked(&d, 100), *second = asked(&d, 0);
+    job_answer(first, 200, &large);
+    assert_int_equal(first->status, 200);
+    job_answer(second, 200, &other);
+    assert_int_equal(second->status, 503);
+    assert_true(second->out.len < 1000);
+    job_leave(first);
+    job_leave(second);
+    assert_int_equal(d.n_bytes, 0);
+    desk_release(&d);
+}
+
+static void what_is_copied_from_a_request_counts_until_its_client_is_gone(void **state)
+{
+    (void)state;
+    struct desk d;
+    desk_init(&d, 4);
+    struct job *j = asked(&d, 1000);
+    job_forget_ask(j, 300);
+    assert_int_equal(d.n_bytes, 300);
+    assert_true(job_keep_bytes(j, 50));
+    assert_false(job_keep_bytes(j, DESK_MOST_BYTES));
+    assert_int_equal(d.n_bytes, 350);
+    job_leave(j);
+    assert_int_equal(d.n_bytes, 0);
+    desk_release(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_not_read_yet_counts),
+        cmocka_unit_test(what_is_copied_from_a_request_counts_until_its_client_is_gone),
+    };
+    return RUN_TESTS("desk", tests);
+}

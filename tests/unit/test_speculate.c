@@ -1,0 +1,297 @@
+// Guesses from a text's own past, whether they pay, and that no answer of the built-in model
+// depends on them.
+#include "test.h"
+
+#include <stdlib.h>
+
+#include "engine/session.h"
+
+enum { N_TEXT = 400, MOST = ENGINE_MAX_DRAFTS };
+
+static void what_followed_the_longest_run_is_guessed(void **state)
+{
+    (void)state;
+    static const int32_t run[] = {11, 12, 13, 14, 15, 16, 17, 18};
+    struct ngram g;
+    struct error err = {0};
+    int32_t text[N_TEXT], out[MOST];
+    size_t n = 0, length = 9;
+    assert_true(ngram_init(&g, N_TEXT, &err));
+    for (size_t i = 0; i < 8; i++)
+        text[n++] = run[i];
+    text[n++] = 100; // after eight
+    for (size_t i = 0; i < 9; i++)
+        text[n++] = 200 + (int32_t)i;
+    for (size_t i = 5; i < 8; i++)
+        text[n++] = run[i];
+    text[n++] = 300; // after the last three, later
+    text[n++] = 301;
+    for (size_t i = 0; i < 8; i++) {
+        assert_int_equal(ngram_guess(&g, text, n, MOST, out, &length), i < 3 ? 0 : MOST);
+        text[n++] = run[i];
+    }
+    // Whether the text came at once or token by token.
+    for (int k = 0; k < 2; k++, ngram_forget(&g)) {
+        assert_int_equal(ngram_guess(&g, text, n, 3, out, &length), 3);
+        assert_int_equal(length, 0);
+        assert_int_equal(out[0], 100);
+        assert_int_equal(out[2], 201);
+    }
+    text[n - 8] = 99; // the run has seven now, of which five are looked at
+    assert_int_equal(ngram_guess(&g, text, n, 1, out, &length), 1);
+    assert_int_equal(length, 1);
+    assert_int_equal(out[0], 100);
+    text[n - 4] = 98; // and three
+    ngram_forget(&g);
+    assert_int_equal(ngram_guess(&g, text, n, 2, out, &length), 2);
+    assert_int_equal(length, 2);
+    assert_int_equal(out[0], 300);
+    text[n - 1] = 97;
+    assert_int_equal(ngram_guess(&g, text, n, 2, out, &length), 0);
+    ngram_release(&g);
+}
+
+static void what_repeats_is_guessed_to_go_on(void **state)
+{
+    (void)state;
+    struct ngram g;
+    struct error err = {0};
+    int32_t text[6], out[MOST];
+    size_t length;
+    assert_true(ngram_init(&g, N_TEXT, &err));
+    for (int i = 0; i < 6; i++)
+        text[i] = i % 2;
+    assert_int_equal(ngram_guess(&g, text, 6, MOST, out, &length), MOST);
+    for (int i = 0; i < MOST; i++)
+        assert_int_equal(out[i], i % 2);
+    ngram_release(&g);
+}
+
+// A text that was cut and went on otherwise, without a word to the index, gives bad guesses at
+// most.
+static void any_text_may_be_asked_about(void **state)
+{
+    (void)state;
+    struct ngram g;
+    struct error err = {0};
+    int32_t text[N_TEXT], out[MOST];
+    size_t length;
+    uint32_t seed = 1;
+    assert_true(ngram_init(&g, N_TEXT, &err));
+    for (int i = 0; i < 20000; i++) {
+        seed = seed * 1664525 + 1013904223;
+        const size_t n = 1 + (seed >> 8) % N_TEXT;
+        for (size_t k = (seed >> 20) % n; k < n; k++)
+            text[k] = (int32_t)((seed >> (k % 24)) & 3);
+        if (i == 0)
+            memset(text, 0, sizeof text);
+        const size_t got = ngram_guess(&g, text, n, MOST, out, &length);
+        for (size_t k = 0; k < got; k++)
+            assert_in_range(out[k], 0, 3);
+    }
+    ngram_release(&g);
+}
+
+// Seconds of an answer of n tokens to a text that repeats itself, in which a guess comes true with
+// that chance; a step takes 1, a draft that more.
+static double simulate(size_t n, double chance, double draft_s, size_t *n_drafted)
+{
+    struct speculation s;
+    struct error err = {0};
+    int32_t *text = malloc((n + 64) * sizeof *text);
+    double seconds = 0;
+    uint32_t seed = 7;
+    size_t len = 24;
+    assert_non_null(text);
+    assert_true(speculation_init(&s, n + 64, &err));
+    for (size_t i = 0; i < len; i++)
+        text[i] = (int32_t)(i % 12);
+    *n_drafted = 0;
+    while (len < n + 24) {
+        struct decoded d[1 + MOST];
+        const size_t k = speculation_next(&s, text, len, MOST);
+        size_t got = 0;
+        assert_true(k <= MOST);
+        // What is sampled is the guess, or what was never seen before, and then the text once more.
+        for (bool right = true; right && got <= k; got++) {
+            seed = seed * 1664525 + 1013904223;
+            right = (seed >> 8) / (double)(1 << 24) < chance;
+            const int32_t next = text[len - 12];
+            d[got].id = right ? next : (int32_t)(1000 + len);
+            right = right && got < k && s.guesses[got] == next;
+            text[len++] = d[got].id;
+        }
+        speculation_step(&s, k, d, got, 1 + draft_s * (double)k);
+        seconds += 1 + draft_s * (double)k;
+        *n_drafted += k;
+    }
+    const double each = seconds / (double)(len - 24);
+    speculation_release(&s);
+    free(text);
+    return each;
+}
+
+static void drafts_are_made_while_they_pay(void **state)
+{
+    (void)state;
+    size_t n;
+    // Rows that cost next to nothing, and guesses that come true.
+    assert_true(simulate(1000, 1, 0.02, &n) < 0.3);
+    assert_true(n > 500);
+    assert_true(simulate(1000, 0.95, 0.1, &n) < 0.6);
+    // Never slower than 0.97 of plain speed, whatever a row costs and how often guesses are right.
+    static const double chances[] = {0, 0.2, 0.5, 0.8, 0.9, 1},
+                        costs[] = {0, 0.05, 0.3, 0.7, 1, 1.5};
+    for (size_t i = 0; i < 6; i++)
+        for (size_t k = 0; k < 6; k++) {
+            const double each = simulate(2000, chances[i], costs[k], &n);
+            if (each > 1 / 0.97)
+                fail_msg("guesses right %g of the time, a draft costs %g of a step: a token takes "
+                         "%g with %zu drafts",
+                         chances[i], costs[k], each, n);
+        }
+    simulate(1000, 0, 0.02, &n);
+    assert_int_equal(n, 0);
+}
+
+// ---- answers
+
+static struct model *model;
+
+struct ending {
+    const char *name;
+    struct sampler_settings set;
+    struct generate_params p;
+};
+
+static bool keep_text(void *user, const char *text, size_t n, struct error *err)
+{
+    (void)err;
+    return buf_append(user, text, n);
+}
+
+static void keep_logprob(void *user, const struct decoded *d)
+{
+    buf_append(user, (const char *)d->top, d->n_top * sizeof *d->top);
+    buf_append(user, (const char *)&d->logprob, sizeof d->logprob);
+}
+
+// Answers to the same prompt, one after the other, of which some tokens are taken back in between:
+// everything that anybody sees of them.
+static void answers(const struct ending *how, enum spec spec, struct buf *out,
+                    struct session_stats *stats)
+{
+    const struct engine_params ep = {.n_ctx = 256, .n_threads = 1};
+    struct error err = {0};
+    struct session s;
+    struct engine *e = cpu_engine_open(model, &ep, &err);
+    struct ids text = {0};
+    *stats = (struct session_stats){0};
+    assert_non_null(e);
+    assert_true(session_init(&s, e, &err) && session_speculate(&s, spec, &err));
+    if (s.speculation)
+        s.speculation->always = true;
+    static const char prompt[] = "A frog jumps into the pond. A frog jumps into the pond. A frog";
+    const struct tokenize_options opt = {0};
+    assert_true(tokenizer_encode(model->tokenizer, prompt, sizeof prompt - 1, &opt, &text, &err));
+    for (int turn = 0; turn < 3; turn++) {
+        struct generate_params p = how->p;
+        struct generated g;
+        p.sampler = &how->set;
+        p.tok = model->tokenizer;
+        p.on_text = keep_text;
+        p.on_token = keep_logprob;
+        p.user = out;
+        if (!session_sync(&s, text.data, text.len, NULL, &err) || !generate(&s, &p, &g, &err))
+            fail_msg("%s: %s", how->name, err.text);
+        stats->n_drafted += s.stats.n_drafted;
+        stats->n_accepted += s.stats.n_accepted;
+        stats->n_generated += s.stats.n_generated;
+        stats->n_steps += s.stats.n_steps;
+        buf_append(out, buf_str(&g.text), g.text.len);
+        buf_append(out, (const char *)g.ids.data, g.ids.len * sizeof *g.ids.data);
+        buf_append(out, (const char *)&g.finish, sizeof g.finish);
+        buf_append(out, (const char *)seq_ids(s.seq), seq_len(s.seq) * sizeof(int32_t));
+        assert_true(seq_n_past(s.seq) + 1 >= seq_len(s.seq));
+        if (p.overflow != OVERFLOW_SHIFT) { // half of the answer is taken back
+            ids_append(&text, g.ids.data, g.ids.len / 2);
+            assert_true(text.len < 250);
+        }
+        generated_release(&g);
+    }
+    ids_release(&text);
+    session_release(&s);
+    engine_free(e);
+}
+
+static void no_answer_depends_on_drafts(void **state)
+{
+    (void)state;
+    // Texts that come about in the midst of what is guessed: the answer repeats itself.
+    static const char *const stops[] = {"d. speed. speed. speed. spe",
+                                        "d. speed. speed. speed. speed.",
+                                        "d. speed. speed. speed. speed. sp"};
+    const struct generate_params plain = {.n_predict = 60, .n_probs = 2, .ignore_eos = true};
+    struct ending ways[16];
+    size_t n = 0;
+    static const float temps[] = {0, 0.5f, 1, 1.5f};
+    for (size_t i = 0; i < 4; i++) {
+        ways[n] = (struct ending){"temperature", sampler_defaults, plain};
+        ways[n++].set.temp = temps[i];
+    }
+    ways[n] = (struct ending){"penalties", sampler_defaults, plain};
+    ways[n].set.repeat_penalty = 1.1f;
+    ways[n++].set.dry_multiplier = 0.5f;
+    ways[n] = (struct ending){"end tokens", sampler_defaults, plain};
+    ways[n++].p.ignore_eos = false;
+    for (size_t i = 0; i < 3; i++) {
+        ways[n] = (struct ending){"stop texts", sampler_defaults, plain};
+        ways[n].set.temp = 0;
+        ways[n].p.stop = &stops[i];
+        ways[n++].p.n_stop = 1;
+    }
+    ways[n] = (struct ending){"a full context", sampler_defaults, plain};
+    ways[n].set.temp = 0;
+    ways[n].p.n_predict = 300;
+    ways[n++].p.overflow = OVERFLOW_SHIFT;
+    for (size_t i = 0; i < n; i++) {
+        struct buf want = {0}, got = {0};
+        struct session_stats off, on;
+        ways[i].set.seed = 5 + i;
+        answers(&ways[i], SPEC_OFF, &want, &off);
+        answers(&ways[i], SPEC_NGRAM, &got, &on);
+        if (got.len != want.len || memcmp(got.data, want.data, want.len) != 0)
+            fail_msg("%s (%zu): other answers with drafts", ways[i].name, i);
+        assert_int_equal(off.n_drafted, 0);
+        assert_int_equal(off.n_steps, off.n_generated);
+        assert_true(on.n_accepted <= on.n_drafted && on.n_steps <= on.n_generated);
+        if (ways[i].set.temp == 0)
+            assert_true(on.n_accepted > 0 && on.n_steps < on.n_generated);
+        buf_release(&want);
+        buf_release(&got);
+    }
+}
+
+int main(void)
+{
+    char path[1024];
+    struct error err = {0};
+    const char *root = getenv("HOKKU_SOURCE");
+    snprintf(path, sizeof path, "%s/builtin/hokku-builtin.gguf", root ? root : ".");
+    model = model_load(path, &err);
+    if (!model) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_followed_the_longest_run_is_guessed),
+        cmocka_unit_test(what_repeats_is_guessed_to_go_on),
+        cmocka_unit_test(any_text_may_be_asked_about),
+        cmocka_unit_test(drafts_are_made_while_they_pay),
+        cmocka_unit_test(no_answer_depends_on_drafts),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const int failed = cmocka_run_group_tests_name("speculate", tests, NULL, NULL);
+    model_free(model);
+    return failed;
+}
