@@ -45,8 +45,7 @@ static uint32_t below(uint32_t n)
 static void begin(struct talk *t, struct engine *e)
 {
     struct error err = {0};
-    t->e = e;
-    t->n = 0;
+    *t = (struct talk){.e = e};
     if (!conversation_init(&t->c, model, e, chatml, strlen(chatml), 0, &err))
         fail_msg("%s", err.text);
 }
@@ -68,7 +67,12 @@ static void answer(struct conversation *c, uint64_t seed)
     struct error err = {0};
     enum finish finish;
     sampler.seed = seed;
-    const struct answer_params p = {.sampler = &sampler, .n_predict = 12, .ignore_eos = true};
+    const struct answer_params p = {
+        .sampler = &sampler,
+        .n_predict = 12,
+        .ignore_eos = true,
+        .spec = SPEC_NGRAM, // what `auto` tries depends on the clock
+    };
     if (!conversation_answer(c, &p, &finish, &err))
         fail_msg("%s", err.text);
 }
@@ -324,9 +328,9 @@ static void save_what_is_read_again(bool reopen)
     char path[64];
     size_t n_bytes;
     snprintf(path, sizeof path, "%s/again%d.session", dir, reopen);
+    begin(&t, e);
     t.saved = session_writer_create(path, false, &err);
     assert_non_null(t.saved);
-    begin(&t, e);
     for (; t.n < 4; t.n++) {
         t.turns[t.n] = (struct turn){.seed = t.n};
         for (int k = 0; k < 150; k++)
