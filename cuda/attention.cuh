@@ -563,6 +563,9 @@ template <typename F> static bool with_kernel(const struct attention &a, F f)
     });
 }
 
+// The keys and values of rows [0, n), each at its own place, into the cache.
+bool attention_store_launch(const struct queue *q, const struct attention *a, uint32_t n,
+                            struct error *err);
 // The norm over all heads of n rows, where the model has it, as a launch; *rest: what is left to
 // do.
 bool attention_norm_whole(const struct queue *q, const struct attention *a, uint32_t n,

@@ -409,8 +409,10 @@ bool attention_rows_launch(const struct queue *q, const struct attention *a, uin
     struct attention rest;
     if (a->head_dim > ATTENTION_NARROW_HEAD_DIM)
         return attention_wide_launch(q, a, n, true, err);
-    if (!attention_norm_whole(q, a, n, &rest, err))
+    if (!attention_norm_whole(q, a, n, &rest, err) ||
+        (a->together && !a->cached && !attention_store_launch(q, &rest, n, err)))
         return false;
+    rest.cached |= a->together;
     rest.max_split = max_split(q->n_sm, a->n_head, a->n_head_kv);
     const uint32_t split = n_split_at(&rest, furthest);
     // blocks that share a row leave what they have in scratch, which is for so many rows

@@ -31,8 +31,9 @@ static __global__ void __launch_bounds__(THREADS)
     griddep_launch_dependents();
     griddep_wait();
     const float2 *rope = a.rope ? a.rope + (size_t)i * (a.rope_dim / 2) : NULL;
-    const struct seq_row at = *a.rows;
-    const uint32_t *const table = a.tables + (size_t)at.slot * a.max_blocks, position = at.pos + i;
+    const struct seq_row at = a.rows[a.each ? i : 0];
+    const uint32_t *const table = a.tables + (size_t)at.slot * a.max_blocks;
+    const uint32_t position = at.pos + (a.each ? 0 : i);
     head_pairs<DH> v;
     if (h < a.n_head) {
         load_head<DH>(a, a.q_in + (size_t)i * a.ld_q + h * a.head_dim, rope, lane, v);
@@ -262,6 +263,31 @@ void attention_prefill_scratch(int n_sm, uint32_t n_head, uint32_t head_dim, uin
     out->counters = n_sm * sizeof(uint32_t);
 }
 
+static struct launch rotate_launch(const struct queue *q, const struct attention *a, uint32_t n)
+{
+    const uint32_t n_vector = a->n_head + (a->cached ? 0 : 2 * a->n_head_kv);
+    struct launch l = {.name = "rotate_store",
+                       .grid = dim3(n, div_up(n_vector, (uint32_t)N_TEAM)),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    return l;
+}
+
+bool attention_store_launch(const struct queue *q, const struct attention *a, uint32_t n,
+                            struct error *err)
+{
+    struct attention keys = *a;
+    keys.n_head = 0;
+    keys.each = true;
+    return with_kernel(keys, [&](auto dim, auto kind) {
+        return launch_kernel(err, rotate_launch(q, &keys, n),
+                             rotate_store_kernel<decltype(dim)::value, decltype(kind)::plain>,
+                             keys);
+    });
+}
+
 bool attention_prefill_launch(const struct queue *q, const struct attention *a, uint32_t n,
                               struct error *err)
 {
@@ -270,14 +296,7 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
         return attention_wide_launch(q, a, n, false, err);
     if (!attention_norm_whole(q, a, n, &rest, err))
         return false;
-    uint32_t n_vector = a->n_head + (a->cached ? 0 : 2 * a->n_head_kv);
     uint32_t n_row = n * (a->n_head / a->n_head_kv);
-    struct launch rotate = {.name = "rotate_store",
-                            .grid = dim3(n, div_up(n_vector, (uint32_t)N_TEAM)),
-                            .block = dim3(THREADS),
-                            .stream = q->stream,
-                            .dependent = q->dependent,
-                            .recorder = q->recorder};
     struct launch l = {.name = "attention_prefill",
                        .block = dim3(THREADS),
                        .stream = q->stream,
@@ -289,7 +308,7 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
         uint32_t x = div_up(n_row, (uint32_t)shape<DH>::ROWS);
         l.grid = dim3(x, a->n_head_kv, a->one_part ? 1 : n_prefill_part(q->n_sm, x * a->n_head_kv));
         l.smem = prefill_smem<DH>();
-        return launch_kernel(err, rotate, rotate_store_kernel<DH, PLAIN>, rest) &&
+        return launch_kernel(err, rotate_launch(q, a, n), rotate_store_kernel<DH, PLAIN>, rest) &&
                launch_kernel(err, l, attention_prefill_kernel<DH, PLAIN>, rest, n);
     });
 }

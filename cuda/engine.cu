@@ -286,7 +286,7 @@ static bool load_kernels(struct cuda_engine *e, struct error *err)
         if (graph)
             cudaGraphDestroy(graph);
     }
-    for (uint32_t n = 4; ok && e->n_seq > 1 && n <= 64 && n <= e->base.n_batch; n *= 4) {
+    for (uint32_t n = 4; ok && e->passes && n <= 64 && n <= e->base.n_batch; n *= 4) {
         cudaGraph_t graph;
         ok = cuda_capture(
             e, &graph, [&] { return cuda_enqueue_parts(e, n, err); }, err);
@@ -581,6 +581,12 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
     if (!cuda_device_select(p->device_index, &d, err) || !check_shape(m, &d, err) ||
         !make_plan(m, p, &d, &plan))
         return NULL;
+    if (p->exact && cuda_has_latent(m)) {
+        error_set(err, ERR_USAGE,
+                  "--exact: the model has latent attention, which is not the same bits in every "
+                  "company on a GPU: expected a model without, --device cpu, or no --exact");
+        return NULL;
+    }
     if (!plan.fits) {
         does_not_fit(&plan, d.name, err);
         return NULL;
@@ -601,12 +607,15 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
     e->largest = model_largest(m);
     e->params = *p;
     e->n_seq = cuda_n_seq(p, m);
+    e->passes = e->n_seq > 1 || p->exact;
     e->base.n_states = cuda_n_states(m, e->n_seq);
     e->base.type_k = p->type_k;
+    e->base.exact = p->exact;
     e->base.type_v = p->type_v;
-    snprintf(e->base.kv_format, sizeof e->base.kv_format, "cuda3 k=%s v=%s%s%s",
+    snprintf(e->base.kv_format, sizeof e->base.kv_format, "cuda3 k=%s v=%s%s%s%s",
              p->type_k == KV_F16 ? "f16" : "q8_0", p->type_v == KV_F16 ? "f16" : "q8_0",
-             e->base.n_states > 0 ? " states:1" : "", windows_reach(m) > 0 ? " windows:1" : "");
+             e->base.n_states > 0 ? " states:1" : "", windows_reach(m) > 0 ? " windows:1" : "",
+             p->exact ? " exact:1" : "");
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         double n = 0;
         for (int k = 0; k < N_LAYER_WEIGHTS; k++)
@@ -621,8 +630,8 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
         engine_free_cuda(&e->base);
         return NULL;
     }
-    e->core.alike = e->n_seq > 1;
-    e->core.max_drafts = e->core.alike ? ENGINE_MAX_DRAFTS : 0; // other passes have other bits
+    e->core.alike = e->passes;
+    e->core.max_drafts = p->exact ? ENGINE_MAX_DRAFTS : 0; // else several rows have other bits
     size_t mem_free = 0, mem_total = 0;
     cudaMemGetInfo(&mem_free, &mem_total);
     e->base.mem_total = d.total;

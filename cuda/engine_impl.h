@@ -152,8 +152,9 @@ struct memory_plan {
 // The rows of several sequences in one pass: first those that are the next token of theirs, then
 // chunks of prompts.
 struct cuda_pass {
-    uint32_t n_row, n_single, furthest; // furthest: the largest position of the n_single
-    bool drafts;                        // these follow one another in one sequence
+    uint32_t n_row, n_single;
+    uint32_t furthest; // the largest position of the rows that are attended to as single ones
+    bool drafts;       // these follow one another in one sequence
     uint32_t n_chunk;
     struct {
         uint32_t row0, n;
@@ -196,14 +197,15 @@ struct cuda_engine {
     uint64_t kv_version;           // seq.version of it
     struct gpu_sampler sampler;
     uint32_t n_seq;            // sequences in one pass
-    struct sampler_rows rows;  // where n_seq > 1: picks of several sequences
+    bool passes;               // one sequence is evaluated in passes, too: n_seq > 1, or exact
+    struct sampler_rows rows;  // where passes: picks of several sequences
     uint32_t *host_tables;     // (2, n_seq, kv_blocks(n_ctx)) pinned: what both hold after slot 0
     uint64_t *table_versions;  // (n_seq)
     struct seq_row *host_rows; // (n_batch) pinned
     uint32_t *host_picks;      // (cuda_n_picks) pinned
-    const struct cuda_pass *pass;                     // under way; NULL: of one sequence
-    struct pass_graph pass_graphs[2][1 + GRAPH_ROWS]; // by whether they are drafts, and rows
-    bool no_pass_graphs;                              // there was no memory for one
+    const struct cuda_pass *pass;                  // under way; NULL: of one sequence
+    struct pass_graph pass_graphs[1 + GRAPH_ROWS]; // by rows
+    bool no_pass_graphs;                           // there was no memory for one
     // One decoded token: forward, head, sampler; [1] where the sampler's blocks wait for each
     // other.
     cudaGraphExec_t graph[2];
@@ -250,7 +252,7 @@ bool cuda_eval_parts(struct engine *base, struct engine_part *parts, size_t n_pa
                      const struct cancel *cancel, struct error *err);
 // The launches of a pass of n >= 4 rows of whatever is there, to be captured.
 bool cuda_enqueue_parts(struct cuda_engine *e, uint32_t n, struct error *err);
-bool cuda_parts_open(struct cuda_engine *e, struct error *err); // where n_seq > 1
+bool cuda_parts_open(struct cuda_engine *e, struct error *err); // where there are passes
 void cuda_parts_close(struct cuda_engine *e);
 
 // ---- plan.cu
@@ -261,13 +263,19 @@ static inline uint32_t cuda_n_picks(uint32_t n_seq)
     return n_seq > 1 + ENGINE_MAX_DRAFTS ? n_seq : 1 + ENGINE_MAX_DRAFTS;
 }
 
-// The sequences that a pass takes. forward_latent.cu knows one.
+// forward_latent.cu knows one sequence, and no passes.
+static inline bool cuda_has_latent(const struct model *m)
+{
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        if (m->layers[i].latent.n_kv > 0)
+            return true;
+    return false;
+}
+
+// The sequences that a pass takes.
 static inline uint32_t cuda_n_seq(const struct engine_params *p, const struct model *m)
 {
-    bool latent = false;
-    for (uint32_t i = 0; i < m->hp.n_layer; i++)
-        latent |= m->layers[i].latent.n_kv > 0;
-    return p->n_seqs > 1 && !latent ? lesser(p->n_seqs, (uint32_t)ENGINE_MAX_PARTS) : 1;
+    return p->n_seqs > 1 && !cuda_has_latent(m) ? lesser(p->n_seqs, (uint32_t)ENGINE_MAX_PARTS) : 1;
 }
 
 // What the engine would take with n_ctx positions.

@@ -553,16 +553,10 @@ static bool attend_pass(const struct cuda_engine *e, struct attention a, struct 
     const struct queue *q = cuda_queue(e, "kv");
     a.rows = e->s.rows;
     a.one_part = true;
-    // A draft reads what the row before has put into the cache, so it may not begin before that has
-    // ended.
-    struct queue in_turn = *q;
-    in_turn.dependent = false;
-    const uint32_t n_each = p->drafts ? 1 : p->n_single;
-    bool ok = true;
-    for (uint32_t i = 0; ok && i < p->n_single; i += n_each) {
-        const struct attention rows = attention_from_row(a, i);
-        ok = attention_rows_launch(i == 0 ? q : &in_turn, &rows, n_each, p->furthest, err);
-    }
+    a.together = e->params.exact;
+    if (a.together)
+        return attention_rows_launch(q, &a, p->n_row, p->furthest, err);
+    bool ok = p->n_single == 0 || attention_rows_launch(q, &a, p->n_single, p->furthest, err);
     for (uint32_t i = 0; ok && i < p->n_chunk; i++) {
         const struct attention chunk = attention_from_row(a, p->chunks[i].row0);
         ok = attention_prefill_launch(q, &chunk, p->chunks[i].n, err);

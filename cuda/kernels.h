@@ -164,8 +164,8 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
 bool gate_launch(const struct queue *q, enum activation act, const struct xielu *p, float *gate,
                  const float *up, size_t n_total, struct error *err);
 
-// Of gated attention, whose heads are each in x (n, n_head, 2 * head_dim) a query and then its gate:
-// q (n, n_head, head_dim) = the queries; y (n, n_head, head_dim) *= sigmoid(the gates).
+// Of gated attention, whose heads are each in x (n, n_head, 2 * head_dim) a query and then its
+// gate: q (n, n_head, head_dim) = the queries; y (n, n_head, head_dim) *= sigmoid(the gates).
 bool take_queries_launch(const struct queue *q, const float *x, uint32_t n_head, uint32_t head_dim,
                          float *queries, uint32_t n, struct error *err);
 bool silence_launch(const struct queue *q, const float *x, uint32_t n_head, uint32_t head_dim,
@@ -298,6 +298,8 @@ struct attention {
     uint32_t max_blocks;
     uint32_t max_split; // set by the launchers
     bool one_part;      // prefill: no blocks share a row, however few there are
+    bool each;          // prefill: rows[i] is the place of the i-th token; set by the launchers
+    bool together;      // rows: several may be of one sequence
     // Results of the projections, biases added; one row per token. norm_whole: normed in place.
     float *q_in, *k_in; // (n, ld_q), (n, ld_kv)
     const float *v_in;  // (n, ld_kv)
@@ -347,7 +349,9 @@ size_t attention_smem(uint32_t head_dim);
 // is not chained.
 bool attention_decode_launch(const struct queue *q, const struct attention *a, struct error *err);
 // The next tokens of n sequences, at rows[0 .. n), of which none is further than `furthest`: each
-// has the bits that attention_decode_launch makes.
+// has the bits that attention_decode_launch makes. together: rows may follow one another in a
+// sequence, since all are in the cache before any of them looks; such bits are those of rows of
+// launches that are `together`.
 bool attention_rows_launch(const struct queue *q, const struct attention *a, uint32_t n,
                            uint32_t furthest, struct error *err);
 // n tokens of one sequence, the first at rows[0]: the same in two launches or three.

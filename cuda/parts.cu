@@ -8,7 +8,7 @@
 
 bool cuda_parts_open(struct cuda_engine *e, struct error *err)
 {
-    if (e->n_seq == 1)
+    if (!e->passes)
         return true;
     const size_t table = kv_blocks(e->base.n_ctx) * sizeof *e->host_tables;
     e->table_versions = (uint64_t *)calloc(e->n_seq, sizeof *e->table_versions);
@@ -28,9 +28,9 @@ void cuda_parts_close(struct cuda_engine *e)
     cudaFreeHost(e->host_rows);
     cudaFreeHost(e->host_picks);
     sampler_rows_close(&e->rows);
-    for (uint32_t n = 0; n < 2 * (1 + GRAPH_ROWS); n++)
-        if (e->pass_graphs[n / (1 + GRAPH_ROWS)][n % (1 + GRAPH_ROWS)].exec)
-            cudaGraphExecDestroy(e->pass_graphs[n / (1 + GRAPH_ROWS)][n % (1 + GRAPH_ROWS)].exec);
+    for (uint32_t n = 0; n <= GRAPH_ROWS; n++)
+        if (e->pass_graphs[n].exec)
+            cudaGraphExecDestroy(e->pass_graphs[n].exec);
     free(e->table_versions);
 }
 
@@ -96,11 +96,11 @@ static bool use_rows(struct cuda_engine *e, struct engine_part *const *parts, si
     *pass = {};
     for (size_t i = 0; i < n; i++) {
         const struct engine_part *p = parts[i];
-        const uint32_t pos = (uint32_t)p->seq->n_past;
+        const uint32_t pos = (uint32_t)p->seq->n_past, last = pos + (uint32_t)p->n - 1;
+        if (last > pass->furthest && (is_next(p) || e->params.exact))
+            pass->furthest = last;
         if (is_next(p)) {
-            const uint32_t last = pos + (uint32_t)p->n_drafts;
             pass->n_single += (uint32_t)p->n;
-            pass->furthest = last > pass->furthest ? last : pass->furthest;
             pass->drafts = p->n_drafts > 0; // then there is one part
         } else {
             pass->chunks[pass->n_chunk++] = {pass->n_row, (uint32_t)p->n};
@@ -223,7 +223,7 @@ static bool launch_graph(struct cuda_engine *e, struct cuda_pass *pass, bool *do
                          struct error *err)
 {
     enum { FIRST_ROOM = 256 };
-    struct pass_graph *g = &e->pass_graphs[pass->drafts][pass->n_row];
+    struct pass_graph *g = &e->pass_graphs[pass->n_row];
     *done = false;
     if (g->n_seen == 0 || pass->furthest > g->furthest) {
         g->furthest = FIRST_ROOM - 1;
@@ -329,7 +329,7 @@ static bool look_for_causes(struct cuda_engine *e, struct engine_part *const *pa
 
 bool cuda_enqueue_parts(struct cuda_engine *e, uint32_t n, struct error *err)
 {
-    struct cuda_pass pass = {n, n - 2, 0, false, 1, {{n - 2, 2}}};
+    struct cuda_pass pass = {n, n - 2, n - 1, false, 1, {{n - 2, 2}}};
     const struct decode_params d = {&sampler_defaults, NULL, 1, 0, NULL, 0, false};
     const uint32_t n_pick = lesser(lesser(n, e->n_seq), e->s.n_logits);
     e->pass = &pass;

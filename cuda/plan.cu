@@ -76,7 +76,7 @@ static struct attention_scratch largest_attention(const struct cuda_engine *e,
         const bool latent = l->latent.n_kv > 0;
         if (!latent)
             attention_scratch(e->q.n_sm, l->n_head, l->n_head_kv, l->head_dim, e->base.n_batch,
-                              e->n_seq, &a);
+                              e->params.exact ? e->base.n_batch : e->n_seq, &a);
         if (latent || l->head_dim > ATTENTION_NARROW_HEAD_DIM)
             attention_wide_scratch(l->n_head, l->head_dim, layer_value_dim(l), latent,
                                    e->base.n_ctx, &wide);
@@ -192,15 +192,15 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     const uint32_t n_wide = max3(max3(hp->n_embd, n_q, n_ff), n_out, latent_inputs(m));
     const struct attention_scratch att = largest_attention(e, m);
     s->step = (struct step_state *)take(a, sizeof *s->step);
-    const uint32_t n_slot = e->n_seq > 1 ? 1 + e->n_seq : 1;
-    s->n_logits = e->n_seq > 1 ? lesser(cuda_n_picks(e->n_seq), (uint32_t)PICK_ROWS) : 0;
+    const uint32_t n_slot = e->passes ? 1 + e->n_seq : 1;
+    s->n_logits = e->passes ? lesser(cuda_n_picks(e->n_seq), (uint32_t)PICK_ROWS) : 0;
     if (s->n_logits < LOGITS_ROWS)
         s->n_logits = LOGITS_ROWS;
     const uint64_t table_bytes = (uint64_t)n_slot * kv_blocks(n_ctx) * sizeof *s->kv_tables;
     s->kv_tables = s->near_tables = (uint32_t *)take(a, table_bytes);
     if (e->n_near < kv_blocks(n_ctx))
         s->near_tables = (uint32_t *)take(a, table_bytes);
-    if (e->n_seq > 1) {
+    if (e->passes) {
         s->rows = (struct seq_row *)take(a, n_batch * sizeof *s->rows);
         s->picks = (uint32_t *)take(a, cuda_n_picks(e->n_seq) * sizeof *s->picks);
         if (hp->n_vocab % 4) // rows that a pick can be made from
@@ -239,7 +239,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     s->act32 = take(a, rows * act_row_bytes(QUANT_Q8_0, (n_wide + 31) / 32 * 32));
     s->act_f32 = take(a, (uint64_t)(has_f32 && n_batch > rows ? n_batch : rows) *
                              act_row_bytes(QUANT_F32, n_wide));
-    if (n_batch > 1) {
+    if (n_batch > 1 || e->passes) {
         uint64_t row = gemm_ld(n_wide) * (has_f32 ? sizeof(float) : sizeof(__half));
         s->act_f16 = (__half *)take(a, gemm_few_bytes(n_batch, n_wide)); // every form
         s->ff_f16 = (__half *)take(a, gemm_few_bytes(n_batch, n_ff));
@@ -265,7 +265,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     s->q_f16 = (__half *)take(a, att.q_f16);
     gpu_sampler_place(&e->sampler, hp->n_vocab, n_ctx,
                       take(a, gpu_sampler_bytes(hp->n_vocab, n_ctx)));
-    if (e->n_seq > 1)
+    if (e->passes)
         sampler_rows_place(&e->rows, s->n_logits, hp->n_vocab,
                            take(a, sampler_rows_bytes(s->n_logits, hp->n_vocab)));
 }
@@ -284,6 +284,7 @@ void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint
     if (e.base.n_batch > n_ctx)
         e.base.n_batch = n_ctx;
     e.n_seq = cuda_n_seq(p, m);
+    e.passes = e.n_seq > 1 || p->exact;
     cuda_place(&e, m);
     *out = {};
     out->weights = e.weights.used;

@@ -77,6 +77,8 @@ struct options {
     bool ignore_eos;
     enum overflow overflow;
     enum spec spec;
+    bool exact;
+    bool check; // replay
 
     // the answer's shape: at most one of the first three
     const char *json_schema, *grammar, *grammar_file;

@@ -102,6 +102,8 @@ static const struct option_def table[] = {
 
     {MAIN, "speed", NULL, "--spec", "auto|off|ngram", OPT_CHOICE, AT(spec), 0, "auto|off|ngram", NULL,
      true, "guess tokens and check several at once, which changes no text (auto)"},
+    {MAIN | SERVE | BENCH | REPLAY, "speed", NULL, "--exact", NULL, OPT_FLAG, AT(exact), 0, NULL, NULL, false,
+     "on a GPU: the same text in any chunks and company, slower"},
 
     {MAIN, "shape", "-j", "--json-schema", "TEXT|@FILE", OPT_STR, AT(json_schema), 0, NULL, NULL,
      false, "the answer is JSON that obeys this schema"},
@@ -215,6 +217,8 @@ static const struct option_def table[] = {
      "what was compared, and the first difference, as JSON"},
     {PERPLEXITY, "output", NULL, "--json", NULL, OPT_FLAG, AT(json), 0, NULL, NULL, false,
      "perplexity, its error, windows and tokens as JSON"},
+    {REPLAY, "output", NULL, "--check", NULL, OPT_FLAG, AT(check), 0, NULL, NULL, false,
+     "also with prompts in other pieces, and with drafts"},
     {MAIN, "output", NULL, "--logprobs", "N", OPT_U32, AT(logprobs), 0, NULL, NULL, true,
      "N alternatives for each token", 0, ENGINE_MAX_PROBS},
     {MAIN, "output", NULL, "--color", "WHEN", OPT_CHOICE, AT(color), 0, "auto|always|never", NULL,

@@ -66,6 +66,7 @@ static bool choose_device(const struct program *p, bool chat, struct device_choi
     *params = (struct engine_params){
         .n_ctx = o->n_ctx,
         .n_batch = o->n_batch,
+        .exact = o->exact,
         .type_k = o->type_k,
         .type_v = o->type_v,
         .n_threads = o->n_threads,

@@ -260,6 +260,7 @@ bool session_file_info(const char *path, struct session_info *out, struct error 
         snprintf(out->fingerprint, sizeof out->fingerprint, "%s", text_of(p.meta, "fingerprint"));
         snprintf(out->device, sizeof out->device, "%s", text_of(p.meta, "device"));
         snprintf(out->kv_format, sizeof out->kv_format, "%s", text_of(p.meta, "kv_format"));
+        out->exact = json_is_true(json_object_get(p.meta, "exact"));
         out->has_types = kv_type_of(p.meta, "cache_type_k", &out->type_k) &&
                          kv_type_of(p.meta, "cache_type_v", &out->type_v);
         int64_t n_ctx = number_of(p.meta, "n_ctx");
@@ -442,6 +443,8 @@ static char *describe(const struct conversation *c, const json_t *settings, size
     json_object_set_new(j, "fingerprint", safe_string(m->fingerprint));
     json_object_set_new(j, "device", safe_string(e->device));
     json_object_set_new(j, "kv_format", safe_string(e->kv_format));
+    if (e->exact)
+        json_object_set_new(j, "exact", json_true());
     json_object_set_new(j, "cache_type_k", json_string(kv_type_names[e->type_k]));
     json_object_set_new(j, "cache_type_v", json_string(kv_type_names[e->type_v]));
     json_object_set_new(j, "kv_positions", json_integer((json_int_t)n_kv));

@@ -61,6 +61,7 @@ struct session_info { // what a list shows and what is needed to open the right 
     uint32_t n_ctx;
     bool has_types;              // earlier versions did not write them:
     enum kv_type type_k, type_v; // of the KV cache
+    bool exact;                  // of the engine, see engine_params
     int64_t saved_at;
     char *model_path;    // owned; where the model was; NULL: not known
     char *template_text; // owned; NULL: plain completion

@@ -5,8 +5,8 @@
 //
 // All device memory is taken at open; nothing allocates while tokens are decoded. Calls on one
 // engine and its sequences come from one thread at a time. What an evaluated token leaves does not
-// depend on how the tokens were chunked beyond float rounding (CPU engine: not at all, bit for
-// bit), nor on what other sequences do.
+// depend on how the tokens were chunked beyond float rounding (CPU engine, and engine_params.exact:
+// not at all, bit for bit), nor on what other sequences do.
 #ifndef HOKKU_ENGINE_ENGINE_H
 #define HOKKU_ENGINE_ENGINE_H
 
@@ -27,6 +27,10 @@ struct engine_params {
     uint32_t n_seqs;  // sequences beside each other: of layers with a window so many are kept;
                       // CUDA engine: that one pass takes, for which it holds scratch;
                       // 0 = 1, at most ENGINE_MAX_PARTS
+    // A token leaves the same bits wherever it is evaluated: as what was sampled, in a prompt,
+    // however that is cut, with drafts or without, beside whatever else is in its pass. CPU engine:
+    // always. CUDA engine: slower; not with latent attention (ERR_USAGE).
+    bool exact;
     enum kv_type type_k, type_v;
     int n_threads;    // CPU engine; 0 = all available
     int device_index; // CUDA engine
@@ -66,6 +70,7 @@ struct engine { // read-only for callers
     char device[128];          // "NVIDIA H200" or "CPU (AVX-512 VNNI, 8 threads)"
     char kv_format[64];        // names device family, layout and types
     enum kv_type type_k, type_v;
+    bool exact;     // as it was opened
     uint32_t n_ctx; // positions that the pool holds; one sequence may have them all
     uint32_t n_batch;
     bool any_chunks;              // a prompt leaves the same bits, in the same time, in any chunks

@@ -4,8 +4,28 @@
 
 #include "base/termsafe.h"
 
+// How the tokens before an answer are evaluated, and the answer is generated.
+struct way {
+    const char *name; // NULL: as it was recorded, one turn after the other
+    size_t piece; // tokens of what comes before that are evaluated together; 0: as many as can be
+    enum spec spec;
+};
+
+static const struct way ways[] = {
+    {NULL, 0, SPEC_OFF},
+    {"evaluated anew", 0, SPEC_OFF},
+    {"in pieces of 1 token", 1, SPEC_OFF},
+    {"in pieces of 7 tokens", 7, SPEC_OFF},
+    {"in pieces of 64 tokens", 64, SPEC_OFF},
+    {"with drafts", 0, SPEC_NGRAM},
+};
+
+enum { N_WAYS = sizeof ways / sizeof *ways };
+
 struct replay {
     struct conversation *c;
+    const struct way *way;
+    size_t n_ways;              // that were gone
     size_t n_answers, n_tokens; // compared
     size_t n_skipped;           // answers whose prompt is no longer what it was
     size_t n_constrained;       // answers held to a grammar or schema
@@ -13,6 +33,18 @@ struct replay {
     size_t turn, index, n_index, position; // of the first token that differs
     int32_t recorded, now;                 // -1: the answer ended there
 };
+
+// What comes before an answer.
+static bool evaluate(struct replay *r, const struct ids *prefix, struct error *err)
+{
+    struct conversation *c = r->c;
+    bool ok = true;
+    if (r->way->name)
+        seq_trim(c->session.seq, 0);
+    for (size_t n = r->way->piece; ok && n > 0 && n < prefix->len; n += r->way->piece)
+        ok = session_sync(&c->session, prefix->data, n, c->cancel, err);
+    return ok && session_sync(&c->session, prefix->data, prefix->len, c->cancel, err);
+}
 
 // The tokens of one run of the sampler, generated again.
 static bool replay_run(struct replay *r, size_t answer, size_t run, struct error *err)
@@ -45,7 +77,7 @@ static bool replay_run(struct replay *r, size_t answer, size_t run, struct error
         .n_keep = rec->n_keep,
         .cancel = c->cancel,
     };
-    ok = ok && session_sync(&c->session, prefix.data, prefix.len, c->cancel, err) &&
+    ok = ok && session_speculate(&c->session, r->way->spec, err) && evaluate(r, &prefix, err) &&
          generate(&c->session, &p, &g, err);
     if (ok && g.finish == FINISH_INTERRUPTED)
         ok = error_set(err, ERR_INTERRUPTED, "interrupted");
@@ -96,11 +128,16 @@ static void report(const struct replay *r, const struct session_info *info, bool
                       (json_int_t)r->n_skipped, "constrained", (json_int_t)r->n_constrained,
                       "recorded_on", info->device, "device", e->device);
         if (j && r->differs)
-            json_object_set_new(j, "first_difference",
-                                json_pack("{s:I, s:I, s:I, s:i, s:i}", "turn", (json_int_t)r->turn,
-                                          "token", (json_int_t)r->index, "position",
-                                          (json_int_t)r->position, "recorded", (int)r->recorded,
-                                          "now", (int)r->now));
+            json_object_set_new(
+                j, "first_difference",
+                json_pack("{s:I, s:I, s:I, s:i, s:i, s:s*}", "turn", (json_int_t)r->turn, "token",
+                          (json_int_t)r->index, "position", (json_int_t)r->position, "recorded",
+                          (int)r->recorded, "now", (int)r->now, "way", r->way->name));
+        for (size_t i = 1; j && i < r->n_ways; i++) {
+            if (i == 1)
+                json_object_set_new(j, "also", json_array());
+            json_array_append_new(json_object_get(j, "also"), json_string(ways[i].name));
+        }
         char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
         if (text)
             buf_printf(out, "%s\n", text);
@@ -109,6 +146,8 @@ static void report(const struct replay *r, const struct session_info *info, bool
         return;
     }
     if (r->differs) {
+        if (r->way->name)
+            buf_printf(out, "%s: ", r->way->name);
         buf_printf(out, "turn %zu, token %zu of %zu (position %zu): recorded ", r->turn,
                    r->index + 1, r->n_index, r->position);
         put_token(r, r->recorded, out);
@@ -118,6 +157,9 @@ static void report(const struct replay *r, const struct session_info *info, bool
     } else if (r->n_answers > 0) {
         buf_printf(out, "all agree: %zu tokens of %zu answer%s\n", r->n_tokens, r->n_answers,
                    r->n_answers == 1 ? "" : "s");
+        for (size_t i = 1; i < r->n_ways; i++)
+            buf_printf(out, "%s%s%s", i == 1 ? "also " : ", ", ways[i].name,
+                       i + 1 == r->n_ways ? "\n" : "");
     }
     if (r->n_skipped > 0)
         buf_printf(out,
@@ -133,25 +175,39 @@ static void report(const struct replay *r, const struct session_info *info, bool
         buf_printf(out, "recorded on %s, replayed on %s\n", info->device, e->device);
 }
 
-bool tool_replay(struct conversation *c, const struct session_info *info, bool json,
+// All answers, one way. The counts are those of the last.
+static bool replay_all(struct replay *r, void (*progress)(void *user, size_t turn, size_t n),
+                       void *user, struct error *err)
+{
+    const struct conversation *c = r->c;
+    const size_t n_turns = conversation_n_turns(c);
+    bool ok = true;
+    r->turn = r->n_answers = r->n_tokens = r->n_skipped = r->n_constrained = 0;
+    for (size_t i = 0; ok && !r->differs && i < c->n_messages; i++) {
+        if (c->messages[i].role != ROLE_ASSISTANT)
+            continue;
+        r->turn++;
+        if (progress)
+            progress(user, r->turn - 1, n_turns);
+        for (size_t k = 0; ok && !r->differs && k < c->messages[i].n_runs; k++)
+            ok = replay_run(r, i, k, err);
+    }
+    if (progress)
+        progress(user, n_turns, n_turns);
+    return ok;
+}
+
+bool tool_replay(struct conversation *c, const struct session_info *info, bool json, bool check,
                  void (*progress)(void *user, size_t turn, size_t n), void *user, struct buf *out,
                  struct error *err)
 {
     struct replay r = {.c = c};
-    size_t n_turns = conversation_n_turns(c);
     bool ok = true;
     conversation_rewind(c, 0); // what the file's memory holds must not help
-    for (size_t i = 0; ok && !r.differs && i < c->n_messages; i++) {
-        if (c->messages[i].role != ROLE_ASSISTANT)
-            continue;
-        r.turn++;
-        if (progress)
-            progress(user, r.turn - 1, n_turns);
-        for (size_t k = 0; ok && !r.differs && k < c->messages[i].n_runs; k++)
-            ok = replay_run(&r, i, k, err);
+    while (ok && !r.differs && r.n_ways < (check ? N_WAYS : 1)) {
+        r.way = &ways[r.n_ways++];
+        ok = replay_all(&r, progress, user, err);
     }
-    if (progress)
-        progress(user, n_turns, n_turns);
     if (!ok)
         return false;
     report(&r, info, json, out);

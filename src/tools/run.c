@@ -204,6 +204,8 @@ static bool run_replay(const struct program *t, struct buf *out, struct error *e
         o.type_k = info.type_k;
     if (info.has_types && !options_named(&o, "--cache-type-v"))
         o.type_v = info.type_v;
+    if (!options_named(&o, "--exact"))
+        o.exact = info.exact;
     if (!options_named(&o, "--ctx-size"))
         o.n_ctx = info.n_ctx;
     ok = ok && open_model(&mine, &m, err) && open_engine(&mine, &m, o.n_ctx, false, err);
@@ -213,7 +215,7 @@ static bool run_replay(const struct program *t, struct buf *out, struct error *e
                                info.template_text ? strlen(info.template_text) : 0, 0, err);
         c.cancel = t->cancel;
         ok = ok && session_file_read(file, &c, NULL, NULL, &loaded, err) &&
-             tool_replay(&c, &info, o.json, replay_progress, (void *)t, out, err);
+             tool_replay(&c, &info, o.json, o.check, replay_progress, (void *)t, out, err);
     }
     if (open)
         conversation_release(&c);

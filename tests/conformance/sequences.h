@@ -12,6 +12,7 @@ enum { N_PROBS = ENGINE_MAX_PROBS };
 
 static struct model *model;
 static bool on_cuda;
+static bool exact;    // see engine_params
 static int n_threads; // of the CPU engine; 0: all
 
 // The file of a family's model; false where there is no device for the test, which has been said.
@@ -43,8 +44,11 @@ static void random_ids(int32_t *ids, size_t n)
 
 static struct engine *open_for(uint32_t n_seqs, uint32_t n_ctx, uint32_t n_batch)
 {
-    const struct engine_params p = {
-        .n_ctx = n_ctx, .n_batch = n_batch, .n_seqs = n_seqs, .n_threads = n_threads};
+    const struct engine_params p = {.n_ctx = n_ctx,
+                                    .n_batch = n_batch,
+                                    .n_seqs = n_seqs,
+                                    .exact = exact,
+                                    .n_threads = n_threads};
     struct error err = {0};
 #ifdef HOKKU_CUDA
     struct engine *e =

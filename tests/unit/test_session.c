@@ -340,7 +340,7 @@ static void go_on(struct fixture *f, size_t i)
         break;
     }
     default:
-        tool_replay(&f->c, &info, false, NULL, NULL, &report, &err);
+        tool_replay(&f->c, &info, false, true, NULL, NULL, &report, &err);
         break;
     }
     buf_release(&report);

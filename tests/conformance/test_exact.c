@@ -1,0 +1,177 @@
+// engine_params.exact: what a token leaves is the same bits wherever it was evaluated: sampled one
+// by one, with drafts, or given as a prompt, in pieces of any length, beside others.
+// `test_exact FAMILY` on the CPU, whose engines are all exact, `test_exact FAMILY cuda`.
+#include "sequences.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_PROMPT = 45, N_ANSWER = 24, N_ALL = N_PROMPT + N_ANSWER, N_CTX = 512 };
+
+static int32_t text[N_ALL + 1]; // the prompt, and what was sampled after it
+static struct decoded at_end;
+static unsigned char *kept; // the keys and values of the first N_ALL tokens
+static size_t n_kept;
+
+static void pick(struct seq *s, const struct work *w, struct decoded *d)
+{
+    struct error err = {0};
+    uint64_t ticket;
+    if (!engine_submit(seq_engine(s), w, 1, NULL, &ticket, &err) ||
+        !engine_wait(seq_engine(s), ticket, NULL, d, &err))
+        fail_msg("%s", err.text);
+}
+
+static void check(struct seq *s, const struct decoded *d)
+{
+    struct error err = {0};
+    assert_int_equal(d->id, text[N_ALL]);
+    assert_alike(d, &at_end);
+    if (seq_engine(s)->n_states > 0)
+        return;
+    unsigned char *bytes = malloc(n_kept);
+    assert_non_null(bytes);
+    if (!seq_export(s, 0, N_ALL, bytes, &err))
+        fail_msg("%s", err.text);
+    assert_memory_equal(bytes, kept, n_kept);
+    free(bytes);
+}
+
+// One token after the other, as the answer of a conversation.
+static int sample_it(void **state)
+{
+    (void)state;
+    struct engine *e = open_for(1, N_CTX, 64);
+    struct seq *s = open_seq(e);
+    struct decoded d;
+    struct error err = {0};
+    struct work w = {.seq = s, .ids = text, .n = N_PROMPT, .n_pick = 1};
+    random_ids(text, N_PROMPT);
+    for (size_t i = N_PROMPT; i <= N_ALL; i++) {
+        pick(s, &w, &d);
+        text[i] = d.id;
+        w = (struct work){.seq = s, .n = 1, .n_pick = 1};
+    }
+    at_end = d;
+    n_kept = engine_kv_bytes(e, 0, N_ALL);
+    kept = malloc(n_kept + 1);
+    assert_non_null(kept);
+    if (e->n_states == 0 && !seq_export(s, 0, N_ALL, kept, &err))
+        fail_msg("%s", err.text);
+    seq_free(s);
+    engine_free(e);
+    return 0;
+}
+
+static int forget_it(void **state)
+{
+    (void)state;
+    free(kept);
+    return 0;
+}
+
+static void any_pieces_leave_the_same_bits(void **state)
+{
+    (void)state;
+    static const uint32_t batches[] = {1, 16, 64, 128};
+    for (size_t k = 0; k < sizeof batches / sizeof *batches; k++) {
+        struct engine *e = open_for(1, N_CTX, batches[k]);
+        for (size_t piece = k == 3 ? 7 : N_ALL; piece > 0; piece = piece == 7 ? 31 : 0) {
+            struct seq *s = open_seq(e);
+            struct decoded d;
+            for (size_t i = 0; i < N_ALL; i += piece) {
+                const struct work w = {.seq = s,
+                                       .ids = text + i,
+                                       .n = i + piece < N_ALL ? piece : N_ALL - i,
+                                       .n_pick = i + piece >= N_ALL};
+                struct error err = {0};
+                if (w.n_pick > 0)
+                    pick(s, &w, &d);
+                else if (!engine_submit(e, &w, 1, NULL, NULL, &err))
+                    fail_msg("%s", err.text);
+            }
+            check(s, &d);
+            seq_free(s);
+        }
+        engine_free(e);
+    }
+}
+
+// Two others, of which one is decoded and one reads a prompt in the same passes.
+static void any_company_leaves_the_same_bits(void **state)
+{
+    (void)state;
+    struct engine *e = open_for(3, 3 * N_CTX, 64);
+    struct seq *s[3] = {open_seq(e), open_seq(e), open_seq(e)};
+    struct decoded d[3];
+    struct error err = {0};
+    uint64_t ticket;
+    int32_t others[40];
+    random_ids(others, 40);
+    struct work first = {.seq = s[1], .ids = others, .n = 20, .n_pick = 1};
+    pick(s[1], &first, d);
+    for (size_t i = N_PROMPT; i <= N_ALL; i++) {
+        struct work w[3] = {
+            {.seq = s[0], .n = 1, .n_pick = 1},
+            {.seq = s[1], .n = 1, .n_pick = 1},
+            {.seq = s[2], .ids = others + i % 20, .n = 1 + i % 13, .n_pick = 1},
+        };
+        if (i == N_PROMPT) {
+            w[0].ids = text;
+            w[0].n = N_PROMPT;
+        }
+        if (!engine_submit(e, w, 3, NULL, &ticket, &err) || !engine_wait(e, ticket, NULL, d, &err))
+            fail_msg("%s", err.text);
+        assert_int_equal(d[0].id, text[i]);
+        seq_trim(s[2], 0);
+    }
+    check(s[0], &d[0]);
+    for (int i = 0; i < 3; i++)
+        seq_free(s[i]);
+    engine_free(e);
+}
+
+static void what_was_taken_back_and_given_again_has_the_same_bits(void **state)
+{
+    (void)state;
+    struct engine *e = open_for(1, N_CTX, 64);
+    struct seq *s = open_seq(e);
+    struct decoded d;
+    struct work w = {.seq = s, .ids = text, .n = N_PROMPT, .n_pick = 1};
+    for (size_t i = N_PROMPT; i < N_ALL - 3; i++) {
+        pick(s, &w, &d);
+        w = (struct work){.seq = s, .n = 1, .n_pick = 1};
+    }
+    seq_trim(s, N_PROMPT - 5);
+    const size_t len = seq_len(s);
+    w = (struct work){.seq = s, .ids = text + len, .n = N_ALL - len, .n_pick = 1};
+    pick(s, &w, &d);
+    check(s, &d);
+    seq_free(s);
+    engine_free(e);
+}
+
+int main(int argc, char **argv)
+{
+    char path[1024];
+    struct error err = {0};
+    exact = true;
+    on_cuda = argc > 2 && strcmp(argv[2], "cuda") == 0;
+    if (!find_family(argc > 1 ? argv[1] : "gemma3", path))
+        return 0;
+    model = model_load(path, &err);
+    if (!model) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    n_threads = 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_pieces_leave_the_same_bits),
+        cmocka_unit_test(any_company_leaves_the_same_bits),
+        cmocka_unit_test(what_was_taken_back_and_given_again_has_the_same_bits),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const int failed = cmocka_run_group_tests(tests, sample_it, forget_it);
+    model_free(model);
+    return failed;
+}
