@@ -187,10 +187,29 @@ bool cuda_enqueue_chunk(struct cuda_engine *e, const int32_t *tokens, size_t n, 
     return !logits || cuda_head(e, n - 1, 1, NULL, err);
 }
 
-static bool engine_eval(struct engine *base, const struct seq *s, const int32_t *ids, size_t n,
-                        enum engine_logits want, const struct cancel *cancel, struct error *err)
+// The logits of n rows of what was evaluated last.
+static bool head(struct cuda_engine *e, size_t row0, size_t n, struct error *err)
 {
-    struct cuda_engine *e = self(base);
+    return e->params.exact ? cuda_head_of_pass(e, row0, (uint32_t)n, err)
+                           : cuda_head(e, row0, n, NULL, err);
+}
+
+// As a pass.
+static bool eval_exactly(struct cuda_engine *e, const struct seq *s, const int32_t *ids, size_t n,
+                         enum engine_logits want, const struct cancel *cancel, struct error *err)
+{
+    struct engine_part p = {};
+    p.seq = s;
+    p.ids = ids;
+    p.n = n;
+    p.given = true;
+    return cuda_eval_parts(&e->base, &p, 1, cancel, err) &&
+           (want != LOGITS_LAST || (head(e, n - 1, 1, err) && cuda_wait(e, err)));
+}
+
+static bool eval_chunk(struct cuda_engine *e, const struct seq *s, const int32_t *ids, size_t n,
+                       enum engine_logits want, const struct cancel *cancel, struct error *err)
+{
     if (!cuda_work_on(e, s, cancel, err))
         return false;
     e->paced = true;
@@ -198,7 +217,14 @@ static bool engine_eval(struct engine *base, const struct seq *s, const int32_t 
     e->paced = false;
     // Also after a failure: nothing may still be running when the sequence is used again.
     struct error mine = {};
-    if (!cuda_wait(e, ok ? err : &mine) || !ok)
+    return cuda_wait(e, ok ? err : &mine) && ok;
+}
+
+static bool engine_eval(struct engine *base, const struct seq *s, const int32_t *ids, size_t n,
+                        enum engine_logits want, const struct cancel *cancel, struct error *err)
+{
+    struct cuda_engine *e = self(base);
+    if (!(e->params.exact ? eval_exactly : eval_chunk)(e, s, ids, n, want, cancel, err))
         return false;
     e->last_token = ids[n - 1];
     e->n_rows = n;
@@ -219,7 +245,7 @@ static bool engine_logits(struct engine *base, const struct seq *s, size_t i,
         // only LOGITS_ALL comes here: a block of rows is made when its first row is asked for
         e->logits_row0 = i / LOGITS_ROWS * LOGITS_ROWS;
         e->logits_n = lesser(n - e->logits_row0, (size_t)LOGITS_ROWS);
-        if (!cuda_head(e, e->logits_row0, e->logits_n, NULL, err)) {
+        if (!head(e, e->logits_row0, e->logits_n, err)) {
             e->logits_n = 0;
             return false;
         }
@@ -302,7 +328,7 @@ static bool engine_pick_start(struct engine *base, const struct seq *s, struct e
     if (!cuda_work_on(e, s, NULL, err))
         return false;
     if (e->logits_want == LOGITS_ALL) { // the sampler reads row 0
-        if (!cuda_head(e, e->n_rows - 1, 1, NULL, err))
+        if (!head(e, e->n_rows - 1, 1, err))
             return false;
         e->logits_want = LOGITS_LAST;
         e->logits_row0 = 0;

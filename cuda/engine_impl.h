@@ -250,6 +250,8 @@ bool cuda_check_facts(const struct model *m, struct error *err);
 // backend.eval_parts
 bool cuda_eval_parts(struct engine *base, struct engine_part *parts, size_t n_parts,
                      const struct cancel *cancel, struct error *err);
+// The logits of n (<= s.n_logits) rows of the last pass, from row0 on, to s.logits.
+bool cuda_head_of_pass(struct cuda_engine *e, size_t row0, uint32_t n, struct error *err);
 // The launches of a pass of n >= 4 rows of whatever is there, to be captured.
 bool cuda_enqueue_parts(struct cuda_engine *e, uint32_t n, struct error *err);
 bool cuda_parts_open(struct cuda_engine *e, struct error *err); // where there are passes

@@ -202,6 +202,15 @@ static bool head_of_picks(struct cuda_engine *e, uint32_t i, uint32_t n, struct 
     return cuda_head_of(e, hidden, n, err);
 }
 
+bool cuda_head_of_pass(struct cuda_engine *e, size_t row0, uint32_t n, struct error *err)
+{
+    const struct cuda_pass any = {};
+    e->pass = &any;
+    const bool ok = cuda_head_of(e, e->s.x + row0 * e->hp.n_embd, n, err);
+    e->pass = NULL;
+    return ok;
+}
+
 static bool gather_picks(struct cuda_engine *e, uint32_t n, struct error *err)
 {
     return gather_rows_launch(&e->q, e->s.x, e->s.picks, n, e->hp.n_embd, e->s.up, err);

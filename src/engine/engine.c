@@ -476,7 +476,7 @@ static bool submit(struct engine *e, const struct work *w, uint64_t ticket,
     c->run = s;
     c->over = false;
     add_ask(c, s, ticket, false);
-    return true;
+    return !c->alike || engine_settle(e, cancel, err); // what comes next is a pass
 }
 
 size_t engine_max_parts(const struct engine *e)

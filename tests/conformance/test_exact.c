@@ -97,6 +97,39 @@ static void any_pieces_leave_the_same_bits(void **state)
     }
 }
 
+// Logits of the prompt's last rows, a pick from them, and then several picks asked for at once.
+static void a_conversation_has_the_same_bits(void **state)
+{
+    (void)state;
+    static const uint32_t n_logits[] = {1, 20};
+    struct engine *e = open_for(1, N_CTX, 64);
+    for (int k = 0; k < 2; k++) {
+        struct seq *s = open_seq(e);
+        struct decoded d;
+        struct error err = {0};
+        const struct work first = {.seq = s, .ids = text, .n = N_PROMPT, .n_logits = n_logits[k]};
+        if (!engine_submit(e, &first, 1, NULL, NULL, &err))
+            fail_msg("%s", err.text);
+        for (size_t i = N_PROMPT; i <= N_ALL;) {
+            uint64_t tickets[1 + ENGINE_RUN_AHEAD];
+            size_t n = 0;
+            for (; n <= ENGINE_RUN_AHEAD && i + n <= N_ALL; n++) {
+                const struct work w = {.seq = s, .n = i + n > N_PROMPT, .n_pick = 1};
+                if (!engine_submit(e, &w, 1, NULL, &tickets[n], &err))
+                    fail_msg("%s", err.text);
+            }
+            for (size_t j = 0; j < n; j++, i++) {
+                if (!engine_wait(e, tickets[j], NULL, &d, &err))
+                    fail_msg("%s", err.text);
+                assert_int_equal(d.id, text[i]);
+            }
+        }
+        check(s, &d);
+        seq_free(s);
+    }
+    engine_free(e);
+}
+
 // Two others, of which one is decoded and one reads a prompt in the same passes.
 static void any_company_leaves_the_same_bits(void **state)
 {
@@ -167,6 +200,7 @@ int main(int argc, char **argv)
     n_threads = 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_pieces_leave_the_same_bits),
+        cmocka_unit_test(a_conversation_has_the_same_bits),
         cmocka_unit_test(any_company_leaves_the_same_bits),
         cmocka_unit_test(what_was_taken_back_and_given_again_has_the_same_bits),
     };

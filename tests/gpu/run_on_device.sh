@@ -4,7 +4,7 @@
 #   tests/gpu/run_on_device.sh OUT [STEP ...]      steps: test share sanitize bench profile
 #
 # Results go to the folder OUT: summary.txt, and one log per step. The programs are those of a Meson build with
-# nvcc (ninja -C build hokku tests/gpu/test_{kernels,gemm,rows,states,attention,latent,kv_cache,sampler,engine,facts,experts,shared,sequences,sequences_of_states,windows,numbers,bench,models,builtin} tests/vectors/vectors.stamp); nothing is
+# nvcc (ninja -C build hokku tests/gpu/test_{kernels,gemm,rows,states,attention,latent,kv_cache,sampler,engine,facts,experts,shared,sequences,sequences_of_states,windows,drafts,exact,numbers,bench,models,builtin} tests/vectors/vectors.stamp); nothing is
 # compiled here, so they may come from another machine.
 #   BUILD              the folder of that build (build)
 #   HOKKU_CONFORMANCE  more reference vectors than those of the build (tests/vectors/README.md)
@@ -45,6 +45,12 @@ test_() {
     done
     for t in falcon-h1 mamba2; do # beside Qwen3.5
         run "sequences_of_states-$t" 400 "$build/tests/gpu/test_sequences_of_states" cuda "$t" &
+    done
+    for t in qwen3vl gemma3 mixtral; do
+        run "drafts-$t" 400 "$build/tests/gpu/test_drafts" "$t" cuda &
+    done
+    for t in gemma3 gpt-oss qwen35 gemma4 olmo2; do
+        run "exact-$t" 400 "$build/tests/gpu/test_exact" "$t" cuda &
     done
     wait
     run shared 400 "$build/tests/gpu/test_shared" $(argument shared)
