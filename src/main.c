@@ -73,8 +73,8 @@ static bool stop_keeping(const struct program *p, struct error *err)
         out_say("hokku: %zu kept model%s let go", n_ended, n_ended == 1 ? "" : "s");
     return n_ended == n ||
            error_set(err, cancel_asked(p->cancel) ? ERR_INTERRUPTED : ERR_FAIL,
-                     "%zu more answer%s somebody still, or %s not: they end behind that",
-                     n - n_ended, n - n_ended == 1 ? "s" : "", n - n_ended == 1 ? "does" : "do");
+                     "%zu more: in a chat, still at an answer, or stuck; they end behind that",
+                     n - n_ended);
 }
 
 static bool run(const struct program *p, int *death, struct error *err)

@@ -410,10 +410,10 @@ static bool act(struct line_editor *e, const struct key *k, enum line_result *re
         painter_clear_screen(&e->painter);
         break;
     case KEY_SUSPEND: // to all of a pipeline, as the terminal would
-        kill(0, SIGTSTP);
+        terminal_signal_group(SIGTSTP);
         break;
     case KEY_QUIT:
-        kill(0, SIGQUIT);
+        terminal_signal_group(SIGQUIT);
         break;
     case KEY_ENTER:
         *result = LINE_TEXT;
@@ -461,13 +461,15 @@ static bool take_input(struct line_editor *e, enum line_result *result)
 
 static bool read_input(struct line_editor *e)
 {
+    e->at = e->n = 0;
+    if (terminal_await())
+        return true;
     ssize_t n = read(e->fd_in, e->input, sizeof e->input);
     if (n < 0 && errno == EINTR)
         return true;
     double now = clock_now();
     e->gap = now - e->last_read;
     e->last_read = now;
-    e->at = 0;
     e->n = n > 0 ? (size_t)n : 0;
     return n > 0;
 }

@@ -2,12 +2,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/mapped.h"
 #include "base/signals.h"
 
@@ -16,7 +19,8 @@ static struct {
     bool active, ansi;
     volatile sig_atomic_t reading;
     int fd, fd_out;
-    struct termios found;
+    struct termios found, set; // set: as the terminal has them
+    const struct terminal_holder *holder;
     struct cancel *cancel;
     volatile sig_atomic_t mode;
     volatile sig_atomic_t interrupt, stop, resize, death;
@@ -28,17 +32,22 @@ static const int handled[] = {SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWIN
 enum { N_HANDLED = sizeof handled / sizeof *handled };
 static struct sigaction before[N_HANDLED];
 
-// Only calls that are safe in a handler.
-static void restore_modes(void)
+static const char undo[] = "\x1b[?2004l\x1b[0m"; // bracketed paste, colours
+
+void terminal_put_back(void)
 {
-    static const char undo[] = "\x1b[?2004l\x1b[0m"; // bracketed paste, colours
-    if (T.mode == TERMINAL_COOKED)
-        return;
     tcsetattr(T.fd, TCSADRAIN, &T.found);
     if (T.ansi) {
         ssize_t ignored = write(T.fd_out, undo, sizeof undo - 1);
         (void)ignored;
     }
+}
+
+// Only calls that are safe in a handler.
+static void restore_modes(void)
+{
+    if (T.mode != TERMINAL_COOKED)
+        terminal_put_back();
 }
 
 static void tell_terminal(const char *s, size_t n)
@@ -66,12 +75,15 @@ static void set_modes(enum terminal_mode mode)
     t.c_cc[VMIN] = 1;
     t.c_cc[VTIME] = 0;
     tcsetattr(T.fd, TCSADRAIN, &t);
+    tcgetattr(T.fd, &T.set);
 }
 
 static void die_by(int sig)
 {
     restore_modes();
     T.mode = TERMINAL_COOKED;
+    if (T.holder)
+        T.holder->dies(sig);
     signals_die(sig);
 }
 
@@ -122,13 +134,19 @@ static void on_signal(int sig, siginfo_t *info, void *context)
     errno = saved;
 }
 
-bool terminal_begin(int fd, int fd_out, bool ansi, struct cancel *cancel)
+bool terminal_remember(int fd, int fd_out, bool ansi)
 {
-    if (T.active || tcgetattr(fd, &T.found) != 0 || pipe2(T.pipe, O_CLOEXEC | O_NONBLOCK) != 0)
-        return false;
     T.fd = fd;
     T.fd_out = fd_out;
     T.ansi = ansi;
+    return tcgetattr(fd, &T.found) == 0;
+}
+
+bool terminal_begin(int fd, int fd_out, bool ansi, struct cancel *cancel)
+{
+    if (T.active || !terminal_remember(fd, fd_out, ansi) ||
+        pipe2(T.pipe, O_CLOEXEC | O_NONBLOCK) != 0)
+        return false;
     T.cancel = cancel;
     T.mode = TERMINAL_COOKED;
     T.reading = false;
@@ -196,8 +214,81 @@ int terminal_death(void)
     return T.death;
 }
 
+void terminal_held_by(const struct terminal_holder *h)
+{
+    T.holder = h;
+}
+
+bool terminal_await(void)
+{
+    if (!T.holder || !T.holder->await())
+        return false;
+    if (T.mode != TERMINAL_COOKED)
+        set_modes(T.mode);
+    return true;
+}
+
+void terminal_signal_group(int sig)
+{
+    if (T.holder)
+        T.holder->send(sig);
+    else
+        kill(0, sig);
+}
+
+static bool same_modes(const struct termios *a, const struct termios *b)
+{
+    return a->c_iflag == b->c_iflag && a->c_oflag == b->c_oflag && a->c_cflag == b->c_cflag &&
+           a->c_lflag == b->c_lflag && memcmp(a->c_cc, b->c_cc, sizeof a->c_cc) == 0;
+}
+
+void terminal_restore(int fd)
+{
+    struct termios now;
+    struct pollfd out = {.fd = fd, .events = POLLOUT};
+    if (!T.active || T.mode == TERMINAL_COOKED || tcgetattr(fd, &now) != 0 ||
+        !same_modes(&now, &T.set))
+        return;
+    tcsetattr(fd, TCSANOW, &T.found);
+    const ssize_t ignored = T.ansi && poll(&out, 1, 0) > 0 ? write(fd, undo, sizeof undo - 1) : 0;
+    (void)ignored;
+}
+
+int terminal_run(const char *command, const char *path)
+{
+    if (T.holder)
+        return T.holder->run(path);
+    const pid_t child = fork();
+    if (child == 0) {
+        // The variable may hold options: a shell takes it apart, the file's name is not part of it.
+        struct buf b = {0};
+        sigset_t all;
+        sigfillset(&all);
+        sigprocmask(SIG_UNBLOCK, &all, NULL);
+        buf_printf(&b, "%s \"$1\"", command);
+        execl("/bin/sh", "sh", "-c", buf_str(&b), "hokku", path, (char *)NULL);
+        _exit(127);
+    }
+    for (int status; child > 0;) {
+        const pid_t got = waitpid(child, &status, WUNTRACED);
+        if (got > 0 && WIFSTOPPED(status)) { // Ctrl-Z there: the shell waits until all have stopped
+            terminal_suspend();
+            kill(child, SIGCONT);
+        } else if (got > 0) {
+            return status;
+        } else if (errno != EINTR) {
+            break;
+        }
+    }
+    return -1;
+}
+
 void terminal_suspend(void)
 {
+    if (T.holder) {
+        T.holder->stop();
+        return;
+    }
     struct sigaction dfl = {.sa_handler = SIG_DFL}, mine;
     sigset_t one, old;
     sigaction(SIGTSTP, &dfl, &mine);

@@ -8,6 +8,17 @@
 
 #include "base/cancel.h"
 
+// Who has the terminal, where that is another process than the one that writes and reads there.
+struct terminal_holder {
+    void (*stop)(void);           // stops it; returns when it goes on. Safe in a handler
+    bool (*await)(void);          // returns when it is not stopped: whether it was
+    void (*send)(int sig);        // to its process group
+    void (*dies)(int sig);        // this process, by sig. Safe in a handler
+    int (*run)(const char *path); // see terminal_run
+};
+// For the life of the process.
+void terminal_held_by(const struct terminal_holder *h);
+
 enum terminal_mode {
     TERMINAL_COOKED,  // as it was found
     TERMINAL_EDITING, // every key comes as it is typed, Ctrl-C and Ctrl-Z too
@@ -38,6 +49,21 @@ struct terminal_events terminal_events(void);
 int terminal_death(void);
 // Stops the process as SIGTSTP would; returns when it goes on. The caller has restored the modes.
 void terminal_suspend(void);
+// To be called before a read: what is typed while the holder is stopped is somebody else's. Whether
+// it was: what there was to read may be gone.
+bool terminal_await(void);
+// A signal for all of a pipeline, as the terminal would send it.
+void terminal_signal_group(int sig);
+// Has a command of the shell, which has the terminal, work on a file: its status as waitpid has it;
+// -1: errno says why there is none. The modes are those that were found. It hears all signals.
+int terminal_run(const char *command, const char *path);
+// For a process that holds a terminal for another one: remembers its modes, and puts them back when
+// the other one cannot.
+bool terminal_remember(int fd, int fd_out, bool ansi);
+void terminal_put_back(void);
+// Restores the modes of fd, the terminal, for a holder that is gone: if they are still those that
+// were set here last, since by now the terminal may be somebody else's. From any thread.
+void terminal_restore(int fd);
 
 void terminal_size(int fd, size_t *cols, size_t *rows); // 80 and 24 when unknown
 

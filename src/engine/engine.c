@@ -700,10 +700,19 @@ static bool submit_drafts(struct engine *e, const struct work *w, uint64_t ticke
     return true;
 }
 
+static bool fail(struct engine *e, const struct error *why, struct error *err)
+{
+    e->failed |= why->code != ERR_INTERRUPTED && why->code != ERR_CONTEXT;
+    if (err)
+        *err = *why;
+    return false;
+}
+
 bool engine_submit(struct engine *e, const struct work *w, size_t n, const struct cancel *cancel,
                    uint64_t *ticket, struct error *err)
 {
     const uint64_t number = ++e->core->tickets;
+    struct error why = {0};
     bool ok = true;
     if (ticket)
         *ticket = number;
@@ -712,22 +721,23 @@ bool engine_submit(struct engine *e, const struct work *w, size_t n, const struc
     for (size_t i = 0; ok && i < n;) {
         const size_t n_parts = count_parts(e, w + i, n - i);
         if (w[i].n_drafts > 0)
-            ok = submit_drafts(e, &w[i], number, cancel, err);
+            ok = submit_drafts(e, &w[i], number, cancel, &why);
         else if (n_parts > 1)
-            ok = submit_parts(e, w + i, n_parts, number, cancel, err);
+            ok = submit_parts(e, w + i, n_parts, number, cancel, &why);
         else
-            ok = submit_plain(e, &w[i], number, cancel, err);
+            ok = submit_plain(e, &w[i], number, cancel, &why);
         i += n_parts > 1 ? n_parts : 1;
     }
     for (size_t i = 0; i < n; i++)
         w[i].seq->at_work = false;
-    return ok;
+    return ok || fail(e, &why, err);
 }
 
 bool engine_wait(struct engine *e, uint64_t ticket, const struct cancel *cancel,
                  struct decoded *picks, struct error *err)
 {
     struct engine_core *c = e->core;
+    struct error why = {0};
     size_t n = 0;
     bool ok = true;
     for (size_t i = 0; i < c->n_asks; i++) {
@@ -735,8 +745,8 @@ bool engine_wait(struct engine *e, uint64_t ticket, const struct cancel *cancel,
             continue;
         n++;
         while (!c->asks[i].done)
-            if (!take(e, oldest_undone(c), cancel, err))
-                return false;
+            if (!take(e, oldest_undone(c), cancel, &why))
+                return fail(e, &why, err);
     }
     if (n == 0)
         return error_set(err, ERR_FAIL,
@@ -751,8 +761,8 @@ bool engine_wait(struct engine *e, uint64_t ticket, const struct cancel *cancel,
             n_kept++;
             continue;
         }
-        if (ok && a->error.code != ERR_NONE && err)
-            *err = a->error;
+        if (ok && a->error.code != ERR_NONE)
+            why = a->error;
         *picks = a->d;
         if (a->error.code != ERR_NONE)
             *picks = (struct decoded){.id = -1};
@@ -762,7 +772,7 @@ bool engine_wait(struct engine *e, uint64_t ticket, const struct cancel *cancel,
         ok = ok && a->error.code == ERR_NONE;
     }
     c->n_asks = n_kept;
-    return ok;
+    return ok || fail(e, &why, err);
 }
 
 bool seq_logits(struct seq *s, size_t i, const struct cancel *cancel, float *out, struct error *err)

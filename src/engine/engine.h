@@ -76,6 +76,7 @@ struct engine { // read-only for callers
     bool any_chunks;              // a prompt leaves the same bits, in the same time, in any chunks
     uint32_t n_states;            // recurrent states that sequences can have; 0: the model has none
     uint64_t mem_used, mem_total; // bytes on the device
+    bool failed; // work has, for other reasons than an interrupt or no room: open another one
 };
 
 void engine_free(struct engine *e); // its sequences are freed before; NULL is fine

@@ -11,6 +11,8 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -51,8 +53,8 @@ static const char *not_to_be_given(const struct program *p, char **argv, char **
     static const char variable[] = "HOKKU_";
     struct rlimit cpu;
     sigset_t mask;
-    if (program_is_chat(p))
-        return "a chat on a terminal has the model for itself";
+    if (program_is_chat(p) && !(p->stdout_tty && p->stderr_tty))
+        return "a chat is done by another process only where all its streams are terminals";
     for (char **a = argv; *a; a++)
         if (names_own(*a))
             return "a descriptor, the terminal or /proc is named, which another process has not";
@@ -93,8 +95,11 @@ static bool ask(int fd, const struct program *p)
 {
     const mode_t mask = umask(0);
     umask(mask);
-    struct keep_message m = {
-        .word = KEEP_RUN, .seconds = p->opt->keep, .began = p->began, .umask = mask};
+    struct keep_message m = {.word = KEEP_RUN,
+                             .seconds = p->opt->keep,
+                             .began = p->began,
+                             .umask = mask,
+                             .number = program_is_chat(p)};
     return keep_send(fd, &m, NULL, 0);
 }
 
@@ -111,8 +116,9 @@ static bool go(int fd, int words)
 }
 
 // Until the keeper has begun. NULL, or why the call runs by itself: nothing was done for it then.
-static const char *wait_turn(int fd, int words, const struct cancel *cancel, int *pid)
+static const char *wait_turn(const struct program *p, int fd, int words, int *pid)
 {
+    const struct cancel *cancel = p->cancel;
     double until = clock_now() + PATIENCE_S;
     const char *why = "the process that keeps it does not answer";
     bool turn = false;
@@ -130,6 +136,8 @@ static const char *wait_turn(int fd, int words, const struct cancel *cancel, int
             until = clock_now() + m.seconds;
             why = "it is busy, and loading another time takes no longer";
         } else if (k > 0 && m.word == KEEP_TAKEN) {
+            if (p->opt->verbose) // before the keeper says anything
+                out_say("hokku: the model is kept by process %d", m.pid);
             if (!(turn = go(fd, words)))
                 return "it cannot be called";
             until = clock_now() + TURN_S;
@@ -154,61 +162,126 @@ static void tell(int fd, int sig)
     keep_send(fd, &m, NULL, 0);
 }
 
+// ---- a call that has begun
+
+struct attended {
+    const struct program *p;
+    int fd, pid; // keeper
+    int signals;
+    int first; // that ends the call: the first of those handed on; 0: none
+    bool chat;
+};
+
 // The signals that are handed on, but those that the parent chose to ignore.
-static int take_signals(void)
+static int take_signals(bool chat)
 {
-    static const int handed[] = {SIGINT, SIGTERM, SIGTSTP};
+    static const int handed[] = {SIGINT, SIGTERM, SIGTSTP, SIGHUP, SIGQUIT, SIGWINCH};
+    const size_t n = chat ? sizeof handed / sizeof *handed : 3;
     sigset_t set;
     struct sigaction sa;
     sigemptyset(&set);
-    for (size_t i = 0; i < sizeof handed / sizeof *handed; i++)
+    for (size_t i = 0; i < n; i++)
         if (sigaction(handed[i], NULL, &sa) == 0 && sa.sa_handler != SIG_IGN)
             sigaddset(&set, handed[i]);
     sigprocmask(SIG_BLOCK, &set, NULL);
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static void on_signal(int fd, int sig, int *first)
+// Where the keeper cannot do it any more.
+static void restore_terminal(const struct attended *a)
 {
-    if (sig == SIGTSTP) {
-        tell(fd, SIGTSTP);
-        terminal_suspend();
-        tell(fd, SIGCONT);
+    if (a->chat)
+        terminal_put_back();
+}
+
+// Whoever reads a terminal from another session is not stopped there while others have it: the call
+// is, which asks for what changes nothing.
+static void wait_for_foreground(void)
+{
+    tcflow(STDIN_FILENO, TCOON);
+}
+
+static void on_signal(struct attended *a, int sig)
+{
+    if (sig == SIGTSTP || sig == SIGWINCH || (sig == SIGINT && a->chat)) {
+        tell(a->fd, sig);
         return;
     }
-    if (*first)
+    if (a->first || sig == SIGQUIT) {
+        restore_terminal(a);
         signals_die(sig);
-    *first = sig;
-    tell(fd, sig);
+    }
+    a->first = sig;
+    tell(a->fd, sig == SIGHUP ? SIGTERM : sig);
+}
+
+static void stop(const struct attended *a)
+{
+    terminal_suspend();
+    if (a->chat)
+        wait_for_foreground();
+    tell(a->fd, SIGCONT);
+}
+
+// What came of the terminal's keys meanwhile was the editor's.
+static void edit(struct attended *a, const char *path)
+{
+    struct keep_message m = {.word = KEEP_EDITED};
+    struct signalfd_siginfo s;
+    m.number = terminal_run(a->p->opt->editor, path);
+    m.death = errno;
+    while (read(a->signals, &s, sizeof s) == sizeof s)
+        if (s.ssi_signo == SIGTERM || s.ssi_signo == SIGHUP || s.ssi_signo == SIGWINCH)
+            on_signal(a, (int)s.ssi_signo);
+    keep_send(a->fd, &m, NULL, 0);
+}
+
+static void say_gone(const struct attended *a)
+{
+    restore_terminal(a);
+    if (a->chat)
+        out_say("hokku: --keep: process %d, which had the model and this chat, is gone (killed?): "
+                "--continue, or its --session, goes on with what was saved",
+                a->pid);
+    else if (!a->first)
+        out_say("hokku: --keep: process %d, which had the model and did this call, is gone "
+                "(killed?): the answer is not whole; call again",
+                a->pid);
 }
 
 // Hands signals on until the call is done.
-static void attend(int fd, int pid, struct keep_result *r)
+static void attend(struct attended *a, struct keep_result *r)
 {
-    const int signals = take_signals();
-    int first = 0;
+    a->signals = take_signals(a->chat);
     if (signals_caught()) // before they were taken
-        on_signal(fd, signals_caught(), &first);
+        on_signal(a, signals_caught());
     for (;;) {
-        struct pollfd p[2] = {{.fd = fd, .events = POLLIN}, {.fd = signals, .events = POLLIN}};
+        struct pollfd p[2] = {{.fd = a->fd, .events = POLLIN},
+                              {.fd = a->signals, .events = POLLIN}};
         struct signalfd_siginfo s;
         struct keep_message m;
         poll(p, 2, -1);
-        if (p[1].revents && read(signals, &s, sizeof s) == sizeof s)
-            on_signal(fd, (int)s.ssi_signo, &first);
-        const int k = p[0].revents ? keep_receive(fd, &m, NULL, NULL) : 0;
-        if (k > 0 && m.word == KEEP_DONE) {
-            *r = (struct keep_result){.code = m.number, .death = m.death};
-            return;
-        }
+        if (p[1].revents && read(a->signals, &s, sizeof s) == sizeof s)
+            on_signal(a, (int)s.ssi_signo);
+        const int k = p[0].revents ? keep_receive(a->fd, &m, NULL, NULL) : 0;
         if (k < 0) {
-            *r = (struct keep_result){.code = ERR_FAIL, .death = first};
-            if (!first)
-                out_say("hokku: --keep: process %d, which had the model and did this call, is gone "
-                        "(killed?): the answer is not whole; call again",
-                        pid);
+            *r = (struct keep_result){.code = ERR_FAIL, .death = a->first};
+            say_gone(a);
             return;
         }
+        if (k == 0)
+            continue;
+        if (m.word == KEEP_DONE) {
+            *r = (struct keep_result){.code = m.number,
+                                      .death = m.death && a->first ? a->first : m.death};
+            return;
+        }
+        if (m.word == KEEP_STOPPED)
+            stop(a);
+        else if (m.word == KEEP_EDIT)
+            edit(a, m.path);
+        else if (m.word == KEEP_RAISE && (m.number == SIGTSTP || m.number == SIGQUIT))
+            kill(0, m.number);
     }
 }
 
@@ -246,34 +319,38 @@ enum keep_outcome keep_call(const struct program *p, int argc, char **argv, char
     struct error err = {0};
     const char *why = NULL;
     char *model = NULL;
-    int fd = -1, words = -1, pid = 0;
+    int words = -1;
+    struct attended a = {.p = p, .fd = -1, .chat = program_is_chat(p)};
     bool is_keeper = false;
     *place = (struct keeper_place){.fd = -1};
     why = not_to_be_given(p, argv, envp);
+    if (!why && a.chat) {
+        wait_for_foreground();
+        if (!terminal_remember(STDIN_FILENO, OUT_STDERR, !p->opt->dumb))
+            why = strerror(errno);
+    }
     if (!why &&
         (!(model = model_file(p->opt, p->cancel, &err)) || !find(p, envp, model, &socket, &err)))
         why = err.text;
     if (!why) {
-        fd = keep_connect(socket.data);
-        if (fd < 0 && (errno == ENOENT || errno == ECONNREFUSED)) {
+        a.fd = keep_connect(socket.data);
+        if (a.fd < 0 && (errno == ENOENT || errno == ECONNREFUSED)) {
             is_keeper = begin(place, socket.data, model);
-            fd = is_keeper ? -1 : keep_connect(socket.data);
+            a.fd = is_keeper ? -1 : keep_connect(socket.data);
         }
-        if (fd < 0)
+        if (a.fd < 0)
             why = strerror(errno);
-        else if ((words = pack(argc, argv, envp)) < 0 || !ask(fd, p))
+        else if ((words = pack(argc, argv, envp)) < 0 || !ask(a.fd, p))
             why = "it cannot be called";
         else
-            why = wait_turn(fd, words, p->cancel, &pid);
+            why = wait_turn(p, a.fd, words, &a.pid);
     }
     if (!is_keeper && p->opt->verbose && why)
         out_say("hokku: --keep: %s: this call runs by itself", why);
-    if (!is_keeper && p->opt->verbose && !why)
-        out_say("hokku: the model is kept by process %d", pid);
     if (!is_keeper && !why)
-        attend(fd, pid, r);
-    if (fd >= 0)
-        close(fd);
+        attend(&a, r);
+    if (a.fd >= 0)
+        close(a.fd);
     if (words >= 0)
         close(words);
     free(model);

@@ -37,8 +37,8 @@ void keeper_run(struct keeper_place *place, int argc, char **argv, keeper_call *
 // Of a keeper, as it says.
 struct keep_said {
     int pid;
-    bool busy;
-    double seconds_left; // when nobody comes
+    bool busy, chats;    // with a call; which is a chat
+    double seconds_left; // when nobody comes (any more)
     uint64_t n_bytes;    // that the engine has
     const char *path, *device;
 };
@@ -46,7 +46,8 @@ struct keep_said {
 void keep_list(const struct options *o, void (*say)(void *user, const struct keep_said *s),
                void *user);
 // Asks them to end, and waits for it for some seconds; those who answer somebody (busy_too) end
-// behind that. How many are asked, and how many have ended. Nobody asks itself.
+// behind that, and a chat is not waited for. How many are asked, and how many have ended. Nobody
+// asks itself.
 size_t keep_dismiss(const struct options *o, bool busy_too, const struct cancel *cancel,
                     size_t *n_ended);
 

@@ -2,6 +2,7 @@
 // the one of a process: streams, directory, mask and environment become those of the call. A second
 // thread has the sockets: it lets calls wait for their turn, hands on their signals, and hears that
 // a caller is gone.
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <malloc.h>
@@ -24,7 +25,9 @@
 #include "base/mapped.h"
 #include "base/out.h"
 #include "base/signals.h"
+#include "editor/terminal.h"
 #include "keep/keep.h"
+#include "keep/name.h"
 #include "keep/wire.h"
 
 extern char **environ;
@@ -52,7 +55,8 @@ struct caller {
     struct keep_message call; // KEEP_RUN
     int fds[KEEP_FDS];
     size_t n_fds;
-    bool told, gone, signalled; // told: that others are before it
+    bool told, gone;    // told: that others are before it
+    unsigned signalled; // 1 << number, of SIGINT and SIGTERM
 };
 
 struct keeper {
@@ -64,6 +68,7 @@ struct keeper {
     pthread_mutex_t lock; // of what follows
     struct caller callers[MOST];
     struct caller *running; // one of them; the first thread's as long as it is
+    struct buf aside;       // name of the socket while a chat is open; empty: its own
     bool leaving;           // no more calls
     bool over;              // the sockets are nobody's any more
     double until;           // to be kept
@@ -92,6 +97,11 @@ static struct {
     const int *nothing;
     struct cancel *cancel;
     volatile sig_atomic_t broken_pipe, stopped;
+    int caller;                                // socket of the call that runs
+    int pid;                                   // of it
+    int bell;                                  // wakes the first thread
+    volatile sig_atomic_t waits, edited, gone; // waits: for the caller's editor
+    int status, why;                           // of edited
 } H;
 
 // A program of its own would have been killed: nothing more comes of this call. What is written
@@ -106,22 +116,101 @@ static void on_pipe(int sig)
     out_redirect(H.nothing);
 }
 
+// The caller stops when nothing more is written, and the terminal is as it was.
+static void stop_caller(void)
+{
+    struct keep_message m = {.word = KEEP_STOPPED};
+    if (H.stopped)
+        keep_send(H.caller, &m, NULL, 0);
+    while (H.stopped)
+        poll(NULL, 0, STOPPED_MS);
+}
+
 static void on_stop(int sig)
 {
     (void)sig;
-    while (H.stopped)
+    stop_caller();
+}
+
+// The terminal of a chat is its caller's: signals come and go there, and who reads it is a process
+// of its session.
+static void signal_group(int sig)
+{
+    struct keep_message m = {.word = KEEP_RAISE, .number = sig};
+    keep_send(H.caller, &m, NULL, 0);
+}
+
+// By SIGSTOP, of which it could not tell.
+static bool caller_is_stopped(void)
+{
+    char path[32], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", H.pid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *name_ends = strrchr(text, ')');
+    return name_ends && strncmp(name_ends, ") T", 3) == 0;
+}
+
+static bool await_caller(void)
+{
+    bool waited = false;
+    for (; !H.gone && caller_is_stopped(); waited = true)
         poll(NULL, 0, STOPPED_MS);
+    return waited;
+}
+
+static void die(int sig)
+{
+    struct keep_message m = {.word = KEEP_DONE, .death = sig};
+    keep_send(H.caller, &m, NULL, 0);
+}
+
+static int run_editor(const char *path)
+{
+    struct keep_message m = {.word = KEEP_EDIT};
+    const int n = snprintf(m.path, sizeof m.path, "%s", path);
+    H.edited = 0;
+    H.waits = 1;
+    if ((size_t)n >= sizeof m.path || !keep_send(H.caller, &m, NULL, 0)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    while (!H.edited && !H.gone) {
+        struct pollfd p = {.fd = H.bell, .events = POLLIN};
+        if (poll(&p, 1, -1) > 0)
+            hush(H.bell);
+    }
+    H.waits = 0;
+    errno = H.edited ? H.why : ECONNRESET;
+    return H.edited ? H.status : -1;
+}
+
+static const struct terminal_holder caller_holds = {.stop = stop_caller,
+                                                    .await = await_caller,
+                                                    .send = signal_group,
+                                                    .dies = die,
+                                                    .run = run_editor};
+
+static bool is_chat(const struct caller *c)
+{
+    return c->call.number == 1;
 }
 
 static void hand_on(struct keeper *k, struct caller *c, int sig)
 {
     const bool ends = sig == SIGINT || sig == SIGTERM;
+    if (sig == SIGWINCH && is_chat(c))
+        pthread_kill(k->first, sig);
     if (!ends && sig != SIGTSTP && sig != SIGCONT)
         return;
     H.stopped = sig == SIGTSTP;
-    if (sig == SIGTSTP || (ends && !c->signalled))
+    if (sig == SIGTSTP || (ends && (!c->signalled || is_chat(c))))
         pthread_kill(k->first, sig);
-    c->signalled |= ends;
+    if (ends)
+        c->signalled |= 1u << sig;
 }
 
 // ---- the sockets
@@ -136,9 +225,12 @@ static void drop(struct caller *c)
 
 static void say_state(struct keeper *k, struct caller *c)
 {
+    const struct caller *r = k->running;
     struct keep_message m = {.word = KEEP_SAYS,
-                             .busy = k->running != NULL,
-                             .seconds = k->until - clock_now(),
+                             .busy = !r           ? KEEP_IDLE
+                                     : is_chat(r) ? KEEP_CHATS
+                                                  : KEEP_ANSWERS,
+                             .seconds = r ? r->call.seconds : k->until - clock_now(),
                              .n_bytes = k->n_bytes};
     snprintf(m.path, sizeof m.path, "%s", buf_str(&k->place->model));
     snprintf(m.device, sizeof m.device, "%s", k->device);
@@ -151,11 +243,16 @@ static void enter(struct caller *c, enum state state)
     c->since = clock_now();
 }
 
+static const char *name_now(const struct keeper *k)
+{
+    return k->aside.len > 0 ? k->aside.data : k->place->socket.data;
+}
+
 // Nobody can come by this name any more: it was removed, or is another keeper's.
 static bool is_orphan(const struct keeper *k)
 {
     struct stat st;
-    return lstat(k->place->socket.data, &st) != 0 || st.st_dev != k->socket.st_dev ||
+    return lstat(name_now(k), &st) != 0 || st.st_dev != k->socket.st_dev ||
            st.st_ino != k->socket.st_ino;
 }
 
@@ -164,7 +261,34 @@ static void leave(struct keeper *k)
 {
     k->leaving = true;
     if (!is_orphan(k))
-        unlink(k->place->socket.data);
+        unlink(name_now(k));
+}
+
+// A chat is open for as long as somebody likes: calls are to find no keeper meanwhile, rather than
+// to wait for this one. Who waits already is told by the end of the connection.
+static void step_aside(struct keeper *k)
+{
+    struct buf aside = {0};
+    if (!is_orphan(k) && keep_aside(k->place->socket.data, &aside) &&
+        rename(k->place->socket.data, aside.data) == 0)
+        k->aside = aside;
+    else
+        buf_release(&aside);
+    for (struct caller *c = k->callers; c < k->callers + MOST; c++)
+        if (c->state == WAITING)
+            enter(c, OVER);
+}
+
+// Where another keeper has the name by now, one of the two is enough.
+static void come_back(struct keeper *k)
+{
+    if (k->aside.len == 0)
+        return;
+    if (k->leaving || is_orphan(k) || link(k->aside.data, k->place->socket.data) != 0)
+        leave(k);
+    else
+        unlink(k->aside.data);
+    buf_release(&k->aside);
 }
 
 static void hear(struct keeper *k, struct caller *c)
@@ -179,13 +303,17 @@ static void hear(struct keeper *k, struct caller *c)
         c->gone = true;
         if (c->state == RUNNING) { // nobody reads, or waits for, what it writes
             out_redirect(k->nothing);
+            terminal_restore(c->fds[0]);
+            H.gone = 1;
+            ring(k->bell[0]);
             hand_on(k, c, SIGTERM);
         } else {
             enter(c, OVER);
         }
         return;
     }
-    if (m.word == KEEP_RUN && c->state == FRESH && !k->leaving) {
+    const bool chat = k->running && is_chat(k->running);
+    if (m.word == KEEP_RUN && c->state == FRESH && !k->leaving && !chat) {
         c->call = m;
         enter(c, WAITING);
     } else if (m.word == KEEP_GO && c->state == OFFERED && n == KEEP_FDS && !k->leaving) {
@@ -194,6 +322,13 @@ static void hear(struct keeper *k, struct caller *c)
         n = 0;
         enter(c, RUNNING);
         k->running = c;
+        if (is_chat(c))
+            step_aside(k);
+        ring(k->bell[0]);
+    } else if (m.word == KEEP_EDITED && c->state == RUNNING && H.waits) {
+        H.status = m.number;
+        H.why = m.death;
+        H.edited = 1;
         ring(k->bell[0]);
     } else if (m.word == KEEP_SIGNAL && c->state == RUNNING) {
         hand_on(k, c, m.number);
@@ -202,7 +337,9 @@ static void hear(struct keeper *k, struct caller *c)
         enter(c, OVER);
     } else if (c->state == FRESH && m.pid != getpid() &&
                (m.word == KEEP_LEAVE || (m.word == KEEP_LEAVE_IF_IDLE && !k->running))) {
-        enter(c, STAYS);
+        if (chat) // nobody is to wait for its end
+            say_state(k, c);
+        enter(c, chat ? OVER : STAYS);
         leave(k);
         ring(k->bell[0]);
     } else {
@@ -323,9 +460,12 @@ static bool unpack(int fd, struct buf *text, int *argc, char ***argv, char ***en
 }
 
 // What is still open is no error's: later calls may rely on it.
-static bool unharmed(int code, int death)
+static bool unharmed(const struct caller *c, const struct keep_message *done)
 {
-    return (death || code == 0 || code == ERR_USAGE || code == ERR_CONTEXT) && !mapped_failed();
+    const int code = done->number;
+    // (What a chat ends with is of its terminal or its session.)
+    return (done->death || code == 0 || code == ERR_USAGE || code == ERR_CONTEXT || is_chat(c)) &&
+           !mapped_failed();
 }
 
 static void do_call(struct keeper *k, struct caller *c, struct kept *kept, keeper_call *call,
@@ -341,7 +481,9 @@ static void do_call(struct keeper *k, struct caller *c, struct kept *kept, keepe
     ok = ok && !c->gone && out_redirect(c->fds);
     pthread_mutex_unlock(&k->lock);
     if (ok) {
-        H.broken_pipe = 0;
+        H.broken_pipe = H.gone = 0;
+        H.caller = c->fd;
+        H.pid = c->call.pid;
         umask(c->call.umask & 0777);
         environ = envp;
         tzset(); // localtime_r() looks for the zone only once
@@ -356,16 +498,18 @@ static void do_call(struct keeper *k, struct caller *c, struct kept *kept, keepe
     buf_release(&text);
     pthread_mutex_lock(&k->lock);
     sched_yield(); // any system call: a signal that was handed on has come behind it
-    const bool own_signal = signals_forget() && !c->signalled;
+    const int caught = signals_forget(), by = caught ? caught : death;
+    const bool own_signal = by && !(c->signalled >> by & 1);
     k->running = NULL;
     H.stopped = 0;
     k->until = clock_now() + c->call.seconds;
     if (ok)
         keep_send(c->fd, &done, NULL, 0);
     enter(c, OVER);
+    come_back(k);
     const struct engine *e = kept->opened.engine;
     const bool same = e && strcmp(kept->opened.path, buf_str(&k->place->model)) == 0;
-    if (own_signal || !same || !unharmed(done.number, done.death))
+    if (own_signal || !same || e->failed || !unharmed(c, &done))
         leave(k);
     k->load_s = kept->load_s < MOST_WAIT_S ? kept->load_s : MOST_WAIT_S;
     k->n_bytes = e ? e->mem_used : 0;
@@ -427,8 +571,10 @@ static bool settle(struct keeper *k, int argc, char **argv)
     signals_forget();
     H.nothing = k->nothing;
     H.cancel = signals_begin();
+    terminal_held_by(&caller_holds);
     k->bell[0] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     k->bell[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    H.bell = k->bell[0];
     const bool ok = lstat(k->place->socket.data, &k->socket) == 0 && null >= 0 && k->bell[0] >= 0 &&
                     k->bell[1] >= 0 && chdir("/") == 0 && out_redirect(k->nothing);
     const struct sigaction pipe = {.sa_handler = on_pipe, .sa_flags = SA_RESTART},
@@ -463,6 +609,7 @@ void keeper_run(struct keeper_place *place, int argc, char **argv, keeper_call *
             pthread_join(sockets, NULL);
         }
     }
+    buf_release(&k.aside);
     buf_release(&place->socket);
     buf_release(&place->model);
 }

@@ -13,7 +13,7 @@
 #include "base/place.h"
 #include "base/sha256.h"
 
-static const char suffix[] = ".keep";
+static const char suffix[] = ".keep", hex_digits[] = "0123456789abcdef";
 enum { N_HEX = 16 };
 
 static bool is_mine(const struct stat *st)
@@ -46,8 +46,16 @@ bool keep_place(const struct options *o, bool make, struct buf *dir, bool *there
 
 bool keep_is_name(const char *name)
 {
-    return strlen(name) == N_HEX + sizeof suffix - 1 && strspn(name, "0123456789abcdef") == N_HEX &&
-           strcmp(name + N_HEX, suffix) == 0;
+    if (strspn(name, hex_digits) != N_HEX || name[N_HEX] != '.')
+        return false;
+    const char *tail = name + N_HEX + 1;
+    return strcmp(name + N_HEX, suffix) == 0 || (*tail && strspn(tail, hex_digits) == strlen(tail));
+}
+
+bool keep_aside(const char *name, struct buf *out)
+{
+    return buf_printf(out, "%.*s.%x", (int)(strlen(name) - (sizeof suffix - 1)), name,
+                      (unsigned)getpid());
 }
 
 static void add_file(struct buf *b, const char *path)

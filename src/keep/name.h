@@ -12,6 +12,8 @@ bool keep_place(const struct options *o, bool make, struct buf *dir, bool *there
                 struct error *err);
 // Whether a file of that directory is a keeper's socket.
 bool keep_is_name(const char *name);
+// Appends the name of this process's socket beside `name`, as long as calls are not to find it.
+bool keep_aside(const char *name, struct buf *out);
 
 // Appends the name of the socket for a model's file: another one for each program, version, file
 // and surroundings, so that a call finds only a keeper in which it would go as it goes by itself.

@@ -51,7 +51,8 @@ void keep_list(const struct options *o, void (*say)(void *user, const struct kee
         if (keep_await(fds[i], until) > 0 && keep_receive(fds[i], &m, NULL, NULL) > 0 &&
             m.word == KEEP_SAYS) {
             const struct keep_said s = {.pid = m.pid,
-                                        .busy = m.busy,
+                                        .busy = m.busy != KEEP_IDLE,
+                                        .chats = m.busy == KEEP_CHATS,
                                         .seconds_left = m.seconds,
                                         .n_bytes = m.n_bytes,
                                         .path = m.path,
@@ -76,10 +77,11 @@ size_t keep_dismiss(const struct options *o, bool busy_too, const struct cancel 
         while ((k = keep_await(fds[i], until)) < 0)
             if (cancel_asked(cancel) || clock_now() > until)
                 break;
-        // The end of its process closes the connection. A word instead: it stays, or is this one.
+        // The end of its process closes the connection. A word instead: it stays, or is this one,
+        // or goes when its chat does.
         const int word = k > 0 ? keep_receive(fds[i], &m, NULL, NULL) : 0;
         *n_ended += word < 0;
-        n_stay += word > 0;
+        n_stay += word > 0 && !(busy_too && m.busy == KEEP_CHATS);
         close(fds[i]);
     }
     return n - n_stay;

@@ -1,6 +1,5 @@
 // Commands that bring a text in or take one out: files, the clipboard, an editor, saved sessions.
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -143,30 +142,12 @@ bool action_write(struct repl *r, char *arg, struct error *err)
 // -------------------------------------------------------------------------------------------
 // editor
 
-// Runs the editor, which has the terminal, on a file.
 static bool run_editor(const struct repl *r, const char *path, struct error *err)
 {
-    int status = -1;
     terminal_set_mode(TERMINAL_COOKED);
-    pid_t child = fork();
-    if (child < 0)
+    const int status = terminal_run(r->o->editor, path);
+    if (status == -1)
         return error_set(err, ERR_FAIL, "no process for the editor: %s", strerror(errno));
-    if (child == 0) {
-        // The variable may hold options: a shell takes it apart, the file's name is not part of it.
-        struct buf command = {0};
-        buf_printf(&command, "%s \"$1\"", r->o->editor);
-        execl("/bin/sh", "sh", "-c", buf_str(&command), "hokku", path, (char *)NULL);
-        _exit(127);
-    }
-    for (pid_t got;;) {
-        got = waitpid(child, &status, WUNTRACED);
-        if (got > 0 && WIFSTOPPED(status)) { // Ctrl-Z there: the shell waits until all have stopped
-            terminal_suspend();
-            kill(child, SIGCONT);
-        } else if (got > 0 || errno != EINTR) {
-            break;
-        }
-    }
     return (WIFEXITED(status) && WEXITSTATUS(status) == 0) ||
            error_set(err, ERR_FAIL, "the editor \"%.100s\" failed: the message is as it was",
                      r->o->editor);

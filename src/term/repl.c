@@ -236,6 +236,8 @@ bool repl_send(struct repl *r, const char *text, size_t n, struct error *err)
             view_say(&r->view, "(stopped before the answer began; the message is taken back)\n");
         else
             put_aside(r);
+    } else if (mine.code == ERR_INTERRUPTED && !terminal_death() && !mapped_failed()) {
+        view_say(&r->view, "(stopped; /continue goes on)\n"); // (while the context shifted)
     }
     if (mine.code == ERR_INTERRUPTED)
         return true;
@@ -305,6 +307,8 @@ static enum line_result plain_line(struct repl *r, const char *prompt, const cha
             }
         }
         if (!p[0].revents)
+            continue;
+        if (terminal_await())
             continue;
         ssize_t n = read(STDIN_FILENO, &c, 1);
         if (n < 0 && errno == EINTR)

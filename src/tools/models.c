@@ -94,7 +94,7 @@ static void add_kept_row(void *user, const struct keep_said *s)
     const long long minutes = (long long)(s->seconds_left / 60) + 1;
     buf_printf(out, "%s  %s  ", s->path, format_bytes(size, s->n_bytes));
     if (s->busy)
-        buf_printf(out, "answers (process %d)\n", s->pid);
+        buf_printf(out, "%s (process %d)\n", s->chats ? "in a chat" : "answers", s->pid);
     else
         buf_printf(out, "for %lld minute%s (process %d)\n", minutes, minutes == 1 ? "" : "s",
                    s->pid);

@@ -2,9 +2,11 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 
 import ptyprocess
 import pytest
@@ -48,7 +50,13 @@ def home(tmp_path):
     env.update(HOME=str(tmp_path), TERM="xterm-256color", LC_ALL="C.UTF-8", NO_COLOR="1", EDITOR="true", VISUAL="true")
     for name in ("CACHE", "STATE", "CONFIG"):
         env[f"XDG_{name}_HOME"] = str(tmp_path / name.lower())
-    return env
+    if not os.environ.get("HOKKU_TEST_KEPT"):  # else calls that load a model are done by a process that keeps it
+        yield env
+        return
+    directory = tempfile.mkdtemp(prefix="k")  # (a socket's name has room for a hundred bytes)
+    yield {**env, "XDG_RUNTIME_DIR": directory, "HOKKU_KEEP": "5m"}
+    subprocess.run([HOKKU, "serve", "--stop"], env={**env, "XDG_RUNTIME_DIR": directory}, stderr=subprocess.DEVNULL)
+    shutil.rmtree(directory)
 
 
 @pytest.fixture

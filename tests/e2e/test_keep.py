@@ -644,14 +644,6 @@ def test_on_a_terminal_an_answer_is_the_same(keep, args):
     assert shown[0] and shown[0] == shown[1] == shown[2] and len(keep.sockets()) == 1
 
 
-def test_a_chat_on_the_terminal_runs_by_itself(keep):
-    t = Terminal([HOKKU, *map(str, [*KEEP, *SAMPLED])], cols=200, env=keep.env)
-    t.wait(lambda: "/help" in "\n".join(t.screen.display))
-    assert "a chat on a terminal has the model for itself" in "\n".join(t.screen.display)
-    t.close()
-    assert keep.sockets() == []
-
-
 def test_nothing_of_the_first_call_stays_with_the_keeper(keep):
     reads, writes = os.pipe()
     pid = keep.kept(*SAMPLED, "my secret prompt", pass_fds=[writes])[1]
