@@ -82,7 +82,7 @@ def test_all_has_more_and_the_same_before_it(tree):
     assert calls[:len(default) - 1] == default[:-1]  # but the sum
     more = suites(calls)[4:]
     for call, words in zip(more, ["-C build-asan ", "-C build-asan-gcc ", "-k grammar or json_schema", "--print-errorlogs --suite slow",
-                                 "test_tokenizer.py", "tests/fuzz"]):
+                                 "test_repl.py", "test_tokenizer.py", "tests/fuzz"]):
         assert words in call
     assert any(re.search(r"-Dgpu_arch=sm_\d+", c) for c in calls)
     assert tree()[0][-1] == "8 passed, 0 failed, 4 skipped"  # what `all` left is not counted
@@ -92,10 +92,10 @@ def test_continue_leaves_out_what_passed_until_a_file_changes(tree):
     lines, _, default = tree()
     lines, code, calls = tree("all", "--continue")
     assert code == 0 and lines[-1] == "22 passed, 0 failed, 11 skipped"
-    assert len(suites(calls)) == 6 and sum("passed before" in line for line in lines) == 4
+    assert len(suites(calls)) == 7 and sum("passed before" in line for line in lines) == 4
     assert suites(tree("all", "--continue")[2]) == []
     (tree.tree / "tests/new.c").write_text("")
-    assert len(suites(tree("all", "--continue")[2])) == 10
+    assert len(suites(tree("all", "--continue")[2])) == 11
     assert len(suites(tree()[2])) == 4  # without --continue nothing is left out
     (tree.tree / "tests/new.c").write_text("x")
     assert tree("--continue", FAIL="tests/e2e", CRASH="1")[0][-1] == "6 passed, 1 failed, 3 skipped"
