@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -285,22 +286,54 @@ static void attend(struct attended *a, struct keep_result *r)
     }
 }
 
-// Begins a keeper. In the new process: true.
-static bool begin(struct keeper_place *place, const char *socket, const char *model)
+// Whoever looks for a keeper and begins one does both before another call does either. -1: some
+// call does not come to an end with that.
+static int lock_place(const char *socket)
 {
-    place->fd = keep_listen(socket);
-    if (place->fd < 0)
-        return false;
-    if (!buf_puts(&place->socket, socket) || !buf_puts(&place->model, model))
-        return false;
-    const pid_t child = fork();
-    if (child == 0)
-        return true;
-    close(place->fd);
-    place->fd = -1;
-    if (child < 0)
-        unlink(socket);
-    return false;
+    const double until = clock_now() + PATIENCE_S;
+    const char *slash = strrchr(socket, '/');
+    char *dir = strndup(socket, (size_t)(slash - socket));
+    const int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    free(dir);
+    while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (clock_now() > until) {
+            close(fd);
+            return -1;
+        }
+        poll(NULL, 0, 1);
+    }
+    return fd;
+}
+
+// A connection to the keeper; one begins if there is none: in the new process *is_keeper.
+static int connect_or_begin(struct keeper_place *place, const char *socket, const char *model,
+                            bool *is_keeper)
+{
+    int fd = keep_connect(socket);
+    if (fd >= 0 || (errno != ENOENT && errno != ECONNREFUSED))
+        return fd;
+    const int lock = lock_place(socket);
+    if (lock < 0) {
+        errno = EBUSY;
+        return -1;
+    }
+    fd = keep_connect(socket); // another call may have begun one
+    if (fd < 0 && (errno == ENOENT || errno == ECONNREFUSED) && buf_puts(&place->socket, socket) &&
+        buf_puts(&place->model, model) && (place->fd = keep_listen(socket)) >= 0) {
+        const pid_t child = lstat(socket, &place->id) == 0 ? fork() : -1;
+        *is_keeper = child == 0;
+        if (!*is_keeper) {
+            close(place->fd);
+            place->fd = -1;
+        }
+        if (child < 0)
+            unlink(socket);
+        fd = *is_keeper ? -1 : keep_connect(socket);
+    }
+    const int why = errno;
+    close(lock);
+    errno = why;
+    return fd;
 }
 
 static bool find(const struct program *p, char **envp, const char *model, struct buf *socket,
@@ -317,7 +350,7 @@ enum keep_outcome keep_call(const struct program *p, int argc, char **argv, char
         return KEEP_ALONE;
     struct buf socket = {0};
     struct error err = {0};
-    const char *why = NULL;
+    const char *why = NULL, *nowhere = NULL; // nowhere: why nothing can be kept at all
     char *model = NULL;
     int words = -1;
     struct attended a = {.p = p, .fd = -1, .chat = program_is_chat(p)};
@@ -329,16 +362,15 @@ enum keep_outcome keep_call(const struct program *p, int argc, char **argv, char
         if (!terminal_remember(STDIN_FILENO, OUT_STDERR, !p->opt->dumb))
             why = strerror(errno);
     }
-    if (!why &&
-        (!(model = model_file(p->opt, p->cancel, &err)) || !find(p, envp, model, &socket, &err)))
+    if (!why && !(model = model_file(p->opt, p->cancel, &err)))
         why = err.text;
+    else if (!why && !find(p, envp, model, &socket, &err))
+        why = nowhere = err.text;
     if (!why) {
-        a.fd = keep_connect(socket.data);
-        if (a.fd < 0 && (errno == ENOENT || errno == ECONNREFUSED)) {
-            is_keeper = begin(place, socket.data, model);
-            a.fd = is_keeper ? -1 : keep_connect(socket.data);
-        }
-        if (a.fd < 0)
+        a.fd = connect_or_begin(place, socket.data, model, &is_keeper);
+        if (a.fd < 0 && errno == ENAMETOOLONG)
+            why = nowhere = "XDG_RUNTIME_DIR is too long for the name of a socket";
+        else if (a.fd < 0)
             why = strerror(errno);
         else if ((words = pack(argc, argv, envp)) < 0 || !ask(a.fd, p))
             why = "it cannot be called";
@@ -347,6 +379,8 @@ enum keep_outcome keep_call(const struct program *p, int argc, char **argv, char
     }
     if (!is_keeper && p->opt->verbose && why)
         out_say("hokku: --keep: %s: this call runs by itself", why);
+    else if (nowhere && options_named(p->opt, "--keep") && !p->opt->quiet)
+        out_say("hokku: --keep: %s: nothing is kept", nowhere);
     if (!is_keeper && !why)
         attend(&a, r);
     if (a.fd >= 0)

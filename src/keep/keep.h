@@ -4,6 +4,8 @@
 #ifndef HOKKU_KEEP_KEEP_H
 #define HOKKU_KEEP_KEEP_H
 
+#include <sys/stat.h>
+
 #include "base/buf.h"
 #include "cli/kept.h"
 
@@ -19,6 +21,7 @@ struct keep_result {
 
 struct keeper_place { // of a new keeper; released by keeper_run
     int fd;           // that it listens at
+    struct stat id;   // of the socket's file
     struct buf socket, model;
 };
 

@@ -61,7 +61,6 @@ struct caller {
 
 struct keeper {
     struct keeper_place *place;
-    struct stat socket;   // of its name
     pthread_t first;      // thread
     int bell[2];          // [0] wakes the thread that does calls, [1] the one that has the sockets
     int nothing[3];       // streams between calls
@@ -252,8 +251,8 @@ static const char *name_now(const struct keeper *k)
 static bool is_orphan(const struct keeper *k)
 {
     struct stat st;
-    return lstat(name_now(k), &st) != 0 || st.st_dev != k->socket.st_dev ||
-           st.st_ino != k->socket.st_ino;
+    return lstat(name_now(k), &st) != 0 || st.st_dev != k->place->id.st_dev ||
+           st.st_ino != k->place->id.st_ino;
 }
 
 // The next keeper may come at once.
@@ -575,8 +574,8 @@ static bool settle(struct keeper *k, int argc, char **argv)
     k->bell[0] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     k->bell[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     H.bell = k->bell[0];
-    const bool ok = lstat(k->place->socket.data, &k->socket) == 0 && null >= 0 && k->bell[0] >= 0 &&
-                    k->bell[1] >= 0 && chdir("/") == 0 && out_redirect(k->nothing);
+    const bool ok = null >= 0 && k->bell[0] >= 0 && k->bell[1] >= 0 && chdir("/") == 0 &&
+                    out_redirect(k->nothing);
     const struct sigaction pipe = {.sa_handler = on_pipe, .sa_flags = SA_RESTART},
                            stop = {.sa_handler = on_stop, .sa_flags = SA_RESTART},
                            hang_up = {.sa_handler = SIG_IGN};

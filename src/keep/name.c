@@ -93,6 +93,38 @@ static void add_powers(struct buf *b)
         fclose(f);
 }
 
+// What bounds the control group of a process and those around it: its own limits, with the group
+// that they are of, since they are for all in it together. Of groups of the first version the
+// names.
+static void add_group_limits(struct buf *b)
+{
+    static const char *const limits[] = {"memory.max", "memory.high", "memory.swap.max",
+                                         "cpu.max",    "cpuset.cpus", "pids.max"};
+    char line[PATH_MAX], path[2 * PATH_MAX], value[256];
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    while (f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (strncmp(line, "0::/", 4) != 0) {
+            if (strstr(line, "memory") || strstr(line, "cpu") || strstr(line, "pids"))
+                buf_printf(b, "%s\n", line);
+            continue;
+        }
+        for (char *group = line + 3, *end = group + strlen(group); end > group; *end = '\0') {
+            for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+                snprintf(path, sizeof path, "/sys/fs/cgroup%s/%s", group, limits[i]);
+                FILE *g = fopen(path, "re");
+                if (g && fgets(value, sizeof value, g) && strncmp(value, "max", 3) != 0)
+                    buf_printf(b, "%s %s\n", path, value);
+                if (g)
+                    fclose(g);
+            }
+            end = strrchr(group, '/');
+        }
+    }
+    if (f)
+        fclose(f);
+}
+
 // What a process has of its parents, and what a call could be told from another one by.
 static void add_surroundings(struct buf *b)
 {
@@ -110,6 +142,7 @@ static void add_surroundings(struct buf *b)
         buf_append(b, &r, sizeof r);
     }
     add_powers(b);
+    add_group_limits(b);
     add_file(b, "/");
     add_link(b, "/proc/self/ns/mnt");
     add_link(b, "/proc/self/ns/net");

@@ -496,7 +496,10 @@ def test_without_a_directory_of_its_own_nothing_is_kept(keep, tmp_path, wrong):
         env = {"XDG_RUNTIME_DIR": str(deep)}
     r = keep.alone(*SAMPLED, "hi", env=env)
     assert (r.returncode, r.stdout) == (0, plain.stdout)
-    assert keep.run("--keep", "5m", *SAMPLED, "hi", env=env).stderr == b""  # said with -v alone
+    said = keep.run("--keep", "5m", *SAMPLED, "hi", env=env).stderr.decode()  # it was asked for
+    assert re.fullmatch(r"hokku: --keep: [^\n]+: nothing is kept\n", said), said
+    for args, more in ((["--keep", "5m", "-q"], {}), ([], {"HOKKU_KEEP": "5m"})):
+        assert keep.run(*args, *SAMPLED, "hi", env={**env, **more}).stderr == b""
     assert keep.run("models", env=env).returncode == 0
     if wrong == "a link":
         keep.place.unlink()
@@ -570,6 +573,27 @@ def test_other_surroundings_have_a_keeper_of_their_own(keep):
     assert len(keep.sockets()) == 3 and keep.kept(*SAMPLED, "hi")[1] == pid
 
 
+def test_another_control_group_has_a_keeper_of_its_own(keep):
+    """What it may take of memory is for all in it together."""
+    first = keep.kept(*SAMPLED, "hi")[1]
+    old = [line.split(":")[2].strip() for line in open("/proc/self/cgroup") if ":memory:" in line]
+    new = [line.split("::")[1].strip() for line in open("/proc/self/cgroup") if line.startswith("0::")]
+    group = pathlib.Path(f"/sys/fs/cgroup/memory{old[0]}" if old else f"/sys/fs/cgroup{new[0]}") / f"hokku-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if old else "memory.max")).write_text("2G")
+    except OSError as e:
+        pytest.skip(f"a control group is not allowed here: {e}")
+    try:
+        inside = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "-", HOKKU]
+        pid = keep.kept(*SAMPLED, "hi", command=inside)[1]
+        assert pid != first and keep.kept(*SAMPLED, "hi", command=inside)[1] == pid and keep.kept(*SAMPLED, "hi")[1] == first
+    finally:
+        keep.run("serve", "--stop")
+        wait_until(lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
+
+
 def test_another_program_has_a_keeper_of_its_own(keep, tmp_path):
     pid = keep.kept(*SAMPLED, "hi")[1]
     copy = tmp_path / "hokku"
@@ -622,6 +646,17 @@ def test_calls_that_come_together_are_all_answered(keep):
     calls = [subprocess.Popen([HOKKU, *map(str, ["--keep", "5m", *SAMPLED, "-n", 30, f"Tell me about {i}"])], env=keep.env, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE) for i in range(8)]
     assert [(p.communicate(timeout=60), p.returncode) for p in calls] == [((text, b""), 0) for text in plain]
+
+
+def test_calls_that_come_together_begin_one_keeper(keep):
+    for _ in range(8):
+        calls = [subprocess.Popen([HOKKU, *map(str, [*KEEP, *SAMPLED, "-n", 1, "hi"])], env=keep.env, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(6)]
+        pids = {int(n) for p in calls for n in BY.findall(p.communicate(timeout=60)[1])}
+        [m] = keep.models()
+        assert all(gone(pid) for pid in pids - {m["pid"]})
+        keep.run("serve", "--stop")
+        wait_until(lambda: gone(m["pid"]))
 
 
 def test_while_a_keeper_is_busy_a_call_is_answered(keep):
