@@ -230,14 +230,17 @@ static bool set_value(struct options *o, const struct option_def *d, const char 
     case OPT_U64: {
         unsigned long long u = strtoull(value, &end, 10);
         if (end == value || *end || errno || strchr(value, '-'))
-            return bad_value(d, value, "a whole number from 0 to 18446744073709551615", err);
+            return bad_value(d, value, "0 to 18446744073709551615; without it, it is random", err);
         *(uint64_t *)target = u;
         break;
     }
     case OPT_F32: {
-        float f = strtof(value, &end);
+        const double x = strtod(value, &end);
+        const float f = (float)x;
         if (end == value || *end || !isfinite(f))
             return bad_value(d, value, "a number", err);
+        if (f == 0 && (x != 0 || errno)) // it would mean something else
+            return bad_value(d, value, "0, or a number that is not so near to it", err);
         if (!check_range(d, (double)f, value, err))
             return false;
         *(float *)target = f;

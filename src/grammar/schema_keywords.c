@@ -160,6 +160,7 @@ bool schema_grow(struct schema *s, void *array, size_t n, size_t *cap, size_t si
 enum kind {
     ANY,
     SCHEMA,
+    ITEMS,
     SCHEMAS,
     MAP,
     COUNT,
@@ -185,7 +186,7 @@ static const struct {
     {"exclusiveMaximum", NUMBER},
     {"exclusiveMinimum", NUMBER},
     {"format", STRING},
-    {"items", SCHEMA},
+    {"items", ITEMS},
     {"maxItems", COUNT},
     {"maxLength", COUNT},
     {"maximum", NUMBER},
@@ -234,6 +235,10 @@ static const char *wrong(enum kind kind, const json_t *v)
     const char *key;
     json_t *x;
     switch (kind) {
+    case ITEMS:
+        if (json_is_array(v))
+            return "one schema for all items: what has one for each is prefixItems, since 2020";
+        return wrong(SCHEMA, v);
     case SCHEMA:
         return is_schema(v) ? NULL : "a schema: an object, true or false";
     case SCHEMAS:

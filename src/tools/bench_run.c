@@ -113,6 +113,14 @@ bool tool_bench_run(const struct program *t, struct buf *out, struct error *err)
                          "--batch %u of %u tokens and more: found %llu positions together, "
                          "expected at most %d",
                          widest, deepest, (unsigned long long)n_ctx, INT32_MAX);
+    // Before the model is opened: a context that is given is not enlarged.
+    const uint64_t alone = (deepest > 0 ? deepest : 1) + (uint64_t)o->bench_gen;
+    const uint64_t prefill = (uint64_t)deepest + o->bench_prompt;
+    const uint64_t least = alone > prefill ? alone : prefill;
+    if (o->n_ctx && least > o->n_ctx)
+        return error_set(err, ERR_CONTEXT,
+                         "depth %u and %u tokens do not fit the context of %u: use -c %llu",
+                         deepest, (unsigned)(least - deepest), o->n_ctx, (unsigned long long)least);
     double start = clock_now();
     m.n_seqs = widest;
     bool ok = open_model(t, &m, err) && open_engine(t, &m, (uint32_t)n_ctx, false, err);

@@ -77,3 +77,8 @@ def test_batches_that_cannot_be_are_refused(hokku, stories):
     r = hokku("bench", "-m", stories, *SMALL, "--batch", 3, "-c", 767)
     assert r.returncode == 5 and b"use -c 768" in r.stderr, r
     assert hokku("bench", "-m", stories, *SMALL, "--batch", 3, "-c", 768).returncode == 0
+
+
+def test_a_depth_beyond_the_context_is_refused_before_the_model_is_opened(hokku):
+    r = hokku("bench", "-m", "/nowhere.gguf", *SMALL, "-d", "0,1000", "-c", 512)
+    assert (r.returncode, r.stderr) == (5, b"hokku: depth 1000 and 16 tokens do not fit the context of 512: use -c 1016\n")

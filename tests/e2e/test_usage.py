@@ -191,3 +191,19 @@ def test_libraries_that_few_runs_need_are_opened_when_they_are_needed(hokku, tmp
     for args, package in ((["pull", "a/b"], "libcurl4"), (["serve", "--listen", "127.0.0.1:0"], "libmicrohttpd12")):
         r = hokku(*args, env=env)
         assert r.returncode == 1 and f"cannot be opened: {tmp_path}/lib".encode() in r.stderr and f"apt install {package}\n".encode() in r.stderr, r
+
+
+@pytest.mark.parametrize("args,says", [
+    (["-s", "-1"], b'--seed: found "-1", expected 0 to 18446744073709551615; without it, it is random'),
+    (["--temp", "1e-50"], b'--temp: found "1e-50", expected 0, or a number that is not so near to it'),
+    (["--temp", "1e-400"], b'--temp: found "1e-400", expected 0, or'),
+    (["--min-p", "1e-60"], b'--min-p: found "1e-60", expected 0, or'),
+    (["-j", '{"items": [{"type": "string"}]}'], b'(#/items): items is [{"type":"string"}], expected one schema for all items: what has one for each is prefixItems')])
+def test_what_other_programs_take_is_refused_with_what_to_do(hokku, args, says):
+    r = hokku(*args, "hi")
+    assert r.returncode == 2 and says in r.stderr and r.stdout == b"", r
+
+
+def test_zero_in_other_words_is_zero(hokku):
+    want = hokku("--temp", "0", "-n", 3, "hi").stdout
+    assert all(hokku("--temp", x, "-n", 3, "hi").stdout == want for x in ("0.0", "-0", "0e5"))
