@@ -207,6 +207,17 @@ static size_t take_pasted(struct keys *k, const char *bytes, size_t n, struct ke
     return used;
 }
 
+// What a terminal says of its colours and the like is no text, up to BEL, or the next key (of which
+// ESC \, as it ends too, is one without a meaning).
+static bool takes_report(struct keys *k, unsigned char c)
+{
+    if (k->report == REPORT_NONE || k->n > 0)
+        return false;
+    const bool inside = k->report == REPORT_IN ? c >= 0x20 : c >= '0' && c <= '9';
+    k->report = inside ? REPORT_IN : REPORT_NONE;
+    return inside || c == '\a';
+}
+
 size_t keys_next(struct keys *k, const char *bytes, size_t n, struct key *out)
 {
     *out = (struct key){0};
@@ -214,6 +225,8 @@ size_t keys_next(struct keys *k, const char *bytes, size_t n, struct key *out)
         if (k->in_paste)
             return i + take_pasted(k, bytes + i, n - i, out);
         unsigned char c = (unsigned char)bytes[i++];
+        if (takes_report(k, c))
+            continue;
         k->seq[k->n++] = (char)c;
         bool text = (unsigned char)k->seq[0] >= 0x80 ||
                     ((unsigned char)k->seq[0] >= 0x20 && k->seq[0] != 0x7F) || k->quoted;
@@ -233,6 +246,7 @@ size_t keys_next(struct keys *k, const char *bytes, size_t n, struct key *out)
             i -= restart;
             if (!restart)
                 look_up(k, out);
+            k->report = k->n == 2 && c == ']' ? REPORT_MAY_COME : REPORT_NONE;
             k->n = 0;
         } else if (restart) {
             k->n = 1;

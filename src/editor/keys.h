@@ -53,6 +53,7 @@ struct keys {
     char seq[32]; // of a key whose end has not come
     size_t n;
     bool in_paste, quoted;
+    enum { REPORT_NONE, REPORT_MAY_COME, REPORT_IN } report; // of the terminal: ESC ] and a digit
     bool lost;         // there is no memory for what is being pasted
     struct buf pasted; // failed: it did not fit into memory
 };

@@ -13,6 +13,7 @@
 #include "term/answer_options.h"
 #include "term/commands.h"
 #include "term/history.h"
+#include "editor/keys.h"
 #include "editor/terminal.h"
 
 // ----------------------------------------------------------------------------------------
@@ -278,6 +279,25 @@ void repl_show_tail(struct repl *r)
 // escape sequences, the kernel's own line editing must do. It keeps so much of a line, and no more.
 enum { PLAIN_LINE_MAX = 4095 };
 
+// Of a line that the terminal gave as it was typed: the text, without keys that are none (arrows
+// and the like), and what the terminal said of its own accord.
+static void drop_keys(struct buf *line)
+{
+    struct keys keys = {0};
+    struct buf text = {0};
+    for (size_t i = 0; i < line->len;) {
+        struct key k;
+        i += keys_next(&keys, line->data + i, line->len - i, &k);
+        if (k.verb == KEY_TYPE)
+            buf_append(&text, k.text, k.n);
+        else if (k.verb == KEY_COMPLETE)
+            buf_putc(&text, '\t');
+    }
+    keys_release(&keys);
+    buf_release(line);
+    *line = text;
+}
+
 static enum line_result plain_line(struct repl *r, const char *prompt, const char *initial,
                                    struct buf *line)
 {
@@ -317,6 +337,7 @@ static enum line_result plain_line(struct repl *r, const char *prompt, const cha
             return line->len > 0 ? LINE_TEXT : LINE_END;
         if (c == '\n') {
             r->line_cut = r->line_cut || line->len >= PLAIN_LINE_MAX;
+            drop_keys(line);
             return LINE_TEXT;
         }
         buf_putc(line, c);

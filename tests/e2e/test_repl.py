@@ -552,6 +552,13 @@ def test_a_line_longer_than_a_plain_terminal_gives_is_not_sent_in_part(chat, sto
     assert "cut after" in c.say("word " * 15)
 
 
+def test_on_a_plain_terminal_keys_that_are_no_text_are_left_out(chat, hokku, stories):
+    want = hokku("-m", stories, *PLAIN, "-n", 8, "Once upon a time").stdout.decode()
+    c = chat("-m", stories, *PLAIN, "-n", 8, env={"TERM": "dumb"})
+    c.p.send("\x1b[DOnce \x1b[Aupon\x1bOC a\x1b]11;rgb:1e1e/1e1e/1e1e\x07 time\x1b[3~\r")
+    c.p.expect_exact(want.strip(), timeout=20)
+
+
 def test_no_color_means_no_color(chat, stories):
     for env in ({"NO_COLOR": "1"}, {"TERM": "dumb", "NO_COLOR": ""}):
         c = chat("-m", stories, *PLAIN, "-n", 8, env=env)
