@@ -659,6 +659,17 @@ def test_calls_that_come_together_begin_one_keeper(keep):
         wait_until(lambda: gone(m["pid"]))
 
 
+def test_who_may_not_begin_a_keeper_runs_by_itself(keep):
+    """While another call begins one, or is stopped as it does."""
+    keep.place.mkdir(mode=0o700)
+    fd = os.open(keep.place, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    keep.alone(*SAMPLED, "hi")
+    assert keep.sockets() == []
+    os.close(fd)
+    keep.kept(*SAMPLED, "hi")
+
+
 def test_while_a_keeper_is_busy_a_call_is_answered(keep):
     plain = keep.run(*ENDLESS, "-s", 3, "-n", 5, "hi").stdout
     with keep.started(*FOR_EVER) as (p, pid):
