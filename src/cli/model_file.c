@@ -17,20 +17,31 @@ static char *download(const struct options *o, const char *name, const struct ca
     return path.data;
 }
 
+// A file, or an address that it is downloaded from. option: that names it.
+static char *named(const struct options *o, const char *option, const char *name,
+                   const struct cancel *cancel, struct error *err)
+{
+    if (strncmp(name, "https://", 8) == 0)
+        return download(o, name, cancel, err);
+    if (strncmp(name, "http://", 7) == 0) {
+        error_set(err, ERR_MODEL, "%s: found an http:// address, expected https:// or a file",
+                  option);
+        return NULL;
+    }
+    char *path = strdup(name);
+    if (!path)
+        error_oom(err, "the model's path", strlen(name));
+    return path;
+}
+
 char *model_file(const struct options *o, const struct cancel *cancel, struct error *err)
 {
     if (o->hf_repo)
         return download(o, o->hf_repo, cancel, err);
-    if (o->model && strncmp(o->model, "https://", 8) == 0)
-        return download(o, o->model, cancel, err);
-    if (o->model && strncmp(o->model, "http://", 7) == 0) {
-        error_set(err, ERR_MODEL, "-m: found an http:// address, expected https:// or a file");
-        return NULL;
-    }
-    if (!o->model)
-        return shipped_model(err);
-    char *path = strdup(o->model);
-    if (!path)
-        error_oom(err, "the model's path", strlen(o->model));
-    return path;
+    return o->model ? named(o, "-m", o->model, cancel, err) : shipped_model(err);
+}
+
+char *draft_file(const struct options *o, const struct cancel *cancel, struct error *err)
+{
+    return named(o, "-md", o->model_draft, cancel, err);
 }

@@ -745,7 +745,7 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
                              "a prompt as an argument and with -p: expected one of them");
         if (o->args.n == 1)
             o->prompt = o->args.items[0];
-        if (!options_check_lines(o, err))
+        if (!options_check_lines(o, err) || !options_check_draft(o, err))
             return false;
         if (o->lines && (o->session || o->resume))
             return error_set(

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/format.h"
 #include "base/out.h"
+#include "cli/draft_model.h"
 #include "cli/kept.h"
 #include "cli/model_file.h"
 #include "engine/settings.h"
@@ -105,6 +106,8 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
         return false;
     params.n_ctx = n_ctx;
     params.n_seqs = m->n_seqs;
+    if (draft_wanted(p) && !draft_open(p, m, &d, &params, err))
+        return false;
     struct loading loading = {.began = clock_now()};
     if (p->stderr_tty && !p->opt->quiet && !p->opt->dumb) {
         params.progress = load_progress;
@@ -118,6 +121,13 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
     }
     if (loading.shown > 0)
         out_progress_clear();
+    if (m->engine && m->draft.engine && !engine_takes_drafts(m->engine)) {
+        if (!p->opt->quiet)
+            out_say("hokku: the draft model %s is not used: no guesses can be checked for this "
+                    "model on %s",
+                    m->draft.path, m->engine->device);
+        draft_release(&m->draft);
+    }
     if (m->engine && p->opt->verbose) {
         char used[FORMAT_NUMBER];
         char seed[32] = "";
@@ -125,6 +135,12 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
             snprintf(seed, sizeof seed, " · seed %llu", (unsigned long long)p->opt->sampler.seed);
         out_say("hokku: %s · %s · %s on %s · context %u%s", m->path, m->model->quant,
                 format_bytes(used, m->engine->mem_used), m->engine->device, m->engine->n_ctx, seed);
+    }
+    if (m->engine && m->draft.engine && p->opt->verbose) {
+        char used[FORMAT_NUMBER];
+        out_say("hokku: draft model %s · %s · %s · context %u", m->draft.path,
+                m->draft.model->quant, format_bytes(used, m->draft.engine->mem_used),
+                m->draft.engine->n_ctx);
     }
     return m->engine != NULL;
 }
@@ -139,9 +155,16 @@ void open_say_trained(const struct program *p, const struct opened *m)
                 o->n_ctx, trained);
 }
 
-void opened_release(struct opened *m)
+void opened_close_engines(struct opened *m)
 {
     engine_free(m->engine);
+    m->engine = NULL;
+    draft_release(&m->draft);
+}
+
+void opened_release(struct opened *m)
+{
+    opened_close_engines(m);
     model_free(m->model);
     free(m->path);
     *m = (struct opened){0};
@@ -179,29 +202,62 @@ static bool plan_text(const struct model *m, const struct engine_plan *plan, str
                       plan->n_ctx_max, plan->n_ctx_max_q8);
 }
 
-static bool plan_json(const struct engine_plan *plan, struct buf *out)
+static uint64_t plan_bytes(const struct engine_plan *plan)
 {
+    return plan->weights + plan->kv + plan->scratch + plan->other;
+}
+
+static bool draft_text(const struct engine_plan *draft, struct buf *out)
+{
+    char a[FORMAT_NUMBER], b[FORMAT_NUMBER], c[FORMAT_NUMBER], o[FORMAT_NUMBER];
     return buf_printf(out,
-                      "{\"weights\":%" PRIu64 ",\"kv\":%" PRIu64 ",\"scratch\":%" PRIu64
-                      ",\"other\":%" PRIu64 ",\"available\":%" PRIu64
-                      ",\"n_ctx\":%u,\"fits\":%s,\"n_ctx_max\":%u,\"n_ctx_max_q8_0\":%u}\n",
-                      plan->weights, plan->kv, plan->scratch, plan->other, plan->available,
-                      plan->n_ctx, plan->fits ? "true" : "false", plan->n_ctx_max,
-                      plan->n_ctx_max_q8);
+                      "draft model beside it: weights %s + KV %s + scratch %s + other %s bytes for "
+                      "a context of %u tokens\n",
+                      format_number(a, draft->weights), format_number(b, draft->kv),
+                      format_number(c, draft->scratch), format_number(o, draft->other),
+                      draft->n_ctx);
+}
+
+// draft NULL: there is none.
+static bool plan_json(const struct engine_plan *plan, const struct engine_plan *draft,
+                      struct buf *out)
+{
+    buf_printf(out,
+               "{\"weights\":%" PRIu64 ",\"kv\":%" PRIu64 ",\"scratch\":%" PRIu64
+               ",\"other\":%" PRIu64 ",\"available\":%" PRIu64
+               ",\"n_ctx\":%u,\"fits\":%s,\"n_ctx_max\":%u,\"n_ctx_max_q8_0\":%u",
+               plan->weights, plan->kv, plan->scratch, plan->other, plan->available, plan->n_ctx,
+               plan->fits ? "true" : "false", plan->n_ctx_max, plan->n_ctx_max_q8);
+    if (draft)
+        buf_printf(out,
+                   ",\"draft\":{\"weights\":%" PRIu64 ",\"kv\":%" PRIu64 ",\"scratch\":%" PRIu64
+                   ",\"other\":%" PRIu64 ",\"n_ctx\":%u}",
+                   draft->weights, draft->kv, draft->scratch, draft->other, draft->n_ctx);
+    return buf_puts(out, "}\n");
 }
 
 bool open_plan(const struct program *p, const struct opened *m, struct buf *out, struct error *err)
 {
     struct engine_params params;
-    struct engine_plan plan;
+    struct engine_plan plan, draft;
     struct device_choice d;
+    const bool drafts = draft_wanted(p);
     if (!choose_device(p, false, &d, &params, err))
         return false;
     params.n_seqs = m->n_seqs;
-    if (!d.backend->plan(m->model, &params, &plan, err))
+    if (!d.backend->plan(m->model, &params, &plan, err) ||
+        (drafts && !draft_plan(p, m, &d, &params, &plan, &draft, err)))
         return false;
-    if (!(p->opt->json ? plan_json(&plan, out) : plan_text(m->model, &plan, out)))
+    const bool alone = plan.fits;
+    if (drafts)
+        plan.fits = alone && plan_bytes(&plan) + plan_bytes(&draft) <= plan.available;
+    if (!(p->opt->json ? plan_json(&plan, drafts ? &draft : NULL, out)
+                       : plan_text(m->model, &plan, out) && (!drafts || draft_text(&draft, out))))
         return error_oom(err, "the plan", out->len);
+    if (alone && !plan.fits)
+        return error_set(err, ERR_MEMORY,
+                         "the plan does not fit beside the draft model: try a smaller -c, or no "
+                         "--model-draft");
     return plan.fits ||
            error_set(err, ERR_MEMORY, "the plan does not fit: try -c %u", plan.n_ctx_max);
 }

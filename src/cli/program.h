@@ -12,7 +12,7 @@ struct program {
     const struct engine_backend *cpu, *cuda; // cuda NULL: not built in
     struct cancel *cancel;                   // what work polls
     bool stdin_tty, stdout_tty, stderr_tty;
-    double began; // clock_now() when main began
+    double began;      // clock_now() when main began
     struct kept *kept; // what stays open between calls; NULL: nothing does
     // Asks others to give memory back, also those that are at work, or only the idle; whether any
     // did. NULL: there is nobody to ask.
@@ -23,20 +23,26 @@ struct opened {
     char *path;
     struct model *model;
     struct engine *engine;
-    uint32_t n_seqs; // that the engine is opened for, see engine_params
+    uint32_t n_seqs;      // that the engine is opened for, see engine_params
+    struct opened_draft { // a draft model (cli/draft_model.h); zeroed: none
+        char *path;
+        struct model *model;
+        struct engine *engine;
+    } draft;
 };
 
 // The model that the options name.
 bool open_model(const struct program *p, struct opened *m, struct error *err);
 // And what it recommends where the user said nothing; a seed, if none was given.
 bool open_model_and_settings(const struct program *p, struct opened *m, struct error *err);
-// The engine that they name, for a context of n_ctx tokens (0: what fits). chat: somebody has a
-// conversation, and is told which device it is.
+// The engine that they name, and before it that of the draft model, for a context of n_ctx tokens
+// (0: what fits). chat: somebody has a conversation, and is told which device it is.
 bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool chat,
                  struct error *err);
 // Says that the context is longer than what the model was trained on, if it is.
 void open_say_trained(const struct program *p, const struct opened *m);
-void opened_release(struct opened *m); // zeroed is fine
+void opened_release(struct opened *m);       // zeroed is fine
+void opened_close_engines(struct opened *m); // the model stays
 // The same, or gives it to what is kept for the next call.
 void opened_leave(const struct program *p, struct opened *m);
 

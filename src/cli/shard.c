@@ -81,6 +81,18 @@ bool options_parse_shard(struct options *o, const char *value, struct error *err
     return true;
 }
 
+bool options_check_draft(const struct options *o, struct error *err)
+{
+    if (o->spec == SPEC_DRAFT && !o->model_draft)
+        return error_set(err, ERR_USAGE,
+                         "--spec draft: found no draft model, expected -md FILE with it");
+    if (o->lines && options_named(o, "--model-draft"))
+        return error_set(err, ERR_USAGE,
+                         "--model-draft and --lines cannot be combined: a step has a row of each "
+                         "answer under way, and no room for guesses");
+    return true;
+}
+
 bool options_check_lines(const struct options *o, struct error *err)
 {
     static const char *const of_lines[] = {"--unordered", "--shard", "--parallel"};

@@ -121,7 +121,11 @@ static bool mask(void *user, uint32_t *allow, struct error *err)
 bool generation_sampling(struct generation *r, struct error *err)
 {
     const struct generate_params *p = r->p;
+    const struct session_stats *t = &r->s->stats;
     struct sampling sampling = {.sampler = p->sampler, .n_probs = p->n_probs};
+    if (r->s->speculation &&
+        !speculation_begin(r->s->speculation, &sampling, t->n_evaluated, t->prefill_s, err))
+        return false;
     if (!p->ignore_eos)
         sampling.stop_ids = tokenizer_end_ids(p->tok, &sampling.n_stop_ids);
     if (p->constraint) {
@@ -244,14 +248,16 @@ static bool ask(struct generation *r, size_t n_left, struct ahead *a, struct err
 }
 
 // How many guesses the next step is to check, of at most n_left tokens.
-static size_t guess(struct generation *r, size_t n_left, const struct ahead *a)
+static bool guess(struct generation *r, size_t n_left, const struct ahead *a, size_t *n_drafts,
+                  struct error *err)
 {
     const struct session *s = r->s;
+    *n_drafts = 0;
     if (!s->speculation || a->fresh)
-        return 0;
+        return true;
     const size_t most = seq_max_drafts(s->seq);
     return speculation_next(s->speculation, seq_ids(s->seq), seq_len(s->seq),
-                            most < n_left ? most : n_left - 1);
+                            most < n_left ? most : n_left - 1, r->p->cancel, n_drafts, err);
 }
 
 // The next token of at most n_left, or several, where guesses come true.
@@ -261,10 +267,11 @@ static bool decode(struct generation *r, size_t n_left, struct ahead *a, struct 
     const struct cancel *cancel = r->p->cancel;
     struct decoded d[1 + ENGINE_MAX_DRAFTS];
     struct error mine = {0};
-    const size_t n_drafts = guess(r, n_left, a);
     const bool evaluates = !a->fresh;
     const double begin = clock_now();
-    bool ok = !cancel_asked(cancel) || error_set(&mine, ERR_INTERRUPTED, "interrupted");
+    size_t n_drafts;
+    bool ok = guess(r, n_left, a, &n_drafts, &mine) &&
+              (!cancel_asked(cancel) || error_set(&mine, ERR_INTERRUPTED, "interrupted"));
     if (ok && n_drafts > 0) {
         const struct work w = {.seq = s->seq,
                                .n = 1,
@@ -332,8 +339,6 @@ bool generate(struct session *s, const struct generate_params *p, struct generat
     struct ahead a = {.fresh = true};
     generation_begin(&r, s, p, g);
     bool ok = generation_sampling(&r, err);
-    if (s->speculation)
-        speculation_forget(s->speculation);
     while (ok && !r.done) {
         size_t n_left;
         ok = generation_room(&r, seq_len(s->seq), &n_left, err);

@@ -14,31 +14,43 @@ bool session_init(struct session *s, struct engine *engine, struct error *err)
     return s->seq != NULL;
 }
 
+static void stop_speculating(struct session *s)
+{
+    if (s->speculation)
+        speculation_release(s->speculation);
+    free(s->speculation);
+    s->speculation = NULL;
+}
+
 void session_release(struct session *s)
 {
     if (!s)
         return;
     seq_free(s->seq);
-    session_speculate(s, SPEC_OFF, NULL);
+    stop_speculating(s);
     *s = (struct session){0};
 }
 
 bool session_speculate(struct session *s, enum spec spec, struct error *err)
 {
-    const bool want = spec != SPEC_OFF && engine_takes_drafts(s->engine);
-    if (want == (s->speculation != NULL))
+    if (spec == SPEC_DRAFT && !s->draft)
+        return error_set(err, ERR_USAGE, "spec draft: found no draft model; -md FILE names one");
+    if (spec == SPEC_AUTO)
+        spec = s->draft ? SPEC_DRAFT : SPEC_NGRAM;
+    if (!engine_takes_drafts(s->engine))
+        spec = SPEC_OFF;
+    if (s->speculation && s->speculation->source == spec)
         return true;
-    if (want) {
-        s->speculation = malloc(sizeof *s->speculation);
-        if (!s->speculation)
-            return error_oom(err, "drafts", sizeof *s->speculation);
-        if (speculation_init(s->speculation, s->engine->n_ctx, err))
-            return true;
-    }
-    speculation_release(s->speculation);
-    free(s->speculation);
-    s->speculation = NULL;
-    return !want;
+    stop_speculating(s);
+    if (spec == SPEC_OFF)
+        return true;
+    s->speculation = malloc(sizeof *s->speculation);
+    if (!s->speculation)
+        return error_oom(err, "drafts", sizeof *s->speculation);
+    if (speculation_init(s->speculation, s->engine, spec == SPEC_DRAFT ? s->draft : NULL, err))
+        return true;
+    stop_speculating(s);
+    return false;
 }
 
 bool session_sync(struct session *s, const int32_t *prefix, size_t n, const struct cancel *cancel,

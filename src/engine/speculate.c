@@ -1,108 +1,94 @@
 #include "engine/speculate.h"
 
-enum {
-    LEAST_TRIED = 4,  // guesses that must have been seen before one is checked
-    PLAIN_EVERY = 64, // steps: one without drafts, to see what it costs
-    FIRST_WAIT = 128, // steps; twice as many each time that drafts do not pay,
-    LAST_WAIT = 4096, // up to so many
-};
+#include "base/clock.h"
 
-bool speculation_init(struct speculation *s, size_t n_ctx, struct error *err)
+_Static_assert((int)SPEC_KINDS == (int)NGRAM_LENGTHS, "a chance for each length of a run");
+
+// What a token of the draft model is thought to take of one of the other: bytes are read, and
+// layers are launched one after the other.
+static double share(const struct model *draft, const struct model *m)
 {
-    *s = (struct speculation){.guard.wait = FIRST_WAIT};
-    return ngram_init(&s->ngram, n_ctx, err);
+    const double bytes = (double)model_bytes_per_token(draft) / (double)model_bytes_per_token(m);
+    const double layers = (double)draft->hp.n_layer / m->hp.n_layer;
+    return bytes > layers ? bytes : layers;
+}
+
+bool speculation_init(struct speculation *s, const struct engine *e, struct engine *draft,
+                      struct error *err)
+{
+    *s = (struct speculation){.source = draft ? SPEC_DRAFT : SPEC_NGRAM};
+    spec_guard_init(&s->guard, draft ? share(draft->model, e->model) : 0);
+    return draft ? drafter_init(&s->drafter, draft, e->model->hp.n_vocab, err)
+                 : ngram_init(&s->ngram, e->n_ctx, err);
 }
 
 void speculation_release(struct speculation *s)
 {
     ngram_release(&s->ngram);
+    drafter_release(&s->drafter);
     *s = (struct speculation){0};
+}
+
+bool speculation_begin(struct speculation *s, const struct sampling *p, size_t n, double seconds,
+                       struct error *err)
+{
+    speculation_forget(s);
+    spec_guard_prompt(&s->guard, n, seconds);
+    return s->source != SPEC_DRAFT || drafter_sampling(&s->drafter, p, err);
 }
 
 void speculation_forget(struct speculation *s)
 {
-    ngram_forget(&s->ngram);
+    if (s->source == SPEC_NGRAM)
+        ngram_forget(&s->ngram);
     s->n_guesses = 0;
 }
 
-// How many of n guesses to check: what gives most tokens in a second, when each comes true with the
-// chance that the last ones had, and only if those before it did.
-static size_t worth(const struct spec_guard *g, size_t length, size_t n)
+static bool next_of_drafter(struct speculation *s, const int32_t *ids, size_t n, size_t most,
+                            const struct cancel *cancel, struct error *err)
 {
-    // Until it is measured a draft costs little: to try is how it is measured.
-    const double each = g->measured ? g->draft_s : g->step_s / 16;
-    const double chance = g->right[length] / g->tried[length];
-    double tokens = 1, next = 1, best = 1 / g->step_s;
-    size_t n_best = 0;
-    for (size_t k = 1; k <= n; k++) {
-        next *= chance;
-        tokens += next;
-        if (tokens / (g->step_s + (double)k * each) > best) {
-            best = tokens / (g->step_s + (double)k * each);
-            n_best = k;
-        }
+    const size_t behind = drafter_behind(&s->drafter, ids, n);
+    if (behind == SIZE_MAX)
+        return true;
+    size_t n_read = 0;
+    const size_t k = s->always ? most : spec_guard_make(&s->guard, behind, most, &n_read);
+    if (n_read > 0) { // the last is read with the guess
+        const double begin = clock_now();
+        if (!drafter_read(&s->drafter, ids, n - behind + n_read - (n_read == behind), cancel, err))
+            return false;
+        s->read_s = clock_now() - begin;
+        spec_guard_read(&s->guard, n_read, s->read_s);
     }
-    return n_best;
+    return k == 0 || drafter_guess(&s->drafter, ids, n, k, cancel, s->guesses, &s->n_guesses, err);
 }
 
-static size_t decide(struct spec_guard *g, size_t length, size_t n)
+bool speculation_next(struct speculation *s, const int32_t *ids, size_t n, size_t most,
+                      const struct cancel *cancel, size_t *n_drafts, struct error *err)
 {
-    if (g->step_s == 0 || g->tried[length] < LEAST_TRIED || g->n_drafted >= PLAIN_EVERY)
-        return 0;
-    size_t k = worth(g, length, n);
-    if (k > 0) {
-        g->n_waited = 0;
-        return k;
+    *n_drafts = 0;
+    s->n_guesses = 0;
+    s->kind = 0;
+    s->read_s = 0;
+    if (s->source == SPEC_DRAFT) {
+        const bool ok = next_of_drafter(s, ids, n, most, cancel, err);
+        *n_drafts = s->n_guesses;
+        return ok || error_prefix(err, "the draft model");
     }
-    // What a draft costs may have changed, or was measured while something else ran.
-    if (g->right[length] < g->tried[length] / 2 || ++g->n_waited < g->wait)
-        return 0;
-    g->n_waited = 0;
-    g->wait = g->wait < LAST_WAIT ? 2 * g->wait : LAST_WAIT;
-    return n;
-}
-
-size_t speculation_next(struct speculation *s, const int32_t *ids, size_t n, size_t most)
-{
-    s->n_guesses = ngram_guess(&s->ngram, ids, n, most, s->guesses, &s->length);
-    if (s->n_guesses == 0 || s->always)
-        return s->n_guesses;
-    return decide(&s->guard, s->length, s->n_guesses);
-}
-
-static void count_guess(struct spec_guard *g, size_t length, bool right)
-{
-    const double fade = 31.0 / 32;
-    g->tried[length] = g->tried[length] * fade + 1;
-    g->right[length] = g->right[length] * fade + right;
-}
-
-// What something costs, seen once more: slowly, and what takes far longer than it ever did (another
-// program ran) counts as if it had taken a bit longer.
-static double blend(double known, double seen, double room)
-{
-    const double most = 3 * known + room;
-    return known + 0.2 * ((seen < most ? seen : most) - known);
+    s->n_guesses = ngram_guess(&s->ngram, ids, n, most, s->guesses, &s->kind);
+    *n_drafts = s->n_guesses == 0 || s->always ? s->n_guesses
+                                               : spec_guard_check(&s->guard, s->kind, s->n_guesses);
+    return true;
 }
 
 void speculation_step(struct speculation *s, size_t n_drafts, const struct decoded *d, size_t n,
                       double seconds)
 {
-    struct spec_guard *g = &s->guard;
-    if (n_drafts == 0) {
-        g->step_s = g->step_s > 0 ? blend(g->step_s, seconds, 0) : seconds;
-        g->n_drafted = 0;
-    } else {
-        double each = (seconds - g->step_s) / (double)n_drafts;
-        each = each > 0 ? each : 0;
-        g->draft_s = g->measured ? blend(g->draft_s, each, g->step_s) : each;
-        g->measured = true;
-        g->n_drafted++;
-    }
+    spec_guard_step(&s->guard, n_drafts, n, seconds - s->read_s);
     const size_t n_seen = n_drafts > 0 ? n_drafts : s->n_guesses > 0;
     for (size_t i = 0, right = 1; right && i < n_seen; i++) {
         right = i < n && s->guesses[i] == d[i].id;
-        count_guess(g, s->length, right);
+        spec_guard_count(&s->guard, s->kind, right);
     }
     s->n_guesses = 0;
+    s->read_s = 0;
 }

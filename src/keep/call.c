@@ -56,6 +56,8 @@ static const char *not_to_be_given(const struct program *p, char **argv, char **
     sigset_t mask;
     if (program_is_chat(p) && !(p->stdout_tty && p->stderr_tty))
         return "a chat is done by another process only where all its streams are terminals";
+    if (p->opt->model_draft)
+        return "a draft model is beside it, and one model is kept";
     for (char **a = argv; *a; a++)
         if (names_own(*a))
             return "a descriptor, the terminal or /proc is named, which another process has not";

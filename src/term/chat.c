@@ -123,6 +123,7 @@ static bool open_conversation(struct chat *c, const struct buf *template_text, s
                                 template_text->len ? buf_str(template_text) : NULL,
                                 template_text->len, (int64_t)time(NULL), err);
     c->conv.cancel = c->p->cancel;
+    c->conv.session.draft = c->opened.draft.engine;
     return ok;
 }
 
@@ -233,8 +234,7 @@ static bool move_to(struct chat *c, const struct program *p, struct opened *m, u
     }
     conversation_release(&c->conv);
     c->opened = was;
-    engine_free(m->engine);
-    m->engine = NULL;
+    opened_close_engines(m);
     return false;
 }
 
@@ -271,8 +271,7 @@ static bool change_model(void *user, const char *name, struct buf *note, struct 
         uint32_t n_ctx = c->opened.engine->n_ctx;
         conversation_take_messages(&held, &c->conv);
         conversation_release(&c->conv);
-        engine_free(c->opened.engine);
-        c->opened.engine = NULL;
+        opened_close_engines(&c->opened);
         struct opened was = c->opened;
         ok = move_to(c, &p, &other, o.n_ctx, &text, &held, true, err);
         if (ok) {

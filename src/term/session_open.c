@@ -97,6 +97,9 @@ static bool try_settings(void *user, const json_t *settings, struct error *err)
         assert(d[i].kind != OPT_STR && d[i].kind != OPT_LIST); // they would point into the file
         ok = apply_setting(&t->o, &d[i], value, err);
     }
+    // Where the text goes on there need not be a draft model, of which it is independent.
+    if (t->o.spec == SPEC_DRAFT && !t->o.model_draft)
+        t->o.spec = SPEC_AUTO;
     ok = ok && sampler_check(&t->o.sampler, t->n_vocab, err);
     if (ok)
         return true;

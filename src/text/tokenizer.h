@@ -54,6 +54,10 @@ struct gguf_str tokenizer_text(const struct tokenizer *t, int32_t id);
 // The id of a token with exactly this vocabulary text, or -1.
 int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t len);
 
+// Whether b has the tokens of a: their bytes, kinds and numbers, those that begin and end a text.
+// One may have more unused ones at its end. Errors: ERR_MODEL: what b has, and was expected to.
+bool tokenizer_same(const struct tokenizer *a, const struct tokenizer *b, struct error *err);
+
 struct tokenize_options {
     bool bos; // prepend BOS if the metadata says so (and the text does not already begin with it)
     bool eos; // append EOS if the metadata says so

@@ -2,7 +2,10 @@
 import json
 
 import pytest
+from conftest import OWN, ROOT, model
 from test_repl import chat  # noqa: F401
+
+COARSE, BUILTIN = OWN / "drafts/coarse.gguf", ROOT / "builtin/hokku-builtin.gguf"
 
 COPY = "Repeat: speed. speed. speed. speed. hokku bench measures the speed. hokku bench measures the speed."
 
@@ -25,8 +28,8 @@ def answer(hokku, *args):
 def test_an_answer_is_the_same_with_guesses_and_without(hokku, args):
     want, plain = answer(hokku, *args, "--spec", "off", "-no-cnv", COPY)
     assert plain["drafted_tokens"] == plain["accepted_tokens"] == 0 and plain["tokens_per_step"] == 1
-    for spec in ["auto", "ngram"]:
-        got, times = answer(hokku, *args, "--spec", spec, "-no-cnv", COPY)
+    for spec in [("auto",), ("ngram",), ("draft", "-md", COARSE), ("auto", "-md", BUILTIN)]:
+        got, times = answer(hokku, *args, "--spec", *spec, "-no-cnv", COPY)
         assert got == want
         assert 0 <= times["accepted_tokens"] <= times["drafted_tokens"] and times["tokens_per_step"] >= 1
         if "--grammar" in args:
@@ -44,7 +47,8 @@ def test_a_chat_changes_it_between_answers(chat):  # noqa: F811
     for spec in ["off", "ngram"]:
         c = chat("--temp", 0.6, "-s", 5, "-n", 40, "--ignore-eos", "--spec", spec)
         said.append([c.say("Write a haiku about speed, speed and speed."), c.say("Again, please."), c.say("/undo"), c.say("Once more.")])
-        assert "expected one of auto|off|ngram" in c.say("/set spec draft")
+        assert "expected one of auto|off|ngram|draft" in c.say("/set spec magic")
+        assert "expected -md FILE" in c.say("/set spec draft")
         c.say("/set spec off")
         assert "spec" in c.say("/show settings")
         said[-1].append(c.say("And again."))
@@ -52,6 +56,94 @@ def test_a_chat_changes_it_between_answers(chat):  # noqa: F811
     assert said[0] == said[1]
 
 
+def test_a_draft_model_follows_a_chat_wherever_it_goes(chat):  # noqa: F811
+    said = []
+    for args in [("--spec", "off"), ("-md", str(COARSE)), ("-md", str(BUILTIN), "--spec", "draft")]:
+        c = chat("--temp", 0.8, "-s", 5, "-n", 30, "-c", 400, "--overflow", "shift", *args)
+        said.append([c.say("Write a haiku about rain."), c.say("And one about snow."), c.say("/undo"), c.say("/redo"), c.say("/retry 9"),
+                     c.say("Who are you?"), c.say("/undo 2"), c.say("Write a haiku about rain, please."), c.say("/continue"),
+                     c.say("/clear"), c.say("What does --temp do?")])
+        c.say("/set spec off")
+        said[-1].append(c.say("Once more."))
+        c.say("/set spec auto")
+        said[-1] += [c.say("Again, once more."), c.say("How do I save a chat?")]
+        assert c.leave() == 0
+    assert said[0] == said[1] == said[2]
+
+
+def test_a_chat_is_resumed_without_its_draft_model(chat, hokku):  # noqa: F811
+    c = chat("--session", "s", "-md", str(COARSE), "--spec", "draft", "-n", 10)
+    c.say("Hello")
+    assert c.leave() == 0
+    r = hokku("--session", "s", "-n", 10, "Hello again")
+    assert r.returncode == 0 and r.stdout
+
+
+def test_another_model_in_a_chat_needs_the_draft_models_vocabulary(chat):  # noqa: F811
+    c = chat("-md", str(COARSE), "-n", 10)
+    c.say("Hello")
+    assert "has another vocabulary" in c.say("/model " + model("stories"))
+    assert "built-in" in c.say("/show model")
+    assert "built-in" in c.say(f"/model {BUILTIN}")
+    c.say("Who are you?")
+    assert c.leave() == 0
+
+
+def changed(tmp_path, key, value):
+    """The built-in model with another number at a key."""
+    raw = bytearray(BUILTIN.read_bytes())
+    at = raw.index(key) + len(key) + 4
+    raw[at:at + 4] = value.to_bytes(4, "little")
+    (tmp_path / "other.gguf").write_bytes(raw)
+    return tmp_path / "other.gguf"
+
+
+def test_a_draft_model_with_other_tokens_is_refused(hokku, tmp_path):
+    for file, why in [(model("stories"), b"its tokenizer is \"llama\", expected \"gpt2\""),
+                      (model("qwen2-tiny-q8_0"), b"expected"),
+                      (changed(tmp_path, b"tokenizer.ggml.bos_token_id", 5), b"its BOS token is 5, expected 4093")]:
+        r = hokku("-md", file, "hi")
+        assert r.returncode == 3 and why in r.stderr and b"--model-draft" in r.stderr and str(file).encode() in r.stderr and not r.stdout
+    r = hokku("-md", tmp_path / "none.gguf", "hi")
+    assert r.returncode == 3 and b"--model-draft" in r.stderr and b"none.gguf" in r.stderr
+
+
+def test_a_draft_model_is_named_wherever_options_are(hokku, home):
+    plan = json.loads(hokku("--dry-run", "--json").stdout)
+    assert "draft" not in plan
+    config = home["XDG_CONFIG_HOME"] + "/hokku"
+    __import__("os").makedirs(config)
+    for how in ["option", "environment", "configuration"]:
+        args, env = ["--dry-run", "--json"], {}
+        if how == "option":
+            args += ["-md", COARSE]
+        elif how == "environment":
+            env = {"HOKKU_MODEL_DRAFT": str(COARSE)}
+        else:
+            with open(config + "/config", "w") as f:
+                f.write(f"model-draft = {COARSE}\n")
+        with_draft = json.loads(hokku(*args, env=env).stdout)
+        draft = with_draft["draft"]
+        assert draft["weights"] == plan["weights"] and draft["kv"] == plan["kv"] and draft["n_ctx"] == plan["n_ctx"]
+    assert "draft" not in json.loads(hokku("--dry-run", "--json", "--spec", "off").stdout)
+    assert json.loads(hokku("--dry-run", "--json", "-c", 256).stdout)["draft"]["n_ctx"] == 256
+    assert b"draft model beside it" in hokku("--dry-run").stdout
+    # Where it is of no use the configuration may name one.
+    assert hokku("--lines", "-n", 5, input="hi\n").returncode == 0
+    assert b"draft model " + str(COARSE).encode() in hokku("-v", "-n", 3, "hi").stderr
+
+
+def test_where_no_draft_model_is_used_none_is_taken(hokku, home):
+    r = hokku("--lines", "-md", COARSE, input="hi\n")
+    assert r.returncode == 2 and b"--model-draft and --lines" in r.stderr
+    r = hokku("--spec", "draft", "hi")
+    assert r.returncode == 2 and b"expected -md FILE" in r.stderr
+    r = hokku("serve", "-md", COARSE)
+    assert r.returncode == 2 and b"-md" in r.stderr
+    r = hokku("-v", "--keep", "1m", "-md", COARSE, "-n", 3, "hi")
+    assert r.returncode == 0 and b"one model is kept" in r.stderr
+
+
 def test_another_source_is_refused(hokku):
     r = hokku("--spec", "magic", "hi")
-    assert r.returncode == 2 and b"auto|off|ngram" in r.stderr and b"magic" in r.stderr
+    assert r.returncode == 2 and b"auto|off|ngram|draft" in r.stderr and b"magic" in r.stderr

@@ -1,10 +1,11 @@
-// Guesses from a text's own past, whether they pay, and that no answer of the built-in model
-// depends on them.
+// Guesses from a text's own past and from a draft model, whether they pay, and that no answer of
+// the built-in model depends on them.
 #include "test.h"
 
 #include <stdlib.h>
 
 #include "engine/session.h"
+#include "vectors.h"
 
 enum { N_TEXT = 400, MOST = ENGINE_MAX_DRAFTS };
 
@@ -96,6 +97,7 @@ static void any_text_may_be_asked_about(void **state)
 // that chance; a step takes 1, a draft that more.
 static double simulate(size_t n, double chance, double draft_s, size_t *n_drafted)
 {
+    const struct engine e = {.n_ctx = (uint32_t)n + 64};
     struct speculation s;
     struct error err = {0};
     int32_t *text = malloc((n + 64) * sizeof *text);
@@ -103,14 +105,14 @@ static double simulate(size_t n, double chance, double draft_s, size_t *n_drafte
     uint32_t seed = 7;
     size_t len = 24;
     assert_non_null(text);
-    assert_true(speculation_init(&s, n + 64, &err));
+    assert_true(speculation_init(&s, &e, NULL, &err));
     for (size_t i = 0; i < len; i++)
         text[i] = (int32_t)(i % 12);
     *n_drafted = 0;
     while (len < n + 24) {
         struct decoded d[1 + MOST];
-        const size_t k = speculation_next(&s, text, len, MOST);
-        size_t got = 0;
+        size_t k, got = 0;
+        assert_true(speculation_next(&s, text, len, MOST, NULL, &k, &err));
         assert_true(k <= MOST);
         // What is sampled is the guess, or what was never seen before, and then the text once more.
         for (bool right = true; right && got <= k; got++) {
@@ -154,9 +156,79 @@ static void drafts_are_made_while_they_pay(void **state)
     assert_int_equal(n, 0);
 }
 
+// What a draft model makes of an answer of n tokens to a prompt of n_prompt: a step takes 1, a
+// draft that more, a token of the prompt a twentieth, one that the draft model reads a twentieth of
+// what it takes for one that it makes. The chance of a guess is another one in each half of the
+// answer.
+static double simulate_model(size_t n, size_t n_prompt, const double chance[2], double share,
+                             double draft, size_t *n_drafted)
+{
+    struct spec_guard g;
+    double seconds = 0, plain = (double)(n + n_prompt / 20.0);
+    uint32_t seed = 7;
+    size_t len = 0, behind = n_prompt;
+    spec_guard_init(&g, share);
+    spec_guard_prompt(&g, n_prompt, n_prompt / 20.0);
+    seconds += n_prompt / 20.0;
+    *n_drafted = 0;
+    while (len < n) {
+        size_t n_read;
+        const size_t k = spec_guard_make(&g, behind, MOST, &n_read);
+        size_t got = 1;
+        if (n_read > 0)
+            spec_guard_read(&g, n_read, (double)n_read * draft / 20);
+        seconds += (double)n_read * draft / 20;
+        behind -= n_read;
+        for (bool right = true; right && got <= k; got += right) {
+            seed = seed * 1664525 + 1013904223;
+            right = (seed >> 8) / (double)(1 << 24) < chance[len > n / 2];
+            spec_guard_count(&g, 0, right);
+        }
+        behind = k > 0 ? 1 : behind + 1;
+        len += got;
+        spec_guard_step(&g, k, got, 1 + draft * (double)k);
+        seconds += 1 + draft * (double)k;
+        *n_drafted += k;
+    }
+    return seconds / plain;
+}
+
+static void a_draft_model_guesses_while_it_pays(void **state)
+{
+    (void)state;
+    static const double chances[] = {0, 0.2, 0.5, 0.8, 0.95}, drafts[] = {0.02, 0.1, 0.4, 1, 1.5};
+    static const size_t prompts[] = {20, 500, 5000};
+    const double good[2] = {0.95, 0.95}, bad[2] = {0, 0}, late[2] = {0, 0.9};
+    size_t n;
+    assert_true(simulate_model(1000, 100, good, 0.1, 0.1, &n) < 0.4);
+    assert_true(simulate_model(4000, 100, late, 0.1, 0.1, &n) < 0.8);
+    simulate_model(1000, 100, bad, 0.1, 0.1, &n);
+    assert_true(n < 300);
+    // What was won long ago is not lost on a text that is no longer guessed.
+    const double early[2] = {0.95, 0};
+    size_t n_before;
+    simulate_model(2000, 100, good, 0.1, 0.1, &n_before);
+    simulate_model(4000, 100, early, 0.1, 0.1, &n);
+    assert_true(n < n_before + 1000);
+    // Never slower than 0.97 of plain speed, whatever it is thought to take and takes, and however
+    // often its guesses are right.
+    for (size_t i = 0; i < 25; i++)
+        for (size_t k = 0; k < 25; k++)
+            for (size_t p = 0; p < 3; p++) {
+                const double chance[2] = {chances[i / 5], chances[i % 5]};
+                const double share = drafts[k / 5], draft = drafts[k % 5];
+                const double times = simulate_model(2000, prompts[p], chance, share, draft, &n);
+                if (times > 1 / 0.97)
+                    fail_msg("guesses right %g, then %g of the time, a draft costs %g of a step "
+                             "(thought: %g), a prompt of %zu: the answer takes %g times as long, "
+                             "%zu drafts",
+                             chance[0], chance[1], draft, share, prompts[p], times, n);
+            }
+}
+
 // ---- answers
 
-static struct model *model;
+static struct model *model, *coarse; // the same with coarser weights
 
 struct ending {
     const char *name;
@@ -178,17 +250,20 @@ static void keep_logprob(void *user, const struct decoded *d)
 
 // Answers to the same prompt, one after the other, of which some tokens are taken back in between:
 // everything that anybody sees of them.
-static void answers(const struct ending *how, enum spec spec, struct buf *out,
-                    struct session_stats *stats)
+static void answers(const struct ending *how, enum spec spec, const struct model *draft,
+                    struct buf *out, struct session_stats *stats)
 {
     const struct engine_params ep = {.n_ctx = 256, .n_threads = 1};
     struct error err = {0};
     struct session s;
     struct engine *e = cpu_engine_open(model, &ep, &err);
+    struct engine *small = draft ? cpu_engine_open(draft, &ep, &err) : NULL;
     struct ids text = {0};
     *stats = (struct session_stats){0};
     assert_non_null(e);
-    assert_true(session_init(&s, e, &err) && session_speculate(&s, spec, &err));
+    assert_true(session_init(&s, e, &err));
+    s.draft = small;
+    assert_true(session_speculate(&s, spec, &err));
     if (s.speculation)
         s.speculation->always = true;
     static const char prompt[] = "A frog jumps into the pond. A frog jumps into the pond. A frog";
@@ -222,6 +297,7 @@ static void answers(const struct ending *how, enum spec spec, struct buf *out,
     ids_release(&text);
     session_release(&s);
     engine_free(e);
+    engine_free(small);
 }
 
 static void no_answer_depends_on_drafts(void **state)
@@ -254,44 +330,64 @@ static void no_answer_depends_on_drafts(void **state)
     ways[n].set.temp = 0;
     ways[n].p.n_predict = 300;
     ways[n++].p.overflow = OVERFLOW_SHIFT;
+    // Own: guesses that come true unless something is out of step; those of coarser weights come
+    // true now and then.
+    const struct {
+        enum spec spec;
+        const struct model *draft;
+    } sources[] = {{SPEC_NGRAM, NULL}, {SPEC_DRAFT, model}, {SPEC_AUTO, coarse}};
     for (size_t i = 0; i < n; i++) {
-        struct buf want = {0}, got = {0};
+        struct buf want = {0};
         struct session_stats off, on;
         ways[i].set.seed = 5 + i;
-        answers(&ways[i], SPEC_OFF, &want, &off);
-        answers(&ways[i], SPEC_NGRAM, &got, &on);
-        if (got.len != want.len || memcmp(got.data, want.data, want.len) != 0)
-            fail_msg("%s (%zu): other answers with drafts", ways[i].name, i);
+        answers(&ways[i], SPEC_OFF, NULL, &want, &off);
         assert_int_equal(off.n_drafted, 0);
         assert_int_equal(off.n_steps, off.n_generated);
-        assert_true(on.n_accepted <= on.n_drafted && on.n_steps <= on.n_generated);
-        if (ways[i].set.temp == 0)
-            assert_true(on.n_accepted > 0 && on.n_steps < on.n_generated);
+        for (size_t k = 0; k < sizeof sources / sizeof *sources; k++) {
+            struct buf got = {0};
+            answers(&ways[i], sources[k].spec, sources[k].draft, &got, &on);
+            if (got.len != want.len || memcmp(got.data, want.data, want.len) != 0)
+                fail_msg("%s (%zu): other answers with drafts of source %zu", ways[i].name, i, k);
+            assert_true(on.n_accepted <= on.n_drafted && on.n_steps <= on.n_generated);
+            if (sources[k].draft == model && ways[i].p.n_stop == 0)
+                assert_int_equal(on.n_accepted, on.n_drafted);
+            if (on.n_generated > 100 && (ways[i].set.temp == 0 || sources[k].draft))
+                assert_true(on.n_accepted > 0 && on.n_steps < on.n_generated);
+            buf_release(&got);
+        }
         buf_release(&want);
-        buf_release(&got);
     }
+}
+
+static struct model *load(const char *folder, const char *name)
+{
+    char path[1024];
+    struct error err = {0};
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    struct model *m = model_load(path, &err);
+    if (!m)
+        fprintf(stderr, "%s\n", err.text);
+    return m;
 }
 
 int main(void)
 {
-    char path[1024];
-    struct error err = {0};
     const char *root = getenv("HOKKU_SOURCE");
-    snprintf(path, sizeof path, "%s/builtin/hokku-builtin.gguf", root ? root : ".");
-    model = model_load(path, &err);
-    if (!model) {
-        fprintf(stderr, "%s\n", err.text);
+    model = load(root ? root : ".", "builtin/hokku-builtin.gguf");
+    coarse = load(vectors_dir(0), "drafts/coarse.gguf");
+    if (!model || !coarse)
         return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_followed_the_longest_run_is_guessed),
         cmocka_unit_test(what_repeats_is_guessed_to_go_on),
         cmocka_unit_test(any_text_may_be_asked_about),
         cmocka_unit_test(drafts_are_made_while_they_pay),
+        cmocka_unit_test(a_draft_model_guesses_while_it_pays),
         cmocka_unit_test(no_answer_depends_on_drafts),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const int failed = cmocka_run_group_tests_name("speculate", tests, NULL, NULL);
     model_free(model);
+    model_free(coarse);
     return failed;
 }

@@ -580,6 +580,54 @@ static void long_tokens_are_reached_through_their_parts(void **state)
     drop(&m);
 }
 
+static void expect_other(struct spec *s, const char *part)
+{
+    const struct spec first = bpe_spec();
+    struct made a = make(&first), b = make(s);
+    struct error err = {0};
+    const bool same = tokenizer_same(a.tok, b.tok, &err);
+    if (same != !part || (part && (err.code != ERR_MODEL || !strstr(err.text, part))))
+        fail_msg("found %s (%s), expected %s", same ? "the same" : "another", err.text,
+                 part ? part : "the same");
+    drop(&a);
+    drop(&b);
+    *s = bpe_spec();
+}
+
+// But for unused tokens at the end, of which models of one family have more or fewer.
+static void another_vocabulary_is_told_by_what_differs(void **state)
+{
+    (void)state;
+    struct spec s = bpe_spec();
+    expect_other(&s, NULL);
+    s.tokens[1] = "d";
+    s.merges[0] = "a d";
+    s.tokens[3] = "ad";
+    s.merges[1] = "ad c";
+    s.tokens[4] = "adc";
+    expect_other(&s, "token 1 is \"d\", expected \"b\"");
+    s.tokens[9] = "<unknown>";
+    expect_other(&s, "token 9 is \"<unknown>\", expected \"<unk>\"");
+    s.kinds[6] = 3;
+    expect_other(&s, "token 6 is of kind control, expected user-defined");
+    s.bos = 7;
+    expect_other(&s, "its BOS token is 6, expected ");
+    s.eos = 7;
+    expect_other(&s, "its EOS token is 6, expected ");
+    s.eot = 7;
+    expect_other(&s, "tokens end a text, expected ");
+    s.tokens[10] = "<more>";
+    s.n_kinds = 11;
+    s.kinds[10] = 1;
+    expect_other(&s, "it has 11 tokens, expected 10");
+    s.tokens[10] = "<more>";
+    s.n_kinds = 11;
+    s.kinds[10] = 5;
+    expect_other(&s, NULL);
+    s = spm_spec();
+    expect_other(&s, "its tokenizer is \"llama\", expected \"gpt2\"");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -596,6 +644,7 @@ int main(void)
         cmocka_unit_test(longer_special_tokens_win_wherever_they_overlap),
         cmocka_unit_test(control_tokens_match_only_where_every_byte_is_masked),
         cmocka_unit_test(sentencepiece_merges_by_its_definition),
+        cmocka_unit_test(another_vocabulary_is_told_by_what_differs),
         cmocka_unit_test(long_tokens_are_reached_through_their_parts),
     };
     return RUN_TESTS("tokenizer_metadata", tests);

@@ -18,6 +18,7 @@ sys.path[:0] = [str(HERE), str(ROOT / "tests"), str(ROOT / "tests/unit")]
 try:
     import numpy as np
 
+    import gguf
     import families
     import make_gguf
     import make_template_snippets
@@ -306,12 +307,27 @@ def write_templates(folder):
     dump(folder / "cases.json", cases)
 
 
+COARSE = 12  # steps of a weight
+
+
+def write_drafts(folder):
+    """The built-in model with coarser weights: it guesses what that says, often and not always."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "coarse.gguf"
+    path.write_bytes((ROOT / "builtin/hokku-builtin.gguf").read_bytes())
+    for t in gguf.GGUFReader(path, "r+").tensors:
+        if t.tensor_type == gguf.GGMLQuantizationType.Q8_0:
+            q = t.data.reshape(-1, 34)[:, 2:].view(np.int8)
+            q[:] = np.clip(np.rint(q / COARSE) * COARSE, -127, 127)
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     write_models(folder / "models")
     write_families(folder / "families")
     write_vocabularies(folder / "tokenizers")
     write_templates(folder / "templates")
+    write_drafts(folder / "drafts")
     (folder / "vectors.stamp").touch()
 
 

@@ -1,0 +1,83 @@
+#include "cli/draft_model.h"
+
+#include <stdlib.h>
+
+#include "cli/model_file.h"
+#include "engine/drafter.h"
+
+bool draft_wanted(const struct program *p)
+{
+    const struct options *o = p->opt;
+    // (In a chat /set spec may ask for it later.)
+    const bool may = o->spec == SPEC_AUTO || o->spec == SPEC_DRAFT || program_is_chat(p);
+    return o->model_draft && o->tool == TOOL_NONE && !o->lines && may;
+}
+
+static bool load(const struct program *p, struct opened *m, struct error *err)
+{
+    struct opened_draft *d = &m->draft;
+    if (d->model)
+        return true;
+    d->path = draft_file(p->opt, p->cancel, err);
+    d->model = d->path ? model_load(d->path, err) : NULL;
+    if (!d->model)
+        return error_prefix(err, "--model-draft");
+    return drafter_fits(d->model, m->model, err) ||
+           error_prefix(err,
+                        "--model-draft: %s has another vocabulary than %s, expected the same: name "
+                        "a small model of the same family, or none",
+                        d->path, m->path);
+}
+
+// As far as the main model's context goes, and no further than the draft model was trained.
+static struct engine_params params_for(const struct engine_params *params,
+                                       const struct model *draft, uint32_t n_ctx)
+{
+    const uint32_t trained = draft->hp.n_ctx_train;
+    struct engine_params mine = *params;
+    mine.n_ctx = trained > 0 && trained < n_ctx ? trained : n_ctx;
+    mine.n_seqs = 0;
+    return mine;
+}
+
+bool draft_plan(const struct program *p, const struct opened *m, const struct device_choice *d,
+                const struct engine_params *params, const struct engine_plan *beside,
+                struct engine_plan *plan, struct error *err)
+{
+    struct opened mine = {.path = m->path, .model = m->model};
+    bool ok = load(p, &mine, err);
+    if (ok) {
+        const struct engine_params q = params_for(params, mine.draft.model, beside->n_ctx);
+        ok = d->backend->plan(mine.draft.model, &q, plan, err);
+    }
+    draft_release(&mine.draft);
+    return ok;
+}
+
+bool draft_open(const struct program *p, struct opened *m, const struct device_choice *d,
+                const struct engine_params *params, struct error *err)
+{
+    struct engine_plan plan;
+    if (!load(p, m, err) || !d->backend->plan(m->model, params, &plan, err))
+        return false;
+    struct engine_params mine = params_for(params, m->draft.model, plan.n_ctx);
+    struct error why = {0};
+    m->draft.engine = d->backend->open(m->draft.model, &mine, &why);
+    if (!m->draft.engine && why.code == ERR_MEMORY) {
+        mine.n_ctx = 0; // what fits
+        m->draft.engine = d->backend->open(m->draft.model, &mine, &why);
+    }
+    if (m->draft.engine)
+        return true;
+    if (err)
+        *err = why;
+    return error_prefix(err, "--model-draft");
+}
+
+void draft_release(struct opened_draft *d)
+{
+    engine_free(d->engine);
+    model_free(d->model);
+    free(d->path);
+    *d = (struct opened_draft){0};
+}

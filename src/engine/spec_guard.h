@@ -1,0 +1,44 @@
+// Whether it pays to check guesses of what comes next, and how many: from what steps take and from
+// how often guesses came true. The text depends on none of it, so a clock may decide.
+#ifndef HOKKU_ENGINE_SPEC_GUARD_H
+#define HOKKU_ENGINE_SPEC_GUARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { SPEC_KINDS = 3 }; // of guesses, each with a chance of its own
+
+struct spec_guard {
+    double step_s;  // of a step without drafts; 0: not measured
+    double draft_s; // a draft adds to a step, with what it takes to guess it
+    bool measured;  // draft_s was; else it is what it is thought to be
+    double tried[SPEC_KINDS], right[SPEC_KINDS]; // guesses, recent ones count more
+    size_t n_drafted;                            // steps with drafts since the last without
+    // Of guesses that cost nothing:
+    size_t wait; // steps that drafts do not pay until their cost is measured again
+    size_t n_waited;
+    // Of guesses that cost something:
+    double share;    // of a step of the model that is guessed for, which a guess is thought to take
+    double read_s;   // the draft model reads a token in so long; 0: nothing is known of it
+    bool read_known; // measured
+    double credit;   // seconds that may be lost
+    double wanted;   // credit that the next try needs
+};
+
+// share: see there; 0: guesses cost nothing.
+void spec_guard_init(struct spec_guard *g, double share);
+
+// How many of n guesses to check that are there already; they are of that kind.
+size_t spec_guard_check(struct spec_guard *g, size_t kind, size_t n);
+// How many guesses to make, up to most, that cost something, by a draft model that is behind by
+// n_behind tokens. *n_read: so many of these it reads first, which is measured by itself.
+size_t spec_guard_make(struct spec_guard *g, size_t n_behind, size_t most, size_t *n_read);
+
+// What was measured: a guess came true or did not; a step that checked so many took so long and
+// gave n tokens; the prompt's n tokens were evaluated; the draft model has read n tokens.
+void spec_guard_count(struct spec_guard *g, size_t kind, bool right);
+void spec_guard_step(struct spec_guard *g, size_t n_drafts, size_t n, double seconds);
+void spec_guard_prompt(struct spec_guard *g, size_t n, double seconds);
+void spec_guard_read(struct spec_guard *g, size_t n, double seconds);
+
+#endif
