@@ -367,7 +367,7 @@ static bool engine_pick_next(struct engine *base, const struct seq *s, struct er
 // While the device evaluates, the host makes the mask; the sampler is enqueued behind both.
 static bool launch_masked(struct cuda_engine *e, const struct seq *s, struct error *err)
 {
-    if (!engine_mask(s, e->mask + 1, e->mask, err) ||
+    if (!engine_mask(s, NULL, 0, e->mask + 1, e->mask, err) ||
         !gpu_sampler_mask(&e->q, &e->sampler, e->mask, err) ||
         !gpu_sampler_launch(cuda_queue(e, "logits"), &e->sampler, e->s.logits, e->hp.n_vocab,
                             e->s.step, err))

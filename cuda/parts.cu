@@ -122,6 +122,13 @@ static struct decode_params params_of(const struct engine_part *p)
     return {&s->sampler, s->ids.data, s->n_past + p->n, s->n_probs, NULL, 0, s->mask != NULL};
 }
 
+// What the pick may be, to mask: the number of tokens, and a bit for each.
+static bool mask_of(const struct engine_part *p, uint32_t *mask, struct error *err)
+{
+    const size_t n = p->n_drafts > 0 ? p->n - 1 : 0;
+    return engine_mask(p->seq, p->ids + 1, n, mask + 1, mask, err);
+}
+
 // One pick by itself, from row i of the logits: with settings for which rows cannot be picked from
 // together.
 static bool pick_alone(struct cuda_engine *e, struct engine_part *p, const float *logits,
@@ -134,7 +141,7 @@ static bool pick_alone(struct cuda_engine *e, struct engine_part *p, const float
         return true; // its own error
     if (d.masked) {
         uint32_t *mask = sampler_rows_mask(&e->rows, 0);
-        if (!engine_mask(p->seq, mask + 1, mask, &p->error))
+        if (!mask_of(p, mask, &p->error))
             return true;
         if (!gpu_sampler_mask(&e->q, &e->sampler, mask, err))
             return false;
@@ -173,7 +180,7 @@ static bool pick_rows(struct cuda_engine *e, struct engine_part *const *parts, u
         if (!sampler_rows_can(&d, n_vocab))
             continue;
         uint32_t *mask = sampler_rows_mask(&e->rows, n_together);
-        if (d.masked && !engine_mask(p->seq, mask + 1, mask, &p->error))
+        if (d.masked && !mask_of(p, mask, &p->error))
             continue;
         sampler_rows_set(&e->rows, n_together, &d, logits + (size_t)i * ld);
         together[n_together++] = p;

@@ -105,16 +105,16 @@ static bool cpu_pick_start(struct engine *base, const struct seq *s, struct erro
     return true;
 }
 
-// What the logits of s's n-th token have s say next.
-static bool sample(struct cpu_engine *e, const struct seq *s, size_t n, const float *logits,
-                   struct decoded *out, struct error *err)
+// What the logits of s's n-th token, the last n_drafts of which are drafts, have s say next.
+static bool sample(struct cpu_engine *e, const struct seq *s, size_t n, size_t n_drafts,
+                   const float *logits, struct decoded *out, struct error *err)
 {
     const uint32_t n_vocab = e->base.model->hp.n_vocab;
     const size_t n_words = (n_vocab + 31) / 32;
     uint32_t n_allowed;
     if (s->mask && !e->allow && !(e->allow = malloc(n_words * sizeof *e->allow)))
         return error_oom(err, "a mask of tokens", n_words * sizeof *e->allow);
-    if (s->mask && !engine_mask(s, e->allow, &n_allowed, err))
+    if (s->mask && !engine_mask(s, s->ids.data + n - n_drafts, n_drafts, e->allow, &n_allowed, err))
         return false;
     e->sampler.set = s->sampler;
     e->sampler.allow = s->mask ? e->allow : NULL;
@@ -134,7 +134,7 @@ static bool pick(struct cpu_engine *e, const struct seq *s, size_t i, struct dec
                  struct error *err)
 {
     const float *logits = logits_row(e, i, err);
-    return logits && (sample(e, s, s->ids.len, logits, out, err) ||
+    return logits && (sample(e, s, s->ids.len, 0, logits, out, err) ||
                       (check_finite(e, i, logits, err) && false));
 }
 
@@ -148,7 +148,7 @@ static bool pick_drafts(struct cpu_engine *e, struct engine_part *p, struct erro
         *d = (struct decoded){0};
         if (!logits)
             return false;
-        if (!sample(e, p->seq, p->seq->n_past + 1 + i, logits, d, i == 0 ? &p->error : &mine))
+        if (!sample(e, p->seq, p->seq->n_past + 1 + i, i, logits, d, i == 0 ? &p->error : &mine))
             break;
         p->n_more = i;
         if (!engine_accepts(p, i, d->id))

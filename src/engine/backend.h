@@ -24,7 +24,7 @@ struct seq {
     struct sampler_settings sampler;
     struct ids stop_ids;
     uint32_t n_probs;
-    bool (*mask)(void *user, uint32_t *allow, struct error *err);
+    bool (*mask)(void *user, const int32_t *drafts, size_t n, uint32_t *allow, struct error *err);
     void *mask_user;
     // Position p lies in block blocks[p / kv_block], at p % kv_block of it. (n_blocks), with room
     // for n_max positions.
@@ -173,8 +173,10 @@ bool engine_settle(struct engine *e, const struct cancel *cancel, struct error *
 bool seq_check_ids(const struct seq *s, const int32_t *ids, size_t n, struct error *err);
 // Whether row i + 1 of p, a draft, is what was sampled after row i, and more may follow.
 bool engine_accepts(const struct engine_part *p, size_t i, int32_t sampled);
-// What s->mask allows, and how many tokens that is. Errors: its own; ERR_FAIL: none.
-bool engine_mask(const struct seq *s, uint32_t *allow, uint32_t *n_allowed, struct error *err);
+// What s->mask allows behind n drafts, and how many tokens that is. Errors: its own; ERR_FAIL:
+// none.
+bool engine_mask(const struct seq *s, const int32_t *drafts, size_t n, uint32_t *allow,
+                 uint32_t *n_allowed, struct error *err);
 
 #ifdef __cplusplus
 }

@@ -57,6 +57,19 @@ void constraint_free(struct constraint *c)
     free(c);
 }
 
+bool constraint_follow(struct constraint *c, const struct constraint *from, struct error *err)
+{
+    grammar_state_release(&c->state);
+    grammar_state_copy(&c->state, &from->state);
+    c->part = from->part;
+    c->ended = from->ended;
+    c->open_tag = from->open_tag;
+    c->close_tag = from->close_tag;
+    buf_clear(&c->held);
+    return buf_append(&c->held, from->held.data, from->held.len) ||
+           error_oom(err, "the answer's thinking", from->held.len);
+}
+
 void constraint_begin(struct constraint *c, const char *open_tag, const char *close_tag,
                       bool inside)
 {
@@ -259,6 +272,11 @@ bool constraint_accept(struct constraint *c, int32_t id, struct error *err)
     return gap &&
            (id == grammar_vocab_find(c->vocab, "\n", 1) ||
             id == grammar_vocab_find(c->vocab, "\n\n", 2) || grammar_accept(&c->state, id, err));
+}
+
+bool constraint_forced(const struct constraint *c, size_t n, struct buf *out, struct error *err)
+{
+    return c->part != CONSTRAIN_ANSWER || grammar_forced(&c->state, n, out, err);
 }
 
 bool constraint_obeyed(const struct constraint *c)

@@ -30,6 +30,8 @@ struct constraint *constraint_create(struct grammar *g, const struct tokenizer *
 // Errors: ERR_MEMORY.
 struct constraint *constraint_share(struct constraint *c, struct error *err);
 void constraint_free(struct constraint *c); // NULL is fine
+// c, which shares the same, is where `from` is in its answer. Errors: ERR_MEMORY.
+bool constraint_follow(struct constraint *c, const struct constraint *from, struct error *err);
 
 // A new answer. The tags of the model's thinking, NULL without; inside: the prompt has opened it.
 void constraint_begin(struct constraint *c, const char *open_tag, const char *close_tag,
@@ -41,6 +43,9 @@ bool constraint_text(struct constraint *c, const char *text, size_t n, struct er
 bool constraint_mask(struct constraint *c, size_t n_left, uint32_t *allow, struct error *err);
 // Goes on by a token that the mask has. Errors: ERR_FAIL, ERR_MEMORY.
 bool constraint_accept(struct constraint *c, int32_t id, struct error *err);
+// The text that must come next, whatever the model says, at most n bytes of it. Appended to out;
+// none in thinking. Errors: ERR_MEMORY.
+bool constraint_forced(const struct constraint *c, size_t n, struct buf *out, struct error *err);
 // Whether the answer obeys as it is.
 bool constraint_obeyed(const struct constraint *c);
 // Whether nothing may follow, and no end token says so: the vocabulary has none.

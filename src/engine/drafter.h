@@ -10,6 +10,15 @@
 struct drafter {
     struct seq *seq;  // owned; NULL: there is no draft model
     uint32_t n_vocab; // guesses are below: both models have those tokens
+    bool same_size;   // of both vocabularies
+    // Of the answer, where it is under a mask: then guesses are, too.
+    bool (*mask)(void *user, const int32_t *drafts, size_t n, uint32_t *allow, struct error *err);
+    void *mask_user;
+    const int32_t *stop_ids; // (n_stop_ids) borrowed
+    size_t n_stop_ids;
+    const int32_t *out; // (n_out) guesses so far
+    size_t n_out;
+    bool over; // the mask has nothing to follow them
 };
 
 // Whether draft has the tokens of m. Errors: ERR_MODEL: what it has, and was expected to.
@@ -19,7 +28,7 @@ bool drafter_fits(const struct model *draft, const struct model *m, struct error
 // seq_open.
 bool drafter_init(struct drafter *d, struct engine *e, uint32_t n_vocab, struct error *err);
 void drafter_release(struct drafter *d); // zeroed is fine
-// How it samples, from the next guess on. Errors: as seq_sampling.
+// How it samples, from the next guess on; stop_ids stay where they are. Errors: as seq_sampling.
 bool drafter_sampling(struct drafter *d, const struct sampling *p, struct error *err);
 
 // How many tokens it has to evaluate before it can guess what follows ids (n > 0). SIZE_MAX: it

@@ -32,10 +32,11 @@ void engine_release(struct engine *e)
     kv_pool_release(&e->core->states);
 }
 
-bool engine_mask(const struct seq *s, uint32_t *allow, uint32_t *n_allowed, struct error *err)
+bool engine_mask(const struct seq *s, const int32_t *drafts, size_t n, uint32_t *allow,
+                 uint32_t *n_allowed, struct error *err)
 {
     const uint32_t n_vocab = s->engine->model->hp.n_vocab, n_words = (n_vocab + 31) / 32;
-    if (!s->mask(s->mask_user, allow, err))
+    if (!s->mask(s->mask_user, drafts, n, allow, err))
         return false;
     if (n_vocab % 32)
         allow[n_words - 1] &= (1u << (n_vocab % 32)) - 1;
@@ -628,9 +629,8 @@ size_t seq_max_drafts(const struct seq *s)
     const struct engine *e = s->engine;
     const struct engine_core *c = e->core;
     const size_t len = s->ids.len;
-    // A mask depends on the pick before. Who has not evaluated more than the last token (it was
-    // paused) reads a prompt first.
-    if (!engine_takes_drafts(e) || s->mask || count_asks(s, false) > 0 || s->n_past + 1 != len ||
+    // Who has not evaluated more than the last token (it was paused) reads a prompt first.
+    if (!engine_takes_drafts(e) || count_asks(s, false) > 0 || s->n_past + 1 != len ||
         len > s->n_max)
         return 0;
     size_t n = c->max_drafts < e->n_batch - 1 ? c->max_drafts : e->n_batch - 1;

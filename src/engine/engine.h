@@ -126,8 +126,10 @@ struct sampling {
     // Which tokens may be sampled, before every filter; NULL: all. Called once for each pick, while
     // the device evaluates what comes before: allow has a bit for each token, (n_vocab + 31) / 32
     // words. It depends on the token before, so no pick may be submitted before that is waited for.
-    // An error of it ends the pick as one of the device does.
-    bool (*mask)(void *user, uint32_t *allow, struct error *err);
+    // A pick behind drafts has the first n of them before it, behind what was waited for; whether
+    // they stay is not known yet. For one work n only grows. An error of it ends the pick as one of
+    // the device does.
+    bool (*mask)(void *user, const int32_t *drafts, size_t n, uint32_t *allow, struct error *err);
     void *mask_user;
 };
 // Errors: those of sampler_check, ERR_MEMORY, ERR_FAIL: picks are not waited for.
@@ -161,8 +163,8 @@ enum { ENGINE_MAX_DRAFTS = 7 };
 // Whether any ever are: not on every device, nor with recurrent states, which cannot go back by
 // some tokens.
 bool engine_takes_drafts(const struct engine *e);
-// How many of them are looked at in s's next work: 0 under a mask or while picks are not waited
-// for, fewer where room ends.
+// How many of them are looked at in s's next work: 0 while picks are not waited for, fewer where
+// room ends.
 size_t seq_max_drafts(const struct seq *s);
 
 // Sequences whose rows one pass takes.

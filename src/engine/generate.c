@@ -107,15 +107,36 @@ void generation_begin(struct generation *r, struct session *s, const struct gene
     };
 }
 
-// What the constraint allows next (sampling.mask). The engine asks while the device is at work.
-static bool mask(void *user, uint32_t *allow, struct error *err)
+// r->ahead is where the answer would be behind n drafts. Errors: ERR_FAIL: the grammar does not
+// have them; ERR_MEMORY.
+static bool look_ahead(struct generation *r, const int32_t *drafts, size_t n, struct error *err)
 {
-    const struct generation *r = user;
-    const size_t len = seq_len(r->s->seq), n_ctx = r->s->engine->n_ctx, n = r->g->ids.len;
-    size_t n_left = r->p->overflow == OVERFLOW_SHIFT ? SIZE_MAX : n_ctx - len;
+    if (!r->ahead && !(r->ahead = constraint_share(r->p->constraint, err)))
+        return false;
+    if (r->n_ahead == 0 && !constraint_follow(r->ahead, r->p->constraint, err))
+        return false;
+    while (r->n_ahead < n) {
+        if (!constraint_accept(r->ahead, drafts[r->n_ahead], err))
+            return false;
+        r->n_ahead++;
+    }
+    return true;
+}
+
+// What the constraint allows next (sampling.mask). The engine asks while the device is at work.
+static bool mask(void *user, const int32_t *drafts, size_t n_drafts, uint32_t *allow,
+                 struct error *err)
+{
+    struct generation *r = user;
+    const size_t n_ctx = r->s->engine->n_ctx, n = r->g->ids.len;
+    size_t n_left = r->p->overflow == OVERFLOW_SHIFT ? SIZE_MAX : n_ctx - r->len;
     if (r->p->n_predict >= 0 && n_left > (uint64_t)r->p->n_predict - n)
         n_left = (size_t)((uint64_t)r->p->n_predict - n);
-    return constraint_mask(r->p->constraint, n_left, allow, err);
+    if (n_drafts == 0)
+        return constraint_mask(r->p->constraint, n_left, allow, err);
+    if (n_left != SIZE_MAX)
+        n_left -= n_drafts;
+    return look_ahead(r, drafts, n_drafts, err) && constraint_mask(r->ahead, n_left, allow, err);
 }
 
 bool generation_sampling(struct generation *r, struct error *err)
@@ -123,16 +144,15 @@ bool generation_sampling(struct generation *r, struct error *err)
     const struct generate_params *p = r->p;
     const struct session_stats *t = &r->s->stats;
     struct sampling sampling = {.sampler = p->sampler, .n_probs = p->n_probs};
-    if (r->s->speculation &&
-        !speculation_begin(r->s->speculation, &sampling, t->n_evaluated, t->prefill_s, err))
-        return false;
     if (!p->ignore_eos)
         sampling.stop_ids = tokenizer_end_ids(p->tok, &sampling.n_stop_ids);
     if (p->constraint) {
         sampling.mask = mask;
         sampling.mask_user = r;
     }
-    return seq_sampling(r->s->seq, &sampling, err);
+    return (!r->s->speculation ||
+            speculation_begin(r->s->speculation, &sampling, t->n_evaluated, t->prefill_s, err)) &&
+           seq_sampling(r->s->seq, &sampling, err);
 }
 
 static bool end_as(struct generation *r, enum finish finish)
@@ -146,6 +166,7 @@ bool generation_room(struct generation *r, size_t len, size_t *n, struct error *
     const struct generate_params *p = r->p;
     const size_t n_ctx = r->s->engine->n_ctx, n_given = r->g->ids.len;
     *n = 0;
+    r->len = len;
     if (p->n_predict >= 0 && n_given >= (uint64_t)p->n_predict)
         return end_as(r, FINISH_LENGTH);
     *n = len < n_ctx ? n_ctx - len : 0;
@@ -208,6 +229,8 @@ void generation_interrupt(struct generation *r)
 bool generation_end(struct generation *r, bool ok, struct error *err)
 {
     struct generated *g = r->g;
+    constraint_free(r->ahead);
+    r->ahead = NULL;
     if (!r->stopped) {
         if (!detok_flush(&r->detok, &g->text))
             ok = error_oom(err, "the answer's text", g->text.len);
@@ -247,17 +270,54 @@ static bool ask(struct generation *r, size_t n_left, struct ahead *a, struct err
     return true;
 }
 
+// The tokens of the text that the constraint leaves no choice about, most at most.
+static bool find_forced(struct generation *r, size_t most, struct ids *out, struct error *err)
+{
+    enum { TOKEN_BYTES = 16 };
+    const struct tokenize_options how = {.continuation = true};
+    struct buf text = {0};
+    const bool ok = constraint_forced(r->p->constraint, most * TOKEN_BYTES, &text, err) &&
+                    tokenizer_encode(r->p->tok, buf_str(&text), text.len, &how, out, err);
+    buf_release(&text);
+    if (out->len > most)
+        out->len = most;
+    return ok;
+}
+
+// How many of n guesses the constraint has, up to one that ends the answer.
+static bool cut_guesses(struct generation *r, const int32_t *guesses, size_t *n, struct error *err)
+{
+    struct error why = {0};
+    size_t i = 0;
+    r->n_ahead = 0;
+    for (bool ends = false; i < *n && !ends; i++) {
+        ends = tokenizer_is_end(r->p->tok, guesses[i]);
+        if (!look_ahead(r, guesses, i + 1, &why))
+            break;
+    }
+    *n = i;
+    r->n_ahead = 0;
+    return why.code == ERR_NONE || why.code == ERR_FAIL || error_set(err, why.code, "%s", why.text);
+}
+
 // How many guesses the next step is to check, of at most n_left tokens.
 static bool guess(struct generation *r, size_t n_left, const struct ahead *a, size_t *n_drafts,
                   struct error *err)
 {
     const struct session *s = r->s;
+    struct ids forced = {0};
     *n_drafts = 0;
     if (!s->speculation || a->fresh)
         return true;
-    const size_t most = seq_max_drafts(s->seq);
-    return speculation_next(s->speculation, seq_ids(s->seq), seq_len(s->seq),
-                            most < n_left ? most : n_left - 1, r->p->cancel, n_drafts, err);
+    const size_t room = seq_max_drafts(s->seq), most = room < n_left ? room : n_left - 1;
+    const bool held = r->p->constraint && most > 0;
+    r->n_ahead = 0;
+    const bool ok = (!held || find_forced(r, most, &forced, err)) &&
+                    speculation_next(s->speculation, seq_ids(s->seq), seq_len(s->seq), most,
+                                     &forced, r->p->cancel, n_drafts, err) &&
+                    (!held || cut_guesses(r, s->speculation->guesses, n_drafts, err));
+    ids_release(&forced);
+    return ok;
 }
 
 // The next token of at most n_left, or several, where guesses come true.

@@ -11,6 +11,11 @@ struct generation {
     struct generated *g;             // borrowed
     struct detok detok;
     size_t shown; // bytes of g->text already given to on_text
+    // What is allowed behind drafts: owned, where n_ahead of them are taken. NULL: not needed so
+    // far.
+    struct constraint *ahead;
+    size_t n_ahead;
+    size_t len;   // tokens behind which the next is sampled
     bool done;    // no token may follow; g->finish says why
     bool stopped; // by a stop text
     double start; // of decoding, on the clock of clock_now

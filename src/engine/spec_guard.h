@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SPEC_KINDS = 3 }; // of guesses, each with a chance of its own
+enum { SPEC_KINDS = 4 }; // of guesses, each with a chance of its own
 
 struct spec_guard {
     double step_s;  // of a step without drafts; 0: not measured

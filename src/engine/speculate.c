@@ -1,8 +1,12 @@
 #include "engine/speculate.h"
 
+#include <string.h>
+
 #include "base/clock.h"
 
-_Static_assert((int)SPEC_KINDS == (int)NGRAM_LENGTHS, "a chance for each length of a run");
+// Kinds of guesses: for each length of a run, and what is forced. Those of a draft model are 0.
+enum { FORCED = NGRAM_LENGTHS };
+_Static_assert((int)SPEC_KINDS == (int)FORCED + 1, "a chance for each kind");
 
 // What a token of the draft model is thought to take of one of the other: bytes are read, and
 // layers are launched one after the other.
@@ -63,18 +67,24 @@ static bool next_of_drafter(struct speculation *s, const int32_t *ids, size_t n,
 }
 
 bool speculation_next(struct speculation *s, const int32_t *ids, size_t n, size_t most,
-                      const struct cancel *cancel, size_t *n_drafts, struct error *err)
+                      const struct ids *forced, const struct cancel *cancel, size_t *n_drafts,
+                      struct error *err)
 {
     *n_drafts = 0;
     s->n_guesses = 0;
     s->kind = 0;
     s->read_s = 0;
-    if (s->source == SPEC_DRAFT) {
+    if (forced->len > 0) {
+        s->kind = FORCED;
+        s->n_guesses = forced->len;
+        memcpy(s->guesses, forced->data, forced->len * sizeof *s->guesses);
+    } else if (s->source == SPEC_DRAFT) {
         const bool ok = next_of_drafter(s, ids, n, most, cancel, err);
         *n_drafts = s->n_guesses;
         return ok || error_prefix(err, "the draft model");
     }
-    s->n_guesses = ngram_guess(&s->ngram, ids, n, most, s->guesses, &s->kind);
+    if (s->n_guesses == 0)
+        s->n_guesses = ngram_guess(&s->ngram, ids, n, most, s->guesses, &s->kind);
     *n_drafts = s->n_guesses == 0 || s->always ? s->n_guesses
                                                : spec_guard_check(&s->guard, s->kind, s->n_guesses);
     return true;
@@ -83,7 +93,9 @@ bool speculation_next(struct speculation *s, const int32_t *ids, size_t n, size_
 void speculation_step(struct speculation *s, size_t n_drafts, const struct decoded *d, size_t n,
                       double seconds)
 {
-    spec_guard_step(&s->guard, n_drafts, n, seconds - s->read_s);
+    // (Those that a constraint does not have were made, too.)
+    const bool made = s->source == SPEC_DRAFT && s->kind != FORCED;
+    spec_guard_step(&s->guard, made ? s->n_guesses : n_drafts, n, seconds - s->read_s);
     const size_t n_seen = n_drafts > 0 ? n_drafts : s->n_guesses > 0;
     for (size_t i = 0, right = 1; right && i < n_seen; i++) {
         right = i < n && s->guesses[i] == d[i].id;

@@ -1,8 +1,10 @@
-// Drafts for an answer under way, from the text itself or from a draft model. The text does not
+// Drafts for an answer under way, from what it is held to, from the text itself or from a draft
+// model. The text does not
 // depend on any of it: an engine keeps of drafts what it would have sampled.
 #ifndef HOKKU_ENGINE_SPECULATE_H
 #define HOKKU_ENGINE_SPECULATE_H
 
+#include "base/buf.h"
 #include "engine/drafter.h"
 #include "engine/ngram.h"
 #include "engine/spec_guard.h"
@@ -35,10 +37,12 @@ bool speculation_begin(struct speculation *s, const struct sampling *p, size_t n
                        struct error *err);
 // The text is another one than before, by more than tokens at its end.
 void speculation_forget(struct speculation *s);
-// How many drafts the step after ids (n) is to check, up to most: *n_drafts, in s->guesses. Errors:
-// those of the draft model's engine.
+// How many drafts the step after ids (n) is to check, up to most: *n_drafts, in s->guesses. forced
+// (most at most, or none): what is likely because hardly anything else is allowed. Errors: those of
+// the draft model's engine.
 bool speculation_next(struct speculation *s, const int32_t *ids, size_t n, size_t most,
-                      const struct cancel *cancel, size_t *n_drafts, struct error *err);
+                      const struct ids *forced, const struct cancel *cancel, size_t *n_drafts,
+                      struct error *err);
 // A step that checked so many took so long, speculation_next included, and gave n tokens (at least
 // one).
 void speculation_step(struct speculation *s, size_t n_drafts, const struct decoded *d, size_t n,

@@ -130,8 +130,9 @@ static bool is_allowed(const struct masking *m, size_t n, int32_t id)
     return rng_u64(n, (uint64_t)seq_ids(m->s)[n - 1], (uint64_t)id) % 16 == 0 || id == 7;
 }
 
-static bool mask_of(void *user, uint32_t *allow, struct error *err)
+static bool mask_of(void *user, const int32_t *drafts, size_t n, uint32_t *allow, struct error *err)
 {
+    (void)drafts, (void)n;
     struct masking *m = user;
     const size_t n = seq_len(m->s);
     assert_int_equal(n, m->n_prompt + m->n_asked); // once for each pick, and it knows those before

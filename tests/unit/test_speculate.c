@@ -98,6 +98,7 @@ static void any_text_may_be_asked_about(void **state)
 static double simulate(size_t n, double chance, double draft_s, size_t *n_drafted)
 {
     const struct engine e = {.n_ctx = (uint32_t)n + 64};
+    const struct ids none = {0};
     struct speculation s;
     struct error err = {0};
     int32_t *text = malloc((n + 64) * sizeof *text);
@@ -112,7 +113,7 @@ static double simulate(size_t n, double chance, double draft_s, size_t *n_drafte
     while (len < n + 24) {
         struct decoded d[1 + MOST];
         size_t k, got = 0;
-        assert_true(speculation_next(&s, text, len, MOST, NULL, &k, &err));
+        assert_true(speculation_next(&s, text, len, MOST, &none, NULL, &k, &err));
         assert_true(k <= MOST);
         // What is sampled is the guess, or what was never seen before, and then the text once more.
         for (bool right = true; right && got <= k; got++) {
@@ -232,6 +233,8 @@ static struct model *model, *coarse; // the same with coarser weights
 
 struct ending {
     const char *name;
+    const char *gbnf, *schema; // NULL: the answer may be anything
+    bool close, thinks;        // thinks: up to a full stop the answer is free
     struct sampler_settings set;
     struct generate_params p;
 };
@@ -259,8 +262,15 @@ static void answers(const struct ending *how, enum spec spec, const struct model
     struct engine *e = cpu_engine_open(model, &ep, &err);
     struct engine *small = draft ? cpu_engine_open(draft, &ep, &err) : NULL;
     struct ids text = {0};
+    struct grammar *g0 = how->gbnf ? grammar_from_gbnf(how->gbnf, strlen(how->gbnf), NULL, &err)
+                         : how->schema
+                             ? grammar_from_schema(how->schema, strlen(how->schema), 0, NULL, &err)
+                             : NULL;
+    struct constraint *held =
+        g0 ? constraint_create(g0, model->tokenizer, model->hp.n_vocab, how->close, &err) : NULL;
     *stats = (struct session_stats){0};
     assert_non_null(e);
+    assert_true(held || !(how->gbnf || how->schema));
     assert_true(session_init(&s, e, &err));
     s.draft = small;
     assert_true(session_speculate(&s, spec, &err));
@@ -272,6 +282,8 @@ static void answers(const struct ending *how, enum spec spec, const struct model
     for (int turn = 0; turn < 3; turn++) {
         struct generate_params p = how->p;
         struct generated g;
+        if ((p.constraint = held))
+            constraint_begin(held, how->thinks ? "(" : NULL, how->thinks ? "." : NULL, how->thinks);
         p.sampler = &how->set;
         p.tok = model->tokenizer;
         p.on_text = keep_text;
@@ -288,6 +300,7 @@ static void answers(const struct ending *how, enum spec spec, const struct model
         buf_append(out, (const char *)&g.finish, sizeof g.finish);
         buf_append(out, (const char *)seq_ids(s.seq), seq_len(s.seq) * sizeof(int32_t));
         assert_true(seq_n_past(s.seq) + 1 >= seq_len(s.seq));
+        assert_true(!how->close || constraint_obeyed(held));
         if (p.overflow != OVERFLOW_SHIFT) { // half of the answer is taken back
             ids_append(&text, g.ids.data, g.ids.len / 2);
             assert_true(text.len < 250);
@@ -295,6 +308,7 @@ static void answers(const struct ending *how, enum spec spec, const struct model
         generated_release(&g);
     }
     ids_release(&text);
+    constraint_free(held);
     session_release(&s);
     engine_free(e);
     engine_free(small);
@@ -308,28 +322,50 @@ static void no_answer_depends_on_drafts(void **state)
                                         "d. speed. speed. speed. speed.",
                                         "d. speed. speed. speed. speed. sp"};
     const struct generate_params plain = {.n_predict = 60, .n_probs = 2, .ignore_eos = true};
-    struct ending ways[16];
+    static const char schema[] =
+        "{\"type\":\"object\",\"properties\":{\"temperature\":{\"type\":\"integer\"},"
+        "\"description\":{\"type\":\"string\"},\"available\":{\"type\":\"boolean\"}},"
+        "\"required\":[\"temperature\",\"description\",\"available\"],"
+        "\"additionalProperties\":false}";
+    struct ending ways[24];
     size_t n = 0;
     static const float temps[] = {0, 0.5f, 1, 1.5f};
     for (size_t i = 0; i < 4; i++) {
-        ways[n] = (struct ending){"temperature", sampler_defaults, plain};
+        ways[n] = (struct ending){.name = "temperature", .set = sampler_defaults, .p = plain};
         ways[n++].set.temp = temps[i];
     }
-    ways[n] = (struct ending){"penalties", sampler_defaults, plain};
+    ways[n] = (struct ending){.name = "penalties", .set = sampler_defaults, .p = plain};
     ways[n].set.repeat_penalty = 1.1f;
     ways[n++].set.dry_multiplier = 0.5f;
-    ways[n] = (struct ending){"end tokens", sampler_defaults, plain};
+    ways[n] = (struct ending){.name = "end tokens", .set = sampler_defaults, .p = plain};
     ways[n++].p.ignore_eos = false;
     for (size_t i = 0; i < 3; i++) {
-        ways[n] = (struct ending){"stop texts", sampler_defaults, plain};
+        ways[n] = (struct ending){.name = "stop texts", .set = sampler_defaults, .p = plain};
         ways[n].set.temp = 0;
         ways[n].p.stop = &stops[i];
         ways[n++].p.n_stop = 1;
     }
-    ways[n] = (struct ending){"a full context", sampler_defaults, plain};
+    ways[n] = (struct ending){.name = "a full context", .set = sampler_defaults, .p = plain};
     ways[n].set.temp = 0;
     ways[n].p.n_predict = 300;
     ways[n++].p.overflow = OVERFLOW_SHIFT;
+    const size_t n_free = n;
+    static const float held_temps[] = {0, 0.8f, 1.5f};
+    for (size_t i = 0; i < 9; i++) {
+        struct ending *w = &ways[n++];
+        *w = (struct ending){.set = sampler_defaults, .p = plain};
+        w->p.ignore_eos = false;
+        w->set.temp = held_temps[i / 3];
+        w->set.repeat_penalty = i == 4 ? 1.3f : 1;
+        w->close = i % 3 == 2;
+        w->name = i % 3 == 0 ? "a grammar" : w->close ? "a schema that ends in time" : "a schema";
+        if (i % 3 == 0)
+            w->gbnf = "root ::= (\"frogs jump \" | \"the old pond. \" | [a-z]+ \"! \")+";
+        else
+            w->schema = schema;
+        w->p.n_predict = i == 5 ? -1 : w->close ? 40 : 60; // -1: the context ends it
+        w->thinks = i == 4 || i == 8;
+    }
     // Own: guesses that come true unless something is out of step; those of coarser weights come
     // true now and then.
     const struct {
@@ -349,9 +385,11 @@ static void no_answer_depends_on_drafts(void **state)
             if (got.len != want.len || memcmp(got.data, want.data, want.len) != 0)
                 fail_msg("%s (%zu): other answers with drafts of source %zu", ways[i].name, i, k);
             assert_true(on.n_accepted <= on.n_drafted && on.n_steps <= on.n_generated);
-            if (sources[k].draft == model && ways[i].p.n_stop == 0)
+            if (sources[k].draft == model && ways[i].p.n_stop == 0 && i < n_free)
                 assert_int_equal(on.n_accepted, on.n_drafted);
-            if (on.n_generated > 100 && (ways[i].set.temp == 0 || sources[k].draft))
+            if (ways[i].schema && on.n_generated > 60)
+                assert_true(on.n_accepted > 0);
+            if (on.n_generated > 100 && i < n_free && (ways[i].set.temp == 0 || sources[k].draft))
                 assert_true(on.n_accepted > 0 && on.n_steps < on.n_generated);
             buf_release(&got);
         }
