@@ -657,7 +657,8 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
         return NULL;
     }
     e->core.alike = e->passes;
-    e->core.max_drafts = p->exact ? ENGINE_MAX_DRAFTS : 0; // else several rows have other bits
+    // Else several rows have other bits. A state does not go back by some tokens here.
+    e->core.max_drafts = p->exact && e->base.n_states == 0 ? ENGINE_MAX_DRAFTS : 0;
     size_t mem_free = 0, mem_total = 0;
     cudaMemGetInfo(&mem_free, &mem_total);
     e->base.mem_total = d.total;

@@ -37,6 +37,7 @@ static struct engine_params params_for(const struct engine_params *params,
     struct engine_params mine = *params;
     mine.n_ctx = trained > 0 && trained < n_ctx ? trained : n_ctx;
     mine.n_seqs = 0;
+    mine.exact = false; // no text depends on a guess
     return mine;
 }
 

@@ -165,7 +165,7 @@ static bool cpu_eval_parts(struct engine *base, struct engine_part *parts, size_
     cpu_work_on_parts(e, parts, n_parts, cancel);
     e->n_logits = 0;
     e->n_hidden = 0;
-    const bool drafts = parts[0].n_drafts > 0; // then there is one part
+    const bool drafts = parts[0].n_drafts > 0 && parts[0].pick; // then there is one part
     if (!cpu_forward(e, drafts ? LOGITS_ALL : LOGITS_LAST) ||
         (drafts && !pick_drafts(e, &parts[0], err)))
         return interrupted(err);

@@ -70,7 +70,7 @@ struct engine_part {
     bool pick;  // sample after the last row: d or, with its code set, error says what came
     struct decoded d;
     struct error error;
-    // The last rows are so many drafts, behind one that is none: sample after that one, and then
+    // The last rows are so many drafts, behind one that is none. pick: sample after that one, then
     // after each draft as long as engine_accepts. Where one of these fails no more is sampled.
     size_t n_drafts;
     struct decoded *more; // (n_drafts) what came after drafts; n_more of them

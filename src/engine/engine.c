@@ -621,7 +621,9 @@ static bool submit_parts(struct engine *e, const struct work *w, size_t n, uint6
 
 bool engine_takes_drafts(const struct engine *e)
 {
-    return e->core->max_drafts > 0 && e->n_states == 0;
+    // The state before the drafts, that behind them, and that of those which stay.
+    enum { LEAST_STATES = 3 };
+    return e->core->max_drafts > 0 && (e->n_states == 0 || e->n_states >= LEAST_STATES);
 }
 
 size_t seq_max_drafts(const struct seq *s)
@@ -661,6 +663,26 @@ static void go_back(struct seq *s, size_t len, size_t n)
     room_go_back(s, n);
 }
 
+// Of s with len tokens and drafts behind them, which are evaluated, the first n drafts stay. No
+// state can be cut: it goes on from the one before the drafts, held, which this takes.
+static bool keep_drafts(struct seq *s, size_t len, size_t n, uint32_t held,
+                        const struct cancel *cancel, struct error *err)
+{
+    const struct work plain = {.seq = s, .n = 1, .n_pick = 1};
+    bool ok = true;
+    if (s->n_past > len + n)
+        states_return(s, len - 1, held);
+    else
+        states_let_go(s, held);
+    go_back(s, len + n, len + n);
+    if (s->n_past < s->ids.len) {
+        s->engine->core->parts[0] = (struct engine_part){.seq = s, .n_drafts = n};
+        ok = eval_parts(s->engine, &plain, 1, cancel, err);
+    }
+    s->ids.len = len;
+    return ok;
+}
+
 static bool submit_drafts(struct engine *e, const struct work *w, uint64_t ticket,
                           const struct cancel *cancel, struct error *err)
 {
@@ -672,27 +694,38 @@ static bool submit_drafts(struct engine *e, const struct work *w, uint64_t ticke
     const size_t most = seq_max_drafts(s), n = w->n_drafts < most ? w->n_drafts : most;
     const size_t len = s->ids.len;
     struct engine_part *p = &c->parts[0];
+    const bool marked = states_marked(s, len - 1);
+    uint32_t held = NO_STATE;
     size_t n_made = 1;
     *p = (struct engine_part){.seq = s, .pick = true, .n_drafts = n, .more = c->drafted};
     if (n > 0) {
+        held = states_hold(s);
         ids_append(&s->ids, w->drafts, n); // there is room
         if (!eval_parts(e, &plain, 1, cancel, err)) {
+            states_let_go(s, held);
             go_back(s, len, len - 1);
             return false;
         }
     }
     if (n == 0 || p->error.code != ERR_NONE) { // what fails is told as it is without drafts
-        if (n > 0)
+        if (n > 0) {
+            states_return(s, len - 1, held);
             go_back(s, len, len - 1);
+        }
         if (!submit_plain(e, &plain, ticket, cancel, err))
             return false;
     } else {
+        const struct decoded first = p->d;
         n_made += p->n_more;
-        go_back(s, len, len + p->n_more);
+        if (!keep_drafts(s, len, p->n_more, held, cancel, err)) {
+            go_back(s, len, len - 1);
+            return false;
+        }
+        states_unmark(s, len - 1, marked);
         for (size_t i = 0; i < n_made; i++) {
             add_ask(c, s, ticket, true);
             c->asks[c->n_asks - 1].done = true;
-            c->asks[c->n_asks - 1].d = i == 0 ? p->d : p->more[i - 1];
+            c->asks[c->n_asks - 1].d = i == 0 ? first : c->drafted[i - 1];
             ids_push(&s->ids, c->asks[c->n_asks - 1].d.id); // there is room
         }
     }

@@ -96,6 +96,41 @@ void states_mark(struct seq *s)
     s->marks[s->n_marks++] = (struct state_mark){s->n_past, share(s->engine->core, s->state)};
 }
 
+uint32_t states_hold(struct seq *s)
+{
+    return share(s->engine->core, s->state);
+}
+
+void states_return(struct seq *s, size_t n, uint32_t held)
+{
+    if (!has_states(s))
+        return;
+    states_unmark(s, n, true);
+    give_next(s, 0);
+    give(s->engine->core, &s->state);
+    s->state = held;
+    s->n_past = n;
+}
+
+void states_let_go(struct seq *s, uint32_t held)
+{
+    give(s->engine->core, &held);
+}
+
+bool states_marked(const struct seq *s, size_t n)
+{
+    for (size_t i = 0; i < s->n_marks; i++)
+        if (s->marks[i].pos == n)
+            return true;
+    return false;
+}
+
+void states_unmark(struct seq *s, size_t n, bool behind)
+{
+    while (s->n_marks > 0 && s->marks[s->n_marks - 1].pos >= n + behind)
+        remove_mark(s, s->n_marks - 1);
+}
+
 void states_back(struct seq *s, size_t n)
 {
     struct engine_core *c = s->engine->core;

@@ -19,6 +19,14 @@ bool states_take(struct seq *s, size_t n);
 void states_advance(struct seq *s, size_t n);
 // The newest state is kept.
 void states_mark(struct seq *s);
+// The newest state, which whoever holds it can go back to with n tokens, or let go of. Nobody else
+// can take it away, as marks are.
+uint32_t states_hold(struct seq *s);
+void states_return(struct seq *s, size_t n, uint32_t held);
+void states_let_go(struct seq *s, uint32_t held);
+// Whether the state after n tokens is marked, and the marks from there on (or behind it) go.
+bool states_marked(const struct seq *s, size_t n);
+void states_unmark(struct seq *s, size_t n, bool behind);
 // s goes back to at most n evaluated tokens: n_past is that of the last state kept.
 void states_back(struct seq *s, size_t n);
 // f, without states, takes over those of s up to its n_past, which may become less.
