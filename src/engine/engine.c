@@ -309,6 +309,9 @@ bool seq_append(struct seq *s, const int32_t *ids, size_t n, struct error *err)
 {
     if (!seq_check_ids(s, ids, n, err))
         return false;
+    // A run goes on after what was sampled, and not after these.
+    if (s->engine->core->run == s && !engine_settle(s->engine, NULL, err))
+        return false;
     ids_append(&s->ids, ids, n); // there is room
     return true;
 }
