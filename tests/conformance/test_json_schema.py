@@ -319,6 +319,57 @@ def test_a_declared_name_cannot_come_again_in_disguise():
     assert not any(accepted(s, '{"age":1,"age":"x"}', '{"a":1,"age":2}', '{"\\u0061ge":"x"}', '{"age":"x"}', '{"a":2}'))
 
 
+def allowed_of(schema_, values):
+    """Of the values those whose text a schema's grammar takes; none where it is refused as one without any text."""
+    try:
+        return [v for v, ok in zip(values, accepted(schema_, *map(dumps, values))) if ok]
+    except Refused as e:
+        if "no text at all" not in str(e):
+            raise
+        return []
+
+
+def valid_of(schema_, values):
+    v = jsonschema.Draft202012Validator(schema_, format_checker=CHECKER)
+    return [x for x in values if v.is_valid(x)]
+
+
+VALUES = [None, True, False, 0, 1, 5, -5, 7, 10, 2.5, -0.5, 1000000, "", "a", "b", "ab", "ba", "c", "z{", "aé", "éa", "😀", "2024-02-29", "2023-02-29",
+          "23:59:00Z", [], [1], [1, 1], [1, 2], [1, 2, 3], ["a", 1], ["a", 1, None], {}, {"a": 1}, {"a": "x"}, {"a": 1, "b": 2}, {"b": 1}, {"c": []}]
+OTHERS = [{"type": t} for t in ("null", "boolean", "integer", "number", "string", "array", "object")] + [
+    {"minimum": 5}, {"exclusiveMinimum": 5}, {"maximum": 5}, {"exclusiveMaximum": 5}, {"multipleOf": 5}, {"minimum": 2.5, "maximum": 7},
+    {"minLength": 1}, {"minLength": 2}, {"maxLength": 1}, {"maxLength": 0}, {"pattern": "^a"}, {"pattern": "b$"}, {"pattern": "^[b-c]$"}, {"pattern": "^[^a]"},
+    {"pattern": "é"}, {"pattern": "[x-z]"}, {"format": "date"}, {"format": "time"}, {"minItems": 1}, {"minItems": 2}, {"maxItems": 1}, {"maxItems": 2},
+    {"items": {"type": "integer"}}, {"items": {"minimum": 2}}, {"prefixItems": [{"type": "string"}]}, {"prefixItems": [{}, {"const": 1}], "items": False},
+    {"required": ["a"]}, {"required": ["a", "b"]}, {"properties": {"a": {"type": "integer"}}}, {"additionalProperties": False},
+    {"properties": {"a": {}}, "additionalProperties": False}, {"properties": {"a": {}}, "additionalProperties": {"type": "array"}},
+    {"minProperties": 1}, {"maxProperties": 1}, {"anyOf": [{"type": "string"}, {"minimum": 6}]}, {"allOf": [{"minimum": 1}, {"maximum": 5}]},
+    {"const": 5}, {"const": {"a": 1}}, {"const": [1, 2]}, {"const": ""}]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=dumps)
+def test_of_listed_values_those_are_allowed_that_the_rest_of_the_schema_allows(other):
+    try:
+        got = allowed_of({**other, "enum": VALUES}, VALUES)
+    except Refused as e:
+        assert "does not enforce" in str(e), str(e)
+        return
+    assert list(map(dumps, got)) == list(map(dumps, valid_of({**other, "enum": VALUES}, VALUES)))
+
+
+def test_numbers_between_any_bounds():
+    numbers_ = [n / 2 for n in range(-25, 26)] + [*range(-13, 14), 19, 20, 98, 99, 100, 101, 999, 1000, 0.25, 0.05, -0.05, 5.001, 4.999, 99.5]
+    bounds = [-10, -1, -0.5, 0, 0.25, 5, 9, 10, 99.5, 100]
+    for low in ("minimum", "exclusiveMinimum"):
+        for high in ("maximum", "exclusiveMaximum"):
+            for lo in bounds:
+                for hi in (b for b in bounds if lo - 6 <= b):
+                    for kind in ("integer", "number"):
+                        s = {"type": kind, low: lo, high: hi}
+                        of = [n for n in numbers_ if kind == "number" or isinstance(n, int)]
+                        assert allowed_of(s, of) == valid_of(s, of), s
+
+
 def test_indentation():
     s = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}}, "b": {"const": {"x": []}}}, "required": ["a", "b"],
          "additionalProperties": False}

@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "engine/backend.h"
 
-enum { REM_BLOCK = 4, REM_VOCAB = 50, REM_STOP = 7, REM_NOTHING = 99 };
+enum { REM_BLOCK = 4, REM_VOCAB = 50, REM_STOP = 7, REM_NOTHING = 99, REM_TABLE = 512 };
 
 struct rem_state {
     uint64_t text;
@@ -29,6 +29,12 @@ struct remembering {
     size_t n_sampled;
     uint32_t fails_in; // so many passes later one does not come to its end; 0: none
     enum error_code fails_how;
+    bool copy_fails;
+    struct { // what the device has read of tables, and does not read again
+        uint64_t version;
+        uint32_t blocks[2][REM_TABLE];
+        size_t n;
+    } tables[8];
     size_t n_evaluated; // rows, ever
 };
 
@@ -81,6 +87,22 @@ static inline void rem_check_seen(const struct seq *s, const int32_t *ids, size_
     }
 }
 
+// As a device that copies a table once for each of its versions sees them.
+static inline void rem_check_tables(struct remembering *e, const struct seq *s)
+{
+    const size_t k = s->version % 8, n = s->n_blocks;
+    assert_true(n <= REM_TABLE);
+    if (e->tables[k].version != s->version) {
+        e->tables[k].version = s->version;
+        e->tables[k].n = n;
+        memcpy(e->tables[k].blocks[0], s->blocks, n * sizeof *s->blocks);
+        memcpy(e->tables[k].blocks[1], s->near, n * sizeof *s->near);
+    }
+    assert_true(n <= e->tables[k].n);
+    assert_memory_equal(e->tables[k].blocks[0], s->blocks, n * sizeof *s->blocks);
+    assert_memory_equal(e->tables[k].blocks[1], s->near, n * sizeof *s->near);
+}
+
 static inline void rem_check_state(const struct remembering *e, uint32_t slot, uint64_t text,
                                    size_t n)
 {
@@ -111,6 +133,7 @@ static inline bool rem_rows(struct remembering *e, const struct seq *s, const in
     uint64_t h = rem_text_of(s->ids.data, s->n_past);
     const bool fails = e->fails_in > 0 && --e->fails_in == 0;
     assert_true(n > 0 && n <= e->base.n_batch && s->engine == &e->base);
+    rem_check_tables(e, s);
     rem_check_seen(s, s->ids.data, s->n_past);
     if (e->base.n_states > 0) {
         rem_check_state(e, s->state, h, s->n_past);
@@ -179,6 +202,7 @@ static inline bool rem_next(struct engine *base, const struct seq *s, struct err
     struct remembering *e = rem_of(base);
     (void)err;
     assert_true(e->n_sampled <= ENGINE_RUN_AHEAD);
+    rem_check_tables(e, s);
     if (base->n_states > 0) {
         assert_in_range(s->n_next, 1, 1 + ENGINE_RUN_AHEAD);
         const uint32_t from = s->n_next > 1 ? s->next_states[s->n_next - 2] : s->state;
@@ -265,7 +289,8 @@ static inline bool rem_state_import(struct engine *e, uint32_t slot, const void 
 static inline bool rem_copy(struct engine *e, bool near, uint32_t from, uint32_t to, size_t n,
                             struct error *err)
 {
-    (void)err;
+    if (rem_of(e)->copy_fails)
+        return error_set(err, ERR_FAIL, "no copy today");
     for (int k = 0; k < 2; k++)
         if (k == near || e->core->reach == 0)
             memcpy(&rem_of(e)->kv[k][to * REM_BLOCK], &rem_of(e)->kv[k][from * REM_BLOCK],
