@@ -238,7 +238,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *cfg, void (*kernel)(P..
 // What only the emulation has.
 void emu_name_next_launch(const char *name); // for diagnoses; must outlive the launch
 void emu_pump(void);                         // lets queued work make some progress
-void emu_red_zone(void *p, size_t n);        // forbids [p, p + n) to everyone
+void emu_red_zone(void *p, size_t n);        // forbids [p, p + n) of device memory to everyone
 void emu_set_seed(uint64_t seed);            // otherwise HOKKU_EMU_SEED, else 1
 void emu_set_memory(size_t n_bytes);         // size of the device's memory (default 8 GiB)
 size_t emu_memory_in_use(void);              // bytes of cudaMalloc not yet freed

@@ -32,6 +32,7 @@ struct heap {
     size_t used = 0;
     std::map<uintptr_t, allocation> device; // by address; freed ones stay
     int key = -1;                           // of protection, where the processor has such keys
+    std::map<uintptr_t, size_t> zones;      // emu_red_zone's, of allocations that live
     std::map<uintptr_t, size_t> pinned;
     size_t n_in_use[EMU_DEVICES] = {}, n_total = (size_t)8 << 30;
     int depth = 0; // of emu_device_enter
@@ -99,6 +100,22 @@ void check_canary(const allocation &a)
         if (!EMU_ASAN && *p != CANARY)
             emu_die("device memory at %p was written past its end (%zu bytes, byte %td)",
                     (const void *)start_of(a), a.n, p - (const unsigned char *)start_of(a));
+}
+
+// Of an allocation that is freed.
+void check_zones(heap &h, const allocation &a)
+{
+    auto it = h.zones.lower_bound(start_of(a));
+    while (it != h.zones.end() && it->first < start_of(a) + a.n) {
+        const unsigned char *zone = (const unsigned char *)it->first;
+        for (size_t i = 0; i < it->second; i++)
+            if (!EMU_ASAN && zone[i] != CANARY)
+                emu_die(
+                    "what lies before %p in an arena was written past its end (byte %zu of a red "
+                    "zone of %zu)",
+                    (const void *)zone, i, it->second);
+        it = h.zones.erase(it);
+    }
 }
 
 } // namespace
@@ -170,6 +187,7 @@ cudaError_t cudaFree(void *p)
     allocation &a = it->second;
     emu_device_enter();
     check_canary(a);
+    check_zones(h, a);
     emu_device_leave();
     a.live = false;
     h.n_in_use[a.device] -= a.n;
@@ -247,12 +265,17 @@ emu_memory_kind emu_memory_of(const void *p, size_t n)
     return EMU_MEMORY_HOST;
 }
 
+// Without a sanitizer what is written there is seen when the allocation is freed.
 void emu_red_zone(void *p, size_t n)
 {
 #if EMU_ASAN
     ASAN_POISON_MEMORY_REGION(p, n);
 #else
-    (void)p, (void)n;
+    emu_guard g;
+    emu_device_enter();
+    memset(p, CANARY, n);
+    emu_device_leave();
+    the_heap().zones[(uintptr_t)p] = n;
 #endif
 }
 

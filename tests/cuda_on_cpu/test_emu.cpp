@@ -251,6 +251,12 @@ void device_memory_is_poisoned_and_guarded(void)
         launch_kernel(&err, shape("write", 1, 1), write_past, y, 3);
         return cudaFree(y) == cudaSuccess;
     });
+    expect_death("write past a part of an arena", EMU_ASAN ? "AddressSanitizer" : "before", [&] {
+        unsigned char *arena = device<unsigned char>(1024);
+        emu_red_zone(arena + 12, 256);
+        launch_kernel(&err, shape("write", 1, 1), write_past, (float *)arena, 3);
+        return cudaFree(arena) == cudaSuccess;
+    });
     expect_death("copy from freed memory", "memory that was freed", [&] {
         cudaFree(x);
         return cudaMemcpy(y, x, 4, cudaMemcpyDeviceToDevice) == cudaSuccess;
