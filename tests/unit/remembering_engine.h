@@ -351,4 +351,30 @@ static inline void rem_init(struct remembering *e, const struct rem_params *p)
     assert_true(e->kv[0] && e->kv[1] && e->states);
 }
 
+// ---- a sequence of it
+
+static inline struct seq *open_seq(struct remembering *e)
+{
+    struct error err = {0};
+    struct seq *s = seq_open(&e->base, 0, &err);
+    assert_non_null(s);
+    return s;
+}
+
+// n tokens more, all evaluated.
+static inline bool read_on(struct seq *s, size_t n, struct error *err)
+{
+    static const int32_t ids[2000] = {3, 1, 4, 1, 5};
+    const struct work w = {.seq = s, .ids = ids, .n = n};
+    return engine_submit(seq_engine(s), &w, 1, NULL, NULL, err);
+}
+
+static inline void read_to(struct seq *s, size_t n)
+{
+    struct error err = {0};
+    if (!read_on(s, n - seq_len(s), &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(seq_n_past(s), n);
+}
+
 #endif
