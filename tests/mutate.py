@@ -35,24 +35,9 @@ def py(path, *more):
     return [[*PYTEST, path, *more]]
 
 
-# What is mutated, and the tests that should notice, the quickest first: programs of the build, and pytest.
-FOLDERS = {
-    "engine": (["src/engine/*.c", "!src/engine/sampler.c", "!src/engine/profile.c", "src/cpu/engine.c", "src/cpu/plan.c", "src/cpu/kv.c"],
-               unit("generate", "device_choice", "cpu_decode")
-               + py("tests/e2e/test_numbers.py", "-k", "plan or scratch or largest") + unit("cpu_engine")),
-    "sampler": (["src/engine/sampler.c"], unit("sampler", "sampler_edges") + py("tests/conformance/test_sampler.py")),
-    "dialog": (["src/dialog/conversation.c", "src/dialog/prefix.c", "src/dialog/session_*.c", "src/dialog/why.c", "src/dialog/think.c"],
-               unit("think", "conversation", "session") + py("tests/e2e/test_numbers.py", "-k", "why") + py("tests/e2e/test_repl_sessions.py")),
-    "template": (["src/jinja/*.c"],
-                 unit("template", "template_origin", "template_limits") + [["tests/conformance/test_templates"]] + py("tests/conformance/test_template_edges.py")),
-    "gguf": (["src/gguf/*.c"], unit("gguf", "gguf_edges") + py("tests/conformance/test_dequant.py") + py("tests/conformance/test_gguf_files.py")
-             + py("tests/conformance/test_split_names.py")),
-    "hub": (["src/hub/*.c"], unit("hub", "hub_oom") + py("tests/e2e/test_pull.py")),
-    "tools": (["src/tools/score.c", "src/tools/bench.c"],
-              unit("known_work") + py("tests/e2e/test_numbers.py", "-k", "perplexity or bench or score or alike") + py("tests/e2e/test_bench.py")),
-    # Left out: what only measures, and the instructions, which the emulation has in its own words.
-    "cuda": (["cuda/*.cu", "cuda/*.cuh", *("!cuda/" + f for f in ("profile.cu", "measure.cu", "clocks.cu", "recorder.cuh", "ptx*.cuh"))], None),
-}
+def conformance(*commands):
+    """Each a program of tests/conformance and what it is called with."""
+    return [[f"tests/conformance/test_{c.split()[0]}", *c.split()[1:]] for c in commands]
 
 
 def gpu(*names):
@@ -64,7 +49,46 @@ def gpu(*names):
             for n in names]
 
 
-# What notices a change in cuda/, by the file's name: the first row that matches it. There, all tests of a folder take minutes.
+# What notices a change, by the file's name: the first row that matches it.
+ENGINE_TESTS = [
+    (r"schedule", unit("schedule")),
+    (r"speculate|ngram", unit("speculate") + conformance("drafts gemma3")),
+    (r"constrain|grammar", unit("constrain") + py("tests/conformance/test_grammar.py")),
+    (r"room|windows|states|kv_pool|kv_bytes|measure|engine\.c",
+     unit("room", "near", "generate", "cpu_decode") + conformance("states cpu mamba2", "windows gemma3", "drafts gemma3", "going_back mamba2")
+     + unit("cpu_engine")),
+    (r"", unit("generate", "device_choice", "cpu_decode")
+     + py("tests/e2e/test_numbers.py", "-k", "plan or scratch or largest") + unit("cpu_engine")),
+]
+CPU_TESTS = [
+    (r"ssm|delta|conv", unit("cpu_kernels") + conformance("states cpu mamba2", "states cpu qwen35", "models cpu mamba2-f16", "models cpu qwen35-f16")),
+    (r"latent", unit("cpu_kernels") + conformance("models cpu deepseek2-f16", "models cpu mistral4-f16")),
+    (r"experts", unit("cpu_kernels") + conformance("models cpu gpt-oss-f16", "models cpu llama4-f16", "models cpu qwen2moe-f16")),
+    (r"", unit("cpu_kernels", "cpu_decode") + conformance("models cpu f16.p1") + unit("cpu_engine")),
+]
+TERM_TESTS = [
+    (r"termout|fence|sink|shape", unit("termout") + py("tests/e2e/test_shape.py") + py("tests/e2e/test_streams.py")),
+    (r"lines|line_reader|batch|shelf", py("tests/e2e/test_lines.py")),
+    (r"at_hand|attach", py("tests/e2e/test_at_hand.py")),
+    (r"", py("tests/e2e/test_kept.py") + py("tests/e2e/test_repl.py", "-n", "2") + py("tests/e2e/test_repl_sessions.py", "-n", "2")),
+]
+CLI_TESTS = [
+    (r"others|model_file", py("tests/e2e/test_other_model.py")),
+    (r"kept", py("tests/e2e/test_keep.py", "-k", "not kill and not less_memory")),
+    (r"", py("tests/e2e/test_usage.py") + py("tests/e2e/test_settings.py") + py("tests/e2e/test_completion.py")
+     + py("tests/e2e/test_manual.py") + py("tests/e2e/test_places.py")),
+]
+SERVE = py("tests/e2e/test_serve.py", "-n", "2", "-k", "not may_end and not kept_of_requests and not flood and not that_waits")
+SERVE_TESTS = [
+    (r"calls|item", unit("desk") + py("tests/e2e/test_serve_tools.py") + py("tests/e2e/test_serve_edges.py") + SERVE),
+    (r"", unit("desk") + py("tests/e2e/test_serve_edges.py") + SERVE + py("tests/e2e/test_serve_tools.py")),
+]
+DIALOG_TESTS = [
+    (r"answering|why", unit("conversation", "thinking") + py("tests/e2e/test_numbers.py", "-k", "why") + py("tests/e2e/test_kept.py")),
+    (r"think", unit("think", "thinking")),
+    (r"", unit("think", "conversation", "session") + py("tests/e2e/test_numbers.py", "-k", "why") + py("tests/e2e/test_repl_sessions.py", "-k", "not save_that_fails")),
+]
+# What notices a change in cuda/. There, all tests of a folder take minutes.
 CUDA_TESTS = [
     (r"attention_wide", gpu("attention", "@deepseek2-f16", "latent", "engine")),
     (r"attention", gpu("attention", "engine", "@gpt-oss-f16", "@gemma3-f16")),
@@ -72,7 +96,7 @@ CUDA_TESTS = [
     (r"conv|delta|ssm|states", gpu("states", "@qwen35-f16", "@mamba2-f16", "@falcon-h1-f16", "sequences_of_states")),
     (r"latent", gpu("@deepseek2-f16", "@mistral4-f16", "latent")),
     (r"gemm", gpu("engine", "@qwen2-tiny-f16", "gemm")),
-    (r"kv_cache|plan", gpu("kv_cache", "engine", "@gemma4-f16", "@qwen35-f16", "facts", "sequences", "windows")),
+    (r"kv_cache|plan", gpu("kv_cache", "engine", "@gemma4-f16", "@gemma4-moe-f16", "@qwen35-f16", "facts", "sequences", "windows")),
     (r"rows", gpu("rows", "kernels", "engine", "builtin", "@stablelm-f16", "@gemma4-f16", "@qwen35-f16", "sequences")),
     (r"sampler", gpu("sampler", "engine", "sequences")),
     (r"matvec|quant|repack|layout|activation", gpu("kernels", "engine", "@apertus-f16", "@nemotron-f16", "gemm")),
@@ -86,14 +110,41 @@ CUDA_TESTS = [
     (r"forward", gpu("engine", "@gemma4-f16", "@qwen35-f16", "@cohere2-f16", "@deepseek2-f16", "builtin", "facts", "sequences")),
     (r"", gpu("engine", "shared", "device", "numbers", "builtin", "@gemma4-f16", "@qwen35-f16", "facts", "sequences")),
 ]
+# What is mutated, and the tests that should notice, the quickest first: programs of the build, and pytest.
+FOLDERS = {
+    "engine": (["src/engine/*.c", "!src/engine/sampler.c", "!src/engine/profile.c", "src/cpu/engine.c", "src/cpu/plan.c", "src/cpu/kv.c"],
+               ENGINE_TESTS),
+    "sampler": (["src/engine/sampler.c"], unit("sampler", "sampler_edges") + py("tests/conformance/test_sampler.py")),
+    "grammar": (["src/grammar/*.c"], unit("constrain") + py("tests/conformance/test_json_schema.py") + py("tests/conformance/test_grammar.py")),
+    "dialog": (["src/dialog/*.c"], DIALOG_TESTS),
+    # Left out are tests that need more memory, or a faster program, than a mutant has.
+    "keep": (["src/keep/*.c"], py("tests/e2e/test_keep.py", "-n", "2", "-k", "not less_memory")),
+    "serve": (["src/serve/*.c"], SERVE_TESTS),
+    "cli": (["src/cli/*.c"], CLI_TESTS),
+    "term": (["src/term/*.c"], TERM_TESTS),
+    "cpu": (["src/cpu/*.c", *("!src/cpu/" + f for f in ("engine.c", "plan.c", "kv.c", "profile.c", "bandwidth.c"))], CPU_TESTS),
+    "template": (["src/jinja/*.c"],
+                 unit("template", "template_origin", "template_limits") + [["tests/conformance/test_templates"]] + py("tests/conformance/test_template_edges.py")),
+    "gguf": (["src/gguf/*.c"], unit("gguf", "gguf_edges") + py("tests/conformance/test_dequant.py") + py("tests/conformance/test_gguf_files.py")
+             + py("tests/conformance/test_split_names.py")),
+    "hub": (["src/hub/*.c"], unit("hub", "hub_oom") + py("tests/e2e/test_pull.py")),
+    "tools": (["src/tools/score.c", "src/tools/bench.c"],
+              unit("known_work") + py("tests/e2e/test_numbers.py", "-k", "perplexity or bench or score or alike") + py("tests/e2e/test_bench.py")),
+    # Left out: what only measures, and the instructions, which the emulation has in its own words.
+    "cuda": (["cuda/*.cu", "cuda/*.cuh", *("!cuda/" + f for f in ("profile.cu", "measure.cu", "clocks.cu", "recorder.cuh", "ptx*.cuh"))], CUDA_TESTS),
+}
 
 
 def tests_of(folder, path=None):
     """The tests that should notice a change of a file, or of any of the folder's."""
     tests = FOLDERS[folder][1]
-    if tests is None and path:
-        return next(t for pattern, t in CUDA_TESTS if re.match(pattern, path.name))
-    return tests or list(map(list, dict.fromkeys(tuple(t) for _, row in CUDA_TESTS for t in row)))
+    if isinstance(tests[0], list):
+        return tests
+    if path:
+        return next(t for pattern, t in tests if re.match(pattern, path.name))
+    return list(map(list, dict.fromkeys(tuple(t) for _, row in tests for t in row)))
+
+
 TOKEN = re.compile(r"""
     (?P<skip> //[^\n]* | /\*.*?\*/ | ^[ \t]*\#(?:[^\n\\]|\\.|\\\n)* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' )
   | (?P<number> \b(?:0[xX][0-9a-fA-F]+|\d+)(?P<suffix>[uUlL]*)\b(?![.\w]) )
@@ -273,7 +324,8 @@ class Copy:
         """What the build has to make for some tests."""
         programs = list(dict.fromkeys(t[0] for t in tests if t[0] not in PYTEST))
         more = {"sampler": ["tests/conformance/libsampler_for_tests.so"], "template": ["tests/conformance/template_runner"],
-                "gguf": ["tests/unit/dequant_cli"]}.get(self.folder, [])
+                "gguf": ["tests/unit/dequant_cli"],
+                "grammar": ["tests/conformance/libgrammar_for_tests.so"], "engine": ["tests/conformance/libgrammar_for_tests.so"]}.get(self.folder, [])
         return programs + (["src/hokku"] if any(t[0] in PYTEST for t in tests) else []) + more
 
     def objects_of(self, path, targets):

@@ -30,6 +30,8 @@ static void near_layers_are_those_whose_keys_and_values_only_windows_see(void **
     for (uint32_t i = 0; i < 7; i++)
         assert_int_equal(windows_layer(m, i), near[i]);
     assert_int_equal(windows_reach(m), 16);
+    layers[0].window = 20;
+    assert_int_equal(windows_reach(m), 20);
     m = model_of(layers, windows, others, 7); // 1 would have those of a layer before the first
     layers[1].kv_back = 1;
     for (uint32_t i = 0; i < 7; i++)
