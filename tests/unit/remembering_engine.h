@@ -239,7 +239,7 @@ static inline void rem_stop(struct engine *e)
 
 static inline size_t rem_kv_bytes(const struct engine *e, bool near, size_t begin, size_t end)
 {
-    return near && !rem_has_windows(e) ? 0 : (end - begin) * sizeof(uint64_t);
+    return near && !rem_has_windows(e) ? 0 : (end - begin) * (near + 1) * sizeof(uint64_t);
 }
 
 static inline bool rem_export(struct engine *e, const struct seq *s, bool near, size_t begin,
@@ -247,7 +247,9 @@ static inline bool rem_export(struct engine *e, const struct seq *s, bool near, 
 {
     (void)e, (void)err;
     for (size_t i = begin; i < end; i++)
-        memcpy((uint64_t *)dst + (i - begin), rem_at(s, near, i), sizeof(uint64_t));
+        for (size_t k = 0; k <= near; k++) // those of near layers are longer
+            memcpy((uint64_t *)dst + (i - begin) * (near + 1) + k, rem_at(s, near, i),
+                   sizeof(uint64_t));
     return true;
 }
 
@@ -259,7 +261,8 @@ static inline bool rem_import(struct engine *e, const struct seq *s, bool near, 
     for (size_t i = begin; i < end; i++) {
         const uint32_t block = (near ? s->near : s->blocks)[i / REM_BLOCK];
         assert_int_equal((near && c->reach > 0 ? &c->near : &c->pool)->n_users[block], 1);
-        memcpy(rem_at(s, near, i), (const uint64_t *)src + (i - begin), sizeof(uint64_t));
+        memcpy(rem_at(s, near, i), (const uint64_t *)src + (i - begin) * (near + 1) + near,
+               sizeof(uint64_t));
     }
     return true;
 }

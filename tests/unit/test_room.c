@@ -284,7 +284,7 @@ static void guess(struct remembering *e, struct mirror *m)
 // All that a has, as bytes, is b's.
 static void move(struct remembering *e, const struct mirror *a, struct mirror *b)
 {
-    static uint64_t bytes[2 * MOST_IDS];
+    static uint64_t bytes[3 * MOST_IDS];
     size_t pos[MAX_STATE_MARKS + 1], n_bytes;
     struct rem_state states[MAX_STATE_MARKS + 1];
     struct error err = {0};
