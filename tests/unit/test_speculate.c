@@ -279,7 +279,7 @@ static void answers(const struct ending *how, enum spec spec, const struct model
     static const char prompt[] = "A frog jumps into the pond. A frog jumps into the pond. A frog";
     const struct tokenize_options opt = {0};
     assert_true(tokenizer_encode(model->tokenizer, prompt, sizeof prompt - 1, &opt, &text, &err));
-    for (int turn = 0; turn < 3; turn++) {
+    for (int turn = 0; turn < 2; turn++) {
         struct generate_params p = how->p;
         struct generated g;
         if ((p.constraint = held))
@@ -379,7 +379,8 @@ static void no_answer_depends_on_drafts(void **state)
         answers(&ways[i], SPEC_OFF, NULL, &want, &off);
         assert_int_equal(off.n_drafted, 0);
         assert_int_equal(off.n_steps, off.n_generated);
-        for (size_t k = 0; k < sizeof sources / sizeof *sources; k++) {
+        // (Every other one with the last: it takes longest.)
+        for (size_t k = 0; k < sizeof sources / sizeof *sources - i % 2; k++) {
             struct buf got = {0};
             answers(&ways[i], sources[k].spec, sources[k].draft, &got, &on);
             if (got.len != want.len || memcmp(got.data, want.data, want.len) != 0)
