@@ -71,15 +71,21 @@ static struct seq *open_seq(struct engine *e)
     return s;
 }
 
-// Appends ids and evaluates all of s; what is likely after the last.
-static void go_on(struct seq *s, const int32_t *ids, size_t n, struct decoded *d)
+// One work, of s, and its picks.
+static void pick(struct seq *s, const struct work *w, struct decoded *d)
 {
     struct error err = {0};
     uint64_t ticket;
-    const struct work w = {.seq = s, .ids = ids, .n = n, .n_pick = 1};
-    if (!engine_submit(seq_engine(s), &w, 1, NULL, &ticket, &err) ||
+    if (!engine_submit(seq_engine(s), w, 1, NULL, &ticket, &err) ||
         !engine_wait(seq_engine(s), ticket, NULL, d, &err))
         fail_msg("%s", err.text);
+}
+
+// Appends ids and evaluates all of s; what is likely after the last.
+static inline void go_on(struct seq *s, const int32_t *ids, size_t n, struct decoded *d)
+{
+    const struct work w = {.seq = s, .ids = ids, .n = n, .n_pick = 1};
+    pick(s, &w, d);
     seq_trim(s, seq_len(s) - 1);
     assert_int_equal(seq_n_past(s), seq_len(s));
     assert_int_equal(d->n_top, N_PROBS);

@@ -90,15 +90,6 @@ static void set_sampling(struct seq *s, const struct way *w, const int32_t *stop
         fail_msg("%s", err.text);
 }
 
-static void pick(struct seq *s, const struct work *w, struct decoded *d)
-{
-    struct error err = {0};
-    uint64_t ticket;
-    if (!engine_submit(seq_engine(s), w, 1, NULL, &ticket, &err) ||
-        !engine_wait(seq_engine(s), ticket, NULL, d, &err))
-        fail_msg("%s", err.text);
-}
-
 static void assert_same(const struct way *w, size_t at, const struct decoded *a,
                         const struct decoded *b)
 {

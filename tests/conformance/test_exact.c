@@ -13,15 +13,6 @@ static struct decoded at_end;
 static unsigned char *kept; // the keys and values of the first N_ALL tokens
 static size_t n_kept;
 
-static void pick(struct seq *s, const struct work *w, struct decoded *d)
-{
-    struct error err = {0};
-    uint64_t ticket;
-    if (!engine_submit(seq_engine(s), w, 1, NULL, &ticket, &err) ||
-        !engine_wait(seq_engine(s), ticket, NULL, d, &err))
-        fail_msg("%s", err.text);
-}
-
 static void check(struct seq *s, const struct decoded *d)
 {
     struct error err = {0};

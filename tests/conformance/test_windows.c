@@ -39,14 +39,10 @@ static void check(struct seq *s, const struct decoded *got)
 // Tokens that are sampled, of which all but the last are evaluated.
 static void answer(struct seq *s, const int32_t *ids, size_t n, size_t n_answer)
 {
-    struct error err = {0};
     struct decoded d;
-    uint64_t ticket;
     for (size_t i = 0; i < n_answer; i++) {
         const struct work w = {s, i == 0 ? ids : NULL, i == 0 ? n : 1, .n_pick = 1};
-        if (!engine_submit(seq_engine(s), &w, 1, NULL, &ticket, &err) ||
-            !engine_wait(seq_engine(s), ticket, NULL, &d, &err))
-            fail_msg("%s", err.text);
+        pick(s, &w, &d);
     }
 }
 
