@@ -655,6 +655,12 @@ bool session_writer_settle(struct session_writer *w, double seconds, bool *done,
     return ok;
 }
 
+void session_writer_wait(struct session_writer *w)
+{
+    bool done;
+    log_writer_settle(w->log, -1, &done, NULL);
+}
+
 bool session_file_write(const char *path, const struct conversation *c, const json_t *settings,
                         struct error *err)
 {

@@ -49,6 +49,8 @@ void session_writer_text_only(struct session_writer *w, bool on);
 // Waits at most `seconds` (< 0: as long as it takes) until it is saved. False with *err when that
 // has failed. *done: it is known.
 bool session_writer_settle(struct session_writer *w, double seconds, bool *done, struct error *err);
+// Waits until nothing is being saved; how that ended is still settle's to say.
+void session_writer_wait(struct session_writer *w);
 
 // All of the above for a file of its own: written, synced, in its place.
 bool session_file_write(const char *path, const struct conversation *c, const json_t *settings,

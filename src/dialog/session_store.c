@@ -147,6 +147,12 @@ bool session_exists(const struct session_lock *l)
     return l->path.data && access(l->path.data, F_OK) == 0;
 }
 
+void session_lock_wait(const struct session_lock *l)
+{
+    if (l->writer)
+        session_writer_wait(l->writer);
+}
+
 bool session_is_unnamed(const char *name)
 {
     static const char shape[] = "chat-dddddddd-dddddd";

@@ -31,6 +31,8 @@ bool session_lock_take(struct session_lock *l, const char *state_dir, const char
 // Waits until what was saved is on the disk. Accepts an empty one.
 void session_lock_release(struct session_lock *l);
 bool session_exists(const struct session_lock *l);
+// Waits until its file is what was saved last, so that it can be looked at, or removed for good.
+void session_lock_wait(const struct session_lock *l);
 
 // Chats that nobody named are called chat-YYYYMMDD-HHMMSS; the newest SESSION_UNNAMED_MAX are kept.
 enum { SESSION_UNNAMED_MAX = 20 };

@@ -576,6 +576,7 @@ static bool save_as(struct repl *r, const char *name, struct error *err)
         return false;
     }
     // A chat without a name has one now; it is not kept twice.
+    session_lock_wait(r->session);
     if (r->session->unnamed && session_exists(r->session))
         unlink(r->session->path.data);
     session_lock_release(r->session);
@@ -674,6 +675,7 @@ bool action_sessions(struct repl *r, char *arg, struct error *err)
 {
     (void)arg, (void)err;
     size_t n;
+    session_lock_wait(r->session);
     char **names = session_names(r->opt->state_dir, &n);
     struct buf path = {0};
     for (size_t i = 0; i < n; i++) {

@@ -172,6 +172,7 @@ bool session_open(struct session_lock *l, const char *name, struct conversation 
 void session_remove_empty(struct session_lock *l)
 {
     struct session_info info;
+    session_lock_wait(l); // else it would come back
     if (session_exists(l) && session_file_info(buf_str(&l->path), &info, NULL)) {
         if (info.turns == 0)
             unlink(l->path.data);

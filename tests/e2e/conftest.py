@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import ptyprocess
 import pytest
@@ -41,6 +42,15 @@ STORY = json.loads((MODELS / "stories.json").read_text())
 def model(name):
     """The path of a model that the build has written."""
     return str(MODELS / f"{name}.gguf")
+
+
+def wait_until(test, seconds=60):
+    """What test gives, once that is true."""
+    end = time.monotonic() + seconds
+    while not (got := test()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return got
 
 
 @pytest.fixture

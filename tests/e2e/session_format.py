@@ -3,6 +3,8 @@ import json
 import struct
 import zlib
 
+from conftest import wait_until
+
 RECORDS_AT = 64
 
 
@@ -34,6 +36,16 @@ def records(data):
 
 def describe(path):
     return json.loads([p for tag, _, _, _, p in records(path.read_bytes()) if tag == "META"][-1])
+
+
+def saved(path, turns):
+    """describe(path), once it has so many turns: a chat saves beside what follows, as fast as the disk is."""
+    def found():
+        try:
+            return [d for d in [describe(path)] if d["turns"] == turns]
+        except FileNotFoundError:
+            return None
+    return wait_until(found)[0]
 
 
 def record(tag, begin, end, payload):

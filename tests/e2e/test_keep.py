@@ -16,7 +16,7 @@ import termios
 import time
 
 import pytest
-from conftest import HOKKU, ROOT
+from conftest import HOKKU, ROOT, wait_until
 from server import ENDLESS
 from terminal import Terminal
 from test_lines import MIXED, without_times
@@ -105,13 +105,6 @@ def gone(pid):
     with contextlib.suppress(FileNotFoundError):
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     return True
-
-
-def wait_until(test, seconds=60):
-    end = time.monotonic() + seconds
-    while not test():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import termios
 
 import pexpect
 import pytest
-from conftest import HOKKU, ROOT
-from session_format import describe
+import session_format
+from conftest import HOKKU, ROOT, wait_until
 from terminal import Terminal
-from test_keep import FOR_EVER, SAMPLED, gone, keep, wait_until  # noqa: F401 (fixture)
+from test_keep import FOR_EVER, SAMPLED, gone, keep  # noqa: F401 (fixture)
 from test_repl import ESCAPES
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -96,9 +96,10 @@ def chat(keep):
         c.p.close(force=True)
 
 
-def saved(keep):
-    [path] = pathlib.Path(keep.env["XDG_STATE_HOME"]).glob("hokku/sessions/chat-*.session")
-    return describe(path)
+def saved(keep, turns):
+    sessions = pathlib.Path(keep.env["XDG_STATE_HOME"]) / "hokku/sessions"
+    [path] = wait_until(lambda: [*sessions.glob("chat-*.session")])
+    return session_format.saved(path, turns)
 
 
 def idle(keep):
@@ -187,7 +188,7 @@ def test_a_signal_to_the_call_ends_the_chat_which_is_saved(keep, chat, sig, answ
         c.p.send("\x03")
         c.prompt()
     os.kill(c.call(), sig)
-    assert c.ended() == -sig and saved(keep)["turns"] == 1
+    assert c.ended() == -sig and saved(keep, 1)
     assert keep.kept(*SAMPLED, "hi")[1] == c.pid
 
 
@@ -199,7 +200,7 @@ def test_ctrl_backslash_ends_it(keep, chat):
         c.p.send("\x1c")
         assert c.ended() == -signal.SIGQUIT
         wait_until(lambda: idle(keep))
-    assert saved(keep)["turns"] == 1
+    assert saved(keep, 1)
 
 
 @pytest.mark.parametrize("answers", [False, True])
@@ -211,7 +212,7 @@ def test_a_killed_call_leaves_the_terminal_as_it_was_and_the_model_kept(keep, ch
         c.prompt()
     os.kill(c.call(), signal.SIGKILL)
     wait_until(lambda: idle(keep))
-    assert c.ended() == -signal.SIGKILL and saved(keep)["turns"] == 1
+    assert c.ended() == -signal.SIGKILL and saved(keep, 1)
     assert keep.kept(*SAMPLED, "hi")[1] == c.pid
 
 
@@ -231,17 +232,18 @@ def test_a_terminal_that_is_closed_ends_the_chat_which_is_saved(keep, chat):
     c.p.closed, c.p.child_fd = True, -1
     wait_until(lambda: idle(keep))
     c.p.ptyproc.closed = True
-    assert saved(keep)["turns"] == 1 and keep.kept(*SAMPLED, "hi")[1] == c.pid
+    assert saved(keep, 1) and keep.kept(*SAMPLED, "hi")[1] == c.pid
 
 
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_killed_keeper_leaves_the_terminal_as_it_was(keep, chat, sig):
     c = chat(*TALK, "-n", 5, command=UNDER)
     c.say("Who are you?")
+    saved(keep, 1)
     os.kill(c.pid, sig)
     assert c.ended() == (1 if sig == signal.SIGKILL else -sig)
     assert (f"process {c.pid}, which had the model and this chat, is gone" in c.said) == (sig == signal.SIGKILL)
-    assert saved(keep)["turns"] == 1 and keep.kept(*SAMPLED, "hi")[1] != c.pid
+    assert saved(keep, 1) and keep.kept(*SAMPLED, "hi")[1] != c.pid
 
 
 def test_sigterm_to_the_keeper_ends_its_chat_and_it(keep, chat):
@@ -249,7 +251,7 @@ def test_sigterm_to_the_keeper_ends_its_chat_and_it(keep, chat):
     c.begin()
     os.kill(c.pid, signal.SIGTERM)
     wait_until(lambda: gone(c.pid))
-    assert c.ended() == -signal.SIGTERM and saved(keep)["turns"] == 1
+    assert c.ended() == -signal.SIGTERM and saved(keep, 1)
 
 
 def test_after_an_engine_has_failed_it_is_not_kept(keep, chat, tmp_path):

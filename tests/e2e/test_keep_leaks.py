@@ -7,8 +7,8 @@ import signal
 import subprocess
 
 import pytest
-from conftest import HOKKU
-from test_keep import BY, FOR_EVER, KEEP, MODEL, SAMPLED, as_root, keep, same, wait_until  # noqa: F401 (a fixture)
+from conftest import HOKKU, wait_until
+from test_keep import BY, FOR_EVER, KEEP, MODEL, SAMPLED, as_root, keep, same  # noqa: F401 (a fixture)
 
 BLOCKED = {signal.SIGINT, signal.SIGTERM, signal.SIGTSTP, signal.SIGPIPE}
 

@@ -7,8 +7,8 @@ import stat
 import time
 
 import pytest
-from conftest import model
-from session_format import describe, state
+from conftest import model, wait_until
+from session_format import describe, saved, state
 from test_repl import chat, start_long_answer, tiny  # noqa: F401 (fixtures)
 from test_repl_sessions import SAMPLED, ask, sessions  # noqa: F401 (fixtures)
 
@@ -85,10 +85,16 @@ def test_a_chat_without_a_name_is_kept_and_gone_on_with(chat, hokku, tiny, sessi
 def test_however_it_ends_it_is_there(chat, tiny, sessions, sig):
     c = chat("-m", tiny, *SAMPLED)
     c.say("one")
+    if sig == signal.SIGKILL:
+        saved(wait_until(lambda: kept(sessions))[0], 1)
     c.p.send("two")
     time.sleep(0.3)
-    c.p.close(force=False) if sig == "closed" else c.p.kill(sig)
-    c.p.wait() if sig != "closed" else time.sleep(0.5)
+    if sig == "closed":
+        c.p.ptyproc.fileobj.close()
+        c.p.ptyproc.wait()
+    else:
+        c.p.kill(sig)
+        c.p.wait()
     d = chat("--continue", *SAMPLED)
     assert "1 turn" in d.first
     d.leave()
@@ -148,7 +154,7 @@ def test_continue_without_a_chat_says_so(hokku, tiny):
 def test_save_gives_an_unnamed_chat_its_name(chat, tiny, sessions):
     c = chat("-m", tiny, *SAMPLED)
     c.say("one")
-    assert len(kept(sessions)) == 1
+    wait_until(lambda: len(kept(sessions)) == 1)
     c.say("/save work")
     assert kept(sessions) == [] and (sessions / "work.session").exists()
     c.say("two")
@@ -190,13 +196,16 @@ def test_a_retry_is_taken_back(chat, hokku, tiny, sessions):
     c = chat("-m", tiny, "--session", "s", "-n", 12, "-s", 5, "--temp", 1.5)
     c.say("one")
     path = sessions / "s.session"
-    first = state(path.read_bytes())[2]
+    saved(path, 1)
+    messages = lambda: state(path.read_bytes())[2]
+    first = messages()
     c.say("/retry 6")
-    second = state(path.read_bytes())[2]
+    wait_until(lambda: messages() != first)
+    second = messages()
     c.say("/undo")
-    assert state(path.read_bytes())[2] == first != second
+    wait_until(lambda: messages() == first)
     c.say("/redo")
-    assert state(path.read_bytes())[2] == second
+    wait_until(lambda: messages() == second)
 
 
 def test_a_cleared_conversation_comes_back_with_its_session(chat, tiny, sessions):
@@ -273,6 +282,7 @@ def test_a_wrong_use_of_sessions_says_what_is_expected(hokku, args, says):
 def test_a_session_in_use_is_not_removed(hokku, chat, tiny, sessions):
     c = chat("-m", tiny, "--session", "s", "-n", 2)
     c.say("hi")
+    saved(sessions / "s.session", 1)
     for args in (["rm", "s"], ["mv", "s", "t"]):
         r = hokku("sessions", *args)
         assert r.returncode == 1 and b"in use by another hokku" in r.stderr
