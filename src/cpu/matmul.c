@@ -149,6 +149,31 @@ INLINE void quant_columns(const struct cpu_matmul *m, unpack_fn *unpack, struct 
                 put(m, first + r, tok + t + c, v16_sum(sums[t / COLUMNS][r][c]));
 }
 
+// One row and fewer than COLUMNS columns: each weight is unpacked once, straight from the file.
+INLINE void quant_few(const struct cpu_matmul *m, unpack_fn *unpack, struct format fmt,
+                      size_t row_bytes, uint32_t r, size_t tok, int n)
+{
+    const size_t n_cols = m->w->n_cols;
+    const uint8_t *row = (const uint8_t *)m->w->data + r * row_bytes, *p = row;
+    v16 acc[COLUMNS];
+    struct block b;
+    size_t at = 0;
+    for (int c = 0; c < n; c++)
+        acc[c] = v16_zero();
+    for (; at + 256 <= n_cols; at += 256, p += fmt.unit_bytes * (size_t)(256 / fmt.unit)) {
+        unpack_block(unpack, fmt, p, 4, &b);
+        add_block(fmt, &b, 4, m->x, tok, at, n, acc);
+    }
+    if (fmt.unit == 128 && at < n_cols) {
+        if (next_block(unpack, fmt, row, row_bytes, at, n_cols, &b) == 4)
+            add_block(fmt, &b, 4, m->x, tok, at, n, acc);
+        else
+            add_block(fmt, &b, 2, m->x, tok, at, n, acc);
+    }
+    for (int c = 0; c < n; c++)
+        put(m, r, tok + (size_t)c, v16_sum(acc[c]));
+}
+
 INLINE void quant_rows(const struct cpu_matmul *m, unpack_fn *unpack, struct format fmt,
                        uint32_t row0, uint32_t row1)
 {
@@ -164,82 +189,141 @@ INLINE void quant_rows(const struct cpu_matmul *m, unpack_fn *unpack, struct for
                           row1 - first < BLOCK_ROWS ? row1 - first : BLOCK_ROWS, tok, n);
         tok += n;
     }
-    // One column: straight from the file, nothing is used twice.
-    for (; tok < m->n_tok; tok++) {
-        for (uint32_t r = row0; r < row1; r++) {
-            const uint8_t *row = (const uint8_t *)m->w->data + r * row_bytes;
-            v16 acc[1] = {v16_zero()};
-            const uint8_t *p = row;
-            struct block b;
-            size_t at = 0;
-            for (; at + 256 <= n_cols; at += 256, p += fmt.unit_bytes * (size_t)(256 / fmt.unit)) {
-                unpack_block(unpack, fmt, p, 4, &b);
-                add_block(fmt, &b, 4, m->x, tok, at, 1, acc);
-            }
-            if (fmt.unit == 128 && at < n_cols) {
-                if (next_block(unpack, fmt, row, row_bytes, at, n_cols, &b) == 4)
-                    add_block(fmt, &b, 4, m->x, tok, at, 1, acc);
-                else
-                    add_block(fmt, &b, 2, m->x, tok, at, 1, acc);
-            }
-            put(m, r, tok, v16_sum(acc[0]));
-        }
-    }
+    const int n = (int)(m->n_tok - tok);
+    for (uint32_t r = row0; n == 1 && r < row1; r++)
+        quant_few(m, unpack, fmt, row_bytes, r, tok, 1);
+    for (uint32_t r = row0; n > 1 && r < row1; r++)
+        quant_few(m, unpack, fmt, row_bytes, r, tok, n);
 }
 
-// Adds elements [begin, end) of a row at p (the whole row's start), 32 at a time.
-INLINE void add_floats(load_fn *load, size_t elem_bytes, const uint8_t *p, size_t begin, size_t end,
-                       const struct cpu_matmul *m, size_t tok, int n, v16 (*acc)[2])
+// A row and one column or two, straight from the file.
+INLINE void float_few(const struct cpu_matmul *m, load_fn *load, size_t elem_bytes, uint32_t r,
+                      size_t tok, int n)
 {
-    for (size_t i = begin; i < end; i += 32) {
+    const size_t n_cols = m->w->n_cols;
+    const uint8_t *w = (const uint8_t *)m->w->data + r * n_cols * elem_bytes;
+    v16 acc[2][2];
+    for (int c = 0; c < n; c++)
+        acc[c][0] = acc[c][1] = v16_zero();
+    for (size_t i = 0; i < n_cols; i += 32, w += 32 * elem_bytes) {
         uint8_t last[128] = {0};
-        const uint8_t *w = p + i * elem_bytes;
-        if (end - i < 32)
-            w = memcpy(last, w, (end - i) * elem_bytes);
-        v16 w0 = load(w), w1 = load(w + 16 * elem_bytes);
+        const uint8_t *p = n_cols - i < 32 ? memcpy(last, w, (n_cols - i) * elem_bytes) : w;
+        const v16 w0 = load(p), w1 = load(p + 16 * elem_bytes);
         for (int c = 0; c < n; c++) {
             const float *x = m->x->f + (tok + (size_t)c) * m->x->n_pad + i;
             acc[c][0] = v16_fma(w0, v16_load(x), acc[c][0]);
             acc[c][1] = v16_fma(w1, v16_load(x + 16), acc[c][1]);
         }
     }
+    for (int c = 0; c < n; c++)
+        put(m, r, tok + (size_t)c, v16_sum(v16_add(acc[c][0], acc[c][1])));
 }
 
-INLINE void float_columns(const struct cpu_matmul *m, load_fn *load, size_t elem_bytes,
-                          uint32_t row0, uint32_t row1, size_t tok, int n)
+// Several columns: of FLOAT_ROWS rows a tile becomes floats once, and then meets up to FLOAT_TOKENS
+// columns. The lanes of a sum only meet at the end, so those of one register can go through the
+// whole tile before the next: the sums of VF_ROWS rows and VF_COLUMNS columns stay in registers.
+// With fewer columns than FLOAT_FEW that costs more than reading a row again.
+enum { FLOAT_ROWS = 16, FLOAT_TILE = 512, FLOAT_TOKENS = 48, FLOAT_LANES = 32, FLOAT_FEW = 6 };
+
+struct float_tile {
+    float w[FLOAT_ROWS][FLOAT_TILE];
+    float sum[FLOAT_TOKENS][FLOAT_ROWS][FLOAT_LANES];
+};
+
+// VF_ROWS rows from row r on, times n_cols columns x (row stride x_stride) from column c on: n
+// elements, a multiple of FLOAT_LANES.
+INLINE void float_sums(struct float_tile *t, size_t r, size_t c, int n_cols, const float *x,
+                       size_t x_stride, size_t n)
 {
-    const size_t n_cols = m->w->n_cols, tile = n > 1 ? TILE : n_cols;
-    for (uint32_t first = row0; first < row1; first += BLOCK_ROWS) {
-        const uint32_t n_rows = row1 - first < BLOCK_ROWS ? row1 - first : BLOCK_ROWS;
-        v16 sums[BLOCK_ROWS][8][2];
-        for (size_t begin = 0; begin < n_cols; begin += tile) {
-            const size_t end = n_cols - begin < tile ? n_cols : begin + tile;
-            for (uint32_t r = 0; r < n_rows; r++) {
-                const uint8_t *p = (const uint8_t *)m->w->data + (first + r) * n_cols * elem_bytes;
-                v16 acc[8][2];
-                for (int c = 0; c < n; c++)
-                    for (int h = 0; h < 2; h++)
-                        acc[c][h] = begin == 0 ? v16_zero() : sums[r][c][h];
-                add_floats(load, elem_bytes, p, begin, end, m, tok, n, acc);
-                for (int c = 0; c < n; c++)
-                    for (int h = 0; h < 2; h++)
-                        sums[r][c][h] = acc[c][h];
+    for (size_t lane = 0; lane < FLOAT_LANES; lane += VF_LANES) {
+        vf sum[VF_ROWS][VF_COLUMNS];
+        for (size_t i = 0; i < VF_ROWS; i++)
+            for (size_t k = 0; k < (size_t)n_cols; k++)
+                sum[i][k] = vf_load(&t->sum[c + k][r + i][lane]);
+        for (size_t at = lane; at < n; at += FLOAT_LANES) {
+            vf column[VF_COLUMNS];
+            for (size_t k = 0; k < (size_t)n_cols; k++)
+                column[k] = vf_load(x + k * x_stride + at);
+            for (size_t i = 0; i < VF_ROWS; i++) {
+                const vf row = vf_load(&t->w[r + i][at]);
+                for (size_t k = 0; k < (size_t)n_cols; k++)
+                    sum[i][k] = vf_fma(row, column[k], sum[i][k]);
             }
         }
-        for (uint32_t r = 0; r < n_rows; r++)
-            for (int c = 0; c < n; c++)
-                put(m, first + r, tok + (size_t)c, v16_sum(v16_add(sums[r][c][0], sums[r][c][1])));
+        for (size_t i = 0; i < VF_ROWS; i++)
+            for (size_t k = 0; k < (size_t)n_cols; k++)
+                vf_store(&t->sum[c + k][r + i][lane], sum[i][k]);
     }
+}
+
+// n columns from tok on, at most FLOAT_TOKENS.
+INLINE void float_columns(const struct cpu_matmul *m, load_fn *load, size_t elem_bytes,
+                          uint32_t first, uint32_t n_rows, size_t tok, size_t n)
+{
+    struct float_tile t;
+    const size_t n_cols = m->w->n_cols, row_bytes = n_cols * elem_bytes;
+    const uint32_t n_whole =
+        (n_rows + VF_ROWS - 1) / VF_ROWS * VF_ROWS; // the last ones are not put
+    memset(t.sum, 0, n * sizeof *t.sum);
+    memset(t.w, 0, sizeof t.w);
+    for (size_t begin = 0; begin < n_cols; begin += FLOAT_TILE) {
+        const size_t left = n_cols - begin, n_tile = left < FLOAT_TILE ? left : FLOAT_TILE;
+        const size_t n_filled = (n_tile + FLOAT_LANES - 1) / FLOAT_LANES * FLOAT_LANES;
+        for (uint32_t r = 0; r < n_rows; r++) {
+            const uint8_t *w =
+                (const uint8_t *)m->w->data + (first + r) * row_bytes + begin * elem_bytes;
+            size_t i = 0;
+            for (; i + 16 <= n_tile; i += 16)
+                v16_store(&t.w[r][i], load(w + i * elem_bytes));
+            if (i < n_filled) {
+                uint8_t last[2 * 64] = {0};
+                memcpy(last, w + i * elem_bytes, (n_tile - i) * elem_bytes);
+                for (size_t k = 0; i + k < n_filled; k += 16)
+                    v16_store(&t.w[r][i + k], load(last + k * elem_bytes));
+            }
+        }
+        const float *x = m->x->f + tok * m->x->n_pad + begin;
+        for (size_t c = 0, together; c < n; c += together, x += together * m->x->n_pad) {
+            together = n - c >= VF_COLUMNS ? VF_COLUMNS : n - c >= 2 ? 2 : 1;
+            for (uint32_t r = 0; r < n_whole; r += VF_ROWS) {
+                switch (together) {
+                case 1:
+                    float_sums(&t, r, c, 1, x, m->x->n_pad, n_filled);
+                    break;
+                case 2:
+                    float_sums(&t, r, c, 2, x, m->x->n_pad, n_filled);
+                    break;
+                default:
+                    float_sums(&t, r, c, VF_COLUMNS, x, m->x->n_pad, n_filled);
+                }
+            }
+        }
+    }
+    for (size_t c = 0; c < n; c++)
+        for (uint32_t r = 0; r < n_rows; r++)
+            put(m, first + r, tok + c,
+                v16_sum(v16_add(v16_load(t.sum[c][r]), v16_load(t.sum[c][r] + 16))));
 }
 
 INLINE void float_rows(const struct cpu_matmul *m, load_fn *load, size_t elem_bytes, uint32_t row0,
                        uint32_t row1)
 {
-    size_t tok = 0;
-    for (; tok + COLUMNS <= m->n_tok; tok += COLUMNS)
-        float_columns(m, load, elem_bytes, row0, row1, tok, COLUMNS);
-    for (; tok < m->n_tok; tok++)
-        float_columns(m, load, elem_bytes, row0, row1, tok, 1);
+    if (m->n_tok < FLOAT_FEW) {
+        for (uint32_t r = row0; r < row1; r++) {
+            size_t tok = 0;
+            for (; tok + 2 <= m->n_tok; tok += 2)
+                float_few(m, load, elem_bytes, r, tok, 2);
+            if (tok < m->n_tok)
+                float_few(m, load, elem_bytes, r, tok, 1);
+        }
+        return;
+    }
+    for (size_t tok = 0; tok < m->n_tok; tok += FLOAT_TOKENS) {
+        const size_t left = m->n_tok - tok, n = left < FLOAT_TOKENS ? left : FLOAT_TOKENS;
+        for (uint32_t r = row0; r < row1; r += FLOAT_ROWS)
+            float_columns(m, load, elem_bytes, r, row1 - r < FLOAT_ROWS ? row1 - r : FLOAT_ROWS,
+                          tok, n);
+    }
 }
 
 static void rows_f32(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)

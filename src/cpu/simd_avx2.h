@@ -11,6 +11,11 @@ typedef struct {
     __m256 a, b; // lanes 0 to 7, 8 to 15
 } v16;
 
+// The lanes of one register, and the products of so many rows and columns whose sums stay in twelve
+// of the sixteen.
+typedef __m256 vf;
+enum { VF_LANES = 8, VF_ROWS = 4, VF_COLUMNS = 3 };
+
 typedef struct {
     __m256i a, b;
 } b64;
@@ -18,6 +23,21 @@ typedef struct {
 typedef struct {
     __m256i ea, eb, oa, ob;
 } w64;
+
+INLINE vf vf_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+
+INLINE void vf_store(float *p, vf v)
+{
+    _mm256_storeu_ps(p, v);
+}
+
+INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
 
 INLINE v16 v16_zero(void)
 {

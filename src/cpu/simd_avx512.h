@@ -11,9 +11,29 @@ enum { V16_COLUMNS = 8 };
 typedef __m512 v16;
 typedef __m512i b64;
 
+// The lanes of one register, and the products of so many rows and columns whose sums stay in 24 of
+// the 32.
+typedef __m512 vf;
+enum { VF_LANES = 16, VF_ROWS = 4, VF_COLUMNS = 6 };
+
 typedef struct {
     __m512i e, o;
 } w64;
+
+INLINE vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+INLINE void vf_store(float *p, vf v)
+{
+    _mm512_storeu_ps(p, v);
+}
+
+INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
 
 INLINE v16 v16_zero(void)
 {

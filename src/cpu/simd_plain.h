@@ -12,6 +12,10 @@ typedef struct {
     float f[16];
 } v16;
 
+// Some lanes of a row, and the products of so many rows and columns that are summed together.
+typedef v16 vf;
+enum { VF_LANES = 16, VF_ROWS = 2, VF_COLUMNS = 2 };
+
 typedef struct {
     int8_t b[64];
 } b64;
@@ -124,6 +128,21 @@ INLINE v16 v16_fma(v16 a, v16 b, v16 c)
 {
     LANES c.f[i] = fma1(a.f[i], b.f[i], c.f[i]);
     return c;
+}
+
+INLINE vf vf_load(const float *p)
+{
+    return v16_load(p);
+}
+
+INLINE void vf_store(float *p, vf v)
+{
+    v16_store(p, v);
+}
+
+INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return v16_fma(a, b, c);
 }
 
 // Halves are added to halves: 16 -> 8 -> 4 -> 2 -> 1.
