@@ -80,6 +80,17 @@ void protect(heap &h, bool accessible)
             emu_die("mprotect of device memory failed");
 }
 
+// One allocation alone, for what the emulation itself does there.
+void protect(heap &h, const allocation &a, bool accessible)
+{
+    if (h.depth)
+        return;
+    if (h.key >= 0)
+        protect(h, accessible);
+    else if (mprotect(a.pages, a.n_page_bytes, accessible ? PROT_READ | PROT_WRITE : PROT_NONE))
+        emu_die("mprotect of device memory failed");
+}
+
 const allocation *find(const heap &h, const void *p)
 {
     auto it = h.device.upper_bound((uintptr_t)p);
@@ -157,9 +168,9 @@ cudaError_t emu_malloc(void **out, size_t n)
         emu_die("the emulation's address range is used up");
     allocation a = {h.base + h.used + RED_ZONE, n_page_bytes, n, true, device};
     h.used += RED_ZONE + n_page_bytes;
-    emu_device_enter();
     if (pkey_mprotect(a.pages, n_page_bytes, PROT_READ | PROT_WRITE, h.key) != 0)
         emu_die("no memory for %zu bytes of device memory", n);
+    protect(h, a, true);
     unsigned char *p = (unsigned char *)start_of(a);
     memset(a.pages, CANARY, n_page_bytes);
     memset(p, 0xFF, n);
@@ -169,7 +180,7 @@ cudaError_t emu_malloc(void **out, size_t n)
 #endif
     h.device[(uintptr_t)p] = a;
     h.n_in_use[device] += n;
-    emu_device_leave();
+    protect(h, a, false);
     *out = p;
     return cudaSuccess;
 }
@@ -185,10 +196,10 @@ cudaError_t cudaFree(void *p)
     if (it == h.device.end() || !it->second.live)
         emu_die("cudaFree of %p, which is not device memory or already freed", p);
     allocation &a = it->second;
-    emu_device_enter();
+    protect(h, a, true);
     check_canary(a);
     check_zones(h, a);
-    emu_device_leave();
+    protect(h, a, false);
     a.live = false;
     h.n_in_use[a.device] -= a.n;
     mprotect(a.pages, a.n_page_bytes, PROT_NONE);
@@ -272,9 +283,10 @@ void emu_red_zone(void *p, size_t n)
     ASAN_POISON_MEMORY_REGION(p, n);
 #else
     emu_guard g;
-    emu_device_enter();
+    const allocation &a = *find(the_heap(), p);
+    protect(the_heap(), a, true);
     memset(p, CANARY, n);
-    emu_device_leave();
+    protect(the_heap(), a, false);
     the_heap().zones[(uintptr_t)p] = n;
 #endif
 }

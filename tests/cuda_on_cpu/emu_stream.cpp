@@ -222,10 +222,20 @@ bool any_stream(const emu_stream &)
     return true;
 }
 
+bool any_runnable(void)
+{
+    for (const emu_stream *s : dev().streams)
+        if (runnable(*s))
+            return true;
+    return false;
+}
+
 // Until s is empty. Other streams run as far as needed, or by chance.
 void drain(emu_stream &s)
 {
     device &d = dev();
+    if (s.queue.empty())
+        return;
     emu_device_enter();
     while (!s.queue.empty()) {
         bool others = d.seed != 0 && d.rng.below(4) == 0;
@@ -239,11 +249,9 @@ void drain(emu_stream &s)
 
 void drain_blocking(void)
 {
-    emu_device_enter();
     for (size_t i = 0; i < dev().streams.size(); i++)
         if (dev().streams[i]->blocking)
             drain(*dev().streams[i]);
-    emu_device_leave();
 }
 
 void pump(void)
@@ -251,9 +259,13 @@ void pump(void)
     device &d = dev();
     if (d.running || d.seed == 0 || d.raise || d.rng.below(2)) // the device lags behind
         return;
-    for (unsigned n = d.rng.below(4); n; n--)
-        if (!run_one(any_stream))
-            break;
+    unsigned n = d.rng.below(4);
+    if (n == 0 || !any_runnable())
+        return;
+    emu_device_enter(); // once for all
+    while (n && run_one(any_stream))
+        n--;
+    emu_device_leave();
 }
 
 cudaError_t submit(cudaStream_t stream, op o)
@@ -579,10 +591,8 @@ cudaError_t cudaDeviceSynchronize(void)
     guard g;
     if (dev().n_captures)
         return fail(cudaErrorStreamCaptureUnsupported);
-    emu_device_enter();
     for (size_t i = 0; i < dev().streams.size(); i++)
         drain(*dev().streams[i]);
-    emu_device_leave();
     return cudaSuccess;
 }
 
@@ -776,6 +786,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
     guard g;
     if (e->capture)
         return fail(cudaErrorStreamCaptureUnsupported);
+    if (e->reached == e->recorded)
+        return cudaSuccess;
     emu_device_enter();
     while (e->reached < e->recorded)
         if (!run_one(any_stream))
