@@ -98,7 +98,7 @@ void emu_shared_poison(const emu_shared_set &set);
 void emu_shared_save(const emu_shared_set &set, std::vector<unsigned char> &image);
 void emu_shared_restore(const emu_shared_set &set, const std::vector<unsigned char> &image);
 
-// Computes the results of a warp operation; args[lane] is NULL for lanes outside mask
+// Computes the results of a warp operation; args of lanes outside mask are not to be looked at
 // (emu_warp.cpp).
 void emu_warp_combine(emu_warp_kind kind, unsigned mask, emu_warp_args *const args[32]);
 

@@ -6,6 +6,7 @@
 // ended.
 #include "emu_internal.h"
 
+#include <new>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -62,14 +63,11 @@ struct context { // a stack that can be switched to
     void *fake_stack = nullptr;
 };
 
-struct fiber : emu_thread {
-    context ctx;
+struct alignas(64) fiber : emu_thread { // what every switch needs comes first
     emu_block *block;
     unsigned index; // in the block
     bool passed_gate;
-    int barrier_result;
-    const char *waiting_for;
-    emu_site site;
+    context ctx;
     std::vector<pending_copy> copies;
     unsigned n_groups; // committed cp.async groups
     std::vector<pending_product> products;
@@ -92,6 +90,10 @@ struct warp_state {
 
 enum pick_mode { PICK_FIRST, PICK_LAST, PICK_RANDOM };
 
+struct ready_lanes {
+    unsigned warp, mask;
+};
+
 } // namespace
 
 struct emu_block {
@@ -101,9 +103,9 @@ struct emu_block {
     unsigned n_threads = 0, n_done = 0;
     std::vector<fiber *> fibers; // as many as any block here ever had
     std::vector<warp_state> warps;
-    // Ready threads: a ring.
-    std::vector<fiber *> ring;
-    unsigned head = 0, n_ready = 0;
+    // Ready threads: a ring of lanes, none of them twice.
+    std::vector<ready_lanes> ring;
+    unsigned head = 0, n_ready = 0; // entries
     std::vector<fiber *> yielded, gated;
     bool left = false; // other blocks come first, although threads are ready
     bool allows_dependents = false;
@@ -111,9 +113,9 @@ struct emu_block {
     emu_rng rng = {};
     // The barrier.
     unsigned n_waiting = 0, n_true = 0;
+    int result = 0; // of the last one: read before anybody can come to the next
     emu_barrier_op op = EMU_BAR_SYNC;
     emu_site site = {};
-    std::vector<fiber *> waiting;
     // Bulk copies under way.
     std::vector<pending_bulk> bulk;
     bool late = false; // copies come as late as they may, and threads that arrive are held up
@@ -179,22 +181,57 @@ unsigned ring_at(const emu_block &b, unsigned i) // (a remainder would take as l
     return at < n ? at : at - n;
 }
 
-void make_ready(emu_block &b, fiber *f)
+void make_ready(emu_block &b, unsigned warp, unsigned mask)
 {
-    b.ring[ring_at(b, b.n_ready++)] = f;
+    b.ring[ring_at(b, b.n_ready++)] = {warp, mask};
 }
 
+void make_ready(emu_block &b, const fiber *f)
+{
+    make_ready(b, f->index / 32, 1u << f->index % 32);
+}
+
+// Every thread; nobody is ready.
+void make_all_ready(emu_block &b)
+{
+    b.head = 0;
+    for (unsigned w = 0; w < b.warps.size(); w++)
+        make_ready(b, w, b.warps[w].present);
+    if (b.mode == PICK_RANDOM)
+        for (unsigned i = b.n_ready; i > 1; i--)
+            std::swap(b.ring[i - 1], b.ring[b.rng.below(i)]);
+}
+
+// Which lane of mask is next.
+unsigned pick_lane(pick_mode mode, unsigned mask, uint64_t random)
+{
+    if (mode == PICK_FIRST)
+        return (unsigned)__builtin_ctz(mask);
+    if (mode == PICK_LAST)
+        return 31 - (unsigned)__builtin_clz(mask);
+    const unsigned turn = random % 32, turned = mask >> turn | mask << (32 - turn) % 32;
+    return ((unsigned)__builtin_ctz(turned) + turn) % 32;
+}
+
+// At random a warp runs on for some operations, in any order of its lanes, and then another: all
+// orders of all threads would be no more than that, and find no stack in the cache.
 fiber *pick(emu_block &b)
 {
     if (b.n_ready == 0)
         return nullptr;
-    if (b.mode == PICK_LAST)
-        return b.ring[ring_at(b, --b.n_ready)];
-    if (b.mode == PICK_RANDOM)
-        std::swap(b.ring[b.head], b.ring[ring_at(b, b.rng.below(b.n_ready))]);
-    fiber *f = b.ring[b.head];
-    b.head = ring_at(b, 1);
-    b.n_ready--;
+    const uint64_t random = b.mode == PICK_RANDOM ? b.rng.next() : 0;
+    const unsigned at = b.mode == PICK_FIRST ? b.head : ring_at(b, b.n_ready - 1);
+    if (b.mode == PICK_RANDOM && random >> 32 < (1u << 26))
+        std::swap(b.ring[at], b.ring[ring_at(b, b.rng.below(b.n_ready))]);
+    ready_lanes &r = b.ring[at];
+    const unsigned lane = pick_lane(b.mode, r.mask, random);
+    fiber *f = b.fibers[r.warp * 32 + lane];
+    r.mask &= ~(1u << lane);
+    if (r.mask == 0) {
+        b.n_ready--;
+        if (b.mode == PICK_FIRST)
+            b.head = ring_at(b, 1);
+    }
     return f;
 }
 
@@ -205,7 +242,6 @@ EMU_NO_ASAN void leave_block(fiber *f)
     f->block->left = true;
     emu_self = nullptr;
     switch_to(f->ctx, host_context);
-    emu_self = f;
 }
 
 // Lets another thread of the block run; returns when this one is chosen again.
@@ -214,9 +250,8 @@ EMU_NO_ASAN void leave(fiber *f)
     fiber *next = pick(*f->block);
     if (next == f)
         return;
-    emu_self = next;
+    emu_self = next; // (and whoever switches back says so)
     switch_to(f->ctx, next ? next->ctx : host_context);
-    emu_self = f;
 }
 
 // Lets all others of the block, then other blocks, go as far as they can.
@@ -270,18 +305,19 @@ EMU_NO_ASAN void fiber_main(void)
 
 EMU_NO_ASAN fiber *new_fiber(emu_block *b, unsigned index)
 {
-    fiber *f = new fiber();
-    f->block = b;
-    f->index = index;
     char *m = (char *)mmap(nullptr, PAGE + STACK_BYTES, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (m == MAP_FAILED || mprotect(m, PAGE, PROT_NONE) != 0)
         emu_die("no memory for the stack of thread %u", index);
+    // It lies above its stack, often on the same page. The tops are spread over cache sets.
+    char *top = m + PAGE + STACK_BYTES - index % 32 * 128 - (sizeof(fiber) + 63) / 64 * 64;
+    fiber *f = new (top) fiber();
+    f->block = b;
+    f->index = index;
     f->ctx.stack_bottom = m + PAGE;
-    f->ctx.stack_bytes = STACK_BYTES;
+    f->ctx.stack_bytes = (size_t)(top - m) - PAGE;
 #ifdef __x86_64__
-    // The stacks' tops are spread over cache sets; aligned as just after a call.
-    void **sp = (void **)(m + PAGE + STACK_BYTES - index % 32 * 128 - 8);
+    void **sp = (void **)(top - 8); // aligned as just after a call
     *--sp = (void *)fiber_main;
     for (int i = 0; i < 6; i++)
         *--sp = nullptr;
@@ -289,7 +325,7 @@ EMU_NO_ASAN fiber *new_fiber(emu_block *b, unsigned index)
 #else
     getcontext(&f->ctx.uc);
     f->ctx.uc.uc_stack.ss_sp = m + PAGE;
-    f->ctx.uc.uc_stack.ss_size = STACK_BYTES;
+    f->ctx.uc.uc_stack.ss_size = f->ctx.stack_bytes;
     makecontext(&f->ctx.uc, fiber_main, 0);
 #endif
     return f;
@@ -329,7 +365,6 @@ emu_block *start_block(emu_grid &g)
     b->head = b->n_ready = 0;
     b->yielded.clear();
     b->gated.clear();
-    b->waiting.clear();
     b->bulk.clear();
     b->mbar_unpublished = b->allows_dependents = false;
     while (b->fibers.size() < b->n_threads)
@@ -350,8 +385,8 @@ emu_block *start_block(emu_grid &g)
         f->may_multiply = false;
         f->copies.clear();
         f->products.clear();
-        make_ready(*b, f);
     }
+    make_all_ready(*b);
     // A heap block of its own, so that the address sanitizer sees an access past its end.
     b->smem = nullptr;
     if (g.smem) {
@@ -566,21 +601,16 @@ int emu_barrier(emu_barrier_op op, int predicate, emu_site site)
     }
     b.n_waiting++;
     b.n_true += predicate != 0;
-    b.waiting.push_back(f);
     if (b.n_waiting == b.n_threads) {
-        int r = op == EMU_BAR_COUNT ? (int)b.n_true
-                : op == EMU_BAR_AND ? b.n_true == b.n_threads
-                                    : b.n_true != 0;
-        for (fiber *w : b.waiting) {
-            w->barrier_result = r;
-            make_ready(b, w);
-        }
-        b.waiting.clear();
+        b.result = op == EMU_BAR_COUNT ? (int)b.n_true
+                   : op == EMU_BAR_AND ? b.n_true == b.n_threads
+                                       : b.n_true != 0;
+        make_all_ready(b);
         b.n_waiting = 0;
         b.grid->n_events++;
     }
     leave(f);
-    return f->barrier_result;
+    return b.result;
 }
 
 void emu_warp(unsigned mask, emu_warp_kind kind, emu_warp_args *args, emu_site site)
@@ -590,7 +620,7 @@ void emu_warp(unsigned mask, emu_warp_kind kind, emu_warp_args *args, emu_site s
     fiber *f = self();
     emu_block &b = *f->block;
     warp_state &w = b.warps[f->index / 32];
-    unsigned lane = f->index % 32, bit = 1u << lane, base = f->index - lane;
+    unsigned lane = f->index % 32, bit = 1u << lane;
     if (!(mask & bit))
         emu_fail("%s:%d: the mask %08x does not name the calling lane %u", site.file, site.line,
                  mask, lane);
@@ -614,14 +644,10 @@ void emu_warp(unsigned mask, emu_warp_kind kind, emu_warp_args *args, emu_site s
     g->arrived |= bit;
     w.args[lane] = args;
     if (g->arrived == mask) {
-        emu_warp_args *a[32] = {};
-        for (unsigned m = mask; m; m &= m - 1) {
-            unsigned l = (unsigned)__builtin_ctz(m);
-            a[l] = w.args[l];
-            make_ready(b, b.fibers[base + l]);
-        }
-        *g = w.group[--w.n_groups];
-        emu_warp_combine(kind, mask, a);
+        make_ready(b, f->index / 32, mask);
+        if (g != &w.group[--w.n_groups])
+            *g = w.group[w.n_groups];
+        emu_warp_combine(kind, mask, w.args);
         b.grid->n_events++;
     }
     leave(f);

@@ -29,7 +29,7 @@ int shuffle_source(emu_warp_kind kind, int lane, const emu_warp_args &a)
 void shuffle(emu_warp_kind kind, unsigned mask, emu_warp_args *const args[32])
 {
     for (int lane = 0; lane < 32; lane++) {
-        if (!args[lane])
+        if (!(mask >> lane & 1))
             continue;
         int w = args[lane]->width;
         if (w < 1 || w > 32 || (w & (w - 1)))
