@@ -19,11 +19,23 @@ def dequantize(data, qtype):
     return (d * (2 * q - 1 if bits == 1 else q - 1)).reshape(len(data), -1)
 
 
+class Reader(gguf.GGUFReader):
+    """With the file as an ordinary array: each of the many slices of a np.memmap takes several times as long."""
+
+    @property
+    def data(self):
+        return self.bytes
+
+    @data.setter
+    def data(self, mapped):
+        self.bytes = np.asarray(mapped)
+
+
 class File:
     """Everything from the file, in float64. forward() of a model appends to the keys and values of the tokens before."""
 
     def __init__(self, path):
-        r = gguf.GGUFReader(path)
+        r = Reader(path)
         self.w = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64) for t in r.tensors}
         self.meta = {k: f.contents() for k, f in r.fields.items() if not k.startswith("tokenizer.")}
         self.arch = self.meta["general.architecture"]

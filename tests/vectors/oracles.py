@@ -5,10 +5,11 @@ import json
 import random
 import re
 
-import gguf
 import sentencepiece
 import tokenizers as hf
 from sentencepiece import sentencepiece_model_pb2
+
+from numpy_model import Reader
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -92,7 +93,7 @@ def random_strings(seed, n, more=()):
 
 def vocabulary(path):
     """get(key): what the file has as tokenizer.ggml.KEY, or None."""
-    f = gguf.GGUFReader(path).fields
+    f = Reader(path).fields
     return lambda key: f["tokenizer.ggml." + key].contents() if "tokenizer.ggml." + key in f else None
 
 
