@@ -1,6 +1,5 @@
 #include "base/signals.h"
 
-#include <signal.h>
 #include <stddef.h>
 
 #include "base/mapped.h"
@@ -8,6 +7,7 @@
 // A handler can only reach static storage.
 static struct cancel cancel;
 static volatile sig_atomic_t caught;
+static void (*leave)(int sig);
 
 void signals_die(int sig)
 {
@@ -20,11 +20,26 @@ void signals_die(int sig)
     sigprocmask(SIG_UNBLOCK, &one, NULL); // in a handler the signal waits until here
 }
 
-static void on_signal(int sig)
+void signals_let_leave(void (*f)(int sig))
 {
-    if (caught)
+    leave = f;
+}
+
+bool signals_leave_by(int sig, const siginfo_t *info)
+{
+    if (!leave || info->si_code != SI_TKILL)
+        return false;
+    leave(sig);
+    return true;
+}
+
+static void on_signal(int sig, siginfo_t *info, void *context)
+{
+    (void)context;
+    if (caught && !signals_leave_by(sig, info))
         signals_die(sig);
-    caught = sig;
+    if (!caught)
+        caught = sig;
     cancel_ask(&cancel);
 }
 
@@ -38,7 +53,8 @@ static void on_bus(int sig, siginfo_t *info, void *context)
 struct cancel *signals_begin(void)
 {
     static const int handled[] = {SIGINT, SIGTERM};
-    struct sigaction sa = {.sa_handler = on_signal}, before; // no SA_RESTART: reads must return
+    // no SA_RESTART: reads must return
+    struct sigaction sa = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO}, before;
     for (size_t i = 0; i < sizeof handled / sizeof *handled; i++)
         sigaddset(&sa.sa_mask, handled[i]);
     for (size_t i = 0; i < sizeof handled / sizeof *handled; i++)

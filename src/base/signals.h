@@ -4,6 +4,9 @@
 #ifndef HOKKU_BASE_SIGNALS_H
 #define HOKKU_BASE_SIGNALS_H
 
+#include <signal.h>
+#include <stdbool.h>
+
 #include "base/cancel.h"
 
 // Takes over SIGINT and SIGTERM, unless the parent ignores them. Blocking calls return with EINTR.
@@ -11,6 +14,14 @@
 struct cancel *signals_begin(void);
 int signals_caught(void); // SIGINT or SIGTERM: the first that came; 0: none
 int signals_forget(void); // the same; the next that comes is the first again
+
+// For a process that does the work of others, which hand signals on to its thread (pthread_kill):
+// the second one that comes so does not kill. leave(sig) has whoever sent it die; the work is
+// unseen from there on, and ends as the first one asked. For the life of the process; safe in a
+// handler.
+void signals_let_leave(void (*leave)(int sig));
+// In a handler: whether a second signal has done that; else the process is to die.
+bool signals_leave_by(int sig, const siginfo_t *info);
 
 // Ends the process by sig, as if it had never been handled: whoever waits for it can tell.
 // Safe in a handler.

@@ -87,6 +87,16 @@ static void die_by(int sig)
     signals_die(sig);
 }
 
+// Asked again, before the first time was heard.
+static void insist(int sig, const siginfo_t *info)
+{
+    restore_modes();
+    T.mode = TERMINAL_COOKED;
+    if (!signals_leave_by(sig, info))
+        die_by(sig);
+    T.death = T.death ? T.death : sig;
+}
+
 static void wake(void)
 {
     ssize_t ignored = write(T.pipe[1], "", 1);
@@ -104,15 +114,16 @@ static void on_signal(int sig, siginfo_t *info, void *context)
     switch (sig) {
     case SIGINT:
         if (T.interrupt && !T.reading)
-            die_by(sig);
+            insist(sig, info);
         T.interrupt = 1;
         cancel_ask(T.cancel);
         break;
     case SIGTERM:
     case SIGHUP:
         if (T.death)
-            die_by(sig);
-        T.death = sig;
+            insist(sig, info);
+        else
+            T.death = sig;
         cancel_ask(T.cancel);
         break;
     case SIGTSTP:

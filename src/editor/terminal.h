@@ -34,7 +34,8 @@ bool terminal_begin(int fd, int fd_out, bool ansi, struct cancel *cancel);
 void terminal_end(void);
 void terminal_set_mode(enum terminal_mode mode);
 // Who is to hear Ctrl-C. While a line is read: its reader, by terminal_events. Else the work, by
-// the flag; a second one before terminal_events has heard of the first kills.
+// the flag; a second one before terminal_events has heard of the first kills, or leaves as
+// signals_leave has it: then terminal_death has come, too.
 void terminal_set_reading(bool on);
 
 // A descriptor that becomes readable when a signal came; terminal_events clears it and says which.

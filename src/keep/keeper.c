@@ -167,6 +167,13 @@ static void die(int sig)
     keep_send(H.caller, &m, NULL, 0);
 }
 
+// The call is over for whoever waits for it. (That it is gone is heard as ever.)
+static void let_go(int sig)
+{
+    out_redirect(H.nothing);
+    die(sig);
+}
+
 static int run_editor(const char *path)
 {
     struct keep_message m = {.word = KEEP_EDIT};
@@ -571,6 +578,7 @@ static bool settle(struct keeper *k, int argc, char **argv)
     H.nothing = k->nothing;
     H.cancel = signals_begin();
     terminal_held_by(&caller_holds);
+    signals_let_leave(let_go);
     k->bell[0] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     k->bell[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     H.bell = k->bell[0];

@@ -1,4 +1,5 @@
 """--keep: a chat on a terminal is done by the process that has the model, and whoever sits there cannot tell."""
+import contextlib
 import os
 import pathlib
 import re
@@ -14,6 +15,7 @@ import session_format
 from conftest import HOKKU, ROOT, wait_until
 from terminal import Terminal
 from test_keep import FOR_EVER, SAMPLED, gone, keep  # noqa: F401 (fixture)
+from test_places import shim  # noqa: F401 (fixture)
 from test_repl import ESCAPES
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -190,6 +192,30 @@ def test_a_signal_to_the_call_ends_the_chat_which_is_saved(keep, chat, sig, answ
     os.kill(c.call(), sig)
     assert c.ended() == -sig and saved(keep, 1)
     assert keep.kept(*SAMPLED, "hi")[1] == c.pid
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_second_signal_that_nobody_hears_ends_the_call_at_once_and_the_model_stays(keep, chat, shim, tmp_path, sig, leaves):  # noqa: F811
+    """A save that waits for the disk hears nothing: in the chat, where it waits for another one, and behind it."""
+    held, env = tmp_path / "held", {"LD_PRELOAD": shim, "TEST_DISK_HELD": str(tmp_path / "held")}
+    c = chat(*CHAT, "-n", 5, command=UNDER, env=env)
+    c.say("Who are you?")
+    held.touch()
+    c.p.send("/save a\r\x04" if leaves else "/save a\r/save b\r")
+    call = c.call()
+    for _ in range(100):
+        if not c.p.expect([r"code (\d+)", pexpect.TIMEOUT], timeout=0.2):
+            break
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(call, sig)  # (signals that come together are one)
+    assert int(c.p.match[1]) == 128 + sig and termios.tcgetattr(c.p.child_fd) == c.modes
+    [it] = [m for m in keep.models() if m["pid"] == c.pid]
+    assert it["busy"]
+    held.unlink()
+    wait_until(lambda: idle(keep))
+    assert describe(pathlib.Path(keep.env["XDG_STATE_HOME"]) / "hokku/sessions/a.session")["turns"] == 1
+    assert [m["pid"] for m in keep.models()] == [c.pid]
 
 
 def test_ctrl_backslash_ends_it(keep, chat):
