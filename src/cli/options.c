@@ -175,9 +175,9 @@ static bool set_value(struct options *o, const struct option_def *d, const char 
     long long i = 0;
     if (d->kind == OPT_I32 || d->kind == OPT_I64 || d->kind == OPT_U32) {
         i = strtoll(value, &end, 10);
-        if (end == value || *end || errno)
+        if (end == value || *end)
             return bad_value(d, value, "a whole number", err);
-        if (!check_range(d, (double)i, value, err))
+        if (!check_range(d, (double)i, value, err)) // what is too large for i is its largest value
             return false;
     }
     switch (d->kind) {
@@ -220,6 +220,8 @@ static bool set_value(struct options *o, const struct option_def *d, const char 
         *(int32_t *)target = (int32_t)i;
         break;
     case OPT_I64:
+        if (errno)
+            return bad_value(d, value, "a number of at most 64 bits", err);
         *(int64_t *)target = i;
         break;
     case OPT_U32:
@@ -237,12 +239,14 @@ static bool set_value(struct options *o, const struct option_def *d, const char 
     case OPT_F32: {
         const double x = strtod(value, &end);
         const float f = (float)x;
-        if (end == value || *end || !isfinite(f))
+        if (end == value || *end)
             return bad_value(d, value, "a number", err);
         if (f == 0 && (x != 0 || errno)) // it would mean something else
             return bad_value(d, value, "0, or a number that is not so near to it", err);
         if (!check_range(d, (double)f, value, err))
             return false;
+        if (!isfinite(f))
+            return bad_value(d, value, "a number of at most 32 bits", err);
         *(float *)target = f;
         break;
     }
