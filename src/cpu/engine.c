@@ -350,7 +350,7 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
                                    enum cpu_isa isa, struct error *err)
 {
     struct engine_plan plan;
-    cpu_plan(m, p, memory_available(), &plan);
+    cpu_plan(m, p, memory_available(cpu_n_threads(p) - 1), &plan);
     if (!plan.fits) {
         cpu_plan_error(&plan, p, err);
         return NULL;

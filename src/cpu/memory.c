@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 void *memory_map(size_t n_bytes)
@@ -68,11 +69,38 @@ static void limit_by_group(const char *dir, const char *limit_name, const char *
         *available = left;
 }
 
-uint64_t memory_available(void)
+// What the process's own limits leave. The model's file is address space, too, but its bytes are
+// counted by whoever asks.
+static void limit_by_process(int n_threads, uint64_t *available)
+{
+    enum { OTHER = 16 << 20, STACK = 8 << 20 }; // OTHER: what a conversation takes beside an engine
+    static const char *const of_space[] = {"VmData:", "VmStk:", "VmExe:", "VmLib:"};
+    const struct {
+        __rlimit_resource_t what;
+        size_t n; // of of_space that it counts
+    } limits[] = {{RLIMIT_AS, sizeof of_space / sizeof *of_space}, {RLIMIT_DATA, 1}};
+    struct rlimit stack, l;
+    if (getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur == RLIM_INFINITY)
+        stack.rlim_cur = STACK; // as glibc has it, nearly
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        if (getrlimit(limits[i].what, &l) != 0 || l.rlim_cur == RLIM_INFINITY)
+            continue;
+        uint64_t used = OTHER + (uint64_t)n_threads * stack.rlim_cur, kb;
+        for (size_t k = 0; k < limits[i].n; k++)
+            if (file_number("/proc/self/status", of_space[k], &kb))
+                used += kb * 1024;
+        const uint64_t left = l.rlim_cur > used ? l.rlim_cur - used : 0;
+        if (left < *available)
+            *available = left;
+    }
+}
+
+uint64_t memory_available(int n_threads)
 {
     uint64_t available = UINT64_MAX, kb;
     if (file_number("/proc/meminfo", "MemAvailable:", &kb))
         available = kb * 1024;
+    limit_by_process(n_threads, &available);
     FILE *f = fopen("/proc/self/cgroup", "re");
     if (!f)
         return available;

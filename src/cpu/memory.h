@@ -6,8 +6,9 @@
 #include <stdint.h>
 
 // Bytes that this process can still take without swapping: the system's estimate, or less where a
-// control group limits it; UINT64_MAX when unknown.
-uint64_t memory_available(void);
+// control group, or a limit of its own (ulimit -v, -d), leaves less beside n_threads that are still
+// to begin; UINT64_MAX when unknown. What is mapped of files counts as available.
+uint64_t memory_available(int n_threads);
 uint64_t memory_total(void);
 
 // Zeroed, page-aligned, in huge pages where the system has them; NULL when refused.

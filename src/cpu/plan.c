@@ -357,6 +357,6 @@ bool cpu_engine_plan(const struct model *m, const struct engine_params *p, struc
                      struct error *err)
 {
     (void)err;
-    cpu_plan(m, p, memory_available(), plan);
+    cpu_plan(m, p, memory_available(cpu_n_threads(p) - 1), plan);
     return true;
 }

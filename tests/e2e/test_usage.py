@@ -2,10 +2,15 @@
 import json
 import os
 import re
+import resource
 import subprocess
+import sys
 
 import pytest
-from conftest import HOKKU, model
+from conftest import HOKKU, ROOT, model
+
+sys.path.insert(0, str(ROOT / "tests"))
+import make_gguf  # noqa: E402
 
 PLAIN = ["-no-cnv", "--temp", "0"]
 
@@ -73,6 +78,23 @@ def test_the_plan_is_json_where_json_is_asked_for(hokku, stories):
         assert [plan[k] for k in ("weights", "kv", "scratch", "other")] == [int(n) for n in said.groups()]
         most = re.search(rb"own: (\d+) tokens, with -ctk q8_0 -ctv q8_0: (\d+)", text.stdout)
         assert [plan["n_ctx_max"], plan["n_ctx_max_q8_0"]] == [int(n) for n in most.groups()]
+
+
+@pytest.mark.parametrize("limit", [resource.RLIMIT_AS, resource.RLIMIT_DATA])
+def test_without_a_size_the_context_is_what_a_limit_of_the_process_leaves(hokku, tmp_path, limit):
+    kvs, tensors = make_gguf.model(layers=2, embd=256, heads=4, ff=256, ctx=1 << 20)
+    make_gguf.write(tmp_path / "long.gguf", kvs, tensors)
+    args = ["-m", tmp_path / "long.gguf", "-t", 2, "--device", "cpu"]
+
+    def limited(*more):
+        return hokku(*args, *more, preexec_fn=lambda: resource.setrlimit(limit, (400 << 20, 400 << 20)))
+
+    plan = json.loads(limited("--dry-run", "--json").stdout)
+    assert plan["fits"] and 1 << 15 < plan["n_ctx"] < 1 << 20 and plan["available"] < 400 << 20
+    r = limited("-v", "-n", 2, "hi")
+    assert r.returncode == 0 and 1 << 15 < int(re.search(rb"context (\d+)", r.stderr)[1]) < 1 << 20, r
+    r = limited("-c", 1 << 20, "hi")
+    assert r.returncode == 4 and b"would fit" in r.stderr, r
 
 
 @pytest.mark.parametrize("args", [["-p", "a", "-p", "b"], ["-f", "a", "--file", "b"], ["--file=a", "-f=b"]])
