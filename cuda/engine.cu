@@ -104,8 +104,10 @@ extern "C" bool cuda_engine_plan(const struct model *m, const struct engine_para
                                  struct engine_plan *plan, struct error *err)
 {
     struct device d;
-    return cuda_device_select(p->device_index, &d, err) && check_shape(m, &d, err) &&
-           make_plan(m, p, &d, plan);
+    if (!cuda_device_select(p->device_index, &d, err) || !check_shape(m, &d, err))
+        return false;
+    d.free -= p->set_aside < d.free ? p->set_aside : d.free;
+    return make_plan(m, p, &d, plan);
 }
 
 // ---- evaluation

@@ -248,16 +248,25 @@ bool open_plan(const struct program *p, const struct opened *m, struct buf *out,
     if (!d.backend->plan(m->model, &params, &plan, err) ||
         (drafts && !draft_plan(p, m, &d, &params, &plan, &draft, err)))
         return false;
-    const bool alone = plan.fits;
-    if (drafts)
-        plan.fits = alone && plan_bytes(&plan) + plan_bytes(&draft) <= plan.available;
+    const struct engine_plan alone = plan;
+    if (drafts) { // which is opened first
+        params.set_aside = plan_bytes(&draft);
+        if (!d.backend->plan(m->model, &params, &plan, err))
+            return false;
+        plan.available = alone.available;
+    }
     if (!(p->opt->json ? plan_json(&plan, drafts ? &draft : NULL, out)
                        : plan_text(m->model, &plan, out) && (!drafts || draft_text(&draft, out))))
         return error_oom(err, "the plan", out->len);
-    if (alone && !plan.fits)
+    if (alone.fits && !plan.fits)
         return error_set(err, ERR_MEMORY,
                          "the plan does not fit beside the draft model: try a smaller -c, or no "
                          "--model-draft");
+    if (!plan.fits && plan.n_ctx_max == 0)
+        return error_set(err, ERR_MEMORY,
+                         "the plan does not fit, whatever the context: try %s-b 64, or a smaller "
+                         "model",
+                         plan.n_ctx_max_q8 > 0 ? "-ctk q8_0 -ctv q8_0, " : "");
     return plan.fits ||
            error_set(err, ERR_MEMORY, "the plan does not fit: try -c %u", plan.n_ctx_max);
 }

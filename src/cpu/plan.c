@@ -357,6 +357,7 @@ bool cpu_engine_plan(const struct model *m, const struct engine_params *p, struc
                      struct error *err)
 {
     (void)err;
-    cpu_plan(m, p, memory_available(cpu_n_threads(p) - 1), plan);
+    const uint64_t free = memory_available(cpu_n_threads(p) - 1);
+    cpu_plan(m, p, free > p->set_aside ? free - p->set_aside : 0, plan);
     return true;
 }

@@ -32,8 +32,9 @@ struct engine_params {
     // always. CUDA engine: slower; not with latent attention (ERR_USAGE).
     bool exact;
     enum kv_type type_k, type_v;
-    int n_threads;    // CPU engine; 0 = all available
-    int device_index; // CUDA engine
+    int n_threads;      // CPU engine; 0 = all available
+    int device_index;   // CUDA engine
+    uint64_t set_aside; // of a plan alone: bytes that somebody else takes before
     // Called during open while weights are loaded (bytes); may be NULL.
     void (*progress)(void *user, uint64_t done, uint64_t total);
     void *progress_user;

@@ -3,6 +3,7 @@ import json
 
 import pytest
 from conftest import OWN, ROOT, model
+from test_places import shim  # noqa: F401 (fixture)
 from test_repl import chat  # noqa: F401
 
 COARSE, BUILTIN = OWN / "drafts/coarse.gguf", ROOT / "builtin/hokku-builtin.gguf"
@@ -131,6 +132,26 @@ def test_a_draft_model_is_named_wherever_options_are(hokku, home):
     # Where it is of no use the configuration may name one.
     assert hokku("--lines", "-n", 5, input="hi\n").returncode == 0
     assert b"draft model " + str(COARSE).encode() in hokku("-v", "-n", 3, "hi").stderr
+
+
+def test_a_plan_beside_a_draft_model_takes_the_context_that_it_leaves(hokku, tmp_path, shim):  # noqa: F811
+    memory, took = tmp_path / "meminfo", ("weights", "kv", "scratch", "other")
+    whole = json.loads(hokku("--dry-run", "--json").stdout)
+    need = sum(whole[k] for k in took)
+
+    def plan(n_bytes, *args):
+        memory.write_text(f"MemAvailable: {n_bytes // 1024} kB\n")
+        return hokku("--dry-run", *args, env={"LD_PRELOAD": shim, "TEST_MEMINFO": str(memory)})
+
+    room = 2 * need - whole["kv"] // 2
+    r = json.loads(plan(room, "--json", "-md", COARSE, "-c", 0).stdout)
+    assert r["fits"] and 256 <= r["n_ctx"] == r["n_ctx_max"] < whole["n_ctx"] == r["draft"]["n_ctx"], r
+    assert sum(r[k] + r["draft"][k] for k in took) <= r["available"] == room // 1024 * 1024
+    larger = plan(room, "-md", COARSE, "-c", whole["n_ctx"])
+    assert larger.returncode == 4 and b"does not fit beside the draft model" in larger.stderr
+    assert plan(2 * need + 1024, "-md", COARSE).returncode == 0
+    none = plan(need // 2)
+    assert none.returncode == 4 and b"whatever the context" in none.stderr and b"-c 0" not in none.stderr, none
 
 
 def test_where_no_draft_model_is_used_none_is_taken(hokku, home):

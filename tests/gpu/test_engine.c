@@ -342,6 +342,10 @@ static void what_does_not_fit_is_refused_and_changes_nothing(void **state)
         assert_true(cuda_engine_plan(f.m, &big, &plan, &err));
         assert_true(plan.fits && plan.weights > 0 && plan.kv > 0 && plan.scratch > 0);
         assert_true(plan.n_ctx_max_q8 >= plan.n_ctx_max);
+        big.set_aside = plan.available;
+        assert_true(cuda_engine_plan(f.m, &big, &plan, &err));
+        assert_true(!plan.fits && plan.n_ctx_max == 0);
+        big.set_aside = 0;
 #ifdef HOKKU_CUDA_ON_CPU // where nobody else takes memory
         // the largest context that fits does fit, and 64 tokens more do not
         const uint32_t trained = f.m->hp.n_ctx_train;
