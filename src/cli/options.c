@@ -108,7 +108,7 @@ static const char *nearest_tool(const char *name)
     unsigned best_distance = 3;
     for (int t = 1; t < N_TOOLS; t++) {
         unsigned distance = edit_distance(name, tools[t].name);
-        if (distance > 0 && distance < best_distance) {
+        if (distance < best_distance) {
             best_distance = distance;
             best = tools[t].name;
         }
@@ -737,9 +737,10 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
                              o->args.items[0], other);
         if (tool)
             return error_set(err, ERR_USAGE,
-                             "unknown tool \"%.40s\", did you mean hokku %s? (A prompt of several "
-                             "words needs quotes.)",
-                             o->args.items[0], tool);
+                             strcmp(tool, o->args.items[0]) == 0
+                                 ? "%.40s is a tool, which stands first: hokku %s%s"
+                                 : "unknown tool \"%.40s\", did you mean hokku %s?%s",
+                             o->args.items[0], tool, " (A prompt of several words needs quotes.)");
         if (o->args.n > 1)
             return error_set(err, ERR_USAGE,
                              "%zu prompts given (\"%.40s\", \"%.40s\"...): expected one; quote it",

@@ -225,7 +225,7 @@ bool hub_spec_parse(const char *text, struct hub_spec *s, struct error *err)
             text = url.data;
         error_set(err, ERR_USAGE,
                   "found \"%s\", expected USER/REPO or USER/REPO:QUANT, as in "
-                  "Qwen/Qwen2.5-0.5B-Instruct-GGUF:q4_k_m",
+                  "Qwen/Qwen2.5-0.5B-Instruct-GGUF:q4_k_m, or an https:// address",
                   format_text(shown, sizeof shown, text, strlen(text)));
         buf_release(&url);
         return false;

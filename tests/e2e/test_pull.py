@@ -497,7 +497,7 @@ def test_https_never_goes_down_to_http(hokku, hub):
 
 
 def test_plain_http_addresses_are_no_models(hokku, hub):
-    refused(hokku("pull", f"http://127.0.0.1:{hub.ports['cdn']}/cdn/x.gguf"), code=2)
+    refused(hokku("pull", f"http://127.0.0.1:{hub.ports['cdn']}/cdn/x.gguf"), "or an https:// address", code=2)
     refused(hokku("-m", f"http://127.0.0.1:{hub.ports['cdn']}/cdn/x.gguf", "hi"), code=3)
     assert not hub.seen()
 

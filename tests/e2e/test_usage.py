@@ -32,6 +32,7 @@ def test_values_may_be_joined_to_their_option(hokku, stories, args):
     (["--mirostat", "2"], b"--samplers"), (["--port", "80"], b"hokku serve --listen"), (["-cb"], b"-cb is not needed"),
     (["--numa", "isolate"], b"numactl"), (["--prompt-cache", "x"], b"did you mean --session;"), (["-sm", "none"], b"--device cuda:N"),
     (["-ub", "5"], b"did you mean --batch-size;"), (["-nc"], b"unknown option -nc; hokku --help"), (["--format", "json"], b"did you mean --json-schema;"),
+    (["-q", "inspect", "x.gguf"], b"inspect is a tool, which stands first: hokku inspect"),
     (["run", "llama3"], b'hokku has no "run": '), (["show", "x.gguf"], b"hokku inspect FILE"), (["rm", "x"], b"hokku models rm NAME"),
     (["two", "words"], b"2 prompts given"), ([""], b"no prompt: it is empty"), (["-Z"], b"unknown option -Z; hokku --help")])
 def test_what_others_have_is_answered_with_one_line(hokku, stories, args, says):
