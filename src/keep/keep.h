@@ -42,7 +42,7 @@ struct keep_said {
     int pid;
     bool busy, chats;    // with a call; which is a chat
     double seconds_left; // when nobody comes (any more)
-    uint64_t n_bytes;    // that the engine has
+    uint64_t n_bytes;    // that the engine has; 0: not known before its first call has ended
     const char *path, *device;
 };
 // Asks each keeper of the user.

@@ -80,10 +80,11 @@ static void add_kept(void *user, const struct keep_said *s)
     json_t *list = user;
     const char *slash = strrchr(s->path, '/');
     json_array_append_new(
-        list, json_pack("{s:o, s:o, s:{s:i, s:b, s:f, s:I, s:s}}", "name",
+        list, json_pack("{s:o, s:o, s:{s:i, s:b, s:f, s:o, s:s}}", "name",
                         json_text(slash ? slash + 1 : s->path, strlen(slash ? slash + 1 : s->path)),
                         "path", json_text(s->path, strlen(s->path)), "kept", "pid", s->pid, "busy",
-                        s->busy, "seconds_left", s->seconds_left, "bytes", (json_int_t)s->n_bytes,
+                        s->busy, "seconds_left", s->seconds_left, "bytes",
+                        s->n_bytes > 0 ? json_integer((json_int_t)s->n_bytes) : json_null(),
                         "device", s->device));
 }
 
@@ -92,7 +93,9 @@ static void add_kept_row(void *user, const struct keep_said *s)
     struct buf *out = user;
     char size[FORMAT_NUMBER];
     const long long minutes = (long long)(s->seconds_left / 60) + 1;
-    buf_printf(out, "%s  %s  ", s->path, format_bytes(size, s->n_bytes));
+    buf_printf(out, "%s  ", s->path);
+    if (s->n_bytes > 0)
+        buf_printf(out, "%s  ", format_bytes(size, s->n_bytes));
     if (s->busy)
         buf_printf(out, "%s (process %d)\n", s->chats ? "in a chat" : "answers", s->pid);
     else

@@ -619,6 +619,13 @@ def test_a_keeper_that_answers_does_not_hold_up_who_has_some_memory(keep, wide):
         assert p.poll() is None and [k["pid"] for k in keep.models()] == [pid]
 
 
+def test_before_the_first_answer_has_ended_no_size_is_told(keep):
+    with keep.started(*FOR_EVER) as (_, pid):
+        assert [(m["pid"], m["bytes"]) for m in keep.models()] == [(pid, None)]
+        said = keep.run("models").stdout.decode()
+        assert re.search(rf"\.gguf  answers \(process {pid}\)\n", said), said
+
+
 def test_models_lists_what_is_kept(keep):
     assert keep.models() == [] and b"kept" not in keep.run("models").stdout
     pid = keep.kept(*SAMPLED, "hi")[1]
