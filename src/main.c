@@ -66,8 +66,28 @@ static bool make_room(const struct program *p, bool busy_too)
     return n_ended > 0;
 }
 
+// One model alone cannot be named.
+static bool stop_stands_alone(const struct options *o, struct error *err)
+{
+    size_t n_rows;
+    const struct option_def *rows = options_table(&n_rows);
+    const char *beside = o->args.n > 0 ? o->args.items[0] : NULL;
+    for (size_t i = 0; i < n_rows; i++)
+        if (o->given[i] && rows[i].offset != offsetof(struct options, stop_keepers) &&
+            rows[i].offset != offsetof(struct options, quiet) &&
+            rows[i].offset != offsetof(struct options, verbose))
+            beside = rows[i].long_name;
+    return !beside ||
+           error_set(err, ERR_USAGE,
+                     "hokku serve --stop: found \"%.60s\" beside it, expected nothing: it "
+                     "lets go of all models that are kept",
+                     beside);
+}
+
 static bool stop_keeping(const struct program *p, struct error *err)
 {
+    if (!stop_stands_alone(p->opt, err))
+        return false;
     size_t n_ended, n = keep_dismiss(p->opt, true, p->cancel, &n_ended);
     if (!p->opt->quiet)
         out_say("hokku: %zu kept model%s let go", n_ended, n_ended == 1 ? "" : "s");

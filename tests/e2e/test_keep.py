@@ -338,7 +338,11 @@ def test_serve_stop_lets_go_of_what_is_kept(keep):
     r = keep.run("serve", "--stop")
     assert (r.returncode, r.stderr) == (0, b"hokku: 0 kept models let go\n")
     pid = keep.kept(*SAMPLED, "hi")[1]
-    r = keep.run("serve", "--stop")
+    for beside in (["-m", "other.gguf"], ["--listen", "127.0.0.1:0"], ["other.gguf"]):
+        r = keep.run("serve", "--stop", *beside)
+        assert r.returncode == 2 and f'found "{beside[0].replace("-m", "--model")}" beside it'.encode() in r.stderr, r
+    assert [m["pid"] for m in keep.models()] == [pid]
+    r = keep.run("serve", "--stop", env={"HOKKU_MODEL": "other.gguf"})
     assert (r.returncode, r.stderr, keep.sockets()) == (0, b"hokku: 1 kept model let go\n", [])
     wait_until(lambda: gone(pid))
 
