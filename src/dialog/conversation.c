@@ -515,6 +515,7 @@ void conversation_take_messages(struct conversation *c, struct conversation *fro
     c->has_system = from->has_system;
     c->first_kept = from->first_kept;
     c->system_merged = from->system_merged;
+    c->special = from->special;
     c->now = from->now;
     from->messages = NULL;
     from->n_messages = from->n_undone = from->cap = 0;

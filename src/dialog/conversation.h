@@ -62,6 +62,7 @@ struct conversation {
     bool has_system;
     size_t first_kept;           // messages before it (the system prompt excepted) are dropped
     bool system_merged;          // the template refuses system prompts: it leads the first message
+    bool special;                // without a template: names of control tokens mean these tokens
     const struct cancel *cancel; // ends rendering, tokenising, answering; NULL: nothing does
     size_t most_ids;             // a prompt of more is refused unsplit (ERR_CONTEXT); 0: none is
     uint8_t *dry_breakers;       // owned, see struct sampler_settings; NULL: not needed so far

@@ -401,7 +401,7 @@ static bool plain_prefix(struct conversation *c, const struct prefix_request *q,
                 ok = error_oom(err, "the prompt's text", m->text.len);
                 break;
             }
-            struct tokenize_options opt = {.bos = !any, .continuation = any};
+            struct tokenize_options opt = {.bos = !any, .continuation = any, .special = c->special};
             ok = split(c, buf_str(use), use->len, opt, out, err);
             any = true;
             if (q->head && m->role == ROLE_SYSTEM)

@@ -189,6 +189,7 @@ static bool read_parts(const char *path, int fd, struct session_parts *p, struct
         goto done;
     }
     fresh.system_merged = json_is_true(json_object_get(p->meta, "system_merged"));
+    fresh.special = json_is_true(json_object_get(p->meta, "special"));
     if (!check_timeline(path, &p->timeline, n_vocab, err) || !check_conversation(path, &fresh, err))
         goto done;
     if (accept && !accept(user, json_object_get(p->meta, "settings"), err)) {
@@ -451,6 +452,8 @@ static char *describe(const struct conversation *c, const json_t *settings, size
     json_object_set_new(j, "n_ctx", json_integer(e->n_ctx));
     json_object_set_new(j, "template_crc", json_integer(template_crc(c)));
     json_object_set_new(j, "plain", json_boolean(!c->tmpl));
+    if (c->special && !c->tmpl)
+        json_object_set_new(j, "special", json_true());
     json_object_set_new(j, "now", json_integer(c->now));
     json_object_set_new(j, "saved_at", json_integer((json_int_t)time(NULL)));
     json_object_set_new(j, "turns", json_integer((json_int_t)conversation_n_turns(c)));

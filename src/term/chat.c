@@ -123,6 +123,7 @@ static bool open_conversation(struct chat *c, const struct buf *template_text, s
                                 template_text->len ? buf_str(template_text) : NULL,
                                 template_text->len, (int64_t)time(NULL), err);
     c->conv.cancel = c->p->cancel;
+    c->conv.special = c->p->opt->special && template_text->len == 0;
     c->conv.session.draft = c->opened.draft.engine;
     return ok;
 }
@@ -390,6 +391,19 @@ static bool check_shape(const struct options *o, struct error *err)
     return true;
 }
 
+// In a chat no text of a message becomes a control token; and a session stays as it was begun.
+static bool check_special(const struct chat *c, struct error *err)
+{
+    if (!options_named(c->p->opt, "--special") || c->conv.special)
+        return true;
+    return c->conv.tmpl ? error_set(err, ERR_USAGE,
+                                    "--special is for -no-cnv: by the chat template no text of a "
+                                    "message is a control token")
+                        : error_set(err, ERR_USAGE,
+                                    "--special: the session was begun without it: leave it out, or "
+                                    "begin another session");
+}
+
 static bool run(struct chat *c, const char *version, int *death, struct error *err)
 {
     const struct program *p = c->p;
@@ -425,7 +439,7 @@ static bool run(struct chat *c, const char *version, int *death, struct error *e
     buf_release(&template_text);
     if (ok) {
         open_say_trained(c->p, &c->opened);
-        ok = resume(c, chat, err);
+        ok = resume(c, chat, err) && check_special(c, err);
     }
     if (!ok && chat)
         *death = terminal_death() ? terminal_death() : terminal_events().interrupt ? SIGINT : 0;

@@ -69,6 +69,32 @@ def test_what_belongs_to_another_option_is_not_ignored(hokku, stories, args, say
     assert hokku("-m", stories, "-n", 1, "Once", env=env).returncode == 0
 
 
+CHATML = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_without_a_template_special_names_are_control_tokens(hokku):
+    """What the template would write gives the answer that it gives; also as a line, and further on in a session, which says so."""
+    sampled = ["-s", 7, "--json", "-n", 20]
+    plain = [*sampled, "-no-cnv", "--special"]
+    told = lambda r: {k: v for k, v in json.loads(r.stdout).items() if k in ("tokens", "prompt_tokens")}
+    want = told(hokku(*sampled, "Who are you?"))
+    prompt = CHATML.format("Who are you?")
+    assert told(hokku(*plain, prompt)) == want != told(hokku(*sampled, "-no-cnv", prompt))
+    assert told(hokku(*plain, "--lines", input=json.dumps({"prompt": prompt}) + "\n")) == want
+    assert told(hokku(*plain, "--session", "raw", prompt)) == want
+    more = " <|im_end|>\n" + CHATML.format("And me?")  # (a blank: else a line break parts it from the answer)
+    both = told(hokku(*sampled, "-no-cnv", "--session", "raw", more))
+    n_more = told(hokku(*plain, more))["prompt_tokens"]
+    assert both["prompt_tokens"] == want["prompt_tokens"] + len(want["tokens"]) - 1 + n_more, (both, want, n_more)
+    assert b"all agree" in hokku("replay", "raw").stdout
+    r = hokku("--special", "Who are you?")
+    assert r.returncode == 2 and b"--special is for -no-cnv" in r.stderr
+    assert hokku("-n", 1, "Who are you?", env={"HOKKU_SPECIAL": "on"}).returncode == 0
+    assert hokku("-no-cnv", "-n", 1, "--session", "other", "Once").returncode == 0
+    r = hokku("-no-cnv", "--special", "-n", 1, "--session", "other", "more")
+    assert r.returncode == 2 and b"begun without it" in r.stderr
+
+
 def test_the_plan_is_json_where_json_is_asked_for(hokku, stories):
     for options, code in ((["-c", 256], 0), (["-c", 64, "-b", 1000000000], 4)):
         text = hokku("-m", stories, "--dry-run", *options)
