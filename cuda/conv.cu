@@ -23,11 +23,35 @@ static __global__ void __launch_bounds__(THREADS) short_conv_kernel(const struct
     r.y[(size_t)row * n + c] = r.in[(size_t)row * 3 * n + n + c] * sum;
 }
 
-// ---- launcher
+// Grid (ceil(n / THREADS), layers).
+static __global__ void __launch_bounds__(THREADS)
+    short_conv_advance_kernel(const struct short_conv_rows *layers)
+{
+    griddep_launch_dependents();
+    const struct short_conv_rows r = layers[blockIdx.y];
+    const struct state_span span = r.state.spans[0];
+    const uint32_t n = r.conv.n, c = blockIdx.x * THREADS + threadIdx.x;
+    griddep_wait();
+    keep_inputs(r.state, span, r.conv.n_taps, n, c, gridDim.x * THREADS,
+                [&](uint32_t i, uint32_t channel) {
+                    const float *in = r.in + (size_t)i * 3 * n + channel;
+                    return in[0] * in[2 * n];
+                });
+}
+
+// ---- launchers
 
 bool short_conv_launch(const struct queue *q, const struct short_conv_rows *c, uint32_t n,
                        struct error *err)
 {
     const dim3 grid(n, div_up(c->conv.n, (uint32_t)THREADS));
     return launch_kernel(err, launch_of(q, "short_conv", grid, THREADS), short_conv_kernel, *c);
+}
+
+bool short_conv_advance_launch(const struct queue *q, const struct short_conv_rows *layers,
+                               const struct short_conv *shape, uint32_t n_layer, struct error *err)
+{
+    const dim3 grid(div_up(shape->n, (uint32_t)THREADS), n_layer);
+    return launch_kernel(err, launch_of(q, "short_conv_advance", grid, THREADS),
+                         short_conv_advance_kernel, layers);
 }

@@ -70,18 +70,16 @@ static __device__ __forceinline__ void load_stage(const struct delta_rows &d, ui
     }
 }
 
-// Grid (ceil(n_state / SCAN_COLS), n_head, spans). Four lanes have a column of the head's matrix,
-// all keys of one value: fours of them by turns.
-template <int P>
-static __global__ void __launch_bounds__(SCAN_THREADS) delta_kernel(const struct delta_rows d)
+// A head's matrix goes through the rows of a span. Four lanes have a column of it, all keys of one
+// value: fours of them by turns. GIVES: what the rows give is wanted, too.
+template <int P, bool GIVES>
+static __device__ __forceinline__ void scan(const struct delta_rows &d,
+                                            const struct state_span &span, stage<P> &s)
 {
     constexpr int E = P / 4 / SCAN_LANES; // fours of a lane
-    __shared__ __align__(16) stage<P> s;
-    griddep_launch_dependents();
     const uint32_t n = d.delta.n_state, head = blockIdx.y;
     const uint32_t lane = threadIdx.x % SCAN_LANES, in_block = threadIdx.x / SCAN_LANES;
     const uint32_t c = blockIdx.x * SCAN_COLS + in_block;
-    const struct state_span span = d.state.spans[blockIdx.z];
     const size_t at = delta_inputs(&d.delta) + ((size_t)head * n + c) * n;
     float4 m[E] = {};
     if (c < n && span.from != NO_STATE)
@@ -108,8 +106,11 @@ static __global__ void __launch_bounds__(SCAN_THREADS) delta_kernel(const struct
 #pragma unroll
             for (int e = 0; e < E; e++) {
                 m[e] = fma4(k[SCAN_LANES * e], all4(news), m[e]);
-                sum = fma4(q[SCAN_LANES * e], m[e], sum);
+                if (GIVES)
+                    sum = fma4(q[SCAN_LANES * e], m[e], sum);
             }
+            if (!GIVES)
+                continue;
             const float y = of_column(sum);
             if (lane == 0 && c < n)
                 d.y[((size_t)(span.row0 + t0 + t) * d.delta.n_head + head) * n + c] = y;
@@ -117,6 +118,36 @@ static __global__ void __launch_bounds__(SCAN_THREADS) delta_kernel(const struct
     }
     if (c < n)
         store_column(d.state.base + span.to * d.state.stride + at, lane, n, m);
+}
+
+// Grid (ceil(n_state / SCAN_COLS), n_head, spans).
+template <int P>
+static __global__ void __launch_bounds__(SCAN_THREADS) delta_kernel(const struct delta_rows d)
+{
+    __shared__ __align__(16) stage<P> s;
+    griddep_launch_dependents();
+    scan<P, true>(d, d.state.spans[blockIdx.z], s);
+}
+
+// Grid (ceil(n_state / SCAN_COLS) + 1, n_head, layers): the last blocks have the inputs.
+template <int P>
+static __global__ void __launch_bounds__(SCAN_THREADS)
+    delta_advance_kernel(const struct delta_rows *layers)
+{
+    __shared__ __align__(16) stage<P> s;
+    griddep_launch_dependents();
+    const struct delta_rows d = layers[blockIdx.z];
+    const struct state_span span = d.state.spans[0];
+    if (blockIdx.x + 1 < gridDim.x) {
+        scan<P, false>(d, span, s);
+        return;
+    }
+    const uint32_t n_channel = (2 * d.delta.n_key_head + d.delta.n_head) * d.delta.n_state;
+    griddep_wait();
+    keep_inputs(d.state, span, d.delta.n_conv, n_channel, blockIdx.y * SCAN_THREADS + threadIdx.x,
+                gridDim.y * SCAN_THREADS, [&](uint32_t row, uint32_t channel) {
+                    return d.in[(size_t)row * n_channel + channel];
+                });
 }
 
 // Grid (rows, n_head), a thread for each number of a head.
@@ -167,4 +198,16 @@ bool delta_gate_launch(const struct queue *q, const struct delta_rows *d, uint32
 {
     return launch_kernel(err, launch_of(q, "delta_gate", dim3(n, d->delta.n_head), threads_of(d)),
                          delta_gate_kernel, *d);
+}
+
+bool delta_advance_launch(const struct queue *q, const struct delta_rows *layers,
+                          const struct delta *shape, uint32_t n_layer, struct error *err)
+{
+    const uint32_t n = shape->n_state;
+    const dim3 grid(div_up(n, (uint32_t)SCAN_COLS) + 1, shape->n_head, n_layer);
+    const struct launch l = launch_of(q, "delta_advance", grid, SCAN_THREADS);
+    return n <= 32    ? launch_kernel(err, l, delta_advance_kernel<32>, layers)
+           : n <= 64  ? launch_kernel(err, l, delta_advance_kernel<64>, layers)
+           : n <= 128 ? launch_kernel(err, l, delta_advance_kernel<128>, layers)
+                      : launch_kernel(err, l, delta_advance_kernel<256>, layers);
 }

@@ -321,6 +321,13 @@ static bool load_kernels(struct cuda_engine *e, struct error *err)
         if (graph)
             cudaGraphDestroy(graph);
     }
+    if (ok && e->base.n_states > 0) {
+        cudaGraph_t graph;
+        ok = cuda_capture(
+            e, &graph, [&] { return cuda_enqueue_advance(e, err); }, err);
+        if (graph)
+            cudaGraphDestroy(graph);
+    }
     return ok || error_prefix(err, "making ready for prompts (a smaller -c leaves more memory)");
 }
 
@@ -475,6 +482,13 @@ static bool engine_state_import(struct engine *base, uint32_t slot, const void *
            cuda_state_copy(self(base), slot, (float *)src, false, err);
 }
 
+static bool engine_state_advance(struct engine *base, const struct seq *s, size_t n,
+                                 struct error *err)
+{
+    return cuda_begin(self(base), err) &&
+           cuda_state_advance(self(base), s->state, s->next_states[0], (uint32_t)n, err);
+}
+
 static bool engine_kv_copy(struct engine *base, bool near, uint32_t from, uint32_t to, size_t n,
                            struct error *err)
 {
@@ -595,6 +609,7 @@ static const struct backend cuda_backend = {
     backend_state_bytes,
     engine_state_export,
     engine_state_import,
+    engine_state_advance,
     engine_kv_copy,
     cuda_measure,
     cuda_profile,
@@ -635,7 +650,7 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
     e->largest = model_largest(m);
     e->params = *p;
     e->n_seq = cuda_n_seq(p, m);
-    e->passes = e->n_seq > 1 || p->exact;
+    e->passes = cuda_has_passes(p, e->n_seq);
     e->base.n_states = cuda_n_states(m, e->n_seq);
     e->base.type_k = p->type_k;
     e->base.exact = p->exact;
@@ -653,14 +668,14 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
     e->cancel = p->cancel;
     if (!engine_init(&e->base, &e->core, &cuda_backend, e->n_seq, e->n_seq, err) ||
         !open_queue(e, &d, err) || !take_memory(e, m, err) || !cuda_parts_open(e, err) ||
-        !cuda_states_open(e, err) || !cuda_load(e, m, err) || !capture_step(e, false, err) ||
-        !capture_step(e, true, err) || !load_kernels(e, err) || !cuda_wait(e, err)) {
+        !cuda_states_open(e, err) || !cuda_state_advance_open(e, err) || !cuda_load(e, m, err) ||
+        !capture_step(e, false, err) || !capture_step(e, true, err) || !load_kernels(e, err) ||
+        !cuda_wait(e, err)) {
         engine_free_cuda(&e->base);
         return NULL;
     }
     e->core.alike = e->passes;
-    // Else several rows have other bits. A state does not go back by some tokens here.
-    e->core.max_drafts = p->exact && e->base.n_states == 0 ? ENGINE_MAX_DRAFTS : 0;
+    e->core.max_drafts = p->exact ? ENGINE_MAX_DRAFTS : 0; // else several rows have other bits
     size_t mem_free = 0, mem_total = 0;
     cudaMemGetInfo(&mem_free, &mem_total);
     e->base.mem_total = d.total;

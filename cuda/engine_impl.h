@@ -21,6 +21,7 @@ enum {
     LOGITS_ROWS = 8,     // rows of logits kept at a time
     EXPERT_PAIRS = 8192, // of a row and an expert of its, that are multiplied at a time
     SPANS_AHEAD = 8,     // steps that may be enqueued at a time, and more
+    DRAFT_ROWS = 1 + ENGINE_MAX_DRAFTS, // of a pass with drafts
 };
 
 // Operations of a share of a chunk's work: some milliseconds. A mark costs about as much as a
@@ -30,6 +31,14 @@ enum {
 #else
 #define PACE_OPERATIONS 1e12
 #endif
+
+// Of layers with a recurrent state, for some rows.
+struct state_scratch {
+    float *in;           // (rows, what conv_in, delta_qkv or ssm_in gives)
+    float *mixed;        // (rows, channels) see struct ssm_rows and delta_rows, as the next
+    float *z;            // (rows, n_head * n_state)
+    float *beta, *alpha; // (rows, 2 * n_head)
+};
 
 // The weights by enum layer_weight: the matrices in w, the vectors in v (NULL: absent).
 struct gpu_layer {
@@ -41,6 +50,8 @@ struct gpu_layer {
     float q_scale;     // see attention
     float gated_bound; // see act_f16
     size_t state_at;   // floats, in a slot of the recurrent states
+    // (DRAFT_ROWS) what its state can go on from again, see states.h; in NULL: nothing is kept.
+    struct state_scratch kept;
 };
 
 // What a block reads: rows of x, to be normed by whoever reads them unless norm is NULL.
@@ -121,12 +132,12 @@ struct latent_scratch {
     void *act32, *act_f32; // (n_head * n_batch, n_key or n_kv)
 };
 
-// Of layers with a recurrent state, for n_batch rows.
-struct state_scratch {
-    float *in;           // (n_batch, what conv_in, delta_qkv or ssm_in gives)
-    float *mixed;        // (n_batch, channels) see struct ssm_rows and delta_rows, as the next
-    float *z;            // (n_batch, n_head * n_state)
-    float *beta, *alpha; // (n_batch, 2 * n_head)
+// Of the layers that keep rows, what advances their states: of each kind so many, in device memory.
+struct state_advance {
+    struct delta_rows *delta;
+    struct short_conv_rows *conv;
+    struct ssm_rows *ssm;
+    uint32_t n_delta, n_conv, n_ssm;
 };
 
 // The recurrent states of sequences: n slots of engine/states.c, and one that is never read.
@@ -135,6 +146,7 @@ struct state_pool {
     size_t stride;            // floats
     uint32_t n;               // 0: the model has no states
     struct state_span *spans; // (1 + n_seq) of a pass of one sequence, then of each of several
+    struct state_advance advance;
 };
 
 struct device {
@@ -188,7 +200,7 @@ struct cuda_engine {
     struct scratch s;
     struct expert_scratch experts;
     struct latent_scratch latent;
-    struct state_scratch mixers;
+    struct state_scratch mixers; // for n_batch rows
     struct state_pool states;
     struct state_span *host_spans; // (SPANS_AHEAD + n_seq) pinned: by turns, then of several parts
     uint64_t n_spans;              // used of the first
@@ -197,15 +209,15 @@ struct cuda_engine {
     uint64_t kv_version;           // seq.version of it
     struct gpu_sampler sampler;
     uint32_t n_seq;            // sequences in one pass
-    bool passes;               // one sequence is evaluated in passes, too: n_seq > 1, or exact
+    bool passes;               // cuda_has_passes
     struct sampler_rows rows;  // where passes: picks of several sequences
     uint32_t *host_tables;     // (2, n_seq, kv_blocks(n_ctx)) pinned: what both hold after slot 0
     uint64_t *table_versions;  // (n_seq)
     struct seq_row *host_rows; // (n_batch) pinned
     uint32_t *host_picks;      // (cuda_n_picks) pinned
-    const struct cuda_pass *pass;                  // under way; NULL: of one sequence
-    struct pass_graph pass_graphs[1 + GRAPH_ROWS]; // by rows
-    bool no_pass_graphs;                           // there was no memory for one
+    const struct cuda_pass *pass;                     // under way; NULL: of one sequence
+    struct pass_graph pass_graphs[2][1 + GRAPH_ROWS]; // [1]: with drafts; by rows
+    bool no_pass_graphs;                              // there was no memory for one
     // One decoded token: forward, head, sampler; [1] where the sampler's blocks wait for each
     // other.
     cudaGraphExec_t graph[2];
@@ -272,6 +284,12 @@ static inline bool cuda_has_latent(const struct model *m)
         if (m->layers[i].latent.n_kv > 0)
             return true;
     return false;
+}
+
+// Whether one sequence is evaluated in passes, too.
+static inline bool cuda_has_passes(const struct engine_params *p, uint32_t n_seq)
+{
+    return n_seq > 1 || p->exact;
 }
 
 // The sequences that a pass takes.
@@ -490,6 +508,15 @@ void cuda_place_mixers(struct cuda_engine *e, const struct model *m);
 // does.
 bool cuda_recur(struct cuda_engine *e, const struct gpu_layer *l, struct input in, uint32_t n,
                 struct error *err);
+// What a slot of these layers' states was to which the pass last enqueued, of at most DRAFT_ROWS
+// rows of one sequence, has gone on through all of them: through the first n from slot `from`, to
+// slot `to`. Only where drafts are taken.
+bool cuda_state_advance(struct cuda_engine *e, uint32_t from, uint32_t to, uint32_t n,
+                        struct error *err);
+// Fills e->states.advance, once everything is placed.
+bool cuda_state_advance_open(struct cuda_engine *e, struct error *err);
+// The launches of cuda_state_advance.
+bool cuda_enqueue_advance(struct cuda_engine *e, struct error *err);
 // What reads the norm of its input, as cuda_queue takes it.
 const char *cuda_recurrent_group(const struct gpu_layer *l);
 

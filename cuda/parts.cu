@@ -29,8 +29,9 @@ void cuda_parts_close(struct cuda_engine *e)
     cudaFreeHost(e->host_picks);
     sampler_rows_close(&e->rows);
     for (uint32_t n = 0; n <= GRAPH_ROWS; n++)
-        if (e->pass_graphs[n].exec)
-            cudaGraphExecDestroy(e->pass_graphs[n].exec);
+        for (int drafts = 0; drafts < 2; drafts++)
+            if (e->pass_graphs[drafts][n].exec)
+                cudaGraphExecDestroy(e->pass_graphs[drafts][n].exec);
     free(e->table_versions);
 }
 
@@ -239,7 +240,7 @@ static bool launch_graph(struct cuda_engine *e, struct cuda_pass *pass, bool *do
                          struct error *err)
 {
     enum { FIRST_ROOM = 256 };
-    struct pass_graph *g = &e->pass_graphs[pass->n_row];
+    struct pass_graph *g = &e->pass_graphs[pass->drafts][pass->n_row];
     *done = false;
     if (g->n_seen == 0 || pass->furthest > g->furthest) {
         g->furthest = FIRST_ROOM - 1;
@@ -383,8 +384,8 @@ bool cuda_eval_parts(struct engine *base, struct engine_part *given, size_t n_pa
     ok = ok && (done || cuda_forward_many(e, pass.n_row, err));
     e->paced = false;
     struct engine_part after[1 + ENGINE_MAX_DRAFTS];
-    ok = ok && (pass.drafts ? pick_drafts(e, parts[0], after, done, err)
-                            : pick_all(e, picks, n_pick, done, err));
+    ok = ok && (pass.drafts && parts[0]->pick ? pick_drafts(e, parts[0], after, done, err)
+                                              : pick_all(e, picks, n_pick, done, err));
     e->pass = NULL;
     // Also after a failure: nothing may still be running when the sequences are used again.
     struct error mine = {};

@@ -284,7 +284,7 @@ void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint
     if (e.base.n_batch > n_ctx)
         e.base.n_batch = n_ctx;
     e.n_seq = cuda_n_seq(p, m);
-    e.passes = e.n_seq > 1 || p->exact;
+    e.passes = cuda_has_passes(p, e.n_seq);
     cuda_place(&e, m);
     *out = {};
     out->weights = e.weights.used;

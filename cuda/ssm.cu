@@ -59,19 +59,16 @@ static __device__ __forceinline__ void load_stage(const struct ssm_rows &s, uint
     }
 }
 
-// Grid (ceil(width of a head / SCAN_COLS), n_head, spans). Four lanes have what the state keeps of
-// one channel: fours of it by turns. (A block is enough for a multiprocessor, says 1: else the
-// compiler keeps room for more, and spills.)
-template <int P>
-static __global__ void __launch_bounds__(SCAN_THREADS, 1) ssm_kernel(const struct ssm_rows s)
+// A head's state goes through the rows of a span. Four lanes have what it keeps of one channel:
+// fours of it by turns. GIVES: what the rows give is wanted, too.
+template <int P, bool GIVES>
+static __device__ __forceinline__ void scan(const struct ssm_rows &s, const struct state_span &span,
+                                            ssm_stage<P> &stage)
 {
     constexpr int E = P / 4 / SCAN_LANES; // fours of a lane
-    __shared__ __align__(16) ssm_stage<P> stage;
-    griddep_launch_dependents();
     const uint32_t n = s.ssm.n_state, head = blockIdx.y, width = s.ssm.n_inner / s.ssm.n_head;
     const uint32_t lane = threadIdx.x % SCAN_LANES, in_block = threadIdx.x / SCAN_LANES;
     const uint32_t k = blockIdx.x * SCAN_COLS + in_block;
-    const struct state_span span = s.state.spans[blockIdx.z];
     const size_t at = ssm_inputs(&s.ssm) + ((size_t)head * width + k) * n;
     const float direct = s.d[head];
     float4 m[E] = {};
@@ -94,8 +91,11 @@ static __global__ void __launch_bounds__(SCAN_THREADS, 1) ssm_kernel(const struc
 #pragma unroll
             for (int e = 0; e < E; e++) {
                 m[e] = fma4(b[SCAN_LANES * e], news, times(stage.decay[t], m[e]));
-                sum = fma4(c[SCAN_LANES * e], m[e], sum); // S^T c
+                if (GIVES)
+                    sum = fma4(c[SCAN_LANES * e], m[e], sum); // S^T c
             }
+            if (!GIVES)
+                continue;
             const float y = fmaf(direct, x, of_column(sum));
             if (lane == 0 && k < width)
                 s.y[(size_t)(span.row0 + t0 + t) * s.ssm.n_inner + head * width + k] = y;
@@ -103,6 +103,37 @@ static __global__ void __launch_bounds__(SCAN_THREADS, 1) ssm_kernel(const struc
     }
     if (k < width)
         store_column(s.state.base + span.to * s.state.stride + at, lane, n, m);
+}
+
+// Grid (ceil(width of a head / SCAN_COLS), n_head, spans). (A block is enough for a multiprocessor,
+// says 1: else the compiler keeps room for more, and spills.)
+template <int P>
+static __global__ void __launch_bounds__(SCAN_THREADS, 1) ssm_kernel(const struct ssm_rows s)
+{
+    __shared__ __align__(16) ssm_stage<P> stage;
+    griddep_launch_dependents();
+    scan<P, true>(s, s.state.spans[blockIdx.z], stage);
+}
+
+// Grid (ceil(width of a head / SCAN_COLS) + 1, n_head, layers): the last blocks have the inputs.
+template <int P>
+static __global__ void __launch_bounds__(SCAN_THREADS, 1)
+    ssm_advance_kernel(const struct ssm_rows *layers)
+{
+    __shared__ __align__(16) ssm_stage<P> stage;
+    griddep_launch_dependents();
+    const struct ssm_rows s = layers[blockIdx.z];
+    const struct state_span span = s.state.spans[0];
+    if (blockIdx.x + 1 < gridDim.x) {
+        scan<P, false>(s, span, stage);
+        return;
+    }
+    griddep_wait();
+    keep_inputs(s.state, span, s.ssm.n_conv, ssm_channels(&s.ssm),
+                blockIdx.y * SCAN_THREADS + threadIdx.x, gridDim.y * SCAN_THREADS,
+                [&](uint32_t row, uint32_t channel) {
+                    return s.in[(size_t)row * s.ld + s.ssm.n_inner + channel];
+                });
 }
 
 // Grid (rows, n_group). y silu(z), the channels of a group normed where there are weights for that.
@@ -150,4 +181,16 @@ bool ssm_gate_launch(const struct queue *q, const struct ssm_rows *s, uint32_t n
 {
     return launch_kernel(err, launch_of(q, "ssm_gate", dim3(n, s->ssm.n_group), GATE_THREADS),
                          ssm_gate_kernel, *s);
+}
+
+bool ssm_advance_launch(const struct queue *q, const struct ssm_rows *layers,
+                        const struct ssm *shape, uint32_t n_layer, struct error *err)
+{
+    const uint32_t n = shape->n_state, width = shape->n_inner / shape->n_head;
+    const dim3 grid(div_up(width, (uint32_t)SCAN_COLS) + 1, shape->n_head, n_layer);
+    const struct launch l = launch_of(q, "ssm_advance", grid, SCAN_THREADS);
+    return n <= 32    ? launch_kernel(err, l, ssm_advance_kernel<32>, layers)
+           : n <= 64  ? launch_kernel(err, l, ssm_advance_kernel<64>, layers)
+           : n <= 128 ? launch_kernel(err, l, ssm_advance_kernel<128>, layers)
+                      : launch_kernel(err, l, ssm_advance_kernel<256>, layers);
 }

@@ -112,7 +112,8 @@ struct state_slots cuda_state_slots(const struct cuda_engine *e, const struct gp
     s.base = e->states.base + l->state_at;
     s.stride = e->states.stride;
     s.spans = e->states.spans + (e->pass ? 1 : 0);
-    s.n_span = e->pass ? e->pass->n_single + e->pass->n_chunk : 1;
+    // The rows of a pass with drafts follow each other in one sequence, others have one each.
+    s.n_span = e->pass && !e->pass->drafts ? e->pass->n_single + e->pass->n_chunk : 1;
     s.rows = e->pass ? e->s.rows : NULL;
     return s;
 }

@@ -5,6 +5,11 @@
 // pass goes on from one slot of each of its sequences and writes another, so that whoever shares
 // the first still finds it. No launch of a pass writes what an earlier one of it has read: the
 // kernels read states, and where they are, before their predecessors have ended.
+//
+// Back by some rows: a state of megabytes a layer is not copied behind each row of a pass that may
+// be taken back. The inputs of its rows are kept, kilobytes a row, and where not all rows stay the
+// state before the pass goes on again through those that do (the launchers `advance`): with the
+// same operations, to the same bits.
 #ifndef HOKKU_CUDA_STATES_H
 #define HOKKU_CUDA_STATES_H
 
@@ -74,6 +79,11 @@ struct short_conv_rows {
 };
 bool short_conv_launch(const struct queue *q, const struct short_conv_rows *c, uint32_t n,
                        struct error *err);
+// Here and below: of n_layer layers at once, (n_layer) in device memory and of one shape, the state
+// alone goes on through the first rows of what is still in their buffers, as span 0 of each says
+// (state.rows NULL).
+bool short_conv_advance_launch(const struct queue *q, const struct short_conv_rows *layers,
+                               const struct short_conv *shape, uint32_t n_layer, struct error *err);
 
 // ---- delta.cu
 
@@ -100,6 +110,8 @@ bool delta_conv_launch(const struct queue *q, const struct delta_rows *d, uint32
 bool delta_launch(const struct queue *q, const struct delta_rows *d, struct error *err);
 bool delta_gate_launch(const struct queue *q, const struct delta_rows *d, uint32_t n,
                        struct error *err);
+bool delta_advance_launch(const struct queue *q, const struct delta_rows *layers,
+                          const struct delta *shape, uint32_t n_layer, struct error *err);
 
 // ---- ssm.cu
 
@@ -122,5 +134,7 @@ bool ssm_conv_launch(const struct queue *q, const struct ssm_rows *s, uint32_t n
 bool ssm_launch(const struct queue *q, const struct ssm_rows *s, struct error *err);
 bool ssm_gate_launch(const struct queue *q, const struct ssm_rows *s, uint32_t n,
                      struct error *err);
+bool ssm_advance_launch(const struct queue *q, const struct ssm_rows *layers,
+                        const struct ssm *shape, uint32_t n_layer, struct error *err);
 
 #endif

@@ -148,6 +148,9 @@ struct backend {
     size_t (*state_bytes)(const struct engine *e);
     bool (*state_export)(struct engine *e, uint32_t slot, void *dst, struct error *err);
     bool (*state_import)(struct engine *e, uint32_t slot, const void *src, struct error *err);
+    // The state that the first n rows of the last pass lead to from s->state, to s->next_states[0]:
+    // a pass with drafts, from that state and of s alone. NULL: they are evaluated again.
+    bool (*state_advance)(struct engine *e, const struct seq *s, size_t n, struct error *err);
     // The first n positions of block `from` to block `to`: of near layers, where these have blocks
     // of their own, or of all that have not.
     bool (*kv_copy)(struct engine *e, bool near, uint32_t from, uint32_t to, size_t n,

@@ -673,12 +673,14 @@ static bool keep_drafts(struct seq *s, size_t len, size_t n, uint32_t held,
 {
     const struct work plain = {.seq = s, .n = 1, .n_pick = 1};
     bool ok = true;
-    if (s->n_past > len + n)
+    if (s->n_past > len + n) {
         states_return(s, len - 1, held);
-    else
+        ok = room_advance_state(s, n + 1, err);
+    } else {
         states_let_go(s, held);
+    }
     go_back(s, len + n, len + n);
-    if (s->n_past < s->ids.len) {
+    if (ok && s->n_past < s->ids.len) {
         s->engine->core->parts[0] = (struct engine_part){.seq = s, .n_drafts = n};
         ok = eval_parts(s->engine, &plain, 1, cancel, err);
     }

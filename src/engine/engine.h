@@ -161,9 +161,9 @@ enum { ENGINE_RUN_AHEAD = 2 };
 
 // Guesses that work may bring.
 enum { ENGINE_MAX_DRAFTS = 7 };
-// Whether any ever are: not on every device, nor with recurrent states on each. (Recurrent states
-// cannot go back by some tokens: behind drafts that do not stay, those that do are evaluated
-// again.)
+// Whether any ever are: not on every device. (Recurrent states cannot go back by some tokens:
+// behind drafts that do not stay, the state before goes on again through those that do, which the
+// CPU engine evaluates again for that.)
 bool engine_takes_drafts(const struct engine *e);
 // How many of them are looked at in s's next work: 0 while picks are not waited for, fewer where
 // room ends.

@@ -62,6 +62,17 @@ bool room_take_states(struct seq *s, size_t n, struct error *err)
     return true;
 }
 
+bool room_advance_state(struct seq *s, size_t n, struct error *err)
+{
+    const struct backend *b = s->engine->core->backend;
+    if (s->engine->n_states == 0 || !b->state_advance)
+        return true;
+    if (!room_take_states(s, 1, err) || !b->state_advance(s->engine, s, n, err))
+        return false;
+    states_advance(s, n);
+    return true;
+}
+
 // The block that s is in the midst of becomes its own.
 static bool own_block(struct seq *s, bool near, struct error *err)
 {

@@ -210,6 +210,130 @@ static void drafts_change_no_bit_of_an_answer(void **state)
     assert_true(n_steps > 0 && n_more > 0);
 }
 
+// The newest state, of a model that has any.
+static unsigned char *newest_state(struct seq *s, size_t *n)
+{
+    struct error err = {0};
+    size_t pos = 0;
+    *n = engine_state_bytes(seq_engine(s));
+    unsigned char *state = malloc(*n + 1);
+    assert_non_null(state);
+    if (*n > 0) {
+        assert_int_equal(seq_states(s, &pos, 1), 1);
+        assert_int_equal(pos, seq_n_past(s));
+        if (!seq_export_state(s, pos, state, &err))
+            fail_msg("%s", err.text);
+    }
+    return state;
+}
+
+static struct backend counted;
+static bool (*eval_counted)(struct engine *e, struct engine_part *parts, size_t n_parts,
+                            const struct cancel *cancel, struct error *err);
+static size_t n_passes;
+
+static bool count_pass(struct engine *e, struct engine_part *parts, size_t n_parts,
+                       const struct cancel *cancel, struct error *err)
+{
+    n_passes++;
+    return eval_counted(e, parts, n_parts, cancel, err);
+}
+
+static void count_passes(struct engine *e)
+{
+    counted = *e->core->backend;
+    eval_counted = counted.eval_parts;
+    counted.eval_parts = count_pass;
+    e->core->backend = &counted;
+    n_passes = 0;
+}
+
+// Three sequences of one engine: one has drafts, the others have their tokens in passes of both.
+// After each step all bits of the state are those of a sequence that had no drafts and no company;
+// and a GPU made one pass, whatever became of the drafts.
+static void drafts_between_passes_of_others_leave_the_same_state(void **state)
+{
+    (void)state;
+    enum { N = 30 };
+    struct engine *e = open_for(3, 3 * N_CTX, 64), *alone = open_for(1, N_CTX, 64);
+    struct seq *s = open_seq(e), *others[2] = {open_seq(e), open_seq(e)}, *plain = open_seq(alone);
+    struct decoded got[1 + ENGINE_MAX_DRAFTS], want[N + 1], aside[2];
+    const struct way w = {"beside others", settings(0.8f), false};
+    struct error err = {0};
+    uint64_t ticket;
+    size_t n_back = 0;
+    const struct backend *backend = e->core->backend;
+    for (int i = 0; i < 2; i++) {
+        const struct work first = {.seq = others[i], .ids = prompt + i, .n = 9, .n_pick = 1};
+        pick(others[i], &first, aside);
+    }
+    struct work work = {.seq = plain, .ids = prompt, .n = N_PROMPT, .n_pick = 1};
+    set_sampling(plain, &w, NULL, NULL);
+    for (size_t i = 0; i <= N; i++) {
+        pick(plain, &work, &want[i]);
+        work = (struct work){.seq = plain, .n = 1, .n_pick = 1};
+    }
+    seq_trim(plain, 0);
+    work = (struct work){.seq = plain, .ids = prompt, .n = N_PROMPT, .n_pick = 1};
+    pick(plain, &work, &want[0]);
+    work.seq = s;
+    set_sampling(s, &w, NULL, NULL);
+    pick(s, &work, got);
+    assert_same(&w, 0, got, want);
+    for (size_t at = 1, step = 0; at + ENGINE_MAX_DRAFTS < N; step++) {
+        int32_t drafts[ENGINE_MAX_DRAFTS];
+        // Mostly as many rows as the others have together: passes of both kinds become graphs.
+        const size_t n = step % 3 == 2 ? 1 + below(ENGINE_MAX_DRAFTS) : 1, right = step % 3;
+        for (size_t i = 0; i < n; i++)
+            drafts[i] = (want[at + i].id + (i >= right)) % (int32_t)model->hp.n_vocab;
+        work = (struct work){.seq = s, .n = 1, .n_pick = 1, .drafts = drafts, .n_drafts = n};
+        count_passes(e);
+        pick(s, &work, got);
+        e->core->backend = backend;
+        assert_int_equal(n_passes, 1 + (n > right && e->n_states > 0 && !on_cuda));
+        size_t n_more = 0;
+        while (n_more < n && got[1 + n_more].id >= 0)
+            n_more++;
+        assert_int_equal(n_more, right < n ? right : n);
+        n_back += n_more < n;
+        for (size_t i = 0; i <= n_more; i++, at++) {
+            assert_same(&w, at, &got[i], &want[at]);
+            work = (struct work){.seq = plain, .n = 1, .n_pick = 1};
+            pick(plain, &work, &aside[0]);
+            assert_int_equal(aside[0].id, want[at].id);
+        }
+        size_t n_bytes;
+        unsigned char *a = newest_state(s, &n_bytes), *b = newest_state(plain, &n_bytes);
+        assert_int_equal(seq_n_past(s), seq_n_past(plain));
+        assert_memory_equal(a, b, n_bytes);
+        free(a);
+        free(b);
+        const struct work both[2] = {{.seq = others[0], .n = 1, .n_pick = 1},
+                                     {.seq = others[1], .n = 1, .n_pick = 1}};
+        if (!engine_submit(e, both, 2, NULL, &ticket, &err) ||
+            !engine_wait(e, ticket, NULL, aside, &err))
+            fail_msg("%s", err.text);
+    }
+    assert_true(n_back > 0);
+    // Their drafts left alone the states of others, too.
+    for (int i = 0; i < 2; i++) {
+        struct seq *fresh = open_seq(alone);
+        struct decoded d[2];
+        const int32_t last = seq_ids(others[i])[seq_len(others[i]) - 1];
+        seq_trim(plain, 0);
+        go_on(fresh, seq_ids(others[i]), seq_len(others[i]), &d[0]);
+        seq_trim(others[i], seq_len(others[i]) - 1);
+        go_on(others[i], &last, 1, &d[1]);
+        assert_alike(&d[0], &d[1]);
+        seq_free(fresh);
+        seq_free(others[i]);
+    }
+    seq_free(s);
+    seq_free(plain);
+    engine_free(e);
+    engine_free(alone);
+}
+
 // Layers with a window have given up what is behind it, and more with each row.
 static void drafts_behind_a_long_text_change_nothing(void **state)
 {
@@ -378,6 +502,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(drafts_change_no_bit_of_an_answer),
         cmocka_unit_test(drafts_that_nobody_can_check_are_left_out_or_refused),
+        cmocka_unit_test(drafts_between_passes_of_others_leave_the_same_state),
         // on the CPU alone, where a long text and other weights cost little
         cmocka_unit_test(drafts_behind_a_long_text_change_nothing),
         cmocka_unit_test(what_fails_beside_drafts_fails_as_without),

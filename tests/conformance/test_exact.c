@@ -10,20 +10,29 @@ enum { N_PROMPT = 45, N_ANSWER = 24, N_ALL = N_PROMPT + N_ANSWER, N_CTX = 512 };
 
 static int32_t text[N_ALL + 1]; // the prompt, and what was sampled after it
 static struct decoded at_end;
-static unsigned char *kept; // the keys and values of the first N_ALL tokens
-static size_t n_kept;
+static unsigned char *kept; // the keys and values of the first N_ALL tokens, and their state
+static size_t n_kv, n_kept;
+
+// To bytes (n_kept), of s with N_ALL evaluated tokens.
+static void export_all(struct seq *s, unsigned char *bytes)
+{
+    struct error err = {0};
+    size_t pos = 0;
+    assert_int_equal(seq_n_past(s), N_ALL);
+    if (n_kept > n_kv)
+        assert_int_equal(seq_states(s, &pos, 1), 1);
+    if (!seq_export(s, 0, N_ALL, bytes, &err) ||
+        (n_kept > n_kv && !seq_export_state(s, N_ALL, bytes + n_kv, &err)))
+        fail_msg("%s", err.text);
+}
 
 static void check(struct seq *s, const struct decoded *d)
 {
-    struct error err = {0};
     assert_int_equal(d->id, text[N_ALL]);
     assert_alike(d, &at_end);
-    if (seq_engine(s)->n_states > 0)
-        return;
     unsigned char *bytes = malloc(n_kept);
     assert_non_null(bytes);
-    if (!seq_export(s, 0, N_ALL, bytes, &err))
-        fail_msg("%s", err.text);
+    export_all(s, bytes);
     assert_memory_equal(bytes, kept, n_kept);
     free(bytes);
 }
@@ -35,7 +44,6 @@ static int sample_it(void **state)
     struct engine *e = open_for(1, N_CTX, 64);
     struct seq *s = open_seq(e);
     struct decoded d;
-    struct error err = {0};
     struct work w = {.seq = s, .ids = text, .n = N_PROMPT, .n_pick = 1};
     random_ids(text, N_PROMPT);
     for (size_t i = N_PROMPT; i <= N_ALL; i++) {
@@ -44,11 +52,11 @@ static int sample_it(void **state)
         w = (struct work){.seq = s, .n = 1, .n_pick = 1};
     }
     at_end = d;
-    n_kept = engine_kv_bytes(e, 0, N_ALL);
-    kept = malloc(n_kept + 1);
+    n_kv = engine_kv_bytes(e, 0, N_ALL);
+    n_kept = n_kv + engine_state_bytes(e);
+    kept = malloc(n_kept);
     assert_non_null(kept);
-    if (e->n_states == 0 && !seq_export(s, 0, N_ALL, kept, &err))
-        fail_msg("%s", err.text);
+    export_all(s, kept);
     seq_free(s);
     engine_free(e);
     return 0;
@@ -175,6 +183,33 @@ static void what_was_taken_back_and_given_again_has_the_same_bits(void **state)
     engine_free(e);
 }
 
+// Of each number of drafts some are right, and all.
+static void drafts_leave_the_same_bits(void **state)
+{
+    (void)state;
+    struct engine *e = open_for(1, N_CTX, 64);
+    struct seq *s = open_seq(e);
+    struct decoded d[1 + ENGINE_MAX_DRAFTS];
+    struct work w = {.seq = s, .ids = text, .n = N_PROMPT, .n_pick = 1};
+    pick(s, &w, d);
+    size_t last = 0, step = 0;
+    for (size_t at = N_PROMPT + 1; at <= N_ALL; step++) {
+        int32_t drafts[ENGINE_MAX_DRAFTS];
+        size_t n = 1 + step * 3 % ENGINE_MAX_DRAFTS;
+        n = n < N_ALL - at ? n : N_ALL - at;
+        for (size_t i = 0; i < n; i++)
+            drafts[i] = (text[at + i] + (i > step % 4)) % (int32_t)model->hp.n_vocab;
+        w = (struct work){.seq = s, .n = 1, .n_pick = 1, .drafts = drafts, .n_drafts = n};
+        pick(s, &w, d);
+        for (last = 0; last <= n && d[last].id >= 0; last++)
+            assert_int_equal(d[last].id, text[at++]);
+        assert_int_equal(last, n < step % 4 + 1 ? 1 + n : step % 4 + 2);
+    }
+    check(s, &d[last - 1]);
+    seq_free(s);
+    engine_free(e);
+}
+
 int main(int argc, char **argv)
 {
     char path[1024];
@@ -194,6 +229,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_conversation_has_the_same_bits),
         cmocka_unit_test(any_company_leaves_the_same_bits),
         cmocka_unit_test(what_was_taken_back_and_given_again_has_the_same_bits),
+        cmocka_unit_test(drafts_leave_the_same_bits),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const int failed = cmocka_run_group_tests(tests, sample_it, forget_it);

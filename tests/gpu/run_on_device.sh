@@ -46,7 +46,7 @@ test_() {
     for t in falcon-h1 mamba2; do # beside Qwen3.5
         run "sequences_of_states-$t" 400 "$build/tests/gpu/test_sequences_of_states" cuda "$t" &
     done
-    for t in qwen3vl gemma3 mixtral; do
+    for t in qwen3vl gemma3 mixtral qwen35 mamba2 falcon-h1 lfm2; do # the last four: with states
         run "drafts-$t" 400 "$build/tests/gpu/test_drafts" "$t" cuda &
     done
     for t in gemma3 gpt-oss qwen35 gemma4 olmo2; do

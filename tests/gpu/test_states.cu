@@ -34,6 +34,26 @@ static struct state_slots slots_of(device_array<float> &states, size_t at, size_
     return s;
 }
 
+// The states of these rows go on through the first rows of `again` alone, each as a layer of its
+// own.
+template <typename T, typename S>
+static void advance(const T &of, const S &shape, const std::vector<struct state_span> &again,
+                    bool (*launch)(const struct queue *, const T *, const S *, uint32_t,
+                                   struct error *))
+{
+    const device_array<struct state_span> spans(again);
+    std::vector<T> layers;
+    for (size_t i = 0; i < again.size(); i++) {
+        layers.push_back(of);
+        layers[i].state.spans = spans.p + i;
+        layers[i].state.rows = nullptr;
+    }
+    const device_array<T> table(layers);
+    if (!layers.empty())
+        must(launch(&Q, table.p, &shape, (uint32_t)layers.size(), &ERR));
+    must(CHECK_CUDA(cudaStreamSynchronize(Q.stream), &ERR));
+}
+
 static bool near(double got, double want, double size)
 {
     return fabs(got - want) <= 2e-5 * (size + fabs(want));
@@ -71,7 +91,8 @@ struct inputs {
 
 static std::vector<float> convolve(const struct short_conv &conv, const std::vector<float> &w,
                                    const std::vector<float> &in, const struct test_pass &pass,
-                                   device_array<float> &states, size_t stride)
+                                   device_array<float> &states, size_t stride,
+                                   const std::vector<struct state_span> &again = {})
 {
     const uint32_t n = (uint32_t)pass.rows.size();
     device_array<float> dw(w), din(in), y((size_t)n * conv.n);
@@ -84,6 +105,7 @@ static std::vector<float> convolve(const struct short_conv &conv, const std::vec
     c.in = din.p;
     c.y = y.p;
     must(short_conv_launch(&Q, &c, n, &ERR));
+    advance(c, conv, again, short_conv_advance_launch);
     return y.get();
 }
 
@@ -105,8 +127,10 @@ static void short_convolutions_agree(void)
         const std::vector<float> y = convolve(conv, w, in, pass, states, stride);
         const std::vector<float> after = states.get();
         for (const struct state_span &span : pass.spans) {
-            struct inputs x = {
-                span.from == NO_STATE ? nullptr : &before[span.from * stride + 3], {}, conv.n, kept};
+            struct inputs x = {span.from == NO_STATE ? nullptr : &before[span.from * stride + 3],
+                               {},
+                               conv.n,
+                               kept};
             const float *row = &in[(size_t)span.row0 * 3 * conv.n];
             for (uint32_t i = 0; i < span.n; i++, row += 3 * conv.n)
                 for (uint32_t c = 0; c < conv.n; c++)
@@ -169,7 +193,8 @@ struct net_rows {
 
 // Rows [row0, row0 + those of the pass).
 static std::vector<float> run(const net &net, const net_rows &all, size_t row0,
-                              const struct test_pass &pass, device_array<float> &states)
+                              const struct test_pass &pass, device_array<float> &states,
+                              const std::vector<struct state_span> &again = {})
 {
     const uint32_t n = (uint32_t)pass.rows.size(), width = net.paired ? 2 : 1;
     auto part = [&](const std::vector<float> &v, size_t ld) {
@@ -199,6 +224,7 @@ static std::vector<float> run(const net &net, const net_rows &all, size_t row0,
     must(delta_conv_launch(&Q, &d, n, &ERR));
     must(delta_launch(&Q, &d, &ERR));
     must(delta_gate_launch(&Q, &d, n, &ERR));
+    advance(d, d.delta, again, delta_advance_launch);
     return y.get();
 }
 
@@ -346,7 +372,8 @@ struct space {
 
 // Rows [row0, row0 + those of the pass) of in.
 static std::vector<float> run(const space &space, const std::vector<float> &all, size_t row0,
-                              const struct test_pass &pass, device_array<float> &states)
+                              const struct test_pass &pass, device_array<float> &states,
+                              const std::vector<struct state_span> &again = {})
 {
     const uint32_t n = (uint32_t)pass.rows.size(), ld = space.width();
     device_array<float> in(
@@ -372,6 +399,7 @@ static std::vector<float> run(const space &space, const std::vector<float> &all,
     must(ssm_conv_launch(&Q, &s, n, &ERR));
     must(ssm_launch(&Q, &s, &ERR));
     must(ssm_gate_launch(&Q, &s, n, &ERR));
+    advance(s, s.ssm, again, ssm_advance_launch);
     return y.get();
 }
 
@@ -553,6 +581,80 @@ static void however_tokens_are_cut_bits_are_the_same(void)
     }
 }
 
+// Back behind each of eight rows: run(pass, states, again) has them in a slot or another.
+template <typename R>
+static void goes_back(const char *what, uint32_t n_state, size_t stride, R run)
+{
+    enum { ROWS = 8, SLOTS = 2 + ROWS };
+    struct random_stream r = {57};
+    const std::vector<float> before = r.floats(SLOTS * stride, 0.5);
+    for (uint32_t from : {0u, (uint32_t)NO_STATE}) {
+        device_array<float> states(before);
+        struct test_pass all;
+        std::vector<struct state_span> again;
+        all.add(ROWS, from, 1);
+        for (uint32_t n = 1; n <= ROWS; n++)
+            again.push_back({0, n, from, 1 + n});
+        run(all, states, again);
+        const std::vector<float> got = states.get();
+        check(std::equal(&before[0], &before[stride], &got[0]), "%s of %u: the state before", what,
+              n_state);
+        for (uint32_t n = 1; n <= ROWS; n++) {
+            device_array<float> alone(before);
+            struct test_pass some;
+            some.add(n, from, 1 + n);
+            run(some, alone, std::vector<struct state_span>{});
+            const std::vector<float> want = alone.get();
+            check(memcmp(&got[(1 + n) * stride], &want[(1 + n) * stride], stride * sizeof(float)) ==
+                      0,
+                  "%s of %u: behind %u of %d rows it has other bits", what, n_state, n, ROWS);
+        }
+    }
+}
+
+static void a_state_goes_back_to_any_row(void)
+{
+    struct random_stream r = {58};
+    for (struct short_conv conv : {short_conv{5, 2}, {300, 4}, {33, 12}}) {
+        const std::vector<float> w = r.floats((size_t)conv.n * conv.n_taps);
+        const std::vector<float> in = r.floats((size_t)8 * 3 * conv.n);
+        const size_t stride = (size_t)(conv.n_taps - 1) * conv.n + 9;
+        goes_back("short convolutions", conv.n, stride,
+                  [&](const struct test_pass &pass, device_array<float> &states,
+                      const std::vector<struct state_span> &again) {
+                      const std::vector<float> part(in.begin(),
+                                                    in.begin() + pass.rows.size() * 3 * conv.n);
+                      convolve(conv, w, part, pass, states, stride, again);
+                  });
+    }
+    for (const struct delta &delta : {delta{4, 2, 16, 4, false},
+                                      {3, 1, 5, 2, false},
+                                      {2, 2, 40, 3, true},
+                                      {2, 1, 128, 4, false},
+                                      {1, 1, 200, 12, false}}) {
+        const net net(r, delta, delta.in_order);
+        const net_rows rows(r, net, 8);
+        goes_back("delta nets", delta.n_state, net.stride(),
+                  [&](const struct test_pass &pass, device_array<float> &states,
+                      const std::vector<struct state_span> &again) {
+                      run(net, rows, 0, pass, states, again);
+                  });
+    }
+    for (const struct ssm &ssm : {ssm{24, 4, 2, 16, 4},
+                                  {66, 2, 1, 5, 3},
+                                  {64, 2, 2, 33, 2},
+                                  {36, 1, 1, 128, 4},
+                                  {8, 2, 1, 129, 12}}) {
+        const space space(r, ssm, true, true);
+        const std::vector<float> in = r.floats((size_t)8 * space.width(), 2.0);
+        goes_back("state spaces", ssm.n_state, space.stride(),
+                  [&](const struct test_pass &pass, device_array<float> &states,
+                      const std::vector<struct state_span> &again) {
+                      run(space, in, 0, pass, states, again);
+                  });
+    }
+}
+
 static void done_leaves_everything(void)
 {
     struct random_stream r = {54};
@@ -605,6 +707,7 @@ int main(void)
         {"state spaces agree", state_spaces_agree},
         {"what is not finite stays visible", what_is_not_finite_stays_visible},
         {"however tokens are cut, bits are the same", however_tokens_are_cut_bits_are_the_same},
+        {"a state goes back to any row", a_state_goes_back_to_any_row},
         {"done leaves everything", done_leaves_everything},
     };
     return gpu_test_main(tests);
