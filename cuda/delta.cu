@@ -129,9 +129,10 @@ static __global__ void __launch_bounds__(SCAN_THREADS) delta_kernel(const struct
     scan<P, true>(d, d.state.spans[blockIdx.z], s);
 }
 
-// Grid (ceil(n_state / SCAN_COLS) + 1, n_head, layers): the last blocks have the inputs.
+// Grid (ceil(n_state / SCAN_COLS) + 1, n_head, layers): the last blocks have the inputs. (A block
+// is enough for a multiprocessor, says 1: else the compiler keeps room for more, and spills.)
 template <int P>
-static __global__ void __launch_bounds__(SCAN_THREADS)
+static __global__ void __launch_bounds__(SCAN_THREADS, 1)
     delta_advance_kernel(const struct delta_rows *layers)
 {
     __shared__ __align__(16) stage<P> s;
