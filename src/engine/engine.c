@@ -727,6 +727,7 @@ static bool submit_drafts(struct engine *e, const struct work *w, uint64_t ticke
             return false;
         }
         states_unmark(s, len - 1, marked);
+        states_mark_due(s);
         for (size_t i = 0; i < n_made; i++) {
             add_ask(c, s, ticket, true);
             c->asks[c->n_asks - 1].done = true;

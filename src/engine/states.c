@@ -83,6 +83,11 @@ void states_advance(struct seq *s, size_t n)
     s->state = s->next_states[0];
     s->n_next--;
     memmove(s->next_states, s->next_states + 1, s->n_next * sizeof *s->next_states);
+    states_mark_due(s);
+}
+
+void states_mark_due(struct seq *s)
+{
     if (s->n_past >= MARK_EVERY + (s->n_marks > 0 ? s->marks[s->n_marks - 1].pos : 0))
         states_mark(s);
 }

@@ -17,8 +17,9 @@ extern "C" {
 bool states_take(struct seq *s, size_t n);
 // n more tokens of s are evaluated: what was written is the newest state.
 void states_advance(struct seq *s, size_t n);
-// The newest state is kept.
+// The newest state is kept: in any case, or where the last that is lies far behind.
 void states_mark(struct seq *s);
+void states_mark_due(struct seq *s);
 // The newest state, which whoever holds it can go back to with n tokens, or let go of. Nobody else
 // can take it away, as marks are.
 uint32_t states_hold(struct seq *s);

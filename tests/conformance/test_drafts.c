@@ -334,6 +334,29 @@ static void drafts_between_passes_of_others_leave_the_same_state(void **state)
     engine_free(alone);
 }
 
+// An answer that has drafts at each step, of which few stay.
+static void a_long_answer_can_be_cut_near_to_where_it_was(void **state)
+{
+    (void)state;
+    enum { N = 1200, EVERY = 512 };
+    struct engine *e = open_for(1, 2048, 64);
+    struct seq *s = open_seq(e);
+    struct decoded d[2];
+    struct work w = {.seq = s, .ids = prompt, .n = N_PROMPT, .n_pick = 1};
+    for (size_t i = 0; i < N; i++) {
+        pick(s, &w, d);
+        static int32_t draft;
+        draft = (d->id + 1) % (int32_t)model->hp.n_vocab;
+        w = (struct work){.seq = s, .n = 1, .n_pick = 1, .drafts = &draft, .n_drafts = 1};
+    }
+    for (size_t n = seq_len(s) - 1; n > N_PROMPT; n = n > 100 ? n - 100 : 0) {
+        seq_trim(s, n);
+        assert_in_range(seq_n_past(s), n > EVERY + 8 ? n - EVERY - 8 : 0, n);
+    }
+    seq_free(s);
+    engine_free(e);
+}
+
 // Layers with a window have given up what is behind it, and more with each row.
 static void drafts_behind_a_long_text_change_nothing(void **state)
 {
@@ -504,11 +527,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(drafts_that_nobody_can_check_are_left_out_or_refused),
         cmocka_unit_test(drafts_between_passes_of_others_leave_the_same_state),
         // on the CPU alone, where a long text and other weights cost little
+        cmocka_unit_test(a_long_answer_can_be_cut_near_to_where_it_was),
         cmocka_unit_test(drafts_behind_a_long_text_change_nothing),
         cmocka_unit_test(what_fails_beside_drafts_fails_as_without),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    const size_t n_tests = sizeof tests / sizeof *tests - (on_cuda ? 2 : 0);
+    const size_t n_tests = sizeof tests / sizeof *tests - (on_cuda ? 3 : 0);
     const int failed = _cmocka_run_group_tests("drafts", tests, n_tests, NULL, NULL);
     model_free(model);
     buf_release(&file);
