@@ -599,6 +599,7 @@ static const struct backend cuda_backend = {
     engine_eval,
     cuda_eval_parts,
     engine_logits,
+    NULL, // hidden
     engine_pick_start,
     engine_pick_next,
     engine_pick_take,

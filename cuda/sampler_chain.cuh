@@ -24,7 +24,7 @@ static __device__ bool xtc_on(const struct run *r)
 {
     const struct sampler_settings *set = &r->c->set;
     return set->xtc_probability > 0 && set->xtc_threshold <= 0.5f &&
-           sampler_xtc_acts(set->seed, r->n_history, set->xtc_probability);
+           sampler_xtc_acts(set->seed, set->first + r->n_history, set->xtc_probability);
 }
 
 // Whether a filter leaves all candidates as they are.
@@ -330,8 +330,8 @@ static __device__ enum outcome draw_dense(struct run *r)
     if (threadIdx.x == blockIdx.x)
         m->value = upto_block - of_block;
     __syncthreads();
-    uint64_t x =
-        sampler_scale_random(rng_u64(r->c->set.seed, r->n_history, SAMPLER_DRAW_PICK), total);
+    uint64_t x = sampler_scale_random(
+        rng_u64(r->c->set.seed, r->c->set.first + r->n_history, SAMPLER_DRAW_PICK), total);
     uint64_t before = m->value, at = before + upto - sum;
     if (x < before || x >= before + mine)
         return LEAVE;

@@ -195,7 +195,7 @@ static __device__ uint32_t draw_small(struct run *r, struct small *w, uint32_t *
         return 0;
     map_small<T>(w, [](uint64_t key) { return key_by_id(key); });
     team_sort_descending<T>(keys, w->n);
-    uint64_t random = rng_u64(r->c->set.seed, r->n_history, SAMPLER_DRAW_PICK);
+    uint64_t random = rng_u64(r->c->set.seed, r->c->set.first + r->n_history, SAMPLER_DRAW_PICK);
     uint32_t at = first_that_suffices<T>(
         r, w->n, [=](uint32_t k) { return sampler_weight(key_logit(key_by_id(keys[k])), max); },
         [=](uint64_t sum, uint64_t all) { return sum > sampler_scale_random(random, all); });

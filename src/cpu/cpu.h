@@ -149,6 +149,7 @@ struct cpu_engine {
     float *told;              // (n, n_layer * n_embd_layer) what layers are told of each token
     float *q, *k, *v;         // (n, n_head * head_dim), (n, n_head_kv * head_dim) x 2
     float *up;                // (n, n_ff), as gate for expert_rows, too
+    struct cpu_act joined;    // (n, 2 * n_embd) of a prediction layer
     struct cpu_act normed;    // (n, n_embd)
     struct cpu_act attn_out;  // (n, what the heads give)
     struct cpu_latent latent;
@@ -194,6 +195,8 @@ bool cpu_head(struct cpu_engine *e, size_t first, size_t n);
 
 // Ends a step that worked on what (see engine_kernel), for e->marks and e->search. Always true.
 bool cpu_mark(struct cpu_engine *e, const char *kernel, const char *what);
+// backend.hidden
+bool cpu_hidden(struct engine *base, size_t row, size_t n, float *out, struct error *err);
 bool cpu_profile(struct engine *base, const struct seq *s, const int32_t *tokens, size_t n,
                  uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
                  struct error *err); // backend.profile

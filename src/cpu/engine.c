@@ -283,6 +283,7 @@ static const struct backend cpu_backend = {
     .eval = cpu_eval,
     .eval_parts = cpu_eval_parts,
     .logits = cpu_logits,
+    .hidden = cpu_hidden,
     .pick_start = cpu_pick_start,
     .pick_next = cpu_pick_next,
     .pick_take = cpu_pick_take,
@@ -312,24 +313,25 @@ static void read_piece(uintptr_t begin, size_t n, size_t page)
             (void)*(const volatile char *)(begin + i * page);
 }
 
-// Has the files read into memory, where the weights stay mapped: the first token would have to wait
-// for that, with nobody to say why it takes so long.
+// Has the weights read into memory, which stay mapped where the file is: the first token would have
+// to wait for that, with nobody to say why it takes so long.
 static bool read_ahead(const struct model *m, const struct engine_params *p, struct error *err)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uint64_t total = 0, done = 0;
-    for (size_t i = 0; i < gguf_n_files(m->gguf); i++)
-        total += gguf_file_bytes(m->gguf, i);
-    for (size_t i = 0; i < gguf_n_files(m->gguf); i++) {
-        uintptr_t begin = (uintptr_t)gguf_file_map(m->gguf, i) / page * page;
-        uintptr_t end = (uintptr_t)gguf_file_map(m->gguf, i) + gguf_file_bytes(m->gguf, i);
+    const uint64_t total = m->weight_bytes - m->shared_bytes;
+    uint64_t done = 0;
+    for (size_t i = 0; i < gguf_n_tensors(m->gguf); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(m->gguf, i);
+        if (!model_has_tensor(m, t))
+            continue;
+        uintptr_t begin = (uintptr_t)t->data / page * page, end = (uintptr_t)t->data + t->n_bytes;
         (void)madvise((void *)begin, end - begin, MADV_WILLNEED); // advice only: may be refused
         for (size_t n; begin < end; begin += n) {
             if (cancel_asked(p->cancel))
                 return interrupted(err);
             n = end - begin < READ_PIECE ? end - begin : READ_PIECE;
             read_piece(begin, n, page);
-            done += n;
+            done = done + n < total ? done + n : total;
             if (p->progress)
                 p->progress(p->progress_user, done, total);
         }

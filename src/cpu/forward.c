@@ -177,7 +177,7 @@ static bool embed(struct cpu_engine *e, size_t n)
 {
     struct token_job j = {.e = e};
     return cpu_each_token(e, n, embed_item, &j) && look(e, 0, "token_embd") &&
-           cpu_mark(e, "embed", "token_embd") &&
+           cpu_mark(e, "embed", "token_embd") && (!e->base.model->predicts_for || cpu_join(e, n)) &&
            (e->base.model->hp.n_embd_layer == 0 || cpu_tell(e, n));
 }
 
@@ -667,6 +667,17 @@ static bool layer(struct cpu_engine *e, size_t il, size_t n)
            (!l->w[LAYER_SCALE].data || scale_stream(e, l, n));
 }
 
+// The last row of part i; x stays as it is (backend.hidden).
+static void norm_last_item(void *arg, size_t i, int thread)
+{
+    (void)thread;
+    const struct token_job *j = arg;
+    const struct cpu_part *p = &j->e->parts[i];
+    const size_t n = j->e->base.model->hp.n_embd;
+    cpu_norm_row(j->e, j->e->x + (p->first + p->n - 1) * n, j->w, j->b, n,
+                 j->out->f + i * j->out->n_pad);
+}
+
 bool cpu_forward(struct cpu_engine *e, enum engine_logits want)
 {
     const struct model *m = e->base.model;
@@ -678,12 +689,11 @@ bool cpu_forward(struct cpu_engine *e, enum engine_logits want)
     if (!ok || want == LOGITS_NONE)
         return ok;
     e->n_hidden = want == LOGITS_ALL ? n : e->n_parts;
-    if (want == LOGITS_LAST) // the last row of each part, side by side
-        for (size_t i = 0; i < e->n_parts; i++)
-            memmove(e->x + i * m->hp.n_embd,
-                    e->x + (e->parts[i].first + e->parts[i].n - 1) * m->hp.n_embd,
-                    m->hp.n_embd * sizeof *e->x);
-    return norm(e, &m->output_norm, &m->output_norm_bias, e->x, &e->hidden, e->n_hidden);
+    struct token_job j = {
+        .e = e, .w = m->output_norm.data, .b = m->output_norm_bias.data, .out = &e->hidden};
+    return want == LOGITS_ALL ? norm(e, &m->output_norm, &m->output_norm_bias, e->x, &e->hidden, n)
+                              : cpu_each_token(e, e->n_parts, norm_last_item, &j) &&
+                                    cpu_mark(e, "norm", m->output_norm.name);
 }
 
 bool cpu_head(struct cpu_engine *e, size_t first, size_t n)

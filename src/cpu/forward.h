@@ -68,6 +68,8 @@ bool cpu_attend_latent(struct cpu_engine *e, size_t il, size_t n);
 // Where row t of the chunk lies in the cache of a layer.
 size_t cpu_place_of(const struct cpu_engine *e, const struct cpu_kv_layer *l, size_t t);
 
+// x = what a prediction layer is given, of the embeddings in x and the hidden states of the work.
+bool cpu_join(struct cpu_engine *e, size_t n);
 // What layers are told of each token of the chunk, of which e->x has the embeddings.
 bool cpu_tell(struct cpu_engine *e, size_t n);
 // What layer il makes of that in the end.

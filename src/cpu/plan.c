@@ -183,6 +183,7 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
     s.k = carve(&c, n * most.n_kv, sizeof *s.k);
     s.v = carve(&c, n * most.n_kv, sizeof *s.v);
     s.up = carve(&c, rows * most.n_ff, sizeof *s.up);
+    s.joined = carve_act(&c, m->predicts_for ? n : 0, 2 * hp->n_embd);
     s.normed = carve_act(&c, n, hp->n_embd);
     s.attn_out = carve_act(&c, n, most.n_out);
     s.latent = carve_latent(&c, m, n);
@@ -218,6 +219,7 @@ size_t cpu_scratch_layout(const struct model *m, uint32_t n_ctx, uint32_t n_batc
         e->k = s.k;
         e->v = s.v;
         e->up = s.up;
+        e->joined = s.joined;
         e->normed = s.normed;
         e->attn_out = s.attn_out;
         e->latent = s.latent;
@@ -263,9 +265,15 @@ static uint64_t kv_bytes(const struct request *r, uint32_t n_ctx, enum kv_type k
     return kv_cache_bytes(r->m, k, v, cpu_n_blocks(n_ctx), cpu_n_near(r->m, r->p, n_ctx));
 }
 
+// Weights stay where the file is mapped: what two models share is there once.
+static uint64_t weight_bytes(const struct model *m)
+{
+    return m->weight_bytes - m->shared_bytes;
+}
+
 static uint64_t total_bytes(const struct request *r, uint32_t n_ctx, enum kv_type k, enum kv_type v)
 {
-    uint64_t n = add(r->m->weight_bytes, kv_bytes(r, n_ctx, k, v));
+    uint64_t n = add(weight_bytes(r->m), kv_bytes(r, n_ctx, k, v));
     n = add(n, cpu_states_bytes(r->m));
     n = add(n, cpu_scratch_layout(r->m, n_ctx, r->n_batch, r->n_threads, NULL, NULL));
     return add(n, other_bytes(r->m, n_ctx));
@@ -314,7 +322,7 @@ void cpu_plan(const struct model *m, const struct engine_params *p, uint64_t ava
 {
     const struct request r = {m, p, cpu_n_batch(p), cpu_n_threads(p), available};
     const uint32_t trained = m->hp.n_ctx_train > 0 ? m->hp.n_ctx_train : 2048;
-    *plan = (struct engine_plan){.weights = m->weight_bytes, .available = available};
+    *plan = (struct engine_plan){.weights = weight_bytes(m), .available = available};
     plan->n_ctx_max = largest_context(&r, trained, p->type_k, p->type_v);
     plan->n_ctx_max_q8 = largest_context(&r, trained, KV_Q8_0, KV_Q8_0);
     plan->n_ctx = p->n_ctx > 0          ? p->n_ctx

@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "engine/engine.h"
+#include "engine/hidden.h"
 #include "engine/kv_pool.h"
 #include "engine/measure.h"
 
@@ -46,6 +47,11 @@ struct seq {
     size_t n_marks;
     size_t n_imported; // positions whose keys and values there are; from n_past on without a state
     bool at_work;      // in the submit under way: not to be paused
+    struct hidden hidden;
+    // Of a model that predicts, for the work under way: hidden states (n_embd each) of the tokens
+    // before those from position given_at on.
+    const float *given_hidden;
+    size_t given_at;
 };
 
 // A sample that was asked for and not yet waited for.
@@ -126,6 +132,9 @@ struct backend {
     // Row i of the last eval's, s's, to out (n_vocab).
     bool (*logits)(struct engine *e, const struct seq *s, size_t i, const struct cancel *cancel,
                    float *out, struct error *err);
+    // Hidden states (struct hparams) of n rows of the last pass, from `row` on, to out (n, n_embd).
+    // NULL: none can be had. Errors: ERR_FAIL.
+    bool (*hidden)(struct engine *e, size_t row, size_t n, float *out, struct error *err);
     // Where s->mask is not NULL, take asks it (engine_mask) once the device is at work, and only
     // then is the token sampled. A run of picks: start makes the first from the last eval's logits,
     // with s's settings; each next one evaluates what the one before has sampled, from the state

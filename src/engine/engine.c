@@ -99,7 +99,8 @@ static bool take(struct engine *e, struct ask *a, const struct cancel *cancel, s
     struct engine_core *c = e->core;
     struct seq *s = a->seq;
     struct error mine = {0};
-    if (!c->backend->pick_take(e, s, a->evaluate, cancel, &a->d, &mine)) {
+    if (!c->backend->pick_take(e, s, a->evaluate, cancel, &a->d, &mine) ||
+        (a->evaluate && !hidden_keep(s, 0, 1, &mine))) {
         if (mine.code == ERR_INTERRUPTED) {
             if (err)
                 *err = mine;
@@ -225,6 +226,7 @@ void seq_free(struct seq *s)
     *p = s->next;
     ids_release(&s->ids);
     ids_release(&s->stop_ids);
+    hidden_release(&s->hidden);
     free(s->blocks);
     free(s);
 }
@@ -363,7 +365,8 @@ static bool evaluate(struct seq *s, size_t n_logits, const struct cancel *cancel
         if (cancel_asked(cancel))
             return error_set(err, ERR_INTERRUPTED, "interrupted");
         if (!room_take_states(s, 1, err) || !room_take_near(s, s->n_past, s->n_past + n, err) ||
-            !c->backend->eval(e, s, s->ids.data + s->n_past, n, want, cancel, err))
+            !c->backend->eval(e, s, s->ids.data + s->n_past, n, want, cancel, err) ||
+            !hidden_keep(s, 0, n, err))
             return false;
         states_advance(s, n);
     }
@@ -566,7 +569,9 @@ static bool eval_parts(struct engine *e, const struct work *w, size_t n,
         }
         if (!c->backend->eval_parts(e, c->parts, n, cancel, err))
             return false;
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0, row = 0; i < n; row += c->parts[i++].n) {
+            if (!hidden_keep(w[i].seq, row, c->parts[i].n, err))
+                return false;
             states_advance(w[i].seq, c->parts[i].n);
             if (ends && c->parts[i].n > 1)
                 states_mark(w[i].seq);
@@ -759,6 +764,10 @@ bool engine_submit(struct engine *e, const struct work *w, size_t n, const struc
         w[i].seq->at_work = true;
     for (size_t i = 0; ok && i < n;) {
         const size_t n_parts = count_parts(e, w + i, n - i);
+        for (size_t k = 0; ok && k < (n_parts > 1 ? n_parts : 1); k++)
+            ok = hidden_give(&w[i + k], &why);
+        if (!ok)
+            break;
         if (w[i].n_drafts > 0)
             ok = submit_drafts(e, &w[i], number, cancel, &why);
         else if (n_parts > 1)

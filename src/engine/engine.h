@@ -115,6 +115,20 @@ void seq_trim(struct seq *s, size_t n);
 // engine_submit.
 bool seq_append(struct seq *s, const int32_t *ids, size_t n, struct error *err);
 
+// ---- hidden states, for a prediction layer (model_predictor): what the model's last layer, or its
+// norm, has left of each token
+
+// Whether sequences can keep them.
+bool engine_gives_hidden(const struct engine *e);
+// From now on s keeps those of the last n positions that are evaluated (not of imported ones), on
+// the host; 0: none. What it had is gone. Errors: ERR_MEMORY; ERR_FAIL: engine_gives_hidden.
+bool seq_keep_hidden(struct seq *s, size_t n, struct error *err);
+// That of position pos, and of *n positions in all, (*n, n_embd); borrowed until s changes. NULL:
+// it is not kept.
+const float *seq_hidden(const struct seq *s, size_t pos, size_t *n);
+// From which position on up to the last evaluated one they are kept; that behind it: none is.
+size_t seq_hidden_begin(const struct seq *s);
+
 // How tokens are sampled for s, from the next pick on. All is copied, but sampler->dry_breakers,
 // which must stay.
 struct sampling {
@@ -153,6 +167,10 @@ struct work {
     // Such work ends before the call does. The engine may look at fewer (seq_max_drafts).
     const int32_t *drafts;
     size_t n_drafts;
+    // (n, n_embd) of a model that predicts, for each of the n tokens: the hidden state that the one
+    // before it has in the model that is predicted for, or where that has not evaluated it, in this
+    // one. Borrowed until the work has ended. All tokens before are evaluated. NULL for others.
+    const float *hidden;
 };
 
 // Tokens that the device may be ahead of the host: picks of one sequence that are submitted before

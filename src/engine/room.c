@@ -27,6 +27,7 @@ void room_go_back(struct seq *s, size_t n)
     states_back(s, n);
     if (s->engine->core->reach > 0)
         s->n_past = windows_back(s, s->n_past);
+    hidden_back(s);
     room_give(s);
 }
 

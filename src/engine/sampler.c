@@ -324,7 +324,7 @@ static bool xtc(struct work *w, struct error *err)
     (void)err;
     const struct sampler_settings *set = &w->s->set;
     if (set->xtc_probability <= 0 || set->xtc_threshold > 0.5f || w->n < 2 ||
-        !sampler_xtc_acts(set->seed, w->n_history, set->xtc_probability))
+        !sampler_xtc_acts(set->seed, set->first + w->n_history, set->xtc_probability))
         return true;
     sort_top(w, 1);
     float max = w->c[0].logit;
@@ -544,7 +544,8 @@ bool sampler_pick(struct sampler *s, const float *logits, const int32_t *history
     }
     s->n_cand = w.n;
     uint64_t total = total_weight(&w, max), sum = 0;
-    uint64_t r = sampler_scale_random(rng_u64(set->seed, n_history, SAMPLER_DRAW_PICK), total);
+    uint64_t r =
+        sampler_scale_random(rng_u64(set->seed, set->first + n_history, SAMPLER_DRAW_PICK), total);
     for (size_t i = 0; i < w.n; i++) {
         sum += sampler_weight(w.c[i].logit, max);
         if (sum > r) {

@@ -38,12 +38,13 @@ enum { SAMPLER_MAX_BIAS = 64 };
 
 struct sampler_settings {
     uint64_t seed;
-    float temp;                                // <= 0: argmax
-    int32_t top_k;                             // <= 0: all
-    float top_p;                               // >= 1: off
-    float min_p;                               // <= 0: off
-    float typical;                             // >= 1: off
-    float top_n_sigma;                         // <= 0: off
+    uint64_t first;    // of a history that has not the text's first tokens: so many, for positions
+    float temp;        // <= 0: argmax
+    int32_t top_k;     // <= 0: all
+    float top_p;       // >= 1: off
+    float min_p;       // <= 0: off
+    float typical;     // >= 1: off
+    float top_n_sigma; // <= 0: off
     float xtc_probability;                     // <= 0: off
     float xtc_threshold;                       // > 0.5: off
     float repeat_penalty;                      // 1: off

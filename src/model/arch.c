@@ -85,7 +85,7 @@ static const struct arch archs[] = {
     {"glm4", ROPE_INTERLEAVED, .has = POST_NORMS, .may_have = QKV_BIAS, .fused = true},
     // GLM-4.5 to 4.7: the same of what precedes its feed-forward network
     {"glm4moe", ROPE_HALVES, .may_have = QKV_BIAS | QK_NORM | CHOICE, .qk_norm = QK_NORM_HEAD,
-     .ffn_norm = "post_attention_norm", .predicts = true, .experts = HAS_EXPERTS,
+     .ffn_norm = "post_attention_norm", .predicts = PREDICTION_OF_STREAM, .experts = HAS_EXPERTS,
      .expert_gate = EXPERT_SIGMOID, .shared = SHARED_BY_COUNT},
     // Seed-OSS: what precedes its feed-forward network is named as others name a post-norm
     {"seed_oss", ROPE_HALVES, .may_have = QKV_BIAS | OUT_BIAS, .ffn_norm = "post_attention_norm"},
@@ -127,7 +127,7 @@ static const struct arch archs[] = {
      .experts = HAS_EXPERTS, .expert_gate = EXPERT_SIGMOID, .shared = SHARED_BY_COUNT},
     // Ling 2, Ring 2
     {"bailingmoe2", ROPE_HALVES, .has = QK_NORM, .may_have = CHOICE, .fused = true,
-     .qk_norm = QK_NORM_HEAD, .predicts = true, .experts = HAS_EXPERTS,
+     .qk_norm = QK_NORM_HEAD, .predicts = PREDICTION_LEFT_OUT, .experts = HAS_EXPERTS,
      .expert_gate = EXPERT_SIGMOID, .shared = SHARED_BY_COUNT},
     {"minimax-m2", ROPE_HALVES, .has = QK_NORM, .may_have = CHOICE, .qk_norm = QK_NORM_WHOLE,
      .experts = HAS_EXPERTS, .expert_gate = EXPERT_SIGMOID, .experts_normed = true},
@@ -146,15 +146,16 @@ static const struct arch archs[] = {
     // Qwen3.5 and 3.6 (text), dense and with experts; Qwen3-Next
     {"qwen35", ROPE_HALVES, .has = QK_NORM | DELTA | SET(DELTA_BETA) | SET(DELTA_ALPHA),
      .qk_norm = QK_NORM_HEAD, .ffn_norm = "post_attention_norm", .delta = true, .gated = true,
-     .predicts = true, .vision = true},
+     .predicts = PREDICTION_OF_NORMED, .vision = true},
     {"qwen35moe", ROPE_HALVES,
      .has = QK_NORM | DELTA | SET(DELTA_BETA) | SET(DELTA_ALPHA) | SET(SHARED_ROUTER),
      .qk_norm = QK_NORM_HEAD, .ffn_norm = "post_attention_norm", .delta = true, .gated = true,
-     .predicts = true, .experts = HAS_EXPERTS, .experts_normed = true, .vision = true},
+     .predicts = PREDICTION_OF_NORMED, .experts = HAS_EXPERTS, .experts_normed = true,
+     .vision = true},
     {"qwen3next", ROPE_HALVES, .has = QK_NORM | DELTA | SET(DELTA_BETA_ALPHA) | SET(SHARED_ROUTER),
      .qk_norm = QK_NORM_HEAD, .ffn_norm = "post_attention_norm", .delta = true,
-     .delta_in_order = true, .gated = true, .predicts = true, .experts = HAS_EXPERTS,
-     .experts_normed = true},
+     .delta_in_order = true, .gated = true, .predicts = PREDICTION_OF_NORMED,
+     .experts = HAS_EXPERTS, .experts_normed = true},
     // LFM2, LFM2.5, dense and with experts
     {"lfm2", ROPE_HALVES, .has = QK_NORM | SET(CONV_IN) | SET(CONV), .qk_norm = QK_NORM_HEAD,
      .output_norm = "token_embd_norm", .short_conv = true},

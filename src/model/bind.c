@@ -689,33 +689,23 @@ static bool bind_outer(struct binder *b, const struct arch *a)
            bind_rope_factors(b, a) && bind_token_layers(b);
 }
 
-// Whether tensor i is of a layer that is not evaluated.
-static bool is_of_predicting(const struct binder *b, size_t i)
+static bool refuse_leftover(struct binder *b, size_t i, const struct arch *a, const char *where)
 {
-    const struct hparams *hp = &b->m->hp;
-    const struct gguf_str *name = &gguf_tensor_at(b->m->gguf, i)->name;
-    for (uint32_t k = 0; k < hp->n_layer_predict; k++) {
-        char begin[NAME_MAX];
-        const size_t n = (size_t)snprintf(begin, sizeof begin, "blk.%u.", hp->n_layer + k);
-        if (name->len > n && memcmp(name->data, begin, n) == 0)
-            return true;
-    }
-    return false;
+    char name[FORMAT_TEXT];
+    const struct gguf_str s = gguf_tensor_at(b->m->gguf, i)->name;
+    return error_set(b->err, ERR_MODEL,
+                     "tensor %s is not one that architecture %s has %s; without it the model would "
+                     "not be what its file says",
+                     format_text(name, sizeof name, s.data, s.len), a->name, where);
 }
 
 static bool refuse_leftovers(struct binder *b, const struct arch *a)
 {
-    const struct gguf *g = b->m->gguf;
-    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
-        if (b->used[i] || is_of_predicting(b, i))
-            continue;
-        char name[FORMAT_TEXT];
-        const struct gguf_str s = gguf_tensor_at(g, i)->name;
-        return error_set(b->err, ERR_MODEL,
-                         "tensor %s is not one that architecture %s has with %u layers; without it "
-                         "the model would not be what its file says",
-                         format_text(name, sizeof name, s.data, s.len), a->name, b->m->hp.n_layer);
-    }
+    char where[48];
+    snprintf(where, sizeof where, "with %u layers", b->m->hp.n_layer);
+    for (size_t i = 0; i < gguf_n_tensors(b->m->gguf); i++)
+        if (!b->used[i] && model_has_tensor(b->m, gguf_tensor_at(b->m->gguf, i)))
+            return refuse_leftover(b, i, a, where);
     return true;
 }
 
@@ -737,13 +727,51 @@ bool model_bind(struct model *m, const struct arch *a, struct error *err)
         goto done;
     for (size_t i = 0; i < n; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(m->gguf, i);
-        if (is_of_predicting(&b, i))
+        if (!model_has_tensor(m, t))
             continue;
         m->n_params += t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
         m->weight_bytes += t->n_bytes;
     }
     ok = true;
 done:
+    free(b.used);
+    return ok;
+}
+
+// A tensor of a prediction layer, of rows x n_cols (1 row: a vector).
+static bool bind_nextn(struct binder *b, uint32_t block, const char *name, enum presence presence,
+                       uint64_t rows, uint64_t n_cols, struct weight *w)
+{
+    char full[NAME_MAX];
+    snprintf(full, sizeof full, "blk.%u.%s.weight", block, name);
+    if (presence == OPTIONAL && !gguf_find_tensor(b->m->gguf, full))
+        return true; // w stays what it is
+    *w = (struct weight){.name = name, .group = name};
+    return rows == 1 ? bind_vector(b, full, presence, n_cols, 1, w)
+                     : bind_matrix(b, full, presence, rows, n_cols, w);
+}
+
+bool predictor_bind(struct model *p, const struct arch *a, uint32_t block, struct error *err)
+{
+    const uint32_t n = p->hp.n_embd, n_vocab = p->hp.n_vocab;
+    const size_t n_tensors = gguf_n_tensors(p->gguf);
+    struct binder b = {.m = p, .err = err, .used = calloc(n_tensors + 1, sizeof *b.used)};
+    bool ok = b.used || error_oom(err, "the tensors' marks", n_tensors);
+    ok = ok && bind_nextn(&b, block, "nextn.eh_proj", REQUIRED, n, 2 * (uint64_t)n, &p->joint) &&
+         bind_nextn(&b, block, "nextn.enorm", REQUIRED, 1, n, &p->join_embd_norm) &&
+         bind_nextn(&b, block, "nextn.hnorm", REQUIRED, 1, n, &p->join_hidden_norm) &&
+         bind_nextn(&b, block, "nextn.embed_tokens", OPTIONAL, n_vocab, n, &p->tok_embd) &&
+         bind_nextn(&b, block, "nextn.shared_head_norm", OPTIONAL, 1, n, &p->output_norm) &&
+         bind_nextn(&b, block, "nextn.shared_head_head", OPTIONAL, n_vocab, n, &p->output) &&
+         bind_layer(&b, a, block, p->layers);
+    for (size_t i = 0; ok && i < n_tensors; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(p->gguf, i);
+        if (!model_has_tensor(p, t))
+            continue;
+        ok = b.used[i] || refuse_leftover(&b, i, a, "in a prediction layer");
+        p->n_params += t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
+        p->weight_bytes += t->n_bytes;
+    }
     free(b.used);
     return ok;
 }

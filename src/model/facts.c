@@ -176,7 +176,7 @@ static bool read_delta(struct meta *k, const struct arch *a, struct model *m)
                          x.n_head, x.n_key_head, k->arch);
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         struct layer *l = &m->layers[i];
-        if ((i + 1) % interval == 0) {
+        if ((i + 1) % interval == 0 || i >= m->hp.n_layer - m->hp.n_layer_predict) {
             l->gated = a->gated;
             continue;
         }
@@ -553,14 +553,11 @@ static bool refuse_unsupported(struct meta *k)
 }
 
 // The last layers of the file, where it has such, guess at tokens after the next one.
-static bool drop_predicting_layers(struct meta *k, const struct arch *a, struct model *m)
+static bool read_prediction(struct meta *k, const struct arch *a, struct hparams *hp)
 {
-    struct hparams *hp = &m->hp;
-    if (a->predicts &&
-        !meta_u32(k, "nextn_predict_layers", false, 0, hp->n_layer - 1, &hp->n_layer_predict))
-        return false;
-    hp->n_layer -= hp->n_layer_predict;
-    return true;
+    hp->hidden_normed = a->predicts == PREDICTION_OF_NORMED;
+    return a->predicts == NO_PREDICTION ||
+           meta_u32(k, "nextn_predict_layers", false, 0, hp->n_layer - 1, &hp->n_layer_predict);
 }
 
 static bool read_all(struct meta *k, const struct arch *a, struct model *m)
@@ -586,17 +583,18 @@ static bool read_all(struct meta *k, const struct arch *a, struct model *m)
                     a->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
                                         : "attention.layer_norm_epsilon",
                     true, 0.1, &hp->norm_eps) &&
-           refuse_unsupported(k) && experts_read(k, a, m) && read_windows(k, a, m) &&
-           read_heads(k, a, m) && read_delta(k, a, m) && read_state_space(k, a, m) &&
-           read_shared_kv(k, a, m) && read_rope(k, a, m) && set_other_rope(k, a, m) &&
-           read_scales(k, a, m) && read_told(k, a, m) && read_activation(k, a, m) &&
-           drop_predicting_layers(k, a, m) && meta_all_read(k);
+           refuse_unsupported(k) && read_prediction(k, a, hp) && experts_read(k, a, m) &&
+           read_windows(k, a, m) && read_heads(k, a, m) && read_delta(k, a, m) &&
+           read_state_space(k, a, m) && read_shared_kv(k, a, m) && read_rope(k, a, m) &&
+           set_other_rope(k, a, m) && read_scales(k, a, m) && read_told(k, a, m) &&
+           read_activation(k, a, m) && meta_all_read(k);
 }
 
 bool facts_read(struct model *m, const struct arch *a, struct error *err)
 {
     struct meta k;
     const bool ok = meta_init(&k, m->gguf, a->name, err) && read_all(&k, a, m);
+    m->hp.n_layer -= m->hp.n_layer_predict; // their facts are those of all layers
     meta_release(&k);
     return ok;
 }

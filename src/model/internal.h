@@ -68,6 +68,15 @@ enum state_space {
     STATE_SPACE_BESIDE, // all, beside their attention
 };
 
+// Whether a family may have prediction layers (nextn_predict_layers), and what they are given of a
+// token before.
+enum prediction {
+    NO_PREDICTION,
+    PREDICTION_LEFT_OUT, // what they compute is not known here
+    PREDICTION_OF_STREAM,
+    PREDICTION_OF_NORMED,
+};
+
 enum logit_scale { LOGITS_UNSCALED, LOGITS_TIMES, LOGITS_DIVIDED };
 
 // What a family is, beside what its metadata says. Zero: as in Llama.
@@ -96,7 +105,7 @@ struct arch {
     bool told;      // reads embedding_length_per_layer_input
     bool gaps;      // layers may lack attention, queries and keys, or the feed-forward network
     bool output_bias;
-    bool predicts; // reads nextn_predict_layers
+    enum prediction predicts;
 
     enum mixture experts;
     enum expert_gate expert_gate; // where the metadata do not say it, as the next one
@@ -181,5 +190,9 @@ bool experts_read(struct meta *k, const struct arch *a, struct model *m);
 // Finds, checks and binds every tensor to its place; sets hp.n_vocab, tied, n_params, weight_bytes,
 // and of a layer qk_norm and parallel. A tensor left over is an error.
 bool model_bind(struct model *m, const struct arch *a, struct error *err);
+
+// The same of p, a copy of predicts_for with one layer, which is `block` of the file: what it has
+// of its own.
+bool predictor_bind(struct model *p, const struct arch *a, uint32_t block, struct error *err);
 
 #endif

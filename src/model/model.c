@@ -126,20 +126,84 @@ struct model *model_load(const char *path, struct error *err)
     return g ? model_from_gguf(g, path, err) : NULL;
 }
 
+static bool predict(struct model *p, const struct model *m, struct error *err)
+{
+    const struct arch *a = arch_find(m->gguf, err);
+    if (!a)
+        return false;
+    if (m->hp.n_layer_predict == 0)
+        return error_set(err, ERR_MODEL,
+                         "found no prediction layers in this model (%s.nextn_predict_layers is 0 "
+                         "or missing)",
+                         a->name);
+    if (a->predicts == PREDICTION_LEFT_OUT)
+        return error_set(err, ERR_MODEL,
+                         "what prediction layers of architecture %s compute is not known", a->name);
+    if (!p->layers)
+        return error_oom(err, "a prediction layer", sizeof *p->layers);
+    *p->layers = m->layers[m->hp.n_layer];
+    p->hp.n_layer = 1;
+    p->hp.n_layer_predict = 0;
+    if (!predictor_bind(p, a, m->hp.n_layer, err))
+        return false;
+    p->tied = p->output.tensor == p->tok_embd.tensor;
+    if (p->tok_embd.data == m->tok_embd.data)
+        p->shared_bytes += m->tok_embd.n_bytes;
+    if (p->output.data == m->output.data && !(p->tied && p->shared_bytes > 0))
+        p->shared_bytes += m->output.n_bytes;
+    p->weight_bytes += p->shared_bytes;
+    return true;
+}
+
+struct model *model_predictor(const struct model *m, struct error *err)
+{
+    struct model *p = malloc(sizeof *p);
+    if (!p) {
+        error_oom(err, "model", sizeof *p);
+        return NULL;
+    }
+    *p = *m;
+    p->predicts_for = m;
+    p->layers = malloc(sizeof *p->layers);
+    p->converted = NULL;
+    p->n_converted = 0;
+    p->n_params = p->weight_bytes = 0;
+    if (predict(p, m, err))
+        return p;
+    model_free(p);
+    return NULL;
+}
+
 void model_free(struct model *m)
 {
     if (!m)
         return;
-    tokenizer_free(m->tokenizer);
     for (size_t i = 0; i < m->n_converted; i++)
         free(m->converted[i]);
     free(m->converted);
     free(m->layers);
+    if (m->predicts_for) { // the rest is its
+        free(m);
+        return;
+    }
+    tokenizer_free(m->tokenizer);
     free(m->name);
     free(m->quant);
     free(m->fingerprint);
     gguf_free(m->gguf);
     free(m);
+}
+
+bool model_has_tensor(const struct model *m, const struct gguf_tensor *t)
+{
+    const struct hparams *hp = m->predicts_for ? &m->predicts_for->hp : &m->hp;
+    char name[16]; // "blk.12." and more
+    unsigned block;
+    snprintf(name, sizeof name, "%.*s", (int)(t->name.len < 15 ? t->name.len : 15), t->name.data);
+    if (sscanf(name, "blk.%u.", &block) != 1)
+        return !m->predicts_for;
+    return m->predicts_for ? block == hp->n_layer
+                           : block < hp->n_layer || block >= hp->n_layer + hp->n_layer_predict;
 }
 
 uint64_t model_bytes_per_token(const struct model *m)

@@ -56,6 +56,9 @@ struct hparams {
     uint32_t n_layer;
     uint32_t
         n_layer_predict; // beside n_layer: those that only guess at later tokens; not evaluated
+    // What a prediction layer is given of a token (see model_predictor), its hidden state: as
+    // output_norm leaves it, for the head; else as the last layer does.
+    bool hidden_normed;
     enum norm_kind norm; // of every norm
     float norm_eps;
     float embd_scale;     // the embedding is multiplied by it
@@ -389,11 +392,19 @@ struct model {
     struct weight token_layers;      // (n_vocab, n_layer * E)
     struct weight token_layers_proj; // (n_layer * E, n_embd)
     struct weight token_layers_norm; // (E)
+    // Of a model that model_predictor has made: what it predicts for, borrowed. Its layers are
+    // given
+    //   joint (join_embd_norm(the embedding), join_hidden_norm(h))
+    // one behind the other, h the hidden state that the token before has in that model.
+    const struct model *predicts_for;
+    struct weight joint;                            // (n_embd, 2 * n_embd)
+    struct weight join_embd_norm, join_hidden_norm; // (n_embd)
     struct rope ropes[MODEL_MAX_ROPES];
     uint32_t n_rope;
-    struct layer *layers; // owned, n_layer
+    struct layer *layers; // owned, n_layer, and behind them the facts of n_layer_predict more
     uint64_t n_params;
     uint64_t weight_bytes;
+    uint64_t shared_bytes; // of these, those that predicts_for has, too
     // implementation
     float **converted; // owned: vectors converted to F32
     size_t n_converted;
@@ -407,6 +418,17 @@ struct model *model_load(const char *path, struct error *err);
 // The same from an opened file (takes ownership of g, also on failure).
 struct model *model_from_gguf(struct gguf *g, const char *path, struct error *err);
 void model_free(struct model *m); // NULL is fine
+
+// The first prediction layer of m's file as a model of its own (multi-token prediction, DeepSeek-AI
+// 2024, sec. 2.2): from the hidden state of a token and the token after it, it guesses the one
+// after that. m, which has the file, the tokenizer, and where the file has no others the embedding
+// and the head, is borrowed and outlives it. Errors: ERR_MODEL: there is none, or it is not one
+// that is computed; a tensor that is missing, or of another shape or type; ERR_MEMORY.
+struct model *model_predictor(const struct model *m, struct error *err);
+
+// Whether a tensor of the file is m's own: not those of prediction layers, but of model_predictor's
+// those of its layer alone.
+bool model_has_tensor(const struct model *m, const struct gguf_tensor *t);
 
 // The matrix of one expert.
 static inline struct weight weight_of_expert(const struct weight *w, uint32_t i)

@@ -16,7 +16,7 @@ static bool exact;    // see engine_params
 static int n_threads; // of the CPU engine; 0: all
 
 // The file of a family's model; false where there is no device for the test, which has been said.
-static bool find_family(const char *family, char path[static 1024])
+static inline bool find_family(const char *family, char path[static 1024])
 {
     snprintf(path, 1024, "%s/families/%s-f16.gguf", vectors_dir(0), family);
 #ifdef HOKKU_CUDA
@@ -36,7 +36,7 @@ static uint32_t below(uint32_t n)
     return (uint32_t)(counter >> 33) % n;
 }
 
-static void random_ids(int32_t *ids, size_t n)
+static inline void random_ids(int32_t *ids, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         ids[i] = (int32_t)below(model->hp.n_vocab);

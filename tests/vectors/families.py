@@ -14,7 +14,8 @@ EPS, LAYER_EPS = {"attention.layer_norm_rms_epsilon": 0.03}, {"attention.layer_n
 
 def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms=PRE, biases=(), qk=None, gate=True,
           fused=(), tied=True, vectors=(), experts=None, sinks=False, seed=1, bos=False, dims=None, own=None, no_v=(), told=0,
-          layer_scale=False, latent=None, delta=None, conv=0, ssm=None, beside=False, alone=False, last="output_norm"):
+          layer_scale=False, latent=None, delta=None, conv=0, ssm=None, beside=False, alone=False, last="output_norm",
+          predict=0, predict_own=()):
     """-> (kvs, tensors). qk: shape of the norms of queries and keys: head, heads, whole. heads, kv, ff: a number, or a list
     of one for each layer. vectors: more of them, (name, n, lowest, highest). experts: see mixture(). dims: widths of each
     layer's heads; own: how many layers have keys and values; no_v: layers whose keys are values; told: what layers are told.
@@ -22,7 +23,8 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
     delta: (heads, key heads, state, taps, interval, whether beta and alpha are one matrix): of delta nets; attention is gated.
     conv: tokens that convolutions see, in layers without KV heads; last: the name of the last norm.
     ssm: (inner, heads, groups, state, taps, whether it is normed): of state spaces, in layers without KV heads; beside: in all;
-    alone: a layer with a feed-forward network is nothing else."""
+    alone: a layer with a feed-forward network is nothing else.
+    predict: how many of the layers are prediction layers; predict_own: what these have that others share with the model."""
     each = lambda v, l: v[l] if isinstance(v, list) else v
     d, rng, tensors, vocab = head_dim or embd // (heads or 1), np.random.default_rng([seed, 77]), [], 640
 
@@ -98,7 +100,7 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
                 vector(b + "ssm_norm.weight", [inner // groups, groups])
             matrix(b + "ssm_out", embd, inner)
             h = h if beside else 0
-        if delta and (l + 1) % delta[4]:
+        if delta and (l + 1) % delta[4] and l < layers - predict:
             n, keys, size, taps, _, one = delta
             channels = (2 * keys + n) * size
             for name, rows in (("attn_qkv", channels), ("attn_gate", n * size), ("ssm_ba", 2 * n), ("ssm_beta", n), ("ssm_alpha", n)):
@@ -155,6 +157,13 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
             norm(b + "post_norm")
         if layer_scale:
             vector(b + "layer_output_scale.weight", 1)
+        if l >= layers - predict:
+            matrix(b + "nextn.eh_proj", embd, 2 * embd)
+            for name in ("enorm", "hnorm", *predict_own):
+                if name.endswith("norm"):
+                    norm(b + "nextn." + name)
+                else:
+                    matrix(b + "nextn." + name, vocab, embd)
     if told:
         matrix("per_layer_token_embd", vocab, layers * told)
         matrix("per_layer_model_proj", layers * told, embd)
@@ -173,6 +182,8 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
             kvs.append((f"{arch}.moe_latent_size", experts["narrow"]))
         if "ff" in experts:
             kvs.append((f"{arch}.expert_feed_forward_length", experts["ff"]))
+    if predict:
+        kvs.append((f"{arch}.nextn_predict_layers", predict))
     kvs += [(k if k.startswith("xielu") else f"{arch}.{k}", v) for k, v in meta.items()]
     return kvs + make_gguf.vocabulary(vocab, "qwen2", bos), tensors
 

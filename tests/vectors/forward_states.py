@@ -10,6 +10,10 @@ class Qwen35(Neox):
     """Gated delta nets (Yang et al. 2024), token by token; every interval-th layer is attention, whose heads are silenced."""
     block = SeedOss.block
 
+    def __init__(self, path, n_ctx=2048):
+        super().__init__(path, n_ctx)
+        self.layers -= self.get("nextn_predict_layers", 0)
+
     def project(self, x, p):
         q, k, v = super().project(x, p)
         q, self.silencer = np.split(q.reshape(len(x), -1, 2 * self.head_dim), 2, 2)
@@ -19,7 +23,8 @@ class Qwen35(Neox):
         return out * sigmoid(self.silencer.reshape(out.shape))
 
     def attention(self, x, l):
-        return super().attention(x, l) if (l + 1) % self.get("full_attention_interval") == 0 else self.delta(x, l)
+        attends = (l + 1) % self.get("full_attention_interval") == 0 or l >= self.layers
+        return super().attention(x, l) if attends else self.delta(x, l)
 
     def beta_alpha(self, x, p, keys):
         return self.linear(x, p + "ssm_beta"), self.linear(x, p + "ssm_alpha")

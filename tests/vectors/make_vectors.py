@@ -23,6 +23,7 @@ try:
     import make_gguf
     import make_template_snippets
     import oracles
+    import predictions
     from numpy_model import Model
 except ImportError as e:
     venv = ROOT / ".venv"
@@ -321,6 +322,22 @@ def write_drafts(folder):
             q[:] = np.clip(np.rint(q / COARSE) * COARSE, -127, 127)
 
 
+def write_predictions(folder):
+    """Models with prediction layers, and what those answer: int32 of how many tokens, the tokens, and float32 logits after each
+    but the first; then models whose prediction layer is right."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (family, normed, options) in predictions.MODELS.items():
+        path = folder / f"{name}.gguf"
+        make_gguf.write(path, *families.model(**options))
+        ids, logits = predictions.expected(family, path, normed)
+        with open(folder / f"{name}.bin", "wb") as f:
+            for a in (np.array([len(ids)], "<i4"), ids.astype("<i4"), logits.astype("<f4")):
+                f.write(a.tobytes())
+    for arch in ("glm4moe", "qwen35"):
+        make_gguf.write(folder / f"count-{arch}.gguf", *predictions.counting(arch))
+    make_gguf.write(folder / "twin-glm4moe.gguf", *predictions.twin())
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     write_models(folder / "models")
@@ -328,6 +345,7 @@ def main():
     write_vocabularies(folder / "tokenizers")
     write_templates(folder / "templates")
     write_drafts(folder / "drafts")
+    write_predictions(folder / "predictions")
     (folder / "vectors.stamp").touch()
 
 
