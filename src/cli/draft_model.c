@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/out.h"
 #include "cli/model_file.h"
 #include "engine/drafter.h"
 
@@ -11,6 +12,15 @@ bool draft_wanted(const struct program *p)
     // (In a chat /set spec may ask for it later.)
     const bool may = o->spec == SPEC_AUTO || o->spec == SPEC_DRAFT || program_is_chat(p);
     return o->model_draft && o->tool == TOOL_NONE && !o->lines && may;
+}
+
+bool predictor_wanted(const struct program *p, const struct opened *m)
+{
+    const struct options *o = p->opt;
+    const bool has = m->model->hp.n_layer_predict > 0;
+    if (o->tool != TOOL_NONE || o->lines)
+        return false;
+    return o->spec == SPEC_MTP || (has && (o->spec == SPEC_AUTO || program_is_chat(p)));
 }
 
 static bool load(const struct program *p, struct opened *m, struct error *err)
@@ -73,6 +83,76 @@ bool draft_open(const struct program *p, struct opened *m, const struct device_c
     if (err)
         *err = why;
     return error_prefix(err, "--model-draft");
+}
+
+// err is the reason why there is no prediction layer to use, where --spec does not name it.
+static bool goes_without(const struct program *p, const struct error *why, struct error *err)
+{
+    if (p->opt->spec == SPEC_MTP) {
+        if (err)
+            *err = *why;
+        return error_prefix(err, "--spec mtp");
+    }
+    if (p->opt->verbose && why->code != ERR_INTERRUPTED)
+        out_say("hokku: the model's prediction layer is not used: %s", why->text);
+    return true;
+}
+
+bool predictor_plan(const struct program *p, const struct opened *m, const struct device_choice *d,
+                    const struct engine_params *params, const struct engine_plan *beside,
+                    struct engine_plan *plan, struct error *err)
+{
+    struct error why = {0};
+    struct model *layer = model_predictor(m->model, &why);
+    const struct engine_params q = params_for(params, m->model, beside->n_ctx);
+    const bool ok = layer && d->backend->plan(layer, &q, plan, &why);
+    model_free(layer);
+    if (ok) {
+        plan->other += drafter_hidden_bytes(m->model, beside->n_ctx);
+        return true;
+    }
+    *plan = (struct engine_plan){0};
+    return goes_without(p, &why, err);
+}
+
+bool predictor_open(const struct program *p, struct opened *m, const struct device_choice *d,
+                    const struct engine_params *params, struct error *err)
+{
+    struct engine_plan plan;
+    struct opened_draft *q = &m->predictor;
+    struct error why = {0};
+    if (!d->backend->plan(m->model, params, &plan, err))
+        return false;
+    const struct engine_params mine = params_for(params, m->model, plan.n_ctx);
+    q->model = model_predictor(m->model, &why);
+    q->engine = q->model ? d->backend->open(q->model, &mine, &why) : NULL;
+    if (q->engine)
+        return true;
+    draft_release(q);
+    return goes_without(p, &why, err);
+}
+
+bool drafts_check(const struct program *p, struct opened *m, struct error *err)
+{
+    const struct options *o = p->opt;
+    const bool takes = engine_takes_drafts(m->engine);
+    const bool predicted = m->predictor.engine && takes && engine_gives_hidden(m->engine);
+    struct error why = {0};
+    if (m->predictor.engine && !predicted) {
+        draft_release(&m->predictor);
+        error_set(&why, ERR_MODEL, "no guesses can be checked for this model on %s",
+                  m->engine->device);
+        if (!goes_without(p, &why, err))
+            return false;
+    }
+    if (m->draft.engine && !takes) {
+        if (!o->quiet)
+            out_say("hokku: the draft model %s is not used: no guesses can be checked for this "
+                    "model on %s",
+                    m->draft.path, m->engine->device);
+        draft_release(&m->draft);
+    }
+    return true;
 }
 
 void draft_release(struct opened_draft *d)

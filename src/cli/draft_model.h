@@ -1,4 +1,5 @@
-// The draft model that --model-draft names, opened beside the model that it guesses for.
+// What guesses for a model, opened beside it: the draft model that --model-draft names, and the
+// prediction layer of its own file.
 #ifndef HOKKU_CLI_DRAFT_MODEL_H
 #define HOKKU_CLI_DRAFT_MODEL_H
 
@@ -6,7 +7,15 @@
 
 // Whether the options ask for one: named, and guesses may come from it.
 bool draft_wanted(const struct program *p);
-// What its engine would take beside one with the plan that is given. Errors: as draft_open.
+// Whether they ask for the prediction layer of m's model, which is loaded: by name, or it has one
+// and guesses may come from it.
+bool predictor_wanted(const struct program *p, const struct opened *m);
+// What the engine of either would take beside one with the plan that is given. plan->weights 0: of
+// the prediction layer, where it cannot be used and need not. Errors: as draft_open,
+// predictor_open.
+bool predictor_plan(const struct program *p, const struct opened *m, const struct device_choice *d,
+                    const struct engine_params *params, const struct engine_plan *beside,
+                    struct engine_plan *plan, struct error *err);
 bool draft_plan(const struct program *p, const struct opened *m, const struct device_choice *d,
                 const struct engine_params *params, const struct engine_plan *beside,
                 struct engine_plan *plan, struct error *err);
@@ -15,6 +24,13 @@ bool draft_plan(const struct program *p, const struct opened *m, const struct de
 // device.
 bool draft_open(const struct program *p, struct opened *m, const struct device_choice *d,
                 const struct engine_params *params, struct error *err);
+// The same of the prediction layer. Where --spec does not name it, it may fail: then m has none,
+// and -v says why. Errors: those of model_predictor and of the device.
+bool predictor_open(const struct program *p, struct opened *m, const struct device_choice *d,
+                    const struct engine_params *params, struct error *err);
+// The engine of m is open: closes what cannot guess for it, and says so. Errors: ERR_MODEL: --spec
+// names what cannot.
+bool drafts_check(const struct program *p, struct opened *m, struct error *err);
 void draft_release(struct opened_draft *d); // zeroed is fine
 
 #endif

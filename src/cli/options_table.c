@@ -100,8 +100,8 @@ static const struct option_def table[] = {
     {MAIN, "length", NULL, "--overflow", "error|drop|shift", OPT_CHOICE, AT(overflow), 0,
      "error|drop|shift", NULL, true, "when the context is full (error)"},
 
-    {MAIN, "speed", NULL, "--spec", "auto|off|ngram|draft", OPT_CHOICE, AT(spec), 0,
-     "auto|off|ngram|draft", NULL, true,
+    {MAIN, "speed", NULL, "--spec", "auto|off|ngram|draft|mtp", OPT_CHOICE, AT(spec), 0,
+     "auto|off|ngram|draft|mtp", NULL, true,
      "guess tokens and check several at once, which changes no text (auto)"},
     {MAIN, "speed", "-md", "--model-draft", "FILE", OPT_STR, AT(model_draft), 0, NULL, NULL, false,
      "a small model with the same vocabulary, to guess them"},

@@ -97,6 +97,27 @@ static bool open_with_room(const struct program *p, struct opened *m,
     return m->engine != NULL;
 }
 
+// Whether the prediction layer guesses and the draft model is not needed; a chat may go on with it.
+static bool is_outdone(const struct program *p, const struct opened *m)
+{
+    const struct options *o = p->opt;
+    const bool is = m->predictor.engine && o->spec == SPEC_AUTO && !program_is_chat(p);
+    if (is && !o->quiet && (o->verbose || options_named(o, "--model-draft")))
+        out_say("hokku: the draft model %s is not used: the model has a prediction layer of its "
+                "own; --spec draft uses it",
+                o->model_draft);
+    return is;
+}
+
+// what: with the path behind it, if it has one.
+static void say_draft(const struct program *p, const char *what, const struct opened_draft *d)
+{
+    char used[FORMAT_NUMBER];
+    if (d->engine && p->opt->verbose)
+        out_say("hokku: %s%s · %s · %s · context %u", what, d->path ? d->path : "", d->model->quant,
+                format_bytes(used, d->engine->mem_used), d->engine->n_ctx);
+}
+
 bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool chat,
                  struct error *err)
 {
@@ -106,7 +127,9 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
         return false;
     params.n_ctx = n_ctx;
     params.n_seqs = m->n_seqs;
-    if (draft_wanted(p) && !draft_open(p, m, &d, &params, err))
+    if (predictor_wanted(p, m) && !predictor_open(p, m, &d, &params, err))
+        return false;
+    if (draft_wanted(p) && !is_outdone(p, m) && !draft_open(p, m, &d, &params, err))
         return false;
     struct loading loading = {.began = clock_now()};
     if (p->stderr_tty && !p->opt->quiet && !p->opt->dumb) {
@@ -121,13 +144,8 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
     }
     if (loading.shown > 0)
         out_progress_clear();
-    if (m->engine && m->draft.engine && !engine_takes_drafts(m->engine)) {
-        if (!p->opt->quiet)
-            out_say("hokku: the draft model %s is not used: no guesses can be checked for this "
-                    "model on %s",
-                    m->draft.path, m->engine->device);
-        draft_release(&m->draft);
-    }
+    if (m->engine && !drafts_check(p, m, err))
+        return false;
     if (m->engine && p->opt->verbose) {
         char used[FORMAT_NUMBER];
         char seed[32] = "";
@@ -136,12 +154,8 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
         out_say("hokku: %s · %s · %s on %s · context %u%s", m->path, m->model->quant,
                 format_bytes(used, m->engine->mem_used), m->engine->device, m->engine->n_ctx, seed);
     }
-    if (m->engine && m->draft.engine && p->opt->verbose) {
-        char used[FORMAT_NUMBER];
-        out_say("hokku: draft model %s · %s · %s · context %u", m->draft.path,
-                m->draft.model->quant, format_bytes(used, m->draft.engine->mem_used),
-                m->draft.engine->n_ctx);
-    }
+    say_draft(p, "draft model ", &m->draft);
+    say_draft(p, "the model's prediction layer", &m->predictor);
     return m->engine != NULL;
 }
 
@@ -160,6 +174,7 @@ void opened_close_engines(struct opened *m)
     engine_free(m->engine);
     m->engine = NULL;
     draft_release(&m->draft);
+    draft_release(&m->predictor);
 }
 
 void opened_release(struct opened *m)
@@ -172,6 +187,7 @@ void opened_release(struct opened *m)
 
 void opened_leave(const struct program *p, struct opened *m)
 {
+    draft_release(&m->predictor); // of the model, which may go on without
     if (p->kept)
         kept_give(p->kept, m);
     opened_release(m);
@@ -207,61 +223,87 @@ static uint64_t plan_bytes(const struct engine_plan *plan)
     return plan->weights + plan->kv + plan->scratch + plan->other;
 }
 
-static bool draft_text(const struct engine_plan *draft, struct buf *out)
+static bool draft_text(const char *what, const struct engine_plan *draft, struct buf *out)
 {
     char a[FORMAT_NUMBER], b[FORMAT_NUMBER], c[FORMAT_NUMBER], o[FORMAT_NUMBER];
     return buf_printf(out,
-                      "draft model beside it: weights %s + KV %s + scratch %s + other %s bytes for "
+                      "%s beside it: weights %s + KV %s + scratch %s + other %s bytes for "
                       "a context of %u tokens\n",
-                      format_number(a, draft->weights), format_number(b, draft->kv),
+                      what, format_number(a, draft->weights), format_number(b, draft->kv),
                       format_number(c, draft->scratch), format_number(o, draft->other),
                       draft->n_ctx);
 }
 
-// draft NULL: there is none.
-static bool plan_json(const struct engine_plan *plan, const struct engine_plan *draft,
-                      struct buf *out)
+static void json_plan(const struct engine_plan *plan, struct buf *out)
 {
     buf_printf(out,
-               "{\"weights\":%" PRIu64 ",\"kv\":%" PRIu64 ",\"scratch\":%" PRIu64
-               ",\"other\":%" PRIu64 ",\"available\":%" PRIu64
+               "\"weights\":%" PRIu64 ",\"kv\":%" PRIu64 ",\"scratch\":%" PRIu64
+               ",\"other\":%" PRIu64,
+               plan->weights, plan->kv, plan->scratch, plan->other);
+}
+
+static const struct beside {
+    const char *name, *text;
+} beside[] = {{"draft", "draft model"}, {"predictor", "prediction layer"}};
+
+enum { N_BESIDE = sizeof beside / sizeof *beside };
+
+// drafts (N_BESIDE): as beside; weights 0: there is none.
+static bool plan_json(const struct engine_plan *plan, const struct engine_plan *drafts,
+                      struct buf *out)
+{
+    buf_puts(out, "{");
+    json_plan(plan, out);
+    buf_printf(out,
+               ",\"available\":%" PRIu64
                ",\"n_ctx\":%u,\"fits\":%s,\"n_ctx_max\":%u,\"n_ctx_max_q8_0\":%u",
-               plan->weights, plan->kv, plan->scratch, plan->other, plan->available, plan->n_ctx,
-               plan->fits ? "true" : "false", plan->n_ctx_max, plan->n_ctx_max_q8);
-    if (draft)
-        buf_printf(out,
-                   ",\"draft\":{\"weights\":%" PRIu64 ",\"kv\":%" PRIu64 ",\"scratch\":%" PRIu64
-                   ",\"other\":%" PRIu64 ",\"n_ctx\":%u}",
-                   draft->weights, draft->kv, draft->scratch, draft->other, draft->n_ctx);
+               plan->available, plan->n_ctx, plan->fits ? "true" : "false", plan->n_ctx_max,
+               plan->n_ctx_max_q8);
+    for (size_t i = 0; i < N_BESIDE; i++) {
+        if (drafts[i].weights == 0)
+            continue;
+        buf_printf(out, ",\"%s\":{", beside[i].name);
+        json_plan(&drafts[i], out);
+        buf_printf(out, ",\"n_ctx\":%u}", drafts[i].n_ctx);
+    }
     return buf_puts(out, "}\n");
 }
 
 bool open_plan(const struct program *p, const struct opened *m, struct buf *out, struct error *err)
 {
     struct engine_params params;
-    struct engine_plan plan, draft;
+    struct engine_plan plan, drafts[N_BESIDE] = {0};
     struct device_choice d;
-    const bool drafts = draft_wanted(p);
+    bool ok = true;
     if (!choose_device(p, false, &d, &params, err))
         return false;
     params.n_seqs = m->n_seqs;
     if (!d.backend->plan(m->model, &params, &plan, err) ||
-        (drafts && !draft_plan(p, m, &d, &params, &plan, &draft, err)))
+        (predictor_wanted(p, m) && !predictor_plan(p, m, &d, &params, &plan, &drafts[1], err)))
         return false;
+    const bool outdone = drafts[1].weights > 0 && p->opt->spec == SPEC_AUTO;
+    if (draft_wanted(p) && !outdone && !draft_plan(p, m, &d, &params, &plan, &drafts[0], err))
+        return false;
+    for (size_t i = 0; i < N_BESIDE; i++)
+        params.set_aside += plan_bytes(&drafts[i]); // which are opened first
     const struct engine_plan alone = plan;
-    if (drafts) { // which is opened first
-        params.set_aside = plan_bytes(&draft);
+    if (params.set_aside > 0) {
         if (!d.backend->plan(m->model, &params, &plan, err))
             return false;
         plan.available = alone.available;
     }
-    if (!(p->opt->json ? plan_json(&plan, drafts ? &draft : NULL, out)
-                       : plan_text(m->model, &plan, out) && (!drafts || draft_text(&draft, out))))
+    if (p->opt->json)
+        ok = plan_json(&plan, drafts, out);
+    else
+        ok = plan_text(m->model, &plan, out);
+    for (size_t i = 0; ok && !p->opt->json && i < N_BESIDE; i++)
+        ok = drafts[i].weights == 0 || draft_text(beside[i].text, &drafts[i], out);
+    if (!ok)
         return error_oom(err, "the plan", out->len);
     if (alone.fits && !plan.fits)
-        return error_set(err, ERR_MEMORY,
-                         "the plan does not fit beside the draft model: try a smaller -c, or no "
-                         "--model-draft");
+        return error_set(
+            err, ERR_MEMORY, "the plan does not fit beside the %s: try a smaller -c, or no %s",
+            beside[outdone].text, outdone ? "guesses (--spec ngram)" : "--model-draft");
     if (!plan.fits && plan.n_ctx_max == 0)
         return error_set(err, ERR_MEMORY,
                          "the plan does not fit, whatever the context: try %s-b 64, or a smaller "

@@ -24,18 +24,18 @@ struct opened {
     struct model *model;
     struct engine *engine;
     uint32_t n_seqs;      // that the engine is opened for, see engine_params
-    struct opened_draft { // a draft model (cli/draft_model.h); zeroed: none
-        char *path;
+    struct opened_draft { // what guesses (cli/draft_model.h); zeroed: none
+        char *path;       // NULL: the model's own prediction layer
         struct model *model;
         struct engine *engine;
-    } draft;
+    } draft, predictor;
 };
 
 // The model that the options name.
 bool open_model(const struct program *p, struct opened *m, struct error *err);
 // And what it recommends where the user said nothing; a seed, if none was given.
 bool open_model_and_settings(const struct program *p, struct opened *m, struct error *err);
-// The engine that they name, and before it that of the draft model, for a context of n_ctx tokens
+// The engine that they name, and before it those of what guesses, for a context of n_ctx tokens
 // (0: what fits). chat: somebody has a conversation, and is told which device it is.
 bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool chat,
                  struct error *err);

@@ -4,21 +4,38 @@
 
 #include "text/tokenizer.h"
 
+// As many as a long turn has, so that reading may wait until it pays.
+enum { MOST_HIDDEN = 4096 };
+
 bool drafter_fits(const struct model *draft, const struct model *m, struct error *err)
 {
     return tokenizer_same(m->tokenizer, draft->tokenizer, err);
+}
+
+size_t drafter_n_hidden(uint32_t n_ctx)
+{
+    return n_ctx < MOST_HIDDEN ? n_ctx : MOST_HIDDEN;
+}
+
+uint64_t drafter_hidden_bytes(const struct model *m, uint32_t n_ctx)
+{
+    return (uint64_t)drafter_n_hidden(n_ctx) * m->hp.n_embd * sizeof(float);
 }
 
 bool drafter_init(struct drafter *d, struct engine *e, uint32_t n_vocab, struct error *err)
 {
     const uint32_t mine = e->model->hp.n_vocab;
     *d = (struct drafter){.n_vocab = mine < n_vocab ? mine : n_vocab, .same_size = mine == n_vocab};
-    return (d->seq = seq_open(e, 0, err)) != NULL;
+    d->predicts = e->model->predicts_for != NULL;
+    d->seq = seq_open(e, 0, err);
+    // (Guesses follow from its own hidden states.)
+    return d->seq && (!d->predicts || seq_keep_hidden(d->seq, 1 + ENGINE_MAX_DRAFTS, err));
 }
 
 void drafter_release(struct drafter *d)
 {
     seq_free(d->seq);
+    ids_release(&d->text);
     *d = (struct drafter){0};
 }
 
@@ -38,40 +55,40 @@ static bool masked(void *user, const int32_t *drafts, size_t n, uint32_t *allow,
 
 static bool is_stop(const struct drafter *d, int32_t id)
 {
-    for (size_t i = 0; i < d->n_stop_ids; i++)
-        if (d->stop_ids[i] == id)
+    for (size_t i = 0; i < d->how.n_stop_ids; i++)
+        if (d->how.stop_ids[i] == id)
             return true;
     return false;
 }
 
 bool drafter_sampling(struct drafter *d, const struct sampling *p, struct error *err)
 {
-    struct sampler_settings set = *p->sampler;
-    struct sampling mine = *p;
-    mine.sampler = &set;
-    mine.n_probs = 0;
+    d->set = *p->sampler;
+    d->how = *p;
+    d->how.sampler = &d->set;
+    d->how.n_probs = 0;
     // A mask of another size would be written past its end; such guesses are sorted out later.
     d->mask = d->same_size ? p->mask : NULL;
     d->mask_user = p->mask_user;
-    mine.mask = d->mask ? masked : NULL;
-    mine.mask_user = d;
-    d->stop_ids = p->stop_ids;
-    d->n_stop_ids = p->n_stop_ids;
+    d->how.mask = d->mask ? masked : NULL;
+    d->how.mask_user = d;
     // Of what only the other model has, nothing is guessed.
-    set.n_bias = 0;
+    d->set.n_bias = 0;
     for (uint32_t i = 0; i < p->sampler->n_bias; i++)
         if ((uint32_t)p->sampler->bias[i].id < d->n_vocab)
-            set.bias[set.n_bias++] = p->sampler->bias[i];
+            d->set.bias[d->set.n_bias++] = p->sampler->bias[i];
     // One byte for each token of the other model.
     if (d->n_vocab < seq_engine(d->seq)->model->hp.n_vocab)
-        set.dry_breakers = NULL;
-    return seq_sampling(d->seq, &mine, err);
+        d->set.dry_breakers = NULL;
+    d->set.first = d->first;
+    return seq_sampling(d->seq, &d->how, err);
 }
 
-// The first n tokens of a and b that are the same.
-static size_t common(const int32_t *a, const int32_t *b, size_t n)
+// The first tokens of a (n_a) and b (n_b) that are the same.
+static size_t common(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
 {
-    if (memcmp(a, b, n * sizeof *a) == 0)
+    const size_t n = n_a < n_b ? n_a : n_b;
+    if (n == 0 || memcmp(a, b, n * sizeof *a) == 0)
         return n;
     size_t i = 0;
     while (a[i] == b[i])
@@ -79,45 +96,121 @@ static size_t common(const int32_t *a, const int32_t *b, size_t n)
     return i;
 }
 
-size_t drafter_behind(struct drafter *d, const int32_t *ids, size_t n)
+// Of the text's tokens its sequence keeps so many, the first ones included.
+static void keep(struct drafter *d, size_t n)
 {
-    struct seq *s = d->seq;
-    const size_t len = seq_len(s), same = common(seq_ids(s), ids, n < len ? n : len);
-    // The last token is evaluated with the guess.
-    const size_t keep = same < n ? same : n - 1;
-    if (keep < len)
-        seq_trim(s, keep);
-    if (n > seq_engine(s)->n_ctx)
-        return SIZE_MAX;
-    for (size_t i = keep; i < n; i++)
-        if ((uint32_t)ids[i] >= d->n_vocab)
-            return SIZE_MAX;
-    return n - seq_n_past(s);
+    if (n - d->first < seq_len(d->seq))
+        seq_trim(d->seq, n - d->first);
+    if (d->text.len > n)
+        d->text.len = n;
 }
 
-bool drafter_read(struct drafter *d, const int32_t *ids, size_t n, const struct cancel *cancel,
+// Where the same tokens come first, what follows from them stays; else it begins behind the first
+// token of which a hidden state is known. False: there is none.
+static bool follow(struct drafter *d, const struct seq *text, size_t same)
+{
+    const size_t begin = seq_hidden_begin(text), n = seq_len(text);
+    const bool goes_on = same > d->first && d->first > 0 && begin < same;
+    if (seq_n_past(text) + 1 < n || (!goes_on && begin + 1 >= n))
+        return false;
+    keep(d, goes_on ? same : d->first);
+    if (!goes_on) {
+        d->first = begin + 1;
+        d->text.len = 0;
+    }
+    return true;
+}
+
+size_t drafter_behind(struct drafter *d, const struct seq *text)
+{
+    struct seq *s = d->seq;
+    const int32_t *ids = seq_ids(text);
+    const size_t n = seq_len(text);
+    const size_t same = d->predicts ? common(d->text.data, d->text.len, ids, n)
+                                    : common(seq_ids(s), seq_len(s), ids, n);
+    // The last token is evaluated with the guess.
+    const size_t most = same < n ? same : n - 1;
+    if (!d->predicts)
+        keep(d, most);
+    else if (!follow(d, text, most))
+        return SIZE_MAX;
+    if (n - d->first > seq_engine(s)->n_ctx)
+        return SIZE_MAX;
+    for (size_t i = d->first + seq_len(s); i < n; i++)
+        if ((uint32_t)ids[i] >= d->n_vocab)
+            return SIZE_MAX;
+    return n - d->first - seq_n_past(s);
+}
+
+// The next n of the text's tokens, and whether one is sampled behind them; fewer where hidden
+// states do not lie one behind the other.
+static struct work next_of(const struct drafter *d, const struct seq *text, size_t n)
+{
+    const size_t at = d->first + seq_len(d->seq);
+    struct work w = {.seq = d->seq, .ids = seq_ids(text) + at, .n = n};
+    if (d->predicts) {
+        size_t n_hidden;
+        w.hidden = seq_hidden(text, at - 1, &n_hidden);
+        w.n = n < n_hidden ? n : n_hidden;
+    }
+    return w;
+}
+
+// Its sequence follows from the text now, up to what it has of it.
+static bool note(struct drafter *d, const struct seq *text, struct error *err)
+{
+    const size_t n = d->text.len, end = d->first + seq_len(d->seq);
+    return !d->predicts || ids_append(&d->text, seq_ids(text) + n, end - n) ||
+           error_oom(err, "a text to guess at", end * sizeof *d->text.data);
+}
+
+bool drafter_read(struct drafter *d, const struct seq *text, size_t n, const struct cancel *cancel,
                   struct error *err)
 {
     struct engine *e = seq_engine(d->seq);
+    const size_t end = seq_n_past(d->seq) + n;
     bool ok = true;
-    for (size_t len; ok && (len = seq_len(d->seq)) < n;) {
-        const size_t rest = n - len;
-        const struct work w = {
-            .seq = d->seq, .ids = ids + len, .n = rest < e->n_batch ? rest : e->n_batch};
-        ok = engine_submit(e, &w, 1, cancel, NULL, err);
+    for (size_t len; ok && (len = seq_len(d->seq)) < end;) {
+        const size_t rest = end - len;
+        const struct work w = next_of(d, text, rest < e->n_batch ? rest : e->n_batch);
+        ok = engine_submit(e, &w, 1, cancel, NULL, err) && note(d, text, err);
     }
     return ok;
 }
 
-bool drafter_guess(struct drafter *d, const int32_t *ids, size_t n, size_t most,
+// What is to be evaluated before the first guess, but for what is evaluated with it.
+static bool read_rest(struct drafter *d, const struct seq *text, const struct cancel *cancel,
+                      struct error *err)
+{
+    const size_t end = seq_len(text) - d->first;
+    bool ok = true;
+    for (size_t rest; ok && (rest = end - seq_len(d->seq)) > 0;) {
+        const size_t n = next_of(d, text, rest).n;
+        if (n == rest)
+            break;
+        ok = drafter_read(d, text, n, cancel, err);
+    }
+    if (d->set.first != d->first) {
+        d->set.first = d->first;
+        ok = ok && seq_sampling(d->seq, &d->how, err);
+    }
+    return ok;
+}
+
+bool drafter_guess(struct drafter *d, const struct seq *text, size_t most,
                    const struct cancel *cancel, int32_t *out, size_t *n_out, struct error *err)
 {
     struct engine *e = seq_engine(d->seq);
-    const size_t len = seq_len(d->seq), room = e->n_ctx + 1 - n; // the last is not evaluated
-    const size_t ahead = engine_runs_ahead(e) && !d->mask ? ENGINE_RUN_AHEAD : 0;
-    struct work w = {.seq = d->seq, .ids = ids + len, .n = n - len, .n_pick = 1};
+    const size_t n = seq_len(text) - d->first, room = e->n_ctx + 1 - n; // the last is not evaluated
+    const bool runs = engine_runs_ahead(e) && !d->mask && !d->predicts;
+    const size_t ahead = runs ? ENGINE_RUN_AHEAD : 0;
     uint64_t tickets[ENGINE_MAX_DRAFTS];
     size_t n_asked = 0, n_got = 0;
+    *n_out = 0;
+    if (!read_rest(d, text, cancel, err))
+        return false;
+    struct work w = next_of(d, text, n - seq_len(d->seq));
+    w.n_pick = 1;
     bool ok = true;
     most = most < room ? most : room;
     d->out = out;
@@ -139,8 +232,13 @@ bool drafter_guess(struct drafter *d, const int32_t *ids, size_t n, size_t most,
         if (!over)
             out[n_got++] = one.id;
         over = over || is_stop(d, one.id);
+        if (d->predicts && !over) {
+            size_t n_hidden;
+            w.hidden = seq_hidden(d->seq, seq_n_past(d->seq) - 1, &n_hidden);
+        }
     }
-    seq_trim(d->seq, seq_len(d->seq)); // what nobody waits for
+    // What nobody waits for; and what follows from hidden states of its own, once the text has it.
+    seq_trim(d->seq, d->predicts && n < seq_len(d->seq) ? n : seq_len(d->seq));
     *n_out = n_got;
-    return ok;
+    return note(d, text, err) && ok;
 }

@@ -312,10 +312,10 @@ static bool guess(struct generation *r, size_t n_left, const struct ahead *a, si
     const size_t room = seq_max_drafts(s->seq), most = room < n_left ? room : n_left - 1;
     const bool held = r->p->constraint && most > 0;
     r->n_ahead = 0;
-    const bool ok = (!held || find_forced(r, most, &forced, err)) &&
-                    speculation_next(s->speculation, seq_ids(s->seq), seq_len(s->seq), most,
-                                     &forced, r->p->cancel, n_drafts, err) &&
-                    (!held || cut_guesses(r, s->speculation->guesses, n_drafts, err));
+    const bool ok =
+        (!held || find_forced(r, most, &forced, err)) &&
+        speculation_next(s->speculation, s->seq, most, &forced, r->p->cancel, n_drafts, err) &&
+        (!held || cut_guesses(r, s->speculation->guesses, n_drafts, err));
     ids_release(&forced);
     return ok;
 }

@@ -27,6 +27,7 @@ struct session {
     struct seq *seq;       // owned: every token up to now; all but possibly the last are evaluated
     struct session_stats stats;
     struct engine *draft;            // borrowed: of a draft model with the vocabulary; NULL: none
+    struct engine *predictor;        // borrowed: of the model's prediction layer; NULL: none
     struct speculation *speculation; // owned; NULL: none
     // Called at the start of a sync and after every chunk (tokens of this sync); may be NULL.
     void (*progress)(void *user, size_t done, size_t total);
@@ -37,7 +38,7 @@ bool session_init(struct session *s, struct engine *engine, struct error *err); 
 void session_release(struct session *s); // not the engine; zeroed is fine
 
 // Where drafts of answers come from, from the next one on. No text depends on it. Errors:
-// ERR_MEMORY; ERR_USAGE: SPEC_DRAFT without a draft model.
+// ERR_MEMORY; ERR_USAGE: SPEC_DRAFT without a draft model, SPEC_MTP without a prediction layer.
 bool session_speculate(struct session *s, enum spec spec, struct error *err);
 
 // Makes the sequence equal prefix[0..n) (n > 0), all evaluated, with fresh logits for its last

@@ -20,10 +20,16 @@ static double share(const struct model *draft, const struct model *m)
 bool speculation_init(struct speculation *s, const struct engine *e, struct engine *draft,
                       struct error *err)
 {
-    *s = (struct speculation){.source = draft ? SPEC_DRAFT : SPEC_NGRAM};
+    const bool predicts = draft && draft->model->predicts_for;
+    *s = (struct speculation){.source = predicts ? SPEC_MTP : draft ? SPEC_DRAFT : SPEC_NGRAM};
     spec_guard_init(&s->guard, draft ? share(draft->model, e->model) : 0);
     return draft ? drafter_init(&s->drafter, draft, e->model->hp.n_vocab, err)
                  : ngram_init(&s->ngram, e->n_ctx, err);
+}
+
+static bool drafts(const struct speculation *s)
+{
+    return s->source != SPEC_NGRAM;
 }
 
 void speculation_release(struct speculation *s)
@@ -38,35 +44,35 @@ bool speculation_begin(struct speculation *s, const struct sampling *p, size_t n
 {
     speculation_forget(s);
     spec_guard_prompt(&s->guard, n, seconds);
-    return s->source != SPEC_DRAFT || drafter_sampling(&s->drafter, p, err);
+    return !drafts(s) || drafter_sampling(&s->drafter, p, err);
 }
 
 void speculation_forget(struct speculation *s)
 {
-    if (s->source == SPEC_NGRAM)
+    if (!drafts(s))
         ngram_forget(&s->ngram);
     s->n_guesses = 0;
 }
 
-static bool next_of_drafter(struct speculation *s, const int32_t *ids, size_t n, size_t most,
+static bool next_of_drafter(struct speculation *s, const struct seq *text, size_t most,
                             const struct cancel *cancel, struct error *err)
 {
-    const size_t behind = drafter_behind(&s->drafter, ids, n);
+    const size_t behind = drafter_behind(&s->drafter, text);
     if (behind == SIZE_MAX)
         return true;
     size_t n_read = 0;
     const size_t k = s->always ? most : spec_guard_make(&s->guard, behind, most, &n_read);
     if (n_read > 0) { // the last is read with the guess
         const double begin = clock_now();
-        if (!drafter_read(&s->drafter, ids, n - behind + n_read - (n_read == behind), cancel, err))
+        if (!drafter_read(&s->drafter, text, n_read - (n_read == behind), cancel, err))
             return false;
         s->read_s = clock_now() - begin;
         spec_guard_read(&s->guard, n_read, s->read_s);
     }
-    return k == 0 || drafter_guess(&s->drafter, ids, n, k, cancel, s->guesses, &s->n_guesses, err);
+    return k == 0 || drafter_guess(&s->drafter, text, k, cancel, s->guesses, &s->n_guesses, err);
 }
 
-bool speculation_next(struct speculation *s, const int32_t *ids, size_t n, size_t most,
+bool speculation_next(struct speculation *s, const struct seq *text, size_t most,
                       const struct ids *forced, const struct cancel *cancel, size_t *n_drafts,
                       struct error *err)
 {
@@ -78,13 +84,15 @@ bool speculation_next(struct speculation *s, const int32_t *ids, size_t n, size_
         s->kind = FORCED;
         s->n_guesses = forced->len;
         memcpy(s->guesses, forced->data, forced->len * sizeof *s->guesses);
-    } else if (s->source == SPEC_DRAFT) {
-        const bool ok = next_of_drafter(s, ids, n, most, cancel, err);
+    } else if (drafts(s)) {
+        const bool ok = next_of_drafter(s, text, most, cancel, err);
         *n_drafts = s->n_guesses;
-        return ok || error_prefix(err, "the draft model");
+        return ok || error_prefix(err, s->source == SPEC_MTP ? "the prediction layer"
+                                                             : "the draft model");
     }
     if (s->n_guesses == 0)
-        s->n_guesses = ngram_guess(&s->ngram, ids, n, most, s->guesses, &s->kind);
+        s->n_guesses =
+            ngram_guess(&s->ngram, seq_ids(text), seq_len(text), most, s->guesses, &s->kind);
     *n_drafts = s->n_guesses == 0 || s->always ? s->n_guesses
                                                : spec_guard_check(&s->guard, s->kind, s->n_guesses);
     return true;
@@ -94,7 +102,7 @@ void speculation_step(struct speculation *s, size_t n_drafts, const struct decod
                       double seconds)
 {
     // (Those that a constraint does not have were made, too.)
-    const bool made = s->source == SPEC_DRAFT && s->kind != FORCED;
+    const bool made = drafts(s) && s->kind != FORCED;
     spec_guard_step(&s->guard, made ? s->n_guesses : n_drafts, n, seconds - s->read_s);
     const size_t n_seen = n_drafts > 0 ? n_drafts : s->n_guesses > 0;
     for (size_t i = 0, right = 1; right && i < n_seen; i++) {

@@ -1,6 +1,6 @@
-// Drafts for an answer under way, from what it is held to, from the text itself or from a draft
-// model. The text does not
-// depend on any of it: an engine keeps of drafts what it would have sampled.
+// Drafts for an answer under way, from what it is held to, from the text itself, from a draft model
+// or from the model's own prediction layer. The text does not depend on any of it: an engine keeps
+// of drafts what it would have sampled.
 #ifndef HOKKU_ENGINE_SPECULATE_H
 #define HOKKU_ENGINE_SPECULATE_H
 
@@ -9,13 +9,13 @@
 #include "engine/ngram.h"
 #include "engine/spec_guard.h"
 
-// AUTO: DRAFT where there is a draft model, else NGRAM.
-enum spec { SPEC_AUTO, SPEC_OFF, SPEC_NGRAM, SPEC_DRAFT };
+// AUTO: MTP where there is a prediction layer, else DRAFT where there is a draft model, else NGRAM.
+enum spec { SPEC_AUTO, SPEC_OFF, SPEC_NGRAM, SPEC_DRAFT, SPEC_MTP };
 
 // Whether guesses come true is also seen without checking where they cost nothing: the first guess
 // is compared with what a step without drafts samples.
 struct speculation {
-    enum spec source; // NGRAM or DRAFT
+    enum spec source; // NGRAM, DRAFT or MTP
     struct ngram ngram;
     struct drafter drafter;
     struct spec_guard guard;
@@ -26,8 +26,8 @@ struct speculation {
     int32_t guesses[ENGINE_MAX_DRAFTS]; // of what the step under way samples
 };
 
-// e: whom the guesses are for; draft: the engine of a model with its vocabulary, borrowed; NULL:
-// guesses come from the text. Errors: ERR_MEMORY.
+// e: whom the guesses are for; draft: the engine of a model with its vocabulary, or of its
+// prediction layer, borrowed; NULL: guesses come from the text. Errors: ERR_MEMORY.
 bool speculation_init(struct speculation *s, const struct engine *e, struct engine *draft,
                       struct error *err);
 void speculation_release(struct speculation *s); // zeroed is fine
@@ -37,10 +37,10 @@ bool speculation_begin(struct speculation *s, const struct sampling *p, size_t n
                        struct error *err);
 // The text is another one than before, by more than tokens at its end.
 void speculation_forget(struct speculation *s);
-// How many drafts the step after ids (n) is to check, up to most: *n_drafts, in s->guesses. forced
+// How many drafts the step after text is to check, up to most: *n_drafts, in s->guesses. forced
 // (most at most, or none): what is likely because hardly anything else is allowed. Errors: those of
 // the draft model's engine.
-bool speculation_next(struct speculation *s, const int32_t *ids, size_t n, size_t most,
+bool speculation_next(struct speculation *s, const struct seq *text, size_t most,
                       const struct ids *forced, const struct cancel *cancel, size_t *n_drafts,
                       struct error *err);
 // A step that checked so many took so long, speculation_next included, and gave n tokens (at least

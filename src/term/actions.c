@@ -382,6 +382,7 @@ bool action_set(struct repl *r, char *arg, struct error *err)
     if (strcmp(d->long_name, "--logit-bias") == 0 && strcmp(value, "none") == 0) {
         r->opt->sampler.n_bias = 0;
     } else if (!options_set(r->opt, arg, value, err) || !options_check_draft(r->opt, err) ||
+               (r->opt->spec == SPEC_MTP && !session_speculate(&r->c->session, SPEC_MTP, err)) ||
                !sampler_check(&r->opt->sampler, r->c->model->hp.n_vocab, err)) {
         *r->opt = before;
         return as_setting(err);

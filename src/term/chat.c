@@ -125,6 +125,7 @@ static bool open_conversation(struct chat *c, const struct buf *template_text, s
     c->conv.cancel = c->p->cancel;
     c->conv.special = c->p->opt->special && template_text->len == 0;
     c->conv.session.draft = c->opened.draft.engine;
+    c->conv.session.predictor = c->opened.predictor.engine;
     return ok;
 }
 

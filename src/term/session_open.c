@@ -82,6 +82,7 @@ struct trial {
     struct options o;
     bool keep_given;
     uint32_t n_vocab;
+    bool predicts; // there is a prediction layer
 };
 
 static bool try_settings(void *user, const json_t *settings, struct error *err)
@@ -97,8 +98,8 @@ static bool try_settings(void *user, const json_t *settings, struct error *err)
         assert(d[i].kind != OPT_STR && d[i].kind != OPT_LIST); // they would point into the file
         ok = apply_setting(&t->o, &d[i], value, err);
     }
-    // Where the text goes on there need not be a draft model, of which it is independent.
-    if (t->o.spec == SPEC_DRAFT && !t->o.model_draft)
+    // Where the text goes on there need not be who guesses, of whom it is independent.
+    if ((t->o.spec == SPEC_DRAFT && !t->o.model_draft) || (t->o.spec == SPEC_MTP && !t->predicts))
         t->o.spec = SPEC_AUTO;
     ok = ok && sampler_check(&t->o.sampler, t->n_vocab, err);
     if (ok)
@@ -117,7 +118,10 @@ static bool read_session(struct session_lock *l, const char *path, const char *n
     // A system prompt from the command line replaces the saved one.
     if (keep_given && c->has_system && (o->system || o->system_file))
         buf_append(&system, c->messages[0].text.data, c->messages[0].text.len);
-    struct trial t = {.o = *o, .keep_given = keep_given, .n_vocab = c->model->hp.n_vocab};
+    struct trial t = {.o = *o,
+                      .keep_given = keep_given,
+                      .n_vocab = c->model->hp.n_vocab,
+                      .predicts = c->session.predictor};
     bool ok = l ? need_writer(l, o, err) &&
                       session_writer_load(l->writer, c, try_settings, &t, &loaded, err)
                 : session_file_read(path, c, try_settings, &t, &loaded, err);

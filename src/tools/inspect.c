@@ -223,6 +223,23 @@ static void text_tokenizer(struct buf *out, const struct inspected *x)
     buf_puts(out, tokenizer_add_eos(t) ? " (added)\n" : "\n");
 }
 
+// What the prediction layer of its file is to m.
+static void text_predictor(struct buf *out, const struct model *m)
+{
+    char a[FORMAT_NUMBER];
+    struct error why = {0};
+    struct model *p = model_predictor(m, &why);
+    const uint32_t n = m->hp.n_layer_predict;
+    buf_printf(out, "  %u prediction layer%s", n, n == 1 ? "" : "s");
+    if (p)
+        buf_printf(out, ", %s bytes of %s own, left out unless %s guesses (--spec mtp)\n",
+                   format_number(a, p->weight_bytes - p->shared_bytes),
+                   n == 1 ? "its" : "the first's", n == 1 ? "it" : "that");
+    else
+        buf_printf(out, ", not used: %s\n", why.text);
+    model_free(p);
+}
+
 static void text_verdict(struct buf *out, const struct inspected *x)
 {
     buf_puts(out, "hokku\n");
@@ -237,6 +254,8 @@ static void text_verdict(struct buf *out, const struct inspected *x)
     buf_printf(out, "  %u layers, %u wide, context %s\n", hp->n_layer, hp->n_embd,
                format_number(a, hp->n_ctx_train));
     inspect_layers_text(out, m);
+    if (hp->n_layer_predict > 0)
+        text_predictor(out, m);
     buf_printf(out, "  head %s, chat template %s\n", m->tied ? "tied to the embedding" : "its own",
                m->chat_template.data ? "present" : "absent (completion only, as with -no-cnv)");
     buf_printf(out, "  one decoded token reads %s bytes of weights (%s)\n",
@@ -446,6 +465,7 @@ static json_t *json_verdict(const struct inspected *x)
         {"context", hp->n_ctx_train},
         {"embedding", hp->n_embd},
         {"layers", hp->n_layer},
+        {"prediction_layers", hp->n_layer_predict},
         {"heads", l->n_head},
         {"kv_heads", l->n_head_kv},
         {"head_dim", l->head_dim},

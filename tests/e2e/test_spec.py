@@ -1,10 +1,16 @@
 """--spec: where guesses of the next tokens come from. What is written does not depend on it."""
 import json
+import sys
 
 import pytest
 from conftest import OWN, ROOT, model
 from test_places import shim  # noqa: F401 (fixture)
 from test_repl import chat  # noqa: F401
+
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/vectors")]
+import families  # noqa: E402
+import make_gguf  # noqa: E402
+import predictions  # noqa: E402
 
 COARSE, BUILTIN = OWN / "drafts/coarse.gguf", ROOT / "builtin/hokku-builtin.gguf"
 
@@ -48,8 +54,9 @@ def test_a_chat_changes_it_between_answers(chat):  # noqa: F811
     for spec in ["off", "ngram"]:
         c = chat("--temp", 0.6, "-s", 5, "-n", 40, "--ignore-eos", "--spec", spec)
         said.append([c.say("Write a haiku about speed, speed and speed."), c.say("Again, please."), c.say("/undo"), c.say("Once more.")])
-        assert "expected one of auto|off|ngram|draft" in c.say("/set spec magic")
+        assert "expected one of auto|off|ngram|draft|mtp" in c.say("/set spec magic")
         assert "expected -md FILE" in c.say("/set spec draft")
+        assert "found no prediction layer" in c.say("/set spec mtp")
         c.say("/set spec off")
         assert "spec" in c.say("/show settings")
         said[-1].append(c.say("And again."))
@@ -168,3 +175,114 @@ def test_where_no_draft_model_is_used_none_is_taken(hokku, home):
 def test_another_source_is_refused(hokku):
     r = hokku("--spec", "magic", "hi")
     assert r.returncode == 2 and b"auto|off|ngram|draft" in r.stderr and b"magic" in r.stderr
+
+
+PREDICTS = OWN / "predictions"
+
+
+@pytest.mark.parametrize("name", ["count-qwen35", "twin-glm4moe", "glm4moe-own"])
+def test_an_answer_is_the_same_with_a_prediction_layer(hokku, name):
+    for args in [("--temp", 0), ("--temp", 1.2, "--repeat-penalty", 1.2), ("--temp", 0.7, "-c", 64, "--overflow", "shift")]:
+        args = ("-m", PREDICTS / f"{name}.gguf", *args, "--ignore-eos")
+        want, _ = answer(hokku, *args, "--spec", "off", "A boat")
+        for spec in ["mtp", "auto"]:
+            got, times = answer(hokku, *args, "--spec", spec, "A boat")
+            assert got == want and times["accepted_tokens"] <= times["drafted_tokens"]
+
+
+def test_a_prediction_layer_follows_a_chat_wherever_it_goes(chat):  # noqa: F811
+    said = []
+    for spec in ["off", "mtp"]:
+        c = chat("-m", str(PREDICTS / "twin-glm4moe.gguf"), "--temp", 0.8, "-s", 5, "-n", 200, "-c", 512, "--overflow", "shift", "--spec", spec)
+        said.append([c.say("A boat"), c.say("and a house"), c.say("/undo"), c.say("/redo"), c.say("/retry 9"), c.say("/undo 2"), c.say("A river"),
+                     c.say("/clear"), c.say("A lake")])
+        c.say("/set spec ngram")
+        said[-1].append(c.say("more"))
+        c.say(f"/set spec {spec}")
+        said[-1].append(c.say("and more"))
+        assert c.leave() == 0
+    assert said[0] == said[1]
+
+
+def test_a_session_goes_on_with_a_prediction_layer_and_without(hokku):
+    """Of what was saved no hidden states are known; another model has no such layer."""
+    texts = []
+    for spec in ["off", "mtp"]:
+        args = ("--session", spec, "--spec", spec, "--temp", 0.5, "-s", 3, "-n", 120)
+        texts.append([hokku("-m", PREDICTS / "count-qwen35.gguf", *args, text).stdout for text in ["one", "two", "three"]])
+    assert texts[0] == texts[1] and all(texts[0])
+    assert hokku("-m", PREDICTS / "count-qwen35.gguf", "--session", "mtp", "-n", 4, "four").returncode == 0
+
+
+def changed_tensors(tmp_path, change):
+    """The file of a model with a prediction layer, blk.2, with other tensors."""
+    kvs, tensors = families.model(**predictions.MODELS["glm4moe"][2])
+    tensors = {t.name: t for t in tensors}
+    change(tensors)
+    make_gguf.write(tmp_path / "other.gguf", kvs, list(tensors.values()))
+    return tmp_path / "other.gguf"
+
+
+def of_zeros(name, *shape):
+    n = 1
+    for d in shape:
+        n *= d
+    return make_gguf.Tensor(name, list(shape), "F32", bytes(4 * n))
+
+
+N = "blk.2.nextn."
+BROKEN = {
+    "no eh_proj": (lambda t: t.pop(N + "eh_proj.weight"), b"tensor blk.2.nextn.eh_proj.weight (96 x 48) is missing"),
+    "no enorm": (lambda t: t.pop(N + "enorm.weight"), b"tensor blk.2.nextn.enorm.weight (48) is missing"),
+    "no hnorm": (lambda t: t.pop(N + "hnorm.weight"), b"tensor blk.2.nextn.hnorm.weight (48) is missing"),
+    "no attention": (lambda t: t.pop("blk.2.attn_k.weight"), b"tensor blk.2.attn_k.weight (48 x 36) is missing"),
+    "a narrow eh_proj": (lambda t: t.update({N + "eh_proj.weight": of_zeros(N + "eh_proj.weight", 48, 48)}),
+                         b"tensor blk.2.nextn.eh_proj.weight has shape 48 x 48, expected 96 x 48"),
+    "another vocabulary": (lambda t: t.update({N + "shared_head_head.weight": of_zeros(N + "shared_head_head.weight", 48, 600)}),
+                           b"tensor blk.2.nextn.shared_head_head.weight has shape 48 x 600, expected 48 x 640"),
+    "a long norm": (lambda t: t.update({N + "shared_head_norm.weight": of_zeros(N + "shared_head_norm.weight", 49)}),
+                    b"tensor blk.2.nextn.shared_head_norm.weight has shape 49, expected 48"),
+    "something more": (lambda t: t.update({N + "other.weight": of_zeros(N + "other.weight", 48)}),
+                       b"tensor blk.2.nextn.other.weight is not one that architecture glm4moe has in a prediction layer"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_prediction_layer_that_is_none_is_refused_by_name_where_it_is_named(hokku, tmp_path, name):
+    change, why = BROKEN[name]
+    path = changed_tensors(tmp_path, change)
+    for more in [(), ("--dry-run",)]:
+        r = hokku("-m", path, "--spec", "mtp", *more, "hi")
+        assert r.returncode == 3 and b"--spec mtp: " + why in r.stderr and not r.stdout
+    r = hokku("-m", path, "-n", 3, "-v", "hi")
+    assert r.returncode == 0 and b"prediction layer is not used: " + why in r.stderr
+    assert why not in hokku("-m", path, "-n", 3, "hi").stderr
+    assert b"not used: " + why in hokku("inspect", path).stdout
+
+
+def test_a_model_without_prediction_layers_is_refused_where_they_are_named(hokku):
+    r = hokku("--spec", "mtp", "hi")
+    assert r.returncode == 3 and b"--spec mtp: found no prediction layers in this model" in r.stderr and not r.stdout
+    assert hokku("--spec", "mtp", "--lines", "-n", 3, input="hi\n").returncode == 0
+
+
+def test_a_prediction_layer_is_counted_and_said(hokku):
+    args = ("-m", PREDICTS / "glm4moe-own.gguf")
+    own = 0
+    import gguf
+    for t in gguf.GGUFReader(args[1]).tensors:
+        own += t.n_bytes if t.name.startswith("blk.2.") else 0
+    plans = {spec: json.loads(hokku(*args, "--dry-run", "--json", "--spec", spec, "-c", 1024).stdout) for spec in ["off", "auto", "mtp", "ngram"]}
+    assert plans["auto"]["predictor"] == plans["mtp"]["predictor"] and "predictor" not in plans["off"] and "predictor" not in plans["ngram"]
+    counted = plans["mtp"]["predictor"]
+    assert counted["weights"] == own and counted["n_ctx"] == 1024 and counted["kv"] * 2 == plans["mtp"]["kv"]
+    assert counted["other"] >= plans["mtp"]["other"] + 1024 * 48 * 4  # hidden states
+    assert b"prediction layer beside it: weights" in hokku(*args, "--dry-run").stdout
+    assert b"the model's prediction layer \xc2\xb7" in hokku(*args, "-n", 3, "-v", "hi").stderr
+    assert b"2 prediction layers, " in hokku("inspect", args[1]).stdout
+    assert json.loads(hokku("inspect", "--json", args[1]).stdout)["hokku"]["prediction_layers"] == 2
+    # Named, a draft model is not passed over without a word.
+    r = hokku(*args, "-md", args[1], "-n", 3, "hi")
+    assert r.returncode == 0 and b"is not used: the model has a prediction layer of its own" in r.stderr
+    r = hokku(*args, "-md", args[1], "--spec", "draft", "-n", 3, "-v", "hi")
+    assert r.returncode == 0 and b"draft model " in r.stderr and b"not used" not in r.stderr

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "engine/backend.h"
 #include "engine/session.h"
 #include "vectors.h"
 
@@ -97,7 +98,8 @@ static void any_text_may_be_asked_about(void **state)
 // that chance; a step takes 1, a draft that more.
 static double simulate(size_t n, double chance, double draft_s, size_t *n_drafted)
 {
-    const struct engine e = {.n_ctx = (uint32_t)n + 64};
+    static struct engine_core core;
+    struct engine e = {.core = &core, .n_ctx = (uint32_t)n + 64};
     const struct ids none = {0};
     struct speculation s;
     struct error err = {0};
@@ -113,7 +115,8 @@ static double simulate(size_t n, double chance, double draft_s, size_t *n_drafte
     while (len < n + 24) {
         struct decoded d[1 + MOST];
         size_t k, got = 0;
-        assert_true(speculation_next(&s, text, len, MOST, &none, NULL, &k, &err));
+        const struct seq so_far = {.engine = &e, .ids = {.data = text, .len = len}};
+        assert_true(speculation_next(&s, &so_far, MOST, &none, NULL, &k, &err));
         assert_true(k <= MOST);
         // What is sampled is the guess, or what was never seen before, and then the text once more.
         for (bool right = true; right && got <= k; got++) {
@@ -272,7 +275,10 @@ static void answers(const struct ending *how, enum spec spec, const struct model
     assert_non_null(e);
     assert_true(held || !(how->gbnf || how->schema));
     assert_true(session_init(&s, e, &err));
-    s.draft = small;
+    if (draft && draft->predicts_for)
+        s.predictor = small;
+    else
+        s.draft = small;
     assert_true(session_speculate(&s, spec, &err));
     if (s.speculation)
         s.speculation->always = true;
@@ -314,9 +320,22 @@ static void answers(const struct ending *how, enum spec spec, const struct model
     engine_free(small);
 }
 
-static void no_answer_depends_on_drafts(void **state)
+static struct model *load(const char *folder, const char *name)
 {
-    (void)state;
+    char path[1100];
+    struct error err = {0};
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    struct model *m = model_load(path, &err);
+    if (!m)
+        fprintf(stderr, "%s\n", err.text);
+    return m;
+}
+
+enum { MOST_WAYS = 24 };
+
+// *n_free: the first so many are under no grammar.
+static size_t make_ways(struct ending *ways, size_t *n_free)
+{
     // Texts that come about in the midst of what is guessed: the answer repeats itself.
     static const char *const stops[] = {"d. speed. speed. speed. spe",
                                         "d. speed. speed. speed. speed.",
@@ -327,7 +346,6 @@ static void no_answer_depends_on_drafts(void **state)
         "\"description\":{\"type\":\"string\"},\"available\":{\"type\":\"boolean\"}},"
         "\"required\":[\"temperature\",\"description\",\"available\"],"
         "\"additionalProperties\":false}";
-    struct ending ways[24];
     size_t n = 0;
     static const float temps[] = {0, 0.5f, 1, 1.5f};
     for (size_t i = 0; i < 4; i++) {
@@ -349,7 +367,7 @@ static void no_answer_depends_on_drafts(void **state)
     ways[n].set.temp = 0;
     ways[n].p.n_predict = 300;
     ways[n++].p.overflow = OVERFLOW_SHIFT;
-    const size_t n_free = n;
+    *n_free = n;
     static const float held_temps[] = {0, 0.8f, 1.5f};
     for (size_t i = 0; i < 9; i++) {
         struct ending *w = &ways[n++];
@@ -366,6 +384,17 @@ static void no_answer_depends_on_drafts(void **state)
         w->p.n_predict = i == 5 ? -1 : w->close ? 40 : 60; // -1: the context ends it
         w->thinks = i == 4 || i == 8;
     }
+    for (size_t i = 0; i < n; i++)
+        ways[i].set.seed = 5 + i;
+    return n;
+}
+
+static void no_answer_depends_on_drafts(void **state)
+{
+    (void)state;
+    struct ending ways[MOST_WAYS];
+    size_t n_free;
+    const size_t n = make_ways(ways, &n_free);
     // Own: guesses that come true unless something is out of step; those of coarser weights come
     // true now and then.
     const struct {
@@ -375,7 +404,6 @@ static void no_answer_depends_on_drafts(void **state)
     for (size_t i = 0; i < n; i++) {
         struct buf want = {0};
         struct session_stats off, on;
-        ways[i].set.seed = 5 + i;
         answers(&ways[i], SPEC_OFF, NULL, &want, &off);
         assert_int_equal(off.n_drafted, 0);
         assert_int_equal(off.n_steps, off.n_generated);
@@ -398,15 +426,52 @@ static void no_answer_depends_on_drafts(void **state)
     }
 }
 
-static struct model *load(const char *folder, const char *name)
+// Guesses of a prediction layer (tests/vectors/predictions.py). They are right: always, where it
+// knows from the hidden state what comes; mostly, where it is the model's only layer over again,
+// which but for the first token sees the same; by chance, with random weights.
+static void no_answer_depends_on_a_prediction_layer(void **state)
 {
-    char path[1024];
-    struct error err = {0};
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    struct model *m = model_load(path, &err);
-    if (!m)
-        fprintf(stderr, "%s\n", err.text);
-    return m;
+    (void)state;
+    static const struct {
+        const char *name;
+        bool always, mostly;
+    } files[] = {{"count-glm4moe.gguf", true, false},
+                 {"count-qwen35.gguf", true, false},
+                 {"twin-glm4moe.gguf", false, true},
+                 {"qwen35.gguf", false, false}};
+    struct model *const own = model;
+    struct ending ways[MOST_WAYS];
+    size_t n_free;
+    const size_t n = make_ways(ways, &n_free);
+    char folder[1024];
+    snprintf(folder, sizeof folder, "%s/predictions", vectors_dir(0));
+    for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
+        struct error err = {0};
+        model = load(folder, files[k].name);
+        struct model *layer = model ? model_predictor(model, &err) : NULL;
+        if (!layer)
+            fail_msg("%s", err.text);
+        for (size_t i = 0; i < n; i++) {
+            struct buf want = {0}, got = {0};
+            struct session_stats off, on;
+            answers(&ways[i], SPEC_OFF, NULL, &want, &off);
+            answers(&ways[i], i % 2 ? SPEC_MTP : SPEC_AUTO, layer, &got, &on);
+            if (got.len != want.len || memcmp(got.data, want.data, want.len) != 0)
+                fail_msg("%s, %s (%zu): other answers with a prediction layer", files[k].name,
+                         ways[i].name, i);
+            if (i < n_free)
+                assert_true(on.n_drafted > 0);
+            if (i < n_free && files[k].always)
+                assert_int_equal(on.n_accepted, on.n_drafted);
+            if (i < n_free && files[k].mostly)
+                assert_true(3 * on.n_accepted > on.n_drafted);
+            buf_release(&want);
+            buf_release(&got);
+        }
+        model_free(layer);
+        model_free(model);
+    }
+    model = own;
 }
 
 int main(void)
@@ -423,6 +488,7 @@ int main(void)
         cmocka_unit_test(drafts_are_made_while_they_pay),
         cmocka_unit_test(a_draft_model_guesses_while_it_pays),
         cmocka_unit_test(no_answer_depends_on_drafts),
+        cmocka_unit_test(no_answer_depends_on_a_prediction_layer),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const int failed = cmocka_run_group_tests_name("speculate", tests, NULL, NULL);
