@@ -189,8 +189,10 @@ static void a_prediction_layer_takes_what_is_its_own(void **state)
         const struct gguf_tensor *t = gguf_tensor_at(model->gguf, i);
         char begin[32];
         const size_t len = (size_t)snprintf(begin, sizeof begin, "blk.%u.", model->hp.n_layer);
-        uint64_t *sum = memcmp(t->name.data, begin, len) == 0 ? &own : &others;
-        *sum += t->n_bytes;
+        const bool of_layer = t->name.len > len && memcmp(t->name.data, begin, len) == 0;
+        *(of_layer ? &own : &others) += t->n_bytes;
+        assert_int_equal(model_has_tensor(predictor, t), of_layer);
+        assert_true(!of_layer || !model_has_tensor(model, t));
     }
     const struct engine_params params = {.n_ctx = N_CTX};
     struct engine_plan plan;

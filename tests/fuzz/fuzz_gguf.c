@@ -29,6 +29,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
     }
     struct model *m = model_from_gguf(g, "fuzz", &err);
     if (m) {
+        model_free(model_predictor(m, &err));
         uint32_t n_pairs = m->ropes[0].n_dim / 2;
         float magnitude, *freq = malloc(n_pairs * sizeof *freq), row[256];
         if (freq)

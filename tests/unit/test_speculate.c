@@ -474,6 +474,96 @@ static void no_answer_depends_on_a_prediction_layer(void **state)
     model = own;
 }
 
+// n tokens of s from `from` on, one higher each.
+static void count_on(struct seq *s, int32_t from, size_t n)
+{
+    int32_t ids[64];
+    struct error err = {0};
+    for (size_t i = 0; i < n; i++)
+        ids[i] = from + (int32_t)i;
+    const struct work w = {.seq = s, .ids = ids, .n = n};
+    if (!engine_submit(seq_engine(s), &w, 1, NULL, NULL, &err))
+        fail_msg("%s", err.text);
+}
+
+// The layer is behind by so many tokens, and right about what comes next.
+static void assert_counts(struct drafter *d, const struct seq *s, size_t behind)
+{
+    enum { N = 3 };
+    int32_t out[N];
+    size_t n;
+    struct error err = {0};
+    assert_int_equal(drafter_behind(d, s), behind);
+    if (behind > 4) { // some of it before
+        assert_true(drafter_read(d, s, behind - 2, NULL, &err));
+        assert_int_equal(drafter_behind(d, s), 2);
+    }
+    if (!drafter_guess(d, s, N, NULL, out, &n, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(n, N);
+    for (int32_t i = 0; i < N; i++)
+        assert_int_equal(out[i], seq_ids(s)[seq_len(s) - 1] + 1 + i);
+}
+
+static void a_prediction_layer_reads_what_is_new(void **state)
+{
+    (void)state;
+    const struct engine_params ep = {.n_ctx = 512, .n_threads = 1};
+    const struct sampling how = {.sampler = &sampler_defaults};
+    struct error err = {0};
+    char folder[1024];
+    snprintf(folder, sizeof folder, "%s/predictions", vectors_dir(0));
+    struct model *counts = load(folder, "count-glm4moe.gguf");
+    struct model *layer = counts ? model_predictor(counts, &err) : NULL;
+    struct engine *e = layer ? cpu_engine_open(counts, &ep, &err) : NULL;
+    struct engine *small = e ? cpu_engine_open(layer, &ep, &err) : NULL;
+    struct seq *s = small ? seq_open(e, 0, &err) : NULL, *saved = s ? seq_open(e, 0, &err) : NULL;
+    struct drafter d = {0};
+    if (!saved || !seq_keep_hidden(s, 16, &err) || !seq_keep_hidden(saved, 16, &err) ||
+        !drafter_init(&d, small, counts->hp.n_vocab, &err) || !drafter_sampling(&d, &how, &err))
+        fail_msg("%s", err.text);
+    count_on(s, 100, 1);
+    assert_true(drafter_behind(&d, s) == SIZE_MAX); // there is no token before it
+    count_on(s, 101, 29);
+    assert_counts(&d, s, 15); // hidden states of 16 are kept
+    count_on(s, 130, 1);
+    assert_counts(&d, s, 1);
+    count_on(s, 300, 2);
+    assert_counts(&d, s, 2);
+    seq_trim(s, 28); // taken back, and something else
+    count_on(s, 400, 3);
+    assert_counts(&d, s, 3);
+    seq_trim(s, 28); // the same once more: only the last token
+    count_on(s, 400, 3);
+    assert_counts(&d, s, 1);
+    seq_trim(s, 0); // another text
+    count_on(s, 200, 5);
+    assert_counts(&d, s, 4);
+    count_on(s, 205, 1);
+    assert_counts(&d, s, 1);
+    count_on(s, 206, 40); // longer than what is kept: it begins anew
+    assert_counts(&d, s, 15);
+    // What comes from a file has left no hidden states.
+    const size_t n = seq_n_past(s), n_bytes = engine_kv_bytes(e, 0, n);
+    unsigned char *bytes = malloc(n_bytes);
+    assert_non_null(bytes);
+    assert_true(seq_export(s, 0, n, bytes, &err));
+    assert_true(seq_import(saved, seq_ids(s), n, bytes, n_bytes, &err));
+    assert_true(drafter_behind(&d, saved) == SIZE_MAX);
+    count_on(saved, 500, 1);
+    assert_true(drafter_behind(&d, saved) == SIZE_MAX);
+    count_on(saved, 501, 2);
+    assert_counts(&d, saved, 2);
+    free(bytes);
+    drafter_release(&d);
+    seq_free(saved);
+    seq_free(s);
+    engine_free(small);
+    engine_free(e);
+    model_free(layer);
+    model_free(counts);
+}
+
 int main(void)
 {
     const char *root = getenv("HOKKU_SOURCE");
@@ -489,6 +579,7 @@ int main(void)
         cmocka_unit_test(a_draft_model_guesses_while_it_pays),
         cmocka_unit_test(no_answer_depends_on_drafts),
         cmocka_unit_test(no_answer_depends_on_a_prediction_layer),
+        cmocka_unit_test(a_prediction_layer_reads_what_is_new),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const int failed = cmocka_run_group_tests_name("speculate", tests, NULL, NULL);
