@@ -522,6 +522,13 @@ static void a_prediction_layer_reads_what_is_new(void **state)
     if (!saved || !seq_keep_hidden(s, 16, &err) || !seq_keep_hidden(saved, 16, &err) ||
         !drafter_init(&d, small, counts->hp.n_vocab, &err) || !drafter_sampling(&d, &how, &err))
         fail_msg("%s", err.text);
+    // What a guess takes is known by what it reads: all that is its own, and the model's head.
+    const size_t row = quant_row_bytes(counts->tok_embd.type, counts->tok_embd.n_cols);
+    uint64_t reads = counts->output.n_bytes + row;
+    for (size_t i = 0; i < gguf_n_tensors(counts->gguf); i++)
+        if (model_has_tensor(layer, gguf_tensor_at(counts->gguf, i)))
+            reads += gguf_tensor_at(counts->gguf, i)->n_bytes;
+    assert_int_equal(model_bytes_per_token(layer), reads);
     count_on(s, 100, 1);
     assert_true(drafter_behind(&d, s) == SIZE_MAX); // there is no token before it
     count_on(s, 101, 29);
@@ -543,7 +550,9 @@ static void a_prediction_layer_reads_what_is_new(void **state)
     assert_counts(&d, s, 1);
     count_on(s, 206, 40); // longer than what is kept: it begins anew
     assert_counts(&d, s, 15);
-    // What comes from a file has left no hidden states.
+    // What comes from a file has left no hidden states; those of a text that is gone are not its.
+    count_on(saved, 90, 40);
+    seq_trim(saved, 0);
     const size_t n = seq_n_past(s), n_bytes = engine_kv_bytes(e, 0, n);
     unsigned char *bytes = malloc(n_bytes);
     assert_non_null(bytes);
