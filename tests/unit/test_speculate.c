@@ -551,7 +551,7 @@ static void a_prediction_layer_reads_what_is_new(void **state)
     count_on(s, 206, 40); // longer than what is kept: it begins anew
     assert_counts(&d, s, 15);
     // What comes from a file has left no hidden states; those of a text that is gone are not its.
-    count_on(saved, 90, 40);
+    count_on(saved, 90, 60);
     seq_trim(saved, 0);
     const size_t n = seq_n_past(s), n_bytes = engine_kv_bytes(e, 0, n);
     unsigned char *bytes = malloc(n_bytes);
