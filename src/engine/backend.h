@@ -1,5 +1,5 @@
-// What a device does for engine.c, and what both hold of an engine and a sequence. Nobody but
-// engine/, cpu/ and cuda/ includes this. engine.c checks every call before it asks a backend.
+// What a device does for engine.c and work.c, and what all hold of an engine and a sequence. Nobody
+// but engine/, cpu/ and cuda/ includes this. engine.c checks every call before it asks a backend.
 #ifndef HOKKU_ENGINE_BACKEND_H
 #define HOKKU_ENGINE_BACKEND_H
 

@@ -1,0 +1,503 @@
+// What is asked of an engine, checked here once for both devices: cut into passes, or a run of
+// picks, and waited for.
+#include "engine/asks.h"
+#include "engine/room.h"
+#include "engine/states.h"
+#include "engine/windows.h"
+
+// Evaluates all of s that is not yet, in chunks; of the last n_logits rows the logits can be had.
+static bool evaluate(struct seq *s, size_t n_logits, const struct cancel *cancel, struct error *err)
+{
+    struct engine *e = s->engine;
+    struct engine_core *c = e->core;
+    c->logits_of = NULL;
+    // A turn begins, and ends, where a sequence is likely to go back to.
+    const bool marks = s->ids.len - s->n_past > 1;
+    if (marks)
+        states_mark(s);
+    if (!room_take(s, s->ids.len, 1, err))
+        return false;
+    while (s->n_past < s->ids.len) {
+        size_t rest = s->ids.len - s->n_past, n = rest < e->n_batch ? rest : e->n_batch;
+        enum engine_logits want = LOGITS_NONE;
+        if (n_logits > 1 && rest > n_logits)
+            n = n < rest - n_logits ? n : rest - n_logits; // those rows come in one chunk
+        else if (n == rest && n_logits > 0)
+            want = n_logits > 1 ? LOGITS_ALL : LOGITS_LAST;
+        if (cancel_asked(cancel))
+            return error_set(err, ERR_INTERRUPTED, "interrupted");
+        if (!room_take_states(s, 1, err) || !room_take_near(s, s->n_past, s->n_past + n, err) ||
+            !c->backend->eval(e, s, s->ids.data + s->n_past, n, want, cancel, err) ||
+            !hidden_keep(s, 0, n, err))
+            return false;
+        states_advance(s, n);
+    }
+    if (marks)
+        states_mark(s);
+    c->logits_of = n_logits ? s : NULL;
+    c->n_logits = n_logits;
+    return true;
+}
+
+static bool check_work(const struct work *w, const struct engine *e, struct error *err)
+{
+    if (w->seq->engine != e)
+        return error_set(err, ERR_FAIL, "work for a sequence of another engine");
+    if (!w->ids && w->n > 1)
+        return error_set(err, ERR_FAIL, "work of %zu rows without ids: expected 0 or 1", w->n);
+    if (w->n_pick > 1 || (w->n == 0 && w->n_pick == 0))
+        return error_set(err, ERR_FAIL, "work of %zu rows with %u picks: expected %s", w->n,
+                         w->n_pick, w->n ? "0 or 1" : "1");
+    if (w->n_logits > w->n || w->n_logits > e->n_batch)
+        return error_set(err, ERR_FAIL, "logits of %u rows of %zu wanted: a batch has %u",
+                         w->n_logits, w->n, e->n_batch);
+    if (w->n_pick && w->seq->mask && asks_count(w->seq, false))
+        return error_set(err, ERR_FAIL,
+                         "a pick under a mask depends on the one before: expected engine_wait "
+                         "first");
+    if (w->n_drafts > 0 && (w->ids || w->n != 1 || w->n_pick != 1 || w->n_logits > 0))
+        return error_set(err, ERR_FAIL,
+                         "drafts with %zu rows, %u picks and %u logits: expected 1 row without "
+                         "ids, 1 and 0",
+                         w->n, w->n_pick, w->n_logits);
+    if (w->n_drafts > ENGINE_MAX_DRAFTS)
+        return error_set(err, ERR_FAIL, "%zu drafts, expected at most %d", w->n_drafts,
+                         ENGINE_MAX_DRAFTS);
+    for (size_t i = 0; i < w->n_drafts; i++)
+        if (w->drafts[i] < 0 || (uint32_t)w->drafts[i] >= e->model->hp.n_vocab)
+            return error_set(err, ERR_FAIL, "token id %d as a draft, expected 0 to %u",
+                             w->drafts[i], e->model->hp.n_vocab - 1);
+    if (e->core->n_asks + w->n_pick + w->n_drafts > ENGINE_MAX_ASKS)
+        return error_set(err, ERR_FAIL, "more than %d picks that nobody has waited for",
+                         ENGINE_MAX_ASKS);
+    return true;
+}
+
+// The token that the device has just sampled, or is about to, and the pick after it.
+static bool go_on(struct seq *s, uint64_t ticket, struct error *err)
+{
+    struct engine_core *c = s->engine->core;
+    size_t ahead = asks_count(s, false) - asks_count(s, true), end = s->ids.len + ahead;
+    const struct ask *first = asks_oldest(c);
+    // The first pick of a run evaluates nothing.
+    const size_t n_evaluations = 1 + ahead - (first && !first->evaluate);
+    if (ahead > ENGINE_RUN_AHEAD)
+        return error_set(err, ERR_FAIL,
+                         "%zu picks of a sequence are under way: expected %d at most", ahead,
+                         ENGINE_RUN_AHEAD);
+    if (end > s->n_max)
+        return error_set(err, ERR_CONTEXT,
+                         "another token after %zu does not fit the context of %u tokens", end,
+                         s->n_max);
+    c->logits_of = NULL;
+    if (!room_take(s, end, n_evaluations, err) || !room_take_near(s, s->n_past, end, err) ||
+        !c->backend->pick_next(s->engine, s, err))
+        return false;
+    asks_add(c, s, ticket, true);
+    return true;
+}
+
+// Whether s has a token that was sampled and is not evaluated, and room for another.
+static bool check_sampled(const struct seq *s, struct error *err)
+{
+    if (s->n_past == s->ids.len)
+        return error_set(err, ERR_FAIL, "nothing was sampled that is not evaluated yet");
+    if (s->ids.len > s->n_max)
+        return error_set(err, ERR_CONTEXT,
+                         "another token after %u does not fit the context of %u tokens", s->n_max,
+                         s->n_max);
+    return true;
+}
+
+static bool submit(struct engine *e, const struct work *w, uint64_t ticket,
+                   const struct cancel *cancel, struct error *err)
+{
+    struct engine_core *c = e->core;
+    struct seq *s = w->seq;
+    if (!w->ids && w->n == 1 && w->n_pick == 1 && w->n_logits == 0 && c->run == s && !c->over)
+        return go_on(s, ticket, err);
+    if (!engine_settle(e, cancel, err))
+        return false;
+    const size_t before = s->ids.len;
+    if (w->ids && !seq_append(s, w->ids, w->n, err))
+        return false;
+    if (w->n > 0) {
+        if (!check_sampled(s, err))
+            return false;
+        size_t n_logits = w->n_logits > w->n_pick ? w->n_logits : w->n_pick;
+        if (w->ids)
+            windows_turn(s);
+        if (!evaluate(s, n_logits, cancel, err)) {
+            s->ids.len = s->n_past > before ? s->n_past : before;
+            room_give(s);
+            return false;
+        }
+        if (w->ids)
+            s->given = s->n_past;
+    }
+    if (w->n_pick == 0)
+        return true;
+    if (c->logits_of != s || s->n_past != s->ids.len)
+        return error_set(err, ERR_FAIL,
+                         "a pick needs the logits of the sequence's last token: evaluate it first");
+    if (!c->backend->pick_start(e, s, err))
+        return false;
+    c->run = s;
+    c->over = false;
+    asks_add(c, s, ticket, false);
+    return !c->alike || engine_settle(e, cancel, err); // what comes next is a pass
+}
+
+size_t engine_max_parts(const struct engine *e)
+{
+    // Each part's sequence has a state, and needs one more while it is evaluated.
+    const size_t states = e->n_states ? e->n_states / 2 : ENGINE_MAX_PARTS;
+    const size_t windows = engine_windows(e);
+    const size_t most = states < windows ? states : windows;
+    return most < e->core->max_parts ? most : e->core->max_parts;
+}
+
+size_t engine_windows(const struct engine *e)
+{
+    return e->core->reach > 0 ? e->core->n_windows : SIZE_MAX;
+}
+
+bool engine_runs_ahead(const struct engine *e)
+{
+    return !e->core->alike;
+}
+
+// Whether something was asked for that depends on what is not sampled yet. In passes that are alike
+// everything is known when a submit returns.
+static bool is_under_way(const struct seq *s)
+{
+    return asks_count(s, false) > (s->engine->core->alike ? asks_count(s, true) : 0);
+}
+
+// How many of the n works, from the first on, can be one pass: of different sequences, with rows
+// of which no logits are asked for, that fit a batch.
+static size_t count_parts(const struct engine *e, const struct work *w, size_t n)
+{
+    size_t n_parts = 0, n_rows = 0;
+    for (; n_parts < n && n_parts < engine_max_parts(e); n_parts++) {
+        const struct work *p = &w[n_parts];
+        if (p->seq->engine != e || p->n == 0 || p->n_logits > 0 || p->n_drafts > 0 ||
+            is_under_way(p->seq))
+            break;
+        for (size_t i = 0; i < n_parts; i++)
+            if (w[i].seq == p->seq)
+                return n_parts;
+        n_rows += p->seq->ids.len + (p->ids ? p->n : 0) - p->seq->n_past;
+        if (n_rows > e->n_batch)
+            return n_parts == 0 && e->core->alike ? 1 : n_parts; // eval_parts cuts it
+    }
+    return n_parts;
+}
+
+// Evaluates what parts' sequences have that is not yet; what it is then stays. One alone may be
+// longer than a batch.
+static bool eval_parts(struct engine *e, const struct work *w, size_t n,
+                       const struct cancel *cancel, struct error *err)
+{
+    struct engine_core *c = e->core;
+    c->logits_of = NULL;
+    for (size_t i = 0; i < n; i++) {
+        struct seq *s = w[i].seq;
+        if (s->ids.len - s->n_past > 1)
+            states_mark(s);
+        if (w[i].ids)
+            windows_turn(s);
+        if (!room_take(s, s->ids.len, 1, err))
+            return false;
+        c->parts[i].ids = s->ids.data + s->n_past;
+        c->parts[i].n = s->ids.len - s->n_past;
+    }
+    const struct engine_part last = c->parts[0];
+    for (bool ends = false; !ends;) {
+        ends = n > 1 || c->parts[0].n <= e->n_batch;
+        if (!ends) {
+            c->parts[0].n = e->n_batch;
+            c->parts[0].given = true;
+            c->parts[0].pick = false;
+        }
+        if (cancel_asked(cancel))
+            return error_set(err, ERR_INTERRUPTED, "interrupted");
+        if (n == 1 && !room_take_states(w[0].seq, 1, err))
+            return false;
+        for (size_t i = 0; i < n; i++) {
+            const size_t begin = w[i].seq->n_past;
+            if (!room_take_near(w[i].seq, begin, begin + c->parts[i].n, err))
+                return false;
+        }
+        if (!c->backend->eval_parts(e, c->parts, n, cancel, err))
+            return false;
+        for (size_t i = 0, row = 0; i < n; row += c->parts[i++].n) {
+            if (!hidden_keep(w[i].seq, row, c->parts[i].n, err))
+                return false;
+            states_advance(w[i].seq, c->parts[i].n);
+            if (ends && c->parts[i].n > 1)
+                states_mark(w[i].seq);
+            if (w[i].ids)
+                w[i].seq->given = w[i].seq->n_past;
+        }
+        if (!ends) {
+            struct seq *s = w[0].seq;
+            c->parts[0] = last;
+            c->parts[0].given = true;
+            c->parts[0].ids = s->ids.data + s->n_past;
+            c->parts[0].n = s->ids.len - s->n_past;
+        }
+    }
+    return true;
+}
+
+// Works that count_parts has counted. All of them are done, or none.
+static bool submit_parts(struct engine *e, const struct work *w, size_t n, uint64_t ticket,
+                         const struct cancel *cancel, struct error *err)
+{
+    struct engine_core *c = e->core;
+    size_t n_appended = 0;
+    bool ok = engine_settle(e, cancel, err);
+    for (size_t i = 0; ok && i < n; i++) {
+        struct seq *s = w[i].seq;
+        c->parts[i] = (struct engine_part){.seq = s, .given = w[i].ids, .pick = w[i].n_pick == 1};
+        ok = check_work(&w[i], e, err) &&
+             (w[i].ids ? seq_append(s, w[i].ids, w[i].n, err) : check_sampled(s, err));
+        n_appended += ok;
+    }
+    ok = ok && eval_parts(e, w, n, cancel, err);
+    for (size_t i = 0; !ok && i < n_appended; i++) {
+        struct seq *s = w[i].seq;
+        const size_t before = s->ids.len - (w[i].ids ? w[i].n : 0);
+        s->ids.len = before > s->n_past ? before : s->n_past;
+        room_give(s);
+    }
+    for (size_t i = 0; ok && i < n; i++) {
+        const struct engine_part *p = &c->parts[i];
+        if (!p->pick)
+            continue;
+        asks_add(c, w[i].seq, ticket, true);
+        struct ask *a = &c->asks[c->n_asks - 1];
+        a->done = true;
+        a->d = p->d;
+        a->error = p->error;
+        if (p->error.code == ERR_NONE)
+            ids_push(&w[i].seq->ids, p->d.id); // there is room
+    }
+    return ok;
+}
+
+// ---- drafts
+
+bool engine_takes_drafts(const struct engine *e)
+{
+    // The state before the drafts, that behind them, and that of those which stay.
+    enum { LEAST_STATES = 3 };
+    return e->core->max_drafts > 0 && (e->n_states == 0 || e->n_states >= LEAST_STATES);
+}
+
+size_t seq_max_drafts(const struct seq *s)
+{
+    const struct engine *e = s->engine;
+    const struct engine_core *c = e->core;
+    const size_t len = s->ids.len;
+    // Who has not evaluated more than the last token (it was paused) reads a prompt first.
+    if (!engine_takes_drafts(e) || asks_count(s, false) > 0 || s->n_past + 1 != len ||
+        len > s->n_max)
+        return 0;
+    size_t n = c->max_drafts < e->n_batch - 1 ? c->max_drafts : e->n_batch - 1;
+    if (n > s->n_max - len)
+        n = s->n_max - len;
+    // Nobody is paused for a guess.
+    return seq_needs_blocks(s, len + n) <= engine_free_blocks(e) ? n : 0;
+}
+
+bool engine_accepts(const struct engine_part *p, size_t i, int32_t sampled)
+{
+    return i + 1 < p->n && p->ids[i + 1] == sampled && !seq_stops_at(p->seq, sampled);
+}
+
+// One work alone, without drafts.
+static bool submit_plain(struct engine *e, const struct work *w, uint64_t number,
+                         const struct cancel *cancel, struct error *err)
+{
+    if (count_parts(e, w, 1) > (e->core->alike ? 0 : 1))
+        return submit_parts(e, w, 1, number, cancel, err);
+    return check_work(w, e, err) && submit(e, w, number, cancel, err);
+}
+
+// s goes back to len tokens, of which n are evaluated.
+static void go_back(struct seq *s, size_t len, size_t n)
+{
+    s->ids.len = len;
+    room_go_back(s, n);
+}
+
+// Of s with len tokens and drafts behind them, which are evaluated, the first n drafts stay. No
+// state can be cut: it goes on from the one before the drafts, held, which this takes.
+static bool keep_drafts(struct seq *s, size_t len, size_t n, uint32_t held,
+                        const struct cancel *cancel, struct error *err)
+{
+    const struct work plain = {.seq = s, .n = 1, .n_pick = 1};
+    bool ok = true;
+    if (s->n_past > len + n) {
+        states_return(s, len - 1, held);
+        ok = room_advance_state(s, n + 1, err);
+    } else {
+        states_let_go(s, held);
+    }
+    go_back(s, len + n, len + n);
+    if (ok && s->n_past < s->ids.len) {
+        s->engine->core->parts[0] = (struct engine_part){.seq = s, .n_drafts = n};
+        ok = eval_parts(s->engine, &plain, 1, cancel, err);
+    }
+    s->ids.len = len;
+    return ok;
+}
+
+static bool submit_drafts(struct engine *e, const struct work *w, uint64_t ticket,
+                          const struct cancel *cancel, struct error *err)
+{
+    struct engine_core *c = e->core;
+    struct seq *s = w->seq;
+    if (!check_work(w, e, err) || !engine_settle(e, cancel, err) || !check_sampled(s, err))
+        return false;
+    const struct work plain = {.seq = s, .n = 1, .n_pick = 1};
+    const size_t most = seq_max_drafts(s), n = w->n_drafts < most ? w->n_drafts : most;
+    const size_t len = s->ids.len;
+    struct engine_part *p = &c->parts[0];
+    const bool marked = states_marked(s, len - 1);
+    uint32_t held = NO_STATE;
+    size_t n_made = 1;
+    *p = (struct engine_part){.seq = s, .pick = true, .n_drafts = n, .more = c->drafted};
+    if (n > 0) {
+        held = states_hold(s);
+        ids_append(&s->ids, w->drafts, n); // there is room
+        if (!eval_parts(e, &plain, 1, cancel, err)) {
+            states_let_go(s, held);
+            go_back(s, len, len - 1);
+            return false;
+        }
+    }
+    if (n == 0 || p->error.code != ERR_NONE) { // what fails is told as it is without drafts
+        if (n > 0) {
+            states_return(s, len - 1, held);
+            go_back(s, len, len - 1);
+        }
+        if (!submit_plain(e, &plain, ticket, cancel, err))
+            return false;
+    } else {
+        const struct decoded first = p->d;
+        n_made += p->n_more;
+        if (!keep_drafts(s, len, p->n_more, held, cancel, err)) {
+            go_back(s, len, len - 1);
+            return false;
+        }
+        states_unmark(s, len - 1, marked);
+        states_mark_due(s);
+        for (size_t i = 0; i < n_made; i++) {
+            asks_add(c, s, ticket, true);
+            c->asks[c->n_asks - 1].done = true;
+            c->asks[c->n_asks - 1].d = i == 0 ? first : c->drafted[i - 1];
+            ids_push(&s->ids, c->asks[c->n_asks - 1].d.id); // there is room
+        }
+    }
+    c->asks[c->n_asks - 1].n_void = 1 + w->n_drafts - n_made;
+    return true;
+}
+
+static bool fail(struct engine *e, const struct error *why, struct error *err)
+{
+    e->failed |= why->code != ERR_INTERRUPTED && why->code != ERR_CONTEXT;
+    if (err)
+        *err = *why;
+    return false;
+}
+
+bool engine_submit(struct engine *e, const struct work *w, size_t n, const struct cancel *cancel,
+                   uint64_t *ticket, struct error *err)
+{
+    const uint64_t number = ++e->core->tickets;
+    struct error why = {0};
+    bool ok = true;
+    if (ticket)
+        *ticket = number;
+    for (size_t i = 0; i < n; i++)
+        w[i].seq->at_work = true;
+    for (size_t i = 0; ok && i < n;) {
+        const size_t n_parts = count_parts(e, w + i, n - i);
+        for (size_t k = 0; ok && k < (n_parts > 1 ? n_parts : 1); k++)
+            ok = hidden_give(&w[i + k], &why);
+        if (!ok)
+            break;
+        if (w[i].n_drafts > 0)
+            ok = submit_drafts(e, &w[i], number, cancel, &why);
+        else if (n_parts > 1)
+            ok = submit_parts(e, w + i, n_parts, number, cancel, &why);
+        else
+            ok = submit_plain(e, &w[i], number, cancel, &why);
+        i += n_parts > 1 ? n_parts : 1;
+    }
+    for (size_t i = 0; i < n; i++)
+        w[i].seq->at_work = false;
+    return ok || fail(e, &why, err);
+}
+
+bool engine_wait(struct engine *e, uint64_t ticket, const struct cancel *cancel,
+                 struct decoded *picks, struct error *err)
+{
+    struct engine_core *c = e->core;
+    struct error why = {0};
+    size_t n = 0;
+    bool ok = true;
+    for (size_t i = 0; i < c->n_asks; i++) {
+        if (c->asks[i].ticket != ticket)
+            continue;
+        n++;
+        while (!c->asks[i].done)
+            if (!asks_take(e, asks_oldest(c), cancel, &why))
+                return fail(e, &why, err);
+    }
+    if (n == 0)
+        return error_set(err, ERR_FAIL,
+                         "ticket %llu: nothing is to come (waited for before, or cut off)",
+                         (unsigned long long)ticket);
+    size_t n_kept = 0;
+    for (size_t i = 0; i < c->n_asks; i++) {
+        const struct ask *a = &c->asks[i];
+        if (a->ticket != ticket) {
+            if (i != n_kept)
+                c->asks[n_kept] = *a;
+            n_kept++;
+            continue;
+        }
+        if (ok && a->error.code != ERR_NONE)
+            why = a->error;
+        *picks = a->d;
+        if (a->error.code != ERR_NONE)
+            *picks = (struct decoded){.id = -1};
+        picks++;
+        for (size_t k = 0; k < a->n_void; k++)
+            *picks++ = (struct decoded){.id = -1};
+        ok = ok && a->error.code == ERR_NONE;
+    }
+    c->n_asks = n_kept;
+    return ok || fail(e, &why, err);
+}
+
+bool seq_logits(struct seq *s, size_t i, const struct cancel *cancel, float *out, struct error *err)
+{
+    struct engine_core *c = s->engine->core;
+    size_t n = c->logits_of == s ? c->n_logits : 0;
+    if (i >= n)
+        return error_set(err, ERR_FAIL, "logits of row %zu: the last work left %zu", i, n);
+    struct error mine = {0};
+    if (engine_settle(s->engine, cancel, &mine) &&
+        c->backend->logits(s->engine, s, i, cancel, out, &mine))
+        return true;
+    if (mine.code != ERR_INTERRUPTED)
+        c->logits_of = NULL;
+    if (err)
+        *err = mine;
+    return false;
+}
