@@ -28,6 +28,11 @@ static char *named(const struct options *o, const char *option, const char *name
                   option);
         return NULL;
     }
+    if (!*name) { // a script's variable that is not set
+        error_set(err, ERR_MODEL, "%s: found an empty name, expected a GGUF file or https URL",
+                  option);
+        return NULL;
+    }
     char *path = strdup(name);
     if (!path)
         error_oom(err, "the model's path", strlen(name));

@@ -95,6 +95,12 @@ def test_without_a_template_special_names_are_control_tokens(hokku):
     assert r.returncode == 2 and b"begun without it" in r.stderr
 
 
+@pytest.mark.parametrize("option", ["-m", "-md"])
+def test_an_empty_name_of_a_model_is_said_to_be_empty(hokku, option):
+    r = hokku(option, "", "hi")
+    assert r.returncode == 3 and f"{option}: found an empty name, expected a GGUF file".encode() in r.stderr and not r.stdout, r
+
+
 def test_the_plan_is_json_where_json_is_asked_for(hokku, stories):
     for options, code in ((["-c", 256], 0), (["-c", 64, "-b", 1000000000], 4)):
         text = hokku("-m", stories, "--dry-run", *options)
