@@ -146,7 +146,8 @@ static bool reserve_message(struct conversation *c, struct error *err)
     return true;
 }
 
-static bool check_text(const struct conversation *c, const char *text, size_t n, struct error *err)
+static bool check_text(const struct conversation *c, const char *what, const char *text, size_t n,
+                       struct error *err)
 {
     if (!c->tmpl || utf8_valid(text, n))
         return true;
@@ -154,16 +155,15 @@ static bool check_text(const struct conversation *c, const char *text, size_t n,
     size_t at = 0;
     for (size_t used; at < n && (used = utf8_decode(text + at, n - at, &cp)) > 0;)
         at += used;
-    return error_set(
-        err, ERR_USAGE,
-        "the message is not UTF-8: byte %zu is 0x%02X; convert it (iconv -t UTF-8), or "
-        "use -no-cnv to give the model raw bytes",
-        at + 1, (unsigned char)text[at]);
+    return error_set(err, ERR_USAGE,
+                     "%s is not UTF-8: byte %zu is 0x%02X; convert it (iconv -t UTF-8), or "
+                     "use -no-cnv to give the model raw bytes",
+                     what, at + 1, (unsigned char)text[at]);
 }
 
 bool conversation_set_system(struct conversation *c, const char *text, size_t n, struct error *err)
 {
-    if (!check_text(c, text, n, err))
+    if (!check_text(c, "the system prompt", text, n, err))
         return false;
     if (n == 0) {
         if (c->has_system) {
@@ -214,7 +214,7 @@ bool conversation_set_system(struct conversation *c, const char *text, size_t n,
 bool conversation_add(struct conversation *c, enum role role, const char *text, size_t n,
                       struct error *err)
 {
-    if (!check_text(c, text, n, err) || !reserve_message(c, err))
+    if (!check_text(c, "the message", text, n, err) || !reserve_message(c, err))
         return false;
     struct message m = {.role = role};
     struct message *stash = c->n_undone ? malloc(c->n_undone * sizeof *stash) : NULL;
@@ -533,7 +533,7 @@ bool conversation_read_anew(struct conversation *c, const struct conversation *m
         ok = m->role == ROLE_ASSISTANT
                  ? tokenizer_encode(model_of->model->tokenizer, buf_str(&m->text), m->text.len,
                                     &opt, &fresh[done], err)
-                 : check_text(model_of, buf_str(&m->text), m->text.len, err);
+                 : check_text(model_of, "the message", buf_str(&m->text), m->text.len, err);
     }
     for (size_t i = 0; i < done; i++) {
         struct message *m = &c->messages[i];

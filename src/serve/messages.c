@@ -167,7 +167,7 @@ bool messages_check(const json_t *messages, struct refusal *r)
 {
     const size_t n = json_array_size(messages);
     if (n == 0)
-        return refuse_value(r, "messages", messages, "an array of messages");
+        return refuse_value(r, "messages", messages, "an array of one message or more");
     for (size_t i = 0; i < n; i++)
         if (!check_message(json_array_get(messages, i), i, r))
             return false;

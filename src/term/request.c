@@ -47,7 +47,7 @@ static bool read_messages(struct request *r, const json_t *v, struct error *err)
 {
     const size_t n = json_array_size(v);
     if (n == 0)
-        return wrong("messages", v, "an array of messages", err);
+        return wrong("messages", v, "an array of one message or more", err);
     for (size_t i = 0; i < n; i++)
         if (!read_message(json_array_get(v, i), i == 0, err))
             return error_prefix(err, "message %zu", i + 1);

@@ -262,3 +262,10 @@ def test_what_other_programs_take_is_refused_with_what_to_do(hokku, args, says):
 def test_zero_in_other_words_is_zero(hokku):
     want = hokku("--temp", "0", "-n", 3, "hi").stdout
     assert all(hokku("--temp", x, "-n", 3, "hi").stdout == want for x in ("0.0", "-0", "0e5"))
+
+
+def test_what_is_not_utf8_is_named(hokku, tmp_path):
+    (tmp_path / "bad").write_bytes(b"Be \xff.")
+    for args, what in ((["-sys", f"@{tmp_path}/bad", "hi"], b"the system prompt"), (["-f", tmp_path / "bad"], b"the message")):
+        r = hokku(*args)
+        assert r.returncode == 2 and what + b" is not UTF-8: byte 4 is 0xFF; convert it" in r.stderr and r.stdout == b"", r
