@@ -334,6 +334,38 @@ static void drafts_between_passes_of_others_leave_the_same_state(void **state)
     engine_free(alone);
 }
 
+#ifdef HOKKU_CUDA_ON_CPU
+static uint64_t free_bytes(void)
+{
+    const struct engine_params p = {.n_ctx = N_CTX, .exact = true};
+    struct engine_plan plan;
+    struct error err = {0};
+    if (!cuda_engine_plan(model, &p, &plan, &err))
+        fail_msg("%s", err.text);
+    return plan.available;
+}
+
+// Kernels are loaded, too, which takes memory when it is first done.
+static void what_drafts_need_was_taken_when_the_engine_was_opened(void **state)
+{
+    (void)state;
+    struct engine *e = open_for(1, N_CTX, 64);
+    const uint64_t before = free_bytes();
+    struct seq *s = open_seq(e);
+    struct decoded d[3];
+    struct work w = {.seq = s, .ids = prompt, .n = N_PROMPT, .n_pick = 1};
+    pick(s, &w, d);
+    for (int i = 0; i < 2; i++) {
+        const int32_t drafts[2] = {(d->id + 1) % (int32_t)model->hp.n_vocab};
+        w = (struct work){.seq = s, .n = 1, .n_pick = 1, .drafts = drafts, .n_drafts = 2};
+        pick(s, &w, d);
+    }
+    assert_int_equal(free_bytes(), before);
+    seq_free(s);
+    engine_free(e);
+}
+#endif
+
 // An answer that has drafts at each step, of which few stay.
 static void a_long_answer_can_be_cut_near_to_where_it_was(void **state)
 {
@@ -523,6 +555,9 @@ int main(int argc, char **argv)
     n_threads = 1;
     random_ids(prompt, N_PROMPT);
     const struct CMUnitTest tests[] = {
+#ifdef HOKKU_CUDA_ON_CPU
+        cmocka_unit_test(what_drafts_need_was_taken_when_the_engine_was_opened),
+#endif
         cmocka_unit_test(drafts_change_no_bit_of_an_answer),
         cmocka_unit_test(drafts_that_nobody_can_check_are_left_out_or_refused),
         cmocka_unit_test(drafts_between_passes_of_others_leave_the_same_state),
