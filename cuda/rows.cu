@@ -2,6 +2,7 @@
 // quantisation, what becomes of products that no kernel of their own finishes.
 #include "activation.cuh"
 #include "block.cuh"
+#include "butterfly.cuh"
 #include "kernels.h"
 #include "quant.cuh"
 
@@ -83,10 +84,10 @@ static __global__ void __launch_bounds__(ACT_THREADS)
     griddep_wait();
     float rms = 1.0f, scale = 1.0f; // scale: of float16
     if (norm || f16.x) {
-        float sum = 0.0f, top = 0.0f; // top: the largest of the row times norm
+        float2 seen = {0.0f, 0.0f}; // the sum of squares, the largest of the row times norm
         auto look = [&](float v, float w) {
-            sum = fmaf(v, v, sum);
-            top = max_nan(top, fabsf(v * w));
+            seen.x = fmaf(v, v, seen.x);
+            seen.y = max_nan(seen.y, fabsf(v * w));
         };
 #pragma unroll
         for (int k = 0; k < ACT_KEEP; k++) {
@@ -102,24 +103,18 @@ static __global__ void __launch_bounds__(ACT_THREADS)
         for (uint32_t i = (n_eight ? 8 * ACT_KEEP * ACT_THREADS : 0) + threadIdx.x; i < n_cols;
              i += ACT_THREADS)
             look(row[i], norm ? norm[i] : 1.0f);
-        for (int d = WARP / 2; d > 0; d /= 2) {
-            sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
-            top = max_nan(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
-        }
+        butterfly(seen, WARP / 2, sum_and_top());
         if (threadIdx.x % WARP == 0) {
-            part[threadIdx.x / WARP] = sum;
-            tops[threadIdx.x / WARP] = top;
+            part[threadIdx.x / WARP] = seen.x;
+            tops[threadIdx.x / WARP] = seen.y;
         }
         __syncthreads();
-        sum = part[threadIdx.x % ACT_WARPS], top = tops[threadIdx.x % ACT_WARPS];
-        for (int d = ACT_WARPS / 2; d > 0; d /= 2) {
-            sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
-            top = max_nan(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
-        }
-        const float mean = sum / (float)n_cols;
+        seen = {part[threadIdx.x % ACT_WARPS], tops[threadIdx.x % ACT_WARPS]};
+        butterfly(seen, ACT_WARPS / 2, sum_and_top());
+        const float mean = seen.x / (float)n_cols;
         if (norm)
             rms = 1.0f / sqrtf(mean + eps);
-        scale = half_range(top * rms);
+        scale = half_range(seen.y * rms);
         if (f16.x && threadIdx.x == 0) {
             f16.undo[blockIdx.x] = half_range_undo(scale);
             if (f16.gated_bound > 0.0f) // eps makes small rows smaller; there are two factors

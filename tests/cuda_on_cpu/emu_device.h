@@ -78,6 +78,7 @@ enum emu_warp_kind {
     EMU_WARP_MMA_S8,
     EMU_WARP_LDMATRIX,
     EMU_WARP_WGMMA_F16,
+    EMU_WARP_BUTTERFLY,
 };
 struct emu_warp_args {
     uint64_t in, out;
@@ -170,6 +171,30 @@ EMU_REDUCE(__reduce_and_sync, unsigned, EMU_WARP_AND)
 EMU_REDUCE(__reduce_or_sync, unsigned, EMU_WARP_OR)
 EMU_REDUCE(__reduce_xor_sync, unsigned, EMU_WARP_XOR)
 #undef EMU_REDUCE
+
+// All steps of a butterfly at once: combine(v, that of lane ^ d) for d = from, from / 2 .. 1.
+struct emu_combine {
+    const void *f;
+    void (*call)(const void *f, void *own, const void *other);
+    int from;
+    size_t n_bytes; // of a value, EMU_BUTTERFLY_BYTES at most
+};
+enum { EMU_BUTTERFLY_BYTES = 16 };
+template <typename T, typename F>
+static inline void emu_butterfly(T &v, int from, F combine, EMU_SITE_PARAMS)
+{
+    static_assert(sizeof v <= EMU_BUTTERFLY_BYTES, "too large a value");
+    const emu_combine c = {&combine,
+                           [](const void *f, void *own, const void *other) {
+                               (*static_cast<const F *>(f))(*static_cast<T *>(own),
+                                                            *static_cast<const T *>(other));
+                           },
+                           from, sizeof v};
+    emu_warp_args w = {};
+    w.d = &v;
+    w.a = &c;
+    emu_warp(0xFFFFFFFFu, EMU_WARP_BUTTERFLY, &w, EMU_SITE);
+}
 
 static inline void emu_mma(emu_warp_kind kind, void *d, const void *a, const void *b, emu_site site)
 {

@@ -199,12 +199,30 @@ void wgmma_f16(emu_warp_args *const args[32])
     }
 }
 
+void butterfly(emu_warp_args *const args[32])
+{
+    unsigned char before[32][EMU_BUTTERFLY_BYTES];
+    const emu_combine *c[32];
+    for (int lane = 0; lane < 32; lane++) {
+        c[lane] = (const emu_combine *)args[lane]->a;
+        if (c[lane]->from != c[0]->from || c[0]->from < 0 || c[0]->from > 16)
+            emu_fail("a butterfly of %d in lane %d, of %d in lane 0", c[lane]->from, lane,
+                     c[0]->from);
+    }
+    for (int d = c[0]->from; d > 0; d /= 2) {
+        for (int lane = 0; lane < 32; lane++)
+            memcpy(before[lane], args[lane]->d, c[0]->n_bytes);
+        for (int lane = 0; lane < 32; lane++)
+            c[lane]->call(c[lane]->f, args[lane]->d, before[lane ^ d]);
+    }
+}
+
 } // namespace
 
 void emu_warp_combine(emu_warp_kind kind, unsigned mask, emu_warp_args *const args[32])
 {
     if (kind >= EMU_WARP_MMA_F16 && mask != 0xFFFFFFFFu)
-        emu_fail("a matrix operation needs all 32 lanes, mask %08x", mask);
+        emu_fail("an operation of the whole warp needs all 32 lanes, mask %08x", mask);
     switch (kind) {
     case EMU_WARP_SYNC:
         return;
@@ -226,6 +244,8 @@ void emu_warp_combine(emu_warp_kind kind, unsigned mask, emu_warp_args *const ar
         return ldmatrix(args);
     case EMU_WARP_WGMMA_F16:
         return wgmma_f16(args);
+    case EMU_WARP_BUTTERFLY:
+        return butterfly(args);
     default:
         return reduce(kind, mask, args);
     }

@@ -1,4 +1,5 @@
 // What happens to rows between the matrices, against plain references in double.
+#include "butterfly.cuh"
 #include "gpu_test.h"
 
 static const enum activation ACTIVATIONS[] = {ACT_SILU, ACT_GELU_TANH, ACT_RELU_SQR, ACT_XIELU};
@@ -286,7 +287,47 @@ static void float16_rows_have_eleven_bits_of_any_magnitude(void)
         }
 }
 
+// in: a value of each lane of a warp. out: one after butterfly() and one after its steps.
+static __global__ void butterflies(const float2 *in, int from, float2 *out)
+{
+    float2 one = in[threadIdx.x], other = one;
+    butterfly(one, from, sum_and_top());
+    butterfly_steps(other, from, sum_and_top());
+    out[threadIdx.x] = one;
+    out[threadIdx.x + WARP] = other;
+}
+
+// So that what the emulation does in one meeting of the lanes is what a GPU does by shuffles.
+static void butterflies_are_their_steps(void)
+{
+    struct random_stream r = {31};
+    const struct launch one_warp = {
+        .name = "butterflies", .grid = dim3(1), .block = dim3(WARP), .stream = Q.stream};
+    for (int from : {16, 8, 4, 1, 0}) {
+        std::vector<float2> in(WARP);
+        for (uint32_t i = 0; i < WARP; i++)
+            in[i] = {r.floats(1)[0], i == 5 ? NAN : r.floats(1)[0]};
+        device_array<float2> din(in), dout(2 * WARP);
+        must(launch_kernel(&ERR, one_warp, butterflies, din.p, from, dout.p));
+        const std::vector<float2> got = dout.get();
+        check(memcmp(&got[0], &got[WARP], WARP * sizeof got[0]) == 0, "from %d: not the same",
+              from);
+        for (uint32_t i = 0; i < WARP; i++) {
+            double sum = 0;
+            bool nan = false;
+            for (uint32_t k = 0; k < WARP; k++)
+                if ((k ^ i) < 2u * (uint32_t)from || k == i) {
+                    sum += (double)in[k].x;
+                    nan = nan || k == 5;
+                }
+            check(fabs(got[i].x - sum) <= 1e-5 && !isnan(got[i].y) == !nan,
+                  "from %d, lane %u: %g %g, expected the sum %g", from, i, got[i].x, got[i].y, sum);
+        }
+    }
+}
+
 static const struct tap_test tests[] = {
+    {"butterflies are their steps", butterflies_are_their_steps},
     {"gates and biases agree", gates_and_biases_agree},
     {"activations agree at the ends", activations_agree_at_the_ends},
     {"normed rows are added", normed_rows_are_added},
