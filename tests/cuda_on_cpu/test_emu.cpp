@@ -274,6 +274,14 @@ void device_memory_is_poisoned_and_guarded(void)
     expect_death("copy past", "outside of every device allocation",
                  [&] { return cudaMemset(x, 0, 13) == cudaSuccess; });
     expect_death("host access", "", [&] { return *(volatile float *)x == 0; });
+    expect_death("host access to what is new", "", [&] {
+        float *z = device<float>(4);
+        return *(volatile float *)z == 0;
+    });
+    expect_death("host access beside a red zone", "", [&] {
+        emu_red_zone(x + 1, sizeof *x);
+        return *(volatile float *)x == 0;
+    });
     expect_death("host pointer", "points to ordinary host memory", [&] {
         float h[3];
         return launch_kernel(&err, shape("copy", 1, 3), copy_one, h, y);
