@@ -1,5 +1,6 @@
 """Tokenizers of others, over a vocabulary in a GGUF file or one trained here: Hugging Face `tokenizers` for byte-level BPE,
 with the patterns as the models' own tokenizer.json files state them, and `sentencepiece`. And strings to try them on."""
+import collections
 import io
 import json
 import random
@@ -176,7 +177,11 @@ def train_gemma4(texts, n_vocab):
     t = hf.Tokenizer(hf.models.BPE())
     t.normalizer = hf.normalizers.Replace(" ", "\u2581")
     t.pre_tokenizer = hf.pre_tokenizers.Split(hf.Regex(r"[^\n]+|\n+"), "isolated")
-    t.train_from_iterator(texts, hf.trainers.BpeTrainer(vocab_size=n_vocab, limit_alphabet=300, show_progress=False))
+    # The alphabet is chosen here: of characters that are as frequent the trainer keeps any.
+    n = collections.Counter("".join(texts).replace(" ", "\u2581"))
+    alphabet = sorted(n, key=lambda c: (-n[c], c))[:300]
+    t.train_from_iterator(texts, hf.trainers.BpeTrainer(vocab_size=n_vocab, initial_alphabet=alphabet,
+                                                        limit_alphabet=len(alphabet), show_progress=False))
     trained = json.loads(t.to_str())["model"]
     own = sorted(trained["vocab"], key=trained["vocab"].get)
     bytes_ = [f"<0x{b:02X}>" for b in range(256)]
