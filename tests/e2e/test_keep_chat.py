@@ -214,7 +214,7 @@ def test_a_second_signal_that_nobody_hears_ends_the_call_at_once_and_the_model_s
     assert it["busy"]
     held.unlink()
     wait_until(lambda: idle(keep))
-    assert describe(pathlib.Path(keep.env["XDG_STATE_HOME"]) / "hokku/sessions/a.session")["turns"] == 1
+    session_format.saved(pathlib.Path(keep.env["XDG_STATE_HOME"]) / "hokku/sessions/a.session", 1)
     assert [m["pid"] for m in keep.models()] == [c.pid]
 
 

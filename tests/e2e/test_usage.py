@@ -266,6 +266,6 @@ def test_zero_in_other_words_is_zero(hokku):
 
 def test_what_is_not_utf8_is_named(hokku, tmp_path):
     (tmp_path / "bad").write_bytes(b"Be \xff.")
-    for args, what in ((["-sys", f"@{tmp_path}/bad", "hi"], b"the system prompt"), (["-f", tmp_path / "bad"], b"the message")):
+    for args, what in ((["-sys", os.fsdecode(b"Be \xff."), "hi"], b"the system prompt"), (["-f", tmp_path / "bad"], b"the message")):
         r = hokku(*args)
         assert r.returncode == 2 and what + b" is not UTF-8: byte 4 is 0xFF; convert it" in r.stderr and r.stdout == b"", r
