@@ -86,10 +86,10 @@ INLINE void put(const struct cpu_matmul *m, uint32_t row, size_t tok, float valu
     *y = m->accumulate ? *y + value : value;
 }
 
-// Several columns: rows go in groups and columns of the matrix in tiles. A tile is unpacked once
-// and then meets COLUMNS columns at a time, whose activations stay in the first cache while all
-// rows pass over them.
-enum { TILE = 768, BLOCK_ROWS = 16, COLUMNS = V16_COLUMNS, MAX_TOKENS = 64 };
+// TILED columns and more: rows go in groups and columns of the matrix in tiles. A tile is unpacked
+// once and then meets COLUMNS columns at a time, whose activations stay in the first cache while
+// all rows pass over them.
+enum { TILE = 768, BLOCK_ROWS = 16, COLUMNS = V16_COLUMNS, MAX_TOKENS = 64, TILED = 16 };
 
 // Elements [at, end) of a row, the whole row's weights being at row: unpacks the next block, at
 // most 256 elements. Returns how many sets of 64 it has; a last part of a block is filled up with
@@ -149,7 +149,7 @@ INLINE void quant_columns(const struct cpu_matmul *m, unpack_fn *unpack, struct 
                 put(m, first + r, tok + t + c, v16_sum(sums[t / COLUMNS][r][c]));
 }
 
-// One row and fewer than COLUMNS columns: each weight is unpacked once, straight from the file.
+// One row and up to COLUMNS columns: each weight is unpacked once, straight from the file.
 INLINE void quant_few(const struct cpu_matmul *m, unpack_fn *unpack, struct format fmt,
                       size_t row_bytes, uint32_t r, size_t tok, int n)
 {
@@ -181,7 +181,7 @@ INLINE void quant_rows(const struct cpu_matmul *m, unpack_fn *unpack, struct for
     const size_t row_bytes =
         n_cols / (size_t)fmt.block * fmt.unit_bytes / (size_t)(fmt.unit / fmt.block);
     size_t tok = 0;
-    while (tok + COLUMNS <= m->n_tok) {
+    while (m->n_tok >= TILED && tok + COLUMNS <= m->n_tok) {
         size_t n = m->n_tok - tok < MAX_TOKENS ? m->n_tok - tok : MAX_TOKENS;
         n -= n % COLUMNS;
         for (uint32_t first = row0; first < row1; first += BLOCK_ROWS)
@@ -189,11 +189,13 @@ INLINE void quant_rows(const struct cpu_matmul *m, unpack_fn *unpack, struct for
                           row1 - first < BLOCK_ROWS ? row1 - first : BLOCK_ROWS, tok, n);
         tok += n;
     }
-    const int n = (int)(m->n_tok - tok);
-    for (uint32_t r = row0; n == 1 && r < row1; r++)
+    const size_t n_left = m->n_tok - tok;
+    for (uint32_t r = row0; n_left == 1 && r < row1; r++)
         quant_few(m, unpack, fmt, row_bytes, r, tok, 1);
-    for (uint32_t r = row0; n > 1 && r < row1; r++)
-        quant_few(m, unpack, fmt, row_bytes, r, tok, n);
+    for (uint32_t r = row0; n_left > 1 && r < row1; r++)
+        for (size_t t = tok; t < m->n_tok; t += COLUMNS)
+            quant_few(m, unpack, fmt, row_bytes, r, t,
+                      m->n_tok - t < COLUMNS ? (int)(m->n_tok - t) : COLUMNS);
 }
 
 // A row and one column or two, straight from the file.
