@@ -509,14 +509,14 @@ static void do_call(struct keeper *k, struct caller *c, struct kept *kept, keepe
     k->running = NULL;
     H.stopped = 0;
     k->until = clock_now() + c->call.seconds;
-    if (ok)
-        keep_send(c->fd, &done, NULL, 0);
-    enter(c, OVER);
-    come_back(k);
     const struct engine *e = kept->opened.engine;
     const bool same = e && strcmp(kept->opened.path, buf_str(&k->place->model)) == 0;
     if (own_signal || !same || e->failed || !unharmed(c, &done))
         leave(k);
+    come_back(k); // before the caller ends, whose next call is to find it
+    if (ok)
+        keep_send(c->fd, &done, NULL, 0);
+    enter(c, OVER);
     k->load_s = kept->load_s < MOST_WAIT_S ? kept->load_s : MOST_WAIT_S;
     k->n_bytes = e ? e->mem_used : 0;
     snprintf(k->device, sizeof k->device, "%s", e ? e->device : "");

@@ -1,4 +1,5 @@
 """What the end-to-end tests share: the program, run as a person or a script would run it."""
+import contextlib
 import json
 import os
 import pathlib
@@ -51,6 +52,17 @@ def wait_until(test, seconds=60):
         assert time.monotonic() < end
         time.sleep(0.01)
     return got
+
+
+def child_of(pid):
+    """The one process that pid has begun. (A bare Debian has no pgrep.)"""
+    children = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # one that has ended
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                children.append(int(stat.parent.name))
+    [child] = children
+    return child
 
 
 @pytest.fixture

@@ -5,14 +5,13 @@ import pathlib
 import re
 import select
 import signal
-import subprocess
 import sys
 import termios
 
 import pexpect
 import pytest
 import session_format
-from conftest import HOKKU, ROOT, wait_until
+from conftest import HOKKU, ROOT, child_of, wait_until
 from terminal import Terminal
 from test_keep import FOR_EVER, SAMPLED, gone, keep  # noqa: F401 (fixture)
 from test_places import shim  # noqa: F401 (fixture)
@@ -28,6 +27,18 @@ PROMPT = r"(?:^|\n|\r|\x1b\[\?2004h)[^\n\r\x1b]*> (?=$)"
 KEPT = re.compile(r"kept by process (\d+)\r\n")
 
 
+def modes_of_a_new_terminal():
+    """(Of one that a program has begun on, it may have changed them already.)"""
+    ends = os.openpty()
+    modes = termios.tcgetattr(ends[1])
+    for fd in ends:
+        os.close(fd)
+    return modes
+
+
+MODES = modes_of_a_new_terminal()
+
+
 class Chat:
     """A chat on a terminal of its own, and the process that does it."""
 
@@ -36,7 +47,7 @@ class Chat:
         self.p = pexpect.spawn(words[0], words[1:], env={**keep.env, **(env or {})}, dimensions=(50, 200), encoding="utf-8",
                                codec_errors="replace", timeout=60)
         self.p.delaybeforesend = None
-        self.modes = termios.tcgetattr(self.p.child_fd)
+        self.modes = MODES
         if ready:
             self.prompt()
             said = KEPT.search(self.p.before)
@@ -69,7 +80,7 @@ class Chat:
 
     def call(self):
         """Of a chat UNDER a shell: its process."""
-        return int(subprocess.run(["pgrep", "-P", str(self.p.pid)], stdout=subprocess.PIPE, check=True, text=True).stdout)
+        return child_of(self.p.pid)
 
     def ended(self):
         """How that one ended; what is typed is seen, and read by lines, again."""
@@ -317,7 +328,7 @@ def printed_rows(text, cols):
 
 EDITOR = """#!/bin/sh
 exec < /dev/tty > /dev/tty
-echo "$$ $(ps -o tpgid= -p $$) $(ps -o pgid= -p $$)" > "$0.said"
+cut -d " " -f 5,8 /proc/$$/stat > "$0.said"
 stty -a | grep -q ' icanon' && printf 'from the editor' > "$1"
 """
 
@@ -329,7 +340,7 @@ def test_an_editor_has_the_terminal(keep, chat, tmp_path):
     c = chat(*TALK, env={"EDITOR": str(path), "VISUAL": str(path)})
     c.p.send("/editor\r")
     c.p.expect("> from the editor")
-    _, foreground, group = (tmp_path / "ed.said").read_text().split()
+    group, foreground = (tmp_path / "ed.said").read_text().split()
     assert foreground == group
     c.p.send("\x03")
     c.prompt()
@@ -398,7 +409,7 @@ def test_ctrl_z_at_the_prompt_and_while_it_answers(keep, shell):
 def test_a_chat_that_is_stopped_unheard_reads_nothing(keep, shell):
     shell.sendline(command(TALK))
     shell.expect(PROMPT)
-    call = int(subprocess.run(["pgrep", "-P", str(shell.pid)], stdout=subprocess.PIPE, check=True, text=True).stdout)
+    call = child_of(shell.pid)
     os.kill(call, signal.SIGSTOP)
     shell.expect(r"Stopped[^\n]*\n.*sh\$ ")
     for i in range(10):
@@ -442,7 +453,7 @@ def test_a_stopped_chat_that_is_killed_frees_its_keeper(keep, shell):
 def test_a_chat_killed_under_its_shell_leaves_the_shell_its_terminal(keep, shell):
     shell.sendline(command(TALK))
     shell.expect(PROMPT)
-    os.kill(int(subprocess.run(["pgrep", "-P", str(shell.pid)], stdout=subprocess.PIPE, check=True, text=True).stdout), signal.SIGKILL)
+    os.kill(child_of(shell.pid), signal.SIGKILL)
     shell.expect(r"Killed[^\n]*\n.*sh\$ ")
     wait_until(lambda: idle(keep))
     shell.send("echo $((40 + 2))")  # the shell's own line editor shows what is typed, once
