@@ -57,7 +57,7 @@ def wait_until(test, seconds=60):
 def child_of(pid):
     """The one process that pid has begun. (A bare Debian has no pgrep.)"""
     children = []
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+    for stat in pathlib.Path("/proc/").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # one that has ended
             if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
                 children.append(int(stat.parent.name))

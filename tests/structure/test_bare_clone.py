@@ -64,3 +64,12 @@ def test_no_test_skips_for_what_test_sh_installs():
              for reason in re.findall(r"(?:skip\(|reason=|importorskip)(.*)", text)
              if not re.search(r"GPU|nvidia-smi|ASan|this model|the built-in model|-Dfuzz|not allowed here|only root can", reason)]
     assert not skips, "\n".join(skips)
+
+
+def test_no_test_runs_a_program_that_a_bare_debian_has_not():
+    """Not of procps and its like: /proc says the same (conftest.child_of)."""
+    missing = "pgrep|pkill|ps|pidof|killall|lsof|strace|xxd"
+    runs = re.compile(rf"""\[["']({missing})["']|(?:\$\(|[|;&] *)({missing}) """)
+    assert runs.search('subprocess.run(["pgrep", "-P"])') and runs.search("x=$(ps -o pid=)") and not runs.search("a top of")
+    wrong = [f"{name}: {m.group()}" for name, text in sources() if name.startswith("tests/e2e/") for m in runs.finditer(text)]
+    assert not wrong, "\n".join(wrong)
