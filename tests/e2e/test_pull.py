@@ -11,7 +11,7 @@ import time
 
 import pexpect
 import pytest
-from conftest import HOKKU, STORY, model
+from conftest import HOKKU, STORY, model, wait_until
 from hub_server import Hub, sha256
 
 REPO = "someone/Some-Model-GGUF"
@@ -228,10 +228,7 @@ def test_a_terminal_gets_a_bar_with_rate_and_time_left(env, hub):
 def test_ctrl_c_leaves_the_part_and_the_next_run_goes_on(env, hokku, hub, cache):
     hub.plan = [("stall", 700_000)]
     p = subprocess.Popen([HOKKU, "pull", REPO], env=env, stderr=subprocess.PIPE, text=True)
-    deadline = time.time() + 20
-    while not (parts(cache) and parts(cache)[0].stat().st_size == 700_000):
-        assert time.time() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: parts(cache) and parts(cache)[0].stat().st_size == 700_000)
     p.send_signal(signal.SIGINT)
     begin = time.time()
     _, err = p.communicate(timeout=10)
@@ -250,10 +247,7 @@ def leave_part(env, hub, cache):
     def leave(n, name=REPO):
         hub.plan = [("stall", n)]
         p = subprocess.Popen([HOKKU, "pull", "-q", name], env=env)
-        deadline = time.time() + 20
-        while not (parts(cache) and parts(cache)[0].stat().st_size == n):
-            assert time.time() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: parts(cache) and parts(cache)[0].stat().st_size == n)
         p.kill()
         p.wait()
     return leave
