@@ -13,7 +13,7 @@ import time
 
 import pexpect
 import pytest
-from conftest import HOKKU, ROOT, model
+from conftest import HOKKU, ROOT, model, wait_until
 from session_format import describe, file, parts, records, saved, state, version_1
 from test_repl import chat, start_long_answer, tiny  # noqa: F401 (fixtures)
 
@@ -284,9 +284,8 @@ def test_nothing_but_sessions_is_left_behind(chat, hokku, tiny, sessions):
     c = chat("-m", tiny, *SAMPLED, "--session", "s")
     c.say("one")
     assert (sessions / ".s.lock").exists()
-    deadline = time.monotonic() + 20  # it is saved in the background; what a save leaves the next one takes away
-    while {p.name for p in sessions.iterdir()} != {".s.lock", "s.session"} and time.monotonic() < deadline:
-        time.sleep(0.01)
+    # It is saved in the background; what a save leaves the next one takes away.
+    wait_until(lambda: {p.name for p in sessions.iterdir()} == {".s.lock", "s.session"})
     c.p.kill(signal.SIGKILL)
     c.p.wait()
     ask(hokku, tiny, "t", "one")
@@ -591,7 +590,4 @@ def test_a_system_prompt_is_saved_when_it_is_set(chat, hokku, tiny):
     for text in ("Be kind.", "Be brief.", "none"):
         c.say(f"/system {text}")
         want = b"" if text == "none" else f"## System\n\n{text}\n\n".encode()
-        saved, end = b"?", time.time() + 20
-        while saved != want and time.time() < end:
-            saved = hokku("sessions", "export", "a", "-").stdout.split(b"## You")[0]
-        assert saved == want
+        wait_until(lambda: hokku("sessions", "export", "a", "-").stdout.split(b"## You")[0] == want)
