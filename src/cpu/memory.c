@@ -69,26 +69,40 @@ static void limit_by_group(const char *dir, const char *limit_name, const char *
         *available = left;
 }
 
-// What the process's own limits leave. The model's file is address space, too, but its bytes are
-// counted by whoever asks.
+// The address space in use, but for files mapped to be shared: the model, whose bytes whoever asks
+// counts. (Not the sum of VmData, VmExe, …: what only can be read, as the kernels for a GPU that
+// lie in the program, is in none of them.)
+static uint64_t address_space(void)
+{
+    FILE *f = fopen("/proc/self/maps", "re");
+    if (!f)
+        return 0;
+    uint64_t begin, end, used = 0;
+    char kind;
+    while (fscanf(f, "%" SCNx64 "-%" SCNx64 " %*3c%c%*[^\n]", &begin, &end, &kind) == 3)
+        used += kind == 's' ? 0 : end - begin;
+    fclose(f);
+    return used;
+}
+
+// What the process's own limits leave.
 static void limit_by_process(int n_threads, uint64_t *available)
 {
     enum { OTHER = 16 << 20, STACK = 8 << 20 }; // OTHER: what a conversation takes beside an engine
-    static const char *const of_space[] = {"VmData:", "VmStk:", "VmExe:", "VmLib:"};
+    uint64_t data = 0;
+    if (file_number("/proc/self/status", "VmData:", &data))
+        data *= 1024;
     const struct {
         __rlimit_resource_t what;
-        size_t n; // of of_space that it counts
-    } limits[] = {{RLIMIT_AS, sizeof of_space / sizeof *of_space}, {RLIMIT_DATA, 1}};
+        uint64_t used;
+    } limits[] = {{RLIMIT_AS, address_space()}, {RLIMIT_DATA, data}};
     struct rlimit stack, l;
     if (getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur == RLIM_INFINITY)
         stack.rlim_cur = STACK; // as glibc has it, nearly
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         if (getrlimit(limits[i].what, &l) != 0 || l.rlim_cur == RLIM_INFINITY)
             continue;
-        uint64_t used = OTHER + (uint64_t)n_threads * stack.rlim_cur, kb;
-        for (size_t k = 0; k < limits[i].n; k++)
-            if (file_number("/proc/self/status", of_space[k], &kb))
-                used += kb * 1024;
+        const uint64_t used = limits[i].used + OTHER + (uint64_t)n_threads * stack.rlim_cur;
         const uint64_t left = l.rlim_cur > used ? l.rlim_cur - used : 0;
         if (left < *available)
             *available = left;
