@@ -33,7 +33,7 @@ static struct engine *open_engine(const struct model *m, const struct engine_par
 
 struct difference {
     double sum, max, nll;
-    size_t n;
+    size_t n, n_near_tie; // numbers compared; positions left out
 };
 
 static double log_sum_exp(const float *logits, size_t n)
@@ -97,7 +97,11 @@ static struct difference evaluate(struct engine *e, const json_t *expected, cons
         for (size_t i = 0; i < m; i++) {
             if (!one_logits(e, i, logits, &err))
                 fail_msg("logits: %s", err.text);
-            compare_position(json_array_get(positions, done + i), logits, n_vocab, &d);
+            const json_t *want = json_array_get(positions, done + i);
+            if (strcmp(engine_name, "cpu") != 0 && json_is_true(json_object_get(want, "near_tie")))
+                d.n_near_tie++; // a router's: activations in float16 may choose otherwise
+            else
+                compare_position(want, logits, n_vocab, &d);
             if (done + i + 1 < n) {
                 d.nll += log_sum_exp(logits, n_vocab) - logits[tokens[done + i + 1]];
                 n_next++;
@@ -191,6 +195,8 @@ static void agrees_with_the_reference(void **state)
         print_message("# %s in chunks of %zu: log-probabilities off by %.5f mean, %.4f max; nll "
                       "%.4f, expected %.4f\n",
                       name, chunks[i], mean, d.max, d.nll, nll);
+        if (d.n_near_tie > n / 4)
+            fail_msg("%zu of %zu positions are near ties", d.n_near_tie, n);
         if (!(mean <= max_mean) || !(d.max <= max_max))
             fail_msg("expected at most %g mean, %g max", max_mean, max_max);
         if (!(fabs(d.nll - nll) <= 0.01))

@@ -23,7 +23,14 @@ class Experts(Plain):
         y = self.act(self.linear(x, p + "ffn_gate_shexp")) * self.linear(x, p + "ffn_up_shexp")
         return self.linear(y, p + "ffn_down_shexp")
 
-    def choose(self, score):  # of one token
+    def choose_of(self, score):  # of one token; how close the choice was is kept
+        before, self.closest = self.closest, math.inf
+        chosen = self.choose(score)
+        self.close.append(self.closest)
+        self.closest = min(self.closest, before)
+        return chosen
+
+    def choose(self, score):
         order, n = np.argsort(-score, kind="stable"), self.get("expert_used_count")
         self.closest = min(self.closest, score[order[n - 1]] - score[order[n]])
         return order[:n]
@@ -33,7 +40,7 @@ class Experts(Plain):
         if p + "ffn_gate_inp.weight" not in self.w:
             return super().ffn(x, l)
         share = self.gate(self.linear(x, p + "ffn_gate_inp"))
-        chosen = np.array([self.choose(s) for s in share + self.w.get(p + "exp_probs_b.bias", 0)])
+        chosen = np.array([self.choose_of(s) for s in share + self.w.get(p + "exp_probs_b.bias", 0)])
         weight = np.take_along_axis(share, chosen, 1)
         if self.get("expert_weights_norm", self.normed):
             weight = weight / weight.sum(-1, keepdims=True)
@@ -98,7 +105,7 @@ class Gemma4(Experts, Gemma3):
         routed = self.bare(x) / math.sqrt(x.shape[1]) * self.w[p + "ffn_gate_inp.scale"]
         share, out, n = softmax(self.linear(routed, p + "ffn_gate_inp")), 0 * x, self.norm(x, p + "pre_ffw_norm_2")
         for t, s in enumerate(share):
-            chosen = self.choose(s)
+            chosen = self.choose_of(s)
             for e in chosen:
                 gate, up = np.split(self.w[p + "ffn_gate_up_exps.weight"][e] @ n[t], 2)
                 y = self.w[p + "ffn_down_exps.weight"][e] @ (self.act(gate) * up)

@@ -45,7 +45,7 @@ class Plain(File):
         self.forget()
 
     def forget(self):
-        self.past, self.cache = 0, [None] * self.layers
+        self.past, self.cache, self.close = 0, [None] * self.layers, []  # close: of each layer's tokens, see closest
 
     def at(self, key, l):
         """The value of a key at layer l: one for all, or one for each."""

@@ -41,6 +41,7 @@ P2 = ("It rained for 3 days. The river came up to the second step, then to the d
       "{\"lamp\": true, \"keys\": [1, 2, 3]} Привет, мир! 古池や蛙飛びこむ水の音. The water went down, as water does.")
 STORY = "Once upon a time, Lily and"
 N_GREEDY = 24
+NEAR_TIE = 2e-3  # of a router's scores: float16 activations may choose another expert
 CONTROL = oracles.CONTROL
 
 
@@ -151,10 +152,12 @@ def gemma4_metadata(tokens, kinds, merges):
 
 def expected(model, ids):
     logp = model.logprobs(np.array(ids))
-    positions = []
+    positions, close = [], np.reshape(getattr(model, "close", []), (-1, len(ids)))
     for i, row in enumerate(logp):
         top = np.argsort(-row, kind="stable")[:10]
         positions.append({"top": [[int(t), round(float(row[t]), 6)] for t in top]})
+        if close.size and close[:, i].min() < NEAR_TIE:
+            positions[-1]["near_tie"] = True
         if i + 1 < len(ids):
             positions[-1]["next"] = round(float(row[ids[i + 1]]), 6)
     nll = -sum(p["next"] for p in positions[:-1]) / (len(ids) - 1)
