@@ -338,8 +338,8 @@ static __device__ __forceinline__ void multiply_qk(scores<MT, NP> &s, const __ha
                                                    const __half *k, uint32_t lane)
 {
     constexpr int LD = tile_ld<DH>();
-    // A single tile: two sums per element, for shorter chains of dependent products.
-    constexpr int CHAINS = MT * NP == 1 ? 2 : 1;
+    // Few positions: two sums per element, for shorter chains of dependent products.
+    constexpr int CHAINS = NP == 1 ? 2 : 1;
     const uint32_t m = lane / 8; // which 8x8 matrix of an ldmatrix this lane addresses
     float c[CHAINS][MT][2 * NP][4] = {};
 #pragma unroll

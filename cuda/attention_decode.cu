@@ -5,7 +5,9 @@
 // of a KV head and in turn to their warps (Flash-Decoding); each block merges its warps, and the
 // block that comes last what they all have summed up, since a block must not wait for others, which
 // may have no room while another program uses the GPU. The cut depends on the shapes and the
-// position alone, so the same position gives the same bits.
+// position alone, so the same position gives the same bits. Where rows follow one another in a
+// sequence, those that are cut up alike, as sixteen neighbours are, share what is read from the
+// cache: a row of a matrix tile does not depend on the others.
 //
 // A token waits for this kernel once per layer, and after a short text it is all latency. So the
 // older keys and values, which no kernel in flight writes, are requested before the predecessor has
@@ -19,7 +21,14 @@ enum {
     MAX_SPLIT = 64,   // blocks per KV head
     SPLIT_TILES = 8,  // tiles that make a block worth while,
     ALONE_TILES = 16, // and what one block does faster than several blocks and a merge
-    SPLIT_ROWS = 16,  // of different sequences, that blocks share at a time
+    SPLIT_ROWS = 64,  // that blocks share at a time
+    GROUP_TILES = 2,  // matrix tiles of a group of rows
+};
+
+// Rows that follow one another in a sequence, in groups of `size`, a power of two that divides M:
+// those whose positions have the same multiple of it below them. size 0: rows are on their own.
+struct row_groups {
+    uint32_t n, size;
 };
 
 // Turns of K and V tiles under way per warp.
@@ -33,23 +42,26 @@ template <int DH> static constexpr __host__ __device__ uint32_t tile_elems()
     return M * tile_ld<DH>();
 }
 
-// Prepares the vectors that the predecessor left in row i: query heads head0 .. head0 + n_row - 1,
-// and the token's key and value if `newest`. buf (2, DH), copy (2, DH): for those. `more` is called
-// once by every thread, when the first vector has been requested.
+// Prepares the vectors that the predecessor left in row `token` and those after it: query heads
+// head0 .. head0 + n_head - 1 of each, n_row in all, and the token's key and value if `newest`. buf
+// (2, DH), copy (2, DH): for those. `more` is called once by every thread, when the first vector
+// has been requested.
 template <int DH, bool PLAIN, typename F>
-static __device__ __forceinline__ void prepare(const struct attention &a, uint32_t token,
-                                               uint32_t kv_head, uint32_t head0, uint32_t n_row,
-                                               bool newest, uint32_t position, size_t cache_row,
-                                               __half *q, float *buf, __half *copy, F more)
+static __device__ __forceinline__ void
+prepare(const struct attention &a, uint32_t token, uint32_t kv_head, uint32_t head0,
+        uint32_t n_head, uint32_t n_row, bool newest, uint32_t position, size_t cache_row,
+        __half *q, float *buf, __half *copy, F more)
 {
     const uint32_t lane = threadIdx.x % TEAM, n = n_row + (newest ? 2 : 0);
-    const float *const q_in = a.q_in + (size_t)token * a.ld_q;
     const size_t kv_at = (size_t)token * a.ld_kv + kv_head * a.head_dim;
-    const float2 *const rope = a.rope ? a.rope + (size_t)token * (a.rope_dim / 2) : NULL;
     bool begun = false;
 #pragma unroll 1
     for (uint32_t i = threadIdx.x / TEAM; i < n || !begun; i += blockDim.x / TEAM) {
-        const float *src = i < n_row    ? q_in + (head0 + i) * a.head_dim
+        const uint32_t later = i < n_row ? i / n_head : 0; // tokens
+        const float2 *const rope =
+            a.rope ? a.rope + (size_t)(token + later) * (a.rope_dim / 2) : NULL;
+        const float *const q_in = a.q_in + (size_t)(token + later) * a.ld_q;
+        const float *src = i < n_row    ? q_in + (head0 + i - later * n_head) * a.head_dim
                            : i == n_row ? a.k_in + kv_at
                                         : a.v_in + kv_at;
         head_pairs<DH> h = {};
@@ -63,7 +75,7 @@ static __device__ __forceinline__ void prepare(const struct attention &a, uint32
         const float *v_norm = PLAIN ? NULL : a.v_norm;
         finish_head<DH, PLAIN>(a, i < n_row ? a.q_norm : i == n_row ? a.k_norm : v_norm, lane, h);
         if (i < n_row)
-            store_query<DH, PLAIN>(a, h, position, q + i * tile_ld<DH>(), lane);
+            store_query<DH, PLAIN>(a, h, position + later, q + i * tile_ld<DH>(), lane);
         else
             store_kv<DH>(a, i == n_row ? a.k : a.v, cache_row, h, buf + (i - n_row) * DH,
                          copy + (i - n_row) * DH, lane);
@@ -76,14 +88,14 @@ struct merge_buffer {
     float4 v[MAX_WARP * WARP];
 };
 
-// Merges what n_part blocks have summed up: part (n_part, n_row, DH), ml (n_part, n_row). The
-// pieces of a row, four values each, are dealt out to the threads; where there are fewer pieces
+// Merges what n_part blocks have summed up: part (n_part, ld, DH), ml (n_part, ld), n_row of ld.
+// The pieces of a row, four values each, are dealt out to the threads; where there are fewer pieces
 // than threads, several threads share the blocks of one. Everything is added in an order that the
 // shapes alone decide. out: of the first row.
 template <int DH>
 static __device__ void merge_blocks(const struct attention &a, const float4 *part, const float2 *ml,
-                                    uint32_t n_part, uint32_t n_row, uint32_t head0, float *out,
-                                    struct merge_buffer *b)
+                                    uint32_t n_part, uint32_t n_row, uint32_t ld, uint32_t head0,
+                                    float *out, struct merge_buffer *b)
 {
     constexpr uint32_t N = DH / 4, AT_ONCE = DH > 32 ? 8 : 4; // few enough not to spill
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -97,7 +109,7 @@ static __device__ void merge_blocks(const struct attention &a, const float4 *par
             uint32_t p = p0 + j * n_share;
             v[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             if (share < n_share && piece < n_piece && p < n_part)
-                v[j] = __ldcg(&part[(size_t)p * n_piece + piece]);
+                v[j] = __ldcg(&part[(size_t)p * ld * N + piece]);
         }
     };
     load(threadIdx.x % width, share);
@@ -107,7 +119,7 @@ static __device__ void merge_blocks(const struct attention &a, const float4 *par
 #pragma unroll
         for (uint32_t i = 0; i < MAX_SPLIT / WARP; i++) {
             uint32_t p = lane + i * WARP;
-            x[i] = p < n_part ? __ldcg(&ml[p * n_row + r]) : make_float2(-INFINITY, 0.0f);
+            x[i] = p < n_part ? __ldcg(&ml[p * ld + r]) : make_float2(-INFINITY, 0.0f);
             top = fmaxf(top, x[i].x);
         }
 #pragma unroll
@@ -150,36 +162,47 @@ static __device__ void merge_blocks(const struct attention &a, const float4 *par
     }
 }
 
-// Grid (splits, n_head_kv, rows * groups of 16 query heads), FEW_WARP or MAX_WARP warps.
-template <int DH, bool PLAIN>
+// Grid (splits, n_head_kv, rows * groups of 16 query heads; or groups of rows), FEW_WARP or
+// MAX_WARP warps. MT > 1: groups of rows, which the cache has, without windows.
+template <int DH, bool PLAIN, int MT>
 static __global__ void __launch_bounds__(MAX_WARP *WARP)
-    attention_decode_kernel(const __grid_constant__ struct attention a)
+    attention_decode_kernel(const __grid_constant__ struct attention a,
+                            const __grid_constant__ struct row_groups groups)
 {
     constexpr int STAGES = n_stage<DH>(), O_LD = DH + 8; // rows of sums in different banks, too
     static_assert(sizeof(struct merge_buffer) <=
                       FEW_WARP * 2 * STAGES * tile_elems<DH>() * sizeof(__half),
                   "what blocks merge takes the place of the tiles, too");
-    static_assert(M * O_LD * sizeof(float) <= 2 * STAGES * tile_elems<DH>() * sizeof(__half),
+    static_assert(MT * M * O_LD * sizeof(float) <= 2 * STAGES * tile_elems<DH>() * sizeof(__half),
                   "a warp's sums take the place of its tiles");
-    __shared__ float tops[MAX_WARP][M], sums[MAX_WARP][M];
+    __shared__ float tops[MAX_WARP][MT * M], sums[MAX_WARP][MT * M];
     __shared__ __align__(16) __half newest[2][DH]; // key and value, as the cache holds them
     __shared__ __align__(16) float buf[2][DH];
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t n_warp = blockDim.x / WARP;
-    __half *q = dynamic_smem<__half>(); // (M, LD)
+    __half *q = dynamic_smem<__half>(); // (MT * M, LD)
     // (n_warp, STAGES, 2, M, LD); later (n_warp, M, O_LD) floats, as far apart
-    __half *tiles = q + tile_elems<DH>() * (1 + warp * STAGES * 2);
+    __half *tiles = q + tile_elems<DH>() * (MT + warp * STAGES * 2);
     const uint32_t split = blockIdx.x, kv_head = blockIdx.y;
     const uint32_t group = a.n_head / a.n_head_kv, n_tile_row = div_up(group, (uint32_t)M);
-    const uint32_t token = gridDim.z == n_tile_row ? 0 : blockIdx.z / n_tile_row;
-    const uint32_t row0 = (blockIdx.z - token * n_tile_row) * M;
-    const uint32_t n_row = min(group - row0, (uint32_t)M), head0 = kv_head * group + row0;
+    uint32_t token = gridDim.z == n_tile_row ? 0 : blockIdx.z / n_tile_row, n_token = 1;
+    const uint32_t row0 = MT > 1 ? 0 : (blockIdx.z - token * n_tile_row) * M;
+    const uint32_t n_head = min(group - row0, (uint32_t)M), head0 = kv_head * group + row0;
 
     griddep_launch_dependents();
+    bool skip = a.skip && *a.skip;
+    if constexpr (MT > 1) { // the first group may have begun before
+        const uint32_t before = a.rows[0].pos % groups.size, from = blockIdx.z * groups.size;
+        const uint32_t end = min(from + groups.size - before, groups.n);
+        token = from > before ? from - before : 0;
+        skip |= token >= end;
+        n_token = skip ? 1 : end - token;
+        token = skip ? 0 : token;
+    }
+    const uint32_t n_row = n_token * n_head;
     const struct seq_row at = a.rows[token];
-    const uint32_t position = at.pos;
+    const uint32_t position = at.pos + n_token - 1; // of the last
     const uint32_t *const table = a.tables + (size_t)at.slot * a.max_blocks;
-    const bool skip = a.skip && *a.skip;
     const uint32_t first = window_begin(a, position), base = first / M * M;
     const uint32_t n_tile = position / M - base / M + 1;
     const uint32_t n_wanted =
@@ -222,13 +245,19 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
     const size_t new_row =
         kv_row(__ldg(&table[position / KV_BLOCK]), a.n_head_kv, kv_head, position);
     griddep_wait();
-    prepare<DH, PLAIN>(a, token, kv_head, head0, n_row, !cached && split == n_split - 1, position,
-                       new_row, q, buf[0], newest[0], [&] { request_some(STAGES, 2 * STAGES); });
+    prepare<DH, PLAIN>(a, token, kv_head, head0, n_head, n_row, !cached && split == n_split - 1,
+                       at.pos, new_row, q, buf[0], newest[0],
+                       [&] { request_some(STAGES, 2 * STAGES); });
     __syncthreads();
 
-    softmax<DH, 1> s;
+    softmax<DH, MT> s;
     softmax_init(s);
-    const uint32_t begin[1][2] = {{first, first}}, end[1][2] = {{position + 1, position + 1}};
+    uint32_t begin[MT][2], end[MT][2];
+#pragma unroll
+    for (uint32_t h = 0; h < 2 * MT; h++) {
+        begin[h / 2][h % 2] = first;
+        end[h / 2][h % 2] = MT == 1 ? position + 1 : at.pos + (lane / 4 + 8 * h) / n_head + 1;
+    }
     uint32_t turn = 0;
     for (uint32_t t = warp; t < n_mine; t += n_warp, turn++) {
         const uint32_t first_pos = p0 + t * M, next = block_of(turn + STAGES);
@@ -247,8 +276,8 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
             }
             return tile;
         };
-        scores<1, 1> c;
-        uint32_t p[1][1][4];
+        scores<MT, 1> c;
+        uint32_t p[MT][1][4];
         multiply_qk<DH>(c, q, arrive(a.k, 0), lane);
         __syncwarp();
         request(turn + STAGES, 0, next);
@@ -267,24 +296,24 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
     if (warp < n_used) {
         float *o = reinterpret_cast<float *>(tiles);
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
+        for (int h = 0; h < 2 * MT; h++) {
             uint32_t r = lane / 4 + 8 * h;
-            float sum = row_sum(s, 0, h);
+            float sum = row_sum(s, h / 2, h % 2);
             if (r >= n_row)
                 continue;
             if (lane % 4 == 0) {
-                tops[warp][r] = s.top[0][h];
+                tops[warp][r] = s.top[h / 2][h % 2];
                 sums[warp][r] = sum;
             }
 #pragma unroll
             for (int i = 0; i < DH / 8; i++)
                 *reinterpret_cast<float2 *>(o + r * O_LD + i * 8 + lane % 4 * 2) =
-                    make_float2(s.o[0][i][2 * h], s.o[0][i][2 * h + 1]);
+                    make_float2(s.o[h / 2][i][h % 2 * 2], s.o[h / 2][i][h % 2 * 2 + 1]);
         }
     }
     __syncthreads();
     constexpr uint32_t N = DH / 4;
-    const uint32_t n_part_row = min(group, (uint32_t)M);
+    const uint32_t n_part_row = MT > 1 ? groups.size * group : min(group, (uint32_t)M);
     const size_t n_slot = (size_t)a.n_head_kv * gridDim.z * gridDim.x;
     const size_t slot0 = (size_t)(kv_head * gridDim.z + blockIdx.z) * gridDim.x;
     float4 *part = reinterpret_cast<float4 *>(a.partial) + slot0 * n_part_row * N;
@@ -292,7 +321,8 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
         reinterpret_cast<float2 *>(a.partial + n_slot * n_part_row * DH) + slot0 * n_part_row;
     for (uint32_t i = threadIdx.x; i < n_row * N; i += blockDim.x) {
         uint32_t r = i / N, d = i % N * 4;
-        const __half *o = q + tile_elems<DH>();
+        const uint32_t later = MT > 1 ? r / n_head : 0, head = r - later * n_head;
+        const __half *o = q + MT * tile_elems<DH>();
         float top = -INFINITY, sum = 0.0f;
         float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
@@ -308,8 +338,9 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
                            r * O_LD + d));
         }
         if (n_split == 1) {
-            sum = with_sink(a, head0 + r, top, sum);
-            store_out(a, out + r * a.head_dim, d, scaled(v, a.v_undo / sum));
+            sum = with_sink(a, head0 + head, top, sum);
+            store_out(a, out + ((size_t)later * a.n_head + head) * a.head_dim, d,
+                      scaled(v, a.v_undo / sum));
         } else {
             part[split * n_row * N + i] = v;
             if (d == 0)
@@ -319,16 +350,29 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
     if (n_split == 1)
         return;
     uint32_t *counter = a.counters + kv_head * gridDim.z + blockIdx.z;
-    if (last_to_arrive(counter, n_split))
-        merge_blocks<DH>(a, part, ml, n_split, n_row, head0, out,
-                         reinterpret_cast<struct merge_buffer *>(q + tile_elems<DH>()));
+    if (!last_to_arrive(counter, n_split))
+        return;
+    for (uint32_t i = 0; i < n_token; i++) { // each as it would be alone
+        if (i > 0)
+            __syncthreads();
+        merge_blocks<DH>(a, part + i * n_head * N, ml + i * n_head, n_split, n_head, n_row, head0,
+                         out + (size_t)i * a.n_head * a.head_dim,
+                         reinterpret_cast<struct merge_buffer *>(q + MT * tile_elems<DH>()));
+    }
 }
 
 // ---- host
 
-template <int DH> static constexpr size_t decode_smem(uint32_t n_warp)
+template <int DH> static constexpr size_t decode_smem(uint32_t n_warp, int n_tile = 1)
 {
-    return sizeof(__half) * tile_elems<DH>() * (1 + n_warp * n_stage<DH>() * 2);
+    return sizeof(__half) * tile_elems<DH>() * (n_tile + n_warp * n_stage<DH>() * 2);
+}
+
+// On this device.
+template <int DH> static uint32_t decode_warps(const struct queue *q)
+{
+    const size_t declared = 8192; // more than the kernel's own shared arrays
+    return decode_smem<DH>(MAX_WARP, GROUP_TILES) + declared <= q->smem_max ? MAX_WARP : FEW_WARP;
 }
 
 size_t attention_decode_smem(uint32_t head_dim)
@@ -371,25 +415,40 @@ static uint32_t n_split_at(const struct attention *a, uint32_t position)
                : lesser(a->max_split, lesser(n_tile / (uint32_t)SPLIT_TILES, (uint32_t)MAX_SPLIT));
 }
 
-// n rows, each the next of its sequence; split: the most blocks that share a KV head of one.
-static bool launch_rows(const struct queue *q, const struct attention *a, uint32_t n,
+// n rows, each the next of its sequence, or in groups; split: the most blocks that share a KV head
+// of one.
+static bool launch_rows(const struct queue *q, const struct attention *a, struct row_groups groups,
                         uint32_t split, struct error *err)
 {
-    uint32_t group = a->n_head / a->n_head_kv;
-    struct launch l = {.name = "attention_decode",
-                       .grid = dim3(split, a->n_head_kv, n * div_up(group, (uint32_t)M)),
-                       .stream = q->stream,
-                       .dependent = q->dependent,
-                       .recorder = q->recorder};
+    const uint32_t n = groups.n, n_tile = div_up(a->n_head / a->n_head_kv, (uint32_t)M);
+    struct launch l = {
+        .name = "attention_decode",
+        .grid = dim3(split, a->n_head_kv, groups.size ? div_up(n, groups.size) + 1 : n * n_tile),
+        .stream = q->stream,
+        .dependent = q->dependent,
+        .recorder = q->recorder};
     return with_kernel(*a, [&](auto dim, auto kind) {
         constexpr int DH = decltype(dim)::value;
-        size_t declared = 4096; // more than the kernel's own shared arrays
-        bool fits = decode_smem<DH>(MAX_WARP) + declared <= q->smem_max;
-        uint32_t n_warp = fits ? MAX_WARP : FEW_WARP;
+        constexpr bool PLAIN = decltype(kind)::plain;
+        const uint32_t n_warp = decode_warps<DH>(q);
         l.block = dim3(n_warp * WARP);
-        l.smem = decode_smem<DH>(n_warp);
-        return launch_kernel(err, l, attention_decode_kernel<DH, decltype(kind)::plain>, *a);
+        l.smem = decode_smem<DH>(n_warp, groups.size ? GROUP_TILES : 1);
+        if constexpr (n_stage<DH>() > 1 && !PLAIN)
+            if (groups.size)
+                return launch_kernel(err, l, attention_decode_kernel<DH, false, GROUP_TILES>, *a,
+                                     groups);
+        return launch_kernel(err, l, attention_decode_kernel<DH, PLAIN, 1>, *a, groups);
     });
+}
+
+// Of rows that follow one another in a sequence; 0: each is on its own.
+static uint32_t group_size(const struct attention *a)
+{
+    const uint32_t group = a->n_head / a->n_head_kv;
+    uint32_t size = 1;
+    while (2 * size <= M && 2 * size * group <= GROUP_TILES * M)
+        size *= 2;
+    return size > 1 && group <= M && a->n_swa == 0 && a->head_dim <= 128 ? size : 0;
 }
 
 bool attention_decode_launch(const struct queue *q, const struct attention *a, struct error *err)
@@ -400,11 +459,33 @@ bool attention_decode_launch(const struct queue *q, const struct attention *a, s
     if (!attention_norm_whole(q, a, 1, &rest, err))
         return false;
     rest.max_split = max_split(q->n_sm, a->n_head, a->n_head_kv);
-    return launch_rows(q, &rest, 1, rest.max_split, err);
+    return launch_rows(q, &rest, {1, 0}, rest.max_split, err);
+}
+
+// As many rows at a time as the scratch has room for.
+static bool launch_by_turns(const struct queue *q, struct attention a, struct row_groups rows,
+                            uint32_t furthest, struct error *err)
+{
+    const uint32_t split = n_split_at(&a, furthest);
+    // blocks that share a row leave what they have in scratch
+    const uint32_t room = a.n_split_rows * a.max_split / split;
+    uint32_t most = split == 1 ? rows.n : room;
+    if (rows.n == 1 || (split > 1 && room < 2 * rows.size))
+        rows.size = 0;
+    if (split > 1 && rows.size) // a group more: the first may have begun before
+        most = (room / rows.size - 1) * rows.size;
+    for (uint32_t i = 0; i < rows.n; i += most) {
+        const uint32_t n = lesser(rows.n - i, most);
+        if (!launch_rows(q, &a, {n, rows.size}, split, err))
+            return false;
+        a = attention_from_row(a, n);
+    }
+    return true;
 }
 
 bool attention_rows_launch(const struct queue *q, const struct attention *a, uint32_t n,
-                           uint32_t furthest, struct error *err)
+                           const struct row_span *spans, uint32_t n_span, uint32_t furthest,
+                           struct error *err)
 {
     struct attention rest;
     if (a->head_dim > ATTENTION_NARROW_HEAD_DIM)
@@ -414,14 +495,11 @@ bool attention_rows_launch(const struct queue *q, const struct attention *a, uin
         return false;
     rest.cached |= a->together;
     rest.max_split = max_split(q->n_sm, a->n_head, a->n_head_kv);
-    const uint32_t split = n_split_at(&rest, furthest);
-    // blocks that share a row leave what they have in scratch, which is for so many rows
-    const uint32_t most = split == 1 ? n : rest.n_split_rows * rest.max_split / split;
-    for (uint32_t i = 0; i < n; i += most) {
-        const uint32_t n_now = lesser(n - i, most);
-        if (!launch_rows(q, &rest, n_now, split, err))
-            return false;
-        rest = attention_from_row(rest, n_now);
-    }
-    return true;
+    const uint32_t size = rest.cached ? group_size(&rest) : 0;
+    const uint32_t n_own = n_span > 0 ? spans[0].row0 : n;
+    bool ok = n_own == 0 || launch_by_turns(q, rest, {n_own, 0}, furthest, err);
+    for (uint32_t i = 0; ok && i < n_span; i++)
+        ok = launch_by_turns(q, attention_from_row(rest, spans[i].row0), {spans[i].n, size},
+                             furthest, err);
+    return ok;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "engine/windows.h"
 #include "engine_impl.h"
 
@@ -365,6 +366,7 @@ static bool engine_pick_next(struct engine *base, const struct seq *s, struct er
     struct cuda_engine *e = self(base);
     const uint32_t *next = s->next_states;
     e->mask_missing = s->mask != NULL;
+    e->step_began = clock_now();
     return cuda_work_on(e, s, NULL, err) &&
            (s->n_next == 0 || cuda_state_use(e, s->n_next > 1 ? next[s->n_next - 2] : s->state,
                                              next[s->n_next - 1], 1, err)) &&
@@ -385,14 +387,28 @@ static bool launch_masked(struct cuda_engine *e, const struct seq *s, struct err
     return true;
 }
 
+// Seconds to sleep before the next look at a sample. A step that waits for the host (masked) begins
+// when the host has seen the sample before: from shortly before that is due there is no sleep,
+// unless it is overdue.
+static double pause_before_look(const struct cuda_engine *e, bool masked)
+{
+    static const double pause = 20e-6, longest = 1e-3, slack = 60e-6; // by which a sleep is longer
+    const double took = clock_now() - e->step_began, left = 0.875 * e->step_took - took - slack;
+    if (!masked || took > 2 * e->step_took)
+        return pause;
+    return left < longest ? left : longest;
+}
+
 // Waits for sample number n (from 1) without burning a core: a step of a small model takes some
 // hundred microseconds, so look a few times, then sleep for a fraction of that.
 static bool wait_sample(struct cuda_engine *e, const struct ring_slot *slot, uint32_t n,
-                        struct error *err)
+                        bool masked, struct error *err)
 {
     for (unsigned look = 0;; look++) {
-        if (host_load_acquire(&slot->seq) == n)
+        if (host_load_acquire(&slot->seq) == n) {
+            e->step_took = clock_now() - e->step_began;
             return true;
+        }
         if (interrupted(e, err))
             return false;
         if (look < 64)
@@ -407,8 +423,10 @@ static bool wait_sample(struct cuda_engine *e, const struct ring_slot *slot, uin
                            : cuda_check(s, "decoding", err);
             }
         }
-        struct timespec pause = {0, 20000};
-        nanosleep(&pause, NULL);
+        const double pause = pause_before_look(e, masked);
+        const struct timespec t = {0, (long)(pause * 1e9)};
+        if (pause > 0)
+            nanosleep(&t, NULL);
     }
 }
 
@@ -422,7 +440,7 @@ static bool engine_pick_take(struct engine *base, const struct seq *s, bool eval
     if (e->mask_missing && !launch_masked(e, s, err))
         return false;
     const struct ring_slot *slot = &e->sampler.ring[e->n_picked % RING];
-    if (!wait_sample(e, slot, (uint32_t)(e->n_picked + 1), err))
+    if (!wait_sample(e, slot, (uint32_t)(e->n_picked + 1), s->mask != NULL, err))
         return false;
     e->last_token = s->ids.data[s->ids.len - 1];
     if (slot->failed == SAMPLER_NOT_FINITE)

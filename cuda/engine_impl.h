@@ -168,9 +168,7 @@ struct cuda_pass {
     uint32_t furthest; // the largest position of the rows that are attended to as single ones
     bool drafts;       // these follow one another in one sequence
     uint32_t n_chunk;
-    struct {
-        uint32_t row0, n;
-    } chunks[ENGINE_MAX_PARTS];
+    struct row_span chunks[ENGINE_MAX_PARTS];
 };
 
 // What a pass of so many next tokens launches, from when that has been launched a few times: then
@@ -244,6 +242,7 @@ struct cuda_engine {
     size_t logits_n;    // rows in s.logits
     size_t n_picked;    // samples given to the caller in this run
     bool mask_missing;  // the pick under way is launched when its mask is known
+    double step_began, step_took; // when a pick was asked for last; seconds until it was seen
 };
 
 // ---- device.cu

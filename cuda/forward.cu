@@ -351,22 +351,40 @@ bool cuda_forward_one(struct cuda_engine *e, struct error *err)
 // ---- many tokens
 
 // How n columns are multiplied with a matrix.
-enum product { BY_VECTOR, BY_CUBLAS, BY_HOPPER, BY_FEW };
+enum product { BY_VECTOR, BY_CUBLAS, BY_HOPPER, BY_FEW, BY_WIDE };
 
 static uint32_t n_by_vector(const struct cuda_engine *e)
 {
     return e->q.hopper ? MATVEC_MAX_ROWS_HOPPER : MATVEC_MAX_ROWS;
 }
 
+// Of n rows of a pass: gemm_wide or, which gives the same bits, gemm_few.
+static bool is_wide(const struct cuda_engine *e, uint32_t n)
+{
+    return e->pass && e->q.hopper && n > FEW_ROWS;
+}
+
 static enum product product_for(const struct cuda_engine *e, const struct wmat *w, uint32_t n)
 {
     if (e->pass) // a row's bits depend on nothing but the row
-        return w->type == QUANT_F32 ? BY_VECTOR : BY_FEW;
+        return w->type == QUANT_F32 ? BY_VECTOR : is_wide(e, n) ? BY_WIDE : BY_FEW;
     if (n > 1 && n <= FEW_ROWS && w->type != QUANT_F32)
         return BY_FEW;
     if (n <= n_by_vector(e))
         return BY_VECTOR;
     return e->q.hopper && w->type != QUANT_F32 ? BY_HOPPER : BY_CUBLAS;
+}
+
+static bool is_packed(enum product by)
+{
+    return by == BY_HOPPER || by == BY_FEW || by == BY_WIDE;
+}
+
+static bool gemm_by(enum product by, const struct queue *q, const struct gemm *g, struct error *err)
+{
+    return by == BY_FEW    ? gemm_few_launch(q, g, err)
+           : by == BY_WIDE ? gemm_wide_launch(q, g, err)
+                           : gemm_hopper_launch(q, g, err);
 }
 
 // Matrices with the same input, and where their results go: y[i] (n, rows).
@@ -388,9 +406,10 @@ static bool prepare(const struct cuda_engine *e, const float *x, uint32_t n, con
     void *act32 = NULL, *f32 = NULL;
     struct act_f16 f16 = {};
     uint32_t n_cols = p->w[0]->n_cols;
-    f16.ld = e->pass || n <= FEW_ROWS ? (uint32_t)GEMM_FEW_PACKED
-             : e->q.hopper            ? (uint32_t)GEMM_PACKED
-                                      : gemm_ld(n_cols);
+    f16.ld = is_wide(e, n)              ? (uint32_t)GEMM_WIDE_PACKED
+             : e->pass || n <= FEW_ROWS ? (uint32_t)GEMM_FEW_PACKED
+             : e->q.hopper              ? (uint32_t)GEMM_PACKED
+                                        : gemm_ld(n_cols);
     f16.undo = s->undo;
     f16.gated_bound = p->gated_bound;
     f16.undo_gated = s->undo_gated;
@@ -475,7 +494,7 @@ static bool multiply(const struct cuda_engine *e, const struct products *p, cons
     cuda_queue(e, p->what);
     for (uint32_t i = 0; i < p->n_part;) {
         enum product by = product_for(e, p->w[i], n);
-        if (by == BY_HOPPER || by == BY_FEW) { // neighbours of one type and range at once
+        if (is_packed(by)) { // neighbours of one type and range at once
             struct gemm g = gemm_args(e, x, undo, n, p->add ? MATVEC_ADD : MATVEC_STORE);
             const struct wmat *first = p->w[i];
             for (; i < p->n_part && same_range(first, p->w[i]); i++) {
@@ -483,8 +502,7 @@ static bool multiply(const struct cuda_engine *e, const struct products *p, cons
                 g.bias[g.n_part] = p->bias[i];
                 g.y[g.n_part++] = p->y[i];
             }
-            if (by == BY_FEW ? !gemm_few_launch(&e->q, &g, err)
-                             : !gemm_hopper_launch(&e->q, &g, err))
+            if (!gemm_by(by, &e->q, &g, err))
                 return false;
         } else if (by == BY_VECTOR ? !multiply_by_vector(e, p, i, n, err)
                                    : !multiply_by_cublas(e, p, i, n, err)) {
@@ -555,8 +573,9 @@ static bool attend_pass(const struct cuda_engine *e, struct attention a, struct 
     a.one_part = true;
     a.together = e->params.exact;
     if (a.together)
-        return attention_rows_launch(q, &a, p->n_row, p->furthest, err);
-    bool ok = p->n_single == 0 || attention_rows_launch(q, &a, p->n_single, p->furthest, err);
+        return attention_rows_launch(q, &a, p->n_row, p->chunks, p->n_chunk, p->furthest, err);
+    bool ok =
+        p->n_single == 0 || attention_rows_launch(q, &a, p->n_single, NULL, 0, p->furthest, err);
     for (uint32_t i = 0; ok && i < p->n_chunk; i++) {
         const struct attention chunk = attention_from_row(a, p->chunks[i].row0);
         ok = attention_prefill_launch(q, &chunk, p->chunks[i].n, err);
@@ -600,8 +619,8 @@ static bool feed_forward_many(const struct cuda_engine *e, const struct gpu_laye
     const struct wmat *gate = &l->w[FFN_GATE], *up = &l->w[FFN_UP];
     const bool gated = f->w[FFN_GATE].data;
     const enum product by = product_for(e, gate, n);
-    const bool fused = gate_is_fused(f) && (by == BY_HOPPER || by == BY_FEW) &&
-                       same_range(gate, up) && product_for(e, &l->w[FFN_DOWN], n) == by;
+    const bool fused = gate_is_fused(f) && is_packed(by) && same_range(gate, up) &&
+                       product_for(e, &l->w[FFN_DOWN], n) == by;
     struct products both = {{gate, up}, {NULL, l->v[FFN_UP_BIAS]}, {s->gate, s->up}, 2,
                             false,      group_of(l, FFN_UP)};
     struct products alone = {{up}, {l->v[FFN_UP_BIAS]}, {s->gate}, 1, false, group_of(l, FFN_UP)};
@@ -617,8 +636,7 @@ static bool feed_forward_many(const struct cuda_engine *e, const struct gpu_laye
         g.n_part = 2;
         g.out = s->ff_f16;
         g.undo_out = s->undo_gated;
-        return (by == BY_FEW ? gemm_few_launch(&e->q, &g, err)
-                             : gemm_hopper_launch(&e->q, &g, err)) &&
+        return gemm_by(by, &e->q, &g, err) &&
                end_feed_many(e, l, NULL, s->ff_f16, s->undo_gated, n, err);
     }
     return multiply(e, p, s->act_f16, s->undo, n, err) &&

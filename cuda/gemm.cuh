@@ -25,6 +25,20 @@ static inline struct widening gemm_widening(const struct gemm *g)
     return w;
 }
 
+// How a row is cut into chunks, whose sums are kept apart: as its length says.
+struct row_cut {
+    uint32_t n_step, chunk, n_chunk; // steps of GEMM_PACK_COLS; steps of a chunk, but the last
+};
+
+static inline struct row_cut gemm_row_cut(uint32_t n_cols)
+{
+    struct row_cut c = {};
+    c.n_step = div_up(n_cols, (uint32_t)GEMM_PACK_COLS);
+    c.chunk = div_up(c.n_step, (uint32_t)GEMM_CHUNKS);
+    c.n_chunk = div_up(c.n_step, c.chunk);
+    return c;
+}
+
 // 32 consecutive weights of a row.
 template <uint32_t TYPE> struct strip {
     static constexpr int N = 32 / chunk_elems(TYPE);
@@ -143,6 +157,84 @@ static __device__ __forceinline__ void widen(const strip<TYPE> &s, uint32_t half
             }
             low[i] = saturated_half2(v[0], v[1]);
             high[i] = saturated_half2(v[2], v[3]);
+        }
+    }
+}
+
+// ---- the same for products whose columns do not depend on how many they are (gemm_few.cu,
+// gemm_wide.cu): 4 i and 4 i + 2 in even[i], 4 i + 1 and 4 i + 3 in odd[i] of the 16 of a half of a
+// strip
+
+static __device__ __forceinline__ __half2 half2_of(uint32_t bits)
+{
+    return *reinterpret_cast<const __half2 *>(&bits);
+}
+
+static __device__ __forceinline__ uint32_t bits_of(__half2 h)
+{
+    return *reinterpret_cast<const uint32_t *>(&h);
+}
+
+// Of both halves of a strip: weight = scale * (1024 + quant - base) + bias. base is as near as an
+// integer comes to where weights are zero, so that little is left to bias and to its rounding.
+struct half_scales {
+    __half2 scale[2], base[2], bias[2];
+};
+
+template <uint32_t TYPE>
+static __device__ __forceinline__ struct half_scales scales_of(const strip<TYPE> &s,
+                                                               const struct widening &c)
+{
+    struct half_scales h = {};
+    if constexpr (!is_plain(TYPE)) {
+        using T = quant_traits<TYPE>;
+        float scale[2], minimum[2];
+        chunk_scales<TYPE>(s.k[0], scale, minimum);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const float d = c.half_scale * scale[i], m = c.half_scale * minimum[i];
+            float zero = T::SIGNED ? 128.0f : T::OFFSET; // quants of signed types are flipped
+            if constexpr (!T::SIGNED && !(T::OFFSET > 0))
+                zero = fminf(fmaxf(rintf(__fdividef(m, d)), -1023.0f), 1023.0f);
+            h.scale[i] = __float2half2_rn(d);
+            h.base[i] = __float2half2_rn(1024.0f + zero);
+            if constexpr (!T::SIGNED && !(T::OFFSET > 0))
+                h.bias[i] = __float2half2_rn(fmaf(zero, d, -m));
+        }
+    }
+    return h;
+}
+
+template <uint32_t TYPE>
+static __device__ __forceinline__ void
+widen_pairs(const strip<TYPE> &s, const uint32_t w[8], const struct half_scales &h, uint32_t half,
+            const struct widening &c, uint32_t even[4], uint32_t odd[4])
+{
+    if constexpr (is_plain(TYPE)) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint4 v = s.k[2 * half + i / 2].v;
+            uint32_t a = i % 2 ? v.z : v.x, b = i % 2 ? v.w : v.y;
+            if constexpr (TYPE == QUANT_BF16) {
+                a = saturated_half2(bf16_bits(a & 0xFFFFu) * c.half_scale,
+                                    bf16_bits(a >> 16) * c.half_scale);
+                b = saturated_half2(bf16_bits(b & 0xFFFFu) * c.half_scale,
+                                    bf16_bits(b >> 16) * c.half_scale);
+            }
+            even[i] = __byte_perm(a, b, 0x5410);
+            odd[i] = __byte_perm(a, b, 0x7632);
+        }
+    } else {
+        using T = quant_traits<TYPE>;
+        // A byte becomes a float16 by becoming the end of its mantissa: 1024 + byte.
+        constexpr uint32_t FLIP = T::SIGNED ? 0x80808080u : 0u;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t q = w[4 * half + i] ^ FLIP;
+            const __half2 e = __hsub2(half2_of(__byte_perm(q, 0x64646464u, 0x4240)), h.base[half]);
+            const __half2 o = __hsub2(half2_of(__byte_perm(q, 0x64646464u, 0x4341)), h.base[half]);
+            even[i] = bits_of(__hfma2(e, h.scale[half], h.bias[half]));
+            odd[i] = bits_of(__hfma2(o, h.scale[half], h.bias[half]));
         }
     }
 }

@@ -15,7 +15,6 @@
 #include "gemm.cuh"
 
 enum {
-    MAX_CHUNKS = 8,  // of a row: the products of each are summed up by a matrix unit
     SUM_LD = 20,     // of 16 sums of a column: different banks
     SMEM = 96 << 10, // of a block, at most: the rest is the first-level cache
 };
@@ -47,86 +46,9 @@ template <uint32_t TYPE, int NT> static constexpr __host__ __device__ int n_ahea
     return NT == 8 && (is_plain(TYPE) || words(TYPE) > 4) ? 1 : 2;
 }
 
-// ---- weights to float16: pairs of the order in which gemm_few_at has the columns' elements, 4 i
-// and 4 i + 2 in even[i], 4 i + 1 and 4 i + 3 in odd[i] of the 16 of a half of a strip
-
-static __device__ __forceinline__ __half2 half2_of(uint32_t bits)
-{
-    return *reinterpret_cast<const __half2 *>(&bits);
-}
-
-static __device__ __forceinline__ uint32_t bits_of(__half2 h)
-{
-    return *reinterpret_cast<const uint32_t *>(&h);
-}
-
-// Of both halves of a strip: weight = scale * (1024 + quant - base) + bias. base is as near as an
-// integer comes to where weights are zero, so that little is left to bias and to its rounding.
-struct half_scales {
-    __half2 scale[2], base[2], bias[2];
-};
-
-template <uint32_t TYPE>
-static __device__ __forceinline__ struct half_scales scales_of(const strip<TYPE> &s,
-                                                               const struct widening &c)
-{
-    struct half_scales h = {};
-    if constexpr (!is_plain(TYPE)) {
-        using T = quant_traits<TYPE>;
-        float scale[2], minimum[2];
-        chunk_scales<TYPE>(s.k[0], scale, minimum);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const float d = c.half_scale * scale[i], m = c.half_scale * minimum[i];
-            float zero = T::SIGNED ? 128.0f : T::OFFSET; // quants of signed types are flipped
-            if constexpr (!T::SIGNED && !(T::OFFSET > 0))
-                zero = fminf(fmaxf(rintf(__fdividef(m, d)), -1023.0f), 1023.0f);
-            h.scale[i] = __float2half2_rn(d);
-            h.base[i] = __float2half2_rn(1024.0f + zero);
-            if constexpr (!T::SIGNED && !(T::OFFSET > 0))
-                h.bias[i] = __float2half2_rn(fmaf(zero, d, -m));
-        }
-    }
-    return h;
-}
-
-template <uint32_t TYPE>
-static __device__ __forceinline__ void
-widen_pairs(const strip<TYPE> &s, const uint32_t w[8], const struct half_scales &h, uint32_t half,
-            const struct widening &c, uint32_t even[4], uint32_t odd[4])
-{
-    if constexpr (is_plain(TYPE)) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint4 v = s.k[2 * half + i / 2].v;
-            uint32_t a = i % 2 ? v.z : v.x, b = i % 2 ? v.w : v.y;
-            if constexpr (TYPE == QUANT_BF16) {
-                a = saturated_half2(bf16_bits(a & 0xFFFFu) * c.half_scale,
-                                    bf16_bits(a >> 16) * c.half_scale);
-                b = saturated_half2(bf16_bits(b & 0xFFFFu) * c.half_scale,
-                                    bf16_bits(b >> 16) * c.half_scale);
-            }
-            even[i] = __byte_perm(a, b, 0x5410);
-            odd[i] = __byte_perm(a, b, 0x7632);
-        }
-    } else {
-        using T = quant_traits<TYPE>;
-        // A byte becomes a float16 by becoming the end of its mantissa: 1024 + byte.
-        constexpr uint32_t FLIP = T::SIGNED ? 0x80808080u : 0u;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint32_t q = w[4 * half + i] ^ FLIP;
-            const __half2 e = __hsub2(half2_of(__byte_perm(q, 0x64646464u, 0x4240)), h.base[half]);
-            const __half2 o = __hsub2(half2_of(__byte_perm(q, 0x64646464u, 0x4341)), h.base[half]);
-            even[i] = bits_of(__hfma2(e, h.scale[half], h.bias[half]));
-            odd[i] = bits_of(__hfma2(o, h.scale[half], h.bias[half]));
-        }
-    }
-}
-
 // How a launch is cut up.
 struct few_cut {
-    uint32_t n_step, chunk, n_chunk; // of a pair; steps of a chunk
+    struct row_cut row;
     uint32_t n_pair, per_round;
     uint32_t first_pair[MATVEC_MAX_PARTS + 1]; // of each part
     struct widening w;
@@ -160,10 +82,10 @@ template <int NT>
 static __device__ __forceinline__ float pair_sum(const struct few_cut &c, const float *sums,
                                                  uint32_t pair, uint32_t r, uint32_t col)
 {
-    const float *from = sums + (size_t)pair * c.n_chunk * chunk_floats<NT>() + col * SUM_LD + r;
+    const float *from = sums + (size_t)pair * c.row.n_chunk * chunk_floats<NT>() + col * SUM_LD + r;
     float v = from[0];
 #pragma unroll 4
-    for (uint32_t i = 1; i < c.n_chunk; i++)
+    for (uint32_t i = 1; i < c.row.n_chunk; i++)
         v += from[i * chunk_floats<NT>()];
     return v;
 }
@@ -229,12 +151,12 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
     for (uint32_t pair0 = pair_begin; pair0 < pair_end; pair0 += c.per_round) {
         // The units of a round, a chunk of a pair each: those of a chunk follow each other, and are
         // dealt out to the warps, which so have about the same columns in hand at any time.
-        const uint32_t n_pair = min(c.per_round, pair_end - pair0), n_unit = n_pair * c.n_chunk;
+        const uint32_t n_pair = min(c.per_round, pair_end - pair0), n_unit = n_pair * c.row.n_chunk;
         uint32_t unit = threadIdx.x / WARP, next_unit = unit; // multiplied, requested
         uint32_t step, end, next_step, next_end;
         const auto bounds = [&](uint32_t u, uint32_t &from, uint32_t &to) {
-            from = u / n_pair * c.chunk;
-            to = min(from + c.chunk, c.n_step);
+            from = u / n_pair * c.row.chunk;
+            to = min(from + c.row.chunk, c.row.n_step);
         };
         bounds(unit, step, end);
         next_step = step, next_end = end;
@@ -299,9 +221,10 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
                 }
             if (++step < end)
                 return;
-            float *to = sums +
-                        (size_t)(unit % n_pair * c.n_chunk + unit / n_pair) * chunk_floats<NT>() +
-                        2 * t * SUM_LD + r;
+            float *to =
+                sums +
+                (size_t)(unit % n_pair * c.row.n_chunk + unit / n_pair) * chunk_floats<NT>() +
+                2 * t * SUM_LD + r;
 #pragma unroll
             for (int j = 0; j < NT; j++) {
 #pragma unroll
@@ -334,7 +257,7 @@ static bool launch(const struct queue *q, const struct gemm *g, struct few_cut *
                    struct error *err)
 {
     constexpr uint32_t PER_SM = blocks_per_sm<TYPE, NT>();
-    const size_t per_pair = (size_t)c->n_chunk * NT * 8 * SUM_LD * sizeof(float);
+    const size_t per_pair = (size_t)c->row.n_chunk * NT * 8 * SUM_LD * sizeof(float);
     const uint32_t n_block = lesser(c->n_pair, (uint32_t)q->n_sm * PER_SM);
     const size_t room = lesser(q->smem_max, (size_t)SMEM / PER_SM);
     c->per_round = lesser((uint32_t)(room / per_pair), div_up(c->n_pair, n_block));
@@ -385,9 +308,7 @@ bool gemm_few_launch(const struct queue *q, const struct gemm *all, struct error
 {
     struct gemm g = *all;
     struct few_cut c = {};
-    c.n_step = div_up(g.w[0].n_cols, (uint32_t)GEMM_PACK_COLS);
-    c.chunk = div_up(c.n_step, (uint32_t)MAX_CHUNKS);
-    c.n_chunk = div_up(c.n_step, c.chunk);
+    c.row = gemm_row_cut(g.w[0].n_cols);
     if (g.mode == MATVEC_GATED) { // one part; zeros up to the last step of the next matrix
         c.n_pair = div_up(g.w[0].rows, (uint32_t)GEMM_PACK_COLS) * (GEMM_PACK_COLS / TILE_ROWS);
     } else {

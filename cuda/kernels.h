@@ -142,8 +142,8 @@ bool gather_rows_launch(const struct queue *q, const float *from, const uint32_t
 // float16's range; whoever multiplies with them undoes that.
 struct act_f16 {
     __half *x; // NULL: not wanted
-    // of rows padded with zeros; GEMM_PACKED, GEMM_FEW_PACKED: as gemm_hopper_launch,
-    // gemm_few_launch take them
+    // of rows padded with zeros; GEMM_PACKED, GEMM_FEW_PACKED, GEMM_WIDE_PACKED: as
+    // gemm_hopper_launch, gemm_few_launch, gemm_wide_launch take them
     uint32_t ld;
     float *undo; // (n) 1 / the power of two
     // A bound of what MATVEC_GATED makes of a normalised row of squares that add up to n_cols, 0:
@@ -152,7 +152,7 @@ struct act_f16 {
     float gated_bound;
     float *undo_gated;
 };
-enum { GEMM_PACKED = 0, GEMM_FEW_PACKED = 1 };
+enum { GEMM_PACKED = 0, GEMM_FEW_PACKED = 1, GEMM_WIDE_PACKED = 2 };
 
 // Prepares n rows of x (n, n_cols) for matrices: normalised unless norm is NULL, then in each form
 // whose pointer is not NULL.
@@ -348,12 +348,19 @@ size_t attention_smem(uint32_t head_dim);
 // that are chained by early starts (launch.dependent) may write them. A step's first launch, embed,
 // is not chained.
 bool attention_decode_launch(const struct queue *q, const struct attention *a, struct error *err);
+// Rows that follow one another in a sequence.
+struct row_span {
+    uint32_t row0, n;
+};
+
 // The next tokens of n sequences, at rows[0 .. n), of which none is further than `furthest`: each
 // has the bits that attention_decode_launch makes. together: rows may follow one another in a
 // sequence, since all are in the cache before any of them looks; such bits are those of rows of
-// launches that are `together`.
+// launches that are `together`. spans: where they do, in order, up to the last row; rows in none
+// have the same bits, but read the cache by themselves.
 bool attention_rows_launch(const struct queue *q, const struct attention *a, uint32_t n,
-                           uint32_t furthest, struct error *err);
+                           const struct row_span *spans, uint32_t n_span, uint32_t furthest,
+                           struct error *err);
 // n tokens of one sequence, the first at rows[0]: the same in two launches or three.
 bool attention_prefill_launch(const struct queue *q, const struct attention *a, uint32_t n,
                               struct error *err);
@@ -523,6 +530,20 @@ static inline size_t gemm_few_bytes(uint32_t n, uint32_t n_cols)
 }
 
 bool gemm_few_launch(const struct queue *q, const struct gemm *g, struct error *err);
+
+// ---- gemm_wide.cu: the same bits as gemm_few.cu, faster for many columns, on devices of compute
+// capability 9.0.
+
+enum { GEMM_CHUNKS = 8 }; // of a row, at most: the products of each are summed up by a matrix unit
+
+// As gemm_pack_at; of four neighbours the first and the third, then the others.
+static inline __host__ __device__ size_t gemm_wide_at(uint32_t n, uint32_t i, uint32_t col)
+{
+    return gemm_pack_at(n, i, col / 4 * 4 + col % 2 * 2 + col % 4 / 2);
+}
+
+bool gemm_wide_launch(const struct queue *q, const struct gemm *g, struct error *err);
+size_t gemm_wide_partial(int n_sm); // bytes of gemm.partial, as gemm_scratch says for the others
 
 struct gemm_scratch {
     size_t partial, counters; // bytes

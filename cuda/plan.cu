@@ -209,6 +209,8 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     }
     struct gemm_scratch gemm;
     gemm_scratch(e->q.n_sm, &gemm);
+    if (e->passes && e->q.hopper && gemm.partial < gemm_wide_partial(e->q.n_sm))
+        gemm.partial = gemm_wide_partial(e->q.n_sm);
     s->counters = (uint32_t *)take(a, att.counters + gemm.counters);
     s->gemm_counters = s->counters + att.counters / sizeof *s->counters;
     s->counter_bytes = att.counters + gemm.counters;

@@ -146,12 +146,21 @@ static __global__ void __launch_bounds__(ACT_THREADS)
             uint4 v = make_uint4(pair(col), pair(col + 32), pair(col + 64), pair(col + 96));
             *reinterpret_cast<uint4 *>(f16.x + gemm_pack_at(gridDim.x, blockIdx.x, col)) = v;
         }
-    } else if (f16.x && f16.ld == GEMM_FEW_PACKED) {
+    } else if (f16.x && (f16.ld == GEMM_FEW_PACKED || f16.ld == GEMM_WIDE_PACKED)) {
         const uint32_t n_piece = div_up(n_cols, (uint32_t)GEMM_PACK_COLS) * 16; // of 8 values
         auto store = [&](uint32_t i, uint4 v) { // of the even, the odd of each four neighbours
-            *reinterpret_cast<uint4 *>(f16.x + gemm_few_at(gridDim.x, blockIdx.x, 8 * i, n_cols)) =
-                make_uint4(__byte_perm(v.x, v.y, 0x5410), __byte_perm(v.x, v.y, 0x7632),
+            v = make_uint4(__byte_perm(v.x, v.y, 0x5410), __byte_perm(v.x, v.y, 0x7632),
                            __byte_perm(v.z, v.w, 0x5410), __byte_perm(v.z, v.w, 0x7632));
+            const uint32_t n = gridDim.x, row = blockIdx.x, col = 8 * i;
+            if (f16.ld == GEMM_FEW_PACKED) {
+                *reinterpret_cast<uint4 *>(f16.x + gemm_few_at(n, row, col, n_cols)) = v;
+                return;
+            }
+            const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (uint32_t k = 0; k < 4; k++)
+                *reinterpret_cast<uint32_t *>(
+                    f16.x + gemm_wide_at(n, row, col + k / 2 * 4 + k % 2)) = words[k];
         };
 #pragma unroll
         for (int k = 0; k < ACT_KEEP; k++) {

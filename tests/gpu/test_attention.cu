@@ -75,6 +75,7 @@ static void prepare(const struct shape &s, const float *row, uint32_t n_head, ui
 struct conversation {
     struct shape s;
     uint32_t n, n_q, n_kv, n_ctx;
+    uint32_t n_together = 1; // rows of a launch of single ones
     std::vector<float> q, k, v, q_norm, k_norm;
     std::vector<float2> rope;
     std::vector<double> ck, cv; // (n, n_head_kv, head_dim) as the cache holds them
@@ -196,7 +197,7 @@ struct device_conversation {
     static struct attention_scratch scratch(const conversation &c)
     {
         struct attention_scratch a;
-        attention_scratch(Q.n_sm, c.s.n_head, c.s.n_head_kv, c.s.head_dim, c.n, 1, &a);
+        attention_scratch(Q.n_sm, c.s.n_head, c.s.n_head_kv, c.s.head_dim, c.n, c.n_together, &a);
         struct attention_wide_scratch wide;
         if (c.s.head_dim > ATTENTION_NARROW_HEAD_DIM &&
             attention_wide_scratch(c.s.n_head, c.s.head_dim, c.s.head_dim, false,
@@ -226,6 +227,9 @@ struct device_conversation {
     // writes to the result is UNTOUCHED. skip: decoding has ended, the kernel is to do nothing.
     static constexpr float UNTOUCHED = 7.0f;
     bool cached = false; // keys and values are there, from an earlier run
+    // Where not 0 prefill goes by the kernel of decoding, and rows from `spanned` on share what
+    // they read.
+    uint32_t spanned = 0;
     // before: launches just before; elsewhere: where the kernels find slot and position.
     std::vector<float> run(
         uint32_t at, uint32_t n, bool skip = false, const std::function<void()> &before = [] {},
@@ -241,6 +245,10 @@ struct device_conversation {
         device_array<uint32_t> flag(std::vector<uint32_t>{skip});
         device_array<float2> rope(std::vector<float2>(c.rope.begin() + (size_t)at * pairs,
                                                       c.rope.begin() + (size_t)(at + m) * pairs));
+        std::vector<struct seq_row> all;
+        for (uint32_t i = 0; i < m; i++)
+            all.push_back({slot, at + i});
+        device_array<struct seq_row> each(all);
         rows.put(std::vector<struct seq_row>{{slot, at}});
         struct attention a = {};
         a.n_head = c.s.n_head;
@@ -268,7 +276,9 @@ struct device_conversation {
                     (c.s.scale ? (float)c.s.scale : 1.0f / sqrtf((float)c.s.head_dim));
         a.score_undo = 1.0f / (c.q_scale * c.k_scale);
         a.v_undo = 1.0f / c.v_scale;
-        a.rows = elsewhere ? elsewhere : rows.p;
+        a.rows = spanned ? each.p : elsewhere ? elsewhere : rows.p;
+        a.together = spanned > 0;
+        a.n_split_rows = sizes.n_split_rows;
         a.tables = cache.tables.p;
         a.max_blocks = cache.max_blocks;
         a.q_in = dq.p;
@@ -285,7 +295,10 @@ struct device_conversation {
         a.counters = counters.p;
         a.q_f16 = (__half *)q_f16.p;
         before();
-        must(n ? attention_prefill_launch(&Q, &a, n, &ERR) : attention_decode_launch(&Q, &a, &ERR));
+        const struct row_span span = {spanned, n > spanned ? n - spanned : 0};
+        must(spanned ? attention_rows_launch(&Q, &a, n, &span, spanned < n, at + n - 1, &ERR)
+             : n     ? attention_prefill_launch(&Q, &a, n, &ERR)
+                     : attention_decode_launch(&Q, &a, &ERR));
         return out.get();
     }
 };
@@ -652,7 +665,40 @@ static void a_step_begins_when_the_one_before_has_ended(void)
     }
 }
 
+// Rows that follow one another, on their own or sharing what they read of the cache: from the midst
+// of a group on, past borders of tiles, with and without blocks that share a row.
+static void neighbours_have_the_bits_of_rows_alone(void)
+{
+    struct random_stream r = {44};
+    const struct shape some[] = {
+        {7, 1, 64, 64, 0, true, true, false, false},
+        {4, 2, 64, 32, 0, true, false, true, true},
+        {3, 3, 32, 32, 0, false, false, false, false},
+        {16, 1, 32, 32, 0, true, false, false, false},
+        {4, 4, 64, 64, 40, true, false, false, false},
+        {20, 1, 20, 20, 0, false, false, false, false},
+        {8, 1, 128, 128, 0, true, true, false, true},
+    };
+    for (const struct shape &s : some) {
+        conversation c(r, s, full_size() ? 900 : 330);
+        c.n_together = c.n;
+        device_conversation d(c);
+        struct {
+            uint32_t at, n;
+        } const runs[] = {{0, 1}, {1, 3}, {4, 61}, {65, 200}, {265, c.n - 265}};
+        for (const auto &run : runs) {
+            d.spanned = run.n; // none
+            const std::vector<float> alone = d.run(run.at, run.n);
+            compare(c, alone, run.at, run.n, "rows alone");
+            d.spanned = run.n > 2 ? 2 : 1;
+            check(d.run(run.at, run.n) == alone, "%u/%u heads of %u, rows %u to %u: other bits",
+                  s.n_head, s.n_head_kv, s.head_dim, run.at, run.at + run.n);
+        }
+    }
+}
+
 static const struct tap_test tests[] = {
+    {"neighbours have the bits of rows alone", neighbours_have_the_bits_of_rows_alone},
     {"attention agrees from the first token on", attention_agrees_from_the_first_token},
     {"attention agrees for what some models do", attention_agrees_for_what_some_models_do},
     {"wide heads agree and do not depend on chunks", wide_heads_agree_and_do_not_depend_on_chunks},

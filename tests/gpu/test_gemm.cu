@@ -92,10 +92,10 @@ static void ranges_of_weights_are_those_of_the_reference(void)
           "zero, or no numbers");
 }
 
-// What the products of gemm_hopper.cu and gemm_few.cu share: a matrix, inputs, scratch.
+// What the products of gemm_hopper.cu, gemm_few.cu and gemm_wide.cu share: a matrix, inputs,
+// scratch.
 struct gemm_case {
-    uint32_t n, n_cols;
-    bool few;
+    uint32_t n, n_cols, form; // GEMM_PACKED, GEMM_FEW_PACKED or GEMM_WIDE_PACKED
     struct gemm_scratch sizes;
     std::vector<float> x;
     device_array<float> dx, undo, undo_gated;
@@ -105,14 +105,15 @@ struct gemm_case {
     {
         struct gemm_scratch s;
         gemm_scratch(Q.n_sm, &s);
+        s.partial = std::max(s.partial, gemm_wide_partial(Q.n_sm));
         return s;
     }
     static void spoil(const device_array<uint8_t> &a) // with NaNs
     {
         must(CHECK_CUDA(cudaMemsetAsync(a.p, 0xFF, a.n, Q.stream), &ERR));
     }
-    gemm_case(struct random_stream &r, uint32_t n_, uint32_t n_cols_, bool few_ = false)
-        : n(n_), n_cols(n_cols_), few(few_), sizes(scratch()), x(r.floats((size_t)n_ * n_cols_)),
+    gemm_case(struct random_stream &r, uint32_t n_, uint32_t n_cols_, uint32_t form_ = GEMM_PACKED)
+        : n(n_), n_cols(n_cols_), form(form_), sizes(scratch()), x(r.floats((size_t)n_ * n_cols_)),
           dx(x.size()), undo(std::vector<float>(gemm_undo_room(n_))),
           undo_gated(std::vector<float>(gemm_undo_room(n_))), packed(gemm_few_bytes(n_, n_cols_)),
           partial(sizes.partial), counters(sizes.counters)
@@ -124,20 +125,23 @@ struct gemm_case {
     // From x; bound: of the row's results of MATVEC_GATED, were its values' mean square 1.
     void pack(float bound)
     {
-        struct act_f16 f16 = {(__half *)packed.p, few ? GEMM_FEW_PACKED : GEMM_PACKED, undo.p,
-                              bound, undo_gated.p};
+        struct act_f16 f16 = {(__half *)packed.p, form, undo.p, bound, undo_gated.p};
         dx.put(x);
         spoil(packed); // nothing may come of the rows beyond n
         must(act_launch(&Q, dx.p, n, n_cols, nullptr, 0, nullptr, nullptr, &f16, &ERR));
     }
     void launch(const struct gemm &g)
     {
-        must(few ? gemm_few_launch(&Q, &g, &ERR) : gemm_hopper_launch(&Q, &g, &ERR));
+        must(form == GEMM_FEW_PACKED    ? gemm_few_launch(&Q, &g, &ERR)
+             : form == GEMM_WIDE_PACKED ? gemm_wide_launch(&Q, &g, &ERR)
+                                        : gemm_hopper_launch(&Q, &g, &ERR));
     }
     // Of a packed matrix.
     size_t at(uint32_t i, uint32_t k, uint32_t cols)
     {
-        return few ? gemm_few_at(n, i, k, cols) : gemm_pack_at(n, i, k);
+        return form == GEMM_FEW_PACKED    ? gemm_few_at(n, i, k, cols)
+               : form == GEMM_WIDE_PACKED ? gemm_wide_at(n, i, k)
+                                          : gemm_pack_at(n, i, k);
     }
     // Whether there is such a product on this device.
     static bool can(bool few)
@@ -171,7 +175,8 @@ static void packed_activations_are_the_plain_ones(void)
     struct random_stream r = {24};
     for (uint32_t n_cols : {7u, 172u, 256u, 896u, 1000u, 8u, 173u, 384u}) {
         const uint32_t n = 11, ld = gemm_ld(n_cols);
-        gemm_case c(r, n, n_cols, n_cols % 8 == 0);
+        const uint32_t forms[] = {GEMM_FEW_PACKED, GEMM_PACKED, GEMM_WIDE_PACKED};
+        gemm_case c(r, n, n_cols, forms[n_cols % 8 < 5 ? n_cols / 4 % 2 * 2 : 1]);
         const uint32_t ld32 = act_f32_ld(n_cols);
         device_array<__half> plain(n * ld);
         device_array<float> single(n * ld32);
@@ -224,7 +229,7 @@ static void matrix_products_agree_for_every_type_and_shape(void)
                 if (n > 64 &&
                     (width > 256) + !full_size() > (type == QUANT_Q4_K || type == QUANT_F16))
                     continue;
-                gemm_case c(r, n, width, n <= 40);
+                gemm_case c(r, n, width, n <= 40 ? GEMM_FEW_PACKED : GEMM_PACKED);
                 test_matrix m(r, type, rows, width);
                 std::vector<float> old = r.floats((size_t)n * rows, 10.0), bias = r.floats(rows);
                 device_array<float> y(old), db(bias);
@@ -269,7 +274,7 @@ static void matrix_products_of_several_matrices_agree(void)
         if (!gemm_case::can(n == 12))
             return;
         const uint32_t width = 256, rows[3] = {136, 40, 129};
-        gemm_case c(r, n, width, n == 12);
+        gemm_case c(r, n, width, n == 12 ? GEMM_FEW_PACKED : GEMM_PACKED);
         test_matrix a(r, QUANT_Q4_K, rows[0], width), b(r, QUANT_Q4_K, rows[1], width);
         test_matrix d(r, QUANT_Q4_K, rows[2], width);
         const test_matrix *m[3] = {&a, &b, &d};
@@ -294,7 +299,7 @@ static void matrix_products_of_several_matrices_agree(void)
         const uint32_t width = 256, n = rows == 201 ? GEMM_FEW + 6 : 13; // a second group of few
         if (!gemm_case::can(few))
             continue;
-        gemm_case c(r, n, width, few);
+        gemm_case c(r, n, width, few ? GEMM_FEW_PACKED : GEMM_PACKED);
         for (uint32_t i = 0; i < n; i++) // gates of every sign, not only large ones, and tiny ones
             for (uint32_t k = 0; k < width; k++)
                 c.x[i * width + k] = (float)(r.uniform() * (i % 3 == 0 ? 1e-6 : 0.2));
@@ -379,10 +384,10 @@ static void a_column_has_the_same_bits_in_any_company(void)
             if (width > 2304 && type != QUANT_Q4_K)
                 continue;
             test_matrix m(r, type, rows, width);
-            gemm_case all(r, 100, width, true);
+            gemm_case all(r, 100, width, GEMM_FEW_PACKED);
             std::vector<float> want;
             for (uint32_t n : {1u, 2u, 8u, 9u, 17u, 33u, 64u, 65u, 100u}) {
-                gemm_case c(r, n, width, true);
+                gemm_case c(r, n, width, GEMM_FEW_PACKED);
                 Q.n_sm = n % 2 ? 1 + n : n_sm;
                 for (uint32_t i = 0; i < n; i++) // the last column is the first of all
                     memcpy(&c.x[(size_t)i * width], &all.x[(size_t)(n - 1 - i) * width],
@@ -405,6 +410,79 @@ static void a_column_has_the_same_bits_in_any_company(void)
         }
 }
 
+// gemm_wide and gemm_few, on one device.
+static void many_columns_have_the_bits_of_few(void)
+{
+    struct random_stream r = {32};
+    const int n_sm = Q.n_sm;
+    if (!Q.hopper)
+        return;
+    for (uint32_t type : ALL_TYPES) {
+        if (type == QUANT_F32)
+            continue;
+        const bool plain = quant_info(type)->block_elems == 1, one = type == QUANT_Q4_K;
+        for (uint32_t width : {plain ? 904u : 768u, plain ? 2376u : 2304u, 4864u})
+            for (uint32_t n : {40u, 64u, 70u, 150u}) {
+                if (!full_size() && !one && (width == 4864 || n != (plain ? 70u : 40u)))
+                    continue;
+                const uint32_t rows = n == 40 ? 43 : 200;
+                test_matrix m(r, type, rows, width);
+                gemm_case few(r, n, width, GEMM_FEW_PACKED), wide(r, n, width, GEMM_WIDE_PACKED);
+                wide.x = few.x;
+                wide.pack(0.0f);
+                const std::vector<float> old = r.floats((size_t)n * rows, 10.0);
+                std::vector<float> want;
+                for (int blocks : {0, 1, 5, n_sm}) { // 0: gemm_few
+                    device_array<float> y(old);
+                    gemm_case &c = blocks ? wide : few;
+                    struct gemm g = c.args(MATVEC_ADD);
+                    g.scale = 0.37f;
+                    g.w[0] = m.w;
+                    if (type != QUANT_F16)
+                        g.w[0].half_scale = half_range(range_of(m).top);
+                    g.y[0] = y.p;
+                    g.n_part = 1;
+                    Q.n_sm = blocks ? blocks : n_sm;
+                    c.launch(g);
+                    Q.n_sm = n_sm;
+                    if (blocks)
+                        check(y.get() == want, "%s %u x %u, %u columns, %d blocks: other bits",
+                              quant_info(type)->name, rows, width, n, blocks);
+                    else
+                        want = y.get();
+                }
+                wide.check_counters();
+            }
+    }
+    for (uint32_t n : {40u, 70u}) { // gate and up
+        const uint32_t width = 2304, rows = 200;
+        gemm_case few(r, n, width, GEMM_FEW_PACKED), wide(r, n, width, GEMM_WIDE_PACKED);
+        test_matrix gate(r, QUANT_Q5_K, rows, width), up(r, QUANT_Q5_K, rows, width);
+        gemm_case *const cases[] = {&few, &wide};
+        std::vector<uint8_t> raw[2];
+        for (int i = 0; i < 2; i++) {
+            gemm_case &c = *cases[i];
+            c.x = few.x;
+            c.pack(range_of(gate).bound * range_of(up).bound);
+            device_array<uint8_t> out(gemm_few_bytes(n, rows));
+            struct gemm g = c.args(MATVEC_GATED);
+            g.w[0] = gate.w;
+            g.w[1] = up.w;
+            g.n_part = 2;
+            g.out = (__half *)out.p;
+            g.undo_out = c.undo_gated.p;
+            g.act = GATES[0];
+            c.launch(g);
+            raw[i] = out.get();
+        }
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t k = 0; k < (rows + 127) / 128 * 128; k++)
+                check(memcmp(&raw[0][2 * few.at(i, k, rows)], &raw[1][2 * wide.at(i, k, rows)],
+                             2) == 0,
+                      "gated, %u columns: row %u column %u has other bits", n, i, k);
+    }
+}
+
 static const struct tap_test tests[] = {
     {"matrix products agree for odd shapes", gemm_agrees_for_odd_shapes},
     {"ranges of weights are those of the reference", ranges_of_weights_are_those_of_the_reference},
@@ -415,6 +493,7 @@ static const struct tap_test tests[] = {
      matrix_products_of_several_matrices_agree},
     {"products on matrix units of few blocks agree", matrix_products_of_few_blocks_agree},
     {"a column has the same bits in any company", a_column_has_the_same_bits_in_any_company},
+    {"many columns have the bits of few", many_columns_have_the_bits_of_few},
 };
 
 int main(void)

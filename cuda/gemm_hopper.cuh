@@ -1,0 +1,537 @@
+// Matrix times many columns on compute capability 9.0: the weights are read as they lie in memory
+// and dequantised in registers, from where the tensor cores take them; the activations wait in
+// shared memory. So a weight costs its 4 or 5 bits, and no instruction of its own but those that
+// widen it, which run while the tensor cores work on the one before.
+//
+// A block multiplies 128 rows with BN columns; each of its warps holds 16 rows. The inner dimension
+// goes in steps of 128 weights, a chunk of 32 for each of the four lanes that share a row: lane t's
+// chunk is 32 t .. 32 t + 31. A product of tensor cores wants the lane's elements 2 t, 2 t + 1, 2 t
+// + 8, 2 t + 9 of 16, so the order of elements within 128 is changed on both sides: gemm_pack_at
+// says where the activations are put. They lie in memory as shared memory is to hold them.
+//
+// The steps of all tiles are cut evenly among the blocks ("stream-K", Osama et al. 2023). A tile
+// that several blocks share is added up by the last of them to finish, in the order of the steps.
+//
+// CHUNKED: the sums of a row's chunks are kept apart until they are added in their order, as in
+// gemm_few.cu, whose bits these products have: its halves of weights, its places of elements within
+// 16. Blocks share a tile at borders of chunks only.
+#ifndef HOKKU_CUDA_GEMM_HOPPER_CUH
+#define HOKKU_CUDA_GEMM_HOPPER_CUH
+
+#include "gemm.cuh"
+#include "ptx_hopper.cuh"
+
+enum {
+    THREADS = 256,
+    N_WARP = THREADS / WARP,
+    BLOCK_ROWS = 16 * N_WARP,
+    HALF = GEMM_PACK_COLS / 2, // what one copy brings: 128 bytes per column
+};
+
+// Copies under way or in use: the more, the later a copy may come.
+static constexpr __host__ __device__ int n_stage(int bn)
+{
+    return bn == 256 ? 6 : 8;
+}
+
+static constexpr __host__ __device__ int blocks_per_sm(int bn)
+{
+    return bn == 64 ? 2 : 1;
+}
+
+// How the work is cut: units of one chunk of one tile, those of a tile in a row, the column tiles
+// of a row tile in a row. (Unless CHUNKED each step is a chunk.)
+struct cut {
+    struct row_cut row;
+    uint32_t n_col_tile, n_unit;
+    uint32_t first_row_tile[MATVEC_MAX_PARTS + 1]; // of each part
+    struct widening w;
+};
+
+// ---- kernel (functions that are no templates are unused before 9.0)
+
+[[maybe_unused]] static __device__ __forceinline__ uint32_t first_unit(const struct cut &c,
+                                                                       uint32_t block)
+{
+    return (uint32_t)((uint64_t)c.n_unit * block / gridDim.x);
+}
+
+// Steps before a unit, of all tiles.
+[[maybe_unused]] static __device__ __forceinline__ uint32_t first_step(const struct cut &c,
+                                                                       uint32_t unit)
+{
+    const uint32_t n_chunk = c.row.n_chunk;
+    return unit / n_chunk * c.row.n_step + unit % n_chunk * c.row.chunk;
+}
+
+// The block that does a unit.
+[[maybe_unused]] static __device__ __forceinline__ uint32_t block_of(const struct cut &c,
+                                                                     uint32_t unit)
+{
+    return (uint32_t)((((uint64_t)unit + 1) * gridDim.x - 1) / c.n_unit);
+}
+
+// Where one warp's rows are: two tiles of eight, rows g and g + 8 of its sixteen. With MATVEC_GATED
+// the first is gate's and the second up's, so that a lane gets both factors of an output.
+struct rows16 {
+    uint32_t part[2], tile[2];
+};
+
+[[maybe_unused]] static __device__ __forceinline__ struct rows16
+locate(const struct gemm &g, const struct cut &c, uint32_t row_tile, uint32_t warp)
+{
+    if (g.mode == MATVEC_GATED)
+        return {{0, 1}, {row_tile * N_WARP + warp, row_tile * N_WARP + warp}};
+    uint32_t part = 0;
+    while (part + 1 < g.n_part && row_tile >= c.first_row_tile[part + 1])
+        part++;
+    uint32_t tile = 2 * ((row_tile - c.first_row_tile[part]) * N_WARP + warp);
+    return {{part, part}, {tile, tile + 1}};
+}
+
+// 1 / the scales of a tile's columns: of every 64 a lane keeps two and asks the others for its own,
+// so that all loads are under way at once and take few registers.
+template <int BN> struct column_undo {
+    float2 v[BN / 64];
+};
+
+template <int BN>
+static __device__ __forceinline__ column_undo<BN> load_undo(const float *from, uint32_t col0,
+                                                            uint32_t lane)
+{
+    column_undo<BN> u;
+#pragma unroll
+    for (int i = 0; i < BN / 64; i++)
+        u.v[i] = reinterpret_cast<const float2 *>(from + col0 + 64 * i)[lane];
+    return u;
+}
+
+// Of columns 8 j + lane % 4 * 2 and the next. Every lane calls.
+template <int BN>
+static __device__ __forceinline__ float2 undo_at(const column_undo<BN> &u, int j, uint32_t lane)
+{
+    const int from = j % 8 * 4 + (int)(lane % 4);
+    return make_float2(__shfl_sync(0xFFFFFFFFu, u.v[j / 8].x, from),
+                       __shfl_sync(0xFFFFFFFFu, u.v[j / 8].y, from));
+}
+
+// Leaves act(gate) * up, packed for the matrix that follows.
+template <int BN, bool CHUNKED>
+static __device__ __forceinline__ void store_gated(const struct gemm &g, const struct cut &t,
+                                                   const struct rows16 &r, uint32_t col0,
+                                                   const float acc[BN / 2], uint32_t lane)
+{
+    // neighbours in the packed form: the next row, or the one after it
+    constexpr uint32_t NEXT = CHUNKED ? 2 : 1;
+    const uint32_t row = r.tile[0] * TILE_ROWS + lane / 4, odd = lane / 4 / NEXT % 2;
+    const bool valid = row < g.w[0].rows; // the packed form is padded with zeros
+    const column_undo<BN> in = load_undo<BN>(g.undo, col0, lane);
+    const column_undo<BN> out = load_undo<BN>(g.undo_out, col0, lane);
+#pragma unroll
+    for (int j = 0; j < BN / 8; j++) {
+        const float2 undo_in = undo_at<BN>(in, j, lane), undo_out = undo_at<BN>(out, j, lane);
+        float v[2];
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            const float undo = (c ? undo_in.y : undo_in.x) * t.w.undo;
+            float gate = acc[4 * j + c] * undo, up = acc[4 * j + 2 + c] * undo;
+            v[c] = activate(g.act, gate) * up * half_range_undo(c ? undo_out.y : undo_out.x);
+            v[c] = valid ? v[c] : 0.0f;
+        }
+        // the lanes of two neighbours: each takes one column of both
+        float other = __shfl_xor_sync(0xFFFFFFFFu, odd ? v[0] : v[1], 4 * NEXT);
+        uint32_t pair = odd ? saturated_half2(other, v[1]) : saturated_half2(v[0], other);
+        uint32_t col = col0 + 8 * j + lane % 4 * 2 + odd;
+        const uint32_t first = row - NEXT * odd;
+        if (col < g.n)
+            *reinterpret_cast<uint32_t *>(g.out + (CHUNKED ? gemm_wide_at(g.n, col, first)
+                                                           : gemm_pack_at(g.n, col, first))) = pair;
+    }
+}
+
+template <int BN>
+static __device__ __forceinline__ void store(const struct gemm &g, const struct cut &t,
+                                             const struct rows16 &r, uint32_t col0,
+                                             const float acc[BN / 2], uint32_t lane)
+{
+    // of eight columns: what is added to is requested before anything is stored
+    constexpr int BATCH = BN == 64 ? 4 : 8;
+    const uint32_t rows = g.w[r.part[0]].rows, row0 = r.tile[0] * TILE_ROWS + lane / 4;
+    const float *bias = g.bias[r.part[0]];
+    float *y = g.y[r.part[0]] + row0;
+    const bool valid[2] = {row0 < rows, row0 + TILE_ROWS < rows};
+    float b[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        b[h] = bias && valid[h] ? bias[row0 + h * TILE_ROWS] : 0.0f;
+    const column_undo<BN> in = load_undo<BN>(g.undo, col0, lane);
+#pragma unroll
+    for (int j0 = 0; j0 < BN / 8; j0 += BATCH) {
+        float old[BATCH][4];
+#pragma unroll
+        for (int j = 0; j < BATCH; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                uint32_t col = col0 + 8 * (j0 + j) + lane % 4 * 2 + e % 2;
+                old[j][e] = 0.0f;
+                if (g.mode == MATVEC_ADD && col < g.n && valid[e / 2])
+                    old[j][e] = y[(size_t)col * rows + e / 2 * TILE_ROWS];
+            }
+#pragma unroll
+        for (int j = 0; j < BATCH; j++) {
+            const float2 undo = undo_at<BN>(in, j0 + j, lane);
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                uint32_t col = col0 + 8 * (j0 + j) + lane % 4 * 2 + e % 2;
+                float v =
+                    fmaf(acc[4 * (j0 + j) + e], (e % 2 ? undo.y : undo.x) * t.w.undo, b[e / 2]);
+                if (col < g.n && valid[e / 2])
+                    y[(size_t)col * rows + e / 2 * TILE_ROWS] = old[j][e] + v;
+            }
+        }
+    }
+}
+
+// Where a block keeps its sums of tiles that it shares: slots of BN / 8 float4 of each thread.
+// Unless CHUNKED 0 is for its first tile, 1 for another. CHUNKED: the first chunks of a tile added
+// up in slot 0, those of a tile that another block begins one by one behind it.
+template <int BN, bool CHUNKED>
+static __device__ __forceinline__ float4 *slot(const struct gemm &g, uint32_t block, uint32_t i)
+{
+    constexpr uint32_t N_SLOT = CHUNKED ? GEMM_CHUNKS : 2;
+    return reinterpret_cast<float4 *>(g.partial) +
+           (size_t)(N_SLOT * block + i) * (BN / 8) * THREADS + threadIdx.x;
+}
+
+// Columns of a tile that nobody asked for are not moved, in groups of so many float4.
+template <int BN> static constexpr __host__ __device__ int group()
+{
+    return BN / 16;
+}
+
+template <int BN>
+static __device__ __forceinline__ void keep(float4 *to, int n_col, const float acc[BN / 2])
+{
+#pragma unroll
+    for (int i = 0; i < BN / 8; i++)
+        if (i / group<BN>() * group<BN>() * 8 < n_col)
+            to[i * THREADS] =
+                make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
+}
+
+template <int BN>
+static __device__ __forceinline__ void fetch(const float4 *from, int n_col, float acc[BN / 2])
+{
+#pragma unroll
+    for (int i = 0; i < BN / 8; i++) {
+        float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (i / group<BN>() * group<BN>() * 8 < n_col)
+            v = __ldcg(&from[i * THREADS]);
+        acc[4 * i] = v.x, acc[4 * i + 1] = v.y, acc[4 * i + 2] = v.z, acc[4 * i + 3] = v.w;
+    }
+}
+
+template <int BN>
+static __device__ __forceinline__ void fetch_more(const float4 *from, int n_col, float acc[BN / 2])
+{
+    constexpr int GROUP = group<BN>();
+#pragma unroll
+    for (int i0 = 0; i0 < BN / 8; i0 += GROUP) {
+        if (i0 * 8 >= n_col)
+            break;
+        float4 v[GROUP];
+#pragma unroll
+        for (int i = 0; i < GROUP; i++)
+            v[i] = __ldcg(&from[(i0 + i) * THREADS]);
+#pragma unroll
+        for (int i = 0; i < GROUP; i++) {
+            float *sum = acc + 4 * (i0 + i);
+            sum[0] += v[i].x, sum[1] += v[i].y, sum[2] += v[i].z, sum[3] += v[i].w;
+        }
+    }
+}
+
+// A tile that several blocks share, of which this block has kept its sums: true for the block that
+// is the last to come here, with the sums of all in acc.
+template <int BN, bool CHUNKED>
+static __device__ __forceinline__ bool combine(const struct gemm &g, const struct cut &c,
+                                               uint32_t tile, float acc[BN / 2])
+{
+    __shared__ bool is_last;
+    const uint32_t begin = tile * c.row.n_chunk, end = begin + c.row.n_chunk;
+    const int n_col = (int)(g.n - tile % c.n_col_tile * BN);
+    const uint32_t block0 = block_of(c, begin), n_part = block_of(c, end - 1) - block0;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        is_last = atomicAdd(&g.counters[block0], 1u) == n_part;
+        if (is_last)
+            g.counters[block0] = 0; // for the next launch
+    }
+    __syncthreads();
+    if (!is_last)
+        return false;
+    __threadfence();
+    if constexpr (CHUNKED) {
+        fetch<BN>(slot<BN, true>(g, block0, 0), n_col, acc);
+        uint32_t block = block0 + 1;
+#pragma unroll 1
+        for (uint32_t unit = first_unit(c, block); unit < end; unit++) {
+            if (unit >= first_unit(c, block + 1))
+                block++;
+            fetch_more<BN>(slot<BN, true>(g, block, 1 + unit - first_unit(c, block)), n_col, acc);
+        }
+    } else {
+        fetch<BN>(slot<BN, false>(g, block0, first_unit(c, block0) < begin), n_col, acc);
+#pragma unroll 1
+        for (uint32_t p = 1; p <= n_part; p++)
+            fetch_more<BN>(slot<BN, false>(g, block0 + p, 0), n_col, acc);
+    }
+    return true;
+}
+
+// A half of a strip as operands of the tensor cores: rows i = 0, 1 of a lane.
+template <uint32_t TYPE, bool CHUNKED>
+static __device__ __forceinline__ void widen_rows(const strip<TYPE> &s0, const strip<TYPE> &s1,
+                                                  uint32_t half, const struct widening &c,
+                                                  uint32_t a[4][4])
+{
+    uint32_t first[2][4], second[2][4]; // places 2 t and up, 2 t + 8 and up of each 16
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const strip<TYPE> &s = i ? s1 : s0;
+        if constexpr (CHUNKED) {
+            uint32_t q[8] = {};
+            if constexpr (!is_plain(TYPE))
+                unpack_chunk<TYPE>(s.k[0], q);
+            widen_pairs<TYPE>(s, q, scales_of<TYPE>(s, c), half, c, first[i], second[i]);
+        } else {
+            widen<TYPE>(s, half, c, first[i], second[i]);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        a[k][0] = first[0][k];
+        a[k][1] = first[1][k];
+        a[k][2] = second[0][k];
+        a[k][3] = second[1][k];
+    }
+}
+
+template <uint32_t TYPE, int BN, bool CHUNKED>
+static __device__ __forceinline__ void multiply(const struct gemm &g, const struct cut &c)
+{
+    constexpr int N_STAGE = n_stage(BN), COLS = BN < 128 ? BN : 128; // columns of one instruction
+    constexpr uint32_t STAGE_BYTES = BN * 128;
+    __shared__ uint64_t full[N_STAGE], empty[N_STAGE];
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t r = lane / 4, t = lane % 4;
+    const uintptr_t smem = (uintptr_t)dynamic_smem<uint8_t>();
+    uint8_t *stages =
+        reinterpret_cast<uint8_t *>((smem + SWIZZLE_ALIGN - 1) / SWIZZLE_ALIGN * SWIZZLE_ALIGN);
+    // CHUNKED: of the thread's chunks before
+    [[maybe_unused]] const auto sums = [&](int i) {
+        return reinterpret_cast<float4 *>(stages + N_STAGE * STAGE_BYTES) + i * THREADS +
+               threadIdx.x;
+    };
+    const uint32_t begin = first_step(c, first_unit(c, blockIdx.x));
+    const uint32_t end = first_step(c, first_unit(c, blockIdx.x + 1));
+    const uint32_t n_col = gemm_pack_rows(g.n); // that the activations have
+
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < N_STAGE; i++) {
+            mbar_init(&full[i], 1);
+            mbar_init(&empty[i], N_WARP);
+        }
+        mbar_init_done();
+    }
+    __syncthreads();
+    griddep_launch_dependents();
+
+    // Starts the copy of a half of a step into a slot that is free. Steps past the last one of a
+    // tile are the first ones of the next.
+    auto feed = [&](uint32_t step, uint32_t half, uint32_t col_tile, uint32_t slot) {
+        while (step >= c.row.n_step) {
+            step -= c.row.n_step;
+            col_tile = col_tile + 1 < c.n_col_tile ? col_tile + 1 : 0;
+        }
+        const uint32_t col0 = col_tile * BN, n_bytes = lesser(n_col - col0, (uint32_t)BN) * 128;
+        mbar_arrive_expect(&full[slot], n_bytes);
+        bulk_copy(stages + slot * STAGE_BYTES,
+                  g.x + ((size_t)(2 * step + half) * n_col + col0) * HALF, n_bytes, &full[slot]);
+    };
+
+    const uint64_t tile_b = wgmma_tile(stages);
+    const uint32_t n_chunk = g.w[0].n_chunk;
+    uint32_t n_half = 0; // so far: half i lies in slot i % N_STAGE
+    uint32_t tile = begin / c.row.n_step, step = begin % c.row.n_step, left = end - begin; // steps
+    for (bool first = true; left;) {
+        const uint32_t step0 = step, step1 = lesser(c.row.n_step, step0 + left);
+        const uint32_t col_tile = tile % c.n_col_tile;
+        const auto keep_sums = [&](uint32_t i, const float *acc) {
+            keep<BN>(slot<BN, CHUNKED>(g, blockIdx.x, i), (int)(g.n - tile % c.n_col_tile * BN),
+                     acc);
+        };
+        const struct rows16 rows = locate(g, c, tile / c.n_col_tile, warp);
+        // the lane's next chunk, never beyond the last
+        const auto chunk_at = [&](uint32_t i) {
+            return min((4 * i + t) * strip<TYPE>::N, n_chunk - 1);
+        };
+        walk<TYPE> row0(g.w[rows.part[0]], rows.tile[0], r, chunk_at(step0));
+        walk<TYPE> row1(g.w[rows.part[1]], rows.tile[1], r, chunk_at(step0));
+        strip<TYPE> s0, s1;
+        float acc[BN / 2];
+        uint32_t a[2][4][4];
+#pragma unroll
+        for (int i = 0; i < BN / 2; i++)
+            acc[i] = 0.0f;
+        row0.load(chunk_at(step0), n_chunk, s0);
+        row1.load(chunk_at(step0), n_chunk, s1);
+        if (first) { // weights depend on no other kernel; everything else does
+            griddep_wait();
+            if (threadIdx.x == 0)
+#pragma unroll 1
+                for (uint32_t i = 0; i < N_STAGE && i / 2 < left; i++)
+                    feed(step0 + i / 2, i % 2, col_tile, i);
+            __syncwarp();
+        }
+#pragma unroll 1
+        for (; step < step1; step++, left--) {
+#pragma unroll
+            for (uint32_t half = 0; half < 2; half++) {
+                widen_rows<TYPE, CHUNKED>(s0, s1, half, c.w, a[half]);
+                if (half == 1) { // after the last step for nothing
+                    row0.load(chunk_at(step + 1), n_chunk, s0);
+                    row1.load(chunk_at(step + 1), n_chunk, s1);
+                }
+                const uint32_t slot = n_half % N_STAGE;
+                mbar_wait(&full[slot], n_half / N_STAGE % 2);
+                wgmma_begin();
+                const uint64_t b = wgmma_tile_at(tile_b, slot * STAGE_BYTES);
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+#pragma unroll
+                    for (int col = 0; col < BN; col += COLS)
+                        wgmma_f16<COLS>(acc + col / 2, a[half][k],
+                                        wgmma_tile_at(b, (uint32_t)(col * 128 + k * 32)));
+                wgmma_commit();
+                // what came before this half is done: its slot may be filled again
+                wgmma_wait<1>();
+                if (lane == 0 && (half == 1 || step > step0))
+                    mbar_arrive(&empty[(n_half - 1) % N_STAGE]);
+                // not that slot, which other warps may still read: the one before
+                if (threadIdx.x == 0 && !first && left > N_STAGE / 2 - 1) {
+                    const uint32_t free = (n_half - 2) % N_STAGE;
+                    mbar_wait(&empty[free], (n_half - 2) / N_STAGE % 2);
+                    feed(step + N_STAGE / 2 - 1, half, col_tile, free);
+                }
+                __syncwarp();
+                n_half++;
+            }
+            first = false;
+            if constexpr (CHUNKED) {
+                if ((step + 1) % c.row.chunk != 0 && step + 1 != step1)
+                    continue;
+                wgmma_wait<0>();
+                wgmma_settle<BN / 2>(acc);
+                const bool is_last = step + 1 == step1;
+                if (step0 > 0) { // another block has the chunks before
+                    keep_sums(1 + (step - step0) / c.row.chunk, acc);
+                } else {
+#pragma unroll
+                    for (int i = 0; i < BN / 8; i++) {
+                        float4 &sum = *sums(i);
+                        float *v = acc + 4 * i;
+                        if (step >= c.row.chunk)
+                            v[0] += sum.x, v[1] += sum.y, v[2] += sum.z, v[3] += sum.w;
+                        if (!is_last)
+                            sum = make_float4(v[0], v[1], v[2], v[3]);
+                    }
+                    if (is_last)
+                        continue;
+                }
+#pragma unroll
+                for (int i = 0; i < BN / 2; i++)
+                    acc[i] = 0.0f;
+            }
+        }
+        wgmma_wait<0>();
+        wgmma_settle<BN / 2>(acc);
+        if (lane == 0)
+            mbar_arrive(&empty[(n_half - 1) % N_STAGE]);
+        if constexpr (CHUNKED) {
+            if (step0 == 0 && step1 != c.row.n_step)
+                keep_sums(0, acc);
+        } else if (step1 - step0 != c.row.n_step) {
+            keep_sums(first_unit(c, blockIdx.x) < tile * c.row.n_step, acc);
+        }
+
+        if (step1 - step0 == c.row.n_step || combine<BN, CHUNKED>(g, c, tile, acc)) {
+            const struct rows16 to = locate(g, c, tile / c.n_col_tile, warp);
+            const uint32_t col0 = tile % c.n_col_tile * BN;
+            if (g.mode == MATVEC_GATED)
+                store_gated<BN, CHUNKED>(g, c, to, col0, acc, lane);
+            else
+                store<BN>(g, c, to, col0, acc, lane);
+        }
+        tile++;
+        step = 0;
+    }
+}
+
+// Grid: what is resident at once, at most a block per unit.
+template <uint32_t TYPE, int BN, bool CHUNKED>
+static __global__ void __launch_bounds__(THREADS, blocks_per_sm(BN))
+    gemm_hopper_kernel(const __grid_constant__ struct gemm g, const __grid_constant__ struct cut c)
+{
+    if constexpr (HAVE_HOPPER)
+        multiply<TYPE, BN, CHUNKED>(g, c);
+}
+
+// ---- launcher
+
+// Blocks that share a tile, more or less: their sums must be added up.
+enum { MAX_SHARE = 8 };
+
+template <int BN, bool CHUNKED>
+static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut *c,
+                         struct error *err)
+{
+    uint32_t n_tile = c->first_row_tile[g->n_part] * div_up(g->n, (uint32_t)BN);
+    uint32_t n_block = lesser((uint32_t)(q->n_sm * blocks_per_sm(BN)), n_tile * MAX_SHARE);
+    c->n_col_tile = div_up(g->n, (uint32_t)BN);
+    c->n_unit = n_tile * c->row.n_chunk;
+    struct launch l = {.name = CHUNKED ? "gemm_wide" : "gemm_hopper",
+                       .grid = dim3(lesser(n_block, c->n_unit)),
+                       .block = dim3(THREADS),
+                       .smem = (size_t)n_stage(BN) * BN * 128 + SWIZZLE_ALIGN +
+                               (CHUNKED ? BLOCK_ROWS * BN * sizeof(float) : 0),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    return with_type(g->w[0].type, [&](auto tag) {
+        constexpr uint32_t T = decltype(tag)::value;
+        if constexpr (T == QUANT_F32)
+            return error_set(err, ERR_FAIL, "CUDA: a float32 matrix in a float16 product");
+        else
+            return launch_kernel(err, l, gemm_hopper_kernel<T, BN, CHUNKED>, *g, *c);
+    });
+}
+
+static inline struct cut cut_of(const struct gemm *g, struct row_cut row)
+{
+    struct cut c = {};
+    c.row = row;
+    if (g->mode == MATVEC_GATED) { // one part; zeros up to the last step of the next matrix
+        uint32_t rows = div_up(g->w[0].rows, (uint32_t)GEMM_PACK_COLS) * GEMM_PACK_COLS;
+        c.first_row_tile[g->n_part] = rows / (BLOCK_ROWS / 2);
+    } else {
+        for (uint32_t i = 0; i < g->n_part; i++)
+            c.first_row_tile[i + 1] =
+                c.first_row_tile[i] + div_up(g->w[i].rows, (uint32_t)BLOCK_ROWS);
+    }
+    c.w = gemm_widening(g);
+    return c;
+}
+
+#endif
