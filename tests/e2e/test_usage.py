@@ -95,10 +95,11 @@ def test_without_a_template_special_names_are_control_tokens(hokku):
     assert r.returncode == 2 and b"begun without it" in r.stderr
 
 
-@pytest.mark.parametrize("option", ["-m", "-md"])
-def test_an_empty_name_of_a_model_is_said_to_be_empty(hokku, option):
-    r = hokku(option, "", "hi")
-    assert r.returncode == 3 and f"{option}: found an empty name, expected a GGUF file".encode() in r.stderr and not r.stdout, r
+@pytest.mark.parametrize("option,label", [("-m", b"-m"), ("-md", b"--model-draft")])
+@pytest.mark.parametrize("name,found", [("", b"an empty name, expected a GGUF file"), ("http://127.0.0.1/x", b"an http:// address, expected https://")])
+def test_a_name_that_is_no_models_is_said_with_its_option_once(hokku, option, label, name, found):
+    r = hokku(option, name, "hi")
+    assert r.returncode == 3 and r.stderr.startswith(b"hokku: " + label + b": found " + found) and not r.stdout, r
 
 
 def test_the_plan_is_json_where_json_is_asked_for(hokku, stories):
