@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "engine/engine.h"
 #include "engine/settings.h"
 #include "serve/messages.h"
@@ -120,10 +121,9 @@ static bool read_seed(struct ask *a, const struct ask_defaults *d, const char *k
                       struct refusal *r)
 {
     (void)d;
-    if (!json_is_integer(v) || json_integer_value(v) < 0)
-        return refuse_value(r, key, v, "a whole number, 0 or more");
+    if (!json_read_u64(v, &a->sampler.seed))
+        return refuse_value(r, key, v, JSON_U64_EXPECTED);
     a->has_seed = true;
-    a->sampler.seed = (uint64_t)json_integer_value(v);
     return true;
 }
 

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
+
 static bool wrong(const char *key, const json_t *found, const char *expected, struct error *err)
 {
     char *text = json_dumps(found, JSON_COMPACT | JSON_ENCODE_ANY);
@@ -61,10 +63,9 @@ static bool read_messages(struct request *r, const json_t *v, struct error *err)
 
 static bool read_seed(struct request *r, const json_t *v, struct error *err)
 {
-    if (!json_is_integer(v) || json_integer_value(v) < 0)
-        return wrong("seed", v, "a whole number, 0 or more", err);
+    if (!json_read_u64(v, &r->seed))
+        return wrong("seed", v, JSON_U64_EXPECTED, err);
     r->has_seed = true;
-    r->seed = (uint64_t)json_integer_value(v);
     return true;
 }
 

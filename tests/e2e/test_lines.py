@@ -162,6 +162,21 @@ def test_what_a_request_sets_is_what_the_options_set(hokku):
     assert len({tuple(j["tokens"]) for j in got}) == 5 and [j["seed"] for j in got] == [7, 5, 7, 7, 8]
 
 
+@pytest.mark.parametrize("seed", [2**53 - 1, 2**63 - 1, 2**63, 2**64 - 1])
+def test_the_seed_that_an_answer_says_gives_it_again(hokku, seed):
+    args = [*SAMPLED, "-n", 8, "--json"]
+    first = json.loads(hokku(*args, "-s", seed, "Write a haiku").stdout)
+    assert first["seed"] == (seed if seed < 2**63 else str(seed))
+    again, = objects(hokku(*args, "-s", 1, "--lines", input=request("Write a haiku", seed=first["seed"])))
+    assert again["seed"] == first["seed"] and again["tokens"] == first["tokens"]
+
+
+@pytest.mark.parametrize("seed", ['"18446744073709551616"', '"-1"', '" 1"', '""', '"1\\u0000"', "1.0", "null", "-1"])
+def test_what_is_no_seed_is_said(hokku, seed):
+    r = hokku(*SAMPLED, "--lines", input='{"prompt": "hi", "seed": %s}' % seed)
+    assert r.returncode == 1 and b'"seed": found ' in r.stderr and b"expected a whole number, 0 or more (from 2^63 on in quotes)" in r.stderr, r
+
+
 def test_messages_are_what_the_template_makes_of_them(hokku, tmp_path):
     messages = [{"role": "system", "content": "You are terse."}, {"role": "user", "content": "Hi, I am Ann"},
                 {"role": "assistant", "content": " Hello <|im_end|> Ann.\n"}, {"role": "user", "content": "What is my name?"}]

@@ -55,6 +55,7 @@ def alone(hokku, prompt, *args):
 SETTINGS = [
     ({"seed": 7, "max_tokens": 30}, ["-s", 7, "-n", 30]),
     ({"seed": 3, "temperature": 1.3, "top_p": 0.9, "top_k": 0, "min_p": 0.01}, ["-s", 3, "--temp", 1.3, "--top-p", 0.9, "--top-k", 0, "--min-p", 0.01]),
+    ({"seed": str(2**64 - 1), "max_tokens": 9}, ["-s", 2**64 - 1, "-n", 9]),
     ({"temperature": 0, "max_completion_tokens": 12}, ["--temp", 0, "-n", 12]),
     ({"seed": 9, "stop": ["\n", "sea"]}, ["-s", 9, "-r", "\n", "-r", "sea"]),
 ]
