@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import HOKKU, ROOT, model
+from conftest import HOKKU, ROOT, control_group, inside_of, model, wait_until
 
 sys.path.insert(0, str(ROOT / "tests"))
 import make_gguf  # noqa: E402
@@ -129,6 +129,25 @@ def test_without_a_size_the_context_is_what_a_limit_of_the_process_leaves(hokku,
     assert r.returncode == 0 and 1 << 15 < int(re.search(rb"context (\d+)", r.stderr)[1]) < 1 << 20, r
     r = limited("-c", 1 << 20, "hi")
     assert r.returncode == 4 and b"would fit" in r.stderr, r
+
+
+def test_a_control_groups_limit_is_for_the_groups_in_it(home, tmp_path):
+    kvs, tensors = make_gguf.model(layers=2, embd=256, heads=4, ff=256, ctx=1 << 20)
+    make_gguf.write(tmp_path / "long.gguf", kvs, tensors)
+    with control_group("400M") as group:
+        inner = group / "inner"
+        inner.mkdir()
+        try:
+            def limited(*more):
+                return subprocess.run([*inside_of(inner), HOKKU, "-m", tmp_path / "long.gguf", "-t", "2", "--device", "cpu", *more],
+                                      env=home, stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+            plan = json.loads(limited("--dry-run", "--json").stdout)
+            assert plan["fits"] and 1 << 15 < plan["n_ctx"] < 1 << 20 and plan["available"] < 400 << 20
+            r = limited("-v", "-n", "2", "hi")
+            assert r.returncode == 0 and 1 << 15 < int(re.search(rb"context (\d+)", r.stderr)[1]) < 1 << 20, r
+        finally:
+            wait_until(lambda: not (inner / "cgroup.procs").read_text())
+            inner.rmdir()
 
 
 @pytest.mark.parametrize("args", [["-p", "a", "-p", "b"], ["-f", "a", "--file", "b"], ["--file=a", "-f=b"]])
