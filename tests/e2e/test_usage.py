@@ -131,6 +131,19 @@ def test_without_a_size_the_context_is_what_a_limit_of_the_process_leaves(hokku,
     assert r.returncode == 4 and b"would fit" in r.stderr, r
 
 
+def test_the_largest_context_leaves_room_for_a_grammar(hokku, tmp_path):
+    kvs, tensors = make_gguf.model(layers=2, embd=64, heads=2, ff=64, ctx=1 << 20, vocab=151936)
+    make_gguf.write(tmp_path / "words.gguf", kvs, tensors)
+    args = ["-m", tmp_path / "words.gguf", "-t", 2, "--device", "cpu", "-j", '{"type": "boolean"}', "hi"]
+
+    def limited(*more):
+        return hokku(*args, *more, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (200 << 20, 200 << 20)))
+
+    plan, r = json.loads(limited("--dry-run", "--json").stdout), limited("-v")
+    assert r.returncode == 0 and r.stdout in (b"true", b"false") and f"context {plan['n_ctx']} ".encode() in r.stderr, r
+    assert 1 << 14 < plan["n_ctx"] < 1 << 20, plan
+
+
 def test_a_control_groups_limit_is_for_the_groups_in_it(home, tmp_path):
     kvs, tensors = make_gguf.model(layers=2, embd=256, heads=4, ff=256, ctx=1 << 20)
     make_gguf.write(tmp_path / "long.gguf", kvs, tensors)
