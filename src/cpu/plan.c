@@ -365,7 +365,8 @@ bool cpu_engine_plan(const struct model *m, const struct engine_params *p, struc
                      struct error *err)
 {
     (void)err;
-    const uint64_t free = memory_available(cpu_n_threads(p) - 1);
+    const int n_threads = (cpu_n_threads(p) - 1) * (1 + (int)p->n_aside);
+    const uint64_t free = memory_available(n_threads);
     cpu_plan(m, p, free > p->set_aside ? free - p->set_aside : 0, plan);
     return true;
 }
