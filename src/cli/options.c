@@ -474,6 +474,14 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
                              "the grammar does");
         if (o->system && o->system_file)
             return error_set(err, ERR_USAGE, "-sys and -sysf cannot be combined");
+        const char *template_option = options_named(o, "--chat-template") ? "--chat-template"
+                                      : options_named(o, "--chat-template-file")
+                                          ? "--chat-template-file"
+                                          : NULL;
+        if (o->conversation == 0 && options_named(o, "--no-conversation") && template_option)
+            return error_set(err, ERR_USAGE,
+                             "-no-cnv and %s cannot be combined: plain completion has no template",
+                             template_option);
         if (o->chat_template && o->chat_template_file)
             return error_set(err, ERR_USAGE,
                              "--chat-template and --chat-template-file cannot be combined");

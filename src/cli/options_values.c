@@ -93,6 +93,11 @@ bool option_store(struct options *o, const struct option_def *d, const char *val
         break;
     }
     case OPT_STR:
+        // A model's name is checked where it is opened: it may be an address, too.
+        if (!*value && d->arg && strcmp(d->arg, "FILE") == 0 &&
+            d->offset != offsetof(struct options, model) &&
+            d->offset != offsetof(struct options, model_draft))
+            return bad_value(d, value, "a file's name", err);
         if (d->choices) {
             int32_t ignored;
             if (!set_choice(d, value, &ignored, err))
@@ -102,6 +107,8 @@ bool option_store(struct options *o, const struct option_def *d, const char *val
         break;
     case OPT_LIST: {
         struct str_list *list = target;
+        if (!*value)
+            return bad_value(d, value, "a text", err);
         if (list->n == OPTIONS_MAX_LIST)
             return error_set(err, ERR_USAGE, "%s: given more than %d times", d->long_name,
                              OPTIONS_MAX_LIST);

@@ -470,7 +470,10 @@ struct http *http_start(const struct http_params *p, struct listening *l, struct
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
         h, MHD_OPTION_END);
     if (!h->daemon) {
-        error_set(err, ERR_FAIL, "the server on %s could not be started", buf_str(&l->name));
+        error_set(err, ERR_FAIL,
+                  "the server on %s cannot be started: its %d threads, each with its event queue, "
+                  "take more than the limits leave: raise them (ulimit -n, -u, -v)",
+                  buf_str(&l->name), THREADS);
         pthread_mutex_destroy(&h->lock);
         free(h);
         return NULL;

@@ -76,8 +76,8 @@ static bool open_worker(struct server *s, struct error *err)
     const size_t n = o->n_parallel ? o->n_parallel : USUAL_PARALLEL;
     s->opened.n_seqs = n == 1 ? 2 : (uint32_t)n;
     bool ok = open_model_and_settings(s->p, &s->opened, err) && name_model(s, err) &&
-              chat_template_find(s->opened.model->gguf, o->chat_template, o->chat_template_file,
-                                 s->p->cancel, &text, err) &&
+              chat_template_choose(s->opened.model->gguf, o->chat_template, o->chat_template_file,
+                                   s->p->cancel, &text, err) &&
               open_engine(s->p, &s->opened, o->n_ctx, false, err);
     if (ok) {
         s->defaults = (struct ask_defaults){.model = s->name,

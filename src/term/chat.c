@@ -102,8 +102,8 @@ static bool choose_template(const struct program *p, const struct opened *m, str
     const struct options *o = p->opt;
     if (o->conversation == 0)
         return true;
-    if (!chat_template_find(m->model->gguf, o->chat_template, o->chat_template_file, p->cancel, out,
-                            err))
+    if (!chat_template_choose(m->model->gguf, o->chat_template, o->chat_template_file, p->cancel,
+                              out, err))
         return false;
     bool named = o->chat_template || o->chat_template_file;
     if (out->len > 0 || named)

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import resource
 import select
 import signal
 import socket
@@ -708,3 +709,8 @@ def test_requests_that_come_one_after_the_other_on_a_connection_are_answered_in_
             pass
         c.close()
     assert served.ask("/health")[0] == 200
+
+
+def test_a_server_that_the_limits_keep_from_starting_says_so(hokku):
+    r = hokku("serve", "--listen", "127.0.0.1:0", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8)))
+    assert r.returncode == 1 and b"cannot be started: its 4 threads, each with its event queue" in r.stderr and b"(ulimit -n, -u, -v)" in r.stderr, r

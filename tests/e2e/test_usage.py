@@ -102,6 +102,38 @@ def test_a_name_that_is_no_models_is_said_with_its_option_once(hokku, option, la
     assert r.returncode == 3 and r.stderr.startswith(b"hokku: " + label + b": found " + found) and not r.stdout, r
 
 
+@pytest.mark.parametrize("option", ["-f", "-sysf", "--chat-template-file", "--grammar-file"])
+def test_an_empty_name_of_a_file_is_said_with_its_option(hokku, option):
+    r = hokku(option, "", "hi")
+    assert r.returncode == 2 and re.match(rb'hokku: --[a-z-]+: found "", expected a file\'s name\n$', r.stderr) and not r.stdout, r
+    for args in (["-j", "@"], ["tokenize", ""]):
+        r = hokku(*args)
+        assert r.returncode in (1, 2) and b"found an empty name, expected a file's" in r.stderr, r
+
+
+def test_a_stop_text_is_not_empty(hokku):
+    r = hokku("-r", "", "hi")
+    assert r.returncode == 2 and b'--reverse-prompt: found "", expected a text' in r.stderr, r
+
+
+@pytest.mark.parametrize("text", ["", " \n\t\r\n"])
+def test_a_template_of_blanks_is_refused(hokku, tmp_path, text):
+    """A prompt that it makes has no message: an answer to it would be one to nothing."""
+    path = tmp_path / "t.jinja"
+    path.write_text(text)
+    for tool in ([], ["serve", "--listen", "127.0.0.1:0"]):
+        r = hokku(*tool, "--chat-template-file", path, *([] if tool else ["hi"]))
+        assert r.returncode == 2 and f"--chat-template-file {path}: found nothing in it, expected a Jinja template".encode() in r.stderr and not r.stdout, r
+
+
+def test_a_template_beside_plain_completion_is_refused(hokku, stories, tmp_path):
+    (tmp_path / "t").write_text("{{ messages[0].content }}")
+    for args in (["--chat-template", "chatml"], ["--chat-template-file", tmp_path / "t"]):
+        r = hokku("-m", stories, "-no-cnv", *args, "hi")
+        assert r.returncode == 2 and f"-no-cnv and {args[0]} cannot be combined".encode() in r.stderr, r
+    assert hokku("-m", stories, "-no-cnv", "-n", 1, "hi", env={"HOKKU_CHAT_TEMPLATE": "chatml"}).returncode == 0
+
+
 def test_the_plan_is_json_where_json_is_asked_for(hokku, stories):
     for options, code in ((["-c", 256], 0), (["-c", 64, "-b", 1000000000], 4)):
         text = hokku("-m", stories, "--dry-run", *options)
