@@ -21,13 +21,17 @@ static void prepared_free(struct prepared *p)
     free(p);
 }
 
-static struct prepared *prepare(const char *schema, const struct tokenizer *t, uint32_t n_vocab,
-                                const struct cancel *cancel, struct error *err)
+static struct prepared *prepare(struct shapes *s, const char *schema, const struct tokenizer *t,
+                                uint32_t n_vocab, const struct cancel *cancel, struct error *err)
 {
     struct grammar *g = grammar_from_schema(schema, strlen(schema), 0, cancel, err);
     if (!g)
         return NULL;
-    struct constraint *c = constraint_create(g, t, n_vocab, false, err);
+    if (!s->vocab && !(s->vocab = grammar_vocab_create(t, err))) {
+        grammar_free(g);
+        return NULL;
+    }
+    struct constraint *c = constraint_create(g, s->vocab, t, n_vocab, false, err);
     struct prepared *p = c ? calloc(1, sizeof *p) : NULL;
     char *copy = p ? strdup(schema) : NULL;
     if (!copy) {
@@ -62,7 +66,7 @@ struct constraint *shapes_take(struct shapes *s, const char *schema, const struc
         p = &(*p)->next;
     if ((x = *p))
         *p = x->next;
-    else if (!(x = prepare(schema, t, n_vocab, cancel, err)))
+    else if (!(x = prepare(s, schema, t, n_vocab, cancel, err)))
         return NULL;
     x->next = s->first;
     s->first = x;
@@ -86,4 +90,6 @@ void shapes_release(struct shapes *s)
         prepared_free(p);
     }
     s->first = NULL;
+    grammar_vocab_free(s->vocab);
+    s->vocab = NULL;
 }
