@@ -14,8 +14,11 @@ import threading
 import time
 
 import pytest
-from conftest import HOKKU
+from conftest import HOKKU, ROOT
 from server import BUILTIN, ENDLESS, events, serving, streamed
+
+sys.path.insert(0, str(ROOT / "tests"))
+import make_gguf  # noqa: E402
 
 HAIKU = "Write a haiku about the sea"
 LONG = {"messages": [{"role": "user", "content": HAIKU}], "max_tokens": 50000, "seed": 1, "temperature": 1.2}
@@ -709,6 +712,17 @@ def test_requests_that_come_one_after_the_other_on_a_connection_are_answered_in_
             pass
         c.close()
     assert served.ask("/health")[0] == 200
+
+
+def test_a_server_finds_room_beside_the_largest_context(home, tmp_path):
+    kvs, tensors = make_gguf.model(layers=2, embd=64, heads=2, ff=64, ctx=1 << 20, vocab=151936)
+    make_gguf.write(tmp_path / "long.gguf", kvs, tensors)
+    limit = resource.RLIMIT_AS, (300 << 20, 300 << 20)
+    with serving(home, "--device", "cpu", model=["-m", tmp_path / "long.gguf", "-t", 2], preexec_fn=lambda: resource.setrlimit(*limit)) as s:
+        assert 1 << 14 < s.ask("/v1/models")[2]["data"][0]["context_length"] < 1 << 20
+        assert s.chat("hi", max_tokens=3)["usage"]["completion_tokens"] > 0
+        schema = {"type": "json_schema", "json_schema": {"name": "yes", "schema": {"type": "boolean"}}}
+        assert s.chat("hi", response_format=schema)["choices"][0]["message"]["content"] in ("true", "false")
 
 
 def test_a_server_that_the_limits_keep_from_starting_says_so(hokku):

@@ -230,13 +230,12 @@ static void schemas_of_a_server_share_what_is_made_of_the_vocabulary(void **stat
 {
     (void)state;
     struct error err = {0};
-    struct shapes s = {0};
-    const uint32_t n = tokenizer_n_vocab(tok);
-    assert_null(shapes_take(&s, "{\"type\": 1}", tok, n, NULL, &err));
-    assert_null(s.vocab);
-    struct constraint *a = shapes_take(&s, "{\"type\": \"null\"}", tok, n, NULL, &err);
-    struct constraint *b = shapes_take(&s, "{\"type\": \"boolean\"}", tok, n, NULL, &err);
-    struct constraint *again = shapes_take(&s, "{\"type\": \"null\"}", tok, n, NULL, &err);
+    struct shapes s;
+    assert_true(shapes_init(&s, tok, tokenizer_n_vocab(tok), &err));
+    assert_null(shapes_take(&s, "{\"type\": 1}", NULL, &err));
+    struct constraint *a = shapes_take(&s, "{\"type\": \"null\"}", NULL, &err);
+    struct constraint *b = shapes_take(&s, "{\"type\": \"boolean\"}", NULL, &err);
+    struct constraint *again = shapes_take(&s, "{\"type\": \"null\"}", NULL, &err);
     assert_true(a && b && again && a->matcher == again->matcher && a->matcher != b->matcher);
     assert_ptr_equal(a->vocab, b->vocab);
     uint32_t allow[MAX_WORDS];
