@@ -48,16 +48,14 @@ static size_t sampler_row(const struct option_def *d)
 // value: what was found, as text.
 static bool check_range(const struct option_def *d, double x, const char *value, struct error *err)
 {
-    size_t row = sampler_row(d);
-    double least = row < SAMPLER_N_NUMBERS ? sampler_numbers[row].least : d->least;
-    double most = row < SAMPLER_N_NUMBERS ? sampler_numbers[row].most : d->most;
+    const size_t row = sampler_row(d);
     char range[FORMAT_TEXT];
-    if (d->offset == offsetof(struct options, sampler.temp) && x > 0 &&
-        (float)x < SAMPLER_LEAST_TEMP)
-        return bad_value(d, value, "0, or 1e-30 at least", err);
-    if ((least == 0 && most == 0) || (x >= least && x <= most)) // NaN is in no range
-        return true;
-    return bad_value(d, value, format_range(range, least, most), err);
+    const char *expected = NULL;
+    if (row < SAMPLER_N_NUMBERS)
+        expected = sampler_number_expects(&sampler_numbers[row], x, range);
+    else if ((d->least != 0 || d->most != 0) && !(x >= d->least && x <= d->most)) // NaN is in none
+        expected = format_range(range, d->least, d->most);
+    return !expected || bad_value(d, value, expected, err);
 }
 
 bool option_store(struct options *o, const struct option_def *d, const char *value,

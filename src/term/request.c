@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json_text.h"
+#include "engine/settings.h"
 
 static bool wrong(const char *key, const json_t *found, const char *expected, struct error *err)
 {
@@ -82,8 +83,13 @@ static bool read_n_predict(struct request *r, const json_t *v, struct error *err
 
 static bool read_temp(struct request *r, const json_t *v, struct error *err)
 {
-    if (!json_is_number(v))
-        return wrong("temperature", v, "a number", err);
+    const struct sampler_number *s = &sampler_numbers[SAMPLER_TEMP];
+    char range[FORMAT_TEXT];
+    const char *expected = json_is_number(v)
+                               ? sampler_number_expects(s, json_number_value(v), range)
+                               : format_range(range, s->least, s->most);
+    if (expected)
+        return wrong("temperature", v, expected, err);
     r->has_temp = true;
     r->temp = (float)json_number_value(v);
     return true;

@@ -2,6 +2,7 @@
 import fcntl
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -175,6 +176,13 @@ def test_the_seed_that_an_answer_says_gives_it_again(hokku, seed):
 def test_what_is_no_seed_is_said(hokku, seed):
     r = hokku(*SAMPLED, "--lines", input='{"prompt": "hi", "seed": %s}' % seed)
     assert r.returncode == 1 and b'"seed": found ' in r.stderr and b"expected a whole number, 0 or more (from 2^63 on in quotes)" in r.stderr, r
+
+
+@pytest.mark.parametrize("temp,expected", [("-1", "a number from 0 to 1000000"), ("1e300", "a number from 0 to 1000000"), ("1000001", "a number from 0 to 1000000"),
+                                           ('"1"', "a number from 0 to 1000000"), ("1e-40", "0, or 1e-30 at least"), ("1e-60", "0, or 1e-30 at least")])
+def test_a_temperature_that_no_option_takes_no_line_takes(hokku, temp, expected):
+    r = hokku(*SAMPLED, "--lines", input='{"prompt": "hi", "temperature": %s}' % temp)
+    assert r.returncode == 1 and re.search(rb'"temperature": found \S+, expected ' + expected.encode() + rb"\n", r.stderr), r
 
 
 def test_messages_are_what_the_template_makes_of_them(hokku, tmp_path):
