@@ -163,6 +163,14 @@ def test_without_a_size_the_context_is_what_a_limit_of_the_process_leaves(hokku,
     assert r.returncode == 4 and b"would fit" in r.stderr, r
 
 
+def test_the_largest_context_leaves_room_for_as_many_lines_as_are_answered_together(hokku, tmp_path):
+    kvs, tensors = make_gguf.model(layers=2, embd=256, heads=4, ff=256, ctx=1 << 20)
+    make_gguf.write(tmp_path / "long.gguf", kvs, tensors)
+    r = hokku("-m", tmp_path / "long.gguf", "-t", 2, "--device", "cpu", "--lines", "-n", 2, input="".join(f"line {i}\n" for i in range(100)),
+              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (300 << 20, 300 << 20)))
+    assert r.returncode == 0 and not r.stderr, r
+
+
 def test_the_largest_context_leaves_room_for_a_grammar(hokku, tmp_path):
     kvs, tensors = make_gguf.model(layers=2, embd=64, heads=2, ff=64, ctx=1 << 20, vocab=151936)
     make_gguf.write(tmp_path / "words.gguf", kvs, tensors)
