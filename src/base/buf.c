@@ -134,6 +134,8 @@ bool ids_reserve(struct ids *v, size_t n_more)
     size_t cap = v->cap ? v->cap : 64;
     while (cap < need)
         cap *= 2;
+    if (v->cap == 0 && need > 64)
+        cap = need; // who knows how many there will be says so
     int32_t *p = realloc(v->data, cap * sizeof *p);
     if (!p) {
         v->failed = true;

@@ -55,6 +55,8 @@ bool file_read(const char *path, size_t max_bytes, struct buf *out, struct error
 bool file_read_waiting(const char *path, size_t max_bytes, const struct cancel *cancel,
                        struct buf *out, struct error *err)
 {
+    if (!*path) // a script's variable that is not set
+        return error_set(err, ERR_FAIL, "found an empty name, expected a file's");
     // A named pipe without a writer must not hold open(), which cannot be asked to end.
     int fd = open(path, O_RDONLY | O_CLOEXEC | (cancel ? O_NONBLOCK : 0));
     if (fd < 0)

@@ -1,10 +1,18 @@
-// Bytes that a model or a user wrote, as a JSON string.
+// Bytes that a model or a user wrote, and numbers of 64 bits, as JSON.
 #ifndef HOKKU_BASE_JSON_TEXT_H
 #define HOKKU_BASE_JSON_TEXT_H
 
 #include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 // What is no UTF-8 becomes U+FFFD. NULL: no memory.
 json_t *json_text(const char *s, size_t n);
+
+// A number; from 2^63 on, where jansson's integers end, its digits as a string. NULL: no memory.
+json_t *json_u64(uint64_t v);
+#define JSON_U64_EXPECTED "a whole number, 0 or more (from 2^63 on in quotes)"
+// Reads either; false: it is neither, and *out is as it was.
+bool json_read_u64(const json_t *v, uint64_t *out);
 
 #endif

@@ -6,6 +6,18 @@
 #include "cli/model_file.h"
 #include "engine/drafter.h"
 
+uint64_t plan_bytes(const struct engine_plan *plan)
+{
+    return plan->weights + plan->kv + plan->scratch + plan->other;
+}
+
+bool draft_no_room(struct error *err)
+{
+    return error_set(err, ERR_MEMORY,
+                     "the plan does not fit beside the draft model: try a smaller -c, or no "
+                     "--model-draft");
+}
+
 bool draft_wanted(const struct program *p)
 {
     const struct options *o = p->opt;
@@ -51,38 +63,91 @@ static struct engine_params params_for(const struct engine_params *params,
     return mine;
 }
 
+// How a model and its draft model share the memory.
+struct share {
+    uint32_t n_ctx;           // of both; the draft model's may end before
+    bool alone, both;         // whether there is room for the model, and for both
+    struct engine_plan draft; // what the draft model takes
+};
+
+static bool both_fit(const struct engine_backend *backend, const struct model *m,
+                     const struct model *draft, const struct engine_params *params, uint32_t n_ctx,
+                     struct share *s, struct error *err)
+{
+    const struct engine_params beside = params_for(params, draft, n_ctx);
+    struct engine_params mine = *params;
+    struct engine_plan plan;
+    if (!backend->plan(draft, &beside, &s->draft, err))
+        return false;
+    mine.n_ctx = s->n_ctx = n_ctx;
+    mine.set_aside += plan_bytes(&s->draft);
+    mine.n_aside++;
+    if (!backend->plan(m, &mine, &plan, err))
+        return false;
+    s->both = plan.fits;
+    return true;
+}
+
+// The context that was asked for, else the largest for which both have room: all that the model
+// alone has room for would leave none for it beside a draft model with as large keys and values.
+static bool share(const struct engine_backend *backend, const struct model *m,
+                  const struct model *draft, const struct engine_params *params, struct share *s,
+                  struct error *err)
+{
+    enum { STEP = 256 };
+    struct engine_plan plan;
+    if (!backend->plan(m, params, &plan, err) ||
+        !both_fit(backend, m, draft, params, plan.n_ctx, s, err))
+        return false;
+    s->alone = plan.fits;
+    if (s->both || !s->alone || params->n_ctx > 0)
+        return true;
+    uint32_t least = 0, most = (plan.n_ctx - 1) / STEP + 1; // steps that fit, and too many
+    while (least + 1 < most) {
+        const uint32_t middle = least + (most - least) / 2;
+        if (!both_fit(backend, m, draft, params, middle * STEP, s, err))
+            return false;
+        if (s->both)
+            least = middle;
+        else
+            most = middle;
+    }
+    return least == 0 || both_fit(backend, m, draft, params, least * STEP, s, err);
+}
+
 bool draft_plan(const struct program *p, const struct opened *m, const struct device_choice *d,
-                const struct engine_params *params, const struct engine_plan *beside,
-                struct engine_plan *plan, struct error *err)
+                struct engine_params *params, struct engine_plan *plan, struct error *err)
 {
     struct opened mine = {.path = m->path, .model = m->model};
-    bool ok = load(p, &mine, err);
+    struct share s;
+    bool ok = load(p, &mine, err) && share(d->backend, m->model, mine.draft.model, params, &s, err);
     if (ok) {
-        const struct engine_params q = params_for(params, mine.draft.model, beside->n_ctx);
-        ok = d->backend->plan(mine.draft.model, &q, plan, err);
+        *plan = s.draft;
+        params->n_ctx = s.both ? s.n_ctx : params->n_ctx;
     }
     draft_release(&mine.draft);
     return ok;
 }
 
 bool draft_open(const struct program *p, struct opened *m, const struct device_choice *d,
-                const struct engine_params *params, struct error *err)
+                struct engine_params *params, struct error *err)
 {
-    struct engine_plan plan;
-    if (!load(p, m, err) || !d->backend->plan(m->model, params, &plan, err))
+    struct opened_draft *draft = &m->draft;
+    struct share s;
+    if (!load(p, m, err) || !share(d->backend, m->model, draft->model, params, &s, err))
         return false;
-    struct engine_params mine = params_for(params, m->draft.model, plan.n_ctx);
-    struct error why = {0};
-    m->draft.engine = d->backend->open(m->draft.model, &mine, &why);
-    if (!m->draft.engine && why.code == ERR_MEMORY) {
-        mine.n_ctx = 0; // what fits
-        m->draft.engine = d->backend->open(m->draft.model, &mine, &why);
-    }
-    if (m->draft.engine)
-        return true;
-    if (err)
-        *err = why;
-    return error_prefix(err, "--model-draft");
+    const bool less = params->n_ctx == 0 && s.n_ctx < m->model->hp.n_ctx_train;
+    if ((!s.both || less) && p->make_room && p->make_room(p, !s.both) &&
+        !share(d->backend, m->model, draft->model, params, &s, err))
+        return false;
+    if (!s.alone)
+        return true; // the model says what it needs
+    if (!s.both)
+        return draft_no_room(err);
+    params->n_ctx = s.n_ctx;
+    const struct engine_params mine = params_for(params, draft->model, s.n_ctx);
+    draft->engine = d->backend->open(draft->model, &mine, err);
+    return draft->engine || error_prefix(err, "--model-draft");
 }
 
 // err is the reason why there is no prediction layer to use, where --spec does not name it.

@@ -17,20 +17,19 @@ static char *download(const struct options *o, const char *name, const struct ca
     return path.data;
 }
 
-// A file, or an address that it is downloaded from. option: that names it.
-static char *named(const struct options *o, const char *option, const char *name,
+// A file, or an address that it is downloaded from. label: before what is wrong with the name.
+static char *named(const struct options *o, const char *label, const char *name,
                    const struct cancel *cancel, struct error *err)
 {
     if (strncmp(name, "https://", 8) == 0)
         return download(o, name, cancel, err);
     if (strncmp(name, "http://", 7) == 0) {
-        error_set(err, ERR_MODEL, "%s: found an http:// address, expected https:// or a file",
-                  option);
+        error_set(err, ERR_MODEL, "%sfound an http:// address, expected https:// or a file", label);
         return NULL;
     }
     if (!*name) { // a script's variable that is not set
-        error_set(err, ERR_MODEL, "%s: found an empty name, expected a GGUF file or https URL",
-                  option);
+        error_set(err, ERR_MODEL, "%sfound an empty name, expected a GGUF file or https URL",
+                  label);
         return NULL;
     }
     char *path = strdup(name);
@@ -43,10 +42,10 @@ char *model_file(const struct options *o, const struct cancel *cancel, struct er
 {
     if (o->hf_repo)
         return download(o, o->hf_repo, cancel, err);
-    return o->model ? named(o, "-m", o->model, cancel, err) : shipped_model(err);
+    return o->model ? named(o, "-m: ", o->model, cancel, err) : shipped_model(err);
 }
 
 char *draft_file(const struct options *o, const struct cancel *cancel, struct error *err)
 {
-    return named(o, "-md", o->model_draft, cancel, err);
+    return named(o, "", o->model_draft, cancel, err);
 }

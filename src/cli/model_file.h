@@ -6,7 +6,7 @@
 
 // -m, -hf (downloaded if need be), or the built-in model. Owned by the caller; NULL on error.
 char *model_file(const struct options *o, const struct cancel *cancel, struct error *err);
-// --model-draft, which is given. The same.
+// --model-draft, which is given. The same; the caller says the name of the option.
 char *draft_file(const struct options *o, const struct cancel *cancel, struct error *err);
 
 #endif

@@ -187,6 +187,12 @@ struct option_def {
 
 const struct option_def *options_table(size_t *n);
 bool option_has_tool(const struct option_def *d, enum tool t);
+// Reads value into the row's target. NULL: a flag that is named. Errors: ERR_USAGE (the option, the
+// value found, what was expected).
+bool option_store(struct options *o, const struct option_def *d, const char *value,
+                  struct error *err);
+// The row's value as text, for people. false: no memory.
+bool option_show(const struct options *o, const struct option_def *d, struct buf *out);
 
 // Parsers of OPT_CUSTOM rows.
 bool options_parse_bias(struct options *o, const char *value, struct error *err);

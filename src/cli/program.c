@@ -218,11 +218,6 @@ static bool plan_text(const struct model *m, const struct engine_plan *plan, str
                       plan->n_ctx_max, plan->n_ctx_max_q8);
 }
 
-static uint64_t plan_bytes(const struct engine_plan *plan)
-{
-    return plan->weights + plan->kv + plan->scratch + plan->other;
-}
-
 static bool draft_text(const char *what, const struct engine_plan *draft, struct buf *out)
 {
     char a[FORMAT_NUMBER], b[FORMAT_NUMBER], c[FORMAT_NUMBER], o[FORMAT_NUMBER];
@@ -282,16 +277,21 @@ bool open_plan(const struct program *p, const struct opened *m, struct buf *out,
         (predictor_wanted(p, m) && !predictor_plan(p, m, &d, &params, &plan, &drafts[1], err)))
         return false;
     const bool outdone = drafts[1].weights > 0 && p->opt->spec == SPEC_AUTO;
-    if (draft_wanted(p) && !outdone && !draft_plan(p, m, &d, &params, &plan, &drafts[0], err))
+    if (draft_wanted(p) && !outdone && !draft_plan(p, m, &d, &params, &drafts[0], err))
         return false;
     for (size_t i = 0; i < N_BESIDE; i++)
-        params.set_aside += plan_bytes(&drafts[i]); // which are opened first
+        if (drafts[i].weights > 0) {
+            params.set_aside += plan_bytes(&drafts[i]); // which are opened first
+            params.n_aside++;
+        }
     const struct engine_plan alone = plan;
-    if (params.set_aside > 0) {
+    if (params.n_aside > 0) {
         if (!d.backend->plan(m->model, &params, &plan, err))
             return false;
         plan.available = alone.available;
     }
+    if (drafts[0].weights > 0 && p->opt->n_ctx == 0 && plan.fits)
+        plan.n_ctx_max = plan.n_ctx; // more is left only where the draft model's ends
     if (p->opt->json)
         ok = plan_json(&plan, drafts, out);
     else
@@ -300,10 +300,12 @@ bool open_plan(const struct program *p, const struct opened *m, struct buf *out,
         ok = drafts[i].weights == 0 || draft_text(beside[i].text, &drafts[i], out);
     if (!ok)
         return error_oom(err, "the plan", out->len);
+    if (alone.fits && !plan.fits && drafts[0].weights > 0)
+        return draft_no_room(err);
     if (alone.fits && !plan.fits)
-        return error_set(
-            err, ERR_MEMORY, "the plan does not fit beside the %s: try a smaller -c, or no %s",
-            beside[outdone].text, outdone ? "guesses (--spec ngram)" : "--model-draft");
+        return error_set(err, ERR_MEMORY,
+                         "the plan does not fit beside the prediction layer: try a smaller -c, or "
+                         "no guesses (--spec ngram)");
     if (!plan.fits && plan.n_ctx_max == 0)
         return error_set(err, ERR_MEMORY,
                          "the plan does not fit, whatever the context: try %s-b 64, or a smaller "

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 void *memory_map(size_t n_bytes)
 {
@@ -109,6 +108,34 @@ static void limit_by_process(int n_threads, uint64_t *available)
     }
 }
 
+// What the groups of a line of /proc/self/cgroup leave: ID:CONTROLLERS:/GROUP. A limit is for all
+// groups below its own, so each of them is asked, up to the root: which in a container is often the
+// container's own group, of which the line then has the name that it has outside.
+static void limit_by_groups(char *line, uint64_t *available)
+{
+    char *controllers = strchr(line, ':');
+    char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+    if (!group)
+        return;
+    *group++ = '\0';
+    const bool first = strcmp(controllers + 1, "memory") == 0; // version of control groups
+    if (!first && controllers[1] != '\0')
+        return;
+    char dir[1100], *end;
+    do {
+        snprintf(dir, sizeof dir, "/sys/fs/cgroup%s%s", first ? "/memory" : "", group);
+        if (first)
+            limit_by_group(dir, "memory.limit_in_bytes", "memory.usage_in_bytes",
+                           "total_inactive_file", "total_active_file", available);
+        else
+            limit_by_group(dir, "memory.max", "memory.current", "inactive_file", "active_file",
+                           available);
+        end = strrchr(group, '/');
+        if (end)
+            *end = '\0';
+    } while (end);
+}
+
 uint64_t memory_available(int n_threads)
 {
     uint64_t available = UINT64_MAX, kb;
@@ -118,26 +145,10 @@ uint64_t memory_available(int n_threads)
     FILE *f = fopen("/proc/self/cgroup", "re");
     if (!f)
         return available;
-    char line[1024], dir[1100];
+    char line[1024];
     while (fgets(line, sizeof line, f)) {
         line[strcspn(line, "\n")] = '\0';
-        char *controllers = strchr(line, ':');
-        char *group = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!group)
-            continue;
-        *group++ = '\0';
-        if (strcmp(controllers + 1, "memory") == 0) { // version 1
-            // A container often sees its own group as the root of the hierarchy.
-            snprintf(dir, sizeof dir, "/sys/fs/cgroup/memory%s", group);
-            if (access(dir, R_OK) != 0)
-                snprintf(dir, sizeof dir, "/sys/fs/cgroup/memory");
-            limit_by_group(dir, "memory.limit_in_bytes", "memory.usage_in_bytes",
-                           "total_inactive_file", "total_active_file", &available);
-        } else if (controllers[1] == '\0') { // version 2
-            snprintf(dir, sizeof dir, "/sys/fs/cgroup%s", group);
-            limit_by_group(dir, "memory.max", "memory.current", "inactive_file", "active_file",
-                           &available);
-        }
+        limit_by_groups(line, &available);
     }
     fclose(f);
     return available;

@@ -6,8 +6,9 @@
 #include <stdint.h>
 
 // Bytes that this process can still take without swapping: the system's estimate, or less where a
-// control group, or a limit of its own (ulimit -v, -d), leaves less beside n_threads that are still
-// to begin; UINT64_MAX when unknown. What is mapped of files counts as available.
+// control group that it is in, or one around it, or a limit of its own (ulimit -v, -d), leaves less
+// beside n_threads that are still to begin; UINT64_MAX when unknown. What is mapped of files counts
+// as available.
 uint64_t memory_available(int n_threads);
 uint64_t memory_total(void);
 

@@ -254,10 +254,11 @@ static uint64_t add(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-// The token history, and the sampler's candidates and counts.
-static uint64_t other_bytes(const struct model *m, uint32_t n_ctx)
+// The sampler's candidates and counts, and the tokens of all sequences that there may be, each of
+// which has room for a whole context of them.
+static uint64_t other_bytes(const struct model *m, uint32_t n_seqs, uint32_t n_ctx)
 {
-    return 8ull * n_ctx + 20ull * m->hp.n_vocab;
+    return 4ull * (1 + windows_seqs(n_seqs)) * n_ctx + 20ull * m->hp.n_vocab;
 }
 
 static uint64_t kv_bytes(const struct request *r, uint32_t n_ctx, enum kv_type k, enum kv_type v)
@@ -276,7 +277,7 @@ static uint64_t total_bytes(const struct request *r, uint32_t n_ctx, enum kv_typ
     uint64_t n = add(weight_bytes(r->m), kv_bytes(r, n_ctx, k, v));
     n = add(n, cpu_states_bytes(r->m));
     n = add(n, cpu_scratch_layout(r->m, n_ctx, r->n_batch, r->n_threads, NULL, NULL));
-    return add(n, other_bytes(r->m, n_ctx));
+    return add(n, other_bytes(r->m, r->p->n_seqs, n_ctx));
 }
 
 // The largest context up to `most` that fits, 0 when none does. The total grows with the context.
@@ -330,7 +331,7 @@ void cpu_plan(const struct model *m, const struct engine_params *p, uint64_t ava
                                         : (trained < 512 ? trained : 512); // does not fit
     plan->kv = add(kv_bytes(&r, plan->n_ctx, p->type_k, p->type_v), cpu_states_bytes(m));
     plan->scratch = cpu_scratch_layout(m, plan->n_ctx, r.n_batch, r.n_threads, NULL, NULL);
-    plan->other = other_bytes(m, plan->n_ctx);
+    plan->other = other_bytes(m, p->n_seqs, plan->n_ctx);
     windows_plan(m, r.n_batch, p->n_seqs, CPU_ATTN_SPLIT, plan);
     plan->fits = total_bytes(&r, plan->n_ctx, p->type_k, p->type_v) <= available;
 }
@@ -365,7 +366,8 @@ bool cpu_engine_plan(const struct model *m, const struct engine_params *p, struc
                      struct error *err)
 {
     (void)err;
-    const uint64_t free = memory_available(cpu_n_threads(p) - 1);
+    const int n_threads = (cpu_n_threads(p) - 1) * (1 + (int)p->n_aside);
+    const uint64_t free = memory_available(n_threads);
     cpu_plan(m, p, free > p->set_aside ? free - p->set_aside : 0, plan);
     return true;
 }

@@ -1,6 +1,7 @@
 #include "dialog/chat_template.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "gguf/gguf.h"
@@ -32,4 +33,15 @@ bool chat_template_find(const struct gguf *g, const char *name, const char *file
               buf_str(&names));
     buf_release(&names);
     return false;
+}
+
+bool chat_template_choose(const struct gguf *g, const char *name, const char *file,
+                          const struct cancel *cancel, struct buf *out, struct error *err)
+{
+    if (!chat_template_find(g, name, file, cancel, out, err))
+        return false;
+    return !file || strspn(buf_str(out), " \t\r\n") < out->len ||
+           error_set(err, ERR_USAGE,
+                     "--chat-template-file %s: found nothing in it, expected a Jinja template",
+                     file);
 }

@@ -13,5 +13,9 @@ struct gguf;
 // may be NULL. Errors: ERR_USAGE with the names there are, those of reading the file.
 bool chat_template_find(const struct gguf *g, const char *name, const char *file,
                         const struct cancel *cancel, struct buf *out, struct error *err);
+// For conversations: also ERR_USAGE where the file has only blanks, of which no message would be a
+// part.
+bool chat_template_choose(const struct gguf *g, const char *name, const char *file,
+                          const struct cancel *cancel, struct buf *out, struct error *err);
 
 #endif

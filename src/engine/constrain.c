@@ -5,8 +5,9 @@
 
 static const char blanks[] = " \t\r\n";
 
-struct constraint *constraint_create(struct grammar *g, const struct tokenizer *tok,
-                                     uint32_t n_vocab, bool close, struct error *err)
+struct constraint *constraint_create(struct grammar *g, const struct grammar_vocab *vocab,
+                                     const struct tokenizer *tok, uint32_t n_vocab, bool close,
+                                     struct error *err)
 {
     struct constraint *c = calloc(1, sizeof *c);
     if (!c) {
@@ -14,10 +15,12 @@ struct constraint *constraint_create(struct grammar *g, const struct tokenizer *
         error_oom(err, "a grammar", sizeof *c);
         return NULL;
     }
-    *c = (struct constraint){.grammar = g, .tok = tok, .close = close};
+    *c = (struct constraint){.grammar = g, .tok = tok, .close = close, .vocab = vocab};
     c->n_words = (n_vocab + 31) / 32;
     c->reserve = 64 + 2 * (uint64_t)grammar_longest(g);
-    if ((c->vocab = grammar_vocab_create(tok, err)))
+    if (!vocab)
+        c->vocab = c->own_vocab = grammar_vocab_create(tok, err);
+    if (c->vocab)
         c->matcher = grammar_matcher_create(g, c->vocab, err);
     if (c->matcher)
         return c;
@@ -50,7 +53,7 @@ void constraint_free(struct constraint *c)
     grammar_state_release(&c->state);
     if (!c->of) {
         grammar_matcher_free(c->matcher);
-        grammar_vocab_free(c->vocab);
+        grammar_vocab_free(c->own_vocab);
         grammar_free(c->grammar);
     }
     buf_release(&c->held);

@@ -6,14 +6,15 @@
 #include "grammar/grammar.h"
 
 struct constraint {
-    struct constraint *of;   // whose the next three are; NULL: its own
-    struct grammar *grammar; // owned, as are the next two
-    struct grammar_vocab *vocab;
+    struct constraint *of;   // whose the next two are; NULL: its own
+    struct grammar *grammar; // owned, as is the next
     struct grammar_matcher *matcher;
-    const struct tokenizer *tok; // borrowed
-    bool close;                  // bring the answer to its end while there is room for that
-    uint64_t reserve;            // tokens before that in which each is looked at
-    const char *never_beyond;    // no token of the vocabulary has this tag and more behind it
+    const struct grammar_vocab *vocab;
+    struct grammar_vocab *own_vocab; // NULL: borrowed
+    const struct tokenizer *tok;     // borrowed
+    bool close;                      // bring the answer to its end while there is room for that
+    uint64_t reserve;                // tokens before that in which each is looked at
+    const char *never_beyond;        // no token of the vocabulary has this tag and more behind it
     // Of the answer that was begun:
     struct grammar_state state;
     enum { CONSTRAIN_START, CONSTRAIN_THINKING, CONSTRAIN_GAP, CONSTRAIN_ANSWER } part;
@@ -23,9 +24,11 @@ struct constraint {
     size_t n_words;                   // of a mask
 };
 
-// Takes g, also when it fails. n_vocab: the model's logits. Errors: ERR_MEMORY.
-struct constraint *constraint_create(struct grammar *g, const struct tokenizer *tok,
-                                     uint32_t n_vocab, bool close, struct error *err);
+// Takes g, also when it fails. vocab: of tok, borrowed; NULL: it makes one. n_vocab: the model's
+// logits. Errors: ERR_MEMORY.
+struct constraint *constraint_create(struct grammar *g, const struct grammar_vocab *vocab,
+                                     const struct tokenizer *tok, uint32_t n_vocab, bool close,
+                                     struct error *err);
 // Another answer held to the same, whose tables it borrows: for the same thread, freed before c.
 // Errors: ERR_MEMORY.
 struct constraint *constraint_share(struct constraint *c, struct error *err);

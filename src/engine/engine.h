@@ -35,6 +35,7 @@ struct engine_params {
     int n_threads;      // CPU engine; 0 = all available
     int device_index;   // CUDA engine
     uint64_t set_aside; // of a plan alone: bytes that somebody else takes before
+    uint32_t n_aside;   // so many engines, of as many threads
     // Called during open while weights are loaded (bytes); may be NULL.
     void (*progress)(void *user, uint64_t done, uint64_t total);
     void *progress_user;

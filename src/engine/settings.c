@@ -31,6 +31,15 @@ const struct sampler_number sampler_numbers[SAMPLER_N_NUMBERS] = {
     NUMBER("dry-penalty-last-n", dry_penalty_last_n, true, -1, INT32_MAX, NULL),
 };
 
+const char *sampler_number_expects(const struct sampler_number *d, double x, char out[FORMAT_TEXT])
+{
+    if (!(x >= d->least && x <= d->most)) // NaN is in no range
+        return format_range(out, d->least, d->most);
+    if (d == &sampler_numbers[SAMPLER_TEMP] && x > 0 && (float)x < SAMPLER_LEAST_TEMP)
+        return "0, or 1e-30 at least";
+    return NULL;
+}
+
 double sampler_number_get(const struct sampler_settings *s, const struct sampler_number *d)
 {
     const void *at = (const char *)s + d->offset;

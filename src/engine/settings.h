@@ -3,6 +3,7 @@
 #ifndef HOKKU_ENGINE_SETTINGS_H
 #define HOKKU_ENGINE_SETTINGS_H
 
+#include "base/format.h"
 #include "engine/sampler.h"
 
 struct gguf;
@@ -16,9 +17,12 @@ struct sampler_number {
 };
 
 // In the order of struct sampler_settings, in which answers are recorded.
-enum { SAMPLER_N_NUMBERS = 16 };
+enum { SAMPLER_TEMP, SAMPLER_N_NUMBERS = 16 };
 extern const struct sampler_number sampler_numbers[SAMPLER_N_NUMBERS];
 
+// What x would have to be to be taken for this setting: a constant, or text in out; NULL: it is
+// that.
+const char *sampler_number_expects(const struct sampler_number *d, double x, char out[FORMAT_TEXT]);
 double sampler_number_get(const struct sampler_settings *s, const struct sampler_number *d);
 
 // Every number is in its range. Errors: ERR_USAGE naming the setting, the value, the expectation.

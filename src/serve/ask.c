@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "engine/engine.h"
 #include "engine/settings.h"
 #include "serve/messages.h"
@@ -120,10 +121,9 @@ static bool read_seed(struct ask *a, const struct ask_defaults *d, const char *k
                       struct refusal *r)
 {
     (void)d;
-    if (!json_is_integer(v) || json_integer_value(v) < 0)
-        return refuse_value(r, key, v, "a whole number, 0 or more");
+    if (!json_read_u64(v, &a->sampler.seed))
+        return refuse_value(r, key, v, JSON_U64_EXPECTED);
     a->has_seed = true;
-    a->sampler.seed = (uint64_t)json_integer_value(v);
     return true;
 }
 
@@ -199,17 +199,21 @@ static bool read_setting(struct ask *a, const char *key, const char *name, const
                          struct refusal *r)
 {
     const struct sampler_number *s = sampler_numbers;
-    char expected[80];
+    char range[FORMAT_TEXT];
     while (strcmp(s->name, name) != 0)
         s++;
-    snprintf(expected, sizeof expected, "a %s from %.10g to %.10g",
-             s->whole ? "whole number" : "number", s->least, s->most);
-    if (!(s->whole ? json_is_integer(v) : json_is_number(v)) || json_number_value(v) < s->least ||
-        json_number_value(v) > s->most)
+    const double x = json_number_value(v);
+    const char *expected = NULL;
+    if (!json_is_number(v))
+        expected = format_range(range, s->least, s->most);
+    else if (!s->whole)
+        expected = sampler_number_expects(s, x, range);
+    if (s->whole && (!json_is_integer(v) || x < s->least || x > s->most)) {
+        snprintf(range, sizeof range, "a whole number from %.10g to %.10g", s->least, s->most);
+        expected = range;
+    }
+    if (expected)
         return refuse_value(r, key, v, expected);
-    if (strcmp(name, "temp") == 0 && json_number_value(v) > 0 &&
-        (float)json_number_value(v) < SAMPLER_LEAST_TEMP)
-        return refuse_value(r, key, v, "0, or 1e-30 at least");
     void *to = (char *)&a->sampler + s->offset;
     if (s->whole)
         *(int32_t *)to = (int32_t)json_integer_value(v);

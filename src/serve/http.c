@@ -15,6 +15,7 @@
 
 enum {
     THREADS = 4,
+    STACK_BYTES = 1 << 20,
     MOST_CONNECTIONS = 4096,
     OTHER_FILES = 64,            // that the program has open
     CONNECTION_BYTES = 32 << 10, // for a request's head, and a piece of its answer
@@ -453,8 +454,6 @@ static unsigned most_connections(void)
 
 struct http *http_start(const struct http_params *p, struct listening *l, struct error *err)
 {
-    if (!mhd_open(err))
-        return NULL;
     struct http *h = calloc(1, sizeof *h);
     if (!h) {
         error_oom(err, "the server", sizeof *h);
@@ -465,12 +464,15 @@ struct http *http_start(const struct http_params *p, struct listening *l, struct
     h->daemon = mhd.start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
         MHD_OPTION_LISTEN_SOCKET, (MHD_socket)l->fd, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)THREADS,
-        MHD_OPTION_CONNECTION_LIMIT, most_connections(), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)p->timeout,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
-        h, MHD_OPTION_END);
+        MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES, MHD_OPTION_CONNECTION_LIMIT,
+        most_connections(), MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)p->timeout, MHD_OPTION_NOTIFY_COMPLETED,
+        on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_END);
     if (!h->daemon) {
-        error_set(err, ERR_FAIL, "the server on %s could not be started", buf_str(&l->name));
+        error_set(err, ERR_FAIL,
+                  "the server on %s cannot be started: its %d threads, each with its event queue, "
+                  "take more than the limits leave: raise them (ulimit -n, -u, -v)",
+                  buf_str(&l->name), THREADS);
         pthread_mutex_destroy(&h->lock);
         free(h);
         return NULL;

@@ -10,6 +10,7 @@
 #include "base/out.h"
 #include "dialog/chat_template.h"
 #include "serve/http.h"
+#include "serve/mhd.h"
 #include "serve/worker.h"
 
 enum {
@@ -27,19 +28,23 @@ struct server {
     struct ask_defaults defaults;
     char *name; // owned: the model's, for clients
     struct desk desk;
+    struct shapes shapes;
     struct worker worker;
     struct http *http;
     bool has_desk, has_worker;
     size_t n_cut; // answers that the end of the server has cut off
 };
 
-// Before the model is loaded: what is wrong costs no time.
+// Before the model is loaded: what is wrong costs no time, and the library finds memory that a
+// context would take.
 static bool open_place(struct server *s, struct error *err)
 {
     const struct options *o = s->p->opt;
     if (o->args.n > 0)
         return error_set(err, ERR_USAGE, "hokku serve: found the argument \"%.60s\", expected none",
                          o->args.items[0]);
+    if (!mhd_open(err))
+        return false;
     if (o->api_key_file && !api_keys_read(&s->keys, o->api_key_file, err))
         return false;
     if (!listen_open(&s->where, o->listen, o->inherited_socket, err))
@@ -76,8 +81,10 @@ static bool open_worker(struct server *s, struct error *err)
     const size_t n = o->n_parallel ? o->n_parallel : USUAL_PARALLEL;
     s->opened.n_seqs = n == 1 ? 2 : (uint32_t)n;
     bool ok = open_model_and_settings(s->p, &s->opened, err) && name_model(s, err) &&
-              chat_template_find(s->opened.model->gguf, o->chat_template, o->chat_template_file,
-                                 s->p->cancel, &text, err) &&
+              chat_template_choose(s->opened.model->gguf, o->chat_template, o->chat_template_file,
+                                   s->p->cancel, &text, err) &&
+              shapes_init(&s->shapes, s->opened.model->tokenizer, s->opened.model->hp.n_vocab,
+                          err) && // before a context takes what memory there is
               open_engine(s->p, &s->opened, o->n_ctx, false, err);
     if (ok) {
         s->defaults = (struct ask_defaults){.model = s->name,
@@ -89,7 +96,7 @@ static bool open_worker(struct server *s, struct error *err)
         desk_init(&s->desk, parallel + o->queue);
         s->has_desk = s->has_worker = true;
         ok = worker_init(&s->worker, &s->desk, &s->defaults, s->opened.model, s->opened.engine, n,
-                         &text, (enum think)o->think, s->p->cancel, o->grace, err);
+                         &s->shapes, &text, (enum think)o->think, s->p->cancel, o->grace, err);
     }
     buf_release(&text);
     return ok;
@@ -177,6 +184,7 @@ bool serve_run(const struct program *p, struct error *err)
         desk_close(&s.desk);
     if (s.has_worker)
         worker_release(&s.worker);
+    shapes_release(&s.shapes);
     if (s.n_cut > 0)
         out_say("hokku: %zu answer%s cut off after %g s", s.n_cut, s.n_cut == 1 ? " was" : "s were",
                 p->opt->grace);

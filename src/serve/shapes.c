@@ -21,13 +21,19 @@ static void prepared_free(struct prepared *p)
     free(p);
 }
 
-static struct prepared *prepare(const char *schema, const struct tokenizer *t, uint32_t n_vocab,
-                                const struct cancel *cancel, struct error *err)
+bool shapes_init(struct shapes *s, const struct tokenizer *tok, uint32_t n_vocab, struct error *err)
+{
+    *s = (struct shapes){.tok = tok, .n_vocab = n_vocab};
+    return (s->vocab = grammar_vocab_create(tok, err)) != NULL;
+}
+
+static struct prepared *prepare(struct shapes *s, const char *schema, const struct cancel *cancel,
+                                struct error *err)
 {
     struct grammar *g = grammar_from_schema(schema, strlen(schema), 0, cancel, err);
     if (!g)
         return NULL;
-    struct constraint *c = constraint_create(g, t, n_vocab, false, err);
+    struct constraint *c = constraint_create(g, s->vocab, s->tok, s->n_vocab, false, err);
     struct prepared *p = c ? calloc(1, sizeof *p) : NULL;
     char *copy = p ? strdup(schema) : NULL;
     if (!copy) {
@@ -54,15 +60,15 @@ static void forget_idle(struct shapes *s)
     }
 }
 
-struct constraint *shapes_take(struct shapes *s, const char *schema, const struct tokenizer *t,
-                               uint32_t n_vocab, const struct cancel *cancel, struct error *err)
+struct constraint *shapes_take(struct shapes *s, const char *schema, const struct cancel *cancel,
+                               struct error *err)
 {
     struct prepared **p = &s->first, *x;
     while (*p && strcmp((*p)->schema, schema) != 0)
         p = &(*p)->next;
     if ((x = *p))
         *p = x->next;
-    else if (!(x = prepare(schema, t, n_vocab, cancel, err)))
+    else if (!(x = prepare(s, schema, cancel, err)))
         return NULL;
     x->next = s->first;
     s->first = x;
@@ -85,5 +91,6 @@ void shapes_release(struct shapes *s)
         next = p->next;
         prepared_free(p);
     }
-    s->first = NULL;
+    grammar_vocab_free(s->vocab);
+    *s = (struct shapes){0};
 }

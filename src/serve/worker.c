@@ -38,7 +38,7 @@ static void item_end(struct worker *w, struct item *it)
         schedule_remove(&w->schedule, &it->task);
     struct constraint *shape = it->p.constraint;
     item_release(it);
-    shapes_give(&w->shapes, shape);
+    shapes_give(w->shapes, shape);
     job_free(it->job);
     free(it);
 }
@@ -174,8 +174,7 @@ static bool set(struct worker *w, struct item *it, const struct ask *a, struct e
     if (a->tools && !a->no_calls)
         calls_init(&it->calls, w->form);
     if (a->schema &&
-        !(it->p.constraint = shapes_take(&w->shapes, a->schema, w->engine->model->tokenizer,
-                                         w->engine->model->hp.n_vocab, &w->watch.unwanted, err)))
+        !(it->p.constraint = shapes_take(w->shapes, a->schema, &w->watch.unwanted, err)))
         return error_prefix(err, "\"response_format\"");
     if (!a->has_seed && !sampler_random_seed(&it->sampler.seed, err))
         return false;
@@ -299,12 +298,13 @@ static void begin(struct worker *w, struct job *j)
 // ---- the whole
 
 bool worker_init(struct worker *w, struct desk *d, const struct ask_defaults *defaults,
-                 const struct model *m, struct engine *e, size_t n_parallel,
+                 const struct model *m, struct engine *e, size_t n_parallel, struct shapes *shapes,
                  const struct buf *template_text, enum think think, const struct cancel *end,
                  double grace, struct error *err)
 {
     const int64_t now = (int64_t)time(NULL);
-    *w = (struct worker){.desk = d, .defaults = defaults, .engine = e, .think = think};
+    *w = (struct worker){
+        .desk = d, .defaults = defaults, .engine = e, .shapes = shapes, .think = think};
     w->has_plain = true;
     if (!conversation_init(&w->plain, m, e, NULL, 0, now, err))
         return false;
@@ -337,7 +337,6 @@ void worker_release(struct worker *w)
     }
     watch_release(&w->watch);
     schedule_release(&w->schedule);
-    shapes_release(&w->shapes);
     if (w->has_chat)
         conversation_release(&w->chat);
     if (w->has_plain)

@@ -18,9 +18,9 @@ struct worker {
     bool has_chat, has_plain;
     json_t *fields;                // owned: of the messages that are rendered now
     const struct calls_form *form; // in which the template teaches to call tools; NULL: in none
-    struct shapes shapes;
-    struct cancel stop; // of the schedule
-    struct watch watch; // over the request that is prepared
+    struct shapes *shapes;         // borrowed
+    struct cancel stop;            // of the schedule
+    struct watch watch;            // over the request that is prepared
     struct schedule schedule;
     struct item *items; // owned: answers under way, oldest first
     size_t n_items;
@@ -29,7 +29,7 @@ struct worker {
 // template_text empty: the model has none. end, borrowed: when it is set, the server ends after
 // grace seconds. Errors: those of the template, ERR_MEMORY. w must not move until it is released.
 bool worker_init(struct worker *w, struct desk *d, const struct ask_defaults *defaults,
-                 const struct model *m, struct engine *e, size_t n_parallel,
+                 const struct model *m, struct engine *e, size_t n_parallel, struct shapes *shapes,
                  const struct buf *template_text, enum think think, const struct cancel *end,
                  double grace, struct error *err);
 // Ends what is under way or has come; each client is told why. The desk is closed.

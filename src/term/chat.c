@@ -102,8 +102,8 @@ static bool choose_template(const struct program *p, const struct opened *m, str
     const struct options *o = p->opt;
     if (o->conversation == 0)
         return true;
-    if (!chat_template_find(m->model->gguf, o->chat_template, o->chat_template_file, p->cancel, out,
-                            err))
+    if (!chat_template_choose(m->model->gguf, o->chat_template, o->chat_template_file, p->cancel,
+                              out, err))
         return false;
     bool named = o->chat_template || o->chat_template_file;
     if (out->len > 0 || named)
@@ -132,14 +132,17 @@ static bool open_conversation(struct chat *c, const struct buf *template_text, s
 static bool begin_conversation(struct chat *c, const struct buf *template_text, struct error *err)
 {
     c->conv_open = true;
-    if (!open_conversation(c, template_text, err))
-        return false;
+    return open_conversation(c, template_text, err) &&
+           (!c->system.len ||
+            conversation_set_system(&c->conv, c->system.data, c->system.len, err));
+}
+
+static bool set_shape(struct chat *c, struct error *err)
+{
     struct grammar *g = c->grammar;
     c->grammar = NULL;
-    if (g && !shape_set(&c->shape, g, shape_name(c->p->opt), c->opened.model, c->p->opt->json_close,
-                        err))
-        return false;
-    return !c->system.len || conversation_set_system(&c->conv, c->system.data, c->system.len, err);
+    return !g || shape_set(&c->shape, g, shape_name(c->p->opt), c->opened.model,
+                           c->p->opt->json_close, err);
 }
 
 // What is to be resumed. A session opens with its own model unless the command line names one: that
@@ -429,6 +432,9 @@ static bool run(struct chat *c, const char *version, int *death, struct error *e
     if (!find_session(c, err) || !open_model_and_settings(c->p, &c->opened, err))
         return false;
     c->opened.n_seqs = lines_together(o);
+    // Before a context takes what memory there is: the vocabulary's tree needs some.
+    if (!set_shape(c, err))
+        return false;
     if (o->dry_run)
         return print_plan(c, err);
     if (chat && !take_terminal(p, err))

@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
+#include "engine/settings.h"
+
 static bool wrong(const char *key, const json_t *found, const char *expected, struct error *err)
 {
     char *text = json_dumps(found, JSON_COMPACT | JSON_ENCODE_ANY);
@@ -61,10 +64,9 @@ static bool read_messages(struct request *r, const json_t *v, struct error *err)
 
 static bool read_seed(struct request *r, const json_t *v, struct error *err)
 {
-    if (!json_is_integer(v) || json_integer_value(v) < 0)
-        return wrong("seed", v, "a whole number, 0 or more", err);
+    if (!json_read_u64(v, &r->seed))
+        return wrong("seed", v, JSON_U64_EXPECTED, err);
     r->has_seed = true;
-    r->seed = (uint64_t)json_integer_value(v);
     return true;
 }
 
@@ -81,8 +83,13 @@ static bool read_n_predict(struct request *r, const json_t *v, struct error *err
 
 static bool read_temp(struct request *r, const json_t *v, struct error *err)
 {
-    if (!json_is_number(v))
-        return wrong("temperature", v, "a number", err);
+    const struct sampler_number *s = &sampler_numbers[SAMPLER_TEMP];
+    char range[FORMAT_TEXT];
+    const char *expected = json_is_number(v)
+                               ? sampler_number_expects(s, json_number_value(v), range)
+                               : format_range(range, s->least, s->most);
+    if (expected)
+        return wrong("temperature", v, expected, err);
     r->has_temp = true;
     r->temp = (float)json_number_value(v);
     return true;

@@ -43,7 +43,7 @@ bool shape_set(struct shape *s, struct grammar *g, const char *name, const struc
 {
     struct shape now = {0};
     if (g) {
-        now.constraint = constraint_create(g, m->tokenizer, m->hp.n_vocab, close, err);
+        now.constraint = constraint_create(g, NULL, m->tokenizer, m->hp.n_vocab, close, err);
         if (!now.constraint)
             return false;
         now.name = strdup(name);

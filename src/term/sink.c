@@ -200,8 +200,8 @@ static json_t *result_object(const struct sink *s, const struct sink_result *r)
         t->decode_s * 1e3, "drafted_tokens", (json_int_t)t->n_drafted, "accepted_tokens",
         (json_int_t)t->n_accepted, "tokens_per_step",
         t->n_steps > 0 ? (double)t->n_generated / (double)t->n_steps : 1.0, "seed",
-        json_integer((json_int_t)r->seed), "model",
-        json_text(c->model->name, strlen(c->model->name)), "device", c->session.engine->device);
+        json_u64(r->seed), "model", json_text(c->model->name, strlen(c->model->name)), "device",
+        c->session.engine->device);
     if (s->line)
         json_object_set_new(j, "line", json_integer((json_int_t)s->line));
     if (s->thinking.len)

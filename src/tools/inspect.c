@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "base/json_text.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
 #include "tools/inspect_layers.h"
@@ -310,7 +311,7 @@ static void text_report(struct buf *out, const struct inspected *x, bool tensors
 
 // Bytes that are no UTF-8 or not printable are escaped as in messages, for JSON cannot carry all of
 // them. Steals nothing; NULL when out of memory.
-static json_t *json_text(struct gguf_str s)
+static json_t *json_shown(struct gguf_str s)
 {
     json_t *j = s.len <= MAX_JSON_STRING ? json_stringn(s.data, s.len) : NULL;
     if (j)
@@ -324,15 +325,10 @@ static json_t *json_text(struct gguf_str s)
     return j;
 }
 
-// JSON numbers hold neither infinity nor NaN, and jansson's integers are signed.
+// JSON numbers hold neither infinity nor NaN.
 static json_t *json_float(double v)
 {
     return isfinite(v) ? json_real(v) : json_string(isnan(v) ? "nan" : v > 0 ? "inf" : "-inf");
-}
-
-static json_t *json_unsigned(uint64_t v)
-{
-    return v <= INT64_MAX ? json_integer((json_int_t)v) : json_real((double)v);
 }
 
 static json_t *json_array_value(const struct gguf_array *a)
@@ -343,26 +339,26 @@ static json_t *json_array_value(const struct gguf_array *a)
         struct gguf_str s;
         json_t *j;
         if (a->type == GGUF_STRING)
-            j = gguf_array_next_str(a, &cursor, &s) ? json_text(s) : json_null();
+            j = gguf_array_next_str(a, &cursor, &s) ? json_shown(s) : json_null();
         else if (is_float(a->type))
             j = json_float(gguf_array_f64(a, i));
         else if (a->type == GGUF_BOOL)
             j = json_boolean(gguf_array_i64(a, i));
         else if (a->type == GGUF_UINT64)
-            j = json_unsigned((uint64_t)gguf_array_i64(a, i));
+            j = json_u64((uint64_t)gguf_array_i64(a, i));
         else
             j = json_integer(gguf_array_i64(a, i));
         json_array_append_new(first, j);
     }
     return json_pack("{s:s, s:o, s:o}", "array_of", gguf_value_type_name(a->type), "count",
-                     json_unsigned(a->count), "first", first);
+                     json_u64(a->count), "first", first);
 }
 
 static json_t *json_value(const struct gguf_kv *kv)
 {
     switch (kv->type) {
     case GGUF_STRING:
-        return json_text(kv->v.s);
+        return json_shown(kv->v.s);
     case GGUF_ARRAY:
         return json_array_value(&kv->v.a);
     case GGUF_BOOL:
@@ -376,7 +372,7 @@ static json_t *json_value(const struct gguf_kv *kv)
     case GGUF_INT64:
         return json_integer(kv->v.i);
     default:
-        return json_unsigned(kv->v.u);
+        return json_u64(kv->v.u);
     }
 }
 
@@ -399,20 +395,20 @@ static json_t *json_tensors(const struct gguf *g)
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
         json_t *shape = json_array();
         for (uint32_t d = 0; d < t->n_dims; d++)
-            json_array_append_new(shape, json_unsigned(t->ne[d]));
+            json_array_append_new(shape, json_u64(t->ne[d]));
         json_array_append_new(list, json_pack("{s:o, s:s, s:i, s:o, s:o, s:o, s:i}", "name",
-                                              json_text(t->name), "type", type_name(t->type),
+                                              json_shown(t->name), "type", type_name(t->type),
                                               "type_number", (int)t->type, "shape", shape, "bytes",
-                                              json_unsigned(t->n_bytes), "offset",
-                                              json_unsigned(t->offset), "file", (int)t->file));
+                                              json_u64(t->n_bytes), "offset", json_u64(t->offset),
+                                              "file", (int)t->file));
     }
     return list;
 }
 
 static json_t *json_total(const struct total *t)
 {
-    return json_pack("{s:o, s:o, s:o}", "tensors", json_unsigned(t->n_tensors), "parameters",
-                     json_unsigned(t->n_params), "bytes", json_unsigned(t->n_bytes));
+    return json_pack("{s:o, s:o, s:o}", "tensors", json_u64(t->n_tensors), "parameters",
+                     json_u64(t->n_params), "bytes", json_u64(t->n_bytes));
 }
 
 static json_t *json_totals(const struct gguf *g)
@@ -437,7 +433,7 @@ static json_t *json_tokenizer(const struct inspected *x)
     if (!t) {
         const char *why = x->why_no_tokenizer.text;
         return json_pack("{s:b, s:o}", "supported", 0, "reason",
-                         json_text((struct gguf_str){why, strlen(why)}));
+                         json_shown((struct gguf_str){why, strlen(why)}));
     }
     return json_pack("{s:b, s:s, s:s, s:i, s:o, s:o, s:b, s:b}", "supported", 1, "model",
                      tokenizer_model(t), "pre", tokenizer_pre(t), "tokens",
@@ -451,7 +447,7 @@ static json_t *json_verdict(const struct inspected *x)
     const struct model *m = x->model;
     if (!m)
         return json_pack("{s:b, s:o}", "supported", 0, "reason",
-                         json_text((struct gguf_str){x->why.text, strlen(x->why.text)}));
+                         json_shown((struct gguf_str){x->why.text, strlen(x->why.text)}));
     const struct hparams *hp = &m->hp;
     const struct layer *l = &m->layers[0]; // of others see layer_kinds
     const struct rope *rope = &m->ropes[0];
@@ -477,7 +473,7 @@ static json_t *json_verdict(const struct inspected *x)
         {"bytes_per_token", model_bytes_per_token(m)},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        json_object_set_new(o, numbers[i].name, json_unsigned(numbers[i].v));
+        json_object_set_new(o, numbers[i].name, json_u64(numbers[i].v));
     json_object_set_new(o, "layer_kinds", inspect_layers_json(m));
     json_object_set_new(o, "rope_theta", json_float(rope->theta));
     json_object_set_new(o, "rope_scaling", json_string(rope_scaling_name(rope->scaling)));
@@ -494,11 +490,10 @@ static bool json_report(struct buf *out, const struct inspected *x, struct error
     json_t *files = json_array();
     for (size_t i = 0; i < gguf_n_files(g); i++) {
         const char *path = gguf_file_path(g, i);
-        json_array_append_new(files,
-                              json_pack("{s:o, s:o, s:o}", "path",
-                                        json_text((struct gguf_str){path, strlen(path)}), "bytes",
-                                        json_unsigned(gguf_file_bytes(g, i)), "data_offset",
-                                        json_unsigned(gguf_data_offset(g, i))));
+        json_array_append_new(files, json_pack("{s:o, s:o, s:o}", "path",
+                                               json_shown((struct gguf_str){path, strlen(path)}),
+                                               "bytes", json_u64(gguf_file_bytes(g, i)),
+                                               "data_offset", json_u64(gguf_data_offset(g, i))));
     }
     json_t *root = json_pack("{s:o, s:i, s:i, s:o, s:o, s:o, s:o, s:o}", "files", files, "version",
                              (int)gguf_version(g), "alignment", (int)gguf_alignment(g), "metadata",

@@ -76,7 +76,9 @@ bool tool_perplexity(const struct model *m, struct engine *e, const char *text, 
     struct seq *s = seq_open(e, 0, err);
     bool ok = s && (logits || error_oom(err, "the logits", n_vocab * sizeof *logits));
     ok = ok && tokenizer_encode(m->tokenizer, text, n, &opt, &ids, err);
-    if (ok && (n_window < 4 || ids.len < 2 * (size_t)n_window))
+    if (ok && n_window < 4)
+        ok = error_set(err, ERR_USAGE, "a window of %u tokens: expected at least 4 (-c)", n_window);
+    if (ok && ids.len < 2 * (size_t)n_window)
         ok = error_set(err, ERR_USAGE,
                        "the text has %zu tokens: expected at least two windows of %u; give a "
                        "longer text or a smaller -c",

@@ -145,9 +145,11 @@ def test_text_report_says_what_hokku_would_do(tmp_path):
 
 # --- files that can be read but not run: shown, with the reason ---
 
-def foreign(path, arch, type_name=None):
+def foreign(path, arch, type_name=None, u64=()):
     writer = gguf.GGUFWriter(path, arch)
     writer.add_block_count(1)
+    for i, n in enumerate(u64):
+        writer.add_uint64(f"of.{i}", n)
     if type_name:
         qtype = gguf.GGMLQuantizationType[type_name]
         size = gguf.GGML_QUANT_SIZES[qtype][1]
@@ -158,6 +160,13 @@ def foreign(path, arch, type_name=None):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def test_numbers_of_64_bits_are_whole(tmp_path):
+    numbers = [2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1]
+    foreign(tmp_path / "m.gguf", "llama", u64=numbers)
+    metadata = inspected(tmp_path / "m.gguf")["metadata"]
+    assert [metadata[f"of.{i}"] for i in range(4)] == [n if n < 2**63 else str(n) for n in numbers]
 
 
 def test_unsupported_architecture_is_named_with_those_that_work(tmp_path):

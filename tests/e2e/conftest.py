@@ -35,6 +35,33 @@ HOKKU = str(BUILD / "src/hokku")
 sys.path.insert(0, str(ROOT / "tests/vectors"))
 from where import OWN, folders  # noqa: E402, F401
 
+
+
+@contextlib.contextmanager
+def control_group(limit):
+    """A control group with so much memory; it goes when its processes have gone. Skips where none may be made."""
+    old = [line.split(":")[2].strip() for line in open("/proc/self/cgroup") if ":memory:" in line]
+    new = [line.split("::")[1].strip() for line in open("/proc/self/cgroup") if line.startswith("0::")]
+    group = pathlib.Path(f"/sys/fs/cgroup/memory{old[0]}" if old else f"/sys/fs/cgroup{new[0]}") / f"hokku-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if old else "memory.max")).write_text(limit)
+    except OSError as e:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"a control group is not allowed here: {e}")
+    try:
+        yield group
+    finally:
+        wait_until(lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
+
+
+def inside_of(group):
+    """The words before a program's that put it into the group."""
+    return ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "-"]
+
+
 MODELS = OWN / "models"
 # How the model `stories` goes on from a beginning: another program's word (tests/vectors/make_vectors.py).
 STORY = json.loads((MODELS / "stories.json").read_text())

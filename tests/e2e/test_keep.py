@@ -16,7 +16,7 @@ import termios
 import time
 
 import pytest
-from conftest import HOKKU, ROOT, wait_until
+from conftest import HOKKU, ROOT, control_group, inside_of, wait_until
 from server import ENDLESS
 from terminal import Terminal
 from test_lines import MIXED, without_times
@@ -573,22 +573,13 @@ def test_other_surroundings_have_a_keeper_of_their_own(keep):
 def test_another_control_group_has_a_keeper_of_its_own(keep):
     """What it may take of memory is for all in it together."""
     first = keep.kept(*SAMPLED, "hi")[1]
-    old = [line.split(":")[2].strip() for line in open("/proc/self/cgroup") if ":memory:" in line]
-    new = [line.split("::")[1].strip() for line in open("/proc/self/cgroup") if line.startswith("0::")]
-    group = pathlib.Path(f"/sys/fs/cgroup/memory{old[0]}" if old else f"/sys/fs/cgroup{new[0]}") / f"hokku-{os.getpid()}"
-    try:
-        group.mkdir()
-        (group / ("memory.limit_in_bytes" if old else "memory.max")).write_text("2G")
-    except OSError as e:
-        pytest.skip(f"a control group is not allowed here: {e}")
-    try:
-        inside = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "-", HOKKU]
-        pid = keep.kept(*SAMPLED, "hi", command=inside)[1]
-        assert pid != first and keep.kept(*SAMPLED, "hi", command=inside)[1] == pid and keep.kept(*SAMPLED, "hi")[1] == first
-    finally:
-        keep.run("serve", "--stop")
-        wait_until(lambda: not (group / "cgroup.procs").read_text())
-        group.rmdir()
+    with control_group("2G") as group:
+        try:
+            inside = [*inside_of(group), HOKKU]
+            pid = keep.kept(*SAMPLED, "hi", command=inside)[1]
+            assert pid != first and keep.kept(*SAMPLED, "hi", command=inside)[1] == pid and keep.kept(*SAMPLED, "hi")[1] == first
+        finally:
+            keep.run("serve", "--stop")
 
 
 def test_another_program_has_a_keeper_of_its_own(keep, tmp_path):

@@ -2,6 +2,7 @@
 import fcntl
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -160,6 +161,28 @@ def test_what_a_request_sets_is_what_the_options_set(hokku):
     for j, args in zip(got, ([], ["-s", 5], ["--temp", 0], ["-n", 4], ["-s", 8, "--temp", 2, "-n", 9])):
         assert without_times(j) == without_times(json.loads(hokku(*SAMPLED, *args, "--json", prompt).stdout)), args
     assert len({tuple(j["tokens"]) for j in got}) == 5 and [j["seed"] for j in got] == [7, 5, 7, 7, 8]
+
+
+@pytest.mark.parametrize("seed", [2**53 - 1, 2**63 - 1, 2**63, 2**64 - 1])
+def test_the_seed_that_an_answer_says_gives_it_again(hokku, seed):
+    args = [*SAMPLED, "-n", 8, "--json"]
+    first = json.loads(hokku(*args, "-s", seed, "Write a haiku").stdout)
+    assert first["seed"] == (seed if seed < 2**63 else str(seed))
+    again, = objects(hokku(*args, "-s", 1, "--lines", input=request("Write a haiku", seed=first["seed"])))
+    assert again["seed"] == first["seed"] and again["tokens"] == first["tokens"]
+
+
+@pytest.mark.parametrize("seed", ['"18446744073709551616"', '"-1"', '" 1"', '""', '"1\\u0000"', "1.0", "null", "-1"])
+def test_what_is_no_seed_is_said(hokku, seed):
+    r = hokku(*SAMPLED, "--lines", input='{"prompt": "hi", "seed": %s}' % seed)
+    assert r.returncode == 1 and b'"seed": found ' in r.stderr and b"expected a whole number, 0 or more (from 2^63 on in quotes)" in r.stderr, r
+
+
+@pytest.mark.parametrize("temp,expected", [("-1", "a number from 0 to 1000000"), ("1e300", "a number from 0 to 1000000"), ("1000001", "a number from 0 to 1000000"),
+                                           ('"1"', "a number from 0 to 1000000"), ("1e-40", "0, or 1e-30 at least"), ("1e-60", "0, or 1e-30 at least")])
+def test_a_temperature_that_no_option_takes_no_line_takes(hokku, temp, expected):
+    r = hokku(*SAMPLED, "--lines", input='{"prompt": "hi", "temperature": %s}' % temp)
+    assert r.returncode == 1 and re.search(rb'"temperature": found \S+, expected ' + expected.encode() + rb"\n", r.stderr), r
 
 
 def test_messages_are_what_the_template_makes_of_them(hokku, tmp_path):

@@ -127,9 +127,9 @@ def test_perplexity_wants_two_windows_of_four(hokku, made, tmp_path):
     whole = n // 2
     r = hokku("perplexity", "-m", path, "-f", file, "-c", whole, "--json", "--device", "cpu")
     assert r.returncode == 0 and json.loads(r.stdout)["windows"] == 2, r.stderr
-    for window in (whole + 1, 3):
+    for window, why in ((whole + 1, f"{n} tokens: expected at least two windows of {whole + 1}"), (3, "a window of 3 tokens: expected at least 4 (-c)")):
         r = hokku("perplexity", "-m", path, "-f", file, "-c", window, "--device", "cpu")
-        assert (r.returncode, r.stdout) == (2, b"") and f"{n} tokens: expected at least two windows of {window}".encode() in r.stderr
+        assert (r.returncode, r.stdout) == (2, b"") and why.encode() in r.stderr
 
 
 @pytest.mark.parametrize("letter", "abcdefgh")

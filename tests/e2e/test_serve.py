@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import resource
 import select
 import signal
 import socket
@@ -13,8 +14,11 @@ import threading
 import time
 
 import pytest
-from conftest import HOKKU
+from conftest import HOKKU, ROOT
 from server import BUILTIN, ENDLESS, events, serving, streamed
+
+sys.path.insert(0, str(ROOT / "tests"))
+import make_gguf  # noqa: E402
 
 HAIKU = "Write a haiku about the sea"
 LONG = {"messages": [{"role": "user", "content": HAIKU}], "max_tokens": 50000, "seed": 1, "temperature": 1.2}
@@ -55,6 +59,7 @@ def alone(hokku, prompt, *args):
 SETTINGS = [
     ({"seed": 7, "max_tokens": 30}, ["-s", 7, "-n", 30]),
     ({"seed": 3, "temperature": 1.3, "top_p": 0.9, "top_k": 0, "min_p": 0.01}, ["-s", 3, "--temp", 1.3, "--top-p", 0.9, "--top-k", 0, "--min-p", 0.01]),
+    ({"seed": str(2**64 - 1), "max_tokens": 9}, ["-s", 2**64 - 1, "-n", 9]),
     ({"temperature": 0, "max_completion_tokens": 12}, ["--temp", 0, "-n", 12]),
     ({"seed": 9, "stop": ["\n", "sea"]}, ["-s", 9, "-r", "\n", "-r", "sea"]),
 ]
@@ -707,3 +712,19 @@ def test_requests_that_come_one_after_the_other_on_a_connection_are_answered_in_
             pass
         c.close()
     assert served.ask("/health")[0] == 200
+
+
+def test_a_server_finds_room_beside_the_largest_context(home, tmp_path):
+    kvs, tensors = make_gguf.model(layers=2, embd=64, heads=2, ff=64, ctx=1 << 20, vocab=151936)
+    make_gguf.write(tmp_path / "long.gguf", kvs, tensors)
+    limit = resource.RLIMIT_AS, (300 << 20, 300 << 20)
+    with serving(home, "--device", "cpu", model=["-m", tmp_path / "long.gguf", "-t", 2], preexec_fn=lambda: resource.setrlimit(*limit)) as s:
+        assert 1 << 14 < s.ask("/v1/models")[2]["data"][0]["context_length"] < 1 << 20
+        assert s.chat("hi", max_tokens=3)["usage"]["completion_tokens"] > 0
+        schema = {"type": "json_schema", "json_schema": {"name": "yes", "schema": {"type": "boolean"}}}
+        assert s.chat("hi", response_format=schema)["choices"][0]["message"]["content"] in ("true", "false")
+
+
+def test_a_server_that_the_limits_keep_from_starting_says_so(hokku):
+    r = hokku("serve", "--listen", "127.0.0.1:0", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8)))
+    assert r.returncode == 1 and b"cannot be started: its 4 threads, each with its event queue" in r.stderr and b"(ulimit -n, -u, -v)" in r.stderr, r

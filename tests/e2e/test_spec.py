@@ -1,5 +1,7 @@
 """--spec: where guesses of the next tokens come from. What is written does not depend on it."""
 import json
+import re
+import resource
 import sys
 
 import pytest
@@ -146,19 +148,46 @@ def test_a_plan_beside_a_draft_model_takes_the_context_that_it_leaves(hokku, tmp
     whole = json.loads(hokku("--dry-run", "--json").stdout)
     need = sum(whole[k] for k in took)
 
-    def plan(n_bytes, *args):
+    def run(n_bytes, *args):
         memory.write_text(f"MemAvailable: {n_bytes // 1024} kB\n")
-        return hokku("--dry-run", *args, env={"LD_PRELOAD": shim, "TEST_MEMINFO": str(memory)})
+        return hokku(*args, env={"LD_PRELOAD": shim, "TEST_MEMINFO": str(memory)})
+
+    def plan(n_bytes, *args):
+        return run(n_bytes, "--dry-run", *args)
 
     room = 2 * need - whole["kv"] // 2
     r = json.loads(plan(room, "--json", "-md", COARSE, "-c", 0).stdout)
-    assert r["fits"] and 256 <= r["n_ctx"] == r["n_ctx_max"] < whole["n_ctx"] == r["draft"]["n_ctx"], r
+    assert r["fits"] and r["n_ctx"] == r["n_ctx_max"] == r["draft"]["n_ctx"] == whole["n_ctx"] * 3 // 4, r
     assert sum(r[k] + r["draft"][k] for k in took) <= r["available"] == room // 1024 * 1024
+    assert contexts(run(room, "-md", COARSE, "-v", "-n", 1, "hi")) == [r["n_ctx"]] * 2
+    for args in (("-c", whole["n_ctx"]), ("--dry-run", "-c", whole["n_ctx"])):
+        more = run(room, "-md", COARSE, *args, "hi")
+        assert more.returncode == 4 and b"does not fit beside the draft model: try a smaller -c, or no --model-draft" in more.stderr, more
     larger = plan(room, "-md", COARSE, "-c", whole["n_ctx"])
     assert larger.returncode == 4 and b"does not fit beside the draft model" in larger.stderr
     assert plan(2 * need + 1024, "-md", COARSE).returncode == 0
     none = plan(need // 2)
     assert none.returncode == 4 and b"whatever the context" in none.stderr and b"-c 0" not in none.stderr, none
+
+
+def contexts(r):
+    """Those that -v says, of the draft model first."""
+    assert r.returncode == 0, r
+    return [int(n) for n in re.findall(rb"context (\d+)", r.stderr)]
+
+
+@pytest.mark.parametrize("limit", [resource.RLIMIT_AS, resource.RLIMIT_DATA])
+def test_under_a_limit_both_models_have_the_context_that_was_planned(hokku, tmp_path, limit):
+    path = tmp_path / "long.gguf"
+    kvs, tensors = make_gguf.model(layers=2, embd=256, heads=4, ff=256, ctx=1 << 20)
+    make_gguf.write(path, kvs, tensors)
+
+    def limited(*more):
+        return hokku("-m", path, "-md", path, "-t", 2, "--device", "cpu", *more, preexec_fn=lambda: resource.setrlimit(limit, (400 << 20, 400 << 20)))
+
+    plan = json.loads(limited("--dry-run", "--json").stdout)
+    assert plan["fits"] and 1 << 14 < plan["n_ctx"] == plan["draft"]["n_ctx"] < 1 << 19
+    assert contexts(limited("-v", "-n", 2, "hi")) == [plan["n_ctx"]] * 2
 
 
 def test_where_no_draft_model_is_used_none_is_taken(hokku, home):

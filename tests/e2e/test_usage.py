@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import HOKKU, ROOT, model
+from conftest import HOKKU, ROOT, control_group, inside_of, model, wait_until
 
 sys.path.insert(0, str(ROOT / "tests"))
 import make_gguf  # noqa: E402
@@ -95,10 +95,43 @@ def test_without_a_template_special_names_are_control_tokens(hokku):
     assert r.returncode == 2 and b"begun without it" in r.stderr
 
 
-@pytest.mark.parametrize("option", ["-m", "-md"])
-def test_an_empty_name_of_a_model_is_said_to_be_empty(hokku, option):
+@pytest.mark.parametrize("option,label", [("-m", b"-m"), ("-md", b"--model-draft")])
+@pytest.mark.parametrize("name,found", [("", b"an empty name, expected a GGUF file"), ("http://127.0.0.1/x", b"an http:// address, expected https://")])
+def test_a_name_that_is_no_models_is_said_with_its_option_once(hokku, option, label, name, found):
+    r = hokku(option, name, "hi")
+    assert r.returncode == 3 and r.stderr.startswith(b"hokku: " + label + b": found " + found) and not r.stdout, r
+
+
+@pytest.mark.parametrize("option", ["-f", "-sysf", "--chat-template-file", "--grammar-file"])
+def test_an_empty_name_of_a_file_is_said_with_its_option(hokku, option):
     r = hokku(option, "", "hi")
-    assert r.returncode == 3 and f"{option}: found an empty name, expected a GGUF file".encode() in r.stderr and not r.stdout, r
+    assert r.returncode == 2 and re.match(rb'hokku: --[a-z-]+: found "", expected a file\'s name\n$', r.stderr) and not r.stdout, r
+    for args in (["-j", "@"], ["tokenize", ""]):
+        r = hokku(*args)
+        assert r.returncode in (1, 2) and b"found an empty name, expected a file's" in r.stderr, r
+
+
+def test_a_stop_text_is_not_empty(hokku):
+    r = hokku("-r", "", "hi")
+    assert r.returncode == 2 and b'--reverse-prompt: found "", expected a text' in r.stderr, r
+
+
+@pytest.mark.parametrize("text", ["", " \n\t\r\n"])
+def test_a_template_of_blanks_is_refused(hokku, tmp_path, text):
+    """A prompt that it makes has no message: an answer to it would be one to nothing."""
+    path = tmp_path / "t.jinja"
+    path.write_text(text)
+    for tool in ([], ["serve", "--listen", "127.0.0.1:0"]):
+        r = hokku(*tool, "--chat-template-file", path, *([] if tool else ["hi"]))
+        assert r.returncode == 2 and f"--chat-template-file {path}: found nothing in it, expected a Jinja template".encode() in r.stderr and not r.stdout, r
+
+
+def test_a_template_beside_plain_completion_is_refused(hokku, stories, tmp_path):
+    (tmp_path / "t").write_text("{{ messages[0].content }}")
+    for args in (["--chat-template", "chatml"], ["--chat-template-file", tmp_path / "t"]):
+        r = hokku("-m", stories, "-no-cnv", *args, "hi")
+        assert r.returncode == 2 and f"-no-cnv and {args[0]} cannot be combined".encode() in r.stderr, r
+    assert hokku("-m", stories, "-no-cnv", "-n", 1, "hi", env={"HOKKU_CHAT_TEMPLATE": "chatml"}).returncode == 0
 
 
 def test_the_plan_is_json_where_json_is_asked_for(hokku, stories):
@@ -128,6 +161,46 @@ def test_without_a_size_the_context_is_what_a_limit_of_the_process_leaves(hokku,
     assert r.returncode == 0 and 1 << 15 < int(re.search(rb"context (\d+)", r.stderr)[1]) < 1 << 20, r
     r = limited("-c", 1 << 20, "hi")
     assert r.returncode == 4 and b"would fit" in r.stderr, r
+
+
+def test_the_largest_context_leaves_room_for_as_many_lines_as_are_answered_together(hokku, tmp_path):
+    kvs, tensors = make_gguf.model(layers=2, embd=256, heads=4, ff=256, ctx=1 << 20)
+    make_gguf.write(tmp_path / "long.gguf", kvs, tensors)
+    r = hokku("-m", tmp_path / "long.gguf", "-t", 2, "--device", "cpu", "--lines", "-n", 2, input="".join(f"line {i}\n" for i in range(100)),
+              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (300 << 20, 300 << 20)))
+    assert r.returncode == 0 and not r.stderr, r
+
+
+def test_the_largest_context_leaves_room_for_a_grammar(hokku, tmp_path):
+    kvs, tensors = make_gguf.model(layers=2, embd=64, heads=2, ff=64, ctx=1 << 20, vocab=151936)
+    make_gguf.write(tmp_path / "words.gguf", kvs, tensors)
+    args = ["-m", tmp_path / "words.gguf", "-t", 2, "--device", "cpu", "-j", '{"type": "boolean"}', "hi"]
+
+    def limited(*more):
+        return hokku(*args, *more, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (200 << 20, 200 << 20)))
+
+    plan, r = json.loads(limited("--dry-run", "--json").stdout), limited("-v")
+    assert r.returncode == 0 and r.stdout in (b"true", b"false") and f"context {plan['n_ctx']} ".encode() in r.stderr, r
+    assert 1 << 14 < plan["n_ctx"] < 1 << 20, plan
+
+
+def test_a_control_groups_limit_is_for_the_groups_in_it(home, tmp_path):
+    kvs, tensors = make_gguf.model(layers=2, embd=256, heads=4, ff=256, ctx=1 << 20)
+    make_gguf.write(tmp_path / "long.gguf", kvs, tensors)
+    with control_group("400M") as group:
+        inner = group / "inner"
+        inner.mkdir()
+        try:
+            def limited(*more):
+                return subprocess.run([*inside_of(inner), HOKKU, "-m", tmp_path / "long.gguf", "-t", "2", "--device", "cpu", *more],
+                                      env=home, stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+            plan = json.loads(limited("--dry-run", "--json").stdout)
+            assert plan["fits"] and 1 << 15 < plan["n_ctx"] < 1 << 20 and plan["available"] < 400 << 20
+            r = limited("-v", "-n", "2", "hi")
+            assert r.returncode == 0 and 1 << 15 < int(re.search(rb"context (\d+)", r.stderr)[1]) < 1 << 20, r
+        finally:
+            wait_until(lambda: not (inner / "cgroup.procs").read_text())
+            inner.rmdir()
 
 
 @pytest.mark.parametrize("args", [["-p", "a", "-p", "b"], ["-f", "a", "--file", "b"], ["--file=a", "-f=b"]])

@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "engine/constrain.h"
+#include "serve/shapes.h"
 
 enum { N_SEEDS = 30, MAX_WORDS = 256 };
 
@@ -39,7 +40,7 @@ static struct constraint *open_constraint(const char *schema, bool close)
     struct error err = {0};
     struct grammar *g = grammar_from_schema(schema, strlen(schema), 0, NULL, &err);
     struct constraint *c =
-        g ? constraint_create(g, tok, tokenizer_n_vocab(tok), close, &err) : NULL;
+        g ? constraint_create(g, NULL, tok, tokenizer_n_vocab(tok), close, &err) : NULL;
     if (!c)
         fail_msg("%s: %s", schema, err.text);
     return c;
@@ -224,6 +225,28 @@ static void thinking_is_free_and_what_follows_its_mark_obeys(void **state)
         }
 }
 
+// It is milliseconds and megabytes with a large vocabulary.
+static void schemas_of_a_server_share_what_is_made_of_the_vocabulary(void **state)
+{
+    (void)state;
+    struct error err = {0};
+    struct shapes s;
+    assert_true(shapes_init(&s, tok, tokenizer_n_vocab(tok), &err));
+    assert_null(shapes_take(&s, "{\"type\": 1}", NULL, &err));
+    struct constraint *a = shapes_take(&s, "{\"type\": \"null\"}", NULL, &err);
+    struct constraint *b = shapes_take(&s, "{\"type\": \"boolean\"}", NULL, &err);
+    struct constraint *again = shapes_take(&s, "{\"type\": \"null\"}", NULL, &err);
+    assert_true(a && b && again && a->matcher == again->matcher && a->matcher != b->matcher);
+    assert_ptr_equal(a->vocab, b->vocab);
+    uint32_t allow[MAX_WORDS];
+    constraint_begin(b, NULL, NULL, false);
+    assert_true(constraint_mask(b, 100, allow, &err));
+    shapes_give(&s, a);
+    shapes_give(&s, b);
+    shapes_give(&s, again);
+    shapes_release(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +256,7 @@ int main(void)
         cmocka_unit_test(preparing_ends_when_it_is_asked_to),
         cmocka_unit_test(a_long_enum_takes_no_square_of_its_length),
         cmocka_unit_test(preparing_that_would_never_end_is_refused),
+        cmocka_unit_test(schemas_of_a_server_share_what_is_made_of_the_vocabulary),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("constrain", tests, open_tokenizer, close_tokenizer);

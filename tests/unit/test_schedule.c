@@ -56,8 +56,8 @@ static void setup_with(struct fixture *f, uint32_t n_ctx, uint32_t n_batch, int3
     static const char gbnf[] = "root ::= (\"ab\" | [^a-m] [a-c]*){1,40} \"!\"";
     f->g = grammar_from_gbnf(gbnf, strlen(gbnf), NULL, &f->err);
     assert_non_null(f->g);
-    f->constraint =
-        constraint_create(f->g, f->m->tokenizer, f->m->hp.n_vocab, false, &f->err); // takes it
+    f->constraint = constraint_create(f->g, NULL, f->m->tokenizer, f->m->hp.n_vocab, false,
+                                      &f->err); // takes it
     assert_non_null(f->constraint);
 }
 

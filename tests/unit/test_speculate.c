@@ -270,7 +270,8 @@ static void answers(const struct ending *how, enum spec spec, const struct model
                              ? grammar_from_schema(how->schema, strlen(how->schema), 0, NULL, &err)
                              : NULL;
     struct constraint *held =
-        g0 ? constraint_create(g0, model->tokenizer, model->hp.n_vocab, how->close, &err) : NULL;
+        g0 ? constraint_create(g0, NULL, model->tokenizer, model->hp.n_vocab, how->close, &err)
+           : NULL;
     *stats = (struct session_stats){0};
     assert_non_null(e);
     assert_true(held || !(how->gbnf || how->schema));
