@@ -24,8 +24,9 @@ bool draft_plan(const struct program *p, const struct opened *m, const struct de
 // device.
 bool draft_open(const struct program *p, struct opened *m, const struct device_choice *d,
                 const struct engine_params *params, struct error *err);
-// The same of the prediction layer. Where --spec does not name it, it may fail: then m has none,
-// and -v says why. Errors: those of model_predictor and of the device.
+// Opens the prediction layer, when the engine of m is open, with its context. Where --spec does not
+// name it, it may fail: then m has none, and -v says why. Errors: those of model_predictor and of
+// the device.
 bool predictor_open(const struct program *p, struct opened *m, const struct device_choice *d,
                     const struct engine_params *params, struct error *err);
 // The engine of m is open: closes what cannot guess for it, and says so. Errors: ERR_MODEL: --spec

@@ -376,6 +376,7 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
         goto fail;
     }
     e->core.max_drafts = ENGINE_MAX_DRAFTS;
+    e->core.gives_hidden = true;
     snprintf(e->base.device, sizeof e->base.device, "CPU (%s, %d thread%s)", e->kernels->name,
              n_threads, n_threads == 1 ? "" : "s");
     static const char *const kv_names[] = {

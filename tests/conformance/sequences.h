@@ -12,13 +12,13 @@ enum { N_PROBS = ENGINE_MAX_PROBS };
 
 static struct model *model;
 static bool on_cuda;
-static bool exact;    // see engine_params
-static int n_threads; // of the CPU engine; 0: all
+static bool exact;                  // see engine_params
+static int n_threads;               // of the CPU engine; 0: all
+static const struct engine *shares; // see engine_params
 
-// The file of a family's model; false where there is no device for the test, which has been said.
-static inline bool find_family(const char *family, char path[static 1024])
+// False where there is no device for the test, which has been said.
+static inline bool find_device(void)
 {
-    snprintf(path, 1024, "%s/families/%s-f16.gguf", vectors_dir(0), family);
 #ifdef HOKKU_CUDA
     char why[256] = "";
     if (on_cuda && cuda_device_count(why, sizeof why) <= 0) {
@@ -27,6 +27,13 @@ static inline bool find_family(const char *family, char path[static 1024])
     }
 #endif
     return true;
+}
+
+// The file of a family's model; false as find_device.
+static inline bool find_family(const char *family, char path[static 1024])
+{
+    snprintf(path, 1024, "%s/families/%s-f16.gguf", vectors_dir(0), family);
+    return find_device();
 }
 
 static uint32_t below(uint32_t n)
@@ -48,7 +55,8 @@ static struct engine *open_for(uint32_t n_seqs, uint32_t n_ctx, uint32_t n_batch
                                     .n_batch = n_batch,
                                     .n_seqs = n_seqs,
                                     .exact = exact,
-                                    .n_threads = n_threads};
+                                    .n_threads = n_threads,
+                                    .shares = shares};
     struct error err = {0};
 #ifdef HOKKU_CUDA
     struct engine *e =

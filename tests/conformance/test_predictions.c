@@ -1,6 +1,7 @@
 // Prediction layers (model_predictor): what they answer is what the NumPy pass of their formula
 // does (tests/vectors/predictions.py), in any chunks; hidden states are those of the tokens at
-// hand, whatever a sequence has gone through. `test_predictions NAME`.
+// hand, whatever a sequence has gone through. `test_predictions NAME` on the CPU,
+// `test_predictions NAME cuda`: exact engines.
 #include "sequences.h"
 
 #include <math.h>
@@ -17,13 +18,16 @@ static const int32_t *ids; // (n_ids)
 static size_t n_ids;
 static const float *rows; // (n_ids - 1, n_vocab)
 
-static struct engine *open_predictor(uint32_t n_batch)
+// Beside e, which is to be freed later.
+static struct engine *open_predictor(const struct engine *e, uint32_t n_batch)
 {
     struct model *main_model = model;
     model = predictor;
-    struct engine *e = open_for(1, N_CTX, n_batch);
+    shares = e;
+    struct engine *d = open_for(1, N_CTX, n_batch);
+    shares = NULL;
     model = main_model;
-    return e;
+    return d;
 }
 
 static void submit(const struct work *w)
@@ -53,7 +57,8 @@ static void assert_predicts(struct seq *s, size_t i, size_t at)
         fail_msg("%s", err.text);
     for (size_t k = 0; k < n_vocab; k++)
         worst = fmax(worst, fabs((double)got[k] - (double)want[k]));
-    if (!(worst < 2e-3))
+    // A GPU multiplies in float16 (as in test_models.c).
+    if (!(worst < (on_cuda ? 3e-2 : 2e-3)))
         fail_msg("logits behind token %zu differ by %g", at, worst);
     free(got);
 }
@@ -78,7 +83,7 @@ static void predictions_are_those_of_the_formula(void **state)
     (void)state;
     static const uint32_t batches[] = {64, 7, 1};
     for (size_t b = 0; b < 3; b++) {
-        struct engine *e = open_for(1, N_CTX, batches[b]), *d = open_predictor(64);
+        struct engine *e = open_for(1, N_CTX, batches[b]), *d = open_predictor(e, 64);
         struct seq *s = open_seq(e), *p = open_seq(d);
         const size_t n = n_ids - N_ALONE;
         // A ring that wraps: the layer reads in between.
@@ -129,9 +134,13 @@ static void hidden_states_follow_a_sequence(void **state)
     assert_true(seq_hidden_begin(s) <= seq_n_past(s));
     submit(&(struct work){.seq = s, .ids = ids, .n = 3});
     const struct work both[] = {{.seq = other, .ids = ids + 3, .n = 5},
-                                {.seq = s, .ids = ids + 7, .n = 15}};
+                                {.seq = s, .ids = ids + 7, .n = 14, .n_pick = 1}},
+                      // What was sampled, behind a prompt's rows: a device has an order of its own.
+        last[] = {{.seq = other, .ids = ids, .n = 6}, {.seq = s, .n = 1}};
     struct error err = {0};
-    if (!engine_submit(e, both, 2, NULL, NULL, &err))
+    uint64_t ticket;
+    if (!engine_submit(e, both, 2, NULL, &ticket, &err) || !engine_wait(e, ticket, NULL, d, &err) ||
+        !engine_submit(e, last, 2, NULL, NULL, &err))
         fail_msg("%s", err.text);
     assert_int_equal(seq_len(s), 40);
     assert_int_equal(seq_hidden_begin(s), 8); // a ring of 32
@@ -156,7 +165,7 @@ static void hidden_states_follow_a_sequence(void **state)
 static void work_for_a_prediction_layer_has_hidden_states(void **state)
 {
     (void)state;
-    struct engine *e = open_for(1, N_CTX, 64), *d = open_predictor(64);
+    struct engine *e = open_for(1, N_CTX, 64), *d = open_predictor(e, 64);
     struct seq *s = open_seq(e), *p = open_seq(d);
     const float *h = calloc(2, model->hp.n_embd * sizeof *h);
     struct error err = {0};
@@ -180,6 +189,16 @@ static void work_for_a_prediction_layer_has_hidden_states(void **state)
     engine_free(e);
 }
 
+static bool plan(const struct model *m, const struct engine_params *p, struct engine_plan *out,
+                 struct error *err)
+{
+#ifdef HOKKU_CUDA
+    if (on_cuda)
+        return cuda_engine_plan(m, p, out, err);
+#endif
+    return cpu_engine_plan(m, p, out, err);
+}
+
 // What both have is counted once.
 static void a_prediction_layer_takes_what_is_its_own(void **state)
 {
@@ -194,14 +213,49 @@ static void a_prediction_layer_takes_what_is_its_own(void **state)
         assert_int_equal(model_has_tensor(predictor, t), of_layer);
         assert_true(!of_layer || !model_has_tensor(model, t));
     }
-    const struct engine_params params = {.n_ctx = N_CTX};
-    struct engine_plan plan;
+    struct engine_params params = {.n_ctx = N_CTX, .exact = exact};
+    struct engine_plan layer, main_plan;
     struct error err = {0};
-    assert_true(cpu_engine_plan(predictor, &params, &plan, &err));
-    assert_true(own > 0 && plan.weights == own);
-    assert_true(cpu_engine_plan(model, &params, &plan, &err));
-    assert_true(plan.weights <= others); // (of several prediction layers one is used)
+    if (!plan(predictor, &params, &layer, &err) || !plan(model, &params, &main_plan, &err))
+        fail_msg("%s", err.text);
     assert_int_equal(predictor->hp.n_layer, 1);
+    if (!on_cuda) {
+        assert_true(own > 0 && layer.weights == own);
+        assert_true(main_plan.weights <= others); // (of several prediction layers one is used)
+        return;
+    }
+    // In the device's layout, which is larger, but by less than what both have.
+    const size_t shared = (predictor->tok_embd.data == model->tok_embd.data) +
+                          (!model->tied && predictor->output.data == model->output.data);
+    assert_true(layer.weights >= own && main_plan.weights <= others + own);
+    assert_true(layer.weights < own + (shared ? shared * model->tok_embd.n_bytes : own));
+    // No more is taken than was planned.
+    struct engine *e = open_for(1, N_CTX, 0), *d = open_predictor(e, 0);
+    assert_true(layer.n_ctx == d->n_ctx);
+    assert_true(d->mem_used <= layer.weights + layer.kv + layer.scratch + layer.other);
+    engine_free(d);
+    engine_free(e);
+}
+
+static void a_device_without_exact_passes_refuses_a_prediction_layer(void **state)
+{
+    (void)state;
+    struct engine_params params = {.n_ctx = N_CTX};
+    struct engine_plan layer;
+    struct error err = {0};
+    if (!on_cuda) {
+        assert_true(plan(predictor, &params, &layer, &err));
+        return;
+    }
+    assert_false(plan(predictor, &params, &layer, &err));
+    assert_int_equal(err.code, ERR_USAGE);
+    assert_string_equal(err.text, "no guesses are checked on a GPU without --exact: expected "
+                                  "--exact, or --device cpu");
+    exact = false;
+    struct engine *e = open_for(1, N_CTX, 0);
+    exact = true;
+    assert_false(engine_gives_hidden(e) || engine_takes_drafts(e));
+    engine_free(e);
 }
 
 int main(int argc, char **argv)
@@ -211,6 +265,8 @@ int main(int argc, char **argv)
     exact = on_cuda;
     char path[1024], bin[1024];
     struct error err = {0};
+    if (!find_device())
+        return 0;
     snprintf(path, sizeof path, "%s/predictions/%s.gguf", vectors_dir(0), name);
     snprintf(bin, sizeof bin, "%s/predictions/%s.bin", vectors_dir(0), name);
     model = model_load(path, &err);
@@ -228,6 +284,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(hidden_states_follow_a_sequence),
         cmocka_unit_test(work_for_a_prediction_layer_has_hidden_states),
         cmocka_unit_test(a_prediction_layer_takes_what_is_its_own),
+        cmocka_unit_test(a_device_without_exact_passes_refuses_a_prediction_layer),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const int failed = cmocka_run_group_tests_name(name, tests, NULL, NULL);
