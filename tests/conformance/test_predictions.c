@@ -112,6 +112,25 @@ static void predictions_are_those_of_the_formula(void **state)
     }
 }
 
+// More rows than a batch has are given theirs in each chunk.
+static void predictions_of_a_long_work_are_those_of_the_formula(void **state)
+{
+    (void)state;
+    struct engine *e = open_for(1, N_CTX, 64), *d = open_predictor(e, 7);
+    struct seq *s = open_seq(e), *p = open_seq(d);
+    const size_t n = n_ids - N_ALONE - 1;
+    size_t n_hidden;
+    keep(s, N_CTX);
+    submit(&(struct work){.seq = s, .ids = ids, .n = n});
+    const float *h = seq_hidden(s, 0, &n_hidden);
+    submit(&(struct work){.seq = p, .ids = ids + 1, .n = n, .hidden = h, .n_logits = 1});
+    assert_predicts(p, 0, n);
+    seq_free(p);
+    seq_free(s);
+    engine_free(d);
+    engine_free(e);
+}
+
 // As sampled tokens, in a pass with drafts, behind a trim, beside another sequence: always those of
 // a prompt.
 static void hidden_states_follow_a_sequence(void **state)
@@ -281,6 +300,7 @@ int main(int argc, char **argv)
     n_threads = 2;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(predictions_are_those_of_the_formula),
+        cmocka_unit_test(predictions_of_a_long_work_are_those_of_the_formula),
         cmocka_unit_test(hidden_states_follow_a_sequence),
         cmocka_unit_test(work_for_a_prediction_layer_has_hidden_states),
         cmocka_unit_test(a_prediction_layer_takes_what_is_its_own),
