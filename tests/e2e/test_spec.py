@@ -43,9 +43,19 @@ def test_an_answer_is_the_same_with_guesses_and_without(hokku, args):
         assert 0 <= times["accepted_tokens"] <= times["drafted_tokens"] and times["tokens_per_step"] >= 1
 
 
-def test_lines_take_the_option_and_answer_the_same(hokku):
-    lines = [hokku("--lines", "--spec", spec, "--temp", 0.7, "-s", 3, "-n", 20, input="one\ntwo\nthree\n").stdout for spec in ["off", "ngram"]]
-    assert lines[0] == lines[1] and lines[0].count(b"\n") >= 3
+@pytest.mark.parametrize("np", [1, 3])
+def test_lines_take_the_option_and_answer_the_same(hokku, np):
+    """One that runs alone brings guesses, beside others none does."""
+    def texts(spec):
+        r = hokku("--lines", "--json", "-np", np, "--spec", spec, "--temp", 0.7, "-s", 3, "-n", 100, "--ignore-eos", input=f"{COPY}\none\ntwo\n")
+        answers = [json.loads(line) for line in r.stdout.splitlines()]
+        return [(a["line"], a["text"], a["tokens"]) for a in answers], [a["timings"] for a in answers]
+
+    want, plain = texts("off")
+    assert len(want) == 3 and all(t["drafted_tokens"] == 0 and t["tokens_per_step"] == 1 for t in plain)
+    for spec in ["auto", "ngram", "mtp"]:
+        got, times = texts(spec)
+        assert got == want and all(t["accepted_tokens"] <= t["drafted_tokens"] and t["tokens_per_step"] >= 1 for t in times)
 
 
 def test_a_chat_changes_it_between_answers(chat):  # noqa: F811
