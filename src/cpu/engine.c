@@ -375,7 +375,8 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
         error_set(err, ERR_FAIL, "this machine or build lacks the instruction set asked for");
         goto fail;
     }
-    e->core.max_drafts = ENGINE_MAX_DRAFTS;
+    // (A row of a prediction layer needs more than its guess.)
+    e->core.max_drafts = m->predicts_for ? 0 : ENGINE_MAX_DRAFTS;
     e->core.gives_hidden = true;
     snprintf(e->base.device, sizeof e->base.device, "CPU (%s, %d thread%s)", e->kernels->name,
              n_threads, n_threads == 1 ? "" : "s");

@@ -49,6 +49,16 @@ static inline void random_ids(int32_t *ids, size_t n)
         ids[i] = (int32_t)below(model->hp.n_vocab);
 }
 
+static struct engine *open_with(const struct model *m, const struct engine_params *p,
+                                struct error *err)
+{
+#ifdef HOKKU_CUDA
+    if (on_cuda)
+        return cuda_engine_open(m, p, err);
+#endif
+    return cpu_engine_open(m, p, err);
+}
+
 static struct engine *open_for(uint32_t n_seqs, uint32_t n_ctx, uint32_t n_batch)
 {
     const struct engine_params p = {.n_ctx = n_ctx,
@@ -58,12 +68,7 @@ static struct engine *open_for(uint32_t n_seqs, uint32_t n_ctx, uint32_t n_batch
                                     .n_threads = n_threads,
                                     .shares = shares};
     struct error err = {0};
-#ifdef HOKKU_CUDA
-    struct engine *e =
-        on_cuda ? cuda_engine_open(model, &p, &err) : cpu_engine_open(model, &p, &err);
-#else
-    struct engine *e = cpu_engine_open(model, &p, &err);
-#endif
+    struct engine *e = open_with(model, &p, &err);
     if (!e)
         fail_msg("%s", err.text);
     return e;

@@ -197,6 +197,7 @@ static void work_for_a_prediction_layer_has_hidden_states(void **state)
         "work of 2 rows without hidden states, expected one for each: the model predicts");
     assert_false(engine_submit(e, &with, 1, NULL, NULL, &err));
     assert_string_equal(err.text, "work of 2 rows with hidden states, expected none");
+    assert_true(!engine_takes_drafts(d) && engine_takes_drafts(e));
     assert_true(seq_append(p, ids, 1, &err));
     assert_false(engine_submit(d, &behind, 1, NULL, NULL, &err));
     assert_string_equal(err.text,
@@ -256,6 +257,21 @@ static void a_prediction_layer_takes_what_is_its_own(void **state)
     engine_free(e);
 }
 
+// A model is opened first, and leaves memory for its prediction layer.
+static void what_is_set_aside_is_left_to_others(void **state)
+{
+    (void)state;
+    struct engine_params params = {.n_ctx = N_CTX, .exact = exact, .n_threads = n_threads};
+    struct engine_plan whole, rest;
+    struct error err = {0};
+    if (!plan(model, &params, &whole, &err) || !whole.fits)
+        fail_msg("%s", err.text);
+    params.set_aside = UINT64_MAX;
+    assert_true(plan(model, &params, &rest, &err) && !rest.fits && rest.available == 0);
+    assert_null(open_with(model, &params, &err));
+    assert_int_equal(err.code, ERR_MEMORY);
+}
+
 static void a_device_without_exact_passes_refuses_a_prediction_layer(void **state)
 {
     (void)state;
@@ -304,6 +320,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(hidden_states_follow_a_sequence),
         cmocka_unit_test(work_for_a_prediction_layer_has_hidden_states),
         cmocka_unit_test(a_prediction_layer_takes_what_is_its_own),
+        cmocka_unit_test(what_is_set_aside_is_left_to_others),
         cmocka_unit_test(a_device_without_exact_passes_refuses_a_prediction_layer),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
