@@ -109,6 +109,20 @@ static bool goes_without(const struct program *p, const struct error *why, struc
     return true;
 }
 
+// Whether m, which fits alone, fits beside what guesses for it.
+static bool fits_beside(const struct opened *m, const struct device_choice *d,
+                        const struct engine_params *params, const struct engine_plan *alone,
+                        const struct engine_plan *layer, struct error *err)
+{
+    struct engine_params with = *params;
+    struct engine_plan left;
+    with.set_aside = plan_bytes(layer);
+    return !alone->fits || (d->backend->plan(m->model, &with, &left, err) &&
+                            (left.fits || error_set(err, ERR_MEMORY,
+                                                    "it does not fit beside the model: a smaller "
+                                                    "-c leaves room for it")));
+}
+
 bool predictor_plan(const struct program *p, const struct opened *m, const struct device_choice *d,
                     const struct engine_params *params, const struct engine_plan *beside,
                     struct engine_plan *plan, struct error *err)
@@ -116,7 +130,9 @@ bool predictor_plan(const struct program *p, const struct opened *m, const struc
     struct error why = {0};
     struct model *layer = model_predictor(m->model, &why);
     const struct engine_params q = params_of_layer(params, m, beside->n_ctx);
-    const bool ok = layer && d->backend->plan(layer, &q, plan, &why);
+    const bool ok = layer && d->backend->plan(layer, &q, plan, &why) &&
+                    // (A model that is kept may be in that memory already, or others make room.)
+                    (p->kept || fits_beside(m, d, params, beside, plan, &why));
     model_free(layer);
     if (ok)
         return true;

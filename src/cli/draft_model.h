@@ -10,9 +10,15 @@ bool draft_wanted(const struct program *p);
 // Whether they ask for the prediction layer of m's model, which is loaded: by name, or it has one
 // and guesses may come from it.
 bool predictor_wanted(const struct program *p, const struct opened *m);
+// All of a plan.
+static inline uint64_t plan_bytes(const struct engine_plan *plan)
+{
+    return plan->weights + plan->kv + plan->scratch + plan->other;
+}
+
 // What the engine of either would take beside one with the plan that is given. plan->weights 0: of
-// the prediction layer, where it cannot be used and need not. Errors: as draft_open,
-// predictor_open.
+// the prediction layer, where it cannot be used, or not beside m's engine, and need not. Errors: as
+// draft_open, predictor_open.
 bool predictor_plan(const struct program *p, const struct opened *m, const struct device_choice *d,
                     const struct engine_params *params, const struct engine_plan *beside,
                     struct engine_plan *plan, struct error *err);

@@ -97,11 +97,6 @@ static bool open_with_room(const struct program *p, struct opened *m,
     return m->engine != NULL;
 }
 
-static uint64_t plan_bytes(const struct engine_plan *plan)
-{
-    return plan->weights + plan->kv + plan->scratch + plan->other;
-}
-
 // Whether the prediction layer guesses and the draft model is not needed; a chat may go on with it.
 static bool is_outdone(const struct program *p, bool predicted)
 {
@@ -306,9 +301,9 @@ bool open_plan(const struct program *p, const struct opened *m, struct buf *out,
     if (!ok)
         return error_oom(err, "the plan", out->len);
     if (alone.fits && !plan.fits)
-        return error_set(
-            err, ERR_MEMORY, "the plan does not fit beside the %s: try a smaller -c, or no %s",
-            beside[outdone].text, outdone ? "guesses (--spec ngram)" : "--model-draft");
+        return error_set(err, ERR_MEMORY,
+                         "the plan does not fit beside the draft model: try a smaller -c, or no "
+                         "--model-draft");
     if (!plan.fits && plan.n_ctx_max == 0)
         return error_set(err, ERR_MEMORY,
                          "the plan does not fit, whatever the context: try %s-b 64, or a smaller "
