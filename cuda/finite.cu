@@ -25,6 +25,7 @@ bool cuda_not_finite(struct cuda_engine *e, size_t pos, bool last, uint32_t id, 
                      struct error *err)
 {
     struct finite_search search = {};
+    search.first_layer = model_first_layer(e->base.model);
     e->logits_want = LOGITS_NONE;
     e->logits_n = 0;
     // steps that were asked for ahead of it have found the same and end at once

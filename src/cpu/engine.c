@@ -74,7 +74,7 @@ static bool check_finite(struct cpu_engine *e, size_t i, const float *logits, st
     if (at == n_vocab)
         return true;
     const float logit = logits[at];
-    struct finite_search search = {0};
+    struct finite_search search = {.first_layer = model_first_layer(e->base.model)};
     const bool last = e->n_parts > 1 || i + 1 == e->n_hidden;
     const struct cpu_part p = e->parts[e->n_parts > 1 ? i : 0];
     cpu_work_on(e, p.seq, p.pos + p.n - 1, p.ids + p.n - 1, 1, e->cancel);

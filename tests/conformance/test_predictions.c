@@ -12,6 +12,7 @@
 
 enum { N_CTX = 256, N_ALONE = 4 };
 
+static char path[1024];
 static struct model *predictor;
 static struct buf expected;
 static const int32_t *ids; // (n_ids)
@@ -209,6 +210,55 @@ static void work_for_a_prediction_layer_has_hidden_states(void **state)
     engine_free(e);
 }
 
+// What its weights have made of a number is said by their name in the file.
+static void a_damaged_join_is_named(void **state)
+{
+    (void)state;
+    struct model *const main_model = model, *const main_predictor = predictor;
+    struct buf file = {0};
+    struct error err = {0};
+    char name[64];
+    assert_true(file_read(path, 1 << 24, &file, &err));
+    struct gguf *g = gguf_open_memory(file.data, file.len, "damaged", &err);
+    snprintf(name, sizeof name, "blk.%u.nextn.eh_proj.weight", model->hp.n_layer);
+    const struct gguf_tensor *t = gguf_find_tensor(g, name);
+    assert_true(t && t->type == QUANT_F16);
+    memset(file.data + ((const char *)t->data - (const char *)file.data), 0x7F, 2);
+    model = model_from_gguf(g, "damaged", &err);
+    predictor = model_predictor(model, &err);
+    struct engine *e = open_for(1, N_CTX, 64), *d = open_predictor(e, 64);
+    struct seq *s = open_seq(e), *p = open_seq(d);
+    size_t n;
+    uint64_t ticket;
+    struct decoded one;
+    keep(s, N_CTX);
+    submit(&(struct work){.seq = s, .ids = ids, .n = 5});
+    const float *h = seq_hidden(s, 0, &n);
+    float *logits = malloc(model->hp.n_vocab * sizeof *logits);
+    assert_non_null(logits);
+    const struct work asks = {.seq = p, .ids = ids + 1, .n = 4, .hidden = h, .n_logits = 4},
+                      picks = {.seq = p, .ids = ids + 1, .n = 4, .hidden = h, .n_pick = 1};
+    submit(&asks);
+    assert_false(seq_logits(p, 3, NULL, logits, &err));
+    name[strlen(name) - strlen(".weight")] = '\0';
+    assert_non_null(strstr(err.text, name));
+    seq_trim(p, 0);
+    err = (struct error){0};
+    assert_true(engine_submit(d, &picks, 1, NULL, &ticket, &err));
+    assert_false(engine_wait(d, ticket, NULL, &one, &err));
+    assert_non_null(strstr(err.text, name));
+    free(logits);
+    seq_free(p);
+    seq_free(s);
+    engine_free(d);
+    engine_free(e);
+    model_free(predictor);
+    model_free(model);
+    buf_release(&file);
+    model = main_model;
+    predictor = main_predictor;
+}
+
 static bool plan(const struct model *m, const struct engine_params *p, struct engine_plan *out,
                  struct error *err)
 {
@@ -298,7 +348,7 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "glm4moe";
     on_cuda = argc > 2 && strcmp(argv[2], "cuda") == 0;
     exact = on_cuda;
-    char path[1024], bin[1024];
+    char bin[1024];
     struct error err = {0};
     if (!find_device())
         return 0;
@@ -319,6 +369,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(predictions_of_a_long_work_are_those_of_the_formula),
         cmocka_unit_test(hidden_states_follow_a_sequence),
         cmocka_unit_test(work_for_a_prediction_layer_has_hidden_states),
+        cmocka_unit_test(a_damaged_join_is_named),
         cmocka_unit_test(a_prediction_layer_takes_what_is_its_own),
         cmocka_unit_test(what_is_set_aside_is_left_to_others),
         cmocka_unit_test(a_device_without_exact_passes_refuses_a_prediction_layer),
