@@ -254,7 +254,7 @@ struct cuda_engine {
     const struct cancel *cancel;
     // the logits that are at hand
     enum engine_logits logits_want;
-    size_t n_rows; // of x after the last eval
+    size_t n_rows;                                // of x after the last eval
     struct part_rows part_rows[ENGINE_MAX_PARTS]; // of the last pass, as they were given
     size_t n_part_rows;
     size_t logits_row0; // first row in s.logits
