@@ -34,9 +34,11 @@ static uint32_t largest_context(const struct model *m, const struct engine_param
     return low * 64;
 }
 
-static bool make_plan(const struct model *m, const struct engine_params *p, const struct device *d,
-                      struct engine_plan *out)
+static bool make_plan(const struct model *m, const struct engine_params *p,
+                      const struct device *device, struct engine_plan *out)
 {
+    struct device ours = *device, *d = &ours;
+    d->free -= lesser(p->set_aside, d->free);
     struct engine_params q8 = *p;
     struct memory_plan plan;
     q8.type_k = q8.type_v = KV_Q8_0;
@@ -74,8 +76,13 @@ static bool does_not_fit(const struct engine_plan *p, const char *device, struct
         (unsigned long long)p->other, (unsigned long long)p->available, fit);
 }
 
-static bool check_shape(const struct model *m, const struct device *d, struct error *err)
+static bool check_shape(const struct model *m, const struct engine_params *p,
+                        const struct device *d, struct error *err)
 {
+    if (m->predicts_for && !p->exact)
+        return error_set(err, ERR_USAGE,
+                         "no guesses are checked on a GPU without --exact: expected --exact, or "
+                         "--device cpu");
     if (!cuda_check_facts(m, err))
         return false;
     uint32_t head_dim = 1;
@@ -105,10 +112,8 @@ extern "C" bool cuda_engine_plan(const struct model *m, const struct engine_para
                                  struct engine_plan *plan, struct error *err)
 {
     struct device d;
-    if (!cuda_device_select(p->device_index, &d, err) || !check_shape(m, &d, err))
-        return false;
-    d.free -= p->set_aside < d.free ? p->set_aside : d.free;
-    return make_plan(m, p, &d, plan);
+    return cuda_device_select(p->device_index, &d, err) && check_shape(m, p, &d, err) &&
+           make_plan(m, p, &d, plan);
 }
 
 // ---- evaluation
@@ -215,6 +220,8 @@ static bool eval_chunk(struct cuda_engine *e, const struct seq *s, const int32_t
 {
     if (!cuda_work_on(e, s, cancel, err))
         return false;
+    e->part_rows[0] = {0, (uint32_t)n};
+    e->n_part_rows = 1;
     e->paced = true;
     bool ok = !interrupted(e, err) && cuda_enqueue_chunk(e, ids, n, want == LOGITS_LAST, err);
     e->paced = false;
@@ -230,6 +237,7 @@ static bool engine_eval(struct engine *base, const struct seq *s, const int32_t 
     if (!(e->params.exact ? eval_exactly : eval_chunk)(e, s, ids, n, want, cancel, err))
         return false;
     e->last_token = ids[n - 1];
+    e->last_row = (uint32_t)n - 1;
     e->n_rows = n;
     e->logits_want = want;
     e->logits_row0 = 0;
@@ -617,7 +625,7 @@ static const struct backend cuda_backend = {
     engine_eval,
     cuda_eval_parts,
     engine_logits,
-    NULL, // hidden
+    cuda_hidden,
     engine_pick_start,
     engine_pick_next,
     engine_pick_take,
@@ -640,9 +648,17 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
 {
     struct device d;
     struct engine_plan plan;
-    if (!cuda_device_select(p->device_index, &d, err) || !check_shape(m, &d, err) ||
+    if (!cuda_device_select(p->device_index, &d, err) || !check_shape(m, p, &d, err) ||
         !make_plan(m, p, &d, &plan))
         return NULL;
+    if (m->predicts_for &&
+        (!p->shares || p->shares->model != m->predicts_for ||
+         p->shares->core->backend != &cuda_backend ||
+         ((const struct cuda_engine *)p->shares)->params.device_index != p->device_index)) {
+        error_set(err, ERR_FAIL,
+                  "a prediction layer without the engine of its model on the same device");
+        return NULL;
+    }
     if (p->exact && cuda_has_latent(m)) {
         error_set(err, ERR_USAGE,
                   "--exact: the model has latent attention, which is not the same bits in every "
@@ -694,7 +710,9 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
         return NULL;
     }
     e->core.alike = e->passes;
-    e->core.max_drafts = p->exact ? ENGINE_MAX_DRAFTS : 0; // else several rows have other bits
+    // Else several rows have other bits; a row of a prediction layer needs more than its guess.
+    e->core.max_drafts = p->exact && !m->predicts_for ? ENGINE_MAX_DRAFTS : 0;
+    e->core.gives_hidden = e->passes; // others have evaluated more than is known
     size_t mem_free = 0, mem_total = 0;
     cudaMemGetInfo(&mem_free, &mem_total);
     e->base.mem_total = d.total;

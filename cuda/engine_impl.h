@@ -132,6 +132,14 @@ struct latent_scratch {
     void *act32, *act_f32; // (n_head * n_batch, n_key or n_kv)
 };
 
+// Of a model that predicts (model_predictor): what the input of its layer is made of.
+struct prediction {
+    struct wmat joint;
+    const float *embd_norm, *hidden_norm; // (n_embd)
+    float *hidden;                        // (n_batch, n_embd) what the pass's rows were given
+    float *joined;                        // (n_batch, 2 * n_embd); NULL: the model does not predict
+};
+
 // Of the layers that keep rows, what advances their states: of each kind so many, in device memory.
 struct state_advance {
     struct delta_rows *delta;
@@ -171,6 +179,11 @@ struct cuda_pass {
     struct row_span chunks[ENGINE_MAX_PARTS];
 };
 
+// Where a part's rows are in x.
+struct part_rows {
+    uint32_t row, n;
+};
+
 // What a pass of so many next tokens launches, from when that has been launched a few times: then
 // the host's part of a pass, which is longer than a small model's, is one call.
 struct pass_graph {
@@ -198,6 +211,7 @@ struct cuda_engine {
     struct scratch s;
     struct expert_scratch experts;
     struct latent_scratch latent;
+    struct prediction prediction;
     struct state_scratch mixers; // for n_batch rows
     struct state_pool states;
     struct state_span *host_spans; // (SPANS_AHEAD + n_seq) pinned: by turns, then of several parts
@@ -231,13 +245,16 @@ struct cuda_engine {
     uint32_t *mask;               // see gpu_sampler_mask; NULL: nobody has asked for a mask yet
     struct finite_search *search; // NULL: no step's result is looked at
     int32_t last_token;           // evaluated, as far as the caller knows
+    uint32_t last_row;            // of the pass that evaluated it
     // of the call under way
     const struct seq *seq;
     size_t n_past; // the position of its first row
     const struct cancel *cancel;
     // the logits that are at hand
     enum engine_logits logits_want;
-    size_t n_rows;      // of x after the last eval
+    size_t n_rows;                                // of x after the last eval
+    struct part_rows part_rows[ENGINE_MAX_PARTS]; // of the last pass, as they were given
+    size_t n_part_rows;
     size_t logits_row0; // first row in s.logits
     size_t logits_n;    // rows in s.logits
     size_t n_picked;    // samples given to the caller in this run
@@ -490,14 +507,36 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err);
 // The logits of n (<= s.n_logits) rows of s.up (n, n_embd), hidden states, to s.logits.
 bool cuda_head_of(struct cuda_engine *e, const float *x, uint32_t n, struct error *err);
 
-// y[i] (n, rows) = w[i] in, of up to MATVEC_MAX_PARTS matrices. n = 0, here and below: the one
-// token of a step.
+// y (n, rows) = w in; what: as cuda_queue takes it. n = 0, here and below: the one token of a step.
+bool cuda_multiply(const struct cuda_engine *e, const char *what, const struct wmat *w,
+                   struct input in, uint32_t n, float *y, struct error *err);
+// y[i] (n, rows) = w[i] in, of up to MATVEC_MAX_PARTS matrices.
 bool cuda_project(const struct cuda_engine *e, const struct gpu_layer *l, struct input in,
                   uint32_t n, const enum layer_weight *w, float *const *y, uint32_t n_part,
                   struct error *err);
 // x += residual_scale * W(in) (n, n_embd), normed if the layer says so; W: ATTN_OUTPUT or SSM_OUT.
 bool cuda_add_mixed(struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w,
                     const float *in, uint32_t n, struct error *err);
+
+// ---- predict.cu
+
+// Whether w, m's embedding or head, is in the engine of the model that m predicts for.
+static inline bool cuda_shares(const struct model *m, const struct weight *w)
+{
+    const struct model *other = m->predicts_for;
+    return other && (w->data == other->tok_embd.data || w->data == other->output.data);
+}
+
+// The hidden states that the rows of the next pass are given, of a model that predicts: those of
+// the parts, in the order of their rows.
+bool cuda_give_hidden(struct cuda_engine *e, struct engine_part *const *parts, size_t n_parts,
+                      struct error *err);
+// The one row that is evaluated next is given what last_row was.
+bool cuda_give_again(struct cuda_engine *e, struct error *err);
+// x (n, n_embd) = joint (x normed, what was given normed) of a model that predicts; else nothing.
+bool cuda_join(struct cuda_engine *e, uint32_t n, struct error *err);
+// backend.hidden
+bool cuda_hidden(struct engine *base, size_t row, size_t n, float *out, struct error *err);
 
 // ---- forward_states.cu
 

@@ -81,9 +81,7 @@ static bool has_end_bias(const struct layer *l)
 
 bool cuda_check_facts(const struct model *m, struct error *err)
 {
-    bool bounded = true; // the stream, see range.cu
-    if (m->predicts_for)
-        return refuse(err, "", "prediction layers");
+    bool bounded = !m->predicts_for; // the stream, see range.cu
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
         char layer[32];
         snprintf(layer, sizeof layer, "layer %u: ", i);

@@ -25,12 +25,13 @@ bool cuda_not_finite(struct cuda_engine *e, size_t pos, bool last, uint32_t id, 
                      struct error *err)
 {
     struct finite_search search = {};
+    search.first_layer = model_first_layer(e->base.model);
     e->logits_want = LOGITS_NONE;
     e->logits_n = 0;
     // steps that were asked for ahead of it have found the same and end at once
     bool ok = CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
     e->search = &search;
-    ok = ok && cuda_state_use(e, e->seq->state, NO_STATE, 1, err) &&
+    ok = ok && cuda_give_again(e, err) && cuda_state_use(e, e->seq->state, NO_STATE, 1, err) &&
          cuda_set_step(e, e->last_token, pos, err) && cuda_forward_one(e, err);
     e->search = NULL;
     return ok && finite_error(search.found || last ? &search : NULL, id, logit, err);

@@ -76,7 +76,7 @@ static bool read_normed(const struct cuda_engine *e, const char *what, const flo
     in->x = apart ? e->s.normed : x;
     in->norm = apart ? NULL : w;
     return !apart || norm_launch(cuda_queue(e, what), e->hp.norm, x, w, b, e->hp.norm_eps,
-                                 e->s.normed, n, e->hp.n_embd, skip, err);
+                                 e->s.normed, e->hp.n_embd, n, e->hp.n_embd, skip, err);
 }
 
 // ---- one token
@@ -266,10 +266,9 @@ static bool gate_told(const struct cuda_engine *e, const struct gpu_layer *l, ui
 static bool tell_one(const struct cuda_engine *e, struct error *err)
 {
     const struct scratch *s = &e->s;
-    struct matvec m = one_column(e, {s->x, NULL}, MATVEC_STORE);
-    add_part(&m, &e->token_layers_proj, NULL, s->told_proj);
     return embed_told(e, &s->step->token, 1, &s->step->done, err) &&
-           multiply_one(e, e->base.model->token_layers_proj.name, &m, err) &&
+           cuda_multiply(e, e->base.model->token_layers_proj.name, &e->token_layers_proj,
+                         {s->x, NULL}, 0, s->told_proj, err) &&
            tell(e, 1, &s->step->done, err);
 }
 
@@ -340,7 +339,8 @@ bool cuda_forward_one(struct cuda_engine *e, struct error *err)
     const struct scratch *s = &e->s;
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, &s->step->token, 1, s->x,
                       e->hp.embd_scale, &e->ropes, &s->step->at, true, &s->step->done, err) ||
-        !cuda_look(e, NULL, "token_embd", err) || (e->token_layers_norm && !tell_one(e, err)))
+        !cuda_look(e, NULL, "token_embd", err) || !cuda_join(e, 0, err) ||
+        (e->token_layers_norm && !tell_one(e, err)))
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
         if (!layer_one(e, &e->layers[i], err) || !end_layer_one(e, &e->layers[i], err))
@@ -660,14 +660,10 @@ static bool layer_many(struct cuda_engine *e, const struct gpu_layer *l, uint32_
 static bool tell_many(const struct cuda_engine *e, uint32_t n, struct error *err)
 {
     const struct scratch *s = &e->s;
-    const struct products p = {{&e->token_layers_proj},
-                               {NULL},
-                               {s->told_proj},
-                               1,
-                               false,
-                               e->base.model->token_layers_proj.name};
-    return embed_told(e, s->tokens, n, NULL, err) && prepare(e, s->x, n, NULL, &p, err) &&
-           multiply(e, &p, s->act_f16, s->undo, n, err) && tell(e, n, NULL, err);
+    return embed_told(e, s->tokens, n, NULL, err) &&
+           cuda_multiply(e, e->base.model->token_layers_proj.name, &e->token_layers_proj,
+                         {s->x, NULL}, n, s->told_proj, err) &&
+           tell(e, n, NULL, err);
 }
 
 static bool end_layer_many(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
@@ -697,7 +693,7 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, s->tokens, n, s->x,
                       e->hp.embd_scale, &e->ropes, e->pass ? s->rows : &s->step->at, !e->pass, NULL,
                       err) ||
-        (e->token_layers_norm && !tell_many(e, n, err)))
+        !cuda_join(e, n, err) || (e->token_layers_norm && !tell_many(e, n, err)))
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
         if (!cuda_pace(e, n, i, err) || interrupted(e, err) ||
@@ -706,7 +702,19 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
     return true;
 }
 
-// ---- for layers that are computed elsewhere
+// ---- for what is computed elsewhere
+
+bool cuda_multiply(const struct cuda_engine *e, const char *what, const struct wmat *w,
+                   struct input in, uint32_t n, float *y, struct error *err)
+{
+    const struct products p = {{w}, {NULL}, {y}, 1, false, what};
+    struct matvec m = one_column(e, in, MATVEC_STORE);
+    add_part(&m, w, NULL, y);
+    if (n == 0)
+        return multiply_one(e, what, &m, err);
+    return prepare(e, in.x, n, in.norm, &p, err) &&
+           multiply(e, &p, e->s.act_f16, e->s.undo, n, err);
+}
 
 bool cuda_project(const struct cuda_engine *e, const struct gpu_layer *l, struct input in,
                   uint32_t n, const enum layer_weight *w, float *const *y, uint32_t n_part,
@@ -775,12 +783,10 @@ bool cuda_head(struct cuda_engine *e, size_t row0, size_t n, const uint32_t *ski
 bool cuda_head_of(struct cuda_engine *e, const float *x, uint32_t n, struct error *err)
 {
     const struct hparams *hp = &e->hp;
-    const struct products p = {{&e->output}, {NULL}, {e->s.logits}, 1, false, "output"};
     struct input in;
     return read_normed(e, "output", x, e->output_norm, e->output_norm_bias, false, n, NULL, &in,
                        err) &&
-           prepare(e, in.x, n, in.norm, &p, err) &&
-           multiply(e, &p, e->s.act_f16, e->s.undo, n, err) &&
+           cuda_multiply(e, "output", &e->output, in, n, e->s.logits, err) &&
            ((hp->logit_scale == 1.0f && hp->final_softcap == 0.0f) ||
             finish_logits_launch(&e->q, e->s.logits, (size_t)n * hp->n_vocab, hp->logit_scale,
                                  hp->final_softcap, NULL, err));

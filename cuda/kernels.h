@@ -171,10 +171,10 @@ bool take_queries_launch(const struct queue *q, const float *x, uint32_t n_head,
 bool silence_launch(const struct queue *q, const float *x, uint32_t n_head, uint32_t head_dim,
                     float *y, uint32_t n, struct error *err);
 
-// y (n, n_cols) = x (n, n_cols) normed with weights w and biases b (n_cols), b NULL: none. For the
-// norms that no other kernel knows.
+// y (n, n_cols), rows ld_y apart, = x (n, n_cols) normed with weights w and biases b (n_cols), b
+// NULL: none. For the norms that no other kernel knows.
 bool norm_launch(const struct queue *q, enum norm_kind kind, const float *x, const float *w,
-                 const float *b, float eps, float *y, uint32_t n, uint32_t n_cols,
+                 const float *b, float eps, float *y, uint32_t ld_y, uint32_t n, uint32_t n_cols,
                  const uint32_t *skip, struct error *err);
 
 // y (n, n_cols) = scale (0: 1) * product (n, n_cols) * undo (n) + bias (n_cols), or all of it added

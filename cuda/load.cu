@@ -102,9 +102,13 @@ static size_t add_jobs(struct job *jobs, size_t n, const struct weight *from, co
 static size_t list_jobs(const struct cuda_engine *e, const struct model *m, uint64_t max_bytes,
                         struct job *jobs)
 {
-    size_t n = add_jobs(jobs, 0, &m->tok_embd, &e->tok_embd, max_bytes);
-    if (!m->tied)
+    size_t n = 0;
+    if (!cuda_shares(m, &m->tok_embd))
+        n = add_jobs(jobs, n, &m->tok_embd, &e->tok_embd, max_bytes);
+    if (!m->tied && !cuda_shares(m, &m->output))
         n = add_jobs(jobs, n, &m->output, &e->output, max_bytes);
+    if (m->predicts_for)
+        n = add_jobs(jobs, n, &m->joint, &e->prediction.joint, max_bytes);
     if (m->token_layers.data) {
         n = add_jobs(jobs, n, &m->token_layers, &e->token_layers, max_bytes);
         n = add_jobs(jobs, n, &m->token_layers_proj, &e->token_layers_proj, max_bytes);
@@ -294,6 +298,11 @@ static bool copy_vectors(struct cuda_engine *e, const struct model *m, struct er
         (!e->token_layers_norm ||
          copy_vector(&e->q, e->token_layers_norm, (const float *)m->token_layers_norm.data,
                      hp->n_embd_layer, err)) &&
+        (!m->predicts_for ||
+         (copy_vector(&e->q, e->prediction.embd_norm, (const float *)m->join_embd_norm.data,
+                      hp->n_embd, err) &&
+          copy_vector(&e->q, e->prediction.hidden_norm, (const float *)m->join_hidden_norm.data,
+                      hp->n_embd, err))) &&
         (!e->ones || copy_ones(&e->q, e->ones, e->largest.head_dim, err));
     for (uint32_t i = 0; ok && i < m->n_rope; i++) {
         struct rope_table *t = &e->ropes.t[i];

@@ -90,13 +90,15 @@ static bool is_next(const struct engine_part *p)
     return p->n == 1 + p->n_drafts && !p->given;
 }
 
-// What the rows are, in the order of parts: sampled tokens first.
+// What the rows are, in the order of parts: sampled tokens first. given: the parts as they were.
 static bool use_rows(struct cuda_engine *e, struct engine_part *const *parts, size_t n,
-                     struct cuda_pass *pass, struct error *err)
+                     const struct engine_part *given, struct cuda_pass *pass, struct error *err)
 {
     *pass = {};
+    e->n_part_rows = n;
     for (size_t i = 0; i < n; i++) {
         const struct engine_part *p = parts[i];
+        e->part_rows[p - given] = {pass->n_row, (uint32_t)p->n};
         const uint32_t pos = (uint32_t)p->seq->n_past, last = pos + (uint32_t)p->n - 1;
         if (last > pass->furthest && (is_next(p) || e->params.exact))
             pass->furthest = last;
@@ -112,7 +114,8 @@ static bool use_rows(struct cuda_engine *e, struct engine_part *const *parts, si
         }
     }
     return up(e, e->s.rows, e->host_rows, pass->n_row, err) &&
-           up(e, e->s.tokens, e->host_tokens, pass->n_row, err);
+           up(e, e->s.tokens, e->host_tokens, pass->n_row, err) &&
+           cuda_give_hidden(e, parts, n, err);
 }
 
 // ---- picks
@@ -331,11 +334,13 @@ static bool pick_drafts(struct cuda_engine *e, struct engine_part *p, struct eng
 static bool look_for_causes(struct cuda_engine *e, struct engine_part *const *parts, size_t n,
                             const struct cancel *cancel, struct error *err)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0, row = 0; i < n; i++) {
         struct engine_part *p = parts[i];
+        row += p->n;
         if (!p->pick || p->error.code == ERR_NONE || p->error.text[0])
             continue;
         e->last_token = p->ids[p->n - 1];
+        e->last_row = (uint32_t)row - 1;
         if (!cuda_work_on(e, p->seq, cancel, err))
             return false;
         cuda_not_finite(e, p->seq->n_past + p->n - 1, true, (uint32_t)p->d.id, p->d.logprob,
@@ -374,7 +379,7 @@ bool cuda_eval_parts(struct engine *base, struct engine_part *given, size_t n_pa
     uint32_t n_pick = 0;
     bool done = false;
     bool ok = cuda_begin(e, err) && use_tables(e, parts, n, err) &&
-              use_rows(e, parts, n, &pass, err) && cuda_states_use(e, parts, n, err) &&
+              use_rows(e, parts, n, given, &pass, err) && cuda_states_use(e, parts, n, err) &&
               use_picks(e, parts, n, picks, &n_pick, err) && !interrupted(e, err);
     e->n_past = pass.furthest;
     e->pass = &pass;

@@ -144,16 +144,28 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
 
     struct arena *w = &e->weights;
     bool has_f32 = false; // among the matrices that a prompt goes through
-    take_matrix(w, &m->tok_embd, &e->tok_embd);
+    const struct cuda_engine *other = (const struct cuda_engine *)e->params.shares;
+    if (cuda_shares(m, &m->tok_embd))
+        e->tok_embd = other ? other->tok_embd : (struct wmat){};
+    else
+        take_matrix(w, &m->tok_embd, &e->tok_embd);
     if (m->tied)
         e->output = e->tok_embd;
+    else if (cuda_shares(m, &m->output))
+        e->output = other ? other->output : (struct wmat){};
     else
         take_matrix(w, &m->output, &e->output);
+    if (m->predicts_for) {
+        take_matrix(w, &m->joint, &e->prediction.joint);
+        e->prediction.embd_norm = take_vector(w, hp->n_embd);
+        e->prediction.hidden_norm = take_vector(w, hp->n_embd);
+        has_f32 = m->joint.type == QUANT_F32;
+    }
     if (m->token_layers.data) {
         take_matrix(w, &m->token_layers, &e->token_layers);
         take_matrix(w, &m->token_layers_proj, &e->token_layers_proj);
         e->token_layers_norm = take_vector(w, hp->n_embd_layer);
-        has_f32 = m->token_layers_proj.type == QUANT_F32;
+        has_f32 |= m->token_layers_proj.type == QUANT_F32;
     }
     e->output_norm = take_vector(w, hp->n_embd);
     e->output_norm_bias = m->output_norm_bias.data ? take_vector(w, hp->n_embd) : NULL;
@@ -189,7 +201,8 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     struct arena *a = &e->work;
     struct scratch *s = &e->s;
     const uint32_t n_out = e->largest.n_out;
-    const uint32_t n_wide = max3(max3(hp->n_embd, n_q, n_ff), n_out, latent_inputs(m));
+    const uint32_t n_joined = m->predicts_for ? 2 * hp->n_embd : hp->n_embd;
+    const uint32_t n_wide = max3(max3(n_joined, n_q, n_ff), n_out, latent_inputs(m));
     const struct attention_scratch att = largest_attention(e, m);
     s->step = (struct step_state *)take(a, sizeof *s->step);
     const uint32_t n_slot = e->passes ? 1 + e->n_seq : 1;
@@ -232,6 +245,10 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
         const uint64_t n_told = (uint64_t)n_batch * hp->n_layer * hp->n_embd_layer;
         s->told = (float *)take(a, n_told * sizeof(float));
         s->told_proj = (float *)take(a, n_told * sizeof(float));
+    }
+    if (m->predicts_for) {
+        e->prediction.hidden = (float *)take(a, (uint64_t)n_batch * hp->n_embd * sizeof(float));
+        e->prediction.joined = (float *)take(a, (uint64_t)n_batch * n_joined * sizeof(float));
     }
     s->logits = (float *)take(a, (uint64_t)s->n_logits * hp->n_vocab * sizeof(float));
     for (uint32_t i = 0; i < m->n_rope; i++)

@@ -143,8 +143,8 @@ static bool reads_the_stream(const struct model *m)
 
 bool cuda_measure_ranges(struct cuda_engine *e, const struct model *m, struct error *err)
 {
-    const size_t n = (size_t)e->hp.n_layer * N_LAYER_WEIGHTS, // and two that no layer has
-        n_bytes = (n + 2) * sizeof(struct weight_range);
+    const size_t n = (size_t)e->hp.n_layer * N_LAYER_WEIGHTS, // and three that no layer has
+        n_bytes = (n + 3) * sizeof(struct weight_range);
     float rms = 0.0f;
     struct weight_range *device = NULL, *host = (struct weight_range *)malloc(n_bytes);
     bool ok = (host || error_oom(err, "the ranges of the weights", n_bytes)) &&
@@ -157,6 +157,9 @@ bool cuda_measure_ranges(struct cuda_engine *e, const struct model *m, struct er
     if (m->token_layers.data)
         ok = ok &&
              weight_range_launch(&e->q, &e->token_layers_proj, NULL, NULL, &device[n + 1], err);
+    if (m->predicts_for)
+        ok =
+            ok && weight_range_launch(&e->q, &e->prediction.joint, NULL, NULL, &device[n + 2], err);
     ok = ok &&
          CHECK_CUDA(cudaMemcpyAsync(host, device, n_bytes, cudaMemcpyDeviceToHost, e->q.stream),
                     err) &&
@@ -165,6 +168,8 @@ bool cuda_measure_ranges(struct cuda_engine *e, const struct model *m, struct er
         rms = fabsf(e->hp.embd_scale) * host[n].top;
     if (ok && m->token_layers.data && e->token_layers_proj.type != QUANT_F16)
         e->token_layers_proj.half_scale = half_range(host[n + 1].top);
+    if (ok && m->predicts_for && e->prediction.joint.type != QUANT_F16)
+        e->prediction.joint.half_scale = half_range(host[n + 2].top);
     for (uint32_t i = 0; ok && i < e->hp.n_layer; i++)
         take_layer(e, &m->layers[i], host + i * N_LAYER_WEIGHTS, &rms, &e->layers[i]);
     cudaFree(device);

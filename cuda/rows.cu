@@ -315,7 +315,7 @@ static __global__ void __launch_bounds__(THREADS)
 // Grid (n)
 static __global__ void __launch_bounds__(THREADS)
     norm_kernel(enum norm_kind kind, const float *x, const float *w, const float *b, float eps,
-                float *y, uint32_t n_cols, const uint32_t *skip)
+                float *y, uint32_t ld_y, uint32_t n_cols, const uint32_t *skip)
 {
     __shared__ float means[N_WARP], squares[N_WARP];
     griddep_launch_dependents();
@@ -323,7 +323,7 @@ static __global__ void __launch_bounds__(THREADS)
     if (skip && *skip)
         return;
     x += (size_t)blockIdx.x * n_cols;
-    y += (size_t)blockIdx.x * n_cols;
+    y += (size_t)blockIdx.x * ld_y;
     float mean = 0.0f, sum = 0.0f;
     if (kind == NORM_LAYER) {
         for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
@@ -551,7 +551,7 @@ bool silence_launch(const struct queue *q, const float *x, uint32_t n_head, uint
 }
 
 bool norm_launch(const struct queue *q, enum norm_kind kind, const float *x, const float *w,
-                 const float *b, float eps, float *y, uint32_t n, uint32_t n_cols,
+                 const float *b, float eps, float *y, uint32_t ld_y, uint32_t n, uint32_t n_cols,
                  const uint32_t *skip, struct error *err)
 {
     struct launch l = {.name = "norm",
@@ -560,7 +560,7 @@ bool norm_launch(const struct queue *q, enum norm_kind kind, const float *x, con
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return launch_kernel(err, l, norm_kernel, kind, x, w, b, eps, y, n_cols, skip);
+    return launch_kernel(err, l, norm_kernel, kind, x, w, b, eps, y, ld_y, n_cols, skip);
 }
 
 bool finish_logits_launch(const struct queue *q, float *logits, size_t n_total, float scale,

@@ -150,6 +150,17 @@ bool draft_open(const struct program *p, struct opened *m, const struct device_c
     return draft->engine || error_prefix(err, "--model-draft");
 }
 
+// The same of m's prediction layer, which has some of its weights from m's engine.
+static struct engine_params params_of_layer(const struct engine_params *params,
+                                            const struct opened *m, uint32_t n_ctx)
+{
+    struct engine_params mine = params_for(params, m->model, n_ctx);
+    mine.exact = params->exact; // whether guesses are checked
+    mine.shares = m->engine;
+    mine.set_aside = mine.n_aside = 0;
+    return mine;
+}
+
 // err is the reason why there is no prediction layer to use, where --spec does not name it.
 static bool goes_without(const struct program *p, const struct error *why, struct error *err)
 {
@@ -163,19 +174,34 @@ static bool goes_without(const struct program *p, const struct error *why, struc
     return true;
 }
 
+// Whether m, which fits alone, fits beside what guesses for it.
+static bool fits_beside(const struct opened *m, const struct device_choice *d,
+                        const struct engine_params *params, const struct engine_plan *alone,
+                        const struct engine_plan *layer, struct error *err)
+{
+    struct engine_params with = *params;
+    struct engine_plan left;
+    with.set_aside += plan_bytes(layer);
+    with.n_aside++;
+    return !alone->fits || (d->backend->plan(m->model, &with, &left, err) &&
+                            (left.fits || error_set(err, ERR_MEMORY,
+                                                    "it does not fit beside the model: a smaller "
+                                                    "-c leaves room for it")));
+}
+
 bool predictor_plan(const struct program *p, const struct opened *m, const struct device_choice *d,
                     const struct engine_params *params, const struct engine_plan *beside,
                     struct engine_plan *plan, struct error *err)
 {
     struct error why = {0};
     struct model *layer = model_predictor(m->model, &why);
-    const struct engine_params q = params_for(params, m->model, beside->n_ctx);
-    const bool ok = layer && d->backend->plan(layer, &q, plan, &why);
+    const struct engine_params q = params_of_layer(params, m, beside->n_ctx);
+    const bool ok = layer && d->backend->plan(layer, &q, plan, &why) &&
+                    // (A model that is kept may be in that memory already, or others make room.)
+                    (p->kept || fits_beside(m, d, params, beside, plan, &why));
     model_free(layer);
-    if (ok) {
-        plan->other += drafter_hidden_bytes(m->model, beside->n_ctx);
+    if (ok)
         return true;
-    }
     *plan = (struct engine_plan){0};
     return goes_without(p, &why, err);
 }
@@ -183,12 +209,9 @@ bool predictor_plan(const struct program *p, const struct opened *m, const struc
 bool predictor_open(const struct program *p, struct opened *m, const struct device_choice *d,
                     const struct engine_params *params, struct error *err)
 {
-    struct engine_plan plan;
     struct opened_draft *q = &m->predictor;
     struct error why = {0};
-    if (!d->backend->plan(m->model, params, &plan, err))
-        return false;
-    const struct engine_params mine = params_for(params, m->model, plan.n_ctx);
+    const struct engine_params mine = params_of_layer(params, m, m->engine->n_ctx);
     q->model = model_predictor(m->model, &why);
     q->engine = q->model ? d->backend->open(q->model, &mine, &why) : NULL;
     if (q->engine)

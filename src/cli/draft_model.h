@@ -10,8 +10,15 @@ bool draft_wanted(const struct program *p);
 // Whether they ask for the prediction layer of m's model, which is loaded: by name, or it has one
 // and guesses may come from it.
 bool predictor_wanted(const struct program *p, const struct opened *m);
+// All of a plan.
+static inline uint64_t plan_bytes(const struct engine_plan *plan)
+{
+    return plan->weights + plan->kv + plan->scratch + plan->other;
+}
+
 // What the engine of the prediction layer would take beside one with the plan that is given.
-// plan->weights 0: it cannot be used and need not. Errors: as predictor_open.
+// plan->weights 0: it cannot be used, or not beside m's engine, and need not. Errors: as
+// predictor_open.
 bool predictor_plan(const struct program *p, const struct opened *m, const struct device_choice *d,
                     const struct engine_params *params, const struct engine_plan *beside,
                     struct engine_plan *plan, struct error *err);
@@ -26,8 +33,9 @@ bool draft_plan(const struct program *p, const struct opened *m, const struct de
 bool draft_open(const struct program *p, struct opened *m, const struct device_choice *d,
                 struct engine_params *params, struct error *err);
 bool draft_no_room(struct error *err); // both do not fit: ERR_MEMORY
-// Opens the prediction layer, before the engine of m is. Where --spec does not name it, it may
-// fail: then m has none, and -v says why. Errors: those of model_predictor and of the device.
+// Opens the prediction layer, when the engine of m is open, with its context. Where --spec does not
+// name it, it may fail: then m has none, and -v says why. Errors: those of model_predictor and of
+// the device.
 bool predictor_open(const struct program *p, struct opened *m, const struct device_choice *d,
                     const struct engine_params *params, struct error *err);
 // The engine of m is open: closes what cannot guess for it, and says so. Errors: ERR_MODEL: --spec

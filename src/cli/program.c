@@ -98,10 +98,10 @@ static bool open_with_room(const struct program *p, struct opened *m,
 }
 
 // Whether the prediction layer guesses and the draft model is not needed; a chat may go on with it.
-static bool is_outdone(const struct program *p, const struct opened *m)
+static bool is_outdone(const struct program *p, bool predicted)
 {
     const struct options *o = p->opt;
-    const bool is = m->predictor.engine && o->spec == SPEC_AUTO && !program_is_chat(p);
+    const bool is = predicted && o->spec == SPEC_AUTO && !program_is_chat(p);
     if (is && !o->quiet && (o->verbose || options_named(o, "--model-draft")))
         out_say("hokku: the draft model %s is not used: the model has a prediction layer of its "
                 "own; --spec draft uses it",
@@ -127,9 +127,14 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
         return false;
     params.n_ctx = n_ctx;
     params.n_seqs = m->n_seqs;
-    if (predictor_wanted(p, m) && !predictor_open(p, m, &d, &params, err))
+    struct engine_plan plan, layer = {0};
+    if (predictor_wanted(p, m) && (!d.backend->plan(m->model, &params, &plan, err) ||
+                                   !predictor_plan(p, m, &d, &params, &plan, &layer, err)))
         return false;
-    if (draft_wanted(p) && !is_outdone(p, m) && !draft_open(p, m, &d, &params, err))
+    const bool predicted = layer.weights > 0;
+    params.set_aside = plan_bytes(&layer);
+    params.n_aside = predicted;
+    if (draft_wanted(p) && !is_outdone(p, predicted) && !draft_open(p, m, &d, &params, err))
         return false;
     struct loading loading = {.began = clock_now()};
     if (p->stderr_tty && !p->opt->quiet && !p->opt->dumb) {
@@ -144,7 +149,8 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
     }
     if (loading.shown > 0)
         out_progress_clear();
-    if (m->engine && !drafts_check(p, m, err))
+    if (m->engine &&
+        ((predicted && !predictor_open(p, m, &d, &params, err)) || !drafts_check(p, m, err)))
         return false;
     if (m->engine && p->opt->verbose) {
         char used[FORMAT_NUMBER];
@@ -171,10 +177,10 @@ void open_say_trained(const struct program *p, const struct opened *m)
 
 void opened_close_engines(struct opened *m)
 {
+    draft_release(&m->predictor); // has some of its weights from the engine
     engine_free(m->engine);
     m->engine = NULL;
     draft_release(&m->draft);
-    draft_release(&m->predictor);
 }
 
 void opened_release(struct opened *m)
@@ -281,7 +287,7 @@ bool open_plan(const struct program *p, const struct opened *m, struct buf *out,
         return false;
     for (size_t i = 0; i < N_BESIDE; i++)
         if (drafts[i].weights > 0) {
-            params.set_aside += plan_bytes(&drafts[i]); // which are opened first
+            params.set_aside += plan_bytes(&drafts[i]);
             params.n_aside++;
         }
     const struct engine_plan alone = plan;

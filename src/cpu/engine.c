@@ -74,7 +74,7 @@ static bool check_finite(struct cpu_engine *e, size_t i, const float *logits, st
     if (at == n_vocab)
         return true;
     const float logit = logits[at];
-    struct finite_search search = {0};
+    struct finite_search search = {.first_layer = model_first_layer(e->base.model)};
     const bool last = e->n_parts > 1 || i + 1 == e->n_hidden;
     const struct cpu_part p = e->parts[e->n_parts > 1 ? i : 0];
     cpu_work_on(e, p.seq, p.pos + p.n - 1, p.ids + p.n - 1, 1, e->cancel);
@@ -352,7 +352,7 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
                                    enum cpu_isa isa, struct error *err)
 {
     struct engine_plan plan;
-    cpu_plan(m, p, memory_available(cpu_n_threads(p) - 1), &plan);
+    cpu_plan(m, p, cpu_available(p), &plan);
     if (!plan.fits) {
         cpu_plan_error(&plan, p, err);
         return NULL;
@@ -375,7 +375,9 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
         error_set(err, ERR_FAIL, "this machine or build lacks the instruction set asked for");
         goto fail;
     }
-    e->core.max_drafts = ENGINE_MAX_DRAFTS;
+    // (A row of a prediction layer needs more than its guess.)
+    e->core.max_drafts = m->predicts_for ? 0 : ENGINE_MAX_DRAFTS;
+    e->core.gives_hidden = true;
     snprintf(e->base.device, sizeof e->base.device, "CPU (%s, %d thread%s)", e->kernels->name,
              n_threads, n_threads == 1 ? "" : "s");
     static const char *const kv_names[] = {

@@ -177,7 +177,9 @@ static bool embed(struct cpu_engine *e, size_t n)
 {
     struct token_job j = {.e = e};
     return cpu_each_token(e, n, embed_item, &j) && look(e, 0, "token_embd") &&
-           cpu_mark(e, "embed", "token_embd") && (!e->base.model->predicts_for || cpu_join(e, n)) &&
+           cpu_mark(e, "embed", "token_embd") &&
+           (!e->base.model->predicts_for ||
+            (cpu_join(e, n) && look(e, 0, e->base.model->joint.name))) &&
            (e->base.model->hp.n_embd_layer == 0 || cpu_tell(e, n));
 }
 

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "cpu/memory.h"
 #include "cpu/plan.h"
+#include "engine/drafter.h"
 #include "engine/windows.h"
 
 struct carver {
@@ -254,11 +255,12 @@ static uint64_t add(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-// The sampler's candidates and counts, and the tokens of all sequences that there may be, each of
-// which has room for a whole context of them.
+// The sampler's candidates and counts, the tokens of all sequences that there may be, each of which
+// has room for a whole context of them, and the hidden states that are kept for a prediction layer.
 static uint64_t other_bytes(const struct model *m, uint32_t n_seqs, uint32_t n_ctx)
 {
-    return 4ull * (1 + windows_seqs(n_seqs)) * n_ctx + 20ull * m->hp.n_vocab;
+    const uint64_t given = m->predicts_for ? drafter_hidden_bytes(m, n_ctx) : 0;
+    return 4ull * (1 + windows_seqs(n_seqs)) * n_ctx + 20ull * m->hp.n_vocab + given;
 }
 
 static uint64_t kv_bytes(const struct request *r, uint32_t n_ctx, enum kv_type k, enum kv_type v)
@@ -318,9 +320,15 @@ int cpu_n_threads(const struct engine_params *p)
     return n < POOL_MAX_THREADS ? n : POOL_MAX_THREADS;
 }
 
+uint64_t cpu_available(const struct engine_params *p)
+{
+    return memory_available((cpu_n_threads(p) - 1) * (1 + (int)p->n_aside));
+}
+
 void cpu_plan(const struct model *m, const struct engine_params *p, uint64_t available,
               struct engine_plan *plan)
 {
+    available = available > p->set_aside ? available - p->set_aside : 0;
     const struct request r = {m, p, cpu_n_batch(p), cpu_n_threads(p), available};
     const uint32_t trained = m->hp.n_ctx_train > 0 ? m->hp.n_ctx_train : 2048;
     *plan = (struct engine_plan){.weights = weight_bytes(m), .available = available};
@@ -366,8 +374,6 @@ bool cpu_engine_plan(const struct model *m, const struct engine_params *p, struc
                      struct error *err)
 {
     (void)err;
-    const int n_threads = (cpu_n_threads(p) - 1) * (1 + (int)p->n_aside);
-    const uint64_t free = memory_available(n_threads);
-    cpu_plan(m, p, free > p->set_aside ? free - p->set_aside : 0, plan);
+    cpu_plan(m, p, cpu_available(p), plan);
     return true;
 }

@@ -17,5 +17,6 @@ uint32_t cpu_n_near(const struct model *m, const struct engine_params *p, uint32
 // The parameters with their defaults filled in.
 uint32_t cpu_n_batch(const struct engine_params *p);
 int cpu_n_threads(const struct engine_params *p);
+uint64_t cpu_available(const struct engine_params *p); // bytes: memory_available
 
 #endif

@@ -85,8 +85,9 @@ struct engine_part {
 
 struct engine_core {
     const struct backend *backend;
-    size_t max_parts; // see engine_max_parts
-    bool alike;       // a pass of one sequence is made as one of several are
+    size_t max_parts;  // see engine_max_parts
+    bool alike;        // a pass of one sequence is made as one of several are
+    bool gives_hidden; // backend.hidden can be asked after every pass
     // Rows of one sequence that eval_parts can sample after, each with the bits that it has alone,
     // but for the first.
     size_t max_drafts;
@@ -133,7 +134,7 @@ struct backend {
     bool (*logits)(struct engine *e, const struct seq *s, size_t i, const struct cancel *cancel,
                    float *out, struct error *err);
     // Hidden states (struct hparams) of n rows of the last pass, from `row` on, to out (n, n_embd).
-    // NULL: none can be had. Errors: ERR_FAIL.
+    // Errors: ERR_FAIL.
     bool (*hidden)(struct engine *e, size_t row, size_t n, float *out, struct error *err);
     // Where s->mask is not NULL, take asks it (engine_mask) once the device is at work, and only
     // then is the token sampled. A run of picks: start makes the first from the last eval's logits,

@@ -34,8 +34,12 @@ struct engine_params {
     enum kv_type type_k, type_v;
     int n_threads;      // CPU engine; 0 = all available
     int device_index;   // CUDA engine
-    uint64_t set_aside; // of a plan alone: bytes that somebody else takes before
-    uint32_t n_aside;   // so many engines, of as many threads
+    uint64_t set_aside; // bytes of free memory that are somebody else's,
+    uint32_t n_aside;   // so many engines', which have as many threads
+    // Of a model that predicts: the engine of the model that it predicts for, on the same device,
+    // which must be freed later. CUDA engine: embedding and head that both have are there once, and
+    // a plan counts them there. CPU engine: not asked for, weights stay where the file is mapped.
+    const struct engine *shares;
     // Called during open while weights are loaded (bytes); may be NULL.
     void (*progress)(void *user, uint64_t done, uint64_t total);
     void *progress_user;

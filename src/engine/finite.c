@@ -21,7 +21,7 @@ void finite_step(struct finite_search *s, uint32_t layer, const float *x, size_t
     if (strcmp(what, "token_embd") == 0)
         snprintf(s->where, sizeof s->where, "%s", what);
     else
-        snprintf(s->where, sizeof s->where, "blk.%u.%s", layer, what);
+        snprintf(s->where, sizeof s->where, "blk.%u.%s", s->first_layer + layer, what);
 }
 
 bool finite_error(const struct finite_search *s, uint32_t id, float logit, struct error *err)

@@ -19,6 +19,7 @@ size_t finite_until(const float *v, size_t n);
 
 // A forward pass that is being looked at. Zero: nothing seen yet.
 struct finite_search {
+    uint32_t first_layer; // of the file's, that the model's first one is
     bool found;
     char where[48]; // "blk.3.attn_output"
 };

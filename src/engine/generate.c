@@ -245,30 +245,7 @@ bool generation_end(struct generation *r, bool ok, struct error *err)
     return ok;
 }
 
-// ---- one answer, the device ahead of the host
-
-// Picks that are submitted and not waited for.
-struct ahead {
-    uint64_t tickets[ENGINE_RUN_AHEAD + 1];
-    size_t n;
-    bool fresh; // nothing was picked since the last sync
-};
-
-// Submits picks until the device has work for a while, n_left at most. The first is made from the
-// logits at hand, each other after the one before. What a constraint allows depends on that one,
-// and so does what may be guessed: then nothing runs ahead.
-static bool ask(struct generation *r, size_t n_left, struct ahead *a, struct error *err)
-{
-    const size_t most = r->p->constraint || r->s->speculation ? 1 : ENGINE_RUN_AHEAD + 1;
-    while (a->n < n_left && a->n < most) {
-        struct work w = {.seq = r->s->seq, .n = a->fresh ? 0 : 1, .n_pick = 1};
-        if (!engine_submit(r->s->engine, &w, 1, r->p->cancel, &a->tickets[a->n], err))
-            return false;
-        a->fresh = false;
-        a->n++;
-    }
-    return true;
-}
+// ---- guesses
 
 // The tokens of the text that the constraint leaves no choice about, most at most.
 static bool find_forced(struct generation *r, size_t most, struct ids *out, struct error *err)
@@ -300,24 +277,76 @@ static bool cut_guesses(struct generation *r, const int32_t *guesses, size_t *n,
     return why.code == ERR_NONE || why.code == ERR_FAIL || error_set(err, why.code, "%s", why.text);
 }
 
-// How many guesses the next step is to check, of at most n_left tokens.
-static bool guess(struct generation *r, size_t n_left, const struct ahead *a, size_t *n_drafts,
-                  struct error *err)
+bool generation_guess(struct generation *r, size_t n_left, const struct cancel *cancel,
+                      size_t *n_drafts, struct error *err)
 {
     const struct session *s = r->s;
     struct ids forced = {0};
     *n_drafts = 0;
-    if (!s->speculation || a->fresh)
+    if (!s->speculation)
         return true;
     const size_t room = seq_max_drafts(s->seq), most = room < n_left ? room : n_left - 1;
     const bool held = r->p->constraint && most > 0;
     r->n_ahead = 0;
     const bool ok =
         (!held || find_forced(r, most, &forced, err)) &&
-        speculation_next(s->speculation, s->seq, most, &forced, r->p->cancel, n_drafts, err) &&
+        speculation_next(s->speculation, s->seq, most, &forced, cancel, n_drafts, err) &&
         (!held || cut_guesses(r, s->speculation->guesses, n_drafts, err));
     ids_release(&forced);
     return ok;
+}
+
+// Of a step that checked so many drafts.
+static size_t count_sampled(const struct decoded *d, size_t n_drafts)
+{
+    size_t n = 1;
+    while (n <= n_drafts && d[n].id >= 0)
+        n++;
+    return n;
+}
+
+bool generation_take(struct generation *r, const struct decoded *d, size_t n_drafts, double seconds,
+                     struct error *err)
+{
+    struct session *s = r->s;
+    const size_t n = count_sampled(d, n_drafts), before = seq_len(s->seq) - n;
+    size_t n_taken = 0;
+    bool ok = true;
+    if (s->speculation && seconds > 0)
+        speculation_step(s->speculation, n_drafts, d, n, seconds);
+    s->stats.n_steps++;
+    s->stats.n_drafted += n_drafts;
+    s->stats.n_accepted += n - 1;
+    while (ok && n_taken < n && !r->done)
+        ok = generation_push(r, &d[n_taken++], err);
+    if (n_taken < n)
+        seq_trim(s->seq, before + n_taken);
+    return ok;
+}
+
+// ---- one answer, the device ahead of the host
+
+// Picks that are submitted and not waited for.
+struct ahead {
+    uint64_t tickets[ENGINE_RUN_AHEAD + 1];
+    size_t n;
+    bool fresh; // nothing was picked since the last sync
+};
+
+// Submits picks until the device has work for a while, n_left at most. The first is made from the
+// logits at hand, each other after the one before. What a constraint allows depends on that one,
+// and so does what may be guessed: then nothing runs ahead.
+static bool ask(struct generation *r, size_t n_left, struct ahead *a, struct error *err)
+{
+    const size_t most = r->p->constraint || r->s->speculation ? 1 : ENGINE_RUN_AHEAD + 1;
+    while (a->n < n_left && a->n < most) {
+        struct work w = {.seq = r->s->seq, .n = a->fresh ? 0 : 1, .n_pick = 1};
+        if (!engine_submit(r->s->engine, &w, 1, r->p->cancel, &a->tickets[a->n], err))
+            return false;
+        a->fresh = false;
+        a->n++;
+    }
+    return true;
 }
 
 // The next token of at most n_left, or several, where guesses come true.
@@ -329,8 +358,8 @@ static bool decode(struct generation *r, size_t n_left, struct ahead *a, struct 
     struct error mine = {0};
     const bool evaluates = !a->fresh;
     const double begin = clock_now();
-    size_t n_drafts;
-    bool ok = guess(r, n_left, a, &n_drafts, &mine) &&
+    size_t n_drafts = 0;
+    bool ok = (a->fresh || generation_guess(r, n_left, cancel, &n_drafts, &mine)) &&
               (!cancel_asked(cancel) || error_set(&mine, ERR_INTERRUPTED, "interrupted"));
     if (ok && n_drafts > 0) {
         const struct work w = {.seq = s->seq,
@@ -352,27 +381,14 @@ static bool decode(struct generation *r, size_t n_left, struct ahead *a, struct 
         return false;
     }
     memmove(a->tickets, a->tickets + 1, --a->n * sizeof *a->tickets);
-    size_t n = 1, n_taken = 0;
-    while (n <= n_drafts && d[n].id >= 0)
-        n++;
-    if (s->speculation && evaluates)
-        speculation_step(s->speculation, n_drafts, d, n, clock_now() - begin);
-    s->stats.n_steps++;
-    s->stats.n_drafted += n_drafts;
-    s->stats.n_accepted += n - 1;
-    const size_t before = seq_len(s->seq) - n;
     // Whoever asked may know that it was computed from what is no longer there (a page of the
     // model's file): the token is not kept.
     if (cancel_asked(cancel)) {
-        seq_trim(s->seq, before);
+        seq_trim(s->seq, seq_len(s->seq) - count_sampled(d, n_drafts));
         generation_interrupt(r);
         return true;
     }
-    while (ok && n_taken < n && !r->done)
-        ok = generation_push(r, &d[n_taken++], err);
-    if (n_taken < n)
-        seq_trim(s->seq, before + n_taken);
-    return ok;
+    return generation_take(r, d, n_drafts, evaluates ? clock_now() - begin : 0, err);
 }
 
 static bool shift(struct generation *r, struct ahead *a, struct error *err)

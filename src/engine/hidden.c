@@ -12,7 +12,7 @@ void hidden_release(struct hidden *h)
 
 bool engine_gives_hidden(const struct engine *e)
 {
-    return e->core->backend->hidden != NULL;
+    return e->core->gives_hidden;
 }
 
 bool seq_keep_hidden(struct seq *s, size_t n, struct error *err)

@@ -65,6 +65,14 @@ static void leave_seat(struct schedule *s, const struct task *t)
     memmove(&s->running[i], &s->running[i + 1], (s->n_running - i) * sizeof(struct task *));
 }
 
+// Its text is not to be followed any more, or is another one.
+static void stop_guessing(struct schedule *s)
+{
+    if (s->guessing)
+        s->guessing->session.speculation = NULL;
+    s->guessing = NULL;
+}
+
 static void free_seq(struct task *t)
 {
     seq_free(t->session.seq);
@@ -89,6 +97,15 @@ bool schedule_keep(struct schedule *s, size_t n, struct error *err)
     return s->kept || error_oom(err, "the list of answers that are kept", n * sizeof *s->kept);
 }
 
+bool schedule_speculate(struct schedule *s, struct error *err)
+{
+    if (!engine_takes_drafts(s->engine))
+        return true;
+    s->speculation = malloc(sizeof *s->speculation);
+    return s->speculation ? speculation_init(s->speculation, s->engine, NULL, err)
+                          : error_oom(err, "drafts", sizeof *s->speculation);
+}
+
 void schedule_release(struct schedule *s)
 {
     while (s->n_running > 0)
@@ -99,6 +116,9 @@ void schedule_release(struct schedule *s)
     while (s->n_kept > 0)
         drop_kept(s, 0);
     free(s->kept);
+    if (s->speculation)
+        speculation_release(s->speculation);
+    free(s->speculation);
     ids_release(&s->common);
     free(s->running);
     free(s->with);
@@ -110,6 +130,8 @@ void schedule_release(struct schedule *s)
 void schedule_remove(struct schedule *s, struct task *t)
 {
     leave_seat(s, t);
+    if (s->guessing == t)
+        stop_guessing(s);
     for (struct task **p = &s->waiting; *p; p = &(*p)->next)
         if (*p == t) {
             *p = t->next;
@@ -288,6 +310,7 @@ static bool may_go_on(struct schedule *s, struct task *t, size_t *n_left)
         }
         ok = ok && generation_shift(&t->gen, &t->rest, &err);
         t->reading = true;
+        stop_guessing(s);
         if (ok && q) {
             const size_t n = evaluated_of(q, &t->rest);
             seq_trim(q, n < t->rest.len ? n : t->rest.len - 1);
@@ -427,19 +450,43 @@ static bool is_interrupted(const struct schedule *s, const struct error *e, stru
     return true;
 }
 
-// One that runs alone: the device is ahead of the host, unless a grammar's mask must come between.
+// What one that runs alone brings, see generation_guess.
+static bool guess(struct schedule *s, struct task *t, size_t n_left, size_t *n_drafts,
+                  struct error *err)
+{
+    *n_drafts = 0;
+    if (!s->speculation || t->reading)
+        return true;
+    if (s->guessing != t) {
+        stop_guessing(s);
+        s->guessing = t;
+        t->session.speculation = s->speculation;
+        if (!generation_sampling(&t->gen, err))
+            return false;
+    }
+    return generation_guess(&t->gen, n_left, s->cancel, n_drafts, err);
+}
+
+// One that runs alone: the device is ahead of the host, unless a grammar's mask or guesses must
+// come between.
 static bool step_alone(struct schedule *s, struct task *t, struct error *err)
 {
-    const bool ahead = !t->p->constraint && engine_runs_ahead(s->engine);
+    const bool ahead = !t->p->constraint && !s->speculation && engine_runs_ahead(s->engine);
     const size_t most = ahead ? ENGINE_RUN_AHEAD + 1 : 1;
+    const double began = clock_now();
     struct error mine = {0};
-    struct decoded d;
-    size_t n_left;
+    struct decoded d[1 + ENGINE_MAX_DRAFTS];
+    size_t n_left, n_drafts;
     if (!may_go_on(s, t, &n_left))
         return true;
-    bool ok = true;
+    const bool decodes = !t->reading;
+    bool ok = guess(s, t, n_left, &n_drafts, &mine);
     while (ok && t->n_ahead < n_left && t->n_ahead < most) {
-        const struct work w = next_rows(s, t, s->engine->n_batch);
+        struct work w = next_rows(s, t, s->engine->n_batch);
+        if (n_drafts > 0) {
+            w.drafts = s->speculation->guesses;
+            w.n_drafts = n_drafts;
+        }
         ok = engine_submit(s->engine, &w, 1, s->cancel, &t->tickets[t->n_ahead], &mine);
         if (ok && w.n_pick == 0)
             return true;
@@ -447,12 +494,12 @@ static bool step_alone(struct schedule *s, struct task *t, struct error *err)
         if (ok && t->reading)
             is_read(t);
     }
-    ok = ok && engine_wait(s->engine, t->tickets[0], s->cancel, &d, &mine);
+    ok = ok && engine_wait(s->engine, t->tickets[0], s->cancel, d, &mine);
     if (is_interrupted(s, &mine, err))
         return false;
     if (ok) {
         memmove(t->tickets, t->tickets + 1, --t->n_ahead * sizeof *t->tickets);
-        ok = generation_push(&t->gen, &d, &mine);
+        ok = generation_take(&t->gen, d, n_drafts, decodes ? clock_now() - began : 0, &mine);
     }
     if (!ok)
         end_by(s, t, &mine);
@@ -537,6 +584,7 @@ static bool step_together(struct schedule *s, struct error *err)
     struct error mine = {0};
     uint64_t ticket;
     size_t n_picks = 0, failed = 0;
+    stop_guessing(s);
     for (size_t i = 0; i < s->n_running; i++)
         drop_ahead(s->running[i]);
     const size_t n = gather(s);
@@ -574,7 +622,7 @@ static bool step_together(struct schedule *s, struct error *err)
         struct error its = {0};
         if (s->picks[i].id < 0)
             end_by(s, t, &mine);
-        else if (!generation_push(&t->gen, &s->picks[i], &its))
+        else if (!generation_take(&t->gen, &s->picks[i], 0, 0, &its))
             end_by(s, t, &its);
         else if (t->gen.done)
             end(s, t, NULL);

@@ -51,6 +51,8 @@ struct schedule {
     struct work *works; // owned (n_parallel), of a pass
     struct task **with; // owned (n_parallel): whose they are
     struct decoded *picks;
+    struct speculation *speculation; // owned: of whoever runs alone; NULL: nothing is guessed
+    struct task *guessing;           // whose text it follows
     size_t prompt_room; // tokens of prompts in the next pass beside rows that are decoded
     double plain_s;     // of the last pass without prompts, 0: none yet
 };
@@ -64,6 +66,9 @@ bool schedule_init(struct schedule *s, struct engine *e, size_t n_parallel, stru
 // long as nothing else needs the memory: for prompts that have little in common with all others.
 // Errors: ERR_MEMORY.
 bool schedule_keep(struct schedule *s, size_t n, struct error *err);
+// Lets an answer that runs alone bring guesses from its own text, where they pay and the engine
+// takes any: no answer depends on it. Before the first task. Errors: ERR_MEMORY.
+bool schedule_speculate(struct schedule *s, struct error *err);
 void schedule_release(struct schedule *s); // tasks that are not done are let go; zeroed is fine
 
 // A new task behind the others; t->prompt, p and g are set. Errors: ERR_MEMORY, ERR_CONTEXT (the

@@ -426,6 +426,12 @@ void model_free(struct model *m); // NULL is fine
 // that is computed; a tensor that is missing, or of another shape or type; ERR_MEMORY.
 struct model *model_predictor(const struct model *m, struct error *err);
 
+// Which of the file's layers m's first one is.
+static inline uint32_t model_first_layer(const struct model *m)
+{
+    return m->predicts_for ? m->predicts_for->hp.n_layer : 0;
+}
+
 // Whether a tensor of the file is m's own: not those of prediction layers, but of model_predictor's
 // those of its layer alone.
 bool model_has_tensor(const struct model *m, const struct gguf_tensor *t);

@@ -387,6 +387,10 @@ bool lines_run(struct batch *b, int fd, const char *before, struct error *err)
         x.size = (uint64_t)st.st_size;
     if (!schedule_init(&x.s, c->session.engine, b->opt->n_parallel, c->session.seq, b->cancel, err))
         return false;
+    if (b->opt->spec != SPEC_OFF && !schedule_speculate(&x.s, err)) {
+        schedule_release(&x.s);
+        return false;
+    }
     if (b->opt->n_parallel > x.s.n_parallel && !b->opt->quiet)
         out_say("hokku: -np %u: %s evaluates %zu together", b->opt->n_parallel,
                 c->session.engine->device, x.s.n_parallel);

@@ -12,13 +12,13 @@ enum { N_PROBS = ENGINE_MAX_PROBS };
 
 static struct model *model;
 static bool on_cuda;
-static bool exact;    // see engine_params
-static int n_threads; // of the CPU engine; 0: all
+static bool exact;                  // see engine_params
+static int n_threads;               // of the CPU engine; 0: all
+static const struct engine *shares; // see engine_params
 
-// The file of a family's model; false where there is no device for the test, which has been said.
-static inline bool find_family(const char *family, char path[static 1024])
+// False where there is no device for the test, which has been said.
+static inline bool find_device(void)
 {
-    snprintf(path, 1024, "%s/families/%s-f16.gguf", vectors_dir(0), family);
 #ifdef HOKKU_CUDA
     char why[256] = "";
     if (on_cuda && cuda_device_count(why, sizeof why) <= 0) {
@@ -27,6 +27,13 @@ static inline bool find_family(const char *family, char path[static 1024])
     }
 #endif
     return true;
+}
+
+// The file of a family's model; false as find_device.
+static inline bool find_family(const char *family, char path[static 1024])
+{
+    snprintf(path, 1024, "%s/families/%s-f16.gguf", vectors_dir(0), family);
+    return find_device();
 }
 
 static uint32_t below(uint32_t n)
@@ -42,20 +49,26 @@ static inline void random_ids(int32_t *ids, size_t n)
         ids[i] = (int32_t)below(model->hp.n_vocab);
 }
 
+static struct engine *open_with(const struct model *m, const struct engine_params *p,
+                                struct error *err)
+{
+#ifdef HOKKU_CUDA
+    if (on_cuda)
+        return cuda_engine_open(m, p, err);
+#endif
+    return cpu_engine_open(m, p, err);
+}
+
 static struct engine *open_for(uint32_t n_seqs, uint32_t n_ctx, uint32_t n_batch)
 {
     const struct engine_params p = {.n_ctx = n_ctx,
                                     .n_batch = n_batch,
                                     .n_seqs = n_seqs,
                                     .exact = exact,
-                                    .n_threads = n_threads};
+                                    .n_threads = n_threads,
+                                    .shares = shares};
     struct error err = {0};
-#ifdef HOKKU_CUDA
-    struct engine *e =
-        on_cuda ? cuda_engine_open(model, &p, &err) : cpu_engine_open(model, &p, &err);
-#else
-    struct engine *e = cpu_engine_open(model, &p, &err);
-#endif
+    struct engine *e = open_with(model, &p, &err);
     if (!e)
         fail_msg("%s", err.text);
     return e;

@@ -1,6 +1,7 @@
 // Prediction layers (model_predictor): what they answer is what the NumPy pass of their formula
 // does (tests/vectors/predictions.py), in any chunks; hidden states are those of the tokens at
-// hand, whatever a sequence has gone through. `test_predictions NAME`.
+// hand, whatever a sequence has gone through. `test_predictions NAME` on the CPU,
+// `test_predictions NAME cuda`: exact engines.
 #include "sequences.h"
 
 #include <math.h>
@@ -11,19 +12,23 @@
 
 enum { N_CTX = 256, N_ALONE = 4 };
 
+static char path[1024];
 static struct model *predictor;
 static struct buf expected;
 static const int32_t *ids; // (n_ids)
 static size_t n_ids;
 static const float *rows; // (n_ids - 1, n_vocab)
 
-static struct engine *open_predictor(uint32_t n_batch)
+// Beside e, which is to be freed later.
+static struct engine *open_predictor(const struct engine *e, uint32_t n_batch)
 {
     struct model *main_model = model;
     model = predictor;
-    struct engine *e = open_for(1, N_CTX, n_batch);
+    shares = e;
+    struct engine *d = open_for(1, N_CTX, n_batch);
+    shares = NULL;
     model = main_model;
-    return e;
+    return d;
 }
 
 static void submit(const struct work *w)
@@ -53,7 +58,8 @@ static void assert_predicts(struct seq *s, size_t i, size_t at)
         fail_msg("%s", err.text);
     for (size_t k = 0; k < n_vocab; k++)
         worst = fmax(worst, fabs((double)got[k] - (double)want[k]));
-    if (!(worst < 2e-3))
+    // A GPU multiplies in float16 (as in test_models.c).
+    if (!(worst < (on_cuda ? 3e-2 : 2e-3)))
         fail_msg("logits behind token %zu differ by %g", at, worst);
     free(got);
 }
@@ -78,7 +84,7 @@ static void predictions_are_those_of_the_formula(void **state)
     (void)state;
     static const uint32_t batches[] = {64, 7, 1};
     for (size_t b = 0; b < 3; b++) {
-        struct engine *e = open_for(1, N_CTX, batches[b]), *d = open_predictor(64);
+        struct engine *e = open_for(1, N_CTX, batches[b]), *d = open_predictor(e, 64);
         struct seq *s = open_seq(e), *p = open_seq(d);
         const size_t n = n_ids - N_ALONE;
         // A ring that wraps: the layer reads in between.
@@ -107,6 +113,25 @@ static void predictions_are_those_of_the_formula(void **state)
     }
 }
 
+// More rows than a batch has are given theirs in each chunk.
+static void predictions_of_a_long_work_are_those_of_the_formula(void **state)
+{
+    (void)state;
+    struct engine *e = open_for(1, N_CTX, 64), *d = open_predictor(e, 7);
+    struct seq *s = open_seq(e), *p = open_seq(d);
+    const size_t n = n_ids - N_ALONE - 1;
+    size_t n_hidden;
+    keep(s, N_CTX);
+    submit(&(struct work){.seq = s, .ids = ids, .n = n});
+    const float *h = seq_hidden(s, 0, &n_hidden);
+    submit(&(struct work){.seq = p, .ids = ids + 1, .n = n, .hidden = h, .n_logits = 1});
+    assert_predicts(p, 0, n);
+    seq_free(p);
+    seq_free(s);
+    engine_free(d);
+    engine_free(e);
+}
+
 // As sampled tokens, in a pass with drafts, behind a trim, beside another sequence: always those of
 // a prompt.
 static void hidden_states_follow_a_sequence(void **state)
@@ -129,9 +154,13 @@ static void hidden_states_follow_a_sequence(void **state)
     assert_true(seq_hidden_begin(s) <= seq_n_past(s));
     submit(&(struct work){.seq = s, .ids = ids, .n = 3});
     const struct work both[] = {{.seq = other, .ids = ids + 3, .n = 5},
-                                {.seq = s, .ids = ids + 7, .n = 15}};
+                                {.seq = s, .ids = ids + 7, .n = 14, .n_pick = 1}},
+                      // What was sampled, behind a prompt's rows: a device has an order of its own.
+        last[] = {{.seq = other, .ids = ids, .n = 6}, {.seq = s, .n = 1}};
     struct error err = {0};
-    if (!engine_submit(e, both, 2, NULL, NULL, &err))
+    uint64_t ticket;
+    if (!engine_submit(e, both, 2, NULL, &ticket, &err) || !engine_wait(e, ticket, NULL, d, &err) ||
+        !engine_submit(e, last, 2, NULL, NULL, &err))
         fail_msg("%s", err.text);
     assert_int_equal(seq_len(s), 40);
     assert_int_equal(seq_hidden_begin(s), 8); // a ring of 32
@@ -156,7 +185,7 @@ static void hidden_states_follow_a_sequence(void **state)
 static void work_for_a_prediction_layer_has_hidden_states(void **state)
 {
     (void)state;
-    struct engine *e = open_for(1, N_CTX, 64), *d = open_predictor(64);
+    struct engine *e = open_for(1, N_CTX, 64), *d = open_predictor(e, 64);
     struct seq *s = open_seq(e), *p = open_seq(d);
     const float *h = calloc(2, model->hp.n_embd * sizeof *h);
     struct error err = {0};
@@ -169,6 +198,7 @@ static void work_for_a_prediction_layer_has_hidden_states(void **state)
         "work of 2 rows without hidden states, expected one for each: the model predicts");
     assert_false(engine_submit(e, &with, 1, NULL, NULL, &err));
     assert_string_equal(err.text, "work of 2 rows with hidden states, expected none");
+    assert_true(!engine_takes_drafts(d) && engine_takes_drafts(e));
     assert_true(seq_append(p, ids, 1, &err));
     assert_false(engine_submit(d, &behind, 1, NULL, NULL, &err));
     assert_string_equal(err.text,
@@ -178,6 +208,65 @@ static void work_for_a_prediction_layer_has_hidden_states(void **state)
     seq_free(s);
     engine_free(d);
     engine_free(e);
+}
+
+// What its weights have made of a number is said by their name in the file.
+static void a_damaged_join_is_named(void **state)
+{
+    (void)state;
+    struct model *const main_model = model, *const main_predictor = predictor;
+    struct buf file = {0};
+    struct error err = {0};
+    char name[64];
+    assert_true(file_read(path, 1 << 24, &file, &err));
+    struct gguf *g = gguf_open_memory(file.data, file.len, "damaged", &err);
+    snprintf(name, sizeof name, "blk.%u.nextn.eh_proj.weight", model->hp.n_layer);
+    const struct gguf_tensor *t = gguf_find_tensor(g, name);
+    assert_true(t && t->type == QUANT_F16);
+    memset(file.data + ((const char *)t->data - (const char *)file.data), 0x7F, 2);
+    model = model_from_gguf(g, "damaged", &err);
+    predictor = model_predictor(model, &err);
+    struct engine *e = open_for(1, N_CTX, 64), *d = open_predictor(e, 64);
+    struct seq *s = open_seq(e), *p = open_seq(d);
+    size_t n;
+    uint64_t ticket;
+    struct decoded one;
+    keep(s, N_CTX);
+    submit(&(struct work){.seq = s, .ids = ids, .n = 5});
+    const float *h = seq_hidden(s, 0, &n);
+    float *logits = malloc(model->hp.n_vocab * sizeof *logits);
+    assert_non_null(logits);
+    const struct work asks = {.seq = p, .ids = ids + 1, .n = 4, .hidden = h, .n_logits = 4},
+                      picks = {.seq = p, .ids = ids + 1, .n = 4, .hidden = h, .n_pick = 1};
+    submit(&asks);
+    assert_false(seq_logits(p, 3, NULL, logits, &err));
+    name[strlen(name) - strlen(".weight")] = '\0';
+    assert_non_null(strstr(err.text, name));
+    seq_trim(p, 0);
+    err = (struct error){0};
+    assert_true(engine_submit(d, &picks, 1, NULL, &ticket, &err));
+    assert_false(engine_wait(d, ticket, NULL, &one, &err));
+    assert_non_null(strstr(err.text, name));
+    free(logits);
+    seq_free(p);
+    seq_free(s);
+    engine_free(d);
+    engine_free(e);
+    model_free(predictor);
+    model_free(model);
+    buf_release(&file);
+    model = main_model;
+    predictor = main_predictor;
+}
+
+static bool plan(const struct model *m, const struct engine_params *p, struct engine_plan *out,
+                 struct error *err)
+{
+#ifdef HOKKU_CUDA
+    if (on_cuda)
+        return cuda_engine_plan(m, p, out, err);
+#endif
+    return cpu_engine_plan(m, p, out, err);
 }
 
 // What both have is counted once.
@@ -194,14 +283,64 @@ static void a_prediction_layer_takes_what_is_its_own(void **state)
         assert_int_equal(model_has_tensor(predictor, t), of_layer);
         assert_true(!of_layer || !model_has_tensor(model, t));
     }
-    const struct engine_params params = {.n_ctx = N_CTX};
-    struct engine_plan plan;
+    struct engine_params params = {.n_ctx = N_CTX, .exact = exact};
+    struct engine_plan layer, main_plan;
     struct error err = {0};
-    assert_true(cpu_engine_plan(predictor, &params, &plan, &err));
-    assert_true(own > 0 && plan.weights == own);
-    assert_true(cpu_engine_plan(model, &params, &plan, &err));
-    assert_true(plan.weights <= others); // (of several prediction layers one is used)
+    if (!plan(predictor, &params, &layer, &err) || !plan(model, &params, &main_plan, &err))
+        fail_msg("%s", err.text);
     assert_int_equal(predictor->hp.n_layer, 1);
+    if (!on_cuda) {
+        assert_true(own > 0 && layer.weights == own);
+        assert_true(main_plan.weights <= others); // (of several prediction layers one is used)
+        return;
+    }
+    // In the device's layout, which is larger, but by less than what both have.
+    const size_t shared = (predictor->tok_embd.data == model->tok_embd.data) +
+                          (!model->tied && predictor->output.data == model->output.data);
+    assert_true(layer.weights >= own && main_plan.weights <= others + own);
+    assert_true(layer.weights < own + (shared ? shared * model->tok_embd.n_bytes : own));
+    // No more is taken than was planned.
+    struct engine *e = open_for(1, N_CTX, 0), *d = open_predictor(e, 0);
+    assert_true(layer.n_ctx == d->n_ctx);
+    assert_true(d->mem_used <= layer.weights + layer.kv + layer.scratch + layer.other);
+    engine_free(d);
+    engine_free(e);
+}
+
+// A model is opened first, and leaves memory for its prediction layer.
+static void what_is_set_aside_is_left_to_others(void **state)
+{
+    (void)state;
+    struct engine_params params = {.n_ctx = N_CTX, .exact = exact, .n_threads = n_threads};
+    struct engine_plan whole, rest;
+    struct error err = {0};
+    if (!plan(model, &params, &whole, &err) || !whole.fits)
+        fail_msg("%s", err.text);
+    params.set_aside = UINT64_MAX;
+    assert_true(plan(model, &params, &rest, &err) && !rest.fits && rest.available == 0);
+    assert_null(open_with(model, &params, &err));
+    assert_int_equal(err.code, ERR_MEMORY);
+}
+
+static void a_device_without_exact_passes_refuses_a_prediction_layer(void **state)
+{
+    (void)state;
+    struct engine_params params = {.n_ctx = N_CTX};
+    struct engine_plan layer;
+    struct error err = {0};
+    if (!on_cuda) {
+        assert_true(plan(predictor, &params, &layer, &err));
+        return;
+    }
+    assert_false(plan(predictor, &params, &layer, &err));
+    assert_int_equal(err.code, ERR_USAGE);
+    assert_string_equal(err.text, "no guesses are checked on a GPU without --exact: expected "
+                                  "--exact, or --device cpu");
+    exact = false;
+    struct engine *e = open_for(1, N_CTX, 0);
+    exact = true;
+    assert_false(engine_gives_hidden(e) || engine_takes_drafts(e));
+    engine_free(e);
 }
 
 int main(int argc, char **argv)
@@ -209,8 +348,10 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "glm4moe";
     on_cuda = argc > 2 && strcmp(argv[2], "cuda") == 0;
     exact = on_cuda;
-    char path[1024], bin[1024];
+    char bin[1024];
     struct error err = {0};
+    if (!find_device())
+        return 0;
     snprintf(path, sizeof path, "%s/predictions/%s.gguf", vectors_dir(0), name);
     snprintf(bin, sizeof bin, "%s/predictions/%s.bin", vectors_dir(0), name);
     model = model_load(path, &err);
@@ -225,9 +366,13 @@ int main(int argc, char **argv)
     n_threads = 2;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(predictions_are_those_of_the_formula),
+        cmocka_unit_test(predictions_of_a_long_work_are_those_of_the_formula),
         cmocka_unit_test(hidden_states_follow_a_sequence),
         cmocka_unit_test(work_for_a_prediction_layer_has_hidden_states),
+        cmocka_unit_test(a_damaged_join_is_named),
         cmocka_unit_test(a_prediction_layer_takes_what_is_its_own),
+        cmocka_unit_test(what_is_set_aside_is_left_to_others),
+        cmocka_unit_test(a_device_without_exact_passes_refuses_a_prediction_layer),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const int failed = cmocka_run_group_tests_name(name, tests, NULL, NULL);

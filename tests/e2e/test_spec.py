@@ -45,9 +45,19 @@ def test_an_answer_is_the_same_with_guesses_and_without(hokku, args):
         assert 0 <= times["accepted_tokens"] <= times["drafted_tokens"] and times["tokens_per_step"] >= 1
 
 
-def test_lines_take_the_option_and_answer_the_same(hokku):
-    lines = [hokku("--lines", "--spec", spec, "--temp", 0.7, "-s", 3, "-n", 20, input="one\ntwo\nthree\n").stdout for spec in ["off", "ngram"]]
-    assert lines[0] == lines[1] and lines[0].count(b"\n") >= 3
+@pytest.mark.parametrize("np", [1, 3])
+def test_lines_take_the_option_and_answer_the_same(hokku, np):
+    """One that runs alone brings guesses, beside others none does."""
+    def texts(spec):
+        r = hokku("--lines", "--json", "-np", np, "--spec", spec, "--temp", 0.7, "-s", 3, "-n", 100, "--ignore-eos", input=f"{COPY}\none\ntwo\n")
+        answers = [json.loads(line) for line in r.stdout.splitlines()]
+        return [(a["line"], a["text"], a["tokens"]) for a in answers], [a["timings"] for a in answers]
+
+    want, plain = texts("off")
+    assert len(want) == 3 and all(t["drafted_tokens"] == 0 and t["tokens_per_step"] == 1 for t in plain)
+    for spec in ["auto", "ngram", "mtp"]:
+        got, times = texts(spec)
+        assert got == want and all(t["accepted_tokens"] <= t["drafted_tokens"] and t["tokens_per_step"] >= 1 for t in times)
 
 
 def test_a_chat_changes_it_between_answers(chat):  # noqa: F811
@@ -315,3 +325,22 @@ def test_a_prediction_layer_is_counted_and_said(hokku):
     assert r.returncode == 0 and b"is not used: the model has a prediction layer of its own" in r.stderr
     r = hokku(*args, "-md", args[1], "--spec", "draft", "-n", 3, "-v", "hi")
     assert r.returncode == 0 and b"draft model " in r.stderr and b"not used" not in r.stderr
+
+
+def test_a_model_goes_on_without_a_prediction_layer_that_does_not_fit_beside_it(hokku, tmp_path, shim):  # noqa: F811
+    memory, took = tmp_path / "meminfo", ("weights", "kv", "scratch", "other")
+    args = ("-m", PREDICTS / "glm4moe-own.gguf", "-c", 1024, "-t", 1)
+    whole = json.loads(hokku(*args, "--dry-run", "--json").stdout)
+    model_alone, layer = (sum(plan[k] for k in took) for plan in (whole, whole["predictor"]))
+    for rest, fits in [(layer // 2, False), (layer + 2048, True)]:
+        memory.write_text(f"MemAvailable: {(model_alone + rest) // 1024} kB\n")
+        env = {"LD_PRELOAD": shim, "TEST_MEMINFO": str(memory)}
+        plan = hokku(*args, "--dry-run", "--json", env=env)
+        assert plan.returncode == 0 and ("predictor" in json.loads(plan.stdout)) == fits
+        r = hokku(*args, "-n", 3, "-v", "hi", env=env)
+        assert r.returncode == 0 and r.stdout
+        assert (b"prediction layer is not used: it does not fit beside the model" in r.stderr) != fits
+        for more in [("--dry-run",), ("-n", 3, "hi")]:
+            r = hokku(*args, "--spec", "mtp", *more, env=env)
+            assert r.returncode == (0 if fits else 4)
+            assert fits or b"--spec mtp: it does not fit beside the model: a smaller -c leaves room for it" in r.stderr

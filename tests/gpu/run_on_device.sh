@@ -4,7 +4,7 @@
 #   tests/gpu/run_on_device.sh OUT [STEP ...]      steps: test share sanitize bench profile
 #
 # Results go to the folder OUT: summary.txt, and one log per step. The programs are those of a Meson build with
-# nvcc (ninja -C build hokku tests/gpu/test_{kernels,gemm,rows,states,attention,latent,kv_cache,sampler,engine,facts,experts,shared,sequences,sequences_of_states,windows,drafts,exact,numbers,bench,models,builtin} tests/vectors/vectors.stamp); nothing is
+# nvcc (ninja -C build hokku tests/gpu/test_{kernels,gemm,rows,states,attention,latent,kv_cache,sampler,engine,facts,experts,shared,sequences,sequences_of_states,windows,drafts,predictions,speculate,exact,numbers,bench,models,builtin} tests/vectors/vectors.stamp); nothing is
 # compiled here, so they may come from another machine.
 #   BUILD              the folder of that build (build)
 #   HOKKU_CONFORMANCE  more reference vectors than those of the build (tests/vectors/README.md)
@@ -52,6 +52,10 @@ test_() {
     for t in gemma3 gpt-oss qwen35 gemma4 olmo2; do
         run "exact-$t" 400 "$build/tests/gpu/test_exact" "$t" cuda &
     done
+    for t in glm4moe glm4moe-own qwen35 qwen35-shared; do
+        run "predictions-$t" 400 "$build/tests/gpu/test_predictions" "$t" cuda &
+    done
+    run speculate 400 "$build/tests/gpu/test_speculate" cuda &
     wait
     run shared 400 "$build/tests/gpu/test_shared" $(argument shared)
 }

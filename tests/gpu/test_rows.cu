@@ -97,8 +97,8 @@ static void rows_are_normed(void)
                 for (uint32_t i = 0; i < n; i++)
                     x[n + i] += 40.0f; // a mean that matters
                 device_array<float> dx(x), dw(w), db(b), y(n * rows);
-                must(norm_launch(&Q, kind, dx.p, dw.p, biased ? db.p : nullptr, 0.02f, y.p, rows, n,
-                                 nullptr, &ERR));
+                must(norm_launch(&Q, kind, dx.p, dw.p, biased ? db.p : nullptr, 0.02f, y.p, n, rows,
+                                 n, nullptr, &ERR));
                 std::vector<float> got = y.get();
                 for (uint32_t i = 0; i < rows; i++) {
                     double mean = 0, sum = 0;
@@ -249,7 +249,8 @@ static void rows_are_scaled_and_gathered(void)
     must(scale_launch(&Q, factor.p, dx.p, x.size(), ended.p, &ERR));
     must(finish_logits_launch(&Q, dx.p, x.size(), 3.0f, 0.5f, ended.p, &ERR));
     must(add_normed_launch(&Q, dx.p, dx.p, 0.02f, 1.0f, dx.p, 4, n_cols, ended.p, &ERR));
-    must(norm_launch(&Q, NORM_RMS, dx.p, dx.p, nullptr, 0.02f, dx.p, 4, n_cols, ended.p, &ERR));
+    must(norm_launch(&Q, NORM_RMS, dx.p, dx.p, nullptr, 0.02f, dx.p, n_cols, 4, n_cols, ended.p,
+                     &ERR));
     check(dx.get() == x, "something was written after the end");
     must(scale_launch(&Q, factor.p, dx.p, x.size(), nullptr, &ERR));
     must(gather_rows_launch(&Q, dx.p, which.p, (uint32_t)rows.size(), n_cols, to.p, &ERR));

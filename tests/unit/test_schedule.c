@@ -179,9 +179,11 @@ struct setting {
     enum overflow overflow;
     uint32_t n_batch; // 0: N_BATCH
     size_t n_kept;
+    bool guesses; // always, and all that there are
 };
 
-static size_t n_tokens; // generated, of the last run
+static size_t n_tokens;              // generated, of the last run
+static struct session_stats guessed; // drafts, and steps, of all
 
 static void check(const struct setting *x)
 {
@@ -191,7 +193,12 @@ static void check(const struct setting *x)
     setup_with(&f, x->n_ctx, x->n_batch ? x->n_batch : N_BATCH, 0);
     assert_true(schedule_init(&s, f.e, x->n_parallel, NULL, NULL, &f.err));
     assert_true(x->n_kept == 0 || schedule_keep(&s, x->n_kept, &f.err));
+    if (x->guesses) {
+        assert_true(schedule_speculate(&s, &f.err));
+        s.speculation->always = true;
+    }
     n_tokens = 0;
+    guessed = (struct session_stats){0};
     for (size_t i = 0; i < N_TASKS; i++) {
         for (int k = 0; k < 2; k++) {
             struct line *l = k ? &by_itself[i] : &together[i];
@@ -207,6 +214,7 @@ static void check(const struct setting *x)
         together[i].ok = schedule_add(&s, &together[i].task, &together[i].err);
     }
     run(&s);
+    assert_null(s.guessing); // whoever has ended is nobody's any more
     schedule_release(&s);
     for (size_t i = 0; i < N_TASKS; i++) {
         alone(&f, &by_itself[i]);
@@ -214,9 +222,15 @@ static void check(const struct setting *x)
             assert_true(together[i].task.done);
             together[i].err = together[i].task.error;
             together[i].ok = together[i].err.code == ERR_NONE;
+            assert_true(!together[i].ok || x->overflow == OVERFLOW_SHIFT ||
+                        together[i].task.n_tokens ==
+                            together[i].prompt.len + together[i].g.ids.len);
         }
         same(&together[i], &by_itself[i], i);
         n_tokens += together[i].g.ids.len;
+        guessed.n_drafted += together[i].task.stats.n_drafted;
+        guessed.n_accepted += together[i].task.stats.n_accepted;
+        guessed.n_steps += together[i].task.stats.n_steps;
         line_release(&together[i]);
         line_release(&by_itself[i]);
     }
@@ -233,6 +247,27 @@ static void an_answer_in_company_is_what_it_is_alone(void **state)
         check(&(struct setting){
             .n_ctx = 8 * BLOCK, .n_parallel = parallel[n], .n_common = n % 2 ? 300 : 60});
     }
+}
+
+// With company before and after, a context that shifts, a grammar, stop texts, errors.
+static void an_answer_that_runs_alone_is_the_same_with_guesses(void **state)
+{
+    (void)state;
+    static const size_t parallel[] = {1, 2, 3, 0};
+    for (size_t n = 0; n < 4; n++)
+        for (int shifts = 0; shifts < 2; shifts++) {
+            check(&(struct setting){.n_ctx = (shifts ? 2 : 8) * BLOCK,
+                                    .n_parallel = parallel[n],
+                                    .n_common = n % 2 ? 60 : 0,
+                                    .unlimited = shifts,
+                                    .overflow = shifts ? OVERFLOW_SHIFT : OVERFLOW_ERROR,
+                                    .n_kept = n % 2,
+                                    .guesses = true});
+            assert_true(guessed.n_drafted > guessed.n_accepted);
+            assert_true(guessed.n_steps + guessed.n_accepted >= n_tokens);
+            // (What a random model says repeats itself where it is long.)
+            assert_true(!shifts || (guessed.n_accepted > 0 && guessed.n_steps < n_tokens));
+        }
 }
 
 static void more_rows_than_a_batch_has_are_several_passes(void **state)
@@ -661,6 +696,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_answer_in_company_is_what_it_is_alone),
+        cmocka_unit_test(an_answer_that_runs_alone_is_the_same_with_guesses),
         cmocka_unit_test(more_rows_than_a_batch_has_are_several_passes),
         cmocka_unit_test(a_row_without_a_number_fails_alone),
         cmocka_unit_test(the_youngest_waits_where_memory_is_short),

@@ -1,5 +1,6 @@
 // Guesses from a text's own past and from a draft model, whether they pay, and that no answer of
-// the built-in model depends on them.
+// the built-in model depends on them. `test_speculate cuda`: prediction layers on exact engines of
+// a GPU.
 #include "test.h"
 
 #include <stdlib.h>
@@ -242,6 +243,24 @@ struct ending {
     struct generate_params p;
 };
 
+static bool on_cuda;
+
+// shares: see engine_params.
+static struct engine *open_for(const struct model *m, uint32_t n_ctx, const struct engine *shares)
+{
+    const struct engine_params p = {
+        .n_ctx = n_ctx, .n_threads = 1, .exact = on_cuda, .shares = shares};
+    struct error err = {0};
+#ifdef HOKKU_CUDA
+    struct engine *e = on_cuda ? cuda_engine_open(m, &p, &err) : cpu_engine_open(m, &p, &err);
+#else
+    struct engine *e = cpu_engine_open(m, &p, &err);
+#endif
+    if (!e)
+        fail_msg("%s", err.text);
+    return e;
+}
+
 static bool keep_text(void *user, const char *text, size_t n, struct error *err)
 {
     (void)err;
@@ -259,11 +278,11 @@ static void keep_logprob(void *user, const struct decoded *d)
 static void answers(const struct ending *how, enum spec spec, const struct model *draft,
                     struct buf *out, struct session_stats *stats)
 {
-    const struct engine_params ep = {.n_ctx = 256, .n_threads = 1};
+    const uint32_t n_ctx = on_cuda ? 64 : 256; // (the emulation is slow)
     struct error err = {0};
     struct session s;
-    struct engine *e = cpu_engine_open(model, &ep, &err);
-    struct engine *small = draft ? cpu_engine_open(draft, &ep, &err) : NULL;
+    struct engine *e = open_for(model, n_ctx, NULL);
+    struct engine *small = draft ? open_for(draft, n_ctx, e) : NULL;
     struct ids text = {0};
     struct grammar *g0 = how->gbnf ? grammar_from_gbnf(how->gbnf, strlen(how->gbnf), NULL, &err)
                          : how->schema
@@ -273,7 +292,6 @@ static void answers(const struct ending *how, enum spec spec, const struct model
         g0 ? constraint_create(g0, NULL, model->tokenizer, model->hp.n_vocab, how->close, &err)
            : NULL;
     *stats = (struct session_stats){0};
-    assert_non_null(e);
     assert_true(held || !(how->gbnf || how->schema));
     assert_true(session_init(&s, e, &err));
     if (draft && draft->predicts_for)
@@ -308,7 +326,9 @@ static void answers(const struct ending *how, enum spec spec, const struct model
         buf_append(out, (const char *)seq_ids(s.seq), seq_len(s.seq) * sizeof(int32_t));
         assert_true(seq_n_past(s.seq) + 1 >= seq_len(s.seq));
         assert_true(!how->close || constraint_obeyed(held));
-        if (p.overflow != OVERFLOW_SHIFT) { // half of the answer is taken back
+        if (p.overflow == OVERFLOW_SHIFT)
+            assert_true(seq_len(s.seq) < text.len + g.ids.len);
+        else { // half of the answer is taken back
             ids_append(&text, g.ids.data, g.ids.len / 2);
             assert_true(text.len < 250);
         }
@@ -317,8 +337,8 @@ static void answers(const struct ending *how, enum spec spec, const struct model
     ids_release(&text);
     constraint_free(held);
     session_release(&s);
-    engine_free(e);
     engine_free(small);
+    engine_free(e);
 }
 
 static struct model *load(const char *folder, const char *name)
@@ -390,6 +410,22 @@ static size_t make_ways(struct ending *ways, size_t *n_free)
     return n;
 }
 
+// Fewer, for a device.
+static size_t make_device_ways(struct ending *ways, size_t *n_free)
+{
+    struct ending all[MOST_WAYS];
+    const size_t n = make_ways(all, n_free);
+    ways[0] = all[0];
+    ways[0].p.n_predict = 20;
+    ways[1] = all[*n_free - 1]; // a full context
+    ways[1].set.temp = 0.8f;
+    ways[1].p.n_predict = 50;
+    ways[2] = all[n - 6]; // a grammar
+    ways[2].p.n_predict = 12;
+    *n_free = 2;
+    return 3;
+}
+
 static void no_answer_depends_on_drafts(void **state)
 {
     (void)state;
@@ -443,10 +479,10 @@ static void no_answer_depends_on_a_prediction_layer(void **state)
     struct model *const own = model;
     struct ending ways[MOST_WAYS];
     size_t n_free;
-    const size_t n = make_ways(ways, &n_free);
+    const size_t n = (on_cuda ? make_device_ways : make_ways)(ways, &n_free);
     char folder[1024];
     snprintf(folder, sizeof folder, "%s/predictions", vectors_dir(0));
-    for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
+    for (size_t k = on_cuda; k < sizeof files / sizeof *files; k++) {
         struct error err = {0};
         model = load(folder, files[k].name);
         struct model *layer = model ? model_predictor(model, &err) : NULL;
@@ -509,15 +545,14 @@ static void assert_counts(struct drafter *d, const struct seq *s, size_t behind)
 static void a_prediction_layer_reads_what_is_new(void **state)
 {
     (void)state;
-    const struct engine_params ep = {.n_ctx = 512, .n_threads = 1};
     const struct sampling how = {.sampler = &sampler_defaults};
     struct error err = {0};
     char folder[1024];
     snprintf(folder, sizeof folder, "%s/predictions", vectors_dir(0));
     struct model *counts = load(folder, "count-glm4moe.gguf");
     struct model *layer = counts ? model_predictor(counts, &err) : NULL;
-    struct engine *e = layer ? cpu_engine_open(counts, &ep, &err) : NULL;
-    struct engine *small = e ? cpu_engine_open(layer, &ep, &err) : NULL;
+    struct engine *e = layer ? open_for(counts, 512, NULL) : NULL;
+    struct engine *small = e ? open_for(layer, 512, e) : NULL;
     struct seq *s = small ? seq_open(e, 0, &err) : NULL, *saved = s ? seq_open(e, 0, &err) : NULL;
     struct drafter d = {0};
     if (!saved || !seq_keep_hidden(s, 16, &err) || !seq_keep_hidden(saved, 16, &err) ||
@@ -574,8 +609,16 @@ static void a_prediction_layer_reads_what_is_new(void **state)
     model_free(counts);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    on_cuda = argc > 1 && strcmp(argv[1], "cuda") == 0;
+#ifdef HOKKU_CUDA
+    char why[256] = "";
+    if (on_cuda && cuda_device_count(why, sizeof why) <= 0) {
+        printf("1..0 # SKIP %s\n", why);
+        return 0;
+    }
+#endif
     const char *root = getenv("HOKKU_SOURCE");
     model = load(root ? root : ".", "builtin/hokku-builtin.gguf");
     coarse = load(vectors_dir(0), "drafts/coarse.gguf");
@@ -591,8 +634,14 @@ int main(void)
         cmocka_unit_test(no_answer_depends_on_a_prediction_layer),
         cmocka_unit_test(a_prediction_layer_reads_what_is_new),
     };
+    const struct CMUnitTest of_device[] = {
+        cmocka_unit_test(no_answer_depends_on_a_prediction_layer),
+        cmocka_unit_test(a_prediction_layer_reads_what_is_new),
+    };
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    const int failed = cmocka_run_group_tests_name("speculate", tests, NULL, NULL);
+    const int failed = on_cuda
+                           ? cmocka_run_group_tests_name("prediction layers", of_device, NULL, NULL)
+                           : cmocka_run_group_tests_name("speculate", tests, NULL, NULL);
     model_free(model);
     model_free(coarse);
     return failed;
