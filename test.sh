@@ -14,10 +14,10 @@ jobs=$(nproc)
 no_gpu=yes
 if nvidia-smi -L >/dev/null 2>&1; then no_gpu=""; fi
 n_failed=0
-all="" continue=""
+all="" continue="" packages=test
 for argument in "$@"; do
     case $argument in
-    all) all=yes ;;
+    all) all=yes packages=all ;;
     --continue) continue=yes ;;
     *) sed -n '3,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
@@ -57,13 +57,22 @@ python_packages() {
     python3 -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check -r tests/requirements.txt &&
         cp tests/requirements.txt .venv/requirements.stamp
 }
+python_packages_come() { # waits for them
+    local rc
+    wait "$packages_job"
+    rc=$?
+    cat "$results/pip.log"
+    return $rc
+}
 
-release_build() {
-    if [ -f build/build.ninja ]; then # it may be run.sh's
-        meson configure build -Dtests=true -Dwerror=true
+# What needs no Python, which comes from the network meanwhile. A folder that run.sh has set up goes on without -Werror: with
+# it every file would be compiled again.
+program_build() {
+    if [ -f build/build.ninja ]; then
+        meson configure build -Dtests=true
     else
         meson setup build
-    fi && ninja -C build
+    fi && ninja -C build src/hokku tests/cuda_on_cpu/libhokku_cuda_on_cpu.a
 }
 
 sanitized_build() { # DIRECTORY OPTION...
@@ -102,9 +111,13 @@ mkdir -p "$results"
 [ -n "$continue" ] || rm -rf "${results:?}"/*
 export HOKKU_BUILD=$PWD/build HOKKU=$PWD/build/src/hokku
 
-must packages "Debian packages" scripts/install-deps.sh test
-must python "Python packages (.venv)" python_packages
-must build "release build" release_build
+must packages "Debian packages" scripts/install-deps.sh "$packages"
+python_packages > "$results/pip.log" 2>&1 &
+packages_job=$!
+trap wait EXIT # nothing goes on behind the caller's back
+must program "the program, and its kernels for the emulation" program_build
+must python "Python packages (.venv)" python_packages_come
+must build "the tests" ninja -C build
 step structure "layers and headers" py structure tests/structure
 step release "units, conformance, kernels on the emulation" units release build --no-suite slow
 step e2e "end to end" py e2e tests/conformance tests/e2e

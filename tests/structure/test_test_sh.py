@@ -53,7 +53,7 @@ def tree(tmp_path):
         done = subprocess.run([str(tree / "test.sh"), *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
                               env={"PATH": f"{bin}:/usr/bin:/bin", "CALLS": str(calls), **env})
         return done.stdout.splitlines(), done.returncode, calls.read_text().splitlines()
-    run.tree = tree
+    run.tree, run.bin = tree, bin
     return run
 
 
@@ -70,7 +70,7 @@ def test_the_default_run_has_every_kind_of_test_and_nothing_sanitized(tree):
         assert words in call
     assert "--no-suite slow" in suites(calls)[1]
     assert not any("asan" in c or "fuzz" in c for c in calls)
-    assert sum(line.startswith("== ") and " ok " in line for line in lines) == 7
+    assert sum(line.startswith("== ") and " ok " in line for line in lines) == 8
     assert not any("words of a tool" in line for line in lines)
 
 
@@ -79,7 +79,8 @@ def test_all_has_more_and_the_same_before_it(tree):
     shutil.rmtree(tree.tree / "build")
     lines, code, calls = tree("all")
     assert code == 0 and lines[-1] == "22 passed, 0 failed, 11 skipped"
-    assert calls[:len(default) - 1] == default[:-1]  # but the sum
+    assert calls[0] == "install-deps.sh all" and default[0] == "install-deps.sh test"
+    assert calls[1:len(default) - 1] == default[1:-1]  # but the sum
     more = suites(calls)[4:]
     for call, words in zip(more, ["-C build-asan ", "-C build-asan-gcc ", "-k grammar or json_schema", "--print-errorlogs --suite slow",
                                  "test_repl.py", "test_tokenizer.py", "tests/fuzz"]):
@@ -117,6 +118,15 @@ def test_a_step_that_fails_is_shown_and_counted_and_the_others_run(tree, words, 
 def test_a_build_that_fails_ends_the_run(tree):
     lines, code, calls = tree(FAIL="ninja -C build")
     assert code == 1 and suites(calls) == [] and "words of a tool" in lines
+    assert not any("passed," in line for line in lines)
+
+
+def test_python_packages_that_do_not_come_end_the_run(tree):
+    (tree.tree / ".venv/requirements.stamp").unlink()
+    (tree.bin / "python3").write_text("#!/bin/sh\necho no such network\nexit 1\n")
+    (tree.bin / "python3").chmod(0o755)
+    lines, code, calls = tree()
+    assert code == 1 and suites(calls) == [] and "no such network" in lines
     assert not any("passed," in line for line in lines)
 
 
