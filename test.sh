@@ -15,6 +15,7 @@ no_gpu=yes
 if nvidia-smi -L >/dev/null 2>&1; then no_gpu=""; fi
 n_failed=0
 all="" continue="" packages=test
+beside="" # yes: a step runs beside others, and writes its line when it has ended
 for argument in "$@"; do
     case $argument in
     all) all=yes packages=all ;;
@@ -25,21 +26,25 @@ done
 
 # step STEP TITLE COMMAND...: one line with the time it took. A step that fails is counted, the others still run.
 step() {
-    local id=$1 title=$2 begin=$SECONDS log=$results/$1.log passed=$results/$1.passed
+    local id=$1 title=$2 begin=$SECONDS log=$results/$1.log passed=$results/$1.passed line
+    line=$(printf '== %-58s' "$title")
     shift 2
     if [ -n "$continue" ] && [ -f "$passed" ] && [ -z "$(changed_since "$passed")" ]; then
-        printf '== %-58s passed before\n' "$title"
+        echo "$line passed before"
         return 0
     fi
     rm -f "$passed" "$results/$id.xml"
     touch "$results/$id.begun"
-    printf '== %-58s ' "$title"
+    if [ -z "$beside" ]; then
+        printf '%s ' "$line"
+        line=""
+    fi
     if "$@" > "$log" 2>&1; then
-        printf 'ok %5d s\n' $((SECONDS - begin))
+        printf '%s ok %5d s\n' "$line" $((SECONDS - begin))
         mv "$results/$id.begun" "$passed"
         return 0
     fi
-    printf 'FAILED %d s\n' $((SECONDS - begin))
+    printf '%s FAILED %d s\n' "$line" $((SECONDS - begin))
     tail -n 60 "$log"
     echo "hokku: step failed: $title (all of it: $log)" >&2
     n_failed=$((n_failed + 1))
@@ -118,10 +123,19 @@ trap wait EXIT # nothing goes on behind the caller's back
 must program "the program, and its kernels for the emulation" program_build
 must python "Python packages (.venv)" python_packages_come
 must build "the tests" ninja -C build
-step structure "layers and headers" py structure tests/structure
+# Half of what these take is waiting, for a terminal or a socket; the units leave no processor idle.
+beside=yes
+(
+    step structure "layers and headers" py structure tests/structure
+    step e2e "end to end" py e2e tests/conformance tests/e2e
+    step haiku "the haiku proof" py haiku tests/haiku
+    exit "$n_failed"
+) &
+others=$!
 step release "units, conformance, kernels on the emulation" units release build --no-suite slow
-step e2e "end to end" py e2e tests/conformance tests/e2e
-step haiku "the haiku proof" py haiku tests/haiku
+wait "$others"
+n_failed=$((n_failed + $?))
+beside=""
 
 if [ -n "$all" ]; then
     # clang for the host code and the fuzzers, gcc for the kernels, without -Werror, since its warnings see less under
