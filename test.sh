@@ -50,6 +50,17 @@ step() {
     n_failed=$((n_failed + 1))
     return 1
 }
+# begin COMMAND...: beside what follows, until `wait`. Who interrupts the run interrupts it, too: a process group of its own, since
+# a shell's ordinary background job ignores that.
+begun=()
+begin() {
+    set -m
+    "$@" < /dev/null &
+    begun+=($!)
+    set +m
+}
+trap 'kill -- "${begun[@]/#/-}" 2>/dev/null; exit 130' INT TERM
+trap wait EXIT
 must() { continue="" step "$@" || exit 1; } # what the other steps need
 
 changed_since() {
@@ -58,6 +69,7 @@ changed_since() {
 }
 
 python_packages() {
+    exec > "$results/pip.log" 2>&1
     cmp -s tests/requirements.txt .venv/requirements.stamp && return
     python3 -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check -r tests/requirements.txt &&
         cp tests/requirements.txt .venv/requirements.stamp
@@ -112,25 +124,26 @@ py() { # STEP FOLDER...
     "$python" -m pytest -q --timeout 300 -n "$((jobs + 1))" --dist loadfile "${@:2}" --junitxml="$results/$1.xml"
 }
 
+# Half of what these take is waiting, for a terminal or a socket; the units leave no processor idle. Status: how many failed.
+steps_that_wait() {
+    step structure "layers and headers" py structure tests/structure
+    step e2e "end to end" py e2e tests/conformance tests/e2e
+    step haiku "the haiku proof" py haiku tests/haiku
+    exit "$n_failed"
+}
+
 mkdir -p "$results"
 [ -n "$continue" ] || rm -rf "${results:?}"/*
 export HOKKU_BUILD=$PWD/build HOKKU=$PWD/build/src/hokku
 
 must packages "Debian packages" scripts/install-deps.sh "$packages"
-python_packages > "$results/pip.log" 2>&1 &
+begin python_packages
 packages_job=$!
-trap wait EXIT # nothing goes on behind the caller's back
 must program "the program, and its kernels for the emulation" program_build
 must python "Python packages (.venv)" python_packages_come
 must build "the tests" ninja -C build
-# Half of what these take is waiting, for a terminal or a socket; the units leave no processor idle.
 beside=yes
-(
-    step structure "layers and headers" py structure tests/structure
-    step e2e "end to end" py e2e tests/conformance tests/e2e
-    step haiku "the haiku proof" py haiku tests/haiku
-    exit "$n_failed"
-) &
+begin steps_that_wait
 others=$!
 step release "units, conformance, kernels on the emulation" units release build --no-suite slow
 wait "$others"

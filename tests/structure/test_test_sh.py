@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import time
 
@@ -15,6 +16,7 @@ TOOL = r"""#!/usr/bin/env bash
 # One tool for all names: $FAIL names words of a call that fails, with a result file and without.
 call="$(basename "$0") $*"
 echo "$call" >> "$CALLS"
+if [[ -n ${SLEEP:-} && $call == *test\ * ]]; then echo $$ >> "$SLEEP"; exec sleep 1000; fi
 bad=; [ -z "${FAIL:-}" ] || [[ $call != *$FAIL* ]] || bad='<failure message="x"/>'
 result="<testsuite><testcase name=\"a\">$bad</testcase><testcase name=\"b\"/><testcase name=\"c\"><skipped/></testcase></testsuite>"
 case $call in
@@ -47,13 +49,18 @@ def tree(tmp_path):
     for path in tree.rglob("*"):
         os.utime(path, (old, old))
 
-    def run(*args, **env):
-        calls = tmp_path / "calls"
+    calls = tmp_path / "calls"
+
+    def begin(*args, **env):
         calls.write_text("")
-        done = subprocess.run([str(tree / "test.sh"), *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
-                              env={"PATH": f"{bin}:/usr/bin:/bin", "CALLS": str(calls), **env})
-        return done.stdout.splitlines(), done.returncode, calls.read_text().splitlines()
-    run.tree, run.bin = tree, bin
+        return subprocess.Popen([str(tree / "test.sh"), *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                                start_new_session=True, env={"PATH": f"{bin}:/usr/bin:/bin", "CALLS": str(calls), **env})
+
+    def run(*args, **env):
+        p = begin(*args, **env)
+        out, _ = p.communicate(timeout=100)
+        return out.splitlines(), p.returncode, calls.read_text().splitlines()
+    run.tree, run.bin, run.begin = tree, bin, begin
     return run
 
 
@@ -132,6 +139,21 @@ def test_python_packages_that_do_not_come_end_the_run(tree):
     lines, code, calls = tree()
     assert code == 1 and suites(calls) == [] and "no such network" in lines
     assert not any("passed," in line for line in lines)
+
+
+def test_an_interrupted_run_leaves_nothing_behind(tree, tmp_path):
+    asleep = tmp_path / "asleep"
+    asleep.touch()
+    p = tree.begin(SLEEP=str(asleep))
+    limit = time.monotonic() + 90
+    while len(pids := asleep.read_text().split()) < 2:  # the units, and what runs beside them
+        assert time.monotonic() < limit and p.poll() is None
+        time.sleep(0.01)
+    os.killpg(p.pid, signal.SIGINT)
+    assert p.wait(timeout=60) != 0
+    while any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < limit
+        time.sleep(0.01)
 
 
 def test_an_unknown_argument_is_wrong_usage(tree):
