@@ -135,6 +135,7 @@ steps_that_wait() {
 mkdir -p "$results"
 [ -n "$continue" ] || rm -rf "${results:?}"/*
 export HOKKU_BUILD=$PWD/build HOKKU=$PWD/build/src/hokku
+export OMP_NUM_THREADS=1 # NumPy's products are small, and others want the processors
 
 must packages "Debian packages" scripts/install-deps.sh "$packages"
 begin python_packages
