@@ -27,24 +27,24 @@ done
 # step STEP TITLE COMMAND...: one line with the time it took. A step that fails is counted, the others still run.
 step() {
     local id=$1 title=$2 begin=$SECONDS log=$results/$1.log passed=$results/$1.passed line
-    line=$(printf '== %-58s' "$title")
+    printf -v line '== %-58s ' "$title"
     shift 2
     if [ -n "$continue" ] && [ -f "$passed" ] && [ -z "$(changed_since "$passed")" ]; then
-        echo "$line passed before"
+        echo "${line}passed before"
         return 0
     fi
     rm -f "$passed" "$results/$id.xml"
     touch "$results/$id.begun"
     if [ -z "$beside" ]; then
-        printf '%s ' "$line"
+        printf '%s' "$line"
         line=""
     fi
     if "$@" > "$log" 2>&1; then
-        printf '%s ok %5d s\n' "$line" $((SECONDS - begin))
+        printf '%sok %5d s\n' "$line" $((SECONDS - begin))
         mv "$results/$id.begun" "$passed"
         return 0
     fi
-    printf '%s FAILED %d s\n' "$line" $((SECONDS - begin))
+    printf '%sFAILED %d s\n' "$line" $((SECONDS - begin))
     tail -n 60 "$log"
     echo "hokku: step failed: $title (all of it: $log)" >&2
     n_failed=$((n_failed + 1))

@@ -31,6 +31,11 @@ echo "words of a tool"
 """
 
 
+def interruptible():
+    """What is begun as a background job ignores interrupts, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def tree(tmp_path):
     """A tree with test.sh, and its tools: test_sh(args..., FAIL=...) -> lines of output, exit code, calls."""
@@ -54,7 +59,8 @@ def tree(tmp_path):
     def begin(*args, **env):
         calls.write_text("")
         return subprocess.Popen([str(tree / "test.sh"), *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                                start_new_session=True, env={"PATH": f"{bin}:/usr/bin:/bin", "CALLS": str(calls), **env})
+                                start_new_session=True, preexec_fn=interruptible,
+                                env={"PATH": f"{bin}:/usr/bin:/bin", "CALLS": str(calls), **env})
 
     def run(*args, **env):
         p = begin(*args, **env)
