@@ -14,10 +14,11 @@ jobs=$(nproc)
 no_gpu=yes
 if nvidia-smi -L >/dev/null 2>&1; then no_gpu=""; fi
 n_failed=0
-all="" continue=""
+all="" continue="" packages=test
+beside="" # yes: a step runs beside others, and writes its line when it has ended
 for argument in "$@"; do
     case $argument in
-    all) all=yes ;;
+    all) all=yes packages=all ;;
     --continue) continue=yes ;;
     *) sed -n '3,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
@@ -25,26 +26,41 @@ done
 
 # step STEP TITLE COMMAND...: one line with the time it took. A step that fails is counted, the others still run.
 step() {
-    local id=$1 title=$2 begin=$SECONDS log=$results/$1.log passed=$results/$1.passed
+    local id=$1 title=$2 begin=$SECONDS log=$results/$1.log passed=$results/$1.passed line
+    printf -v line '== %-58s ' "$title"
     shift 2
     if [ -n "$continue" ] && [ -f "$passed" ] && [ -z "$(changed_since "$passed")" ]; then
-        printf '== %-58s passed before\n' "$title"
+        echo "${line}passed before"
         return 0
     fi
     rm -f "$passed" "$results/$id.xml"
     touch "$results/$id.begun"
-    printf '== %-58s ' "$title"
+    if [ -z "$beside" ]; then
+        printf '%s' "$line"
+        line=""
+    fi
     if "$@" > "$log" 2>&1; then
-        printf 'ok %5d s\n' $((SECONDS - begin))
+        printf '%sok %5d s\n' "$line" $((SECONDS - begin))
         mv "$results/$id.begun" "$passed"
         return 0
     fi
-    printf 'FAILED %d s\n' $((SECONDS - begin))
+    printf '%sFAILED %d s\n' "$line" $((SECONDS - begin))
     tail -n 60 "$log"
     echo "hokku: step failed: $title (all of it: $log)" >&2
     n_failed=$((n_failed + 1))
     return 1
 }
+# begin COMMAND...: beside what follows, until `wait`. Who interrupts the run interrupts it, too: a process group of its own, since
+# a shell's ordinary background job ignores that.
+begun=()
+begin() {
+    set -m
+    "$@" < /dev/null &
+    begun+=($!)
+    set +m
+}
+trap 'kill -- "${begun[@]/#/-}" 2>/dev/null; exit 130' INT TERM
+trap wait EXIT
 must() { continue="" step "$@" || exit 1; } # what the other steps need
 
 changed_since() {
@@ -53,17 +69,27 @@ changed_since() {
 }
 
 python_packages() {
+    exec > "$results/pip.log" 2>&1
     cmp -s tests/requirements.txt .venv/requirements.stamp && return
     python3 -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check -r tests/requirements.txt &&
         cp tests/requirements.txt .venv/requirements.stamp
 }
+python_packages_come() { # waits for them
+    local rc
+    wait "$packages_job"
+    rc=$?
+    cat "$results/pip.log"
+    return $rc
+}
 
-release_build() {
-    if [ -f build/build.ninja ]; then # it may be run.sh's
-        meson configure build -Dtests=true -Dwerror=true
+# What needs no Python, which comes from the network meanwhile. A folder that run.sh has set up goes on without -Werror: with
+# it every file would be compiled again.
+program_build() {
+    if [ -f build/build.ninja ]; then
+        meson configure build -Dtests=true
     else
         meson setup build
-    fi && ninja -C build
+    fi && ninja -C build src/hokku tests/cuda_on_cpu/libhokku_cuda_on_cpu.a
 }
 
 sanitized_build() { # DIRECTORY OPTION...
@@ -98,17 +124,32 @@ py() { # STEP FOLDER...
     "$python" -m pytest -q --timeout 300 -n "$((jobs + 1))" --dist loadfile "${@:2}" --junitxml="$results/$1.xml"
 }
 
+# Half of what these take is waiting, for a terminal or a socket; the units leave no processor idle. Status: how many failed.
+steps_that_wait() {
+    step structure "layers and headers" py structure tests/structure
+    step e2e "end to end" py e2e tests/conformance tests/e2e
+    step haiku "the haiku proof" py haiku tests/haiku
+    exit "$n_failed"
+}
+
 mkdir -p "$results"
 [ -n "$continue" ] || rm -rf "${results:?}"/*
 export HOKKU_BUILD=$PWD/build HOKKU=$PWD/build/src/hokku
+export OMP_NUM_THREADS=1 # NumPy's products are small, and others want the processors
 
-must packages "Debian packages" scripts/install-deps.sh test
-must python "Python packages (.venv)" python_packages
-must build "release build" release_build
-step structure "layers and headers" py structure tests/structure
+must packages "Debian packages" scripts/install-deps.sh "$packages"
+begin python_packages
+packages_job=$!
+must program "the program, and its kernels for the emulation" program_build
+must python "Python packages (.venv)" python_packages_come
+must build "the tests" ninja -C build
+beside=yes
+begin steps_that_wait
+others=$!
 step release "units, conformance, kernels on the emulation" units release build --no-suite slow
-step e2e "end to end" py e2e tests/conformance tests/e2e
-step haiku "the haiku proof" py haiku tests/haiku
+wait "$others"
+n_failed=$((n_failed + $?))
+beside=""
 
 if [ -n "$all" ]; then
     # clang for the host code and the fuzzers, gcc for the kernels, without -Werror, since its warnings see less under

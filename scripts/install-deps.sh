@@ -1,13 +1,19 @@
 #!/usr/bin/env bash
-# Installs the Debian packages hokku needs: `install-deps.sh build` or `install-deps.sh test` (build and tests).
-# Does nothing, quickly and silently, when they are there. Works as root or with sudo; otherwise it says what to install.
+# Installs the Debian packages hokku needs: `install-deps.sh build`, `install-deps.sh test` (build and tests) or
+# `install-deps.sh all` (also clang, for what `./test.sh all` adds). Does nothing, quickly and silently, when they
+# are there. Works as root or with sudo; otherwise it says what to install.
 set -euo pipefail
 
 build="gcc libc6-dev meson ninja-build pkg-config libpcre2-dev libjansson-dev libcurl4-openssl-dev libmicrohttpd-dev ca-certificates python3"
-tests="g++ clang libclang-rt-dev libcmocka-dev python3-venv tmux git curl nginx-light openssl zsh man-db groff"
+tests="g++ libcmocka-dev python3-venv tmux git curl nginx-light openssl zsh man-db groff"
+more="clang libclang-rt-dev"
 
-want=$build
-[ "${1:-build}" = test ] && want="$build $tests"
+case ${1:-build} in
+build) want=$build ;;
+test) want="$build $tests" ;;
+all) want="$build $tests $more" ;;
+*) sed -n '2,4s/^# //p' "$0" >&2; exit 2 ;;
+esac
 
 missing=""
 for p in $want; do

@@ -9,7 +9,9 @@
 #include "base/file.h"
 #include "engine/backend.h"
 
-enum { N_PROMPT = 40, N_ANSWER = 60, N_CTX = 256, N_SHOWN = 3 };
+enum { N_PROMPT = 40, MOST_ANSWER = 60, N_CTX = 256, N_SHOWN = 3 };
+
+static size_t n_drawn = MOST_ANSWER; // tokens of an answer
 
 static int32_t prompt[N_PROMPT];
 
@@ -107,7 +109,7 @@ static void answer_plainly(struct seq *s, const struct way *w, struct decoded *d
     struct work work = {.seq = s, .ids = prompt, .n = N_PROMPT, .n_pick = 1};
     struct known known;
     set_sampling(s, w, NULL, &known);
-    for (size_t i = 0; i < N_ANSWER; i++) {
+    for (size_t i = 0; i < n_drawn; i++) {
         pick(s, &work, &d[i]);
         known = (struct known){d[i].id, seq_len(s)};
         work = (struct work){.seq = s, .n = 1, .n_pick = 1};
@@ -135,7 +137,7 @@ static void drafts_change_no_bit_of_an_answer(void **state)
     struct way ways[16];
     const size_t n_ways = make_ways(ways);
     // (The emulation is slow.)
-    const size_t each = on_cuda ? 3 : 1;
+    const size_t each = !on_cuda ? 1 : quick() ? 9 : 3;
     size_t n_steps = 0, n_more = 0;
     for (size_t k = 0; k < n_ways; k++) {
         const struct way *w = &ways[k];
@@ -143,10 +145,10 @@ static void drafts_change_no_bit_of_an_answer(void **state)
             continue;
         struct engine *e = open_for(1, N_CTX, 64);
         struct seq *plain = open_seq(e), *s = open_seq(e);
-        struct decoded want[N_ANSWER + 1] = {0}, got[1 + ENGINE_MAX_DRAFTS];
+        struct decoded want[MOST_ANSWER + 1] = {0}, got[1 + ENGINE_MAX_DRAFTS];
         answer_plainly(plain, w, want);
-        size_t n_answer = N_ANSWER;
-        int32_t stop = want[N_ANSWER / 2].id;
+        size_t n_answer = n_drawn;
+        int32_t stop = want[n_drawn / 2].id;
         for (size_t i = 0; w->stops && i < n_answer; i++)
             if (want[i].id == stop)
                 n_answer = i + 1;
@@ -161,7 +163,7 @@ static void drafts_change_no_bit_of_an_answer(void **state)
             const size_t n = below(1 + ENGINE_MAX_DRAFTS), wrong = below(2 + ENGINE_MAX_DRAFTS);
             size_t n_right = 0;
             for (size_t i = 0; i < n; i++) {
-                const int32_t right = at + i < N_ANSWER ? want[at + i].id : 0;
+                const int32_t right = at + i < n_drawn ? want[at + i].id : 0;
                 drafts[i] = i == wrong ? (right + 1) % (int32_t)model->hp.n_vocab : right;
                 n_right += i == n_right && i != wrong && at + i + 1 < n_answer;
             }
@@ -171,12 +173,12 @@ static void drafts_change_no_bit_of_an_answer(void **state)
             pick(s, &work, got);
             size_t n_picks = 0;
             while (n_picks <= n && got[n_picks].id >= 0) {
-                if (at < N_ANSWER)
+                if (at < n_drawn)
                     assert_same(w, at, &got[n_picks], &want[at]);
                 at++;
                 n_picks++;
             }
-            if (at <= N_ANSWER)
+            if (at <= n_drawn)
                 assert_int_equal(n_picks, 1 + n_right);
             for (size_t i = n_picks; i <= n; i++)
                 assert_int_equal(got[i].id, -1);
@@ -195,7 +197,7 @@ static void drafts_change_no_bit_of_an_answer(void **state)
                     known = (struct known){last, seq_len(s) + 1};
                     work = (struct work){.seq = s, .ids = &last, .n = 1, .n_pick = 1};
                     pick(s, &work, got);
-                    if (at < N_ANSWER)
+                    if (at < n_drawn)
                         assert_same(w, at, got, &want[at]);
                     at++;
                 }
@@ -553,6 +555,8 @@ int main(int argc, char **argv)
         return 1;
     }
     n_threads = 1;
+    if (quick())
+        n_drawn = 20;
     random_ids(prompt, N_PROMPT);
     const struct CMUnitTest tests[] = {
 #ifdef HOKKU_CUDA_ON_CPU

@@ -6,29 +6,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_PROMPT = 45, N_ANSWER = 24, N_ALL = N_PROMPT + N_ANSWER, N_CTX = 512 };
+enum { N_PROMPT = 45, MOST = N_PROMPT + 24, N_CTX = 512 };
 
-static int32_t text[N_ALL + 1]; // the prompt, and what was sampled after it
+static size_t n_all = MOST;    // tokens that are evaluated
+static int32_t text[MOST + 1]; // the prompt, and what was sampled after it
 static struct decoded at_end;
-static unsigned char *kept; // the keys and values of the first N_ALL tokens, and their state
+static unsigned char *kept; // the keys and values of the first n_all tokens, and their state
 static size_t n_kv, n_kept;
 
-// To bytes (n_kept), of s with N_ALL evaluated tokens.
+// To bytes (n_kept), of s with n_all evaluated tokens.
 static void export_all(struct seq *s, unsigned char *bytes)
 {
     struct error err = {0};
     size_t pos = 0;
-    assert_int_equal(seq_n_past(s), N_ALL);
+    assert_int_equal(seq_n_past(s), n_all);
     if (n_kept > n_kv)
         assert_int_equal(seq_states(s, &pos, 1), 1);
-    if (!seq_export(s, 0, N_ALL, bytes, &err) ||
-        (n_kept > n_kv && !seq_export_state(s, N_ALL, bytes + n_kv, &err)))
+    if (!seq_export(s, 0, n_all, bytes, &err) ||
+        (n_kept > n_kv && !seq_export_state(s, n_all, bytes + n_kv, &err)))
         fail_msg("%s", err.text);
 }
 
 static void check(struct seq *s, const struct decoded *d)
 {
-    assert_int_equal(d->id, text[N_ALL]);
+    assert_int_equal(d->id, text[n_all]);
     assert_alike(d, &at_end);
     unsigned char *bytes = malloc(n_kept);
     assert_non_null(bytes);
@@ -46,13 +47,13 @@ static int sample_it(void **state)
     struct decoded d;
     struct work w = {.seq = s, .ids = text, .n = N_PROMPT, .n_pick = 1};
     random_ids(text, N_PROMPT);
-    for (size_t i = N_PROMPT; i <= N_ALL; i++) {
+    for (size_t i = N_PROMPT; i <= n_all; i++) {
         pick(s, &w, &d);
         text[i] = d.id;
         w = (struct work){.seq = s, .n = 1, .n_pick = 1};
     }
     at_end = d;
-    n_kv = engine_kv_bytes(e, 0, N_ALL);
+    n_kv = engine_kv_bytes(e, 0, n_all);
     n_kept = n_kv + engine_state_bytes(e);
     kept = malloc(n_kept);
     assert_non_null(kept);
@@ -74,15 +75,17 @@ static void any_pieces_leave_the_same_bits(void **state)
     (void)state;
     static const uint32_t batches[] = {1, 16, 64, 128};
     for (size_t k = 0; k < sizeof batches / sizeof *batches; k++) {
+        if (quick() && batches[k] == 16)
+            continue;
         struct engine *e = open_for(1, N_CTX, batches[k]);
-        for (size_t piece = k == 3 ? 7 : N_ALL; piece > 0; piece = piece == 7 ? 31 : 0) {
+        for (size_t piece = k == 3 ? 7 : n_all; piece > 0; piece = piece == 7 ? 31 : 0) {
             struct seq *s = open_seq(e);
             struct decoded d;
-            for (size_t i = 0; i < N_ALL; i += piece) {
+            for (size_t i = 0; i < n_all; i += piece) {
                 const struct work w = {.seq = s,
                                        .ids = text + i,
-                                       .n = i + piece < N_ALL ? piece : N_ALL - i,
-                                       .n_pick = i + piece >= N_ALL};
+                                       .n = i + piece < n_all ? piece : n_all - i,
+                                       .n_pick = i + piece >= n_all};
                 struct error err = {0};
                 if (w.n_pick > 0)
                     pick(s, &w, &d);
@@ -109,10 +112,10 @@ static void a_conversation_has_the_same_bits(void **state)
         const struct work first = {.seq = s, .ids = text, .n = N_PROMPT, .n_logits = n_logits[k]};
         if (!engine_submit(e, &first, 1, NULL, NULL, &err))
             fail_msg("%s", err.text);
-        for (size_t i = N_PROMPT; i <= N_ALL;) {
+        for (size_t i = N_PROMPT; i <= n_all;) {
             uint64_t tickets[1 + ENGINE_RUN_AHEAD];
             size_t n = 0;
-            for (; n <= ENGINE_RUN_AHEAD && i + n <= N_ALL; n++) {
+            for (; n <= ENGINE_RUN_AHEAD && i + n <= n_all; n++) {
                 const struct work w = {.seq = s, .n = i + n > N_PROMPT, .n_pick = 1};
                 if (!engine_submit(e, &w, 1, NULL, &tickets[n], &err))
                     fail_msg("%s", err.text);
@@ -142,7 +145,7 @@ static void any_company_leaves_the_same_bits(void **state)
     random_ids(others, 40);
     struct work first = {.seq = s[1], .ids = others, .n = 20, .n_pick = 1};
     pick(s[1], &first, d);
-    for (size_t i = N_PROMPT; i <= N_ALL; i++) {
+    for (size_t i = N_PROMPT; i <= n_all; i++) {
         struct work w[3] = {
             {.seq = s[0], .n = 1, .n_pick = 1},
             {.seq = s[1], .n = 1, .n_pick = 1},
@@ -170,13 +173,13 @@ static void what_was_taken_back_and_given_again_has_the_same_bits(void **state)
     struct seq *s = open_seq(e);
     struct decoded d;
     struct work w = {.seq = s, .ids = text, .n = N_PROMPT, .n_pick = 1};
-    for (size_t i = N_PROMPT; i < N_ALL - 3; i++) {
+    for (size_t i = N_PROMPT; i < n_all - 3; i++) {
         pick(s, &w, &d);
         w = (struct work){.seq = s, .n = 1, .n_pick = 1};
     }
     seq_trim(s, N_PROMPT - 5);
     const size_t len = seq_len(s);
-    w = (struct work){.seq = s, .ids = text + len, .n = N_ALL - len, .n_pick = 1};
+    w = (struct work){.seq = s, .ids = text + len, .n = n_all - len, .n_pick = 1};
     pick(s, &w, &d);
     check(s, &d);
     seq_free(s);
@@ -193,10 +196,10 @@ static void drafts_leave_the_same_bits(void **state)
     struct work w = {.seq = s, .ids = text, .n = N_PROMPT, .n_pick = 1};
     pick(s, &w, d);
     size_t last = 0, step = 0;
-    for (size_t at = N_PROMPT + 1; at <= N_ALL; step++) {
+    for (size_t at = N_PROMPT + 1; at <= n_all; step++) {
         int32_t drafts[ENGINE_MAX_DRAFTS];
         size_t n = 1 + step * 3 % ENGINE_MAX_DRAFTS;
-        n = n < N_ALL - at ? n : N_ALL - at;
+        n = n < n_all - at ? n : n_all - at;
         for (size_t i = 0; i < n; i++)
             drafts[i] = (text[at + i] + (i > step % 4)) % (int32_t)model->hp.n_vocab;
         w = (struct work){.seq = s, .n = 1, .n_pick = 1, .drafts = drafts, .n_drafts = n};
@@ -224,6 +227,8 @@ int main(int argc, char **argv)
         return 1;
     }
     n_threads = 1;
+    if (quick())
+        n_all = N_PROMPT + 12;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_pieces_leave_the_same_bits),
         cmocka_unit_test(a_conversation_has_the_same_bits),

@@ -346,7 +346,7 @@ def peak(home, data, *args):
 
 @pytest.mark.parametrize("what", ["words", "one word", "one word of all letters", "characters of three bytes", "lines", "spaces"])
 def test_a_long_prompt_takes_at_most_eight_bytes_for_each_of_its_own(home, what):
-    n = 30_000_000
+    n = 10_000_000
     piece = {"words": b"the quick brown fox jumps over the lazy dog, ", "one word": b"a",
              "one word of all letters": b"qwertyuiopasdfghjklzxcvbnm", "characters of three bytes": "日本語の".encode(),
              "lines": b"a\n", "spaces": b" "}[what]

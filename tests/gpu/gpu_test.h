@@ -24,6 +24,13 @@ static inline bool full_size(void)
 #endif
 }
 
+// HOKKU_QUICK=1, as the default tests of the emulation have it: fewer cases of a kind. Suite slow
+// has them all.
+static inline bool quick(void)
+{
+    return getenv("HOKKU_QUICK");
+}
+
 extern struct queue Q;
 extern struct error ERR;
 

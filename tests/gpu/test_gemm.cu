@@ -218,8 +218,9 @@ static void matrix_products_agree_for_every_type_and_shape(void)
         if (type == QUANT_F32)
             continue;
         const bool plain = quant_info(type)->block_elems == 1;
-        const uint32_t widths[] = {plain ? 172u : 256u, plain ? 904u : 768u,
-                                   full_size() ? 4096u : 256u};
+        std::vector<uint32_t> widths = {plain ? 172u : 256u, plain ? 904u : 768u};
+        if (full_size())
+            widths.push_back(4096);
         for (uint32_t width : widths)
             for (uint32_t n : {2u, 9u, 20u, 40u, 64u, 70u, 300u}) {
                 if (!gemm_case::can(n <= 40))
@@ -248,6 +249,10 @@ static void matrix_products_agree_for_every_type_and_shape(void)
                 double w = worst(got, p.y, p.size);
                 check(w <= 1.5e-3, "%s %u x %u, %u columns: off by %g", quant_info(type)->name,
                       rows, width, n, w);
+                if (quick() && width == widths[(type + n / 3) % 2]) { // the rest of the others
+                    c.check_counters();
+                    continue;
+                }
                 y.put(old);
                 c.launch(g);
                 check(y.get() == got, "%s %u x %u, %u columns: other bits the second time",

@@ -205,6 +205,8 @@ static void latent_attention_agrees_and_does_not_depend_on_chunks(void)
 {
     struct random_stream r = {51};
     for (const struct shape &s : shapes) {
+        if (quick() && s.n_head == 16)
+            continue;           // float16 and wide: each with another shape
         const uint32_t n = 262; // two splits
         const double scale = 2 / sqrt(s.n_kv + s.n_rotated);
         text t(r, s, n);

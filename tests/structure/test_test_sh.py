@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import time
 
@@ -15,6 +16,7 @@ TOOL = r"""#!/usr/bin/env bash
 # One tool for all names: $FAIL names words of a call that fails, with a result file and without.
 call="$(basename "$0") $*"
 echo "$call" >> "$CALLS"
+if [[ -n ${SLEEP:-} && $call == *test\ * ]]; then echo $$ >> "$SLEEP"; exec sleep 1000; fi
 bad=; [ -z "${FAIL:-}" ] || [[ $call != *$FAIL* ]] || bad='<failure message="x"/>'
 result="<testsuite><testcase name=\"a\">$bad</testcase><testcase name=\"b\"/><testcase name=\"c\"><skipped/></testcase></testsuite>"
 case $call in
@@ -27,6 +29,11 @@ echo "words of a tool"
 [ -z "${out:-}" ] || [ -n "$bad" -a -n "${CRASH:-}" ] || echo "$result" > "$out"
 [ -z "$bad" ]
 """
+
+
+def interruptible():
+    """What is begun as a background job ignores interrupts, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture
@@ -47,30 +54,40 @@ def tree(tmp_path):
     for path in tree.rglob("*"):
         os.utime(path, (old, old))
 
-    def run(*args, **env):
-        calls = tmp_path / "calls"
+    calls = tmp_path / "calls"
+
+    def begin(*args, **env):
         calls.write_text("")
-        done = subprocess.run([str(tree / "test.sh"), *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
-                              env={"PATH": f"{bin}:/usr/bin:/bin", "CALLS": str(calls), **env})
-        return done.stdout.splitlines(), done.returncode, calls.read_text().splitlines()
-    run.tree = tree
+        return subprocess.Popen([str(tree / "test.sh"), *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                                start_new_session=True, preexec_fn=interruptible,
+                                env={"PATH": f"{bin}:/usr/bin:/bin", "CALLS": str(calls), **env})
+
+    def run(*args, **env):
+        p = begin(*args, **env)
+        out, _ = p.communicate(timeout=100)
+        return out.splitlines(), p.returncode, calls.read_text().splitlines()
+    run.tree, run.bin, run.begin = tree, bin, begin
     return run
 
 
+DEFAULT = ["tests/structure", "meson test -C build ", "tests/conformance tests/e2e", "tests/haiku"]
+
+
 def suites(calls):
-    return [c for c in calls if "pytest" in c or c.startswith("meson test")]
+    """The calls of tests, with those of the default run, of which the second runs beside the others, in that order."""
+    found = [c for c in calls if "pytest" in c or c.startswith("meson test")]
+    return sorted(found[:4], key=lambda c: next((i for i, words in enumerate(DEFAULT) if words in c), 4)) + found[4:]
 
 
 def test_the_default_run_has_every_kind_of_test_and_nothing_sanitized(tree):
     lines, code, calls = tree()
     assert code == 0 and lines[-1] == "8 passed, 0 failed, 4 skipped"  # of each of four files: two passed, one skipped
-    wanted = ["tests/structure", "meson test -C build ", "tests/conformance tests/e2e", "tests/haiku"]
-    assert len(suites(calls)) == len(wanted)
-    for call, words in zip(suites(calls), wanted):
+    assert len(suites(calls)) == len(DEFAULT)
+    for call, words in zip(suites(calls), DEFAULT):
         assert words in call
     assert "--no-suite slow" in suites(calls)[1]
     assert not any("asan" in c or "fuzz" in c for c in calls)
-    assert sum(line.startswith("== ") and " ok " in line for line in lines) == 7
+    assert sum(line.startswith("== ") and " ok " in line for line in lines) == 8
     assert not any("words of a tool" in line for line in lines)
 
 
@@ -79,7 +96,8 @@ def test_all_has_more_and_the_same_before_it(tree):
     shutil.rmtree(tree.tree / "build")
     lines, code, calls = tree("all")
     assert code == 0 and lines[-1] == "22 passed, 0 failed, 11 skipped"
-    assert calls[:len(default) - 1] == default[:-1]  # but the sum
+    assert calls[0] == "install-deps.sh all" and default[0] == "install-deps.sh test"
+    assert sorted(calls[1:len(default) - 1]) == sorted(default[1:-1])  # but the sum
     more = suites(calls)[4:]
     for call, words in zip(more, ["-C build-asan ", "-C build-asan-gcc ", "-k grammar or json_schema", "--print-errorlogs --suite slow",
                                  "test_repl.py", "test_tokenizer.py", "tests/fuzz"]):
@@ -118,6 +136,30 @@ def test_a_build_that_fails_ends_the_run(tree):
     lines, code, calls = tree(FAIL="ninja -C build")
     assert code == 1 and suites(calls) == [] and "words of a tool" in lines
     assert not any("passed," in line for line in lines)
+
+
+def test_python_packages_that_do_not_come_end_the_run(tree):
+    (tree.tree / ".venv/requirements.stamp").unlink()
+    (tree.bin / "python3").write_text("#!/bin/sh\necho no such network\nexit 1\n")
+    (tree.bin / "python3").chmod(0o755)
+    lines, code, calls = tree()
+    assert code == 1 and suites(calls) == [] and "no such network" in lines
+    assert not any("passed," in line for line in lines)
+
+
+def test_an_interrupted_run_leaves_nothing_behind(tree, tmp_path):
+    asleep = tmp_path / "asleep"
+    asleep.touch()
+    p = tree.begin(SLEEP=str(asleep))
+    limit = time.monotonic() + 90
+    while len(pids := asleep.read_text().split()) < 2:  # the units, and what runs beside them
+        assert time.monotonic() < limit and p.poll() is None
+        time.sleep(0.01)
+    os.killpg(p.pid, signal.SIGINT)
+    assert p.wait(timeout=60) != 0
+    while any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < limit
+        time.sleep(0.01)
 
 
 def test_an_unknown_argument_is_wrong_usage(tree):

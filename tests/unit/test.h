@@ -4,6 +4,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,5 +14,12 @@
 
 #define RUN_TESTS(name, tests)                                                                     \
     (cmocka_set_message_output(CM_OUTPUT_TAP), cmocka_run_group_tests_name(name, tests, NULL, NULL))
+
+// HOKKU_QUICK=1, as the build's default tests have it: fewer cases of a kind. Suite slow has them
+// all.
+static inline bool quick(void)
+{
+    return getenv("HOKKU_QUICK") != NULL;
+}
 
 #endif

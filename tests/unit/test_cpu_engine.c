@@ -100,6 +100,8 @@ static void chunks_threads_and_instruction_sets_do_not_change_a_bit(void **state
     static const int threads[] = {1, 2, 5};
     const int32_t *tokens = some_tokens();
     for (size_t i = 0; i < 6; i++) {
+        if (quick() && i % 2 && i / 2 != 1)
+            continue; // 8-bit keys and values: of one family
         struct fixture f = load(archs[i / 2], 0);
         float first[TINY_VOCAB], other[TINY_VOCAB];
         bool have_first = false;
