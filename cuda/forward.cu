@@ -358,10 +358,12 @@ static uint32_t n_by_vector(const struct cuda_engine *e)
     return e->q.hopper ? MATVEC_MAX_ROWS_HOPPER : MATVEC_MAX_ROWS;
 }
 
-// Of n rows of a pass: gemm_wide or, which gives the same bits, gemm_few.
+// Of n rows of a pass: gemm_wide or, which gives the same bits, gemm_few, which is faster where
+// rows are short as long as it takes one turn.
 static bool is_wide(const struct cuda_engine *e, uint32_t n)
 {
-    return e->pass && e->q.hopper && n > FEW_ROWS;
+    return e->pass && e->q.hopper &&
+           n > (e->hp.n_embd < 2048 ? (uint32_t)GEMM_FEW : (uint32_t)FEW_ROWS);
 }
 
 static enum product product_for(const struct cuda_engine *e, const struct wmat *w, uint32_t n)

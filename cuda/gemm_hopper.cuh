@@ -463,7 +463,7 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
             if (step0 == 0 && step1 != c.row.n_step)
                 keep_sums(0, acc);
         } else if (step1 - step0 != c.row.n_step) {
-            keep_sums(first_unit(c, blockIdx.x) < tile * c.row.n_step, acc);
+            keep_sums(begin < tile * c.row.n_step, acc);
         }
 
         if (step1 - step0 == c.row.n_step || combine<BN, CHUNKED>(g, c, tile, acc)) {
