@@ -203,38 +203,39 @@ static __device__ __forceinline__ float4 *slot(const struct gemm &g, uint32_t bl
            (size_t)(N_SLOT * block + i) * (BN / 8) * THREADS + threadIdx.x;
 }
 
-// Columns of a tile that nobody asked for are not moved, in groups of so many float4.
-template <int BN> static constexpr __host__ __device__ int group()
+// So many float4 of a thread are under way at a time; groups of columns that nobody asked for are
+// not moved at all. CHUNKED: all, since there is one such wait for each chunk.
+template <int BN, bool CHUNKED> static constexpr __host__ __device__ int group()
 {
-    return BN / 16;
+    return CHUNKED && BN > 64 ? BN / 8 : BN / 16; // as registers allow
 }
 
-template <int BN>
+template <int BN, bool CHUNKED>
 static __device__ __forceinline__ void keep(float4 *to, int n_col, const float acc[BN / 2])
 {
 #pragma unroll
     for (int i = 0; i < BN / 8; i++)
-        if (i / group<BN>() * group<BN>() * 8 < n_col)
+        if (i / group<BN, CHUNKED>() * group<BN, CHUNKED>() * 8 < n_col)
             to[i * THREADS] =
                 make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
 }
 
-template <int BN>
+template <int BN, bool CHUNKED>
 static __device__ __forceinline__ void fetch(const float4 *from, int n_col, float acc[BN / 2])
 {
 #pragma unroll
     for (int i = 0; i < BN / 8; i++) {
         float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (i / group<BN>() * group<BN>() * 8 < n_col)
+        if (i / group<BN, CHUNKED>() * group<BN, CHUNKED>() * 8 < n_col)
             v = __ldcg(&from[i * THREADS]);
         acc[4 * i] = v.x, acc[4 * i + 1] = v.y, acc[4 * i + 2] = v.z, acc[4 * i + 3] = v.w;
     }
 }
 
-template <int BN>
+template <int BN, bool CHUNKED>
 static __device__ __forceinline__ void fetch_more(const float4 *from, int n_col, float acc[BN / 2])
 {
-    constexpr int GROUP = group<BN>();
+    constexpr int GROUP = group<BN, CHUNKED>();
 #pragma unroll
     for (int i0 = 0; i0 < BN / 8; i0 += GROUP) {
         if (i0 * 8 >= n_col)
@@ -273,19 +274,20 @@ static __device__ __forceinline__ bool combine(const struct gemm &g, const struc
         return false;
     __threadfence();
     if constexpr (CHUNKED) {
-        fetch<BN>(slot<BN, true>(g, block0, 0), n_col, acc);
+        fetch<BN, true>(slot<BN, true>(g, block0, 0), n_col, acc);
         uint32_t block = block0 + 1;
 #pragma unroll 1
         for (uint32_t unit = first_unit(c, block); unit < end; unit++) {
             if (unit >= first_unit(c, block + 1))
                 block++;
-            fetch_more<BN>(slot<BN, true>(g, block, 1 + unit - first_unit(c, block)), n_col, acc);
+            fetch_more<BN, true>(slot<BN, true>(g, block, 1 + unit - first_unit(c, block)), n_col,
+                                 acc);
         }
     } else {
-        fetch<BN>(slot<BN, false>(g, block0, first_unit(c, block0) < begin), n_col, acc);
+        fetch<BN, false>(slot<BN, false>(g, block0, first_unit(c, block0) < begin), n_col, acc);
 #pragma unroll 1
         for (uint32_t p = 1; p <= n_part; p++)
-            fetch_more<BN>(slot<BN, false>(g, block0 + p, 0), n_col, acc);
+            fetch_more<BN, false>(slot<BN, false>(g, block0 + p, 0), n_col, acc);
     }
     return true;
 }
@@ -369,8 +371,8 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         const uint32_t step0 = step, step1 = lesser(c.row.n_step, step0 + left);
         const uint32_t col_tile = tile % c.n_col_tile;
         const auto keep_sums = [&](uint32_t i, const float *acc) {
-            keep<BN>(slot<BN, CHUNKED>(g, blockIdx.x, i), (int)(g.n - tile % c.n_col_tile * BN),
-                     acc);
+            keep<BN, CHUNKED>(slot<BN, CHUNKED>(g, blockIdx.x, i),
+                              (int)(g.n - tile % c.n_col_tile * BN), acc);
         };
         const struct rows16 rows = locate(g, c, tile / c.n_col_tile, warp);
         // the lane's next chunk, never beyond the last

@@ -11,10 +11,7 @@ bool draft_wanted(const struct program *p);
 // and guesses may come from it.
 bool predictor_wanted(const struct program *p, const struct opened *m);
 // All of a plan.
-static inline uint64_t plan_bytes(const struct engine_plan *plan)
-{
-    return plan->weights + plan->kv + plan->scratch + plan->other;
-}
+uint64_t plan_bytes(const struct engine_plan *plan);
 
 // What the engine of the prediction layer would take beside one with the plan that is given.
 // plan->weights 0: it cannot be used, or not beside m's engine, and need not. Errors: as
@@ -42,7 +39,5 @@ bool predictor_open(const struct program *p, struct opened *m, const struct devi
 // names what cannot.
 bool drafts_check(const struct program *p, struct opened *m, struct error *err);
 void draft_release(struct opened_draft *d); // zeroed is fine
-
-uint64_t plan_bytes(const struct engine_plan *plan); // all that it takes
 
 #endif
