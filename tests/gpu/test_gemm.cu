@@ -470,6 +470,7 @@ static void many_columns_have_the_bits_of_few(void)
             c.x = few.x;
             c.pack(range_of(gate).bound * range_of(up).bound);
             device_array<uint8_t> out(gemm_few_bytes(n, rows));
+            gemm_case::spoil(out);
             struct gemm g = c.args(MATVEC_GATED);
             g.w[0] = gate.w;
             g.w[1] = up.w;
