@@ -90,7 +90,7 @@ struct scratch {
     __half *act_f16;          // (n_batch, widest input), or packed
     __half *ff_f16;           // (n_batch, n_ff) packed
     float *undo, *undo_gated; // (n_batch) of the rows of act_f16 and ff_f16, see act_f16
-    void *tile; // dequantised weights on their way to cuBLAS; or the sums of gemm_hopper
+    void *tile; // dequantised weights on their way to cuBLAS; or the sums of gemm_hopper, gemm_wide
     size_t tile_bytes;
     uint32_t n_split_rows; // see attention
     float *partial;
@@ -255,10 +255,10 @@ struct cuda_engine {
     size_t n_rows;                                // of x after the last eval
     struct part_rows part_rows[ENGINE_MAX_PARTS]; // of the last pass, as they were given
     size_t n_part_rows;
-    size_t logits_row0; // first row in s.logits
-    size_t logits_n;    // rows in s.logits
-    size_t n_picked;    // samples given to the caller in this run
-    bool mask_missing;  // the pick under way is launched when its mask is known
+    size_t logits_row0;           // first row in s.logits
+    size_t logits_n;              // rows in s.logits
+    size_t n_picked;              // samples given to the caller in this run
+    bool mask_missing;            // the pick under way is launched when its mask is known
     double step_began, step_took; // when a pick was asked for last; seconds until it was seen
 };
 

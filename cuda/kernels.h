@@ -16,7 +16,7 @@ struct queue {
     int n_sm;        // multiprocessors
     size_t smem_max; // shared memory that one block may have
     bool dependent;  // programmatic dependent launch works (compute capability >= 9.0)
-    bool hopper;     // compute capability 9.0: the kernels of gemm_hopper.cu run
+    bool hopper;     // compute capability 9.0: the kernels of gemm_hopper.cuh run
     // NULL: launches are not timed
     struct recorder *recorder;
 };
@@ -468,7 +468,7 @@ static inline uint32_t gemm_undo_room(uint32_t n)
 }
 
 // Where element col of row i of n is, in halves; an even element and the next are neighbours.
-// Element 32 t + 2 p + e of 128 goes to place 8 p + 2 t + e (see gemm_hopper.cu); 64 places of all
+// Element 32 t + 2 p + e of 128 goes to place 8 p + 2 t + e (see gemm_hopper.cuh); 64 places of all
 // rows lie together, and a row's eight pieces of 16 bytes in the order that shared memory wants.
 static inline __host__ __device__ size_t gemm_pack_at(uint32_t n, uint32_t i, uint32_t col)
 {
