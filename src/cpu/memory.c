@@ -84,24 +84,27 @@ static uint64_t address_space(void)
     return used;
 }
 
+static uint64_t data_bytes(void)
+{
+    uint64_t kb;
+    return file_number("/proc/self/status", "VmData:", &kb) ? kb * 1024 : 0;
+}
+
 // What the process's own limits leave.
 static void limit_by_process(int n_threads, uint64_t *available)
 {
     enum { OTHER = 16 << 20, STACK = 8 << 20 }; // OTHER: what a conversation takes beside an engine
-    uint64_t data = 0;
-    if (file_number("/proc/self/status", "VmData:", &data))
-        data *= 1024;
     const struct {
         __rlimit_resource_t what;
-        uint64_t used;
-    } limits[] = {{RLIMIT_AS, address_space()}, {RLIMIT_DATA, data}};
+        uint64_t (*used)(void);
+    } limits[] = {{RLIMIT_AS, address_space}, {RLIMIT_DATA, data_bytes}};
     struct rlimit stack, l;
     if (getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur == RLIM_INFINITY)
         stack.rlim_cur = STACK; // as glibc has it, nearly
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         if (getrlimit(limits[i].what, &l) != 0 || l.rlim_cur == RLIM_INFINITY)
             continue;
-        const uint64_t used = limits[i].used + OTHER + (uint64_t)n_threads * stack.rlim_cur;
+        const uint64_t used = limits[i].used() + OTHER + (uint64_t)n_threads * stack.rlim_cur;
         const uint64_t left = l.rlim_cur > used ? l.rlim_cur - used : 0;
         if (left < *available)
             *available = left;
