@@ -401,8 +401,10 @@ static bool launch_masked(struct cuda_engine *e, const struct seq *s, struct err
 static double pause_before_look(const struct cuda_engine *e, bool masked)
 {
     static const double pause = 20e-6, longest = 1e-3, slack = 60e-6; // by which a sleep is longer
+    if (!masked)
+        return pause;
     const double took = clock_now() - e->step_began, left = 0.875 * e->step_took - took - slack;
-    if (!masked || took > 2 * e->step_took)
+    if (took > 2 * e->step_took)
         return pause;
     return left < longest ? left : longest;
 }
