@@ -31,10 +31,11 @@ struct row_groups {
     uint32_t n, size;
 };
 
-// Turns of K and V tiles under way per warp.
-template <int DH> static constexpr __host__ __device__ int n_stage()
+// Turns of K and V tiles under way per warp: where there are more blocks than multiprocessors, one,
+// so that two blocks have room on each.
+template <int DH> static constexpr __host__ __device__ int n_stage(bool crowded = false)
 {
-    return DH > 128 ? 1 : 2;
+    return DH > 128 || crowded ? 1 : 2;
 }
 
 template <int DH> static constexpr __host__ __device__ uint32_t tile_elems()
@@ -164,12 +165,13 @@ static __device__ void merge_blocks(const struct attention &a, const float4 *par
 
 // Grid (splits, n_head_kv, rows * groups of 16 query heads; or groups of rows), FEW_WARP or
 // MAX_WARP warps. MT > 1: groups of rows, which the cache has, without windows.
-template <int DH, bool PLAIN, int MT>
-static __global__ void __launch_bounds__(MAX_WARP *WARP)
+template <int DH, bool PLAIN, int MT, bool CROWDED>
+static __global__ void __launch_bounds__(MAX_WARP *WARP, CROWDED ? 2 : 1)
     attention_decode_kernel(const __grid_constant__ struct attention a,
                             const __grid_constant__ struct row_groups groups)
 {
-    constexpr int STAGES = n_stage<DH>(), O_LD = DH + 8; // rows of sums in different banks, too
+    constexpr int STAGES = n_stage<DH>(CROWDED),
+                  O_LD = DH + 8; // rows of sums in different banks, too
     static_assert(sizeof(struct merge_buffer) <=
                       FEW_WARP * 2 * STAGES * tile_elems<DH>() * sizeof(__half),
                   "what blocks merge takes the place of the tiles, too");
@@ -363,9 +365,10 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP)
 
 // ---- host
 
-template <int DH> static constexpr size_t decode_smem(uint32_t n_warp, int n_tile = 1)
+template <int DH>
+static constexpr size_t decode_smem(uint32_t n_warp, int n_tile = 1, bool crowded = false)
 {
-    return sizeof(__half) * tile_elems<DH>() * (n_tile + n_warp * n_stage<DH>() * 2);
+    return sizeof(__half) * tile_elems<DH>() * (n_tile + n_warp * n_stage<DH>(crowded) * 2);
 }
 
 // On this device.
@@ -431,13 +434,20 @@ static bool launch_rows(const struct queue *q, const struct attention *a, struct
         constexpr int DH = decltype(dim)::value;
         constexpr bool PLAIN = decltype(kind)::plain;
         const uint32_t n_warp = decode_warps<DH>(q);
+        const bool crowded =
+            n_stage<DH>() > 1 && !groups.size && l.grid.x * l.grid.y * l.grid.z > (uint32_t)q->n_sm;
         l.block = dim3(n_warp * WARP);
-        l.smem = decode_smem<DH>(n_warp, groups.size ? GROUP_TILES : 1);
-        if constexpr (n_stage<DH>() > 1 && !PLAIN)
-            if (groups.size)
-                return launch_kernel(err, l, attention_decode_kernel<DH, false, GROUP_TILES>, *a,
+        l.smem = decode_smem<DH>(n_warp, groups.size ? GROUP_TILES : 1, crowded);
+        if constexpr (n_stage<DH>() > 1) {
+            if constexpr (!PLAIN)
+                if (groups.size)
+                    return launch_kernel(
+                        err, l, attention_decode_kernel<DH, false, GROUP_TILES, false>, *a, groups);
+            if (crowded)
+                return launch_kernel(err, l, attention_decode_kernel<DH, PLAIN, 1, true>, *a,
                                      groups);
-        return launch_kernel(err, l, attention_decode_kernel<DH, PLAIN, 1>, *a, groups);
+        }
+        return launch_kernel(err, l, attention_decode_kernel<DH, PLAIN, 1, false>, *a, groups);
     });
 }
 

@@ -14,7 +14,8 @@ enum {
     // pass through memory once more as float16, and where they do not (queue.hopper).
     MATVEC_MAX_ROWS = 24,
     MATVEC_MAX_ROWS_HOPPER = 2,
-    FEW_ROWS = 32,       // up to which gemm_few is faster than those
+    FEW_ROWS = 32,       // up to which gemm_few is faster than those,
+    PASS_FEW_ROWS = 16,  // and than gemm_wide
     PICK_ROWS = 64,      // and of several sequences, to pick from
     GRAPH_ROWS = 32,     // of a pass that becomes a graph
     GRAPH_AFTER = 3,     // times that it was launched without one

@@ -363,7 +363,7 @@ static uint32_t n_by_vector(const struct cuda_engine *e)
 static bool is_wide(const struct cuda_engine *e, uint32_t n)
 {
     return e->pass && e->q.hopper &&
-           n > (e->hp.n_embd < 2048 ? (uint32_t)GEMM_FEW : (uint32_t)FEW_ROWS);
+           n > (e->hp.n_embd < 2048 ? (uint32_t)GEMM_FEW : (uint32_t)PASS_FEW_ROWS);
 }
 
 static enum product product_for(const struct cuda_engine *e, const struct wmat *w, uint32_t n)
@@ -408,10 +408,10 @@ static bool prepare(const struct cuda_engine *e, const float *x, uint32_t n, con
     void *act32 = NULL, *f32 = NULL;
     struct act_f16 f16 = {};
     uint32_t n_cols = p->w[0]->n_cols;
-    f16.ld = is_wide(e, n)              ? (uint32_t)GEMM_WIDE_PACKED
-             : e->pass || n <= FEW_ROWS ? (uint32_t)GEMM_FEW_PACKED
-             : e->q.hopper              ? (uint32_t)GEMM_PACKED
-                                        : gemm_ld(n_cols);
+    const bool few = e->pass ? !is_wide(e, n) : n <= FEW_ROWS;
+    f16.ld = few           ? (uint32_t)GEMM_FEW_PACKED
+             : e->q.hopper ? (uint32_t)GEMM_PACKED
+                           : gemm_ld(n_cols);
     f16.undo = s->undo;
     f16.gated_bound = p->gated_bound;
     f16.undo_gated = s->undo_gated;

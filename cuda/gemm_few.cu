@@ -25,25 +25,24 @@ static constexpr __host__ __device__ int words(uint32_t type)
     return block_facts(type).bits + (int)block_facts(type).high;
 }
 
-// NT: tiles of eight columns. More of them, and weights that are wide already, need registers.
+// NT: tiles of eight columns. More of them need registers, and so do weights that are wide already;
+// of those, as long as they find room, sixteen warps ask for one step ahead each.
 template <uint32_t TYPE, int NT> static constexpr __host__ __device__ int blocks_per_sm()
 {
-    return NT == 1 || (NT == 2 && !is_plain(TYPE)) ? 2 : 1;
+    return NT <= 2 && !is_plain(TYPE) ? 2 : 1;
 }
 
 template <uint32_t TYPE, int NT> static constexpr __host__ __device__ uint32_t n_warp()
 {
-    if (is_plain(TYPE) && NT == 1)
-        return 6;
-    if (blocks_per_sm<TYPE, NT>() == 2 || is_plain(TYPE) || NT == 8)
-        return 8;
-    return words(TYPE) > 4 || levels<TYPE>::N > 0 ? 8 : 12;
+    if (is_plain(TYPE))
+        return NT <= 2 ? 16 : NT == 4 ? 12 : 8;
+    return NT == 4 && words(TYPE) <= 4 && levels<TYPE>::N == 0 ? 12 : 8;
 }
 
 // Steps that are requested before they are used.
 template <uint32_t TYPE, int NT> static constexpr __host__ __device__ int n_ahead()
 {
-    return NT == 8 && (is_plain(TYPE) || words(TYPE) > 4) ? 1 : 2;
+    return is_plain(TYPE) || (NT == 8 && words(TYPE) > 4) ? 1 : 2;
 }
 
 // How a launch is cut up.
@@ -142,8 +141,9 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
     const auto chunk_at = [&](uint32_t step) {
         return min((4 * step + t) * strip<TYPE>::N, n_chunk - 1);
     };
-    const auto begin_row = [&](const struct few_pair &p, int i, uint32_t step) {
-        return walk<TYPE>(g.w[p.part[i]], p.tile[i], r, chunk_at(step));
+    const auto begin_row = [&](const struct few_pair &p, int i) {
+        const struct wmat &w = g.w[p.part[i]];
+        return tile_begin<TYPE>(w, min(p.tile[i], w.n_tile - 1), r);
     };
     griddep_launch_dependents();
     bool waited = false;
@@ -151,32 +151,42 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
     for (uint32_t pair0 = pair_begin; pair0 < pair_end; pair0 += c.per_round) {
         // The units of a round, a chunk of a pair each: those of a chunk follow each other, and are
         // dealt out to the warps, which so have about the same columns in hand at any time.
-        const uint32_t n_pair = min(c.per_round, pair_end - pair0), n_unit = n_pair * c.row.n_chunk;
-        uint32_t unit = threadIdx.x / WARP, next_unit = unit; // multiplied, requested
-        uint32_t step, end, next_step, next_end;
-        const auto bounds = [&](uint32_t u, uint32_t &from, uint32_t &to) {
-            from = u / n_pair * c.row.chunk;
-            to = min(from + c.row.chunk, c.row.n_step);
+        const uint32_t n_pair = min(c.per_round, pair_end - pair0);
+        struct unit {
+            uint32_t pair, nth, step, end; // chunk nth of a pair
         };
-        bounds(unit, step, end);
-        next_step = step, next_end = end;
+        const auto settle = [&](struct unit &u) {
+            while (u.pair >= n_pair)
+                u.pair -= n_pair, u.nth++;
+            u.step = u.nth * c.row.chunk;
+            u.end = min(u.step + c.row.chunk, c.row.n_step);
+        };
+        struct unit now = {threadIdx.x / WARP, 0, 0, 0};
+        settle(now);
+        struct unit next = now; // requested
         strip<TYPE> s[AHEAD][2];
-        struct few_pair p = locate(g, c, pair0 + unit % n_pair);
-        walk<TYPE> row0 = begin_row(p, 0, step), row1 = begin_row(p, 1, step);
+        struct tile_row row0, row1;
+        const auto begin = [&]() {
+            const struct few_pair p = locate(g, c, pair0 + next.pair);
+            row0 = begin_row(p, 0), row1 = begin_row(p, 1);
+        };
+        begin();
         auto request = [&](strip<TYPE>(&to)[2]) {
-            if (next_unit >= n_unit)
+            if (next.nth >= c.row.n_chunk)
                 return;
-            row0.next(chunk_at(next_step), n_chunk, to[0]);
-            row1.next(chunk_at(next_step), n_chunk, to[1]);
-            if (++next_step < next_end)
+            const uint32_t at = chunk_at(next.step);
+#pragma unroll
+            for (int j = 0; j < strip<TYPE>::N; j++) {
+                const uint32_t k = strip<TYPE>::N == 1 ? at : min(at + j, n_chunk - 1);
+                load_chunk<TYPE>(row0, k, to[0].k[j]);
+                load_chunk<TYPE>(row1, k, to[1].k[j]);
+            }
+            if (++next.step < next.end)
                 return;
-            next_unit += n_warp<TYPE, NT>();
-            if (next_unit >= n_unit)
-                return;
-            bounds(next_unit, next_step, next_end);
-            p = locate(g, c, pair0 + next_unit % n_pair);
-            row0 = begin_row(p, 0, next_step);
-            row1 = begin_row(p, 1, next_step);
+            next.pair += n_warp<TYPE, NT>();
+            settle(next);
+            if (next.nth < c.row.n_chunk)
+                begin();
         };
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
@@ -186,8 +196,8 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
         waited = true;
         float acc[NT][4] = {};
         auto multiply = [&](strip<TYPE>(&w)[2]) {
-            const uint4 *x =
-                reinterpret_cast<const uint4 *>(g.x) + ((size_t)step * 2 * NT * 2) * WARP + lane;
+            const uint4 *x = reinterpret_cast<const uint4 *>(g.x) +
+                             ((size_t)now.step * 2 * NT * 2) * WARP + lane;
             uint32_t a[2][4][4];
 #pragma unroll
             for (int i = 0; i < 2; i++) {
@@ -219,12 +229,10 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
                     for (int k = 0; k < 4; k++)
                         mma_f16(acc[j], a[half][k], b[k]);
                 }
-            if (++step < end)
+            if (++now.step < now.end)
                 return;
-            float *to =
-                sums +
-                (size_t)(unit % n_pair * c.row.n_chunk + unit / n_pair) * chunk_floats<NT>() +
-                2 * t * SUM_LD + r;
+            float *to = sums + (size_t)(now.pair * c.row.n_chunk + now.nth) * chunk_floats<NT>() +
+                        2 * t * SUM_LD + r;
 #pragma unroll
             for (int j = 0; j < NT; j++) {
 #pragma unroll
@@ -232,13 +240,13 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
                     to[(8 * j + e % 2) * SUM_LD + e / 2 * TILE_ROWS] = acc[j][e];
                 acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0.0f;
             }
-            unit += n_warp<TYPE, NT>();
-            bounds(unit, step, end);
+            now.pair += n_warp<TYPE, NT>();
+            settle(now);
         };
 #pragma unroll 1
-        while (unit < n_unit) {
+        while (now.nth < c.row.n_chunk) {
             multiply(s[0]);
-            if (AHEAD > 1 && unit < n_unit)
+            if (AHEAD > 1 && now.nth < c.row.n_chunk)
                 multiply(s[AHEAD - 1]);
         }
         __syncthreads();

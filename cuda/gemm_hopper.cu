@@ -4,9 +4,9 @@
 void gemm_scratch(int n_sm, struct gemm_scratch *out)
 {
     out->counters = out->partial = 0;
-    for (int bn : {64, 128, 256}) {
+    for (int bn : {32, 64, 128, 256}) {
         size_t blocks = (size_t)n_sm * blocks_per_sm(bn);
-        size_t partial = 2 * blocks * BLOCK_ROWS * bn * sizeof(float);
+        size_t partial = 2 * blocks * block_rows(bn) * bn * sizeof(float);
         out->partial = out->partial > partial ? out->partial : partial;
         if (out->counters < blocks * sizeof(uint32_t))
             out->counters = blocks * sizeof(uint32_t);
@@ -20,7 +20,7 @@ static const struct {
 bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct error *err)
 {
     const uint32_t n_step = div_up(g->w[0].n_cols, (uint32_t)GEMM_PACK_COLS);
-    struct cut c = cut_of(g, {n_step, 1, n_step});
+    struct cut c = cut_of(g, {n_step, 1, n_step}, 64); // all widths have as many rows
     // Wide tiles move fewer activations and widen fewer weights, but columns beyond n are wasted
     // and there must be tiles enough for all.
     uint32_t best = 0;

@@ -9,8 +9,9 @@
 // + 8, 2 t + 9 of 16, so the order of elements within 128 is changed on both sides: gemm_pack_at
 // says where the activations are put. They lie in memory as shared memory is to hold them.
 //
-// The steps of all tiles are cut evenly among the blocks ("stream-K", Osama et al. 2023). A tile
-// that several blocks share is added up by the last of them to finish, in the order of the steps.
+// Each block does as many whole tiles as all can have; the steps of those that are left are cut
+// evenly among the blocks ("stream-K", Osama et al. 2023), and come first. A tile that several
+// blocks share is added up by the last of them to finish, in the order of the steps.
 //
 // CHUNKED: the sums of a row's chunks are kept apart until they are added in their order, as in
 // gemm_few.cu, whose bits these products have: its halves of weights, its places of elements within
@@ -22,11 +23,24 @@
 #include "ptx_hopper.cuh"
 
 enum {
-    THREADS = 256,
-    N_WARP = THREADS / WARP,
-    BLOCK_ROWS = 16 * N_WARP,
     HALF = GEMM_PACK_COLS / 2, // what one copy brings: 128 bytes per column
 };
+
+// Of a block, which has 16 rows for each warp.
+static constexpr __host__ __device__ uint32_t n_warp(int bn)
+{
+    return bn == 32 ? 4 : 8;
+}
+
+static constexpr __host__ __device__ uint32_t n_threads(int bn)
+{
+    return n_warp(bn) * WARP;
+}
+
+static constexpr __host__ __device__ uint32_t block_rows(int bn)
+{
+    return n_warp(bn) * 16;
+}
 
 // Copies under way or in use: the more, the later a copy may come.
 static constexpr __host__ __device__ int n_stage(int bn)
@@ -36,24 +50,27 @@ static constexpr __host__ __device__ int n_stage(int bn)
 
 static constexpr __host__ __device__ int blocks_per_sm(int bn)
 {
-    return bn == 64 ? 2 : 1;
+    return bn == 32 ? 4 : bn == 64 ? 2 : 1;
 }
 
 // How the work is cut: units of one chunk of one tile, those of a tile in a row, the column tiles
 // of a row tile in a row. (Unless CHUNKED each step is a chunk.)
 struct cut {
     struct row_cut row;
-    uint32_t n_col_tile, n_unit;
+    uint32_t n_col_tile;
+    uint32_t n_whole;            // tiles that a block does alone
+    uint32_t n_shared, n_sharer; // units of the tiles behind those; blocks that share them
     uint32_t first_row_tile[MATVEC_MAX_PARTS + 1]; // of each part
     struct widening w;
 };
 
 // ---- kernel (functions that are no templates are unused before 9.0)
 
+// Of the shared units of a block.
 [[maybe_unused]] static __device__ __forceinline__ uint32_t first_unit(const struct cut &c,
                                                                        uint32_t block)
 {
-    return (uint32_t)((uint64_t)c.n_unit * block / gridDim.x);
+    return gridDim.x * c.n_whole * c.row.n_chunk + c.n_shared * min(block, c.n_sharer) / c.n_sharer;
 }
 
 // Steps before a unit, of all tiles.
@@ -64,11 +81,11 @@ struct cut {
     return unit / n_chunk * c.row.n_step + unit % n_chunk * c.row.chunk;
 }
 
-// The block that does a unit.
+// The block that does a shared unit.
 [[maybe_unused]] static __device__ __forceinline__ uint32_t block_of(const struct cut &c,
                                                                      uint32_t unit)
 {
-    return (uint32_t)((((uint64_t)unit + 1) * gridDim.x - 1) / c.n_unit);
+    return ((unit - first_unit(c, 0) + 1) * c.n_sharer - 1) / c.n_shared;
 }
 
 // Where one warp's rows are: two tiles of eight, rows g and g + 8 of its sixteen. With MATVEC_GATED
@@ -78,21 +95,22 @@ struct rows16 {
 };
 
 [[maybe_unused]] static __device__ __forceinline__ struct rows16
-locate(const struct gemm &g, const struct cut &c, uint32_t row_tile, uint32_t warp)
+locate(const struct gemm &g, const struct cut &c, uint32_t row_tile, uint32_t warp, uint32_t n_warp)
 {
     if (g.mode == MATVEC_GATED)
-        return {{0, 1}, {row_tile * N_WARP + warp, row_tile * N_WARP + warp}};
+        return {{0, 1}, {row_tile * n_warp + warp, row_tile * n_warp + warp}};
     uint32_t part = 0;
     while (part + 1 < g.n_part && row_tile >= c.first_row_tile[part + 1])
         part++;
-    uint32_t tile = 2 * ((row_tile - c.first_row_tile[part]) * N_WARP + warp);
+    uint32_t tile = 2 * ((row_tile - c.first_row_tile[part]) * n_warp + warp);
     return {{part, part}, {tile, tile + 1}};
 }
 
 // 1 / the scales of a tile's columns: of every 64 a lane keeps two and asks the others for its own,
 // so that all loads are under way at once and take few registers.
 template <int BN> struct column_undo {
-    float2 v[BN / 64];
+    static constexpr int N = BN < 64 ? 1 : BN / 64;
+    float2 v[N];
 };
 
 template <int BN>
@@ -101,8 +119,8 @@ static __device__ __forceinline__ column_undo<BN> load_undo(const float *from, u
 {
     column_undo<BN> u;
 #pragma unroll
-    for (int i = 0; i < BN / 64; i++)
-        u.v[i] = reinterpret_cast<const float2 *>(from + col0 + 64 * i)[lane];
+    for (int i = 0; i < u.N; i++)
+        u.v[i] = reinterpret_cast<const float2 *>(from + col0 + 64 * i)[lane % (BN / 2)];
     return u;
 }
 
@@ -116,13 +134,12 @@ static __device__ __forceinline__ float2 undo_at(const column_undo<BN> &u, int j
 }
 
 // Leaves act(gate) * up, packed for the matrix that follows.
-template <int BN, bool CHUNKED>
+template <int BN>
 static __device__ __forceinline__ void store_gated(const struct gemm &g, const struct cut &t,
                                                    const struct rows16 &r, uint32_t col0,
                                                    const float acc[BN / 2], uint32_t lane)
 {
-    // neighbours in the packed form: the next row, or the one after it
-    constexpr uint32_t NEXT = CHUNKED ? 2 : 1;
+    constexpr uint32_t NEXT = 2; // neighbours in the packed form: a row and the one after the next
     const uint32_t row = r.tile[0] * TILE_ROWS + lane / 4, odd = lane / 4 / NEXT % 2;
     const bool valid = row < g.w[0].rows; // the packed form is padded with zeros
     const column_undo<BN> in = load_undo<BN>(g.undo, col0, lane);
@@ -144,8 +161,7 @@ static __device__ __forceinline__ void store_gated(const struct gemm &g, const s
         uint32_t col = col0 + 8 * j + lane % 4 * 2 + odd;
         const uint32_t first = row - NEXT * odd;
         if (col < g.n)
-            *reinterpret_cast<uint32_t *>(g.out + (CHUNKED ? gemm_wide_at(g.n, col, first)
-                                                           : gemm_pack_at(g.n, col, first))) = pair;
+            *reinterpret_cast<uint32_t *>(g.out + gemm_pack_at(g.n, col, first)) = pair;
     }
 }
 
@@ -155,7 +171,7 @@ static __device__ __forceinline__ void store(const struct gemm &g, const struct 
                                              const float acc[BN / 2], uint32_t lane)
 {
     // of eight columns: what is added to is requested before anything is stored
-    constexpr int BATCH = BN == 64 ? 4 : 8;
+    constexpr int BATCH = BN <= 64 ? 4 : 8;
     const uint32_t rows = g.w[r.part[0]].rows, row0 = r.tile[0] * TILE_ROWS + lane / 4;
     const float *bias = g.bias[r.part[0]];
     float *y = g.y[r.part[0]] + row0;
@@ -200,14 +216,14 @@ static __device__ __forceinline__ float4 *slot(const struct gemm &g, uint32_t bl
 {
     constexpr uint32_t N_SLOT = CHUNKED ? GEMM_CHUNKS : 2;
     return reinterpret_cast<float4 *>(g.partial) +
-           (size_t)(N_SLOT * block + i) * (BN / 8) * THREADS + threadIdx.x;
+           (size_t)(N_SLOT * block + i) * (BN / 8) * n_threads(BN) + threadIdx.x;
 }
 
 // So many float4 of a thread are under way at a time; groups of columns that nobody asked for are
 // not moved at all. CHUNKED: all, since there is one such wait for each chunk.
 template <int BN, bool CHUNKED> static constexpr __host__ __device__ int group()
 {
-    return CHUNKED && BN > 64 ? BN / 8 : BN / 16; // as registers allow
+    return BN == 32 || (CHUNKED && BN > 64) ? BN / 8 : BN / 16; // as registers allow
 }
 
 template <int BN, bool CHUNKED>
@@ -216,7 +232,7 @@ static __device__ __forceinline__ void keep(float4 *to, int n_col, const float a
 #pragma unroll
     for (int i = 0; i < BN / 8; i++)
         if (i / group<BN, CHUNKED>() * group<BN, CHUNKED>() * 8 < n_col)
-            to[i * THREADS] =
+            to[i * n_threads(BN)] =
                 make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
 }
 
@@ -227,7 +243,7 @@ static __device__ __forceinline__ void fetch(const float4 *from, int n_col, floa
     for (int i = 0; i < BN / 8; i++) {
         float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if (i / group<BN, CHUNKED>() * group<BN, CHUNKED>() * 8 < n_col)
-            v = __ldcg(&from[i * THREADS]);
+            v = __ldcg(&from[i * n_threads(BN)]);
         acc[4 * i] = v.x, acc[4 * i + 1] = v.y, acc[4 * i + 2] = v.z, acc[4 * i + 3] = v.w;
     }
 }
@@ -243,7 +259,7 @@ static __device__ __forceinline__ void fetch_more(const float4 *from, int n_col,
         float4 v[GROUP];
 #pragma unroll
         for (int i = 0; i < GROUP; i++)
-            v[i] = __ldcg(&from[(i0 + i) * THREADS]);
+            v[i] = __ldcg(&from[(i0 + i) * n_threads(BN)]);
 #pragma unroll
         for (int i = 0; i < GROUP; i++) {
             float *sum = acc + 4 * (i0 + i);
@@ -293,119 +309,178 @@ static __device__ __forceinline__ bool combine(const struct gemm &g, const struc
 }
 
 // A half of a strip as operands of the tensor cores: rows i = 0, 1 of a lane.
-template <uint32_t TYPE, bool CHUNKED>
-static __device__ __forceinline__ void widen_rows(const strip<TYPE> &s0, const strip<TYPE> &s1,
-                                                  uint32_t half, const struct widening &c,
-                                                  uint32_t a[4][4])
+template <uint32_t TYPE>
+static __device__ __forceinline__ void widen_rows(const strip<TYPE> s[2],
+                                                  const struct half_scales scales[2], uint32_t half,
+                                                  const struct widening &c, uint32_t a[4][4])
 {
-    uint32_t first[2][4], second[2][4]; // places 2 t and up, 2 t + 8 and up of each 16
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const strip<TYPE> &s = i ? s1 : s0;
-        if constexpr (CHUNKED) {
-            uint32_t q[8] = {};
-            if constexpr (!is_plain(TYPE))
-                unpack_chunk<TYPE>(s.k[0], q);
-            widen_pairs<TYPE>(s, q, scales_of<TYPE>(s, c), half, c, first[i], second[i]);
-        } else {
-            widen<TYPE>(s, half, c, first[i], second[i]);
+        uint32_t q[8] = {}, even[4], odd[4]; // places 2 t and up, 2 t + 8 and up of each 16
+        if constexpr (!is_plain(TYPE))
+            unpack_chunk<TYPE>(s[i].k[0], q);
+        widen_pairs<TYPE>(s[i], q, scales[i], half, c, even, odd);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            a[k][i] = even[k];
+            a[k][2 + i] = odd[k];
         }
     }
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        a[k][0] = first[0][k];
-        a[k][1] = first[1][k];
-        a[k][2] = second[0][k];
-        a[k][3] = second[1][k];
-    }
 }
+
+// What a block does: steps [begin, end) of all tiles, the shared ones and its own.
+struct share {
+    uint32_t begin[2], end[2];
+};
+
+[[maybe_unused]] static __device__ __forceinline__ struct share share_of(const struct cut &c)
+{
+    const uint32_t own = blockIdx.x * c.n_whole * c.row.n_step;
+    return {{first_step(c, first_unit(c, blockIdx.x)), own},
+            {first_step(c, first_unit(c, blockIdx.x + 1)), own + c.n_whole * c.row.n_step}};
+}
+
+// Half steps of activations on their way to shared memory: what one thread starts, in the order in
+// which they are multiplied.
+template <int BN> struct feeder {
+    const __half *x, *next;
+    uint32_t n_col, n_col_tile, per_row,
+        own_col_tile;                     // columns, tiles of them; half steps of a row
+    uint32_t col_tile, left, left_shared; // half steps to the end of the row, of what is shared
+
+    __device__ __forceinline__ void begin(uint32_t step)
+    {
+        next = x + ((size_t)2 * step * n_col + col_tile * BN) * HALF;
+        left = per_row - 2 * step;
+    }
+
+    __device__ __forceinline__ void open(const struct gemm &g, const struct cut &c,
+                                         const struct share &of)
+    {
+        x = g.x;
+        n_col = gemm_pack_rows(g.n);
+        n_col_tile = c.n_col_tile;
+        per_row = 2 * c.row.n_step;
+        own_col_tile = of.begin[1] / c.row.n_step % n_col_tile;
+        left_shared = 2 * (of.end[0] - of.begin[0]);
+        const uint32_t first = left_shared > 0 ? of.begin[0] : of.begin[1];
+        col_tile = first / c.row.n_step % n_col_tile;
+        begin(first % c.row.n_step);
+    }
+
+    __device__ __forceinline__ void start(uint8_t *to, uint64_t *full)
+    {
+        const uint32_t n_bytes = lesser(n_col - col_tile * BN, (uint32_t)BN) * 128;
+        mbar_arrive_expect(full, n_bytes);
+        bulk_copy(to, next, n_bytes, full);
+        next += (size_t)n_col * HALF;
+        const bool end_of_shared = --left_shared == 0;
+        if (--left > 0 && !end_of_shared)
+            return;
+        col_tile = end_of_shared ? own_col_tile : col_tile + 1 < n_col_tile ? col_tile + 1 : 0;
+        begin(0);
+    }
+};
 
 template <uint32_t TYPE, int BN, bool CHUNKED>
 static __device__ __forceinline__ void multiply(const struct gemm &g, const struct cut &c)
 {
     constexpr int N_STAGE = n_stage(BN), COLS = BN < 128 ? BN : 128; // columns of one instruction
-    constexpr uint32_t STAGE_BYTES = BN * 128;
+    // Operands that are widened while others are multiplied. Where a multiprocessor has more than
+    // eight warps those of one wait for each other, and others work meanwhile.
+    constexpr int N_A = BN <= 64 ? 1 : 2;
+    constexpr uint32_t STAGE_BYTES = BN * 128, N = strip<TYPE>::N;
     __shared__ uint64_t full[N_STAGE], empty[N_STAGE];
+    // of thread 0, and where registers are short, not in them
+    __shared__ struct share shared_of;
+    __shared__ struct feeder<BN> shared_feed;
+    struct share own_of = share_of(c);
+    struct feeder<BN> own_feed;
+    constexpr bool SHARED = BN == 64 || BN == 256;
+    struct share &of = SHARED ? shared_of : own_of;
+    struct feeder<BN> &feed = SHARED ? shared_feed : own_feed;
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t r = lane / 4, t = lane % 4;
     const uintptr_t smem = (uintptr_t)dynamic_smem<uint8_t>();
     uint8_t *stages =
         reinterpret_cast<uint8_t *>((smem + SWIZZLE_ALIGN - 1) / SWIZZLE_ALIGN * SWIZZLE_ALIGN);
-    // CHUNKED: of the thread's chunks before
-    [[maybe_unused]] const auto sums = [&](int i) {
-        return reinterpret_cast<float4 *>(stages + N_STAGE * STAGE_BYTES) + i * THREADS +
-               threadIdx.x;
-    };
-    const uint32_t begin = first_step(c, first_unit(c, blockIdx.x));
-    const uint32_t end = first_step(c, first_unit(c, blockIdx.x + 1));
-    const uint32_t n_col = gemm_pack_rows(g.n); // that the activations have
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < N_STAGE; i++) {
             mbar_init(&full[i], 1);
-            mbar_init(&empty[i], N_WARP);
+            mbar_init(&empty[i], n_warp(BN));
         }
         mbar_init_done();
+        shared_of = own_of;
+        feed.open(g, c, of);
     }
     __syncthreads();
     griddep_launch_dependents();
 
-    // Starts the copy of a half of a step into a slot that is free. Steps past the last one of a
-    // tile are the first ones of the next.
-    auto feed = [&](uint32_t step, uint32_t half, uint32_t col_tile, uint32_t slot) {
-        while (step >= c.row.n_step) {
-            step -= c.row.n_step;
-            col_tile = col_tile + 1 < c.n_col_tile ? col_tile + 1 : 0;
-        }
-        const uint32_t col0 = col_tile * BN, n_bytes = lesser(n_col - col0, (uint32_t)BN) * 128;
-        mbar_arrive_expect(&full[slot], n_bytes);
-        bulk_copy(stages + slot * STAGE_BYTES,
-                  g.x + ((size_t)(2 * step + half) * n_col + col0) * HALF, n_bytes, &full[slot]);
-    };
-
     const uint64_t tile_b = wgmma_tile(stages);
-    const uint32_t n_chunk = g.w[0].n_chunk;
+    const uint32_t n_chunk = g.w[0].n_chunk, n_shared = of.end[0] - of.begin[0];
+    const uint32_t n_step = n_shared + of.end[1] - of.begin[1];
     uint32_t n_half = 0; // so far: half i lies in slot i % N_STAGE
-    uint32_t tile = begin / c.row.n_step, step = begin % c.row.n_step, left = end - begin; // steps
-    for (bool first = true; left;) {
-        const uint32_t step0 = step, step1 = lesser(c.row.n_step, step0 + left);
-        const uint32_t col_tile = tile % c.n_col_tile;
-        const auto keep_sums = [&](uint32_t i, const float *acc) {
+    bool first = true;
+    for (uint32_t done = 0; done < n_step;) {
+        const bool shared = done < n_shared;
+        const uint32_t at = shared ? of.begin[0] + done : of.begin[1] + done - n_shared;
+        const uint32_t tile = at / c.row.n_step, step0 = at % c.row.n_step;
+        const uint32_t step1 = lesser(c.row.n_step, step0 + of.end[!shared] - at);
+        const auto keep_sums = [&](uint32_t i, const float *sums) {
             keep<BN, CHUNKED>(slot<BN, CHUNKED>(g, blockIdx.x, i),
-                              (int)(g.n - tile % c.n_col_tile * BN), acc);
+                              (int)(g.n - tile % c.n_col_tile * BN), sums);
         };
-        const struct rows16 rows = locate(g, c, tile / c.n_col_tile, warp);
-        // the lane's next chunk, never beyond the last
-        const auto chunk_at = [&](uint32_t i) {
-            return min((4 * i + t) * strip<TYPE>::N, n_chunk - 1);
-        };
-        walk<TYPE> row0(g.w[rows.part[0]], rows.tile[0], r, chunk_at(step0));
-        walk<TYPE> row1(g.w[rows.part[1]], rows.tile[1], r, chunk_at(step0));
-        strip<TYPE> s0, s1;
-        float acc[BN / 2];
-        uint32_t a[2][4][4];
+        const struct rows16 rows = locate(g, c, tile / c.n_col_tile, warp, n_warp(BN));
+        struct tile_row row[2];
 #pragma unroll
-        for (int i = 0; i < BN / 2; i++)
-            acc[i] = 0.0f;
-        row0.load(chunk_at(step0), n_chunk, s0);
-        row1.load(chunk_at(step0), n_chunk, s1);
+        for (int i = 0; i < 2; i++) {
+            const struct wmat &w = g.w[rows.part[i]]; // beyond the matrix: rows that nobody stores
+            row[i] = tile_begin<TYPE>(w, min(rows.tile[i], w.n_tile - 1), r);
+        }
+        strip<TYPE> s[2];
+        // Asks for the lane's strips of a step, or for what they have of one half: the last ones of
+        // the row where it has no more.
+        const auto request = [&](uint32_t i, int from, int to) {
+            const uint32_t at = min((4 * i + t) * N, n_chunk - 1);
+#pragma unroll
+            for (int j = from; j < to; j++) {
+                const uint32_t k = N == 1 ? at : min(at + j, n_chunk - 1);
+                load_chunk<TYPE>(row[0], k, s[0].k[j]);
+                load_chunk<TYPE>(row[1], k, s[1].k[j]);
+            }
+        };
+        float acc[BN / 2];
+        [[maybe_unused]] float total[CHUNKED ? BN / 2 : 1]; // of the chunks before
+        float *const sums = CHUNKED ? total : acc;
+        uint32_t a[N_A][4][4];
+        bool add = false; // to what acc has
+        [[maybe_unused]] uint32_t in_chunk = min(c.row.chunk, c.row.n_step - step0), n_kept = 0;
+        if constexpr (CHUNKED)
+#pragma unroll
+            for (int i = 0; i < BN / 2; i++)
+                total[i] = 0.0f;
+        request(step0, 0, N);
         if (first) { // weights depend on no other kernel; everything else does
             griddep_wait();
             if (threadIdx.x == 0)
 #pragma unroll 1
-                for (uint32_t i = 0; i < N_STAGE && i / 2 < left; i++)
-                    feed(step0 + i / 2, i % 2, col_tile, i);
+                for (uint32_t i = 0; i < N_STAGE && i < 2 * n_step; i++)
+                    feed.start(stages + i * STAGE_BYTES, &full[i]);
             __syncwarp();
         }
+        first = false;
 #pragma unroll 1
-        for (; step < step1; step++, left--) {
+        for (uint32_t step = step0; step < step1; step++, done++) {
+            const struct half_scales scales[2] = {scales_of<TYPE>(s[0], c.w),
+                                                  scales_of<TYPE>(s[1], c.w)};
 #pragma unroll
             for (uint32_t half = 0; half < 2; half++) {
-                widen_rows<TYPE, CHUNKED>(s0, s1, half, c.w, a[half]);
-                if (half == 1) { // after the last step for nothing
-                    row0.load(chunk_at(step + 1), n_chunk, s0);
-                    row1.load(chunk_at(step + 1), n_chunk, s1);
-                }
+                widen_rows<TYPE>(s, scales, half, c.w, a[half % N_A]);
+                if (N > 1) // after the last step for nothing
+                    request(step + 1, half * N / 2, (half + 1) * N / 2);
+                else if (half == 1)
+                    request(step + 1, 0, 1);
                 const uint32_t slot = n_half % N_STAGE;
                 mbar_wait(&full[slot], n_half / N_STAGE % 2);
                 wgmma_begin();
@@ -414,76 +489,58 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
                 for (int k = 0; k < 4; k++)
 #pragma unroll
                     for (int col = 0; col < BN; col += COLS)
-                        wgmma_f16<COLS>(acc + col / 2, a[half][k],
-                                        wgmma_tile_at(b, (uint32_t)(col * 128 + k * 32)));
+                        wgmma_f16<COLS>(acc + col / 2, a[half % N_A][k],
+                                        wgmma_tile_at(b, (uint32_t)(col * 128 + k * 32)),
+                                        add || half > 0 || k > 0);
                 wgmma_commit();
                 // what came before this half is done: its slot may be filled again
-                wgmma_wait<1>();
-                if (lane == 0 && (half == 1 || step > step0))
+                wgmma_wait<N_A - 1>();
+                if (lane == 0 && n_half > 0)
                     mbar_arrive(&empty[(n_half - 1) % N_STAGE]);
                 // not that slot, which other warps may still read: the one before
-                if (threadIdx.x == 0 && !first && left > N_STAGE / 2 - 1) {
+                if (threadIdx.x == 0 && n_half > 1 && n_half - 2 + N_STAGE < 2 * n_step) {
                     const uint32_t free = (n_half - 2) % N_STAGE;
                     mbar_wait(&empty[free], (n_half - 2) / N_STAGE % 2);
-                    feed(step + N_STAGE / 2 - 1, half, col_tile, free);
+                    feed.start(stages + free * STAGE_BYTES, &full[free]);
                 }
                 __syncwarp();
                 n_half++;
             }
-            first = false;
+            add = true;
             if constexpr (CHUNKED) {
-                if ((step + 1) % c.row.chunk != 0 && step + 1 != step1)
+                if (--in_chunk > 0)
                     continue;
                 wgmma_wait<0>();
                 wgmma_settle<BN / 2>(acc);
-                const bool is_last = step + 1 == step1;
-                if (step0 > 0) { // another block has the chunks before
-                    keep_sums(1 + (step - step0) / c.row.chunk, acc);
-                } else {
+                if (step0 > 0) // another block has the chunks before
+                    keep_sums(++n_kept, acc);
+                else
 #pragma unroll
-                    for (int i = 0; i < BN / 8; i++) {
-                        float4 &sum = *sums(i);
-                        float *v = acc + 4 * i;
-                        if (step >= c.row.chunk)
-                            v[0] += sum.x, v[1] += sum.y, v[2] += sum.z, v[3] += sum.w;
-                        if (!is_last)
-                            sum = make_float4(v[0], v[1], v[2], v[3]);
-                    }
-                    if (is_last)
-                        continue;
-                }
-#pragma unroll
-                for (int i = 0; i < BN / 2; i++)
-                    acc[i] = 0.0f;
+                    for (int i = 0; i < BN / 2; i++)
+                        total[i] += acc[i];
+                in_chunk = min(c.row.chunk, c.row.n_step - step - 1);
+                add = false;
             }
         }
         wgmma_wait<0>();
         wgmma_settle<BN / 2>(acc);
-        if (lane == 0)
-            mbar_arrive(&empty[(n_half - 1) % N_STAGE]);
-        if constexpr (CHUNKED) {
-            if (step0 == 0 && step1 != c.row.n_step)
-                keep_sums(0, acc);
-        } else if (step1 - step0 != c.row.n_step) {
-            keep_sums(begin < tile * c.row.n_step, acc);
-        }
-
-        if (step1 - step0 == c.row.n_step || combine<BN, CHUNKED>(g, c, tile, acc)) {
-            const struct rows16 to = locate(g, c, tile / c.n_col_tile, warp);
+        const bool whole = step1 - step0 == c.row.n_step;
+        if (CHUNKED ? step0 == 0 && !whole : !whole)
+            keep_sums(CHUNKED ? 0 : of.begin[0] < tile * c.row.n_step, sums);
+        if (whole || combine<BN, CHUNKED>(g, c, tile, sums)) {
+            const struct rows16 to = locate(g, c, tile / c.n_col_tile, warp, n_warp(BN));
             const uint32_t col0 = tile % c.n_col_tile * BN;
             if (g.mode == MATVEC_GATED)
-                store_gated<BN, CHUNKED>(g, c, to, col0, acc, lane);
+                store_gated<BN>(g, c, to, col0, sums, lane);
             else
-                store<BN>(g, c, to, col0, acc, lane);
+                store<BN>(g, c, to, col0, sums, lane);
         }
-        tile++;
-        step = 0;
     }
 }
 
 // Grid: what is resident at once, at most a block per unit.
 template <uint32_t TYPE, int BN, bool CHUNKED>
-static __global__ void __launch_bounds__(THREADS, blocks_per_sm(BN))
+static __global__ void __launch_bounds__(n_threads(BN), blocks_per_sm(BN))
     gemm_hopper_kernel(const __grid_constant__ struct gemm g, const __grid_constant__ struct cut c)
 {
     if constexpr (HAVE_HOPPER)
@@ -499,15 +556,18 @@ template <int BN, bool CHUNKED>
 static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut *c,
                          struct error *err)
 {
-    uint32_t n_tile = c->first_row_tile[g->n_part] * div_up(g->n, (uint32_t)BN);
-    uint32_t n_block = lesser((uint32_t)(q->n_sm * blocks_per_sm(BN)), n_tile * MAX_SHARE);
+    const uint32_t n_tile = c->first_row_tile[g->n_part] * div_up(g->n, (uint32_t)BN);
+    const uint32_t n_block = lesser((uint32_t)(q->n_sm * blocks_per_sm(BN)),
+                                    n_tile * lesser(c->row.n_chunk, (uint32_t)MAX_SHARE));
+    const uint32_t n_left = n_tile % n_block;
     c->n_col_tile = div_up(g->n, (uint32_t)BN);
-    c->n_unit = n_tile * c->row.n_chunk;
+    c->n_whole = n_tile / n_block;
+    c->n_shared = n_left * c->row.n_chunk; // times a block's number far below 2^32
+    c->n_sharer = n_left > 0 ? lesser(n_block, lesser(c->n_shared, n_left * MAX_SHARE)) : 1;
     struct launch l = {.name = CHUNKED ? "gemm_wide" : "gemm_hopper",
-                       .grid = dim3(lesser(n_block, c->n_unit)),
-                       .block = dim3(THREADS),
-                       .smem = (size_t)n_stage(BN) * BN * 128 + SWIZZLE_ALIGN +
-                               (CHUNKED ? BLOCK_ROWS * BN * sizeof(float) : 0),
+                       .grid = dim3(n_block),
+                       .block = dim3(n_threads(BN)),
+                       .smem = (size_t)n_stage(BN) * BN * 128 + SWIZZLE_ALIGN,
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
@@ -520,17 +580,17 @@ static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut
     });
 }
 
-static inline struct cut cut_of(const struct gemm *g, struct row_cut row)
+static inline struct cut cut_of(const struct gemm *g, struct row_cut row, int bn)
 {
     struct cut c = {};
     c.row = row;
     if (g->mode == MATVEC_GATED) { // one part; zeros up to the last step of the next matrix
         uint32_t rows = div_up(g->w[0].rows, (uint32_t)GEMM_PACK_COLS) * GEMM_PACK_COLS;
-        c.first_row_tile[g->n_part] = rows / (BLOCK_ROWS / 2);
+        c.first_row_tile[g->n_part] = rows / (block_rows(bn) / 2);
     } else {
         for (uint32_t i = 0; i < g->n_part; i++)
             c.first_row_tile[i + 1] =
-                c.first_row_tile[i] + div_up(g->w[i].rows, (uint32_t)BLOCK_ROWS);
+                c.first_row_tile[i] + div_up(g->w[i].rows, (uint32_t)block_rows(bn));
     }
     c.w = gemm_widening(g);
     return c;

@@ -142,8 +142,8 @@ bool gather_rows_launch(const struct queue *q, const float *from, const uint32_t
 // float16's range; whoever multiplies with them undoes that.
 struct act_f16 {
     __half *x; // NULL: not wanted
-    // of rows padded with zeros; GEMM_PACKED, GEMM_FEW_PACKED, GEMM_WIDE_PACKED: as
-    // gemm_hopper_launch, gemm_few_launch, gemm_wide_launch take them
+    // of rows padded with zeros; GEMM_PACKED: as gemm_hopper_launch and gemm_wide_launch take them,
+    // GEMM_FEW_PACKED: as gemm_few_launch does
     uint32_t ld;
     float *undo; // (n) 1 / the power of two
     // A bound of what MATVEC_GATED makes of a normalised row of squares that add up to n_cols, 0:
@@ -152,7 +152,7 @@ struct act_f16 {
     float gated_bound;
     float *undo_gated;
 };
-enum { GEMM_PACKED = 0, GEMM_FEW_PACKED = 1, GEMM_WIDE_PACKED = 2 };
+enum { GEMM_PACKED = 0, GEMM_FEW_PACKED = 1 };
 
 // Prepares n rows of x (n, n_cols) for matrices: normalised unless norm is NULL, then in each form
 // whose pointer is not NULL.
@@ -467,12 +467,15 @@ static inline uint32_t gemm_undo_room(uint32_t n)
     return (n + 255) / 256 * 256;
 }
 
-// Where element col of row i of n is, in halves; an even element and the next are neighbours.
-// Element 32 t + 2 p + e of 128 goes to place 8 p + 2 t + e (see gemm_hopper.cuh); 64 places of all
-// rows lie together, and a row's eight pieces of 16 bytes in the order that shared memory wants.
+// Where element col of row i of n is, in halves; an element that is even in steps of four, or one
+// more, and the one after the next are neighbours. Of four neighbours the first and the third, then
+// the others: so put, element 32 t + 2 p + e of 128 goes to place 8 p + 2 t + e (see
+// gemm_hopper.cuh); 64 places of all rows lie together, and a row's eight pieces of 16 bytes in the
+// order that shared memory wants.
 static inline __host__ __device__ size_t gemm_pack_at(uint32_t n, uint32_t i, uint32_t col)
 {
-    uint32_t t = col % 128 / 32, p = col % 32 / 2;
+    col = col / 4 * 4 + col % 2 * 2 + col % 4 / 2;
+    const uint32_t t = col % 128 / 32, p = col % 32 / 2;
     size_t row = (size_t)(2 * (col / 128) + p / 8) * gemm_pack_rows(n) + i;
     return row * 64 + ((p ^ i) % 8) * 8 + 2 * t + col % 2;
 }
@@ -535,12 +538,6 @@ bool gemm_few_launch(const struct queue *q, const struct gemm *g, struct error *
 // capability 9.0.
 
 enum { GEMM_CHUNKS = 8 }; // of a row, at most: the products of each are summed up by a matrix unit
-
-// As gemm_pack_at; of four neighbours the first and the third, then the others.
-static inline __host__ __device__ size_t gemm_wide_at(uint32_t n, uint32_t i, uint32_t col)
-{
-    return gemm_pack_at(n, i, col / 4 * 4 + col % 2 * 2 + col % 4 / 2);
-}
 
 bool gemm_wide_launch(const struct queue *q, const struct gemm *g, struct error *err);
 size_t gemm_wide_partial(int n_sm); // bytes of gemm.partial, as gemm_scratch says for the others

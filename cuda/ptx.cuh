@@ -55,6 +55,10 @@ PTX_FN float ptx_exp2(float x)
 {
     return exp2f(x);
 }
+PTX_FN float ptx_reciprocal(float x)
+{
+    return 1.0f / x;
+}
 PTX_FN void griddep_wait(void)
 {
     emu_griddep_wait();
@@ -205,6 +209,14 @@ PTX_FN float ptx_exp2(float x)
 {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// 1 / x within a unit of the last place; x below the normal range gives an infinity.
+PTX_FN float ptx_reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 

@@ -138,15 +138,7 @@ static __global__ void __launch_bounds__(ACT_THREADS)
         }
         return saturated_half2(v.x * scale, v.y * scale);
     };
-    if (f16.x && f16.ld == GEMM_PACKED) {
-        const uint32_t n_piece = div_up(n_cols, (uint32_t)GEMM_PACK_COLS) * 16; // of 8 values
-#pragma unroll 2
-        for (uint32_t i = threadIdx.x; i < n_piece; i += ACT_THREADS) {
-            uint32_t col = i / 16 * GEMM_PACK_COLS + i % 16 * 2; // and the same of three chunks
-            uint4 v = make_uint4(pair(col), pair(col + 32), pair(col + 64), pair(col + 96));
-            *reinterpret_cast<uint4 *>(f16.x + gemm_pack_at(gridDim.x, blockIdx.x, col)) = v;
-        }
-    } else if (f16.x && (f16.ld == GEMM_FEW_PACKED || f16.ld == GEMM_WIDE_PACKED)) {
+    if (f16.x && (f16.ld == GEMM_FEW_PACKED || f16.ld == GEMM_PACKED)) {
         const uint32_t n_piece = div_up(n_cols, (uint32_t)GEMM_PACK_COLS) * 16; // of 8 values
         auto store = [&](uint32_t i, uint4 v) { // of the even, the odd of each four neighbours
             v = make_uint4(__byte_perm(v.x, v.y, 0x5410), __byte_perm(v.x, v.y, 0x7632),
@@ -160,7 +152,7 @@ static __global__ void __launch_bounds__(ACT_THREADS)
 #pragma unroll
             for (uint32_t k = 0; k < 4; k++)
                 *reinterpret_cast<uint32_t *>(
-                    f16.x + gemm_wide_at(n, row, col + k / 2 * 4 + k % 2)) = words[k];
+                    f16.x + gemm_pack_at(n, row, col + k / 2 * 4 + k % 2)) = words[k];
         };
 #pragma unroll
         for (int k = 0; k < ACT_KEEP; k++) {

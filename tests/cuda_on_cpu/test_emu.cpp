@@ -683,7 +683,7 @@ template <mistake E> __global__ void multiply_64(float *out)
         }
         if (E != NO_BEGIN)
             wgmma_begin();
-        wgmma_f16<64>(d, a[step % 2], wgmma_tile_at(wgmma_tile(b), 32 * step));
+        wgmma_f16<64>(d, a[step % 2], wgmma_tile_at(wgmma_tile(b), 32 * step), true);
         wgmma_commit();
         wgmma_wait<(E == WAIT_TOO_LENIENT ? 2 : 1)>();
     }

@@ -94,8 +94,10 @@ static void ranges_of_weights_are_those_of_the_reference(void)
 
 // What the products of gemm_hopper.cu, gemm_few.cu and gemm_wide.cu share: a matrix, inputs,
 // scratch.
+enum { BY_WIDE = 2 }; // packed as GEMM_PACKED
+
 struct gemm_case {
-    uint32_t n, n_cols, form; // GEMM_PACKED, GEMM_FEW_PACKED or GEMM_WIDE_PACKED
+    uint32_t n, n_cols, form; // GEMM_PACKED, GEMM_FEW_PACKED or BY_WIDE
     struct gemm_scratch sizes;
     std::vector<float> x;
     device_array<float> dx, undo, undo_gated;
@@ -125,23 +127,23 @@ struct gemm_case {
     // From x; bound: of the row's results of MATVEC_GATED, were its values' mean square 1.
     void pack(float bound)
     {
-        struct act_f16 f16 = {(__half *)packed.p, form, undo.p, bound, undo_gated.p};
+        struct act_f16 f16 = {(__half *)packed.p,
+                              form == GEMM_FEW_PACKED ? GEMM_FEW_PACKED : GEMM_PACKED, undo.p,
+                              bound, undo_gated.p};
         dx.put(x);
         spoil(packed); // nothing may come of the rows beyond n
         must(act_launch(&Q, dx.p, n, n_cols, nullptr, 0, nullptr, nullptr, &f16, &ERR));
     }
     void launch(const struct gemm &g)
     {
-        must(form == GEMM_FEW_PACKED    ? gemm_few_launch(&Q, &g, &ERR)
-             : form == GEMM_WIDE_PACKED ? gemm_wide_launch(&Q, &g, &ERR)
-                                        : gemm_hopper_launch(&Q, &g, &ERR));
+        must(form == GEMM_FEW_PACKED ? gemm_few_launch(&Q, &g, &ERR)
+             : form == BY_WIDE       ? gemm_wide_launch(&Q, &g, &ERR)
+                                     : gemm_hopper_launch(&Q, &g, &ERR));
     }
     // Of a packed matrix.
     size_t at(uint32_t i, uint32_t k, uint32_t cols)
     {
-        return form == GEMM_FEW_PACKED    ? gemm_few_at(n, i, k, cols)
-               : form == GEMM_WIDE_PACKED ? gemm_wide_at(n, i, k)
-                                          : gemm_pack_at(n, i, k);
+        return form == GEMM_FEW_PACKED ? gemm_few_at(n, i, k, cols) : gemm_pack_at(n, i, k);
     }
     // Whether there is such a product on this device.
     static bool can(bool few)
@@ -175,7 +177,7 @@ static void packed_activations_are_the_plain_ones(void)
     struct random_stream r = {24};
     for (uint32_t n_cols : {7u, 172u, 256u, 896u, 1000u, 8u, 173u, 384u}) {
         const uint32_t n = 11, ld = gemm_ld(n_cols);
-        const uint32_t forms[] = {GEMM_FEW_PACKED, GEMM_PACKED, GEMM_WIDE_PACKED};
+        const uint32_t forms[] = {GEMM_FEW_PACKED, GEMM_PACKED, BY_WIDE};
         gemm_case c(r, n, n_cols, forms[n_cols % 8 < 5 ? n_cols / 4 % 2 * 2 : 1]);
         const uint32_t ld32 = act_f32_ld(n_cols);
         device_array<__half> plain(n * ld);
@@ -427,12 +429,13 @@ static void many_columns_have_the_bits_of_few(void)
             continue;
         const bool plain = quant_info(type)->block_elems == 1, one = type == QUANT_Q4_K;
         for (uint32_t width : {plain ? 904u : 768u, plain ? 2376u : 2304u, 4864u})
-            for (uint32_t n : {40u, 64u, 70u, 150u}) {
-                if (!full_size() && !one && (width == 4864 || n != (plain ? 70u : 40u)))
+            for (uint32_t n : {20u, 40u, 64u, 70u, 150u}) {
+                const uint32_t usual = plain ? 70u : type % 2 ? 40u : 20u;
+                if (!full_size() && !one && (width == 4864 || n != usual))
                     continue;
-                const uint32_t rows = n == 40 ? 43 : 200;
+                const uint32_t rows = n <= 40 ? 43 : 200;
                 test_matrix m(r, type, rows, width);
-                gemm_case few(r, n, width, GEMM_FEW_PACKED), wide(r, n, width, GEMM_WIDE_PACKED);
+                gemm_case few(r, n, width, GEMM_FEW_PACKED), wide(r, n, width, BY_WIDE);
                 wide.x = few.x;
                 wide.pack(0.0f);
                 const std::vector<float> old = r.floats((size_t)n * rows, 10.0);
@@ -459,9 +462,9 @@ static void many_columns_have_the_bits_of_few(void)
                 wide.check_counters();
             }
     }
-    for (uint32_t n : {40u, 70u}) { // gate and up
+    for (uint32_t n : {20u, 40u, 70u}) { // gate and up
         const uint32_t width = 2304, rows = 200;
-        gemm_case few(r, n, width, GEMM_FEW_PACKED), wide(r, n, width, GEMM_WIDE_PACKED);
+        gemm_case few(r, n, width, GEMM_FEW_PACKED), wide(r, n, width, BY_WIDE);
         test_matrix gate(r, QUANT_Q5_K, rows, width), up(r, QUANT_Q5_K, rows, width);
         gemm_case *const cases[] = {&few, &wide};
         std::vector<uint8_t> raw[2];
