@@ -258,7 +258,8 @@ struct cuda_engine {
     size_t logits_row0;           // first row in s.logits
     size_t logits_n;              // rows in s.logits
     size_t n_picked;              // samples given to the caller in this run
-    bool mask_missing;            // the pick under way is launched when its mask is known
+    size_t n_asked, n_masked;     // asked for in it; of those, launched with their masks
+    bool step_held;               // evaluates behind one that is not, and is launched then
     double step_began, step_took; // when a pick was asked for last; seconds until it was seen
 };
 
