@@ -296,8 +296,10 @@ static bool prepare_masks(struct cuda_engine *e, struct error *err)
     auto step = [&] {
         return cuda_forward_one(e, err) && cuda_head(e, 0, 1, &e->s.step->done, err);
     };
-    return (e->mask || CHECK_CUDA(cudaMallocHost(&e->mask, bytes), err)) &&
-           (e->masked_graph || cuda_capture_exec(e, &e->masked_graph, step, err));
+    if (!e->mask && !CHECK_CUDA(cudaMallocHost(&e->mask, bytes), err))
+        return false;
+    e->sampler.mask = e->mask;
+    return e->masked_graph || cuda_capture_exec(e, &e->masked_graph, step, err);
 }
 
 // The driver loads a kernel when it is first launched, and takes device memory for it. Those of a
@@ -398,7 +400,6 @@ static bool engine_pick_next(struct engine *base, const struct seq *s, struct er
 static bool launch_masked(struct cuda_engine *e, const struct seq *s, struct error *err)
 {
     if (!engine_mask(s, NULL, 0, e->mask + 1, e->mask, err) ||
-        !gpu_sampler_mask(&e->q, &e->sampler, e->mask, err) ||
         !gpu_sampler_launch(cuda_queue(e, "logits"), &e->sampler, e->s.logits, e->hp.n_vocab,
                             e->s.step, err) ||
         (e->step_held && !launch_step(e, s, err)))

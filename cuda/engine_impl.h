@@ -242,7 +242,7 @@ struct cuda_engine {
     // pinned host memory
     struct step_state *host_step;
     int32_t *host_tokens;         // (n_batch)
-    uint32_t *mask;               // see gpu_sampler_mask; NULL: nobody has asked for a mask yet
+    uint32_t *mask;               // as gpu_sampler.mask; NULL: nobody has asked for one yet
     struct finite_search *search; // NULL: no step's result is looked at
     int32_t last_token;           // evaluated, as far as the caller knows
     uint32_t last_row;            // of the pass that evaluated it
