@@ -296,8 +296,10 @@ static bool prepare_masks(struct cuda_engine *e, struct error *err)
     auto step = [&] {
         return cuda_forward_one(e, err) && cuda_head(e, 0, 1, &e->s.step->done, err);
     };
-    return (e->mask || CHECK_CUDA(cudaMallocHost(&e->mask, bytes), err)) &&
-           (e->masked_graph || cuda_capture_exec(e, &e->masked_graph, step, err));
+    if (!e->mask && !CHECK_CUDA(cudaMallocHost(&e->mask, bytes), err))
+        return false;
+    e->sampler.mask = e->mask;
+    return e->masked_graph || cuda_capture_exec(e, &e->masked_graph, step, err);
 }
 
 // The driver loads a kernel when it is first launched, and takes device memory for it. Those of a
@@ -358,8 +360,9 @@ static bool engine_pick_start(struct engine *base, const struct seq *s, struct e
         return false;
     for (int i = 0; i < RING; i++)
         e->sampler.ring[i].seq = 0;
-    e->n_picked = 0;
-    e->mask_missing = s->mask != NULL;
+    e->n_asked = 1;
+    e->n_masked = e->n_picked = 0;
+    e->step_held = false;
     return cuda_set_step(e, 0, s->n_past - 1, err) &&
            (s->mask ||
             gpu_sampler_launch(&e->q, &e->sampler, e->s.logits, e->hp.n_vocab, e->s.step, err));
@@ -367,37 +370,48 @@ static bool engine_pick_start(struct engine *base, const struct seq *s, struct e
 
 static_assert(ENGINE_RUN_AHEAD + 1 < RING, "a slot is read before it is written again");
 
-// The device works ahead while the caller looks at what it has. Past a stop id its kernels return
-// at once (step_state.done).
-static bool engine_pick_next(struct engine *base, const struct seq *s, struct error *err)
+// The evaluation that was asked for last, of what the pick before it samples.
+static bool launch_step(struct cuda_engine *e, const struct seq *s, struct error *err)
 {
-    struct cuda_engine *e = self(base);
     const uint32_t *next = s->next_states;
-    e->mask_missing = s->mask != NULL;
-    e->step_began = clock_now();
-    return cuda_work_on(e, s, NULL, err) &&
-           (s->n_next == 0 || cuda_state_use(e, s->n_next > 1 ? next[s->n_next - 2] : s->state,
+    return (s->n_next == 0 || cuda_state_use(e, s->n_next > 1 ? next[s->n_next - 2] : s->state,
                                              next[s->n_next - 1], 1, err)) &&
            CHECK_CUDA(
                cudaGraphLaunch(s->mask ? e->masked_graph : e->graph[e->sampler.waits], e->q.stream),
                err);
 }
 
-// While the device evaluates, the host makes the mask; the sampler is enqueued behind both.
+// The device works ahead while the caller looks at what it has. Past a stop id its kernels return
+// at once (step_state.done). Behind a pick that waits for its mask the step is held until that is
+// launched.
+static bool engine_pick_next(struct engine *base, const struct seq *s, struct error *err)
+{
+    struct cuda_engine *e = self(base);
+    e->step_began = clock_now();
+    if (!cuda_work_on(e, s, NULL, err))
+        return false;
+    e->step_held = s->mask && e->n_masked < e->n_asked;
+    e->n_asked++;
+    return e->step_held || launch_step(e, s, err);
+}
+
+// While the device evaluates, the host makes the mask. The sampler is enqueued behind both, and the
+// next step behind that: while it runs the host is told the token, and makes the next mask.
 static bool launch_masked(struct cuda_engine *e, const struct seq *s, struct error *err)
 {
     if (!engine_mask(s, NULL, 0, e->mask + 1, e->mask, err) ||
-        !gpu_sampler_mask(&e->q, &e->sampler, e->mask, err) ||
         !gpu_sampler_launch(cuda_queue(e, "logits"), &e->sampler, e->s.logits, e->hp.n_vocab,
-                            e->s.step, err))
+                            e->s.step, err) ||
+        (e->step_held && !launch_step(e, s, err)))
         return false;
-    e->mask_missing = false;
+    e->n_masked++;
+    e->step_held = false;
     return true;
 }
 
-// Seconds to sleep before the next look at a sample. A step that waits for the host (masked) begins
-// when the host has seen the sample before: from shortly before that is due there is no sleep,
-// unless it is overdue.
+// Seconds to sleep before the next look at a sample. Behind a masked one no more is enqueued than a
+// step, in which the host is to have the next mask: from shortly before it is due there is no
+// sleep, unless it is overdue.
 static double pause_before_look(const struct cuda_engine *e, bool masked)
 {
     static const double pause = 20e-6, longest = 1e-3, slack = 60e-6; // by which a sleep is longer
@@ -447,7 +461,7 @@ static bool engine_pick_take(struct engine *base, const struct seq *s, bool eval
     struct cuda_engine *e = self(base);
     if (!cuda_work_on(e, s, cancel, err) || interrupted(e, err))
         return false;
-    if (e->mask_missing && !launch_masked(e, s, err))
+    if (s->mask && e->n_masked == e->n_picked && !launch_masked(e, s, err))
         return false;
     const struct ring_slot *slot = &e->sampler.ring[e->n_picked % RING];
     if (!wait_sample(e, slot, (uint32_t)(e->n_picked + 1), s->mask != NULL, err))

@@ -243,7 +243,7 @@ struct cuda_engine {
     // pinned host memory
     struct step_state *host_step;
     int32_t *host_tokens;         // (n_batch)
-    uint32_t *mask;               // see gpu_sampler_mask; NULL: nobody has asked for a mask yet
+    uint32_t *mask;               // as gpu_sampler.mask; NULL: nobody has asked for one yet
     struct finite_search *search; // NULL: no step's result is looked at
     int32_t last_token;           // evaluated, as far as the caller knows
     uint32_t last_row;            // of the pass that evaluated it
@@ -259,7 +259,8 @@ struct cuda_engine {
     size_t logits_row0;           // first row in s.logits
     size_t logits_n;              // rows in s.logits
     size_t n_picked;              // samples given to the caller in this run
-    bool mask_missing;            // the pick under way is launched when its mask is known
+    size_t n_asked, n_masked;     // asked for in it; of those, launched with their masks
+    bool step_held;               // evaluates behind one that is not, and is launched then
     double step_began, step_took; // when a pick was asked for last; seconds until it was seen
 };
 

@@ -147,8 +147,7 @@ static bool pick_alone(struct cuda_engine *e, struct engine_part *p, const float
         uint32_t *mask = sampler_rows_mask(&e->rows, 0);
         if (!mask_of(p, mask, &p->error))
             return true;
-        if (!gpu_sampler_mask(&e->q, &e->sampler, mask, err))
-            return false;
+        e->sampler.mask = mask;
     }
     if (!cuda_set_step(e, 0, d.n_history - 1, err) ||
         !gpu_sampler_launch(&e->q, &e->sampler, logits, e->hp.n_vocab, e->s.step, err) ||

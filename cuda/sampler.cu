@@ -59,7 +59,6 @@ static size_t place(struct gpu_sampler *s, uint32_t n_vocab, uint32_t n_ctx, voi
     s->history = take<int32_t>(&at, &used, (size_t)n_ctx + 1);
     s->count = take<uint32_t>(&at, &used, n_vocab);
     s->flags = take<uint8_t>(&at, &used, n_vocab);
-    s->mask = take<uint32_t>(&at, &used, 1 + (n_vocab + 31) / 32);
     s->values = take<float>(&at, &used, n_groups * GROUP);
     s->maxima = take<float>(&at, &used, n_groups);
     s->raw_maxima = take<float>(&at, &used, n_groups);
@@ -174,14 +173,6 @@ bool gpu_sampler_begin(const struct queue *q, struct gpu_sampler *s, const struc
                         err);
     free(flags);
     return ok;
-}
-
-bool gpu_sampler_mask(const struct queue *q, struct gpu_sampler *s, const uint32_t *mask,
-                      struct error *err)
-{
-    return CHECK_CUDA(cudaMemcpyAsync(s->mask, mask, (1 + (s->n_vocab + 31) / 32) * sizeof *mask,
-                                      cudaMemcpyHostToDevice, q->stream),
-                      err);
 }
 
 bool gpu_sampler_launch_blocks(const struct queue *q, struct gpu_sampler *s, const float *logits,

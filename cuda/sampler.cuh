@@ -28,6 +28,9 @@ struct sampler_scratch;
 
 struct gpu_sampler {
     struct ring_slot *ring; // (RING), pinned; the caller's
+    // (1 + (n_vocab + 31) / 32) how many tokens may be picked, a bit for each; the caller's, for
+    // masked picks: pinned, or device memory. It stays as it is until the pick is read.
+    const uint32_t *mask;
     // device memory, placed
     struct sampler_config *config;
     struct sampler_scratch *scratch;
@@ -35,7 +38,6 @@ struct gpu_sampler {
     uint32_t *count;  // (n_vocab) all zero between picks
     uint8_t *flags;   // (n_vocab) TOKEN_BREAKER | TOKEN_STOP
     float *values;    // (n_vocab, rounded up to groups) logits after the edits
-    uint32_t *mask;   // (1 + (n_vocab + 31) / 32) how many tokens may be picked, a bit for each
     // The largest logit of each group: after the edits; as they came.
     float *maxima, *raw_maxima;
     uint32_t n_vocab, n_ctx;
@@ -54,18 +56,13 @@ struct decode_params {
     uint32_t n_probs;
     const int32_t *stop_ids; // (n_stop_ids)
     size_t n_stop_ids;
-    bool masked; // gpu_sampler_mask comes before each launch
+    bool masked; // gpu_sampler.mask is set before each launch
 };
 
 // Takes over settings, history and stop ids for the picks that follow; sets s->waits. Enqueued on
 // the stream.
 bool gpu_sampler_begin(const struct queue *q, struct gpu_sampler *s, const struct decode_params *p,
                        struct error *err);
-
-// Enqueues what the next pick may choose from: mask, as gpu_sampler has it, in pinned memory that
-// stays as it is until that pick is read.
-bool gpu_sampler_mask(const struct queue *q, struct gpu_sampler *s, const uint32_t *mask,
-                      struct error *err);
 
 // Enqueues one pick: from logits (n_vocab) the token for position step->at.pos + 1, whose history
 // is the timeline up to and with step->at.pos. Sets step->token, adds 1 to step->at.pos and

@@ -412,16 +412,24 @@ static __device__ void add_bias(struct run *r)
     __syncthreads();
 }
 
-// Takes away what the mask does not have, as a filter before all others does.
+// Takes away what the mask does not have, as a filter before all others does. It may lie in the
+// host's memory, which is far: all words of a slice are fetched at once, and once.
 static __device__ void apply_mask(struct run *r)
 {
-    const uint32_t *mask = r->a->g.mask, *bits = mask + 1 + r->first / 32;
+    const uint32_t *mask = r->a->g.mask, *words = mask + 1 + r->first / 32;
+    const uint32_t n_words = div_up(r->len, 32u);
+    uint32_t *bits = r->m->bins.count; // nobody counts yet
     static_assert(GROUP % 32 == 0, "a slice begins with a word");
+    static_assert(SLICE_MAX / 32 < BINS, "a slice's words and one more");
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i <= n_words; i += THREADS)
+        bits[i] = i < n_words ? words[i] : mask[0];
+    __syncthreads();
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < r->len; i += THREADS)
         if (!(bits[i / 32] >> (i % 32) & 1))
             r->slice[i] = NAN;
-    r->n = mask[0];
+    r->n = bits[n_words];
     r->touched = true;
     __syncthreads();
 }

@@ -42,7 +42,7 @@ def conformance(*commands):
 
 def gpu(*names):
     """Tests on the emulation: of kernels, of the engine, or "NAME" of the models with that in their name, in chunks of 64."""
-    whole = ("engine", "facts", "sequences", "numbers", "windows")
+    whole = ("engine", "facts", "sequences", "masks", "numbers", "windows")
     return [["tests/gpu/test_models_emu", "cuda", f"{n[1:]}.p1.", "64"] if n[0] == "@" else
             ["tests/gpu/test_sequences_of_states_emu", "cuda", "qwen35"] if n == "sequences_of_states" else
             [f"tests/gpu/test_{n}_emu", *(["cuda"] if n in whole else []), *(["builtin/hokku-builtin.gguf"] if n == "builtin" else [])]
@@ -98,7 +98,7 @@ CUDA_TESTS = [
     (r"gemm", gpu("engine", "@qwen2-tiny-f16", "gemm")),
     (r"kv_cache|plan", gpu("kv_cache", "engine", "@gemma4-f16", "@gemma4-moe-f16", "@qwen35-f16", "facts", "sequences", "windows")),
     (r"rows", gpu("rows", "kernels", "engine", "builtin", "@stablelm-f16", "@gemma4-f16", "@qwen35-f16", "sequences")),
-    (r"sampler", gpu("sampler", "engine", "sequences")),
+    (r"sampler", gpu("sampler", "engine", "masks", "sequences")),
     (r"matvec|quant|repack|layout|activation", gpu("kernels", "engine", "@apertus-f16", "@nemotron-f16", "gemm")),
     (r"range|finite", gpu("engine", "numbers")),
     (r"device", gpu("shared", "device")),

@@ -48,6 +48,13 @@ bool asks_take(struct engine *e, struct ask *a, const struct cancel *cancel, str
     struct engine_core *c = e->core;
     struct seq *s = a->seq;
     struct error mine = {0};
+    if (s->mask && asks_count(s, true) > 0) {
+        error_set(&mine, ERR_FAIL,
+                  "a pick under a mask depends on the one before: expected engine_wait for that "
+                  "one, and no other work until then");
+        end_run(c, &mine);
+        return true;
+    }
     if (!c->backend->pick_take(e, s, a->evaluate, cancel, &a->d, &mine) ||
         (a->evaluate && !hidden_keep(s, 0, 1, &mine))) {
         if (mine.code == ERR_INTERRUPTED) {

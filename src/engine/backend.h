@@ -137,12 +137,12 @@ struct backend {
     // Errors: ERR_FAIL.
     bool (*hidden)(struct engine *e, size_t row, size_t n, float *out, struct error *err);
     // Where s->mask is not NULL, take asks it (engine_mask) once the device is at work, and only
-    // then is the token sampled. A run of picks: start makes the first from the last eval's logits,
-    // with s's settings; each next one evaluates what the one before has sampled, from the state
-    // that the last but one of s->next_states gets (if it is the first: s->state) to the last. Both
-    // only ask.
-    // take waits for the oldest asked for, and may do then what was asked: evaluate says whether it
-    // was by next, and s->ids ends with the sample before it. stop: nothing is under way any more.
+    // then is the token sampled, and evaluated if next was called before. A run of picks: start
+    // makes the first from the last eval's logits, with s's settings; each next one evaluates what
+    // the one before has sampled, from the state that the last but one of s->next_states gets (if
+    // it is the first: s->state) to the last. Both only ask. take waits for the oldest asked for,
+    // and may do then what was asked: evaluate says whether it was by next, and s->ids ends with
+    // the sample before it. stop: nothing is under way any more.
     bool (*pick_start)(struct engine *e, const struct seq *s, struct error *err);
     bool (*pick_next)(struct engine *e, const struct seq *s, struct error *err);
     bool (*pick_take)(struct engine *e, const struct seq *s, bool evaluate,

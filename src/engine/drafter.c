@@ -202,8 +202,7 @@ bool drafter_guess(struct drafter *d, const struct seq *text, size_t most,
 {
     struct engine *e = seq_engine(d->seq);
     const size_t n = seq_len(text) - d->first, room = e->n_ctx + 1 - n; // the last is not evaluated
-    const bool runs = engine_runs_ahead(e) && !d->mask && !d->predicts;
-    const size_t ahead = runs ? ENGINE_RUN_AHEAD : 0;
+    const size_t ahead = d->predicts ? 0 : seq_run_ahead(d->seq);
     uint64_t tickets[ENGINE_MAX_DRAFTS];
     size_t n_asked = 0, n_got = 0;
     *n_out = 0;

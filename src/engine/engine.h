@@ -145,7 +145,9 @@ struct sampling {
     size_t n_stop_ids;
     // Which tokens may be sampled, before every filter; NULL: all. Called once for each pick, while
     // the device evaluates what comes before: allow has a bit for each token, (n_vocab + 31) / 32
-    // words. It depends on the token before, so no pick may be submitted before that is waited for.
+    // words. It depends on the token before. So a pick that was submitted ahead (seq_run_ahead) is
+    // made when it is waited for, behind that one; it is void where it is waited for earlier, or
+    // the engine has other work before.
     // A pick behind drafts has the first n of them before it, behind what was waited for; whether
     // they stay is not known yet. For one work n only grows. An error of it ends the pick as one of
     // the device does.
@@ -199,9 +201,10 @@ enum { ENGINE_MAX_PARTS = 256 };
 size_t engine_max_parts(const struct engine *e);
 // Sequences that can go on side by side before one loses what layers with a window keep of it.
 size_t engine_windows(const struct engine *e);
-// Whether picks that are submitted before the one before them is waited for let the device work
-// ahead. If not, nothing is won, and what follows a stop id is evaluated in vain.
-bool engine_runs_ahead(const struct engine *e);
+// How many picks of s let the device work ahead when they are submitted before the one that is
+// waited for: 0, 1 under a mask, which takes no more, or ENGINE_RUN_AHEAD. With more nothing is
+// won, and what follows a stop id may be evaluated in vain.
+size_t seq_run_ahead(const struct seq *s);
 
 // Does, or begins, n works, one after the other; *ticket (may be NULL when nothing is picked)
 // stands for their picks. Works of different sequences that together fit a batch are one pass where
@@ -209,9 +212,9 @@ bool engine_runs_ahead(const struct engine *e);
 // with ids ends before the call does; work without may go on after it, or wait until it is waited
 // for. cancel (NULL: never): polled between chunks and layers.
 // Errors: ERR_CONTEXT: a sequence would be longer than it may; ERR_FAIL: a token id, too many
-// picks not waited for, ids (or a pick under a mask) for a sequence with such picks, no logits to
-// pick from; ERR_INTERRUPTED. What was appended by the failing work and not evaluated is taken away
-// again; the works before it are done.
+// picks not waited for, ids for a sequence with such picks, no logits to pick from;
+// ERR_INTERRUPTED. What was appended by the failing work and not evaluated is taken away again; the
+// works before it are done.
 bool engine_submit(struct engine *e, const struct work *w, size_t n, const struct cancel *cancel,
                    uint64_t *ticket, struct error *err);
 // The picks of a ticket, once, in the order of its works: picks (as many as were asked for, and one

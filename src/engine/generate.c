@@ -334,11 +334,11 @@ struct ahead {
 };
 
 // Submits picks until the device has work for a while, n_left at most. The first is made from the
-// logits at hand, each other after the one before. What a constraint allows depends on that one,
-// and so does what may be guessed: then nothing runs ahead.
+// logits at hand, each other after the one before. What may be guessed depends on that one: then
+// nothing runs ahead.
 static bool ask(struct generation *r, size_t n_left, struct ahead *a, struct error *err)
 {
-    const size_t most = r->p->constraint || r->s->speculation ? 1 : ENGINE_RUN_AHEAD + 1;
+    const size_t most = r->s->speculation ? 1 : 1 + seq_run_ahead(r->s->seq);
     while (a->n < n_left && a->n < most) {
         struct work w = {.seq = r->s->seq, .n = a->fresh ? 0 : 1, .n_pick = 1};
         if (!engine_submit(r->s->engine, &w, 1, r->p->cancel, &a->tickets[a->n], err))

@@ -467,12 +467,10 @@ static bool guess(struct schedule *s, struct task *t, size_t n_left, size_t *n_d
     return generation_guess(&t->gen, n_left, s->cancel, n_drafts, err);
 }
 
-// One that runs alone: the device is ahead of the host, unless a grammar's mask or guesses must
-// come between.
+// One that runs alone: the device is ahead of the host, unless guesses must come between.
 static bool step_alone(struct schedule *s, struct task *t, struct error *err)
 {
-    const bool ahead = !t->p->constraint && !s->speculation && engine_runs_ahead(s->engine);
-    const size_t most = ahead ? ENGINE_RUN_AHEAD + 1 : 1;
+    const size_t most = s->speculation ? 1 : 1 + seq_run_ahead(t->session.seq);
     const double began = clock_now();
     struct error mine = {0};
     struct decoded d[1 + ENGINE_MAX_DRAFTS];

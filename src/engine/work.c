@@ -51,10 +51,11 @@ static bool check_work(const struct work *w, const struct engine *e, struct erro
     if (w->n_logits > w->n || w->n_logits > e->n_batch)
         return error_set(err, ERR_FAIL, "logits of %u rows of %zu wanted: a batch has %u",
                          w->n_logits, w->n, e->n_batch);
-    if (w->n_pick && w->seq->mask && asks_count(w->seq, false))
+    if (w->n_pick && w->seq->mask && asks_count(w->seq, false) > seq_run_ahead(w->seq))
         return error_set(err, ERR_FAIL,
-                         "a pick under a mask depends on the one before: expected engine_wait "
-                         "first");
+                         "a pick under a mask with %zu before it that are not waited for: expected "
+                         "%zu at most",
+                         asks_count(w->seq, false), seq_run_ahead(w->seq));
     if (w->n_drafts > 0 && (w->ids || w->n != 1 || w->n_pick != 1 || w->n_logits > 0))
         return error_set(err, ERR_FAIL,
                          "drafts with %zu rows, %u picks and %u logits: expected 1 row without "
@@ -162,9 +163,9 @@ size_t engine_windows(const struct engine *e)
     return e->core->reach > 0 ? e->core->n_windows : SIZE_MAX;
 }
 
-bool engine_runs_ahead(const struct engine *e)
+size_t seq_run_ahead(const struct seq *s)
 {
-    return !e->core->alike;
+    return s->engine->core->alike ? 0 : s->mask ? 1 : ENGINE_RUN_AHEAD;
 }
 
 // Whether something was asked for that depends on what is not sampled yet. In passes that are alike

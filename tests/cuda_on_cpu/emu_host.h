@@ -243,6 +243,7 @@ void emu_set_seed(uint64_t seed);            // otherwise HOKKU_EMU_SEED, else 1
 void emu_set_memory(size_t n_bytes);         // size of the device's memory (default 8 GiB)
 size_t emu_memory_in_use(void);              // bytes of cudaMalloc not yet freed
 extern "C" uint64_t emu_kernels_run(void);   // kernels executed so far
+extern "C" void emu_run_all(void);           // all that is queued
 // *flag becomes 1 when n more kernels have run; before, nothing runs that nobody waits for.
 extern "C" void emu_raise_after(uint64_t n, volatile int *flag);
 // The next cudaStreamSynchronize fails.

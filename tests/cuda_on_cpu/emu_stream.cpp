@@ -1022,6 +1022,11 @@ extern "C" void emu_fail_next_wait(void)
     dev().fail_wait = true;
 }
 
+extern "C" void emu_run_all(void)
+{
+    cudaDeviceSynchronize();
+}
+
 extern "C" uint64_t emu_kernels_run(void)
 {
     return dev().n_kernels;

@@ -119,110 +119,6 @@ static void by_turns_they_give_what_each_gives_alone(void **state)
     close_model(&f);
 }
 
-// A mask that depends on what was sampled before, as a grammar's does.
-struct masking {
-    struct seq *s;
-    size_t n_prompt, n_asked, fail_at;
-};
-
-static bool is_allowed(const struct masking *m, size_t n, int32_t id)
-{
-    return rng_u64(n, (uint64_t)seq_ids(m->s)[n - 1], (uint64_t)id) % 16 == 0 || id == 7;
-}
-
-static bool mask_of(void *user, const int32_t *drafts, size_t n_drafts, uint32_t *allow,
-                    struct error *err)
-{
-    (void)drafts;
-    assert_int_equal(n_drafts, 0);
-    struct masking *m = user;
-    const size_t n = seq_len(m->s);
-    assert_int_equal(n, m->n_prompt + m->n_asked); // once for each pick, and it knows those before
-    if (++m->n_asked == m->fail_at)
-        return error_set(err, ERR_USAGE, "no more masks");
-    memset(allow, 0, (TINY_VOCAB + 31) / 32 * sizeof *allow);
-    allow[TINY_VOCAB / 32] = TINY_VOCAB % 32 ? UINT32_MAX << (TINY_VOCAB % 32) : 0; // no tokens
-    for (int32_t id = 0; id < TINY_VOCAB; id++)
-        if (is_allowed(m, n, id))
-            allow[id / 32] |= 1u << (id % 32);
-    return true;
-}
-
-// What is picked is what the host picks from the same logits, of the allowed ones.
-static void a_mask_decides_what_is_sampled(void **state)
-{
-    (void)state;
-    struct fixture f;
-    struct error err = {0};
-    struct decoded d;
-    open_model(&f, "llama");
-    struct engine *e = open_blocks(f.m, 4);
-    for (int temp = 0; temp < 2; temp++) {
-        struct sampler_settings set = sampler_defaults;
-        set.seed = 11;
-        set.temp = (float)temp;
-        int32_t got[N_PICK];
-        uint64_t ticket;
-        struct seq *s = seq_open(e, 0, &err), *free_one = open_seq(e, 5);
-        struct masking m = {.s = s, .n_prompt = 20};
-        const struct sampling how = {.sampler = &set, .mask = mask_of, .mask_user = &m};
-        assert_true(s && seq_sampling(s, &how, &err));
-        must_submit(e, &(struct work){s, ids, 20, .n_pick = 1}, 1, &ticket);
-        for (size_t i = 0; i < N_PICK; i++) {
-            // nothing may run ahead, whatever else the engine does meanwhile
-            uint64_t more;
-            assert_false(
-                engine_submit(e, &(struct work){s, NULL, 1, .n_pick = 1}, 1, NULL, &more, &err));
-            assert_non_null(strstr(err.text, "mask"));
-            if (i % 4 == 2)
-                must_submit(e, &(struct work){free_one, ids + 40, 3}, 1, NULL);
-            got[i] = must_wait(e, ticket);
-            assert_true(is_allowed(&m, 20 + i, got[i]));
-            if (i + 1 < N_PICK)
-                must_submit(e, &(struct work){s, NULL, 1, .n_pick = 1}, 1, &ticket);
-        }
-        assert_int_equal(m.n_asked, N_PICK);
-        // once more, token by token, the host picking
-        struct seq *again = seq_open(e, 0, &err);
-        struct sampler cpu;
-        float logits[TINY_VOCAB];
-        uint32_t allow[(TINY_VOCAB + 31) / 32];
-        assert_true(again && sampler_init(&cpu, &set, TINY_VOCAB, &err));
-        must_submit(e, &(struct work){again, ids, 20, .n_logits = 1}, 1, NULL);
-        m = (struct masking){.s = again, .n_prompt = 20};
-        for (size_t i = 0; i < N_PICK; i++) {
-            int32_t id;
-            assert_true(seq_logits(again, 0, NULL, logits, &err));
-            assert_true(mask_of(&m, NULL, 0, allow, &err));
-            cpu.allow = allow;
-            assert_true(sampler_pick(&cpu, logits, seq_ids(again), 20 + i, &id, &err));
-            assert_int_equal(id, got[i]);
-            must_submit(e, &(struct work){again, &id, 1, .n_logits = 1}, 1, NULL);
-        }
-        sampler_release(&cpu);
-        // a mask that fails ends the pick, and the sequence goes on without
-        seq_trim(s, 20);
-        m = (struct masking){.s = s, .n_prompt = 20, .fail_at = 2};
-        assert_true(seq_sampling(s, &how, &err));
-        seq_trim(s, 19);
-        must_submit(e, &(struct work){s, ids + 19, 1, .n_pick = 1}, 1, &ticket);
-        assert_int_equal(must_wait(e, ticket), got[0]);
-        must_submit(e, &(struct work){s, NULL, 1, .n_pick = 1}, 1, &ticket);
-        assert_false(engine_wait(e, ticket, NULL, &d, &err));
-        assert_int_equal(err.code, ERR_USAGE);
-        assert_string_equal(err.text, "no more masks");
-        seq_trim(s, 20);
-        assert_true(seq_sampling(s, &(struct sampling){.sampler = &set}, &err));
-        must_submit(e, &(struct work){s, ids + 20, 1, .n_pick = 1}, 1, &ticket);
-        must_wait(e, ticket);
-        seq_free(s);
-        seq_free(again);
-        seq_free(free_one);
-    }
-    engine_free(e);
-    close_model(&f);
-}
-
 // The same prefix in the same chunks, so that all bits are to be the same on a GPU, too.
 static void evaluate_as(struct seq *s, const int32_t *tokens, size_t n)
 {
@@ -756,7 +652,6 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < N_IDS; i++)
         ids[i] = (int32_t)(rng_u64(11, i, 0) % TINY_VOCAB);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_mask_decides_what_is_sampled),
         cmocka_unit_test(by_turns_they_give_what_each_gives_alone),
         cmocka_unit_test(a_fork_is_its_first_tokens_evaluated),
         cmocka_unit_test(one_pass_of_many_gives_each_what_it_has_alone),
