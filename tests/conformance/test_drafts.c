@@ -616,6 +616,26 @@ static void what_fails_beside_drafts_fails_as_without(void **state)
     }
     assert_int_equal(err[0].code, ERR_FAIL);
     assert_string_equal(err[1].text, err[0].text);
+    // Beside another one, which goes on: both have guesses.
+    struct seq *sound = open_seq(e);
+    struct work both[2] = {guessed, guessed};
+    const struct work other = {.seq = sound, .ids = prompt, .n = 9, .n_pick = 1};
+    struct decoded of_both[8] = {0};
+    struct error beside = {0};
+    pick(sound, &other, &of_both[0]);
+    assert_int_not_equal(of_both[0].id, draft);
+    if (of_both[0].id != want[0].id) {
+        seq_trim(s[1], seq_len(s[1]) - 1);
+        assert_true(seq_append(s[1], &want[0].id, 1, &beside));
+        both[1].seq = sound;
+        assert_true(engine_submit(e, both, 2, NULL, &ticket, &beside));
+        assert_false(engine_wait(e, ticket, NULL, of_both, &beside));
+        assert_string_equal(beside.text, err[0].text);
+        assert_true(of_both[0].id == -1 && of_both[4].id >= 0);
+        assert_true(of_both[5].id == -1); // (what is behind a draft is none)
+        assert_int_equal(seq_len(sound), 9 + 2);
+    }
+    seq_free(sound);
     for (int k = 0; k < 2; k++)
         memcpy(rows + (size_t)(k == 0 ? draft : want[0].id) * row_bytes, kept[k], row_bytes);
     for (int k = 0; k < 2; k++) {
