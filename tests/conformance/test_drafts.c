@@ -398,13 +398,11 @@ static void drafts_of_several_in_one_pass_change_no_bit(void **state)
     for (size_t step = 0, n = 1; n > 0; step++) {
         struct work w[N + 1];
         struct answer *of[N];
-        size_t n_rows = 0;
         bool back = false;
         n = 0;
         for (size_t k = 0; k < N; k++)
             if (a[k].at < n_drawn) {
                 w[n] = guessed_work(&a[k]);
-                n_rows += 1 + w[n].n_drafts;
                 of[n++] = &a[k];
             }
         if (n == 0)

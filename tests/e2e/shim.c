@@ -87,6 +87,7 @@ int clock_gettime(clockid_t id, struct timespec *t)
     if (id != CLOCK_MONOTONIC || !getenv("TEST_CLOCK"))
         return real(id, t);
     const uint64_t now = __atomic_add_fetch(&looks, 1, __ATOMIC_RELAXED);
-    *t = (struct timespec){.tv_sec = (time_t)(1000 + now / 1000000), .tv_nsec = (long)(now % 1000000 * 1000)};
+    t->tv_sec = (time_t)(1000 + now / 1000000);
+    t->tv_nsec = (long)(now % 1000000 * 1000);
     return 0;
 }
