@@ -85,7 +85,7 @@ static __device__ __forceinline__ void scan(const struct delta_rows &d,
     if (c < n && span.from != NO_STATE)
         load_column(d.state.base + span.from * d.state.stride + at, lane, n, m);
     griddep_wait();
-    if (d.skip && *d.skip)
+    if (span.n == 0 || (d.skip && *d.skip))
         return;
     for (uint32_t t0 = 0; t0 < span.n; t0 += SCAN_STAGE) {
         const uint32_t n_row = lesser(span.n - t0, (uint32_t)SCAN_STAGE);

@@ -524,11 +524,13 @@ static bool engine_state_import(struct engine *base, uint32_t slot, const void *
            cuda_state_copy(self(base), slot, (float *)src, false, err);
 }
 
-static bool engine_state_advance(struct engine *base, const struct seq *s, size_t n,
+static bool engine_state_advance(struct engine *base, const struct seq *s, size_t i, size_t n,
                                  struct error *err)
 {
-    return cuda_begin(self(base), err) &&
-           cuda_state_advance(self(base), s->state, s->next_states[0], (uint32_t)n, err);
+    struct cuda_engine *e = self(base);
+    return cuda_begin(e, err) &&
+           cuda_state_advance(e, {e->part_rows[i].row, (uint32_t)n, s->state, s->next_states[0]},
+                              err);
 }
 
 static bool engine_kv_copy(struct engine *base, bool near, uint32_t from, uint32_t to, size_t n,
@@ -728,6 +730,8 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
     e->core.alike = e->passes;
     // Else several rows have other bits; a row of a prediction layer needs more than its guess.
     e->core.max_drafts = p->exact && !m->predicts_for ? ENGINE_MAX_DRAFTS : 0;
+    if (e->base.n_states > 0)
+        e->core.max_draft_rows = cuda_kept_rows(e->n_seq);
     e->core.gives_hidden = e->passes; // others have evaluated more than is known
     size_t mem_free = 0, mem_total = 0;
     cudaMemGetInfo(&mem_free, &mem_total);

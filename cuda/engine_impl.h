@@ -21,8 +21,9 @@ enum {
     GRAPH_AFTER = 3,     // times that it was launched without one
     LOGITS_ROWS = 8,     // rows of logits kept at a time
     EXPERT_PAIRS = 8192, // of a row and an expert of its, that are multiplied at a time
-    SPANS_AHEAD = 8,     // steps that may be enqueued at a time, and more
-    DRAFT_ROWS = 1 + ENGINE_MAX_DRAFTS, // of a pass with drafts
+    SPANS_AHEAD = 32, // steps, or sequences that go back, that may be enqueued at a time, and more
+    DRAFT_ROWS = 1 + ENGINE_MAX_DRAFTS, // of a sequence with drafts
+    KEPT_ROWS = 4 * DRAFT_ROWS,         // of a pass that states go on from again, at most
 };
 
 // Operations of a share of a chunk's work: some milliseconds. A mark costs about as much as a
@@ -51,7 +52,7 @@ struct gpu_layer {
     float q_scale;     // see attention
     float gated_bound; // see act_f16
     size_t state_at;   // floats, in a slot of the recurrent states
-    // (DRAFT_ROWS) what its state can go on from again, see states.h; in NULL: nothing is kept.
+    // (cuda_kept_rows) what its state can go on from again, see states.h; in NULL: nothing is kept.
     struct state_scratch kept;
 };
 
@@ -154,7 +155,7 @@ struct state_pool {
     float *base;
     size_t stride;            // floats
     uint32_t n;               // 0: the model has no states
-    struct state_span *spans; // (1 + n_seq) of a pass of one sequence, then of each of several
+    struct state_span *spans; // (1 + cuda_n_spans) of a pass of one sequence, then of several
     struct state_advance advance;
 };
 
@@ -170,12 +171,12 @@ struct memory_plan {
     uint32_t n_ctx;
 };
 
-// The rows of several sequences in one pass: first those that are the next token of theirs, then
-// chunks of prompts.
+// The rows of several sequences in one pass: first those that are the next token of theirs, with
+// its drafts, then chunks of prompts.
 struct cuda_pass {
     uint32_t n_row, n_single;
+    uint32_t n_span;   // one for the rows of each sequence, and some may be of none
     uint32_t furthest; // the largest position of the rows that are attended to as single ones
-    bool drafts;       // these follow one another in one sequence
     uint32_t n_chunk;
     struct row_span chunks[ENGINE_MAX_PARTS];
 };
@@ -215,7 +216,7 @@ struct cuda_engine {
     struct prediction prediction;
     struct state_scratch mixers; // for n_batch rows
     struct state_pool states;
-    struct state_span *host_spans; // (SPANS_AHEAD + n_seq) pinned: by turns, then of several parts
+    struct state_span *host_spans; // (SPANS_AHEAD + cuda_n_spans) pinned: by turns, then of parts
     uint64_t n_spans;              // used of the first
     uint32_t n_near;               // blocks of near layers
     uint32_t *kv_table;            // (2, kv_blocks(n_ctx)) pinned: what both tables hold of slot 0
@@ -228,9 +229,10 @@ struct cuda_engine {
     uint64_t *table_versions;  // (n_seq)
     struct seq_row *host_rows; // (n_batch) pinned
     uint32_t *host_picks;      // (cuda_n_picks) pinned
-    const struct cuda_pass *pass;                     // under way; NULL: of one sequence
-    struct pass_graph pass_graphs[2][1 + GRAPH_ROWS]; // [1]: with drafts; by rows
-    bool no_pass_graphs;                              // there was no memory for one
+    struct engine_part *after; // (2 * ENGINE_MAX_PASS_DRAFTS) see use_picks; NULL: no drafts
+    const struct cuda_pass *pass;                  // under way; NULL: of one sequence
+    struct pass_graph pass_graphs[1 + GRAPH_ROWS]; // by rows
+    bool no_pass_graphs;                           // there was no memory for one
     // One decoded token: forward, head, sampler; [1] where the sampler's blocks wait for each
     // other.
     cudaGraphExec_t graph[2];
@@ -289,10 +291,11 @@ void cuda_parts_close(struct cuda_engine *e);
 
 // ---- plan.cu
 
-// Picks that one pass makes at most: one of each sequence, or those after the drafts of one.
-static inline uint32_t cuda_n_picks(uint32_t n_seq)
+// Picks that one pass makes at most: one of each sequence, and those after drafts.
+static inline uint32_t cuda_n_picks(const struct engine_params *p, uint32_t n_seq)
 {
-    return n_seq > 1 + ENGINE_MAX_DRAFTS ? n_seq : 1 + ENGINE_MAX_DRAFTS;
+    const uint32_t most = ENGINE_MAX_PASS_DRAFTS;
+    return n_seq + (p->exact ? lesser(n_seq * ENGINE_MAX_DRAFTS, most) : 0);
 }
 
 // forward_latent.cu knows one sequence, and no passes.
@@ -327,6 +330,18 @@ void *cuda_take(struct arena *a, uint64_t n_bytes); // the next place
 
 // ---- states.cu
 
+// Spans of a pass of several sequences: a graph has as many as rows.
+static inline uint32_t cuda_n_spans(uint32_t n_seq)
+{
+    return n_seq > GRAPH_ROWS ? n_seq : (uint32_t)GRAPH_ROWS;
+}
+
+// Rows of a pass that states go on from again.
+static inline uint32_t cuda_kept_rows(uint32_t n_seq)
+{
+    return lesser(n_seq * DRAFT_ROWS, (uint32_t)KEPT_ROWS);
+}
+
 // The slots of an engine for n_seq sequences in one pass; 0: the model has no states.
 uint32_t cuda_n_states(const struct model *m, uint32_t n_seq);
 void cuda_place_states(struct cuda_engine *e, const struct model *m);
@@ -338,6 +353,7 @@ bool cuda_state_copy(struct cuda_engine *e, uint32_t slot, float *host, bool out
 // leave their state in `to` (NO_STATE: where nobody reads it).
 bool cuda_state_use(struct cuda_engine *e, uint32_t from, uint32_t to, uint32_t n,
                     struct error *err);
+bool cuda_span_use(struct cuda_engine *e, struct state_span span, struct error *err);
 // The same of parts, whose rows follow each other.
 bool cuda_states_use(struct cuda_engine *e, struct engine_part *const *parts, size_t n_parts,
                      struct error *err);
@@ -548,11 +564,9 @@ void cuda_place_mixers(struct cuda_engine *e, const struct model *m);
 // does.
 bool cuda_recur(struct cuda_engine *e, const struct gpu_layer *l, struct input in, uint32_t n,
                 struct error *err);
-// What a slot of these layers' states was to which the pass last enqueued, of at most DRAFT_ROWS
-// rows of one sequence, has gone on through all of them: through the first n from slot `from`, to
-// slot `to`. Only where drafts are taken.
-bool cuda_state_advance(struct cuda_engine *e, uint32_t from, uint32_t to, uint32_t n,
-                        struct error *err);
+// What the pass last enqueued, of at most cuda_kept_rows, has done to the states of these layers:
+// once more, through the rows of the span alone. Only where drafts are taken.
+bool cuda_state_advance(struct cuda_engine *e, struct state_span span, struct error *err);
 // Fills e->states.advance, once everything is placed.
 bool cuda_state_advance_open(struct cuda_engine *e, struct error *err);
 // The launches of cuda_state_advance.

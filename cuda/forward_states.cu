@@ -70,7 +70,7 @@ void cuda_place_mixers(struct cuda_engine *e, const struct model *m)
         w.z = 0; // no state depends on it
         const bool keeps = e->params.exact && layer_state_size(l) > 0;
         const struct state_scratch kept =
-            keeps ? take_rows(&e->work, &w, DRAFT_ROWS) : state_scratch{};
+            keeps ? take_rows(&e->work, &w, cuda_kept_rows(e->n_seq)) : state_scratch{};
         if (e->layers)
             e->layers[i].kept = kept;
         a->n_delta += keeps && is_delta(l);
@@ -90,7 +90,7 @@ void cuda_place_mixers(struct cuda_engine *e, const struct model *m)
 static struct state_scratch rows_of(const struct cuda_engine *e, const struct gpu_layer *l,
                                     uint32_t n)
 {
-    const bool keeps = l->kept.in && e->pass && n <= DRAFT_ROWS;
+    const bool keeps = l->kept.in && e->pass && n <= cuda_kept_rows(e->n_seq);
     struct state_scratch s = keeps ? l->kept : e->mixers;
     s.z = e->mixers.z;
     return s;
@@ -269,8 +269,7 @@ bool cuda_enqueue_advance(struct cuda_engine *e, struct error *err)
             ssm_advance_launch(q, a->ssm, &first_of(e, has_ssm)->ssm, a->n_ssm, err));
 }
 
-bool cuda_state_advance(struct cuda_engine *e, uint32_t from, uint32_t to, uint32_t n,
-                        struct error *err)
+bool cuda_state_advance(struct cuda_engine *e, struct state_span span, struct error *err)
 {
-    return cuda_state_use(e, from, to, n, err) && cuda_enqueue_advance(e, err);
+    return cuda_span_use(e, span, err) && cuda_enqueue_advance(e, err);
 }

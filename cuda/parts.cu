@@ -14,11 +14,15 @@ bool cuda_parts_open(struct cuda_engine *e, struct error *err)
     e->table_versions = (uint64_t *)calloc(e->n_seq, sizeof *e->table_versions);
     if (!e->table_versions)
         return error_oom(err, "the tables of sequences", e->n_seq * sizeof *e->table_versions);
+    if (e->params.exact) {
+        e->after = (struct engine_part *)calloc(2 * ENGINE_MAX_PASS_DRAFTS, sizeof *e->after);
+        if (!e->after)
+            return error_oom(err, "picks", 2 * ENGINE_MAX_PASS_DRAFTS * sizeof *e->after);
+    }
+    const size_t n_picks = cuda_n_picks(&e->params, e->n_seq);
     return CHECK_CUDA(cudaMallocHost(&e->host_tables, 2 * e->n_seq * table), err) &&
            CHECK_CUDA(cudaMallocHost(&e->host_rows, e->base.n_batch * sizeof *e->host_rows), err) &&
-           CHECK_CUDA(
-               cudaMallocHost(&e->host_picks, cuda_n_picks(e->n_seq) * sizeof *e->host_picks),
-               err) &&
+           CHECK_CUDA(cudaMallocHost(&e->host_picks, n_picks * sizeof *e->host_picks), err) &&
            sampler_rows_open(&e->q, &e->rows, err);
 }
 
@@ -29,10 +33,10 @@ void cuda_parts_close(struct cuda_engine *e)
     cudaFreeHost(e->host_picks);
     sampler_rows_close(&e->rows);
     for (uint32_t n = 0; n <= GRAPH_ROWS; n++)
-        for (int drafts = 0; drafts < 2; drafts++)
-            if (e->pass_graphs[drafts][n].exec)
-                cudaGraphExecDestroy(e->pass_graphs[drafts][n].exec);
+        if (e->pass_graphs[n].exec)
+            cudaGraphExecDestroy(e->pass_graphs[n].exec);
     free(e->table_versions);
+    free(e->after);
 }
 
 // From pinned memory.
@@ -95,6 +99,7 @@ static bool use_rows(struct cuda_engine *e, struct engine_part *const *parts, si
                      const struct engine_part *given, struct cuda_pass *pass, struct error *err)
 {
     *pass = {};
+    pass->n_span = (uint32_t)n;
     e->n_part_rows = n;
     for (size_t i = 0; i < n; i++) {
         const struct engine_part *p = parts[i];
@@ -102,12 +107,10 @@ static bool use_rows(struct cuda_engine *e, struct engine_part *const *parts, si
         const uint32_t pos = (uint32_t)p->seq->n_past, last = pos + (uint32_t)p->n - 1;
         if (last > pass->furthest && (is_next(p) || e->params.exact))
             pass->furthest = last;
-        if (is_next(p)) {
+        if (is_next(p))
             pass->n_single += (uint32_t)p->n;
-            pass->drafts = p->n_drafts > 0; // then there is one part
-        } else {
+        else
             pass->chunks[pass->n_chunk++] = {pass->n_row, (uint32_t)p->n};
-        }
         for (uint32_t k = 0; k < p->n; k++) {
             e->host_rows[pass->n_row] = {(uint32_t)(1 + i), pos + k};
             e->host_tokens[pass->n_row++] = p->ids[k];
@@ -242,7 +245,7 @@ static bool launch_graph(struct cuda_engine *e, struct cuda_pass *pass, bool *do
                          struct error *err)
 {
     enum { FIRST_ROOM = 256 };
-    struct pass_graph *g = &e->pass_graphs[pass->drafts][pass->n_row];
+    struct pass_graph *g = &e->pass_graphs[pass->n_row];
     *done = false;
     if (g->n_seen == 0 || pass->furthest > g->furthest) {
         g->furthest = FIRST_ROOM - 1;
@@ -256,6 +259,7 @@ static bool launch_graph(struct cuda_engine *e, struct cuda_pass *pass, bool *do
     if (!g->exec && ++g->n_seen <= GRAPH_AFTER)
         return true;
     pass->furthest = g->furthest;
+    pass->n_span = pass->n_row; // at most, and the graph is that of any drafts
     struct error mine = {};
     if (!g->exec && !cuda_capture_exec(
                         e, &g->exec,
@@ -274,17 +278,24 @@ static bool launch_graph(struct cuda_engine *e, struct cuda_pass *pass, bool *do
     return CHECK_CUDA(cudaGraphLaunch(g->exec, e->q.stream), err);
 }
 
-// The parts that want a pick, in the order of their rows, which the device is told.
+// The parts that want a pick, in the order of their rows, which the device is told. For each of the
+// picks behind a row and its drafts, which are all made at once, there is a part that ends with it.
 static bool use_picks(struct cuda_engine *e, struct engine_part *const *parts, size_t n,
                       struct engine_part **picks, uint32_t *n_pick, struct error *err)
 {
+    struct engine_part *after = e->after;
     uint32_t row = 0;
     *n_pick = 0;
     for (size_t i = 0; i < n; i++) {
-        row += (uint32_t)parts[i]->n;
-        for (size_t k = parts[i]->pick ? parts[i]->n_drafts + 1 : 0; k > 0; k--) {
+        struct engine_part *p = parts[i];
+        row += (uint32_t)p->n;
+        for (size_t k = p->pick ? p->n_drafts + 1 : 0; k > 0; k--) {
             e->host_picks[*n_pick] = row - (uint32_t)k;
-            picks[(*n_pick)++] = parts[i];
+            if (p->n_drafts > 0) {
+                *after = *p;
+                after->n = p->n + 1 - k;
+            }
+            picks[(*n_pick)++] = p->n_drafts > 0 ? after++ : p;
         }
     }
     return *n_pick == 0 || up(e, e->s.picks, e->host_picks, *n_pick, err);
@@ -304,29 +315,26 @@ static bool pick_all(struct cuda_engine *e, struct engine_part *const *picks, ui
     return true;
 }
 
-// The picks after a row and its drafts, all made at once: those that stay. after: a part for each,
-// which ends with that row.
-static bool pick_drafts(struct cuda_engine *e, struct engine_part *p, struct engine_part *after,
-                        bool there, struct error *err)
+// Of the picks behind rows and their drafts, those that stay.
+static void take_drafts(struct engine_part *const *parts, size_t n,
+                        struct engine_part *const *picks)
 {
-    struct engine_part *picks[1 + ENGINE_MAX_DRAFTS];
-    for (uint32_t i = 0; i < p->n; i++) {
-        after[i] = *p;
-        after[i].n = i + 1;
-        picks[i] = &after[i];
+    for (size_t i = 0; i < n; i++) {
+        struct engine_part *p = parts[i];
+        if (!p->pick)
+            continue;
+        if (p->n_drafts > 0) {
+            p->d = picks[0]->d;
+            p->error = picks[0]->error;
+        }
+        for (size_t k = 0; k < p->n_drafts && engine_accepts(p, k, picks[k]->d.id); k++) {
+            if (picks[k]->error.code != ERR_NONE || picks[k + 1]->error.code != ERR_NONE)
+                break;
+            p->more[k] = picks[k + 1]->d;
+            p->n_more = k + 1;
+        }
+        picks += 1 + p->n_drafts;
     }
-    if (!pick_all(e, picks, (uint32_t)p->n, there, err))
-        return false;
-    p->d = after[0].d;
-    p->error = after[0].error;
-    for (uint32_t i = 0; after[i].error.code == ERR_NONE; i++) {
-        p->n_more = i;
-        if (i > 0)
-            p->more[i - 1] = after[i].d;
-        if (!engine_accepts(p, i, after[i].d.id))
-            break;
-    }
-    return true;
 }
 
 // Where a logit was not finite: evaluates that token once more, alone, and looks after every step.
@@ -336,7 +344,8 @@ static bool look_for_causes(struct cuda_engine *e, struct engine_part *const *pa
     for (size_t i = 0, row = 0; i < n; i++) {
         struct engine_part *p = parts[i];
         row += p->n;
-        if (!p->pick || p->error.code == ERR_NONE || p->error.text[0])
+        // (What fails beside drafts is done again without them.)
+        if (!p->pick || p->n_drafts > 0 || p->error.code == ERR_NONE || p->error.text[0])
             continue;
         e->last_token = p->ids[p->n - 1];
         e->last_row = (uint32_t)row - 1;
@@ -350,7 +359,7 @@ static bool look_for_causes(struct cuda_engine *e, struct engine_part *const *pa
 
 bool cuda_enqueue_parts(struct cuda_engine *e, uint32_t n, struct error *err)
 {
-    struct cuda_pass pass = {n, n - 2, n - 1, false, 1, {{n - 2, 2}}};
+    struct cuda_pass pass = {n, n - 2, n - 1, n - 1, 1, {{n - 2, 2}}};
     const struct decode_params d = {&sampler_defaults, NULL, 1, 0, NULL, 0, false};
     const uint32_t n_pick = lesser(lesser(n, e->n_seq), e->s.n_logits);
     e->pass = &pass;
@@ -374,7 +383,7 @@ bool cuda_eval_parts(struct engine *base, struct engine_part *given, size_t n_pa
                 parts[n++] = &given[i];
     e->cancel = cancel;
     e->logits_n = e->n_rows = 0;
-    struct engine_part *picks[ENGINE_MAX_PARTS];
+    struct engine_part *picks[ENGINE_MAX_PARTS + ENGINE_MAX_PASS_DRAFTS];
     uint32_t n_pick = 0;
     bool done = false;
     bool ok = cuda_begin(e, err) && use_tables(e, parts, n, err) &&
@@ -387,13 +396,11 @@ bool cuda_eval_parts(struct engine *base, struct engine_part *given, size_t n_pa
     e->paced = true;
     ok = ok && (done || cuda_forward_many(e, pass.n_row, err));
     e->paced = false;
-    struct engine_part after[1 + ENGINE_MAX_DRAFTS];
-    ok = ok && (pass.drafts && parts[0]->pick ? pick_drafts(e, parts[0], after, done, err)
-                                              : pick_all(e, picks, n_pick, done, err));
+    ok = ok && pick_all(e, picks, n_pick, done, err);
+    if (ok)
+        take_drafts(parts, n, picks);
     e->pass = NULL;
     // Also after a failure: nothing may still be running when the sequences are used again.
     struct error mine = {};
-    // What fails beside drafts is done again without them.
-    return cuda_wait(e, ok ? err : &mine) && ok &&
-           (pass.drafts || look_for_causes(e, parts, n, cancel, err));
+    return cuda_wait(e, ok ? err : &mine) && ok && look_for_causes(e, parts, n, cancel, err);
 }

@@ -206,7 +206,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     const struct attention_scratch att = largest_attention(e, m);
     s->step = (struct step_state *)take(a, sizeof *s->step);
     const uint32_t n_slot = e->passes ? 1 + e->n_seq : 1;
-    s->n_logits = e->passes ? lesser(cuda_n_picks(e->n_seq), (uint32_t)PICK_ROWS) : 0;
+    s->n_logits = e->passes ? lesser(cuda_n_picks(&e->params, e->n_seq), (uint32_t)PICK_ROWS) : 0;
     if (s->n_logits < LOGITS_ROWS)
         s->n_logits = LOGITS_ROWS;
     const uint64_t table_bytes = (uint64_t)n_slot * kv_blocks(n_ctx) * sizeof *s->kv_tables;
@@ -215,7 +215,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
         s->near_tables = (uint32_t *)take(a, table_bytes);
     if (e->passes) {
         s->rows = (struct seq_row *)take(a, n_batch * sizeof *s->rows);
-        s->picks = (uint32_t *)take(a, cuda_n_picks(e->n_seq) * sizeof *s->picks);
+        s->picks = (uint32_t *)take(a, cuda_n_picks(&e->params, e->n_seq) * sizeof *s->picks);
         if (hp->n_vocab % 4) // rows that a pick can be made from
             s->pick_logits = (float *)take(a, (uint64_t)s->n_logits * div_up(hp->n_vocab, 4u) * 4 *
                                                   sizeof(float));

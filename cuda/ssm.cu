@@ -75,7 +75,7 @@ static __device__ __forceinline__ void scan(const struct ssm_rows &s, const stru
     if (k < width && span.from != NO_STATE)
         load_column(s.state.base + span.from * s.state.stride + at, lane, n, m);
     griddep_wait();
-    if (s.skip && *s.skip)
+    if (span.n == 0 || (s.skip && *s.skip))
         return;
     for (uint32_t t0 = 0; t0 < span.n; t0 += SCAN_STAGE) {
         const uint32_t n_row = lesser(span.n - t0, (uint32_t)SCAN_STAGE);

@@ -51,7 +51,8 @@ void cuda_place_states(struct cuda_engine *e, const struct model *m)
     if (p->n == 0)
         return;
     p->base = (float *)cuda_take(&e->kv, (p->n + 1ull) * p->stride * sizeof(float));
-    p->spans = (struct state_span *)cuda_take(&e->work, (1ull + e->n_seq) * sizeof *p->spans);
+    p->spans = (struct state_span *)cuda_take(&e->work,
+                                              (1ull + cuda_n_spans(e->n_seq)) * sizeof *p->spans);
     for (uint32_t i = 0; e->layers && i < m->hp.n_layer; i++) {
         e->layers[i].state_at = at;
         at += has_state(&m->layers[i]) ? size_in_slot(&m->layers[i]) : 0;
@@ -60,7 +61,7 @@ void cuda_place_states(struct cuda_engine *e, const struct model *m)
 
 bool cuda_states_open(struct cuda_engine *e, struct error *err)
 {
-    const size_t n = SPANS_AHEAD + e->n_seq;
+    const size_t n = SPANS_AHEAD + cuda_n_spans(e->n_seq);
     return e->states.n == 0 ||
            CHECK_CUDA(cudaMallocHost(&e->host_spans, n * sizeof *e->host_spans), err);
 }
@@ -77,16 +78,21 @@ bool cuda_state_copy(struct cuda_engine *e, uint32_t slot, float *host, bool out
 }
 
 // Steps that are enqueued have their own until they have ended.
-bool cuda_state_use(struct cuda_engine *e, uint32_t from, uint32_t to, uint32_t n,
-                    struct error *err)
+bool cuda_span_use(struct cuda_engine *e, struct state_span span, struct error *err)
 {
     if (e->states.n == 0)
         return true;
-    struct state_span *span = &e->host_spans[e->n_spans++ % SPANS_AHEAD];
-    *span = {0, n, from, to == NO_STATE ? e->states.n : to};
+    struct state_span *own = &e->host_spans[e->n_spans++ % SPANS_AHEAD];
+    *own = span;
     return CHECK_CUDA(
-        cudaMemcpyAsync(e->states.spans, span, sizeof *span, cudaMemcpyHostToDevice, e->q.stream),
+        cudaMemcpyAsync(e->states.spans, own, sizeof *own, cudaMemcpyHostToDevice, e->q.stream),
         err);
+}
+
+bool cuda_state_use(struct cuda_engine *e, uint32_t from, uint32_t to, uint32_t n,
+                    struct error *err)
+{
+    return cuda_span_use(e, {0, n, from, to == NO_STATE ? e->states.n : to}, err);
 }
 
 bool cuda_states_use(struct cuda_engine *e, struct engine_part *const *parts, size_t n_parts,
@@ -95,13 +101,17 @@ bool cuda_states_use(struct cuda_engine *e, struct engine_part *const *parts, si
     if (e->states.n == 0)
         return true;
     struct state_span *spans = e->host_spans + SPANS_AHEAD;
+    const size_t n = n_parts > GRAPH_ROWS ? n_parts : (size_t)GRAPH_ROWS;
     uint32_t row = 0;
-    for (size_t i = 0; i < n_parts; i++) {
+    for (size_t i = 0; i < n; i++) {
+        spans[i] = {row, 0, NO_STATE, e->states.n};
+        if (i >= n_parts)
+            continue;
         const struct engine_part *p = parts[i];
         spans[i] = {row, (uint32_t)p->n, p->seq->state, p->seq->next_states[0]};
         row += (uint32_t)p->n;
     }
-    return CHECK_CUDA(cudaMemcpyAsync(e->states.spans + 1, spans, n_parts * sizeof *spans,
+    return CHECK_CUDA(cudaMemcpyAsync(e->states.spans + 1, spans, n * sizeof *spans,
                                       cudaMemcpyHostToDevice, e->q.stream),
                       err);
 }
@@ -112,8 +122,7 @@ struct state_slots cuda_state_slots(const struct cuda_engine *e, const struct gp
     s.base = e->states.base + l->state_at;
     s.stride = e->states.stride;
     s.spans = e->states.spans + (e->pass ? 1 : 0);
-    // The rows of a pass with drafts follow each other in one sequence, others have one each.
-    s.n_span = e->pass && !e->pass->drafts ? e->pass->n_single + e->pass->n_chunk : 1;
+    s.n_span = e->pass ? e->pass->n_span : 1;
     s.rows = e->pass ? e->s.rows : NULL;
     return s;
 }

@@ -24,7 +24,7 @@ enum {
 
 // The rows of one sequence in a pass, and the slots of the states before and after them.
 struct state_span {
-    uint32_t row0, n;
+    uint32_t row0, n;  // n 0: there is no such sequence, and no row of it
     uint32_t from, to; // from NO_STATE: zeros
 };
 

@@ -88,8 +88,8 @@ bool options_check_draft(const struct options *o, struct error *err)
                          "--spec draft: found no draft model, expected -md FILE with it");
     if (o->lines && options_named(o, "--model-draft"))
         return error_set(err, ERR_USAGE,
-                         "--model-draft and --lines cannot be combined: a step has a row of each "
-                         "answer under way, and no room for guesses");
+                         "--model-draft and --lines cannot be combined: answers beside each other "
+                         "are guessed from their own texts");
     return true;
 }
 

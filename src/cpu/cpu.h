@@ -118,6 +118,8 @@ struct cpu_part {
     const int32_t *ids; // (n)
     size_t pos;         // of the first in its sequence
     size_t first, n;    // rows of the chunk
+    // Of the last so many something may be sampled: their places among all parts' such rows.
+    size_t first_last, n_last;
 };
 
 struct cpu_engine {
@@ -188,7 +190,7 @@ void cpu_work_on_parts(struct cpu_engine *e, const struct engine_part *parts, si
                        const struct cancel *cancel);
 
 // The forward pass over the chunk; leaves the normed outputs of the last layer in hidden: of every
-// row (of one part), or of the last row of each part, or none. False when cancelled.
+// row (of one part), or of the last n_last rows of each part, or none. False when cancelled.
 bool cpu_forward(struct cpu_engine *e, enum engine_logits want);
 // Logits of hidden rows [first, first + n), n <= LOGIT_ROWS. False when cancelled.
 bool cpu_head(struct cpu_engine *e, size_t first, size_t n);

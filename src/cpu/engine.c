@@ -66,6 +66,15 @@ static const float *logits_row(struct cpu_engine *e, size_t i, struct error *err
     return e->logits + (i - e->logits_first) * e->base.model->hp.n_vocab;
 }
 
+// The part of hidden row i of a pass of several.
+static const struct cpu_part *part_of_hidden(const struct cpu_engine *e, size_t i)
+{
+    const struct cpu_part *p = e->parts;
+    while (i >= p->first_last + p->n_last)
+        p++;
+    return p;
+}
+
 // False, with the weights that it comes from in *err, when a logit of row i is not finite: the last
 // token of its part of the chunk is evaluated once more, and every step looked at.
 static bool check_finite(struct cpu_engine *e, size_t i, const float *logits, struct error *err)
@@ -76,7 +85,7 @@ static bool check_finite(struct cpu_engine *e, size_t i, const float *logits, st
     const float logit = logits[at];
     struct finite_search search = {.first_layer = model_first_layer(e->base.model)};
     const bool last = e->n_parts > 1 || i + 1 == e->n_hidden;
-    const struct cpu_part p = e->parts[e->n_parts > 1 ? i : 0];
+    const struct cpu_part p = e->n_parts > 1 ? *part_of_hidden(e, i) : e->parts[0];
     cpu_work_on(e, p.seq, p.pos + p.n - 1, p.ids + p.n - 1, 1, e->cancel);
     e->search = &search;
     const bool ok = cpu_forward(e, LOGITS_NONE);
@@ -138,13 +147,14 @@ static bool pick(struct cpu_engine *e, const struct seq *s, size_t i, struct dec
                       (check_finite(e, i, logits, err) && false));
 }
 
-// After a row and its drafts, which are all of the pass. False only when interrupted.
-static bool pick_drafts(struct cpu_engine *e, struct engine_part *p, struct error *err)
+// After a row and its drafts, from hidden row `first` on. False only when interrupted.
+static bool pick_drafts(struct cpu_engine *e, struct engine_part *p, size_t first,
+                        struct error *err)
 {
     struct error mine = {0};
     for (size_t i = 0; i < p->n; i++) {
         struct decoded *d = i == 0 ? &p->d : &p->more[i - 1];
-        const float *logits = logits_row(e, i, err);
+        const float *logits = logits_row(e, first + i, err);
         *d = (struct decoded){0};
         if (!logits)
             return false;
@@ -157,7 +167,7 @@ static bool pick_drafts(struct cpu_engine *e, struct engine_part *p, struct erro
     return true;
 }
 
-// The head is read for LOGIT_ROWS parts at a time.
+// The head is read for LOGIT_ROWS rows at a time.
 static bool cpu_eval_parts(struct engine *base, struct engine_part *parts, size_t n_parts,
                            const struct cancel *cancel, struct error *err)
 {
@@ -165,15 +175,17 @@ static bool cpu_eval_parts(struct engine *base, struct engine_part *parts, size_
     cpu_work_on_parts(e, parts, n_parts, cancel);
     e->n_logits = 0;
     e->n_hidden = 0;
-    const bool drafts = parts[0].n_drafts > 0 && parts[0].pick; // then there is one part
-    if (!cpu_forward(e, drafts ? LOGITS_ALL : LOGITS_LAST) ||
-        (drafts && !pick_drafts(e, &parts[0], err)))
+    if (!cpu_forward(e, LOGITS_LAST))
         return interrupted(err);
-    for (size_t i = 0; i < n_parts && !drafts; i++) {
+    for (size_t i = 0; i < n_parts; i++) {
         struct engine_part *p = &parts[i];
+        const size_t first = e->parts[i].first_last;
         if (!p->pick)
             continue;
-        if (!pick(e, p->seq, i, &p->d, &p->error)) {
+        if (p->n_drafts > 0) {
+            if (!pick_drafts(e, p, first, err))
+                return false;
+        } else if (!pick(e, p->seq, first, &p->d, &p->error)) {
             if (p->error.code == ERR_INTERRUPTED) {
                 if (err)
                     *err = p->error;

@@ -98,12 +98,14 @@ struct token_job {
 void cpu_work_on_parts(struct cpu_engine *e, const struct engine_part *parts, size_t n_parts,
                        const struct cancel *cancel)
 {
-    size_t row = 0;
+    size_t row = 0, n_last = 0;
     e->cancel = cancel;
     e->n_parts = n_parts;
     for (size_t i = 0; i < n_parts; i++) {
         const struct engine_part *p = &parts[i];
-        e->parts[i] = (struct cpu_part){p->seq, p->ids, p->seq->n_past, row, p->n};
+        const size_t last = 1 + (p->pick ? p->n_drafts : 0);
+        e->parts[i] = (struct cpu_part){p->seq, p->ids, p->seq->n_past, row, p->n, n_last, last};
+        n_last += last;
         for (const size_t end = row + p->n; row < end; row++)
             e->part_of[row] = (uint16_t)i;
     }
@@ -669,15 +671,16 @@ static bool layer(struct cpu_engine *e, size_t il, size_t n)
            (!l->w[LAYER_SCALE].data || scale_stream(e, l, n));
 }
 
-// The last row of part i; x stays as it is (backend.hidden).
+// The last rows of part i; x stays as it is (backend.hidden).
 static void norm_last_item(void *arg, size_t i, int thread)
 {
     (void)thread;
     const struct token_job *j = arg;
     const struct cpu_part *p = &j->e->parts[i];
-    const size_t n = j->e->base.model->hp.n_embd;
-    cpu_norm_row(j->e, j->e->x + (p->first + p->n - 1) * n, j->w, j->b, n,
-                 j->out->f + i * j->out->n_pad);
+    const size_t n = j->e->base.model->hp.n_embd, row = p->first + p->n - p->n_last;
+    for (size_t k = 0; k < p->n_last; k++)
+        cpu_norm_row(j->e, j->e->x + (row + k) * n, j->w, j->b, n,
+                     j->out->f + (p->first_last + k) * j->out->n_pad);
 }
 
 bool cpu_forward(struct cpu_engine *e, enum engine_logits want)
@@ -690,7 +693,7 @@ bool cpu_forward(struct cpu_engine *e, enum engine_logits want)
         ok = layer(e, il, n);
     if (!ok || want == LOGITS_NONE)
         return ok;
-    e->n_hidden = want == LOGITS_ALL ? n : e->n_parts;
+    e->n_hidden = want == LOGITS_ALL ? n : last->first_last + last->n_last;
     struct token_job j = {
         .e = e, .w = m->output_norm.data, .b = m->output_norm_bias.data, .out = &e->hidden};
     return want == LOGITS_ALL ? norm(e, &m->output_norm, &m->output_norm_bias, e->x, &e->hidden, n)

@@ -89,9 +89,9 @@ struct engine_core {
     bool alike;        // a pass of one sequence is made as one of several are
     bool gives_hidden; // backend.hidden can be asked after every pass
     // Rows of one sequence that eval_parts can sample after, each with the bits that it has alone,
-    // but for the first.
-    size_t max_drafts;
-    struct decoded drafted[ENGINE_MAX_DRAFTS]; // of the pass under way
+    // but for the first; and all rows of a pass in which any sequence has some, at most.
+    size_t max_drafts, max_draft_rows;
+    struct decoded drafted[ENGINE_MAX_PASS_DRAFTS]; // of the pass under way
     struct kv_pool pool;
     struct kv_pool near;   // blocks of near layers, where they keep fewer positions than others
     uint32_t reach;        // then the longest window of theirs, else 0
@@ -107,8 +107,9 @@ struct engine_core {
     bool over;
     struct ask asks[ENGINE_MAX_ASKS]; // in the order of asking; those not done are run's
     size_t n_asks;
-    struct engine_part parts[ENGINE_MAX_PARTS]; // of the pass under way
-    uint64_t tickets;                           // given so far
+    struct engine_part parts[ENGINE_MAX_PARTS];       // of the pass under way
+    struct engine_part again[ENGINE_MAX_PASS_DRAFTS]; // of one after it, see work.c
+    uint64_t tickets;                                 // given so far
 };
 
 enum engine_logits {
@@ -158,9 +159,10 @@ struct backend {
     size_t (*state_bytes)(const struct engine *e);
     bool (*state_export)(struct engine *e, uint32_t slot, void *dst, struct error *err);
     bool (*state_import)(struct engine *e, uint32_t slot, const void *src, struct error *err);
-    // The state that the first n rows of the last pass lead to from s->state, to s->next_states[0]:
-    // a pass with drafts, from that state and of s alone. NULL: they are evaluated again.
-    bool (*state_advance)(struct engine *e, const struct seq *s, size_t n, struct error *err);
+    // The state that the first n rows of part i of the last pass, s's, lead to from s->state, to
+    // s->next_states[0]: a pass with drafts, from that state. NULL: they are evaluated again.
+    bool (*state_advance)(struct engine *e, const struct seq *s, size_t i, size_t n,
+                          struct error *err);
     // The first n positions of block `from` to block `to`: of near layers, where these have blocks
     // of their own, or of all that have not.
     bool (*kv_copy)(struct engine *e, bool near, uint32_t from, uint32_t to, size_t n,

@@ -12,7 +12,7 @@ bool engine_init(struct engine *e, struct engine_core *core, const struct backen
 {
     const uint32_t n = (e->n_ctx - 1) / b->kv_block + 1;
     const uint32_t n_near = windows_blocks(e->model, e->n_ctx, e->n_batch, n_seqs, b->kv_block);
-    *core = (struct engine_core){.backend = b, .max_parts = max_parts};
+    *core = (struct engine_core){.backend = b, .max_parts = max_parts, .max_draft_rows = SIZE_MAX};
     e->core = core;
     core->reach = n_near < n ? windows_reach(e->model) : 0;
     core->n_windows = windows_seqs(n_seqs);

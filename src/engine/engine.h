@@ -171,7 +171,7 @@ struct work {
     // (n_drafts <= ENGINE_MAX_DRAFTS) guesses of what will be sampled, for work without ids that
     // picks. Each is a row more, and what is sampled before it decides whether it stays: picks go
     // on as long as each is the guess, so all of them are what would be sampled without guesses.
-    // Such work ends before the call does. The engine may look at fewer (seq_max_drafts).
+    // Such work ends before the call does. The engine may look at fewer (engine_fit_drafts).
     const int32_t *drafts;
     size_t n_drafts;
     // (n, n_embd) of a model that predicts, for each of the n tokens: the hidden state that the one
@@ -184,8 +184,8 @@ struct work {
 // the one waited for. More would win nothing, and are refused.
 enum { ENGINE_RUN_AHEAD = 2 };
 
-// Guesses that work may bring.
-enum { ENGINE_MAX_DRAFTS = 7 };
+// Guesses that work may bring, and that are looked at in one pass.
+enum { ENGINE_MAX_DRAFTS = 7, ENGINE_MAX_PASS_DRAFTS = 64 };
 // Whether any ever are: not on every device. (Recurrent states cannot go back by some tokens:
 // behind drafts that do not stay, the state before goes on again through those that do, which the
 // CPU engine evaluates again for that.)
@@ -193,6 +193,9 @@ bool engine_takes_drafts(const struct engine *e);
 // How many of them are looked at in s's next work: 0 while picks are not waited for, fewer where
 // room ends.
 size_t seq_max_drafts(const struct seq *s);
+// Cuts the n_drafts of n works (<= ENGINE_MAX_PARTS) that are about to be one pass to those that
+// are looked at, the first ones first: as rows, and blocks of the pool, are left by all works.
+void engine_fit_drafts(const struct engine *e, struct work *w, size_t n);
 
 // Sequences whose rows one pass takes.
 enum { ENGINE_MAX_PARTS = 256 };

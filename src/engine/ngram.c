@@ -5,15 +5,24 @@
 
 const size_t ngram_lengths[NGRAM_LENGTHS] = {8, 5, 3};
 
-enum { MOST_RUNS = 1 << 16 }; // of a length: later ones take the place of earlier ones
+enum { FIRST_RUNS = 1024, MOST_RUNS = 1 << 16 }; // of a length: later ones take others' places
 
-bool ngram_init(struct ngram *g, size_t n_ctx, struct error *err)
+// Room for n runs of a length, none of which is there; false: there is no memory.
+static bool make_room(struct ngram *g, size_t n)
 {
-    *g = (struct ngram){.size = 256};
-    while (g->size < n_ctx && g->size < MOST_RUNS)
-        g->size *= 2;
-    g->at = calloc(NGRAM_LENGTHS * g->size, sizeof *g->at);
-    return g->at || error_oom(err, "an index of the text", NGRAM_LENGTHS * g->size * sizeof *g->at);
+    uint32_t *at = calloc(NGRAM_LENGTHS * n, sizeof *at);
+    if (!at)
+        return false;
+    free(g->at);
+    *g = (struct ngram){.at = at, .size = n};
+    return true;
+}
+
+bool ngram_init(struct ngram *g, struct error *err)
+{
+    *g = (struct ngram){0};
+    return make_room(g, FIRST_RUNS) ||
+           error_oom(err, "an index of the text", NGRAM_LENGTHS * FIRST_RUNS * sizeof *g->at);
 }
 
 void ngram_release(struct ngram *g)
@@ -49,6 +58,11 @@ static void index_runs(struct ngram *g, const int32_t *ids, size_t n)
 size_t ngram_guess(struct ngram *g, const int32_t *ids, size_t n, size_t most, int32_t *out,
                    size_t *length)
 {
+    size_t size = g->size;
+    while (size < n && size < MOST_RUNS)
+        size *= 2;
+    if (size > g->size)
+        make_room(g, size); // (without, guesses are fewer)
     index_runs(g, ids, n);
     for (size_t k = 0; k < NGRAM_LENGTHS && most > 0; k++) {
         const size_t len = ngram_lengths[k], at = n > len ? *place(g, k, ids + n) : 0;

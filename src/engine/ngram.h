@@ -13,12 +13,12 @@ extern const size_t ngram_lengths[NGRAM_LENGTHS]; // of runs, the longest first
 
 struct ngram {
     uint32_t *at;     // owned: (NGRAM_LENGTHS, size) what follows a run of that hash; 0: none
-    size_t size;      // a power of two
+    size_t size;      // a power of two, that grows with the text
     size_t n_indexed; // runs that end before that many tokens are there
 };
 
-bool ngram_init(struct ngram *g, size_t n_ctx, struct error *err); // Errors: ERR_MEMORY
-void ngram_release(struct ngram *g);                               // zeroed is fine
+bool ngram_init(struct ngram *g, struct error *err); // Errors: ERR_MEMORY
+void ngram_release(struct ngram *g);                 // zeroed is fine
 // The text is another one than before, by more than tokens at its end.
 void ngram_forget(struct ngram *g);
 // What may follow ids (n): up to most tokens to out. *length: which of ngram_lengths the run has.

@@ -63,12 +63,12 @@ bool room_take_states(struct seq *s, size_t n, struct error *err)
     return true;
 }
 
-bool room_advance_state(struct seq *s, size_t n, struct error *err)
+bool room_advance_state(struct seq *s, size_t i, size_t n, struct error *err)
 {
     const struct backend *b = s->engine->core->backend;
     if (s->engine->n_states == 0 || !b->state_advance)
         return true;
-    if (!room_take_states(s, 1, err) || !b->state_advance(s->engine, s, n, err))
+    if (!room_take_states(s, 1, err) || !b->state_advance(s->engine, s, i, n, err))
         return false;
     states_advance(s, n);
     return true;

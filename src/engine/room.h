@@ -17,9 +17,9 @@ bool room_take(struct seq *s, size_t end, size_t n_evaluations, struct error *er
 bool room_take_near(struct seq *s, size_t begin, size_t end, struct error *err);
 // Slots for the states that the next n evaluations leave.
 bool room_take_states(struct seq *s, size_t n, struct error *err);
-// Where the device can, s goes on from its state through the first n rows of the pass that was the
-// last: what else they leave is there. Errors: as before; ERR_FAIL.
-bool room_advance_state(struct seq *s, size_t n, struct error *err);
+// Where the device can, s goes on from its state through the first n rows of its part, i, of the
+// pass that was the last: what else they leave is there. Errors: as before; ERR_FAIL.
+bool room_advance_state(struct seq *s, size_t i, size_t n, struct error *err);
 
 // Gives back what is not needed for the evaluated positions.
 void room_give(struct seq *s);

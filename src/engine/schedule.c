@@ -31,7 +31,7 @@ bool schedule_init(struct schedule *s, struct engine *e, size_t n_parallel, stru
     s->running = calloc(n, sizeof(struct task *));
     s->with = calloc(n, sizeof(struct task *));
     s->works = calloc(n, sizeof *s->works);
-    s->picks = calloc(n, sizeof *s->picks);
+    s->picks = calloc(n + ENGINE_MAX_PASS_DRAFTS, sizeof *s->picks);
     if (!s->running || !s->with || !s->works || !s->picks) {
         schedule_release(s);
         return error_oom(err, "the rows of a pass", n * sizeof *s->picks);
@@ -65,14 +65,6 @@ static void leave_seat(struct schedule *s, const struct task *t)
     memmove(&s->running[i], &s->running[i + 1], (s->n_running - i) * sizeof(struct task *));
 }
 
-// Its text is not to be followed any more, or is another one.
-static void stop_guessing(struct schedule *s)
-{
-    if (s->guessing)
-        s->guessing->session.speculation = NULL;
-    s->guessing = NULL;
-}
-
 static void free_seq(struct task *t)
 {
     seq_free(t->session.seq);
@@ -101,9 +93,13 @@ bool schedule_speculate(struct schedule *s, struct error *err)
 {
     if (!engine_takes_drafts(s->engine))
         return true;
-    s->speculation = malloc(sizeof *s->speculation);
-    return s->speculation ? speculation_init(s->speculation, s->engine, NULL, err)
-                          : error_oom(err, "drafts", sizeof *s->speculation);
+    s->costs = malloc((1 + s->n_parallel) * sizeof *s->costs);
+    s->rows = malloc(s->n_parallel * sizeof *s->rows);
+    if (!s->costs || !s->rows)
+        return error_oom(err, "drafts", (1 + s->n_parallel) * sizeof *s->costs);
+    for (size_t i = 0; i <= s->n_parallel; i++)
+        spec_cost_init(&s->costs[i], i);
+    return true;
 }
 
 void schedule_release(struct schedule *s)
@@ -116,9 +112,8 @@ void schedule_release(struct schedule *s)
     while (s->n_kept > 0)
         drop_kept(s, 0);
     free(s->kept);
-    if (s->speculation)
-        speculation_release(s->speculation);
-    free(s->speculation);
+    free(s->costs);
+    free(s->rows);
     ids_release(&s->common);
     free(s->running);
     free(s->with);
@@ -130,8 +125,10 @@ void schedule_release(struct schedule *s)
 void schedule_remove(struct schedule *s, struct task *t)
 {
     leave_seat(s, t);
-    if (s->guessing == t)
-        stop_guessing(s);
+    if (t->session.speculation)
+        speculation_release(t->session.speculation);
+    free(t->session.speculation);
+    t->session.speculation = NULL;
     for (struct task **p = &s->waiting; *p; p = &(*p)->next)
         if (*p == t) {
             *p = t->next;
@@ -310,7 +307,8 @@ static bool may_go_on(struct schedule *s, struct task *t, size_t *n_left)
         }
         ok = ok && generation_shift(&t->gen, &t->rest, &err);
         t->reading = true;
-        stop_guessing(s);
+        if (t->session.speculation)
+            speculation_forget(t->session.speculation);
         if (ok && q) {
             const size_t n = evaluated_of(q, &t->rest);
             seq_trim(q, n < t->rest.len ? n : t->rest.len - 1);
@@ -341,6 +339,21 @@ static void drop_ahead(struct task *t)
     if (t->n_ahead > 0)
         seq_trim(t->session.seq, seq_len(t->session.seq));
     t->n_ahead = 0;
+}
+
+// Where answers bring guesses: what finds those of t.
+static bool make_guesser(const struct schedule *s, struct task *t, struct error *err)
+{
+    if (!s->costs || t->session.speculation)
+        return true;
+    struct speculation *x = malloc(sizeof *x);
+    if (!x || !speculation_init(x, s->engine, NULL, err)) {
+        free(x);
+        return x || error_oom(err, "drafts", sizeof *x);
+    }
+    x->always = true; // whether they pay is known of a pass, see bring_guesses
+    t->session.speculation = x;
+    return true;
 }
 
 // Lets the first that waits have a seat; false: not yet.
@@ -387,7 +400,7 @@ static bool enter(struct schedule *s)
         t->session.stats.n_reused = seq_n_past(q);
         t->session.stats.n_evaluated = t->rest.len - seq_n_past(q);
     }
-    if (!generation_sampling(&t->gen, &err))
+    if (!make_guesser(s, t, &err) || !generation_sampling(&t->gen, &err))
         end(s, t, &err);
     return true;
 }
@@ -450,43 +463,75 @@ static bool is_interrupted(const struct schedule *s, const struct error *e, stru
     return true;
 }
 
-// What one that runs alone brings, see generation_guess.
-static bool guess(struct schedule *s, struct task *t, size_t n_left, size_t *n_drafts,
-                  struct error *err)
+// ---- guesses
+
+// How t, of which n_left tokens are left, may go on; where that fails, it is done.
+static bool guess(struct schedule *s, struct task *t, size_t n_left)
 {
-    *n_drafts = 0;
-    if (!s->speculation || t->reading)
+    struct error err = {0};
+    t->n_guesses = 0;
+    if (t->reading || generation_guess(&t->gen, n_left, s->cancel, &t->n_guesses, &err))
         return true;
-    if (s->guessing != t) {
-        stop_guessing(s);
-        s->guessing = t;
-        t->session.speculation = s->speculation;
-        if (!generation_sampling(&t->gen, err))
-            return false;
-    }
-    return generation_guess(&t->gen, n_left, s->cancel, n_drafts, err);
+    end_by(s, t, &err);
+    return false;
 }
+
+// Of the guesses of a pass of n works, those are brought that pay. Returns how many.
+static size_t bring_guesses(struct schedule *s, size_t n)
+{
+    size_t n_rows = 0, n_decoded = 0, n_brought = 0;
+    if (!s->costs)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct task *t = s->with[i];
+        n_decoded += !t->reading;
+        if (t->reading || t->n_guesses == 0)
+            continue;
+        const struct speculation *x = t->session.speculation;
+        s->rows[n_rows++] = (struct spec_row){
+            .n = t->n_guesses,
+            .chance = spec_guard_chance(&x->guard, x->kind),
+            .n_check = t->n_guesses,
+        };
+    }
+    if (n_decoded > 0 && !s->guess_always)
+        spec_cost_check(&s->costs[n_decoded], s->rows, n_rows, n_decoded, ENGINE_MAX_PASS_DRAFTS,
+                        n_decoded < n);
+    n_rows = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct task *t = s->with[i];
+        if (t->reading || t->n_guesses == 0)
+            continue;
+        s->works[i].drafts = t->session.speculation->guesses;
+        s->works[i].n_drafts = s->rows[n_rows++].n_check;
+    }
+    engine_fit_drafts(s->engine, s->works, n);
+    for (size_t i = 0; i < n; i++)
+        n_brought += s->works[i].n_drafts;
+    return n_brought;
+}
+
+// ---- steps
 
 // One that runs alone: the device is ahead of the host, unless guesses must come between.
 static bool step_alone(struct schedule *s, struct task *t, struct error *err)
 {
-    const size_t most = s->speculation ? 1 : 1 + seq_run_ahead(t->session.seq);
+    const size_t most = s->costs ? 1 : 1 + seq_run_ahead(t->session.seq);
     const double began = clock_now();
     struct error mine = {0};
     struct decoded d[1 + ENGINE_MAX_DRAFTS];
-    size_t n_left, n_drafts;
-    if (!may_go_on(s, t, &n_left))
+    size_t n_left, n_drafts = 0;
+    if (!may_go_on(s, t, &n_left) || !guess(s, t, n_left))
         return true;
     const bool decodes = !t->reading;
-    bool ok = guess(s, t, n_left, &n_drafts, &mine);
+    bool ok = true;
     while (ok && t->n_ahead < n_left && t->n_ahead < most) {
-        struct work w = next_rows(s, t, s->engine->n_batch);
-        if (n_drafts > 0) {
-            w.drafts = s->speculation->guesses;
-            w.n_drafts = n_drafts;
-        }
-        ok = engine_submit(s->engine, &w, 1, s->cancel, &t->tickets[t->n_ahead], &mine);
-        if (ok && w.n_pick == 0)
+        struct work *w = &s->works[0];
+        *w = next_rows(s, t, s->engine->n_batch);
+        s->with[0] = t;
+        n_drafts = bring_guesses(s, 1);
+        ok = engine_submit(s->engine, w, 1, s->cancel, &t->tickets[t->n_ahead], &mine);
+        if (ok && w->n_pick == 0)
             return true;
         t->n_ahead += ok;
         if (ok && t->reading)
@@ -496,8 +541,11 @@ static bool step_alone(struct schedule *s, struct task *t, struct error *err)
     if (is_interrupted(s, &mine, err))
         return false;
     if (ok) {
+        const double seconds = clock_now() - began;
         memmove(t->tickets, t->tickets + 1, --t->n_ahead * sizeof *t->tickets);
-        ok = generation_take(&t->gen, d, n_drafts, decodes ? clock_now() - began : 0, &mine);
+        if (s->costs && decodes)
+            spec_cost_step(&s->costs[1], n_drafts, seconds);
+        ok = generation_take(&t->gen, d, n_drafts, decodes ? seconds : 0, &mine);
     }
     if (!ok)
         end_by(s, t, &mine);
@@ -521,12 +569,14 @@ static size_t most_room(const struct schedule *s)
     return (s->engine->n_batch - 1) / PROMPT_PART + 1;
 }
 
-// A pass of n works has taken so long.
-static void see_how_long(struct schedule *s, size_t n, double seconds)
+// A pass of n works with so many drafts has taken so long.
+static void see_how_long(struct schedule *s, size_t n, size_t n_drafts, double seconds)
 {
     size_t n_read = 0, n_decoded = 0;
     for (size_t i = 0; i < n; i++)
         *(s->works[i].ids ? &n_read : &n_decoded) += s->works[i].n;
+    if (n_read == 0 && s->costs)
+        spec_cost_step(&s->costs[n_decoded], n_drafts, seconds);
     if (n_read == 0)
         s->plain_s = seconds;
     else if (n_decoded > 0)
@@ -539,7 +589,8 @@ static size_t gather(struct schedule *s)
 {
     size_t n_decoding = 0, n = 0, needed = 0, n_left;
     for (size_t i = s->n_running; i-- > 0;)
-        may_go_on(s, s->running[i], &n_left);
+        if (may_go_on(s, s->running[i], &n_left))
+            guess(s, s->running[i], n_left);
     for (size_t i = 0; i < s->n_running; i++)
         n_decoding += !s->running[i]->reading;
     const size_t n_batch = s->engine->n_batch;
@@ -577,18 +628,38 @@ static void end_all(struct schedule *s, size_t n, struct error *why)
         end_by(s, s->with[i], why);
 }
 
+// Of a pass of n works what was sampled. why: something was not; NULL: all is there.
+static void take_picks(struct schedule *s, size_t n, double seconds, struct error *why)
+{
+    const struct decoded *d = s->picks;
+    for (size_t i = 0; i < n; i++) {
+        const struct work *w = &s->works[i];
+        struct task *t = s->with[i];
+        struct error its = {0};
+        if (w->n_pick == 0)
+            continue;
+        if (d->id < 0)
+            end_by(s, t, why);
+        else if (!generation_take(&t->gen, d, w->n_drafts, w->ids ? 0 : seconds, &its))
+            end_by(s, t, &its);
+        else if (t->gen.done)
+            end(s, t, NULL);
+        d += 1 + w->n_drafts;
+    }
+}
+
 static bool step_together(struct schedule *s, struct error *err)
 {
     struct error mine = {0};
     uint64_t ticket;
-    size_t n_picks = 0, failed = 0;
-    stop_guessing(s);
+    size_t n_picks = 0;
     for (size_t i = 0; i < s->n_running; i++)
         drop_ahead(s->running[i]);
+    const double began = clock_now();
     const size_t n = gather(s);
     if (n == 0)
         return true;
-    const double began = clock_now();
+    const size_t n_drafts = bring_guesses(s, n);
     if (!engine_submit(s->engine, s->works, n, s->cancel, &ticket, &mine)) {
         if (is_interrupted(s, &mine, err))
             return false;
@@ -596,35 +667,20 @@ static bool step_together(struct schedule *s, struct error *err)
         return true;
     }
     for (size_t i = 0; i < n; i++) {
-        if (s->works[i].n_pick == 0)
-            continue;
-        if (s->with[i]->reading)
+        n_picks += s->works[i].n_pick;
+        if (s->works[i].n_pick > 0 && s->with[i]->reading)
             is_read(s->with[i]);
-        s->with[n_picks] = s->with[i];
-        s->picks[n_picks++].id = 0;
     }
     if (n_picks == 0)
         return true;
+    for (size_t i = 0; i < n_picks + n_drafts; i++)
+        s->picks[i].id = -1; // as of those that fail
     const bool ok = engine_wait(s->engine, ticket, s->cancel, s->picks, &mine);
-    see_how_long(s, n, clock_now() - began);
+    const double seconds = clock_now() - began;
+    see_how_long(s, n, n_drafts, seconds);
     if (is_interrupted(s, &mine, err))
         return false;
-    for (size_t i = 0; !ok && i < n_picks; i++)
-        failed += s->picks[i].id < 0;
-    if (!ok && failed == 0) {
-        end_all(s, n_picks, &mine);
-        return true;
-    }
-    for (size_t i = 0; i < n_picks; i++) {
-        struct task *t = s->with[i];
-        struct error its = {0};
-        if (s->picks[i].id < 0)
-            end_by(s, t, &mine);
-        else if (!generation_take(&t->gen, &s->picks[i], 0, 0, &its))
-            end_by(s, t, &its);
-        else if (t->gen.done)
-            end(s, t, NULL);
-    }
+    take_picks(s, n, seconds, ok ? NULL : &mine);
     return true;
 }
 

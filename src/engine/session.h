@@ -16,7 +16,7 @@ struct session_stats {  // of the last sync and generate
     size_t n_evaluated; // of them evaluated by this sync
     size_t n_again;     // of these evaluated before, too, and given up since (see seq_trim)
     size_t n_generated;
-    size_t n_steps; // of generate: fewer than tokens where drafts came true; 0: a schedule's answer
+    size_t n_steps; // of generate: fewer than tokens where drafts came true
     size_t n_drafted, n_accepted;
     double prefill_s, decode_s, first_token_s; // seconds; first_token_s from the start of sync
     size_t n_dropped;                          // by --overflow drop|shift since the session began

@@ -12,51 +12,138 @@ enum {
     LOSS = 40,        // one second of so many may be lost
 };
 
+// ---- what to check
+
+// Until it is measured a draft is thought to cost little, as a row does where reading the weights
+// takes the time, or half of what each of many rows takes: to try is how it is measured.
+void spec_cost_init(struct spec_cost *c, size_t n_rows)
+{
+    enum { FEW_ROWS = 8 };
+    const size_t n = n_rows > FEW_ROWS ? n_rows : FEW_ROWS;
+    *c = (struct spec_cost){.wait = FIRST_WAIT, .share = 1 / (2.0 * (double)n)};
+}
+
+static double draft_s(const struct spec_cost *c)
+{
+    return c->measured ? c->draft_s : c->step_s * c->share;
+}
+
+// The row of whose guesses another one gives most; NULL: all are chosen.
+static struct spec_row *best_row(struct spec_row *rows, size_t n)
+{
+    struct spec_row *best = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].n_check < rows[i].n && (!best || rows[i].gain > best->gain))
+            best = &rows[i];
+    return best;
+}
+
+// What gives most tokens in a second, when each guess comes true with its row's chance, and only if
+// those before it did: the likeliest first, as long as one more pays.
+static size_t worth(const struct spec_cost *c, struct spec_row *rows, size_t n, size_t width,
+                    size_t most)
+{
+    const double each = draft_s(c);
+    double tokens = (double)width, seconds = c->step_s;
+    size_t n_chosen = 0;
+    for (size_t i = 0; i < n; i++) {
+        rows[i].gain = rows[i].chance;
+        rows[i].n_check = 0;
+    }
+    for (struct spec_row *r; n_chosen < most && (r = best_row(rows, n)) != NULL; n_chosen++) {
+        if (r->gain * seconds <= each * tokens)
+            break;
+        tokens += r->gain;
+        seconds += each;
+        r->gain *= r->chance;
+        r->n_check++;
+    }
+    return n_chosen;
+}
+
+// What one answer is likely to have right; of several each the first, and so on, as many as there
+// are answers.
+static size_t try_out(struct spec_row *rows, size_t n, size_t width, size_t most)
+{
+    size_t n_chosen = 0, before;
+    if (width > 1 && most > width)
+        most = width;
+    do {
+        before = n_chosen;
+        for (size_t i = 0; i < n && n_chosen < most; i++)
+            if (rows[i].chance >= 0.5 && rows[i].n_check < rows[i].n) {
+                rows[i].n_check++;
+                n_chosen++;
+            }
+    } while (n_chosen > before);
+    return n_chosen;
+}
+
+size_t spec_cost_check(struct spec_cost *c, struct spec_row *rows, size_t n, size_t width,
+                       size_t most, bool reads)
+{
+    for (size_t i = 0; i < n; i++)
+        rows[i].n_check = 0;
+    if (c->step_s == 0 || (c->n_drafted >= PLAIN_EVERY && !reads))
+        return 0;
+    const size_t k = worth(c, rows, n, width, most);
+    if (reads)
+        return k;
+    if (k > 0) {
+        c->n_waited = 0;
+        return k;
+    }
+    // What a draft costs may have changed, or was measured while something else ran.
+    bool likely = false;
+    for (size_t i = 0; i < n; i++)
+        likely |= rows[i].chance >= 0.5 && rows[i].n > 0;
+    if (!likely || ++c->n_waited < c->wait)
+        return 0;
+    c->n_waited = 0;
+    c->wait = c->wait < LAST_WAIT ? 2 * c->wait : LAST_WAIT;
+    return try_out(rows, n, width, most);
+}
+
+// What something costs, seen once more: slowly, and what takes far longer than it ever did (another
+// program ran) counts as if it had taken a bit longer.
+static double blend(double known, double seen, double room)
+{
+    const double most = 3 * known + room;
+    return known + 0.2 * ((seen < most ? seen : most) - known);
+}
+
+void spec_cost_step(struct spec_cost *c, size_t n_drafts, double seconds)
+{
+    if (n_drafts == 0) {
+        c->step_s = c->step_s > 0 ? blend(c->step_s, seconds, 0) : seconds;
+        c->n_drafted = 0;
+        return;
+    }
+    double each = (seconds - c->step_s) / (double)n_drafts;
+    each = each > 0 ? each : 0;
+    c->draft_s = c->measured ? blend(c->draft_s, each, c->step_s) : each;
+    c->measured = true;
+    c->n_drafted++;
+}
+
+// ---- one answer
+
 void spec_guard_init(struct spec_guard *g, double share)
 {
-    *g = (struct spec_guard){.wait = FIRST_WAIT, .share = share};
+    *g = (struct spec_guard){.share = share};
+    spec_cost_init(&g->cost, 1);
+    g->cost.share += share;
 }
 
-// Until it is measured a draft that costs no guess is thought to cost little: to try is how it is
-// measured.
-static double draft_s(const struct spec_guard *g)
+double spec_guard_chance(const struct spec_guard *g, size_t kind)
 {
-    return g->measured ? g->draft_s : g->step_s / 16 + g->step_s * g->share;
-}
-
-// How many of n guesses to check: what gives most tokens in a second, when each comes true with the
-// chance that the last ones had, and only if those before it did.
-static size_t worth(const struct spec_guard *g, size_t kind, size_t n)
-{
-    const double each = draft_s(g), chance = g->right[kind] / g->tried[kind];
-    double tokens = 1, next = 1, best = 1 / g->step_s;
-    size_t n_best = 0;
-    for (size_t k = 1; k <= n; k++) {
-        next *= chance;
-        tokens += next;
-        if (tokens / (g->step_s + (double)k * each) > best) {
-            best = tokens / (g->step_s + (double)k * each);
-            n_best = k;
-        }
-    }
-    return n_best;
+    return g->tried[kind] < LEAST_TRIED ? 0 : g->right[kind] / g->tried[kind];
 }
 
 size_t spec_guard_check(struct spec_guard *g, size_t kind, size_t n)
 {
-    if (g->step_s == 0 || g->tried[kind] < LEAST_TRIED || g->n_drafted >= PLAIN_EVERY)
-        return 0;
-    size_t k = worth(g, kind, n);
-    if (k > 0) {
-        g->n_waited = 0;
-        return k;
-    }
-    // What a draft costs may have changed, or was measured while something else ran.
-    if (g->right[kind] < g->tried[kind] / 2 || ++g->n_waited < g->wait)
-        return 0;
-    g->n_waited = 0;
-    g->wait = g->wait < LAST_WAIT ? 2 * g->wait : LAST_WAIT;
-    return n;
+    struct spec_row row = {.n = n, .chance = spec_guard_chance(g, kind)};
+    return spec_cost_check(&g->cost, &row, 1, 1, n, false);
 }
 
 // What does not pay by what is known is tried as often as the loss is small, so that no text takes
@@ -65,18 +152,19 @@ size_t spec_guard_make(struct spec_guard *g, size_t n_behind, size_t most, size_
 {
     g->wanted = 0;
     *n_read = 0;
-    if (g->step_s == 0 || g->n_drafted >= PLAIN_EVERY || most == 0)
+    const struct spec_cost *c = &g->cost;
+    if (c->step_s == 0 || c->n_drafted >= PLAIN_EVERY || most == 0)
         return 0;
-    const bool known = g->measured && g->tried[0] >= LEAST_TRIED;
-    size_t k = known ? worth(g, 0, most) : 0;
+    struct spec_row row = {.n = most, .chance = spec_guard_chance(g, 0)};
+    size_t k = c->measured ? worth(c, &row, 1, 1, most) : 0;
     if (k == 0) {
         k = most < MOST_TRIED ? most : MOST_TRIED;
-        g->wanted = (double)k * draft_s(g);
+        g->wanted = (double)k * draft_s(c);
     }
     if (n_behind > FEW_BEHIND) {
         const bool all = g->read_known || n_behind <= FIRST_READ;
         *n_read = all ? n_behind : FIRST_READ;
-        g->wanted += (double)*n_read * (g->read_s > 0 ? g->read_s : g->step_s * g->share);
+        g->wanted += (double)*n_read * (g->read_s > 0 ? g->read_s : c->step_s * g->share);
         k = all ? k : 0;
     }
     if (g->wanted <= g->credit)
@@ -92,18 +180,11 @@ void spec_guard_count(struct spec_guard *g, size_t kind, bool right)
     g->right[kind] = g->right[kind] * fade + right;
 }
 
-// What something costs, seen once more: slowly, and what takes far longer than it ever did (another
-// program ran) counts as if it had taken a bit longer.
-static double blend(double known, double seen, double room)
-{
-    const double most = 3 * known + room;
-    return known + 0.2 * ((seen < most ? seen : most) - known);
-}
-
 // No more is put by than the next try needs.
 static void earn(struct spec_guard *g, double seconds)
 {
-    const double steps = CREDIT_STEPS * g->step_s, most = g->wanted > steps ? g->wanted : steps;
+    const double steps = CREDIT_STEPS * g->cost.step_s,
+                 most = g->wanted > steps ? g->wanted : steps;
     g->credit += seconds;
     if (g->credit > most)
         g->credit = most;
@@ -111,17 +192,9 @@ static void earn(struct spec_guard *g, double seconds)
 
 void spec_guard_step(struct spec_guard *g, size_t n_drafts, size_t n, double seconds)
 {
-    if (n_drafts == 0) {
-        g->step_s = g->step_s > 0 ? blend(g->step_s, seconds, 0) : seconds;
-        g->n_drafted = 0;
-    } else {
-        double each = (seconds - g->step_s) / (double)n_drafts;
-        each = each > 0 ? each : 0;
-        g->draft_s = g->measured ? blend(g->draft_s, each, g->step_s) : each;
-        g->measured = true;
-        g->n_drafted++;
-        earn(g, (double)n * g->step_s - seconds);
-    }
+    spec_cost_step(&g->cost, n_drafts, seconds);
+    if (n_drafts > 0)
+        earn(g, (double)n * g->cost.step_s - seconds);
     earn(g, seconds / LOSS);
 }
 
@@ -138,7 +211,7 @@ void spec_guard_prompt(struct spec_guard *g, size_t n, double seconds)
 void spec_guard_read(struct spec_guard *g, size_t n, double seconds)
 {
     const double each = seconds / (double)n;
-    g->read_s = g->read_known ? blend(g->read_s, each, g->step_s) : each;
+    g->read_s = g->read_known ? blend(g->read_s, each, g->cost.step_s) : each;
     g->read_known = true;
     g->credit -= seconds;
 }

@@ -24,7 +24,7 @@ bool speculation_init(struct speculation *s, const struct engine *e, struct engi
     *s = (struct speculation){.source = predicts ? SPEC_MTP : draft ? SPEC_DRAFT : SPEC_NGRAM};
     spec_guard_init(&s->guard, draft ? share(draft->model, e->model) : 0);
     return draft ? drafter_init(&s->drafter, draft, e->model->hp.n_vocab, err)
-                 : ngram_init(&s->ngram, e->n_ctx, err);
+                 : ngram_init(&s->ngram, err);
 }
 
 static bool drafts(const struct speculation *s)

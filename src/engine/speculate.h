@@ -19,7 +19,7 @@ struct speculation {
     struct ngram ngram;
     struct drafter drafter;
     struct spec_guard guard;
-    bool always;   // draft whatever it costs
+    bool always;   // draft whatever it costs: whoever asks decides
     size_t kind;   // of the guesses, as the guard counts them
     double read_s; // of the step under way: what the draft model took to catch up
     size_t n_guesses;

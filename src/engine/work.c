@@ -68,10 +68,14 @@ static bool check_work(const struct work *w, const struct engine *e, struct erro
         if (w->drafts[i] < 0 || (uint32_t)w->drafts[i] >= e->model->hp.n_vocab)
             return error_set(err, ERR_FAIL, "token id %d as a draft, expected 0 to %u",
                              w->drafts[i], e->model->hp.n_vocab - 1);
-    if (e->core->n_asks + w->n_pick + w->n_drafts > ENGINE_MAX_ASKS)
-        return error_set(err, ERR_FAIL, "more than %d picks that nobody has waited for",
-                         ENGINE_MAX_ASKS);
     return true;
+}
+
+static bool check_asks(const struct engine_core *c, size_t n, struct error *err)
+{
+    return c->n_asks + n <= ENGINE_MAX_ASKS ||
+           error_set(err, ERR_FAIL, "more than %d picks that nobody has waited for",
+                     ENGINE_MAX_ASKS);
 }
 
 // The token that the device has just sampled, or is about to, and the pick after it.
@@ -182,8 +186,7 @@ static size_t count_parts(const struct engine *e, const struct work *w, size_t n
     size_t n_parts = 0, n_rows = 0;
     for (; n_parts < n && n_parts < engine_max_parts(e); n_parts++) {
         const struct work *p = &w[n_parts];
-        if (p->seq->engine != e || p->n == 0 || p->n_logits > 0 || p->n_drafts > 0 ||
-            is_under_way(p->seq))
+        if (p->seq->engine != e || p->n == 0 || p->n_logits > 0 || is_under_way(p->seq))
             break;
         for (size_t i = 0; i < n_parts; i++)
             if (w[i].seq == p->seq)
@@ -195,9 +198,9 @@ static size_t count_parts(const struct engine *e, const struct work *w, size_t n
     return n_parts;
 }
 
-// Evaluates what parts' sequences have that is not yet; what it is then stays. One alone may be
-// longer than a batch.
-static bool eval_parts(struct engine *e, const struct work *w, size_t n,
+// Evaluates what parts' sequences, those of n works, have that is not yet; what it is then stays.
+// One alone may be longer than a batch.
+static bool eval_parts(struct engine *e, const struct work *w, struct engine_part *parts, size_t n,
                        const struct cancel *cancel, struct error *err)
 {
     struct engine_core *c = e->core;
@@ -210,16 +213,16 @@ static bool eval_parts(struct engine *e, const struct work *w, size_t n,
             windows_turn(s);
         if (!room_take(s, s->ids.len, 1, err))
             return false;
-        c->parts[i].ids = s->ids.data + s->n_past;
-        c->parts[i].n = s->ids.len - s->n_past;
+        parts[i].ids = s->ids.data + s->n_past;
+        parts[i].n = s->ids.len - s->n_past;
     }
-    const struct engine_part last = c->parts[0];
+    const struct engine_part last = parts[0];
     for (bool ends = false; !ends;) {
-        ends = n > 1 || c->parts[0].n <= e->n_batch;
+        ends = n > 1 || parts[0].n <= e->n_batch;
         if (!ends) {
-            c->parts[0].n = e->n_batch;
-            c->parts[0].given = true;
-            c->parts[0].pick = false;
+            parts[0].n = e->n_batch;
+            parts[0].given = true;
+            parts[0].pick = false;
         }
         if (cancel_asked(cancel))
             return error_set(err, ERR_INTERRUPTED, "interrupted");
@@ -227,65 +230,29 @@ static bool eval_parts(struct engine *e, const struct work *w, size_t n,
             return false;
         for (size_t i = 0; i < n; i++) {
             const size_t begin = w[i].seq->n_past;
-            if (!room_take_near(w[i].seq, begin, begin + c->parts[i].n, err))
+            if (!room_take_near(w[i].seq, begin, begin + parts[i].n, err))
                 return false;
         }
-        if (!c->backend->eval_parts(e, c->parts, n, cancel, err))
+        if (!c->backend->eval_parts(e, parts, n, cancel, err))
             return false;
-        for (size_t i = 0, row = 0; i < n; row += c->parts[i++].n) {
-            if (!hidden_keep(w[i].seq, row, c->parts[i].n, err))
+        for (size_t i = 0, row = 0; i < n; row += parts[i++].n) {
+            if (!hidden_keep(w[i].seq, row, parts[i].n, err))
                 return false;
-            states_advance(w[i].seq, c->parts[i].n);
-            if (ends && c->parts[i].n > 1)
+            states_advance(w[i].seq, parts[i].n);
+            if (ends && parts[i].n > 1)
                 states_mark(w[i].seq);
             if (w[i].ids)
                 w[i].seq->given = w[i].seq->n_past;
         }
         if (!ends) {
             struct seq *s = w[0].seq;
-            c->parts[0] = last;
-            c->parts[0].given = true;
-            c->parts[0].ids = s->ids.data + s->n_past;
-            c->parts[0].n = s->ids.len - s->n_past;
+            parts[0] = last;
+            parts[0].given = true;
+            parts[0].ids = s->ids.data + s->n_past;
+            parts[0].n = s->ids.len - s->n_past;
         }
     }
     return true;
-}
-
-// Works that count_parts has counted. All of them are done, or none.
-static bool submit_parts(struct engine *e, const struct work *w, size_t n, uint64_t ticket,
-                         const struct cancel *cancel, struct error *err)
-{
-    struct engine_core *c = e->core;
-    size_t n_appended = 0;
-    bool ok = engine_settle(e, cancel, err);
-    for (size_t i = 0; ok && i < n; i++) {
-        struct seq *s = w[i].seq;
-        c->parts[i] = (struct engine_part){.seq = s, .given = w[i].ids, .pick = w[i].n_pick == 1};
-        ok = check_work(&w[i], e, err) &&
-             (w[i].ids ? seq_append(s, w[i].ids, w[i].n, err) : check_sampled(s, err));
-        n_appended += ok;
-    }
-    ok = ok && eval_parts(e, w, n, cancel, err);
-    for (size_t i = 0; !ok && i < n_appended; i++) {
-        struct seq *s = w[i].seq;
-        const size_t before = s->ids.len - (w[i].ids ? w[i].n : 0);
-        s->ids.len = before > s->n_past ? before : s->n_past;
-        room_give(s);
-    }
-    for (size_t i = 0; ok && i < n; i++) {
-        const struct engine_part *p = &c->parts[i];
-        if (!p->pick)
-            continue;
-        asks_add(c, w[i].seq, ticket, true);
-        struct ask *a = &c->asks[c->n_asks - 1];
-        a->done = true;
-        a->d = p->d;
-        a->error = p->error;
-        if (p->error.code == ERR_NONE)
-            ids_push(&w[i].seq->ids, p->d.id); // there is room
-    }
-    return ok;
 }
 
 // ---- drafts
@@ -297,6 +264,11 @@ bool engine_takes_drafts(const struct engine *e)
     return e->core->max_drafts > 0 && (e->n_states == 0 || e->n_states >= LEAST_STATES);
 }
 
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 size_t seq_max_drafts(const struct seq *s)
 {
     const struct engine *e = s->engine;
@@ -306,25 +278,58 @@ size_t seq_max_drafts(const struct seq *s)
     if (!engine_takes_drafts(e) || asks_count(s, false) > 0 || s->n_past + 1 != len ||
         len > s->n_max)
         return 0;
-    size_t n = c->max_drafts < e->n_batch - 1 ? c->max_drafts : e->n_batch - 1;
-    if (n > s->n_max - len)
-        n = s->n_max - len;
+    const size_t rows = least(c->max_draft_rows, e->n_batch) - 1;
+    const size_t n = least(least(c->max_drafts, rows), s->n_max - len);
     // Nobody is paused for a guess.
     return seq_needs_blocks(s, len + n) <= engine_free_blocks(e) ? n : 0;
+}
+
+// The tokens that its sequence has when w is about to be evaluated, but for drafts.
+static size_t len_with(const struct work *w)
+{
+    return w->seq->ids.len + (w->ids ? w->n : 0);
+}
+
+// Of each of n works of one pass, to n_drafts (n): how many are looked at.
+static void fit_drafts(const struct engine *e, const struct work *w, size_t n, size_t *n_drafts)
+{
+    const size_t most = least(e->core->max_draft_rows, e->n_batch);
+    const size_t n_free = engine_free_blocks(e);
+    size_t n_rows = 0, n_blocks = 0, n_left = ENGINE_MAX_PASS_DRAFTS;
+    for (size_t i = 0; i < n; i++) {
+        const size_t len = len_with(&w[i]);
+        n_rows += len - w[i].seq->n_past;
+        n_blocks += seq_needs_blocks(w[i].seq, len);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct seq *s = w[i].seq;
+        const size_t len = s->ids.len;
+        n_drafts[i] = 0;
+        if (w[i].n_drafts == 0 || n_rows >= most)
+            continue;
+        const size_t k =
+            least(least(w[i].n_drafts, seq_max_drafts(s)), least(n_left, most - n_rows));
+        const size_t more = seq_needs_blocks(s, len + k) - seq_needs_blocks(s, len);
+        if (n_blocks + more > n_free)
+            continue;
+        n_drafts[i] = k;
+        n_rows += k;
+        n_blocks += more;
+        n_left -= k;
+    }
+}
+
+void engine_fit_drafts(const struct engine *e, struct work *w, size_t n)
+{
+    size_t n_drafts[ENGINE_MAX_PARTS];
+    fit_drafts(e, w, n, n_drafts);
+    for (size_t i = 0; i < n; i++)
+        w[i].n_drafts = n_drafts[i];
 }
 
 bool engine_accepts(const struct engine_part *p, size_t i, int32_t sampled)
 {
     return i + 1 < p->n && p->ids[i + 1] == sampled && !seq_stops_at(p->seq, sampled);
-}
-
-// One work alone, without drafts.
-static bool submit_plain(struct engine *e, const struct work *w, uint64_t number,
-                         const struct cancel *cancel, struct error *err)
-{
-    if (count_parts(e, w, 1) > (e->core->alike ? 0 : 1))
-        return submit_parts(e, w, 1, number, cancel, err);
-    return check_work(w, e, err) && submit(e, w, number, cancel, err);
 }
 
 // s goes back to len tokens, of which n are evaluated.
@@ -334,76 +339,187 @@ static void go_back(struct seq *s, size_t len, size_t n)
     room_go_back(s, n);
 }
 
-// Of s with len tokens and drafts behind them, which are evaluated, the first n drafts stay. No
-// state can be cut: it goes on from the one before the drafts, held, which this takes.
-static bool keep_drafts(struct seq *s, size_t len, size_t n, uint32_t held,
-                        const struct cancel *cancel, struct error *err)
+// What a sequence was before a pass in which it has drafts. No state can be cut: it goes on from
+// the one before the drafts, which is held.
+struct before {
+    size_t len;
+    uint32_t held;
+    bool marked;
+};
+
+// Of the drafts of w, which are evaluated as part i of the pass, those stay that were sampled; none
+// where the first pick has failed.
+static bool keep_drafts(const struct work *w, size_t i, struct before *b, struct error *err)
 {
-    const struct work plain = {.seq = s, .n = 1, .n_pick = 1};
+    struct seq *s = w->seq;
+    const struct engine_part *p = &s->engine->core->parts[i];
+    const bool failed = p->error.code != ERR_NONE;
+    const size_t n = failed ? b->len - 1 : b->len + p->n_more; // stay evaluated
     bool ok = true;
-    if (s->n_past > len + n) {
-        states_return(s, len - 1, held);
-        ok = room_advance_state(s, n + 1, err);
+    if (s->n_past > n) {
+        states_return(s, b->len - 1, b->held);
+        ok = failed || room_advance_state(s, i, p->n_more + 1, err);
     } else {
-        states_let_go(s, held);
+        states_let_go(s, b->held);
     }
-    go_back(s, len + n, len + n);
-    if (ok && s->n_past < s->ids.len) {
-        s->engine->core->parts[0] = (struct engine_part){.seq = s, .n_drafts = n};
-        ok = eval_parts(s->engine, &plain, 1, cancel, err);
-    }
-    s->ids.len = len;
+    b->held = NO_STATE;
+    go_back(s, failed ? b->len : n, n);
     return ok;
 }
 
-static bool submit_drafts(struct engine *e, const struct work *w, uint64_t ticket,
-                          const struct cancel *cancel, struct error *err)
+// What is not evaluated of sequences that had drafts goes through passes once more: rows that stay,
+// where the device cannot go on through them; and those whose pick has failed, so that it is told
+// as it is without drafts. Interrupted, it is left to their next work.
+static bool evaluate_again(struct engine *e, const struct work *w, size_t n,
+                           const struct cancel *cancel, struct error *err)
 {
     struct engine_core *c = e->core;
-    struct seq *s = w->seq;
-    if (!check_work(w, e, err) || !engine_settle(e, cancel, err) || !check_sampled(s, err))
+    struct work works[ENGINE_MAX_PASS_DRAFTS];
+    struct engine_part *of[ENGINE_MAX_PASS_DRAFTS];
+    struct error mine = {0};
+    size_t n_again = 0;
+    bool ok = true;
+    for (size_t i = 0; i < n; i++) {
+        struct engine_part *p = &c->parts[i];
+        const bool failed = p->error.code != ERR_NONE;
+        if (p->n_drafts == 0 || w[i].seq->n_past == w[i].seq->ids.len)
+            continue;
+        works[n_again] = (struct work){.seq = w[i].seq, .n = 1};
+        c->again[n_again] = (struct engine_part){
+            .seq = w[i].seq, .pick = failed, .n_drafts = failed ? 0 : p->n_more};
+        of[n_again++] = p;
+    }
+    for (size_t i = 0, k; ok && i < n_again; i = k) {
+        size_t n_rows = 0;
+        for (k = i; k < n_again; k++) {
+            n_rows += works[k].seq->ids.len - works[k].seq->n_past;
+            if (k > i && n_rows > e->n_batch)
+                break;
+        }
+        ok = eval_parts(e, works + i, c->again + i, k - i, cancel, &mine);
+        for (size_t j = i; ok && j < k; j++)
+            if (c->again[j].pick) {
+                of[j]->d = c->again[j].d;
+                of[j]->error = c->again[j].error;
+            }
+    }
+    for (size_t i = 0; !ok && i < n_again; i++)
+        room_go_back(works[i].seq, works[i].seq->n_past);
+    return ok || mine.code == ERR_INTERRUPTED || error_set(err, mine.code, "%s", mine.text);
+}
+
+// ---- passes
+
+// Checks n works that are to be one pass, appends what they bring, and makes their parts; *n_begun:
+// so many have been.
+static bool begin_parts(struct engine *e, const struct work *w, size_t n, struct before *b,
+                        size_t *n_begun, struct error *err)
+{
+    struct engine_core *c = e->core;
+    size_t n_drafts[ENGINE_MAX_PARTS], n_asks = 0, n_drafted = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!check_work(&w[i], e, err))
+            return false;
+    fit_drafts(e, w, n, n_drafts);
+    for (size_t i = 0; i < n; i++)
+        n_asks += w[i].n_pick + n_drafts[i];
+    if (!check_asks(c, n_asks, err))
         return false;
-    const struct work plain = {.seq = s, .n = 1, .n_pick = 1};
-    const size_t most = seq_max_drafts(s), n = w->n_drafts < most ? w->n_drafts : most;
-    const size_t len = s->ids.len;
-    struct engine_part *p = &c->parts[0];
-    const bool marked = states_marked(s, len - 1);
-    uint32_t held = NO_STATE;
-    size_t n_made = 1;
-    *p = (struct engine_part){.seq = s, .pick = true, .n_drafts = n, .more = c->drafted};
-    if (n > 0) {
-        held = states_hold(s);
-        ids_append(&s->ids, w->drafts, n); // there is room
-        if (!eval_parts(e, &plain, 1, cancel, err)) {
-            states_let_go(s, held);
-            go_back(s, len, len - 1);
+    for (size_t i = 0; i < n; i++) {
+        struct seq *s = w[i].seq;
+        if (!(w[i].ids ? seq_append(s, w[i].ids, w[i].n, err) : check_sampled(s, err)))
             return false;
+        const size_t len = s->ids.len;
+        b[i] = (struct before){len, NO_STATE, false};
+        c->parts[i] = (struct engine_part){.seq = s,
+                                           .given = w[i].ids,
+                                           .pick = w[i].n_pick == 1,
+                                           .n_drafts = n_drafts[i],
+                                           .more = c->drafted + n_drafted};
+        n_drafted += n_drafts[i];
+        if (n_drafts[i] > 0) {
+            b[i].held = states_hold(s);
+            b[i].marked = states_marked(s, len - 1);
+            ids_append(&s->ids, w[i].drafts, n_drafts[i]); // there is room
         }
+        ++*n_begun;
     }
-    if (n == 0 || p->error.code != ERR_NONE) { // what fails is told as it is without drafts
-        if (n > 0) {
-            states_return(s, len - 1, held);
-            go_back(s, len, len - 1);
+    return true;
+}
+
+// Those of the first n works whose pass has not come to its end go back.
+static void undo_parts(struct engine *e, const struct work *w, size_t n, const struct before *b)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct seq *s = w[i].seq;
+        const size_t before = b[i].len - (w[i].ids ? w[i].n : 0);
+        states_let_go(s, b[i].held);
+        if (e->core->parts[i].n_drafts > 0) {
+            go_back(s, before, before - 1);
+            continue;
         }
-        if (!submit_plain(e, &plain, ticket, cancel, err))
-            return false;
-    } else {
-        const struct decoded first = p->d;
-        n_made += p->n_more;
-        if (!keep_drafts(s, len, p->n_more, held, cancel, err)) {
-            go_back(s, len, len - 1);
-            return false;
-        }
-        states_unmark(s, len - 1, marked);
+        s->ids.len = before > s->n_past ? before : s->n_past;
+        room_give(s);
+    }
+}
+
+// What was sampled in the pass of a part becomes its sequence's, and waits to be waited for.
+static void add_picks(const struct work *w, const struct engine_part *p, const struct before *b,
+                      uint64_t ticket)
+{
+    struct seq *s = w->seq;
+    struct engine_core *c = s->engine->core;
+    const bool failed = p->error.code != ERR_NONE;
+    const size_t n = failed ? 0 : p->n_more;
+    if (p->n_drafts > 0) {
+        states_unmark(s, b->len - 1, b->marked);
         states_mark_due(s);
-        for (size_t i = 0; i < n_made; i++) {
-            asks_add(c, s, ticket, true);
-            c->asks[c->n_asks - 1].done = true;
-            c->asks[c->n_asks - 1].d = i == 0 ? first : c->drafted[i - 1];
-            ids_push(&s->ids, c->asks[c->n_asks - 1].d.id); // there is room
-        }
+        s->ids.len = b->len;
     }
-    c->asks[c->n_asks - 1].n_void = 1 + w->n_drafts - n_made;
+    for (size_t i = 0; i <= n; i++) {
+        asks_add(c, s, ticket, true);
+        struct ask *a = &c->asks[c->n_asks - 1];
+        a->done = true;
+        a->d = i == 0 ? p->d : p->more[i - 1];
+        a->error = p->error;
+        if (!failed)
+            ids_push(&s->ids, a->d.id); // there is room
+    }
+    c->asks[c->n_asks - 1].n_void = w->n_drafts - n;
+}
+
+// Works that are one pass: those that count_parts has counted, or one. All of them are done, or
+// none.
+static bool submit_parts(struct engine *e, const struct work *w, size_t n, uint64_t ticket,
+                         const struct cancel *cancel, struct error *err)
+{
+    struct engine_core *c = e->core;
+    struct before before[ENGINE_MAX_PARTS];
+    size_t n_begun = 0;
+    bool ok = engine_settle(e, cancel, err) && begin_parts(e, w, n, before, &n_begun, err) &&
+              eval_parts(e, w, c->parts, n, cancel, err);
+    for (size_t i = 0; ok && i < n; i++)
+        ok = c->parts[i].n_drafts == 0 || keep_drafts(&w[i], i, &before[i], err);
+    ok = ok && evaluate_again(e, w, n, cancel, err);
+    if (!ok)
+        undo_parts(e, w, n_begun, before);
+    for (size_t i = 0; ok && i < n; i++)
+        if (c->parts[i].pick)
+            add_picks(&w[i], &c->parts[i], &before[i], ticket);
+    return ok;
+}
+
+// One work alone, without the drafts that it may bring.
+static bool submit_plain(struct engine *e, const struct work *w, uint64_t number,
+                         const struct cancel *cancel, struct error *err)
+{
+    if (count_parts(e, w, 1) > (e->core->alike ? 0 : 1))
+        return submit_parts(e, w, 1, number, cancel, err);
+    if (!check_work(w, e, err) || !check_asks(e->core, w->n_pick, err) ||
+        !submit(e, w, number, cancel, err))
+        return false;
+    if (w->n_pick > 0)
+        e->core->asks[e->core->n_asks - 1].n_void = w->n_drafts;
     return true;
 }
 
@@ -431,10 +547,10 @@ bool engine_submit(struct engine *e, const struct work *w, size_t n, const struc
             ok = hidden_give(&w[i + k], &why);
         if (!ok)
             break;
-        if (w[i].n_drafts > 0)
-            ok = submit_drafts(e, &w[i], number, cancel, &why);
-        else if (n_parts > 1)
+        if (n_parts > 1)
             ok = submit_parts(e, w + i, n_parts, number, cancel, &why);
+        else if (w[i].n_drafts > 0 && seq_max_drafts(w[i].seq) > 0)
+            ok = submit_parts(e, w + i, 1, number, cancel, &why);
         else
             ok = submit_plain(e, &w[i], number, cancel, &why);
         i += n_parts > 1 ? n_parts : 1;

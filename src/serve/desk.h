@@ -13,6 +13,7 @@ struct MHD_Connection;
 struct metrics {
     uint64_t n_answers, n_cancelled, n_refused; // requests for an answer: how they ended
     uint64_t n_prompt, n_reused, n_generated;   // tokens
+    uint64_t n_drafted, n_accepted;             // guesses of them
     uint64_t n_running, n_waiting;              // answers, now
     uint64_t n_pool, n_pool_free;               // blocks of keys and values
 };

@@ -58,6 +58,8 @@ static bool metrics(const struct route_facts *f, const struct ask *a, struct buf
         {"prompt_tokens_shared_total", "counter", "Of them, those that were evaluated already.",
          m.n_reused},
         {"generated_tokens_total", "counter", "Tokens of answers.", m.n_generated},
+        {"drafted_tokens_total", "counter", "Guesses of them that were checked.", m.n_drafted},
+        {"accepted_tokens_total", "counter", "Of them, those that came true.", m.n_accepted},
         {"answers_running", "gauge", "Answers that are read or decoded.", m.n_running},
         {"answers_waiting", "gauge", "Answers that wait for room.", m.n_waiting},
         {"kv_blocks", "gauge", "Blocks of keys and values.", m.n_pool},

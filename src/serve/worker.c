@@ -52,6 +52,8 @@ static void count(struct worker *w, const struct session_stats *s, bool answered
     m->n_prompt += s->n_prompt;
     m->n_reused += s->n_reused;
     m->n_generated += s->n_generated;
+    m->n_drafted += s->n_drafted;
+    m->n_accepted += s->n_accepted;
     pthread_mutex_unlock(&w->desk->lock);
 }
 

@@ -336,6 +336,146 @@ static void drafts_between_passes_of_others_leave_the_same_state(void **state)
     engine_free(alone);
 }
 
+// One of several answers under way, and what it is alone.
+struct answer {
+    struct way way;
+    struct seq *s;
+    struct known known;
+    struct decoded want[MOST_ANSWER];
+    size_t at;
+    int32_t drafts[ENGINE_MAX_DRAFTS];
+    size_t n_drafts, n_right;
+};
+
+// Guesses of what comes next, right up to one; work for it.
+static struct work guessed_work(struct answer *a)
+{
+    const size_t n = below(1 + ENGINE_MAX_DRAFTS), wrong = below(2 + ENGINE_MAX_DRAFTS);
+    a->known = (struct known){seq_ids(a->s)[seq_len(a->s) - 1], seq_len(a->s)};
+    a->n_drafts = a->n_right = 0;
+    while (a->n_drafts < n && a->at + a->n_drafts < n_drawn) {
+        const size_t i = a->n_drafts++;
+        a->drafts[i] = (a->want[a->at + i].id + (i == wrong)) % (int32_t)model->hp.n_vocab;
+        a->n_right += i == a->n_right && i != wrong && a->at + i + 1 < n_drawn;
+    }
+    if (seq_max_drafts(a->s) == 0)
+        a->n_right = 0;
+    return (struct work){
+        .seq = a->s, .n = 1, .n_pick = 1, .drafts = a->drafts, .n_drafts = a->n_drafts};
+}
+
+// Three answers in one pass, each with guesses of its own, right or wrong, and a prompt that is
+// read beside them; one goes back by some tokens now and then, another ends before the others.
+static void drafts_of_several_in_one_pass_change_no_bit(void **state)
+{
+    (void)state;
+    enum { N = 3, N_READ = 5 };
+    static int32_t text[N_CTX];
+    static struct answer a[N];
+    struct engine *e = open_for(N + 1, (N + 1) * N_CTX, 128), *alone = open_for(1, N_CTX, 64);
+    struct seq *reader = open_seq(e);
+    struct decoded got[N * (1 + ENGINE_MAX_DRAFTS)], d;
+    const struct backend *backend = e->core->backend;
+    struct error err = {0};
+    uint64_t ticket;
+    size_t n_more = 0, n_together = 0, n_wrong = 0;
+    random_ids(text, N_CTX);
+    a[0].way = (struct way){"of several", settings(0.8f), false};
+    a[1].way = (struct way){"of several, a mask", settings(1), false, true};
+    a[2].way = (struct way){"of several, penalties", settings(0.7f), false};
+    a[2].way.set.repeat_penalty = 1.3f;
+    for (size_t k = 0; k < N; k++) {
+        struct seq *plain = open_seq(alone);
+        answer_plainly(plain, &a[k].way, a[k].want);
+        seq_free(plain);
+        a[k].s = open_seq(e);
+        set_sampling(a[k].s, &a[k].way, NULL, &a[k].known);
+        const struct work first = {.seq = a[k].s, .ids = prompt, .n = N_PROMPT, .n_pick = 1};
+        pick(a[k].s, &first, got);
+        assert_same(&a[k].way, 0, got, a[k].want);
+        a[k].at = 1;
+    }
+    for (size_t step = 0, n = 1; n > 0; step++) {
+        struct work w[N + 1];
+        struct answer *of[N];
+        bool back = false;
+        n = 0;
+        for (size_t k = 0; k < N; k++)
+            if (a[k].at < n_drawn) {
+                w[n] = guessed_work(&a[k]);
+                of[n++] = &a[k];
+            }
+        if (n == 0)
+            break;
+        const bool reads = step % 3 == 0 && seq_len(reader) + N_READ <= N_CTX;
+        if (reads)
+            w[n] = (struct work){.seq = reader, .ids = text + seq_len(reader), .n = N_READ};
+        // All of them are looked at.
+        struct work fits[N + 1];
+        memcpy(fits, w, sizeof w);
+        engine_fit_drafts(e, fits, n + reads);
+        for (size_t i = 0; i < n; i++)
+            assert_true(fits[i].n_drafts == w[i].n_drafts || seq_max_drafts(w[i].seq) == 0);
+        count_passes(e);
+        if (!engine_submit(e, w, n + reads, NULL, &ticket, &err) ||
+            !engine_wait(e, ticket, NULL, got, &err))
+            fail_msg("%s", err.text);
+        e->core->backend = backend;
+        const struct decoded *next = got;
+        for (size_t i = 0; i < n; i++, next += 1 + of[i - 1]->n_drafts) {
+            size_t n_picks = 0;
+            while (n_picks <= of[i]->n_drafts && next[n_picks].id >= 0) {
+                if (of[i]->at < n_drawn)
+                    assert_same(&of[i]->way, of[i]->at, &next[n_picks], &of[i]->want[of[i]->at]);
+                of[i]->at++;
+                n_picks++;
+            }
+            if (of[i]->at <= n_drawn)
+                assert_int_equal(n_picks, 1 + of[i]->n_right);
+            for (size_t k = n_picks; k <= of[i]->n_drafts; k++)
+                assert_int_equal(next[k].id, -1);
+            assert_int_equal(seq_len(of[i]->s), N_PROMPT + of[i]->at);
+            assert_int_equal(seq_n_past(of[i]->s) + 1, seq_len(of[i]->s));
+            back |= n_picks <= of[i]->n_drafts;
+            n_more += n_picks - 1;
+            n_together += n_picks > 1 && n > 1;
+            n_wrong += n_picks <= of[i]->n_drafts;
+        }
+        // What has states and goes back is evaluated again, of all in one pass.
+        assert_true(n_passes <= 1 || (back && n_passes == 2 && e->n_states > 0 && !on_cuda));
+        if (a[1].at > 9 && below(4) == 0 && a[1].at < n_drawn) {
+            const size_t n_back = 1 + below(5);
+            a[1].at -= n_back;
+            seq_trim(a[1].s, N_PROMPT + a[1].at - 1);
+            const int32_t last = a[1].want[a[1].at - 1].id;
+            assert_true(seq_append(a[1].s, &last, 1, &err));
+        }
+    }
+    assert_true(n_more > 0 && n_together > 0 && n_wrong > 0);
+    // Each is what it would be, the prompt too.
+    for (size_t k = 0; k <= N; k++) {
+        struct seq *s = k < N ? a[k].s : reader, *fresh = open_seq(alone);
+        struct decoded want;
+        const size_t len = seq_len(s);
+        const int32_t last = seq_ids(s)[len - 1];
+        const struct sampling plainly = {.sampler = &sampler_defaults, .n_probs = N_PROBS};
+        assert_true(seq_sampling(s, &plainly, &err));
+        go_on(fresh, seq_ids(s), len, &want);
+        if (seq_n_past(s) < len) {
+            const struct work w = {.seq = s, .n = 1, .n_pick = 1};
+            pick(s, &w, &d);
+        } else {
+            seq_trim(s, len - 1);
+            go_on(s, &last, 1, &d);
+        }
+        assert_alike(&d, &want);
+        seq_free(fresh);
+        seq_free(s);
+    }
+    engine_free(e);
+    engine_free(alone);
+}
+
 #ifdef HOKKU_CUDA_ON_CPU
 static uint64_t free_bytes(void)
 {
@@ -474,6 +614,26 @@ static void what_fails_beside_drafts_fails_as_without(void **state)
     }
     assert_int_equal(err[0].code, ERR_FAIL);
     assert_string_equal(err[1].text, err[0].text);
+    // Beside another one, which goes on: both have guesses.
+    struct seq *sound = open_seq(e);
+    struct work both[2] = {guessed, guessed};
+    const struct work other = {.seq = sound, .ids = prompt, .n = 9, .n_pick = 1};
+    struct decoded of_both[8] = {0};
+    struct error beside = {0};
+    pick(sound, &other, &of_both[0]);
+    assert_int_not_equal(of_both[0].id, draft);
+    if (of_both[0].id != want[0].id) {
+        seq_trim(s[1], seq_len(s[1]) - 1);
+        assert_true(seq_append(s[1], &want[0].id, 1, &beside));
+        both[1].seq = sound;
+        assert_true(engine_submit(e, both, 2, NULL, &ticket, &beside));
+        assert_false(engine_wait(e, ticket, NULL, of_both, &beside));
+        assert_string_equal(beside.text, err[0].text);
+        assert_true(of_both[0].id == -1 && of_both[4].id >= 0);
+        assert_true(of_both[5].id == -1); // (what is behind a draft is none)
+        assert_int_equal(seq_len(sound), 9 + 2);
+    }
+    seq_free(sound);
     for (int k = 0; k < 2; k++)
         memcpy(rows + (size_t)(k == 0 ? draft : want[0].id) * row_bytes, kept[k], row_bytes);
     for (int k = 0; k < 2; k++) {
@@ -565,6 +725,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(drafts_change_no_bit_of_an_answer),
         cmocka_unit_test(drafts_that_nobody_can_check_are_left_out_or_refused),
         cmocka_unit_test(drafts_between_passes_of_others_leave_the_same_state),
+        cmocka_unit_test(drafts_of_several_in_one_pass_change_no_bit),
         // on the CPU alone, where a long text and other weights cost little
         cmocka_unit_test(a_long_answer_can_be_cut_near_to_where_it_was),
         cmocka_unit_test(drafts_behind_a_long_text_change_nothing),

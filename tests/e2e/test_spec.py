@@ -1,4 +1,5 @@
 """--spec: where guesses of the next tokens come from. What is written does not depend on it."""
+import concurrent.futures
 import json
 import re
 import resource
@@ -6,6 +7,7 @@ import sys
 
 import pytest
 from conftest import OWN, ROOT, model
+from server import ENDLESS, serving
 from test_places import shim  # noqa: F401 (fixture)
 from test_repl import chat  # noqa: F401
 
@@ -45,19 +47,56 @@ def test_an_answer_is_the_same_with_guesses_and_without(hokku, args):
         assert 0 <= times["accepted_tokens"] <= times["drafted_tokens"] and times["tokens_per_step"] >= 1
 
 
-@pytest.mark.parametrize("np", [1, 3])
-def test_lines_take_the_option_and_answer_the_same(hokku, np):
-    """One that runs alone brings guesses, beside others none does."""
-    def texts(spec):
-        r = hokku("--lines", "--json", "-np", np, "--spec", spec, "--temp", 0.7, "-s", 3, "-n", 100, "--ignore-eos", input=f"{COPY}\none\ntwo\n")
-        answers = [json.loads(line) for line in r.stdout.splitlines()]
-        return [(a["line"], a["text"], a["tokens"]) for a in answers], [a["timings"] for a in answers]
+QUOTES = [f"{COPY} {word}" for word in ["one", "two", "three", "four"]] + ["What is a token?", COPY[20:], "Write a haiku about rain."]
 
-    want, plain = texts("off")
-    assert len(want) == 3 and all(t["drafted_tokens"] == 0 and t["tokens_per_step"] == 1 for t in plain)
+
+def of_lines(hokku, lines, *args, **how):
+    """All of the answers but their times, and these."""
+    r = hokku("--lines", "--json", "--logprobs", 2, "-s", 3, "-n", 100, *args, input="\n".join(lines) + "\n", **how)
+    answers = [json.loads(line) for line in r.stdout.splitlines()]
+    times = [a.pop("timings", None) for a in answers]
+    return (r.returncode, answers), [t for t in times if t]
+
+
+@pytest.mark.parametrize("args", [
+    ("--temp", 0, "--ignore-eos"),
+    ("--temp", 0.8, "--ignore-eos"),
+    ("--temp", 1.5, "--top-k", 0, "--ignore-eos"),
+    ("--temp", 0.7, "--repeat-penalty", 1.1, "--ignore-eos"),
+    ("--temp", 0.4, "--grammar", 'root ::= ("speed. " | "rain. "){30}'),
+    ("--temp", 0.8, "--json-close", "-j", '{"type":"object","properties":{"temperature":{"type":"integer"},"words":{"type":"array","items":{"type":"string"}}},'
+                                          '"required":["temperature","words"],"additionalProperties":false}'),
+    ("--temp", 0, "-r", "speed. speed. sp", "--ignore-eos"),
+    ("--temp", 0, "-c", 300, "--ignore-eos"),  # the memory holds two or three of them
+])
+@pytest.mark.parametrize("np", [1, 4])
+def test_lines_take_the_option_and_answer_the_same(hokku, shim, args, np):  # noqa: F811
+    """Also beside others, of which one fails. By the clock of this test a guess costs nothing, so that what is right is made on every machine."""
+    lines = [*QUOTES[:3], COPY * 100, *QUOTES[3:]]
+    args = ("-np", np, *args, *(() if "-c" in args else ("-c", 1000)))
+    want, plain = of_lines(hokku, lines, *args, "--spec", "off")
+    assert len(want[1]) == 8 and all(t["drafted_tokens"] == 0 and t["tokens_per_step"] == 1 for t in plain)
     for spec in ["auto", "ngram", "mtp"]:
-        got, times = texts(spec)
+        got, times = of_lines(hokku, lines, *args, "--spec", spec, env={"LD_PRELOAD": shim, "TEST_CLOCK": "1"})
         assert got == want and all(t["accepted_tokens"] <= t["drafted_tokens"] and t["tokens_per_step"] >= 1 for t in times)
+        assert sum(t["accepted_tokens"] > 0 for t in times) > 1 and max(t["tokens_per_step"] for t in times) > 1.05, times
+
+
+def test_answers_of_a_server_are_the_same_with_guesses_while_others_come_and_leave(home, shim):  # noqa: F811
+    """Each that came to its end is what it is alone; the metrics count what came true."""
+    def answer(s, prompt):
+        return s.ask("/v1/completions", {"prompt": prompt, "temperature": 0.8, "seed": 3, "max_tokens": 100})[2]["choices"]
+
+    with serving(home, model=ENDLESS) as s:
+        want = [answer(s, q) for q in QUOTES]
+    with serving({**home, "LD_PRELOAD": shim, "TEST_CLOCK": "1"}, model=ENDLESS) as s, concurrent.futures.ThreadPoolExecutor(8) as pool:
+        leaving = [s.open("/v1/completions", {"prompt": COPY, "max_tokens": 50000}) for _ in range(2)]
+        got = [pool.submit(answer, s, q) for q in QUOTES]
+        leaving[0].close()
+        assert [g.result() for g in got] == want
+        leaving[1].close()
+        m = s.wait_for(answers_running=0, cancelled_total=2)
+    assert 0 < m["accepted_tokens_total"] <= m["drafted_tokens_total"], m
 
 
 def test_a_chat_changes_it_between_answers(chat):  # noqa: F811

@@ -18,11 +18,13 @@ struct rem_state {
 struct remembering {
     struct engine base;
     struct engine_core core;
+    struct backend backend;
     struct model model;
     struct layer layers[2]; // sees all; sees a window, if there is one, or has a state
     uint64_t *kv[2];        // (n_blocks * REM_BLOCK): far, near
     struct rem_state *states;
     uint64_t rows[1024]; // of the last pass, the text up to each
+    size_t part_rows[8]; // and the first of each part
     // A run of picks: what the device has evaluated, and what it has sampled and not told.
     struct rem_state run;
     int32_t sampled[1 + ENGINE_RUN_AHEAD], last;
@@ -126,13 +128,13 @@ static inline void rem_write(const struct seq *s, size_t pos, uint64_t text)
     *rem_at(s, true, pos) = text;
 }
 
-// Rows of s from where it is; to: a slot, where there are states.
-static inline bool rem_rows(struct remembering *e, const struct seq *s, const int32_t *ids,
-                            size_t n, struct error *err)
+// Rows of s from where it is, behind row0 others of the pass; to: a slot, where there are states.
+static inline bool rem_rows(struct remembering *e, const struct seq *s, size_t row0,
+                            const int32_t *ids, size_t n, struct error *err)
 {
     uint64_t h = rem_text_of(s->ids.data, s->n_past);
     const bool fails = e->fails_in > 0 && --e->fails_in == 0;
-    assert_true(n > 0 && n <= e->base.n_batch && s->engine == &e->base);
+    assert_true(n > 0 && row0 + n <= e->base.n_batch && s->engine == &e->base);
     rem_check_tables(e, s);
     rem_check_seen(s, s->ids.data, s->n_past);
     if (e->base.n_states > 0) {
@@ -144,7 +146,7 @@ static inline bool rem_rows(struct remembering *e, const struct seq *s, const in
     for (size_t i = 0; i < n; i++) {
         h = rem_text(h, ids[i]);
         rem_write(s, s->n_past + i, fails ? REM_NOTHING : h);
-        e->rows[i] = h;
+        e->rows[row0 + i] = h;
     }
     e->n_evaluated += n;
     if (fails)
@@ -158,30 +160,47 @@ static inline bool rem_eval(struct engine *e, const struct seq *s, const int32_t
                             enum engine_logits want, const struct cancel *cancel, struct error *err)
 {
     (void)want, (void)cancel;
-    return rem_rows(rem_of(e), s, ids, n, err);
+    return rem_rows(rem_of(e), s, 0, ids, n, err);
 }
 
 static inline bool rem_eval_parts(struct engine *base, struct engine_part *parts, size_t n_parts,
                                   const struct cancel *cancel, struct error *err)
 {
     struct remembering *e = rem_of(base);
-    size_t n_rows = 0;
+    size_t row = 0, n_drafts = 0;
     (void)cancel;
     for (size_t i = 0; i < n_parts; i++) {
         struct engine_part *p = &parts[i];
-        if (!rem_rows(e, p->seq, p->ids, p->n, err))
+        const uint64_t *rows = e->rows + row;
+        if (!rem_rows(e, p->seq, row, p->ids, p->n, err))
             return false;
-        n_rows += p->n;
-        if (p->pick)
-            p->d = (struct decoded){.id = rem_sample(e->rows[p->n - 1 - p->n_drafts])};
+        e->part_rows[i] = row;
+        row += p->n;
+        if (!p->pick)
+            continue;
+        p->d = (struct decoded){.id = rem_sample(rows[p->n - 1 - p->n_drafts])};
+        n_drafts += p->n_drafts;
         for (p->n_more = 0; p->n_more < p->n_drafts; p->n_more++) {
             const int32_t before = p->n_more ? p->more[p->n_more - 1].id : p->d.id;
             if (!engine_accepts(p, p->n_more, before))
                 break;
-            p->more[p->n_more] = (struct decoded){.id = rem_sample(e->rows[p->n_more + 1])};
+            p->more[p->n_more] = (struct decoded){.id = rem_sample(rows[p->n_more + 1])};
         }
     }
-    assert_true(n_rows <= base->n_batch);
+    assert_true(n_drafts <= ENGINE_MAX_PASS_DRAFTS);
+    assert_true(n_drafts == 0 || row <= e->core.max_draft_rows);
+    return true;
+}
+
+static inline bool rem_state_advance(struct engine *base, const struct seq *s, size_t i, size_t n,
+                                     struct error *err)
+{
+    struct remembering *e = rem_of(base);
+    (void)err;
+    rem_check_state(e, s->state, rem_text_of(s->ids.data, s->n_past), s->n_past);
+    assert_int_equal(e->core.states.n_users[s->next_states[0]], 1);
+    e->states[s->next_states[0]] =
+        (struct rem_state){e->rows[e->part_rows[i] + n - 1], s->n_past + n};
     return true;
 }
 
@@ -311,7 +330,8 @@ static inline void rem_free(struct engine *e)
 
 struct rem_params {
     uint32_t n_ctx, n_batch, n_seqs, window, n_states;
-    bool alike; // passes of several sequences, and drafts
+    bool alike;          // passes of several sequences, and drafts
+    uint32_t draft_rows; // see engine_core.max_draft_rows; then states advance. 0: as many as any
 };
 
 // Must stay where it is. Free with engine_free(&e->base).
@@ -345,9 +365,14 @@ static inline void rem_init(struct remembering *e, const struct rem_params *p)
                               .n_ctx = p->n_ctx,
                               .n_batch = p->n_batch,
                               .n_states = p->n_states};
-    assert_true(engine_init(&e->base, &e->core, &backend, p->alike ? 8 : 1, p->n_seqs, &err));
+    e->backend = backend;
+    assert_true(engine_init(&e->base, &e->core, &e->backend, p->alike ? 8 : 1, p->n_seqs, &err));
     e->core.alike = p->alike;
     e->core.max_drafts = p->alike ? ENGINE_MAX_DRAFTS : 0;
+    if (p->draft_rows > 0) {
+        e->core.max_draft_rows = p->draft_rows;
+        e->backend.state_advance = rem_state_advance;
+    }
     for (int k = 0; k < 2; k++)
         e->kv[k] = calloc((p->n_ctx / REM_BLOCK + 1) * REM_BLOCK, sizeof(uint64_t));
     e->states = calloc(p->n_states + 1, sizeof *e->states);

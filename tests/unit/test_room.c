@@ -199,12 +199,45 @@ static void answer(struct remembering *e, struct mirror *m, size_t n)
     }
 }
 
+// Guesses of what comes behind ids, right up to one.
+static void make_drafts(const struct ids *ids, int32_t *drafts, size_t n)
+{
+    struct ids text = {0};
+    const size_t right = below(n + 1);
+    ids_append(&text, ids->data, ids->len);
+    for (size_t i = 0; i < n; i++) {
+        drafts[i] = next_of(&text);
+        if (i >= right)
+            drafts[i] = (drafts[i] + 1) % REM_VOCAB;
+        ids_push(&text, drafts[i]);
+    }
+    ids_release(&text);
+}
+
+// Picks of work with n drafts, of which the first n_seen were looked at, are m's next tokens, as
+// many as were guessed and one more, up to a stop id.
+static void take_picks(struct mirror *m, const struct work *w, size_t n_seen,
+                       const struct decoded *d)
+{
+    bool more = true;
+    for (size_t i = 0; i <= w->n_drafts; i++) {
+        if (!more) {
+            assert_int_equal(d[i].id, -1);
+            continue;
+        }
+        assert_int_equal(d[i].id, next_of(&m->ids));
+        ids_push(&m->ids, d[i].id);
+        more = i < n_seen && d[i].id == w->drafts[i] &&
+               !(d[i].id == REM_STOP && m->s->stop_ids.len > 0);
+    }
+}
+
 static void give_several(struct remembering *e, struct mirror *m)
 {
-    struct work w[N_SEQ];
+    struct work w[N_SEQ], seen[N_SEQ];
     struct mirror *of[N_SEQ];
-    int32_t ids[N_SEQ][16];
-    struct decoded d[N_SEQ];
+    int32_t ids[N_SEQ][16], drafts[N_SEQ][ENGINE_MAX_DRAFTS];
+    struct decoded d[N_SEQ * (1 + ENGINE_MAX_DRAFTS)];
     struct error err = {0};
     uint64_t ticket;
     size_t n = 0, n_picks = 0, before[N_SEQ];
@@ -212,21 +245,31 @@ static void give_several(struct remembering *e, struct mirror *m)
         if (!m[i].s || below(3) == 0)
             continue;
         random_ids(ids[n], 16);
-        const bool sampled = seq_n_past(m[i].s) < m[i].ids.len && below(2);
+        const bool sampled = seq_n_past(m[i].s) < m[i].ids.len && below(3);
         w[n] = (struct work){
             .seq = m[i].s, .ids = sampled ? NULL : ids[n], .n = 1, .n_pick = below(2)};
         if (!sampled)
             w[n].n = 1 + below(12);
+        if (sampled && w[n].n_pick && below(4) && e->core.max_drafts > 0) {
+            w[n].drafts = drafts[n];
+            w[n].n_drafts = 1 + below(ENGINE_MAX_DRAFTS);
+            make_drafts(&m[i].ids, drafts[n], w[n].n_drafts);
+        }
         of[n] = &m[i];
         before[n] = m[i].ids.len;
         ids_append(&m[i].ids, ids[n], sampled ? 0 : w[n].n);
         n++;
     }
+    memcpy(seen, w, sizeof w);
+    engine_fit_drafts(&e->base, seen, n);
+    const bool one_pass = engine_max_parts(&e->base) >= n;
+    const uint32_t fails_in = e->fails_in;
     const bool ok = engine_submit(&e->base, w, n, NULL, &ticket, &err);
+    const bool failed = fails_in > 0 && e->fails_in == 0;
     for (size_t i = 0; i < n; i++) {
         if (!ok) { // done, or as it was
             assert_true(seq_len(w[i].seq) >= before[i]);
-            if (e->core.alike && engine_max_parts(&e->base) >= n)
+            if (e->core.alike && one_pass)
                 assert_true(seq_len(w[i].seq) == before[i] || seq_len(w[i].seq) >= of[i]->ids.len ||
                             seq_len(w[i].seq) == seq_n_past(w[i].seq));
             seq_trim(w[i].seq, of[i]->ids.len); // no picks
@@ -237,48 +280,45 @@ static void give_several(struct remembering *e, struct mirror *m)
     if (!ok || n_picks == 0)
         return;
     assert_true(engine_wait(&e->base, ticket, NULL, d, &err));
-    for (size_t i = 0, k = 0; i < n; i++)
-        if (w[i].n_pick) {
-            assert_int_equal(d[k].id, next_of(&of[i]->ids));
-            ids_push(&of[i]->ids, d[k++].id);
-        }
+    const struct decoded *next = d;
+    for (size_t i = 0; i < n; i++) {
+        size_t n_seen = seen[i].n_drafts;
+        if (!w[i].n_pick)
+            continue;
+        // (Those of several passes are more than would fit one.)
+        while (n_seen < w[i].n_drafts && next[1 + n_seen].id >= 0 &&
+               next[n_seen].id == w[i].drafts[n_seen])
+            n_seen++;
+        take_picks(of[i], &w[i], n_seen, next);
+        next += 1 + w[i].n_drafts;
+        if (w[i].n_drafts > 0 && !failed)
+            assert_int_equal(w[i].seq->n_past + 1, w[i].seq->ids.len);
+    }
 }
 
-// Drafts, right up to one.
 static void guess(struct remembering *e, struct mirror *m)
 {
     int32_t drafts[ENGINE_MAX_DRAFTS];
     struct decoded d[1 + ENGINE_MAX_DRAFTS];
     struct error err = {0};
     uint64_t ticket;
-    const size_t n = 1 + below(ENGINE_MAX_DRAFTS), right = below(n + 1), len = m->ids.len;
-    const size_t most = seq_max_drafts(m->s);
-    bool more = true;
-    if (seq_n_past(m->s) + 1 != len || len > m->s->n_max)
+    const size_t n = 1 + below(ENGINE_MAX_DRAFTS);
+    const uint32_t fails_in = e->fails_in;
+    if (seq_n_past(m->s) + 1 != m->ids.len || m->ids.len > m->s->n_max)
         return;
-    for (size_t i = 0; i < n; i++) {
-        drafts[i] = next_of(&m->ids);
-        if (i >= right)
-            drafts[i] = (drafts[i] + 1) % REM_VOCAB;
-        ids_push(&m->ids, drafts[i]);
-    }
-    m->ids.len = len;
+    make_drafts(&m->ids, drafts, n);
     const struct work w = {.seq = m->s, .n = 1, .n_pick = 1, .drafts = drafts, .n_drafts = n};
+    struct work seen = w;
+    engine_fit_drafts(&e->base, &seen, 1);
     if (!engine_submit(&e->base, &w, 1, NULL, &ticket, &err)) {
         failed_as_made(e, &err);
         return;
     }
     assert_true(engine_wait(&e->base, ticket, NULL, d, &err));
-    for (size_t i = 0; i <= n; i++) {
-        if (!more) {
-            assert_int_equal(d[i].id, -1);
-            continue;
-        }
-        assert_int_equal(d[i].id, next_of(&m->ids));
-        ids_push(&m->ids, d[i].id);
-        more = i < n && i < right && i < most && !(d[i].id == REM_STOP && m->s->stop_ids.len > 0);
-    }
-    assert_int_equal(m->s->n_past + 1, m->s->ids.len);
+    take_picks(m, &w, seen.n_drafts, d);
+    // An interrupted pass through what stays leaves it to the next work.
+    if (fails_in == 0 || e->fails_in > 0)
+        assert_int_equal(m->s->n_past + 1, m->s->ids.len);
 }
 
 // All that a has, as bytes, is b's.
@@ -378,6 +418,7 @@ static void whatever_was_done_what_is_needed_is_there(void **state)
         {.n_ctx = 120, .n_batch = 64, .n_seqs = 4, .alike = true},
         {.n_ctx = 121, .n_batch = 16, .n_seqs = 2, .n_states = 12},
         {.n_ctx = 300, .n_batch = 32, .n_seqs = 4, .n_states = 14, .alike = true},
+        {.n_ctx = 400, .n_batch = 48, .n_seqs = 4, .n_states = 20, .alike = true, .draft_rows = 21},
         {.n_ctx = 900, .n_batch = 40, .n_seqs = 1, .window = 11},
         {.n_ctx = 900, .n_batch = 30, .n_seqs = 1, .window = 1},
         {.n_ctx = 1000, .n_batch = 64, .n_seqs = 2, .window = 24, .alike = true},
@@ -401,6 +442,84 @@ static void whatever_was_done_what_is_needed_is_there(void **state)
         assert_int_equal(kv_pool_free(&e.core.pool), e.core.pool.n_blocks);
         assert_int_equal(kv_pool_free(&e.core.near), e.core.near.n_blocks);
         assert_int_equal(kv_pool_free(&e.core.states), e.core.states.n_blocks);
+        engine_free(&e.base);
+    }
+}
+
+// ---- room for drafts
+
+// n sequences that have all but the last of their len tokens evaluated; each one's work, with seven
+// drafts, right ones by turns.
+static void open_for_drafts(struct remembering *e, struct seq **s, size_t n, size_t len,
+                            struct work *w, int32_t (*drafts)[ENGINE_MAX_DRAFTS])
+{
+    static const int32_t last = 9;
+    struct error err = {0};
+    for (size_t i = 0; i < n; i++) {
+        s[i] = open_seq(e);
+        read_to(s[i], len - 1);
+        assert_true(seq_append(s[i], &last, 1, &err));
+        uint64_t text = rem_text_of(s[i]->ids.data, len);
+        for (size_t k = 0; k < ENGINE_MAX_DRAFTS; k++) {
+            drafts[i][k] = (rem_sample(text) + (int32_t)(i % 2)) % REM_VOCAB;
+            text = rem_text(text, drafts[i][k]);
+        }
+        w[i] = (struct work){
+            .seq = s[i], .n = 1, .n_pick = 1, .drafts = drafts[i], .n_drafts = ENGINE_MAX_DRAFTS};
+    }
+}
+
+// Of a pass: as many as it takes in all, as there are rows, and as there are blocks, for which
+// nobody has to leave. The first ones have theirs.
+static void works_have_drafts_while_there_is_room(void **state)
+{
+    enum { N = 12 };
+    static const struct {
+        struct rem_params p;
+        size_t n, len, want[N];
+    } cases[] = {
+        {{.n_ctx = 1200, .n_batch = 200, .alike = true},
+         12,
+         9,
+         {7, 7, 7, 7, 7, 7, 7, 7, 7, 1, 0, 0}},
+        {{.n_ctx = 400, .n_batch = 20, .alike = true}, 5, 9, {7, 7, 1, 0, 0}},
+        {{.n_ctx = 400, .n_batch = 20, .n_states = 30, .alike = true, .draft_rows = 14},
+         4,
+         9,
+         {7, 3, 0, 0}},
+        // Eight tokens have two blocks; with seven more they have four, and nine are there.
+        {{.n_ctx = 36, .n_batch = 64, .alike = true}, 3, 8, {7, 0, 0}},
+    };
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct remembering e;
+        struct seq *s[N];
+        struct work w[N];
+        int32_t drafts[N][ENGINE_MAX_DRAFTS];
+        const size_t n = cases[k].n, most = n < 8 ? n : 8;
+        rem_init(&e, &cases[k].p);
+        open_for_drafts(&e, s, n, cases[k].len, w, drafts);
+        engine_fit_drafts(&e.base, w, n);
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(w[i].n_drafts, cases[k].want[i]);
+        // Looked at: those alone, whatever is asked for. (The engine fails where they are more.)
+        struct decoded d[8 * (1 + ENGINE_MAX_DRAFTS)];
+        size_t n_marks[N];
+        struct error err = {0};
+        uint64_t ticket;
+        for (size_t i = 0; i < n; i++) {
+            n_marks[i] = s[i]->n_marks;
+            w[i].n_drafts = ENGINE_MAX_DRAFTS;
+        }
+        assert_true(engine_submit(&e.base, w, most, NULL, &ticket, &err));
+        assert_true(engine_wait(&e.base, ticket, NULL, d, &err));
+        for (size_t i = 0; i < n; i++) {
+            assert_true(i >= most || s[i]->n_past + 1 == s[i]->ids.len);
+            assert_true(s[i]->n_past >= cases[k].len - 1); // nobody was paused
+            assert_int_equal(s[i]->n_marks, n_marks[i]);   // nor is what was guessed gone back to
+        }
+        for (size_t i = 0; i < n; i++)
+            seq_free(s[i]);
         engine_free(&e.base);
     }
 }
@@ -697,6 +816,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whatever_was_done_what_is_needed_is_there),
+        cmocka_unit_test(works_have_drafts_while_there_is_room),
         cmocka_unit_test(the_state_that_is_missed_least_gives_way),
         cmocka_unit_test(what_is_gone_on_from_stays_when_all_others_have_given_way),
         cmocka_unit_test(of_a_long_text_a_state_is_kept_every_512_tokens),

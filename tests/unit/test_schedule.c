@@ -2,6 +2,7 @@
 // what it does not need, and the memory is never too small.
 #include "test.h"
 
+#include "engine/backend.h"
 #include "engine/schedule.h"
 #include "random_weights.h"
 #include "tiny_model.h"
@@ -184,6 +185,38 @@ struct setting {
 
 static size_t n_tokens;              // generated, of the last run
 static struct session_stats guessed; // drafts, and steps, of all
+static size_t n_beside;              // drafts that came true in passes with those of others, or
+static size_t n_beside_prompts;      // with a prompt's rows
+
+static struct backend counted;
+static bool (*eval_counted)(struct engine *e, struct engine_part *parts, size_t n_parts,
+                            const struct cancel *cancel, struct error *err);
+
+static bool count_pass(struct engine *e, struct engine_part *parts, size_t n_parts,
+                       const struct cancel *cancel, struct error *err)
+{
+    size_t n_with = 0, n_right = 0;
+    bool reads = false;
+    if (!eval_counted(e, parts, n_parts, cancel, err))
+        return false;
+    for (size_t i = 0; i < n_parts; i++) {
+        n_with += parts[i].n_drafts > 0;
+        n_right += parts[i].pick ? parts[i].n_more : 0;
+        reads |= parts[i].given;
+    }
+    n_beside += n_with > 1 ? n_right : 0;
+    n_beside_prompts += reads ? n_right : 0;
+    return true;
+}
+
+static void count_passes(struct engine *e)
+{
+    counted = *e->core->backend;
+    eval_counted = counted.eval_parts;
+    counted.eval_parts = count_pass;
+    e->core->backend = &counted;
+    n_beside = n_beside_prompts = 0;
+}
 
 static void check(const struct setting *x)
 {
@@ -195,7 +228,7 @@ static void check(const struct setting *x)
     assert_true(x->n_kept == 0 || schedule_keep(&s, x->n_kept, &f.err));
     if (x->guesses) {
         assert_true(schedule_speculate(&s, &f.err));
-        s.speculation->always = true;
+        s.guess_always = true;
     }
     n_tokens = 0;
     guessed = (struct session_stats){0};
@@ -213,8 +246,9 @@ static void check(const struct setting *x)
         }
         together[i].ok = schedule_add(&s, &together[i].task, &together[i].err);
     }
+    if (x->guesses)
+        count_passes(f.e);
     run(&s);
-    assert_null(s.guessing); // whoever has ended is nobody's any more
     schedule_release(&s);
     for (size_t i = 0; i < N_TASKS; i++) {
         alone(&f, &by_itself[i]);
@@ -249,25 +283,42 @@ static void an_answer_in_company_is_what_it_is_alone(void **state)
     }
 }
 
-// With company before and after, a context that shifts, a grammar, stop texts, errors.
-static void an_answer_that_runs_alone_is_the_same_with_guesses(void **state)
+// Each in company brings its own, or one alone; a context that shifts, a grammar, stop texts,
+// errors.
+static void an_answer_is_the_same_with_guesses(void **state)
 {
     (void)state;
     static const size_t parallel[] = {1, 2, 3, 0};
+    enum { SHORT, LONG, SHIFTED };
     for (size_t n = 0; n < 4; n++)
-        for (int shifts = 0; shifts < 2; shifts++) {
-            check(&(struct setting){.n_ctx = (shifts ? 2 : 8) * BLOCK,
+        for (int how = SHORT; how <= SHIFTED; how++) {
+            check(&(struct setting){.n_ctx = (how == SHIFTED ? 2 : 8) * BLOCK,
                                     .n_parallel = parallel[n],
                                     .n_common = n % 2 ? 60 : 0,
-                                    .unlimited = shifts,
-                                    .overflow = shifts ? OVERFLOW_SHIFT : OVERFLOW_ERROR,
+                                    .unlimited = how != SHORT,
+                                    .overflow = how != SHORT ? OVERFLOW_SHIFT : OVERFLOW_ERROR,
                                     .n_kept = n % 2,
                                     .guesses = true});
             assert_true(guessed.n_drafted > guessed.n_accepted);
             assert_true(guessed.n_steps + guessed.n_accepted >= n_tokens);
             // (What a random model says repeats itself where it is long.)
-            assert_true(!shifts || (guessed.n_accepted > 0 && guessed.n_steps < n_tokens));
+            assert_true(how == SHORT || (guessed.n_accepted > 0 && guessed.n_steps < n_tokens));
+            assert_true(how != LONG || parallel[n] == 1 || (n_beside > 0 && n_beside_prompts > 0));
         }
+}
+
+// Rows are few, or blocks are: guesses are cut, and nobody has to leave for them.
+static void guesses_have_what_room_there_is(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n < 12; n += 3) {
+        check(&(struct setting){
+            .n_ctx = 4 * BLOCK, .n_common = 9, .n_batch = n, .unlimited = n > 7, .guesses = true});
+        assert_true(n > 1 || guessed.n_drafted == 0);
+        assert_true(n <= 7 || n_beside > 0);
+    }
+    check(&(struct setting){.n_ctx = 4 * BLOCK, .unlimited = true, .guesses = true});
+    assert_true(n_tokens > 4000 && n_beside > 0);
 }
 
 static void more_rows_than_a_batch_has_are_several_passes(void **state)
@@ -597,15 +648,16 @@ static void prompts_get_as_much_of_a_pass_as_others_wait(void **state)
     assert_in_range(room, 24, 48);
 }
 
-static void the_cancelled_leave_the_others_as_they_are(void **state)
+static void cancel_some(bool guesses)
 {
-    (void)state;
     struct fixture f;
     struct schedule s;
     struct line l[N_TASKS], by_itself;
     struct error err;
     setup(&f, 8 * BLOCK);
     assert_true(schedule_init(&s, f.e, 4, NULL, NULL, &f.err));
+    assert_true(!guesses || schedule_speculate(&s, &f.err));
+    s.guess_always = guesses;
     for (size_t i = 0; i < N_TASKS; i++) {
         make_line(&f, &l[i], i, 20);
         l[i].ok = schedule_add(&s, &l[i].task, &l[i].err);
@@ -632,15 +684,23 @@ static void the_cancelled_leave_the_others_as_they_are(void **state)
     teardown(&f);
 }
 
-static void an_interruption_ends_nothing_but_the_pass(void **state)
+static void the_cancelled_leave_the_others_as_they_are(void **state)
 {
     (void)state;
+    cancel_some(false);
+    cancel_some(true);
+}
+
+static void interrupt(bool guesses)
+{
     struct fixture f;
     struct schedule s;
     struct line l[3], by_itself;
     struct cancel cancel = {0};
     setup(&f, 8 * BLOCK);
     assert_true(schedule_init(&s, f.e, 0, NULL, &cancel, &f.err));
+    assert_true(!guesses || schedule_speculate(&s, &f.err));
+    s.guess_always = guesses;
     for (size_t i = 0; i < 3; i++) {
         make_line(&f, &l[i], 7, i);
         assert_true(schedule_add(&s, &l[i].task, &l[i].err));
@@ -661,6 +721,13 @@ static void an_interruption_ends_nothing_but_the_pass(void **state)
     }
     schedule_release(&s);
     teardown(&f);
+}
+
+static void an_interruption_ends_nothing_but_the_pass(void **state)
+{
+    (void)state;
+    interrupt(false);
+    interrupt(true);
 }
 
 static void what_cannot_be_is_refused(void **state)
@@ -696,7 +763,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_answer_in_company_is_what_it_is_alone),
-        cmocka_unit_test(an_answer_that_runs_alone_is_the_same_with_guesses),
+        cmocka_unit_test(an_answer_is_the_same_with_guesses),
+        cmocka_unit_test(guesses_have_what_room_there_is),
         cmocka_unit_test(more_rows_than_a_batch_has_are_several_passes),
         cmocka_unit_test(a_row_without_a_number_fails_alone),
         cmocka_unit_test(the_youngest_waits_where_memory_is_short),

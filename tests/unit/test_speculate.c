@@ -19,7 +19,7 @@ static void what_followed_the_longest_run_is_guessed(void **state)
     struct error err = {0};
     int32_t text[N_TEXT], out[MOST];
     size_t n = 0, length = 9;
-    assert_true(ngram_init(&g, N_TEXT, &err));
+    assert_true(ngram_init(&g, &err));
     for (size_t i = 0; i < 8; i++)
         text[n++] = run[i];
     text[n++] = 100; // after eight
@@ -61,7 +61,7 @@ static void what_repeats_is_guessed_to_go_on(void **state)
     struct error err = {0};
     int32_t text[6], out[MOST];
     size_t length;
-    assert_true(ngram_init(&g, N_TEXT, &err));
+    assert_true(ngram_init(&g, &err));
     for (int i = 0; i < 6; i++)
         text[i] = i % 2;
     assert_int_equal(ngram_guess(&g, text, 6, MOST, out, &length), MOST);
@@ -80,7 +80,7 @@ static void any_text_may_be_asked_about(void **state)
     int32_t text[N_TEXT], out[MOST];
     size_t length;
     uint32_t seed = 1;
-    assert_true(ngram_init(&g, N_TEXT, &err));
+    assert_true(ngram_init(&g, &err));
     for (int i = 0; i < 20000; i++) {
         seed = seed * 1664525 + 1013904223;
         const size_t n = 1 + (seed >> 8) % N_TEXT;
@@ -159,6 +159,82 @@ static void drafts_are_made_while_they_pay(void **state)
         }
     simulate(1000, 0, 0.02, &n);
     assert_int_equal(n, 0);
+}
+
+// Tokens a second of so many answers beside each other, by those without guesses: a pass takes 1, a
+// draft that more. Every other answer is guessed with the second chance.
+static double simulate_several(size_t width, const double chance[2], double draft_s, size_t n_steps,
+                               size_t *n_drafted)
+{
+    struct spec_guard guards[ENGINE_MAX_PARTS];
+    struct spec_row rows[ENGINE_MAX_PARTS];
+    struct spec_cost cost;
+    double seconds = 0;
+    uint32_t seed = 7;
+    size_t n_tokens = 0;
+    spec_cost_init(&cost, width);
+    for (size_t i = 0; i < width; i++)
+        spec_guard_init(&guards[i], 0);
+    *n_drafted = 0;
+    for (size_t step = 0; step < n_steps; step++) {
+        for (size_t i = 0; i < width; i++)
+            rows[i] = (struct spec_row){.n = MOST, .chance = spec_guard_chance(&guards[i], 0)};
+        const size_t k = spec_cost_check(&cost, rows, width, width, ENGINE_MAX_PASS_DRAFTS, false);
+        size_t n_checked = 0;
+        for (size_t i = 0; i < width; i++) {
+            n_checked += rows[i].n_check;
+            assert_true(rows[i].n_check <= MOST);
+            for (size_t got = 0, right = 1; right && got < (rows[i].n_check ? rows[i].n_check : 1);
+                 got++) {
+                seed = seed * 1664525 + 1013904223;
+                right = (seed >> 8) / (double)(1 << 24) < chance[i % 2];
+                spec_guard_count(&guards[i], 0, right);
+                n_tokens += right && rows[i].n_check > 0;
+            }
+        }
+        assert_true(n_checked == k && k <= ENGINE_MAX_PASS_DRAFTS);
+        n_tokens += width;
+        const double took = 1 + draft_s * (double)k;
+        spec_cost_step(&cost, k, took);
+        seconds += took;
+        *n_drafted += k;
+    }
+    return (double)n_tokens / (double)width / seconds;
+}
+
+static void several_make_drafts_while_they_pay(void **state)
+{
+    (void)state;
+    static const size_t widths[] = {1, 2, 4, 16, 64, 256};
+    static const double chances[][2] = {{0, 0},     {0, 0.9},   {0.2, 0.5}, {0.5, 0.5},
+                                        {0.8, 0.8}, {0.9, 0.9}, {1, 0},     {1, 1}};
+    static const double costs[] = {0, 0.3, 0.7, 1, 1.5}; // of what a row of an answer takes
+    const double good[2] = {0.95, 0.95}, half[2] = {0.95, 0};
+    size_t n, n_half;
+    // Rows that cost next to nothing.
+    assert_true(simulate_several(4, good, 0.02, 1000, &n) > 3);
+    assert_true(n > 20000);
+    // Only those are guessed that come true.
+    assert_true(simulate_several(4, half, 0.02, 1000, &n_half) > 2);
+    assert_true(n_half < n * 6 / 10);
+    // The more rows a pass has, the fewer guesses pay: a draft costs the same in each.
+    simulate_several(2, good, 0.1, 500, &n);
+    for (size_t width = 4; width <= 32; width *= 2) {
+        size_t n_wider;
+        simulate_several(width, good, 0.1, 500, &n_wider);
+        assert_true(n_wider * 2 / width < n);
+        n = n_wider * 2 / width;
+    }
+    for (size_t w = 0; w < 6; w++)
+        for (size_t i = 0; i < 8; i++)
+            for (size_t k = 0; k < 5; k++) {
+                const double draft_s = costs[k] / (double)widths[w];
+                const double speed = simulate_several(widths[w], chances[i], draft_s, 1000, &n);
+                if (speed < 0.97)
+                    fail_msg("%zu answers, guesses right %g and %g of the time, a draft costs %g "
+                             "of a step: %g times as fast, %zu drafts",
+                             widths[w], chances[i][0], chances[i][1], draft_s, speed, n);
+            }
 }
 
 // What a draft model makes of an answer of n tokens to a prompt of n_prompt: a step takes 1, a
@@ -631,6 +707,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_repeats_is_guessed_to_go_on),
         cmocka_unit_test(any_text_may_be_asked_about),
         cmocka_unit_test(drafts_are_made_while_they_pay),
+        cmocka_unit_test(several_make_drafts_while_they_pay),
         cmocka_unit_test(a_draft_model_guesses_while_it_pays),
         cmocka_unit_test(no_answer_depends_on_drafts),
         cmocka_unit_test(no_answer_depends_on_a_prediction_layer),
