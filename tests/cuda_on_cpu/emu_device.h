@@ -175,21 +175,24 @@ EMU_REDUCE(__reduce_xor_sync, unsigned, EMU_WARP_XOR)
 // All steps of a butterfly at once: combine(v, that of lane ^ d) for d = from, from / 2 .. 1.
 struct emu_combine {
     const void *f;
-    void (*call)(const void *f, void *own, const void *other);
+    void (*call)(const emu_combine *const of[32], void *const v[32]); // for all lanes
     int from;
-    size_t n_bytes; // of a value, EMU_BUTTERFLY_BYTES at most
 };
-enum { EMU_BUTTERFLY_BYTES = 16 };
 template <typename T, typename F>
 static inline void emu_butterfly(T &v, int from, F combine, EMU_SITE_PARAMS)
 {
-    static_assert(sizeof v <= EMU_BUTTERFLY_BYTES, "too large a value");
     const emu_combine c = {&combine,
-                           [](const void *f, void *own, const void *other) {
-                               (*static_cast<const F *>(f))(*static_cast<T *>(own),
-                                                            *static_cast<const T *>(other));
+                           [](const emu_combine *const of[32], void *const v[32]) {
+                               for (int d = of[0]->from; d > 0; d /= 2) {
+                                   T before[32];
+                                   for (int lane = 0; lane < 32; lane++)
+                                       before[lane] = *static_cast<T *>(v[lane]);
+                                   for (int lane = 0; lane < 32; lane++)
+                                       (*static_cast<const F *>(of[lane]->f))(
+                                           *static_cast<T *>(v[lane]), before[lane ^ d]);
+                               }
                            },
-                           from, sizeof v};
+                           from};
     emu_warp_args w = {};
     w.d = &v;
     w.a = &c;

@@ -4,6 +4,7 @@
 // machine. Freed addresses are never used again.
 #include "emu_internal.h"
 
+#include <algorithm>
 #include <map>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -17,7 +18,8 @@ namespace
 {
 
 constexpr size_t PAGE = 4096, RED_ZONE = 4096, ALIGN = 256;
-constexpr size_t RANGE = (size_t)1 << 36; // reserved addresses
+constexpr size_t HUGE_PAGE = (size_t)2 << 20;
+constexpr size_t RANGE = (size_t)1 << 38; // reserved addresses
 constexpr unsigned char CANARY = 0xFE;    // a huge number or NaN in every float format
 
 struct allocation {
@@ -156,24 +158,31 @@ cudaError_t emu_malloc(void **out, size_t n)
     if (n > h.n_total || h.n_in_use[device] + emu_loaded_bytes(device) > h.n_total - n)
         return cudaErrorMemoryAllocation;
     if (!h.base) {
-        void *m =
-            mmap(nullptr, RANGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *m = mmap(nullptr, RANGE + HUGE_PAGE, PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (m == MAP_FAILED)
             emu_die("cannot reserve addresses for device memory");
-        h.base = (unsigned char *)m;
+        h.base = (unsigned char *)(((uintptr_t)m + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
         h.key = EMU_ASAN ? -1 : pkey_alloc(0, PKEY_DISABLE_ACCESS);
     }
-    size_t n_page_bytes = (n + ALIGN + PAGE - 1) / PAGE * PAGE;
-    if (h.used + n_page_bytes + RED_ZONE > RANGE)
+    // (Without keys the processor takes as long to protect memory as it has pages.)
+    const size_t page = n < HUGE_PAGE / 2 ? PAGE : HUGE_PAGE;
+    const size_t n_page_bytes = (n + ALIGN + page - 1) / page * page;
+    const size_t at = (h.used + RED_ZONE + page - 1) / page * page;
+    if (at > RANGE || n_page_bytes > RANGE - at)
         emu_die("the emulation's address range is used up");
-    allocation a = {h.base + h.used + RED_ZONE, n_page_bytes, n, true, device};
-    h.used += RED_ZONE + n_page_bytes;
+    allocation a = {h.base + at, n_page_bytes, n, true, device};
+    h.used = at + n_page_bytes;
     if (pkey_mprotect(a.pages, n_page_bytes, PROT_READ | PROT_WRITE, h.key) != 0)
         emu_die("no memory for %zu bytes of device memory", n);
+    if (page == HUGE_PAGE)
+        madvise(a.pages, n_page_bytes, MADV_HUGEPAGE); // a wish
     protect(h, a, true);
-    unsigned char *p = (unsigned char *)start_of(a);
-    memset(a.pages, CANARY, n_page_bytes);
+    unsigned char *p = (unsigned char *)start_of(a), *end = a.pages + n_page_bytes;
+    const size_t before = std::min(PAGE, (size_t)(p - a.pages));
+    memset(p - before, CANARY, before);
     memset(p, 0xFF, n);
+    memset(p + n, CANARY, (size_t)(end - p) - n);
 #if EMU_ASAN
     ASAN_POISON_MEMORY_REGION(a.pages - RED_ZONE, RED_ZONE + n_page_bytes + PAGE);
     ASAN_UNPOISON_MEMORY_REGION(p, n);

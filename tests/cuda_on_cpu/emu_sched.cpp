@@ -111,6 +111,8 @@ struct emu_block {
     bool allows_dependents = false;
     pick_mode mode = PICK_FIRST;
     emu_rng rng = {};
+    uint64_t lanes = 0; // random numbers for the next switches
+    unsigned n_lanes = 0;
     // The barrier.
     unsigned n_waiting = 0, n_true = 0;
     int result = 0; // of the last one: read before anybody can come to the next
@@ -214,17 +216,31 @@ unsigned pick_lane(pick_mode mode, unsigned mask, uint64_t random)
 }
 
 // At random a warp runs on for some operations, in any order of its lanes, and then another: all
-// orders of all threads would be no more than that, and find no stack in the cache.
-fiber *pick(emu_block &b)
+// orders of all threads would be no more than that, and find no stack in the cache. One random
+// number is for the lanes of several switches, of which there are hundreds of millions in a test.
+constexpr unsigned LANE_BITS = 5, LANES_OF_A_NUMBER = 12;
+
+__attribute__((noinline)) void draw_lanes(emu_block &b, unsigned at)
+{
+    b.lanes = b.rng.next();
+    b.n_lanes = LANES_OF_A_NUMBER;
+    if (b.rng.below(5) == 0)
+        std::swap(b.ring[at], b.ring[ring_at(b, b.rng.below(b.n_ready))]);
+}
+
+__attribute__((always_inline)) inline fiber *pick(emu_block &b)
 {
     if (b.n_ready == 0)
         return nullptr;
-    const uint64_t random = b.mode == PICK_RANDOM ? b.rng.next() : 0;
     const unsigned at = b.mode == PICK_FIRST ? b.head : ring_at(b, b.n_ready - 1);
-    if (b.mode == PICK_RANDOM && random >> 32 < (1u << 26))
-        std::swap(b.ring[at], b.ring[ring_at(b, b.rng.below(b.n_ready))]);
+    if (b.mode == PICK_RANDOM) {
+        if (b.n_lanes == 0)
+            draw_lanes(b, at);
+        b.lanes >>= LANE_BITS;
+        b.n_lanes--;
+    }
     ready_lanes &r = b.ring[at];
-    const unsigned lane = pick_lane(b.mode, r.mask, random);
+    const unsigned lane = pick_lane(b.mode, r.mask, b.lanes);
     fiber *f = b.fibers[r.warp * 32 + lane];
     r.mask &= ~(1u << lane);
     if (r.mask == 0) {
@@ -376,6 +392,7 @@ emu_block *start_block(emu_grid &g)
     uint64_t seed = emu_seed();
     b->rng.state = seed * 0x9E3779B97F4A7C15u ^ n_launches << 24 ^ i;
     b->mode = seed == 0 ? PICK_FIRST : (pick_mode)b->rng.below(3);
+    b->n_lanes = 0;
     b->late = seed != 0 && b->rng.below(4) != 0;
     for (unsigned t = 0; t < b->n_threads; t++) {
         fiber *f = b->fibers[t];
@@ -631,7 +648,7 @@ void emu_warp(unsigned mask, emu_warp_kind kind, emu_warp_args *args, emu_site s
     warp_group *g = nullptr;
     // Lanes may wait with different masks at once; masks that can never be complete end in a
     // deadlock, which is reported.
-    for (unsigned i = 0; i < w.n_groups; i++)
+    for (unsigned i = 0; i < w.n_groups && !g; i++)
         if (w.group[i].mask == mask)
             g = &w.group[i];
     if (!g) {

@@ -128,10 +128,12 @@ const table &shared(void)
     return *found;
 }
 
-// Not memset/memcpy: the sanitizers intercept those, and a symbol may include its red zone.
+// Under sanitizers not memset/memcpy: they intercept those, and a symbol may include its red zone.
 EMU_NO_ASAN void copy(unsigned char *d, const unsigned char *s, size_t n)
 {
-#ifdef __x86_64__
+#if !EMU_ASAN
+    memcpy(d, s, n);
+#elif defined(__x86_64__)
     __asm__ volatile("rep movsb" : "+D"(d), "+S"(s), "+c"(n)::"memory");
 #else
     for (volatile unsigned char *v = d; n; n--)
@@ -140,7 +142,9 @@ EMU_NO_ASAN void copy(unsigned char *d, const unsigned char *s, size_t n)
 }
 EMU_NO_ASAN void fill(unsigned char *d, size_t n)
 {
-#ifdef __x86_64__
+#if !EMU_ASAN
+    memset(d, 0xFF, n);
+#elif defined(__x86_64__)
     __asm__ volatile("rep stosb" : "+D"(d), "+c"(n) : "a"(0xFF) : "memory");
 #else
     for (volatile unsigned char *v = d; n; n--)

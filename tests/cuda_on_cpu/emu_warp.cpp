@@ -201,20 +201,16 @@ void wgmma_f16(emu_warp_args *const args[32])
 
 void butterfly(emu_warp_args *const args[32])
 {
-    unsigned char before[32][EMU_BUTTERFLY_BYTES];
     const emu_combine *c[32];
+    void *v[32];
     for (int lane = 0; lane < 32; lane++) {
         c[lane] = (const emu_combine *)args[lane]->a;
+        v[lane] = args[lane]->d;
         if (c[lane]->from != c[0]->from || c[0]->from < 0 || c[0]->from > 16)
             emu_fail("a butterfly of %d in lane %d, of %d in lane 0", c[lane]->from, lane,
                      c[0]->from);
     }
-    for (int d = c[0]->from; d > 0; d /= 2) {
-        for (int lane = 0; lane < 32; lane++)
-            memcpy(before[lane], args[lane]->d, c[0]->n_bytes);
-        for (int lane = 0; lane < 32; lane++)
-            c[lane]->call(c[lane]->f, args[lane]->d, before[lane ^ d]);
-    }
+    c[0]->call(c, v);
 }
 
 } // namespace

@@ -414,7 +414,7 @@ def test_text_is_split_in_its_turn_and_at_most_a_megabyte(home):
 
 def test_what_is_kept_of_requests_is_counted(home):
     stop = ["q" * 500000 + str(i) for i in range(15)]
-    with serving(home, "-np", 1, model=ENDLESS) as s:
+    with serving(home, "-np", 1, "-t", 1, model=ENDLESS) as s:
         clients = [s.open("/v1/chat/completions", LONG)]
         s.wait_for(answers_running=1)
         for i in range(1, 36):  # which wait, and 7.5 MB of each stay
@@ -665,6 +665,10 @@ def test_a_stream_that_waits_says_that_it_is_there(home):
         first = s.open("/v1/chat/completions", LONG)
         s.wait_for(answers_running=1)
         second = s.open("/v1/chat/completions", {**LONG, "stream": True})
+        s.wait_for(answers_waiting=1)
+        s.process.send_signal(signal.SIGSTOP)  # else it would work on the first answer all the while
+        time.sleep(15)
+        s.process.send_signal(signal.SIGCONT)
         got, end = b"", time.monotonic() + 40
         while b": ping\n\n" not in got and time.monotonic() < end:
             got += second.recv(4096)
