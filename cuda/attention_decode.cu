@@ -31,11 +31,16 @@ struct row_groups {
     uint32_t n, size;
 };
 
-// Turns of K and V tiles under way per warp: where there are more blocks than multiprocessors, one,
-// so that two blocks have room on each.
+// Turns of K and V tiles under way per warp. Crowded: where there are more blocks than
+// multiprocessors, and two have room on each if every warp has one turn under way.
 template <int DH> static constexpr __host__ __device__ int n_stage(bool crowded = false)
 {
     return DH > 128 || crowded ? 1 : 2;
+}
+
+template <int DH> static constexpr bool may_be_crowded()
+{
+    return DH == 128; // two blocks of narrower heads have room anyway
 }
 
 template <int DH> static constexpr __host__ __device__ uint32_t tile_elems()
@@ -434,19 +439,18 @@ static bool launch_rows(const struct queue *q, const struct attention *a, struct
         constexpr int DH = decltype(dim)::value;
         constexpr bool PLAIN = decltype(kind)::plain;
         const uint32_t n_warp = decode_warps<DH>(q);
-        const bool crowded =
-            n_stage<DH>() > 1 && !groups.size && l.grid.x * l.grid.y * l.grid.z > (uint32_t)q->n_sm;
+        const bool crowded = may_be_crowded<DH>() && !groups.size &&
+                             l.grid.x * l.grid.y * l.grid.z > (uint32_t)q->n_sm;
         l.block = dim3(n_warp * WARP);
         l.smem = decode_smem<DH>(n_warp, groups.size ? GROUP_TILES : 1, crowded);
-        if constexpr (n_stage<DH>() > 1) {
-            if constexpr (!PLAIN)
-                if (groups.size)
-                    return launch_kernel(
-                        err, l, attention_decode_kernel<DH, false, GROUP_TILES, false>, *a, groups);
+        if constexpr (n_stage<DH>() > 1 && !PLAIN)
+            if (groups.size)
+                return launch_kernel(err, l, attention_decode_kernel<DH, false, GROUP_TILES, false>,
+                                     *a, groups);
+        if constexpr (may_be_crowded<DH>())
             if (crowded)
                 return launch_kernel(err, l, attention_decode_kernel<DH, PLAIN, 1, true>, *a,
                                      groups);
-        }
         return launch_kernel(err, l, attention_decode_kernel<DH, PLAIN, 1, false>, *a, groups);
     });
 }

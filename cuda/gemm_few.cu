@@ -25,18 +25,26 @@ static constexpr __host__ __device__ int words(uint32_t type)
     return block_facts(type).bits + (int)block_facts(type).high;
 }
 
+// Whether unpacking a type takes few registers.
+template <uint32_t TYPE> static constexpr __host__ __device__ bool is_light()
+{
+    return !is_plain(TYPE) && words(TYPE) <= 4 && levels<TYPE>::N == 0;
+}
+
 // NT: tiles of eight columns. More of them need registers, and so do weights that are wide already;
 // of those, as long as they find room, sixteen warps ask for one step ahead each.
 template <uint32_t TYPE, int NT> static constexpr __host__ __device__ int blocks_per_sm()
 {
-    return NT <= 2 && !is_plain(TYPE) ? 2 : 1;
+    return (NT == 1 && !is_plain(TYPE)) || (NT == 2 && is_light<TYPE>()) ? 2 : 1;
 }
 
 template <uint32_t TYPE, int NT> static constexpr __host__ __device__ uint32_t n_warp()
 {
     if (is_plain(TYPE))
         return NT <= 2 ? 16 : NT == 4 ? 12 : 8;
-    return NT == 4 && words(TYPE) <= 4 && levels<TYPE>::N == 0 ? 12 : 8;
+    if (blocks_per_sm<TYPE, NT>() == 2 || NT == 8)
+        return 8;
+    return NT == 2 || is_light<TYPE>() ? 12 : 8;
 }
 
 // Steps that are requested before they are used.
