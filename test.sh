@@ -124,7 +124,8 @@ py() { # STEP FOLDER...
     "$python" -m pytest -q --timeout 300 -n "$((jobs + 1))" --dist loadfile "${@:2}" --junitxml="$results/$1.xml"
 }
 
-# Half of what these take is waiting, for a terminal or a socket; the units leave no processor idle. Status: how many failed.
+# Half of what these take is waiting, for a terminal or a socket; compiling the tests and the units leave no processor idle.
+# Status: how many failed.
 steps_that_wait() {
     step structure "layers and headers" py structure tests/structure
     step e2e "end to end" py e2e tests/conformance tests/e2e
@@ -142,10 +143,11 @@ begin python_packages
 packages_job=$!
 must program "the program, and its kernels for the emulation" program_build
 must python "Python packages (.venv)" python_packages_come
-must build "the tests" ninja -C build
+must for_python "what the tests in Python start" ninja -C build for_python
 beside=yes
 begin steps_that_wait
 others=$!
+must build "the tests" ninja -C build
 step release "units, conformance, kernels on the emulation" units release build --no-suite slow
 wait "$others"
 n_failed=$((n_failed + $?))

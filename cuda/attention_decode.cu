@@ -31,8 +31,8 @@ struct row_groups {
     uint32_t n, size;
 };
 
-// Turns of K and V tiles under way per warp. Crowded: where there are more blocks than
-// multiprocessors, and two have room on each if every warp has one turn under way.
+// Turns of K and V tiles under way per warp. Crowded: after short texts, where there are more
+// blocks than multiprocessors, two have room on each if every warp has one turn under way.
 template <int DH> static constexpr __host__ __device__ int n_stage(bool crowded = false)
 {
     return DH > 128 || crowded ? 1 : 2;
@@ -439,8 +439,9 @@ static bool launch_rows(const struct queue *q, const struct attention *a, struct
         constexpr int DH = decltype(dim)::value;
         constexpr bool PLAIN = decltype(kind)::plain;
         const uint32_t n_warp = decode_warps<DH>(q);
-        const bool crowded = may_be_crowded<DH>() && !groups.size &&
-                             l.grid.x * l.grid.y * l.grid.z > (uint32_t)q->n_sm;
+        // after long texts a block's warps have more turns, and need all that can be under way
+        const bool crowded = may_be_crowded<DH>() && !groups.size && split == 1 &&
+                             l.grid.y * l.grid.z > (uint32_t)q->n_sm;
         l.block = dim3(n_warp * WARP);
         l.smem = decode_smem<DH>(n_warp, groups.size ? GROUP_TILES : 1, crowded);
         if constexpr (n_stage<DH>() > 1 && !PLAIN)

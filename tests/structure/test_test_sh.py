@@ -87,7 +87,7 @@ def test_the_default_run_has_every_kind_of_test_and_nothing_sanitized(tree):
         assert words in call
     assert "--no-suite slow" in suites(calls)[1]
     assert not any("asan" in c or "fuzz" in c for c in calls)
-    assert sum(line.startswith("== ") and " ok " in line for line in lines) == 8
+    assert sum(line.startswith("== ") and " ok " in line for line in lines) == 9
     assert not any("words of a tool" in line for line in lines)
 
 
