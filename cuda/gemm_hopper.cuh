@@ -344,9 +344,10 @@ struct share {
 // which they are multiplied.
 template <int BN> struct feeder {
     const __half *x, *next;
-    uint32_t n_col, n_col_tile, per_row,
-        own_col_tile;                     // columns, tiles of them; half steps of a row
-    uint32_t col_tile, left, left_shared; // half steps to the end of the row, of what is shared
+    uint32_t n_col, n_col_tile;      // columns, tiles of them
+    uint32_t per_row;                // half steps
+    uint32_t col_tile, own_col_tile; // now; of the first tile that is not shared
+    uint32_t left, left_shared;      // half steps to the end of the row, of what is shared
 
     __device__ __forceinline__ void begin(uint32_t step)
     {
@@ -386,8 +387,8 @@ template <uint32_t TYPE, int BN, bool CHUNKED>
 static __device__ __forceinline__ void multiply(const struct gemm &g, const struct cut &c)
 {
     constexpr int N_STAGE = n_stage(BN), COLS = BN < 128 ? BN : 128; // columns of one instruction
-    // Operands that are widened while others are multiplied. Where a multiprocessor has more than
-    // eight warps those of one wait for each other, and others work meanwhile.
+    // Operands: one is widened while the other is multiplied. Where a multiprocessor has more than
+    // eight warps there is one: while a warp waits for its product others work.
     constexpr int N_A = BN <= 64 ? 1 : 2;
     constexpr uint32_t STAGE_BYTES = BN * 128, N = strip<TYPE>::N;
     __shared__ uint64_t full[N_STAGE], empty[N_STAGE];

@@ -282,7 +282,7 @@ def test_what_is_cut_off_at_the_end_is_told_to_all(endless):
     data = b"".join(iter(lambda: streams.recv(65536), b""))
     other = b"".join(iter(lambda: whole.recv(65536), b""))
     _, err = endless.process.communicate(timeout=60)
-    assert endless.process.returncode == -signal.SIGTERM and b"2 answers were cut off" in err
+    assert endless.process.returncode == -signal.SIGTERM and b"2 answers were cut off" in err, err
     assert b'"code":"shutting_down"' in data and b"[DONE]" not in data and other.startswith(b"HTTP/1.1 503") and b"shutting_down" in other
 
 
