@@ -48,9 +48,6 @@ template <int N> PTX_FN void cp_async_wait(void)
 {
     emu_cp_async_wait(N);
 }
-PTX_FN void prefetch_l2(const void *)
-{
-}
 PTX_FN float ptx_exp2(float x)
 {
     return exp2f(x);
@@ -198,10 +195,6 @@ PTX_FN void cp_async_commit(void)
 template <int N> PTX_FN void cp_async_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-}
-PTX_FN void prefetch_l2(const void *p)
-{
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
 // 2^x within 2 units of the last place; results below the normal range become zero.
