@@ -103,14 +103,13 @@ bool cuda_states_use(struct cuda_engine *e, struct engine_part *const *parts, si
     struct state_span *spans = e->host_spans + SPANS_AHEAD;
     const size_t n = n_parts > GRAPH_ROWS ? n_parts : (size_t)GRAPH_ROWS;
     uint32_t row = 0;
-    for (size_t i = 0; i < n; i++) {
-        spans[i] = {row, 0, NO_STATE, e->states.n};
-        if (i >= n_parts)
-            continue;
+    for (size_t i = 0; i < n_parts; i++) {
         const struct engine_part *p = parts[i];
         spans[i] = {row, (uint32_t)p->n, p->seq->state, p->seq->next_states[0]};
         row += (uint32_t)p->n;
     }
+    for (size_t i = n_parts; i < n; i++) // a graph's, which has one for each row
+        spans[i] = {row, 0, NO_STATE, e->states.n};
     return CHECK_CUDA(cudaMemcpyAsync(e->states.spans + 1, spans, n * sizeof *spans,
                                       cudaMemcpyHostToDevice, e->q.stream),
                       err);
