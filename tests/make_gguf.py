@@ -66,6 +66,17 @@ SHAPES = {
     "gpt-oss-120b": dict(arch="gpt-oss", layers=36, embd=2880, ff=2880, heads=64, kv_heads=8, head_dim=64, vocab=201088,
                          tied=False, rope_theta=1.5e5, ctx=131072, experts=128, experts_used=4, expert_ff=2880, swa=128,
                          rope_scaling={"type": "yarn", "factor": 32, "orig_ctx": 4096}),
+    # delta: (heads, heads of keys, numbers of a head, taps, a layer of so many attends)
+    "qwen3.5-9b": dict(arch="qwen35", layers=32, embd=4096, ff=12288, heads=16, kv_heads=4, head_dim=256, rope_dim=64, vocab=248320,
+                       tied=False, rope_theta=1e7, ctx=262144, delta=(32, 16, 128, 4, 4)),
+    "qwen3.5-27b": dict(arch="qwen35", layers=64, embd=5120, ff=17408, heads=24, kv_heads=4, head_dim=256, rope_dim=64, vocab=248320,
+                        tied=False, rope_theta=1e7, ctx=262144, delta=(48, 16, 128, 4, 4)),
+    "qwen3.5-35b-a3b": dict(arch="qwen35moe", layers=40, embd=2048, ff=512, heads=16, kv_heads=2, head_dim=256, rope_dim=64,
+                            vocab=248320, tied=False, rope_theta=1e7, ctx=262144, delta=(32, 16, 128, 4, 4), experts=256,
+                            experts_used=8, expert_ff=512, shared_ff=512),
+    # conv: (taps, the layers that attend)
+    "lfm2-1.2b": dict(arch="lfm2", layers=16, embd=2048, ff=8192, heads=32, kv_heads=8, head_dim=64, vocab=65536, rope_theta=1e6,
+                      ctx=128000, conv=(3, (2, 5, 8, 10, 12, 14))),
 }
 
 CHATML = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
@@ -414,13 +425,13 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
           vocab=1056, mix="Q8_0", tied=True, rope_theta=1e4, ctx=4096, biases=None, qk_norm=None,
           rope_freqs=False, rope_dim=None, rope_scaling=None, swa=0, eps=1e-6, pre="qwen2",
           bos=False, template=CHATML, name=None, seed=1, vector_type="F32", shapes=None, experts=0, experts_used=2,
-          expert_ff=None):
+          expert_ff=None, shared_ff=0, delta=None, conv=None):
     """-> (kvs, tensors). shapes: [(name, row length, rows, type)] instead of the mix's own."""
     kv_heads = kv_heads or heads
     key_length = head_dim or embd // heads
     rope_dim = rope_dim or key_length
     biases = arch == "qwen2" if biases is None else biases
-    qk_norm = arch in ("qwen3", "qwen3moe") if qk_norm is None else qk_norm
+    qk_norm = arch in ("qwen3", "qwen3moe", "qwen35", "qwen35moe", "lfm2") if qk_norm is None else qk_norm
     biases = biases or arch == "gpt-oss"
     rng = np.random.default_rng([seed, 2])
     p = {"turn": 0, "tied": tied, "layers": layers}
@@ -443,16 +454,11 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
     def around_one(n):
         return rng.uniform(0.8, 1.2, n)
 
-    if not tied:
-        matrix("output.weight", embd, vocab)
-    vector("output_norm.weight", around_one(embd))
-    if rope_freqs:
-        vector("rope_freqs.weight", llama3_factors(rope_dim, rope_theta))
-    matrix("token_embd.weight", embd, vocab)
-    n_q, n_kv = heads * key_length, kv_heads * key_length
-    for i in range(layers):
-        b = f"blk.{i}."
-        for part, rows in (("k", n_kv), ("q", n_q), ("v", n_kv)):
+    def table(tensor, n_cols, rows):
+        tensors.append(Tensor(tensor, [n_cols, rows], "F32", rng.normal(0, 0.5, n_cols * rows).astype(np.float32).tobytes()))
+
+    def attention(b, i):
+        for part, rows in (("k", n_kv), ("q", n_q * (2 if delta else 1)), ("v", n_kv)):
             if biases:
                 vector(b + f"attn_{part}.bias", rng.normal(0, 0.1, rows))
             matrix(b + f"attn_{part}.weight", embd, rows, i)
@@ -461,17 +467,52 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
             vector(b + "attn_q_norm.weight", around_one(key_length))
         vector(b + "attn_norm.weight", around_one(embd))
         matrix(b + "attn_output.weight", n_q, embd, i)
+
+    def delta_net(b, i, n, keys, size, taps):
+        channels = (2 * keys + n) * size
+        vector(b + "attn_norm.weight", around_one(embd))
+        for part, rows in (("attn_qkv", channels), ("attn_gate", n * size), ("ssm_beta", n), ("ssm_alpha", n)):
+            matrix(b + part + ".weight", embd, rows, i)
+        table(b + "ssm_conv1d.weight", taps, channels)
+        vector(b + "ssm_dt.bias", rng.uniform(-2, 1, n))
+        vector(b + "ssm_a", rng.uniform(-1, -0.1, n))
+        vector(b + "ssm_norm.weight", around_one(size))
+        matrix(b + "ssm_out.weight", n * size, embd, i)
+
+    if not tied:
+        matrix("output.weight", embd, vocab)
+    vector("token_embd_norm.weight" if conv else "output_norm.weight", around_one(embd))
+    if rope_freqs:
+        vector("rope_freqs.weight", llama3_factors(rope_dim, rope_theta))
+    matrix("token_embd.weight", embd, vocab)
+    n_q, n_kv = heads * key_length, kv_heads * key_length
+    for i in range(layers):
+        b = f"blk.{i}."
+        if delta and (i + 1) % delta[4]:
+            delta_net(b, i, *delta[:4])
+        elif conv and i not in conv[1]:
+            vector(b + "attn_norm.weight", around_one(embd))
+            matrix(b + "shortconv.in_proj.weight", embd, 3 * embd, i)
+            table(b + "shortconv.conv.weight", conv[0], embd)
+            matrix(b + "shortconv.out_proj.weight", embd, embd, i)
+        else:
+            attention(b, i)
         if arch == "gpt-oss":
             vector(b + "attn_output.bias", rng.normal(0, 0.1, embd))
             vector(b + "attn_sinks.weight", rng.normal(0, 1, heads))
             vector(b + "ffn_gate_inp.bias", rng.normal(0, 0.1, experts))
-        ffn_norm = b + ("post_attention_norm.weight" if arch == "gpt-oss" else "ffn_norm.weight")
+        ffn_norm = b + ("post_attention_norm.weight" if arch == "gpt-oss" or delta else "ffn_norm.weight")
         if experts:
             vector(ffn_norm, around_one(embd))
             tensors.append(Tensor(b + "ffn_gate_inp.weight", [embd, experts], "F32"))
             stack(b + "ffn_down_exps", expert_ff or ff, embd, i)
             stack(b + "ffn_gate_exps", embd, expert_ff or ff, i)
             stack(b + "ffn_up_exps", embd, expert_ff or ff, i)
+            if shared_ff:
+                vector(b + "ffn_gate_inp_shexp.weight", rng.normal(0, 0.02, embd))
+                matrix(b + "ffn_down_shexp.weight", shared_ff, embd, i)
+                matrix(b + "ffn_gate_shexp.weight", embd, shared_ff, i)
+                matrix(b + "ffn_up_shexp.weight", embd, shared_ff, i)
         else:
             matrix(b + "ffn_down.weight", ff, embd, i)
             matrix(b + "ffn_gate.weight", embd, ff, i)
@@ -492,7 +533,7 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
         (f"{arch}.block_count", layers),
         (f"{arch}.feed_forward_length", ff),
         (f"{arch}.attention.head_count", heads),
-        (f"{arch}.attention.head_count_kv", kv_heads),
+        (f"{arch}.attention.head_count_kv", [kv_heads * (i in conv[1]) for i in range(layers)] if conv else kv_heads),
         (f"{arch}.attention.layer_norm_rms_epsilon", eps),
         (f"{arch}.rope.freq_base", rope_theta),
         (f"{arch}.vocab_size", vocab),
@@ -515,6 +556,15 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
         kvs.append((f"{arch}.expert_feed_forward_length", expert_ff))
     if swa:
         kvs.append((f"{arch}.attention.sliding_window", swa))
+    if shared_ff:
+        kvs.append((f"{arch}.expert_shared_feed_forward_length", shared_ff))
+    if delta:
+        n, keys, size, taps, interval = delta
+        kvs += [(f"{arch}.full_attention_interval", interval), (f"{arch}.ssm.conv_kernel", taps), (f"{arch}.ssm.time_step_rank", n),
+                (f"{arch}.ssm.group_count", keys), (f"{arch}.ssm.state_size", size), (f"{arch}.ssm.inner_size", n * size),
+                (f"{arch}.rope.dimension_sections", [11, 11, 10, 0])]
+    if conv:
+        kvs.append((f"{arch}.shortconv.l_cache", conv[0]))
     kvs += vocabulary(vocab, pre, bos)
     if template:
         kvs.append(("tokenizer.chat_template", template))
