@@ -73,7 +73,7 @@ static void *go_on_and_on(void *arg)
     int32_t first[N_DECODED];
     memcpy(first, t->ids, sizeof first);
     t->ok = true;
-    for (int i = 0; t->ok && i < N_ROUND; i++)
+    for (int i = 0; t->ok && i < (quick() ? 2 : N_ROUND); i++)
         t->ok = go_on(t) && memcmp(first, t->ids, sizeof first) == 0;
     return NULL;
 }
