@@ -36,4 +36,16 @@ static __device__ __forceinline__ void butterfly(float2 &v, int from, F combine)
 #endif
 }
 
+// The sum over the lanes of a warp, which all of them get.
+static __device__ __forceinline__ float warp_sum(float v)
+{
+#ifdef HOKKU_CUDA_ON_CPU
+    emu_butterfly(v, WARP / 2, [](float &sum, float other) { sum += other; });
+#else
+    for (int d = WARP / 2; d > 0; d /= 2)
+        v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
+#endif
+    return v;
+}
+
 #endif

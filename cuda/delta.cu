@@ -1,146 +1,118 @@
-// Gated delta nets (struct delta in model/model.h; Yang et al. 2024), token by token: a head's
-// matrix stays in registers from the first row of a sequence to the last, and what is done for a
-// token does not depend on which rows are beside it. So a prompt leaves the same bits however it
-// was cut.
-#include "block.cuh"
-#include "states.cuh"
+// Gated delta nets (struct delta in model/model.h; Yang et al. 2024), token by token, see scan.cuh.
+#include "scan.cuh"
+
+enum { HEAD_WARPS = 4 }; // of a block: each has all channels of a head
 
 // ---- kernels
 
-// Grid (rows, heads of queries, keys and values), a thread for each number of a head.
-static __global__ void __launch_bounds__(DELTA_MAX_STATE)
-    delta_conv_kernel(const struct delta_rows d)
+// Grid (ceil(rows / HEAD_WARPS), heads of queries, keys and values), a warp for a row. P: n_state,
+// rounded up.
+template <int P>
+static __global__ void __launch_bounds__(HEAD_WARPS *WARP)
+    delta_conv_kernel(const struct delta_rows d, uint32_t n_row)
 {
-    __shared__ float part[DELTA_MAX_STATE / WARP];
     griddep_launch_dependents();
-    const uint32_t n = d.delta.n_state, head = blockIdx.y, row = blockIdx.x;
-    const uint32_t n_channel = gridDim.y * n, channel = head * n + threadIdx.x;
-    const struct state_span span = span_of(d.state, row);
-    const bool mine = threadIdx.x < n;
+    const uint32_t n = d.delta.n_state, head = blockIdx.y, n_channel = gridDim.y * n;
+    const uint32_t row = blockIdx.x * HEAD_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const struct state_span span = span_of(d.state, lesser(row, n_row - 1));
     griddep_wait();
-    if (d.skip && *d.skip)
+    if (row >= n_row || (d.skip && *d.skip))
         return;
-    float y = 0.0f;
-    if (mine) {
-        y = convolve(d.state, span, row, d.w + (size_t)channel * d.delta.n_conv, d.delta.n_conv,
-                     channel, n_channel, 0.0f,
-                     [&](uint32_t i) { return d.in[(size_t)i * n_channel + channel]; });
-        y *= logistic(y);
+    float y[P / WARP], squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < P / WARP; i++) {
+        const uint32_t in_head = lane + i * WARP, channel = head * n + in_head;
+        y[i] = 0.0f;
+        if (in_head < n) {
+            y[i] = convolve(d.state, span, row, d.w + (size_t)channel * d.delta.n_conv,
+                            d.delta.n_conv, channel, n_channel, 0.0f,
+                            [&](uint32_t r) { return d.in[(size_t)r * n_channel + channel]; });
+            y[i] *= logistic(y[i]);
+        }
+        squares = fmaf(y[i], y[i], squares);
     }
+    float scale = 1.0f;
     if (head < 2 * d.delta.n_key_head) { // queries, then keys
-        const float length = sqrtf(block_sum(y * y, part));
-        const float scale = head < d.delta.n_key_head ? 1.0f / sqrtf((float)n) : 1.0f;
-        y *= scale / (length < d.eps ? d.eps : length); // a NaN stays one
+        const float length = sqrtf(warp_sum(squares));
+        scale = (head < d.delta.n_key_head ? 1.0f / sqrtf((float)n) : 1.0f) /
+                (length < d.eps ? d.eps : length); // a NaN stays one
     }
-    if (mine)
-        d.mixed[(size_t)row * n_channel + channel] = y;
+#pragma unroll
+    for (int i = 0; i < P / WARP; i++)
+        if (lane + i * WARP < n)
+            d.mixed[(size_t)row * n_channel + head * n + lane + i * WARP] = y[i] * scale;
 }
 
-// What one stage has of its tokens. P: n_state, rounded up.
-template <int P> struct stage {
-    float q[SCAN_STAGE][P], k[SCAN_STAGE][P], v[SCAN_STAGE][SCAN_COLS];
-    float decay[SCAN_STAGE], beta[SCAN_STAGE];
-};
-
-template <int P>
-static __device__ __forceinline__ void load_stage(const struct delta_rows &d, uint32_t head,
-                                                  uint32_t row0, uint32_t n_row, stage<P> &s)
+// A block's columns of a head's matrix M, transposed, go through the rows of a span. Of a token,
+// with a decay g: news = beta (v - g M^T k), and M becomes g M + k news^T; what it gives, M^T q of
+// that, is g M^T q + news (q k), so that one pass over M before the token gives both sums. GIVES:
+// what the rows give is wanted.
+template <int P, bool GIVES>
+static __device__ __forceinline__ void
+scan_head(const struct delta_rows &d, const struct state_span &span, stage<P> (&stages)[2])
 {
-    const uint32_t n = d.delta.n_state, n_key = d.delta.n_key_head;
+    const uint32_t n = d.delta.n_state, n_key = d.delta.n_key_head, head = blockIdx.y;
     const uint32_t shared = d.delta.n_head / n_key;
     const uint32_t key = d.delta.in_order ? head / shared : head % n_key;
-    const uint32_t n_channel = (2 * n_key + d.delta.n_head) * n;
-    for (uint32_t i = threadIdx.x; i < n_row * P; i += SCAN_THREADS) {
-        const uint32_t t = i / P, c = i % P;
-        const float *x = d.mixed + (size_t)(row0 + t) * n_channel;
-        s.q[t][c] = c < n ? x[key * n + c] : 0.0f;
-        s.k[t][c] = c < n ? x[(n_key + key) * n + c] : 0.0f;
-    }
-    for (uint32_t i = threadIdx.x; i < n_row * SCAN_COLS; i += SCAN_THREADS) {
-        const uint32_t t = i / SCAN_COLS, c = blockIdx.x * SCAN_COLS + i % SCAN_COLS;
-        const float *x = d.mixed + (size_t)(row0 + t) * n_channel + (2 * n_key + head) * n;
-        s.v[t][i % SCAN_COLS] = c < n ? x[c] : 0.0f;
-    }
-    if (threadIdx.x < n_row) {
-        const size_t row = row0 + threadIdx.x, ld = d.paired ? 2 * d.delta.n_head : d.delta.n_head;
-        const uint32_t beta = d.paired ? key * 2 * shared + head % shared : head;
-        const uint32_t alpha = d.paired ? beta + shared : head;
-        s.beta[threadIdx.x] = logistic(d.beta[row * ld + beta]);
-        s.decay[threadIdx.x] = expf(d.a[head] * softplus(d.alpha[row * ld + alpha] + d.dt[head]));
-    }
+    const struct scan_rows rows = {d.mixed + (n_key + key) * n,
+                                   d.mixed + key * n,
+                                   d.mixed + (2 * n_key + head) * n,
+                                   (2 * n_key + d.delta.n_head) * n,
+                                   n,
+                                   n,
+                                   blockIdx.x * SCAN_COLS};
+    const uint32_t ld = d.paired ? 2 * d.delta.n_head : d.delta.n_head;
+    const uint32_t beta = d.paired ? key * 2 * shared + head % shared : head;
+    const uint32_t alpha = d.paired ? beta + shared : head;
+    constexpr int E = P / 4 / SCAN_LANES;
+    scan<P, GIVES>(
+        d.state, span, delta_inputs(&d.delta) + (size_t)head * n * n, rows, d.skip, stages,
+        [&](uint32_t row, float &decay, float &gain) {
+            gain = logistic(d.beta[(size_t)row * ld + beta]);
+            decay = expf(d.a[head] * softplus(d.alpha[(size_t)row * ld + alpha] + d.dt[head]));
+        },
+        [&](const stage<P> &s, uint32_t t, uint32_t lane, uint32_t col, float4(&m)[E]) {
+            float4 of_key = {}, of_query = {};
+#pragma unroll
+            for (int e = 0; e < E; e++)
+                of_key = fma4(s.a[t][lane + SCAN_LANES * e], m[e], of_key);
+#pragma unroll
+            for (int e = 0; GIVES && e < E; e++)
+                of_query = fma4(s.b[t][lane + SCAN_LANES * e], m[e], of_query);
+            const float decay = s.decay[t];
+            const float news = s.gain[t] * fmaf(-decay, of_column(of_key), s.v[t][col]);
+#pragma unroll
+            for (int e = 0; e < E; e++)
+                m[e] = fma4(s.a[t][lane + SCAN_LANES * e], all4(news), times(decay, m[e]));
+            return GIVES ? fmaf(news, s.both[t], decay * of_column(of_query)) : 0.0f;
+        },
+        [&](uint32_t row, uint32_t col, float y) {
+            if (GIVES)
+                d.y[((size_t)row * d.delta.n_head + head) * n + col] = y;
+        });
 }
 
-// A head's matrix goes through the rows of a span. Four lanes have a column of it, all keys of one
-// value: fours of them by turns. GIVES: what the rows give is wanted, too.
-template <int P, bool GIVES>
-static __device__ __forceinline__ void scan(const struct delta_rows &d,
-                                            const struct state_span &span, stage<P> &s)
-{
-    constexpr int E = P / 4 / SCAN_LANES; // fours of a lane
-    const uint32_t n = d.delta.n_state, head = blockIdx.y;
-    const uint32_t lane = threadIdx.x % SCAN_LANES, in_block = threadIdx.x / SCAN_LANES;
-    const uint32_t c = blockIdx.x * SCAN_COLS + in_block;
-    const size_t at = delta_inputs(&d.delta) + ((size_t)head * n + c) * n;
-    float4 m[E] = {};
-    if (c < n && span.from != NO_STATE)
-        load_column(d.state.base + span.from * d.state.stride + at, lane, n, m);
-    griddep_wait();
-    if (span.n == 0 || (d.skip && *d.skip))
-        return;
-    for (uint32_t t0 = 0; t0 < span.n; t0 += SCAN_STAGE) {
-        const uint32_t n_row = lesser(span.n - t0, (uint32_t)SCAN_STAGE);
-        __syncthreads();
-        load_stage<P>(d, head, span.row0 + t0, n_row, s);
-        __syncthreads();
-        for (uint32_t t = 0; t < n_row; t++) {
-            const float4 *k = reinterpret_cast<const float4 *>(s.k[t]) + lane;
-            const float4 *q = reinterpret_cast<const float4 *>(s.q[t]) + lane;
-            float4 sum = {};
-#pragma unroll
-            for (int e = 0; e < E; e++) {
-                m[e] = times(s.decay[t], m[e]);
-                sum = fma4(k[SCAN_LANES * e], m[e], sum); // M^T k
-            }
-            const float news = s.beta[t] * (s.v[t][in_block] - of_column(sum));
-            sum = {};
-#pragma unroll
-            for (int e = 0; e < E; e++) {
-                m[e] = fma4(k[SCAN_LANES * e], all4(news), m[e]);
-                if (GIVES)
-                    sum = fma4(q[SCAN_LANES * e], m[e], sum);
-            }
-            if (!GIVES)
-                continue;
-            const float y = of_column(sum);
-            if (lane == 0 && c < n)
-                d.y[((size_t)(span.row0 + t0 + t) * d.delta.n_head + head) * n + c] = y;
-        }
-    }
-    if (c < n)
-        store_column(d.state.base + span.to * d.state.stride + at, lane, n, m);
-}
-
-// Grid (ceil(n_state / SCAN_COLS), n_head, spans).
+// Grid (ceil(n_state / SCAN_COLS), n_head, spans). (A block is enough for a multiprocessor, says 1:
+// else the compiler keeps room for more, and spills.)
 template <int P>
-static __global__ void __launch_bounds__(SCAN_THREADS) delta_kernel(const struct delta_rows d)
+static __global__ void __launch_bounds__(SCAN_THREADS, 1) delta_kernel(const struct delta_rows d)
 {
-    __shared__ __align__(16) stage<P> s;
+    __shared__ __align__(16) stage<P> stages[2];
     griddep_launch_dependents();
-    scan<P, true>(d, d.state.spans[blockIdx.z], s);
+    scan_head<P, true>(d, d.state.spans[blockIdx.z], stages);
 }
 
-// Grid (ceil(n_state / SCAN_COLS) + 1, n_head, layers): the last blocks have the inputs. (A block
-// is enough for a multiprocessor, says 1: else the compiler keeps room for more, and spills.)
+// Grid (ceil(n_state / SCAN_COLS) + 1, n_head, layers): the last blocks have the inputs.
 template <int P>
 static __global__ void __launch_bounds__(SCAN_THREADS, 1)
     delta_advance_kernel(const struct delta_rows *layers)
 {
-    __shared__ __align__(16) stage<P> s;
+    __shared__ __align__(16) stage<P> stages[2];
     griddep_launch_dependents();
     const struct delta_rows d = layers[blockIdx.z];
     const struct state_span span = d.state.spans[0];
     if (blockIdx.x + 1 < gridDim.x) {
-        scan<P, false>(d, span, s);
+        scan_head<P, false>(d, span, stages);
         return;
     }
     const uint32_t n_channel = (2 * d.delta.n_key_head + d.delta.n_head) * d.delta.n_state;
@@ -151,54 +123,73 @@ static __global__ void __launch_bounds__(SCAN_THREADS, 1)
                 });
 }
 
-// Grid (rows, n_head), a thread for each number of a head.
-static __global__ void __launch_bounds__(DELTA_MAX_STATE)
+// Grid (rows, ceil(n_head / HEAD_WARPS)), a warp for a head.
+template <int P>
+static __global__ void __launch_bounds__(HEAD_WARPS *WARP)
     delta_gate_kernel(const struct delta_rows d)
 {
-    __shared__ float part[DELTA_MAX_STATE / WARP];
     griddep_launch_dependents();
+    const uint32_t n = d.delta.n_state, lane = threadIdx.x % WARP;
+    const uint32_t head = blockIdx.y * HEAD_WARPS + threadIdx.x / WARP;
+    const size_t at = ((size_t)blockIdx.x * d.delta.n_head + head) * n;
     griddep_wait();
-    if (d.skip && *d.skip)
+    if (head >= d.delta.n_head || (d.skip && *d.skip))
         return;
-    const uint32_t n = d.delta.n_state, i = threadIdx.x;
-    const size_t at = ((size_t)blockIdx.x * gridDim.y + blockIdx.y) * n + i;
-    const float y = i < n ? d.y[at] : 0.0f;
-    const float rms = 1.0f / sqrtf(block_sum(y * y, part) / (float)n + d.eps);
-    if (i < n)
-        d.y[at] = y * rms * d.norm[i] * (d.gate[at] * logistic(d.gate[at]));
+    float y[P / WARP], squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < P / WARP; i++) {
+        y[i] = lane + i * WARP < n ? d.y[at + lane + i * WARP] : 0.0f;
+        squares = fmaf(y[i], y[i], squares);
+    }
+    const float rms = 1.0f / sqrtf(warp_sum(squares) / (float)n + d.eps);
+#pragma unroll
+    for (int i = 0; i < P / WARP; i++) {
+        const uint32_t c = lane + i * WARP;
+        if (c < n) {
+            const float gate = d.gate[at + c];
+            d.y[at + c] = y[i] * rms * d.norm[c] * (gate * logistic(gate));
+        }
+    }
 }
 
 // ---- launchers
 
-static uint32_t threads_of(const struct delta_rows *d)
+// f of the integral constant P, which n is rounded up to.
+template <typename F> static bool with_state(uint32_t n, F f)
 {
-    return div_up(d->delta.n_state, (uint32_t)WARP) * WARP;
+    return n <= 32    ? f(std::integral_constant<int, 32>())
+           : n <= 64  ? f(std::integral_constant<int, 64>())
+           : n <= 128 ? f(std::integral_constant<int, 128>())
+                      : f(std::integral_constant<int, 256>());
 }
 
 bool delta_conv_launch(const struct queue *q, const struct delta_rows *d, uint32_t n,
                        struct error *err)
 {
-    const dim3 grid(n, 2 * d->delta.n_key_head + d->delta.n_head);
-    return launch_kernel(err, launch_of(q, "delta_conv", grid, threads_of(d)), delta_conv_kernel,
-                         *d);
+    const dim3 grid(div_up(n, (uint32_t)HEAD_WARPS), 2 * d->delta.n_key_head + d->delta.n_head);
+    return with_state(d->delta.n_state, [&](auto p) {
+        return launch_kernel(err, launch_of(q, "delta_conv", grid, HEAD_WARPS * WARP),
+                             delta_conv_kernel<p()>, *d, n);
+    });
 }
 
 bool delta_launch(const struct queue *q, const struct delta_rows *d, struct error *err)
 {
     const uint32_t n = d->delta.n_state;
     const dim3 grid(div_up(n, (uint32_t)SCAN_COLS), d->delta.n_head, d->state.n_span);
-    const struct launch l = launch_of(q, "delta", grid, SCAN_THREADS);
-    return n <= 32    ? launch_kernel(err, l, delta_kernel<32>, *d)
-           : n <= 64  ? launch_kernel(err, l, delta_kernel<64>, *d)
-           : n <= 128 ? launch_kernel(err, l, delta_kernel<128>, *d)
-                      : launch_kernel(err, l, delta_kernel<256>, *d);
+    return with_state(n, [&](auto p) {
+        return launch_kernel(err, launch_of(q, "delta", grid, SCAN_THREADS), delta_kernel<p()>, *d);
+    });
 }
 
 bool delta_gate_launch(const struct queue *q, const struct delta_rows *d, uint32_t n,
                        struct error *err)
 {
-    return launch_kernel(err, launch_of(q, "delta_gate", dim3(n, d->delta.n_head), threads_of(d)),
-                         delta_gate_kernel, *d);
+    const dim3 grid(n, div_up(d->delta.n_head, (uint32_t)HEAD_WARPS));
+    return with_state(d->delta.n_state, [&](auto p) {
+        return launch_kernel(err, launch_of(q, "delta_gate", grid, HEAD_WARPS * WARP),
+                             delta_gate_kernel<p()>, *d);
+    });
 }
 
 bool delta_advance_launch(const struct queue *q, const struct delta_rows *layers,
@@ -206,9 +197,8 @@ bool delta_advance_launch(const struct queue *q, const struct delta_rows *layers
 {
     const uint32_t n = shape->n_state;
     const dim3 grid(div_up(n, (uint32_t)SCAN_COLS) + 1, shape->n_head, n_layer);
-    const struct launch l = launch_of(q, "delta_advance", grid, SCAN_THREADS);
-    return n <= 32    ? launch_kernel(err, l, delta_advance_kernel<32>, layers)
-           : n <= 64  ? launch_kernel(err, l, delta_advance_kernel<64>, layers)
-           : n <= 128 ? launch_kernel(err, l, delta_advance_kernel<128>, layers)
-                      : launch_kernel(err, l, delta_advance_kernel<256>, layers);
+    return with_state(n, [&](auto p) {
+        return launch_kernel(err, launch_of(q, "delta_advance", grid, SCAN_THREADS),
+                             delta_advance_kernel<p()>, layers);
+    });
 }

@@ -1,8 +1,7 @@
-// Selective state spaces (struct ssm in model/model.h; Dao and Gu 2024, Mamba-2), token by token as
-// delta nets are: a head's state stays in registers from the first row of a sequence to the last,
-// so a prompt leaves the same bits however it was cut.
+// Selective state spaces (struct ssm in model/model.h; Dao and Gu 2024, Mamba-2), token by token,
+// see scan.cuh.
 #include "block.cuh"
-#include "states.cuh"
+#include "scan.cuh"
 
 enum {
     CONV_THREADS = 256,
@@ -27,82 +26,41 @@ static __global__ void __launch_bounds__(CONV_THREADS) ssm_conv_kernel(const str
     s.mixed[(size_t)row * n + c] = y * logistic(y);
 }
 
-// What one stage has of its tokens. P: n_state, rounded up.
-template <int P> struct ssm_stage {
-    float b[SCAN_STAGE][P], c[SCAN_STAGE][P], x[SCAN_STAGE][SCAN_COLS];
-    float decay[SCAN_STAGE], step[SCAN_STAGE];
-};
-
-template <int P>
-static __device__ __forceinline__ void load_stage(const struct ssm_rows &s, uint32_t head,
-                                                  uint32_t row0, uint32_t n_row, ssm_stage<P> &to)
+// A block's channels of a head go through the rows of a span. GIVES: what the rows give is wanted.
+template <int P, bool GIVES>
+static __device__ __forceinline__ void
+scan_head(const struct ssm_rows &s, const struct state_span &span, stage<P> (&stages)[2])
 {
     const struct ssm &d = s.ssm;
-    const uint32_t n = d.n_state, width = d.n_inner / d.n_head, n_channel = ssm_channels(&d);
-    const uint32_t group = head / (d.n_head / d.n_group);
-    for (uint32_t i = threadIdx.x; i < n_row * P; i += SCAN_THREADS) {
-        const uint32_t t = i / P, k = i % P;
-        const float *b = s.mixed + (size_t)(row0 + t) * n_channel + d.n_inner + group * n;
-        to.b[t][k] = k < n ? b[k] : 0.0f;
-        to.c[t][k] = k < n ? b[d.n_group * n + k] : 0.0f;
-    }
-    for (uint32_t i = threadIdx.x; i < n_row * SCAN_COLS; i += SCAN_THREADS) {
-        const uint32_t t = i / SCAN_COLS, k = blockIdx.x * SCAN_COLS + i % SCAN_COLS;
-        const float *x = s.mixed + (size_t)(row0 + t) * n_channel + head * width;
-        to.x[t][i % SCAN_COLS] = k < width ? x[k] : 0.0f;
-    }
-    if (threadIdx.x < n_row) {
-        const float *in = s.in + (size_t)(row0 + threadIdx.x) * s.ld;
-        const float step = softplus(in[s.ld - d.n_head + head] + s.dt[head]);
-        to.step[threadIdx.x] = step;
-        to.decay[threadIdx.x] = expf(step * s.a[head]);
-    }
-}
-
-// A head's state goes through the rows of a span. Four lanes have what it keeps of one channel:
-// fours of it by turns. GIVES: what the rows give is wanted, too.
-template <int P, bool GIVES>
-static __device__ __forceinline__ void scan(const struct ssm_rows &s, const struct state_span &span,
-                                            ssm_stage<P> &stage)
-{
-    constexpr int E = P / 4 / SCAN_LANES; // fours of a lane
-    const uint32_t n = s.ssm.n_state, head = blockIdx.y, width = s.ssm.n_inner / s.ssm.n_head;
-    const uint32_t lane = threadIdx.x % SCAN_LANES, in_block = threadIdx.x / SCAN_LANES;
-    const uint32_t k = blockIdx.x * SCAN_COLS + in_block;
-    const size_t at = ssm_inputs(&s.ssm) + ((size_t)head * width + k) * n;
+    const uint32_t n = d.n_state, width = d.n_inner / d.n_head, head = blockIdx.y;
+    const float *b = s.mixed + d.n_inner + head / (d.n_head / d.n_group) * n;
+    const struct scan_rows rows = {
+        b,     b + d.n_group * n,     s.mixed + head * width, ssm_channels(&d), n,
+        width, blockIdx.x * SCAN_COLS};
     const float direct = s.d[head];
-    float4 m[E] = {};
-    if (k < width && span.from != NO_STATE)
-        load_column(s.state.base + span.from * s.state.stride + at, lane, n, m);
-    griddep_wait();
-    if (span.n == 0 || (s.skip && *s.skip))
-        return;
-    for (uint32_t t0 = 0; t0 < span.n; t0 += SCAN_STAGE) {
-        const uint32_t n_row = lesser(span.n - t0, (uint32_t)SCAN_STAGE);
-        __syncthreads();
-        load_stage<P>(s, head, span.row0 + t0, n_row, stage);
-        __syncthreads();
-        for (uint32_t t = 0; t < n_row; t++) {
-            const float4 *b = reinterpret_cast<const float4 *>(stage.b[t]) + lane;
-            const float4 *c = reinterpret_cast<const float4 *>(stage.c[t]) + lane;
-            const float x = stage.x[t][in_block];
-            const float4 news = all4(stage.step[t] * x);
+    constexpr int E = P / 4 / SCAN_LANES;
+    scan<P, false>(
+        s.state, span, ssm_inputs(&d) + (size_t)head * width * n, rows, s.skip, stages,
+        [&](uint32_t row, float &decay, float &gain) {
+            gain = softplus(s.in[(size_t)row * s.ld + s.ld - d.n_head + head] + s.dt[head]);
+            decay = expf(gain * s.a[head]);
+        },
+        [&](const stage<P> &st, uint32_t t, uint32_t lane, uint32_t col, float4(&m)[E]) {
+            const float x = st.v[t][col];
+            const float4 news = all4(st.gain[t] * x);
             float4 sum = {};
 #pragma unroll
             for (int e = 0; e < E; e++) {
-                m[e] = fma4(b[SCAN_LANES * e], news, times(stage.decay[t], m[e]));
+                m[e] = fma4(st.a[t][lane + SCAN_LANES * e], news, times(st.decay[t], m[e]));
                 if (GIVES)
-                    sum = fma4(c[SCAN_LANES * e], m[e], sum); // S^T c
+                    sum = fma4(st.b[t][lane + SCAN_LANES * e], m[e], sum); // S^T c
             }
-            if (!GIVES)
-                continue;
-            const float y = fmaf(direct, x, of_column(sum));
-            if (lane == 0 && k < width)
-                s.y[(size_t)(span.row0 + t0 + t) * s.ssm.n_inner + head * width + k] = y;
-        }
-    }
-    if (k < width)
-        store_column(s.state.base + span.to * s.state.stride + at, lane, n, m);
+            return GIVES ? fmaf(direct, x, of_column(sum)) : 0.0f;
+        },
+        [&](uint32_t row, uint32_t col, float y) {
+            if (GIVES)
+                s.y[(size_t)row * d.n_inner + head * width + col] = y;
+        });
 }
 
 // Grid (ceil(width of a head / SCAN_COLS), n_head, spans). (A block is enough for a multiprocessor,
@@ -110,9 +68,9 @@ static __device__ __forceinline__ void scan(const struct ssm_rows &s, const stru
 template <int P>
 static __global__ void __launch_bounds__(SCAN_THREADS, 1) ssm_kernel(const struct ssm_rows s)
 {
-    __shared__ __align__(16) ssm_stage<P> stage;
+    __shared__ __align__(16) stage<P> stages[2];
     griddep_launch_dependents();
-    scan<P, true>(s, s.state.spans[blockIdx.z], stage);
+    scan_head<P, true>(s, s.state.spans[blockIdx.z], stages);
 }
 
 // Grid (ceil(width of a head / SCAN_COLS) + 1, n_head, layers): the last blocks have the inputs.
@@ -120,12 +78,12 @@ template <int P>
 static __global__ void __launch_bounds__(SCAN_THREADS, 1)
     ssm_advance_kernel(const struct ssm_rows *layers)
 {
-    __shared__ __align__(16) ssm_stage<P> stage;
+    __shared__ __align__(16) stage<P> stages[2];
     griddep_launch_dependents();
     const struct ssm_rows s = layers[blockIdx.z];
     const struct state_span span = s.state.spans[0];
     if (blockIdx.x + 1 < gridDim.x) {
-        scan<P, false>(s, span, stage);
+        scan_head<P, false>(s, span, stages);
         return;
     }
     griddep_wait();

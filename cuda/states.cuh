@@ -1,16 +1,8 @@
-// What the kernels of layers with a recurrent state share: the convolution of a channel, and the
-// columns of a head's matrix, in which tokens are taken one after the other.
+// What the kernels of layers with a recurrent state share: the convolution of a channel, functions.
 #ifndef HOKKU_CUDA_STATES_CUH
 #define HOKKU_CUDA_STATES_CUH
 
 #include "states.h"
-
-enum {
-    SCAN_THREADS = 128,
-    SCAN_LANES = 4,                        // of a column: they have fours of it by turns
-    SCAN_COLS = SCAN_THREADS / SCAN_LANES, // of a block
-    SCAN_STAGE = 8,                        // tokens whose vectors are in shared memory
-};
 
 static __device__ __forceinline__ float logistic(float x)
 {
@@ -70,70 +62,6 @@ keep_inputs(const struct state_slots &state, const struct state_span &span, uint
             state.base[span.to * state.stride + (size_t)k * n_channel + c] =
                 input_at(state, span, (int)span.n - kept + k, kept, c, n_channel,
                          [&](uint32_t row) { return input(row, c); });
-}
-
-// Four numbers of a row of n, from i on; zeros behind its end.
-static __device__ __forceinline__ float4 load4(const float *p, uint32_t i, uint32_t n)
-{
-    if (n % 4 == 0)
-        return i < n ? *reinterpret_cast<const float4 *>(p + i) : float4{};
-    return make_float4(i < n ? p[i] : 0.0f, i + 1 < n ? p[i + 1] : 0.0f,
-                       i + 2 < n ? p[i + 2] : 0.0f, i + 3 < n ? p[i + 3] : 0.0f);
-}
-
-static __device__ __forceinline__ void store4(float *p, uint32_t i, uint32_t n, float4 v)
-{
-    if (n % 4 == 0) {
-        if (i < n)
-            *reinterpret_cast<float4 *>(p + i) = v;
-        return;
-    }
-    const float each[] = {v.x, v.y, v.z, v.w};
-    for (uint32_t k = 0; k < 4; k++)
-        if (i + k < n)
-            p[i + k] = each[k];
-}
-
-// A column of n numbers at p, of which this lane has E fours.
-template <int E>
-static __device__ __forceinline__ void load_column(const float *p, uint32_t lane, uint32_t n,
-                                                   float4 (&m)[E])
-{
-#pragma unroll
-    for (int e = 0; e < E; e++)
-        m[e] = load4(p, 4 * (lane + SCAN_LANES * e), n);
-}
-
-template <int E>
-static __device__ __forceinline__ void store_column(float *p, uint32_t lane, uint32_t n,
-                                                    const float4 (&m)[E])
-{
-#pragma unroll
-    for (int e = 0; e < E; e++)
-        store4(p, 4 * (lane + SCAN_LANES * e), n, m[e]);
-}
-
-static __device__ __forceinline__ float of_column(float4 v) // the sum over its lanes
-{
-    float sum = (v.x + v.y) + (v.z + v.w);
-    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
-    return sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
-}
-
-static __device__ __forceinline__ float4 fma4(float4 a, float4 b, float4 c)
-{
-    return make_float4(fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y), fmaf(a.z, b.z, c.z),
-                       fmaf(a.w, b.w, c.w));
-}
-
-static __device__ __forceinline__ float4 times(float f, float4 v)
-{
-    return make_float4(f * v.x, f * v.y, f * v.z, f * v.w);
-}
-
-static __device__ __forceinline__ float4 all4(float f)
-{
-    return make_float4(f, f, f, f);
 }
 
 static inline struct launch launch_of(const struct queue *q, const char *name, dim3 grid,
