@@ -147,17 +147,14 @@ static struct delta_rows delta_args(const struct cuda_engine *e, const struct gp
 static bool delta(struct cuda_engine *e, const struct gpu_layer *l, struct input in, uint32_t n,
                   struct error *err)
 {
-    static const enum layer_weight wide[] = {DELTA_QKV, DELTA_GATE},
-                                   narrow[] = {DELTA_BETA, DELTA_ALPHA},
-                                   paired[] = {DELTA_BETA_ALPHA};
+    static const enum layer_weight apart[] = {DELTA_QKV, DELTA_GATE, DELTA_BETA, DELTA_ALPHA},
+                                   paired[] = {DELTA_QKV, DELTA_GATE, DELTA_BETA_ALPHA};
     const struct state_scratch s = rows_of(e, l, n);
-    float *const wide_y[] = {s.in, s.z}, *const narrow_y[] = {s.beta, s.alpha};
+    float *const y[] = {s.in, s.z, s.beta, s.alpha};
     const uint32_t n_row = n ? n : 1;
     struct delta_rows d = delta_args(e, l, &s);
     d.skip = n ? NULL : &e->s.step->done;
-    return cuda_project(e, l, in, n, wide, wide_y, 2, err) &&
-           (d.paired ? cuda_project(e, l, in, n, paired, narrow_y, 1, err)
-                     : cuda_project(e, l, in, n, narrow, narrow_y, 2, err)) &&
+    return cuda_project(e, l, in, n, d.paired ? paired : apart, y, d.paired ? 3 : 4, err) &&
            delta_conv_launch(cuda_queue(e, name_of(l, DELTA_CONV)), &d, n_row, err) &&
            delta_launch(cuda_queue(e, "state"), &d, err) &&
            delta_gate_launch(cuda_queue(e, name_of(l, DELTA_NORM)), &d, n_row, err) &&

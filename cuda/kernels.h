@@ -71,10 +71,10 @@ enum matvec_mode {
 
 enum {
     MATVEC_MAX_COLS = 8,
-    MATVEC_MAX_PARTS = 3,
+    MATVEC_MAX_PARTS = 4,
 };
 
-// Up to three matrices times the same input in one launch.
+// Up to MATVEC_MAX_PARTS matrices times the same input in one launch.
 struct matvec {
     struct wmat w[MATVEC_MAX_PARTS];     // same n_cols
     const float *bias[MATVEC_MAX_PARTS]; // (rows), NULL: none
