@@ -143,24 +143,17 @@ static bool constrain(const struct answering *a, const struct message *m, struct
 {
     const struct answer_params *p = a->p;
     const struct template *tmpl = a->c->tmpl;
-    const char *open = NULL, *close = NULL;
     if (!p->constraint)
         return true;
     if (p->ignore_eos) // the command line refuses it, but /set and a session's settings may say so
         return error_set(err, ERR_USAGE,
                          "ignore-eos and a grammar or schema cannot be combined: the answer ends "
                          "where the grammar does");
-    // A model that was told not to think may not begin to.
     size_t n = 0;
     const char *source = tmpl ? template_source(tmpl, &n) : "";
-    if (a->open_tag || p->think != THINK_OFF)
-        think_tags(source, n, a->open_tag, &open, &close);
-    if (open && !close)
-        return error_set(err, ERR_USAGE,
-                         "a grammar or schema with a model that answers on channels (%s) is not "
-                         "there yet: its answer would begin in the midst of its thinking",
-                         open);
-    constraint_begin(p->constraint, open, close, a->open_tag != NULL);
+    struct thinking_marks marks;
+    think_marks(source, n, a->open_tag, p->think == THINK_OFF, &marks);
+    constraint_begin(p->constraint, &marks, a->open_tag != NULL);
     return constraint_text(p->constraint, buf_str(&m->text), m->text.len, err);
 }
 

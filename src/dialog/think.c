@@ -307,19 +307,27 @@ bool think_flush(struct think_split *t, think_sink sink, void *user, struct erro
     return ok;
 }
 
-bool think_tags(const char *source, size_t n, const char *open_tag, const char **open,
-                const char **close)
+bool think_marks(const char *source, size_t n, const char *open_tag, bool off,
+                 struct thinking_marks *marks)
 {
+    static const char header[] = "<|end|>" START "assistant";
+    *marks = (struct thinking_marks){0};
     for (size_t i = 0; i < N_TAGS; i++) {
         const char *known = i == CHANNELS ? tags[i].open : tags[i].close;
-        if (open_tag ? strcmp(open_tag, tags[i].open) == 0
-                     : n > 0 && memmem(source, n, known, strlen(known))) {
-            *open = tags[i].open;
-            *close = i == CHANNELS ? NULL : tags[i].close;
-            return true;
-        }
+        if (!(open_tag ? strcmp(open_tag, tags[i].open) == 0
+                       : n > 0 && memmem(source, n, known, strlen(known))))
+            continue;
+        if (i == CHANNELS) // every message has a header, also where nothing was thought
+            *marks = (struct thinking_marks){
+                .open = CHANNEL,
+                .close = "<|end|>" START "assistant" CHANNEL "final" MESSAGE,
+                .again = off ? NULL : "<|end|>" START "assistant" CHANNEL "analysis" MESSAGE,
+                .header = sizeof header - 1,
+                .sure = strlen(tags[i].close)};
+        else if (open_tag || !off) // a model that was told not to think may not begin to
+            *marks = (struct thinking_marks){.open = tags[i].open, .close = tags[i].close};
+        return marks->open != NULL;
     }
-    *open = *close = NULL;
     return false;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "engine/constrain.h" // thinking_marks
 
 // on, off: the template is told so; hide: it thinks but the text is not shown. The default leaves
 // the choice to the template.
@@ -43,10 +44,10 @@ bool think_push(struct think_split *t, const char *text, size_t n, think_sink si
 // Gives what was held. Call once, at the end of the answer.
 bool think_flush(struct think_split *t, think_sink sink, void *user, struct error *err);
 
-// The tags of thinking that a template (its source) knows, or that open_tag is one of (NULL: any).
-// close is NULL where messages on channels come before the answer. False: it knows none.
-bool think_tags(const char *source, size_t n, const char *open_tag, const char **open,
-                const char **close);
+// How an answer's thinking begins and ends, by what a template (its source) knows, or by open_tag
+// (NULL: any). off: the model was told not to think. False: there is none.
+bool think_marks(const char *source, size_t n, const char *open_tag, bool off,
+                 struct thinking_marks *marks);
 
 // The opening tag with which text[0..n) ends (white space after it ignored), or NULL.
 const char *think_open_tag_at_end(const char *text, size_t n);

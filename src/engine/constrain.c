@@ -66,33 +66,40 @@ bool constraint_follow(struct constraint *c, const struct constraint *from, stru
     grammar_state_copy(&c->state, &from->state);
     c->part = from->part;
     c->ended = from->ended;
-    c->open_tag = from->open_tag;
-    c->close_tag = from->close_tag;
+    c->marks = from->marks;
     buf_clear(&c->held);
     return buf_append(&c->held, from->held.data, from->held.len) ||
            error_oom(err, "the answer's thinking", from->held.len);
 }
 
-void constraint_begin(struct constraint *c, const char *open_tag, const char *close_tag,
-                      bool inside)
+void constraint_begin(struct constraint *c, const struct thinking_marks *marks, bool inside)
 {
     grammar_state_release(&c->state);
     grammar_state_init(&c->state, c->matcher);
-    c->open_tag = open_tag;
-    c->close_tag = close_tag;
-    c->part = inside ? CONSTRAIN_THINKING : open_tag ? CONSTRAIN_START : CONSTRAIN_ANSWER;
+    c->marks = marks ? *marks : (struct thinking_marks){0};
+    c->part = inside ? CONSTRAIN_THINKING : c->marks.open ? CONSTRAIN_START : CONSTRAIN_ANSWER;
     c->ended = false;
     buf_clear(&c->held);
+}
+
+// Into the thinking. Its opening mark, where it belongs to a header, comes as text of it.
+static bool open_thinking(struct constraint *c, struct error *err)
+{
+    c->part = CONSTRAIN_THINKING;
+    return buf_append(&c->held, c->marks.close, c->marks.header) ||
+           error_oom(err, "the answer's thinking", c->marks.header);
 }
 
 // Text of thinking, and what may follow it in the same token.
 static bool think(struct constraint *c, const char *text, size_t n, struct error *err)
 {
-    size_t n_tag = strlen(c->close_tag), n_taken;
+    size_t n_tag = strlen(c->marks.close), n_taken;
     if (!buf_append(&c->held, text, n))
         return error_oom(err, "the answer's thinking", c->held.len);
-    const char *found = memmem(c->held.data, c->held.len, c->close_tag, n_tag);
+    const char *found = memmem(c->held.data, c->held.len, c->marks.close, n_tag);
     if (!found) {
+        if (c->marks.again && strlen(c->marks.again) > n_tag)
+            n_tag = strlen(c->marks.again);
         size_t keep = c->held.len < n_tag ? c->held.len : n_tag - 1;
         memmove(c->held.data, c->held.data + c->held.len - keep, keep);
         c->held.len = keep;
@@ -108,22 +115,30 @@ static bool think(struct constraint *c, const char *text, size_t n, struct error
 bool constraint_text(struct constraint *c, const char *text, size_t n, struct error *err)
 {
     if (c->part == CONSTRAIN_START && n > 0) {
-        size_t at = strspn(text, blanks), n_tag = strlen(c->open_tag);
-        bool opens = n - at >= n_tag && memcmp(text + at, c->open_tag, n_tag) == 0;
-        c->part = opens ? CONSTRAIN_THINKING : CONSTRAIN_ANSWER;
+        size_t at = strspn(text, blanks), n_tag = strlen(c->marks.open);
+        bool opens = n - at >= n_tag && memcmp(text + at, c->marks.open, n_tag) == 0;
+        c->part = CONSTRAIN_ANSWER;
         if (opens) {
-            text += at + n_tag;
-            n -= at + n_tag;
+            at += c->marks.header > 0 ? 0 : n_tag;
+            text += at;
+            n -= at;
+            if (!open_thinking(c, err))
+                return false;
         }
     }
-    if (c->part == CONSTRAIN_THINKING)
-        return think(c, text, n, err);
     size_t n_taken;
     struct error why = {0};
-    if (n == 0 || grammar_accept_bytes(&c->state, text, n, &n_taken, &why))
+    const bool thinking = c->part == CONSTRAIN_THINKING;
+    if (n == 0 || (thinking ? think(c, text, n, &why)
+                            : grammar_accept_bytes(&c->state, text, n, &n_taken, &why)))
         return true;
     if (why.code != ERR_FAIL)
         return error_set(err, why.code, "%s", why.text);
+    if (thinking)
+        return error_set(err, ERR_USAGE,
+                         "what the answer begins with behind its thinking does not obey the "
+                         "grammar (%s): change --prefill, or the grammar",
+                         why.text);
     return error_set(
         err, ERR_USAGE,
         "the beginning of the answer obeys the grammar for %zu of its %zu bytes, expected "
@@ -137,35 +152,48 @@ static void add(const struct constraint *c, int32_t id, uint32_t *allow)
         allow[id / 32] |= 1u << (id % 32);
 }
 
-// Bytes of the closing tag with which the thinking ends so far.
-static size_t tag_begun(const struct constraint *c)
+// Bytes of a mark with which the thinking ends so far.
+static size_t mark_begun(const struct constraint *c, const char *mark)
 {
-    size_t n = strlen(c->close_tag) - 1;
+    size_t n = mark ? strlen(mark) - 1 : 0;
     n = c->held.len < n ? c->held.len : n;
-    while (n > 0 && memcmp(c->held.data + c->held.len - n, c->close_tag, n) != 0)
+    while (n > 0 && memcmp(c->held.data + c->held.len - n, mark, n) != 0)
         n--;
     return n;
 }
 
-// The longest token with which the closing tag goes on; -1: none.
-static int32_t tag_token(const struct constraint *c, size_t begun)
+// The token whose text are the first n bytes of text; -1: none.
+static int32_t token_of(const struct constraint *c, const char *text, size_t n)
 {
-    const char *rest = c->close_tag + begun;
-    int32_t id = begun == 0 ? tokenizer_find(c->tok, rest, strlen(rest)) : -1;
-    for (size_t n = strlen(rest); id < 0 && n > 0; n--)
-        id = grammar_vocab_find(c->vocab, rest, n);
+    int32_t id = tokenizer_find(c->tok, text, n); // also a control token
+    return id >= 0 ? id : grammar_vocab_find(c->vocab, text, n);
+}
+
+// The longest token with which text begins; -1: none.
+static int32_t longest_token(const struct constraint *c, const char *text)
+{
+    int32_t id = -1;
+    for (size_t n = strlen(text); id < 0 && n > 0; n--)
+        id = token_of(c, text, n);
     return id;
+}
+
+// All tokens with which text begins.
+static void add_beginnings(const struct constraint *c, const char *text, uint32_t *allow)
+{
+    for (size_t n = strlen(text); n > 0; n--)
+        add(c, token_of(c, text, n), allow);
 }
 
 // Whether a token that begins with rest, or has the whole tag inside, goes on behind it with what
 // the grammar has not been asked about.
 static bool goes_beyond(const struct constraint *c, const struct buf *text, const char *rest)
 {
-    const size_t n_tag = strlen(c->close_tag), n_rest = strlen(rest);
+    const size_t n_tag = strlen(c->marks.close), n_rest = strlen(rest);
     const char *end = text->data + text->len, *at = NULL;
     if (text->len >= n_rest && memcmp(text->data, rest, n_rest) == 0)
         at = text->data + n_rest;
-    else if ((at = memmem(text->data, text->len, c->close_tag, n_tag)))
+    else if ((at = memmem(text->data, text->len, c->marks.close, n_tag)))
         at += n_tag;
     while (at && at < end && memchr(blanks, *at, sizeof blanks - 1))
         at++;
@@ -179,19 +207,19 @@ static bool forbid_beyond_tag(struct constraint *c, size_t begun, uint32_t *allo
     struct buf text = {0};
     bool ok = true, found = false;
     struct constraint *all = c->of ? c->of : c; // it holds for every answer
-    if (begun == 0 && all->never_beyond == c->close_tag)
+    if (begun == 0 && all->never_beyond == c->marks.close)
         return true;
     for (uint32_t id = 0; ok && id < tokenizer_n_vocab(c->tok); id++) {
         buf_clear(&text);
         ok = tokenizer_decode_one(c->tok, (int32_t)id, true, &text);
-        if (!ok || text.len == 0 || !goes_beyond(c, &text, c->close_tag + begun))
+        if (!ok || text.len == 0 || !goes_beyond(c, &text, c->marks.close + begun))
             continue;
         found = true;
         if (id / 32 < c->n_words)
             allow[id / 32] &= ~(1u << (id % 32));
     }
     if (begun == 0)
-        all->never_beyond = ok && !found ? c->close_tag : NULL;
+        all->never_beyond = ok && !found ? c->marks.close : NULL;
     buf_release(&text);
     return ok || error_oom(err, "a token's text", text.len);
 }
@@ -207,11 +235,21 @@ static bool only(const struct constraint *c, int32_t id, uint32_t *allow)
 static bool mask_thinking(struct constraint *c, size_t n_left, uint64_t needed, uint32_t *allow,
                           struct error *err)
 {
-    size_t n, begun = tag_begun(c);
-    if (c->close && n_left <= needed + strlen(c->close_tag) + 1) {
-        int32_t id = tag_token(c, begun);
+    const char *close = c->marks.close, *again = c->marks.again;
+    const size_t begun = mark_begun(c, close), once_more = mark_begun(c, again);
+    size_t n;
+    if (c->close && n_left <= needed + strlen(close) + 1) {
+        int32_t id = longest_token(c, once_more > begun ? again + once_more : close + begun);
         if (id >= 0)
             return only(c, id, allow);
+    }
+    if (c->marks.header > 0 && (begun >= c->marks.sure || once_more >= c->marks.sure)) {
+        memset(allow, 0, c->n_words * sizeof *allow);
+        if (begun >= c->marks.sure)
+            add_beginnings(c, close + begun, allow);
+        if (once_more >= c->marks.sure)
+            add_beginnings(c, again + once_more, allow);
+        return true;
     }
     const int32_t *ends = tokenizer_end_ids(c->tok, &n);
     memset(allow, 0xFF, c->n_words * sizeof *allow);
@@ -234,6 +272,8 @@ bool constraint_mask(struct constraint *c, size_t n_left, uint32_t *allow, struc
         if (id >= 0)
             return only(c, id, allow);
     }
+    if (c->part == CONSTRAIN_START && c->marks.header > 0)
+        return only(c, longest_token(c, c->marks.open), allow);
     if (!grammar_mask(&c->state, allow, c->n_words, NULL, err))
         return false;
     // A token may open what needs long to be closed: looked at only where that is near.
@@ -241,8 +281,8 @@ bool constraint_mask(struct constraint *c, size_t n_left, uint32_t *allow, struc
         !grammar_keep_near(&c->state, n_left - 2, allow, c->n_words, err))
         return false;
     // Thinking may begin, or a blank line may part it from the answer.
-    if (c->part == CONSTRAIN_START && (!c->close || n_left > needed + strlen(c->close_tag) + 2))
-        add(c, tokenizer_find(c->tok, c->open_tag, strlen(c->open_tag)), allow);
+    if (c->part == CONSTRAIN_START && (!c->close || n_left > needed + strlen(c->marks.close) + 2))
+        add(c, tokenizer_find(c->tok, c->marks.open, strlen(c->marks.open)), allow);
     if (c->part == CONSTRAIN_GAP && (!c->close || n_left > needed)) {
         add(c, grammar_vocab_find(c->vocab, "\n", 1), allow);
         add(c, grammar_vocab_find(c->vocab, "\n\n", 2), allow);
@@ -252,6 +292,8 @@ bool constraint_mask(struct constraint *c, size_t n_left, uint32_t *allow, struc
 
 bool constraint_accept(struct constraint *c, int32_t id, struct error *err)
 {
+    if (c->part == CONSTRAIN_START && c->marks.header > 0 && !open_thinking(c, err))
+        return false;
     if (c->part == CONSTRAIN_THINKING) {
         struct buf text = {0};
         bool ok = tokenizer_decode_one(c->tok, id, true, &text) ||
@@ -261,10 +303,8 @@ bool constraint_accept(struct constraint *c, int32_t id, struct error *err)
         return ok;
     }
     if (c->part == CONSTRAIN_START &&
-        id == tokenizer_find(c->tok, c->open_tag, strlen(c->open_tag))) {
-        c->part = CONSTRAIN_THINKING;
-        return true;
-    }
+        id == tokenizer_find(c->tok, c->marks.open, strlen(c->marks.open)))
+        return open_thinking(c, err);
     bool gap = c->part == CONSTRAIN_GAP;
     c->part = CONSTRAIN_ANSWER;
     if (grammar_accept(&c->state, id, gap ? NULL : err)) {

@@ -152,6 +152,24 @@ def test_the_beginning_that_the_user_gives_is_part_of_it(hokku):
     assert r.returncode == 2 and b"--prefill" in r.stderr
 
 
+def test_an_answer_on_channels_obeys_in_its_final_message(hokku, tmp_path):
+    (tmp_path / "t.jinja").write_text("{{ messages[-1]['content'] }}{# <|channel|>final #}<|start|>assistant")
+    args = [*BUILTIN, "--chat-template-file", tmp_path / "t.jinja", "-n", 150, "--temp", 3, "--json-close", "-j", json.dumps(PERSON), "--json"]
+    thought = 0
+    for seed in range(6):
+        for think in "on", "off":
+            answer = json.loads(hokku(*args, "-s", seed, "--think", think, "Hi").stdout)
+            assert set(json.loads(answer["text"])) >= set(PERSON["required"]), answer
+            assert think == "on" or not answer.get("thinking"), answer
+            thought += bool(answer.get("thinking"))
+    assert thought
+    # What was begun for the model: a message before the last, and the last
+    r = hokku(*args[:-1], "--think", "hide", "--prefill", "<|channel|>analysis<|message|>hm <|end|><|start|>assistant<|channel|>final<|message|>{", "Hi")
+    assert json.loads(r.stdout)
+    r = hokku(*args[:-1], "--prefill", "<|channel|>final<|message|>nothing", "Hi")
+    assert r.returncode == 2 and b"behind its thinking does not obey" in r.stderr, r.stderr
+
+
 def test_thinking_is_free_and_what_follows_obeys(hokku, tmp_path):
     template = "{{ messages[-1]['content'] }}\n<think>\n"
     (tmp_path / "t.jinja").write_text(template)
@@ -176,10 +194,7 @@ def test_what_cannot_be_asked_for_is_wrong_usage(hokku, args, words):
     assert r.returncode == 2 and words in r.stderr and not r.stdout
 
 
-def test_a_model_that_answers_on_channels_is_refused(hokku, tmp_path):
-    (tmp_path / "t.jinja").write_text("{{ messages[-1]['content'] }}<|start|>assistant{# <|channel|>final<|message|> #}\n")
-    r = hokku(*BUILTIN, "--chat-template-file", tmp_path / "t.jinja", "-j", json.dumps(PERSON), "Hi")
-    assert (r.returncode, r.stdout) == (2, b"") and b"channels (<|channel|>)" in r.stderr, r
+def test_an_end_mark_alone_is_no_channel(hokku, tmp_path):
     (tmp_path / "t.jinja").write_text("{{ messages[-1]['content'] }}<|end|>\n")  # ends a turn elsewhere
     assert hokku(*BUILTIN, "--chat-template-file", tmp_path / "t.jinja", "-n", 300, "--json-close", "-j", json.dumps(PERSON), "Hi").returncode == 0
 

@@ -534,14 +534,14 @@ static void an_answer_is_what_its_grammar_allows_step_by_step(void **state)
         struct session s;
         struct ids prompt = {0};
         assert_true(ids_append(&prompt, f.tokens + k, N_PROMPT));
-        constraint_begin(c, NULL, NULL, false);
+        constraint_begin(c, NULL, false);
         struct seq *left = answer_by(scheduled, e, &s, &prompt, &p, &out);
         const size_t n = out.ids.len;
         assert_true(n > 0 && n == a.n);
         assert_int_equal(e->core->n_asks, 0);
         // none is ahead of the last that may be sampled
         assert_int_equal(a.n_ahead, n - (n == (size_t)p.n_predict));
-        constraint_begin(c, NULL, NULL, false);
+        constraint_begin(c, NULL, false);
         struct sampling how = {.sampler = &set, .mask = grammar_mask_of, .mask_user = c};
         how.stop_ids = tokenizer_end_ids(tok, &how.n_stop_ids);
         struct seq *b = seq_open(e, 0, &err);

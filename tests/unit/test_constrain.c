@@ -162,7 +162,7 @@ static void an_answer_comes_to_its_end_where_there_is_room(void **state)
         size_t n_used = 0;
         for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
             struct buf text = {0};
-            constraint_begin(c, NULL, NULL, false);
+            constraint_begin(c, NULL, false);
             size_t n = grammar_distance(&c->state) + 1 + rng_u64(seed, k, 1) % 90;
             n_used += walk(c, n, seed, &text) > 20;
             if (!constraint_obeyed(c) || !is_in_grammar(c, buf_str(&text), text.len))
@@ -180,7 +180,7 @@ static void without_room_it_does_not_obey(void **state)
     for (int close = 0; close < 2; close++) {
         struct constraint *c = open_constraint("{\"const\":\"one two three four five\"}", close);
         struct buf text = {0};
-        constraint_begin(c, NULL, NULL, false);
+        constraint_begin(c, NULL, false);
         walk(c, 2, 1, &text);
         assert_false(constraint_obeyed(c));
         buf_release(&text);
@@ -202,7 +202,8 @@ static void thinking_is_free_and_what_follows_its_mark_obeys(void **state)
             size_t n_answers = 0, n_thought = 0;
             for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
                 struct buf text = {0};
-                constraint_begin(c, "<think>", tags[k], true);
+                constraint_begin(c, &(struct thinking_marks){.open = "<think>", .close = tags[k]},
+                                 true);
                 walk(c, 120, seed, &text);
                 const char *mark = memmem(buf_str(&text), text.len, tags[k], strlen(tags[k]));
                 size_t at = mark ? (size_t)(mark - text.data) + strlen(tags[k]) : text.len;
@@ -225,6 +226,62 @@ static void thinking_is_free_and_what_follows_its_mark_obeys(void **state)
         }
 }
 
+static bool begins(const char *at, const char *end, const char *mark)
+{
+    return (size_t)(end - at) >= strlen(mark) && memcmp(at, mark, strlen(mark)) == 0;
+}
+
+// Messages with headers: each answer is some of "analysis", or none, and one that is final and
+// obeys. No control token stands for the marks here, so that they come in pieces.
+static void what_comes_before_the_last_message_is_free(void **state)
+{
+    (void)state;
+    static const char close[] = ". @final: ", again[] = ". @analysis: ";
+    for (int off = 0; off < 2; off++)
+        for (int room = 0; room < 2; room++) {
+            struct constraint *c = open_constraint("{\"enum\":[17, 18]}", room);
+            size_t n_answers = 0, n_messages = 0;
+            for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+                struct buf text = {0};
+                constraint_begin(c,
+                                 &(struct thinking_marks){.open = "@",
+                                                          .close = close,
+                                                          .again = off ? NULL : again,
+                                                          .header = 2,
+                                                          .sure = 1},
+                                 false);
+                walk(c, 120, seed, &text);
+                // Read it as a header and its text, again and again. (It may have NULs.)
+                const char *at = buf_str(&text), *end = at + text.len;
+                bool is_final = false, whole = true;
+                while (whole && !is_final) {
+                    is_final = begins(at, end, close + 2);
+                    whole = is_final || begins(at, end, again + 2);
+                    if (!whole)
+                        break;
+                    at += strlen((is_final ? close : again) + 2);
+                    n_messages += !is_final;
+                    const char *next = memmem(at, (size_t)(end - at), ". ", 2);
+                    whole = is_final || next;
+                    at = !is_final && next ? next + 2 : at;
+                }
+                while (is_final && at < end && strchr(" \t\r\n", *at))
+                    at++;
+                if (constraint_obeyed(c)) {
+                    n_answers++;
+                    if (!is_final || !is_in_grammar(c, at, (size_t)(end - at)))
+                        fail_msg("\"%s\"", buf_str(&text));
+                } else if (room || off) {
+                    fail_msg("not to its end: \"%s\"", buf_str(&text));
+                }
+                buf_release(&text);
+            }
+            assert_true(off || room ? n_answers == N_SEEDS : n_answers > 0);
+            assert_true(off ? n_messages == 0 : n_messages > 1);
+            constraint_free(c);
+        }
+}
+
 // It is milliseconds and megabytes with a large vocabulary.
 static void schemas_of_a_server_share_what_is_made_of_the_vocabulary(void **state)
 {
@@ -239,7 +296,7 @@ static void schemas_of_a_server_share_what_is_made_of_the_vocabulary(void **stat
     assert_true(a && b && again && a->matcher == again->matcher && a->matcher != b->matcher);
     assert_ptr_equal(a->vocab, b->vocab);
     uint32_t allow[MAX_WORDS];
-    constraint_begin(b, NULL, NULL, false);
+    constraint_begin(b, NULL, false);
     assert_true(constraint_mask(b, 100, allow, &err));
     shapes_give(&s, a);
     shapes_give(&s, b);
@@ -253,6 +310,7 @@ int main(void)
         cmocka_unit_test(an_answer_comes_to_its_end_where_there_is_room),
         cmocka_unit_test(without_room_it_does_not_obey),
         cmocka_unit_test(thinking_is_free_and_what_follows_its_mark_obeys),
+        cmocka_unit_test(what_comes_before_the_last_message_is_free),
         cmocka_unit_test(preparing_ends_when_it_is_asked_to),
         cmocka_unit_test(a_long_enum_takes_no_square_of_its_length),
         cmocka_unit_test(preparing_that_would_never_end_is_refused),

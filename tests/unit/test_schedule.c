@@ -124,7 +124,7 @@ static void make_line(struct fixture *f, struct line *l, size_t i, size_t n_comm
     if (i % 4 == 2) {
         l->p.constraint = constraint_share(f->constraint, &f->err);
         l->p.ignore_eos = false;
-        constraint_begin(l->p.constraint, NULL, NULL, false);
+        constraint_begin(l->p.constraint, NULL, false);
     }
     l->fail_after = i % 5 == 4 ? 6 : 0;
     if (i % 9 == 8) // refused

@@ -384,7 +384,9 @@ static void answers(const struct ending *how, enum spec spec, const struct model
         struct generate_params p = how->p;
         struct generated g;
         if ((p.constraint = held))
-            constraint_begin(held, how->thinks ? "(" : NULL, how->thinks ? "." : NULL, how->thinks);
+            constraint_begin(
+                held, how->thinks ? &(struct thinking_marks){.open = "(", .close = "."} : NULL,
+                how->thinks);
         p.sampler = &how->set;
         p.tok = model->tokenizer;
         p.on_text = keep_text;
