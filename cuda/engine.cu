@@ -302,19 +302,6 @@ static bool prepare_masks(struct cuda_engine *e, struct error *err)
     return e->masked_graph || cuda_capture_exec(e, &e->masked_graph, step, err);
 }
 
-// A masked pick and the step behind it as one graph: on a small model what lies between two costs a
-// hundredth of a token.
-static bool prepare_pick_and_step(struct cuda_engine *e, struct error *err)
-{
-    cudaGraphExec_t *graph = &e->masked_pick_graph[e->sampler.waits];
-    auto both = [&] {
-        return gpu_sampler_launch(cuda_queue(e, "logits"), &e->sampler, e->s.logits, e->hp.n_vocab,
-                                  e->s.step, err) &&
-               cuda_forward_one(e, err) && cuda_head(e, 0, 1, &e->s.step->done, err);
-    };
-    return *graph || cuda_capture_exec(e, graph, both, err);
-}
-
 // The driver loads a kernel when it is first launched, and takes device memory for it. Those of a
 // prompt are launched here, into graphs that never run, so that what does not fit is found now and
 // mem_used is all that the engine takes; but not those of products for which cuBLAS is opened when
@@ -369,8 +356,7 @@ static bool engine_pick_start(struct engine *base, const struct seq *s, struct e
     }
     const struct decode_params p = {&s->sampler,      s->ids.data,     s->ids.len,     s->n_probs,
                                     s->stop_ids.data, s->stop_ids.len, s->mask != NULL};
-    if ((s->mask && !prepare_masks(e, err)) || !gpu_sampler_begin(&e->q, &e->sampler, &p, err) ||
-        (s->mask && !prepare_pick_and_step(e, err)))
+    if ((s->mask && !prepare_masks(e, err)) || !gpu_sampler_begin(&e->q, &e->sampler, &p, err))
         return false;
     for (int i = 0; i < RING; i++)
         e->sampler.ring[i].seq = 0;
@@ -385,13 +371,14 @@ static bool engine_pick_start(struct engine *base, const struct seq *s, struct e
 static_assert(ENGINE_RUN_AHEAD + 1 < RING, "a slot is read before it is written again");
 
 // The evaluation that was asked for last, of what the pick before it samples.
-static bool launch_step(struct cuda_engine *e, const struct seq *s, cudaGraphExec_t graph,
-                        struct error *err)
+static bool launch_step(struct cuda_engine *e, const struct seq *s, struct error *err)
 {
     const uint32_t *next = s->next_states;
     return (s->n_next == 0 || cuda_state_use(e, s->n_next > 1 ? next[s->n_next - 2] : s->state,
                                              next[s->n_next - 1], 1, err)) &&
-           CHECK_CUDA(cudaGraphLaunch(graph, e->q.stream), err);
+           CHECK_CUDA(
+               cudaGraphLaunch(s->mask ? e->masked_graph : e->graph[e->sampler.waits], e->q.stream),
+               err);
 }
 
 // The device works ahead while the caller looks at what it has. Past a stop id its kernels return
@@ -405,8 +392,7 @@ static bool engine_pick_next(struct engine *base, const struct seq *s, struct er
         return false;
     e->step_held = s->mask && e->n_masked < e->n_asked;
     e->n_asked++;
-    return e->step_held ||
-           launch_step(e, s, s->mask ? e->masked_graph : e->graph[e->sampler.waits], err);
+    return e->step_held || launch_step(e, s, err);
 }
 
 // While the device evaluates, the host makes the mask. The sampler is enqueued behind both, and the
@@ -414,9 +400,9 @@ static bool engine_pick_next(struct engine *base, const struct seq *s, struct er
 static bool launch_masked(struct cuda_engine *e, const struct seq *s, struct error *err)
 {
     if (!engine_mask(s, NULL, 0, e->mask + 1, e->mask, err) ||
-        !(e->step_held ? launch_step(e, s, e->masked_pick_graph[e->sampler.waits], err)
-                       : gpu_sampler_launch(cuda_queue(e, "logits"), &e->sampler, e->s.logits,
-                                            e->hp.n_vocab, e->s.step, err)))
+        !gpu_sampler_launch(cuda_queue(e, "logits"), &e->sampler, e->s.logits, e->hp.n_vocab,
+                            e->s.step, err) ||
+        (e->step_held && !launch_step(e, s, err)))
         return false;
     e->n_masked++;
     e->step_held = false;
@@ -588,8 +574,6 @@ static void engine_free_cuda(struct engine *base)
     for (int i = 0; i < 2; i++) {
         if (e->graph[i])
             cudaGraphExecDestroy(e->graph[i]);
-        if (e->masked_pick_graph[i])
-            cudaGraphExecDestroy(e->masked_pick_graph[i]);
         if (e->pace[i])
             cudaEventDestroy(e->pace[i]);
     }

@@ -236,9 +236,8 @@ struct cuda_engine {
     // One decoded token: forward, head, sampler; [1] where the sampler's blocks wait for each
     // other.
     cudaGraphExec_t graph[2];
-    // The same without the sampler, which waits for a mask, and behind it; made when the first is
-    // asked for.
-    cudaGraphExec_t masked_graph, masked_pick_graph[2];
+    // The same without the sampler, which waits for a mask; made when the first is asked for.
+    cudaGraphExec_t masked_graph;
     cudaEvent_t pace[2];  // reached when the layers before have ended, by turns
     double layer_weights; // of the largest layer
     bool paced;           // cuda_pace waits for them
