@@ -18,17 +18,47 @@ static __global__ void __launch_bounds__(HEAD_WARPS *WARP)
     griddep_wait();
     if (row >= n_row || (d.skip && *d.skip))
         return;
-    float y[P / WARP], squares = 0.0f;
+    constexpr int N = P / WARP, TAPS = 4; // channels of a lane; inputs that are asked for at a time
+    const int t = (int)(row - span.row0), kept = (int)d.delta.n_conv - 1, end = (int)span.n - kept;
+    const float *w = d.w + (size_t)head * n * d.delta.n_conv;
+    float y[N] = {}, x[TAPS][N], squares = 0.0f;
+    // The inputs of a head of row i of the span, or of before it; NULL: zeros.
+    auto inputs = [&](int i) {
+        return i >= 0                  ? d.in + (size_t)(span.row0 + i) * n_channel + head * n
+               : span.from == NO_STATE ? NULL
+                                       : d.state.base + span.from * d.state.stride +
+                                             (size_t)(i + kept) * n_channel + head * n;
+    };
+    for (int tap0 = 0; tap0 <= kept; tap0 += TAPS) { // in the order of the taps
+        float weight[TAPS][N];
 #pragma unroll
-    for (int i = 0; i < P / WARP; i++) {
-        const uint32_t in_head = lane + i * WARP, channel = head * n + in_head;
-        y[i] = 0.0f;
-        if (in_head < n) {
-            y[i] = convolve(d.state, span, row, d.w + (size_t)channel * d.delta.n_conv,
-                            d.delta.n_conv, channel, n_channel, 0.0f,
-                            [&](uint32_t r) { return d.in[(size_t)r * n_channel + channel]; });
-            y[i] *= logistic(y[i]);
+        for (int k = 0; k < TAPS; k++) {
+            const int tap = tap0 + k;
+            const float *from = tap <= kept ? inputs(t + tap - kept) : NULL;
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const uint32_t c = lane + i * WARP;
+                x[k][i] = from && c < n ? from[c] : 0.0f;
+                weight[k][i] = tap <= kept && c < n ? w[c * d.delta.n_conv + tap] : 0.0f;
+            }
         }
+#pragma unroll
+        for (int k = 0; k < TAPS; k++)
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                y[i] = fmaf(weight[k][i], x[k][i], y[i]);
+    }
+    float *to = d.state.base + span.to * d.state.stride + head * n;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const uint32_t c = lane + i * WARP;
+        if (t >= end && c < n)
+            to[(size_t)(t - end) * n_channel + c] = inputs(t)[c];
+        for (int k = 0; t == 0 && k < -end && c < n; k++) {
+            const float *from = inputs(k + end);
+            to[(size_t)k * n_channel + c] = from ? from[c] : 0.0f;
+        }
+        y[i] *= logistic(y[i]);
         squares = fmaf(y[i], y[i], squares);
     }
     float scale = 1.0f;
@@ -38,7 +68,7 @@ static __global__ void __launch_bounds__(HEAD_WARPS *WARP)
                 (length < d.eps ? d.eps : length); // a NaN stays one
     }
 #pragma unroll
-    for (int i = 0; i < P / WARP; i++)
+    for (int i = 0; i < N; i++)
         if (lane + i * WARP < n)
             d.mixed[(size_t)row * n_channel + head * n + lane + i * WARP] = y[i] * scale;
 }
@@ -65,30 +95,28 @@ scan_head(const struct delta_rows &d, const struct state_span &span, stage<P> (&
     const uint32_t beta = d.paired ? key * 2 * shared + head % shared : head;
     const uint32_t alpha = d.paired ? beta + shared : head;
     constexpr int E = P / 4 / SCAN_LANES;
-    scan<P, GIVES>(
+    scan<P, GIVES, GIVES>(
         d.state, span, delta_inputs(&d.delta) + (size_t)head * n * n, rows, d.skip, stages,
         [&](uint32_t row, float &decay, float &gain) {
             gain = logistic(d.beta[(size_t)row * ld + beta]);
             decay = expf(d.a[head] * softplus(d.alpha[(size_t)row * ld + alpha] + d.dt[head]));
         },
-        [&](const stage<P> &s, uint32_t t, uint32_t lane, uint32_t col, float4(&m)[E]) {
+        [&](const token_in<E> &in, float4(&m)[E]) {
             float4 of_key = {}, of_query = {};
 #pragma unroll
             for (int e = 0; e < E; e++)
-                of_key = fma4(s.a[t][lane + SCAN_LANES * e], m[e], of_key);
+                of_key = fma4(in.a[e], m[e], of_key);
 #pragma unroll
             for (int e = 0; GIVES && e < E; e++)
-                of_query = fma4(s.b[t][lane + SCAN_LANES * e], m[e], of_query);
-            const float decay = s.decay[t];
-            const float news = s.gain[t] * fmaf(-decay, of_column(of_key), s.v[t][col]);
+                of_query = fma4(in.b[e], m[e], of_query);
+            const float news = in.gain * fmaf(-in.decay, of_column(of_key), in.v);
 #pragma unroll
             for (int e = 0; e < E; e++)
-                m[e] = fma4(s.a[t][lane + SCAN_LANES * e], all4(news), times(decay, m[e]));
-            return GIVES ? fmaf(news, s.both[t], decay * of_column(of_query)) : 0.0f;
+                m[e] = fma4(in.a[e], all4(news), times(in.decay, m[e]));
+            return GIVES ? fmaf(news, in.both, in.decay * of_column(of_query)) : 0.0f;
         },
         [&](uint32_t row, uint32_t col, float y) {
-            if (GIVES)
-                d.y[((size_t)row * d.delta.n_head + head) * n + col] = y;
+            d.y[((size_t)row * d.delta.n_head + head) * n + col] = y;
         });
 }
 
@@ -135,20 +163,22 @@ static __global__ void __launch_bounds__(HEAD_WARPS *WARP)
     griddep_wait();
     if (head >= d.delta.n_head || (d.skip && *d.skip))
         return;
-    float y[P / WARP], squares = 0.0f;
+    float y[P / WARP], gate[P / WARP], squares = 0.0f;
 #pragma unroll
     for (int i = 0; i < P / WARP; i++) {
-        y[i] = lane + i * WARP < n ? d.y[at + lane + i * WARP] : 0.0f;
-        squares = fmaf(y[i], y[i], squares);
+        const uint32_t c = lane + i * WARP;
+        y[i] = c < n ? d.y[at + c] : 0.0f;
+        gate[i] = c < n ? d.gate[at + c] : 0.0f;
     }
+#pragma unroll
+    for (int i = 0; i < P / WARP; i++)
+        squares = fmaf(y[i], y[i], squares);
     const float rms = 1.0f / sqrtf(warp_sum(squares) / (float)n + d.eps);
 #pragma unroll
     for (int i = 0; i < P / WARP; i++) {
         const uint32_t c = lane + i * WARP;
-        if (c < n) {
-            const float gate = d.gate[at + c];
-            d.y[at + c] = y[i] * rms * d.norm[c] * (gate * logistic(gate));
-        }
+        if (c < n)
+            d.y[at + c] = y[i] * rms * d.norm[c] * (gate[i] * logistic(gate[i]));
     }
 }
 

@@ -304,7 +304,7 @@ void sampler_rows_set(struct sampler_rows *r, uint32_t i, const struct decode_pa
     g.config = &r->config[i];
     g.scratch = &r->scratch[i];
     g.values = r->values + i * n_groups * GROUP;
-    g.mask = r->mask + i * mask_words(r->n_vocab);
+    g.mask = p->masked ? r->mask + i * mask_words(r->n_vocab) : NULL;
     g.maxima = r->maxima + 2 * i * n_groups;
     g.raw_maxima = g.maxima + n_groups;
     g.n_vocab = r->n_vocab;

@@ -29,7 +29,8 @@ struct sampler_scratch;
 struct gpu_sampler {
     struct ring_slot *ring; // (RING), pinned; the caller's
     // (1 + (n_vocab + 31) / 32) how many tokens may be picked, a bit for each; the caller's, for
-    // masked picks: pinned, or device memory. It stays as it is until the pick is read.
+    // masked picks: pinned, or device memory, NULL before the first. It stays as it is until the
+    // pick is read.
     const uint32_t *mask;
     // device memory, placed
     struct sampler_config *config;

@@ -412,18 +412,25 @@ static __device__ void add_bias(struct run *r)
     __syncthreads();
 }
 
-// Takes away what the mask does not have, as a filter before all others does. It may lie in the
-// host's memory, which is far: all words of a slice are fetched at once, and once.
-static __device__ void apply_mask(struct run *r)
+// Word i of the block's part of the mask; behind the last one, how many tokens the mask has.
+static __device__ __forceinline__ uint32_t mask_word(const struct run *r, uint32_t i)
 {
-    const uint32_t *mask = r->a->g.mask, *words = mask + 1 + r->first / 32;
+    const uint32_t *mask = r->a->g.mask, n_words = div_up(r->len, 32u);
+    return i > n_words ? 0 : i < n_words ? mask[1 + r->first / 32 + i] : mask[0];
+}
+
+// Takes away what the mask does not have, as a filter before all others does. It may lie in the
+// host's memory, which is far: all words of a slice are fetched at once, and once. mine: this
+// thread's, asked for early.
+static __device__ void apply_mask(struct run *r, uint32_t mine)
+{
     const uint32_t n_words = div_up(r->len, 32u);
     uint32_t *bits = r->m->bins.count; // nobody counts yet
     static_assert(GROUP % 32 == 0, "a slice begins with a word");
     static_assert(SLICE_MAX / 32 < BINS, "a slice's words and one more");
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i <= n_words; i += THREADS)
-        bits[i] = i < n_words ? words[i] : mask[0];
+        bits[i] = i == threadIdx.x ? mine : mask_word(r, i);
     __syncthreads();
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < r->len; i += THREADS)
@@ -528,13 +535,14 @@ static __device__ __forceinline__ void run_pick(const struct sampler_args &a,
     r.n_history = step.at.pos + 1;
     r.epoch = r.s->epoch;
     r.n_pass = r.s->n_pass;
+    const uint32_t word = a.g.mask ? mask_word(&r, threadIdx.x) : 0; // the settings come later
     load_slice(&r);
     if (m.config.n_probs)
         prepare_alternatives(&r);
     if (m.config.set.n_bias)
         add_bias(&r);
     if (m.config.masked)
-        apply_mask(&r);
+        apply_mask(&r, word);
     if (pick(&r) == PICKED)
         publish(&r, step);
 }

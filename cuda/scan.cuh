@@ -176,18 +176,40 @@ static __device__ __forceinline__ void put(const stage_ahead<P> &s, stage<P> &to
     }
 }
 
+// What a lane needs of a token.
+template <int E> struct token_in {
+    float4 a[E], b[E];
+    float v, decay, gain, both;
+};
+
+template <int P, int E, bool B>
+static __device__ __forceinline__ void read_token(const stage<P> &s, uint32_t t, token_in<E> &in)
+{
+    const uint32_t lane = threadIdx.x % SCAN_LANES;
+#pragma unroll
+    for (int e = 0; e < E; e++)
+        in.a[e] = s.a[t][lane + SCAN_LANES * e];
+#pragma unroll
+    for (int e = 0; B && e < E; e++)
+        in.b[e] = s.b[t][lane + SCAN_LANES * e];
+    in.v = s.v[t][threadIdx.x / SCAN_LANES];
+    in.decay = s.decay[t];
+    in.gain = s.gain[t];
+    in.both = s.both[t];
+}
+
 // The block's columns of a head's matrix, which is at `at` of a slot, go through a span.
-// token(stage, t, lane, col, m): takes them through a token of the stage and returns what it gives;
-// give(row, column, that), by one lane of each column. BOTH: token uses both.
-template <int P, bool BOTH, typename SCALARS, typename TOKEN, typename GIVE>
+// token(in, m): takes them through a token and returns what it gives; give(row, column, that), by
+// one lane of each column. GIVES: what rows give is wanted, and b; BOTH: token uses both.
+template <int P, bool GIVES, bool BOTH, typename SCALARS, typename TOKEN, typename GIVE>
 static __device__ __forceinline__ void
 scan(const struct state_slots &state, const struct state_span &span, size_t at,
      const struct scan_rows &rows, const uint32_t *skip, stage<P> (&stages)[2], SCALARS scalars,
      TOKEN token, GIVE give)
 {
     constexpr int E = P / 4 / SCAN_LANES; // fours of a lane
-    const uint32_t lane = threadIdx.x % SCAN_LANES, in_block = threadIdx.x / SCAN_LANES;
-    const uint32_t col = rows.first + in_block;
+    const uint32_t lane = threadIdx.x % SCAN_LANES;
+    const uint32_t col = rows.first + threadIdx.x / SCAN_LANES;
     const bool mine = col < rows.n_value;
     float4 m[E] = {};
     if (mine && span.from != NO_STATE)
@@ -206,19 +228,29 @@ scan(const struct state_slots &state, const struct state_span &span, size_t at,
         if (left > SCAN_STAGE)
             request<P>(rows, row + SCAN_STAGE, lesser(left - SCAN_STAGE, (uint32_t)SCAN_STAGE),
                        scalars, next);
-        auto take = [&](uint32_t t) {
-            const float y = token(s, t, lane, in_block, m);
-            if (lane == 0 && mine)
-                give(row + t, col, y);
-        };
-        if (left >= SCAN_STAGE) {
-#pragma unroll(P > 128 ? 4 : SCAN_STAGE) // else there are not registers enough
-            for (uint32_t t = 0; t < SCAN_STAGE; t++)
-                take(t);
+        const bool gives = GIVES && lane == 0 && mine;
+        if (left >= SCAN_STAGE && P <= 128) { // else there are not registers enough
+            token_in<E> in[2];
+            float y[SCAN_STAGE]; // given at the end: no branch between the tokens
+            read_token<P, E, GIVES>(s, 0, in[0]);
+#pragma unroll
+            for (uint32_t t = 0; t < SCAN_STAGE; t++) {
+                if (t + 1 < SCAN_STAGE) // before it is its turn
+                    read_token<P, E, GIVES>(s, t + 1, in[(t + 1) % 2]);
+                y[t] = token(in[t % 2], m);
+            }
+#pragma unroll
+            for (uint32_t t = 0; gives && t < SCAN_STAGE; t++)
+                give(row + t, col, y[t]);
         } else {
 #pragma unroll 1
-            for (uint32_t t = 0; t < left; t++)
-                take(t);
+            for (uint32_t t = 0; t < lesser(left, (uint32_t)SCAN_STAGE); t++) {
+                token_in<E> in;
+                read_token<P, E, GIVES>(s, t, in);
+                const float y = token(in, m);
+                if (gives)
+                    give(row + t, col, y);
+            }
         }
     }
     if (mine)

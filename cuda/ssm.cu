@@ -39,27 +39,25 @@ scan_head(const struct ssm_rows &s, const struct state_span &span, stage<P> (&st
         width, blockIdx.x * SCAN_COLS};
     const float direct = s.d[head];
     constexpr int E = P / 4 / SCAN_LANES;
-    scan<P, false>(
+    scan<P, GIVES, false>(
         s.state, span, ssm_inputs(&d) + (size_t)head * width * n, rows, s.skip, stages,
         [&](uint32_t row, float &decay, float &gain) {
             gain = softplus(s.in[(size_t)row * s.ld + s.ld - d.n_head + head] + s.dt[head]);
             decay = expf(gain * s.a[head]);
         },
-        [&](const stage<P> &st, uint32_t t, uint32_t lane, uint32_t col, float4(&m)[E]) {
-            const float x = st.v[t][col];
-            const float4 news = all4(st.gain[t] * x);
+        [&](const token_in<E> &in, float4(&m)[E]) {
+            const float4 news = all4(in.gain * in.v);
             float4 sum = {};
 #pragma unroll
             for (int e = 0; e < E; e++) {
-                m[e] = fma4(st.a[t][lane + SCAN_LANES * e], news, times(st.decay[t], m[e]));
+                m[e] = fma4(in.a[e], news, times(in.decay, m[e]));
                 if (GIVES)
-                    sum = fma4(st.b[t][lane + SCAN_LANES * e], m[e], sum); // S^T c
+                    sum = fma4(in.b[e], m[e], sum); // S^T c
             }
-            return GIVES ? fmaf(direct, x, of_column(sum)) : 0.0f;
+            return GIVES ? fmaf(direct, in.v, of_column(sum)) : 0.0f;
         },
         [&](uint32_t row, uint32_t col, float y) {
-            if (GIVES)
-                s.y[(size_t)row * d.n_inner + head * width + col] = y;
+            s.y[(size_t)row * d.n_inner + head * width + col] = y;
         });
 }
 
