@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "serve/door.h"
 #include "serve/mhd.h"
 #include "serve/routes.h"
 
@@ -32,9 +33,10 @@ struct conn {
 struct http {
     struct http_params p;
     struct MHD_Daemon *daemon;
+    struct door *door;
     pthread_mutex_t lock; // of all below
     struct conn *conns;
-    size_t n_open;
+    size_t n_conns, n_open;
 };
 
 struct frame { // headers that say where a request ends, and whom it is for
@@ -391,6 +393,9 @@ static void on_connection(void *cls, struct MHD_Connection *c, void **context,
 {
     struct http *h = cls;
     struct conn *conn = *context;
+    pthread_mutex_lock(&h->lock);
+    h->n_conns += what == MHD_CONNECTION_NOTIFY_STARTED ? 1 : -(size_t)1;
+    pthread_mutex_unlock(&h->lock);
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *i =
             mhd.get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -437,6 +442,21 @@ size_t http_n_open(struct http *h)
     return n;
 }
 
+static size_t n_conns(void *user)
+{
+    struct http *h = user;
+    pthread_mutex_lock(&h->lock);
+    const size_t n = h->n_conns;
+    pthread_mutex_unlock(&h->lock);
+    return n;
+}
+
+static void enter(void *user, int fd, const struct sockaddr *from, socklen_t n)
+{
+    const struct http *h = user;
+    mhd.add_connection(h->daemon, fd, from, n); // closes fd when it fails
+}
+
 static unsigned most_connections(void)
 {
     struct rlimit files;
@@ -461,38 +481,41 @@ struct http *http_start(const struct http_params *p, struct listening *l, struct
     }
     h->p = *p;
     pthread_mutex_init(&h->lock, NULL);
+    const unsigned most = most_connections();
+    const struct door_params door = {n_conns, most, enter, h};
     h->daemon = mhd.start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
-        MHD_OPTION_LISTEN_SOCKET, (MHD_socket)l->fd, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)THREADS,
-        MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES, MHD_OPTION_CONNECTION_LIMIT,
-        most_connections(), MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)p->timeout, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_END);
-    if (!h->daemon) {
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET, 0,
+        NULL, NULL, on_request, h, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)THREADS,
+        MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES, MHD_OPTION_CONNECTION_LIMIT, most,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)p->timeout, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_END);
+    if (h->daemon && (h->door = door_open(l->fd, &door, err))) {
+        l->fd = -1;
+        return h;
+    }
+    if (!h->daemon)
         error_set(err, ERR_FAIL,
                   "the server on %s cannot be started: its %d threads, each with its event queue, "
                   "take more than the limits leave: raise them (ulimit -n, -u, -v)",
                   buf_str(&l->name), THREADS);
-        pthread_mutex_destroy(&h->lock);
-        free(h);
-        return NULL;
-    }
-    l->fd = -1;
-    return h;
+    http_stop(h);
+    return NULL;
 }
 
 void http_close_door(struct http *h)
 {
-    const MHD_socket fd = mhd.quiesce_daemon(h->daemon);
-    if (fd != MHD_INVALID_SOCKET)
-        close(fd);
+    door_close(h->door);
+    h->door = NULL;
 }
 
 void http_stop(struct http *h)
 {
     if (!h)
         return;
-    mhd.stop_daemon(h->daemon);
+    http_close_door(h);
+    if (h->daemon)
+        mhd.stop_daemon(h->daemon);
     pthread_mutex_destroy(&h->lock);
     free(h);
 }

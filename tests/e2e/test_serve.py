@@ -286,6 +286,16 @@ def test_what_is_cut_off_at_the_end_is_told_to_all(endless):
     assert b'"code":"shutting_down"' in data and b"[DONE]" not in data and other.startswith(b"HTTP/1.1 503") and b"shutting_down" in other
 
 
+def test_the_socket_that_listens_is_in_no_event_queue_of_the_library(endless):
+    """Else libmicrohttpd ends the program where its threads and the caller stop listening at the same moment."""
+    listening = {line.split()[9] for line in open("/proc/net/tcp") if line.split()[1].endswith(f":{endless.port:04X}") and line.split()[3] == "0A"}
+    place = f"/proc/{endless.process.pid}"
+    fds = {fd: os.readlink(f"{place}/fd/{fd}") for fd in os.listdir(f"{place}/fd")}
+    door = {fd for fd, link in fds.items() if link.removeprefix("socket:[").removesuffix("]") in listening}
+    watched = [set(re.findall(r"tfd: *(\d+)", open(f"{place}/fdinfo/{fd}").read())) for fd, link in fds.items() if "eventpoll" in link]
+    assert len(door) == 1 and len(watched) >= 2 and not any(door & w for w in watched), (door, watched)
+
+
 def test_a_second_signal_kills_at_once(home):
     with serving(home, "--grace", 600, model=ENDLESS) as s:
         c = s.open("/v1/chat/completions", LONG)
