@@ -79,12 +79,14 @@ static std::vector<uint32_t> chosen_of(const struct experts &x, const std::vecto
 }
 
 static void check_choice(struct random_stream &r, struct experts x, bool biased, bool ties,
-                         bool nan)
+                         bool nan, bool alike)
 {
     const uint32_t n = 3, n_cols = 40;
     std::vector<float> logits = r.floats(n * x.n, 3.0), bias = r.floats(x.n, 0.3);
     for (float &v : logits)
         v = ties ? std::round(v) : v;
+    for (uint32_t i = 0; alike && i < n * x.n; i++)
+        logits[i] = logits[i / x.n * x.n + i % x.n % (x.n / x.n_group)];
     for (float &v : bias)
         v = ties ? 0.0f : v;
     if (nan)
@@ -148,7 +150,7 @@ static void the_best_are_chosen_and_the_first_of_equals(void)
     struct random_stream r = {41};
     for (enum expert_gate gate : {EXPERT_SOFTMAX, EXPERT_SIGMOID})
         for (uint32_t n : {1u, 6u, 60u, 128u, 1200u})
-            for (int kind = 0; kind < 6; kind++) {
+            for (int kind = 0; kind < 7; kind++) {
                 struct experts x = {};
                 x.n = n;
                 x.n_used = kind == 3 ? n : lesser(n, 1u + (uint32_t)kind * 3);
@@ -156,14 +158,14 @@ static void the_best_are_chosen_and_the_first_of_equals(void)
                 x.normed = kind % 2;
                 x.scale = kind == 2 ? 2.5f : 1.0f;
                 x.n_group = x.n_group_used = 1;
-                if (kind >= 4 && n % 4 == 0) {
-                    x.n_group = kind == 4 ? 4 : n / 2;
-                    x.n_group_used = kind == 4 ? 3 : n / 4;
+                if (kind >= 4 && n % 4 == 0) { // kind 6: groups that are equally good
+                    x.n_group = kind == 5 ? n / 2 : 4;
+                    x.n_group_used = kind == 5 ? n / 4 : kind == 4 ? 3 : 2;
                     x.n_used = lesser(x.n_used, n / x.n_group * x.n_group_used);
                 }
                 const bool nan = kind == 2 && gate == EXPERT_SIGMOID && n > 1;
-                check_choice(r, x, kind == 1 || kind == 4, kind != 1 && kind != 4 && kind != 5,
-                             nan);
+                check_choice(r, x, kind == 1 || kind == 4, kind != 1 && kind != 4 && kind != 5, nan,
+                             kind == 6);
             }
 }
 
