@@ -84,6 +84,9 @@ struct expert_row {
     const float *bias[2];   // (matrices, rows), NULL: none
     const uint32_t *chosen; // (n_slot) matrices; NULL: the first n_slot
     uint32_t n_slot;
+    // The launch before this one neither writes x nor runs beside one that does: it is choose, or
+    // a product of these. choice_ready: the same of `chosen`.
+    bool input_ready, choice_ready;
     const float *x;      // (n_cols), or with own_rows (n_slot, n_cols)
     bool own_rows;       // each slot has a row of x
     const float *norm;   // (n_cols) weights of RMSNorm, not with own_rows; NULL: none

@@ -449,6 +449,8 @@ static void set_launches(struct one_token *o, const struct cuda_engine *e,
     as.n_slot = f->n_used;
     as.weight = f->weighs_input ? s->weight : NULL;
     set_one(o->chosen, l, EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, bias, as, s->gate, s->up);
+    o->chosen[0].input_ready = !latent && f->n_ff_shared == 0; // after choose
+    o->chosen[2].choice_ready = o->chosen[0].mode == EXPERT_GATED;
     o->chosen[2].mode = EXPERT_SUM;
     o->chosen[2].sum = latent ? latent_sum_of(e, l) : sum_of(e, l, e->s.x, e->s.up);
 }

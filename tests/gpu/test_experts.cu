@@ -466,6 +466,67 @@ static void plain_rows_are_the_same_bits_in_tiles(void)
     }
 }
 
+// x, who is chosen, gate and up, down, as a token has them. early: products may read what the
+// launch before the last wrote before they wait.
+static void launch_chain(const struct expert_sum &to_x, const float *from, const struct choice &c,
+                         struct expert_row up, struct expert_row down, bool early)
+{
+    up.input_ready = down.choice_ready = early;
+    must(expert_sum_launch(&Q, &to_x, from, nullptr, 1, 1, c.n_cols, nullptr, &ERR));
+    must(choose_launch(&Q, &c, 1, &ERR));
+    must(expert_row_launch(&Q, &up, &ERR));
+    must(expert_row_launch(&Q, &down, &ERR));
+}
+
+static void products_that_begin_early_read_what_is_ready(void)
+{
+    enum { N = 9, USED = 3, ROWS = 64, COLS = 96, ROUNDS = 8 };
+    struct random_stream r = {47};
+    test_stack gate(r, QUANT_Q4_0, N, ROWS, COLS), up(r, QUANT_Q4_0, N, ROWS, COLS);
+    test_stack down(r, QUANT_Q8_0, N, COLS, ROWS);
+    device_array<float> in(r.floats(ROUNDS * COLS)), logits(r.floats(ROUNDS * N)),
+        norm(r.floats(COLS)), x(COLS), mid(USED * ROWS), weight(USED), y(2 * ROUNDS * COLS);
+    device_array<uint32_t> chosen(USED);
+    struct expert_sum to_x = {};
+    to_x.y = x.p;
+    struct choice c = {};
+    c.facts.n = N;
+    c.facts.n_used = USED;
+    c.facts.n_group = c.facts.n_group_used = 1;
+    c.facts.scale = 1.0f;
+    c.chosen = chosen.p;
+    c.weight = weight.p;
+    c.n_cols = COLS;
+    struct expert_row both = {};
+    both.mode = EXPERT_GATED;
+    both.w[0] = gate.w;
+    both.w[1] = up.w;
+    both.chosen = chosen.p;
+    both.n_slot = USED;
+    both.x = x.p;
+    both.norm = norm.p;
+    both.y = mid.p;
+    struct expert_row last = both;
+    last.mode = EXPERT_SUM;
+    last.w[0] = down.w;
+    last.x = mid.p;
+    last.own_rows = true;
+    last.norm = nullptr;
+    last.sum.weight = weight.p;
+    for (int early = 0; early < 2; early++)
+        for (int i = 0; i < ROUNDS; i++) { // every round has another x, and other experts
+            c.logits = logits.p + i * N;
+            last.sum.y = y.p + (early * ROUNDS + i) * COLS;
+            launch_chain(to_x, in.p + i * COLS, c, both, last, early);
+            if (!early)
+                must(CHECK_CUDA(cudaStreamSynchronize(Q.stream), &ERR));
+        }
+    const std::vector<float> got = y.get();
+    for (int i = 0; i < ROUNDS * COLS; i++)
+        check(got[i] == got[ROUNDS * COLS + i], "round %d: %g, expected %g", i / COLS,
+              got[ROUNDS * COLS + i], got[i]);
+}
+
 // A step that is not to be made leaves everything as it is.
 static void a_skipped_step_writes_nothing(void)
 {
@@ -492,6 +553,8 @@ static void a_skipped_step_writes_nothing(void)
     m.y = y.p;
     m.skip = skip.p;
     must(expert_row_launch(&Q, &m, &ERR));
+    m.choice_ready = true;
+    must(expert_row_launch(&Q, &m, &ERR));
     check(chosen.get() == ids && y.get() == out && weight.get() == out, "something was written");
 }
 
@@ -504,6 +567,8 @@ int main(void)
         {"products of one row agree", products_of_one_row_agree},
         {"products of several rows agree", products_of_several_rows_agree},
         {"plain rows are the same bits in tiles", plain_rows_are_the_same_bits_in_tiles},
+        {"products that begin early read what is ready",
+         products_that_begin_early_read_what_is_ready},
         {"a skipped step writes nothing", a_skipped_step_writes_nothing},
     };
     return gpu_test_main(tests);
