@@ -80,6 +80,13 @@ static __device__ __forceinline__ uint32_t block_begin(uint32_t whole, uint32_t 
     return (uint32_t)((uint64_t)whole * b / n);
 }
 
+// Slots that are chosen.
+static __device__ __forceinline__ uint32_t n_chosen(const struct expert_row &m)
+{
+    return m.n_slot - (m.shared ? 1 : 0);
+}
+
+// Of a chosen slot.
 static __device__ __forceinline__ uint32_t matrix_of(const struct expert_row &m, uint32_t slot)
 {
     return m.chosen ? __ldcg(m.chosen + slot) : slot;
@@ -200,13 +207,13 @@ struct walk {
 // This warp's steps. ask() asks for the first of its weights, run() multiplies.
 template <uint32_t TYPE, int T> struct multiplier {
     static constexpr int N = n_ahead(TYPE);
-    static constexpr uint32_t DEEP = n_deep(T);
+    static constexpr uint32_t DEEP = n_deep(T), SHARED = 1u << 31;
     static constexpr uint32_t X = act_chunk_bytes(TYPE), STEP = 4 * N; // chunks
     const struct expert_row &m;
     const struct pieces<T> &s;
     const uint32_t warp, lane, r, c0;
     struct walk ahead;
-    uint32_t id, tile; // the matrix of slot `lane`; of the stack, where `ahead` is
+    uint32_t id, tile; // the matrix of slot `lane`; of the stack or SHARED, where `ahead` is
     row_batch<TYPE, T> batch[DEEP];
 
     __device__ __forceinline__ multiplier(const struct expert_row &row, const struct pieces<T> &p)
@@ -217,9 +224,11 @@ template <uint32_t TYPE, int T> struct multiplier {
 
     __device__ __forceinline__ void stand()
     {
-        const uint32_t i =
-            m.n_slot <= WARP ? __shfl_sync(0xFFFFFFFFu, id, ahead.slot) : matrix_of(m, ahead.slot);
-        tile = i * m.w[0].n_tile + ahead.tile;
+        const bool shared = ahead.slot == n_chosen(m);
+        const uint32_t i = m.n_slot <= WARP ? __shfl_sync(0xFFFFFFFFu, id, ahead.slot)
+                           : shared         ? 0
+                                            : matrix_of(m, ahead.slot);
+        tile = (i * m.w[0].n_tile + ahead.tile) | (shared ? SHARED : 0);
     }
 
     // Asks for the next step's chunks c, c + 4, ..., as far as rows go.
@@ -228,7 +237,7 @@ template <uint32_t TYPE, int T> struct multiplier {
         struct tile_row rows[T]; // made again for each step: kept, they would need the registers
 #pragma unroll
         for (int k = 0; k < T; k++) {
-            rows[k] = tile_begin<TYPE>(m.w[k], tile, r);
+            rows[k] = tile_begin<TYPE>(m.w[k + (tile & SHARED ? 2 : 0)], tile & ~SHARED, r);
             tile_move<TYPE>(rows[k], 0, ahead.c);
         }
 #pragma unroll
@@ -244,7 +253,7 @@ template <uint32_t TYPE, int T> struct multiplier {
 
     __device__ __forceinline__ void ask()
     {
-        if (lane < m.n_slot)
+        if (lane < n_chosen(m))
             id = matrix_of(m, lane);
         const uint32_t n = s.begin(warp + 1) - s.begin(warp);
         if (n > 0)
@@ -316,16 +325,20 @@ static __device__ __forceinline__ void bring_rest(const struct expert_row &m,
     for (uint32_t i = threadIdx.x; has_bias(m) && i < s.n * TILE_ROWS; i += THREADS) {
         const uint32_t piece = i / TILE_ROWS, at = s.first + piece, r = i % TILE_ROWS;
         const uint32_t tile = at / m.n_slot, row = tile * TILE_ROWS + r;
-        const size_t first = (size_t)matrix_of(m, at - tile * m.n_slot) * rows;
+        const uint32_t slot = at - tile * m.n_slot;
+        const bool any = row < rows && slot < n_chosen(m);
+        const size_t first = any ? (size_t)matrix_of(m, slot) * rows : 0;
 #pragma unroll
         for (int k = 0; k < T; k++)
-            s.bias[piece][k][r] = m.bias[k] && row < rows ? m.bias[k][first + row] : 0.0f;
+            s.bias[piece][k][r] = m.bias[k] && any ? m.bias[k][first + row] : 0.0f;
     }
     if (T > 1 || m.mode != EXPERT_SUM)
         return;
     const struct expert_sum &to = m.sum;
-    for (uint32_t i = threadIdx.x; i < m.n_slot; i += THREADS)
-        s.weight[i] = to.weight ? __ldcg(to.weight + i) : 1.0f;
+    for (uint32_t i = threadIdx.x; i < m.n_slot; i += THREADS) {
+        const float *from = i == n_chosen(m) ? to.shared_weight : to.weight ? to.weight + i : NULL;
+        s.weight[i] = from ? __ldcg(from) : 1.0f;
+    }
     for (uint32_t i = threadIdx.x; i < s.n / m.n_slot * TILE_ROWS; i += THREADS) {
         const uint32_t row = s.first / m.n_slot * TILE_ROWS + i;
         if (row >= rows)
@@ -357,7 +370,7 @@ static __device__ __forceinline__ void finish_each(const struct expert_row &m,
         const uint32_t row = tile * TILE_ROWS + r;
         if (row >= m.w[0].rows)
             continue;
-        const float f = m.weight ? norm * m.weight[slot] : norm;
+        const float f = m.weight && slot < n_chosen(m) ? norm * m.weight[slot] : norm;
         float v = finished<T>(m, s, piece, 0, r, f);
         if constexpr (T == 2)
             v = gated(m.act, m.xielu, v, finished<T>(m, s, piece, 1, r, f));
@@ -380,9 +393,12 @@ static __device__ __forceinline__ void finish_sums(const struct expert_row &m,
         const uint32_t row = s.first / m.n_slot * TILE_ROWS + i;
         if (row >= m.w[0].rows)
             continue;
+        const uint32_t n = n_chosen(m);
         float sum = s.before[i];
+        if (m.shared)
+            sum = s.weight[n] * s.sums[tile * m.n_slot + n][0][r];
 #pragma unroll 4
-        for (uint32_t slot = 0; slot < m.n_slot; slot++)
+        for (uint32_t slot = 0; slot < n; slot++)
             sum = fmaf(s.weight[slot], s.sums[tile * m.n_slot + slot][0][r], sum);
         to.y[row] = to.add ? fmaf(to.scale, sum, s.y[i]) : sum;
     }

@@ -320,6 +320,67 @@ static void one_row(struct random_stream &r, uint32_t type, uint32_t n_expert, u
     }
 }
 
+// The same with a slot more, of matrices that nobody chooses: as gate and up, and first of the sum.
+static void one_row_and_shared(struct random_stream &r, uint32_t type, uint32_t n_expert,
+                               uint32_t n_used, uint32_t rows, uint32_t n_cols)
+{
+    const uint32_t n_slot = n_used + 1;
+    test_stack gate(r, type, n_expert, rows, n_cols), up(r, type, n_expert, rows, n_cols);
+    test_stack shared_gate(r, type, 1, rows, n_cols), shared_up(r, type, 1, rows, n_cols);
+    std::vector<uint32_t> chosen(n_used);
+    for (uint32_t k = 0; k < n_used; k++)
+        chosen[k] = k * n_expert / n_used;
+    const std::vector<float> x = r.floats(n_slot * n_cols), bias = r.floats(n_expert * rows);
+    const std::vector<float> weight = r.floats(n_used), own = {0.7f};
+    device_array<float> dx(x), db(bias), dw(weight), d_own(own), y(n_slot * rows);
+    device_array<uint32_t> dc(chosen);
+    struct expert_row m = {};
+    m.mode = EXPERT_GATED;
+    m.w[0] = gate.w;
+    m.w[1] = up.w;
+    m.w[2] = shared_gate.w;
+    m.w[3] = shared_up.w;
+    m.shared = true;
+    m.bias[1] = db.p;
+    m.chosen = dc.p;
+    m.n_slot = n_slot;
+    m.x = dx.p;
+    m.weight = dw.p; // of the chosen ones
+    m.y = y.p;
+    must(expert_row_launch(&Q, &m, &ERR));
+    std::vector<float> got = y.get();
+    for (uint32_t i = 0; i < n_slot * rows; i++) {
+        const uint32_t k = i / rows, row = i % rows;
+        const bool of_all = k == n_used;
+        double sg, su;
+        const double g = of_all ? shared_gate.product(0, row, x.data(), &sg)
+                                : weight[k] * gate.product(chosen[k], row, x.data(), &sg);
+        const double u = of_all ? shared_up.product(0, row, x.data(), &su)
+                                : weight[k] * up.product(chosen[k], row, x.data(), &su) +
+                                      bias[chosen[k] * rows + row];
+        near("gated beside a shared one", type, i, got[i], gated_by(ACT_SILU, g, u),
+             (sg + 1) * 1.2 * (fabs(u) + 1) + (su + 1) * (1.2 * (fabs(g) + 1)));
+    }
+    m.mode = EXPERT_SUM;
+    m.w[2] = shared_up.w;
+    m.bias[0] = db.p;
+    m.own_rows = true;
+    m.weight = nullptr;
+    m.sum = {dw.p, nullptr, d_own.p, false, 1.0f, y.p};
+    must(expert_row_launch(&Q, &m, &ERR));
+    got = y.get();
+    for (uint32_t row = 0; row < rows; row++) {
+        double size, all = 1;
+        double v = 0.7f * shared_up.product(0, row, &x[n_used * n_cols], &all);
+        for (uint32_t k = 0; k < n_used; k++) {
+            v += weight[k] * (gate.product(chosen[k], row, &x[k * n_cols], &size) +
+                              bias[chosen[k] * rows + row]);
+            all += size + 1;
+        }
+        near("summed with a shared one", type, row, got[row], v, all);
+    }
+}
+
 static void products_of_one_row_agree(void)
 {
     struct random_stream r = {43};
@@ -329,6 +390,10 @@ static void products_of_one_row_agree(void)
         one_row(r, type, 5, 2, 21, columns(type, 64), acts[i++ % 4]);
         one_row(r, type, 5, 4, 40, columns(type, 160), acts[i++ % 4]);
     }
+    for (uint32_t type : {QUANT_Q4_K, QUANT_Q6_K, QUANT_Q8_0, QUANT_F16})
+        one_row_and_shared(r, type, 9, 4, 45, columns(type, 512));
+    one_row_and_shared(r, QUANT_Q8_0, 40, 33, 8, 64); // more than a warp has lanes
+    one_row_and_shared(r, QUANT_Q8_0, 40, 31, 8, 64);
     one_row(r, QUANT_Q8_0, 3, 1, 8, 32, ACT_SILU);
     one_row(r, QUANT_MXFP4, 12, 12, 40, 704, ACT_CLAMPED_SWIGLU);
 }
