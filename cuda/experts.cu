@@ -5,7 +5,10 @@
 
 enum {
     CHOOSE_THREADS = 256, // where the shared expert has a gate
-    GROUP_THREADS = 256,  // a warp per expert
+    ROUTE_THREADS = 256,
+    ROUTE_ROWS = 2,      // of a block: neighbours in a tile fill a sector of 32 bytes
+    ROUTE_AHEAD = 8,     // chunks that a thread has under way
+    GROUP_THREADS = 256, // a warp per expert
     SUM_THREADS = 256,
 };
 
@@ -262,6 +265,91 @@ static __global__ void __launch_bounds__(CHOOSE_THREADS)
     c.shared[blockIdx.x] = sigmoid(c.norm ? dot / sqrtf(squares / (float)c.n_cols + c.eps) : dot);
 }
 
+// Grid: ceil(n / ROUTE_ROWS) blocks, one more where the shared expert has a gate, which is that
+// one's. Each has all of x, and asks for its weights before it waits. The last to come chooses.
+static __global__ void __launch_bounds__(ROUTE_THREADS)
+    route_kernel(const __grid_constant__ struct route m)
+{
+    enum { STEP = ROUTE_THREADS / ROUTE_ROWS }; // chunks
+    __shared__ float part[2][ROUTE_THREADS / WARP][ROUTE_ROWS];
+    const struct choice &c = m.choice;
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t r = threadIdx.x % ROUTE_ROWS, row = blockIdx.x * ROUTE_ROWS + r;
+    const bool shared = blockIdx.x * ROUTE_ROWS >= c.facts.n;
+    const float *norm = shared ? c.norm : m.norm;
+    const float *w =
+        shared ? c.router
+               : reinterpret_cast<const float *>(m.w.q) +
+                     ((size_t)(row / TILE_ROWS) * m.w.n_chunk * TILE_ROWS + row % TILE_ROWS) * 4;
+    const uint32_t step = shared ? 4 : 4 * TILE_ROWS; // floats from chunk to chunk
+    const uint32_t n_chunk = c.n_cols / 4;
+    float4 weight[ROUTE_AHEAD], scale[ROUTE_AHEAD], x[ROUTE_AHEAD];
+    auto ask = [&](uint32_t first) {
+#pragma unroll
+        for (uint32_t k = 0; k < ROUTE_AHEAD; k++) {
+            const uint32_t i = first + k * STEP;
+            if (i >= n_chunk)
+                continue;
+            weight[k] = *reinterpret_cast<const float4 *>(w + (size_t)i * step);
+            if (norm)
+                scale[k] = *reinterpret_cast<const float4 *>(norm + 4 * i);
+        }
+    };
+    float dot = 0.0f, squares = 0.0f;
+    auto add = [&](float v, float by, float times) {
+        squares = fmaf(v, v, squares);
+        dot = fmaf(norm ? v * by : v, times, dot);
+    };
+    const uint32_t c0 = threadIdx.x / ROUTE_ROWS;
+    ask(c0);
+    griddep_wait();
+    griddep_launch_dependents(); // not sooner: who comes next may read what was before this launch
+    if (c.skip && *c.skip)
+        return;
+#pragma unroll 1
+    for (uint32_t first = c0; first < n_chunk; first += ROUTE_AHEAD * STEP) {
+        if (first != c0)
+            ask(first);
+#pragma unroll
+        for (uint32_t k = 0; k < ROUTE_AHEAD; k++)
+            if (first + k * STEP < n_chunk)
+                x[k] = *reinterpret_cast<const float4 *>(c.x + 4 * (first + k * STEP));
+#pragma unroll
+        for (uint32_t k = 0; k < ROUTE_AHEAD; k++) {
+            if (first + k * STEP >= n_chunk)
+                continue;
+            add(x[k].x, scale[k].x, weight[k].x);
+            add(x[k].y, scale[k].y, weight[k].y);
+            add(x[k].z, scale[k].z, weight[k].z);
+            add(x[k].w, scale[k].w, weight[k].w);
+        }
+    }
+    for (int d = WARP / 2; d >= ROUTE_ROWS; d /= 2) {
+        dot += __shfl_xor_sync(ALL_LANES, dot, d);
+        squares += __shfl_xor_sync(ALL_LANES, squares, d);
+    }
+    if (lane < ROUTE_ROWS) {
+        part[0][warp][r] = dot;
+        part[1][warp][r] = squares;
+    }
+    __syncthreads();
+    if (threadIdx.x < ROUTE_ROWS) {
+        dot = squares = 0.0f;
+        for (int i = 0; i < ROUTE_THREADS / WARP; i++) {
+            dot += part[0][i][r];
+            squares += part[1][i][r];
+        }
+        if (norm)
+            dot /= sqrtf(squares / (float)c.n_cols + c.eps);
+        if (!shared && row < c.facts.n)
+            m.logits[row] = dot + (m.bias ? m.bias[row] : 0.0f);
+        else if (shared && r == 0)
+            c.shared[0] = sigmoid(dot);
+    }
+    if (last_to_arrive(m.counter, gridDim.x) && warp == 0)
+        choose_for(c, 0, choosing_at(dynamic_smem<float>(), c.facts), lane);
+}
+
 // A warp per expert, which looks at all pairs twice: to know where its places begin, and to give
 // them out. Nobody waits for anybody.
 static __global__ void __launch_bounds__(GROUP_THREADS)
@@ -339,6 +427,19 @@ bool choose_launch(const struct queue *q, const struct choice *c, uint32_t n, st
                        .dependent = q->dependent,
                        .recorder = q->recorder};
     return launch_kernel(err, l, choose_kernel, *c);
+}
+
+bool route_launch(const struct queue *q, const struct route *r, struct error *err)
+{
+    const struct choice *c = &r->choice;
+    struct launch l = {.name = "route",
+                       .grid = dim3(div_up(c->facts.n, (uint32_t)ROUTE_ROWS) + (c->router ? 1 : 0)),
+                       .block = dim3(ROUTE_THREADS),
+                       .smem = choosing_bytes(c->facts),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    return launch_kernel(err, l, route_kernel, *r);
 }
 
 bool group_launch(const struct queue *q, const struct grouping *g, struct error *err)

@@ -30,6 +30,22 @@ struct choice {
 };
 bool choose_launch(const struct queue *q, const struct choice *c, uint32_t n, struct error *err);
 
+// One row: the router and the choice in one launch.
+struct route {
+    struct choice choice;
+    struct wmat w;     // (choice.facts.n, n_cols), see is_routed
+    const float *bias; // (n), NULL: none
+    const float *norm; // (n_cols) as choice.norm, of the router
+    float *logits;     // (n) choice.logits
+    uint32_t *counter; // zero before the first use; left zero
+};
+bool route_launch(const struct queue *q, const struct route *r, struct error *err);
+// Whether that is for such a router; others have a product and choose_launch.
+static inline bool is_routed(uint32_t type, uint32_t n_cols)
+{
+    return type == QUANT_F32 && n_cols % 4 == 0;
+}
+
 // Rows of one expert that are multiplied together: those at places [first, first + n).
 struct expert_item {
     uint32_t expert, first, n;

@@ -90,8 +90,8 @@ static const float *router_norm_of(const struct gpu_layer *l, const float *norm)
     return l->v[ROUTER_NORM] ? l->v[ROUTER_NORM] : norm;
 }
 
-static bool choose(const struct cuda_engine *e, const struct gpu_layer *l, const float *x,
-                   const float *norm, uint32_t n, const uint32_t *skip, struct error *err)
+static struct choice choice_of(const struct cuda_engine *e, const struct gpu_layer *l,
+                               const float *x, const float *norm, const uint32_t *skip)
 {
     const struct expert_scratch *s = &e->experts;
     struct choice c = {};
@@ -108,6 +108,13 @@ static bool choose(const struct cuda_engine *e, const struct gpu_layer *l, const
     c.n_cols = e->hp.n_embd;
     c.shared = s->shared_weight;
     c.skip = skip;
+    return c;
+}
+
+static bool choose(const struct cuda_engine *e, const struct gpu_layer *l, const float *x,
+                   const float *norm, uint32_t n, const uint32_t *skip, struct error *err)
+{
+    const struct choice c = choice_of(e, l, x, norm, skip);
     return choose_launch(cuda_queue(e, name_of(l, ROUTER)), &c, n, err);
 }
 
@@ -501,6 +508,22 @@ static bool launches_fit(const struct cuda_engine *e, const struct gpu_layer *l,
     return fit;
 }
 
+static bool route_one(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
+                      const float *norm, const struct matvec *router, struct error *err)
+{
+    const struct queue *q = cuda_queue(e, name_of(l, ROUTER));
+    if (!is_routed(router->w[0].type, router->w[0].n_cols))
+        return matvec_launch(q, router, err) && choose(e, l, in, norm, 1, router->skip, err);
+    struct route r = {};
+    r.choice = choice_of(e, l, in, norm, router->skip);
+    r.w = router->w[0];
+    r.bias = router->bias[0];
+    r.norm = router->norm;
+    r.logits = e->experts.logits;
+    r.counter = e->s.route_counter;
+    return route_launch(q, &r, err);
+}
+
 static bool launch_one(const struct cuda_engine *e, const struct gpu_layer *l,
                        const struct expert_row m[3], enum layer_weight gate, enum layer_weight up,
                        enum layer_weight down, struct error *err)
@@ -532,8 +555,7 @@ bool cuda_experts_one(const struct cuda_engine *e, const struct gpu_layer *l, co
     if (!launches_fit(e, l, &o)) // wider than a block has room for
         return take_turn(e, l, in, norm, e->s.x, e->s.up, 1, skip, err);
     const bool latent = l->facts->experts.n_latent > 0;
-    return matvec_launch(cuda_queue(e, name_of(l, ROUTER)), &o.router, err) &&
-           choose(e, l, in, norm, 1, skip, err) &&
+    return route_one(e, l, in, norm, &o.router, err) &&
            (l->facts->experts.n_ff_shared == 0 || o.joined ||
             launch_one(e, l, o.shared, SHARED_GATE, SHARED_UP, SHARED_DOWN, err)) &&
            (!latent || matvec_launch(cuda_queue(e, name_of(l, EXPERT_LATENT)), &o.narrow, err)) &&

@@ -169,6 +169,73 @@ static void the_best_are_chosen_and_the_first_of_equals(void)
             }
 }
 
+// The router's product and the choice in one launch, twice: the counter is left as it was.
+static void check_route(struct random_stream &r, uint32_t n, uint32_t n_used, uint32_t n_cols,
+                        bool normed, bool shared, device_array<uint32_t> &counter)
+{
+    test_stack w(r, QUANT_F32, 1, n, n_cols);
+    const std::vector<float> in = r.floats(n_cols), norm = r.floats(n_cols), bias = r.floats(n);
+    const std::vector<float> router = r.floats(n_cols);
+    device_array<float> dx(in), dn(norm), db(bias), dr(router), logits(n), weight(n_used), gate(1);
+    device_array<uint32_t> chosen(n_used);
+    struct route m = {};
+    m.choice.facts.n = n;
+    m.choice.facts.n_used = n_used;
+    m.choice.facts.n_group = m.choice.facts.n_group_used = 1;
+    m.choice.facts.scale = 1.0f;
+    m.choice.logits = m.logits = logits.p;
+    m.choice.chosen = chosen.p;
+    m.choice.weight = weight.p;
+    m.choice.router = shared ? dr.p : nullptr;
+    m.choice.x = dx.p;
+    m.choice.norm = m.norm = normed ? dn.p : nullptr;
+    m.choice.eps = 0.01f;
+    m.choice.n_cols = n_cols;
+    m.choice.shared = gate.p;
+    m.w = w.w;
+    m.bias = db.p;
+    m.counter = counter.p;
+    for (int i = 0; i < 2; i++)
+        must(route_launch(&Q, &m, &ERR));
+    double squares = 0, dot = 0, sum = 0;
+    std::vector<float> x(n_cols);
+    for (uint32_t i = 0; i < n_cols; i++)
+        squares += (double)in[i] * in[i];
+    for (uint32_t i = 0; i < n_cols; i++) {
+        x[i] = normed ? (float)(in[i] * norm[i] / sqrt(squares / n_cols + (double)0.01f)) : in[i];
+        dot += (double)x[i] * router[i];
+    }
+    const std::vector<float> got = logits.get(), weights = weight.get();
+    for (uint32_t i = 0; i < n; i++) {
+        double size;
+        const double want = w.product(0, i, x.data(), &size) + bias[i];
+        check(fabs(got[i] - want) <= 1e-5 * size + 1e-6, "%u of %u columns: logit %g, expected %g",
+              i, n_cols, got[i], want);
+        sum += exp((double)got[i] - got[0]);
+    }
+    const std::vector<uint32_t> ids = chosen.get(), want = chosen_of(m.choice.facts, got);
+    check(ids == want, "%u experts, %u columns: others are chosen", n, n_cols);
+    for (uint32_t k = 0; k < n_used; k++) {
+        const double p = exp((double)got[want[k]] - got[0]) / sum;
+        check(fabs(weights[k] - p) <= 1e-6 + 1e-5 * p, "%u: weighs %g, expected %g", k, weights[k],
+              p);
+    }
+    const double open = 1 / (1 + exp(-dot));
+    check(!shared || fabs(gate.get()[0] - open) <= 1e-5, "shared gate %g, expected %g",
+          gate.get()[0], open);
+    check(counter.get()[0] == 0, "the counter is left %u", counter.get()[0]);
+}
+
+static void a_router_is_multiplied_and_chooses(void)
+{
+    struct random_stream r = {48};
+    device_array<uint32_t> counter(std::vector<uint32_t>{0});
+    for (uint32_t n : {1u, 5u, 32u, 60u})
+        for (uint32_t n_cols : {40u, 516u, 4100u})
+            check_route(r, n, lesser(n, 4u), n_cols, n_cols > 40, n % 2 == 0, counter);
+    check_route(r, 5, 2, 64, false, true, counter);
+}
+
 // ---- the order of rows
 
 static void rows_are_grouped_in_order(void)
@@ -598,7 +665,7 @@ static void a_skipped_step_writes_nothing(void)
     struct random_stream r = {45};
     const std::vector<uint32_t> one = {1}, ids = {77, 78};
     const std::vector<float> x = r.floats(32), out = r.floats(16);
-    test_stack w(r, QUANT_Q8_0, 2, 8, 32);
+    test_stack w(r, QUANT_Q8_0, 2, 8, 32), router(r, QUANT_F32, 1, 2, 32);
     device_array<uint32_t> skip(one), chosen(ids);
     device_array<float> dx(x), y(out), weight(out);
     struct choice c = {};
@@ -610,6 +677,17 @@ static void a_skipped_step_writes_nothing(void)
     c.weight = weight.p;
     c.skip = skip.p;
     must(choose_launch(&Q, &c, 1, &ERR));
+    const std::vector<uint32_t> none = {0};
+    device_array<uint32_t> counter(none);
+    struct route route = {};
+    route.choice = c;
+    route.choice.x = dx.p;
+    route.choice.n_cols = 32;
+    route.w = router.w;
+    route.logits = y.p;
+    route.counter = counter.p;
+    must(route_launch(&Q, &route, &ERR));
+    check(counter.get() == none, "a counter was written");
     struct expert_row m = {};
     m.w[0] = w.w;
     m.chosen = chosen.p; // there are no such experts
@@ -628,6 +706,7 @@ int main(void)
     static const tap_test tests[] = {
         {"the best are chosen, and the first of equals",
          the_best_are_chosen_and_the_first_of_equals},
+        {"a router is multiplied and chooses", a_router_is_multiplied_and_chooses},
         {"rows are grouped in order", rows_are_grouped_in_order},
         {"products of one row agree", products_of_one_row_agree},
         {"products of several rows agree", products_of_several_rows_agree},
