@@ -428,18 +428,19 @@ static __global__ void __launch_bounds__(ROW_WARPS *WARP, 1)
     s.warps = reinterpret_cast<uint8_t(*)[2]>(smem + g.warps_at);
     s.heads = heads;
     struct multiplier<TYPE, T> product(m, s);
-    const bool x_first = T == 2 && m.input_ready, w_first = T == 1 && m.choice_ready;
+    const bool x_first = T == 2 && m.input_ready;
+    const bool w_first = T == 1 && (m.choice_ready || !m.chosen);
     if (x_first)
         prepare_rows<TYPE>(m, smem, squares);
     if (!w_first)
         griddep_wait();
-    const bool skip = m.skip && __ldcg(m.skip); // then nobody may be chosen
+    const bool skip = m.chosen && m.skip && __ldcg(m.skip); // then nobody may be chosen
     if (!skip)
         product.ask();
     if (w_first)
         griddep_wait();
     griddep_launch_dependents(); // not sooner: see above
-    if (skip)
+    if (skip || (m.skip && *m.skip))
         return;
     bring_rest<T>(m, s);
     if (!x_first)
