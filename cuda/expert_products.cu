@@ -343,9 +343,9 @@ static __device__ __forceinline__ void bring_rest(const struct expert_row &m,
         const uint32_t row = s.first / m.n_slot * TILE_ROWS + i;
         if (row >= rows)
             continue;
-        s.before[i] =
-            to.shared ? to.shared[row] * (to.shared_weight ? *to.shared_weight : 1.0f) : 0.0f;
-        s.y[i] = to.add ? to.y[row] : 0.0f;
+        const float before = to.shared ? __ldcg(to.shared + row) : 0.0f;
+        s.before[i] = to.shared_weight ? before * __ldcg(to.shared_weight) : before;
+        s.y[i] = to.add ? __ldcg(to.y + row) : 0.0f;
     }
 }
 
@@ -435,14 +435,18 @@ static __global__ void __launch_bounds__(ROW_WARPS *WARP, 1)
     if (!w_first)
         griddep_wait();
     const bool skip = m.chosen && m.skip && __ldcg(m.skip); // then nobody may be chosen
+    const bool rest_first = T == 1 && m.choice_ready;
     if (!skip)
         product.ask();
+    if (!skip && rest_first)
+        bring_rest<T>(m, s);
     if (w_first)
         griddep_wait();
     griddep_launch_dependents(); // not sooner: see above
     if (skip || (m.skip && *m.skip))
         return;
-    bring_rest<T>(m, s);
+    if (!rest_first)
+        bring_rest<T>(m, s);
     if (!x_first)
         prepare_rows<TYPE>(m, smem, squares);
     product.run(smem);

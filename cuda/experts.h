@@ -105,7 +105,7 @@ struct expert_row {
     const uint32_t *chosen; // matrices, of the slots but for the shared one; NULL: the first ones
     uint32_t n_slot;
     // The launch before this one neither writes x nor runs beside one that does: it is choose, or
-    // a product of these. choice_ready: the same of `chosen`.
+    // a product of these. choice_ready: the same of `chosen` and what `sum` has.
     bool input_ready, choice_ready;
     const float *x;      // (n_cols), or with own_rows (n_slot, n_cols)
     bool own_rows;       // each slot has a row of x
