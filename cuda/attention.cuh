@@ -4,6 +4,7 @@
 #ifndef HOKKU_CUDA_ATTENTION_CUH
 #define HOKKU_CUDA_ATTENTION_CUH
 
+#include "block.cuh"
 #include "kernels.h"
 #include "quant.cuh"
 
@@ -516,23 +517,6 @@ static __device__ __forceinline__ void add_scaled(float4 &sum, float f, float4 v
 static __device__ __forceinline__ float4 scaled(float4 v, float f)
 {
     return make_float4(v.x * f, v.y * f, v.z * f, v.w * f);
-}
-
-// True for all threads of the last of n blocks to come here; what the others wrote to global memory
-// before is visible then. The counter is left zero for the next layer.
-static __device__ __forceinline__ bool last_to_arrive(uint32_t *counter, uint32_t n)
-{
-    __shared__ uint32_t is_last;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        is_last = atomicAdd(counter, 1u) == n - 1;
-        if (is_last)
-            *counter = 0;
-        __threadfence();
-    }
-    __syncthreads();
-    return is_last;
 }
 
 // ---- host

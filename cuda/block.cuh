@@ -64,6 +64,23 @@ static __device__ __forceinline__ float block_sum(float v, float *part)
     return v;
 }
 
+// True for all threads of the last of n blocks to come here; what the others wrote to global memory
+// before is visible then. The counter is left zero for the next launch.
+static __device__ __forceinline__ bool last_to_arrive(uint32_t *counter, uint32_t n)
+{
+    __shared__ uint32_t is_last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        is_last = atomicAdd(counter, 1u) == n - 1;
+        if (is_last)
+            *counter = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    return is_last;
+}
+
 // The sum of v over lanes 0 .. this one.
 static __device__ __forceinline__ uint64_t warp_scan(uint64_t v)
 {

@@ -97,8 +97,8 @@ struct scratch {
     uint32_t n_split_rows; // see attention
     float *partial;
     size_t partial_bytes;
-    uint32_t *counters, *gemm_counters; // the second after the first
-    size_t counter_bytes;               // of both
+    uint32_t *counters, *gemm_counters, *route_counter; // one after the other
+    size_t counter_bytes;                               // of all
     __half *q_f16;
     void *blas_workspace;
     size_t blas_workspace_bytes; // 0: no product of this model goes through cuBLAS

@@ -3,8 +3,13 @@
 // One row, what decoding waits for: as in matvec.cu a block has equal shares of the work, and its
 // warps equal shares of the steps along the rows of weights; but a piece of work is a tile (of gate
 // and up: two) of one of the chosen experts. Where experts are summed up a block has all of them of
-// its tiles, and adds them in their order. The choice comes from the launch before, so that weights
-// cannot be asked for before it has ended; they are asked for before the input is prepared.
+// its tiles, and adds them in their order.
+//
+// A warp has few steps, and asks for the first of them all at once. Gate and up cannot ask for
+// weights before it is known of whom, which the launch before them finds; so they prepare their
+// input meanwhile (input_ready). For down that is known (choice_ready), so it asks for weights
+// while gate and up are multiplied. Both rely on launches that let the next one begin only after
+// their own griddep_wait: choose, and these. The next one then finds complete what was before.
 //
 // Several rows: those of an expert are multiplied together, up to per_item at a time. Whatever else
 // is in a chunk, a row's product is the same sum in the same order.
@@ -17,6 +22,7 @@ enum {
     SUMS_BYTES = 24576, // of a block's pieces, at most: then there are more blocks
     ROWS_WARPS = 8,     // of a block for several rows: a tile each
     MANY = 8,           // rows of an item that are multiplied at once
+    KEEP = 2,           // groups of 8 inputs that a thread has under way at once
 };
 
 // ---- one row
@@ -27,9 +33,15 @@ static constexpr __host__ __device__ int n_ahead(uint32_t type)
     return is_plain(type) ? 4 : 2;
 }
 
+// Steps of a warp that are under way at once. T: tiles of a piece.
+static constexpr __host__ __device__ uint32_t n_deep(int T)
+{
+    return 4 / T;
+}
+
 // How a launch is cut up; made by the launcher.
 struct row_grid {
-    uint32_t sums_at, warps_at; // in dynamic shared memory, see pieces
+    uint32_t sums_at, bias_at, rest_at, warps_at; // in dynamic shared memory, see pieces
 };
 
 // This block's pieces, numbered from `first` on: piece i is tile i / n_slot of slot i % n_slot.
@@ -40,12 +52,15 @@ template <int T> struct pieces {
     float (*sums)[T][TILE_ROWS];  // (n)
     float (*heads)[T][TILE_ROWS]; // (warps)
     uint8_t (*warps)[2];          // (n)
+    // What the sums are finished with, brought here before the product.
+    float (*bias)[T][TILE_ROWS]; // (n), where there is any
+    float *weight, *before, *y;  // EXPERT_SUM: (n_slot); of rows: the shared part, y
 
     // The first step of warp w: the warps have equal parts, or nearly.
     __device__ __forceinline__ uint32_t begin(uint32_t w) const
     {
         const uint32_t total = n * n_step, n_used = min(total, (uint32_t)ROW_WARPS);
-        return w < n_used ? (uint32_t)((uint64_t)w * total / n_used) : total;
+        return w < n_used ? w * total / n_used : total;
     }
 
     // The sum of row r, of all warps that have steps of it.
@@ -65,45 +80,70 @@ static __device__ __forceinline__ uint32_t block_begin(uint32_t whole, uint32_t 
     return (uint32_t)((uint64_t)whole * b / n);
 }
 
+// Slots that are chosen.
+static __device__ __forceinline__ uint32_t n_chosen(const struct expert_row &m)
+{
+    return m.n_slot - (m.shared ? 1 : 0);
+}
+
+// Of a chosen slot.
 static __device__ __forceinline__ uint32_t matrix_of(const struct expert_row &m, uint32_t slot)
 {
-    return m.chosen ? m.chosen[slot] : slot;
+    return m.chosen ? __ldcg(m.chosen + slot) : slot;
+}
+
+static __host__ __device__ __forceinline__ bool has_bias(const struct expert_row &m)
+{
+    return m.bias[0] || (m.mode == EXPERT_GATED && m.bias[1]);
 }
 
 // The rows of x, times the norm's weights, in the form that TYPE multiplies with, into shared
-// memory. Returns what is left to multiply products with: RMSNorm's factor.
+// memory. What is left to multiply products with is norm_factor's to say.
 template <uint32_t TYPE>
-static __device__ __forceinline__ float prepare_rows(const struct expert_row &m, uint8_t *act,
-                                                     float squares[ROW_WARPS])
+static __device__ __forceinline__ void prepare_rows(const struct expert_row &m, uint8_t *act,
+                                                    float squares[ROW_WARPS])
 {
     constexpr uint32_t THREADS = ROW_WARPS * WARP;
     const uint32_t n = m.w[0].n_cols, n_row = m.own_rows ? m.n_slot : 1;
     const uint32_t per_row = (is_plain(TYPE) ? act_f32_ld(n) : n) / 8;
     const uint32_t n_group = n_row * per_row;
-    float sum = 0.0f;
+    float sum = 0.0f, v[KEEP][8], weight[8];
 #pragma unroll 1
-    for (uint32_t base = 0; base < n_group; base += THREADS) {
-        const uint32_t i = base + threadIdx.x, row = i / per_row, at = i % per_row;
-        const bool valid = i < n_group;
-        float v[8] = {}, weight[8];
-        if (valid)
-            load8<is_plain(TYPE)>(m.x + (size_t)row * n, at, n, v);
-        if (m.norm && valid) {
-            load8<is_plain(TYPE)>(m.norm, at, n, weight);
+    for (uint32_t base = threadIdx.x; base < div_up(n_group, (uint32_t)WARP) * WARP;
+         base += KEEP * THREADS) {
 #pragma unroll
-            for (int e = 0; e < 8; e++) {
-                sum = fmaf(v[e], v[e], sum);
-                v[e] *= weight[e];
-            }
+        for (int k = 0; k < KEEP; k++) {
+            const uint32_t i = base + k * THREADS;
+            const uint32_t row = is_plain(TYPE) ? i / per_row : 0; // quantised: without gaps
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+                v[k][e] = 0.0f;
+            if (i < n_group)
+                load8<is_plain(TYPE), true>(m.x + (size_t)row * n, i - row * per_row, n, v[k]);
         }
-        if constexpr (is_plain(TYPE)) {
-            float4 *out = reinterpret_cast<float4 *>(act) + 2 * i;
-            if (valid) {
-                out[0] = make_float4(v[0], v[1], v[2], v[3]);
-                out[1] = make_float4(v[4], v[5], v[6], v[7]);
+#pragma unroll
+        for (int k = 0; k < KEEP; k++) {
+            const uint32_t i = base + k * THREADS;
+            const bool valid = i < n_group;
+            if (i - threadIdx.x % WARP >= n_group)
+                break;
+            if (m.norm && valid) {
+                load8<is_plain(TYPE)>(m.norm, i, n, weight);
+#pragma unroll
+                for (int e = 0; e < 8; e++) {
+                    sum = fmaf(v[k][e], v[k][e], sum);
+                    v[k][e] *= weight[e];
+                }
             }
-        } else { // four lanes per chunk, eight values each
-            quantize_act(v, reinterpret_cast<act32 *>(act) + (valid ? i / 4 : 0), valid);
+            if constexpr (is_plain(TYPE)) {
+                float4 *out = reinterpret_cast<float4 *>(act) + 2 * i;
+                if (valid) {
+                    out[0] = make_float4(v[k][0], v[k][1], v[k][2], v[k][3]);
+                    out[1] = make_float4(v[k][4], v[k][5], v[k][6], v[k][7]);
+                }
+            } else { // four lanes per chunk, eight values each
+                quantize_act(v[k], reinterpret_cast<act32 *>(act) + (valid ? i / 4 : 0), valid);
+            }
         }
     }
     if (m.norm) {
@@ -113,128 +153,210 @@ static __device__ __forceinline__ float prepare_rows(const struct expert_row &m,
             squares[threadIdx.x / WARP] = sum;
     }
     __syncthreads();
+}
+
+// RMSNorm's factor, the same in every thread.
+static __device__ __forceinline__ float norm_factor(const struct expert_row &m,
+                                                    const float squares[ROW_WARPS])
+{
+    float sum = 0.0f;
     if (!m.norm)
         return 1.0f;
-    sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < ROW_WARPS; i++)
         sum += squares[i];
-    return rsqrtf(sum / (float)n + m.eps);
+    return rsqrtf(sum / (float)m.w[0].n_cols + m.eps);
 }
 
 template <uint32_t TYPE, int T> struct row_batch {
     chunk<TYPE> k[T][n_ahead(TYPE)];
 };
 
-// Asks for chunks c, c + 4, ... of the rows, which stand at chunk c, as far as they go.
-template <uint32_t TYPE, int T>
-static __device__ __forceinline__ void load_batch(const struct tile_row t[T], uint32_t c,
-                                                  uint32_t n_chunk, row_batch<TYPE, T> &b)
-{
-#pragma unroll
-    for (int u = 0; u < n_ahead(TYPE); u++)
-        if (c + 4 * u < n_chunk) {
-#pragma unroll
-            for (int i = 0; i < T; i++)
-                load_chunk<TYPE>(t[i], 4 * u, b.k[i][u]);
-        }
-}
+// Where a warp is in its pieces: the next step that is asked for, or multiplied.
+struct walk {
+    uint32_t piece, tile, slot, step, c;
 
-// This warp's steps; prepare() is called once, after the first weights have been asked for.
-template <uint32_t TYPE, int T, typename F>
-static __device__ __forceinline__ void
-multiply(const struct expert_row &m, const struct pieces<T> &s, const uint8_t *act, F prepare)
-{
-    constexpr int N = n_ahead(TYPE);
-    constexpr uint32_t X = act_chunk_bytes(TYPE), STEP = 4 * N; // chunks
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const uint32_t r = lane % TILE_ROWS, c0 = lane / TILE_ROWS, n_chunk = m.w[0].n_chunk;
-    const size_t act_row = m.own_rows ? (is_plain(TYPE) ? act_f32_ld(m.w[0].n_cols) * sizeof(float)
-                                                        : n_chunk * sizeof(act32))
-                                      : 0;
-    uint32_t left = s.begin(warp + 1) - s.begin(warp);
-    uint32_t piece = left ? s.begin(warp) / s.n_step : 0;
-    uint32_t step = left ? s.begin(warp) % s.n_step : 0;
-    uint32_t c = step * STEP + c0, slot = 0, next_slot = 0;
-    struct tile_row rows[T] = {};
-    row_batch<TYPE, T> now, next;
-    // Goes to chunk `to` of a piece.
-    auto stand_at = [&](uint32_t p, uint32_t to) {
-        const uint32_t i = s.first + p, tile = i / m.n_slot;
-        next_slot = i - tile * m.n_slot;
-        const uint32_t at = matrix_of(m, next_slot) * m.w[0].n_tile + tile;
+    template <int T>
+    __device__ __forceinline__ walk(const struct pieces<T> &s, uint32_t n_slot, uint32_t warp,
+                                    uint32_t per_step, uint32_t c0)
+    {
+        const uint32_t first = s.begin(warp);
+        piece = first / s.n_step;
+        step = first - piece * s.n_step;
+        tile = (s.first + piece) / n_slot;
+        slot = s.first + piece - tile * n_slot;
+        c = step * per_step + c0;
+    }
+    // True: to another piece.
+    template <int T>
+    __device__ __forceinline__ bool go_on(const struct pieces<T> &s, uint32_t n_slot,
+                                          uint32_t per_step, uint32_t c0)
+    {
+        c += per_step;
+        if (++step < s.n_step)
+            return false;
+        step = 0;
+        c = c0;
+        piece++;
+        if (++slot == n_slot)
+            slot = 0, tile++;
+        return true;
+    }
+};
+
+// This warp's steps. ask() asks for the first of its weights, run() multiplies.
+template <uint32_t TYPE, int T> struct multiplier {
+    static constexpr int N = n_ahead(TYPE);
+    static constexpr uint32_t DEEP = n_deep(T), SHARED = 1u << 31;
+    static constexpr uint32_t X = act_chunk_bytes(TYPE), STEP = 4 * N; // chunks
+    const struct expert_row &m;
+    const struct pieces<T> &s;
+    const uint32_t warp, lane, r, c0;
+    struct walk ahead;
+    uint32_t id, tile; // the matrix of slot `lane`; of the stack or SHARED, where `ahead` is
+    row_batch<TYPE, T> batch[DEEP];
+
+    __device__ __forceinline__ multiplier(const struct expert_row &row, const struct pieces<T> &p)
+        : m(row), s(p), warp(threadIdx.x / WARP), lane(threadIdx.x % WARP), r(lane % TILE_ROWS),
+          c0(lane / TILE_ROWS), ahead(p, row.n_slot, warp, STEP, c0), id(0), tile(0)
+    {
+    }
+
+    __device__ __forceinline__ void stand()
+    {
+        const bool shared = ahead.slot == n_chosen(m);
+        const uint32_t i = m.n_slot <= WARP ? __shfl_sync(0xFFFFFFFFu, id, ahead.slot)
+                           : shared         ? 0
+                                            : matrix_of(m, ahead.slot);
+        tile = (i * m.w[0].n_tile + ahead.tile) | (shared ? SHARED : 0);
+    }
+
+    // Asks for the next step's chunks c, c + 4, ..., as far as rows go.
+    __device__ __forceinline__ void ask_next(row_batch<TYPE, T> &b)
+    {
+        struct tile_row rows[T]; // made again for each step: kept, they would need the registers
 #pragma unroll
         for (int k = 0; k < T; k++) {
-            rows[k] = tile_begin<TYPE>(m.w[k], at, r);
-            tile_move<TYPE>(rows[k], 0, to);
+            rows[k] = tile_begin<TYPE>(m.w[k + (tile & SHARED ? 2 : 0)], tile & ~SHARED, r);
+            tile_move<TYPE>(rows[k], 0, ahead.c);
         }
-    };
-    if (left) {
-        stand_at(piece, c);
-        slot = next_slot;
-        load_batch<TYPE, T>(rows, c, n_chunk, now);
-    }
-    prepare();
-
-    float(*to)[TILE_ROWS] = step ? s.heads[warp] : s.sums[piece];
-    float acc[T] = {};
-#pragma unroll 1
-    while (left > 0) {
-        left--;
-        if (step == 0 && lane == 0)
-            s.warps[piece][0] = (uint8_t)warp;
-        const bool ends = ++step == s.n_step;
-        if (left > 0) {
-            if (ends) {
-                stand_at(piece + 1, c0);
-            } else {
-#pragma unroll
-                for (int k = 0; k < T; k++)
-                    tile_move<TYPE>(rows[k], c, c + STEP);
-            }
-            load_batch<TYPE, T>(rows, ends ? c0 : c + STEP, n_chunk, next);
-        }
-        const uint8_t *x = act + slot * act_row + c * X;
 #pragma unroll
         for (int u = 0; u < N; u++)
-            if (c + 4 * u < n_chunk) {
+            if (ahead.c + 4 * u < m.w[0].n_chunk) {
 #pragma unroll
                 for (int k = 0; k < T; k++)
-                    dot_chunk<TYPE, 1>(now.k[k][u], x + 4 * u * X, 0, 1, &acc[k]);
+                    load_chunk<TYPE>(rows[k], 4 * u, b.k[k][u]);
             }
-        now = next;
-        slot = next_slot;
-        c += STEP;
-        if (ends || left == 0) { // lanes with the same row: add up the four chunk positions
+        if (ahead.go_on(s, m.n_slot, STEP, c0)) // after the last step: to where nobody looks
+            stand();
+    }
+
+    __device__ __forceinline__ void ask()
+    {
+        if (lane < n_chosen(m))
+            id = matrix_of(m, lane);
+        const uint32_t n = s.begin(warp + 1) - s.begin(warp);
+        if (n > 0)
+            stand();
 #pragma unroll
-            for (int k = 0; k < T; k++) {
-                float v = acc[k];
-                v += __shfl_xor_sync(0xFFFFFFFFu, v, 8);
-                v += __shfl_xor_sync(0xFFFFFFFFu, v, 16);
-                if (lane < TILE_ROWS)
-                    to[k][r] = v;
-                acc[k] = 0.0f;
+        for (uint32_t d = 0; d < DEEP; d++)
+            if (d < n)
+                ask_next(batch[d]);
+    }
+
+    __device__ __forceinline__ void run(const uint8_t *act)
+    {
+        const uint32_t n_chunk = m.w[0].n_chunk;
+        const uint32_t act_row = !m.own_rows ? 0
+                                 : is_plain(TYPE)
+                                     ? act_f32_ld(m.w[0].n_cols) * (uint32_t)sizeof(float)
+                                     : n_chunk * (uint32_t)sizeof(act32);
+        struct walk at(s, m.n_slot, warp, STEP, c0);
+        float acc[T] = {};
+        float(*to)[TILE_ROWS] = at.step ? s.heads[warp] : s.sums[at.piece];
+        uint32_t left = s.begin(warp + 1) - s.begin(warp);
+        while (left > 0) {
+#pragma unroll
+            for (uint32_t d = 0; d < DEEP; d++) {
+                if (left == 0)
+                    break;
+                const uint8_t *x = act + at.slot * act_row + at.c * X;
+#pragma unroll
+                for (int u = 0; u < N; u++)
+                    if (at.c + 4 * u < n_chunk) {
+#pragma unroll
+                        for (int k = 0; k < T; k++)
+                            dot_chunk<TYPE, 1>(batch[d].k[k][u], x + 4 * u * X, 0, 1, &acc[k]);
+                    }
+                if (left > DEEP)
+                    ask_next(batch[d]);
+                left--;
+                const uint32_t piece = at.piece;
+                if (at.step == 0 && lane == 0)
+                    s.warps[piece][0] = (uint8_t)warp;
+                const bool ends = at.go_on(s, m.n_slot, STEP, c0);
+                if (!ends && left > 0)
+                    continue;
+                if (ends && lane == 0)
+                    s.warps[piece][1] = (uint8_t)warp;
+#pragma unroll
+                for (int k = 0; k < T; k++) { // lanes with the same row: the four chunk positions
+                    float v = acc[k];
+                    v += __shfl_xor_sync(0xFFFFFFFFu, v, 8);
+                    v += __shfl_xor_sync(0xFFFFFFFFu, v, 16);
+                    if (lane < TILE_ROWS)
+                        to[k][r] = v;
+                    acc[k] = 0.0f;
+                }
+                to = s.sums[at.piece];
             }
-            if (ends && lane == 0)
-                s.warps[piece][1] = (uint8_t)warp;
-            piece++;
-            to = s.sums[piece];
-            step = 0;
-            c = c0;
         }
+    }
+};
+
+// Brings what the sums are finished with; visible after the next barrier.
+template <int T>
+static __device__ __forceinline__ void bring_rest(const struct expert_row &m,
+                                                  const struct pieces<T> &s)
+{
+    constexpr uint32_t THREADS = ROW_WARPS * WARP;
+    const uint32_t rows = m.w[0].rows;
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; has_bias(m) && i < s.n * TILE_ROWS; i += THREADS) {
+        const uint32_t piece = i / TILE_ROWS, at = s.first + piece, r = i % TILE_ROWS;
+        const uint32_t tile = at / m.n_slot, row = tile * TILE_ROWS + r;
+        const uint32_t slot = at - tile * m.n_slot;
+        const bool any = row < rows && slot < n_chosen(m);
+        const size_t first = any ? (size_t)matrix_of(m, slot) * rows : 0;
+#pragma unroll
+        for (int k = 0; k < T; k++)
+            s.bias[piece][k][r] = m.bias[k] && any ? m.bias[k][first + row] : 0.0f;
+    }
+    if (T > 1 || m.mode != EXPERT_SUM)
+        return;
+    const struct expert_sum &to = m.sum;
+    for (uint32_t i = threadIdx.x; i < m.n_slot; i += THREADS) {
+        const float *from = i == n_chosen(m) ? to.shared_weight : to.weight ? to.weight + i : NULL;
+        s.weight[i] = from ? __ldcg(from) : 1.0f;
+    }
+    for (uint32_t i = threadIdx.x; i < s.n / m.n_slot * TILE_ROWS; i += THREADS) {
+        const uint32_t row = s.first / m.n_slot * TILE_ROWS + i;
+        if (row >= rows)
+            continue;
+        const float before = to.shared ? __ldcg(to.shared + row) : 0.0f;
+        s.before[i] = to.shared_weight ? before * __ldcg(to.shared_weight) : before;
+        s.y[i] = to.add ? __ldcg(to.y + row) : 0.0f;
     }
 }
 
-// W x + bias of row `row` of a piece's matrix i, which is that of `slot`.
+// W x + bias of row r of a piece and its matrix i.
 template <int T>
 static __device__ __forceinline__ float finished(const struct expert_row &m,
                                                  const struct pieces<T> &s, uint32_t piece, int i,
-                                                 uint32_t slot, uint32_t row, float norm)
+                                                 uint32_t r, float norm)
 {
-    const float v = norm * s.row_sum(piece, i, row % TILE_ROWS);
-    if (!m.bias[i])
-        return v;
-    return v + m.bias[i][(size_t)matrix_of(m, slot) * m.w[0].rows + row];
+    const float v = norm * s.row_sum(piece, i, r);
+    return m.bias[i] ? v + s.bias[piece][i][r] : v;
 }
 
 // Every piece's rows by themselves.
@@ -243,15 +365,15 @@ static __device__ __forceinline__ void finish_each(const struct expert_row &m,
                                                    const struct pieces<T> &s, float norm)
 {
     for (uint32_t i = threadIdx.x; i < s.n * TILE_ROWS; i += ROW_WARPS * WARP) {
-        const uint32_t piece = i / TILE_ROWS, at = s.first + piece;
-        const uint32_t tile = at / m.n_slot, slot = at % m.n_slot;
-        const uint32_t row = tile * TILE_ROWS + i % TILE_ROWS;
+        const uint32_t piece = i / TILE_ROWS, at = s.first + piece, r = i % TILE_ROWS;
+        const uint32_t tile = at / m.n_slot, slot = at - tile * m.n_slot;
+        const uint32_t row = tile * TILE_ROWS + r;
         if (row >= m.w[0].rows)
             continue;
-        const float f = m.weight ? norm * m.weight[slot] : norm;
-        float v = finished<T>(m, s, piece, 0, slot, row, f);
+        const float f = m.weight && slot < n_chosen(m) ? norm * m.weight[slot] : norm;
+        float v = finished<T>(m, s, piece, 0, r, f);
         if constexpr (T == 2)
-            v = gated(m.act, m.xielu, v, finished<T>(m, s, piece, 1, slot, row, f));
+            v = gated(m.act, m.xielu, v, finished<T>(m, s, piece, 1, r, f));
         m.y[(size_t)slot * m.w[0].rows + row] = v;
     }
 }
@@ -261,18 +383,24 @@ static __device__ __forceinline__ void finish_sums(const struct expert_row &m,
                                                    const struct pieces<1> &s, float norm)
 {
     const struct expert_sum &to = m.sum;
+    for (uint32_t i = threadIdx.x; i < s.n * TILE_ROWS; i += ROW_WARPS * WARP) {
+        const uint32_t piece = i / TILE_ROWS, r = i % TILE_ROWS;
+        s.sums[piece][0][r] = finished<1>(m, s, piece, 0, r, norm);
+    }
+    __syncthreads();
     for (uint32_t i = threadIdx.x; i < s.n / m.n_slot * TILE_ROWS; i += ROW_WARPS * WARP) {
-        const uint32_t tile = i / TILE_ROWS;
+        const uint32_t tile = i / TILE_ROWS, r = i % TILE_ROWS;
         const uint32_t row = s.first / m.n_slot * TILE_ROWS + i;
         if (row >= m.w[0].rows)
             continue;
-        float sum = 0.0f;
-        if (to.shared)
-            sum = to.shared[row] * (to.shared_weight ? *to.shared_weight : 1.0f);
-        for (uint32_t slot = 0; slot < m.n_slot; slot++)
-            sum = fmaf(to.weight ? to.weight[slot] : 1.0f,
-                       finished<1>(m, s, tile * m.n_slot + slot, 0, slot, row, norm), sum);
-        to.y[row] = to.add ? fmaf(to.scale, sum, to.y[row]) : sum;
+        const uint32_t n = n_chosen(m);
+        float sum = s.before[i];
+        if (m.shared)
+            sum = s.weight[n] * s.sums[tile * m.n_slot + n][0][r];
+#pragma unroll 4
+        for (uint32_t slot = 0; slot < n; slot++)
+            sum = fmaf(s.weight[slot], s.sums[tile * m.n_slot + slot][0][r], sum);
+        to.y[row] = to.add ? fmaf(to.scale, sum, s.y[i]) : sum;
     }
 }
 
@@ -285,10 +413,6 @@ static __global__ void __launch_bounds__(ROW_WARPS *WARP, 1)
     __shared__ float squares[ROW_WARPS];
     __shared__ float heads[ROW_WARPS][T][TILE_ROWS];
     uint8_t *smem = dynamic_smem<uint8_t>();
-    griddep_launch_dependents();
-    griddep_wait(); // nothing can be asked for before it is known of whom
-    if (m.skip && *m.skip)
-        return;
     const uint32_t n_tile = m.w[0].n_tile;
     const uint32_t of = T == 1 && m.mode == EXPERT_SUM ? m.n_slot : 1; // pieces that stay together
     const uint32_t whole = n_tile * (m.n_slot / of);
@@ -297,10 +421,36 @@ static __global__ void __launch_bounds__(ROW_WARPS *WARP, 1)
     s.n = block_begin(whole, blockIdx.x + 1, gridDim.x) * of - s.first;
     s.n_step = div_up(m.w[0].n_chunk, 4u * n_ahead(TYPE));
     s.sums = reinterpret_cast<float(*)[T][TILE_ROWS]>(smem + g.sums_at);
+    s.bias = reinterpret_cast<float(*)[T][TILE_ROWS]>(smem + g.bias_at);
+    s.weight = reinterpret_cast<float *>(smem + g.rest_at);
+    s.before = s.weight + m.n_slot;
+    s.y = s.before + s.n / of * TILE_ROWS;
     s.warps = reinterpret_cast<uint8_t(*)[2]>(smem + g.warps_at);
     s.heads = heads;
-    float norm = 1.0f;
-    multiply<TYPE, T>(m, s, smem, [&] { norm = prepare_rows<TYPE>(m, smem, squares); });
+    struct multiplier<TYPE, T> product(m, s);
+    const bool x_first = T == 2 && m.input_ready;
+    const bool w_first = T == 1 && (m.choice_ready || !m.chosen);
+    if (x_first)
+        prepare_rows<TYPE>(m, smem, squares);
+    if (!w_first)
+        griddep_wait();
+    const bool skip = m.chosen && m.skip && __ldcg(m.skip); // then nobody may be chosen
+    const bool rest_first = T == 1 && m.choice_ready;
+    if (!skip)
+        product.ask();
+    if (!skip && rest_first)
+        bring_rest<T>(m, s);
+    if (w_first)
+        griddep_wait();
+    griddep_launch_dependents(); // not sooner: see above
+    if (skip || (m.skip && *m.skip))
+        return;
+    if (!rest_first)
+        bring_rest<T>(m, s);
+    if (!x_first)
+        prepare_rows<TYPE>(m, smem, squares);
+    product.run(smem);
+    const float norm = norm_factor(m, squares);
     __syncthreads();
     if constexpr (T == 1) {
         if (m.mode == EXPERT_SUM) {
@@ -400,9 +550,12 @@ static struct row_blocks blocks_for(const struct queue *q, const struct expert_r
     b.n = (uint32_t)lesser(at_once > at_least ? at_once : at_least, whole);
     const uint64_t n_piece = div_up(whole, (uint64_t)b.n) * of;
     const size_t act = (m->own_rows ? m->n_slot : 1) * act_row_bytes(w->type, w->n_cols);
-    b.smem = act + (n_piece + 1) * bytes + n_piece * sizeof(uint8_t[2]);
     b.at.sums_at = (uint32_t)act;
-    b.at.warps_at = (uint32_t)(act + (n_piece + 1) * bytes);
+    b.at.bias_at = (uint32_t)(act + (n_piece + 1) * bytes);
+    b.at.rest_at = (uint32_t)(b.at.bias_at + (has_bias(*m) ? n_piece * bytes : 0));
+    b.at.warps_at =
+        (uint32_t)(b.at.rest_at + (sums ? m->n_slot + 2 * n_piece / of * TILE_ROWS : 0) * 4);
+    b.smem = b.at.warps_at + n_piece * sizeof(uint8_t[2]);
     return b;
 }
 

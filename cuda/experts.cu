@@ -4,29 +4,35 @@
 #include "experts.h"
 
 enum {
-    CHOOSE_THREADS = 256,
+    CHOOSE_THREADS = 256, // where the shared expert has a gate
+    ROUTE_THREADS = 256,
+    ROUTE_ROWS = 2,      // of a block: neighbours in a tile fill a sector of 32 bytes
+    ROUTE_AHEAD = 8,     // chunks that a thread has under way
     GROUP_THREADS = 256, // a warp per expert
     SUM_THREADS = 256,
 };
 
 // ---- kernels
 
+// What the key of an expert becomes that cannot be chosen, or is; keys of scores are larger.
+enum { CLOSED, TAKEN };
+
 // A key with the order of scores: what is not a number is better than everything, so that it is not
-// lost; of equals the first. Larger than 0.
-static __device__ __forceinline__ uint64_t score_key(float score, uint32_t i)
+// lost.
+static __device__ __forceinline__ uint32_t score_key(float score)
 {
     const uint32_t bits = __float_as_uint(score + 0.0f); // -0 is 0
-    const uint32_t key = score != score ? UINT32_MAX : bits >> 31 ? ~bits : bits | 0x80000000u;
-    return (uint64_t)key << 32 | (UINT32_MAX - i);
+    return score != score ? UINT32_MAX : bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-// How many of n keys are larger.
-static __device__ __forceinline__ uint32_t rank_of(const uint64_t *keys, uint32_t n, uint64_t key)
+// How many of n keys are larger than keys[at], or equal and before it.
+static __device__ __forceinline__ uint32_t rank_of(const uint32_t *keys, uint32_t n, uint32_t at)
 {
+    const uint32_t key = keys[at];
     uint32_t rank = 0;
 #pragma unroll 4
     for (uint32_t i = 0; i < n; i++)
-        rank += keys[i] > key;
+        rank += keys[i] > key || (keys[i] == key && i < at);
     return rank;
 }
 
@@ -35,147 +41,313 @@ static __device__ __forceinline__ float sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
-// p (n) = gate(logits)
-static __device__ __forceinline__ void gate_logits(enum expert_gate gate, const float *logits,
-                                                   float *p, uint32_t n, float *part)
+// What a warp works with to choose for a row, in shared memory.
+struct choosing {
+    float *p, *score;     // (n) gated logits but for the softmax's divisor, and what is compared
+    uint32_t *keys;       // (n)
+    uint32_t *group_keys; // (n_group)
+    uint32_t *id;         // (n_used) who is chosen
+    float *weight;        // (n_used) gated logits of those
+};
+
+static size_t choosing_bytes(const struct experts &x)
+{
+    return ((size_t)3 * x.n + x.n_group + 2 * x.n_used) * sizeof(uint32_t);
+}
+
+static __device__ __forceinline__ struct choosing choosing_at(float *smem, const struct experts &x)
+{
+    struct choosing s;
+    s.p = smem;
+    s.score = s.p + x.n;
+    s.keys = reinterpret_cast<uint32_t *>(s.score + x.n);
+    s.group_keys = s.keys + x.n;
+    s.id = s.group_keys + x.n_group;
+    s.weight = reinterpret_cast<float *>(s.id + x.n_used);
+    return s;
+}
+
+// use(i, get(i)) for this lane's i of n: lane, lane + 32, ... Eight are under way at once: a loop
+// that stops at n waits for each.
+template <typename G, typename U>
+static __device__ __forceinline__ void for_lane(uint32_t lane, uint32_t n, G get, U use)
+{
+    enum { BATCH = 8 };
+#pragma unroll 1
+    for (uint32_t base = lane; base < n; base += BATCH * WARP) {
+        decltype(get(0u)) v[BATCH];
+#pragma unroll
+        for (uint32_t e = 0; e < BATCH; e++)
+            if (base + e * WARP < n)
+                v[e] = get(base + e * WARP);
+#pragma unroll
+        for (uint32_t e = 0; e < BATCH; e++)
+            if (base + e * WARP < n)
+                use(base + e * WARP, v[e]);
+    }
+}
+
+// p = gate(logits) times what is returned, score = logits.
+static __device__ __forceinline__ float gate_logits(const struct experts &x, const float *logits,
+                                                    const struct choosing &s, uint32_t lane)
 {
     float top = -INFINITY, sum = 0.0f;
-    if (gate == EXPERT_SOFTMAX) {
-        for (uint32_t i = threadIdx.x; i < n; i += CHOOSE_THREADS)
-            top = fmaxf(top, logits[i]);
-        for (int d = WARP / 2; d > 0; d /= 2)
-            top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, d));
-        if (threadIdx.x % WARP == 0)
-            part[threadIdx.x / WARP] = top;
-        __syncthreads();
-        for (int i = 0; i < CHOOSE_THREADS / WARP; i++)
-            top = fmaxf(top, part[i]);
+    auto logit = [&](uint32_t i) { return __ldcg(logits + i); };
+    auto score = [&](uint32_t i) { return s.score[i]; };
+    for_lane(lane, x.n, logit, [&](uint32_t i, float v) {
+        s.score[i] = v;
+        top = fmaxf(top, v);
+    });
+    if (x.gate == EXPERT_SIGMOID) {
+        for_lane(lane, x.n, score, [&](uint32_t i, float v) { s.p[i] = sigmoid(v); });
+        return 1.0f;
     }
-    for (uint32_t i = threadIdx.x; i < n; i += CHOOSE_THREADS) {
-        p[i] = gate == EXPERT_SIGMOID ? sigmoid(logits[i]) : expf(logits[i] - top);
-        sum += p[i];
-    }
-    if (gate == EXPERT_SIGMOID)
-        return;
-    __syncthreads(); // part may still be read
-    sum = block_sum(sum, part);
-    for (uint32_t i = threadIdx.x; i < n; i += CHOOSE_THREADS)
-        p[i] /= sum;
+    for (int d = WARP / 2; d > 0; d /= 2)
+        top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, d));
+    for_lane(lane, x.n, score, [&](uint32_t i, float v) {
+        v = expf(v - top);
+        s.p[i] = v;
+        sum += v;
+    });
+    for (int d = WARP / 2; d > 0; d /= 2)
+        sum += __shfl_xor_sync(ALL_LANES, sum, d);
+    return sum;
 }
 
 // The sum of the best two of a group of `size` scores; of one alone it.
-static __device__ float best_two(const float *score, uint32_t size, uint32_t first)
+static __device__ float best_two(const float *score, uint32_t size)
 {
     uint32_t best = 0, second = 1;
     if (size == 1)
         return score[0];
-    if (score_key(score[1], first + 1) > score_key(score[0], first))
+    if (score_key(score[1]) > score_key(score[0]))
         best = 1, second = 0;
     for (uint32_t i = 2; i < size; i++) {
-        const uint64_t key = score_key(score[i], first + i);
-        if (key > score_key(score[best], first + best))
+        const uint32_t key = score_key(score[i]);
+        if (key > score_key(score[best]))
             second = best, best = i;
-        else if (key > score_key(score[second], first + second))
+        else if (key > score_key(score[second]))
             second = i;
     }
     return score[best] + score[second];
 }
 
-// Keys of experts in groups that cannot be chosen from become 0.
-static __device__ __forceinline__ void close_groups(const struct experts &x, const float *score,
-                                                    uint64_t *keys, uint64_t *group_keys)
+// Closes the experts of groups that cannot be chosen from.
+static __device__ __forceinline__ void close_groups(const struct experts &x,
+                                                    const struct choosing &s, uint32_t lane)
 {
     const uint32_t size = x.n / x.n_group;
-    for (uint32_t g = threadIdx.x; g < x.n_group; g += CHOOSE_THREADS)
-        group_keys[g] = score_key(best_two(score + g * size, size, g * size), g);
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < x.n; i += CHOOSE_THREADS)
-        if (rank_of(group_keys, x.n_group, group_keys[i / size]) >= x.n_group_used)
-            keys[i] = 0;
-    __syncthreads();
+    for (uint32_t g = lane; g < x.n_group; g += WARP)
+        s.group_keys[g] = score_key(best_two(s.score + g * size, size));
+    __syncwarp();
+    for (uint32_t i = lane; i < x.n; i += WARP)
+        if (rank_of(s.group_keys, x.n_group, i / size) >= x.n_group_used)
+            s.keys[i] = CLOSED;
+    __syncwarp();
 }
 
-// Dynamic shared memory: keys of experts and of groups, gated logits, scores.
-static size_t choose_smem(const struct experts &x)
+// The n_used largest keys are taken, one after the other; of equals the first.
+static __device__ __forceinline__ void take_best(const struct experts &x, const struct choosing &s,
+                                                 uint32_t lane)
 {
-    return (x.n + x.n_group) * sizeof(uint64_t) + 2 * x.n * sizeof(float);
+    bool scan = true;
+    uint32_t key = TAKEN, at = UINT32_MAX;
+    for (uint32_t k = 0; k < x.n_used; k++) {
+        if (scan) { // the best of this lane is another one now
+            key = TAKEN;
+            at = UINT32_MAX;
+            for_lane(
+                lane, x.n, [&](uint32_t i) { return s.keys[i]; },
+                [&](uint32_t i, uint32_t other) {
+                    at = other > key ? i : at;
+                    key = max(key, other);
+                });
+        }
+        const uint32_t top = __reduce_max_sync(ALL_LANES, key);
+        scan = at == __reduce_min_sync(ALL_LANES, key == top ? at : UINT32_MAX);
+        if (scan)
+            s.keys[at] = TAKEN;
+    }
+    __syncwarp();
 }
 
-// Grid (n).
+// Who is taken, in the order of their numbers.
+static __device__ __forceinline__ void list_taken(const struct experts &x, const struct choosing &s,
+                                                  uint32_t lane)
+{
+    uint32_t n_found = 0;
+#pragma unroll 4
+    for (uint32_t base = 0; base < x.n; base += WARP) {
+        const uint32_t i = base + lane;
+        const bool taken = i < x.n && s.keys[i] == TAKEN;
+        const uint32_t votes = __ballot_sync(ALL_LANES, taken);
+        if (taken)
+            s.id[n_found + (uint32_t)__popc(votes & ((1u << lane) - 1))] = i;
+        n_found += (uint32_t)__popc(votes);
+    }
+    __syncwarp();
+}
+
+// Chooses for a row: a warp.
+static __device__ __forceinline__ void choose_for(const struct choice &c, uint32_t row,
+                                                  const struct choosing &s, uint32_t lane)
+{
+    const struct experts &x = c.facts;
+    const bool grouped = x.n_group_used < x.n_group;
+    const float divisor = gate_logits(x, c.logits + (size_t)row * x.n, s, lane);
+    if (c.bias || grouped) // else the logits are compared: the gates keep their order
+        for_lane(
+            lane, x.n, [&](uint32_t i) { return c.bias ? c.bias[i] : 0.0f; },
+            [&](uint32_t i, float bias) { s.score[i] = s.p[i] / divisor + bias; });
+    for_lane(
+        lane, x.n, [&](uint32_t i) { return s.score[i]; },
+        [&](uint32_t i, float v) { s.keys[i] = score_key(v); });
+    __syncwarp();
+    if (grouped)
+        close_groups(x, s, lane);
+    take_best(x, s, lane);
+    list_taken(x, s, lane);
+    for (uint32_t k = lane; k < x.n_used; k += WARP)
+        s.weight[k] = s.p[s.id[k]] / divisor;
+    __syncwarp();
+    float sum = 0.0f; // in a fixed order
+#pragma unroll 8
+    for (uint32_t k = 0; k < x.n_used; k++)
+        sum += s.weight[k];
+    sum += 1e-20f; // of sigmoids all may be 0 (DeepSeek-AI 2024, their code)
+    for (uint32_t k = lane; k < x.n_used; k += WARP) {
+        const uint32_t i = s.id[k];
+        const float w = s.weight[k] + 0.0f * s.score[i]; // so that a bias that is no number shows
+        c.chosen[(size_t)row * x.n_used + k] = i;
+        c.weight[(size_t)row * x.n_used + k] =
+            (x.normed ? w / sum : w) * x.scale * (c.scale ? c.scale[i] : 1.0f);
+    }
+}
+
+// Grid (n). The first warp of a block chooses; where the shared expert has a gate, the others
+// multiply that.
 static __global__ void __launch_bounds__(CHOOSE_THREADS)
     choose_kernel(const __grid_constant__ struct choice c)
 {
-    __shared__ float part[CHOOSE_THREADS / WARP];
-    __shared__ uint32_t before[CHOOSE_THREADS / WARP];
-    __shared__ float weight_sum;
-    const struct experts &x = c.facts;
-    uint64_t *keys = dynamic_smem<uint64_t>(), *group_keys = keys + x.n;
-    float *p = reinterpret_cast<float *>(group_keys + x.n_group), *score = p + x.n;
+    __shared__ float squares_of[CHOOSE_THREADS / WARP], dot_of[CHOOSE_THREADS / WARP];
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    griddep_launch_dependents();
     griddep_wait();
+    griddep_launch_dependents(); // not sooner: who comes next may read what was before this launch
     if (c.skip && *c.skip)
         return;
-    const float *logits = c.logits + (size_t)blockIdx.x * x.n;
-    uint32_t *chosen = c.chosen + (size_t)blockIdx.x * x.n_used;
-    float *weight = c.weight + (size_t)blockIdx.x * x.n_used;
-    gate_logits(x.gate, logits, p, x.n, part);
-    const bool grouped = x.n_group_used < x.n_group;
-    for (uint32_t i = threadIdx.x; i < x.n; i += CHOOSE_THREADS) { // p[i] is this thread's
-        // the gates keep the order of logits
-        score[i] = c.bias || grouped ? p[i] + (c.bias ? c.bias[i] : 0.0f) : logits[i];
-        keys[i] = score_key(score[i], i);
-    }
-    __syncthreads();
-    if (grouped)
-        close_groups(x, score, keys, group_keys);
-
-    // those with fewer than n_used better ones, in the order of their numbers
-    uint32_t n_found = 0;
-    for (uint32_t base = 0; base < x.n; base += CHOOSE_THREADS) {
-        const uint32_t i = base + threadIdx.x;
-        const bool taken = i < x.n && keys[i] > 0 && rank_of(keys, x.n, keys[i]) < x.n_used;
-        const uint32_t votes = __ballot_sync(ALL_LANES, taken);
-        __syncthreads();
-        if (lane == 0)
-            before[warp] = (uint32_t)__popc(votes);
-        __syncthreads();
-        uint32_t at = n_found + (uint32_t)__popc(votes & ((1u << lane) - 1));
-        for (uint32_t w = 0; w < CHOOSE_THREADS / WARP; w++) {
-            at += w < warp ? before[w] : 0;
-            n_found += before[w];
-        }
-        if (taken) {
-            chosen[at] = i;
-            weight[at] = p[i] + 0.0f * score[i]; // so that a bias that is no number shows
-        }
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) { // in a fixed order
-        float sum = 0.0f;
-        for (uint32_t k = 0; k < x.n_used; k++)
-            sum += p[chosen[k]];
-        weight_sum = sum + 1e-20f; // of sigmoids all may be 0 (DeepSeek-AI 2024, their code)
-    }
-    __syncthreads();
-    for (uint32_t k = threadIdx.x; k < x.n_used; k += CHOOSE_THREADS)
-        weight[k] = (x.normed ? weight[k] / weight_sum : weight[k]) * x.scale *
-                    (c.scale ? c.scale[chosen[k]] : 1.0f);
-
+    if (warp == 0)
+        choose_for(c, blockIdx.x, choosing_at(dynamic_smem<float>(), c.facts), lane);
     if (!c.router)
         return;
     const float *row = c.x + (size_t)blockIdx.x * c.n_cols;
-    float squares = 0.0f, dot = 0.0f;
-    for (uint32_t i = threadIdx.x; i < c.n_cols; i += CHOOSE_THREADS) {
-        squares = fmaf(row[i], row[i], squares);
-        dot = fmaf(row[i] * (c.norm ? c.norm[i] : 1.0f), c.router[i], dot);
+    if (warp > 0) {
+        float squares = 0.0f, dot = 0.0f;
+#pragma unroll 4
+        for (uint32_t i = threadIdx.x - WARP; i < c.n_cols; i += CHOOSE_THREADS - WARP) {
+            squares = fmaf(row[i], row[i], squares);
+            dot = fmaf(row[i] * (c.norm ? c.norm[i] : 1.0f), c.router[i], dot);
+        }
+        for (int d = WARP / 2; d > 0; d /= 2) {
+            squares += __shfl_xor_sync(ALL_LANES, squares, d);
+            dot += __shfl_xor_sync(ALL_LANES, dot, d);
+        }
+        squares_of[warp] = squares;
+        dot_of[warp] = dot;
     }
-    squares = block_sum(squares, part);
-    __syncthreads(); // part may still be read
-    dot = block_sum(dot, part);
-    if (threadIdx.x == 0)
-        c.shared[blockIdx.x] =
-            sigmoid(c.norm ? dot / sqrtf(squares / (float)c.n_cols + c.eps) : dot);
+    __syncthreads();
+    if (threadIdx.x > 0)
+        return;
+    float squares = 0.0f, dot = 0.0f;
+    for (int w = 1; w < CHOOSE_THREADS / WARP; w++) {
+        squares += squares_of[w];
+        dot += dot_of[w];
+    }
+    c.shared[blockIdx.x] = sigmoid(c.norm ? dot / sqrtf(squares / (float)c.n_cols + c.eps) : dot);
+}
+
+// Grid: ceil(n / ROUTE_ROWS) blocks, one more where the shared expert has a gate, which is that
+// one's. Each has all of x, and asks for its weights before it waits. The last to come chooses.
+static __global__ void __launch_bounds__(ROUTE_THREADS)
+    route_kernel(const __grid_constant__ struct route m)
+{
+    enum { STEP = ROUTE_THREADS / ROUTE_ROWS }; // chunks
+    __shared__ float part[2][ROUTE_THREADS / WARP][ROUTE_ROWS];
+    const struct choice &c = m.choice;
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t r = threadIdx.x % ROUTE_ROWS, row = blockIdx.x * ROUTE_ROWS + r;
+    const bool shared = blockIdx.x * ROUTE_ROWS >= c.facts.n;
+    const float *norm = shared ? c.norm : m.norm;
+    const float *w =
+        shared ? c.router
+               : reinterpret_cast<const float *>(m.w.q) +
+                     ((size_t)(row / TILE_ROWS) * m.w.n_chunk * TILE_ROWS + row % TILE_ROWS) * 4;
+    const uint32_t step = shared ? 4 : 4 * TILE_ROWS; // floats from chunk to chunk
+    const uint32_t n_chunk = c.n_cols / 4;
+    float4 weight[ROUTE_AHEAD], scale[ROUTE_AHEAD], x[ROUTE_AHEAD];
+    auto ask = [&](uint32_t first) {
+#pragma unroll
+        for (uint32_t k = 0; k < ROUTE_AHEAD; k++) {
+            const uint32_t i = first + k * STEP;
+            if (i >= n_chunk)
+                continue;
+            weight[k] = *reinterpret_cast<const float4 *>(w + (size_t)i * step);
+            if (norm)
+                scale[k] = *reinterpret_cast<const float4 *>(norm + 4 * i);
+        }
+    };
+    float dot = 0.0f, squares = 0.0f;
+    auto add = [&](float v, float by, float times) {
+        squares = fmaf(v, v, squares);
+        dot = fmaf(norm ? v * by : v, times, dot);
+    };
+    const uint32_t c0 = threadIdx.x / ROUTE_ROWS;
+    ask(c0);
+    griddep_wait();
+    griddep_launch_dependents(); // not sooner: who comes next may read what was before this launch
+    if (c.skip && *c.skip)
+        return;
+#pragma unroll 1
+    for (uint32_t first = c0; first < n_chunk; first += ROUTE_AHEAD * STEP) {
+        if (first != c0)
+            ask(first);
+#pragma unroll
+        for (uint32_t k = 0; k < ROUTE_AHEAD; k++)
+            if (first + k * STEP < n_chunk)
+                x[k] = *reinterpret_cast<const float4 *>(c.x + 4 * (first + k * STEP));
+#pragma unroll
+        for (uint32_t k = 0; k < ROUTE_AHEAD; k++) {
+            if (first + k * STEP >= n_chunk)
+                continue;
+            add(x[k].x, scale[k].x, weight[k].x);
+            add(x[k].y, scale[k].y, weight[k].y);
+            add(x[k].z, scale[k].z, weight[k].z);
+            add(x[k].w, scale[k].w, weight[k].w);
+        }
+    }
+    for (int d = WARP / 2; d >= ROUTE_ROWS; d /= 2) {
+        dot += __shfl_xor_sync(ALL_LANES, dot, d);
+        squares += __shfl_xor_sync(ALL_LANES, squares, d);
+    }
+    if (lane < ROUTE_ROWS) {
+        part[0][warp][r] = dot;
+        part[1][warp][r] = squares;
+    }
+    __syncthreads();
+    if (threadIdx.x < ROUTE_ROWS) {
+        dot = squares = 0.0f;
+        for (int i = 0; i < ROUTE_THREADS / WARP; i++) {
+            dot += part[0][i][r];
+            squares += part[1][i][r];
+        }
+        if (norm)
+            dot /= sqrtf(squares / (float)c.n_cols + c.eps);
+        if (!shared && row < c.facts.n)
+            m.logits[row] = dot + (m.bias ? m.bias[row] : 0.0f);
+        else if (shared && r == 0)
+            c.shared[0] = sigmoid(dot);
+    }
+    if (last_to_arrive(m.counter, gridDim.x) && warp == 0)
+        choose_for(c, 0, choosing_at(dynamic_smem<float>(), c.facts), lane);
 }
 
 // A warp per expert, which looks at all pairs twice: to know where its places begin, and to give
@@ -249,12 +421,25 @@ bool choose_launch(const struct queue *q, const struct choice *c, uint32_t n, st
 {
     struct launch l = {.name = "choose",
                        .grid = dim3(n),
-                       .block = dim3(CHOOSE_THREADS),
-                       .smem = choose_smem(c->facts),
+                       .block = dim3(c->router ? (unsigned)CHOOSE_THREADS : (unsigned)WARP),
+                       .smem = choosing_bytes(c->facts),
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
     return launch_kernel(err, l, choose_kernel, *c);
+}
+
+bool route_launch(const struct queue *q, const struct route *r, struct error *err)
+{
+    const struct choice *c = &r->choice;
+    struct launch l = {.name = "route",
+                       .grid = dim3(div_up(c->facts.n, (uint32_t)ROUTE_ROWS) + (c->router ? 1 : 0)),
+                       .block = dim3(ROUTE_THREADS),
+                       .smem = choosing_bytes(c->facts),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    return launch_kernel(err, l, route_kernel, *r);
 }
 
 bool group_launch(const struct queue *q, const struct grouping *g, struct error *err)

@@ -30,6 +30,22 @@ struct choice {
 };
 bool choose_launch(const struct queue *q, const struct choice *c, uint32_t n, struct error *err);
 
+// One row: the router and the choice in one launch.
+struct route {
+    struct choice choice;
+    struct wmat w;     // (choice.facts.n, n_cols), see is_routed
+    const float *bias; // (n), NULL: none
+    const float *norm; // (n_cols) as choice.norm, of the router
+    float *logits;     // (n) choice.logits
+    uint32_t *counter; // zero before the first use; left zero
+};
+bool route_launch(const struct queue *q, const struct route *r, struct error *err);
+// Whether that is for such a router; others have a product and choose_launch.
+static inline bool is_routed(uint32_t type, uint32_t n_cols)
+{
+    return type == QUANT_F32 && n_cols % 4 == 0;
+}
+
 // Rows of one expert that are multiplied together: those at places [first, first + n).
 struct expert_item {
     uint32_t expert, first, n;
@@ -80,19 +96,26 @@ enum expert_mode {
 // One row times the matrices of several experts, a slot each.
 struct expert_row {
     enum expert_mode mode;
-    struct wmat w[2];       // stacked, of the same shape and type; [1]: EXPERT_GATED
+    // Stacked, of the same shape and type; [1]: EXPERT_GATED. shared: the last slot has [2] and
+    // [3], which nobody chooses and which are single matrices of that shape and type without a
+    // bias.
+    struct wmat w[4];
+    bool shared;
     const float *bias[2];   // (matrices, rows), NULL: none
-    const uint32_t *chosen; // (n_slot) matrices; NULL: the first n_slot
+    const uint32_t *chosen; // matrices, of the slots but for the shared one; NULL: the first ones
     uint32_t n_slot;
+    // The launch before this one neither writes x nor runs beside one that does: it is choose, or
+    // a product of these. choice_ready: the same of `chosen` and what `sum` has.
+    bool input_ready, choice_ready;
     const float *x;      // (n_cols), or with own_rows (n_slot, n_cols)
     bool own_rows;       // each slot has a row of x
     const float *norm;   // (n_cols) weights of RMSNorm, not with own_rows; NULL: none
-    const float *weight; // (n_slot) multiplies the input of a slot; NULL: ones
+    const float *weight; // multiplies the input of a chosen slot; NULL: ones
     float eps;
     enum activation act; // EXPERT_GATED
     struct xielu xielu;
     float *y;
-    struct expert_sum sum; // EXPERT_SUM
+    struct expert_sum sum; // EXPERT_SUM; sum.shared is NULL where a slot is
     const uint32_t *skip;
 };
 bool expert_row_launch(const struct queue *q, const struct expert_row *m, struct error *err);

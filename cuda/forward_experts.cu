@@ -43,7 +43,7 @@ static void add_needs(struct needs *most, const struct layer *l, uint32_t n_embd
     most->n_pair = larger(most->n_pair, n_pair);
     most->logits = larger(most->logits, n_row * x->n);
     most->items = larger(most->items, expert_items(x->n, (uint32_t)n_pair, EXPERT_FEW));
-    most->wide = larger(most->wide, n_pair * x->n_ff);
+    most->wide = larger(most->wide, (n_pair + 1) * x->n_ff); // with a shared one, see joins
     most->out = larger(most->out, n_pair * larger(n_embd, x->n_latent));
     most->shared_wide = larger(most->shared_wide, n_row * x->n_ff_shared);
     most->latent = larger(most->latent, n_row * x->n_latent);
@@ -90,8 +90,8 @@ static const float *router_norm_of(const struct gpu_layer *l, const float *norm)
     return l->v[ROUTER_NORM] ? l->v[ROUTER_NORM] : norm;
 }
 
-static bool choose(const struct cuda_engine *e, const struct gpu_layer *l, const float *x,
-                   const float *norm, uint32_t n, const uint32_t *skip, struct error *err)
+static struct choice choice_of(const struct cuda_engine *e, const struct gpu_layer *l,
+                               const float *x, const float *norm, const uint32_t *skip)
 {
     const struct expert_scratch *s = &e->experts;
     struct choice c = {};
@@ -108,6 +108,13 @@ static bool choose(const struct cuda_engine *e, const struct gpu_layer *l, const
     c.n_cols = e->hp.n_embd;
     c.shared = s->shared_weight;
     c.skip = skip;
+    return c;
+}
+
+static bool choose(const struct cuda_engine *e, const struct gpu_layer *l, const float *x,
+                   const float *norm, uint32_t n, const uint32_t *skip, struct error *err)
+{
+    const struct choice c = choice_of(e, l, x, norm, skip);
     return choose_launch(cuda_queue(e, name_of(l, ROUTER)), &c, n, err);
 }
 
@@ -383,7 +390,34 @@ static void set_matrix(struct expert_row *m, int i, const struct gpu_layer *l, e
 struct one_token {
     struct matvec router, narrow, widen;    // the last two: to and from a latent
     struct expert_row shared[3], chosen[3]; // gate (alone or with up), up (alone), down
+    bool joined;                            // the shared expert is a slot of `chosen`
 };
+
+// Whether the shared expert is one more of the chosen ones, but that nobody chose it.
+static bool joins(const struct gpu_layer *l)
+{
+    static const enum layer_weight pairs[][2] = {
+        {EXPERT_GATE, SHARED_GATE}, {EXPERT_UP, SHARED_UP}, {EXPERT_DOWN, SHARED_DOWN}};
+    const struct experts *x = &l->facts->experts;
+    bool same = x->n_ff_shared == x->n_ff && x->n_latent == 0 && is_pair(l, EXPERT_GATE, EXPERT_UP);
+    for (int i = 0; i < 3; i++)
+        same = same && l->facts->w[pairs[i][1]].data &&
+               l->w[pairs[i][0]].type == l->w[pairs[i][1]].type;
+    return same;
+}
+
+static void join_shared(struct one_token *o, const struct gpu_layer *l)
+{
+    for (int i = 0; i < 3; i += 2) {
+        o->chosen[i].shared = true;
+        o->chosen[i].n_slot++;
+    }
+    o->chosen[0].w[2] = l->w[SHARED_GATE];
+    o->chosen[0].w[3] = l->w[SHARED_UP];
+    o->chosen[2].w[2] = l->w[SHARED_DOWN];
+    o->chosen[2].sum.shared = NULL;
+    o->joined = true;
+}
 
 // gates = act(gate) * up, if need be in launches of their own, and down.
 static void set_one(struct expert_row out[3], const struct gpu_layer *l, enum layer_weight gate,
@@ -433,10 +467,13 @@ static void set_launches(struct one_token *o, const struct cuda_engine *e,
     o->router = product_of(e, l, ROUTER, in, router_norm_of(l, norm), s->logits);
     o->router.bias[0] = l->v[ROUTER_BIAS];
     struct expert_row as = row_of(e, l, EXPERT_STORE, in, norm);
-    if (f->n_ff_shared > 0) {
+    o->joined = false;
+    if (f->n_ff_shared > 0 && !joins(l)) {
         set_one(o->shared, l, SHARED_GATE, SHARED_UP, SHARED_DOWN, none, as, s->shared_gate,
                 s->shared_up);
         o->shared[2].y = s->shared_out;
+        o->shared[0].input_ready = true; // after choose
+        o->shared[2].choice_ready = o->shared[0].mode == EXPERT_GATED;
     }
     const bool latent = f->n_latent > 0;
     if (latent) {
@@ -449,8 +486,12 @@ static void set_launches(struct one_token *o, const struct cuda_engine *e,
     as.n_slot = f->n_used;
     as.weight = f->weighs_input ? s->weight : NULL;
     set_one(o->chosen, l, EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, bias, as, s->gate, s->up);
+    o->chosen[0].input_ready = !latent; // after choose, or a product of these
+    o->chosen[2].choice_ready = o->chosen[0].mode == EXPERT_GATED;
     o->chosen[2].mode = EXPERT_SUM;
     o->chosen[2].sum = latent ? latent_sum_of(e, l) : sum_of(e, l, e->s.x, e->s.up);
+    if (f->n_ff_shared > 0 && joins(l))
+        join_shared(o, l);
 }
 
 static bool launches_fit(const struct cuda_engine *e, const struct gpu_layer *l,
@@ -460,11 +501,27 @@ static bool launches_fit(const struct cuda_engine *e, const struct gpu_layer *l,
     if (l->facts->experts.n_latent > 0)
         fit &= matvec_row_fits(&e->q, &o->narrow) && matvec_row_fits(&e->q, &o->widen);
     for (int i = 0; i < 3; i++) {
-        const bool shared = l->facts->experts.n_ff_shared > 0;
+        const bool shared = l->facts->experts.n_ff_shared > 0 && !o->joined;
         fit &= !shared || !o->shared[i].w[0].rows || expert_row_fits(&e->q, &o->shared[i]);
         fit &= !o->chosen[i].w[0].rows || expert_row_fits(&e->q, &o->chosen[i]);
     }
     return fit;
+}
+
+static bool route_one(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
+                      const float *norm, const struct matvec *router, struct error *err)
+{
+    const struct queue *q = cuda_queue(e, name_of(l, ROUTER));
+    if (!is_routed(router->w[0].type, router->w[0].n_cols))
+        return matvec_launch(q, router, err) && choose(e, l, in, norm, 1, router->skip, err);
+    struct route r = {};
+    r.choice = choice_of(e, l, in, norm, router->skip);
+    r.w = router->w[0];
+    r.bias = router->bias[0];
+    r.norm = router->norm;
+    r.logits = e->experts.logits;
+    r.counter = e->s.route_counter;
+    return route_launch(q, &r, err);
 }
 
 static bool launch_one(const struct cuda_engine *e, const struct gpu_layer *l,
@@ -472,7 +529,9 @@ static bool launch_one(const struct cuda_engine *e, const struct gpu_layer *l,
                        enum layer_weight down, struct error *err)
 {
     const struct layer *f = l->facts;
-    const struct queue *q = cuda_queue(e, group_of(l, up));
+    const bool joined = m[0].shared;
+    const struct queue *q = cuda_queue(
+        e, joined ? "ffn_gate_exps+ffn_up_exps+ffn_gate_shexp+ffn_up_shexp" : group_of(l, up));
     const size_t n = (size_t)m[0].n_slot * l->w[up].rows;
     if (m[0].mode == EXPERT_GATED) {
         if (!expert_row_launch(q, &m[0], err))
@@ -483,7 +542,8 @@ static bool launch_one(const struct cuda_engine *e, const struct gpu_layer *l,
                             err)) {
         return false;
     }
-    return expert_row_launch(cuda_queue(e, name_of(l, down)), &m[2], err);
+    q = cuda_queue(e, joined ? "ffn_down_exps+ffn_down_shexp" : name_of(l, down));
+    return expert_row_launch(q, &m[2], err);
 }
 
 bool cuda_experts_one(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
@@ -495,9 +555,8 @@ bool cuda_experts_one(const struct cuda_engine *e, const struct gpu_layer *l, co
     if (!launches_fit(e, l, &o)) // wider than a block has room for
         return take_turn(e, l, in, norm, e->s.x, e->s.up, 1, skip, err);
     const bool latent = l->facts->experts.n_latent > 0;
-    return matvec_launch(cuda_queue(e, name_of(l, ROUTER)), &o.router, err) &&
-           choose(e, l, in, norm, 1, skip, err) &&
-           (l->facts->experts.n_ff_shared == 0 ||
+    return route_one(e, l, in, norm, &o.router, err) &&
+           (l->facts->experts.n_ff_shared == 0 || o.joined ||
             launch_one(e, l, o.shared, SHARED_GATE, SHARED_UP, SHARED_DOWN, err)) &&
            (!latent || matvec_launch(cuda_queue(e, name_of(l, EXPERT_LATENT)), &o.narrow, err)) &&
            launch_one(e, l, o.chosen, EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, err) &&

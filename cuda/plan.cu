@@ -224,9 +224,10 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     gemm_scratch(e->q.n_sm, &gemm);
     if (e->passes && e->q.hopper && gemm.partial < gemm_wide_partial(e->q.n_sm))
         gemm.partial = gemm_wide_partial(e->q.n_sm);
-    s->counters = (uint32_t *)take(a, att.counters + gemm.counters);
+    s->counter_bytes = att.counters + gemm.counters + sizeof *s->route_counter;
+    s->counters = (uint32_t *)take(a, s->counter_bytes);
     s->gemm_counters = s->counters + att.counters / sizeof *s->counters;
-    s->counter_bytes = att.counters + gemm.counters;
+    s->route_counter = s->gemm_counters + gemm.counters / sizeof *s->counters;
     s->tokens = (int32_t *)take(a, n_batch * sizeof *s->tokens);
     s->x = (float *)take(a, (uint64_t)n_batch * hp->n_embd * sizeof(float));
     s->q = (float *)take(a, (uint64_t)n_batch * n_q * sizeof(float));
@@ -328,10 +329,10 @@ static void add(struct rows *r, const char *kernel, const char *weight, const ch
     r->n++;
 }
 
-static void add_matrix(struct rows *r, const struct weight *w, uint64_t n_out)
+static void add_matrix(struct rows *r, const struct weight *w, const char *kernel, uint64_t n_out)
 {
     uint64_t io = ((uint64_t)w->n_cols + n_out) * sizeof(float); // once; other blocks find it in L2
-    add(r, "matvec", w->name, quant_info(w->type)->name,
+    add(r, kernel, w->name, quant_info(w->type)->name,
         cuda_layout_bytes(w->type, w->rows, w->n_cols) + io, w->n_bytes + io);
 }
 
@@ -352,8 +353,10 @@ static void add_weight(struct rows *r, const struct layer *l, int k)
     const uint32_t n_used = l->experts.n_used;
     if (k == ATTN_K_B || k == ATTN_V_B) // of all heads
         add_experts(r, w, l->n_head, l->n_head, (uint64_t)l->n_head * w->rows);
+    else if (k == ROUTER)
+        add_matrix(r, w, is_routed(w->type, w->n_cols) ? "route" : "matvec", w->rows);
     else if (k < EXPERT_GATE || k > SHARED_DOWN || k == EXPERT_LATENT_UP)
-        add_matrix(r, w, k == FFN_GATE ? 0 : w->rows);
+        add_matrix(r, w, "matvec", k == FFN_GATE ? 0 : w->rows);
     else if (k == EXPERT_DOWN)
         add_experts(r, w, n_used, n_used, w->rows);
     else if (w->n_stacked)
@@ -405,7 +408,7 @@ extern "C" size_t cuda_plan_traffic(const struct model *m, enum kv_type type_k, 
     add_embedding(&r, &m->tok_embd, "token_embd");
     if (m->token_layers.data) {
         add_embedding(&r, &m->token_layers, m->token_layers.name);
-        add_matrix(&r, &m->token_layers_proj, m->token_layers_proj.rows);
+        add_matrix(&r, &m->token_layers_proj, "matvec", m->token_layers_proj.rows);
     }
     for (uint32_t i = 0; i < hp->n_layer; i++) {
         for (int k = 0; k < N_LAYER_WEIGHTS; k++) {
@@ -418,7 +421,7 @@ extern "C" size_t cuda_plan_traffic(const struct model *m, enum kv_type type_k, 
                 add_weight(&r, l, k);
         }
     }
-    add_matrix(&r, &m->output, hp->n_vocab);
+    add_matrix(&r, &m->output, "matvec", hp->n_vocab);
     add(&r, "sampler", "logits", "F32", (uint64_t)hp->n_vocab * 4, (uint64_t)hp->n_vocab * 4);
     return r.n;
 }

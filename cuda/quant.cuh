@@ -426,18 +426,19 @@ static __device__ __forceinline__ void dot_chunk(const chunk<TYPE> &k, const uin
 }
 
 // Values [8 i, 8 i + 8) of x (n), zeros beyond. Rows of quantised types are multiples of 8.
-template <bool PLAIN>
+// FROM_L2: not from the first-level cache, for what is read before griddep_wait().
+template <bool PLAIN, bool FROM_L2 = false>
 static __device__ __forceinline__ void load8(const float *x, uint32_t i, uint32_t n, float v[8])
 {
     if (!PLAIN || (8 * i + 8 <= n && n % 4 == 0)) { // other rows are not aligned
         const float4 *p = reinterpret_cast<const float4 *>(x) + 2 * i;
-        const float4 a = p[0], b = p[1];
+        const float4 a = FROM_L2 ? __ldcg(p) : p[0], b = FROM_L2 ? __ldcg(p + 1) : p[1];
         v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
         v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
     } else {
 #pragma unroll
         for (int e = 0; e < 8; e++)
-            v[e] = 8 * i + e < n ? x[8 * i + e] : 0.0f;
+            v[e] = 8 * i + e >= n ? 0.0f : FROM_L2 ? __ldcg(x + 8 * i + e) : x[8 * i + e];
     }
 }
 

@@ -79,12 +79,14 @@ static std::vector<uint32_t> chosen_of(const struct experts &x, const std::vecto
 }
 
 static void check_choice(struct random_stream &r, struct experts x, bool biased, bool ties,
-                         bool nan)
+                         bool nan, bool alike)
 {
     const uint32_t n = 3, n_cols = 40;
     std::vector<float> logits = r.floats(n * x.n, 3.0), bias = r.floats(x.n, 0.3);
     for (float &v : logits)
         v = ties ? std::round(v) : v;
+    for (uint32_t i = 0; alike && i < n * x.n; i++)
+        logits[i] = logits[i / x.n * x.n + i % x.n % (x.n / x.n_group)];
     for (float &v : bias)
         v = ties ? 0.0f : v;
     if (nan)
@@ -148,7 +150,7 @@ static void the_best_are_chosen_and_the_first_of_equals(void)
     struct random_stream r = {41};
     for (enum expert_gate gate : {EXPERT_SOFTMAX, EXPERT_SIGMOID})
         for (uint32_t n : {1u, 6u, 60u, 128u, 1200u})
-            for (int kind = 0; kind < 6; kind++) {
+            for (int kind = 0; kind < 7; kind++) {
                 struct experts x = {};
                 x.n = n;
                 x.n_used = kind == 3 ? n : lesser(n, 1u + (uint32_t)kind * 3);
@@ -156,15 +158,82 @@ static void the_best_are_chosen_and_the_first_of_equals(void)
                 x.normed = kind % 2;
                 x.scale = kind == 2 ? 2.5f : 1.0f;
                 x.n_group = x.n_group_used = 1;
-                if (kind >= 4 && n % 4 == 0) {
-                    x.n_group = kind == 4 ? 4 : n / 2;
-                    x.n_group_used = kind == 4 ? 3 : n / 4;
+                if (kind >= 4 && n % 4 == 0) { // kind 6: groups that are equally good
+                    x.n_group = kind == 5 ? n / 2 : 4;
+                    x.n_group_used = kind == 5 ? n / 4 : kind == 4 ? 3 : 2;
                     x.n_used = lesser(x.n_used, n / x.n_group * x.n_group_used);
                 }
                 const bool nan = kind == 2 && gate == EXPERT_SIGMOID && n > 1;
-                check_choice(r, x, kind == 1 || kind == 4, kind != 1 && kind != 4 && kind != 5,
-                             nan);
+                check_choice(r, x, kind == 1 || kind == 4, kind != 1 && kind != 4 && kind != 5, nan,
+                             kind == 6);
             }
+}
+
+// The router's product and the choice in one launch, twice: the counter is left as it was.
+static void check_route(struct random_stream &r, uint32_t n, uint32_t n_used, uint32_t n_cols,
+                        bool normed, bool shared, device_array<uint32_t> &counter)
+{
+    test_stack w(r, QUANT_F32, 1, n, n_cols);
+    const std::vector<float> in = r.floats(n_cols), norm = r.floats(n_cols), bias = r.floats(n);
+    const std::vector<float> router = r.floats(n_cols);
+    device_array<float> dx(in), dn(norm), db(bias), dr(router), logits(n), weight(n_used), gate(1);
+    device_array<uint32_t> chosen(n_used);
+    struct route m = {};
+    m.choice.facts.n = n;
+    m.choice.facts.n_used = n_used;
+    m.choice.facts.n_group = m.choice.facts.n_group_used = 1;
+    m.choice.facts.scale = 1.0f;
+    m.choice.logits = m.logits = logits.p;
+    m.choice.chosen = chosen.p;
+    m.choice.weight = weight.p;
+    m.choice.router = shared ? dr.p : nullptr;
+    m.choice.x = dx.p;
+    m.choice.norm = m.norm = normed ? dn.p : nullptr;
+    m.choice.eps = 0.01f;
+    m.choice.n_cols = n_cols;
+    m.choice.shared = gate.p;
+    m.w = w.w;
+    m.bias = db.p;
+    m.counter = counter.p;
+    for (int i = 0; i < 2; i++)
+        must(route_launch(&Q, &m, &ERR));
+    double squares = 0, dot = 0, sum = 0;
+    std::vector<float> x(n_cols);
+    for (uint32_t i = 0; i < n_cols; i++)
+        squares += (double)in[i] * in[i];
+    for (uint32_t i = 0; i < n_cols; i++) {
+        x[i] = normed ? (float)(in[i] * norm[i] / sqrt(squares / n_cols + (double)0.01f)) : in[i];
+        dot += (double)x[i] * router[i];
+    }
+    const std::vector<float> got = logits.get(), weights = weight.get();
+    for (uint32_t i = 0; i < n; i++) {
+        double size;
+        const double want = w.product(0, i, x.data(), &size) + bias[i];
+        check(fabs(got[i] - want) <= 1e-5 * size + 1e-6, "%u of %u columns: logit %g, expected %g",
+              i, n_cols, got[i], want);
+        sum += exp((double)got[i] - got[0]);
+    }
+    const std::vector<uint32_t> ids = chosen.get(), want = chosen_of(m.choice.facts, got);
+    check(ids == want, "%u experts, %u columns: others are chosen", n, n_cols);
+    for (uint32_t k = 0; k < n_used; k++) {
+        const double p = exp((double)got[want[k]] - got[0]) / sum;
+        check(fabs(weights[k] - p) <= 1e-6 + 1e-5 * p, "%u: weighs %g, expected %g", k, weights[k],
+              p);
+    }
+    const double open = 1 / (1 + exp(-dot));
+    check(!shared || fabs(gate.get()[0] - open) <= 1e-5, "shared gate %g, expected %g",
+          gate.get()[0], open);
+    check(counter.get()[0] == 0, "the counter is left %u", counter.get()[0]);
+}
+
+static void a_router_is_multiplied_and_chooses(void)
+{
+    struct random_stream r = {48};
+    device_array<uint32_t> counter(std::vector<uint32_t>{0});
+    for (uint32_t n : {1u, 5u, 32u, 60u})
+        for (uint32_t n_cols : {40u, 516u, 4100u})
+            check_route(r, n, lesser(n, 4u), n_cols, n_cols > 40, n % 2 == 0, counter);
+    check_route(r, 5, 2, 64, false, true, counter);
 }
 
 // ---- the order of rows
@@ -318,6 +387,67 @@ static void one_row(struct random_stream &r, uint32_t type, uint32_t n_expert, u
     }
 }
 
+// The same with a slot more, of matrices that nobody chooses: as gate and up, and first of the sum.
+static void one_row_and_shared(struct random_stream &r, uint32_t type, uint32_t n_expert,
+                               uint32_t n_used, uint32_t rows, uint32_t n_cols)
+{
+    const uint32_t n_slot = n_used + 1;
+    test_stack gate(r, type, n_expert, rows, n_cols), up(r, type, n_expert, rows, n_cols);
+    test_stack shared_gate(r, type, 1, rows, n_cols), shared_up(r, type, 1, rows, n_cols);
+    std::vector<uint32_t> chosen(n_used);
+    for (uint32_t k = 0; k < n_used; k++)
+        chosen[k] = k * n_expert / n_used;
+    const std::vector<float> x = r.floats(n_slot * n_cols), bias = r.floats(n_expert * rows);
+    const std::vector<float> weight = r.floats(n_used), own = {0.7f};
+    device_array<float> dx(x), db(bias), dw(weight), d_own(own), y(n_slot * rows);
+    device_array<uint32_t> dc(chosen);
+    struct expert_row m = {};
+    m.mode = EXPERT_GATED;
+    m.w[0] = gate.w;
+    m.w[1] = up.w;
+    m.w[2] = shared_gate.w;
+    m.w[3] = shared_up.w;
+    m.shared = true;
+    m.bias[1] = db.p;
+    m.chosen = dc.p;
+    m.n_slot = n_slot;
+    m.x = dx.p;
+    m.weight = dw.p; // of the chosen ones
+    m.y = y.p;
+    must(expert_row_launch(&Q, &m, &ERR));
+    std::vector<float> got = y.get();
+    for (uint32_t i = 0; i < n_slot * rows; i++) {
+        const uint32_t k = i / rows, row = i % rows;
+        const bool of_all = k == n_used;
+        double sg, su;
+        const double g = of_all ? shared_gate.product(0, row, x.data(), &sg)
+                                : weight[k] * gate.product(chosen[k], row, x.data(), &sg);
+        const double u = of_all ? shared_up.product(0, row, x.data(), &su)
+                                : weight[k] * up.product(chosen[k], row, x.data(), &su) +
+                                      bias[chosen[k] * rows + row];
+        near("gated beside a shared one", type, i, got[i], gated_by(ACT_SILU, g, u),
+             (sg + 1) * 1.2 * (fabs(u) + 1) + (su + 1) * (1.2 * (fabs(g) + 1)));
+    }
+    m.mode = EXPERT_SUM;
+    m.w[2] = shared_up.w;
+    m.bias[0] = db.p;
+    m.own_rows = true;
+    m.weight = nullptr;
+    m.sum = {dw.p, nullptr, d_own.p, false, 1.0f, y.p};
+    must(expert_row_launch(&Q, &m, &ERR));
+    got = y.get();
+    for (uint32_t row = 0; row < rows; row++) {
+        double size, all = 1;
+        double v = 0.7f * shared_up.product(0, row, &x[n_used * n_cols], &all);
+        for (uint32_t k = 0; k < n_used; k++) {
+            v += weight[k] * (gate.product(chosen[k], row, &x[k * n_cols], &size) +
+                              bias[chosen[k] * rows + row]);
+            all += size + 1;
+        }
+        near("summed with a shared one", type, row, got[row], v, all);
+    }
+}
+
 static void products_of_one_row_agree(void)
 {
     struct random_stream r = {43};
@@ -327,6 +457,10 @@ static void products_of_one_row_agree(void)
         one_row(r, type, 5, 2, 21, columns(type, 64), acts[i++ % 4]);
         one_row(r, type, 5, 4, 40, columns(type, 160), acts[i++ % 4]);
     }
+    for (uint32_t type : {QUANT_Q4_K, QUANT_Q6_K, QUANT_Q8_0, QUANT_F16})
+        one_row_and_shared(r, type, 9, 4, 45, columns(type, 512));
+    one_row_and_shared(r, QUANT_Q8_0, 40, 33, 8, 64); // more than a warp has lanes
+    one_row_and_shared(r, QUANT_Q8_0, 40, 31, 8, 64);
     one_row(r, QUANT_Q8_0, 3, 1, 8, 32, ACT_SILU);
     one_row(r, QUANT_MXFP4, 12, 12, 40, 704, ACT_CLAMPED_SWIGLU);
 }
@@ -464,13 +598,74 @@ static void plain_rows_are_the_same_bits_in_tiles(void)
     }
 }
 
+// x, who is chosen, gate and up, down, as a token has them. early: products may read what the
+// launch before the last wrote before they wait.
+static void launch_chain(const struct expert_sum &to_x, const float *from, const struct choice &c,
+                         struct expert_row up, struct expert_row down, bool early)
+{
+    up.input_ready = down.choice_ready = early;
+    must(expert_sum_launch(&Q, &to_x, from, nullptr, 1, 1, c.n_cols, nullptr, &ERR));
+    must(choose_launch(&Q, &c, 1, &ERR));
+    must(expert_row_launch(&Q, &up, &ERR));
+    must(expert_row_launch(&Q, &down, &ERR));
+}
+
+static void products_that_begin_early_read_what_is_ready(void)
+{
+    enum { N = 9, USED = 3, ROWS = 64, COLS = 96, ROUNDS = 8 };
+    struct random_stream r = {47};
+    test_stack gate(r, QUANT_Q4_0, N, ROWS, COLS), up(r, QUANT_Q4_0, N, ROWS, COLS);
+    test_stack down(r, QUANT_Q8_0, N, COLS, ROWS);
+    device_array<float> in(r.floats(ROUNDS * COLS)), logits(r.floats(ROUNDS * N)),
+        norm(r.floats(COLS)), x(COLS), mid(USED * ROWS), weight(USED), y(2 * ROUNDS * COLS);
+    device_array<uint32_t> chosen(USED);
+    struct expert_sum to_x = {};
+    to_x.y = x.p;
+    struct choice c = {};
+    c.facts.n = N;
+    c.facts.n_used = USED;
+    c.facts.n_group = c.facts.n_group_used = 1;
+    c.facts.scale = 1.0f;
+    c.chosen = chosen.p;
+    c.weight = weight.p;
+    c.n_cols = COLS;
+    struct expert_row both = {};
+    both.mode = EXPERT_GATED;
+    both.w[0] = gate.w;
+    both.w[1] = up.w;
+    both.chosen = chosen.p;
+    both.n_slot = USED;
+    both.x = x.p;
+    both.norm = norm.p;
+    both.y = mid.p;
+    struct expert_row last = both;
+    last.mode = EXPERT_SUM;
+    last.w[0] = down.w;
+    last.x = mid.p;
+    last.own_rows = true;
+    last.norm = nullptr;
+    last.sum.weight = weight.p;
+    for (int early = 0; early < 2; early++)
+        for (int i = 0; i < ROUNDS; i++) { // every round has another x, and other experts
+            c.logits = logits.p + i * N;
+            last.sum.y = y.p + (early * ROUNDS + i) * COLS;
+            launch_chain(to_x, in.p + i * COLS, c, both, last, early);
+            if (!early)
+                must(CHECK_CUDA(cudaStreamSynchronize(Q.stream), &ERR));
+        }
+    const std::vector<float> got = y.get();
+    for (int i = 0; i < ROUNDS * COLS; i++)
+        check(got[i] == got[ROUNDS * COLS + i], "round %d: %g, expected %g", i / COLS,
+              got[ROUNDS * COLS + i], got[i]);
+}
+
 // A step that is not to be made leaves everything as it is.
 static void a_skipped_step_writes_nothing(void)
 {
     struct random_stream r = {45};
     const std::vector<uint32_t> one = {1}, ids = {77, 78};
     const std::vector<float> x = r.floats(32), out = r.floats(16);
-    test_stack w(r, QUANT_Q8_0, 2, 8, 32);
+    test_stack w(r, QUANT_Q8_0, 2, 8, 32), router(r, QUANT_F32, 1, 2, 32);
     device_array<uint32_t> skip(one), chosen(ids);
     device_array<float> dx(x), y(out), weight(out);
     struct choice c = {};
@@ -482,6 +677,17 @@ static void a_skipped_step_writes_nothing(void)
     c.weight = weight.p;
     c.skip = skip.p;
     must(choose_launch(&Q, &c, 1, &ERR));
+    const std::vector<uint32_t> none = {0};
+    device_array<uint32_t> counter(none);
+    struct route route = {};
+    route.choice = c;
+    route.choice.x = dx.p;
+    route.choice.n_cols = 32;
+    route.w = router.w;
+    route.logits = y.p;
+    route.counter = counter.p;
+    must(route_launch(&Q, &route, &ERR));
+    check(counter.get() == none, "a counter was written");
     struct expert_row m = {};
     m.w[0] = w.w;
     m.chosen = chosen.p; // there are no such experts
@@ -489,6 +695,8 @@ static void a_skipped_step_writes_nothing(void)
     m.x = dx.p;
     m.y = y.p;
     m.skip = skip.p;
+    must(expert_row_launch(&Q, &m, &ERR));
+    m.choice_ready = true;
     must(expert_row_launch(&Q, &m, &ERR));
     check(chosen.get() == ids && y.get() == out && weight.get() == out, "something was written");
 }
@@ -498,10 +706,13 @@ int main(void)
     static const tap_test tests[] = {
         {"the best are chosen, and the first of equals",
          the_best_are_chosen_and_the_first_of_equals},
+        {"a router is multiplied and chooses", a_router_is_multiplied_and_chooses},
         {"rows are grouped in order", rows_are_grouped_in_order},
         {"products of one row agree", products_of_one_row_agree},
         {"products of several rows agree", products_of_several_rows_agree},
         {"plain rows are the same bits in tiles", plain_rows_are_the_same_bits_in_tiles},
+        {"products that begin early read what is ready",
+         products_that_begin_early_read_what_is_ready},
         {"a skipped step writes nothing", a_skipped_step_writes_nothing},
     };
     return gpu_test_main(tests);

@@ -296,10 +296,11 @@ static void biased_experts(struct model *m)
 static void weighed_inputs(struct model *m)
 {
     for (uint32_t i = 0; i < N_LAYER; i++) {
-        struct layer *l = add_experts(m, i, i ? MIXED : MXFP4S, 8, 3, 32, 32);
+        struct layer *l = add_experts(m, i, i ? AS_SHARED : MXFP4S, 8, 3, 32, 32);
         l->experts.gate = EXPERT_SIGMOID;
         l->experts.weighs_input = true;
     }
+    add_vector(&m->layers[1], SHARED_ROUTER, 0, TINY_EMBD, 0.1f);
 }
 
 // The plain network of layer 1 stays.

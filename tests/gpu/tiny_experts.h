@@ -54,6 +54,7 @@ static inline struct layer *add_experts(struct model *m, uint32_t i, const uint3
 
 static const uint32_t MXFP4S[] = {QUANT_MXFP4, QUANT_MXFP4, QUANT_MXFP4},
                       MIXED[] = {QUANT_Q4_0, QUANT_Q5_1, QUANT_F16},
-                      PLAIN[] = {QUANT_F16, QUANT_F16, QUANT_BF16};
+                      PLAIN[] = {QUANT_F16, QUANT_F16, QUANT_BF16},
+                      AS_SHARED[] = {QUANT_Q8_0, QUANT_Q8_0, QUANT_F16}; // in layer 1
 
 #endif
