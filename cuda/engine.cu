@@ -306,7 +306,7 @@ static bool prepare_masks(struct cuda_engine *e, struct error *err)
 // prompt are launched here, into graphs that never run, so that what does not fit is found now and
 // mem_used is all that the engine takes; but not those of products for which cuBLAS is opened when
 // they are needed.
-static bool load_kernels(struct cuda_engine *e, struct error *err)
+bool cuda_load_kernels(struct cuda_engine *e, struct error *err)
 {
     static const uint32_t sizes[] = {2,  4,   8,  16,
                                      64, 128, 256}; // all shapes of the products' tiles
@@ -722,7 +722,7 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
     if (!engine_init(&e->base, &e->core, &cuda_backend, e->n_seq, e->n_seq, err) ||
         !open_queue(e, &d, err) || !take_memory(e, m, err) || !cuda_parts_open(e, err) ||
         !cuda_states_open(e, err) || !cuda_state_advance_open(e, err) || !cuda_load(e, m, err) ||
-        !capture_step(e, false, err) || !capture_step(e, true, err) || !load_kernels(e, err) ||
+        !capture_step(e, false, err) || !capture_step(e, true, err) || !cuda_load_kernels(e, err) ||
         !cuda_wait(e, err)) {
         engine_free_cuda(&e->base);
         return NULL;

@@ -391,6 +391,8 @@ bool cuda_work_on(struct cuda_engine *e, const struct seq *s, const struct cance
 bool cuda_wait(struct cuda_engine *e, struct error *err); // for all that is enqueued
 // One step of decoding, as the graph holds it.
 bool cuda_enqueue_step(struct cuda_engine *e, struct error *err);
+// Has the driver load the kernels of prompts and passes.
+bool cuda_load_kernels(struct cuda_engine *e, struct error *err);
 
 // Starts cuBLAS, once: only when something is to be multiplied with it, so that nobody else needs
 // its library or waits for it.

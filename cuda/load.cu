@@ -11,10 +11,11 @@
 
 #include "engine_impl.h"
 
+// Small buffers: to pin one for the device takes as long as to fill it.
 enum {
-    N_BUFFER = 6,
-    N_READER = 4,
-    BUFFER_BYTES = 16 << 20,
+    N_BUFFER = 12,
+    N_READER = 8,
+    BUFFER_BYTES = 4 << 20,
 };
 
 // Rows of one matrix that fit a buffer.
@@ -44,6 +45,7 @@ struct loader {
     struct buffer buffers[N_BUFFER];
     uint8_t *staging; // device memory of all buffers
     uint64_t buffer_bytes;
+    struct queue q; // with a stream of its own: others launch meanwhile
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool stop;
@@ -230,10 +232,10 @@ static bool copy_all(struct cuda_engine *e, struct loader *l, struct error *err)
             return false;
         const struct job *j = &l->jobs[b->job];
         if (!CHECK_CUDA(cudaMemcpyAsync(b->device, b->host, j->n_bytes, cudaMemcpyHostToDevice,
-                                        e->q.stream),
+                                        l->q.stream),
                         err) ||
-            !repack_launch(&e->q, j->from->type, b->device, j->to, j->to_row, j->n_rows, err) ||
-            !CHECK_CUDA(cudaEventRecord(b->copied, e->q.stream), err))
+            !repack_launch(&l->q, j->from->type, b->device, j->to, j->to_row, j->n_rows, err) ||
+            !CHECK_CUDA(cudaEventRecord(b->copied, l->q.stream), err))
             return false;
         pthread_mutex_lock(&l->lock);
         b->state = BUFFER_COPYING;
@@ -242,7 +244,7 @@ static bool copy_all(struct cuda_engine *e, struct loader *l, struct error *err)
         if (e->params.progress)
             e->params.progress(e->params.progress_user, done, total);
     }
-    return CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
+    return CHECK_CUDA(cudaStreamSynchronize(l->q.stream), err);
 }
 
 // In the stream, since a plain copy from pageable memory may end after the call has returned.
@@ -340,14 +342,38 @@ static int open_same_file(const struct gguf *g, size_t i)
     return -1;
 }
 
+// The driver loads kernels when they are first launched, which takes about as long as to copy a
+// small model: meanwhile. What is launched becomes a graph that is thrown away, since it lacks what
+// is known of the weights afterwards.
+static void *warm_up(void *user)
+{
+    struct cuda_engine *e = (struct cuda_engine *)user;
+    struct error err = {}; // told by who launches in earnest
+    bool ok = CHECK_CUDA(cudaSetDevice(e->params.device_index), &err);
+    for (int waits = 0; ok && waits < 2; waits++) {
+        cudaGraph_t graph;
+        e->sampler.waits = waits;
+        ok = cuda_capture(
+            e, &graph, [&] { return cuda_enqueue_step(e, &err); }, &err);
+        if (graph)
+            cudaGraphDestroy(graph);
+    }
+    if (ok)
+        cuda_load_kernels(e, &err);
+    return NULL;
+}
+
 bool cuda_load(struct cuda_engine *e, const struct model *m, struct error *err)
 {
     struct loader l = {};
-    pthread_t readers[N_READER];
+    pthread_t readers[N_READER], warmer;
+    bool warms = false;
     size_t n_files = gguf_n_files(m->gguf), n_reader = 0, n_buffer = 0;
     bool ok = false;
     l.gguf = m->gguf;
     l.buffer_bytes = buffer_bytes(m);
+    l.q = e->q;
+    l.q.stream = NULL;
     pthread_mutex_init(&l.lock, NULL);
     pthread_cond_init(&l.changed, NULL);
 
@@ -361,7 +387,8 @@ bool cuda_load(struct cuda_engine *e, const struct model *m, struct error *err)
     list_jobs(e, m, l.buffer_bytes, l.jobs);
     for (size_t i = 0; i < n_files; i++)
         l.fds[i] = open_same_file(m->gguf, i);
-    if (!CHECK_CUDA(cudaMalloc(&l.staging, N_BUFFER * l.buffer_bytes), err))
+    if (!CHECK_CUDA(cudaStreamCreateWithFlags(&l.q.stream, cudaStreamNonBlocking), err) ||
+        !CHECK_CUDA(cudaMalloc(&l.staging, N_BUFFER * l.buffer_bytes), err))
         goto done;
     for (; n_buffer < N_BUFFER; n_buffer++) {
         struct buffer *b = &l.buffers[n_buffer];
@@ -382,16 +409,23 @@ bool cuda_load(struct cuda_engine *e, const struct model *m, struct error *err)
         error_set(err, ERR_FAIL, "no thread could be started to read the weights");
         goto done;
     }
-    ok = copy_all(e, &l, err) && copy_vectors(e, m, err) && cuda_measure_ranges(e, m, err);
+    warms = pthread_create(&warmer, NULL, warm_up, e) == 0;
+    ok = copy_all(e, &l, err);
 
 done:
+    if (warms)
+        pthread_join(warmer, NULL);
+    ok = ok && copy_vectors(e, m, err) && cuda_measure_ranges(e, m, err);
     pthread_mutex_lock(&l.lock);
     l.stop = true;
     pthread_cond_broadcast(&l.changed);
     pthread_mutex_unlock(&l.lock);
     for (size_t i = 0; i < n_reader; i++)
         pthread_join(readers[i], NULL);
-    cudaStreamSynchronize(e->q.stream); // copies from the buffers may still be under way
+    if (l.q.stream) { // copies from the buffers may still be under way
+        cudaStreamSynchronize(l.q.stream);
+        cudaStreamDestroy(l.q.stream);
+    }
     for (size_t i = 0; i < n_buffer; i++) {
         cudaEventDestroy(l.buffers[i].copied);
         cudaFreeHost(l.buffers[i].host);
