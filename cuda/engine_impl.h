@@ -110,6 +110,7 @@ struct expert_scratch {
     uint32_t *chosen;               // (pairs), and so on
     float *weight;                  // of what is chosen
     uint32_t *place, *pair_at;      // see grouping
+    uint32_t *rank, *n_item;        // the same
     struct expert_item *items;      // (expert_items)
     float *gate, *up;               // (pairs, n_ff)
     float *out;                     // (pairs, n_embd or n_latent)

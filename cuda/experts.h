@@ -36,12 +36,13 @@ struct expert_item {
 };
 
 // Orders the pairs of a row and an expert of its (n_pair of them, numbered as in `chosen`) by
-// expert, then by number: pair i gets place[i], and pair_at[place[i]] = i. Each expert's places are
-// cut into items of at most per_item.
+// expert, then by number: pair i gets place[i], pair_at[place[i]] = i, and rank[i], its place among
+// those of the expert. Each expert's places are cut into items of at most per_item.
 struct grouping {
-    const uint32_t *chosen;    // (n_pair)
-    uint32_t *place, *pair_at; // (n_pair)
-    struct expert_item *items; // (expert_items)
+    const uint32_t *chosen;           // (n_pair)
+    uint32_t *place, *pair_at, *rank; // (n_pair)
+    struct expert_item *items;        // (expert_items), in the order of places
+    uint32_t *n_item;                 // those that have places; the others are zeros
     uint32_t n_expert, n_pair, per_item;
     const uint32_t *skip;
 };

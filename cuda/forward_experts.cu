@@ -69,6 +69,8 @@ void cuda_place_experts(struct cuda_engine *e, const struct model *m)
     s->weight = (float *)cuda_take(a, n.n_pair * sizeof(float));
     s->place = (uint32_t *)cuda_take(a, n.n_pair * sizeof(uint32_t));
     s->pair_at = (uint32_t *)cuda_take(a, n.n_pair * sizeof(uint32_t));
+    s->rank = (uint32_t *)cuda_take(a, n.n_pair * sizeof(uint32_t));
+    s->n_item = (uint32_t *)cuda_take(a, sizeof(uint32_t));
     s->items = (struct expert_item *)cuda_take(a, n.items * sizeof(struct expert_item));
     s->gate = (float *)cuda_take(a, n.wide * sizeof(float));
     s->up = (float *)cuda_take(a, n.wide * sizeof(float));
@@ -325,8 +327,8 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
     // however many there are, which gives each its bits.
     const bool many = e->pass || n_pair > 2 * f->n;
     const struct turn t = {e, l, n, (uint32_t)(many ? EXPERT_ITEM : EXPERT_FEW), skip};
-    const struct grouping g = {s->chosen, s->place, s->pair_at, s->items,
-                               f->n,      n_pair,   t.per_item, skip};
+    const struct grouping g = {s->chosen, s->place, s->pair_at, s->rank,    s->items,
+                               s->n_item, f->n,     n_pair,     t.per_item, skip};
     const struct expert_rows router = rows_of(&t, ROUTER, l->v[ROUTER_BIAS], s->logits);
     return (cuda_queue(e, name_of(l, ROUTER)), true) &&
            prepare(e, l, in, n, n_embd, router_norm, read, n_router, err) &&
