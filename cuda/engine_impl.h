@@ -119,6 +119,8 @@ struct expert_scratch {
     float *shared_weight;           // (rows)
     float *latent;                  // (rows, n_latent) what experts are given, then their sums
     void *act32, *act_f32;          // the widest input of all rows, or pairs
+    __half *packed;                 // (pairs, the widest input) for expert_hopper_launch
+    float *undo;                    // (pairs) of its rows
 };
 
 // And of layers with latent attention, see latent_rows.

@@ -25,7 +25,7 @@ static uint32_t rows_at_once(uint32_t n_batch, uint32_t n_used)
 
 // The largest of what the layers with experts ask for.
 struct needs {
-    uint64_t n_row, n_pair, logits, items, wide, out, shared_wide, latent, act32, act_f32;
+    uint64_t n_row, n_pair, logits, items, wide, out, shared_wide, latent, act32, act_f32, packed;
 };
 
 static uint64_t larger(uint64_t a, uint64_t b)
@@ -47,6 +47,8 @@ static void add_needs(struct needs *most, const struct layer *l, uint32_t n_embd
     most->out = larger(most->out, n_pair * larger(n_embd, x->n_latent));
     most->shared_wide = larger(most->shared_wide, n_row * x->n_ff_shared);
     most->latent = larger(most->latent, n_row * x->n_latent);
+    for (uint32_t n_cols : {l->w[EXPERT_UP].n_cols, x->n_ff})
+        most->packed = larger(most->packed, expert_pack_bytes((uint32_t)n_pair, n_cols));
     for (int i = 0; i < 4; i++) {
         most->act32 =
             larger(most->act32, rows[i] * act_row_bytes(QUANT_Q8_0, (cols[i] + 31) / 32 * 32));
@@ -82,6 +84,10 @@ void cuda_place_experts(struct cuda_engine *e, const struct model *m)
     s->latent = n.latent ? (float *)cuda_take(a, n.latent * sizeof(float)) : NULL;
     s->act32 = cuda_take(a, n.act32);
     s->act_f32 = cuda_take(a, n.act_f32);
+    if (e->q.hopper) {
+        s->packed = (__half *)cuda_take(a, n.packed);
+        s->undo = (float *)cuda_take(a, n.n_pair * sizeof(float));
+    }
 }
 
 // ---- what one token and many have in common
@@ -186,6 +192,8 @@ static bool prepare(const struct cuda_engine *e, const struct gpu_layer *l, cons
         else
             act32 = s->act32;
     }
+    if (!act32 && !act_f32)
+        return true;
     return act_launch(&e->q, x, n, n_cols, norm, e->hp.norm_eps, act32, act_f32, NULL, err);
 }
 
@@ -194,6 +202,7 @@ struct turn {
     const struct cuda_engine *e;
     const struct gpu_layer *l;
     uint32_t n, per_item; // rows; of an item at most
+    bool hopper;          // the chosen ones are multiplied by expert_hopper.cu
     const uint32_t *skip;
 };
 
@@ -261,8 +270,88 @@ static bool multiply_shared_up(const struct turn *t, struct error *err)
                          rows_of(t, SHARED_UP, NULL, up), err);
 }
 
-// Of the chosen ones, from what is prepared, or from a latent that is made of it.
-static bool multiply_up(const struct turn *t, struct error *err)
+// Packed by place: rows of x, or, where that is NULL, what is gated.
+static bool pack(const struct turn *t, const float *x, const float *norm, uint32_t n_cols,
+                 struct error *err)
+{
+    const struct experts *f = &t->l->facts->experts;
+    const struct expert_scratch *s = &t->e->experts;
+    const uint32_t n_pair = t->n * f->n_used;
+    struct expert_pack p = {};
+    p.x = x ? x : s->gate;
+    p.by_place = !x;
+    p.n_cols = n_cols;
+    p.norm = norm;
+    p.eps = t->e->hp.norm_eps;
+    p.place = s->place;
+    p.rank = s->rank;
+    p.weight = x && f->weighs_input ? s->weight : NULL;
+    p.n_used = x ? f->n_used : 1;
+    p.n_place = n_pair;
+    p.out = s->packed;
+    p.undo = s->undo;
+    return expert_pack_launch(&t->e->q, &p, x ? t->n : n_pair, err);
+}
+
+// What is packed times the matrices of the chosen ones.
+static struct expert_gemm hopper_of(const struct turn *t, enum layer_weight w, const float *bias,
+                                    float *y)
+{
+    const struct experts *f = &t->l->facts->experts;
+    const struct expert_scratch *s = &t->e->experts;
+    struct expert_gemm m = {};
+    m.w[0] = t->l->w[w];
+    m.bias[0] = bias;
+    m.y = y;
+    m.items = s->items;
+    m.n_item = s->n_item;
+    m.n_place = t->n * f->n_used;
+    m.n_slot = expert_items(f->n, m.n_place, t->per_item);
+    m.per_item = t->per_item;
+    m.x = s->packed;
+    m.undo = s->undo;
+    return m;
+}
+
+// x (n, n_embd) times gate and up, and act(gate) * up.
+static bool gate_on_hopper(const struct turn *t, const float *x, const float *norm,
+                           struct error *err)
+{
+    const struct gpu_layer *l = t->l;
+    const struct layer *f = l->facts;
+    const struct expert_scratch *s = &t->e->experts;
+    const struct wmat *gate = &l->w[EXPERT_GATE], *up = &l->w[EXPERT_UP];
+    const bool has_gate = f->w[EXPERT_GATE].data;
+    const struct queue *q = cuda_queue(t->e, group_of(l, EXPERT_UP));
+    struct expert_gemm g = hopper_of(t, EXPERT_GATE, l->v[EXPERT_GATE_BIAS], s->gate);
+    const struct expert_gemm u =
+        hopper_of(t, EXPERT_UP, l->v[EXPERT_UP_BIAS], has_gate ? s->up : s->gate);
+    if (!pack(t, x, norm, up->n_cols, err))
+        return false;
+    if (has_gate && same_range(gate, up) && expert_act_is_fused(f->act)) {
+        g.gated = true;
+        g.act = f->act;
+        g.w[1] = *up;
+        g.bias[1] = u.bias[0];
+        return expert_hopper_launch(q, &g, err);
+    }
+    return (!has_gate || expert_hopper_launch(q, &g, err)) && expert_hopper_launch(q, &u, err) &&
+           gate_launch(q, f->act, &f->xielu, s->gate, has_gate ? s->up : NULL,
+                       (size_t)g.n_place * up->rows, err);
+}
+
+static bool down_on_hopper(const struct turn *t, struct error *err)
+{
+    const struct gpu_layer *l = t->l;
+    const struct expert_gemm m =
+        hopper_of(t, EXPERT_DOWN, l->v[EXPERT_DOWN_BIAS], t->e->experts.out);
+    const struct queue *q = cuda_queue(t->e, name_of(l, EXPERT_DOWN));
+    return pack(t, NULL, NULL, m.w[0].n_cols, err) && expert_hopper_launch(q, &m, err);
+}
+
+// Of the chosen ones, from what is prepared or, on Hopper, from x; or from a latent that is made of
+// it.
+static bool multiply_up(const struct turn *t, const float *x, const float *norm, struct error *err)
 {
     static const enum layer_weight read[] = {EXPERT_GATE, EXPERT_UP};
     const struct expert_scratch *s = &t->e->experts;
@@ -271,8 +360,11 @@ static bool multiply_up(const struct turn *t, struct error *err)
     const struct expert_rows narrow = rows_of(t, EXPERT_LATENT, NULL, s->latent);
     float *up = l->facts->w[EXPERT_GATE].data ? s->up : s->gate;
     if (n_latent > 0 &&
-        (!expert_rows_launch(cuda_queue(t->e, name_of(l, EXPERT_LATENT)), &narrow, err) ||
-         !prepare(t->e, l, s->latent, t->n, n_latent, NULL, read, 2, err)))
+        !expert_rows_launch(cuda_queue(t->e, name_of(l, EXPERT_LATENT)), &narrow, err))
+        return false;
+    if (t->hopper)
+        return gate_on_hopper(t, n_latent > 0 ? s->latent : x, n_latent > 0 ? NULL : norm, err);
+    if (n_latent > 0 && !prepare(t->e, l, s->latent, t->n, n_latent, NULL, read, 2, err))
         return false;
     return multiply_both(t, EXPERT_GATE, EXPERT_UP,
                          grouped_rows_of(t, EXPERT_GATE, l->v[EXPERT_GATE_BIAS], s->gate, false),
@@ -310,6 +402,15 @@ static bool add_up(const struct turn *t, float *x, float *y, struct error *err)
                         add_widened(e, t->l, x, y, t->n, t->skip, err)));
 }
 
+// Whether expert_hopper.cu takes all matrices of the chosen ones.
+static bool can_be_half(const struct cuda_engine *e, const struct gpu_layer *l)
+{
+    bool can = e->q.hopper;
+    for (enum layer_weight w : {EXPERT_GATE, EXPERT_UP, EXPERT_DOWN})
+        can &= !l->facts->w[w].data || l->w[w].type != QUANT_F32;
+    return can;
+}
+
 // n rows of x (n, n_embd); y the same, scratch.
 static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
                       const float *norm, float *x, float *y, uint32_t n, const uint32_t *skip,
@@ -317,16 +418,20 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
 {
     static const enum layer_weight read[] = {ROUTER,        SHARED_GATE, SHARED_UP,
                                              EXPERT_LATENT, EXPERT_GATE, EXPERT_UP};
-    const size_t n_read = l->facts->experts.n_latent > 0 ? 4 : 6;
     const float *router_norm = router_norm_of(l, norm);
-    const size_t n_router = router_norm == norm ? n_read : 1; // what is read with that norm
     const struct expert_scratch *s = &e->experts;
     const struct experts *f = &l->facts->experts;
     const uint32_t n_embd = e->hp.n_embd, n_pair = n * f->n_used;
     // About as many rows as an expert gets; but rows of several sequences are multiplied in one way
     // however many there are, which gives each its bits.
     const bool many = e->pass || n_pair > 2 * f->n;
-    const struct turn t = {e, l, n, (uint32_t)(many ? EXPERT_ITEM : EXPERT_FEW), skip};
+    const bool hopper = many && !e->pass && can_be_half(e, l);
+    const uint32_t per_item = hopper ? expert_hopper_width(f->n, n_pair)
+                              : many ? (uint32_t)EXPERT_ITEM
+                                     : (uint32_t)EXPERT_FEW;
+    const struct turn t = {e, l, n, per_item, hopper, skip};
+    const size_t n_read = f->n_latent > 0 || hopper ? 4 : 6;
+    const size_t n_router = router_norm == norm ? n_read : 1; // what is read with that norm
     const struct grouping g = {s->chosen, s->place, s->pair_at, s->rank,    s->items,
                                s->n_item, f->n,     n_pair,     t.per_item, skip};
     const struct expert_rows router = rows_of(&t, ROUTER, l->v[ROUTER_BIAS], s->logits);
@@ -335,13 +440,16 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
            expert_rows_launch(&e->q, &router, err) && choose(e, l, in, norm, n, skip, err) &&
            (n_router == n_read ||
             prepare(e, l, in, n, n_embd, norm, read + n_router, n_read - n_router, err)) &&
-           group_launch(&e->q, &g, err) && multiply_shared_up(&t, err) && multiply_up(&t, err) &&
+           group_launch(&e->q, &g, err) && multiply_shared_up(&t, err) &&
+           multiply_up(&t, in, norm, err) &&
            (f->n_ff_shared == 0 ||
             multiply_down(&t, SHARED_GATE, SHARED_DOWN, s->shared_gate, s->shared_up, n,
                           rows_of(&t, SHARED_DOWN, NULL, s->shared_out), err)) &&
-           multiply_down(&t, EXPERT_GATE, EXPERT_DOWN, s->gate, s->up, n_pair,
+           (hopper ? down_on_hopper(&t, err)
+                   : multiply_down(
+                         &t, EXPERT_GATE, EXPERT_DOWN, s->gate, s->up, n_pair,
                          grouped_rows_of(&t, EXPERT_DOWN, l->v[EXPERT_DOWN_BIAS], s->out, true),
-                         err) &&
+                         err)) &&
            add_up(&t, x, y, err) && add_normed(e, l, y, x, n, skip, err);
 }
 
