@@ -128,14 +128,16 @@ store(const struct expert_gemm &m, const struct item_tiles &c, const struct expe
     }
 }
 
-// The four products of a half step, of N columns.
+// The four products of a half step, of N columns, started.
 template <int N>
 static __device__ __forceinline__ void multiply_half(float *acc, const uint32_t a[4][4], uint64_t b,
                                                      bool add)
 {
+    wgmma_begin();
 #pragma unroll
     for (int k = 0; k < 4; k++)
         wgmma_f16<N>(acc, a[k], wgmma_tile_at(b, (uint32_t)(k * 32)), add || k > 0);
+    wgmma_commit();
 }
 
 template <uint32_t TYPE, int BN>
@@ -222,14 +224,12 @@ static __device__ __forceinline__ void multiply_items(const struct expert_gemm &
                     request(ends ? 0 : step + 1, 0, 1);
                 const uint32_t slot = n_half % N_STAGE;
                 mbar_wait(&full[slot], n_half / N_STAGE % 2);
-                wgmma_begin();
                 const uint64_t b = wgmma_tile_at(tile_b, slot * STAGE_BYTES);
                 if (BN > 32 && narrow)
                     multiply_half<BN == 32 ? BN : BN / 2>(acc, a[half % N_A], b,
                                                           step > 0 || half > 0);
                 else
                     multiply_half<BN>(acc, a[half % N_A], b, step > 0 || half > 0);
-                wgmma_commit();
                 // as in multiply: what came before this half is done, the slot before that is free
                 wgmma_wait<N_A - 1>();
                 if (lane == 0 && n_half > 0)

@@ -43,7 +43,8 @@ static __global__ void __launch_bounds__(PACK_THREADS)
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     griddep_launch_dependents();
     griddep_wait();
-    const uint32_t from = p.by_place ? p.place[pair0] : blockIdx.x;
+    const auto place_of = [&](uint32_t pair) { return p.place ? p.place[pair] : pair; };
+    const uint32_t from = p.by_place ? place_of(pair0) : blockIdx.x;
     const float *row = p.x + (size_t)from * p.n_cols;
     float2 seen = {0.0f, 0.0f}; // the sum of squares, the largest of the row times norm
     for (uint32_t i = threadIdx.x; i < n_group; i += PACK_THREADS)
@@ -66,7 +67,7 @@ static __global__ void __launch_bounds__(PACK_THREADS)
     const float rms = p.norm ? 1.0f / sqrtf(seen.x / (float)p.n_cols + p.eps) : 1.0f;
     const float scale = half_range(seen.y * rms);
     for (uint32_t k = threadIdx.x; k < p.n_used; k += PACK_THREADS)
-        p.undo[p.place[pair0 + k]] =
+        p.undo[place_of(pair0 + k)] =
             half_range_undo(scale) * (p.weight ? p.weight[pair0 + k] : 1.0f);
     for (uint32_t i = threadIdx.x; i < n_group; i += PACK_THREADS) {
         uint32_t even[4], odd[4]; // of neighbours the first and the third, then the others
@@ -83,9 +84,9 @@ static __global__ void __launch_bounds__(PACK_THREADS)
         }
         const uint32_t piece = 2 * (i % LANES), half = i / LANES * 2 + piece / 8;
         for (uint32_t k = 0; k < p.n_used; k++) {
-            const uint32_t rank = p.rank[pair0 + k];
+            const uint32_t rank = p.place ? p.rank[pair0 + k] : pair0 + k;
             uint4 *to = reinterpret_cast<uint4 *>(p.out) +
-                        ((size_t)half * p.n_place + p.place[pair0 + k]) * 8;
+                        ((size_t)half * p.n_place + place_of(pair0 + k)) * 8;
             to[(piece ^ rank) % 8] = make_uint4(even[0], even[1], even[2], even[3]);
             to[((piece + 1) ^ rank) % 8] = make_uint4(odd[0], odd[1], odd[2], odd[3]);
         }

@@ -136,7 +136,7 @@ struct expert_pack {
     uint32_t n_cols;
     const float *norm; // (n_cols) weights of RMSNorm, NULL: none
     float eps;
-    const uint32_t *place, *rank; // (n, n_used), see grouping
+    const uint32_t *place, *rank; // (n, n_used), see grouping; NULL: pair i is at place i
     const float *weight;          // (n, n_used) multiplies the input, NULL: ones
     uint32_t n_used, n_place;     // n_place = n * n_used
     bool by_place;                // rows of x are by place, n_used is 1

@@ -616,6 +616,40 @@ static void stored_on_hopper(struct random_stream &r, uint32_t type, uint32_t n,
           "%s: other bits among %u rows than among %u", quant_info(type)->name, fewer, n);
 }
 
+// All rows with the first matrix, in order.
+static void ungrouped_on_hopper(struct random_stream &r, uint32_t n, uint32_t per_item)
+{
+    const uint32_t rows = 75, n_cols = 160;
+    half_stack w(r, QUANT_Q5_1, 1, rows, n_cols);
+    const std::vector<float> x = r.floats(n * n_cols);
+    device_array<float> dx(x), undo(n), y(n * rows);
+    device_array<__half> packed(expert_pack_bytes(n, n_cols) / 2);
+    struct expert_pack p = {};
+    p.x = dx.p;
+    p.n_cols = n_cols;
+    p.n_used = 1;
+    p.n_place = n;
+    p.out = packed.p;
+    p.undo = undo.p;
+    must(expert_pack_launch(&Q, &p, n, &ERR));
+    struct expert_gemm m = {};
+    m.w[0] = w.w;
+    m.y = y.p;
+    m.n_slot = div_up(n, per_item);
+    m.n_place = n;
+    m.per_item = per_item;
+    m.x = packed.p;
+    m.undo = undo.p;
+    must(expert_hopper_launch(&Q, &m, &ERR));
+    const std::vector<float> got = y.get();
+    for (uint32_t i = 0; i < n * rows; i++) {
+        double size;
+        const double want = w.product(0, i % rows, &x[i / rows * n_cols], &size);
+        check(fabs(got[i] - want) <= w.error_of(0, i % rows, top_of(x, i / rows * n_cols, n_cols)),
+              "ungrouped, %u: %g, expected %g", i, got[i], want);
+    }
+}
+
 static void products_on_hopper_agree(void)
 {
     if (!Q.hopper)
@@ -633,6 +667,8 @@ static void products_on_hopper_agree(void)
         }
         i++;
     }
+    ungrouped_on_hopper(r, 75, 32);
+    ungrouped_on_hopper(r, 75, 64);
     stored_on_hopper(r, QUANT_Q8_0, 3, 40, 2, 200, 64, 32, 0);   // most have no rows
     stored_on_hopper(r, QUANT_MXFP4, 150, 3, 1, 136, 96, 64, 1); // one has all of them
     stored_on_hopper(r, QUANT_MXFP4, 150, 9, 2, 136, 352, 64, 0);
