@@ -4,9 +4,8 @@
 #include "experts.h"
 
 enum {
-    PACK_THREADS = 256,
-    PACK_WARPS = PACK_THREADS / WARP,
-    LANES = 8, // threads for 128 elements of a row: two of its pieces of 16 bytes each
+    PACK_THREADS = 256, // at most
+    LANES = 8,          // threads for 128 elements of a row: two of its pieces of 16 bytes each
 };
 
 // ---- kernel
@@ -37,7 +36,7 @@ static __device__ __forceinline__ float4 times(float4 a, float4 b)
 static __global__ void __launch_bounds__(PACK_THREADS)
     expert_pack_kernel(const __grid_constant__ struct expert_pack p)
 {
-    __shared__ float2 part[PACK_WARPS];
+    __shared__ float2 part[PACK_THREADS / WARP];
     const uint32_t pair0 = blockIdx.x * p.n_used;
     const uint32_t n_group = div_up(p.n_cols, (uint32_t)GEMM_PACK_COLS) * LANES;
     const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -47,7 +46,7 @@ static __global__ void __launch_bounds__(PACK_THREADS)
     const uint32_t from = p.by_place ? place_of(pair0) : blockIdx.x;
     const float *row = p.x + (size_t)from * p.n_cols;
     float2 seen = {0.0f, 0.0f}; // the sum of squares, the largest of the row times norm
-    for (uint32_t i = threadIdx.x; i < n_group; i += PACK_THREADS)
+    for (uint32_t i = threadIdx.x; i < n_group; i += blockDim.x)
 #pragma unroll
         for (uint32_t t = 0; t < 4; t++) {
             const uint32_t col = i / LANES * GEMM_PACK_COLS + 32 * t + 4 * (i % LANES);
@@ -62,14 +61,14 @@ static __global__ void __launch_bounds__(PACK_THREADS)
     if (lane == 0)
         part[warp] = seen;
     __syncthreads();
-    seen = part[lane % PACK_WARPS];
-    butterfly(seen, PACK_WARPS / 2, sum_and_top());
+    seen = lane < blockDim.x / WARP ? part[lane] : float2{0.0f, 0.0f};
+    butterfly(seen, WARP / 2, sum_and_top());
     const float rms = p.norm ? 1.0f / sqrtf(seen.x / (float)p.n_cols + p.eps) : 1.0f;
     const float scale = half_range(seen.y * rms);
-    for (uint32_t k = threadIdx.x; k < p.n_used; k += PACK_THREADS)
+    for (uint32_t k = threadIdx.x; k < p.n_used; k += blockDim.x)
         p.undo[place_of(pair0 + k)] =
             half_range_undo(scale) * (p.weight ? p.weight[pair0 + k] : 1.0f);
-    for (uint32_t i = threadIdx.x; i < n_group; i += PACK_THREADS) {
+    for (uint32_t i = threadIdx.x; i < n_group; i += blockDim.x) {
         uint32_t even[4], odd[4]; // of neighbours the first and the third, then the others
 #pragma unroll
         for (uint32_t t = 0; t < 4; t++) {
@@ -98,11 +97,13 @@ static __global__ void __launch_bounds__(PACK_THREADS)
 bool expert_pack_launch(const struct queue *q, const struct expert_pack *p, uint32_t n,
                         struct error *err)
 {
-    struct launch l = {.name = "expert_pack",
-                       .grid = dim3(n),
-                       .block = dim3(PACK_THREADS),
-                       .stream = q->stream,
-                       .dependent = q->dependent,
-                       .recorder = q->recorder};
+    const uint32_t wanted = div_up(p->n_cols, (uint32_t)GEMM_PACK_COLS) * LANES;
+    struct launch l = {
+        .name = "expert_pack",
+        .grid = dim3(n),
+        .block = dim3(lesser(div_up(wanted, (uint32_t)WARP) * WARP, (uint32_t)PACK_THREADS)),
+        .stream = q->stream,
+        .dependent = q->dependent,
+        .recorder = q->recorder};
     return launch_kernel(err, l, expert_pack_kernel, *p);
 }
