@@ -16,7 +16,7 @@ struct item_tiles {
     struct widening w;
 };
 
-// ---- kernel
+// ---- kernel (functions that are no templates are unused before 9.0)
 
 static __device__ __forceinline__ struct expert_item item_at(const struct expert_gemm &m,
                                                              uint32_t i)
@@ -26,7 +26,7 @@ static __device__ __forceinline__ struct expert_item item_at(const struct expert
 }
 
 // As locate of gemm_hopper.cuh: rows g and g + 8 of a warp, or row g of gate and up.
-static __device__ __forceinline__ struct rows16
+[[maybe_unused]] static __device__ __forceinline__ struct rows16
 rows_at(const struct expert_gemm &m, uint32_t row_tile, uint32_t warp, uint32_t n_warp)
 {
     const uint32_t at = row_tile * n_warp + warp;
