@@ -110,6 +110,7 @@ struct expert_scratch {
     uint32_t *chosen;               // (pairs), and so on
     float *weight;                  // of what is chosen
     uint32_t *place, *pair_at;      // see grouping
+    uint32_t *rank, *n_item;        // the same
     struct expert_item *items;      // (expert_items)
     float *gate, *up;               // (pairs, n_ff)
     float *out;                     // (pairs, n_embd or n_latent)
@@ -118,6 +119,8 @@ struct expert_scratch {
     float *shared_weight;           // (rows)
     float *latent;                  // (rows, n_latent) what experts are given, then their sums
     void *act32, *act_f32;          // the widest input of all rows, or pairs
+    __half *packed;                 // (pairs, the widest input) for expert_hopper_launch
+    float *undo;                    // (pairs) of its rows
 };
 
 // And of layers with latent attention, see latent_rows.

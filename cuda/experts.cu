@@ -6,9 +6,10 @@
 enum {
     CHOOSE_THREADS = 256, // where the shared expert has a gate
     ROUTE_THREADS = 256,
-    ROUTE_ROWS = 2,      // of a block: neighbours in a tile fill a sector of 32 bytes
-    ROUTE_AHEAD = 8,     // chunks that a thread has under way
-    GROUP_THREADS = 256, // a warp per expert
+    ROUTE_ROWS = 2,  // of a block: neighbours in a tile fill a sector of 32 bytes
+    ROUTE_AHEAD = 8, // chunks that a thread has under way
+    GROUP_THREADS = 1024,
+    GROUP_SMEM = 40 << 10, // of counts, unless a row of them is longer
     SUM_THREADS = 256,
 };
 
@@ -350,45 +351,83 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
         choose_for(c, 0, choosing_at(dynamic_smem<float>(), c.facts), lane);
 }
 
-// A warp per expert, which looks at all pairs twice: to know where its places begin, and to give
-// them out. Nobody waits for anybody.
+// One block. Warp w counts the experts of the w-th of n_part stretches of pairs; sums over
+// stretches and experts turn counts into first places; then it gives those out, 32 pairs at a time
+// in order. counts (1 + n_part, n_expert); row 0: where an expert's places begin.
 static __global__ void __launch_bounds__(GROUP_THREADS)
-    group_kernel(const __grid_constant__ struct grouping g)
+    group_kernel(const __grid_constant__ struct grouping g, uint32_t n_part)
 {
-    const uint32_t lane = threadIdx.x % WARP;
-    const uint32_t expert = (blockIdx.x * GROUP_THREADS + threadIdx.x) / WARP;
+    __shared__ uint64_t sums[GROUP_THREADS / WARP];
+    uint32_t *const begin = dynamic_smem<uint32_t>(), *const counts = begin + g.n_expert;
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    for (uint32_t i = threadIdx.x; i < n_part * g.n_expert; i += GROUP_THREADS)
+        counts[i] = 0;
     griddep_launch_dependents();
     griddep_wait();
-    if (expert >= g.n_expert || (g.skip && *g.skip))
+    if (g.skip && *g.skip)
         return;
-    uint32_t first = 0, n = 0;
+    __syncthreads();
+    uint32_t *const mine = counts + warp * g.n_expert;
+    const uint32_t first = (uint32_t)((uint64_t)g.n_pair * min(warp, n_part) / n_part);
+    const uint32_t end = (uint32_t)((uint64_t)g.n_pair * min(warp + 1, n_part) / n_part);
 #pragma unroll 4
-    for (uint32_t i = lane; i < g.n_pair; i += WARP) {
-        first += g.chosen[i] < expert;
-        n += g.chosen[i] == expert;
+    for (uint32_t i = first + lane; i < end; i += WARP)
+        atomicAdd(&mine[g.chosen[i]], 1u);
+    __syncthreads();
+
+    uint64_t before = 0; // of the experts before: places, and items << 32
+    for (uint32_t base = 0; base < g.n_expert; base += GROUP_THREADS) {
+        const uint32_t expert = base + threadIdx.x;
+        uint32_t n = 0;
+        for (uint32_t p = 0; p < n_part && expert < g.n_expert; p++)
+            n += counts[p * g.n_expert + expert];
+        const uint32_t n_item = (n + g.per_item - 1) / g.per_item;
+        const uint64_t own = (uint64_t)n_item << 32 | n, upto = warp_scan(own);
+        if (lane == WARP - 1)
+            sums[warp] = upto;
+        __syncthreads();
+        uint64_t at = before + upto - own;
+        for (uint32_t w = 0; w < GROUP_THREADS / WARP; w++) {
+            at += w < warp ? sums[w] : 0;
+            before += sums[w];
+        }
+        __syncthreads();
+        if (expert >= g.n_expert)
+            continue;
+        uint32_t place = (uint32_t)at;
+        begin[expert] = place;
+        for (uint32_t i = 0; i < n_item; i++)
+            g.items[(at >> 32) + i] = {expert, place + i * g.per_item,
+                                       lesser(n - i * g.per_item, g.per_item)};
+        for (uint32_t p = 0; p < n_part; p++) {
+            uint32_t *const c = &counts[p * g.n_expert + expert];
+            const uint32_t n_here = *c;
+            *c = place;
+            place += n_here;
+        }
     }
-    for (int d = WARP / 2; d > 0; d /= 2) {
-        first += __shfl_xor_sync(ALL_LANES, first, d);
-        n += __shfl_xor_sync(ALL_LANES, n, d);
-    }
-    // Slots first / per_item + expert, ... are this expert's: as many as its items, or one more.
-    const uint32_t slot = first / g.per_item + expert;
-    const uint32_t slots = (first + n) / g.per_item + expert + 1 - slot;
-    for (uint32_t i = lane; i < slots; i += WARP) {
-        const uint32_t done = lesser(i * g.per_item, n);
-        g.items[slot + i] = {expert, first + done, lesser(n - done, g.per_item)};
-    }
-    uint32_t at = first;
-    for (uint32_t base = 0; base < g.n_pair && n > 0; base += WARP) {
-        const uint32_t i = base + lane;
-        const bool mine = i < g.n_pair && g.chosen[i] == expert;
-        const uint32_t votes = __ballot_sync(ALL_LANES, mine);
-        if (mine) {
-            const uint32_t place = at + (uint32_t)__popc(votes & ((1u << lane) - 1));
+    const uint32_t n_item = (uint32_t)(before >> 32);
+    const uint32_t n_slot = expert_items(g.n_expert, g.n_pair, g.per_item);
+    for (uint32_t i = n_item + threadIdx.x; i < n_slot; i += GROUP_THREADS)
+        g.items[i] = {};
+    if (threadIdx.x == 0)
+        *g.n_item = n_item;
+    __syncthreads();
+
+    for (uint32_t i0 = first; i0 < end; i0 += WARP) {
+        const uint32_t i = i0 + lane, expert = i < end ? g.chosen[i] : g.n_expert;
+        const uint32_t peers = __match_any_sync(ALL_LANES, expert);
+        const uint32_t at = i < end ? mine[expert] : 0;
+        __syncwarp();
+        if (i < end) {
+            const uint32_t place = at + (uint32_t)__popc(peers & ((1u << lane) - 1));
+            if (peers >> lane == 1) // the last of them
+                mine[expert] = place + 1;
             g.place[i] = place;
             g.pair_at[place] = i;
+            g.rank[i] = place - begin[expert];
         }
-        at += (uint32_t)__popc(votes);
+        __syncwarp();
     }
 }
 
@@ -444,13 +483,17 @@ bool route_launch(const struct queue *q, const struct route *r, struct error *er
 
 bool group_launch(const struct queue *q, const struct grouping *g, struct error *err)
 {
+    const uint32_t row = g->n_expert * (uint32_t)sizeof(uint32_t); // of counts
+    const uint32_t rows = lesser((uint32_t)GROUP_SMEM / row, 1u + GROUP_THREADS / WARP);
+    const uint32_t n_part = rows > 2 ? rows - 1 : 1;
     struct launch l = {.name = "group",
-                       .grid = dim3(div_up(g->n_expert, (uint32_t)(GROUP_THREADS / WARP))),
+                       .grid = dim3(1),
                        .block = dim3(GROUP_THREADS),
+                       .smem = (size_t)(1 + n_part) * row,
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return launch_kernel(err, l, group_kernel, *g);
+    return launch_kernel(err, l, group_kernel, *g, n_part);
 }
 
 bool expert_sum_launch(const struct queue *q, const struct expert_sum *s, const float *out,

@@ -52,12 +52,13 @@ struct expert_item {
 };
 
 // Orders the pairs of a row and an expert of its (n_pair of them, numbered as in `chosen`) by
-// expert, then by number: pair i gets place[i], and pair_at[place[i]] = i. Each expert's places are
-// cut into items of at most per_item.
+// expert, then by number: pair i gets place[i], pair_at[place[i]] = i, and rank[i], its place among
+// those of the expert. Each expert's places are cut into items of at most per_item.
 struct grouping {
-    const uint32_t *chosen;    // (n_pair)
-    uint32_t *place, *pair_at; // (n_pair)
-    struct expert_item *items; // (expert_items)
+    const uint32_t *chosen;           // (n_pair)
+    uint32_t *place, *pair_at, *rank; // (n_pair)
+    struct expert_item *items;        // (expert_items), in the order of places
+    uint32_t *n_item;                 // those that have places; the others are zeros
     uint32_t n_expert, n_pair, per_item;
     const uint32_t *skip;
 };
@@ -147,6 +148,50 @@ enum {
     EXPERT_ITEM = 32, // what that takes at most
 };
 bool expert_tiles_launch(const struct queue *q, const struct expert_rows *m, struct error *err);
+
+// ---- expert_hopper.cu: the same on devices of compute capability 9.0, in float16, for all types
+// but float32 and many rows
+
+// Rows of x (n, n_cols), n_used pairs each, packed by place: of each half step of 64 elements (see
+// gemm_pack_at) the places one behind the other, swizzled by their rank.
+struct expert_pack {
+    const float *x;
+    uint32_t n_cols;
+    const float *norm; // (n_cols) weights of RMSNorm, NULL: none
+    float eps;
+    const uint32_t *place, *rank; // (n, n_used), see grouping; NULL: pair i is at place i
+    const float *weight;          // (n, n_used) multiplies the input, NULL: ones
+    uint32_t n_used, n_place;     // n_place = n * n_used
+    bool by_place;                // rows of x are by place, n_used is 1
+    __half *out;                  // expert_pack_bytes
+    float *undo;                  // (n_place) 1 / the power of two, times the weight
+};
+bool expert_pack_launch(const struct queue *q, const struct expert_pack *p, uint32_t n,
+                        struct error *err);
+
+static inline size_t expert_pack_bytes(uint32_t n_place, uint32_t n_cols)
+{
+    return (size_t)n_place * ((n_cols + GEMM_PACK_COLS - 1) / GEMM_PACK_COLS) * GEMM_PACK_COLS * 2;
+}
+
+// y (n_place, rows) = W x + bias, or gated as EXPERT_GATED, by place.
+struct expert_gemm {
+    struct wmat w[2];     // of the same shape and type; [1]: gated
+    const float *bias[2]; // (matrices, rows), NULL: none
+    float *y;
+    bool gated;
+    enum activation act;             // gated: one that expert_act_is_fused
+    const struct expert_item *items; // n_item of them; NULL: all places with the first matrix
+    const uint32_t *n_item;          // see grouping
+    uint32_t n_slot, n_place;        // at most so many items
+    uint32_t per_item;               // expert_hopper_width
+    const __half *x;                 // (n_place, n_cols) by expert_pack_launch
+    const float *undo;               // (n_place)
+};
+bool expert_hopper_launch(const struct queue *q, const struct expert_gemm *m, struct error *err);
+bool expert_act_is_fused(enum activation act);
+// The most rows of an item: 32, 64 or 128, as many pairs of a row and an expert make best.
+uint32_t expert_hopper_width(uint32_t n_expert, uint32_t n_pair);
 
 // ---- expert_plain.cu: the same for weights that are not quantised, without items
 

@@ -482,13 +482,6 @@ static struct gemm gemm_args(const struct cuda_engine *e, const __half *x, const
     return g;
 }
 
-// Whether the weights of both may become float16 with the same scale.
-static bool same_range(const struct wmat *a, const struct wmat *b)
-{
-    float r = a->half_scale / b->half_scale;
-    return a->type == b->type && !(r > 256.0f) && !(r < 1.0f / 256.0f);
-}
-
 // All products, from what prepare left; x: the packed input, where one is taken, and its undo.
 static bool multiply(const struct cuda_engine *e, const struct products *p, const __half *x,
                      const float *undo, uint32_t n, struct error *err)

@@ -25,7 +25,7 @@ static uint32_t rows_at_once(uint32_t n_batch, uint32_t n_used)
 
 // The largest of what the layers with experts ask for.
 struct needs {
-    uint64_t n_row, n_pair, logits, items, wide, out, shared_wide, latent, act32, act_f32;
+    uint64_t n_row, n_pair, logits, items, wide, out, shared_wide, latent, act32, act_f32, packed;
 };
 
 static uint64_t larger(uint64_t a, uint64_t b)
@@ -47,6 +47,10 @@ static void add_needs(struct needs *most, const struct layer *l, uint32_t n_embd
     most->out = larger(most->out, n_pair * larger(n_embd, x->n_latent));
     most->shared_wide = larger(most->shared_wide, n_row * x->n_ff_shared);
     most->latent = larger(most->latent, n_row * x->n_latent);
+    for (uint32_t n_cols : {l->w[EXPERT_UP].n_cols, x->n_ff})
+        most->packed = larger(most->packed, expert_pack_bytes((uint32_t)n_pair, n_cols));
+    for (uint32_t n_cols : {n_embd, x->n_ff_shared})
+        most->packed = larger(most->packed, expert_pack_bytes((uint32_t)n_row, n_cols));
     for (int i = 0; i < 4; i++) {
         most->act32 =
             larger(most->act32, rows[i] * act_row_bytes(QUANT_Q8_0, (cols[i] + 31) / 32 * 32));
@@ -69,6 +73,8 @@ void cuda_place_experts(struct cuda_engine *e, const struct model *m)
     s->weight = (float *)cuda_take(a, n.n_pair * sizeof(float));
     s->place = (uint32_t *)cuda_take(a, n.n_pair * sizeof(uint32_t));
     s->pair_at = (uint32_t *)cuda_take(a, n.n_pair * sizeof(uint32_t));
+    s->rank = (uint32_t *)cuda_take(a, n.n_pair * sizeof(uint32_t));
+    s->n_item = (uint32_t *)cuda_take(a, sizeof(uint32_t));
     s->items = (struct expert_item *)cuda_take(a, n.items * sizeof(struct expert_item));
     s->gate = (float *)cuda_take(a, n.wide * sizeof(float));
     s->up = (float *)cuda_take(a, n.wide * sizeof(float));
@@ -80,6 +86,10 @@ void cuda_place_experts(struct cuda_engine *e, const struct model *m)
     s->latent = n.latent ? (float *)cuda_take(a, n.latent * sizeof(float)) : NULL;
     s->act32 = cuda_take(a, n.act32);
     s->act_f32 = cuda_take(a, n.act_f32);
+    if (e->q.hopper) {
+        s->packed = (__half *)cuda_take(a, n.packed);
+        s->undo = (float *)cuda_take(a, n.n_pair * sizeof(float));
+    }
 }
 
 // ---- what one token and many have in common
@@ -191,6 +201,8 @@ static bool prepare(const struct cuda_engine *e, const struct gpu_layer *l, cons
         else
             act32 = s->act32;
     }
+    if (!act32 && !act_f32)
+        return true;
     return act_launch(&e->q, x, n, n_cols, norm, e->hp.norm_eps, act32, act_f32, NULL, err);
 }
 
@@ -199,6 +211,7 @@ struct turn {
     const struct cuda_engine *e;
     const struct gpu_layer *l;
     uint32_t n, per_item; // rows; of an item at most
+    bool hopper;          // by expert_hopper.cu
     const uint32_t *skip;
 };
 
@@ -266,18 +279,135 @@ static bool multiply_shared_up(const struct turn *t, struct error *err)
                          rows_of(t, SHARED_UP, NULL, up), err);
 }
 
-// Of the chosen ones, from what is prepared, or from a latent that is made of it.
+// The matrices of the shared expert, or of all that are chosen from, and where what they give goes.
+struct expert_feed {
+    bool chosen; // rows are grouped
+    enum layer_weight gate, up, down;
+    const float *gate_bias, *up_bias, *down_bias;
+    float *gates, *ups, *out;
+};
+
+static struct expert_feed shared_feed(const struct expert_scratch *s)
+{
+    return {false, SHARED_GATE, SHARED_UP,      SHARED_DOWN,  NULL,
+            NULL,  NULL,        s->shared_gate, s->shared_up, s->shared_out};
+}
+
+static struct expert_feed chosen_feed(const struct expert_scratch *s, const struct gpu_layer *l)
+{
+    return {true,
+            EXPERT_GATE,
+            EXPERT_UP,
+            EXPERT_DOWN,
+            l->v[EXPERT_GATE_BIAS],
+            l->v[EXPERT_UP_BIAS],
+            l->v[EXPERT_DOWN_BIAS],
+            s->gate,
+            s->up,
+            s->out};
+}
+
+static uint32_t places_of(const struct turn *t, const struct expert_feed *f)
+{
+    return f->chosen ? t->n * t->l->facts->experts.n_used : t->n;
+}
+
+// Packed by place: rows of x, or, where that is NULL, what is gated.
+static bool pack(const struct turn *t, const struct expert_feed *f, const float *x,
+                 const float *norm, uint32_t n_cols, struct error *err)
+{
+    const struct experts *facts = &t->l->facts->experts;
+    const struct expert_scratch *s = &t->e->experts;
+    struct expert_pack p = {};
+    p.x = x ? x : f->gates;
+    p.by_place = !x;
+    p.n_cols = n_cols;
+    p.norm = norm;
+    p.eps = t->e->hp.norm_eps;
+    p.place = f->chosen ? s->place : NULL;
+    p.rank = s->rank;
+    p.weight = x && f->chosen && facts->weighs_input ? s->weight : NULL;
+    p.n_used = x && f->chosen ? facts->n_used : 1;
+    p.n_place = places_of(t, f);
+    p.out = s->packed;
+    p.undo = s->undo;
+    return expert_pack_launch(&t->e->q, &p, x ? t->n : p.n_place, err);
+}
+
+// What is packed times one of the matrices.
+static struct expert_gemm hopper_of(const struct turn *t, const struct expert_feed *f,
+                                    enum layer_weight w, const float *bias, float *y)
+{
+    const struct experts *facts = &t->l->facts->experts;
+    const struct expert_scratch *s = &t->e->experts;
+    struct expert_gemm m = {};
+    m.w[0] = t->l->w[w];
+    m.bias[0] = bias;
+    m.y = y;
+    m.n_place = places_of(t, f);
+    // one matrix alone has few tiles
+    m.per_item = f->chosen ? t->per_item : lesser(expert_hopper_width(1, t->n), 64u);
+    m.n_slot = div_up(m.n_place, m.per_item);
+    if (f->chosen) {
+        m.items = s->items;
+        m.n_item = s->n_item;
+        m.n_slot = expert_items(facts->n, m.n_place, m.per_item);
+    }
+    m.x = s->packed;
+    m.undo = s->undo;
+    return m;
+}
+
+// act(gate) * up of rows of x.
+static bool gate_on_hopper(const struct turn *t, const struct expert_feed *f, const float *x,
+                           const float *norm, struct error *err)
+{
+    const struct gpu_layer *l = t->l;
+    const struct layer *facts = l->facts;
+    const struct wmat *gate = &l->w[f->gate], *up = &l->w[f->up];
+    const bool has_gate = facts->w[f->gate].data;
+    const struct queue *q = cuda_queue(t->e, group_of(l, f->up));
+    struct expert_gemm g = hopper_of(t, f, f->gate, f->gate_bias, f->gates);
+    const struct expert_gemm u = hopper_of(t, f, f->up, f->up_bias, has_gate ? f->ups : f->gates);
+    if (!pack(t, f, x, norm, up->n_cols, err))
+        return false;
+    if (has_gate && same_range(gate, up) && expert_act_is_fused(facts->act)) {
+        g.gated = true;
+        g.act = facts->act;
+        g.w[1] = *up;
+        g.bias[1] = u.bias[0];
+        return expert_hopper_launch(q, &g, err);
+    }
+    return (!has_gate || expert_hopper_launch(q, &g, err)) && expert_hopper_launch(q, &u, err) &&
+           gate_launch(q, facts->act, &facts->xielu, f->gates, has_gate ? f->ups : NULL,
+                       (size_t)u.n_place * up->rows, err);
+}
+
+static bool feed_on_hopper(const struct turn *t, const struct expert_feed *f, const float *x,
+                           const float *norm, struct error *err)
+{
+    const struct expert_gemm m = hopper_of(t, f, f->down, f->down_bias, f->out);
+    return gate_on_hopper(t, f, x, norm, err) && (cuda_queue(t->e, name_of(t->l, f->down)), true) &&
+           pack(t, f, NULL, NULL, m.w[0].n_cols, err) && expert_hopper_launch(&t->e->q, &m, err);
+}
+
+// The latent that the chosen ones read, from what is prepared.
+static bool make_latent(const struct turn *t, struct error *err)
+{
+    const struct expert_rows narrow = rows_of(t, EXPERT_LATENT, NULL, t->e->experts.latent);
+    return t->l->facts->experts.n_latent == 0 ||
+           expert_rows_launch(cuda_queue(t->e, name_of(t->l, EXPERT_LATENT)), &narrow, err);
+}
+
+// Of the chosen ones, from what is prepared, or from a latent.
 static bool multiply_up(const struct turn *t, struct error *err)
 {
     static const enum layer_weight read[] = {EXPERT_GATE, EXPERT_UP};
     const struct expert_scratch *s = &t->e->experts;
     const struct gpu_layer *l = t->l;
     const uint32_t n_latent = l->facts->experts.n_latent;
-    const struct expert_rows narrow = rows_of(t, EXPERT_LATENT, NULL, s->latent);
     float *up = l->facts->w[EXPERT_GATE].data ? s->up : s->gate;
-    if (n_latent > 0 &&
-        (!expert_rows_launch(cuda_queue(t->e, name_of(l, EXPERT_LATENT)), &narrow, err) ||
-         !prepare(t->e, l, s->latent, t->n, n_latent, NULL, read, 2, err)))
+    if (n_latent > 0 && !prepare(t->e, l, s->latent, t->n, n_latent, NULL, read, 2, err))
         return false;
     return multiply_both(t, EXPERT_GATE, EXPERT_UP,
                          grouped_rows_of(t, EXPERT_GATE, l->v[EXPERT_GATE_BIAS], s->gate, false),
@@ -315,39 +445,69 @@ static bool add_up(const struct turn *t, float *x, float *y, struct error *err)
                         add_widened(e, t->l, x, y, t->n, t->skip, err)));
 }
 
+// The shared expert and the chosen ones, from what is prepared and rows of x, which are to be
+// normed.
+static bool feed(const struct turn *t, const float *x, const float *norm, struct error *err)
+{
+    const struct expert_scratch *s = &t->e->experts;
+    const struct experts *f = &t->l->facts->experts;
+    const struct expert_feed shared = shared_feed(s), chosen = chosen_feed(s, t->l);
+    if (!make_latent(t, err))
+        return false;
+    if (t->hopper)
+        return (f->n_ff_shared == 0 || feed_on_hopper(t, &shared, x, norm, err)) &&
+               feed_on_hopper(t, &chosen, f->n_latent > 0 ? s->latent : x,
+                              f->n_latent > 0 ? NULL : norm, err);
+    return multiply_shared_up(t, err) && multiply_up(t, err) &&
+           (f->n_ff_shared == 0 ||
+            multiply_down(t, SHARED_GATE, SHARED_DOWN, s->shared_gate, s->shared_up, t->n,
+                          rows_of(t, SHARED_DOWN, NULL, s->shared_out), err)) &&
+           multiply_down(t, EXPERT_GATE, EXPERT_DOWN, s->gate, s->up, t->n * f->n_used,
+                         grouped_rows_of(t, EXPERT_DOWN, t->l->v[EXPERT_DOWN_BIAS], s->out, true),
+                         err);
+}
+
+// Whether expert_hopper.cu takes all matrices of the experts.
+static bool can_be_half(const struct cuda_engine *e, const struct gpu_layer *l)
+{
+    bool can = e->q.hopper;
+    for (enum layer_weight w :
+         {EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, SHARED_GATE, SHARED_UP, SHARED_DOWN})
+        can &= !l->facts->w[w].data || l->w[w].type != QUANT_F32;
+    return can;
+}
+
 // n rows of x (n, n_embd); y the same, scratch.
 static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
                       const float *norm, float *x, float *y, uint32_t n, const uint32_t *skip,
                       struct error *err)
 {
-    static const enum layer_weight read[] = {ROUTER,        SHARED_GATE, SHARED_UP,
-                                             EXPERT_LATENT, EXPERT_GATE, EXPERT_UP};
-    const size_t n_read = l->facts->experts.n_latent > 0 ? 4 : 6;
+    static const enum layer_weight read[] = {ROUTER,    EXPERT_LATENT, SHARED_GATE,
+                                             SHARED_UP, EXPERT_GATE,   EXPERT_UP};
     const float *router_norm = router_norm_of(l, norm);
-    const size_t n_router = router_norm == norm ? n_read : 1; // what is read with that norm
     const struct expert_scratch *s = &e->experts;
     const struct experts *f = &l->facts->experts;
     const uint32_t n_embd = e->hp.n_embd, n_pair = n * f->n_used;
     // About as many rows as an expert gets; but rows of several sequences are multiplied in one way
     // however many there are, which gives each its bits.
     const bool many = e->pass || n_pair > 2 * f->n;
-    const struct turn t = {e, l, n, (uint32_t)(many ? EXPERT_ITEM : EXPERT_FEW), skip};
-    const struct grouping g = {s->chosen, s->place, s->pair_at, s->items,
-                               f->n,      n_pair,   t.per_item, skip};
+    const bool hopper = many && !e->pass && can_be_half(e, l);
+    const uint32_t per_item = hopper ? expert_hopper_width(f->n, n_pair)
+                              : many ? (uint32_t)EXPERT_ITEM
+                                     : (uint32_t)EXPERT_FEW;
+    const struct turn t = {e, l, n, per_item, hopper, skip};
+    const size_t n_read = hopper ? 2 : f->n_latent > 0 ? 4 : 6;
+    const size_t n_router = router_norm == norm ? n_read : 1; // what is read with that norm
+    const struct grouping g = {s->chosen, s->place, s->pair_at, s->rank,    s->items,
+                               s->n_item, f->n,     n_pair,     t.per_item, skip};
     const struct expert_rows router = rows_of(&t, ROUTER, l->v[ROUTER_BIAS], s->logits);
     return (cuda_queue(e, name_of(l, ROUTER)), true) &&
            prepare(e, l, in, n, n_embd, router_norm, read, n_router, err) &&
            expert_rows_launch(&e->q, &router, err) && choose(e, l, in, norm, n, skip, err) &&
            (n_router == n_read ||
             prepare(e, l, in, n, n_embd, norm, read + n_router, n_read - n_router, err)) &&
-           group_launch(&e->q, &g, err) && multiply_shared_up(&t, err) && multiply_up(&t, err) &&
-           (f->n_ff_shared == 0 ||
-            multiply_down(&t, SHARED_GATE, SHARED_DOWN, s->shared_gate, s->shared_up, n,
-                          rows_of(&t, SHARED_DOWN, NULL, s->shared_out), err)) &&
-           multiply_down(&t, EXPERT_GATE, EXPERT_DOWN, s->gate, s->up, n_pair,
-                         grouped_rows_of(&t, EXPERT_DOWN, l->v[EXPERT_DOWN_BIAS], s->out, true),
-                         err) &&
-           add_up(&t, x, y, err) && add_normed(e, l, y, x, n, skip, err);
+           group_launch(&e->q, &g, err) && feed(&t, in, norm, err) && add_up(&t, x, y, err) &&
+           add_normed(e, l, y, x, n, skip, err);
 }
 
 bool cuda_experts_many(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,

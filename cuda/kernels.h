@@ -480,6 +480,13 @@ static inline __host__ __device__ size_t gemm_pack_at(uint32_t n, uint32_t i, ui
     return row * 64 + ((p ^ i) % 8) * 8 + 2 * t + col % 2;
 }
 
+// Whether the weights of both may become float16 with the same scale.
+static inline bool same_range(const struct wmat *a, const struct wmat *b)
+{
+    float r = a->half_scale / b->half_scale;
+    return a->type == b->type && !(r > 256.0f) && !(r < 1.0f / 256.0f);
+}
+
 // Up to three matrices of one type, but float32, times the same n columns. The weights become
 // float16 with the smallest half_scale of them all.
 struct gemm {

@@ -35,6 +35,12 @@ static const struct {
     {FFN_GATE, FFN_NORM, FFN_NORM_BIAS, NONE},
     {FFN_UP, FFN_NORM, FFN_NORM_BIAS, NONE},
     {FFN_DOWN, NONE, NONE, NONE},
+    {EXPERT_GATE, NONE, NONE, NONE},
+    {EXPERT_UP, NONE, NONE, NONE},
+    {EXPERT_DOWN, NONE, NONE, NONE},
+    {SHARED_GATE, NONE, NONE, NONE},
+    {SHARED_UP, NONE, NONE, NONE},
+    {SHARED_DOWN, NONE, NONE, NONE},
     {TOKEN_GATE, NONE, NONE, NONE},
     {TOKEN_PROJ, NONE, NONE, NONE},
 };
@@ -45,6 +51,17 @@ static int norm_of(const struct layer *l, size_t i)
     return l->parallel && matrices[i].norm == FFN_NORM ? ATTN_NORM : matrices[i].norm;
 }
 
+// Those stacked are one matrix of whole tiles.
+static struct wmat whole_stack(const struct wmat *w, uint32_t n_stacked)
+{
+    struct wmat all = *w;
+    if (n_stacked > 0) {
+        all.n_tile *= n_stacked;
+        all.rows = all.n_tile * TILE_ROWS;
+    }
+    return all;
+}
+
 static bool launch_layer(const struct cuda_engine *e, const struct gpu_layer *l,
                          struct weight_range *out /* (N_LAYER_WEIGHTS) */, struct error *err)
 {
@@ -53,10 +70,12 @@ static bool launch_layer(const struct cuda_engine *e, const struct gpu_layer *l,
         const float *norm = matrices[i].norm == NONE ? NULL : l->v[norm_of(l->facts, i)];
         if (norm && norm_is_apart(&e->hp, &l->facts->w[matrices[i].norm_bias]))
             norm = NULL; // what the kernel is given is normed already
-        if (!l->facts->w[matrices[i].w].data)
+        const struct weight *facts = &l->facts->w[matrices[i].w];
+        if (!facts->data || (facts->n_stacked > 0 && !e->q.hopper)) // nobody asks there
             continue;
         const float *bias = matrices[i].bias == NONE ? NULL : l->v[matrices[i].bias];
-        ok = weight_range_launch(&e->q, &l->w[matrices[i].w], norm, bias, &out[matrices[i].w], err);
+        const struct wmat w = whole_stack(&l->w[matrices[i].w], facts->n_stacked);
+        ok = weight_range_launch(&e->q, &w, norm, bias, &out[matrices[i].w], err);
     }
     return ok;
 }

@@ -2,42 +2,7 @@
 // and their sum, against plain references in double.
 #include <algorithm>
 
-#include "experts.h"
-#include "gpu_test.h"
-
-// A stack of random matrices on the device; of matrix i row r is values[(i * rows + r) * n_cols].
-struct test_stack {
-    struct wmat w;
-    std::vector<float> values;
-    device_array<uint8_t> planes;
-    test_stack(struct random_stream &r, uint32_t type, uint32_t n, uint32_t rows, uint32_t n_cols)
-        : values((size_t)n * rows * n_cols),
-          planes(cuda_layout_stack(type, n, rows, n_cols, nullptr, nullptr))
-    {
-        const size_t row = quant_row_bytes(type, n_cols);
-        std::vector<uint8_t> file(n * rows * row);
-        random_blocks(type, file.data(), file.size(), 1.0, r.u64());
-        for (uint32_t i = 0; i < n * rows; i++)
-            quant_dequantize(type, &file[i * row], &values[(size_t)i * n_cols], n_cols);
-        cuda_layout_stack(type, n, rows, n_cols, planes.p, &w);
-        device_array<uint8_t> raw(file);
-        for (uint32_t i = 0; i < n; i++)
-            must(repack_launch(&Q, type, raw.p + i * rows * row, &w, i * w.n_tile * TILE_ROWS, rows,
-                               &ERR));
-        must(CHECK_CUDA(cudaStreamSynchronize(Q.stream), &ERR));
-    }
-    double product(uint32_t i, uint32_t row, const float *x, double *size) const
-    {
-        const float *v = &values[((size_t)i * w.rows + row) * w.n_cols];
-        double sum = 0;
-        *size = 0;
-        for (uint32_t k = 0; k < w.n_cols; k++) {
-            sum += (double)v[k] * x[k];
-            *size += fabs((double)v[k] * x[k]);
-        }
-        return sum;
-    }
-};
+#include "expert_stack.h"
 
 // ---- the choice
 
@@ -241,8 +206,8 @@ static void a_router_is_multiplied_and_chooses(void)
 static void rows_are_grouped_in_order(void)
 {
     struct random_stream r = {42};
-    for (uint32_t n_expert : {1u, 5u, 32u, 128u})
-        for (uint32_t n : {1u, 2u, 33u, 200u})
+    for (uint32_t n_expert : {1u, 5u, 32u, 128u, 1500u, 7000u})
+        for (uint32_t n : {1u, 2u, 33u, 200u, 700u})
             for (uint32_t per_item : {2u, 32u}) {
                 const uint32_t n_used = n_expert > 4 ? 3 : 1, n_pair = n * n_used;
                 std::vector<uint32_t> chosen(n_pair);
@@ -252,10 +217,11 @@ static void rows_are_grouped_in_order(void)
                             k * (n_expert / 4) +
                             (uint32_t)(r.u64() % (n_expert > 4 ? n_expert / 4 : 1));
                 const uint32_t n_item = expert_items(n_expert, n_pair, per_item);
-                device_array<uint32_t> dc(chosen), place(n_pair), pair_at(n_pair);
+                device_array<uint32_t> dc(chosen), place(n_pair), pair_at(n_pair), rank(n_pair),
+                    used(1);
                 device_array<struct expert_item> items(n_item);
-                const struct grouping g = {dc.p,     place.p, pair_at.p, items.p,
-                                           n_expert, n_pair,  per_item,  nullptr};
+                const struct grouping g = {dc.p,   place.p,  pair_at.p, rank.p,   items.p,
+                                           used.p, n_expert, n_pair,    per_item, nullptr};
                 must(group_launch(&Q, &g, &ERR));
                 std::vector<uint32_t> order(n_pair);
                 for (uint32_t i = 0; i < n_pair; i++)
@@ -263,12 +229,19 @@ static void rows_are_grouped_in_order(void)
                 std::stable_sort(order.begin(), order.end(),
                                  [&](uint32_t a, uint32_t b) { return chosen[a] < chosen[b]; });
                 check(pair_at.get() == order, "%u rows, %u experts: another order", n, n_expert);
-                const std::vector<uint32_t> places = place.get();
-                for (uint32_t i = 0; i < n_pair; i++)
+                const std::vector<uint32_t> places = place.get(), ranks = rank.get();
+                for (uint32_t i = 0, nth = 0; i < n_pair; i++) {
                     check(places[order[i]] == i, "pair %u is at %u, expected %u", order[i],
                           places[order[i]], i);
-                uint32_t next = 0; // the items have all places, in order
+                    nth = i > 0 && chosen[order[i]] == chosen[order[i - 1]] ? nth + 1 : 0;
+                    check(ranks[order[i]] == nth, "pair %u is number %u of its expert's, not %u",
+                          order[i], ranks[order[i]], nth);
+                }
+                uint32_t next = 0, n_used_items = 0; // the items have all places, in order
                 for (const struct expert_item &item : items.get()) {
+                    check((item.n > 0) == (n_used_items < used.get()[0]),
+                          "item %u of %u has %u rows", n_used_items, used.get()[0], item.n);
+                    n_used_items += item.n > 0;
                     check(item.n <= per_item, "%u rows in an item of %u", item.n, per_item);
                     check(item.n == 0 || item.first == next, "an item at %u, expected %u",
                           item.first, next);
@@ -285,25 +258,10 @@ static void rows_are_grouped_in_order(void)
 
 // ---- products
 
-static double gated_by(enum activation act, double gate, double up)
-{
-    if (act == ACT_CLAMPED_SWIGLU) {
-        const double a = fmin(gate, 7);
-        return a / (1 + exp(-1.702 * a)) * (fmax(-7, fmin(7, up)) + 1);
-    }
-    return activated(act, gate) * up;
-}
-
 static void near(const char *what, uint32_t type, uint32_t i, double got, double want, double size)
 {
     check(fabs(got - want) <= 3e-5 * size + 1e-6, "%s, %s, %u: %g, expected %g", what,
           quant_info(type)->name, i, got, want);
-}
-
-static uint32_t columns(uint32_t type, uint32_t about)
-{
-    const uint32_t block = quant_info(type)->block_elems;
-    return block == 1 ? about + 3 : div_up(about, block) * block;
 }
 
 // One row: gate and up, apart and together, of one input; and the sum of rows of their own.
@@ -478,13 +436,13 @@ static void rows_of(struct random_stream &r, uint32_t type, uint32_t n, uint32_t
     const std::vector<float> x = r.floats(n * n_cols), bias = r.floats(n_expert * rows);
     const std::vector<float> weight = r.floats(n_pair), y0 = r.floats(n * rows);
     device_array<float> dx(x), db(bias), dw(weight), dy(y0), y(n_pair * rows), z(n_pair * rows);
-    device_array<uint32_t> dc(chosen), place(n_pair), pair_at(n_pair);
+    device_array<uint32_t> dc(chosen), place(n_pair), pair_at(n_pair), rank(n_pair), used(1);
     device_array<struct expert_item> items(n_item);
     device_array<uint8_t> act32(n * act_row_bytes(QUANT_Q8_0, div_up(n_cols, 32u) * 32));
     device_array<uint8_t> act_f32(n * act_row_bytes(QUANT_F32, n_cols));
     const bool plain = quant_info(type)->block_elems == 1;
-    const struct grouping g = {dc.p,     place.p, pair_at.p, items.p,
-                               n_expert, n_pair,  per_item,  nullptr};
+    const struct grouping g = {dc.p,   place.p,  pair_at.p, rank.p,   items.p,
+                               used.p, n_expert, n_pair,    per_item, nullptr};
     must(act_launch(&Q, dx.p, n, n_cols, nullptr, 0.0f, plain ? nullptr : act32.p,
                     plain ? act_f32.p : nullptr, nullptr, &ERR));
     must(group_launch(&Q, &g, &ERR));

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "tiny_engine.h"
+#include "tiny_experts.h"
 
 static struct engine *open_engine(const struct model *m, enum kv_type type)
 {
@@ -326,6 +326,39 @@ static void any_magnitude_gives_what_the_cpu_engine_gives(void **state)
     close_model(&f);
 }
 
+// The last expert's inner values times 2^n, which its down undoes: the matrices of a stack become
+// float16 with one scale.
+static void experts_of_any_magnitude_give_what_the_cpu_engine_gives(void **state)
+{
+    (void)state;
+    static const uint32_t bf16s[] = {QUANT_BF16, QUANT_BF16, QUANT_BF16},
+                          q8s[] = {QUANT_Q8_0, QUANT_Q8_0, QUANT_BF16};
+    static const struct {
+        const char *what;
+        const uint32_t *types;
+        int n;
+    } all[] = {
+        {"experts of MXFP4", MXFP4S, 0},    {"mixed experts", MIXED, 0},
+        {"plain experts", PLAIN, 0},        {"an expert times 2^18", bf16s, 18},
+        {"an expert of 2^-18", bf16s, -18}, {"an expert of Q8_0 times 2^18", q8s, 18},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct fixture f;
+        open_model_of(&f, QUANT_BF16, QUANT_BF16);
+        for (uint32_t k = 0; k < f.m->hp.n_layer; k++) {
+            const struct layer *l = add_experts(f.m, k, all[i].types, 4, 2, 32, k ? 24 : 0);
+            for (int up = 0; up < 2 && all[i].n; up++) {
+                struct weight w = l->w[up ? EXPERT_UP : EXPERT_DOWN];
+                w.data = (const unsigned char *)w.data + 3 * w.stack_bytes;
+                w.n_bytes = w.stack_bytes;
+                shift(&w, up ? all[i].n : -all[i].n);
+            }
+        }
+        agrees_with_cpu(&f, all[i].what, KV_F16);
+        close_model(&f);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (!choose_engine(argc, argv))
@@ -335,6 +368,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_layer_without_a_feed_forward_network_is_named),
         cmocka_unit_test(the_embedding_and_the_head_are_named),
         cmocka_unit_test(any_magnitude_gives_what_the_cpu_engine_gives),
+        cmocka_unit_test(experts_of_any_magnitude_give_what_the_cpu_engine_gives),
     };
     return RUN_TESTS("numbers", tests);
 }

@@ -1,0 +1,297 @@
+// Products of many rows with the matrices of chosen experts on compute capability 9.0, against a
+// plain reference in double; a row has the same bits in any company.
+#include <algorithm>
+
+#include "expert_stack.h"
+
+// Which experts n rows choose: any; the first ones, all of them; or the first one and another.
+static std::vector<uint32_t> choices(struct random_stream &r, uint32_t n, uint32_t n_expert,
+                                     uint32_t n_used, int kind)
+{
+    std::vector<uint32_t> chosen;
+    for (uint32_t t = 0; t < n; t++) {
+        std::vector<uint32_t> all(n_expert);
+        for (uint32_t i = 0; i < n_expert; i++)
+            all[i] = i;
+        for (uint32_t k = kind == 2 ? 1 : 0; kind != 1 && k < n_used; k++)
+            std::swap(all[k], all[k + r.u64() % (n_expert - k)]);
+        std::sort(all.begin(), all.begin() + n_used);
+        chosen.insert(chosen.end(), all.begin(), all.begin() + n_used);
+    }
+    return chosen;
+}
+
+// A stack as the engine has it for these products, and the size of a typical error of one of them.
+struct half_stack : test_stack {
+    half_stack(struct random_stream &r, uint32_t type, uint32_t n, uint32_t rows, uint32_t n_cols)
+        : test_stack(r, type, n, rows, n_cols)
+    {
+        float top = 0;
+        for (float v : values)
+            top = std::max(top, fabsf(v));
+        w.half_scale = w.type == QUANT_F16 ? 1.0f : half_range(top);
+    }
+    double error_of(uint32_t i, uint32_t row, double top) const
+    {
+        const float *v = &values[((size_t)i * w.rows + row) * w.n_cols];
+        double squares = 0;
+        for (uint32_t k = 0; k < w.n_cols; k++)
+            squares += (double)v[k] * v[k];
+        return 1.5e-3 * sqrt(squares) * top + 1e-6; // as in test_gemm.cu
+    }
+};
+
+static void spoil(const void *p, size_t n_bytes) // with NaNs
+{
+    must(CHECK_CUDA(cudaMemsetAsync((void *)p, 0xFF, n_bytes, Q.stream), &ERR));
+}
+
+struct hopper_case {
+    uint32_t n, n_expert, n_used, n_pair;
+    std::vector<uint32_t> chosen, places;
+    device_array<uint32_t> dc, place, pair_at, rank, n_item;
+
+    hopper_case(struct random_stream &r, uint32_t n_, uint32_t n_expert_, uint32_t n_used_,
+                int kind)
+        : n(n_), n_expert(n_expert_), n_used(n_used_), n_pair(n_ * n_used_),
+          chosen(choices(r, n_, n_expert_, n_used_, kind)), dc(chosen), place(n_pair),
+          pair_at(n_pair), rank(n_pair), n_item(1)
+    {
+    }
+    // The first n_row rows of x with the matrices of their experts, by pair.
+    std::vector<float> run(uint32_t per_item, uint32_t n_row, struct expert_pack p,
+                           struct expert_gemm m)
+    {
+        const uint32_t n_here = n_row * n_used;
+        const uint32_t rows = m.w[0].rows, n_slot = expert_items(n_expert, n_here, per_item);
+        device_array<struct expert_item> items(n_slot);
+        device_array<__half> packed(expert_pack_bytes(n_here, p.n_cols) / 2);
+        device_array<float> undo(n_here), y((size_t)n_here * rows);
+        const struct grouping g = {dc.p,     place.p,  pair_at.p, rank.p,   items.p,
+                                   n_item.p, n_expert, n_here,    per_item, nullptr};
+        spoil(packed.p, packed.n * sizeof(__half));
+        spoil(y.p, y.n * sizeof(float));
+        must(group_launch(&Q, &g, &ERR));
+        p.place = place.p;
+        p.rank = rank.p;
+        p.n_used = p.by_place ? 1 : n_used;
+        p.n_place = n_here;
+        p.out = packed.p;
+        p.undo = undo.p;
+        must(expert_pack_launch(&Q, &p, p.by_place ? n_here : n_row, &ERR));
+        m.y = y.p;
+        m.items = items.p;
+        m.n_item = n_item.p;
+        m.n_slot = n_slot;
+        m.n_place = n_here;
+        m.per_item = per_item;
+        m.x = packed.p;
+        m.undo = undo.p;
+        must(expert_hopper_launch(&Q, &m, &ERR));
+        const std::vector<float> by_place = y.get();
+        places = place.get();
+        std::vector<float> out;
+        for (uint32_t i = 0; i < n_here; i++)
+            out.insert(out.end(), &by_place[(size_t)places[i] * rows],
+                       &by_place[(size_t)places[i] * rows] + rows);
+        return out;
+    }
+};
+
+static double top_of(const std::vector<float> &x, size_t from, uint32_t n)
+{
+    double top = 0;
+    for (uint32_t i = 0; i < n; i++)
+        top = fmax(top, fabs(x[from + i]));
+    return top;
+}
+
+// Weighed rows, of very different sizes, and biases; what a row gives, in any company and width.
+static void stored_on_hopper(struct random_stream &r, uint32_t type, uint32_t n, uint32_t n_expert,
+                             uint32_t n_used, uint32_t rows, uint32_t n_cols, uint32_t per_item,
+                             int kind)
+{
+    static const float sizes[] = {1.0f, 1e5f, 1e-6f, 100.0f};
+    half_stack w(r, type, n_expert, rows, n_cols);
+    hopper_case c(r, n, n_expert, n_used, kind);
+    std::vector<float> x = r.floats(n * n_cols);
+    for (size_t i = 0; i < x.size(); i++)
+        x[i] *= sizes[i / n_cols % 4];
+    const std::vector<float> bias = r.floats(n_expert * rows), weight = r.floats(c.n_pair);
+    device_array<float> dx(x), db(bias), dw(weight);
+    struct expert_pack p = {};
+    p.x = dx.p;
+    p.n_cols = n_cols;
+    p.weight = dw.p;
+    struct expert_gemm m = {};
+    m.w[0] = w.w;
+    m.bias[0] = db.p;
+    const std::vector<float> got = c.run(per_item, n, p, m);
+    for (uint32_t i = 0; i < c.n_pair; i++) {
+        const size_t from = (size_t)(i / n_used) * n_cols;
+        const double top = top_of(x, from, n_cols) * fabs(weight[i]);
+        for (uint32_t row = 0; row < rows; row++) {
+            const uint32_t e = c.chosen[i];
+            double size;
+            const double want =
+                weight[i] * w.product(e, row, &x[from], &size) + bias[e * rows + row];
+            check(fabs(got[(size_t)i * rows + row] - want) <= w.error_of(e, row, top),
+                  "%s, %u of %u: %g, expected %g", quant_info(type)->name, row, i,
+                  got[(size_t)i * rows + row], want);
+        }
+    }
+    const uint32_t fewer = div_up(n, 3u);
+    const std::vector<float> again = c.run(per_item == 32 ? 128 : 32, fewer, p, m);
+    check(std::equal(again.begin(), again.end(), got.begin()),
+          "%s: other bits among %u rows than among %u", quant_info(type)->name, fewer, n);
+}
+
+// All rows with the first matrix, in order.
+static void ungrouped_on_hopper(struct random_stream &r, uint32_t n, uint32_t per_item)
+{
+    const uint32_t rows = 75, n_cols = 160;
+    half_stack w(r, QUANT_Q5_1, 1, rows, n_cols);
+    const std::vector<float> x = r.floats(n * n_cols);
+    device_array<float> dx(x), undo(n), y(n * rows);
+    device_array<__half> packed(expert_pack_bytes(n, n_cols) / 2);
+    struct expert_pack p = {};
+    p.x = dx.p;
+    p.n_cols = n_cols;
+    p.n_used = 1;
+    p.n_place = n;
+    p.out = packed.p;
+    p.undo = undo.p;
+    must(expert_pack_launch(&Q, &p, n, &ERR));
+    struct expert_gemm m = {};
+    m.w[0] = w.w;
+    m.y = y.p;
+    m.n_slot = div_up(n, per_item);
+    m.n_place = n;
+    m.per_item = per_item;
+    m.x = packed.p;
+    m.undo = undo.p;
+    must(expert_hopper_launch(&Q, &m, &ERR));
+    const std::vector<float> got = y.get();
+    for (uint32_t i = 0; i < n * rows; i++) {
+        double size;
+        const double want = w.product(0, i % rows, &x[i / rows * n_cols], &size);
+        check(fabs(got[i] - want) <= w.error_of(0, i % rows, top_of(x, i / rows * n_cols, n_cols)),
+              "ungrouped, %u: %g, expected %g", i, got[i], want);
+    }
+}
+
+static void products_on_hopper_agree(void)
+{
+    if (!Q.hopper) // these kernels run nowhere else
+        return;
+    struct random_stream r = {47};
+    const uint32_t widths[] = {64, 32, 128};
+    uint32_t i = 0;
+    for (uint32_t type : ALL_TYPES) {
+        if (type == QUANT_F32)
+            continue;
+        const uint32_t n_cols = columns(type, i % 2 ? 300 : 160);
+        for (uint32_t k = 0; k < (quick() ? 1 : 3); k++) {
+            const uint32_t width = widths[(i + k) % 3];
+            stored_on_hopper(r, type, width + 13, 5, 2, 75, n_cols, width, (int)((i + k) / 3 % 3));
+        }
+        i++;
+    }
+    ungrouped_on_hopper(r, 75, 32);
+    ungrouped_on_hopper(r, 75, 64);
+    stored_on_hopper(r, QUANT_Q8_0, 3, 40, 2, 200, 64, 32, 0);   // most have no rows
+    stored_on_hopper(r, QUANT_MXFP4, 150, 3, 1, 136, 96, 64, 1); // one has all of them
+    stored_on_hopper(r, QUANT_MXFP4, 150, 9, 2, 136, 352, 64, 0);
+    stored_on_hopper(r, QUANT_Q4_K, 200, 4, 2, 264, 256, 128, 0);
+}
+
+// Gate and up of normed rows, then down of what they give, by place.
+static void gated_on_hopper(struct random_stream &r, uint32_t type, uint32_t n, uint32_t n_ff,
+                            uint32_t n_cols, uint32_t per_item, enum activation act, bool biased)
+{
+    const uint32_t n_expert = 4, n_used = 2, n_pair = n * n_used;
+    half_stack gate(r, type, n_expert, n_ff, n_cols), up(r, type, n_expert, n_ff, n_cols);
+    hopper_case c(r, n, n_expert, n_used, 0);
+    const std::vector<float> x = r.floats(n * n_cols, 5.0), norm = r.floats(n_cols, 2.0);
+    const std::vector<float> bg = r.floats(n_expert * n_ff), bu = r.floats(n_expert * n_ff);
+    device_array<float> dx(x), dn(norm), dbg(bg), dbu(bu);
+    struct expert_pack p = {};
+    p.x = dx.p;
+    p.n_cols = n_cols;
+    p.norm = dn.p;
+    p.eps = 0.01f;
+    struct expert_gemm m = {};
+    m.w[0] = gate.w;
+    m.w[1] = up.w;
+    m.bias[0] = biased ? dbg.p : nullptr;
+    m.bias[1] = biased ? dbu.p : nullptr;
+    m.gated = true;
+    m.act = act;
+    check(expert_act_is_fused(act), "activation %d is not fused", act);
+    const std::vector<float> got = c.run(per_item, n, p, m);
+    for (uint32_t i = 0; i < n_pair; i++) {
+        const float *in = &x[(size_t)(i / n_used) * n_cols];
+        double squares = 0;
+        for (uint32_t k = 0; k < n_cols; k++)
+            squares += (double)in[k] * in[k];
+        std::vector<float> normed(n_cols);
+        for (uint32_t k = 0; k < n_cols; k++)
+            normed[k] = (float)(in[k] * norm[k] / sqrt(squares / n_cols + (double)0.01f));
+        const double top = top_of(normed, 0, n_cols);
+        for (uint32_t row = 0; row < n_ff; row++) {
+            const uint32_t e = c.chosen[i];
+            double size;
+            const double g =
+                gate.product(e, row, normed.data(), &size) + (biased ? bg[e * n_ff + row] : 0);
+            const double u =
+                up.product(e, row, normed.data(), &size) + (biased ? bu[e * n_ff + row] : 0);
+            const double slack =
+                gate.error_of(e, row, top) * 1.2 * (fabs(u) + 1) +
+                up.error_of(e, row, top) * (fabs(gated_by(act, g, 0.0)) + 1.2 * (fabs(g) + 1));
+            check(fabs(got[(size_t)i * n_ff + row] - gated_by(act, g, u)) <= slack,
+                  "%s gated, %u of %u: %g, expected %g", quant_info(type)->name, row, i,
+                  got[(size_t)i * n_ff + row], gated_by(act, g, u));
+        }
+    }
+    std::vector<float> by_place((size_t)n_pair * n_ff);
+    for (uint32_t i = 0; i < n_pair; i++)
+        std::copy_n(&got[(size_t)i * n_ff], n_ff, &by_place[(size_t)c.places[i] * n_ff]);
+    half_stack down(r, QUANT_Q8_0, n_expert, n_cols, n_ff);
+    device_array<float> dg(by_place);
+    p = {};
+    p.x = dg.p;
+    p.n_cols = n_ff;
+    p.by_place = true;
+    m = {};
+    m.w[0] = down.w;
+    const std::vector<float> out = c.run(per_item, n, p, m);
+    for (uint32_t i = 0; i < n_pair; i++)
+        for (uint32_t row = 0; row < n_cols; row++) {
+            double size;
+            const double want = down.product(c.chosen[i], row, &got[(size_t)i * n_ff], &size);
+            const double slack =
+                down.error_of(c.chosen[i], row, top_of(got, (size_t)i * n_ff, n_ff));
+            check(fabs(out[(size_t)i * n_cols + row] - want) <= slack,
+                  "%s down, %u of %u: %g, expected %g", quant_info(type)->name, row, i,
+                  out[(size_t)i * n_cols + row], want);
+        }
+}
+
+static void gated_products_on_hopper_agree(void)
+{
+    if (!Q.hopper) // these kernels run nowhere else
+        return;
+    struct random_stream r = {48};
+    gated_on_hopper(r, QUANT_MXFP4, 37, 96, 64, 32, ACT_CLAMPED_SWIGLU, true);
+    gated_on_hopper(r, QUANT_Q4_K, 70, 160, 256, 64, ACT_SILU, false);
+    gated_on_hopper(r, QUANT_F16, 90, 32, 172, 128, ACT_GELU_TANH, true);
+}
+
+int main(void)
+{
+    static const tap_test tests[] = {
+        {"products agree, and a row has its bits in any company", products_on_hopper_agree},
+        {"gated products agree", gated_products_on_hopper_agree},
+    };
+    return gpu_test_main(tests);
+}
