@@ -45,7 +45,7 @@ bool session_speculate(struct session *s, enum spec spec, struct error *err)
     if (s->speculation && s->speculation->source == spec)
         return true;
     stop_speculating(s);
-    if (!seq_keep_hidden(s->seq, spec == SPEC_MTP ? drafter_n_hidden(s->engine->n_ctx) : 0, err))
+    if (!seq_keep_hidden(s->seq, spec == SPEC_MTP ? drafter_n_hidden(s->engine->n_ctx, 1) : 0, err))
         return false;
     if (spec == SPEC_OFF)
         return true;
