@@ -64,7 +64,7 @@ static bool masked(void *user, const int32_t *drafts, size_t n, uint32_t *allow,
 {
     struct drafter *d = user;
     const size_t n_words = (d->n_vocab + 31) / 32;
-    struct error why = {0}; // (the answer's own step says it)
+    struct error why = {0};           // (the answer's own step says it)
     (void)drafts, (void)n, (void)err; // the draft model is given none
     d->over = !d->mask(d->mask_user, d->out, d->n_out, allow, &why);
     size_t i = 0;
@@ -281,8 +281,8 @@ static bool end_turn(struct draft_turn *t, struct error *err)
     return note(d, t->text, err);
 }
 
-// Asks for the next guess of each of n that goes on, of which `round` are asked for: *n_works, those
-// of turns of[].
+// Asks for the next guess of each of n that goes on, of which `round` are asked for: *n_works,
+// those of turns of[].
 static bool ask_round(struct draft_turn *turns, size_t n, size_t round, size_t *of, size_t *n_works,
                       uint64_t *ticket, const struct cancel *cancel, struct error *err)
 {

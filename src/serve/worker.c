@@ -320,7 +320,8 @@ bool worker_init(struct worker *w, struct desk *d, const struct ask_defaults *de
     w->plain.most_ids = w->chat.most_ids = MOST_CONTEXTS * (size_t)e->n_ctx;
     return watch_init(&w->watch, end, grace, err) &&
            schedule_init(&w->schedule, e, n_parallel, NULL, &w->stop, err) &&
-           schedule_keep(&w->schedule, MOST_KEPT, err) && schedule_speculate(&w->schedule, err);
+           schedule_keep(&w->schedule, MOST_KEPT, err) &&
+           schedule_speculate(&w->schedule, NULL, err);
 }
 
 void worker_release(struct worker *w)
