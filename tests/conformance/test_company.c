@@ -141,6 +141,11 @@ static void check(uint32_t n_ctx, size_t n_parallel, size_t n, size_t gone, bool
             cancel_clear(&cancel);
             n_interrupted++;
         }
+        // Who waits has given back what the layer had read.
+        size_t most = 0;
+        for (size_t i = 0; i < s.n_running; i++)
+            most += engine_blocks(layer, seq_len(s.running[i]->session.seq));
+        assert_true(engine_free_blocks(layer) + most >= engine_blocks(layer, layer->n_ctx));
         if (step == 4 && gone < N_TASKS && !beside[gone].task.done)
             schedule_remove(&s, &beside[gone].task);
     }

@@ -43,8 +43,7 @@ static void an_answer_is_the_same_with_a_draft_model(void **state)
                                     .guesses = true,
                                     .drafts = 16 * BLOCK});
             // (An end that is guessed is the answer's last token, and is not counted.)
-            assert_true(guessed.n_drafted > 200 &&
-                        guessed.n_accepted + N_TASKS >= guessed.n_drafted);
+            assert_true(guessed.n_drafted > 200 && guessed.n_accepted + 2 >= guessed.n_drafted);
             assert_true(guessed.n_steps * (how == SHORT ? 2 : 5) < n_tokens);
             assert_true(how == SHIFTED || parallel[n] == 1 || n_beside > 60);
         }
