@@ -264,6 +264,7 @@ static inline void check(const struct setting *x)
     if (x->guesses)
         count_passes(f.e);
     run(&s);
+    assert_int_equal(s.guesses.n_drafters, 0);
     schedule_release(&s);
     assert_true(!draft || engine_free_blocks(draft) == engine_blocks(draft, draft->n_ctx));
     engine_free(draft);
