@@ -100,6 +100,31 @@ static void a_draft_model_that_fails_fails_for_one(void **state)
     teardown(&f);
 }
 
+// What it decides by is measured: steps, and prompts.
+static void what_steps_take_is_seen(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct schedule s;
+    struct line l;
+    setup(&f, 8 * BLOCK);
+    struct engine *draft = open_draft(&f, 8 * BLOCK);
+    assert_true(schedule_init(&s, f.e, 0, NULL, NULL, &f.err));
+    guess(&s, draft, WITH_A_MODEL);
+    s.guesses.always = false;
+    make_line(&f, &l, 12, 20);
+    assert_true(schedule_add(&s, &l.task, &f.err));
+    assert_true(schedule_step(&s, &f.err));
+    const double prompt_s = s.guesses.making.total_s;
+    run(&s);
+    assert_true(prompt_s > 0 && s.guesses.making.read_s > 0);
+    assert_true(s.guesses.making.total_s > prompt_s && s.guesses.costs[1].step_s > 0);
+    line_release(&l);
+    schedule_release(&s);
+    engine_free(draft);
+    teardown(&f);
+}
+
 // Rows are few, or blocks are: guesses are cut, and nobody has to leave for them.
 static void guesses_have_what_room_there_is(void **state)
 {
@@ -354,6 +379,7 @@ int main(void)
         cmocka_unit_test(an_answer_is_the_same_with_guesses),
         cmocka_unit_test(an_answer_is_the_same_with_a_draft_model),
         cmocka_unit_test(a_draft_model_that_fails_fails_for_one),
+        cmocka_unit_test(what_steps_take_is_seen),
         cmocka_unit_test(guesses_have_what_room_there_is),
         cmocka_unit_test(the_cancelled_leave_the_others_as_they_are),
         cmocka_unit_test(an_interruption_ends_nothing_but_the_pass),
