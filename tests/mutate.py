@@ -51,7 +51,8 @@ def gpu(*names):
 
 # What notices a change, by the file's name: the first row that matches it.
 ENGINE_TESTS = [
-    (r"schedule", unit("schedule")),
+    (r"schedule", unit("schedule") + unit("guesses")),
+    (r"guesses|spec_making|drafter", unit("guesses") + conformance("company count-glm4moe")),
     (r"speculate|ngram", unit("speculate") + conformance("drafts gemma3")),
     (r"constrain|grammar", unit("constrain") + py("tests/conformance/test_grammar.py")),
     (r"room|windows|states|kv_pool|kv_bytes|measure|engine\.c",

@@ -18,19 +18,24 @@ bool draft_no_room(struct error *err)
                      "--model-draft");
 }
 
+static bool answers(const struct options *o)
+{
+    return o->tool == TOOL_NONE || o->tool == TOOL_SERVE;
+}
+
 bool draft_wanted(const struct program *p)
 {
     const struct options *o = p->opt;
     // (In a chat /set spec may ask for it later.)
     const bool may = o->spec == SPEC_AUTO || o->spec == SPEC_DRAFT || program_is_chat(p);
-    return o->model_draft && o->tool == TOOL_NONE && !o->lines && may;
+    return o->model_draft && answers(o) && may;
 }
 
 bool predictor_wanted(const struct program *p, const struct opened *m)
 {
     const struct options *o = p->opt;
     const bool has = m->model->hp.n_layer_predict > 0;
-    if (o->tool != TOOL_NONE || o->lines)
+    if (!answers(o))
         return false;
     return o->spec == SPEC_MTP || (has && (o->spec == SPEC_AUTO || program_is_chat(p)));
 }
@@ -51,14 +56,15 @@ static bool load(const struct program *p, struct opened *m, struct error *err)
                         d->path, m->path);
 }
 
-// As far as the main model's context goes, and no further than the draft model was trained.
+// As far as the main model's context goes, and no further than the draft model was trained; where
+// several answers share it, for each.
 static struct engine_params params_for(const struct engine_params *params,
                                        const struct model *draft, uint32_t n_ctx)
 {
-    const uint32_t trained = draft->hp.n_ctx_train;
+    const uint64_t n_seqs = params->n_seqs > 0 ? params->n_seqs : 1;
+    const uint64_t trained = n_seqs * draft->hp.n_ctx_train;
     struct engine_params mine = *params;
-    mine.n_ctx = trained > 0 && trained < n_ctx ? trained : n_ctx;
-    mine.n_seqs = 0;
+    mine.n_ctx = trained > 0 && trained < n_ctx ? (uint32_t)trained : n_ctx;
     mine.exact = false; // no text depends on a guess
     return mine;
 }

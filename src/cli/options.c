@@ -453,7 +453,7 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
                              "a prompt as an argument and with -p: expected one of them");
         if (o->args.n == 1)
             o->prompt = o->args.items[0];
-        if (!options_check_lines(o, err) || !options_check_draft(o, err))
+        if (!options_check_lines(o, err))
             return false;
         if (o->lines && (o->session || o->resume))
             return error_set(
@@ -486,6 +486,8 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
             return error_set(err, ERR_USAGE,
                              "--chat-template and --chat-template-file cannot be combined");
     }
+    if (!o->help && !options_check_draft(o, err))
+        return false;
     if (o->model && o->hf_repo && o->tool != TOOL_PULL) {
         // A model from the configuration or the environment gives way to one named on the command
         // line.

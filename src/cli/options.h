@@ -203,7 +203,7 @@ bool options_parse_max_size(struct options *o, const char *value, struct error *
 bool options_parse_keep(struct options *o, const char *value, struct error *err);
 bool options_parse_kv_v(struct options *o, const char *value, struct error *err);
 
-// Whether what --spec asks for is there, and --model-draft of any use. Errors: ERR_USAGE.
+// Whether what --spec asks for is there. Errors: ERR_USAGE.
 bool options_check_draft(const struct options *o, struct error *err);
 // What belongs to --lines or --turns, and what excludes them. Errors: ERR_USAGE.
 bool options_check_lines(const struct options *o, struct error *err);

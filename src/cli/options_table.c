@@ -100,10 +100,10 @@ static const struct option_def table[] = {
     {MAIN, "length", NULL, "--overflow", "error|drop|shift", OPT_CHOICE, AT(overflow), 0,
      "error|drop|shift", NULL, true, "when the context is full (error)"},
 
-    {MAIN, "speed", NULL, "--spec", "auto|off|ngram|draft|mtp", OPT_CHOICE, AT(spec), 0,
+    {MAIN | SERVE, "speed", NULL, "--spec", "auto|off|ngram|draft|mtp", OPT_CHOICE, AT(spec), 0,
      "auto|off|ngram|draft|mtp", NULL, true,
      "guess tokens and check several at once, which changes no text (auto)"},
-    {MAIN, "speed", "-md", "--model-draft", "FILE", OPT_STR, AT(model_draft), 0, NULL, NULL, false,
+    {MAIN | SERVE, "speed", "-md", "--model-draft", "FILE", OPT_STR, AT(model_draft), 0, NULL, NULL, false,
      "a small model with the same vocabulary, to guess them"},
     {MAIN | SERVE | BENCH | REPLAY, "speed", NULL, "--exact", NULL, OPT_FLAG, AT(exact), 0, NULL, NULL, false,
      "on a GPU: the same text in any chunks and company, slower"},

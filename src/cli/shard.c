@@ -86,10 +86,6 @@ bool options_check_draft(const struct options *o, struct error *err)
     if (o->spec == SPEC_DRAFT && !o->model_draft)
         return error_set(err, ERR_USAGE,
                          "--spec draft: found no draft model, expected -md FILE with it");
-    if (o->lines && options_named(o, "--model-draft"))
-        return error_set(err, ERR_USAGE,
-                         "--model-draft and --lines cannot be combined: answers beside each other "
-                         "are guessed from their own texts");
     return true;
 }
 

@@ -259,7 +259,7 @@ static uint64_t add(uint64_t a, uint64_t b)
 // has room for a whole context of them, and the hidden states that are kept for a prediction layer.
 static uint64_t other_bytes(const struct model *m, uint32_t n_seqs, uint32_t n_ctx)
 {
-    const uint64_t given = m->predicts_for ? drafter_hidden_bytes(m, n_ctx) : 0;
+    const uint64_t given = m->predicts_for ? drafter_hidden_bytes(m, n_ctx, n_seqs) : 0;
     return 4ull * (1 + windows_seqs(n_seqs)) * n_ctx + 20ull * m->hp.n_vocab + given;
 }
 

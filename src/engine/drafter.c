@@ -4,32 +4,39 @@
 
 #include "text/tokenizer.h"
 
-// As many as a long turn has, so that reading may wait until it pays.
-enum { MOST_HIDDEN = 4096 };
+enum {
+    // As many as a long turn has, so that reading may wait until it pays.
+    MOST_HIDDEN = 4096,
+    MOST_HIDDEN_IN_ALL = 4 * MOST_HIDDEN,
+    OWN_HIDDEN = 1 + ENGINE_MAX_DRAFTS, // guesses follow from those of its own
+};
 
 bool drafter_fits(const struct model *draft, const struct model *m, struct error *err)
 {
     return tokenizer_same(m->tokenizer, draft->tokenizer, err);
 }
 
-size_t drafter_n_hidden(uint32_t n_ctx)
+size_t drafter_n_hidden(uint32_t n_ctx, size_t n)
 {
-    return n_ctx < MOST_HIDDEN ? n_ctx : MOST_HIDDEN;
+    const size_t each = n > MOST_HIDDEN_IN_ALL / MOST_HIDDEN ? MOST_HIDDEN_IN_ALL / n : MOST_HIDDEN;
+    return n_ctx < each ? n_ctx : each;
 }
 
-uint64_t drafter_hidden_bytes(const struct model *m, uint32_t n_ctx)
+uint64_t drafter_hidden_bytes(const struct model *m, uint32_t n_ctx, size_t n)
 {
-    return (uint64_t)drafter_n_hidden(n_ctx) * m->hp.n_embd * sizeof(float);
+    const size_t n_texts = n > 0 ? n : 1;
+    return (uint64_t)n_texts * (drafter_n_hidden(n_ctx, n_texts) + OWN_HIDDEN) * m->hp.n_embd *
+           sizeof(float);
 }
 
 bool drafter_init(struct drafter *d, struct engine *e, uint32_t n_vocab, struct error *err)
 {
-    const uint32_t mine = e->model->hp.n_vocab;
+    const uint32_t mine = e->model->hp.n_vocab, trained = e->model->hp.n_ctx_train;
     *d = (struct drafter){.n_vocab = mine < n_vocab ? mine : n_vocab, .same_size = mine == n_vocab};
+    d->n_ctx = trained > 0 && trained < e->n_ctx ? trained : e->n_ctx;
     d->predicts = e->model->predicts_for != NULL;
-    d->seq = seq_open(e, 0, err);
-    // (Guesses follow from its own hidden states.)
-    return d->seq && (!d->predicts || seq_keep_hidden(d->seq, 1 + ENGINE_MAX_DRAFTS, err));
+    d->seq = seq_open(e, d->n_ctx, err);
+    return d->seq && (!d->predicts || seq_keep_hidden(d->seq, OWN_HIDDEN, err));
 }
 
 void drafter_release(struct drafter *d)
@@ -39,18 +46,34 @@ void drafter_release(struct drafter *d)
     *d = (struct drafter){0};
 }
 
+void drafter_forget(struct drafter *d)
+{
+    seq_trim(d->seq, 0);
+    d->text.len = 0;
+    d->first = 0;
+}
+
+size_t drafter_needs_blocks(const struct drafter *d, const struct seq *text, size_t most)
+{
+    const size_t end = seq_len(text) - d->first + most;
+    return seq_needs_blocks(d->seq, end < d->n_ctx ? end : d->n_ctx);
+}
+
 // What the answer's mask allows behind the guesses so far.
 static bool masked(void *user, const int32_t *drafts, size_t n, uint32_t *allow, struct error *err)
 {
     struct drafter *d = user;
     const size_t n_words = (d->n_vocab + 31) / 32;
-    (void)drafts, (void)n; // the draft model is given none
-    d->over = !d->mask(d->mask_user, d->out, d->n_out, allow, err);
+    struct error why = {0};           // (the answer's own step says it)
+    (void)drafts, (void)n, (void)err; // the draft model is given none
+    d->over = !d->mask(d->mask_user, d->out, d->n_out, allow, &why);
     size_t i = 0;
     while (!d->over && i < n_words && allow[i] == 0)
         i++;
     d->over = d->over || i == n_words;
-    return !d->over || (error_set(err, ERR_FAIL, "nothing can be guessed"), false);
+    if (d->over) // a token that nobody takes
+        memset(allow, 0xFF, n_words * sizeof *allow);
+    return true;
 }
 
 static bool is_stop(const struct drafter *d, int32_t id)
@@ -134,7 +157,7 @@ size_t drafter_behind(struct drafter *d, const struct seq *text)
         keep(d, most);
     else if (!follow(d, text, most))
         return SIZE_MAX;
-    if (n - d->first > seq_engine(s)->n_ctx)
+    if (n - d->first > d->n_ctx)
         return SIZE_MAX;
     for (size_t i = d->first + seq_len(s); i < n; i++)
         if ((uint32_t)ids[i] >= d->n_vocab)
@@ -197,47 +220,136 @@ static bool read_rest(struct drafter *d, const struct seq *text, const struct ca
     return ok;
 }
 
+// ---- guesses of several, each after the one before
+
+static bool goes_on(const struct draft_turn *t)
+{
+    return !t->failed && !t->d->over && t->n_out < t->most;
+}
+
+static bool any_goes_on(const struct draft_turn *t, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (goes_on(&t[i]))
+            return true;
+    return false;
+}
+
+static bool begin_turn(struct draft_turn *t, const struct cancel *cancel, struct error *err)
+{
+    struct drafter *d = t->d;
+    const size_t n = seq_len(t->text) - d->first, room = d->n_ctx + 1 - n; // (the last: not read)
+    t->most = t->most < room ? t->most : room;
+    t->n_out = 0;
+    d->out = t->out;
+    d->n_out = 0;
+    d->over = false;
+    t->failed = t->most > 0 && !read_rest(d, t->text, cancel, err);
+    return !t->failed;
+}
+
+static struct work next_guess(const struct draft_turn *t, bool first)
+{
+    struct drafter *d = t->d;
+    struct work w = {.seq = d->seq, .n = 1};
+    size_t n_hidden;
+    if (first)
+        w = next_of(d, t->text, seq_len(t->text) - d->first - seq_len(d->seq));
+    else if (d->predicts)
+        w.hidden = seq_hidden(d->seq, seq_n_past(d->seq) - 1, &n_hidden);
+    w.n_pick = 1;
+    return w;
+}
+
+static void take_guess(struct draft_turn *t, int32_t id)
+{
+    struct drafter *d = t->d;
+    d->over = d->over || (uint32_t)id >= d->n_vocab;
+    if (d->over)
+        return;
+    t->out[t->n_out++] = id;
+    d->n_out = t->n_out;
+    d->over = is_stop(d, id);
+}
+
+// What nobody waits for goes; and what follows from hidden states of its own, once the text has it.
+static bool end_turn(struct draft_turn *t, struct error *err)
+{
+    struct drafter *d = t->d;
+    const size_t n = seq_len(t->text) - d->first, len = seq_len(d->seq);
+    seq_trim(d->seq, d->predicts && n < len ? n : len);
+    return note(d, t->text, err);
+}
+
+// Asks for the next guess of each of n that goes on, of which `round` are asked for: *n_works,
+// those of turns of[].
+static bool ask_round(struct draft_turn *turns, size_t n, size_t round, size_t *of, size_t *n_works,
+                      uint64_t *ticket, const struct cancel *cancel, struct error *err)
+{
+    struct work works[ENGINE_MAX_PASS_DRAFTS];
+    size_t k = 0;
+    for (size_t i = 0; i < n; i++)
+        if (goes_on(&turns[i]) && round < turns[i].most) {
+            of[k] = i;
+            works[k++] = next_guess(&turns[i], round == 0);
+        }
+    *n_works = k;
+    return k == 0 || engine_submit(seq_engine(turns[0].d->seq), works, k, cancel, ticket, err);
+}
+
+// Takes those of n_works turns. False: some have failed.
+static bool take_round(struct draft_turn *turns, const size_t *of, size_t n_works, uint64_t ticket,
+                       const struct cancel *cancel, struct error *err)
+{
+    struct decoded picks[ENGINE_MAX_PASS_DRAFTS];
+    for (size_t i = 0; i < n_works; i++)
+        picks[i].id = -1;
+    const bool ok = engine_wait(seq_engine(turns[0].d->seq), ticket, cancel, picks, err);
+    for (size_t i = 0; i < n_works; i++) {
+        struct draft_turn *t = &turns[of[i]];
+        t->failed = picks[i].id < 0;
+        if (!t->failed)
+            take_guess(t, picks[i].id);
+    }
+    return ok;
+}
+
+bool drafters_guess(struct draft_turn *turns, size_t n, const struct cancel *cancel,
+                    struct error *err)
+{
+    const struct drafter *first = turns[0].d;
+    // (What is asked for ahead of the guess before it is one text's.)
+    const size_t ahead = n > 1 || first->predicts ? 0 : seq_run_ahead(first->seq);
+    uint64_t tickets[ENGINE_MAX_DRAFTS];
+    size_t of[ENGINE_MAX_PASS_DRAFTS], n_works = 0, n_asked = 0, n_got = 0;
+    bool ok = true;
+    for (size_t i = 0; i < n; i++)
+        ok &= begin_turn(&turns[i], cancel, err);
+    for (;;) {
+        size_t n_new = 1;
+        while (n_new > 0 && n_asked <= n_got + ahead) {
+            const bool asked =
+                ask_round(turns, n, n_asked, of, &n_new, &tickets[n_asked], cancel, err);
+            for (size_t i = 0; !asked && i < n_new; i++)
+                turns[of[i]].failed = true;
+            ok &= asked;
+            n_works = n_new > 0 ? n_new : n_works;
+            n_asked += asked && n_new > 0;
+        }
+        if (n_asked == n_got || !any_goes_on(turns, n))
+            break;
+        ok &= take_round(turns, of, n_works, tickets[n_got++], cancel, err);
+    }
+    for (size_t i = 0; i < n; i++)
+        ok &= end_turn(&turns[i], err);
+    return ok;
+}
+
 bool drafter_guess(struct drafter *d, const struct seq *text, size_t most,
                    const struct cancel *cancel, int32_t *out, size_t *n_out, struct error *err)
 {
-    struct engine *e = seq_engine(d->seq);
-    const size_t n = seq_len(text) - d->first, room = e->n_ctx + 1 - n; // the last is not evaluated
-    const size_t ahead = d->predicts ? 0 : seq_run_ahead(d->seq);
-    uint64_t tickets[ENGINE_MAX_DRAFTS];
-    size_t n_asked = 0, n_got = 0;
-    *n_out = 0;
-    if (!read_rest(d, text, cancel, err))
-        return false;
-    struct work w = next_of(d, text, n - seq_len(d->seq));
-    w.n_pick = 1;
-    bool ok = true;
-    most = most < room ? most : room;
-    d->out = out;
-    d->over = false;
-    for (bool over = false; ok && !over && n_got < most;) {
-        while (ok && n_asked < most && n_asked <= n_got + ahead) {
-            ok = engine_submit(e, &w, 1, cancel, &tickets[n_asked], err);
-            w = (struct work){.seq = d->seq, .n = 1, .n_pick = 1};
-            n_asked += ok;
-        }
-        struct decoded one;
-        struct error why = {0};
-        d->n_out = n_got;
-        ok = ok && engine_wait(e, tickets[n_got], cancel, &one, &why);
-        if (!ok && why.code != ERR_NONE && !d->over && err)
-            *err = why;
-        over = !ok || (uint32_t)one.id >= d->n_vocab;
-        ok = ok || d->over;
-        if (!over)
-            out[n_got++] = one.id;
-        over = over || is_stop(d, one.id);
-        if (d->predicts && !over) {
-            size_t n_hidden;
-            w.hidden = seq_hidden(d->seq, seq_n_past(d->seq) - 1, &n_hidden);
-        }
-    }
-    // What nobody waits for; and what follows from hidden states of its own, once the text has it.
-    seq_trim(d->seq, d->predicts && n < seq_len(d->seq) ? n : seq_len(d->seq));
-    *n_out = n_got;
-    return note(d, text, err) && ok;
+    struct draft_turn t = {.d = d, .text = text, .most = most, .out = out};
+    const bool ok = drafters_guess(&t, 1, cancel, err);
+    *n_out = t.n_out;
+    return ok;
 }

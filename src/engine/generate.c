@@ -296,6 +296,13 @@ bool generation_guess(struct generation *r, size_t n_left, const struct cancel *
     return ok;
 }
 
+bool generation_made(struct generation *r, size_t *n_drafts, struct error *err)
+{
+    const struct speculation *x = r->s->speculation;
+    *n_drafts = x->n_guesses;
+    return !r->p->constraint || cut_guesses(r, x->guesses, n_drafts, err);
+}
+
 // Of a step that checked so many drafts.
 static size_t count_sampled(const struct decoded *d, size_t n_drafts)
 {

@@ -41,6 +41,8 @@ bool generation_push(struct generation *r, const struct decoded *d, struct error
 // Errors: those of speculation_next.
 bool generation_guess(struct generation *r, size_t n_left, const struct cancel *cancel,
                       size_t *n_drafts, struct error *err);
+// The same of guesses that were made since (speculation_made).
+bool generation_made(struct generation *r, size_t *n_drafts, struct error *err);
 // Takes what a step that checked n_drafts has sampled (1 + n_drafts), up to the last token of the
 // answer; those behind it go. seconds: what it took to evaluate a token, guesses included; 0: it
 // evaluated a prompt, or nothing. Errors: as generation_push.

@@ -89,17 +89,9 @@ bool schedule_keep(struct schedule *s, size_t n, struct error *err)
     return s->kept || error_oom(err, "the list of answers that are kept", n * sizeof *s->kept);
 }
 
-bool schedule_speculate(struct schedule *s, struct error *err)
+bool schedule_speculate(struct schedule *s, struct engine *draft, struct error *err)
 {
-    if (!engine_takes_drafts(s->engine))
-        return true;
-    s->costs = malloc((1 + s->n_parallel) * sizeof *s->costs);
-    s->rows = malloc(s->n_parallel * sizeof *s->rows);
-    if (!s->costs || !s->rows)
-        return error_oom(err, "drafts", (1 + s->n_parallel) * sizeof *s->costs);
-    for (size_t i = 0; i <= s->n_parallel; i++)
-        spec_cost_init(&s->costs[i], i);
-    return true;
+    return guesses_init(&s->guesses, s->engine, draft, s->n_parallel, err);
 }
 
 void schedule_release(struct schedule *s)
@@ -112,8 +104,7 @@ void schedule_release(struct schedule *s)
     while (s->n_kept > 0)
         drop_kept(s, 0);
     free(s->kept);
-    free(s->costs);
-    free(s->rows);
+    guesses_release(&s->guesses);
     ids_release(&s->common);
     free(s->running);
     free(s->with);
@@ -125,10 +116,7 @@ void schedule_release(struct schedule *s)
 void schedule_remove(struct schedule *s, struct task *t)
 {
     leave_seat(s, t);
-    if (t->session.speculation)
-        speculation_release(t->session.speculation);
-    free(t->session.speculation);
-    t->session.speculation = NULL;
+    guesses_leave(&s->guesses, t);
     for (struct task **p = &s->waiting; *p; p = &(*p)->next)
         if (*p == t) {
             *p = t->next;
@@ -201,6 +189,14 @@ static bool is_being_read(const struct schedule *s, const struct task *t, size_t
     return false;
 }
 
+// The first n tokens of q are kept, for others to begin with.
+static void keep_tokens(struct seq *q, size_t n)
+{
+    struct error none;
+    seq_trim(q, n);
+    seq_keep_hidden(q, 0, &none);
+}
+
 // What t leaves is kept as a whole, for what comes next in the same conversation; what it goes on
 // from is part of it, and the oldest makes room.
 static void keep_answer(struct schedule *s, struct task *t)
@@ -215,7 +211,7 @@ static void keep_answer(struct schedule *s, struct task *t)
     }
     if (s->n_kept == s->most_kept)
         drop_kept(s, 0);
-    seq_trim(q, seq_n_past(q));
+    keep_tokens(q, seq_n_past(q));
     s->kept[s->n_kept++] = q;
     t->session.seq = NULL;
 }
@@ -232,7 +228,7 @@ static void keep_stem(struct schedule *s, struct task *t)
         return;
     seq_free(s->stem);
     s->stem = q;
-    seq_trim(q, t->stats.n_prompt);
+    keep_tokens(q, t->stats.n_prompt);
     t->session.seq = NULL;
 }
 
@@ -341,21 +337,6 @@ static void drop_ahead(struct task *t)
     t->n_ahead = 0;
 }
 
-// Where answers bring guesses: what finds those of t.
-static bool make_guesser(const struct schedule *s, struct task *t, struct error *err)
-{
-    if (!s->costs || t->session.speculation)
-        return true;
-    struct speculation *x = malloc(sizeof *x);
-    if (!x || !speculation_init(x, s->engine, NULL, err)) {
-        free(x);
-        return x || error_oom(err, "drafts", sizeof *x);
-    }
-    x->always = true; // whether they pay is known of a pass, see bring_guesses
-    t->session.speculation = x;
-    return true;
-}
-
 // Lets the first that waits have a seat; false: not yet.
 static bool enter(struct schedule *s)
 {
@@ -400,7 +381,7 @@ static bool enter(struct schedule *s)
         t->session.stats.n_reused = seq_n_past(q);
         t->session.stats.n_evaluated = t->rest.len - seq_n_past(q);
     }
-    if (!make_guesser(s, t, &err) || !generation_sampling(&t->gen, &err))
+    if (!guesses_enter(&s->guesses, t, &err) || !generation_sampling(&t->gen, &err))
         end(s, t, &err);
     return true;
 }
@@ -421,6 +402,7 @@ static void pause(struct schedule *s)
     }
     t->reading = true;
     free_seq(t);
+    guesses_pause(t);
     s->n_running--;
     t->next = s->waiting;
     s->waiting = t;
@@ -465,72 +447,61 @@ static bool is_interrupted(const struct schedule *s, const struct error *e, stru
 
 // ---- guesses
 
-// How t, of which n_left tokens are left, may go on; where that fails, it is done.
-static bool guess(struct schedule *s, struct task *t, size_t n_left)
+// Who of those that run may go on, and how that may be; who may not, or fails, is done. Errors:
+// ERR_INTERRUPTED.
+static bool look_ahead(struct schedule *s, double began, struct error *err)
 {
-    struct error err = {0};
-    t->n_guesses = 0;
-    if (t->reading || generation_guess(&t->gen, n_left, s->cancel, &t->n_guesses, &err))
-        return true;
-    end_by(s, t, &err);
-    return false;
-}
-
-// Of the guesses of a pass of n works, those are brought that pay. Returns how many.
-static size_t bring_guesses(struct schedule *s, size_t n)
-{
-    size_t n_rows = 0, n_decoded = 0, n_brought = 0;
-    if (!s->costs)
-        return 0;
-    for (size_t i = 0; i < n; i++) {
-        const struct task *t = s->with[i];
-        n_decoded += !t->reading;
-        if (t->reading || t->n_guesses == 0)
-            continue;
-        const struct speculation *x = t->session.speculation;
-        s->rows[n_rows++] = (struct spec_row){
-            .n = t->n_guesses,
-            .chance = spec_guard_chance(&x->guard, x->kind),
-            .n_check = t->n_guesses,
-        };
+    size_t n_left;
+    for (size_t i = s->n_running; i-- > 0;) {
+        struct task *t = s->running[i];
+        struct error its = {0};
+        if (may_go_on(s, t, &n_left) && !guesses_find(&s->guesses, t, n_left, s->cancel, &its))
+            end_by(s, t, &its);
     }
-    if (n_decoded > 0 && !s->guess_always)
-        spec_cost_check(&s->costs[n_decoded], s->rows, n_rows, n_decoded, ENGINE_MAX_PASS_DRAFTS,
-                        n_decoded < n);
-    n_rows = 0;
-    for (size_t i = 0; i < n; i++) {
-        const struct task *t = s->with[i];
-        if (t->reading || t->n_guesses == 0)
-            continue;
-        s->works[i].drafts = t->session.speculation->guesses;
-        s->works[i].n_drafts = s->rows[n_rows++].n_check;
-    }
-    engine_fit_drafts(s->engine, s->works, n);
-    for (size_t i = 0; i < n; i++)
-        n_brought += s->works[i].n_drafts;
-    return n_brought;
+    if (!guesses_make(&s->guesses, s->running, s->n_running, began, s->cancel, err))
+        return false;
+    for (size_t i = s->n_running; i-- > 0;)
+        if (s->running[i]->error.code != ERR_NONE)
+            end_by(s, s->running[i], &s->running[i]->error);
+    return true;
 }
 
 // ---- steps
 
+// Tokens of n picks: the others were not made.
+static size_t count_picks(const struct decoded *d, size_t n)
+{
+    size_t n_made = 0;
+    for (size_t i = 0; i < n; i++)
+        n_made += d[i].id >= 0;
+    return n_made;
+}
+
 // One that runs alone: the device is ahead of the host, unless guesses must come between.
 static bool step_alone(struct schedule *s, struct task *t, struct error *err)
 {
-    const size_t most = s->costs ? 1 : 1 + seq_run_ahead(t->session.seq);
+    const size_t most = s->guesses.costs ? 1 : 1 + seq_run_ahead(t->session.seq);
     const double began = clock_now();
     struct error mine = {0};
     struct decoded d[1 + ENGINE_MAX_DRAFTS];
     size_t n_left, n_drafts = 0;
-    if (!may_go_on(s, t, &n_left) || !guess(s, t, n_left))
+    if (!may_go_on(s, t, &n_left))
         return true;
+    bool ok = guesses_find(&s->guesses, t, n_left, s->cancel, &mine) &&
+              guesses_make(&s->guesses, &t, 1, began, s->cancel, &mine);
+    if (ok && t->error.code != ERR_NONE) {
+        mine = t->error;
+        ok = false;
+    }
     const bool decodes = !t->reading;
-    bool ok = true;
     while (ok && t->n_ahead < n_left && t->n_ahead < most) {
         struct work *w = &s->works[0];
         *w = next_rows(s, t, s->engine->n_batch);
         s->with[0] = t;
-        n_drafts = bring_guesses(s, 1);
+        n_drafts = guesses_bring(&s->guesses, w, &t, 1);
         ok = engine_submit(s->engine, w, 1, s->cancel, &t->tickets[t->n_ahead], &mine);
+        if (ok && !decodes)
+            guesses_step(&s->guesses, 0, 0, 0, w->n, clock_now() - began);
         if (ok && w->n_pick == 0)
             return true;
         t->n_ahead += ok;
@@ -543,8 +514,8 @@ static bool step_alone(struct schedule *s, struct task *t, struct error *err)
     if (ok) {
         const double seconds = clock_now() - began;
         memmove(t->tickets, t->tickets + 1, --t->n_ahead * sizeof *t->tickets);
-        if (s->costs && decodes)
-            spec_cost_step(&s->costs[1], n_drafts, seconds);
+        if (decodes)
+            guesses_step(&s->guesses, 1, n_drafts, count_picks(d, 1 + n_drafts), 0, seconds);
         ok = generation_take(&t->gen, d, n_drafts, decodes ? seconds : 0, &mine);
     }
     if (!ok)
@@ -569,14 +540,14 @@ static size_t most_room(const struct schedule *s)
     return (s->engine->n_batch - 1) / PROMPT_PART + 1;
 }
 
-// A pass of n works with so many drafts has taken so long.
-static void see_how_long(struct schedule *s, size_t n, size_t n_drafts, double seconds)
+// A pass of n works with so many drafts has given n_tokens and taken so long.
+static void see_how_long(struct schedule *s, size_t n, size_t n_drafts, size_t n_tokens,
+                         double seconds)
 {
     size_t n_read = 0, n_decoded = 0;
     for (size_t i = 0; i < n; i++)
         *(s->works[i].ids ? &n_read : &n_decoded) += s->works[i].n;
-    if (n_read == 0 && s->costs)
-        spec_cost_step(&s->costs[n_decoded], n_drafts, seconds);
+    guesses_step(&s->guesses, n_decoded, n_drafts, n_tokens, n_read, seconds);
     if (n_read == 0)
         s->plain_s = seconds;
     else if (n_decoded > 0)
@@ -587,10 +558,7 @@ static void see_how_long(struct schedule *s, size_t n, size_t n_drafts, double s
 // The rows of a pass, for which there is memory.
 static size_t gather(struct schedule *s)
 {
-    size_t n_decoding = 0, n = 0, needed = 0, n_left;
-    for (size_t i = s->n_running; i-- > 0;)
-        if (may_go_on(s, s->running[i], &n_left))
-            guess(s, s->running[i], n_left);
+    size_t n_decoding = 0, n = 0, needed = 0;
     for (size_t i = 0; i < s->n_running; i++)
         n_decoding += !s->running[i]->reading;
     const size_t n_batch = s->engine->n_batch;
@@ -656,10 +624,12 @@ static bool step_together(struct schedule *s, struct error *err)
     for (size_t i = 0; i < s->n_running; i++)
         drop_ahead(s->running[i]);
     const double began = clock_now();
+    if (!look_ahead(s, began, err))
+        return false;
     const size_t n = gather(s);
     if (n == 0)
         return true;
-    const size_t n_drafts = bring_guesses(s, n);
+    const size_t n_drafts = guesses_bring(&s->guesses, s->works, s->with, n);
     if (!engine_submit(s->engine, s->works, n, s->cancel, &ticket, &mine)) {
         if (is_interrupted(s, &mine, err))
             return false;
@@ -677,7 +647,7 @@ static bool step_together(struct schedule *s, struct error *err)
         s->picks[i].id = -1; // as of those that fail
     const bool ok = engine_wait(s->engine, ticket, s->cancel, s->picks, &mine);
     const double seconds = clock_now() - began;
-    see_how_long(s, n, n_drafts, seconds);
+    see_how_long(s, n, n_drafts, count_picks(s->picks, n_picks + n_drafts), seconds);
     if (is_interrupted(s, &mine, err))
         return false;
     take_picks(s, n, seconds, ok ? NULL : &mine);

@@ -13,6 +13,7 @@
 #define HOKKU_ENGINE_SCHEDULE_H
 
 #include "engine/generation.h"
+#include "engine/guesses.h"
 
 struct task { // must not move while a schedule has it
     // Of whoever adds it; borrowed until it is done.
@@ -31,8 +32,8 @@ struct task { // must not move while a schedule has it
     bool reading;    // it is not so yet
     double entered;  // for the first time
     uint64_t tickets[ENGINE_RUN_AHEAD + 1];
-    size_t n_ahead;   // picks asked for that are not waited for: only while it runs alone
-    size_t n_guesses; // of its speculation, that the next pass may check
+    size_t n_ahead; // picks asked for that are not waited for: only while it runs alone
+    size_t n_guesses, most_guesses; // of its speculation, that the next pass may check
     struct task *next;
 };
 
@@ -49,14 +50,12 @@ struct schedule {
     bool any;          // a prompt was there
     struct seq **kept; // owned (most_kept): of answers that are done, the latest last
     size_t n_kept, most_kept;
-    struct work *works;      // owned (n_parallel), of a pass
-    struct task **with;      // owned (n_parallel): whose they are
-    struct decoded *picks;   // owned (n_parallel + ENGINE_MAX_PASS_DRAFTS)
-    struct spec_cost *costs; // owned (1 + n_parallel), of passes by their answers; NULL: no guesses
-    struct spec_row *rows;   // owned (n_parallel)
-    bool guess_always;       // check all guesses, whatever it costs
-    size_t prompt_room;      // tokens of prompts in the next pass beside rows that are decoded
-    double plain_s;          // of the last pass without prompts, 0: none yet
+    struct work *works;    // owned (n_parallel), of a pass
+    struct task **with;    // owned (n_parallel): whose they are
+    struct decoded *picks; // owned (n_parallel + ENGINE_MAX_PASS_DRAFTS)
+    struct guesses guesses;
+    size_t prompt_room; // tokens of prompts in the next pass beside rows that are decoded
+    double plain_s;     // of the last pass without prompts, 0: none yet
 };
 
 // n_parallel: tasks that run together at most, 0: as many as the engine takes in a pass. base
@@ -68,10 +67,10 @@ bool schedule_init(struct schedule *s, struct engine *e, size_t n_parallel, stru
 // long as nothing else needs the memory: for prompts that have little in common with all others.
 // Errors: ERR_MEMORY.
 bool schedule_keep(struct schedule *s, size_t n, struct error *err);
-// Lets answers bring guesses from their own texts, where they pay and the engine takes any: no
-// answer depends on it. What steps take with guesses and without is known by how many answers they
-// have. Before the first task. Errors: ERR_MEMORY.
-bool schedule_speculate(struct schedule *s, struct error *err);
+// Lets answers bring guesses where they pay and the engine takes any (engine/guesses.h): no answer
+// depends on it. draft: borrowed, of a draft model or the prediction layer; NULL: from their own
+// texts alone. Before the first task. Errors: ERR_MEMORY.
+bool schedule_speculate(struct schedule *s, struct engine *draft, struct error *err);
 void schedule_release(struct schedule *s); // tasks that are not done are let go; zeroed is fine
 
 // A new task behind the others; t->prompt, p and g are set. Errors: ERR_MEMORY, ERR_CONTEXT (the

@@ -31,28 +31,37 @@ void session_release(struct session *s)
     *s = (struct session){0};
 }
 
-bool session_speculate(struct session *s, enum spec spec, struct error *err)
+bool session_guesser(const struct session *s, enum spec *spec, struct engine **from,
+                     struct error *err)
 {
-    if (spec == SPEC_DRAFT && !s->draft)
+    if (*spec == SPEC_DRAFT && !s->draft)
         return error_set(err, ERR_USAGE, "spec draft: found no draft model; -md FILE names one");
-    if (spec == SPEC_MTP && !s->predictor)
+    if (*spec == SPEC_MTP && !s->predictor)
         return error_set(err, ERR_USAGE,
                          "spec mtp: found no prediction layer of this model that this engine has");
-    if (spec == SPEC_AUTO)
-        spec = s->predictor ? SPEC_MTP : s->draft ? SPEC_DRAFT : SPEC_NGRAM;
+    if (*spec == SPEC_AUTO)
+        *spec = s->predictor ? SPEC_MTP : s->draft ? SPEC_DRAFT : SPEC_NGRAM;
+    *from = *spec == SPEC_MTP ? s->predictor : *spec == SPEC_DRAFT ? s->draft : NULL;
+    return true;
+}
+
+bool session_speculate(struct session *s, enum spec spec, struct error *err)
+{
+    struct engine *draft;
+    if (!session_guesser(s, &spec, &draft, err))
+        return false;
     if (!engine_takes_drafts(s->engine))
         spec = SPEC_OFF;
     if (s->speculation && s->speculation->source == spec)
         return true;
     stop_speculating(s);
-    if (!seq_keep_hidden(s->seq, spec == SPEC_MTP ? drafter_n_hidden(s->engine->n_ctx) : 0, err))
+    if (!seq_keep_hidden(s->seq, spec == SPEC_MTP ? drafter_n_hidden(s->engine->n_ctx, 1) : 0, err))
         return false;
     if (spec == SPEC_OFF)
         return true;
     s->speculation = malloc(sizeof *s->speculation);
     if (!s->speculation)
         return error_oom(err, "drafts", sizeof *s->speculation);
-    struct engine *draft = spec == SPEC_MTP ? s->predictor : spec == SPEC_DRAFT ? s->draft : NULL;
     if (speculation_init(s->speculation, s->engine, draft, err))
         return true;
     stop_speculating(s);

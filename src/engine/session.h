@@ -37,8 +37,13 @@ struct session {
 bool session_init(struct session *s, struct engine *engine, struct error *err); // as seq_open
 void session_release(struct session *s); // not the engine; zeroed is fine
 
+// Whose engine guesses under a setting, of those that there are: *from, NULL for texts, and *spec
+// becomes what AUTO stands for. Errors: ERR_USAGE: SPEC_DRAFT without a draft model, SPEC_MTP
+// without a prediction layer.
+bool session_guesser(const struct session *s, enum spec *spec, struct engine **from,
+                     struct error *err);
 // Where drafts of answers come from, from the next one on. No text depends on it. Errors:
-// ERR_MEMORY; ERR_USAGE: SPEC_DRAFT without a draft model, SPEC_MTP without a prediction layer.
+// ERR_MEMORY; those of session_guesser.
 bool session_speculate(struct session *s, enum spec spec, struct error *err);
 
 // Makes the sequence equal prefix[0..n) (n > 0), all evaluated, with fresh logits for its last

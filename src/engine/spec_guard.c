@@ -23,7 +23,7 @@ void spec_cost_init(struct spec_cost *c, size_t n_rows)
     *c = (struct spec_cost){.wait = FIRST_WAIT, .share = 1 / (2.0 * (double)n)};
 }
 
-static double draft_s(const struct spec_cost *c)
+double spec_cost_draft_s(const struct spec_cost *c)
 {
     return c->measured ? c->draft_s : c->step_s * c->share;
 }
@@ -43,7 +43,7 @@ static struct spec_row *best_row(struct spec_row *rows, size_t n)
 static size_t worth(const struct spec_cost *c, struct spec_row *rows, size_t n, size_t width,
                     size_t most)
 {
-    const double each = draft_s(c);
+    const double each = spec_cost_draft_s(c);
     double tokens = (double)width, seconds = c->step_s;
     size_t n_chosen = 0;
     for (size_t i = 0; i < n; i++) {
@@ -79,12 +79,17 @@ static size_t try_out(struct spec_row *rows, size_t n, size_t width, size_t most
     return n_chosen;
 }
 
+bool spec_cost_wants_plain(const struct spec_cost *c, bool reads)
+{
+    return c->step_s == 0 || (c->n_drafted >= PLAIN_EVERY && !reads);
+}
+
 size_t spec_cost_check(struct spec_cost *c, struct spec_row *rows, size_t n, size_t width,
                        size_t most, bool reads)
 {
     for (size_t i = 0; i < n; i++)
         rows[i].n_check = 0;
-    if (c->step_s == 0 || (c->n_drafted >= PLAIN_EVERY && !reads))
+    if (spec_cost_wants_plain(c, reads))
         return 0;
     const size_t k = worth(c, rows, n, width, most);
     if (reads)
@@ -104,9 +109,9 @@ size_t spec_cost_check(struct spec_cost *c, struct spec_row *rows, size_t n, siz
     return try_out(rows, n, width, most);
 }
 
-// What something costs, seen once more: slowly, and what takes far longer than it ever did (another
-// program ran) counts as if it had taken a bit longer.
-static double blend(double known, double seen, double room)
+// Slowly, and what takes far longer than it ever did (another program ran) counts as if it had
+// taken a bit longer.
+double spec_blend(double known, double seen, double room)
 {
     const double most = 3 * known + room;
     return known + 0.2 * ((seen < most ? seen : most) - known);
@@ -115,13 +120,13 @@ static double blend(double known, double seen, double room)
 void spec_cost_step(struct spec_cost *c, size_t n_drafts, double seconds)
 {
     if (n_drafts == 0) {
-        c->step_s = c->step_s > 0 ? blend(c->step_s, seconds, 0) : seconds;
+        c->step_s = c->step_s > 0 ? spec_blend(c->step_s, seconds, 0) : seconds;
         c->n_drafted = 0;
         return;
     }
     double each = (seconds - c->step_s) / (double)n_drafts;
     each = each > 0 ? each : 0;
-    c->draft_s = c->measured ? blend(c->draft_s, each, c->step_s) : each;
+    c->draft_s = c->measured ? spec_blend(c->draft_s, each, c->step_s) : each;
     c->measured = true;
     c->n_drafted++;
 }
@@ -135,9 +140,14 @@ void spec_guard_init(struct spec_guard *g, double share)
     g->cost.share += share;
 }
 
+bool spec_guard_knows(const struct spec_guard *g, size_t kind)
+{
+    return g->tried[kind] >= LEAST_TRIED;
+}
+
 double spec_guard_chance(const struct spec_guard *g, size_t kind)
 {
-    return g->tried[kind] < LEAST_TRIED ? 0 : g->right[kind] / g->tried[kind];
+    return spec_guard_knows(g, kind) ? g->right[kind] / g->tried[kind] : 0;
 }
 
 size_t spec_guard_check(struct spec_guard *g, size_t kind, size_t n)
@@ -153,13 +163,13 @@ size_t spec_guard_make(struct spec_guard *g, size_t n_behind, size_t most, size_
     g->wanted = 0;
     *n_read = 0;
     const struct spec_cost *c = &g->cost;
-    if (c->step_s == 0 || c->n_drafted >= PLAIN_EVERY || most == 0)
+    if (spec_cost_wants_plain(c, false) || most == 0)
         return 0;
-    struct spec_row row = {.n = most, .chance = spec_guard_chance(g, 0)};
+    struct spec_row row = {.n = most, .chance = spec_guard_chance(g, SPEC_MADE)};
     size_t k = c->measured ? worth(c, &row, 1, 1, most) : 0;
     if (k == 0) {
         k = most < MOST_TRIED ? most : MOST_TRIED;
-        g->wanted = (double)k * draft_s(c);
+        g->wanted = (double)k * spec_cost_draft_s(c);
     }
     if (n_behind > FEW_BEHIND) {
         const bool all = g->read_known || n_behind <= FIRST_READ;
@@ -211,7 +221,7 @@ void spec_guard_prompt(struct spec_guard *g, size_t n, double seconds)
 void spec_guard_read(struct spec_guard *g, size_t n, double seconds)
 {
     const double each = seconds / (double)n;
-    g->read_s = g->read_known ? blend(g->read_s, each, g->cost.step_s) : each;
+    g->read_s = g->read_known ? spec_blend(g->read_s, each, g->cost.step_s) : each;
     g->read_known = true;
     g->credit -= seconds;
 }

@@ -35,9 +35,16 @@ size_t spec_cost_check(struct spec_cost *c, struct spec_row *rows, size_t n, siz
                        size_t most, bool reads);
 // A step that checked so many took so long.
 void spec_cost_step(struct spec_cost *c, size_t n_drafts, double seconds);
+// What a draft adds to a step, as far as is known.
+double spec_cost_draft_s(const struct spec_cost *c);
+// Whether the next step is to be one without drafts, so that what they cost is known.
+bool spec_cost_wants_plain(const struct spec_cost *c, bool reads);
+// What something costs, seen once more.
+double spec_blend(double known, double seen, double room);
 
-// Of one answer.
-enum { SPEC_KINDS = 4 }; // of guesses, each with a chance of its own
+// Of one answer. Guesses have kinds, each with a chance of its own; the last is that of those which
+// a model makes.
+enum { SPEC_KINDS = 5, SPEC_MADE = SPEC_KINDS - 1 };
 
 struct spec_guard {
     struct spec_cost cost;
@@ -53,6 +60,7 @@ struct spec_guard {
 // share: see there; 0: guesses cost nothing.
 void spec_guard_init(struct spec_guard *g, double share);
 // The chance of a guess of that kind, as the last ones had it; 0: too few are known.
+bool spec_guard_knows(const struct spec_guard *g, size_t kind);
 double spec_guard_chance(const struct spec_guard *g, size_t kind);
 
 // How many of n guesses to check that are there already; they are of that kind.

@@ -4,13 +4,12 @@
 
 #include "base/clock.h"
 
-// Kinds of guesses: for each length of a run, and what is forced. Those of a draft model are 0.
+// Kinds of guesses: for each length of a run, and what is forced.
 enum { FORCED = NGRAM_LENGTHS };
-_Static_assert((int)SPEC_KINDS == (int)FORCED + 1, "a chance for each kind");
+_Static_assert((int)SPEC_MADE == (int)FORCED + 1, "a chance for each kind");
 
-// What a token of the draft model is thought to take of one of the other: bytes are read, and
-// layers are launched one after the other.
-static double share(const struct model *draft, const struct model *m)
+// Bytes are read, and layers are launched one after the other.
+double speculation_share(const struct model *draft, const struct model *m)
 {
     const double bytes = (double)model_bytes_per_token(draft) / (double)model_bytes_per_token(m);
     const double layers = (double)draft->hp.n_layer / m->hp.n_layer;
@@ -22,14 +21,32 @@ bool speculation_init(struct speculation *s, const struct engine *e, struct engi
 {
     const bool predicts = draft && draft->model->predicts_for;
     *s = (struct speculation){.source = predicts ? SPEC_MTP : draft ? SPEC_DRAFT : SPEC_NGRAM};
-    spec_guard_init(&s->guard, draft ? share(draft->model, e->model) : 0);
+    spec_guard_init(&s->guard, draft ? speculation_share(draft->model, e->model) : 0);
     return draft ? drafter_init(&s->drafter, draft, e->model->hp.n_vocab, err)
                  : ngram_init(&s->ngram, err);
+}
+
+bool speculation_init_beside(struct speculation *s, const struct engine *e, struct engine *draft,
+                             struct spec_making *making, struct error *err)
+{
+    if (!speculation_init(s, e, draft, err) || (draft && !ngram_init(&s->ngram, err))) {
+        speculation_release(s);
+        return false;
+    }
+    s->making = making;
+    s->always = true;
+    return true;
 }
 
 static bool drafts(const struct speculation *s)
 {
     return s->source != SPEC_NGRAM;
+}
+
+// Guesses come from the text, too.
+static bool looks_back(const struct speculation *s)
+{
+    return s->ngram.at != NULL;
 }
 
 void speculation_release(struct speculation *s)
@@ -49,7 +66,7 @@ bool speculation_begin(struct speculation *s, const struct sampling *p, size_t n
 
 void speculation_forget(struct speculation *s)
 {
-    if (!drafts(s))
+    if (looks_back(s))
         ngram_forget(&s->ngram);
     s->n_guesses = 0;
 }
@@ -72,6 +89,23 @@ static bool next_of_drafter(struct speculation *s, const struct seq *text, size_
     return k == 0 || drafter_guess(&s->drafter, text, k, cancel, s->guesses, &s->n_guesses, err);
 }
 
+bool speculation_is_forced(const struct speculation *s)
+{
+    return s->n_guesses > 0 && s->kind == FORCED;
+}
+
+void speculation_made(struct speculation *s, const int32_t *guesses, size_t n)
+{
+    memcpy(s->guesses, guesses, n * sizeof *guesses);
+    s->n_guesses = n;
+    s->kind = SPEC_MADE;
+}
+
+bool speculation_says_who(const struct speculation *s, struct error *err)
+{
+    return error_prefix(err, s->source == SPEC_MTP ? "the prediction layer" : "the draft model");
+}
+
 bool speculation_next(struct speculation *s, const struct seq *text, size_t most,
                       const struct ids *forced, const struct cancel *cancel, size_t *n_drafts,
                       struct error *err)
@@ -84,11 +118,11 @@ bool speculation_next(struct speculation *s, const struct seq *text, size_t most
         s->kind = FORCED;
         s->n_guesses = forced->len;
         memcpy(s->guesses, forced->data, forced->len * sizeof *s->guesses);
-    } else if (drafts(s)) {
+    } else if (!looks_back(s)) {
+        s->kind = SPEC_MADE;
         const bool ok = next_of_drafter(s, text, most, cancel, err);
         *n_drafts = s->n_guesses;
-        return ok || error_prefix(err, s->source == SPEC_MTP ? "the prediction layer"
-                                                             : "the draft model");
+        return ok || speculation_says_who(s, err);
     }
     if (s->n_guesses == 0)
         s->n_guesses =
@@ -102,12 +136,14 @@ void speculation_step(struct speculation *s, size_t n_drafts, const struct decod
                       double seconds)
 {
     // (Those that a constraint does not have were made, too.)
-    const bool made = drafts(s) && s->kind != FORCED;
+    const bool made = s->kind == SPEC_MADE;
     spec_guard_step(&s->guard, made ? s->n_guesses : n_drafts, n, seconds - s->read_s);
     const size_t n_seen = n_drafts > 0 ? n_drafts : s->n_guesses > 0;
     for (size_t i = 0, right = 1; right && i < n_seen; i++) {
         right = i < n && s->guesses[i] == d[i].id;
         spec_guard_count(&s->guard, s->kind, right);
+        if (made && s->making)
+            spec_making_count(s->making, right);
     }
     s->n_guesses = 0;
     s->read_s = 0;

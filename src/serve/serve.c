@@ -96,7 +96,9 @@ static bool open_worker(struct server *s, struct error *err)
         desk_init(&s->desk, parallel + o->queue);
         s->has_desk = s->has_worker = true;
         ok = worker_init(&s->worker, &s->desk, &s->defaults, s->opened.model, s->opened.engine, n,
-                         &s->shapes, &text, (enum think)o->think, s->p->cancel, o->grace, err);
+                         &s->shapes, &text, (enum think)o->think, s->p->cancel, o->grace, err) &&
+             worker_speculate(&s->worker, o->spec, s->opened.draft.engine,
+                              s->opened.predictor.engine, err);
     }
     buf_release(&text);
     return ok;

@@ -320,7 +320,16 @@ bool worker_init(struct worker *w, struct desk *d, const struct ask_defaults *de
     w->plain.most_ids = w->chat.most_ids = MOST_CONTEXTS * (size_t)e->n_ctx;
     return watch_init(&w->watch, end, grace, err) &&
            schedule_init(&w->schedule, e, n_parallel, NULL, &w->stop, err) &&
-           schedule_keep(&w->schedule, MOST_KEPT, err) && schedule_speculate(&w->schedule, err);
+           schedule_keep(&w->schedule, MOST_KEPT, err);
+}
+
+bool worker_speculate(struct worker *w, enum spec spec, struct engine *draft,
+                      struct engine *predictor, struct error *err)
+{
+    const struct session s = {.draft = draft, .predictor = predictor};
+    struct engine *from;
+    return session_guesser(&s, &spec, &from, err) &&
+           (spec == SPEC_OFF || schedule_speculate(&w->schedule, from, err));
 }
 
 void worker_release(struct worker *w)

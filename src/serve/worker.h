@@ -32,6 +32,10 @@ bool worker_init(struct worker *w, struct desk *d, const struct ask_defaults *de
                  const struct model *m, struct engine *e, size_t n_parallel, struct shapes *shapes,
                  const struct buf *template_text, enum think think, const struct cancel *end,
                  double grace, struct error *err);
+// Before the first step: answers bring guesses, as --spec says; draft, predictor: borrowed, NULL:
+// there is none. Errors: ERR_MEMORY; those of session_guesser.
+bool worker_speculate(struct worker *w, enum spec spec, struct engine *draft,
+                      struct engine *predictor, struct error *err);
 // Ends what is under way or has come; each client is told why. The desk is closed.
 void worker_release(struct worker *w);
 // One pass over the answers under way, after some of what has come is taken; waits wait_ms for that

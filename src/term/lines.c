@@ -387,7 +387,10 @@ bool lines_run(struct batch *b, int fd, const char *before, struct error *err)
         x.size = (uint64_t)st.st_size;
     if (!schedule_init(&x.s, c->session.engine, b->opt->n_parallel, c->session.seq, b->cancel, err))
         return false;
-    if (b->opt->spec != SPEC_OFF && !schedule_speculate(&x.s, err)) {
+    enum spec spec = b->opt->spec;
+    struct engine *from;
+    if (!session_guesser(&c->session, &spec, &from, err) ||
+        (spec != SPEC_OFF && !schedule_speculate(&x.s, from, err))) {
         schedule_release(&x.s);
         return false;
     }

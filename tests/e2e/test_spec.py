@@ -17,6 +17,7 @@ import make_gguf  # noqa: E402
 import predictions  # noqa: E402
 
 COARSE, BUILTIN = OWN / "drafts/coarse.gguf", ROOT / "builtin/hokku-builtin.gguf"
+PREDICTS = OWN / "predictions"
 
 COPY = "Repeat: speed. speed. speed. speed. hokku bench measures the speed. hokku bench measures the speed."
 
@@ -51,10 +52,10 @@ QUOTES = [f"{COPY} {word}" for word in ["one", "two", "three", "four"]] + ["What
 
 
 def of_lines(hokku, lines, *args, **how):
-    """All of the answers but their times, and these."""
+    """All of the answers but their times, and these. (Who comes when finds more or less of a prompt evaluated by others.)"""
     r = hokku("--lines", "--json", "--logprobs", 2, "-s", 3, "-n", 100, *args, input="\n".join(lines) + "\n", **how)
     answers = [json.loads(line) for line in r.stdout.splitlines()]
-    times = [a.pop("timings", None) for a in answers]
+    times = [a.pop("timings", None) for a in answers if a.pop("cached_tokens", 0) is not None]
     return (r.returncode, answers), [t for t in times if t]
 
 
@@ -76,27 +77,54 @@ def test_lines_take_the_option_and_answer_the_same(hokku, shim, args, np):  # no
     args = ("-np", np, *args, *(() if "-c" in args else ("-c", 1000)))
     want, plain = of_lines(hokku, lines, *args, "--spec", "off")
     assert len(want[1]) == 8 and all(t["drafted_tokens"] == 0 and t["tokens_per_step"] == 1 for t in plain)
-    for spec in ["auto", "ngram", "mtp"]:
-        got, times = of_lines(hokku, lines, *args, "--spec", spec, env={"LD_PRELOAD": shim, "TEST_CLOCK": "1"})
+    for spec in [("auto",), ("ngram",), ("draft", "-md", BUILTIN), ("auto", "-md", COARSE)]:
+        got, times = of_lines(hokku, lines, *args, "--spec", *spec, env={"LD_PRELOAD": shim, "TEST_CLOCK": "1"})
         assert got == want and all(t["accepted_tokens"] <= t["drafted_tokens"] and t["tokens_per_step"] >= 1 for t in times)
         assert sum(t["accepted_tokens"] > 0 for t in times) > 1 and max(t["tokens_per_step"] for t in times) > 1.05, times
 
 
-def test_answers_of_a_server_are_the_same_with_guesses_while_others_come_and_leave(home, shim):  # noqa: F811
+@pytest.mark.parametrize("name, right", [("count-glm4moe", True), ("count-qwen35", True), ("twin-glm4moe", False), ("qwen35", False)])
+@pytest.mark.parametrize("args", [
+    ("--temp", 0),
+    ("--temp", 0.8, "-b", 32),
+    ("--temp", 1.5, "--repeat-penalty", 1.2),
+    ("--temp", 0.7, "-c", 700),  # the memory holds two or three of them
+])
+def test_lines_are_the_same_with_a_prediction_layer(hokku, shim, name, right, args):  # noqa: F811
+    """Beside others, of which one fails."""
+    lines = [f"{word} of them went to the river to see a boat and a house" for word in ["one", "two", "three", "four", "five", "six"]]
+    lines.insert(3, lines[0] * 100)
+    args = ("-m", PREDICTS / f"{name}.gguf", "-np", 4, "-n", 200, "--ignore-eos", *args, *(() if "-c" in args else ("-c", 1500)))
+    want, _ = of_lines(hokku, lines, *args, "--spec", "off")
+    assert len(want[1]) == 7 and sum("error" in a for a in want[1]) == 1
+    for spec in ["mtp", "auto"]:
+        got, times = of_lines(hokku, lines, *args, "--spec", spec, env={"LD_PRELOAD": shim, "TEST_CLOCK": "1"})
+        assert got == want and all(t["accepted_tokens"] <= t["drafted_tokens"] for t in times)
+        assert sum(t["drafted_tokens"] for t in times) > 0, times
+        assert not right or sum(t["accepted_tokens"] > 100 for t in times) > 1, times
+
+
+COUNTING = ["-m", PREDICTS / "count-qwen35.gguf", "-t", 2, "-c", 60000, "-l", "637-1000", "-l", "639-1000"]  # the same
+
+
+@pytest.mark.parametrize("name, how", [(ENDLESS, ()), (ENDLESS, ("-md", BUILTIN, "--spec", "draft")), (COUNTING, ("--spec", "mtp")), (ENDLESS, ("--spec", "off"))])
+def test_answers_of_a_server_are_the_same_with_guesses_while_others_come_and_leave(home, shim, name, how):  # noqa: F811
     """Each that came to its end is what it is alone; the metrics count what came true."""
     def answer(s, prompt):
         return s.ask("/v1/completions", {"prompt": prompt, "temperature": 0.8, "seed": 3, "max_tokens": 100})[2]["choices"]
 
-    with serving(home, model=ENDLESS) as s:
+    with serving(home, "--spec", "off", model=name) as s:
         want = [answer(s, q) for q in QUOTES]
-    with serving({**home, "LD_PRELOAD": shim, "TEST_CLOCK": "1"}, model=ENDLESS) as s, concurrent.futures.ThreadPoolExecutor(8) as pool:
+    with serving({**home, "LD_PRELOAD": shim, "TEST_CLOCK": "1"}, *how, model=name) as s, concurrent.futures.ThreadPoolExecutor(8) as pool:
         leaving = [s.open("/v1/completions", {"prompt": COPY, "max_tokens": 50000}) for _ in range(2)]
         got = [pool.submit(answer, s, q) for q in QUOTES]
         leaving[0].close()
         assert [g.result() for g in got] == want
         leaving[1].close()
-        m = s.wait_for(answers_running=0, cancelled_total=2)
-    assert 0 < m["accepted_tokens_total"] <= m["drafted_tokens_total"], m
+        s.wait_for(answers_running=0, cancelled_total=2)
+        s.ask("/v1/completions", {"prompt": COPY, "temperature": 0, "max_tokens": 1000})  # long enough that any source is tried
+        m = s.metrics()
+    assert ("off" in how) == (m["accepted_tokens_total"] == 0) and m["accepted_tokens_total"] <= m["drafted_tokens_total"], m
 
 
 def test_a_chat_changes_it_between_answers(chat):  # noqa: F811
@@ -186,9 +214,10 @@ def test_a_draft_model_is_named_wherever_options_are(hokku, home):
         assert draft["weights"] == plan["weights"] and draft["kv"] == plan["kv"] and draft["n_ctx"] == plan["n_ctx"]
     assert "draft" not in json.loads(hokku("--dry-run", "--json", "--spec", "off").stdout)
     assert json.loads(hokku("--dry-run", "--json", "-c", 256).stdout)["draft"]["n_ctx"] == 256
+    # Beside each other answers have what the draft model was trained for, each.
+    several = json.loads(hokku("--dry-run", "--json", "--lines", "-np", 4, "-c", 30000).stdout)
+    assert several["n_ctx"] == 30000 and several["draft"]["n_ctx"] == 4 * plan["n_ctx"] and several["draft"]["kv"] == 4 * draft["kv"]
     assert b"draft model beside it" in hokku("--dry-run").stdout
-    # Where it is of no use the configuration may name one.
-    assert hokku("--lines", "-n", 5, input="hi\n").returncode == 0
     assert b"draft model " + str(COARSE).encode() in hokku("-v", "-n", 3, "hi").stderr
 
 
@@ -241,12 +270,11 @@ def test_under_a_limit_both_models_have_the_context_that_was_planned(hokku, tmp_
 
 
 def test_where_no_draft_model_is_used_none_is_taken(hokku, home):
-    r = hokku("--lines", "-md", COARSE, input="hi\n")
-    assert r.returncode == 2 and b"--model-draft and --lines" in r.stderr
-    r = hokku("--spec", "draft", "hi")
+    for args in [("hi",), ("--lines",)]:
+        r = hokku("--spec", "draft", *args)
+        assert r.returncode == 2 and b"expected -md FILE" in r.stderr
+    r = hokku("serve", "--spec", "draft")
     assert r.returncode == 2 and b"expected -md FILE" in r.stderr
-    r = hokku("serve", "-md", COARSE)
-    assert r.returncode == 2 and b"-md" in r.stderr
     r = hokku("-v", "--keep", "1m", "-md", COARSE, "-n", 3, "hi")
     assert r.returncode == 0 and b"one model is kept" in r.stderr
 
@@ -254,9 +282,6 @@ def test_where_no_draft_model_is_used_none_is_taken(hokku, home):
 def test_another_source_is_refused(hokku):
     r = hokku("--spec", "magic", "hi")
     assert r.returncode == 2 and b"auto|off|ngram|draft" in r.stderr and b"magic" in r.stderr
-
-
-PREDICTS = OWN / "predictions"
 
 
 @pytest.mark.parametrize("name", ["count-qwen35", "twin-glm4moe", "glm4moe-own"])
@@ -342,7 +367,10 @@ def test_a_prediction_layer_that_is_none_is_refused_by_name_where_it_is_named(ho
 def test_a_model_without_prediction_layers_is_refused_where_they_are_named(hokku):
     r = hokku("--spec", "mtp", "hi")
     assert r.returncode == 3 and b"--spec mtp: found no prediction layers in this model" in r.stderr and not r.stdout
-    assert hokku("--spec", "mtp", "--lines", "-n", 3, input="hi\n").returncode == 0
+    r = hokku("--spec", "mtp", "--lines", "-n", 3, input="hi\n")
+    assert r.returncode == 3 and b"--spec mtp: found no prediction layers in this model" in r.stderr and not r.stdout
+    r = hokku("serve", "--spec", "mtp")
+    assert r.returncode == 3 and b"--spec mtp: found no prediction layers in this model" in r.stderr
 
 
 def test_a_prediction_layer_is_counted_and_said(hokku):
@@ -356,6 +384,8 @@ def test_a_prediction_layer_is_counted_and_said(hokku):
     counted = plans["mtp"]["predictor"]
     assert counted["weights"] == own and counted["n_ctx"] == 1024 and counted["kv"] * 2 == plans["mtp"]["kv"]
     assert counted["other"] >= plans["mtp"]["other"] + 1024 * 48 * 4  # hidden states
+    several = json.loads(hokku(*args, "--dry-run", "--json", "--lines", "-np", 4, "-c", 1024).stdout)
+    assert several["predictor"]["other"] >= several["other"] + 4 * 1024 * 48 * 4
     assert b"prediction layer beside it: weights" in hokku(*args, "--dry-run").stdout
     assert b"the model's prediction layer \xc2\xb7" in hokku(*args, "-n", 3, "-v", "hi").stderr
     assert b"2 prediction layers, " in hokku("inspect", args[1]).stdout

@@ -263,7 +263,7 @@ static double simulate_model(size_t n, size_t n_prompt, const double chance[2], 
         for (bool right = true; right && got <= k; got += right) {
             seed = seed * 1664525 + 1013904223;
             right = (seed >> 8) / (double)(1 << 24) < chance[len > n / 2];
-            spec_guard_count(&g, 0, right);
+            spec_guard_count(&g, SPEC_MADE, right);
         }
         behind = k > 0 ? 1 : behind + 1;
         len += got;
