@@ -11,8 +11,8 @@
 #include "states.cuh"
 
 enum {
-    SCAN_THREADS = 128,
-    SCAN_LANES = 4,                        // of a column: they have fours of it by turns
+    SCAN_THREADS = 256,
+    SCAN_LANES = 8,                        // of a column: they have fours of it by turns
     SCAN_COLS = SCAN_THREADS / SCAN_LANES, // of a block
     SCAN_STAGE = 8,                        // tokens whose vectors are in shared memory
 };
@@ -61,8 +61,10 @@ static __device__ __forceinline__ void store_column(float *p, uint32_t lane, uin
 static __device__ __forceinline__ float of_column(float4 v) // the sum over its lanes
 {
     float sum = (v.x + v.y) + (v.z + v.w);
-    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
-    return sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+#pragma unroll
+    for (int d = 1; d < SCAN_LANES; d *= 2)
+        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
+    return sum;
 }
 
 static __device__ __forceinline__ float4 fma4(float4 a, float4 b, float4 c)
@@ -229,7 +231,7 @@ scan(const struct state_slots &state, const struct state_span &span, size_t at,
             request<P>(rows, row + SCAN_STAGE, lesser(left - SCAN_STAGE, (uint32_t)SCAN_STAGE),
                        scalars, next);
         const bool gives = GIVES && lane == 0 && mine;
-        if (left >= SCAN_STAGE && P <= 128) { // else there are not registers enough
+        if (left >= SCAN_STAGE) {
             token_in<E> in[2];
             float y[SCAN_STAGE]; // given at the end: no branch between the tokens
             read_token<P, E, GIVES>(s, 0, in[0]);
