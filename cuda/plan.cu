@@ -169,7 +169,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     }
     e->output_norm = take_vector(w, hp->n_embd);
     e->output_norm_bias = m->output_norm_bias.data ? take_vector(w, hp->n_embd) : NULL;
-    e->output_bias = m->output_bias.data ? take_vector(w, hp->n_vocab) : NULL;
+    e->output_bias = m->output_bias.data ? take_vector(w, m->output_bias.n_cols) : NULL;
     e->ones = has_bare_norms(m) ? take_vector(w, e->largest.head_dim) : NULL;
     e->ropes.n = m->n_rope;
     for (uint32_t i = 0; i < m->n_rope; i++) {
