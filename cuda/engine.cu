@@ -478,8 +478,10 @@ static bool engine_pick_take(struct engine *base, const struct seq *s, bool eval
     e->last_token = s->ids.data[s->ids.len - 1];
     if (slot->failed == SAMPLER_NOT_FINITE)
         return cuda_not_finite(e, s->ids.len - 1, true, (uint32_t)slot->d.id, slot->d.logprob, err);
-    if (!gpu_sampler_result(slot, err))
+    if (!gpu_sampler_result(slot, err)) {
+        e->pick_failed = true;
         return false;
+    }
     *out = slot->d;
     e->n_picked++;
     return true;

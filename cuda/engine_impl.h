@@ -259,6 +259,7 @@ struct cuda_engine {
     double layer_weights; // of the largest layer
     bool paced;           // cuda_pace waits for them
     struct error failure; // of a call that could not tell: every later one does
+    bool pick_failed;     // the last error was that of numbers, not of the device
     // pinned host memory
     struct step_state *host_step;
     int32_t *host_tokens;         // (n_batch)

@@ -32,9 +32,12 @@ static struct ranks *self(struct engine *e)
 static void run(struct rank *r, const struct call *c)
 {
     r->err = {};
+    if (r->engine)
+        r->engine->pick_failed = false;
     r->ok = c->run(r, c, &r->err);
-    // An interrupt all ranks have, but while they are opened.
-    if (!r->ok && (r->err.code != ERR_INTERRUPTED || r->all->opening))
+    // What all have: an interrupt, but while they are opened; numbers that cannot be picked from.
+    const bool alike = r->engine && (r->engine->pick_failed || r->err.code == ERR_INTERRUPTED);
+    if (!r->ok && (!alike || r->all->opening))
         rank_give_up(r);
 }
 
@@ -105,12 +108,57 @@ static bool ranks_eval(struct engine *e, const struct seq *s, const int32_t *ids
     return on_all(self(e), &c, err);
 }
 
-static bool refuse_mask(const struct seq *s, struct error *err)
+// ---- masks
+
+// A sequence whose next pick has a mask, which its caller is asked for once, for all ranks.
+struct masked {
+    struct seq seq; // as it was, but for who is asked
+    uint32_t *allow;
+    bool ok; // else
+    struct error err;
+};
+
+static bool mask_again(void *user, const int32_t *drafts, size_t n, uint32_t *allow,
+                       struct error *err)
 {
-    return s->mask && !error_set(err, ERR_USAGE,
-                                 "a grammar on more than one GPU is not computed yet: expected "
-                                 "one device");
+    const struct masked *m = (const struct masked *)user;
+    (void)drafts, (void)n; // there are none
+    const size_t n_words = (m->seq.engine->model->hp.n_vocab + 31) / 32;
+    if (m->ok)
+        memcpy(allow, m->allow, n_words * sizeof *allow);
+    else
+        *err = m->err;
+    return m->ok;
 }
+
+// The i-th of a call.
+static const struct seq *ask_for_mask(struct ranks *a, size_t i, const struct seq *s)
+{
+    struct masked *m = &a->masked[i];
+    uint32_t n_allowed;
+    m->seq = *s;
+    m->seq.mask = mask_again;
+    m->seq.mask_user = m;
+    m->err = {};
+    m->ok = engine_mask(s, NULL, 0, m->allow, &n_allowed, &m->err);
+    return &m->seq;
+}
+
+static bool open_masks(struct ranks *a, struct error *err)
+{
+    const size_t n_words = (a->base.model->hp.n_vocab + 31) / 32;
+    const size_t n_bytes = ENGINE_MAX_PARTS * (sizeof *a->masked + n_words * sizeof(uint32_t));
+    if (a->masked)
+        return true;
+    a->masked = (struct masked *)calloc(1, n_bytes);
+    if (!a->masked)
+        return error_oom(err, "the masks of ranks", n_bytes);
+    for (size_t i = 0; i < ENGINE_MAX_PARTS; i++)
+        a->masked[i].allow = (uint32_t *)(a->masked + ENGINE_MAX_PARTS) + i * n_words;
+    return true;
+}
+
+// ---- the backend, further
 
 static bool run_parts(struct rank *r, const struct call *c, struct error *err)
 {
@@ -125,12 +173,21 @@ static bool ranks_eval_parts(struct engine *e, struct engine_part *parts, size_t
     struct call c = {run_parts, NULL, NULL, n};
     c.parts = parts;
     c.cancel = cancel;
-    for (size_t i = 0; i < n; i++)
-        if (refuse_mask(parts[i].seq, err))
+    const struct seq *seqs[ENGINE_MAX_PARTS];
+    for (size_t i = 0; i < n; i++) {
+        seqs[i] = parts[i].seq;
+        if (!seqs[i]->mask || !parts[i].pick)
+            continue;
+        if (!open_masks(a, err))
             return false;
+        parts[i].seq = ask_for_mask(a, i, seqs[i]);
+    }
     for (uint32_t i = 1; i < a->n; i++)
         memcpy(a->rank[i].parts, parts, n * sizeof *parts);
-    return on_all(a, &c, err);
+    const bool ok = on_all(a, &c, err);
+    for (size_t i = 0; i < n; i++)
+        parts[i].seq = seqs[i];
+    return ok;
 }
 
 static bool run_logits(struct rank *r, const struct call *c, struct error *err)
@@ -161,7 +218,7 @@ static bool run_pick_start(struct rank *r, const struct call *c, struct error *e
 static bool ranks_pick_start(struct engine *e, const struct seq *s, struct error *err)
 {
     const struct call c = {run_pick_start, s};
-    return !refuse_mask(s, err) && on_all(self(e), &c, err);
+    return (!s->mask || open_masks(self(e), err)) && on_all(self(e), &c, err);
 }
 
 static bool run_pick_next(struct rank *r, const struct call *c, struct error *err)
@@ -175,26 +232,48 @@ static bool ranks_pick_next(struct engine *e, const struct seq *s, struct error 
     return on_all(self(e), &c, err);
 }
 
-// After a logit that is not finite: all look together for the weights that it comes from.
 static bool run_pick_take(struct rank *r, const struct call *c, struct error *err)
 {
-    struct decoded d;
-    return cuda_backend.pick_take(engine_of(r), c->seq, false, NULL, &d, err);
+    struct decoded of_other;
+    return cuda_backend.pick_take(engine_of(r), c->seq, false, NULL,
+                                  r->index > 0 ? &of_other : c->pick, err);
 }
 
+// All do it, since what follows is enqueued then.
+static bool take_masked(struct ranks *a, const struct seq *s, const struct cancel *cancel,
+                        struct decoded *out, struct error *err)
+{
+    struct call c = {run_pick_take};
+    if (cancel_asked(cancel))
+        return error_set(err, ERR_INTERRUPTED, "interrupted");
+    c.pick = out;
+    c.seq = ask_for_mask(a, 0, s);
+    if (!a->masked[0].ok) {
+        *err = a->masked[0].err;
+        return false;
+    }
+    return on_all(a, &c, err);
+}
+
+// Else rank 0 waits alone, but after a logit that is not finite: all look together for the weights
+// that it comes from.
 static bool ranks_pick_take(struct engine *e, const struct seq *s, bool evaluate,
                             const struct cancel *cancel, struct decoded *out, struct error *err)
 {
     struct ranks *a = self(e);
-    const struct call c = {run_pick_take, s};
     bool finite = true;
+    if (s->mask && !a->failed)
+        return take_masked(a, s, cancel, out, err);
     if (a->failed || !cuda_pick_wait(a->rank[0].engine, s, cancel, &finite, err)) {
         if (a->failed)
             *err = a->failure;
         return false;
     }
-    if (!finite)
+    if (!finite) {
+        struct call c = {run_pick_take, s};
+        c.pick = out;
         return on_all(a, &c, err);
+    }
     if (!cuda_backend.pick_take(engine_of(&a->rank[0]), s, evaluate, cancel, out, err))
         return false;
     for (uint32_t i = 1; i < a->n; i++)
@@ -306,6 +385,7 @@ void ranks_free(struct engine *base)
         free(r->logits);
     }
     cudaFreeHost(a->stop);
+    free(a->masked);
     pthread_cond_destroy(&a->changed);
     pthread_mutex_destroy(&a->lock);
     engine_release(base);

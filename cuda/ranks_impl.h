@@ -44,6 +44,7 @@ struct ranks {
     const struct rank *failed;        // the first one that has
     struct error failure;             // what every call ends with from then on
     uint64_t n_looks, interrupted_at; // of rank 0: atomic
+    struct masked *masked;            // (ENGINE_MAX_PARTS) see ranks.cu
 };
 
 // ---- rank.cu

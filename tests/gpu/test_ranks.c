@@ -310,7 +310,90 @@ static void several_sequences_are_picked_from_in_one_pass(void **state)
     engine_free(e);
 }
 
+// Every third token, which one depends on the token before; asked once a pick.
+struct third {
+    struct seq *s;
+    int n_asked;
+};
+
+static bool every_third(void *user, const int32_t *drafts, size_t n, uint32_t *allow,
+                        struct error *err)
+{
+    struct third *t = user;
+    (void)drafts, (void)n, (void)err;
+    memset(allow, 0, (TINY_VOCAB + 31) / 32 * sizeof *allow);
+    for (uint32_t i = (uint32_t)seq_ids(t->s)[seq_len(t->s) - 1] % 3; i < TINY_VOCAB; i += 3)
+        allow[i / 32] |= 1u << i % 32;
+    t->n_asked++;
+    return true;
+}
+
+// In runs with the device ahead, and in passes.
+static void masked_picks_are_those_of_one_device(void **state)
+{
+    (void)state;
+    for (uint32_t n_seqs = 1; n_seqs <= 2; n_seqs++) {
+        int32_t want[N_PICK];
+        for (uint32_t n = 1; n <= 3; n += 2) {
+            struct error err = {0};
+            struct engine_params p = on_devices(n);
+            p.n_seqs = n_seqs;
+            struct engine *e = open_with(&p);
+            struct third t = {one(e), 0};
+            struct sampler_settings greedy = sampler_defaults;
+            greedy.temp = 0;
+            const struct sampling how = {.sampler = &greedy, .mask = every_third, .mask_user = &t};
+            read_prompt(e, N_PROMPT);
+            must(seq_sampling(t.s, &how, &err), &err);
+            for (int i = 0; i < N_PICK; i++) {
+                struct decoded d;
+                uint64_t ticket;
+                const int32_t before = seq_ids(t.s)[seq_len(t.s) - 1];
+                const struct work w = {.seq = t.s, .n = i > 0, .n_pick = 1};
+                must(engine_submit(e, &w, 1, NULL, &ticket, &err) &&
+                         engine_wait(e, ticket, NULL, &d, &err),
+                     &err);
+                assert_int_equal(d.id % 3, before % 3);
+                if (n == 1)
+                    want[i] = d.id;
+                assert_int_equal(d.id, want[i]);
+            }
+            assert_int_equal(t.n_asked, N_PICK);
+            one_close(e);
+        }
+    }
+}
+
 // ---- what goes wrong
+
+// All find it, look for its cause together, and go on.
+static void a_number_that_is_not_finite_is_no_failure_of_a_device(void **state)
+{
+    (void)state;
+    float *norm = (float *)f.m->layers[1].w[FFN_NORM].data, was = norm[3];
+    struct error err = {0};
+    struct decoded d;
+    float logits[TINY_VOCAB];
+    norm[3] = NAN;
+    struct engine *e = open_on(3);
+    norm[3] = was;
+    const struct one_params p = {.sampler = hot(), .max_tokens = N_PICK};
+    for (int run = 0; run < 2; run++) {
+        err = (struct error){0};
+        read_prompt(e, N_PROMPT);
+        assert_false(one_logits(e, 0, logits, &err));
+        if (!strstr(err.text, "blk.1.ffn_down"))
+            fail_msg("%s", err.text);
+        read_prompt(e, N_PROMPT);
+        must(one_start(e, &p, &err), &err);
+        err = (struct error){0};
+        assert_false(one_next(e, &d, &err));
+        if (!strstr(err.text, "blk.1.ffn_down"))
+            fail_msg("%s", err.text);
+        one_stop(e, N_PROMPT);
+    }
+    one_close(e);
+}
 
 // Somewhere in a prompt; what follows is as if nobody had.
 static void an_interrupt_ends_all_ranks_at_the_same_place(void **state)
@@ -435,18 +518,9 @@ static void assert_refused(const struct engine_params *p, enum error_code code, 
     assert_false(cuda_engine_plan(f.m, p, &plan, &err));
 }
 
-static bool any_token(void *user, const int32_t *drafts, size_t n, uint32_t *allow,
-                      struct error *err)
-{
-    (void)user, (void)drafts, (void)n, (void)err;
-    memset(allow, 0xFF, (TINY_VOCAB + 31) / 32 * sizeof *allow);
-    return true;
-}
-
 static void what_is_not_computed_yet_is_refused(void **state)
 {
     (void)state;
-    struct error err = {0};
     struct engine_params p = on_devices(2);
     p.exact = true;
     assert_refused(&p, ERR_USAGE, "--exact on more than one GPU");
@@ -459,15 +533,6 @@ static void what_is_not_computed_yet_is_refused(void **state)
     setenv("HOKKU_EMU_MACHINE", "no-peers", 1);
     assert_refused(&p, ERR_FAIL, "does not reach the memory of device 1");
     unsetenv("HOKKU_EMU_MACHINE");
-    struct engine *e = open_with(&p);
-    const struct sampling masked = {.sampler = hot(), .mask = any_token};
-    read_prompt(e, N_PROMPT);
-    must(seq_sampling(one(e), &masked, &err), &err);
-    const struct work w = {.seq = one(e), .n_pick = 1};
-    uint64_t ticket;
-    assert_false(engine_submit(e, &w, 1, NULL, &ticket, &err));
-    assert_int_equal(err.code, ERR_USAGE);
-    one_close(e);
 }
 
 int main(void)
@@ -479,6 +544,8 @@ int main(void)
         cmocka_unit_test(trims_and_forks_go_on_as_before),
         cmocka_unit_test(a_cache_that_was_saved_goes_on),
         cmocka_unit_test(several_sequences_are_picked_from_in_one_pass),
+        cmocka_unit_test(masked_picks_are_those_of_one_device),
+        cmocka_unit_test(a_number_that_is_not_finite_is_no_failure_of_a_device),
         cmocka_unit_test(an_interrupt_ends_all_ranks_at_the_same_place),
         cmocka_unit_test(a_device_that_fails_ends_the_call_with_its_name),
         cmocka_unit_test(a_plan_says_what_each_device_holds),
