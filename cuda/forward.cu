@@ -129,7 +129,7 @@ static bool add_one(struct cuda_engine *e, const struct gpu_layer *l, enum layer
     m.scale = e->hp.residual_scale;
     add_part(&m, &l->w[w], e->rank ? NULL : l->v[bias], apart ? s->up : s->x);
     return multiply_one(e, name_of(l, w), &m, err) &&
-           cuda_sum_parts(e, l->v[bias], norm, 1, &s->step->done, err) &&
+           cuda_sum_parts(e, 0, l->v[bias], norm, 1, &s->step->done, err) &&
            (!norm || add_normed_launch(&e->q, s->up, norm, e->hp.norm_eps, e->hp.residual_scale,
                                        s->x, 1, e->hp.n_embd, &s->step->done, err)) &&
            cuda_look(e, l, name_of(l, w), err);
@@ -529,7 +529,7 @@ static bool add_many(const struct cuda_engine *e, const struct gpu_layer *l, enu
         {&l->w[w]},   {e->rank ? NULL : l->v[bias]}, {apart ? s->up : s->x}, 1, !apart,
         name_of(l, w)};
     return (!in || prepare(e, in, n, NULL, &p, err)) && multiply(e, &p, x, undo, n, err) &&
-           cuda_sum_parts(e, l->v[bias], norm, n, NULL, err) &&
+           cuda_sum_parts(e, 0, l->v[bias], norm, n, NULL, err) &&
            (!norm || add_normed_launch(&e->q, s->up, norm, e->hp.norm_eps, e->hp.residual_scale,
                                        s->x, n, e->hp.n_embd, NULL, err));
 }

@@ -84,7 +84,9 @@ static size_t add_jobs(struct job *jobs, size_t n, const struct weight *from, co
     uint64_t row = quant_row_bytes(from->type, from->n_cols);
     uint64_t step = max_bytes / row / TILE_ROWS * TILE_ROWS;
     uint64_t n_stacked = from->n_stacked ? from->n_stacked : 1, n_rows = from->rows;
-    const uint64_t each = from->n_stacked ? from->stack_bytes / row : n_rows; // rows in the file
+    const uint64_t file_row = from->row_stride ? from->row_stride : row;
+    const uint64_t each =
+        from->n_stacked ? from->stack_bytes / file_row : n_rows; // rows in the file
     if (n_rows % TILE_ROWS == 0 && each == n_rows) { // whole tiles: the stack is one matrix
         n_rows *= n_stacked;
         n_stacked = 1;

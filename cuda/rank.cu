@@ -118,12 +118,18 @@ bool cuda_ranks_alive(struct cuda_engine *e, struct error *err)
 
 // ---- in the forward pass
 
-bool cuda_sum_parts(const struct cuda_engine *e, const float *bias, bool normed, uint32_t n,
-                    const uint32_t *skip, struct error *err)
+bool cuda_sum_parts(const struct cuda_engine *e, uint32_t row0, const float *bias, bool normed,
+                    uint32_t n, const uint32_t *skip, struct error *err)
 {
-    struct rank_sum sum = {e->s.up,      bias, normed ? 1.0f : e->hp.residual_scale, !normed, NULL,
-                           e->hp.n_embd, skip};
-    sum.y = normed ? e->s.up : e->s.x;
+    const size_t at = (size_t)row0 * e->hp.n_embd;
+    struct rank_sum sum = {};
+    sum.part = e->s.up + at;
+    sum.bias = bias;
+    sum.scale = normed ? 1.0f : e->hp.residual_scale;
+    sum.add = !normed;
+    sum.y = (normed ? e->s.up : e->s.x) + at;
+    sum.n_cols = e->hp.n_embd;
+    sum.skip = skip;
     return !e->rank || sum_ranks_launch(&e->q, &e->exchange, &sum, n, err);
 }
 

@@ -39,11 +39,11 @@ bool cuda_rank_interrupted(struct cuda_engine *e);
 // Whether no other device has failed, for who waits for his own.
 bool cuda_ranks_alive(struct cuda_engine *e, struct error *err);
 
-// What n rows of a product that ends a block, in s.up, become, which are a part of a sum on each
-// rank: the end of the block, x += residual_scale * (the sum + bias), or where that is to be normed
-// the sum + bias, in s.up. Nothing on one device.
-bool cuda_sum_parts(const struct cuda_engine *e, const float *bias, bool normed, uint32_t n,
-                    const uint32_t *skip, struct error *err);
+// What n rows, from row0 on, of a product that ends a block, in s.up, become, which are a part of a
+// sum on each rank: the end of the block, x += residual_scale * the sum + bias, or where that is to
+// be normed the sum + bias, in s.up. Nothing on one device.
+bool cuda_sum_parts(const struct cuda_engine *e, uint32_t row0, const float *bias, bool normed,
+                    uint32_t n, const uint32_t *skip, struct error *err);
 // s.logits (n, n_vocab) = all ranks' s.part_logits. Nothing on one device.
 bool cuda_gather_logits(const struct cuda_engine *e, uint32_t n, const uint32_t *skip,
                         struct error *err);

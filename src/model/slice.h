@@ -7,8 +7,9 @@
 //   attn_output, ffn_down                     the columns of those, whole blocks of their type:
 //   what
 //                                             the ranks' products give adds up to the layer's
+//   experts, shared ones too                  the same of each one, by all ranks
 //   output                                    some rows: logits of a run of the vocabulary
-//   norms, the embedding, biases that are added to such a sum    all of them, on each rank
+//   norms, routers, the embedding, biases that are added to such a sum    all of them, on each rank
 //
 // So an engine that knows slices does nothing else, but for adding up twice a layer.
 #ifndef HOKKU_MODEL_SLICE_H

@@ -303,7 +303,19 @@ static void what_is_not_split_is_named(void **state)
                       "it");
     *l = was;
     l->experts.n = 8;
-    assert_refused(2, "layer 1: experts: cannot be split among devices yet; one device does it");
+    assert_refused(2, "layer 1: a feed-forward network beside experts: cannot be split among "
+                      "devices yet; one device does it");
+    l->n_ff = 0;
+    l->experts.n_ff = 8;
+    assert_refused(2, "layer 1: experts 8 wide, in units of 8, can be split among at most 1 "
+                      "devices, not 2");
+    l->experts.n_ff = 16;
+    l->experts.n_ff_shared = 7;
+    assert_refused(2, "layer 1: a shared expert 7 wide, in units of 8, can be split among at most "
+                      "1 devices, not 2");
+    l->experts.n_latent = 8;
+    assert_refused(2, "layer 1: experts that work on a latent: cannot be split among devices yet; "
+                      "one device does it");
     struct error err = {0};
     assert_true(model_can_split(m, 1, &err)); // one device has all of it
     *l = was;
