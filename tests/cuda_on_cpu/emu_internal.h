@@ -113,6 +113,9 @@ cudaError_t emu_enqueue(cudaStream_t s, std::function<void()> fn);
 
 size_t emu_loaded_bytes(int device); // by kernels
 
+// The n-th launch of a kernel or a graph on that device from now on fails.
+extern "C" void emu_fail_launch(int device, uint64_t n);
+
 // Device memory is accessible only while the device works (emu_memory.cpp).
 void emu_device_enter(void);
 void emu_device_leave(void);

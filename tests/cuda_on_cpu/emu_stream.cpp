@@ -71,6 +71,7 @@ struct device {
     uint64_t raise_at = 0; // when n_kernels is this,
     volatile int *raise = nullptr;
     bool fail_wait = false;
+    uint64_t fail_launch[EMU_DEVICES] = {}; // 1: the next one fails; 0: none does
 
     device(void)
     {
@@ -950,6 +951,13 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
     return cudaSuccess;
 }
 
+// Whether this launch is to fail.
+static bool launch_fails(int device)
+{
+    uint64_t &n = dev().fail_launch[device];
+    return n > 0 && --n == 0;
+}
+
 static size_t smem_limit(const void *kernel, int device)
 {
     auto limit = dev().max_smem[device].find(kernel);
@@ -959,6 +967,8 @@ static size_t smem_limit(const void *kernel, int device)
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
 {
     guard g;
+    if (launch_fails(resolve(s)->device))
+        return fail(cudaErrorLaunchFailure);
     // A limit that was lowered since the capture holds for the captured launch, too.
     for (const op &o : e->ops)
         if (o.grid && o.grid->smem > smem_limit(o.grid->kernel, o.grid->device))
@@ -1068,6 +1078,8 @@ cudaError_t emu_launch(const cudaLaunchConfig_t &cfg, const void *kernel,
         return fail(cudaErrorInvalidValue);
     if (g->cooperative && n_blocks > EMU_RESIDENT)
         return fail(cudaErrorCooperativeLaunchTooLarge);
+    if (!resolve(cfg.stream)->capture && launch_fails(g->device))
+        return fail(cudaErrorLaunchFailure);
     // A kernel is loaded when it is first launched.
     size_t n_free, n_total;
     cudaMemGetInfo(&n_free, &n_total);
@@ -1115,6 +1127,12 @@ extern "C" void emu_fail_next_wait(void)
 {
     guard g;
     dev().fail_wait = true;
+}
+
+extern "C" void emu_fail_launch(int device, uint64_t n)
+{
+    guard g;
+    dev().fail_launch[device] = n;
 }
 
 extern "C" void emu_run_all(void)

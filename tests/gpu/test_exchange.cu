@@ -100,7 +100,7 @@ struct ranks_on_devices {
 static float part_of(uint32_t rank, uint32_t i)
 {
     static const float parts[] = {3e8f, -3e8f, 7.0f};
-    return parts[(rank + i) % 3] + (float)(i % 5);
+    return parts[(rank + i) % 3] + (float)(i % 7);
 }
 
 static float sum_of(uint32_t n_rank, uint32_t i)

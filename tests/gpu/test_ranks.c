@@ -9,6 +9,7 @@
 
 void emu_raise_after(uint64_t n, volatile int *flag);
 void emu_fail_next_wait(void);
+void emu_fail_launch(int device, uint64_t n);
 void emu_take_memory(int device, long long n);
 
 enum { N_PICK = 8, N_PROMPT = 24, HEADS = 6, KV_HEADS = 3, HEAD_DIM = 32, FF = 160 };
@@ -426,7 +427,36 @@ static void an_interrupt_ends_all_ranks_at_the_same_place(void **state)
     one_close(e);
 }
 
-// The others wait for its packets until they hear of it.
+// Its packets never come: the others wait for them until they hear of it. Device 1, somewhere in a
+// prompt, and with the third step of decoding.
+static void nobody_waits_for_a_device_that_has_failed(void **state)
+{
+    (void)state;
+    for (int while_decoding = 0; while_decoding < 2; while_decoding++) {
+        struct error err = {0};
+        struct decoded d;
+        struct engine *e = open_on(3);
+        bool ok = true;
+        if (while_decoding)
+            read_prompt(e, N_PROMPT);
+        emu_fail_launch(1, while_decoding ? 4 : 9);
+        if (while_decoding) {
+            const struct one_params p = {.sampler = hot(), .max_tokens = N_PICK};
+            must(one_start(e, &p, &err), &err);
+            for (int i = 0; ok && i < N_PICK; i++)
+                ok = one_next(e, &d, &err);
+        } else {
+            ok = one_eval(e, f.tokens, N_PROMPT, LOGITS_LAST, &err);
+        }
+        emu_fail_launch(1, 0);
+        assert_false(ok);
+        if (strncmp(err.text, "device 1 (", 10) != 0 || !strstr(err.text, "launch failure"))
+            fail_msg("%s", err.text);
+        one_close(e);
+    }
+}
+
+// What it had sent before the others have.
 static void a_device_that_fails_ends_the_call_with_its_name(void **state)
 {
     (void)state;
@@ -498,6 +528,9 @@ static void a_device_that_is_nearly_full_has_less(void **state)
     assert_true(plan.fits);
     assert_true(plan.ranks[0].kv < plan.ranks[1].kv);
     check_against_one(&p);
+    struct engine *e = open_with(&p);
+    assert_non_null(strstr(e->kv_format, "ranks:1+2"));
+    one_close(e);
     // and then nothing fits
     emu_take_memory(0, (long long)(left - (1 << 20)));
     assert_null(try_open(f.m, &p, &err));
@@ -547,6 +580,7 @@ int main(void)
         cmocka_unit_test(masked_picks_are_those_of_one_device),
         cmocka_unit_test(a_number_that_is_not_finite_is_no_failure_of_a_device),
         cmocka_unit_test(an_interrupt_ends_all_ranks_at_the_same_place),
+        cmocka_unit_test(nobody_waits_for_a_device_that_has_failed),
         cmocka_unit_test(a_device_that_fails_ends_the_call_with_its_name),
         cmocka_unit_test(a_plan_says_what_each_device_holds),
         cmocka_unit_test(a_device_that_is_nearly_full_has_less),
