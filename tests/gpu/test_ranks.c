@@ -3,6 +3,7 @@
 #include "../unit/test.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "tiny_engine.h"
@@ -191,7 +192,7 @@ static void devices_compute_what_one_does(void **state)
 static void the_text_is_the_same_in_every_run(void **state)
 {
     (void)state;
-    for (uint32_t n = 2; n <= 3; n++) {
+    for (uint32_t n = quick() ? 3 : 2; n <= 3; n++) {
         struct decoded want[N_PICK], got[N_PICK];
         for (int opened = 0; opened < 2; opened++) {
             struct engine *e = open_on(n);
@@ -204,6 +205,42 @@ static void the_text_is_the_same_in_every_run(void **state)
             one_close(e);
         }
     }
+}
+
+// Their kernels wait for each other's of the same engine, in room that both share.
+struct talker {
+    struct engine *e;
+    struct decoded got[N_PICK];
+};
+
+static void *read_and_talk(void *arg)
+{
+    struct talker *t = arg;
+    for (int i = 0; i < 2; i++) {
+        read_prompt(t->e, N_PROMPT);
+        talk(t->e, N_PROMPT, t->got);
+    }
+    return NULL;
+}
+
+static void two_models_on_the_same_devices_go_on_beside_each_other(void **state)
+{
+    (void)state;
+    struct talker talkers[2];
+    pthread_t threads[2];
+    struct decoded want[N_PICK];
+    for (int i = 0; i < 2; i++)
+        talkers[i].e = open_on(2);
+    read_prompt(talkers[0].e, N_PROMPT);
+    talk(talkers[0].e, N_PROMPT, want);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, read_and_talk, &talkers[i]), 0);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        assert_same_talk(want, talkers[i].got);
+    }
+    for (int i = 0; i < 2; i++)
+        one_close(talkers[i].e);
 }
 
 // ---- what is done to a sequence
@@ -574,6 +611,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices_compute_what_one_does),
         cmocka_unit_test(the_text_is_the_same_in_every_run),
+        cmocka_unit_test(two_models_on_the_same_devices_go_on_beside_each_other),
         cmocka_unit_test(trims_and_forks_go_on_as_before),
         cmocka_unit_test(a_cache_that_was_saved_goes_on),
         cmocka_unit_test(several_sequences_are_picked_from_in_one_pass),
