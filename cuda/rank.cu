@@ -83,6 +83,8 @@ bool cuda_rank_interrupted(struct cuda_engine *e)
 {
     struct rank *r = e->rank;
     struct ranks *a = r->all;
+    if (a->opening) // nobody waits for anybody
+        return cancel_asked(e->cancel);
     const uint64_t look = ++r->n_looks;
     if (r->index == 0) {
         if (cancel_asked(e->cancel))
