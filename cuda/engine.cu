@@ -57,7 +57,7 @@ static bool make_plan(const struct model *m, const struct engine_params *p,
     return true;
 }
 
-static bool does_not_fit(const struct engine_plan *p, const char *device, struct error *err)
+bool cuda_does_not_fit(const struct engine_plan *p, const char *device, struct error *err)
 {
     char fit[160];
     if (p->n_ctx_max)
@@ -108,12 +108,19 @@ static bool check_shape(const struct model *m, const struct engine_params *p,
     return true;
 }
 
+bool cuda_slice_plan(const struct model *slice, const struct engine_params *p,
+                     const struct device *d, struct engine_plan *plan, struct error *err)
+{
+    return check_shape(slice, p, d, err) && make_plan(slice, p, d, plan);
+}
+
 extern "C" bool cuda_engine_plan(const struct model *m, const struct engine_params *p,
                                  struct engine_plan *plan, struct error *err)
 {
     struct device d;
-    return cuda_device_select(p->device_index, &d, err) && check_shape(m, p, &d, err) &&
-           make_plan(m, p, &d, plan);
+    if (cuda_n_rank(p) > 1)
+        return cuda_ranks_plan(m, p, plan, err);
+    return cuda_device_select(p->device_index, &d, err) && cuda_slice_plan(m, p, &d, plan, err);
 }
 
 // ---- evaluation
@@ -223,7 +230,7 @@ static bool eval_chunk(struct cuda_engine *e, const struct seq *s, const int32_t
     e->part_rows[0] = {0, (uint32_t)n};
     e->n_part_rows = 1;
     e->paced = true;
-    bool ok = !interrupted(e, err) && cuda_enqueue_chunk(e, ids, n, want == LOGITS_LAST, err);
+    bool ok = !interrupted_alike(e, err) && cuda_enqueue_chunk(e, ids, n, want == LOGITS_LAST, err);
     e->paced = false;
     // Also after a failure: nothing may still be running when the sequence is used again.
     struct error mine = {};
@@ -437,6 +444,8 @@ static bool wait_sample(struct cuda_engine *e, const struct ring_slot *slot, uin
             return false;
         if (look < 64)
             continue;
+        if (look % 64 == 0 && e->rank && !cuda_ranks_alive(e, err))
+            return false;
         if (look % 64 == 0) { // a failed kernel never writes the slot
             cudaError_t s = cudaStreamQuery(e->q.stream);
             if (s != cudaErrorNotReady) {
@@ -469,11 +478,30 @@ static bool engine_pick_take(struct engine *base, const struct seq *s, bool eval
     e->last_token = s->ids.data[s->ids.len - 1];
     if (slot->failed == SAMPLER_NOT_FINITE)
         return cuda_not_finite(e, s->ids.len - 1, true, (uint32_t)slot->d.id, slot->d.logprob, err);
-    if (!gpu_sampler_result(slot, err))
+    if (!gpu_sampler_result(slot, err)) {
+        e->pick_failed = true;
         return false;
+    }
     *out = slot->d;
     e->n_picked++;
     return true;
+}
+
+bool cuda_pick_wait(struct cuda_engine *e, const struct seq *s, const struct cancel *cancel,
+                    bool *finite, struct error *err)
+{
+    const struct ring_slot *slot = &e->sampler.ring[e->n_picked % RING];
+    if (!cuda_work_on(e, s, cancel, err) || interrupted(e, err) ||
+        !wait_sample(e, slot, (uint32_t)(e->n_picked + 1), false, err))
+        return false;
+    *finite = slot->failed != SAMPLER_NOT_FINITE;
+    return true;
+}
+
+void cuda_pick_taken(struct cuda_engine *e, const struct seq *s)
+{
+    e->last_token = s->ids.data[s->ids.len - 1];
+    e->n_picked++;
 }
 
 static void engine_pick_stop(struct engine *base)
@@ -638,7 +666,7 @@ static bool open_queue(struct cuda_engine *e, const struct device *d, struct err
            CHECK_CUDA(cudaEventCreateWithFlags(&e->pace[1], cudaEventDisableTiming), err);
 }
 
-static const struct backend cuda_backend = {
+const struct backend cuda_backend = {
     KV_BLOCK,
     engine_eval,
     cuda_eval_parts,
@@ -666,8 +694,9 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
 {
     struct device d;
     struct engine_plan plan;
-    if (!cuda_device_select(p->device_index, &d, err) || !check_shape(m, p, &d, err) ||
-        !make_plan(m, p, &d, &plan))
+    if (cuda_n_rank(p) > 1)
+        return cuda_ranks_open(m, p, err);
+    if (!cuda_device_select(p->device_index, &d, err) || !cuda_slice_plan(m, p, &d, &plan, err))
         return NULL;
     if (m->predicts_for &&
         (!p->shares || p->shares->model != m->predicts_for ||
@@ -684,21 +713,31 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
         return NULL;
     }
     if (!plan.fits) {
-        does_not_fit(&plan, d.name, err);
+        cuda_does_not_fit(&plan, d.name, err);
         return NULL;
     }
+    struct cuda_engine *e = cuda_slice_open(m, p, &d, plan.n_ctx, NULL, err);
+    return e ? &e->base : NULL;
+}
+
+struct cuda_engine *cuda_slice_open(const struct model *m, const struct engine_params *p,
+                                    const struct device *d, uint32_t n_ctx, struct rank *rank,
+                                    struct error *err)
+{
     struct cuda_engine *e = (struct cuda_engine *)calloc(1, sizeof *e);
     if (!e || !(e->layers = (struct gpu_layer *)calloc(m->hp.n_layer, sizeof *e->layers))) {
         free(e);
         error_oom(err, "the engine", m->hp.n_layer * sizeof *e->layers);
         return NULL;
     }
+    e->rank = rank;
     e->base.model = m;
-    e->base.n_ctx = plan.n_ctx;
+    e->base.n_ctx = n_ctx;
     e->base.n_batch = p->n_batch ? p->n_batch : 512;
     if (e->base.n_batch > e->base.n_ctx)
         e->base.n_batch = e->base.n_ctx;
-    snprintf(e->base.device, sizeof e->base.device, "%.*s", (int)sizeof e->base.device - 1, d.name);
+    snprintf(e->base.device, sizeof e->base.device, "%.*s", (int)sizeof e->base.device - 1,
+             d->name);
     e->hp = m->hp;
     e->largest = model_largest(m);
     e->params = *p;
@@ -720,13 +759,15 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
     }
     e->cancel = p->cancel;
     if (!engine_init(&e->base, &e->core, &cuda_backend, e->n_seq, e->n_seq, err) ||
-        !open_queue(e, &d, err) || !take_memory(e, m, err) || !cuda_parts_open(e, err) ||
-        !cuda_states_open(e, err) || !cuda_state_advance_open(e, err) || !cuda_load(e, m, err) ||
+        !open_queue(e, d, err) || !take_memory(e, m, err) || (rank && !cuda_rank_join(e, err)) ||
+        !cuda_parts_open(e, err) || !cuda_states_open(e, err) || !cuda_state_advance_open(e, err) ||
+        !cuda_load(e, m, err) || (rank && e->s.blas_workspace_bytes && !cuda_blas_open(e, err)) ||
         !capture_step(e, false, err) || !capture_step(e, true, err) || !cuda_load_kernels(e, err) ||
         !cuda_wait(e, err)) {
         engine_free_cuda(&e->base);
         return NULL;
     }
+    e->no_pass_graphs = rank; // made while others compute, which waits for them on some drivers
     e->core.alike = e->passes;
     // Else several rows have other bits; a row of a prediction layer needs more than its guess.
     e->core.max_drafts = p->exact && !m->predicts_for ? ENGINE_MAX_DRAFTS : 0;
@@ -735,7 +776,7 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
     e->core.gives_hidden = e->passes; // others have evaluated more than is known
     size_t mem_free = 0, mem_total = 0;
     cudaMemGetInfo(&mem_free, &mem_total);
-    e->base.mem_total = d.total;
-    e->base.mem_used = d.free > mem_free ? d.free - mem_free : 0;
-    return &e->base;
+    e->base.mem_total = d->total;
+    e->base.mem_used = d->free > mem_free ? d->free - mem_free : 0;
+    return e;
 }

@@ -6,6 +6,7 @@
 #include "engine/finite.h"
 #include "experts.h"
 #include "kernels.h"
+#include "ranks.h"
 #include "sampler.cuh"
 #include "states.h"
 
@@ -25,6 +26,13 @@ enum {
     DRAFT_ROWS = 1 + ENGINE_MAX_DRAFTS, // of a sequence with drafts
     KEPT_ROWS = 4 * DRAFT_ROWS,         // of a pass that states go on from again, at most
 };
+
+// Numbers that ranks exchange in one launch: the inbox has 8 MB for each rank.
+#ifdef HOKKU_CUDA_ON_CPU
+enum { EXCHANGE_ROOM = 300 }; // so that rows take several
+#else
+enum { EXCHANGE_ROOM = 1 << 19 };
+#endif
 
 // Operations of a share of a chunk's work: some milliseconds. A mark costs about as much as a
 // launch.
@@ -86,7 +94,11 @@ struct scratch {
     float *told;           // (n_batch, n_layer * n_embd_layer) what layers are told of the tokens
     float *told_proj;      // the same, on its way there
     uint32_t n_logits;
-    float *logits;            // (n_logits, n_vocab)
+    float *logits; // (n_logits, n_vocab)
+    // Of a rank alone (ranks.h):
+    float *part_logits; // (n_logits, rows of its head)
+    uint64_t *inbox;    // (exchange_packets)
+    struct exchange_state *exchange;
     void *act32;              // (MATVEC_MAX_ROWS, widest input)
     void *act_f32;            // the same; (n_batch, widest input) when matrices are F32
     __half *act_f16;          // (n_batch, widest input), or packed
@@ -200,6 +212,8 @@ struct pass_graph {
 struct cuda_engine {
     struct engine base; // must be first
     struct engine_core core;
+    struct rank *rank; // NULL: the model is on one device
+    struct exchange exchange;
     struct hparams hp;
     struct layer_sizes largest;
     struct engine_params params;
@@ -245,6 +259,7 @@ struct cuda_engine {
     double layer_weights; // of the largest layer
     bool paced;           // cuda_pace waits for them
     struct error failure; // of a call that could not tell: every later one does
+    bool pick_failed;     // the last error was that of numbers, not of the device
     // pinned host memory
     struct step_state *host_step;
     int32_t *host_tokens;         // (n_batch)
@@ -604,6 +619,14 @@ static inline bool interrupted(const struct cuda_engine *e, struct error *err)
         return false;
     error_set(err, ERR_INTERRUPTED, "interrupted");
     return true;
+}
+
+// The same before launches that all ranks make or none.
+static inline bool interrupted_alike(struct cuda_engine *e, struct error *err)
+{
+    if (!e->rank)
+        return interrupted(e, err);
+    return cuda_rank_interrupted(e) && !error_set(err, ERR_INTERRUPTED, "interrupted");
 }
 
 #endif

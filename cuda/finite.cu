@@ -34,5 +34,6 @@ bool cuda_not_finite(struct cuda_engine *e, size_t pos, bool last, uint32_t id, 
     ok = ok && cuda_give_again(e, err) && cuda_state_use(e, e->seq->state, NO_STATE, 1, err) &&
          cuda_set_step(e, e->last_token, pos, err) && cuda_forward_one(e, err);
     e->search = NULL;
+    e->pick_failed = ok;
     return ok && finite_error(search.found || last ? &search : NULL, id, logit, err);
 }

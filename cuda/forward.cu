@@ -113,15 +113,23 @@ static bool multiply_one(const struct cuda_engine *e, const char *what, struct m
     return matvec_launch(q, m, err);
 }
 
+// Where a product that ends a block goes: to x if nothing is done with it before.
+static bool is_sum_apart(const struct cuda_engine *e, const float *norm)
+{
+    return norm || e->rank;
+}
+
 // The end of a block: x += residual_scale * (W in + bias), the product normed unless norm is NULL.
 static bool add_one(struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w,
                     enum layer_weight bias, const float *in, const float *norm, struct error *err)
 {
     const struct scratch *s = &e->s;
-    struct matvec m = one_column(e, {in, NULL}, norm ? MATVEC_STORE : MATVEC_ADD);
+    const bool apart = is_sum_apart(e, norm);
+    struct matvec m = one_column(e, {in, NULL}, apart ? MATVEC_STORE : MATVEC_ADD);
     m.scale = e->hp.residual_scale;
-    add_part(&m, &l->w[w], l->v[bias], norm ? s->up : s->x);
+    add_part(&m, &l->w[w], e->rank ? NULL : l->v[bias], apart ? s->up : s->x);
     return multiply_one(e, name_of(l, w), &m, err) &&
+           cuda_sum_parts(e, 0, l->v[bias], norm, 1, &s->step->done, err) &&
            (!norm || add_normed_launch(&e->q, s->up, norm, e->hp.norm_eps, e->hp.residual_scale,
                                        s->x, 1, e->hp.n_embd, &s->step->done, err)) &&
            cuda_look(e, l, name_of(l, w), err);
@@ -516,9 +524,12 @@ static bool add_many(const struct cuda_engine *e, const struct gpu_layer *l, enu
                      const float *norm, uint32_t n, struct error *err)
 {
     const struct scratch *s = &e->s;
-    struct products p = {{&l->w[w]}, {l->v[bias]}, {norm ? s->up : s->x},
-                         1,          norm == NULL, name_of(l, w)};
+    const bool apart = is_sum_apart(e, norm);
+    struct products p = {
+        {&l->w[w]},   {e->rank ? NULL : l->v[bias]}, {apart ? s->up : s->x}, 1, !apart,
+        name_of(l, w)};
     return (!in || prepare(e, in, n, NULL, &p, err)) && multiply(e, &p, x, undo, n, err) &&
+           cuda_sum_parts(e, 0, l->v[bias], norm, n, NULL, err) &&
            (!norm || add_normed_launch(&e->q, s->up, norm, e->hp.norm_eps, e->hp.residual_scale,
                                        s->x, n, e->hp.n_embd, NULL, err));
 }
@@ -691,7 +702,7 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
         !cuda_join(e, n, err) || (e->token_layers_norm && !tell_many(e, n, err)))
         return false;
     for (uint32_t i = 0; i < e->hp.n_layer; i++)
-        if (!cuda_pace(e, n, i, err) || interrupted(e, err) ||
+        if (!cuda_pace(e, n, i, err) || interrupted_alike(e, err) ||
             !layer_many(e, &e->layers[i], n, err) || !end_layer_many(e, &e->layers[i], n, err))
             return false;
     return true;
@@ -741,6 +752,12 @@ bool cuda_add_mixed(struct cuda_engine *e, const struct gpu_layer *l, enum layer
 
 // ---- the head
 
+// Where a product with the output matrix goes.
+static float *head_rows(const struct cuda_engine *e)
+{
+    return e->rank ? e->s.part_logits : e->s.logits;
+}
+
 static bool multiply_head(const struct cuda_engine *e, size_t row0, uint32_t n,
                           const uint32_t *skip, struct error *err)
 {
@@ -751,7 +768,7 @@ static bool multiply_head(const struct cuda_engine *e, size_t row0, uint32_t n,
         return false;
     struct matvec m = one_column(e, in, MATVEC_STORE);
     m.skip = skip;
-    add_part(&m, &e->output, e->output_bias, s->logits);
+    add_part(&m, &e->output, e->output_bias, head_rows(e));
     if (n == 1)
         return multiply_one(e, "output", &m, err);
     const struct queue *q = cuda_queue(e, "output");
@@ -770,6 +787,7 @@ bool cuda_head(struct cuda_engine *e, size_t row0, size_t n, const uint32_t *ski
 {
     const struct hparams *hp = &e->hp;
     return multiply_head(e, row0, (uint32_t)n, skip, err) &&
+           cuda_gather_logits(e, (uint32_t)n, skip, err) &&
            ((hp->logit_scale == 1.0f && hp->final_softcap == 0.0f) ||
             finish_logits_launch(&e->q, e->s.logits, n * hp->n_vocab, hp->logit_scale,
                                  hp->final_softcap, skip, err));
@@ -781,7 +799,8 @@ bool cuda_head_of(struct cuda_engine *e, const float *x, uint32_t n, struct erro
     struct input in;
     return read_normed(e, "output", x, e->output_norm, e->output_norm_bias, false, n, NULL, &in,
                        err) &&
-           cuda_multiply(e, "output", &e->output, in, n, e->s.logits, err) &&
+           cuda_multiply(e, "output", &e->output, in, n, head_rows(e), err) &&
+           cuda_gather_logits(e, n, NULL, err) &&
            ((hp->logit_scale == 1.0f && hp->final_softcap == 0.0f) ||
             finish_logits_launch(&e->q, e->s.logits, (size_t)n * hp->n_vocab, hp->logit_scale,
                                  hp->final_softcap, NULL, err));

@@ -128,7 +128,7 @@ static bool choose(const struct cuda_engine *e, const struct gpu_layer *l, const
     return choose_launch(cuda_queue(e, name_of(l, ROUTER)), &c, n, err);
 }
 
-// To x, or, where that is normed first, to y.
+// To x, or, where that is normed first or is a part of a sum, to y.
 static struct expert_sum sum_of(const struct cuda_engine *e, const struct gpu_layer *l, float *x,
                                 float *y)
 {
@@ -138,7 +138,7 @@ static struct expert_sum sum_of(const struct cuda_engine *e, const struct gpu_la
     sum.weight = f->weighs_input ? NULL : s->weight;
     sum.shared = f->n_ff_shared > 0 ? s->shared_out : NULL;
     sum.shared_weight = l->v[SHARED_ROUTER] ? s->shared_weight : NULL;
-    sum.add = !l->v[FFN_POST_NORM];
+    sum.add = !l->v[FFN_POST_NORM] && !e->rank;
     sum.scale = e->hp.residual_scale;
     sum.y = sum.add ? x : y;
     return sum;
@@ -162,7 +162,7 @@ static bool add_widened(const struct cuda_engine *e, const struct gpu_layer *l, 
     return expert_sum_launch(&e->q, &sum, e->experts.out, NULL, n, 1, e->hp.n_embd, skip, err);
 }
 
-// x: rows of the stream.
+// The end of the block. x: rows of the stream.
 static bool add_normed(const struct cuda_engine *e, const struct gpu_layer *l, const float *y,
                        float *x, uint32_t n, const uint32_t *skip, struct error *err)
 {
@@ -179,9 +179,12 @@ static bool add_normed(const struct cuda_engine *e, const struct gpu_layer *l, c
         j.skip = skip;
         return join_normed_launch(cuda_queue(e, name_of(l, EXPERT_DOWN)), &j, n, e->hp.n_embd, err);
     }
-    return !l->v[FFN_POST_NORM] ||
-           add_normed_launch(cuda_queue(e, name_of(l, EXPERT_DOWN)), y, l->v[FFN_POST_NORM],
-                             e->hp.norm_eps, e->hp.residual_scale, x, n, e->hp.n_embd, skip, err);
+    cuda_queue(e, name_of(l, EXPERT_DOWN));
+    return cuda_sum_parts(e, (uint32_t)((x - e->s.x) / e->hp.n_embd), NULL,
+                          l->v[FFN_POST_NORM] != NULL, n, skip, err) &&
+           (!l->v[FFN_POST_NORM] ||
+            add_normed_launch(cuda_queue(e, name_of(l, EXPERT_DOWN)), y, l->v[FFN_POST_NORM],
+                              e->hp.norm_eps, e->hp.residual_scale, x, n, e->hp.n_embd, skip, err));
 }
 
 // ---- many tokens

@@ -6,7 +6,7 @@
 
 #include "cuda_common.cuh"
 #include "layout.h"
-#include "model/model.h"
+#include "model/slice.h"
 
 struct expert_item; // experts.h
 
@@ -553,5 +553,46 @@ struct gemm_scratch {
     size_t partial, counters; // bytes
 };
 void gemm_scratch(int n_sm, struct gemm_scratch *out);
+
+// ---- exchange.cu: between the ranks of a model that is on several devices --------------------
+
+struct exchange_state {
+    uint32_t epoch; // of the next launch: begins as 1
+    uint32_t n_ended;
+};
+
+// All ranks make the same launches with one, in the same order; else they wait for each other until
+// *stop is not zero, and what they compute from then on is nothing.
+struct exchange {
+    uint32_t rank, n_rank;
+    uint64_t *inbox[MODEL_MAX_RANKS]; // of each rank, in its memory: (2, n_rank, room), zeros first
+    uint32_t room;                    // numbers that a launch exchanges; a longer row takes several
+    struct exchange_state *state;     // in the memory of this one
+    const uint32_t *stop;             // pinned
+    uint32_t head[MODEL_MAX_RANKS + 1]; // see split_head
+};
+
+// Packets of an exchange between that many.
+static inline size_t exchange_packets(uint32_t n_rank, uint32_t room)
+{
+    return (size_t)2 * n_rank * room;
+}
+
+// y (n, n_cols) = scale (0: 1) * the sum of the ranks' parts (n, n_cols) + bias (n_cols), or all of
+// it added to y. The sum is that in the order of ranks. bias NULL: none. part may be y.
+struct rank_sum {
+    const float *part, *bias;
+    float scale;
+    bool add;
+    float *y;
+    uint32_t n_cols;
+    const uint32_t *skip;
+};
+bool sum_ranks_launch(const struct queue *q, const struct exchange *x, const struct rank_sum *s,
+                      uint32_t n, struct error *err);
+
+// y (n, n_vocab) = the ranks' parts (n, rows of its head), one behind the other.
+bool gather_ranks_launch(const struct queue *q, const struct exchange *x, const float *part,
+                         uint32_t n, float *y, const uint32_t *skip, struct error *err);
 
 #endif

@@ -84,7 +84,9 @@ static size_t add_jobs(struct job *jobs, size_t n, const struct weight *from, co
     uint64_t row = quant_row_bytes(from->type, from->n_cols);
     uint64_t step = max_bytes / row / TILE_ROWS * TILE_ROWS;
     uint64_t n_stacked = from->n_stacked ? from->n_stacked : 1, n_rows = from->rows;
-    const uint64_t each = from->n_stacked ? from->stack_bytes / row : n_rows; // rows in the file
+    const uint64_t file_row = from->row_stride ? from->row_stride : row;
+    const uint64_t each =
+        from->n_stacked ? from->stack_bytes / file_row : n_rows; // rows in the file
     if (n_rows % TILE_ROWS == 0 && each == n_rows) { // whole tiles: the stack is one matrix
         n_rows *= n_stacked;
         n_stacked = 1;
@@ -127,20 +129,19 @@ static size_t list_jobs(const struct cuda_engine *e, const struct model *m, uint
 
 // ---- readers
 
-static bool read_job(const struct loader *l, const struct job *j, uint8_t *dst, struct error *err)
+// n bytes of the tensor from src on, its mapped bytes.
+static bool read_bytes(const struct loader *l, const struct gguf_tensor *t, const uint8_t *src,
+                       uint64_t n_bytes, uint8_t *dst, struct error *err)
 {
-    const struct gguf_tensor *t = j->from->tensor;
-    const uint8_t *src = (const uint8_t *)j->from->data;
-    src += j->row0 * quant_row_bytes(j->from->type, j->from->n_cols);
     int fd = t && l->fds ? l->fds[t->file] : -1;
     if (fd < 0) {
-        memcpy(dst, src, j->n_bytes);
+        memcpy(dst, src, n_bytes);
         return true;
     }
     // The matrix may begin anywhere in its tensor.
     uint64_t at = t->offset + (uint64_t)(src - (const uint8_t *)t->data), done = 0;
-    while (done < j->n_bytes) {
-        ssize_t n = pread(fd, dst + done, j->n_bytes - done, (off_t)(at + done));
+    while (done < n_bytes) {
+        ssize_t n = pread(fd, dst + done, n_bytes - done, (off_t)(at + done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -150,6 +151,19 @@ static bool read_job(const struct loader *l, const struct job *j, uint8_t *dst, 
         done += (uint64_t)n;
     }
     return true;
+}
+
+static bool read_job(const struct loader *l, const struct job *j, uint8_t *dst, struct error *err)
+{
+    const struct weight *w = j->from;
+    const uint64_t row = quant_row_bytes(w->type, w->n_cols);
+    const uint8_t *src = (const uint8_t *)w->data;
+    if (!w->row_stride)
+        return read_bytes(l, w->tensor, src + j->row0 * row, j->n_bytes, dst, err);
+    bool ok = true; // some columns: row by row
+    for (uint64_t i = 0; ok && i < j->n_rows; i++)
+        ok = read_bytes(l, w->tensor, src + (j->row0 + i) * w->row_stride, row, dst + i * row, err);
+    return ok;
 }
 
 static void *reader(void *user)
@@ -296,7 +310,7 @@ static bool copy_vectors(struct cuda_engine *e, const struct model *m, struct er
          copy_vector(&e->q, e->output_norm_bias, (const float *)m->output_norm_bias.data,
                      hp->n_embd, err)) &&
         (!e->output_bias || copy_vector(&e->q, e->output_bias, (const float *)m->output_bias.data,
-                                        hp->n_vocab, err)) &&
+                                        m->output_bias.n_cols, err)) &&
         (!e->token_layers_norm ||
          copy_vector(&e->q, e->token_layers_norm, (const float *)m->token_layers_norm.data,
                      hp->n_embd_layer, err)) &&

@@ -388,7 +388,7 @@ bool cuda_eval_parts(struct engine *base, struct engine_part *given, size_t n_pa
     bool done = false;
     bool ok = cuda_begin(e, err) && use_tables(e, parts, n, err) &&
               use_rows(e, parts, n, given, &pass, err) && cuda_states_use(e, parts, n, err) &&
-              use_picks(e, parts, n, picks, &n_pick, err) && !interrupted(e, err);
+              use_picks(e, parts, n, picks, &n_pick, err) && !interrupted_alike(e, err);
     e->n_past = pass.furthest;
     e->pass = &pass;
     if (ok && may_be_graph(e, &pass, n_pick))

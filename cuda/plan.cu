@@ -169,7 +169,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     }
     e->output_norm = take_vector(w, hp->n_embd);
     e->output_norm_bias = m->output_norm_bias.data ? take_vector(w, hp->n_embd) : NULL;
-    e->output_bias = m->output_bias.data ? take_vector(w, hp->n_vocab) : NULL;
+    e->output_bias = m->output_bias.data ? take_vector(w, m->output_bias.n_cols) : NULL;
     e->ones = has_bare_norms(m) ? take_vector(w, e->largest.head_dim) : NULL;
     e->ropes.n = m->n_rope;
     for (uint32_t i = 0; i < m->n_rope; i++) {
@@ -252,6 +252,12 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
         e->prediction.joined = (float *)take(a, (uint64_t)n_batch * n_joined * sizeof(float));
     }
     s->logits = (float *)take(a, (uint64_t)s->n_logits * hp->n_vocab * sizeof(float));
+    const uint32_t n_rank = cuda_n_rank(&e->params);
+    if (n_rank > 1) {
+        s->part_logits = (float *)take(a, (uint64_t)s->n_logits * m->output.rows * sizeof(float));
+        s->inbox = (uint64_t *)take(a, exchange_packets(n_rank, EXCHANGE_ROOM) * sizeof *s->inbox);
+        s->exchange = (struct exchange_state *)take(a, sizeof *s->exchange);
+    }
     for (uint32_t i = 0; i < m->n_rope; i++)
         e->ropes.t[i].turns =
             (float2 *)take(a, (uint64_t)n_batch * e->ropes.t[i].n_pair * sizeof(float2));

@@ -110,6 +110,14 @@ PTX_FN uint32_t ld_acquire_gpu(const uint32_t *p)
     emu_yield();
     return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
+PTX_FN void st_packet(uint64_t *p, uint64_t v)
+{
+    emu_packet_store(p, v);
+}
+PTX_FN uint64_t ld_packet(const uint64_t *p)
+{
+    return emu_packet_load(p);
+}
 PTX_FN uint32_t ptx_nanosleep(uint32_t ns)
 {
     emu_yield();
@@ -307,6 +315,18 @@ PTX_FN uint32_t ld_acquire_gpu(const uint32_t *p)
 {
     uint32_t v;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+// Eight bytes that become visible at once, in another device's memory, too: what they say does not
+// depend on any other store.
+PTX_FN void st_packet(uint64_t *p, uint64_t v)
+{
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+PTX_FN uint64_t ld_packet(const uint64_t *p)
+{
+    uint64_t v;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
     return v;
 }
 PTX_FN uint32_t ptx_nanosleep(uint32_t ns)

@@ -56,7 +56,7 @@ bool kept_take_engine(struct kept *k, struct opened *m, const struct engine_back
     if (e && e->model == m->model && k->backend == backend && q->n_ctx == p->n_ctx &&
         q->n_batch == p->n_batch && q->n_seqs == p->n_seqs && q->exact == p->exact &&
         q->type_k == p->type_k && q->type_v == p->type_v && q->n_threads == p->n_threads &&
-        q->device_index == p->device_index) {
+        q->device_index == p->device_index && q->devices == p->devices) {
         m->engine = e;
         return true;
     }

@@ -53,6 +53,7 @@ struct options {
 
     // model
     const char *model, *hf_repo, *device;
+    const char *devices; // NULL: --device
     int32_t n_threads;
     uint32_t n_ctx, n_batch;
     enum kv_type type_k, type_v;

@@ -5,7 +5,7 @@
 #include "cli/options.h"
 
 #define LAYERS  "all layers are on the device that --device names"
-#define ONE_GPU "a model is on one GPU, --device cuda:N names it"
+#define SPLIT   "--devices 0,1 splits a model, evenly where that fits; --device cuda:N takes one GPU"
 #define CHAT    "on a terminal, without a prompt, it is a chat"
 #define ROPE    "positions are as the model's file says"
 #define SAMPLER "that sampler is not there, --samplers takes those that are"
@@ -61,12 +61,12 @@ static const struct {
     {"-ngl", NULL, LAYERS},
     {"--n-gpu-layers", NULL, LAYERS},
     {"--gpu-layers", NULL, LAYERS},
-    {"-sm", NULL, ONE_GPU},
-    {"--split-mode", NULL, ONE_GPU},
-    {"-ts", NULL, ONE_GPU},
-    {"--tensor-split", NULL, ONE_GPU},
-    {"-mg", NULL, ONE_GPU},
-    {"--main-gpu", NULL, ONE_GPU},
+    {"-sm", NULL, SPLIT},
+    {"--split-mode", NULL, SPLIT},
+    {"-ts", NULL, SPLIT},
+    {"--tensor-split", NULL, SPLIT},
+    {"-mg", NULL, SPLIT},
+    {"--main-gpu", NULL, SPLIT},
     {"-fa", NULL, "attention is always computed that way"},
     {"--flash-attn", NULL, "attention is always computed that way"},
     {"-cb", NULL, "what is under way is always computed together"},

@@ -60,7 +60,11 @@ static bool choose_device(const struct program *p, bool chat, struct device_choi
                           struct engine_params *params, struct error *err)
 {
     const struct options *o = p->opt;
-    if (!device_choose(o->device, p->cpu, p->cuda, d, err))
+    if (o->devices && options_named(o, "--devices") && options_named(o, "--device"))
+        return error_set(err, ERR_USAGE, "--devices beside --device: expected one of them");
+    const bool several = o->devices && !options_named(o, "--device");
+    if (!(several ? devices_choose(o->devices, p->cuda, d, err)
+                  : device_choose(o->device, p->cpu, p->cuda, d, err)))
         return false;
     if (device_note_due(d, chat, o->verbose) && !o->quiet)
         out_say("hokku: %s", d->note);
@@ -72,6 +76,7 @@ static bool choose_device(const struct program *p, bool chat, struct device_choi
         .type_v = o->type_v,
         .n_threads = o->n_threads,
         .device_index = d->index,
+        .devices = d->devices,
         .cancel = p->cancel,
     };
     return true;
@@ -218,6 +223,13 @@ static bool plan_text(const struct model *m, const struct engine_plan *plan, str
     if (model_largest(m).n_expert > 0)
         buf_printf(out, "of the weights a token reads %s bytes: of experts those that it uses\n",
                    format_number(a, model_bytes_per_token(m)));
+    for (uint32_t i = 0; i < plan->n_ranks; i++) {
+        const struct rank_plan *r = &plan->ranks[i];
+        buf_printf(out, "device %d: weights %s + KV %s + scratch %s + other %s bytes; free %s\n",
+                   r->device, format_number(a, r->weights), format_number(b, r->kv),
+                   format_number(c, r->scratch), format_number(o, r->other),
+                   format_number(e, r->available));
+    }
     return buf_printf(out,
                       "largest context that fits, up to the model's own: %u tokens, with -ctk q8_0 "
                       "-ctv q8_0: %u\n",
@@ -235,12 +247,30 @@ static bool draft_text(const char *what, const struct engine_plan *draft, struct
                       draft->n_ctx);
 }
 
-static void json_plan(const struct engine_plan *plan, struct buf *out)
+static void json_bytes(uint64_t weights, uint64_t kv, uint64_t scratch, uint64_t other,
+                       struct buf *out)
 {
     buf_printf(out,
                "\"weights\":%" PRIu64 ",\"kv\":%" PRIu64 ",\"scratch\":%" PRIu64
                ",\"other\":%" PRIu64,
-               plan->weights, plan->kv, plan->scratch, plan->other);
+               weights, kv, scratch, other);
+}
+
+static void json_plan(const struct engine_plan *plan, struct buf *out)
+{
+    json_bytes(plan->weights, plan->kv, plan->scratch, plan->other, out);
+}
+
+static void json_ranks(const struct engine_plan *plan, struct buf *out)
+{
+    for (uint32_t i = 0; i < plan->n_ranks; i++) {
+        const struct rank_plan *r = &plan->ranks[i];
+        buf_printf(out, "%s{\"device\":%d,", i == 0 ? ",\"devices\":[" : ",", r->device);
+        json_bytes(r->weights, r->kv, r->scratch, r->other, out);
+        buf_printf(out, ",\"available\":%" PRIu64 "}", r->available);
+    }
+    if (plan->n_ranks > 0)
+        buf_puts(out, "]");
 }
 
 static const struct beside {
@@ -260,6 +290,7 @@ static bool plan_json(const struct engine_plan *plan, const struct engine_plan *
                ",\"n_ctx\":%u,\"fits\":%s,\"n_ctx_max\":%u,\"n_ctx_max_q8_0\":%u",
                plan->available, plan->n_ctx, plan->fits ? "true" : "false", plan->n_ctx_max,
                plan->n_ctx_max_q8);
+    json_ranks(plan, out);
     for (size_t i = 0; i < N_BESIDE; i++) {
         if (drafts[i].weights == 0)
             continue;

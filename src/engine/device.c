@@ -45,3 +45,67 @@ bool device_choose(const char *want, const struct engine_backend *cpu,
                          want, n, n == 1 ? "" : "s");
     return error_set(err, ERR_FAIL, "--device %s: %s; --device cpu runs without a GPU", want, why);
 }
+
+static bool bad_devices(const char *want, struct error *err)
+{
+    return error_set(err, ERR_USAGE,
+                     "--devices: found \"%.60s\", expected all, or 1 to %d different numbers of "
+                     "GPUs as 0,1",
+                     want, MODEL_MAX_RANKS);
+}
+
+// The numbers, a bit for each.
+static bool parse_devices(const char *want, uint32_t *out, struct error *err)
+{
+    const char *p = want;
+    *out = 0;
+    for (;; p++) {
+        char *end;
+        const long i = strtol(p, &end, 10);
+        if (*p < '0' || *p > '9' || i > 31 || *out >> i & 1)
+            return bad_devices(want, err);
+        *out |= 1u << i;
+        p = end;
+        if (*p != ',')
+            break;
+    }
+    return !*p || bad_devices(want, err);
+}
+
+bool devices_choose(const char *want, const struct engine_backend *cuda, struct device_choice *out,
+                    struct error *err)
+{
+    char why[256] = "";
+    uint32_t devices = 0;
+    const bool all = strcmp(want, "all") == 0;
+    if (!all && !parse_devices(want, &devices, err))
+        return false;
+    if (!cuda)
+        return error_set(err, ERR_FAIL,
+                         "--devices %s: this hokku was built without CUDA; --device cpu runs "
+                         "without it",
+                         want);
+    const int n = cuda->count(why, sizeof why);
+    if (n <= 0)
+        return error_set(err, ERR_FAIL, "--devices %s: %s; --device cpu runs without a GPU", want,
+                         why);
+    if (all)
+        devices = n >= 32 ? UINT32_MAX : (1u << n) - 1;
+    if (__builtin_popcount(devices) > MODEL_MAX_RANKS)
+        return error_set(err, ERR_USAGE,
+                         "--devices %s: %d devices, expected at most %d: name those to use", want,
+                         __builtin_popcount(devices), MODEL_MAX_RANKS);
+    *out = (struct device_choice){.backend = cuda, .index = __builtin_ctz(devices)};
+    for (int i = 0; i < 32; i++) {
+        if (!(devices >> i & 1))
+            continue;
+        if (i >= n)
+            return error_set(err, ERR_FAIL, "--devices %s: found %d CUDA device%s, numbered from 0",
+                             want, n, n == 1 ? "" : "s");
+        if (cuda->usable && !cuda->usable(i, why, sizeof why))
+            return error_set(err, ERR_FAIL, "--devices %s: device %d: %s", want, i, why);
+    }
+    if (devices & (devices - 1))
+        out->devices = devices;
+    return true;
+}

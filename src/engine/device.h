@@ -23,6 +23,7 @@ struct engine_backend {
 struct device_choice {
     const struct engine_backend *backend;
     int index;
+    uint32_t devices; // as engine_params.devices: several for one model; else 0
     // Why "auto" did not take CUDA although it is built in; "" otherwise.
     char note[320];
     bool no_gpu; // and that is only because the machine has none
@@ -40,5 +41,10 @@ static inline bool device_note_due(const struct device_choice *d, bool chat, boo
 // Errors: ERR_USAGE, ERR_FAIL.
 bool device_choose(const char *want, const struct engine_backend *cpu,
                    const struct engine_backend *cuda, struct device_choice *out, struct error *err);
+
+// want: "0,1", numbers of CUDA devices, or "all": what one model is split among. With one, that is
+// out->index. All that are named must be usable. Errors: ERR_USAGE, ERR_FAIL.
+bool devices_choose(const char *want, const struct engine_backend *cuda, struct device_choice *out,
+                    struct error *err);
 
 #endif

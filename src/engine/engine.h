@@ -13,7 +13,7 @@
 #include "base/cancel.h"
 #include "base/error.h"
 #include "engine/sampler.h"
-#include "model/model.h"
+#include "model/slice.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,6 +34,8 @@ struct engine_params {
     enum kv_type type_k, type_v;
     int n_threads;      // CPU engine; 0 = all available
     int device_index;   // CUDA engine
+    uint32_t devices;   // CUDA engine: bit i stands for device i. With two or more the model is
+                        // split among them (model/slice.h), instead of on device_index
     uint64_t set_aside; // bytes of free memory that are somebody else's,
     uint32_t n_aside;   // so many engines', which have as many threads
     // Of a model that predicts: the engine of the model that it predicts for, on the same device,
@@ -57,6 +59,13 @@ struct engine_plan {
     uint32_t n_ctx_max;    // the largest that fits with these KV types, capped at the model's own
     uint32_t n_ctx_max_q8; // the same with q8_0 for both
     bool fits;
+    // Of each device, where the model is split among several; the numbers above are sums then, and
+    // the smallest contexts.
+    uint32_t n_ranks; // 0: one device
+    struct rank_plan {
+        int device;
+        uint64_t weights, kv, scratch, other, available;
+    } ranks[MODEL_MAX_RANKS];
 };
 
 enum { ENGINE_MAX_PROBS = 64 };

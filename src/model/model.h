@@ -87,6 +87,8 @@ struct weight {
     const void *data;                 // rows * quant_row_bytes(type, n_cols), as in the file
     size_t n_bytes;                   // of all
     size_t stack_bytes;               // from one of those stacked to the next
+    size_t row_stride; // bytes from a row to the next, where it is some columns (model/slice.h);
+                       // 0: rows follow one another
     const struct gguf_tensor *tensor; // that data is of; a matrix may be some of its rows
 };
 

@@ -1,9 +1,10 @@
 // What an engine computes, against reference vectors (tests/vectors/README.md, models and families;
 // and what HOKKU_CONFORMANCE names): log-probabilities, likelihood and greedy text of every model
 // and prompt, with the prompt evaluated in chunks of 512, 64, 7 and 1 tokens. Engine-agnostic:
-// `test_models cpu` (the default) or any other name that open_engine knows; then a part of the
-// names to run, the chunks ("64,7"), and a part of the names to leave out. HOKKU_QUICK=1: the first
-// tokens of the greedy text alone, of which the second is the first that is decoded.
+// `test_models cpu` (the default) or any other name that open_engine knows, "cuda:2" for one model
+// on two devices; then a part of the names to run, the chunks ("64,7"), and a part of the names to
+// leave out. HOKKU_QUICK=1: the first tokens of the greedy text alone, of which the second is the
+// first that is decoded.
 #include "../unit/test.h"
 #include "../unit/vectors.h"
 
@@ -15,6 +16,7 @@
 #include "engine/sampler.h"
 
 static const char *engine_name = "cpu";
+static uint32_t n_devices = 1;
 static size_t chunks[8] = {512, 64, 7, 1};
 static size_t n_chunks = 4;
 
@@ -22,8 +24,10 @@ static struct engine *open_engine(const struct model *m, const struct engine_par
                                   struct error *err)
 {
 #ifdef HOKKU_CUDA
+    struct engine_params q = *p;
+    q.devices = n_devices > 1 ? (1u << n_devices) - 1 : 0;
     if (strcmp(engine_name, "cuda") == 0)
-        return cuda_engine_open(m, p, err);
+        return cuda_engine_open(m, &q, err);
 #endif
     if (strcmp(engine_name, "cpu") == 0)
         return cpu_engine_open(m, p, err);
@@ -154,7 +158,9 @@ static void check_greedy(struct engine *e, const json_t *expected, size_t n)
 static bool may_be_refused(const char *path, const char *why)
 {
     const bool own = strncmp(path, vectors_dir(0), strlen(vectors_dir(0))) == 0;
-    return (strstr(why, "the CUDA engine does not compute this yet") &&
+    return (n_devices > 1 && (strstr(why, "can be split among at most") ||
+                              strstr(why, "cannot be split among devices yet"))) ||
+           (strstr(why, "the CUDA engine does not compute this yet") &&
             (!own || strstr(why, "queries and keys"))) ||
            (!own && (strstr(why, "is not supported; these are") || strstr(why, "expert") ||
                      strstr(why, "has weight type")));
@@ -256,9 +262,13 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         engine_name = argv[1];
+    if (strncmp(engine_name, "cuda:", 5) == 0) {
+        n_devices = (uint32_t)atoi(engine_name + 5);
+        engine_name = "cuda";
+    }
 #ifdef HOKKU_CUDA
-    char why[256] = "";
-    if (strcmp(engine_name, "cuda") == 0 && cuda_device_count(why, sizeof why) <= 0) {
+    char why[256] = "fewer devices";
+    if (strcmp(engine_name, "cuda") == 0 && cuda_device_count(why, sizeof why) < (int)n_devices) {
         printf("1..0 # SKIP %s\n", why);
         return 0;
     }

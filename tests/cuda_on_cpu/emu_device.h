@@ -42,6 +42,10 @@ static inline int __syncthreads_or(int p, EMU_SITE_PARAMS)
 }
 
 void emu_yield(void); // lets other threads run: for loops that poll
+// Eight bytes to the memory of a device that this one reaches, where they arrive later; and a look
+// at such a place.
+void emu_packet_store(uint64_t *p, uint64_t v);
+uint64_t emu_packet_load(const uint64_t *p);
 void emu_griddep_wait(void);
 void emu_griddep_launch(void);
 void *emu_dynamic_smem(void);

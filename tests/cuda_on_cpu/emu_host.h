@@ -28,6 +28,8 @@ enum cudaError_t {
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorCooperativeLaunchTooLarge = 720,
+    cudaErrorPeerAccessUnsupported = 217,
+    cudaErrorPeerAccessAlreadyEnabled = 704,
     cudaErrorLaunchFailure = 719,
     cudaErrorNotSupported = 801,
     cudaErrorStreamCaptureUnsupported = 900,
@@ -96,6 +98,8 @@ cudaError_t cudaSetDeviceFlags(unsigned flags);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);
 cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr attr, int device);
 cudaError_t cudaDeviceGetPCIBusId(char *out, int n, int device);
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer);
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaDeviceReset(void);
 cudaError_t cudaDriverGetVersion(int *v);
@@ -248,5 +252,7 @@ extern "C" void emu_run_all(void);           // all that is queued
 extern "C" void emu_raise_after(uint64_t n, volatile int *flag);
 // The next cudaStreamSynchronize fails.
 extern "C" void emu_fail_next_wait(void);
+// Takes n bytes of a device's memory, as another program does; a negative number gives them back.
+extern "C" void emu_take_memory(int device, long long n);
 
 #endif

@@ -39,14 +39,19 @@ struct emu_rng {
 };
 uint64_t emu_seed(void);
 
-// The emulation is one at a time: held by whoever works in it.
+// The emulation is one at a time: held by whoever works in it. A thread that waits for a kernel
+// which polls for another device's packets lets the others in now and then, who may have to launch
+// what sends them.
 struct emu_guard {
-    std::lock_guard<std::recursive_mutex> lock;
     emu_guard(void);
+    ~emu_guard(void);
+    emu_guard(const emu_guard &) = delete;
+    emu_guard &operator=(const emu_guard &) = delete;
 };
 
-enum { EMU_DEVICES = 2 };
-int emu_current_device(void); // of the calling thread
+enum { EMU_DEVICES = 4 };           // at most: see HOKKU_EMU_DEVICES
+int emu_current_device(void);       // of the calling thread
+bool emu_reaches(int from, int to); // whether kernels of one device may store to another's memory
 
 // One launch: what to run and how far it has come.
 struct emu_block;
@@ -65,6 +70,7 @@ struct emu_grid {
     std::vector<emu_block *> resident; // started, not finished
     bool gate_open = false;            // the predecessor has ended
     uint64_t n_events = 0;             // anything that is progress
+    bool awaits_device = false;        // a thread has polled for a packet
 };
 // Starts up to n blocks of a dependent grid before its predecessor runs: they stop at
 // griddep_wait(). Whether all of them let dependents of their own begin.
@@ -107,11 +113,16 @@ cudaError_t emu_enqueue(cudaStream_t s, std::function<void()> fn);
 
 size_t emu_loaded_bytes(int device); // by kernels
 
+// The n-th launch of a kernel or a graph on that device from now on fails.
+extern "C" void emu_fail_launch(int device, uint64_t n);
+
 // Device memory is accessible only while the device works (emu_memory.cpp).
 void emu_device_enter(void);
 void emu_device_leave(void);
 enum emu_memory_kind { EMU_MEMORY_HOST, EMU_MEMORY_PINNED, EMU_MEMORY_DEVICE };
 bool emu_is_device(const void *p);
+int emu_device_of(const void *p);                   // device memory
+void emu_packets_drop(const void *begin, size_t n); // those on their way to memory that is freed
 // The kind of memory that [p, p + n) is; device memory that is freed or overrun ends the test.
 emu_memory_kind emu_memory_of(const void *p, size_t n);
 

@@ -37,8 +37,15 @@ struct heap {
     std::map<uintptr_t, size_t> zones;      // emu_red_zone's, of allocations that live
     std::map<uintptr_t, size_t> pinned;
     size_t n_in_use[EMU_DEVICES] = {}, n_total = (size_t)8 << 30;
-    int depth = 0; // of emu_device_enter
+    size_t n_of_others[EMU_DEVICES] = {}; // emu_take_memory
+    int depth = 0;                        // of emu_device_enter, where there are no keys
 };
+thread_local int depth_here; // where there are: a key's rights are a thread's
+
+int &depth_of(heap &h)
+{
+    return h.key >= 0 ? depth_here : h.depth;
+}
 
 void check_leaks(void);
 
@@ -85,7 +92,7 @@ void protect(heap &h, bool accessible)
 // One allocation alone, for what the emulation itself does there.
 void protect(heap &h, const allocation &a, bool accessible)
 {
-    if (h.depth)
+    if (depth_of(h))
         return;
     if (h.key >= 0)
         protect(h, accessible);
@@ -131,19 +138,24 @@ void check_zones(heap &h, const allocation &a)
     }
 }
 
+size_t used_on(const heap &h, int device)
+{
+    return h.n_in_use[device] + h.n_of_others[device] + emu_loaded_bytes(device);
+}
+
 } // namespace
 
 void emu_device_enter(void)
 {
     heap &h = the_heap();
-    if (h.depth++ == 0)
+    if (depth_of(h)++ == 0)
         protect(h, true);
 }
 
 void emu_device_leave(void)
 {
     heap &h = the_heap();
-    if (--h.depth == 0)
+    if (--depth_of(h) == 0)
         protect(h, false);
 }
 
@@ -155,7 +167,7 @@ cudaError_t emu_malloc(void **out, size_t n)
     if (n == 0)
         return cudaSuccess;
     int device = emu_current_device();
-    if (n > h.n_total || h.n_in_use[device] + emu_loaded_bytes(device) > h.n_total - n)
+    if (n > h.n_total || used_on(h, device) > h.n_total - n)
         return cudaErrorMemoryAllocation;
     if (!h.base) {
         void *m = mmap(nullptr, RANGE + HUGE_PAGE, PROT_NONE,
@@ -209,6 +221,7 @@ cudaError_t cudaFree(void *p)
     check_canary(a);
     check_zones(h, a);
     protect(h, a, false);
+    emu_packets_drop(p, a.n);
     a.live = false;
     h.n_in_use[a.device] -= a.n;
     mprotect(a.pages, a.n_page_bytes, PROT_NONE);
@@ -252,7 +265,7 @@ cudaError_t cudaMemGetInfo(size_t *n_free, size_t *n_total)
 {
     emu_guard g;
     heap &h = the_heap();
-    size_t used = h.n_in_use[emu_current_device()] + emu_loaded_bytes(emu_current_device());
+    size_t used = used_on(h, emu_current_device());
     *n_free = used < h.n_total ? h.n_total - used : 0;
     *n_total = h.n_total;
     return cudaSuccess;
@@ -262,6 +275,17 @@ bool emu_is_device(const void *p)
 {
     const heap &h = the_heap();
     return h.base && (uintptr_t)p - (uintptr_t)h.base < RANGE;
+}
+
+int emu_device_of(const void *p)
+{
+    return find(the_heap(), p)->device;
+}
+
+extern "C" void emu_take_memory(int device, long long n)
+{
+    emu_guard g;
+    the_heap().n_of_others[device] += (size_t)n;
 }
 
 emu_memory_kind emu_memory_of(const void *p, size_t n)

@@ -6,6 +6,7 @@
 // ended.
 #include "emu_internal.h"
 
+#include <map>
 #include <new>
 #include <pthread.h>
 #include <stdarg.h>
@@ -904,6 +905,65 @@ void emu_bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *bar
     const unsigned char *src = (const unsigned char *)gmem;
     b.bulk.push_back({(unsigned char *)smem, src, {src, src + n_bytes}, bar, b.turn});
     memset(smem, 0xFF, n_bytes);
+}
+
+// ---- packets between devices
+
+namespace
+{
+
+std::map<uintptr_t, uint64_t> *packets; // on their way: at most one to a place
+
+void deliver(std::map<uintptr_t, uint64_t>::iterator it)
+{
+    __atomic_store_n((uint64_t *)it->first, it->second, __ATOMIC_RELAXED);
+    packets->erase(it);
+}
+
+} // namespace
+
+// It arrives when somebody polls for packets, sooner or later than others, but after those that
+// were stored before to the same place.
+void emu_packet_store(uint64_t *p, uint64_t v)
+{
+    emu_check_aligned(p, 8);
+    emu_block &b = *self()->block;
+    if (!emu_is_device(p) || !emu_reaches(b.grid->device, emu_device_of(p)))
+        emu_fail("a packet to %p, which device %d does not reach", (void *)p, b.grid->device);
+    if (!packets)
+        packets = new std::map<uintptr_t, uint64_t>();
+    auto it = packets->find((uintptr_t)p);
+    if (it != packets->end())
+        deliver(it);
+    auto at = packets->insert({(uintptr_t)p, v}).first;
+    if (emu_seed() == 0 || b.rng.below(8) == 0)
+        deliver(at);
+    b.grid->n_events++;
+}
+
+uint64_t emu_packet_load(const uint64_t *p)
+{
+    emu_block &b = *self()->block;
+    b.grid->awaits_device = true;
+    if (packets && !packets->empty()) {
+        auto it = packets->lower_bound((uintptr_t)p - b.rng.below(64) * 8);
+        for (uint32_t n = b.rng.below(64); n && it != packets->end(); n--) {
+            deliver(it++);
+            b.grid->n_events++;
+        }
+    }
+    // Many threads of a block poll, so nobody leaves it before the others have sent theirs.
+    uint64_t v = __atomic_load_n(p, __ATOMIC_RELAXED);
+    if (emu_seed() == 0 || b.rng.below(4))
+        wait_a_turn(self());
+    return v;
+}
+
+void emu_packets_drop(const void *begin, size_t n)
+{
+    if (packets)
+        packets->erase(packets->lower_bound((uintptr_t)begin),
+                       packets->lower_bound((uintptr_t)begin + n));
 }
 
 long long clock64(void)

@@ -7,12 +7,15 @@
 #include <mutex>
 #include <set>
 #include <stdlib.h>
+#include <time.h>
 
 namespace
 {
 
 constexpr uint64_t MAX_IDLE_ROUNDS = 2000;
-constexpr size_t EARLY_GRIDS = 3; // dependent launches that may begin before their time
+constexpr uint64_t IDLE_ROUNDS = 8; // of kernels that wait for packets, until they are left, ...
+constexpr uint64_t MAX_PAUSES = 500000; // ... that often without any progress
+constexpr size_t EARLY_GRIDS = 3;       // dependent launches that may begin before their time
 
 struct op {
     std::function<void()> fn;       // a copy, a host function ...
@@ -57,13 +60,18 @@ struct device {
     std::vector<emu_stream *> streams;
     emu_rng rng;
     uint64_t seed = 1, n_kernels = 0;
-    bool running = false;                              // an operation is under way
+    unsigned depth = 0;                          // of guards of the thread that has the lock
+    bool running = false;                        // an operation is under way
+    std::vector<emu_stream *> active;            // whose kernels have begun and not ended
+    uint64_t n_left = 0;                         // times that they were left without any progress
+    bool reaches[EMU_DEVICES][EMU_DEVICES] = {}; // peer access
     std::map<const void *, int> max_smem[EMU_DEVICES]; // raised limits of dynamic shared memory
     std::set<const void *> loaded[EMU_DEVICES];        // kernels
     unsigned n_captures = 0;
     uint64_t raise_at = 0; // when n_kernels is this,
     volatile int *raise = nullptr;
     bool fail_wait = false;
+    uint64_t fail_launch[EMU_DEVICES] = {}; // 1: the next one fails; 0: none does
 
     device(void)
     {
@@ -88,6 +96,21 @@ device &dev(void)
 }
 
 using guard = emu_guard;
+
+// Lets other threads in.
+void pause(void)
+{
+    device &d = dev();
+    const unsigned depth = d.depth;
+    d.depth = 0;
+    for (unsigned i = 0; i < depth; i++)
+        d.lock.unlock();
+    const timespec t = {0, 20000};
+    nanosleep(&t, nullptr);
+    for (unsigned i = 0; i < depth; i++)
+        d.lock.lock();
+    d.depth = depth;
+}
 
 cudaError_t fail(cudaError_t e)
 {
@@ -149,15 +172,15 @@ void run_plain(emu_stream &s)
     }
 }
 
-// Runs the kernel at the head of `first` to the end, perhaps while other streams get on.
-void run_kernels(emu_stream &first)
+// Runs the kernels that have begun to their end, perhaps while other streams get on. False: what is
+// left waits for packets of a device that has not been given its work yet.
+bool run_kernels(void)
 {
     device &d = dev();
-    std::vector<emu_stream *> active = {&first};
-    begin_kernel(first);
+    std::vector<emu_stream *> &active = d.active;
     for (uint64_t idle = 0; !active.empty();) {
         for (emu_stream *s : d.streams) {
-            if (d.seed == 0 || s->running || !runnable(*s) || d.rng.below(2))
+            if ((d.seed == 0 && idle == 0) || s->running || !runnable(*s) || d.rng.below(2))
                 continue;
             if (s->queue.front().grid) {
                 active.push_back(s);
@@ -171,7 +194,14 @@ void run_kernels(emu_stream &first)
         uint64_t seen = g.n_events;
         bool ended = emu_grid_step(g);
         idle = ended || g.n_events != seen ? 0 : idle + 1;
-        if (idle > MAX_IDLE_ROUNDS * active.size())
+        bool awaits_device = false;
+        for (const emu_stream *s : active)
+            awaits_device |= s->running->awaits_device;
+        if (idle == 0)
+            d.n_left = 0;
+        else if (awaits_device && idle > IDLE_ROUNDS * active.size() && d.n_left++ < MAX_PAUSES)
+            return false;
+        else if (idle > MAX_IDLE_ROUNDS * active.size())
             report_stuck(active);
         if (ended) {
             active[i]->running = nullptr;
@@ -182,6 +212,29 @@ void run_kernels(emu_stream &first)
             }
         }
     }
+    return true;
+}
+
+// Goes on with the kernels that were left, if any. False: they still wait.
+bool run_left(void)
+{
+    device &d = dev();
+    d.running = true;
+    emu_device_enter();
+    bool ended = run_kernels();
+    emu_device_leave();
+    d.running = false;
+    return ended;
+}
+
+// The same for who waits: other threads are let in, who may have to launch what sends the packets.
+bool wait_for_left(void)
+{
+    if (dev().active.empty())
+        return false;
+    if (!run_left())
+        pause();
+    return true;
 }
 
 void run_head(emu_stream &s)
@@ -189,10 +242,13 @@ void run_head(emu_stream &s)
     device &d = dev();
     d.running = true;
     emu_device_enter();
-    if (s.queue.front().grid)
-        run_kernels(s);
-    else
+    if (s.queue.front().grid) {
+        d.active.push_back(&s);
+        begin_kernel(s);
+        run_kernels();
+    } else {
         run_plain(s);
+    }
     emu_device_leave();
     d.running = false;
 }
@@ -234,10 +290,12 @@ bool any_runnable(void)
 void drain(emu_stream &s)
 {
     device &d = dev();
-    if (s.queue.empty())
+    if (s.queue.empty() && !s.running)
         return;
     emu_device_enter();
-    while (!s.queue.empty()) {
+    while (!s.queue.empty() || s.running) {
+        if (wait_for_left())
+            continue;
         bool others = d.seed != 0 && d.rng.below(4) == 0;
         if (!others && runnable(s))
             run_head(s);
@@ -260,10 +318,10 @@ void pump(void)
     if (d.running || d.seed == 0 || d.raise || d.rng.below(2)) // the device lags behind
         return;
     unsigned n = d.rng.below(4);
-    if (n == 0 || !any_runnable())
+    if (n == 0 || (!any_runnable() && d.active.empty()))
         return;
     emu_device_enter(); // once for all
-    while (n && run_one(any_stream))
+    while (n && (d.active.empty() ? run_one(any_stream) : run_left()))
         n--;
     emu_device_leave();
 }
@@ -357,8 +415,16 @@ cudaError_t copy(void *dst, size_t dpitch, const void *src, size_t spitch, size_
 
 } // namespace
 
-emu_guard::emu_guard(void) : lock(dev().lock)
+emu_guard::emu_guard(void)
 {
+    dev().lock.lock();
+    dev().depth++;
+}
+
+emu_guard::~emu_guard(void)
+{
+    dev().depth--;
+    dev().lock.unlock();
 }
 
 // ---- errors and devices ----
@@ -437,6 +503,12 @@ bool emu_machine_has(const char *fault)
     return machine && strcmp(machine, fault) == 0;
 }
 
+static int n_devices(void)
+{
+    const char *n = getenv("HOKKU_EMU_DEVICES");
+    return n && atoi(n) >= 1 && atoi(n) <= EMU_DEVICES ? atoi(n) : 2;
+}
+
 cudaError_t cudaGetDeviceCount(int *n)
 {
     *n = 0;
@@ -444,7 +516,7 @@ cudaError_t cudaGetDeviceCount(int *n)
         return fail(cudaErrorInsufficientDriver);
     if (emu_machine_has("no-device"))
         return fail(cudaErrorNoDevice);
-    *n = EMU_DEVICES;
+    *n = n_devices();
     return cudaSuccess;
 }
 
@@ -473,7 +545,7 @@ size_t emu_block_smem(void)
 
 static bool is_device(int device)
 {
-    return device >= 0 && device < EMU_DEVICES;
+    return device >= 0 && device < n_devices();
 }
 
 cudaError_t cudaSetDevice(int device)
@@ -572,6 +644,30 @@ cudaError_t cudaDeviceGetPCIBusId(char *out, int n, int device)
 {
     snprintf(out, (size_t)n, "0000:00:00.0"); // of no GPU
     return is_device(device) ? cudaSuccess : fail(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    *can = device != peer && !emu_machine_has("no-peers");
+    return is_device(device) && is_device(peer) ? cudaSuccess : fail(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned)
+{
+    guard g;
+    int can;
+    cudaError_t e = cudaDeviceCanAccessPeer(&can, current_device, peer);
+    if (e != cudaSuccess || !can)
+        return e != cudaSuccess ? e : fail(cudaErrorPeerAccessUnsupported);
+    if (dev().reaches[current_device][peer])
+        return fail(cudaErrorPeerAccessAlreadyEnabled);
+    dev().reaches[current_device][peer] = true;
+    return cudaSuccess;
+}
+
+bool emu_reaches(int from, int to)
+{
+    return from == to || dev().reaches[from][to];
 }
 
 cudaError_t cudaDriverGetVersion(int *v)
@@ -706,7 +802,7 @@ cudaError_t cudaStreamQuery(cudaStream_t s)
     if (e != cudaSuccess)
         return e;
     pump();
-    return resolve(s)->queue.empty() ? cudaSuccess : cudaErrorNotReady;
+    return resolve(s)->queue.empty() && !resolve(s)->running ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
@@ -790,7 +886,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
         return cudaSuccess;
     emu_device_enter();
     while (e->reached < e->recorded)
-        if (!run_one(any_stream))
+        if (!wait_for_left() && !run_one(any_stream))
             emu_die("an event is waited for that is never reached");
     emu_device_leave();
     return cudaSuccess;
@@ -855,6 +951,13 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t)
     return cudaSuccess;
 }
 
+// Whether this launch is to fail.
+static bool launch_fails(int device)
+{
+    uint64_t &n = dev().fail_launch[device];
+    return n > 0 && --n == 0;
+}
+
 static size_t smem_limit(const void *kernel, int device)
 {
     auto limit = dev().max_smem[device].find(kernel);
@@ -864,6 +967,8 @@ static size_t smem_limit(const void *kernel, int device)
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
 {
     guard g;
+    if (launch_fails(resolve(s)->device))
+        return fail(cudaErrorLaunchFailure);
     // A limit that was lowered since the capture holds for the captured launch, too.
     for (const op &o : e->ops)
         if (o.grid && o.grid->smem > smem_limit(o.grid->kernel, o.grid->device))
@@ -973,6 +1078,8 @@ cudaError_t emu_launch(const cudaLaunchConfig_t &cfg, const void *kernel,
         return fail(cudaErrorInvalidValue);
     if (g->cooperative && n_blocks > EMU_RESIDENT)
         return fail(cudaErrorCooperativeLaunchTooLarge);
+    if (!resolve(cfg.stream)->capture && launch_fails(g->device))
+        return fail(cudaErrorLaunchFailure);
     // A kernel is loaded when it is first launched.
     size_t n_free, n_total;
     cudaMemGetInfo(&n_free, &n_total);
@@ -1020,6 +1127,12 @@ extern "C" void emu_fail_next_wait(void)
 {
     guard g;
     dev().fail_wait = true;
+}
+
+extern "C" void emu_fail_launch(int device, uint64_t n)
+{
+    guard g;
+    dev().fail_launch[device] = n;
 }
 
 extern "C" void emu_run_all(void)

@@ -10,6 +10,7 @@
 #include <string>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <thread>
 #include <vector>
 
 extern "C" {
@@ -1024,6 +1025,92 @@ void a_stream_belongs_to_its_device(void)
 }
 
 // The shared memory that a captured launch has must still be allowed when it runs.
+// Device 1 sends to device 0, which waits for it.
+__global__ void send_kernel(uint64_t *inbox, int n)
+{
+    for (int i = 0; i < n; i++)
+        st_packet(inbox + i, 7u + (uint64_t)i);
+}
+
+__global__ void receive_kernel(const uint64_t *inbox, int n, const uint32_t *stop, int *n_received)
+{
+    for (int i = 0; i < n; i++) {
+        while (ld_packet(inbox + i) != 7u + (uint64_t)i)
+            if (ld_acquire_sys(stop))
+                return;
+        ++*n_received;
+    }
+}
+
+// Reads what it has not waited for.
+__global__ void hasty_kernel(const uint64_t *inbox, int n, int *n_received)
+{
+    (void)ld_packet(inbox);
+    for (int i = 0; i < n; i++)
+        *n_received += inbox[i] == 7u + (uint64_t)i;
+}
+
+enum packet_test { RECEIVED, NOT_WAITED_FOR, NEVER_SENT };
+
+int packets_received(enum packet_test what)
+{
+    enum { N = 40 };
+    cudaStream_t from, to;
+    uint32_t *stop;
+    must(CHECK_CUDA(cudaMallocHost(&stop, sizeof *stop), &err));
+    *stop = what == NEVER_SENT;
+    uint64_t *inbox = device(std::vector<uint64_t>(N, 0));
+    int *n = device(std::vector<int>(1, 0));
+    must(CHECK_CUDA(cudaStreamCreateWithFlags(&to, cudaStreamNonBlocking), &err));
+    must(CHECK_CUDA(cudaSetDevice(1), &err));
+    must(CHECK_CUDA(cudaStreamCreateWithFlags(&from, cudaStreamNonBlocking), &err));
+    must(CHECK_CUDA(cudaSetDevice(0), &err));
+    auto send = [&] {
+        must(CHECK_CUDA(cudaSetDevice(1), &err));
+        if (what != NEVER_SENT)
+            must(launch_kernel(&err, shape("send", 1, 1, 0, from), send_kernel, inbox, (int)N));
+        must(CHECK_CUDA(cudaSetDevice(0), &err));
+    };
+    auto receive = [&] {
+        must(what == NOT_WAITED_FOR
+                 ? launch_kernel(&err, shape("hasty", 1, 1, 0, to), hasty_kernel, inbox, (int)N, n)
+                 : launch_kernel(&err, shape("receive", 1, 1, 0, to), receive_kernel, inbox, (int)N,
+                                 stop, n));
+    };
+    // In another thread, as the other device's work may come: then the first waits for it.
+    std::thread other(send);
+    receive();
+    must(CHECK_CUDA(cudaStreamSynchronize(to), &err));
+    other.join();
+    must(CHECK_CUDA(cudaStreamSynchronize(from), &err));
+    const int received = host(n, 1)[0];
+    cudaStreamDestroy(from);
+    cudaStreamDestroy(to);
+    cudaFree(inbox);
+    cudaFree(n);
+    cudaFreeHost(stop);
+    return received;
+}
+
+void packets_arrive_late_and_are_waited_for(void)
+{
+    int least = 40;
+    expect_death("no peer access", "does not reach",
+                 [] { return packets_received(RECEIVED) == 40; });
+    must(CHECK_CUDA(cudaSetDevice(1), &err));
+    check(cudaDeviceEnablePeerAccess(0, 0) == cudaSuccess, "peer access");
+    check(cudaDeviceEnablePeerAccess(0, 0) == cudaErrorPeerAccessAlreadyEnabled, "twice");
+    must(CHECK_CUDA(cudaSetDevice(0), &err));
+    for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+        emu_set_seed(seed);
+        check(packets_received(RECEIVED) == 40, "seed %d: lost", (int)seed);
+        check(packets_received(NEVER_SENT) == 0, "seed %d: from nowhere", (int)seed);
+        const int n = packets_received(NOT_WAITED_FOR);
+        least = n < least ? n : least;
+    }
+    check(least < 40, "what is not waited for is not always there");
+}
+
 void a_limit_lowered_later_shows(void)
 {
     cudaStream_t s;
@@ -1314,6 +1401,7 @@ int main(void)
         {"a missing synchronisation shows", missing_synchronisation_shows},
         {"events order streams", events_order_streams},
         {"a stream belongs to its device", a_stream_belongs_to_its_device},
+        {"packets arrive late and are waited for", packets_arrive_late_and_are_waited_for},
         {"a limit of shared memory lowered later shows", a_limit_lowered_later_shows},
         {"graphs record and replay", graphs_record_and_replay},
         {"dependent launches must wait before they read",

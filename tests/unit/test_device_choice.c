@@ -81,9 +81,62 @@ static void every_wish_with_every_machine(void **state)
     assert_non_null(strstr(err.text, "built without CUDA"));
 }
 
+static void several_devices_for_one_model(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *want;
+        int n, usable_from;
+        uint32_t devices; // UINT32_MAX: refused; 0: one, index
+        int index;
+        const char *words;
+    } cases[] = {
+        {"0,1", 2, 0, 3, 0, ""},
+        {"1,0", 2, 0, 3, 0, ""},
+        {"0,2,5", 8, 0, 0x25, 0, ""},
+        {"all", 4, 0, 0xF, 0, ""},
+        {"all", 1, 0, 0, 0, ""},
+        {"1", 2, 0, 0, 1, ""},
+        {"0,1,2,3,4,5,6,7", 8, 0, 0xFF, 0, ""},
+        {"0,1,2,3,4,5,6,7,8", 9, 0, UINT32_MAX, 0, "9 devices, expected at most 8"},
+        {"all", 9, 0, UINT32_MAX, 0, "9 devices, expected at most 8"},
+        {"0,2", 2, 0, UINT32_MAX, 0, "--devices 0,2: found 2 CUDA devices, numbered from 0"},
+        {"0,1", 2, 1, UINT32_MAX, 0, "--devices 0,1: device 0: device 0 is old"},
+        {"0,1", 0, 0, UINT32_MAX, 0, "the driver is silent; --device cpu runs without a GPU"},
+        {"", 2, 0, UINT32_MAX, 0, "found \"\", expected all, or 1 to 8 different numbers"},
+        {"0,", 2, 0, UINT32_MAX, 0, "expected all"},
+        {",0", 2, 0, UINT32_MAX, 0, "expected all"},
+        {"0,0", 2, 0, UINT32_MAX, 0, "expected all"},
+        {"0 1", 2, 0, UINT32_MAX, 0, "expected all"},
+        {"-1", 2, 0, UINT32_MAX, 0, "expected all"},
+        {"32", 2, 0, UINT32_MAX, 0, "expected all"},
+        {"cuda:1", 2, 0, UINT32_MAX, 0, "expected all"},
+    };
+    const struct engine_backend cuda = {.count = count, .usable = usable};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct device_choice d = {0};
+        struct error err = {0};
+        n_devices = cases[i].n;
+        n_usable_from = cases[i].usable_from;
+        const bool ok = devices_choose(cases[i].want, &cuda, &d, &err);
+        if (ok != (cases[i].devices != UINT32_MAX) || !strstr(err.text, cases[i].words))
+            fail_msg("%s of %d: %s", cases[i].want, n_devices, err.text);
+        if (!ok)
+            continue;
+        assert_ptr_equal(d.backend, &cuda);
+        assert_int_equal(d.devices, cases[i].devices);
+        assert_int_equal(d.index, cases[i].index);
+    }
+    struct device_choice d;
+    struct error err = {0};
+    assert_false(devices_choose("all", NULL, &d, &err));
+    assert_non_null(strstr(err.text, "built without CUDA"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(several_devices_for_one_model),
         cmocka_unit_test(every_wish_with_every_machine),
     };
     return RUN_TESTS("device_choice", tests);

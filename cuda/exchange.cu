@@ -1,0 +1,156 @@
+// What ranks tell each other: packets of a number and the epoch it belongs to, stored into the
+// other's memory. Eight bytes arrive at once, so nobody waits for anything but the packet itself:
+// no flag, no fence. Each launch is an epoch, and ranks make the same launches in the same order. A
+// rank's packets of epoch e + 2 lie where those of e were: whoever sends them has seen all of e + 1
+// of everybody, who had then read all of e.
+//
+// No block waits for another of its own device, and those of another device are resident at once:
+// a launch has blocks for a part of the multiprocessors only.
+#include "kernels.h"
+
+enum { THREADS = 256 };
+// Looks for a packet between two at the host's word, which is far away.
+#ifdef HOKKU_CUDA_ON_CPU
+enum { LOOKS = 16 };
+#else
+enum { LOOKS = 4096 };
+#endif
+
+struct turn {
+    uint32_t epoch;
+    uint32_t begin, step; // of this thread's elements
+    bool given_up;
+};
+
+static __device__ struct turn begin_turn(const struct exchange &x)
+{
+    return {x.state->epoch, blockIdx.x * THREADS + threadIdx.x, gridDim.x * THREADS, false};
+}
+
+// Where rank `from` puts the i-th packet of the epoch in the memory of rank `to`.
+static __device__ uint64_t *place_of(const struct exchange &x, uint32_t to, uint32_t from,
+                                     uint32_t epoch, uint32_t i)
+{
+    return x.inbox[to] + ((size_t)(epoch % 2) * x.n_rank + from) * x.room + i;
+}
+
+static __device__ void send(const struct exchange &x, const struct turn &t, uint32_t i, float v)
+{
+    const uint64_t packet = (uint64_t)t.epoch << 32 | (uint64_t)__float_as_uint(v);
+    for (uint32_t r = 0; r < x.n_rank; r++)
+        if (r != x.rank)
+            st_packet(place_of(x, r, x.rank, t.epoch, i), packet);
+}
+
+// NaN once nobody is to wait any more.
+static __device__ float receive(const struct exchange &x, struct turn *t, uint32_t from, uint32_t i)
+{
+    const uint64_t *place = place_of(x, x.rank, from, t->epoch, i);
+    for (uint32_t n = 1; !t->given_up; n++) {
+        const uint64_t packet = ld_packet(place);
+        if ((uint32_t)(packet >> 32) == t->epoch)
+            return __uint_as_float((uint32_t)packet);
+        t->given_up = n % LOOKS == 0 && ld_acquire_sys(x.stop) != 0;
+    }
+    return __uint_as_float(0x7FC00000u);
+}
+
+// Called by all threads. The last block makes it the next epoch; 0 is what memory begins as.
+static __device__ void end_turn(const struct exchange &x, const struct turn &t)
+{
+    __syncthreads(); // everybody has read the epoch
+    if (threadIdx.x == 0 && atomicAdd(&x.state->n_ended, 1u) == gridDim.x - 1) {
+        x.state->n_ended = 0;
+        x.state->epoch = t.epoch == UINT32_MAX ? 2 : t.epoch + 1;
+    }
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    sum_ranks_kernel(const struct exchange x, const struct rank_sum s, uint32_t at, uint32_t n)
+{
+    griddep_launch_dependents();
+    griddep_wait();
+    if (s.skip && *s.skip)
+        return;
+    struct turn t = begin_turn(x);
+    const float *part = s.part + at;
+    for (uint32_t i = t.begin; i < n; i += t.step)
+        send(x, t, i, part[i]);
+    for (uint32_t i = t.begin; i < n; i += t.step) {
+        float sum = 0.0f;
+        for (uint32_t r = 0; r < x.n_rank; r++) {
+            const float v = r == x.rank ? part[i] : receive(x, &t, r, i);
+            sum = r == 0 ? v : sum + v;
+        }
+        const float v = fmaf(s.scale, sum, s.bias ? s.bias[(at + i) % s.n_cols] : 0.0f);
+        s.y[at + i] = s.add ? s.y[at + i] + v : v;
+    }
+    end_turn(x, t);
+}
+
+// Every rank sends n numbers, zeros behind its own, so that everybody hears of everybody.
+static __global__ void __launch_bounds__(THREADS)
+    gather_ranks_kernel(const struct exchange x, const float *part, float *y, uint32_t at,
+                        uint32_t n, const uint32_t *skip)
+{
+    griddep_launch_dependents();
+    griddep_wait();
+    if (skip && *skip)
+        return;
+    struct turn t = begin_turn(x);
+    const uint32_t n_own = x.head[x.rank + 1] - x.head[x.rank];
+    for (uint32_t i = t.begin; i < n; i += t.step)
+        send(x, t, i, at + i < n_own ? part[at + i] : 0.0f);
+    for (uint32_t i = t.begin; i < n; i += t.step)
+        for (uint32_t r = 0; r < x.n_rank; r++) {
+            const bool has = at + i < x.head[r + 1] - x.head[r];
+            const float v = r != x.rank ? receive(x, &t, r, i) : has ? part[at + i] : 0.0f;
+            if (has)
+                y[x.head[r] + at + i] = v;
+        }
+    end_turn(x, t);
+}
+
+static struct launch launch_of(const struct queue *q, const char *name, uint32_t n)
+{
+    const uint32_t most = q->n_sm >= 4 ? (uint32_t)q->n_sm / 4 : 1;
+    return {.name = name,
+            .grid = dim3(lesser(div_up(n, (uint32_t)THREADS), most)),
+            .block = dim3(THREADS),
+            .stream = q->stream,
+            .dependent = q->dependent,
+            .recorder = q->recorder};
+}
+
+bool sum_ranks_launch(const struct queue *q, const struct exchange *x, const struct rank_sum *s,
+                      uint32_t n, struct error *err)
+{
+    struct rank_sum sum = *s;
+    sum.scale = s->scale != 0.0f ? s->scale : 1.0f;
+    const uint32_t n_total = n * s->n_cols;
+    bool ok = true;
+    for (uint32_t at = 0; ok && at < n_total; at += x->room) {
+        const uint32_t now = lesser(n_total - at, x->room);
+        ok = launch_kernel(err, launch_of(q, "sum_ranks", now), sum_ranks_kernel, *x, sum, at, now);
+    }
+    return ok;
+}
+
+bool gather_ranks_launch(const struct queue *q, const struct exchange *x, const float *part,
+                         uint32_t n, float *y, const uint32_t *skip, struct error *err)
+{
+    uint32_t most = 0;
+    for (uint32_t r = 0; r < x->n_rank; r++)
+        if (x->head[r + 1] - x->head[r] > most)
+            most = x->head[r + 1] - x->head[r];
+    const uint32_t n_own = x->head[x->rank + 1] - x->head[x->rank];
+    bool ok = true;
+    for (uint32_t row = 0; ok && row < n; row++)
+        for (uint32_t at = 0; ok && at < most; at += x->room) {
+            const uint32_t now = lesser(most - at, x->room);
+            ok = launch_kernel(err, launch_of(q, "gather_ranks", now), gather_ranks_kernel, *x,
+                               part + (size_t)row * n_own, y + (size_t)row * x->head[x->n_rank], at,
+                               now, skip);
+        }
+    return ok;
+}

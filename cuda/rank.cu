@@ -1,0 +1,143 @@
+// What the engine of a rank has from the others: each other's memory, what they add up, and on the
+// host that a call is interrupted or that a device has failed.
+#include <time.h>
+
+#include "ranks_impl.h"
+
+void rank_give_up(struct rank *r)
+{
+    struct ranks *a = r->all;
+    pthread_mutex_lock(&a->lock);
+    if (!a->failed) {
+        a->failed = r;
+        a->failure = r->err;
+        if (r->err.code != ERR_INTERRUPTED)
+            error_prefix(&a->failure, "device %d (%s)", r->device_index, r->device.name);
+    }
+    host_store_release(a->stop, 1);
+    pthread_cond_broadcast(&a->changed);
+    pthread_mutex_unlock(&a->lock);
+}
+
+bool ranks_have_failed(struct ranks *a)
+{
+    pthread_mutex_lock(&a->lock);
+    const bool failed = a->failed;
+    pthread_mutex_unlock(&a->lock);
+    return failed;
+}
+
+static bool others_failed(struct error *err)
+{
+    return error_set(err, ERR_FAIL, "another device has failed");
+}
+
+static bool enable_peers(const struct ranks *a, const struct rank *r, struct error *err)
+{
+    for (uint32_t i = 0; i < a->n; i++) {
+        if (i == r->index)
+            continue;
+        const cudaError_t e = cudaDeviceEnablePeerAccess(a->rank[i].device_index, 0);
+        if (e != cudaErrorPeerAccessAlreadyEnabled && !cuda_check(e, "peer access", err))
+            return false;
+        (void)cudaGetLastError();
+    }
+    return true;
+}
+
+bool cuda_rank_join(struct cuda_engine *e, struct error *err)
+{
+    struct rank *r = e->rank;
+    struct ranks *a = r->all;
+    const struct exchange_state first = {1, 0};
+    const size_t n_bytes = exchange_packets(a->n, EXCHANGE_ROOM) * sizeof *e->s.inbox;
+    if (!enable_peers(a, r, err) ||
+        !CHECK_CUDA(cudaMemsetAsync(e->s.inbox, 0, n_bytes, e->q.stream), err) ||
+        !CHECK_CUDA(cudaMemcpyAsync(e->s.exchange, &first, sizeof first, cudaMemcpyHostToDevice,
+                                    e->q.stream),
+                    err) ||
+        !cuda_wait(e, err))
+        return false;
+    pthread_mutex_lock(&a->lock);
+    r->inbox = e->s.inbox;
+    if (++a->n_met == a->n)
+        pthread_cond_broadcast(&a->changed);
+    while (a->n_met < a->n && !a->failed)
+        pthread_cond_wait(&a->changed, &a->lock);
+    const bool ok = a->n_met == a->n;
+    struct exchange x = {};
+    x.rank = r->index;
+    x.n_rank = a->n;
+    for (uint32_t i = 0; ok && i < a->n; i++)
+        x.inbox[i] = a->rank[i].inbox;
+    x.room = EXCHANGE_ROOM;
+    x.state = e->s.exchange;
+    x.stop = a->stop;
+    split_head(a->base.model, &a->split, x.head);
+    e->exchange = x;
+    pthread_mutex_unlock(&a->lock);
+    return ok || others_failed(err);
+}
+
+bool cuda_rank_interrupted(struct cuda_engine *e)
+{
+    struct rank *r = e->rank;
+    struct ranks *a = r->all;
+    if (a->opening) // nobody waits for anybody
+        return cancel_asked(e->cancel);
+    const uint64_t look = ++r->n_looks;
+    if (r->index == 0) {
+        if (cancel_asked(e->cancel))
+            __atomic_store_n(&a->interrupted_at, look, __ATOMIC_RELAXED);
+        __atomic_store_n(&a->n_looks, look, __ATOMIC_RELEASE);
+    }
+    for (unsigned n = 0; __atomic_load_n(&a->n_looks, __ATOMIC_ACQUIRE) < look; n++) {
+        const struct timespec t = {0, 20000}; // rank 0 is behind
+        if (n >= 64)
+            nanosleep(&t, NULL);
+        if (n % 64 == 63 && ranks_have_failed(a))
+            return true; // what this call says nobody hears
+    }
+    return __atomic_load_n(&a->interrupted_at, __ATOMIC_RELAXED) == look;
+}
+
+bool cuda_ranks_alive(struct cuda_engine *e, struct error *err)
+{
+    struct ranks *a = e->rank->all;
+    for (uint32_t i = 0; i < a->n; i++) {
+        struct rank *r = &a->rank[i];
+        if (r->engine == e)
+            continue;
+        const cudaError_t s = cudaStreamQuery(r->engine->q.stream);
+        if (s != cudaSuccess && s != cudaErrorNotReady) {
+            r->err = {};
+            cuda_check(s, "decoding", &r->err);
+            rank_give_up(r);
+        }
+    }
+    return !ranks_have_failed(a) || others_failed(err);
+}
+
+// ---- in the forward pass
+
+bool cuda_sum_parts(const struct cuda_engine *e, uint32_t row0, const float *bias, bool normed,
+                    uint32_t n, const uint32_t *skip, struct error *err)
+{
+    const size_t at = (size_t)row0 * e->hp.n_embd;
+    struct rank_sum sum = {};
+    sum.part = e->s.up + at;
+    sum.bias = bias;
+    sum.scale = normed ? 1.0f : e->hp.residual_scale;
+    sum.add = !normed;
+    sum.y = (normed ? e->s.up : e->s.x) + at;
+    sum.n_cols = e->hp.n_embd;
+    sum.skip = skip;
+    return !e->rank || sum_ranks_launch(&e->q, &e->exchange, &sum, n, err);
+}
+
+bool cuda_gather_logits(const struct cuda_engine *e, uint32_t n, const uint32_t *skip,
+                        struct error *err)
+{
+    return !e->rank ||
+           gather_ranks_launch(&e->q, &e->exchange, e->s.part_logits, n, e->s.logits, skip, err);
+}

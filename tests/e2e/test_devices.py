@@ -1,0 +1,68 @@
+"""--devices: one model on several GPUs, which are those of the emulation (tests/cuda_on_cpu)."""
+import json
+import os
+import subprocess
+
+import pytest
+from conftest import BUILD, model
+
+EMULATED = BUILD / "tests/gpu/hokku_emu"
+ASK = ["-no-cnv", "--temp", "0", "-n", "6", "-c", "128", "-b", "32", "Once upon a time"]
+
+
+@pytest.fixture
+def emulated(tmp_path):
+    if not EMULATED.exists():
+        pytest.skip("a build without the emulation")
+
+    def run(*args, **env):
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("HOKKU", "XDG"))}
+        return subprocess.run([EMULATED, "-m", model("stories"), *map(str, args)], capture_output=True, timeout=300, stdin=subprocess.DEVNULL,
+                              env={**clean, "HOME": str(tmp_path), "HOKKU_EMU_DEVICES": "3", **env})
+    return run
+
+
+def test_several_devices_say_what_one_says_run_after_run(emulated):
+    one = emulated(*ASK, "--device", "cuda")
+    assert one.returncode == 0 and one.stdout.strip() and one.stderr == b""
+    for devices, seeds in (("0,1", "123"), ("all", "1")):
+        for seed in seeds:
+            r = emulated(*ASK, "--devices", devices, HOKKU_EMU_SEED=seed)
+            assert (r.returncode, r.stdout, r.stderr) == (0, one.stdout, b"")
+
+
+def test_the_plan_shows_what_each_device_holds(emulated):
+    r = emulated("--devices", "0,2", "--dry-run")
+    assert r.returncode == 0 and r.stdout.count(b"\ndevice ") == 2 and b"\ndevice 2: weights " in r.stdout
+    plan = json.loads(emulated("--devices", "0,2", "--dry-run", "--json").stdout)
+    assert [d["device"] for d in plan["devices"]] == [0, 2]
+    for part in ("weights", "kv", "scratch", "other", "available"):
+        assert plan[part] == sum(d[part] for d in plan["devices"])
+    assert "devices" not in json.loads(emulated("--device", "cuda:1", "--dry-run", "--json").stdout)
+    # of one device there is nothing to split
+    assert "devices" not in json.loads(emulated("--devices", "1", "--dry-run", "--json").stdout)
+
+
+@pytest.mark.parametrize("args, status, words", [
+    (["--devices", "0,3"], 1, b"--devices 0,3: found 3 CUDA devices, numbered from 0"),
+    (["--devices", "0;1"], 2, b"--devices: found \"0;1\", expected all, or 1 to 8 different numbers"),
+    (["--devices", "0,1", "--device", "cpu"], 2, b"--devices beside --device"),
+    (["--devices", "0,1", "--exact"], 2, b"--exact on more than one GPU"),
+    (["--devices", "0,1", "-c", "2000000000"], 4, b"device 0: "),
+])
+def test_what_cannot_be_had_is_said(emulated, args, status, words):
+    r = emulated(*args, "-n", 1, "hi")
+    assert (r.returncode, r.stdout) == (status, b"") and words in r.stderr
+
+
+def test_devices_that_do_not_reach_each_other_are_refused(emulated):
+    r = emulated("--devices", "0,1", "-n", 1, "hi", HOKKU_EMU_MACHINE="no-peers")
+    assert r.returncode == 1 and b"device 0 (CUDA on CPU (test emulation)) does not reach the memory of device 1" in r.stderr
+
+
+def test_a_session_goes_on_with_other_devices(emulated, tmp_path):
+    first = emulated(*ASK[:-1], "--session", "s", "--devices", "0,1", "Once upon a time")
+    assert first.returncode == 0, first.stderr
+    for args in (["--devices", "0,1"], ["--devices", "all"], ["--device", "cuda"], ["--device", "cpu"]):
+        r = emulated("--session", "s", *args, "-n", 2, "-c", 128, "and")
+        assert r.returncode == 0, r.stderr
