@@ -13,7 +13,7 @@ ASK = ["-no-cnv", "--temp", "0", "-n", "6", "-c", "128", "-b", "32", "Once upon 
 @pytest.fixture
 def emulated(tmp_path):
     if not EMULATED.exists():
-        pytest.skip("a build without the emulation")
+        pytest.skip("a build without emulated GPUs (-Demulation=false)")
 
     def run(*args, **env):
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("HOKKU", "XDG"))}
