@@ -545,9 +545,10 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err);
 // The logits of n (<= s.n_logits) rows of s.up (n, n_embd), hidden states, to s.logits.
 bool cuda_head_of(struct cuda_engine *e, const float *x, uint32_t n, struct error *err);
 
-// y (n, rows) = w in; what: as cuda_queue takes it. n = 0, here and below: the one token of a step.
+// y (n, rows) = w in + bias (rows; NULL: none); what: as cuda_queue takes it. n = 0, here and
+// below: the one token of a step.
 bool cuda_multiply(const struct cuda_engine *e, const char *what, const struct wmat *w,
-                   struct input in, uint32_t n, float *y, struct error *err);
+                   const float *bias, struct input in, uint32_t n, float *y, struct error *err);
 // y[i] (n, rows) = w[i] in, of up to MATVEC_MAX_PARTS matrices.
 bool cuda_project(const struct cuda_engine *e, const struct gpu_layer *l, struct input in,
                   uint32_t n, const enum layer_weight *w, float *const *y, uint32_t n_part,

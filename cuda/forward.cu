@@ -275,7 +275,7 @@ static bool tell_one(const struct cuda_engine *e, struct error *err)
 {
     const struct scratch *s = &e->s;
     return embed_told(e, &s->step->token, 1, &s->step->done, err) &&
-           cuda_multiply(e, e->base.model->token_layers_proj.name, &e->token_layers_proj,
+           cuda_multiply(e, e->base.model->token_layers_proj.name, &e->token_layers_proj, NULL,
                          {s->x, NULL}, 0, s->told_proj, err) &&
            tell(e, 1, &s->step->done, err);
 }
@@ -667,7 +667,7 @@ static bool tell_many(const struct cuda_engine *e, uint32_t n, struct error *err
 {
     const struct scratch *s = &e->s;
     return embed_told(e, s->tokens, n, NULL, err) &&
-           cuda_multiply(e, e->base.model->token_layers_proj.name, &e->token_layers_proj,
+           cuda_multiply(e, e->base.model->token_layers_proj.name, &e->token_layers_proj, NULL,
                          {s->x, NULL}, n, s->told_proj, err) &&
            tell(e, n, NULL, err);
 }
@@ -711,11 +711,11 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
 // ---- for what is computed elsewhere
 
 bool cuda_multiply(const struct cuda_engine *e, const char *what, const struct wmat *w,
-                   struct input in, uint32_t n, float *y, struct error *err)
+                   const float *bias, struct input in, uint32_t n, float *y, struct error *err)
 {
-    const struct products p = {{w}, {NULL}, {y}, 1, false, what};
+    const struct products p = {{w}, {bias}, {y}, 1, false, what};
     struct matvec m = one_column(e, in, MATVEC_STORE);
-    add_part(&m, w, NULL, y);
+    add_part(&m, w, bias, y);
     if (n == 0)
         return multiply_one(e, what, &m, err);
     return prepare(e, in.x, n, in.norm, &p, err) &&
@@ -799,7 +799,7 @@ bool cuda_head_of(struct cuda_engine *e, const float *x, uint32_t n, struct erro
     struct input in;
     return read_normed(e, "output", x, e->output_norm, e->output_norm_bias, false, n, NULL, &in,
                        err) &&
-           cuda_multiply(e, "output", &e->output, in, n, head_rows(e), err) &&
+           cuda_multiply(e, "output", &e->output, e->output_bias, in, n, head_rows(e), err) &&
            cuda_gather_logits(e, n, NULL, err) &&
            ((hp->logit_scale == 1.0f && hp->final_softcap == 0.0f) ||
             finish_logits_launch(&e->q, e->s.logits, (size_t)n * hp->n_vocab, hp->logit_scale,

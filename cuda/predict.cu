@@ -43,7 +43,7 @@ bool cuda_join(struct cuda_engine *e, uint32_t n, struct error *err)
             norm_launch(cuda_queue(e, m->join_hidden_norm.name), hp->norm, p->hidden,
                         p->hidden_norm, NULL, hp->norm_eps, p->joined + n_embd, 2 * n_embd, n_row,
                         n_embd, skip, err) &&
-            cuda_multiply(e, m->joint.name, &p->joint, {p->joined, NULL}, n, e->s.x, err) &&
+            cuda_multiply(e, m->joint.name, &p->joint, NULL, {p->joined, NULL}, n, e->s.x, err) &&
             cuda_look(e, NULL, m->joint.name, err));
 }
 

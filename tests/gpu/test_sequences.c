@@ -441,6 +441,38 @@ static void a_pass_of_many_is_done_or_not(void **state)
     close_model(&f);
 }
 
+// What is added to the logits themselves is added for every row of a pass.
+static void a_pass_has_the_bias_of_the_logits(void **state)
+{
+    (void)state;
+    enum { LIKED = 17 };
+    struct fixture f;
+    struct error err = {0};
+    struct decoded d[2];
+    float bias[TINY_VOCAB] = {0};
+    uint64_t ticket;
+    open_model(&f, "llama");
+    bias[LIKED] = 1000;
+    f.m->output_bias = (struct weight){.data = bias,
+                                       .type = QUANT_F32,
+                                       .rows = 1,
+                                       .n_cols = TINY_VOCAB,
+                                       .vector = true,
+                                       .name = "output.bias"};
+    struct engine *e = open_for(f.m, 4, 16);
+    struct seq *s[2] = {open_seq(e, 1), open_seq(e, 2)};
+    const struct work both[] = {{s[0], ids, 5, .n_pick = 1}, {s[1], ids + 5, 9, .n_pick = 1}};
+    must_submit(e, both, 2, &ticket);
+    assert_true(engine_wait(e, ticket, NULL, d, &err));
+    assert_int_equal(d[0].id, LIKED);
+    assert_int_equal(d[1].id, LIKED);
+    seq_free(s[0]);
+    seq_free(s[1]);
+    engine_free(e);
+    f.m->output_bias.data = NULL;
+    close_model(&f);
+}
+
 // Of three, the one in the middle remembers what is no number.
 static void a_pick_that_fails_is_not_the_others(void **state)
 {
@@ -658,6 +690,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_pass_that_repeats_is_the_first_of_its_kind),
         cmocka_unit_test(a_prompt_has_the_same_bits_however_it_is_cut),
         cmocka_unit_test(a_pass_of_many_is_done_or_not),
+        cmocka_unit_test(a_pass_has_the_bias_of_the_logits),
         cmocka_unit_test(a_pick_that_fails_is_not_the_others),
         cmocka_unit_test(who_finds_no_memory_is_paused_and_goes_on),
         cmocka_unit_test(cancelling_one_leaves_the_other),
