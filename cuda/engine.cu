@@ -296,17 +296,15 @@ static bool capture_step(struct cuda_engine *e, bool waits, struct error *err)
         e, &e->graph[waits], [&] { return cuda_enqueue_step(e, err); }, err);
 }
 
-// What only masked picks need.
+// What only masked picks need: an answer is not to wait for it.
 static bool prepare_masks(struct cuda_engine *e, struct error *err)
 {
     const size_t bytes = (1 + ((size_t)e->hp.n_vocab + 31) / 32) * sizeof *e->mask;
     auto step = [&] {
         return cuda_forward_one(e, err) && cuda_head(e, 0, 1, &e->s.step->done, err);
     };
-    if (!e->mask && !CHECK_CUDA(cudaMallocHost(&e->mask, bytes), err))
-        return false;
-    e->sampler.mask = e->mask;
-    return e->masked_graph || cuda_capture_exec(e, &e->masked_graph, step, err);
+    return CHECK_CUDA(cudaMallocHost(&e->mask, bytes), err) &&
+           cuda_capture_exec(e, &e->masked_graph, step, err);
 }
 
 // The driver loads a kernel when it is first launched, and takes device memory for it. Those of a
@@ -363,7 +361,8 @@ static bool engine_pick_start(struct engine *base, const struct seq *s, struct e
     }
     const struct decode_params p = {&s->sampler,      s->ids.data,     s->ids.len,     s->n_probs,
                                     s->stop_ids.data, s->stop_ids.len, s->mask != NULL};
-    if ((s->mask && !prepare_masks(e, err)) || !gpu_sampler_begin(&e->q, &e->sampler, &p, err))
+    e->sampler.mask = s->mask ? e->mask : NULL;
+    if (!gpu_sampler_begin(&e->q, &e->sampler, &p, err))
         return false;
     for (int i = 0; i < RING; i++)
         e->sampler.ring[i].seq = 0;
@@ -762,8 +761,8 @@ struct cuda_engine *cuda_slice_open(const struct model *m, const struct engine_p
         !open_queue(e, d, err) || !take_memory(e, m, err) || (rank && !cuda_rank_join(e, err)) ||
         !cuda_parts_open(e, err) || !cuda_states_open(e, err) || !cuda_state_advance_open(e, err) ||
         !cuda_load(e, m, err) || (rank && e->s.blas_workspace_bytes && !cuda_blas_open(e, err)) ||
-        !capture_step(e, false, err) || !capture_step(e, true, err) || !cuda_load_kernels(e, err) ||
-        !cuda_wait(e, err)) {
+        !capture_step(e, false, err) || !capture_step(e, true, err) || !prepare_masks(e, err) ||
+        !cuda_load_kernels(e, err) || !cuda_wait(e, err)) {
         engine_free_cuda(&e->base);
         return NULL;
     }

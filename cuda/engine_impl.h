@@ -253,7 +253,7 @@ struct cuda_engine {
     // One decoded token: forward, head, sampler; [1] where the sampler's blocks wait for each
     // other.
     cudaGraphExec_t graph[2];
-    // The same without the sampler, which waits for a mask; made when the first is asked for.
+    // The same without the sampler, which waits for a mask.
     cudaGraphExec_t masked_graph;
     cudaEvent_t pace[2];  // reached when the layers before have ended, by turns
     double layer_weights; // of the largest layer
@@ -263,7 +263,7 @@ struct cuda_engine {
     // pinned host memory
     struct step_state *host_step;
     int32_t *host_tokens;         // (n_batch)
-    uint32_t *mask;               // as gpu_sampler.mask; NULL: nobody has asked for one yet
+    uint32_t *mask;               // as gpu_sampler.mask
     struct finite_search *search; // NULL: no step's result is looked at
     int32_t last_token;           // evaluated, as far as the caller knows
     uint32_t last_row;            // of the pass that evaluated it

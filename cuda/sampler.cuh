@@ -29,7 +29,7 @@ struct sampler_scratch;
 struct gpu_sampler {
     struct ring_slot *ring; // (RING), pinned; the caller's
     // (1 + (n_vocab + 31) / 32) how many tokens may be picked, a bit for each; the caller's, for
-    // masked picks: pinned, or device memory, NULL before the first. It stays as it is until the
+    // masked picks: pinned, or device memory, NULL for others. It stays as it is until the
     // pick is read.
     const uint32_t *mask;
     // device memory, placed

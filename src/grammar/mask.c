@@ -16,6 +16,7 @@ enum {
     MOST_TABLES = 16,
     COUNTS = 32, // tokens of more characters are rare: looked at one by one
     MOST_MASK_BYTES = 24 << 20,
+    PREPARED = 8, // masks made before an answer begins
 };
 
 struct class_table {
@@ -342,23 +343,47 @@ static uint32_t *mask_for(struct grammar_matcher *m, uint32_t config)
     return m->masks + m->n_masks * m->n_words;
 }
 
+// The mask of a configuration, made when it is asked for the first time.
+static const uint32_t *mask_at(struct grammar_matcher *m, uint32_t config, struct error *err)
+{
+    uint32_t known = config < m->cap_mask_of ? m->mask_of[config] : 0;
+    if (!known) {
+        uint32_t *mask = mask_for(m, config);
+        if (!mask) {
+            error_oom(err, "the masks of a grammar", m->n_words * sizeof *mask);
+            return NULL;
+        }
+        masks_compute(m, config, true, mask);
+        if (!matcher_ok(m, err))
+            return NULL;
+        known = m->mask_of[config] = (uint32_t)++m->n_masks;
+    }
+    return m->masks + (known - 1) * m->n_words;
+}
+
+void masks_prepare(struct grammar_matcher *m)
+{
+    uint32_t configs[PREPARED] = {m->start}, n = 1;
+    struct error ignored;
+    for (uint32_t i = 0; i < n && mask_at(m, configs[i], &ignored); i++)
+        for (unsigned byte = 0; byte < 256 && n < PREPARED; byte++) {
+            const uint32_t to = matcher_step(m, configs[i], (unsigned char)byte);
+            bool known = to == CONFIG_DEAD;
+            for (uint32_t k = 0; k < n && !known; k++)
+                known = configs[k] == to;
+            if (!known)
+                configs[n++] = to;
+        }
+    matcher_ok(m, &ignored);
+}
+
 bool grammar_mask(struct grammar_state *s, uint32_t *bits, size_t n_words, uint32_t *n_allowed,
                   struct error *err)
 {
     struct grammar_matcher *m = s->matcher;
-    if (!matcher_tidy(m, err))
+    const uint32_t *mask = matcher_tidy(m, err) ? mask_at(m, s->config, err) : NULL;
+    if (!mask)
         return false;
-    uint32_t known = s->config < m->cap_mask_of ? m->mask_of[s->config] : 0;
-    if (!known) {
-        uint32_t *mask = mask_for(m, s->config);
-        if (!mask)
-            return error_oom(err, "the masks of a grammar", m->n_words * sizeof *mask);
-        masks_compute(m, s->config, true, mask);
-        if (!matcher_ok(m, err))
-            return false;
-        known = m->mask_of[s->config] = (uint32_t)++m->n_masks;
-    }
-    const uint32_t *mask = m->masks + (known - 1) * m->n_words;
     size_t n = m->n_words < n_words ? m->n_words : n_words;
     uint32_t count = 0;
     memcpy(bits, mask, n * sizeof *bits);

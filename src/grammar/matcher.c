@@ -387,6 +387,7 @@ struct grammar_matcher *grammar_matcher_create(const struct grammar *g,
         grammar_matcher_free(m);
         return NULL;
     }
+    masks_prepare(m);
     return m;
 }
 

@@ -85,6 +85,9 @@ bool matcher_tidy(struct grammar_matcher *m, struct error *err);
 // Not from the cache; and, for tests, with or without the tables of wide classes: bits[n_words].
 bool masks_compute(struct grammar_matcher *m, uint32_t config, bool tables, uint32_t *bits);
 bool masks_init(struct grammar_matcher *m, struct error *err);
+// The masks that an answer begins with, so that it does not wait for them. What fails here fails
+// again where it is told.
+void masks_prepare(struct grammar_matcher *m);
 void masks_release(struct grammar_matcher *m);
 void masks_forget(struct grammar_matcher *m);
 

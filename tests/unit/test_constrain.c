@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "engine/constrain.h"
+#include "grammar/matcher.h"
 #include "serve/shapes.h"
 
 enum { N_SEEDS = 30, MAX_WORDS = 256 };
@@ -74,6 +75,26 @@ static void preparing_ends_when_it_is_asked_to(void **state)
     assert_null(grammar_from_gbnf(buf_str(&schema), schema.len, &cancel, &err));
     assert_int_equal(err.code, ERR_INTERRUPTED);
     buf_release(&schema);
+}
+
+static void the_first_masks_are_there_when_an_answer_begins(void **state)
+{
+    (void)state;
+    struct error err = {0};
+    struct grammar *g = grammar_from_gbnf("root ::= [a-z ]+", 16, NULL, &err);
+    struct constraint *c = constraint_create(g, NULL, tok, tokenizer_n_vocab(tok), false, &err);
+    assert_non_null(c);
+    uint32_t allow[MAX_WORDS];
+    const size_t n_masks = c->matcher->n_masks;
+    constraint_begin(c, NULL, false);
+    for (int i = 0; i < 3; i++) {
+        assert_true(constraint_mask(c, 100, allow, &err));
+        assert_int_equal(c->matcher->n_masks, n_masks);
+        const int32_t id = grammar_vocab_find(c->vocab, "a", 1);
+        assert_true(allow[id / 32] >> id % 32 & 1);
+        assert_true(constraint_accept(c, id, &err));
+    }
+    constraint_free(c);
 }
 
 static void a_long_enum_takes_no_square_of_its_length(void **state)
@@ -312,6 +333,7 @@ int main(void)
         cmocka_unit_test(thinking_is_free_and_what_follows_its_mark_obeys),
         cmocka_unit_test(what_comes_before_the_last_message_is_free),
         cmocka_unit_test(preparing_ends_when_it_is_asked_to),
+        cmocka_unit_test(the_first_masks_are_there_when_an_answer_begins),
         cmocka_unit_test(a_long_enum_takes_no_square_of_its_length),
         cmocka_unit_test(preparing_that_would_never_end_is_refused),
         cmocka_unit_test(schemas_of_a_server_share_what_is_made_of_the_vocabulary),
