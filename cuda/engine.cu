@@ -429,6 +429,15 @@ static double pause_before_look(const struct cuda_engine *e, bool masked)
     return left < longest ? left : longest;
 }
 
+// A host that was late once does not sleep longer the next times: what a step takes is known by the
+// quickest, and grows slowly, as the context does.
+static void step_ended(struct cuda_engine *e)
+{
+    const double took = clock_now() - e->step_began, known = e->step_took;
+    if (e->n_picked > 0) // (behind a prompt there was no step)
+        e->step_took = known > 0 ? lesser(took, known * 17 / 16) : took;
+}
+
 // Waits for sample number n (from 1) without burning a core: a step of a small model takes some
 // hundred microseconds, so look a few times, then sleep for a fraction of that.
 static bool wait_sample(struct cuda_engine *e, const struct ring_slot *slot, uint32_t n,
@@ -436,7 +445,7 @@ static bool wait_sample(struct cuda_engine *e, const struct ring_slot *slot, uin
 {
     for (unsigned look = 0;; look++) {
         if (host_load_acquire(&slot->seq) == n) {
-            e->step_took = clock_now() - e->step_began;
+            step_ended(e);
             return true;
         }
         if (interrupted(e, err))

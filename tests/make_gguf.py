@@ -571,6 +571,42 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
     return kvs, tensors
 
 
+SCALES = {"F16": (0, 1), "Q8_0": (0, 1), "Q6_K": (104, 1)}  # where a block has its scale, in halves; how many
+
+
+def chain(tensors, cycle, coin, seed):
+    """What comes after a token is known: the next of the half vocabulary's cycles of `cycle` tokens, each with one of the other half
+    that is as likely where its number is a multiple of `coin`, and goes on alike. So greedy text is new for `cycle` tokens and
+    repeats itself from there on, and a sampled one has another token at half of the coins, as an edit of what was said.
+    All weights keep their shapes; the embedding is a thousand times larger, so that layers change little."""
+    by_name = {t.name: t for t in tensors}
+    embedding, head = by_name["token_embd.weight"], by_name.get("output.weight")
+    if head is None or head.type not in SCALES:
+        sys.exit(f"--chain needs a head of its own (--no-tied) of {', '.join(SCALES)}")
+    n_embd, n = head.ne
+    half, size = n // 2 // cycle * cycle, TYPES[head.type][2]
+    if half == 0 or n_embd % TYPES[head.type][1]:
+        sys.exit(f"--chain {cycle}: more than half of the {n} tokens")
+    rng, n_blocks = np.random.default_rng([seed, 3]), n_embd // TYPES[head.type][1]
+    rows = np.empty((n, n_blocks, size), np.uint8)
+    for i, n_tile in enumerate((509, 521, 523, 541)):  # a row's parts are drawn from these: all of them would take minutes
+        part = slice(n_blocks * i // 4, n_blocks * (i + 1) // 4)
+        width = part.stop - part.start
+        tile = np.frombuffer(draw_blocks(head.type, n_tile * width, rng), np.uint8).reshape(n_tile, width, size)
+        rows[:, part] = tile[np.arange(n) % n_tile]
+    at = np.arange(half)
+    coins = at[at % coin == 0] if coin else at[:0]
+    rows[half + coins] = rows[coins]
+    head.data = rows.tobytes()
+    following = at // cycle * cycle + (at + 1) % cycle
+    embedded = rows.copy()
+    embedded[:half] = embedded[half:2 * half] = rows[following]
+    where, n_scales = SCALES[head.type]
+    scales = np.ascontiguousarray(embedded).view(np.float16)[:, :, where:where + n_scales]
+    scales *= np.float16(1000)
+    embedding.type, embedding.data = head.type, embedded.tobytes()
+
+
 def retype(tensors, shapes):
     """Takes order and types from a list of shapes; the shapes themselves must agree."""
     by_name = {t.name: t for t in tensors}
@@ -615,6 +651,7 @@ def main():
     p.add_argument("--no-template", action="store_true")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--std", type=float, default=STD, help="of the matrices' weights (%(default)s)")
+    p.add_argument("--chain", metavar="CYCLE[:COIN]", help="text that repeats itself: see chain()")
     p.add_argument("--alignment", type=int, default=32)
     p.add_argument("--version", type=int, default=3, choices=[2, 3])
     p.add_argument("--split", type=int, default=1, metavar="N", help="write N files")
@@ -658,6 +695,8 @@ def main():
         options["shapes"] = read_tsv(a.tsv)
         options["vocab"] = next(rows for n, _, rows, _ in options["shapes"] if n == "token_embd.weight")
     kvs, tensors = model(**options)
+    if a.chain:
+        chain(tensors, *[int(n) for n in (a.chain + ":0").split(":")[:2]], a.seed)
     paths = write(a.out, kvs, tensors, a.seed, a.alignment, a.version, a.split, a.std)
     for path in paths:
         print(f"{path}: {os.path.getsize(path):,} bytes")
