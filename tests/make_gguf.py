@@ -54,6 +54,8 @@ SHAPES = {
     "llama3.1-8b": dict(arch="llama", layers=32, embd=4096, ff=14336, heads=32, kv_heads=8,
                         head_dim=128, vocab=128256, tied=False, rope_theta=5e5, ctx=131072,
                         rope_freqs=True),
+    "llama3.1-70b": dict(arch="llama", layers=80, embd=8192, ff=28672, heads=64, kv_heads=8, head_dim=128, vocab=128256, tied=False,
+                         rope_theta=5e5, ctx=131072, rope_freqs=True),
     "qwen3-0.6b": dict(arch="qwen3", layers=28, embd=1024, ff=3072, heads=16, kv_heads=8,
                        head_dim=128, vocab=151936, tied=True, rope_theta=1e6, ctx=40960),
     "qwen3-30b-a3b": dict(arch="qwen3moe", layers=48, embd=2048, ff=6144, heads=32, kv_heads=4, head_dim=128, vocab=151936,
@@ -66,6 +68,16 @@ SHAPES = {
     "gpt-oss-120b": dict(arch="gpt-oss", layers=36, embd=2880, ff=2880, heads=64, kv_heads=8, head_dim=64, vocab=201088,
                          tied=False, rope_theta=1.5e5, ctx=131072, experts=128, experts_used=4, expert_ff=2880, swa=128,
                          rope_scaling={"type": "yarn", "factor": 32, "orig_ctx": 4096}),
+    **{f"gemma3-{name}": dict(arch="gemma3", layers=layers, embd=embd, ff=4 * embd, heads=heads, kv_heads=heads // 2, head_dim=head_dim,
+                              vocab=262144, tied=True, rope_theta=1e6, ctx=131072, swa=1024, post_norms=True,
+                              rope_scaling={"type": "linear", "factor": 8})
+       for name, layers, embd, heads, head_dim in (("4b", 34, 2560, 8, 256), ("12b", 48, 3840, 16, 256), ("27b", 62, 5376, 32, 128))},
+    "phi-4": dict(arch="phi3", layers=40, embd=5120, ff=17920, heads=40, kv_heads=10, head_dim=128, rope_dim=128, vocab=100352, tied=False,
+                  rope_theta=250000.0, ctx=16384, fused=("qkv", "gate_up")),
+    "mistral-small-24b": dict(arch="llama", layers=40, embd=5120, ff=32768, heads=32, kv_heads=8, head_dim=128, vocab=131072, tied=False,
+                              rope_theta=1e8, ctx=32768),
+    "glm4-9b": dict(arch="glm4", layers=40, embd=4096, ff=13696, heads=32, kv_heads=2, head_dim=128, rope_dim=64, vocab=151552, tied=False,
+                    rope_theta=1e4, ctx=32768, biases=True, post_norms=True, fused=("gate_up",)),
     # delta: (heads, heads of keys, numbers of a head, taps, a layer of so many attends)
     "qwen3.5-9b": dict(arch="qwen35", layers=32, embd=4096, ff=12288, heads=16, kv_heads=4, head_dim=256, rope_dim=64, vocab=248320,
                        tied=False, rope_theta=1e7, ctx=262144, delta=(32, 16, 128, 4, 4)),
@@ -402,6 +414,8 @@ def matrix_type(mix, name, n_cols, layer, p):
         chosen = mix
     elif name == "output.weight" or (name == "token_embd.weight" and p["tied"]):
         chosen = "Q6_K"
+    elif p["fused"] and ".attn_qkv." in name:
+        chosen = "Q5_K"
     elif ".attn_v." in name or ".ffn_down" in name:
         chosen = "Q6_K" if more_bits(layer, p["layers"]) else "Q4_K"
     else:
@@ -425,16 +439,16 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
           vocab=1056, mix="Q8_0", tied=True, rope_theta=1e4, ctx=4096, biases=None, qk_norm=None,
           rope_freqs=False, rope_dim=None, rope_scaling=None, swa=0, eps=1e-6, pre="qwen2",
           bos=False, template=CHATML, name=None, seed=1, vector_type="F32", shapes=None, experts=0, experts_used=2,
-          expert_ff=None, shared_ff=0, delta=None, conv=None):
+          expert_ff=None, shared_ff=0, delta=None, conv=None, post_norms=False, fused=()):
     """-> (kvs, tensors). shapes: [(name, row length, rows, type)] instead of the mix's own."""
     kv_heads = kv_heads or heads
     key_length = head_dim or embd // heads
     rope_dim = rope_dim or key_length
     biases = arch == "qwen2" if biases is None else biases
-    qk_norm = arch in ("qwen3", "qwen3moe", "qwen35", "qwen35moe", "lfm2") if qk_norm is None else qk_norm
+    qk_norm = arch in ("qwen3", "qwen3moe", "qwen35", "qwen35moe", "lfm2", "gemma3") if qk_norm is None else qk_norm
     biases = biases or arch == "gpt-oss"
     rng = np.random.default_rng([seed, 2])
-    p = {"turn": 0, "tied": tied, "layers": layers}
+    p = {"turn": 0, "tied": tied, "layers": layers, "fused": "qkv" in fused}
     tensors = []
 
     def matrix(tensor, n_cols, rows, layer=0):
@@ -458,7 +472,8 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
         tensors.append(Tensor(tensor, [n_cols, rows], "F32", rng.normal(0, 0.5, n_cols * rows).astype(np.float32).tobytes()))
 
     def attention(b, i):
-        for part, rows in (("k", n_kv), ("q", n_q * (2 if delta else 1)), ("v", n_kv)):
+        parts = (("k", n_kv), ("q", n_q * (2 if delta else 1)), ("v", n_kv))
+        for part, rows in (("qkv", n_q + 2 * n_kv),) if "qkv" in fused else parts:
             if biases:
                 vector(b + f"attn_{part}.bias", rng.normal(0, 0.1, rows))
             matrix(b + f"attn_{part}.weight", embd, rows, i)
@@ -515,9 +530,13 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
                 matrix(b + "ffn_up_shexp.weight", embd, shared_ff, i)
         else:
             matrix(b + "ffn_down.weight", ff, embd, i)
-            matrix(b + "ffn_gate.weight", embd, ff, i)
+            if "gate_up" not in fused:
+                matrix(b + "ffn_gate.weight", embd, ff, i)
             vector(ffn_norm, around_one(embd))
-            matrix(b + "ffn_up.weight", embd, ff, i)
+            matrix(b + "ffn_up.weight", embd, 2 * ff if "gate_up" in fused else ff, i)
+        if post_norms:
+            vector(b + "post_attention_norm.weight", around_one(embd))
+            vector(b + "post_ffw_norm.weight", around_one(embd))
     if shapes:
         tensors = retype(tensors, shapes)
 
@@ -541,7 +560,7 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
     if key_length * heads != embd:
         kvs += [(f"{arch}.attention.key_length", key_length),
                 (f"{arch}.attention.value_length", key_length)]
-    if rope_dim != key_length or arch == "llama":
+    if rope_dim != key_length or arch in ("llama", "phi3"):
         kvs.append((f"{arch}.rope.dimension_count", rope_dim))
     if rope_scaling:
         kvs += [(f"{arch}.rope.scaling.type", rope_scaling["type"]),
