@@ -113,10 +113,12 @@ static __device__ __forceinline__ void load_batch(const struct row_pair &p, uint
 // The input times the norm's weights, in the form that TYPE multiplies with, into shared memory.
 // The norm's factor is left to the end: it is a single number, and nothing has to wait for it.
 // squares: the sums of the input's squares per warp. False: nothing to do.
-// Every token waits for this some hundred times: few round trips to L2, few instructions.
-template <uint32_t TYPE, int N_WARP>
+// Every token waits for this some hundred times: few round trips to L2, few instructions. `more` is
+// called by every thread when the predecessor's results may be read, to ask for what else is needed
+// of them.
+template <uint32_t TYPE, int N_WARP, typename F>
 static __device__ __forceinline__ bool prepare_input(const struct matvec &m, uint8_t *act,
-                                                     float squares[N_WARP])
+                                                     float squares[N_WARP], F more)
 {
     constexpr uint32_t THREADS = N_WARP * WARP;
     const uint32_t n = m.w[0].n_cols;
@@ -126,6 +128,7 @@ static __device__ __forceinline__ bool prepare_input(const struct matvec &m, uin
         load8<is_plain(TYPE)>(m.norm, threadIdx.x, n, weight);
     griddep_wait(); // from here on the predecessor's results may be read
     const uint32_t skip = m.skip ? *m.skip : 0;
+    more();
 #pragma unroll 1
     for (uint32_t base = 0; base < n_group; base += KEEP * THREADS) {
 #pragma unroll
@@ -290,41 +293,52 @@ static __device__ __forceinline__ bool multiply(const struct matvec &m, const st
     return true;
 }
 
-// Row i of the block's share: of its pair i / ROWS; GATED: those of gate.
+// Where row i of the block's share goes; GATED: gate's. Row i: of pair i >> shift, there of tile
+// tile_of(i).
 struct place {
-    uint32_t part, row, pair, t, r; // row: UINT32_MAX: there is none
+    uint32_t part, row; // row: UINT32_MAX: there is none
 };
+
+static __device__ __forceinline__ uint32_t pair_shift(const struct matvec &m)
+{
+    return m.mode == MATVEC_GATED ? 3 : 4;
+}
+
+static __device__ __forceinline__ uint32_t tile_of(const struct matvec &m, uint32_t i)
+{
+    return m.mode == MATVEC_GATED ? 0 : i / TILE_ROWS % 2;
+}
 
 template <int NCOL>
 static __device__ __forceinline__ struct place place_of(const struct matvec &m,
                                                         const struct matvec_grid &g,
                                                         const struct share<NCOL> &s, uint32_t i)
 {
-    struct place p = {};
-    const uint32_t shift = m.mode == MATVEC_GATED ? 3 : 4;
-    p.row = UINT32_MAX;
-    p.pair = i >> shift;
-    p.t = i >> 3 & (shift - 3);
-    p.r = i % TILE_ROWS;
-    if (p.pair >= s.n)
+    const uint32_t pair = i >> pair_shift(m), t = tile_of(m, i), r = i % TILE_ROWS;
+    struct place p = {0, UINT32_MAX};
+    if (pair >= s.n)
         return p;
-    const struct tile_pair q = locate(m, g, s.first + p.pair);
-    const uint32_t tile = p.t ? q.tile[1] : q.tile[0];
+    const struct tile_pair q = locate(m, g, s.first + pair);
+    const uint32_t tile = t ? q.tile[1] : q.tile[0];
     p.part = q.part;
-    if (tile * TILE_ROWS + p.r < q.w[0]->rows && !(p.t && q.tile[1] == q.tile[0]))
-        p.row = tile * TILE_ROWS + p.r;
+    if (tile * TILE_ROWS + r < q.w[0]->rows && !(t && q.tile[1] == q.tile[0]))
+        p.row = tile * TILE_ROWS + r;
     return p;
 }
 
-// What is added to the product; the first column's is asked for before the product is made.
-static __device__ __forceinline__ float addend(const struct matvec &m, const struct place &p,
+// What is added to the product: the bias, which no kernel writes, and what is there already.
+static __device__ __forceinline__ float bias_at(const struct matvec &m, const struct place &p)
+{
+    const float *bias = m.mode == MATVEC_GATED ? NULL : m.bias[p.part];
+    return bias && p.row != UINT32_MAX ? bias[p.row] : 0.0f;
+}
+
+static __device__ __forceinline__ float sum_at(const struct matvec &m, const struct place &p,
                                                uint32_t col)
 {
-    if (p.row == UINT32_MAX || m.mode == MATVEC_GATED)
-        return 0.0f;
-    const float *bias = m.bias[p.part];
-    return (bias ? bias[p.row] : 0.0f) +
-           (m.mode == MATVEC_ADD ? m.y[p.part][(size_t)col * m.ld[p.part] + p.row] : 0.0f);
+    return m.mode == MATVEC_ADD && p.row != UINT32_MAX
+               ? m.y[p.part][(size_t)col * m.ld[p.part] + p.row]
+               : 0.0f;
 }
 
 // The sum of row r of tile t of a pair, of all warps that have steps of it.
@@ -332,42 +346,47 @@ template <int NCOL>
 static __device__ __forceinline__ float row_sum(const struct share<NCOL> &s, uint32_t pair,
                                                 uint32_t t, uint32_t r, int col)
 {
-    float v = s.sums[pair][t][r][col];
-    const uint32_t last = s.warps[pair][1];
-#pragma unroll 4
-    for (uint32_t w = s.warps[pair][0] + 1; w <= last; w++)
-        v += s.heads[w][t][r][col];
+    float v = s.sums[pair][t][r][col], head[n_warp<NCOL>()];
+    const uint32_t first = s.warps[pair][0], last = s.warps[pair][1];
+#pragma unroll
+    for (uint32_t w = 1; w < n_warp<NCOL>(); w++) // all at once, needed or not
+        head[w] = s.heads[w][t][r][col];
+#pragma unroll
+    for (uint32_t w = 1; w < n_warp<NCOL>(); w++)
+        v = w > first && w <= last ? v + head[w] : v;
     return v;
 }
 
-// Finishes the rows of a share, one per thread at a time; add: of this thread's first.
+// Finishes the rows of a share, one per thread at a time; p, add: this thread's first, and what is
+// added to its first column.
 template <int NCOL>
 static __device__ __forceinline__ void finish(const struct matvec &m, const struct matvec_grid &g,
-                                              const struct share<NCOL> &s, float scale, float add)
+                                              const struct share<NCOL> &s, float scale,
+                                              struct place p, float add)
 {
 #pragma unroll 1
-    for (uint32_t i = threadIdx.x;; i += n_warp<NCOL>() * WARP) {
-        const struct place p = place_of(m, g, s, i);
-        if (p.pair >= s.n)
-            break;
-        if (i != threadIdx.x)
-            add = addend(m, p, 0);
+    for (uint32_t i = threadIdx.x; i >> pair_shift(m) < s.n;) {
+        const uint32_t pair = i >> pair_shift(m), t = tile_of(m, i), r = i % TILE_ROWS;
 #pragma unroll
         for (int col = 0; col < NCOL; col++) {
             if (col >= (int)m.n_col || p.row == UINT32_MAX)
                 break;
-            float v = scale * row_sum(s, p.pair, p.t, p.r, col);
+            float v = scale * row_sum(s, pair, t, r, col);
             if (m.mode == MATVEC_GATED)
-                v = activate(m.act, v) * scale * row_sum(s, p.pair, 1, p.r, col);
+                v = activate(m.act, v) * scale * row_sum(s, pair, 1, r, col);
             else
-                v += col == 0 ? add : addend(m, p, col);
+                v += col == 0 ? add : bias_at(m, p) + sum_at(m, p, col);
             m.y[p.part][(size_t)col * m.ld[p.part] + p.row] = v;
         }
+        i += n_warp<NCOL>() * WARP;
+        p = place_of(m, g, s, i);
+        add = bias_at(m, p) + sum_at(m, p, 0);
     }
 }
 
 // The block's share of the pairs of the parts [part0, part1), all of type TYPE, to the end. `begin`
-// makes the input ready; false: there is nothing to do. squares: see prepare_input.
+// makes the input ready and calls what it is given as prepare_input does; false: there is nothing
+// to do. squares: see prepare_input.
 template <uint32_t TYPE, int NCOL, typename F>
 static __device__ __forceinline__ bool
 multiply_parts(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, uint32_t part1,
@@ -381,18 +400,21 @@ multiply_parts(const struct matvec &m, const struct matvec_grid &g, uint32_t par
     s.heads = heads;
     if (s.n == 0)
         return true;
-    float add;
-    const bool any = multiply<TYPE, NCOL>(m, g, s, act, act_stride, [&] {
-        if (!begin())
-            return false;
-        add = addend(m, place_of(m, g, s, threadIdx.x), 0); // under way during the product
-        return true;
-    });
+    // asked for as early as can be: to wait for them at the end costs a round trip to L2
+    const struct place first = place_of(m, g, s, threadIdx.x);
+    const float bias = bias_at(m, first);
+    float sum = 0.0f;
+    const bool any = multiply<TYPE, NCOL>(
+        m, g, s, act, act_stride, [&] { return begin([&] { sum = sum_at(m, first, 0); }); });
     if (!any)
         return false;
+    // while others are still at the product; `first` again, which need not stay in registers
+    const struct place p = place_of(m, g, s, threadIdx.x);
+    float norm = 1.0f;
+    if (NCOL == 1 && threadIdx.x >> pair_shift(m) < s.n)
+        norm = norm_factor<n_warp<NCOL>()>(m, squares);
     __syncthreads();
-    const float norm = NCOL == 1 ? norm_factor<n_warp<NCOL>()>(m, squares) : 1.0f;
-    finish<NCOL>(m, g, s, norm * g.scale, add);
+    finish<NCOL>(m, g, s, norm * g.scale, p, bias + sum);
     return true;
 }
 
@@ -415,15 +437,17 @@ static __global__ void __launch_bounds__(n_warp<NCOL>() * WARP, NCOL == 2 ? 2 : 
                               : m.w[0].n_chunk * sizeof(act32);
     }
     bool begun = false;
-    auto begin = [&] {
+    auto begin = [&](auto more) {
         if (begun) {
             __syncthreads(); // the sums of the first type have been read
+            more();
             return true;
         }
         begun = true;
         if constexpr (NCOL == 1)
-            return prepare_input<TA, N_WARP>(m, smem, squares);
+            return prepare_input<TA, N_WARP>(m, smem, squares, more);
         griddep_wait();
+        more();
         return true;
     };
     if (!multiply_parts<TA, NCOL>(m, g, 0, g.n_same, smem, act, stride, squares, begin))
