@@ -19,20 +19,6 @@ template <int DH> static constexpr __host__ __device__ int tile_ld()
     return DH + 8;
 }
 
-static __device__ __forceinline__ float warp_sum(float v)
-{
-    for (int d = WARP / 2; d > 0; d /= 2)
-        v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
-    return v;
-}
-
-static __device__ __forceinline__ float warp_max(float v)
-{
-    for (int d = WARP / 2; d > 0; d /= 2)
-        v = fmaxf(v, __shfl_xor_sync(0xFFFFFFFFu, v, d));
-    return v;
-}
-
 static __device__ __forceinline__ uint32_t half2_bits(__half2 h)
 {
     return *reinterpret_cast<const uint32_t *>(&h);
@@ -422,9 +408,7 @@ static __device__ __forceinline__ void weigh(softmax<DH, MT> &s, scores<MT, NP> 
                 top[e / 2] = fmaxf(top[e / 2], c.s[t][j][e]);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            top[h] = fmaxf(top[h], __shfl_xor_sync(0xFFFFFFFFu, top[h], 1));
-            top[h] = fmaxf(top[h], __shfl_xor_sync(0xFFFFFFFFu, top[h], 2));
-            top[h] = fmaxf(s.top[t][h], top[h] * undo);
+            top[h] = fmaxf(s.top[t][h], lane_max<1, 2>(top[h]) * undo);
             base[h] = top[h] == -INFINITY ? 0.0f : top[h]; // nothing seen: -inf - -inf is no number
             shrink[h] = ptx_exp2(s.top[t][h] - base[h]);
             s.top[t][h] = top[h];
@@ -475,9 +459,7 @@ static __device__ __forceinline__ void multiply_pv(softmax<DH, MT> &s, const uin
 template <int DH, int MT>
 static __device__ __forceinline__ float row_sum(const softmax<DH, MT> &s, int t, int h)
 {
-    float sum = s.sum[t][h];
-    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
-    return sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+    return lane_sum<1, 2>(s.sum[t][h]);
 }
 
 // The divisor of a head's results: with the share of its sink, if it has one, which no value is

@@ -128,9 +128,7 @@ static __device__ void merge_blocks(const struct attention &a, const float4 *par
             x[i] = p < n_part ? __ldcg(&ml[p * ld + r]) : make_float2(-INFINITY, 0.0f);
             top = fmaxf(top, x[i].x);
         }
-#pragma unroll
-        for (uint32_t d = WARP / 2; d > 0; d /= 2)
-            top = fmaxf(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
+        top = warp_max(top);
 #pragma unroll
         for (uint32_t i = 0; i < MAX_SPLIT / WARP; i++) {
             uint32_t p = lane + i * WARP;
@@ -139,9 +137,7 @@ static __device__ void merge_blocks(const struct attention &a, const float4 *par
             if (p < n_part)
                 b->weight[p][r] = f;
         }
-#pragma unroll
-        for (uint32_t d = WARP / 2; d > 0; d /= 2)
-            sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
+        sum = warp_sum(sum);
         if (lane == 0)
             b->sum[r] = with_sink(a, head0 + r, top, sum);
     }

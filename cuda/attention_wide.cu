@@ -182,8 +182,7 @@ static __global__ void __launch_bounds__(THREADS) wide_kernel(const __grid_const
             }
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                tile_top[h] = fmaxf(tile_top[h], __shfl_xor_sync(0xFFFFFFFFu, tile_top[h], 1));
-                tile_top[h] = fmaxf(tile_top[h], __shfl_xor_sync(0xFFFFFFFFu, tile_top[h], 2));
+                tile_top[h] = lane_max<1, 2>(tile_top[h]);
                 if (lane % 4 == 0)
                     red[warp][lane / 4 + 8 * h] = tile_top[h];
             }
@@ -236,8 +235,7 @@ static __global__ void __launch_bounds__(THREADS) wide_kernel(const __grid_const
         // the divisors, of all warps' positions
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            sum[h] += __shfl_xor_sync(0xFFFFFFFFu, sum[h], 1);
-            sum[h] += __shfl_xor_sync(0xFFFFFFFFu, sum[h], 2);
+            sum[h] = lane_sum<1, 2>(sum[h]);
         }
         __syncthreads(); // the maxima have been read
         if (lane % 4 == 0)

@@ -4,6 +4,7 @@
 #ifndef HOKKU_CUDA_BLOCK_CUH
 #define HOKKU_CUDA_BLOCK_CUH
 
+#include "butterfly.cuh"
 #include "cuda_common.cuh"
 
 static const unsigned ALL_LANES = 0xFFFFFFFFu;
@@ -44,17 +45,16 @@ static __device__ __forceinline__ uint64_t combine(enum reduction op, uint64_t a
 // Butterflies: the same order of operations every time, so that doubles may be summed too.
 static __device__ __forceinline__ uint64_t warp_reduce(uint64_t v, enum reduction op)
 {
-    for (int o = WARP / 2; o; o >>= 1)
-        v = combine(op, v, (uint64_t)__shfl_xor_sync(ALL_LANES, (unsigned long long)v, o));
-    return v;
+    return over_lanes<WARP / 2, 1>(
+        (unsigned long long)v,
+        [op](unsigned long long &all, unsigned long long other) { all = combine(op, all, other); });
 }
 
 // The sum over a block of whole warps, in the same order every time; everyone gets it. part has a
 // number for each warp, which nobody may still be reading.
 static __device__ __forceinline__ float block_sum(float v, float *part)
 {
-    for (int d = WARP / 2; d > 0; d /= 2)
-        v += __shfl_xor_sync(ALL_LANES, v, d);
+    v = warp_sum(v);
     if (threadIdx.x % WARP == 0)
         part[threadIdx.x / WARP] = v;
     __syncthreads();
@@ -132,8 +132,9 @@ static __device__ __forceinline__ uint64_t team_scan(uint64_t v, struct block_su
 }
 
 // Sorts keys[0 .. n), which are distinct, in descending order. A block: bitonic sort (Batcher
-// 1968); room for the next power of two is needed, and no key is 0. A warp, with at most two keys
-// per lane: each key's place is the number of larger ones.
+// 1968); room for the next power of two is needed, and no key is 0. (A step of up to WARP exchanges
+// within the 2 WARP keys of a warp.) A warp, with at most two keys per lane: each key's place is
+// the number of larger ones.
 template <int T> static __device__ NOINLINE void team_sort_descending(uint64_t *keys, uint32_t n)
 {
     if (T == WARP) {
@@ -158,11 +159,15 @@ template <int T> static __device__ NOINLINE void team_sort_descending(uint64_t *
         size *= 2;
     for (uint32_t i = n + threadIdx.x; i < size; i += T)
         keys[i] = 0;
+    __syncthreads();
 #pragma unroll 1
     for (uint32_t k = 2; k <= size; k *= 2) {
 #pragma unroll 1
-        for (uint32_t j = k / 2; j; j /= 2) {
-            __syncthreads();
+        for (uint32_t j = k / 2, before = 1; j; before = j, j /= 2) {
+            if (j > WARP || before > WARP)
+                __syncthreads();
+            else
+                __syncwarp();
 #pragma unroll 1
             for (uint32_t t = threadIdx.x; t < size / 2; t += T) {
                 uint32_t a = t + (t & ~(j - 1)), b = a + j;

@@ -30,22 +30,69 @@ template <typename F>
 static __device__ __forceinline__ void butterfly(float2 &v, int from, F combine)
 {
 #ifdef HOKKU_CUDA_ON_CPU
-    emu_butterfly(v, from, combine);
+    emu_butterfly(v, from, 1, combine);
 #else
     butterfly_steps(v, from, combine);
 #endif
 }
 
-// The sum over the lanes of a warp, which all of them get.
-static __device__ __forceinline__ float warp_sum(float v)
+// combine(v, that of lane ^ d) for d = FROM .. TO, each half the one before or twice as much, in
+// all lanes of the warp. Here, too, lanes of the emulation meet once.
+template <int FROM, int TO, typename T, typename F>
+static __device__ __forceinline__ T over_lanes(T v, F combine)
 {
 #ifdef HOKKU_CUDA_ON_CPU
-    emu_butterfly(v, WARP / 2, [](float &sum, float other) { sum += other; });
+    emu_butterfly(v, FROM, TO, combine);
 #else
-    for (int d = WARP / 2; d > 0; d /= 2)
-        v += __shfl_xor_sync(0xFFFFFFFFu, v, d);
+#pragma unroll
+    for (int d = FROM; FROM < TO ? d <= TO : d >= TO; d = FROM < TO ? 2 * d : d / 2)
+        combine(v, __shfl_xor_sync(0xFFFFFFFFu, v, d));
 #endif
     return v;
+}
+
+// Over groups of lanes, or over the warp: every lane gets it.
+template <int FROM, int TO, typename T> static __device__ __forceinline__ T lane_sum(T v)
+{
+    return over_lanes<FROM, TO>(v, [](T &sum, T other) { sum += other; });
+}
+// Of N values each.
+template <int FROM, int TO, int N> static __device__ __forceinline__ void lane_sums(float (&v)[N])
+{
+#ifdef HOKKU_CUDA_ON_CPU
+    struct all {
+        float v[N];
+    };
+    emu_butterfly(reinterpret_cast<all &>(v), FROM, TO, [](all &sum, const all &other) {
+        for (int i = 0; i < N; i++)
+            sum.v[i] += other.v[i];
+    });
+#else
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        v[i] = lane_sum<FROM, TO>(v[i]);
+#endif
+}
+template <int FROM, int TO> static __device__ __forceinline__ float lane_max(float v)
+{
+    return over_lanes<FROM, TO>(v, [](float &top, float other) { top = fmaxf(top, other); });
+}
+template <int FROM, int TO>
+static __device__ __forceinline__ float lane_max_nan(float v) // NaN when any is
+{
+    return over_lanes<FROM, TO>(v, [](float &top, float other) { top = max_nan(top, other); });
+}
+static __device__ __forceinline__ float warp_sum(float v)
+{
+    return lane_sum<WARP / 2, 1>(v);
+}
+static __device__ __forceinline__ float warp_max(float v)
+{
+    return lane_max<WARP / 2, 1>(v);
+}
+static __device__ __forceinline__ float warp_max_nan(float v)
+{
+    return lane_max_nan<WARP / 2, 1>(v);
 }
 
 #endif

@@ -147,8 +147,7 @@ static __device__ __forceinline__ void prepare_rows(const struct expert_row &m, 
         }
     }
     if (m.norm) {
-        for (int d = WARP / 2; d > 0; d /= 2)
-            sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
+        sum = warp_sum(sum);
         if (threadIdx.x % WARP == 0)
             squares[threadIdx.x / WARP] = sum;
     }
@@ -299,13 +298,11 @@ template <uint32_t TYPE, int T> struct multiplier {
                     continue;
                 if (ends && lane == 0)
                     s.warps[piece][1] = (uint8_t)warp;
+                lane_sums<8, 16>(acc); // lanes with the same row: the four chunk positions
 #pragma unroll
-                for (int k = 0; k < T; k++) { // lanes with the same row: the four chunk positions
-                    float v = acc[k];
-                    v += __shfl_xor_sync(0xFFFFFFFFu, v, 8);
-                    v += __shfl_xor_sync(0xFFFFFFFFu, v, 16);
+                for (int k = 0; k < T; k++) {
                     if (lane < TILE_ROWS)
-                        to[k][r] = v;
+                        to[k][r] = acc[k];
                     acc[k] = 0.0f;
                 }
                 to = s.sums[at.piece];
@@ -515,10 +512,9 @@ static __global__ void __launch_bounds__(ROWS_WARPS *WARP)
                 dot_chunk<TYPE, 1>(now, act + (size_t)(x[i] + c * X) * 16, 0, 1, &acc[i]);
             now = next;
         }
+        lane_sums<8, 16>(acc);
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            acc[i] += __shfl_xor_sync(0xFFFFFFFFu, acc[i], 8);
-            acc[i] += __shfl_xor_sync(0xFFFFFFFFu, acc[i], 16);
             if (lane < TILE_ROWS && row < w.rows && i < (int)n) {
                 const uint32_t place = place0 + i;
                 const float f = m.weight ? m.weight[m.pair_at[place]] : 1.0f;

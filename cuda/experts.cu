@@ -103,16 +103,13 @@ static __device__ __forceinline__ float gate_logits(const struct experts &x, con
         for_lane(lane, x.n, score, [&](uint32_t i, float v) { s.p[i] = sigmoid(v); });
         return 1.0f;
     }
-    for (int d = WARP / 2; d > 0; d /= 2)
-        top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, d));
+    top = warp_max(top);
     for_lane(lane, x.n, score, [&](uint32_t i, float v) {
         v = expf(v - top);
         s.p[i] = v;
         sum += v;
     });
-    for (int d = WARP / 2; d > 0; d /= 2)
-        sum += __shfl_xor_sync(ALL_LANES, sum, d);
-    return sum;
+    return warp_sum(sum);
 }
 
 // The sum of the best two of a group of `size` scores; of one alone it.

@@ -14,10 +14,7 @@ enum {
 template <bool LARGEST>
 static __device__ __forceinline__ float over_block(float v, float part[N_WARP])
 {
-    for (int d = WARP / 2; d > 0; d /= 2) {
-        const float other = __shfl_xor_sync(0xFFFFFFFFu, v, d);
-        v = LARGEST ? max_nan(v, other) : v + other;
-    }
+    v = LARGEST ? warp_max_nan(v) : warp_sum(v);
     if (threadIdx.x % WARP == 0)
         part[threadIdx.x / WARP] = v;
     __syncthreads();
@@ -57,9 +54,7 @@ static __device__ __forceinline__ void keep(const struct latent_rows &l, const f
     for (uint32_t g = threadIdx.x / WARP; g < p.n_group; g += N_WARP) {
         const uint32_t i = g * 32 + threadIdx.x % WARP;
         const float v = i < n ? row[i] * p.scale : 0.0f;
-        float top = fabsf(v);
-        for (int d = WARP / 2; d > 0; d /= 2)
-            top = max_nan(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
+        const float top = warp_max_nan(fabsf(v));
         const __half d = __float2half_rn(top * (1.0f / 127.0f));
         const float scale = __half2float(d), inverse = scale > 0.0f ? __frcp_rn(scale) : 0.0f;
         if (i < p.row_bytes)
@@ -105,7 +100,8 @@ static __global__ void __launch_bounds__(THREADS)
     const float *q = l.q + ((size_t)i * l.n_head + h) * n_q;
     float times = 1.0f;
     if (l.temp_scale != 0.0f)
-        times = fmaf(l.temp_scale, logf(1.0f + (float)((position + l.temp_offset) / l.temp_len)), 1.0f);
+        times =
+            fmaf(l.temp_scale, logf(1.0f + (float)((position + l.temp_offset) / l.temp_len)), 1.0f);
     float *key = l.key + ((size_t)h * l.n + i) * l.n_key;
     float *rotated = l.rotated + ((size_t)i * l.n_head + h) * l.n_rotated;
     for (uint32_t k = threadIdx.x; k < n_q; k += THREADS) {
@@ -180,10 +176,7 @@ static __global__ void __launch_bounds__(TURNED_THREADS)
     for (int t = 0; t < TURNED_TOKENS; t++)
 #pragma unroll
         for (int e = 0; e < N; e++) {
-            float v = acc[t][e];
-            v += __shfl_xor_sync(0xFFFFFFFFu, v, 1);
-            v += __shfl_xor_sync(0xFFFFFFFFu, v, 2);
-            v += __shfl_xor_sync(0xFFFFFFFFu, v, 4);
+            const float v = lane_sum<1, 4>(acc[t][e]);
             if (r == (uint32_t)e % TILE_ROWS && c < w.n_chunk && c * N + e < w.n_cols &&
                 token0 + t < n)
                 y[((size_t)head * n + token0 + t) * w.n_cols + c * N + e] = v;

@@ -164,8 +164,7 @@ static __device__ __forceinline__ bool prepare_input(const struct matvec &m, uin
         }
     }
     if (m.norm) {
-        for (int d = WARP / 2; d > 0; d /= 2)
-            sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
+        sum = warp_sum(sum);
         if (threadIdx.x % WARP == 0)
             squares[threadIdx.x / WARP] = sum;
     }
@@ -272,16 +271,15 @@ static __device__ __forceinline__ bool multiply(const struct matvec &m, const st
         c += STEP;
         if (ends || left == 0) { // lanes with the same row: add up the four chunk positions
 #pragma unroll
-            for (int t = 0; t < 2; t++)
+            for (int t = 0; t < 2; t++) {
+                lane_sums<8, 16>(acc[t]);
 #pragma unroll
                 for (int col = 0; col < NCOL; col++) {
-                    float v = acc[t][col];
-                    v += __shfl_xor_sync(0xFFFFFFFFu, v, 8);
-                    v += __shfl_xor_sync(0xFFFFFFFFu, v, 16);
                     if (lane < TILE_ROWS)
-                        to[t][row][col] = v;
+                        to[t][row][col] = acc[t][col];
                     acc[t][col] = 0.0f;
                 }
+            }
             if (ends && lane == 0)
                 s.warps[pair][1] = (uint8_t)warp;
             pair++;

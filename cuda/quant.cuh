@@ -8,6 +8,7 @@
 #ifndef HOKKU_CUDA_QUANT_CUH
 #define HOKKU_CUDA_QUANT_CUH
 
+#include "butterfly.cuh"
 #include "cuda_common.cuh"
 #include "layout.h"
 
@@ -450,8 +451,7 @@ static __device__ __forceinline__ void quantize_act(const float x[8], act32 *out
 #pragma unroll
     for (int i = 0; i < 8; i++)
         top = max_nan(top, fabsf(x[i]));
-    top = max_nan(top, __shfl_xor_sync(0xFFFFFFFFu, top, 1));
-    top = max_nan(top, __shfl_xor_sync(0xFFFFFFFFu, top, 2));
+    top = lane_max_nan<1, 2>(top);
     // A NaN or an infinity becomes the scale, so that no product with it is a finite number.
     // 32512 = 127 * 256: the largest whose high digit, rounded, is still 127
     const float scale = top * (1.0f / 32512.0f);

@@ -331,19 +331,15 @@ static __global__ void __launch_bounds__(THREADS, 4)
                 squares += x * x;
             }
         }
-        squares += __shfl_xor_sync(0xFFFFFFFFu, squares, 8);
-        squares += __shfl_xor_sync(0xFFFFFFFFu, squares, 16);
-        squares *= w.n_cols;
+        squares = lane_sum<8, 16>(squares) * w.n_cols;
         const float b = bias && row < w.rows ? fabsf(bias[row]) : 0.0f;
         // (a root in double would be a call)
         const float root =
             squares < 1e38 ? sqrtf((float)squares) : 1e19f * sqrtf((float)(squares * 1e-38));
         bound = max_nan(bound, root + b);
     }
-    for (int d = WARP / 2; d > 0; d /= 2) {
-        top = max_nan(top, __shfl_xor_sync(0xFFFFFFFFu, top, d));
-        bound = max_nan(bound, __shfl_xor_sync(0xFFFFFFFFu, bound, d));
-    }
+    top = warp_max_nan(top);
+    bound = warp_max_nan(bound);
     if (lane == 0) { // bits of floats without a sign have their order, NaN above all
         atomicMax(reinterpret_cast<uint32_t *>(&out->top), __float_as_uint(fabsf(top)));
         atomicMax(reinterpret_cast<uint32_t *>(&out->bound), __float_as_uint(fabsf(bound)));

@@ -57,25 +57,27 @@ static __device__ __forceinline__ float2 pair_at(const float *p, uint32_t i, uin
 }
 
 enum {
-    ACT_THREADS = 512,
-    ACT_WARPS = ACT_THREADS / WARP,
+    ACT_THREADS = 512, // of a row, and of one that fits into one eight of each of fewer threads
+    ACT_NARROW_THREADS = 64,
     ACT_KEEP = 2, // eights of a row that a thread has in registers
 };
 
 // Grid (n). One row: RMSNorm (y = x / sqrt(mean(x^2) + eps) * w), then every form asked for. Each
 // step of a decoded row waits for this: one trip to L2 for the row, the norm's before that.
-static __global__ void __launch_bounds__(ACT_THREADS)
+template <int N_THREAD>
+static __global__ void __launch_bounds__(N_THREAD)
     act_kernel(const float *x, uint32_t n_cols, const float *norm, float eps, act32 *out32,
                float *out_f32, uint32_t f32_ld, const struct act_f16 f16)
 {
-    __shared__ float part[ACT_WARPS], tops[ACT_WARPS];
+    constexpr int N_ACT_WARP = N_THREAD / WARP;
+    __shared__ float part[N_ACT_WARP], tops[N_ACT_WARP];
     const float *row = x + (size_t)blockIdx.x * n_cols;
     const uint32_t n_eight = n_cols % 8 == 0 ? n_cols / 8 : 0;
     float kept[ACT_KEEP][8] = {}, weight[ACT_KEEP][8];
     griddep_launch_dependents();
 #pragma unroll
     for (int k = 0; k < ACT_KEEP; k++) {
-        const uint32_t i = k * ACT_THREADS + threadIdx.x;
+        const uint32_t i = k * N_THREAD + threadIdx.x;
         for (int e = 0; e < 8; e++)
             weight[k][e] = 1.0f;
         if (norm && i < n_eight)
@@ -91,17 +93,17 @@ static __global__ void __launch_bounds__(ACT_THREADS)
         };
 #pragma unroll
         for (int k = 0; k < ACT_KEEP; k++) {
-            const uint32_t i = k * ACT_THREADS + threadIdx.x;
+            const uint32_t i = k * N_THREAD + threadIdx.x;
             if (i < n_eight)
                 load8<false>(row, i, n_cols, kept[k]);
         }
 #pragma unroll
         for (int k = 0; k < ACT_KEEP; k++)
-            if (k * ACT_THREADS + threadIdx.x < n_eight)
+            if (k * N_THREAD + threadIdx.x < n_eight)
                 for (int e = 0; e < 8; e++)
                     look(kept[k][e], weight[k][e]);
-        for (uint32_t i = (n_eight ? 8 * ACT_KEEP * ACT_THREADS : 0) + threadIdx.x; i < n_cols;
-             i += ACT_THREADS)
+        for (uint32_t i = (n_eight ? 8 * ACT_KEEP * N_THREAD : 0) + threadIdx.x; i < n_cols;
+             i += N_THREAD)
             look(row[i], norm ? norm[i] : 1.0f);
         butterfly(seen, WARP / 2, sum_and_top());
         if (threadIdx.x % WARP == 0) {
@@ -109,8 +111,8 @@ static __global__ void __launch_bounds__(ACT_THREADS)
             tops[threadIdx.x / WARP] = seen.y;
         }
         __syncthreads();
-        seen = {part[threadIdx.x % ACT_WARPS], tops[threadIdx.x % ACT_WARPS]};
-        butterfly(seen, ACT_WARPS / 2, sum_and_top());
+        seen = {part[threadIdx.x % N_ACT_WARP], tops[threadIdx.x % N_ACT_WARP]};
+        butterfly(seen, N_ACT_WARP / 2, sum_and_top());
         const float mean = seen.x / (float)n_cols;
         if (norm)
             rms = 1.0f / sqrtf(mean + eps);
@@ -126,7 +128,7 @@ static __global__ void __launch_bounds__(ACT_THREADS)
         return i >= n_cols ? 0.0f : norm ? row[i] * rms * norm[i] : row[i];
     };
     if (out_f32)
-        for (uint32_t i = threadIdx.x; i < f32_ld; i += ACT_THREADS)
+        for (uint32_t i = threadIdx.x; i < f32_ld; i += N_THREAD)
             out_f32[(size_t)blockIdx.x * f32_ld + i] = value(i);
     // two values as float16; i is even
     auto pair = [&](uint32_t i) {
@@ -156,7 +158,7 @@ static __global__ void __launch_bounds__(ACT_THREADS)
         };
 #pragma unroll
         for (int k = 0; k < ACT_KEEP; k++) {
-            const uint32_t i = k * ACT_THREADS + threadIdx.x;
+            const uint32_t i = k * N_THREAD + threadIdx.x;
             uint32_t v[4];
             for (int e = 0; e < 4; e++) { // rms is 1 without a norm
                 const float w0 = rms * weight[k][2 * e], w1 = rms * weight[k][2 * e + 1];
@@ -166,20 +168,20 @@ static __global__ void __launch_bounds__(ACT_THREADS)
             if (i < n_eight)
                 store(i, make_uint4(v[0], v[1], v[2], v[3]));
         }
-        for (uint32_t i = threadIdx.x; i < n_piece; i += ACT_THREADS) {
+        for (uint32_t i = threadIdx.x; i < n_piece; i += N_THREAD) {
             const uint32_t col = 8 * i;
-            if (i >= n_eight || i >= ACT_KEEP * ACT_THREADS)
+            if (i >= n_eight || i >= ACT_KEEP * N_THREAD)
                 store(i, make_uint4(pair(col), pair(col + 2), pair(col + 4), pair(col + 6)));
         }
     } else if (f16.x) {
         uint32_t *out = reinterpret_cast<uint32_t *>(f16.x + (size_t)blockIdx.x * f16.ld);
 #pragma unroll 4
-        for (uint32_t i = threadIdx.x; i < f16.ld / 2; i += ACT_THREADS)
+        for (uint32_t i = threadIdx.x; i < f16.ld / 2; i += N_THREAD)
             out[i] = pair(2 * i);
     }
     if (out32) {
         uint32_t n = n_cols / 32 * 4; // four lanes per 32 values
-        for (uint32_t base = 0; base < n; base += ACT_THREADS) {
+        for (uint32_t base = 0; base < n; base += N_THREAD) {
             uint32_t i = base + threadIdx.x;
             float v[8];
             for (int e = 0; e < 8; e++)
@@ -416,15 +418,17 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
                 const float *norm, float eps, void *act32_rows, void *act_f32,
                 const struct act_f16 *f16, struct error *err)
 {
+    const bool narrow = n_cols <= 8 * ACT_NARROW_THREADS;
     struct launch l = {.name = "act",
                        .grid = dim3(n),
-                       .block = dim3(ACT_THREADS),
+                       .block = dim3(narrow ? ACT_NARROW_THREADS : ACT_THREADS),
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
     const struct act_f16 none = {};
-    return launch_kernel(err, l, act_kernel, x, n_cols, norm, eps, (act32 *)act32_rows,
-                         (float *)act_f32, act_f32_ld(n_cols), f16 ? *f16 : none);
+    return launch_kernel(err, l, narrow ? act_kernel<ACT_NARROW_THREADS> : act_kernel<ACT_THREADS>,
+                         x, n_cols, norm, eps, (act32 *)act32_rows, (float *)act_f32,
+                         act_f32_ld(n_cols), f16 ? *f16 : none);
 }
 
 bool gate_launch(const struct queue *q, enum activation act, const struct xielu *p, float *gate,

@@ -445,8 +445,7 @@ static __device__ void write_maxima(const struct run *r, float *maxima)
     for (uint32_t q = threadIdx.x; q - threadIdx.x % WARP < n; q += THREADS) {
         float4 l = q < n ? slice[q] : make_float4(NAN, NAN, NAN, NAN);
         float max = fmaxf(fmaxf(l.x, l.y), fmaxf(l.z, l.w)); // NaN only when all are
-        for (int o = GROUP / 8; o; o >>= 1)
-            max = fmaxf(max, __shfl_xor_sync(ALL_LANES, max, o));
+        max = lane_max<GROUP / 8, 1>(max);
         if (q < n && q % (GROUP / 4) == 0)
             maxima[r->first / GROUP + q / (GROUP / 4)] = max;
     }

@@ -60,11 +60,7 @@ static __device__ __forceinline__ void store_column(float *p, uint32_t lane, uin
 
 static __device__ __forceinline__ float of_column(float4 v) // the sum over its lanes
 {
-    float sum = (v.x + v.y) + (v.z + v.w);
-#pragma unroll
-    for (int d = 1; d < SCAN_LANES; d *= 2)
-        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
-    return sum;
+    return lane_sum<1, SCAN_LANES / 2>((v.x + v.y) + (v.z + v.w));
 }
 
 static __device__ __forceinline__ float4 fma4(float4 a, float4 b, float4 c)

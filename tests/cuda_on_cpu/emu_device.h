@@ -176,18 +176,21 @@ EMU_REDUCE(__reduce_or_sync, unsigned, EMU_WARP_OR)
 EMU_REDUCE(__reduce_xor_sync, unsigned, EMU_WARP_XOR)
 #undef EMU_REDUCE
 
-// All steps of a butterfly at once: combine(v, that of lane ^ d) for d = from, from / 2 .. 1.
+// All steps of a butterfly at once: combine(v, that of lane ^ d) for d = from .. to, each half the
+// one before or twice as much.
 struct emu_combine {
     const void *f;
     void (*call)(const emu_combine *const of[32], void *const v[32]); // for all lanes
-    int from;
+    int from, to;
 };
 template <typename T, typename F>
-static inline void emu_butterfly(T &v, int from, F combine, EMU_SITE_PARAMS)
+static inline void emu_butterfly(T &v, int from, int to, F combine, EMU_SITE_PARAMS)
 {
     const emu_combine c = {&combine,
                            [](const emu_combine *const of[32], void *const v[32]) {
-                               for (int d = of[0]->from; d > 0; d /= 2) {
+                               const int from = of[0]->from, to = of[0]->to;
+                               for (int d = from; d > 0 && (from < to ? d <= to : d >= to);
+                                    d = from < to ? 2 * d : d / 2) {
                                    T before[32];
                                    for (int lane = 0; lane < 32; lane++)
                                        before[lane] = *static_cast<T *>(v[lane]);
@@ -196,7 +199,7 @@ static inline void emu_butterfly(T &v, int from, F combine, EMU_SITE_PARAMS)
                                            *static_cast<T *>(v[lane]), before[lane ^ d]);
                                }
                            },
-                           from};
+                           from, to};
     emu_warp_args w = {};
     w.d = &v;
     w.a = &c;

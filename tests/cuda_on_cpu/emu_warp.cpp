@@ -206,7 +206,8 @@ void butterfly(emu_warp_args *const args[32])
     for (int lane = 0; lane < 32; lane++) {
         c[lane] = (const emu_combine *)args[lane]->a;
         v[lane] = args[lane]->d;
-        if (c[lane]->from != c[0]->from || c[0]->from < 0 || c[0]->from > 16)
+        if (c[lane]->from != c[0]->from || c[lane]->to != c[0]->to || c[0]->from < 0 ||
+            c[0]->from > 16 || c[0]->to < 1 || c[0]->to > 16)
             emu_fail("a butterfly of %d in lane %d, of %d in lane 0", c[lane]->from, lane,
                      c[0]->from);
     }

@@ -327,8 +327,55 @@ static void butterflies_are_their_steps(void)
     }
 }
 
+enum { OVER_LANES = 5 };
+
+// in: a value of each lane of a warp. out (2, OVER_LANES, WARP): in one meeting, and by shuffles.
+static __global__ void groups_of_lanes(const float *in, float *out)
+{
+    const float v = in[threadIdx.x];
+    const float one[OVER_LANES] = {lane_sum<8, 16>(v), lane_sum<1, 4>(v), warp_sum(v),
+                                   lane_max<4, 2>(v), lane_max_nan<1, 2>(v)};
+    float other[OVER_LANES] = {v, v, v, v, v};
+    for (int d : {8, 16})
+        other[0] += __shfl_xor_sync(0xFFFFFFFFu, other[0], d);
+    for (int d : {1, 2, 4})
+        other[1] += __shfl_xor_sync(0xFFFFFFFFu, other[1], d);
+    for (int d : {16, 8, 4, 2, 1})
+        other[2] += __shfl_xor_sync(0xFFFFFFFFu, other[2], d);
+    for (int d : {4, 2})
+        other[3] = fmaxf(other[3], __shfl_xor_sync(0xFFFFFFFFu, other[3], d));
+    for (int d : {1, 2})
+        other[4] = max_nan(other[4], __shfl_xor_sync(0xFFFFFFFFu, other[4], d));
+    for (int i = 0; i < OVER_LANES; i++) {
+        out[i * WARP + threadIdx.x] = one[i];
+        out[(OVER_LANES + i) * WARP + threadIdx.x] = other[i];
+    }
+}
+
+static void groups_of_lanes_are_their_steps(void)
+{
+    struct random_stream r = {32};
+    const struct launch one_warp = {
+        .name = "groups_of_lanes", .grid = dim3(1), .block = dim3(WARP), .stream = Q.stream};
+    for (bool nan : {false, true}) {
+        std::vector<float> in = r.floats(WARP);
+        if (nan)
+            in[9] = NAN;
+        device_array<float> din(in), dout(2 * OVER_LANES * WARP);
+        must(launch_kernel(&ERR, one_warp, groups_of_lanes, din.p, dout.p));
+        const std::vector<float> got = dout.get();
+        for (int i = 0; i < OVER_LANES; i++)
+            for (uint32_t lane = 0; lane < WARP; lane++) {
+                const float a = got[i * WARP + lane], b = got[(OVER_LANES + i) * WARP + lane];
+                check(isnan(a) ? isnan(b) : a == b, "%d, lane %u: %g, %g by shuffles", i, lane, a,
+                      b);
+            }
+    }
+}
+
 static const struct tap_test tests[] = {
     {"butterflies are their steps", butterflies_are_their_steps},
+    {"a group of lanes combines as its steps do", groups_of_lanes_are_their_steps},
     {"gates and biases agree", gates_and_biases_agree},
     {"activations agree at the ends", activations_agree_at_the_ends},
     {"normed rows are added", normed_rows_are_added},
