@@ -269,6 +269,17 @@ static bool slice_experts(struct model *slice, struct layer *l, const struct mod
     return true;
 }
 
+// Of all weights that a slice may have less of: a tied head is none.
+static uint64_t bytes_cut(const struct model *m)
+{
+    uint64_t n =
+        m->tied ? 0 : m->output.n_bytes + (m->output_bias.data ? m->output_bias.n_bytes : 0);
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        for (int w = 0; w < N_LAYER_WEIGHTS; w++)
+            n += m->layers[i].w[w].data ? m->layers[i].w[w].n_bytes : 0;
+    return n;
+}
+
 struct model *model_slice(const struct model *m, const struct model_split *s, uint32_t rank,
                           struct error *err)
 {
@@ -303,6 +314,8 @@ struct model *model_slice(const struct model *m, const struct model_split *s, ui
     take_rows(&slice->output, rows);
     take_rows(&slice->output_bias, rows);
     slice->tied = false;
+    slice->weight_bytes -= bytes_cut(m);
+    slice->weight_bytes += bytes_cut(slice);
     return slice;
 }
 

@@ -60,6 +60,22 @@ def test_devices_that_do_not_reach_each_other_are_refused(emulated):
     assert r.returncode == 1 and b"device 0 (CUDA on CPU (test emulation)) does not reach the memory of device 1" in r.stderr
 
 
+def test_inspect_shows_what_each_device_has(hokku):
+    """Devices that need not be there: of the kinds of layers what a slice of the model is."""
+    path = model("stories")
+    one, two = (json.loads(hokku("inspect", path, "--json", *more).stdout)["hokku"] for more in ([], ["--devices", "0,2"]))
+    assert one["max_devices"] == two["max_devices"] >= 2 and "devices" not in one
+    assert [d["device"] for d in two["devices"]] == [0, 2] and sum(d["head"] for d in two["devices"]) == one["vocab"]
+    for fact in ("heads", "kv_heads", "feed_forward"):
+        kinds = [d["layer_kinds"] for d in two["devices"]]
+        assert [sum(k[fact] for k in at) for at in zip(*kinds)] == [k[fact] for k in one["layer_kinds"]]
+    assert one["weight_bytes"] < sum(d["weight_bytes"] for d in two["devices"]) < 2 * one["weight_bytes"]
+    text = hokku("inspect", path, "--devices", "0,2").stdout
+    assert b"\n  up to %d GPUs (--devices)" % one["max_devices"] in text and text.count(b" bytes of weights, ") == 2 and b"\n  device 2: " in text
+    assert b"device 0" not in hokku("inspect", path).stdout
+    assert hokku("inspect", path, "--devices", "0;2").returncode == 2
+
+
 def test_a_session_goes_on_with_other_devices(emulated, tmp_path):
     first = emulated(*ASK[:-1], "--session", "s", "--devices", "0,1", "Once upon a time")
     assert first.returncode == 0, first.stderr
