@@ -47,7 +47,6 @@ def test_the_plan_shows_what_each_device_holds(emulated):
     (["--devices", "0,3"], 1, b"--devices 0,3: found 3 CUDA devices, numbered from 0"),
     (["--devices", "0;1"], 2, b"--devices: found \"0;1\", expected all, or 1 to 8 different numbers"),
     (["--devices", "0,1", "--device", "cpu"], 2, b"--devices beside --device"),
-    (["--devices", "0,1", "--exact"], 2, b"--exact on more than one GPU"),
     (["--devices", "0,1", "-c", "2000000000"], 4, b"device 0: "),
 ])
 def test_what_cannot_be_had_is_said(emulated, args, status, words):
@@ -58,6 +57,14 @@ def test_what_cannot_be_had_is_said(emulated, args, status, words):
 def test_devices_that_do_not_reach_each_other_are_refused(emulated):
     r = emulated("--devices", "0,1", "-n", 1, "hi", HOKKU_EMU_MACHINE="no-peers")
     assert r.returncode == 1 and b"device 0 (CUDA on CPU (test emulation)) does not reach the memory of device 1" in r.stderr
+
+
+def test_guesses_leave_the_text_as_it_is(emulated):
+    text = [*ASK[:-1], "-n", "24", "--devices", "0,1", "--exact", "Tom saw a red ball. Tom saw a red ball. Tom saw"]
+    plain, guessed = (emulated(*text, "--json", "--spec", spec) for spec in ("off", "ngram"))
+    assert plain.returncode == guessed.returncode == 0, guessed.stderr
+    plain, guessed = (json.loads(r.stdout) for r in (plain, guessed))
+    assert plain["text"] == guessed["text"] and plain["tokens"] == guessed["tokens"]
 
 
 def test_inspect_shows_what_each_device_has(hokku):
