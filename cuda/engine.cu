@@ -697,13 +697,21 @@ const struct backend cuda_backend = {
     engine_free_cuda,
 };
 
+static bool can_be_exact(const struct model *m, const struct engine_params *p, struct error *err)
+{
+    return !p->exact || !cuda_has_latent(m) ||
+           error_set(err, ERR_USAGE,
+                     "--exact: the model has latent attention, which is not the same bits in every "
+                     "company on a GPU: expected a model without, --device cpu, or no --exact");
+}
+
 extern "C" struct engine *cuda_engine_open(const struct model *m, const struct engine_params *p,
                                            struct error *err)
 {
     struct device d;
     struct engine_plan plan;
     if (cuda_n_rank(p) > 1)
-        return cuda_ranks_open(m, p, err);
+        return can_be_exact(m, p, err) ? cuda_ranks_open(m, p, err) : NULL;
     if (!cuda_device_select(p->device_index, &d, err) || !cuda_slice_plan(m, p, &d, &plan, err))
         return NULL;
     if (m->predicts_for &&
@@ -714,16 +722,8 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
                   "a prediction layer without the engine of its model on the same device");
         return NULL;
     }
-    if (p->exact && cuda_has_latent(m)) {
-        error_set(err, ERR_USAGE,
-                  "--exact: the model has latent attention, which is not the same bits in every "
-                  "company on a GPU: expected a model without, --device cpu, or no --exact");
+    if (!can_be_exact(m, p, err) || (!plan.fits && !cuda_does_not_fit(&plan, d.name, err)))
         return NULL;
-    }
-    if (!plan.fits) {
-        cuda_does_not_fit(&plan, d.name, err);
-        return NULL;
-    }
     struct cuda_engine *e = cuda_slice_open(m, p, &d, plan.n_ctx, NULL, err);
     return e ? &e->base : NULL;
 }

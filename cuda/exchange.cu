@@ -6,6 +6,7 @@
 //
 // No block waits for another of its own device, and those of another device are resident at once:
 // a launch has blocks for a part of the multiprocessors only.
+#include "block.cuh"
 #include "kernels.h"
 
 enum { THREADS = 256 };
@@ -34,9 +35,14 @@ static __device__ uint64_t *place_of(const struct exchange &x, uint32_t to, uint
     return x.inbox[to] + ((size_t)(epoch % 2) * x.n_rank + from) * x.room + i;
 }
 
+static __device__ uint64_t packet_of(const struct turn &t, float v)
+{
+    return (uint64_t)t.epoch << 32 | (uint64_t)__float_as_uint(v);
+}
+
 static __device__ void send(const struct exchange &x, const struct turn &t, uint32_t i, float v)
 {
-    const uint64_t packet = (uint64_t)t.epoch << 32 | (uint64_t)__float_as_uint(v);
+    const uint64_t packet = packet_of(t, v);
     for (uint32_t r = 0; r < x.n_rank; r++)
         if (r != x.rank)
             st_packet(place_of(x, r, x.rank, t.epoch, i), packet);
@@ -111,6 +117,46 @@ static __global__ void __launch_bounds__(THREADS)
     end_turn(x, t);
 }
 
+// A block takes rows: it tells all ranks, this one too, the sum of the squares that it has.
+static __global__ void __launch_bounds__(THREADS)
+    norm_ranks_kernel(const struct exchange x, const struct rank_norm s, uint32_t row0, uint32_t n)
+{
+    __shared__ float part[THREADS / WARP], scale;
+    griddep_launch_dependents();
+    griddep_wait();
+    if (s.skip && *s.skip)
+        return;
+    struct turn t = begin_turn(x);
+    for (uint32_t i = blockIdx.x; i < n; i += gridDim.x) {
+        const auto &of = s.part[i % s.n_part];
+        const float *row = of.x + (size_t)(row0 + i / s.n_part) * of.ld;
+        float squares = 0.0f;
+        for (uint32_t c = threadIdx.x; c < of.n_cols; c += THREADS)
+            squares = fmaf(row[c], row[c], squares);
+        squares = block_sum(squares, part);
+        if (threadIdx.x == 0) {
+            send(x, t, i, squares);
+            st_packet(place_of(x, x.rank, x.rank, t.epoch, i), packet_of(t, squares));
+        }
+        __syncthreads();
+    }
+    for (uint32_t i = blockIdx.x; i < n; i += gridDim.x) {
+        const auto &of = s.part[i % s.n_part];
+        float *row = of.x + (size_t)(row0 + i / s.n_part) * of.ld;
+        if (threadIdx.x == 0) {
+            float sum = receive(x, &t, 0, i);
+            for (uint32_t r = 1; r < x.n_rank; r++)
+                sum += receive(x, &t, r, i);
+            scale = 1.0f / sqrtf(sum / (float)of.n_whole + s.eps);
+        }
+        __syncthreads();
+        for (uint32_t c = threadIdx.x; c < of.n_cols; c += THREADS)
+            row[c] = row[c] * scale * of.w[c];
+        __syncthreads();
+    }
+    end_turn(x, t);
+}
+
 static struct launch launch_of(const struct queue *q, const char *name, uint32_t n)
 {
     const uint32_t most = q->n_sm >= 4 ? (uint32_t)q->n_sm / 4 : 1;
@@ -132,6 +178,19 @@ bool sum_ranks_launch(const struct queue *q, const struct exchange *x, const str
     for (uint32_t at = 0; ok && at < n_total; at += x->room) {
         const uint32_t now = lesser(n_total - at, x->room);
         ok = launch_kernel(err, launch_of(q, "sum_ranks", now), sum_ranks_kernel, *x, sum, at, now);
+    }
+    return ok;
+}
+
+bool norm_ranks_launch(const struct queue *q, const struct exchange *x, const struct rank_norm *s,
+                       uint32_t n, struct error *err)
+{
+    const uint32_t most = x->room / s->n_part;
+    bool ok = true;
+    for (uint32_t row = 0; ok && row < n; row += most) {
+        const uint32_t now = lesser(n - row, most) * s->n_part;
+        ok = launch_kernel(err, launch_of(q, "norm_ranks", now * THREADS), norm_ranks_kernel, *x,
+                           *s, row, now);
     }
     return ok;
 }

@@ -19,6 +19,10 @@ static struct attention attention_args(const struct cuda_engine *e, const struct
     a.k_norm = f->qk_norm == QK_NORM_BARE ? e->ones : l->v[ATTN_K_NORM];
     a.v_norm = f->v_normed ? e->ones : NULL;
     a.norm_whole = f->qk_norm == QK_NORM_WHOLE;
+    if (cuda_norms_across(e, f)) { // done: cuda_norm_heads
+        a.norm_whole = false;
+        a.q_norm = a.k_norm = NULL;
+    }
     a.norm_rotated = f->qk_norm_rotated;
     a.softcap = f->attn_softcap;
     a.sinks = l->v[ATTN_SINKS];
@@ -113,23 +117,17 @@ static bool multiply_one(const struct cuda_engine *e, const char *what, struct m
     return matvec_launch(q, m, err);
 }
 
-// Where a product that ends a block goes: to x if nothing is done with it before.
-static bool is_sum_apart(const struct cuda_engine *e, const float *norm)
-{
-    return norm || e->rank;
-}
-
 // The end of a block: x += residual_scale * (W in + bias), the product normed unless norm is NULL.
 static bool add_one(struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w,
                     enum layer_weight bias, const float *in, const float *norm, struct error *err)
 {
     const struct scratch *s = &e->s;
-    const bool apart = is_sum_apart(e, norm);
+    const bool part = cuda_is_part(e, l, w), apart = norm || part;
     struct matvec m = one_column(e, {in, NULL}, apart ? MATVEC_STORE : MATVEC_ADD);
     m.scale = e->hp.residual_scale;
-    add_part(&m, &l->w[w], e->rank ? NULL : l->v[bias], apart ? s->up : s->x);
+    add_part(&m, &l->w[w], part ? NULL : l->v[bias], apart ? s->up : s->x);
     return multiply_one(e, name_of(l, w), &m, err) &&
-           cuda_sum_parts(e, 0, l->v[bias], norm, 1, &s->step->done, err) &&
+           (!part || cuda_sum_parts(e, 0, l->v[bias], norm, 1, &s->step->done, err)) &&
            (!norm || add_normed_launch(&e->q, s->up, norm, e->hp.norm_eps, e->hp.residual_scale,
                                        s->x, 1, e->hp.n_embd, &s->step->done, err)) &&
            cuda_look(e, l, name_of(l, w), err);
@@ -182,7 +180,8 @@ static bool project_one(const struct cuda_engine *e, const struct gpu_layer *l, 
         add_part(&qkv, &l->w[ATTN_K], l->v[ATTN_K_BIAS], s->k);
     if (l->facts->w[ATTN_V].data)
         add_part(&qkv, &l->w[ATTN_V], l->v[ATTN_V_BIAS], s->v);
-    return multiply_one(e, group_of(l, ATTN_Q), &qkv, err) && take_queries(e, l, 1, err);
+    return multiply_one(e, group_of(l, ATTN_Q), &qkv, err) && take_queries(e, l, 1, err) &&
+           cuda_norm_heads(e, l, 1, &s->step->done, err);
 }
 
 static bool attend_one(struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
@@ -201,8 +200,9 @@ static bool attend_one(struct cuda_engine *e, const struct gpu_layer *l, struct 
 static bool experts_beside_one(struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
 {
     struct matvec m = one_column(e, {e->s.gate, NULL}, MATVEC_STORE);
-    add_part(&m, &l->w[FFN_DOWN], l->v[FFN_DOWN_BIAS], e->s.beside);
+    add_part(&m, &l->w[FFN_DOWN], e->rank ? NULL : l->v[FFN_DOWN_BIAS], e->s.beside);
     return multiply_one(e, name_of(l, FFN_DOWN), &m, err) &&
+           cuda_sum_apart(e, e->s.beside, l->v[FFN_DOWN_BIAS], 1, m.skip, err) &&
            cuda_experts_one(e, l, e->s.x, l->v[EXPERT_NORM], err) &&
            cuda_look(e, l, name_of(l, EXPERT_DOWN), err);
 }
@@ -524,12 +524,11 @@ static bool add_many(const struct cuda_engine *e, const struct gpu_layer *l, enu
                      const float *norm, uint32_t n, struct error *err)
 {
     const struct scratch *s = &e->s;
-    const bool apart = is_sum_apart(e, norm);
+    const bool part = cuda_is_part(e, l, w), apart = norm || part;
     struct products p = {
-        {&l->w[w]},   {e->rank ? NULL : l->v[bias]}, {apart ? s->up : s->x}, 1, !apart,
-        name_of(l, w)};
+        {&l->w[w]}, {part ? NULL : l->v[bias]}, {apart ? s->up : s->x}, 1, !apart, name_of(l, w)};
     return (!in || prepare(e, in, n, NULL, &p, err)) && multiply(e, &p, x, undo, n, err) &&
-           cuda_sum_parts(e, 0, l->v[bias], norm, n, NULL, err) &&
+           (!part || cuda_sum_parts(e, 0, l->v[bias], norm, n, NULL, err)) &&
            (!norm || add_normed_launch(&e->q, s->up, norm, e->hp.norm_eps, e->hp.residual_scale,
                                        s->x, n, e->hp.n_embd, NULL, err));
 }
@@ -568,7 +567,8 @@ static bool project_many(const struct cuda_engine *e, const struct gpu_layer *l,
                            false,
                            group_of(l, ATTN_Q)};
     return prepare(e, in.x, n, in.norm, &qkv, err) &&
-           multiply(e, &qkv, s->act_f16, s->undo, n, err) && take_queries(e, l, n, err);
+           multiply(e, &qkv, s->act_f16, s->undo, n, err) && take_queries(e, l, n, err) &&
+           cuda_norm_heads(e, l, n, NULL, err);
 }
 
 static bool attend_pass(const struct cuda_engine *e, struct attention a, struct error *err)
@@ -609,9 +609,11 @@ static bool end_feed_many(const struct cuda_engine *e, const struct gpu_layer *l
 {
     if (!is_beside(l->facts))
         return add_many(e, l, FFN_DOWN, FFN_DOWN_BIAS, in, x, undo, l->v[FFN_POST_NORM], n, err);
-    const struct products p = {{&l->w[FFN_DOWN]},   {l->v[FFN_DOWN_BIAS]}, {e->s.beside}, 1, false,
-                               name_of(l, FFN_DOWN)};
+    const float *bias = l->v[FFN_DOWN_BIAS];
+    const struct products p = {
+        {&l->w[FFN_DOWN]}, {e->rank ? NULL : bias}, {e->s.beside}, 1, false, name_of(l, FFN_DOWN)};
     return (!in || prepare(e, in, n, NULL, &p, err)) && multiply(e, &p, x, undo, n, err) &&
+           cuda_sum_apart(e, e->s.beside, bias, n, NULL, err) &&
            cuda_experts_many(e, l, e->s.x, l->v[EXPERT_NORM], n, err);
 }
 

@@ -166,8 +166,10 @@ static bool add_widened(const struct cuda_engine *e, const struct gpu_layer *l, 
 static bool add_normed(const struct cuda_engine *e, const struct gpu_layer *l, const float *y,
                        float *x, uint32_t n, const uint32_t *skip, struct error *err)
 {
+    const uint32_t row0 = (uint32_t)((x - e->s.x) / e->hp.n_embd);
     if (is_beside(l->facts)) {
         struct join_normed j = {};
+        cuda_queue(e, name_of(l, EXPERT_DOWN));
         j.a = e->s.beside + (x - e->s.x);
         j.a_norm = l->v[DENSE_POST_NORM];
         j.b = y;
@@ -177,11 +179,11 @@ static bool add_normed(const struct cuda_engine *e, const struct gpu_layer *l, c
         j.scale = e->hp.residual_scale;
         j.x = x;
         j.skip = skip;
-        return join_normed_launch(cuda_queue(e, name_of(l, EXPERT_DOWN)), &j, n, e->hp.n_embd, err);
+        return cuda_sum_parts(e, row0, NULL, true, n, skip, err) &&
+               join_normed_launch(&e->q, &j, n, e->hp.n_embd, err);
     }
     cuda_queue(e, name_of(l, EXPERT_DOWN));
-    return cuda_sum_parts(e, (uint32_t)((x - e->s.x) / e->hp.n_embd), NULL,
-                          l->v[FFN_POST_NORM] != NULL, n, skip, err) &&
+    return cuda_sum_parts(e, row0, NULL, l->v[FFN_POST_NORM] != NULL, n, skip, err) &&
            (!l->v[FFN_POST_NORM] ||
             add_normed_launch(cuda_queue(e, name_of(l, EXPERT_DOWN)), y, l->v[FFN_POST_NORM],
                               e->hp.norm_eps, e->hp.residual_scale, x, n, e->hp.n_embd, skip, err));

@@ -176,7 +176,7 @@ static struct ssm_rows ssm_args(const struct cuda_engine *e, const struct gpu_la
     s.a = l->v[SSM_A];
     s.d = l->v[SSM_D];
     s.dt = l->v[SSM_DT];
-    s.norm = l->v[SSM_NORM];
+    s.norm = cuda_norms_group_across(e, l->facts) ? NULL : l->v[SSM_NORM];
     s.y = e->s.att;
     return s;
 }
@@ -194,6 +194,7 @@ static bool state_space(struct cuda_engine *e, const struct gpu_layer *l, struct
            ssm_conv_launch(cuda_queue(e, name_of(l, SSM_CONV)), &s, n_row, err) &&
            ssm_launch(cuda_queue(e, "state"), &s, err) &&
            ssm_gate_launch(cuda_queue(e, name_of(l, SSM_NORM)), &s, n_row, err) &&
+           cuda_norm_group(e, l, s.y, n_row, s.skip, err) &&
            cuda_add_mixed(e, l, SSM_OUT, e->s.att, n, err);
 }
 

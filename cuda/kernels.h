@@ -591,6 +591,21 @@ struct rank_sum {
 bool sum_ranks_launch(const struct queue *q, const struct exchange *x, const struct rank_sum *s,
                       uint32_t n, struct error *err);
 
+// Rows that each rank has a part of, normed over all of them (RMS): x (n, n_cols), rows ld apart,
+// of rows that are n_whole long, times w (n_cols). Up to two such at once.
+struct rank_norm {
+    struct {
+        float *x;
+        const float *w;
+        uint32_t ld, n_cols, n_whole;
+    } part[2];
+    uint32_t n_part;
+    float eps;
+    const uint32_t *skip;
+};
+bool norm_ranks_launch(const struct queue *q, const struct exchange *x, const struct rank_norm *s,
+                       uint32_t n, struct error *err);
+
 // y (n, n_vocab) = the ranks' parts (n, rows of its head), one behind the other.
 bool gather_ranks_launch(const struct queue *q, const struct exchange *x, const float *part,
                          uint32_t n, float *y, const uint32_t *skip, struct error *err);

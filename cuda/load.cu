@@ -153,16 +153,48 @@ static bool read_bytes(const struct loader *l, const struct gguf_tensor *t, cons
     return true;
 }
 
+// Where row i of a matrix is in the file, and how many follow it there, at most n.
+static uint64_t row_in_file(const struct weight *w, uint64_t i, uint64_t *n)
+{
+    for (uint32_t k = 0; k < w->n_row_runs; k++) {
+        const struct weight_run r = w->row_runs[k];
+        if (i < r.n) {
+            *n = lesser(*n, r.n - i);
+            return r.begin + i;
+        }
+        i -= r.n;
+    }
+    return i;
+}
+
+// The columns that a matrix has of the row at src.
+static bool read_columns(const struct loader *l, const struct weight *w, const uint8_t *src,
+                         uint8_t *dst, struct error *err)
+{
+    bool ok = true;
+    if (w->n_col_runs == 0)
+        return read_bytes(l, w->tensor, src, quant_row_bytes(w->type, w->n_cols), dst, err);
+    for (uint32_t i = 0; ok && i < w->n_col_runs; i++) {
+        const uint64_t n = quant_row_bytes(w->type, w->col_runs[i].n);
+        ok = read_bytes(l, w->tensor, src + quant_row_bytes(w->type, w->col_runs[i].begin), n, dst,
+                        err);
+        dst += n;
+    }
+    return ok;
+}
+
 static bool read_job(const struct loader *l, const struct job *j, uint8_t *dst, struct error *err)
 {
     const struct weight *w = j->from;
     const uint64_t row = quant_row_bytes(w->type, w->n_cols);
     const uint8_t *src = (const uint8_t *)w->data;
-    if (!w->row_stride)
-        return read_bytes(l, w->tensor, src + j->row0 * row, j->n_bytes, dst, err);
-    bool ok = true; // some columns: row by row
-    for (uint64_t i = 0; ok && i < j->n_rows; i++)
-        ok = read_bytes(l, w->tensor, src + (j->row0 + i) * w->row_stride, row, dst + i * row, err);
+    bool ok = true;
+    for (uint64_t i = 0, n; ok && i < j->n_rows; i += n, dst += n * row) {
+        n = w->row_stride ? 1 : j->n_rows - i; // some columns: row by row
+        const uint64_t at = row_in_file(w, j->row0 + i, &n);
+        ok = w->row_stride ? read_columns(l, w, src + at * w->row_stride, dst, err)
+                           : read_bytes(l, w->tensor, src + at * row, n * row, dst, err);
+    }
     return ok;
 }
 

@@ -111,15 +111,12 @@ static void destroy_events(struct recorder *r)
 }
 
 // Kernels that prepare or finish what another one reads the weights for.
-static const char *const beside[] = {"act",           "add_normed",  "choose",
-                                     "delta_conv",    "delta_gate",  "dequant",
-                                     "expert_pack",   "expert_sum",  "finish_product",
-                                     "finish_logits", "gate",        "gate_told",
-                                     "group",         "join_normed", "norm",
-                                     "heads_to_rows", "latent_part", "latent_query",
-                                     "wide_merge",    "wide_store",  "norm_whole",
-                                     "rotate_store",  "scale",       "silence",
-                                     "take_queries",  "tell",        NULL};
+static const char *const beside[] = {
+    "act",          "add_normed",  "choose",         "delta_conv",    "delta_gate",  "dequant",
+    "expert_pack",  "expert_sum",  "finish_product", "finish_logits", "gate",        "gate_told",
+    "group",        "join_normed", "norm",           "heads_to_rows", "latent_part", "latent_query",
+    "sum_ranks",    "norm_ranks",  "gather_ranks",   "wide_merge",    "wide_store",  "norm_whole",
+    "rotate_store", "scale",       "silence",        "take_queries",  "tell",        NULL};
 
 // A token is bound by bytes, a chunk by operations: each is filled in where it is known.
 static bool add_work(const struct cuda_engine *e, size_t n, const struct profile_launch *launches,
@@ -165,7 +162,7 @@ static bool profile(struct cuda_engine *e, struct recorder *r, const int32_t *to
     ok = (seconds && launches) ||
          error_oom(err, "the times", (n_run + 1) * r->max * sizeof *seconds);
     for (uint32_t i = 0; ok && i <= n_run; i++) // run 0 meets new events: the next overwrites it
-        ok = !interrupted(e, err) &&
+        ok = !interrupted_alike(e, err) &&
              time_launches(e, tokens, n, hold_s, seconds + (i ? i - 1 : 0) * r->max, err);
     for (size_t i = 0; ok && i < r->max; i++)
         launches[i] = {r->marks[i].kernel, r->marks[i].what};

@@ -96,7 +96,9 @@ static float top_of(const struct weight *v)
 static float head_bound(const struct cuda_engine *e, const struct layer *from, float projected,
                         const struct weight *norm)
 {
-    const uint32_t width = from->qk_norm == QK_NORM_WHOLE ? norm->n_cols : from->head_dim;
+    const uint32_t width = from->qk_norm == QK_NORM_WHOLE
+                               ? cuda_whole_layer(e, from)->w[norm - from->w].n_cols
+                               : from->head_dim;
     const float magnitude = e->ropes.t[from->rope].magnitude;
     if (norm->data || from->qk_norm == QK_NORM_BARE) { // NaN of the projection stays
         const float top = norm->data ? top_of(norm) : 1.0f;

@@ -120,19 +120,81 @@ bool cuda_ranks_alive(struct cuda_engine *e, struct error *err)
 
 // ---- in the forward pass
 
+const struct layer *cuda_whole_layer(const struct cuda_engine *e, const struct layer *slice)
+{
+    return e->rank ? &e->rank->all->base.model->layers[slice - e->base.model->layers] : slice;
+}
+
+bool cuda_is_part(const struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w)
+{
+    return e->rank && w != TOKEN_PROJ && !(w == ATTN_OUTPUT && l->facts->mixer == MIXER_LINEAR);
+}
+
+bool cuda_sum_apart(const struct cuda_engine *e, float *y, const float *bias, uint32_t n,
+                    const uint32_t *skip, struct error *err)
+{
+    struct rank_sum sum = {};
+    sum.part = sum.y = y;
+    sum.bias = bias;
+    sum.n_cols = e->hp.n_embd;
+    sum.skip = skip;
+    return !e->rank || sum_ranks_launch(&e->q, &e->exchange, &sum, n, err);
+}
+
 bool cuda_sum_parts(const struct cuda_engine *e, uint32_t row0, const float *bias, bool normed,
                     uint32_t n, const uint32_t *skip, struct error *err)
 {
     const size_t at = (size_t)row0 * e->hp.n_embd;
     struct rank_sum sum = {};
+    if (normed)
+        return cuda_sum_apart(e, e->s.up + at, bias, n, skip, err);
     sum.part = e->s.up + at;
     sum.bias = bias;
-    sum.scale = normed ? 1.0f : e->hp.residual_scale;
-    sum.add = !normed;
-    sum.y = (normed ? e->s.up : e->s.x) + at;
+    sum.scale = e->hp.residual_scale;
+    sum.add = true;
+    sum.y = e->s.x + at;
     sum.n_cols = e->hp.n_embd;
     sum.skip = skip;
     return !e->rank || sum_ranks_launch(&e->q, &e->exchange, &sum, n, err);
+}
+
+bool cuda_norms_across(const struct cuda_engine *e, const struct layer *slice)
+{
+    return e->rank && slice->qk_norm == QK_NORM_WHOLE;
+}
+
+bool cuda_norm_heads(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                     const uint32_t *skip, struct error *err)
+{
+    const struct layer *f = l->facts, *whole = cuda_whole_layer(e, f);
+    const uint32_t n_q = f->n_head * f->head_dim, n_kv = f->n_head_kv * f->head_dim;
+    struct rank_norm norm = {};
+    norm.part[0] = {e->s.q, l->v[ATTN_Q_NORM], n_q, n_q, whole->n_head * f->head_dim};
+    const uint32_t n_all = whole->n_head_kv == 1 ? e->exchange.n_rank : whole->n_head_kv;
+    norm.part[1] = {e->s.k, l->v[ATTN_K_NORM], n_kv, n_kv, n_all * f->head_dim};
+    norm.n_part = f->kv_back > 0 ? 1 : 2;
+    norm.eps = e->hp.norm_eps;
+    norm.skip = skip;
+    return !cuda_norms_across(e, f) || norm_ranks_launch(&e->q, &e->exchange, &norm, n, err);
+}
+
+bool cuda_norms_group_across(const struct cuda_engine *e, const struct layer *slice)
+{
+    return e->rank && slice->w[SSM_NORM].data && cuda_whole_layer(e, slice)->ssm.n_group == 1;
+}
+
+bool cuda_norm_group(const struct cuda_engine *e, const struct gpu_layer *l, float *y, uint32_t n,
+                     const uint32_t *skip, struct error *err)
+{
+    const uint32_t n_inner = l->facts->ssm.n_inner;
+    struct rank_norm norm = {};
+    norm.part[0] = {y, l->v[SSM_NORM], n_inner, n_inner,
+                    cuda_whole_layer(e, l->facts)->ssm.n_inner};
+    norm.n_part = 1;
+    norm.eps = e->hp.norm_eps;
+    norm.skip = skip;
+    return !cuda_norms_group_across(e, l->facts) ||
+           norm_ranks_launch(&e->q, &e->exchange, &norm, n, err);
 }
 
 bool cuda_gather_logits(const struct cuda_engine *e, uint32_t n, const uint32_t *skip,

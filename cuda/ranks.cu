@@ -1,6 +1,7 @@
 // The engine of a model on several devices: every call is made on all ranks at once, each in a
 // thread of its own, rank 0's in the caller's. What one rank has of the answer all have, so rank
 // 0's is the answer.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,8 @@ struct call {
     bool near, out;
     uint8_t *host;
     uint32_t from, to;
+    uint32_t n_run;
+    struct engine_profile *profile;
 };
 
 static struct ranks *self(struct engine *e)
@@ -110,55 +113,83 @@ static bool ranks_eval(struct engine *e, const struct seq *s, const int32_t *ids
 
 // ---- masks
 
-// A sequence whose next pick has a mask, which its caller is asked for once, for all ranks.
-struct masked {
-    struct seq seq; // as it was, but for who is asked
+struct masked_pick {
     uint32_t *allow;
     bool ok; // else
     struct error err;
+};
+
+// A part whose picks have masks, which its caller is asked for once, for all ranks: behind the last
+// row that is none of its drafts, then behind each of these.
+struct masked {
+    struct seq seq;  // as it was, but for who is asked
+    size_t n_before; // ids that are drafts to the first, see engine_mask
+    struct masked_pick picks[1 + ENGINE_MAX_DRAFTS];
+    size_t n_words;
 };
 
 static bool mask_again(void *user, const int32_t *drafts, size_t n, uint32_t *allow,
                        struct error *err)
 {
     const struct masked *m = (const struct masked *)user;
-    (void)drafts, (void)n; // there are none
-    const size_t n_words = (m->seq.engine->model->hp.n_vocab + 31) / 32;
-    if (m->ok)
-        memcpy(allow, m->allow, n_words * sizeof *allow);
+    const struct masked_pick *p = &m->picks[n - m->n_before];
+    (void)drafts; // those that it was asked for
+    if (p->ok)
+        memcpy(allow, p->allow, m->n_words * sizeof *allow);
     else
-        *err = m->err;
-    return m->ok;
+        *err = p->err;
+    return p->ok;
 }
 
-// The i-th of a call.
-static const struct seq *ask_for_mask(struct ranks *a, size_t i, const struct seq *s)
+// The i-th of a call: n_drafts behind n_before ids of them.
+static const struct seq *ask_for_masks(struct ranks *a, size_t i, const struct seq *s,
+                                       const int32_t *ids, size_t n_before, size_t n_drafts)
 {
     struct masked *m = &a->masked[i];
     uint32_t n_allowed;
     m->seq = *s;
     m->seq.mask = mask_again;
     m->seq.mask_user = m;
-    m->err = {};
-    m->ok = engine_mask(s, NULL, 0, m->allow, &n_allowed, &m->err);
+    m->n_before = n_before;
+    for (size_t k = 0; k <= n_drafts; k++) {
+        struct masked_pick *p = &m->picks[k];
+        p->err = {};
+        p->ok = engine_mask(s, ids, n_before + k, p->allow, &n_allowed, &p->err);
+    }
     return &m->seq;
 }
 
 static bool open_masks(struct ranks *a, struct error *err)
 {
     const size_t n_words = (a->base.model->hp.n_vocab + 31) / 32;
-    const size_t n_bytes = ENGINE_MAX_PARTS * (sizeof *a->masked + n_words * sizeof(uint32_t));
+    const size_t n_picks = a->params.exact ? 1 + ENGINE_MAX_DRAFTS : 1;
+    const size_t each = sizeof *a->masked + n_picks * n_words * sizeof(uint32_t);
     if (a->masked)
         return true;
-    a->masked = (struct masked *)calloc(1, n_bytes);
+    a->masked = (struct masked *)calloc(ENGINE_MAX_PARTS, each);
     if (!a->masked)
-        return error_oom(err, "the masks of ranks", n_bytes);
-    for (size_t i = 0; i < ENGINE_MAX_PARTS; i++)
-        a->masked[i].allow = (uint32_t *)(a->masked + ENGINE_MAX_PARTS) + i * n_words;
+        return error_oom(err, "the masks of ranks", ENGINE_MAX_PARTS * each);
+    uint32_t *words = (uint32_t *)(a->masked + ENGINE_MAX_PARTS);
+    for (size_t i = 0; i < ENGINE_MAX_PARTS; i++) {
+        a->masked[i].n_words = n_words;
+        for (size_t k = 0; k < n_picks; k++, words += n_words)
+            a->masked[i].picks[k].allow = words;
+    }
     return true;
 }
 
 // ---- the backend, further
+
+// For a rank that is not the first, with a place of its own for what follows drafts.
+static void copy_parts(struct rank *r, const struct engine_part *parts, size_t n)
+{
+    struct decoded *more = r->more;
+    memcpy(r->parts, parts, n * sizeof *parts);
+    for (size_t i = 0; i < n; i++) {
+        r->parts[i].more = more;
+        more += parts[i].n_drafts;
+    }
+}
 
 static bool run_parts(struct rank *r, const struct call *c, struct error *err)
 {
@@ -180,10 +211,12 @@ static bool ranks_eval_parts(struct engine *e, struct engine_part *parts, size_t
             continue;
         if (!open_masks(a, err))
             return false;
-        parts[i].seq = ask_for_mask(a, i, seqs[i]);
+        const size_t n_drafts = parts[i].n_drafts; // see mask_of in parts.cu
+        parts[i].seq = ask_for_masks(a, i, seqs[i], n_drafts > 0 ? parts[i].ids + 1 : NULL,
+                                     n_drafts > 0 ? parts[i].n - 1 - n_drafts : 0, n_drafts);
     }
     for (uint32_t i = 1; i < a->n; i++)
-        memcpy(a->rank[i].parts, parts, n * sizeof *parts);
+        copy_parts(&a->rank[i], parts, n);
     const bool ok = on_all(a, &c, err);
     for (size_t i = 0; i < n; i++)
         parts[i].seq = seqs[i];
@@ -247,9 +280,9 @@ static bool take_masked(struct ranks *a, const struct seq *s, const struct cance
     if (cancel_asked(cancel))
         return error_set(err, ERR_INTERRUPTED, "interrupted");
     c.pick = out;
-    c.seq = ask_for_mask(a, 0, s);
-    if (!a->masked[0].ok) {
-        *err = a->masked[0].err;
+    c.seq = ask_for_masks(a, 0, s, NULL, 0, 0);
+    if (!a->masked[0].picks[0].ok) {
+        *err = a->masked[0].picks[0].err;
         return false;
     }
     return on_all(a, &c, err);
@@ -359,6 +392,107 @@ static bool ranks_kv_copy(struct engine *e, bool near, uint32_t from, uint32_t t
     return on_all(self(e), &c, err);
 }
 
+// Rank after rank, as keys and values are.
+static size_t ranks_state_bytes(const struct engine *e)
+{
+    const struct ranks *a = (const struct ranks *)e;
+    size_t n = 0;
+    for (uint32_t i = 0; i < a->n; i++)
+        n += cuda_backend.state_bytes(engine_of(&a->rank[i]));
+    return n;
+}
+
+static bool run_state(struct rank *r, const struct call *c, struct error *err)
+{
+    uint8_t *host = c->host;
+    for (uint32_t i = 0; i < r->index; i++)
+        host += cuda_backend.state_bytes(engine_of(&r->all->rank[i]));
+    return c->out ? cuda_backend.state_export(engine_of(r), c->from, host, err)
+                  : cuda_backend.state_import(engine_of(r), c->from, host, err);
+}
+
+static bool ranks_state_export(struct engine *e, uint32_t slot, void *dst, struct error *err)
+{
+    struct call c = {run_state};
+    c.from = slot;
+    c.out = true;
+    c.host = (uint8_t *)dst;
+    return on_all(self(e), &c, err);
+}
+
+static bool ranks_state_import(struct engine *e, uint32_t slot, const void *src, struct error *err)
+{
+    struct call c = {run_state};
+    c.from = slot;
+    c.host = (uint8_t *)src; // only read
+    return on_all(self(e), &c, err);
+}
+
+static bool run_state_advance(struct rank *r, const struct call *c, struct error *err)
+{
+    return cuda_backend.state_advance(engine_of(r), c->seq, c->begin, c->n, err);
+}
+
+static bool ranks_state_advance(struct engine *e, const struct seq *s, size_t i, size_t n,
+                                struct error *err)
+{
+    struct call c = {run_state_advance, s, NULL, n};
+    c.begin = i;
+    return on_all(self(e), &c, err);
+}
+
+// One device after the other: the peaks of all together.
+static bool ranks_measure(struct engine *e, struct engine_peaks *out, struct error *err)
+{
+    struct ranks *a = self(e);
+    if (a->failed) {
+        *err = a->failure;
+        return false;
+    }
+    for (uint32_t i = 0; i < a->n; i++) {
+        struct engine_peaks one = {};
+        if (!cuda_backend.measure(engine_of(&a->rank[i]), &one, err))
+            return error_prefix(err, "device %d", a->rank[i].device_index);
+        if (i == 0) {
+            *out = one;
+            snprintf(out->bandwidth_how, sizeof out->bandwidth_how, "%.50s, %u devices",
+                     one.bandwidth_how, a->n);
+            if (one.matrix_flops > 0)
+                snprintf(out->matrix_how, sizeof out->matrix_how, "%.100s, %u devices",
+                         one.matrix_how, a->n);
+            continue;
+        }
+        out->bandwidth += one.bandwidth;
+        out->matrix_flops += one.matrix_flops;
+    }
+    return true;
+}
+
+static bool run_profile(struct rank *r, const struct call *c, struct error *err)
+{
+    struct engine_profile of_other;
+    return cuda_backend.profile(engine_of(r), c->seq, c->ids, c->n, c->n_run, c->cancel,
+                                r->index > 0 ? &of_other : c->profile, err);
+}
+
+// Launches of rank 0, while all make them.
+static bool ranks_profile(struct engine *e, const struct seq *s, const int32_t *tokens, size_t n,
+                          uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
+                          struct error *err)
+{
+    struct ranks *a = self(e);
+    struct call c = {run_profile, s, tokens, n};
+    c.n_run = n_run;
+    c.cancel = cancel;
+    c.profile = out;
+    if (!on_all(a, &c, err))
+        return false;
+    const size_t used = strlen(out->how);
+    snprintf(out->how + used, sizeof out->how - used, "; device %d of %u", a->rank[0].device_index,
+             a->n);
+    return true;
+}
+
 void ranks_free(struct engine *base)
 {
     struct ranks *a = self(base);
@@ -381,7 +515,9 @@ void ranks_free(struct engine *base)
         if (r->engine)
             cuda_backend.free(&r->engine->base);
         model_slice_free(r->slice);
+        model_slice_free(r->predicts_for);
         free(r->parts);
+        free(r->more);
         free(r->logits);
     }
     cudaFreeHost(a->stop);
@@ -393,26 +529,11 @@ void ranks_free(struct engine *base)
 }
 
 const struct backend ranks_backend = {
-    KV_BLOCK,
-    ranks_eval,
-    ranks_eval_parts,
-    ranks_logits,
-    ranks_hidden,
-    ranks_pick_start,
-    ranks_pick_next,
-    ranks_pick_take,
-    ranks_pick_stop,
-    ranks_kv_bytes,
-    ranks_kv_export,
-    ranks_kv_import,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-    ranks_kv_copy,
-    NULL,
-    NULL,
-    ranks_free,
+    KV_BLOCK,          ranks_eval,         ranks_eval_parts,   ranks_logits,
+    ranks_hidden,      ranks_pick_start,   ranks_pick_next,    ranks_pick_take,
+    ranks_pick_stop,   ranks_kv_bytes,     ranks_kv_export,    ranks_kv_import,
+    ranks_state_bytes, ranks_state_export, ranks_state_import, ranks_state_advance,
+    ranks_kv_copy,     ranks_measure,      ranks_profile,      ranks_free,
 };
 
 static bool run_open(struct rank *r, const struct call *c, struct error *err)

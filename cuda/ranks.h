@@ -11,6 +11,7 @@
 
 struct cuda_engine;
 struct device;
+struct gpu_layer;
 struct rank;
 
 // Of engine_params.devices.
@@ -44,6 +45,23 @@ bool cuda_ranks_alive(struct cuda_engine *e, struct error *err);
 // be normed the sum + bias, in s.up. Nothing on one device.
 bool cuda_sum_parts(const struct cuda_engine *e, uint32_t row0, const float *bias, bool normed,
                     uint32_t n, const uint32_t *skip, struct error *err);
+// y (n, n_embd) = the sum of all ranks' y + bias (NULL: none). Nothing on one device.
+bool cuda_sum_apart(const struct cuda_engine *e, float *y, const float *bias, uint32_t n,
+                    const uint32_t *skip, struct error *err);
+// Whether the product of a matrix that ends a block is a part of a sum: not where all have all of
+// it.
+bool cuda_is_part(const struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w);
+// The layer of the whole model, of which e has a slice.
+const struct layer *cuda_whole_layer(const struct cuda_engine *e, const struct layer *slice);
+// Whether queries and keys are normed over the heads of all ranks: then by this, behind their
+// projections. n rows; else nothing.
+bool cuda_norms_across(const struct cuda_engine *e, const struct layer *slice);
+bool cuda_norm_heads(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                     const uint32_t *skip, struct error *err);
+// The same of what a state space gives, y (n, n_inner), where ranks have heads of one group.
+bool cuda_norms_group_across(const struct cuda_engine *e, const struct layer *slice);
+bool cuda_norm_group(const struct cuda_engine *e, const struct gpu_layer *l, float *y, uint32_t n,
+                     const uint32_t *skip, struct error *err);
 // s.logits (n, n_vocab) = all ranks' s.part_logits. Nothing on one device.
 bool cuda_gather_logits(const struct cuda_engine *e, uint32_t n, const uint32_t *skip,
                         struct error *err);

@@ -14,13 +14,15 @@ struct rank {
     int device_index;
     struct device device;
     struct engine_params params;
-    struct model *slice;
+    struct model *slice;        // of a model that predicts: beside that of the other,
+    struct model *predicts_for; // which its engine is another rank's of; NULL: of no such model
     struct cuda_engine *engine; // NULL: not open
     uint64_t *inbox;
     pthread_t thread; // not of rank 0
     bool has_thread;
     struct engine_part *parts; // (ENGINE_MAX_PARTS) not of rank 0: what it makes of them
     float *logits;             // (n_vocab) the same
+    struct decoded *more;      // (ENGINE_MAX_PASS_DRAFTS) the same, where there are drafts
     uint64_t n_looks;          // cuda_rank_interrupted
     bool ok;                   // of the call, else
     struct error err;

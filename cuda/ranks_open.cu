@@ -38,10 +38,6 @@ static bool find_devices(struct ranks *a, const struct model *m, const struct en
     if (cuda_n_rank(p) > MODEL_MAX_RANKS)
         return error_set(err, ERR_USAGE, "%u devices, expected at most %d", cuda_n_rank(p),
                          MODEL_MAX_RANKS);
-    if (p->exact)
-        return error_set(err, ERR_USAGE,
-                         "--exact on more than one GPU is not computed yet: expected one device, "
-                         "or no --exact");
     for (int i = 0; i < 32; i++)
         if (p->devices >> i & 1) {
             struct rank *r = &a->rank[a->n];
@@ -63,21 +59,43 @@ static struct engine_params params_of(const struct ranks *a, const struct rank *
     p.n_ctx = n_ctx;
     if (r->index > 0)
         p.progress = NULL; // rank 0's stands for all
+    if (p.shares)
+        p.shares = &((const struct ranks *)p.shares)->rank[r->index].engine->base;
     return p;
 }
 
+// Of a model that predicts, beside that of the model that it predicts for, which has the same of
+// what both have.
+static bool take_slice(struct ranks *a, struct rank *r, const struct model_split *s,
+                       struct error *err)
+{
+    const struct model *m = a->base.model;
+    if (!(r->slice = model_slice(m, s, r->index, err)))
+        return false;
+    if (!m->predicts_for)
+        return true;
+    r->slice->predicts_for = r->predicts_for = model_slice(m->predicts_for, s, r->index, err);
+    return r->predicts_for;
+}
+
+static void give_slice(struct rank *r)
+{
+    model_slice_free(r->slice);
+    model_slice_free(r->predicts_for);
+    r->slice = r->predicts_for = NULL;
+}
+
 // The plans of all ranks for n_ctx positions, 0: as many as fit everywhere.
-static bool plan_ranks(const struct ranks *a, const struct model_split *s, uint32_t n_ctx,
+static bool plan_ranks(struct ranks *a, const struct model_split *s, uint32_t n_ctx,
                        struct engine_plan *out /* (n) */, struct error *err)
 {
     bool ok = true;
     for (uint32_t i = 0; ok && i < a->n; i++) {
-        const struct rank *r = &a->rank[i];
+        struct rank *r = &a->rank[i];
         const struct engine_params p = params_of(a, r, n_ctx);
-        struct model *slice = model_slice(a->base.model, s, i, err);
-        ok = slice && CHECK_CUDA(cudaSetDevice(r->device_index), err) &&
-             cuda_slice_plan(slice, &p, &r->device, &out[i], err);
-        model_slice_free(slice);
+        ok = take_slice(a, r, s, err) && CHECK_CUDA(cudaSetDevice(r->device_index), err) &&
+             cuda_slice_plan(r->slice, &p, &r->device, &out[i], err);
+        give_slice(r);
     }
     uint32_t least = ok ? out[0].n_ctx : 0;
     for (uint32_t i = 0; ok && i < a->n; i++)
@@ -118,6 +136,10 @@ static bool choose_split(struct ranks *a, struct engine_plan *plans, struct erro
     even.n_rank = other.n_rank = a->n;
     for (uint32_t i = 0; i < a->n; i++)
         even.share[i] = 1;
+    if (a->params.shares) { // what it has of the head
+        a->split = ((const struct ranks *)a->params.shares)->split;
+        return plan_ranks(a, &a->split, a->params.n_ctx, plans, err);
+    }
     if (!plan_ranks(a, &even, a->params.n_ctx, plans, err))
         return false;
     const struct weight *embd = &a->base.model->tok_embd;
@@ -176,19 +198,34 @@ static bool make_ranks(struct ranks *a, const struct model *m, uint32_t n_ctx, s
     for (uint32_t i = 0; i < a->n; i++) {
         struct rank *r = &a->rank[i];
         r->params = params_of(a, r, n_ctx);
-        if (!(r->slice = model_slice(m, &a->split, i, err)))
+        if (!take_slice(a, r, &a->split, err))
             return false;
         if (i == 0)
             continue;
         r->parts = (struct engine_part *)calloc(ENGINE_MAX_PARTS, sizeof *r->parts);
         r->logits = (float *)calloc(m->hp.n_vocab, sizeof *r->logits);
-        if (!r->parts || !r->logits)
+        r->more = (struct decoded *)calloc(ENGINE_MAX_PASS_DRAFTS, sizeof *r->more);
+        if (!r->parts || !r->logits || !r->more)
             return error_oom(err, "a rank", ENGINE_MAX_PARTS * sizeof *r->parts);
         if (pthread_create(&r->thread, NULL, rank_work, r) != 0)
             return error_set(err, ERR_FAIL, "no thread could be started for a device");
         r->has_thread = true;
     }
     return true;
+}
+
+// Of how much each rank keeps of a token (FNV-1a): the same with the same split.
+static uint32_t split_checksum(const struct ranks *a)
+{
+    uint32_t sum = 2166136261u;
+    for (uint32_t i = 0; i < a->n; i++)
+        for (uint32_t k = 0; k < a->base.model->hp.n_layer; k++) {
+            const struct layer *l = &a->rank[i].slice->layers[k];
+            const uint32_t of_layer[] = {l->n_head_kv, (uint32_t)layer_state_size(l)};
+            for (int j = 0; j < 2; j++)
+                sum = (sum ^ of_layer[j]) * 16777619u;
+        }
+    return sum;
 }
 
 // What callers are told of the engine, and what their sequences ask it.
@@ -201,13 +238,12 @@ static bool describe(struct ranks *a, const struct model *m, struct error *err)
     e->core = NULL;
     e->model = m;
     snprintf(e->device, sizeof e->device, "%u x %.100s", a->n, a->rank[0].device.name);
-    size_t used = strlen(e->kv_format);
+    const size_t used = strlen(e->kv_format);
+    snprintf(e->kv_format + used, sizeof e->kv_format - used, " ranks:%u-%08x", a->n,
+             split_checksum(a));
     for (uint32_t i = 0; i < a->n; i++) {
         const struct cuda_engine *r = a->rank[i].engine;
-        used += (size_t)snprintf(e->kv_format + used, sizeof e->kv_format - used, "%s%u",
-                                 i == 0 ? " ranks:" : "+", r->layers[0].facts->n_head_kv);
-        if (used >= sizeof e->kv_format)
-            used = sizeof e->kv_format - 1;
+        e->n_states = lesser(e->n_states, r->base.n_states); // slots of smaller slices are more
         if (i > 0) {
             e->mem_used += r->base.mem_used;
             e->mem_total += r->base.mem_total;
@@ -216,8 +252,21 @@ static bool describe(struct ranks *a, const struct model *m, struct error *err)
     if (!engine_init(e, &a->core, &ranks_backend, first->n_seq, first->n_seq, err))
         return false;
     a->core.alike = first->core.alike;
+    a->core.max_drafts = first->core.max_drafts;
+    a->core.max_draft_rows = first->core.max_draft_rows;
     a->core.gives_hidden = first->core.gives_hidden;
     return true;
+}
+
+// What it shares with is split among the same devices.
+static bool can_share(const struct engine_params *p, struct error *err)
+{
+    const struct engine *with = p->shares;
+    return !with ||
+           (with->core->backend == &ranks_backend &&
+            ((const struct ranks *)with)->params.devices == p->devices) ||
+           error_set(err, ERR_FAIL,
+                     "a prediction layer without the engine of its model on the same devices");
 }
 
 struct engine *cuda_ranks_open(const struct model *m, const struct engine_params *p,
@@ -231,7 +280,7 @@ struct engine *cuda_ranks_open(const struct model *m, const struct engine_params
     }
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->changed, NULL);
-    bool ok = find_devices(a, m, p, err) && choose_split(a, plans, err);
+    bool ok = can_share(p, err) && find_devices(a, m, p, err) && choose_split(a, plans, err);
     const struct engine_plan sum = ok ? sum_of(a, plans) : (struct engine_plan){};
     ok = ok && (sum.fits || one_does_not_fit(a, plans, err)) && make_ranks(a, m, sum.n_ctx, err) &&
          ranks_open_all(a, err) && describe(a, m, err);

@@ -8,7 +8,13 @@
 
 uint64_t plan_bytes(const struct engine_plan *plan)
 {
-    return plan->weights + plan->kv + plan->scratch + plan->other;
+    uint64_t most = plan->n_ranks > 0 ? 0 : plan->weights + plan->kv + plan->scratch + plan->other;
+    for (uint32_t i = 0; i < plan->n_ranks; i++) {
+        const struct rank_plan *r = &plan->ranks[i];
+        const uint64_t n = r->weights + r->kv + r->scratch + r->other;
+        most = n > most ? n : most;
+    }
+    return most;
 }
 
 bool draft_no_room(struct error *err)
@@ -66,6 +72,7 @@ static struct engine_params params_for(const struct engine_params *params,
     struct engine_params mine = *params;
     mine.n_ctx = trained > 0 && trained < n_ctx ? (uint32_t)trained : n_ctx;
     mine.exact = false; // no text depends on a guess
+    mine.devices = 0;   // it is small: on the first
     return mine;
 }
 
@@ -162,6 +169,7 @@ static struct engine_params params_of_layer(const struct engine_params *params,
 {
     struct engine_params mine = params_for(params, m->model, n_ctx);
     mine.exact = params->exact; // whether guesses are checked
+    mine.devices = params->devices;
     mine.shares = m->engine;
     mine.set_aside = mine.n_aside = 0;
     return mine;

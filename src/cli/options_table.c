@@ -32,7 +32,7 @@ static const struct option_def table[] = {
      AT(hf_repo), 0, NULL, NULL, false, "from the Hugging Face Hub, downloaded once"},
     {ENGINE, "model", NULL, "--device", "D", OPT_STR, AT(device), 0, NULL, NULL, false,
      "auto, cuda, cuda:N or cpu (auto)"},
-    {ENGINE, "model", NULL, "--devices", "LIST", OPT_STR, AT(devices), 0, NULL, NULL, false,
+    {ENGINE | INSPECT, "model", NULL, "--devices", "LIST", OPT_STR, AT(devices), 0, NULL, NULL, false,
      "one model split among several GPUs: 0,1 or all"},
     {ENGINE, "model", "-t", "--threads", "N", OPT_I32, AT(n_threads), 0, NULL, NULL, false,
      "CPU threads (all processors)", 0, 1024},

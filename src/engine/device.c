@@ -54,8 +54,7 @@ static bool bad_devices(const char *want, struct error *err)
                      want, MODEL_MAX_RANKS);
 }
 
-// The numbers, a bit for each.
-static bool parse_devices(const char *want, uint32_t *out, struct error *err)
+bool devices_parse(const char *want, uint32_t *out, struct error *err)
 {
     const char *p = want;
     *out = 0;
@@ -78,7 +77,7 @@ bool devices_choose(const char *want, const struct engine_backend *cuda, struct 
     char why[256] = "";
     uint32_t devices = 0;
     const bool all = strcmp(want, "all") == 0;
-    if (!all && !parse_devices(want, &devices, err))
+    if (!all && !devices_parse(want, &devices, err))
         return false;
     if (!cuda)
         return error_set(err, ERR_FAIL,

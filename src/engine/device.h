@@ -42,7 +42,10 @@ static inline bool device_note_due(const struct device_choice *d, bool chat, boo
 bool device_choose(const char *want, const struct engine_backend *cpu,
                    const struct engine_backend *cuda, struct device_choice *out, struct error *err);
 
-// want: "0,1", numbers of CUDA devices, or "all": what one model is split among. With one, that is
+// The numbers of a list such as "0,1": a bit for each. Errors: ERR_USAGE.
+bool devices_parse(const char *want, uint32_t *out, struct error *err);
+
+// want: such a list, of CUDA devices, or "all": what one model is split among. With one, that is
 // out->index. All that are named must be usable. Errors: ERR_USAGE, ERR_FAIL.
 bool devices_choose(const char *want, const struct engine_backend *cuda, struct device_choice *out,
                     struct error *err);

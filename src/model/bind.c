@@ -147,7 +147,7 @@ static bool set_vector(struct binder *b, const char *name, const struct gguf_ten
     if (t->type == QUANT_F32 && (uintptr_t)data % _Alignof(float) == 0)
         return true;
     float *copy = malloc(n * sizeof *copy);
-    float **list = realloc(m->converted, (m->n_converted + 1) * sizeof *list);
+    void **list = realloc(m->converted, (m->n_converted + 1) * sizeof *list);
     if (list)
         m->converted = list;
     if (!copy || !list) {

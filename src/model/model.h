@@ -73,6 +73,10 @@ struct hparams {
     bool attn_temp_unrotated; // only in layers without rotation
 };
 
+struct weight_run {
+    uint32_t begin, n;
+};
+
 // A weight matrix W of `rows` rows, each n_cols long: y = W x, x (n_cols), y (rows); or a vector of
 // n_cols numbers; or, of experts, n_stacked such matrices, one behind the other. data NULL: absent.
 struct weight {
@@ -84,11 +88,15 @@ struct weight {
     uint32_t n_stacked; // 0: one matrix
     uint32_t n_used;    // of those stacked a token uses so many
     bool vector;
-    const void *data;                 // rows * quant_row_bytes(type, n_cols), as in the file
-    size_t n_bytes;                   // of all
-    size_t stack_bytes;               // from one of those stacked to the next
-    size_t row_stride; // bytes from a row to the next, where it is some columns (model/slice.h);
-                       // 0: rows follow one another
+    const void *data;   // rows * quant_row_bytes(type, n_cols), as in the file
+    size_t n_bytes;     // of all
+    size_t stack_bytes; // from one of those stacked to the next
+    size_t row_stride;  // bytes from a row to the next, where it is some columns (model/slice.h);
+                        // 0: rows follow one another
+    // Of those some alone, one run behind the other, where these do not follow one another in the
+    // file (model/slice.h): (n_...), NULL: all.
+    const struct weight_run *row_runs, *col_runs;
+    uint32_t n_row_runs, n_col_runs;
     const struct gguf_tensor *tensor; // that data is of; a matrix may be some of its rows
 };
 
@@ -408,7 +416,7 @@ struct model {
     uint64_t weight_bytes;
     uint64_t shared_bytes; // of these, those that predicts_for has, too
     // implementation
-    float **converted; // owned: vectors converted to F32
+    void **converted; // owned: vectors converted to F32; a slice's vectors and runs
     size_t n_converted;
 };
 

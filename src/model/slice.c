@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/slice_cut.h"
+
 enum {
     FF_UNIT = 8,   // columns of ffn_down, or a block of its type where that is longer
     HEAD_UNIT = 8, // rows of the head: a tile of the engines' layouts
@@ -21,20 +23,105 @@ static uint32_t block_elems(const struct weight *w)
     return n ? n : 1;
 }
 
-// KV heads whose columns of attn_output are whole blocks.
-static uint32_t kv_heads_of_unit(const struct layer *l)
+// What a mixer is cut into, but never fewer than `per` of them together.
+struct parts {
+    const char *what, *part; // "attention", "KV heads"
+    enum layer_weight out;   // the matrix that adds up what they give
+    uint32_t n, per;         // n 0: there is nothing of the kind
+    uint32_t n_cols;         // of `out`, of each
+};
+
+// So many that the columns are whole blocks.
+static uint32_t per_unit(const struct layer *l, enum layer_weight out, uint32_t n_cols)
 {
-    const uint32_t block = block_elems(&l->w[ATTN_OUTPUT]);
-    const uint32_t n_cols = l->n_head / l->n_head_kv * l->head_dim;
+    const uint32_t block = block_elems(&l->w[out]);
     uint32_t n = 1;
     while ((uint64_t)n * n_cols % block != 0)
         n++;
     return n;
 }
 
-static uint32_t attention_units(const struct layer *l)
+static struct parts parts_of(const struct layer *l, const char *what, const char *part,
+                             enum layer_weight out, uint32_t n, uint32_t n_cols)
 {
-    return l->n_head_kv / kv_heads_of_unit(l);
+    return (struct parts){what, part, out, n, per_unit(l, out, n_cols), n_cols};
+}
+
+// KV heads with the heads that use them; where there is one, all have it, and some of the heads.
+static struct parts kv_heads(const struct layer *l)
+{
+    if (l->n_head_kv == 1)
+        return parts_of(l, "attention", "heads", ATTN_OUTPUT, l->n_head, l->head_dim);
+    return parts_of(l, "attention", "KV heads", ATTN_OUTPUT, l->n_head_kv,
+                    l->n_head / l->n_head_kv * l->head_dim);
+}
+
+// The layer whose keys and values layer i attends with.
+static uint32_t owner(const struct model *m, uint32_t i)
+{
+    while (m->layers[i].kv_back > 0)
+        i -= m->layers[i].kv_back;
+    return i;
+}
+
+// Of layers that share keys and values those of the largest unit, so that all are cut alike.
+static struct parts attention_parts(const struct model *m, uint32_t i)
+{
+    struct parts p = kv_heads(&m->layers[i]);
+    for (uint32_t k = 0; k < m->hp.n_layer; k++) {
+        const struct layer *l = &m->layers[k];
+        if (l->mixer == MIXER_ATTENTION && l->latent.n_kv == 0 && owner(m, k) == owner(m, i) &&
+            kv_heads(l).per > p.per)
+            p.per = kv_heads(l).per;
+    }
+    return p;
+}
+
+// Keys with the heads that share them; out of order these lie apart, each run of whole blocks.
+static struct parts delta_parts(const struct layer *l)
+{
+    const struct delta *d = &l->delta;
+    const uint32_t n_shared = d->n_head / d->n_key_head;
+    struct parts p = parts_of(l, "a delta net", "keys", ATTN_OUTPUT, d->n_key_head,
+                              d->in_order ? n_shared * d->n_state : d->n_state);
+    const bool apart = !d->in_order && n_shared > 1;
+    if (apart && (d->n_key_head % p.per != 0 || n_shared + 2 > MAX_RUNS))
+        p.per = d->n_key_head;
+    return p;
+}
+
+static struct parts mixer_parts(const struct model *m, uint32_t i)
+{
+    const struct layer *l = &m->layers[i];
+    if (l->mixer == MIXER_DELTA)
+        return delta_parts(l);
+    if (l->mixer == MIXER_CONV) {
+        struct parts p = parts_of(l, "a short convolution", "channels", ATTN_OUTPUT, l->conv.n, 1);
+        p.per = p.per > FF_UNIT ? p.per : FF_UNIT;
+        return p;
+    }
+    if (l->mixer != MIXER_ATTENTION) // a matrix in the place of attention is everywhere
+        return (struct parts){0};
+    if (l->latent.n_kv > 0)
+        return parts_of(l, "latent attention", "heads", ATTN_OUTPUT, l->n_head, l->latent.n_value);
+    return attention_parts(m, i);
+}
+
+// Groups, or of the only one heads: then all have what these share.
+static struct parts ssm_parts(const struct layer *l)
+{
+    const struct ssm *s = &l->ssm;
+    if (s->n_head == 0)
+        return (struct parts){0};
+    return s->n_group > 1
+               ? parts_of(l, "a state space", "groups", SSM_OUT, s->n_group,
+                          s->n_inner / s->n_group)
+               : parts_of(l, "a state space", "heads", SSM_OUT, s->n_head, s->n_inner / s->n_head);
+}
+
+static uint32_t n_units(const struct parts *p)
+{
+    return div_up(p->n, p->per);
 }
 
 // Of a feed-forward network, the experts', or the shared one's, by its last matrix.
@@ -56,21 +143,15 @@ static uint32_t head_units(const struct model *m)
 
 // ---- what can be split
 
-static const char *unknown_in(const struct model *m, const struct layer *l)
+static bool can_split_parts(const struct layer *l, uint32_t i, struct parts p, uint32_t n_rank,
+                            struct error *err)
 {
-    return m->predicts_for                   ? "a prediction layer"
-           : m->hp.n_embd_layer > 0          ? "layers that are told of the token once more"
-           : l->mixer == MIXER_DELTA         ? "a delta net"
-           : l->mixer == MIXER_CONV          ? "a short convolution"
-           : l->ssm.n_head > 0               ? "a state space"
-           : l->mixer != MIXER_ATTENTION     ? "a mixer that is not attention"
-           : l->latent.n_kv > 0              ? "latent attention"
-           : l->qk_norm == QK_NORM_WHOLE     ? "a norm of all heads at once"
-           : l->qk_norm == QK_NORM_HEADS     ? "a norm with weights for each head"
-           : l->experts.n > 0 && l->n_ff > 0 ? "a feed-forward network beside experts"
-           : l->experts.n_latent > 0         ? "experts that work on a latent"
-           : !layer_feeds(l)                 ? "no feed-forward network"
-                                             : NULL;
+    return p.n == 0 || n_units(&p) >= n_rank ||
+           error_set(err, ERR_MODEL,
+                     "layer %u: %s of %u %s, each with %u columns of %s in blocks of %u, can be "
+                     "split among at most %u devices, not %u",
+                     i, p.what, p.n, p.part, p.n_cols, l->w[p.out].name, block_elems(&l->w[p.out]),
+                     n_units(&p), n_rank);
 }
 
 // what: an adjective. down absent: there is no such network.
@@ -88,18 +169,9 @@ bool model_can_split(const struct model *m, uint32_t n_rank, struct error *err)
 {
     for (uint32_t i = 0; n_rank > 1 && i < m->hp.n_layer; i++) {
         const struct layer *l = &m->layers[i];
-        const char *what = unknown_in(m, l);
-        if (what)
-            return error_set(err, ERR_MODEL,
-                             "layer %u: %s: cannot be split among devices yet; one device does it",
-                             i, what);
-        if (attention_units(l) < n_rank)
-            return error_set(
-                err, ERR_MODEL,
-                "layer %u: attention of %u KV heads, each with %u columns of attn_output in blocks "
-                "of %u, can be split among at most %u devices, not %u",
-                i, l->n_head_kv, l->n_head / l->n_head_kv * l->head_dim,
-                block_elems(&l->w[ATTN_OUTPUT]), attention_units(l), n_rank);
+        if (!can_split_parts(l, i, mixer_parts(m, i), n_rank, err) ||
+            !can_split_parts(l, i, ssm_parts(l), n_rank, err))
+            return false;
         const struct experts *x = &l->experts;
         if (!can_split_ff(i, "a feed-forward network", &l->w[FFN_DOWN], l->n_ff, n_rank, err) ||
             !can_split_ff(i, "experts", &l->w[EXPERT_DOWN], x->n_ff, n_rank, err) ||
@@ -134,19 +206,21 @@ void split_units(uint32_t n, const struct model_split *s, uint32_t *begin)
         begin[r + 1] = begin[r] + has[r];
 }
 
-// [begin, end) of n things that come in units.
-struct run {
-    uint32_t begin, n;
-};
-
-static struct run run_of(uint32_t n_unit, uint32_t unit, uint32_t n, const struct model_split *s,
-                         uint32_t rank)
+// Of n things that come in units.
+static struct weight_run run_of(uint32_t n_unit, uint32_t unit, uint32_t n,
+                                const struct model_split *s, uint32_t rank)
 {
     uint32_t begin[MODEL_MAX_RANKS + 1];
     split_units(n_unit, s, begin);
     const uint32_t from = begin[rank] * unit;
     const uint64_t to = (uint64_t)begin[rank + 1] * unit;
-    return (struct run){from, (to < n ? (uint32_t)to : n) - from};
+    return (struct weight_run){from, (to < n ? (uint32_t)to : n) - from};
+}
+
+static struct weight_run run_of_parts(const struct parts *p, const struct model_split *s,
+                                      uint32_t rank)
+{
+    return run_of(n_units(p), p->per, p->n, s, rank);
 }
 
 void split_head(const struct model *m, const struct model_split *s, uint32_t *begin)
@@ -158,115 +232,193 @@ void split_head(const struct model *m, const struct model_split *s, uint32_t *be
 
 // ---- slices
 
-// Rows, or of a vector numbers.
-static void take_rows(struct weight *w, struct run r)
+static void rows(struct cutter *c, struct layer *l, enum layer_weight w, struct weight_run r)
 {
-    if (!w->data)
-        return;
-    const size_t row = w->vector ? sizeof(float) : quant_row_bytes(w->type, w->n_cols);
-    w->data = (const char *)w->data + r.begin * row;
-    *(w->vector ? &w->n_cols : &w->rows) = r.n;
-    w->n_bytes = r.n * row * (w->n_stacked ? w->n_stacked : 1);
+    const struct runs one = runs_of_one(r);
+    cut_rows(c, &l->w[w], &one);
 }
 
-static void take_columns(struct weight *w, struct run r)
+static void columns(struct cutter *c, struct layer *l, enum layer_weight w, struct weight_run r)
 {
-    w->row_stride = quant_row_bytes(w->type, w->n_cols);
-    w->data = (const char *)w->data + quant_row_bytes(w->type, r.begin);
-    w->n_cols = r.n;
-    w->n_bytes = w->rows * quant_row_bytes(w->type, r.n) * (w->n_stacked ? w->n_stacked : 1);
+    const struct runs one = runs_of_one(r);
+    cut_columns(c, &l->w[w], &one);
 }
 
-// Of a vector that has n numbers for each expert, some for each: a copy.
-static bool take_of_each(struct model *slice, struct weight *w, uint32_t n, struct run r,
-                         struct error *err)
+static void slice_attention(struct cutter *c, struct layer *l, struct weight_run r)
 {
-    if (!w->data)
-        return true;
-    const uint32_t n_expert = w->n_cols / n;
-    const size_t n_bytes = (size_t)n_expert * r.n * sizeof(float);
-    float **list = realloc(slice->converted, (slice->n_converted + 1) * sizeof *slice->converted);
-    if (list)
-        slice->converted = list;
-    float *copy = list ? malloc(n_bytes) : NULL;
-    if (!copy)
-        return error_oom(err, "a slice of the model", n_bytes);
-    slice->converted[slice->n_converted++] = copy;
-    for (uint32_t i = 0; i < n_expert; i++)
-        memcpy(copy + (size_t)i * r.n, (const float *)w->data + (size_t)i * n + r.begin,
-               r.n * sizeof *copy);
-    w->data = copy;
-    w->n_cols = n_expert * r.n;
-    w->n_bytes = n_bytes;
-    return true;
-}
-
-static struct run times(struct run r, uint32_t n)
-{
-    return (struct run){r.begin * n, r.n * n};
-}
-
-static void slice_attention(struct layer *l, const struct model_split *s, uint32_t rank)
-{
-    const struct run kv = run_of(attention_units(l), kv_heads_of_unit(l), l->n_head_kv, s, rank);
-    const struct run heads = times(kv, l->n_head / l->n_head_kv);
+    const bool shared = l->n_head_kv == 1;
+    const struct weight_run kv = shared ? (struct weight_run){0, 1} : r;
+    const struct weight_run heads = shared ? r : run_times(kv, l->n_head / l->n_head_kv);
     const uint32_t query = l->w[ATTN_Q].rows / l->n_head; // gated: twice as wide
-    take_rows(&l->w[ATTN_Q], times(heads, query));
-    take_rows(&l->w[ATTN_Q_BIAS], times(heads, query));
+    rows(c, l, ATTN_Q, run_times(heads, query));
+    rows(c, l, ATTN_Q_BIAS, run_times(heads, query));
     for (enum layer_weight w = ATTN_K; w <= ATTN_V; w++)
-        take_rows(&l->w[w], times(kv, l->head_dim));
+        rows(c, l, w, run_times(kv, l->head_dim));
     for (enum layer_weight w = ATTN_K_BIAS; w <= ATTN_V_BIAS; w++)
-        take_rows(&l->w[w], times(kv, l->head_dim));
-    take_rows(&l->w[ATTN_SINKS], heads);
-    take_columns(&l->w[ATTN_OUTPUT], times(heads, l->head_dim));
+        rows(c, l, w, run_times(kv, l->head_dim));
+    if (l->qk_norm == QK_NORM_WHOLE || l->qk_norm == QK_NORM_HEADS) {
+        rows(c, l, ATTN_Q_NORM, run_times(heads, l->head_dim));
+        rows(c, l, ATTN_K_NORM, run_times(kv, l->head_dim));
+    }
+    rows(c, l, ATTN_SINKS, heads);
+    columns(c, l, ATTN_OUTPUT, run_times(heads, l->head_dim));
     l->n_head = heads.n;
     l->n_head_kv = kv.n;
 }
 
-static struct run ff_run(const struct weight *down, uint32_t n_ff, const struct model_split *s,
-                         uint32_t rank)
+// All have what is kept of a token, and the cache of it.
+static void slice_latent(struct cutter *c, struct layer *l, struct weight_run heads)
+{
+    const enum layer_weight query = l->latent.n_q > 0 ? ATTN_Q_B : ATTN_Q;
+    rows(c, l, query, run_times(heads, l->w[query].rows / l->n_head));
+    cut_stack(&l->w[ATTN_K_B], heads);
+    cut_stack(&l->w[ATTN_V_B], heads);
+    columns(c, l, ATTN_OUTPUT, run_times(heads, l->latent.n_value));
+    l->n_head = heads.n;
+}
+
+static void slice_delta(struct cutter *c, struct layer *l, struct weight_run keys)
+{
+    struct delta *d = &l->delta;
+    const uint32_t n_key = d->n_key_head, n_shared = d->n_head / n_key;
+    struct runs heads = {0}, all = {0}; // of values; of queries, keys and values
+    if (d->in_order)
+        runs_add(&heads, 0, run_times(keys, n_shared));
+    for (uint32_t i = 0; !d->in_order && i < n_shared; i++)
+        runs_add(&heads, i * n_key, keys);
+    runs_add(&all, 0, keys);
+    runs_add(&all, n_key, keys);
+    for (uint32_t i = 0; i < heads.n; i++)
+        runs_add(&all, 2 * n_key, heads.run[i]);
+    const struct runs channels = runs_times(&all, d->n_state);
+    const struct runs taps = runs_times(&channels, d->n_conv);
+    const struct runs values = runs_times(&heads, d->n_state);
+    cut_rows(c, &l->w[DELTA_QKV], &channels);
+    cut_rows(c, &l->w[DELTA_CONV], &taps);
+    cut_rows(c, &l->w[DELTA_GATE], &values);
+    for (enum layer_weight w = DELTA_BETA; w <= DELTA_ALPHA; w++)
+        cut_rows(c, &l->w[w], &heads);
+    rows(c, l, DELTA_BETA_ALPHA, run_times(keys, 2 * n_shared));
+    cut_rows(c, &l->w[DELTA_DT], &heads);
+    cut_rows(c, &l->w[DELTA_A], &heads);
+    cut_columns(c, &l->w[ATTN_OUTPUT], &values);
+    d->n_head = keys.n * n_shared;
+    d->n_key_head = keys.n;
+}
+
+static void slice_conv(struct cutter *c, struct layer *l, struct weight_run r)
+{
+    struct runs in = {0};
+    for (uint32_t i = 0; i < 3; i++)
+        runs_add(&in, i * l->conv.n, r);
+    cut_rows(c, &l->w[CONV_IN], &in);
+    rows(c, l, CONV, run_times(r, l->conv.n_taps));
+    columns(c, l, ATTN_OUTPUT, r);
+    l->conv.n = r.n;
+}
+
+static void slice_ssm(struct cutter *c, struct layer *l, struct weight_run r)
+{
+    struct ssm *s = &l->ssm;
+    const bool by_group = s->n_group > 1;
+    const struct weight_run groups = by_group ? r : (struct weight_run){0, 1};
+    const struct weight_run heads = by_group ? run_times(r, s->n_head / s->n_group) : r;
+    const struct weight_run inner = run_times(heads, s->n_inner / s->n_head);
+    const struct weight_run shared = run_times(groups, s->n_state);
+    const uint32_t n_shared = s->n_group * s->n_state;
+    struct runs channels = {0}, in = {0};
+    runs_add(&channels, 0, inner);
+    for (uint32_t i = 0; i < 2; i++)
+        runs_add(&channels, s->n_inner + i * n_shared, shared);
+    runs_add(&in, 0, inner);
+    for (uint32_t i = 0; i < channels.n; i++)
+        runs_add(&in, s->n_inner, channels.run[i]);
+    runs_add(&in, 2 * (s->n_inner + n_shared), heads);
+    const struct runs taps = runs_times(&channels, s->n_conv);
+    cut_rows(c, &l->w[SSM_IN], &in);
+    cut_rows(c, &l->w[SSM_CONV], &taps);
+    cut_rows(c, &l->w[SSM_CONV_BIAS], &channels);
+    for (enum layer_weight w = SSM_DT; w <= SSM_D; w++)
+        rows(c, l, w, heads);
+    rows(c, l, SSM_NORM, inner);
+    columns(c, l, SSM_OUT, inner);
+    s->n_inner = inner.n;
+    s->n_head = heads.n;
+    s->n_group = groups.n;
+}
+
+// m: the whole model, of which l is a copy of layer i.
+static void slice_mixer(struct cutter *c, const struct model *m, uint32_t i, struct layer *l,
+                        const struct model_split *s, uint32_t rank)
+{
+    const struct parts p = mixer_parts(m, i), states = ssm_parts(&m->layers[i]);
+    const struct weight_run r = p.n > 0 ? run_of_parts(&p, s, rank) : (struct weight_run){0};
+    if (l->mixer == MIXER_DELTA)
+        slice_delta(c, l, r);
+    else if (l->mixer == MIXER_CONV)
+        slice_conv(c, l, r);
+    else if (l->mixer == MIXER_ATTENTION && l->latent.n_kv > 0)
+        slice_latent(c, l, r);
+    else if (l->mixer == MIXER_ATTENTION)
+        slice_attention(c, l, r);
+    if (states.n > 0)
+        slice_ssm(c, l, run_of_parts(&states, s, rank));
+}
+
+static struct weight_run ff_run(const struct weight *down, uint32_t n_ff,
+                                const struct model_split *s, uint32_t rank)
 {
     return run_of(ff_units(down, n_ff), ff_unit(down), n_ff, s, rank);
 }
 
-static void slice_feed_forward(struct layer *l, const struct model_split *s, uint32_t rank)
+static void slice_feed_forward(struct cutter *c, struct layer *l, const struct model_split *s,
+                               uint32_t rank)
 {
     if (l->n_ff == 0)
         return;
-    const struct run ff = ff_run(&l->w[FFN_DOWN], l->n_ff, s, rank);
-    take_rows(&l->w[FFN_GATE], ff);
-    take_rows(&l->w[FFN_UP], ff);
-    take_rows(&l->w[FFN_UP_BIAS], ff);
-    take_columns(&l->w[FFN_DOWN], ff);
+    const struct weight_run ff = ff_run(&l->w[FFN_DOWN], l->n_ff, s, rank);
+    rows(c, l, FFN_GATE, ff);
+    rows(c, l, FFN_UP, ff);
+    rows(c, l, FFN_UP_BIAS, ff);
+    columns(c, l, FFN_DOWN, ff);
     l->n_ff = ff.n;
 }
 
 // Each rank has a part of every expert, so that it does not matter which are chosen. Their weighted
 // biases are added by rank 0 alone.
-static bool slice_experts(struct model *slice, struct layer *l, const struct model_split *s,
-                          uint32_t rank, struct error *err)
+static void slice_experts(struct cutter *c, struct layer *l, const struct model_split *s,
+                          uint32_t rank)
 {
     struct experts *x = &l->experts;
     if (x->n == 0)
-        return true;
-    const struct run ff = ff_run(&l->w[EXPERT_DOWN], x->n_ff, s, rank);
+        return;
+    const struct weight_run ff = ff_run(&l->w[EXPERT_DOWN], x->n_ff, s, rank);
     for (enum layer_weight w = EXPERT_GATE_BIAS; w <= EXPERT_UP_BIAS; w++)
-        if (!take_of_each(slice, &l->w[w], x->n_ff, ff, err))
-            return false;
-    take_rows(&l->w[EXPERT_GATE], ff);
-    take_rows(&l->w[EXPERT_UP], ff);
-    take_columns(&l->w[EXPERT_DOWN], ff);
+        cut_of_each(c, &l->w[w], x->n_ff, ff);
+    rows(c, l, EXPERT_GATE, ff);
+    rows(c, l, EXPERT_UP, ff);
+    columns(c, l, EXPERT_DOWN, ff);
     x->n_ff = ff.n;
     if (rank > 0)
         l->w[EXPERT_DOWN_BIAS].data = NULL;
     if (x->n_ff_shared == 0)
-        return true;
-    const struct run shared = ff_run(&l->w[SHARED_DOWN], x->n_ff_shared, s, rank);
-    take_rows(&l->w[SHARED_GATE], shared);
-    take_rows(&l->w[SHARED_UP], shared);
-    take_columns(&l->w[SHARED_DOWN], shared);
+        return;
+    const struct weight_run shared = ff_run(&l->w[SHARED_DOWN], x->n_ff_shared, s, rank);
+    rows(c, l, SHARED_GATE, shared);
+    rows(c, l, SHARED_UP, shared);
+    columns(c, l, SHARED_DOWN, shared);
     x->n_ff_shared = shared.n;
-    return true;
+}
+
+// Of all weights that a slice may have less of: a tied head is none.
+static uint64_t bytes_cut(const struct model *m)
+{
+    uint64_t n =
+        m->tied ? 0 : m->output.n_bytes + (m->output_bias.data ? m->output_bias.n_bytes : 0);
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        for (int w = 0; w < N_LAYER_WEIGHTS; w++)
+            n += m->layers[i].w[w].data ? m->layers[i].w[w].n_bytes : 0;
+    return n;
 }
 
 struct model *model_slice(const struct model *m, const struct model_split *s, uint32_t rank,
@@ -289,20 +441,25 @@ struct model *model_slice(const struct model *m, const struct model_split *s, ui
     slice->n_converted = 0;
     if (s->n_rank == 1)
         return slice;
+    struct cutter c = {.slice = slice, .err = err};
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
-        slice_attention(&layers[i], s, rank);
-        slice_feed_forward(&layers[i], s, rank);
-        if (!slice_experts(slice, &layers[i], s, rank, err)) {
-            model_slice_free(slice);
-            return NULL;
-        }
+        slice_mixer(&c, m, i, &layers[i], s, rank);
+        slice_feed_forward(&c, &layers[i], s, rank);
+        slice_experts(&c, &layers[i], s, rank);
     }
     uint32_t head[MODEL_MAX_RANKS + 1];
     split_head(m, s, head);
-    const struct run rows = {head[rank], head[rank + 1] - head[rank]};
-    take_rows(&slice->output, rows);
-    take_rows(&slice->output_bias, rows);
+    const struct runs of_head =
+        runs_of_one((struct weight_run){head[rank], head[rank + 1] - head[rank]});
+    cut_rows(&c, &slice->output, &of_head);
+    cut_rows(&c, &slice->output_bias, &of_head);
+    if (c.failed) {
+        model_slice_free(slice);
+        return NULL;
+    }
     slice->tied = false;
+    slice->weight_bytes -= bytes_cut(m);
+    slice->weight_bytes += bytes_cut(slice);
     return slice;
 }
 

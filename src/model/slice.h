@@ -2,16 +2,26 @@
 // each of several devices, its ranks. A slice is a model of the same layers with fewer heads and
 // narrower feed-forward networks:
 //
-//   attn_q, attn_k, attn_v, ffn_gate, ffn_up  some rows: of whole KV heads with the heads that use
-//                                             them, of whole units of the feed-forward network
-//   attn_output, ffn_down                     the columns of those, whole blocks of their type:
-//   what
-//                                             the ranks' products give adds up to the layer's
-//   experts, shared ones too                  the same of each one, by all ranks
-//   output                                    some rows: logits of a run of the vocabulary
-//   norms, routers, the embedding, biases that are added to such a sum    all of them, on each rank
+//   attention           whole KV heads with the heads that use them: rows of attn_q, attn_k,
+//   attn_v;
+//                       of latent attention, and where there is one KV head, heads: rows of attn_q,
+//                       matrices of attn_k_b and attn_v_b
+//   delta nets          whole keys with the heads that share them: rows of qkv, gate, beta, alpha
+//   state spaces        whole groups with their heads, or heads of the only group, whose b and c
+//                       all ranks have: rows of ssm_in
+//   short convolutions  channels: rows of each third of conv_in
+//   feed-forward        rows of ffn_gate, ffn_up; of experts, shared ones too, the same of each one
+//   behind each         the columns of those, whole blocks of the type of attn_output, ssm_out or
+//                       ffn_down: what the ranks' products give adds up to the layer's
+//   output              some rows: logits of a run of the vocabulary
+//   all else            all of it, on each rank: norms, routers, the embedding, the only KV head,
+//   what layers are told
+//                       of the token, a matrix in place of attention, what is kept of a token by
+//                       latent attention, biases that are added to such a sum
 //
-// So an engine that knows slices does nothing else, but for adding up twice a layer.
+// So an engine that knows slices does nothing else, but for adding up behind each of those, and
+// before norms of more than a rank has: of all heads at once (QK_NORM_WHOLE), of a group's channels
+// where its heads are on several (ssm_norm).
 #ifndef HOKKU_MODEL_SLICE_H
 #define HOKKU_MODEL_SLICE_H
 

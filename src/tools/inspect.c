@@ -15,6 +15,7 @@
 #include "model/model.h"
 #include "text/tokenizer.h"
 #include "tools/inspect_layers.h"
+#include "tools/inspect_split.h"
 
 enum {
     FIRST_ELEMENTS = 8,       // of an array in JSON
@@ -266,7 +267,8 @@ static void text_verdict(struct buf *out, const struct inspected *x)
 }
 
 // What matters first; what is long last.
-static void text_report(struct buf *out, const struct inspected *x, bool tensors)
+static bool text_report(struct buf *out, const struct inspected *x, const struct inspect_options *o,
+                        struct error *err)
 {
     const struct gguf *g = x->gguf;
     char a[FORMAT_NUMBER], b[FORMAT_NUMBER], path[256];
@@ -278,6 +280,8 @@ static void text_report(struct buf *out, const struct inspected *x, bool tensors
     buf_printf(out, "GGUF version %u, alignment %u\n", gguf_version(g), gguf_alignment(g));
 
     text_verdict(out, x);
+    if (x->model && !inspect_split_text(out, x->model, o->devices, err))
+        return false;
     struct total by_type[QUANT_TYPE_MAX + 1], all = totals(g, by_type);
     buf_printf(out, "totals\n  %s parameters, ", format_number(a, all.n_params));
     buf_printf(out, "%s bytes (%s)\n", format_number(a, all.n_bytes), format_bytes(b, all.n_bytes));
@@ -298,13 +302,10 @@ static void text_report(struct buf *out, const struct inspected *x, bool tensors
         text_value(out, kv);
         buf_putc(out, '\n');
     }
-    if (!tensors) {
-        buf_printf(out, "tensors (%zu): -v lists them\n", gguf_n_tensors(g));
-        return;
-    }
-    buf_printf(out, "tensors (%zu)\n", gguf_n_tensors(g));
-    for (size_t i = 0; i < gguf_n_tensors(g); i++)
+    buf_printf(out, "tensors (%zu)%s\n", gguf_n_tensors(g), o->tensors ? "" : ": -v lists them");
+    for (size_t i = 0; o->tensors && i < gguf_n_tensors(g); i++)
         text_tensor(out, g, gguf_tensor_at(g, i));
+    return !out->failed || error_oom(err, "description", out->len);
 }
 
 // --- JSON ---
@@ -442,7 +443,8 @@ static json_t *json_tokenizer(const struct inspected *x)
                      tokenizer_add_eos(t));
 }
 
-static json_t *json_verdict(const struct inspected *x)
+// NULL: no memory.
+static json_t *json_verdict(const struct inspected *x, uint32_t devices, struct error *err)
 {
     const struct model *m = x->model;
     if (!m)
@@ -481,10 +483,14 @@ static json_t *json_verdict(const struct inspected *x)
     json_object_set_new(o, "rope_frequency_factors", json_boolean(rope->factors));
     json_object_set_new(o, "tied_head", json_boolean(m->tied));
     json_object_set_new(o, "chat_template", json_boolean(m->chat_template.data));
-    return o;
+    if (inspect_split_json(o, m, devices, err))
+        return o;
+    json_decref(o);
+    return NULL;
 }
 
-static bool json_report(struct buf *out, const struct inspected *x, struct error *err)
+static bool json_report(struct buf *out, const struct inspected *x, uint32_t devices,
+                        struct error *err)
 {
     const struct gguf *g = x->gguf;
     json_t *files = json_array();
@@ -495,10 +501,11 @@ static bool json_report(struct buf *out, const struct inspected *x, struct error
                                                "bytes", json_u64(gguf_file_bytes(g, i)),
                                                "data_offset", json_u64(gguf_data_offset(g, i))));
     }
-    json_t *root = json_pack("{s:o, s:i, s:i, s:o, s:o, s:o, s:o, s:o}", "files", files, "version",
-                             (int)gguf_version(g), "alignment", (int)gguf_alignment(g), "metadata",
-                             json_metadata(g), "tensors", json_tensors(g), "totals", json_totals(g),
-                             "tokenizer", json_tokenizer(x), "hokku", json_verdict(x));
+    json_t *root =
+        json_pack("{s:o, s:i, s:i, s:o, s:o, s:o, s:o, s:o}", "files", files, "version",
+                  (int)gguf_version(g), "alignment", (int)gguf_alignment(g), "metadata",
+                  json_metadata(g), "tensors", json_tensors(g), "totals", json_totals(g),
+                  "tokenizer", json_tokenizer(x), "hokku", json_verdict(x, devices, err));
     char *text = root ? json_dumps(root, JSON_REAL_PRECISION(9) | JSON_COMPACT) : NULL;
     bool ok = text && buf_puts(out, text) && buf_putc(out, '\n');
     free(text);
@@ -506,16 +513,12 @@ static bool json_report(struct buf *out, const struct inspected *x, struct error
     return ok || error_oom(err, "JSON", 0);
 }
 
-bool tool_inspect(const char *path, bool json, bool tensors, struct buf *out, struct error *err)
+bool tool_inspect(const char *path, const struct inspect_options *o, struct buf *out,
+                  struct error *err)
 {
     struct inspected x = {0};
     bool ok = examine(path, &x, err);
-    if (ok && json) {
-        ok = json_report(out, &x, err);
-    } else if (ok) {
-        text_report(out, &x, tensors);
-        ok = !out->failed || error_oom(err, "description", out->len);
-    }
+    ok = ok && (o->json ? json_report(out, &x, o->devices, err) : text_report(out, &x, o, err));
     inspected_release(&x);
     return ok;
 }

@@ -146,12 +146,18 @@ static bool run_render(const struct program *t, struct buf *out, struct error *e
 static bool run_inspect(const struct program *t, struct buf *out, struct error *err)
 {
     const struct options *o = t->opt;
-    if (!tool_arguments(o, 0, 1, "one MODEL", err))
+    struct device_choice d = {0};
+    struct inspect_options how = {.json = o->json, .tensors = o->verbose};
+    if (!tool_arguments(o, 0, 1, "one MODEL", err) ||
+        (o->devices &&
+         (strcmp(o->devices, "all") == 0 ? !devices_choose(o->devices, t->cuda, &d, err)
+                                         : !devices_parse(o->devices, &d.devices, err))))
         return false;
+    how.devices = d.devices & (d.devices - 1) ? d.devices : 0;
     char *path = o->args.n ? strdup(o->args.items[0]) : model_file(o, t->cancel, err);
     if (!path)
         return o->args.n ? error_oom(err, "path", strlen(o->args.items[0]) + 1) : false;
-    bool ok = tool_inspect(path, o->json, o->verbose, out, err);
+    bool ok = tool_inspect(path, &how, out, err);
     free(path);
     return ok;
 }

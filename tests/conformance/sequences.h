@@ -6,22 +6,33 @@
 #include "../unit/test.h"
 #include "../unit/vectors.h"
 
+#include <stdlib.h>
+
 #include "engine/engine.h"
 
 enum { N_PROBS = ENGINE_MAX_PROBS };
 
 static struct model *model;
 static bool on_cuda;
+static uint32_t n_devices = 1;      // that a model is on
 static bool exact;                  // see engine_params
 static int n_threads;               // of the CPU engine; 0: all
 static const struct engine *shares; // see engine_params
+
+// "cpu", "cuda", or "cuda:2": one model on two devices.
+static inline void use_device(const char *name)
+{
+    on_cuda = strncmp(name, "cuda", 4) == 0;
+    if (strchr(name, ':'))
+        n_devices = (uint32_t)atoi(strchr(name, ':') + 1);
+}
 
 // False where there is no device for the test, which has been said.
 static inline bool find_device(void)
 {
 #ifdef HOKKU_CUDA
     char why[256] = "";
-    if (on_cuda && cuda_device_count(why, sizeof why) <= 0) {
+    if (on_cuda && cuda_device_count(why, sizeof why) < (int)n_devices) {
         printf("1..0 # SKIP %s\n", why);
         return false;
     }
@@ -53,8 +64,10 @@ static struct engine *open_with(const struct model *m, const struct engine_param
                                 struct error *err)
 {
 #ifdef HOKKU_CUDA
+    struct engine_params q = *p;
+    q.devices = n_devices > 1 ? (1u << n_devices) - 1 : 0;
     if (on_cuda)
-        return cuda_engine_open(m, p, err);
+        return cuda_engine_open(m, &q, err);
 #endif
     return cpu_engine_open(m, p, err);
 }

@@ -214,7 +214,8 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "count-glm4moe";
     char path[1100];
     struct error err = {0};
-    on_cuda = exact = argc > 2 && strcmp(argv[2], "cuda") == 0;
+    use_device(argc > 2 ? argv[2] : "cpu");
+    exact = on_cuda;
     always = strncmp(name, "count", 5) == 0;
     if (!find_device())
         return 0;

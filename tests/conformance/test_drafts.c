@@ -702,7 +702,7 @@ int main(int argc, char **argv)
     char path[1024];
     struct error err = {0};
     exact = true;
-    on_cuda = argc > 2 && strcmp(argv[2], "cuda") == 0;
+    use_device(argc > 2 ? argv[2] : "cpu");
     if (!find_family(argc > 1 ? argv[1] : "gemma3", path))
         return 0;
     struct buf file = {0}; // in memory of our own: a test spoils it

@@ -347,7 +347,7 @@ static void a_device_without_exact_passes_refuses_a_prediction_layer(void **stat
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "glm4moe";
-    on_cuda = argc > 2 && strcmp(argv[2], "cuda") == 0;
+    use_device(argc > 2 ? argv[2] : "cpu");
     exact = on_cuda;
     char bin[1024];
     struct error err = {0};

@@ -325,7 +325,7 @@ int main(int argc, char **argv)
 {
     char path[1024];
     struct error err = {0};
-    on_cuda = argc > 1 && strcmp(argv[1], "cuda") == 0;
+    use_device(argc > 1 ? argv[1] : "cpu");
     if (!find_family(argc > 2 ? argv[2] : "qwen35", path))
         return 0;
     model = model_load(path, &err);

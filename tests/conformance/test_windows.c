@@ -380,7 +380,7 @@ int main(int argc, char **argv)
 {
     char path[1024];
     struct error err = {0};
-    on_cuda = argc > 1 && strcmp(argv[1], "cuda") == 0;
+    use_device(argc > 1 ? argv[1] : "cpu");
     if (!find_family(argc > 1 && !on_cuda ? argv[1] : "gemma3", path))
         return 0;
     model = model_load(path, &err);

@@ -47,7 +47,6 @@ def test_the_plan_shows_what_each_device_holds(emulated):
     (["--devices", "0,3"], 1, b"--devices 0,3: found 3 CUDA devices, numbered from 0"),
     (["--devices", "0;1"], 2, b"--devices: found \"0;1\", expected all, or 1 to 8 different numbers"),
     (["--devices", "0,1", "--device", "cpu"], 2, b"--devices beside --device"),
-    (["--devices", "0,1", "--exact"], 2, b"--exact on more than one GPU"),
     (["--devices", "0,1", "-c", "2000000000"], 4, b"device 0: "),
 ])
 def test_what_cannot_be_had_is_said(emulated, args, status, words):
@@ -58,6 +57,30 @@ def test_what_cannot_be_had_is_said(emulated, args, status, words):
 def test_devices_that_do_not_reach_each_other_are_refused(emulated):
     r = emulated("--devices", "0,1", "-n", 1, "hi", HOKKU_EMU_MACHINE="no-peers")
     assert r.returncode == 1 and b"device 0 (CUDA on CPU (test emulation)) does not reach the memory of device 1" in r.stderr
+
+
+def test_guesses_leave_the_text_as_it_is(emulated):
+    text = [*ASK[:-1], "-n", "24", "--devices", "0,1", "--exact", "Tom saw a red ball. Tom saw a red ball. Tom saw"]
+    plain, guessed = (emulated(*text, "--json", "--spec", spec) for spec in ("off", "ngram"))
+    assert plain.returncode == guessed.returncode == 0, guessed.stderr
+    plain, guessed = (json.loads(r.stdout) for r in (plain, guessed))
+    assert plain["text"] == guessed["text"] and plain["tokens"] == guessed["tokens"]
+
+
+def test_inspect_shows_what_each_device_has(hokku):
+    """Devices that need not be there: of the kinds of layers what a slice of the model is."""
+    path = model("stories")
+    one, two = (json.loads(hokku("inspect", path, "--json", *more).stdout)["hokku"] for more in ([], ["--devices", "0,2"]))
+    assert one["max_devices"] == two["max_devices"] >= 2 and "devices" not in one
+    assert [d["device"] for d in two["devices"]] == [0, 2] and sum(d["head"] for d in two["devices"]) == one["vocab"]
+    for fact in ("heads", "kv_heads", "feed_forward"):
+        kinds = [d["layer_kinds"] for d in two["devices"]]
+        assert [sum(k[fact] for k in at) for at in zip(*kinds)] == [k[fact] for k in one["layer_kinds"]]
+    assert one["weight_bytes"] < sum(d["weight_bytes"] for d in two["devices"]) < 2 * one["weight_bytes"]
+    text = hokku("inspect", path, "--devices", "0,2").stdout
+    assert b"\n  up to %d GPUs (--devices)" % one["max_devices"] in text and text.count(b" bytes of weights, ") == 2 and b"\n  device 2: " in text
+    assert b"device 0" not in hokku("inspect", path).stdout
+    assert hokku("inspect", path, "--devices", "0;2").returncode == 2
 
 
 def test_a_session_goes_on_with_other_devices(emulated, tmp_path):

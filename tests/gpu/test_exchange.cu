@@ -216,6 +216,69 @@ static void logits_are_put_together_on_all(void)
         }
 }
 
+// Rows of two kinds, of which each rank has another part: normed over all of them, to about the
+// bits of a sum of doubles, and to the same factor everywhere.
+static void norms_are_over_what_all_ranks_have(void)
+{
+    enum { ROWS = 9, WIDTH = 260, LD = 300 };
+    const float eps = 1e-5f;
+    for (uint32_t n = 2; n <= 3; n++) {
+        ranks_on_devices ranks(n, 8, 1); // four rows at a time
+        std::vector<float *> x[2];
+        const uint32_t widths[] = {WIDTH, 7};
+        for (uint32_t r = 0; r < n; r++)
+            for (int p = 0; p < 2; p++) {
+                std::vector<float> rows(ROWS * LD, 1e9f); // between rows nobody looks
+                for (uint32_t i = 0; i < ROWS; i++)
+                    for (uint32_t c = 0; c < widths[p] - r; c++)
+                        rows[i * LD + c] = (float)((i + 3 * c + 5 * r + p) % 17) - 8.0f;
+                x[p].push_back(ranks.up(r, rows));
+            }
+        std::vector<struct rank_norm> norms;
+        std::vector<float> w(WIDTH);
+        for (uint32_t c = 0; c < WIDTH; c++)
+            w[c] = 0.5f + (float)(c % 5);
+        uint32_t n_whole[2] = {};
+        for (int p = 0; p < 2; p++)
+            for (uint32_t r = 0; r < n; r++)
+                n_whole[p] += widths[p] - r;
+        for (uint32_t r = 0; r < n; r++) {
+            struct rank_norm s = {};
+            const float *weights = ranks.up(r, w);
+            for (uint32_t p = 0; p < 2; p++)
+                s.part[p] = {x[p][r], weights, LD, widths[p] - r, n_whole[p]};
+            s.n_part = 2;
+            s.eps = eps;
+            norms.push_back(s);
+        }
+        ranks.wait();
+        for (uint32_t r = 0; r < n; r++) {
+            ranks.on(r);
+            must(norm_ranks_launch(&ranks.queues[r], &ranks.exchanges[r], &norms[r], ROWS, &ERR));
+        }
+        for (int p = 0; p < 2; p++)
+            for (uint32_t i = 0; i < ROWS; i++) {
+                double squares = 0;
+                for (uint32_t r = 0; r < n; r++)
+                    for (uint32_t c = 0; c < widths[p] - r; c++) {
+                        const double v = (double)((i + 3 * c + 5 * r + p) % 17) - 8.0;
+                        squares += v * v;
+                    }
+                const double factor = 1.0 / sqrt(squares / n_whole[p] + (double)eps);
+                for (uint32_t r = 0; r < n; r++) {
+                    const std::vector<float> got = ranks.down(r, x[p][r], ROWS * LD);
+                    for (uint32_t c = 0; c < LD; c++) {
+                        const double v = (double)((i + 3 * c + 5 * r + p) % 17) - 8.0;
+                        const double want = c < widths[p] - r ? v * factor * (double)w[c] : 1e9;
+                        check(fabs((double)got[i * LD + c] - want) <= 1e-6 * fabs(want) + 1e-12,
+                              "rank %u of %u: %g at %u of row %u, expected %g", r, n,
+                              (double)got[i * LD + c], c, i, want);
+                    }
+                }
+            }
+    }
+}
+
 // One rank never sends: the others end once they are told to.
 static void who_waits_in_vain_can_be_told(void)
 {
@@ -238,6 +301,7 @@ int main(void)
     static const tap_test tests[] = {
         {"sums are in the order of ranks", sums_are_in_the_order_of_ranks},
         {"logits are put together on all", logits_are_put_together_on_all},
+        {"norms are over what all ranks have", norms_are_over_what_all_ranks_have},
         {"who waits in vain can be told", who_waits_in_vain_can_be_told},
     };
     setenv("HOKKU_EMU_DEVICES", "3", 1);

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "engine/measure.h"
 #include "tiny_engine.h"
 
 void emu_raise_after(uint64_t n, volatile int *flag);
@@ -352,15 +353,17 @@ static void several_sequences_are_picked_from_in_one_pass(void **state)
 struct third {
     struct seq *s;
     int n_asked;
+    int32_t last; // that was waited for
 };
 
 static bool every_third(void *user, const int32_t *drafts, size_t n, uint32_t *allow,
                         struct error *err)
 {
     struct third *t = user;
-    (void)drafts, (void)n, (void)err;
+    (void)err;
     memset(allow, 0, (TINY_VOCAB + 31) / 32 * sizeof *allow);
-    for (uint32_t i = (uint32_t)seq_ids(t->s)[seq_len(t->s) - 1] % 3; i < TINY_VOCAB; i += 3)
+    const int32_t before = n > 0 ? drafts[n - 1] : t->last;
+    for (uint32_t i = (uint32_t)before % 3; i < TINY_VOCAB; i += 3)
         allow[i / 32] |= 1u << i % 32;
     t->n_asked++;
     return true;
@@ -377,7 +380,7 @@ static void masked_picks_are_those_of_one_device(void **state)
             struct engine_params p = on_devices(n);
             p.n_seqs = n_seqs;
             struct engine *e = open_with(&p);
-            struct third t = {one(e), 0};
+            struct third t = {.s = one(e)};
             struct sampler_settings greedy = sampler_defaults;
             greedy.temp = 0;
             const struct sampling how = {.sampler = &greedy, .mask = every_third, .mask_user = &t};
@@ -386,7 +389,7 @@ static void masked_picks_are_those_of_one_device(void **state)
             for (int i = 0; i < N_PICK; i++) {
                 struct decoded d;
                 uint64_t ticket;
-                const int32_t before = seq_ids(t.s)[seq_len(t.s) - 1];
+                const int32_t before = t.last = seq_ids(t.s)[seq_len(t.s) - 1];
                 const struct work w = {.seq = t.s, .n = i > 0, .n_pick = 1};
                 must(engine_submit(e, &w, 1, NULL, &ticket, &err) &&
                          engine_wait(e, ticket, NULL, &d, &err),
@@ -400,6 +403,78 @@ static void masked_picks_are_those_of_one_device(void **state)
             one_close(e);
         }
     }
+}
+
+// In an exact engine a guess is a row: with right ones, with wrong ones and under masks, of which
+// each is asked for once, what follows is what does without.
+static void guesses_leave_the_text_as_it_is(void **state)
+{
+    (void)state;
+    enum { N = 2 * N_PICK, N_GUESS = 3 };
+    struct error err = {0};
+    struct engine_params p = on_devices(3);
+    p.exact = true;
+    struct engine *e = open_with(&p);
+    for (int masked = 0; masked < 2; masked++) {
+        int32_t want[N + N_GUESS];
+        struct third t = {.s = one(e)};
+        const struct sampling how = {
+            .sampler = hot(), .mask = masked ? every_third : NULL, .mask_user = &t};
+        for (int guess = 0; guess < 2; guess++) {
+            read_prompt(e, N_PROMPT);
+            must(seq_sampling(t.s, &how, &err), &err);
+            t.n_asked = 0;
+            for (int i = 0, n; i < N; i += n) {
+                struct decoded d[1 + N_GUESS];
+                int32_t guesses[N_GUESS];
+                const int wrong = 1 + i % N_GUESS; // N_GUESS: none
+                uint64_t ticket;
+                for (int k = 0; k < N_GUESS; k++)
+                    guesses[k] = guess ? want[i + k] ^ (k == wrong) : 0;
+                const struct work w = {.seq = t.s,
+                                       .n = i > 0,
+                                       .n_pick = 1,
+                                       .drafts = guesses,
+                                       .n_drafts = guess && i > 0 ? N_GUESS : 0};
+                const int before = t.n_asked;
+                t.last = seq_ids(t.s)[seq_len(t.s) - 1];
+                must(engine_submit(e, &w, 1, NULL, &ticket, &err) &&
+                         engine_wait(e, ticket, NULL, d, &err),
+                     &err);
+                assert_int_equal(t.n_asked - before, masked ? 1 + w.n_drafts : 0);
+                for (n = 0; n <= (int)w.n_drafts && d[n].id >= 0; n++)
+                    if (!guess)
+                        want[i + n] = d[n].id;
+                    else if (i + n < N)
+                        assert_int_equal(d[n].id, want[i + n]);
+                if (w.n_drafts > 0 && i + N_GUESS < N)
+                    assert_int_equal(n, 1 + wrong);
+            }
+            for (int k = 0; k < N_GUESS; k++)
+                want[N + k] = 0;
+        }
+    }
+    one_close(e);
+}
+
+// Of rank 0, whose launches wait for those of the others, which are made as well.
+static void a_profile_has_what_ranks_tell_each_other(void **state)
+{
+    (void)state;
+    struct error err = {0};
+    struct engine *e = open_on(2);
+    for (size_t n = 1; n <= 4; n += 3) {
+        struct engine_profile p = {0};
+        uint32_t n_sum = 0;
+        read_prompt(e, N_PROMPT);
+        must(engine_profile(one(e), f.tokens, n, 1, NULL, &p, &err), &err);
+        for (size_t i = 0; i < p.n; i++)
+            n_sum += strcmp(p.rows[i].kernel, "sum_ranks") == 0 ? p.rows[i].n_launch : 0;
+        assert_int_equal(n_sum, 2 * TINY_LAYERS * ((n * TINY_EMBD + 299) / 300));
+        assert_non_null(strstr(p.how, "; device 0 of 2"));
+    }
+    read_prompt(e, N_PROMPT); // goes on
+    one_close(e);
 }
 
 // ---- what goes wrong
@@ -560,13 +635,18 @@ static void a_device_that_is_nearly_full_has_less(void **state)
     const uint64_t needed = first->weights + first->kv + first->scratch + first->other;
     const uint64_t left = needed - first->kv / 4; // less than half of all is
     const long long taken = (long long)(first->available - left);
+    struct engine *e = open_with(&p);
+    char of_even[sizeof e->kv_format];
+    memcpy(of_even, e->kv_format, sizeof of_even);
+    one_close(e);
     emu_take_memory(0, taken);
     const struct engine_plan plan = plan_of(&p);
     assert_true(plan.fits);
     assert_true(plan.ranks[0].kv < plan.ranks[1].kv);
     check_against_one(&p);
-    struct engine *e = open_with(&p);
-    assert_non_null(strstr(e->kv_format, "ranks:1+2"));
+    e = open_with(&p);
+    assert_non_null(strstr(e->kv_format, "ranks:2-"));
+    assert_string_not_equal(e->kv_format, of_even);
     one_close(e);
     // and then nothing fits
     emu_take_memory(0, (long long)(left - (1 << 20)));
@@ -588,13 +668,10 @@ static void assert_refused(const struct engine_params *p, enum error_code code, 
     assert_false(cuda_engine_plan(f.m, p, &plan, &err));
 }
 
-static void what_is_not_computed_yet_is_refused(void **state)
+static void devices_that_cannot_be_had_are_refused(void **state)
 {
     (void)state;
     struct engine_params p = on_devices(2);
-    p.exact = true;
-    assert_refused(&p, ERR_USAGE, "--exact on more than one GPU");
-    p = on_devices(2);
     p.devices = 1u << 1 | 1u << 7;
     assert_refused(&p, ERR_USAGE, "CUDA device 7: found 3 devices");
     p.devices = 0x1FF;
@@ -616,13 +693,15 @@ int main(void)
         cmocka_unit_test(a_cache_that_was_saved_goes_on),
         cmocka_unit_test(several_sequences_are_picked_from_in_one_pass),
         cmocka_unit_test(masked_picks_are_those_of_one_device),
+        cmocka_unit_test(guesses_leave_the_text_as_it_is),
+        cmocka_unit_test(a_profile_has_what_ranks_tell_each_other),
         cmocka_unit_test(a_number_that_is_not_finite_is_no_failure_of_a_device),
         cmocka_unit_test(an_interrupt_ends_all_ranks_at_the_same_place),
         cmocka_unit_test(nobody_waits_for_a_device_that_has_failed),
         cmocka_unit_test(a_device_that_fails_ends_the_call_with_its_name),
         cmocka_unit_test(a_plan_says_what_each_device_holds),
         cmocka_unit_test(a_device_that_is_nearly_full_has_less),
-        cmocka_unit_test(what_is_not_computed_yet_is_refused),
+        cmocka_unit_test(devices_that_cannot_be_had_are_refused),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     cmocka_set_test_filter(getenv("HOKKU_TEST"));

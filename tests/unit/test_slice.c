@@ -285,26 +285,12 @@ static void too_few_units_are_told_with_their_number(void **state)
     unload();
 }
 
-static void what_is_not_split_is_named(void **state)
+static void too_narrow_experts_are_told_with_their_width(void **state)
 {
     (void)state;
     open_with(2, N_FF, QUANT_Q8_0);
     struct layer *l = &m->layers[1], was = *l;
-    l->latent.n_kv = 64;
-    assert_refused(2, "layer 1: latent attention: cannot be split among devices yet; one device "
-                      "does it");
-    *l = was;
-    l->qk_norm = QK_NORM_WHOLE;
-    assert_refused(2, "layer 1: a norm of all heads at once: cannot be split among devices yet; "
-                      "one device does it");
-    *l = was;
-    l->mixer = MIXER_DELTA;
-    assert_refused(2, "layer 1: a delta net: cannot be split among devices yet; one device does "
-                      "it");
-    *l = was;
     l->experts.n = 8;
-    assert_refused(2, "layer 1: a feed-forward network beside experts: cannot be split among "
-                      "devices yet; one device does it");
     l->n_ff = 0;
     l->experts.n_ff = 8;
     assert_refused(2, "layer 1: experts 8 wide, in units of 8, can be split among at most 1 "
@@ -313,9 +299,6 @@ static void what_is_not_split_is_named(void **state)
     l->experts.n_ff_shared = 7;
     assert_refused(2, "layer 1: a shared expert 7 wide, in units of 8, can be split among at most "
                       "1 devices, not 2");
-    l->experts.n_latent = 8;
-    assert_refused(2, "layer 1: experts that work on a latent: cannot be split among devices yet; "
-                      "one device does it");
     struct error err = {0};
     assert_true(model_can_split(m, 1, &err)); // one device has all of it
     *l = was;
@@ -330,7 +313,7 @@ int main(void)
         cmocka_unit_test(one_rank_has_all_of_it),
         cmocka_unit_test(rows_of_the_head_end_with_the_vocabulary),
         cmocka_unit_test(too_few_units_are_told_with_their_number),
-        cmocka_unit_test(what_is_not_split_is_named),
+        cmocka_unit_test(too_narrow_experts_are_told_with_their_width),
     };
     return RUN_TESTS("slice", tests);
 }
