@@ -9,6 +9,33 @@
 
 static const unsigned ALL_LANES = 0xFFFFFFFFu;
 
+enum { SHARES = 16 };
+
+// Of SHARES shares of work the one that warp w takes. Of k x SHARES + e pieces the shares w with
+// floor((w + 1) e / SHARES) > floor(w e / SHARES) have one more, which for e = 4 are 3, 7, 11 and
+// 15; and the warps w, w + 4, w + 8, ... have one of the multiprocessor's four schedulers.
+static constexpr __host__ __device__ uint32_t share_of_warp(uint32_t w)
+{
+    return (uint32_t)(0xCEDF9BA875462031ull >> 4 * w) & 15;
+}
+
+// Whether no scheduler has more than its part of the e shares that have one more, and of the first
+// e shares.
+static constexpr bool shares_are_even(uint32_t e)
+{
+    uint32_t more[4] = {}, first[4] = {};
+    bool even = true;
+    for (uint32_t w = 0; w < SHARES; w++) {
+        const uint32_t share = share_of_warp(w);
+        more[w % 4] += (share + 1) * e / SHARES > share * e / SHARES;
+        first[w % 4] += share < e;
+    }
+    for (int i = 0; i < 4; i++)
+        even = even && more[i] <= (e + 3) / 4 && first[i] <= (e + 3) / 4;
+    return even && (e == SHARES || shares_are_even(e + 1));
+}
+static_assert(shares_are_even(1), "whatever the number of pieces");
+
 // Shared memory for reductions of up to THREADS threads.
 template <int THREADS> struct block_sums {
     uint64_t warp[THREADS / WARP];

@@ -14,11 +14,12 @@
 // Several rows: those of an expert are multiplied together, up to per_item at a time. Whatever else
 // is in a chunk, a row's product is the same sum in the same order.
 #include "activation.cuh"
+#include "block.cuh"
 #include "experts.h"
 #include "quant.cuh"
 
 enum {
-    ROW_WARPS = 16,     // of a block for one row: one per multiprocessor
+    ROW_WARPS = SHARES, // of a block for one row: one per multiprocessor
     SUMS_BYTES = 24576, // of a block's pieces, at most: then there are more blocks
     ROWS_WARPS = 8,     // of a block for several rows: a tile each
     MANY = 8,           // rows of an item that are multiplied at once
@@ -216,8 +217,9 @@ template <uint32_t TYPE, int T> struct multiplier {
     row_batch<TYPE, T> batch[DEEP];
 
     __device__ __forceinline__ multiplier(const struct expert_row &row, const struct pieces<T> &p)
-        : m(row), s(p), warp(threadIdx.x / WARP), lane(threadIdx.x % WARP), r(lane % TILE_ROWS),
-          c0(lane / TILE_ROWS), ahead(p, row.n_slot, warp, STEP, c0), id(0), tile(0)
+        : m(row), s(p), warp(share_of_warp(threadIdx.x / WARP)), lane(threadIdx.x % WARP),
+          r(lane % TILE_ROWS), c0(lane / TILE_ROWS), ahead(p, row.n_slot, warp, STEP, c0), id(0),
+          tile(0)
     {
     }
 

@@ -11,6 +11,7 @@
 //   - One column: every block normalises and quantises the input for itself. That costs a read of
 //     the input from L2 per block, and saves a launch per matrix.
 #include "activation.cuh"
+#include "block.cuh"
 #include "kernels.h"
 #include "quant.cuh"
 
@@ -22,7 +23,7 @@ enum {
 // One column: one large block per multiprocessor, since each prepares the input for itself.
 template <int NCOL> static constexpr __host__ __device__ int n_warp()
 {
-    return NCOL == 1 ? 16 : 8;
+    return NCOL == 1 ? SHARES : 8;
 }
 
 template <int NCOL> static constexpr __host__ __device__ int blocks_per_sm()
@@ -228,7 +229,8 @@ static __device__ __forceinline__ bool multiply(const struct matvec &m, const st
 {
     constexpr int N = n_ahead(TYPE, NCOL);
     constexpr uint32_t X = act_chunk_bytes(TYPE), STEP = 4 * N; // chunks
-    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t thread_warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t warp = NCOL == 1 ? share_of_warp(thread_warp) : thread_warp;
     const uint32_t row = lane % TILE_ROWS, c0 = lane / TILE_ROWS, n_chunk = m.w[0].n_chunk;
     uint32_t left = s.begin(warp + 1) - s.begin(warp);
     uint32_t pair = left ? s.begin(warp) / s.n_step : 0;
