@@ -7,7 +7,7 @@
 //     for another before the end, when what several warps have of a row is added up in a fixed
 //     order.
 //   - The next step's weights are requested before the current ones are used, also across the end
-//     of a row and before the kernel's predecessor has ended: weights never depend on it.
+//     of a row; two steps before the kernel's predecessor has ended: weights never depend on it.
 //   - One column: every block normalises and quantises the input for itself. That costs a read of
 //     the input from L2 per block, and saves a launch per matrix.
 #include "activation.cuh"
@@ -220,9 +220,9 @@ block_share(const struct matvec &m, const struct matvec_grid &g, uint32_t part0,
     return s;
 }
 
-// This warp's steps. `begin` is called once, after the first weights have been requested; false:
-// there is nothing to do.
-template <uint32_t TYPE, int NCOL, typename F>
+// This warp's steps. `begin` is called once, after the first weights have been requested, TWO:
+// those of two steps; false: there is nothing to do.
+template <uint32_t TYPE, int NCOL, bool TWO, typename F>
 static __device__ __forceinline__ bool multiply(const struct matvec &m, const struct matvec_grid &g,
                                                 const struct share<NCOL> &s, const uint8_t *act,
                                                 size_t act_stride, F begin)
@@ -242,6 +242,19 @@ static __device__ __forceinline__ bool multiply(const struct matvec &m, const st
         rows = row_begin<TYPE>(locate(m, g, s.first + pair), row, c);
         load_batch<TYPE, N>(rows, c, n_chunk, now);
     }
+    auto request = [&] { // the step after this one
+        const bool ends = step + 1 == s.n_step;
+        if (ends)
+            rows = row_begin<TYPE>(locate(m, g, s.first + pair + 1), row, c0);
+        else
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                tile_move<TYPE>(rows.t[i], c, c + STEP);
+        load_batch<TYPE, N>(rows, ends ? c0 : c + STEP, n_chunk, next);
+    };
+    bool requested = TWO && left > 1; // small models have no more
+    if (requested)
+        request();
     if (!begin())
         return false;
 
@@ -252,16 +265,10 @@ static __device__ __forceinline__ bool multiply(const struct matvec &m, const st
         left--;
         if (step == 0 && lane == 0)
             s.warps[pair][0] = (uint8_t)warp;
+        if (left > 0 && !requested)
+            request();
+        requested = false;
         const bool ends = ++step == s.n_step;
-        if (left > 0) {
-            if (ends)
-                rows = row_begin<TYPE>(locate(m, g, s.first + pair + 1), row, c0);
-            else
-#pragma unroll
-                for (int i = 0; i < 2; i++)
-                    tile_move<TYPE>(rows.t[i], c, c + STEP);
-            load_batch<TYPE, N>(rows, ends ? c0 : c + STEP, n_chunk, next);
-        }
         const uint8_t *x = act + c * X;
 #pragma unroll
         for (int u = 0; u < N; u++)
@@ -387,7 +394,7 @@ static __device__ __forceinline__ void finish(const struct matvec &m, const stru
 // The block's share of the pairs of the parts [part0, part1), all of type TYPE, to the end. `begin`
 // makes the input ready and calls what it is given as prepare_input does; false: there is nothing
 // to do. squares: see prepare_input.
-template <uint32_t TYPE, int NCOL, typename F>
+template <uint32_t TYPE, int NCOL, bool TWO, typename F>
 static __device__ __forceinline__ bool
 multiply_parts(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, uint32_t part1,
                uint8_t *smem, const uint8_t *act, size_t act_stride,
@@ -404,7 +411,7 @@ multiply_parts(const struct matvec &m, const struct matvec_grid &g, uint32_t par
     const struct place first = place_of(m, g, s, threadIdx.x);
     const float bias = bias_at(m, first);
     float sum = 0.0f;
-    const bool any = multiply<TYPE, NCOL>(
+    const bool any = multiply<TYPE, NCOL, TWO>(
         m, g, s, act, act_stride, [&] { return begin([&] { sum = sum_at(m, first, 0); }); });
     if (!any)
         return false;
@@ -426,6 +433,7 @@ static __global__ void __launch_bounds__(n_warp<NCOL>() * WARP, NCOL == 2 ? 2 : 
                   const __grid_constant__ struct matvec_grid g)
 {
     constexpr int N_WARP = n_warp<NCOL>();
+    constexpr bool TWO = NCOL == 1 && TA == TB; // else there are too few registers
     __shared__ float squares[N_WARP];
     griddep_launch_dependents();
     uint8_t *smem = dynamic_smem<uint8_t>();
@@ -450,10 +458,10 @@ static __global__ void __launch_bounds__(n_warp<NCOL>() * WARP, NCOL == 2 ? 2 : 
         more();
         return true;
     };
-    if (!multiply_parts<TA, NCOL>(m, g, 0, g.n_same, smem, act, stride, squares, begin))
+    if (!multiply_parts<TA, NCOL, TWO>(m, g, 0, g.n_same, smem, act, stride, squares, begin))
         return;
     if constexpr (TA != TB) // few blocks have both
-        multiply_parts<TB, NCOL>(m, g, g.n_same, m.n_part, smem, act, stride, squares, begin);
+        multiply_parts<TB, NCOL, TWO>(m, g, g.n_same, m.n_part, smem, act, stride, squares, begin);
 }
 
 // ---- launchers
