@@ -412,6 +412,7 @@ const struct backend ranks_backend = {
     ranks_kv_copy,
     NULL,
     NULL,
+    NULL,
     ranks_free,
 };
 
