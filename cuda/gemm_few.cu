@@ -159,8 +159,9 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
     const uint32_t n_chunk = g.w[0].n_chunk; // of a row of weights
     const uint32_t pair_begin = (uint32_t)((uint64_t)c.n_pair * blockIdx.x / gridDim.x);
     const uint32_t pair_end = (uint32_t)((uint64_t)c.n_pair * (blockIdx.x + 1) / gridDim.x);
-    griddep_launch_dependents();
-    bool waited = false;
+    if (!g.leads || g.follows)
+        griddep_launch_dependents();
+    bool waited = g.follows;
 #pragma unroll 1
     for (uint32_t pair0 = pair_begin; pair0 < pair_end; pair0 += c.per_round) {
         // The units of a round, a chunk of a pair each: those of a chunk follow each other, and are
@@ -233,8 +234,11 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
         for (int j = 0; j < STEPS; j++)
             request(j);
         advance();
-        if (!waited)
+        if (!waited) {
             griddep_wait();
+            if (g.leads) // x is complete
+                griddep_launch_dependents();
+        }
         waited = true;
         float acc[NT][4] = {};
         const auto columns_at = [&](uint32_t step) {
@@ -312,6 +316,8 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
             finish_rows<NT>(g, c, sums, pair0, n_pair);
         __syncthreads();
     }
+    if (g.follows) // whoever waits for this launch waits for the one before it
+        griddep_wait();
 }
 
 // ---- launcher
