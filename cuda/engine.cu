@@ -694,6 +694,7 @@ const struct backend cuda_backend = {
     engine_kv_copy,
     cuda_measure,
     cuda_profile,
+    cuda_profile_parts,
     engine_free_cuda,
 };
 

@@ -450,6 +450,9 @@ bool cuda_measure(struct engine *base, struct engine_peaks *out, struct error *e
 bool cuda_profile(struct engine *base, const struct seq *s, const int32_t *tokens, size_t n,
                   uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
                   struct error *err);
+bool cuda_profile_parts(struct engine *base, struct engine_part *parts, size_t n_parts,
+                        uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
+                        struct error *err); // backend.profile_parts
 // Fills the clocks of *out.
 void cuda_clocks(int device, struct engine_peaks *out);
 

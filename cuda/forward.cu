@@ -495,6 +495,7 @@ static bool multiply(const struct cuda_engine *e, const struct products *p, cons
                      const float *undo, uint32_t n, struct error *err)
 {
     cuda_queue(e, p->what);
+    bool led = false;
     for (uint32_t i = 0; i < p->n_part;) {
         enum product by = product_for(e, p->w[i], n);
         if (is_packed(by)) { // neighbours of one type and range at once
@@ -505,6 +506,10 @@ static bool multiply(const struct cuda_engine *e, const struct products *p, cons
                 g.bias[g.n_part] = p->bias[i];
                 g.y[g.n_part++] = p->y[i];
             }
+            g.follows = led;
+            g.leads = by == BY_FEW && n <= GEMM_FEW && i < p->n_part &&
+                      product_for(e, p->w[i], n) == BY_FEW;
+            led = g.leads;
             if (!gemm_by(by, &e->q, &g, err))
                 return false;
         } else if (by == BY_VECTOR ? !multiply_by_vector(e, p, i, n, err)

@@ -4,8 +4,8 @@
 //
 //   - A block takes a range of pairs of tiles, as many as its shared memory has room for sums of at
 //     a time, and its warps take turns at their chunks: walks along 16 rows in steps of 128
-//     weights, which are widened in registers. Weights are requested two steps before they are
-//     used, also before the kernel's predecessor has ended.
+//     weights, which are widened in registers. Weights are requested a slice of several steps
+//     before they are used, also before the kernel's predecessor has ended.
 //   - The columns come as the matrix units want them (gemm_few_at), from the first-level cache:
 //     all warps of a multiprocessor read the same ones.
 //   - A row is cut into chunks as its length says; their sums are kept one by one and added in
@@ -15,9 +15,15 @@
 #include "gemm.cuh"
 
 enum {
-    SUM_LD = 20,     // of 16 sums of a column: different banks
-    SMEM = 96 << 10, // of a block, at most: the rest is the first-level cache
+    SUM_LD = 20, // of 16 sums of a column: different banks
 };
+
+// Of a multiprocessor, at most: the rest is the first-level cache. All sums of gate and up of a 7B
+// find room, with up to 16 columns.
+template <int NT> static constexpr size_t smem()
+{
+    return (NT <= 4 ? 164 : 96) << 10;
+}
 
 // Words of a quantised strip in the first two planes.
 static constexpr __host__ __device__ int words(uint32_t type)
@@ -25,32 +31,39 @@ static constexpr __host__ __device__ int words(uint32_t type)
     return block_facts(type).bits + (int)block_facts(type).high;
 }
 
+// Of a slice: steps whose weights a lane has in registers, where they are replaced by those of the
+// next slice as they are used. Float16 weights take so many that one is all.
+template <uint32_t TYPE, int NT> static constexpr __host__ __device__ int slice_steps()
+{
+    return is_plain(TYPE) ? 1 : NT == 1 && words(TYPE) <= 4 ? 4 : 2;
+}
+
+// NT: tiles of eight columns, more of which need registers.
+template <uint32_t TYPE, int NT> static constexpr __host__ __device__ int blocks_per_sm()
+{
+    return is_plain(TYPE) || NT > 4 ? 1 : 2;
+}
+
 // Whether unpacking a type takes few registers.
 template <uint32_t TYPE> static constexpr __host__ __device__ bool is_light()
 {
-    return !is_plain(TYPE) && words(TYPE) <= 4 && levels<TYPE>::N == 0;
-}
-
-// NT: tiles of eight columns. More of them need registers, and so do weights that are wide already;
-// of those, as long as they find room, sixteen warps ask for one step ahead each.
-template <uint32_t TYPE, int NT> static constexpr __host__ __device__ int blocks_per_sm()
-{
-    return (NT == 1 && !is_plain(TYPE)) || (NT == 2 && is_light<TYPE>()) ? 2 : 1;
+    return words(TYPE) <= 4 && levels<TYPE>::N == 0;
 }
 
 template <uint32_t TYPE, int NT> static constexpr __host__ __device__ uint32_t n_warp()
 {
-    if (is_plain(TYPE))
-        return NT <= 2 ? 16 : NT == 4 ? 12 : 8;
-    if (blocks_per_sm<TYPE, NT>() == 2 || NT == 8)
-        return 8;
-    return NT == 2 || is_light<TYPE>() ? 12 : 8;
+    if (!is_plain(TYPE))
+        return NT == 4 && !is_light<TYPE>() ? 6 : 8;
+    return NT <= 2 ? 16 : NT == 4 ? 12 : 8;
 }
 
-// Steps that are requested before they are used.
-template <uint32_t TYPE, int NT> static constexpr __host__ __device__ int n_ahead()
+// Whether rows of a type end with a step: of the others a lane's chunk may be missing in the last.
+template <uint32_t TYPE> static constexpr __device__ bool whole_steps()
 {
-    return is_plain(TYPE) || (NT == 8 && words(TYPE) > 4) ? 1 : 2;
+    if constexpr (is_plain(TYPE))
+        return false;
+    else
+        return quant_traits<TYPE>::D_CHUNKS % 4 == 0;
 }
 
 // How a launch is cut up.
@@ -139,29 +152,23 @@ template <uint32_t TYPE, int NT>
 static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_sm<TYPE, NT>()))
     gemm_few_kernel(const __grid_constant__ struct gemm g, const __grid_constant__ struct few_cut c)
 {
-    constexpr int AHEAD = n_ahead<TYPE, NT>();
+    constexpr int STEPS = slice_steps<TYPE, NT>();
+    constexpr uint32_t N = strip<TYPE>::N;
     float *const sums = dynamic_smem<float>();
     const uint32_t lane = threadIdx.x % WARP, r = lane / 4, t = lane % 4;
     const uint32_t n_chunk = g.w[0].n_chunk; // of a row of weights
     const uint32_t pair_begin = (uint32_t)((uint64_t)c.n_pair * blockIdx.x / gridDim.x);
     const uint32_t pair_end = (uint32_t)((uint64_t)c.n_pair * (blockIdx.x + 1) / gridDim.x);
-    // the lane's strip in a step, never beyond the last
-    const auto chunk_at = [&](uint32_t step) {
-        return min((4 * step + t) * strip<TYPE>::N, n_chunk - 1);
-    };
-    const auto begin_row = [&](const struct few_pair &p, int i) {
-        const struct wmat &w = g.w[p.part[i]];
-        return tile_begin<TYPE>(w, min(p.tile[i], w.n_tile - 1), r);
-    };
-    griddep_launch_dependents();
-    bool waited = false;
+    if (!g.leads || g.follows)
+        griddep_launch_dependents();
+    bool waited = g.follows;
 #pragma unroll 1
     for (uint32_t pair0 = pair_begin; pair0 < pair_end; pair0 += c.per_round) {
         // The units of a round, a chunk of a pair each: those of a chunk follow each other, and are
         // dealt out to the warps, which so have about the same columns in hand at any time.
         const uint32_t n_pair = min(c.per_round, pair_end - pair0);
         struct unit {
-            uint32_t pair, nth, step, end; // chunk nth of a pair
+            uint32_t pair, nth, step, end; // chunk nth of a pair, from this step on
         };
         const auto settle = [&](struct unit &u) {
             while (u.pair >= n_pair)
@@ -171,91 +178,136 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
         };
         struct unit now = {threadIdx.x / WARP, 0, 0, 0};
         settle(now);
-        struct unit next = now; // requested
-        strip<TYPE> s[AHEAD][2];
-        struct tile_row row0, row1;
-        const auto begin = [&]() {
+        struct unit next = now; // slice that is requested, of n_next steps
+        uint32_t n_next = 0;
+        strip<TYPE> s[STEPS][2];
+        struct tile_row at[2]; // the lane's first chunk of that slice; or of the row
+        const auto begin_slice = [&]() {
+            n_next = next.nth < c.row.n_chunk ? min((uint32_t)STEPS, next.end - next.step) : 0;
+        };
+        const auto begin_unit = [&]() {
+            begin_slice();
+            if (n_next == 0)
+                return;
             const struct few_pair p = locate(g, c, pair0 + next.pair);
-            row0 = begin_row(p, 0), row1 = begin_row(p, 1);
-        };
-        begin();
-        auto request = [&](strip<TYPE>(&to)[2]) {
-            if (next.nth >= c.row.n_chunk)
-                return;
-            const uint32_t at = chunk_at(next.step);
-#pragma unroll
-            for (int j = 0; j < strip<TYPE>::N; j++) {
-                const uint32_t k = strip<TYPE>::N == 1 ? at : min(at + j, n_chunk - 1);
-                load_chunk<TYPE>(row0, k, to[0].k[j]);
-                load_chunk<TYPE>(row1, k, to[1].k[j]);
-            }
-            if (++next.step < next.end)
-                return;
-            next.pair += n_warp<TYPE, NT>();
-            settle(next);
-            if (next.nth < c.row.n_chunk)
-                begin();
-        };
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++)
-            request(s[i]);
-        if (!waited)
-            griddep_wait();
-        waited = true;
-        float acc[NT][4] = {};
-        auto multiply = [&](strip<TYPE>(&w)[2]) {
-            const uint4 *x = reinterpret_cast<const uint4 *>(g.x) +
-                             ((size_t)now.step * 2 * NT * 2) * WARP + lane;
-            uint32_t a[2][4][4];
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const struct half_scales h = scales_of<TYPE>(w[i], c.w);
-                uint32_t q[8] = {};
-                if constexpr (!is_plain(TYPE))
-                    unpack_chunk<TYPE>(w[i].k[0], q);
+                const struct wmat &w = g.w[p.part[i]];
+                at[i] = tile_begin<TYPE>(w, min(p.tile[i], w.n_tile - 1), r);
+                if (whole_steps<TYPE>())
+                    tile_move<TYPE>(at[i], 0, 4 * next.step + t);
+            }
+        };
+        const auto advance = [&]() {
+            next.step += STEPS;
+            if (next.step >= next.end) {
+                next.pair += n_warp<TYPE, NT>();
+                settle(next);
+                begin_unit();
+                return;
+            }
 #pragma unroll
-                for (int half = 0; half < 2; half++) {
+            for (int i = 0; i < 2; i++)
+                if (whole_steps<TYPE>())
+                    tile_move<TYPE>(at[i], 0, 4 * STEPS);
+            begin_slice();
+        };
+        const auto request = [&](int j) {
+            if (j >= (int)n_next)
+                return;
+#pragma unroll
+            for (uint32_t m = 0; m < 2 * N; m++) {
+                struct tile_row row = at[m / N];
+                uint32_t k = 4 * N * j + m % N; // chunk of row
+                if constexpr (whole_steps<TYPE>()) {
+                    // two steps of a block share its scales, and may be of two slices
+                    if (j % 2 == 1)
+                        row.d += next.step % 2 * (TILE_ROWS * quant_traits<TYPE>::D);
+                } else {
+                    k = min((4 * (next.step + j) + t) * N + m % N, n_chunk - 1);
+                }
+                load_chunk<TYPE>(row, k, s[j][m / N].k[m % N]);
+            }
+        };
+        begin_unit();
+#pragma unroll
+        for (int j = 0; j < STEPS; j++)
+            request(j);
+        advance();
+        if (!waited) {
+            griddep_wait();
+            if (g.leads) // x is complete
+                griddep_launch_dependents();
+        }
+        waited = true;
+        float acc[NT][4] = {};
+        const auto columns_at = [&](uint32_t step) {
+            return reinterpret_cast<const uint4 *>(g.x) + (size_t)step * 4 * NT * WARP + lane;
+        };
+        const uint4 *x = columns_at(now.step);
+        const auto multiply = [&](int j) {
+            struct half_scales h[2];
+            uint32_t q[2][8] = {};
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                h[i] = scales_of<TYPE>(s[j][i], c.w);
+                if constexpr (!is_plain(TYPE))
+                    unpack_chunk<TYPE>(s[j][i].k[0], q[i]);
+            }
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                uint32_t a[4][4];
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
                     uint32_t even[4], odd[4];
-                    widen_pairs<TYPE>(w[i], q, h, half, c.w, even, odd);
+                    widen_pairs<TYPE>(s[j][i], q[i], h[i], half, c.w, even, odd);
 #pragma unroll
                     for (int k = 0; k < 4; k++) {
-                        a[half][k][i] = even[k];
-                        a[half][k][2 + i] = odd[k];
+                        a[k][i] = even[k];
+                        a[k][2 + i] = odd[k];
                     }
                 }
-            }
-            request(w);
+                if (half == 1)
+                    request(j);
 #pragma unroll
-            for (int half = 0; half < 2; half++)
-#pragma unroll
-                for (int j = 0; j < NT; j++) {
-                    const uint4 v0 = x[(half * NT + j) * 2 * WARP];
-                    const uint4 v1 = x[((half * NT + j) * 2 + 1) * WARP];
+                for (int i = 0; i < NT; i++) {
+                    const uint4 *from = x + (j * 2 + half) * NT * 2 * WARP + i * 2 * WARP;
+                    const uint4 v0 = from[0], v1 = from[WARP];
                     const uint32_t b[4][2] = {
                         {v0.x, v0.y}, {v0.z, v0.w}, {v1.x, v1.y}, {v1.z, v1.w}};
 #pragma unroll
                     for (int k = 0; k < 4; k++)
-                        mma_f16(acc[j], a[half][k], b[k]);
+                        mma_f16(acc[i], a[k], b[k]);
                 }
-            if (++now.step < now.end)
-                return;
-            float *to = sums + (size_t)(now.pair * c.row.n_chunk + now.nth) * chunk_floats<NT>() +
-                        2 * t * SUM_LD + r;
-#pragma unroll
-            for (int j = 0; j < NT; j++) {
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    to[(8 * j + e % 2) * SUM_LD + e / 2 * TILE_ROWS] = acc[j][e];
-                acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0.0f;
             }
-            now.pair += n_warp<TYPE, NT>();
-            settle(now);
         };
 #pragma unroll 1
         while (now.nth < c.row.n_chunk) {
-            multiply(s[0]);
-            if (AHEAD > 1 && now.nth < c.row.n_chunk)
-                multiply(s[AHEAD - 1]);
+            const uint32_t n_here = min((uint32_t)STEPS, now.end - now.step);
+#pragma unroll
+            for (int j = 0; j < STEPS; j++)
+                if (j < (int)n_here)
+                    multiply(j);
+                else
+                    request(j);
+            now.step += n_here;
+            x += n_here * 4 * NT * WARP;
+            if (now.step == now.end) {
+                float *to = sums +
+                            (size_t)(now.pair * c.row.n_chunk + now.nth) * chunk_floats<NT>() +
+                            2 * t * SUM_LD + r;
+#pragma unroll
+                for (int j = 0; j < NT; j++) {
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        to[(8 * j + e % 2) * SUM_LD + e / 2 * TILE_ROWS] = acc[j][e];
+                    acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0.0f;
+                }
+                now.pair += n_warp<TYPE, NT>();
+                settle(now);
+                x = columns_at(now.step);
+            }
+            advance();
         }
         __syncthreads();
         if (g.mode == MATVEC_GATED)
@@ -264,6 +316,8 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
             finish_rows<NT>(g, c, sums, pair0, n_pair);
         __syncthreads();
     }
+    if (g.follows) // whoever waits for this launch waits for the one before it
+        griddep_wait();
 }
 
 // ---- launcher
@@ -275,7 +329,7 @@ static bool launch(const struct queue *q, const struct gemm *g, struct few_cut *
     constexpr uint32_t PER_SM = blocks_per_sm<TYPE, NT>();
     const size_t per_pair = (size_t)c->row.n_chunk * NT * 8 * SUM_LD * sizeof(float);
     const uint32_t n_block = lesser(c->n_pair, (uint32_t)q->n_sm * PER_SM);
-    const size_t room = lesser(q->smem_max, (size_t)SMEM / PER_SM);
+    const size_t room = lesser(q->smem_max, smem<NT>() / PER_SM);
     c->per_round = lesser((uint32_t)(room / per_pair), div_up(c->n_pair, n_block));
     if (c->per_round == 0)
         return error_set(err, ERR_FAIL,

@@ -504,6 +504,9 @@ struct gemm {
     const float *undo_out; // (gemm_undo_room(n)) of the rows of out
     float *partial;        // scratch: sizes by gemm_scratch
     uint32_t *counters;    // zero before the first use; left zero
+    // gemm_few, n <= GEMM_FEW: the next launch follows this one, with the same x: it begins when
+    // that is complete, and works beside this one.
+    bool leads, follows;
 };
 
 bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct error *err);

@@ -153,7 +153,8 @@ static bool pick_alone(struct cuda_engine *e, struct engine_part *p, const float
         e->sampler.mask = mask;
     }
     if (!cuda_set_step(e, 0, d.n_history - 1, err) ||
-        !gpu_sampler_launch(&e->q, &e->sampler, logits, e->hp.n_vocab, e->s.step, err) ||
+        !gpu_sampler_launch(cuda_queue(e, "logits"), &e->sampler, logits, e->hp.n_vocab, e->s.step,
+                            err) ||
         !cuda_wait(e, err))
         return false;
     p->d = slot->d;
@@ -191,8 +192,8 @@ static bool pick_rows(struct cuda_engine *e, struct engine_part *const *parts, u
         sampler_rows_set(&e->rows, n_together, &d, logits + (size_t)i * ld);
         together[n_together++] = p;
     }
-    if (n_together &&
-        (!sampler_rows_launch(&e->q, &e->rows, n_together, err) || !cuda_wait(e, err)))
+    if (n_together && (!sampler_rows_launch(cuda_queue(e, "logits"), &e->rows, n_together, err) ||
+                       !cuda_wait(e, err)))
         return false;
     for (uint32_t i = 0; i < n_together; i++) {
         struct engine_part *p = together[i];
@@ -226,7 +227,8 @@ bool cuda_head_of_pass(struct cuda_engine *e, size_t row0, uint32_t n, struct er
 
 static bool gather_picks(struct cuda_engine *e, uint32_t n, struct error *err)
 {
-    return gather_rows_launch(&e->q, e->s.x, e->s.picks, n, e->hp.n_embd, e->s.up, err);
+    return gather_rows_launch(cuda_queue(e, "output"), e->s.x, e->s.picks, n, e->hp.n_embd, e->s.up,
+                              err);
 }
 
 // ---- passes that repeat

@@ -25,13 +25,34 @@ static bool hold(struct cuda_engine *e, double seconds, struct error *err)
     return launch_kernel(err, l, hold_kernel, (long long)(seconds * khz * 1e3));
 }
 
-// What is timed: a decoded token (n = 1, the one whose logits are at hand), or a chunk.
-static bool enqueue(struct cuda_engine *e, const int32_t *tokens, size_t n, struct error *err)
+// What is timed: a decoded token (n = 1, the one whose logits are at hand), a chunk, or a pass of
+// parts.
+struct timed {
+    const int32_t *tokens;
+    size_t n;
+    struct engine_part *parts; // (n_parts) NULL: none
+    size_t n_parts;
+    const struct cancel *cancel;
+};
+
+static bool enqueue(struct cuda_engine *e, const struct timed *t, struct error *err)
 {
-    if (n > 1)
-        return cuda_enqueue_chunk(e, tokens, n, true, err);
+    if (t->parts) {
+        bool ok = cuda_eval_parts(&e->base, t->parts, t->n_parts, t->cancel, err);
+        for (size_t i = 0; ok && i < t->n_parts; i++)
+            if (t->parts[i].error.code != ERR_NONE)
+                ok = error_set(err, t->parts[i].error.code, "%s", t->parts[i].error.text);
+        return ok;
+    }
+    if (t->n > 1)
+        return cuda_enqueue_chunk(e, t->tokens, t->n, true, err);
     return cuda_state_use(e, e->seq->state, e->seq->next_states[0], 1, err) &&
-           cuda_set_step(e, tokens[0], e->n_past, err) && cuda_enqueue_step(e, err);
+           cuda_set_step(e, t->tokens[0], e->n_past, err) && cuda_enqueue_step(e, err);
+}
+
+static bool is_token(const struct timed *t)
+{
+    return !t->parts && t->n == 1;
 }
 
 static bool wait(struct cuda_engine *e, struct error *err)
@@ -49,19 +70,19 @@ static bool elapsed(const struct recorded *m, double *seconds, struct error *err
 }
 
 // One evaluation with events, behind a hold of that length: seconds (n).
-static bool time_launches(struct cuda_engine *e, const int32_t *tokens, size_t n, double hold_s,
+static bool time_launches(struct cuda_engine *e, const struct timed *t, double hold_s,
                           double *seconds, struct error *err)
 {
     struct recorder *r = e->q.recorder;
     r->n = 0;
-    if (!hold(e, hold_s, err) || !enqueue(e, tokens, n, err) || !wait(e, err))
+    if (!hold(e, hold_s, err) || !enqueue(e, t, err) || !wait(e, err))
         return false;
     if (r->n != r->max)
         return error_set(err, ERR_FAIL, "%zu launches, and %zu the time before", r->n, r->max);
     for (size_t i = 0; i < r->n; i++)
         if (!elapsed(&r->marks[i], &seconds[i], err))
             return false;
-    return n > 1 || gpu_sampler_result(&e->sampler.ring[0], err);
+    return !is_token(t) || gpu_sampler_result(&e->sampler.ring[0], err);
 }
 
 // The same events in the same order with nothing between them; their median.
@@ -111,22 +132,49 @@ static void destroy_events(struct recorder *r)
 }
 
 // Kernels that prepare or finish what another one reads the weights for.
-static const char *const beside[] = {
-    "act",          "add_normed",  "choose",         "delta_conv",    "delta_gate",  "dequant",
-    "expert_pack",  "expert_sum",  "finish_product", "finish_logits", "gate",        "gate_told",
-    "group",        "join_normed", "norm",           "heads_to_rows", "latent_part", "latent_query",
-    "sum_ranks",    "norm_ranks",  "gather_ranks",   "wide_merge",    "wide_store",  "norm_whole",
-    "rotate_store", "scale",       "silence",        "take_queries",  "tell",        NULL};
+static const char *const beside[] = {"act",
+                                     "add_normed",
+                                     "choose",
+                                     "delta_conv",
+                                     "delta_gate",
+                                     "dequant",
+                                     "expert_pack",
+                                     "expert_sum",
+                                     "gather_rows",
+                                     "finish_product",
+                                     "finish_logits",
+                                     "gate",
+                                     "gate_told",
+                                     "group",
+                                     "join_normed",
+                                     "norm",
+                                     "heads_to_rows",
+                                     "latent_part",
+                                     "latent_query",
+                                     "sum_ranks",
+                                     "norm_ranks",
+                                     "gather_ranks",
+                                     "wide_merge",
+                                     "wide_store",
+                                     "norm_whole",
+                                     "rotate_store",
+                                     "scale",
+                                     "silence",
+                                     "take_queries",
+                                     "tell",
+                                     NULL};
 
-// A token is bound by bytes, a chunk by operations: each is filled in where it is known.
-static bool add_work(const struct cuda_engine *e, size_t n, const struct profile_launch *launches,
-                     size_t n_launch, struct engine_profile *out, struct error *err)
+// A token and a pass are bound by bytes, a chunk by operations: each is filled in where it is
+// known.
+static bool add_work(const struct cuda_engine *e, const struct timed *t,
+                     const struct profile_launch *launches, size_t n_launch,
+                     struct engine_profile *out, struct error *err)
 {
     const struct model *m = e->base.model;
     const enum kv_type tk = e->params.type_k, tv = e->params.type_v;
-    uint32_t n_past = (uint32_t)e->n_past;
-    if (n > 1) {
-        profile_operations(out, m, n_past, n, beside);
+    const uint32_t n_past = (uint32_t)(t->parts ? t->parts[0].seq->n_past : e->n_past);
+    if (t->n > 1) {
+        profile_operations(out, m, n_past, t->n, beside);
         return true;
     }
     size_t n_row = cuda_plan_traffic(m, tk, tv, n_past, NULL, 0);
@@ -134,23 +182,25 @@ static bool add_work(const struct cuda_engine *e, size_t n, const struct profile
     if (!rows)
         return error_oom(err, "the plan of a token's bytes", n_row * sizeof *rows);
     cuda_plan_traffic(m, tk, tv, n_past, rows, n_row);
+    if (t->parts)
+        profile_pass_traffic(rows, n_row, m, t->n_parts);
     bool ok = profile_bytes(out, launches, n_launch, beside, rows, n_row, err);
     free(rows);
     return ok;
 }
 
 // Runs with r as the queue's recorder, events not created yet.
-static bool profile(struct cuda_engine *e, struct recorder *r, const int32_t *tokens, size_t n,
+static bool profile(struct cuda_engine *e, struct recorder *r, const struct timed *t,
                     uint32_t n_run, struct engine_profile *out, struct error *err)
 {
     const struct decode_params d = {.sampler = &sampler_defaults};
     double *seconds = NULL, begin = 0, hold_s = 0;
     struct profile_launch *launches = NULL;
-    bool ok = n > 1 || gpu_sampler_begin(&e->q, &e->sampler, &d, err);
+    bool ok = !is_token(t) || gpu_sampler_begin(&e->q, &e->sampler, &d, err);
     for (int i = 0; ok && i < 2; i++) { // warms up, counts, and measures how long queueing takes
         begin = clock_now();
         r->n = 0;
-        ok = enqueue(e, tokens, n, err);
+        ok = enqueue(e, t, err);
         hold_s = 3 * (clock_now() - begin) + 1e-3; // with its events thrice as many calls
         ok = ok && wait(e, err);
     }
@@ -163,11 +213,11 @@ static bool profile(struct cuda_engine *e, struct recorder *r, const int32_t *to
          error_oom(err, "the times", (n_run + 1) * r->max * sizeof *seconds);
     for (uint32_t i = 0; ok && i <= n_run; i++) // run 0 meets new events: the next overwrites it
         ok = !interrupted_alike(e, err) &&
-             time_launches(e, tokens, n, hold_s, seconds + (i ? i - 1 : 0) * r->max, err);
+             time_launches(e, t, hold_s, seconds + (i ? i - 1 : 0) * r->max, err);
     for (size_t i = 0; ok && i < r->max; i++)
         launches[i] = {r->marks[i].kernel, r->marks[i].what};
     ok = ok && profile_rows(launches, r->max, n_run, seconds, out, err) &&
-         add_work(e, n, launches, r->max, out, err) && time_nothing(e, hold_s, seconds, err);
+         add_work(e, t, launches, r->max, out, err) && time_nothing(e, hold_s, seconds, err);
     if (ok)
         out->nothing = seconds[0];
     free(seconds);
@@ -175,17 +225,12 @@ static bool profile(struct cuda_engine *e, struct recorder *r, const int32_t *to
     return ok;
 }
 
-bool cuda_profile(struct engine *base, const struct seq *seq, const int32_t *tokens, size_t n,
-                  uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
-                  struct error *err)
+static bool profile_with_recorder(struct cuda_engine *e, const struct timed *t, uint32_t n_run,
+                                  struct engine_profile *out, struct error *err)
 {
-    struct cuda_engine *e = (struct cuda_engine *)base;
     struct recorder r = {.what = ""};
-    if (!cuda_work_on(e, seq, cancel, err))
-        return false;
-    e->logits_want = LOGITS_NONE;
     e->q.recorder = &r;
-    bool ok = profile(e, &r, tokens, n, n_run, out, err);
+    bool ok = profile(e, &r, t, n_run, out, err);
     e->q.recorder = NULL;
     struct error mine = {};
     ok = wait(e, ok ? err : &mine) && ok; // also after a failure: nothing may still be running
@@ -194,4 +239,29 @@ bool cuda_profile(struct engine *base, const struct seq *seq, const int32_t *tok
              "CUDA events around every launch, outside the graph, so that no kernel begins before "
              "the one before it has ended");
     return ok;
+}
+
+bool cuda_profile(struct engine *base, const struct seq *seq, const int32_t *tokens, size_t n,
+                  uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
+                  struct error *err)
+{
+    struct cuda_engine *e = (struct cuda_engine *)base;
+    const struct timed t = {tokens, n, NULL, 0, cancel};
+    if (!cuda_work_on(e, seq, cancel, err))
+        return false;
+    e->logits_want = LOGITS_NONE;
+    return profile_with_recorder(e, &t, n_run, out, err);
+}
+
+bool cuda_profile_parts(struct engine *base, struct engine_part *parts, size_t n_parts,
+                        uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
+                        struct error *err)
+{
+    struct cuda_engine *e = (struct cuda_engine *)base;
+    const struct timed t = {NULL, n_parts > 1 ? 1 : parts[0].n, parts, n_parts, cancel};
+    if (!cuda_begin(e, err))
+        return false;
+    e->cancel = cancel;
+    e->logits_want = LOGITS_NONE;
+    return profile_with_recorder(e, &t, n_run, out, err);
 }

@@ -470,27 +470,46 @@ static bool ranks_measure(struct engine *e, struct engine_peaks *out, struct err
 
 static bool run_profile(struct rank *r, const struct call *c, struct error *err)
 {
-    struct engine_profile of_other;
-    return cuda_backend.profile(engine_of(r), c->seq, c->ids, c->n, c->n_run, c->cancel,
-                                r->index > 0 ? &of_other : c->profile, err);
+    struct engine_profile of_other, *out = r->index > 0 ? &of_other : c->profile;
+    if (c->parts)
+        return cuda_backend.profile_parts(engine_of(r), r->index > 0 ? r->parts : c->parts, c->n,
+                                          c->n_run, c->cancel, out, err);
+    return cuda_backend.profile(engine_of(r), c->seq, c->ids, c->n, c->n_run, c->cancel, out, err);
 }
 
 // Launches of rank 0, while all make them.
-static bool ranks_profile(struct engine *e, const struct seq *s, const int32_t *tokens, size_t n,
-                          uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
-                          struct error *err)
+static bool profile(struct ranks *a, struct call *c, uint32_t n_run, const struct cancel *cancel,
+                    struct engine_profile *out, struct error *err)
 {
-    struct ranks *a = self(e);
-    struct call c = {run_profile, s, tokens, n};
-    c.n_run = n_run;
-    c.cancel = cancel;
-    c.profile = out;
-    if (!on_all(a, &c, err))
+    c->n_run = n_run;
+    c->cancel = cancel;
+    c->profile = out;
+    if (!on_all(a, c, err))
         return false;
     const size_t used = strlen(out->how);
     snprintf(out->how + used, sizeof out->how - used, "; device %d of %u", a->rank[0].device_index,
              a->n);
     return true;
+}
+
+static bool ranks_profile(struct engine *e, const struct seq *s, const int32_t *tokens, size_t n,
+                          uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
+                          struct error *err)
+{
+    struct call c = {run_profile, s, tokens, n};
+    return profile(self(e), &c, n_run, cancel, out, err);
+}
+
+static bool ranks_profile_parts(struct engine *e, struct engine_part *parts, size_t n_parts,
+                                uint32_t n_run, const struct cancel *cancel,
+                                struct engine_profile *out, struct error *err)
+{
+    struct ranks *a = self(e);
+    struct call c = {run_profile, NULL, NULL, n_parts};
+    c.parts = parts;
+    for (uint32_t i = 1; i < a->n; i++)
+        copy_parts(&a->rank[i], parts, n_parts);
+    return profile(a, &c, n_run, cancel, out, err);
 }
 
 void ranks_free(struct engine *base)
@@ -533,7 +552,8 @@ const struct backend ranks_backend = {
     ranks_hidden,      ranks_pick_start,   ranks_pick_next,    ranks_pick_take,
     ranks_pick_stop,   ranks_kv_bytes,     ranks_kv_export,    ranks_kv_import,
     ranks_state_bytes, ranks_state_export, ranks_state_import, ranks_state_advance,
-    ranks_kv_copy,     ranks_measure,      ranks_profile,      ranks_free,
+    ranks_kv_copy,     ranks_measure,      ranks_profile,      ranks_profile_parts,
+    ranks_free,
 };
 
 static bool run_open(struct rank *r, const struct call *c, struct error *err)

@@ -185,7 +185,7 @@ static const struct option_def table[] = {
     {BENCH, "options", NULL, "--plan", NULL, OPT_FLAG, AT(plan), 0, NULL, NULL, false,
      "print the bytes that a decoded token moves and must move, run nothing"},
     {BENCH, "options", NULL, "--kernels", NULL, OPT_FLAG, AT(bench_kernels), 0, NULL, NULL, false,
-     "also time every kernel of a token and of a chunk of the prompt"},
+     "also time every kernel of a token, of a pass of each --batch, and of a chunk of the prompt"},
     {BENCH, "options", NULL, "--grammar", "FILE", OPT_STR, AT(grammar_file), 0, NULL, NULL, false,
      "time the masks of a grammar, or of a JSON Schema (FILE.json), run nothing"},
 

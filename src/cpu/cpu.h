@@ -202,6 +202,12 @@ bool cpu_hidden(struct engine *base, size_t row, size_t n, float *out, struct er
 bool cpu_profile(struct engine *base, const struct seq *s, const int32_t *tokens, size_t n,
                  uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
                  struct error *err); // backend.profile
+bool cpu_profile_parts(struct engine *base, struct engine_part *parts, size_t n_parts,
+                       uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
+                       struct error *err); // backend.profile_parts
+// backend.eval_parts
+bool cpu_eval_parts(struct engine *base, struct engine_part *parts, size_t n_parts,
+                    const struct cancel *cancel, struct error *err);
 
 // Sizes of everything in the scratch mapping; with e != NULL also carves base (zeroed) into e.
 // SIZE_MAX when it overflows.

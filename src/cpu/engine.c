@@ -129,6 +129,7 @@ static bool sample(struct cpu_engine *e, const struct seq *s, size_t n, size_t n
     e->sampler.allow = s->mask ? e->allow : NULL;
     if (!sampler_pick(&e->sampler, logits, s->ids.data, n, &out->id, err))
         return false;
+    cpu_mark(e, "sampler", "logits");
     if (s->n_probs > 0) {
         out->n_top = s->n_probs < n_vocab ? s->n_probs : n_vocab;
         if (!sampler_top_logprobs(logits, n_vocab, out->top, out->n_top, err))
@@ -168,8 +169,8 @@ static bool pick_drafts(struct cpu_engine *e, struct engine_part *p, size_t firs
 }
 
 // The head is read for LOGIT_ROWS rows at a time.
-static bool cpu_eval_parts(struct engine *base, struct engine_part *parts, size_t n_parts,
-                           const struct cancel *cancel, struct error *err)
+bool cpu_eval_parts(struct engine *base, struct engine_part *parts, size_t n_parts,
+                    const struct cancel *cancel, struct error *err)
 {
     struct cpu_engine *e = self(base);
     cpu_work_on_parts(e, parts, n_parts, cancel);
@@ -309,6 +310,7 @@ static const struct backend cpu_backend = {
     .kv_copy = cpu_kv_copy,
     .measure = cpu_measure,
     .profile = cpu_profile,
+    .profile_parts = cpu_profile_parts,
     .free = cpu_free,
 };
 

@@ -20,18 +20,34 @@ bool cpu_mark(struct cpu_engine *e, const char *kernel, const char *what)
     return true;
 }
 
-static bool run(struct cpu_engine *e, size_t n, struct sampler *s, struct error *err)
+// What is timed: parts, or a chunk of n tokens behind one sequence, and where there is one token a
+// pick after it.
+struct timed {
+    struct engine_part *parts; // (n_parts) NULL: a chunk
+    size_t n_parts, n;
+    struct sampler *s;
+    const struct cancel *cancel;
+};
+
+static bool run(struct cpu_engine *e, const struct timed *t, struct error *err)
 {
     int32_t id;
     if (e->marks) {
         e->marks->n = 0;
         e->marks->last = clock_now();
     }
+    if (t->parts) {
+        bool ok = cpu_eval_parts(&e->base, t->parts, t->n_parts, t->cancel, err);
+        for (size_t i = 0; ok && i < t->n_parts; i++)
+            if (t->parts[i].error.code != ERR_NONE)
+                ok = error_set(err, t->parts[i].error.code, "%s", t->parts[i].error.text);
+        return ok;
+    }
     if (!cpu_forward(e, LOGITS_LAST) || !cpu_head(e, 0, 1))
         return error_set(err, ERR_INTERRUPTED, "interrupted");
-    if (n > 1)
+    if (t->n > 1)
         return true;
-    return sampler_pick(s, e->logits, NULL, 0, &id, err) && cpu_mark(e, "sampler", "logits");
+    return sampler_pick(t->s, e->logits, NULL, 0, &id, err) && cpu_mark(e, "sampler", "logits");
 }
 
 static void piece(struct engine_traffic *out, size_t *n, const char *weight, uint64_t bytes)
@@ -70,19 +86,22 @@ enum { PIECES_PER_LAYER = N_LAYER_WEIGHTS + 2, PIECES_BESIDE = 3 };
 static const char *const beside[] = {"convolve", "norm",  "rotate", "activate", "add",
                                      "softcap",  "route", "gather", NULL};
 
-static bool add_work(const struct cpu_engine *e, size_t n, const struct cpu_marks *m,
+static bool add_work(const struct cpu_engine *e, const struct timed *t, const struct cpu_marks *m,
                      struct engine_profile *out, struct error *err)
 {
     const struct model *model = e->base.model;
-    if (n > 1) {
-        profile_operations(out, model, e->parts[0].pos, n, beside);
+    if (!t->parts && t->n > 1) {
+        profile_operations(out, model, e->parts[0].pos, t->n, beside);
         return true;
     }
     size_t max = (size_t)model->hp.n_layer * PIECES_PER_LAYER + PIECES_BESIDE;
     struct engine_traffic *rows = malloc(max * sizeof *rows);
     if (!rows)
         return error_oom(err, "the bytes of a token", max * sizeof *rows);
-    bool ok = profile_bytes(out, m->launches, m->max, beside, rows, traffic(e, rows), err);
+    const size_t n = traffic(e, rows);
+    if (t->parts)
+        profile_pass_traffic(rows, n, model, t->n_parts);
+    bool ok = profile_bytes(out, m->launches, m->max, beside, rows, n, err);
     free(rows);
     return ok;
 }
@@ -102,19 +121,13 @@ static double time_nothing(struct cpu_engine *e)
     return all / TIMES;
 }
 
-bool cpu_profile(struct engine *base, const struct seq *seq, const int32_t *tokens, size_t n,
-                 uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
-                 struct error *err)
+static bool profile(struct cpu_engine *e, const struct timed *t, uint32_t n_run,
+                    struct engine_profile *out, struct error *err)
 {
-    struct cpu_engine *e = (struct cpu_engine *)base;
     struct cpu_marks m = {0};
-    struct sampler s = {0};
     double *seconds = NULL;
-    if (!sampler_init(&s, &sampler_defaults, base->model->hp.n_vocab, err))
-        return false;
-    cpu_work_on(e, seq, seq->n_past, tokens, n, cancel);
     e->marks = &m; // max 0: only counts
-    bool ok = run(e, n, &s, err);
+    bool ok = run(e, t, err);
     if (ok) {
         m.max = m.n;
         m.launches = malloc(m.max * sizeof *m.launches);
@@ -124,10 +137,10 @@ bool cpu_profile(struct engine *base, const struct seq *seq, const int32_t *toke
     }
     for (uint32_t i = 0; ok && i < n_run; i++) {
         m.seconds = seconds + i * m.max;
-        ok = run(e, n, &s, err);
+        ok = run(e, t, err);
     }
     ok = ok && profile_rows(m.launches, m.max, n_run, seconds, out, err) &&
-         add_work(e, n, &m, out, err);
+         add_work(e, t, &m, out, err);
     free(m.launches);
     if (ok)
         out->nothing = time_nothing(e);
@@ -135,7 +148,29 @@ bool cpu_profile(struct engine *base, const struct seq *seq, const int32_t *toke
     e->n_logits = 0;
     e->n_hidden = 0;
     free(seconds);
-    sampler_release(&s);
     snprintf(out->how, sizeof out->how, "the clock between the steps of the forward pass");
     return ok;
+}
+
+bool cpu_profile(struct engine *base, const struct seq *seq, const int32_t *tokens, size_t n,
+                 uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
+                 struct error *err)
+{
+    struct cpu_engine *e = (struct cpu_engine *)base;
+    struct sampler s = {0};
+    if (!sampler_init(&s, &sampler_defaults, base->model->hp.n_vocab, err))
+        return false;
+    cpu_work_on(e, seq, seq->n_past, tokens, n, cancel);
+    const struct timed t = {.n = n, .s = &s, .cancel = cancel};
+    const bool ok = profile(e, &t, n_run, out, err);
+    sampler_release(&s);
+    return ok;
+}
+
+bool cpu_profile_parts(struct engine *base, struct engine_part *parts, size_t n_parts,
+                       uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
+                       struct error *err)
+{
+    const struct timed t = {.parts = parts, .n_parts = n_parts, .cancel = cancel};
+    return profile((struct cpu_engine *)base, &t, n_run, out, err);
 }

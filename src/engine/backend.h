@@ -167,11 +167,15 @@ struct backend {
     // of their own, or of all that have not.
     bool (*kv_copy)(struct engine *e, bool near, uint32_t from, uint32_t to, size_t n,
                     struct error *err);
-    // As engine/measure.h has them; may be NULL. profile: s has blocks for the tokens.
+    // As engine/measure.h has them; may be NULL, the last two together. The sequences have blocks,
+    // and a state to come, for what is evaluated.
     bool (*measure)(struct engine *e, struct engine_peaks *out, struct error *err);
     bool (*profile)(struct engine *e, const struct seq *s, const int32_t *tokens, size_t n,
                     uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
                     struct error *err);
+    bool (*profile_parts)(struct engine *e, struct engine_part *parts, size_t n_parts,
+                          uint32_t n_run, const struct cancel *cancel, struct engine_profile *out,
+                          struct error *err);
     void (*free)(struct engine *e); // and engine_release
 };
 

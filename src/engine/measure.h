@@ -56,11 +56,17 @@ bool engine_measure(struct engine *e, struct engine_peaks *out, struct error *er
 
 bool engine_can_profile(const struct engine *e);
 // Evaluates tokens after s (all of it is evaluated) n_run times after warming up, measuring every
-// kernel. n = 1: a decoded token, with the sampler's default settings; else a chunk of n <= n_batch
-// tokens of a prompt and the logits of its last. s stays, the logits at hand are then stale.
+// kernel. n = 1: a decoded token, with the sampler's default settings (where passes of one sequence
+// are made as those of several, with s's own); else a chunk of n <= n_batch tokens of a prompt and
+// the logits of its last. s stays, the logits at hand are then stale.
 // Errors: ERR_CONTEXT, ERR_INTERRUPTED, ERR_MEMORY, ERR_FAIL.
 bool engine_profile(struct seq *s, const int32_t *tokens, size_t n, uint32_t n_run,
                     const struct cancel *cancel, struct engine_profile *out, struct error *err);
+// The same of a pass of n sequences (2 to engine_max_parts, and n_batch), each with one token that
+// is not evaluated, and a pick after it. All of them stay. Errors: as above.
+bool engine_profile_pass(struct engine *e, struct seq *const *s, size_t n, uint32_t n_run,
+                         const struct cancel *cancel, struct engine_profile *out,
+                         struct error *err);
 
 // The CUDA engine's traffic of one token decoded with n_past before it: see struct engine_backend.
 size_t cuda_plan_traffic(const struct model *m, enum kv_type type_k, enum kv_type type_v,

@@ -116,6 +116,34 @@ bool profile_bytes(struct engine_profile *p, const struct profile_launch *launch
     return true;
 }
 
+// Of all layers' matrices, and what is beside the layers, the one of that name; NULL: there is
+// none.
+static const struct weight *matrix_named(const struct model *m, const char *name)
+{
+    const struct weight *const beside[] = {&m->output, &m->token_layers_proj};
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
+        if (beside[i]->data && strcmp(beside[i]->name, name) == 0)
+            return beside[i];
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        for (int k = 0; k < N_LAYER_WEIGHTS; k++) {
+            const struct weight *w = &m->layers[i].w[k];
+            if (w->data && !w->vector && strcmp(w->name, name) == 0)
+                return w;
+        }
+    return NULL;
+}
+
+void profile_pass_traffic(struct engine_traffic *traffic, size_t n_traffic, const struct model *m,
+                          size_t n)
+{
+    for (size_t i = 0; i < n_traffic; i++) {
+        const struct weight *w = matrix_named(m, traffic[i].weight);
+        const uint64_t times = !w ? n : w->n_stacked ? 0 : 1;
+        traffic[i].moved *= times;
+        traffic[i].needed *= times;
+    }
+}
+
 struct engine_kernel *profile_reader(struct engine_profile *p, const char *what,
                                      const char *const *beside)
 {

@@ -29,6 +29,11 @@ bool profile_bytes(struct engine_profile *p, const struct profile_launch *launch
                    const char *const *beside, const struct engine_traffic *traffic,
                    size_t n_traffic, struct error *err);
 
+// Makes of a token's traffic that of a pass of n sequences: matrices are read once, what is a
+// token's own n times; of experts it is not known.
+void profile_pass_traffic(struct engine_traffic *traffic, size_t n_traffic, const struct model *m,
+                          size_t n);
+
 // The row that reads the weights of `what`: the only one of that what whose kernel is not among
 // beside (ends with NULL); NULL when there is no such row, or several.
 struct engine_kernel *profile_reader(struct engine_profile *p, const char *what,

@@ -156,6 +156,48 @@ uint64_t bench_room(uint32_t depth, uint32_t n_gen)
     return ((uint64_t)depth + n_gen + 2 + MAX_BLOCK - 1) / MAX_BLOCK * MAX_BLOCK;
 }
 
+// An entry of the kernels of what the last row measured, of which they are this part.
+static struct bench_kernels *add_kernels(struct bench *b, double part, struct error *err)
+{
+    const struct row *r = &b->rows[b->n_rows - 1];
+    struct bench_kernels *all = realloc(b->kernels, (b->n_kernels + 1) * sizeof *all);
+    if (!all) {
+        error_oom(err, "the results", (b->n_kernels + 1) * sizeof *all);
+        return NULL;
+    }
+    b->kernels = all;
+    all[b->n_kernels] = (struct bench_kernels){.n_past = r->depth,
+                                               .n_tokens = 1,
+                                               .n_run = b->p->n_repeat,
+                                               .real_s = r->median_s * part,
+                                               .real_min_s = r->min_s * part,
+                                               .real_max_s = r->max_s * part};
+    return &all[b->n_kernels];
+}
+
+// The kernels of a pass in the middle of the run of the last row, which had these sequences.
+static bool profile_pass(struct bench *b, struct seq **s, uint32_t n, size_t base,
+                         struct error *err)
+{
+    struct bench_kernels *k = add_kernels(b, 1.0 / b->p->n_gen, err);
+    if (!k)
+        return false;
+    k->n_seqs = k->n_tokens = n;
+    k->n_past = (uint32_t)base + b->p->n_gen / 2;
+    for (uint32_t i = 0; i < n; i++) {
+        seq_trim(s[i], k->n_past);
+        const size_t n_there = seq_len(s[i]); // a window, or a state, may be gone
+        struct work again = {s[i], b->tokens + n_there, k->n_past - n_there};
+        if ((again.n > 0 && !engine_submit(b->e, &again, 1, b->p->cancel, NULL, err)) ||
+            !seq_append(s[i], b->tokens + i, 1, err))
+            return false;
+    }
+    if (!engine_profile_pass(b->e, s, n, k->n_run, b->p->cancel, &k->p, err))
+        return false;
+    b->n_kernels++;
+    return true;
+}
+
 static bool measure_batch(struct bench *b, uint32_t depth, uint32_t n, struct error *err)
 {
     struct engine *e = b->e;
@@ -179,18 +221,20 @@ static bool measure_batch(struct bench *b, uint32_t depth, uint32_t n, struct er
     }
     for (uint32_t i = 0; ok && i <= b->p->n_repeat; i++) // run 0 warms up
         ok = run_batch(b, s, n, base, w, picks, &seconds[i ? i - 1 : 0], err);
-    for (uint32_t k = 0; s && k < n; k++)
-        seq_free(s[k]);
-    free(s);
-    free(w);
-    free(picks);
     const double kv = (double)engine_kv_bytes(e, 0, base + b->p->n_gen / 2);
     struct row row = {.name = "decode",
                       .depth = depth,
                       .batch = n,
                       .n_tokens = n * b->p->n_gen,
                       .bytes_per_token = (double)model_bytes_per_token(e->model) / n + kv};
-    return ok && add_row(b, row, seconds, b->p->n_repeat, err);
+    ok = ok && add_row(b, row, seconds, b->p->n_repeat, err) &&
+         (!b->p->kernels || n == 1 || profile_pass(b, s, n, base, err));
+    for (uint32_t k = 0; s && k < n; k++)
+        seq_free(s[k]);
+    free(s);
+    free(w);
+    free(picks);
+    return ok;
 }
 
 // The kernels of what the last row measured: a token in the middle of its run, or its first chunk.
@@ -199,22 +243,15 @@ static bool profile(struct bench *b, struct error *err)
     struct engine *e = b->e;
     const struct row *r = &b->rows[b->n_rows - 1];
     bool token = r->bytes_per_token > 0;
-    struct bench_kernels *all = realloc(b->kernels, (b->n_kernels + 1) * sizeof *all);
-    if (!all)
-        return error_oom(err, "the results", (b->n_kernels + 1) * sizeof *all);
-    b->kernels = all;
-    struct bench_kernels *k = &all[b->n_kernels];
-    *k = (struct bench_kernels){.n_past = r->depth, .n_tokens = 1, .n_run = b->p->n_repeat};
+    const uint32_t n_tokens = token ? 1 : r->n_tokens < e->n_batch ? r->n_tokens : e->n_batch;
+    // A row of several tokens or chunks: its time is shared out evenly.
+    struct bench_kernels *k = add_kernels(b, (double)n_tokens / r->n_tokens, err);
+    if (!k)
+        return false;
+    k->n_tokens = n_tokens;
     size_t base = r->depth > 0 || !token ? r->depth : 1; // as in measure
     if (token)
         k->n_past = (uint32_t)base + r->n_tokens / 2;
-    else
-        k->n_tokens = r->n_tokens < e->n_batch ? r->n_tokens : e->n_batch;
-    // A row of several tokens or chunks: its time is shared out evenly.
-    double part = token ? 1.0 / r->n_tokens : (double)k->n_tokens / r->n_tokens;
-    k->real_s = r->median_s * part;
-    k->real_min_s = r->min_s * part;
-    k->real_max_s = r->max_s * part;
     seq_trim(b->s, base);
     if (base < k->n_past && !evaluate(b, base, k->n_past, err))
         return false;

@@ -12,11 +12,14 @@ static double per_second(double amount, double seconds)
 
 void bench_kernels_md(const struct bench_kernels *k, struct buf *out)
 {
-    const bool token = k->n_tokens == 1;
-    const char *unit = token ? "token" : "chunk";
+    const bool token = k->n_seqs > 0 || k->n_tokens == 1; // bound by bytes
+    const char *unit = k->n_seqs ? "pass" : token ? "token" : "chunk";
     uint32_t n_launch = 0;
     double work = 0; // bytes or operations
-    if (token)
+    if (k->n_seqs)
+        buf_printf(out, "\nkernels of a pass of %u sequences at position %u\n\n", k->n_seqs,
+                   k->n_past);
+    else if (token)
         buf_printf(out, "\nkernels of a decoded token at position %u\n\n", k->n_past);
     else
         buf_printf(out, "\nkernels of a chunk of %u tokens of a prompt at position %u\n\n",
@@ -44,11 +47,12 @@ void bench_kernels_md(const struct bench_kernels *k, struct buf *out)
     buf_printf(out,
                "Measured by %s, median of %u runs; each time contains the %.2f us that are "
                "measured when nothing runs.\n"
-               "Real time of a %s, its share of the %s row above: %.1f us (%.1f..%.1f); the sum is "
-               "%.2f times that.\n",
-               k->p.how, k->n_run, k->p.nothing * 1e6, unit, token ? "decode" : "prefill",
-               k->real_s * 1e6, k->real_min_s * 1e6, k->real_max_s * 1e6,
-               per_second(k->p.sum, k->real_s));
+               "Real time of a %s, its share of the %s row above",
+               k->p.how, k->n_run, k->p.nothing * 1e6, unit, token ? "decode" : "prefill");
+    if (k->n_seqs)
+        buf_printf(out, " of %u", k->n_seqs);
+    buf_printf(out, ": %.1f us (%.1f..%.1f); the sum is %.2f times that.\n", k->real_s * 1e6,
+               k->real_min_s * 1e6, k->real_max_s * 1e6, per_second(k->p.sum, k->real_s));
 }
 
 json_t *bench_kernels_json(const struct bench_kernels *k)
@@ -64,10 +68,11 @@ json_t *bench_kernels_json(const struct bench_kernels *k)
                       "bytes_per_second", per_second((double)r->bytes, r->total), "flops", r->flops,
                       "flops_per_second", per_second(r->flops, r->total)));
     }
-    return json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:s, s:f, s:f, s:f, s:o}", "of",
-                     k->n_tokens == 1 ? "decode" : "prefill", "position", (int)k->n_past, "tokens",
-                     (int)k->n_tokens, "runs", (int)k->n_run, "sum_us", k->p.sum * 1e6,
-                     "nothing_us", k->p.nothing * 1e6, "how", k->p.how, "real_us", k->real_s * 1e6,
-                     "real_min_us", k->real_min_s * 1e6, "real_max_us", k->real_max_s * 1e6,
-                     "kernels", rows);
+    const bool token = k->n_seqs > 0 || k->n_tokens == 1;
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:s, s:f, s:f, s:f, s:o}", "of",
+                     token ? "decode" : "prefill", "position", (int)k->n_past, "batch",
+                     k->n_seqs ? (int)k->n_seqs : 1, "tokens", (int)k->n_tokens, "runs",
+                     (int)k->n_run, "sum_us", k->p.sum * 1e6, "nothing_us", k->p.nothing * 1e6,
+                     "how", k->p.how, "real_us", k->real_s * 1e6, "real_min_us",
+                     k->real_min_s * 1e6, "real_max_us", k->real_max_s * 1e6, "kernels", rows);
 }

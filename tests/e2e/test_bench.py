@@ -49,6 +49,22 @@ def test_kernels_share_out_the_time_of_a_token_and_of_a_chunk(hokku, stories):
     assert "kernels of a decoded token at position 3" in table and "\n| matmul | ffn_gate+ffn_up | " in table
 
 
+def test_kernels_of_a_batch_are_those_of_a_pass(hokku, stories):
+    r = hokku("bench", "-m", stories, *SMALL, "--kernels", "-o", "json")
+    assert r.returncode == 0, r.stderr
+    alone = next(k for k in json.loads(r.stdout)["kernels"] if k["of"] == "decode")
+    r = hokku("bench", "-m", stories, *SMALL, "--kernels", "--batch", "1,3", "-o", "json")
+    assert r.returncode == 0, r.stderr
+    tables = [k for k in json.loads(r.stdout)["kernels"] if k["of"] == "decode"]
+    assert [(k["batch"], k["tokens"]) for k in tables] == [(1, 1), (3, 3)]  # the batch of 1 is the decode row's
+    # weights are read once, the cache and the logits three times
+    one, three = ({x["of"]: x["bytes"] for x in k["kernels"] if x["bytes"]} for k in (alone, tables[1]))
+    assert {of: three[of] / one[of] for of in ("ffn_down", "output", "kv", "logits")} == {
+        "ffn_down": 1, "output": 1, "kv": 3, "logits": 3}
+    table = hokku("bench", "-m", stories, *SMALL, "--kernels", "--batch", 3).stdout.decode()
+    assert "kernels of a pass of 3 sequences at position 3" in table and "of the decode row above of 3: " in table
+
+
 def test_more_depths_than_bench_can_take_are_refused(hokku):
     r = hokku("bench", "-d", ",".join("0" * 64), "-d", "0", "--plan")
     assert r.returncode == 2 and b"more than 64 depths" in r.stderr, r

@@ -1,6 +1,6 @@
-// What hokku bench tells of an engine: the kernels of a token and of a chunk, its clocks, the first
-// token. Structure, names and sums; no times, which are bench's to measure and nobody's to test.
-// `test_bench cuda` (the default) or cpu.
+// What hokku bench tells of an engine: the kernels of a token, of a pass and of a chunk, its
+// clocks, the first token. Structure, names and sums; no times, which are bench's to measure and
+// nobody's to test. `test_bench cuda` (the default) or cpu.
 #include "../unit/test.h"
 
 #include <jansson.h>
@@ -280,6 +280,156 @@ static void a_chunk_tells_its_operations(void **state)
         row(&p, on_cuda ? "act" : "norm", on_cuda ? "attn_q+attn_k+attn_v" : "attn_norm")->flops ==
         0);
     one_close(e);
+    close_model(&f);
+}
+
+// ---- a pass of several sequences
+
+enum { N_SEQ = 3, PASS_CTX = N_SEQ * 256 }; // a block of the pool for each on either device
+
+// Each has N_PAST tokens of its own evaluated, and one more.
+static struct engine *open_pass(const struct model *m, const int32_t *tokens, bool exact,
+                                struct seq **s)
+{
+    const struct engine_params p = {
+        .n_ctx = PASS_CTX, .n_batch = N_BATCH, .n_seqs = N_SEQ, .n_threads = 1, .exact = exact};
+    struct error err = {0};
+    struct engine *e = try_open(m, &p, &err);
+    if (!e)
+        fail_msg("%s", err.text);
+    for (size_t i = 0; i < N_SEQ; i++) {
+        struct work w = {.ids = tokens + i, .n = N_PAST};
+        struct sampler_settings set = sampler_defaults;
+        set.seed = i;
+        assert_non_null(w.seq = s[i] = seq_open(e, 64, &err));
+        assert_true(seq_sampling(s[i], &(struct sampling){.sampler = &set}, &err));
+        assert_true(engine_submit(e, &w, 1, NULL, NULL, &err));
+        assert_true(seq_append(s[i], tokens + 30 + i, 1, &err));
+    }
+    return e;
+}
+
+static void close_pass(struct engine *e, struct seq **s)
+{
+    for (size_t i = 0; i < N_SEQ; i++)
+        seq_free(s[i]);
+    engine_free(e);
+}
+
+// The next token of the first n sequences, in one pass: ids (n).
+static void one_pass(struct engine *e, struct seq **s, size_t n, int32_t *ids)
+{
+    struct work w[N_SEQ];
+    struct decoded d[N_SEQ];
+    struct error err = {0};
+    uint64_t ticket;
+    for (size_t i = 0; i < n; i++)
+        w[i] = (struct work){.seq = s[i], .n = 1, .n_pick = 1};
+    if (!engine_submit(e, w, n, NULL, &ticket, &err) || !engine_wait(e, ticket, NULL, d, &err))
+        fail_msg("%s", err.text);
+    for (size_t i = 0; i < n; i++)
+        ids[i] = d[i].id;
+}
+
+static void a_pass_of_several_is_told_apart_by_what_it_reads(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct engine_profile p;
+    struct error err = {0};
+    struct seq *s[N_SEQ];
+    int32_t before[N_SEQ], after[N_SEQ];
+    uint64_t down = 0;
+    open_model(&f, "llama");
+    for (int i = 0; i < TINY_LAYERS; i++) // once for all
+        down += f.m->layers[i].w[FFN_DOWN].n_bytes;
+    if (on_cuda) // and, as of a token, a vector in and out
+        down += TINY_LAYERS * (TINY_FF + TINY_EMBD) * sizeof(float);
+
+    struct engine *e = open_pass(f.m, f.tokens, false, s);
+    one_pass(e, s, N_SEQ, before);
+    close_pass(e, s);
+    e = open_pass(f.m, f.tokens, false, s);
+    if (!engine_profile_pass(e, s, N_SEQ, 2, NULL, &p, &err))
+        fail_msg("%s", err.text);
+    check_table(&p);
+    const struct engine_kernel *kv = row(&p, on_cuda ? "attention_decode" : "attention", "kv");
+    const struct engine_kernel *pick = row(&p, on_cuda ? "sampler_rows" : "sampler", "logits");
+    const struct engine_kernel *last = row(&p, on_cuda ? "gemm_few" : "matmul", "ffn_down");
+    assert_true(kv && pick && last);
+    assert_int_equal(kv->bytes, N_SEQ * engine_kv_bytes(e, 0, N_PAST + 1));
+    assert_int_equal(pick->bytes, N_SEQ * TINY_VOCAB * sizeof(float));
+    assert_int_equal(pick->n_launch, on_cuda ? 1 : N_SEQ);
+    assert_int_equal(last->bytes, down);
+
+    // nothing has moved on
+    for (size_t i = 0; i < N_SEQ; i++)
+        assert_true(seq_len(s[i]) == N_PAST + 1 && seq_n_past(s[i]) == N_PAST);
+#ifdef HOKKU_CUDA_ON_CPU
+    const uint64_t ran = emu_kernels_run();
+#endif
+    one_pass(e, s, N_SEQ, after);
+    assert_memory_equal(before, after, sizeof before);
+#ifdef HOKKU_CUDA_ON_CPU
+    if (on_cuda)
+        assert_int_equal(launches(&p, NULL), emu_kernels_run() - ran);
+#endif
+    close_pass(e, s);
+    close_model(&f);
+}
+
+// Where a pass of one sequence is made as those of several, that is what a token is.
+static void a_token_of_an_engine_of_passes_is_a_pass(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct engine_profile p;
+    struct error err = {0};
+    struct seq *s[N_SEQ];
+    int32_t id;
+    if (!on_cuda)
+        return;
+    open_model(&f, "llama");
+    for (int exact = 0; exact < 2; exact++) {
+        struct engine *e = open_pass(f.m, f.tokens, exact, s);
+        one_pass(e, s, 1, &id);
+        seq_trim(s[0], N_PAST + 1);
+        assert_true(engine_profile(s[0], &id, 1, 2, NULL, &p, &err));
+        check_table(&p);
+        assert_true(row(&p, "gemm_few", "ffn_down") && row(&p, "sampler_rows", "logits"));
+        assert_null(row(&p, "matvec", "ffn_down"));
+        assert_true(engine_profile(s[0], f.tokens, CHUNK, 2, NULL, &p, &err));
+        check_table(&p);
+        assert_int_equal(launches(&p, "attention_decode") > 0, exact);
+        assert_int_equal(seq_n_past(s[0]), N_PAST + 1);
+        close_pass(e, s);
+    }
+    close_model(&f);
+}
+
+static void a_pass_that_cannot_be_profiled_is_refused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct engine_profile p;
+    struct error err = {0};
+    struct seq *s[N_SEQ];
+    struct cancel cancel = {0};
+    open_model(&f, "llama");
+    struct engine *e = open_pass(f.m, f.tokens, false, s);
+    assert_false(engine_profile_pass(e, s, 1, 2, NULL, &p, &err));
+    assert_int_equal(err.code, ERR_FAIL);
+    assert_false(engine_profile_pass(e, s, N_SEQ, 0, NULL, &p, &err));
+    seq_trim(s[1], N_PAST);
+    assert_false(engine_profile_pass(e, s, N_SEQ, 2, NULL, &p, &err));
+    assert_non_null(strstr(err.text, "expected all but one"));
+    assert_true(seq_append(s[1], f.tokens, 1, &err));
+    cancel_ask(&cancel);
+    assert_false(engine_profile_pass(e, s, N_SEQ, 2, &cancel, &p, &err));
+    assert_int_equal(err.code, ERR_INTERRUPTED);
+    if (!engine_profile_pass(e, s, N_SEQ, 2, NULL, &p, &err))
+        fail_msg("%s", err.text);
+    close_pass(e, s);
     close_model(&f);
 }
 
@@ -563,6 +713,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_token_is_told_apart_by_what_it_reads),
         cmocka_unit_test(a_token_tells_its_state_spaces),
         cmocka_unit_test(a_chunk_tells_its_operations),
+        cmocka_unit_test(a_pass_of_several_is_told_apart_by_what_it_reads),
+        cmocka_unit_test(a_token_of_an_engine_of_passes_is_a_pass),
+        cmocka_unit_test(a_pass_that_cannot_be_profiled_is_refused),
         cmocka_unit_test(no_launch_is_missing),
         cmocka_unit_test(a_profile_leaves_the_timeline_as_it_was),
         cmocka_unit_test(what_cannot_be_profiled_is_refused),
