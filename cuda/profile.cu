@@ -111,15 +111,12 @@ static void destroy_events(struct recorder *r)
 }
 
 // Kernels that prepare or finish what another one reads the weights for.
-static const char *const beside[] = {"act",           "add_normed",  "choose",
-                                     "delta_conv",    "delta_gate",  "dequant",
-                                     "expert_pack",   "expert_sum",  "finish_product",
-                                     "finish_logits", "gate",        "gate_told",
-                                     "group",         "join_normed", "norm",
-                                     "heads_to_rows", "latent_part", "latent_query",
-                                     "wide_merge",    "wide_store",  "norm_whole",
-                                     "rotate_store",  "scale",       "silence",
-                                     "take_queries",  "tell",        NULL};
+static const char *const beside[] = {
+    "act",           "add_normed",   "choose",       "delta_conv",     "delta_gate",
+    "dequant",       "expert_pack",  "expert_sum",   "finish_product", "finish_logits",
+    "gate",          "gate_told",    "group",        "join_normed",    "norm",
+    "heads_to_rows", "latent_part",  "latent_query", "wide_merge",     "wide_store",
+    "norm_whole",    "rotate_store", "scale",        "tell",           NULL};
 
 // A token is bound by bytes, a chunk by operations: each is filled in where it is known.
 static bool add_work(const struct cuda_engine *e, size_t n, const struct profile_launch *launches,
