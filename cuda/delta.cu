@@ -73,10 +73,25 @@ static __global__ void __launch_bounds__(HEAD_WARPS *WARP)
             d.mixed[(size_t)row * n_channel + head * n + lane + i * WARP] = y[i] * scale;
 }
 
-// A block's columns of a head's matrix M, transposed, go through the rows of a span. Of a token,
-// with a decay g: news = beta (v - g M^T k), and M becomes g M + k news^T; what it gives, M^T q of
-// that, is g M^T q + news (q k), so that one pass over M before the token gives both sums. GIVES:
-// what the rows give is wanted.
+// See scan_head: a lane's part of some columns.
+template <int C, int E>
+static __device__ __forceinline__ void delta_token(const token_in<C, E> &in, float4 (&m)[C][E])
+{
+    float of_key[C];
+    dot_columns(in.a, m, of_key);
+    add_lanes(of_key);
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+        const float news = in.gain * fmaf(-in.decay, of_key[c], in.v[c]);
+#pragma unroll
+        for (int e = 0; e < E; e++)
+            m[c][e] = fma4(in.a[e], all4(news), times(in.decay, m[c][e]));
+    }
+}
+
+// A block's columns of a head's matrix M, transposed, go through the rows of a span: of a token,
+// with a decay g, news = beta (v - g M^T k), and M becomes g M + k news^T. What it gives is M^T q
+// of that. GIVES: what the rows give is wanted.
 template <int P, bool GIVES>
 static __device__ __forceinline__ void
 scan_head(const struct delta_rows &d, const struct state_span &span, stage<P> (&stages)[2])
@@ -90,49 +105,39 @@ scan_head(const struct delta_rows &d, const struct state_span &span, stage<P> (&
                                    (2 * n_key + d.delta.n_head) * n,
                                    n,
                                    n,
-                                   blockIdx.x * SCAN_COLS};
+                                   blockIdx.x * scan_cols<P>()};
     const uint32_t ld = d.paired ? 2 * d.delta.n_head : d.delta.n_head;
     const uint32_t beta = d.paired ? key * 2 * shared + head % shared : head;
     const uint32_t alpha = d.paired ? beta + shared : head;
-    constexpr int E = P / 4 / SCAN_LANES;
-    scan<P, GIVES, GIVES>(
+    constexpr int E = scan_fours<P>(), C = scan_lane_cols<P>();
+    scan<P, GIVES>(
         d.state, span, delta_inputs(&d.delta) + (size_t)head * n * n, rows, d.skip, stages,
-        [&](uint32_t row, float &decay, float &gain) {
-            gain = logistic(d.beta[(size_t)row * ld + beta]);
-            decay = expf(d.a[head] * softplus(d.alpha[(size_t)row * ld + alpha] + d.dt[head]));
+        [&](uint32_t row) {
+            return make_float2(d.beta[(size_t)row * ld + beta], d.alpha[(size_t)row * ld + alpha]);
         },
-        [&](const token_in<E> &in, float4(&m)[E]) {
-            float4 of_key = {}, of_query = {};
-#pragma unroll
-            for (int e = 0; e < E; e++)
-                of_key = fma4(in.a[e], m[e], of_key);
-#pragma unroll
-            for (int e = 0; GIVES && e < E; e++)
-                of_query = fma4(in.b[e], m[e], of_query);
-            const float news = in.gain * fmaf(-in.decay, of_column(of_key), in.v);
-#pragma unroll
-            for (int e = 0; e < E; e++)
-                m[e] = fma4(in.a[e], all4(news), times(in.decay, m[e]));
-            return GIVES ? fmaf(news, in.both, in.decay * of_column(of_query)) : 0.0f;
+        [&](float2 raw, float &decay, float &gain) {
+            gain = logistic(raw.x);
+            decay = expf(d.a[head] * softplus(raw.y + d.dt[head]));
         },
-        [&](uint32_t row, uint32_t col, float y) {
-            d.y[((size_t)row * d.delta.n_head + head) * n + col] = y;
+        [&](const token_in<C, E> &in, float4(&m)[C][E]) { delta_token(in, m); },
+        [&](uint32_t row, uint32_t col, float sum, float) {
+            d.y[((size_t)row * d.delta.n_head + head) * n + col] = sum;
         });
 }
 
-// Grid (ceil(n_state / SCAN_COLS), n_head, spans). (A block is enough for a multiprocessor, says 1:
-// else the compiler keeps room for more, and spills.)
+// Grid (ceil(n_state / scan_cols), n_head, spans).
 template <int P>
-static __global__ void __launch_bounds__(SCAN_THREADS, 1) delta_kernel(const struct delta_rows d)
+static __global__ void __launch_bounds__(SCAN_THREADS, scan_blocks<P>())
+    delta_kernel(const struct delta_rows d)
 {
     __shared__ __align__(16) stage<P> stages[2];
     griddep_launch_dependents();
     scan_head<P, true>(d, d.state.spans[blockIdx.z], stages);
 }
 
-// Grid (ceil(n_state / SCAN_COLS) + 1, n_head, layers): the last blocks have the inputs.
+// Grid (ceil(n_state / scan_cols) + 1, n_head, layers): the last blocks have the inputs.
 template <int P>
-static __global__ void __launch_bounds__(SCAN_THREADS, 1)
+static __global__ void __launch_bounds__(SCAN_THREADS, scan_blocks<P>())
     delta_advance_kernel(const struct delta_rows *layers)
 {
     __shared__ __align__(16) stage<P> stages[2];
@@ -184,15 +189,6 @@ static __global__ void __launch_bounds__(HEAD_WARPS *WARP)
 
 // ---- launchers
 
-// f of the integral constant P, which n is rounded up to.
-template <typename F> static bool with_state(uint32_t n, F f)
-{
-    return n <= 32    ? f(std::integral_constant<int, 32>())
-           : n <= 64  ? f(std::integral_constant<int, 64>())
-           : n <= 128 ? f(std::integral_constant<int, 128>())
-                      : f(std::integral_constant<int, 256>());
-}
-
 bool delta_conv_launch(const struct queue *q, const struct delta_rows *d, uint32_t n,
                        struct error *err)
 {
@@ -206,8 +202,8 @@ bool delta_conv_launch(const struct queue *q, const struct delta_rows *d, uint32
 bool delta_launch(const struct queue *q, const struct delta_rows *d, struct error *err)
 {
     const uint32_t n = d->delta.n_state;
-    const dim3 grid(div_up(n, (uint32_t)SCAN_COLS), d->delta.n_head, d->state.n_span);
     return with_state(n, [&](auto p) {
+        const dim3 grid(div_up(n, (uint32_t)scan_cols<p()>()), d->delta.n_head, d->state.n_span);
         return launch_kernel(err, launch_of(q, "delta", grid, SCAN_THREADS), delta_kernel<p()>, *d);
     });
 }
@@ -226,8 +222,8 @@ bool delta_advance_launch(const struct queue *q, const struct delta_rows *layers
                           const struct delta *shape, uint32_t n_layer, struct error *err)
 {
     const uint32_t n = shape->n_state;
-    const dim3 grid(div_up(n, (uint32_t)SCAN_COLS) + 1, shape->n_head, n_layer);
     return with_state(n, [&](auto p) {
+        const dim3 grid(div_up(n, (uint32_t)scan_cols<p()>()) + 1, shape->n_head, n_layer);
         return launch_kernel(err, launch_of(q, "delta_advance", grid, SCAN_THREADS),
                              delta_advance_kernel<p()>, layers);
     });
