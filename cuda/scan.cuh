@@ -175,7 +175,7 @@ template <int P> struct stage {
     float decay[SCAN_STAGE], gain[SCAN_STAGE];
 };
 
-// Before each stage the warp that brings and those that compute come here, each from its own loop.
+// A barrier of warps that do different things, each in a loop of its own.
 static __device__ __forceinline__ void meet(void)
 {
     __syncthreads();
@@ -207,8 +207,8 @@ static __device__ __forceinline__ void bring_vectors(const float *p, uint32_t n,
     }
 }
 
-// The warp that brings n rows from row0 on, a stage ahead of the others: it meets them before each
-// stage. What load(row) gives, make(that, decay, gain) takes.
+// The warp that brings n rows from row0 on, a stage ahead of the others, which it meets before
+// each. What load(row) gives, make(that, decay, gain) takes.
 template <int P, typename LOAD, typename MAKE>
 static __device__ __forceinline__ void bring(const struct scan_rows &r, uint32_t row0, uint32_t n,
                                              stage<P> (&stages)[2], LOAD load, MAKE make)

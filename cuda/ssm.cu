@@ -17,13 +17,14 @@ static __global__ void __launch_bounds__(CONV_THREADS) ssm_conv_kernel(const str
     const uint32_t c = blockIdx.y * CONV_THREADS + threadIdx.x, n = ssm_channels(&s.ssm);
     const uint32_t row = blockIdx.x, n_taps = s.ssm.n_conv;
     const struct state_span span = span_of(s.state, row);
-    griddep_wait();
+    const struct lane_channels channel = {c, c < n, n};
+    float y[1] = {c < n && s.bias ? s.bias[c] : 0.0f}, own[1];
+    convolve(s.state, span, row, s.w, n_taps, channel, y, own,
+             [&](uint32_t i, uint32_t) { return s.in[(size_t)i * s.ld + s.ssm.n_inner + c]; });
     if (c >= n || (s.skip && *s.skip))
         return;
-    const float y = convolve(
-        s.state, span, row, s.w + (size_t)c * n_taps, n_taps, c, n, s.bias ? s.bias[c] : 0.0f,
-        [&](uint32_t i) { return s.in[(size_t)i * s.ld + s.ssm.n_inner + c]; });
-    s.mixed[(size_t)row * n + c] = y * logistic(y);
+    keep_own(s.state, span, row, n_taps, channel, own);
+    s.mixed[(size_t)row * n + c] = y[0] * logistic(y[0]);
 }
 
 // A block's channels of a head go through the rows of a span. GIVES: what the rows give is wanted.
