@@ -19,19 +19,16 @@ static __global__ void __launch_bounds__(THREADS)
     griddep_wait();
     if (a.skip && *a.skip)
         return;
+    // queries may have gates between them
+    auto at = [&](uint32_t i) {
+        return is_k ? row + i : row + i / a.head_dim * query_stride(&a) + i % a.head_dim;
+    };
     float sum = 0.0f;
     for (uint32_t i = threadIdx.x; i < n; i += THREADS)
-        sum = fmaf(row[i], row[i], sum);
-    sum = warp_sum(sum);
-    if (threadIdx.x % WARP == 0)
-        part[threadIdx.x / WARP] = sum;
-    __syncthreads();
-    sum = 0.0f;
-    for (int i = 0; i < THREADS / WARP; i++)
-        sum += part[i];
-    const float rms = 1.0f / sqrtf(sum / (float)n + a.eps);
+        sum = fmaf(*at(i), *at(i), sum);
+    const float rms = 1.0f / sqrtf(block_sum(sum, part) / (float)n + a.eps);
     for (uint32_t i = threadIdx.x; i < n; i += THREADS)
-        row[i] = row[i] * rms * norm[i];
+        *at(i) = *at(i) * rms * norm[i];
 }
 
 bool attention_norm_whole(const struct queue *q, const struct attention *a, uint32_t n,

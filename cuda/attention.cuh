@@ -472,16 +472,28 @@ static __device__ __forceinline__ float with_sink(const struct attention &a, uin
 
 // ---- what several blocks have summed up
 
+// What the gate makes of element d of the head whose results are at out, in a.out.
+static __device__ __forceinline__ float gate_of(const struct attention &a, const float *out,
+                                                uint32_t d)
+{
+    const float gate = a.q_in[2 * (out - a.out) + a.head_dim + d];
+    return ptx_reciprocal(1.0f + ptx_exp2(-1.4426950408889634f * gate));
+}
+
 // Four results from element d of a head on; out is the head's row.
 static __device__ __forceinline__ void store_out(const struct attention &a, float *out, uint32_t d,
                                                  float4 v)
 {
+    float e[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (uint32_t i = 0; a.gated && i < 4; i++)
+        if (d + i < a.head_dim)
+            e[i] *= gate_of(a, out, d + i);
     if (a.head_dim % 4 == 0) {
         if (d < a.head_dim)
-            *reinterpret_cast<float4 *>(out + d) = v;
+            *reinterpret_cast<float4 *>(out + d) = make_float4(e[0], e[1], e[2], e[3]);
         return;
     }
-    const float e[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++)
         if (d + i < a.head_dim)

@@ -67,7 +67,7 @@ prepare(const struct attention &a, uint32_t token, uint32_t kv_head, uint32_t he
         const float2 *const rope =
             a.rope ? a.rope + (size_t)(token + later) * (a.rope_dim / 2) : NULL;
         const float *const q_in = a.q_in + (size_t)(token + later) * a.ld_q;
-        const float *src = i < n_row    ? q_in + (head0 + i - later * n_head) * a.head_dim
+        const float *src = i < n_row    ? q_in + (head0 + i - later * n_head) * query_stride(&a)
                            : i == n_row ? a.k_in + kv_at
                                         : a.v_in + kv_at;
         head_pairs<DH> h = {};

@@ -36,7 +36,7 @@ static __global__ void __launch_bounds__(THREADS)
     const uint32_t position = at.pos + (a.each ? 0 : i);
     head_pairs<DH> v;
     if (h < a.n_head) {
-        load_head<DH>(a, a.q_in + (size_t)i * a.ld_q + h * a.head_dim, rope, lane, v);
+        load_head<DH>(a, a.q_in + (size_t)i * a.ld_q + h * query_stride(&a), rope, lane, v);
         finish_head<DH, PLAIN>(a, a.q_norm, lane, v);
         store_query<DH, PLAIN>(a, v, position, a.q_f16 + ((size_t)i * a.n_head + h) * DH, lane);
     } else if (h < a.n_head + 2 * a.n_head_kv && (PLAIN || !a.cached)) {
@@ -151,6 +151,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     constexpr size_t PART_FLOATS = (size_t)ROWS * (DH + 2);
     float *const parts = a.partial + (size_t)block * gridDim.z * PART_FLOATS;
     auto head_of = [&](uint32_t r) { return kv_head * group + (row0 + r) % group; };
+    const bool gated = a.gated && n_part == 1; // else by whoever adds the parts
     auto destination = [&](uint32_t r) {
         return a.out + ((size_t)((row0 + r) / group) * a.n_head + head_of(r)) * a.head_dim;
     };
@@ -176,9 +177,10 @@ static __global__ void __launch_bounds__(THREADS, 2)
             for (int i = 0; i < DH / 8; i++) {
                 uint32_t d = i * 8 + lane % 4 * 2;
                 if (d < width)
-                    out[d] = s.o[t][i][2 * h] * scale;
+                    out[d] = s.o[t][i][2 * h] * scale * (gated ? gate_of(a, out, d) : 1.0f);
                 if (d + 1 < width)
-                    out[d + 1] = s.o[t][i][2 * h + 1] * scale;
+                    out[d + 1] =
+                        s.o[t][i][2 * h + 1] * scale * (gated ? gate_of(a, out, d + 1) : 1.0f);
             }
         }
     if (n_part == 1 || !last_to_arrive(&a.counters[block], n_part))

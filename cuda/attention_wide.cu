@@ -288,7 +288,7 @@ static __global__ void __launch_bounds__(THREADS) wide_kernel(const __grid_const
             for (int e = 0; e < 2; e++) {
                 const uint32_t d = warp * (DV / N_WARP) + i * 8 + lane % 4 * 2 + e;
                 if (d < w.value_dim)
-                    out[d] = all[i][2 * h + e] * scale;
+                    out[d] = all[i][2 * h + e] * scale * (a.gated ? gate_of(a, out, d) : 1.0f);
             }
     }
 }
@@ -324,7 +324,7 @@ static __global__ void __launch_bounds__(DV / 4)
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++)
         if (d + i < w.value_dim)
-            out[d + i] = v[i] * scale;
+            out[d + i] = v[i] * scale * (a.gated ? gate_of(a, out, d + i) : 1.0f);
 }
 
 // Grid (n, heads of q, k and v / N_TEAM): as rotate_store_kernel, a team per head and token.
@@ -345,7 +345,7 @@ static __global__ void __launch_bounds__(THREADS)
     const uint32_t position = each ? at.pos : at.pos + i;
     head_pairs<DH> v;
     if (h < a.n_head) {
-        load_head<DH>(a, a.q_in + (size_t)i * a.ld_q + h * a.head_dim, rope, lane, v);
+        load_head<DH>(a, a.q_in + (size_t)i * a.ld_q + h * query_stride(&a), rope, lane, v);
         finish_head<DH, false>(a, a.q_norm, lane, v);
         store_query<DH, false>(a, v, position, a.q_f16 + ((size_t)i * a.n_head + h) * DH, lane);
     } else if (h < a.n_head + 2 * a.n_head_kv && !a.cached) {

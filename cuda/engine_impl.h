@@ -85,8 +85,7 @@ struct scratch {
     float *pick_logits;    // (n_logits, n_vocab rounded up to 4); NULL: n_vocab is
     int32_t *tokens;       // (n_batch)
     float *x;              // (n_batch, n_embd) the residual stream
-    float *q, *k, *v;      // (n_batch, n_head * head_dim | n_head_kv * head_dim)
-    float *q_gated;        // (n_batch, n_head, 2 * head_dim) queries beside their heads' gates
+    float *q, *k, *v;      // (n_batch, n_head * head_dim, gated: twice that | n_head_kv * head_dim)
     float *att;            // (n_batch, what the heads give)
     float *gate, *up;      // (n_batch, n_ff); also (n_batch, n_embd) products
     float *normed;         // (n_batch, n_embd), where norms are launches of their own

@@ -45,7 +45,8 @@ static struct attention attention_args(const struct cuda_engine *e, const struct
     a.q_in = e->s.q;
     a.k_in = e->s.k;
     a.v_in = f->w[ATTN_V].data ? e->s.v : e->s.k;
-    a.ld_q = f->n_head * f->head_dim;
+    a.gated = f->gated;
+    a.ld_q = f->n_head * query_stride(&a);
     a.ld_kv = f->n_head_kv * f->head_dim;
     a.out = e->s.att;
     a.n_split_rows = e->s.n_split_rows;
@@ -151,23 +152,6 @@ static bool project_latent_one(const struct cuda_engine *e, const struct gpu_lay
     return multiply_one(e, name_of(l, ATTN_Q_B), &up, err);
 }
 
-// What gated attention does with queries before, and with results after.
-static bool take_queries(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
-                         struct error *err)
-{
-    const struct layer *f = l->facts;
-    return !f->gated ||
-           take_queries_launch(&e->q, e->s.q_gated, f->n_head, f->head_dim, e->s.q, n, err);
-}
-
-static bool silence(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
-                    struct error *err)
-{
-    const struct layer *f = l->facts;
-    return !f->gated || silence_launch(cuda_queue(e, group_of(l, ATTN_Q)), e->s.q_gated, f->n_head,
-                                       f->head_dim, e->s.att, n, err);
-}
-
 static bool project_one(const struct cuda_engine *e, const struct gpu_layer *l, struct input in,
                         struct error *err)
 {
@@ -175,12 +159,12 @@ static bool project_one(const struct cuda_engine *e, const struct gpu_layer *l, 
     if (l->facts->latent.n_kv > 0)
         return project_latent_one(e, l, in, err);
     struct matvec qkv = one_column(e, in, MATVEC_STORE);
-    add_part(&qkv, &l->w[ATTN_Q], l->v[ATTN_Q_BIAS], l->facts->gated ? s->q_gated : s->q);
+    add_part(&qkv, &l->w[ATTN_Q], l->v[ATTN_Q_BIAS], s->q);
     if (l->facts->w[ATTN_K].data)
         add_part(&qkv, &l->w[ATTN_K], l->v[ATTN_K_BIAS], s->k);
     if (l->facts->w[ATTN_V].data)
         add_part(&qkv, &l->w[ATTN_V], l->v[ATTN_V_BIAS], s->v);
-    return multiply_one(e, group_of(l, ATTN_Q), &qkv, err) && take_queries(e, l, 1, err) &&
+    return multiply_one(e, group_of(l, ATTN_Q), &qkv, err) &&
            cuda_norm_heads(e, l, 1, &s->step->done, err);
 }
 
@@ -192,7 +176,6 @@ static bool attend_one(struct cuda_engine *e, const struct gpu_layer *l, struct 
     return (l->facts->latent.n_kv > 0
                 ? cuda_attend_latent(e, l, 1, attention.skip, err)
                 : attention_decode_launch(cuda_queue(e, "kv"), &attention, err)) &&
-           silence(e, l, 1, err) &&
            add_one(e, l, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, s->att, l->v[ATTN_POST_NORM], err);
 }
 
@@ -565,15 +548,14 @@ static bool project_many(const struct cuda_engine *e, const struct gpu_layer *l,
         return project_latent_many(e, l, in, n, err);
     struct products qkv = {{&l->w[ATTN_Q], &l->w[ATTN_K], &l->w[ATTN_V]},
                            {l->v[ATTN_Q_BIAS], l->v[ATTN_K_BIAS], l->v[ATTN_V_BIAS]},
-                           {l->facts->gated ? s->q_gated : s->q, s->k, s->v},
+                           {s->q, s->k, s->v},
                            l->facts->w[ATTN_V].data   ? 3u
                            : l->facts->w[ATTN_K].data ? 2u
                                                       : 1u,
                            false,
                            group_of(l, ATTN_Q)};
     return prepare(e, in.x, n, in.norm, &qkv, err) &&
-           multiply(e, &qkv, s->act_f16, s->undo, n, err) && take_queries(e, l, n, err) &&
-           cuda_norm_heads(e, l, n, NULL, err);
+           multiply(e, &qkv, s->act_f16, s->undo, n, err) && cuda_norm_heads(e, l, n, NULL, err);
 }
 
 static bool attend_pass(const struct cuda_engine *e, struct attention a, struct error *err)
@@ -602,7 +584,6 @@ static bool attend_many(const struct cuda_engine *e, const struct gpu_layer *l, 
     return (l->facts->latent.n_kv > 0 ? cuda_attend_latent(e, l, n, NULL, err)
             : e->pass                 ? attend_pass(e, a, err)
                       : attention_prefill_launch(cuda_queue(e, "kv"), &a, n, err)) &&
-           silence(e, l, n, err) &&
            add_many(e, l, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, s->att, s->act_f16, s->undo,
                     l->v[ATTN_POST_NORM], n, err);
 }

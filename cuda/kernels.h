@@ -164,13 +164,6 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
 bool gate_launch(const struct queue *q, enum activation act, const struct xielu *p, float *gate,
                  const float *up, size_t n_total, struct error *err);
 
-// Of gated attention, whose heads are each in x (n, n_head, 2 * head_dim) a query and then its
-// gate: q (n, n_head, head_dim) = the queries; y (n, n_head, head_dim) *= sigmoid(the gates).
-bool take_queries_launch(const struct queue *q, const float *x, uint32_t n_head, uint32_t head_dim,
-                         float *queries, uint32_t n, struct error *err);
-bool silence_launch(const struct queue *q, const float *x, uint32_t n_head, uint32_t head_dim,
-                    float *y, uint32_t n, struct error *err);
-
 // y (n, n_cols), rows ld_y apart, = x (n, n_cols) normed with weights w and biases b (n_cols), b
 // NULL: none. For the norms that no other kernel knows.
 bool norm_launch(const struct queue *q, enum norm_kind kind, const float *x, const float *w,
@@ -301,7 +294,9 @@ struct attention {
     bool each;          // prefill: rows[i] is the place of the i-th token; set by the launchers
     bool together;      // rows: several may be of one sequence
     // Results of the projections, biases added; one row per token. norm_whole: normed in place.
+    // gated: behind each head's query there is its gate, as wide: the results are times sigmoids.
     float *q_in, *k_in; // (n, ld_q), (n, ld_kv)
+    bool gated;         // then ld_q is n_head * 2 * head_dim
     const float *v_in;  // (n, ld_kv)
     uint32_t ld_q, ld_kv;
     float *out; // (n, n_head * head_dim)
@@ -313,6 +308,12 @@ struct attention {
     uint32_t *counters;   // zero before the first use; left zero
     __half *q_f16;        // prefill: (n, n_head, padded head_dim)
 };
+
+// Floats of q_in from one head to the next.
+static inline __host__ __device__ uint32_t query_stride(const struct attention *a)
+{
+    return a->gated ? 2 * a->head_dim : a->head_dim;
+}
 
 // The same from row i on.
 static inline struct attention attention_from_row(struct attention a, uint32_t i)

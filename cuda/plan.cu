@@ -230,11 +230,9 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     s->route_counter = s->gemm_counters + gemm.counters / sizeof *s->counters;
     s->tokens = (int32_t *)take(a, n_batch * sizeof *s->tokens);
     s->x = (float *)take(a, (uint64_t)n_batch * hp->n_embd * sizeof(float));
-    s->q = (float *)take(a, (uint64_t)n_batch * n_q * sizeof(float));
+    s->q = (float *)take(a, (uint64_t)n_batch * n_q * (is_gated(m) ? 2 : 1) * sizeof(float));
     s->k = (float *)take(a, (uint64_t)n_batch * n_kv * sizeof(float));
     s->v = (float *)take(a, (uint64_t)n_batch * n_kv * sizeof(float));
-    if (is_gated(m))
-        s->q_gated = (float *)take(a, 2ull * n_batch * n_q * sizeof(float));
     s->att = (float *)take(a, (uint64_t)n_batch * max3(n_q, n_out, 1) * sizeof(float));
     s->gate = (float *)take(a, (uint64_t)n_batch * max3(n_ff, hp->n_embd, 1) * sizeof(float));
     s->up = (float *)take(a, (uint64_t)n_batch * max3(n_ff, hp->n_embd, 1) * sizeof(float));

@@ -331,33 +331,6 @@ static __global__ void __launch_bounds__(THREADS)
         y[i] = fmaf((x[i] - mean) * factor, w[i], b ? b[i] : 0.0f);
 }
 
-// Of a row's and a head's gated query, the number i of the query, or of its gate.
-static __device__ __forceinline__ float of_gated(const float *x, size_t i, uint32_t head_dim,
-                                                 bool gate)
-{
-    return x[i / head_dim * 2 * head_dim + (gate ? head_dim : 0) + i % head_dim];
-}
-
-static __global__ void __launch_bounds__(THREADS)
-    take_queries_kernel(const float *x, uint32_t head_dim, float *queries, size_t n)
-{
-    griddep_launch_dependents();
-    griddep_wait();
-    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i < n)
-        queries[i] = of_gated(x, i, head_dim, false);
-}
-
-static __global__ void __launch_bounds__(THREADS)
-    silence_kernel(const float *x, uint32_t head_dim, float *y, size_t n)
-{
-    griddep_launch_dependents();
-    griddep_wait();
-    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i < n)
-        y[i] = y[i] / (1.0f + expf(-of_gated(x, i, head_dim, true)));
-}
-
 // What is not finite stays that: a limit would hide it.
 static __global__ void __launch_bounds__(THREADS)
     finish_logits_kernel(float *logits, size_t n, float scale, float softcap, const uint32_t *skip)
@@ -518,32 +491,6 @@ bool join_normed_launch(const struct queue *q, const struct join_normed *j, uint
                        .dependent = q->dependent,
                        .recorder = q->recorder};
     return launch_kernel(err, l, join_normed_kernel, *j, n_cols);
-}
-
-static struct launch launch_of_gates(const struct queue *q, const char *name, size_t n_total)
-{
-    return {.name = name,
-            .grid = dim3((unsigned)div_up(n_total, (size_t)THREADS)),
-            .block = dim3(THREADS),
-            .stream = q->stream,
-            .dependent = q->dependent,
-            .recorder = q->recorder};
-}
-
-bool take_queries_launch(const struct queue *q, const float *x, uint32_t n_head, uint32_t head_dim,
-                         float *queries, uint32_t n, struct error *err)
-{
-    const size_t n_total = (size_t)n * n_head * head_dim;
-    return launch_kernel(err, launch_of_gates(q, "take_queries", n_total), take_queries_kernel, x,
-                         head_dim, queries, n_total);
-}
-
-bool silence_launch(const struct queue *q, const float *x, uint32_t n_head, uint32_t head_dim,
-                    float *y, uint32_t n, struct error *err)
-{
-    const size_t n_total = (size_t)n * n_head * head_dim;
-    return launch_kernel(err, launch_of_gates(q, "silence", n_total), silence_kernel, x, head_dim,
-                         y, n_total);
 }
 
 bool norm_launch(const struct queue *q, enum norm_kind kind, const float *x, const float *w,

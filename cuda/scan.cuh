@@ -2,8 +2,9 @@
 // of SCAN_LANES lanes from the first row to the last. What is done for a token does not depend on
 // which rows are beside it, so a prompt leaves the same bits however it was cut.
 //
-// A token's step waits for the one before, so nothing else may: what comes next is requested while
-// a stage of tokens is computed, and a whole stage is one run of instructions.
+// A token's step waits for the one before, so nothing else may: what comes next is brought to
+// shared memory by a warp of its own, with two columns to a lane each vector is read from there
+// half as often, and what tokens give is added up and stored for four of them at a time.
 #ifndef HOKKU_CUDA_SCAN_CUH
 #define HOKKU_CUDA_SCAN_CUH
 
@@ -11,16 +12,51 @@
 #include "states.cuh"
 
 enum {
-    SCAN_THREADS = 256,
-    SCAN_LANES = 8,                        // of a column: they have fours of it by turns
-    SCAN_COLS = SCAN_THREADS / SCAN_LANES, // of a block
-    SCAN_STAGE = 8,                        // tokens whose vectors are in shared memory
+    SCAN_LANES = 8, // of a column: they have fours of it by turns
+    SCAN_WARPS = 4, // of a block, and the one that brings
+    SCAN_THREADS = (SCAN_WARPS + 1) * WARP,
+    SCAN_STAGE = 8, // tokens whose vectors are in shared memory
+    SCAN_GIVEN = 4, // tokens whose results are added up together
 };
 
-// Four numbers of a vector of n in a row of ld, from i on; zeros behind its end.
-static __device__ __forceinline__ float4 load4(const float *p, uint32_t i, uint32_t n, uint32_t ld)
+// Of heads whose columns have n numbers, rounded up to P: fours and columns of a lane, columns of a
+// block.
+template <int P> static constexpr __host__ __device__ int scan_fours()
 {
-    if (n % 4 == 0 && ld % 4 == 0)
+    return P / 4 / SCAN_LANES;
+}
+
+template <int P> static constexpr __host__ __device__ int scan_lane_cols()
+{
+    return P <= 128 ? 2 : 1; // more have no room in the registers
+}
+
+template <int P> static constexpr __host__ __device__ int scan_cols()
+{
+    return SCAN_WARPS * WARP / SCAN_LANES * scan_lane_cols<P>();
+}
+
+// Blocks that have room on a multiprocessor.
+template <int P> static constexpr __host__ __device__ int scan_blocks()
+{
+    return P <= 128 ? 2 : 1;
+}
+
+// f of the integral constant P, which n is rounded up to.
+template <typename F> static bool with_state(uint32_t n, F f)
+{
+    return n <= 32    ? f(std::integral_constant<int, 32>())
+           : n <= 64  ? f(std::integral_constant<int, 64>())
+           : n <= 128 ? f(std::integral_constant<int, 128>())
+                      : f(std::integral_constant<int, 256>());
+}
+
+// ---- columns in registers
+
+// Four numbers of a vector of n at p, from i on; zeros behind its end.
+static __device__ __forceinline__ float4 load4(const float *p, uint32_t i, uint32_t n)
+{
+    if (n % 4 == 0)
         return i < n ? *reinterpret_cast<const float4 *>(p + i) : float4{};
     return make_float4(i < n ? p[i] : 0.0f, i + 1 < n ? p[i + 1] : 0.0f,
                        i + 2 < n ? p[i + 2] : 0.0f, i + 3 < n ? p[i + 3] : 0.0f);
@@ -39,28 +75,29 @@ static __device__ __forceinline__ void store4(float *p, uint32_t i, uint32_t n, 
             p[i + k] = each[k];
 }
 
-// A column of n numbers at p, of which this lane has E fours.
-template <int E>
-static __device__ __forceinline__ void load_column(const float *p, uint32_t lane, uint32_t n,
-                                                   float4 (&m)[E])
+// A lane's part of C columns of n numbers each, the first at p; n_col: those that there are.
+template <int C, int E>
+static __device__ __forceinline__ void load_columns(const float *p, uint32_t n, uint32_t n_col,
+                                                    float4 (&m)[C][E])
 {
 #pragma unroll
-    for (int e = 0; e < E; e++)
-        m[e] = load4(p, 4 * (lane + SCAN_LANES * e), n, n);
+    for (int c = 0; c < C; c++)
+#pragma unroll
+        for (int e = 0; e < E; e++)
+            if (c < (int)n_col)
+                m[c][e] = load4(p + c * n, 4 * (threadIdx.x % SCAN_LANES + SCAN_LANES * e), n);
 }
 
-template <int E>
-static __device__ __forceinline__ void store_column(float *p, uint32_t lane, uint32_t n,
-                                                    const float4 (&m)[E])
+template <int C, int E>
+static __device__ __forceinline__ void store_columns(float *p, uint32_t n, uint32_t n_col,
+                                                     const float4 (&m)[C][E])
 {
 #pragma unroll
-    for (int e = 0; e < E; e++)
-        store4(p, 4 * (lane + SCAN_LANES * e), n, m[e]);
-}
-
-static __device__ __forceinline__ float of_column(float4 v) // the sum over its lanes
-{
-    return lane_sum<1, SCAN_LANES / 2>((v.x + v.y) + (v.z + v.w));
+    for (int c = 0; c < C; c++)
+#pragma unroll
+        for (int e = 0; e < E; e++)
+            if (c < (int)n_col)
+                store4(p + c * n, 4 * (threadIdx.x % SCAN_LANES + SCAN_LANES * e), n, m[c][e]);
 }
 
 static __device__ __forceinline__ float4 fma4(float4 a, float4 b, float4 c)
@@ -79,181 +116,230 @@ static __device__ __forceinline__ float4 all4(float f)
     return make_float4(f, f, f, f);
 }
 
-// Of a row: two vectors of n and n_value values, of which the block has SCAN_COLS from first on.
+// A lane's part of each column times a vector.
+template <int C, int E>
+static __device__ __forceinline__ void dot_columns(const float4 (&v)[E], const float4 (&m)[C][E],
+                                                   float *sum)
+{
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+        float4 s = {};
+#pragma unroll
+        for (int e = 0; e < E; e++)
+            s = fma4(v[e], m[c][e], s);
+        sum[c] = (s.x + s.y) + (s.z + s.w);
+    }
+}
+
+// The sums over the lanes of their columns, in each of them.
+template <int C> static __device__ __forceinline__ void add_lanes(float (&sum)[C])
+{
+#pragma unroll
+    for (int d = 1; d < SCAN_LANES; d *= 2)
+#pragma unroll
+        for (int c = 0; c < C; c++)
+            sum[c] += __shfl_xor_sync(0xFFFFFFFFu, sum[c], d);
+}
+
+// Of N <= SCAN_LANES sums this lane's, number lane % N, in the order that add_lanes has. D: for
+// itself.
+template <int N, int D = 1> static __device__ __forceinline__ float own_sum(const float (&v)[N])
+{
+    if constexpr (D == SCAN_LANES) {
+        return v[0];
+    } else {
+        const bool odd = threadIdx.x & D;
+        constexpr int HALF = N > 1 ? N / 2 : 1;
+        float left[HALF];
+#pragma unroll
+        for (int i = 0; i < HALF; i++) {
+            const float mine = N > 1 && odd ? v[(2 * i + 1) % N] : v[2 * i];
+            const float other = N > 1 && !odd ? v[(2 * i + 1) % N] : v[2 * i];
+            left[i] = mine + __shfl_xor_sync(0xFFFFFFFFu, other, D);
+        }
+        return own_sum<HALF, 2 * D>(left);
+    }
+}
+
+// ---- a stage of tokens
+
+// Of a row: two vectors of n and n_value values, of which the block has some from first on.
 struct scan_rows {
     const float *a, *b, *v; // in row 0
     uint32_t ld, n, n_value, first;
 };
 
-// P: n, rounded up. both: a times b.
 template <int P> struct stage {
     float4 a[SCAN_STAGE][P / 4], b[SCAN_STAGE][P / 4];
-    float v[SCAN_STAGE][SCAN_COLS];
-    float decay[SCAN_STAGE], gain[SCAN_STAGE], both[SCAN_STAGE];
+    float v[SCAN_STAGE][scan_cols<P>()];
+    float decay[SCAN_STAGE], gain[SCAN_STAGE];
 };
 
-// A thread's share of a stage on its way.
-template <int P> struct stage_ahead {
-    static constexpr int LANES = P / 4 < WARP ? P / 4 : WARP; // of a row's vector
-    static constexpr int FOURS = P / 4 / LANES;               // of a lane
-    static constexpr int ROWS = SCAN_THREADS / LANES;         // of a round
-    static constexpr int ROUNDS = ROWS < SCAN_STAGE ? SCAN_STAGE / ROWS : 1;
-    static constexpr int VALUES = SCAN_STAGE * SCAN_COLS / SCAN_THREADS;
-    static_assert(ROUNDS <= 2, "two sums go through a butterfly at a time");
-    float4 a[ROUNDS][FOURS], b[ROUNDS][FOURS];
-    float v[VALUES], decay, gain;
-};
-
-// Requests rows row0 .. row0 + n_row; scalars(row, decay, gain).
-template <int P, typename F>
-static __device__ __forceinline__ void request(const struct scan_rows &r, uint32_t row0,
-                                               uint32_t n_row, F scalars, stage_ahead<P> &s)
+// A barrier of warps that do different things, each in a loop of its own.
+static __device__ __forceinline__ void meet(void)
 {
-    using S = stage_ahead<P>;
-    const uint32_t lane = threadIdx.x % S::LANES;
-#pragma unroll
-    for (int i = 0; i < S::ROUNDS; i++) {
-        const uint32_t t = i * S::ROWS + threadIdx.x / S::LANES;
-        const size_t at = (size_t)(row0 + t) * r.ld;
-#pragma unroll
-        for (int k = 0; k < S::FOURS; k++) {
-            const uint32_t c = t < n_row ? 4 * (lane + S::LANES * k) : r.n;
-            s.a[i][k] = load4(r.a + at, c, r.n, r.ld);
-            s.b[i][k] = load4(r.b + at, c, r.n, r.ld);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < S::VALUES; i++) {
-        const uint32_t at = threadIdx.x + i * SCAN_THREADS, t = at / SCAN_COLS;
-        const uint32_t c = r.first + at % SCAN_COLS;
-        s.v[i] = t < n_row && c < r.n_value ? r.v[(size_t)(row0 + t) * r.ld + c] : 0.0f;
-    }
-    if (threadIdx.x < n_row)
-        scalars(row0 + threadIdx.x, s.decay, s.gain);
+    __syncthreads();
 }
 
-template <int P, bool BOTH>
-static __device__ __forceinline__ void put(const stage_ahead<P> &s, stage<P> &to)
+// Whether a vector and its rows can be copied by fours.
+static __device__ __forceinline__ bool in_fours(const float *p, uint32_t n, uint32_t ld)
 {
-    using S = stage_ahead<P>;
-    const uint32_t lane = threadIdx.x % S::LANES, row = threadIdx.x / S::LANES;
-    float both[2] = {};
+    return (uintptr_t)p % sizeof(float4) == 0 && n % 4 == 0 && ld % 4 == 0;
+}
+
+// A warp brings the first n_row rows of `to`: W numbers each, from p (ld) on, zeros behind n.
+template <int W>
+static __device__ __forceinline__ void bring_vectors(const float *p, uint32_t n, uint32_t ld,
+                                                     bool fours, uint32_t n_row, float *to)
+{
+    const uint32_t lane = threadIdx.x % WARP;
 #pragma unroll
-    for (int i = 0; i < S::ROUNDS; i++) {
-        if (S::ROWS > SCAN_STAGE && row >= SCAN_STAGE)
+    for (uint32_t i = 0; i < SCAN_STAGE * W / 4 / WARP; i++) {
+        const uint32_t at = i * WARP + lane, row = at / (W / 4), c = at % (W / 4) * 4;
+        if (row >= n_row)
             continue;
-        float4 sum = {};
-#pragma unroll
-        for (int k = 0; k < S::FOURS; k++) {
-            to.a[i * S::ROWS + row][lane + S::LANES * k] = s.a[i][k];
-            to.b[i * S::ROWS + row][lane + S::LANES * k] = s.b[i][k];
-            sum = fma4(s.a[i][k], s.b[i][k], sum);
+        const float *from = p + (size_t)row * ld;
+        if (fours)
+            cp_async16_or_zero(to + 4 * at, c < n ? from + c : p, c < n);
+        else
+            for (uint32_t k = 0; k < 4; k++)
+                to[4 * at + k] = c + k < n ? from[c + k] : 0.0f;
+    }
+}
+
+// The warp that brings n rows from row0 on, a stage ahead of the others, which it meets before
+// each. What load(row) gives, make(that, decay, gain) takes.
+template <int P, typename LOAD, typename MAKE>
+static __device__ __forceinline__ void bring(const struct scan_rows &r, uint32_t row0, uint32_t n,
+                                             stage<P> (&stages)[2], LOAD load, MAKE make)
+{
+    const uint32_t lane = threadIdx.x % WARP;
+    const bool a_fours = in_fours(r.a, r.n, r.ld), b_fours = in_fours(r.b, r.n, r.ld);
+    const uint32_t n_value = r.n_value - r.first;
+    const bool v_fours = in_fours(r.v + r.first, n_value, r.ld);
+    auto request = [&](uint32_t t0) {
+        if (t0 < n) {
+            stage<P> &s = stages[t0 / SCAN_STAGE % 2];
+            const size_t at = (size_t)(row0 + t0) * r.ld;
+            bring_vectors<P>(r.a + at, r.n, r.ld, a_fours, n - t0, &s.a[0][0].x);
+            bring_vectors<P>(r.b + at, r.n, r.ld, b_fours, n - t0, &s.b[0][0].x);
+            bring_vectors<scan_cols<P>()>(r.v + at + r.first, n_value, r.ld, v_fours, n - t0,
+                                          s.v[0]);
         }
-        both[i] = (sum.x + sum.y) + (sum.z + sum.w);
-    }
-    if (BOTH) {
-        float2 sums = make_float2(both[0], both[1]);
-        butterfly(sums, S::LANES / 2, [](float2 &v, float2 other) {
-            v.x += other.x;
-            v.y += other.y;
-        });
-        if (lane == 0 && row < SCAN_STAGE) {
-            to.both[row] = sums.x;
-            if (S::ROUNDS == 2)
-                to.both[S::ROWS + row] = sums.y;
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < S::VALUES; i++) {
-        const uint32_t at = threadIdx.x + i * SCAN_THREADS;
-        to.v[at / SCAN_COLS][at % SCAN_COLS] = s.v[i];
-    }
-    if (threadIdx.x < SCAN_STAGE) {
-        to.decay[threadIdx.x] = s.decay;
-        to.gain[threadIdx.x] = s.gain;
+        cp_async_commit();
+    };
+    float2 raw = {};
+    request(0);
+    if (lane < SCAN_STAGE && lane < n)
+        raw = load(row0 + lane);
+    for (uint32_t t0 = 0; t0 < n; t0 += SCAN_STAGE) {
+        stage<P> &s = stages[t0 / SCAN_STAGE % 2];
+        if (lane < SCAN_STAGE && t0 + lane < n)
+            make(raw, s.decay[lane], s.gain[lane]);
+        if (lane < SCAN_STAGE && t0 + SCAN_STAGE + lane < n)
+            raw = load(row0 + t0 + SCAN_STAGE + lane);
+        cp_async_wait<0>();
+        meet(); // the stage before is done by whoever comes here
+        request(t0 + SCAN_STAGE);
     }
 }
 
 // What a lane needs of a token.
-template <int E> struct token_in {
+template <int C, int E> struct token_in {
     float4 a[E], b[E];
-    float v, decay, gain, both;
+    float v[C], decay, gain;
 };
 
-template <int P, int E, bool B>
-static __device__ __forceinline__ void read_token(const stage<P> &s, uint32_t t, token_in<E> &in)
+template <int P, bool GIVES, int C, int E>
+static __device__ __forceinline__ void read_token(const stage<P> &s, uint32_t t, token_in<C, E> &in)
 {
     const uint32_t lane = threadIdx.x % SCAN_LANES;
 #pragma unroll
     for (int e = 0; e < E; e++)
         in.a[e] = s.a[t][lane + SCAN_LANES * e];
 #pragma unroll
-    for (int e = 0; B && e < E; e++)
+    for (int e = 0; GIVES && e < E; e++)
         in.b[e] = s.b[t][lane + SCAN_LANES * e];
-    in.v = s.v[t][threadIdx.x / SCAN_LANES];
+#pragma unroll
+    for (int c = 0; c < C; c++)
+        in.v[c] = s.v[t][threadIdx.x / SCAN_LANES * C + c];
     in.decay = s.decay[t];
     in.gain = s.gain[t];
-    in.both = s.both[t];
 }
 
+// ---- the recurrence
+
 // The block's columns of a head's matrix, which is at `at` of a slot, go through a span.
-// token(in, m): takes them through a token and returns what it gives; give(row, column, that), by
-// one lane of each column. GIVES: what rows give is wanted, and b; BOTH: token uses both.
-template <int P, bool GIVES, bool BOTH, typename SCALARS, typename TOKEN, typename GIVE>
+// token(in, m) takes a lane's part of them through a token; what that gives is b times them:
+// give(row, column, sum, v), by one lane for each column. GIVES: it is wanted. load and make: see
+// bring.
+template <int P, bool GIVES, typename LOAD, typename MAKE, typename TOKEN, typename GIVE>
 static __device__ __forceinline__ void
-scan(const struct state_slots &state, const struct state_span &span, size_t at,
-     const struct scan_rows &rows, const uint32_t *skip, stage<P> (&stages)[2], SCALARS scalars,
-     TOKEN token, GIVE give)
+scan(const struct state_slots &state, const struct state_span &where, size_t at,
+     const struct scan_rows &rows, const uint32_t *skip, stage<P> (&stages)[2], LOAD load,
+     MAKE make, TOKEN token, GIVE give)
 {
-    constexpr int E = P / 4 / SCAN_LANES; // fours of a lane
-    const uint32_t lane = threadIdx.x % SCAN_LANES;
-    const uint32_t col = rows.first + threadIdx.x / SCAN_LANES;
-    const bool mine = col < rows.n_value;
-    float4 m[E] = {};
-    if (mine && span.from != NO_STATE)
-        load_column(state.base + span.from * state.stride + at + (size_t)col * rows.n, lane, rows.n,
-                    m);
+    constexpr int E = scan_fours<P>(), C = scan_lane_cols<P>();
+    constexpr int SUMS = SCAN_GIVEN * C;
+    static_assert(SUMS <= SCAN_LANES, "a lane has one of them");
+    const struct state_span span = where; // not asked for again
+    const bool brings = threadIdx.x >= SCAN_WARPS * WARP;
+    const uint32_t lane = threadIdx.x % SCAN_LANES, of_block = threadIdx.x / SCAN_LANES * C;
+    const uint32_t col = rows.first + of_block;
+    const uint32_t n_col = brings || col >= rows.n_value ? 0 : rows.n_value - col; // from col on
+    float4 m[C][E] = {};
+    if (span.from != NO_STATE)
+        load_columns(state.base + span.from * state.stride + at + (size_t)col * rows.n, rows.n,
+                     n_col, m);
     griddep_wait();
     if (span.n == 0 || (skip && *skip))
         return;
-    stage_ahead<P> next = {};
-    request<P>(rows, span.row0, lesser(span.n, (uint32_t)SCAN_STAGE), scalars, next);
+    if (brings) {
+        bring<P>(rows, span.row0, span.n, stages, load, make);
+        return;
+    }
+    const bool gives = GIVES && lane % C < n_col;
     for (uint32_t t0 = 0; t0 < span.n; t0 += SCAN_STAGE) {
-        stage<P> &s = stages[t0 / SCAN_STAGE % 2];
-        put<P, BOTH>(next, s);
-        __syncthreads(); // the stage before is done by whoever comes here
+        const stage<P> &s = stages[t0 / SCAN_STAGE % 2];
         const uint32_t left = span.n - t0, row = span.row0 + t0;
-        if (left > SCAN_STAGE)
-            request<P>(rows, row + SCAN_STAGE, lesser(left - SCAN_STAGE, (uint32_t)SCAN_STAGE),
-                       scalars, next);
-        const bool gives = GIVES && lane == 0 && mine;
+        meet();
         if (left >= SCAN_STAGE) {
-            token_in<E> in[2];
-            float y[SCAN_STAGE]; // given at the end: no branch between the tokens
-            read_token<P, E, GIVES>(s, 0, in[0]);
+            token_in<C, E> in[2];
+            read_token<P, GIVES>(s, 0, in[0]);
+            float sums[SUMS];
 #pragma unroll
             for (uint32_t t = 0; t < SCAN_STAGE; t++) {
                 if (t + 1 < SCAN_STAGE) // before it is its turn
-                    read_token<P, E, GIVES>(s, t + 1, in[(t + 1) % 2]);
-                y[t] = token(in[t % 2], m);
+                    read_token<P, GIVES>(s, t + 1, in[(t + 1) % 2]);
+                token(in[t % 2], m);
+                if (!GIVES)
+                    continue;
+                dot_columns(in[t % 2].b, m, sums + t % SCAN_GIVEN * C);
+                if ((t + 1) % SCAN_GIVEN == 0) {
+                    const uint32_t of = t + 1 - SCAN_GIVEN + lane % SUMS / C;
+                    const float sum = own_sum<SUMS>(sums);
+                    if (gives && lane < SUMS)
+                        give(row + of, col + lane % C, sum, s.v[of][of_block + lane % C]);
+                }
             }
-#pragma unroll
-            for (uint32_t t = 0; gives && t < SCAN_STAGE; t++)
-                give(row + t, col, y[t]);
         } else {
 #pragma unroll 1
-            for (uint32_t t = 0; t < lesser(left, (uint32_t)SCAN_STAGE); t++) {
-                token_in<E> in;
-                read_token<P, E, GIVES>(s, t, in);
-                const float y = token(in, m);
-                if (gives)
-                    give(row + t, col, y);
+            for (uint32_t t = 0; t < left; t++) {
+                token_in<C, E> in;
+                read_token<P, GIVES>(s, t, in);
+                token(in, m);
+                if (!GIVES)
+                    continue;
+                float sums[C];
+                dot_columns(in.b, m, sums);
+                const float sum = own_sum<C>(sums);
+                if (gives && lane < C)
+                    give(row + t, col + lane % C, sum, s.v[t][of_block + lane % C]);
             }
         }
     }
-    if (mine)
-        store_column(state.base + span.to * state.stride + at + (size_t)col * rows.n, lane, rows.n,
-                     m);
+    store_columns(state.base + span.to * state.stride + at + (size_t)col * rows.n, rows.n, n_col,
+                  m);
 }
 
 #endif

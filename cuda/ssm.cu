@@ -17,13 +17,14 @@ static __global__ void __launch_bounds__(CONV_THREADS) ssm_conv_kernel(const str
     const uint32_t c = blockIdx.y * CONV_THREADS + threadIdx.x, n = ssm_channels(&s.ssm);
     const uint32_t row = blockIdx.x, n_taps = s.ssm.n_conv;
     const struct state_span span = span_of(s.state, row);
-    griddep_wait();
+    const struct lane_channels channel = {c, c < n, n};
+    float y[1] = {c < n && s.bias ? s.bias[c] : 0.0f}, own[1];
+    convolve(s.state, span, row, s.w, n_taps, channel, y, own,
+             [&](uint32_t i, uint32_t) { return s.in[(size_t)i * s.ld + s.ssm.n_inner + c]; });
     if (c >= n || (s.skip && *s.skip))
         return;
-    const float y = convolve(
-        s.state, span, row, s.w + (size_t)c * n_taps, n_taps, c, n, s.bias ? s.bias[c] : 0.0f,
-        [&](uint32_t i) { return s.in[(size_t)i * s.ld + s.ssm.n_inner + c]; });
-    s.mixed[(size_t)row * n + c] = y * logistic(y);
+    keep_own(s.state, span, row, n_taps, channel, own);
+    s.mixed[(size_t)row * n + c] = y[0] * logistic(y[0]);
 }
 
 // A block's channels of a head go through the rows of a span. GIVES: what the rows give is wanted.
@@ -35,45 +36,44 @@ scan_head(const struct ssm_rows &s, const struct state_span &span, stage<P> (&st
     const uint32_t n = d.n_state, width = d.n_inner / d.n_head, head = blockIdx.y;
     const float *b = s.mixed + d.n_inner + head / (d.n_head / d.n_group) * n;
     const struct scan_rows rows = {
-        b,     b + d.n_group * n,     s.mixed + head * width, ssm_channels(&d), n,
-        width, blockIdx.x * SCAN_COLS};
+        b,     b + d.n_group * n,          s.mixed + head * width, ssm_channels(&d), n,
+        width, blockIdx.x * scan_cols<P>()};
     const float direct = s.d[head];
-    constexpr int E = P / 4 / SCAN_LANES;
-    scan<P, GIVES, false>(
+    constexpr int E = scan_fours<P>(), C = scan_lane_cols<P>();
+    scan<P, GIVES>(
         s.state, span, ssm_inputs(&d) + (size_t)head * width * n, rows, s.skip, stages,
-        [&](uint32_t row, float &decay, float &gain) {
-            gain = softplus(s.in[(size_t)row * s.ld + s.ld - d.n_head + head] + s.dt[head]);
+        [&](uint32_t row) {
+            return make_float2(s.in[(size_t)row * s.ld + s.ld - d.n_head + head], 0.0f);
+        },
+        [&](float2 raw, float &decay, float &gain) {
+            gain = softplus(raw.x + s.dt[head]);
             decay = expf(gain * s.a[head]);
         },
-        [&](const token_in<E> &in, float4(&m)[E]) {
-            const float4 news = all4(in.gain * in.v);
-            float4 sum = {};
+        [&](const token_in<C, E> &in, float4(&m)[C][E]) {
 #pragma unroll
-            for (int e = 0; e < E; e++) {
-                m[e] = fma4(in.a[e], news, times(in.decay, m[e]));
-                if (GIVES)
-                    sum = fma4(in.b[e], m[e], sum); // S^T c
-            }
-            return GIVES ? fmaf(direct, in.v, of_column(sum)) : 0.0f;
+            for (int c = 0; c < C; c++)
+#pragma unroll
+                for (int e = 0; e < E; e++)
+                    m[c][e] = fma4(in.a[e], all4(in.gain * in.v[c]), times(in.decay, m[c][e]));
         },
-        [&](uint32_t row, uint32_t col, float y) {
-            s.y[(size_t)row * d.n_inner + head * width + col] = y;
+        [&](uint32_t row, uint32_t col, float sum, float v) {
+            s.y[(size_t)row * d.n_inner + head * width + col] = fmaf(direct, v, sum);
         });
 }
 
-// Grid (ceil(width of a head / SCAN_COLS), n_head, spans). (A block is enough for a multiprocessor,
-// says 1: else the compiler keeps room for more, and spills.)
+// Grid (ceil(width of a head / scan_cols), n_head, spans).
 template <int P>
-static __global__ void __launch_bounds__(SCAN_THREADS, 1) ssm_kernel(const struct ssm_rows s)
+static __global__ void __launch_bounds__(SCAN_THREADS, scan_blocks<P>())
+    ssm_kernel(const struct ssm_rows s)
 {
     __shared__ __align__(16) stage<P> stages[2];
     griddep_launch_dependents();
     scan_head<P, true>(s, s.state.spans[blockIdx.z], stages);
 }
 
-// Grid (ceil(width of a head / SCAN_COLS) + 1, n_head, layers): the last blocks have the inputs.
+// Grid (ceil(width of a head / scan_cols) + 1, n_head, layers): the last blocks have the inputs.
 template <int P>
-static __global__ void __launch_bounds__(SCAN_THREADS, 1)
+static __global__ void __launch_bounds__(SCAN_THREADS, scan_blocks<P>())
     ssm_advance_kernel(const struct ssm_rows *layers)
 {
     __shared__ __align__(16) stage<P> stages[2];
@@ -124,13 +124,11 @@ bool ssm_conv_launch(const struct queue *q, const struct ssm_rows *s, uint32_t n
 
 bool ssm_launch(const struct queue *q, const struct ssm_rows *s, struct error *err)
 {
-    const uint32_t n = s->ssm.n_state, width = s->ssm.n_inner / s->ssm.n_head;
-    const dim3 grid(div_up(width, (uint32_t)SCAN_COLS), s->ssm.n_head, s->state.n_span);
-    const struct launch l = launch_of(q, "ssm", grid, SCAN_THREADS);
-    return n <= 32    ? launch_kernel(err, l, ssm_kernel<32>, *s)
-           : n <= 64  ? launch_kernel(err, l, ssm_kernel<64>, *s)
-           : n <= 128 ? launch_kernel(err, l, ssm_kernel<128>, *s)
-                      : launch_kernel(err, l, ssm_kernel<256>, *s);
+    const uint32_t width = s->ssm.n_inner / s->ssm.n_head;
+    return with_state(s->ssm.n_state, [&](auto p) {
+        const dim3 grid(div_up(width, (uint32_t)scan_cols<p()>()), s->ssm.n_head, s->state.n_span);
+        return launch_kernel(err, launch_of(q, "ssm", grid, SCAN_THREADS), ssm_kernel<p()>, *s);
+    });
 }
 
 bool ssm_gate_launch(const struct queue *q, const struct ssm_rows *s, uint32_t n, struct error *err)
@@ -142,11 +140,10 @@ bool ssm_gate_launch(const struct queue *q, const struct ssm_rows *s, uint32_t n
 bool ssm_advance_launch(const struct queue *q, const struct ssm_rows *layers,
                         const struct ssm *shape, uint32_t n_layer, struct error *err)
 {
-    const uint32_t n = shape->n_state, width = shape->n_inner / shape->n_head;
-    const dim3 grid(div_up(width, (uint32_t)SCAN_COLS) + 1, shape->n_head, n_layer);
-    const struct launch l = launch_of(q, "ssm_advance", grid, SCAN_THREADS);
-    return n <= 32    ? launch_kernel(err, l, ssm_advance_kernel<32>, layers)
-           : n <= 64  ? launch_kernel(err, l, ssm_advance_kernel<64>, layers)
-           : n <= 128 ? launch_kernel(err, l, ssm_advance_kernel<128>, layers)
-                      : launch_kernel(err, l, ssm_advance_kernel<256>, layers);
+    const uint32_t width = shape->n_inner / shape->n_head;
+    return with_state(shape->n_state, [&](auto p) {
+        const dim3 grid(div_up(width, (uint32_t)scan_cols<p()>()) + 1, shape->n_head, n_layer);
+        return launch_kernel(err, launch_of(q, "ssm_advance", grid, SCAN_THREADS),
+                             ssm_advance_kernel<p()>, layers);
+    });
 }

@@ -26,30 +26,85 @@ static __device__ __forceinline__ float input_at(const struct state_slots &state
                : state.base[span.from * state.stride + (size_t)(i + kept) * n_channel + channel];
 }
 
-// sum + the sum of w (n_taps) times the channel's inputs, up to that of this row, in the order of
-// the taps; input(row): of a row of the pass. What the state has of inputs is (n_taps - 1,
-// n_channel): the first row of a span keeps what is older than its rows, each of the last ones
-// itself.
-template <typename F>
-static __device__ __forceinline__ float
+// Channels of a layer's n_all that a lane has: first, first + WARP, ..., n of them.
+struct lane_channels {
+    uint32_t first, n, n_all;
+};
+
+// sum[i] += the sum of w (n_all, n_taps) times the inputs of channel i of the lane's, up to that of
+// this row, in the order of the taps. input(row, i): of a row of the pass, which the predecessor
+// may have written; until that has ended the rest is requested. own: the inputs of this row.
+template <int N, typename F>
+static __device__ __forceinline__ void
 convolve(const struct state_slots &state, const struct state_span &span, uint32_t row,
-         const float *w, uint32_t n_taps, uint32_t channel, uint32_t n_channel, float sum, F input)
+         const float *w, uint32_t n_taps, const struct lane_channels &c, float (&sum)[N],
+         float (&own)[N], F input)
 {
-    const int t = (int)(row - span.row0), kept = (int)n_taps - 1, end = (int)span.n - kept;
-    float *to = state.base + span.to * state.stride + channel, x = 0.0f;
-    auto at = [&](int i) { return input_at(state, span, i, kept, channel, n_channel, input); };
-    for (int tap = 0; tap <= kept; tap++) {
-        x = at(t + tap - kept);
-        sum = fmaf(w[tap], x, sum);
+    constexpr int TAPS = 3; // older inputs of a channel that are requested at a time
+    const int t = (int)(row - span.row0), kept = (int)n_taps - 1;
+    const float *const weights = w + (size_t)c.first * n_taps;
+    const float *const before =
+        span.from == NO_STATE ? NULL : state.base + span.from * state.stride + c.first;
+    float newest[N] = {}; // weights
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (i < (int)c.n)
+            newest[i] = weights[i * WARP * n_taps + kept];
+    for (int tap0 = 0; tap0 == 0 || tap0 < kept; tap0 += TAPS) {
+        float weight[TAPS][N] = {}, x[TAPS][N] = {};
+        auto each = [&](auto f) { // f(k, i, the row of tap tap0 + k)
+#pragma unroll
+            for (int k = 0; k < TAPS; k++)
+#pragma unroll
+                for (int i = 0; i < N; i++)
+                    if (tap0 + k < kept && i < (int)c.n)
+                        f(k, i, t + tap0 + k - kept);
+        };
+        each([&](int k, int i, int at) {
+            weight[k][i] = weights[i * WARP * n_taps + tap0 + k];
+            if (at < 0 && before)
+                x[k][i] = before[(uint32_t)(at + kept) * c.n_all + i * WARP];
+        });
+        griddep_wait();
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (tap0 == 0)
+                own[i] = i < (int)c.n ? input(row, i) : 0.0f;
+        each([&](int k, int i, int at) {
+            if (at >= 0)
+                x[k][i] = input(span.row0 + (uint32_t)at, i);
+        });
+        each([&](int k, int i, int) { sum[i] = fmaf(weight[k][i], x[k][i], sum[i]); });
     }
-    if (t >= end)
-        to[(size_t)(t - end) * n_channel] = x;
-    for (int k = 0; t == 0 && k < -end; k++)
-        to[(size_t)k * n_channel] = at(k + end);
-    return sum;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        sum[i] = fmaf(newest[i], own[i], sum[i]);
 }
 
-// What convolve leaves in the state: here the inputs of channels first, first + step ...;
+// The inputs that the next rows need, once all of a span have been through this. What the state has
+// of them is (n_taps - 1, n_all): the first row keeps what is older than the span's, each of the
+// last ones its own.
+template <int N>
+static __device__ __forceinline__ void
+keep_own(const struct state_slots &state, const struct state_span &span, uint32_t row,
+         uint32_t n_taps, const struct lane_channels &c, const float (&own)[N])
+{
+    const int t = (int)(row - span.row0), kept = (int)n_taps - 1, end = (int)span.n - kept;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        if (i >= (int)c.n)
+            break;
+        const uint32_t channel = c.first + i * WARP;
+        float *to = state.base + span.to * state.stride + channel;
+        if (t >= end)
+            to[(size_t)(t - end) * c.n_all] = own[i];
+        for (int k = 0; t == 0 && k < -end; k++) // from before the span
+            to[(size_t)k * c.n_all] = input_at(state, span, k + end, kept, channel, c.n_all,
+                                               [](uint32_t) { return 0.0f; });
+    }
+}
+
+// What keep_own leaves in the state: here the inputs of channels first, first + step ...;
 // input(row, channel).
 template <typename F>
 static __device__ __forceinline__ void

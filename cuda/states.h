@@ -87,14 +87,14 @@ bool short_conv_advance_launch(const struct queue *q, const struct short_conv_ro
 
 // ---- delta.cu
 
-// Three launches: the convolution, the recurrence, norms and gates.
+// Three launches: the convolution, the recurrence, norms and gates. Or one, of spans of few rows.
 struct delta_rows {
     struct delta delta;
     float eps;
     struct state_slots state;
     const float *in; // (n, channels)
     const float *w;  // (channels, n_conv)
-    float *mixed;    // (n, channels) scratch: queries, keys, values
+    float *mixed;    // (n, channels) scratch: queries, keys, values. One launch: NULL: not wanted
     // (n, n_head) before their functions; paired: both are (n, 2 * n_head), of each key head its
     // heads' betas, then their alphas
     const float *beta, *alpha;
@@ -110,6 +110,9 @@ bool delta_conv_launch(const struct queue *q, const struct delta_rows *d, uint32
 bool delta_launch(const struct queue *q, const struct delta_rows *d, struct error *err);
 bool delta_gate_launch(const struct queue *q, const struct delta_rows *d, uint32_t n,
                        struct error *err);
+// Whether there is that one for such a net.
+bool delta_can_step(const struct delta *d);
+bool delta_step_launch(const struct queue *q, const struct delta_rows *d, struct error *err);
 bool delta_advance_launch(const struct queue *q, const struct delta_rows *layers,
                           const struct delta *shape, uint32_t n_layer, struct error *err);
 

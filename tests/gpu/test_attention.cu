@@ -16,6 +16,12 @@ struct shape {
     uint32_t temp_len = 1;
     bool norm_whole = false, norm_rotated = false, unrotated = false;
     bool v_norms = false; // values, without weights
+    bool gated = false;
+
+    uint32_t query_stride() const
+    {
+        return gated ? 2 * head_dim : head_dim;
+    }
 };
 
 static double f16(double x)
@@ -41,19 +47,19 @@ static void round_row(double *v, uint32_t n, bool q8, double scale)
         v[i] /= scale;
 }
 
-// Head h of a row of n_head, normalised and rotated.
-static void prepare(const struct shape &s, const float *row, uint32_t n_head, uint32_t h,
-                    const float *norm, const float2 *rope, double *out)
+// Head h of a row of n_head, which are so far apart, normalised and rotated.
+static void prepare(const struct shape &s, const float *row, uint32_t n_head, uint32_t stride,
+                    uint32_t h, const float *norm, const float2 *rope, double *out)
 {
     const uint32_t n = s.head_dim, n_normed = s.norm_whole ? n_head * n : n;
-    const float *src = row + h * n, *normed = s.norm_whole ? row : src;
+    const float *src = row + h * stride, *normed = s.norm_whole ? row : src;
     auto normalise = [&](double sum) {
         for (uint32_t i = 0; norm && i < n; i++)
             out[i] *= norm[s.norm_whole ? h * n + i : i] / sqrt(sum / n_normed + 1e-6);
     };
     double sum = 0;
     for (uint32_t i = 0; i < n_normed; i++)
-        sum += (double)normed[i] * normed[i];
+        sum += pow(normed[i / n * stride + i % n], 2);
     for (uint32_t i = 0; i < n; i++)
         out[i] = src[i];
     if (!s.norm_rotated)
@@ -74,7 +80,7 @@ static void prepare(const struct shape &s, const float *row, uint32_t n_head, ui
 // A conversation of n tokens through the kernels and through the reference.
 struct conversation {
     struct shape s;
-    uint32_t n, n_q, n_kv, n_ctx;
+    uint32_t n, n_q, n_kv, ld_q, n_ctx;
     uint32_t n_together = 1; // rows of a launch of single ones
     std::vector<float> q, k, v, q_norm, k_norm;
     std::vector<float2> rope;
@@ -86,8 +92,9 @@ struct conversation {
     {
         n_q = s.n_head * s.head_dim;
         n_kv = s.n_head_kv * s.head_dim;
+        ld_q = s.n_head * s.query_stride();
         n_ctx = n + 3;
-        q = r.floats((size_t)n * n_q, s.q_size ? s.q_size : 2.0);
+        q = r.floats((size_t)n * ld_q, s.q_size ? s.q_size : 2.0);
         k = r.floats((size_t)n * n_kv, s.k_size ? s.k_size : 2.0);
         v = r.floats((size_t)n * n_kv, s.v_size ? s.v_size : 2.0);
         q_scale = s.q_size ? half_range(2 * (float)s.q_size) : 1.0f;
@@ -104,10 +111,10 @@ struct conversation {
         for (uint32_t i = 0; i < n; i++)
             for (uint32_t h = 0; h < s.n_head_kv; h++) {
                 size_t row = (size_t)i * n_kv, at = row + h * s.head_dim;
-                prepare(s, &k[row], s.n_head_kv, h, s.norms ? k_norm.data() : nullptr,
+                prepare(s, &k[row], s.n_head_kv, s.head_dim, h, s.norms ? k_norm.data() : nullptr,
                         &rope[i * (s.rope_dim / 2)], &ck[at]);
                 round_row(&ck[at], s.head_dim, s.k_q8, k_scale);
-                prepare(s, &v[row], s.n_head_kv, h, nullptr, nullptr, &cv[at]);
+                prepare(s, &v[row], s.n_head_kv, s.head_dim, h, nullptr, nullptr, &cv[at]);
                 double squares = 0;
                 for (uint32_t d = 0; d < s.head_dim; d++)
                     squares += cv[at + d] * cv[at + d];
@@ -124,7 +131,8 @@ struct conversation {
         uint32_t first = s.n_swa && i + 1 > s.n_swa ? i + 1 - s.n_swa : 0;
         for (uint32_t h = 0; h < s.n_head; h++) {
             uint32_t kv = h / (s.n_head / s.n_head_kv);
-            prepare(s, &q[(size_t)i * n_q], s.n_head, h, s.norms ? q_norm.data() : nullptr,
+            const float *row = &q[(size_t)i * ld_q];
+            prepare(s, row, s.n_head, s.query_stride(), h, s.norms ? q_norm.data() : nullptr,
                     &rope[i * (s.rope_dim / 2)], qh.data());
             for (double &x : qh)
                 x *= 1 + s.temp_scale * log(1.0 + i / s.temp_len);
@@ -144,6 +152,8 @@ struct conversation {
                 for (uint32_t d = 0; d < s.head_dim; d++)
                     out[h * s.head_dim + d] +=
                         p[t] / sum * cv[(size_t)t * n_kv + kv * s.head_dim + d];
+            for (uint32_t d = 0; s.gated && d < s.head_dim; d++)
+                out[h * s.head_dim + d] /= 1 + exp(-row[(2 * h + 1) * s.head_dim + d]);
         }
     }
 };
@@ -240,7 +250,7 @@ struct device_conversation {
             return std::vector<float>(from.begin() + (size_t)at * width,
                                       from.begin() + (size_t)(at + m) * width);
         };
-        device_array<float> dq(part(c.q, c.n_q)), dk(part(c.k, c.n_kv)), dv(part(c.v, c.n_kv));
+        device_array<float> dq(part(c.q, c.ld_q)), dk(part(c.k, c.n_kv)), dv(part(c.v, c.n_kv));
         device_array<float> out(std::vector<float>((size_t)m * c.n_q, UNTOUCHED));
         device_array<uint32_t> flag(std::vector<uint32_t>{skip});
         device_array<float2> rope(std::vector<float2>(c.rope.begin() + (size_t)at * pairs,
@@ -284,7 +294,8 @@ struct device_conversation {
         a.q_in = dq.p;
         a.k_in = dk.p;
         a.v_in = dv.p;
-        a.ld_q = c.n_q;
+        a.gated = c.s.gated;
+        a.ld_q = c.ld_q;
         a.ld_kv = c.n_kv;
         a.out = out.p;
         a.skip = n ? nullptr : flag.p;
@@ -319,12 +330,12 @@ static void compare(const conversation &c, const std::vector<float> &got, uint32
         }
         // float16 queries and weights against values up to 2
         check(off <= 3e-3 * (c.s.v_size ? c.s.v_size : 2.0),
-              "%s: %u/%u heads of %u%s%s%s%s%s%s%s%s%s, position %u: off by %g", what, c.s.n_head,
+              "%s: %u/%u heads of %u%s%s%s%s%s%s%s%s%s%s, position %u: off by %g", what, c.s.n_head,
               c.s.n_head_kv, c.s.head_dim, c.s.k_q8 ? " q8 keys" : "", c.s.v_q8 ? " q8 values" : "",
               c.s.n_swa ? " window" : "", c.s.norms ? " norms" : "",
               c.s.norm_whole ? " of all heads" : "", c.s.norm_rotated ? " after rotation" : "",
               c.s.unrotated ? " unrotated" : "", c.s.softcap ? " softcap" : "",
-              c.s.temp_scale ? " temperature" : "", at + i, off);
+              c.s.temp_scale ? " temperature" : "", c.s.gated ? " gated" : "", at + i, off);
     }
 }
 
@@ -362,6 +373,8 @@ static const struct shape special_shapes[] = {
     changed(shapes[14], [](struct shape &s) { s.temp_scale = 0.3, s.softcap = 1, s.n_swa = 50; }),
     changed(shapes[1], [](struct shape &s) { s.v_norms = true; }),
     changed(shapes[9], [](struct shape &s) { s.v_norms = s.norms = true; }),
+    changed(shapes[6], [](struct shape &s) { s.gated = s.norms = true; }),
+    changed(shapes[7], [](struct shape &s) { s.gated = s.norms = s.norm_whole = true; }),
 };
 
 // A prompt in one chunk, in two, then tokens one by one. Quickly: every other shape, at the next

@@ -219,24 +219,6 @@ static void what_layers_are_told_agrees(void)
     }
 }
 
-static void queries_are_told_from_their_gates(void)
-{
-    struct random_stream r = {36};
-    const uint32_t n = 3, n_head = 5, head_dim = 40, total = n * n_head * head_dim;
-    const std::vector<float> x = r.floats(2 * total, 9.0), y = r.floats(total);
-    device_array<float> dx(x), queries(total), dy(y);
-    must(take_queries_launch(&Q, dx.p, n_head, head_dim, queries.p, n, &ERR));
-    must(silence_launch(&Q, dx.p, n_head, head_dim, dy.p, n, &ERR));
-    const std::vector<float> q = queries.get(), got = dy.get();
-    for (uint32_t i = 0; i < total; i++) {
-        const float *head = &x[i / head_dim * 2 * head_dim];
-        const double want = y[i] / (1 + exp(-(double)head[head_dim + i % head_dim]));
-        check(q[i] == head[i % head_dim], "query %u: %g", i, q[i]);
-        check(fabs(got[i] - want) <= 4e-6 * fabs(want) + 1e-7, "%u: %g, expected %g", i, got[i],
-              want);
-    }
-}
-
 static void rows_are_scaled_and_gathered(void)
 {
     struct random_stream r = {37};
@@ -383,7 +365,6 @@ static const struct tap_test tests[] = {
     {"logits are scaled and limited", logits_are_scaled_and_limited},
     {"joined rows are normed and added", joined_rows_are_normed_and_added},
     {"what layers are told agrees", what_layers_are_told_agrees},
-    {"queries are told from their gates", queries_are_told_from_their_gates},
     {"rows are scaled and gathered", rows_are_scaled_and_gathered},
     {"float16 rows have eleven bits of any magnitude",
      float16_rows_have_eleven_bits_of_any_magnitude},

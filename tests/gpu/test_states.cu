@@ -191,7 +191,12 @@ struct net_rows {
     }
 };
 
-// Rows [row0, row0 + those of the pass).
+static bool same_bits(const std::vector<float> &a, const std::vector<float> &b)
+{
+    return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Rows [row0, row0 + those of the pass), by three launches, and by one: the same bits.
 static std::vector<float> run(const net &net, const net_rows &all, size_t row0,
                               const struct test_pass &pass, device_array<float> &states,
                               const std::vector<struct state_span> &again = {})
@@ -221,10 +226,20 @@ static std::vector<float> run(const net &net, const net_rows &all, size_t row0,
     d.gate = gate.p;
     d.norm = norm.p;
     d.y = y.p;
+    device_array<float> states_of_one(states.get()), y_of_one(y.n), mixed_by_one(mixed.n);
     must(delta_conv_launch(&Q, &d, n, &ERR));
     must(delta_launch(&Q, &d, &ERR));
     must(delta_gate_launch(&Q, &d, n, &ERR));
     advance(d, d.delta, again, delta_advance_launch);
+    if (delta_can_step(&d.delta)) {
+        d.state.base = states_of_one.p + 4;
+        d.mixed = again.empty() ? nullptr : mixed_by_one.p;
+        d.y = y_of_one.p;
+        must(delta_step_launch(&Q, &d, &ERR));
+        advance(d, d.delta, again, delta_advance_launch);
+        check(same_bits(y.get(), y_of_one.get()), "one launch gives other bits than three");
+        check(same_bits(states.get(), states_of_one.get()), "one launch leaves other states");
+    }
     return y.get();
 }
 
@@ -693,9 +708,9 @@ static void done_leaves_everything(void)
     s.y = y.p;
     s.skip = done.p;
     must(delta_conv_launch(&Q, &d, 1, &ERR) && delta_launch(&Q, &d, &ERR) &&
-         delta_gate_launch(&Q, &d, 1, &ERR) && short_conv_launch(&Q, &c, 1, &ERR) &&
-         ssm_conv_launch(&Q, &s, 1, &ERR) && ssm_launch(&Q, &s, &ERR) &&
-         ssm_gate_launch(&Q, &s, 1, &ERR));
+         delta_gate_launch(&Q, &d, 1, &ERR) && delta_step_launch(&Q, &d, &ERR) &&
+         short_conv_launch(&Q, &c, 1, &ERR) && ssm_conv_launch(&Q, &s, 1, &ERR) &&
+         ssm_launch(&Q, &s, &ERR) && ssm_gate_launch(&Q, &s, 1, &ERR));
     check(states.get() == before, "a step that is over has written a state");
 }
 
