@@ -330,7 +330,7 @@ bool cuda_load_kernels(struct cuda_engine *e, struct error *err)
         if (graph)
             cudaGraphDestroy(graph);
     }
-    for (uint32_t n = 4; ok && e->passes && n <= 64 && n <= e->base.n_batch; n *= 4) {
+    for (uint32_t n = 4; ok && e->passes && n <= 64 && n <= e->base.n_batch; n *= n < 16 ? 4 : 2) {
         cudaGraph_t graph;
         ok = cuda_capture(
             e, &graph, [&] { return cuda_enqueue_parts(e, n, err); }, err);

@@ -351,16 +351,18 @@ static uint32_t n_by_vector(const struct cuda_engine *e)
 
 // Of n rows of a pass: gemm_wide or, which gives the same bits, gemm_few, which is faster where
 // rows are short as long as it takes one turn.
-static bool is_wide(const struct cuda_engine *e, uint32_t n)
+static bool is_wide(const struct cuda_engine *e, const struct wmat *w, uint32_t n)
 {
-    return e->pass && e->q.hopper &&
-           n > (e->hp.n_embd < 2048 ? (uint32_t)GEMM_FEW : (uint32_t)PASS_FEW_ROWS);
+    const uint32_t few = e->hp.n_embd < 2048 ? (uint32_t)GEMM_FEW
+                         : w == &e->output   ? (uint32_t)PASS_FEW_HEAD_ROWS
+                                             : (uint32_t)PASS_FEW_ROWS;
+    return e->pass && e->q.hopper && n > few;
 }
 
 static enum product product_for(const struct cuda_engine *e, const struct wmat *w, uint32_t n)
 {
     if (e->pass) // a row's bits depend on nothing but the row
-        return w->type == QUANT_F32 ? BY_VECTOR : is_wide(e, n) ? BY_WIDE : BY_FEW;
+        return w->type == QUANT_F32 ? BY_VECTOR : is_wide(e, w, n) ? BY_WIDE : BY_FEW;
     if (n > 1 && n <= FEW_ROWS && w->type != QUANT_F32)
         return BY_FEW;
     if (n <= n_by_vector(e))
@@ -399,7 +401,7 @@ static bool prepare(const struct cuda_engine *e, const float *x, uint32_t n, con
     void *act32 = NULL, *f32 = NULL;
     struct act_f16 f16 = {};
     uint32_t n_cols = p->w[0]->n_cols;
-    const bool few = e->pass ? !is_wide(e, n) : n <= FEW_ROWS;
+    const bool few = e->pass ? !is_wide(e, p->w[0], n) : n <= FEW_ROWS;
     f16.ld = few           ? (uint32_t)GEMM_FEW_PACKED
              : e->q.hopper ? (uint32_t)GEMM_PACKED
                            : gemm_ld(n_cols);

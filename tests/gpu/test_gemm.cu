@@ -417,6 +417,37 @@ static void a_column_has_the_same_bits_in_any_company(void)
         }
 }
 
+// Launches with one input, of which each may begin once that is complete.
+static void products_beside_each_other_give_what_they_give_alone(void)
+{
+    enum { N = 3, COLUMNS = 5, WIDTH = 512, ROWS = 72 };
+    struct random_stream r = {47};
+    test_matrix m[N] = {
+        {r, QUANT_Q4_K, ROWS, WIDTH}, {r, QUANT_Q6_K, ROWS, WIDTH}, {r, QUANT_Q8_0, ROWS, WIDTH}};
+    std::vector<float> want[N];
+    gemm_case c(r, COLUMNS, WIDTH, GEMM_FEW_PACKED);
+    for (int round = 0; round < 20; round++) {
+        const bool alone = round == 0;
+        device_array<float> a((size_t)COLUMNS * ROWS), b(a.n), d(a.n);
+        device_array<float> *const y[N] = {&a, &b, &d};
+        c.pack(0.0f); // its last launch is the one before
+        for (int i = 0; i < N; i++) {
+            struct gemm g = c.args(MATVEC_STORE);
+            g.w[0] = m[i].w;
+            g.y[0] = y[i]->p;
+            g.n_part = 1;
+            g.leads = !alone && i + 1 < N;
+            g.follows = !alone && i > 0;
+            c.launch(g);
+        }
+        for (int i = 0; i < N; i++) {
+            if (alone)
+                want[i] = y[i]->get();
+            check(y[i]->get() == want[i], "product %d, round %d: other bits", i, round);
+        }
+    }
+}
+
 // gemm_wide and gemm_few, on one device.
 static void many_columns_have_the_bits_of_few(void)
 {
@@ -502,6 +533,8 @@ static const struct tap_test tests[] = {
      matrix_products_of_several_matrices_agree},
     {"products on matrix units of few blocks agree", matrix_products_of_few_blocks_agree},
     {"a column has the same bits in any company", a_column_has_the_same_bits_in_any_company},
+    {"products beside each other give what they give alone",
+     products_beside_each_other_give_what_they_give_alone},
     {"many columns have the bits of few", many_columns_have_the_bits_of_few},
 };
 
