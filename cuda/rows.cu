@@ -57,9 +57,9 @@ static __device__ __forceinline__ float2 pair_at(const float *p, uint32_t i, uin
 }
 
 enum {
-    ACT_THREADS = 512, // of a row, and of one that fits into one eight of each of fewer threads
-    ACT_NARROW_THREADS = 64,
-    ACT_KEEP = 2, // eights of a row that a thread has in registers
+    ACT_THREADS = 512,
+    ACT_NARROW_THREADS = 64, // where a row has no more eights: heads of latent attention
+    ACT_KEEP = 2,            // eights of a row that a thread has in registers
 };
 
 // Grid (n). One row: RMSNorm (y = x / sqrt(mean(x^2) + eps) * w), then every form asked for. Each
