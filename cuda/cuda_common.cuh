@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #include <cuda_runtime.h>
 #include <cuda_fp16.h>
@@ -171,6 +172,17 @@ static inline uint32_t host_load_acquire(const uint32_t *p)
     emu_pump(); // the device works on while the host polls
 #endif
     return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+// Between two looks of a thread that waits for the device.
+static inline void host_pause(void)
+{
+#ifdef HOKKU_CUDA_ON_CPU
+    emu_wait();
+#else
+    const struct timespec t = {0, 20000};
+    nanosleep(&t, NULL);
+#endif
 }
 
 static inline void host_store_release(uint32_t *p, uint32_t v)

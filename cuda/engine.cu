@@ -156,7 +156,8 @@ bool cuda_work_on(struct cuda_engine *e, const struct seq *s, const struct cance
 
 bool cuda_wait(struct cuda_engine *e, struct error *err)
 {
-    return CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
+    return e->rank ? cuda_rank_wait(e, NULL, err)
+                   : CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
 }
 
 // Tells the device where it stands; the pinned copies must not be in use by an earlier transfer.
@@ -178,7 +179,8 @@ bool cuda_pace(struct cuda_engine *e, uint32_t n, uint32_t i, struct error *err)
     if (!e->paced || i % share != 0)
         return true;
     cudaEvent_t mark = e->pace[i / share % 2];
-    return (i < 2 * share || CHECK_CUDA(cudaEventSynchronize(mark), err)) &&
+    return (i < 2 * share || (e->rank ? cuda_rank_wait(e, mark, err)
+                                      : CHECK_CUDA(cudaEventSynchronize(mark), err))) &&
            CHECK_CUDA(cudaEventRecord(mark, e->q.stream), err);
 }
 
@@ -443,6 +445,7 @@ static void step_ended(struct cuda_engine *e)
 static bool wait_sample(struct cuda_engine *e, const struct ring_slot *slot, uint32_t n,
                         bool masked, struct error *err)
 {
+    struct rank_watch watch = {};
     for (unsigned look = 0;; look++) {
         if (host_load_acquire(&slot->seq) == n) {
             step_ended(e);
@@ -452,7 +455,7 @@ static bool wait_sample(struct cuda_engine *e, const struct ring_slot *slot, uin
             return false;
         if (look < 64)
             continue;
-        if (look % 64 == 0 && e->rank && !cuda_ranks_alive(e, err))
+        if (look % 64 == 0 && e->rank && !cuda_ranks_alive(e, &watch, err))
             return false;
         if (look % 64 == 0) { // a failed kernel never writes the slot
             cudaError_t s = cudaStreamQuery(e->q.stream);

@@ -30,9 +30,9 @@ enum {
 
 // Numbers that ranks exchange in one launch: the inbox has 8 MB for each rank.
 #ifdef HOKKU_CUDA_ON_CPU
-enum { EXCHANGE_ROOM = 300 }; // so that rows take several
+enum { EXCHANGE_ROOM = 300, EXCHANGE_HOST_ROOM = 150 }; // so that rows take several
 #else
-enum { EXCHANGE_ROOM = 1 << 19 };
+enum { EXCHANGE_ROOM = 1 << 19, EXCHANGE_HOST_ROOM = 1 << 16 };
 #endif
 
 // Operations of a share of a chunk's work: some milliseconds. A mark costs about as much as a

@@ -54,9 +54,15 @@ static __device__ float receive(const struct exchange &x, struct turn *t, uint32
     const uint64_t *place = place_of(x, x.rank, from, t->epoch, i);
     for (uint32_t n = 1; !t->given_up; n++) {
         const uint64_t packet = ld_packet(place);
-        if ((uint32_t)(packet >> 32) == t->epoch)
+        if ((uint32_t)(packet >> 32) == t->epoch) {
+            if (n > LOOKS)
+                x.words->waits_for[x.rank] = 0;
             return __uint_as_float((uint32_t)packet);
-        t->given_up = n % LOOKS == 0 && ld_acquire_sys(x.stop) != 0;
+        }
+        if (n % LOOKS == 0) {
+            x.words->waits_for[x.rank] = 1 + from;
+            t->given_up = ld_acquire_sys(&x.words->stop) != 0;
+        }
     }
     return __uint_as_float(0x7FC00000u);
 }
@@ -119,7 +125,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 // A block takes rows: it tells all ranks, this one too, the sum of the squares that it has.
 static __global__ void __launch_bounds__(THREADS)
-    norm_ranks_kernel(const struct exchange x, const struct rank_norm s, uint32_t row0, uint32_t n)
+    norm_ranks_kernel(const struct exchange x, const __grid_constant__ struct rank_norm s,
+                      uint32_t row0, uint32_t n)
 {
     __shared__ float part[THREADS / WARP], scale;
     griddep_launch_dependents();

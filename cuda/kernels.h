@@ -565,14 +565,22 @@ struct exchange_state {
     uint32_t n_ended;
 };
 
+// Of all ranks, in pinned memory: what they and the host tell each other.
+struct exchange_words {
+    uint32_t stop;
+    uint32_t waits_for[MODEL_MAX_RANKS]; // 1 + whom a rank has waited for a while for; 0: nobody
+};
+
 // All ranks make the same launches with one, in the same order; else they wait for each other until
-// *stop is not zero, and what they compute from then on is nothing.
+// words->stop is not zero, and what they compute from then on is nothing.
 struct exchange {
     uint32_t rank, n_rank;
-    uint64_t *inbox[MODEL_MAX_RANKS]; // of each rank, in its memory: (2, n_rank, room), zeros first
-    uint32_t room;                    // numbers that a launch exchanges; a longer row takes several
-    struct exchange_state *state;     // in the memory of this one
-    const uint32_t *stop;             // pinned
+    // Of each rank (2, n_rank, room), zeros first: in its memory, or where devices do not reach
+    // each other's in pinned memory of the host.
+    uint64_t *inbox[MODEL_MAX_RANKS];
+    uint32_t room;                // numbers that a launch exchanges; a longer row takes several
+    struct exchange_state *state; // in the memory of this one
+    struct exchange_words *words;
     uint32_t head[MODEL_MAX_RANKS + 1]; // see split_head
 };
 

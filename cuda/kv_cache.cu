@@ -61,7 +61,7 @@ bool cuda_kv_copy(struct cuda_engine *e, const uint32_t *table, bool near, size_
                 return false;
         }
     }
-    return CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
+    return cuda_wait(e, err);
 }
 
 // The first n rows of every head of a block.

@@ -2,21 +2,34 @@
 // host that a call is interrupted or that a device has failed.
 #include <time.h>
 
+#include "base/clock.h"
 #include "ranks_impl.h"
 
-void rank_give_up(struct rank *r)
+// What a rank waits for at a time, a share of a chunk or a token, takes milliseconds, of the
+// largest models and contexts seconds. A device that has ended nothing for so long hangs.
+static const double PATIENCE_S = 120;
+// And once a device has failed, what the others still do ends by itself: packets are waited for no
+// more.
+static const double GRACE_S = 10;
+
+static void accuse(struct rank *r, const struct error *err)
 {
     struct ranks *a = r->all;
     pthread_mutex_lock(&a->lock);
     if (!a->failed) {
         a->failed = r;
-        a->failure = r->err;
-        if (r->err.code != ERR_INTERRUPTED)
+        a->failure = *err;
+        if (err->code != ERR_INTERRUPTED)
             error_prefix(&a->failure, "device %d (%s)", r->device_index, r->device.name);
     }
-    host_store_release(a->stop, 1);
+    host_store_release(&a->words->stop, 1);
     pthread_cond_broadcast(&a->changed);
     pthread_mutex_unlock(&a->lock);
+}
+
+void rank_give_up(struct rank *r)
+{
+    accuse(r, &r->err);
 }
 
 bool ranks_have_failed(struct ranks *a)
@@ -50,16 +63,18 @@ bool cuda_rank_join(struct cuda_engine *e, struct error *err)
     struct rank *r = e->rank;
     struct ranks *a = r->all;
     const struct exchange_state first = {1, 0};
-    const size_t n_bytes = exchange_packets(a->n, EXCHANGE_ROOM) * sizeof *e->s.inbox;
-    if (!enable_peers(a, r, err) ||
-        !CHECK_CUDA(cudaMemsetAsync(e->s.inbox, 0, n_bytes, e->q.stream), err) ||
+    const size_t n_packet = exchange_packets(a->n, rank_room(a));
+    uint64_t *inbox = a->through_host ? a->inboxes + r->index * n_packet : e->s.inbox;
+    if ((!a->through_host && !enable_peers(a, r, err)) ||
+        (!a->through_host &&
+         !CHECK_CUDA(cudaMemsetAsync(inbox, 0, n_packet * sizeof *inbox, e->q.stream), err)) ||
         !CHECK_CUDA(cudaMemcpyAsync(e->s.exchange, &first, sizeof first, cudaMemcpyHostToDevice,
                                     e->q.stream),
                     err) ||
         !cuda_wait(e, err))
         return false;
     pthread_mutex_lock(&a->lock);
-    r->inbox = e->s.inbox;
+    r->inbox = inbox;
     if (++a->n_met == a->n)
         pthread_cond_broadcast(&a->changed);
     while (a->n_met < a->n && !a->failed)
@@ -70,9 +85,9 @@ bool cuda_rank_join(struct cuda_engine *e, struct error *err)
     x.n_rank = a->n;
     for (uint32_t i = 0; ok && i < a->n; i++)
         x.inbox[i] = a->rank[i].inbox;
-    x.room = EXCHANGE_ROOM;
+    x.room = rank_room(a);
     x.state = e->s.exchange;
-    x.stop = a->stop;
+    x.words = a->words;
     split_head(a->base.model, &a->split, x.head);
     e->exchange = x;
     pthread_mutex_unlock(&a->lock);
@@ -101,7 +116,67 @@ bool cuda_rank_interrupted(struct cuda_engine *e)
     return __atomic_load_n(&a->interrupted_at, __ATOMIC_RELAXED) == look;
 }
 
-bool cuda_ranks_alive(struct cuda_engine *e, struct error *err)
+// Whom all wait for in the end: from one that waits to the one that it waits for.
+static struct rank *who_hangs(struct ranks *a, struct rank *r)
+{
+    for (uint32_t i = 0; i < a->n; i++) {
+        const uint32_t next = host_load_acquire(&a->words->waits_for[r->index]);
+        if (next == 0)
+            break;
+        r = &a->rank[next - 1];
+    }
+    return r;
+}
+
+// False: it is time to leave whatever is still under way.
+static bool is_patient(struct cuda_engine *e, struct rank_watch *w)
+{
+    struct ranks *a = e->rank->all;
+    const double now = clock_now();
+    if (w->last > 0)
+        w->used += lesser(now - w->last, 0.1);
+    w->last = now;
+    if (!w->failed && w->used >= PATIENCE_S) {
+        struct error err = {};
+        error_set(&err, ERR_FAIL,
+                  "does not answer: for %.0f seconds it has ended nothing of what it was given",
+                  PATIENCE_S);
+        accuse(who_hangs(a, e->rank), &err);
+    }
+    if (!w->failed && ranks_have_failed(a)) {
+        w->failed = true;
+        w->used = 0;
+    }
+    return !w->failed || w->used < GRACE_S;
+}
+
+bool cuda_rank_wait(struct cuda_engine *e, cudaEvent_t event, struct error *err)
+{
+    struct rank_watch w = {};
+    cudaError_t s;
+    while ((s = event ? cudaEventQuery(event) : cudaStreamQuery(e->q.stream)) ==
+           cudaErrorNotReady) {
+        if (!is_patient(e, &w))
+            return others_failed(err);
+        host_pause();
+    }
+    return event ? cuda_check(s, "waiting for the device", err)
+                 : CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
+}
+
+bool rank_ends(struct rank *r)
+{
+    struct rank_watch w = {};
+    w.failed = true;
+    while (cudaStreamQuery(r->engine->q.stream) == cudaErrorNotReady) {
+        if (!is_patient(r->engine, &w))
+            return false;
+        host_pause();
+    }
+    return true;
+}
+
+bool cuda_ranks_alive(struct cuda_engine *e, struct rank_watch *w, struct error *err)
 {
     struct ranks *a = e->rank->all;
     for (uint32_t i = 0; i < a->n; i++) {
@@ -115,7 +190,8 @@ bool cuda_ranks_alive(struct cuda_engine *e, struct error *err)
             rank_give_up(r);
         }
     }
-    return !ranks_have_failed(a) || others_failed(err);
+    is_patient(e, w);
+    return !w->failed || others_failed(err);
 }
 
 // ---- in the forward pass

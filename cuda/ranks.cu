@@ -517,8 +517,8 @@ void ranks_free(struct engine *base)
     struct ranks *a = self(base);
     if (!a)
         return;
-    if (a->stop)
-        host_store_release(a->stop, 1); // what is under way nobody wants
+    if (a->words)
+        host_store_release(&a->words->stop, 1); // what is under way nobody wants
     pthread_mutex_lock(&a->lock);
     a->end = true;
     pthread_cond_broadcast(&a->changed);
@@ -526,12 +526,13 @@ void ranks_free(struct engine *base)
     for (uint32_t i = 1; i < a->n; i++)
         if (a->rank[i].has_thread)
             pthread_join(a->rank[i].thread, NULL);
-    for (uint32_t i = 0; i < a->n; i++) // before any memory goes that others store to
+    bool ended = true; // all, before any memory goes that others store to
+    for (uint32_t i = 0; i < a->n; i++)
         if (a->rank[i].engine && cudaSetDevice(a->rank[i].device_index) == cudaSuccess)
-            cudaStreamSynchronize(a->rank[i].engine->q.stream);
+            ended &= rank_ends(&a->rank[i]);
     for (uint32_t i = 0; i < a->n; i++) {
         struct rank *r = &a->rank[i];
-        if (r->engine)
+        if (r->engine && ended) // else it stays, until the process ends
             cuda_backend.free(&r->engine->base);
         model_slice_free(r->slice);
         model_slice_free(r->predicts_for);
@@ -539,7 +540,10 @@ void ranks_free(struct engine *base)
         free(r->more);
         free(r->logits);
     }
-    cudaFreeHost(a->stop);
+    if (ended) {
+        cudaFreeHost(a->words);
+        cudaFreeHost(a->inboxes);
+    }
     free(a->masked);
     pthread_cond_destroy(&a->changed);
     pthread_mutex_destroy(&a->lock);

@@ -6,6 +6,7 @@
 #ifndef HOKKU_CUDA_RANKS_H
 #define HOKKU_CUDA_RANKS_H
 
+#include "cuda_common.cuh"
 #include "engine/backend.h"
 #include "model/slice.h"
 
@@ -37,8 +38,16 @@ bool cuda_rank_join(struct cuda_engine *e, struct error *err);
 // Whether the call under way is to end: rank 0 looks, the others do as it does. Each rank asks as
 // often.
 bool cuda_rank_interrupted(struct cuda_engine *e);
-// Whether no other device has failed, for who waits for his own.
-bool cuda_ranks_alive(struct cuda_engine *e, struct error *err);
+// How long a thread has waited, as long as it looked: what it was stopped for does not count.
+struct rank_watch {
+    double last, used; // seconds
+    bool failed;
+};
+// Whether no other device has failed, for who waits for his own, nor any has kept all waiting for
+// so long that it will not answer.
+bool cuda_ranks_alive(struct cuda_engine *e, struct rank_watch *w, struct error *err);
+// For the event (NULL: all that is enqueued), but not for ever.
+bool cuda_rank_wait(struct cuda_engine *e, cudaEvent_t event, struct error *err);
 
 // What n rows, from row0 on, of a product that ends a block, in s.up, become, which are a part of a
 // sum on each rank: the end of the block, x += residual_scale * the sum + bias, or where that is to

@@ -35,7 +35,9 @@ struct ranks {
     struct rank rank[MODEL_MAX_RANKS];
     struct model_split split;
     struct engine_params params;
-    uint32_t *stop; // pinned, seen by all devices: see struct exchange
+    struct exchange_words *words; // pinned, seen by all devices
+    bool through_host;            // some do not reach the memory of others: then, pinned,
+    uint64_t *inboxes;            // (n, exchange_packets)
     pthread_mutex_t lock;
     pthread_cond_t changed;
     const struct call *call; // under way
@@ -51,9 +53,17 @@ struct ranks {
 
 // ---- rank.cu
 
+// Numbers that a launch exchanges.
+static inline uint32_t rank_room(const struct ranks *a)
+{
+    return a->through_host ? (uint32_t)EXCHANGE_HOST_ROOM : (uint32_t)EXCHANGE_ROOM;
+}
+
 // Nobody waits for this rank any more, whose err says why.
 void rank_give_up(struct rank *r);
 bool ranks_have_failed(struct ranks *a);
+// Waits for what the rank still does, for a while: false if it goes on. Nobody wants it.
+bool rank_ends(struct rank *r);
 
 // ---- ranks.cu
 

@@ -5,7 +5,7 @@
 
 #include "ranks_impl.h"
 
-static bool check_devices(const struct ranks *a, struct error *err)
+static bool check_devices(struct ranks *a, struct error *err)
 {
     for (uint32_t i = 1; i < a->n; i++) {
         const struct rank *r = &a->rank[0], *s = &a->rank[i];
@@ -22,11 +22,7 @@ static bool check_devices(const struct ranks *a, struct error *err)
         if (r != s &&
             !CHECK_CUDA(cudaDeviceCanAccessPeer(&can, r->device_index, s->device_index), err))
             return false;
-        if (!can)
-            return error_set(err, ERR_FAIL,
-                             "device %d (%s) does not reach the memory of device %d (%s): expected "
-                             "GPUs with peer access, by NVLink or PCIe; one of them alone works",
-                             r->device_index, r->device.name, s->device_index, s->device.name);
+        a->through_host |= !can;
     }
     return true;
 }
@@ -192,9 +188,13 @@ static bool one_does_not_fit(const struct ranks *a, const struct engine_plan *pl
 
 static bool make_ranks(struct ranks *a, const struct model *m, uint32_t n_ctx, struct error *err)
 {
-    if (!CHECK_CUDA(cudaMallocHost(&a->stop, sizeof *a->stop), err))
+    const size_t n_bytes = a->n * exchange_packets(a->n, rank_room(a)) * sizeof *a->inboxes;
+    if (!CHECK_CUDA(cudaMallocHost(&a->words, sizeof *a->words), err) ||
+        (a->through_host && !CHECK_CUDA(cudaMallocHost(&a->inboxes, n_bytes), err)))
         return false;
-    *a->stop = 0;
+    *a->words = {};
+    if (a->inboxes)
+        memset(a->inboxes, 0, n_bytes);
     for (uint32_t i = 0; i < a->n; i++) {
         struct rank *r = &a->rank[i];
         r->params = params_of(a, r, n_ctx);
@@ -238,6 +238,10 @@ static bool describe(struct ranks *a, const struct model *m, struct error *err)
     e->core = NULL;
     e->model = m;
     snprintf(e->device, sizeof e->device, "%u x %.100s", a->n, a->rank[0].device.name);
+    if (a->through_host)
+        snprintf(e->note, sizeof e->note,
+                 "not all of these GPUs reach each other's memory: what they tell each other goes "
+                 "through the host's, which is slower");
     const size_t used = strlen(e->kv_format);
     snprintf(e->kv_format + used, sizeof e->kv_format - used, " ranks:%u-%08x", a->n,
              split_checksum(a));

@@ -74,7 +74,7 @@ bool cuda_state_copy(struct cuda_engine *e, uint32_t slot, float *host, bool out
                                       out ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice,
                                       e->q.stream),
                       err) &&
-           CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
+           cuda_wait(e, err);
 }
 
 // Steps that are enqueued have their own until they have ended.

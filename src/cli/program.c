@@ -157,6 +157,8 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
     if (m->engine &&
         ((predicted && !predictor_open(p, m, &d, &params, err)) || !drafts_check(p, m, err)))
         return false;
+    if (m->engine && *m->engine->note && !p->opt->quiet)
+        out_say("hokku: %s", m->engine->note);
     if (m->engine && p->opt->verbose) {
         char used[FORMAT_NUMBER];
         char seed[32] = "";

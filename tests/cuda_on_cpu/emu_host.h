@@ -241,6 +241,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *cfg, void (*kernel)(P..
 
 // What only the emulation has.
 void emu_name_next_launch(const char *name); // for diagnoses; must outlive the launch
+void emu_wait(void);                         // for a thread that polls: some work is done
 void emu_pump(void);                         // lets queued work make some progress
 void emu_red_zone(void *p, size_t n);        // forbids [p, p + n) of device memory to everyone
 void emu_set_seed(uint64_t seed);            // otherwise HOKKU_EMU_SEED, else 1

@@ -115,6 +115,8 @@ size_t emu_loaded_bytes(int device); // by kernels
 
 // The n-th launch of a kernel or a graph on that device from now on fails.
 extern "C" void emu_fail_launch(int device, uint64_t n);
+// Nothing that is queued on that device goes on, as long as it hangs.
+extern "C" void emu_hang(int device, bool hangs);
 
 // Device memory is accessible only while the device works (emu_memory.cpp).
 void emu_device_enter(void);

@@ -249,8 +249,11 @@ cudaError_t cudaFreeHost(void *p)
         return cudaSuccess;
     emu_guard g;
     cudaDeviceSynchronize();
-    if (!the_heap().pinned.erase((uintptr_t)p))
+    auto it = the_heap().pinned.find((uintptr_t)p);
+    if (it == the_heap().pinned.end())
         emu_die("cudaFreeHost of %p, which is not pinned memory or already freed", p);
+    emu_packets_drop(p, it->second);
+    the_heap().pinned.erase(it);
     free(p);
     return cudaSuccess;
 }

@@ -943,7 +943,8 @@ void emu_packet_store(uint64_t *p, uint64_t v)
 {
     emu_check_aligned(p, 8);
     emu_block &b = *self()->block;
-    if (!emu_is_device(p) || !emu_reaches(b.grid->device, emu_device_of(p)))
+    if (emu_memory_of(p, sizeof *p) == EMU_MEMORY_HOST ||
+        (emu_is_device(p) && !emu_reaches(b.grid->device, emu_device_of(p))))
         emu_fail("a packet to %p, which device %d does not reach", (void *)p, b.grid->device);
     if (!packets)
         packets = new std::map<uintptr_t, uint64_t>();

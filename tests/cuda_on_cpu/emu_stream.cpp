@@ -72,6 +72,7 @@ struct device {
     volatile int *raise = nullptr;
     bool fail_wait = false;
     uint64_t fail_launch[EMU_DEVICES] = {}; // 1: the next one fails; 0: none does
+    bool hangs[EMU_DEVICES] = {};           // nothing that is queued goes on
 
     device(void)
     {
@@ -125,7 +126,7 @@ emu_stream *resolve(cudaStream_t s)
 
 bool runnable(const emu_stream &s)
 {
-    if (s.queue.empty())
+    if (s.queue.empty() || dev().hangs[s.device])
         return false;
     const op &o = s.queue.front();
     return !o.wait || o.wait->reached >= o.version;
@@ -1093,6 +1094,17 @@ cudaError_t emu_launch(const cudaLaunchConfig_t &cfg, const void *kernel,
 
 // ---- the emulation itself ----
 
+void emu_wait(void)
+{
+    guard g;
+    if (dev().running)
+        return;
+    emu_device_enter();
+    if (!wait_for_left() && !run_one(any_stream))
+        pause();
+    emu_device_leave();
+}
+
 void emu_pump(void)
 {
     guard g;
@@ -1133,6 +1145,12 @@ extern "C" void emu_fail_launch(int device, uint64_t n)
 {
     guard g;
     dev().fail_launch[device] = n;
+}
+
+extern "C" void emu_hang(int device, bool hangs)
+{
+    guard g;
+    dev().hangs[device] = hangs;
 }
 
 extern "C" void emu_run_all(void)

@@ -12,7 +12,7 @@ struct ranks_on_devices {
     std::vector<struct queue> queues;
     std::vector<struct exchange> exchanges;
     std::vector<void *> memory;
-    uint32_t *stop = nullptr;
+    struct exchange_words *words = nullptr;
 
     int device_of(uint32_t rank) const
     {
@@ -55,8 +55,8 @@ struct ranks_on_devices {
     }
     ranks_on_devices(uint32_t n_rank, uint32_t room, uint32_t epoch) : n(n_rank)
     {
-        must(CHECK_CUDA(cudaMallocHost(&stop, sizeof *stop), &ERR));
-        *stop = 0;
+        must(CHECK_CUDA(cudaMallocHost(&words, sizeof *words), &ERR));
+        *words = {};
         for (uint32_t r = 0; r < n; r++) {
             on(r);
             for (int d = 0; d < n_device; d++)
@@ -71,7 +71,7 @@ struct ranks_on_devices {
             x.rank = r;
             x.n_rank = n;
             x.room = room;
-            x.stop = stop;
+            x.words = words;
             x.state = up(r, std::vector<exchange_state>{{epoch, 0}});
             exchanges.push_back(x);
         }
@@ -91,7 +91,7 @@ struct ranks_on_devices {
         }
         for (void *p : memory)
             cudaFree(p);
-        cudaFreeHost(stop);
+        cudaFreeHost(words);
         cudaSetDevice(0);
     }
 };
@@ -292,7 +292,8 @@ static void who_waits_in_vain_can_be_told(void)
         must(sum_ranks_launch(&ranks.queues[r], &ranks.exchanges[r], &s, 1, &ERR));
         check(cudaStreamQuery(ranks.streams[r]) == cudaErrorNotReady, "rank %u does not wait", r);
     }
-    host_store_release(ranks.stop, 1);
+    check(ranks.words->waits_for[1] == 3, "rank 1 waits for %u", ranks.words->waits_for[1]);
+    host_store_release(&ranks.words->stop, 1);
     ranks.wait();
 }
 
