@@ -58,7 +58,7 @@ static __device__ __forceinline__ float norm_of(const struct delta_rows &d,
 // Grid (ceil(rows / HEAD_WARPS), heads of queries, keys and values), a warp for a row. P: n_state,
 // rounded up.
 template <int P>
-static __global__ void __launch_bounds__(HEAD_WARPS *WARP, P <= 128 ? 5 : 4)
+static __global__ void __launch_bounds__(HEAD_WARPS *WARP, P <= 128 ? 7 : 2)
     delta_conv_kernel(const struct delta_rows d, uint32_t n_row)
 {
     griddep_launch_dependents();
@@ -155,8 +155,7 @@ scan_head(const struct delta_rows &d, const struct state_span &span, stage<P> (&
 
 // Grid (ceil(n_state / scan_cols), n_head, spans).
 template <int P>
-static __global__ void __launch_bounds__(SCAN_THREADS, scan_blocks<P>())
-    delta_kernel(const struct delta_rows d)
+static __global__ void __launch_bounds__(SCAN_THREADS, 1) delta_kernel(const struct delta_rows d)
 {
     __shared__ __align__(16) stage<P> stages[2];
     griddep_launch_dependents();
@@ -165,7 +164,7 @@ static __global__ void __launch_bounds__(SCAN_THREADS, scan_blocks<P>())
 
 // Grid (ceil(n_state / scan_cols) + 1, n_head, layers): the last blocks have the inputs.
 template <int P>
-static __global__ void __launch_bounds__(SCAN_THREADS, scan_blocks<P>())
+static __global__ void __launch_bounds__(SCAN_THREADS, 1)
     delta_advance_kernel(const struct delta_rows *layers)
 {
     __shared__ __align__(16) stage<P> stages[2];

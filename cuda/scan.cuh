@@ -36,12 +36,6 @@ template <int P> static constexpr __host__ __device__ int scan_cols()
     return SCAN_WARPS * WARP / SCAN_LANES * scan_lane_cols<P>();
 }
 
-// Blocks that have room on a multiprocessor.
-template <int P> static constexpr __host__ __device__ int scan_blocks()
-{
-    return P <= 128 ? 2 : 1;
-}
-
 // f of the integral constant P, which n is rounded up to.
 template <typename F> static bool with_state(uint32_t n, F f)
 {
@@ -299,43 +293,45 @@ scan(const struct state_slots &state, const struct state_span &where, size_t at,
         return;
     }
     const bool gives = GIVES && lane % C < n_col;
-    for (uint32_t t0 = 0; t0 < span.n; t0 += SCAN_STAGE) {
-        const stage<P> &s = stages[t0 / SCAN_STAGE % 2];
-        const uint32_t left = span.n - t0, row = span.row0 + t0;
-        meet();
-        if (left >= SCAN_STAGE) {
-            token_in<C, E> in[2];
-            read_token<P, GIVES>(s, 0, in[0]);
-            float sums[SUMS];
-#pragma unroll
-            for (uint32_t t = 0; t < SCAN_STAGE; t++) {
-                if (t + 1 < SCAN_STAGE) // before it is its turn
-                    read_token<P, GIVES>(s, t + 1, in[(t + 1) % 2]);
-                token(in[t % 2], m);
-                if (!GIVES)
-                    continue;
-                dot_columns(in[t % 2].b, m, sums + t % SCAN_GIVEN * C);
-                if ((t + 1) % SCAN_GIVEN == 0) {
-                    const uint32_t of = t + 1 - SCAN_GIVEN + lane % SUMS / C;
-                    const float sum = own_sum<SUMS>(sums);
-                    if (gives && lane < SUMS)
-                        give(row + of, col + lane % C, sum, s.v[of][of_block + lane % C]);
-                }
-            }
-        } else {
+    const uint32_t n_full = span.n / SCAN_STAGE * SCAN_STAGE;
 #pragma unroll 1
-            for (uint32_t t = 0; t < left; t++) {
-                token_in<C, E> in;
-                read_token<P, GIVES>(s, t, in);
-                token(in, m);
-                if (!GIVES)
-                    continue;
-                float sums[C];
-                dot_columns(in.b, m, sums);
-                const float sum = own_sum<C>(sums);
-                if (gives && lane < C)
-                    give(row + t, col + lane % C, sum, s.v[t][of_block + lane % C]);
-            }
+    for (uint32_t t0 = 0; t0 < n_full; t0 += SCAN_STAGE) {
+        const stage<P> &s = stages[t0 / SCAN_STAGE % 2];
+        meet();
+        token_in<C, E> in[2];
+        read_token<P, GIVES>(s, 0, in[0]);
+        float sums[SUMS], y[SCAN_STAGE / SCAN_GIVEN]; // given at the end: no branch between
+#pragma unroll
+        for (uint32_t t = 0; t < SCAN_STAGE; t++) {
+            if (t + 1 < SCAN_STAGE) // before it is its turn
+                read_token<P, GIVES>(s, t + 1, in[(t + 1) % 2]);
+            token(in[t % 2], m);
+            if (GIVES)
+                dot_columns(in[t % 2].b, m, sums + t % SCAN_GIVEN * C);
+            if (GIVES && (t + 1) % SCAN_GIVEN == 0)
+                y[t / SCAN_GIVEN] = own_sum<SUMS>(sums);
+        }
+#pragma unroll
+        for (uint32_t i = 0; gives && lane < SUMS && i < SCAN_STAGE / SCAN_GIVEN; i++) {
+            const uint32_t t = i * SCAN_GIVEN + lane / C;
+            give(span.row0 + t0 + t, col + lane % C, y[i], s.v[t][of_block + lane % C]);
+        }
+    }
+    if (n_full < span.n) {
+        const stage<P> &s = stages[n_full / SCAN_STAGE % 2];
+        meet();
+#pragma unroll 1
+        for (uint32_t t = 0; n_full + t < span.n; t++) {
+            token_in<C, E> in;
+            read_token<P, GIVES>(s, t, in);
+            token(in, m);
+            if (!GIVES)
+                continue;
+            float sums[C];
+            dot_columns(in.b, m, sums);
+            const float sum = own_sum<C>(sums);
+            if (gives && lane < C)
+                give(span.row0 + n_full + t, col + lane % C, sum, s.v[t][of_block + lane % C]);
         }
     }
     store_columns(state.base + span.to * state.stride + at + (size_t)col * rows.n, rows.n, n_col,

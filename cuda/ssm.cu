@@ -63,7 +63,7 @@ scan_head(const struct ssm_rows &s, const struct state_span &span, stage<P> (&st
 
 // Grid (ceil(width of a head / scan_cols), n_head, spans).
 template <int P>
-static __global__ void __launch_bounds__(SCAN_THREADS, scan_blocks<P>())
+static __global__ void __launch_bounds__(SCAN_THREADS, 1)
     ssm_kernel(const struct ssm_rows s)
 {
     __shared__ __align__(16) stage<P> stages[2];
@@ -73,7 +73,7 @@ static __global__ void __launch_bounds__(SCAN_THREADS, scan_blocks<P>())
 
 // Grid (ceil(width of a head / scan_cols) + 1, n_head, layers): the last blocks have the inputs.
 template <int P>
-static __global__ void __launch_bounds__(SCAN_THREADS, scan_blocks<P>())
+static __global__ void __launch_bounds__(SCAN_THREADS, 1)
     ssm_advance_kernel(const struct ssm_rows *layers)
 {
     __shared__ __align__(16) stage<P> stages[2];

@@ -42,39 +42,49 @@ convolve(const struct state_slots &state, const struct state_span &span, uint32_
 {
     constexpr int TAPS = 3; // older inputs of a channel that are requested at a time
     const int t = (int)(row - span.row0), kept = (int)n_taps - 1;
-    const float *const weights = w + (size_t)c.first * n_taps;
-    const float *const before =
-        span.from == NO_STATE ? NULL : state.base + span.from * state.stride + c.first;
-    float newest[N] = {}; // weights
+    const bool any = span.from != NO_STATE; // what the state has; else zeros
+    const float *const before = state.base + (any ? span.from : 0) * state.stride + c.first;
+    const float *weights[N]; // of a channel
+    float newest[N] = {};    // weights
 #pragma unroll
-    for (int i = 0; i < N; i++)
+    for (int i = 0; i < N; i++) {
+        weights[i] = w + (size_t)(c.first + i * WARP) * n_taps;
         if (i < (int)c.n)
-            newest[i] = weights[i * WARP * n_taps + kept];
+            newest[i] = weights[i][kept];
+    }
     for (int tap0 = 0; tap0 == 0 || tap0 < kept; tap0 += TAPS) {
         float weight[TAPS][N] = {}, x[TAPS][N] = {};
-        auto each = [&](auto f) { // f(k, i, the row of tap tap0 + k)
 #pragma unroll
-            for (int k = 0; k < TAPS; k++)
+        for (int k = 0; k < TAPS; k++) {
+            const int at = t + tap0 + k - kept;
+            const float *const from = before + (size_t)(at + kept) * c.n_all;
 #pragma unroll
-                for (int i = 0; i < N; i++)
-                    if (tap0 + k < kept && i < (int)c.n)
-                        f(k, i, t + tap0 + k - kept);
-        };
-        each([&](int k, int i, int at) {
-            weight[k][i] = weights[i * WARP * n_taps + tap0 + k];
-            if (at < 0 && before)
-                x[k][i] = before[(uint32_t)(at + kept) * c.n_all + i * WARP];
-        });
+            for (int i = 0; i < N; i++) {
+                if (tap0 + k < kept && i < (int)c.n)
+                    weight[k][i] = weights[i][tap0 + k];
+                if (tap0 + k < kept && i < (int)c.n && at < 0 && any)
+                    x[k][i] = from[i * WARP];
+            }
+        }
         griddep_wait();
 #pragma unroll
         for (int i = 0; i < N; i++)
             if (tap0 == 0)
                 own[i] = i < (int)c.n ? input(row, i) : 0.0f;
-        each([&](int k, int i, int at) {
-            if (at >= 0)
-                x[k][i] = input(span.row0 + (uint32_t)at, i);
-        });
-        each([&](int k, int i, int) { sum[i] = fmaf(weight[k][i], x[k][i], sum[i]); });
+#pragma unroll
+        for (int k = 0; k < TAPS; k++)
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                const int at = t + tap0 + k - kept;
+                if (tap0 + k < kept && i < (int)c.n && at >= 0)
+                    x[k][i] = input(span.row0 + (uint32_t)at, i);
+            }
+#pragma unroll
+        for (int k = 0; k < TAPS; k++)
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (tap0 + k < kept)
+                    sum[i] = fmaf(weight[k][i], x[k][i], sum[i]);
     }
 #pragma unroll
     for (int i = 0; i < N; i++)
