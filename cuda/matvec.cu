@@ -7,11 +7,10 @@
 //     for another before the end, when what several warps have of a row is added up in a fixed
 //     order.
 //   - The next step's weights are requested before the current ones are used, also across the end
-//     of a row; two steps before the kernel's predecessor has ended: weights never depend on it.
+//     of a row and before the kernel's predecessor has ended: weights never depend on it.
 //   - One column: every block normalises and quantises the input for itself. That costs a read of
 //     the input from L2 per block, and saves a launch per matrix.
 #include "activation.cuh"
-#include "block.cuh"
 #include "kernels.h"
 #include "quant.cuh"
 
@@ -23,7 +22,7 @@ enum {
 // One column: one large block per multiprocessor, since each prepares the input for itself.
 template <int NCOL> static constexpr __host__ __device__ int n_warp()
 {
-    return NCOL == 1 ? SHARES : 8;
+    return NCOL == 1 ? 16 : 8;
 }
 
 template <int NCOL> static constexpr __host__ __device__ int blocks_per_sm()
@@ -165,7 +164,8 @@ static __device__ __forceinline__ bool prepare_input(const struct matvec &m, uin
         }
     }
     if (m.norm) {
-        sum = warp_sum(sum);
+        for (int d = WARP / 2; d > 0; d /= 2)
+            sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
         if (threadIdx.x % WARP == 0)
             squares[threadIdx.x / WARP] = sum;
     }
@@ -220,17 +220,16 @@ block_share(const struct matvec &m, const struct matvec_grid &g, uint32_t part0,
     return s;
 }
 
-// This warp's steps. `begin` is called once, after the first weights have been requested, TWO:
-// those of two steps; false: there is nothing to do.
-template <uint32_t TYPE, int NCOL, bool TWO, typename F>
+// This warp's steps. `begin` is called once, after the first weights have been requested; false:
+// there is nothing to do.
+template <uint32_t TYPE, int NCOL, typename F>
 static __device__ __forceinline__ bool multiply(const struct matvec &m, const struct matvec_grid &g,
                                                 const struct share<NCOL> &s, const uint8_t *act,
                                                 size_t act_stride, F begin)
 {
     constexpr int N = n_ahead(TYPE, NCOL);
     constexpr uint32_t X = act_chunk_bytes(TYPE), STEP = 4 * N; // chunks
-    const uint32_t thread_warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const uint32_t warp = NCOL == 1 ? share_of_warp(thread_warp) : thread_warp;
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t row = lane % TILE_ROWS, c0 = lane / TILE_ROWS, n_chunk = m.w[0].n_chunk;
     uint32_t left = s.begin(warp + 1) - s.begin(warp);
     uint32_t pair = left ? s.begin(warp) / s.n_step : 0;
@@ -242,19 +241,6 @@ static __device__ __forceinline__ bool multiply(const struct matvec &m, const st
         rows = row_begin<TYPE>(locate(m, g, s.first + pair), row, c);
         load_batch<TYPE, N>(rows, c, n_chunk, now);
     }
-    auto request = [&] { // the step after this one
-        const bool ends = step + 1 == s.n_step;
-        if (ends)
-            rows = row_begin<TYPE>(locate(m, g, s.first + pair + 1), row, c0);
-        else
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-                tile_move<TYPE>(rows.t[i], c, c + STEP);
-        load_batch<TYPE, N>(rows, ends ? c0 : c + STEP, n_chunk, next);
-    };
-    bool requested = TWO && left > 1; // small models have no more
-    if (requested)
-        request();
     if (!begin())
         return false;
 
@@ -265,10 +251,16 @@ static __device__ __forceinline__ bool multiply(const struct matvec &m, const st
         left--;
         if (step == 0 && lane == 0)
             s.warps[pair][0] = (uint8_t)warp;
-        if (left > 0 && !requested)
-            request();
-        requested = false;
         const bool ends = ++step == s.n_step;
+        if (left > 0) {
+            if (ends)
+                rows = row_begin<TYPE>(locate(m, g, s.first + pair + 1), row, c0);
+            else
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    tile_move<TYPE>(rows.t[i], c, c + STEP);
+            load_batch<TYPE, N>(rows, ends ? c0 : c + STEP, n_chunk, next);
+        }
         const uint8_t *x = act + c * X;
 #pragma unroll
         for (int u = 0; u < N; u++)
@@ -280,15 +272,16 @@ static __device__ __forceinline__ bool multiply(const struct matvec &m, const st
         c += STEP;
         if (ends || left == 0) { // lanes with the same row: add up the four chunk positions
 #pragma unroll
-            for (int t = 0; t < 2; t++) {
-                lane_sums<8, 16>(acc[t]);
+            for (int t = 0; t < 2; t++)
 #pragma unroll
                 for (int col = 0; col < NCOL; col++) {
+                    float v = acc[t][col];
+                    v += __shfl_xor_sync(0xFFFFFFFFu, v, 8);
+                    v += __shfl_xor_sync(0xFFFFFFFFu, v, 16);
                     if (lane < TILE_ROWS)
-                        to[t][row][col] = acc[t][col];
+                        to[t][row][col] = v;
                     acc[t][col] = 0.0f;
                 }
-            }
             if (ends && lane == 0)
                 s.warps[pair][1] = (uint8_t)warp;
             pair++;
@@ -394,7 +387,7 @@ static __device__ __forceinline__ void finish(const struct matvec &m, const stru
 // The block's share of the pairs of the parts [part0, part1), all of type TYPE, to the end. `begin`
 // makes the input ready and calls what it is given as prepare_input does; false: there is nothing
 // to do. squares: see prepare_input.
-template <uint32_t TYPE, int NCOL, bool TWO, typename F>
+template <uint32_t TYPE, int NCOL, typename F>
 static __device__ __forceinline__ bool
 multiply_parts(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, uint32_t part1,
                uint8_t *smem, const uint8_t *act, size_t act_stride,
@@ -411,7 +404,7 @@ multiply_parts(const struct matvec &m, const struct matvec_grid &g, uint32_t par
     const struct place first = place_of(m, g, s, threadIdx.x);
     const float bias = bias_at(m, first);
     float sum = 0.0f;
-    const bool any = multiply<TYPE, NCOL, TWO>(
+    const bool any = multiply<TYPE, NCOL>(
         m, g, s, act, act_stride, [&] { return begin([&] { sum = sum_at(m, first, 0); }); });
     if (!any)
         return false;
@@ -433,7 +426,6 @@ static __global__ void __launch_bounds__(n_warp<NCOL>() * WARP, NCOL == 2 ? 2 : 
                   const __grid_constant__ struct matvec_grid g)
 {
     constexpr int N_WARP = n_warp<NCOL>();
-    constexpr bool TWO = NCOL == 1 && TA == TB; // else there are too few registers
     __shared__ float squares[N_WARP];
     griddep_launch_dependents();
     uint8_t *smem = dynamic_smem<uint8_t>();
@@ -458,10 +450,10 @@ static __global__ void __launch_bounds__(n_warp<NCOL>() * WARP, NCOL == 2 ? 2 : 
         more();
         return true;
     };
-    if (!multiply_parts<TA, NCOL, TWO>(m, g, 0, g.n_same, smem, act, stride, squares, begin))
+    if (!multiply_parts<TA, NCOL>(m, g, 0, g.n_same, smem, act, stride, squares, begin))
         return;
     if constexpr (TA != TB) // few blocks have both
-        multiply_parts<TB, NCOL, TWO>(m, g, g.n_same, m.n_part, smem, act, stride, squares, begin);
+        multiply_parts<TB, NCOL>(m, g, g.n_same, m.n_part, smem, act, stride, squares, begin);
 }
 
 // ---- launchers
