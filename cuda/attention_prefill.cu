@@ -173,15 +173,20 @@ static __global__ void __launch_bounds__(THREADS, 2)
                 scale = 1.0f;
                 width = DH;
             }
+            auto store = [&](auto finish) {
 #pragma unroll
-            for (int i = 0; i < DH / 8; i++) {
-                uint32_t d = i * 8 + lane % 4 * 2;
-                if (d < width)
-                    out[d] = s.o[t][i][2 * h] * scale * (gated ? gate_of(a, out, d) : 1.0f);
-                if (d + 1 < width)
-                    out[d + 1] =
-                        s.o[t][i][2 * h + 1] * scale * (gated ? gate_of(a, out, d + 1) : 1.0f);
-            }
+                for (int i = 0; i < DH / 8; i++) {
+                    uint32_t d = i * 8 + lane % 4 * 2;
+                    if (d < width)
+                        out[d] = finish(s.o[t][i][2 * h] * scale, d);
+                    if (d + 1 < width)
+                        out[d + 1] = finish(s.o[t][i][2 * h + 1] * scale, d + 1);
+                }
+            };
+            if (gated) // apart: else models without gates pay for it, too
+                store([&](float v, uint32_t d) { return v * gate_of(a, out, d); });
+            else
+                store([](float v, uint32_t) { return v; });
         }
     if (n_part == 1 || !last_to_arrive(&a.counters[block], n_part))
         return;
