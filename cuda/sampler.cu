@@ -296,7 +296,9 @@ uint32_t *sampler_rows_mask(struct sampler_rows *r, uint32_t i)
 void sampler_rows_set(struct sampler_rows *r, uint32_t i, const struct decode_params *p,
                       const float *logits)
 {
+    enum { SLICE = 16384 }; // few blocks for each of many picks
     const size_t n_groups = div_up(r->n_vocab, (uint32_t)GROUP);
+    const uint32_t n_blocks = div_up(r->n_vocab, (uint32_t)SLICE);
     struct gpu_sampler g = {};
     g.ring = &r->ring[i];
     g.config = &r->config[i];
@@ -314,22 +316,12 @@ void sampler_rows_set(struct sampler_rows *r, uint32_t i, const struct decode_pa
         g.history = r->history + at - (p->n_history - n);
         g.count = r->count + (size_t)i * r->n_vocab;
     }
-    r->host_args[i] = {logits, r->n_vocab, 0, g, &r->steps[i]};
+    r->host_args[i] = {logits, r->n_vocab, (uint32_t)(div_up(n_groups, (size_t)n_blocks) * GROUP),
+                       g, &r->steps[i]};
     r->host_steps[i] = {{0, (uint32_t)p->n_history - 1}, 0, 0, 0};
     r->ring[i].seq = 0;
     r->masked = (i && r->masked) || p->masked;
     r->penalties = (i && r->penalties) || penalties;
-}
-
-// Of each of n picks, what a block looks at: few blocks for each of many picks, one a
-// multiprocessor for all of a few.
-static uint32_t rows_slice(const struct queue *q, uint32_t n_vocab, uint32_t n)
-{
-    enum { SLICE = 16384 };
-    const uint32_t n_groups = div_up(n_vocab, (uint32_t)GROUP);
-    const uint32_t least = div_up(n_vocab, (uint32_t)SLICE);
-    const uint32_t most = lesser((uint32_t)q->n_sm / n, (uint32_t)MAX_BLOCKS);
-    return div_up(n_groups, most > least ? most : least) * GROUP;
 }
 
 bool sampler_rows_launch(const struct queue *q, struct sampler_rows *r, uint32_t n,
@@ -339,9 +331,7 @@ bool sampler_rows_launch(const struct queue *q, struct sampler_rows *r, uint32_t
         return CHECK_CUDA(
             cudaMemcpyAsync(to, from, count * sizeof *to, cudaMemcpyHostToDevice, q->stream), err);
     };
-    const uint32_t slice = rows_slice(q, r->n_vocab, n);
-    for (uint32_t i = 0; i < n; i++)
-        r->host_args[i].slice_len = slice;
+    const uint32_t slice = r->host_args[0].slice_len;
     struct launch l = {};
     l.name = "sampler_rows";
     l.grid = dim3(div_up(r->n_vocab, slice), n);

@@ -573,7 +573,6 @@ void several_at_once(uint32_t n_vocab, int n_rounds)
         give_up();
     uint32_t n_penalties = 0;
     for (int round = 0; round < n_rounds; round++) {
-        q.n_sm = round % 3 * 40; // which says how many blocks share a row
         struct sampler_settings set[N];
         std::vector<int32_t> history[N];
         std::vector<float> l[N];
