@@ -65,8 +65,9 @@ struct device {
     std::vector<emu_stream *> active;            // whose kernels have begun and not ended
     uint64_t n_left = 0;                         // times that they were left without any progress
     bool reaches[EMU_DEVICES][EMU_DEVICES] = {}; // peer access
-    std::map<const void *, int> max_smem[EMU_DEVICES]; // raised limits of dynamic shared memory
-    std::set<const void *> loaded[EMU_DEVICES];        // kernels
+    // Raised limits of dynamic shared memory, and what the machine allowed a block then.
+    std::map<const void *, std::pair<int, size_t>> max_smem[EMU_DEVICES];
+    std::set<const void *> loaded[EMU_DEVICES]; // kernels
     unsigned n_captures = 0;
     uint64_t raise_at = 0; // when n_kernels is this,
     volatile int *raise = nullptr;
@@ -962,7 +963,9 @@ static bool launch_fails(int device)
 static size_t smem_limit(const void *kernel, int device)
 {
     auto limit = dev().max_smem[device].find(kernel);
-    return limit == dev().max_smem[device].end() ? 48u * 1024 : (size_t)limit->second;
+    const bool raised =
+        limit != dev().max_smem[device].end() && limit->second.second == emu_block_smem();
+    return raised ? (size_t)limit->second.first : 48u * 1024;
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
@@ -1013,7 +1016,7 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attr, int
         return cudaSuccess;
     if (value < 0 || (size_t)value > emu_block_smem())
         return fail(cudaErrorInvalidValue);
-    dev().max_smem[current_device][kernel] = value;
+    dev().max_smem[current_device][kernel] = {value, emu_block_smem()};
     return cudaSuccess;
 }
 
