@@ -15,14 +15,14 @@ enum {
     // pass through memory once more as float16, and where they do not (queue.hopper).
     MATVEC_MAX_ROWS = 24,
     MATVEC_MAX_ROWS_HOPPER = 2,
-    FEW_ROWS = 32,           // up to which gemm_few is faster than those,
-    PASS_FEW_ROWS = 32,      // and than gemm_wide,
-    PASS_FEW_HEAD_ROWS = 16, // with the head
-    PICK_ROWS = 64,          // and of several sequences, to pick from
-    GRAPH_ROWS = 32,         // of a pass that becomes a graph
-    GRAPH_AFTER = 3,         // times that it was launched without one
-    LOGITS_ROWS = 8,         // rows of logits kept at a time
-    EXPERT_PAIRS = 8192,     // of a row and an expert of its, that are multiplied at a time
+    FEW_ROWS = 32,            // up to which gemm_few is faster than those,
+    PASS_FEW_ROWS = 32,       // and than gemm_wide,
+    PASS_FEW_PLAIN_ROWS = 16, // with the head, and with weights that are not quantised
+    PICK_ROWS = 64,           // and of several sequences, to pick from
+    GRAPH_ROWS = 32,          // of a pass that becomes a graph
+    GRAPH_AFTER = 3,          // times that it was launched without one
+    LOGITS_ROWS = 8,          // rows of logits kept at a time
+    EXPERT_PAIRS = 8192,      // of a row and an expert of its, that are multiplied at a time
     SPANS_AHEAD = 32, // steps, or sequences that go back, that may be enqueued at a time, and more
     DRAFT_ROWS = 1 + ENGINE_MAX_DRAFTS, // of a sequence with drafts
     KEPT_ROWS = 4 * DRAFT_ROWS,         // of a pass that states go on from again, at most

@@ -353,8 +353,10 @@ static uint32_t n_by_vector(const struct cuda_engine *e)
 // rows are short as long as it takes one turn.
 static bool is_wide(const struct cuda_engine *e, const struct wmat *w, uint32_t n)
 {
+    // (The head's type stands for the model's: products with one input go one way.)
+    const bool soon = w == &e->output || is_plain_type(&e->output);
     const uint32_t few = e->hp.n_embd < 2048 ? (uint32_t)GEMM_FEW
-                         : w == &e->output   ? (uint32_t)PASS_FEW_HEAD_ROWS
+                         : soon              ? (uint32_t)PASS_FEW_PLAIN_ROWS
                                              : (uint32_t)PASS_FEW_ROWS;
     return e->pass && e->q.hopper && n > few;
 }
