@@ -55,11 +55,6 @@ static bool is_token(const struct timed *t)
     return !t->parts && t->n == 1;
 }
 
-static bool wait(struct cuda_engine *e, struct error *err)
-{
-    return CHECK_CUDA(cudaStreamSynchronize(e->q.stream), err);
-}
-
 static bool elapsed(const struct recorded *m, double *seconds, struct error *err)
 {
     float ms = 0;
@@ -75,7 +70,7 @@ static bool time_launches(struct cuda_engine *e, const struct timed *t, double h
 {
     struct recorder *r = e->q.recorder;
     r->n = 0;
-    if (!hold(e, hold_s, err) || !enqueue(e, t, err) || !wait(e, err))
+    if (!hold(e, hold_s, err) || !enqueue(e, t, err) || !cuda_wait(e, err))
         return false;
     if (r->n != r->max)
         return error_set(err, ERR_FAIL, "%zu launches, and %zu the time before", r->n, r->max);
@@ -99,7 +94,7 @@ static bool time_nothing(struct cuda_engine *e, double hold_s, double *seconds, 
              CHECK_CUDA(cudaEventRecord(r->marks[i].end, e->q.stream), err);
     }
     struct error mine = {};
-    ok = wait(e, ok ? err : &mine) && ok;
+    ok = cuda_wait(e, ok ? err : &mine) && ok;
     for (size_t i = 0; ok && i < r->max; i++)
         ok = elapsed(&r->marks[i], &seconds[i], err);
     ok = ok && profile_rows(all, r->max, 1, seconds, &p, err);
@@ -200,7 +195,7 @@ static bool profile(struct cuda_engine *e, struct recorder *r, const struct time
         r->n = 0;
         ok = enqueue(e, t, err);
         hold_s = 3 * (clock_now() - begin) + 1e-3; // with its events thrice as many calls
-        ok = ok && wait(e, err);
+        ok = ok && cuda_wait(e, err);
     }
     if (!ok || !create_events(r, err))
         return false;
@@ -231,7 +226,7 @@ static bool profile_with_recorder(struct cuda_engine *e, const struct timed *t, 
     bool ok = profile(e, &r, t, n_run, out, err);
     e->q.recorder = NULL;
     struct error mine = {};
-    ok = wait(e, ok ? err : &mine) && ok; // also after a failure: nothing may still be running
+    ok = cuda_wait(e, ok ? err : &mine) && ok; // also after a failure: nothing may still be running
     destroy_events(&r);
     snprintf(out->how, sizeof out->how,
              "CUDA events around every launch, outside the graph, so that no kernel begins before "
