@@ -37,13 +37,9 @@ struct timed {
 
 static bool enqueue(struct cuda_engine *e, const struct timed *t, struct error *err)
 {
-    if (t->parts) {
-        bool ok = cuda_eval_parts(&e->base, t->parts, t->n_parts, t->cancel, err);
-        for (size_t i = 0; ok && i < t->n_parts; i++)
-            if (t->parts[i].error.code != ERR_NONE)
-                ok = error_set(err, t->parts[i].error.code, "%s", t->parts[i].error.text);
-        return ok;
-    }
+    if (t->parts)
+        return cuda_eval_parts(&e->base, t->parts, t->n_parts, t->cancel, err) &&
+               profile_parts_ended(t->parts, t->n_parts, err);
     if (t->n > 1)
         return cuda_enqueue_chunk(e, t->tokens, t->n, true, err);
     return cuda_state_use(e, e->seq->state, e->seq->next_states[0], 1, err) &&

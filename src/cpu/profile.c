@@ -36,13 +36,9 @@ static bool run(struct cpu_engine *e, const struct timed *t, struct error *err)
         e->marks->n = 0;
         e->marks->last = clock_now();
     }
-    if (t->parts) {
-        bool ok = cpu_eval_parts(&e->base, t->parts, t->n_parts, t->cancel, err);
-        for (size_t i = 0; ok && i < t->n_parts; i++)
-            if (t->parts[i].error.code != ERR_NONE)
-                ok = error_set(err, t->parts[i].error.code, "%s", t->parts[i].error.text);
-        return ok;
-    }
+    if (t->parts)
+        return cpu_eval_parts(&e->base, t->parts, t->n_parts, t->cancel, err) &&
+               profile_parts_ended(t->parts, t->n_parts, err);
     if (!cpu_forward(e, LOGITS_LAST) || !cpu_head(e, 0, 1))
         return error_set(err, ERR_INTERRUPTED, "interrupted");
     if (t->n > 1)

@@ -1,5 +1,7 @@
 #include "engine/profile.h"
 
+#include "engine/backend.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -200,4 +202,12 @@ void profile_operations(struct engine_profile *p, const struct model *m, size_t 
         if (profile_names(k->what, "kv"))
             k->flops += attention_flops(m, n_past, n);
     }
+}
+
+bool profile_parts_ended(const struct engine_part *parts, size_t n, struct error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (parts[i].error.code != ERR_NONE)
+            return error_set(err, parts[i].error.code, "%s", parts[i].error.text);
+    return true;
 }

@@ -48,4 +48,9 @@ void profile_operations(struct engine_profile *p, const struct model *m, size_t 
 #ifdef __cplusplus
 }
 #endif
+struct engine_part;
+
+// Whether no part of a pass that was timed has failed. Errors: the first part's that has.
+bool profile_parts_ended(const struct engine_part *parts, size_t n, struct error *err);
+
 #endif
