@@ -45,12 +45,12 @@ struct engine_kernel *profile_reader(struct engine_profile *p, const char *what,
 void profile_operations(struct engine_profile *p, const struct model *m, size_t n_past, size_t n,
                         const char *const *beside);
 
-#ifdef __cplusplus
-}
-#endif
 struct engine_part;
 
 // Whether no part of a pass that was timed has failed. Errors: the first part's that has.
 bool profile_parts_ended(const struct engine_part *parts, size_t n, struct error *err);
 
+#ifdef __cplusplus
+}
+#endif
 #endif
