@@ -118,6 +118,21 @@ def test_every_header_compiles_alone(compiler):
         assert r.returncode == 0, r.stderr
 
 
+def outside_of_c(text):
+    """The functions that a header for C and C++ declares outside of its extern "C"."""
+    guard = re.compile(r'#ifdef __cplusplus\nextern "C" \{\n#endif.*#ifdef __cplusplus\n\}\n#endif', re.S)
+    return re.findall(r"^\w[^;{}()#]*\([^;{}]*\);", guard.sub("", text), re.M)
+
+
+# nvcc's build links for minutes until it says this.
+def test_what_cuda_calls_has_the_names_of_c():
+    wrong = [f"{p.relative_to(ROOT)}: {line}" for p in SRC.rglob("*.h") if 'extern "C"' in (text := p.read_text())
+             for line in outside_of_c(text)]
+    assert not wrong, "\n".join(wrong)
+    profile = (SRC / "engine/profile.h").read_text()
+    assert outside_of_c(profile.replace("\n#endif\n#endif\n", "\n#endif\n\nbool late(const struct model *m,\n          int n);\n#endif\n"))
+
+
 def test_nothing_committed_names_a_machine_path():
     files = subprocess.run(["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True).stdout.split()
     needles = ["/" + "work/", "/" + "root/"]
