@@ -239,18 +239,28 @@ bool cuda_norms_across(const struct cuda_engine *e, const struct layer *slice)
     return e->rank && slice->qk_norm == QK_NORM_WHOLE;
 }
 
+// Rows without gaps: x (n, n_cols) of rows n_whole long, times w (n_cols).
+static struct rank_norm rows_of_ranks(const struct cuda_engine *e, float *x, const float *w,
+                                      uint32_t n_cols, uint32_t n_whole, const uint32_t *skip)
+{
+    struct rank_norm norm = {};
+    norm.part[0] = {x, w, n_cols, n_cols, n_whole};
+    norm.n_part = 1;
+    norm.eps = e->hp.norm_eps;
+    norm.skip = skip;
+    return norm;
+}
+
 bool cuda_norm_heads(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                      const uint32_t *skip, struct error *err)
 {
     const struct layer *f = l->facts, *whole = cuda_whole_layer(e, f);
     const uint32_t n_q = f->n_head * f->head_dim, n_kv = f->n_head_kv * f->head_dim;
-    struct rank_norm norm = {};
-    norm.part[0] = {e->s.q, l->v[ATTN_Q_NORM], n_q, n_q, whole->n_head * f->head_dim};
     const uint32_t n_all = whole->n_head_kv == 1 ? e->exchange.n_rank : whole->n_head_kv;
+    struct rank_norm norm =
+        rows_of_ranks(e, e->s.q, l->v[ATTN_Q_NORM], n_q, whole->n_head * f->head_dim, skip);
     norm.part[1] = {e->s.k, l->v[ATTN_K_NORM], n_kv, n_kv, n_all * f->head_dim};
     norm.n_part = f->kv_back > 0 ? 1 : 2;
-    norm.eps = e->hp.norm_eps;
-    norm.skip = skip;
     return !cuda_norms_across(e, f) || norm_ranks_launch(&e->q, &e->exchange, &norm, n, err);
 }
 
@@ -263,12 +273,8 @@ bool cuda_norm_group(const struct cuda_engine *e, const struct gpu_layer *l, flo
                      const uint32_t *skip, struct error *err)
 {
     const uint32_t n_inner = l->facts->ssm.n_inner;
-    struct rank_norm norm = {};
-    norm.part[0] = {y, l->v[SSM_NORM], n_inner, n_inner,
-                    cuda_whole_layer(e, l->facts)->ssm.n_inner};
-    norm.n_part = 1;
-    norm.eps = e->hp.norm_eps;
-    norm.skip = skip;
+    const struct rank_norm norm = rows_of_ranks(e, y, l->v[SSM_NORM], n_inner,
+                                                cuda_whole_layer(e, l->facts)->ssm.n_inner, skip);
     return !cuda_norms_group_across(e, l->facts) ||
            norm_ranks_launch(&e->q, &e->exchange, &norm, n, err);
 }

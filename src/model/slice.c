@@ -149,7 +149,7 @@ static bool can_split_parts(const struct layer *l, uint32_t i, struct parts p, u
     return p.n == 0 || n_units(&p) >= n_rank ||
            error_set(err, ERR_MODEL,
                      "layer %u: %s of %u %s, each with %u columns of %s in blocks of %u, can be "
-                     "split among at most %u devices, not %u",
+                     "split among at most %u of %u devices",
                      i, p.what, p.n, p.part, p.n_cols, l->w[p.out].name, block_elems(&l->w[p.out]),
                      n_units(&p), n_rank);
 }
@@ -160,8 +160,8 @@ static bool can_split_ff(uint32_t i, const char *what, const struct weight *down
 {
     return n_ff == 0 || ff_units(down, n_ff) >= n_rank ||
            error_set(err, ERR_MODEL,
-                     "layer %u: %s %u wide, in units of %u, can be split among at most %u devices, "
-                     "not %u",
+                     "layer %u: %s %u wide, in units of %u, can be split among at most %u of "
+                     "%u devices",
                      i, what, n_ff, ff_unit(down), ff_units(down, n_ff), n_rank);
 }
 
@@ -181,7 +181,7 @@ bool model_can_split(const struct model *m, uint32_t n_rank, struct error *err)
     if (head_units(m) < n_rank)
         return error_set(err, ERR_MODEL,
                          "a vocabulary of %u tokens, in units of %u, can be split among at most "
-                         "%u devices, not %u",
+                         "%u of %u devices",
                          m->hp.n_vocab, HEAD_UNIT, head_units(m), n_rank);
     return true;
 }

@@ -393,35 +393,33 @@ static void on_connection(void *cls, struct MHD_Connection *c, void **context,
 {
     struct http *h = cls;
     struct conn *conn = *context;
-    pthread_mutex_lock(&h->lock);
-    h->n_conns += what == MHD_CONNECTION_NOTIFY_STARTED ? 1 : -(size_t)1;
-    pthread_mutex_unlock(&h->lock);
-    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+    const bool begins = what == MHD_CONNECTION_NOTIFY_STARTED;
+    if (begins) {
         const union MHD_ConnectionInfo *i =
             mhd.get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
-        conn = i ? calloc(1, sizeof *conn) : NULL;
-        if (!conn) // its requests are not taken
-            return;
-        *conn = (struct conn){.fd = i->connect_fd, .since = clock_now()};
-        pthread_mutex_lock(&h->lock);
+        conn = i ? calloc(1, sizeof *conn) : NULL; // NULL: its requests are not taken
+        if (conn)
+            *conn = (struct conn){.fd = i->connect_fd, .since = clock_now()};
+    }
+    *context = begins ? conn : NULL;
+    pthread_mutex_lock(&h->lock);
+    h->n_conns += begins ? 1 : -(size_t)1;
+    if (conn && begins) {
         conn->next = h->conns;
         if (h->conns)
             h->conns->prev = conn;
         h->conns = conn;
-        pthread_mutex_unlock(&h->lock);
-        *context = conn;
     } else if (conn) {
-        pthread_mutex_lock(&h->lock);
         if (conn->prev)
             conn->prev->next = conn->next;
         else
             h->conns = conn->next;
         if (conn->next)
             conn->next->prev = conn->prev;
-        pthread_mutex_unlock(&h->lock);
-        free(conn);
-        *context = NULL;
     }
+    pthread_mutex_unlock(&h->lock);
+    if (!begins)
+        free(conn);
 }
 
 void http_sweep(struct http *h)

@@ -269,19 +269,19 @@ static void too_few_units_are_told_with_their_number(void **state)
     open_with(2, N_FF, QUANT_Q8_0);
     assert_true(model_can_split(m, 2, &err));
     assert_refused(3, "layer 0: attention of 2 KV heads, each with 128 columns of attn_output in "
-                      "blocks of 32, can be split among at most 2 devices, not 3");
+                      "blocks of 32, can be split among at most 2 of 3 devices");
     unload();
     open_with(4, N_FF, QUANT_Q4_K); // of 128 columns two are a block
     assert_true(model_can_split(m, 2, &err));
     assert_refused(4, "layer 0: attention of 4 KV heads, each with 128 columns of attn_output in "
-                      "blocks of 256, can be split among at most 2 devices, not 4");
+                      "blocks of 256, can be split among at most 2 of 4 devices");
     unload();
     open_with(8, 512, QUANT_Q4_K);
     assert_refused(3, "layer 0: a feed-forward network 512 wide, in units of 256, can be split "
-                      "among at most 2 devices, not 3");
+                      "among at most 2 of 3 devices");
     m->hp.n_vocab = 8;
-    assert_refused(2, "a vocabulary of 8 tokens, in units of 8, can be split among at most 1 "
-                      "devices, not 2");
+    assert_refused(2, "a vocabulary of 8 tokens, in units of 8, can be split among at most 1 of 2 "
+                      "devices");
     unload();
 }
 
@@ -293,16 +293,78 @@ static void too_narrow_experts_are_told_with_their_width(void **state)
     l->experts.n = 8;
     l->n_ff = 0;
     l->experts.n_ff = 8;
-    assert_refused(2, "layer 1: experts 8 wide, in units of 8, can be split among at most 1 "
-                      "devices, not 2");
+    assert_refused(2, "layer 1: experts 8 wide, in units of 8, can be split among at most 1 of 2 "
+                      "devices");
     l->experts.n_ff = 16;
     l->experts.n_ff_shared = 7;
     assert_refused(2, "layer 1: a shared expert 7 wide, in units of 8, can be split among at most "
-                      "1 devices, not 2");
+                      "1 of 2 devices");
     struct error err = {0};
     assert_true(model_can_split(m, 1, &err)); // one device has all of it
     *l = was;
     unload();
+}
+
+// Layers that mix tokens in other ways than by attention with several KV heads: what their units
+// are. attn_output and ssm_out have blocks of 32 columns.
+static void units_of_other_mixers_are_told_with_their_number(void **state)
+{
+    (void)state;
+    static const struct {
+        struct layer l;
+        uint32_t n_rank;
+        const char *why;
+    } cases[] = {
+        {{.n_head = 3, .n_head_kv = 1, .head_dim = HEAD_DIM},
+         4,
+         "attention of 3 heads, each with 64 columns of attn_output in blocks of 32, can be split "
+         "among at most 3 of 4 devices"},
+        {{.n_head = 4, .n_head_kv = 4, .latent = {.n_kv = 8, .n_value = 16}},
+         3,
+         "latent attention of 4 heads, each with 16 columns of attn_output in blocks of 32, can be "
+         "split among at most 2 of 3 devices"},
+        {{.mixer = MIXER_CONV, .conv = {.n = 96}},
+         4,
+         "a short convolution of 96 channels, each with 1 columns of attn_output in blocks of 32, "
+         "can be split among at most 3 of 4 devices"},
+        {{.mixer = MIXER_DELTA,
+          .delta = {.n_head = 4, .n_key_head = 2, .n_state = 16, .in_order = true}},
+         3,
+         "a delta net of 2 keys, each with 32 columns of attn_output in blocks of 32, can be split "
+         "among at most 2 of 3 devices"},
+        {{.mixer = MIXER_DELTA, .delta = {.n_head = 8, .n_key_head = 4, .n_state = 16}},
+         3,
+         "a delta net of 4 keys, each with 16 columns of attn_output in blocks of 32, can be split "
+         "among at most 2 of 3 devices"},
+        // Three keys are no whole number of units of two: all of them are one.
+        {{.mixer = MIXER_DELTA, .delta = {.n_head = 6, .n_key_head = 3, .n_state = 16}},
+         2,
+         "a delta net of 3 keys, each with 16 columns of attn_output in blocks of 32, can be split "
+         "among at most 1 of 2 devices"},
+        {{.mixer = MIXER_SSM, .ssm = {.n_inner = 128, .n_head = 8, .n_group = 2}},
+         3,
+         "a state space of 2 groups, each with 64 columns of ssm_out in blocks of 32, can be split "
+         "among at most 2 of 3 devices"},
+        {{.mixer = MIXER_SSM, .ssm = {.n_inner = 128, .n_head = 8, .n_group = 1}},
+         5,
+         "a state space of 8 heads, each with 16 columns of ssm_out in blocks of 32, can be split "
+         "among at most 4 of 5 devices"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char why[200];
+        struct error err = {0};
+        open_with(8, N_FF, QUANT_Q8_0);
+        struct layer *l = &m->layers[1], was = *l;
+        *l = cases[i].l;
+        memcpy(l->w, was.w, sizeof was.w);
+        l->w[SSM_OUT] = was.w[ATTN_OUTPUT];
+        l->w[SSM_OUT].name = "ssm_out";
+        snprintf(why, sizeof why, "layer 1: %s", cases[i].why);
+        assert_refused(cases[i].n_rank, why);
+        assert_true(model_can_split(m, cases[i].n_rank - 1, &err));
+        *l = was;
+        unload();
+    }
 }
 
 int main(void)
@@ -314,6 +376,7 @@ int main(void)
         cmocka_unit_test(rows_of_the_head_end_with_the_vocabulary),
         cmocka_unit_test(too_few_units_are_told_with_their_number),
         cmocka_unit_test(too_narrow_experts_are_told_with_their_width),
+        cmocka_unit_test(units_of_other_mixers_are_told_with_their_number),
     };
     return RUN_TESTS("slice", tests);
 }
