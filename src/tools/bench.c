@@ -59,7 +59,17 @@ static bool evaluate(struct bench *b, size_t begin, size_t end, struct error *er
     return engine_submit(b->e, &w, 1, b->p->cancel, NULL, err);
 }
 
-// n tokens sampled after what was just evaluated, the device ahead as in an answer.
+// The next token of what was just evaluated.
+static bool pick(struct bench *b, struct error *err)
+{
+    uint64_t ticket;
+    struct decoded d;
+    struct work w = {b->s, .n_pick = 1};
+    return engine_submit(b->e, &w, 1, b->p->cancel, &ticket, err) &&
+           engine_wait(b->e, ticket, b->p->cancel, &d, err);
+}
+
+// n tokens, each sampled after the one before it was evaluated, the device ahead as in an answer.
 static bool decode(struct bench *b, size_t n, struct error *err)
 {
     uint64_t ticket[N_TICKET];
@@ -67,7 +77,7 @@ static bool decode(struct bench *b, size_t n, struct error *err)
     size_t asked = 0;
     for (size_t i = 0; i < n; i++) {
         for (; asked < n && asked <= i + ENGINE_RUN_AHEAD; asked++) {
-            struct work w = {b->s, NULL, asked ? 1 : 0, .n_pick = 1};
+            struct work w = {b->s, NULL, 1, .n_pick = 1};
             if (!engine_submit(b->e, &w, 1, b->p->cancel, &ticket[asked % N_TICKET], err))
                 return false;
         }
@@ -83,8 +93,8 @@ static bool measure(struct bench *b, const char *name, uint32_t depth, uint32_t 
 {
     struct engine *e = b->e;
     double seconds[MAX_REPEAT];
-    // Decoding starts from fresh logits, so the last token of the depth is evaluated in every run,
-    // outside the time.
+    // Decoding starts from the first token sampled, so the last one of the depth is evaluated and
+    // the first one picked in every run, outside the time: n tokens are n passes.
     size_t base = n_prompt ? depth : depth > 0 ? depth : 1;
     if (base + n_prompt + n_gen > e->n_ctx)
         return error_set(err, ERR_CONTEXT,
@@ -96,12 +106,12 @@ static bool measure(struct bench *b, const char *name, uint32_t depth, uint32_t 
     uint32_t n = b->p->n_repeat;
     for (uint32_t i = 0; i <= n; i++) { // run 0 warms up
         seq_trim(b->s, n_prompt ? base : base - 1);
-        if (!n_prompt && !evaluate(b, base - 1, base, err))
+        if (!n_prompt && (!evaluate(b, base - 1, base, err) || !pick(b, err)))
             return false;
         double start = clock_now();
         if (n_prompt && !evaluate(b, base, base + n_prompt, err))
             return false;
-        if (n_gen && !decode(b, n_gen, err))
+        if (n_gen && !(n_prompt ? pick(b, err) : decode(b, n_gen, err)))
             return false;
         if (i > 0)
             seconds[i - 1] = clock_now() - start;
@@ -266,7 +276,7 @@ static bool profile(struct bench *b, struct error *err)
 // is opened once.
 static bool first_token(struct bench *b, struct error *err)
 {
-    if (!evaluate(b, 0, FIRST_TOKEN_PROMPT, err) || !decode(b, 1, err))
+    if (!evaluate(b, 0, FIRST_TOKEN_PROMPT, err) || !pick(b, err))
         return false;
     b->first_token_s = clock_now() - b->p->began;
     return true;

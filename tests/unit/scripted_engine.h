@@ -31,7 +31,7 @@ struct scripted {
     size_t interrupt; // eval of this position is interrupted; 0: none
     size_t fail_next; // the token number (from 1) whose sampling fails; 0: none
     enum error_code fail_how;
-    // What an evaluated token takes on the clock of the test; may be NULL.
+    // What evaluated tokens take on the clock of the test, or a pick alone (0); may be NULL.
     void (*work)(size_t n_tokens);
 };
 
@@ -119,7 +119,7 @@ static inline bool scripted_take(struct engine *e, const struct seq *q, bool eva
     s->n_next++;
     s->ended = scripted_is_stop(s, out->id);
     if (s->work)
-        s->work(1);
+        s->work(evaluate);
     // As far as it may: not past a stop id, not more than was asked for.
     while (s->n_past + 1 < s->decode_past + s->n_asked &&
            !scripted_is_stop(s, s->script[s->n_past])) {

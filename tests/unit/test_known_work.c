@@ -59,11 +59,15 @@ static void read_bandwidth_is_bytes_by_the_time_of_the_best_pass(void **state)
 }
 
 // An evaluated token of a chunk takes 2 ms and a decoded one 10 ms, but of every second run 3 and
-// 14 ms, so that least, median and most differ.
+// 14 ms, so that least, median and most differ; a token that is sampled alone takes 1 ms.
 static size_t n_works;
 static struct scripted *worker;
 static void work(size_t n_tokens)
 {
+    if (n_tokens == 0) {
+        now += 1e-3;
+        return;
+    }
     bool slow = n_works++ % 2 == 1;
     now += worker->decoding ? slow ? 14e-3 : 10e-3 : (double)n_tokens * (slow ? 3e-3 : 2e-3);
 }
@@ -142,7 +146,7 @@ static void bench_divides_known_work_by_known_time(void **state)
         near(r, "tokens_per_second", 16 / 40e-3);
         near(r, "bytes_per_second", 0);
     }
-    // Decoding is 4 tokens by turns: 10 + 14 + 10 + 14 ms, whatever comes first. The cache is that
+    // Decoding is 4 tokens by turns, each evaluated: 10 + 14 + 10 + 14 ms. The cache is that
     // of the middle: 2 of the answer after the depth, of which the script has 1000 bytes each.
     double weights = 0;
     for (size_t i = 0; i < gguf_n_tensors(m->gguf); i++)
@@ -157,11 +161,11 @@ static void bench_divides_known_work_by_known_time(void **state)
         near(r, "bytes_per_token", bytes);
         near(r, "bytes_per_second", bytes * 4 / 48e-3);
     }
-    // The prompt of 32 tokens in two chunks (32 + 48 ms), and one token (10 or 14 ms).
+    // The prompt of 32 tokens in two chunks (32 + 48 ms), and one sampled of what is there.
     const json_t *r = row(j, "first token", 0);
     near(r, "tokens", 1);
-    assert_true(json_number_value(json_object_get(r, "min_ms")) > 89.9);
-    assert_true(json_number_value(json_object_get(r, "max_ms")) < 94.1);
+    near(r, "min_ms", 81);
+    near(r, "max_ms", 81);
     near(j, "weight_bytes", weights);
     near(j, "peak_bytes_per_second", 1e9);
     near(j, "open_s", 0.5);
