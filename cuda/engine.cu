@@ -670,6 +670,7 @@ static bool open_queue(struct cuda_engine *e, const struct device *d, struct err
 {
     e->q.n_sm = d->n_sm;
     e->q.smem_max = d->smem_max;
+    e->q.smem_sm = d->smem_sm;
     e->q.dependent = d->major >= 9;
     e->q.hopper = d->major == 9;
     return CHECK_CUDA(cudaStreamCreateWithFlags(&e->q.stream, cudaStreamNonBlocking), err) &&
