@@ -97,5 +97,6 @@ bool cuda_device_select(int index, struct device *d, struct error *err)
     d->total = mem_total;
     d->free = mem_free;
     d->smem_max = prop.sharedMemPerBlockOptin;
+    d->smem_sm = prop.sharedMemPerMultiprocessor;
     return true;
 }

@@ -309,36 +309,42 @@ static bool prepare_masks(struct cuda_engine *e, struct error *err)
            cuda_capture_exec(e, &e->masked_graph, step, err);
 }
 
+// Captures launches(n) for the sizes up to `most`, and for that where it lies between two.
+template <size_t N, typename F>
+static bool load_sizes(struct cuda_engine *e, const uint32_t (&sizes)[N], uint32_t most, F launches,
+                       struct error *err)
+{
+    bool ok = true;
+    for (size_t i = 0; ok && i < N && most >= sizes[0] && (i == 0 || sizes[i - 1] < most); i++) {
+        cudaGraph_t graph;
+        ok = cuda_capture(
+            e, &graph, [&] { return launches(lesser(sizes[i], most)); }, err);
+        if (graph)
+            cudaGraphDestroy(graph);
+    }
+    return ok;
+}
+
 // The driver loads a kernel when it is first launched, and takes device memory for it. Those of a
 // prompt are launched here, into graphs that never run, so that what does not fit is found now and
 // mem_used is all that the engine takes; but not those of products for which cuBLAS is opened when
 // they are needed.
 bool cuda_load_kernels(struct cuda_engine *e, struct error *err)
 {
-    static const uint32_t sizes[] = {2,  4,   8,  16,
-                                     64, 128, 256}; // all shapes of the products' tiles
+    // all shapes of the products' tiles
+    static const uint32_t of_chunks[] = {2, 4, 8, 16, MATVEC_MAX_ROWS, 64, 128, 256},
+                          of_passes[] = {4, 16, 32, 64};
     uint32_t most = e->base.n_batch;
     if (e->s.blas_workspace)
         most = lesser(most, (uint32_t)(e->q.hopper ? MATVEC_MAX_ROWS_HOPPER : MATVEC_MAX_ROWS));
-    bool ok = true;
-    for (size_t i = 0; ok && i < sizeof sizes / sizeof *sizes && sizes[i] <= most; i++) {
-        cudaGraph_t graph;
-        uint32_t n = sizes[i], n_logits = lesser(n, (uint32_t)LOGITS_ROWS);
-        auto chunk = [&] {
-            return cuda_forward_many(e, n, err) && cuda_head(e, 0, n_logits, NULL, err) &&
-                   cuda_head(e, 0, 1, NULL, err);
-        };
-        ok = cuda_capture(e, &graph, chunk, err);
-        if (graph)
-            cudaGraphDestroy(graph);
-    }
-    for (uint32_t n = 4; ok && e->passes && n <= 64 && n <= e->base.n_batch; n *= n < 16 ? 4 : 2) {
-        cudaGraph_t graph;
-        ok = cuda_capture(
-            e, &graph, [&] { return cuda_enqueue_parts(e, n, err); }, err);
-        if (graph)
-            cudaGraphDestroy(graph);
-    }
+    auto chunk = [&](uint32_t n) {
+        return cuda_forward_many(e, n, err) &&
+               cuda_head(e, 0, lesser(n, (uint32_t)LOGITS_ROWS), NULL, err) &&
+               cuda_head(e, 0, 1, NULL, err);
+    };
+    auto pass = [&](uint32_t n) { return cuda_enqueue_parts(e, n, err); };
+    bool ok = load_sizes(e, of_chunks, most, chunk, err) &&
+              (!e->passes || load_sizes(e, of_passes, e->base.n_batch, pass, err));
     if (ok && e->base.n_states > 0) {
         cudaGraph_t graph;
         ok = cuda_capture(
@@ -670,6 +676,7 @@ static bool open_queue(struct cuda_engine *e, const struct device *d, struct err
 {
     e->q.n_sm = d->n_sm;
     e->q.smem_max = d->smem_max;
+    e->q.smem_sm = d->smem_sm;
     e->q.dependent = d->major >= 9;
     e->q.hopper = d->major == 9;
     return CHECK_CUDA(cudaStreamCreateWithFlags(&e->q.stream, cudaStreamNonBlocking), err) &&

@@ -178,7 +178,7 @@ struct device {
     char name[256];
     int n_sm, major, minor;
     uint64_t total, free;
-    size_t smem_max; // shared memory that one block may have
+    size_t smem_max, smem_sm; // see struct queue
 };
 
 struct memory_plan {

@@ -18,11 +18,11 @@ enum {
     SUM_LD = 20, // of 16 sums of a column: different banks
 };
 
-// Of a multiprocessor, at most: the rest is the first-level cache. All sums of gate and up of a 7B
-// find room, with up to 16 columns.
-template <int NT> static constexpr size_t smem()
+// Of a multiprocessor, at most: the rest is the first-level cache. Where it has that of Hopper, all
+// sums of gate and up of a 7B find room, with up to 16 columns; others have 100 KB or more.
+template <int NT> static size_t smem(const struct queue *q)
 {
-    return (NT <= 4 ? 164 : 96) << 10;
+    return (size_t)(NT <= 4 && q->smem_sm >= 228 << 10 ? 164 : 96) << 10;
 }
 
 // Words of a quantised strip in the first two planes.
@@ -329,7 +329,7 @@ static bool launch(const struct queue *q, const struct gemm *g, struct few_cut *
     constexpr uint32_t PER_SM = blocks_per_sm<TYPE, NT>();
     const size_t per_pair = (size_t)c->row.n_chunk * NT * 8 * SUM_LD * sizeof(float);
     const uint32_t n_block = lesser(c->n_pair, (uint32_t)q->n_sm * PER_SM);
-    const size_t room = lesser(q->smem_max, smem<NT>() / PER_SM);
+    const size_t room = lesser(q->smem_max, smem<NT>(q) / PER_SM);
     c->per_round = lesser((uint32_t)(room / per_pair), div_up(c->n_pair, n_block));
     if (c->per_round == 0)
         return error_set(err, ERR_FAIL,

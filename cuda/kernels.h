@@ -15,6 +15,7 @@ struct queue {
     cublasHandle_t blas;
     int n_sm;        // multiprocessors
     size_t smem_max; // shared memory that one block may have
+    size_t smem_sm;  // that all blocks of a multiprocessor have, and 1 KB of it each for itself
     bool dependent;  // programmatic dependent launch works (compute capability >= 9.0)
     bool hopper;     // compute capability 9.0: the kernels of gemm_hopper.cuh run
     // NULL: launches are not timed

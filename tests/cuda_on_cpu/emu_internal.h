@@ -111,7 +111,8 @@ void emu_warp_combine(emu_warp_kind kind, unsigned mask, emu_warp_args *const ar
 // Queues host work on a stream (emu_stream.cpp).
 cudaError_t emu_enqueue(cudaStream_t s, std::function<void()> fn);
 
-size_t emu_loaded_bytes(int device); // by kernels
+extern "C" size_t emu_loaded_bytes(int device); // by kernels
+extern "C" size_t emu_last_smem(void); // dynamic shared memory of a block of the last launch
 
 // The n-th launch of a kernel or a graph on that device from now on fails.
 extern "C" void emu_fail_launch(int device, uint64_t n);

@@ -68,6 +68,7 @@ struct device {
     // Raised limits of dynamic shared memory, and what the machine allowed a block then.
     std::map<const void *, std::pair<int, size_t>> max_smem[EMU_DEVICES];
     std::set<const void *> loaded[EMU_DEVICES]; // kernels
+    size_t last_smem = 0;                       // dynamic, of a block of the last launch
     unsigned n_captures = 0;
     uint64_t raise_at = 0; // when n_kernels is this,
     volatile int *raise = nullptr;
@@ -1090,6 +1091,7 @@ cudaError_t emu_launch(const cudaLaunchConfig_t &cfg, const void *kernel,
     if (!d.loaded[g->device].count(kernel) && n_free < EMU_KERNEL_BYTES)
         return fail(cudaErrorMemoryAllocation);
     d.loaded[g->device].insert(kernel);
+    d.last_smem = g->smem;
     op o;
     o.grid = std::move(g);
     return submit(cfg.stream, std::move(o));
@@ -1126,9 +1128,14 @@ uint64_t emu_seed(void)
     return dev().seed;
 }
 
-size_t emu_loaded_bytes(int device)
+extern "C" size_t emu_loaded_bytes(int device)
 {
     return dev().loaded[device].size() * EMU_KERNEL_BYTES;
+}
+
+extern "C" size_t emu_last_smem(void)
+{
+    return dev().last_smem;
 }
 
 extern "C" void emu_raise_after(uint64_t n, volatile int *flag)

@@ -16,6 +16,7 @@ void gpu_test_begin(void)
     must(CHECK_CUDA(cudaGetDeviceProperties(&prop, 0), &ERR));
     Q.n_sm = prop.multiProcessorCount;
     Q.smem_max = prop.sharedMemPerBlockOptin;
+    Q.smem_sm = prop.sharedMemPerMultiprocessor;
     Q.dependent = prop.major >= 9;
     Q.hopper = prop.major == 9;
     must(CHECK_CUDA(cudaStreamCreateWithFlags(&Q.stream, cudaStreamNonBlocking), &ERR));

@@ -419,7 +419,7 @@ static const struct shape wide_shapes[] = {
     {3, 3, 260, 64, 0, false, false, false, false},
     {17, 1, 400, 400, 0, true, false, true, true},
     changed({4, 2, 512, 128, 200, true, true, false, true},
-            [](struct shape &s) { s.v_norms = true, s.softcap = 2, s.scale = 0.1; }),
+            [](struct shape &s) { s.gated = s.v_norms = true, s.softcap = 2, s.scale = 0.1; }),
     changed(
         {2, 1, 288, 288, 40, true, false, false, false},
         [](struct shape &s) { s.norms = s.norm_whole = true, s.temp_scale = 0.4, s.temp_len = 9; }),

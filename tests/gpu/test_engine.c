@@ -50,6 +50,43 @@ static int32_t argmax(const float *v)
     return best;
 }
 
+#ifdef HOKKU_CUDA_ON_CPU
+size_t emu_loaded_bytes(int device); // by kernels that have been launched, once in this process
+
+// No prompt takes device memory for a kernel that none before it had, but for those that go with
+// cuBLAS. The first test, since what another one has launched stays loaded.
+static void all_kernels_are_loaded_when_an_engine_opens(void **state)
+{
+    (void)state;
+    const char *capability = getenv("HOKKU_EMU_CAPABILITY");
+    const size_t most = capability && atoi(capability) < 9 ? 32 : N_TOKENS;
+    struct fixture f;
+    struct tiny t;
+    if (!on_cuda)
+        skip();
+    tiny_init(&t, "llama");
+    for (size_t i = 0; i < t.n_tensors; i++)
+        if (t.tensors[i].n_dims == 2 && t.tensors[i].type == QUANT_F32)
+            t.tensors[i].type = QUANT_Q8_0;
+    open_tiny(&f, &t);
+    const struct engine_params p = {.n_ctx = N_CTX, .n_batch = N_TOKENS, .n_threads = 1};
+    struct error err = {0};
+    struct engine *e = try_open(f.m, &p, &err);
+    if (!e)
+        fail_msg("%s", err.text);
+    const size_t loaded = emu_loaded_bytes(0);
+    for (size_t n = 1; n <= most; n++) {
+        one_trim(e, 0);
+        eval(e, f.tokens, n, LOGITS_LAST);
+        if (emu_loaded_bytes(0) != loaded)
+            fail_msg("a prompt of %zu tokens: %zu bytes of kernels, when opened %zu", n,
+                     emu_loaded_bytes(0), loaded);
+    }
+    one_close(e);
+    close_model(&f);
+}
+#endif
+
 // Chunks of 30 (matrix products), 8, 5 (several columns) and 1 (fused kernels), with both cache
 // types and every architecture.
 static void logits_agree_with_the_cpu_engine(void **state)
@@ -733,6 +770,9 @@ int main(int argc, char **argv)
     if (!choose_engine(argc, argv))
         return 0;
     const struct CMUnitTest tests[] = {
+#ifdef HOKKU_CUDA_ON_CPU
+        cmocka_unit_test(all_kernels_are_loaded_when_an_engine_opens),
+#endif
         cmocka_unit_test(logits_agree_with_the_cpu_engine),
         cmocka_unit_test(the_same_chunks_give_the_same_bits_after_a_trim),
         cmocka_unit_test(an_exported_cache_goes_on_where_it_was),

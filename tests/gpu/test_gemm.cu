@@ -417,6 +417,36 @@ static void a_column_has_the_same_bits_in_any_company(void)
         }
 }
 
+#ifdef HOKKU_CUDA_ON_CPU
+extern "C" size_t emu_last_smem(void);
+
+// Two blocks of a multiprocessor are there at once, whatever shared memory it has.
+static void two_blocks_of_few_columns_find_room(void)
+{
+    struct random_stream r = {48};
+    const struct queue q = Q;
+    test_matrix m(r, QUANT_Q4_K, 3200, 256);
+    for (size_t kb : {100u, 164u, 228u}) {
+        gemm_case c(r, 16, 256, GEMM_FEW_PACKED);
+        device_array<float> y((size_t)16 * 3200);
+        c.pack(0.0f);
+        struct gemm g = c.args(MATVEC_STORE);
+        g.w[0] = m.w;
+        g.y[0] = y.p;
+        g.n_part = 1;
+        Q.n_sm = 1;
+        Q.smem_sm = kb << 10;
+        Q.smem_max = Q.smem_sm - 1024;
+        c.launch(g);
+        Q = q;
+        check(2 * (emu_last_smem() + 1024) <= kb << 10, "%zu KB: blocks of %zu bytes", kb,
+              emu_last_smem());
+        check(emu_last_smem() > (kb == 228 ? 64 << 10 : 40 << 10), "%zu KB: only %zu bytes", kb,
+              emu_last_smem());
+    }
+}
+#endif
+
 // Launches with one input, of which each may begin once that is complete.
 static void products_beside_each_other_give_what_they_give_alone(void)
 {
@@ -533,6 +563,9 @@ static const struct tap_test tests[] = {
      matrix_products_of_several_matrices_agree},
     {"products on matrix units of few blocks agree", matrix_products_of_few_blocks_agree},
     {"a column has the same bits in any company", a_column_has_the_same_bits_in_any_company},
+#ifdef HOKKU_CUDA_ON_CPU
+    {"two blocks of few columns find room", two_blocks_of_few_columns_find_room},
+#endif
     {"products beside each other give what they give alone",
      products_beside_each_other_give_what_they_give_alone},
     {"many columns have the bits of few", many_columns_have_the_bits_of_few},

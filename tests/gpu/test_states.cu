@@ -1,6 +1,7 @@
 // Layers with a recurrent state, against plain loops in double that read like the comments of
 // model/model.h; and that a state has the same bits however its tokens were cut.
 #include <algorithm>
+#include <functional>
 
 #include "gpu_test.h"
 
@@ -54,6 +55,64 @@ static void advance(const T &of, const S &shape, const std::vector<struct state_
     must(CHECK_CUDA(cudaStreamSynchronize(Q.stream), &ERR));
 }
 
+// ---- inputs that come late
+
+enum { MOST_LATE = 4 };
+
+struct copies {
+    const uint32_t *from[MOST_LATE];
+    uint32_t *to[MOST_LATE];
+    size_t n[MOST_LATE];
+};
+
+static __global__ void late_kernel(const struct copies c)
+{
+    griddep_launch_dependents();
+    griddep_wait();
+    for (int i = 0; i < MOST_LATE; i++)
+        for (size_t k = blockIdx.x * WARP + threadIdx.x; k < c.n[i]; k += gridDim.x * WARP)
+            c.to[i][k] = c.from[i][k];
+}
+
+// What the launch before a kernel writes, which may begin before that has ended: until then it is
+// something else.
+struct late_inputs {
+    std::vector<std::unique_ptr<device_array<uint32_t>>> arrays;
+    struct copies copies = {};
+    int n = 0, before; // each byte
+
+    explicit late_inputs(int before_ = 0xFF) : before(before_) // no number
+    {
+    }
+    template <typename T> T *add(const std::vector<T> &v)
+    {
+        static_assert(sizeof(T) == sizeof(uint32_t), "words");
+        std::vector<uint32_t> words(v.size());
+        if (!v.empty())
+            memcpy(words.data(), v.data(), v.size() * sizeof(T));
+        arrays.emplace_back(new device_array<uint32_t>(words));
+        copies.from[n] = arrays.back()->p;
+        arrays.emplace_back(new device_array<uint32_t>(words.size()));
+        copies.to[n] = arrays.back()->p;
+        copies.n[n] = words.size();
+        return reinterpret_cast<T *>(copies.to[n++]);
+    }
+    // The next launch is given them.
+    void come(void) const
+    {
+        for (int i = 0; i < n; i++)
+            must(CHECK_CUDA(
+                cudaMemsetAsync(copies.to[i], before, copies.n[i] * sizeof(uint32_t), Q.stream),
+                &ERR));
+        const struct launch l = {.name = "late",
+                                 .grid = dim3(4),
+                                 .block = dim3(WARP),
+                                 .stream = Q.stream,
+                                 .dependent = Q.dependent};
+        must(launch_kernel(&ERR, l, late_kernel, copies));
+    }
+};
+
 static bool near(double got, double want, double size)
 {
     return fabs(got - want) <= 2e-5 * (size + fabs(want));
@@ -95,15 +154,17 @@ static std::vector<float> convolve(const struct short_conv &conv, const std::vec
                                    const std::vector<struct state_span> &again = {})
 {
     const uint32_t n = (uint32_t)pass.rows.size();
-    device_array<float> dw(w), din(in), y((size_t)n * conv.n);
+    device_array<float> dw(w), y((size_t)n * conv.n);
+    late_inputs late;
     device_array<struct state_span> spans(pass.spans);
     device_array<struct seq_row> rows(pass.rows);
     struct short_conv_rows c = {};
     c.conv = conv;
     c.state = slots_of(states, 3, stride, spans, rows);
     c.w = dw.p;
-    c.in = din.p;
+    c.in = late.add(in);
     c.y = y.p;
+    late.come();
     must(short_conv_launch(&Q, &c, n, &ERR));
     advance(c, conv, again, short_conv_advance_launch);
     return y.get();
@@ -206,27 +267,28 @@ static std::vector<float> run(const net &net, const net_rows &all, size_t row0,
         return std::vector<float>(v.begin() + row0 * ld, v.begin() + (row0 + n) * ld);
     };
     const size_t ld = width * net.delta.n_head;
-    device_array<float> in(part(all.in, net.channels())), beta(part(all.beta, ld)),
-        alpha(part(all.alpha, ld)), gate(part(all.gate, net.n_out())), w(net.w), a(net.a),
-        dt(net.dt), norm(net.norm), mixed((size_t)n * net.channels()), y((size_t)n * net.n_out());
+    device_array<float> w(net.w), a(net.a), dt(net.dt), norm(net.norm),
+        mixed((size_t)n * net.channels()), y((size_t)n * net.n_out());
+    late_inputs late;
     device_array<struct state_span> spans(pass.spans);
     device_array<struct seq_row> rows(pass.rows);
     struct delta_rows d = {};
     d.delta = net.delta;
     d.eps = net.eps;
     d.state = slots_of(states, 4, net.stride(), spans, rows);
-    d.in = in.p;
+    d.in = late.add(part(all.in, net.channels()));
     d.w = w.p;
     d.mixed = mixed.p;
-    d.beta = beta.p;
-    d.alpha = net.paired ? beta.p : alpha.p;
+    d.beta = late.add(part(all.beta, ld));
+    d.alpha = net.paired ? d.beta : late.add(part(all.alpha, ld));
     d.paired = net.paired;
     d.a = a.p;
     d.dt = dt.p;
-    d.gate = gate.p;
+    d.gate = late.add(part(all.gate, net.n_out()));
     d.norm = norm.p;
     d.y = y.p;
     device_array<float> states_of_one(states.get()), y_of_one(y.n), mixed_by_one(mixed.n);
+    late.come();
     must(delta_conv_launch(&Q, &d, n, &ERR));
     must(delta_launch(&Q, &d, &ERR));
     must(delta_gate_launch(&Q, &d, n, &ERR));
@@ -235,6 +297,7 @@ static std::vector<float> run(const net &net, const net_rows &all, size_t row0,
         d.state.base = states_of_one.p + 4;
         d.mixed = again.empty() ? nullptr : mixed_by_one.p;
         d.y = y_of_one.p;
+        late.come();
         must(delta_step_launch(&Q, &d, &ERR));
         advance(d, d.delta, again, delta_advance_launch);
         check(same_bits(y.get(), y_of_one.get()), "one launch gives other bits than three");
@@ -391,17 +454,17 @@ static std::vector<float> run(const space &space, const std::vector<float> &all,
                               const std::vector<struct state_span> &again = {})
 {
     const uint32_t n = (uint32_t)pass.rows.size(), ld = space.width();
-    device_array<float> in(
-        std::vector<float>(all.begin() + row0 * ld, all.begin() + (row0 + n) * ld)),
-        w(space.w), bias(space.bias), a(space.a), d(space.d), dt(space.dt), norm(space.norm),
-        mixed((size_t)n * ssm_channels(&space.ssm)), y((size_t)n * space.ssm.n_inner);
+    device_array<float> w(space.w), bias(space.bias), a(space.a), d(space.d), dt(space.dt),
+        norm(space.norm), mixed((size_t)n * ssm_channels(&space.ssm)),
+        y((size_t)n * space.ssm.n_inner);
+    late_inputs late;
     device_array<struct state_span> spans(pass.spans);
     device_array<struct seq_row> rows(pass.rows);
     struct ssm_rows s = {};
     s.ssm = space.ssm;
     s.eps = space.eps;
     s.state = slots_of(states, 4, space.stride(), spans, rows);
-    s.in = in.p;
+    s.in = late.add(std::vector<float>(all.begin() + row0 * ld, all.begin() + (row0 + n) * ld));
     s.ld = ld;
     s.w = w.p;
     s.bias = space.bias.empty() ? nullptr : bias.p;
@@ -411,6 +474,7 @@ static std::vector<float> run(const space &space, const std::vector<float> &all,
     s.dt = dt.p;
     s.norm = space.norm.empty() ? nullptr : norm.p;
     s.y = y.p;
+    late.come();
     must(ssm_conv_launch(&Q, &s, n, &ERR));
     must(ssm_launch(&Q, &s, &ERR));
     must(ssm_gate_launch(&Q, &s, n, &ERR));
@@ -675,10 +739,11 @@ static void done_leaves_everything(void)
     struct random_stream r = {54};
     const net net(r, {2, 1, 16, 4, false}, false);
     const net_rows rows(r, net, 1);
-    const std::vector<float> before = r.floats(2 * net.stride());
-    device_array<float> states(before), in(rows.in), mixed(net.channels()), y(net.n_out()),
-        w(net.w), gate(rows.gate);
-    device_array<uint32_t> done(std::vector<uint32_t>{1});
+    const std::vector<float> before = r.floats(2 * net.stride()), nothing = r.floats(net.n_out());
+    device_array<float> states(before), in(rows.in), mixed(net.channels()), y(nothing), w(net.w),
+        gate(rows.gate);
+    late_inputs late(0);
+    const uint32_t *const done = late.add(std::vector<uint32_t>{1});
     device_array<struct state_span> spans(std::vector<struct state_span>{{0, 1, 0, 1}});
     device_array<struct seq_row> none(0);
     struct delta_rows d = {};
@@ -690,14 +755,14 @@ static void done_leaves_everything(void)
     d.beta = d.alpha = d.a = d.dt = d.norm = w.p;
     d.gate = gate.p;
     d.y = y.p;
-    d.skip = done.p;
+    d.skip = done;
     struct short_conv_rows c = {};
     c.conv = {16, 3};
     c.state = d.state;
     c.w = w.p;
     c.in = in.p;
     c.y = y.p;
-    c.skip = done.p;
+    c.skip = done;
     struct ssm_rows s = {};
     s.ssm = {4, 2, 1, 4, 3};
     s.state = d.state;
@@ -706,12 +771,24 @@ static void done_leaves_everything(void)
     s.w = s.a = s.d = s.dt = w.p;
     s.mixed = mixed.p;
     s.y = y.p;
-    s.skip = done.p;
-    must(delta_conv_launch(&Q, &d, 1, &ERR) && delta_launch(&Q, &d, &ERR) &&
-         delta_gate_launch(&Q, &d, 1, &ERR) && delta_step_launch(&Q, &d, &ERR) &&
-         short_conv_launch(&Q, &c, 1, &ERR) && ssm_conv_launch(&Q, &s, 1, &ERR) &&
-         ssm_launch(&Q, &s, &ERR) && ssm_gate_launch(&Q, &s, 1, &ERR));
+    s.skip = done;
+    const std::function<bool(void)> launches[] = {
+        [&] { return delta_conv_launch(&Q, &d, 1, &ERR); },
+        [&] { return delta_launch(&Q, &d, &ERR); },
+        [&] { return delta_gate_launch(&Q, &d, 1, &ERR); },
+        [&] { return delta_step_launch(&Q, &d, &ERR); },
+        [&] { return short_conv_launch(&Q, &c, 1, &ERR); },
+        [&] { return ssm_conv_launch(&Q, &s, 1, &ERR); },
+        [&] { return ssm_launch(&Q, &s, &ERR); },
+        [&] { return ssm_gate_launch(&Q, &s, 1, &ERR); },
+    };
+    for (int round = 0; round < 8; round++) // one may look too early, or not
+        for (const auto &launch : launches) {
+            late.come();
+            must(launch());
+        }
     check(states.get() == before, "a step that is over has written a state");
+    check(y.get() == nothing, "a step that is over has given something");
 }
 
 int main(void)
