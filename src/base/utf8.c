@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <string.h>
+
 #include "base/unicode.h"
 
 // Expected length from the lead byte and the allowed range of the second byte (Unicode table 3-7).
@@ -127,4 +129,9 @@ int utf8_width(uint32_t cp)
     if (uni_is(cp, UNI_ZERO_WIDTH))
         return 0;
     return uni_is(cp, UNI_DOUBLE_WIDTH) ? 2 : 1;
+}
+
+size_t utf8_mark(const char *s, size_t n)
+{
+    return n >= 3 && memcmp(s, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }

@@ -27,4 +27,7 @@ size_t utf8_piece(const char *s, size_t n, const char **piece, size_t *n_piece);
 // Returns the terminal columns of cp: 0 (combining, control), 1 or 2 (East Asian wide, emoji).
 int utf8_width(uint32_t cp);
 
+// The bytes of the byte order mark with which some editors begin a text of UTF-8: 3, or 0.
+size_t utf8_mark(const char *s, size_t n);
+
 #endif

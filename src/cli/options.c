@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/place.h"
+#include "base/utf8.h"
 #include "engine/settings.h"
 
 enum { MAX_CONFIG_BYTES = 1 << 20 };
@@ -210,7 +211,7 @@ bool options_read_config(struct options *o, char *text, size_t n, const char *la
                          struct error *err)
 {
     int number = 1;
-    for (char *line = text, *end = text + n; line < end; number++) {
+    for (char *line = text + utf8_mark(text, n), *end = text + n; line < end; number++) {
         char *nl = memchr(line, '\n', (size_t)(end - line)), *next = nl ? nl + 1 : end;
         if (memchr(line, '\0', (size_t)(next - line)))
             return error_set(err, ERR_USAGE, "%s:%d: found a NUL byte, expected text", label,

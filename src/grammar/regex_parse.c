@@ -147,6 +147,14 @@ static bool escape(struct reader *r, bool in_class, struct charset *s, uint32_t 
         *cp = (unsigned char)values[p - names];
         return true;
     }
+    if (c == 'c') { // \cJ: control-J
+        const char letter = r->at < r->end ? *r->at : '\0';
+        if (!((letter >= 'A' && letter <= 'Z') || (letter >= 'a' && letter <= 'z')))
+            return expected(r, begin, "a letter behind \\c");
+        r->at++;
+        *cp = letter & 31;
+        return true;
+    }
     if (c == 'x')
         return hex(r, begin, 2, cp);
     if (c == 'u') {

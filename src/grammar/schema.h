@@ -4,8 +4,8 @@
 
 #include "grammar/expr.h"
 
-// Errors: ERR_USAGE (no JSON: line and column; a keyword that is not enforced, by its name; what
-// nothing can obey), ERR_MEMORY.
+// Errors: ERR_USAGE (what cannot be read as JSON: line and column; a keyword that is not enforced,
+// by its name; what nothing can obey), ERR_MEMORY.
 bool schema_read(struct builder *b, const char *text, size_t n, unsigned indent, uint32_t *root,
                  struct error *err);
 

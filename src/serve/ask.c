@@ -413,8 +413,8 @@ bool ask_parse(struct ask *a, enum ask_kind kind, const struct ask_defaults *d, 
     a->has_seed = d->seed_given;
     a->object = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
     if (!a->object)
-        return refuse(r, 400, NULL, NULL, "the body is no JSON: line %d, column %d: %s", why.line,
-                      why.column, why.text);
+        return refuse(r, 400, NULL, NULL, "the body cannot be read as JSON: line %d, column %d: %s",
+                      why.line, why.column, why.text);
     if (!json_is_object(a->object))
         return refuse(r, 400, NULL, NULL, "the body is JSON, but no object: expected {...}");
     json_object_foreach(a->object, key, v)

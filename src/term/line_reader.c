@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/format.h"
+#include "base/utf8.h"
 
 enum { MAX_LINE = 16 << 20, READ_PIECE = 65536 };
 
@@ -42,20 +43,13 @@ static bool is_readable(int fd)
     return poll(&p, 1, 0) > 0; // (what is wrong with it, read() will say)
 }
 
-// Some editors begin a text of UTF-8 with a byte order mark.
-static void skip_mark(struct line_reader *r)
-{
-    if (r->number == 0 && r->at == 0 && r->in.len >= 3 &&
-        memcmp(r->in.data, "\xef\xbb\xbf", 3) == 0)
-        r->at = 3;
-}
-
 enum line_next line_reader_next(struct line_reader *r, bool wait, const char **text, size_t *n,
                                 struct error *err)
 {
     for (;;) {
         const struct buf *in = &r->in;
-        skip_mark(r);
+        if (r->number == 0 && r->at == 0)
+            r->at = utf8_mark(buf_str(&r->in), r->in.len);
         const size_t rest = in->len - r->at;
         const char *begin = buf_str(in) + r->at, *end = rest ? memchr(begin, '\n', rest) : NULL;
         *n = end ? (size_t)(end - begin) : rest;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/utf8.h"
 
 enum { MAX_BYTES = 16 << 20 };
 
@@ -26,9 +27,10 @@ bool shape_read(const struct options *o, const struct cancel *cancel, struct gra
             err->code = ERR_USAGE;
         return error_prefix(err, "%s", what);
     }
+    const size_t mark = path ? utf8_mark(buf_str(&file), file.len) : 0;
     if (path)
-        text = buf_str(&file);
-    size_t n = path ? file.len : strlen(text);
+        text = buf_str(&file) + mark;
+    const size_t n = path ? file.len - mark : strlen(text);
     *g = o->json_schema ? grammar_from_schema(text, n, o->json_indent, cancel, err)
                         : grammar_from_gbnf(text, n, cancel, err);
     buf_release(&file);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/place.h"
 #include "dialog/session_file.h"
 #include "dialog/session_store.h"
@@ -47,6 +48,16 @@ static bool put_row(const struct row *r, json_t *list, struct buf *out)
     return buf_printf(out, "%-20s %s\n", r->name, r->err.text);
 }
 
+// Appends the list as a line of JSON, and lets go of it.
+static bool put_json(json_t *list, struct buf *out)
+{
+    char *text = list ? json_dumps(list, JSON_COMPACT) : NULL;
+    const bool ok = text && buf_printf(out, "%s\n", text);
+    free(text);
+    json_decref(list);
+    return ok;
+}
+
 static bool list(const struct options *o, struct buf *out, struct error *err)
 {
     size_t n;
@@ -66,14 +77,10 @@ static bool list(const struct options *o, struct buf *out, struct error *err)
         ok = put_row(&rows[i], array, out) || error_oom(err, "the list of sessions", n);
         session_info_release(&rows[i].info);
     }
-    if (ok && o->json) {
-        char *text = array ? json_dumps(array, JSON_COMPACT) : NULL;
-        ok = (text && buf_printf(out, "%s\n", text)) || error_oom(err, "the list of sessions", n);
-        free(text);
-    } else if (ok && n == 0) {
+    if (o->json)
+        ok = (put_json(array, out) && ok) || (ok && error_oom(err, "the list of sessions", n));
+    else if (ok && n == 0)
         buf_puts(out, "no saved sessions\n");
-    }
-    json_decref(array);
     free(rows);
     session_names_free(names, n);
     buf_release(&path);
@@ -114,12 +121,13 @@ static const char *find(const struct buf *text, const char *what)
     return NULL;
 }
 
-// "NAME turn 3 you: ... the line around it ..."
-static void put_match(const char *name, size_t turn, const struct message *m, const char *at,
-                      size_t n_what, struct buf *out)
+// "NAME turn 3 you: ... the line around it ...", or an object in list, if that is not NULL.
+static bool put_match(const char *name, size_t turn, const struct message *m, const char *at,
+                      size_t n_what, json_t *list, struct buf *out)
 {
     enum { AROUND = 60 };
     static const char *const who[] = {"system", "you", "answer"};
+    static const char *const role[] = {"system", "user", "assistant"};
     const char *begin = at, *end = at + n_what, *last = m->text.data + m->text.len;
     while (begin > m->text.data && begin[-1] != '\n' && at - begin < AROUND)
         begin--;
@@ -129,7 +137,13 @@ static void put_match(const char *name, size_t turn, const struct message *m, co
         end++;
     while (end < last && ((unsigned char)*end & 0xC0) == 0x80)
         end++;
-    buf_printf(out, "%s turn %zu %s: %.*s\n", name, turn, who[m->role], (int)(end - begin), begin);
+    const size_t n = (size_t)(end - begin);
+    if (!list)
+        return buf_printf(out, "%s turn %zu %s: %.*s\n", name, turn, who[m->role], (int)n, begin);
+    return json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:o}", "name",
+                                                 json_text(name, strlen(name)), "turn",
+                                                 (json_int_t)turn, "role", role[m->role], "text",
+                                                 json_text(begin, n))) == 0;
 }
 
 static bool search(const struct options *o, const char *what, struct buf *out, struct error *err)
@@ -140,7 +154,9 @@ static bool search(const struct options *o, const char *what, struct buf *out, s
                          "hokku sessions search: found an empty TEXT, expected "
                          "what to look for");
     char **names = session_names(o->state_dir, &n);
+    json_t *found = o->json ? json_array() : NULL;
     struct buf path = {0};
+    bool ok = true;
     for (size_t i = 0; i < n; i++) {
         struct conversation c = {0};
         size_t turn = 0;
@@ -151,13 +167,17 @@ static bool search(const struct options *o, const char *what, struct buf *out, s
             const char *at = find(&m->text, what);
             turn += m->role == ROLE_USER;
             if (at)
-                put_match(names[i], turn, m, at, strlen(what), out);
+                ok &= put_match(names[i], turn, m, at, strlen(what), found, out);
             n_found += at != NULL;
         }
         conversation_release(&c);
     }
     session_names_free(names, n);
     buf_release(&path);
+    if (o->json)
+        ok &= put_json(found, out);
+    if (!ok)
+        return error_oom(err, "what was found", out->len);
     return n_found > 0 || error_set(err, ERR_FAIL, "no saved session has the text \"%.60s\"", what);
 }
 

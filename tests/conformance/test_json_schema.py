@@ -313,6 +313,10 @@ def test_strings_in_all_their_spellings():
     assert not any(accepted({"type": "string", "maxLength": 1}, '"ab"', '"\\ud83d"', '"\\ude00"', '"\n"', '"\\x"', '"\x1f"', "'a'"))
 
 
+def test_control_letters_of_a_pattern_are_their_characters():
+    assert accepted({"type": "string", "pattern": "^\\cJ\\ci$"}, '"\\n\\t"', '"\\u000a\\u0009"', '"Ji"', '"\\t\\n"') == [True, True, False, False]
+
+
 def test_a_declared_name_cannot_come_again_in_disguise():
     s = {"properties": {"age": {"type": "integer"}, "a": {"const": 1}}, "type": "object"}
     assert accepted(s, '{"age":1,"a":1,"x":null}', '{"b":1}', '{"agf":1}', '{"ag":1}', '{"":1}') == [True] * 5
@@ -384,7 +388,8 @@ def test_properties_come_in_the_order_of_the_schema():
 
 
 @pytest.mark.parametrize("s,where,what", [
-    ("{", "line 1, column 1", "no JSON"),
+    ("{", "line 1, column 1", "cannot be read as JSON"),
+    ('{"enum": [18446744073709551616]}', "line 1, column", "cannot be read as JSON: too big integer"),
     ('{"type": "object",\n "properties": {"a": {"minLength": -1}}}', "line 2, column 23 (#/properties/a/minLength)", "minLength is -1"),
     ('{"type": "strin"}', "line 1, column 2 (#/type)", "found strin, expected null"),
     ('[1]', "line 1, column 1", "no schema"),
@@ -393,6 +398,7 @@ def test_properties_come_in_the_order_of_the_schema():
     ('{"anyOf": [{"if": {}}]}', "#/anyOf/0/if", '"if"'),
     ('{"format": "hostname"}', "#/format", "date-time"),
     ('{"pattern": "a(?=b)"}', "(#/pattern)", "column 2 of the pattern"),
+    ('{"pattern": "\\\\c1"}', "(#/pattern)", "expected a letter behind \\c"),
     ('{"pattern": "(a)\\\\1"}', "(#/pattern)", "back reference"),
     ('{"allOf": [{"pattern": "a"}, {"type": "string",\n "pattern": "b("}]}', "line 2, column 2 (#/allOf/1/pattern)", "a group that ends with )"),
     ('{"properties": {"a": {"pattern": "^(?i)a"}}}', "(#/properties/a/pattern)", "expected (, (?: or (?<name>: flags and the like"),
@@ -413,7 +419,7 @@ def test_properties_come_in_the_order_of_the_schema():
     ('{"type": "string", "maxLength": 9000000}', "", "524288 states"),
     ('{"enum": []}', "#/enum", "one value at least"),
     ('{"a": 1, "a": 2}', "line 1", "duplicate"),
-    ("[" * 5000, "line 1", "no JSON"),
+    ("[" * 5000, "line 1", "cannot be read as JSON"),
     ('{"items":' * 1500 + "true" + "}" * 1500, "", ""),
 ])
 def test_a_schema_that_cannot_be_enforced_is_refused_by_name(s, where, what):

@@ -254,6 +254,8 @@ def test_sessions_are_listed_renamed_exported_searched_and_removed(hokku, tiny, 
     assert {r["name"]: r["bytes"] for r in rows} == {n: (sessions / f"{n}.session").stat().st_size for n in "ab"}
     r = hokku("sessions", "search", "word THAT")
     assert r.stdout == b"b turn 1 you: a Word that is found\n"
+    r = hokku("sessions", "search", "word THAT", "--json")
+    assert json.loads(r.stdout) == [{"name": "b", "turn": 1, "role": "user", "text": "a Word that is found"}]
     r = hokku("sessions", "search", "nowhere")
     assert r.returncode == 1 and b'no saved session has the text "nowhere"' in r.stderr
     md = tmp_path / "b.md"

@@ -36,6 +36,13 @@ def test_a_number_out_of_range_is_wrong_usage_whoever_says_it(hokku, home, tmp_p
     assert r.returncode == 2 and says in r.stderr and b"config:1" in r.stderr, r
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_setting(hokku, tmp_path):
+    (tmp_path / "config/hokku").mkdir(parents=True)
+    (tmp_path / "config/hokku/config").write_bytes(b"\xef\xbb\xbftemp x\n")
+    r = hokku("-m", MODEL, "hi")
+    assert r.returncode == 2 and b"config:1: --temp" in r.stderr, r
+
+
 def test_a_token_outside_the_vocabulary_is_wrong_usage(hokku):
     r = hokku("-m", MODEL, "-l", "99999999+1", "hi")
     assert r.returncode == 2 and b"token id 99999999, expected 0 to " in r.stderr, r

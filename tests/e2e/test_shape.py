@@ -38,7 +38,8 @@ def test_the_same_seed_gives_the_same_answer(hokku):
 def test_a_grammar_as_text_and_as_a_file(hokku, tmp_path):
     text = 'root ::= ("yes" | "no") ", " [a-z]{3}'
     (tmp_path / "g.gbnf").write_text(text)
-    for option in (["--grammar", text], ["--grammar-file", tmp_path / "g.gbnf"]):
+    (tmp_path / "marked.gbnf").write_bytes(b"\xef\xbb\xbf" + text.encode())  # as some editors begin a file
+    for option in (["--grammar", text], ["--grammar-file", tmp_path / "g.gbnf"], ["--grammar-file", tmp_path / "marked.gbnf"]):
         r = hokku(*BUILTIN, *option, "Is the sea wet?")
         assert r.returncode == 0 and r.stdout.decode().rstrip("\n")[-5:-3] == ", " and r.stdout.startswith((b"yes", b"no"))
 
