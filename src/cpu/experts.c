@@ -281,6 +281,29 @@ static void quantize_item(void *arg, size_t item, int thread)
     turn->e->kernels->quantize(&turn->wide, item);
 }
 
+struct pack_job {
+    const struct turn *turn;
+    const struct cpu_act *x;
+};
+
+// The rows of one expert, if they are enough.
+static void pack_item(void *arg, size_t item, int thread)
+{
+    (void)thread;
+    const struct pack_job *j = arg;
+    const struct cpu_routing *r = &j->turn->e->routing;
+    const uint32_t expert = j->turn->active[item];
+    const size_t n = r->first[expert + 1] - r->first[expert];
+    if (n >= CPU_PACKED)
+        j->turn->e->kernels->pack(j->x, r->first[expert] - j->turn->begin, n);
+}
+
+static bool pack(struct turn *turn, const struct cpu_act *x)
+{
+    struct pack_job j = {turn, x};
+    return pool_run(turn->e->pool, turn->n_active, pack_item, &j, turn->e->cancel);
+}
+
 // to += what the experts of the turn give, times their weights
 static void add_item(void *arg, size_t t, int thread)
 {
@@ -330,10 +353,12 @@ static bool take_turn(struct turn *turn, size_t n)
                                    .n = 1,
                                    .x = &turn->wide};
     return pool_run(e->pool, turn->one_row ? 1 : n_rows, gather_item, turn, e->cancel) &&
+           (!quantizes(l, EXPERT_GATE, EXPERT_UP) || pack(turn, &turn->in)) &&
            cpu_mark(e, "gather", l->w[EXPERT_UP].group) && multiply(turn, &up) &&
            cpu_activate(e, l, &turn->wide, gated, l->w[EXPERT_UP].group, n_rows) &&
            (!cpu_is_quantized(&l->w[EXPERT_DOWN]) ||
-            pool_run(e->pool, n_rows, quantize_item, turn, e->cancel)) &&
+            (pool_run(e->pool, n_rows, quantize_item, turn, e->cancel) &&
+             pack(turn, &turn->wide))) &&
            multiply(turn, &down) && cpu_each_token(e, n, add_item, turn) &&
            cpu_mark(e, "gather", l->w[EXPERT_DOWN].group);
 }

@@ -44,11 +44,33 @@ bool cpu_is_quantized(const struct weight *w)
     return quant_info(w->type)->block_elems > 1;
 }
 
+struct input_job {
+    const struct cpu_kernels *kernels;
+    const struct cpu_act *x;
+    size_t n; // rows of a group
+    size_t packs;
+};
+
 static void quantize_item(void *arg, size_t t, int thread)
 {
     (void)thread;
-    const struct products *p = arg;
-    p->kernels->quantize(p->m[0].x, t);
+    const struct input_job *j = arg;
+    j->kernels->quantize(j->x, t);
+}
+
+static void pack_item(void *arg, size_t item, int thread)
+{
+    (void)thread;
+    const struct input_job *j = arg;
+    const size_t begin = item % j->packs * CPU_PACKED, left = j->n - begin;
+    j->kernels->pack(j->x, item / j->packs * j->n + begin, left < CPU_PACKED ? left : CPU_PACKED);
+}
+
+bool cpu_quantize(struct cpu_engine *e, const struct cpu_act *x, size_t n_groups, size_t n)
+{
+    struct input_job j = {e->kernels, x, n, (n + CPU_PACKED - 1) / CPU_PACKED};
+    return cpu_each_token(e, n_groups * n, quantize_item, &j) &&
+           (n < CPU_PACKED || pool_run(e->pool, n_groups * j.packs, pack_item, &j, e->cancel));
 }
 
 uint32_t cpu_rows_per_item(const struct cpu_engine *e, const struct weight *w, size_t n_rows,
@@ -56,12 +78,12 @@ uint32_t cpu_rows_per_item(const struct cpu_engine *e, const struct weight *w, s
 {
     // One token is bound by reading weights: long runs keep the memory's read-ahead going (items of
     // 16 KB cost half of the bandwidth), two per thread so that none waits long for another. Many
-    // tokens: 32 rows or more, which share the activations in cache.
+    // tokens: 48 rows or more, whole tiles of them, which share the activations in cache.
     const size_t row_bytes = quant_row_bytes(w->type, w->n_cols);
     size_t rows = row_bytes < 16384 ? 16384 / row_bytes : 1;
     const size_t share = n_rows / (2 * (size_t)pool_n_threads(e->pool));
     if (n_tok > 1)
-        rows = rows < 32 ? 32 : rows;
+        rows = rows < 48 ? 48 : rows;
     else if (share > rows)
         rows = share;
     return (uint32_t)(rows < w->rows ? rows : w->rows);
@@ -78,7 +100,7 @@ bool cpu_multiply(struct cpu_engine *e, const struct cpu_matmul *m, int n_produc
         p.rows_per_item[i] = (uint32_t)rows;
         p.first_item[i + 1] = p.first_item[i] + (m[i].w->rows + rows - 1) / rows;
     }
-    return (!quantized || cpu_each_token(e, m[0].n_tok, quantize_item, &p)) &&
+    return (!quantized || cpu_quantize(e, m[0].x, 1, m[0].n_tok)) &&
            pool_run(e->pool, p.first_item[n_products], product_item, &p, e->cancel) &&
            cpu_mark(e, "matmul", m[0].w->group);
 }
@@ -482,6 +504,7 @@ struct cpu_act cpu_rows_from(const struct cpu_act *a, size_t row)
     x.q += row * x.n_pad;
     x.scale += row * (x.n_pad / CPU_PAD);
     x.sum += row * (x.n_pad / 16);
+    x.packed += row * (x.n_pad / CPU_PAD) * CPU_PACKED_BYTES;
     return x;
 }
 

@@ -11,6 +11,9 @@ bool cpu_multiply(struct cpu_engine *e, const struct cpu_matmul *m, int n_produc
 // How many rows of a matrix a thread takes at a time, of n_rows in all that are shared out.
 uint32_t cpu_rows_per_item(const struct cpu_engine *e, const struct weight *w, size_t n_rows,
                            size_t n_tok);
+// Makes n_groups times n rows ready for products with quantised weights, each of which takes one of
+// these groups.
+bool cpu_quantize(struct cpu_engine *e, const struct cpu_act *x, size_t n_groups, size_t n);
 // Whether products with it take their input in fixed point (struct cpu_act).
 bool cpu_is_quantized(const struct weight *w);
 // The first n rows of an input of products, as wide as this layer has it.

@@ -7,11 +7,12 @@
 #define HOKKU_CPU_KERNELS_H
 
 #include "model/model.h"
-#include "model/model.h"
 
 enum {
-    CPU_PAD = 256,     // activations per block; rows are padded with zeros to whole blocks
-    CPU_KV_BLOCK = 16, // positions whose keys are interleaved
+    CPU_PAD = 256,   // activations per block; rows are padded with zeros to whole blocks
+    CPU_PACKED = 16, // rows from which on products with quantised weights take them packed ...
+    CPU_PACKED_BYTES = CPU_PAD * 2 + 4 + CPU_PAD / 16 * 4, // ... and a block's bytes of one row
+    CPU_KV_BLOCK = 16,                                     // positions whose keys are interleaved
     // Positions that one softmax part covers; parts are merged in order. A block of the KV cache,
     // too, so that a part lies in one piece.
     CPU_ATTN_SPLIT = 256
@@ -29,6 +30,7 @@ struct cpu_act {
     int16_t *q;             // (n_tok, n_pad)
     float *scale;           // (n_tok, n_pad / CPU_PAD)
     float *sum;             // (n_tok, n_pad / 16): scale * sum of q, for the minima of weights
+    uint8_t *packed; // (n_tok, n_pad / CPU_PAD, CPU_PACKED_BYTES): q, scale and sum, see tiles.h
 };
 
 // y = W x (+ bias) (+ y itself when accumulate), for n_tok rows of x
@@ -87,6 +89,9 @@ struct cpu_kernels {
     void (*matmul)(const struct cpu_matmul *m, uint32_t row0, uint32_t row1);
     // Fills q, scale and sum of row `tok` from f.
     void (*quantize)(const struct cpu_act *a, size_t tok);
+    // Packs rows [tok, tok + n), for products that begin at row tok, or a multiple of CPU_PACKED
+    // before it, and have CPU_PACKED rows or more. As many as fill no register are left out.
+    void (*pack)(const struct cpu_act *a, size_t tok, size_t n);
     // Both (see enum norm_kind) of x to y, (n); y may be x, b NULL, w of rms_norm too: ones
     void (*rms_norm)(const float *x, const float *w, const float *b, float eps, size_t n, float *y);
     void (*layer_norm)(const float *x, const float *w, const float *b, float eps, size_t n,

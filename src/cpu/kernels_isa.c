@@ -11,6 +11,7 @@ const struct cpu_kernels CPU_NAME(cpu_kernels) = {
 #endif
     .matmul = CPU_NAME(matmul),
     .quantize = CPU_NAME(quantize),
+    .pack = CPU_NAME(pack),
     .rms_norm = CPU_NAME(rms_norm),
     .layer_norm = CPU_NAME(layer_norm),
     .activate = CPU_NAME(activate),

@@ -8,6 +8,7 @@
 
 void CPU_NAME(matmul)(const struct cpu_matmul *m, uint32_t row0, uint32_t row1);
 void CPU_NAME(quantize)(const struct cpu_act *a, size_t tok);
+void CPU_NAME(pack)(const struct cpu_act *a, size_t tok, size_t n);
 void CPU_NAME(rms_norm)(const float *x, const float *w, const float *b, float eps, size_t n,
                         float *y);
 void CPU_NAME(layer_norm)(const float *x, const float *w, const float *b, float eps, size_t n,

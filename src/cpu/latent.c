@@ -62,13 +62,6 @@ static void part_item(void *arg, size_t t, int thread)
 
 // ---- the matrices of heads
 
-static void quantize_item(void *arg, size_t row, int thread)
-{
-    (void)thread;
-    const struct latent_job *j = arg;
-    j->e->kernels->quantize(j->x, row);
-}
-
 static void product_item(void *arg, size_t item, int thread)
 {
     (void)thread;
@@ -118,8 +111,7 @@ static bool multiply_heads(struct latent_job *j, const struct weight *w, bool tr
                cpu_mark(e, "matmul", w->name);
     j->rows_per_item = cpu_rows_per_item(e, w, n_head * w->rows, j->n);
     j->items_per_head = (w->rows + j->rows_per_item - 1) / j->rows_per_item;
-    return (!cpu_is_quantized(w) ||
-            pool_run(e->pool, n_head * j->n, quantize_item, j, e->cancel)) &&
+    return (!cpu_is_quantized(w) || cpu_quantize(e, x, n_head, j->n)) &&
            pool_run(e->pool, n_head * j->items_per_head, product_item, j, e->cancel) &&
            cpu_mark(e, "matmul", w->name);
 }

@@ -1,12 +1,13 @@
 // Matrix products: rows of weights, read in place from the file, times one or several
 // (COLUMNS) columns of activations at a time. Compiled once per instruction set.
 //
-// Sum of one output, quantised weights: lane i of 16 takes the exact integer products of four
-// consecutive elements out of each 64, times the scale of the weights; four such in a row, times
-// the scale of the activations, make a block of 256, its minima follow; block after block; the
-// lanes are added at the end (v16_sum).
+// Sum of one output, quantised weights: lane i of 16 takes the exact integer products of elements
+// 16i to 16i + 15 of each 256, times the scale of the weights, times the scale of the activations;
+// the block's minima follow; block after block; the lanes are added at the end (v16_sum). Many
+// tokens are multiplied in another shape (tiles.h), to the same bits.
 // Float weights: two sets of 16 lanes take turns.
 #include "cpu/kernels_isa.h"
+#include "cpu/tiles.h"
 #include "cpu/unpack.h"
 
 typedef void unpack_fn(const void *p, struct unit *u);
@@ -30,28 +31,36 @@ INLINE struct format format_of(enum quant_type type)
         unit, (size_t)unit / f.weights * f.bytes, (int)f.weights, f.minimum, f.bytes, NULL};
 }
 
-// 256 weights as the dot products take them: up to two units, and each pair's scales spread out.
+// 256 weights as the dot products take them.
 struct block {
-    struct unit u[2];
-    v16 scale[4];
+    w64 q[4];
+    v16 scale, min; // one lane per 16 weights
 };
 
 // Unpacks n_pairs * 64 weights at p (4 pairs: a whole block).
 INLINE void unpack_block(unpack_fn *unpack, struct format fmt, const uint8_t *p, int n_pairs,
                          struct block *b)
 {
-    const int unit_pairs = fmt.unit / 64;
-    for (int i = 0; i < n_pairs; i += unit_pairs) {
-        const uint8_t *at = p + (size_t)(i / unit_pairs) * fmt.unit_bytes;
-        struct unit *u = &b->u[i / unit_pairs];
+    const int unit_pairs = fmt.unit / 64, n_units = n_pairs / unit_pairs;
+    struct unit u[2];
+    for (int i = 0; i < n_units; i++) {
+        const uint8_t *at = p + (size_t)i * fmt.unit_bytes;
         if (fmt.decode)
             unpack_codes(fmt.decode, fmt.unit / fmt.block, (size_t)fmt.block, fmt.block_bytes, at,
-                         u);
+                         &u[i]);
         else
-            unpack(at, u);
+            unpack(at, &u[i]);
     }
     for (int i = 0; i < n_pairs; i++)
-        b->scale[i] = v16_spread(b->u[i / unit_pairs].scale, i % unit_pairs);
+        b->q[i] = u[i / unit_pairs].q[i % unit_pairs];
+    b->scale = u[0].scale;
+    if (fmt.unit == 128)
+        b->scale = v16_join8(u[0].scale, n_units == 2 ? u[1].scale : v16_zero());
+    if (!fmt.has_min)
+        return;
+    b->min = u[0].min;
+    if (fmt.unit == 128)
+        b->min = v16_join8(u[0].min, n_units == 2 ? u[1].min : v16_zero());
 }
 
 // Adds the block times the activations from element `at` (which begins a block) on to the
@@ -59,22 +68,13 @@ INLINE void unpack_block(unpack_fn *unpack, struct format fmt, const uint8_t *p,
 INLINE void add_block(struct format fmt, const struct block *b, int n_pairs,
                       const struct cpu_act *x, size_t tok, size_t at, int n, v16 *acc)
 {
-    const int unit_pairs = fmt.unit / 64;
     for (int c = 0; c < n; c++) {
         const size_t first = (tok + (size_t)c) * x->n_pad + at;
         const int16_t *q = x->q + first;
-        v16 sum = v16_mul(w64_dot(&b->u[0].q[0], q), b->scale[0]);
-        for (int i = 1; i < n_pairs; i++)
-            sum = v16_fma(w64_dot(&b->u[i / unit_pairs].q[i % unit_pairs], q + 64 * i), b->scale[i],
-                          sum);
-        acc[c] = v16_fma(sum, v16_set1(x->scale[first / CPU_PAD]), acc[c]);
-        if (!fmt.has_min)
-            continue;
-        const float *xs = x->sum + first / 16;
-        if (fmt.unit == 256)
-            acc[c] = v16_fma(b->u[0].min, v16_load(xs), acc[c]);
-        for (int i = 0; fmt.unit == 128 && i < n_pairs / 2; i++)
-            acc[c] = v16_fma(b->u[i].min, v16_load8(xs + 8 * i), acc[c]);
+        const v16 sum = n_pairs == 4 ? w64_dot_groups(b->q, q) : w64_dot_groups8(b->q, q);
+        acc[c] = v16_fma(v16_mul(sum, b->scale), v16_set1(x->scale[first / CPU_PAD]), acc[c]);
+        if (fmt.has_min)
+            acc[c] = v16_fma(b->min, v16_load(x->sum + first / 16), acc[c]);
     }
 }
 
@@ -86,10 +86,7 @@ INLINE void put(const struct cpu_matmul *m, uint32_t row, size_t tok, float valu
     *y = m->accumulate ? *y + value : value;
 }
 
-// TILED columns and more: rows go in groups and columns of the matrix in tiles. A tile is unpacked
-// once and then meets COLUMNS columns at a time, whose activations stay in the first cache while
-// all rows pass over them.
-enum { TILE = 768, BLOCK_ROWS = 16, COLUMNS = V16_COLUMNS, MAX_TOKENS = 64, TILED = 16 };
+enum { COLUMNS = V16_COLUMNS };
 
 // Elements [at, end) of a row, the whole row's weights being at row: unpacks the next block, at
 // most 256 elements. Returns how many sets of 64 it has; a last part of a block is filled up with
@@ -112,41 +109,42 @@ INLINE int next_block(unpack_fn *unpack, struct format fmt, const uint8_t *row, 
     return 4;
 }
 
-// n tokens, a multiple of COLUMNS and at most MAX_TOKENS.
-INLINE void quant_columns(const struct cpu_matmul *m, unpack_fn *unpack, struct format fmt,
-                          size_t row_bytes, uint32_t first, uint32_t n_rows, size_t tok, size_t n)
+// n tokens, a multiple of VF_LANES and at most TILE_TOKENS.
+INLINE void quant_tokens(const struct cpu_matmul *m, unpack_fn *unpack, struct format fmt,
+                         size_t row_bytes, uint32_t first, uint32_t n_rows, size_t tok, size_t n)
 {
-    const size_t n_cols = m->w->n_cols;
-    v16 sums[MAX_TOKENS / COLUMNS][BLOCK_ROWS][COLUMNS];
-    struct block blocks[BLOCK_ROWS][TILE / 256];
-    int n_pairs[TILE / 256] = {0};
-    for (size_t begin = 0; begin < n_cols; begin += TILE) {
-        const size_t end = n_cols - begin < TILE ? n_cols : begin + TILE;
+    const size_t n_cols = m->w->n_cols, n_blocks = m->x->n_pad / CPU_PAD;
+    const struct packed_block *x =
+        (const struct packed_block *)(m->x->packed + tok * n_blocks * CPU_PACKED_BYTES);
+    struct tile t;
+    struct tile_sums s;
+    if (n_rows % 2 > 0)
+        memset(&t, 0, sizeof t); // a row that is only computed
+    memset(s.sum, 0, n / VF_LANES * sizeof *s.sum);
+    for (size_t begin = 0; begin < n_cols; begin += TILE_COLS) {
+        const size_t end = n_cols - begin < TILE_COLS ? n_cols : begin + TILE_COLS;
         for (uint32_t r = 0; r < n_rows; r++) {
             const uint8_t *row = (const uint8_t *)m->w->data + (first + r) * row_bytes;
-            for (size_t at = begin, i = 0; at < end; at += 256, i++)
-                n_pairs[i] = next_block(unpack, fmt, row, row_bytes, at, end, &blocks[r][i]);
-        }
-        for (size_t t = 0; t < n; t += COLUMNS) {
-            for (uint32_t r = 0; r < n_rows; r++) {
-                v16 *sum = sums[t / COLUMNS][r], acc[COLUMNS];
-                for (int c = 0; c < COLUMNS; c++)
-                    acc[c] = begin == 0 ? v16_zero() : sum[c];
-                for (size_t at = begin, i = 0; at < end; at += 256, i++) {
-                    if (n_pairs[i] == 4)
-                        add_block(fmt, &blocks[r][i], 4, m->x, tok + t, at, COLUMNS, acc);
-                    else
-                        add_block(fmt, &blocks[r][i], 2, m->x, tok + t, at, COLUMNS, acc);
-                }
-                for (int c = 0; c < COLUMNS; c++)
-                    sum[c] = acc[c];
+            for (size_t at = begin; at < end; at += CPU_PAD) {
+                struct block b;
+                const int n_pairs = next_block(unpack, fmt, row, row_bytes, at, end, &b);
+                for (int i = 0; i < n_pairs; i++)
+                    w64_store(&t.q[r][at - begin + 64 * (size_t)i], &b.q[i]);
+                v16_store(&t.scale[r][(at - begin) / 16], b.scale);
+                if (fmt.has_min)
+                    v16_store(&t.min[r][(at - begin) / 16], b.min);
             }
         }
+        CPU_NAME(tile_product)
+        (&t, n_rows, (end - begin + 15) / 16, fmt.has_min, x + begin / CPU_PAD, n_blocks, n, &s);
     }
-    for (size_t t = 0; t < n; t += COLUMNS)
-        for (uint32_t r = 0; r < n_rows; r++)
-            for (size_t c = 0; c < COLUMNS; c++)
-                put(m, first + r, tok + t + c, v16_sum(sums[t / COLUMNS][r][c]));
+    for (size_t i = 0; i < n / VF_LANES; i++)
+        for (uint32_t r = 0; r < n_rows; r++) {
+            float y[VF_LANES];
+            CPU_NAME(tile_total)(&s, i, r, y);
+            for (size_t k = 0; k < VF_LANES; k++)
+                put(m, first + r, tok + i * VF_LANES + k, y[k]);
+        }
 }
 
 // One row and up to COLUMNS columns: each weight is unpacked once, straight from the file.
@@ -180,14 +178,13 @@ INLINE void quant_rows(const struct cpu_matmul *m, unpack_fn *unpack, struct for
     const size_t n_cols = m->w->n_cols;
     const size_t row_bytes =
         n_cols / (size_t)fmt.block * fmt.unit_bytes / (size_t)(fmt.unit / fmt.block);
+    const size_t n_packed = m->n_tok < CPU_PACKED ? 0 : m->n_tok / VF_LANES * VF_LANES;
     size_t tok = 0;
-    while (m->n_tok >= TILED && tok + COLUMNS <= m->n_tok) {
-        size_t n = m->n_tok - tok < MAX_TOKENS ? m->n_tok - tok : MAX_TOKENS;
-        n -= n % COLUMNS;
-        for (uint32_t first = row0; first < row1; first += BLOCK_ROWS)
-            quant_columns(m, unpack, fmt, row_bytes, first,
-                          row1 - first < BLOCK_ROWS ? row1 - first : BLOCK_ROWS, tok, n);
-        tok += n;
+    for (size_t n; tok < n_packed; tok += n) {
+        n = n_packed - tok < TILE_TOKENS ? n_packed - tok : TILE_TOKENS;
+        for (uint32_t first = row0; first < row1; first += TILE_ROWS)
+            quant_tokens(m, unpack, fmt, row_bytes, first,
+                         row1 - first < TILE_ROWS ? row1 - first : TILE_ROWS, tok, n);
     }
     const size_t n_left = m->n_tok - tok;
     for (uint32_t r = row0; n_left == 1 && r < row1; r++)

@@ -38,6 +38,7 @@ static struct cpu_act carve_act(struct carver *c, size_t n_tok, uint32_t n_cols)
     a.q = carve(c, n_tok * a.n_pad, sizeof *a.q);
     a.scale = carve(c, n_tok * a.n_pad / CPU_PAD, sizeof *a.scale);
     a.sum = carve(c, n_tok * a.n_pad / 16, sizeof *a.sum);
+    a.packed = carve(c, n_tok * a.n_pad / CPU_PAD, CPU_PACKED_BYTES);
     return a;
 }
 

@@ -15,6 +15,7 @@ typedef struct {
 // of the sixteen.
 typedef __m256 vf;
 enum { VF_LANES = 8, VF_ROWS = 4, VF_COLUMNS = 3 };
+typedef __m256i vi; // as many whole numbers, or pairs of 16 bits
 
 typedef struct {
     __m256i a, b;
@@ -37,6 +38,50 @@ INLINE void vf_store(float *p, vf v)
 INLINE vf vf_fma(vf a, vf b, vf c)
 {
     return _mm256_fmadd_ps(a, b, c);
+}
+
+INLINE vf vf_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
+INLINE vf vf_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+INLINE vf vf_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+
+INLINE vi vi_zero(void)
+{
+    return _mm256_setzero_si256();
+}
+
+INLINE vi vi_load(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+
+INLINE vi vi_pair(const int16_t *p)
+{
+    int32_t pair;
+    memcpy(&pair, p, sizeof pair);
+    return _mm256_set1_epi32(pair);
+}
+
+INLINE vi vi_dot(vi sum, vi a, vi b)
+{
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+    __asm__("" : "+x"(sum)); // products are not held back until no register is left
+    return sum;
+}
+
+INLINE vf vf_of_vi(vi a)
+{
+    return _mm256_cvtepi32_ps(a);
 }
 
 INLINE v16 v16_zero(void)
@@ -211,13 +256,9 @@ INLINE v16 v16_load_f16x4_dup(const uint8_t *p, size_t stride)
     return (v16){_mm256_cvtph_ps(_mm_unpacklo_epi16(v, v)), _mm256_setzero_ps()};
 }
 
-INLINE v16 v16_spread(v16 s, int p)
+INLINE v16 v16_join8(v16 a, v16 b)
 {
-    __m256 half = p < 2 ? s.a : s.b;
-    __m256i base = _mm256_set1_epi32((p & 1) * 4);
-    __m256i ia = _mm256_add_epi32(base, _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1));
-    __m256i ib = _mm256_add_epi32(base, _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3));
-    return (v16){_mm256_permutevar8x32_ps(half, ia), _mm256_permutevar8x32_ps(half, ib)};
+    return (v16){a.a, b.a};
 }
 
 INLINE void v16_store_i16(int16_t *p, v16 v)
@@ -319,14 +360,42 @@ INLINE w64 w64_widen_positive(b64 v)
                  _mm256_srli_epi16(v.b, 8)};
 }
 
-INLINE v16 w64_dot(const w64 *w, const int16_t *x)
+// Sums of the products of 64, by fours: 0 and 1, then 2 and 3 of its groups of 16.
+INLINE b64 fours(const w64 *w, const int16_t *x)
 {
     const __m256i *v = (const __m256i *)x;
-    __m256i a = _mm256_add_epi32(_mm256_madd_epi16(w->ea, _mm256_loadu_si256(v)),
-                                 _mm256_madd_epi16(w->oa, _mm256_loadu_si256(v + 2)));
-    __m256i b = _mm256_add_epi32(_mm256_madd_epi16(w->eb, _mm256_loadu_si256(v + 1)),
-                                 _mm256_madd_epi16(w->ob, _mm256_loadu_si256(v + 3)));
-    return (v16){_mm256_cvtepi32_ps(a), _mm256_cvtepi32_ps(b)};
+    return (b64){_mm256_add_epi32(_mm256_madd_epi16(w->ea, _mm256_loadu_si256(v)),
+                                  _mm256_madd_epi16(w->oa, _mm256_loadu_si256(v + 2))),
+                 _mm256_add_epi32(_mm256_madd_epi16(w->eb, _mm256_loadu_si256(v + 1)),
+                                  _mm256_madd_epi16(w->ob, _mm256_loadu_si256(v + 3)))};
+}
+
+// The sums of eight groups.
+INLINE __m256 groups8(const w64 *w, const int16_t *x)
+{
+    const b64 p = fours(w, x), q = fours(w + 1, x + 64);
+    const __m256i sum = _mm256_hadd_epi32(_mm256_hadd_epi32(p.a, p.b), _mm256_hadd_epi32(q.a, q.b));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    return _mm256_cvtepi32_ps(_mm256_permutevar8x32_epi32(sum, order));
+}
+
+INLINE v16 w64_dot_groups(const w64 w[4], const int16_t *x)
+{
+    return (v16){groups8(w, x), groups8(w + 2, x + 128)};
+}
+
+INLINE v16 w64_dot_groups8(const w64 w[2], const int16_t *x)
+{
+    return (v16){groups8(w, x), _mm256_setzero_ps()};
+}
+
+INLINE void w64_store(int16_t *p, const w64 *w)
+{
+    __m256i *v = (__m256i *)p;
+    _mm256_storeu_si256(v, w->ea);
+    _mm256_storeu_si256(v + 1, w->eb);
+    _mm256_storeu_si256(v + 2, w->oa);
+    _mm256_storeu_si256(v + 3, w->ob);
 }
 
 #endif

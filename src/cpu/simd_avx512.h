@@ -15,6 +15,7 @@ typedef __m512i b64;
 // the 32.
 typedef __m512 vf;
 enum { VF_LANES = 16, VF_ROWS = 4, VF_COLUMNS = 6 };
+typedef __m512i vi; // as many whole numbers, or pairs of 16 bits
 
 typedef struct {
     __m512i e, o;
@@ -33,6 +34,48 @@ INLINE void vf_store(float *p, vf v)
 INLINE vf vf_fma(vf a, vf b, vf c)
 {
     return _mm512_fmadd_ps(a, b, c);
+}
+
+INLINE vf vf_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+INLINE vf vf_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+INLINE vf vf_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+INLINE vi vi_zero(void)
+{
+    return _mm512_setzero_si512();
+}
+
+INLINE vi vi_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+INLINE vi vi_pair(const int16_t *p)
+{
+    int32_t pair;
+    memcpy(&pair, p, sizeof pair);
+    return _mm512_set1_epi32(pair);
+}
+
+INLINE vi vi_dot(vi sum, vi a, vi b)
+{
+    return _mm512_dpwssd_epi32(sum, a, b);
+}
+
+INLINE vf vf_of_vi(vi a)
+{
+    return _mm512_cvtepi32_ps(a);
 }
 
 INLINE v16 v16_zero(void)
@@ -181,10 +224,9 @@ INLINE v16 v16_load_f16x4_dup(const uint8_t *p, size_t stride)
     return _mm512_castps256_ps512(_mm256_cvtph_ps(_mm_unpacklo_epi16(v, v)));
 }
 
-INLINE v16 v16_spread(v16 s, int p)
+INLINE v16 v16_join8(v16 a, v16 b)
 {
-    const __m512i lanes = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    return _mm512_permutexvar_ps(_mm512_add_epi32(lanes, _mm512_set1_epi32(4 * p)), s);
+    return _mm512_insertf32x8(a, _mm512_castps512_ps256(b), 1);
 }
 
 INLINE void v16_store_i16(int16_t *p, v16 v)
@@ -266,10 +308,43 @@ INLINE w64 w64_widen_positive(b64 v)
     return (w64){_mm512_and_si512(v, _mm512_set1_epi16(255)), _mm512_srli_epi16(v, 8)};
 }
 
-INLINE v16 w64_dot(const w64 *w, const int16_t *x)
+// Sums of the products of 64, by fours: in the lane of 128 bits that its group of 16 has.
+INLINE __m512i fours(const w64 *w, const int16_t *x)
 {
     __m512i d = _mm512_dpwssd_epi32(_mm512_setzero_si512(), w->e, _mm512_loadu_si512(x));
-    return _mm512_cvtepi32_ps(_mm512_dpwssd_epi32(d, w->o, _mm512_loadu_si512(x + 32)));
+    return _mm512_dpwssd_epi32(d, w->o, _mm512_loadu_si512(x + 32));
+}
+
+// Of two numbers next to each other, and of two sets of them, the sums: a, b, a, b in each 128
+// bits.
+INLINE __m512i add_pairs(__m512i a, __m512i b)
+{
+    return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+}
+
+INLINE v16 w64_dot_groups(const w64 w[4], const int16_t *x)
+{
+    const __m512i p = add_pairs(fours(&w[0], x), fours(&w[1], x + 64));
+    const __m512i q = add_pairs(fours(&w[2], x + 128), fours(&w[3], x + 192));
+    const __m512i sum = _mm512_add_epi32(_mm512_unpacklo_epi64(p, q), _mm512_unpackhi_epi64(p, q));
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return _mm512_cvtepi32_ps(_mm512_permutexvar_epi32(order, sum));
+}
+
+INLINE v16 w64_dot_groups8(const w64 w[2], const int16_t *x)
+{
+    const __m512i zero = _mm512_setzero_si512();
+    const __m512i p = add_pairs(fours(&w[0], x), fours(&w[1], x + 64));
+    const __m512i sum =
+        _mm512_add_epi32(_mm512_unpacklo_epi64(p, zero), _mm512_unpackhi_epi64(p, zero));
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 2, 2, 2, 2, 2, 2, 2);
+    return _mm512_cvtepi32_ps(_mm512_permutexvar_epi32(order, sum));
+}
+
+INLINE void w64_store(int16_t *p, const w64 *w)
+{
+    _mm512_storeu_si512(p, w->e);
+    _mm512_storeu_si512(p + 32, w->o);
 }
 
 #endif

@@ -16,6 +16,12 @@ typedef struct {
 typedef v16 vf;
 enum { VF_LANES = 16, VF_ROWS = 2, VF_COLUMNS = 2 };
 
+// As many whole numbers, or pairs of 16 bits.
+typedef union {
+    int32_t n[16];
+    int16_t q[32];
+} vi;
+
 typedef struct {
     int8_t b[64];
 } b64;
@@ -145,6 +151,56 @@ INLINE vf vf_fma(vf a, vf b, vf c)
     return v16_fma(a, b, c);
 }
 
+INLINE vf vf_set1(float x)
+{
+    return v16_set1(x);
+}
+
+INLINE vf vf_add(vf a, vf b)
+{
+    return v16_add(a, b);
+}
+
+INLINE vf vf_mul(vf a, vf b)
+{
+    return v16_mul(a, b);
+}
+
+INLINE vi vi_zero(void)
+{
+    return (vi){{0}};
+}
+
+INLINE vi vi_load(const void *p)
+{
+    vi r;
+    memcpy(&r, p, 64);
+    return r;
+}
+
+// The two numbers at p in every lane.
+INLINE vi vi_pair(const int16_t *p)
+{
+    vi r;
+    for (int i = 0; i < 32; i++)
+        r.q[i] = p[i % 2];
+    return r;
+}
+
+// sum + the products of the pairs, which are exact and fit
+INLINE vi vi_dot(vi sum, vi a, vi b)
+{
+    LANES sum.n[i] += a.q[2 * i] * b.q[2 * i] + a.q[2 * i + 1] * b.q[2 * i + 1];
+    return sum;
+}
+
+INLINE vf vf_of_vi(vi a)
+{
+    vf r;
+    LANES r.f[i] = (float)a.n[i];
+    return r;
+}
+
 // Halves are added to halves: 16 -> 8 -> 4 -> 2 -> 1.
 INLINE float v16_sum(v16 a)
 {
@@ -257,12 +313,11 @@ INLINE v16 v16_load_f16x4_dup(const uint8_t *p, size_t stride)
     return r;
 }
 
-// Lanes 4p to 4p + 3, each four times.
-INLINE v16 v16_spread(v16 s, int p)
+// Lanes 0 to 7 of a, then those of b.
+INLINE v16 v16_join8(v16 a, v16 b)
 {
-    v16 r;
-    LANES r.f[i] = s.f[4 * p + i / 4];
-    return r;
+    memcpy(&a.f[8], b.f, 32);
+    return a;
 }
 
 // Round to the nearest integer (ties to even), saturate to 16 bits; a NaN gives any value.
@@ -394,17 +449,38 @@ INLINE w64 w64_widen_positive(b64 v)
     return w64_widen(v);
 }
 
-// Lane i: the exact sum of w * x over elements 4i to 4i + 3, then rounded to float. x: 32 even
-// elements, then 32 odd ones.
-INLINE v16 w64_dot(const w64 *w, const int16_t *x)
+// Lane i of 4n: the exact sum of w * x over elements 16i to 16i + 15 of n sets of 64, then rounded
+// to float; the others are 0. x: in each 64 the 32 even elements come first.
+INLINE v16 dot_groups(const w64 *w, const int16_t *x, int n)
 {
-    v16 r;
-    for (int i = 0; i < 16; i++) {
-        int32_t sum = w->e[2 * i] * x[2 * i] + w->e[2 * i + 1] * x[2 * i + 1];
-        sum += w->o[2 * i] * x[32 + 2 * i] + w->o[2 * i + 1] * x[32 + 2 * i + 1];
+    v16 r = {{0}};
+    for (int i = 0; i < 4 * n; i++) {
+        const w64 *v = &w[i / 4];
+        const int at = i % 4 * 8;
+        const int16_t *even = x + i / 4 * 64 + at, *odd = even + 32;
+        int32_t sum = 0;
+        for (int k = 0; k < 8; k++)
+            sum += v->e[at + k] * even[k] + v->o[at + k] * odd[k];
         r.f[i] = (float)sum;
     }
     return r;
+}
+
+INLINE v16 w64_dot_groups(const w64 w[4], const int16_t *x)
+{
+    return dot_groups(w, x, 4);
+}
+
+INLINE v16 w64_dot_groups8(const w64 w[2], const int16_t *x)
+{
+    return dot_groups(w, x, 2);
+}
+
+// 32 even elements, then 32 odd ones
+INLINE void w64_store(int16_t *p, const w64 *w)
+{
+    memcpy(p, w->e, 64);
+    memcpy(p + 32, w->o, 64);
 }
 
 #endif

@@ -32,6 +32,7 @@ static struct cpu_act act_create(uint32_t n_cols, size_t n_tok)
     a.q = checked_alloc(n * 2);
     a.scale = checked_alloc(n / 4);
     a.sum = checked_alloc(n / 4);
+    a.packed = checked_alloc(n / CPU_PAD * CPU_PACKED_BYTES);
     for (size_t t = 0; t < n_tok; t++)
         for (size_t i = 0; i < n_cols; i++) // one large value now and then, as models have
             a.f[t * a.n_pad + i] = random_float() * (random_u64() % 97 == 0 ? 30.0f : 1.0f);
@@ -44,6 +45,7 @@ static void act_release(struct cpu_act *a)
     free(a->q);
     free(a->scale);
     free(a->sum);
+    free(a->packed);
 }
 
 static const struct cpu_kernels *kernels_at(int isa, const char **why)
@@ -84,6 +86,7 @@ static void test_products_match_reference_and_each_other(void **state)
                     continue;
                 for (size_t t = 0; t < n_tok; t++)
                     k->quantize(&x, t);
+                k->pack(&x, 0, n_tok);
                 float *y = checked_alloc(n_tok * n_rows * 4);
                 struct cpu_matmul m = {&w, &x, bias, y, n_rows, n_tok, false};
                 k->matmul(&m, 0, n_rows);
@@ -516,14 +519,15 @@ static void bench(const char *only)
                 struct cpu_act x = act_create(n_cols, N_TOK);
                 for (size_t t = 0; t < N_TOK; t++)
                     k->quantize(&x, t);
+                k->pack(&x, 0, N_TOK);
                 float *y = checked_alloc(N_TOK * ROWS * 4);
                 double best[2] = {1e9, 1e9};
-                for (int run = 0; run < 20; run++)
+                for (int run = 0; run < 100; run++)
                     for (int batch = 0; batch < 2; batch++) {
                         struct cpu_matmul m = {&w, &x, NULL, y, ROWS, batch ? N_TOK : 1, false};
                         double t0 = seconds();
-                        for (uint32_t row = 0; row < ROWS; row += 32) // as the engine does
-                            k->matmul(&m, row, row + 32);
+                        for (uint32_t row = 0; row < ROWS; row += 48) // as the engine does
+                            k->matmul(&m, row, row + 48 < ROWS ? row + 48 : ROWS);
                         double t = seconds() - t0;
                         best[batch] = t < best[batch] ? t : best[batch];
                     }
