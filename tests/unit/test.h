@@ -14,6 +14,7 @@
 
 // HOKKU_TEST=PATTERN runs those tests alone whose name it matches (* and ?), for a tool that slows
 // a program down a hundred times.
+// (What does not apply returns: what cmocka prints of skip() counts as a failure.)
 #define RUN_TESTS(name, tests)                                                                     \
     (cmocka_set_message_output(CM_OUTPUT_TAP), cmocka_set_test_filter(getenv("HOKKU_TEST")),       \
      cmocka_run_group_tests_name(name, tests, NULL, NULL))

