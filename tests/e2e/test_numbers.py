@@ -344,10 +344,11 @@ def test_a_session_goes_on_with_the_windows_that_there_are(made, chat):
 
 def test_scratch_grows_with_batch_threads_and_context_as_it_must(hokku, path):
     """What one more token of a batch takes: its vectors in float32, a 16-bit copy of each input of a product in blocks of
-    256 with a scale each and 16 sums, and the number of its sequence in 16 bits; each array begins at 64 bytes."""
+    256 with a scale each and 16 sums, once more as many tokens read it (src/cpu/tiles.h), and the number of its sequence in 16
+    bits; each array begins at 64 bytes."""
     facts, up = Facts(path), lambda n: -(-n // 256) * 256
     q, kv = facts.heads * facts.dim, facts.kv_heads * facts.dim
-    copies = sum(up(n) * (4 + 2) + up(n) // 256 * 4 + up(n) // 16 * 4 for n in (facts.embd, q, facts.ff, facts.embd))
+    copies = sum(up(n) * (4 + 2 + 2) + 2 * (up(n) // 256 * 4 + up(n) // 16 * 4) for n in (facts.embd, q, facts.ff, facts.embd))
     token = 4 * (facts.rope + facts.embd + q + 2 * kv + facts.ff) + copies + 2
     at = {b: Plan(hokku, path, "-c", 512, "-b", b).scratch for b in (64, 128, 512)}
     assert at[128] - at[64] == 64 * token and at[512] - at[128] == 384 * token
