@@ -19,6 +19,8 @@ BUILTIN = ROOT / "builtin/hokku-builtin.gguf"
 SHAPES = {
     "untied-f32": "--arch llama --layers 2 --embd 96 --heads 6 --kv-heads 2 --head-dim 16 --ff 160 --types F32 --vocab 700 --no-tied",
     "tied-q8": "--arch qwen2 --layers 3 --embd 96 --heads 3 --kv-heads 1 --head-dim 40 --ff 160 --types Q8_0 --vocab 700 --tied",
+    "experts": "--arch qwen3moe --layers 2 --embd 256 --heads 4 --kv-heads 2 --head-dim 64 --ff 256 --vocab 700 --experts 4"
+               " --experts-used 2 --expert-ff 256",
     # windows in layers 0, 2 and 4
     "windowed": "--arch gpt-oss --layers 5 --embd 96 --heads 6 --kv-heads 2 --head-dim 32 --ff 64 --types F16 --vocab 700 --swa 40"
                 " --experts 4 --experts-used 2 --expert-ff 64 --ctx 200000",
@@ -100,6 +102,15 @@ def test_scores_are_those_of_the_transformer(hokku, path, tmp_path):
             assert ("next" in position) == (i + 1 < len(ids))
         nll = -np.mean([want[i, t] for i, t in enumerate(ids[1:])])
         assert abs(got["nll_per_token"] - nll) < 0.004
+
+
+def test_many_rows_of_an_expert_have_the_bits_of_few(hokku, made, tmp_path):
+    """From 16 rows of one expert on its input is packed (src/cpu/tiles.h); pieces of 8 tokens never have as many."""
+    (tmp_path / "t").write_text(HAIKU)
+    for kind in ("Q4_K", "Q8_0"):
+        path = made("experts", "--types", kind)
+        said = {hokku("score", "-m", path, "--device", "cpu", "-b", batch, tmp_path / "t").stdout for batch in (8, 100, 512)}
+        assert len(said) == 1 and len(json.loads(said.pop())["tokens"]) > 100
 
 
 def test_a_text_that_cannot_be_scored_is_refused(hokku, made, tmp_path):
