@@ -298,10 +298,12 @@ static void pack_item(void *arg, size_t item, int thread)
         j->turn->e->kernels->pack(j->x, r->first[expert] - j->turn->begin, n);
 }
 
-static bool pack(struct turn *turn, const struct cpu_act *x)
+// Of n tokens an expert has n rows at most.
+static bool pack(struct turn *turn, const struct cpu_act *x, size_t n)
 {
     struct pack_job j = {turn, x};
-    return pool_run(turn->e->pool, turn->n_active, pack_item, &j, turn->e->cancel);
+    return n < CPU_PACKED ||
+           pool_run(turn->e->pool, turn->n_active, pack_item, &j, turn->e->cancel);
 }
 
 // to += what the experts of the turn give, times their weights
@@ -353,12 +355,12 @@ static bool take_turn(struct turn *turn, size_t n)
                                    .n = 1,
                                    .x = &turn->wide};
     return pool_run(e->pool, turn->one_row ? 1 : n_rows, gather_item, turn, e->cancel) &&
-           (!quantizes(l, EXPERT_GATE, EXPERT_UP) || pack(turn, &turn->in)) &&
+           (!quantizes(l, EXPERT_GATE, EXPERT_UP) || pack(turn, &turn->in, n)) &&
            cpu_mark(e, "gather", l->w[EXPERT_UP].group) && multiply(turn, &up) &&
            cpu_activate(e, l, &turn->wide, gated, l->w[EXPERT_UP].group, n_rows) &&
            (!cpu_is_quantized(&l->w[EXPERT_DOWN]) ||
             (pool_run(e->pool, n_rows, quantize_item, turn, e->cancel) &&
-             pack(turn, &turn->wide))) &&
+             pack(turn, &turn->wide, n))) &&
            multiply(turn, &down) && cpu_each_token(e, n, add_item, turn) &&
            cpu_mark(e, "gather", l->w[EXPERT_DOWN].group);
 }
