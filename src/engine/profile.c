@@ -1,9 +1,9 @@
 #include "engine/profile.h"
 
-#include "engine/backend.h"
-
 #include <stdlib.h>
 #include <string.h>
+
+#include "engine/backend.h"
 
 static int by_value(const void *a, const void *b)
 {
