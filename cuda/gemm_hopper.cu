@@ -17,6 +17,17 @@ static const struct {
     uint32_t bn, cost; // of a column, as estimated from products of 512 columns
 } widths[] = {{64, 150}, {128, 115}, {256, 100}};
 
+// Whether tiles of 128 columns are so many that most blocks have one and none has two, and their
+// rows so short that what is lost by the others is less than it takes to add shared tiles up
+// (measured with 28 and 148 steps).
+static bool has_one_each(const struct queue *q, const struct gemm *g, const struct cut *c)
+{
+    enum { MOST_STEPS = 40 };
+    const uint32_t n_tile = c->first_row_tile[g->n_part] * div_up(g->n, 128u);
+    return c->row.n_step <= MOST_STEPS && n_tile <= (uint32_t)q->n_sm &&
+           5 * n_tile >= 4 * (uint32_t)q->n_sm;
+}
+
 bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct error *err)
 {
     const uint32_t n_step = div_up(g->w[0].n_cols, (uint32_t)GEMM_PACK_COLS);
@@ -34,9 +45,11 @@ bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct erro
             best_cost = cost;
         }
     }
+    if (best == 256 && has_one_each(q, g, &c))
+        return launch_tiles<128, false>(q, g, &c, true, err);
     if (best == 256)
-        return launch_tiles<256, false>(q, g, &c, err);
+        return launch_tiles<256, false>(q, g, &c, false, err);
     if (best == 128)
-        return launch_tiles<128, false>(q, g, &c, err);
-    return launch_tiles<64, false>(q, g, &c, err);
+        return launch_tiles<128, false>(q, g, &c, false, err);
+    return launch_tiles<64, false>(q, g, &c, false, err);
 }

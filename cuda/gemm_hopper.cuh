@@ -133,7 +133,8 @@ static __device__ __forceinline__ float2 undo_at(const column_undo<BN> &u, int j
                        __shfl_sync(0xFFFFFFFFu, u.v[j / 8].y, from));
 }
 
-// Leaves act(gate) * up, packed for the matrix that follows.
+// Leaves act(gate) * up, packed for the matrix that follows: in its form columns eight apart are as
+// far apart for all.
 template <int BN>
 static __device__ __forceinline__ void store_gated(const struct gemm &g, const struct cut &t,
                                                    const struct rows16 &r, uint32_t col0,
@@ -141,28 +142,39 @@ static __device__ __forceinline__ void store_gated(const struct gemm &g, const s
 {
     constexpr uint32_t NEXT = 2; // neighbours in the packed form: a row and the one after the next
     const uint32_t row = r.tile[0] * TILE_ROWS + lane / 4, odd = lane / 4 / NEXT % 2;
+    const uint32_t col = col0 + lane % 4 * 2 + odd;
     const bool valid = row < g.w[0].rows; // the packed form is padded with zeros
-    const column_undo<BN> in = load_undo<BN>(g.undo, col0, lane);
-    const column_undo<BN> out = load_undo<BN>(g.undo_out, col0, lane);
+    column_undo<BN> in = load_undo<BN>(g.undo, col0, lane);
+    column_undo<BN> out = load_undo<BN>(g.undo_out, col0, lane);
 #pragma unroll
-    for (int j = 0; j < BN / 8; j++) {
-        const float2 undo_in = undo_at<BN>(in, j, lane), undo_out = undo_at<BN>(out, j, lane);
-        float v[2];
-#pragma unroll
-        for (int c = 0; c < 2; c++) {
-            const float undo = (c ? undo_in.y : undo_in.x) * t.w.undo;
-            float gate = acc[4 * j + c] * undo, up = acc[4 * j + 2 + c] * undo;
-            v[c] = activate(g.act, gate) * up * half_range_undo(c ? undo_out.y : undo_out.x);
-            v[c] = valid ? v[c] : 0.0f;
-        }
-        // the lanes of two neighbours: each takes one column of both
-        float other = __shfl_xor_sync(0xFFFFFFFFu, odd ? v[0] : v[1], 4 * NEXT);
-        uint32_t pair = odd ? saturated_half2(other, v[1]) : saturated_half2(v[0], other);
-        uint32_t col = col0 + 8 * j + lane % 4 * 2 + odd;
-        const uint32_t first = row - NEXT * odd;
-        if (col < g.n)
-            *reinterpret_cast<uint32_t *>(g.out + gemm_pack_at(g.n, col, first)) = pair;
+    for (int i = 0; i < in.N; i++) {
+        in.v[i] = make_float2(in.v[i].x * t.w.undo, in.v[i].y * t.w.undo);
+        out.v[i] = make_float2(half_range_undo(out.v[i].x), half_range_undo(out.v[i].y));
     }
+    __half *to = g.out + gemm_pack_at(g.n, col, row - NEXT * odd);
+    const auto columns = [&](auto act) {
+#pragma unroll
+        for (int j = 0; j < BN / 8; j++) {
+            const float2 undo_in = undo_at<BN>(in, j, lane), undo_out = undo_at<BN>(out, j, lane);
+            float v[2];
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const float undo = c ? undo_in.y : undo_in.x;
+                const float gate = acc[4 * j + c] * undo, up = acc[4 * j + 2 + c] * undo;
+                v[c] = activate(act, gate) * up * (c ? undo_out.y : undo_out.x);
+                v[c] = valid ? v[c] : 0.0f;
+            }
+            // the lanes of two neighbours: each takes one column of both
+            const float other = __shfl_xor_sync(0xFFFFFFFFu, odd ? v[0] : v[1], 4 * NEXT);
+            const uint32_t pair = saturated_half2(odd ? other : v[0], odd ? v[1] : other);
+            if (col + 8 * j < g.n)
+                *reinterpret_cast<uint32_t *>(to + (size_t)j * 8 * HALF) = pair;
+        }
+    };
+    if (g.act == ACT_GELU_TANH)
+        columns(std::integral_constant<enum activation, ACT_GELU_TANH>());
+    else
+        columns(std::integral_constant<enum activation, ACT_SILU>());
 }
 
 template <int BN>
@@ -331,13 +343,17 @@ static __device__ __forceinline__ void widen_rows(const strip<TYPE> s[2],
 // What a block does: steps [begin, end) of all tiles, the shared ones and its own.
 struct share {
     uint32_t begin[2], end[2];
+    uint32_t n_shared, n_step; // of the shared ones, of all
 };
 
 [[maybe_unused]] static __device__ __forceinline__ struct share share_of(const struct cut &c)
 {
-    const uint32_t own = blockIdx.x * c.n_whole * c.row.n_step;
-    return {{first_step(c, first_unit(c, blockIdx.x)), own},
-            {first_step(c, first_unit(c, blockIdx.x + 1)), own + c.n_whole * c.row.n_step}};
+    const uint32_t n_own = c.n_whole * c.row.n_step, own = blockIdx.x * n_own;
+    struct share of = {{first_step(c, first_unit(c, blockIdx.x)), own},
+                       {first_step(c, first_unit(c, blockIdx.x + 1)), own + n_own}};
+    of.n_shared = of.end[0] - of.begin[0];
+    of.n_step = of.n_shared + n_own;
+    return of;
 }
 
 // Half steps of activations on their way to shared memory: what one thread starts, in the order in
@@ -419,13 +435,13 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
     griddep_launch_dependents();
 
     const uint64_t tile_b = wgmma_tile(stages);
-    const uint32_t n_chunk = g.w[0].n_chunk, n_shared = of.end[0] - of.begin[0];
-    const uint32_t n_step = n_shared + of.end[1] - of.begin[1];
+    const uint32_t n_chunk = g.w[0].n_chunk, n_step = of.n_step;
+    const auto n_steps = [&] { return BN == 256 ? of.n_step : n_step; };
     uint32_t n_half = 0; // so far: half i lies in slot i % N_STAGE
     bool first = true;
-    for (uint32_t done = 0; done < n_step;) {
-        const bool shared = done < n_shared;
-        const uint32_t at = shared ? of.begin[0] + done : of.begin[1] + done - n_shared;
+    for (uint32_t done = 0; done < n_steps();) {
+        const bool shared = done < of.n_shared;
+        const uint32_t at = shared ? of.begin[0] + done : of.begin[1] + done - of.n_shared;
         const uint32_t tile = at / c.row.n_step, step0 = at % c.row.n_step;
         const uint32_t step1 = lesser(c.row.n_step, step0 + of.end[!shared] - at);
         const auto keep_sums = [&](uint32_t i, const float *sums) {
@@ -466,7 +482,7 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
             griddep_wait();
             if (threadIdx.x == 0)
 #pragma unroll 1
-                for (uint32_t i = 0; i < N_STAGE && i < 2 * n_step; i++)
+                for (uint32_t i = 0; i < N_STAGE && i < 2 * n_steps(); i++)
                     feed.start(stages + i * STAGE_BYTES, &full[i]);
             __syncwarp();
         }
@@ -499,7 +515,7 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
                 if (lane == 0 && n_half > 0)
                     mbar_arrive(&empty[(n_half - 1) % N_STAGE]);
                 // not that slot, which other warps may still read: the one before
-                if (threadIdx.x == 0 && n_half > 1 && n_half - 2 + N_STAGE < 2 * n_step) {
+                if (threadIdx.x == 0 && n_half > 1 && n_half - 2 + N_STAGE < 2 * n_steps()) {
                     const uint32_t free = (n_half - 2) % N_STAGE;
                     mbar_wait(&empty[free], (n_half - 2) / N_STAGE % 2);
                     feed.start(stages + free * STAGE_BYTES, &full[free]);
@@ -553,13 +569,15 @@ static __global__ void __launch_bounds__(n_threads(BN), blocks_per_sm(BN))
 // Blocks that share a tile, more or less: their sums must be added up.
 enum { MAX_SHARE = 8 };
 
+// each: blocks have a tile each, of which there are no more than blocks at once.
 template <int BN, bool CHUNKED>
-static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut *c,
+static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut *c, bool each,
                          struct error *err)
 {
     const uint32_t n_tile = c->first_row_tile[g->n_part] * div_up(g->n, (uint32_t)BN);
-    const uint32_t n_block = lesser((uint32_t)(q->n_sm * blocks_per_sm(BN)),
-                                    n_tile * lesser(c->row.n_chunk, (uint32_t)MAX_SHARE));
+    const uint32_t n_shared = n_tile * lesser(c->row.n_chunk, (uint32_t)MAX_SHARE);
+    const uint32_t n_block =
+        lesser((uint32_t)(q->n_sm * blocks_per_sm(BN)), each ? n_tile : n_shared);
     const uint32_t n_left = n_tile % n_block;
     c->n_col_tile = div_up(g->n, (uint32_t)BN);
     c->n_whole = n_tile / n_block;
