@@ -18,7 +18,7 @@ enum {
     FEW_ROWS = 32,            // up to which gemm_few is faster than those,
     PASS_FEW_ROWS = 32,       // and than gemm_wide,
     PASS_FEW_PLAIN_ROWS = 16, // with the head, and with weights that are not quantised
-    PICK_ROWS = 64,           // and of several sequences, to pick from
+    PICK_ROWS = 256,          // and of several sequences, to pick from
     GRAPH_ROWS = 32,          // of a pass that becomes a graph
     GRAPH_AFTER = 3,          // times that it was launched without one
     LOGITS_ROWS = 8,          // rows of logits kept at a time
