@@ -220,38 +220,45 @@ INLINE void float_few(const struct cpu_matmul *m, load_fn *load, size_t elem_byt
 
 // Several columns: of FLOAT_ROWS rows a tile becomes floats once, and then meets up to FLOAT_TOKENS
 // columns. The lanes of a sum only meet at the end, so those of one register can go through the
-// whole tile before the next: the sums of VF_ROWS rows and VF_COLUMNS columns stay in registers.
+// whole tile before the next: the sums of the rows and VF_COLUMNS columns stay in registers, and
+// the tile with those of all columns in the first cache.
 // With fewer columns than FLOAT_FEW that costs more than reading a row again.
-enum { FLOAT_ROWS = 16, FLOAT_TILE = 512, FLOAT_TOKENS = 48, FLOAT_LANES = 32, FLOAT_FEW = 6 };
+enum {
+    FLOAT_ROWS = VF_ROWS,
+    FLOAT_TILE = 1024,
+    FLOAT_TOKENS = 48,
+    FLOAT_LANES = 32,
+    FLOAT_FEW = 6
+};
 
 struct float_tile {
     float w[FLOAT_ROWS][FLOAT_TILE];
     float sum[FLOAT_TOKENS][FLOAT_ROWS][FLOAT_LANES];
 };
 
-// VF_ROWS rows from row r on, times n_cols columns x (row stride x_stride) from column c on: n
-// elements, a multiple of FLOAT_LANES.
-INLINE void float_sums(struct float_tile *t, size_t r, size_t c, int n_cols, const float *x,
-                       size_t x_stride, size_t n)
+// The rows times n_cols columns x (row stride x_stride) from column c on: n
+// elements, a multiple of FLOAT_LANES. begin: of a row, with sums of zero.
+INLINE void float_sums(struct float_tile *t, size_t c, int n_cols, const float *x, size_t x_stride,
+                       size_t n, bool begin)
 {
     for (size_t lane = 0; lane < FLOAT_LANES; lane += VF_LANES) {
-        vf sum[VF_ROWS][VF_COLUMNS];
-        for (size_t i = 0; i < VF_ROWS; i++)
+        vf sum[FLOAT_ROWS][VF_COLUMNS];
+        for (size_t i = 0; i < FLOAT_ROWS; i++)
             for (size_t k = 0; k < (size_t)n_cols; k++)
-                sum[i][k] = vf_load(&t->sum[c + k][r + i][lane]);
+                sum[i][k] = begin ? vf_set1(0.0f) : vf_load(&t->sum[c + k][i][lane]);
         for (size_t at = lane; at < n; at += FLOAT_LANES) {
             vf column[VF_COLUMNS];
             for (size_t k = 0; k < (size_t)n_cols; k++)
                 column[k] = vf_load(x + k * x_stride + at);
-            for (size_t i = 0; i < VF_ROWS; i++) {
-                const vf row = vf_load(&t->w[r + i][at]);
+            for (size_t i = 0; i < FLOAT_ROWS; i++) {
+                const vf row = vf_load(&t->w[i][at]);
                 for (size_t k = 0; k < (size_t)n_cols; k++)
                     sum[i][k] = vf_fma(row, column[k], sum[i][k]);
             }
         }
-        for (size_t i = 0; i < VF_ROWS; i++)
+        for (size_t i = 0; i < FLOAT_ROWS; i++)
             for (size_t k = 0; k < (size_t)n_cols; k++)
-                vf_store(&t->sum[c + k][r + i][lane], sum[i][k]);
+                vf_store(&t->sum[c + k][i][lane], sum[i][k]);
     }
 }
 
@@ -261,10 +268,8 @@ INLINE void float_columns(const struct cpu_matmul *m, load_fn *load, size_t elem
 {
     struct float_tile t;
     const size_t n_cols = m->w->n_cols, row_bytes = n_cols * elem_bytes;
-    const uint32_t n_whole =
-        (n_rows + VF_ROWS - 1) / VF_ROWS * VF_ROWS; // the last ones are not put
-    memset(t.sum, 0, n * sizeof *t.sum);
-    memset(t.w, 0, sizeof t.w);
+    if (n_rows < FLOAT_ROWS) // rows that are only computed
+        memset(t.w[n_rows], 0, (FLOAT_ROWS - n_rows) * sizeof *t.w);
     for (size_t begin = 0; begin < n_cols; begin += FLOAT_TILE) {
         const size_t left = n_cols - begin, n_tile = left < FLOAT_TILE ? left : FLOAT_TILE;
         const size_t n_filled = (n_tile + FLOAT_LANES - 1) / FLOAT_LANES * FLOAT_LANES;
@@ -284,17 +289,15 @@ INLINE void float_columns(const struct cpu_matmul *m, load_fn *load, size_t elem
         const float *x = m->x->f + tok * m->x->n_pad + begin;
         for (size_t c = 0, together; c < n; c += together, x += together * m->x->n_pad) {
             together = n - c >= VF_COLUMNS ? VF_COLUMNS : n - c >= 2 ? 2 : 1;
-            for (uint32_t r = 0; r < n_whole; r += VF_ROWS) {
-                switch (together) {
-                case 1:
-                    float_sums(&t, r, c, 1, x, m->x->n_pad, n_filled);
-                    break;
-                case 2:
-                    float_sums(&t, r, c, 2, x, m->x->n_pad, n_filled);
-                    break;
-                default:
-                    float_sums(&t, r, c, VF_COLUMNS, x, m->x->n_pad, n_filled);
-                }
+            switch (together) {
+            case 1:
+                float_sums(&t, c, 1, x, m->x->n_pad, n_filled, begin == 0);
+                break;
+            case 2:
+                float_sums(&t, c, 2, x, m->x->n_pad, n_filled, begin == 0);
+                break;
+            default:
+                float_sums(&t, c, VF_COLUMNS, x, m->x->n_pad, n_filled, begin == 0);
             }
         }
     }
