@@ -231,8 +231,8 @@ enum {
     FLOAT_FEW = 6
 };
 
-struct float_tile {
-    float w[FLOAT_ROWS][FLOAT_TILE];
+struct float_tile { // loads across lines of the cache take twice as long
+    _Alignas(64) float w[FLOAT_ROWS][FLOAT_TILE];
     float sum[FLOAT_TOKENS][FLOAT_ROWS][FLOAT_LANES];
 };
 
