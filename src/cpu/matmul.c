@@ -236,8 +236,8 @@ struct float_tile { // loads across lines of the cache take twice as long
     float sum[FLOAT_TOKENS][FLOAT_ROWS][FLOAT_LANES];
 };
 
-// The rows times n_cols columns x (row stride x_stride) from column c on: n
-// elements, a multiple of FLOAT_LANES. begin: of a row, with sums of zero.
+// The rows times n_cols columns x (row stride x_stride) from column c on: n elements, a multiple of
+// FLOAT_LANES. begin: of a row, with sums of zero.
 INLINE void float_sums(struct float_tile *t, size_t c, int n_cols, const float *x, size_t x_stride,
                        size_t n, bool begin)
 {
