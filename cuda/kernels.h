@@ -139,6 +139,30 @@ bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int3
 bool gather_rows_launch(const struct queue *q, const float *from, const uint32_t *rows, uint32_t n,
                         uint32_t n_cols, float *to, struct error *err);
 
+// What the host has in pinned memory, in whole words, brought by one kernel: a copy by the driver
+// costs more of the host and of the device than such pieces do. The host leaves them alone until
+// the stream has come that far.
+enum { UPLOAD_PIECES = 8 };
+struct upload {
+    struct {
+        uint32_t *to;
+        const uint32_t *from;
+        uint32_t n; // words
+    } piece[UPLOAD_PIECES];
+    uint32_t n_piece, most; // words of the longest
+};
+
+template <typename T>
+static inline void upload_add(struct upload *u, T *to, const T *from, size_t n)
+{
+    static_assert(sizeof(T) % sizeof(uint32_t) == 0, "whole words");
+    const uint32_t words = (uint32_t)(n * sizeof(T) / sizeof(uint32_t));
+    u->piece[u->n_piece++] = {(uint32_t *)to, (const uint32_t *)from, words};
+    u->most = words > u->most ? words : u->most;
+}
+
+bool upload_launch(const struct queue *q, const struct upload *u, struct error *err);
+
 // Rows as float16: each times a power of two that takes its largest value to the upper end of
 // float16's range; whoever multiplies with them undoes that.
 struct act_f16 {

@@ -39,14 +39,6 @@ void cuda_parts_close(struct cuda_engine *e)
     free(e->after);
 }
 
-// From pinned memory.
-template <typename T>
-static bool up(struct cuda_engine *e, T *to, const T *from, size_t n, struct error *err)
-{
-    return CHECK_CUDA(
-        cudaMemcpyAsync(to, from, n * sizeof *to, cudaMemcpyHostToDevice, e->q.stream), err);
-}
-
 // Of the tables of slots 1 and up, those of slots 1 + begin to end become what the host has.
 static bool up_tables(struct cuda_engine *e, uint32_t *tables, const uint32_t *from, size_t begin,
                       size_t end, size_t width, struct error *err)
@@ -96,7 +88,8 @@ static bool is_next(const struct engine_part *p)
 
 // What the rows are, in the order of parts: sampled tokens first. given: the parts as they were.
 static bool use_rows(struct cuda_engine *e, struct engine_part *const *parts, size_t n,
-                     const struct engine_part *given, struct cuda_pass *pass, struct error *err)
+                     const struct engine_part *given, struct cuda_pass *pass, struct upload *u,
+                     struct error *err)
 {
     *pass = {};
     pass->n_span = (uint32_t)n;
@@ -116,9 +109,9 @@ static bool use_rows(struct cuda_engine *e, struct engine_part *const *parts, si
             e->host_tokens[pass->n_row++] = p->ids[k];
         }
     }
-    return up(e, e->s.rows, e->host_rows, pass->n_row, err) &&
-           up(e, e->s.tokens, e->host_tokens, pass->n_row, err) &&
-           cuda_give_hidden(e, parts, n, err);
+    upload_add(u, e->s.rows, e->host_rows, pass->n_row);
+    upload_add(u, e->s.tokens, e->host_tokens, pass->n_row);
+    return cuda_give_hidden(e, parts, n, err);
 }
 
 // ---- picks
@@ -165,34 +158,65 @@ static bool pick_alone(struct cuda_engine *e, struct engine_part *p, const float
     return true;
 }
 
-// The picks of n parts from n rows of logits.
-static bool pick_rows(struct cuda_engine *e, struct engine_part *const *parts, uint32_t n,
-                      struct error *err)
+// From where picks are made: rows of logits that begin at multiples of 16 bytes.
+static uint32_t pick_ld(const struct cuda_engine *e)
 {
-    const uint32_t n_vocab = e->hp.n_vocab, ld = (n_vocab + 3) / 4 * 4;
-    const float *logits = e->s.logits;
+    return (e->hp.n_vocab + 3) / 4 * 4;
+}
+
+static const float *pick_from(const struct cuda_engine *e, uint32_t i)
+{
+    return (e->s.pick_logits ? e->s.pick_logits : e->s.logits) + (size_t)i * pick_ld(e);
+}
+
+// Sets n picks before there are logits; false: some cannot be made with the others, or have masks,
+// which are best made while the device works.
+static bool set_ahead(struct cuda_engine *e, struct engine_part *const *parts, uint32_t n)
+{
+    if (n > e->s.n_logits)
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct decode_params d = params_of(parts[i]);
+        if (d.masked || !sampler_rows_can(&d, e->hp.n_vocab))
+            return false;
+        sampler_rows_set(&e->rows, i, &d, pick_from(e, i));
+    }
+    return n > 0;
+}
+
+// The picks of n parts from n rows of logits. ahead: all are set, and uploaded.
+static bool pick_rows(struct cuda_engine *e, struct engine_part *const *parts, uint32_t n,
+                      bool ahead, struct error *err)
+{
+    const uint32_t n_vocab = e->hp.n_vocab;
     struct engine_part *together[PICK_ROWS];
     uint32_t n_together = 0;
-    if (e->s.pick_logits) {
-        if (!CHECK_CUDA(cudaMemcpy2DAsync(e->s.pick_logits, ld * sizeof(float), logits,
-                                          n_vocab * sizeof(float), n_vocab * sizeof(float), n,
-                                          cudaMemcpyDeviceToDevice, e->q.stream),
-                        err))
-            return false;
-        logits = e->s.pick_logits;
-    }
+    struct upload settings = {};
+    if (e->s.pick_logits &&
+        !CHECK_CUDA(cudaMemcpy2DAsync(e->s.pick_logits, pick_ld(e) * sizeof(float), e->s.logits,
+                                      n_vocab * sizeof(float), n_vocab * sizeof(float), n,
+                                      cudaMemcpyDeviceToDevice, e->q.stream),
+                    err))
+        return false;
     for (uint32_t i = 0; i < n; i++) {
         struct engine_part *p = parts[i];
+        if (ahead) {
+            together[n_together++] = p;
+            continue;
+        }
         const struct decode_params d = params_of(p);
         if (!sampler_rows_can(&d, n_vocab))
             continue;
         uint32_t *mask = sampler_rows_mask(&e->rows, n_together);
         if (d.masked && !mask_of(p, mask, &p->error))
             continue;
-        sampler_rows_set(&e->rows, n_together, &d, logits + (size_t)i * ld);
+        sampler_rows_set(&e->rows, n_together, &d, pick_from(e, i));
         together[n_together++] = p;
     }
-    if (n_together && (!sampler_rows_launch(cuda_queue(e, "logits"), &e->rows, n_together, err) ||
+    if (n_together > 0 && !ahead)
+        sampler_rows_upload(&e->rows, n_together, &settings);
+    if (n_together && (!upload_launch(cuda_queue(e, "logits"), &settings, err) ||
+                       !sampler_rows_launch(cuda_queue(e, "logits"), &e->rows, n_together, err) ||
                        !cuda_wait(e, err)))
         return false;
     for (uint32_t i = 0; i < n_together; i++) {
@@ -200,10 +224,9 @@ static bool pick_rows(struct cuda_engine *e, struct engine_part *const *parts, u
         if (!sampler_rows_result(&e->q, &e->rows, i, &p->d, &p->error) && p->error.code == ERR_NONE)
             p->error.code = ERR_FAIL; // see look_for_causes
     }
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n && !ahead; i++) {
         const struct decode_params d = params_of(parts[i]);
-        if (!sampler_rows_can(&d, n_vocab) &&
-            !pick_alone(e, parts[i], logits + (size_t)i * ld, err))
+        if (!sampler_rows_can(&d, n_vocab) && !pick_alone(e, parts[i], pick_from(e, i), err))
             return false;
     }
     return true;
@@ -282,8 +305,8 @@ static bool launch_graph(struct cuda_engine *e, struct cuda_pass *pass, bool *do
 
 // The parts that want a pick, in the order of their rows, which the device is told. For each of the
 // picks behind a row and its drafts, which are all made at once, there is a part that ends with it.
-static bool use_picks(struct cuda_engine *e, struct engine_part *const *parts, size_t n,
-                      struct engine_part **picks, uint32_t *n_pick, struct error *err)
+static void use_picks(struct cuda_engine *e, struct engine_part *const *parts, size_t n,
+                      struct engine_part **picks, uint32_t *n_pick, struct upload *u)
 {
     struct engine_part *after = e->after;
     uint32_t row = 0;
@@ -300,18 +323,18 @@ static bool use_picks(struct cuda_engine *e, struct engine_part *const *parts, s
             picks[(*n_pick)++] = p->n_drafts > 0 ? after++ : p;
         }
     }
-    return *n_pick == 0 || up(e, e->s.picks, e->host_picks, *n_pick, err);
+    upload_add(u, e->s.picks, e->host_picks, *n_pick);
 }
 
-// there: the logits of all are.
+// there: the logits of all are; ahead: see pick_rows.
 static bool pick_all(struct cuda_engine *e, struct engine_part *const *picks, uint32_t n_pick,
-                     bool there, struct error *err)
+                     bool there, bool ahead, struct error *err)
 {
     if (n_pick > 0 && !there && !gather_picks(e, n_pick, err))
         return false;
     for (uint32_t i = 0; i < n_pick; i += e->s.n_logits) {
         const uint32_t now = lesser(n_pick - i, e->s.n_logits);
-        if ((!there && !head_of_picks(e, i, now, err)) || !pick_rows(e, picks + i, now, err))
+        if ((!there && !head_of_picks(e, i, now, err)) || !pick_rows(e, picks + i, now, ahead, err))
             return false;
     }
     return true;
@@ -364,10 +387,13 @@ bool cuda_enqueue_parts(struct cuda_engine *e, uint32_t n, struct error *err)
     struct cuda_pass pass = {n, n - 2, n - 1, n - 1, 1, {{n - 2, 2}}};
     const struct decode_params d = {&sampler_defaults, NULL, 1, 0, NULL, 0, false};
     const uint32_t n_pick = lesser(lesser(n, e->n_seq), e->s.n_logits);
+    struct upload u = {};
     e->pass = &pass;
     sampler_rows_set(&e->rows, 0, &d, e->s.logits);
-    bool ok = cuda_forward_many(e, n, err) && gather_picks(e, n_pick, err) &&
-              head_of_picks(e, 0, n_pick, err) && sampler_rows_launch(&e->q, &e->rows, 1, err);
+    sampler_rows_upload(&e->rows, 1, &u);
+    bool ok = upload_launch(cuda_queue(e, "pass"), &u, err) && cuda_forward_many(e, n, err) &&
+              gather_picks(e, n_pick, err) && head_of_picks(e, 0, n_pick, err) &&
+              sampler_rows_launch(&e->q, &e->rows, 1, err);
     e->pass = NULL;
     return ok;
 }
@@ -387,10 +413,17 @@ bool cuda_eval_parts(struct engine *base, struct engine_part *given, size_t n_pa
     e->logits_n = e->n_rows = 0;
     struct engine_part *picks[ENGINE_MAX_PARTS + ENGINE_MAX_PASS_DRAFTS];
     uint32_t n_pick = 0;
-    bool done = false;
+    struct upload u = {};
+    bool done = false, ahead = false;
     bool ok = cuda_begin(e, err) && use_tables(e, parts, n, err) &&
-              use_rows(e, parts, n, given, &pass, err) && cuda_states_use(e, parts, n, err) &&
-              use_picks(e, parts, n, picks, &n_pick, err) && !interrupted_alike(e, err);
+              use_rows(e, parts, n, given, &pass, &u, err) && cuda_states_use(e, parts, n, err);
+    if (ok) {
+        use_picks(e, parts, n, picks, &n_pick, &u);
+        ahead = set_ahead(e, picks, n_pick);
+        if (ahead)
+            sampler_rows_upload(&e->rows, n_pick, &u);
+        ok = upload_launch(cuda_queue(e, "pass"), &u, err) && !interrupted_alike(e, err);
+    }
     e->n_past = pass.furthest;
     e->pass = &pass;
     if (ok && may_be_graph(e, &pass, n_pick))
@@ -398,7 +431,7 @@ bool cuda_eval_parts(struct engine *base, struct engine_part *given, size_t n_pa
     e->paced = true;
     ok = ok && (done || cuda_forward_many(e, pass.n_row, err));
     e->paced = false;
-    ok = ok && pick_all(e, picks, n_pick, done, err);
+    ok = ok && pick_all(e, picks, n_pick, done, ahead, err);
     if (ok)
         take_drafts(parts, n, picks);
     e->pass = NULL;

@@ -356,7 +356,28 @@ static __global__ void __launch_bounds__(THREADS)
         to[i] = from[i];
 }
 
+// Grid (any, n_piece)
+static __global__ void __launch_bounds__(THREADS) upload_kernel(const struct upload u)
+{
+    const auto &p = u.piece[blockIdx.y];
+    for (uint32_t i = blockIdx.x * THREADS + threadIdx.x; i < p.n; i += gridDim.x * THREADS)
+        p.to[i] = p.from[i];
+}
+
 // ---- launchers
+
+bool upload_launch(const struct queue *q, const struct upload *u, struct error *err)
+{
+    enum { MOST = 512 };
+    const uint32_t n_block = div_up(u->most, (uint32_t)THREADS);
+    // not dependent: kernels in flight may read what it writes
+    struct launch l = {.name = "upload",
+                       .grid = dim3(lesser(n_block, (uint32_t)MOST), u->n_piece),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .recorder = q->recorder};
+    return u->most == 0 || launch_kernel(err, l, upload_kernel, *u);
+}
 
 bool gather_rows_launch(const struct queue *q, const float *from, const uint32_t *rows, uint32_t n,
                         uint32_t n_cols, float *to, struct error *err)

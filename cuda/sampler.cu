@@ -324,13 +324,20 @@ void sampler_rows_set(struct sampler_rows *r, uint32_t i, const struct decode_pa
     r->penalties = (i && r->penalties) || penalties;
 }
 
-bool sampler_rows_launch(const struct queue *q, struct sampler_rows *r, uint32_t n,
+void sampler_rows_upload(const struct sampler_rows *r, uint32_t n, struct upload *u)
+{
+    upload_add(u, r->config, r->host_config, n);
+    upload_add(u, r->args, r->host_args, n);
+    upload_add(u, r->steps, r->host_steps, n);
+    if (r->masked)
+        upload_add(u, r->mask, r->host_mask, n * mask_words(r->n_vocab));
+    if (r->penalties)
+        upload_add(u, r->history, r->host_history, (size_t)n * (ROWS_HISTORY + 1));
+}
+
+bool sampler_rows_launch(const struct queue *q, const struct sampler_rows *r, uint32_t n,
                          struct error *err)
 {
-    auto up = [&](auto *to, const auto *from, size_t count) {
-        return CHECK_CUDA(
-            cudaMemcpyAsync(to, from, count * sizeof *to, cudaMemcpyHostToDevice, q->stream), err);
-    };
     const uint32_t slice = r->host_args[0].slice_len;
     struct launch l = {};
     l.name = "sampler_rows";
@@ -339,11 +346,7 @@ bool sampler_rows_launch(const struct queue *q, struct sampler_rows *r, uint32_t
     l.smem = slice * sizeof(float);
     l.stream = q->stream;
     l.recorder = q->recorder;
-    return up(r->config, r->host_config, n) && up(r->args, r->host_args, n) &&
-           up(r->steps, r->host_steps, n) &&
-           (!r->masked || up(r->mask, r->host_mask, n * mask_words(r->n_vocab))) &&
-           (!r->penalties || up(r->history, r->host_history, n * (ROWS_HISTORY + 1))) &&
-           launch_kernel(err, l, sampler_rows_kernel, r->args);
+    return launch_kernel(err, l, sampler_rows_kernel, r->args);
 }
 
 bool sampler_rows_result(const struct queue *q, struct sampler_rows *r, uint32_t i,

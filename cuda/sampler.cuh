@@ -111,7 +111,9 @@ bool sampler_rows_can(const struct decode_params *p, uint32_t n_vocab);
 void sampler_rows_set(struct sampler_rows *r, uint32_t i, const struct decode_params *p,
                       const float *logits);
 uint32_t *sampler_rows_mask(struct sampler_rows *r, uint32_t i);
-bool sampler_rows_launch(const struct queue *q, struct sampler_rows *r, uint32_t n,
+// What the device is to know of the n picks that are set, before the launch.
+void sampler_rows_upload(const struct sampler_rows *r, uint32_t n, struct upload *u);
+bool sampler_rows_launch(const struct queue *q, const struct sampler_rows *r, uint32_t n,
                          struct error *err);
 // After the stream has ended. False without an error: out->id is the first token whose logit,
 // out->logprob, is not finite.

@@ -613,7 +613,9 @@ void several_at_once(uint32_t n_vocab, int n_rounds)
             sampler_release(&cpu);
             sampler_rows_set(&rows, i, &p, logits + i * ld);
         }
-        if (!sampler_rows_launch(&q, &rows, N, &err) ||
+        struct upload settings = {};
+        sampler_rows_upload(&rows, N, &settings);
+        if (!upload_launch(&q, &settings, &err) || !sampler_rows_launch(&q, &rows, N, &err) ||
             !CHECK_CUDA(cudaStreamSynchronize(q.stream), &err))
             give_up();
         for (uint32_t i = 0; i < N; i++) {
