@@ -68,6 +68,7 @@ struct gpu_layer {
 // What a block reads: rows of x, to be normed by whoever reads them unless norm is NULL.
 struct input {
     const float *x, *norm;
+    const uint32_t *rows; // which of x, where some are picked; NULL: all
 };
 
 // Device memory, taken once and carved.
@@ -545,8 +546,10 @@ bool cuda_head(struct cuda_engine *e, size_t row0, size_t n, const uint32_t *ski
                struct error *err);
 // n > 1 tokens from s.tokens at position s.step->pos, or at s.rows as e->pass says.
 bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err);
-// The logits of n (<= s.n_logits) rows of s.up (n, n_embd), hidden states, to s.logits.
-bool cuda_head_of(struct cuda_engine *e, const float *x, uint32_t n, struct error *err);
+// The logits of n (<= s.n_logits) rows of x (any, n_embd), hidden states, to s.logits: the first
+// n, or, of an RMSNorm without biases, those that `rows` names.
+bool cuda_head_of(struct cuda_engine *e, const float *x, const uint32_t *rows, uint32_t n,
+                  struct error *err);
 
 // y (n, rows) = w in + bias (rows; NULL: none); what: as cuda_queue takes it. n = 0, here and
 // below: the one token of a step.

@@ -393,6 +393,7 @@ struct products {
     bool add;          // to what is there, times residual_scale
     const char *what;  // for a recorder of times
     float gated_bound; // see act_f16
+    const uint32_t *rows;
 };
 
 // Prepares n rows of x (n, n_cols) for the matrices in the forms that they take.
@@ -401,15 +402,15 @@ static bool prepare(const struct cuda_engine *e, const float *x, uint32_t n, con
 {
     const struct scratch *s = &e->s;
     void *act32 = NULL, *f32 = NULL;
-    struct act_f16 f16 = {};
+    struct act_f16 f16 = {.undo = s->undo,
+                          .gated_bound = p->gated_bound,
+                          .undo_gated = s->undo_gated,
+                          .rows = p->rows};
     uint32_t n_cols = p->w[0]->n_cols;
     const bool few = e->pass ? !is_wide(e, p->w[0], n) : n <= FEW_ROWS;
     f16.ld = few           ? (uint32_t)GEMM_FEW_PACKED
              : e->q.hopper ? (uint32_t)GEMM_PACKED
                            : gemm_ld(n_cols);
-    f16.undo = s->undo;
-    f16.gated_bound = p->gated_bound;
-    f16.undo_gated = s->undo_gated;
     for (uint32_t i = 0; i < p->n_part; i++) {
         const struct wmat *w = p->w[i];
         if (product_for(e, w, n) == BY_VECTOR)
@@ -705,7 +706,7 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
 bool cuda_multiply(const struct cuda_engine *e, const char *what, const struct wmat *w,
                    const float *bias, struct input in, uint32_t n, float *y, struct error *err)
 {
-    const struct products p = {{w}, {bias}, {y}, 1, false, what};
+    const struct products p = {{w}, {bias}, {y}, 1, false, what, 0.0f, in.rows};
     struct matvec m = one_column(e, in, MATVEC_STORE);
     add_part(&m, w, bias, y);
     if (n == 0)
@@ -780,20 +781,19 @@ bool cuda_head(struct cuda_engine *e, size_t row0, size_t n, const uint32_t *ski
     const struct hparams *hp = &e->hp;
     return multiply_head(e, row0, (uint32_t)n, skip, err) &&
            cuda_gather_logits(e, (uint32_t)n, skip, err) &&
-           ((hp->logit_scale == 1.0f && hp->final_softcap == 0.0f) ||
-            finish_logits_launch(&e->q, e->s.logits, n * hp->n_vocab, hp->logit_scale,
-                                 hp->final_softcap, skip, err));
+           finish_logits_launch(&e->q, e->s.logits, n * hp->n_vocab, hp->logit_scale,
+                                hp->final_softcap, skip, err);
 }
 
-bool cuda_head_of(struct cuda_engine *e, const float *x, uint32_t n, struct error *err)
+bool cuda_head_of(struct cuda_engine *e, const float *x, const uint32_t *rows, uint32_t n,
+                  struct error *err)
 {
     const struct hparams *hp = &e->hp;
-    struct input in;
+    struct input in = {NULL, NULL, rows};
     return read_normed(e, "output", x, e->output_norm, e->output_norm_bias, false, n, NULL, &in,
                        err) &&
            cuda_multiply(e, "output", &e->output, e->output_bias, in, n, head_rows(e), err) &&
            cuda_gather_logits(e, n, NULL, err) &&
-           ((hp->logit_scale == 1.0f && hp->final_softcap == 0.0f) ||
-            finish_logits_launch(&e->q, e->s.logits, (size_t)n * hp->n_vocab, hp->logit_scale,
-                                 hp->final_softcap, NULL, err));
+           finish_logits_launch(&e->q, e->s.logits, (size_t)n * hp->n_vocab, hp->logit_scale,
+                                hp->final_softcap, NULL, err);
 }

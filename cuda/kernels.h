@@ -176,6 +176,7 @@ struct act_f16 {
     // then undo_gated (n) gets the same for that row of results, which nobody has seen yet.
     float gated_bound;
     float *undo_gated;
+    const uint32_t *rows; // (n) which rows of x are taken, in every form; NULL: the first n
 };
 enum { GEMM_PACKED = 0, GEMM_FEW_PACKED = 1 };
 

@@ -232,26 +232,34 @@ static bool pick_rows(struct cuda_engine *e, struct engine_part *const *parts, u
     return true;
 }
 
+// Whether the rows of picks are brought together first, for a norm that no other kernel knows.
+static bool picks_gathered(const struct cuda_engine *e)
+{
+    return e->hp.norm != NORM_RMS || e->output_norm_bias;
+}
+
 // The logits of n <= s.n_logits picks, from the i-th on.
 static bool head_of_picks(struct cuda_engine *e, uint32_t i, uint32_t n, struct error *err)
 {
-    const float *hidden = e->s.up + (size_t)i * e->hp.n_embd; // nobody else reads that any more
-    return cuda_head_of(e, hidden, n, err);
+    if (!picks_gathered(e))
+        return cuda_head_of(e, e->s.x, e->s.picks + i, n, err);
+    return cuda_head_of(e, e->s.up + (size_t)i * e->hp.n_embd, NULL, n, err);
 }
 
 bool cuda_head_of_pass(struct cuda_engine *e, size_t row0, uint32_t n, struct error *err)
 {
     const struct cuda_pass any = {};
     e->pass = &any;
-    const bool ok = cuda_head_of(e, e->s.x + row0 * e->hp.n_embd, n, err);
+    const bool ok = cuda_head_of(e, e->s.x + row0 * e->hp.n_embd, NULL, n, err);
     e->pass = NULL;
     return ok;
 }
 
 static bool gather_picks(struct cuda_engine *e, uint32_t n, struct error *err)
 {
-    return gather_rows_launch(cuda_queue(e, "output"), e->s.x, e->s.picks, n, e->hp.n_embd, e->s.up,
-                              err);
+    return !picks_gathered(e) ||
+           gather_rows_launch(cuda_queue(e, "output"), e->s.x, e->s.picks, n, e->hp.n_embd,
+                              e->s.up /* nobody else reads that any more */, err);
 }
 
 // ---- passes that repeat

@@ -71,7 +71,8 @@ static __global__ void __launch_bounds__(N_THREAD)
 {
     constexpr int N_ACT_WARP = N_THREAD / WARP;
     __shared__ float part[N_ACT_WARP], tops[N_ACT_WARP];
-    const float *row = x + (size_t)blockIdx.x * n_cols;
+    // which rows: told before the first launch of a pass, which waits for that
+    const float *row = x + (size_t)(f16.rows ? f16.rows[blockIdx.x] : blockIdx.x) * n_cols;
     const uint32_t n_eight = n_cols % 8 == 0 ? n_cols / 8 : 0;
     float kept[ACT_KEEP][8] = {}, weight[ACT_KEEP][8];
     griddep_launch_dependents();
@@ -536,5 +537,6 @@ bool finish_logits_launch(const struct queue *q, float *logits, size_t n_total, 
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return launch_kernel(err, l, finish_logits_kernel, logits, n_total, scale, softcap, skip);
+    return (scale == 1.0f && softcap == 0.0f) ||
+           launch_kernel(err, l, finish_logits_kernel, logits, n_total, scale, softcap, skip);
 }

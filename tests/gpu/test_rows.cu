@@ -243,6 +243,26 @@ static void rows_are_scaled_and_gathered(void)
     }
 }
 
+static void rows_that_are_picked_are_prepared_as_if_they_lay_together(void)
+{
+    struct random_stream r = {39};
+    const uint32_t n_cols = 304, n = 3;
+    const device_array<uint32_t> which(std::vector<uint32_t>{2, 0, 3});
+    const device_array<float> x(r.floats(4 * n_cols)), norm(r.floats(n_cols));
+    device_array<float> together(n * n_cols), undo(n), undo_picked(n), y(n * n_cols),
+        y_picked(n * n_cols);
+    device_array<__half> h(n * n_cols), h_picked(n * n_cols);
+    must(gather_rows_launch(&Q, x.p, which.p, n, n_cols, together.p, &ERR));
+    struct act_f16 f16 = {.x = h.p, .ld = n_cols, .undo = undo.p};
+    must(act_launch(&Q, together.p, n, n_cols, norm.p, 1e-5f, nullptr, y.p, &f16, &ERR));
+    f16 = {.x = h_picked.p, .ld = n_cols, .undo = undo_picked.p, .rows = which.p};
+    must(act_launch(&Q, x.p, n, n_cols, norm.p, 1e-5f, nullptr, y_picked.p, &f16, &ERR));
+    const auto a = h.get(), b = h_picked.get();
+    check(y.get() == y_picked.get() && undo.get() == undo_picked.get() &&
+              memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0,
+          "rows that are picked differ");
+}
+
 // Each row by its own power of two, which its largest value decides, whichever thread has it.
 static void float16_rows_have_eleven_bits_of_any_magnitude(void)
 {
@@ -366,6 +386,8 @@ static const struct tap_test tests[] = {
     {"joined rows are normed and added", joined_rows_are_normed_and_added},
     {"what layers are told agrees", what_layers_are_told_agrees},
     {"rows are scaled and gathered", rows_are_scaled_and_gathered},
+    {"rows that are picked are prepared as if they lay together",
+     rows_that_are_picked_are_prepared_as_if_they_lay_together},
     {"float16 rows have eleven bits of any magnitude",
      float16_rows_have_eleven_bits_of_any_magnitude},
 };
