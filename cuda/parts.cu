@@ -184,6 +184,20 @@ static bool set_ahead(struct cuda_engine *e, struct engine_part *const *parts, u
     return n > 0;
 }
 
+// The picks of n parts that are set, and whose settings the device has.
+static bool pick_together(struct cuda_engine *e, struct engine_part *const *parts, uint32_t n,
+                          struct error *err)
+{
+    if (!sampler_rows_launch(cuda_queue(e, "logits"), &e->rows, n, err) || !cuda_wait(e, err))
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct engine_part *p = parts[i];
+        if (!sampler_rows_result(&e->q, &e->rows, i, &p->d, &p->error) && p->error.code == ERR_NONE)
+            p->error.code = ERR_FAIL; // see look_for_causes
+    }
+    return true;
+}
+
 // The picks of n parts from n rows of logits. ahead: all are set, and uploaded.
 static bool pick_rows(struct cuda_engine *e, struct engine_part *const *parts, uint32_t n,
                       bool ahead, struct error *err)
@@ -191,19 +205,16 @@ static bool pick_rows(struct cuda_engine *e, struct engine_part *const *parts, u
     const uint32_t n_vocab = e->hp.n_vocab;
     struct engine_part *together[PICK_ROWS];
     uint32_t n_together = 0;
-    struct upload settings = {};
     if (e->s.pick_logits &&
         !CHECK_CUDA(cudaMemcpy2DAsync(e->s.pick_logits, pick_ld(e) * sizeof(float), e->s.logits,
                                       n_vocab * sizeof(float), n_vocab * sizeof(float), n,
                                       cudaMemcpyDeviceToDevice, e->q.stream),
                     err))
         return false;
+    if (ahead)
+        return pick_together(e, parts, n, err);
     for (uint32_t i = 0; i < n; i++) {
         struct engine_part *p = parts[i];
-        if (ahead) {
-            together[n_together++] = p;
-            continue;
-        }
         const struct decode_params d = params_of(p);
         if (!sampler_rows_can(&d, n_vocab))
             continue;
@@ -213,18 +224,14 @@ static bool pick_rows(struct cuda_engine *e, struct engine_part *const *parts, u
         sampler_rows_set(&e->rows, n_together, &d, pick_from(e, i));
         together[n_together++] = p;
     }
-    if (n_together > 0 && !ahead)
+    if (n_together > 0) {
+        struct upload settings = {};
         sampler_rows_upload(&e->rows, n_together, &settings);
-    if (n_together && (!upload_launch(cuda_queue(e, "logits"), &settings, err) ||
-                       !sampler_rows_launch(cuda_queue(e, "logits"), &e->rows, n_together, err) ||
-                       !cuda_wait(e, err)))
-        return false;
-    for (uint32_t i = 0; i < n_together; i++) {
-        struct engine_part *p = together[i];
-        if (!sampler_rows_result(&e->q, &e->rows, i, &p->d, &p->error) && p->error.code == ERR_NONE)
-            p->error.code = ERR_FAIL; // see look_for_causes
+        if (!upload_launch(cuda_queue(e, "logits"), &settings, err) ||
+            !pick_together(e, together, n_together, err))
+            return false;
     }
-    for (uint32_t i = 0; i < n && !ahead; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         const struct decode_params d = params_of(parts[i]);
         if (!sampler_rows_can(&d, n_vocab) && !pick_alone(e, parts[i], pick_from(e, i), err))
             return false;
