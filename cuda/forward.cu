@@ -755,7 +755,7 @@ static bool multiply_head(const struct cuda_engine *e, size_t row0, uint32_t n,
                           const uint32_t *skip, struct error *err)
 {
     const struct scratch *s = &e->s;
-    struct input in;
+    struct input in = {};
     if (!read_normed(e, "output", s->x + row0 * e->hp.n_embd, e->output_norm, e->output_norm_bias,
                      false, n, skip, &in, err))
         return false;
