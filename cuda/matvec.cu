@@ -159,7 +159,8 @@ static __device__ __forceinline__ bool prepare_input(const struct matvec &m, uin
                     out[1] = make_float4(v[k][4], v[k][5], v[k][6], v[k][7]);
                 }
             } else { // four lanes per chunk, eight values each
-                quantize_act(v[k], reinterpret_cast<act32 *>(act) + (valid ? i / 4 : 0), valid);
+                quantize_act<(quant_traits<TYPE>::LIFT > 0)>(
+                    v[k], reinterpret_cast<act32 *>(act) + (valid ? i / 4 : 0), valid);
             }
         }
     }

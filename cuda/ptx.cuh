@@ -131,6 +131,14 @@ PTX_FN float saturated(float x)
 {
     return x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;
 }
+PTX_FN uint32_t byte_perm_signs(uint32_t a, uint32_t b, uint32_t selector)
+{
+    return __byte_perm(a, b, selector);
+}
+PTX_FN int32_t dp4a_unsigned_signed(uint32_t a, int32_t b, int32_t c)
+{
+    return emu_dp4a_us(a, b, c);
+}
 PTX_FN uint32_t saturated_half2(float low, float high)
 {
     return (uint32_t)__half_as_ushort(__float2half_rn(saturated(low))) |
@@ -348,6 +356,23 @@ PTX_FN uint32_t saturated_half2(float low, float high)
 {
     uint32_t v;
     asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+    return v;
+}
+
+// Four bytes of a and b, each named by four bits of the selector, of which the fourth asks for its
+// sign bit, eight times.
+PTX_FN uint32_t byte_perm_signs(uint32_t a, uint32_t b, uint32_t selector)
+{
+    uint32_t v;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(v) : "r"(a), "r"(b), "r"(selector));
+    return v;
+}
+
+// c + the products of four unsigned bytes of a with four signed ones of b.
+PTX_FN int32_t dp4a_unsigned_signed(uint32_t a, int32_t b, int32_t c)
+{
+    int32_t v;
+    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(v) : "r"(a), "r"(b), "r"(c));
     return v;
 }
 

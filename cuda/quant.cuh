@@ -17,8 +17,8 @@ struct __align__(16) act32
 {
     uint4 hi[2], lo[2]; // signed bytes, element order
     float scale;
-    float sum[2]; // sum of the 16 values of each half (scale applied), for the minimum of a block
-    float unused;
+    float sum[2];  // sum of the 16 values of each half (scale applied), for the minimum of a block
+    int32_t total; // sum of the integers, for levels that are lifted
 };
 
 static_assert(sizeof(act32) == 80, "a stride of 20 words keeps four chunks in different banks");
@@ -78,13 +78,26 @@ template <> struct levels<QUANT_IQ1_M> { // eight times grid + delta; the high b
     static constexpr int N = 8, LEVEL[N] = {-7, 1, 9, 0, -9, -1, 7, 0};
 };
 
-// Levels i .. i + 3 as bytes.
-template <uint32_t TYPE> static constexpr uint32_t level_word(int i)
+// Levels i .. i + 3 as bytes, raised by `lift`.
+template <uint32_t TYPE> static constexpr uint32_t level_word(int i, int lift = 0)
 {
     uint32_t word = 0;
     for (int b = 0; b < 4; b++)
-        word |= (uint32_t)(uint8_t)levels<TYPE>::LEVEL[i + b] << 8 * b;
+        word |= (uint32_t)(uint8_t)(levels<TYPE>::LEVEL[i + b] + lift) << 8 * b;
     return word;
+}
+
+// What levels below 64 are raised by, so that every one has the top bit of a byte set: see
+// lifted_levels. Both halves of a chunk must have one scale.
+template <uint32_t TYPE> static constexpr int levels_lift()
+{
+    if constexpr (levels<TYPE>::N == 16) {
+        for (int level : levels<TYPE>::LEVEL)
+            if (level < -64 || level > 63)
+                return 0;
+        return block_facts(TYPE).group == 16 ? 0 : 192;
+    }
+    return 0;
 }
 
 // What tells the quantised types apart in device memory (32 weights per chunk), as follows from
@@ -102,6 +115,7 @@ template <uint32_t TYPE> struct quant_traits {
     // weight = scale * quant - minimum; an offset goes into the minimum
     static constexpr bool MIN = FACTS.minimum || FACTS.offset > 0;
     static constexpr bool LEVELS = levels<TYPE>::N > 0; // quants are codes
+    static constexpr int LIFT = levels_lift<TYPE>();    // of levels in lifted_levels
     static constexpr bool SIGNED = BITS == 8 || LEVELS; // as unpacked
     static constexpr int QW = BITS; // words per chunk in plane Q: 32 * BITS / 32
     static constexpr int HW = H / 4;
@@ -245,6 +259,24 @@ static __device__ __forceinline__ void sixteen_levels(uint32_t q, uint32_t *even
     *odd = __byte_perm(pick[0], pick[1], 0x7531u);
 }
 
+// The same levels, each raised by LIFT (unsigned bytes), in fewer instructions: a permutation whose
+// fourth bit is set gives the sign of the byte it picks, which is set in all of these, eight times.
+// So the table that a code is not of gives 255.
+template <uint32_t TYPE>
+static __device__ __forceinline__ void lifted_levels(uint32_t q, uint32_t *even, uint32_t *odd)
+{
+    constexpr int LIFT = quant_traits<TYPE>::LIFT;
+    constexpr uint32_t t0 = level_word<TYPE>(0, LIFT), t1 = level_word<TYPE>(4, LIFT);
+    constexpr uint32_t t2 = level_word<TYPE>(8, LIFT), t3 = level_word<TYPE>(12, LIFT);
+    const uint32_t other = q ^ 0x88888888u;
+    uint32_t pick[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        pick[i] = byte_perm_signs(t0, t1, q >> 16 * i) & byte_perm_signs(t2, t3, other >> 16 * i);
+    *even = __byte_perm(pick[0], pick[1], 0x6420u);
+    *odd = __byte_perm(pick[0], pick[1], 0x7531u);
+}
+
 // Eight levels (signed bytes) looked up for four codes, each a byte.
 template <uint32_t TYPE> static __device__ __forceinline__ uint32_t eight_levels(uint32_t codes)
 {
@@ -253,8 +285,8 @@ template <uint32_t TYPE> static __device__ __forceinline__ uint32_t eight_levels
     return __byte_perm(t0, t1, codes | codes >> 8);
 }
 
-// The quants as eight words of four signed bytes, element order.
-template <uint32_t TYPE>
+// The quants as eight words of four signed bytes, element order. LIFTED: unsigned, LIFT more.
+template <uint32_t TYPE, bool LIFTED = false>
 static __device__ __forceinline__ void unpack_chunk(const chunk<TYPE> &k, uint32_t w[8])
 {
     using T = quant_traits<TYPE>;
@@ -263,8 +295,12 @@ static __device__ __forceinline__ void unpack_chunk(const chunk<TYPE> &k, uint32
         if constexpr (T::BITS == 8) {
             w[i] = k.q[i];
         } else if constexpr (levels<TYPE>::N == 16) {
-            if (i < 4)
+            if constexpr (LIFTED) {
+                if (i < 4)
+                    lifted_levels<TYPE>(k.q[i], &w[i], &w[i + 4]);
+            } else if (i < 4) {
                 sixteen_levels<TYPE>(k.q[i], &w[i], &w[i + 4]);
+            }
         } else if constexpr (T::BITS == 4) {
             w[i] = (i < 4 ? k.q[i] : k.q[i - 4] >> 4) & 0x0F0F0F0Fu;
             if constexpr (T::H == 4)
@@ -390,9 +426,14 @@ static __device__ __forceinline__ void dot_chunk(const chunk<TYPE> &k, const uin
         }
     } else {
         using T = quant_traits<TYPE>;
+        constexpr bool LIFTED = T::LIFT > 0;
+        auto dot4 = [](uint32_t quants, uint32_t x, int sum) {
+            return LIFTED ? dp4a_unsigned_signed(quants, (int)x, sum)
+                          : __dp4a((int)quants, (int)x, sum);
+        };
         uint32_t w[8];
         float scale[2], minimum[2];
-        unpack_chunk<TYPE>(k, w);
+        unpack_chunk<TYPE, LIFTED>(k, w);
         chunk_scales<TYPE>(k, scale, minimum);
 #pragma unroll
         for (int col = 0; col < NCOL; col++) {
@@ -403,16 +444,19 @@ static __device__ __forceinline__ void dot_chunk(const chunk<TYPE> &k, const uin
             for (int half = 0; half < 2; half++) {
                 const uint4 x = a->hi[half], y = a->lo[half];
                 int &h = hi[half % SUMS], &l = lo[half % SUMS];
-                h = __dp4a((int)w[4 * half], (int)x.x, h);
-                l = __dp4a((int)w[4 * half], (int)y.x, l);
-                h = __dp4a((int)w[4 * half + 1], (int)x.y, h);
-                l = __dp4a((int)w[4 * half + 1], (int)y.y, l);
-                h = __dp4a((int)w[4 * half + 2], (int)x.z, h);
-                l = __dp4a((int)w[4 * half + 2], (int)y.z, l);
-                h = __dp4a((int)w[4 * half + 3], (int)x.w, h);
-                l = __dp4a((int)w[4 * half + 3], (int)y.w, l);
+                h = dot4(w[4 * half], x.x, h);
+                l = dot4(w[4 * half], y.x, l);
+                h = dot4(w[4 * half + 1], x.y, h);
+                l = dot4(w[4 * half + 1], y.y, l);
+                h = dot4(w[4 * half + 2], x.z, h);
+                l = dot4(w[4 * half + 2], y.z, l);
+                h = dot4(w[4 * half + 3], x.w, h);
+                l = dot4(w[4 * half + 3], y.w, l);
             }
-            float y = scale[0] * (float)(hi[0] * 256 + lo[0]);
+            int product = hi[0] * 256 + lo[0];
+            if constexpr (LIFTED)
+                product -= T::LIFT * a->total;
+            float y = scale[0] * (float)product;
             if constexpr (T::HALVES)
                 y += scale[1] * (float)(hi[1] * 256 + lo[1]);
             acc[col] = fmaf(y, a->scale, acc[col]);
@@ -445,6 +489,8 @@ static __device__ __forceinline__ void load8(const float *x, uint32_t i, uint32_
 
 // Eight values of a group of 32, held by four neighbouring lanes (lane % 4 says which eight), as
 // fixed point: this lane's part of *out. All lanes of the warp take part; `valid` lanes store.
+// TOTAL: out->total too, which levels that are lifted need.
+template <bool TOTAL>
 static __device__ __forceinline__ void quantize_act(const float x[8], act32 *out, bool valid)
 {
     float top = 0.0f;
@@ -476,6 +522,7 @@ static __device__ __forceinline__ void quantize_act(const float x[8], act32 *out
     }
     int sum = (int)(sum_bits - 8 * 0x4B400080u);
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1); // lanes 0, 1: first half; 2, 3: second
+    const int total = TOTAL ? sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 2) : 0;
     if (!valid)
         return;
     unsigned part = threadIdx.x % 4;
@@ -483,7 +530,7 @@ static __device__ __forceinline__ void quantize_act(const float x[8], act32 *out
     reinterpret_cast<uint2 *>(out->lo)[part] = make_uint2(lo[0], lo[1]);
     if (part == 0) {
         out->scale = scale;
-        out->unused = 0.0f;
+        out->total = total;
     }
     if (part % 2 == 0)
         out->sum[part / 2] = scale * (float)sum;

@@ -187,7 +187,8 @@ static __global__ void __launch_bounds__(N_THREAD)
             float v[8];
             for (int e = 0; e < 8; e++)
                 v[e] = i < n ? value(8 * i + e) : 0.0f;
-            quantize_act(v, out32 + (size_t)blockIdx.x * (n / 4) + (i < n ? i / 4 : 0), i < n);
+            quantize_act<true>(v, out32 + (size_t)blockIdx.x * (n / 4) + (i < n ? i / 4 : 0),
+                               i < n);
         }
     }
 }

@@ -141,6 +141,13 @@ static inline unsigned __dp4a(unsigned a, unsigned b, unsigned c)
         c += (unsigned)(emu_u8(a, i) * emu_u8(b, i));
     return c;
 }
+static inline int emu_dp4a_us(unsigned a, int b, int c)
+{
+    unsigned r = (unsigned)c;
+    for (int i = 0; i < 4; i++)
+        r += (unsigned)((int)emu_u8(a, i) * emu_s8((unsigned)b, i));
+    return (int)r;
+}
 static inline int __dp2a_lo(int a, int b, int c)
 {
     unsigned r = (unsigned)c;
