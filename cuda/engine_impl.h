@@ -28,12 +28,32 @@ enum {
     KEPT_ROWS = 4 * DRAFT_ROWS,         // of a pass that states go on from again, at most
 };
 
-// Numbers that ranks exchange in one launch: the inbox has 8 MB for each rank.
-#ifdef HOKKU_CUDA_ON_CPU
-enum { EXCHANGE_ROOM = 300, EXCHANGE_HOST_ROOM = 150 }; // so that rows take several
+// What ranks exchange in one launch, packets and spans; and how many numbers go in spans. The inbox
+// has 18 MB for each rank.
+enum {
+#ifdef HOKKU_CUDA_ON_CPU // so that rows take several
+    EXCHANGE_ROOM = 300,
+    EXCHANGE_SPANS = 16,
+    EXCHANGE_LINK = 400,
+    EXCHANGE_HOST_ROOM = 150,
+    EXCHANGE_HOST_SPANS = 5,
 #else
-enum { EXCHANGE_ROOM = 1 << 19, EXCHANGE_HOST_ROOM = 1 << 16 };
+    EXCHANGE_ROOM = 1 << 17,
+    EXCHANGE_SPANS = 512,
+    EXCHANGE_LINK = 1 << 15,
+    EXCHANGE_HOST_ROOM = 1 << 15,
+    EXCHANGE_HOST_SPANS = 64,
 #endif
+};
+static inline struct exchange exchange_between(uint32_t n_rank, bool through_host)
+{
+    struct exchange x = {};
+    x.n_rank = n_rank;
+    x.room = through_host ? EXCHANGE_HOST_ROOM : EXCHANGE_ROOM;
+    x.n_span = through_host ? EXCHANGE_HOST_SPANS : EXCHANGE_SPANS;
+    x.n_link = EXCHANGE_LINK;
+    return x;
+}
 
 // Operations of a share of a chunk's work: some milliseconds. A mark costs about as much as a
 // launch.
@@ -98,7 +118,7 @@ struct scratch {
     float *logits; // (n_logits, n_vocab)
     // Of a rank alone (ranks.h):
     float *part_logits; // (n_logits, rows of its head)
-    uint64_t *inbox;    // (exchange_packets)
+    uint64_t *inbox;    // (exchange_inbox)
     struct exchange_state *exchange;
     void *act32;              // (MATVEC_MAX_ROWS, widest input)
     void *act_f32;            // the same; (n_batch, widest input) when matrices are F32

@@ -4,6 +4,11 @@
 // rank's packets of epoch e + 2 lie where those of e were: whoever sends them has seen all of e + 1
 // of everybody, who had then read all of e.
 //
+// A token's few numbers wait for each other, and a packet is the shortest way. Of a prompt's sums
+// there are millions, which the link has to carry: they go as they are, sixteen bytes at a time, in
+// spans, and behind each of them the epoch in a word of its own. These lie where no packet does, so
+// that no number can be taken for an epoch.
+//
 // No block waits for another of its own device, and those of another device are resident at once:
 // a launch has blocks for a part of the multiprocessors only.
 #include "block.cuh"
@@ -16,6 +21,8 @@ enum { LOOKS = 16 };
 #else
 enum { LOOKS = 4096 };
 #endif
+enum { AT_ONCE = 4 }; // loads of a thread that are under way together
+static_assert(EXCHANGE_SPAN % 4 == 0, "spans are cut in sixteen bytes");
 
 struct turn {
     uint32_t epoch;
@@ -48,23 +55,53 @@ static __device__ void send(const struct exchange &x, const struct turn &t, uint
             st_packet(place_of(x, r, x.rank, t.epoch, i), packet);
 }
 
-// NaN once nobody is to wait any more.
-static __device__ float receive(const struct exchange &x, struct turn *t, uint32_t from, uint32_t i)
+// Waits until `arrived` says so, or nobody is to wait any more: false.
+template <typename F>
+static __device__ bool await(const struct exchange &x, struct turn *t, uint32_t from, F arrived)
 {
-    const uint64_t *place = place_of(x, x.rank, from, t->epoch, i);
     for (uint32_t n = 1; !t->given_up; n++) {
-        const uint64_t packet = ld_packet(place);
-        if ((uint32_t)(packet >> 32) == t->epoch) {
+        if (arrived()) {
             if (n > LOOKS)
                 x.words->waits_for[x.rank] = 0;
-            return __uint_as_float((uint32_t)packet);
+            return true;
         }
         if (n % LOOKS == 0) {
             x.words->waits_for[x.rank] = 1 + from;
             t->given_up = ld_acquire_sys(&x.words->stop) != 0;
         }
     }
-    return __uint_as_float(0x7FC00000u);
+    return false;
+}
+
+// NaN once nobody is to wait any more.
+static __device__ float receive(const struct exchange &x, struct turn *t, uint32_t from, uint32_t i)
+{
+    const uint64_t *place = place_of(x, x.rank, from, t->epoch, i);
+    uint64_t packet = 0;
+    return await(x, t, from,
+                 [&] {
+                     packet = ld_packet(place);
+                     return (uint32_t)(packet >> 32) == t->epoch;
+                 })
+               ? __uint_as_float((uint32_t)packet)
+               : __uint_as_float(0x7FC00000u);
+}
+
+// Where rank `from` puts the spans of the epoch in the memory of rank `to`, and the words behind
+// them: the inbox has both behind its packets.
+static __device__ float4 *spans_of(const struct exchange &x, uint32_t to, uint32_t from,
+                                   uint32_t epoch)
+{
+    uint64_t *spans = x.inbox[to] + (size_t)2 * x.n_rank * x.room;
+    return reinterpret_cast<float4 *>(spans +
+                                      ((size_t)(epoch % 2) * x.n_rank + from) * exchange_eights(x));
+}
+
+static __device__ uint64_t *words_of(const struct exchange &x, uint32_t to, uint32_t from,
+                                     uint32_t epoch)
+{
+    uint64_t *words = x.inbox[to] + (size_t)2 * x.n_rank * (x.room + exchange_eights(x));
+    return words + ((size_t)(epoch % 2) * x.n_rank + from) * x.n_span;
 }
 
 // Called by all threads. The last block makes it the next epoch; 0 is what memory begins as.
@@ -96,6 +133,93 @@ static __global__ void __launch_bounds__(THREADS)
         }
         const float v = fmaf(s.scale, sum, s.bias ? s.bias[(at + i) % s.n_cols] : 0.0f);
         s.y[at + i] = s.add ? s.y[at + i] + v : v;
+    }
+    end_turn(x, t);
+}
+
+// use(i, get(i)) for this thread's i of n: AT_ONCE of them are asked for before the first is used.
+template <typename G, typename U> static __device__ void for_thread(uint32_t n, G get, U use)
+{
+#pragma unroll 1
+    for (uint32_t i0 = threadIdx.x; i0 < n; i0 += AT_ONCE * THREADS) {
+        decltype(get(0u)) v[AT_ONCE];
+#pragma unroll
+        for (uint32_t k = 0; k < AT_ONCE; k++)
+            if (i0 + k * THREADS < n)
+                v[k] = get(i0 + k * THREADS);
+#pragma unroll
+        for (uint32_t k = 0; k < AT_ONCE; k++)
+            if (i0 + k * THREADS < n)
+                use(i0 + k * THREADS, v[k]);
+    }
+}
+
+static __device__ float4 sum_of(float4 a, float4 b)
+{
+    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+struct four {
+    float4 old, sum;
+};
+
+// The same as sum_ranks_kernel, of numbers that the link has to carry. A block takes spans.
+static __global__ void __launch_bounds__(THREADS)
+    sum_spans_kernel(const struct exchange x, const struct rank_sum s, uint32_t at, uint32_t n)
+{
+    griddep_launch_dependents();
+    griddep_wait();
+    if (s.skip && *s.skip)
+        return;
+    struct turn t = begin_turn(x);
+    const uint32_t n_span = div_up(n, (uint32_t)EXCHANGE_SPAN);
+    const float4 *const part = reinterpret_cast<const float4 *>(s.part + at);
+    float4 *const y = reinterpret_cast<float4 *>(s.y + at);
+    const auto fours_of = [&](uint32_t span) {
+        return min((uint32_t)EXCHANGE_SPAN, n - span * EXCHANGE_SPAN) / 4;
+    };
+    for (uint32_t span = blockIdx.x; span < n_span; span += gridDim.x) {
+        const uint32_t first = span * (EXCHANGE_SPAN / 4);
+        for_thread(
+            fours_of(span), [&](uint32_t i) { return part[first + i]; },
+            [&](uint32_t i, float4 v) {
+                for (uint32_t r = 0; r < x.n_rank; r++)
+                    if (r != x.rank)
+                        spans_of(x, r, x.rank, t.epoch)[first + i] = v;
+            });
+        __syncthreads();
+        if (threadIdx.x < x.n_rank && threadIdx.x != x.rank) // all of the block's stores before it
+            st_packet_release(&words_of(x, threadIdx.x, x.rank, t.epoch)[span], t.epoch);
+    }
+    for (uint32_t span = blockIdx.x; span < n_span; span += gridDim.x) {
+        const uint32_t first = span * (EXCHANGE_SPAN / 4), from = threadIdx.x;
+        const bool waits = from < x.n_rank && from != x.rank;
+        const auto arrived = [&] {
+            return ld_packet_acquire(&words_of(x, x.rank, from, t.epoch)[span]) == t.epoch;
+        };
+        const bool lost = __syncthreads_count(waits && !await(x, &t, from, arrived)) > 0;
+        for_thread(
+            fours_of(span),
+            [&](uint32_t i) {
+                struct four f = {s.add ? y[first + i] : make_float4(0.0f, 0.0f, 0.0f, 0.0f)};
+                for (uint32_t r = 0; r < x.n_rank; r++) {
+                    const float4 v = r == x.rank
+                                         ? part[first + i]
+                                         : __ldcg(&spans_of(x, x.rank, r, t.epoch)[first + i]);
+                    f.sum = r == 0 ? v : sum_of(f.sum, v);
+                }
+                return f;
+            },
+            [&](uint32_t i, struct four f) {
+                float v[4] = {f.sum.x, f.sum.y, f.sum.z, f.sum.w};
+                const uint32_t col = s.bias ? (at + 4 * (first + i)) % s.n_cols : 0;
+                for (int k = 0; k < 4; k++) {
+                    v[k] = fmaf(s.scale, v[k], s.bias ? s.bias[col + k] : 0.0f);
+                    v[k] = lost ? __uint_as_float(0x7FC00000u) : v[k];
+                }
+                const float4 news = make_float4(v[0], v[1], v[2], v[3]);
+                y[first + i] = s.add ? sum_of(f.old, news) : news;
+            });
     }
     end_turn(x, t);
 }
@@ -175,6 +299,11 @@ static struct launch launch_of(const struct queue *q, const char *name, uint32_t
             .recorder = q->recorder};
 }
 
+static bool is_aligned16(const void *p)
+{
+    return (uintptr_t)p % 16 == 0;
+}
+
 bool sum_ranks_launch(const struct queue *q, const struct exchange *x, const struct rank_sum *s,
                       uint32_t n, struct error *err)
 {
@@ -182,6 +311,17 @@ bool sum_ranks_launch(const struct queue *q, const struct exchange *x, const str
     sum.scale = s->scale != 0.0f ? s->scale : 1.0f;
     const uint32_t n_total = n * s->n_cols;
     bool ok = true;
+    if (n_total >= x->n_link && s->n_cols % 4 == 0 && is_aligned16(s->part) && is_aligned16(s->y)) {
+        const uint32_t room = x->n_span * EXCHANGE_SPAN;
+        for (uint32_t at = 0; ok && at < n_total; at += room) {
+            const uint32_t now = lesser(n_total - at, room);
+            struct launch l = launch_of(q, "sum_spans", now);
+            l.grid = dim3(lesser(div_up(now, (uint32_t)EXCHANGE_SPAN),
+                                 q->n_sm >= 2 ? (uint32_t)q->n_sm / 2 : 1u));
+            ok = launch_kernel(err, l, sum_spans_kernel, *x, sum, at, now);
+        }
+        return ok;
+    }
     for (uint32_t at = 0; ok && at < n_total; at += x->room) {
         const uint32_t now = lesser(n_total - at, x->room);
         ok = launch_kernel(err, launch_of(q, "sum_ranks", now), sum_ranks_kernel, *x, sum, at, now);

@@ -597,23 +597,39 @@ struct exchange_words {
     uint32_t waits_for[MODEL_MAX_RANKS]; // 1 + whom a rank has waited for a while for; 0: nobody
 };
 
+// Numbers of a span, behind which there is a word that says that they have arrived.
+#ifdef HOKKU_CUDA_ON_CPU
+enum { EXCHANGE_SPAN = 40 };
+#else
+enum { EXCHANGE_SPAN = 4096 };
+#endif
+
 // All ranks make the same launches with one, in the same order; else they wait for each other until
 // words->stop is not zero, and what they compute from then on is nothing.
 struct exchange {
     uint32_t rank, n_rank;
-    // Of each rank (2, n_rank, room), zeros first: in its memory, or where devices do not reach
-    // each other's in pinned memory of the host.
+    // Of each rank, zeros first: packets (2, n_rank, room), numbers (2, n_rank, n_span,
+    // EXCHANGE_SPAN), words (2, n_rank, n_span): in its memory, or where devices do not reach each
+    // other's in pinned memory of the host.
     uint64_t *inbox[MODEL_MAX_RANKS];
-    uint32_t room;                // numbers that a launch exchanges; a longer row takes several
+    uint32_t room;                // packets that a launch exchanges; a longer row takes several
+    uint32_t n_span;              // spans that a launch exchanges
+    uint32_t n_link;              // so many numbers and more go in spans
     struct exchange_state *state; // in the memory of this one
     struct exchange_words *words;
     uint32_t head[MODEL_MAX_RANKS + 1]; // see split_head
 };
 
-// Packets of an exchange between that many.
-static inline size_t exchange_packets(uint32_t n_rank, uint32_t room)
+// What the spans of an epoch and a rank take in units of eight bytes.
+static inline __host__ __device__ size_t exchange_eights(const struct exchange &x)
 {
-    return (size_t)2 * n_rank * room;
+    return (size_t)x.n_span * (EXCHANGE_SPAN / 2);
+}
+
+// What the inbox of a rank takes in units of eight bytes: of `x` n_rank, room and n_span.
+static inline size_t exchange_inbox(const struct exchange &x)
+{
+    return (size_t)2 * x.n_rank * (x.room + exchange_eights(x) + x.n_span);
 }
 
 // y (n, n_cols) = scale (0: 1) * the sum of the ranks' parts (n, n_cols) + bias (n_cols), or all of

@@ -253,7 +253,8 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     const uint32_t n_rank = cuda_n_rank(&e->params);
     if (n_rank > 1) {
         s->part_logits = (float *)take(a, (uint64_t)s->n_logits * m->output.rows * sizeof(float));
-        s->inbox = (uint64_t *)take(a, exchange_packets(n_rank, EXCHANGE_ROOM) * sizeof *s->inbox);
+        s->inbox =
+            (uint64_t *)take(a, exchange_inbox(exchange_between(n_rank, false)) * sizeof *s->inbox);
         s->exchange = (struct exchange_state *)take(a, sizeof *s->exchange);
     }
     for (uint32_t i = 0; i < m->n_rope; i++)

@@ -118,6 +118,14 @@ PTX_FN uint64_t ld_packet(const uint64_t *p)
 {
     return emu_packet_load(p);
 }
+PTX_FN void st_packet_release(uint64_t *p, uint64_t v)
+{
+    emu_packet_store(p, v);
+}
+PTX_FN uint64_t ld_packet_acquire(const uint64_t *p)
+{
+    return emu_packet_load(p);
+}
 PTX_FN uint32_t ptx_nanosleep(uint32_t ns)
 {
     emu_yield();
@@ -335,6 +343,18 @@ PTX_FN uint64_t ld_packet(const uint64_t *p)
 {
     uint64_t v;
     asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+// A packet behind what this thread, and others before a barrier with it, have stored: who has it
+// from there, and others behind a barrier, find that.
+PTX_FN void st_packet_release(uint64_t *p, uint64_t v)
+{
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+PTX_FN uint64_t ld_packet_acquire(const uint64_t *p)
+{
+    uint64_t v;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
     return v;
 }
 PTX_FN uint32_t ptx_nanosleep(uint32_t ns)

@@ -63,11 +63,12 @@ bool cuda_rank_join(struct cuda_engine *e, struct error *err)
     struct rank *r = e->rank;
     struct ranks *a = r->all;
     const struct exchange_state first = {1, 0};
-    const size_t n_packet = exchange_packets(a->n, rank_room(a));
-    uint64_t *inbox = a->through_host ? a->inboxes + r->index * n_packet : e->s.inbox;
+    struct exchange x = exchange_between(a->n, a->through_host);
+    const size_t n_eight = exchange_inbox(x);
+    uint64_t *inbox = a->through_host ? a->inboxes + r->index * n_eight : e->s.inbox;
     if ((!a->through_host && !enable_peers(a, r, err)) ||
         (!a->through_host &&
-         !CHECK_CUDA(cudaMemsetAsync(inbox, 0, n_packet * sizeof *inbox, e->q.stream), err)) ||
+         !CHECK_CUDA(cudaMemsetAsync(inbox, 0, n_eight * sizeof *inbox, e->q.stream), err)) ||
         !CHECK_CUDA(cudaMemcpyAsync(e->s.exchange, &first, sizeof first, cudaMemcpyHostToDevice,
                                     e->q.stream),
                     err) ||
@@ -80,12 +81,9 @@ bool cuda_rank_join(struct cuda_engine *e, struct error *err)
     while (a->n_met < a->n && !a->failed)
         pthread_cond_wait(&a->changed, &a->lock);
     const bool ok = a->n_met == a->n;
-    struct exchange x = {};
     x.rank = r->index;
-    x.n_rank = a->n;
     for (uint32_t i = 0; ok && i < a->n; i++)
         x.inbox[i] = a->rank[i].inbox;
-    x.room = rank_room(a);
     x.state = e->s.exchange;
     x.words = a->words;
     split_head(a->base.model, &a->split, x.head);

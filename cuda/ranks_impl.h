@@ -37,7 +37,7 @@ struct ranks {
     struct engine_params params;
     struct exchange_words *words; // pinned, seen by all devices
     bool through_host;            // some do not reach the memory of others: then, pinned,
-    uint64_t *inboxes;            // (n, exchange_packets)
+    uint64_t *inboxes;            // (n, exchange_inbox)
     pthread_mutex_t lock;
     pthread_cond_t changed;
     const struct call *call; // under way
@@ -52,12 +52,6 @@ struct ranks {
 };
 
 // ---- rank.cu
-
-// Numbers that a launch exchanges.
-static inline uint32_t rank_room(const struct ranks *a)
-{
-    return a->through_host ? (uint32_t)EXCHANGE_HOST_ROOM : (uint32_t)EXCHANGE_ROOM;
-}
 
 // Nobody waits for this rank any more, whose err says why.
 void rank_give_up(struct rank *r);

@@ -188,7 +188,7 @@ static bool one_does_not_fit(const struct ranks *a, const struct engine_plan *pl
 
 static bool make_ranks(struct ranks *a, const struct model *m, uint32_t n_ctx, struct error *err)
 {
-    const size_t n_bytes = a->n * exchange_packets(a->n, rank_room(a)) * sizeof *a->inboxes;
+    const size_t n_bytes = a->n * exchange_inbox(exchange_between(a->n, true)) * sizeof *a->inboxes;
     if (!CHECK_CUDA(cudaMallocHost(&a->words, sizeof *a->words), err) ||
         (a->through_host && !CHECK_CUDA(cudaMallocHost(&a->inboxes, n_bytes), err)))
         return false;

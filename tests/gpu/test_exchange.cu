@@ -54,7 +54,9 @@ struct ranks_on_devices {
             must(CHECK_CUDA(cudaStreamSynchronize(streams[r]), &ERR));
         }
     }
-    ranks_on_devices(uint32_t n_rank, uint32_t room, uint32_t epoch) : n(n_rank)
+    // Of each inbox `room` packets; n_span: spans, and then all sums go in these.
+    ranks_on_devices(uint32_t n_rank, uint32_t room, uint32_t epoch, uint32_t n_span = 0)
+        : n(n_rank)
     {
         must(CHECK_CUDA(cudaMallocHost(&words, sizeof *words), &ERR));
         *words = {};
@@ -72,13 +74,15 @@ struct ranks_on_devices {
             x.rank = r;
             x.n_rank = n;
             x.room = room;
+            x.n_span = n_span;
+            x.n_link = n_span ? 1 : UINT32_MAX;
             x.words = words;
             x.state = up(r, std::vector<exchange_state>{{epoch, 0}});
             exchanges.push_back(x);
         }
         std::vector<uint64_t *> inboxes;
         for (uint32_t r = 0; r < n; r++)
-            inboxes.push_back(up(r, std::vector<uint64_t>(exchange_packets(n, room), 0)));
+            inboxes.push_back(up(r, std::vector<uint64_t>(exchange_inbox(exchanges[r]), 0)));
         for (uint32_t r = 0; r < n; r++)
             memcpy(exchanges[r].inbox, inboxes.data(), n * sizeof(uint64_t *));
         wait();
@@ -116,12 +120,13 @@ struct sum_case {
     uint32_t n_rank, n_cols, rows, room, epoch;
     bool add, bias;
     float scale;
+    uint32_t n_span;
 };
 
 static void check_sums(const struct sum_case &c)
 {
     enum { N_TURN = 5 };
-    ranks_on_devices ranks(c.n_rank, c.room, c.epoch);
+    ranks_on_devices ranks(c.n_rank, c.room, c.epoch, c.n_span);
     const uint32_t total = c.n_cols * c.rows;
     std::vector<float> before(total, 100.0f), bias(c.n_cols);
     std::vector<float *> y;
@@ -177,6 +182,13 @@ static void sums_are_in_the_order_of_ranks(void)
         {3, 301, 2, 300, 7, false, false, 0.0f},
         {2, 700, 1, 700, 1, true, false, 0.0f},
         {3, 64, 1, 64, UINT32_MAX - 4, true, true, 0.0f}, // epochs begin again
+        // in spans: a part of one, several launches, more than there are blocks; rows whose ends
+        // are no span's; and what cannot go in them
+        {2, 12, 1, 4, 1, true, false, 0.0f, 1},
+        {3, 4 * EXCHANGE_SPAN + 8, 3, 4, 1, true, true, 0.25f, 2},
+        {2, EXCHANGE_SPAN, 300, 4, 1, false, true, 0.5f, 290},
+        {3, 52, 31, 4, UINT32_MAX - 4, true, true, 0.0f, 7},
+        {3, 51, 4, 300, 1, true, true, 0.0f, 3},
     };
     for (const struct sum_case &c : cases)
         check_sums(c);
@@ -281,9 +293,9 @@ static void norms_are_over_what_all_ranks_have(void)
 }
 
 // One rank never sends: the others end once they are told to.
-static void who_waits_in_vain_can_be_told(void)
+static void wait_in_vain(uint32_t n_span)
 {
-    ranks_on_devices ranks(3, 300, 1);
+    ranks_on_devices ranks(3, 300, 1, n_span);
     for (uint32_t r = 0; r < 2; r++) {
         struct rank_sum s = {};
         s.part = ranks.up(r, std::vector<float>(64, 1.0f));
@@ -301,6 +313,45 @@ static void who_waits_in_vain_can_be_told(void)
     ranks.wait();
 }
 
+static void who_waits_in_vain_can_be_told(void)
+{
+    wait_in_vain(0);
+    wait_in_vain(4);
+}
+
+// What a span has are numbers, never epochs: with those that look like the next ones nobody takes
+// what has not arrived.
+static void numbers_are_not_taken_for_epochs(void)
+{
+    enum { N = 2 * EXCHANGE_SPAN, TURNS = 6 };
+    ranks_on_devices ranks(2, 64, 1, 2);
+    std::vector<float> part(N);
+    for (uint32_t i = 0; i < N; i++) {
+        const uint32_t bits = 1 + i % (2 * TURNS);
+        memcpy(&part[i], &bits, sizeof bits);
+    }
+    float *y[2], *parts[2];
+    for (uint32_t r = 0; r < 2; r++) {
+        parts[r] = ranks.up(r, part);
+        y[r] = ranks.up(r, std::vector<float>(N, 0.0f));
+    }
+    ranks.wait();
+    for (int turn = 0; turn < TURNS; turn++) // of a span and of packets by turns
+        for (uint32_t r = 0; r < 2; r++) {
+            struct rank_sum s = {};
+            s.part = parts[r];
+            s.y = y[r];
+            s.n_cols = turn % 2 ? 7 : N;
+            ranks.on(r);
+            must(sum_ranks_launch(&ranks.queues[r], &ranks.exchanges[r], &s, 1, &ERR));
+        }
+    for (uint32_t r = 0; r < 2; r++) {
+        const std::vector<float> got = ranks.down(r, y[r], N);
+        for (uint32_t i = 0; i < N; i++)
+            check(got[i] == part[i] + part[i], "rank %u has %g at %u", r, (double)got[i], i);
+    }
+}
+
 int main(void)
 {
     static const tap_test tests[] = {
@@ -308,6 +359,7 @@ int main(void)
         {"logits are put together on all", logits_are_put_together_on_all},
         {"norms are over what all ranks have", norms_are_over_what_all_ranks_have},
         {"who waits in vain can be told", who_waits_in_vain_can_be_told},
+        {"numbers are not taken for epochs", numbers_are_not_taken_for_epochs},
     };
     setenv("HOKKU_EMU_DEVICES", "3", 1);
     if (cudaGetDeviceCount(&n_device) != cudaSuccess)
