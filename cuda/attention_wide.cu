@@ -403,17 +403,25 @@ bool attention_wide_scratch(uint32_t n_head, uint32_t key, uint32_t value, bool 
     });
 }
 
-static bool launch(const struct queue *q, struct wide w, uint32_t key, struct error *err)
+// The last position that there may be.
+static uint32_t last_position(const struct attention *a)
+{
+    return a->max_blocks * KV_BLOCK - 1;
+}
+
+// No row is further than `furthest`.
+static bool launch(const struct queue *q, struct wide w, uint32_t key, uint32_t furthest,
+                   struct error *err)
 {
     const struct attention &a = w.a;
     const uint32_t group = a.n_head / a.n_head_kv;
     const uint32_t n_tile =
         w.each ? w.n * div_up(group, (uint32_t)M) : div_up(w.n * group, (uint32_t)M);
     const uint32_t n_block = n_tile * a.n_head_kv;
-    w.n_split = splits_of(a.max_blocks * KV_BLOCK);
+    w.n_split = splits_of(furthest + 1);
     return with_widths(key, w.value_dim, w.undo != NULL, [&](auto tag) {
         using W = decltype(tag);
-        w.parted = n_block < (uint32_t)q->n_sm &&
+        w.parted = w.n_split > 1 && n_block < (uint32_t)q->n_sm &&
                    w.n * token_bytes(a.n_head, W::dv, w.n_split) <= a.partial_bytes;
         w.part = a.partial;
         w.ml = reinterpret_cast<float2 *>(a.partial + (size_t)w.n * a.n_head * w.n_split * W::dv);
@@ -455,11 +463,11 @@ bool attention_wide_launch(const struct queue *q, const struct attention *a, uin
                            .dependent = q->dependent,
                            .recorder = q->recorder};
     return launch_kernel(err, store, wide_store_kernel<512>, w.a, each) &&
-           launch(q, w, a->head_dim, err);
+           launch(q, w, a->head_dim, last_position(a), err);
 }
 
-bool attention_latent_launch(const struct queue *q, const struct attention *a, const float *undo,
-                             uint32_t value_dim, uint32_t n, struct error *err)
+static struct wide latent_of(const struct attention *a, const float *undo, uint32_t value_dim,
+                             uint32_t n)
 {
     struct wide w = {};
     w.a = *a;
@@ -468,5 +476,57 @@ bool attention_latent_launch(const struct queue *q, const struct attention *a, c
     w.undo = undo;
     w.out_token = value_dim;
     w.out_head = (size_t)n * value_dim;
-    return launch(q, w, a->head_dim, err);
+    return w;
+}
+
+bool attention_latent_launch(const struct queue *q, const struct attention *a, const float *undo,
+                             uint32_t value_dim, uint32_t n, struct error *err)
+{
+    return launch(q, latent_of(a, undo, value_dim, n), a->head_dim, last_position(a), err);
+}
+
+// n of the rows of a latent, from row i on.
+static struct wide latent_from_row(struct wide w, uint32_t i, uint32_t n, uint32_t key_width)
+{
+    w.n = n;
+    w.a.rows += i;
+    w.a.q_f16 += (size_t)i * w.a.n_head * key_width;
+    w.a.out += i * w.out_token;
+    w.undo += (size_t)i * w.a.n_head;
+    return w;
+}
+
+// Rows whose blocks leave something to share, with `furthest` positions to split: as many at a time
+// as the scratch has room for.
+static uint32_t rows_at_once(const struct queue *q, const struct wide *w, uint32_t dv,
+                             uint32_t furthest)
+{
+    const uint32_t n_block = w->n * div_up(w->a.n_head, (uint32_t)M);
+    const size_t room = w->a.partial_bytes / token_bytes(w->a.n_head, dv, splits_of(furthest + 1));
+    return n_block >= (uint32_t)q->n_sm || room == 0 ? w->n : (uint32_t)lesser(room, (size_t)w->n);
+}
+
+bool attention_latent_rows_launch(const struct queue *q, const struct attention *a,
+                                  const float *undo, uint32_t value_dim, uint32_t n,
+                                  const struct row_span *spans, uint32_t n_span, uint32_t furthest,
+                                  uint32_t reach, struct error *err)
+{
+    const struct wide all = latent_of(a, undo, value_dim, n);
+    furthest = lesser(furthest, last_position(a)); // a graph has room for more than there may be
+    const uint32_t n_own = n_span > 0 ? spans[0].row0 : n;
+    return with_widths(a->head_dim, value_dim, true, [&](auto tag) {
+        using W = decltype(tag);
+        struct wide own = latent_from_row(all, 0, n_own, W::dk);
+        own.each = true;
+        const uint32_t most = rows_at_once(q, &own, W::dv, furthest);
+        for (uint32_t i = 0; i < n_own; i += most)
+            if (!launch(q, latent_from_row(own, i, lesser(n_own - i, most), W::dk), a->head_dim,
+                        furthest, err))
+                return false;
+        for (uint32_t i = 0; i < n_span; i++)
+            if (!launch(q, latent_from_row(all, spans[i].row0, spans[i].n, W::dk), a->head_dim,
+                        reach, err))
+                return false;
+        return true;
+    });
 }

@@ -48,7 +48,7 @@ static bool make_plan(const struct model *m, const struct engine_params *p,
     out->n_ctx_max_q8 = largest_context(m, &q8, d, m->hp.n_ctx_train);
     out->n_ctx = p->n_ctx ? p->n_ctx : out->n_ctx_max ? out->n_ctx_max : m->hp.n_ctx_train;
     cuda_memory_plan(m, p, out->n_ctx, d, &plan);
-    windows_plan(m, p->n_batch ? p->n_batch : 512, cuda_n_seq(p, m), KV_BLOCK, out);
+    windows_plan(m, p->n_batch ? p->n_batch : 512, cuda_n_seq(p), KV_BLOCK, out);
     out->weights = plan.weights;
     out->kv = plan.kv;
     out->scratch = plan.scratch;
@@ -708,21 +708,13 @@ const struct backend cuda_backend = {
     engine_free_cuda,
 };
 
-static bool can_be_exact(const struct model *m, const struct engine_params *p, struct error *err)
-{
-    return !p->exact || !cuda_has_latent(m) ||
-           error_set(err, ERR_USAGE,
-                     "--exact: the model has latent attention, which is not the same bits in every "
-                     "company on a GPU: expected a model without, --device cpu, or no --exact");
-}
-
 extern "C" struct engine *cuda_engine_open(const struct model *m, const struct engine_params *p,
                                            struct error *err)
 {
     struct device d;
     struct engine_plan plan;
     if (cuda_n_rank(p) > 1)
-        return can_be_exact(m, p, err) ? cuda_ranks_open(m, p, err) : NULL;
+        return cuda_ranks_open(m, p, err);
     if (!cuda_device_select(p->device_index, &d, err) || !cuda_slice_plan(m, p, &d, &plan, err))
         return NULL;
     if (m->predicts_for &&
@@ -733,7 +725,7 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
                   "a prediction layer without the engine of its model on the same device");
         return NULL;
     }
-    if (!can_be_exact(m, p, err) || (!plan.fits && !cuda_does_not_fit(&plan, d.name, err)))
+    if (!plan.fits && !cuda_does_not_fit(&plan, d.name, err))
         return NULL;
     struct cuda_engine *e = cuda_slice_open(m, p, &d, plan.n_ctx, NULL, err);
     return e ? &e->base : NULL;
@@ -760,7 +752,7 @@ struct cuda_engine *cuda_slice_open(const struct model *m, const struct engine_p
     e->hp = m->hp;
     e->largest = model_largest(m);
     e->params = *p;
-    e->n_seq = cuda_n_seq(p, m);
+    e->n_seq = cuda_n_seq(p);
     e->passes = cuda_has_passes(p, e->n_seq);
     e->base.n_states = cuda_n_states(m, e->n_seq);
     e->base.type_k = p->type_k;

@@ -212,7 +212,8 @@ struct memory_plan {
 struct cuda_pass {
     uint32_t n_row, n_single;
     uint32_t n_span;   // one for the rows of each sequence, and some may be of none
-    uint32_t furthest; // the largest position of the rows that are attended to as single ones
+    uint32_t furthest; // the largest position of the rows that are attended to as single ones,
+    uint32_t reach;    // and of all
     uint32_t n_chunk;
     struct row_span chunks[ENGINE_MAX_PARTS];
 };
@@ -337,15 +338,6 @@ static inline uint32_t cuda_n_picks(const struct engine_params *p, uint32_t n_se
     return n_seq + (p->exact ? lesser(n_seq * ENGINE_MAX_DRAFTS, most) : 0);
 }
 
-// forward_latent.cu knows one sequence, and no passes.
-static inline bool cuda_has_latent(const struct model *m)
-{
-    for (uint32_t i = 0; i < m->hp.n_layer; i++)
-        if (m->layers[i].latent.n_kv > 0)
-            return true;
-    return false;
-}
-
 // Whether one sequence is evaluated in passes, too.
 static inline bool cuda_has_passes(const struct engine_params *p, uint32_t n_seq)
 {
@@ -353,9 +345,9 @@ static inline bool cuda_has_passes(const struct engine_params *p, uint32_t n_seq
 }
 
 // The sequences that a pass takes.
-static inline uint32_t cuda_n_seq(const struct engine_params *p, const struct model *m)
+static inline uint32_t cuda_n_seq(const struct engine_params *p)
 {
-    return p->n_seqs > 1 && !cuda_has_latent(m) ? lesser(p->n_seqs, (uint32_t)ENGINE_MAX_PARTS) : 1;
+    return p->n_seqs > 1 ? lesser(p->n_seqs, (uint32_t)ENGINE_MAX_PARTS) : 1;
 }
 
 // What the engine would take with n_ctx positions.
@@ -635,8 +627,8 @@ bool cuda_experts_many(const struct cuda_engine *e, const struct gpu_layer *l, c
 // ---- forward_latent.cu
 
 void cuda_place_latent(struct cuda_engine *e, const struct model *m); // as cuda_place_experts
-// s.att (n, n_head * n_value) = latent attention of n tokens, from latent.q and what attn_kv_a gave
-// in s.k.
+// s.att (n, n_head * n_value) = latent attention of n tokens, or the rows of e->pass, from latent.q
+// and what attn_kv_a gave in s.k.
 bool cuda_attend_latent(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                         const uint32_t *skip, struct error *err);
 

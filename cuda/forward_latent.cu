@@ -1,6 +1,5 @@
 // Latent attention as launches (struct latent in model/model.h), in the order of src/cpu: its
 // parts, queries brought to where the cache has the latent, attention, and what heads give of that.
-// One sequence at a time.
 #include "engine_impl.h"
 
 static bool is_latent(const struct layer *l)
@@ -87,7 +86,7 @@ static bool multiply_heads(const struct cuda_engine *e, const struct gpu_layer *
     one.own_rows = true;
     one.y = y;
     one.skip = skip;
-    if (n == 1 && expert_row_fits(q, &one))
+    if (n == 1 && !e->pass && expert_row_fits(q, &one))
         return expert_row_launch(q, &one, err);
     const bool plain = is_plain_type(w);
     struct expert_rows many = {};
@@ -120,7 +119,8 @@ static struct latent_rows rows_of(const struct cuda_engine *e, const struct gpu_
     r.n_key = f->latent.n_key;
     r.n_rotated = n_rotated(f);
     r.n_value = f->latent.n_value;
-    r.rows = &e->s.step->at;
+    r.rows = e->pass ? e->s.rows : &e->s.step->at;
+    r.each = e->pass != NULL;
     r.kv = e->s.k;
     r.norm = l->v[ATTN_KV_A_NORM];
     r.q = s->q;
@@ -136,7 +136,8 @@ static struct latent_rows rows_of(const struct cuda_engine *e, const struct gpu_
     r.key = s->key;
     r.rotated = s->rotated;
     r.items = s->items;
-    r.per_item = n > EXPERT_FEW ? EXPERT_ITEM : EXPERT_FEW;
+    // Rows of a pass are multiplied in one way however many there are: see take_turn.
+    r.per_item = e->pass || n > EXPERT_FEW ? EXPERT_ITEM : EXPERT_FEW;
     r.brought = s->brought;
     r.query = s->query;
     r.undo = s->undo;
@@ -158,7 +159,7 @@ static struct attention attention_of(const struct cuda_engine *e, const struct g
     a.softcap = f->attn_softcap;
     a.k = l->k_cache;
     a.v_undo = half_range_undo(l->k_cache.scale);
-    a.rows = &e->s.step->at;
+    a.rows = e->pass ? e->s.rows : &e->s.step->at;
     a.tables = cuda_tables(e, l);
     a.max_blocks = kv_blocks(e->base.n_ctx);
     a.out = e->latent.brought; // whose queries have been made of it
@@ -167,6 +168,17 @@ static struct attention attention_of(const struct cuda_engine *e, const struct g
     a.partial_bytes = e->s.partial_bytes;
     a.skip = skip;
     return a;
+}
+
+// n rows, which the cache has, over what it has before them.
+static bool attend(const struct cuda_engine *e, const struct attention *a, uint32_t n_kv,
+                   uint32_t n, struct error *err)
+{
+    const struct cuda_pass *p = e->pass;
+    const float *undo = e->latent.undo;
+    return p ? attention_latent_rows_launch(&e->q, a, undo, n_kv, n, p->chunks, p->n_chunk,
+                                            p->furthest, p->reach, err)
+             : attention_latent_launch(&e->q, a, undo, n_kv, n, err);
 }
 
 bool cuda_attend_latent(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
@@ -187,8 +199,7 @@ bool cuda_attend_latent(const struct cuda_engine *e, const struct gpu_layer *l, 
                 ? latent_transposed_launch(cuda_queue(e, name_of(l, ATTN_K_B)), &l->w[ATTN_K_B],
                                            r.n_head, s->key, n, s->brought, skip, err)
                 : multiply_heads(e, l, ATTN_K_B, s->key, s->brought, n, r.per_item, skip, err)) &&
-           latent_query_launch(cuda_queue(e, "kv"), &r, err) &&
-           attention_latent_launch(&e->q, &a, s->undo, r.n_kv, n, err) &&
+           latent_query_launch(cuda_queue(e, "kv"), &r, err) && attend(e, &a, r.n_kv, n, err) &&
            multiply_heads(e, l, ATTN_V_B, s->brought, given, n, r.per_item, skip, err) &&
            (n == 1 || heads_to_rows_launch(&e->q, given, r.n_head, n, n_value, e->s.att, err));
 }

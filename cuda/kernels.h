@@ -398,12 +398,20 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
 bool attention_wide_launch(const struct queue *q, const struct attention *a, uint32_t n, bool each,
                            struct error *err);
 
-// Latent attention (struct latent in model/model.h) of n tokens of one sequence: a->head_dim is the
-// width of what the cache holds, of which the first value_dim are the values, n_head_kv is 1.
-// a->q_f16 (n, n_head, key_width) are the queries, which undo (n, n_head) takes to scores in units
-// of log2. a->out (n_head, n, value_dim): what heads give, head after head.
+// Latent attention (struct latent in model/model.h) of n tokens of one sequence, the first at
+// rows[0]: a->head_dim is the width of what the cache holds, of which the first value_dim are the
+// values, n_head_kv is 1. a->q_f16 (n, n_head, key_width) are the queries, which undo (n, n_head)
+// takes to scores in units of log2. a->out (n_head, n, value_dim): what heads give, head after
+// head.
 bool attention_latent_launch(const struct queue *q, const struct attention *a, const float *undo,
                              uint32_t value_dim, uint32_t n, struct error *err);
+// The same of rows of several sequences, at rows[0 .. n), all of which the cache has, to the same
+// bits. spans: those that follow one another in a sequence, up to the last row; of the rows before
+// them none is further than `furthest`, and of all none than `reach`.
+bool attention_latent_rows_launch(const struct queue *q, const struct attention *a,
+                                  const float *undo, uint32_t value_dim, uint32_t n,
+                                  const struct row_span *spans, uint32_t n_span, uint32_t furthest,
+                                  uint32_t reach, struct error *err);
 
 struct attention_wide_scratch {
     size_t partial, smem; // bytes
@@ -415,10 +423,11 @@ bool attention_wide_scratch(uint32_t n_head, uint32_t key, uint32_t value, bool 
 
 // ---- latent.cu ---------------------------------------------------------------------------------
 
-// What latent attention does to n tokens of one sequence around its products.
+// What latent attention does to n tokens around its products.
 struct latent_rows {
     uint32_t n, n_head, n_kv, n_key, n_rotated, n_value;
-    const struct seq_row *rows; // [0]: of the first
+    const struct seq_row *rows; // each: where they are; else the first of one sequence's
+    bool each;
     // Parts kv (n, n_kv + n_rotated) into what the cache keeps, with c normed with weights norm
     // (n_kv), and q (n, n_head, n_key + n_rotated) into key (n_head, n, n_key) and rotated (n,
     // n_head, n_rotated), times 1 + temp_scale ln(1 + floor((position + temp_offset) / temp_len)).

@@ -76,7 +76,8 @@ static __global__ void __launch_bounds__(THREADS)
     griddep_wait();
     if (l.skip && *l.skip)
         return;
-    const uint32_t position = l.rows->pos + i;
+    const struct seq_row at = l.rows[l.each ? i : 0];
+    const uint32_t position = l.each ? at.pos : at.pos + i;
     if (blockIdx.y == 0) {
         const float *kv = l.kv + (size_t)i * n_cached;
         float sum = 0.0f;
@@ -86,7 +87,7 @@ static __global__ void __launch_bounds__(THREADS)
         for (uint32_t k = threadIdx.x; k < n_cached; k += THREADS)
             row[k] = k < l.n_kv ? kv[k] * rms * l.norm[k] : turned(l, i, kv + l.n_kv, k - l.n_kv);
         __syncthreads();
-        const uint32_t *table = l.tables + (size_t)l.rows->slot * l.max_blocks;
+        const uint32_t *table = l.tables + (size_t)at.slot * l.max_blocks;
         keep(l, row, kv_row(table[position / KV_BLOCK], 1, 0, position));
         // the rows of head h are [h * n, (h + 1) * n)
         const uint32_t of_head = l.items ? div_up(l.n, l.per_item) : 0;

@@ -98,6 +98,8 @@ static bool use_rows(struct cuda_engine *e, struct engine_part *const *parts, si
         const struct engine_part *p = parts[i];
         e->part_rows[p - given] = {pass->n_row, (uint32_t)p->n};
         const uint32_t pos = (uint32_t)p->seq->n_past, last = pos + (uint32_t)p->n - 1;
+        if (last > pass->reach)
+            pass->reach = last;
         if (last > pass->furthest && (is_next(p) || e->params.exact))
             pass->furthest = last;
         if (is_next(p))
@@ -399,7 +401,7 @@ static bool look_for_causes(struct cuda_engine *e, struct engine_part *const *pa
 
 bool cuda_enqueue_parts(struct cuda_engine *e, uint32_t n, struct error *err)
 {
-    struct cuda_pass pass = {n, n - 2, n - 1, n - 1, 1, {{n - 2, 2}}};
+    struct cuda_pass pass = {n, n - 2, n - 1, n - 1, n - 1, 1, {{n - 2, 2}}};
     const struct decode_params d = {&sampler_defaults, NULL, 1, 0, NULL, 0, false};
     const uint32_t n_pick = lesser(lesser(n, e->n_seq), e->s.n_logits);
     struct upload u = {};

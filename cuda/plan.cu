@@ -308,7 +308,7 @@ void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint
     e.base.n_batch = p->n_batch ? p->n_batch : 512;
     if (e.base.n_batch > n_ctx)
         e.base.n_batch = n_ctx;
-    e.n_seq = cuda_n_seq(p, m);
+    e.n_seq = cuda_n_seq(p);
     e.passes = cuda_has_passes(p, e.n_seq);
     cuda_place(&e, m);
     *out = {};

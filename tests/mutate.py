@@ -106,7 +106,7 @@ CUDA_TESTS = [
     (r"facts", gpu("engine", "facts")),
     (r"block|cuda_common", gpu("rows", "kernels", "sampler", "experts", "states", "engine", "latent", "attention")),
     (r"forward_experts", gpu("@gpt-oss-f16", "@llama4-f16", "@qwen2moe-f16", "@deepseek2-f16", "engine", "facts")),
-    (r"forward_latent", gpu("@deepseek2-f16", "@mistral4-f16", "facts")),
+    (r"forward_latent", gpu("@deepseek2-f16", "@mistral4-f16", "facts", "sequences")),
     (r"forward_states", gpu("@qwen35-f16", "@mamba2-f16", "@falcon-h1-f16", "@lfm2-f16", "sequences_of_states", "facts")),
     (r"forward", gpu("engine", "@gemma4-f16", "@qwen35-f16", "@cohere2-f16", "@deepseek2-f16", "builtin", "facts", "sequences")),
     (r"", gpu("engine", "shared", "device", "numbers", "builtin", "@gemma4-f16", "@qwen35-f16", "facts", "sequences")),

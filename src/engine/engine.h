@@ -29,7 +29,7 @@ struct engine_params {
                       // 0 = 1, at most ENGINE_MAX_PARTS
     // A token leaves the same bits wherever it is evaluated: as what was sampled, in a prompt,
     // however that is cut, with drafts or without, beside whatever else is in its pass. CPU engine:
-    // always. CUDA engine: slower; not with latent attention (ERR_USAGE).
+    // always. CUDA engine: slower.
     bool exact;
     enum kv_type type_k, type_v;
     int n_threads;      // CPU engine; 0 = all available

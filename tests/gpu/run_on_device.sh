@@ -46,10 +46,10 @@ test_() {
     for t in falcon-h1 mamba2; do # beside Qwen3.5
         run "sequences_of_states-$t" 400 "$build/tests/gpu/test_sequences_of_states" cuda "$t" &
     done
-    for t in qwen3vl gemma3 mixtral qwen35 mamba2 falcon-h1 lfm2; do # the last four: with states
+    for t in qwen3vl gemma3 mixtral deepseek2 qwen35 mamba2 falcon-h1 lfm2; do # the last four: with states
         run "drafts-$t" 400 "$build/tests/gpu/test_drafts" "$t" cuda &
     done
-    for t in gemma3 gpt-oss qwen35 gemma4 olmo2; do
+    for t in gemma3 gpt-oss deepseek2 deepseek2-lite mistral4 qwen35 gemma4 olmo2; do
         run "exact-$t" 400 "$build/tests/gpu/test_exact" "$t" cuda &
     done
     for t in glm4moe glm4moe-own qwen35 qwen35-shared; do

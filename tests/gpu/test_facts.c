@@ -6,26 +6,9 @@
 #include <math.h>
 
 #include "facts_reference.h"
-#include "tiny_experts.h"
-
-// What the cases add to a model.
-static float vectors[24][MOST_EXPERTS * MOST];
+#include "tiny_latent.h"
 
 // ---- cases
-
-static void add_vector(struct layer *l, enum layer_weight w, uint32_t at, uint32_t n, float about)
-{
-    for (uint32_t i = 0; i < n; i++)
-        vectors[at][i] = about + 0.5f * (float)sin(at + 1.7 * i);
-    l->w[w] = (struct weight){.name = "added",
-                              .group = "added",
-                              .type = QUANT_F32,
-                              .rows = 1,
-                              .n_cols = n,
-                              .vector = true,
-                              .data = vectors[at],
-                              .n_bytes = n * sizeof(float)};
-}
 
 static void post_norms(struct model *m)
 {
@@ -367,31 +350,9 @@ static void scales_of_layers(struct model *m)
     add_vector(&m->layers[1], LAYER_SCALE, 1, 1, -1.5f);
 }
 
-// Layer 0 with queries from a latent, layer 1 with keys' rows.
 static void latent_attention(struct model *m)
 {
-    for (uint32_t i = 0; i < N_LAYER; i++) {
-        struct layer *l = &m->layers[i];
-        const uint32_t n_b = m->ropes[0].n_dim, n_key = 6, n_value = 8, n_kv = i ? 32 : 21;
-        l->latent = (struct latent){
-            .n_kv = n_kv, .n_q = i ? 0 : 20, .n_key = n_key, .n_value = n_value, .expands = i};
-        l->head_dim = n_kv + n_b;
-        l->n_head_kv = 1;
-        l->attn_scale = 0.25f;
-        l->w[ATTN_K].data = l->w[ATTN_V].data = l->w[ATTN_Q].data = NULL;
-        if (i == 0) {
-            add_stack(l, ATTN_Q_A, 0, QUANT_F16, 0, 20, TINY_EMBD);
-            add_vector(l, ATTN_Q_A_NORM, 0, 20, 1.4f);
-            add_stack(l, ATTN_Q_B, 1, QUANT_F16, 0, l->n_head * (n_key + n_b), 20);
-        } else {
-            add_stack(l, ATTN_Q, 8, QUANT_Q4_0, 0, l->n_head * (n_key + n_b), TINY_EMBD);
-        }
-        add_stack(l, ATTN_KV_A, 8 * i + 2, QUANT_Q8_0, 0, n_kv + n_b, TINY_EMBD);
-        add_vector(l, ATTN_KV_A_NORM, 1 + i, n_kv, 1.0f);
-        add_stack(l, ATTN_K_B, 8 * i + 3, i ? QUANT_Q5_0 : QUANT_F16, l->n_head, i ? n_key : n_kv,
-                  i ? n_kv : n_key);
-        add_stack(l, ATTN_V_B, 8 * i + 4, i ? QUANT_Q8_0 : QUANT_BF16, l->n_head, n_value, n_kv);
-    }
+    add_latents(m, false);
 }
 
 static void latent_attention_that_grows(struct model *m)
@@ -605,6 +566,11 @@ static void open_case(struct fixture *f, size_t kind, size_t i)
 
 enum { AT_ONCE = N_EVAL / 2 }; // of a text whose first and last tokens come one by one
 
+static bool is_latent(const struct model *m)
+{
+    return m->layers[0].latent.n_kv > 0;
+}
+
 static double furthest(struct engine *e, const struct fixture *f, size_t chunk,
                        double want[N_EVAL][TINY_VOCAB], double *size)
 {
@@ -642,23 +608,28 @@ static void every_fact_is_computed(void **state)
         for (size_t kind = 0; kind < 3; kind++) {
             if ((quick() || !cases[i].all_kinds) && kind != i % 3)
                 continue; // for the sake of time
-            const struct engine_params p = {.n_ctx = N_CTX, .n_batch = N_EVAL};
             struct fixture f;
-            struct error err = {0};
             open_case(&f, kind, i);
-            struct engine *e = try_open(f.m, &p, &err);
-            if (!e)
-                fail_msg("%s: %s", cases[i].name, err.text);
             reference(&f, want);
-            for (size_t k = 0; k < sizeof chunks / sizeof *chunks; k++) {
-                if (quick() && k == 1 + i % 2)
-                    continue;
-                double size, off = furthest(e, &f, chunks[k], want, &size);
-                print_message("# %s, kind %zu, in chunks of %zu: off by %g of %g\n", cases[i].name,
-                              kind, chunks[k], off, size);
-                n_bad += !(off <= 2e-3 * size);
+            for (int exact = 0; exact < 2; exact++) {
+                const struct engine_params p = {.n_ctx = N_CTX, .n_batch = N_EVAL, .exact = exact};
+                struct error err = {0};
+                if (exact && (!on_cuda || !is_latent(f.m)))
+                    continue; // the CPU engine has one way
+                struct engine *e = try_open(f.m, &p, &err);
+                if (!e)
+                    fail_msg("%s: %s", cases[i].name, err.text);
+                for (size_t k = 0; k < sizeof chunks / sizeof *chunks; k++) {
+                    if (quick() && k == 1 + i % 2)
+                        continue;
+                    double size, off = furthest(e, &f, chunks[k], want, &size);
+                    print_message("# %s, kind %zu, in chunks of %zu%s: off by %g of %g\n",
+                                  cases[i].name, kind, chunks[k], exact ? ", exact" : "", off,
+                                  size);
+                    n_bad += !(off <= 2e-3 * size);
+                }
+                one_close(e);
             }
-            one_close(e);
             close_model(&f);
         }
     if (n_bad)

@@ -28,11 +28,11 @@ struct text {
         return second ? a * t.y + b * t.x : a * t.x - b * t.y;
     }
 
-    text(struct random_stream &r, const struct shape &shape_, uint32_t n_)
+    text(struct random_stream &r, const struct shape &shape_, uint32_t n_, const text *other = NULL)
         : s(shape_), n(n_), n_cached(shape_.n_kv + shape_.n_rotated)
     {
         kv = r.floats((size_t)n * n_cached, 2.0);
-        norm = r.floats(s.n_kv, 1.5);
+        norm = other ? other->norm : r.floats(s.n_kv, 1.5); // of one model
         q = r.floats((size_t)n * s.n_head * (N_KEY + s.n_rotated));
         brought = r.floats((size_t)n * s.n_head * s.n_kv);
         for (uint32_t i = 0; i < n * s.n_rotated / 2; i++) {
@@ -80,57 +80,102 @@ struct text {
     }
 };
 
-// A cache, whose blocks lie in reverse, and the launches of tokens [at, at + n).
-struct device_text {
+// A token of a text.
+struct row {
+    uint32_t text, at;
+};
+
+// A cache of texts of one shape, each in a slot of its own, whose blocks lie in reverse and among
+// each other's, and the launches of some of their rows.
+struct device_texts {
+    const std::vector<const text *> texts;
     const text &t;
     uint32_t max_blocks, row_bytes, n_group;
     struct attention_wide_scratch sizes;
     device_array<uint8_t> cache, partial;
     device_array<uint16_t> scales;
     device_array<uint32_t> tables;
+    size_t room; // of partial, that may be used
 
-    explicit device_text(const text &t_)
-        : t(t_), max_blocks(kv_blocks(t_.n)),
-          row_bytes((t_.n_cached * (t_.s.q8 ? 1 : 2) + 15) / 16 * 16),
-          n_group(kv_groups(t_.n_cached)), sizes(sizes_of(t_)),
-          cache((size_t)max_blocks * KV_BLOCK * row_bytes), partial(sizes.partial),
-          scales((size_t)max_blocks * KV_BLOCK * n_group), tables(max_blocks)
+    explicit device_texts(const std::vector<const text *> &texts_)
+        : texts(texts_), t(*texts_[0]), max_blocks(most_blocks(texts_)),
+          row_bytes((t.n_cached * (t.s.q8 ? 1 : 2) + 15) / 16 * 16), n_group(kv_groups(t.n_cached)),
+          sizes(sizes_of(t, max_blocks)), cache(texts.size() * max_blocks * KV_BLOCK * row_bytes),
+          partial(sizes.partial), scales(texts.size() * max_blocks * KV_BLOCK * n_group),
+          tables(texts.size() * max_blocks), room(sizes.partial)
     {
+        const uint32_t n = (uint32_t)texts.size();
         std::vector<uint32_t> table;
-        for (uint32_t i = 0; i < max_blocks; i++)
-            table.push_back(max_blocks - 1 - i);
+        for (uint32_t slot = 0; slot < n; slot++)
+            for (uint32_t i = 0; i < max_blocks; i++)
+                table.push_back(n * max_blocks - 1 - (i * n + slot));
         tables.put(table);
     }
-    static struct attention_wide_scratch sizes_of(const text &t)
+    static uint32_t most_blocks(const std::vector<const text *> &texts)
+    {
+        uint32_t n = 0;
+        for (const text *t : texts)
+            n = kv_blocks(t->n) > n ? kv_blocks(t->n) : n;
+        return n;
+    }
+    static struct attention_wide_scratch sizes_of(const text &t, uint32_t n_blocks)
     {
         struct attention_wide_scratch a;
-        check(attention_wide_scratch(t.s.n_head, t.n_cached, t.s.n_kv, true, t.n, &a),
-              "no kernel for a latent of %u", t.s.n_kv);
+        check(
+            attention_wide_scratch(t.s.n_head, t.n_cached, t.s.n_kv, true, n_blocks * KV_BLOCK, &a),
+            "no kernel for a latent of %u", t.s.n_kv);
         return a;
     }
 
-    // (n_head, n, n_kv)
+    // The tokens [at, at + n) of the first text.
     std::vector<float> run(uint32_t at, uint32_t n, double scale)
     {
-        auto part = [&](const std::vector<float> &from, uint32_t width) {
-            return std::vector<float>(from.begin() + (size_t)at * width,
-                                      from.begin() + (size_t)(at + n) * width);
-        };
-        const struct shape &s = t.s;
-        const uint32_t half = s.n_rotated / 2, n_q = N_KEY + s.n_rotated;
-        std::vector<float> by_head((size_t)s.n_head * n * s.n_kv);
+        std::vector<struct row> rows;
         for (uint32_t i = 0; i < n; i++)
+            rows.push_back({0, at + i});
+        return run(rows, scale, NULL);
+    }
+
+    // (n_head, n, n_kv) spans: rows of several sequences, see attention_latent_rows_launch; NULL:
+    // the next ones of one. attends: else they are only put into the cache.
+    std::vector<float> run(const std::vector<struct row> &rows, double scale,
+                           const std::vector<struct row_span> *spans, bool attends = true)
+    {
+        const struct shape &s = t.s;
+        const uint32_t n = (uint32_t)rows.size(), half = s.n_rotated / 2, n_q = N_KEY + s.n_rotated;
+        auto gather = [&](const std::vector<float> text::*from, uint32_t width) {
+            std::vector<float> all;
+            for (const struct row &k : rows) {
+                const float *p = &(texts[k.text]->*from)[(size_t)k.at * width];
+                all.insert(all.end(), p, p + width);
+            }
+            return all;
+        };
+        std::vector<float> by_head((size_t)s.n_head * n * s.n_kv);
+        std::vector<float2> turns;
+        std::vector<struct seq_row> places;
+        uint32_t furthest = 0, reach = 0; // of those before the spans, and of all
+        for (uint32_t i = 0; i < n; i++) {
+            const text &of = *texts[rows[i].text];
+            const uint32_t at = rows[i].at;
             for (uint32_t h = 0; h < s.n_head; h++)
                 for (uint32_t k = 0; k < s.n_kv; k++)
                     by_head[((size_t)h * n + i) * s.n_kv + k] =
-                        t.brought[((size_t)(at + i) * s.n_head + h) * s.n_kv + k];
-        device_array<float> kv(part(t.kv, t.n_cached)), norm(t.norm), q(part(t.q, s.n_head * n_q));
-        device_array<float> key((size_t)s.n_head * n * N_KEY), brought(by_head),
-            rotated((size_t)n * s.n_head * s.n_rotated), undo((size_t)n * s.n_head);
-        device_array<float2> rope(std::vector<float2>(t.rope.begin() + (size_t)at * half,
-                                                      t.rope.begin() + (size_t)(at + n) * half));
+                        of.brought[((size_t)at * s.n_head + h) * s.n_kv + k];
+            for (uint32_t p = 0; p < half; p++)
+                turns.push_back(of.rope[(size_t)at * half + p]);
+            places.push_back({rows[i].text, at});
+            reach = at > reach ? at : reach;
+            if ((!spans || spans->empty() || i < (*spans)[0].row0) && at > furthest)
+                furthest = at;
+        }
+        device_array<float> kv(gather(&text::kv, t.n_cached)), norm(t.norm),
+            q(gather(&text::q, s.n_head * n_q)), key((size_t)s.n_head * n * N_KEY),
+            brought(by_head), rotated((size_t)n * s.n_head * s.n_rotated),
+            undo((size_t)n * s.n_head);
+        device_array<float2> rope(turns);
         device_array<uint16_t> query((size_t)n * s.n_head * sizes.key_width);
-        device_array<struct seq_row> rows(std::vector<struct seq_row>{{0, at}});
+        device_array<struct seq_row> at(places);
         device_array<struct expert_item> items(s.n_head * div_up(n, 4u));
         struct latent_rows r = {};
         r.n = n;
@@ -138,7 +183,8 @@ struct device_text {
         r.n_kv = s.n_kv;
         r.n_key = N_KEY;
         r.n_rotated = s.n_rotated;
-        r.rows = rows.p;
+        r.rows = at.p;
+        r.each = spans;
         r.kv = kv.p;
         r.norm = norm.p;
         r.q = q.p;
@@ -166,16 +212,22 @@ struct device_text {
         a.head_dim = t.n_cached;
         a.k = r.cache;
         a.v_undo = 1.0f / 512.0f;
-        a.rows = rows.p;
+        a.rows = at.p;
         a.tables = tables.p;
         a.max_blocks = max_blocks;
         a.out = brought.p;
         a.q_f16 = r.query;
         a.partial = (float *)partial.p;
-        a.partial_bytes = sizes.partial;
+        a.partial_bytes = room;
         must(latent_part_launch(&Q, &r, &ERR));
+        if (!attends)
+            return brought.get(); // (waits)
         must(latent_query_launch(&Q, &r, &ERR));
-        must(attention_latent_launch(&Q, &a, undo.p, s.n_kv, n, &ERR));
+        if (spans)
+            must(attention_latent_rows_launch(&Q, &a, undo.p, s.n_kv, n, spans->data(),
+                                              (uint32_t)spans->size(), furthest, reach, &ERR));
+        else
+            must(attention_latent_launch(&Q, &a, undo.p, s.n_kv, n, &ERR));
         const std::vector<struct expert_item> cut = items.get();
         const std::vector<float> keys = key.get();
         for (uint32_t h = 0, i = 0; h < s.n_head; h++) // a head's rows, in order
@@ -184,14 +236,17 @@ struct device_text {
                           cut[i].n == lesser(n - done, 4u),
                       "item %u: %u rows of head %u from %u", i, cut[i].n, cut[i].expert,
                       cut[i].first);
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++) {
+            const text &of = *texts[rows[i].text];
+            const uint32_t token = rows[i].at;
             for (uint32_t h = 0; h < s.n_head; h++)
                 for (uint32_t k = 0; k < N_KEY; k++) {
                     const double want =
-                        t.q[((size_t)(at + i) * s.n_head + h) * n_q + k] * t.times(at + i);
+                        of.q[((size_t)token * s.n_head + h) * n_q + k] * of.times(token);
                     check(fabs(keys[((size_t)h * n + i) * N_KEY + k] - want) <= 1e-5, "key of %u",
                           i);
                 }
+        }
         return brought.get();
     }
 };
@@ -200,6 +255,19 @@ static const struct shape shapes[] = {
     {5, 42, 8, false, false},        {16, 512, 64, false, false}, {20, 512, 64, true, true},
     {4, 256, 64, false, false, 0.3}, {3, 30, 6, false, true},
 };
+
+// got (n_kv): what head h of token i gives.
+static void check_head(const text &t, uint32_t i, uint32_t h, double scale, const float *got)
+{
+    const std::vector<double> want = t.expect(i, h, scale);
+    double off = 0;
+    for (uint32_t k = 0; k < t.s.n_kv; k++) {
+        const double d = fabs(got[k] - want[k]);
+        off = d <= off ? off : d; // a NaN stays
+    }
+    check(off <= (t.s.q8 ? 0.04 : 4e-3), "latent of %u, token %u, head %u: off by %g", t.s.n_kv, i,
+          h, off);
+}
 
 static void latent_attention_agrees_and_does_not_depend_on_chunks(void)
 {
@@ -210,19 +278,11 @@ static void latent_attention_agrees_and_does_not_depend_on_chunks(void)
         const uint32_t n = 262; // two splits
         const double scale = 2 / sqrt(s.n_kv + s.n_rotated);
         text t(r, s, n);
-        device_text whole(t), cut(t);
+        device_texts whole({&t}), cut({&t});
         const std::vector<float> want = whole.run(0, n, scale);
         for (uint32_t i : {0u, 31u, 255u, n - 1}) // the reference is slow
-            for (uint32_t h = 0; h < s.n_head; h += 3) {
-                const std::vector<double> expected = t.expect(i, h, scale);
-                double off = 0;
-                for (uint32_t k = 0; k < s.n_kv; k++) {
-                    const double d = fabs(want[((size_t)h * n + i) * s.n_kv + k] - expected[k]);
-                    off = d <= off ? off : d; // a NaN stays
-                }
-                check(off <= (s.q8 ? 0.04 : 4e-3), "latent of %u, token %u, head %u: off by %g",
-                      s.n_kv, i, h, off);
-            }
+            for (uint32_t h = 0; h < s.n_head; h += 3)
+                check_head(t, i, h, scale, &want[((size_t)h * n + i) * s.n_kv]);
         for (uint32_t at = 0, k = 0; at < n; k++) {
             static const uint32_t sizes[] = {1, 7, 200, 1, 64};
             const uint32_t size = lesser(sizes[k % 5], n - at);
@@ -235,6 +295,69 @@ static void latent_attention_agrees_and_does_not_depend_on_chunks(void)
             check(same, "latent of %u, %u tokens at %u: other bits than in one chunk", s.n_kv, size,
                   at);
             at += size;
+        }
+    }
+}
+
+static std::vector<struct row> tokens_of(uint32_t text, uint32_t begin, uint32_t end)
+{
+    std::vector<struct row> rows;
+    for (uint32_t at = begin; at < end; at++)
+        rows.push_back({text, at});
+    return rows;
+}
+
+// The next tokens of three sequences, of one of them with a draft, and chunks of two prompts; with
+// room for what blocks share of all single rows, of one at a time, and of none.
+static void rows_of_several_sequences_are_what_each_is_alone(void)
+{
+    // the prompt that is furthest over the end of a split
+    static const struct {
+        uint32_t begin, end;
+    } now[] = {{299, 300}, {64, 66}, {3, 4}, {509, 516}, {0, 5}};
+    enum { N_TEXT = 5 };
+    const std::vector<struct row_span> spans = {{4, 7}, {11, 5}}, none;
+    struct random_stream r = {54};
+    for (const struct shape &s : shapes) {
+        if (quick() && s.n_head == 16)
+            continue;
+        const double scale = 2 / sqrt(s.n_kv + s.n_rotated);
+        std::vector<text> all;
+        std::vector<const text *> texts;
+        std::vector<struct row> rows;
+        std::vector<std::vector<float>> want;
+        for (uint32_t k = 0; k < N_TEXT; k++)
+            all.push_back(text(r, s, now[k].end, k ? &all[0] : NULL));
+        for (const text &t : all)
+            texts.push_back(&t);
+        device_texts beside(texts);
+        for (uint32_t k = 0; k < N_TEXT; k++) {
+            device_texts alone({texts[k]});
+            const uint32_t begin = now[k].begin;
+            if (begin > 0) {
+                beside.run(tokens_of(k, 0, begin), scale, NULL, false);
+                alone.run(tokens_of(0, 0, begin), scale, NULL, false);
+            }
+            for (const struct row &row : tokens_of(k, begin, now[k].end)) {
+                rows.push_back(row);
+                want.push_back(alone.run({{0, row.at}}, scale, &none));
+                for (uint32_t h = 0; h < s.n_head; h += 3)
+                    check_head(*texts[k], row.at, h, scale, &want.back()[h * s.n_kv]);
+            }
+        }
+        struct attention_wide_scratch one;
+        attention_wide_scratch(s.n_head, all[0].n_cached, s.n_kv, true, 300, &one);
+        for (size_t room : {one.partial, one.partial / 16, (size_t)0}) {
+            beside.room = room;
+            const std::vector<float> got = beside.run(rows, scale, &spans);
+            for (uint32_t i = 0; i < rows.size(); i++) {
+                bool same = true;
+                for (uint32_t h = 0; h < s.n_head; h++)
+                    same &= memcmp(&got[((size_t)h * rows.size() + i) * s.n_kv],
+                                   &want[i][h * s.n_kv], s.n_kv * sizeof(float)) == 0;
+                check(same, "latent of %u, room of %zu bytes, row %u: other bits than alone",
+                      s.n_kv, room, i);
+            }
         }
     }
 }
@@ -290,6 +413,8 @@ static void heads_become_rows(void)
 static const struct tap_test tests[] = {
     {"latent attention agrees and does not depend on chunks",
      latent_attention_agrees_and_does_not_depend_on_chunks},
+    {"rows of several sequences are what each is alone",
+     rows_of_several_sequences_are_what_each_is_alone},
     {"products with transposed matrices agree", transposed_products_agree},
     {"heads become rows", heads_become_rows},
 };

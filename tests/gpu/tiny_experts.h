@@ -2,10 +2,13 @@
 #ifndef HOKKU_TESTS_GPU_TINY_EXPERTS_H
 #define HOKKU_TESTS_GPU_TINY_EXPERTS_H
 
+#include <math.h>
+
 #include "tiny_engine.h"
 
 // What is added is numbered, so that all layers have their own.
 static uint8_t matrices[16][16 * 64 * TINY_EMBD * 4];
+static float vectors[24][16 * TINY_FF];
 
 static inline void add_stack(struct layer *l, enum layer_weight w, uint32_t at, uint32_t type,
                              uint32_t n, uint32_t rows, uint32_t n_cols)
@@ -22,6 +25,21 @@ static inline void add_stack(struct layer *l, enum layer_weight w, uint32_t at, 
                               .data = matrices[at],
                               .n_bytes = n_bytes,
                               .stack_bytes = n ? n_bytes / n : 0};
+}
+
+static inline void add_vector(struct layer *l, enum layer_weight w, uint32_t at, uint32_t n,
+                              float about)
+{
+    for (uint32_t i = 0; i < n; i++)
+        vectors[at][i] = about + 0.5f * (float)sin(at + 1.7 * i);
+    l->w[w] = (struct weight){.name = "added",
+                              .group = "added",
+                              .type = QUANT_F32,
+                              .rows = 1,
+                              .n_cols = n,
+                              .vector = true,
+                              .data = vectors[at],
+                              .n_bytes = n * sizeof(float)};
 }
 
 // In the place of layer i's feed-forward network: of which types gate, up and down are.
