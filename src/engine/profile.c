@@ -140,7 +140,7 @@ void profile_pass_traffic(struct engine_traffic *traffic, size_t n_traffic, cons
 {
     for (size_t i = 0; i < n_traffic; i++) {
         const struct weight *w = matrix_named(m, traffic[i].weight);
-        const uint64_t times = !w ? n : w->n_stacked ? 0 : 1;
+        const uint64_t times = !w ? n : w->n_used < w->n_stacked ? 0 : 1;
         traffic[i].moved *= times;
         traffic[i].needed *= times;
     }

@@ -30,7 +30,7 @@ bool profile_bytes(struct engine_profile *p, const struct profile_launch *launch
                    size_t n_traffic, struct error *err);
 
 // Makes of a token's traffic that of a pass of n sequences: matrices are read once, what is a
-// token's own n times; of experts it is not known.
+// token's own n times; of experts, of which a token uses some, it is not known.
 void profile_pass_traffic(struct engine_traffic *traffic, size_t n_traffic, const struct model *m,
                           size_t n);
 

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "tiny_engine.h"
+#include "tiny_latent.h"
 
 #include "base/clock.h"
 #include "engine/profile.h"
@@ -378,6 +378,38 @@ static void a_pass_of_several_is_told_apart_by_what_it_reads(void **state)
     close_model(&f);
 }
 
+// As other matrices, and not as those of experts, of which nobody knows who chooses them.
+static void a_pass_reads_the_matrices_of_heads_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct engine_profile p;
+    struct error err = {0};
+    struct seq *s[N_SEQ];
+    uint64_t want = 0;
+    if (!on_cuda)
+        return;
+    open_model(&f, "llama");
+    add_latents(f.m, true);
+    for (int i = 0; i < TINY_LAYERS; i++) { // and, as of a token, vectors in and out
+        const struct weight *w = &f.m->layers[i].w[ATTN_V_B];
+        want += w->n_bytes + w->n_stacked * (w->n_cols + w->rows) * sizeof(float);
+    }
+    struct engine *e = open_pass(f.m, f.tokens, false, s);
+    if (!engine_profile_pass(e, s, N_SEQ, 2, NULL, &p, &err))
+        fail_msg("%s", err.text);
+    check_table(&p);
+    const struct engine_kernel *kv = row(&p, "attention_wide", "kv");
+    const struct engine_kernel *heads = row(&p, "expert_tiles", "attn_v_b");
+    assert_true(kv && heads);
+    assert_int_equal(kv->n_launch, TINY_LAYERS); // one for all sequences
+    assert_int_equal(kv->bytes, N_SEQ * engine_kv_bytes(e, 0, N_PAST + 1));
+    assert_int_equal(heads->n_launch, TINY_LAYERS);
+    assert_int_equal(heads->bytes, want);
+    close_pass(e, s);
+    close_model(&f);
+}
+
 // Where a pass of one sequence is made as those of several, that is what a token is.
 static void a_token_of_an_engine_of_passes_is_a_pass(void **state)
 {
@@ -714,6 +746,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_token_tells_its_state_spaces),
         cmocka_unit_test(a_chunk_tells_its_operations),
         cmocka_unit_test(a_pass_of_several_is_told_apart_by_what_it_reads),
+        cmocka_unit_test(a_pass_reads_the_matrices_of_heads_once),
         cmocka_unit_test(a_token_of_an_engine_of_passes_is_a_pass),
         cmocka_unit_test(a_pass_that_cannot_be_profiled_is_refused),
         cmocka_unit_test(no_launch_is_missing),

@@ -4,6 +4,28 @@
 
 #include "tiny_experts.h"
 
+static inline void name_latents(struct layer *l)
+{
+    static const struct {
+        enum layer_weight w;
+        const char *name, *group;
+    } names[] = {
+        {ATTN_Q_A, "attn_q_a", "attn_q_a+attn_kv_a_mqa"},
+        {ATTN_Q_B, "attn_q_b", "attn_q_b"},
+        {ATTN_Q, "attn_q", "attn_q+attn_kv_a_mqa"},
+        {ATTN_K_B, "attn_k_b", "attn_k_b"},
+        {ATTN_V_B, "attn_v_b", "attn_v_b"},
+        {ATTN_OUTPUT, "attn_output", "attn_output"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        l->w[names[i].w].name = names[i].name;
+        l->w[names[i].w].group = names[i].group;
+        l->w[names[i].w].n_used = l->w[names[i].w].n_stacked; // all heads
+    }
+    l->w[ATTN_KV_A].name = "attn_kv_a_mqa";
+    l->w[ATTN_KV_A].group = l->w[l->latent.n_q > 0 ? ATTN_Q_A : ATTN_Q].group;
+}
+
 // Layer 0 with queries from a latent, layer 1 with keys' rows. wide: layer 0 has so many sums over
 // rows of several chunks that another order of adding shows, although they become float16.
 static inline void add_latents(struct model *m, bool wide)
@@ -34,6 +56,7 @@ static inline void add_latents(struct model *m, bool wide)
                   n_kv);
         if (large)
             add_stack(l, ATTN_OUTPUT, 5, QUANT_Q8_0, 0, TINY_EMBD, l->n_head * n_value);
+        name_latents(l);
     }
 }
 
