@@ -496,8 +496,8 @@ static struct wide latent_from_row(struct wide w, uint32_t i, uint32_t n, uint32
     return w;
 }
 
-// Rows whose blocks leave something to share, with `furthest` positions to split: as many at a time
-// as the scratch has room for.
+// How many of these rows, each on its own, are attended to at a time: all, but where blocks share a
+// row's splits as many as the scratch has room for. None is further than `furthest`.
 static uint32_t rows_at_once(const struct queue *q, const struct wide *w, uint32_t dv,
                              uint32_t furthest)
 {
