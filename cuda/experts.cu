@@ -16,7 +16,7 @@ enum {
 // ---- kernels
 
 // What the key of an expert becomes that cannot be chosen, or is; keys of scores are larger.
-enum { CLOSED, TAKEN };
+static constexpr uint32_t CLOSED = 0, TAKEN = 1;
 
 // A key with the order of scores: what is not a number is better than everything, so that it is not
 // lost.
@@ -186,8 +186,96 @@ static __device__ __forceinline__ void list_taken(const struct experts &x, const
     __syncwarp();
 }
 
-// Chooses for a row: a warp.
-static __device__ __forceinline__ void choose_for(const struct choice &c, uint32_t row,
+// Writes who is chosen, and with which weights, as they lie in s; score: of the k-th of them.
+template <typename F>
+static __device__ __forceinline__ void give(const struct choice &c, uint32_t row,
+                                            const struct choosing &s, uint32_t lane, F score)
+{
+    const struct experts &x = c.facts;
+    float sum = 0.0f; // in a fixed order
+#pragma unroll 8
+    for (uint32_t k = 0; k < x.n_used; k++)
+        sum += s.weight[k];
+    sum += 1e-20f; // of sigmoids all may be 0 (DeepSeek-AI 2024, their code)
+    for (uint32_t k = lane; k < x.n_used; k += WARP) {
+        const uint32_t i = s.id[k];
+        const float w = s.weight[k] + 0.0f * score(k); // so that a bias that is no number shows
+        c.chosen[(size_t)row * x.n_used + k] = i;
+        c.weight[(size_t)row * x.n_used + k] =
+            (x.normed ? w / sum : w) * x.scale * (c.scale ? c.scale[i] : 1.0f);
+    }
+}
+
+// Chooses for a row: a warp, whose lanes have all PER x 32 experts in registers. Without groups;
+// the operations are those of choose_any.
+template <uint32_t PER>
+static __device__ __forceinline__ void choose_few(const struct choice &c, uint32_t row,
+                                                  const struct choosing &s, uint32_t lane)
+{
+    const struct experts &x = c.facts;
+    float score[PER], p[PER], bias[PER], top = -INFINITY, divisor = 1.0f;
+    uint32_t key[PER];
+#pragma unroll
+    for (uint32_t e = 0; e < PER; e++) {
+        const uint32_t i = e * WARP + lane;
+        score[e] = i < x.n ? __ldcg(c.logits + (size_t)row * x.n + i) : -INFINITY;
+        bias[e] = c.bias && i < x.n ? c.bias[i] : 0.0f;
+    }
+#pragma unroll
+    for (uint32_t e = 0; e < PER; e++)
+        top = fmaxf(top, score[e]);
+    if (x.gate == EXPERT_SIGMOID) {
+#pragma unroll
+        for (uint32_t e = 0; e < PER; e++)
+            p[e] = sigmoid(score[e]);
+    } else {
+        top = warp_max(top);
+        float sum = 0.0f;
+#pragma unroll
+        for (uint32_t e = 0; e < PER; e++) {
+            p[e] = expf(score[e] - top);
+            sum = e * WARP + lane < x.n ? sum + p[e] : sum;
+        }
+        divisor = warp_sum(sum);
+    }
+#pragma unroll
+    for (uint32_t e = 0; e < PER; e++) {
+        if (c.bias)
+            score[e] = p[e] / divisor + bias[e];
+        key[e] = e * WARP + lane < x.n ? score_key(score[e]) : CLOSED;
+    }
+    for (uint32_t k = 0; k < x.n_used; k++) {
+        uint32_t best = TAKEN, at = UINT32_MAX;
+#pragma unroll
+        for (uint32_t e = 0; e < PER; e++) {
+            at = key[e] > best ? e * WARP + lane : at;
+            best = max(best, key[e]);
+        }
+        const uint32_t most = __reduce_max_sync(ALL_LANES, best);
+        at = __reduce_min_sync(ALL_LANES, best == most ? at : UINT32_MAX);
+#pragma unroll
+        for (uint32_t e = 0; e < PER; e++)
+            key[e] = at == e * WARP + lane ? TAKEN : key[e];
+    }
+    uint32_t n_found = 0; // in the order of their numbers
+#pragma unroll
+    for (uint32_t e = 0; e < PER; e++) {
+        const bool taken = key[e] == TAKEN;
+        const uint32_t votes = __ballot_sync(ALL_LANES, taken);
+        const uint32_t k = n_found + (uint32_t)__popc(votes & ((1u << lane) - 1));
+        if (taken) {
+            s.id[k] = e * WARP + lane;
+            s.weight[k] = p[e] / divisor;
+            s.score[k] = score[e];
+        }
+        n_found += (uint32_t)__popc(votes);
+    }
+    __syncwarp();
+    give(c, row, s, lane, [&](uint32_t k) { return s.score[k]; });
+}
+
+// The same of any number of experts, in groups or not.
+static __device__ __forceinline__ void choose_any(const struct choice &c, uint32_t row,
                                                   const struct choosing &s, uint32_t lane)
 {
     const struct experts &x = c.facts;
@@ -208,18 +296,19 @@ static __device__ __forceinline__ void choose_for(const struct choice &c, uint32
     for (uint32_t k = lane; k < x.n_used; k += WARP)
         s.weight[k] = s.p[s.id[k]] / divisor;
     __syncwarp();
-    float sum = 0.0f; // in a fixed order
-#pragma unroll 8
-    for (uint32_t k = 0; k < x.n_used; k++)
-        sum += s.weight[k];
-    sum += 1e-20f; // of sigmoids all may be 0 (DeepSeek-AI 2024, their code)
-    for (uint32_t k = lane; k < x.n_used; k += WARP) {
-        const uint32_t i = s.id[k];
-        const float w = s.weight[k] + 0.0f * s.score[i]; // so that a bias that is no number shows
-        c.chosen[(size_t)row * x.n_used + k] = i;
-        c.weight[(size_t)row * x.n_used + k] =
-            (x.normed ? w / sum : w) * x.scale * (c.scale ? c.scale[i] : 1.0f);
-    }
+    give(c, row, s, lane, [&](uint32_t k) { return s.score[s.id[k]]; });
+}
+
+static __device__ __forceinline__ void choose_for(const struct choice &c, uint32_t row,
+                                                  const struct choosing &s, uint32_t lane)
+{
+    const struct experts &x = c.facts;
+    if (x.n_group_used < x.n_group || x.n > 8 * WARP)
+        choose_any(c, row, s, lane);
+    else if (x.n > 4 * WARP)
+        choose_few<8>(c, row, s, lane);
+    else
+        choose_few<4>(c, row, s, lane);
 }
 
 // Grid (n). The first warp of a block chooses; where the shared expert has a gate, the others

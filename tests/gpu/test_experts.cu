@@ -114,7 +114,7 @@ static void the_best_are_chosen_and_the_first_of_equals(void)
 {
     struct random_stream r = {41};
     for (enum expert_gate gate : {EXPERT_SOFTMAX, EXPERT_SIGMOID})
-        for (uint32_t n : {1u, 6u, 60u, 128u, 1200u})
+        for (uint32_t n : {1u, 6u, 60u, 128u, 200u, 1200u})
             for (int kind = 0; kind < 7; kind++) {
                 struct experts x = {};
                 x.n = n;
