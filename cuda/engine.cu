@@ -340,7 +340,7 @@ bool cuda_load_kernels(struct cuda_engine *e, struct error *err)
     auto chunk = [&](uint32_t n) {
         return cuda_forward_many(e, n, err) &&
                cuda_head(e, 0, lesser(n, (uint32_t)LOGITS_ROWS), NULL, err) &&
-               cuda_head(e, 0, 1, NULL, err);
+               cuda_head(e, 0, 1, NULL, err) && cuda_enqueue_sum(e, err);
     };
     auto pass = [&](uint32_t n) { return cuda_enqueue_parts(e, n, err); };
     bool ok = load_sizes(e, of_chunks, most, chunk, err) &&

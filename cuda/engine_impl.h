@@ -33,16 +33,16 @@ enum {
 enum {
 #ifdef HOKKU_CUDA_ON_CPU // so that rows take several
     EXCHANGE_ROOM = 300,
-    EXCHANGE_SPANS = 16,
+    EXCHANGE_SPANS = 4,
     EXCHANGE_LINK = 400,
     EXCHANGE_HOST_ROOM = 150,
-    EXCHANGE_HOST_SPANS = 5,
+    EXCHANGE_HOST_SPANS = 2,
 #else
     EXCHANGE_ROOM = 1 << 17,
-    EXCHANGE_SPANS = 512,
+    EXCHANGE_SPANS = 128,
     EXCHANGE_LINK = 1 << 15,
     EXCHANGE_HOST_ROOM = 1 << 15,
-    EXCHANGE_HOST_SPANS = 64,
+    EXCHANGE_HOST_SPANS = 16,
 #endif
 };
 static inline struct exchange exchange_between(uint32_t n_rank, bool through_host)

@@ -21,7 +21,14 @@ enum { LOOKS = 16 };
 #else
 enum { LOOKS = 4096 };
 #endif
-enum { AT_ONCE = 4 }; // loads of a thread that are under way together
+enum {
+    AT_ONCE = 4, // loads of a thread that are under way together
+#ifdef HOKKU_CUDA_ON_CPU
+    SPAN_THREADS = 32,
+#else
+    SPAN_THREADS = 1024,
+#endif
+};
 static_assert(EXCHANGE_SPAN % 4 == 0, "spans are cut in sixteen bytes");
 
 struct turn {
@@ -141,16 +148,16 @@ static __global__ void __launch_bounds__(THREADS)
 template <typename G, typename U> static __device__ void for_thread(uint32_t n, G get, U use)
 {
 #pragma unroll 1
-    for (uint32_t i0 = threadIdx.x; i0 < n; i0 += AT_ONCE * THREADS) {
+    for (uint32_t i0 = threadIdx.x; i0 < n; i0 += AT_ONCE * SPAN_THREADS) {
         decltype(get(0u)) v[AT_ONCE];
 #pragma unroll
         for (uint32_t k = 0; k < AT_ONCE; k++)
-            if (i0 + k * THREADS < n)
-                v[k] = get(i0 + k * THREADS);
+            if (i0 + k * SPAN_THREADS < n)
+                v[k] = get(i0 + k * SPAN_THREADS);
 #pragma unroll
         for (uint32_t k = 0; k < AT_ONCE; k++)
-            if (i0 + k * THREADS < n)
-                use(i0 + k * THREADS, v[k]);
+            if (i0 + k * SPAN_THREADS < n)
+                use(i0 + k * SPAN_THREADS, v[k]);
     }
 }
 
@@ -164,7 +171,7 @@ struct four {
 };
 
 // The same as sum_ranks_kernel, of numbers that the link has to carry. A block takes spans.
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(SPAN_THREADS)
     sum_spans_kernel(const struct exchange x, const struct rank_sum s, uint32_t at, uint32_t n)
 {
     griddep_launch_dependents();
@@ -316,8 +323,9 @@ bool sum_ranks_launch(const struct queue *q, const struct exchange *x, const str
         for (uint32_t at = 0; ok && at < n_total; at += room) {
             const uint32_t now = lesser(n_total - at, room);
             struct launch l = launch_of(q, "sum_spans", now);
-            l.grid = dim3(lesser(div_up(now, (uint32_t)EXCHANGE_SPAN),
-                                 q->n_sm >= 2 ? (uint32_t)q->n_sm / 2 : 1u));
+            const uint32_t most = q->n_sm >= 2 ? (uint32_t)q->n_sm / 2 : 1;
+            l.grid = dim3(lesser(div_up(now, (uint32_t)EXCHANGE_SPAN), most));
+            l.block = dim3(SPAN_THREADS);
             ok = launch_kernel(err, l, sum_spans_kernel, *x, sum, at, now);
         }
         return ok;

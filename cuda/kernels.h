@@ -608,9 +608,9 @@ struct exchange_words {
 
 // Numbers of a span, behind which there is a word that says that they have arrived.
 #ifdef HOKKU_CUDA_ON_CPU
-enum { EXCHANGE_SPAN = 40 };
+enum { EXCHANGE_SPAN = 160 };
 #else
-enum { EXCHANGE_SPAN = 4096 };
+enum { EXCHANGE_SPAN = 16384 };
 #endif
 
 // All ranks make the same launches with one, in the same order; else they wait for each other until

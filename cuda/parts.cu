@@ -441,7 +441,7 @@ bool cuda_eval_parts(struct engine *base, struct engine_part *given, size_t n_pa
             sampler_rows_upload(&e->rows, n_pick, &u);
         ok = upload_launch(cuda_queue(e, "pass"), &u, err) && !interrupted_alike(e, err);
     }
-    e->n_past = pass.furthest;
+    e->n_past = pass.reach;
     e->pass = &pass;
     if (ok && may_be_graph(e, &pass, n_pick))
         ok = launch_graph(e, &pass, &done, err);

@@ -232,6 +232,12 @@ bool cuda_sum_parts(const struct cuda_engine *e, uint32_t row0, const float *bia
     return !e->rank || sum_ranks_launch(&e->q, &e->exchange, &sum, n, err);
 }
 
+bool cuda_enqueue_sum(const struct cuda_engine *e, struct error *err)
+{
+    return cuda_sum_apart(e, e->s.up, NULL, div_up((uint32_t)EXCHANGE_LINK, e->hp.n_embd), NULL,
+                          err);
+}
+
 bool cuda_norms_across(const struct cuda_engine *e, const struct layer *slice)
 {
     return e->rank && slice->qk_norm == QK_NORM_WHOLE;

@@ -57,6 +57,8 @@ bool cuda_sum_parts(const struct cuda_engine *e, uint32_t row0, const float *bia
 // y (n, n_embd) = the sum of all ranks' y + bias (NULL: none). Nothing on one device.
 bool cuda_sum_apart(const struct cuda_engine *e, float *y, const float *bias, uint32_t n,
                     const uint32_t *skip, struct error *err);
+// A sum of so many rows that it goes in spans, for its kernel to be loaded.
+bool cuda_enqueue_sum(const struct cuda_engine *e, struct error *err);
 // Whether the product of a matrix that ends a block is a part of a sum: not where all have all of
 // it.
 bool cuda_is_part(const struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w);
