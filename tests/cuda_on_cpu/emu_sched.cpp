@@ -19,6 +19,7 @@
 
 #if EMU_ASAN
 #include <sanitizer/common_interface_defs.h>
+#include <sanitizer/lsan_interface.h>
 #endif
 
 namespace
@@ -344,6 +345,9 @@ EMU_NO_ASAN fiber *new_fiber(emu_block *b, unsigned index)
     // It lies above its stack, often on the same page. The tops are spread over cache sets.
     char *top = m + PAGE + STACK_BYTES - index % 32 * 128 - (sizeof(fiber) + 63) / 64 * 64;
     fiber *f = new (top) fiber();
+#if EMU_ASAN
+    __lsan_register_root_region(f, sizeof *f); // what it points to is no leak
+#endif
     f->block = b;
     f->index = index;
     f->ctx.stack_bottom = m + PAGE;
