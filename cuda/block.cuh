@@ -36,6 +36,25 @@ static constexpr bool shares_are_even(uint32_t e)
 }
 static_assert(shares_are_even(1), "whatever the number of pieces");
 
+// use(i, get(i)) for i = first, first + STEP, ... below n. BATCH of them are under way at once: a
+// loop that stops at n waits for each.
+template <uint32_t BATCH, uint32_t STEP, typename G, typename U>
+static __device__ __forceinline__ void for_each_of(uint32_t first, uint32_t n, G get, U use)
+{
+#pragma unroll 1
+    for (uint32_t base = first; base < n; base += BATCH * STEP) {
+        decltype(get(0u)) v[BATCH];
+#pragma unroll
+        for (uint32_t e = 0; e < BATCH; e++)
+            if (base + e * STEP < n)
+                v[e] = get(base + e * STEP);
+#pragma unroll
+        for (uint32_t e = 0; e < BATCH; e++)
+            if (base + e * STEP < n)
+                use(base + e * STEP, v[e]);
+    }
+}
+
 // Shared memory for reductions of up to THREADS threads.
 template <int THREADS> struct block_sums {
     uint64_t warp[THREADS / WARP];

@@ -144,23 +144,6 @@ static __global__ void __launch_bounds__(THREADS)
     end_turn(x, t);
 }
 
-// use(i, get(i)) for this thread's i of n: AT_ONCE of them are asked for before the first is used.
-template <typename G, typename U> static __device__ void for_thread(uint32_t n, G get, U use)
-{
-#pragma unroll 1
-    for (uint32_t i0 = threadIdx.x; i0 < n; i0 += AT_ONCE * SPAN_THREADS) {
-        decltype(get(0u)) v[AT_ONCE];
-#pragma unroll
-        for (uint32_t k = 0; k < AT_ONCE; k++)
-            if (i0 + k * SPAN_THREADS < n)
-                v[k] = get(i0 + k * SPAN_THREADS);
-#pragma unroll
-        for (uint32_t k = 0; k < AT_ONCE; k++)
-            if (i0 + k * SPAN_THREADS < n)
-                use(i0 + k * SPAN_THREADS, v[k]);
-    }
-}
-
 static __device__ float4 sum_of(float4 a, float4 b)
 {
     return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
@@ -187,8 +170,8 @@ static __global__ void __launch_bounds__(SPAN_THREADS)
     };
     for (uint32_t span = blockIdx.x; span < n_span; span += gridDim.x) {
         const uint32_t first = span * (EXCHANGE_SPAN / 4);
-        for_thread(
-            fours_of(span), [&](uint32_t i) { return part[first + i]; },
+        for_each_of<AT_ONCE, SPAN_THREADS>(
+            threadIdx.x, fours_of(span), [&](uint32_t i) { return part[first + i]; },
             [&](uint32_t i, float4 v) {
                 for (uint32_t r = 0; r < x.n_rank; r++)
                     if (r != x.rank)
@@ -205,8 +188,8 @@ static __global__ void __launch_bounds__(SPAN_THREADS)
             return ld_packet_acquire(&words_of(x, x.rank, from, t.epoch)[span]) == t.epoch;
         };
         const bool lost = __syncthreads_count(waits && !await(x, &t, from, arrived)) > 0;
-        for_thread(
-            fours_of(span),
+        for_each_of<AT_ONCE, SPAN_THREADS>(
+            threadIdx.x, fours_of(span),
             [&](uint32_t i) {
                 struct four f = {s.add ? y[first + i] : make_float4(0.0f, 0.0f, 0.0f, 0.0f)};
                 for (uint32_t r = 0; r < x.n_rank; r++) {
@@ -295,12 +278,14 @@ static __global__ void __launch_bounds__(THREADS)
     end_turn(x, t);
 }
 
-static struct launch launch_of(const struct queue *q, const char *name, uint32_t n)
+// So many blocks, but for no more than the n-th part of the multiprocessors.
+static struct launch launch_of(const struct queue *q, const char *name, uint32_t n_block,
+                               uint32_t n_thread, uint32_t nth)
 {
-    const uint32_t most = q->n_sm >= 4 ? (uint32_t)q->n_sm / 4 : 1;
+    const uint32_t n_sm = (uint32_t)q->n_sm;
     return {.name = name,
-            .grid = dim3(lesser(div_up(n, (uint32_t)THREADS), most)),
-            .block = dim3(THREADS),
+            .grid = dim3(lesser(n_block, n_sm >= nth ? n_sm / nth : 1u)),
+            .block = dim3(n_thread),
             .stream = q->stream,
             .dependent = q->dependent,
             .recorder = q->recorder};
@@ -322,17 +307,17 @@ bool sum_ranks_launch(const struct queue *q, const struct exchange *x, const str
         const uint32_t room = x->n_span * EXCHANGE_SPAN;
         for (uint32_t at = 0; ok && at < n_total; at += room) {
             const uint32_t now = lesser(n_total - at, room);
-            struct launch l = launch_of(q, "sum_spans", now);
-            const uint32_t most = q->n_sm >= 2 ? (uint32_t)q->n_sm / 2 : 1;
-            l.grid = dim3(lesser(div_up(now, (uint32_t)EXCHANGE_SPAN), most));
-            l.block = dim3(SPAN_THREADS);
-            ok = launch_kernel(err, l, sum_spans_kernel, *x, sum, at, now);
+            const uint32_t n_span = div_up(now, (uint32_t)EXCHANGE_SPAN);
+            ok = launch_kernel(err, launch_of(q, "sum_spans", n_span, SPAN_THREADS, 2),
+                               sum_spans_kernel, *x, sum, at, now);
         }
         return ok;
     }
     for (uint32_t at = 0; ok && at < n_total; at += x->room) {
         const uint32_t now = lesser(n_total - at, x->room);
-        ok = launch_kernel(err, launch_of(q, "sum_ranks", now), sum_ranks_kernel, *x, sum, at, now);
+        ok = launch_kernel(err,
+                           launch_of(q, "sum_ranks", div_up(now, (uint32_t)THREADS), THREADS, 4),
+                           sum_ranks_kernel, *x, sum, at, now);
     }
     return ok;
 }
@@ -344,7 +329,7 @@ bool norm_ranks_launch(const struct queue *q, const struct exchange *x, const st
     bool ok = true;
     for (uint32_t row = 0; ok && row < n; row += most) {
         const uint32_t now = lesser(n - row, most) * s->n_part;
-        ok = launch_kernel(err, launch_of(q, "norm_ranks", now * THREADS), norm_ranks_kernel, *x,
+        ok = launch_kernel(err, launch_of(q, "norm_ranks", now, THREADS, 4), norm_ranks_kernel, *x,
                            *s, row, now);
     }
     return ok;
@@ -362,9 +347,10 @@ bool gather_ranks_launch(const struct queue *q, const struct exchange *x, const 
     for (uint32_t row = 0; ok && row < n; row++)
         for (uint32_t at = 0; ok && at < most; at += x->room) {
             const uint32_t now = lesser(most - at, x->room);
-            ok = launch_kernel(err, launch_of(q, "gather_ranks", now), gather_ranks_kernel, *x,
-                               part + (size_t)row * n_own, y + (size_t)row * x->head[x->n_rank], at,
-                               now, skip);
+            ok = launch_kernel(
+                err, launch_of(q, "gather_ranks", div_up(now, (uint32_t)THREADS), THREADS, 4),
+                gather_ranks_kernel, *x, part + (size_t)row * n_own,
+                y + (size_t)row * x->head[x->n_rank], at, now, skip);
         }
     return ok;
 }

@@ -68,24 +68,11 @@ static __device__ __forceinline__ struct choosing choosing_at(float *smem, const
     return s;
 }
 
-// use(i, get(i)) for this lane's i of n: lane, lane + 32, ... Eight are under way at once: a loop
-// that stops at n waits for each.
+// For this lane's i of n: lane, lane + 32, ...
 template <typename G, typename U>
 static __device__ __forceinline__ void for_lane(uint32_t lane, uint32_t n, G get, U use)
 {
-    enum { BATCH = 8 };
-#pragma unroll 1
-    for (uint32_t base = lane; base < n; base += BATCH * WARP) {
-        decltype(get(0u)) v[BATCH];
-#pragma unroll
-        for (uint32_t e = 0; e < BATCH; e++)
-            if (base + e * WARP < n)
-                v[e] = get(base + e * WARP);
-#pragma unroll
-        for (uint32_t e = 0; e < BATCH; e++)
-            if (base + e * WARP < n)
-                use(base + e * WARP, v[e]);
-    }
+    for_each_of<8, WARP>(lane, n, get, use);
 }
 
 // p = gate(logits) times what is returned, score = logits.
