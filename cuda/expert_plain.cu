@@ -6,6 +6,11 @@
 // the partial sums of all of them, 4 by 4 a lane: eight loads of 16 bytes from shared memory for 64
 // multiply-adds. (A lane for each sum, as expert_rows_kernel has it, waits for memory at every
 // chunk: 830 us a layer for 128 experts and 512 rows.)
+//
+// Where that leaves most multiprocessors without a block, and each block waits for every slice, a
+// block has one tile and eight rows of x: two warps for each partial sum, a lane for each of a
+// tile's rows and four of x. All that shared memory has room for is under way at once, weights from
+// before the kernel's predecessor has ended.
 #include "experts.h"
 #include "quant.cuh"
 
@@ -16,6 +21,9 @@ enum {
     SLICE = 64, // floats of a row that are in shared memory at a time
     LD = SLICE + 4,
     N_OUT = ROWS * TILES * TILE_ROWS,
+    FEW_ROWS = 8,     // of x, where rows are few
+    FEW_CHUNKS = 128, // of a row that come at a time
+    FEW_STAGES = 4,   // of those under way
 };
 
 struct slices {
@@ -142,6 +150,95 @@ static __global__ void __launch_bounds__(WARPS *WARP)
     }
 }
 
+// What comes at a time: pieces of a tile as they lie in memory, and of rows of x.
+template <uint32_t TYPE> struct few_stage {
+    static constexpr uint32_t E = chunk_elems(TYPE), X = FEW_CHUNKS * E / 4, LD = 4 * X + 4;
+    uint4 w[FEW_CHUNKS * TILE_ROWS];
+    float x[FEW_ROWS][LD];
+};
+
+// Grid (tiles, ceil(n_row / FEW_ROWS), parts). Dynamic shared memory: FEW_STAGES of few_stage.
+template <uint32_t TYPE>
+static __global__ void __launch_bounds__(2 * WARPS * WARP)
+    expert_plain_few_kernel(const __grid_constant__ struct expert_rows m)
+{
+    using S = few_stage<TYPE>;
+    enum { THREADS = 2 * WARPS * WARP };
+    __shared__ float sums[WARPS][FEW_ROWS][TILE_ROWS];
+    S *const stages = dynamic_smem<S>();
+    const uint32_t lane = threadIdx.x % WARP, part = blockIdx.z, tile = blockIdx.x;
+    const uint32_t nth = threadIdx.x / WARP % WARPS; // partial sum
+    const uint32_t r = lane % TILE_ROWS;
+    const uint32_t i = threadIdx.x / WARP / WARPS * 4 + lane / TILE_ROWS; // row of x
+    const struct wmat &w = m.w[part];
+    const uint32_t n_chunk = w.n_chunk, ld = act_f32_ld(w.n_cols);
+    const uint4 *const from = reinterpret_cast<const uint4 *>(tile_begin<TYPE>(w, tile, 0).q);
+    auto request_w = [&](uint32_t c0) {
+        S &s = stages[c0 / FEW_CHUNKS % FEW_STAGES];
+        for (uint32_t k = threadIdx.x; k < FEW_CHUNKS * TILE_ROWS; k += THREADS)
+            if (c0 + k / TILE_ROWS < n_chunk)
+                cp_async16(&s.w[k], from + (size_t)c0 * TILE_ROWS + k);
+    };
+    auto request_x = [&](uint32_t c0) {
+        S &s = stages[c0 / FEW_CHUNKS % FEW_STAGES];
+        for (uint32_t k = threadIdx.x; k < FEW_ROWS * S::X; k += THREADS) {
+            const uint32_t col = k % S::X * 4, row = k / S::X;
+            const uint32_t place = min(blockIdx.y * FEW_ROWS + row, m.n_row - 1);
+            if (c0 * S::E + col < n_chunk * S::E)
+                cp_async16(&s.x[row][col], static_cast<const float *>(m.act_f32) +
+                                               (size_t)place * ld + c0 * S::E + col);
+        }
+        cp_async_commit(); // what there is none of, too: one for each slice
+    };
+    griddep_launch_dependents();
+#pragma unroll 1
+    for (uint32_t k = 0; k < FEW_STAGES; k++)
+        request_w(k * FEW_CHUNKS);
+    griddep_wait();
+    const bool skip = m.skip && *m.skip;
+#pragma unroll 1
+    for (uint32_t k = 0; k < FEW_STAGES && !skip; k++)
+        request_x(k * FEW_CHUNKS);
+    float acc = 0.0f;
+#pragma unroll 1
+    for (uint32_t c0 = 0; c0 < n_chunk && !skip; c0 += FEW_CHUNKS) {
+        cp_async_wait<FEW_STAGES - 1>();
+        __syncthreads();
+        const S &s = stages[c0 / FEW_CHUNKS % FEW_STAGES];
+        const uint32_t n_here = min(n_chunk - c0, (uint32_t)FEW_CHUNKS);
+#pragma unroll 8
+        for (uint32_t c = nth; c < n_here; c += WARPS) {
+            float v[S::E];
+            dequantize_chunk<TYPE>({s.w[c * TILE_ROWS + r]}, v);
+#pragma unroll
+            for (uint32_t e = 0; e < S::E; e += 4) {
+                const float4 x = *reinterpret_cast<const float4 *>(&s.x[i][c * S::E + e]);
+                acc = fmaf(v[e], x.x, acc);
+                acc = fmaf(v[e + 1], x.y, acc);
+                acc = fmaf(v[e + 2], x.z, acc);
+                acc = fmaf(v[e + 3], x.w, acc);
+            }
+        }
+        __syncthreads();
+        request_w(c0 + FEW_STAGES * FEW_CHUNKS);
+        request_x(c0 + FEW_STAGES * FEW_CHUNKS);
+    }
+    cp_async_wait<0>();
+    if (skip)
+        return;
+    sums[nth][i][r] = acc;
+    __syncthreads();
+    if (threadIdx.x >= FEW_ROWS * TILE_ROWS)
+        return;
+    const uint32_t k = threadIdx.x / TILE_ROWS, place = blockIdx.y * FEW_ROWS + k;
+    const uint32_t nth_row = threadIdx.x % TILE_ROWS, row = tile * TILE_ROWS + nth_row;
+    if (place >= m.n_row || row >= w.rows)
+        return;
+    const float sum =
+        (sums[0][k][nth_row] + sums[1][k][nth_row]) + (sums[2][k][nth_row] + sums[3][k][nth_row]);
+    m.y[part][(size_t)place * w.rows + row] = sum + (m.bias[part] ? m.bias[part][row] : 0.0f);
+}
+
 bool expert_plain_launch(const struct queue *q, const struct expert_rows *m, struct error *err)
 {
     struct launch l = {.name = "expert_plain",
@@ -153,10 +250,18 @@ bool expert_plain_launch(const struct queue *q, const struct expert_rows *m, str
                        .recorder = q->recorder};
     return with_type(m->w[0].type, [&](auto tag) {
         constexpr uint32_t TYPE = decltype(tag)::value;
-        if constexpr (is_plain(TYPE))
-            return launch_kernel(err, l, expert_plain_kernel<TYPE>, *m);
-        else
+        if constexpr (is_plain(TYPE)) {
+            constexpr size_t FEW_SMEM = FEW_STAGES * sizeof(few_stage<TYPE>);
+            if ((uint64_t)l.grid.x * l.grid.y * l.grid.z >= (uint32_t)q->n_sm ||
+                FEW_SMEM + 2048 > q->smem_max) // there is static shared memory, too
+                return launch_kernel(err, l, expert_plain_kernel<TYPE>, *m);
+            l.grid = dim3(m->w[0].n_tile, div_up(m->n_row, (uint32_t)FEW_ROWS), m->n_part);
+            l.block = dim3(2 * WARPS * WARP);
+            l.smem = FEW_SMEM;
+            return launch_kernel(err, l, expert_plain_few_kernel<TYPE>, *m);
+        } else {
             return error_set(err, ERR_FAIL,
                              "CUDA: quantised weights are no matter of expert_plain");
+        }
     });
 }

@@ -1,8 +1,12 @@
 // Several rows times matrices of quantised weights, by the integer matrix units: a warp multiplies
 // 16 rows of weights with up to 32 rows of activations. Both are signed bytes (act32: two of them),
 // so that the sums over 32 weights are exact; what scales belong to them follows. Weights are
-// unpacked once per warp, into shared memory, from where the units take them; the next ones are
-// asked for before the current ones are used.
+// unpacked once per warp, into shared memory, from where the units take them; those of the next two
+// groups are under way while one is multiplied.
+//
+// Gate and up at once: a warp has a tile of each, so that a lane has both factors of an output, and
+// a block has the 32 outputs that are quantised together for the matrix that follows.
+#include "activation.cuh"
 #include "experts.h"
 #include "quant.cuh"
 
@@ -10,8 +14,7 @@ enum {
     N_WARP = 4,
     M = 16,                      // rows of weights of a warp: two tiles
     GROUP = 4,                   // chunks at a time
-    COLS = 32,                   // rows of activations at most: TILES of 8
-    TILES = COLS / 8,            // .
+    N_B = 3,                     // groups of activations in use or under way
     A_STRIDE = GROUP * 32 + 16,  // bytes: eight rows begin in different banks,
     B_STRIDE = GROUP * 80 + 16,  // and so do eight of activations
     PIECES = sizeof(act32) / 16, // of 16 bytes in a record
@@ -24,10 +27,14 @@ struct row_scale {
     float scale[2], minimum[2];
 };
 
-struct tile_memory {
+// COLS: rows of activations at most.
+template <int COLS> struct tile_memory {
     alignas(16) uint8_t a[N_WARP][M * A_STRIDE];
     struct row_scale scales[N_WARP][GROUP][M];
-    alignas(16) uint8_t b[2][COLS * B_STRIDE];
+    union {
+        alignas(16) uint8_t b[N_B][COLS * B_STRIDE];
+        float gated[COLS][N_WARP * TILE_ROWS + 4]; // in the end
+    };
     uint32_t row[COLS]; // of activations
 };
 
@@ -44,18 +51,72 @@ static __device__ __forceinline__ void put_chunk(const chunk<TYPE> &k, uint8_t *
     to[1] = make_uint4(w[4], w[5], w[6], w[7]);
 }
 
-// Grid (ceil(tiles / (2 N_WARP)), items, parts).
-template <uint32_t TYPE>
+// act(gate) * up, all in a lane: of row g of the warp's tile gate is acc[n][0] and [1], up [2] and
+// [3].
+template <int COLS>
+static __device__ __forceinline__ void
+finish_gated(const struct expert_rows &m, const struct expert_item &item,
+             const float (&acc)[COLS / 8][4], float (&out)[COLS][N_WARP * TILE_ROWS + 4])
+{
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t in_block = warp * TILE_ROWS + lane / 4, rows = m.w[0].rows;
+    const uint32_t row = blockIdx.x * N_WARP * TILE_ROWS + in_block;
+    float bias[2] = {};
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        if (m.bias[i] && row < rows)
+            bias[i] = m.bias[i][(size_t)item.expert * rows + row];
+    __syncthreads(); // everyone is done with b
+#pragma unroll
+    for (uint32_t n = 0; n < COLS / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const uint32_t col = n * 8 + 2 * (lane % 4) + e, place = item.first + col;
+            if (col >= item.n)
+                continue;
+            const float f = m.weight ? m.weight[m.pair_at[place]] : 1.0f;
+            const float v =
+                gated(m.act, m.xielu, fmaf(f, acc[n][e], bias[0]), fmaf(f, acc[n][e + 2], bias[1]));
+            if (m.out32)
+                out[col][in_block] = v;
+            else if (row < rows)
+                m.y[0][(size_t)place * rows + row] = v;
+        }
+    if (!m.out32)
+        return;
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < COLS * 4; i += N_WARP * WARP) { // four lanes a record
+        const uint32_t col = i / 4;
+        const bool valid = col < item.n;
+        float v[8];
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            v[e] = valid ? out[col][i % 4 * 8 + e] : 0.0f;
+        act32 *to = static_cast<act32 *>(m.out32) +
+                    (valid ? (size_t)(item.first + col) * (rows / 32) + blockIdx.x : 0);
+        quantize_act<true>(v, to, valid);
+    }
+}
+
+// Of a matrix: one of gate and one of up, else two that are neighbours.
+static __host__ __device__ __forceinline__ uint32_t tiles_of_warp(const struct expert_rows &m)
+{
+    return m.gated ? 1 : 2;
+}
+
+// Grid (ceil(tiles / (tiles_of_warp N_WARP)), items, parts, of which gate and up are one).
+template <uint32_t TYPE, int COLS>
 static __global__ void __launch_bounds__(N_WARP *WARP)
     expert_tiles_kernel(const __grid_constant__ struct expert_rows m)
 {
     using T = quant_traits<TYPE>;
-    __shared__ struct tile_memory s;
+    constexpr int TILES = COLS / 8;
+    __shared__ struct tile_memory<COLS> s;
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, part = blockIdx.z;
     const uint32_t g = lane / 4, t = lane % 4; // of the matrix units' operands
     const uint32_t r = lane % TILE_ROWS, c0 = lane / TILE_ROWS;
     const struct wmat &w = m.w[part];
-    const uint32_t n_chunk = w.n_chunk, tile0 = (blockIdx.x * N_WARP + warp) * 2;
+    const uint32_t n_chunk = w.n_chunk, tile0 = (blockIdx.x * N_WARP + warp) * tiles_of_warp(m);
     griddep_launch_dependents();
     griddep_wait();
     if (m.skip && *m.skip)
@@ -74,7 +135,8 @@ static __global__ void __launch_bounds__(N_WARP *WARP)
     // records of activations: a thread asks for the same pieces of each group
     const act32 *act = static_cast<const act32 *>(m.act32);
     auto request = [&](uint32_t base, uint8_t *b) {
-        for (uint32_t i = threadIdx.x; i < item.n * GROUP * PIECES; i += N_WARP * WARP) {
+        for (uint32_t i = threadIdx.x; base < n_chunk && i < item.n * GROUP * PIECES;
+             i += N_WARP * WARP) {
             const uint32_t col = i / (GROUP * PIECES), rest = i % (GROUP * PIECES);
             const uint32_t c = base + rest / PIECES;
             const uint8_t *from = reinterpret_cast<const uint8_t *>(
@@ -82,43 +144,46 @@ static __global__ void __launch_bounds__(N_WARP *WARP)
             cp_async16_or_zero(b + col * B_STRIDE + rest * 16, from + rest % PIECES * 16,
                                c < n_chunk);
         }
-        cp_async_commit();
+        cp_async_commit(); // of none, too: one for each group
     };
     struct tile_row rows[2];
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++) { // where there is no tile the last one serves
-        const uint32_t tile = min(tile0 + i, w.n_tile - 1);
-        rows[i] = tile_begin<TYPE>(w, item.expert * w.n_tile + tile, r);
+        const struct wmat &of = m.gated ? m.w[i] : w;
+        const uint32_t tile = min(m.gated ? tile0 : tile0 + i, w.n_tile - 1);
+        rows[i] = tile_begin<TYPE>(of, item.expert * w.n_tile + tile, r);
         tile_move<TYPE>(rows[i], 0, c0);
     }
-    chunk<TYPE> next[2];
-    auto load = [&](uint32_t c) {
-        if (c < n_chunk) {
-            load_chunk<TYPE>(rows[0], 0, next[0]);
-            load_chunk<TYPE>(rows[1], 0, next[1]);
+    uint32_t ahead = c0; // the chunk that is asked for next
+    auto load = [&](chunk<TYPE>(&k)[2]) {
+        if (ahead >= n_chunk)
+            return;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            load_chunk<TYPE>(rows[i], 0, k[i]);
+            tile_move<TYPE>(rows[i], ahead, ahead + GROUP);
         }
+        ahead += GROUP;
     };
-    load(c0);
-    request(0, s.b[0]);
+    chunk<TYPE> next[2][2]; // of this group and the next
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        load(next[i]);
+        request(i * GROUP, s.b[i]);
+    }
 
     float acc[TILES][4] = {};
-    uint32_t turn = 0;
-#pragma unroll 1
-    for (uint32_t base = 0; base < n_chunk; base += GROUP, turn ^= 1) {
+    uint32_t turn = 0; // of b
+    auto multiply = [&](uint32_t base, chunk<TYPE>(&k)[2]) {
 #pragma unroll
         for (int i = 0; i < 2; i++) // chunks beyond the row are not looked at
             if (base + c0 < n_chunk)
-                put_chunk<TYPE>(next[i], s.a[warp] + (i * TILE_ROWS + r) * A_STRIDE + c0 * 32,
+                put_chunk<TYPE>(k[i], s.a[warp] + (i * TILE_ROWS + r) * A_STRIDE + c0 * 32,
                                 &s.scales[warp][c0][i * TILE_ROWS + r]);
-        cp_async_wait<0>();
-        __syncthreads(); // and everyone is done with the other half of b
-        if (base + GROUP < n_chunk) {
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-                tile_move<TYPE>(rows[i], base + c0, base + GROUP + c0);
-            load(base + GROUP + c0);
-            request(base + GROUP, s.b[turn ^ 1]);
-        }
+        cp_async_wait<1>();
+        __syncthreads(); // and everyone is done with what of b was read last
+        load(k);
+        request(base + 2 * GROUP, s.b[(turn + 2) % N_B]);
         const uint32_t n_here = min(n_chunk - base, (uint32_t)GROUP);
 #pragma unroll 1
         for (uint32_t j = 0; j < n_here; j++) {
@@ -165,6 +230,18 @@ static __global__ void __launch_bounds__(N_WARP *WARP)
             }
         }
         __syncwarp(); // the warp is done with its weights
+        turn = (turn + 1) % N_B;
+    };
+#pragma unroll 1
+    for (uint32_t base = 0; base < n_chunk; base += 2 * GROUP) {
+        multiply(base, next[0]);
+        if (base + GROUP < n_chunk)
+            multiply(base + GROUP, next[1]);
+    }
+    cp_async_wait<0>();
+    if (m.gated) {
+        finish_gated<COLS>(m, item, acc, s.gated);
+        return;
     }
 
     const float *bias = m.bias[part];
@@ -186,18 +263,21 @@ static __global__ void __launch_bounds__(N_WARP *WARP)
 
 bool expert_tiles_launch(const struct queue *q, const struct expert_rows *m, struct error *err)
 {
-    struct launch l = {
-        .name = "expert_tiles",
-        .grid = dim3(div_up(m->w[0].n_tile, (uint32_t)(2 * N_WARP)), m->n_item, m->n_part),
-        .block = dim3(N_WARP * WARP),
-        .stream = q->stream,
-        .dependent = q->dependent,
-        .recorder = q->recorder};
+    struct launch l = {.name = "expert_tiles",
+                       .grid = dim3(div_up(m->w[0].n_tile, tiles_of_warp(*m) * N_WARP), m->n_item,
+                                    m->gated ? 1 : m->n_part),
+                       .block = dim3(N_WARP * WARP),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
     return with_type(m->w[0].type, [&](auto tag) {
         constexpr uint32_t TYPE = decltype(tag)::value;
         if constexpr (is_plain(TYPE))
             return error_set(err, ERR_FAIL, "CUDA: plain weights are no matter of expert_tiles");
         else
-            return launch_kernel(err, l, expert_tiles_kernel<TYPE>, *m);
+            return m->per_item <= 8 ? launch_kernel(err, l, expert_tiles_kernel<TYPE, 8>, *m)
+                   : m->per_item <= 16
+                       ? launch_kernel(err, l, expert_tiles_kernel<TYPE, 16>, *m)
+                       : launch_kernel(err, l, expert_tiles_kernel<TYPE, EXPERT_ITEM>, *m);
     });
 }

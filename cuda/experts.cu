@@ -9,6 +9,7 @@ enum {
     ROUTE_ROWS = 2,  // of a block: neighbours in a tile fill a sector of 32 bytes
     ROUTE_AHEAD = 8, // chunks that a thread has under way
     GROUP_THREADS = 1024,
+    CHOOSE_ROWS = 32,      // that the warps of one block choose for, one each
     GROUP_SMEM = 40 << 10, // of counts, unless a row of them is longer
     SUM_THREADS = 256,
 };
@@ -51,9 +52,14 @@ struct choosing {
     float *weight;        // (n_used) gated logits of those
 };
 
+static __host__ __device__ __forceinline__ uint32_t choosing_words(const struct experts &x)
+{
+    return 3 * x.n + x.n_group + 2 * x.n_used;
+}
+
 static size_t choosing_bytes(const struct experts &x)
 {
-    return ((size_t)3 * x.n + x.n_group + 2 * x.n_used) * sizeof(uint32_t);
+    return (size_t)choosing_words(x) * sizeof(uint32_t);
 }
 
 static __device__ __forceinline__ struct choosing choosing_at(float *smem, const struct experts &x)
@@ -424,21 +430,16 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
         choose_for(c, 0, choosing_at(dynamic_smem<float>(), c.facts), lane);
 }
 
-// One block. Warp w counts the experts of the w-th of n_part stretches of pairs; sums over
+// By one block. Warp w counts the experts of the w-th of n_part stretches of pairs; sums over
 // stretches and experts turn counts into first places; then it gives those out, 32 pairs at a time
 // in order. counts (1 + n_part, n_expert); row 0: where an expert's places begin.
-static __global__ void __launch_bounds__(GROUP_THREADS)
-    group_kernel(const __grid_constant__ struct grouping g, uint32_t n_part)
+static __device__ __forceinline__ void group_pairs(const struct grouping &g, uint32_t n_part)
 {
     __shared__ uint64_t sums[GROUP_THREADS / WARP];
     uint32_t *const begin = dynamic_smem<uint32_t>(), *const counts = begin + g.n_expert;
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     for (uint32_t i = threadIdx.x; i < n_part * g.n_expert; i += GROUP_THREADS)
         counts[i] = 0;
-    griddep_launch_dependents();
-    griddep_wait();
-    if (g.skip && *g.skip)
-        return;
     __syncthreads();
     uint32_t *const mine = counts + warp * g.n_expert;
     const uint32_t first = (uint32_t)((uint64_t)g.n_pair * min(warp, n_part) / n_part);
@@ -504,6 +505,32 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
     }
 }
 
+static __global__ void __launch_bounds__(GROUP_THREADS)
+    group_kernel(const __grid_constant__ struct grouping g, uint32_t n_part)
+{
+    griddep_launch_dependents();
+    griddep_wait();
+    if (!g.skip || !*g.skip)
+        group_pairs(g, n_part);
+}
+
+// A warp chooses for each row, then the block groups what is chosen.
+static __global__ void __launch_bounds__(GROUP_THREADS)
+    choose_group_kernel(const __grid_constant__ struct choice c,
+                        const __grid_constant__ struct grouping g, uint32_t n, uint32_t n_part)
+{
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    griddep_wait();
+    griddep_launch_dependents();
+    if (c.skip && *c.skip)
+        return;
+    float *const smem = dynamic_smem<float>() + warp * choosing_words(c.facts);
+    for (uint32_t row = warp; row < n; row += GROUP_THREADS / WARP)
+        choose_for(c, row, choosing_at(smem, c.facts), lane);
+    __syncthreads();
+    group_pairs(g, n_part);
+}
+
 // Grid (n, ceil(n_cols / SUM_THREADS)).
 static __global__ void __launch_bounds__(SUM_THREADS)
     expert_sum_kernel(const __grid_constant__ struct expert_sum s, const float *out,
@@ -554,19 +581,49 @@ bool route_launch(const struct queue *q, const struct route *r, struct error *er
     return launch_kernel(err, l, route_kernel, *r);
 }
 
-bool group_launch(const struct queue *q, const struct grouping *g, struct error *err)
+// How counts of group_pairs lie in shared memory.
+struct count_rows {
+    uint32_t n_part;
+    size_t bytes;
+};
+
+static struct count_rows count_rows_of(const struct grouping *g)
 {
-    const uint32_t row = g->n_expert * (uint32_t)sizeof(uint32_t); // of counts
+    const uint32_t row = g->n_expert * (uint32_t)sizeof(uint32_t);
     const uint32_t rows = lesser((uint32_t)GROUP_SMEM / row, 1u + GROUP_THREADS / WARP);
-    const uint32_t n_part = rows > 2 ? rows - 1 : 1;
-    struct launch l = {.name = "group",
+    // each adds to what all experts wait for, so there are no more than have pairs for all lanes
+    const uint32_t n_part = rows > 2 ? lesser(rows - 1, div_up(g->n_pair, (uint32_t)WARP)) : 1;
+    return {n_part, (size_t)(1 + n_part) * row};
+}
+
+static struct launch one_block(const struct queue *q, const char *name, size_t smem)
+{
+    struct launch l = {.name = name,
                        .grid = dim3(1),
                        .block = dim3(GROUP_THREADS),
-                       .smem = (size_t)(1 + n_part) * row,
+                       .smem = smem,
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return launch_kernel(err, l, group_kernel, *g, n_part);
+    return l;
+}
+
+bool group_launch(const struct queue *q, const struct grouping *g, struct error *err)
+{
+    const struct count_rows r = count_rows_of(g);
+    return launch_kernel(err, one_block(q, "group", r.bytes), group_kernel, *g, r.n_part);
+}
+
+bool choose_group_launch(const struct queue *q, const struct choice *c, const struct grouping *g,
+                         uint32_t n, struct error *err)
+{
+    const struct count_rows r = count_rows_of(g);
+    const size_t choosing = GROUP_THREADS / WARP * choosing_bytes(c->facts);
+    const size_t smem = choosing > r.bytes ? choosing : r.bytes;
+    if (c->router || n > CHOOSE_ROWS || smem + 1024 > q->smem_max) // there is static memory, too
+        return choose_launch(q, c, n, err) && group_launch(q, g, err);
+    return launch_kernel(err, one_block(q, "choose_group", smem), choose_group_kernel, *c, *g, n,
+                         r.n_part);
 }
 
 bool expert_sum_launch(const struct queue *q, const struct expert_sum *s, const float *out,

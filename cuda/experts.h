@@ -64,11 +64,16 @@ struct grouping {
 };
 bool group_launch(const struct queue *q, const struct grouping *g, struct error *err);
 
+// Both, one after the other: of few rows in one launch.
+bool choose_group_launch(const struct queue *q, const struct choice *c, const struct grouping *g,
+                         uint32_t n, struct error *err);
+
 // Slots for items; those that are left over have n = 0.
 static inline __host__ __device__ uint32_t expert_items(uint32_t n_expert, uint32_t n_pair,
                                                         uint32_t per_item)
 {
-    return n_pair / per_item + n_expert;
+    const uint32_t n = n_pair / per_item + n_expert;
+    return n < n_pair ? n : n_pair;
 }
 
 // What the experts give together, for one row or several: in that order, beginning with the shared
@@ -137,6 +142,13 @@ struct expert_rows {
     uint32_t n_used;
     const float *weight;         // by pair: multiplies the input; NULL: ones
     const void *act32, *act_f32; // rows of x by act_launch, as the type of w takes them
+    // Quantised weights and items of more than EXPERT_FEW: y[0] = act(w[0] x + bias[0]) * (w[1] x +
+    // bias[1]) by place; or, where out32 is not NULL and w.rows a multiple of 32, the same as
+    // act_launch prepares it.
+    bool gated;
+    enum activation act;
+    struct xielu xielu;
+    void *out32;
     const uint32_t *skip;
 };
 bool expert_rows_launch(const struct queue *q, const struct expert_rows *m, struct error *err);
@@ -148,6 +160,11 @@ enum {
     EXPERT_ITEM = 32, // what that takes at most
 };
 bool expert_tiles_launch(const struct queue *q, const struct expert_rows *m, struct error *err);
+// The most rows of an item that mostly has n_row at most: the fewer, the less memory it needs.
+static inline uint32_t expert_tiles_width(uint32_t n_row)
+{
+    return n_row <= 8 ? 8 : n_row <= 16 ? 16 : EXPERT_ITEM;
+}
 
 // ---- expert_hopper.cu: the same on devices of compute capability 9.0, in float16, for all types
 // but float32 and many rows

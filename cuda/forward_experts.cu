@@ -121,13 +121,6 @@ static struct choice choice_of(const struct cuda_engine *e, const struct gpu_lay
     return c;
 }
 
-static bool choose(const struct cuda_engine *e, const struct gpu_layer *l, const float *x,
-                   const float *norm, uint32_t n, const uint32_t *skip, struct error *err)
-{
-    const struct choice c = choice_of(e, l, x, norm, skip);
-    return choose_launch(cuda_queue(e, name_of(l, ROUTER)), &c, n, err);
-}
-
 // To x, or, where that is normed first or is a part of a sum, to y.
 static struct expert_sum sum_of(const struct cuda_engine *e, const struct gpu_layer *l, float *x,
                                 float *y)
@@ -230,8 +223,8 @@ static struct expert_rows rows_of(const struct turn *t, enum layer_weight w, con
     m.n_part = 1;
     m.n_row = t->n;
     m.n_used = 1;
-    m.per_item = EXPERT_ITEM;
-    m.n_item = div_up(t->n, (uint32_t)EXPERT_ITEM);
+    m.per_item = expert_tiles_width(t->n);
+    m.n_item = div_up(t->n, m.per_item);
     m.act32 = t->e->experts.act32;
     m.act_f32 = t->e->experts.act_f32;
     m.skip = t->skip;
@@ -256,10 +249,23 @@ static struct expert_rows grouped_rows_of(const struct turn *t, enum layer_weigh
     return m;
 }
 
+// Whether the launch of gate and up leaves act(gate) * up.
+static bool gates_at_once(const struct turn *t, enum layer_weight gate, enum layer_weight up)
+{
+    return is_pair(t->l, gate, up) && t->per_item > EXPERT_FEW && !is_plain_type(&t->l->w[up]);
+}
+
+// And whether as down takes it, where up's results would lie.
+static bool feeds_down(const struct turn *t, enum layer_weight gate, enum layer_weight up,
+                       enum layer_weight down)
+{
+    return gates_at_once(t, gate, up) && !is_plain_type(&t->l->w[down]);
+}
+
 // Of gate, if there is one, and up: with one launch where their types allow it.
 static bool multiply_both(const struct turn *t, enum layer_weight gate, enum layer_weight up,
-                          const struct expert_rows &g, const struct expert_rows &u,
-                          struct error *err)
+                          enum layer_weight down, const struct expert_rows &g,
+                          const struct expert_rows &u, struct error *err)
 {
     const struct queue *q = cuda_queue(t->e, group_of(t->l, up));
     if (is_pair(t->l, gate, up)) {
@@ -268,6 +274,10 @@ static bool multiply_both(const struct turn *t, enum layer_weight gate, enum lay
         both.bias[1] = u.bias[0];
         both.y[1] = u.y[0];
         both.n_part = 2;
+        both.gated = gates_at_once(t, gate, up);
+        both.act = t->l->facts->act;
+        both.xielu = t->l->facts->xielu;
+        both.out32 = feeds_down(t, gate, up, down) ? u.y[0] : NULL;
         return expert_rows_launch(q, &both, err);
     }
     return (!t->l->facts->w[gate].data || expert_rows_launch(q, &g, err)) &&
@@ -280,7 +290,8 @@ static bool multiply_shared_up(const struct turn *t, struct error *err)
     const struct expert_scratch *s = &t->e->experts;
     float *up = t->l->facts->w[SHARED_GATE].data ? s->shared_up : s->shared_gate;
     return t->l->facts->experts.n_ff_shared == 0 ||
-           multiply_both(t, SHARED_GATE, SHARED_UP, rows_of(t, SHARED_GATE, NULL, s->shared_gate),
+           multiply_both(t, SHARED_GATE, SHARED_UP, SHARED_DOWN,
+                         rows_of(t, SHARED_GATE, NULL, s->shared_gate),
                          rows_of(t, SHARED_UP, NULL, up), err);
 }
 
@@ -414,21 +425,26 @@ static bool multiply_up(const struct turn *t, struct error *err)
     float *up = l->facts->w[EXPERT_GATE].data ? s->up : s->gate;
     if (n_latent > 0 && !prepare(t->e, l, s->latent, t->n, n_latent, NULL, read, 2, err))
         return false;
-    return multiply_both(t, EXPERT_GATE, EXPERT_UP,
+    return multiply_both(t, EXPERT_GATE, EXPERT_UP, EXPERT_DOWN,
                          grouped_rows_of(t, EXPERT_GATE, l->v[EXPERT_GATE_BIAS], s->gate, false),
                          grouped_rows_of(t, EXPERT_UP, l->v[EXPERT_UP_BIAS], up, false), err);
 }
 
-// act(gate) * up of n rows, and their products with down.
-static bool multiply_down(const struct turn *t, enum layer_weight gate, enum layer_weight down,
-                          float *gates, const float *ups, uint32_t n, const struct expert_rows &m,
-                          struct error *err)
+// act(gate) * up of n rows, unless that is done, and their products with down.
+static bool multiply_down(const struct turn *t, enum layer_weight gate, enum layer_weight up,
+                          enum layer_weight down, float *gates, const float *ups, uint32_t n,
+                          struct expert_rows m, struct error *err)
 {
     const struct layer *f = t->l->facts;
     const uint32_t n_ff = t->l->w[down].n_cols;
     const struct queue *q = cuda_queue(t->e, name_of(t->l, down));
-    return gate_launch(q, f->act, &f->xielu, gates, f->w[gate].data ? ups : NULL, (size_t)n * n_ff,
-                       err) &&
+    if (feeds_down(t, gate, up, down)) {
+        m.act32 = ups;
+        return expert_rows_launch(q, &m, err);
+    }
+    return (gates_at_once(t, gate, up) ||
+            gate_launch(q, f->act, &f->xielu, gates, f->w[gate].data ? ups : NULL, (size_t)n * n_ff,
+                        err)) &&
            prepare(t->e, t->l, gates, n, n_ff, NULL, &down, 1, err) &&
            expert_rows_launch(q, &m, err);
 }
@@ -465,9 +481,9 @@ static bool feed(const struct turn *t, const float *x, const float *norm, struct
                               f->n_latent > 0 ? NULL : norm, err);
     return multiply_shared_up(t, err) && multiply_up(t, err) &&
            (f->n_ff_shared == 0 ||
-            multiply_down(t, SHARED_GATE, SHARED_DOWN, s->shared_gate, s->shared_up, t->n,
-                          rows_of(t, SHARED_DOWN, NULL, s->shared_out), err)) &&
-           multiply_down(t, EXPERT_GATE, EXPERT_DOWN, s->gate, s->up, t->n * f->n_used,
+            multiply_down(t, SHARED_GATE, SHARED_UP, SHARED_DOWN, s->shared_gate, s->shared_up,
+                          t->n, rows_of(t, SHARED_DOWN, NULL, s->shared_out), err)) &&
+           multiply_down(t, EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, s->gate, s->up, t->n * f->n_used,
                          grouped_rows_of(t, EXPERT_DOWN, t->l->v[EXPERT_DOWN_BIAS], s->out, true),
                          err);
 }
@@ -497,22 +513,23 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
     // however many there are, which gives each its bits.
     const bool many = e->pass || n_pair > 2 * f->n;
     const bool hopper = many && !e->pass && can_be_half(e, l);
-    const uint32_t per_item = hopper ? expert_hopper_width(f->n, n_pair)
-                              : many ? (uint32_t)EXPERT_ITEM
-                                     : (uint32_t)EXPERT_FEW;
+    const uint32_t per_item = hopper  ? expert_hopper_width(f->n, n_pair)
+                              : !many ? (uint32_t)EXPERT_FEW
+                                      : expert_tiles_width(2 * n_pair / f->n);
     const struct turn t = {e, l, n, per_item, hopper, skip};
     const size_t n_read = hopper ? 2 : f->n_latent > 0 ? 4 : 6;
     const size_t n_router = router_norm == norm ? n_read : 1; // what is read with that norm
     const struct grouping g = {s->chosen, s->place, s->pair_at, s->rank,    s->items,
                                s->n_item, f->n,     n_pair,     t.per_item, skip};
     const struct expert_rows router = rows_of(&t, ROUTER, l->v[ROUTER_BIAS], s->logits);
+    const struct choice choice = choice_of(e, l, in, norm, skip);
     return (cuda_queue(e, name_of(l, ROUTER)), true) &&
            prepare(e, l, in, n, n_embd, router_norm, read, n_router, err) &&
-           expert_rows_launch(&e->q, &router, err) && choose(e, l, in, norm, n, skip, err) &&
+           expert_rows_launch(&e->q, &router, err) &&
+           choose_group_launch(&e->q, &choice, &g, n, err) &&
            (n_router == n_read ||
             prepare(e, l, in, n, n_embd, norm, read + n_router, n_read - n_router, err)) &&
-           group_launch(&e->q, &g, err) && feed(&t, in, norm, err) && add_up(&t, x, y, err) &&
-           add_normed(e, l, y, x, n, skip, err);
+           feed(&t, in, norm, err) && add_up(&t, x, y, err) && add_normed(e, l, y, x, n, skip, err);
 }
 
 bool cuda_experts_many(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
@@ -677,10 +694,11 @@ static bool route_one(const struct cuda_engine *e, const struct gpu_layer *l, co
                       const float *norm, const struct matvec *router, struct error *err)
 {
     const struct queue *q = cuda_queue(e, name_of(l, ROUTER));
+    const struct choice choice = choice_of(e, l, in, norm, router->skip);
     if (!is_routed(router->w[0].type, router->w[0].n_cols))
-        return matvec_launch(q, router, err) && choose(e, l, in, norm, 1, router->skip, err);
+        return matvec_launch(q, router, err) && choose_launch(q, &choice, 1, err);
     struct route r = {};
-    r.choice = choice_of(e, l, in, norm, router->skip);
+    r.choice = choice;
     r.w = router->w[0];
     r.bias = router->bias[0];
     r.norm = router->norm;

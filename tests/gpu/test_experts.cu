@@ -208,7 +208,7 @@ static void rows_are_grouped_in_order(void)
     struct random_stream r = {42};
     for (uint32_t n_expert : {1u, 5u, 32u, 128u, 1500u, 7000u})
         for (uint32_t n : {1u, 2u, 33u, 200u, 700u})
-            for (uint32_t per_item : {2u, 32u}) {
+            for (uint32_t per_item : {2u, 8u, 32u}) {
                 const uint32_t n_used = n_expert > 4 ? 3 : 1, n_pair = n * n_used;
                 std::vector<uint32_t> chosen(n_pair);
                 for (uint32_t t = 0; t < n; t++) // distinct, ascending; the last experts get none
@@ -254,6 +254,56 @@ static void rows_are_grouped_in_order(void)
                 }
                 check(next == n_pair, "%u pairs in items, expected %u", next, n_pair);
             }
+}
+
+// Choosing and grouping of few rows in one launch leaves what two launches do.
+static void check_at_once(struct random_stream &r, uint32_t n_expert, uint32_t n)
+{
+    const uint32_t n_used = lesser(n_expert, 6u), n_pair = n * n_used;
+    const uint32_t n_item = expert_items(n_expert, n_pair, 8);
+    device_array<float> logits(r.floats(n * n_expert, 3.0));
+    std::vector<uint32_t> numbers[2];
+    std::vector<float> weights[2];
+    for (int i = 0; i < 2; i++) {
+        device_array<uint32_t> chosen(n_pair), all(3 * n_pair + 1);
+        device_array<float> weight(n_pair);
+        device_array<struct expert_item> items(n_item);
+        struct choice c = {};
+        c.facts.n = n_expert;
+        c.facts.n_used = n_used;
+        c.facts.n_group = c.facts.n_group_used = 1;
+        c.logits = logits.p;
+        c.chosen = chosen.p;
+        c.weight = weight.p;
+        const struct grouping g = {chosen.p,
+                                   all.p,
+                                   all.p + n_pair,
+                                   all.p + 2 * n_pair,
+                                   items.p,
+                                   all.p + 3 * n_pair,
+                                   n_expert,
+                                   n_pair,
+                                   8,
+                                   nullptr};
+        must(i ? choose_group_launch(&Q, &c, &g, n, &ERR)
+               : choose_launch(&Q, &c, n, &ERR) && group_launch(&Q, &g, &ERR));
+        numbers[i] = all.get();
+        for (uint32_t v : chosen.get())
+            numbers[i].push_back(v);
+        for (const struct expert_item &v : items.get())
+            numbers[i].insert(numbers[i].end(), {v.expert, v.first, v.n});
+        weights[i] = weight.get();
+    }
+    check(numbers[0] == numbers[1] && weights[0] == weights[1], "%u rows, %u experts: another way",
+          n, n_expert);
+}
+
+static void few_rows_are_chosen_for_and_grouped_at_once(void)
+{
+    struct random_stream r = {47};
+    for (uint32_t n_expert : {5u, 128u, 200u, 300u})
+        for (uint32_t n : {1u, 7u, 32u, 33u})
+            check_at_once(r, n_expert, n);
 }
 
 // ---- products
@@ -423,6 +473,34 @@ static void products_of_one_row_agree(void)
     one_row(r, QUANT_MXFP4, 12, 12, 40, 704, ACT_CLAMPED_SWIGLU);
 }
 
+// act(gate) * up, and that quantised, in one launch are the bits that launches of their own give.
+static void check_gated(struct expert_rows m, uint32_t type, uint32_t n_place, uint32_t rows)
+{
+    const size_t n = (size_t)n_place * rows;
+    const size_t n_byte = rows % 32 == 0 ? n_place * act_row_bytes(QUANT_Q8_0, rows) : 0;
+    device_array<float> want(n), up(n), got(n);
+    device_array<uint8_t> want32(n_byte + 1), got32(n_byte + 1);
+    m.act = type % 2 ? ACT_CLAMPED_SWIGLU : ACT_SILU;
+    m.y[0] = want.p;
+    m.y[1] = up.p;
+    must(expert_rows_launch(&Q, &m, &ERR));
+    must(gate_launch(&Q, m.act, &m.xielu, want.p, up.p, n, &ERR));
+    m.gated = true;
+    m.y[0] = got.p;
+    m.y[1] = nullptr;
+    must(expert_rows_launch(&Q, &m, &ERR));
+    check(got.get() == want.get(), "type %u, gated by %u: other bits", type, m.per_item);
+    if (rows % 32 != 0)
+        return;
+    must(act_launch(&Q, want.p, n_place, rows, nullptr, 0.0f, want32.p, nullptr, nullptr, &ERR));
+    m.y[0] = nullptr;
+    m.out32 = got32.p;
+    must(expert_rows_launch(&Q, &m, &ERR));
+    const std::vector<uint8_t> a = want32.get(), b = got32.get();
+    check(std::equal(a.begin(), a.begin() + n_byte, b.begin()),
+          "type %u, quantised by %u: other bits", type, m.per_item);
+}
+
 // Several rows: of all with one matrix, and grouped, to the sum.
 static void rows_of(struct random_stream &r, uint32_t type, uint32_t n, uint32_t n_expert,
                     uint32_t n_used, uint32_t rows, uint32_t n_cols, uint32_t per_item)
@@ -483,6 +561,8 @@ static void rows_of(struct random_stream &r, uint32_t type, uint32_t n, uint32_t
             }
             near("a sum", type, t, sums[t * rows + row], y0[t * rows + row] + 0.5 * total, all);
         }
+    if (!plain && per_item > EXPERT_FEW)
+        check_gated(m, type, n_pair, rows);
     // all rows with the first matrix
     m.items = nullptr;
     m.pair_at = nullptr;
@@ -505,11 +585,13 @@ static void products_of_several_rows_agree(void)
     for (uint32_t type : ALL_TYPES) {
         const uint32_t n = i++ % 2 ? 37 : 5;
         rows_of(r, type, n, 5, 2, 21, columns(type, 64), n > 5 ? 32 : 2);
-        rows_of(r, type, 6, 4, 2, 40, columns(type, 160), 32);
+        rows_of(r, type, 6, 4, 2, 40, columns(type, 160), n > 5 ? 8 : 32);
+        rows_of(r, type, 11, 3, 1, 64, columns(type, 352), 8u << i % 3);
     }
 }
 
-// Plain weights and all rows: in tiles the same bits as by twos, with two matrices at once too.
+// Plain weights and all rows: in tiles, where blocks are few and where they are not, the same bits
+// as by twos, with two matrices at once too.
 static void plain_rows_in_tiles(struct random_stream &r, uint32_t type, uint32_t n, uint32_t rows,
                                 uint32_t n_cols)
 {
@@ -528,16 +610,18 @@ static void plain_rows_in_tiles(struct random_stream &r, uint32_t type, uint32_t
     m.n_row = n;
     m.n_used = 1;
     m.act_f32 = act.p;
-    std::vector<float> got[2][2];
-    for (int i = 0; i < 2; i++) {
+    std::vector<float> got[3][2];
+    for (int i = 0; i < 3; i++) {
+        struct queue q = Q;
+        q.n_sm = i == 1 ? 1 : 1 << 20;
         m.per_item = i ? 32 : EXPERT_FEW;
         m.n_item = div_up(n, m.per_item);
-        must(expert_rows_launch(&Q, &m, &ERR));
+        must(expert_rows_launch(&q, &m, &ERR));
         got[i][0] = y.get();
         got[i][1] = z.get();
+        check(got[0][0] == got[i][0] && got[0][1] == got[i][1],
+              "type %u, %u rows of %u, way %d: other bits", type, n, n_cols, i);
     }
-    check(got[0][0] == got[1][0] && got[0][1] == got[1][1], "type %u, %u rows of %u: other bits",
-          type, n, n_cols);
     for (uint32_t i = 0; i < n * rows; i++) {
         double size;
         const double want = v.product(0, i % rows, &x[i / rows * n_cols], &size) + bias[i % rows];
@@ -553,6 +637,7 @@ static void plain_rows_are_the_same_bits_in_tiles(void)
         plain_rows_in_tiles(r, type, 16, 32, 64);
         plain_rows_in_tiles(r, type, 37, 72, 200);
         plain_rows_in_tiles(r, type, 33, 8, 130);
+        plain_rows_in_tiles(r, type, 9, 12, 4700); // more than is under way at once
     }
 }
 
@@ -666,6 +751,8 @@ int main(void)
          the_best_are_chosen_and_the_first_of_equals},
         {"a router is multiplied and chooses", a_router_is_multiplied_and_chooses},
         {"rows are grouped in order", rows_are_grouped_in_order},
+        {"few rows are chosen for and grouped at once",
+         few_rows_are_chosen_for_and_grouped_at_once},
         {"products of one row agree", products_of_one_row_agree},
         {"products of several rows agree", products_of_several_rows_agree},
         {"plain rows are the same bits in tiles", plain_rows_are_the_same_bits_in_tiles},
