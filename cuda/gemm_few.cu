@@ -8,10 +8,10 @@
 //     before they are used, also before the kernel's predecessor has ended.
 //   - The columns come as the matrix units want them (gemm_few_at), from the first-level cache:
 //     all warps of a multiprocessor read the same ones.
-//   - A row is cut into chunks as its length says; their sums are kept one by one and added in
-//   their
-//     order: what a row and a column give does not depend on who multiplied it, nor on the other
-//     columns.
+//   - A row is cut into chunks as its length says, whose sums are added in their order: what a row
+//     and a column give does not depend on who multiplied it, nor on the other columns. As many
+//     pairs as give every warp the same number are multiplied by one warp each, which adds chunk by
+//     chunk; those left over are shared by all, a chunk at a time, and their sums kept one by one.
 #include "gemm.cuh"
 
 enum {
@@ -69,7 +69,7 @@ template <uint32_t TYPE> static constexpr __device__ bool whole_steps()
 // How a launch is cut up.
 struct few_cut {
     struct row_cut row;
-    uint32_t n_pair, per_round;
+    uint32_t n_pair, n_slot;                   // of a block: sums of a pair that it has room for
     uint32_t first_pair[MATVEC_MAX_PARTS + 1]; // of each part
     struct widening w;
 };
@@ -91,36 +91,58 @@ static __device__ __forceinline__ struct few_pair locate(const struct gemm &g,
     return {{part, part}, {tile, tile + 1}};
 }
 
-// The sums of a round are (chunks of its pairs, columns, SUM_LD).
-template <int NT> static __device__ __forceinline__ constexpr uint32_t chunk_floats()
+// The pairs that a block multiplies at a time, from `first` on: the first n_whole by one warp each,
+// with one slot of sums (columns, SUM_LD), the others with one for each chunk.
+struct few_round {
+    uint32_t first, n_whole, n_pair;
+
+    __device__ __forceinline__ few_round(const struct few_cut &c, uint32_t n_warp, uint32_t begin,
+                                         uint32_t end)
+        : first(begin)
+    {
+        const uint32_t n = end - begin, whole = n / n_warp * n_warp;
+        n_whole = min(whole, c.n_slot / n_warp * n_warp);
+        n_pair = n_whole;
+        if (n_whole == whole)
+            n_pair += min(n - whole, (c.n_slot - n_whole) / c.row.n_chunk);
+    }
+    __device__ __forceinline__ uint32_t slot(const struct few_cut &c, uint32_t pair,
+                                             uint32_t nth) const
+    {
+        return pair < n_whole ? pair : n_whole + (pair - n_whole) * c.row.n_chunk + nth;
+    }
+};
+
+template <int NT> static __device__ __forceinline__ constexpr uint32_t slot_floats()
 {
     return NT * 8 * SUM_LD;
 }
 
 // Row r of 16 and a column of a pair, all its chunks in their order.
 template <int NT>
-static __device__ __forceinline__ float pair_sum(const struct few_cut &c, const float *sums,
-                                                 uint32_t pair, uint32_t r, uint32_t col)
+static __device__ __forceinline__ float pair_sum(const struct few_cut &c, const struct few_round &m,
+                                                 const float *sums, uint32_t pair, uint32_t r,
+                                                 uint32_t col)
 {
-    const float *from = sums + (size_t)pair * c.row.n_chunk * chunk_floats<NT>() + col * SUM_LD + r;
+    const float *from = sums + (size_t)m.slot(c, pair, 0) * slot_floats<NT>() + col * SUM_LD + r;
     float v = from[0];
+    const uint32_t n = pair < m.n_whole ? 1 : c.row.n_chunk;
 #pragma unroll 4
-    for (uint32_t i = 1; i < c.row.n_chunk; i++)
-        v += from[i * chunk_floats<NT>()];
+    for (uint32_t i = 1; i < n; i++)
+        v += from[i * slot_floats<NT>()];
     return v;
 }
 
 template <int NT>
 static __device__ __forceinline__ void finish_gated(const struct gemm &g, const struct few_cut &c,
-                                                    const float *sums, uint32_t pair0,
-                                                    uint32_t n_pair)
+                                                    const struct few_round &m, const float *sums)
 {
-    for (uint32_t i = threadIdx.x; i < n_pair * TILE_ROWS * g.n; i += blockDim.x) {
+    for (uint32_t i = threadIdx.x; i < m.n_pair * TILE_ROWS * g.n; i += blockDim.x) {
         const uint32_t r = i % TILE_ROWS, col = i / TILE_ROWS % g.n, pair = i / TILE_ROWS / g.n;
-        const uint32_t row = (pair0 + pair) * TILE_ROWS + r;
+        const uint32_t row = (m.first + pair) * TILE_ROWS + r;
         const float undo = g.undo[col] * c.w.undo;
-        const float gate = pair_sum<NT>(c, sums, pair, r, col) * undo;
-        const float up = pair_sum<NT>(c, sums, pair, TILE_ROWS + r, col) * undo;
+        const float gate = pair_sum<NT>(c, m, sums, pair, r, col) * undo;
+        const float up = pair_sum<NT>(c, m, sums, pair, TILE_ROWS + r, col) * undo;
         const float v = activate(g.act, gate) * up * half_range_undo(g.undo_out[col]);
         // zeros up to the last step of the next matrix
         const uint32_t bits = saturated_half2(row < g.w[0].rows ? v : 0.0f, 0.0f);
@@ -131,19 +153,18 @@ static __device__ __forceinline__ void finish_gated(const struct gemm &g, const 
 
 template <int NT>
 static __device__ __forceinline__ void finish_rows(const struct gemm &g, const struct few_cut &c,
-                                                   const float *sums, uint32_t pair0,
-                                                   uint32_t n_pair)
+                                                   const struct few_round &m, const float *sums)
 {
-    for (uint32_t i = threadIdx.x; i < n_pair * 16 * g.n; i += blockDim.x) {
+    for (uint32_t i = threadIdx.x; i < m.n_pair * 16 * g.n; i += blockDim.x) {
         const uint32_t r = i % 16, col = i / 16 % g.n, pair = i / 16 / g.n;
-        const struct few_pair p = locate(g, c, pair0 + pair);
+        const struct few_pair p = locate(g, c, m.first + pair);
         const uint32_t part = p.part[0], row = p.tile[0] * TILE_ROWS + r, rows = g.w[part].rows;
         if (row >= rows)
             continue;
         float *y = g.y[part] + (size_t)col * rows + row;
         const float old = g.mode == MATVEC_ADD ? *y : 0.0f;
         const float bias = g.bias[part] ? g.bias[part][row] : 0.0f;
-        const float v = pair_sum<NT>(c, sums, pair, r, col);
+        const float v = pair_sum<NT>(c, m, sums, pair, r, col);
         *y = old + fmaf(v, g.undo[col] * c.w.undo, bias);
     }
 }
@@ -162,21 +183,32 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
     if (!g.leads || g.follows)
         griddep_launch_dependents();
     bool waited = g.follows;
+    const uint32_t warp = threadIdx.x / WARP;
 #pragma unroll 1
-    for (uint32_t pair0 = pair_begin; pair0 < pair_end; pair0 += c.per_round) {
-        // The units of a round, a chunk of a pair each: those of a chunk follow each other, and are
-        // dealt out to the warps, which so have about the same columns in hand at any time.
-        const uint32_t n_pair = min(c.per_round, pair_end - pair0);
+    for (uint32_t begin = pair_begin; begin < pair_end;) {
+        const struct few_round m(c, n_warp<TYPE, NT>(), begin, pair_end);
+        begin += m.n_pair;
+        // The units of a warp, a chunk of a pair each. At any time the warps have about the same
+        // columns in hand: those of shared pairs are dealt out chunk by chunk.
         struct unit {
             uint32_t pair, nth, step, end; // chunk nth of a pair, from this step on
         };
         const auto settle = [&](struct unit &u) {
-            while (u.pair >= n_pair)
-                u.pair -= n_pair, u.nth++;
+            while (u.pair >= m.n_pair && u.nth < c.row.n_chunk)
+                u.pair -= m.n_pair - m.n_whole, u.nth++;
             u.step = u.nth * c.row.chunk;
             u.end = min(u.step + c.row.chunk, c.row.n_step);
         };
-        struct unit now = {threadIdx.x / WARP, 0, 0, 0};
+        const auto go_on = [&](struct unit &u) {
+            if (u.pair >= m.n_whole) {
+                u.pair += n_warp<TYPE, NT>();
+            } else if (++u.nth == c.row.n_chunk) {
+                u.nth = 0;
+                u.pair += n_warp<TYPE, NT>(); // behind the last: where shared ones begin
+            }
+            settle(u);
+        };
+        struct unit now = {warp, 0, 0, 0};
         settle(now);
         struct unit next = now; // slice that is requested, of n_next steps
         uint32_t n_next = 0;
@@ -189,7 +221,7 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
             begin_slice();
             if (n_next == 0)
                 return;
-            const struct few_pair p = locate(g, c, pair0 + next.pair);
+            const struct few_pair p = locate(g, c, m.first + next.pair);
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const struct wmat &w = g.w[p.part[i]];
@@ -201,8 +233,7 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
         const auto advance = [&]() {
             next.step += STEPS;
             if (next.step >= next.end) {
-                next.pair += n_warp<TYPE, NT>();
-                settle(next);
+                go_on(next);
                 begin_unit();
                 return;
             }
@@ -293,27 +324,27 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
             now.step += n_here;
             x += n_here * 4 * NT * WARP;
             if (now.step == now.end) {
-                float *to = sums +
-                            (size_t)(now.pair * c.row.n_chunk + now.nth) * chunk_floats<NT>() +
+                float *to = sums + (size_t)m.slot(c, now.pair, now.nth) * slot_floats<NT>() +
                             2 * t * SUM_LD + r;
+                const bool more = now.pair < m.n_whole && now.nth > 0;
 #pragma unroll
-                for (int j = 0; j < NT; j++) {
+                for (int j = 0; j < NT; j++)
 #pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        to[(8 * j + e % 2) * SUM_LD + e / 2 * TILE_ROWS] = acc[j][e];
-                    acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0.0f;
-                }
-                now.pair += n_warp<TYPE, NT>();
-                settle(now);
+                    for (int e = 0; e < 4; e++) {
+                        float *sum = &to[(8 * j + e % 2) * SUM_LD + e / 2 * TILE_ROWS];
+                        *sum = more ? *sum + acc[j][e] : acc[j][e];
+                        acc[j][e] = 0.0f;
+                    }
+                go_on(now);
                 x = columns_at(now.step);
             }
             advance();
         }
         __syncthreads();
         if (g.mode == MATVEC_GATED)
-            finish_gated<NT>(g, c, sums, pair0, n_pair);
+            finish_gated<NT>(g, c, m, sums);
         else
-            finish_rows<NT>(g, c, sums, pair0, n_pair);
+            finish_rows<NT>(g, c, m, sums);
         __syncthreads();
     }
     if (g.follows) // whoever waits for this launch waits for the one before it
@@ -327,19 +358,25 @@ static bool launch(const struct queue *q, const struct gemm *g, struct few_cut *
                    struct error *err)
 {
     constexpr uint32_t PER_SM = blocks_per_sm<TYPE, NT>();
-    const size_t per_pair = (size_t)c->row.n_chunk * NT * 8 * SUM_LD * sizeof(float);
+    const size_t slot = NT * 8 * SUM_LD * sizeof(float);
     const uint32_t n_block = lesser(c->n_pair, (uint32_t)q->n_sm * PER_SM);
-    const size_t room = lesser(q->smem_max, smem<NT>(q) / PER_SM);
-    c->per_round = lesser((uint32_t)(room / per_pair), div_up(c->n_pair, n_block));
-    if (c->per_round == 0)
+    const uint32_t room = (uint32_t)(lesser(q->smem_max, smem<NT>(q) / PER_SM) / slot);
+    const uint32_t n_chunk = c->row.n_chunk, most = div_up(c->n_pair, n_block);
+    if (room < n_chunk || room < n_warp<TYPE, NT>())
         return error_set(err, ERR_FAIL,
                          "CUDA: rows of %u weights: a block's shared memory has no room for the "
                          "sums of one",
                          g->w[0].n_cols);
+    c->n_slot = 0;
+    for (uint32_t n : {most, c->n_pair / n_block}) { // pairs of a block
+        const uint32_t rest = n % n_warp<TYPE, NT>(), all = n - rest + rest * n_chunk;
+        c->n_slot = c->n_slot > all ? c->n_slot : all;
+    }
+    c->n_slot = lesser(c->n_slot, room);
     struct launch l = {.name = "gemm_few",
                        .grid = dim3(n_block),
                        .block = dim3(n_warp<TYPE, NT>() * WARP),
-                       .smem = c->per_round * per_pair,
+                       .smem = c->n_slot * slot,
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
