@@ -470,25 +470,57 @@ static __device__ __forceinline__ float with_sink(const struct attention &a, uin
     return a.sinks ? sum + ptx_exp2(fmaf(a.sinks[head], 1.4426950408889634f, -top)) : sum;
 }
 
-// ---- what several blocks have summed up
+// ---- results
 
-// What the gate makes of element d of the head whose results are at out, in a.out.
-static __device__ __forceinline__ float gate_of(const struct attention &a, const float *out,
-                                                uint32_t d)
+// What the gate makes of element d of a head.
+static __device__ __forceinline__ float gate_of(const struct attention &a, uint32_t token,
+                                                uint32_t head, uint32_t d)
 {
-    const float gate = a.q_in[2 * (out - a.out) + a.head_dim + d];
+    const float gate = a.q_in[(size_t)token * a.ld_q + (2 * head + 1) * a.head_dim + d];
     return ptx_reciprocal(1.0f + ptx_exp2(-1.4426950408889634f * gate));
 }
 
-// Four results from element d of a head on; out is the head's row.
-static __device__ __forceinline__ void store_out(const struct attention &a, float *out, uint32_t d,
-                                                 float4 v)
+// Four results from element d of a head on to a.packed. The last head also brings the zeros that
+// fill up the row.
+static __device__ __forceinline__ void store_packed(const struct attention &a, uint32_t token,
+                                                    uint32_t head, uint32_t d, const float e[4])
+{
+    const struct packed_rows &p = a.packed;
+    const uint32_t row = p.row0 + token, n_cols = a.n_head * a.head_dim;
+    const uint32_t end = div_up(n_cols, (uint32_t)GEMM_PACK_COLS) * GEMM_PACK_COLS;
+    const float scale = a.v.scale; // neighbours: see gemm_pack_at
+    uint2 v = make_uint2(saturated_half2(e[0] * scale, e[2] * scale),
+                         saturated_half2(e[1] * scale, e[3] * scale));
+    uint32_t col = head * a.head_dim + d;
+    if (col == 0)
+        p.undo[row] = a.v_undo;
+    do {
+        if (p.form == GEMM_FEW_PACKED) {
+            *reinterpret_cast<uint2 *>(p.x + gemm_few_at(p.n, row, col, n_cols)) = v;
+        } else {
+            *reinterpret_cast<uint32_t *>(p.x + gemm_pack_at(p.n, row, col)) = v.x;
+            *reinterpret_cast<uint32_t *>(p.x + gemm_pack_at(p.n, row, col + 1)) = v.y;
+        }
+        v = make_uint2(0, 0);
+        col += a.head_dim;
+    } while (head + 1 == a.n_head && col < end);
+}
+
+// Four results from element d of a head on.
+static __device__ __forceinline__ void store_out(const struct attention &a, uint32_t token,
+                                                 uint32_t head, uint32_t d, float4 v)
 {
     float e[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (uint32_t i = 0; a.gated && i < 4; i++)
         if (d + i < a.head_dim)
-            e[i] *= gate_of(a, out, d + i);
+            e[i] *= gate_of(a, token, head, d + i);
+    if (a.packed.x) {
+        if (d < a.head_dim)
+            store_packed(a, token, head, d, e);
+        return;
+    }
+    float *out = a.out + ((size_t)token * a.n_head + head) * a.head_dim;
     if (a.head_dim % 4 == 0) {
         if (d < a.head_dim)
             *reinterpret_cast<float4 *>(out + d) = make_float4(e[0], e[1], e[2], e[3]);
@@ -499,6 +531,8 @@ static __device__ __forceinline__ void store_out(const struct attention &a, floa
         if (d + i < a.head_dim)
             out[d + i] = e[i];
 }
+
+// ---- what several blocks have summed up
 
 static __device__ __forceinline__ void add_scaled(float4 &sum, float f, float4 v)
 {

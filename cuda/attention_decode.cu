@@ -97,11 +97,11 @@ struct merge_buffer {
 // Merges what n_part blocks have summed up: part (n_part, ld, DH), ml (n_part, ld), n_row of ld.
 // The pieces of a row, four values each, are dealt out to the threads; where there are fewer pieces
 // than threads, several threads share the blocks of one. Everything is added in an order that the
-// shapes alone decide. out: of the first row.
+// shapes alone decide. The first row is head0 of a token.
 template <int DH>
 static __device__ void merge_blocks(const struct attention &a, const float4 *part, const float2 *ml,
-                                    uint32_t n_part, uint32_t n_row, uint32_t ld, uint32_t head0,
-                                    float *out, struct merge_buffer *b)
+                                    uint32_t n_part, uint32_t n_row, uint32_t ld, uint32_t token,
+                                    uint32_t head0, struct merge_buffer *b)
 {
     constexpr uint32_t N = DH / 4, AT_ONCE = DH > 32 ? 8 : 4; // few enough not to spill
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -160,7 +160,7 @@ static __device__ void merge_blocks(const struct attention &a, const float4 *par
                 add_scaled(total, 1.0f, b->v[i * width + threadIdx.x % width]);
         }
         if (share == 0 && piece < n_piece)
-            store_out(a, out + r * a.head_dim, d, scaled(total, a.v_undo / b->sum[r]));
+            store_out(a, token, head0 + r, d, scaled(total, a.v_undo / b->sum[r]));
     }
 }
 
@@ -295,7 +295,6 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP, CROWDED ? 2 : 1)
 
     // merge the warps
     const uint32_t n_used = min(n_warp, n_mine);
-    float *const out = a.out + ((size_t)token * a.n_head + head0) * a.head_dim;
     if (warp < n_used) {
         float *o = reinterpret_cast<float *>(tiles);
 #pragma unroll
@@ -342,8 +341,7 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP, CROWDED ? 2 : 1)
         }
         if (n_split == 1) {
             sum = with_sink(a, head0 + head, top, sum);
-            store_out(a, out + ((size_t)later * a.n_head + head) * a.head_dim, d,
-                      scaled(v, a.v_undo / sum));
+            store_out(a, token + later, head0 + head, d, scaled(v, a.v_undo / sum));
         } else {
             part[split * n_row * N + i] = v;
             if (d == 0)
@@ -358,8 +356,8 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP, CROWDED ? 2 : 1)
     for (uint32_t i = 0; i < n_token; i++) { // each as it would be alone
         if (i > 0)
             __syncthreads();
-        merge_blocks<DH>(a, part + i * n_head * N, ml + i * n_head, n_split, n_head, n_row, head0,
-                         out + (size_t)i * a.n_head * a.head_dim,
+        merge_blocks<DH>(a, part + i * n_head * N, ml + i * n_head, n_split, n_head, n_row,
+                         token + i, head0,
                          reinterpret_cast<struct merge_buffer *>(q + MT * tile_elems<DH>()));
     }
 }

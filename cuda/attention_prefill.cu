@@ -151,10 +151,14 @@ static __global__ void __launch_bounds__(THREADS, 2)
     constexpr size_t PART_FLOATS = (size_t)ROWS * (DH + 2);
     float *const parts = a.partial + (size_t)block * gridDim.z * PART_FLOATS;
     auto head_of = [&](uint32_t r) { return kv_head * group + (row0 + r) % group; };
+    auto token_of = [&](uint32_t r) { return (row0 + r) / group; };
     const bool gated = a.gated && n_part == 1; // else by whoever adds the parts
-    auto destination = [&](uint32_t r) {
-        return a.out + ((size_t)((row0 + r) / group) * a.n_head + head_of(r)) * a.head_dim;
-    };
+    // To be packed four by four, results lie in the place of all tiles: (ROWS, O_LD) floats.
+    constexpr uint32_t O_LD = DH + 8, N = DH / 4;
+    const bool packed = a.packed.x && n_part == 1;
+    float *const tile = reinterpret_cast<float *>(q);
+    if (packed)
+        __syncthreads();
 #pragma unroll
     for (int t = 0; t < MT; t++)
 #pragma unroll
@@ -164,7 +168,14 @@ static __global__ void __launch_bounds__(THREADS, 2)
             if (row0 + r > last_row)
                 continue;
             float scale = a.v_undo / with_sink(a, head_of(r), s.top[t][h], sum);
-            float *out = destination(r);
+            if (packed) {
+#pragma unroll
+                for (int i = 0; i < DH / 8; i++)
+                    *reinterpret_cast<float2 *>(tile + r * O_LD + i * 8 + lane % 4 * 2) =
+                        make_float2(s.o[t][i][2 * h] * scale, s.o[t][i][2 * h + 1] * scale);
+                continue;
+            }
+            float *out = a.out + ((size_t)token_of(r) * a.n_head + head_of(r)) * a.head_dim;
             if (n_part > 1) {
                 float *mine = parts + part * PART_FLOATS;
                 if (lane % 4 == 0)
@@ -184,13 +195,21 @@ static __global__ void __launch_bounds__(THREADS, 2)
                 }
             };
             if (gated) // apart: else models without gates pay for it, too
-                store([&](float v, uint32_t d) { return v * gate_of(a, out, d); });
+                store([&](float v, uint32_t d) {
+                    return v * gate_of(a, token_of(r), head_of(r), d);
+                });
             else
                 store([](float v, uint32_t) { return v; });
         }
+    const uint32_t rows = last_row - row0 + 1;
+    if (packed) {
+        __syncthreads();
+        for (uint32_t j = threadIdx.x; j < rows * N; j += THREADS)
+            store_out(a, token_of(j / N), head_of(j / N), j % N * 4,
+                      *reinterpret_cast<const float4 *>(tile + j / N * O_LD + j % N * 4));
+    }
     if (n_part == 1 || !last_to_arrive(&a.counters[block], n_part))
         return;
-    const uint32_t rows = last_row - row0 + 1;
     float *const weight = reinterpret_cast<float *>(q); // (n_part, ROWS)
     static_assert(MAX_PART * sizeof(float) <= LD * sizeof(__half), "in the place of the queries");
     for (uint32_t r = threadIdx.x; r < rows; r += THREADS) {
@@ -211,7 +230,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
             weight[i * ROWS + r] *= scale;
     }
     __syncthreads();
-    constexpr uint32_t N = DH / 4, AHEAD = 4;
+    constexpr uint32_t AHEAD = 4;
     for (uint32_t j = threadIdx.x; j < rows * N; j += AHEAD * THREADS) {
         float4 v[AHEAD];
 #pragma unroll
@@ -229,7 +248,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
         for (uint32_t u = 0; u < AHEAD; u++) {
             uint32_t at = j + u * THREADS;
             if (at < rows * N)
-                store_out(a, destination(at / N), at % N * 4, v[u]);
+                store_out(a, token_of(at / N), head_of(at / N), at % N * 4, v[u]);
         }
     }
 }
@@ -238,6 +257,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
 
 template <int DH> static constexpr size_t prefill_smem()
 {
+    static_assert(shape<DH>::ROWS == 2 * shape<DH>::T, "as much as (ROWS, O_LD) floats");
     return sizeof(__half) * tile_ld<DH>() * (shape<DH>::ROWS + 2 * shape<DH>::T);
 }
 

@@ -273,6 +273,11 @@ static __global__ void __launch_bounds__(THREADS) wide_kernel(const __grid_const
     }
     if (w.parted)
         return;
+    // To be packed four by four, results lie in the place of all tiles, which have been read:
+    // (M, O_LD) floats.
+    constexpr uint32_t O_LD = DV + 8, N = DV / 4;
+    static_assert(DV <= DK && M * sizeof(float) <= (M + 2 * T) * sizeof(__half), "they have room");
+    float *const o_tile = reinterpret_cast<float *>(q);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const uint32_t r = lane / 4 + 8 * h;
@@ -281,6 +286,14 @@ static __global__ void __launch_bounds__(THREADS) wide_kernel(const __grid_const
         const uint32_t token = token0 + (row0 + r) / group;
         const uint32_t head = kv_head * group + (row0 + r) % group;
         const float scale = a.v_undo / with_sink(a, head, all_top[h], all_sum[h]);
+        if (a.packed.x) {
+#pragma unroll
+            for (int i = 0; i < NT; i++)
+                *reinterpret_cast<float2 *>(o_tile + r * O_LD + warp * (DV / N_WARP) + i * 8 +
+                                            lane % 4 * 2) =
+                    make_float2(all[i][2 * h] * scale, all[i][2 * h + 1] * scale);
+            continue;
+        }
         float *out = a.out + token * w.out_token + head * w.out_head;
 #pragma unroll
         for (int i = 0; i < NT; i++)
@@ -288,8 +301,17 @@ static __global__ void __launch_bounds__(THREADS) wide_kernel(const __grid_const
             for (int e = 0; e < 2; e++) {
                 const uint32_t d = warp * (DV / N_WARP) + i * 8 + lane % 4 * 2 + e;
                 if (d < w.value_dim)
-                    out[d] = all[i][2 * h + e] * scale * (a.gated ? gate_of(a, out, d) : 1.0f);
+                    out[d] =
+                        all[i][2 * h + e] * scale * (a.gated ? gate_of(a, token, head, d) : 1.0f);
             }
+    }
+    if (!a.packed.x)
+        return;
+    __syncthreads();
+    for (uint32_t j = threadIdx.x; j < (last_row - row0 + 1) * N; j += THREADS) {
+        const uint32_t row = row0 + j / N;
+        store_out(a, token0 + row / group, kv_head * group + row % group, j % N * 4,
+                  *reinterpret_cast<const float4 *>(o_tile + j / N * O_LD + j % N * 4));
     }
 }
 
@@ -320,11 +342,15 @@ static __global__ void __launch_bounds__(DV / 4)
         v[3] = join_sums(j, v[3], more.w);
     }
     const float scale = a.v_undo / with_sink(a, head, top, sum);
+    if (a.packed.x) {
+        store_out(a, token, head, d, scaled(make_float4(v[0], v[1], v[2], v[3]), scale));
+        return;
+    }
     float *out = a.out + token * w.out_token + head * w.out_head;
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++)
         if (d + i < w.value_dim)
-            out[d + i] = v[i] * scale * (a.gated ? gate_of(a, out, d + i) : 1.0f);
+            out[d + i] = v[i] * scale * (a.gated ? gate_of(a, token, head, d + i) : 1.0f);
 }
 
 // Grid (n, heads of q, k and v / N_TEAM): as rotate_store_kernel, a team per head and token.

@@ -624,6 +624,13 @@ bool cuda_experts_one(const struct cuda_engine *e, const struct gpu_layer *l, co
 bool cuda_experts_many(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
                        const float *norm, uint32_t n, struct error *err);
 
+// ---- forward_attention.cu
+
+// s.att (n, n_head * head_dim) = attention of the one token of a step (n = 0), of n tokens, or of
+// the rows of e->pass, from s.q, s.k and s.v; or, of these rows, packed (NULL: not) instead.
+bool cuda_attend(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
+                 const struct packed_rows *packed, struct error *err);
+
 // ---- forward_latent.cu
 
 void cuda_place_latent(struct cuda_engine *e, const struct model *m); // as cuda_place_experts

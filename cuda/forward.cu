@@ -4,59 +4,6 @@
 // meet matrices.
 #include "engine_impl.h"
 
-static struct attention attention_args(const struct cuda_engine *e, const struct gpu_layer *l)
-{
-    const struct layer *f = l->facts;
-    const struct rope *rope = &e->base.model->ropes[f->rope];
-    struct attention a = {};
-    a.n_head = f->n_head;
-    a.n_head_kv = f->n_head_kv;
-    a.head_dim = f->head_dim;
-    a.n_swa = f->window;
-    a.chunked = f->window > 0 && f->chunked;
-    a.eps = e->hp.norm_eps;
-    a.q_norm = f->qk_norm == QK_NORM_BARE ? e->ones : l->v[ATTN_Q_NORM];
-    a.k_norm = f->qk_norm == QK_NORM_BARE ? e->ones : l->v[ATTN_K_NORM];
-    a.v_norm = f->v_normed ? e->ones : NULL;
-    a.norm_whole = f->qk_norm == QK_NORM_WHOLE;
-    if (cuda_norms_across(e, f)) { // done: cuda_norm_heads
-        a.norm_whole = false;
-        a.q_norm = a.k_norm = NULL;
-    }
-    a.norm_rotated = f->qk_norm_rotated;
-    a.softcap = f->attn_softcap;
-    a.sinks = l->v[ATTN_SINKS];
-    if (!e->hp.attn_temp_unrotated || rope->layout == ROPE_NONE)
-        a.temp_scale = e->hp.attn_temp_scale;
-    a.temp_len = e->hp.attn_temp_len;
-    a.temp_offset = e->hp.attn_temp_offset;
-    a.rope_halves = rope->layout == ROPE_HALVES;
-    a.rope_dim = rope->n_dim;
-    a.rope = rope->layout == ROPE_NONE ? NULL : e->ropes.t[f->rope].turns;
-    a.cached = f->kv_back > 0;
-    a.k = (l - f->kv_back)->k_cache;
-    a.v = (l - f->kv_back)->v_cache;
-    a.q_scale = l->q_scale * 1.4426950408889634f * f->attn_scale;
-    a.score_undo = half_range_undo(l->q_scale) * half_range_undo(a.k.scale);
-    a.v_undo = half_range_undo(a.v.scale);
-    a.rows = &e->s.step->at;
-    a.tables = cuda_tables(e, l - f->kv_back);
-    a.max_blocks = kv_blocks(e->base.n_ctx);
-    a.q_in = e->s.q;
-    a.k_in = e->s.k;
-    a.v_in = f->w[ATTN_V].data ? e->s.v : e->s.k;
-    a.gated = f->gated;
-    a.ld_q = f->n_head * query_stride(&a);
-    a.ld_kv = f->n_head_kv * f->head_dim;
-    a.out = e->s.att;
-    a.n_split_rows = e->s.n_split_rows;
-    a.partial = e->s.partial;
-    a.partial_bytes = e->s.partial_bytes;
-    a.counters = e->s.counters;
-    a.q_f16 = e->s.q_f16;
-    return a;
-}
-
 static bool attends(const struct gpu_layer *l)
 {
     return l->facts->mixer == MIXER_ATTENTION;
@@ -171,11 +118,8 @@ static bool project_one(const struct cuda_engine *e, const struct gpu_layer *l, 
 static bool attend_one(struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
 {
     const struct scratch *s = &e->s;
-    struct attention attention = attention_args(e, l); // norms, RoPE and KV write included
-    attention.skip = &s->step->done;
-    return (l->facts->latent.n_kv > 0
-                ? cuda_attend_latent(e, l, 1, attention.skip, err)
-                : attention_decode_launch(cuda_queue(e, "kv"), &attention, err)) &&
+    return (l->facts->latent.n_kv > 0 ? cuda_attend_latent(e, l, 1, &s->step->done, err)
+                                      : cuda_attend(e, l, 0, NULL, err)) &&
            add_one(e, l, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, s->att, l->v[ATTN_POST_NORM], err);
 }
 
@@ -384,6 +328,15 @@ static bool gemm_by(enum product by, const struct queue *q, const struct gemm *g
                            : gemm_hopper_launch(q, g, err);
 }
 
+// How rows are packed for the product with w and those with the same input.
+static uint32_t packed_form(const struct cuda_engine *e, const struct wmat *w, uint32_t n)
+{
+    const bool few = e->pass ? !is_wide(e, w, n) : n <= FEW_ROWS;
+    return few           ? (uint32_t)GEMM_FEW_PACKED
+           : e->q.hopper ? (uint32_t)GEMM_PACKED
+                         : gemm_ld(w->n_cols);
+}
+
 // Matrices with the same input, and where their results go: y[i] (n, rows).
 struct products {
     const struct wmat *w[MATVEC_MAX_PARTS];
@@ -407,10 +360,7 @@ static bool prepare(const struct cuda_engine *e, const float *x, uint32_t n, con
                           .undo_gated = s->undo_gated,
                           .rows = p->rows};
     uint32_t n_cols = p->w[0]->n_cols;
-    const bool few = e->pass ? !is_wide(e, p->w[0], n) : n <= FEW_ROWS;
-    f16.ld = few           ? (uint32_t)GEMM_FEW_PACKED
-             : e->q.hopper ? (uint32_t)GEMM_PACKED
-                           : gemm_ld(n_cols);
+    f16.ld = packed_form(e, p->w[0], n);
     for (uint32_t i = 0; i < p->n_part; i++) {
         const struct wmat *w = p->w[i];
         if (product_for(e, w, n) == BY_VECTOR)
@@ -563,33 +513,23 @@ static bool project_many(const struct cuda_engine *e, const struct gpu_layer *l,
            multiply(e, &qkv, s->act_f16, s->undo, n, err) && cuda_norm_heads(e, l, n, NULL, err);
 }
 
-static bool attend_pass(const struct cuda_engine *e, struct attention a, struct error *err)
+// In a pass attention packs its results itself for the product that they are for, if that takes
+// them so: a matter of the layer alone, as a row's bits are.
+static bool attention_packs(const struct cuda_engine *e, const struct gpu_layer *l)
 {
-    const struct cuda_pass *p = e->pass;
-    const struct queue *q = cuda_queue(e, "kv");
-    a.rows = e->s.rows;
-    a.one_part = true;
-    a.together = e->params.exact;
-    if (a.together)
-        return attention_rows_launch(q, &a, p->n_row, p->chunks, p->n_chunk, p->furthest, err);
-    bool ok =
-        p->n_single == 0 || attention_rows_launch(q, &a, p->n_single, NULL, 0, p->furthest, err);
-    for (uint32_t i = 0; ok && i < p->n_chunk; i++) {
-        const struct attention chunk = attention_from_row(a, p->chunks[i].row0);
-        ok = attention_prefill_launch(q, &chunk, p->chunks[i].n, err);
-    }
-    return ok;
+    return e->pass && l->w[ATTN_OUTPUT].type != QUANT_F32 && l->facts->head_dim % 4 == 0;
 }
 
 static bool attend_many(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                         struct error *err)
 {
     const struct scratch *s = &e->s;
-    const struct attention a = attention_args(e, l);
-    return (l->facts->latent.n_kv > 0 ? cuda_attend_latent(e, l, n, NULL, err)
-            : e->pass                 ? attend_pass(e, a, err)
-                      : attention_prefill_launch(cuda_queue(e, "kv"), &a, n, err)) &&
-           add_many(e, l, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, s->att, s->act_f16, s->undo,
+    const bool latent = l->facts->latent.n_kv > 0, packs = !latent && attention_packs(e, l);
+    const struct packed_rows packed = {s->act_f16, packed_form(e, &l->w[ATTN_OUTPUT], n), n, 0,
+                                       s->undo};
+    return (latent ? cuda_attend_latent(e, l, n, NULL, err)
+                   : cuda_attend(e, l, n, packs ? &packed : NULL, err)) &&
+           add_many(e, l, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, packs ? NULL : s->att, s->act_f16, s->undo,
                     l->v[ATTN_POST_NORM], n, err);
 }
 

@@ -180,6 +180,15 @@ struct act_f16 {
 };
 enum { GEMM_PACKED = 0, GEMM_FEW_PACKED = 1 };
 
+// The same of who knows a bound of all rows before there are any: they have one power of two.
+struct packed_rows {
+    __half *x;     // NULL: not wanted
+    uint32_t form; // GEMM_PACKED or GEMM_FEW_PACKED
+    uint32_t n;    // rows of x
+    uint32_t row0; // the first that a launch writes
+    float *undo;   // (n) 1 / the power of two
+};
+
 // Prepares n rows of x (n, n_cols) for matrices: normalised unless norm is NULL, then in each form
 // whose pointer is not NULL.
 bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_cols,
@@ -326,6 +335,9 @@ struct attention {
     const float *v_in;  // (n, ld_kv)
     uint32_t ld_q, ld_kv;
     float *out; // (n, n_head * head_dim)
+    // x not NULL: results go there instead, times v.scale: they are means of values, and what the
+    // cache holds of these fits into float16. head_dim is a multiple of four then.
+    struct packed_rows packed;
     const uint32_t *skip;
     // Scratch: sizes by attention_scratch, and attention_wide_scratch.
     uint32_t n_split_rows;
@@ -350,6 +362,7 @@ static inline struct attention attention_from_row(struct attention a, uint32_t i
     a.k_in += (size_t)i * a.ld_kv;
     a.v_in += (size_t)i * a.ld_kv;
     a.out += (size_t)i * a.n_head * a.head_dim;
+    a.packed.row0 += i;
     return a;
 }
 
