@@ -2,9 +2,9 @@
 // and what HOKKU_CONFORMANCE names): log-probabilities, likelihood and greedy text of every model
 // and prompt, with the prompt evaluated in chunks of 512, 64, 7 and 1 tokens. Engine-agnostic:
 // `test_models cpu` (the default) or any other name that open_engine knows, "cuda:2" for one model
-// on two devices; then a part of the names to run, the chunks ("64,7"), and a part of the names to
-// leave out. HOKKU_QUICK=1: the first tokens of the greedy text alone, of which the second is the
-// first that is decoded.
+// on two devices, "exact" for passes of rows (engine_params.exact) by the CUDA engine; then a part
+// of the names to run, the chunks ("64,7"), and a part of the names to leave out. HOKKU_QUICK=1:
+// the first tokens of the greedy text alone, of which the second is the first that is decoded.
 #include "../unit/test.h"
 #include "../unit/vectors.h"
 
@@ -17,6 +17,7 @@
 
 static const char *engine_name = "cpu";
 static uint32_t n_devices = 1;
+static bool exact;
 static size_t chunks[8] = {512, 64, 7, 1};
 static size_t n_chunks = 4;
 
@@ -26,6 +27,7 @@ static struct engine *open_engine(const struct model *m, const struct engine_par
 #ifdef HOKKU_CUDA
     struct engine_params q = *p;
     q.devices = n_devices > 1 ? (1u << n_devices) - 1 : 0;
+    q.exact = exact;
     if (strcmp(engine_name, "cuda") == 0)
         return cuda_engine_open(m, &q, err);
 #endif
@@ -266,6 +268,9 @@ int main(int argc, char **argv)
         n_devices = (uint32_t)atoi(engine_name + 5);
         engine_name = "cuda";
     }
+    exact = strcmp(engine_name, "exact") == 0;
+    if (exact)
+        engine_name = "cuda";
 #ifdef HOKKU_CUDA
     char why[256] = "fewer devices";
     if (strcmp(engine_name, "cuda") == 0 && cuda_device_count(why, sizeof why) < (int)n_devices) {
