@@ -9,8 +9,9 @@
 //
 // Where that leaves most multiprocessors without a block, and each block waits for every slice, a
 // block has one tile and eight rows of x: two warps for each partial sum, a lane for each of a
-// tile's rows and four of x. All that shared memory has room for is under way at once, weights from
-// before the kernel's predecessor has ended.
+// tile's rows and four of x. Four slices of 128 chunks are under way at once, weights from before
+// the kernel's predecessor has ended. (That is 131 KB of floats and 197 KB of halves: of
+// multiprocessors that have less, the other kernel serves.)
 #include "experts.h"
 #include "quant.cuh"
 
@@ -195,13 +196,17 @@ static __global__ void __launch_bounds__(2 * WARPS * WARP)
     for (uint32_t k = 0; k < FEW_STAGES; k++)
         request_w(k * FEW_CHUNKS);
     griddep_wait();
-    const bool skip = m.skip && *m.skip;
+    if (m.skip && *m.skip) {
+        cp_async_commit();
+        cp_async_wait<0>();
+        return;
+    }
 #pragma unroll 1
-    for (uint32_t k = 0; k < FEW_STAGES && !skip; k++)
+    for (uint32_t k = 0; k < FEW_STAGES; k++)
         request_x(k * FEW_CHUNKS);
     float acc = 0.0f;
 #pragma unroll 1
-    for (uint32_t c0 = 0; c0 < n_chunk && !skip; c0 += FEW_CHUNKS) {
+    for (uint32_t c0 = 0; c0 < n_chunk; c0 += FEW_CHUNKS) {
         cp_async_wait<FEW_STAGES - 1>();
         __syncthreads();
         const S &s = stages[c0 / FEW_CHUNKS % FEW_STAGES];
@@ -224,8 +229,6 @@ static __global__ void __launch_bounds__(2 * WARPS * WARP)
         request_x(c0 + FEW_STAGES * FEW_CHUNKS);
     }
     cp_async_wait<0>();
-    if (skip)
-        return;
     sums[nth][i][r] = acc;
     __syncthreads();
     if (threadIdx.x >= FEW_ROWS * TILE_ROWS)

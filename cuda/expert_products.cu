@@ -594,6 +594,8 @@ bool expert_rows_launch(const struct queue *q, const struct expert_rows *m, stru
                        .recorder = q->recorder};
     return with_type(m->w[0].type, [&](auto tag) {
         constexpr uint32_t TYPE = decltype(tag)::value;
+        if (m->gated && (is_plain(TYPE) || m->per_item <= EXPERT_FEW))
+            return error_set(err, ERR_FAIL, "CUDA: gates of such experts have their own launch");
         if (m->per_item <= EXPERT_FEW)
             return launch_kernel(err, l, expert_rows_kernel<TYPE, EXPERT_FEW>, *m);
         if constexpr (is_plain(TYPE))

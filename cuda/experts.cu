@@ -618,7 +618,7 @@ bool choose_group_launch(const struct queue *q, const struct choice *c, const st
                          uint32_t n, struct error *err)
 {
     const struct count_rows r = count_rows_of(g);
-    const size_t choosing = GROUP_THREADS / WARP * choosing_bytes(c->facts);
+    const size_t choosing = lesser(n, (uint32_t)CHOOSE_ROWS) * choosing_bytes(c->facts);
     const size_t smem = choosing > r.bytes ? choosing : r.bytes;
     if (c->router || n > CHOOSE_ROWS || smem + 1024 > q->smem_max) // there is static memory, too
         return choose_launch(q, c, n, err) && group_launch(q, g, err);

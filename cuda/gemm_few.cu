@@ -19,7 +19,7 @@ enum {
 };
 
 // Of a multiprocessor, at most: the rest is the first-level cache. Where it has that of Hopper, all
-// sums of gate and up of a 7B find room, with up to 16 columns; others have 100 KB or more.
+// sums of gate and up of a 7B find room; others have 100 KB or more.
 template <int NT> static size_t smem(const struct queue *q)
 {
     return (size_t)(NT <= 4 && q->smem_sm >= 228 << 10 ? 164 : 96) << 10;
@@ -32,10 +32,17 @@ static constexpr __host__ __device__ int words(uint32_t type)
 }
 
 // Of a slice: steps whose weights a lane has in registers, where they are replaced by those of the
-// next slice as they are used. Float16 weights take so many that one is all.
+// next slice as they are used. As many as find room (tests/check_spills.py): of float16 weights one
+// is all; with three or four tiles of columns (NT) two of the types that take few to unpack.
 template <uint32_t TYPE, int NT> static constexpr __host__ __device__ int slice_steps()
 {
-    return is_plain(TYPE) ? 1 : NT == 1 && words(TYPE) <= 4 ? 4 : 2;
+    constexpr bool light = words(TYPE) <= 4 && levels<TYPE>::N == 0;
+    constexpr bool two =
+        light || (NT == 4 && (TYPE == QUANT_Q8_0 || TYPE == QUANT_Q5_1 || TYPE == QUANT_IQ3_XXS ||
+                              TYPE == QUANT_IQ3_S || TYPE == QUANT_IQ4_XS));
+    if (is_plain(TYPE) || (NT > 2 && NT <= 4 && !two))
+        return 1;
+    return NT == 1 && words(TYPE) <= 4 ? 4 : 2;
 }
 
 // NT: tiles of eight columns, more of which need registers.
@@ -44,17 +51,11 @@ template <uint32_t TYPE, int NT> static constexpr __host__ __device__ int blocks
     return is_plain(TYPE) || NT > 4 ? 1 : 2;
 }
 
-// Whether unpacking a type takes few registers.
-template <uint32_t TYPE> static constexpr __host__ __device__ bool is_light()
-{
-    return words(TYPE) <= 4 && levels<TYPE>::N == 0;
-}
-
 template <uint32_t TYPE, int NT> static constexpr __host__ __device__ uint32_t n_warp()
 {
     if (!is_plain(TYPE))
-        return NT == 4 && !is_light<TYPE>() ? 6 : 8;
-    return NT <= 2 ? 16 : NT == 4 ? 12 : 8;
+        return NT == 4 && TYPE == QUANT_Q5_1 ? 6 : 8; // with eight it spills
+    return NT <= 2 ? 16 : NT <= 4 ? 12 : 8;
 }
 
 // Whether rows of a type end with a step: of the others a lane's chunk may be missing in the last.
@@ -237,10 +238,12 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
                 begin_unit();
                 return;
             }
+            // (where slices begin at even steps those have the same place in a block of scales)
+            const uint32_t from = STEPS % 2 == 0 ? 0 : 4 * (next.step - STEPS) + t;
 #pragma unroll
             for (int i = 0; i < 2; i++)
                 if (whole_steps<TYPE>())
-                    tile_move<TYPE>(at[i], 0, 4 * STEPS);
+                    tile_move<TYPE>(at[i], from, from + 4 * STEPS);
             begin_slice();
         };
         const auto request = [&](int j) {
@@ -251,7 +254,8 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
                 struct tile_row row = at[m / N];
                 uint32_t k = 4 * N * j + m % N; // chunk of row
                 if constexpr (whole_steps<TYPE>()) {
-                    // two steps of a block share its scales, and may be of two slices
+                    // two steps of a block share its scales, and may be of two slices (of an
+                    // even number of steps each, or of one)
                     if (j % 2 == 1)
                         row.d += next.step % 2 * (TILE_ROWS * quant_traits<TYPE>::D);
                 } else {
@@ -392,6 +396,8 @@ static bool launch_type(const struct queue *q, const struct gemm *g, struct few_
         return launch<TYPE, 1>(q, g, c, err);
     case 2:
         return launch<TYPE, 2>(q, g, c, err);
+    case 3:
+        return launch<TYPE, 3>(q, g, c, err);
     case 4:
         return launch<TYPE, 4>(q, g, c, err);
     default:

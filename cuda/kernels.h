@@ -568,7 +568,7 @@ enum { GEMM_FEW = 64 };
 // Tiles of eight columns that a product of n <= GEMM_FEW has.
 static inline __host__ __device__ uint32_t gemm_few_tiles(uint32_t n)
 {
-    return n <= 8 ? 1 : n <= 16 ? 2 : n <= 32 ? 4 : 8;
+    return n <= 32 ? (n + 7) / 8 : 8;
 }
 
 // Where element col of n_cols of column i of n is, in halves. Of 128, lane 4 * (i % 8) + t of a

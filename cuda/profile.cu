@@ -126,6 +126,7 @@ static void destroy_events(struct recorder *r)
 static const char *const beside[] = {"act",
                                      "add_normed",
                                      "choose",
+                                     "choose_group",
                                      "delta_conv",
                                      "delta_gate",
                                      "dequant",

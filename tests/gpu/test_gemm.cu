@@ -221,11 +221,10 @@ static void matrix_products_agree_for_every_type_and_shape(void)
             continue;
         const bool plain = quant_info(type)->block_elems == 1;
         std::vector<uint32_t> widths = {plain ? 172u : 256u, plain ? 904u : 768u};
-        if (full_size())
-            widths.push_back(4096);
+        widths.push_back(full_size() ? 4096 : plain ? 2376u : 2304u); // chunks of several steps
         for (uint32_t width : widths)
-            for (uint32_t n : {2u, 9u, 20u, 40u, 64u, 70u, 300u}) {
-                if (!gemm_case::can(n <= 40))
+            for (uint32_t n : {2u, 9u, 20u, 28u, 40u, 64u, 70u, 300u}) {
+                if (!gemm_case::can(n <= 40) || (width > 1000 && !full_size() && n / 10 != 2))
                     continue;
                 uint32_t rows = n == 300 ? (full_size() ? 2300 : 300) : n == 70 ? 300 : 43;
                 // many columns and long rows, for the reference's sake, with two types only
@@ -273,6 +272,15 @@ static void matrix_products_agree_for_every_type_and_shape(void)
     }
 }
 
+// The launch again by one multiprocessor, whose warps have pairs of tiles of their own.
+static void launch_on_one(gemm_case &c, const struct gemm &g)
+{
+    const int n_sm = Q.n_sm;
+    Q.n_sm = 1;
+    c.launch(g);
+    Q.n_sm = n_sm;
+}
+
 // Q, K and V at once; gate and up at once.
 static void matrix_products_of_several_matrices_agree(void)
 {
@@ -298,6 +306,12 @@ static void matrix_products_of_several_matrices_agree(void)
             product p = reference(*m[i], c.x, n);
             double w = worst(y[i]->get(), p.y, p.size);
             check(w <= 1.5e-3, "part %d, %u columns: off by %g", i, n, w);
+        }
+        for (int i = 0; i < 3 && n == 12; i++) {
+            const std::vector<float> got = y[i]->get();
+            launch_on_one(c, g);
+            check(y[i]->get() == got, "part %d, %u columns: other bits on one multiprocessor", i,
+                  n);
         }
         c.check_counters();
     }
@@ -326,6 +340,11 @@ static void matrix_products_of_several_matrices_agree(void)
             g.act = act;
             c.launch(g);
             std::vector<uint8_t> raw = out.get();
+            if (few) {
+                gemm_case::spoil(out);
+                launch_on_one(c, g);
+                check(out.get() == raw, "gated, %d: other bits on one multiprocessor", act);
+            }
             const __half *got = (const __half *)raw.data();
             std::vector<float> undo = c.undo_gated.get();
             for (uint32_t i = 0; i < n; i++)
@@ -388,13 +407,13 @@ static void a_column_has_the_same_bits_in_any_company(void)
     const int n_sm = Q.n_sm;
     for (uint32_t type : {(uint32_t)QUANT_Q4_K, (uint32_t)QUANT_Q6_K, (uint32_t)QUANT_F16})
         for (uint32_t width : {256u, 1024u, 2304u, 4864u}) {
-            const uint32_t rows = width > 1024 ? 200 : 610;
+            const uint32_t rows = width > 2304 ? 200 : 610;
             if (width > 2304 && type != QUANT_Q4_K)
                 continue;
             test_matrix m(r, type, rows, width);
             gemm_case all(r, 100, width, GEMM_FEW_PACKED);
             std::vector<float> want;
-            for (uint32_t n : {1u, 2u, 8u, 9u, 17u, 33u, 64u, 65u, 100u}) {
+            for (uint32_t n : {1u, 2u, 8u, 9u, 17u, 25u, 32u, 33u, 64u, 65u, 100u}) {
                 gemm_case c(r, n, width, GEMM_FEW_PACKED);
                 Q.n_sm = n % 2 ? 1 + n / 16 : n_sm;
                 for (uint32_t i = 0; i < n; i++) // the last column is the first of all
