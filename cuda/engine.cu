@@ -309,19 +309,25 @@ static bool prepare_masks(struct cuda_engine *e, struct error *err)
            cuda_capture_exec(e, &e->masked_graph, step, err);
 }
 
+// Captures launches, which never run.
+template <typename F> static bool load(struct cuda_engine *e, F launches, struct error *err)
+{
+    cudaGraph_t graph;
+    const bool ok = cuda_capture(e, &graph, launches, err);
+    if (graph)
+        cudaGraphDestroy(graph);
+    return ok;
+}
+
 // Captures launches(n) for the sizes up to `most`, and for that where it lies between two.
 template <size_t N, typename F>
 static bool load_sizes(struct cuda_engine *e, const uint32_t (&sizes)[N], uint32_t most, F launches,
                        struct error *err)
 {
     bool ok = true;
-    for (size_t i = 0; ok && i < N && most >= sizes[0] && (i == 0 || sizes[i - 1] < most); i++) {
-        cudaGraph_t graph;
-        ok = cuda_capture(
-            e, &graph, [&] { return launches(lesser(sizes[i], most)); }, err);
-        if (graph)
-            cudaGraphDestroy(graph);
-    }
+    for (size_t i = 0; ok && i < N && most >= sizes[0] && (i == 0 || sizes[i - 1] < most); i++)
+        ok = load(
+            e, [&] { return launches(lesser(sizes[i], most)); }, err);
     return ok;
 }
 
@@ -332,8 +338,8 @@ static bool load_sizes(struct cuda_engine *e, const uint32_t (&sizes)[N], uint32
 bool cuda_load_kernels(struct cuda_engine *e, struct error *err)
 {
     // all shapes of the products' tiles
-    static const uint32_t of_chunks[] = {2, 4, 8, 16, MATVEC_MAX_ROWS, 64, 128, 256},
-                          of_passes[] = {4, 16, 32, 64};
+    static const uint32_t of_chunks[] = {2, 4, 8, 16, MATVEC_MAX_ROWS, FEW_ROWS, 64, 128, 256},
+                          of_passes[] = {4, 16, 24, 32, 64};
     uint32_t most = e->base.n_batch;
     if (e->s.blas_workspace)
         most = lesser(most, (uint32_t)(e->q.hopper ? MATVEC_MAX_ROWS_HOPPER : MATVEC_MAX_ROWS));
@@ -345,13 +351,11 @@ bool cuda_load_kernels(struct cuda_engine *e, struct error *err)
     auto pass = [&](uint32_t n) { return cuda_enqueue_parts(e, n, err); };
     bool ok = load_sizes(e, of_chunks, most, chunk, err) &&
               (!e->passes || load_sizes(e, of_passes, e->base.n_batch, pass, err));
-    if (ok && e->base.n_states > 0) {
-        cudaGraph_t graph;
-        ok = cuda_capture(
-            e, &graph, [&] { return cuda_enqueue_advance(e, err); }, err);
-        if (graph)
-            cudaGraphDestroy(graph);
-    }
+    ok = ok && load(
+                   e, [&] { return cuda_enqueue_expert_kernels(e, err); }, err);
+    if (ok && e->base.n_states > 0)
+        ok = load(
+            e, [&] { return cuda_enqueue_advance(e, err); }, err);
     return ok || error_prefix(err, "making ready for prompts (a smaller -c leaves more memory)");
 }
 

@@ -623,6 +623,9 @@ bool cuda_experts_one(const struct cuda_engine *e, const struct gpu_layer *l, co
                       const float *norm, struct error *err);
 bool cuda_experts_many(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
                        const float *norm, uint32_t n, struct error *err);
+// Launches the kernels that several rows may need, for them to be loaded: which ones do is a matter
+// of how many rows an expert has. Not to be run.
+bool cuda_enqueue_expert_kernels(const struct cuda_engine *e, struct error *err);
 
 // ---- forward_attention.cu
 

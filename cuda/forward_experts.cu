@@ -544,6 +544,39 @@ bool cuda_experts_many(const struct cuda_engine *e, const struct gpu_layer *l, c
     return true;
 }
 
+// All that rows of such a matrix may be multiplied by.
+static bool enqueue_products(const struct cuda_engine *e, const struct wmat *w, struct error *err)
+{
+    struct expert_rows m = {};
+    struct queue q = e->q;
+    m.w[0] = *w;
+    m.n_part = m.n_row = m.n_item = m.n_used = 1;
+    bool ok = true;
+    for (uint32_t n : {8u, 16u, (uint32_t)EXPERT_ITEM}) {
+        m.per_item = n;
+        if (is_plain_type(w)) // few blocks, or many
+            q.n_sm = n == 8 ? 1 : 1 << 20;
+        ok = ok && expert_rows_launch(&q, &m, err);
+    }
+    return ok;
+}
+
+bool cuda_enqueue_expert_kernels(const struct cuda_engine *e, struct error *err)
+{
+    uint64_t seen = 0; // types
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < e->hp.n_layer; i++)
+        for (enum layer_weight w : {ROUTER, EXPERT_LATENT, EXPERT_LATENT_UP, EXPERT_GATE, EXPERT_UP,
+                                    EXPERT_DOWN, SHARED_GATE, SHARED_UP, SHARED_DOWN}) {
+            const struct gpu_layer *l = &e->layers[i];
+            if (!has_experts(l->facts) || !l->facts->w[w].data || seen >> l->w[w].type & 1)
+                continue;
+            seen |= 1ull << l->w[w].type;
+            ok = ok && enqueue_products(e, &l->w[w], err);
+        }
+    return ok;
+}
+
 // ---- one token
 
 static struct expert_row row_of(const struct cuda_engine *e, const struct gpu_layer *l,

@@ -247,9 +247,9 @@ SANITIZED = b"__asan_init" in HOKKU.read_bytes() if HOKKU.exists() else False
 
 @pytest.mark.skipif(SANITIZED, reason="ASan reserves more address space than the limit")
 def test_memory_stays_within_the_size_of_the_file(tmp_path, small):
-    """An absurd count must be refused before memory is asked for: 64 MB of address space are enough."""
+    """An absurd count must be refused before memory is asked for: 64 MB of address space beside the program are enough."""
     path = tmp_path / "m.gguf"
-    limit = 64 << 20
+    limit = (64 << 20) + HOKKU.stat().st_size # which has kernels in it where it is built with nvcc
     path.write_bytes(small)
     assert inspect(path, limit=limit).returncode == 0
     at = small.index(b"tokenizer.ggml.tokens") + len(b"tokenizer.ggml.tokens") + 8
@@ -279,7 +279,7 @@ def test_mutated_files_neither_crash_nor_take_memory(tmp_path, small):
             else:
                 data[at:at] = data[at:at + int(rng.integers(1, 40))]
         path.write_bytes(data)
-        done = inspect(path, limit=128 << 20)
+        done = inspect(path, limit=(64 << 20) + HOKKU.stat().st_size)
         codes.add(done.returncode)
         assert done.returncode in (0, 3), (done.returncode, done.stderr)
         assert (done.returncode == 3) == bool(done.stderr)

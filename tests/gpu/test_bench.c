@@ -410,6 +410,36 @@ static void a_pass_reads_the_matrices_of_heads_once(void **state)
     close_model(&f);
 }
 
+// A router is read by its product, and not by who chooses after it.
+static void a_pass_reads_a_router_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct engine_profile p;
+    struct error err = {0};
+    struct seq *s[N_SEQ];
+    uint64_t want = 0;
+    if (!on_cuda)
+        return;
+    open_model(&f, "llama");
+    for (uint32_t i = 0; i < TINY_LAYERS; i++) {
+        struct weight *w = &add_experts(f.m, i, MXFP4S, 6, 2, 32, 0)->w[ROUTER];
+        w->name = w->group = "router";
+        want += w->n_bytes + (w->n_cols + w->rows) * sizeof(float); // and vectors, as above
+    }
+    struct engine *e = open_pass(f.m, f.tokens, false, s);
+    if (!engine_profile_pass(e, s, N_SEQ, 2, NULL, &p, &err))
+        fail_msg("%s", err.text);
+    check_table(&p);
+    const struct engine_kernel *product = row(&p, "expert_plain", "router");
+    const struct engine_kernel *choice = row(&p, "choose_group", "router");
+    assert_true(product && choice);
+    assert_int_equal(product->bytes, want);
+    assert_int_equal(choice->bytes, 0);
+    close_pass(e, s);
+    close_model(&f);
+}
+
 // Where a pass of one sequence is made as those of several, that is what a token is.
 static void a_token_of_an_engine_of_passes_is_a_pass(void **state)
 {
@@ -747,6 +777,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_chunk_tells_its_operations),
         cmocka_unit_test(a_pass_of_several_is_told_apart_by_what_it_reads),
         cmocka_unit_test(a_pass_reads_the_matrices_of_heads_once),
+        cmocka_unit_test(a_pass_reads_a_router_once),
         cmocka_unit_test(a_token_of_an_engine_of_passes_is_a_pass),
         cmocka_unit_test(a_pass_that_cannot_be_profiled_is_refused),
         cmocka_unit_test(no_launch_is_missing),

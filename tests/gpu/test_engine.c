@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "moved.h"
-#include "tiny_engine.h"
+#include "tiny_experts.h"
 
 static struct engine *open_engine_of(const struct model *m, enum kv_type type, uint32_t n_ctx)
 {
@@ -60,30 +60,35 @@ static void all_kernels_are_loaded_when_an_engine_opens(void **state)
     (void)state;
     const char *capability = getenv("HOKKU_EMU_CAPABILITY");
     const size_t most = capability && atoi(capability) < 9 ? 32 : N_TOKENS;
-    struct fixture f;
-    struct tiny t;
     if (!on_cuda)
-        return; // there is nothing to load
-    tiny_init(&t, "llama");
-    for (size_t i = 0; i < t.n_tensors; i++)
-        if (t.tensors[i].n_dims == 2 && t.tensors[i].type == QUANT_F32)
-            t.tensors[i].type = QUANT_Q8_0;
-    open_tiny(&f, &t);
-    const struct engine_params p = {.n_ctx = N_CTX, .n_batch = N_TOKENS, .n_threads = 1};
-    struct error err = {0};
-    struct engine *e = try_open(f.m, &p, &err);
-    if (!e)
-        fail_msg("%s", err.text);
-    const size_t loaded = emu_loaded_bytes(0);
-    for (size_t n = 1; n <= most; n++) {
-        one_trim(e, 0);
-        eval(e, f.tokens, n, LOGITS_LAST);
-        if (emu_loaded_bytes(0) != loaded)
-            fail_msg("a prompt of %zu tokens: %zu bytes of kernels, when opened %zu", n,
-                     emu_loaded_bytes(0), loaded);
+        return;                                     // there is nothing to load
+    for (int experts = 0; experts < 2; experts++) { // these by the kernels of passes
+        struct fixture f;
+        struct tiny t;
+        tiny_init(&t, "llama");
+        for (size_t i = 0; i < t.n_tensors; i++)
+            if (t.tensors[i].n_dims == 2 && t.tensors[i].type == QUANT_F32)
+                t.tensors[i].type = QUANT_Q8_0;
+        open_tiny(&f, &t);
+        for (uint32_t i = 0; experts && i < TINY_LAYERS; i++)
+            add_experts(f.m, i, MXFP4S, 6, 4, 32, 0);
+        const struct engine_params p = {
+            .n_ctx = N_CTX, .n_batch = N_TOKENS, .n_threads = 1, .exact = experts};
+        struct error err = {0};
+        struct engine *e = try_open(f.m, &p, &err);
+        if (!e)
+            fail_msg("%s", err.text);
+        const size_t loaded = emu_loaded_bytes(0);
+        for (size_t n = 1; n <= most; n++) {
+            one_trim(e, 0);
+            eval(e, f.tokens, n, LOGITS_LAST);
+            if (emu_loaded_bytes(0) != loaded)
+                fail_msg("a prompt of %zu tokens: %zu bytes of kernels, when opened %zu", n,
+                         emu_loaded_bytes(0), loaded);
+        }
+        one_close(e);
+        close_model(&f);
     }
-    one_close(e);
-    close_model(&f);
 }
 #endif
 
