@@ -331,12 +331,23 @@ static void one_pass(struct engine *e, struct seq **s, size_t n, int32_t *ids)
         ids[i] = d[i].id;
 }
 
+// An engine with N_SEQ sequences, s, and what a pass of them does.
+static struct engine *profiled_pass(const struct fixture *f, struct seq **s,
+                                    struct engine_profile *p)
+{
+    struct error err = {0};
+    struct engine *e = open_pass(f->m, f->tokens, false, s);
+    if (!engine_profile_pass(e, s, N_SEQ, 2, NULL, p, &err))
+        fail_msg("%s", err.text);
+    check_table(p);
+    return e;
+}
+
 static void a_pass_of_several_is_told_apart_by_what_it_reads(void **state)
 {
     (void)state;
     struct fixture f;
     struct engine_profile p;
-    struct error err = {0};
     struct seq *s[N_SEQ];
     int32_t before[N_SEQ], after[N_SEQ];
     uint64_t down = 0;
@@ -349,10 +360,7 @@ static void a_pass_of_several_is_told_apart_by_what_it_reads(void **state)
     struct engine *e = open_pass(f.m, f.tokens, false, s);
     one_pass(e, s, N_SEQ, before);
     close_pass(e, s);
-    e = open_pass(f.m, f.tokens, false, s);
-    if (!engine_profile_pass(e, s, N_SEQ, 2, NULL, &p, &err))
-        fail_msg("%s", err.text);
-    check_table(&p);
+    e = profiled_pass(&f, s, &p);
     const struct engine_kernel *kv = row(&p, on_cuda ? "attention_decode" : "attention", "kv");
     const struct engine_kernel *pick = row(&p, on_cuda ? "sampler_rows" : "sampler", "logits");
     const struct engine_kernel *last = row(&p, on_cuda ? "gemm_few" : "matmul", "ffn_down");
@@ -384,7 +392,6 @@ static void a_pass_reads_the_matrices_of_heads_once(void **state)
     (void)state;
     struct fixture f;
     struct engine_profile p;
-    struct error err = {0};
     struct seq *s[N_SEQ];
     uint64_t want = 0;
     if (!on_cuda)
@@ -395,10 +402,7 @@ static void a_pass_reads_the_matrices_of_heads_once(void **state)
         const struct weight *w = &f.m->layers[i].w[ATTN_V_B];
         want += w->n_bytes + w->n_stacked * (w->n_cols + w->rows) * sizeof(float);
     }
-    struct engine *e = open_pass(f.m, f.tokens, false, s);
-    if (!engine_profile_pass(e, s, N_SEQ, 2, NULL, &p, &err))
-        fail_msg("%s", err.text);
-    check_table(&p);
+    struct engine *e = profiled_pass(&f, s, &p);
     const struct engine_kernel *kv = row(&p, "attention_wide", "kv");
     const struct engine_kernel *heads = row(&p, "expert_tiles", "attn_v_b");
     assert_true(kv && heads);
@@ -416,7 +420,6 @@ static void a_pass_reads_a_router_once(void **state)
     (void)state;
     struct fixture f;
     struct engine_profile p;
-    struct error err = {0};
     struct seq *s[N_SEQ];
     uint64_t want = 0;
     if (!on_cuda)
@@ -427,10 +430,7 @@ static void a_pass_reads_a_router_once(void **state)
         w->name = w->group = "router";
         want += w->n_bytes + (w->n_cols + w->rows) * sizeof(float); // and vectors, as above
     }
-    struct engine *e = open_pass(f.m, f.tokens, false, s);
-    if (!engine_profile_pass(e, s, N_SEQ, 2, NULL, &p, &err))
-        fail_msg("%s", err.text);
-    check_table(&p);
+    struct engine *e = profiled_pass(&f, s, &p);
     const struct engine_kernel *product = row(&p, "expert_plain", "router");
     const struct engine_kernel *choice = row(&p, "choose_group", "router");
     assert_true(product && choice);
