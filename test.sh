@@ -165,14 +165,15 @@ if [ -n "$all" ]; then
     *[02468]) sanitize="" ;;
     esac
     if [ -n "$sanitize" ]; then
-        must build-asan-gcc "ASan + UBSan build (gcc)" sanitized_build build-asan-gcc -Dwerror=false
+        must build-asan-gcc "ASan + UBSan build (gcc)" \
+            sanitized_build build-asan-gcc -Dwerror=false -Doptimization=1
     fi
-    UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 step asan "units and conformance (ASan + UBSan)" \
+    export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+    step asan "units and conformance (ASan + UBSan)" \
         units asan build-asan --timeout-multiplier 4
-    # (The emulation's own tests provoke errors on purpose and watch their reports. Whole models are left out: the tests
-    # of kernels have all their types and shapes, in a fraction of the time.)
+    # (Whole models are left out: the tests of kernels have all their types and shapes, in a fraction of the time.)
     [ -z "$sanitize" ] ||
-        UBSAN_OPTIONS=halt_on_error=0 step asan-gcc "kernels on the emulation (ASan + UBSan)" \
+        step asan-gcc "kernels on the emulation (ASan + UBSan)" \
             units asan-gcc build-asan-gcc --suite gpu --no-suite slow --no-suite vectors --timeout-multiplier 4
     HOKKU_SLOW_TESTS=1 step shapes "10,000 random schemas and their answers" py shapes tests/conformance -k "grammar or json_schema"
     step slow "other orders of threads, whole models on the emulation" units slow build --suite slow

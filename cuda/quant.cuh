@@ -520,9 +520,9 @@ static __device__ __forceinline__ void quantize_act(const float x[8], act32 *out
         hi[h] = __byte_perm(low, high, 0x7632);
         lo[h] = __byte_perm(low, high, 0x5410) ^ 0x80808080u;
     }
-    int sum = (int)(sum_bits - 8 * 0x4B400080u);
+    uint32_t sum = sum_bits - 8 * 0x4B400080u; // signed; it wraps where a NaN is among the values
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1); // lanes 0, 1: first half; 2, 3: second
-    const int total = TOTAL ? sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 2) : 0;
+    const int total = TOTAL ? (int)(sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 2)) : 0;
     if (!valid)
         return;
     unsigned part = threadIdx.x % 4;
@@ -533,7 +533,7 @@ static __device__ __forceinline__ void quantize_act(const float x[8], act32 *out
         out->total = total;
     }
     if (part % 2 == 0)
-        out->sum[part / 2] = scale * (float)sum;
+        out->sum[part / 2] = scale * (float)(int)sum;
 }
 
 template <uint32_t TYPE> struct type_tag {
