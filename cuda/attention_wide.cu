@@ -271,6 +271,8 @@ static __global__ void __launch_bounds__(THREADS) wide_kernel(const __grid_const
                     all[i][e] = join_sums(j, all[i][e], o[i][e]);
         }
     }
+    cp_async_commit(); // of a block that has nothing to do: its queries
+    cp_async_wait<0>();
     if (w.parted)
         return;
     // To be packed four by four, results lie in the place of all tiles, which have been read:

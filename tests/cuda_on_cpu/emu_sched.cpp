@@ -311,8 +311,9 @@ void run_thread(fiber *f)
     if (!f->products.empty())
         emu_fail("returns before %zu products of the tensor cores are waited for",
                  f->products.size());
+    if (!f->copies.empty())
+        emu_fail("returns before %zu asynchronous copies are waited for", f->copies.size());
     b.warps[f->index / 32].done |= 1u << f->index % 32;
-    f->copies.clear();
     b.n_done++;
     if (b.n_done == b.n_threads && !b.bulk.empty())
         emu_fail("the block ends while %zu bulk copies are under way", b.bulk.size());
@@ -418,7 +419,6 @@ emu_block *start_block(emu_grid &g)
         f->passed_gate = false;
         f->n_groups = f->n_product_groups = 0;
         f->may_multiply = false;
-        f->copies.clear();
         f->products.clear();
     }
     make_all_ready(*b);

@@ -518,6 +518,7 @@ template <bool WAIT> __global__ void copy_async(const uint4 *x, uint4 *y)
         cp_async_wait<0>();
     __syncthreads();
     y[64 + t] = s[1][63 - t];
+    cp_async_wait<0>();
 }
 
 template <bool WAIT> bool copy_async_is_right(void)
@@ -540,6 +541,22 @@ void asynchronous_copy_needs_its_wait(void)
 {
     expect_right("with waits", copy_async_is_right<true>);
     expect_caught("without waits", copy_async_is_right<false>);
+}
+
+__global__ void copy_and_return(const uint4 *x)
+{
+    __shared__ uint4 s[64];
+    cp_async16(&s[threadIdx.x], x + threadIdx.x);
+    cp_async_wait<0>(); // of what is committed
+}
+
+void a_copy_is_committed_and_waited_for(void)
+{
+    expect_death("cp.async", "returns before 1 asynchronous copies", [] {
+        uint4 *x = device(std::vector<uint4>(64));
+        must(launch_kernel(&err, shape("copy_and_return", 1, 64), copy_and_return, x));
+        return cudaDeviceSynchronize() == cudaSuccess;
+    });
 }
 
 // A source that somebody writes while the copy is under way.
@@ -1390,6 +1407,7 @@ int main(void)
         {"warp operations follow the guide", warp_operations_follow_the_guide},
         {"matrix fragments multiply", matrix_fragments_multiply},
         {"an asynchronous copy needs its wait", asynchronous_copy_needs_its_wait},
+        {"an asynchronous copy is committed and waited for", a_copy_is_committed_and_waited_for},
         {"the source of an asynchronous copy must not change", a_copy_s_source_must_not_change},
         {"bulk copies need their barriers", bulk_copies_need_their_barriers},
         {"products of a warpgroup need their waits", products_of_a_warpgroup_need_their_waits},
