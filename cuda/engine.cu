@@ -337,12 +337,15 @@ static bool load_sizes(struct cuda_engine *e, const uint32_t (&sizes)[N], uint32
 // they are needed.
 bool cuda_load_kernels(struct cuda_engine *e, struct error *err)
 {
-    // all shapes of the products' tiles
-    static const uint32_t of_chunks[] = {2, 4, 8, 16, MATVEC_MAX_ROWS, FEW_ROWS, 64, 128, 256},
+    // all shapes of the products' tiles, beyond MOST_DENSE those of experts
+    enum { MOST_DENSE = 256 };
+    static const uint32_t of_chunks[] = {2,        4,    8,   16,         MATVEC_MAX_ROWS,
+                                         FEW_ROWS, 64,   128, MOST_DENSE, 512,
+                                         1024,     2048, 4096},
                           of_passes[] = {4, 16, 24, 32, 64};
-    uint32_t most = e->base.n_batch;
-    if (e->s.blas_workspace)
-        most = lesser(most, (uint32_t)(e->q.hopper ? MATVEC_MAX_ROWS_HOPPER : MATVEC_MAX_ROWS));
+    uint32_t most = lesser(e->base.n_batch, e->s.n_without_blas);
+    if (!e->experts.chosen)
+        most = lesser(most, (uint32_t)MOST_DENSE);
     auto chunk = [&](uint32_t n) {
         return cuda_forward_many(e, n, err) &&
                cuda_head(e, 0, lesser(n, (uint32_t)LOGITS_ROWS), NULL, err) &&

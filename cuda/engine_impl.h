@@ -135,6 +135,7 @@ struct scratch {
     __half *q_f16;
     void *blas_workspace;
     size_t blas_workspace_bytes; // 0: no product of this model goes through cuBLAS
+    uint32_t n_without_blas;     // rows up to which none does
 };
 
 // Beside that, of layers with experts, for some of the rows and their pairs with experts.
@@ -371,6 +372,12 @@ static inline uint32_t cuda_n_spans(uint32_t n_seq)
 static inline uint32_t cuda_kept_rows(uint32_t n_seq)
 {
     return lesser(n_seq * DRAFT_ROWS, (uint32_t)KEPT_ROWS);
+}
+
+// Tokens of a chunk that go through the matrix-vector kernel.
+static inline uint32_t cuda_rows_by_vector(const struct cuda_engine *e)
+{
+    return e->q.hopper ? MATVEC_MAX_ROWS_HOPPER : MATVEC_MAX_ROWS;
 }
 
 // The slots of an engine for n_seq sequences in one pass; 0: the model has no states.

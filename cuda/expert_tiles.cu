@@ -263,6 +263,9 @@ static __global__ void __launch_bounds__(N_WARP *WARP)
 
 bool expert_tiles_launch(const struct queue *q, const struct expert_rows *m, struct error *err)
 {
+    if (m->per_item > EXPERT_ITEM)
+        return error_set(err, ERR_FAIL, "CUDA: items of %u rows of an expert, at most %u",
+                         m->per_item, (uint32_t)EXPERT_ITEM);
     struct launch l = {.name = "expert_tiles",
                        .grid = dim3(div_up(m->w[0].n_tile, tiles_of_warp(*m) * N_WARP), m->n_item,
                                     m->gated ? 1 : m->n_part),

@@ -288,11 +288,6 @@ bool cuda_forward_one(struct cuda_engine *e, struct error *err)
 // How n columns are multiplied with a matrix.
 enum product { BY_VECTOR, BY_CUBLAS, BY_HOPPER, BY_FEW, BY_WIDE };
 
-static uint32_t n_by_vector(const struct cuda_engine *e)
-{
-    return e->q.hopper ? MATVEC_MAX_ROWS_HOPPER : MATVEC_MAX_ROWS;
-}
-
 // Of n rows of a pass: gemm_wide or, which gives the same bits, gemm_few, which is faster where
 // rows are short as long as it takes one turn.
 static bool is_wide(const struct cuda_engine *e, const struct wmat *w, uint32_t n)
@@ -311,7 +306,7 @@ static enum product product_for(const struct cuda_engine *e, const struct wmat *
         return w->type == QUANT_F32 ? BY_VECTOR : is_wide(e, w, n) ? BY_WIDE : BY_FEW;
     if (n > 1 && n <= FEW_ROWS && w->type != QUANT_F32)
         return BY_FEW;
-    if (n <= n_by_vector(e))
+    if (n <= cuda_rows_by_vector(e))
         return BY_VECTOR;
     return e->q.hopper && w->type != QUANT_F32 ? BY_HOPPER : BY_CUBLAS;
 }
@@ -627,7 +622,7 @@ static bool end_layer_many(const struct cuda_engine *e, const struct gpu_layer *
 bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)
 {
     const struct scratch *s = &e->s;
-    if (n > n_by_vector(e) && s->blas_workspace_bytes && !cuda_blas_open(e, err))
+    if (n > s->n_without_blas && !cuda_blas_open(e, err))
         return false;
     if (!embed_launch(cuda_queue(e, "token_embd"), &e->tok_embd, s->tokens, n, s->x,
                       e->hp.embd_scale, &e->ropes, e->pass ? s->rows : &s->step->at, !e->pass, NULL,

@@ -544,7 +544,7 @@ bool cuda_experts_many(const struct cuda_engine *e, const struct gpu_layer *l, c
     return true;
 }
 
-// All that rows of such a matrix may be multiplied by.
+// All that rows of such a matrix may be multiplied by, but for expert_hopper.
 static bool enqueue_products(const struct cuda_engine *e, const struct wmat *w, struct error *err)
 {
     struct expert_rows m = {};
@@ -569,7 +569,8 @@ bool cuda_enqueue_expert_kernels(const struct cuda_engine *e, struct error *err)
         for (enum layer_weight w : {ROUTER, EXPERT_LATENT, EXPERT_LATENT_UP, EXPERT_GATE, EXPERT_UP,
                                     EXPERT_DOWN, SHARED_GATE, SHARED_UP, SHARED_DOWN}) {
             const struct gpu_layer *l = &e->layers[i];
-            if (!has_experts(l->facts) || !l->facts->w[w].data || seen >> l->w[w].type & 1)
+            if (!has_experts(l->facts) || !l->facts->w[w].data || seen >> l->w[w].type & 1 ||
+                (l->facts->w[w].n_stacked && !e->passes && can_be_half(e, l)))
                 continue;
             seen |= 1ull << l->w[w].type;
             ok = ok && enqueue_products(e, &l->w[w], err);

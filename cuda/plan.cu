@@ -276,9 +276,12 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
         if (s->tile_bytes < gemm.partial)
             s->tile_bytes = gemm.partial;
         s->tile = take(a, s->tile_bytes);
-        s->blas_workspace_bytes = has_f32 || !e->q.hopper ? BLAS_WORKSPACE : 0;
-        if (s->blas_workspace_bytes)
+        s->n_without_blas = UINT32_MAX;
+        if (has_f32 || !e->q.hopper) {
+            s->blas_workspace_bytes = BLAS_WORKSPACE;
             s->blas_workspace = take(a, s->blas_workspace_bytes);
+            s->n_without_blas = has_f32 ? cuda_rows_by_vector(e) : (uint32_t)FEW_ROWS;
+        }
     }
     cuda_place_experts(e, m);
     cuda_place_latent(e, m);
