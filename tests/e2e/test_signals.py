@@ -53,9 +53,9 @@ def stat(p):
     return pathlib.Path(f"/proc/{p.pid}/stat").read_text().rsplit(")", 1)[1].split()
 
 
-def busy(p):
+def busy(p, hundredths=10):
     """It has signal handlers and has computed for a while: it is past its start."""
-    return catches(p, signal.SIGINT) and int(stat(p)[11]) + int(stat(p)[12]) >= 10  # hundredths of a second
+    return catches(p, signal.SIGINT) and int(stat(p)[11]) + int(stat(p)[12]) >= hundredths  # of a second
 
 
 def computes(p):
@@ -153,14 +153,19 @@ def test_while_a_server_is_silent(home, sig):
 
 @BOTH
 def test_while_a_model_is_opened(home, tmp_path, sig):
-    """A vocabulary so large that building its tables takes a while."""
-    with started(home, "tokenize", "-m", big_vocabulary(tmp_path), "/dev/null") as p:
-        in_state(p, busy)
-        ends_by(p, sig)
+    """A vocabulary so large that building its tables takes a while: the larger, the longer."""
+    for n in (1_000_000, 4_000_000, 16_000_000):
+        with started(home, "tokenize", "-m", big_vocabulary(tmp_path, n), "/dev/null") as p:
+            while p.poll() is None and not busy(p, hundredths=3):
+                time.sleep(0.001)
+            p.send_signal(sig)
+            if p.wait(timeout=PROMPT_S) == -sig:
+                return
+            assert p.returncode == 0, p.stderr.read().decode()  # it had ended
+    pytest.fail("it is opened sooner than a signal arrives")
 
 
-def big_vocabulary(directory):
-    n = 1_000_000
+def big_vocabulary(directory, n):
     kvs = [("general.architecture", "llama"), ("tokenizer.ggml.model", "llama")]
     kvs += [(f"tokenizer.ggml.{key}", make_gguf.Typed("array", values)) for key, values in (
         ("tokens", ("str", [f"t{i}" for i in range(n)])), ("scores", ("f32", [0.0] * n)), ("token_type", ("i32", [1] * n)))]
