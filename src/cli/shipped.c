@@ -24,8 +24,9 @@ static bool in_build_tree(void)
     return in;
 }
 
-// In the source tree for a program that was not installed, else at the place it was built for.
-char *shipped_file(const char *relative)
+// "prompts/haiku.txt": in the source tree for a program that was not installed, else at the place
+// it was built for. Owned by the caller; NULL when there is none.
+static char *shipped_file(const char *relative)
 {
     struct buf b = {0};
     buf_printf(&b, "%s/%s", in_build_tree() ? HOKKU_SOURCE_DIR : HOKKU_DATADIR, relative);

@@ -6,9 +6,6 @@
 #include "base/error.h"
 #include "cli/options.h"
 
-// "prompts/haiku.txt". Owned by the caller; NULL when there is none.
-char *shipped_file(const char *relative);
-
 // The file of the built-in model. Owned by the caller. Errors: ERR_MODEL.
 char *shipped_model(struct error *err);
 

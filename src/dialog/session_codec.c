@@ -17,7 +17,7 @@ bool codec_put_u64(struct buf *b, uint64_t v)
     return codec_put_u32(b, (uint32_t)v) && codec_put_u32(b, (uint32_t)(v >> 32));
 }
 
-bool codec_put_f32(struct buf *b, float v)
+static bool put_f32(struct buf *b, float v)
 {
     uint32_t bits;
     memcpy(&bits, &v, 4);
@@ -55,7 +55,7 @@ uint64_t codec_u64(struct codec_cursor *c)
     return low | (uint64_t)codec_u32(c) << 32;
 }
 
-float codec_f32(struct codec_cursor *c)
+static float read_f32(struct codec_cursor *c)
 {
     uint32_t bits = codec_u32(c);
     float v;
@@ -95,7 +95,7 @@ static uint32_t choice(struct codec_cursor *c, uint32_t last)
 
 static float number(struct codec_cursor *c)
 {
-    float v = codec_f32(c);
+    float v = read_f32(c);
     if (isnan(v))
         c->failed = true;
     return v;
@@ -113,12 +113,12 @@ static void put_sampler(struct buf *b, const struct sampler_settings *s)
         if (sampler_numbers[i].whole)
             codec_put_u32(b, *(const uint32_t *)at);
         else
-            codec_put_f32(b, *(const float *)at);
+            put_f32(b, *(const float *)at);
     }
     codec_put_u32(b, s->n_bias);
     for (uint32_t i = 0; i < s->n_bias && i < SAMPLER_MAX_BIAS; i++) {
         codec_put_u32(b, (uint32_t)s->bias[i].id);
-        codec_put_f32(b, s->bias[i].bias);
+        put_f32(b, s->bias[i].bias);
     }
     buf_append(b, s->chain, sizeof s->chain);
 }

@@ -7,7 +7,6 @@
 
 bool codec_put_u32(struct buf *b, uint32_t v);
 bool codec_put_u64(struct buf *b, uint64_t v);
-bool codec_put_f32(struct buf *b, float v);
 bool codec_put_ids(struct buf *b, const int32_t *ids, size_t n);
 bool codec_put_message(struct buf *b, const struct message *m);
 bool codec_put_messages(struct buf *b, const struct conversation *c); // the live ones
@@ -20,7 +19,6 @@ struct codec_cursor {
 
 uint32_t codec_u32(struct codec_cursor *c);
 uint64_t codec_u64(struct codec_cursor *c);
-float codec_f32(struct codec_cursor *c);
 const void *codec_bytes(struct codec_cursor *c, size_t n); // NULL when there are fewer
 // n ids, each in 0..n_vocab-1, appended to out.
 bool codec_ids(struct codec_cursor *c, size_t n, uint32_t n_vocab, struct ids *out);

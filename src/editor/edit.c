@@ -68,7 +68,7 @@ static bool record(struct edit *e, size_t begin, size_t end, size_t n)
     return true;
 }
 
-bool edit_replace(struct edit *e, size_t begin, size_t end, const char *with, size_t n)
+static bool edit_replace(struct edit *e, size_t begin, size_t end, const char *with, size_t n)
 {
     e->typing = false;
     if (begin == end && n == 0)

@@ -39,7 +39,6 @@ enum where {
 void edit_release(struct edit *e);
 bool edit_set(struct edit *e, const char *text, size_t n); // cursor at the end, nothing to undo
 size_t edit_find(const struct edit *e, enum where where);
-bool edit_replace(struct edit *e, size_t begin, size_t end, const char *with, size_t n);
 bool edit_insert(struct edit *e, const char *s, size_t n);
 bool edit_type(struct edit *e, const char *s, size_t n); // one undo takes back a run of these
 bool edit_delete(struct edit *e, enum where to);

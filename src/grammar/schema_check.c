@@ -7,7 +7,8 @@
 #include "grammar/regex.h"
 #include "grammar/schema_impl.h"
 
-bool json_same(const json_t *a, const json_t *b)
+// 1 and 1.0 are.
+static bool json_same(const json_t *a, const json_t *b)
 {
     if (json_is_number(a) && json_is_number(b)) {
         struct decimal x, y;

@@ -140,11 +140,5 @@ uint32_t schema_value(struct schema *s, const json_t *value, unsigned depth); //
 bool schema_obeys(struct schema *s, const json_t *schema, const json_t *value, unsigned depth);
 // Where an enum has a value first; SIZE_MAX: nowhere, or a failure.
 size_t schema_enum_find(struct schema *s, const json_t *of, const json_t *value);
-bool json_same(const json_t *a, const json_t *b); // 1 and 1.0 are
-
-// What stands between the values of an array or object at a depth.
-uint32_t schema_open(struct schema *s, const char *bracket, unsigned depth);
-uint32_t schema_comma(struct schema *s, unsigned depth);
-uint32_t schema_close(struct schema *s, const char *bracket, unsigned depth);
 
 #endif

@@ -26,7 +26,8 @@ static uint32_t text_of(struct schema *s, struct buf *text)
     return x;
 }
 
-uint32_t schema_open(struct schema *s, const char *bracket, unsigned depth)
+// What stands between the values of an array or object at a depth.
+static uint32_t schema_open(struct schema *s, const char *bracket, unsigned depth)
 {
     struct buf text = {0};
     buf_puts(&text, bracket);
@@ -34,12 +35,12 @@ uint32_t schema_open(struct schema *s, const char *bracket, unsigned depth)
     return text_of(s, &text);
 }
 
-uint32_t schema_comma(struct schema *s, unsigned depth)
+static uint32_t schema_comma(struct schema *s, unsigned depth)
 {
     return schema_open(s, ",", depth);
 }
 
-uint32_t schema_close(struct schema *s, const char *bracket, unsigned depth)
+static uint32_t schema_close(struct schema *s, const char *bracket, unsigned depth)
 {
     struct buf text = {0};
     line_break(s, &text, depth);

@@ -67,13 +67,6 @@ void setpool_release(struct setpool *p)
     *p = (struct setpool){0};
 }
 
-void setpool_clear(struct setpool *p)
-{
-    p->n_items = p->n_sets = 0;
-    memset(p->slots, 0, p->n_slots * sizeof *p->slots);
-    setpool_add(p, NULL, 0); // there is room
-}
-
 uint32_t setpool_add(struct setpool *p, uint64_t *items, size_t n)
 {
     if (n > 1) {

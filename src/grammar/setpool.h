@@ -22,7 +22,6 @@ struct setpool {
 
 bool setpool_init(struct setpool *p);    // false: out of memory
 void setpool_release(struct setpool *p); // zeroed is fine
-void setpool_clear(struct setpool *p);   // but for the empty set
 // The index of the set of items[0..n), which are sorted here and lose what is there twice.
 // SETPOOL_FAILED: out of memory.
 uint32_t setpool_add(struct setpool *p, uint64_t *items, size_t n);

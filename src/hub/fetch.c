@@ -66,8 +66,9 @@ bool fetch_try_again(const struct hub_options *o, unsigned *n_failed, unsigned r
     return hub_pause(o, wait, err);
 }
 
-bool fetch_check_size(const struct hub_options *o, uint64_t n_bytes, const char *what,
-                      struct error *err)
+// Whether a file of n_bytes is one that the user wants (--max-size).
+static bool check_size(const struct hub_options *o, uint64_t n_bytes, const char *what,
+                       struct error *err)
 {
     char found[FORMAT_NUMBER], most[FORMAT_NUMBER];
     return !o->max_bytes || n_bytes <= o->max_bytes ||
@@ -218,7 +219,7 @@ static bool on_begin(void *user, const struct http_response *r, struct error *er
     memcpy(d->etag, r->etag, sizeof d->etag);
     if (known && !f->size) {
         f->size = total;
-        if (!fetch_check_size(f->o, total, f->what, err))
+        if (!check_size(f->o, total, f->what, err))
             return false;
         if (!fetch_check_space(d->part.data, f->size - d->at, f->what, err))
             return false;
@@ -232,7 +233,7 @@ static bool on_begin(void *user, const struct http_response *r, struct error *er
 static bool check_room(struct download *d, size_t n, struct error *err)
 {
     struct fetch *f = d->f;
-    if (!fetch_check_size(f->o, d->at + n, f->what, err))
+    if (!check_size(f->o, d->at + n, f->what, err))
         return false;
     if (f->size || d->at + n <= d->room)
         return true;
@@ -353,7 +354,7 @@ bool fetch_file(struct fetch *f, struct error *err)
     if (ok && !d.done) {
         ok = read_part(&d, err);
         if (ok && f->size)
-            ok = fetch_check_size(f->o, f->size, f->what, err) &&
+            ok = check_size(f->o, f->size, f->what, err) &&
                  fetch_check_space(d.part.data, f->size - d.at, f->what, err);
         while (ok && again)
             ok = receive(&d, err) && verify(&d, &again, hex, err);

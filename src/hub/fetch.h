@@ -26,10 +26,6 @@ bool fetch_file(struct fetch *f, struct error *err);
 bool fetch_try_again(const struct hub_options *o, unsigned *n_failed, unsigned retry_after_s,
                      struct error *err);
 
-// Whether a file of n_bytes is one that the user wants (--max-size). Errors: ERR_FAIL.
-bool fetch_check_size(const struct hub_options *o, uint64_t n_bytes, const char *what,
-                      struct error *err);
-
 // Whether n_bytes fit on the disk of `dir` (or where it will be made). Errors: ERR_FAIL.
 bool fetch_check_space(const char *dir, uint64_t n_bytes, const char *what, struct error *err);
 

@@ -55,7 +55,7 @@ static void frame_load(struct run *r, struct frame *f)
     run_step(r, f->scope->n);
 }
 
-struct frame *exec_frame_create(struct run *r, const struct scope *s, struct frame *outer)
+static struct frame *frame_create(struct run *r, const struct scope *s, struct frame *outer)
 {
     struct frame *f = run_alloc(r, sizeof *f + s->n * sizeof *f->slots);
     f->outer = outer;
@@ -171,8 +171,8 @@ static enum flow run_loop(struct run *r, struct frame *f, const struct node *n, 
     l->sized = !n->c && over.kind != V_ITER;
     l->length = l->sized ? l->it->left : 0;
     if (n->c)
-        l->test_frame = exec_frame_create(r, n->test_scope, f);
-    struct frame *inner = exec_frame_create(r, n->scope, f);
+        l->test_frame = frame_create(r, n->test_scope, f);
+    struct frame *inner = frame_create(r, n->scope, f);
     bool completed = false;
     struct val item;
     for (;;) {
@@ -197,7 +197,7 @@ static enum flow run_loop(struct run *r, struct frame *f, const struct node *n, 
     }
     if (completed || !n->orelse.n)
         return FLOW_NEXT;
-    return exec_body(r, exec_frame_create(r, n->else_scope, f), &n->orelse);
+    return exec_body(r, frame_create(r, n->else_scope, f), &n->orelse);
 }
 
 struct val loop_recurse(struct run *r, struct val loop, struct val over)
@@ -356,7 +356,7 @@ struct val exec_macro_call(struct run *r, struct val macro, const struct args *a
     const struct macro_def *m = macro.macro->def;
     const struct node *at = r->at;
     run_enter(r);
-    struct frame *f = exec_frame_create(r, macro.macro->node->scope, macro.macro->closure);
+    struct frame *f = frame_create(r, macro.macro->node->scope, macro.macro->closure);
     bool *used = run_alloc(r, a->n_kw + 1), found_caller = false;
     run_step(r, m->n_params);
     for (size_t i = 0; i < m->n_params; i++) {
@@ -398,7 +398,7 @@ static enum flow exec_if(struct run *r, struct frame *f, const struct node *n)
 
 static enum flow exec_with(struct run *r, struct frame *f, const struct node *n)
 {
-    struct frame *inner = exec_frame_create(r, n->scope, f);
+    struct frame *inner = frame_create(r, n->scope, f);
     for (size_t i = 0; i < n->targets.n; i++)
         assign(r, inner, n->targets.v[i], eval_value(r, f, n->items.v[i]));
     frame_load(r, inner);
@@ -408,7 +408,7 @@ static enum flow exec_with(struct run *r, struct frame *f, const struct node *n)
 static enum flow exec_capture(struct run *r, struct frame *f, const struct node *n)
 {
     enum flow flow;
-    struct frame *inner = exec_frame_create(r, n->scope, f);
+    struct frame *inner = frame_create(r, n->scope, f);
     struct val text = capture(r, inner, &n->body, &flow);
     if (flow != FLOW_NEXT) // the text is lost, as in Jinja2
         return flow;
@@ -491,5 +491,5 @@ static enum flow exec_body(struct run *r, struct frame *f, const struct nodes *b
 
 void exec_root(struct run *r)
 {
-    exec_body(r, exec_frame_create(r, r->t->scope, NULL), &r->t->body);
+    exec_body(r, frame_create(r, r->t->scope, NULL), &r->t->body);
 }

@@ -117,7 +117,6 @@ struct frame {
     const struct scope *scope;
     struct val slots[];
 };
-struct frame *exec_frame_create(struct run *r, const struct scope *s, struct frame *outer);
 struct val exec_macro_call(struct run *r, struct val macro, const struct args *a);
 struct val loop_attr(struct run *r, struct val loop, const struct str *name); // V_MISSING: none
 struct val loop_recurse(struct run *r, struct val loop, struct val over);

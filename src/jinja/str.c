@@ -10,11 +10,6 @@ uint32_t str_origin_merge(uint32_t a, uint32_t b)
     return a == b ? a : ORIGIN_DATA;
 }
 
-bool val_is_str(struct val v)
-{
-    return v.kind == V_STR;
-}
-
 struct val str_val(struct str *s)
 {
     return (struct val){.kind = V_STR, .s = s};

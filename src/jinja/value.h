@@ -171,7 +171,6 @@ bool iter_next(struct run *r, struct iter *it, struct val *item);
 struct val iter_list(struct run *r, struct val v); // list(v)
 
 // Strings.
-bool val_is_str(struct val v);
 struct val str_val(struct str *s);
 size_t str_chars(struct run *r, struct str *s);                  // code points
 size_t str_offset(struct run *r, struct str *s, size_t n_chars); // byte offset of a code point

@@ -25,7 +25,8 @@ static uint32_t byte_char(unsigned char b)
     return 0x100 + 33 + (b - 0x7Fu);
 }
 
-size_t bpe_byte_to_char(unsigned char byte, char out[2])
+// The UTF-8 of the character that stands for a byte, see bpe_char_to_byte; returns its length.
+static size_t bpe_byte_to_char(unsigned char byte, char out[2])
 {
     uint32_t c = byte_char(byte);
     if (c < 0x80) {

@@ -37,10 +37,8 @@ bool bpe_encode_word(const struct bpe *b, struct merger *m, struct wordcache *ca
 uint32_t bpe_find_pair(const void *ctx, const char *text, const struct piece *left,
                        const struct piece *right, int32_t *id);
 
-// GPT-2's printable alphabet for bytes: visible Latin-1 characters stand for themselves, the other
-// 68 bytes for U+0100 and on. Writes the UTF-8 of byte's character, returns its length (1 or 2).
-size_t bpe_byte_to_char(unsigned char byte, char out[2]);
-// The byte that character cp stands for, -1 when cp is not of that alphabet.
+// The byte that character cp stands for in GPT-2's printable alphabet (visible Latin-1 characters
+// stand for themselves, the other 68 bytes for U+0100 and on), -1 when cp is not of that.
 int bpe_char_to_byte(uint32_t cp);
 
 #endif
