@@ -170,11 +170,11 @@ if [ -n "$all" ]; then
     fi
     export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
     step asan "units and conformance (ASan + UBSan)" \
-        units asan build-asan --timeout-multiplier 4
+        units asan build-asan --timeout-multiplier 2
     # (Whole models are left out: the tests of kernels have all their types and shapes, in a fraction of the time.)
     [ -z "$sanitize" ] ||
         step asan-gcc "kernels on the emulation (ASan + UBSan)" \
-            units asan-gcc build-asan-gcc --suite gpu --no-suite slow --no-suite vectors --timeout-multiplier 4
+            units asan-gcc build-asan-gcc --suite gpu --no-suite slow --no-suite vectors --timeout-multiplier 2
     HOKKU_SLOW_TESTS=1 step shapes "10,000 random schemas and their answers" py shapes tests/conformance -k "grammar or json_schema"
     step slow "other orders of threads, whole models on the emulation" units slow build --suite slow
     HOKKU_TEST_KEPT=1 step kept "chats, done by a process that keeps the model" \
