@@ -16,7 +16,7 @@ WRONG = [("--top-p", "2"), ("--top-p", "-0.1"), ("--temp", "-1"), ("--temp", "na
          ("--xtc-probability", "1.5"), ("--xtc-threshold", "-1"), ("--repeat-penalty", "0"), ("--repeat-last-n", "-2"),
          ("--presence-penalty", "nan"), ("--frequency-penalty", "inf"), ("--dry-multiplier", "-1"), ("--dry-base", "0"),
          ("--dry-allowed-length", "0"), ("--dry-penalty-last-n", "-2"), ("--n-predict", "-5"), ("--n-predict", "1e3"),
-         ("--ctx-size", "-1"), ("--batch-size", "0"), ("--threads", "-1"), ("--threads", "100000"), ("--logprobs", "65"),
+         ("--ctx-size", "-1"), ("--batch-size", "0"), ("--batch-size", "65537"), ("--threads", "-1"), ("--threads", "100000"), ("--logprobs", "65"),
          ("--seed", "-1"), ("--logit-bias", "5+nan"), ("--logit-bias", "5+inf"), ("--logit-bias", "-1+1")]
 
 
