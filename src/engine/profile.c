@@ -162,15 +162,16 @@ struct engine_kernel *profile_reader(struct engine_profile *p, const char *what,
 
 static double product(const struct weight *w, const char *what, size_t n)
 {
-    return w->data && !w->vector && profile_names(what, w->name)
+    return w->data && !w->vector && (!what || profile_names(what, w->name))
                ? 2.0 * w->rows * w->n_cols * (double)n * (w->n_stacked ? w->n_used : 1)
                : 0;
 }
 
-// Of the products with the matrices that `what` names; one token reaches the head.
-static double product_flops(const struct model *m, const char *what, size_t n)
+// Of the products with the matrices that `what` names (NULL: with all); n_head tokens reach the
+// head.
+static double product_flops(const struct model *m, const char *what, size_t n, size_t n_head)
 {
-    double flops = product(&m->output, what, 1);
+    double flops = product(&m->output, what, n_head) + product(&m->token_layers_proj, what, n);
     for (uint32_t i = 0; i < m->hp.n_layer; i++)
         for (int k = 0; k < N_LAYER_WEIGHTS; k++)
             flops += product(&m->layers[i].w[k], what, n);
@@ -198,10 +199,20 @@ void profile_operations(struct engine_profile *p, const struct model *m, size_t 
         struct engine_kernel *k = &p->rows[i];
         if (profile_reader(p, k->what, beside) != k)
             continue;
-        k->flops = product_flops(m, k->what, n);
+        k->flops = product_flops(m, k->what, n, 1);
         if (profile_names(k->what, "kv"))
             k->flops += attention_flops(m, n_past, n);
     }
+}
+
+double profile_chunk_flops(const struct model *m, size_t n_past, size_t n)
+{
+    return product_flops(m, NULL, n, 1) + attention_flops(m, n_past, n);
+}
+
+double profile_pass_flops(const struct model *m, size_t n_past, size_t n)
+{
+    return product_flops(m, NULL, n, n) + (double)n * attention_flops(m, n_past, 1);
 }
 
 bool profile_parts_ended(const struct engine_part *parts, size_t n, struct error *err)

@@ -45,6 +45,11 @@ struct engine_kernel *profile_reader(struct engine_profile *p, const char *what,
 void profile_operations(struct engine_profile *p, const struct model *m, size_t n_past, size_t n,
                         const char *const *beside);
 
+// Operations of all products with the model's matrices and of attention (not of recurrent states):
+// of a chunk as above; of a pass of n sequences, each with a token after n_past others, and logits.
+double profile_chunk_flops(const struct model *m, size_t n_past, size_t n);
+double profile_pass_flops(const struct model *m, size_t n_past, size_t n);
+
 struct engine_part;
 
 // Whether no part of a pass that was timed has failed. Errors: the first part's that has.

@@ -1,6 +1,7 @@
 // Loading: from an opened file to an immutable model.
 #include "model/internal.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -222,4 +223,25 @@ uint64_t model_bytes_per_token(const struct model *m)
     if (told->data)
         n -= told->n_bytes - quant_row_bytes(told->type, told->n_cols);
     return n + quant_row_bytes(m->tok_embd.type, m->tok_embd.n_cols);
+}
+
+double experts_expected(uint32_t n, uint32_t n_used, uint32_t n_rows)
+{
+    return n * (1 - pow(1 - (double)n_used / n, n_rows));
+}
+
+double model_bytes_per_pass(const struct model *m, uint32_t n_rows)
+{
+    const struct weight *embd = &m->tok_embd, *told = &m->token_layers;
+    const double row = (double)quant_row_bytes(embd->type, embd->n_cols) +
+                       (told->data ? (double)quant_row_bytes(told->type, told->n_cols) : 0);
+    double n = (double)model_bytes_per_token(m) + (n_rows - 1) * row;
+    for (uint32_t i = 0; i < m->hp.n_layer; i++)
+        for (int k = 0; k < N_LAYER_WEIGHTS; k++) {
+            const struct weight *w = &m->layers[i].w[k];
+            if (w->n_stacked)
+                n += (double)w->n_bytes / w->n_stacked *
+                     (experts_expected(w->n_stacked, w->n_used, n_rows) - w->n_used);
+        }
+    return n;
 }

@@ -465,6 +465,12 @@ static inline uint64_t weight_bytes_used(const struct weight *w)
 // Bytes of all weights that one decoded token must read (embedding: one row; the head: all rows; of
 // experts those that it uses).
 uint64_t model_bytes_per_token(const struct model *m);
+// How many different experts of n are expected where n_rows tokens choose n_used each, all alike
+// often and independently.
+double experts_expected(uint32_t n, uint32_t n_used, uint32_t n_rows);
+// Bytes of all weights that a pass with a token of each of n_rows sequences must read once; of
+// experts those of experts_expected.
+double model_bytes_per_pass(const struct model *m, uint32_t n_rows);
 
 // The largest that any layer has: what scratch memory is sized by.
 struct layer_sizes {

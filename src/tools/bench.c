@@ -6,18 +6,12 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "engine/profile.h"
 #include "tools/bench_kernels.h"
+#include "tools/bench_row.h"
 
 enum { FIRST_TOKEN_PROMPT = 32, MAX_REPEAT = 100, N_TICKET = ENGINE_RUN_AHEAD + 1 };
 enum { MAX_BLOCK = 256 }; // positions: what a sequence takes of the memory is a multiple of it
-
-struct row {
-    const char *name;
-    uint32_t depth, batch;
-    uint32_t n_tokens;             // of one run
-    double median_s, min_s, max_s; // of one run
-    double bytes_per_token;        // 0: not limited by bytes
-};
 
 struct bench {
     struct engine *e;
@@ -25,7 +19,7 @@ struct bench {
     const struct bench_params *p;
     struct engine_peaks peaks;
     int32_t *tokens; // random ones, n_ctx of them
-    struct row *rows;
+    struct bench_row *rows;
     size_t n_rows;
     struct bench_kernels *kernels;
     size_t n_kernels;
@@ -38,13 +32,14 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static bool add_row(struct bench *b, struct row row, double *seconds, size_t n, struct error *err)
+static bool add_row(struct bench *b, struct bench_row row, double *seconds, size_t n,
+                    struct error *err)
 {
     qsort(seconds, n, sizeof *seconds, by_value);
     row.min_s = seconds[0];
     row.median_s = n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
     row.max_s = seconds[n - 1];
-    struct row *rows = realloc(b->rows, (b->n_rows + 1) * sizeof *rows);
+    struct bench_row *rows = realloc(b->rows, (b->n_rows + 1) * sizeof *rows);
     if (!rows)
         return error_oom(err, "the results", (b->n_rows + 1) * sizeof *rows);
     b->rows = rows;
@@ -116,12 +111,13 @@ static bool measure(struct bench *b, const char *name, uint32_t depth, uint32_t 
         if (i > 0)
             seconds[i - 1] = clock_now() - start;
     }
-    struct row row = {.name = name,
-                      .depth = depth,
-                      .n_tokens = n_prompt ? n_prompt : n_gen,
-                      .bytes_per_token = bytes};
-    if (n_prompt && n_gen)
-        row.n_tokens = 1;
+    struct bench_row row = {.name = name,
+                            .depth = depth,
+                            .n_tokens = n_prompt && n_gen ? 1 : n_prompt + n_gen,
+                            .n_step = n_prompt ? 1 : n_gen,
+                            .bytes = bytes,
+                            .flops = n_prompt ? profile_chunk_flops(e->model, depth, n_prompt)
+                                              : profile_pass_flops(e->model, base + n_gen / 2, 1)};
     return add_row(b, row, seconds, n, err);
 }
 
@@ -169,7 +165,7 @@ uint64_t bench_room(uint32_t depth, uint32_t n_gen)
 // An entry of the kernels of what the last row measured, of which they are this part.
 static struct bench_kernels *add_kernels(struct bench *b, double part, struct error *err)
 {
-    const struct row *r = &b->rows[b->n_rows - 1];
+    const struct bench_row *r = &b->rows[b->n_rows - 1];
     struct bench_kernels *all = realloc(b->kernels, (b->n_kernels + 1) * sizeof *all);
     if (!all) {
         error_oom(err, "the results", (b->n_kernels + 1) * sizeof *all);
@@ -232,11 +228,13 @@ static bool measure_batch(struct bench *b, uint32_t depth, uint32_t n, struct er
     for (uint32_t i = 0; ok && i <= b->p->n_repeat; i++) // run 0 warms up
         ok = run_batch(b, s, n, base, w, picks, &seconds[i ? i - 1 : 0], err);
     const double kv = (double)engine_kv_bytes(e, 0, base + b->p->n_gen / 2);
-    struct row row = {.name = "decode",
-                      .depth = depth,
-                      .batch = n,
-                      .n_tokens = n * b->p->n_gen,
-                      .bytes_per_token = (double)model_bytes_per_token(e->model) / n + kv};
+    struct bench_row row = {.name = "decode",
+                            .depth = depth,
+                            .batch = n,
+                            .n_tokens = n * b->p->n_gen,
+                            .n_step = b->p->n_gen,
+                            .bytes = model_bytes_per_pass(e->model, n) + n * kv,
+                            .flops = profile_pass_flops(e->model, base + b->p->n_gen / 2, n)};
     ok = ok && add_row(b, row, seconds, b->p->n_repeat, err) &&
          (!b->p->kernels || n == 1 || profile_pass(b, s, n, base, err));
     for (uint32_t k = 0; s && k < n; k++)
@@ -251,8 +249,8 @@ static bool measure_batch(struct bench *b, uint32_t depth, uint32_t n, struct er
 static bool profile(struct bench *b, struct error *err)
 {
     struct engine *e = b->e;
-    const struct row *r = &b->rows[b->n_rows - 1];
-    bool token = r->bytes_per_token > 0;
+    const struct bench_row *r = &b->rows[b->n_rows - 1];
+    bool token = r->bytes > 0;
     const uint32_t n_tokens = token ? 1 : r->n_tokens < e->n_batch ? r->n_tokens : e->n_batch;
     // A row of several tokens or chunks: its time is shared out evenly.
     struct bench_kernels *k = add_kernels(b, (double)n_tokens / r->n_tokens, err);
@@ -305,27 +303,8 @@ static void write_md(const struct bench *b, struct buf *out)
         buf_printf(out, ", %.1f TFLOP/s (%s)", b->peaks.matrix_flops * 1e-12, b->peaks.matrix_how);
     else if (*b->peaks.matrix_how)
         buf_printf(out, ", matrix rate not measured: %s", b->peaks.matrix_how);
-    buf_puts(out, "\n\n| test | depth | tokens/s | ms per run | least..most ms | MB/token | GB/s | "
-                  "% of peak |\n"
-                  "|---|---:|---:|---:|---:|---:|---:|---:|\n");
-    for (size_t i = 0; i < b->n_rows; i++) {
-        const struct row *r = &b->rows[i];
-        double rate = r->n_tokens / r->median_s;
-        buf_printf(out, "| %s", r->name);
-        if (r->batch)
-            buf_printf(out, " of %u", r->batch);
-        buf_printf(out, " | %u | %.1f | %.3f | %.3f..%.3f |", r->depth, rate, r->median_s * 1e3,
-                   r->min_s * 1e3, r->max_s * 1e3);
-        if (r->bytes_per_token > 0)
-            buf_printf(out, " %.1f | %.1f |", r->bytes_per_token * 1e-6,
-                       r->bytes_per_token * rate * 1e-9);
-        else
-            buf_puts(out, " | |");
-        if (r->bytes_per_token > 0 && b->peaks.bandwidth > 0)
-            buf_printf(out, " %.0f %% |\n", 100 * r->bytes_per_token * rate / b->peaks.bandwidth);
-        else
-            buf_puts(out, " |\n");
-    }
+    buf_puts(out, "\n\n");
+    bench_rows_md(b->rows, b->n_rows, m, &b->peaks, out);
     for (size_t i = 0; i < b->n_kernels; i++)
         bench_kernels_md(&b->kernels[i], out);
 }
@@ -342,17 +321,8 @@ static bool write_json(const struct bench *b, struct buf *out, struct error *err
 {
     const struct model *m = b->e->model;
     json_t *rows = json_array();
-    for (size_t i = 0; i < b->n_rows; i++) {
-        const struct row *r = &b->rows[i];
-        double rate = r->n_tokens / r->median_s;
-        json_array_append_new(
-            rows,
-            json_pack("{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "test", r->name,
-                      "depth", (int)r->depth, "batch", r->batch ? (int)r->batch : 1, "tokens",
-                      (int)r->n_tokens, "median_ms", r->median_s * 1e3, "min_ms", r->min_s * 1e3,
-                      "max_ms", r->max_s * 1e3, "tokens_per_second", rate, "bytes_per_token",
-                      r->bytes_per_token, "bytes_per_second", r->bytes_per_token * rate));
-    }
+    for (size_t i = 0; i < b->n_rows; i++)
+        json_array_append_new(rows, bench_row_json(&b->rows[i], m, &b->peaks));
     json_t *j = json_pack(
         "{s:s*, s:s, s:s, s:I, s:f, s:f, s:o, s:o, s:f, s:f, s:o}", "model", m->name, "quant",
         m->quant, "device", b->e->device, "weight_bytes", (json_int_t)m->weight_bytes, "open_s",

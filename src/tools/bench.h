@@ -20,8 +20,9 @@ struct bench_params {
 };
 
 // Runs after one warm-up; shows the median, least and most of n_repeat runs. Decoding samples with
-// the default settings (the sampler's cost is part of a token). Bytes per token: every weight once,
-// one row of the embedding, and the KV cache at that depth; of a batch, its share of the weights.
+// the default settings (the sampler's cost is part of a token). Bytes of a step: every weight once
+// (of experts, as many as its rows are expected to use), a row of the embedding for each of its
+// rows, and their KV cache at that depth; no recurrent states. Operations: engine/profile.h.
 // Errors: ERR_CONTEXT when a depth does not fit, ERR_USAGE when kernels are asked for and the
 // engine cannot tell them apart.
 bool tool_bench(struct engine *e, const struct bench_params *p, struct buf *out, struct error *err);

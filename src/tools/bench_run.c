@@ -57,7 +57,7 @@ struct numbers {
 static bool read_numbers(const struct str_list *list, struct numbers *out, struct error *err)
 {
     for (size_t i = 0; i < list->n; i++)
-        for (const char *p = list->items[i]; *p;) {
+        for (const char *p = list->items[i]; p;) {
             char *end;
             unsigned long v = strtoul(p, &end, 10);
             if (*p < '0' || *p > '9' || (*end && *end != ',') || v < out->least || v > out->most)
@@ -68,7 +68,7 @@ static bool read_numbers(const struct str_list *list, struct numbers *out, struc
                 return error_set(err, ERR_USAGE, "%s: found more than %d %s, expected fewer",
                                  out->option, OPTIONS_MAX_LIST, out->what);
             out->at[out->n++] = (uint32_t)v;
-            p = *end ? end + 1 : end;
+            p = *end ? end + 1 : NULL;
         }
     return true;
 }

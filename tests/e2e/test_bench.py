@@ -2,6 +2,8 @@
 import json
 import re
 
+from conftest import OWN
+
 SMALL = ["-p", 16, "-n", 4, "-r", 3, "--device", "cpu"]
 
 
@@ -83,11 +85,52 @@ def test_batches_count_the_tokens_of_all_their_sequences(hokku, stories):
         weights = (of[1] - of[3]) * 1.5
         assert abs(of[20] - (of[1] - weights * 19 / 20)) < 1 and 0 < of[20] < of[3] < of[1]
     table = hokku("bench", "-m", stories, *SMALL, "--batch", "2").stdout.decode()
-    assert re.search(r"^\| decode of 2 \| 0 \| [\d.]+ \|", table, re.M)
+    assert re.search(r"^\| decode of 2 \| 0 \| [\d.]+ \|", table, re.M) and "experts" not in table
+
+
+def test_a_step_is_held_against_both_peaks(hokku, stories):
+    """Its milliseconds, bytes and operations, by counting the file's matrices."""
+    r = hokku("bench", "-m", stories, *SMALL, "-d", "8", "--batch", "1,3", "-o", "json")
+    assert r.returncode == 0, r.stderr
+    prefill, alone, one, three, first = json.loads(r.stdout)["results"]
+    shape = {t["name"]: t["shape"] for t in json.loads(hokku("inspect", stories, "--json").stdout)["tensors"]}
+    products = {name: 2 * s[0] * s[1] for name, s in shape.items() if len(s) == 2 and not name.startswith("token_embd")}
+    head = products.pop("output.weight", None) or 2 * shape["token_embd.weight"][0] * shape["token_embd.weight"][1]
+    layers = sum(products.values())
+    pair = 4 * 64 * 5  # of a token and one that it sees, in all layers
+    assert prefill["flops_per_step"] == 16 * layers + head + pair * sum(range(9, 25))
+    assert first["flops_per_step"] == 32 * layers + head + pair * sum(range(1, 33))
+    for row, n in (alone, 1), (one, 1), (three, 3):
+        assert (row["steps"], row["flops_per_step"]) == (4, n * (layers + head + pair * (8 + 2 + 1)))
+        assert abs(row["step_ms"] * 4 / row["median_ms"] - 1) < 1e-9
+        assert abs(row["bytes_per_step"] / row["bytes_per_token"] / n - 1) < 1e-9
+        for what in "bytes", "flops":
+            assert abs(row[what + "_per_second"] / row[what + "_per_step"] * row["step_ms"] * 1e-3 - 1) < 1e-9
+        assert row["expected_experts"] is None and row["share_of_matrix_peak"] is None  # nothing measures that of a CPU
+    assert one["bytes_per_step"] == alone["bytes_per_step"] and prefill["bytes_per_step"] == 0 and prefill["steps"] == 1
+
+
+def test_a_step_of_several_rows_reads_the_experts_that_they_are_expected_to_use(hokku):
+    path = OWN / "families/qwen3moe-f16.gguf"  # 3 of 9, of 40 by 48, in 3 layers
+    r = hokku("bench", "-m", path, *SMALL, "-d", 8, "--batch", "1,3,200", "-o", "json")
+    assert r.returncode == 0, r.stderr
+    rows = [x for x in json.loads(r.stdout)["results"] if x["test"] == "decode"]
+    assert [x["batch"] for x in rows] == [1, 1, 3, 200]
+    for x in rows:
+        assert abs(x["expected_experts"] - 9 * (1 - (2 / 3) ** x["batch"])) < 1e-9
+    alone, one, three, many = (x["bytes_per_step"] for x in rows)
+    experts = lambda n: 3 * 3 * n * 48 * 40 * 2  # layers, matrices, experts, F16
+    assert alone == one
+    for n, step in (3, three), (200, many):  # a row of the embedding, and keys and values, are each row's own
+        shared = experts(9 * (1 - (2 / 3) ** n) - 3)
+        assert 0 < (step - one - shared) / (n - 1) < 10000
+    assert abs((many - one - experts(6)) / 199 - (three - one - experts(9 * (1 - (2 / 3) ** 3) - 3)) / 2) < 1
+    table = hokku("bench", "-m", path, *SMALL, "--batch", 3).stdout.decode()
+    assert "of 9 experts, of which each row uses 3, " in table and "(6.3 for 3 rows)" in table
 
 
 def test_batches_that_cannot_be_are_refused(hokku, stories):
-    for value in ("0", "257", "-1", "2x", ","):
+    for value in ("0", "257", "-1", "2x", ",", ",1", "1,", "1,,2"):
         r = hokku("bench", "-m", stories, *SMALL, "--batch", value)
         assert (r.returncode, r.stdout) == (2, b"") and b"--batch: found" in r.stderr and b"1 to 256" in r.stderr, (value, r)
     r = hokku("bench", "-m", stories, *SMALL, "--batch", 3, "-c", 767)

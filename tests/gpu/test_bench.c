@@ -674,6 +674,61 @@ static void bench_shows_the_kernels_of_each_run(void **state)
     close_model(&f);
 }
 
+static bool round_peaks(struct engine *e, struct engine_peaks *out, struct error *err)
+{
+    (void)e;
+    (void)err;
+    *out = (struct engine_peaks){.bandwidth = 1e9, .matrix_flops = 1e6};
+    return true;
+}
+
+// What a step of n sequences moves and computes, by the shapes of the model.
+static void steps_are_held_against_both_peaks(void **state)
+{
+    (void)state;
+    enum { E = TINY_EMBD, F = TINY_FF, KV = TINY_KV * E / TINY_HEADS, N_GEN = 4 };
+    static const uint32_t batches[] = {1, 2};
+    struct fixture f;
+    open_model(&f, "llama");
+    struct error err = {0};
+    const struct engine_params open = {.n_ctx = 512, .n_batch = 2, .n_seqs = 2, .n_threads = 1};
+    struct engine *e = try_open(f.m, &open, &err);
+    if (!e)
+        fail_msg("%s", err.text);
+    const struct backend *whole = e->core->backend;
+    struct backend known = *whole;
+    known.measure = round_peaks;
+    e->core->backend = &known;
+    const struct bench_params p = {.n_gen = N_GEN,
+                                   .n_repeat = 1,
+                                   .depths = depths + 1, // of 4
+                                   .n_depths = 1,
+                                   .batches = batches,
+                                   .n_batches = 2,
+                                   .json = true};
+    json_t *j = bench_json(e, &p), *rows = json_object_get(j, "results");
+    const double layer = 2.0 * (2 * E * E + 2 * E * KV + 3 * E * F) + 4.0 * E * (4 + N_GEN / 2 + 1);
+    const double row = TINY_LAYERS * layer + 2.0 * E * TINY_VOCAB;
+    const double kv = (double)engine_kv_bytes(e, 0, 4 + N_GEN / 2);
+    for (size_t i = 0; i < 3; i++) { // a conversation alone, and both batches
+        const json_t *r = json_array_get(rows, i);
+        const uint32_t n = i ? batches[i - 1] : 1;
+        const double step = number(r, "step_ms") * 1e-3;
+        assert_int_equal(number(r, "steps"), N_GEN);
+        assert_true(fabs(step * 1e3 * N_GEN / number(r, "median_ms") - 1) < 1e-9);
+        assert_true(number(r, "flops_per_step") == n * row);
+        assert_true(fabs(number(r, "share_of_matrix_peak") / (n * row / step / 1e6) - 1) < 1e-9);
+        assert_true(number(r, "bytes_per_step") == model_bytes_per_pass(f.m, n) + n * kv);
+        assert_true(number(r, "bytes_per_token") == number(r, "bytes_per_step") / n);
+        assert_true(fabs(number(r, "share_of_peak") * 1e9 / number(r, "bytes_per_second") - 1) <
+                    1e-9);
+    }
+    json_decref(j);
+    e->core->backend = whole;
+    engine_free(e);
+    close_model(&f);
+}
+
 static void a_run_that_is_left_out_has_no_kernels(void **state)
 {
     (void)state;
@@ -784,6 +839,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_profile_leaves_the_timeline_as_it_was),
         cmocka_unit_test(what_cannot_be_profiled_is_refused),
         cmocka_unit_test(bench_shows_the_kernels_of_each_run),
+        cmocka_unit_test(steps_are_held_against_both_peaks),
         cmocka_unit_test(a_run_that_is_left_out_has_no_kernels),
         cmocka_unit_test(an_engine_that_cannot_tell_its_kernels_apart_says_so),
         cmocka_unit_test(clocks_and_the_first_token_are_reported),

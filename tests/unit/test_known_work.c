@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "cpu/bandwidth.h"
+#include "engine/profile.h"
 #include "scripted_engine.h"
 #include "tools/bench.h"
 
@@ -160,6 +161,10 @@ static void bench_divides_known_work_by_known_time(void **state)
         near(r, "tokens_per_second", 4 / 48e-3);
         near(r, "bytes_per_token", bytes);
         near(r, "bytes_per_second", bytes * 4 / 48e-3);
+        near(r, "steps", 4);
+        near(r, "step_ms", 12);
+        near(r, "bytes_per_step", bytes);
+        near(r, "share_of_peak", bytes / 12e-3 / 1e9);
     }
     // The prompt of 32 tokens in two chunks (32 + 48 ms), and one sampled of what is there.
     const json_t *r = row(j, "first token", 0);
@@ -180,19 +185,34 @@ static void bench_divides_known_work_by_known_time(void **state)
     n_works = 0;
     assert_true(tool_bench(&s.base, &q, &out, &err));
     double bytes = weights + embedding_row + 2000;
-    char line[160];
+    char line[200];
     snprintf(line, sizeof line,
-             "| decode | 0 | 83.3 | 48.000 | 48.000..48.000 | %.1f | %.1f | %.0f %% |",
+             "| decode | 0 | 83.3 | 12.000 | 48.000 | 48.000..48.000 | %.1f | %.1f | %.0f %% | "
+             "0.000 | |",
              bytes * 1e-6, bytes / 12e-3 * 1e-9, 100 * bytes / 12e-3 / 1e9);
     if (!strstr(buf_str(&out), line))
         fail_msg("no %s in\n%s", line, buf_str(&out));
     assert_non_null(
-        strstr(buf_str(&out), "| prefill | 0 | 400.0 | 40.000 | 32.000..48.000 | | | |"));
+        strstr(buf_str(&out), "| prefill | 0 | 400.0 | 40.000 | 40.000 | 32.000..48.000 | | | |"));
     assert_non_null(strstr(buf_str(&out), "1.0 GB/s (known), matrix rate not measured: no unit"));
     matrix_flops = 2.5e12;
     buf_clear(&out);
     assert_true(tool_bench(&s.base, &q, &out, &err));
     assert_non_null(strstr(buf_str(&out), "1.0 GB/s (known), 2.5 TFLOP/s (by hand)"));
+    matrix_flops = 1e6;
+    buf_clear(&out);
+    n_works = 0;
+    assert_true(tool_bench(&s.base, &p, &out, &err));
+    j = json_loads(buf_str(&out), 0, NULL);
+    assert_non_null(j);
+    const double flops = profile_pass_flops(m, 40 + 2, 1); // of the middle of the run
+    assert_true(flops > 0);
+    r = row(j, "decode", 40);
+    near(r, "flops_per_step", flops);
+    near(r, "flops_per_second", flops / 12e-3);
+    near(r, "share_of_matrix_peak", flops / 12e-3 / 1e6);
+    near(row(j, "prefill", 40), "flops_per_step", profile_chunk_flops(m, 40, 16));
+    json_decref(j);
     buf_release(&out);
     engine_free(&s.base);
     model_free(m);

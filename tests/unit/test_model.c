@@ -123,8 +123,19 @@ static void metadata_and_optional_tensors_are_honoured(void **state)
     tiny_init(&t, "llama");
     m = load_or_fail(&t, &block);
     assert_int_equal(model_bytes_per_token(m), m->weight_bytes + 34);
+    assert_true(model_bytes_per_pass(m, 1) == (double)m->weight_bytes + 34);
+    assert_true(model_bytes_per_pass(m, 9) == (double)m->weight_bytes + 9 * 34);
     model_free(m);
     free(block);
+}
+
+static void rows_use_more_experts_than_one_and_never_more_than_there_are(void **state)
+{
+    (void)state;
+    assert_true(fabs(experts_expected(8, 2, 1) - 2) < 1e-12);
+    assert_true(fabs(experts_expected(8, 2, 2) - (2 + 2 * 6 / 8.0)) < 1e-12);
+    assert_true(experts_expected(8, 8, 5) == 8);
+    assert_true(experts_expected(128, 8, 256) > 127.99 && experts_expected(128, 8, 256) <= 128);
 }
 
 static void vectors_are_converted_or_moved_when_they_must_be(void **state)
@@ -611,6 +622,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_architecture_loads),
         cmocka_unit_test(metadata_and_optional_tensors_are_honoured),
+        cmocka_unit_test(rows_use_more_experts_than_one_and_never_more_than_there_are),
         cmocka_unit_test(vectors_are_converted_or_moved_when_they_must_be),
         cmocka_unit_test(wrong_models_are_refused_with_the_reason),
         cmocka_unit_test(frequency_factors_must_be_divisors),
