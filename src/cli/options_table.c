@@ -223,7 +223,7 @@ static const struct option_def table[] = {
     {PERPLEXITY, "output", NULL, "--json", NULL, OPT_FLAG, AT(json), 0, NULL, NULL, false,
      "perplexity, its error, windows and tokens as JSON"},
     {REPLAY, "output", NULL, "--check", NULL, OPT_FLAG, AT(check), 0, NULL, NULL, false,
-     "also with prompts in other pieces, and with drafts"},
+     "also with prompts in other pieces, with drafts, and beside other answers"},
     {MAIN, "output", NULL, "--logprobs", "N", OPT_U32, AT(logprobs), 0, NULL, NULL, true,
      "N alternatives for each token", 0, ENGINE_MAX_PROBS},
     {MAIN, "output", NULL, "--color", "WHEN", OPT_CHOICE, AT(color), 0, "auto|always|never", NULL,

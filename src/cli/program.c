@@ -131,7 +131,8 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
     if (!choose_device(p, chat, &d, &params, err))
         return false;
     params.n_ctx = n_ctx;
-    params.n_seqs = m->n_seqs;
+    const bool exact = params.exact || d.backend == p->cpu;
+    params.n_seqs = exact && m->n_if_exact ? m->n_if_exact : m->n_seqs;
     struct engine_plan plan, layer = {0};
     if (predictor_wanted(p, m) && (!d.backend->plan(m->model, &params, &plan, err) ||
                                    !predictor_plan(p, m, &d, &params, &plan, &layer, err)))

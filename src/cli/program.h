@@ -24,6 +24,7 @@ struct opened {
     struct model *model;
     struct engine *engine;
     uint32_t n_seqs;      // that the engine is opened for, see engine_params
+    uint32_t n_if_exact;  // instead, where no bit depends on it: on the CPU, and with --exact
     struct opened_draft { // what guesses (cli/draft_model.h); zeroed: none
         char *path;       // NULL: the model's own prediction layer
         struct model *model;

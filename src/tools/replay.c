@@ -3,12 +3,14 @@
 #include <string.h>
 
 #include "base/termsafe.h"
+#include "tools/replay_company.h"
 
 // How the tokens before an answer are evaluated, and the answer is generated.
 struct way {
     const char *name; // NULL: as it was recorded, one turn after the other
     size_t piece; // tokens of what comes before that are evaluated together; 0: as many as can be
     enum spec spec;
+    bool in_company; // as one of several answers that run together (tools/replay_company.h)
 };
 
 static const struct way ways[] = {
@@ -18,6 +20,7 @@ static const struct way ways[] = {
     {"in pieces of 7 tokens", 7, SPEC_OFF},
     {"in pieces of 64 tokens", 64, SPEC_OFF},
     {"with drafts", 0, SPEC_NGRAM},
+    {"beside other answers", 0, SPEC_OFF, .in_company = true}, // the last: see not_tried
 };
 
 enum { N_WAYS = sizeof ways / sizeof *ways };
@@ -29,9 +32,11 @@ struct replay {
     size_t n_answers, n_tokens; // compared
     size_t n_skipped;           // answers whose prompt is no longer what it was
     size_t n_constrained;       // answers held to a grammar or schema
+    size_t n_met;               // of those that went the way in company, had some
     bool differs;
     size_t turn, index, n_index, position; // of the first token that differs
     int32_t recorded, now;                 // -1: the answer ended there
+    const struct way *not_tried;           // the way in company, where there was none; NULL
 };
 
 // What comes before an answer.
@@ -77,8 +82,14 @@ static bool replay_run(struct replay *r, size_t answer, size_t run, struct error
         .n_keep = rec->n_keep,
         .cancel = c->cancel,
     };
-    ok = ok && session_speculate(&c->session, r->way->spec, err) && evaluate(r, &prefix, err) &&
-         generate(&c->session, &p, &g, err);
+    if (ok && r->way->in_company) {
+        bool met = false;
+        ok = company_generate(&c->session, &prefix, &p, &g, &met, err);
+        r->n_met += met;
+    } else {
+        ok = ok && session_speculate(&c->session, r->way->spec, err) && evaluate(r, &prefix, err) &&
+             generate(&c->session, &p, &g, err);
+    }
     if (ok && g.finish == FINISH_INTERRUPTED)
         ok = error_set(err, ERR_INTERRUPTED, "interrupted");
     if (!ok)
@@ -117,6 +128,13 @@ static void put_token(const struct replay *r, int32_t id, struct buf *out)
     buf_release(&text);
 }
 
+static const char *why_not_tried(const struct replay *r)
+{
+    return engine_max_parts(r->c->session.engine) < 2
+               ? "this engine evaluates one answer at a time (a GPU several with --exact)"
+               : "the context has no room for two";
+}
+
 static void report(const struct replay *r, const struct session_info *info, bool json,
                    struct buf *out)
 {
@@ -138,6 +156,9 @@ static void report(const struct replay *r, const struct session_info *info, bool
                 json_object_set_new(j, "also", json_array());
             json_array_append_new(json_object_get(j, "also"), json_string(ways[i].name));
         }
+        if (j && r->not_tried)
+            json_object_set_new(j, "not_tried",
+                                json_pack("{s:s}", r->not_tried->name, why_not_tried(r)));
         char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
         if (text)
             buf_printf(out, "%s\n", text);
@@ -160,6 +181,8 @@ static void report(const struct replay *r, const struct session_info *info, bool
         for (size_t i = 1; i < r->n_ways; i++)
             buf_printf(out, "%s%s%s", i == 1 ? "also " : ", ", ways[i].name,
                        i + 1 == r->n_ways ? "\n" : "");
+        if (r->not_tried)
+            buf_printf(out, "not tried %s: %s\n", r->not_tried->name, why_not_tried(r));
     }
     if (r->n_skipped > 0)
         buf_printf(out,
@@ -204,9 +227,15 @@ bool tool_replay(struct conversation *c, const struct session_info *info, bool j
     struct replay r = {.c = c};
     bool ok = true;
     conversation_rewind(c, 0); // what the file's memory holds must not help
-    while (ok && !r.differs && r.n_ways < (check ? N_WAYS : 1)) {
+    const bool several = engine_max_parts(c->session.engine) > 1;
+    const size_t n_ways = !check ? 1 : several ? N_WAYS : N_WAYS - 1;
+    while (ok && !r.differs && r.n_ways < n_ways) {
         r.way = &ways[r.n_ways++];
         ok = replay_all(&r, progress, user, err);
+    }
+    if (ok && check && !r.differs && r.n_met == 0) {
+        r.n_ways -= several;
+        r.not_tried = &ways[N_WAYS - 1];
     }
     if (!ok)
         return false;

@@ -16,6 +16,7 @@
 #include "tools/inspect.h"
 #include "tools/models.h"
 #include "tools/replay.h"
+#include "tools/replay_company.h"
 #include "tools/render.h"
 #include "tools/score.h"
 #include "tools/sessions.h"
@@ -214,6 +215,7 @@ static bool run_replay(const struct program *t, struct buf *out, struct error *e
         o.exact = info.exact;
     if (!options_named(&o, "--ctx-size"))
         o.n_ctx = info.n_ctx;
+    m.n_if_exact = o.check ? COMPANY_SEQS : 0;
     ok = ok && open_model(&mine, &m, err) && open_engine(&mine, &m, o.n_ctx, false, err);
     if (ok) {
         open = true;

@@ -17,7 +17,7 @@ def emulated(tmp_path):
 
     def run(*args, **env):
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("HOKKU", "XDG"))}
-        return subprocess.run([EMULATED, "-m", model("stories"), *map(str, args)], capture_output=True, timeout=300, stdin=subprocess.DEVNULL,
+        return subprocess.run([EMULATED, *map(str, args), "-m", model("stories")], capture_output=True, timeout=300, stdin=subprocess.DEVNULL,
                               env={**clean, "HOME": str(tmp_path), "HOKKU_EMU_DEVICES": "3", **env})
     return run
 
@@ -41,6 +41,18 @@ def test_the_plan_shows_what_each_device_holds(emulated):
     assert "devices" not in json.loads(emulated("--device", "cuda:1", "--dry-run", "--json").stdout)
     # of one device there is nothing to split
     assert "devices" not in json.loads(emulated("--devices", "1", "--dry-run", "--json").stdout)
+
+
+def test_a_conversation_is_checked_beside_others_where_that_is_promised(emulated, tmp_path):
+    """With --exact; without, the engine of a conversation has passes of one, and says that it was not tried."""
+    env, way = {"XDG_STATE_HOME": str(tmp_path)}, "beside other answers"
+    for exact in (["--exact"], []):
+        r = emulated("--device", "cuda", *exact, "-no-cnv", "-s", 3, "--temp", 0.8, "-n", 6, "-c", 512, "-b", 32, "--session", "s" + "x" * len(exact),
+                     "Once upon a time", **env)
+        assert r.returncode == 0, r
+        said = json.loads(emulated("replay", "--check", "--json", "--device", "cuda", "s" + "x" * len(exact), **env).stdout)
+        assert (said["agree"], said["answers"], said["tokens"]) == (True, 1, 6), said
+        assert (way in said["also"]) == bool(exact) and (way in said.get("not_tried", {})) != bool(exact), said
 
 
 @pytest.mark.parametrize("args, status, words", [

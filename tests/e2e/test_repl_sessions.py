@@ -450,7 +450,7 @@ def test_replay_agrees_with_the_recording(hokku, chat, tiny, sessions):
     assert json.loads(hokku("replay", "--json", "s").stdout)["agree"] is True
 
 
-def test_replay_check_evaluates_in_other_pieces_and_with_drafts(hokku, chat, tiny, sessions):
+def test_replay_check_evaluates_in_other_pieces_with_drafts_and_in_company(hokku, chat, tiny, sessions):
     c = chat("-m", tiny, *SAMPLED, "--session", "s", "--exact")
     for line in ("one", "two", "/retry 77", "/continue", "three"):
         c.say(line)
@@ -458,9 +458,10 @@ def test_replay_check_evaluates_in_other_pieces_and_with_drafts(hokku, chat, tin
     assert next(json.loads(p) for t, _, _, p in parts((sessions / "s.session").read_bytes()) if t == "META")["exact"] is True
     r = hokku("replay", "--check", "s")
     assert r.returncode == 0 and b"all agree" in r.stdout and b"4 answers" in r.stdout, r
-    assert b"also evaluated anew, in pieces of 1 token, in pieces of 7 tokens, in pieces of 64 tokens, with drafts\n" in r.stdout, r
+    assert b"also evaluated anew, in pieces of 1 token, in pieces of 7 tokens, in pieces of 64 tokens, with drafts, " \
+           b"beside other answers\n" in r.stdout, r
     said = json.loads(hokku("replay", "--check", "--json", "s").stdout)
-    assert said["agree"] is True and said["answers"] == 4 and len(said["also"]) == 5
+    assert said["agree"] is True and said["answers"] == 4 and len(said["also"]) == 6 and "not_tried" not in said
     assert "also" not in json.loads(hokku("replay", "--json", "s").stdout)
 
 

@@ -2,6 +2,7 @@
 // where a conversation is evaluated in one of them is found by that one.
 #include "test.h"
 
+#include "cpu/kernels.h"
 #include "engine/backend.h"
 #include "tools/replay.h"
 #include "vectors.h"
@@ -15,12 +16,15 @@ enum fault {
     FAULT_PIECES_OF_7,
     FAULT_PIECES_OF_64,
     FAULT_DRAFTS,
+    FAULT_COMPANY,
 };
 
 static struct {
     enum fault fault;
     const struct backend *real;
-    size_t n_drafts; // that were checked
+    size_t n_drafts;          // that were checked
+    size_t n_beside, n_parts; // passes of several, and the most that one had
+    bool mixed;               // one had a prompt's rows beside a decoded one
 } engine;
 
 static bool errs(size_t begin, size_t n)
@@ -28,6 +32,7 @@ static bool errs(size_t begin, size_t n)
     switch (engine.fault) {
     case NO_FAULT:
     case FAULT_DRAFTS:
+    case FAULT_COMPANY:
         return false;
     case FAULT_ALWAYS:
         return begin == 0;
@@ -57,11 +62,20 @@ static bool eval(struct engine *e, const struct seq *s, const int32_t *ids, size
 static bool eval_parts(struct engine *e, struct engine_part *parts, size_t n_parts,
                        const struct cancel *cancel, struct error *err)
 {
-    assert_int_equal(n_parts, 1);
     engine.n_drafts += parts->n_drafts;
+    if (n_parts > 1) {
+        bool read = false, decoded = false;
+        for (size_t i = 0; i < n_parts; i++)
+            *(parts[i].n > 1 ? &read : &decoded) = true;
+        engine.mixed |= read && decoded;
+        engine.n_beside++;
+        engine.n_parts = n_parts > engine.n_parts ? n_parts : engine.n_parts;
+    }
     bool ok = engine.real->eval_parts(e, parts, n_parts, cancel, err);
     if (ok && engine.fault == FAULT_DRAFTS && parts->n_drafts > 0)
         parts->d.id ^= 1;
+    for (size_t i = 0; ok && engine.fault == FAULT_COMPANY && n_parts > 1 && i < n_parts; i++)
+        parts[i].d.id ^= 1;
     return ok;
 }
 
@@ -81,11 +95,11 @@ static void say(struct fixture *f, const char *text, struct sampler_settings *sa
     assert_true(conversation_answer(&f->c, &p, &finish, &err));
 }
 
-// Two turns of a small model, whose answers have two tokens only: they repeat, so there are drafts.
-static void record(struct fixture *f)
+// Turns of a small model, whose answers have two tokens only: they repeat, so there are drafts.
+static void record(struct fixture *f, uint32_t n_ctx, int n_turns)
 {
     struct error err = {0};
-    struct engine_params p = {.n_ctx = 512, .n_batch = 512, .n_threads = 1};
+    struct engine_params p = {.n_ctx = n_ctx, .n_batch = 512, .n_threads = 1};
     struct sampler_settings sampler = sampler_defaults;
     sampler.temp = 0;
     sampler.n_bias = 2;
@@ -105,8 +119,8 @@ static void record(struct fixture *f)
     f->backend.eval_parts = eval_parts;
     f->e->core->backend = &f->backend;
     assert_true(conversation_init(&f->c, f->m, f->e, NULL, 0, 0, &err));
-    say(f, "one two three four five", &sampler);
-    say(f, "one two three four five", &sampler);
+    for (int i = 0; i < n_turns; i++)
+        say(f, "one two three four five", &sampler);
 }
 
 static void release(struct fixture *f)
@@ -130,10 +144,11 @@ static void each_way_finds_what_only_it_can_see(void **state)
         {FAULT_PIECES_OF_7, "in pieces of 7 tokens", false},
         {FAULT_PIECES_OF_64, "in pieces of 64 tokens", false},
         {FAULT_DRAFTS, "with drafts", false},
+        {FAULT_COMPANY, "beside other answers", false},
     };
     struct fixture f;
     struct session_info info = {.device = "CPU"};
-    record(&f);
+    record(&f, 2048, 2);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (int check = 0; check < 2; check++) {
             struct error err = {0};
@@ -170,14 +185,47 @@ static void without_a_fault_all_ways_agree(void **state)
     struct session_info info = {.device = "CPU"};
     struct error err = {0};
     struct buf text = {0};
-    record(&f);
+    record(&f, 2048, 2);
     assert_true(tool_replay(&f.c, &info, false, true, NULL, NULL, &text, &err));
     assert_ptr_equal(
         strstr(buf_str(&text), "all agree: 140 tokens of 2 answers\nalso evaluated anew, "),
         buf_str(&text));
+    assert_non_null(strstr(buf_str(&text), ", beside other answers\n"));
     assert_true(engine.n_drafts > 0);
+    // Beside an answer of 70 tokens others come and go, more than once.
+    assert_int_equal(engine.n_parts, 4);
+    assert_true(engine.n_beside >= 2 * 60 && engine.mixed);
     buf_release(&text);
     release(&f);
+}
+
+// An engine that takes one sequence in a pass, and one whose context has no room for two.
+static void who_has_no_company_says_so(void **state)
+{
+    (void)state;
+    static const char *const why[] = {"this engine evaluates one answer at a time",
+                                      "the context has no room for two"};
+    struct session_info info = {.device = "CPU"};
+    for (int full = 0; full < 2; full++) {
+        struct fixture f;
+        struct error err = {0};
+        struct buf text = {0}, json = {0};
+        char said[128];
+        record(&f, full ? CPU_ATTN_SPLIT : 512, 1);
+        if (!full)
+            f.e->core->max_parts = 1;
+        assert_true(tool_replay(&f.c, &info, false, true, NULL, NULL, &text, &err));
+        assert_int_equal(engine.n_beside, 0);
+        snprintf(said, sizeof said, "with drafts\nnot tried beside other answers: %s", why[full]);
+        if (!strstr(buf_str(&text), said))
+            fail_msg("no \"%s\" in %s", said, buf_str(&text));
+        assert_true(tool_replay(&f.c, &info, true, true, NULL, NULL, &json, &err));
+        snprintf(said, sizeof said, "\"not_tried\":{\"beside other answers\":\"%s", why[full]);
+        assert_non_null(strstr(buf_str(&json), said));
+        buf_release(&text);
+        buf_release(&json);
+        release(&f);
+    }
 }
 
 int main(void)
@@ -185,6 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_way_finds_what_only_it_can_see),
         cmocka_unit_test(without_a_fault_all_ways_agree),
+        cmocka_unit_test(who_has_no_company_says_so),
     };
     return RUN_TESTS("replay", tests);
 }
