@@ -399,42 +399,66 @@ static void matrix_products_of_few_blocks_agree(void)
         }
 }
 
-// What a column gives depends neither on the others, nor on their number, nor on the blocks: where
-// those are few, a warp has all chunks of some pairs of tiles.
+// The first column of all, as the last of each number of columns: in the order of `counts`, of
+// which the first decides. Where blocks are few a warp has all chunks of some pairs of tiles.
+static void same_in_any_company(struct random_stream &r, uint32_t type, uint32_t rows,
+                                uint32_t width, const std::vector<uint32_t> &counts)
+{
+    const int n_sm = Q.n_sm;
+    test_matrix m(r, type, rows, width);
+    const float half_scale = type == QUANT_F16 ? m.w.half_scale : half_range(range_of(m).top);
+    const uint32_t most = *std::max_element(counts.begin(), counts.end());
+    const std::vector<float> all = gemm_case(r, most, width, GEMM_FEW_PACKED).x;
+    std::vector<float> want;
+    for (uint32_t n : counts)
+        for (uint32_t form : {(uint32_t)GEMM_FEW_PACKED, (uint32_t)BY_WIDE}) {
+            if (form == BY_WIDE && (n <= 32 || !Q.hopper)) // as the engine does
+                continue;
+            gemm_case c(r, n, width, form);
+            Q.n_sm = n % 2 ? 1 + n / 16 : n_sm;
+            for (uint32_t i = 0; i < n; i++)
+                memcpy(&c.x[(size_t)i * width], &all[(size_t)(n - 1 - i) * width],
+                       width * sizeof(float));
+            c.pack(0.0f);
+            device_array<float> y((size_t)n * rows);
+            struct gemm g = c.args(MATVEC_STORE);
+            g.w[0] = m.w;
+            g.w[0].half_scale = half_scale;
+            g.y[0] = y.p;
+            g.n_part = 1;
+            c.launch(g);
+            std::vector<float> got = y.get();
+            got.erase(got.begin(), got.end() - rows);
+            if (want.empty())
+                want = got;
+            check(got == want, "%s, %u wide, of %u columns%s: other bits", quant_info(type)->name,
+                  width, n, form == BY_WIDE ? " by gemm_wide" : "");
+            Q.n_sm = n_sm;
+        }
+}
+
+// What a column gives depends neither on the others, nor on their number, nor on the blocks.
 static void a_column_has_the_same_bits_in_any_company(void)
 {
     struct random_stream r = {31};
-    const int n_sm = Q.n_sm;
+    const std::vector<uint32_t> every = {1,  2,  3,  4,  5,  6,  7,  8,   9,
+                                         13, 17, 25, 32, 33, 64, 65, 100, 200};
+    const std::vector<uint32_t> some = {1, 2, 8, 9, 17, 25, 32, 33, 64, 65, 100};
     for (uint32_t type : {(uint32_t)QUANT_Q4_K, (uint32_t)QUANT_Q6_K, (uint32_t)QUANT_F16})
-        for (uint32_t width : {256u, 1024u, 2304u, 4864u}) {
-            const uint32_t rows = width > 2304 ? 200 : 610;
-            if (width > 2304 && type != QUANT_Q4_K)
-                continue;
-            test_matrix m(r, type, rows, width);
-            gemm_case all(r, 100, width, GEMM_FEW_PACKED);
-            std::vector<float> want;
-            for (uint32_t n : {1u, 2u, 8u, 9u, 17u, 25u, 32u, 33u, 64u, 65u, 100u}) {
-                gemm_case c(r, n, width, GEMM_FEW_PACKED);
-                Q.n_sm = n % 2 ? 1 + n / 16 : n_sm;
-                for (uint32_t i = 0; i < n; i++) // the last column is the first of all
-                    memcpy(&c.x[(size_t)i * width], &all.x[(size_t)(n - 1 - i) * width],
-                           width * sizeof(float));
-                c.pack(0.0f);
-                device_array<float> y((size_t)n * rows);
-                struct gemm g = c.args(MATVEC_STORE);
-                g.w[0] = m.w;
-                g.y[0] = y.p;
-                g.n_part = 1;
-                c.launch(g);
-                std::vector<float> got = y.get();
-                got.erase(got.begin(), got.end() - rows);
-                if (want.empty())
-                    want = got;
-                check(got == want, "%s, %u wide, of %u columns: other bits", quant_info(type)->name,
-                      width, n);
-                Q.n_sm = n_sm;
-            }
-        }
+        for (uint32_t width : {256u, 1024u, 2304u, 4864u})
+            if (width <= 2304 || type == QUANT_Q4_K)
+                same_in_any_company(r, type, width > 2304 ? 200 : 610, width,
+                                    quick() && width > 256 ? some : every);
+    uint32_t turn = 0;
+    for (uint32_t type : ALL_TYPES) {
+        if (type == QUANT_F32) // is not multiplied on matrix units
+            continue;
+        turn++;
+        same_in_any_company(r, type, 75, 768,
+                            !quick()   ? every
+                            : turn % 4 ? std::vector<uint32_t>{1, 2 + turn % 7, 13, 64}
+                                       : std::vector<uint32_t>{1, 2 + turn % 7, 13, 64, 200});
+    }
 }
 
 #ifdef HOKKU_CUDA_ON_CPU
