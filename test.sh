@@ -179,7 +179,8 @@ if [ -n "$all" ]; then
     step slow "other orders of threads, whole models on the emulation" units slow build --suite slow
     HOKKU_TEST_KEPT=1 step kept "chats, done by a process that keeps the model" \
         py kept tests/e2e/test_{repl,at_hand,lineedit,kept,other_model}.py
-    HOKKU_TOKENIZER_STRINGS=4000 step tokens "4,000 random strings for every tokenizer" py tokens tests/conformance/test_tokenizer.py
+    HOKKU_TOKENIZER_STRINGS=4000 HOKKU_TOKENIZER_STRINGS_OF_SIX=20000 \
+        step tokens "4,000 random strings for every tokenizer, 20,000 for six" py tokens tests/conformance/test_tokenizer.py
     HOKKU_BUILD=$PWD/build-asan step fuzz "fuzzing, a fixed number of runs" py fuzz tests/fuzz --dist load
     if [ -z "$compile" ]; then
         echo "== kernels for other GPUs: every other commit"
