@@ -92,6 +92,8 @@ bool batch_turns(struct batch *b, int fd, const char *before, struct error *err)
                 error_prefix(err, "line %zu", in.number);
         }
     }
+    if (ok && next == LINE_TOO_LONG)
+        error_prefix(err, "line %zu", in.number);
     ok = ok && next == LINE_END;
     line_reader_release(&in);
     buf_release(&prompt);

@@ -21,7 +21,10 @@ void line_reader_release(struct line_reader *r)
 static bool read_more(struct line_reader *r, struct error *err)
 {
     struct buf *in = &r->in;
-    if (r->at > 0) {
+    if (r->at == in->len) { // (what a long line took is not kept)
+        buf_release(in);
+        r->at = 0;
+    } else if (r->at > 0) {
         memmove(in->data, in->data + r->at, in->len - r->at);
         in->len -= r->at;
         r->at = 0;
@@ -43,30 +46,53 @@ static bool is_readable(int fd)
     return poll(&p, 1, 0) > 0; // (what is wrong with it, read() will say)
 }
 
+// The first n bytes that are not done with are.
+static void pass_over(struct line_reader *r, size_t n)
+{
+    r->at += n;
+    r->n_bytes += n;
+}
+
+// Leaves out what there is of a line of which no more is wanted.
+static void skip(struct line_reader *r)
+{
+    const size_t rest = r->in.len - r->at;
+    const char *begin = buf_str(&r->in) + r->at, *end = rest ? memchr(begin, '\n', rest) : NULL;
+    pass_over(r, end ? (size_t)(end - begin) + 1 : rest);
+    r->skipping = !end;
+}
+
+static enum line_next too_long(struct line_reader *r, struct error *err)
+{
+    char most[FORMAT_NUMBER];
+    r->number++;
+    r->skipping = true;
+    error_set(err, ERR_FAIL,
+              "longer than %s bytes, the most that a line may have: give this text alone, without "
+              "--lines or --turns",
+              format_number(most, MAX_LINE));
+    return LINE_TOO_LONG;
+}
+
 enum line_next line_reader_next(struct line_reader *r, bool wait, const char **text, size_t *n,
                                 struct error *err)
 {
-    for (;;) {
+    // Where it does not wait, its caller has other work, and a line may have no end.
+    for (uint64_t until = r->n_bytes + MAX_LINE; wait || r->n_bytes <= until;) {
+        if (r->skipping)
+            skip(r);
         const struct buf *in = &r->in;
         if (r->number == 0 && r->at == 0)
             r->at = utf8_mark(buf_str(&r->in), r->in.len);
         const size_t rest = in->len - r->at;
         const char *begin = buf_str(in) + r->at, *end = rest ? memchr(begin, '\n', rest) : NULL;
         *n = end ? (size_t)(end - begin) : rest;
-        if (*n > MAX_LINE) {
-            char most[FORMAT_NUMBER];
-            error_set(
-                err, ERR_FAIL,
-                "line %zu of standard input is longer than %s bytes: give one text at a time, "
-                "without --lines or --turns",
-                r->number + 1, format_number(most, MAX_LINE));
-            return LINE_FAILED;
-        }
+        if (*n > MAX_LINE)
+            return too_long(r, err);
         if (end || (r->eof && rest > 0)) {
             *text = begin;
-            r->at += *n + (end != NULL);
+            pass_over(r, *n + (end != NULL));
             r->number++;
-            r->n_bytes += *n + (end != NULL);
             return LINE_THERE;
         }
         if (r->eof)
@@ -80,4 +106,5 @@ enum line_next line_reader_next(struct line_reader *r, bool wait, const char **t
         if (!read_more(r, err))
             return LINE_FAILED;
     }
+    return LINE_NOT_YET;
 }

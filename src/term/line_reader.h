@@ -12,17 +12,18 @@ struct line_reader { // the first two are the caller's to set
     struct buf in;
     size_t at;        // of it, the first so many bytes are done with
     bool eof;         // there is no more to read
+    bool skipping;    // what comes belongs to a line that was too long
     size_t number;    // lines given so far, blank ones included
     uint64_t n_bytes; // of them
 };
 
 void line_reader_release(struct line_reader *r); // zeroed is fine
 
-enum line_next { LINE_THERE, LINE_NOT_YET, LINE_END, LINE_FAILED };
+enum line_next { LINE_THERE, LINE_TOO_LONG, LINE_NOT_YET, LINE_END, LINE_FAILED };
 
 // The next line without its end, borrowed until the next call. wait: until it is there; else
-// LINE_NOT_YET may come. Errors: ERR_FAIL (longer than 16 MB; cannot be read), ERR_MEMORY,
-// ERR_INTERRUPTED.
+// LINE_NOT_YET may come. LINE_TOO_LONG: more than 16 MB, err says so; it has a number, and the next
+// call goes on behind it. Errors: ERR_FAIL (cannot be read), ERR_MEMORY, ERR_INTERRUPTED.
 enum line_next line_reader_next(struct line_reader *r, bool wait, const char **text, size_t *n,
                                 struct error *err);
 

@@ -158,11 +158,14 @@ static bool schedule_line(struct lines *x, struct line *l, const char *text, siz
     return l->scheduled;
 }
 
-static bool add_line(struct lines *x, const char *text, size_t n, struct error *err)
+// The line that was just read, behind the others.
+static struct line *new_line(struct lines *x, struct error *err)
 {
     struct line *l = calloc(1, sizeof *l), **p = &x->first;
-    if (!l)
-        return error_oom(err, "a line", sizeof *l);
+    if (!l) {
+        error_oom(err, "a line", sizeof *l);
+        return NULL;
+    }
     l->number = x->in.number;
     l->end = x->in.n_bytes;
     sink_init(&l->sink, x->b);
@@ -173,6 +176,24 @@ static bool add_line(struct lines *x, const char *text, size_t n, struct error *
     *p = l;
     x->n_held++;
     x->n_answers++;
+    return l;
+}
+
+static bool add_failed(struct lines *x, const struct error *why, struct error *err)
+{
+    struct line *l = new_line(x, err);
+    if (!l)
+        return false;
+    l->done = true;
+    l->err = *why;
+    return true;
+}
+
+static bool add_line(struct lines *x, const char *text, size_t n, struct error *err)
+{
+    struct line *l = new_line(x, err);
+    if (!l)
+        return false;
     if (!schedule_line(x, l, text, n, &l->err)) {
         l->done = true;
         if (l->err.code == ERR_INTERRUPTED) {
@@ -328,6 +349,20 @@ static bool is_ours(const struct options *o, size_t number)
     return o->n_shards == 0 || number % o->n_shards == o->shard;
 }
 
+// A line was read; why: it is none that can be answered.
+static bool take(struct lines *x, const char *text, size_t n, const struct error *why,
+                 struct error *err)
+{
+    if (!is_ours(x->b->opt, x->in.number))
+        return true;
+    if (why)
+        return add_failed(x, why, err);
+    if (!batch_is_blank(text, n))
+        return add_line(x, text, n, err);
+    x->n_blank++;
+    return true;
+}
+
 // Reads lines as long as there is use for them. It waits for one only while there is nothing else
 // to do.
 static enum line_next feed(struct lines *x, struct error *err)
@@ -335,16 +370,15 @@ static enum line_next feed(struct lines *x, struct error *err)
     while (schedule_wants(&x->s) && x->n_held < x->s.n_parallel + MOST_HELD) {
         const char *text;
         size_t n;
+        struct error why;
         if (!x->first)
             batch_clear_progress(x->b);
-        enum line_next next = line_reader_next(&x->in, !x->first, &text, &n, err);
-        if (next != LINE_THERE)
+        enum line_next next = line_reader_next(&x->in, !x->first, &text, &n, &why);
+        if (next == LINE_FAILED)
+            *err = why;
+        if (next != LINE_THERE && next != LINE_TOO_LONG)
             return next;
-        if (!is_ours(x->b->opt, x->in.number))
-            continue;
-        if (batch_is_blank(text, n))
-            x->n_blank++;
-        else if (!add_line(x, text, n, err))
+        if (!take(x, text, n, next == LINE_TOO_LONG ? &why : NULL, err))
             return LINE_FAILED;
     }
     return LINE_NOT_YET;

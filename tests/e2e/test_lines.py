@@ -11,7 +11,7 @@ import threading
 import time
 
 import pytest
-from conftest import HOKKU, ROOT
+from conftest import HOKKU, ROOT, wait_until
 from terminal import Terminal
 from test_signals import started
 
@@ -111,6 +111,52 @@ def test_interrupted_what_is_done_is_printed_and_what_is_not_is_counted(home, js
     else:
         answers = out.split(b"\0")
         assert len(answers) == 6 and answers[5] == answers[3] == b"" and len(answers[1]) > 100 and answers[0] and answers[2] and answers[4]
+
+
+MOST_BYTES = 16 << 20  # of a line
+
+
+def test_a_line_that_is_too_long_to_be_read_fails_alone(hokku):
+    lines = b"hi\n" + b"a" * (MOST_BYTES + 1) + b"\nhello\n" + b" " * (MOST_BYTES + 70000)
+    whole = hokku(*SAMPLED, "-n", 4, "--lines", "--json", input=lines)
+    first, second, third, fourth = objects(whole)
+    assert whole.returncode == 1 and b"2 of 4 lines failed" in whole.stderr
+    assert [j["line"] for j in (first, second, third, fourth)] == [1, 2, 3, 4] and third["tokens"] == first["tokens"]
+    for j in (second, fourth):
+        assert j["error"]["code"] == 1 and "longer than 16,777,216 bytes" in j["error"]["message"], j
+    text = hokku(*SAMPLED, "-n", 4, "--lines", "-0", input=lines)
+    assert text.returncode == 1 and text.stdout.split(b"\0") == [first["text"].encode(), b"", third["text"].encode(), b"", b""]
+    unordered = hokku(*SAMPLED, "-n", 4, "--lines", "--json", "--unordered", input=lines)
+    assert unordered.returncode == 1 and sorted(j["line"] for j in objects(unordered)) == [1, 2, 3, 4]
+    parts = [hokku(*SAMPLED, "-n", 4, "--lines", "--json", "--shard", f"{i}/2", input=lines) for i in range(2)]
+    assert [([j["line"] for j in objects(r)], r.returncode) for r in parts] == [([2, 4], 1), ([1, 3], 0)]
+    turns = hokku(*SAMPLED, "-n", 4, "--turns", input=lines)  # what comes after it would answer another conversation
+    assert turns.returncode == 1 and b"line 2: longer than 16,777,216 bytes" in turns.stderr and len(turns.stdout.splitlines()) == 1
+
+
+def test_the_longest_line_that_may_be_is_read(hokku):
+    line = request("hi", max_tokens=2).encode()
+    r = hokku(*SAMPLED, "--lines", "--json", input=line + b" " * (MOST_BYTES - len(line)) + b"\n" + line)
+    first, second = objects(r)
+    assert r.returncode == 0 and first["tokens"] == second["tokens"]
+
+
+def test_a_line_without_end_holds_up_none_before_it_and_ends_at_a_signal(home):
+    with started(home, *SAMPLED, "--lines", "--ignore-eos", "-n", 200, "--json", stdin=subprocess.PIPE, bufsize=0) as p:
+        p.stdin.write(b"hi\n")
+        feed = Endless(p, b"a" * 65536)
+        assert json.loads(p.stdout.readline())["generated_tokens"] == 200
+        assert "longer than" in json.loads(p.stdout.readline())["error"]["message"]
+        before = feed.written
+        wait_until(lambda: feed.written > before + 4 * MOST_BYTES)
+        assert peak_memory(p) < 120 << 20
+        p.send_signal(signal.SIGINT)
+        assert p.wait(timeout=20) == -signal.SIGINT
+
+
+def peak_memory(p):
+    """Of a process so far, in bytes."""
+    return int(re.search(r"VmHWM:\s+(\d+) kB", open(f"/proc/{p.pid}/status").read())[1]) << 10
 
 
 class Endless(threading.Thread):
