@@ -78,16 +78,11 @@ static bool show_certain(struct generation *r, bool at_end, struct error *err)
 
 size_t overflow_shift(struct ids *v, size_t n_ctx, size_t n_keep)
 {
-    size_t dropped = 0;
-    if (n_ctx < 2 || n_keep >= n_ctx - 1)
+    if (n_ctx < 2 || n_keep >= n_ctx - 1 || v->len < n_ctx)
         return 0;
-    size_t half = (n_ctx - n_keep) / 2;
-    while (half > 0 && v->len >= n_ctx) {
-        memmove(v->data + n_keep, v->data + n_keep + half,
-                (v->len - n_keep - half) * sizeof *v->data);
-        v->len -= half;
-        dropped += half;
-    }
+    const size_t half = (n_ctx - n_keep) / 2, dropped = ((v->len - n_ctx) / half + 1) * half;
+    v->len -= dropped;
+    memmove(v->data + n_keep, v->data + n_keep + dropped, (v->len - n_keep) * sizeof *v->data);
     return dropped;
 }
 

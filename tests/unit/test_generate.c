@@ -381,6 +381,26 @@ static void a_full_context_ends_the_answer(void **state)
     teardown(&f);
 }
 
+static void a_shift_drops_halves_until_there_is_room(void **state)
+{
+    (void)state;
+    enum { N_KEEP = 3, MOST = 60 };
+    for (size_t n_ctx = N_KEEP + 2; n_ctx < 12; n_ctx++)
+        for (size_t n = 0; n < MOST; n++) {
+            struct ids v = {0};
+            for (size_t i = 0; i < n; i++)
+                assert_true(ids_push(&v, (int32_t)i));
+            size_t left = n;
+            while (left >= n_ctx)
+                left -= (n_ctx - N_KEEP) / 2;
+            assert_int_equal(overflow_shift(&v, n_ctx, N_KEEP), n - left);
+            assert_int_equal(v.len, left);
+            for (size_t i = 0; i < left; i++)
+                assert_int_equal(v.data[i], i < N_KEEP ? i : i + n - left);
+            ids_release(&v);
+        }
+}
+
 static void shifting_drops_the_older_half_after_what_stays(void **state)
 {
     (void)state;
@@ -530,6 +550,7 @@ int main(void)
         cmocka_unit_test(an_answer_ends_before_the_first_stop_text),
         cmocka_unit_test(a_beginning_of_a_stop_text_is_shown_when_it_does_not_come),
         cmocka_unit_test(a_full_context_ends_the_answer),
+        cmocka_unit_test(a_shift_drops_halves_until_there_is_room),
         cmocka_unit_test(shifting_drops_the_older_half_after_what_stays),
         cmocka_unit_test(an_interrupted_answer_is_kept),
         cmocka_unit_test(an_answer_that_cannot_be_shown_ends),
