@@ -161,6 +161,15 @@ bool ids_append(struct ids *v, const int32_t *ids, size_t n)
     return true;
 }
 
+void ids_fit(struct ids *v)
+{
+    int32_t *p = v->len > 0 ? realloc(v->data, v->len * sizeof *p) : NULL;
+    if (!p)
+        return;
+    v->data = p;
+    v->cap = v->len;
+}
+
 bool array_grow(bool *failed, void *array, size_t n, size_t *cap, size_t size)
 {
     if (n < *cap)

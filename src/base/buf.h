@@ -37,6 +37,7 @@ void ids_clear(struct ids *v);
 bool ids_reserve(struct ids *v, size_t n_more);
 bool ids_push(struct ids *v, int32_t id);
 bool ids_append(struct ids *v, const int32_t *ids, size_t n);
+void ids_fit(struct ids *v); // gives back the memory of those that it has no more
 
 // Room for one more element, of size bytes, behind the n of an array. array: the address of the
 // pointer to it; *cap: the elements that it has room for. False, with *failed set, without memory.

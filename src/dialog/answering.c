@@ -102,6 +102,8 @@ static bool fit_prefix(struct answering *a, struct conversation *c, size_t n_ren
             a->n_dropped += before - prefix->len;
         }
     }
+    if (a->n_dropped > 0)
+        ids_fit(prefix);
     if (prefix->len + 1 <= n_ctx)
         return true;
     too_long(c, p, prefix->len, err);

@@ -19,8 +19,9 @@
 #include "term/request.h"
 #include "term/sink.h"
 
-// Lines that are answered and wait for one before them, beyond which no more are read.
-enum { MOST_HELD = 1024 };
+// Lines that are answered and wait for one before them, and their bytes, beyond which no more are
+// read.
+enum { MOST_HELD = 1024, MOST_HELD_BYTES = 64 << 20 };
 
 // A line from when it is read until its answer is written.
 struct line {
@@ -35,7 +36,11 @@ struct line {
     struct task task;
     struct sink sink;
     bool scheduled, done;
-    struct error err; // done: why it failed
+    // Done:
+    bool complete; // the answer is written, also where it does not obey
+    enum finish finish;
+    size_t n_bytes;   // that it holds until then
+    struct error err; // why it failed
 };
 
 struct lines {
@@ -44,7 +49,7 @@ struct lines {
     struct schedule s;
     struct line_reader in;
     struct line *first; // in the order of the input
-    size_t n_held;
+    size_t n_held, held_bytes;
     size_t n_answers, n_failed, n_blank;
     // What every line begins with: a system prompt, or a whole conversation (--base).
     size_t n_base, first_kept;
@@ -60,6 +65,23 @@ static void line_free(struct line *l)
     sink_release(&l->sink);
     ids_release(&l->task.rest);
     free(l);
+}
+
+// It is done: all that it does not need for what it has to say goes.
+static void finish_line(struct lines *x, struct line *l)
+{
+    const struct shape shape = {.constraint = l->constraint};
+    l->done = true;
+    l->complete = l->err.code == ERR_NONE;
+    l->finish = l->a.g.finish;
+    if (l->complete)
+        shape_obeyed(&shape, l->finish, &l->err); // (it is written nevertheless)
+    constraint_free(l->constraint);
+    l->constraint = NULL;
+    answering_release(&l->a);
+    buf_release(&l->m.text);
+    l->n_bytes = sizeof *l + l->m.ids.cap * sizeof *l->m.ids.data + sink_bytes(&l->sink);
+    x->held_bytes += l->n_bytes;
 }
 
 // ---- from a line to a task
@@ -184,8 +206,8 @@ static bool add_failed(struct lines *x, const struct error *why, struct error *e
     struct line *l = new_line(x, err);
     if (!l)
         return false;
-    l->done = true;
     l->err = *why;
+    finish_line(x, l);
     return true;
 }
 
@@ -194,14 +216,13 @@ static bool add_line(struct lines *x, const char *text, size_t n, struct error *
     struct line *l = new_line(x, err);
     if (!l)
         return false;
-    if (!schedule_line(x, l, text, n, &l->err)) {
-        l->done = true;
-        if (l->err.code == ERR_INTERRUPTED) {
-            l->done = false;
-            *err = l->err;
-            return false;
-        }
+    if (schedule_line(x, l, text, n, &l->err))
+        return true;
+    if (l->err.code == ERR_INTERRUPTED) {
+        *err = l->err;
+        return false;
     }
+    finish_line(x, l);
     return true;
 }
 
@@ -229,25 +250,22 @@ static bool report(const struct lines *x, const struct line *l, bool written, st
 // Writes what came of a line that is done, and forgets it.
 static bool write_line(struct lines *x, struct line *l, struct error *err)
 {
-    const struct sink_result r = {.finish = l->a.g.finish,
+    const struct sink_result r = {.finish = l->finish,
                                   .answer = &l->m,
                                   .stats = &l->task.stats,
                                   .n_tokens = l->task.n_tokens,
                                   .seed = l->sampler.seed};
-    const bool complete = l->err.code == ERR_NONE;
-    bool ok = sink_end(&l->sink, &r, complete, true, complete ? err : NULL) || !complete;
-    const struct shape shape = {.constraint = l->constraint};
-    if (ok && complete)
-        shape_obeyed(&shape, r.finish, &l->err); // (it is written nevertheless)
+    bool ok = sink_end(&l->sink, &r, l->complete, true, l->complete ? err : NULL) || !l->complete;
     if (ok && l->err.code != ERR_NONE) {
         x->n_failed++;
-        ok = report(x, l, complete, err);
+        ok = report(x, l, l->complete, err);
     }
     struct line **p = &x->first;
     while (*p != l)
         p = &(*p)->next;
     *p = l->next;
     x->n_held--;
+    x->held_bytes -= l->n_bytes;
     x->answered = l->end > x->answered ? l->end : x->answered;
     line_free(l);
     return ok;
@@ -259,10 +277,10 @@ static void collect(struct lines *x)
     for (struct line *l = x->first; l; l = l->next) {
         if (l->done || !l->scheduled || !l->task.done)
             continue;
-        l->done = true;
         l->err = l->task.error;
         const bool ok = l->err.code == ERR_NONE;
         answering_end(&l->a, &l->m, ok, ok ? &l->err : NULL);
+        finish_line(x, l);
     }
 }
 
@@ -367,7 +385,8 @@ static bool take(struct lines *x, const char *text, size_t n, const struct error
 // to do.
 static enum line_next feed(struct lines *x, struct error *err)
 {
-    while (schedule_wants(&x->s) && x->n_held < x->s.n_parallel + MOST_HELD) {
+    while (schedule_wants(&x->s) && x->n_held < x->s.n_parallel + MOST_HELD &&
+           x->held_bytes < MOST_HELD_BYTES) {
         const char *text;
         size_t n;
         struct error why;

@@ -153,6 +153,14 @@ void sink_release(struct sink *s)
     why_release(&s->why);
 }
 
+size_t sink_bytes(const struct sink *s)
+{
+    enum { TOKEN_OBJECT = 600 }; // of one from token_object(), about
+    const size_t n_objects = json_array_size(s->logprobs) * (1 + s->b->opt->logprobs);
+    return s->text.cap + s->thinking.cap + s->shown.cap + s->why.cap * sizeof *s->why.tokens +
+           n_objects * TOKEN_OBJECT;
+}
+
 void sink_take(struct sink *s, struct answer_params *p)
 {
     p->on_text = on_text;

@@ -31,6 +31,7 @@ void sink_init(struct sink *s, struct batch *b); // s must not move after
 void sink_release(struct sink *s);
 // Makes it what p's answer goes to.
 void sink_take(struct sink *s, struct answer_params *p);
+size_t sink_bytes(const struct sink *s); // that it holds, about
 // Its turn has come: what it holds is written, and what comes goes on as it comes.
 bool sink_show(struct sink *s, struct error *err);
 
@@ -47,6 +48,6 @@ struct sink_result {
 bool sink_end(struct sink *s, const struct sink_result *r, bool ok, bool line_mode,
               struct error *err);
 
-bool sink_json(json_t *j, struct error *err);  // takes j; a line on standard output
+bool sink_json(json_t *j, struct error *err); // takes j; a line on standard output
 
 #endif

@@ -159,6 +159,28 @@ def peak_memory(p):
     return int(re.search(r"VmHWM:\s+(\d+) kB", open(f"/proc/{p.pid}/status").read())[1]) << 10
 
 
+ENDLESS_ARGS = [*SAMPLED, "--lines", "--ignore-eos", "--json"]
+
+
+@pytest.mark.parametrize("more", [["-c", 4096], ["--overflow", "shift"]], ids=["failed", "cut"])
+def test_large_lines_behind_a_slow_one_leave_nothing_behind(home, more):
+    with started(home, *ENDLESS_ARGS, *more, stdin=subprocess.PIPE, bufsize=0) as p:
+        p.stdin.write(json.dumps(ENDLESS).encode() + b"\n")
+        for _ in range(25):  # of 2.8 MB of tokens each; when one is written, the one before it is read
+            p.stdin.write(b"hi " * 700_000 + b"\n")
+        assert peak_memory(p) < 110 << 20
+
+
+def test_large_answers_behind_a_slow_one_are_as_many_as_there_is_memory_for(home, tmp_path):
+    (tmp_path / "in").write_text("\n".join([request("hi", max_tokens=600)] + [request("hi", max_tokens=16)] * 600))  # of 600 KB each
+    with open(tmp_path / "in") as lines, open(tmp_path / "out", "wb") as out:
+        p = subprocess.Popen([HOKKU, *map(str, ENDLESS_ARGS), "-c", "8192", "-np", "40", "--logprobs", "64"], env=home, stdin=lines, stdout=out)
+        _, status, used = os.wait4(p.pid, 0)
+        p.returncode = os.waitstatus_to_exitcode(status)
+    assert p.returncode == 0 and used.ru_maxrss < 280 << 10, used.ru_maxrss
+    assert [json.loads(l)["line"] for l in open(tmp_path / "out")] == list(range(1, 602))
+
+
 class Endless(threading.Thread):
     """Writes a line to a process for ever; `written` counts the bytes."""
 
