@@ -310,14 +310,33 @@ def test_shards_together_are_the_whole_and_each_again_is_the_same(hokku):
     assert [without_times(j) for j in objects(again)] == [without_times(j) for j in parts[1]] and again.returncode == 0
 
 
-ARRAY = {"SLURM_ARRAY_TASK_COUNT": "3", "SLURM_ARRAY_TASK_MIN": "5"}
+def array(task, first, last, count, step=1, **more):
+    """What Slurm says in a job of an array."""
+    values = {"ID": task, "MIN": first, "MAX": last, "COUNT": count, "STEP": step}
+    return {**{f"SLURM_ARRAY_TASK_{k}": str(v) for k, v in values.items()}, **more}
+
+
+def script(n_tasks):
+    """And in the script of a job with so many tasks."""
+    return {"ENVIRONMENT": "BATCH", "SLURM_PROCID": "0", "SLURM_NTASKS": str(n_tasks)}
+
+
+def srun(task, n_tasks):
+    """And in what srun starts there."""
+    return {**script(n_tasks), "SLURM_PROCID": str(task), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": str(n_tasks)}
 
 
 @pytest.mark.parametrize("env,expected", [
     ({"SLURM_PROCID": "2", "SLURM_NTASKS": "4"}, [2, 6]),
-    ({**ARRAY, "SLURM_ARRAY_TASK_ID": "6"}, [1, 4, 7]),
-    ({**ARRAY, "SLURM_ARRAY_TASK_ID": "9", "SLURM_ARRAY_TASK_STEP": "2"}, [2, 5]),
-    ({**ARRAY, "SLURM_ARRAY_TASK_ID": "6", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, [3])])
+    (srun(2, 4), [2, 6]),
+    ({**srun(2, 4), "SLURM_NTASKS": "8"}, [2, 6]),  # srun -n 4 --preserve-env in a job of 8
+    (srun(0, 1), [1, 2, 3, 4, 5, 6, 7]),
+    (array(6, 5, 7, 3), [1, 4, 7]),
+    (array(6, 5, 7, 3, SLURM_PROCID="0"), [1, 4, 7]),
+    (array(6, 5, 7, 3, **script(1)), [1, 4, 7]),
+    (array(9, 5, 9, 3, 2), [2, 5]),
+    (array(6, 5, 7, 3, SLURM_PROCID="1", SLURM_NTASKS="2"), [3]),
+    (array(6, 5, 7, 3, **srun(1, 2)), [3])])
 def test_shard_auto_is_what_slurm_says(hokku, env, expected):
     r = hokku(*SAMPLED, "-n", 1, "--lines", "--json", "--shard", "auto", env=env, input="hi\n" * 7)
     assert r.returncode == 0 and [j["line"] for j in objects(r)] == expected, r
@@ -328,15 +347,37 @@ def test_shard_auto_is_what_slurm_says(hokku, env, expected):
     (["--lines", "--shard", "1"], {}, b"expected I/N"),
     (["--lines", "--shard", "-1/2"], {}, b"expected I/N"),
     (["--lines", "--shard", "auto"], {}, b"found neither SLURM_PROCID"),
-    (["--lines", "--shard", "auto"], {**ARRAY, "SLURM_ARRAY_TASK_ID": "9"}, b"expected an array without gaps: --array=0-2"),
-    (["--lines", "--shard", "auto"], {"SLURM_ARRAY_TASK_COUNT": "1", "SLURM_ARRAY_TASK_MIN": "2", "SLURM_ARRAY_TASK_ID": "2"}, b"--shard 2/N"),
-    (["--lines", "--shard", "auto"], {"SLURM_PROCID": "4", "SLURM_NTASKS": "4"}, b"found task 4 of 4"),
     (["--shard", "0/2"], {}, b"--shard is for --lines"),
     (["--unordered", "--turns"], {}, b"--unordered is for --lines"),
     (["-np", "2"], {}, b"--parallel is for --lines"),
     (["--lines", "-np", "257"], {}, b"257")])
 def test_wrong_usage_of_many_is_2(hokku, args, env, says):
     r = hokku(*BUILTIN, *args, env=env, input="hi\n")
+    assert r.returncode == 2 and says in r.stderr and r.stdout == b"", r
+
+
+@pytest.mark.parametrize("env,says", [
+    *((array(task, 0, 9, 3, step), b"expected an array without gaps: --array=0-2") for task in (0, 2, 9) for step in (1, 2)),  # --array=0,2,9
+    (array(8, 5, 7, 3), b"found task 8 of an array of 3 from 5 to 7 in steps of 1"),
+    (array(4, 5, 7, 3), b"found task 4 of an array"),
+    (array(6, 5, 9, 3, 2), b"found task 6 of an array"),
+    (array(5, 5, 9, 3, 0), b"in steps of 0"),
+    (array(0, 0, 0, 0), b"an array of 0"),
+    (array(2, 2, 2, 1), b"--shard 2/N"),  # --array=2
+    (array(2, 2, 2, 1, **script(1)), b"--shard 2/N"),
+    (array(2, 2, 2, 1, SLURM_PROCID="0", SLURM_NTASKS="2"), b"--shard 4/N"),
+    (array(2, 2, 2, 1, **srun(1, 2)), b"--shard 5/N"),
+    ({k: v for k, v in array(6, 5, 7, 3, **srun(1, 2)).items() if k != "SLURM_ARRAY_TASK_COUNT"}, b"found nothing for SLURM_ARRAY_TASK_COUNT"),
+    ({**array(6, 5, 7, 3), "SLURM_ARRAY_TASK_MAX": "7x"}, b"found 7x for SLURM_ARRAY_TASK_MAX"),
+    (array(65536, 0, 99999, 100000, SLURM_PROCID="1", SLURM_NTASKS="65536"), b"found 100000 jobs of 65536 tasks"),
+    ({"SLURM_PROCID": "4", "SLURM_NTASKS": "4"}, b"found task 4 of 4"),
+    ({"SLURM_PROCID": "1"}, b"found task 1 of 1"),
+    ({"SLURM_PROCID": "0"}, b"found neither SLURM_PROCID"),
+    ({"SLURM_NTASKS": "4"}, b"found 4 tasks and no srun"),  # salloc
+    (script(4), b"found 4 tasks and no srun, which starts each of them: write srun before hokku"),
+    (array(6, 5, 7, 3, **script(4)), b"found 4 tasks and no srun")])
+def test_what_slurm_does_not_tell_is_not_guessed(hokku, env, says):
+    r = hokku(*BUILTIN, "--lines", "--shard", "auto", env=env, input="hi\n")
     assert r.returncode == 2 and says in r.stderr and r.stdout == b"", r
 
 
