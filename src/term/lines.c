@@ -316,6 +316,15 @@ static bool write_open(const struct lines *x, struct line *l, bool any, struct e
     return (begun && l->sink.ends_with_newline) || out_text(OUT_STDOUT, "\n", 1, err);
 }
 
+// Whether there is, or may come, another line.
+static bool more_to_read(struct lines *x)
+{
+    const char *text;
+    size_t n;
+    struct error none;
+    return line_reader_next(&x->in, false, &text, &n, &none) != LINE_END;
+}
+
 // Interrupted: what is complete is written.
 static bool write_rest(struct lines *x, struct error *err)
 {
@@ -332,8 +341,9 @@ static bool write_rest(struct lines *x, struct error *err)
         n_done -= done;
     }
     if (n_open > 0 && !x->b->opt->quiet && !mapped_failed())
-        out_say("hokku: interrupted: %zu of the %zu lines read are not answered", n_open,
-                x->n_answers);
+        out_say("hokku: interrupted: %zu of the %zu lines read are not answered%s", n_open,
+                x->n_answers,
+                more_to_read(x) ? ", and standard input was not read to its end" : "");
     return true;
 }
 

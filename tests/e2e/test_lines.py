@@ -181,6 +181,22 @@ def test_large_answers_behind_a_slow_one_are_as_many_as_there_is_memory_for(home
     assert [json.loads(l)["line"] for l in open(tmp_path / "out")] == list(range(1, 602))
 
 
+@pytest.mark.parametrize("n_lines,ended,all_read", [(2, True, True), (2, False, False), (300, True, False), (300, False, False)])
+def test_interrupted_it_is_said_whether_there_was_more_to_read(home, n_lines, ended, all_read):
+    with started(home, *SAMPLED, "--lines", "--ignore-eos", "--overflow", "shift", "-np", 3, stdin=subprocess.PIPE) as p:
+        p.stdin.write((json.dumps(ENDLESS) + "\n").encode() * n_lines)
+        p.stdin.close() if ended else p.stdin.flush()
+        assert p.stdout.read(1)
+        p.send_signal(signal.SIGINT)
+        p.stdout.read()
+        err = p.stderr.read()
+        assert p.wait(timeout=20) == -signal.SIGINT
+    said, = (l for l in err.splitlines() if b"interrupted" in l)
+    n = int(said.split()[2])
+    end = b"" if all_read else b", and standard input was not read to its end"
+    assert said == b"hokku: interrupted: %d of the %d lines read are not answered%s" % (n, n, end) and (n == n_lines) == (n_lines == 2), err
+
+
 class Endless(threading.Thread):
     """Writes a line to a process for ever; `written` counts the bytes."""
 
