@@ -103,6 +103,8 @@ static const struct {
     {"max_tokens", read_n_predict}, {"n_predict", read_n_predict}, {"temperature", read_temp},
 };
 
+#define OF_A_TEXT "; a text that begins so is given as {\"prompt\": TEXT}"
+
 static bool read_field(struct request *r, const char *key, const json_t *v, struct error *err)
 {
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
@@ -110,23 +112,34 @@ static bool read_field(struct request *r, const char *key, const json_t *v, stru
             return fields[i].read(r, v, err);
     return error_set(err, ERR_USAGE,
                      "unknown key \"%.80s\": expected prompt or messages, seed, max_tokens, "
-                     "temperature",
+                     "temperature" OF_A_TEXT,
                      key);
 }
 
-// Whether it begins as a request does, perhaps in another language's quotes.
-static bool looks_like_one(const char *text, size_t n)
+static size_t skip_blanks(const char *text, size_t n, size_t at)
 {
-    size_t at = 1; // behind the brace
-    while (at < n && (text[at] == ' ' || text[at] == '\t'))
+    while (at < n && (text[at] == ' ' || text[at] == '\t' || text[at] == '\r'))
         at++;
-    for (size_t i = 0; at < n && i < sizeof fields / sizeof *fields; i++) {
-        size_t len = strlen(fields[i].key);
-        if ((text[at] == '"' || text[at] == '\'') && n - at > len + 1 &&
-            memcmp(text + at + 1, fields[i].key, len) == 0 && text[at + 1 + len] == text[at])
-            return true;
-    }
-    return false;
+    return at;
+}
+
+// Whether a line is meant as an object: a brace, a name in quotes, perhaps another language's, and
+// a colon, or all that there is of these in a line that is cut off.
+static bool is_meant_as_one(const char *text, size_t n)
+{
+    size_t at = skip_blanks(text, n, 0);
+    if (at == n || text[at] != '{')
+        return false;
+    at = skip_blanks(text, n, at + 1);
+    if (at == n || (text[at] != '"' && text[at] != '\''))
+        return false;
+    const char quote = text[at++];
+    while (at < n && text[at] != quote)
+        at += text[at] == '\\' ? 2 : 1;
+    if (at >= n)
+        return quote == '"'; // (the other one is an apostrophe)
+    at = skip_blanks(text, n, at + 1);
+    return at == n || text[at] == ':';
 }
 
 bool request_parse(struct request *r, const char *text, size_t n, struct error *err)
@@ -135,22 +148,17 @@ bool request_parse(struct request *r, const char *text, size_t n, struct error *
     json_t *v;
     json_error_t why;
     *r = (struct request){0};
-    size_t at = 0;
-    while (at < n && (text[at] == ' ' || text[at] == '\t'))
-        at++;
-    if (at == n || text[at] != '{')
+    if (!is_meant_as_one(text, n))
         return true;
-    json_t *object = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
-    if (!object && looks_like_one(text + at, n - at))
-        return error_set(err, ERR_USAGE, "column %d of a JSON object: %s", why.column, why.text);
-    if (!json_object_get(object, "prompt") && !json_object_get(object, "messages")) {
-        json_decref(object);
-        return true;
-    }
-    r->object = object;
-    if (json_object_get(object, "prompt") && json_object_get(object, "messages"))
-        return error_set(err, ERR_USAGE, "\"prompt\" and \"messages\": expected one of them");
-    json_object_foreach(object, key, v) if (!read_field(r, key, v, err)) return false;
+    r->object = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    if (!r->object)
+        return error_set(err, ERR_USAGE, "column %d of a JSON object: %s" OF_A_TEXT, why.column,
+                         why.text);
+    json_object_foreach(r->object, key, v) if (!read_field(r, key, v, err)) return false;
+    if (!r->prompt == !r->messages)
+        return error_set(err, ERR_USAGE,
+                         "found %s \"prompt\" %s \"messages\": expected one of them",
+                         r->prompt ? "both" : "neither", r->prompt ? "and" : "nor");
     return true;
 }
 

@@ -20,9 +20,9 @@ struct request {
     float temp;
 };
 
-// A line is an object where it is one and has "prompt" or "messages"; any other text is a prompt.
-// Errors: ERR_USAGE: a key that is not known, a value that cannot be, a line that begins as such an
-// object and is none.
+// A line that begins with a brace, a name in quotes and a colon is an object; any other text is a
+// prompt. Errors: ERR_USAGE: an object that is broken or has none or both of "prompt" and
+// "messages", a key that is not known, a value that cannot be.
 bool request_parse(struct request *r, const char *text, size_t n, struct error *err);
 void request_release(struct request *r);
 

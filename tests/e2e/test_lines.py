@@ -420,13 +420,29 @@ def test_a_terminal_sees_how_far_it_is_and_no_trace_of_it(home, tmp_path):
     assert len((tmp_path / "out").read_bytes()) > 1000
 
 
-BROKEN = ['{"prompt": "hi"', '{"seed": 1, "prompt": "hi"', "{'prompt': 'hi'}", ' { "max_tokens":5,"prompt":"hi",}', '{"temperature": nan, "prompt": "hi"}']
+BROKEN = ['{"prompt": "hi"', '{"seed": 1, "prompt": "hi"', "{'prompt': 'hi'}", ' { "max_tokens":5,"prompt":"hi",}', '{"temperature": nan, "prompt": "hi"}',
+          '{"text": "hi"', '{"id": 3, "prompt": "hi', '{"promp', '{"prompt" ', '{"prompt"\r', '{"id": 1, "id": 2}', '{"a\\": b', "{'name': 'Ann'}", '{"name": "Ann"} Who is it?']
 
 
 @pytest.mark.parametrize("line", BROKEN)
 def test_an_object_that_is_broken_is_an_error_whichever_key_is_first(hokku, line):
     r = hokku(*BUILTIN, "--lines", "-n", 3, input=line)
     assert r.returncode == 1 and b"line 1: column " in r.stderr and r.stdout == b"\n", r
+
+
+@pytest.mark.parametrize("line,says", [('{"name": "Ann"}', b'unknown key "name": expected prompt or messages'), ('{"name": 1, "prompt": "hi"}', b'unknown key "name"'),
+                                       ('{"seed": 5}', b'found neither "prompt" nor "messages"'),
+                                       ('{"prompt": "hi", "messages": [{"role": "user", "content": "hi"}]}', b'found both "prompt" and "messages"')])
+def test_an_object_that_is_no_request_is_an_error(hokku, line, says):
+    r = hokku(*BUILTIN, "--lines", "-n", 3, input=line)
+    assert r.returncode == 1 and says in r.stderr and r.stdout == b"\n", r
+
+
+@pytest.mark.parametrize("line", ["{ x := 1 } what does this do?", '{"a", "b"} is which kind of set?', "{}", "{", "{ }", "{'tis the season}", "{'a', 'b'}", "{a: 1}", "[1, 2]",
+                                  '"prompt": "hi"', '{{"prompt": "hi"}}', '{% if "a": %}'])
+def test_a_line_that_begins_as_no_object_does_is_a_prompt(hokku, line):
+    as_it_is, as_prompt = objects(hokku(*SAMPLED, "-n", 8, "--lines", "--json", input=line + "\n" + request(line)))
+    assert as_it_is["tokens"] == as_prompt["tokens"] and as_it_is["prompt_tokens"] == as_prompt["prompt_tokens"]
 
 
 @pytest.mark.parametrize("first", ["Who are you?", '{"prompt": "Who are you?"}'])
