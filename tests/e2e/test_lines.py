@@ -420,6 +420,14 @@ def test_a_terminal_sees_how_far_it_is_and_no_trace_of_it(home, tmp_path):
     assert len((tmp_path / "out").read_bytes()) > 1000
 
 
+def test_a_line_of_spaces_and_tabs_has_a_number_and_no_answer(hokku):
+    lines = [" \t\r", "", "hi", "\f", "\u00a0", request(""), "\t \t"]
+    r = hokku(*SAMPLED, "-n", 2, "--lines", "--json", input="\n".join(lines))
+    assert r.returncode == 0 and [j["line"] for j in objects(r)] == [3, 4, 5, 6] and b"3 blank lines skipped" in r.stderr, r
+    turns = hokku(*SAMPLED, "-n", 2, "--turns", "--json", input="\n".join(lines[:3]))
+    assert len(objects(turns)) == 1 and b"2 blank lines skipped" in turns.stderr, turns
+
+
 BROKEN = ['{"prompt": "hi"', '{"seed": 1, "prompt": "hi"', "{'prompt': 'hi'}", ' { "max_tokens":5,"prompt":"hi",}', '{"temperature": nan, "prompt": "hi"}',
           '{"text": "hi"', '{"id": 3, "prompt": "hi', '{"promp', '{"prompt" ', '{"prompt"\r', '{"id": 1, "id": 2}', '{"a\\": b', "{'name': 'Ann'}", '{"name": "Ann"} Who is it?']
 
