@@ -98,7 +98,33 @@ static __device__ __forceinline__ void load_head(const struct attention &a, cons
 // scores costs these nothing.
 static inline bool is_plain(const struct attention &a)
 {
-    return !a.norm_rotated && a.softcap == 0.0f && a.temp_scale == 0.0f && !a.v_norm && !a.cached;
+    return !a.norm_rotated && !a.norm_mean && a.norm_stride == 0 && a.softcap == 0.0f &&
+           a.temp_scale == 0.0f && !a.v_norm && !a.cached;
+}
+
+// The weights of head h: a.q_norm's or a.k_norm's.
+template <bool PLAIN>
+static __device__ __forceinline__ const float *norm_of_head(const struct attention &a,
+                                                            const float *norm, uint32_t h)
+{
+    return PLAIN ? norm : norm + h * a.norm_stride; // norm NULL: no stride
+}
+
+template <int DH>
+static __device__ __forceinline__ void subtract_mean(const struct attention &a, uint32_t lane,
+                                                     head_pairs<DH> &h)
+{
+    float sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < h.N; j++)
+        sum += h.v[j].x + h.v[j].y; // zeros from head_dim on
+    const float mean = team_sum(sum) / (float)a.head_dim;
+#pragma unroll
+    for (int j = 0; j < h.N; j++) {
+        const uint2 i = pair_at(a, lane + j * TEAM);
+        h.v[j].x -= i.x < a.head_dim ? mean : 0.0f;
+        h.v[j].y -= i.y < a.head_dim ? mean : 0.0f;
+    }
 }
 
 // Normalises unless norm is NULL, and rotates.
@@ -107,6 +133,8 @@ static __device__ __forceinline__ void finish_head(const struct attention &a, co
                                                    uint32_t lane, head_pairs<DH> &h)
 {
     auto normalise = [&] {
+        if (!PLAIN && a.norm_mean)
+            subtract_mean<DH>(a, lane, h);
         float sum = 0.0f;
 #pragma unroll
         for (int j = 0; j < h.N; j++)

@@ -78,8 +78,11 @@ prepare(const struct attention &a, uint32_t token, uint32_t kv_head, uint32_t he
         begun = true;
         if (i >= n)
             break;
-        const float *v_norm = PLAIN ? NULL : a.v_norm;
-        finish_head<DH, PLAIN>(a, i < n_row ? a.q_norm : i == n_row ? a.k_norm : v_norm, lane, h);
+        const float *norm = i < n_row ? norm_of_head<PLAIN>(a, a.q_norm, head0 + i - later * n_head)
+                            : i == n_row ? norm_of_head<PLAIN>(a, a.k_norm, kv_head)
+                            : PLAIN      ? NULL
+                                         : a.v_norm;
+        finish_head<DH, PLAIN>(a, norm, lane, h);
         if (i < n_row)
             store_query<DH, PLAIN>(a, h, position + later, q + i * tile_ld<DH>(), lane);
         else

@@ -37,14 +37,15 @@ static __global__ void __launch_bounds__(THREADS)
     head_pairs<DH> v;
     if (h < a.n_head) {
         load_head<DH>(a, a.q_in + (size_t)i * a.ld_q + h * query_stride(&a), rope, lane, v);
-        finish_head<DH, PLAIN>(a, a.q_norm, lane, v);
+        finish_head<DH, PLAIN>(a, norm_of_head<PLAIN>(a, a.q_norm, h), lane, v);
         store_query<DH, PLAIN>(a, v, position, a.q_f16 + ((size_t)i * a.n_head + h) * DH, lane);
     } else if (h < a.n_head + 2 * a.n_head_kv && (PLAIN || !a.cached)) {
         bool is_k = h < a.n_head + a.n_head_kv;
         uint32_t kv = h - a.n_head - (is_k ? 0 : a.n_head_kv);
         const float *src = (is_k ? a.k_in : a.v_in) + (size_t)i * a.ld_kv + kv * a.head_dim;
         load_head<DH>(a, src, is_k ? rope : NULL, lane, v);
-        finish_head<DH, PLAIN>(a, is_k ? a.k_norm : PLAIN ? NULL : a.v_norm, lane, v);
+        const float *k_norm = norm_of_head<PLAIN>(a, a.k_norm, kv);
+        finish_head<DH, PLAIN>(a, is_k ? k_norm : PLAIN ? NULL : a.v_norm, lane, v);
         size_t row = kv_row(table[position / KV_BLOCK], a.n_head_kv, kv, position);
         store_kv<DH>(a, is_k ? a.k : a.v, row, v, buf[team], NULL, lane);
     }

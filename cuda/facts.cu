@@ -59,8 +59,9 @@ static const char *unknown_in_layer(const struct layer *l, enum norm_kind norm)
                ? "a mixer that reads what it adds to, without attn_norm"
            : l->gated && l->latent.n_kv > 0 ? "gated latent attention"
            : l->latent.n_kv > 0             ? unknown_latent(l, norm)
-           : l->qk_norm == QK_NORM_HEADS ? "a norm of queries and keys with weights for each head"
-           : norm != NORM_RMS && l->qk_norm != QK_NORM_NONE ? "layer norm of queries and keys"
+           : norm != NORM_RMS && l->qk_norm == QK_NORM_WHOLE
+               ? "layer norm of all queries and keys at once"
+           : norm != NORM_RMS && l->v_normed ? "normed values where other norms are layer norms"
            : norm != NORM_RMS && (l->w[ATTN_POST_NORM].data || l->w[FFN_POST_NORM].data)
                ? "layer norm after a block"
            : l->qk_norm == QK_NORM_WHOLE && l->kv_back == 0 && !l->w[ATTN_V].data

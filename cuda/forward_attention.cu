@@ -16,6 +16,8 @@ static struct attention attention_args(const struct cuda_engine *e, const struct
     a.q_norm = f->qk_norm == QK_NORM_BARE ? e->ones : l->v[ATTN_Q_NORM];
     a.k_norm = f->qk_norm == QK_NORM_BARE ? e->ones : l->v[ATTN_K_NORM];
     a.v_norm = f->v_normed ? e->ones : NULL;
+    a.norm_stride = f->qk_norm == QK_NORM_HEADS ? f->head_dim : 0;
+    a.norm_mean = e->hp.norm == NORM_LAYER && l->v[ATTN_Q_NORM];
     a.norm_whole = f->qk_norm == QK_NORM_WHOLE;
     if (cuda_norms_across(e, f)) { // done: cuda_norm_heads
         a.norm_whole = false;

@@ -298,6 +298,8 @@ struct attention {
     bool chunked;   // ... or its own one of the runs of n_swa that positions are cut in
     float eps;
     const float *q_norm, *k_norm; // (head_dim), NULL: none
+    uint32_t norm_stride;         // from one head's to the next one's: 0, or head_dim
+    bool norm_mean;               // they are layer norms, without v_norm
     const float *v_norm;          // (head_dim), NULL: none
     // Keys and values are in the cache, where an earlier layer put them: k_in and v_in are not
     // read.

@@ -155,16 +155,15 @@ static void check_greedy(struct engine *e, const json_t *expected, size_t n)
     free(greedy);
 }
 
-// Of a folder of others there may be models that hokku does not run; and there are facts that the
-// CUDA engine refuses (cuda/facts.cu), of the families here some norms of queries and keys.
+// Of a folder of others there may be models that hokku does not run, or only the CPU engine (see
+// cuda/facts.cu).
 static bool may_be_refused(const char *path, const char *why)
 {
     const bool own = strncmp(path, vectors_dir(0), strlen(vectors_dir(0))) == 0;
     return (n_devices > 1 && (strstr(why, "can be split among at most") ||
                               strstr(why, "cannot be split among devices yet"))) ||
-           (strstr(why, "the CUDA engine does not compute this yet") &&
-            (!own || strstr(why, "queries and keys"))) ||
-           (!own && (strstr(why, "is not supported; these are") || strstr(why, "expert") ||
+           (!own && (strstr(why, "the CUDA engine does not compute this yet") ||
+                     strstr(why, "is not supported; these are") || strstr(why, "expert") ||
                      strstr(why, "has weight type")));
 }
 

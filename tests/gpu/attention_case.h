@@ -18,7 +18,8 @@ struct shape {
     double temp_scale = 0;
     uint32_t temp_len = 1;
     bool norm_whole = false, norm_rotated = false, unrotated = false;
-    bool v_norms = false; // values, without weights
+    bool norm_heads = false, norm_mean = false; // weights of each head; layer norms
+    bool v_norms = false;                       // values, without weights
     bool gated = false;
 
     uint32_t query_stride() const
@@ -58,7 +59,16 @@ static void prepare(const struct shape &s, const float *row, uint32_t n_head, ui
     const float *src = row + h * stride, *normed = s.norm_whole ? row : src;
     auto normalise = [&](double sum) {
         for (uint32_t i = 0; norm && i < n; i++)
-            out[i] *= norm[s.norm_whole ? h * n + i : i] / sqrt(sum / n_normed + 1e-6);
+            out[i] *=
+                norm[s.norm_whole || s.norm_heads ? h * n + i : i] / sqrt(sum / n_normed + 1e-6);
+    };
+    auto centre = [&] {
+        double mean = 0, squares = 0;
+        for (uint32_t i = 0; i < n; i++)
+            mean += out[i] / n;
+        for (uint32_t i = 0; i < n; i++)
+            out[i] -= norm && s.norm_mean ? mean : 0, squares += out[i] * out[i];
+        return squares;
     };
     double sum = 0;
     for (uint32_t i = 0; i < n_normed; i++)
@@ -66,18 +76,15 @@ static void prepare(const struct shape &s, const float *row, uint32_t n_head, ui
     for (uint32_t i = 0; i < n; i++)
         out[i] = src[i];
     if (!s.norm_rotated)
-        normalise(sum);
+        normalise(s.norm_whole ? sum : centre());
     for (uint32_t p = 0; rope && !s.unrotated && p < s.rope_dim / 2; p++) {
         uint32_t i = s.halves ? p : 2 * p, j = s.halves ? p + s.rope_dim / 2 : 2 * p + 1;
         double x = out[i], y = out[j];
         out[i] = x * rope[p].x - y * rope[p].y;
         out[j] = x * rope[p].y + y * rope[p].x;
     }
-    sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        sum += out[i] * out[i];
     if (s.norm_rotated)
-        normalise(sum);
+        normalise(centre());
 }
 
 // A conversation of n tokens through the kernels and through the reference.
@@ -103,8 +110,8 @@ struct conversation {
         q_scale = s.q_size ? half_range(2 * (float)s.q_size) : 1.0f;
         k_scale = s.k_size ? half_range(2 * (float)s.k_size) : 1.0f;
         v_scale = s.v_size ? half_range((float)s.v_size) : 1.0f;
-        q_norm = r.floats(s.norm_whole ? n_q : s.head_dim, 1.5);
-        k_norm = r.floats(s.norm_whole ? n_kv : s.head_dim, 1.5);
+        q_norm = r.floats(s.norm_whole || s.norm_heads ? n_q : s.head_dim, 1.5);
+        k_norm = r.floats(s.norm_whole || s.norm_heads ? n_kv : s.head_dim, 1.5);
         for (uint32_t i = 0; i < n * (s.rope_dim / 2); i++) {
             double angle = 10 * r.uniform();
             rope.push_back(make_float2((float)cos(angle), (float)sin(angle)));
@@ -272,6 +279,8 @@ struct device_conversation {
         a.eps = 1e-6f;
         a.q_norm = c.s.norms ? q_norm.p : nullptr;
         a.k_norm = c.s.norms ? k_norm.p : nullptr;
+        a.norm_stride = c.s.norms && c.s.norm_heads ? c.s.head_dim : 0;
+        a.norm_mean = c.s.norms && c.s.norm_mean;
         a.rope_halves = c.s.halves;
         a.rope_dim = c.s.rope_dim;
         a.norm_whole = c.s.norms && c.s.norm_whole;

@@ -100,11 +100,15 @@ static void turn(const struct model *m, const struct layer *l, const struct weig
     if (l->qk_norm == QK_NORM_WHOLE)
         norm(m, weights, x, n_head * d, x);
     for (uint32_t h = 0; h < n_head; h++) {
-        if (l->qk_norm == QK_NORM_HEAD && !l->qk_norm_rotated)
-            norm(m, weights, x + h * d, d, x + h * d);
+        struct weight own = *weights;
+        if (l->qk_norm == QK_NORM_HEADS)
+            own.data = (const float *)weights->data + h * d;
+        const bool each = l->qk_norm == QK_NORM_HEAD || l->qk_norm == QK_NORM_HEADS;
+        if (each && !l->qk_norm_rotated)
+            norm(m, &own, x + h * d, d, x + h * d);
         rotate(&m->ropes[l->rope], pos, x + h * d);
-        if (l->qk_norm == QK_NORM_HEAD && l->qk_norm_rotated)
-            norm(m, weights, x + h * d, d, x + h * d);
+        if (each && l->qk_norm_rotated)
+            norm(m, &own, x + h * d, d, x + h * d);
         double sum = 0;
         for (uint32_t i = 0; i < d; i++)
             sum += x[h * d + i] * x[h * d + i];

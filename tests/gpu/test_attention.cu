@@ -37,6 +37,11 @@ static const struct shape special_shapes[] = {
     changed(shapes[9], [](struct shape &s) { s.v_norms = s.norms = true; }),
     changed(shapes[6], [](struct shape &s) { s.gated = s.norms = true; }),
     changed(shapes[7], [](struct shape &s) { s.gated = s.norms = s.norm_whole = true; }),
+    changed(shapes[4], [](struct shape &s) { s.norms = s.norm_heads = s.norm_mean = true; }),
+    changed(shapes[12], [](struct shape &s) { s.norms = s.norm_heads = s.norm_rotated = true; }),
+    changed(shapes[9], [](struct shape &s) { s.norms = s.norm_mean = s.gated = true; }),
+    // more query heads of a KV head than a tile has rows
+    changed(shapes[7], [](struct shape &s) { s.norms = s.norm_heads = s.norm_mean = true; }),
 };
 
 // A prompt in one chunk, in two, then tokens one by one. Quickly: every other shape, at the next
@@ -85,6 +90,8 @@ static const struct shape wide_shapes[] = {
     changed(
         {2, 1, 288, 288, 40, true, false, false, false},
         [](struct shape &s) { s.norms = s.norm_whole = true, s.temp_scale = 0.4, s.temp_len = 9; }),
+    changed({4, 2, 272, 272, 0, true, true, false, false},
+            [](struct shape &s) { s.norm_heads = s.norm_mean = true; }),
 };
 
 // Whatever is beside a row, and however its splits are shared out, it gets the same bits.

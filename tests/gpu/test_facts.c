@@ -155,6 +155,18 @@ static void layer_norms(struct model *m)
     m->output_norm_bias = m->layers[0].w[ATTN_NORM_BIAS];
 }
 
+static void layer_norms_of_each_head(struct model *m)
+{
+    layer_norms(m); // vectors 0 to 3
+    for (uint32_t i = 0; i < N_LAYER; i++) {
+        struct layer *l = &m->layers[i];
+        l->qk_norm = QK_NORM_HEADS;
+        l->qk_norm_rotated = i;
+        add_vector(l, ATTN_Q_NORM, 4 + 2 * i, l->n_head * l->head_dim, 1.2f);
+        add_vector(l, ATTN_K_NORM, 5 + 2 * i, l->n_head_kv * l->head_dim, 0.8f);
+    }
+}
+
 static void parallel_layer_norms(struct model *m)
 {
     parallel(m);
@@ -544,6 +556,7 @@ static const struct {
     {"state spaces beside attention", state_spaces_beside_attention},
     {"all beside each other", all_beside_each_other},
     {"experts on a latent", experts_on_a_latent},
+    {"layer norms of each head", layer_norms_of_each_head},
 };
 
 // Gate and up of two types, which no kernel multiplies at once, and of one.
