@@ -48,6 +48,6 @@ struct sink_result {
 bool sink_end(struct sink *s, const struct sink_result *r, bool ok, bool line_mode,
               struct error *err);
 
-bool sink_json(json_t *j, struct error *err); // takes j; a line on standard output
+bool sink_json(json_t *j, struct error *err);  // takes j; a line on standard output
 
 #endif
