@@ -2,6 +2,8 @@
 // column has the same bits in any company.
 #include "products.h"
 
+#include <algorithm>
+
 // Rows (n_cols) of very different magnitudes.
 static void spread(std::vector<float> &x, uint32_t n_cols)
 {
