@@ -6,6 +6,8 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
+#include "engine/states.h"
 #include "engine/windows.h"
 #include "engine_impl.h"
 
@@ -54,6 +56,8 @@ static bool make_plan(const struct model *m, const struct engine_params *p,
     out->scratch = plan.scratch;
     out->other = plan.other;
     out->fits = plan_total(&plan) <= d->free;
+    if (cuda_n_states(m, cuda_n_seq(p)) > 0)
+        out->host_states = states_host_bytes(memory_available(0));
     return true;
 }
 
@@ -735,7 +739,10 @@ extern "C" struct engine *cuda_engine_open(const struct model *m, const struct e
     if (!plan.fits && !cuda_does_not_fit(&plan, d.name, err))
         return NULL;
     struct cuda_engine *e = cuda_slice_open(m, p, &d, plan.n_ctx, NULL, err);
-    return e ? &e->base : NULL;
+    if (!e)
+        return NULL;
+    states_may_take(&e->base, plan.host_states);
+    return &e->base;
 }
 
 struct cuda_engine *cuda_slice_open(const struct model *m, const struct engine_params *p,

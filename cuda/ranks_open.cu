@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/states.h"
 #include "ranks_impl.h"
 
 static bool check_devices(struct ranks *a, struct error *err)
@@ -288,8 +289,10 @@ struct engine *cuda_ranks_open(const struct model *m, const struct engine_params
     const struct engine_plan sum = ok ? sum_of(a, plans) : (struct engine_plan){};
     ok = ok && (sum.fits || one_does_not_fit(a, plans, err)) && make_ranks(a, m, sum.n_ctx, err) &&
          ranks_open_all(a, err) && describe(a, m, err);
-    if (ok)
+    if (ok) {
+        states_may_take(&a->base, sum.host_states);
         return &a->base;
+    }
     ranks_free(&a->base);
     return NULL;
 }

@@ -223,6 +223,11 @@ static bool plan_text(const struct model *m, const struct engine_plan *plan, str
                    "window\n",
                    format_number(a, plan->n_near), format_number(b, m->hp.n_layer),
                    format_number(c, plan->near_ctx));
+    if (plan->host_states > 0)
+        buf_printf(out,
+                   "recurrent states to go back to may take %s bytes of the host's memory besides, "
+                   "as they come\n",
+                   format_number(a, plan->host_states));
     if (model_largest(m).n_expert > 0)
         buf_printf(out, "of the weights a token reads %s bytes: of experts those that it uses\n",
                    format_number(a, model_bytes_per_token(m)));
@@ -293,6 +298,8 @@ static bool plan_json(const struct engine_plan *plan, const struct engine_plan *
                ",\"n_ctx\":%u,\"fits\":%s,\"n_ctx_max\":%u,\"n_ctx_max_q8_0\":%u",
                plan->available, plan->n_ctx, plan->fits ? "true" : "false", plan->n_ctx_max,
                plan->n_ctx_max_q8);
+    if (plan->host_states > 0)
+        buf_printf(out, ",\"host_states\":%" PRIu64, plan->host_states);
     json_ranks(plan, out);
     for (size_t i = 0; i < N_BESIDE; i++) {
         if (drafts[i].weights == 0)

@@ -8,8 +8,9 @@
 #include <unistd.h>
 
 #include "cpu/bandwidth.h"
-#include "cpu/memory.h"
+#include "base/memory.h"
 #include "cpu/plan.h"
+#include "engine/states.h"
 #include "engine/windows.h"
 
 static struct cpu_engine *self(struct engine *e)
@@ -406,6 +407,7 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
                        cpu_n_near(m, p, plan.n_ctx), err) ||
         !init_states(&e->states, m, err))
         goto fail;
+    states_may_take(&e->base, plan.host_states);
     e->scratch_bytes = cpu_scratch_layout(m, plan.n_ctx, e->base.n_batch, n_threads, NULL, NULL);
     e->scratch = memory_map(e->scratch_bytes);
     if (!e->scratch) {

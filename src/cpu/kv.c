@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/memory.h"
+#include "base/memory.h"
 #include "engine/windows.h"
 #include "gguf/quant.h"
 

@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include "base/format.h"
-#include "cpu/memory.h"
+#include "base/memory.h"
 #include "cpu/plan.h"
 #include "engine/drafter.h"
+#include "engine/states.h"
 #include "engine/windows.h"
 
 struct carver {
@@ -283,6 +284,15 @@ static uint64_t total_bytes(const struct request *r, uint32_t n_ctx, enum kv_typ
     return add(n, other_bytes(r->m, r->p->n_seqs, n_ctx));
 }
 
+// Slots are host memory, too: they count in what states may take.
+static uint64_t host_states(const struct request *r, const struct engine_plan *plan)
+{
+    const uint64_t taken = total_bytes(r, plan->n_ctx, r->p->type_k, r->p->type_v);
+    const uint64_t slots = cpu_states_bytes(r->m);
+    const uint64_t n = states_host_bytes(plan->fits ? r->available - taken + slots : 0);
+    return slots > 0 && n > slots ? n - slots : 0;
+}
+
 // The largest context up to `most` that fits, 0 when none does. The total grows with the context.
 static uint32_t largest_context(const struct request *r, uint32_t most, enum kv_type k,
                                 enum kv_type v)
@@ -343,6 +353,7 @@ void cpu_plan(const struct model *m, const struct engine_params *p, uint64_t ava
     plan->other = other_bytes(m, p->n_seqs, plan->n_ctx);
     windows_plan(m, r.n_batch, p->n_seqs, CPU_ATTN_SPLIT, plan);
     plan->fits = total_bytes(&r, plan->n_ctx, p->type_k, p->type_v) <= available;
+    plan->host_states = host_states(&r, plan);
 }
 
 bool cpu_plan_error(const struct engine_plan *plan, const struct engine_params *p,

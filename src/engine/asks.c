@@ -84,7 +84,7 @@ bool engine_settle(struct engine *e, const struct cancel *cancel, struct error *
             return false;
     if (c->run) {
         c->backend->pick_stop(e);
-        states_take(c->run, 0);
+        states_take(c->run, 0, NULL);
     }
     c->run = NULL;
     return true;

@@ -13,8 +13,14 @@
 extern "C" {
 #endif
 
-enum { NO_STATE = UINT32_MAX, MAX_STATE_MARKS = 256 };
+enum { NO_STATE = UINT32_MAX };
 enum { NO_BLOCK = UINT32_MAX };
+
+// A state in host memory, behind the slots (engine/states.h).
+struct state_copy {
+    size_t n_users; // marks
+    void *bytes;    // as backend.state_export gives them; behind this
+};
 
 struct seq {
     struct engine *engine;
@@ -36,15 +42,17 @@ struct seq {
     uint32_t *near;
     size_t turn, given; // where the last turn begins, and ends what was given in it
     uint64_t version;   // of both: no two tables that differ have the same in one engine
-    // Slots of recurrent states (engine/states.h). NO_STATE: that of no tokens, zeros.
+    // Slots of recurrent states (engine/states.h). NO_STATE: that of no tokens, zeros; while there
+    // is no work for the sequence, also one that lies in host memory.
     uint32_t state;
     uint32_t next_states[1 + ENGINE_RUN_AHEAD]; // (n_next) of evaluations under way and the next
     size_t n_next;
     struct state_mark {
         size_t pos;
-        uint32_t slot;
-    } marks[MAX_STATE_MARKS]; // (n_marks) ascending
-    size_t n_marks;
+        uint32_t slot; // NO_STATE: it is in host memory
+        struct state_copy *copy;
+    } * marks; // owned (n_marks) ascending, of max_marks
+    size_t n_marks, max_marks;
     size_t n_imported; // positions whose keys and values there are; from n_past on without a state
     bool at_work;      // in the submit under way: not to be paused
     struct hidden hidden;
@@ -97,6 +105,7 @@ struct engine_core {
     uint32_t reach;        // then the longest window of theirs, else 0
     size_t n_windows;      // then the sequences whose windows there is room for
     struct kv_pool states; // slots of e->n_states; empty without
+    size_t n_copies, most_copies; // states in host memory, and as many as there may be
     struct seq *seqs;
     uint64_t versions;
     // The sequence and the number of rows of the last evaluation whose logits can be had.

@@ -25,7 +25,7 @@ void engine_release(struct engine *e)
 {
     if (!e->core)
         return;
-    assert(!e->core->seqs); // they are freed before
+    assert(!e->core->seqs && e->core->n_copies == 0); // they are freed before
     kv_pool_release(&e->core->pool);
     kv_pool_release(&e->core->near);
     kv_pool_release(&e->core->states);
@@ -53,6 +53,26 @@ void engine_free(struct engine *e)
 
 // ---- sequences
 
+// Room for s->n_max tokens, so that nothing is allocated while it grows.
+static bool reserve(struct seq *s)
+{
+    const struct engine_core *c = s->engine->core;
+    const size_t n_blocks = (s->n_max - 1) / c->backend->kv_block + 1;
+    s->blocks = malloc((c->reach > 0 ? 2 : 1) * n_blocks * sizeof *s->blocks);
+    s->near = s->blocks && c->reach > 0 ? s->blocks + n_blocks : s->blocks;
+    return s->blocks && ids_reserve(&s->ids, (size_t)s->n_max + 1) && states_reserve(s);
+}
+
+static void release(struct seq *s)
+{
+    ids_release(&s->ids);
+    ids_release(&s->stop_ids);
+    hidden_release(&s->hidden);
+    free(s->marks);
+    free(s->blocks);
+    free(s);
+}
+
 struct seq *seq_open(struct engine *e, uint32_t n_ctx_max, struct error *err)
 {
     struct engine_core *c = e->core;
@@ -62,20 +82,18 @@ struct seq *seq_open(struct engine *e, uint32_t n_ctx_max, struct error *err)
                   e->n_ctx);
         return NULL;
     }
-    size_t n_blocks = (n_max - 1) / c->backend->kv_block + 1;
     struct seq *s = calloc(1, sizeof *s);
-    uint32_t *blocks = s ? malloc((c->reach > 0 ? 2 : 1) * n_blocks * sizeof *blocks) : NULL;
-    if (!blocks || !ids_reserve(&s->ids, (size_t)n_max + 1)) {
+    if (s) {
+        s->engine = e;
+        s->n_max = n_max;
+    }
+    if (!s || !reserve(s)) {
         error_oom(err, "a sequence", ((size_t)n_max + 1) * sizeof(int32_t));
-        free(blocks);
-        free(s);
+        if (s)
+            release(s);
         return NULL;
     }
-    s->engine = e;
-    s->n_max = n_max;
     s->sampler = sampler_defaults;
-    s->blocks = blocks;
-    s->near = c->reach > 0 ? blocks + n_blocks : blocks;
     s->state = NO_STATE;
     s->next = c->seqs;
     c->seqs = s;
@@ -129,11 +147,7 @@ void seq_free(struct seq *s)
     while (*p != s)
         p = &(*p)->next;
     *p = s->next;
-    ids_release(&s->ids);
-    ids_release(&s->stop_ids);
-    hidden_release(&s->hidden);
-    free(s->blocks);
-    free(s);
+    release(s);
 }
 
 struct engine *seq_engine(const struct seq *s)

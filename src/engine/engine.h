@@ -53,6 +53,7 @@ struct engine_params {
 struct engine_plan {
     uint64_t weights, kv, scratch, other;
     uint64_t available;    // free device (or host) memory
+    uint64_t host_states;  // of host memory: what recurrent states may take besides, as needed
     uint32_t n_near;       // layers with a window that keep ...
     uint32_t near_ctx;     // ... so many positions, fewer than n_ctx; n_near 0: all keep all
     uint32_t n_ctx;        // as it would be opened
@@ -92,7 +93,7 @@ struct engine { // read-only for callers
     uint32_t n_states;            // recurrent states that sequences can have; 0: the model has none
     uint64_t mem_used, mem_total; // bytes on the device
     char note[200]; // a line for who opens it: what is slower than it might be; "": nothing
-    bool failed; // work has, for other reasons than an interrupt or no room: open another one
+    bool failed;    // work has, for other reasons than an interrupt or no room: open another one
 };
 
 void engine_free(struct engine *e); // its sequences are freed before; NULL is fine

@@ -57,9 +57,13 @@ static bool pause_another(const struct seq *s, struct error *err)
 
 bool room_take_states(struct seq *s, size_t n, struct error *err)
 {
-    while (!states_take(s, n))
+    struct error mine = {0};
+    while (!states_take(s, n, &mine)) {
+        if (mine.code != ERR_CONTEXT)
+            return error_set(err, mine.code, "%s", mine.text);
         if (!pause_another(s, err))
             return false;
+    }
     return true;
 }
 

@@ -15,7 +15,8 @@ extern "C" {
 bool room_take(struct seq *s, size_t end, size_t n_evaluations, struct error *err);
 // The same of near layers, for a pass over positions [begin, end), which are at most a batch.
 bool room_take_near(struct seq *s, size_t begin, size_t end, struct error *err);
-// Slots for the states that the next n evaluations leave.
+// Slots for the states that the next n evaluations leave, and for the one that they go on from.
+// Errors: ERR_CONTEXT; the device's.
 bool room_take_states(struct seq *s, size_t n, struct error *err);
 // Where the device can, s goes on from its state through the first n rows of its part, i, of the
 // pass that was the last: what else they leave is there. Errors: as before; ERR_FAIL.

@@ -1,13 +1,30 @@
 #include "engine/states.h"
 
+#include <stdlib.h>
 #include <string.h>
-
-// A mark for each so many tokens of a long text: more need not be evaluated again.
-enum { MARK_EVERY = 512 };
 
 static bool has_states(const struct seq *s)
 {
     return s->engine->core->states.n_blocks > 0;
+}
+
+uint64_t states_host_bytes(uint64_t n_free)
+{
+    const uint64_t most = UINT64_C(4) << 30;
+    return n_free / 4 < most ? n_free / 4 : most;
+}
+
+void states_may_take(struct engine *e, uint64_t n_bytes)
+{
+    e->core->most_copies = e->n_states > 0 ? n_bytes / engine_state_bytes(e) : 0;
+}
+
+bool states_reserve(struct seq *s)
+{
+    enum { TURNS = 256 }; // whose beginnings and ends are marked, beside what a long text has
+    s->max_marks = has_states(s) ? TURNS + s->n_max / STATES_EVERY : 0;
+    s->marks = malloc(s->max_marks * sizeof *s->marks);
+    return s->max_marks == 0 || s->marks;
 }
 
 static void give(struct engine_core *c, uint32_t *slot)
@@ -24,9 +41,22 @@ static uint32_t share(struct engine_core *c, uint32_t slot)
     return slot;
 }
 
+static struct state_mark share_mark(struct engine_core *c, const struct state_mark *m)
+{
+    if (m->copy)
+        m->copy->n_users++;
+    return (struct state_mark){m->pos, share(c, m->slot), m->copy};
+}
+
 static void remove_mark(struct seq *s, size_t i)
 {
-    give(s->engine->core, &s->marks[i].slot);
+    struct engine_core *c = s->engine->core;
+    struct state_copy *copy = s->marks[i].copy;
+    give(c, &s->marks[i].slot);
+    if (copy && --copy->n_users == 0) {
+        free(copy);
+        c->n_copies--;
+    }
     s->n_marks--;
     memmove(&s->marks[i], &s->marks[i + 1], (s->n_marks - i) * sizeof *s->marks);
 }
@@ -38,20 +68,109 @@ static size_t gap(const struct seq *s, size_t i)
     return (i + 1 < s->n_marks ? s->marks[i + 1].pos : s->n_past) - before;
 }
 
+// The newest state of s is that of its last mark, in host memory.
+static bool is_away(const struct seq *s)
+{
+    return has_states(s) && s->n_past > 0 && s->state == NO_STATE;
+}
+
 // Removes the mark of s, or with all of any sequence, that is missed least; the newest goes last.
-static bool thin(struct seq *s, bool all)
+static void thin(struct seq *s, bool all)
 {
     struct seq *from = NULL;
     size_t best = 0;
     for (struct seq *q = all ? s->engine->core->seqs : s; q; q = all ? q->next : NULL)
-        for (size_t i = 0; i < q->n_marks; i++)
+        for (size_t i = 0; i + is_away(q) < q->n_marks; i++)
             if (!from || gap(q, i) < gap(from, best)) {
                 from = q;
                 best = i;
             }
     if (from)
         remove_mark(from, best);
-    return from != NULL;
+}
+
+// ---- slots, and the host memory behind them
+
+// Whether nobody but marks has the slot.
+static bool is_of_marks(const struct engine_core *c, uint32_t slot)
+{
+    uint32_t n = 0;
+    for (const struct seq *q = c->seqs; q; q = q->next)
+        for (size_t i = 0; i < q->n_marks; i++)
+            n += q->marks[i].slot == slot;
+    return n == c->states.n_users[slot];
+}
+
+// Of the slots that only marks have, that of the mark which is farthest behind its sequence's end.
+static uint32_t farthest_behind(const struct engine_core *c)
+{
+    uint32_t slot = NO_STATE;
+    size_t most = 0;
+    for (const struct seq *q = c->seqs; q; q = q->next)
+        for (size_t i = 0; i < q->n_marks; i++) {
+            const struct state_mark *m = &q->marks[i];
+            const size_t behind = q->n_past - m->pos;
+            if (m->slot != NO_STATE && (slot == NO_STATE || behind > most) &&
+                is_of_marks(c, m->slot)) {
+                slot = m->slot;
+                most = behind;
+            }
+        }
+    return slot;
+}
+
+// What the slot holds goes to host memory. False: there is none, or the device cannot.
+static bool move_to_host(struct engine *e, uint32_t slot)
+{
+    struct engine_core *c = e->core;
+    struct error ignored;
+    struct state_copy *copy =
+        c->n_copies < c->most_copies ? malloc(sizeof *copy + engine_state_bytes(e)) : NULL;
+    if (!copy)
+        return false;
+    *copy = (struct state_copy){.bytes = copy + 1};
+    if (!c->backend->state_export(e, slot, copy->bytes, &ignored)) {
+        free(copy);
+        return false;
+    }
+    c->n_copies++;
+    for (struct seq *q = c->seqs; q; q = q->next)
+        for (size_t i = 0; i < q->n_marks; i++)
+            if (q->marks[i].slot == slot) {
+                give(c, &q->marks[i].slot);
+                q->marks[i].copy = copy;
+                copy->n_users++;
+            }
+    return true;
+}
+
+// Takes a slot; marks make room for it. Errors: ERR_CONTEXT.
+static bool take_slot(struct seq *s, uint32_t *slot, struct error *err)
+{
+    struct engine_core *c = s->engine->core;
+    while (!kv_pool_take(&c->states, slot)) {
+        const uint32_t of_marks = farthest_behind(c);
+        if (of_marks == NO_STATE)
+            return error_set(err, ERR_CONTEXT, "no room for another of %u states",
+                             s->engine->n_states);
+        if (!move_to_host(s->engine, of_marks))
+            thin(s, true);
+    }
+    return true;
+}
+
+static bool bring_back(struct seq *s, struct error *err)
+{
+    struct engine_core *c = s->engine->core;
+    uint32_t slot;
+    if (!take_slot(s, &slot, err))
+        return false;
+    if (!c->backend->state_import(s->engine, slot, s->marks[s->n_marks - 1].copy->bytes, err)) {
+        give(c, &slot);
+        return false;
+    }
+    s->state = slot;
+    return true;
 }
 
 // Keeps the first n of those for what comes next.
@@ -61,16 +180,14 @@ static void give_next(struct seq *s, size_t n)
         kv_pool_give(&s->engine->core->states, s->next_states[--s->n_next]);
 }
 
-bool states_take(struct seq *s, size_t n)
+bool states_take(struct seq *s, size_t n, struct error *err)
 {
-    struct engine_core *c = s->engine->core;
     give_next(s, n);
-    while (has_states(s) && s->n_next < n) {
-        if (kv_pool_take(&c->states, &s->next_states[s->n_next]))
-            s->n_next++;
-        else if (!thin(s, true))
+    if (is_away(s) && !bring_back(s, err))
+        return false;
+    for (; has_states(s) && s->n_next < n; s->n_next++)
+        if (!take_slot(s, &s->next_states[s->n_next], err))
             return false;
-    }
     return true;
 }
 
@@ -86,19 +203,24 @@ void states_advance(struct seq *s, size_t n)
     states_mark_due(s);
 }
 
+static size_t last_mark(const struct seq *s)
+{
+    return s->n_marks > 0 ? s->marks[s->n_marks - 1].pos : 0;
+}
+
 void states_mark_due(struct seq *s)
 {
-    if (s->n_past >= MARK_EVERY + (s->n_marks > 0 ? s->marks[s->n_marks - 1].pos : 0))
+    if (s->n_past >= STATES_EVERY + last_mark(s))
         states_mark(s);
 }
 
 void states_mark(struct seq *s)
 {
-    if (s->state == NO_STATE || (s->n_marks > 0 && s->marks[s->n_marks - 1].pos == s->n_past))
+    if (s->state == NO_STATE || last_mark(s) == s->n_past)
         return;
-    if (s->n_marks == MAX_STATE_MARKS)
+    if (s->n_marks == s->max_marks)
         thin(s, false);
-    s->marks[s->n_marks++] = (struct state_mark){s->n_past, share(s->engine->core, s->state)};
+    s->marks[s->n_marks++] = (struct state_mark){s->n_past, share(s->engine->core, s->state), NULL};
 }
 
 uint32_t states_hold(struct seq *s)
@@ -166,7 +288,7 @@ void states_fork(struct seq *f, const struct seq *s)
     const size_t n = f->n_past;
     f->n_past = 0;
     for (size_t i = 0; i < s->n_marks && s->marks[i].pos <= n; i++) {
-        f->marks[f->n_marks++] = (struct state_mark){s->marks[i].pos, share(c, s->marks[i].slot)};
+        f->marks[f->n_marks++] = share_mark(c, &s->marks[i]);
         f->n_past = s->marks[i].pos;
     }
     if (n == s->n_past) {
@@ -204,13 +326,17 @@ bool seq_export_state(struct seq *s, size_t pos, void *dst, struct error *err)
 {
     if (!engine_settle(s->engine, NULL, err))
         return false;
-    uint32_t slot = has_newest(s) && pos == s->n_past ? s->state : NO_STATE;
+    const struct state_mark newest = {s->n_past, s->state, NULL};
+    const struct state_mark *from = has_newest(s) && pos == s->n_past ? &newest : NULL;
     for (size_t i = 0; i < s->n_marks; i++)
         if (s->marks[i].pos == pos)
-            slot = s->marks[i].slot;
-    if (slot == NO_STATE)
+            from = &s->marks[i];
+    if (!from)
         return error_set(err, ERR_FAIL, "the state after %zu tokens is not kept", pos);
-    return s->engine->core->backend->state_export(s->engine, slot, dst, err);
+    if (!from->copy)
+        return s->engine->core->backend->state_export(s->engine, from->slot, dst, err);
+    memcpy(dst, from->copy->bytes, engine_state_bytes(s->engine));
+    return true;
 }
 
 bool seq_import_state(struct seq *s, size_t pos, const void *src, struct error *err)
@@ -221,8 +347,8 @@ bool seq_import_state(struct seq *s, size_t pos, const void *src, struct error *
                          s->n_past, s->n_imported);
     if (!engine_settle(s->engine, NULL, err))
         return false;
-    if (!states_take(s, 1))
-        return error_set(err, ERR_CONTEXT, "no room for another of %u states", s->engine->n_states);
+    if (!states_take(s, 1, err))
+        return false;
     if (!s->engine->core->backend->state_import(s->engine, s->next_states[0], src, err))
         return false;
     states_advance(s, pos - s->n_past);

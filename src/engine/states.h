@@ -1,8 +1,9 @@
 // Recurrent states of sequences, for models that have any. A state is what all recurrent layers
 // keep of the tokens before a position: it has a slot of the engine's pool, is written once, and
 // then shared. The newest is what the next evaluation goes on from; those that are marked are what
-// the sequence can go back to, since no state can be cut as keys and values can. As bytes:
-// engine/engine.h.
+// the sequence can go back to, since no state can be cut as keys and values can. When slots run out
+// marked ones are copied to host memory, as far as that may be used; only then marks are given up.
+// As bytes: engine/engine.h.
 #ifndef HOKKU_ENGINE_STATES_H
 #define HOKKU_ENGINE_STATES_H
 
@@ -12,16 +13,26 @@
 extern "C" {
 #endif
 
-// s has n slots for the next evaluations to write, one each; marks of any sequence give way. False:
-// there are not as many.
-bool states_take(struct seq *s, size_t n);
+// A mark for each so many tokens of a long text: more need not be evaluated again.
+enum { STATES_EVERY = 512 };
+
+// Bytes of host memory that states may take where so many are free when an engine opens; and e may
+// take n_bytes.
+uint64_t states_host_bytes(uint64_t n_free);
+void states_may_take(struct engine *e, uint64_t n_bytes);
+
+// Room for the marks of s, which has n_max and none yet. False: out of memory.
+bool states_reserve(struct seq *s);
+// s has n slots for the next evaluations to write, one each, and its newest state lies in one;
+// marks of any sequence give way. Errors: ERR_CONTEXT: there are not as many; the device's.
+bool states_take(struct seq *s, size_t n, struct error *err);
 // n more tokens of s are evaluated: what was written is the newest state.
 void states_advance(struct seq *s, size_t n);
 // The newest state is kept: in any case, or where the last that is lies far behind.
 void states_mark(struct seq *s);
 void states_mark_due(struct seq *s);
-// The newest state, which whoever holds it can go back to with n tokens, or let go of. Nobody else
-// can take it away, as marks are.
+// The newest state, which lies in a slot (states_take), and which whoever holds it can go back to
+// with n tokens, or let go of. Nobody else can take it away, as marks are.
 uint32_t states_hold(struct seq *s);
 void states_return(struct seq *s, size_t n, uint32_t held);
 void states_let_go(struct seq *s, uint32_t held);

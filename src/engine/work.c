@@ -438,6 +438,8 @@ static bool begin_parts(struct engine *e, const struct work *w, size_t n, struct
                                            .more = c->drafted + n_drafted};
         n_drafted += n_drafts[i];
         if (n_drafts[i] > 0) {
+            if (!room_take_states(s, 0, err))
+                return false;
             b[i].held = states_hold(s);
             b[i].marked = states_marked(s, len - 1);
             ids_append(&s->ids, w[i].drafts, n_drafts[i]); // there is room

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "engine/backend.h"
 
 enum { MOST = 1500 };
 
@@ -95,6 +96,103 @@ static void test_the_beginning_and_the_end_of_a_turn_are_kept(void **state)
     seq_trim(s, 0);
     assert_int_equal(seq_n_past(s), 0);
     seq_free(s);
+    engine_free(e);
+}
+
+// So many slots are left of an engine that has been opened.
+static void leave_slots(struct engine *e, uint32_t n)
+{
+    uint32_t slot;
+    while (kv_pool_free(&e->core->states) > n)
+        assert_true(kv_pool_take(&e->core->states, &slot));
+}
+
+// n pieces of a text, behind each of which a state is marked.
+static void read_pieces(struct seq *s, size_t n, size_t piece)
+{
+    int32_t ids[64];
+    struct decoded d;
+    for (size_t i = 0; i < n; i++) {
+        random_ids(ids, piece);
+        go_on(s, ids, piece, &d);
+    }
+}
+
+// In host memory or not, a state is what it was: what goes on from each has the bits of a fresh
+// one.
+static void test_states_without_a_slot_come_back_from_host_memory(void **state)
+{
+    (void)state;
+    enum { N_SLOTS = 5, N_SEQ = 2 };
+    const size_t n = on_cuda ? 5 : 16, piece = on_cuda ? 12 : 60;
+    struct engine *e = open_engine(8000, 64);
+    struct seq *s[N_SEQ];
+    struct error err = {0};
+    struct decoded d;
+    int32_t ids[8];
+    const size_t all = e->core->most_copies;
+    assert_in_range(all, N_SEQ * n, SIZE_MAX);
+    leave_slots(e, N_SLOTS);
+    for (int i = 0; i < N_SEQ; i++) {
+        s[i] = open_seq(e);
+        read_pieces(s[i], n, piece);
+    }
+    for (int i = 0; i < N_SEQ; i++) {
+        size_t pos[64];
+        assert_int_equal(seq_states(s[i], pos, 64), n);
+        for (size_t k = i; k < n; k += on_cuda ? 3 : 1) {
+            struct seq *f = seq_fork(s[i], k + 1 < n ? pos[k] + 1 : pos[k], &err);
+            assert_non_null(f);
+            assert_int_equal(seq_n_past(f), pos[k]);
+            random_ids(ids, 8);
+            go_on(f, ids, 8, &d);
+            check(f, &d);
+            seq_free(f);
+        }
+    }
+    for (size_t k = n - 1; k > 0; k -= on_cuda ? 2 : 1) { // back, and on from there
+        seq_trim(s[0], k * piece + 3);
+        assert_int_equal(seq_n_past(s[0]), k * piece);
+        go_on(s[0], ids, 5, &d);
+        check(s[0], &d);
+        seq_trim(s[0], k * piece);
+    }
+    e->core->most_copies = 2; // fewer than there are: no more come, and none is missed
+    read_pieces(s[1], 2, piece);
+    go_on(s[1], ids, 3, &d);
+    check(s[1], &d);
+    for (int i = 0; i < N_SEQ; i++)
+        seq_free(s[i]);
+    assert_int_equal(e->core->n_copies, 0);
+    engine_free(e);
+}
+
+static uint64_t planned_kv(uint32_t n_ctx)
+{
+    const struct engine_params p = {
+        .n_ctx = n_ctx, .n_seqs = 4, .devices = n_devices > 1 ? (1u << n_devices) - 1 : 0};
+    struct engine_plan plan;
+    struct error err = {0};
+#ifdef HOKKU_CUDA
+    const bool ok = on_cuda ? cuda_engine_plan(model, &p, &plan, &err)
+                            : cpu_engine_plan(model, &p, &plan, &err);
+#else
+    const bool ok = cpu_engine_plan(model, &p, &plan, &err);
+#endif
+    if (!ok)
+        fail_msg("%s", err.text);
+    assert_in_range(plan.host_states, 1, UINT64_C(4) << 30);
+    return plan.kv;
+}
+
+// Keys and values grow with the context, states do not.
+static void test_a_plan_counts_all_slots(void **state)
+{
+    (void)state;
+    enum { SLACK = 1 << 16 }; // of what is aligned
+    struct engine *e = open_engine(4096, 512);
+    const uint64_t each = engine_state_bytes(e), planned = 2 * planned_kv(4096) - planned_kv(8192);
+    assert_in_range(planned, e->n_states * each, (e->n_states + 1) * each + SLACK);
     engine_free(e);
 }
 
@@ -320,6 +418,46 @@ static void test_what_is_evaluated_ahead_has_states_of_its_own(void **state)
     engine_free(e);
 }
 
+// What is evaluated ahead needs slots, which marks give away while the device works.
+static void test_states_move_to_host_memory_while_the_device_is_ahead(void **state)
+{
+    (void)state;
+    enum { N = 9, N_PIECES = 4, PIECE = 11, N_SLOTS = 5 };
+    struct engine *e[2] = {open_for(1, 600, 64), open_for(1, 600, 64)};
+    struct seq *s[2];
+    struct decoded d[2], picks[2][N];
+    int32_t ids[PIECE];
+    leave_slots(e[1], N_SLOTS);
+    for (int k = 0; k < 2; k++)
+        s[k] = open_seq(e[k]);
+    for (int i = 0; i < N_PIECES; i++) {
+        random_ids(ids, PIECE);
+        for (int k = 0; k < 2; k++)
+            go_on(s[k], ids, PIECE, &d[k]);
+        assert_alike(&d[0], &d[1]);
+    }
+    assert_int_equal(e[1]->core->n_copies, 0);
+    for (int k = 0; k < 2; k++)
+        answer(s[k], true, picks[k], N);
+    for (int i = 0; i < N; i++)
+        assert_alike(&picks[0][i], &picks[1][i]);
+    assert_int_equal(e[0]->core->n_copies, 0);
+    assert_in_range(e[1]->core->n_copies, 1, N_PIECES);
+    for (size_t n = N_PIECES; n > 0; n--) {
+        for (int k = 0; k < 2; k++) {
+            seq_trim(s[k], n * PIECE);
+            assert_int_equal(seq_n_past(s[k]), n * PIECE);
+            answer(s[k], true, picks[k], 3);
+        }
+        for (int i = 0; i < 3; i++)
+            assert_alike(&picks[0][i], &picks[1][i]);
+    }
+    for (int k = 0; k < 2; k++) {
+        seq_free(s[k]);
+        engine_free(e[k]);
+    }
+}
+
 // test_states [cpu|cuda] [FAMILY]
 int main(int argc, char **argv)
 {
@@ -338,6 +476,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_the_beginning_and_the_end_of_a_turn_are_kept),
         cmocka_unit_test(test_sequences_of_one_pass_keep_their_states),
         cmocka_unit_test(test_what_is_evaluated_ahead_has_states_of_its_own),
+        cmocka_unit_test(test_states_without_a_slot_come_back_from_host_memory),
+        cmocka_unit_test(test_states_move_to_host_memory_while_the_device_is_ahead),
+        cmocka_unit_test(test_a_plan_counts_all_slots),
         cmocka_unit_test(test_what_is_imported_goes_on_where_its_last_state_is),
         // of which no device knows anything: the last, where it costs little
         cmocka_unit_test(test_more_sequences_than_states_go_on),

@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import HOKKU, ROOT, control_group, inside_of, model, wait_until
+from conftest import HOKKU, OWN, ROOT, control_group, inside_of, model, wait_until
+from test_places import shim  # noqa: F401 (fixture)
 
 sys.path.insert(0, str(ROOT / "tests"))
 import make_gguf  # noqa: E402
@@ -144,6 +145,26 @@ def test_the_plan_is_json_where_json_is_asked_for(hokku, stories):
         assert [plan[k] for k in ("weights", "kv", "scratch", "other")] == [int(n) for n in said.groups()]
         most = re.search(rb"own: (\d+) tokens, with -ctk q8_0 -ctv q8_0: (\d+)", text.stdout)
         assert [plan["n_ctx_max"], plan["n_ctx_max_q8_0"]] == [int(n) for n in most.groups()]
+
+
+def test_the_plan_says_what_host_memory_recurrent_states_may_take(hokku, tmp_path, stories, shim):  # noqa: F811
+    memory = tmp_path / "meminfo"
+
+    def plan(room, *args):
+        memory.write_text(f"MemAvailable: {room // 1024} kB\n")
+        return hokku("--dry-run", "--device", "cpu", *args, env={"LD_PRELOAD": shim, "TEST_MEMINFO": str(memory)}).stdout
+
+    def states(room):
+        return json.loads(plan(room, "--json", "-m", OWN / "families/qwen35-f16.gguf")).get("host_states", 0)
+
+    whole = json.loads(plan(1 << 40, "--json", "-m", OWN / "families/qwen35-f16.gguf"))
+    need = sum(whole[k] for k in ("weights", "kv", "scratch", "other"))
+    assert (4 << 30) - need < states(1 << 40) < 4 << 30
+    assert (8 << 30) / 4 - 2 * need < states(8 << 30) < (8 << 30) / 4
+    assert states(need + 2048) == 0
+    said = plan(1 << 40, "-m", OWN / "families/qwen35-f16.gguf").decode().replace(",", "")
+    assert f"\nrecurrent states to go back to may take {states(1 << 40)} bytes of the host's memory besides" in said
+    assert b"recurrent states" not in plan(1 << 40, "-m", stories)
 
 
 @pytest.mark.parametrize("limit", [resource.RLIMIT_AS, resource.RLIMIT_DATA])

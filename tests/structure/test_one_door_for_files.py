@@ -14,7 +14,7 @@ OPENERS = {
     "keep/call.c": "the working directory, to hand it over",
     "keep/keeper.c": "/dev/null",
     "keep/name.c": "what the kernel says that the process may do",
-    "cpu/memory.c": "the kernel's own files below /proc and /sys",
+    "base/memory.c": "the kernel's own files below /proc and /sys",
 }
 # Who may read a file that the user named.
 READERS = {"main.c", "tools/run.c", "tools/bench_grammar.c", "term/attach.c", "term/shape.c", "cli/hub_setup.c", "base/file.c", "base/file.h"}

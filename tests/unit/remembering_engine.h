@@ -31,8 +31,9 @@ struct remembering {
     size_t n_sampled;
     uint32_t fails_in; // so many passes later one does not come to its end; 0: none
     enum error_code fails_how;
-    bool copy_fails;
-    struct { // what the device has read of tables, and does not read again
+    bool copy_fails, export_fails, import_fails;
+    size_t n_exported, n_imported; // states
+    struct {                       // what the device has read of tables, and does not read again
         uint64_t version;
         uint32_t blocks[2][REM_TABLE];
         size_t n;
@@ -294,7 +295,9 @@ static inline size_t rem_state_bytes(const struct engine *e)
 
 static inline bool rem_state_export(struct engine *e, uint32_t slot, void *dst, struct error *err)
 {
-    (void)err;
+    rem_of(e)->n_exported++;
+    if (rem_of(e)->export_fails)
+        return error_set(err, ERR_FAIL, "no export today");
     memcpy(dst, &rem_of(e)->states[slot], sizeof(struct rem_state));
     return true;
 }
@@ -302,7 +305,9 @@ static inline bool rem_state_export(struct engine *e, uint32_t slot, void *dst, 
 static inline bool rem_state_import(struct engine *e, uint32_t slot, const void *src,
                                     struct error *err)
 {
-    (void)err;
+    rem_of(e)->n_imported++;
+    if (rem_of(e)->import_fails)
+        return error_set(err, ERR_FAIL, "no import today");
     assert_int_equal(e->core->states.n_users[slot], 1);
     memcpy(&rem_of(e)->states[slot], src, sizeof(struct rem_state));
     return true;
@@ -329,7 +334,7 @@ static inline void rem_free(struct engine *e)
 }
 
 struct rem_params {
-    uint32_t n_ctx, n_batch, n_seqs, window, n_states;
+    uint32_t n_ctx, n_batch, n_seqs, window, n_states, n_copies;
     bool alike;          // passes of several sequences, and drafts
     uint32_t draft_rows; // see engine_core.max_draft_rows; then states advance. 0: as many as any
 };
@@ -367,6 +372,7 @@ static inline void rem_init(struct remembering *e, const struct rem_params *p)
                               .n_states = p->n_states};
     e->backend = backend;
     assert_true(engine_init(&e->base, &e->core, &e->backend, p->alike ? 8 : 1, p->n_seqs, &err));
+    e->core.most_copies = p->n_copies;
     e->core.alike = p->alike;
     e->core.max_drafts = p->alike ? ENGINE_MAX_DRAFTS : 0;
     if (p->draft_rows > 0) {

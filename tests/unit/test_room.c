@@ -2,9 +2,10 @@
 // what is given up, what a sequence can go back to. On an engine that looks at all of its memory.
 #include "test.h"
 
+#include "engine/states.h"
 #include "remembering_engine.h"
 
-enum { N_SEQ = 5, MOST_IDS = 2000 };
+enum { N_SEQ = 5, MOST_IDS = 2000, MOST_MARKS = 256 + 1500 / STATES_EVERY };
 
 static uint64_t counter;
 
@@ -62,13 +63,35 @@ static void check_seq(struct remembering *e, const struct mirror *m)
     }
     rem_check_tables(e, s);
     rem_check_seen(s, s->ids.data, s->n_past);
+    bool is_last = false; // the newest state is that of the last mark
     for (size_t i = 0; i < s->n_marks; i++) {
-        const size_t n = s->marks[i].pos;
+        const struct state_mark *mark = &s->marks[i];
+        const size_t n = mark->pos;
         assert_true(n > (i ? s->marks[i - 1].pos : 0) && n <= s->n_past);
-        rem_check_state(e, s->marks[i].slot, rem_text_of(s->ids.data, n), n);
+        is_last = n == s->n_past && mark->copy;
+        if (mark->copy) {
+            const struct rem_state *x = mark->copy->bytes;
+            assert_int_equal(mark->slot, NO_STATE);
+            assert_int_equal(x->n, n);
+            assert_int_equal(x->text, rem_text_of(s->ids.data, n));
+        } else {
+            rem_check_state(e, mark->slot, rem_text_of(s->ids.data, n), n);
+        }
     }
-    if (e->base.n_states > 0)
+    if (e->base.n_states > 0 && !(is_last && s->state == NO_STATE))
         rem_check_state(e, s->state, rem_text_of(s->ids.data, s->n_past), s->n_past);
+}
+
+// Each copy has as many users as it knows of, and no more are there than may be.
+static void check_copies(const struct engine_core *c)
+{
+    double n = 0;
+    for (const struct seq *s = c->seqs; s; s = s->next)
+        for (size_t i = 0; i < s->n_marks; i++)
+            if (s->marks[i].copy)
+                n += 1 / (double)s->marks[i].copy->n_users;
+    assert_true(n > (double)c->n_copies - 1e-6 && n < (double)c->n_copies + 1e-6);
+    assert_true(c->n_copies <= c->most_copies);
 }
 
 static void check_all(struct remembering *e, struct mirror *m)
@@ -76,6 +99,7 @@ static void check_all(struct remembering *e, struct mirror *m)
     check_pool(&e->core, &e->core.pool);
     check_pool(&e->core, &e->core.near);
     check_pool(&e->core, &e->core.states);
+    check_copies(&e->core);
     for (int i = 0; i < N_SEQ; i++)
         if (m[i].s)
             check_seq(e, &m[i]);
@@ -325,8 +349,8 @@ static void guess(struct remembering *e, struct mirror *m)
 static void move(struct remembering *e, const struct mirror *a, struct mirror *b)
 {
     static uint64_t bytes[3 * MOST_IDS];
-    size_t pos[MAX_STATE_MARKS + 1], n_bytes;
-    struct rem_state states[MAX_STATE_MARKS + 1];
+    size_t pos[3], n_bytes;
+    struct rem_state states[3];
     struct error err = {0};
     const size_t n_past = seq_n_past(a->s), n_states = seq_states(a->s, pos, 1 + below(3));
     trim(b, 0);
@@ -417,8 +441,17 @@ static void whatever_was_done_what_is_needed_is_there(void **state)
         {.n_ctx = 120, .n_batch = 16, .n_seqs = 1},
         {.n_ctx = 120, .n_batch = 64, .n_seqs = 4, .alike = true},
         {.n_ctx = 121, .n_batch = 16, .n_seqs = 2, .n_states = 12},
+        {.n_ctx = 300, .n_batch = 16, .n_seqs = 2, .n_states = 9, .n_copies = 11},
         {.n_ctx = 300, .n_batch = 32, .n_seqs = 4, .n_states = 14, .alike = true},
         {.n_ctx = 400, .n_batch = 48, .n_seqs = 4, .n_states = 20, .alike = true, .draft_rows = 21},
+        {.n_ctx = 300, .n_batch = 32, .n_seqs = 4, .n_states = 10, .n_copies = 60, .alike = true},
+        {.n_ctx = 400,
+         .n_batch = 48,
+         .n_seqs = 4,
+         .n_states = 16,
+         .n_copies = 9,
+         .alike = true,
+         .draft_rows = 21},
         {.n_ctx = 900, .n_batch = 40, .n_seqs = 1, .window = 11},
         {.n_ctx = 900, .n_batch = 30, .n_seqs = 1, .window = 1},
         {.n_ctx = 1000, .n_batch = 64, .n_seqs = 2, .window = 24, .alike = true},
@@ -451,11 +484,11 @@ static void whatever_was_done_what_is_needed_is_there(void **state)
 // s has states after so many tokens (ended by 0), and no others.
 static void has_states_after(const struct seq *s, const size_t *want)
 {
-    size_t pos[MAX_STATE_MARKS + 2], n_want = 0;
+    size_t pos[MOST_MARKS + 2], n_want = 0;
     while (want[n_want] > 0)
         n_want++;
     pos[n_want] = 12345;
-    assert_int_equal(seq_states(s, pos, MAX_STATE_MARKS + 1), n_want);
+    assert_int_equal(seq_states(s, pos, MOST_MARKS + 1), n_want);
     assert_memory_equal(pos, want, n_want * sizeof *pos);
     for (size_t i = 1; i <= n_want; i++) { // the last of them, and no more is written
         pos[i] = 12345;
@@ -553,25 +586,27 @@ static void of_a_long_text_a_state_is_kept_every_512_tokens(void **state)
     }
 }
 
-// Beyond MAX_STATE_MARKS its own give way, also where another has some that are closer together.
+// Beyond those that it has room for its own give way, also where another has some that are closer
+// together.
 static void who_has_all_the_states_it_may_gives_up_its_own(void **state)
 {
     struct remembering e;
     (void)state;
     rem_init(&e, &(struct rem_params){.n_ctx = 1500, .n_batch = 64, .n_states = 400});
     struct seq *s = open_seq(&e), *other = open_seq(&e);
-    size_t want[MAX_STATE_MARKS + 1] = {0};
-    for (size_t i = 0; i < MAX_STATE_MARKS; i++) {
+    assert_int_equal(s->max_marks, MOST_MARKS);
+    size_t want[MOST_MARKS + 1] = {0};
+    for (size_t i = 0; i < MOST_MARKS; i++) {
         want[i] = i == 0 ? 2 : 1 + 3 * i;
         read_to(s, want[i]);
     }
     for (size_t n = 2; n <= 8; n += 2)
         read_to(other, n);
     has_states_after(s, want);
-    read_to(s, 1 + 3 * MAX_STATE_MARKS);
-    for (size_t i = 1; i < MAX_STATE_MARKS; i++)
+    read_to(s, 1 + 3 * MOST_MARKS);
+    for (size_t i = 1; i < MOST_MARKS; i++)
         want[i - 1] = 1 + 3 * i;
-    want[MAX_STATE_MARKS - 1] = 1 + 3 * MAX_STATE_MARKS;
+    want[MOST_MARKS - 1] = 1 + 3 * MOST_MARKS;
     has_states_after(s, want);
     HAS_STATES_AFTER(other, 2, 4, 6, 8);
     seq_free(s);

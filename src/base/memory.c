@@ -1,4 +1,4 @@
-#include "cpu/memory.h"
+#include "base/memory.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
