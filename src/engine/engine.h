@@ -213,6 +213,9 @@ enum { ENGINE_MAX_PARTS = 256 };
 // How many of them this engine takes in one pass: ENGINE_MAX_PARTS on the CPU, else what it was
 // opened for; fewer where memory for states, or for windows, is for fewer.
 size_t engine_max_parts(const struct engine *e);
+// Rows that a sequence has in one pass, at most: a batch's; with recurrent states fewer, as each
+// may have to be evaluated again (but for rows of which logits are asked).
+size_t engine_max_rows(const struct engine *e);
 // Sequences that can go on side by side before one loses what layers with a window keep of it.
 size_t engine_windows(const struct engine *e);
 // How many picks of s let the device work ahead when they are submitted before the one that is

@@ -572,7 +572,8 @@ static size_t gather(struct schedule *s)
         struct task *t = s->running[i];
         if (t->reading && room == 0)
             continue;
-        const struct work w = next_rows(s, t, room);
+        const size_t most = engine_max_rows(s->engine);
+        const struct work w = next_rows(s, t, room < most ? room : most);
         room -= t->reading ? w.n : 0;
         needed += seq_needs_blocks(w.seq, seq_len(w.seq) + (w.ids ? w.n : 0));
         s->works[n] = w;

@@ -214,6 +214,12 @@ void states_mark_due(struct seq *s)
         states_mark(s);
 }
 
+void states_mark_before(struct seq *s, size_t n)
+{
+    if (s->n_past + n > STATES_EVERY + last_mark(s))
+        states_mark(s);
+}
+
 void states_mark(struct seq *s)
 {
     if (s->state == NO_STATE || last_mark(s) == s->n_past)

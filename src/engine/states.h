@@ -28,9 +28,11 @@ bool states_reserve(struct seq *s);
 bool states_take(struct seq *s, size_t n, struct error *err);
 // n more tokens of s are evaluated: what was written is the newest state.
 void states_advance(struct seq *s, size_t n);
-// The newest state is kept: in any case, or where the last that is lies far behind.
+// The newest state is kept: in any case; where the last that is lies far behind; or will, when n
+// more tokens are evaluated at once.
 void states_mark(struct seq *s);
 void states_mark_due(struct seq *s);
+void states_mark_before(struct seq *s, size_t n);
 // The newest state, which lies in a slot (states_take), and which whoever holds it can go back to
 // with n tokens, or let go of. Nobody else can take it away, as marks are.
 uint32_t states_hold(struct seq *s);

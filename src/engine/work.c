@@ -5,6 +5,27 @@
 #include "engine/states.h"
 #include "engine/windows.h"
 
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+size_t engine_max_rows(const struct engine *e)
+{
+    return e->n_states > 0 ? least(e->n_batch, STATES_EVERY) : e->n_batch;
+}
+
+// How many tokens of s the next chunk has. Rows of which logits are wanted come in one.
+static size_t next_chunk(struct seq *s, size_t n_logits)
+{
+    const size_t rest = s->ids.len - s->n_past, most = engine_max_rows(s->engine);
+    size_t n = least(rest, most);
+    if (n_logits > 1)
+        n = rest > n_logits ? least(n, rest - n_logits) : rest;
+    states_mark_before(s, n);
+    return n;
+}
+
 // Evaluates all of s that is not yet, in chunks; of the last n_logits rows the logits can be had.
 static bool evaluate(struct seq *s, size_t n_logits, const struct cancel *cancel, struct error *err)
 {
@@ -18,11 +39,9 @@ static bool evaluate(struct seq *s, size_t n_logits, const struct cancel *cancel
     if (!room_take(s, s->ids.len, 1, err))
         return false;
     while (s->n_past < s->ids.len) {
-        size_t rest = s->ids.len - s->n_past, n = rest < e->n_batch ? rest : e->n_batch;
+        const size_t n = next_chunk(s, n_logits);
         enum engine_logits want = LOGITS_NONE;
-        if (n_logits > 1 && rest > n_logits)
-            n = n < rest - n_logits ? n : rest - n_logits; // those rows come in one chunk
-        else if (n == rest && n_logits > 0)
+        if (n == s->ids.len - s->n_past && n_logits > 0)
             want = n_logits > 1 ? LOGITS_ALL : LOGITS_LAST;
         if (cancel_asked(cancel))
             return error_set(err, ERR_INTERRUPTED, "interrupted");
@@ -191,8 +210,9 @@ static size_t count_parts(const struct engine *e, const struct work *w, size_t n
         for (size_t i = 0; i < n_parts; i++)
             if (w[i].seq == p->seq)
                 return n_parts;
-        n_rows += p->seq->ids.len + (p->ids ? p->n : 0) - p->seq->n_past;
-        if (n_rows > e->n_batch)
+        const size_t n_its = p->seq->ids.len + (p->ids ? p->n : 0) - p->seq->n_past;
+        n_rows += n_its;
+        if (n_rows > e->n_batch || n_its > engine_max_rows(e))
             return n_parts == 0 && e->core->alike ? 1 : n_parts; // eval_parts cuts it
     }
     return n_parts;
@@ -218,12 +238,14 @@ static bool eval_parts(struct engine *e, const struct work *w, struct engine_par
     }
     const struct engine_part last = parts[0];
     for (bool ends = false; !ends;) {
-        ends = n > 1 || parts[0].n <= e->n_batch;
+        ends = n > 1 || parts[0].n <= engine_max_rows(e);
         if (!ends) {
-            parts[0].n = e->n_batch;
+            parts[0].n = engine_max_rows(e);
             parts[0].given = true;
             parts[0].pick = false;
         }
+        for (size_t i = 0; i < n; i++)
+            states_mark_before(w[i].seq, parts[i].n);
         if (cancel_asked(cancel))
             return error_set(err, ERR_INTERRUPTED, "interrupted");
         if (n == 1 && !room_take_states(w[0].seq, 1, err))
@@ -262,11 +284,6 @@ bool engine_takes_drafts(const struct engine *e)
     // The state before the drafts, that behind them, and that of those which stay.
     enum { LEAST_STATES = 3 };
     return e->core->max_drafts > 0 && (e->n_states == 0 || e->n_states >= LEAST_STATES);
-}
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
 }
 
 size_t seq_max_drafts(const struct seq *s)
@@ -440,6 +457,7 @@ static bool begin_parts(struct engine *e, const struct work *w, size_t n, struct
         if (n_drafts[i] > 0) {
             if (!room_take_states(s, 0, err))
                 return false;
+            states_mark_before(s, 1 + n_drafts[i]);
             b[i].held = states_hold(s);
             b[i].marked = states_marked(s, len - 1);
             ids_append(&s->ids, w[i].drafts, n_drafts[i]); // there is room

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "engine/backend.h"
+#include "engine/states.h"
 
 enum { MOST = 1500 };
 
@@ -194,6 +194,28 @@ static void test_a_plan_counts_all_slots(void **state)
     const uint64_t each = engine_state_bytes(e), planned = 2 * planned_kv(4096) - planned_kv(8192);
     assert_in_range(planned, e->n_states * each, (e->n_states + 1) * each + SLACK);
     engine_free(e);
+}
+
+// A batch has room for more tokens than may be read again: a state is kept every 512 all the same.
+static void test_a_long_chunk_is_cut_where_states_are_kept(void **state)
+{
+    (void)state;
+    const size_t n = on_cuda ? 540 : 1500, last = n / STATES_EVERY * STATES_EVERY;
+    struct decoded d;
+    int32_t ids[1500];
+    random_ids(ids, n);
+    for (uint32_t n_seqs = on_cuda ? 4 : 1; n_seqs <= 4; n_seqs += 3) {
+        struct engine *e = open_for(n_seqs, 2048, 2048);
+        struct seq *s = open_seq(e);
+        go_on(s, ids, n, &d);
+        check(s, &d);
+        seq_trim(s, n - 20);
+        assert_int_equal(seq_n_past(s), last);
+        seq_trim(s, last - 1);
+        assert_int_equal(seq_n_past(s), last - STATES_EVERY);
+        seq_free(s);
+        engine_free(e);
+    }
 }
 
 static void test_more_sequences_than_states_go_on(void **state)
@@ -478,6 +500,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_what_is_evaluated_ahead_has_states_of_its_own),
         cmocka_unit_test(test_states_without_a_slot_come_back_from_host_memory),
         cmocka_unit_test(test_states_move_to_host_memory_while_the_device_is_ahead),
+        cmocka_unit_test(test_a_long_chunk_is_cut_where_states_are_kept),
         cmocka_unit_test(test_a_plan_counts_all_slots),
         cmocka_unit_test(test_what_is_imported_goes_on_where_its_last_state_is),
         // of which no device knows anything: the last, where it costs little

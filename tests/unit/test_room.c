@@ -571,11 +571,18 @@ static void what_is_gone_on_from_stays_when_all_others_have_given_way(void **sta
 static void of_a_long_text_a_state_is_kept_every_512_tokens(void **state)
 {
     (void)state;
-    static const uint32_t batches[] = {64, 73, 100}; // 8 * 64 = 512, 7 * 73 = 511
-    static const size_t marks[][4] = {{512, 1024, 1500}, {584, 1168, 1500}, {600, 1200, 1500}};
-    for (int i = 0; i < 3; i++) {
+    static const uint32_t batches[] = {64, 73, 100, 512, 1000}; // 8 * 64 = 512, 7 * 73 = 511
+    static const size_t marks[][4] = {{512, 1024, 1500},
+                                      {511, 1022, 1500},
+                                      {500, 1000, 1500},
+                                      {512, 1024, 1500},
+                                      {512, 1024, 1500}};
+    for (int k = 0; k < 10; k++) {
         struct remembering e;
-        rem_init(&e, &(struct rem_params){.n_ctx = 2000, .n_batch = batches[i], .n_states = 20});
+        const int i = k / 2;
+        rem_init(&e, &(struct rem_params){
+                         .n_ctx = 2000, .n_batch = batches[i], .n_states = 20, .alike = k % 2});
+        assert_int_equal(engine_max_rows(&e.base), i < 4 ? batches[i] : 512);
         struct seq *s = open_seq(&e);
         read_to(s, 1500);
         has_states_after(s, marks[i]);

@@ -291,6 +291,87 @@ static void guesses_begin_behind_a_state_that_was_away(void **state)
     release(&e);
 }
 
+static uint32_t below(uint32_t n)
+{
+    static uint64_t counter = 5;
+    counter = counter * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(counter >> 33) % n;
+}
+
+static void is_near_a_mark_everywhere(const struct seq *s)
+{
+    size_t last = 0;
+    for (size_t i = 0; i < s->n_marks; last = s->marks[i++].pos)
+        assert_in_range(s->marks[i].pos - last, 1, 512);
+    assert_in_range(s->n_past - last, 0, 512);
+}
+
+// Picks with guesses, most of them right.
+static void guess(struct seq *s)
+{
+    struct error err = {0};
+    struct decoded d[1 + ENGINE_MAX_DRAFTS];
+    int32_t drafts[ENGINE_MAX_DRAFTS];
+    uint64_t ticket;
+    uint64_t text = rem_text_of(seq_ids(s), seq_len(s));
+    const bool first = seq_n_past(s) == seq_len(s);
+    const size_t n = first ? 0 : 1 + below(ENGINE_MAX_DRAFTS);
+    for (size_t i = 0; i < n; i++) {
+        drafts[i] = below(8) > 0 ? rem_sample(text) : 0;
+        text = rem_text(text, drafts[i]);
+    }
+    static const int32_t id = 5;
+    const struct work w = {s, first ? &id : NULL, 1, .n_pick = 1, .drafts = drafts, .n_drafts = n};
+    if (!engine_submit(seq_engine(s), &w, 1, NULL, &ticket, &err) ||
+        !engine_wait(seq_engine(s), ticket, NULL, d, &err))
+        fail_msg("%s", err.text);
+}
+
+// However long a batch is, however a text came: read, guessed, or in company.
+static void nobody_reads_more_than_512_tokens_again(void **state)
+{
+    enum { N_SEQ = 2, N_CTX = 2000, N_STEPS = 3000 };
+    static const int32_t ids[1000] = {3, 1, 4};
+    struct remembering e;
+    struct error err = {0};
+    struct seq *s[N_SEQ];
+    (void)state;
+    rem_init(&e, &(struct rem_params){.n_ctx = N_CTX,
+                                      .n_batch = 1000,
+                                      .n_seqs = 4,
+                                      .alike = true,
+                                      .n_states = 8,
+                                      .n_copies = 1000});
+    for (int i = 0; i < N_SEQ; i++)
+        s[i] = open_seq(&e);
+    for (int step = 0; step < N_STEPS; step++) {
+        struct work w[N_SEQ];
+        struct seq *one = s[below(N_SEQ)];
+        const uint32_t how = below(20);
+        if (seq_len(one) > 1 && how > 2) {
+            for (int i = 0; i < 20 && seq_len(one) + 8 < N_CTX / N_SEQ; i++)
+                guess(one);
+        } else if (how == 0) {
+            for (int i = 0; i < N_SEQ; i++) {
+                seq_trim(s[i], below(N_CTX / N_SEQ));
+                const size_t room = N_CTX / N_SEQ - seq_len(s[i]);
+                w[i] = (struct work){.seq = s[i], .ids = ids, .n = 1 + below((uint32_t)room)};
+            }
+            if (!engine_submit(&e.base, w, N_SEQ, NULL, NULL, &err))
+                fail_msg("%s", err.text);
+        } else {
+            seq_trim(one, below(40));
+            if (!read_on(one, 1 + below(600), &err))
+                fail_msg("%s", err.text);
+        }
+        for (int i = 0; i < N_SEQ; i++)
+            is_near_a_mark_everywhere(s[i]);
+    }
+    for (int i = 0; i < N_SEQ; i++)
+        seq_free(s[i]);
+    release(&e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +385,7 @@ int main(void)
         cmocka_unit_test(a_slot_is_moved_for_all_who_marked_it),
         cmocka_unit_test(as_bytes_they_are_what_they_were),
         cmocka_unit_test(guesses_begin_behind_a_state_that_was_away),
+        cmocka_unit_test(nobody_reads_more_than_512_tokens_again),
     };
     return RUN_TESTS("state_copies", tests);
 }
