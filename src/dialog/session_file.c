@@ -300,8 +300,8 @@ struct known {
     size_t n_messages;
     struct ids ids;
     size_t n_kv;
-    size_t n_far; // up to there it lacks some of what layers with a window had given up
-    size_t states[SESSION_STATES]; // (n_states) positions of the newest
+    size_t n_far;   // up to there it lacks some of what layers with a window had given up
+    size_t *states; // (n_states) positions of all
     size_t n_states;
     bool has_template;
     uint32_t template_crc;
@@ -319,6 +319,7 @@ static void known_release(struct known *k)
 {
     buf_release(&k->messages);
     free(k->ends);
+    free(k->states);
     ids_release(&k->ids);
     *k = (struct known){0};
 }
@@ -340,11 +341,15 @@ static bool known_of(struct known *k, const struct conversation *c, struct error
 }
 
 // Behind those that there are.
-static void add_state(struct known *k, size_t pos)
+static bool add_state(struct known *k, size_t pos, struct error *err)
 {
-    if (k->n_states == SESSION_STATES)
-        memmove(k->states, k->states + 1, --k->n_states * sizeof *k->states);
+    const size_t n_bytes = (k->n_states + 1) * sizeof *k->states;
+    size_t *states = realloc(k->states, n_bytes);
+    if (!states)
+        return error_oom(err, "the list of a session's states", n_bytes);
+    k->states = states;
     k->states[k->n_states++] = pos;
+    return true;
 }
 
 struct session_writer *session_writer_create(const char *path, bool no_kv, struct error *err)
@@ -399,9 +404,9 @@ bool session_writer_load(struct session_writer *w, struct conversation *c, sessi
             if (p.pieces[i].length < engine_kv_bytes(c->session.engine, (size_t)p.pieces[i].begin,
                                                      (size_t)p.pieces[i].end))
                 w->file.n_far = (size_t)p.pieces[i].use;
-        for (size_t i = 0; i < p.n_states; i++)
+        for (size_t i = 0; ok && i < p.n_states; i++)
             if (p.states[i].pos <= w->file.n_kv)
-                add_state(&w->file, (size_t)p.states[i].pos);
+                ok = add_state(&w->file, (size_t)p.states[i].pos, err);
     }
     session_parts_release(&p);
     return ok;
@@ -533,7 +538,8 @@ static bool put_states(struct session_writer *w, struct seq *s, size_t from, siz
     const size_t bytes = engine_state_bytes(seq_engine(s));
     size_t pos[SESSION_STATES], last = 0;
     for (size_t i = 0; !anew && i < old->n_states && old->states[i] <= from; i++)
-        add_state(&w->next, last = old->states[i]);
+        if (!add_state(&w->next, last = old->states[i], err))
+            return false;
     const size_t n = seq_states(s, pos, anew ? SESSION_STATES : 1);
     for (size_t i = 0; bytes > 0 && i < n; i++) {
         if (pos[i] <= last || pos[i] > n_kv)
@@ -546,7 +552,8 @@ static bool put_states(struct session_writer *w, struct seq *s, size_t from, siz
             return false;
         }
         log_writer_put(w->log, "STAT", pos[i], pos[i], p, bytes);
-        add_state(&w->next, pos[i]);
+        if (!add_state(&w->next, pos[i], err))
+            return false;
     }
     return true;
 }

@@ -318,6 +318,40 @@ static void a_save_appends_one_state(void **state)
     engine_free(e);
 }
 
+// A file has more states than are read of it: behind one of those, nothing is saved twice.
+static void what_goes_far_back_is_saved_and_read(void **state)
+{
+    (void)state;
+    struct engine *e = open_engine(N_BATCH);
+    struct talk t;
+    struct error err = {0};
+    char path[64];
+    snprintf(path, sizeof path, "%s/far-back.session", dir);
+    begin(&t, e);
+    t.saved = session_writer_create(path, false, &err);
+    assert_non_null(t.saved);
+    for (; t.n < MOST_TURNS; t.n++) {
+        t.turns[t.n] = (struct turn){.text = "two", .seed = t.n};
+        ask(&t.c, &t.turns[t.n]);
+        save(&t);
+    }
+    for (size_t n_undone = 1; n_undone < MOST_TURNS; n_undone += 3) {
+        assert_int_equal(conversation_undo(&t.c, n_undone), n_undone);
+        save(&t);
+        resume(&t, path);
+        assert_int_equal(conversation_redo(&t.c, n_undone), 0); // a file has none
+        t.n -= n_undone;
+        for (; t.n < MOST_TURNS; t.n++) {
+            t.turns[t.n] = (struct turn){.text = "so", .seed = n_undone};
+            ask(&t.c, &t.turns[t.n]);
+            save(&t);
+        }
+    }
+    session_writer_free(t.saved);
+    conversation_release(&t.c);
+    engine_free(e);
+}
+
 // The file has a long text without what layers with a window had given up of it. Of what was read
 // again since, it gets that, too.
 static void save_what_is_read_again(bool reopen)
@@ -391,6 +425,7 @@ static int run(const char *family)
     static const struct CMUnitTest all[] = {
         cmocka_unit_test(random_steps_give_the_text_of_a_fresh_conversation),
         cmocka_unit_test(a_save_appends_one_state),
+        cmocka_unit_test(what_goes_far_back_is_saved_and_read),
         cmocka_unit_test(a_damaged_state_is_said_and_the_one_before_it_taken),
     };
     static const struct CMUnitTest no_states[] = {
