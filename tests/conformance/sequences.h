@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#include "engine/engine.h"
+#include "engine/backend.h"
 
 enum { N_PROBS = ENGINE_MAX_PROBS };
 
@@ -85,6 +85,14 @@ static struct engine *open_for(uint32_t n_seqs, uint32_t n_ctx, uint32_t n_batch
     if (!e)
         fail_msg("%s", err.text);
     return e;
+}
+
+// So many slots for recurrent states are left of an engine that has been opened.
+static inline void leave_slots(struct engine *e, uint32_t n)
+{
+    uint32_t slot;
+    while (kv_pool_free(&e->core->states) > n)
+        assert_true(kv_pool_take(&e->core->states, &slot));
 }
 
 static struct seq *open_seq(struct engine *e)

@@ -1,20 +1,20 @@
 // A conversation with a model that has a recurrent state, or layers with a window of which only the
-// newest positions are kept: whatever was undone, edited, retried, saved and resumed before, an
-// answer has the text that it has in a fresh conversation, and little is evaluated again.
-#include "../unit/test.h"
-#include "../unit/vectors.h"
+// newest positions are kept: whatever was undone, edited, retried, forked, saved and resumed
+// before, an answer has the text that it has in a fresh conversation, and little is evaluated
+// again. `test_going_back FAMILY [cpu|cuda]`: on the emulation in fewer steps, with shorter texts.
+#include "sequences.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "dialog/session_file.h"
+#include "engine/states.h"
 
 static const char chatml[] =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-enum { MOST_TURNS = 7, N_CTX = 8192, N_BATCH = 64, STATE_EVERY = 512 };
+enum { MOST_TURNS = 7, N_CTX = 16384, N_BATCH = 64 };
 
 struct turn { // what a turn is made of
     char text[1400];
@@ -24,23 +24,15 @@ struct turn { // what a turn is made of
 struct talk {
     struct engine *e;
     struct conversation c;
-    struct session_writer *saved;
+    struct session_writer *saved; // NULL: nothing is
     struct turn turns[MOST_TURNS];
     size_t n;
     bool asked;       // the last step was a turn
     size_t n_dropped; // undone turns whose windows were not kept
 };
 
-static struct model *model;
-static uint64_t counter;
 static uint32_t n_long = 6; // one of so many turns is a long one
 static char dir[] = "/tmp/hokku-going-back-XXXXXX";
-
-static uint32_t below(uint32_t n)
-{
-    counter = counter * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(counter >> 33) % n;
-}
 
 static void begin(struct talk *t, struct engine *e)
 {
@@ -52,12 +44,7 @@ static void begin(struct talk *t, struct engine *e)
 
 static struct engine *open_engine(uint32_t n_batch)
 {
-    const struct engine_params p = {.n_ctx = N_CTX, .n_batch = n_batch};
-    struct error err = {0};
-    struct engine *e = cpu_engine_open(model, &p, &err);
-    if (!e)
-        fail_msg("%s", err.text);
-    return e;
+    return open_for(on_cuda ? 2 : 1, on_cuda ? 2048 : N_CTX, n_batch);
 }
 
 // Answers the user's message that is there.
@@ -69,7 +56,7 @@ static void answer(struct conversation *c, uint64_t seed)
     sampler.seed = seed;
     const struct answer_params p = {
         .sampler = &sampler,
-        .n_predict = 12,
+        .n_predict = on_cuda ? 5 : 12,
         .ignore_eos = true,
         .spec = SPEC_NGRAM, // what `auto` tries depends on the clock
     };
@@ -95,10 +82,16 @@ static struct turn random_turn(void)
 {
     static const char *const words[] = {"one ", "two ", "three ", "go back ", "again ", "so "};
     struct turn t = {.seed = below(1000)};
-    const uint32_t n = below(n_long) == 0 ? 150 : 1 + below(8);
+    const uint32_t n = below(n_long) == 0 ? (on_cuda ? 30 : 150) : 1 + below(8);
     for (uint32_t i = 0; i < n; i++)
         strcat(t.text, words[below(6)]);
     return t;
+}
+
+static void next_turn(struct talk *t)
+{
+    t->turns[t->n++] = random_turn();
+    ask(&t->c, &t->turns[t->n - 1]);
 }
 
 static void check_text(const struct talk *t, struct engine *fresh)
@@ -148,20 +141,20 @@ static void check_undone(struct talk *t, size_t n)
     const struct seq *s = t->c.session.seq;
     t->n_dropped += seq_n_past(s) < seq_len(s);
     if (t->e->n_states > 0 || (n == 1 && t->asked))
-        assert_in_range(seq_len(s) - seq_n_past(s), 0, STATE_EVERY + N_BATCH);
+        assert_in_range(seq_len(s) - seq_n_past(s), 0, STATES_EVERY);
     if (t->e->n_states == 0 && n == 1 && t->asked)
         assert_int_equal(seq_len(s), seq_n_past(s));
 }
 
 static void step(struct talk *t, const char *path)
 {
-    const uint32_t how = t->n == 0 ? 0 : t->n == MOST_TURNS ? 3 + below(2) : below(6);
+    const uint32_t n_ways = t->saved ? 6 : 5;
+    const uint32_t how = t->n == 0 ? 0 : t->n == MOST_TURNS ? 3 + below(2) : below(n_ways);
     const size_t n = t->n == 0 ? 0 : 1 + below((uint32_t)t->n);
     switch (how) {
     case 0: // the next turn
     case 1:
-        t->turns[t->n++] = random_turn();
-        ask(&t->c, &t->turns[t->n - 1]);
+        next_turn(t);
         break;
     case 2: // another answer
         t->turns[t->n - 1].seed = below(1000);
@@ -172,8 +165,7 @@ static void step(struct talk *t, const char *path)
         assert_int_equal(conversation_undo(&t->c, n), n);
         check_undone(t, n);
         t->n -= n;
-        t->turns[t->n++] = random_turn();
-        ask(&t->c, &t->turns[t->n - 1]);
+        next_turn(t);
         break;
     case 4: // undo, perhaps redo
         assert_int_equal(conversation_undo(&t->c, n), n);
@@ -190,30 +182,78 @@ static void step(struct talk *t, const char *path)
     t->asked = how <= 1;
 }
 
+// f becomes another conversation, of the first turns of t, which is saved at path: some of the
+// tokens that t has are its own, too. It takes the place of the one that it was.
+static void fork_talk(struct talk *f, struct talk *t, const char *path)
+{
+    struct session_loaded loaded;
+    struct error err = {0};
+    const size_t n_undone = below(2) ? 0 : below((uint32_t)t->n + 1);
+    const size_t len = seq_len(t->c.session.seq);
+    if (f->e)
+        conversation_release(&f->c);
+    begin(f, t->e);
+    if (!session_file_read(path, &f->c, NULL, NULL, &loaded, &err))
+        fail_msg("%s", err.text);
+    seq_free(f->c.session.seq);
+    f->c.session.seq = seq_fork(t->c.session.seq, below(3) ? len : below((uint32_t)len + 1), &err);
+    if (!f->c.session.seq)
+        fail_msg("%s", err.text);
+    assert_int_equal(conversation_undo(&f->c, n_undone), n_undone);
+    f->n = t->n - n_undone;
+    memcpy(f->turns, t->turns, f->n * sizeof *f->turns);
+}
+
 static void random_steps_give_the_text_of_a_fresh_conversation(void **state)
 {
     (void)state;
-    enum { N_STEPS = 200, EACH = 5 };
+    enum { EACH = 5, N_SLOTS = 7 };
+    const int n_steps = on_cuda ? 30 : 200;
     struct engine *e = open_engine(N_BATCH), *fresh = open_engine(512);
-    struct talk t;
+    struct talk t[2] = {0}; // the second: a fork of the first
     struct error err = {0};
     char path[64];
+    const uint32_t forks = e->n_states > 0 ? 8 : 20; // one in so many steps
+    size_t n_forks = 0, most_copies = 0;
     snprintf(path, sizeof path, "%s/s.session", dir);
-    begin(&t, e);
-    t.saved = session_writer_create(path, false, &err);
-    assert_non_null(t.saved);
-    for (int i = 1; i <= N_STEPS; i++) {
-        step(&t, path);
-        save(&t);
-        if (i % EACH == 0)
-            check_text(&t, fresh);
+    if (e->n_states > 0)
+        leave_slots(e, N_SLOTS);
+    begin(&t[0], e);
+    t[0].saved = session_writer_create(path, false, &err);
+    assert_non_null(t[0].saved);
+    for (int i = 1; i <= n_steps; i++) {
+        const uint32_t k = t[1].e ? below(2) : 0;
+        step(&t[k], path);
+        if (t[1].e) // windows of both have less room
+            t[0].asked = t[1].asked = false;
+        save(&t[0]);
+        for (int j = 0; i % EACH == 0 && j < 2; j++)
+            if (t[j].e)
+                check_text(&t[j], fresh);
+        if (t[0].n > 0 && below(forks) == 0) {
+            fork_talk(&t[1], &t[0], path);
+            n_forks++;
+            for (int j = 1; j >= 0; j--) { // both go on
+                if (t[j].n < MOST_TURNS)
+                    next_turn(&t[j]);
+                check_text(&t[j], fresh);
+            }
+            save(&t[0]);
+        }
+        most_copies = e->core->n_copies > most_copies ? e->core->n_copies : most_copies;
     }
-    if (e->n_states == 0) { // else this says nothing of windows
+    assert_in_range(n_forks, n_steps / (int)forks / 3, n_steps);
+    if (e->n_states > 0)
+        assert_in_range(most_copies, 1, SIZE_MAX); // slots have run out
+    if (e->n_states == 0) {                        // else this says nothing of windows
         assert_in_range(engine_windows(e), 1, 1);
-        assert_in_range(t.n_dropped, 5, N_STEPS);
+        assert_in_range(t[0].n_dropped + t[1].n_dropped, 5, n_steps);
     }
-    session_writer_free(t.saved);
-    conversation_release(&t.c);
+    session_writer_free(t[0].saved);
+    for (int j = 0; j < 2; j++)
+        if (t[j].e)
+            conversation_release(&t[j].c);
+    assert_int_equal(e->core->n_copies, 0);
     engine_free(fresh);
     engine_free(e);
 }
@@ -416,7 +456,8 @@ static int run(const char *family)
 {
     char path[1024];
     struct error err = {0};
-    snprintf(path, sizeof path, "%s/families/%s-f16.gguf", vectors_dir(0), family);
+    if (!find_family(family, path))
+        return 0;
     model = model_load(path, &err);
     if (!model) {
         fprintf(stderr, "%s\n", err.text);
@@ -437,8 +478,9 @@ static int run(const char *family)
     const bool has_states = e->n_states > 0;
     n_long = has_states ? 6 : 2; // more than the windows of an engine hold together
     engine_free(e);
-    const int failed = has_states ? cmocka_run_group_tests_name(family, all, NULL, NULL)
-                                  : cmocka_run_group_tests_name(family, no_states, NULL, NULL);
+    const size_t n_tests = on_cuda ? 1 : sizeof all / sizeof *all;
+    const int failed =
+        _cmocka_run_group_tests(family, has_states ? all : no_states, n_tests, NULL, NULL);
     model_free(model);
     return failed;
 }
@@ -446,6 +488,8 @@ static int run(const char *family)
 int main(int argc, char **argv)
 {
     char command[64];
+    use_device(argc > 2 ? argv[2] : "cpu");
+    exact = on_cuda; // else nothing is guessed there
     if (!mkdtemp(dir))
         return 1;
     cmocka_set_message_output(CM_OUTPUT_TAP);

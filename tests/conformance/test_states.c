@@ -99,14 +99,6 @@ static void test_the_beginning_and_the_end_of_a_turn_are_kept(void **state)
     engine_free(e);
 }
 
-// So many slots are left of an engine that has been opened.
-static void leave_slots(struct engine *e, uint32_t n)
-{
-    uint32_t slot;
-    while (kv_pool_free(&e->core->states) > n)
-        assert_true(kv_pool_take(&e->core->states, &slot));
-}
-
 // n pieces of a text, behind each of which a state is marked.
 static void read_pieces(struct seq *s, size_t n, size_t piece)
 {
