@@ -794,6 +794,7 @@ struct cuda_engine *cuda_slice_open(const struct model *m, const struct engine_p
     }
     e->no_pass_graphs = rank; // made while others compute, which waits for them on some drivers
     e->core.alike = e->passes;
+    e->core.spares_copies = e->n_seq > 1; // all would wait for each one's
     // Else several rows have other bits; a row of a prediction layer needs more than its guess.
     e->core.max_drafts = p->exact && !m->predicts_for ? ENGINE_MAX_DRAFTS : 0;
     if (e->base.n_states > 0)

@@ -257,6 +257,7 @@ static bool describe(struct ranks *a, const struct model *m, struct error *err)
     if (!engine_init(e, &a->core, &ranks_backend, first->n_seq, first->n_seq, err))
         return false;
     a->core.alike = first->core.alike;
+    a->core.spares_copies = first->core.spares_copies;
     a->core.max_drafts = first->core.max_drafts;
     a->core.max_draft_rows = first->core.max_draft_rows;
     a->core.gives_hidden = first->core.gives_hidden;

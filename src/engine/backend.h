@@ -106,6 +106,7 @@ struct engine_core {
     size_t n_windows;      // then the sequences whose windows there is room for
     struct kv_pool states; // slots of e->n_states; empty without
     size_t n_copies, most_copies; // states in host memory, and as many as there may be
+    bool spares_copies; // of marks without which no more than STATES_EVERY tokens are read again
     struct seq *seqs;
     uint64_t versions;
     // The sequence and the number of rows of the last evaluation whose logits can be had.

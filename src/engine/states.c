@@ -74,21 +74,6 @@ static bool is_away(const struct seq *s)
     return has_states(s) && s->n_past > 0 && s->state == NO_STATE;
 }
 
-// Removes the mark of s, or with all of any sequence, that is missed least; the newest goes last.
-static void thin(struct seq *s, bool all)
-{
-    struct seq *from = NULL;
-    size_t best = 0;
-    for (struct seq *q = all ? s->engine->core->seqs : s; q; q = all ? q->next : NULL)
-        for (size_t i = 0; i + is_away(q) < q->n_marks; i++)
-            if (!from || gap(q, i) < gap(from, best)) {
-                from = q;
-                best = i;
-            }
-    if (from)
-        remove_mark(from, best);
-}
-
 // ---- slots, and the host memory behind them
 
 // Whether nobody but marks has the slot.
@@ -117,6 +102,43 @@ static uint32_t farthest_behind(const struct engine_core *c)
             }
         }
     return slot;
+}
+
+// The mark, of `only` or (NULL) of any sequence, that is missed least, to *of and *at; the newest
+// is the last. in_slots: of those that have a slot which nobody but marks has.
+static bool least_missed(const struct engine_core *c, struct seq *only, bool in_slots,
+                         struct seq **of, size_t *at)
+{
+    *of = NULL;
+    for (struct seq *q = only ? only : c->seqs; q; q = only ? NULL : q->next)
+        for (size_t i = 0; i + is_away(q) < q->n_marks; i++) {
+            const uint32_t slot = q->marks[i].slot;
+            if ((!*of || gap(q, i) < gap(*of, *at)) &&
+                (!in_slots || (slot != NO_STATE && is_of_marks(c, slot)))) {
+                *of = q;
+                *at = i;
+            }
+        }
+    return *of != NULL;
+}
+
+static void thin(const struct engine_core *c, struct seq *only)
+{
+    struct seq *of;
+    size_t at;
+    if (least_missed(c, only, false, &of, &at))
+        remove_mark(of, at);
+}
+
+// Whether a mark in a slot has gone without which nobody reads more than STATES_EVERY again.
+static bool thin_in_slots(const struct engine_core *c)
+{
+    struct seq *of;
+    size_t at;
+    if (!least_missed(c, NULL, true, &of, &at) || gap(of, at) > STATES_EVERY)
+        return false;
+    remove_mark(of, at);
+    return true;
 }
 
 // What the slot holds goes to host memory. False: there is none, or the device cannot.
@@ -153,8 +175,8 @@ static bool take_slot(struct seq *s, uint32_t *slot, struct error *err)
         if (of_marks == NO_STATE)
             return error_set(err, ERR_CONTEXT, "no room for another of %u states",
                              s->engine->n_states);
-        if (!move_to_host(s->engine, of_marks))
-            thin(s, true);
+        if (!(c->spares_copies && thin_in_slots(c)) && !move_to_host(s->engine, of_marks))
+            thin(c, NULL);
     }
     return true;
 }
@@ -225,7 +247,7 @@ void states_mark(struct seq *s)
     if (s->state == NO_STATE || last_mark(s) == s->n_past)
         return;
     if (s->n_marks == s->max_marks)
-        thin(s, false);
+        thin(s->engine->core, s);
     s->marks[s->n_marks++] = (struct state_mark){s->n_past, share(s->engine->core, s->state), NULL};
 }
 

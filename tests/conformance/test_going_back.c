@@ -44,7 +44,7 @@ static void begin(struct talk *t, struct engine *e)
 
 static struct engine *open_engine(uint32_t n_batch)
 {
-    return open_for(on_cuda ? 2 : 1, on_cuda ? 2048 : N_CTX, n_batch);
+    return open_for(1, on_cuda ? 2048 : N_CTX, n_batch);
 }
 
 // Answers the user's message that is there.

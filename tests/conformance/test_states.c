@@ -125,6 +125,8 @@ static void test_states_without_a_slot_come_back_from_host_memory(void **state)
     const size_t all = e->core->most_copies;
     assert_in_range(all, N_SEQ * n, SIZE_MAX);
     leave_slots(e, N_SLOTS);
+    assert_int_equal(e->core->spares_copies, on_cuda);
+    e->core->spares_copies = false;
     for (int i = 0; i < N_SEQ; i++) {
         s[i] = open_seq(e);
         read_pieces(s[i], n, piece);

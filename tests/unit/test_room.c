@@ -463,6 +463,7 @@ static void whatever_was_done_what_is_needed_is_there(void **state)
         struct mirror m[N_SEQ] = {0};
         counter = 17 + k;
         rem_init(&e, &kinds[k]);
+        e.core.spares_copies = k % 2 == 0;
         assert_int_equal(e.core.reach, kinds[k].n_ctx > 200 ? kinds[k].window : 0);
         for (int i = 0; i < 1500; i++) {
             step(&e, m);

@@ -327,21 +327,46 @@ static void guess(struct seq *s)
         fail_msg("%s", err.text);
 }
 
+// Where copies are to be spared: of what is near another mark.
+static void only_what_is_far_from_others_is_copied(void **state)
+{
+    enum { N_STATES = 5 };
+    struct remembering e;
+    (void)state;
+    init(&e, N_STATES, 100);
+    e.core.spares_copies = true;
+    struct seq *s = open_seq(&e), *other = open_seq(&e);
+    read_pieces(s, 25);
+    read_pieces(other, 25);
+    read_pieces(s, 26);
+    assert_int_equal(e.n_exported, 0);
+    is_near_a_mark_everywhere(s);
+    is_near_a_mark_everywhere(other);
+    while (seq_len(s) < 1400)
+        read_pieces(s, 1);
+    assert_in_range(e.n_exported, 1, 5);
+    is_near_a_mark_everywhere(s);
+    is_near_a_mark_everywhere(other);
+    seq_free(s);
+    seq_free(other);
+    release(&e);
+}
+
 // However long a batch is, however a text came: read, guessed, or in company.
-static void nobody_reads_more_than_512_tokens_again(void **state)
+static void read_no_more_than_512_again(bool spares_copies)
 {
     enum { N_SEQ = 2, N_CTX = 2000, N_STEPS = 3000 };
     static const int32_t ids[1000] = {3, 1, 4};
     struct remembering e;
     struct error err = {0};
     struct seq *s[N_SEQ];
-    (void)state;
     rem_init(&e, &(struct rem_params){.n_ctx = N_CTX,
                                       .n_batch = 1000,
                                       .n_seqs = 4,
                                       .alike = true,
                                       .n_states = 8,
                                       .n_copies = 1000});
+    e.core.spares_copies = spares_copies;
     for (int i = 0; i < N_SEQ; i++)
         s[i] = open_seq(&e);
     for (int step = 0; step < N_STEPS; step++) {
@@ -372,6 +397,13 @@ static void nobody_reads_more_than_512_tokens_again(void **state)
     release(&e);
 }
 
+static void nobody_reads_more_than_512_tokens_again(void **state)
+{
+    (void)state;
+    read_no_more_than_512_again(false);
+    read_no_more_than_512_again(true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -385,6 +417,7 @@ int main(void)
         cmocka_unit_test(a_slot_is_moved_for_all_who_marked_it),
         cmocka_unit_test(as_bytes_they_are_what_they_were),
         cmocka_unit_test(guesses_begin_behind_a_state_that_was_away),
+        cmocka_unit_test(only_what_is_far_from_others_is_copied),
         cmocka_unit_test(nobody_reads_more_than_512_tokens_again),
     };
     return RUN_TESTS("state_copies", tests);
