@@ -84,6 +84,8 @@ store_gated(const struct expert_gemm &m, const struct item_tiles &c, const struc
     const bool valid = row < rows;
     const size_t at = (size_t)item.expert * rows + (valid ? row : 0);
     const float bias[2] = {m.bias[0] ? m.bias[0][at] : 0.0f, m.bias[1] ? m.bias[1][at] : 0.0f};
+    const float scale[2] = {c.w.undo * product_scale(m.w[0], item.expert),
+                            c.w.undo * product_scale(m.w[1], item.expert)};
     const column_undo<BN> in = item_undo<BN>(m.undo + item.first, item.n, lane);
 #pragma unroll
     for (int j = 0; j < BN / 8; j++) {
@@ -91,9 +93,9 @@ store_gated(const struct expert_gemm &m, const struct item_tiles &c, const struc
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             const uint32_t col = 8 * j + lane % 4 * 2 + e;
-            const float f = (e ? undo.y : undo.x) * c.w.undo;
-            const float v = gated(ACT, {}, fmaf(acc[4 * j + e], f, bias[0]),
-                                  fmaf(acc[4 * j + 2 + e], f, bias[1]));
+            const float f = e ? undo.y : undo.x;
+            const float v = gated(ACT, {}, fmaf(acc[4 * j + e], f * scale[0], bias[0]),
+                                  fmaf(acc[4 * j + 2 + e], f * scale[1], bias[1]));
             if (valid && col < item.n)
                 m.y[(size_t)(item.first + col) * rows + row] = v;
         }
@@ -114,6 +116,7 @@ store(const struct expert_gemm &m, const struct item_tiles &c, const struct expe
                       ? m.bias[0][(size_t)item.expert * rows + row0 + h * TILE_ROWS]
                       : 0.0f;
     const column_undo<BN> in = item_undo<BN>(m.undo + item.first, item.n, lane);
+    const float scale = c.w.undo * product_scale(m.w[0], item.expert);
     float *y = m.y + (size_t)item.first * rows + row0;
 #pragma unroll
     for (int j = 0; j < BN / 8; j++) {
@@ -121,7 +124,7 @@ store(const struct expert_gemm &m, const struct item_tiles &c, const struct expe
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const uint32_t col = 8 * j + lane % 4 * 2 + e % 2;
-            const float f = (e % 2 ? undo.y : undo.x) * c.w.undo;
+            const float f = (e % 2 ? undo.y : undo.x) * scale;
             if (valid[e / 2] && col < item.n)
                 y[(size_t)col * rows + e / 2 * TILE_ROWS] = fmaf(acc[4 * j + e], f, bias[e / 2]);
         }
@@ -289,6 +292,7 @@ static bool launch_items(const struct queue *q, const struct expert_gemm *m, str
     struct gemm g = {};
     g.w[0] = m->w[0];
     g.w[1] = m->w[1];
+    g.w[0].scale = 1.0f; // see product_scale
     g.n_part = m->gated ? 2 : 1;
     struct item_tiles c = {};
     c.n_row_tile = div_up(m->w[0].rows, block_rows(BN) / (m->gated ? 2 : 1));

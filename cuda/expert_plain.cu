@@ -147,7 +147,8 @@ static __global__ void __launch_bounds__(WARPS *WARP)
         if (place >= m.n_row || row >= w.rows)
             continue;
         const float sum = (sums[i] + sums[N_OUT + i]) + (sums[2 * N_OUT + i] + sums[3 * N_OUT + i]);
-        m.y[part][(size_t)place * w.rows + row] = sum + (m.bias[part] ? m.bias[part][row] : 0.0f);
+        m.y[part][(size_t)place * w.rows + row] =
+            fmaf(w.scale, sum, m.bias[part] ? m.bias[part][row] : 0.0f);
     }
 }
 
@@ -239,7 +240,8 @@ static __global__ void __launch_bounds__(2 * WARPS * WARP)
         return;
     const float sum =
         (sums[0][k][nth_row] + sums[1][k][nth_row]) + (sums[2][k][nth_row] + sums[3][k][nth_row]);
-    m.y[part][(size_t)place * w.rows + row] = sum + (m.bias[part] ? m.bias[part][row] : 0.0f);
+    m.y[part][(size_t)place * w.rows + row] =
+        fmaf(w.scale, sum, m.bias[part] ? m.bias[part][row] : 0.0f);
 }
 
 bool expert_plain_launch(const struct queue *q, const struct expert_rows *m, struct error *err)

@@ -349,13 +349,20 @@ static __device__ __forceinline__ void bring_rest(const struct expert_row &m,
     }
 }
 
-// W x + bias of row r of a piece and its matrix i.
+// What the product with matrix i of a slot is times.
+static __device__ __forceinline__ float slot_scale(const struct expert_row &m, uint32_t slot, int i)
+{
+    return slot < n_chosen(m) ? product_scale(m.w[i], m.w[i].scales ? matrix_of(m, slot) : 0)
+                              : m.w[2 + i].scale;
+}
+
+// W x + bias of row r of a piece of a slot and its matrix i.
 template <int T>
 static __device__ __forceinline__ float finished(const struct expert_row &m,
-                                                 const struct pieces<T> &s, uint32_t piece, int i,
-                                                 uint32_t r, float norm)
+                                                 const struct pieces<T> &s, uint32_t piece,
+                                                 uint32_t slot, int i, uint32_t r, float norm)
 {
-    const float v = norm * s.row_sum(piece, i, r);
+    const float v = norm * slot_scale(m, slot, i) * s.row_sum(piece, i, r);
     return m.bias[i] ? v + s.bias[piece][i][r] : v;
 }
 
@@ -371,9 +378,9 @@ static __device__ __forceinline__ void finish_each(const struct expert_row &m,
         if (row >= m.w[0].rows)
             continue;
         const float f = m.weight && slot < n_chosen(m) ? norm * m.weight[slot] : norm;
-        float v = finished<T>(m, s, piece, 0, r, f);
+        float v = finished<T>(m, s, piece, slot, 0, r, f);
         if constexpr (T == 2)
-            v = gated(m.act, m.xielu, v, finished<T>(m, s, piece, 1, r, f));
+            v = gated(m.act, m.xielu, v, finished<T>(m, s, piece, slot, 1, r, f));
         m.y[(size_t)slot * m.w[0].rows + row] = v;
     }
 }
@@ -385,7 +392,8 @@ static __device__ __forceinline__ void finish_sums(const struct expert_row &m,
     const struct expert_sum &to = m.sum;
     for (uint32_t i = threadIdx.x; i < s.n * TILE_ROWS; i += ROW_WARPS * WARP) {
         const uint32_t piece = i / TILE_ROWS, r = i % TILE_ROWS;
-        s.sums[piece][0][r] = finished<1>(m, s, piece, 0, r, norm);
+        const uint32_t slot = (s.first + piece) % m.n_slot;
+        s.sums[piece][0][r] = finished<1>(m, s, piece, slot, 0, r, norm);
     }
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < s.n / m.n_slot * TILE_ROWS; i += ROW_WARPS * WARP) {
@@ -488,6 +496,7 @@ static __global__ void __launch_bounds__(ROWS_WARPS *WARP)
     const uint32_t row = tile * TILE_ROWS + r;
     const float *bias = m.bias[part];
     const float add = bias && row < w.rows ? bias[(size_t)item.expert * w.rows + row] : 0.0f;
+    const float scale = product_scale(w, item.expert);
 #pragma unroll 1
     for (uint32_t done = 0; done < item.n; done += N) {
         const uint32_t place0 = item.first + done, n = min(item.n - done, (uint32_t)N);
@@ -521,8 +530,7 @@ static __global__ void __launch_bounds__(ROWS_WARPS *WARP)
             if (lane < TILE_ROWS && row < w.rows && i < (int)n) {
                 const uint32_t place = place0 + i;
                 const float f = m.weight ? m.weight[m.pair_at[place]] : 1.0f;
-                m.y[part][(size_t)place * w.rows + row] =
-                    m.weight ? fmaf(f, acc[i], add) : acc[i] + add;
+                m.y[part][(size_t)place * w.rows + row] = fmaf(f * scale, acc[i], add);
             }
         }
     }

@@ -51,6 +51,19 @@ static __device__ __forceinline__ void put_chunk(const chunk<TYPE> &k, uint8_t *
     to[1] = make_uint4(w[4], w[5], w[6], w[7]);
 }
 
+// Sums of tiles of two matrices, or of two tiles of one. For few, and registers are few, too.
+template <int N>
+static __device__ __forceinline__ void scale_sums(const struct wmat &a, const struct wmat &b,
+                                                  uint32_t expert, float (&acc)[N][4])
+{
+    const float scale[2] = {product_scale(a, expert), product_scale(b, expert)};
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            acc[n][e] *= scale[e / 2];
+}
+
 // act(gate) * up, all in a lane: of row g of the warp's tile gate is acc[n][0] and [1], up [2] and
 // [3].
 template <int COLS>
@@ -239,6 +252,8 @@ static __global__ void __launch_bounds__(N_WARP *WARP)
             multiply(base + GROUP, next[1]);
     }
     cp_async_wait<0>();
+    if (m.scaled)
+        scale_sums(m.w[m.gated ? 0 : part], m.w[m.gated ? 1 : part], item.expert, acc);
     if (m.gated) {
         finish_gated<COLS>(m, item, acc, s.gated);
         return;
@@ -261,11 +276,15 @@ static __global__ void __launch_bounds__(N_WARP *WARP)
 
 // ---- launcher
 
-bool expert_tiles_launch(const struct queue *q, const struct expert_rows *m, struct error *err)
+bool expert_tiles_launch(const struct queue *q, const struct expert_rows *rows, struct error *err)
 {
-    if (m->per_item > EXPERT_ITEM)
+    if (rows->per_item > EXPERT_ITEM)
         return error_set(err, ERR_FAIL, "CUDA: items of %u rows of an expert, at most %u",
-                         m->per_item, (uint32_t)EXPERT_ITEM);
+                         rows->per_item, (uint32_t)EXPERT_ITEM);
+    struct expert_rows own = *rows;
+    const struct expert_rows *m = &own;
+    for (uint32_t i = 0; i < m->n_part; i++)
+        own.scaled |= m->w[i].scales || m->w[i].scale != 1.0f;
     struct launch l = {.name = "expert_tiles",
                        .grid = dim3(div_up(m->w[0].n_tile, tiles_of_warp(*m) * N_WARP), m->n_item,
                                     m->gated ? 1 : m->n_part),

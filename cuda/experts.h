@@ -9,6 +9,12 @@
 
 #include "kernels.h"
 
+// What the products with one of the matrices of w are times.
+static __device__ __forceinline__ float product_scale(const struct wmat &w, uint32_t matrix)
+{
+    return w.scales ? w.scales[matrix] : w.scale;
+}
+
 // ---- experts.cu: routing, and the sum
 
 // For each of n rows: which experts, in the order of their numbers, and what they weigh.
@@ -150,6 +156,7 @@ struct expert_rows {
     struct xielu xielu;
     void *out32;
     const uint32_t *skip;
+    bool scaled; // any of w, set by expert_tiles_launch
 };
 bool expert_rows_launch(const struct queue *q, const struct expert_rows *m, struct error *err);
 

@@ -397,7 +397,7 @@ static bool multiply_by_cublas(const struct cuda_engine *e, const struct product
     const struct wmat *w = p->w[part];
     const float *bias = p->bias[part];
     float *y = p->y[part];
-    const float scale = p->add ? e->hp.residual_scale : 1.0f;
+    const float scale = (p->add ? e->hp.residual_scale : 1.0f) * w->scale;
     if (w->type == QUANT_F32)
         return gemm_launch(&e->q, w, s->act_f32, n, y, w->rows, scale, p->add ? 1.0f : 0.0f,
                            s->tile, s->tile_bytes, err) &&

@@ -729,7 +729,7 @@ static bool route_one(const struct cuda_engine *e, const struct gpu_layer *l, co
 {
     const struct queue *q = cuda_queue(e, name_of(l, ROUTER));
     const struct choice choice = choice_of(e, l, in, norm, router->skip);
-    if (!is_routed(router->w[0].type, router->w[0].n_cols))
+    if (!is_routed(router->w[0].type, router->w[0].n_cols) || router->w[0].scale != 1.0f)
         return matvec_launch(q, router, err) && choose_launch(q, &choice, 1, err);
     struct route r = {};
     r.choice = choice;

@@ -18,7 +18,7 @@ static inline struct widening gemm_widening(const struct gemm *g)
     for (uint32_t i = 1; i < g->n_part; i++) // NaN stays
         if (!(w.half_scale <= g->w[i].half_scale) && w.half_scale == w.half_scale)
             w.half_scale = g->w[i].half_scale;
-    w.undo = half_range_undo(w.half_scale);
+    w.undo = half_range_undo(w.half_scale) * g->w[0].scale;
     if (g->mode == MATVEC_ADD && g->scale != 0.0f)
         w.undo *= g->scale;
     return w;

@@ -531,11 +531,12 @@ static inline __host__ __device__ size_t gemm_pack_at(uint32_t n, uint32_t i, ui
     return row * 64 + ((p ^ i) % 8) * 8 + 2 * t + col % 2;
 }
 
-// Whether the weights of both may become float16 with the same scale.
+// Whether one launch takes both: their weights may become float16 with the same scale, and so may
+// their products.
 static inline bool same_range(const struct wmat *a, const struct wmat *b)
 {
     float r = a->half_scale / b->half_scale;
-    return a->type == b->type && !(r > 256.0f) && !(r < 1.0f / 256.0f);
+    return a->type == b->type && a->scale == b->scale && !(r > 256.0f) && !(r < 1.0f / 256.0f);
 }
 
 // Up to three matrices of one type, but float32, times the same n columns. The weights become
@@ -547,7 +548,7 @@ struct gemm {
     uint32_t n_part;
     enum matvec_mode mode;
     enum activation act; // as in matvec
-    float scale;
+    float scale;         // as in matvec
     uint32_t n;
     const __half *x;       // (n, n_cols) packed
     const float *undo;     // (gemm_undo_room(n)) of the rows of x, see act_f16

@@ -177,7 +177,7 @@ static __global__ void __launch_bounds__(TURNED_THREADS)
     for (int t = 0; t < TURNED_TOKENS; t++)
 #pragma unroll
         for (int e = 0; e < N; e++) {
-            const float v = lane_sum<1, 4>(acc[t][e]);
+            const float v = lane_sum<1, 4>(acc[t][e]) * w.scale;
             if (r == (uint32_t)e % TILE_ROWS && c < w.n_chunk && c * N + e < w.n_cols &&
                 token0 + t < n)
                 y[((size_t)head * n + token0 + t) * w.n_cols + c * N + e] = v;

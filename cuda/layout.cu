@@ -57,7 +57,8 @@ extern "C" uint64_t cuda_layout_stack(uint32_t type, uint64_t n_stacked, uint64_
         w->n_cols = (uint32_t)n_cols;
         w->n_chunk = (uint32_t)n_chunk;
         w->n_tile = (uint32_t)n_tile;
-        w->half_scale = 1.0f;
+        w->half_scale = w->scale = 1.0f;
+        w->scales = NULL;
         w->q = base;
         w->h = base && h ? base + q : NULL;
         w->s = base && s ? base + q + h : NULL;

@@ -70,6 +70,8 @@ struct wmat {
     // A power of two: times this the weights fill the range of float16, where they become that. 1
     // until cuda_measure_ranges has looked.
     float half_scale;
+    float scale;         // its products are times this
+    const float *scales; // (matrices) of stacked ones, each its own, in place of scale; NULL: none
 };
 
 // NULL for a type that has no layout.

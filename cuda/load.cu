@@ -366,6 +366,9 @@ static bool copy_vectors(struct cuda_engine *e, const struct model *m, struct er
                          ? copy_router_norm(e, from, to, err)
                          : copy_vector(&e->q, to->v[k], layer_vector(from, (enum layer_weight)k),
                                        from->w[k].n_cols, err);
+        for (int k = 0; ok && k < N_LAYER_WEIGHTS; k++)
+            ok = !from->w[k].scale_each ||
+                 copy_vector(&e->q, to->w[k].scales, from->w[k].scale, from->w[k].n_stacked, err);
     }
     free(freqs);
     return ok;

@@ -32,9 +32,9 @@ template <int NCOL> static constexpr __host__ __device__ int blocks_per_sm()
 
 // How a launch is cut up; made by the launcher.
 struct matvec_grid {
-    uint32_t n_same;            // the first n_same parts have weight type TA, the rest TB
-    uint32_t sums_at, warps_at; // in dynamic shared memory, see share
-    float scale;                // of the products, 1: as they are
+    uint32_t n_same;               // the first n_same parts have weight type TA, the rest TB
+    uint32_t sums_at, warps_at;    // in dynamic shared memory, see share
+    float scale[MATVEC_MAX_PARTS]; // of the products, 1: as they are
     uint32_t first_pair[MATVEC_MAX_PARTS + 1];
 };
 
@@ -362,7 +362,7 @@ static __device__ __forceinline__ float row_sum(const struct share<NCOL> &s, uin
 // added to its first column.
 template <int NCOL>
 static __device__ __forceinline__ void finish(const struct matvec &m, const struct matvec_grid &g,
-                                              const struct share<NCOL> &s, float scale,
+                                              const struct share<NCOL> &s, float norm,
                                               struct place p, float add)
 {
 #pragma unroll 1
@@ -372,9 +372,9 @@ static __device__ __forceinline__ void finish(const struct matvec &m, const stru
         for (int col = 0; col < NCOL; col++) {
             if (col >= (int)m.n_col || p.row == UINT32_MAX)
                 break;
-            float v = scale * row_sum(s, pair, t, r, col);
+            float v = norm * g.scale[p.part] * row_sum(s, pair, t, r, col);
             if (m.mode == MATVEC_GATED)
-                v = activate(m.act, v) * scale * row_sum(s, pair, 1, r, col);
+                v = activate(m.act, v) * (norm * g.scale[1]) * row_sum(s, pair, 1, r, col);
             else
                 v += col == 0 ? add : bias_at(m, p) + sum_at(m, p, col);
             m.y[p.part][(size_t)col * m.ld[p.part] + p.row] = v;
@@ -415,7 +415,7 @@ multiply_parts(const struct matvec &m, const struct matvec_grid &g, uint32_t par
     if (NCOL == 1 && threadIdx.x >> pair_shift(m) < s.n)
         norm = norm_factor<n_warp<NCOL>()>(m, squares);
     __syncthreads();
-    finish<NCOL>(m, g, s, norm * g.scale, p, bias + sum);
+    finish<NCOL>(m, g, s, norm, p, bias + sum);
     return true;
 }
 
@@ -508,7 +508,9 @@ static bool launch(const struct queue *q, const struct matvec *m, const struct m
     struct matvec_grid grid = *g;
     grid.sums_at = b.sums_at;
     grid.warps_at = b.warps_at;
-    grid.scale = m->mode == MATVEC_ADD && m->scale != 0.0f ? m->scale : 1.0f;
+    for (uint32_t i = 0; i < m->n_part; i++)
+        grid.scale[i] =
+            m->w[i].scale * (m->mode == MATVEC_ADD && m->scale != 0.0f ? m->scale : 1.0f);
     struct launch l = {.name = "matvec",
                        .grid = dim3(b.n),
                        .block = dim3(n_warp<NCOL>() * WARP),

@@ -26,16 +26,20 @@ void *cuda_take(struct arena *a, uint64_t n_bytes)
     return take(a, n_bytes);
 }
 
+static const float *take_vector(struct arena *a, uint32_t n)
+{
+    return (const float *)take(a, n * sizeof(float));
+}
+
 static void take_matrix(struct arena *a, const struct weight *w, struct wmat *out)
 {
     uint64_t n = cuda_layout_stack(w->type, w->n_stacked, w->rows, w->n_cols, NULL, out);
     uint8_t *base = (uint8_t *)take(a, n);
     cuda_layout_stack(w->type, w->n_stacked, w->rows, w->n_cols, base, out);
-}
-
-static const float *take_vector(struct arena *a, uint32_t n)
-{
-    return (const float *)take(a, n * sizeof(float));
+    if (w->scale_each)
+        out->scales = take_vector(a, w->n_stacked);
+    else if (w->scale)
+        out->scale = *w->scale;
 }
 
 static struct kv_plane take_kv(struct arena *a, const struct layer *l, uint32_t n_blocks,

@@ -336,7 +336,7 @@ static __global__ void __launch_bounds__(THREADS, 4)
         // (a root in double would be a call)
         const float root =
             squares < 1e38 ? sqrtf((float)squares) : 1e19f * sqrtf((float)(squares * 1e-38));
-        bound = max_nan(bound, root + b);
+        bound = max_nan(bound, root * fabsf(w.scale) + b);
     }
     top = warp_max_nan(top);
     bound = warp_max_nan(bound);

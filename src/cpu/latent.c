@@ -83,13 +83,14 @@ static void transposed_item(void *arg, size_t head, int thread)
     const struct latent_job *j = arg;
     const struct weight w = weight_of_expert(j->w, (uint32_t)head);
     const size_t n_kv = w.n_cols, row_bytes = quant_row_bytes(w.type, n_kv);
+    const float scale = w.scale ? *w.scale : 1;
     float row[2048]; // as wide as facts allow
     for (size_t t = 0; t < j->n; t++)
         memset(j->to.out + t * j->to.token + head * j->to.between, 0, n_kv * sizeof *row);
     for (size_t r = 0; r < w.rows; r++) {
         quant_dequantize(w.type, (const uint8_t *)w.data + r * row_bytes, row, n_kv);
         for (size_t t = 0; t < j->n; t++) {
-            const float x = j->x->f[(head * j->n + t) * j->x->n_pad + r];
+            const float x = scale * j->x->f[(head * j->n + t) * j->x->n_pad + r];
             float *y = j->to.out + t * j->to.token + head * j->to.between;
             for (size_t i = 0; i < n_kv; i++)
                 y[i] += x * row[i];

@@ -81,6 +81,8 @@ INLINE void add_block(struct format fmt, const struct block *b, int n_pairs,
 INLINE void put(const struct cpu_matmul *m, uint32_t row, size_t tok, float value)
 {
     float *y = m->y + tok * m->y_stride + row;
+    if (m->w->scale)
+        value *= *m->w->scale;
     if (m->bias)
         value += m->bias[row];
     *y = m->accumulate ? *y + value : value;

@@ -10,6 +10,8 @@
 #include "base/buf.h"
 #include "base/format.h"
 
+enum { NAME_MAX = 64 };
+
 struct binder {
     struct model *m;
     bool *used; // per tensor of the file
@@ -183,6 +185,28 @@ static bool bind_matrix(struct binder *b, const char *name, enum presence presen
         return false;
     set_matrix(t, 0, rows, w);
     return true;
+}
+
+// What the products with `w` are times, beside the matrix of that name: NAME.scale, one number, or
+// of each expert its own.
+static bool bind_scale(struct binder *b, const char *matrix, struct weight *w, bool each)
+{
+    char name[NAME_MAX];
+    struct weight scale = {0};
+    if (!w->data)
+        return true;
+    snprintf(name, sizeof name, "%.*s.scale", (int)(strlen(matrix) - strlen(".weight")), matrix);
+    if (!bind_vector(b, name, OPTIONAL, each ? w->n_stacked : 1, 1, &scale))
+        return false;
+    w->scale = scale.data;
+    w->scale_each = each && scale.data;
+    return true;
+}
+
+static bool bind_scaled(struct binder *b, const char *name, enum presence presence, uint64_t rows,
+                        uint64_t n_cols, struct weight *w)
+{
+    return bind_matrix(b, name, presence, rows, n_cols, w) && bind_scale(b, name, w, false);
 }
 
 // ---- layers
@@ -446,8 +470,6 @@ static enum presence presence_of(const struct arch *a, const struct hparams *hp,
 
 _Static_assert(N_LAYER_WEIGHTS <= 128, "a set of them has 128 bits");
 
-enum { NAME_MAX = 64 };
-
 static const char *tensor_name(char out[static NAME_MAX], uint32_t i, const char *name)
 {
     const bool parted = strchr(name, '.') && strncmp(name, "shortconv.", 10) != 0;
@@ -491,7 +513,7 @@ static bool bind_fused(struct binder *b, uint32_t i, struct layer *l, int w, enu
         if (!has_stacked(b, name, t, rows, n_cols, l->experts.n) || !check_supported(b, name, t))
             return false;
         set_stack(t, before, n, rows, l->experts.n_used, &l->w[w]);
-        return true;
+        return bind_scale(b, name, &l->w[w], true);
     }
     if (!t)
         return presence == OPTIONAL || missing(b, name, n_cols, rows);
@@ -502,7 +524,7 @@ static bool bind_fused(struct binder *b, uint32_t i, struct layer *l, int w, enu
     if (!check_supported(b, name, t))
         return false;
     set_matrix(t, before, n, &l->w[w]);
-    return true;
+    return bind_scale(b, name, &l->w[w], false);
 }
 
 // One for each head: stacked, or each head's keys and then its values in one matrix.
@@ -514,7 +536,8 @@ static bool bind_of_heads(struct binder *b, uint32_t i, struct layer *l, int w, 
     char name[NAME_MAX];
     if (!l->latent.expands)
         return bind_stack(b, tensor_name(name, i, table[w].name), rows, n_cols, l->n_head,
-                          l->n_head, &l->w[w]);
+                          l->n_head, &l->w[w]) &&
+               bind_scale(b, name, &l->w[w], false);
     const struct gguf_tensor *t = find(b, tensor_name(name, i, "attn_kv_b"));
     if (!t)
         return missing(b, name, n_kv, all);
@@ -522,7 +545,7 @@ static bool bind_of_heads(struct binder *b, uint32_t i, struct layer *l, int w, 
         return false;
     set_stack(t, w == ATTN_V_B ? n_key : 0, w == ATTN_V_B ? rows : n_key, each, l->n_head,
               &l->w[w]);
-    return true;
+    return bind_scale(b, name, &l->w[w], false);
 }
 
 static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, struct layer *l, int w)
@@ -551,10 +574,15 @@ static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, stru
     if (is_fused(b, a, i, w))
         return bind_fused(b, i, l, w, presence);
     tensor_name(name, i, w == FFN_NORM && a->ffn_norm ? a->ffn_norm : l->w[w].name);
+    // whose names a vector of the layer has
+    const bool own = (w == ROUTER && presence_of(a, hp, l, ROUTER_NORM) != ABSENT) ||
+                     (w == EXPERT_DOWN && presence_of(a, hp, l, EXPERT_DOWN_SCALE) != ABSENT);
     if (!vector && row->stacked)
-        return bind_stack(b, name, rows, n_cols, l->experts.n, l->experts.n_used, &l->w[w]);
+        return bind_stack(b, name, rows, n_cols, l->experts.n, l->experts.n_used, &l->w[w]) &&
+               (own || bind_scale(b, name, &l->w[w], true));
     if (!vector)
-        return bind_matrix(b, name, presence, rows, n_cols, &l->w[w]);
+        return bind_matrix(b, name, presence, rows, n_cols, &l->w[w]) &&
+               (own || bind_scale(b, name, &l->w[w], false));
     if (w == FFN_NORM && a->ffn_norm_whole)
         snprintf(name, sizeof name, "blk.%u.%s", i, a->ffn_norm);
     if (row->stacked)
@@ -645,7 +673,7 @@ static bool bind_token_layers(struct binder *b)
     m->token_layers_norm.name = m->token_layers_norm.group = "per_layer_proj_norm";
     return n == 0 || (bind_matrix(b, "per_layer_token_embd.weight", REQUIRED, hp->n_vocab, n,
                                   &m->token_layers) &&
-                      bind_matrix(b, "per_layer_model_proj.weight", REQUIRED, n, hp->n_embd,
+                      bind_scaled(b, "per_layer_model_proj.weight", REQUIRED, n, hp->n_embd,
                                   &m->token_layers_proj) &&
                       bind_vector(b, "per_layer_proj_norm.weight", REQUIRED, hp->n_embd_layer, 1,
                                   &m->token_layers_norm));
@@ -680,7 +708,7 @@ static bool bind_outer(struct binder *b, const struct arch *a)
     m->output.name = m->output.group = "output";
     m->output_bias.name = m->output_bias.group = "output.bias";
     return (m->tied ||
-            bind_matrix(b, "output.weight", REQUIRED, hp->n_vocab, hp->n_embd, &m->output)) &&
+            bind_scaled(b, "output.weight", REQUIRED, hp->n_vocab, hp->n_embd, &m->output)) &&
            bind_vector(b, norm, REQUIRED, hp->n_embd, 1, &m->output_norm) &&
            bind_vector(b, "output_norm.bias", a->has & SET(ATTN_NORM_BIAS) ? REQUIRED : ABSENT,
                        hp->n_embd, 1, &m->output_norm_bias) &&
@@ -747,8 +775,9 @@ static bool bind_nextn(struct binder *b, uint32_t block, const char *name, enum 
     if (presence == OPTIONAL && !gguf_find_tensor(b->m->gguf, full))
         return true; // w stays what it is
     *w = (struct weight){.name = name, .group = name};
-    return rows == 1 ? bind_vector(b, full, presence, n_cols, 1, w)
-                     : bind_matrix(b, full, presence, rows, n_cols, w);
+    return rows == 1              ? bind_vector(b, full, presence, n_cols, 1, w)
+           : w == &b->m->tok_embd ? bind_matrix(b, full, presence, rows, n_cols, w)
+                                  : bind_scaled(b, full, presence, rows, n_cols, w);
 }
 
 bool predictor_bind(struct model *p, const struct arch *a, uint32_t block, struct error *err)

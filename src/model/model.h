@@ -98,6 +98,8 @@ struct weight {
     const struct weight_run *row_runs, *col_runs;
     uint32_t n_row_runs, n_col_runs;
     const struct gguf_tensor *tensor; // that data is of; a matrix may be some of its rows
+    const float *scale; // its products are times this; scale_each: (n_stacked), of each its own;
+    bool scale_each;    // NULL: 1
 };
 
 // What a layer may have, in the order in which a token meets it. model/bind.c says the name, shape
@@ -453,6 +455,8 @@ static inline struct weight weight_of_expert(const struct weight *w, uint32_t i)
     one.n_stacked = 0;
     one.n_bytes = w->n_bytes / w->n_stacked;
     one.data = (const char *)w->data + i * w->stack_bytes;
+    one.scale = w->scale_each ? w->scale + i : w->scale;
+    one.scale_each = false;
     return one;
 }
 

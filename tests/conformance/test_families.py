@@ -57,6 +57,9 @@ HOSTILE = [
     ("gemma4-moe", {"blk.1.ffn_gate_up_exps.weight": [48, 47, 7]}, "blk.1.ffn_gate_up_exps.weight has shape 48 x 47 x 7, expected 48 x 48 x 7"),
     ("gemma4-moe", {"blk.1.ffn_gate_inp.scale": MISSING}, "tensor blk.1.ffn_gate_inp.scale (48) is missing"),
     ("gemma4-moe", {"blk.1.ffn_down_exps.scale": [6]}, "blk.1.ffn_down_exps.scale has shape 6, expected 7"),
+    ("gemma4-moe", {"blk.1.ffn_gate_up_exps.scale": [1]}, "blk.1.ffn_gate_up_exps.scale has shape 1, expected 7"),
+    ("gemma4", {"blk.1.ffn_down.scale": [2]}, "blk.1.ffn_down.scale has shape 2, expected 1"),
+    ("gemma4", {"token_embd.scale": [1]}, "tensor token_embd.scale is not one that architecture gemma4 has"),
     ("gemma4-moe", {"expert_count": 0, "expert_used_count": 0}, "gemma4.expert_feed_forward_length is not one that hokku knows"),
     ("deepseek2", {"attention.kv_lora_rank": 0}, "deepseek2.attention.kv_lora_rank is 0, expected 1 to 2,048"),
     ("deepseek2", {"attention.kv_lora_rank": MISSING}, "deepseek2.attention.kv_lora_rank is missing"),
@@ -222,7 +225,7 @@ def write(path, family, edits):
     arch = kvs[0][1]
     values = dict(kvs)
     for name, value in edits.items():
-        is_tensor = name.endswith((".weight", ".bias")) or name.startswith("blk.")
+        is_tensor = name.endswith((".weight", ".bias", "embd.scale")) or name.startswith("blk.")
         key = name if is_tensor or name.startswith("xielu") else f"{arch}.{name}"
         if is_tensor:
             tensors = [t for t in tensors if t.name != name]

@@ -27,8 +27,9 @@ static void linear(const struct weight *w, const struct weight *bias, const doub
     for (uint32_t r = 0; r < w->rows; r++) {
         double *row = row_of(w, r);
         y[r] = bias && bias->data ? ((const float *)bias->data)[r] : 0;
+        const double scale = w->scale ? *w->scale : 1;
         for (uint32_t i = 0; i < w->n_cols; i++)
-            y[r] += row[i] * x[i];
+            y[r] += scale * row[i] * x[i];
         free(row);
     }
 }

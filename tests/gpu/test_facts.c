@@ -497,6 +497,41 @@ static void experts_on_a_latent(struct model *m)
     add_vector(&m->layers[1], FFN_POST_NORM, 0, TINY_EMBD, 1.1f);
 }
 
+// All of layer i, and of its experts each its own.
+static void scale_products(struct model *m, uint32_t i)
+{
+    static float numbers[N_LAYER][N_LAYER_WEIGHTS][MOST_EXPERTS];
+    for (int w = 0; w < N_LAYER_WEIGHTS; w++) {
+        struct weight *to = &m->layers[i].w[w];
+        for (int k = 0; k < MOST_EXPERTS; k++)
+            numbers[i][w][k] = 1.0f + 0.4f * (float)sin(3 * w + 5 * k + i);
+        to->scale = to->data && !to->vector ? numbers[i][w] : NULL;
+        to->scale_each = to->scale && to->n_stacked > 0;
+    }
+}
+
+static void scaled_products(struct model *m)
+{
+    all_scales_and_post_norms(m); // vectors 0 to 3
+    m->layers[1].w[ATTN_POST_NORM].data = NULL;
+    scale_products(m, 0);
+    scale_products(m, 1);
+}
+
+static void scaled_experts(struct model *m)
+{
+    biased_experts(m);
+    scale_products(m, 0);
+    scale_products(m, 1);
+}
+
+static void scaled_and_shared_experts(struct model *m)
+{
+    weighed_inputs(m);
+    scale_products(m, 0);
+    scale_products(m, 1);
+}
+
 static void nothing(struct model *m)
 {
     (void)m;
@@ -557,6 +592,9 @@ static const struct {
     {"all beside each other", all_beside_each_other},
     {"experts on a latent", experts_on_a_latent},
     {"layer norms of each head", layer_norms_of_each_head},
+    {"scaled products", scaled_products, true},
+    {"scaled products of experts", scaled_experts},
+    {"scaled products of shared experts", scaled_and_shared_experts},
 };
 
 // Gate and up of two types, which no kernel multiplies at once, and of one.

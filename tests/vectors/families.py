@@ -15,7 +15,7 @@ EPS, LAYER_EPS = {"attention.layer_norm_rms_epsilon": 0.03}, {"attention.layer_n
 def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms=PRE, biases=(), qk=None, gate=True,
           fused=(), tied=True, vectors=(), experts=None, sinks=False, seed=1, bos=False, dims=None, own=None, no_v=(), told=0,
           layer_scale=False, latent=None, delta=None, conv=0, ssm=None, beside=False, alone=False, last="output_norm",
-          predict=0, predict_own=()):
+          predict=0, predict_own=(), scaled=False):
     """-> (kvs, tensors). qk: shape of the norms of queries and keys: head, heads, whole. heads, kv, ff: a number, or a list
     of one for each layer. vectors: more of them, (name, n, lowest, highest). experts: see mixture(). dims: widths of each
     layer's heads; own: how many layers have keys and values; no_v: layers whose keys are values; told: what layers are told.
@@ -24,6 +24,7 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
     conv: tokens that convolutions see, in layers without KV heads; last: the name of the last norm.
     ssm: (inner, heads, groups, state, taps, whether it is normed): of state spaces, in layers without KV heads; beside: in all;
     alone: a layer with a feed-forward network is nothing else.
+    scaled: with a scale of each product.
     predict: how many of the layers are prediction layers; predict_own: what these have that others share with the model."""
     each = lambda v, l: v[l] if isinstance(v, list) else v
     d, rng, tensors, vocab = head_dim or embd // (heads or 1), np.random.default_rng([seed, 77]), [], 640
@@ -168,6 +169,10 @@ def model(arch, meta, layers=3, embd=48, heads=6, kv=3, head_dim=0, ff=80, norms
         matrix("per_layer_token_embd", vocab, layers * told)
         matrix("per_layer_model_proj", layers * told, embd)
         vector("per_layer_proj_norm.weight", told)
+    for t in [t for t in tensors if scaled and t.name.endswith(".weight") and t.ne[1:] and "norm" not in t.name]:
+        name = t.name[:-len(".weight")]
+        if name != "token_embd" and "conv" not in name:
+            vector(name + ".scale", t.ne[2] if t.ne[2:] and "exps" in name else 1, 0.4, 1.6)
     kvs = [("general.architecture", arch), ("general.name", "random"), ("general.file_type", 1),
            (f"{arch}.context_length", 4096), (f"{arch}.embedding_length", embd), (f"{arch}.block_count", layers),
            (f"{arch}.feed_forward_length", ff), (f"{arch}.attention.head_count", heads),
@@ -364,3 +369,7 @@ FAMILIES = {
         "interleave_moe_layer_step": 2, "attention.sliding_window": 13, "attention.temperature_scale": 0.4,
         "attention.temperature_length": 20})),
 }
+# Products with scales: of fused matrices; of experts with biases, without gates and on a latent, whose inputs are weighed; of
+# latent attention.
+FAMILIES |= {f"{name}-scaled": (family, options | {"seed": 1, "scaled": True}) for name, (family, options) in FAMILIES.items()
+             if name in ("phi3-short", "gpt-oss", "nemotron_h_moe-latent", "llama4", "deepseek2-lite")}

@@ -39,6 +39,9 @@ class File:
         self.w = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64) for t in r.tensors}
         self.meta = {k: f.contents() for k, f in r.fields.items() if not k.startswith("tokenizer.")}
         self.arch = self.meta["general.architecture"]
+        for name in [] if self.arch == "gemma4" else [n[:-len(".scale")] for n in self.w if n.endswith(".scale")]:
+            matrix, scale = self.w[name + ".weight"], self.w[name + ".scale"]  # one, or one of each expert: of the product
+            self.w[name + ".weight"] = matrix * (scale if scale.size == 1 else scale[:, None, None])
 
     def get(self, key, default=None):
         return self.meta.get(f"{self.arch}.{key}", default)
