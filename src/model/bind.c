@@ -146,7 +146,7 @@ static bool set_vector(struct binder *b, const char *name, const struct gguf_ten
     w->n_cols = (uint32_t)n;
     w->n_bytes = n * sizeof(float);
     w->data = data;
-    if (t->type == QUANT_F32 && (uintptr_t)data % _Alignof(float) == 0)
+    if (m->header_only || (t->type == QUANT_F32 && (uintptr_t)data % _Alignof(float) == 0))
         return true;
     float *copy = malloc(n * sizeof *copy);
     void **list = realloc(m->converted, (m->n_converted + 1) * sizeof *list);
@@ -637,7 +637,7 @@ static bool bind_factors(struct binder *b, const char *name, uint32_t n_dim, con
     if (!bind_vector(b, name, OPTIONAL, n_dim / 2, 1, &w))
         return false;
     *out = w.data;
-    for (uint32_t i = 0; *out && i < n_dim / 2; i++)
+    for (uint32_t i = 0; *out && !b->m->header_only && i < n_dim / 2; i++)
         if (!isfinite((*out)[i]) || (*out)[i] <= 0)
             return error_set(b->err, ERR_MODEL,
                              "tensor %s has %g at %u, expected finite numbers above 0", name,

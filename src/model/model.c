@@ -79,13 +79,26 @@ static char *fingerprint(const struct gguf *g)
     return strdup(hex);
 }
 
-static bool load(struct model *m, struct error *err)
+static bool read_header(struct model *m, struct error *err)
 {
     const struct arch *a = arch_find(m->gguf, err);
     if (!a)
         return false;
     m->arch = a->name;
-    if (!facts_read(m, a, err) || !model_bind(m, a, err) ||
+    return facts_read(m, a, err) && model_bind(m, a, err);
+}
+
+static bool check_vocabulary(const struct model *m, uint64_t n_vocab, struct error *err)
+{
+    return n_vocab == m->hp.n_vocab ||
+           error_set(err, ERR_MODEL,
+                     "tensor token_embd.weight has %u rows, but the vocabulary has %llu tokens",
+                     m->hp.n_vocab, (unsigned long long)n_vocab);
+}
+
+static bool load(struct model *m, struct error *err)
+{
+    if (!read_header(m, err) ||
         !gguf_get_str(m->gguf, "tokenizer.chat_template", false, &m->chat_template, err))
         return false;
     if (!m->chat_template.len)
@@ -96,13 +109,21 @@ static bool load(struct model *m, struct error *err)
     if (!m->name || !m->quant || !m->fingerprint)
         return error_oom(err, "model description", 512);
     m->tokenizer = tokenizer_create(m->gguf, err);
-    if (!m->tokenizer)
-        return false;
-    if (tokenizer_n_vocab(m->tokenizer) != m->hp.n_vocab)
-        return error_set(err, ERR_MODEL,
-                         "tensor token_embd.weight has %u rows, but the vocabulary has %u tokens",
-                         m->hp.n_vocab, tokenizer_n_vocab(m->tokenizer));
-    return true;
+    return m->tokenizer && check_vocabulary(m, tokenizer_n_vocab(m->tokenizer), err);
+}
+
+bool model_can_load(const char *path, struct error *err)
+{
+    uint64_t n_vocab;
+    struct model *m = calloc(1, sizeof *m);
+    if (!m)
+        return error_oom(err, "model", sizeof *m);
+    m->header_only = true;
+    m->gguf = gguf_open(path, err);
+    const bool can = m->gguf && read_header(m, err) && tokenizer_knows(m->gguf, &n_vocab, err) &&
+                     check_vocabulary(m, n_vocab, err);
+    model_free(m);
+    return can;
 }
 
 struct model *model_from_gguf(struct gguf *g, const char *path, struct error *err)

@@ -420,11 +420,15 @@ struct model {
     // implementation
     void **converted; // owned: vectors converted to F32; a slice's vectors and runs
     size_t n_converted;
+    bool header_only; // vectors are as in the file
 };
 
 // Whether a general.architecture is one of those that hokku computes. Errors: ERR_MODEL, with a
 // list.
 bool model_knows(const char *architecture, struct error *err);
+// Whether model_load would take the file, as far as its header tells: architecture, keys, names,
+// shapes and types of tensors, the kind of the tokenizer. Reads nothing else. Errors: as there.
+bool model_can_load(const char *path, struct error *err);
 // Opens, checks and binds everything; the tokenizer too. Errors: ERR_MODEL, ERR_MEMORY.
 struct model *model_load(const char *path, struct error *err);
 // The same from an opened file (takes ownership of g, also on failure).

@@ -254,6 +254,11 @@ static const struct row *find_row(const char *name, size_t len, struct error *er
     return NULL;
 }
 
+bool pretokenizer_knows(const char *name, size_t len, struct error *err)
+{
+    return find_row(name, len, err) != NULL;
+}
+
 struct pretokenizer *pretokenizer_create(const char *name, size_t len, struct error *err)
 {
     const struct row *row = find_row(name, len, err);

@@ -14,6 +14,8 @@ struct pretokenizer; // compiled patterns; immutable
 // ERR_MEMORY.
 struct pretokenizer *pretokenizer_create(const char *name, size_t len, struct error *err);
 void pretokenizer_free(struct pretokenizer *p); // NULL is fine
+// Whether there is one of that name. Errors as above.
+bool pretokenizer_knows(const char *name, size_t len, struct error *err);
 
 const char *pretokenizer_name(const struct pretokenizer *p);
 // Facts that the widely used implementation ties to the name: words that are tokens stay whole

@@ -207,18 +207,15 @@ static bool load_rules(struct tokenizer *t, const struct gguf *g, struct error *
     return true;
 }
 
-static bool load_pre(struct tokenizer *t, const struct gguf *g, struct error *err)
+static bool get_pre(const struct gguf *g, struct gguf_str *pre, struct error *err)
 {
     // A file without the key was converted before pre-tokenizers had names. Everyone reads those
     // with the pattern called "default", so the ids are what other programs give.
-    struct gguf_str pre = {"default", 7};
-    if (!gguf_get_str(g, "tokenizer.ggml.pre", false, &pre, err))
-        return false;
-    t->pre = pretokenizer_create(pre.data, pre.len, err);
-    return t->pre != NULL;
+    *pre = (struct gguf_str){"default", 7};
+    return gguf_get_str(g, "tokenizer.ggml.pre", false, pre, err);
 }
 
-static bool init(struct tokenizer *t, const struct gguf *g, struct error *err)
+static bool load_kind(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     struct gguf_str model = {0};
     if (!gguf_get_str(g, "tokenizer.ggml.model", true, &model, err))
@@ -230,7 +227,29 @@ static bool init(struct tokenizer *t, const struct gguf *g, struct error *err)
                          "tokenizer.ggml.model is \"%.*s\", expected one of gpt2 (byte-level BPE), "
                          "llama (SentencePiece), gemma4 (SentencePiece with merges)",
                          (int)(model.len < 64 ? model.len : 64), model.data);
-    if (!t->is_spm && !load_pre(t, g, err))
+    return true;
+}
+
+bool tokenizer_knows(const struct gguf *g, uint64_t *n_vocab, struct error *err)
+{
+    struct tokenizer t = {0};
+    struct gguf_str pre;
+    struct gguf_array tokens = {0};
+    if (!load_kind(&t, g, err) ||
+        (!t.is_spm && (!get_pre(g, &pre, err) || !pretokenizer_knows(pre.data, pre.len, err))) ||
+        !gguf_get_array(g, "tokenizer.ggml.tokens", true, GGUF_STRING, &tokens, err))
+        return false;
+    *n_vocab = tokens.count;
+    return true;
+}
+
+static bool init(struct tokenizer *t, const struct gguf *g, struct error *err)
+{
+    struct gguf_str pre;
+    if (!load_kind(t, g, err) || (!t->is_spm && !get_pre(g, &pre, err)))
+        return false;
+    t->pre = t->is_spm ? NULL : pretokenizer_create(pre.data, pre.len, err);
+    if (!t->is_spm && !t->pre)
         return false;
     if (!vocab_init(&t->vocab, g, err) || !load_special_ids(t, g, err) || !load_rules(t, g, err) ||
         !special_init(&t->special, &t->vocab, err))

@@ -30,6 +30,9 @@ enum token_kind { // numbers as stored in tokenizer.ggml.token_type
 // tokenizer.ggml.model or .pre is named together with those that work), ERR_MEMORY.
 struct tokenizer *tokenizer_create(const struct gguf *g, struct error *err);
 void tokenizer_free(struct tokenizer *t); // NULL is fine
+// Whether it is of a kind that can be created, and of how many tokens: in no time, the vocabulary
+// is only counted. Errors: ERR_MODEL, as above.
+bool tokenizer_knows(const struct gguf *g, uint64_t *n_vocab, struct error *err);
 
 uint32_t tokenizer_n_vocab(const struct tokenizer *t);
 const char *tokenizer_model(const struct tokenizer *t); // "gpt2" or "llama"

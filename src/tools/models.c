@@ -9,7 +9,6 @@
 #include "base/format.h"
 #include "base/json_text.h"
 #include "cli/hub_setup.h"
-#include "gguf/gguf.h"
 #include "keep/keep.h"
 #include "model/model.h"
 
@@ -55,19 +54,10 @@ static void format_age(char out[48], int64_t then, int64_t now)
     snprintf(out, 48, "just now");
 }
 
-// Whether the file's architecture and weight types are known; what else may keep it from running,
-// hokku inspect says. why: one line, without the path.
+// why: one line, without the path.
 static bool runs(const struct hub_model *x, struct error *why)
 {
-    struct gguf *g = gguf_open(x->path, why);
-    struct gguf_str arch;
-    struct buf name = {0};
-    bool ok = g && gguf_get_str(g, "general.architecture", true, &arch, why);
-    if (ok && !buf_append(&name, arch.data, arch.len))
-        ok = error_oom(why, "a name", arch.len);
-    ok = ok && model_knows(buf_str(&name), why);
-    buf_release(&name);
-    gguf_free(g);
+    const bool ok = model_can_load(x->path, why);
     size_t n = strlen(x->path);
     if (!ok && strncmp(why->text, x->path, n) == 0 && strncmp(why->text + n, ": ", 2) == 0)
         memmove(why->text, why->text + n + 2, strlen(why->text + n + 2) + 1);

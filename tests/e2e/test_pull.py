@@ -684,6 +684,27 @@ def test_models_say_which_files_can_run_here(hokku, hub):
     assert j[f"{REPO}:Q8_0"]["runs"] is False and "these are: llama" in j[f"{REPO}:Q8_0"]["why_not"]
 
 
+@pytest.mark.parametrize("name, find, put, why", [
+    ("stories", b"tokenizer.ggml.model\x08\0\0\0\x05\0\0\0\0\0\0\0llama", b"lluma", 'tokenizer.ggml.model is "lluma"'),
+    ("stories", b"llama.attention.head_count\x04", b"head_caunt\x04", "llama.attention.head_count is missing"),
+    ("stories", b"blk.0.attn_q.weight", b"x.weight", "tensor blk.0.attn_q.weight (64 x 64) is missing"),
+    ("stories", b"\0\0\0output.weight", b"x.weight", "tensor outpux.weight is not one that architecture llama has"),
+    ("stories", b"blk.1.ffn_up.weight\x02\0\0\0\x40\0\0\0\0\0\0\0\xac\0\0\0\0\0\0\0\0", b"\xc8", "type number 200, which is unknown"),
+    ("qwen2-tiny-f16", b"tokenizer.ggml.pre\x08\0\0\0\x05\0\0\0\0\0\0\0qwen2", b"qwem2", 'tokenizer.ggml.pre is "qwem2"'),
+])
+def test_what_opening_refuses_is_listed_as_not_running(hokku, hub, name, find, put, why):
+    """In the same words."""
+    good = pathlib.Path(model(name)).read_bytes()
+    assert good.count(find) == 1
+    end = good.index(find) + len(find)
+    hub.add(REPO, files={"some-model-q4_k_m.gguf": good[:end - len(put)] + put + good[end:]})
+    path = ok(hokku("pull", REPO))
+    (listed,) = json.loads(hokku("models", "--json").stdout)
+    assert listed["runs"] is False and why in listed["why_not"]
+    (path.parent / "text").write_text("Once")
+    assert refused(hokku("score", "-m", str(path), str(path.parent / "text")), why, code=3).endswith(listed["why_not"])
+
+
 @pytest.mark.parametrize("told", ["lumma", "llama", None, 7, "status", "no json"])
 def test_an_architecture_that_cannot_run_is_said_before_the_download(hokku, hub, told):
     def api(path):
