@@ -29,8 +29,7 @@ static bool check_value_length(struct meta *k, const char *name, uint32_t d)
                          "metadata key %s is %u and the key length %u; only equal ones are "
                          "supported",
                          k->key, value_length, d);
-    return d % 2 == 0 ||
-           error_set(k->err, ERR_MODEL, "heads are %u wide, expected an even number", d);
+    return true;
 }
 
 // The same in all layers, or in all windowed ones and in all others.
@@ -360,10 +359,17 @@ static bool read_yarn(struct meta *k, const struct arch *a, struct rope *r)
 static bool read_rope_dim(struct meta *k, const char *name, uint32_t head_dim, uint32_t *out)
 {
     *out = head_dim;
-    return meta_u32(k, name, false, 2, head_dim, out) &&
-           (*out % 2 == 0 ||
-            error_set(k->err, ERR_MODEL, "metadata key %s is %u, expected an even number", k->key,
-                      *out));
+    if (!meta_u32(k, name, false, 2, head_dim, out))
+        return false;
+    if (*out % 2 == 0)
+        return true;
+    if (!gguf_find(k->g, k->key))
+        return error_set(k->err, ERR_MODEL,
+                         "heads are %u wide and metadata key %s is missing, expected an even "
+                         "number that is rotated",
+                         head_dim, k->key);
+    return error_set(k->err, ERR_MODEL, "metadata key %s is %u, expected an even number", k->key,
+                     *out);
 }
 
 // As wide as the heads of layers that see all, or where there are none, of the others.
@@ -387,11 +393,13 @@ static bool read_rope(struct meta *k, const struct arch *a, struct model *m)
                        .attn_factor = 1,
                        .beta_fast = 32,
                        .beta_slow = 1};
-    if ((head_dim > 0 && !read_rope_dim(k, "rope.dimension_count", head_dim, &r->n_dim)) ||
-        !meta_f32(k, "rope.freq_base", false, 1e15, &r->theta))
-        return false;
     meta_find(k, "rope.scaling.finetuned");
     if (a->rotation_told && !gguf_get_bool(k->g, k->key, false, &rotated, k->err))
+        return false;
+    static const char n_dim[] = "rope.dimension_count";
+    if ((rotated && !read_rope_dim(k, n_dim, head_dim, &r->n_dim)) ||
+        (!rotated && head_dim > 0 && !meta_u32(k, n_dim, false, 2, head_dim, &r->n_dim)) ||
+        !meta_f32(k, "rope.freq_base", false, 1e15, &r->theta))
         return false;
     if (!rotated) {
         r->layout = ROPE_NONE;

@@ -43,6 +43,8 @@ HOSTILE = [
     ("gemma4", {"attention.shared_kv_layers": 0}, "tensor blk.4.attn_k.weight (48 x 12) is missing"),
     ("gemma4", {"attention.head_count_kv": [1, 2, 1, 2, 1, 2, 2]}, "layer 5 has no keys and values of its own"),
     ("gemma4", {"attention.key_length_swa": 14}, "gemma4.attention.value_length_swa is 12 and the key length 14"),
+    ("gemma3", {"attention.key_length": 27, "attention.value_length": 27},
+     "heads are 27 wide and metadata key gemma3.rope.dimension_count is missing, expected an even number"),
     ("gemma4", {"attention.value_length": 12}, "gemma4.attention.value_length is 12 and the key length 20"),
     ("gemma4", {"rope.dimension_count_swa": 14}, "gemma4.rope.dimension_count_swa is 14, expected 2 to 12"),
     ("gemma4", {"rope.dimension_count_swa": 7}, "gemma4.rope.dimension_count_swa is 7, expected an even number"),

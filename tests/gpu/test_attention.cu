@@ -40,6 +40,8 @@ static const struct shape special_shapes[] = {
     changed(shapes[4], [](struct shape &s) { s.norms = s.norm_heads = s.norm_mean = true; }),
     changed(shapes[12], [](struct shape &s) { s.norms = s.norm_heads = s.norm_rotated = true; }),
     changed(shapes[9], [](struct shape &s) { s.norms = s.norm_mean = s.gated = true; }),
+    changed(shapes[4], [](struct shape &s) { s.head_dim = 15, s.rope_dim = 8, s.norms = true; }),
+    changed(shapes[9], [](struct shape &s) { s.head_dim = 35, s.rope_dim = 30, s.gated = true; }),
     // more query heads of a KV head than a tile has rows
     changed(shapes[7], [](struct shape &s) { s.norms = s.norm_heads = s.norm_mean = true; }),
 };
@@ -90,7 +92,7 @@ static const struct shape wide_shapes[] = {
     changed(
         {2, 1, 288, 288, 40, true, false, false, false},
         [](struct shape &s) { s.norms = s.norm_whole = true, s.temp_scale = 0.4, s.temp_len = 9; }),
-    changed({4, 2, 272, 272, 0, true, true, false, false},
+    changed({4, 2, 273, 272, 0, true, true, false, true},
             [](struct shape &s) { s.norm_heads = s.norm_mean = true; }),
 };
 

@@ -276,6 +276,8 @@ FAMILIES = {
         "rope.dimension_sections": [2, 2, 2, 0], "n_deepstack_layers": 3})),
     "mixtral": (Mixtral, dict(arch="llama", seed=25, ff=40, experts=dict(n=5, used=2), tied=False, meta=EPS)),
     "qwen3moe": (Qwen3Moe, dict(arch="qwen3moe", seed=236, qk="head", head_dim=12, experts=dict(n=9, used=3, ff=40), meta=EPS)),
+    "qwen3moe-odd": (Qwen3Moe, dict(arch="qwen3moe", seed=2, heads=3, kv=1, qk="head", head_dim=15, experts=dict(n=9, used=3, ff=40), meta=EPS | {
+        "rope.dimension_count": 8})),
     "qwen2moe": (Qwen2Moe, dict(arch="qwen2moe", seed=1, biases=QKV, experts=dict(n=7, used=2, ff=24, shared=56, router=True), meta=EPS | {
         "expert_shared_feed_forward_length": 56})),
     "gpt-oss": (GptOss, dict(arch="gpt-oss", seed=12, layers=4, norms=("attn_norm", "post_attention_norm"), sinks=True,
