@@ -395,6 +395,14 @@ static bool check_shape(const struct options *o, struct error *err)
     return true;
 }
 
+static bool check_chat(const struct options *o, struct error *err)
+{
+    return !options_named(o, "--json") ||
+           error_set(err, ERR_USAGE,
+                     "--json is for a prompt, a pipe, --lines or --turns, none of which is there: "
+                     "in a chat answers are text");
+}
+
 // In a chat no text of a message becomes a control token; and a session stays as it was begun.
 static bool check_special(const struct chat *c, struct error *err)
 {
@@ -417,7 +425,7 @@ static bool run(struct chat *c, const char *version, int *death, struct error *e
         return error_set(err, ERR_USAGE,
                          "%s reads standard input, which is a terminal: pipe the prompts in",
                          o->lines ? "--lines" : "--turns");
-    if (!chat && !check_shape(o, err))
+    if (chat ? !check_chat(o, err) : !check_shape(o, err))
         return false;
     // Read before the model is loaded: a wrong file costs nothing, and waiting for a pipe overlaps
     // with nothing else.

@@ -81,6 +81,14 @@ def test_an_answer_and_the_next_prompt(chat, stories):
     assert c.leave() == 0
 
 
+def test_a_chat_has_no_json_and_says_so(chat, stories):
+    c = chat("-m", stories, "--json", ready=False)
+    c.p.expect(pexpect.EOF)
+    c.p.close()
+    assert "--json is for a prompt, a pipe, --lines or --turns" in c.p.before and c.p.exitstatus == 2, c.p.before
+    assert WORDS in chat("-m", stories, *PLAIN, "-n", 12, env={"HOKKU_JSON": "1"}).say(STORY["begin"])  # (there it waits for a prompt)
+
+
 @pytest.mark.parametrize("keys", ['"""one line\rand another"""', '"""\rone line\rand another\r"""', "one line\\\rand another",
                                   "one line\nand another", "one line\x1b\rand another", "one line\x1b\nand another",
                                   "\x1b[200~one line\rand another\x1b[201~"],
