@@ -127,17 +127,29 @@ static const struct option_def *find_bare(const char *name, char *full, size_t n
     return d ? d : find(TOOL_NONE, full + 1, strlen(full) - 1);
 }
 
-bool options_set(struct options *o, const char *name, const char *value, struct error *err)
+static const struct option_def *find_setting(const char *name, struct error *err)
 {
     char full[80];
     const struct option_def *d = find_bare(name, full, sizeof full);
     if (!d) {
         const char *near = option_synonym(full);
         near = near ? near : nearest(TOOL_NONE, full);
-        return error_set(err, ERR_USAGE, "unknown setting \"%.60s\"%s%s", name,
-                         near ? ", did you mean " : "", near ? near + strspn(near, "-") : "");
+        error_set(err, ERR_USAGE, "unknown setting \"%.60s\"%s%s", name,
+                  near ? ", did you mean " : "", near ? near + strspn(near, "-") : "");
     }
-    return option_store(o, d, value, err);
+    return d;
+}
+
+bool options_set(struct options *o, const char *name, const char *value, struct error *err)
+{
+    const struct option_def *d = find_setting(name, err);
+    return d && option_store(o, d, value, err);
+}
+
+static void note_origin(struct options *o, const struct option_def *d, struct option_origin from)
+{
+    size_t n_rows;
+    o->origin[d - options_table(&n_rows)] = from;
 }
 
 bool options_get(const struct options *o, const char *name, struct buf *out)
@@ -229,8 +241,10 @@ bool options_read_config(struct options *o, char *text, size_t n, const char *la
         value += strspn(value, " \t=");
         for (size_t k = strlen(value); k && isspace((unsigned char)value[k - 1]); k--)
             value[k - 1] = '\0';
-        if (!options_set(o, name, value, err))
+        const struct option_def *d = find_setting(name, err);
+        if (!d || !option_store(o, d, value, err))
             return error_prefix(err, "%s:%d", label, number);
+        note_origin(o, d, (struct option_origin){.line = number});
     }
     return true;
 }
@@ -262,6 +276,8 @@ static bool read_environment(struct options *o, char **envp, struct error *err)
         const struct option_def *d = find(TOOL_NONE, name, len);
         if (d && !option_store(o, d, p + 1, err))
             return error_prefix(err, "environment variable %.*s", (int)(p - *envp), *envp);
+        if (d)
+            note_origin(o, d, (struct option_origin){.variable = *envp});
     }
     return true;
 }
@@ -373,6 +389,33 @@ static int inherited_socket(void)
     return pid && n && strtol(pid, NULL, 10) == getpid() && strtol(n, NULL, 10) > 0 ? 3 : -1;
 }
 
+// What stands without an option is the prompt; or a tool that is not where it should be.
+static bool take_prompt(struct options *o, struct error *err)
+{
+    const char *tool = o->args.n > 1 ? nearest_tool(o->args.items[0]) : NULL;
+    const char *other = o->args.n > 1 ? tool_synonym(o->args.items[0]) : NULL;
+    if (other)
+        return error_set(err, ERR_USAGE,
+                         "hokku has no \"%s\": %s (a prompt of several words needs quotes)",
+                         o->args.items[0], other);
+    if (tool)
+        return error_set(err, ERR_USAGE,
+                         strcmp(tool, o->args.items[0]) == 0
+                             ? "%.40s is a tool, which stands first: hokku %s%s"
+                             : "unknown tool \"%.40s\", did you mean hokku %s?%s",
+                         o->args.items[0], tool, " (A prompt of several words needs quotes.)");
+    if (o->args.n > 1)
+        return error_set(err, ERR_USAGE,
+                         "%zu prompts given (\"%.40s\", \"%.40s\"...): expected one; quote it",
+                         o->args.n, o->args.items[0], o->args.items[1]);
+    if (o->args.n == 1 && o->prompt && options_named(o, "--prompt"))
+        return error_set(err, ERR_USAGE,
+                         "a prompt as an argument and with -p: expected one of them");
+    if (o->args.n == 1)
+        o->prompt = o->args.items[0];
+    return true;
+}
+
 bool options_parse(struct options *o, int argc, char **argv, char **envp, struct error *err)
 {
     *o = (struct options){
@@ -432,75 +475,11 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
             o->args.items[o->args.n++] = arg;
         }
     }
-    if (o->tool == TOOL_NONE && !o->help) {
-        const char *tool = o->args.n > 1 ? nearest_tool(o->args.items[0]) : NULL;
-        const char *other = o->args.n > 1 ? tool_synonym(o->args.items[0]) : NULL;
-        if (other)
-            return error_set(err, ERR_USAGE,
-                             "hokku has no \"%s\": %s (a prompt of several words needs quotes)",
-                             o->args.items[0], other);
-        if (tool)
-            return error_set(err, ERR_USAGE,
-                             strcmp(tool, o->args.items[0]) == 0
-                                 ? "%.40s is a tool, which stands first: hokku %s%s"
-                                 : "unknown tool \"%.40s\", did you mean hokku %s?%s",
-                             o->args.items[0], tool, " (A prompt of several words needs quotes.)");
-        if (o->args.n > 1)
-            return error_set(err, ERR_USAGE,
-                             "%zu prompts given (\"%.40s\", \"%.40s\"...): expected one; quote it",
-                             o->args.n, o->args.items[0], o->args.items[1]);
-        if (o->args.n == 1 && o->prompt)
-            return error_set(err, ERR_USAGE,
-                             "a prompt as an argument and with -p: expected one of them");
-        if (o->args.n == 1)
-            o->prompt = o->args.items[0];
-        if (!options_check_lines(o, err))
-            return false;
-        if (o->lines && (o->session || o->resume))
-            return error_set(
-                err, ERR_USAGE,
-                "%s and --lines cannot be combined: each line is a conversation of its "
-                "own; --base NAME begins each with a saved session",
-                o->session ? "--session" : "--continue");
-        if ((o->session != NULL) + (o->base != NULL) + o->resume > 1)
-            return error_set(err, ERR_USAGE,
-                             "found two of --session, --base and --continue, expected one");
-        if (!!o->json_schema + !!o->grammar + !!o->grammar_file > 1)
-            return error_set(err, ERR_USAGE,
-                             "--json-schema, --grammar and --grammar-file: expected one of them");
-        bool shaped = o->json_schema || o->grammar || o->grammar_file; // (or by /set, later)
-        if (shaped && o->ignore_eos)
-            return error_set(err, ERR_USAGE,
-                             "--ignore-eos and a grammar cannot be combined: the answer ends where "
-                             "the grammar does");
-        if (o->system && o->system_file)
-            return error_set(err, ERR_USAGE, "-sys and -sysf cannot be combined");
-        const char *template_option = options_named(o, "--chat-template") ? "--chat-template"
-                                      : options_named(o, "--chat-template-file")
-                                          ? "--chat-template-file"
-                                          : NULL;
-        if (o->conversation == 0 && options_named(o, "--no-conversation") && template_option)
-            return error_set(err, ERR_USAGE,
-                             "-no-cnv and %s cannot be combined: plain completion has no template",
-                             template_option);
-        if (o->chat_template && o->chat_template_file)
-            return error_set(err, ERR_USAGE,
-                             "--chat-template and --chat-template-file cannot be combined");
-    }
-    if (!o->help && !options_check_draft(o, err))
-        return false;
-    if (o->model && o->hf_repo && o->tool != TOOL_PULL) {
-        // A model from the configuration or the environment gives way to one named on the command
-        // line.
-        const bool m_given = options_named(o, "--model"), hf_given = options_named(o, "--hf-repo");
-        if (m_given == hf_given)
-            return error_set(err, ERR_USAGE, "-m and -hf cannot be combined");
-        if (m_given)
-            o->hf_repo = NULL;
-        else
-            o->model = NULL;
-    }
-    return true;
+    if (o->help)
+        return true;
+    const bool alone = o->tool == TOOL_NONE;
+    return (!alone || take_prompt(o, err)) && options_exclude(o, err) &&
+           (!alone || options_check_lines(o, err)) && options_check_draft(o, err);
 }
 
 void options_release(struct options *o)

@@ -120,6 +120,10 @@ struct options {
     bool stop_keepers;    // only let go of kept models
 
     bool given[OPTIONS_MAX_ROWS]; // the command line named this row of the table
+    struct option_origin {
+        const char *variable;   // "HOKKU_TOP_K=20"
+        int line;               // of the configuration file; 0: not there
+    } origin[OPTIONS_MAX_ROWS]; // of a row's value that is not from the command line
 
     // places; NULL where there is none
     char *cache_dir, *state_dir, *config_file; // owned
@@ -206,7 +210,9 @@ bool options_parse_kv_v(struct options *o, const char *value, struct error *err)
 
 // Whether what --spec asks for is there. Errors: ERR_USAGE.
 bool options_check_draft(const struct options *o, struct error *err);
-// What belongs to --lines or --turns, and what excludes them. Errors: ERR_USAGE.
+// Of options that exclude each other those of the command line stay. Errors: ERR_USAGE.
+bool options_exclude(struct options *o, struct error *err);
+// What belongs to --lines or --turns is there with them. Errors: ERR_USAGE.
 bool options_check_lines(const struct options *o, struct error *err);
 
 // What hokku calls an option of other programs: "--temp" for "--temperature"; NULL: nothing else.

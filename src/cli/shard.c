@@ -138,8 +138,6 @@ bool options_check_draft(const struct options *o, struct error *err)
 bool options_check_lines(const struct options *o, struct error *err)
 {
     static const char *const of_lines[] = {"--unordered", "--shard", "--parallel"};
-    if (o->lines && o->turns)
-        return error_set(err, ERR_USAGE, "--lines and --turns cannot be combined");
     for (size_t i = 0; i < sizeof of_lines / sizeof *of_lines && !o->lines; i++)
         if (options_named(o, of_lines[i])) // (in a configuration it waits for --lines)
             return error_set(err, ERR_USAGE, "%s is for --lines, which is not there", of_lines[i]);

@@ -186,7 +186,7 @@ def test_thinking_is_free_and_what_follows_obeys(hokku, tmp_path):
     (["-j", '{"not": {}}'], b"line 1, column 2 (#/not)"),
     (["-j", "@/nowhere.json"], b"--json-schema: /nowhere.json"),
     (["--grammar", "root ::= x"], b"--grammar: line 1, column 10"),
-    (["--grammar", "root ::= [a]", "-j", "{}"], b"expected one of them"),
+    (["--grammar", "root ::= [a]", "-j", "{}"], b"-j and --grammar cannot be combined: expected one of them"),
     (["-j", "{}", "--ignore-eos"], b"--ignore-eos"),
     (["-j", "{}", "--json-indent", "17"], b"17"),
 ])

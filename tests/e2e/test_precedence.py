@@ -1,0 +1,60 @@
+"""Of options that exclude each other the command line's counts, whatever the environment and the configuration file say."""
+import json
+
+import pytest
+
+N = ["-n", "1"]
+
+
+def finished(r):
+    assert r.returncode == 0, r
+    return json.loads(r.stdout.splitlines()[0])
+
+
+@pytest.fixture
+def saved(hokku, home):
+    hokku(*N, "--session", "other", "hi")
+    hokku(*N, "--session", "mine", "hi")
+    return home
+
+
+@pytest.mark.parametrize("env,args", [
+    ({"HOKKU_SESSION": "other"}, ["--continue", "hi"]), ({"HOKKU_SESSION": "other"}, ["--base", "mine", "hi"]), ({"HOKKU_SESSION": "other"}, ["--lines"]),
+    ({"HOKKU_SESSION": "other", "HOKKU_CONTINUE": "1"}, ["--lines"]), ({"HOKKU_LINES": "1"}, ["--turns"]), ({"HOKKU_TURNS": "1"}, ["--lines"]),
+    ({"HOKKU_LINES": "1"}, ["--session", "mine", "hi"]), ({"HOKKU_CONTINUE": "1"}, ["--session", "mine", "hi"]),
+    ({"HOKKU_GRAMMAR": 'root ::= "no"'}, ["-j", '{"const": 1}', "hi"]), ({"HOKKU_IGNORE_EOS": "1"}, ["-j", '{"const": 1}', "hi"]),
+    ({"HOKKU_JSON_SCHEMA": "{}"}, ["--ignore-eos", "hi"]), ({"HOKKU_CHAT_TEMPLATE": "chatml"}, ["-no-cnv", "hi"]),
+    ({"HOKKU_NO_CONVERSATION": "1"}, ["--chat-template", "chatml", "hi"]), ({"HOKKU_PROMPT": "x"}, ["hi"]),
+    ({"HOKKU_HF_REPO": "no/such"}, ["-m", None, "hi"])])
+@pytest.mark.parametrize("file", [False, True])
+def test_the_command_line_counts(hokku, saved, stories, tmp_path, env, args, file):
+    args = [stories if a is None else a for a in args]
+    if file:
+        (tmp_path / "config/hokku").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "config/hokku/config").write_text("".join(f"{k[6:].lower()} = {v}\n" for k, v in env.items()))
+        env = {}
+    before = (tmp_path / "state/hokku/sessions/other.session").read_bytes()
+    got = finished(hokku(*N, "--json", *args, env=env, input="hi\n" if args[0] in ("--lines", "--turns") else None))
+    assert (tmp_path / "state/hokku/sessions/other.session").read_bytes() == before
+    if "-j" in args:
+        assert got["text"] == "1"
+
+
+def test_of_two_system_prompts_the_command_lines_is_read(hokku, tmp_path):
+    (tmp_path / "s").write_text("short")
+    long = {"HOKKU_SYSTEM_PROMPT": "a much longer text " * 9}
+    n = lambda *a, **kw: finished(hokku(*N, "--json", *a, "hi", **kw))["prompt_tokens"]
+    assert n("-sysf", tmp_path / "s", env=long) == n("-sysf", tmp_path / "s") < n(env=long)
+
+
+@pytest.mark.parametrize("env,says", [
+    ({"HOKKU_SESSION": "a", "HOKKU_CONTINUE": "1"}, b"HOKKU_SESSION and HOKKU_CONTINUE cannot be combined: expected one of them"),
+    ({"HOKKU_SESSION": "a"}, b"HOKKU_SESSION and lines ({}:2) cannot be combined: each line is"),
+    ({}, b"")])
+def test_where_both_are_from_elsewhere_the_error_says_from_where(hokku, tmp_path, env, says):
+    (tmp_path / "config/hokku").mkdir(parents=True)
+    config = tmp_path / "config/hokku/config"
+    config.write_text("# all lines\nlines\n")
+    r = hokku(*N, env=env, input="hi\n")
+    assert r.returncode == (2 if says else 0) and says.replace(b"{}", bytes(config)) in r.stderr and (r.stdout == b"") == bool(says), r
+    assert hokku("sessions", env=env).returncode == 0  # to whom neither is a word
