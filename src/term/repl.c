@@ -177,7 +177,7 @@ bool repl_answer_again(struct repl *r, struct error *err)
     return ok;
 }
 
-// A file that made a message fail, or that is not wanted after all.
+// A file that made a message fail.
 static void put_aside(struct repl *r)
 {
     struct buf names = {0};
@@ -505,10 +505,9 @@ static bool one_round(struct repl *r, int *death, struct error *err)
         r->leave = true;
         break;
     case LINE_INTERRUPT:
-        if (was_empty && r->attached.n > 0)
-            put_aside(r);
-        else if (was_empty)
-            view_say(&r->view, "(Ctrl-D or /bye leaves, /help lists the commands)\n");
+        if (was_empty)
+            view_say(&r->view, "(Ctrl-D or /bye leaves, %s/help lists the commands)\n",
+                     r->attached.n > 0 ? "/detach leaves files out, " : "");
         break;
     case LINE_EDITOR:
         ok = repl_edit(r, buf_str(&message), &e);

@@ -288,9 +288,19 @@ def test_a_file_that_does_not_fit_is_put_aside_and_an_edit_that_fails_changes_no
     c.p.expect("Once upon a time")
     assert "context holds 128" in c.say(" word" * 300)
     assert c.say("/context") == before
-    c.say(f"/read {tmp_path}/big.txt")
+
+
+def test_ctrl_c_at_an_empty_prompt_leaves_files_attached(chat, stories, tmp_path):
+    (tmp_path / "long.txt").write_text("word")
+    c = chat("-m", stories, *PLAIN, "-n", 3)
+    c.say(f"/read {tmp_path}/long.txt")
+    for _ in range(2):
+        c.p.send("\x03")
+        c.p.expect("/detach leaves files out, /help lists")
+        c.ready()
+    assert "no file is attached any more" in c.say("/detach")
     c.p.send("\x03")
-    c.p.expect("no longer attached")
+    c.p.expect("/bye leaves, /help lists")
 
 
 def test_why_shows_probabilities_that_agree_with_the_json(chat, hokku, stories):
