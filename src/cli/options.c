@@ -346,6 +346,17 @@ bool options_named(const struct options *o, const char *long_name)
     return false;
 }
 
+// What is an option's name was hardly meant for a text, a name or a file.
+static bool is_no_option(const struct options *o, const struct option_def *d, const char *arg,
+                         const char *value, struct error *err)
+{
+    const bool text = d->kind == OPT_STR || d->kind == OPT_LIST;
+    return !text || !find(o->tool, value, strlen(value)) ||
+           error_set(err, ERR_USAGE,
+                     "%s needs a value, found the option %s: if that is the value, %s=%s", arg,
+                     value, arg, value);
+}
+
 static bool parse_argument(struct options *o, int argc, char **argv, int *at, struct error *err)
 {
     const char *arg = argv[*at];
@@ -371,7 +382,8 @@ static bool parse_argument(struct options *o, int argc, char **argv, int *at, st
     if (!eq && *at + 1 >= argc)
         return error_set(err, ERR_USAGE, "%s needs a value: %s %s", d->long_name, d->long_name,
                          d->arg);
-    return set_argument(o, d, eq ? eq + 1 : argv[++*at], err);
+    return eq ? set_argument(o, d, eq + 1, err)
+              : is_no_option(o, d, arg, argv[*at + 1], err) && set_argument(o, d, argv[++*at], err);
 }
 
 static const char *first_set(const char *const values[])

@@ -167,6 +167,11 @@ bool session_is_unnamed(const char *name)
 bool session_name_check_new(const char *name, struct error *err)
 {
     return session_name_check(name, err) &&
+           (name[0] != '-' ||
+            error_set(err, ERR_USAGE,
+                      "session name \"%.100s\": found an option, expected a name that does not "
+                      "begin with '-'",
+                      name)) &&
            (!session_is_unnamed(name) ||
             error_set(err, ERR_USAGE,
                       "session name \"%.100s\": found a name that chats without one have, expected "

@@ -112,6 +112,21 @@ def test_an_empty_name_of_a_file_is_said_with_its_option(hokku, option):
         assert r.returncode in (1, 2) and b"found an empty name, expected a file's" in r.stderr, r
 
 
+@pytest.mark.parametrize("option", ["--session", "-sys", "-p", "-r", "-m", "--prefill", "-f"])
+def test_an_option_is_not_taken_for_the_value_of_the_one_before(hokku, tmp_path, option):
+    r = hokku(option, "--json", "-n", 1, "hi")
+    assert r.returncode == 2 and f"{option} needs a value, found the option --json: if that is the value, {option}=--json".encode() in r.stderr and not r.stdout, r
+    assert not (tmp_path / "state/hokku/sessions/--json.session").exists()
+
+
+def test_a_text_may_begin_as_an_option_does(hokku):
+    for args in (["-p", "--no option", "-n", 1], ["-p=--json", "-n", 1], ["--prompt=-n", "-n", 1], ["-r", "--", "-n", 1, "hi"], ["-r", "-x", "-n", 1, "hi"]):
+        assert hokku(*args).returncode == 0, args
+    r = hokku("--session=--json", "-n", 1, "hi")
+    assert r.returncode == 2 and b"does not begin with '-'" in r.stderr, r
+    assert hokku("-n", 1, "--session", "a", "hi").returncode == 0 and b"begin with '-'" in hokku("sessions", "mv", "--", "a", "-a").stderr
+
+
 def test_a_stop_text_is_not_empty(hokku):
     r = hokku("-r", "", "hi")
     assert r.returncode == 2 and b'--reverse-prompt: found "", expected a text' in r.stderr, r
