@@ -43,16 +43,14 @@ static bool too_long(const struct conversation *c, const struct answer_params *p
 {
     size_t n_ctx = c->session.engine->n_ctx;
     size_t first = c->first_kept > (size_t)c->has_system ? c->first_kept : (size_t)c->has_system;
-    size_t old_turns = 0;
+    bool old_turns = false;
     for (size_t i = first; i < c->n_messages; i++)
-        old_turns += c->messages[i].role == ROLE_ASSISTANT;
-    if (old_turns > 0 && p->overflow == OVERFLOW_ERROR)
-        return error_set(
-            err, ERR_CONTEXT,
-            "the conversation takes %zu tokens and the context holds %zu: %zu too many "
-            "with one for an answer; /undo, /clear, a larger -c, or overflow drop "
-            "(forgets the oldest of %zu turns) or shift would make room",
-            n, n_ctx, n + 1 - n_ctx, old_turns);
+        old_turns |= c->messages[i].role == ROLE_ASSISTANT;
+    if (old_turns && p->overflow == OVERFLOW_ERROR && p->makes_room)
+        return error_set(err, ERR_CONTEXT,
+                         "the conversation takes %zu tokens and the context holds %zu: %zu too "
+                         "many with one for an answer; %s would make room",
+                         n, n_ctx, n + 1 - n_ctx, p->makes_room);
     return error_set(err, ERR_CONTEXT,
                      "the prompt takes %zu tokens and the context holds %zu: %zu too many with one "
                      "for an answer; shorten it or open a larger context with -c",

@@ -102,7 +102,8 @@ struct answer_params {
     size_t n_stop;
     uint32_t n_probs;
     enum overflow overflow;
-    enum spec spec; // changes no text
+    const char *makes_room; // said where older turns fill the context; NULL: only a larger one
+    enum spec spec;         // changes no text
     enum think think;
     const char *prefill; // start of the answer, NULL: none
     size_t n_prefill;

@@ -110,6 +110,8 @@ static bool save_soon(struct repl *r, struct error *err)
 bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
 {
     struct answer_params p = answer_options(r->opt);
+    p.makes_room = "/undo, /clear, a larger -c, /set overflow drop (forgets the oldest turns) or "
+                   "/set overflow shift";
     p.prefill = r->prefill.data;
     p.n_prefill = r->prefill.len;
     p.constraint = r->o->shape->constraint;

@@ -59,6 +59,14 @@ def test_pairs_that_mean_nothing_are_refused_by_name(hokku, tiny, args, says):
     assert r.returncode == (1 if "nope" in args else 2) and says in r.stderr and r.stdout == b"", r
 
 
+def test_outside_a_chat_a_full_context_names_options(hokku, stories):
+    args = ["-m", stories, "--session", "sm"]
+    assert hokku(*args, "-n", 20, "--ignore-eos", "hi").returncode == 0
+    r = hokku(*args, "-c", 20, "hi")
+    assert r.returncode == 5 and b"; a larger -c, --overflow drop (forgets the oldest turns) or --overflow shift would make room" in r.stderr, r
+    assert b"/" not in r.stderr.replace(b"\n", b"")
+
+
 # ------------------------------------------------------------------------------------------- --continue
 
 
