@@ -174,7 +174,7 @@ static bool read_parts(const char *path, int fd, struct session_parts *p, struct
         return error_set(
             err, ERR_FAIL,
             "%s: made with the model \"%.80s\" (fingerprint %.12s), this is \"%.80s\" (%.12s); "
-            "open it with that model, or use another session name",
+            "open it with that model, or choose another session",
             path, text_of(p->meta, "model"), text_of(p->meta, "fingerprint"), c->model->name,
             c->model->fingerprint);
     struct codec_cursor cur = {.p = (unsigned char *)buf_str(&p->messages), .n = p->messages.len};

@@ -115,8 +115,7 @@ bool session_lock_take(struct session_lock *l, const char *state_dir, const char
     }
     if (busy)
         error_set(err, ERR_FAIL,
-                  "session %s is in use by another hokku: leave it there first, or use another "
-                  "name",
+                  "session %s is in use by another hokku: leave it there first, or choose another",
                   name);
     buf_release(&lock);
     if (!ok)

@@ -555,11 +555,6 @@ bool action_why(struct repl *r, char *arg, struct error *err)
 
 // ---------------------------------------------------------------------------------------- sessions
 
-static bool is_current(const struct repl *r, const char *name)
-{
-    return r->session->fd >= 0 && strcmp(r->session->name, name) == 0;
-}
-
 // Saves under a new name, whose file must not exist unless `replace`.
 static bool save_as(struct repl *r, const char *name, struct error *err)
 {
@@ -589,7 +584,7 @@ bool action_save(struct repl *r, char *arg, struct error *err)
 {
     if (!*arg && !repl_is_named(r))
         return error_set(err, ERR_USAGE, "/save needs a name: /save NAME");
-    bool ok = !*arg || is_current(r, arg) ? session_save(r->session, r->c, r->opt, -1, err)
+    bool ok = !*arg || repl_is_in(r, arg) ? session_save(r->session, r->c, r->opt, -1, err)
                                           : save_as(r, arg, err);
     if (ok)
         view_say(&r->view, "(saved as %s, from now on at every turn)\n", r->session->name);
@@ -600,7 +595,7 @@ bool action_fork(struct repl *r, char *arg, struct error *err)
 {
     struct buf from = {0};
     buf_puts(&from, repl_is_named(r) ? r->session->name : "");
-    bool ok = !is_current(r, arg) ||
+    bool ok = !repl_is_in(r, arg) ||
               error_set(err, ERR_USAGE, "this is session %s: a copy needs another name", arg);
     ok = ok && save_as(r, arg, err);
     if (ok && from.len > 0)
@@ -635,7 +630,7 @@ bool action_load(struct repl *r, char *arg, struct error *err)
 {
     struct session_lock lock;
     struct buf note = {0}, warning = {0}, path = {0};
-    if (is_current(r, arg))
+    if (repl_is_in(r, arg))
         return error_set(err, ERR_USAGE, "this is session %s", arg);
     bool ok = session_path(r->opt->state_dir, arg, &path, err);
     if (ok && access(buf_str(&path), F_OK) != 0)
@@ -689,7 +684,7 @@ bool action_sessions(struct repl *r, char *arg, struct error *err)
         }
         struct buf line = {0};
         session_info_line(names[i], &info, &line);
-        view_say(&r->view, "%s%s\n", buf_str(&line), is_current(r, names[i]) ? " · here" : "");
+        view_say(&r->view, "%s%s\n", buf_str(&line), repl_is_in(r, names[i]) ? " · here" : "");
         buf_release(&line);
         session_info_release(&info);
     }

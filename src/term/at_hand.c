@@ -182,11 +182,6 @@ bool action_editor(struct repl *r, char *arg, struct error *err)
 
 // ---------------------------------------------------------------------------------------- sessions
 
-static bool is_here(const struct repl *r, const char *name)
-{
-    return r->session->fd >= 0 && strcmp(r->session->name, name) == 0;
-}
-
 bool action_rename(struct repl *r, char *arg, struct error *err)
 {
     char *to = strpbrk(arg, " \t");
@@ -194,9 +189,11 @@ bool action_rename(struct repl *r, char *arg, struct error *err)
         return error_set(err, ERR_USAGE, "/rename: found one name, expected NAME NEW");
     *to++ = '\0';
     to += strspn(to, " \t");
-    if (is_here(r, arg))
+    if (repl_is_in(r, arg))
         return error_set(err, ERR_USAGE, "this is session %s: /fork %s, then /delete %s", arg, to,
                          arg);
+    if (repl_is_in(r, to))
+        return error_set(err, ERR_USAGE, "this is session %s: choose another name for %s", to, arg);
     if (!session_rename(r->opt->state_dir, arg, to, err))
         return false;
     view_say(&r->view, "(%s is now %s)\n", arg, to);
@@ -205,7 +202,7 @@ bool action_rename(struct repl *r, char *arg, struct error *err)
 
 bool action_delete(struct repl *r, char *arg, struct error *err)
 {
-    if (is_here(r, arg))
+    if (repl_is_in(r, arg))
         return error_set(err, ERR_USAGE, "this is session %s: leave it first, with /clear or /load",
                          arg);
     if (!session_remove(r->opt->state_dir, arg, err))

@@ -180,7 +180,8 @@ static bool resume(struct chat *c, bool chat, struct error *err)
     if (o->base)
         ok = session_open_base(o->base, &c->conv, o, &note, &warning, err);
     if (ok && c->session_name)
-        ok = session_open(&c->session, c->session_name, &c->conv, o, true, &note, &warning, err);
+        ok = session_open(&c->session, c->session_name, &c->conv, o, true, &note, &warning, err) ||
+             (o->resume && error_prefix(err, "--continue: the last chat cannot be gone on with"));
     else if (ok && chat)
         session_open_unnamed(&c->session, o, &warning);
     if (ok && note.len && c->p->stderr_tty && !o->quiet)

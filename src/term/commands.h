@@ -2,6 +2,8 @@
 #ifndef HOKKU_TERM_COMMANDS_H
 #define HOKKU_TERM_COMMANDS_H
 
+#include <string.h>
+
 #include "term/attach.h"
 #include "term/repl.h"
 #include "term/shelf.h"
@@ -73,6 +75,10 @@ bool repl_answer_again(struct repl *r, struct error *err);
 static inline bool repl_is_named(const struct repl *r)
 {
     return r->session->fd >= 0 && !r->session->unnamed;
+}
+static inline bool repl_is_in(const struct repl *r, const char *session)
+{
+    return r->session->fd >= 0 && strcmp(r->session->name, session) == 0;
 }
 // The last turn once more on the screen, for a session just opened.
 void repl_show_tail(struct repl *r);

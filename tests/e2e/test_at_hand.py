@@ -214,6 +214,7 @@ def test_sessions_are_renamed_and_removed_from_the_chat(chat, tiny, tmp_path):
     c.say("hi")
     c.say("/fork b")
     assert "session a has that name already" in c.say("/rename a a")
+    assert "this is session b: choose another name for a" in c.say("/rename a b")
     assert "(a is now c)" in c.say("/rename a c")
     assert "this is session b" in c.say("/delete b")
     assert "(session c is removed)" in c.say("/delete c")

@@ -89,6 +89,16 @@ def test_a_chat_without_a_name_is_kept_and_gone_on_with(chat, hokku, tiny, sessi
     assert r.returncode == 0 and describe(name)["turns"] == 4
 
 
+def test_why_the_last_chat_cannot_be_gone_on_with(chat, hokku, tiny, stories):
+    c = chat("-m", tiny, *SAMPLED)
+    c.say("one")
+    r = hokku("--continue", "two")
+    assert r.returncode == 1 and re.search(rb"--continue: the last chat .*: session chat-\S+ is in use by another hokku: leave it there first, or choose another$", r.stderr), r
+    c.leave()
+    r = hokku("--continue", "-m", stories, "two")
+    assert r.returncode == 1 and b"--continue: the last chat" in r.stderr and b"open it with that model, or choose another session" in r.stderr, r
+
+
 @pytest.mark.parametrize("sig", [signal.SIGHUP, signal.SIGTERM, signal.SIGKILL, "closed"])
 def test_however_it_ends_it_is_there(chat, tiny, sessions, sig):
     c = chat("-m", tiny, *SAMPLED)
