@@ -121,8 +121,8 @@ static const struct option_def table[] = {
     {MAIN, "shape", NULL, "--json-close", NULL, OPT_FLAG, AT(json_close), 0, NULL, NULL, false,
      "at -n, end early enough to obey"},
 
-    {MAIN | SERVE, "sampling", "-s", "--seed", "N", OPT_U64, AT(sampler.seed), GIVEN(seed_given), NULL,
-     NULL, true, "random seed (random, printed with -v)"},
+    {MAIN | SERVE, "sampling", "-s", "--seed", "N|random", OPT_U64, AT(sampler.seed), GIVEN(seed_given), NULL,
+     NULL, true, "seed of what is sampled (random, printed with -v)"},
     SAMPLE(temp, "--temp", OPT_F32, "X", "temperature, 0 = most likely token (0.8)"),
     SAMPLE(top_k, "--top-k", OPT_I32, "N", "the N most likely tokens, 0 = all (40)"),
     SAMPLE(top_p, "--top-p", OPT_F32, "X", "nucleus probability, 1 = off (0.95)"),

@@ -63,6 +63,7 @@ bool option_store(struct options *o, const struct option_def *d, const char *val
 {
     void *target = (char *)o + d->offset;
     char *end = NULL;
+    bool random = false;
     errno = 0;
     long long i = 0;
     if (d->kind == OPT_I32 || d->kind == OPT_I64 || d->kind == OPT_U32) {
@@ -128,10 +129,15 @@ bool option_store(struct options *o, const struct option_def *d, const char *val
             return bad_value(d, value, "a number from 0 to 2147483647", err);
         *(uint32_t *)target = (uint32_t)i;
         break;
-    case OPT_U64: {
+    case OPT_U64: { // the seed
+        random = strcmp(value, "random") == 0;
+        if (random && !sampler_random_seed(target, err))
+            return false;
+        if (random)
+            break;
         unsigned long long u = strtoull(value, &end, 10);
         if (end == value || *end || errno || strchr(value, '-'))
-            return bad_value(d, value, "0 to 18446744073709551615; without it, it is random", err);
+            return bad_value(d, value, "0 to 18446744073709551615, or random", err);
         *(uint64_t *)target = u;
         break;
     }
@@ -159,7 +165,7 @@ bool option_store(struct options *o, const struct option_def *d, const char *val
         break;
     }
     if (d->given_offset)
-        *(bool *)((char *)o + d->given_offset) = true;
+        *(bool *)((char *)o + d->given_offset) = !random;
     if (sampler_row(d) < SAMPLER_N_NUMBERS)
         o->sampler_given |= 1u << sampler_row(d);
     return true;

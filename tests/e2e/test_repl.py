@@ -211,6 +211,17 @@ def test_settings_change_what_comes_next(chat, stories):
     assert re.search(r"temp +0\b", c.say("/set"))
 
 
+def test_a_seed_that_was_named_is_random_again_when_asked(chat, stories):
+    c = chat("-m", stories, "-no-cnv", "-n", 2)
+    seed = lambda text: int(re.search(r"seed (\d+)", text)[1])
+    c.say("Once")
+    c.say("/retry 7")
+    assert seed(c.say("/set seed")) == 7
+    drawn = {seed(c.say("/set seed random")) for _ in range(3)}
+    assert len(drawn) == 3 and 7 not in drawn
+    assert "/set seed random" in c.say("/help")
+
+
 def test_undo_redo_and_retry(chat, stories):
     c = chat("-m", stories, *PLAIN, "-n", 8, "-c", 512)
     first = c.answer("Once upon a time")

@@ -127,6 +127,12 @@ def test_a_text_may_begin_as_an_option_does(hokku):
     assert hokku("-n", 1, "--session", "a", "hi").returncode == 0 and b"begin with '-'" in hokku("sessions", "mv", "--", "a", "-a").stderr
 
 
+def test_a_random_seed_can_be_asked_for(hokku, stories):
+    """Where the environment or a session names another."""
+    seed = lambda *a: re.search(rb" seed (\d+)", hokku("-v", "-m", stories, "-n", 1, "--session", "s", *a, "hi", env={"HOKKU_SEED": "7"}).stderr)[1]
+    assert seed() == b"7" != seed("-s", "random") != seed("--seed=random")
+
+
 def test_a_stop_text_is_not_empty(hokku):
     r = hokku("-r", "", "hi")
     assert r.returncode == 2 and b'--reverse-prompt: found "", expected a text' in r.stderr, r
@@ -358,7 +364,7 @@ def test_libraries_that_few_runs_need_are_opened_when_they_are_needed(hokku, tmp
 
 
 @pytest.mark.parametrize("args,says", [
-    (["-s", "-1"], b'--seed: found "-1", expected 0 to 18446744073709551615; without it, it is random'),
+    (["-s", "-1"], b'--seed: found "-1", expected 0 to 18446744073709551615, or random'),
     (["--temp", "1e-50"], b'--temp: found "1e-50", expected 0, or a number that is not so near to it'),
     (["--temp", "1e-400"], b'--temp: found "1e-400", expected 0, or'),
     (["--min-p", "1e-60"], b'--min-p: found "1e-60", expected 0, or'),
