@@ -341,7 +341,7 @@ bool hub_remove(const struct hub_options *o, const char *name, uint64_t *freed, 
     for (size_t i = 0; ok && i < there.n && names.len < 700; i++)
         buf_printf(&names, "%s%s", i ? ", " : "", there.items[i].name);
     if (ok)
-        error_set(err, ERR_USAGE, "no model \"%s\" in the cache; there %s %s",
+        error_set(err, ERR_FAIL, "no model \"%s\" in the cache; there %s %s",
                   format_text(shown, sizeof shown, name, strlen(name)), there.n == 1 ? "is" : "are",
                   there.n ? buf_str(&names) : "none");
     buf_release(&names);

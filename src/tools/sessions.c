@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json_text.h"
+#include "base/out.h"
 #include "base/place.h"
 #include "dialog/session_file.h"
 #include "dialog/session_store.h"
@@ -79,8 +80,8 @@ static bool list(const struct options *o, struct buf *out, struct error *err)
     }
     if (o->json)
         ok = (put_json(array, out) && ok) || (ok && error_oom(err, "the list of sessions", n));
-    else if (ok && n == 0)
-        buf_puts(out, "no saved sessions\n");
+    else if (ok && n == 0 && !o->quiet)
+        out_say("no saved sessions");
     free(rows);
     session_names_free(names, n);
     buf_release(&path);

@@ -287,7 +287,8 @@ def test_sessions_are_listed_renamed_exported_searched_and_removed(hokku, tiny, 
     r = hokku("sessions", "mv", "c", "a")
     assert r.returncode == 1 and b"already a session a" in r.stderr
     assert hokku("sessions", "rm", "a", "c").returncode == 0
-    assert list(sessions.iterdir()) == [] and hokku("sessions").stdout == b"no saved sessions\n"
+    r = hokku("sessions")
+    assert list(sessions.iterdir()) == [] and r.returncode == 0 and r.stdout == b"" and r.stderr == b"no saved sessions\n"
     r = hokku("sessions", "rm", "a")
     assert r.returncode == 1 and b"there is no session a" in r.stderr
 
