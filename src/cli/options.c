@@ -100,13 +100,15 @@ static const char *nearest(enum tool t, const char *name)
     return best;
 }
 
-static const char *nearest_tool(const char *name)
+// At most so many slips away; a short name is near to too much.
+static const char *nearest_tool(const char *name, unsigned slips)
 {
+    enum { SHORT = 4 };
     const char *best = NULL;
-    unsigned best_distance = 3;
+    unsigned best_distance = slips + 1;
     for (int t = 1; t < N_TOOLS; t++) {
         unsigned distance = edit_distance(name, tools[t].name);
-        if (distance < best_distance) {
+        if (distance < best_distance && (distance < slips || strlen(tools[t].name) > SHORT)) {
             best_distance = distance;
             best = tools[t].name;
         }
@@ -401,30 +403,41 @@ static int inherited_socket(void)
     return pid && n && strtol(pid, NULL, 10) == getpid() && strtol(n, NULL, 10) > 0 ? 3 : -1;
 }
 
-// What stands without an option is the prompt; or a tool that is not where it should be.
-static bool take_prompt(struct options *o, struct error *err)
+// What stands without an option is the prompt; but where it is one word, or more than one prompt,
+// the first may be a tool that is not where it should be, a slip, or another program's command.
+static bool is_no_command(const struct options *o, struct error *err)
 {
-    const char *tool = o->args.n > 1 ? nearest_tool(o->args.items[0]) : NULL;
-    const char *other = o->args.n > 1 ? tool_synonym(o->args.items[0]) : NULL;
+    const bool alone = o->args.n == 1;
+    const char *word = o->args.items[0], *other = tool_synonym(word);
+    const char *tool = nearest_tool(word, alone ? 1 : 2);
+    char hint[100] = "a prompt of several words needs quotes";
+    if (alone)
+        snprintf(hint, sizeof hint, "hokku -p %.40s makes a prompt of it", word);
     if (other)
-        return error_set(err, ERR_USAGE,
-                         "hokku has no \"%s\": %s (a prompt of several words needs quotes)",
-                         o->args.items[0], other);
-    if (tool)
-        return error_set(err, ERR_USAGE,
-                         strcmp(tool, o->args.items[0]) == 0
-                             ? "%.40s is a tool, which stands first: hokku %s%s"
-                             : "unknown tool \"%.40s\", did you mean hokku %s?%s",
-                         o->args.items[0], tool, " (A prompt of several words needs quotes.)");
+        return error_set(err, ERR_USAGE, "hokku has no \"%.40s\": %s (%s)", word, other, hint);
+    return !tool || error_set(err, ERR_USAGE,
+                              strcmp(tool, word) == 0
+                                  ? "%.40s is a tool, which stands first: hokku %s (%s)"
+                                  : "unknown tool \"%.40s\", did you mean hokku %s? (%s)",
+                              word, tool, hint);
+}
+
+// quoted: behind --, which makes a prompt of any word.
+static bool take_prompt(struct options *o, bool quoted, struct error *err)
+{
+    if (o->args.n == 0)
+        return true;
+    if ((o->args.n > 1 || !quoted) && !is_no_command(o, err))
+        return false;
     if (o->args.n > 1)
         return error_set(err, ERR_USAGE,
-                         "%zu prompts given (\"%.40s\", \"%.40s\"...): expected one; quote it",
-                         o->args.n, o->args.items[0], o->args.items[1]);
-    if (o->args.n == 1 && o->prompt && options_named(o, "--prompt"))
+                         "%zu prompts given (\"%.40s\", \"%.40s\"%s): expected one; "
+                         "quote it",
+                         o->args.n, o->args.items[0], o->args.items[1], o->args.n > 2 ? "..." : "");
+    if (o->prompt && options_named(o, "--prompt"))
         return error_set(err, ERR_USAGE,
                          "a prompt as an argument and with -p: expected one of them");
-    if (o->args.n == 1)
-        o->prompt = o->args.items[0];
+    o->prompt = o->args.items[0];
     return true;
 }
 
@@ -490,7 +503,7 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
     if (o->help)
         return true;
     const bool alone = o->tool == TOOL_NONE;
-    return (!alone || take_prompt(o, err)) && options_exclude(o, err) &&
+    return (!alone || take_prompt(o, only_positional, err)) && options_exclude(o, err) &&
            (!alone || options_check_lines(o, err)) && options_check_draft(o, err);
 }
 

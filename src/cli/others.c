@@ -114,7 +114,12 @@ static const struct {
     {"show", "hokku inspect FILE says what is in a model"},
     {"rm", "hokku models rm NAME removes one"},
     {"download", "hokku pull USER/REPO does that"},
-    {"help", "hokku TOOL --help has a tool's options"},
+    {"ps", "hokku models lists what is kept in memory, too"},
+    {"stop", "hokku serve --stop lets go of models that are kept in memory"},
+    {"detokenize", "hokku serve does it, at POST /detokenize"},
+    {"completion", "hokku --print-completion bash, or zsh, prints it"},
+    {"version", "hokku --version prints it"},
+    {"help", "hokku --help has the options, hokku TOOL --help a tool's"},
 };
 
 static size_t find(const char *name)

@@ -35,10 +35,26 @@ def test_values_may_be_joined_to_their_option(hokku, stories, args):
     (["-ub", "5"], b"did you mean --batch-size;"), (["-nc"], b"unknown option -nc; hokku --help"), (["--format", "json"], b"did you mean --json-schema;"),
     (["-q", "inspect", "x.gguf"], b"inspect is a tool, which stands first: hokku inspect"),
     (["run", "llama3"], b'hokku has no "run": '), (["show", "x.gguf"], b"hokku inspect FILE"), (["rm", "x"], b"hokku models rm NAME"),
-    (["two", "words"], b"2 prompts given"), ([""], b"no prompt: it is empty"), (["-Z"], b"unknown option -Z; hokku --help")])
+    (["two", "words"], b'2 prompts given ("two", "words"): expected'), (["now", "three", "words"], b'("now", "three"...)'), ([""], b"no prompt: it is empty"), (["-Z"], b"unknown option -Z; hokku --help")])
 def test_what_others_have_is_answered_with_one_line(hokku, stories, args, says):
     r = hokku("-m", stories, *args) if args[0] not in ("inspct", "run", "show", "rm") else hokku(*args)
     assert r.returncode == 2 and says in r.stderr and r.stderr.count(b"\n") == 1 and r.stdout == b"", r
+
+
+@pytest.mark.parametrize("word,says", [
+    ("list", b'hokku has no "list": hokku models lists them'), ("ps", b"hokku models"), ("help", b"hokku --help"), ("show", b"hokku inspect FILE"), ("stop", b"--stop"),
+    ("detokenize", b"POST /detokenize"), ("completion", b"hokku --print-completion bash"), ("tokenise", b'unknown tool "tokenise", did you mean hokku tokenize?'),
+    ("model", b"did you mean hokku models?"), ("serv", b"did you mean hokku serve?")])
+def test_a_word_alone_that_is_a_command_elsewhere_is_no_prompt(hokku, word, says):
+    r = hokku(word)
+    assert r.returncode == 2 and says in r.stderr and f"hokku -p {word} makes a prompt of it".encode() in r.stderr and r.stderr.count(b"\n") == 1 and not r.stdout, r
+    r = hokku("-q", "inspect")
+    assert r.returncode == 2 and b"inspect is a tool, which stands first" in r.stderr
+
+
+def test_any_word_can_be_a_prompt(hokku):
+    for args in (["-p", "list"], ["--", "list"], ["--", "inspect"], ["full"], ["bend"], ["hello"], ["list them"]):
+        assert hokku("-n", 1, *args).returncode == 0, args
 
 
 def test_tools_have_the_suggestions_too(hokku, stories):
