@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/decimal.h"
 #include "base/file.h"
 #include "base/format.h"
 #include "base/out.h"
@@ -160,9 +161,8 @@ bool hub_setup_init(struct hub_setup *h, const struct options *o, const struct c
     if (!place_need(o->cache_dir, "downloaded models", "XDG_CACHE_HOME", err))
         return false;
     if (env->timeout && *env->timeout) {
-        char *end;
-        stall = strtoul(env->timeout, &end, 10);
-        if (*end || stall == 0 || stall > 86400)
+        stall = strtoul(env->timeout, NULL, 10);
+        if (!decimal_whole(env->timeout) || stall == 0 || stall > 86400)
             return error_set(err, ERR_USAGE,
                              "HF_HUB_DOWNLOAD_TIMEOUT: found \"%.60s\", expected seconds, 1 to "
                              "86400",

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/decimal.h"
 #include "base/format.h"
 #include "engine/settings.h"
 
@@ -67,8 +68,8 @@ bool option_store(struct options *o, const struct option_def *d, const char *val
     errno = 0;
     long long i = 0;
     if (d->kind == OPT_I32 || d->kind == OPT_I64 || d->kind == OPT_U32) {
-        i = strtoll(value, &end, 10);
-        if (end == value || *end)
+        i = strtoll(value, NULL, 10);
+        if (!decimal_whole(value))
             return bad_value(d, value, "a whole number", err);
         if (!check_range(d, (double)i, value, err)) // what is too large for i is its largest value
             return false;
@@ -135,8 +136,8 @@ bool option_store(struct options *o, const struct option_def *d, const char *val
             return false;
         if (random)
             break;
-        unsigned long long u = strtoull(value, &end, 10);
-        if (end == value || *end || errno || strchr(value, '-'))
+        unsigned long long u = strtoull(value, NULL, 10);
+        if (!decimal_whole(value) || errno || *value == '-')
             return bad_value(d, value, "0 to 18446744073709551615, or random", err);
         *(uint64_t *)target = u;
         break;
@@ -144,7 +145,7 @@ bool option_store(struct options *o, const struct option_def *d, const char *val
     case OPT_F32: {
         const double x = strtod(value, &end);
         const float f = (float)x;
-        if (end == value || *end)
+        if (!decimal_real(value) || end == value || *end)
             return bad_value(d, value, "a number", err);
         if (f == 0 && (x != 0 || errno)) // it would mean something else
             return bad_value(d, value, "0, or a number that is not so near to it", err);
@@ -177,14 +178,16 @@ bool options_parse_bias(struct options *o, const char *value, struct error *err)
     errno = 0;
     long id = strtol(value, &end, 10);
     struct sampler_settings *s = &o->sampler;
-    if (end == value || errno || id < 0 || id > INT32_MAX || (*end != '+' && *end != '-'))
+    if (end == value || *value < '0' || *value > '9' || errno || id < 0 || id > INT32_MAX ||
+        (*end != '+' && *end != '-'))
         return error_set(
             err, ERR_USAGE,
             "--logit-bias: found \"%.60s\", expected TOKEN_ID(+|-)NUMBER, as in 15043+1.5 or 2-inf",
             value);
     char *number = end;
     float bias = strtof(number, &end);
-    if (end == number || *end || isnan(bias) || bias == INFINITY)
+    const bool forbids = strcmp(number, "-inf") == 0;
+    if (!(forbids || decimal_real(number)) || end == number || *end || !(forbids || isfinite(bias)))
         return error_set(err, ERR_USAGE,
                          "--logit-bias: found \"%.60s\", expected a number after the token id",
                          value);

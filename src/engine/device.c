@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/decimal.h"
+
 bool device_choose(const char *want, const struct engine_backend *cpu,
                    const struct engine_backend *cuda, struct device_choice *out, struct error *err)
 {
@@ -12,9 +14,9 @@ bool device_choose(const char *want, const struct engine_backend *cpu,
         return true;
     bool is_auto = strcmp(want, "auto") == 0;
     if (!is_auto && strcmp(want, "cuda") != 0) {
-        char *end = NULL;
-        long index = strncmp(want, "cuda:", 5) == 0 ? strtol(want + 5, &end, 10) : -1;
-        if (index < 0 || index > 1023 || end == want + 5 || *end)
+        const bool named = strncmp(want, "cuda:", 5) == 0 && decimal_whole(want + 5);
+        const long index = named ? strtol(want + 5, NULL, 10) : -1;
+        if (index < 0 || index > 1023)
             return error_set(err, ERR_USAGE,
                              "--device: found \"%.60s\", expected auto, cuda, cuda:N or cpu", want);
         out->index = (int)index;

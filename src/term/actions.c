@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/decimal.h"
 #include "base/format.h"
 #include "base/out.h"
 #include "base/utf8.h"
@@ -14,10 +15,9 @@
 static bool whole_number(const char *arg, const char *what, uint64_t least, uint64_t most,
                          uint64_t *out, struct error *err)
 {
-    char *end = NULL;
     errno = 0;
-    unsigned long long v = strtoull(arg, &end, 10);
-    if (end == arg || *end || errno || strchr(arg, '-') || v < least || v > most)
+    unsigned long long v = strtoull(arg, NULL, 10);
+    if (!decimal_whole(arg) || errno || *arg == '-' || v < least || v > most)
         return error_set(err, ERR_USAGE, "found \"%.40s\", expected %s", arg, what);
     *out = v;
     return true;
@@ -96,7 +96,7 @@ bool action_undo(struct repl *r, char *arg, struct error *err)
 {
     uint64_t n = 1;
     size_t before = tokens_used(r);
-    if (*arg && !whole_number(arg, "a number of turns", 1, UINT32_MAX, &n, err))
+    if (*arg && !whole_number(arg, "a number of turns, 1 or more", 1, UINT32_MAX, &n, err))
         return false;
     if (shelf_can_undo(&r->shelf, r->c)) {
         if (!shelf_undo(&r->shelf, r->c, r->session, err))
@@ -129,7 +129,7 @@ bool action_undo(struct repl *r, char *arg, struct error *err)
 bool action_redo(struct repl *r, char *arg, struct error *err)
 {
     uint64_t n = 1;
-    if (*arg && !whole_number(arg, "a number of turns", 1, UINT32_MAX, &n, err))
+    if (*arg && !whole_number(arg, "a number of turns, 1 or more", 1, UINT32_MAX, &n, err))
         return false;
     if (shelf_can_redo(&r->shelf, r->c)) {
         if (!shelf_redo(&r->shelf, r->c, r->session, err))

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/decimal.h"
 #include "base/file.h"
 #include "base/format.h"
 #include "base/out.h"
@@ -40,9 +41,8 @@ bool action_detach(struct repl *r, char *arg, struct error *err)
         view_say(&r->view, "(no file is attached any more)\n");
         return true;
     }
-    char *end;
-    unsigned long i = strtoul(arg, &end, 10);
-    if (*end || i < 1 || i > n)
+    unsigned long i = strtoul(arg, NULL, 10);
+    if (!decimal_whole(arg) || i < 1 || i > n)
         return error_set(err, ERR_USAGE,
                          "/detach: found \"%.40s\", expected a number from 1 to %zu", arg, n);
     view_say(&r->view, "(%s is no longer attached)\n", buf_str(&r->attached.files[i - 1].name));
@@ -59,9 +59,8 @@ static bool answer_text(struct repl *r, const char *arg, const char **text, size
     if (!m)
         return error_set(err, ERR_FAIL, "there is no answer yet");
     if (*arg) {
-        char *end;
-        unsigned long i = strtoul(arg, &end, 10);
-        if (*end || i < 1 || i > turns)
+        unsigned long i = strtoul(arg, NULL, 10);
+        if (!decimal_whole(arg) || i < 1 || i > turns)
             return error_set(err, ERR_USAGE, "found \"%.40s\", expected a turn from 1 to %zu", arg,
                              turns);
         m = conversation_turn(r->c, i - 1) + 1;

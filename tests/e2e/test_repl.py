@@ -219,6 +219,7 @@ def test_a_seed_that_was_named_is_random_again_when_asked(chat, stories):
     assert seed(c.say("/set seed")) == 7
     drawn = {seed(c.say("/set seed random")) for _ in range(3)}
     assert len(drawn) == 3 and 7 not in drawn
+    assert 'found "0", expected a number of turns, 1 or more' in c.say("/undo 0")
     assert "/set seed random" in c.say("/help")
 
 

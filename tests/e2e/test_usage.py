@@ -381,6 +381,7 @@ def test_libraries_that_few_runs_need_are_opened_when_they_are_needed(hokku, tmp
 
 @pytest.mark.parametrize("args,says", [
     (["-s", "-1"], b'--seed: found "-1", expected 0 to 18446744073709551615, or random'),
+    (["--device", "cuda: 1"], b'--device: found "cuda: 1", expected auto, cuda, cuda:N'),
     (["--temp", "1e-50"], b'--temp: found "1e-50", expected 0, or a number that is not so near to it'),
     (["--temp", "1e-400"], b'--temp: found "1e-400", expected 0, or'),
     (["--min-p", "1e-60"], b'--min-p: found "1e-60", expected 0, or'),
