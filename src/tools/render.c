@@ -43,8 +43,8 @@ static bool read_clock(const json_t *v, int64_t *now, struct error *err)
                      json_is_string(v) ? json_string_value(v) : "", json_is_string(v) ? "\"" : "");
 }
 
-bool tool_render(const char *template_text, size_t n_template, const char *context_json,
-                 size_t n_json, int64_t default_now, const struct cancel *cancel, struct buf *out,
+bool tool_render(const struct render_text *tmpl, const struct render_text *context,
+                 int64_t default_now, const struct cancel *cancel, struct buf *out,
                  struct error *err)
 {
     bool ok = false;
@@ -52,28 +52,31 @@ bool tool_render(const char *template_text, size_t n_template, const char *conte
     json_error_t e;
     int64_t now = default_now;
     struct template *t = NULL;
-    json_t *context = json_loadb(context_json, n_json, JSON_ALLOW_NUL, &e);
-    if (!context) {
-        error_set(err, ERR_FAIL, "the template's variables: line %d, column %d: %s", e.line,
-                  e.column, e.text);
+    json_t *variables = json_loadb(context->data, context->n, JSON_ALLOW_NUL, &e);
+    if (!variables) {
+        error_set(err, ERR_FAIL, "%s: the template's variables: line %d, column %d: %s",
+                  context->name, e.line, e.column, e.text);
         goto done;
     }
-    if (!json_is_object(context)) {
-        error_set(err, ERR_FAIL, "the template's variables must be a JSON object");
+    if (!json_is_object(variables)) {
+        error_set(err, ERR_FAIL, "%s: the template's variables must be a JSON object",
+                  context->name);
         goto done;
     }
-    if (!read_clock(json_object_get(context, "now"), &now, err))
+    if (!read_clock(json_object_get(variables, "now"), &now, err)) {
+        error_prefix(err, "%s", context->name);
         goto done;
-    t = template_parse(template_text, n_template, err);
+    }
+    t = template_parse(tmpl->data, tmpl->n, err);
     if (!t) {
-        error_prefix(err, "chat template");
+        error_prefix(err, "%s", tmpl->name);
         goto done;
     }
     bool raised;
     const struct template_limits limits = {.cancel = cancel};
-    if (!template_render_json(t, context, now, &limits, &result, &raised, err)) {
+    if (!template_render_json(t, variables, now, &limits, &result, &raised, err)) {
         if (!raised)
-            error_prefix(err, "chat template");
+            error_prefix(err, "%s", tmpl->name);
         goto done;
     }
     ok = buf_append(out, buf_str(&result.text), result.text.len) ||
@@ -81,6 +84,6 @@ bool tool_render(const char *template_text, size_t n_template, const char *conte
 done:
     template_output_release(&result);
     template_free(t);
-    json_decref(context);
+    json_decref(variables);
     return ok;
 }

@@ -10,13 +10,18 @@
 #include "base/cancel.h"
 #include "base/error.h"
 
-// Appends what template_text renders with the variables of context_json, a JSON object. Its key
-// `now` ("2026-01-02T03:04:05", local time, or seconds since the epoch) fixes the clock; without it
-// the clock stands at default_now. Errors: ERR_FAIL: bad JSON (with line and column), a bad `now`,
-// the template's own exception (its text and nothing else), or the template's error with its place;
+struct render_text {
+    const char *name, *data; // name: in messages
+    size_t n;
+};
+
+// Appends what tmpl renders with the variables of context, a JSON object. Its key `now`
+// ("2026-01-02T03:04:05", local time, or seconds since the epoch) fixes the clock; without it the
+// clock stands at default_now. Errors: ERR_FAIL: bad JSON (with line and column), a bad `now`, the
+// template's own exception (its text and nothing else), or the template's error with its place;
 // ERR_MEMORY; ERR_INTERRUPTED when asked to end (cancel may be NULL).
-bool tool_render(const char *template_text, size_t n_template, const char *context_json,
-                 size_t n_json, int64_t default_now, const struct cancel *cancel, struct buf *out,
+bool tool_render(const struct render_text *tmpl, const struct render_text *context,
+                 int64_t default_now, const struct cancel *cancel, struct buf *out,
                  struct error *err);
 
 #endif

@@ -134,9 +134,19 @@ static bool run_render(const struct program *t, struct buf *out, struct error *e
         ok = error_set(err, ERR_USAGE,
                        "the model has no chat template; name one with --chat-template or "
                        "--chat-template-file");
-    ok = ok && read_input(t, o->args.n ? o->args.items[0] : "-", &context, err) &&
-         tool_render(buf_str(&source), source.len, buf_str(&context), context.len,
-                     (int64_t)time(NULL), t->cancel, out, err);
+    const char *path = o->args.n ? o->args.items[0] : "-";
+    ok = ok && read_input(t, path, &context, err);
+    const struct render_text tmpl = {
+        .name = o->chat_template_file ? o->chat_template_file : "chat template",
+        .data = buf_str(&source),
+        .n = source.len,
+    };
+    const struct render_text variables = {
+        .name = strcmp(path, "-") == 0 ? "standard input" : path,
+        .data = buf_str(&context),
+        .n = context.len,
+    };
+    ok = ok && tool_render(&tmpl, &variables, (int64_t)time(NULL), t->cancel, out, err);
     gguf_free(g);
     buf_release(&source);
     buf_release(&context);

@@ -164,6 +164,18 @@ def test_a_template_of_blanks_is_refused(hokku, tmp_path, text):
         assert r.returncode == 2 and f"--chat-template-file {path}: found nothing in it, expected a Jinja template".encode() in r.stderr and not r.stdout, r
 
 
+def test_render_names_the_file_that_is_wrong(hokku, tmp_path):
+    good, bad, odd = tmp_path / "good.json", tmp_path / "bad.json", tmp_path / "odd.jinja"
+    good.write_text("{}")
+    bad.write_text("{\n]")
+    odd.write_text("{% if %}")
+    for template, context, wrong in ((odd, good, odd), ("chatml", bad, bad)):
+        r = hokku("render", "--chat-template-file" if template == odd else "--chat-template", template, context)
+        assert r.returncode == 1 and r.stderr.startswith(f"hokku: {wrong}: ".encode()) and b"line " in r.stderr, r
+    r = hokku("render", "--chat-template", "chatml", input="[]")
+    assert r.stderr == b"hokku: standard input: the template's variables must be a JSON object\n", r
+
+
 def test_a_template_beside_plain_completion_is_refused(hokku, stories, tmp_path):
     (tmp_path / "t").write_text("{{ messages[0].content }}")
     for args in (["--chat-template", "chatml"], ["--chat-template-file", tmp_path / "t"]):

@@ -291,6 +291,13 @@ static void named_templates_render_a_conversation(void **state)
     buf_release(&names);
 }
 
+static bool rendered(const char *source, const char *context, struct buf *out, struct error *err)
+{
+    const struct render_text tmpl = {"t.jinja", source, strlen(source)};
+    const struct render_text variables = {"c.json", context, strlen(context)};
+    return tool_render(&tmpl, &variables, 0, NULL, out, err);
+}
+
 static void the_render_tool_reads_its_clock_from_the_context(void **state)
 {
     (void)state;
@@ -298,16 +305,16 @@ static void the_render_tool_reads_its_clock_from_the_context(void **state)
     struct buf out = {0};
     struct error err = {0};
     static const char date[] = "{\"now\": \"2026-01-02T03:04:05\"}";
-    assert_true(tool_render(source, strlen(source), date, strlen(date), 0, NULL, &out, &err));
+    assert_true(rendered(source, date, &out, &err));
     assert_string_equal(buf_str(&out), "2026-01-02 03:04:05");
     buf_release(&out);
     static const char bad[] = "{\"now\": \"tomorrow\"}", broken[] = "{\"messages\": [1,\n]}";
-    assert_false(tool_render(source, strlen(source), bad, strlen(bad), 0, NULL, &out, &err));
+    assert_false(rendered(source, bad, &out, &err));
     assert_non_null(strstr(err.text, "found \"tomorrow\""));
-    assert_false(tool_render(source, strlen(source), broken, strlen(broken), 0, NULL, &out, &err));
+    assert_false(rendered(source, broken, &out, &err));
     assert_non_null(strstr(err.text, "line 2, column 1"));
-    assert_false(tool_render(source, strlen(source), "[]", 2, 0, NULL, &out, &err));
-    assert_string_equal(err.text, "the template's variables must be a JSON object");
+    assert_false(rendered(source, "[]", &out, &err));
+    assert_string_equal(err.text, "c.json: the template's variables must be a JSON object");
     assert_int_equal(out.len, 0);
 }
 
