@@ -28,7 +28,7 @@ static char *named(const struct options *o, const char *label, const char *name,
         return NULL;
     }
     if (!*name) { // a script's variable that is not set
-        error_set(err, ERR_MODEL, "%sfound an empty name, expected a GGUF file or https URL",
+        error_set(err, ERR_USAGE, "%sfound an empty name, expected a GGUF file or https URL",
                   label);
         return NULL;
     }

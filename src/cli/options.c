@@ -56,6 +56,14 @@ const char *tool_what(enum tool t)
     return tools[t].what;
 }
 
+static enum tool tool_named(const char *name)
+{
+    int t = N_TOOLS - 1;
+    while (t > 0 && strcmp(name, tools[t].name) != 0)
+        t--;
+    return (enum tool)t;
+}
+
 bool option_has_tool(const struct option_def *d, enum tool t)
 {
     return d->tools >> t & 1;
@@ -476,12 +484,8 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
         o->n_complete = (size_t)argc - 2;
         return true;
     }
-    int at = 1;
-    for (int t = 1; argc > 1 && t < N_TOOLS; t++)
-        if (strcmp(argv[1], tools[t].name) == 0) {
-            o->tool = (enum tool)t;
-            at = 2;
-        }
+    o->tool = argc > 1 ? tool_named(argv[1]) : TOOL_NONE;
+    int at = o->tool ? 2 : 1;
     if (!read_config(o, err) || !read_environment(o, envp, err))
         return false;
     bool only_positional = false;
@@ -500,9 +504,11 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
             o->args.items[o->args.n++] = arg;
         }
     }
+    const bool alone = o->tool == TOOL_NONE;
+    if (o->help && alone && o->args.n > 0)
+        o->tool = tool_named(o->args.items[0]);
     if (o->help)
         return true;
-    const bool alone = o->tool == TOOL_NONE;
     return (!alone || take_prompt(o, only_positional, err)) && options_exclude(o, err) &&
            (!alone || options_check_lines(o, err)) && options_check_draft(o, err);
 }

@@ -77,8 +77,8 @@ static const struct option_def table[] = {
      0, NULL, NULL, false, "a Jinja chat template"},
     {MAIN, "prompt", NULL, "--prefill", "TEXT", OPT_STR, AT(prefill), 0, NULL, NULL, false,
      "start of the answer"},
-    {MAIN | SERVE, "prompt", NULL, "--think", "on|off|hide", OPT_CHOICE, AT(think), 0,
-     "default|on|off|hide", NULL, true, "a model's thinking: on, off, or not shown"},
+    {MAIN | SERVE, "prompt", NULL, "--think", "default|on|off|hide", OPT_CHOICE, AT(think), 0,
+     "default|on|off|hide", NULL, true, "a model's thinking: as its template has it, on, off, or not shown"},
 
     {MAIN, "many prompts", NULL, "--lines", NULL, OPT_FLAG, AT(lines), 0, NULL, NULL, false,
      "each line of stdin that is not blank is its own prompt"},

@@ -583,7 +583,7 @@ static bool save_as(struct repl *r, const char *name, struct error *err)
 bool action_save(struct repl *r, char *arg, struct error *err)
 {
     if (!*arg && !repl_is_named(r))
-        return error_set(err, ERR_USAGE, "/save needs a name: /save NAME");
+        return error_set(err, ERR_USAGE, "this chat has no name yet: /save NAME gives it one");
     bool ok = !*arg || repl_is_in(r, arg) ? session_save(r->session, r->c, r->opt, -1, err)
                                           : save_as(r, arg, err);
     if (ok)

@@ -71,6 +71,10 @@ bool shape_obeyed(const struct shape *s, enum finish finish, struct error *err)
     // What a stop text cuts off, the constraint has seen.
     if (!s->constraint || (finish != FINISH_STOP_TEXT && constraint_obeyed(s->constraint)))
         return true;
+    if (finish == FINISH_STOP_TEXT)
+        return error_set(err, ERR_FAIL,
+                         "the answer ended at a stop text before it obeyed the grammar: leave -r "
+                         "out, or name a text that is in none that does");
     return error_set(err, ERR_FAIL,
                      "the answer ended (%s) before it obeyed the grammar: a larger -n or -c%s",
                      finish_name(finish), s->constraint->close ? "" : ", or --json-close");

@@ -82,15 +82,16 @@ static void add_kept_row(void *user, const struct keep_said *s)
 {
     struct buf *out = user;
     char size[FORMAT_NUMBER];
-    const long long minutes = (long long)(s->seconds_left / 60) + 1;
+    const bool soon = s->seconds_left < 60;
+    const long long left = (long long)(s->seconds_left / (soon ? 1 : 60)) + 1;
     buf_printf(out, "%s  ", s->path);
     if (s->n_bytes > 0)
         buf_printf(out, "%s  ", format_bytes(size, s->n_bytes));
     if (s->busy)
         buf_printf(out, "%s (process %d)\n", s->chats ? "in a chat" : "answers", s->pid);
     else
-        buf_printf(out, "for %lld minute%s (process %d)\n", minutes, minutes == 1 ? "" : "s",
-                   s->pid);
+        buf_printf(out, "for %lld %s%s (process %d)\n", left, soon ? "second" : "minute",
+                   left == 1 ? "" : "s", s->pid);
 }
 
 static bool list_json(const struct options *opt, const struct hub_models *m, struct buf *out,

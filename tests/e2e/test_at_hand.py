@@ -187,6 +187,7 @@ def test_settings_say_what_they_did_and_speak_of_themselves(chat, stories):
     assert re.search(r"\nstop +-", c.say("/set"))
     assert 'hokku: think: found "maybe", expected one of default|on|off|hide' in c.say("/think maybe")
     assert 'hokku: think: found "maybe", expected one of default|on|off|hide' in c.say("/set think maybe")
+    assert "/think [default|on|off|hide]" in c.say("/help")
     assert "hokku: @nope: no such system prompt" in c.say("/system @nope")
     assert "hokku: schema: line 1, column 1" in c.say("/set schema {")
 

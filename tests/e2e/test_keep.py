@@ -629,6 +629,8 @@ def test_models_lists_what_is_kept(keep):
     assert m["kept"]["bytes"] > 6e6
     table = keep.run("models").stdout.decode()
     assert re.search(rf"^{re.escape(str(MODEL[1]))}  [\d.]+ MB  for [1-5] minutes? \(process {pid}\)$", table, re.M), table
+    keep.run("--keep", "50s", *SAMPLED, "hi")
+    assert re.search(rb"  for [1-5]?\d seconds? \(process", keep.run("models").stdout)
     with keep.started(*FOR_EVER) as (p, pid):
         assert p.stdout.read(1)
         assert any(k["busy"] for k in keep.models()) and "answers" in keep.run("models").stdout.decode()

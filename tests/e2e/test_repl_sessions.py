@@ -81,6 +81,7 @@ def test_settings_and_system_prompt_come_back_and_the_command_line_wins(chat, ti
 
 def test_save_load_fork_and_list(chat, tiny, sessions):
     c = chat("-m", tiny, *SAMPLED)
+    assert "this chat has no name yet: /save NAME gives it one" in c.say("/save")
     assert "no saved sessions" in c.say("/sessions")
     first = c.answer("one")
     assert "saved as a" in c.say("/save a")
