@@ -126,10 +126,13 @@ static bool run(const struct program *p, int *death, struct error *err)
     return ok;
 }
 
-static void say_places(const struct options *o)
+static void say_surroundings(const struct options *o)
 {
-    if (!o->quiet && !o->complete && o->homeless &&
-        !(o->cache_dir && o->state_dir && o->config_file))
+    if (o->quiet || o->complete)
+        return;
+    if (o->notice.len > 0)
+        out_say("hokku: %s", buf_str(&o->notice));
+    if (o->homeless && !(o->cache_dir && o->state_dir && o->config_file))
         out_say(
             "hokku: HOME is not set and the system knows no home of this user: no configuration "
             "is read, no history, session or download kept");
@@ -155,7 +158,7 @@ static struct program program_of(struct options *o, double began)
 static int finish(const struct program *p, bool ok, int *death, struct error *err)
 {
     if (ok)
-        say_places(p->opt);
+        say_surroundings(p->opt);
     ok = ok && run(p, death, err);
     if (mapped_failed() && (ok || err->code != ERR_MODEL))
         ok = mapped_error(false, err);

@@ -14,7 +14,10 @@
 #include "base/utf8.h"
 #include "engine/settings.h"
 
-enum { MAX_CONFIG_BYTES = 1 << 20 };
+enum {
+    MAX_CONFIG_BYTES = 1 << 20,
+    MOST_SLIPS = 3, // further away is no typing mistake
+};
 
 static const struct {
     const char *name, *usage, *what;
@@ -84,12 +87,12 @@ static const struct option_def *find(enum tool t, const char *name, size_t len)
     return NULL;
 }
 
-static const char *nearest(enum tool t, const char *name)
+static const char *nearest(enum tool t, const char *name, unsigned slips)
 {
     size_t n;
     const struct option_def *d = options_table(&n);
     const char *best = NULL;
-    unsigned best_distance = 4; // further away is no typing mistake
+    unsigned best_distance = slips + 1;
     size_t letters = strlen(name + strspn(name, "-"));
     for (size_t i = 0; i < n; i++) {
         if (!option_has_tool(&d[i], t))
@@ -143,7 +146,7 @@ static const struct option_def *find_setting(const char *name, struct error *err
     const struct option_def *d = find_bare(name, full, sizeof full);
     if (!d) {
         const char *near = option_synonym(full);
-        near = near ? near : nearest(TOOL_NONE, full);
+        near = near ? near : nearest(TOOL_NONE, full, MOST_SLIPS);
         error_set(err, ERR_USAGE, "unknown setting \"%.60s\"%s%s", name,
                   near ? ", did you mean " : "", near ? near + strspn(near, "-") : "");
     }
@@ -269,8 +272,32 @@ static bool read_config(struct options *o, struct error *err)
            options_read_config(o, o->config.data, o->config.len, o->config_file, err);
 }
 
-// HOKKU_TOP_K=20 is --top-k 20. Names that are no option are left alone (HOKKU_TEST_..., other
-// programs').
+// HOKKU_TMEP, HOKKU_TEMPERATURE and HOKKU_LISTEN are hardly another program's. option: "--tmep".
+static void note_slip(struct options *o, const char *variable, const char *option)
+{
+    const char *meant = option_synonym(option);
+    enum tool other = TOOL_NONE;
+    if (!meant)
+        meant = nearest(TOOL_NONE, option, 1);
+    for (int t = 1; t < N_TOOLS && !other; t++)
+        other = find((enum tool)t, option, strlen(option)) ? (enum tool)t : TOOL_NONE;
+    if (!other && !(meant && find(TOOL_NONE, meant, strlen(meant))))
+        return;
+    buf_printf(&o->notice, "%s%.*s is not read: ", o->notice.len > 0 ? "; " : "",
+               (int)strcspn(variable, "="), variable);
+    if (other) {
+        buf_printf(&o->notice, "%s is an option of hokku %s, on its command line", option,
+                   tool_name(other));
+        return;
+    }
+    buf_puts(&o->notice, "did you mean HOKKU_");
+    for (const char *p = meant + 2; *p; p++)
+        buf_putc(&o->notice, *p == '-' ? '_' : (char)toupper((unsigned char)*p));
+    buf_putc(&o->notice, '?');
+}
+
+// HOKKU_TOP_K=20 is --top-k 20. Other names are left alone (HOKKU_TEST_..., other programs') unless
+// they look like a slip.
 static bool read_environment(struct options *o, char **envp, struct error *err)
 {
     for (; envp && *envp; envp++) {
@@ -286,8 +313,11 @@ static bool read_environment(struct options *o, char **envp, struct error *err)
         const struct option_def *d = find(TOOL_NONE, name, len);
         if (d && !option_store(o, d, p + 1, err))
             return error_prefix(err, "environment variable %.*s", (int)(p - *envp), *envp);
+        name[len] = '\0';
         if (d)
             note_origin(o, d, (struct option_origin){.variable = *envp});
+        else
+            note_slip(o, *envp, name);
     }
     return true;
 }
@@ -306,7 +336,7 @@ static bool unknown_option(const struct options *o, const char *name, struct err
                              "%s is no option of hokku %s%s%s; hokku %s%s--help lists them", name,
                              o->tool ? tool_name(o->tool) : "alone", t ? ", but of hokku " : "",
                              t ? tool_name((enum tool)t) : "", tool_name(o->tool), space);
-    near = near ? near : nearest(o->tool, name);
+    near = near ? near : nearest(o->tool, name, MOST_SLIPS);
     return error_set(err, ERR_USAGE, "unknown option %s%s%s; hokku %s%s--help lists them", name,
                      near ? ", did you mean " : "", near ? near : "", tool_name(o->tool), space);
 }
@@ -522,5 +552,6 @@ void options_release(struct options *o)
     free(o->config_file);
     free(o->hub.home);
     buf_release(&o->config);
+    buf_release(&o->notice);
     *o = (struct options){0};
 }

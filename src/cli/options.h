@@ -131,6 +131,7 @@ struct options {
     bool homeless;                             // no $HOME, and the system knows no home of the user
     struct hub_environment hub;
     struct buf config; // the configuration file; options point into it
+    struct buf notice; // variables that are hardly meant as they are, in a line; empty: none
 };
 
 // Reads the configuration file, the environment and argv, later ones winning. Strings point into
