@@ -177,6 +177,7 @@ struct work {
     // = 0: none, the pick is made from the logits at hand.
     const int32_t *ids;
     size_t n;
+    bool goes_on;      // more of the same text comes with the next: nobody goes back to between
     uint32_t n_pick;   // 1: sample after the last row; 0: only extend
     uint32_t n_logits; // of the last so many rows (<= n, <= n_batch) seq_logits can be asked
     // (n_drafts <= ENGINE_MAX_DRAFTS) guesses of what will be sampled, for work without ids that

@@ -430,8 +430,11 @@ static struct work next_rows(const struct schedule *s, const struct task *t, siz
         w.ids = t->rest.data + n_given;
         w.n = rest < most ? rest : most;
         const size_t parting = s->engine->n_states > 0 ? s->common.len : 0;
-        if (parting >= MUCH && n_given < parting && parting < n_given + w.n)
+        w.goes_on = w.n < rest;
+        if (parting >= MUCH && n_given < parting && parting < n_given + w.n) {
             w.n = parting - n_given;
+            w.goes_on = false;
+        }
         w.n_pick = w.n == rest;
     }
     return w;

@@ -104,6 +104,7 @@ bool session_sync(struct session *s, const int32_t *prefix, size_t n, const stru
         size_t chunk = n - done < most ? n - done : most;
         struct work w = {.seq = s->seq, .ids = prefix + done, .n = chunk};
         w.n_logits = done + chunk == n;
+        w.goes_on = done + chunk < n;
         ok = engine_submit(e, &w, 1, cancel, NULL, err);
         done = seq_n_past(s->seq);
         if (ok && s->progress)

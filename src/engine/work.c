@@ -26,16 +26,34 @@ static size_t next_chunk(struct seq *s, size_t n_logits)
     return n;
 }
 
-// Evaluates all of s that is not yet, in chunks; of the last n_logits rows the logits can be had.
-static bool evaluate(struct seq *s, size_t n_logits, const struct cancel *cancel, struct error *err)
+// A turn begins, and ends, where a sequence is likely to go back to, but not between the pieces of
+// a text. Whether what w is about to evaluate ends so, too.
+static bool begin_text(const struct work *w)
 {
+    struct seq *s = w->seq;
+    const bool is_text = s->ids.len - s->n_past > 1;
+    const bool follows = s->goes_on && w->ids && s->n_past == s->given;
+    if (is_text && !follows)
+        states_mark(s);
+    return (is_text || follows) && !w->goes_on;
+}
+
+static void end_given(const struct work *w)
+{
+    w->seq->given = w->seq->n_past;
+    w->seq->goes_on = w->goes_on;
+}
+
+// Evaluates all of w's sequence that is not yet, in chunks; of the last n_logits rows the logits
+// can be had.
+static bool evaluate(const struct work *w, size_t n_logits, const struct cancel *cancel,
+                     struct error *err)
+{
+    struct seq *s = w->seq;
     struct engine *e = s->engine;
     struct engine_core *c = e->core;
     c->logits_of = NULL;
-    // A turn begins, and ends, where a sequence is likely to go back to.
-    const bool marks = s->ids.len - s->n_past > 1;
-    if (marks)
-        states_mark(s);
+    const bool marks = begin_text(w);
     if (!room_take(s, s->ids.len, 1, err))
         return false;
     while (s->n_past < s->ids.len) {
@@ -151,13 +169,13 @@ static bool submit(struct engine *e, const struct work *w, uint64_t ticket,
         size_t n_logits = w->n_logits > w->n_pick ? w->n_logits : w->n_pick;
         if (w->ids)
             windows_turn(s);
-        if (!evaluate(s, n_logits, cancel, err)) {
+        if (!evaluate(w, n_logits, cancel, err)) {
             s->ids.len = s->n_past > before ? s->n_past : before;
             room_give(s);
             return false;
         }
         if (w->ids)
-            s->given = s->n_past;
+            end_given(w);
     }
     if (w->n_pick == 0)
         return true;
@@ -224,11 +242,11 @@ static bool eval_parts(struct engine *e, const struct work *w, struct engine_par
                        const struct cancel *cancel, struct error *err)
 {
     struct engine_core *c = e->core;
+    bool marks[ENGINE_MAX_PARTS];
     c->logits_of = NULL;
     for (size_t i = 0; i < n; i++) {
         struct seq *s = w[i].seq;
-        if (s->ids.len - s->n_past > 1)
-            states_mark(s);
+        marks[i] = begin_text(&w[i]);
         if (w[i].ids)
             windows_turn(s);
         if (!room_take(s, s->ids.len, 1, err))
@@ -261,10 +279,10 @@ static bool eval_parts(struct engine *e, const struct work *w, struct engine_par
             if (!hidden_keep(w[i].seq, row, parts[i].n, err))
                 return false;
             states_advance(w[i].seq, parts[i].n);
-            if (ends && parts[i].n > 1)
+            if (ends && marks[i])
                 states_mark(w[i].seq);
             if (w[i].ids)
-                w[i].seq->given = w[i].seq->n_past;
+                end_given(&w[i]);
         }
         if (!ends) {
             struct seq *s = w[0].seq;

@@ -291,6 +291,36 @@ static void guesses_begin_behind_a_state_that_was_away(void **state)
     release(&e);
 }
 
+// Of a text that comes in pieces only its ends are marked, and what lies far from them.
+static void between_pieces_of_a_text_is_no_mark(void **state)
+{
+    static const int32_t ids[1500] = {3, 1, 4};
+    static const size_t ends[] = {100, 104, 616, 1128, 1305}, n = 1305 - 104;
+    (void)state;
+    for (int alike = 0; alike < 2; alike++) {
+        struct remembering e;
+        struct error err = {0};
+        size_t pos[64];
+        rem_init(
+            &e, &(struct rem_params){.n_ctx = 2000, .n_batch = 64, .n_states = 20, .alike = alike});
+        struct seq *s = open_seq(&e);
+        read_to(s, 100);
+        for (int i = 0; i < 4; i++)
+            read_to(s, seq_len(s) + 1);           // an answer
+        for (size_t at = 0, k; at < n; at += k) { // the last piece has one token
+            k = n - at < 32 ? n - at : 32;
+            k -= n - at - k == 0 && k > 1;
+            const struct work w = {.seq = s, .ids = ids + at, .n = k, .goes_on = at + k < n};
+            if (!engine_submit(&e.base, &w, 1, NULL, NULL, &err))
+                fail_msg("%s", err.text);
+        }
+        assert_int_equal(seq_states(s, pos, 64), sizeof ends / sizeof *ends);
+        assert_memory_equal(pos, ends, sizeof ends);
+        seq_free(s);
+        release(&e);
+    }
+}
+
 static uint32_t below(uint32_t n)
 {
     static uint64_t counter = 5;
@@ -417,6 +447,7 @@ int main(void)
         cmocka_unit_test(a_slot_is_moved_for_all_who_marked_it),
         cmocka_unit_test(as_bytes_they_are_what_they_were),
         cmocka_unit_test(guesses_begin_behind_a_state_that_was_away),
+        cmocka_unit_test(between_pieces_of_a_text_is_no_mark),
         cmocka_unit_test(only_what_is_far_from_others_is_copied),
         cmocka_unit_test(nobody_reads_more_than_512_tokens_again),
     };
