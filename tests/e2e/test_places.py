@@ -304,16 +304,10 @@ def test_lines_from_a_directory_end_at_once(hokku, tmp_path):
     assert r.returncode == 1 and b"directory" in r.stderr.lower()
 
 
-@pytest.mark.parametrize("mode", ["--lines", "--turns"])
-def test_a_line_without_end_is_refused_with_the_limit(hokku, mode):
+def test_a_turn_without_end_is_refused_with_the_limit(hokku):
     with open("/dev/zero", "rb") as zero:
-        r = hokku(mode, stdin=zero, timeout=60)
+        r = hokku("--turns", stdin=zero, timeout=60)
     assert r.returncode == 1 and b"line 1" in r.stderr and b"16,777,216" in r.stderr, r.stderr
-
-
-def test_lines_before_one_that_is_too_long_are_answered(hokku):
-    r = hokku("--lines", "-n", 1, "--json", input=b"hi\n" + b"x" * (16 << 20) + b"y\nhi\n", timeout=60)
-    assert r.returncode == 1 and r.stdout.count(b"\n") == 1 and b"line 2" in r.stderr
 
 
 def test_lines_that_come_slowly_or_through_a_nonblocking_pipe_are_answered(home):
