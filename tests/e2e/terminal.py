@@ -130,7 +130,7 @@ class Terminal:
         """Waits until the screen is as expected; asserts with both."""
         self.wait(lambda: self.screen.state() == state, seconds)
         self.pump(0.03)  # and stays so
-        assert self.screen.state() == state, f"shown:\n{self.screen.state()}\nexpected:\n{state}"
+        assert self.screen.state() == state, f"shown:\n{self.screen.state()}\nexpected:\n{state}\nwritten:\n{self.raw[-400:]!r}"
 
     def resize(self, cols, rows):
         self.pump(0.05)
