@@ -64,8 +64,10 @@ static void set_modes(enum terminal_mode mode)
     tcflag_t local = ECHO | ICANON;
     // A paste that comes during an answer must still be one message for the line editor.
     tell_terminal("\x1b[?2004h", 8);
-    // ICRNL off: Enter typed ahead must reach the line editor as Enter, not as Ctrl-J.
-    t.c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IGNCR);
+    // ICRNL off: Enter typed ahead must reach the line editor as Enter, not as Ctrl-J. Where there
+    // is none the terminal itself makes lines, of which a carriage return typed ahead ends none.
+    if (T.ansi)
+        t.c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IGNCR);
     if (mode == TERMINAL_EDITING) {
         local |= ISIG | IEXTEN;
         t.c_iflag &= ~(tcflag_t)(ISTRIP | IXON);
