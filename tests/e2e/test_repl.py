@@ -552,6 +552,18 @@ def test_prompts_and_notices_stay_out_of_files(home, stories, tmp_path):
     assert "\x1b" not in text and "> " not in text
 
 
+def test_what_is_typed_ahead_of_a_chat_without_a_line_editor_is_read(home, stories, tmp_path):
+    """At any moment of the start, in steps of two milliseconds."""
+    for i in range(20):
+        p = pexpect.spawn("/bin/sh", ["-c", f"exec {HOKKU} -m {stories} -q -no-cnv --temp 0 -n 12 2> {tmp_path / 'log'}"], env=home,
+                          encoding="utf-8", timeout=20)
+        p.delaybeforesend = None
+        time.sleep(0.002 * i)
+        p.send(STORY["begin"] + "\r")
+        p.expect_exact(WORDS)
+        p.close(force=True)
+
+
 ATTACKS = ["\x1b]52;c;aGVsbG8=\x07", "\x1b]8;;http://evil\x1b\\", "\x1b[2J\x1b[H", "\x1bP$qm\x1b\\", "\x9b2J", "\x1b[", "\u202eevil"]
 
 
