@@ -268,6 +268,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
     s->act32 = take(a, rows * act_row_bytes(QUANT_Q8_0, (n_wide + 31) / 32 * 32));
     s->act_f32 = take(a, (uint64_t)(has_f32 && n_batch > rows ? n_batch : rows) *
                              act_row_bytes(QUANT_F32, n_wide));
+    s->n_without_blas = UINT32_MAX;
     if (n_batch > 1 || e->passes) {
         uint64_t row = gemm_ld(n_wide) * (has_f32 ? sizeof(float) : sizeof(__half));
         s->act_f16 = (__half *)take(a, gemm_few_bytes(n_batch, n_wide)); // every form
@@ -280,7 +281,6 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
         if (s->tile_bytes < gemm.partial)
             s->tile_bytes = gemm.partial;
         s->tile = take(a, s->tile_bytes);
-        s->n_without_blas = UINT32_MAX;
         if (has_f32 || !e->q.hopper) {
             s->blas_workspace_bytes = BLAS_WORKSPACE;
             s->blas_workspace = take(a, s->blas_workspace_bytes);
