@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cpu/bandwidth.h"
 #include "base/memory.h"
+#include "cpu/bandwidth.h"
 #include "cpu/plan.h"
 #include "engine/states.h"
 #include "engine/windows.h"

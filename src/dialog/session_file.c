@@ -301,8 +301,8 @@ struct known {
     struct ids ids;
     size_t n_kv;
     size_t n_far;   // up to there it lacks some of what layers with a window had given up
-    size_t *states; // (n_states) positions of all
-    size_t n_states;
+    size_t *states; // (n_states) positions of all, room for max_states
+    size_t n_states, max_states;
     bool has_template;
     uint32_t template_crc;
 };
@@ -343,11 +343,10 @@ static bool known_of(struct known *k, const struct conversation *c, struct error
 // Behind those that there are.
 static bool add_state(struct known *k, size_t pos, struct error *err)
 {
-    const size_t n_bytes = (k->n_states + 1) * sizeof *k->states;
-    size_t *states = realloc(k->states, n_bytes);
-    if (!states)
-        return error_oom(err, "the list of a session's states", n_bytes);
-    k->states = states;
+    bool failed = false;
+    if (!array_grow(&failed, &k->states, k->n_states, &k->max_states, sizeof *k->states))
+        return error_oom(err, "the list of a session's states",
+                         (k->n_states + 1) * sizeof *k->states);
     k->states[k->n_states++] = pos;
     return true;
 }

@@ -72,6 +72,21 @@ static struct engine *open_with(const struct model *m, const struct engine_param
     return cpu_engine_open(m, p, err);
 }
 
+static inline struct engine_plan plan_with(const struct engine_params *p)
+{
+    struct engine_plan plan;
+    struct error err = {0};
+#ifdef HOKKU_CUDA
+    const bool ok =
+        on_cuda ? cuda_engine_plan(model, p, &plan, &err) : cpu_engine_plan(model, p, &plan, &err);
+#else
+    const bool ok = cpu_engine_plan(model, p, &plan, &err);
+#endif
+    if (!ok)
+        fail_msg("%s", err.text);
+    return plan;
+}
+
 static struct engine *open_for(uint32_t n_seqs, uint32_t n_ctx, uint32_t n_batch)
 {
     const struct engine_params p = {.n_ctx = n_ctx,

@@ -165,16 +165,7 @@ static uint64_t planned_kv(uint32_t n_ctx)
 {
     const struct engine_params p = {
         .n_ctx = n_ctx, .n_seqs = 4, .devices = n_devices > 1 ? (1u << n_devices) - 1 : 0};
-    struct engine_plan plan;
-    struct error err = {0};
-#ifdef HOKKU_CUDA
-    const bool ok = on_cuda ? cuda_engine_plan(model, &p, &plan, &err)
-                            : cpu_engine_plan(model, &p, &plan, &err);
-#else
-    const bool ok = cpu_engine_plan(model, &p, &plan, &err);
-#endif
-    if (!ok)
-        fail_msg("%s", err.text);
+    const struct engine_plan plan = plan_with(&p);
     assert_in_range(plan.host_states, 1, UINT64_C(4) << 30);
     return plan.kv;
 }

@@ -57,17 +57,7 @@ static size_t near_blocks(const struct seq *s)
 static struct engine_plan plan_for(uint32_t n_seqs, uint32_t n_ctx)
 {
     const struct engine_params p = {.n_ctx = n_ctx, .n_batch = N_BATCH, .n_seqs = n_seqs};
-    struct engine_plan plan;
-    struct error err = {0};
-#ifdef HOKKU_CUDA
-    const bool ok = on_cuda ? cuda_engine_plan(model, &p, &plan, &err)
-                            : cpu_engine_plan(model, &p, &plan, &err);
-#else
-    const bool ok = cpu_engine_plan(model, &p, &plan, &err);
-#endif
-    if (!ok)
-        fail_msg("%s", err.text);
-    return plan;
+    return plan_with(&p);
 }
 
 // By plans for so many sequences that near layers have to keep all positions.
