@@ -66,6 +66,10 @@ template <typename T> struct device_array {
             cudaMemcpyAsync(p, v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice, Q.stream),
             &ERR));
     }
+    void spoil(void) const // with NaNs
+    {
+        must(CHECK_CUDA(cudaMemsetAsync(p, 0xFF, n * sizeof(T), Q.stream), &ERR));
+    }
     std::vector<T> get() const
     {
         std::vector<T> v(n);

@@ -1,8 +1,6 @@
 // Mixtures of experts: who is chosen, the order of rows by expert, products with chosen matrices
 // and their sum, against plain references in double.
-#include <algorithm>
-
-#include "expert_stack.h"
+#include "expert_case.h"
 
 // ---- the choice
 
@@ -514,16 +512,11 @@ static void rows_of(struct random_stream &r, uint32_t type, uint32_t n, uint32_t
     const std::vector<float> x = r.floats(n * n_cols), bias = r.floats(n_expert * rows);
     const std::vector<float> weight = r.floats(n_pair), y0 = r.floats(n * rows);
     device_array<float> dx(x), db(bias), dw(weight), dy(y0), y(n_pair * rows), z(n_pair * rows);
-    device_array<uint32_t> dc(chosen), place(n_pair), pair_at(n_pair), rank(n_pair), used(1);
     device_array<struct expert_item> items(n_item);
-    device_array<uint8_t> act32(n * act_row_bytes(QUANT_Q8_0, div_up(n_cols, 32u) * 32));
-    device_array<uint8_t> act_f32(n * act_row_bytes(QUANT_F32, n_cols));
     const bool plain = quant_info(type)->block_elems == 1;
-    const struct grouping g = {dc.p,   place.p,  pair_at.p, rank.p,   items.p,
-                               used.p, n_expert, n_pair,    per_item, nullptr};
-    must(act_launch(&Q, dx.p, n, n_cols, nullptr, 0.0f, plain ? nullptr : act32.p,
-                    plain ? act_f32.p : nullptr, nullptr, &ERR));
-    must(group_launch(&Q, &g, &ERR));
+    prepared_rows prepared(dx, n, n_cols);
+    grouped_rows grouped(chosen, n_expert, n_used);
+    grouped.group(items, n, per_item);
     struct expert_rows m = {};
     m.w[0] = w.w;
     m.w[1] = v.w;
@@ -535,16 +528,16 @@ static void rows_of(struct random_stream &r, uint32_t type, uint32_t n, uint32_t
     m.n_item = n_item;
     m.n_row = n;
     m.per_item = per_item;
-    m.pair_at = pair_at.p;
+    m.pair_at = grouped.pair_at.p;
     m.n_used = n_used;
     m.weight = dw.p;
-    m.act32 = act32.p;
-    m.act_f32 = act_f32.p;
+    m.act32 = prepared.act32.p;
+    m.act_f32 = prepared.act_f32.p;
     must(expert_rows_launch(&Q, &m, &ERR));
     const struct expert_sum sum = {dw.p, nullptr, nullptr, true, 0.5f, dy.p};
-    must(expert_sum_launch(&Q, &sum, y.p, place.p, n, n_used, rows, nullptr, &ERR));
+    must(expert_sum_launch(&Q, &sum, y.p, grouped.place.p, n, n_used, rows, nullptr, &ERR));
     const std::vector<float> got = y.get(), second = z.get(), sums = dy.get();
-    const std::vector<uint32_t> places = place.get();
+    const std::vector<uint32_t> places = grouped.place.get();
     for (uint32_t t = 0; t < n; t++)
         for (uint32_t row = 0; row < rows; row++) {
             double total = 0, all = 1;

@@ -1,16 +1,6 @@
 // Products of many columns, on matrix units and by cuBLAS, against a plain reference in double; a
 // column has the same bits in any company.
-#include "products.h"
-
-#include <algorithm>
-
-// Rows (n_cols) of very different magnitudes.
-static void spread(std::vector<float> &x, uint32_t n_cols)
-{
-    static const float sizes[] = {1.0f, 1e5f, 1e-6f, 1e8f, 100.0f};
-    for (size_t i = 0; i < x.size(); i++)
-        x[i] *= sizes[i / n_cols % 5];
-}
+#include "gemm_case.h"
 
 static void gemm_agrees_for_odd_shapes(void)
 {
@@ -21,8 +11,7 @@ static void gemm_agrees_for_odd_shapes(void)
             const uint32_t n = quant_info(type)->block_elems == 1 ? 172 : 256, rows = 43;
             const uint32_t ld = gemm_ld(n);
             test_matrix m(r, type, rows, n);
-            std::vector<float> x = r.floats(n * n_col), bias = r.floats(rows, 1e-9);
-            spread(x, n);
+            std::vector<float> x = spread(r.floats(n * n_col), n), bias = r.floats(rows, 1e-9);
             device_array<float> dx(x), y(r.floats(n_col * rows)), xf(n_col * ld), undo(n_col);
             device_array<float> db(bias);
             device_array<__half> xh(n_col * ld);
@@ -38,9 +27,8 @@ static void gemm_agrees_for_odd_shapes(void)
             for (size_t i = 0; i < p.y.size(); i++)
                 p.y[i] += bias[i % rows];
             double w = worst(y.get(), p.y, p.size);
-            // float16 operands: half a unit in the eleventh bit of each, errors independent
-            check(w <= (type == QUANT_F32 ? 4e-6 : 1.5e-3), "%s, %u columns: off by %g",
-                  quant_info(type)->name, n_col, w);
+            check(w <= (type == QUANT_F32 ? FLOAT_TOLERANCE : HALF_TOLERANCE),
+                  "%s, %u columns: off by %g", quant_info(type)->name, n_col, w);
             if (type != QUANT_F32)
                 continue;
             // twice what there is, and a part of the product
@@ -48,17 +36,8 @@ static void gemm_agrees_for_odd_shapes(void)
             for (size_t i = 0; i < p.y.size(); i++)
                 p.y[i] = 2 * p.y[i] + (double)0.22f * (p.y[i] - bias[i % rows]);
             w = worst(y.get(), p.y, p.size);
-            check(w <= 8e-6, "F32 added in part, %u columns: off by %g", n_col, w);
+            check(w <= 2 * FLOAT_TOLERANCE, "F32 added in part, %u columns: off by %g", n_col, w);
         }
-}
-
-static struct weight_range range_of(const test_matrix &m, const float *norm = nullptr,
-                                    const float *bias = nullptr)
-{
-    device_array<float> out(std::vector<float>{0.0f, 0.0f});
-    must(weight_range_launch(&Q, &m.w, norm, bias, (struct weight_range *)out.p, &ERR));
-    std::vector<float> v = out.get();
-    return {v[0], v[1]};
 }
 
 static void ranges_of_weights_are_those_of_the_reference(void)
@@ -93,86 +72,6 @@ static void ranges_of_weights_are_those_of_the_reference(void)
               isnan(half_range_undo(NAN)),
           "zero, or no numbers");
 }
-
-// What the products of gemm_hopper.cu, gemm_few.cu and gemm_wide.cu share: a matrix, inputs,
-// scratch.
-enum { BY_WIDE = 2 }; // packed as GEMM_PACKED
-
-struct gemm_case {
-    uint32_t n, n_cols, form; // GEMM_PACKED, GEMM_FEW_PACKED or BY_WIDE
-    struct gemm_scratch sizes;
-    std::vector<float> x;
-    device_array<float> dx, undo, undo_gated;
-    device_array<uint8_t> packed, partial, counters;
-
-    static struct gemm_scratch scratch(void)
-    {
-        struct gemm_scratch s;
-        gemm_scratch(Q.n_sm, &s);
-        s.partial = std::max(s.partial, gemm_wide_partial(Q.n_sm));
-        return s;
-    }
-    static void spoil(const device_array<uint8_t> &a) // with NaNs
-    {
-        must(CHECK_CUDA(cudaMemsetAsync(a.p, 0xFF, a.n, Q.stream), &ERR));
-    }
-    gemm_case(struct random_stream &r, uint32_t n_, uint32_t n_cols_, uint32_t form_ = GEMM_PACKED)
-        : n(n_), n_cols(n_cols_), form(form_), sizes(scratch()), x(r.floats((size_t)n_ * n_cols_)),
-          dx(x.size()), undo(std::vector<float>(gemm_undo_room(n_))),
-          undo_gated(std::vector<float>(gemm_undo_room(n_))), packed(gemm_few_bytes(n_, n_cols_)),
-          partial(sizes.partial), counters(sizes.counters)
-    {
-        must(CHECK_CUDA(cudaMemsetAsync(counters.p, 0, counters.n, Q.stream), &ERR));
-        spread(x, n_cols);
-        pack(0.0f);
-    }
-    // From x; bound: of the row's results of MATVEC_GATED, were its values' mean square 1.
-    void pack(float bound)
-    {
-        struct act_f16 f16 = {(__half *)packed.p,
-                              form == GEMM_FEW_PACKED ? GEMM_FEW_PACKED : GEMM_PACKED, undo.p,
-                              bound, undo_gated.p};
-        dx.put(x);
-        spoil(packed); // nothing may come of the rows beyond n
-        must(act_launch(&Q, dx.p, n, n_cols, nullptr, 0, nullptr, nullptr, &f16, &ERR));
-    }
-    void launch(const struct gemm &g)
-    {
-        must(form == GEMM_FEW_PACKED ? gemm_few_launch(&Q, &g, &ERR)
-             : form == BY_WIDE       ? gemm_wide_launch(&Q, &g, &ERR)
-                                     : gemm_hopper_launch(&Q, &g, &ERR));
-    }
-    // Of a packed matrix.
-    size_t at(uint32_t i, uint32_t k, uint32_t cols)
-    {
-        return form == GEMM_FEW_PACKED ? gemm_few_at(n, i, k, cols) : gemm_pack_at(n, i, k);
-    }
-    // Whether there is such a product on this device.
-    static bool can(bool few)
-    {
-        return few || Q.hopper;
-    }
-    struct gemm args(enum matvec_mode mode)
-    {
-        struct gemm g = {};
-        g.mode = mode;
-        g.n = n;
-        g.x = (const __half *)packed.p;
-        g.undo = undo.p;
-        g.partial = (float *)partial.p;
-        g.counters = (uint32_t *)counters.p;
-        return g;
-    }
-    // Nothing is left for the next launch.
-    void check_counters(void)
-    {
-        for (uint8_t b : counters.get())
-            if (b) {
-                check(false, "counters are not zero afterwards");
-                break;
-            }
-    }
-};
 
 static void packed_activations_are_the_plain_ones(void)
 {
@@ -238,9 +137,7 @@ static void matrix_products_agree_for_every_type_and_shape(void)
                 std::vector<float> old = r.floats((size_t)n * rows, 10.0), bias = r.floats(rows);
                 device_array<float> y(old), db(bias);
                 struct gemm g = c.args(MATVEC_ADD);
-                g.w[0] = m.w;
-                if (type != QUANT_F16) // as the engine does: else tiny weights lose their bits
-                    g.w[0].half_scale = half_range(range_of(m).top);
+                g.w[0] = with_half_scale(m);
                 g.y[0] = y.p;
                 g.bias[0] = db.p;
                 g.n_part = 1;
@@ -250,8 +147,8 @@ static void matrix_products_agree_for_every_type_and_shape(void)
                     p.y[i] += old[i] + bias[i % rows], p.size[i] += 1e-3;
                 std::vector<float> got = y.get();
                 double w = worst(got, p.y, p.size);
-                check(w <= 1.5e-3, "%s %u x %u, %u columns: off by %g", quant_info(type)->name,
-                      rows, width, n, w);
+                check(w <= HALF_TOLERANCE, "%s %u x %u, %u columns: off by %g",
+                      quant_info(type)->name, rows, width, n, w);
                 if (quick() && width == widths[(type + n / 3) % 2]) { // the rest of the others
                     c.check_counters();
                     continue;
@@ -267,7 +164,7 @@ static void matrix_products_agree_for_every_type_and_shape(void)
                     p.y[i] = old[i] + bias[i % rows] +
                              (double)g.scale * (p.y[i] - old[i] - bias[i % rows]);
                 w = worst(y.get(), p.y, p.size);
-                check(w <= 1.5e-3, "%s %u x %u, %u columns, in part: off by %g",
+                check(w <= HALF_TOLERANCE, "%s %u x %u, %u columns, in part: off by %g",
                       quant_info(type)->name, rows, width, n, w);
                 c.check_counters();
             }
@@ -307,7 +204,7 @@ static void matrix_products_of_several_matrices_agree(void)
         for (int i = 0; i < 3; i++) {
             product p = reference(*m[i], c.x, n);
             double w = worst(y[i]->get(), p.y, p.size);
-            check(w <= 1.5e-3, "part %d, %u columns: off by %g", i, n, w);
+            check(w <= HALF_TOLERANCE, "part %d, %u columns: off by %g", i, n, w);
         }
         for (int i = 0; i < 3 && n == 12; i++) {
             const std::vector<float> got = y[i]->get();
@@ -338,12 +235,12 @@ static void matrix_products_of_several_matrices_agree(void)
         g.undo_out = c.undo_gated.p;
         product pg = reference(gate, c.x, n), pu = reference(up, c.x, n);
         for (enum activation act : GATES) {
-            gemm_case::spoil(out);
+            out.spoil();
             g.act = act;
             c.launch(g);
             std::vector<uint8_t> raw = out.get();
             if (few) {
-                gemm_case::spoil(out);
+                out.spoil();
                 launch_on_one(c, g);
                 check(out.get() == raw, "gated, %d: other bits on one multiprocessor", act);
             }
@@ -359,7 +256,7 @@ static void matrix_products_of_several_matrices_agree(void)
                         size = pg.size[at] * fabs(pu.y[at]) + pu.size[at] * fabs(pg.y[at]) +
                                fabs(want);
                     }
-                    check(fabs(a - want) <= 1.5e-3 * size,
+                    check(fabs(a - want) <= HALF_TOLERANCE * size,
                           "gated, %d: row %u column %u: %g, expected %g", act, i, k, a, want);
                 }
         }
@@ -390,7 +287,7 @@ static void matrix_products_of_few_blocks_agree(void)
                 std::vector<float> got = y.get();
                 product p = reference(m, c.x, n);
                 double w = worst(got, p.y, p.size);
-                check(w <= 1.5e-3, "%s, %u columns, %d multiprocessors: off by %g",
+                check(w <= HALF_TOLERANCE, "%s, %u columns, %d multiprocessors: off by %g",
                       quant_info(type)->name, n, few, w);
                 c.launch(g);
                 check(y.get() == got, "%s, %u columns, %d multiprocessors: other bits again",
@@ -408,7 +305,7 @@ static void same_in_any_company(struct random_stream &r, uint32_t type, uint32_t
 {
     const int n_sm = Q.n_sm;
     test_matrix m(r, type, rows, width);
-    const float half_scale = type == QUANT_F16 ? m.w.half_scale : half_range(range_of(m).top);
+    const struct wmat w = with_half_scale(m);
     const uint32_t most = *std::max_element(counts.begin(), counts.end());
     const std::vector<float> all = gemm_case(r, most, width, GEMM_FEW_PACKED).x;
     std::vector<float> want;
@@ -424,8 +321,7 @@ static void same_in_any_company(struct random_stream &r, uint32_t type, uint32_t
             c.pack(0.0f);
             device_array<float> y((size_t)n * rows);
             struct gemm g = c.args(MATVEC_STORE);
-            g.w[0] = m.w;
-            g.w[0].half_scale = half_scale;
+            g.w[0] = w;
             g.y[0] = y.p;
             g.n_part = 1;
             c.launch(g);
@@ -542,6 +438,7 @@ static void many_columns_have_the_bits_of_few(void)
                     continue;
                 const uint32_t rows = n <= 40 ? 43 : 200;
                 test_matrix m(r, type, rows, width);
+                const struct wmat w = with_half_scale(m);
                 gemm_case few(r, n, width, GEMM_FEW_PACKED), wide(r, n, width, BY_WIDE);
                 wide.x = few.x;
                 wide.pack(0.0f);
@@ -552,9 +449,7 @@ static void many_columns_have_the_bits_of_few(void)
                     gemm_case &c = blocks ? wide : few;
                     struct gemm g = c.args(MATVEC_ADD);
                     g.scale = 0.37f;
-                    g.w[0] = m.w;
-                    if (type != QUANT_F16)
-                        g.w[0].half_scale = half_range(range_of(m).top);
+                    g.w[0] = w;
                     g.y[0] = y.p;
                     g.n_part = 1;
                     Q.n_sm = blocks ? blocks : n_sm;
@@ -580,7 +475,7 @@ static void many_columns_have_the_bits_of_few(void)
             c.x = few.x;
             c.pack(range_of(gate).bound * range_of(up).bound);
             device_array<uint8_t> out(gemm_few_bytes(n, rows));
-            gemm_case::spoil(out);
+            out.spoil();
             struct gemm g = c.args(MATVEC_GATED);
             g.w[0] = gate.w;
             g.w[1] = up.w;
