@@ -102,12 +102,37 @@ static inline bool is_plain(const struct attention &a)
            a.temp_scale == 0.0f && !a.v_norm && !a.cached;
 }
 
-// The weights of head h: a.q_norm's or a.k_norm's.
+// The norm's weights of vector i of a token: of the query heads, then the keys, then the values.
 template <bool PLAIN>
-static __device__ __forceinline__ const float *norm_of_head(const struct attention &a,
-                                                            const float *norm, uint32_t h)
+static __device__ __forceinline__ const float *norm_of(const struct attention &a, uint32_t i)
 {
-    return PLAIN ? norm : norm + h * a.norm_stride; // norm NULL: no stride
+    const uint32_t k = i - a.n_head, stride = PLAIN ? 0 : a.norm_stride; // norm NULL: no stride
+    return i < a.n_head      ? a.q_norm + i * stride
+           : k < a.n_head_kv ? a.k_norm + k * stride
+           : PLAIN           ? NULL
+                             : a.v_norm;
+}
+
+// A norm's weights for the elements that a lane has of a vector; of none: that.
+template <int DH> struct head_norm {
+    float2 w[head_pairs<DH>::N];
+    bool any;
+};
+
+template <int DH>
+static __device__ __forceinline__ head_norm<DH> load_norm(const struct attention &a,
+                                                          const float *norm, uint32_t lane)
+{
+    head_norm<DH> n = {};
+    n.any = norm;
+#pragma unroll
+    for (int j = 0; j < head_pairs<DH>::N; j++) {
+        const uint2 i = pair_at(a, lane + j * TEAM);
+        if (norm)
+            n.w[j] = make_float2(i.x < a.head_dim ? norm[i.x] : 0.0f,
+                                 i.y < a.head_dim ? norm[i.y] : 0.0f);
+    }
+    return n;
 }
 
 template <int DH>
@@ -127,10 +152,10 @@ static __device__ __forceinline__ void subtract_mean(const struct attention &a, 
     }
 }
 
-// Normalises unless norm is NULL, and rotates.
+// Normalises where there is a norm, and rotates.
 template <int DH, bool PLAIN>
-static __device__ __forceinline__ void finish_head(const struct attention &a, const float *norm,
-                                                   uint32_t lane, head_pairs<DH> &h)
+static __device__ __forceinline__ void
+finish_head(const struct attention &a, const head_norm<DH> &norm, uint32_t lane, head_pairs<DH> &h)
 {
     auto normalise = [&] {
         if (!PLAIN && a.norm_mean)
@@ -143,18 +168,18 @@ static __device__ __forceinline__ void finish_head(const struct attention &a, co
 #pragma unroll
         for (int j = 0; j < h.N; j++) {
             uint2 i = pair_at(a, lane + j * TEAM);
-            h.v[j].x *= i.x < a.head_dim ? rms * norm[i.x] : 0.0f;
-            h.v[j].y *= i.y < a.head_dim ? rms * norm[i.y] : 0.0f;
+            h.v[j].x *= i.x < a.head_dim ? rms * norm.w[j].x : 0.0f;
+            h.v[j].y *= i.y < a.head_dim ? rms * norm.w[j].y : 0.0f;
         }
     };
-    if (norm && (PLAIN || !a.norm_rotated))
+    if (norm.any && (PLAIN || !a.norm_rotated))
         normalise();
 #pragma unroll
     for (int j = 0; j < h.N; j++) {
         float2 v = h.v[j], t = h.turn[j];
         h.v[j] = make_float2(v.x * t.x - v.y * t.y, v.x * t.y + v.y * t.x);
     }
-    if (!PLAIN && norm && a.norm_rotated)
+    if (!PLAIN && norm.any && a.norm_rotated)
         normalise();
 }
 

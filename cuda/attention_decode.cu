@@ -48,15 +48,27 @@ template <int DH> static constexpr __host__ __device__ uint32_t tile_elems()
     return M * tile_ld<DH>();
 }
 
-// Prepares the vectors that the predecessor left in row `token` and those after it: query heads
-// head0 .. head0 + n_head - 1 of each, n_row in all, and the token's key and value if `newest`. buf
-// (2, DH), copy (2, DH): for those. `more` is called once by every thread, when the first vector
-// has been requested.
+// Norms of the vectors that a block prepares: of query heads head0 .. head0 + n_head - 1 of each
+// token, n_row in all, then of the key and the value. The i-th, for a team.
+template <int DH, bool PLAIN>
+static __device__ __forceinline__ head_norm<DH>
+load_norm_of(const struct attention &a, uint32_t kv_head, uint32_t head0, uint32_t n_head,
+             uint32_t n_row, uint32_t i)
+{
+    const uint32_t vector =
+        i < n_row ? head0 + i % n_head : a.n_head + (i - n_row) * a.n_head_kv + kv_head;
+    return load_norm<DH>(a, i < n_row + 2 ? norm_of<PLAIN>(a, vector) : NULL, threadIdx.x % TEAM);
+}
+
+// Prepares the vectors that the predecessor left in row `token` and those after it: those of
+// load_norm_of, the token's key and value if `newest`. norm: of the team's first. buf (2, DH), copy
+// (2, DH): for key and value. `more` is called once by every thread, when the first vector has been
+// requested.
 template <int DH, bool PLAIN, typename F>
 static __device__ __forceinline__ void
 prepare(const struct attention &a, uint32_t token, uint32_t kv_head, uint32_t head0,
         uint32_t n_head, uint32_t n_row, bool newest, uint32_t position, size_t cache_row,
-        __half *q, float *buf, __half *copy, F more)
+        head_norm<DH> norm, __half *q, float *buf, __half *copy, F more)
 {
     const uint32_t lane = threadIdx.x % TEAM, n = n_row + (newest ? 2 : 0);
     const size_t kv_at = (size_t)token * a.ld_kv + kv_head * a.head_dim;
@@ -73,15 +85,13 @@ prepare(const struct attention &a, uint32_t token, uint32_t kv_head, uint32_t he
         head_pairs<DH> h = {};
         if (i < n)
             load_head<DH>(a, src, i <= n_row ? rope : NULL, lane, h);
-        if (!begun)
+        if (begun)
+            norm = load_norm_of<DH, PLAIN>(a, kv_head, head0, n_head, n_row, i);
+        else
             more();
         begun = true;
         if (i >= n)
             break;
-        const float *norm = i < n_row ? norm_of_head<PLAIN>(a, a.q_norm, head0 + i - later * n_head)
-                            : i == n_row ? norm_of_head<PLAIN>(a, a.k_norm, kv_head)
-                            : PLAIN      ? NULL
-                                         : a.v_norm;
         finish_head<DH, PLAIN>(a, norm, lane, h);
         if (i < n_row)
             store_query<DH, PLAIN>(a, h, position + later, q + i * tile_ld<DH>(), lane);
@@ -250,9 +260,11 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP, CROWDED ? 2 : 1)
     request_some(0, STAGES);
     const size_t new_row =
         kv_row(__ldg(&table[position / KV_BLOCK]), a.n_head_kv, kv_head, position);
+    const head_norm<DH> norm =
+        load_norm_of<DH, PLAIN>(a, kv_head, head0, n_head, n_row, threadIdx.x / TEAM);
     griddep_wait();
     prepare<DH, PLAIN>(a, token, kv_head, head0, n_head, n_row, !cached && split == n_split - 1,
-                       at.pos, new_row, q, buf[0], newest[0],
+                       at.pos, new_row, norm, q, buf[0], newest[0],
                        [&] { request_some(STAGES, 2 * STAGES); });
     __syncthreads();
 

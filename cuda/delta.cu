@@ -287,6 +287,10 @@ static __device__ __forceinline__ void step_ends(const struct delta_rows &d,
                     d.mixed[((size_t)row * (2 * n_key + d.delta.n_head) + mixes) * n + k] = y[i];
             }
         } else {
+            if (lane == 0) { // they come from far away
+                prefetch_l2(d.a + head);
+                prefetch_l2(d.dt + head);
+            }
             griddep_wait();
             if (d.skip && *d.skip)
                 return;

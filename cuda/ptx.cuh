@@ -28,6 +28,9 @@ PTX_FN uint32_t ld_stream4(const void *p)
     emu_check_aligned(p, 4);
     return *static_cast<const uint32_t *>(p);
 }
+PTX_FN void prefetch_l2(const void *)
+{
+}
 PTX_FN void cp_async16(void *smem, const void *gmem)
 {
     emu_cp_async(smem, gmem, 16, 16);
@@ -186,6 +189,12 @@ PTX_FN uint32_t ld_stream4(const void *p)
     uint32_t v;
     asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(p));
     return v;
+}
+
+// Asks for the 32 bytes there and what follows up to a line's end, for whoever reads them later.
+PTX_FN void prefetch_l2(const void *p)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
 PTX_FN uint32_t smem_address(const void *p)

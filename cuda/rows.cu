@@ -258,25 +258,58 @@ static __global__ void __launch_bounds__(THREADS) tell_kernel(const struct told 
         told[i] = fmaf(factor * t.norm[i], proj[i], told[i]) * 0.70710678118654752f;
 }
 
+// What a thread has in registers of a row: elements threadIdx.x, threadIdx.x + THREADS, ..., as far
+// as they find room. All are under way at once.
+struct kept_row {
+    static constexpr uint32_t N = 24;
+    float v[N];
+
+    __device__ __forceinline__ void load(const float *row, uint32_t n_cols)
+    {
+#pragma unroll
+        for (uint32_t k = 0; k < N; k++)
+            v[k] = k * THREADS + threadIdx.x < n_cols ? row[k * THREADS + threadIdx.x] : 0.0f;
+    }
+    // f(k, i, v) of each: v[k], which is element i.
+    template <typename F> __device__ __forceinline__ void each(uint32_t n_cols, F f) const
+    {
+#pragma unroll
+        for (uint32_t k = 0; k < N; k++)
+            if (k * THREADS + threadIdx.x < n_cols)
+                f(k, k * THREADS + threadIdx.x, v[k]);
+    }
+    // The first element of a thread that is not kept.
+    static __device__ __forceinline__ uint32_t rest()
+    {
+        return N * THREADS + threadIdx.x;
+    }
+};
+
 // Grid (n)
 static __global__ void __launch_bounds__(THREADS)
     add_normed_kernel(const float *y, const float *norm, float eps, float scale, float *x,
                       uint32_t n_cols, const uint32_t *skip)
 {
     __shared__ float part[N_WARP];
+    struct kept_row a, b, w;
     griddep_launch_dependents();
+    w.load(norm, n_cols);
     griddep_wait();
-    if (skip && *skip)
-        return;
+    const uint32_t over = skip ? *skip : 0;
     y += (size_t)blockIdx.x * n_cols;
     x += (size_t)blockIdx.x * n_cols;
+    a.load(y, n_cols);
+    b.load(x, n_cols);
+    if (over)
+        return;
     float sum = 0.0f;
-#pragma unroll 4
-    for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
+    a.each(n_cols, [&](uint32_t, uint32_t, float v) { sum = fmaf(v, v, sum); });
+    for (uint32_t i = kept_row::rest(); i < n_cols; i += THREADS)
         sum = fmaf(y[i], y[i], sum);
     const float factor = scale / sqrtf(block_sum(sum, part) / (float)n_cols + eps);
-#pragma unroll 4
-    for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
+    a.each(n_cols,
+           [&](uint32_t k, uint32_t i, float v) { x[i] = fmaf(factor * w.v[k], v, b.v[k]); });
+    for (uint32_t i = kept_row::rest(); i < n_cols; i += THREADS)
         x[i] = fmaf(factor * norm[i], y[i], x[i]);
 }
 
@@ -314,22 +347,32 @@ static __global__ void __launch_bounds__(THREADS)
                 float *y, uint32_t ld_y, uint32_t n_cols, const uint32_t *skip)
 {
     __shared__ float means[N_WARP], squares[N_WARP];
+    struct kept_row a, weight, bias;
     griddep_launch_dependents();
+    weight.load(w, n_cols);
+    bias.load(b ? b : w, b ? n_cols : 0);
     griddep_wait();
-    if (skip && *skip)
-        return;
+    const uint32_t over = skip ? *skip : 0;
     x += (size_t)blockIdx.x * n_cols;
     y += (size_t)blockIdx.x * ld_y;
+    a.load(x, n_cols);
+    if (over)
+        return;
     float mean = 0.0f, sum = 0.0f;
     if (kind == NORM_LAYER) {
-        for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
+        a.each(n_cols, [&](uint32_t, uint32_t, float v) { mean += v; });
+        for (uint32_t i = kept_row::rest(); i < n_cols; i += THREADS)
             mean += x[i];
         mean = block_sum(mean, means) / (float)n_cols;
     }
-    for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
+    a.each(n_cols, [&](uint32_t, uint32_t, float v) { sum = fmaf(v - mean, v - mean, sum); });
+    for (uint32_t i = kept_row::rest(); i < n_cols; i += THREADS)
         sum = fmaf(x[i] - mean, x[i] - mean, sum);
     const float factor = 1.0f / sqrtf(block_sum(sum, squares) / (float)n_cols + eps);
-    for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
+    a.each(n_cols, [&](uint32_t k, uint32_t i, float v) {
+        y[i] = fmaf((v - mean) * factor, weight.v[k], bias.v[k]);
+    });
+    for (uint32_t i = kept_row::rest(); i < n_cols; i += THREADS)
         y[i] = fmaf((x[i] - mean) * factor, w[i], b ? b[i] : 0.0f);
 }
 
