@@ -570,6 +570,16 @@ bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err);
 bool cuda_head_of(struct cuda_engine *e, const float *x, const uint32_t *rows, uint32_t n,
                   struct error *err);
 
+// How y = W in, normed with weights norm, is added to rows x of the stream: behind the last matrix
+// of a layer these are multiplied by the layer's scale, if it has one.
+struct add_normed cuda_adding_normed(const struct cuda_engine *e, const struct gpu_layer *l,
+                                     enum layer_weight w, const float *norm, float *x,
+                                     const uint32_t *skip);
+// Adds n rows of y so.
+bool cuda_add_normed(const struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w,
+                     const float *y, const float *norm, float *x, uint32_t n, const uint32_t *skip,
+                     struct error *err);
+
 // y (n, rows) = w in + bias (rows; NULL: none); what: as cuda_queue takes it. n = 0, here and
 // below: the one token of a step.
 bool cuda_multiply(const struct cuda_engine *e, const char *what, const struct wmat *w,

@@ -68,6 +68,9 @@ static const char *unknown_in_layer(const struct layer *l, enum norm_kind norm)
                ? "values that are keys, which are normed all at once"
            : l->parallel && (l->w[ATTN_POST_NORM].data || l->w[FFN_POST_NORM].data)
                ? "norms after parallel blocks"
+           : l->w[LAYER_SCALE].data &&
+                   !l->w[l->w[TOKEN_GATE].data ? TOKEN_POST_NORM : FFN_POST_NORM].data
+               ? "a scale of the layer without a norm of what it adds last"
            : is_beside(l) && !joins(l, norm)
                ? "a feed-forward network beside experts without the norms that join them"
                : unknown_weight(l);

@@ -65,6 +65,33 @@ static bool multiply_one(const struct cuda_engine *e, const char *what, struct m
     return matvec_launch(q, m, err);
 }
 
+struct add_normed cuda_adding_normed(const struct cuda_engine *e, const struct gpu_layer *l,
+                                     enum layer_weight w, const float *norm, float *x,
+                                     const uint32_t *skip)
+{
+    const struct layer *f = l->facts;
+    const enum layer_weight last = f->w[TOKEN_GATE].data ? TOKEN_PROJ
+                                   : f->experts.n > 0    ? EXPERT_DOWN
+                                                         : FFN_DOWN;
+    struct add_normed a = {};
+    a.norm = norm;
+    a.eps = e->hp.norm_eps;
+    a.scale = e->hp.residual_scale;
+    a.times = w == last ? l->v[LAYER_SCALE] : NULL;
+    a.x = x;
+    a.skip = skip;
+    return a;
+}
+
+bool cuda_add_normed(const struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w,
+                     const float *y, const float *norm, float *x, uint32_t n, const uint32_t *skip,
+                     struct error *err)
+{
+    struct add_normed a = cuda_adding_normed(e, l, w, norm, x, skip);
+    a.y = y;
+    return add_normed_launch(cuda_queue(e, name_of(l, w)), &a, n, e->hp.n_embd, err);
+}
+
 // The end of a block: x += residual_scale * (W in + bias), the product normed unless norm is NULL.
 static bool add_one(struct cuda_engine *e, const struct gpu_layer *l, enum layer_weight w,
                     enum layer_weight bias, const float *in, const float *norm, struct error *err)
@@ -76,8 +103,7 @@ static bool add_one(struct cuda_engine *e, const struct gpu_layer *l, enum layer
     add_part(&m, &l->w[w], part ? NULL : l->v[bias], apart ? s->up : s->x);
     return multiply_one(e, name_of(l, w), &m, err) &&
            (!part || cuda_sum_parts(e, 0, l->v[bias], norm, 1, &s->step->done, err)) &&
-           (!norm || add_normed_launch(&e->q, s->up, norm, e->hp.norm_eps, e->hp.residual_scale,
-                                       s->x, 1, e->hp.n_embd, &s->step->done, err)) &&
+           (!norm || cuda_add_normed(e, l, w, s->up, norm, s->x, 1, &s->step->done, err)) &&
            cuda_look(e, l, name_of(l, w), err);
 }
 
@@ -211,17 +237,13 @@ static bool tell_one(const struct cuda_engine *e, struct error *err)
 static bool end_layer_one(struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
 {
     const struct scratch *s = &e->s;
-    if (l->facts->w[TOKEN_GATE].data) {
-        struct matvec m = one_column(e, {s->x, NULL}, MATVEC_STORE);
-        add_part(&m, &l->w[TOKEN_GATE], NULL, s->gate);
-        const enum layer_weight no_bias = TOKEN_PROJ; // is a matrix, and so no vector
-        if (!multiply_one(e, name_of(l, TOKEN_GATE), &m, err) || !gate_told(e, l, 1, err) ||
-            !add_one(e, l, TOKEN_PROJ, no_bias, s->gate, l->v[TOKEN_POST_NORM], err))
-            return false;
-    }
-    return !l->v[LAYER_SCALE] ||
-           scale_launch(cuda_queue(e, name_of(l, LAYER_SCALE)), l->v[LAYER_SCALE], s->x,
-                        e->hp.n_embd, &s->step->done, err);
+    if (!l->facts->w[TOKEN_GATE].data)
+        return true;
+    struct matvec m = one_column(e, {s->x, NULL}, MATVEC_STORE);
+    add_part(&m, &l->w[TOKEN_GATE], NULL, s->gate);
+    const enum layer_weight no_bias = TOKEN_PROJ; // is a matrix, and so no vector
+    return multiply_one(e, name_of(l, TOKEN_GATE), &m, err) && gate_told(e, l, 1, err) &&
+           add_one(e, l, TOKEN_PROJ, no_bias, s->gate, l->v[TOKEN_POST_NORM], err);
 }
 
 // What reads the norm of its mixer.
@@ -467,8 +489,7 @@ static bool add_many(const struct cuda_engine *e, const struct gpu_layer *l, enu
         {&l->w[w]}, {part ? NULL : l->v[bias]}, {apart ? s->up : s->x}, 1, !apart, name_of(l, w)};
     return (!in || prepare(e, in, n, NULL, &p, err)) && multiply(e, &p, x, undo, n, err) &&
            (!part || cuda_sum_parts(e, 0, l->v[bias], norm, n, NULL, err)) &&
-           (!norm || add_normed_launch(&e->q, s->up, norm, e->hp.norm_eps, e->hp.residual_scale,
-                                       s->x, n, e->hp.n_embd, NULL, err));
+           (!norm || cuda_add_normed(e, l, w, s->up, norm, s->x, n, NULL, err));
 }
 
 static bool project_latent_many(const struct cuda_engine *e, const struct gpu_layer *l,
@@ -604,19 +625,14 @@ static bool end_layer_many(const struct cuda_engine *e, const struct gpu_layer *
                            struct error *err)
 {
     const struct scratch *s = &e->s;
-    if (l->facts->w[TOKEN_GATE].data) {
-        const struct products p = {{&l->w[TOKEN_GATE]},   {NULL}, {s->gate}, 1, false,
-                                   name_of(l, TOKEN_GATE)};
-        const enum layer_weight no_bias = TOKEN_PROJ; // as in end_layer_one
-        if (!prepare(e, s->x, n, NULL, &p, err) || !multiply(e, &p, s->act_f16, s->undo, n, err) ||
-            !gate_told(e, l, n, err) ||
-            !add_many(e, l, TOKEN_PROJ, no_bias, s->gate, s->act_f16, s->undo,
-                      l->v[TOKEN_POST_NORM], n, err))
-            return false;
-    }
-    return !l->v[LAYER_SCALE] ||
-           scale_launch(cuda_queue(e, name_of(l, LAYER_SCALE)), l->v[LAYER_SCALE], s->x,
-                        (size_t)n * e->hp.n_embd, NULL, err);
+    const struct products p = {{&l->w[TOKEN_GATE]},   {NULL}, {s->gate}, 1, false,
+                               name_of(l, TOKEN_GATE)};
+    const enum layer_weight no_bias = TOKEN_PROJ; // as in end_layer_one
+    return !l->facts->w[TOKEN_GATE].data ||
+           (prepare(e, s->x, n, NULL, &p, err) && multiply(e, &p, s->act_f16, s->undo, n, err) &&
+            gate_told(e, l, n, err) &&
+            add_many(e, l, TOKEN_PROJ, no_bias, s->gate, s->act_f16, s->undo, l->v[TOKEN_POST_NORM],
+                     n, err));
 }
 
 bool cuda_forward_many(struct cuda_engine *e, uint32_t n, struct error *err)

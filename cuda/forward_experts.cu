@@ -167,19 +167,14 @@ static bool add_normed(const struct cuda_engine *e, const struct gpu_layer *l, c
         j.a_norm = l->v[DENSE_POST_NORM];
         j.b = y;
         j.b_norm = l->v[EXPERT_POST_NORM];
-        j.norm = l->v[FFN_POST_NORM];
-        j.eps = e->hp.norm_eps;
-        j.scale = e->hp.residual_scale;
-        j.x = x;
-        j.skip = skip;
+        j.add = cuda_adding_normed(e, l, EXPERT_DOWN, l->v[FFN_POST_NORM], x, skip);
         return cuda_sum_parts(e, row0, NULL, true, n, skip, err) &&
                join_normed_launch(&e->q, &j, n, e->hp.n_embd, err);
     }
     cuda_queue(e, name_of(l, EXPERT_DOWN));
     return cuda_sum_parts(e, row0, NULL, l->v[FFN_POST_NORM] != NULL, n, skip, err) &&
            (!l->v[FFN_POST_NORM] ||
-            add_normed_launch(cuda_queue(e, name_of(l, EXPERT_DOWN)), y, l->v[FFN_POST_NORM],
-                              e->hp.norm_eps, e->hp.residual_scale, x, n, e->hp.n_embd, skip, err));
+            cuda_add_normed(e, l, EXPERT_DOWN, y, l->v[FFN_POST_NORM], x, n, skip, err));
 }
 
 // ---- many tokens

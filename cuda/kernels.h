@@ -212,17 +212,22 @@ bool finish_product_launch(const struct queue *q, const float *product, const fl
                            uint32_t n_cols, struct error *err);
 
 // x (n, n_cols) += scale (0: 1) * y (n, n_cols), y normalised (RMSNorm) with weights norm (n_cols).
-bool add_normed_launch(const struct queue *q, const float *y, const float *norm, float eps,
-                       float scale, float *x, uint32_t n, uint32_t n_cols, const uint32_t *skip,
-                       struct error *err);
-
-// x (n, n_cols) += scale * c, c = (a normed with weights a_norm + b normed with b_norm) normed with
-// weights norm, all by RMSNorm; a and b (n, n_cols).
-struct join_normed {
-    const float *a, *a_norm, *b, *b_norm, *norm;
+// Then x *= *times, unless that is NULL.
+struct add_normed {
+    const float *y, *norm;
     float eps, scale;
+    const float *times;
     float *x;
     const uint32_t *skip;
+};
+bool add_normed_launch(const struct queue *q, const struct add_normed *a, uint32_t n,
+                       uint32_t n_cols, struct error *err);
+
+// The same of y = (a normed with weights a_norm + b normed with b_norm), all by RMSNorm; a and b
+// (n, n_cols).
+struct join_normed {
+    const float *a, *a_norm, *b, *b_norm;
+    struct add_normed add; // but for y
 };
 bool join_normed_launch(const struct queue *q, const struct join_normed *j, uint32_t n,
                         uint32_t n_cols, struct error *err);
@@ -244,10 +249,6 @@ bool tell_launch(const struct queue *q, const struct told *t, uint32_t n, struct
 bool gate_told_launch(const struct queue *q, enum activation act, const struct xielu *p,
                       float *gate, const float *told, uint32_t ld, uint32_t n, uint32_t width,
                       struct error *err);
-
-// x (n_total) *= *factor
-bool scale_launch(const struct queue *q, const float *factor, float *x, size_t n_total,
-                  const uint32_t *skip, struct error *err);
 
 // Logits times scale, and softcap * tanh(logit / softcap) of that unless softcap is 0.
 bool finish_logits_launch(const struct queue *q, float *logits, size_t n_total, float scale,

@@ -215,16 +215,6 @@ static __global__ void __launch_bounds__(THREADS)
         gate[i] = gated(act, p, gate[i], told[i / width * ld + i % width]);
 }
 
-static __global__ void __launch_bounds__(THREADS)
-    scale_kernel(const float *factor, float *x, size_t n, const uint32_t *skip)
-{
-    griddep_launch_dependents();
-    griddep_wait();
-    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i < n && !(skip && *skip))
-        x[i] *= *factor;
-}
-
 // Grid (n, ceil(n_cols / THREADS))
 static __global__ void __launch_bounds__(THREADS)
     finish_product_kernel(const float *product, const float *undo, const float *bias, float scale,
@@ -259,9 +249,8 @@ static __global__ void __launch_bounds__(THREADS) tell_kernel(const struct told 
 }
 
 // What a thread has in registers of a row: elements threadIdx.x, threadIdx.x + THREADS, ..., as far
-// as they find room. All are under way at once.
-struct kept_row {
-    static constexpr uint32_t N = 24;
+// as N find room. All are under way at once.
+template <uint32_t N> struct kept_row {
     float v[N];
 
     __device__ __forceinline__ void load(const float *row, uint32_t n_cols)
@@ -285,60 +274,90 @@ struct kept_row {
     }
 };
 
-// Grid (n)
-static __global__ void __launch_bounds__(THREADS)
-    add_normed_kernel(const float *y, const float *norm, float eps, float scale, float *x,
-                      uint32_t n_cols, const uint32_t *skip)
+enum { KEPT = 24, KEPT_TO_JOIN = 12 };
+
+// What add_normed leaves of an element.
+static __device__ __forceinline__ float added(float x, float factor, float w, float y, float times)
 {
-    __shared__ float part[N_WARP];
-    struct kept_row a, b, w;
-    griddep_launch_dependents();
-    w.load(norm, n_cols);
-    griddep_wait();
-    const uint32_t over = skip ? *skip : 0;
-    y += (size_t)blockIdx.x * n_cols;
-    x += (size_t)blockIdx.x * n_cols;
-    a.load(y, n_cols);
-    b.load(x, n_cols);
-    if (over)
-        return;
-    float sum = 0.0f;
-    a.each(n_cols, [&](uint32_t, uint32_t, float v) { sum = fmaf(v, v, sum); });
-    for (uint32_t i = kept_row::rest(); i < n_cols; i += THREADS)
-        sum = fmaf(y[i], y[i], sum);
-    const float factor = scale / sqrtf(block_sum(sum, part) / (float)n_cols + eps);
-    a.each(n_cols,
-           [&](uint32_t k, uint32_t i, float v) { x[i] = fmaf(factor * w.v[k], v, b.v[k]); });
-    for (uint32_t i = kept_row::rest(); i < n_cols; i += THREADS)
-        x[i] = fmaf(factor * norm[i], y[i], x[i]);
+    return fmaf(factor * w, y, x) * times;
 }
 
 // Grid (n)
 static __global__ void __launch_bounds__(THREADS)
-    join_normed_kernel(const struct join_normed j, uint32_t n_cols)
+    add_normed_kernel(const struct add_normed m, uint32_t n_cols)
+{
+    __shared__ float part[N_WARP];
+    kept_row<KEPT> y, x, w;
+    griddep_launch_dependents();
+    w.load(m.norm, n_cols);
+    const float times = m.times ? *m.times : 1.0f;
+    griddep_wait();
+    const uint32_t skip = m.skip ? *m.skip : 0;
+    const size_t at = (size_t)blockIdx.x * n_cols;
+    y.load(m.y + at, n_cols);
+    x.load(m.x + at, n_cols);
+    if (skip)
+        return;
+    float sum = 0.0f;
+    y.each(n_cols, [&](uint32_t, uint32_t, float v) { sum = fmaf(v, v, sum); });
+    for (uint32_t i = y.rest(); i < n_cols; i += THREADS)
+        sum = fmaf(m.y[at + i], m.y[at + i], sum);
+    const float factor = m.scale / sqrtf(block_sum(sum, part) / (float)n_cols + m.eps);
+    y.each(n_cols, [&](uint32_t k, uint32_t i, float v) {
+        m.x[at + i] = added(x.v[k], factor, w.v[k], v, times);
+    });
+    for (uint32_t i = y.rest(); i < n_cols; i += THREADS)
+        m.x[at + i] = added(m.x[at + i], factor, m.norm[i], m.y[at + i], times);
+}
+
+// Grid (n)
+static __global__ void __launch_bounds__(THREADS)
+    join_normed_kernel(const __grid_constant__ struct join_normed j, uint32_t n_cols)
 {
     __shared__ float part[3][N_WARP];
+    kept_row<KEPT_TO_JOIN> a, b, x, a_norm, b_norm, norm;
+    const struct add_normed &m = j.add;
     griddep_launch_dependents();
+    a_norm.load(j.a_norm, n_cols);
+    b_norm.load(j.b_norm, n_cols);
+    norm.load(m.norm, n_cols);
+    const float times = m.times ? *m.times : 1.0f;
     griddep_wait();
-    if (j.skip && *j.skip)
-        return;
+    const uint32_t skip = m.skip ? *m.skip : 0;
     const size_t at = (size_t)blockIdx.x * n_cols;
-    const float *a = j.a + at, *b = j.b + at;
+    a.load(j.a + at, n_cols);
+    b.load(j.b + at, n_cols);
+    x.load(m.x + at, n_cols);
+    if (skip)
+        return;
     float a_sum = 0.0f, b_sum = 0.0f, sum = 0.0f;
-    for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS) {
-        a_sum = fmaf(a[i], a[i], a_sum);
-        b_sum = fmaf(b[i], b[i], b_sum);
-    }
-    const float a_factor = 1.0f / sqrtf(block_sum(a_sum, part[0]) / (float)n_cols + j.eps);
-    const float b_factor = 1.0f / sqrtf(block_sum(b_sum, part[1]) / (float)n_cols + j.eps);
-    auto joined = [&](uint32_t i) {
-        return fmaf(a_factor * j.a_norm[i], a[i], b_factor * j.b_norm[i] * b[i]);
+    auto see = [&](float va, float vb) {
+        a_sum = fmaf(va, va, a_sum);
+        b_sum = fmaf(vb, vb, b_sum);
     };
-    for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
-        sum = fmaf(joined(i), joined(i), sum);
-    const float factor = j.scale / sqrtf(block_sum(sum, part[2]) / (float)n_cols + j.eps);
-    for (uint32_t i = threadIdx.x; i < n_cols; i += THREADS)
-        j.x[at + i] = fmaf(factor * j.norm[i], joined(i), j.x[at + i]);
+    a.each(n_cols, [&](uint32_t k, uint32_t, float v) { see(v, b.v[k]); });
+    for (uint32_t i = a.rest(); i < n_cols; i += THREADS)
+        see(j.a[at + i], j.b[at + i]);
+    const float a_factor = 1.0f / sqrtf(block_sum(a_sum, part[0]) / (float)n_cols + m.eps);
+    const float b_factor = 1.0f / sqrtf(block_sum(b_sum, part[1]) / (float)n_cols + m.eps);
+    auto joined = [&](float wa, float va, float wb, float vb) {
+        return fmaf(a_factor * wa, va, b_factor * wb * vb);
+    };
+    auto joined_rest = [&](uint32_t i) {
+        return joined(j.a_norm[i], j.a[at + i], j.b_norm[i], j.b[at + i]);
+    };
+    a.each(n_cols, [&](uint32_t k, uint32_t, float v) {
+        a.v[k] = joined(a_norm.v[k], v, b_norm.v[k], b.v[k]);
+        sum = fmaf(a.v[k], a.v[k], sum);
+    });
+    for (uint32_t i = a.rest(); i < n_cols; i += THREADS)
+        sum = fmaf(joined_rest(i), joined_rest(i), sum);
+    const float factor = m.scale / sqrtf(block_sum(sum, part[2]) / (float)n_cols + m.eps);
+    a.each(n_cols, [&](uint32_t k, uint32_t i, float v) {
+        m.x[at + i] = added(x.v[k], factor, norm.v[k], v, times);
+    });
+    for (uint32_t i = a.rest(); i < n_cols; i += THREADS)
+        m.x[at + i] = added(m.x[at + i], factor, m.norm[i], joined_rest(i), times);
 }
 
 // Grid (n)
@@ -347,7 +366,7 @@ static __global__ void __launch_bounds__(THREADS)
                 float *y, uint32_t ld_y, uint32_t n_cols, const uint32_t *skip)
 {
     __shared__ float means[N_WARP], squares[N_WARP];
-    struct kept_row a, weight, bias;
+    kept_row<KEPT> a, weight, bias;
     griddep_launch_dependents();
     weight.load(w, n_cols);
     bias.load(b ? b : w, b ? n_cols : 0);
@@ -361,18 +380,18 @@ static __global__ void __launch_bounds__(THREADS)
     float mean = 0.0f, sum = 0.0f;
     if (kind == NORM_LAYER) {
         a.each(n_cols, [&](uint32_t, uint32_t, float v) { mean += v; });
-        for (uint32_t i = kept_row::rest(); i < n_cols; i += THREADS)
+        for (uint32_t i = a.rest(); i < n_cols; i += THREADS)
             mean += x[i];
         mean = block_sum(mean, means) / (float)n_cols;
     }
     a.each(n_cols, [&](uint32_t, uint32_t, float v) { sum = fmaf(v - mean, v - mean, sum); });
-    for (uint32_t i = kept_row::rest(); i < n_cols; i += THREADS)
+    for (uint32_t i = a.rest(); i < n_cols; i += THREADS)
         sum = fmaf(x[i] - mean, x[i] - mean, sum);
     const float factor = 1.0f / sqrtf(block_sum(sum, squares) / (float)n_cols + eps);
     a.each(n_cols, [&](uint32_t k, uint32_t i, float v) {
         y[i] = fmaf((v - mean) * factor, weight.v[k], bias.v[k]);
     });
-    for (uint32_t i = kept_row::rest(); i < n_cols; i += THREADS)
+    for (uint32_t i = a.rest(); i < n_cols; i += THREADS)
         y[i] = fmaf((x[i] - mean) * factor, w[i], b ? b[i] : 0.0f);
 }
 
@@ -496,18 +515,6 @@ bool gate_told_launch(const struct queue *q, enum activation act, const struct x
     return launch_kernel(err, l, gate_told_kernel, act, *p, gate, told, ld, n_total, width);
 }
 
-bool scale_launch(const struct queue *q, const float *factor, float *x, size_t n_total,
-                  const uint32_t *skip, struct error *err)
-{
-    struct launch l = {.name = "scale",
-                       .grid = dim3((unsigned)div_up(n_total, (size_t)THREADS)),
-                       .block = dim3(THREADS),
-                       .stream = q->stream,
-                       .dependent = q->dependent,
-                       .recorder = q->recorder};
-    return launch_kernel(err, l, scale_kernel, factor, x, n_total, skip);
-}
-
 bool tell_launch(const struct queue *q, const struct told *t, uint32_t n, struct error *err)
 {
     struct launch l = {.name = "tell",
@@ -533,9 +540,8 @@ bool finish_product_launch(const struct queue *q, const float *product, const fl
                          scale != 0.0f ? scale : 1.0f, add, y, n_cols);
 }
 
-bool add_normed_launch(const struct queue *q, const float *y, const float *norm, float eps,
-                       float scale, float *x, uint32_t n, uint32_t n_cols, const uint32_t *skip,
-                       struct error *err)
+bool add_normed_launch(const struct queue *q, const struct add_normed *a, uint32_t n,
+                       uint32_t n_cols, struct error *err)
 {
     struct launch l = {.name = "add_normed",
                        .grid = dim3(n),
@@ -543,8 +549,9 @@ bool add_normed_launch(const struct queue *q, const float *y, const float *norm,
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return launch_kernel(err, l, add_normed_kernel, y, norm, eps, scale != 0.0f ? scale : 1.0f, x,
-                         n_cols, skip);
+    struct add_normed m = *a;
+    m.scale = a->scale != 0.0f ? a->scale : 1.0f;
+    return launch_kernel(err, l, add_normed_kernel, m, n_cols);
 }
 
 bool join_normed_launch(const struct queue *q, const struct join_normed *j, uint32_t n,
@@ -556,7 +563,9 @@ bool join_normed_launch(const struct queue *q, const struct join_normed *j, uint
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return launch_kernel(err, l, join_normed_kernel, *j, n_cols);
+    struct join_normed m = *j;
+    m.add.scale = j->add.scale != 0.0f ? j->add.scale : 1.0f;
+    return launch_kernel(err, l, join_normed_kernel, m, n_cols);
 }
 
 bool norm_launch(const struct queue *q, enum norm_kind kind, const float *x, const float *w,

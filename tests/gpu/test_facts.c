@@ -358,8 +358,15 @@ static void told_of_the_token(struct model *m)
 
 static void scales_of_layers(struct model *m)
 {
+    post_norms(m);
     add_vector(&m->layers[0], LAYER_SCALE, 0, 1, 0.6f);
     add_vector(&m->layers[1], LAYER_SCALE, 1, 1, -1.5f);
+}
+
+static void scale_behind_what_is_told(struct model *m)
+{
+    told_of_the_token(m);
+    add_vector(&m->layers[0], LAYER_SCALE, 0, 1, -1.4f);
 }
 
 static void latent_attention(struct model *m)
@@ -595,6 +602,7 @@ static const struct {
     {"scaled products", scaled_products, true},
     {"scaled products of experts", scaled_experts},
     {"scaled products of shared experts", scaled_and_shared_experts},
+    {"a scale behind what a layer is told", scale_behind_what_is_told},
 };
 
 // Gate and up of two types, which no kernel multiplies at once, and of one.

@@ -220,7 +220,8 @@ static void a_finished_decode_leaves_memory_alone(void)
     device_array<struct seq_row> pos(std::vector<struct seq_row>{{0, 5}});
     const struct rope_tables ropes = {{{freqs.p, 2, 1.0f, (float2 *)turned.p}}, 1};
     must(embed_launch(&Q, &m.w, token.p, 1, e.p, 1.0f, &ropes, pos.p, true, skip.p, &ERR));
-    must(add_normed_launch(&Q, dx.p, dx.p, 1e-5f, 1.0f, e.p, 1, 64, skip.p, &ERR));
+    const struct add_normed add = {dx.p, dx.p, 1e-5f, 1.0f, nullptr, e.p, skip.p};
+    must(add_normed_launch(&Q, &add, 1, 64, &ERR));
     must(finish_logits_launch(&Q, e.p, 64, 0.5f, 30.0f, skip.p, &ERR));
     check(e.get() == row && turned.get() == turns,
           "a row was written although the step was to be skipped");

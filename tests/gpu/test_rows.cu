@@ -59,7 +59,8 @@ static void activations_agree_at_the_ends(void)
 static void normed_rows_are_added(void)
 {
     struct random_stream r = {31};
-    for (uint32_t n : {1u, 7u, 256u, 896u, 3585u})
+    const device_array<float> times(std::vector<float>{0.75f});
+    for (uint32_t n : {1u, 7u, 256u, 896u, 3585u, 6500u}) // more than threads keep
         for (float scale : {0.0f, 0.22f}) {
             const uint32_t rows = 3;
             std::vector<float> x = r.floats(n * rows, 5.0), y = r.floats(n * rows, 0.3);
@@ -67,7 +68,9 @@ static void normed_rows_are_added(void)
             for (uint32_t i = 0; i < n; i++)
                 y[n + i] = 0.0f; // eps alone under the root
             device_array<float> dx(x), dy(y), dn(norm);
-            must(add_normed_launch(&Q, dy.p, dn.p, 0.02f, scale, dx.p, rows, n, nullptr, &ERR));
+            const bool times_it = n % 2 == (scale > 0);
+            struct add_normed a = {dy.p, dn.p, 0.02f, scale, times_it ? times.p : nullptr, dx.p};
+            must(add_normed_launch(&Q, &a, rows, n, &ERR));
             std::vector<float> got = dx.get();
             for (uint32_t i = 0; i < rows; i++) {
                 double sum = 0;
@@ -76,6 +79,7 @@ static void normed_rows_are_added(void)
                 for (uint32_t k = 0; k < n; k++) {
                     double add = y[i * n + k] / sqrt(sum / n + (double)0.02f) * norm[k];
                     double want = x[i * n + k] + (scale ? (double)scale : 1.0) * add;
+                    want *= times_it ? 0.75 : 1.0;
                     check(fabs(got[i * n + k] - want) <= 2e-6 * (fabs(want) + fabs(add)) + 1e-6,
                           "%u columns, row %u column %u: %g, expected %g", n, i, k, got[i * n + k],
                           want);
@@ -157,15 +161,18 @@ static void joined_rows_are_normed_and_added(void)
     struct random_stream r = {34};
     const uint32_t rows = 3;
     const device_array<uint32_t> ended(std::vector<uint32_t>{1});
-    for (uint32_t n : {7u, 256u, 900u}) {
+    const device_array<float> times(std::vector<float>{0.75f});
+    for (uint32_t n : {7u, 256u, 900u, 3200u}) { // the last: more than threads keep
         const std::vector<float> a = r.floats(n * rows), b = r.floats(n * rows, 3.0);
         const std::vector<float> wa = r.floats(n, 2.0), wb = r.floats(n, 2.0), w = r.floats(n, 2.0);
         const std::vector<float> x = r.floats(n * rows);
         device_array<float> da(a), db(b), dwa(wa), dwb(wb), dw(w), dx(x);
-        struct join_normed j = {da.p, dwa.p, db.p, dwb.p, dw.p, 0.02f, 0.7f, dx.p, ended.p};
+        const struct add_normed last = {nullptr, dw.p,   0.02f, 0.7f, n % 2 ? times.p : nullptr,
+                                        dx.p,    ended.p};
+        struct join_normed j = {da.p, dwa.p, db.p, dwb.p, last};
         must(join_normed_launch(&Q, &j, rows, n, &ERR));
         check(dx.get() == x, "%u columns: something was added after the end", n);
-        j.skip = nullptr;
+        j.add.skip = nullptr;
         must(join_normed_launch(&Q, &j, rows, n, &ERR));
         const std::vector<float> got = dx.get();
         for (uint32_t i = 0; i < rows; i++) {
@@ -176,7 +183,7 @@ static void joined_rows_are_normed_and_added(void)
                 sum[k] = (float)(na[k] + nb[k]);
             const std::vector<double> add = normed(sum.data(), w.data(), 1, n);
             for (uint32_t k = 0; k < n; k++) {
-                const double want = x[i * n + k] + 0.7 * add[k];
+                const double want = (x[i * n + k] + 0.7 * add[k]) * (n % 2 ? 0.75 : 1.0);
                 check(fabs(got[i * n + k] - want) <= 2e-5 * (fabs(want) + 1),
                       "%u columns, row %u column %u: %g, expected %g", n, i, k, got[i * n + k],
                       want);
@@ -219,26 +226,24 @@ static void what_layers_are_told_agrees(void)
     }
 }
 
-static void rows_are_scaled_and_gathered(void)
+static void rows_are_gathered(void)
 {
     struct random_stream r = {37};
     const uint32_t n_cols = 300;
     const std::vector<float> x = r.floats(4 * n_cols);
     const std::vector<uint32_t> rows = {2, 0, 2};
     const device_array<uint32_t> ended(std::vector<uint32_t>{1}), which(rows);
-    const device_array<float> factor(std::vector<float>{0.25f});
     device_array<float> dx(x), to(rows.size() * n_cols);
-    must(scale_launch(&Q, factor.p, dx.p, x.size(), ended.p, &ERR));
     must(finish_logits_launch(&Q, dx.p, x.size(), 3.0f, 0.5f, ended.p, &ERR));
-    must(add_normed_launch(&Q, dx.p, dx.p, 0.02f, 1.0f, dx.p, 4, n_cols, ended.p, &ERR));
+    const struct add_normed add = {dx.p, dx.p, 0.02f, 1.0f, nullptr, dx.p, ended.p};
+    must(add_normed_launch(&Q, &add, 4, n_cols, &ERR));
     must(norm_launch(&Q, NORM_RMS, dx.p, dx.p, nullptr, 0.02f, dx.p, n_cols, 4, n_cols, ended.p,
                      &ERR));
     check(dx.get() == x, "something was written after the end");
-    must(scale_launch(&Q, factor.p, dx.p, x.size(), nullptr, &ERR));
     must(gather_rows_launch(&Q, dx.p, which.p, (uint32_t)rows.size(), n_cols, to.p, &ERR));
     const std::vector<float> got = to.get();
     for (size_t i = 0; i < got.size(); i++) {
-        const float want = 0.25f * x[rows[i / n_cols] * n_cols + i % n_cols];
+        const float want = x[rows[i / n_cols] * n_cols + i % n_cols];
         check(got[i] == want, "%zu: %g, expected %g", i, got[i], want);
     }
 }
@@ -385,7 +390,7 @@ static const struct tap_test tests[] = {
     {"logits are scaled and limited", logits_are_scaled_and_limited},
     {"joined rows are normed and added", joined_rows_are_normed_and_added},
     {"what layers are told agrees", what_layers_are_told_agrees},
-    {"rows are scaled and gathered", rows_are_scaled_and_gathered},
+    {"rows are scaled and gathered", rows_are_gathered},
     {"rows that are picked are prepared as if they lay together",
      rows_that_are_picked_are_prepared_as_if_they_lay_together},
     {"float16 rows have eleven bits of any magnitude",
