@@ -454,7 +454,7 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
     def matrix(tensor, n_cols, rows, layer=0):
         tensors.append(Tensor(tensor, [n_cols, rows], matrix_type(mix, tensor, n_cols, layer, p)))
 
-    def stack(tensor, n_cols, rows, layer):
+    def stack(tensor, n_cols, rows, layer):  # of the experts
         tensors.append(Tensor(tensor + ".weight", [n_cols, rows, experts], matrix_type(mix, tensor + ".", n_cols, layer, p)))
         if arch == "gpt-oss":
             tensors.append(Tensor(tensor + ".bias", [rows, experts], "F32"))
@@ -472,6 +472,7 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
         tensors.append(Tensor(tensor, [n_cols, rows], "F32", rng.normal(0, 0.5, n_cols * rows).astype(np.float32).tobytes()))
 
     def attention(b, i):
+        n_q, n_kv = heads * key_length, kv_heads * key_length
         parts = (("k", n_kv), ("q", n_q * (2 if delta else 1)), ("v", n_kv))
         for part, rows in (("qkv", n_q + 2 * n_kv),) if "qkv" in fused else parts:
             if biases:
@@ -494,46 +495,57 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
         vector(b + "ssm_norm.weight", around_one(size))
         matrix(b + "ssm_out.weight", n * size, embd, i)
 
-    if not tied:
-        matrix("output.weight", embd, vocab)
-    vector("token_embd_norm.weight" if conv else "output_norm.weight", around_one(embd))
-    if rope_freqs:
-        vector("rope_freqs.weight", llama3_factors(rope_dim, rope_theta))
-    matrix("token_embd.weight", embd, vocab)
-    n_q, n_kv = heads * key_length, kv_heads * key_length
+    def short_convolution(b, i, taps):
+        vector(b + "attn_norm.weight", around_one(embd))
+        matrix(b + "shortconv.in_proj.weight", embd, 3 * embd, i)
+        table(b + "shortconv.conv.weight", taps, embd)
+        matrix(b + "shortconv.out_proj.weight", embd, embd, i)
+
+    def feed_forward(b, i, norm):
+        matrix(b + "ffn_down.weight", ff, embd, i)
+        if "gate_up" not in fused:
+            matrix(b + "ffn_gate.weight", embd, ff, i)
+        vector(b + norm, around_one(embd))
+        matrix(b + "ffn_up.weight", embd, 2 * ff if "gate_up" in fused else ff, i)
+
+    def mixture(b, i, norm):
+        vector(b + norm, around_one(embd))
+        tensors.append(Tensor(b + "ffn_gate_inp.weight", [embd, experts], "F32"))
+        stack(b + "ffn_down_exps", expert_ff or ff, embd, i)
+        stack(b + "ffn_gate_exps", embd, expert_ff or ff, i)
+        stack(b + "ffn_up_exps", embd, expert_ff or ff, i)
+        if shared_ff:
+            vector(b + "ffn_gate_inp_shexp.weight", rng.normal(0, 0.02, embd))
+            matrix(b + "ffn_down_shexp.weight", shared_ff, embd, i)
+            matrix(b + "ffn_gate_shexp.weight", embd, shared_ff, i)
+            matrix(b + "ffn_up_shexp.weight", embd, shared_ff, i)
+
+    def outer():
+        if not tied:
+            matrix("output.weight", embd, vocab)
+        vector("token_embd_norm.weight" if conv else "output_norm.weight", around_one(embd))
+        if rope_freqs:
+            vector("rope_freqs.weight", llama3_factors(rope_dim, rope_theta))
+        matrix("token_embd.weight", embd, vocab)
+
+    outer()
     for i in range(layers):
         b = f"blk.{i}."
         if delta and (i + 1) % delta[4]:
             delta_net(b, i, *delta[:4])
         elif conv and i not in conv[1]:
-            vector(b + "attn_norm.weight", around_one(embd))
-            matrix(b + "shortconv.in_proj.weight", embd, 3 * embd, i)
-            table(b + "shortconv.conv.weight", conv[0], embd)
-            matrix(b + "shortconv.out_proj.weight", embd, embd, i)
+            short_convolution(b, i, conv[0])
         else:
             attention(b, i)
         if arch == "gpt-oss":
             vector(b + "attn_output.bias", rng.normal(0, 0.1, embd))
             vector(b + "attn_sinks.weight", rng.normal(0, 1, heads))
             vector(b + "ffn_gate_inp.bias", rng.normal(0, 0.1, experts))
-        ffn_norm = b + ("post_attention_norm.weight" if arch == "gpt-oss" or delta else "ffn_norm.weight")
+        ffn_norm = "post_attention_norm.weight" if arch == "gpt-oss" or delta else "ffn_norm.weight"
         if experts:
-            vector(ffn_norm, around_one(embd))
-            tensors.append(Tensor(b + "ffn_gate_inp.weight", [embd, experts], "F32"))
-            stack(b + "ffn_down_exps", expert_ff or ff, embd, i)
-            stack(b + "ffn_gate_exps", embd, expert_ff or ff, i)
-            stack(b + "ffn_up_exps", embd, expert_ff or ff, i)
-            if shared_ff:
-                vector(b + "ffn_gate_inp_shexp.weight", rng.normal(0, 0.02, embd))
-                matrix(b + "ffn_down_shexp.weight", shared_ff, embd, i)
-                matrix(b + "ffn_gate_shexp.weight", embd, shared_ff, i)
-                matrix(b + "ffn_up_shexp.weight", embd, shared_ff, i)
+            mixture(b, i, ffn_norm)
         else:
-            matrix(b + "ffn_down.weight", ff, embd, i)
-            if "gate_up" not in fused:
-                matrix(b + "ffn_gate.weight", embd, ff, i)
-            vector(ffn_norm, around_one(embd))
-            matrix(b + "ffn_up.weight", embd, 2 * ff if "gate_up" in fused else ff, i)
+            feed_forward(b, i, ffn_norm)
         if post_norms:
             vector(b + "post_attention_norm.weight", around_one(embd))
             vector(b + "post_ffw_norm.weight", around_one(embd))
