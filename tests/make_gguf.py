@@ -72,6 +72,14 @@ SHAPES = {
                               vocab=262144, tied=True, rope_theta=1e6, ctx=131072, swa=1024, post_norms=True,
                               rope_scaling={"type": "linear", "factor": 8})
        for name, layers, embd, heads, head_dim in (("4b", 34, 2560, 8, 256), ("12b", 48, 3840, 16, 256), ("27b", 62, 5376, 32, 128))},
+    # what is said of heads is of full layers; windowed: (KV heads, numbers of a head, theta, a layer of so many is full)
+    **{f"gemma4-{name}": dict(arch="gemma4", head_dim=512, vocab=262144, rope_theta=1e6, softcap=30.0, post_norms=True, **shape)
+       for name, shape in {
+           "26b-a4b": dict(layers=30, embd=2816, ff=2112, heads=16, kv_heads=2, windowed=(8, 256, 1e4, 6), swa=1024, ctx=262144,
+                           k_is_v=True, experts=128, experts_used=8, expert_ff=704),
+           "31b": dict(layers=60, embd=5376, ff=21504, heads=32, kv_heads=4, windowed=(16, 256, 1e4, 6), swa=1024, ctx=262144, k_is_v=True),
+           "e4b": dict(layers=42, embd=2560, ff=10240, heads=8, kv_heads=2, windowed=(2, 256, 1e4, 6), swa=512, ctx=131072, shared_kv=18,
+                       told=256)}.items()},
     "phi-4": dict(arch="phi3", layers=40, embd=5120, ff=17920, heads=40, kv_heads=10, head_dim=128, rope_dim=128, vocab=100352, tied=False,
                   rope_theta=250000.0, ctx=16384, fused=("qkv", "gate_up")),
     "mistral-small-24b": dict(arch="llama", layers=40, embd=5120, ff=32768, heads=32, kv_heads=8, head_dim=128, vocab=131072, tied=False,
@@ -408,16 +416,19 @@ def matrix_type(mix, name, n_cols, layer, p):
     if isinstance(mix, (list, tuple)):  # by turns
         chosen = mix[p["turn"] % len(mix)]
         p["turn"] += 1
+    elif name == "per_layer_model_proj.weight" and mix not in ("F32", "F16"):  # as trained in every quantised file
+        chosen = "BF16"
     elif mix == "MXFP4_MOE":
         chosen = "MXFP4" if "_exps." in name else "Q8_0"
     elif mix != "Q4_K_M":
         chosen = mix
-    elif name == "output.weight" or (name == "token_embd.weight" and p["tied"]):
+    elif name in ("output.weight", "per_layer_token_embd.weight") or (name == "token_embd.weight" and p["tied"]):
         chosen = "Q6_K"
     elif p["fused"] and ".attn_qkv." in name:
         chosen = "Q5_K"
     elif ".attn_v." in name or ".ffn_down" in name:
-        chosen = "Q6_K" if more_bits(layer, p["layers"]) else "Q4_K"
+        those = p["with_v"] if ".attn_v." in name else range(p["layers"])
+        chosen = "Q6_K" if more_bits(those.index(layer), len(those)) else "Q4_K"
     else:
         chosen = "Q4_K"
     if n_cols % TYPES[chosen][1] and chosen in FALLBACK:
@@ -435,20 +446,29 @@ def llama3_factors(rope_dim, theta):
     return (1 / ((1 - smooth) / 8 + smooth)).astype(np.float32)
 
 
+def partial_factors(key_length):
+    """Frequency factors of Gemma 4's full layers: a quarter of a head turns."""
+    return np.where(np.arange(key_length // 2) < key_length // 8, 1, 1e30)
+
+
 def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=None, ff=512,
           vocab=1056, mix="Q8_0", tied=True, rope_theta=1e4, ctx=4096, biases=None, qk_norm=None,
           rope_freqs=False, rope_dim=None, rope_scaling=None, swa=0, eps=1e-6, pre="qwen2",
           bos=False, template=CHATML, name=None, seed=1, vector_type="F32", shapes=None, experts=0, experts_used=2,
-          expert_ff=None, shared_ff=0, delta=None, conv=None, post_norms=False, fused=()):
+          expert_ff=None, shared_ff=0, delta=None, conv=None, post_norms=False, fused=(), windowed=None, k_is_v=False, shared_kv=0,
+          told=0, softcap=0.0):
     """-> (kvs, tensors). shapes: [(name, row length, rows, type)] instead of the mix's own."""
     kv_heads = kv_heads or heads
     key_length = head_dim or embd // heads
     rope_dim = rope_dim or key_length
     biases = arch == "qwen2" if biases is None else biases
-    qk_norm = arch in ("qwen3", "qwen3moe", "qwen35", "qwen35moe", "lfm2", "gemma3") if qk_norm is None else qk_norm
+    qk_norm = arch in ("qwen3", "qwen3moe", "qwen35", "qwen35moe", "lfm2", "gemma3", "gemma4") if qk_norm is None else qk_norm
     biases = biases or arch == "gpt-oss"
     rng = np.random.default_rng([seed, 2])
-    p = {"turn": 0, "tied": tied, "layers": layers, "fused": "qkv" in fused}
+    has_window = [bool(windowed) and (i + 1) % windowed[3] != 0 for i in range(layers)]
+    kv_heads_of = [windowed[0] if w else kv_heads for w in has_window]
+    p = {"turn": 0, "tied": tied, "layers": layers, "fused": "qkv" in fused,
+         "with_v": [i for i in range(layers) if has_window[i] or not k_is_v]}
     tensors = []
 
     def matrix(tensor, n_cols, rows, layer=0):
@@ -459,11 +479,11 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
         if arch == "gpt-oss":
             tensors.append(Tensor(tensor + ".bias", [rows, experts], "F32"))
 
-    def vector(tensor, values):
+    def vector(tensor, values, kind=vector_type):
         values = np.asarray(values, dtype=np.float32)
         data = {"F32": lambda v: v, "F16": lambda v: v.astype(np.float16),
-                "BF16": lambda v: (v.view(np.uint32) >> 16).astype(np.uint16)}[vector_type](values)
-        tensors.append(Tensor(tensor, [len(values)], vector_type, data.tobytes()))
+                "BF16": lambda v: (v.view(np.uint32) >> 16).astype(np.uint16)}[kind](values)
+        tensors.append(Tensor(tensor, [len(values)], kind, data.tobytes()))
 
     def around_one(n):
         return rng.uniform(0.8, 1.2, n)
@@ -472,15 +492,17 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
         tensors.append(Tensor(tensor, [n_cols, rows], "F32", rng.normal(0, 0.5, n_cols * rows).astype(np.float32).tobytes()))
 
     def attention(b, i):
-        n_q, n_kv = heads * key_length, kv_heads * key_length
-        parts = (("k", n_kv), ("q", n_q * (2 if delta else 1)), ("v", n_kv))
+        width = windowed[1] if has_window[i] else key_length
+        n_q, n_kv = heads * width, kv_heads_of[i] * width
+        parts = [("k", n_kv), ("q", n_q * (2 if delta else 1))] + [("v", n_kv)] * (i in p["with_v"])
         for part, rows in (("qkv", n_q + 2 * n_kv),) if "qkv" in fused else parts:
             if biases:
                 vector(b + f"attn_{part}.bias", rng.normal(0, 0.1, rows))
             matrix(b + f"attn_{part}.weight", embd, rows, i)
         if qk_norm:
-            vector(b + "attn_k_norm.weight", around_one(key_length))
-            vector(b + "attn_q_norm.weight", around_one(key_length))
+            vector(b + "attn_k_norm.weight", around_one(width))
+            scale = width ** -0.5 if arch == "gemma4" else 1  # its scores have no other
+            vector(b + "attn_q_norm.weight", around_one(width) * scale)
         vector(b + "attn_norm.weight", around_one(embd))
         matrix(b + "attn_output.weight", n_q, embd, i)
 
@@ -520,13 +542,33 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
             matrix(b + "ffn_gate_shexp.weight", embd, shared_ff, i)
             matrix(b + "ffn_up_shexp.weight", embd, shared_ff, i)
 
+    def mixture_beside(b, i):  # Gemma 4: beside a feed-forward network
+        tensors.append(Tensor(b + "ffn_gate_inp.weight", [embd, experts], "F32"))
+        vector(b + "ffn_gate_inp.scale", around_one(embd) * embd ** 0.5)  # logits are as wide as other models'
+        stack(b + "ffn_down_exps", expert_ff, embd, i)
+        vector(b + "ffn_down_exps.scale", around_one(experts))
+        stack(b + "ffn_gate_up_exps", embd, 2 * expert_ff, i)
+        for norm in ("post_ffw_norm_1", "post_ffw_norm_2", "pre_ffw_norm_2"):
+            vector(b + norm + ".weight", around_one(embd))
+
+    def token_input(b, i):  # Gemma 4: what a layer does with what it is told of a token
+        matrix(b + "inp_gate.weight", embd, told, i)
+        vector(b + "post_norm.weight", around_one(embd))
+        matrix(b + "proj.weight", told, embd, i)
+
     def outer():
         if not tied:
             matrix("output.weight", embd, vocab)
         vector("token_embd_norm.weight" if conv else "output_norm.weight", around_one(embd))
         if rope_freqs:
             vector("rope_freqs.weight", llama3_factors(rope_dim, rope_theta))
+        if arch == "gemma4":
+            vector("rope_freqs.weight", partial_factors(key_length), "F32")
         matrix("token_embd.weight", embd, vocab)
+        if told:
+            matrix("per_layer_model_proj.weight", embd, layers * told)
+            vector("per_layer_proj_norm.weight", around_one(told))
+            matrix("per_layer_token_embd.weight", layers * told, vocab)
 
     outer()
     for i in range(layers):
@@ -542,13 +584,19 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
             vector(b + "attn_sinks.weight", rng.normal(0, 1, heads))
             vector(b + "ffn_gate_inp.bias", rng.normal(0, 0.1, experts))
         ffn_norm = "post_attention_norm.weight" if arch == "gpt-oss" or delta else "ffn_norm.weight"
-        if experts:
+        if experts and arch != "gemma4":
             mixture(b, i, ffn_norm)
         else:
             feed_forward(b, i, ffn_norm)
         if post_norms:
             vector(b + "post_attention_norm.weight", around_one(embd))
             vector(b + "post_ffw_norm.weight", around_one(embd))
+        if arch == "gemma4":
+            if experts:
+                mixture_beside(b, i)
+            if told:
+                token_input(b, i)
+            vector(b + "layer_output_scale.weight", around_one(1))
     if shapes:
         tensors = retype(tensors, shapes)
 
@@ -564,15 +612,16 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
         (f"{arch}.block_count", layers),
         (f"{arch}.feed_forward_length", ff),
         (f"{arch}.attention.head_count", heads),
-        (f"{arch}.attention.head_count_kv", [kv_heads * (i in conv[1]) for i in range(layers)] if conv else kv_heads),
+        (f"{arch}.attention.head_count_kv", [kv_heads * (i in conv[1]) for i in range(layers)] if conv
+         else kv_heads_of if len(set(kv_heads_of)) > 1 else kv_heads),
         (f"{arch}.attention.layer_norm_rms_epsilon", eps),
         (f"{arch}.rope.freq_base", rope_theta),
         (f"{arch}.vocab_size", vocab),
     ]
-    if key_length * heads != embd:
+    if key_length * heads != embd or windowed:
         kvs += [(f"{arch}.attention.key_length", key_length),
                 (f"{arch}.attention.value_length", key_length)]
-    if rope_dim != key_length or arch in ("llama", "phi3"):
+    if rope_dim != key_length or arch in ("llama", "phi3", "gemma4"):
         kvs.append((f"{arch}.rope.dimension_count", rope_dim))
     if rope_scaling:
         kvs += [(f"{arch}.rope.scaling.type", rope_scaling["type"]),
@@ -587,6 +636,14 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
         kvs.append((f"{arch}.expert_feed_forward_length", expert_ff))
     if swa:
         kvs.append((f"{arch}.attention.sliding_window", swa))
+    if windowed:
+        kvs += [(f"{arch}.attention.sliding_window_pattern", has_window), (f"{arch}.attention.key_length_swa", windowed[1]),
+                (f"{arch}.attention.value_length_swa", windowed[1]), (f"{arch}.rope.dimension_count_swa", windowed[1]),
+                (f"{arch}.rope.freq_base_swa", windowed[2])]
+    if arch == "gemma4":
+        kvs += [(f"{arch}.attention.shared_kv_layers", shared_kv), (f"{arch}.embedding_length_per_layer_input", told)]
+    if softcap:
+        kvs.append((f"{arch}.final_logit_softcapping", softcap))
     if shared_ff:
         kvs.append((f"{arch}.expert_shared_feed_forward_length", shared_ff))
     if delta:
@@ -670,7 +727,7 @@ def main():
     p.add_argument("--types", help="a weight type, or several used by turns, or Q4_K_M")
     p.add_argument("--arch", choices=["llama", "qwen2", "qwen3", "qwen3moe", "gpt-oss"])
     for flag in ("layers", "embd", "heads", "kv-heads", "head-dim", "ff", "vocab", "ctx", "swa",
-                 "rope-dim", "experts", "experts-used", "expert-ff"):
+                 "rope-dim", "experts", "experts-used", "expert-ff", "shared-kv"):
         p.add_argument("--" + flag, type=int)
     p.add_argument("--rope-theta", type=float)
     p.add_argument("--eps", type=float)
@@ -704,7 +761,7 @@ def main():
             p.error(f"unknown weight types {options['mix']}; these work: Q4_K_M, MXFP4_MOE, {', '.join(TYPES)}")
     for key in ("arch", "layers", "embd", "heads", "kv_heads", "head_dim", "ff", "vocab", "ctx", "swa",
                 "rope_dim", "rope_theta", "eps", "tied", "biases", "qk_norm", "rope_freqs", "bos", "pre",
-                "vector_type", "experts", "experts_used", "expert_ff"):
+                "vector_type", "experts", "experts_used", "expert_ff", "shared_kv"):
         if getattr(a, key) is not None:
             options[key] = getattr(a, key)
     if a.types:

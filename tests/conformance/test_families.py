@@ -305,6 +305,30 @@ def test_random_models_with_experts_are_what_their_names_say(shape, kind, tmp_pa
     assert r.returncode == 0, r.stderr  # what it says need not be UTF-8
 
 
+@pytest.mark.parametrize("shape, small, kinds", [
+    ("gemma4-26b-a4b-q4_k_m", ["--layers=6", "--expert-ff=256"], [
+        ("layers 0-4: 16 heads of 256 sharing 8 KV heads, sliding window 1,024, RoPE theta 10000 over 256", "8 of 128 experts of 256"),
+        ("layer 5: 16 heads of 512 sharing 2 KV heads, RoPE theta 1e+06 over 512", "frequency factors, keys that are values", "8 of 128")]),
+    ("gemma4-31b-q8_0", ["--layers=6", "--ff=256"], [
+        ("layers 0-4: 32 heads of 256 sharing 16 KV heads, sliding window 1,024, RoPE theta 10000",),
+        ("layer 5: 32 heads of 512 sharing 4 KV heads, RoPE theta 1e+06", "frequency factors, keys that are values")]),
+    ("gemma4-e4b-f16", ["--layers=12", "--shared-kv=6", "--ff=256"], [
+        ("layers 0-4: 8 heads of 256 sharing 2 KV heads, sliding window 512, RoPE theta 10000", "told 256 of the token"),
+        ("layer 5: 8 heads of 512 sharing 2 KV heads, RoPE theta 1e+06", "frequency factors, norms of each head", "told 256"),
+        ("layers 6-10: 8 heads of 256", "keys and values of an earlier layer", "told 256"),
+        ("layer 11: 8 heads of 512", "keys and values of an earlier layer", "told 256")]),
+])
+def test_random_models_of_gemma4_have_the_layers_of_their_names(shape, small, kinds, tmp_path):
+    """Narrow ones with few layers here."""
+    subprocess.run([sys.executable, ROOT / "tests/make_gguf.py", tmp_path / "m.gguf", "--shape", shape, "--embd=256", "--vocab=1056", *small],
+                   check=True, capture_output=True)
+    text = subprocess.run([BUILD / "src/hokku", "inspect", tmp_path / "m.gguf"], capture_output=True, text=True).stdout
+    layers = [line for line in text.splitlines() if line.startswith("  layer")]
+    assert len(layers) == len(kinds) and all(part in line for line, parts in zip(layers, kinds) for part in parts), text
+    r = subprocess.run([BUILD / "src/hokku", "-m", tmp_path / "m.gguf", "--device", "cpu", "-n", "3", "-c", "256", "x"], capture_output=True)
+    assert r.returncode == 0, r.stderr  # what it says need not be UTF-8
+
+
 def test_a_token_reads_the_experts_that_it_uses(tmp_path):
     write(tmp_path / "m.gguf", "qwen3moe", {})
     said = json.loads(subprocess.run([BUILD / "src/hokku", "inspect", tmp_path / "m.gguf", "--json"], capture_output=True,

@@ -2,8 +2,10 @@
 
 The files are the reference vectors, what tests/make_gguf.py generates, and mutations of them.
 """
+import collections
 import hashlib
 import json
+import math
 import os
 import pathlib
 import resource
@@ -325,6 +327,18 @@ def test_mixes_are_those_of_the_distributed_files(shape, mix):
                 ("ffn_gate.weight", embd, ff, plain), ("ffn_up.weight", embd, ff, plain), ("ffn_down.weight", ff, embd, d)]:
             want.add((f"blk.{i}.{name}", cols, rows, kind))
     assert {(t.name, t.ne[0], (t.ne + [1])[1], t.type) for t in tensors} == want
+
+
+# As loaders print them of distributed files: tensors of each type, and for all parameters.
+@pytest.mark.parametrize("shape, mix, types, parameters", [
+    ("gemma4-26b-a4b", "Q4_K_M", {"F32": 392, "Q5_0": 32, "Q8_0": 28, "Q4_K": 192, "Q6_K": 14}, 25.23),
+    ("gemma4-31b", "Q8_0", {"F32": 422, "Q8_0": 411}, 30.70),
+    ("gemma4-e4b", "Q4_K_M", {"F32": 339, "Q4_K": 336, "Q6_K": 44, "BF16": 1}, 7.52),
+])
+def test_gemma4_has_as_many_tensors_of_each_type_as_its_files(shape, mix, types, parameters):
+    _, tensors = make_gguf.model(**make_gguf.SHAPES[shape], mix=mix)
+    assert collections.Counter(t.type for t in tensors) == types
+    assert sum(math.prod(t.ne) for t in tensors) / 1e9 == pytest.approx(parameters, abs=0.005)
 
 
 def test_same_arguments_give_the_same_file(tmp_path):
