@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +12,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/place.h"
+#include "base/thread.h"
 #include "dialog/crc32.h"
 #include "dialog/session_codec.h"
 
@@ -324,14 +324,9 @@ static void *run(void *user)
 
 static bool start_thread(struct log_writer *w, struct error *err)
 {
-    sigset_t all, old;
     if (w->has_thread)
         return true;
-    // Signals are the main thread's.
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int why = pthread_create(&w->thread, NULL, run, w);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    const int why = thread_start(&w->thread, 0, run, w);
     w->has_thread = why == 0;
     return w->has_thread ||
            error_set(err, ERR_FAIL, "no thread to save a session: %s", strerror(why));

@@ -25,6 +25,7 @@
 #include "base/mapped.h"
 #include "base/out.h"
 #include "base/signals.h"
+#include "base/thread.h"
 #include "editor/terminal.h"
 #include "keep/keep.h"
 #include "keep/name.h"
@@ -600,21 +601,13 @@ void keeper_run(struct keeper_place *place, int argc, char **argv, keeper_call *
                        .first = pthread_self(),
                        .lock = PTHREAD_MUTEX_INITIALIZER,
                        .until = clock_now() + FIRST_S};
-    // Signals are the first thread's.
-    sigset_t all, before;
-    sigfillset(&all);
-    if (settle(&k, argc, argv)) {
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        const bool there = pthread_create(&sockets, NULL, have_sockets, &k) == 0;
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        if (there) {
-            do_calls(&k, call, user);
-            pthread_mutex_lock(&k.lock);
-            k.over = true;
-            pthread_mutex_unlock(&k.lock);
-            ring(k.bell[1]);
-            pthread_join(sockets, NULL);
-        }
+    if (settle(&k, argc, argv) && thread_start(&sockets, 0, have_sockets, &k) == 0) {
+        do_calls(&k, call, user);
+        pthread_mutex_lock(&k.lock);
+        k.over = true;
+        pthread_mutex_unlock(&k.lock);
+        ring(k.bell[1]);
+        pthread_join(sockets, NULL);
     }
     buf_release(&k.aside);
     buf_release(&place->socket);

@@ -1,10 +1,10 @@
 #include "serve/watch.h"
 
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 enum { LOOK_MS = 20 };
 
@@ -39,19 +39,10 @@ static void *look(void *arg)
 bool watch_init(struct watch *w, const struct cancel *server, double grace, struct error *err)
 {
     enum { STACK_BYTES = 256 << 10 }; // it only waits and looks
-    sigset_t all, before;
-    pthread_attr_t attr;
     *w = (struct watch){.server = server, .grace = grace};
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->came, NULL);
-    sigfillset(&all); // signals are the engine's thread's
-    sigdelset(&all, SIGBUS);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, STACK_BYTES);
-    const int failed = pthread_create(&w->thread, &attr, look, w);
-    pthread_attr_destroy(&attr);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int failed = thread_start(&w->thread, STACK_BYTES, look, w);
     w->runs = failed == 0;
     if (w->runs)
         return true;

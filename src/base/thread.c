@@ -1,0 +1,19 @@
+#include "base/thread.h"
+
+#include <signal.h>
+
+int thread_start(pthread_t *t, size_t stack_bytes, void *(*run)(void *), void *arg)
+{
+    sigset_t all, before;
+    pthread_attr_t attr;
+    sigfillset(&all);
+    sigdelset(&all, SIGBUS);
+    pthread_attr_init(&attr);
+    if (stack_bytes > 0)
+        pthread_attr_setstacksize(&attr, stack_bytes);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int failed = pthread_create(t, &attr, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return failed;
+}
