@@ -138,25 +138,6 @@ static bool no_sink(void *user, enum answer_part part, const char *text, size_t 
     return true;
 }
 
-// Holds the answer m, of which the text is there already, to the constraint.
-static bool constrain(const struct answering *a, const struct message *m, struct error *err)
-{
-    const struct answer_params *p = a->p;
-    const struct template *tmpl = a->c->tmpl;
-    if (!p->constraint)
-        return true;
-    if (p->ignore_eos) // the command line refuses it, but /set and a session's settings may say so
-        return error_set(err, ERR_USAGE,
-                         "ignore-eos and a grammar or schema cannot be combined: the answer ends "
-                         "where the grammar does");
-    size_t n = 0;
-    const char *source = tmpl ? template_source(tmpl, &n) : "";
-    struct thinking_marks marks;
-    think_marks(source, n, a->open_tag, p->think == THINK_OFF, &marks);
-    constraint_begin(p->constraint, &marks, a->open_tag != NULL);
-    return constraint_text(p->constraint, buf_str(&m->text), m->text.len, err);
-}
-
 static bool add_run(struct message *m, const struct answer_run *run, struct error *err)
 {
     struct answer_run *p = realloc(m->runs, (m->n_runs + 1) * sizeof *p);
@@ -200,7 +181,7 @@ bool answering_prepare(struct answering *a, struct conversation *c, size_t n_mes
     if (a->shown && !think_push(&a->split, buf_str(&m->text), m->text.len, no_sink, NULL, err))
         return false;
     a->first_kept = c->first_kept;
-    if (!constrain(a, m, err) || !conversation_set_breakers(c, &a->sampler, err))
+    if (!conversation_set_breakers(c, &a->sampler, err))
         return false;
     a->gp = (struct generate_params){
         .sampler = &a->sampler,
@@ -210,7 +191,6 @@ bool answering_prepare(struct answering *a, struct conversation *c, size_t n_mes
         .stop = p->stop,
         .n_stop = p->n_stop,
         .n_probs = p->n_probs,
-        .constraint = p->constraint,
         .overflow = p->overflow,
         .n_keep = a->n_keep,
         .cancel = c->cancel,
@@ -218,7 +198,26 @@ bool answering_prepare(struct answering *a, struct conversation *c, size_t n_mes
         .on_token = stream_token,
         .user = a,
     };
-    return true;
+    return answering_constrain(a, m, err);
+}
+
+bool answering_constrain(struct answering *a, const struct message *m, struct error *err)
+{
+    const struct answer_params *p = a->p;
+    const struct template *tmpl = a->c->tmpl;
+    a->gp.constraint = p->constraint;
+    if (!p->constraint)
+        return true;
+    if (p->ignore_eos) // the command line refuses it, but /set and a session's settings may say so
+        return error_set(err, ERR_USAGE,
+                         "ignore-eos and a grammar or schema cannot be combined: the answer ends "
+                         "where the grammar does");
+    size_t n = 0;
+    const char *source = tmpl ? template_source(tmpl, &n) : "";
+    struct thinking_marks marks;
+    think_marks(source, n, a->open_tag, p->think == THINK_OFF, &marks);
+    constraint_begin(p->constraint, &marks, a->open_tag != NULL);
+    return constraint_text(p->constraint, buf_str(&m->text), m->text.len, err);
 }
 
 bool answering_begin(struct answering *a, const struct message *m, struct error *err)

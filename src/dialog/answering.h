@@ -29,6 +29,9 @@ bool answering_prefill(const struct conversation *c, const struct answer_params 
 // template and tokenizer; ERR_CONTEXT (both lengths); ERR_USAGE: m does not obey the constraint.
 bool answering_prepare(struct answering *a, struct conversation *c, size_t n_messages,
                        const struct answer_params *p, const struct message *m, struct error *err);
+// Holds the prepared answer, of which the start is there (m), to p->constraint, where that was not
+// set before. Errors: ERR_USAGE: m does not obey.
+bool answering_constrain(struct answering *a, const struct message *m, struct error *err);
 // The prefix is evaluated: shows the start of m that the user gave. Errors: on_text's.
 bool answering_begin(struct answering *a, const struct message *m, struct error *err);
 // Records in m what was generated (a->g). ok: nothing has failed; the result is its, or what fails

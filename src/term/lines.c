@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/beside.h"
 #include "base/clock.h"
 #include "base/format.h"
 #include "base/json_text.h"
@@ -22,6 +23,9 @@
 // Lines that are answered and wait for one before them, and their bytes, beyond which no more are
 // read.
 enum { MOST_HELD = 1024, MOST_HELD_BYTES = 64 << 20 };
+// Bytes of text that are made tokens between two passes, which takes some 10 ms: a line for which
+// that is not enough is prepared beside the passes.
+enum { MOST_BETWEEN = 256 << 10 };
 
 // A line from when it is read until its answer is written.
 struct line {
@@ -35,6 +39,7 @@ struct line {
     struct answering a;
     struct task task;
     struct sink sink;
+    bool prepared; // it is known what is to be evaluated
     bool scheduled, done;
     // Done:
     bool complete; // the answer is written, also where it does not obey
@@ -48,11 +53,16 @@ struct lines {
     const char *before;
     struct schedule s;
     struct line_reader in;
-    struct line *first; // in the order of the input
+    struct line *first;  // in the order of the input
+    struct line *coming; // the last of these, which is being prepared; NULL: none
+    const char *text;    // its, n_text bytes, borrowed from in
+    size_t n_text;
+    struct beside beside; // who prepares it: the conversation is this one's until then
     size_t n_held, held_bytes;
     size_t n_answers, n_failed, n_blank;
     // What every line begins with: a system prompt, or a whole conversation (--base).
     size_t n_base, first_kept;
+    size_t n_around;         // bytes of text, of that and of what is put around each prompt
     uint64_t size, answered; // bytes: of the input if it is known, of lines whose answers are there
     double began, told;
 };
@@ -147,32 +157,47 @@ static void set(struct lines *x, struct line *l, const struct request *r)
     l->p.sampler = &l->sampler;
     l->p.prefill = o->prefill;
     l->p.n_prefill = o->prefill ? strlen(o->prefill) : 0;
-    l->p.constraint = l->constraint;
     sink_take(&l->sink, &l->p);
 }
 
-static bool schedule_line(struct lines *x, struct line *l, const char *text, size_t n,
-                          struct error *err)
+// What takes long for a long line: from its text to what is to be evaluated. Of all else it changes
+// the conversation alone.
+static void prepare(void *lines)
 {
+    struct lines *x = lines;
+    struct line *l = x->coming;
     struct conversation *c = x->b->conv;
-    struct constraint *shape = x->b->shape->constraint;
+    struct error *err = &l->err;
     struct request r;
-    bool ok = request_parse(&r, text, n, err);
-    if (ok && shape)
-        ok = (l->constraint = constraint_share(shape, err)) != NULL;
+    bool ok = request_parse(&r, x->text, x->n_text, err);
     if (ok) {
         set(x, l, &r);
         ok = sampler_check(&l->sampler, c->model->hp.n_vocab, err) &&
-             add_prompt(x, &r, text, n, err) && answering_prefill(c, &l->p, &l->m, err) &&
-             answering_prepare(&l->a, c, c->n_messages, &l->p, &l->m, err) &&
-             answering_begin(&l->a, &l->m, err);
+             add_prompt(x, &r, x->text, x->n_text, err) &&
+             answering_prefill(c, &l->p, &l->m, err) &&
+             answering_prepare(&l->a, c, c->n_messages, &l->p, &l->m, err);
     }
     const bool own_system = x->n_base == 0 && c->has_system;
     conversation_restart_at(c, x->n_base + own_system, x->first_kept);
     if (own_system)
         conversation_set_system(c, NULL, 0, NULL);
     request_release(&r);
-    if (!ok)
+    l->prepared = ok;
+}
+
+// (Those that share a constraint share what a pass changes.)
+static bool constrain(struct lines *x, struct line *l, struct error *err)
+{
+    struct constraint *shape = x->b->shape->constraint;
+    if (!shape)
+        return true;
+    l->p.constraint = l->constraint = constraint_share(shape, err);
+    return l->constraint && answering_constrain(&l->a, &l->m, err);
+}
+
+static bool schedule_line(struct lines *x, struct line *l, struct error *err)
+{
+    if (!l->prepared || !constrain(x, l, err) || !answering_begin(&l->a, &l->m, err))
         return false;
     l->task = (struct task){.prompt = &l->a.prefix, .p = &l->a.gp, .g = &l->a.g};
     l->scheduled = schedule_add(&x->s, &l->task, err);
@@ -211,12 +236,38 @@ static bool add_failed(struct lines *x, const struct error *why, struct error *e
     return true;
 }
 
-static bool add_line(struct lines *x, const char *text, size_t n, struct error *err)
+// Begins with a line; n_left: bytes that may still be prepared between two passes. Where nothing
+// runs, nothing waits for it.
+static bool add_line(struct lines *x, const char *text, size_t n, size_t *n_left, struct error *err)
 {
-    struct line *l = new_line(x, err);
-    if (!l)
+    const size_t size = n + x->n_around;
+    x->coming = new_line(x, err);
+    if (!x->coming)
         return false;
-    if (schedule_line(x, l, text, n, &l->err))
+    x->text = text;
+    x->n_text = n;
+    x->coming->sink.beside = size > *n_left && !schedule_idle(&x->s);
+    if (x->coming->sink.beside) {
+        beside_begin(&x->beside, prepare, x);
+    } else {
+        prepare(x);
+        *n_left -= size < *n_left ? size : *n_left;
+    }
+    return true;
+}
+
+// The next line goes to those that are answered, as soon as it is prepared. Errors:
+// ERR_INTERRUPTED.
+static bool take_prepared(struct lines *x, struct error *err)
+{
+    struct line *l = x->coming;
+    if (l && schedule_idle(&x->s)) // nothing else to do
+        beside_wait(&x->beside);
+    if (!l || !beside_has_ended(&x->beside))
+        return true;
+    x->coming = NULL;
+    sink_say_notices(&l->sink);
+    if (schedule_line(x, l, &l->err))
         return true;
     if (l->err.code == ERR_INTERRUPTED) {
         *err = l->err;
@@ -349,6 +400,14 @@ static bool write_rest(struct lines *x, struct error *err)
 
 // ---- the whole
 
+static size_t bytes_around(const struct batch *b, const char *before)
+{
+    size_t n = (before ? strlen(before) : 0) + (b->frame ? strlen(b->frame) : 0);
+    for (size_t i = 0; i < b->conv->n_messages; i++)
+        n += b->conv->messages[i].text.len;
+    return n;
+}
+
 // "120 of 1,000 lines · 3.2/s · 275 s left", on a terminal that nothing else is written to.
 static void tell(struct lines *x)
 {
@@ -379,27 +438,37 @@ static bool is_ours(const struct options *o, size_t number)
 
 // A line was read; why: it is none that can be answered.
 static bool take(struct lines *x, const char *text, size_t n, const struct error *why,
-                 struct error *err)
+                 size_t *n_left, struct error *err)
 {
     if (!is_ours(x->b->opt, x->in.number))
         return true;
     if (why)
         return add_failed(x, why, err);
     if (!batch_is_blank(text, n))
-        return add_line(x, text, n, err);
+        return add_line(x, text, n, n_left, err);
     x->n_blank++;
     return true;
+}
+
+static bool wants_line(const struct lines *x)
+{
+    return schedule_wants(&x->s) && x->n_held < x->s.n_parallel + MOST_HELD &&
+           x->held_bytes < MOST_HELD_BYTES;
 }
 
 // Reads lines as long as there is use for them. It waits for one only while there is nothing else
 // to do.
 static enum line_next feed(struct lines *x, struct error *err)
 {
-    while (schedule_wants(&x->s) && x->n_held < x->s.n_parallel + MOST_HELD &&
-           x->held_bytes < MOST_HELD_BYTES) {
+    size_t n_left = MOST_BETWEEN;
+    for (;;) {
         const char *text;
         size_t n;
         struct error why;
+        if (!take_prepared(x, err))
+            return LINE_FAILED;
+        if (x->coming || !wants_line(x))
+            return LINE_NOT_YET;
         if (!x->first)
             batch_clear_progress(x->b);
         enum line_next next = line_reader_next(&x->in, !x->first, &text, &n, &why);
@@ -407,10 +476,9 @@ static enum line_next feed(struct lines *x, struct error *err)
             *err = why;
         if (next != LINE_THERE && next != LINE_TOO_LONG)
             return next;
-        if (!take(x, text, n, next == LINE_TOO_LONG ? &why : NULL, err))
+        if (!take(x, text, n, next == LINE_TOO_LONG ? &why : NULL, &n_left, err))
             return LINE_FAILED;
     }
-    return LINE_NOT_YET;
 }
 
 static bool run(struct lines *x, struct error *err)
@@ -444,6 +512,7 @@ bool lines_run(struct batch *b, int fd, const char *before, struct error *err)
                       .in = {.fd = fd, .cancel = b->cancel},
                       .n_base = c->n_messages,
                       .first_kept = c->first_kept,
+                      .n_around = bytes_around(b, before),
                       .began = clock_now()};
     struct stat st;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
@@ -462,6 +531,7 @@ bool lines_run(struct batch *b, int fd, const char *before, struct error *err)
                 c->session.engine->device, x.s.n_parallel);
     struct error mine = {0}, none;
     bool ok = run(&x, &mine);
+    beside_wait(&x.beside);
     batch_clear_progress(b);
     if (!ok && mine.code == ERR_INTERRUPTED)
         write_rest(&x, &none);

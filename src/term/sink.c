@@ -107,14 +107,26 @@ static void on_token(void *user, const struct decoded *d)
 
 static void on_notice(void *user, const char *line)
 {
-    const struct sink *s = user;
+    struct sink *s = user;
     if (s->b->opt->quiet)
         return;
+    if (s->beside) {
+        buf_append(&s->notices, line, strlen(line) + 1);
+        return;
+    }
     batch_clear_progress(s->b);
     if (s->line)
         out_say("hokku: line %zu: %s", s->line, line);
     else
         out_say("hokku: %s", line);
+}
+
+void sink_say_notices(struct sink *s)
+{
+    s->beside = false;
+    for (size_t at = 0; at < s->notices.len; at += strlen(s->notices.data + at) + 1)
+        on_notice(s, s->notices.data + at);
+    buf_release(&s->notices);
 }
 
 static void on_prefill(void *user, size_t done, size_t total)
@@ -147,6 +159,7 @@ void sink_release(struct sink *s)
     buf_release(&s->text);
     buf_release(&s->thinking);
     buf_release(&s->shown);
+    buf_release(&s->notices);
     termout_release(&s->term);
     termout_release(&s->term_err);
     view_release(&s->view);

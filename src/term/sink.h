@@ -21,10 +21,12 @@ struct sink {
     bool wrote_thinking;
     bool ends_with_newline;
     struct termout term,
-        term_err;     // used only where standard output or standard error is a terminal
-    struct buf shown; // scratch
-    struct view view; // the progress line
-    struct why why;   // --logprobs without --json
+        term_err;       // used only where standard output or standard error is a terminal
+    struct buf shown;   // scratch
+    struct view view;   // the progress line
+    struct why why;     // --logprobs without --json
+    bool beside;        // another thread prepares the answer: what is to be said waits in notices
+    struct buf notices; // each with a NUL
 };
 
 void sink_init(struct sink *s, struct batch *b); // s must not move after
@@ -32,6 +34,8 @@ void sink_release(struct sink *s);
 // Makes it what p's answer goes to.
 void sink_take(struct sink *s, struct answer_params *p);
 size_t sink_bytes(const struct sink *s); // that it holds, about
+// Says what could not be said beside, and from now on all as it comes.
+void sink_say_notices(struct sink *s);
 // Its turn has come: what it holds is written, and what comes goes on as it comes.
 bool sink_show(struct sink *s, struct error *err);
 

@@ -46,12 +46,17 @@ int mincore(void *at, size_t n, unsigned char *there)
 }
 
 // TEST_DISK_HELD: while there is a file of that name, no disk comes to the end of a write.
+static void wait_until_let(const char *name)
+{
+    const char *held = getenv(name);
+    while (held && access(held, F_OK) == 0)
+        usleep(1000);
+}
+
 static int sync_when_let(int fd, const char *how)
 {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, how);
-    const char *held = getenv("TEST_DISK_HELD");
-    while (held && access(held, F_OK) == 0)
-        usleep(1000);
+    wait_until_let("TEST_DISK_HELD");
     return real(fd);
 }
 
@@ -63,6 +68,18 @@ int fsync(int fd)
 int fdatasync(int fd)
 {
     return sync_when_let(fd, "fdatasync");
+}
+
+// TEST_JSON_HELD: while there is a file of that name, no JSON text of a megabyte or more is read.
+struct json_t;
+
+struct json_t *json_loadb(const char *text, size_t n, size_t flags, void *why)
+{
+    struct json_t *(*real)(const char *, size_t, size_t, void *) =
+        (struct json_t * (*)(const char *, size_t, size_t, void *)) dlsym(RTLD_NEXT, "json_loadb");
+    if (n >= 1000000)
+        wait_until_let("TEST_JSON_HELD");
+    return real(text, n, flags, why);
 }
 
 // TEST_MEMINFO: the file that says how much memory there is.

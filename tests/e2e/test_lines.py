@@ -1,8 +1,10 @@
 """--lines: many answers under way at once, each what it is alone; in the order of the lines, or as they are done; spread over processes."""
+import contextlib
 import fcntl
 import json
 import os
 import re
+import select
 import signal
 import struct
 import subprocess
@@ -13,6 +15,7 @@ import time
 import pytest
 from conftest import HOKKU, ROOT, wait_until
 from terminal import Terminal
+from test_places import shim  # noqa: F401 (fixture)
 from test_signals import started
 
 BUILTIN = ["-m", ROOT / "builtin/hokku-builtin.gguf", "-t", 2]
@@ -195,6 +198,59 @@ def test_interrupted_it_is_said_whether_there_was_more_to_read(home, n_lines, en
     n = int(said.split()[2])
     end = b"" if all_read else b", and standard input was not read to its end"
     assert said == b"hokku: interrupted: %d of the %d lines read are not answered%s" % (n, n, end) and (n == n_lines) == (n_lines == 2), err
+
+
+def long(line, n=1_000_000):
+    """The same request in as many bytes."""
+    return line.ljust(n)
+
+
+@contextlib.contextmanager
+def held_lines(home, shim, tmp_path, lines, *args):
+    """Answers the lines; a file, as long as which exists no long one of them can be prepared."""
+    held = tmp_path / "held"
+    held.touch()
+    (tmp_path / "in").write_text("\n".join(lines))
+    with open(tmp_path / "in") as f, started({**home, "LD_PRELOAD": shim, "TEST_JSON_HELD": str(held)}, *args, "--lines", "--json", stdin=f, bufsize=0) as p:
+        yield p, held
+
+
+def test_others_are_answered_while_a_long_line_is_prepared(home, hokku, shim, tmp_path):  # noqa: F811
+    lines = [request("hi"), request("hello"), long(request("Who are you?")), request("Write a haiku about tea")]
+    with held_lines(home, shim, tmp_path, lines, *SAMPLED, "-n", 20) as (p, held):
+        answers = []
+        for _ in range(2):
+            assert select.select([p.stdout], [], [], 60)[0], "nobody is answered"
+            answers.append(json.loads(p.stdout.readline()))
+        held.unlink()
+        answers += [json.loads(line) for line in p.stdout]
+    assert [j["line"] for j in answers] == [1, 2, 3, 4]
+    for j, line in zip(answers, lines):
+        assert without_times(json.loads(hokku(*SAMPLED, "-n", 20, "--lines", "--json", input=line.strip()).stdout)) == without_times(j)
+
+
+def test_interrupted_a_line_that_is_being_prepared_is_one_that_is_not_answered(home, shim, tmp_path):  # noqa: F811
+    lines = [request("hi"), long(json.dumps(ENDLESS))]
+    with held_lines(home, shim, tmp_path, lines, *SAMPLED, "--overflow", "shift", "--ignore-eos", "-n", 20) as (p, held):
+        assert select.select([p.stdout], [], [], 60)[0]
+        p.send_signal(signal.SIGINT)
+        held.unlink()
+        out, err = p.communicate(timeout=60)
+    assert p.returncode == -signal.SIGINT and b"interrupted: 1 of the 2 lines read are not answered" in err and b"not read to its end" not in err
+    assert json.loads(out)["line"] == 1
+
+
+@pytest.mark.parametrize("args", [["--overflow", "shift"], ["--prefill", "I", "--grammar", 'root ::= "I" [a-z ]{3,40} "."']], ids=["cut", "grammar"])
+def test_a_long_line_is_answered_as_it_is_alone(hokku, args):
+    args = [*SAMPLED, "-n", 20, "--lines", "--json", *args]
+    lines = ["hi", "hi " * 200_000, long(request("Who are you?")), "é" * 150_000, long(request("hi", bogus=1)), "hello", request("So " * 100_000)]
+    together = hokku(*args, input="\n".join(lines))
+    answers = objects(together)
+    alone = [hokku(*args, input="\n" * i + line) for i, line in enumerate(lines)]
+    assert [without_times(j) for j in answers] == [without_times(objects(r)[0]) for r in alone]
+    said = [sorted(re.findall(rb"hokku: line .*", err)) for err in (together.stderr, b"".join(r.stderr for r in alone))]
+    assert said[0] == said[1] and len(said[0]) == 4
+    assert [j["line"] for j in answers] == [1, 2, 3, 4, 5, 6, 7]
 
 
 class Endless(threading.Thread):

@@ -1,5 +1,10 @@
 #include "test.h"
 
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "base/beside.h"
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/format.h"
@@ -189,6 +194,41 @@ static void sha256_in_hardware_is_sha256(void **state)
     }
 }
 
+struct held {
+    int may_end[2]; // a pipe
+    pthread_t by;
+    sigset_t blocked;
+};
+
+static void work_until_let(void *user)
+{
+    struct held *h = user;
+    char byte;
+    assert_int_equal(read(h->may_end[0], &byte, 1), 1);
+    h->by = pthread_self();
+    pthread_sigmask(SIG_BLOCK, NULL, &h->blocked);
+}
+
+static void work_beside_leaves_time_and_signals_to_its_owner(void **state)
+{
+    (void)state;
+    struct beside b = {0};
+    struct held h;
+    assert_int_equal(pipe(h.may_end), 0);
+    assert_true(beside_has_ended(&b)); // nothing is under way
+    beside_begin(&b, work_until_let, &h);
+    assert_false(beside_has_ended(&b));
+    assert_int_equal(write(h.may_end[1], "", 1), 1);
+    beside_wait(&b);
+    assert_true(beside_has_ended(&b));
+    assert_false(pthread_equal(h.by, pthread_self()));
+    assert_true(sigismember(&h.blocked, SIGINT) && sigismember(&h.blocked, SIGTERM));
+    assert_false(sigismember(&h.blocked, SIGBUS));
+    beside_wait(&b); // once more is fine
+    close(h.may_end[0]);
+    close(h.may_end[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +239,7 @@ int main(void)
         cmocka_unit_test(philox_matches_its_published_vectors),
         cmocka_unit_test(sha256_matches_its_published_vectors),
         cmocka_unit_test(sha256_in_hardware_is_sha256),
+        cmocka_unit_test(work_beside_leaves_time_and_signals_to_its_owner),
         cmocka_unit_test(untrusted_text_in_messages_is_one_short_printable_line),
     };
     return RUN_TESTS("base", tests);
