@@ -9,7 +9,7 @@
 #include "base/format.h"
 #include "base/utf8.h"
 
-enum { MAX_LINE = 16 << 20, READ_PIECE = 65536 };
+enum { MAX_LINE = 16 << 20, READ_PIECE = 65536, PIECES_AT_ONCE = 16 };
 
 void line_reader_release(struct line_reader *r)
 {
@@ -51,13 +51,25 @@ static void pass_over(struct line_reader *r, size_t n)
 {
     r->at += n;
     r->n_bytes += n;
+    r->searched = 0;
+}
+
+// Where the line that begins at `at` ends, NULL: not in what there is of it, which is not searched
+// again.
+static const char *find_end(struct line_reader *r)
+{
+    const size_t from = r->at + r->searched, rest = r->in.len - from;
+    const char *end = rest ? memchr(r->in.data + from, '\n', rest) : NULL;
+    if (!end)
+        r->searched += rest;
+    return end;
 }
 
 // Leaves out what there is of a line of which no more is wanted.
 static void skip(struct line_reader *r)
 {
     const size_t rest = r->in.len - r->at;
-    const char *begin = buf_str(&r->in) + r->at, *end = rest ? memchr(begin, '\n', rest) : NULL;
+    const char *begin = buf_str(&r->in) + r->at, *end = find_end(r);
     pass_over(r, end ? (size_t)(end - begin) + 1 : rest);
     r->skipping = !end;
 }
@@ -77,15 +89,15 @@ static enum line_next too_long(struct line_reader *r, struct error *err)
 enum line_next line_reader_next(struct line_reader *r, bool wait, const char **text, size_t *n,
                                 struct error *err)
 {
-    // Where it does not wait, its caller has other work, and a line may have no end.
-    for (uint64_t until = r->n_bytes + MAX_LINE; wait || r->n_bytes <= until;) {
+    // Where it does not wait, its caller has other work, and a line may be long or have no end.
+    for (size_t n_pieces = 0; wait || n_pieces <= PIECES_AT_ONCE; n_pieces++) {
         if (r->skipping)
             skip(r);
         const struct buf *in = &r->in;
-        if (r->number == 0 && r->at == 0)
-            r->at = utf8_mark(buf_str(&r->in), r->in.len);
+        if (r->number == 0 && r->at == 0 && (r->at = utf8_mark(buf_str(in), in->len)) > 0)
+            r->searched = 0;
         const size_t rest = in->len - r->at;
-        const char *begin = buf_str(in) + r->at, *end = rest ? memchr(begin, '\n', rest) : NULL;
+        const char *begin = buf_str(in) + r->at, *end = find_end(r);
         *n = end ? (size_t)(end - begin) : rest;
         if (*n > MAX_LINE)
             return too_long(r, err);
