@@ -549,8 +549,8 @@ static bool enqueue_products(const struct cuda_engine *e, const struct wmat *w, 
     bool ok = true;
     for (uint32_t n : {8u, 16u, (uint32_t)EXPERT_ITEM}) {
         m.per_item = n;
-        if (is_plain_type(w)) // few blocks, or many
-            q.n_sm = n == 8 ? 1 : 1 << 20;
+        if (is_plain_type(w)) // rows are many, or few: see expert_plain.cu
+            q.n_sm = n == 8 ? 0 : 1 << 20;
         ok = ok && expert_rows_launch(&q, &m, err);
     }
     return ok;
