@@ -54,6 +54,14 @@ static bool evaluate(struct bench *b, size_t begin, size_t end, struct error *er
     return engine_submit(b->e, &w, 1, b->p->cancel, NULL, err);
 }
 
+// Goes back to the first n tokens, all of them evaluated: what a window had of them may be gone,
+// and what a state had is evaluated again with the last of them.
+static bool go_back(struct bench *b, size_t n, struct error *err)
+{
+    seq_trim(b->s, n > 0 ? n - 1 : 0);
+    return n == 0 || evaluate(b, seq_len(b->s), n, err);
+}
+
 // The next token of what was just evaluated.
 static bool pick(struct bench *b, struct error *err)
 {
@@ -100,8 +108,7 @@ static bool measure(struct bench *b, const char *name, uint32_t depth, uint32_t 
         return false;
     uint32_t n = b->p->n_repeat;
     for (uint32_t i = 0; i <= n; i++) { // run 0 warms up
-        seq_trim(b->s, n_prompt ? base : base - 1);
-        if (!n_prompt && (!evaluate(b, base - 1, base, err) || !pick(b, err)))
+        if (!go_back(b, base, err) || (!n_prompt && !pick(b, err)))
             return false;
         double start = clock_now();
         if (n_prompt && !evaluate(b, base, base + n_prompt, err))
@@ -143,9 +150,9 @@ static bool run_batch(struct bench *b, struct seq **s, size_t n, size_t base, st
     for (size_t k = 0; k < n; k++) {
         const int32_t *tokens = b->tokens + k;
         seq_trim(s[k], base - 1);
-        struct work before = {s[k], tokens, base - 1};
-        if (seq_len(s[k]) == 0 && base > 1 &&
-            !engine_submit(b->e, &before, 1, b->p->cancel, NULL, err))
+        const size_t n_there = seq_len(s[k]); // a window may be gone
+        struct work before = {s[k], tokens + n_there, base - 1 - n_there};
+        if (before.n > 0 && !engine_submit(b->e, &before, 1, b->p->cancel, NULL, err))
             return false;
         w[k] = (struct work){s[k], tokens + base - 1, 1, .n_pick = 1};
     }
@@ -191,8 +198,8 @@ static bool profile_pass(struct bench *b, struct seq **s, uint32_t n, size_t bas
     k->n_seqs = k->n_tokens = n;
     k->n_past = (uint32_t)base + b->p->n_gen / 2;
     for (uint32_t i = 0; i < n; i++) {
-        seq_trim(s[i], k->n_past);
-        const size_t n_there = seq_len(s[i]); // a window, or a state, may be gone
+        seq_trim(s[i], k->n_past - 1);        // see go_back
+        const size_t n_there = seq_len(s[i]); // a window may be gone
         struct work again = {s[i], b->tokens + n_there, k->n_past - n_there};
         if ((again.n > 0 && !engine_submit(b->e, &again, 1, b->p->cancel, NULL, err)) ||
             !seq_append(s[i], b->tokens + i, 1, err))
@@ -260,8 +267,7 @@ static bool profile(struct bench *b, struct error *err)
     size_t base = r->depth > 0 || !token ? r->depth : 1; // as in measure
     if (token)
         k->n_past = (uint32_t)base + r->n_tokens / 2;
-    seq_trim(b->s, base);
-    if (base < k->n_past && !evaluate(b, base, k->n_past, err))
+    if (!go_back(b, base, err) || (base < k->n_past && !evaluate(b, base, k->n_past, err)))
         return false;
     if (!engine_profile(b->s, b->tokens + k->n_past, k->n_tokens, k->n_run, b->p->cancel, &k->p,
                         err))

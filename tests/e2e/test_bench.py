@@ -2,6 +2,7 @@
 import json
 import re
 
+import pytest
 from conftest import OWN
 
 SMALL = ["-p", 16, "-n", 4, "-r", 3, "--device", "cpu"]
@@ -65,6 +66,18 @@ def test_kernels_of_a_batch_are_those_of_a_pass(hokku, stories):
         "ffn_down": 1, "output": 1, "kv": 3, "logits": 3}
     table = hokku("bench", "-m", stories, *SMALL, "--kernels", "--batch", 3).stdout.decode()
     assert "kernels of a pass of 3 sequences at position 3" in table and "of the decode row above of 3: " in table
+
+
+@pytest.mark.parametrize("family", ["lfm2", "qwen35", "gemma3"])
+@pytest.mark.parametrize("depth", [0, 200])
+def test_kernels_of_models_that_cannot_simply_forget(hokku, family, depth):
+    """Going back in a state, or to what a window has dropped, evaluates tokens again: not in the part that is timed."""
+    model = OWN / f"families/{family}-f16.gguf"
+    r = hokku("bench", "-m", model, "-p", 20, "-n", 64, "-d", depth, "-r", 1, "--device", "cpu", "--batch", 2, "--kernels", "-o", "json")
+    assert r.returncode == 0, r.stderr
+    base = max(depth, 1)
+    assert sorted((k["of"], k["batch"], k["position"]) for k in json.loads(r.stdout)["kernels"]) == [
+        ("decode", 1, base + 32), ("decode", 2, base + 32), ("prefill", 1, depth)]
 
 
 def test_more_depths_than_bench_can_take_are_refused(hokku):
