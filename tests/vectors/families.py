@@ -317,7 +317,7 @@ FAMILIES = {
             "expert_shared_count": 1, "expert_group_count": 4, "expert_group_used_count": 2, "expert_weights_norm": True,
             "expert_weights_scale": 1.6, "expert_gating_func": 2})),
     "mistral4": (Mistral4, dict(
-        arch="mistral4", seed=1, kv=1, latent=(20, 42, 11, 8, 9), experts=dict(n=6, used=2, ff=24, shared=24), meta=EPS | YARN | LATENT | {
+        arch="mistral4", seed=3, kv=1, latent=(20, 42, 11, 8, 9), experts=dict(n=6, used=2, ff=24, shared=24), meta=EPS | YARN | LATENT | {
             "attention.q_lora_rank": 20, "rope.scaling.yarn_log_multiplier": 0.07, "expert_shared_count": 1,
             "attention.temperature_scale": 0.4, "attention.temperature_length": 25})),
     "qwen35": (Qwen35, dict(
