@@ -54,12 +54,15 @@ static bool evaluate(struct bench *b, size_t begin, size_t end, struct error *er
     return engine_submit(b->e, &w, 1, b->p->cancel, NULL, err);
 }
 
-// Goes back to the first n tokens, all of them evaluated: what a window had of them may be gone,
+// Goes back to the first n of tokens, all of them evaluated: what a window had of them may be gone,
 // and what a state had is evaluated again with the last of them.
-static bool go_back(struct bench *b, size_t n, struct error *err)
+static bool go_back(struct bench *b, struct seq *s, const int32_t *tokens, size_t n,
+                    struct error *err)
 {
-    seq_trim(b->s, n > 0 ? n - 1 : 0);
-    return n == 0 || evaluate(b, seq_len(b->s), n, err);
+    seq_trim(s, n > 0 ? n - 1 : 0);
+    const size_t n_there = seq_len(s);
+    struct work rest = {s, tokens + n_there, n - n_there, .n_logits = 1};
+    return n == 0 || engine_submit(b->e, &rest, 1, b->p->cancel, NULL, err);
 }
 
 // The next token of what was just evaluated.
@@ -104,11 +107,9 @@ static bool measure(struct bench *b, const char *name, uint32_t depth, uint32_t 
                          "depth %u and %u tokens do not fit the context of %u: use -c %zu", depth,
                          n_prompt + n_gen, e->n_ctx, base + n_prompt + n_gen);
     seq_trim(b->s, 0);
-    if (base > 0 && !evaluate(b, 0, base, err))
-        return false;
     uint32_t n = b->p->n_repeat;
     for (uint32_t i = 0; i <= n; i++) { // run 0 warms up
-        if (!go_back(b, base, err) || (!n_prompt && !pick(b, err)))
+        if (!go_back(b, b->s, b->tokens, base, err) || (!n_prompt && !pick(b, err)))
             return false;
         double start = clock_now();
         if (n_prompt && !evaluate(b, base, base + n_prompt, err))
@@ -149,10 +150,7 @@ static bool run_batch(struct bench *b, struct seq **s, size_t n, size_t base, st
 {
     for (size_t k = 0; k < n; k++) {
         const int32_t *tokens = b->tokens + k;
-        seq_trim(s[k], base - 1);
-        const size_t n_there = seq_len(s[k]); // a window may be gone
-        struct work before = {s[k], tokens + n_there, base - 1 - n_there};
-        if (before.n > 0 && !engine_submit(b->e, &before, 1, b->p->cancel, NULL, err))
+        if (!go_back(b, s[k], tokens, base - 1, err))
             return false;
         w[k] = (struct work){s[k], tokens + base - 1, 1, .n_pick = 1};
     }
@@ -198,10 +196,7 @@ static bool profile_pass(struct bench *b, struct seq **s, uint32_t n, size_t bas
     k->n_seqs = k->n_tokens = n;
     k->n_past = (uint32_t)base + b->p->n_gen / 2;
     for (uint32_t i = 0; i < n; i++) {
-        seq_trim(s[i], k->n_past - 1);        // see go_back
-        const size_t n_there = seq_len(s[i]); // a window may be gone
-        struct work again = {s[i], b->tokens + n_there, k->n_past - n_there};
-        if ((again.n > 0 && !engine_submit(b->e, &again, 1, b->p->cancel, NULL, err)) ||
+        if (!go_back(b, s[i], b->tokens, k->n_past, err) ||
             !seq_append(s[i], b->tokens + i, 1, err))
             return false;
     }
@@ -267,7 +262,8 @@ static bool profile(struct bench *b, struct error *err)
     size_t base = r->depth > 0 || !token ? r->depth : 1; // as in measure
     if (token)
         k->n_past = (uint32_t)base + r->n_tokens / 2;
-    if (!go_back(b, base, err) || (base < k->n_past && !evaluate(b, base, k->n_past, err)))
+    if (!go_back(b, b->s, b->tokens, base, err) ||
+        (base < k->n_past && !evaluate(b, base, k->n_past, err)))
         return false;
     if (!engine_profile(b->s, b->tokens + k->n_past, k->n_tokens, k->n_run, b->p->cancel, &k->p,
                         err))
