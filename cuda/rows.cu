@@ -430,6 +430,11 @@ static __global__ void __launch_bounds__(THREADS) upload_kernel(const struct upl
 
 // ---- launchers
 
+static float scale_or_one(float scale)
+{
+    return scale != 0.0f ? scale : 1.0f;
+}
+
 bool upload_launch(const struct queue *q, const struct upload *u, struct error *err)
 {
     enum { MOST = 512 };
@@ -536,8 +541,8 @@ bool finish_product_launch(const struct queue *q, const float *product, const fl
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return launch_kernel(err, l, finish_product_kernel, product, undo, bias,
-                         scale != 0.0f ? scale : 1.0f, add, y, n_cols);
+    return launch_kernel(err, l, finish_product_kernel, product, undo, bias, scale_or_one(scale),
+                         add, y, n_cols);
 }
 
 bool add_normed_launch(const struct queue *q, const struct add_normed *a, uint32_t n,
@@ -550,7 +555,7 @@ bool add_normed_launch(const struct queue *q, const struct add_normed *a, uint32
                        .dependent = q->dependent,
                        .recorder = q->recorder};
     struct add_normed m = *a;
-    m.scale = a->scale != 0.0f ? a->scale : 1.0f;
+    m.scale = scale_or_one(a->scale);
     return launch_kernel(err, l, add_normed_kernel, m, n_cols);
 }
 
@@ -564,7 +569,7 @@ bool join_normed_launch(const struct queue *q, const struct join_normed *j, uint
                        .dependent = q->dependent,
                        .recorder = q->recorder};
     struct join_normed m = *j;
-    m.add.scale = j->add.scale != 0.0f ? j->add.scale : 1.0f;
+    m.add.scale = scale_or_one(j->add.scale);
     return launch_kernel(err, l, join_normed_kernel, m, n_cols);
 }
 
