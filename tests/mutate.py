@@ -119,7 +119,7 @@ FOLDERS = {
     "grammar": (["src/grammar/*.c"], unit("constrain") + py("tests/conformance/test_json_schema.py") + py("tests/conformance/test_grammar.py")),
     "dialog": (["src/dialog/*.c"], DIALOG_TESTS),
     # Left out are tests that need more memory, or a faster program, than a mutant has.
-    "keep": (["src/keep/*.c"], py("tests/e2e/test_keep.py", "-n", "2", "-k", "not less_memory")),
+    "keep": (["src/keep/*.c"], py("tests/e2e/test_keep.py", "tests/e2e/test_keep_moments.py", "-n", "2", "-k", "not less_memory")),
     "serve": (["src/serve/*.c"], SERVE_TESTS),
     "cli": (["src/cli/*.c"], CLI_TESTS),
     "term": (["src/term/*.c"], TERM_TESTS),

@@ -206,6 +206,14 @@ static bool is_chat(const struct caller *c)
     return c->call.number == 1;
 }
 
+// From before the call begins: its signals are heard from then on.
+static void attend(const struct caller *c)
+{
+    H.broken_pipe = H.gone = 0;
+    H.caller = c->fd;
+    H.pid = c->call.pid;
+}
+
 static void hand_on(struct keeper *k, struct caller *c, int sig)
 {
     const bool ends = sig == SIGINT || sig == SIGTERM;
@@ -214,7 +222,7 @@ static void hand_on(struct keeper *k, struct caller *c, int sig)
     if (!ends && sig != SIGTSTP && sig != SIGCONT)
         return;
     H.stopped = sig == SIGTSTP;
-    if (sig == SIGTSTP || (ends && (!c->signalled || is_chat(c))))
+    if (sig == SIGTSTP || (ends && (!c->signalled || c->gone || is_chat(c))))
         pthread_kill(k->first, sig);
     if (ends)
         c->signalled |= 1u << sig;
@@ -328,6 +336,7 @@ static void hear(struct keeper *k, struct caller *c)
         c->n_fds = n;
         n = 0;
         enter(c, RUNNING);
+        attend(c);
         k->running = c;
         if (is_chat(c))
             step_aside(k);
@@ -488,9 +497,6 @@ static void do_call(struct keeper *k, struct caller *c, struct kept *kept, keepe
     ok = ok && !c->gone && out_redirect(c->fds);
     pthread_mutex_unlock(&k->lock);
     if (ok) {
-        H.broken_pipe = H.gone = 0;
-        H.caller = c->fd;
-        H.pid = c->call.pid;
         umask(c->call.umask & 0777);
         environ = envp;
         tzset(); // localtime_r() looks for the zone only once

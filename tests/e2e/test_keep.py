@@ -245,13 +245,23 @@ def test_a_killed_caller_frees_its_keeper(keep):
     assert keep.kept(*ENDLESS, "-n", 3, "hi")[1] == pid
 
 
-def test_a_killed_caller_frees_its_keeper_also_where_nobody_reads(keep):
+def sleeps_begun(pid):
+    """Times that its first thread has waited for something."""
+    return int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)[1])
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_killed_caller_frees_its_keeper_also_where_nobody_reads(keep, interrupted):
     """The pipe is full, and stays open."""
     with keep.started(*FOR_EVER) as (p, pid):
         room = fcntl.fcntl(p.stdout, F_SETPIPE_SZ, 4096)
         wait_until(lambda: int.from_bytes(fcntl.ioctl(p.stdout, termios.FIONREAD, b"\0" * 4), sys.byteorder) > room - 200)
         keeper = type("", (), {"pid": pid, "poll": lambda self: None})()
         in_state(keeper, lambda p: "pipe_write" in pathlib.Path(f"/proc/{pid}/wchan").read_text() or stat(p)[0] == "S", seconds=60)
+        if interrupted:
+            before = sleeps_begun(pid)
+            p.send_signal(signal.SIGINT)
+            wait_until(lambda: sleeps_begun(pid) > before)
         p.kill()
         wait_until(lambda: not keep.models()[0]["busy"])
         assert keep.kept(*ENDLESS, "-n", 3, "hi")[1] == pid
