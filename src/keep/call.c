@@ -29,6 +29,9 @@
 // Who is well answers at once; who has said that it is our turn may be at its last breath, and is
 // given longer, since two would write if it were not.
 static const double PATIENCE_S = 1, TURN_S = 10;
+// Why a call runs by itself.
+static const char silent[] = "the process that keeps it does not answer",
+                  ended[] = "the process that kept it has ended, or wants no more calls";
 
 static bool wanted(const struct options *o)
 {
@@ -118,45 +121,75 @@ static bool go(int fd, int words)
     return ok;
 }
 
+// SIGTSTP, from before the streams are given away: whoever has them is to stop, not the call alone.
+static void hold_stops(int how)
+{
+    sigset_t stops;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGTSTP);
+    sigprocmask(how, &stops, NULL);
+}
+
+// Until the keeper, which was given the streams, has begun: NULL, or why it has not. A signal is
+// waited with, for what was begun must hear of it, and says something yet.
+static const char *wait_begin(int fd, const struct cancel *cancel, int *pid)
+{
+    double until = clock_now() + TURN_S;
+    bool asked = false;
+    struct keep_message m;
+    for (int n = -1; n != 0; n = keep_await(fd, until)) {
+        const int k = n > 0 ? keep_receive(fd, &m, NULL, NULL) : 0;
+        if (k < 0)
+            return ended;
+        if (k > 0 && m.word == KEEP_BEGUN) {
+            *pid = m.pid;
+            return NULL;
+        }
+        if (!asked && cancel_asked(cancel)) {
+            asked = true;
+            until = clock_now() + PATIENCE_S;
+        }
+    }
+    shutdown(fd, SHUT_RDWR); // from here on it cannot begin; it may have
+    while (keep_receive(fd, &m, NULL, NULL) > 0)
+        if (m.word == KEEP_BEGUN)
+            *pid = m.pid;
+    return *pid ? NULL : silent;
+}
+
+static const char *take_turn(int fd, int words, const struct cancel *cancel, int *pid)
+{
+    hold_stops(SIG_BLOCK);
+    const char *why = go(fd, words) ? wait_begin(fd, cancel, pid) : "it cannot be called";
+    if (why)
+        hold_stops(SIG_UNBLOCK);
+    return why;
+}
+
 // Until the keeper has begun. NULL, or why the call runs by itself: nothing was done for it then.
 static const char *wait_turn(const struct program *p, int fd, int words, int *pid)
 {
     const struct cancel *cancel = p->cancel;
     double until = clock_now() + PATIENCE_S;
-    const char *why = "the process that keeps it does not answer";
-    bool turn = false;
+    const char *why = silent;
     while (!cancel_asked(cancel)) {
         struct keep_message m;
         const int n = keep_await(fd, until);
         const int k = n > 0 ? keep_receive(fd, &m, NULL, NULL) : 0;
+        if (n == 0)
+            return why;
         if (k < 0)
-            return "the process that kept it has ended, or wants no more calls";
-        if (k > 0 && m.word == KEEP_BEGUN) {
-            *pid = m.pid;
-            return NULL;
-        }
+            return ended;
         if (k > 0 && m.word == KEEP_WAIT) {
             until = clock_now() + m.seconds;
             why = "it is busy, and loading another time takes no longer";
         } else if (k > 0 && m.word == KEEP_TAKEN) {
             if (p->opt->verbose) // before the keeper says anything
                 out_say("hokku: the model is kept by process %d", m.pid);
-            if (!(turn = go(fd, words)))
-                return "it cannot be called";
-            until = clock_now() + TURN_S;
-        } else if (n == 0) {
-            break;
+            return take_turn(fd, words, cancel, pid);
         }
     }
-    if (turn) { // from here on it cannot begin; it may have
-        struct keep_message m;
-        shutdown(fd, SHUT_RDWR);
-        while (keep_receive(fd, &m, NULL, NULL) > 0)
-            if (m.word == KEEP_BEGUN)
-                *pid = m.pid;
-        return *pid ? NULL : why;
-    }
-    return cancel_asked(cancel) ? "it is interrupted" : why;
+    return "it is interrupted";
 }
 
 static void tell(int fd, int sig)

@@ -1,10 +1,17 @@
 """--keep: what comes at the wrong moment is lost on neither side: each is played here, so that the moment is the same every time."""
+import contextlib
 import os
+import pathlib
 import signal
 import socket
 import struct
+import subprocess
+import time
 
-from test_keep import SAMPLED, keep  # noqa: F401 (fixture)
+import pytest
+from conftest import HOKKU
+from test_keep import KEEP, SAMPLED, end, keep, listening, occupied  # noqa: F401 (fixture)
+from test_signals import catches, in_state, stat
 
 MESSAGE = struct.Struct("=IIiiiIIxxxxddQ1024s128s")  # struct keep_message
 MAGIC = 0x6b6b6f01
@@ -28,6 +35,70 @@ class Side:
         for fd in fds:
             os.close(fd)
         return MESSAGE.unpack(text)[1:3] if text else None
+
+
+@contextlib.contextmanager
+def given(keep, *args):
+    """A call that has given its streams away, to us, and waits for word: its process, and our side."""
+    with listening(occupied(keep)) as s:
+        for _ in range(20):  # (where we come too late it runs by itself)
+            p = subprocess.Popen([HOKKU, *map(str, [*KEEP, *SAMPLED, *args, "hi"])], env=keep.env, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=os.setpgrp)
+            try:
+                with s.accept()[0] as c:
+                    side = Side(c)
+                    assert side.hear() == (RUN, 0)
+                    side.say(TAKEN)
+                    if side.hear() == (GO, 0):
+                        in_state(p, lambda p: stat(p)[0] == "S")
+                        yield p, side
+                        return
+            finally:
+                end(p)
+        raise AssertionError("the machine sleeps")
+
+
+def stopped(p):
+    return stat(p)[0] == "T"
+
+
+def pending(p, sig):
+    status = pathlib.Path(f"/proc/{p.pid}/status").read_text()
+    return int(status.split("ShdPnd:")[1].split()[0], 16) >> (sig - 1) & 1
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_comes_as_the_call_begins_is_handed_on(keep, sig):
+    """Where the call sees both at once."""
+    with given(keep) as (p, keeper):
+        p.send_signal(signal.SIGSTOP)
+        in_state(p, stopped)
+        keeper.say(BEGUN)
+        p.send_signal(sig)
+        p.send_signal(signal.SIGCONT)
+        assert keeper.hear() == (SIGNAL, sig)
+        keeper.say(DONE, death=sig)
+        assert p.wait(timeout=20) == -sig
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM, signal.SIGTSTP])
+def test_a_signal_that_comes_before_the_call_begins_is_handed_on(keep, sig):
+    with given(keep) as (p, keeper):
+        p.send_signal(sig)
+        if catches(p, sig):
+            in_state(p, lambda p: not pending(p, sig))
+        keeper.say(BEGUN)
+        assert keeper.hear() == (SIGNAL, sig)
+        keeper.say(DONE, number=5)
+        assert p.wait(timeout=20) == 5
+
+
+def test_a_signal_is_not_held_up_by_a_keeper_that_does_not_begin(keep):
+    with given(keep) as (p, keeper):
+        began = time.monotonic()
+        p.send_signal(signal.SIGINT)
+        assert p.wait(timeout=20) == -signal.SIGINT and time.monotonic() - began < 5
+        assert keeper.hear() is None
 
 
 def test_a_signal_that_comes_before_the_keeper_begins_is_heard(keep):
