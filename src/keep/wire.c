@@ -46,7 +46,10 @@ int keep_receive(int fd, struct keep_message *m, int fds[KEEP_FDS], size_t *n)
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = fds ? sizeof c : 0};
     if (n)
         *n = 0;
-    const ssize_t k = recvmsg(fd, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    const int flags = MSG_DONTWAIT | MSG_CMSG_CLOEXEC;
+    ssize_t k = recvmsg(fd, &h, flags);
+    if (k < 0 && errno == ECONNRESET) // told once, and before what had come: the end is behind that
+        k = recvmsg(fd, &h, flags);
     if (k < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -1;
     struct cmsghdr *x = fds ? CMSG_FIRSTHDR(&h) : NULL;

@@ -101,6 +101,20 @@ def test_a_signal_is_not_held_up_by_a_keeper_that_does_not_begin(keep):
         assert keeper.hear() is None
 
 
+def test_the_end_of_a_call_is_heard_behind_a_signal_that_nobody_took(keep):
+    """The connection is reset then."""
+    with given(keep) as (p, keeper):
+        keeper.say(BEGUN)
+        p.send_signal(signal.SIGTSTP)
+        assert keeper.c.recv(1, socket.MSG_PEEK)
+        p.send_signal(signal.SIGSTOP)
+        in_state(p, stopped)
+        keeper.say(DONE, number=5)
+        keeper.c.close()
+        p.send_signal(signal.SIGCONT)
+        assert p.wait(timeout=20) == 5 and b"is gone" not in p.stderr.read()
+
+
 def test_a_signal_that_comes_before_the_keeper_begins_is_heard(keep):
     """It has much to read yet."""
     keep.kept(*SAMPLED, "hi")
