@@ -206,13 +206,14 @@ struct attended {
     int signals;
     int first; // that ends the call: the first of those handed on; 0: none
     bool chat;
+    bool goes_on; // SIGCONT came behind the last SIGTSTP
 };
 
 // The signals that are handed on, but those that the parent chose to ignore.
 static int take_signals(bool chat)
 {
-    static const int handed[] = {SIGINT, SIGTERM, SIGTSTP, SIGHUP, SIGQUIT, SIGWINCH};
-    const size_t n = chat ? sizeof handed / sizeof *handed : 3;
+    static const int handed[] = {SIGINT, SIGTERM, SIGTSTP, SIGCONT, SIGHUP, SIGQUIT, SIGWINCH};
+    const size_t n = chat ? sizeof handed / sizeof *handed : 4;
     sigset_t set;
     struct sigaction sa;
     sigemptyset(&set);
@@ -239,6 +240,10 @@ static void wait_for_foreground(void)
 
 static void on_signal(struct attended *a, int sig)
 {
+    if (sig == SIGTSTP || sig == SIGCONT)
+        a->goes_on = sig == SIGCONT;
+    if (sig == SIGCONT)
+        return;
     if (sig == SIGTSTP || sig == SIGWINCH || (sig == SIGINT && a->chat)) {
         tell(a->fd, sig);
         return;
@@ -253,7 +258,8 @@ static void on_signal(struct attended *a, int sig)
 
 static void stop(const struct attended *a)
 {
-    terminal_suspend();
+    if (!a->goes_on)
+        terminal_suspend();
     if (a->chat)
         wait_for_foreground();
     tell(a->fd, SIGCONT);
@@ -297,7 +303,7 @@ static void attend(struct attended *a, struct keep_result *r)
         struct signalfd_siginfo s;
         struct keep_message m;
         poll(p, 2, -1);
-        if (p[1].revents && read(a->signals, &s, sizeof s) == sizeof s)
+        while (p[1].revents && read(a->signals, &s, sizeof s) == sizeof s)
             on_signal(a, (int)s.ssi_signo);
         const int k = p[0].revents ? keep_receive(a->fd, &m, NULL, NULL) : 0;
         if (k < 0) {

@@ -101,6 +101,18 @@ def test_a_signal_is_not_held_up_by_a_keeper_that_does_not_begin(keep):
         assert keeper.hear() is None
 
 
+def test_a_call_that_is_to_go_on_before_it_has_stopped_does_not_stop(keep):
+    with given(keep) as (p, keeper):
+        keeper.say(BEGUN)
+        p.send_signal(signal.SIGTSTP)
+        assert keeper.hear() == (SIGNAL, signal.SIGTSTP)
+        p.send_signal(signal.SIGCONT)
+        keeper.say(STOPPED)
+        assert keeper.hear() == (SIGNAL, signal.SIGCONT)
+        keeper.say(DONE)
+        assert p.wait(timeout=20) == 0
+
+
 def test_the_end_of_a_call_is_heard_behind_a_signal_that_nobody_took(keep):
     """The connection is reset then."""
     with given(keep) as (p, keeper):
