@@ -65,6 +65,7 @@ struct keeper {
     pthread_t first;      // thread
     int bell[2];          // [0] wakes the thread that does calls, [1] the one that has the sockets
     int nothing[3];       // streams between calls
+    int closed[3];        // and of a call whose reader is gone: nothing can be written
     pthread_mutex_t lock; // of what follows
     struct caller callers[MOST];
     struct caller *running; // one of them; the first thread's as long as it is
@@ -94,7 +95,7 @@ static void hush(int bell)
 // ---- the call that runs. Handlers can only reach static storage.
 
 static struct {
-    const int *nothing;
+    const int *nothing, *closed;
     struct cancel *cancel;
     volatile sig_atomic_t broken_pipe, stopped;
     int caller;                                // socket of the call that runs
@@ -104,8 +105,9 @@ static struct {
     int status, why;                           // of edited
 } H;
 
-// A program of its own would have been killed: nothing more comes of this call. What is written
-// next is refused; only where that was on standard error must somebody ask the work to end.
+// A program of its own would have been killed: nothing more comes of this call. What is written to
+// standard output is refused from here on; only where it was standard error that has no reader must
+// somebody ask the work to end.
 static void on_pipe(int sig)
 {
     struct pollfd out = {.fd = OUT_STDOUT};
@@ -113,7 +115,7 @@ static void on_pipe(int sig)
     H.broken_pipe = 1;
     if (poll(&out, 1, 0) <= 0 || !(out.revents & POLLERR))
         cancel_ask(H.cancel);
-    out_redirect(H.nothing);
+    out_redirect(H.closed);
 }
 
 // The caller stops when nothing more is written, and the terminal is as it was.
@@ -577,20 +579,24 @@ static bool settle(struct keeper *k, int argc, char **argv)
         close_range(3, (unsigned)fd - 1, 0);
     close_range((unsigned)fd + 1, ~0u, 0);
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (int i = 0; i < 3; i++)
+    const int read_only = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    for (int i = 0; i < 3; i++) {
         k->nothing[i] = null;
+        k->closed[i] = read_only;
+    }
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) // also where the parent ignores them
         signal(own[i], SIG_DFL);
     signals_forget();
     H.nothing = k->nothing;
+    H.closed = k->closed;
     H.cancel = signals_begin();
     terminal_held_by(&caller_holds);
     signals_let_leave(let_go);
     k->bell[0] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     k->bell[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     H.bell = k->bell[0];
-    const bool ok = null >= 0 && k->bell[0] >= 0 && k->bell[1] >= 0 && chdir("/") == 0 &&
-                    out_redirect(k->nothing);
+    const bool ok = null >= 0 && read_only >= 0 && k->bell[0] >= 0 && k->bell[1] >= 0 &&
+                    chdir("/") == 0 && out_redirect(k->nothing);
     const struct sigaction pipe = {.sa_handler = on_pipe, .sa_flags = SA_RESTART},
                            stop = {.sa_handler = on_stop, .sa_flags = SA_RESTART},
                            hang_up = {.sa_handler = SIG_IGN};

@@ -267,8 +267,10 @@ def test_a_killed_caller_frees_its_keeper_also_where_nobody_reads(keep, interrup
         assert keep.kept(*ENDLESS, "-n", 3, "hi")[1] == pid
 
 
-def test_a_reader_that_goes_ends_the_call_quietly_and_the_model_stays(keep):
-    with keep.started(*FOR_EVER) as (p, pid):
+@pytest.mark.parametrize("args,given", [(FOR_EVER, b""), ([*FOR_EVER[:-1], "--lines"], b"one\ntwo\n"), ([*FOR_EVER[:-1], "--turns"], b"one\ntwo\n")])
+def test_a_reader_that_goes_ends_the_call_quietly_and_the_model_stays(keep, tmp_path, args, given):
+    (tmp_path / "given").write_bytes(given)
+    with open(tmp_path / "given") as f, keep.started(*args, stdin=f) as (p, pid):
         assert p.stdout.read(1)
         p.stdout.close()
         assert p.wait(timeout=60) == -signal.SIGPIPE
