@@ -7,7 +7,8 @@
 // may have no room while another program uses the GPU. The cut depends on the shapes and the
 // position alone, so the same position gives the same bits. Where rows follow one another in a
 // sequence, those that are cut up alike, as sixteen neighbours are, share what is read from the
-// cache: a row of a matrix tile does not depend on the others.
+// cache: a row of a matrix tile does not depend on the others. Where many rows have more splits
+// than there are multiprocessors, a block takes several, one after the other.
 //
 // A token waits for this kernel once per layer, and after a short text it is all latency. So the
 // older keys and values, which no kernel in flight writes, are requested before the predecessor has
@@ -26,9 +27,10 @@ enum {
 };
 
 // Rows that follow one another in a sequence, in groups of `size`, a power of two that divides M:
-// those whose positions have the same multiple of it below them. size 0: rows are on their own.
+// those whose positions have the same multiple of it below them. size 0: rows are on their own, and
+// n_block blocks share the splits of a KV head of one, of which the furthest has up to n_split.
 struct row_groups {
-    uint32_t n, size;
+    uint32_t n, size, n_block, n_split;
 };
 
 // Turns of K and V tiles under way per warp. Crowded: after short texts, where there are more
@@ -177,29 +179,36 @@ static __device__ void merge_blocks(const struct attention &a, const float4 *par
     }
 }
 
+// KIND of a kernel: blocks have a split each; two of them have room on a multiprocessor; or each
+// has several splits, one after the other, as if it were several blocks: what a split needs is
+// requested while the one before is merged.
+enum decode_kind { SINGLE, CROWDED, SEVERAL };
+
 // Grid (splits, n_head_kv, rows * groups of 16 query heads; or groups of rows), FEW_WARP or
 // MAX_WARP warps. MT > 1: groups of rows, which the cache has, without windows.
-template <int DH, bool PLAIN, int MT, bool CROWDED>
-static __global__ void __launch_bounds__(MAX_WARP *WARP, CROWDED ? 2 : 1)
+template <int DH, bool PLAIN, int MT, int KIND>
+static __global__ void __launch_bounds__(MAX_WARP *WARP, KIND == CROWDED ? 2 : 1)
     attention_decode_kernel(const __grid_constant__ struct attention a,
                             const __grid_constant__ struct row_groups groups)
 {
-    constexpr int STAGES = n_stage<DH>(CROWDED),
+    constexpr int STAGES = n_stage<DH>(KIND == CROWDED),
                   O_LD = DH + 8; // rows of sums in different banks, too
     static_assert(sizeof(struct merge_buffer) <=
                       FEW_WARP * 2 * STAGES * tile_elems<DH>() * sizeof(__half),
                   "what blocks merge takes the place of the tiles, too");
-    static_assert(MT * M * O_LD * sizeof(float) <= 2 * STAGES * tile_elems<DH>() * sizeof(__half),
-                  "a warp's sums take the place of its tiles");
+    static_assert(MT * M * O_LD * sizeof(float) <= MT * 2 * tile_elems<DH>() * sizeof(__half) &&
+                      MT <= STAGES,
+                  "a warp's sums take the place of its tiles, of the last turn where MT is 1");
     __shared__ float tops[MAX_WARP][MT * M], sums[MAX_WARP][MT * M];
     __shared__ __align__(16) __half newest[2][DH]; // key and value, as the cache holds them
     __shared__ __align__(16) float buf[2][DH];
+    __shared__ uint32_t last_slot[MAX_WARP]; // where a warp's sums are
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t n_warp = blockDim.x / WARP;
     __half *q = dynamic_smem<__half>(); // (MT * M, LD)
     // (n_warp, STAGES, 2, M, LD); later (n_warp, M, O_LD) floats, as far apart
     __half *tiles = q + tile_elems<DH>() * (MT + warp * STAGES * 2);
-    const uint32_t split = blockIdx.x, kv_head = blockIdx.y;
+    const uint32_t kv_head = blockIdx.y;
     const uint32_t group = a.n_head / a.n_head_kv, n_tile_row = div_up(group, (uint32_t)M);
     uint32_t token = gridDim.z == n_tile_row ? 0 : blockIdx.z / n_tile_row, n_token = 1;
     const uint32_t row0 = MT > 1 ? 0 : (blockIdx.z - token * n_tile_row) * M;
@@ -224,12 +233,31 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP, CROWDED ? 2 : 1)
     const uint32_t n_wanted =
         n_tile <= ALONE_TILES ? 1 : min(a.max_split, n_tile / (uint32_t)SPLIT_TILES);
     const uint32_t per_split = div_up(n_tile, n_wanted), n_split = div_up(n_tile, per_split);
-    if (skip || split >= n_split) {
+    const uint32_t per_block = KIND == SEVERAL ? div_up(n_split, groups.n_block) : 1; // of a block
+    const uint32_t split0 = blockIdx.x * per_block;
+    if (skip || split0 >= n_split) {
         griddep_wait();
         return;
     }
-    const uint32_t tile0 = split * per_split, n_mine = min(per_split, n_tile - tile0);
-    const uint32_t p0 = base + tile0 * M;
+    const uint32_t split_end = KIND == SEVERAL ? min(split0 + per_block, n_split) : split0 + 1;
+    const auto n_of = [&](uint32_t split) { return min(per_split, n_tile - split * per_split); };
+    const uint32_t n_mine = n_of(split0), p0 = base + split0 * per_split * M;
+    // A tile of this warp: the t-th of a split.
+    struct tile {
+        uint32_t split, t;
+    };
+    const auto is_there = [&](struct tile x) {
+        return KIND == SEVERAL ? x.split < split_end : x.t < n_mine;
+    };
+    const auto first_of = [&](struct tile x) {
+        return KIND == SEVERAL ? base + (x.split * per_split + x.t) * M : p0 + x.t * M;
+    };
+    const auto settled = [&](struct tile x) { // where a split has no more for the warp, the next
+        while (KIND == SEVERAL && x.split < split_end && x.t >= n_of(x.split))
+            x = {x.split + 1, warp};
+        return x;
+    };
+    const auto behind = [&](struct tile x) { return settled({x.split, x.t + n_warp}); };
     // What an earlier layer put into the cache, a kernel in flight may have written.
     const bool cached = !PLAIN && a.cached;
     const uint32_t n_there = position + cached;
@@ -238,24 +266,29 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP, CROWDED ? 2 : 1)
     auto slot = [&](uint32_t turn, int kv) {
         return tiles + (turn % STAGES * 2 + kv) * tile_elems<DH>();
     };
-    // The block that holds the tile of a turn of this warp, if there is such a turn.
-    auto block_of = [&](uint32_t turn) {
-        uint32_t t = warp + turn * n_warp;
-        return t < n_mine ? __ldg(&table[(p0 + t * M) / KV_BLOCK]) : 0;
+    struct tile now = settled({split0, warp}), ahead = now; // ahead: what is requested next
+    uint32_t turn = 0, asked = 0;
+    const auto block_ahead = [&] {
+        return is_there(ahead) ? __ldg(&table[first_of(ahead) / KV_BLOCK]) : 0;
     };
-    auto request = [&](uint32_t turn, int kv, uint32_t block) {
-        uint32_t t = warp + turn * n_warp, first_pos = p0 + t * M;
-        if (t < n_mine)
+    // Keys, then values.
+    const auto request = [&](int kv, uint32_t block) {
+        const uint32_t first_pos = first_of(ahead);
+        if (is_there(ahead))
             request_rows<DH, M, WARP>(kv ? a.v : a.k,
                                       kv_row(block, a.n_head_kv, kv_head, first_pos),
-                                      (int)n_there - (int)first_pos, slot(turn, kv), lane);
+                                      (int)n_there - (int)first_pos, slot(asked, kv), lane);
         cp_async_commit();
+        if (kv == 1) {
+            ahead = behind(ahead);
+            asked++;
+        }
     };
     // half of them: they stand before the queries in the way to the memory
-    auto request_some = [&](int from, int to) {
+    const auto request_some = [&](int from, int to) {
 #pragma unroll 1
         for (int i = from; i < to; i++)
-            request(i / 2, i % 2, block_of(i / 2));
+            request(i % 2, block_ahead());
     };
     request_some(0, STAGES);
     const size_t new_row =
@@ -263,24 +296,27 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP, CROWDED ? 2 : 1)
     const head_norm<DH> norm =
         load_norm_of<DH, PLAIN>(a, kv_head, head0, n_head, n_row, threadIdx.x / TEAM);
     griddep_wait();
-    prepare<DH, PLAIN>(a, token, kv_head, head0, n_head, n_row, !cached && split == n_split - 1,
+    prepare<DH, PLAIN>(a, token, kv_head, head0, n_head, n_row, !cached && split_end == n_split,
                        at.pos, new_row, norm, q, buf[0], newest[0],
                        [&] { request_some(STAGES, 2 * STAGES); });
     __syncthreads();
 
     softmax<DH, MT> s;
-    softmax_init(s);
     uint32_t begin[MT][2], end[MT][2];
 #pragma unroll
     for (uint32_t h = 0; h < 2 * MT; h++) {
         begin[h / 2][h % 2] = first;
         end[h / 2][h % 2] = MT == 1 ? position + 1 : at.pos + (lane / 4 + 8 * h) / n_head + 1;
     }
-    uint32_t turn = 0;
-    for (uint32_t t = warp; t < n_mine; t += n_warp, turn++) {
-        const uint32_t first_pos = p0 + t * M, next = block_of(turn + STAGES);
+    // Of the tile `now`, whose sums take the place of the last one's tiles: what comes there is
+    // requested later.
+    const auto multiply = [&](bool last) {
+        const uint32_t first_pos = first_of(now), next = block_ahead();
         auto arrive = [&](const struct kv_plane &plane, int kv) {
-            cp_async_wait<2 * STAGES - 1>();
+            if (last && kv == 1) // nothing was requested behind the keys
+                cp_async_wait<2 * STAGES - 2>();
+            else
+                cp_async_wait<2 * STAGES - 1>();
             __syncwarp();
             __half *tile = slot(turn, kv);
             if (plane.scales)
@@ -298,80 +334,117 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP, CROWDED ? 2 : 1)
         uint32_t p[MT][1][4];
         multiply_qk<DH>(c, q, arrive(a.k, 0), lane);
         __syncwarp();
-        request(turn + STAGES, 0, next);
+        if (!last)
+            request(0, next);
         const float undo = PLAIN ? a.score_undo : cap(c, a);
         if (first_pos < first || position - first_pos < M)
             mask(c, first_pos, begin, end, lane);
         weigh(s, c, undo, p);
         multiply_pv<DH>(s, p, arrive(a.v, 1), lane);
         __syncwarp();
-        request(turn + STAGES, 1, next);
-    }
-
-    // merge the warps
-    const uint32_t n_used = min(n_warp, n_mine);
-    if (warp < n_used) {
-        float *o = reinterpret_cast<float *>(tiles);
-#pragma unroll
-        for (int h = 0; h < 2 * MT; h++) {
-            uint32_t r = lane / 4 + 8 * h;
-            float sum = row_sum(s, h / 2, h % 2);
-            if (r >= n_row)
-                continue;
-            if (lane % 4 == 0) {
-                tops[warp][r] = s.top[h / 2][h % 2];
-                sums[warp][r] = sum;
-            }
-#pragma unroll
-            for (int i = 0; i < DH / 8; i++)
-                *reinterpret_cast<float2 *>(o + r * O_LD + i * 8 + lane % 4 * 2) =
-                    make_float2(s.o[h / 2][i][h % 2 * 2], s.o[h / 2][i][h % 2 * 2 + 1]);
-        }
-    }
-    __syncthreads();
+        if (!last)
+            request(1, next);
+        now = behind(now);
+        turn++;
+    };
     constexpr uint32_t N = DH / 4;
-    const uint32_t n_part_row = MT > 1 ? groups.size * group : min(group, (uint32_t)M);
-    const size_t n_slot = (size_t)a.n_head_kv * gridDim.z * gridDim.x;
-    const size_t slot0 = (size_t)(kv_head * gridDim.z + blockIdx.z) * gridDim.x;
-    float4 *part = reinterpret_cast<float4 *>(a.partial) + slot0 * n_part_row * N;
-    float2 *ml =
-        reinterpret_cast<float2 *>(a.partial + n_slot * n_part_row * DH) + slot0 * n_part_row;
-    for (uint32_t i = threadIdx.x; i < n_row * N; i += blockDim.x) {
-        uint32_t r = i / N, d = i % N * 4;
-        const uint32_t later = MT > 1 ? r / n_head : 0, head = r - later * n_head;
-        const __half *o = q + MT * tile_elems<DH>();
-        float top = -INFINITY, sum = 0.0f;
-        float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    struct row_parts { // where the splits of this row leave what they have summed up
+        float4 *v;
+        float2 *ml;
+    };
+    const auto parts = [&]() -> struct row_parts {
+        const uint32_t n_part_row = MT > 1 ? groups.size *group : min(group, (uint32_t)M);
+        const uint32_t n_most = KIND == SEVERAL ? groups.n_split : gridDim.x;
+        const size_t n_slot = (size_t)a.n_head_kv * gridDim.z * n_most;
+        const size_t slot0 = (size_t)(kv_head * gridDim.z + blockIdx.z) * n_most;
+        return {reinterpret_cast<float4 *>(a.partial) + slot0 * n_part_row * N,
+                reinterpret_cast<float2 *>(a.partial + n_slot * n_part_row * DH) +
+                    slot0 *n_part_row};
+    };
+    // Of the warps.
+    const auto merge = [&](uint32_t split) {
+        const uint32_t n_used = min(n_warp, KIND == SEVERAL ? n_of(split) : n_mine);
+        if (warp < n_used) {
+            float *o = reinterpret_cast<float *>(KIND == SEVERAL ? slot(turn - 1, 0) : tiles);
+            if (KIND == SEVERAL && lane == 0)
+                last_slot[warp] = (turn - 1) % STAGES;
 #pragma unroll
-        for (uint32_t w = 0; w < MAX_WARP; w++)
-            top = w < n_used ? fmaxf(top, tops[w][r]) : top;
+            for (int h = 0; h < 2 * MT; h++) {
+                uint32_t r = lane / 4 + 8 * h;
+                float sum = row_sum(s, h / 2, h % 2);
+                if (r >= n_row)
+                    continue;
+                if (lane % 4 == 0) {
+                    tops[warp][r] = s.top[h / 2][h % 2];
+                    sums[warp][r] = sum;
+                }
+#pragma unroll
+                for (int i = 0; i < DH / 8; i++)
+                    *reinterpret_cast<float2 *>(o + r * O_LD + i * 8 + lane % 4 * 2) =
+                        make_float2(s.o[h / 2][i][h % 2 * 2], s.o[h / 2][i][h % 2 * 2 + 1]);
+            }
+        }
+        __syncthreads();
+        const struct row_parts to = parts();
+        for (uint32_t i = threadIdx.x; i < n_row * N; i += blockDim.x) {
+            uint32_t r = i / N, d = i % N * 4;
+            const uint32_t later = MT > 1 ? r / n_head : 0, head = r - later * n_head;
+            const __half *o = q + MT * tile_elems<DH>();
+            float top = -INFINITY, sum = 0.0f;
+            float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+            for (uint32_t w = 0; w < MAX_WARP; w++)
+                top = w < n_used ? fmaxf(top, tops[w][r]) : top;
 #pragma unroll 4
-        for (uint32_t w = 0; w < n_used; w++) {
-            float f = ptx_exp2(tops[w][r] - top);
-            sum = fmaf(f, sums[w][r], sum);
-            add_scaled(v, f,
-                       *reinterpret_cast<const float4 *>(
-                           reinterpret_cast<const float *>(o + w * STAGES * 2 * tile_elems<DH>()) +
-                           r * O_LD + d));
+            for (uint32_t w = 0; w < n_used; w++) {
+                const uint32_t nth = w * STAGES + (KIND == SEVERAL ? last_slot[w] : 0);
+                float f = ptx_exp2(tops[w][r] - top);
+                sum = fmaf(f, sums[w][r], sum);
+                add_scaled(v, f,
+                           *reinterpret_cast<const float4 *>(
+                               reinterpret_cast<const float *>(o + nth * 2 * tile_elems<DH>()) +
+                               r * O_LD + d));
+            }
+            if (n_split == 1) {
+                sum = with_sink(a, head0 + head, top, sum);
+                store_out(a, token + later, head0 + head, d, scaled(v, a.v_undo / sum));
+            } else {
+                to.v[split * n_row * N + i] = v;
+                if (d == 0)
+                    to.ml[split * n_row + r] = make_float2(top, sum);
+            }
         }
-        if (n_split == 1) {
-            sum = with_sink(a, head0 + head, top, sum);
-            store_out(a, token + later, head0 + head, d, scaled(v, a.v_undo / sum));
-        } else {
-            part[split * n_row * N + i] = v;
-            if (d == 0)
-                ml[split * n_row + r] = make_float2(top, sum);
+    };
+    if constexpr (KIND == SEVERAL) {
+#pragma unroll 1
+        for (uint32_t split = split0; split < split_end; split++) {
+            const uint32_t before = turn;
+            softmax_init(s);
+            while (now.split == split)
+                multiply(behind(now).split != split);
+            merge(split);
+            if (split + 1 == split_end)
+                break;
+            __syncthreads();
+            for (int kv = 0; kv < 2 && turn > before; kv++)
+                request(kv, block_ahead());
         }
+    } else {
+        softmax_init(s);
+        while (is_there(now))
+            multiply(false);
+        merge(split0);
     }
     if (n_split == 1)
         return;
     uint32_t *counter = a.counters + kv_head * gridDim.z + blockIdx.z;
-    if (!last_to_arrive(counter, n_split))
+    if (!last_to_arrive(counter, div_up(n_split, per_block)))
         return;
+    const struct row_parts from = parts();
     for (uint32_t i = 0; i < n_token; i++) { // each as it would be alone
         if (i > 0)
             __syncthreads();
-        merge_blocks<DH>(a, part + i * n_head * N, ml + i * n_head, n_split, n_head, n_row,
+        merge_blocks<DH>(a, from.v + i * n_head * N, from.ml + i * n_head, n_split, n_head, n_row,
                          token + i, head0,
                          reinterpret_cast<struct merge_buffer *>(q + MT * tile_elems<DH>()));
     }
@@ -432,18 +505,38 @@ static uint32_t n_split_at(const struct attention *a, uint32_t position)
                : lesser(a->max_split, lesser(n_tile / (uint32_t)SPLIT_TILES, (uint32_t)MAX_SPLIT));
 }
 
+// How many blocks share a KV head of a row, of n such: as many as let all end soonest, a block
+// taking as long to begin as for three splits, and a row having as many as after 2,000 positions.
+// (How far rows are the launch does not know: a graph is launched for many positions.)
+static uint32_t n_block_of(const struct queue *q, uint32_t n)
+{
+    enum { START = 3, SPLITS = 16 };
+    uint64_t best = UINT64_MAX;
+    uint32_t n_block = 1;
+    for (uint32_t i = 1; i <= SPLITS; i++) {
+        const uint64_t time =
+            div_up((uint64_t)n * i, (uint64_t)q->n_sm) * (START + div_up((uint32_t)SPLITS, i));
+        if (time < best)
+            best = time, n_block = i;
+    }
+    return n_block;
+}
+
 // n rows, each the next of its sequence, or in groups; split: the most blocks that share a KV head
 // of one.
 static bool launch_rows(const struct queue *q, const struct attention *a, struct row_groups groups,
                         uint32_t split, struct error *err)
 {
     const uint32_t n = groups.n, n_tile = div_up(a->n_head / a->n_head_kv, (uint32_t)M);
-    struct launch l = {
-        .name = "attention_decode",
-        .grid = dim3(split, a->n_head_kv, groups.size ? div_up(n, groups.size) + 1 : n * n_tile),
-        .stream = q->stream,
-        .dependent = q->dependent,
-        .recorder = q->recorder};
+    groups.n_split = split;
+    groups.n_block =
+        groups.size || n == 1 ? split : lesser(split, n_block_of(q, n * n_tile * a->n_head_kv));
+    struct launch l = {.name = "attention_decode",
+                       .grid = dim3(groups.n_block, a->n_head_kv,
+                                    groups.size ? div_up(n, groups.size) + 1 : n * n_tile),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
     return with_kernel(*a, [&](auto dim, auto kind) {
         constexpr int DH = decltype(dim)::value;
         constexpr bool PLAIN = decltype(kind)::plain;
@@ -455,13 +548,16 @@ static bool launch_rows(const struct queue *q, const struct attention *a, struct
         l.smem = decode_smem<DH>(n_warp, groups.size ? GROUP_TILES : 1, crowded);
         if constexpr (n_stage<DH>() > 1 && !PLAIN)
             if (groups.size)
-                return launch_kernel(err, l, attention_decode_kernel<DH, false, GROUP_TILES, false>,
-                                     *a, groups);
+                return launch_kernel(
+                    err, l, attention_decode_kernel<DH, false, GROUP_TILES, SINGLE>, *a, groups);
         if constexpr (may_be_crowded<DH>())
             if (crowded)
-                return launch_kernel(err, l, attention_decode_kernel<DH, PLAIN, 1, true>, *a,
+                return launch_kernel(err, l, attention_decode_kernel<DH, PLAIN, 1, CROWDED>, *a,
                                      groups);
-        return launch_kernel(err, l, attention_decode_kernel<DH, PLAIN, 1, false>, *a, groups);
+        if (groups.n_block < split)
+            return launch_kernel(err, l, attention_decode_kernel<DH, PLAIN, 1, SEVERAL>, *a,
+                                 groups);
+        return launch_kernel(err, l, attention_decode_kernel<DH, PLAIN, 1, SINGLE>, *a, groups);
     });
 }
 
@@ -483,7 +579,7 @@ bool attention_decode_launch(const struct queue *q, const struct attention *a, s
     if (!attention_norm_whole(q, a, 1, &rest, err))
         return false;
     rest.max_split = max_split(q->n_sm, a->n_head, a->n_head_kv);
-    return launch_rows(q, &rest, {1, 0}, rest.max_split, err);
+    return launch_rows(q, &rest, {.n = 1}, rest.max_split, err);
 }
 
 // As many rows at a time as the scratch has room for.
@@ -500,7 +596,7 @@ static bool launch_by_turns(const struct queue *q, struct attention a, struct ro
         most = (room / rows.size - 1) * rows.size;
     for (uint32_t i = 0; i < rows.n; i += most) {
         const uint32_t n = lesser(rows.n - i, most);
-        if (!launch_rows(q, &a, {n, rows.size}, split, err))
+        if (!launch_rows(q, &a, {.n = n, .size = rows.size}, split, err))
             return false;
         a = attention_from_row(a, n);
     }
@@ -521,9 +617,9 @@ bool attention_rows_launch(const struct queue *q, const struct attention *a, uin
     rest.max_split = max_split(q->n_sm, a->n_head, a->n_head_kv);
     const uint32_t size = rest.cached ? group_size(&rest) : 0;
     const uint32_t n_own = n_span > 0 ? spans[0].row0 : n;
-    bool ok = n_own == 0 || launch_by_turns(q, rest, {n_own, 0}, furthest, err);
+    bool ok = n_own == 0 || launch_by_turns(q, rest, {.n = n_own}, furthest, err);
     for (uint32_t i = 0; ok && i < n_span; i++)
-        ok = launch_by_turns(q, attention_from_row(rest, spans[i].row0), {spans[i].n, size},
-                             furthest, err);
+        ok = launch_by_turns(q, attention_from_row(rest, spans[i].row0),
+                             {.n = spans[i].n, .size = size}, furthest, err);
     return ok;
 }

@@ -385,6 +385,13 @@ static void neighbours_have_the_bits_of_rows_alone(void)
             d.spanned = run.n; // none
             const std::vector<float> alone = d.run(run.at, run.n);
             compare(c, alone, run.at, run.n, "rows alone");
+            for (uint32_t i : {0u, run.n / 2, run.n - 1}) { // in a launch of its own
+                d.spanned = 1;
+                const std::vector<float> one = d.run(run.at + i, 1);
+                check(std::equal(one.begin(), one.end(), alone.begin() + (size_t)i * c.n_q),
+                      "%u/%u heads of %u, row %u of %u: other bits than in a launch of its own",
+                      s.n_head, s.n_head_kv, s.head_dim, run.at + i, run.n);
+            }
             d.spanned = run.n > 2 ? 2 : 1;
             check(d.run(run.at, run.n) == alone, "%u/%u heads of %u, rows %u to %u: other bits",
                   s.n_head, s.n_head_kv, s.head_dim, run.at, run.at + run.n);
