@@ -15,6 +15,7 @@ typedef struct {
 // of the sixteen.
 typedef __m256 vf;
 enum { VF_LANES = 8, VF_ROWS = 4, VF_COLUMNS = 3 };
+enum { VF_CONVERTS = false };
 typedef __m256i vi; // as many whole numbers, or pairs of 16 bits
 
 typedef struct {
@@ -28,6 +29,11 @@ typedef struct {
 INLINE vf vf_load(const float *p)
 {
     return _mm256_loadu_ps(p);
+}
+
+INLINE vf vf_load_by(v16 (*load)(const void *), const void *p)
+{
+    return load(p).a;
 }
 
 INLINE void vf_store(float *p, vf v)
@@ -53,6 +59,24 @@ INLINE vf vf_add(vf a, vf b)
 INLINE vf vf_mul(vf a, vf b)
 {
     return _mm256_mul_ps(a, b);
+}
+
+INLINE void vf_transpose(vf v[VF_LANES])
+{
+    __m256 t[8], u[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(v[i], v[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(v[i], v[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int k = 0; k < 2; k++) {
+            u[i + 2 * k] = _mm256_shuffle_ps(t[i + k], t[i + k + 2], 0x44);
+            u[i + 2 * k + 1] = _mm256_shuffle_ps(t[i + k], t[i + k + 2], 0xee);
+        }
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+        v[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+    }
 }
 
 INLINE vi vi_zero(void)
@@ -261,6 +285,11 @@ INLINE v16 v16_join8(v16 a, v16 b)
     return (v16){a.a, b.a};
 }
 
+INLINE v16 v16_load_f16x8_dup18(const uint8_t *p)
+{
+    return v16_join8(v16_load_f16x4_dup(p, 18), v16_load_f16x4_dup(p + 72, 18));
+}
+
 INLINE void v16_store_i16(int16_t *p, v16 v)
 {
     __m256i t = _mm256_packs_epi32(_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b));
@@ -358,6 +387,11 @@ INLINE w64 w64_widen_positive(b64 v)
     const __m256i low = _mm256_set1_epi16(255);
     return (w64){_mm256_and_si256(v.a, low), _mm256_and_si256(v.b, low), _mm256_srli_epi16(v.a, 8),
                  _mm256_srli_epi16(v.b, 8)};
+}
+
+INLINE w64 w64_nibbles16_less8(const void *a, const void *b)
+{
+    return w64_widen(b64_sub1(b64_nibbles16(a, b), 8));
 }
 
 // Sums of the products of 64, by fours: 0 and 1, then 2 and 3 of its groups of 16.

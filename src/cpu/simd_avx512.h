@@ -15,7 +15,8 @@ typedef __m512i b64;
 // the 32.
 typedef __m512 vf;
 enum { VF_LANES = 16, VF_ROWS = 4, VF_COLUMNS = 6 };
-typedef __m512i vi; // as many whole numbers, or pairs of 16 bits
+enum { VF_CONVERTS = true }; // costs no time beside so many products
+typedef __m512i vi;          // as many whole numbers, or pairs of 16 bits
 
 typedef struct {
     __m512i e, o;
@@ -24,6 +25,11 @@ typedef struct {
 INLINE vf vf_load(const float *p)
 {
     return _mm512_loadu_ps(p);
+}
+
+INLINE vf vf_load_by(v16 (*load)(const void *), const void *p)
+{
+    return load(p);
 }
 
 INLINE void vf_store(float *p, vf v)
@@ -51,6 +57,34 @@ INLINE vf vf_mul(vf a, vf b)
     return _mm512_mul_ps(a, b);
 }
 
+INLINE void vf_transpose(vf v[VF_LANES])
+{
+    __m512 t[16];
+    __m512d u[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4)
+        for (int k = 0; k < 2; k++) {
+            const __m512d a = _mm512_castps_pd(t[i + k]), b = _mm512_castps_pd(t[i + k + 2]);
+            u[i + 2 * k] = _mm512_unpacklo_pd(a, b);
+            u[i + 2 * k + 1] = _mm512_unpackhi_pd(a, b);
+        }
+    for (int i = 0; i < 4; i++) { // u[i], in each 128 bits: four rows of another column
+        const __m512 a = _mm512_castpd_ps(u[i]), b = _mm512_castpd_ps(u[i + 4]);
+        const __m512 c = _mm512_castpd_ps(u[i + 8]), d = _mm512_castpd_ps(u[i + 12]);
+        const __m512 even = _mm512_shuffle_f32x4(a, b, 0x88),
+                     odd = _mm512_shuffle_f32x4(a, b, 0xdd);
+        const __m512 even2 = _mm512_shuffle_f32x4(c, d, 0x88),
+                     odd2 = _mm512_shuffle_f32x4(c, d, 0xdd);
+        v[i] = _mm512_shuffle_f32x4(even, even2, 0x88);
+        v[i + 4] = _mm512_shuffle_f32x4(odd, odd2, 0x88);
+        v[i + 8] = _mm512_shuffle_f32x4(even, even2, 0xdd);
+        v[i + 12] = _mm512_shuffle_f32x4(odd, odd2, 0xdd);
+    }
+}
+
 INLINE vi vi_zero(void)
 {
     return _mm512_setzero_si512();
@@ -70,7 +104,9 @@ INLINE vi vi_pair(const int16_t *p)
 
 INLINE vi vi_dot(vi sum, vi a, vi b)
 {
-    return _mm512_dpwssd_epi32(sum, a, b);
+    // gcc 12 makes a copy of most sums for the function of this instruction.
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
 }
 
 INLINE vf vf_of_vi(vi a)
@@ -224,6 +260,15 @@ INLINE v16 v16_load_f16x4_dup(const uint8_t *p, size_t stride)
     return _mm512_castps256_ps512(_mm256_cvtph_ps(_mm_unpacklo_epi16(v, v)));
 }
 
+INLINE v16 v16_load_f16x8_dup18(const uint8_t *p)
+{
+    const __m512i at = _mm512_castsi256_si512(
+        _mm256_setr_epi16(0, 0, 9, 9, 18, 18, 27, 27, 36, 36, 45, 45, 54, 54, 63, 63));
+    const __m512i v =
+        _mm512_permutex2var_epi16(_mm512_loadu_si512(p), at, _mm512_loadu_si512(p + 64));
+    return _mm512_cvtph_ps(_mm512_castsi512_si256(v));
+}
+
 INLINE v16 v16_join8(v16 a, v16 b)
 {
     return _mm512_insertf32x8(a, _mm512_castps512_ps256(b), 1);
@@ -240,15 +285,22 @@ INLINE b64 b64_load2(const void *a, const void *b)
     return _mm512_inserti64x4(v, _mm256_loadu_si256(b), 1);
 }
 
+// A block's 16 bytes twice, then the other's.
+INLINE __m512i twice(const void *a, const void *b)
+{
+    const __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128(a));
+    return _mm512_mask_broadcast_i64x2(v, 0xf0, _mm_loadu_si128(b));
+}
+
+// x where twice has words of low nibbles, y where it has those of high ones
+INLINE __m512i by_nibble(short x, short y)
+{
+    return _mm512_broadcast_i64x4(_mm256_set_m128i(_mm_set1_epi16(y), _mm_set1_epi16(x)));
+}
+
 INLINE b64 b64_nibbles16(const void *a, const void *b)
 {
-    const __m512i counts = _mm512_inserti64x4(
-        _mm512_castsi256_si512(_mm256_set_m128i(_mm_set1_epi16(4), _mm_setzero_si128())),
-        _mm256_set_m128i(_mm_set1_epi16(4), _mm_setzero_si128()), 1);
-    __m256i va = _mm256_broadcastsi128_si256(_mm_loadu_si128(a));
-    __m256i vb = _mm256_broadcastsi128_si256(_mm_loadu_si128(b));
-    __m512i v = _mm512_inserti64x4(_mm512_castsi256_si512(va), vb, 1);
-    return _mm512_and_si512(_mm512_srlv_epi16(v, counts), _mm512_set1_epi8(15));
+    return _mm512_and_si512(_mm512_srlv_epi16(twice(a, b), by_nibble(0, 4)), _mm512_set1_epi8(15));
 }
 
 INLINE b64 b64_nibbles32(const void *p)
@@ -306,6 +358,13 @@ INLINE w64 w64_widen(b64 v)
 INLINE w64 w64_widen_positive(b64 v)
 {
     return (w64){_mm512_and_si512(v, _mm512_set1_epi16(255)), _mm512_srli_epi16(v, 8)};
+}
+
+INLINE w64 w64_nibbles16_less8(const void *a, const void *b)
+{
+    const __m512i v = _mm512_xor_si512(twice(a, b), _mm512_set1_epi8((char)0x88));
+    return (w64){_mm512_srai_epi16(_mm512_sllv_epi16(v, by_nibble(12, 8)), 12),
+                 _mm512_srai_epi16(_mm512_sllv_epi16(v, by_nibble(4, 0)), 12)};
 }
 
 // Sums of the products of 64, by fours: in the lane of 128 bits that its group of 16 has.

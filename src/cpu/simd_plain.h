@@ -15,6 +15,8 @@ typedef struct {
 // Some lanes of a row, and the products of so many rows and columns that are summed together.
 typedef v16 vf;
 enum { VF_LANES = 16, VF_ROWS = 2, VF_COLUMNS = 2 };
+// Whether halves are made floats each time that they meet columns, instead of once.
+enum { VF_CONVERTS = false };
 
 // As many whole numbers, or pairs of 16 bits.
 typedef union {
@@ -141,6 +143,12 @@ INLINE vf vf_load(const float *p)
     return v16_load(p);
 }
 
+// The first lanes of what load gives.
+INLINE vf vf_load_by(v16 (*load)(const void *), const void *p)
+{
+    return load(p);
+}
+
 INLINE void vf_store(float *p, vf v)
 {
     v16_store(p, v);
@@ -164,6 +172,16 @@ INLINE vf vf_add(vf a, vf b)
 INLINE vf vf_mul(vf a, vf b)
 {
     return v16_mul(a, b);
+}
+
+// Lane k of v[i] to lane i of v[k]
+INLINE void vf_transpose(vf v[VF_LANES])
+{
+    vf t[VF_LANES];
+    memcpy(t, v, sizeof t);
+    for (int i = 0; i < VF_LANES; i++)
+        for (int k = 0; k < VF_LANES; k++)
+            v[k].f[i] = t[i].f[k];
 }
 
 INLINE vi vi_zero(void)
@@ -320,6 +338,12 @@ INLINE v16 v16_join8(v16 a, v16 b)
     return a;
 }
 
+// Half floats at p, p + 18, ..., p + 126, each twice.
+INLINE v16 v16_load_f16x8_dup18(const uint8_t *p)
+{
+    return v16_join8(v16_load_f16x4_dup(p, 18), v16_load_f16x4_dup(p + 72, 18));
+}
+
 // Round to the nearest integer (ties to even), saturate to 16 bits; a NaN gives any value.
 INLINE void v16_store_i16(int16_t *p, v16 v)
 {
@@ -447,6 +471,12 @@ INLINE w64 w64_widen(b64 v)
 INLINE w64 w64_widen_positive(b64 v)
 {
     return w64_widen(v);
+}
+
+// The nibbles of b64_nibbles16, less 8.
+INLINE w64 w64_nibbles16_less8(const void *a, const void *b)
+{
+    return w64_widen(b64_sub1(b64_nibbles16(a, b), 8));
 }
 
 // Lane i of 4n: the exact sum of w * x over elements 16i to 16i + 15 of n sets of 64, then rounded

@@ -40,7 +40,7 @@ INLINE void unpack_q4_0(const void *p, struct unit *u)
 {
     const struct block_q4_0 *b = p;
     for (int i = 0; i < 2; i++)
-        u->q[i] = w64_widen(b64_sub1(b64_nibbles16(b[2 * i].q, b[2 * i + 1].q), 8));
+        u->q[i] = w64_nibbles16_less8(b[2 * i].q, b[2 * i + 1].q);
     u->scale = v16_load_f16x4_dup(b->d, sizeof *b);
 }
 

@@ -67,7 +67,9 @@ static void test_products_match_reference_and_each_other(void **state)
             const uint32_t n_cols = cols[ci], n_rows = rows[(ti + ci) % 3];
             if (n_cols % info->block_elems != 0)
                 continue;
-            const size_t n_tok = n_cols <= 128 ? 50 : ci % 2 ? 13 : 6; // groups of all sizes
+            // Groups of all sizes, and of many tokens rows of several tiles, too.
+            const size_t few = ci % 2 ? 13 : 6, many = n_cols == 64 ? 150 : 50;
+            const size_t n_tok = n_cols <= 128 || n_cols == 1536 ? many : few;
             size_t row_bytes = quant_row_bytes(types[ti], n_cols);
             // Exactly as long as the rows: a sanitizer sees any read beyond them.
             uint8_t *data = malloc(row_bytes * n_rows);
