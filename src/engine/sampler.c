@@ -62,6 +62,30 @@ static void swap(struct sampler_candidate *a, struct sampler_candidate *b)
     *b = t;
 }
 
+static void sort_top(struct work *w, size_t k);
+
+enum { GROUPS = 1024 };
+
+// Brings those of many candidates from `lo` on that can be among the k first to the front: at least
+// k reach the k-th of the greatest logits of groups. Returns where they end.
+static size_t bring_forward(struct work *w, size_t lo, size_t k)
+{
+    struct sampler_candidate most[GROUPS];
+    for (size_t i = 0; i < GROUPS; i++)
+        most[i] = w->c[lo + i];
+    for (size_t i = lo + GROUPS; i < w->n; i++)
+        if (w->c[i].logit > most[(i - lo) % GROUPS].logit)
+            most[(i - lo) % GROUPS] = w->c[i];
+    struct work groups = {.c = most, .n = GROUPS};
+    sort_top(&groups, k);
+    const float least = most[k - 1].logit;
+    size_t end = lo;
+    for (size_t i = lo; i < w->n; i++)
+        if (w->c[i].logit >= least)
+            swap(&w->c[i], &w->c[end++]);
+    return end;
+}
+
 // Sorts the k first candidates of the order to the front (quickselect, then a sort of those k).
 static void sort_top(struct work *w, size_t k)
 {
@@ -70,6 +94,9 @@ static void sort_top(struct work *w, size_t k)
     if (k <= w->n_sorted)
         return;
     size_t lo = w->n_sorted, hi = w->n;
+    const size_t n_more = k - lo;
+    if (n_more <= GROUPS / 2 && hi - lo >= 8 * GROUPS)
+        hi = bring_forward(w, lo, n_more);
     while (hi - lo > 32 && k > lo && k < hi) {
         swap(&w->c[lo + (hi - lo) / 2], &w->c[hi - 1]);
         const struct sampler_candidate pivot = w->c[hi - 1];

@@ -36,6 +36,38 @@ static void temperature_zero_is_argmax_and_ties_go_to_the_lowest_id(void **state
     assert_int_equal(pick(&set, l, 1000, NULL, 0), 999);
 }
 
+// So many that most are put aside before any is sorted.
+static void of_many_tokens_the_k_greatest_are_kept_and_of_equal_ones_the_lowest_ids(void **state)
+{
+    (void)state;
+    enum { N_VOCAB = 20000, K = 100 };
+    static float logits[N_VOCAB];
+    static const size_t n_values[] = {3, 251};
+    struct sampler_settings set = sampler_defaults;
+    set.top_k = K;
+    memset(set.chain, SAMPLER_END, sizeof set.chain);
+    set.chain[0] = SAMPLER_TOP_K;
+    for (size_t run = 0; run < 2; run++) {
+        size_t rank[251] = {0}; // of the next token with this logit
+        for (size_t i = 0; i < N_VOCAB; i++) {
+            const size_t value = i * 7919 % n_values[run];
+            logits[i] = (float)value;
+            for (size_t less = 0; less < value; less++)
+                rank[less]++;
+        }
+        struct sampler s;
+        struct error err = {0};
+        int32_t id;
+        assert_true(sampler_init(&s, &set, N_VOCAB, &err));
+        assert_true(sampler_pick(&s, logits, NULL, 0, &id, &err));
+        assert_int_equal(s.n_cand, K);
+        for (size_t i = 0, kept = 0; i < N_VOCAB && kept < K; i++)
+            if (rank[(size_t)logits[i]]++ < K)
+                assert_int_equal(s.cand[kept++].id, i);
+        sampler_release(&s);
+    }
+}
+
 static void nan_and_infinity_are_errors(void **state)
 {
     (void)state;
@@ -196,6 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(temperature_zero_is_argmax_and_ties_go_to_the_lowest_id),
+        cmocka_unit_test(of_many_tokens_the_k_greatest_are_kept_and_of_equal_ones_the_lowest_ids),
         cmocka_unit_test(nan_and_infinity_are_errors),
         cmocka_unit_test(the_same_seed_and_position_give_the_same_token),
         cmocka_unit_test(bias_forbids_and_forces),
