@@ -42,6 +42,7 @@ struct seq {
     uint32_t *near;
     size_t turn, given; // where the last turn begins, and ends what was given in it
     bool goes_on;       // of which there is more to come
+    bool once;          // see seq_answers_once
     uint64_t version;   // of both: no two tables that differ have the same in one engine
     // Slots of recurrent states (engine/states.h). NO_STATE: that of no tokens, zeros; while there
     // is no work for the sequence, also one that lies in host memory.

@@ -101,6 +101,11 @@ struct seq *seq_open(struct engine *e, uint32_t n_ctx_max, struct error *err)
     return s;
 }
 
+void seq_answers_once(struct seq *s)
+{
+    s->once = true;
+}
+
 struct seq *seq_fork(struct seq *s, size_t n, struct error *err)
 {
     struct engine_core *c = s->engine->core;

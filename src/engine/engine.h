@@ -105,6 +105,8 @@ void engine_free(struct engine *e); // its sequences are freed before; NULL is f
 // are given back, and its tokens are evaluated again with its next work. Errors: ERR_MEMORY;
 // ERR_CONTEXT: n_ctx_max is more than the pool holds.
 struct seq *seq_open(struct engine *e, uint32_t n_ctx_max, struct error *err);
+// Nobody goes back to what comes behind what s is given, so a recurrent model keeps no states there.
+void seq_answers_once(struct seq *s);
 // Another sequence that begins with the first n tokens of s (n <= seq_len), settings included. What
 // is evaluated of them is shared; each copies a block that both have before it writes to it.
 // Errors: ERR_MEMORY; ERR_FAIL: n.

@@ -375,6 +375,8 @@ static bool enter(struct schedule *s)
     s->n_waiting--;
     t->next = NULL;
     t->session.seq = q;
+    if (s->most_kept == 0)
+        seq_answers_once(q);
     s->running[s->n_running++] = t;
     if (t->entered == 0) {
         t->entered = clock_now();

@@ -61,11 +61,18 @@ static void remove_mark(struct seq *s, size_t i)
     memmove(&s->marks[i], &s->marks[i + 1], (s->n_marks - i) * sizeof *s->marks);
 }
 
+// Whether s is where nobody goes back to: behind all that it was given.
+static bool is_passing(const struct seq *s)
+{
+    return s->once && !s->goes_on && s->given > 0 && s->n_past > s->given;
+}
+
 // How many tokens would have to be evaluated again between the marks beside mark i.
 static size_t gap(const struct seq *s, size_t i)
 {
-    const size_t before = i > 0 ? s->marks[i - 1].pos : 0;
-    return (i + 1 < s->n_marks ? s->marks[i + 1].pos : s->n_past) - before;
+    const size_t before = i > 0 ? s->marks[i - 1].pos : 0, pos = s->marks[i].pos;
+    const size_t end = !is_passing(s) ? s->n_past : s->given > pos ? s->given : pos;
+    return (i + 1 < s->n_marks ? s->marks[i + 1].pos : end) - before;
 }
 
 // The newest state of s is that of its last mark, in host memory.
@@ -110,6 +117,7 @@ static bool least_missed(const struct engine_core *c, struct seq *only, bool in_
                          struct seq **of, size_t *at)
 {
     *of = NULL;
+    *at = 0;
     for (struct seq *q = only ? only : c->seqs; q; q = only ? NULL : q->next)
         for (size_t i = 0; i + is_away(q) < q->n_marks; i++) {
             const uint32_t slot = q->marks[i].slot;
@@ -232,13 +240,13 @@ static size_t last_mark(const struct seq *s)
 
 void states_mark_due(struct seq *s)
 {
-    if (s->n_past >= STATES_EVERY + last_mark(s))
+    if (s->n_past >= STATES_EVERY + last_mark(s) && !is_passing(s))
         states_mark(s);
 }
 
 void states_mark_before(struct seq *s, size_t n)
 {
-    if (s->n_past + n > STATES_EVERY + last_mark(s))
+    if (s->n_past + n > STATES_EVERY + last_mark(s) && !is_passing(s))
         states_mark(s);
 }
 

@@ -225,6 +225,8 @@ static bool measure_batch(struct bench *b, uint32_t depth, uint32_t n, struct er
     for (uint32_t k = 0; ok && k < n; k++) {
         s[k] = seq_open(e, (uint32_t)n_ctx, err);
         sampler.seed = 1 + k;
+        if (s[k])
+            seq_answers_once(s[k]);
         ok = s[k] && seq_sampling(s[k], &(struct sampling){.sampler = &sampler}, err);
     }
     for (uint32_t i = 0; ok && i <= b->p->n_repeat; i++) // run 0 warms up

@@ -382,6 +382,53 @@ static void only_what_is_far_from_others_is_copied(void **state)
     release(&e);
 }
 
+// Answers that nobody goes back to: what was given stays near a mark, and where states are few none
+// is copied for what comes behind.
+static void of_what_is_answered_once_nothing_is_kept(void **state)
+{
+    enum { N_SEQ = 3, N_GIVEN = 700, N_CTX = 2000 };
+    static const int32_t ids[N_GIVEN] = {3, 1, 4};
+    struct remembering e;
+    struct error err = {0};
+    struct seq *s[N_SEQ];
+    struct work w[N_SEQ];
+    struct decoded d[N_SEQ];
+    uint64_t ticket;
+    (void)state;
+    for (int once = 0; once < 2; once++) {
+        rem_init(&e, &(struct rem_params){.n_ctx = N_SEQ * N_CTX,
+                                          .n_batch = 1000,
+                                          .n_seqs = N_SEQ,
+                                          .alike = true,
+                                          .n_states = 4 * N_SEQ,
+                                          .n_copies = 1000});
+        e.core.spares_copies = true;
+        for (int i = 0; i < N_SEQ; i++) {
+            s[i] = open_seq(&e);
+            if (once)
+                seq_answers_once(s[i]);
+            w[i] = (struct work){s[i], ids, N_GIVEN - 1, .goes_on = true};
+            if (!engine_submit(&e.base, &w[i], 1, NULL, NULL, &err))
+                fail_msg("%s", err.text);
+        }
+        for (size_t n = N_GIVEN; n < N_CTX; n++) {
+            for (int i = 0; i < N_SEQ; i++)
+                w[i] = (struct work){s[i], n == N_GIVEN ? ids : NULL, 1, .n_pick = 1};
+            if (!engine_submit(&e.base, w, N_SEQ, NULL, &ticket, &err) ||
+                !engine_wait(&e.base, ticket, NULL, d, &err))
+                fail_msg("%s", err.text);
+        }
+        assert_true(once ? e.n_exported == 0 : e.n_exported > 0);
+        for (int i = 0; i < N_SEQ; i++) {
+            assert_true(seq_n_past(s[i]) >= N_CTX - 1);
+            seq_trim(s[i], N_GIVEN);
+            assert_in_range(seq_n_past(s[i]), N_GIVEN - 512, N_GIVEN);
+            seq_free(s[i]);
+        }
+        release(&e);
+    }
+}
+
 // However long a batch is, however a text came: read, guessed, or in company.
 static void read_no_more_than_512_again(bool spares_copies)
 {
@@ -437,6 +484,7 @@ static void nobody_reads_more_than_512_tokens_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(of_what_is_answered_once_nothing_is_kept),
         cmocka_unit_test(no_mark_is_given_up_while_host_memory_has_room),
         cmocka_unit_test(a_state_is_brought_back_when_it_is_needed),
         cmocka_unit_test(beyond_the_budget_marks_are_given_up),
