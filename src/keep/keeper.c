@@ -97,12 +97,12 @@ static void hush(int bell)
 static struct {
     const int *nothing, *closed;
     struct cancel *cancel;
-    volatile sig_atomic_t broken_pipe, stopped;
-    int caller;                                // socket of the call that runs
-    int pid;                                   // of it
-    int bell;                                  // wakes the first thread
-    volatile sig_atomic_t waits, edited, gone; // waits: for the caller's editor
-    int status, why;                           // of edited
+    volatile sig_atomic_t broken_pipe, stopped, went_on; // went_on: how often it was told to
+    int caller;                                          // socket of the call that runs
+    int pid;                                             // of it
+    int bell;                                            // wakes the first thread
+    volatile sig_atomic_t waits, edited, gone;           // waits: for the caller's editor
+    int status, why;                                     // of edited
 } H;
 
 // A program of its own would have been killed: nothing more comes of this call. What is written to
@@ -118,14 +118,17 @@ static void on_pipe(int sig)
     out_redirect(H.closed);
 }
 
-// The caller stops when nothing more is written, and the terminal is as it was.
+// The caller stops when nothing more is written, and the terminal is as it was. Stopped again
+// before this has seen that it was to go on, it waits to hear so again.
 static void stop_caller(void)
 {
     struct keep_message m = {.word = KEEP_STOPPED};
-    if (H.stopped)
+    while (H.stopped) {
+        const sig_atomic_t n = H.went_on;
         keep_send(H.caller, &m, NULL, 0);
-    while (H.stopped)
-        poll(NULL, 0, STOPPED_MS);
+        while (H.stopped && H.went_on == n)
+            poll(NULL, 0, STOPPED_MS);
+    }
 }
 
 static void on_stop(int sig)
@@ -224,6 +227,7 @@ static void hand_on(struct keeper *k, struct caller *c, int sig)
     if (!ends && sig != SIGTSTP && sig != SIGCONT)
         return;
     H.stopped = sig == SIGTSTP;
+    H.went_on += !H.stopped;
     if (sig == SIGTSTP || (ends && (!c->signalled || c->gone || is_chat(c))))
         pthread_kill(k->first, sig);
     if (ends)

@@ -127,8 +127,9 @@ def test_the_end_of_a_call_is_heard_behind_a_signal_that_nobody_took(keep):
         assert p.wait(timeout=20) == 5 and b"is gone" not in p.stderr.read()
 
 
-def test_a_signal_that_comes_before_the_keeper_begins_is_heard(keep):
-    """It has much to read yet."""
+@contextlib.contextmanager
+def beginning(keep):
+    """A call that we are, and that a keeper begins: it has much to read yet. Our side."""
     keep.kept(*SAMPLED, "hi")
     before, c = (socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2))
     with before, c, open(os.devnull, "rb+") as null:
@@ -143,6 +144,21 @@ def test_a_signal_that_comes_before_the_keeper_begins_is_heard(keep):
             pass
         fd = null.fileno()
         call.say(GO, fds=[fd, fd, fd, fd, words])
-        call.say(SIGNAL, signal.SIGTSTP)
         os.close(words)
+        yield call
+
+
+def test_a_signal_that_comes_before_the_keeper_begins_is_heard(keep):
+    with beginning(keep) as call:
+        call.say(SIGNAL, signal.SIGTSTP)
         assert call.hear() == (STOPPED, 0)
+
+
+def test_a_keeper_that_is_to_stop_before_it_has_gone_on_says_so_again(keep):
+    with beginning(keep) as call:
+        call.say(SIGNAL, signal.SIGTSTP)
+        assert call.hear() == (STOPPED, 0)
+        for _ in range(3):
+            call.say(SIGNAL, signal.SIGCONT)
+            call.say(SIGNAL, signal.SIGTSTP)
+            assert call.hear() == (STOPPED, 0)
