@@ -75,7 +75,10 @@ static void test_products_match_reference_and_each_other(void **state)
             uint8_t *data = malloc(row_bytes * n_rows);
             assert_non_null(data);
             random_weights(types[ti], data, (size_t)n_rows * n_cols);
+            // Half of the results are added to what is there, half are times a scale.
+            const float scale = 0.7f, there = (ti + ci) % 4 < 2 ? 0.3f : 0;
             struct weight w = {.type = types[ti], .rows = n_rows, .n_cols = n_cols, .data = data};
+            w.scale = (ti + ci) % 2 ? &scale : NULL;
             struct cpu_act x = act_create(n_cols, n_tok);
             float *bias = checked_alloc(n_rows * 4), *deq = checked_alloc(n_cols * 4);
             for (size_t i = 0; i < n_rows; i++)
@@ -90,17 +93,20 @@ static void test_products_match_reference_and_each_other(void **state)
                     k->quantize(&x, t);
                 k->pack(&x, 0, n_tok);
                 float *y = checked_alloc(n_tok * n_rows * 4);
-                struct cpu_matmul m = {&w, &x, bias, y, n_rows, n_tok, false};
+                float *single = checked_alloc(n_tok * n_rows * 4);
+                for (size_t i = 0; i < n_tok * n_rows; i++)
+                    y[i] = single[i] = there;
+                struct cpu_matmul m = {&w, &x, bias, y, n_rows, n_tok, there != 0};
                 k->matmul(&m, 0, n_rows);
                 // One token at a time, rows in two parts: the same bits.
-                float *single = checked_alloc(n_tok * n_rows * 4);
                 for (size_t t = 0; t < n_tok; t++) {
                     struct cpu_act xt = x;
                     xt.f += t * x.n_pad;
                     xt.q += t * x.n_pad;
                     xt.scale += t * x.n_pad / CPU_PAD;
                     xt.sum += t * x.n_pad / 16;
-                    struct cpu_matmul mt = {&w, &xt, bias, single + t * n_rows, n_rows, 1, false};
+                    struct cpu_matmul mt = m;
+                    mt.x = &xt, mt.y = single + t * n_rows, mt.n_tok = 1;
                     k->matmul(&mt, n_rows / 2, n_rows);
                     k->matmul(&mt, 0, n_rows / 2);
                 }
@@ -118,10 +124,12 @@ static void test_products_match_reference_and_each_other(void **state)
                 first = y;
                 for (size_t r = 0; r < n_rows; r++) {
                     quant_dequantize(types[ti], data + r * row_bytes, deq, n_cols);
+                    for (size_t i = 0; w.scale && i < n_cols; i++)
+                        deq[i] *= scale;
                     for (size_t t = 0; t < n_tok; t++) {
                         // What rounding each activation to half a step of its block can do
                         // (random signs: six standard deviations), and float rounding.
-                        double want = bias[r], size = 0, steps = 0;
+                        double want = (double)bias[r] + there, size = 0, steps = 0;
                         for (size_t i = 0; i < n_cols; i++) {
                             double v = (double)deq[i] * x.f[t * x.n_pad + i];
                             want += v;
