@@ -40,29 +40,38 @@ static void temperature_zero_is_argmax_and_ties_go_to_the_lowest_id(void **state
 static void of_many_tokens_the_k_greatest_are_kept_and_of_equal_ones_the_lowest_ids(void **state)
 {
     (void)state;
-    enum { N_VOCAB = 20000, K = 100 };
+    enum { N_VOCAB = 20000 };
     static float logits[N_VOCAB];
-    static const size_t n_values[] = {3, 251};
+    static const struct {
+        size_t n_values, k;
+    } runs[] = {{3, 100},    {251, 100}, {251, 512},   {251, 513},
+                {251, 1500}, {251, 1},   {N_VOCAB, 2}, {N_VOCAB, 512}};
     struct sampler_settings set = sampler_defaults;
-    set.top_k = K;
     memset(set.chain, SAMPLER_END, sizeof set.chain);
     set.chain[0] = SAMPLER_TOP_K;
-    for (size_t run = 0; run < 2; run++) {
-        size_t rank[251] = {0}; // of the next token with this logit
+    for (size_t run = 0; run < sizeof runs / sizeof *runs; run++) {
+        const size_t k = runs[run].k;
+        static size_t rank[N_VOCAB]; // of the next token with this logit
+        memset(rank, 0, sizeof rank);
         for (size_t i = 0; i < N_VOCAB; i++) {
-            const size_t value = i * 7919 % n_values[run];
+            const size_t value = i * 7919 % runs[run].n_values;
             logits[i] = (float)value;
-            for (size_t less = 0; less < value; less++)
-                rank[less]++;
+            rank[value]++;
+        }
+        for (size_t value = N_VOCAB, greater = 0; value-- > 0;) {
+            const size_t n = rank[value];
+            rank[value] = greater;
+            greater += n;
         }
         struct sampler s;
         struct error err = {0};
         int32_t id;
+        set.top_k = (int32_t)k;
         assert_true(sampler_init(&s, &set, N_VOCAB, &err));
         assert_true(sampler_pick(&s, logits, NULL, 0, &id, &err));
-        assert_int_equal(s.n_cand, K);
-        for (size_t i = 0, kept = 0; i < N_VOCAB && kept < K; i++)
-            if (rank[(size_t)logits[i]]++ < K)
+        assert_int_equal(s.n_cand, k);
+        for (size_t i = 0, kept = 0; i < N_VOCAB && kept < k; i++)
+            if (rank[(size_t)logits[i]]++ < k)
                 assert_int_equal(s.cand[kept++].id, i);
         sampler_release(&s);
     }
