@@ -9,6 +9,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,8 @@ MODEL = ["-m", ROOT / "builtin/hokku-builtin.gguf", "-t", 2]
 SAMPLED = [*MODEL, "-s", 7, "--temp", 1.1]
 FOR_EVER = [*ENDLESS, "--overflow", "shift", "Tell me a story"]
 KEEP = ["--keep", "5m", "-v"]
-SIZE, MAGIC = 1208, b"\x01\x6f\x6b\x6b"  # of a message
+MESSAGE = struct.Struct("=IIiiiIIxxxxddQ1024s128s")  # struct keep_message
+SIZE, MAGIC = MESSAGE.size, b"\x01\x6f\x6b\x6b"
 BY = re.compile(rb"kept by process (\d+)\n")
 F_SETPIPE_SZ = 1031
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")

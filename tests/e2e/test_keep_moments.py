@@ -4,17 +4,15 @@ import os
 import pathlib
 import signal
 import socket
-import struct
 import subprocess
+import sys
 import time
 
 import pytest
 from conftest import HOKKU
-from test_keep import KEEP, SAMPLED, end, keep, listening, occupied  # noqa: F401 (fixture)
+from test_keep import KEEP, MAGIC, MESSAGE, SAMPLED, end, keep, listening, occupied  # noqa: F401 (fixture)
 from test_signals import catches, in_state, stat
 
-MESSAGE = struct.Struct("=IIiiiIIxxxxddQ1024s128s")  # struct keep_message
-MAGIC = 0x6b6b6f01
 RUN, GO, SIGNAL = 1, 2, 3
 TAKEN, BEGUN, DONE, STOPPED = 9, 10, 11, 13
 
@@ -27,7 +25,7 @@ class Side:
         self.c.settimeout(20)
 
     def say(self, word, number=0, death=0, seconds=0.0, fds=()):
-        socket.send_fds(self.c, [MESSAGE.pack(MAGIC, word, number, death, os.getpid(), 0o22, 0, seconds, 0, 0, b"", b"")], fds)
+        socket.send_fds(self.c, [MESSAGE.pack(int.from_bytes(MAGIC, sys.byteorder), word, number, death, os.getpid(), 0o22, 0, seconds, 0, 0, b"", b"")], fds)
 
     def hear(self):
         """Word and number; None: the other end is gone."""
