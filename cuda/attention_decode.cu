@@ -184,8 +184,8 @@ static __device__ void merge_blocks(const struct attention &a, const float4 *par
 // requested while the one before is merged.
 enum decode_kind { SINGLE, CROWDED, SEVERAL };
 
-// Grid (splits, n_head_kv, rows * groups of 16 query heads; or groups of rows), FEW_WARP or
-// MAX_WARP warps. MT > 1: groups of rows, which the cache has, without windows.
+// Grid (blocks that share splits, n_head_kv, rows * groups of 16 query heads; or groups of rows),
+// FEW_WARP or MAX_WARP warps. MT > 1: groups of rows, which the cache has, without windows.
 template <int DH, bool PLAIN, int MT, int KIND>
 static __global__ void __launch_bounds__(MAX_WARP *WARP, KIND == CROWDED ? 2 : 1)
     attention_decode_kernel(const __grid_constant__ struct attention a,
@@ -233,7 +233,7 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP, KIND == CROWDED ? 2 : 1
     const uint32_t n_wanted =
         n_tile <= ALONE_TILES ? 1 : min(a.max_split, n_tile / (uint32_t)SPLIT_TILES);
     const uint32_t per_split = div_up(n_tile, n_wanted), n_split = div_up(n_tile, per_split);
-    const uint32_t per_block = KIND == SEVERAL ? div_up(n_split, groups.n_block) : 1; // of a block
+    const uint32_t per_block = KIND == SEVERAL ? div_up(n_split, groups.n_block) : 1; // splits
     const uint32_t split0 = blockIdx.x * per_block;
     if (skip || split0 >= n_split) {
         griddep_wait();
@@ -308,8 +308,8 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP, KIND == CROWDED ? 2 : 1
         begin[h / 2][h % 2] = first;
         end[h / 2][h % 2] = MT == 1 ? position + 1 : at.pos + (lane / 4 + 8 * h) / n_head + 1;
     }
-    // Of the tile `now`, whose sums take the place of the last one's tiles: what comes there is
-    // requested later.
+    // The tile `now`, and what is requested next. last: of a split, whose sums take this tile's
+    // place, so what comes there is requested behind them.
     const auto multiply = [&](bool last) {
         const uint32_t first_pos = first_of(now), next = block_ahead();
         auto arrive = [&](const struct kv_plane &plane, int kv) {
@@ -353,13 +353,13 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP, KIND == CROWDED ? 2 : 1
         float2 *ml;
     };
     const auto parts = [&]() -> struct row_parts {
-        const uint32_t n_part_row = MT > 1 ? groups.size *group : min(group, (uint32_t)M);
+        const uint32_t n_part_row = MT > 1 ? group *groups.size : min(group, (uint32_t)M);
         const uint32_t n_most = KIND == SEVERAL ? groups.n_split : gridDim.x;
         const size_t n_slot = (size_t)a.n_head_kv * gridDim.z * n_most;
         const size_t slot0 = (size_t)(kv_head * gridDim.z + blockIdx.z) * n_most;
-        return {reinterpret_cast<float4 *>(a.partial) + slot0 * n_part_row * N,
-                reinterpret_cast<float2 *>(a.partial + n_slot * n_part_row * DH) +
-                    slot0 *n_part_row};
+        const size_t row = slot0 * n_part_row;
+        return {reinterpret_cast<float4 *>(a.partial) + row * N,
+                reinterpret_cast<float2 *>(a.partial + n_slot * n_part_row * DH) + row};
     };
     // Of the warps.
     const auto merge = [&](uint32_t split) {

@@ -82,17 +82,7 @@ INLINE void add_block(struct format fmt, const struct block *b, int n_pairs,
     }
 }
 
-INLINE void put(const struct cpu_matmul *m, uint32_t row, size_t tok, float value)
-{
-    float *y = m->y + tok * m->y_stride + row;
-    if (m->w->scale)
-        value *= *m->w->scale;
-    if (m->bias)
-        value += m->bias[row];
-    *y = m->accumulate ? *y + value : value;
-}
-
-// The same for n rows from `row` on; changes value.
+// The results of n rows from `row` on; changes value.
 INLINE void put_few(const struct cpu_matmul *m, uint32_t row, uint32_t n, size_t tok, float *value)
 {
     float *y = m->y + tok * m->y_stride + row;
@@ -106,7 +96,12 @@ INLINE void put_few(const struct cpu_matmul *m, uint32_t row, uint32_t n, size_t
     memcpy(y, value, n * sizeof *y);
 }
 
-// The same, usually for all rows of a tile: then the compiler knows how many.
+INLINE void put(const struct cpu_matmul *m, uint32_t row, size_t tok, float value)
+{
+    put_few(m, row, 1, tok, &value);
+}
+
+// Usually for all rows of a tile: then the compiler knows how many.
 INLINE void put_rows(const struct cpu_matmul *m, uint32_t row, uint32_t n, uint32_t n_tile,
                      size_t tok, float *value)
 {
