@@ -15,6 +15,7 @@ namespace
 constexpr uint64_t MAX_IDLE_ROUNDS = 2000;
 constexpr uint64_t IDLE_ROUNDS = 8; // of kernels that wait for packets, until they are left, ...
 constexpr uint64_t MAX_PAUSES = 500000; // ... that often without any progress
+constexpr uint32_t HELD_FOR = 32;       // operations, in the mean
 constexpr size_t EARLY_GRIDS = 3;       // dependent launches that may begin before their time
 
 struct op {
@@ -32,11 +33,14 @@ struct emu_event {
     uint64_t recorded = 0, reached = 0;
     double time = 0;
     emu_graph *capture = nullptr; // recorded while this graph was captured
+    emu_stream *of = nullptr;     // in this stream
 };
 
 struct emu_graph {
     std::vector<op> ops;
     std::vector<emu_stream *> streams; // that take part in the capture
+    // What others than the first were given: it comes as late as may be, when somebody waits.
+    std::vector<std::vector<op>> beside;
 };
 
 struct emu_graph_exec {
@@ -58,6 +62,7 @@ struct device {
     std::recursive_mutex lock;
     emu_stream null_stream;
     std::vector<emu_stream *> streams;
+    emu_stream *held = nullptr; // lags behind for a while: the others go first
     emu_rng rng;
     uint64_t seed = 1, n_kernels = 0;
     unsigned depth = 0;                          // of guards of the thread that has the lock
@@ -183,7 +188,8 @@ bool run_kernels(void)
     std::vector<emu_stream *> &active = d.active;
     for (uint64_t idle = 0; !active.empty();) {
         for (emu_stream *s : d.streams) {
-            if ((d.seed == 0 && idle == 0) || s->running || !runnable(*s) || d.rng.below(2))
+            if ((idle == 0 && (d.seed == 0 || s == d.held)) || s->running || !runnable(*s) ||
+                d.rng.below(2))
                 continue;
             if (s->queue.front().grid) {
                 active.push_back(s);
@@ -262,17 +268,24 @@ template <typename F> bool run_one(F only)
     device &d = dev();
     if (d.running)
         emu_die("a host function on a stream must not call the runtime");
-    unsigned n = 0;
-    for (emu_stream *s : d.streams)
-        n += only(*s) && runnable(*s);
-    if (n == 0)
-        return false;
-    unsigned k = d.rng.below(n);
-    for (emu_stream *s : d.streams)
-        if (only(*s) && runnable(*s) && k-- == 0) {
-            run_head(*s);
-            return true;
-        }
+    if (d.seed != 0 && d.rng.below(HELD_FOR) == 0)
+        d.held = d.streams[d.rng.below((uint32_t)d.streams.size())];
+    for (bool all : {false, true}) {
+        const auto may = [&](emu_stream *s) {
+            return only(*s) && runnable(*s) && (all || s != d.held);
+        };
+        unsigned n = 0;
+        for (emu_stream *s : d.streams)
+            n += may(s);
+        if (n == 0)
+            continue;
+        unsigned k = d.rng.below(n);
+        for (emu_stream *s : d.streams)
+            if (may(s) && k-- == 0) {
+                run_head(*s);
+                return true;
+            }
+    }
     return false;
 }
 
@@ -329,6 +342,16 @@ void pump(void)
     emu_device_leave();
 }
 
+// Where what a stream is given while it is captured goes.
+std::vector<op> &captured_for(emu_stream &s)
+{
+    emu_graph &g = *s.capture;
+    for (size_t i = 1; i < g.streams.size(); i++)
+        if (g.streams[i] == &s)
+            return g.beside[i];
+    return g.ops;
+}
+
 cudaError_t submit(cudaStream_t stream, op o)
 {
     device &d = dev();
@@ -336,7 +359,7 @@ cudaError_t submit(cudaStream_t stream, op o)
     if (d.running)
         emu_die("device work must not call the runtime");
     if (s.capture) {
-        s.capture->ops.push_back(std::move(o));
+        captured_for(s).push_back(std::move(o));
         return cudaSuccess;
     }
     if (&s == &d.null_stream) {
@@ -455,6 +478,8 @@ const char *cudaGetErrorName(cudaError_t e)
         return "cudaErrorCooperativeLaunchTooLarge";
     case cudaErrorStreamCaptureUnsupported:
         return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureUnjoined:
+        return "cudaErrorStreamCaptureUnjoined";
     default:
         return "cudaErrorUnknown";
     }
@@ -483,6 +508,8 @@ const char *cudaGetErrorString(cudaError_t e)
         return "too many blocks in cooperative launch";
     case cudaErrorStreamCaptureUnsupported:
         return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureUnjoined:
+        return "capturing stream has unjoined work";
     default:
         return "unknown error";
     }
@@ -779,6 +806,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     for (size_t i = 0; i < v.size(); i++)
         if (v[i] == s)
             v.erase(v.begin() + (ptrdiff_t)i);
+    if (dev().held == s)
+        dev().held = nullptr;
     delete s;
     return cudaSuccess;
 }
@@ -818,6 +847,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
         if (!st.capture) {
             st.capture = e->capture;
             e->capture->streams.push_back(&st);
+            e->capture->beside.emplace_back();
+        }
+        if (e->of != &st && e->of != e->capture->streams[0]) { // what was recorded, at least
+            std::vector<op> &from = captured_for(*e->of), &to = captured_for(st);
+            to.insert(to.end(), from.begin(), from.end());
+            from.clear();
         }
         return cudaSuccess;
     }
@@ -872,6 +907,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
     if (s && s->device != e->device)
         return fail(cudaErrorInvalidResourceHandle);
     e->capture = capture;
+    e->of = resolve(s);
     if (capture)
         return cudaSuccess;
     op o;
@@ -920,6 +956,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode)
         return fail(cudaErrorStreamCaptureUnsupported);
     s->capture = new emu_graph();
     s->capture->streams.push_back(s);
+    s->capture->beside.emplace_back();
     dev().n_captures++;
     return cudaSuccess;
 }
@@ -930,10 +967,16 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
     *out = nullptr;
     if (!s || !s->capture || s->capture->streams[0] != s)
         return fail(cudaErrorInvalidValue);
-    *out = s->capture;
-    for (emu_stream *t : (*out)->streams)
+    emu_graph *graph = s->capture;
+    for (emu_stream *t : graph->streams)
         t->capture = nullptr;
     dev().n_captures--;
+    for (const std::vector<op> &left : graph->beside)
+        if (!left.empty()) { // nobody waited for it
+            delete graph;
+            return fail(cudaErrorStreamCaptureUnjoined);
+        }
+    *out = graph;
     return cudaSuccess;
 }
 

@@ -1041,7 +1041,6 @@ void a_stream_belongs_to_its_device(void)
     cudaStreamDestroy(s);
 }
 
-// The shared memory that a captured launch has must still be allowed when it runs.
 // Device 1 sends to device 0, which waits for it.
 __global__ void send_kernel(uint64_t *inbox, int n)
 {
@@ -1128,6 +1127,7 @@ void packets_arrive_late_and_are_waited_for(void)
     check(least < 40, "what is not waited for is not always there");
 }
 
+// The shared memory that a captured launch has must still be allowed when it runs.
 void a_limit_lowered_later_shows(void)
 {
     cudaStream_t s;
@@ -1193,6 +1193,58 @@ void graphs_record_and_replay(void)
         cudaFree(y);
         return ok;
     });
+}
+
+// x becomes 105; beside that y becomes x + 10, of the x before if the stream waits for it in time.
+enum branch { IN_TIME, AT_THE_END, NEVER };
+
+int captured_branch(enum branch waits)
+{
+    cudaStream_t s, beside;
+    cudaEvent_t turn;
+    cudaGraph_t g;
+    cudaGraphExec_t exec;
+    cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+    cudaStreamCreateWithFlags(&beside, cudaStreamNonBlocking);
+    cudaEventCreate(&turn);
+    int *x = device(std::vector<int>(1, 5)), *y = device(std::vector<int>(1, 0));
+    auto wait_for = [&](cudaStream_t by, cudaStream_t of) {
+        must(CHECK_CUDA(cudaEventRecord(turn, of), &err));
+        must(CHECK_CUDA(cudaStreamWaitEvent(by, turn, 0), &err));
+    };
+    must(CHECK_CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), &err));
+    wait_for(beside, s);
+    must(launch_kernel(&err, shape("add", 1, 1, 0, beside), add, x, y, 10));
+    if (waits == IN_TIME)
+        wait_for(s, beside);
+    must(launch_kernel(&err, shape("add", 1, 1, 0, s), add, x, x, 100));
+    if (waits == AT_THE_END)
+        wait_for(s, beside);
+    const cudaError_t ended = cudaStreamEndCapture(s, &g);
+    int given = -1;
+    if (ended == cudaSuccess) {
+        must(CHECK_CUDA(cudaGraphInstantiate(&exec, g), &err));
+        cudaGraphDestroy(g);
+        must(CHECK_CUDA(cudaGraphLaunch(exec, s), &err));
+        cudaStreamSynchronize(s);
+        given = host(x, 1)[0] == 105 ? host(y, 1)[0] : -2;
+        cudaGraphExecDestroy(exec);
+    } else if (ended != cudaErrorStreamCaptureUnjoined || g) {
+        given = -3;
+    }
+    cudaStreamDestroy(s);
+    cudaStreamDestroy(beside);
+    cudaEventDestroy(turn);
+    cudaFree(x);
+    cudaFree(y);
+    return given;
+}
+
+void a_captured_branch_comes_when_it_is_waited_for(void)
+{
+    check(captured_branch(IN_TIME) == 15, "before");
+    check(captured_branch(AT_THE_END) == 115, "as late as may be");
+    check(captured_branch(NEVER) == -1, "a branch that never comes back");
 }
 
 enum dependence { WAITS, READS_BEFORE, NEVER_WAITS };
@@ -1422,6 +1474,8 @@ int main(void)
         {"packets arrive late and are waited for", packets_arrive_late_and_are_waited_for},
         {"a limit of shared memory lowered later shows", a_limit_lowered_later_shows},
         {"graphs record and replay", graphs_record_and_replay},
+        {"a captured branch comes when it is waited for",
+         a_captured_branch_comes_when_it_is_waited_for},
         {"dependent launches must wait before they read",
          dependent_launches_must_wait_before_they_read},
         {"the host can poll pinned memory", host_can_poll_pinned_memory},
