@@ -594,6 +594,7 @@ static void engine_free_cuda(struct engine *base)
     cudaFreeHost(e->host_spans);
     cudaFreeHost(e->sampler.ring);
     cuda_parts_close(e);
+    cuda_side_close(e);
     if (e->q.stream)
         cudaStreamDestroy(e->q.stream);
     engine_release(base);
@@ -639,7 +640,8 @@ static bool open_queue(struct cuda_engine *e, const struct device *d, struct err
     e->q.hopper = d->major == 9;
     return CHECK_CUDA(cudaStreamCreateWithFlags(&e->q.stream, cudaStreamNonBlocking), err) &&
            CHECK_CUDA(cudaEventCreateWithFlags(&e->pace[0], cudaEventDisableTiming), err) &&
-           CHECK_CUDA(cudaEventCreateWithFlags(&e->pace[1], cudaEventDisableTiming), err);
+           CHECK_CUDA(cudaEventCreateWithFlags(&e->pace[1], cudaEventDisableTiming), err) &&
+           cuda_side_open(e, err) && cuda_ahead_open(e, err);
 }
 
 const struct backend cuda_backend = {

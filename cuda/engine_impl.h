@@ -232,6 +232,12 @@ struct pass_graph {
     cudaGraphExec_t exec;
 };
 
+// See side.cu.
+struct side {
+    struct queue q;   // (stream NULL: there is none)
+    cudaEvent_t turn; // of either queue, which the other one waits for
+};
+
 struct cuda_engine {
     struct engine base; // must be first
     struct engine_core core;
@@ -241,6 +247,8 @@ struct cuda_engine {
     struct layer_sizes largest;
     struct engine_params params;
     struct queue q;
+    struct side side;
+    double ahead_bytes; // of weights that are asked for at a time, at most
     struct arena weights, kv, work;
     struct gpu_layer *layers; // (n_layer)
     struct wmat tok_embd, output;
@@ -528,6 +536,36 @@ static inline bool gate_is_fused(const struct layer *l)
            (l->act == ACT_SILU || l->act == ACT_GELU_TANH);
 }
 
+// ---- side.cu
+
+bool cuda_side_open(struct cuda_engine *e, struct error *err); // behind e->q
+void cuda_side_close(struct cuda_engine *e);
+// What is launched there from now on comes behind what has been launched in e->q.
+bool cuda_side_begin(const struct cuda_engine *e, struct error *err);
+// And what is launched in e->q behind what has been launched there.
+bool cuda_side_end(const struct cuda_engine *e, struct error *err);
+// The same where that is captured, too: before a capture ends.
+bool cuda_side_join(const struct cuda_engine *e, struct error *err);
+bool cuda_is_captured(cudaStream_t stream, bool *is, struct error *err);
+
+// ---- ahead.cu
+
+bool cuda_ahead_open(struct cuda_engine *e, struct error *err);
+// n pieces of n_bytes each, `stride` bytes apart, all multiples of 16.
+struct span {
+    const uint8_t *p;
+    uint32_t n, stride, n_bytes;
+};
+struct spans {
+    struct span at[3 * 4]; // planes
+    uint32_t n;
+};
+// Of what the products behind attention read, in that order: attn_output, and what the feed-forward
+// network begins with.
+struct spans cuda_spans_ahead(const struct cuda_engine *e, const struct gpu_layer *l);
+// Where a graph is captured: asks for that, when the last launch has ended, beside what follows it.
+bool cuda_ask_ahead(const struct cuda_engine *e, const struct gpu_layer *l, struct error *err);
+
 // ---- graphs: what enqueue() launches becomes one instead
 
 template <typename F>
@@ -539,6 +577,7 @@ static inline bool cuda_capture(struct cuda_engine *e, cudaGraph_t *graph, F enq
     if (!CHECK_CUDA(cudaStreamBeginCapture(e->q.stream, cudaStreamCaptureModeRelaxed), err))
         return false;
     bool ok = enqueue();
+    ok = cuda_side_join(e, ok ? err : &mine) && ok;
     return CHECK_CUDA(cudaStreamEndCapture(e->q.stream, graph), ok ? err : &mine) && ok;
 }
 

@@ -145,7 +145,8 @@ static bool attend_one(struct cuda_engine *e, const struct gpu_layer *l, struct 
 {
     const struct scratch *s = &e->s;
     return (l->facts->latent.n_kv > 0 ? cuda_attend_latent(e, l, 1, &s->step->done, err)
-                                      : cuda_attend(e, l, 0, NULL, err)) &&
+                                      : cuda_ask_ahead(e, l, err) &&
+                                            cuda_attend(e, l, 0, NULL, err)) &&
            add_one(e, l, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, s->att, l->v[ATTN_POST_NORM], err);
 }
 

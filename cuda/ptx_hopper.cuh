@@ -45,6 +45,14 @@ PTX_FN void bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *
 {
     emu_bulk_copy(smem, gmem, n_bytes, bar);
 }
+PTX_FN uint64_t evict_last_policy(void)
+{
+    return 0;
+}
+PTX_FN void bulk_prefetch(const void *gmem, uint32_t n_bytes, uint64_t)
+{
+    emu_bulk_prefetch(gmem, n_bytes);
+}
 PTX_FN void wgmma_begin(void)
 {
     emu_wgmma_begin();
@@ -120,6 +128,20 @@ PTX_FN void bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *
                  "%2, [%3];" ::"r"(smem_address(smem)),
                  "l"(gmem), "r"(n_bytes), "r"(smem_address(bar))
                  : "memory");
+}
+
+// Of what is to stay in L2 until it is read.
+PTX_FN uint64_t evict_last_policy(void)
+{
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+// Asks for n_bytes (a multiple of 16, the address aligned to 16) into L2.
+PTX_FN void bulk_prefetch(const void *gmem, uint32_t n_bytes, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(gmem),
+                 "r"(n_bytes), "l"(policy));
 }
 
 // Before the first wgmma_f16 that reads registers which other instructions wrote.

@@ -924,6 +924,15 @@ void emu_bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *bar
     memset(smem, 0xFF, n_bytes);
 }
 
+void emu_bulk_prefetch(const void *gmem, uint32_t n_bytes)
+{
+    emu_check_aligned(gmem, 16);
+    if (n_bytes % 16)
+        emu_fail("a bulk prefetch of %u bytes", n_bytes);
+    for (uint32_t i = 0; i < n_bytes; i++) // all of it must be there
+        (void)((const volatile unsigned char *)gmem)[i];
+}
+
 // ---- packets between devices
 
 namespace
