@@ -154,7 +154,8 @@ struct expert_scratch {
     float *latent;                  // (rows, n_latent) what experts are given, then their sums
     void *act32, *act_f32;          // the widest input of all rows, or pairs
     __half *packed;                 // (pairs, the widest input) for expert_hopper_launch
-    float *undo;                    // (pairs) of its rows
+    __half *shared_packed;          // (rows, the widest input of the shared expert)
+    float *undo, *shared_undo;      // (pairs | rows) of theirs
 };
 
 // And of layers with latent attention, see latent_rows.

@@ -25,7 +25,8 @@ static uint32_t rows_at_once(uint32_t n_batch, uint32_t n_used)
 
 // The largest of what the layers with experts ask for.
 struct needs {
-    uint64_t n_row, n_pair, logits, items, wide, out, shared_wide, latent, act32, act_f32, packed;
+    uint64_t n_row, n_pair, logits, items, wide, out, shared_wide, latent, act32, act_f32, packed,
+        shared_packed;
 };
 
 static uint64_t larger(uint64_t a, uint64_t b)
@@ -50,7 +51,9 @@ static void add_needs(struct needs *most, const struct layer *l, uint32_t n_embd
     for (uint32_t n_cols : {l->w[EXPERT_UP].n_cols, x->n_ff})
         most->packed = larger(most->packed, expert_pack_bytes((uint32_t)n_pair, n_cols));
     for (uint32_t n_cols : {n_embd, x->n_ff_shared})
-        most->packed = larger(most->packed, expert_pack_bytes((uint32_t)n_row, n_cols));
+        if (x->n_ff_shared > 0)
+            most->shared_packed =
+                larger(most->shared_packed, expert_pack_bytes((uint32_t)n_row, n_cols));
     for (int i = 0; i < 4; i++) {
         most->act32 =
             larger(most->act32, rows[i] * act_row_bytes(QUANT_Q8_0, (cols[i] + 31) / 32 * 32));
@@ -89,6 +92,8 @@ void cuda_place_experts(struct cuda_engine *e, const struct model *m)
     if (e->q.hopper) {
         s->packed = (__half *)cuda_take(a, n.packed);
         s->undo = (float *)cuda_take(a, n.n_pair * sizeof(float));
+        s->shared_packed = (__half *)cuda_take(a, n.shared_packed);
+        s->shared_undo = (float *)cuda_take(a, n.n_row * sizeof(float));
     }
 }
 
@@ -205,6 +210,7 @@ struct turn {
     const struct gpu_layer *l;
     uint32_t n, per_item; // rows; of an item at most
     bool hopper;          // by expert_hopper.cu
+    bool aside;           // the shared expert in the side's queue
     const uint32_t *skip;
 };
 
@@ -296,12 +302,24 @@ struct expert_feed {
     enum layer_weight gate, up, down;
     const float *gate_bias, *up_bias, *down_bias;
     float *gates, *ups, *out;
+    __half *packed; // what is read
+    float *undo;
 };
 
 static struct expert_feed shared_feed(const struct expert_scratch *s)
 {
-    return {false, SHARED_GATE, SHARED_UP,      SHARED_DOWN,  NULL,
-            NULL,  NULL,        s->shared_gate, s->shared_up, s->shared_out};
+    return {false,
+            SHARED_GATE,
+            SHARED_UP,
+            SHARED_DOWN,
+            NULL,
+            NULL,
+            NULL,
+            s->shared_gate,
+            s->shared_up,
+            s->shared_out,
+            s->shared_packed,
+            s->shared_undo};
 }
 
 static struct expert_feed chosen_feed(const struct expert_scratch *s, const struct gpu_layer *l)
@@ -315,7 +333,17 @@ static struct expert_feed chosen_feed(const struct expert_scratch *s, const stru
             l->v[EXPERT_DOWN_BIAS],
             s->gate,
             s->up,
-            s->out};
+            s->out,
+            s->packed,
+            s->undo};
+}
+
+// Where a feed's launches go; what: see cuda_queue.
+static const struct queue *queue_of(const struct turn *t, const struct expert_feed *f,
+                                    const char *what)
+{
+    const struct queue *q = cuda_queue(t->e, what);
+    return t->aside && !f->chosen ? &t->e->side.q : q;
 }
 
 static uint32_t places_of(const struct turn *t, const struct expert_feed *f)
@@ -324,8 +352,8 @@ static uint32_t places_of(const struct turn *t, const struct expert_feed *f)
 }
 
 // Packed by place: rows of x, or, where that is NULL, what is gated.
-static bool pack(const struct turn *t, const struct expert_feed *f, const float *x,
-                 const float *norm, uint32_t n_cols, struct error *err)
+static bool pack(const struct turn *t, const struct queue *q, const struct expert_feed *f,
+                 const float *x, const float *norm, uint32_t n_cols, struct error *err)
 {
     const struct experts *facts = &t->l->facts->experts;
     const struct expert_scratch *s = &t->e->experts;
@@ -340,9 +368,9 @@ static bool pack(const struct turn *t, const struct expert_feed *f, const float 
     p.weight = x && f->chosen && facts->weighs_input ? s->weight : NULL;
     p.n_used = x && f->chosen ? facts->n_used : 1;
     p.n_place = places_of(t, f);
-    p.out = s->packed;
-    p.undo = s->undo;
-    return expert_pack_launch(&t->e->q, &p, x ? t->n : p.n_place, err);
+    p.out = f->packed;
+    p.undo = f->undo;
+    return expert_pack_launch(q, &p, x ? t->n : p.n_place, err);
 }
 
 // What is packed times one of the matrices.
@@ -364,8 +392,8 @@ static struct expert_gemm hopper_of(const struct turn *t, const struct expert_fe
         m.n_item = s->n_item;
         m.n_slot = expert_items(facts->n, m.n_place, m.per_item);
     }
-    m.x = s->packed;
-    m.undo = s->undo;
+    m.x = f->packed;
+    m.undo = f->undo;
     return m;
 }
 
@@ -377,10 +405,10 @@ static bool gate_on_hopper(const struct turn *t, const struct expert_feed *f, co
     const struct layer *facts = l->facts;
     const struct wmat *gate = &l->w[f->gate], *up = &l->w[f->up];
     const bool has_gate = facts->w[f->gate].data;
-    const struct queue *q = cuda_queue(t->e, group_of(l, f->up));
+    const struct queue *q = queue_of(t, f, group_of(l, f->up));
     struct expert_gemm g = hopper_of(t, f, f->gate, f->gate_bias, f->gates);
     const struct expert_gemm u = hopper_of(t, f, f->up, f->up_bias, has_gate ? f->ups : f->gates);
-    if (!pack(t, f, x, norm, up->n_cols, err))
+    if (!pack(t, q, f, x, norm, up->n_cols, err))
         return false;
     if (has_gate && same_range(gate, up) && expert_act_is_fused(facts->act)) {
         g.gated = true;
@@ -398,8 +426,10 @@ static bool feed_on_hopper(const struct turn *t, const struct expert_feed *f, co
                            const float *norm, struct error *err)
 {
     const struct expert_gemm m = hopper_of(t, f, f->down, f->down_bias, f->out);
-    return gate_on_hopper(t, f, x, norm, err) && (cuda_queue(t->e, name_of(t->l, f->down)), true) &&
-           pack(t, f, NULL, NULL, m.w[0].n_cols, err) && expert_hopper_launch(&t->e->q, &m, err);
+    if (!gate_on_hopper(t, f, x, norm, err))
+        return false;
+    const struct queue *q = queue_of(t, f, name_of(t->l, f->down));
+    return pack(t, q, f, NULL, NULL, m.w[0].n_cols, err) && expert_hopper_launch(q, &m, err);
 }
 
 // The latent that the chosen ones read, from what is prepared.
@@ -471,7 +501,7 @@ static bool feed(const struct turn *t, const float *x, const float *norm, struct
     if (!make_latent(t, err))
         return false;
     if (t->hopper)
-        return (f->n_ff_shared == 0 || feed_on_hopper(t, &shared, x, norm, err)) &&
+        return (f->n_ff_shared == 0 || t->aside || feed_on_hopper(t, &shared, x, norm, err)) &&
                feed_on_hopper(t, &chosen, f->n_latent > 0 ? s->latent : x,
                               f->n_latent > 0 ? NULL : norm, err);
     return multiply_shared_up(t, err) && multiply_up(t, err) &&
@@ -511,20 +541,31 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
     const uint32_t per_item = hopper  ? expert_hopper_width(f->n, n_pair)
                               : !many ? (uint32_t)EXPERT_FEW
                                       : expert_tiles_width(2 * n_pair / f->n);
-    const struct turn t = {e, l, n, per_item, hopper, skip};
+    // The shared expert leaves room for the router and what follows it, which have little to do; for
+    // a profile, one by one.
+    const bool aside = hopper && f->n_ff_shared > 0 && !e->q.recorder;
+    const struct turn t = {e, l, n, per_item, hopper, aside, skip};
     const size_t n_read = hopper ? 2 : f->n_latent > 0 ? 4 : 6;
     const size_t n_router = router_norm == norm ? n_read : 1; // what is read with that norm
     const struct grouping g = {s->chosen, s->place, s->pair_at, s->rank,    s->items,
                                s->n_item, f->n,     n_pair,     t.per_item, skip};
     const struct expert_rows router = rows_of(&t, ROUTER, l->v[ROUTER_BIAS], s->logits);
     const struct choice choice = choice_of(e, l, in, norm, skip);
-    return (cuda_queue(e, name_of(l, ROUTER)), true) &&
-           prepare(e, l, in, n, n_embd, router_norm, read, n_router, err) &&
-           expert_rows_launch(&e->q, &router, err) &&
-           choose_group_launch(&e->q, &choice, &g, n, err) &&
-           (n_router == n_read ||
-            prepare(e, l, in, n, n_embd, norm, read + n_router, n_read - n_router, err)) &&
-           feed(&t, in, norm, err) && add_up(&t, x, y, err) && add_normed(e, l, y, x, n, skip, err);
+    const struct expert_feed shared = shared_feed(s);
+    if (aside && !cuda_side_begin(e, err))
+        return false;
+    bool ok = (!aside || feed_on_hopper(&t, &shared, in, norm, err)) &&
+              (cuda_queue(e, name_of(l, ROUTER)), true) &&
+              prepare(e, l, in, n, n_embd, router_norm, read, n_router, err) &&
+              expert_rows_launch(&e->q, &router, err) &&
+              choose_group_launch(&e->q, &choice, &g, n, err) &&
+              (n_router == n_read ||
+               prepare(e, l, in, n, n_embd, norm, read + n_router, n_read - n_router, err)) &&
+              feed(&t, in, norm, err);
+    struct error mine = {};
+    if (aside) // nothing may still be running when what it uses is used again
+        ok = cuda_side_end(e, ok ? err : &mine) && ok;
+    return ok && add_up(&t, x, y, err) && add_normed(e, l, y, x, n, skip, err);
 }
 
 bool cuda_experts_many(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
