@@ -5,27 +5,32 @@ enum { HEAD_WARPS = 4 }; // of a block: each has all channels of a head
 
 // ---- kernels
 
-// A warp: what a head's channels of a row (queries, keys, then values) are after the convolution
-// and its functions. False: the step is over.
-template <int P>
-static __device__ __forceinline__ bool mix_head(const struct delta_rows &d,
-                                                const struct state_span &span, uint32_t row,
-                                                uint32_t head, bool keeps, float (&y)[P / WARP])
+static __device__ __forceinline__ struct lane_channels channels_of(const struct delta_rows &d,
+                                                                   uint32_t head)
 {
     const uint32_t n = d.delta.n_state, lane = threadIdx.x % WARP;
-    const uint32_t n_all = (2 * d.delta.n_key_head + d.delta.n_head) * n;
-    const struct lane_channels c = {head * n + lane,
-                                    lane < n ? div_up(n - lane, (uint32_t)WARP) : 0, n_all};
+    return {head * n + lane, lane < n ? div_up(n - lane, (uint32_t)WARP) : 0,
+            (2 * d.delta.n_key_head + d.delta.n_head) * n};
+}
+
+// A warp: what a head's channels of a row (queries, keys, then values) are after the convolution
+// and its functions. keep(c, own) is told its inputs. False: the step is over.
+template <int P, typename F>
+static __device__ __forceinline__ bool mix_head(const struct delta_rows &d,
+                                                const struct state_span &span, uint32_t row,
+                                                uint32_t head, float (&y)[P / WARP], F keep)
+{
+    const uint32_t n = d.delta.n_state;
+    const struct lane_channels c = channels_of(d, head);
     float own[P / WARP];
 #pragma unroll
     for (int i = 0; i < P / WARP; i++)
         y[i] = 0.0f;
     convolve(d.state, span, row, d.w, d.delta.n_conv, c, y, own,
-             [&](uint32_t at, int i) { return d.in[(size_t)at * n_all + c.first + i * WARP]; });
+             [&](uint32_t at, int i) { return d.in[(size_t)at * c.n_all + c.first + i * WARP]; });
     if (d.skip && *d.skip)
         return false;
-    if (keeps)
-        keep_own(d.state, span, row, d.delta.n_conv, c, own);
+    keep(c, own);
     float squares = 0.0f;
 #pragma unroll
     for (int i = 0; i < P / WARP; i++) {
@@ -69,7 +74,11 @@ static __global__ void __launch_bounds__(HEAD_WARPS *WARP, P <= 128 ? 7 : 2)
         griddep_wait();
         return;
     }
-    if (!mix_head<P>(d, span_of(d.state, row), row, head, true, y))
+    const struct state_span span = span_of(d.state, row);
+    if (!mix_head<P>(d, span, row, head, y,
+                     [&](const struct lane_channels &c, const float(&own)[P / WARP]) {
+                         keep_own(d.state, span, row, d.delta.n_conv, c, own);
+                     }))
         return;
 #pragma unroll
     for (int i = 0; i < P / WARP; i++)
@@ -275,9 +284,14 @@ static __device__ __forceinline__ void step_ends(const struct delta_rows &d,
     for (uint32_t t = 0; t < span.n; t++) {
         const uint32_t row = span.row0 + t;
         const size_t out = ((size_t)row * d.delta.n_head + head) * n + c;
-        float y[P / WARP];
+        float y[P / WARP], own[P / WARP];
         if (warp < 3) {
-            if (!mix_head<P>(d, span, row, mixes, keeps, y))
+            const auto later = [&](const struct lane_channels &, const float(&x)[P / WARP]) {
+#pragma unroll
+                for (int i = 0; i < P / WARP; i++)
+                    own[i] = x[i];
+            };
+            if (!mix_head<P>(d, span, row, mixes, y, later))
                 return;
 #pragma unroll
             for (int i = 0; i < P / WARP; i++) {
@@ -299,6 +313,8 @@ static __device__ __forceinline__ void step_ends(const struct delta_rows &d,
         }
         const float gate = c < n ? d.gate[out] : 0.0f;
         meet();
+        if (warp < 3 && keeps) // while the columns' warps compute
+            keep_own(d.state, span, row, d.delta.n_conv, channels_of(d, mixes), own);
         meet();
         if (c >= P)
             continue;

@@ -201,6 +201,25 @@ static __device__ __forceinline__ void bring_vectors(const float *p, uint32_t n,
     }
 }
 
+// As that, of SCAN_STAGE whole rows that can be copied by fours; p: from where this lane's first
+// four of them is.
+template <int W>
+static __device__ __forceinline__ void bring_whole(const float *p, uint32_t ld, float *to)
+{
+#pragma unroll
+    for (uint32_t i = 0; i < SCAN_STAGE * W / 4 / WARP; i++) {
+        const uint32_t at = 4 * WARP * i; // numbers
+        cp_async16(to + at, p + at / W * ld + at % W);
+    }
+}
+
+// Where a lane's first four of rows (W) is.
+template <int W> static __device__ __forceinline__ size_t lane_four(uint32_t ld)
+{
+    const uint32_t at = 4 * (threadIdx.x % WARP);
+    return (size_t)(at / W) * ld + at % W;
+}
+
 // The warp that brings n rows from row0 on, a stage ahead of the others, which it meets before
 // each. What load(row) gives, make(that, decay, gain) takes.
 template <int P, typename LOAD, typename MAKE>
@@ -211,10 +230,18 @@ static __device__ __forceinline__ void bring(const struct scan_rows &r, uint32_t
     const bool a_fours = in_fours(r.a, r.n, r.ld), b_fours = in_fours(r.b, r.n, r.ld);
     const uint32_t n_value = r.n_value - r.first;
     const bool v_fours = in_fours(r.v + r.first, n_value, r.ld);
+    const bool whole =
+        a_fours && b_fours && v_fours && r.n == P && n_value >= (uint32_t)scan_cols<P>();
+    const size_t of_lane = lane_four<P>(r.ld), of_v = lane_four<scan_cols<P>()>(r.ld) + r.first;
+    const uint32_t shared = 4 * lane; // numbers, in a stage
     auto request = [&](uint32_t t0) {
-        if (t0 < n) {
-            stage<P> &s = stages[t0 / SCAN_STAGE % 2];
-            const size_t at = (size_t)(row0 + t0) * r.ld;
+        stage<P> &s = stages[t0 / SCAN_STAGE % 2];
+        const size_t at = (size_t)(row0 + t0) * r.ld;
+        if (whole && t0 + SCAN_STAGE <= n) {
+            bring_whole<P>(r.a + at + of_lane, r.ld, &s.a[0][0].x + shared);
+            bring_whole<P>(r.b + at + of_lane, r.ld, &s.b[0][0].x + shared);
+            bring_whole<scan_cols<P>()>(r.v + at + of_v, r.ld, s.v[0] + shared);
+        } else if (t0 < n) {
             bring_vectors<P>(r.a + at, r.n, r.ld, a_fours, n - t0, &s.a[0][0].x);
             bring_vectors<P>(r.b + at, r.n, r.ld, b_fours, n - t0, &s.b[0][0].x);
             bring_vectors<scan_cols<P>()>(r.v + at + r.first, n_value, r.ld, v_fours, n - t0,
