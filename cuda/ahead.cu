@@ -1,7 +1,7 @@
 // Weights asked for ahead. While attention to a short text works on a single token, memory has
 // nothing to do for some microseconds: meanwhile a few warps, on a branch of the token's graph, ask
-// for what the products behind it read, into L2. Nothing waits for them, and no result depends on
-// them.
+// for what the products behind it read, into L2. No other kernel of the token waits for them, and
+// no result depends on them.
 #include "engine_impl.h"
 #include "ptx_hopper.cuh"
 
@@ -14,16 +14,23 @@ enum {
 
 // ---- kernel
 
-static __global__ void __launch_bounds__(WARP) ask_kernel(const __grid_constant__ struct spans s)
+// *skip: non-zero when the token is one behind the end. The first is asked for while that is read.
+static __global__ void __launch_bounds__(WARP)
+    ask_kernel(const __grid_constant__ struct spans s, const uint32_t *skip)
 {
 #if HAVE_HOPPER
     const uint64_t policy = evict_last_policy();
-#pragma unroll 1
-    for (uint32_t k = 0; k < s.n; k++) {
-        const struct span a = s.at[k];
+    const uint32_t over = *skip;
+    const auto ask = [&](const struct span &a) {
         for (uint32_t i = blockIdx.x * WARP + threadIdx.x; i < a.n; i += gridDim.x * WARP)
             bulk_prefetch(a.p + (size_t)i * a.stride, a.n_bytes, policy);
-    }
+    };
+    ask(s.at[0]); // (none: n is 0)
+    if (over)
+        return;
+#pragma unroll 1
+    for (uint32_t k = 1; k < s.n; k++)
+        ask(s.at[k]);
 #endif
 }
 
@@ -72,7 +79,8 @@ struct spans cuda_spans_ahead(const struct cuda_engine *e, const struct gpu_laye
     const double of_feed = n_feed < left / 2 ? n_feed : lesser(left, n_feed / 2);
     struct spans s = {};
     add(&s, out, of_out / n_out, n_sm);
-    if (!l->facts->parallel) { // there they come before attention
+    // (in parallel layers they come before attention, and what is beside attention before them)
+    if (!l->facts->parallel && layer_state_size(l->facts) == 0) {
         add(&s, gate, of_feed / n_feed, n_sm);
         add(&s, up, of_feed / n_feed, n_sm);
     }
@@ -92,7 +100,8 @@ bool cuda_ask_ahead(const struct cuda_engine *e, const struct gpu_layer *l, stru
     if (!cuda_is_captured(e->q.stream, &captured, err))
         return false;
     return !captured ||
-           (cuda_side_begin(e, err) && launch_kernel(err, ask, ask_kernel, cuda_spans_ahead(e, l)));
+           (cuda_side_begin(e, err) &&
+            launch_kernel(err, ask, ask_kernel, cuda_spans_ahead(e, l), &e->s.step->done));
 }
 
 bool cuda_ahead_open(struct cuda_engine *e, struct error *err)

@@ -562,7 +562,7 @@ struct spans {
     uint32_t n;
 };
 // Of what the products behind attention read, in that order: attn_output, and what the feed-forward
-// network begins with.
+// network begins with, where that comes next.
 struct spans cuda_spans_ahead(const struct cuda_engine *e, const struct gpu_layer *l);
 // Where a graph is captured: asks for that, when the last launch has ended, beside what follows it.
 bool cuda_ask_ahead(const struct cuda_engine *e, const struct gpu_layer *l, struct error *err);

@@ -130,7 +130,7 @@ PTX_FN void bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *
                  : "memory");
 }
 
-// Of what is to stay in L2 until it is read.
+// Of what L2 is to give up last.
 PTX_FN uint64_t evict_last_policy(void)
 {
     uint64_t policy;

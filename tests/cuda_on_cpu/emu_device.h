@@ -248,6 +248,7 @@ void emu_mbar_arrive(uint64_t *bar, uint32_t n_bytes);
 void emu_mbar_wait(uint64_t *bar, uint32_t parity);
 void emu_bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *bar);
 void emu_bulk_prefetch(const void *gmem, uint32_t n_bytes);
+uint64_t emu_prefetched(void); // bytes so far
 
 // Memory order: the threads of the emulation run one at a time, so fences only need to exist.
 static inline void __threadfence(void)

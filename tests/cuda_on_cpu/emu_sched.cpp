@@ -924,8 +924,16 @@ void emu_bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *bar
     memset(smem, 0xFF, n_bytes);
 }
 
+static uint64_t n_prefetched;
+
+uint64_t emu_prefetched(void)
+{
+    return n_prefetched;
+}
+
 void emu_bulk_prefetch(const void *gmem, uint32_t n_bytes)
 {
+    n_prefetched += n_bytes;
     emu_check_aligned(gmem, 16);
     if (n_bytes % 16)
         emu_fail("a bulk prefetch of %u bytes", n_bytes);

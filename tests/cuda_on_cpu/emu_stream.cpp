@@ -33,14 +33,19 @@ struct emu_event {
     uint64_t recorded = 0, reached = 0;
     double time = 0;
     emu_graph *capture = nullptr; // recorded while this graph was captured
-    emu_stream *of = nullptr;     // in this stream
+    emu_stream *of = nullptr;     // in this stream,
+    size_t after = 0;             // when it had been given so much there
 };
 
 struct emu_graph {
     std::vector<op> ops;
     std::vector<emu_stream *> streams; // that take part in the capture
     // What others than the first were given: it comes as late as may be, when somebody waits.
-    std::vector<std::vector<op>> beside;
+    struct branch {
+        std::vector<op> ops;
+        size_t n_moved = 0; // of those before
+    };
+    std::vector<branch> beside;
 };
 
 struct emu_graph_exec {
@@ -342,14 +347,20 @@ void pump(void)
     emu_device_leave();
 }
 
-// Where what a stream is given while it is captured goes.
-std::vector<op> &captured_for(emu_stream &s)
+// What a stream is given while it is captured; NULL: the first one's goes into the graph.
+emu_graph::branch *branch_of(emu_stream &s)
 {
     emu_graph &g = *s.capture;
     for (size_t i = 1; i < g.streams.size(); i++)
         if (g.streams[i] == &s)
-            return g.beside[i];
-    return g.ops;
+            return &g.beside[i];
+    return nullptr;
+}
+
+std::vector<op> &captured_for(emu_stream &s)
+{
+    emu_graph::branch *b = branch_of(s);
+    return b ? b->ops : s.capture->ops;
 }
 
 cudaError_t submit(cudaStream_t stream, op o)
@@ -849,10 +860,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
             e->capture->streams.push_back(&st);
             e->capture->beside.emplace_back();
         }
-        if (e->of != &st && e->of != e->capture->streams[0]) { // what was recorded, at least
-            std::vector<op> &from = captured_for(*e->of), &to = captured_for(st);
-            to.insert(to.end(), from.begin(), from.end());
-            from.clear();
+        emu_graph::branch *from = branch_of(*e->of);
+        if (e->of != &st && from && e->after > from->n_moved) { // what came before the record
+            std::vector<op> &to = captured_for(st);
+            const auto end = from->ops.begin() + (ptrdiff_t)(e->after - from->n_moved);
+            to.insert(to.end(), from->ops.begin(), end);
+            from->ops.erase(from->ops.begin(), end);
+            from->n_moved = e->after;
         }
         return cudaSuccess;
     }
@@ -908,8 +922,11 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
         return fail(cudaErrorInvalidResourceHandle);
     e->capture = capture;
     e->of = resolve(s);
-    if (capture)
+    if (capture) {
+        const emu_graph::branch *b = branch_of(*e->of);
+        e->after = b ? b->n_moved + b->ops.size() : 0;
         return cudaSuccess;
+    }
     op o;
     o.record = e;
     o.version = ++e->recorded;
@@ -971,8 +988,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
     for (emu_stream *t : graph->streams)
         t->capture = nullptr;
     dev().n_captures--;
-    for (const std::vector<op> &left : graph->beside)
-        if (!left.empty()) { // nobody waited for it
+    for (const emu_graph::branch &left : graph->beside)
+        if (!left.ops.empty()) { // nobody waited for it
             delete graph;
             return fail(cudaErrorStreamCaptureUnjoined);
         }

@@ -1196,7 +1196,7 @@ void graphs_record_and_replay(void)
 }
 
 // x becomes 105; beside that y becomes x + 10, of the x before if the stream waits for it in time.
-enum branch { IN_TIME, AT_THE_END, NEVER };
+enum branch { IN_TIME, AT_THE_END, NEVER, FOR_A_PART };
 
 int captured_branch(enum branch waits)
 {
@@ -1215,8 +1215,10 @@ int captured_branch(enum branch waits)
     must(CHECK_CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), &err));
     wait_for(beside, s);
     must(launch_kernel(&err, shape("add", 1, 1, 0, beside), add, x, y, 10));
-    if (waits == IN_TIME)
+    if (waits == IN_TIME || waits == FOR_A_PART)
         wait_for(s, beside);
+    if (waits == FOR_A_PART)
+        must(launch_kernel(&err, shape("add", 1, 1, 0, beside), add, y, y, 1));
     must(launch_kernel(&err, shape("add", 1, 1, 0, s), add, x, x, 100));
     if (waits == AT_THE_END)
         wait_for(s, beside);
@@ -1245,6 +1247,7 @@ void a_captured_branch_comes_when_it_is_waited_for(void)
     check(captured_branch(IN_TIME) == 15, "before");
     check(captured_branch(AT_THE_END) == 115, "as late as may be");
     check(captured_branch(NEVER) == -1, "a branch that never comes back");
+    check(captured_branch(FOR_A_PART) == -1, "the rest of a branch that never comes back");
 }
 
 enum dependence { WAITS, READS_BEFORE, NEVER_WAITS };

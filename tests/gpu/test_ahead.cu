@@ -10,6 +10,7 @@ struct some_layer {
     struct layer facts = {};
     struct gpu_layer l = {};
     std::vector<std::unique_ptr<device_array<uint8_t>>> planes;
+    device_array<struct step_state> step{1};
     some_layer(uint32_t type, uint32_t n_embd, uint32_t n_out, uint32_t n_ff)
     {
         const struct {
@@ -28,6 +29,8 @@ struct some_layer {
         }
         e.q = Q;
         l.facts = &facts;
+        step.put({{}});
+        e.s.step = step.p;
     }
 };
 
@@ -112,15 +115,29 @@ static void as_much_as_allowed_and_evenly(void)
 // A layer with experts has nothing there but attention's output, a tiny one less than a piece.
 static void what_a_layer_lacks_is_not_asked_for(void)
 {
-    some_layer experts(QUANT_Q8_0, 256, 256, 0), tiny(QUANT_F16, 4, 4, 4), none(QUANT_F16, 0, 0, 0);
-    experts.e.ahead_bytes = tiny.e.ahead_bytes = none.e.ahead_bytes = 1e6;
+    some_layer experts(QUANT_Q8_0, 256, 256, 0), none(QUANT_F16, 0, 0, 0);
+    experts.e.ahead_bytes = none.e.ahead_bytes = 1e6;
     check(cuda_spans_ahead(&experts.e, &experts.l).n == 2, "not the planes of one matrix");
-    check(cuda_spans_ahead(&tiny.e, &tiny.l).n <= 3, "more than there is");
     check(cuda_spans_ahead(&none.e, &none.l).n == 0, "something of nothing");
+    // A plane of which less than a piece would be asked for has none.
+    for (double n_bytes : {1.0, 40.0, 1e3, 5e3, 2e4}) {
+        some_layer little(QUANT_Q4_K, 512, 512, 512);
+        little.e.ahead_bytes = n_bytes;
+        const struct spans s = cuda_spans_ahead(&little.e, &little.l);
+        check(n_bytes > 100 || s.n == 0, "%u planes for %.0f bytes", s.n, n_bytes);
+        for (uint32_t i = 0; i < s.n; i++)
+            check((uint64_t)s.at[i].n * s.at[i].n_bytes >= 112, "%.0f bytes: %u pieces of %u",
+                  n_bytes, s.at[i].n, s.at[i].n_bytes);
+    }
     some_layer parallel(QUANT_F16, 64, 64, 64); // where gate and up come before attention
     parallel.facts.parallel = true;
     parallel.e.ahead_bytes = 1e6;
     check(cuda_spans_ahead(&parallel.e, &parallel.l).n == 1, "what has been read");
+    some_layer beside(QUANT_F16, 64, 64, 64); // and where a state space comes before gate and up
+    beside.facts.ssm.n_head = beside.facts.ssm.n_group = beside.facts.ssm.n_state = 2;
+    beside.e.ahead_bytes = 1e6;
+    check(layer_state_size(&beside.facts) > 0 && cuda_spans_ahead(&beside.e, &beside.l).n == 1,
+          "what is read later");
 }
 
 // On the emulation nothing outside of allocations may be asked for; on both a graph with the branch
@@ -160,10 +177,43 @@ static void a_graph_has_it_beside(void)
     }
 }
 
+// Behind the end of an answer only what comes before the look at it is asked for.
+static void a_token_behind_the_end_asks_for_little(void)
+{
+    some_layer l(QUANT_Q4_K, 512, 512, 1024);
+    must(cuda_side_open(&l.e, &ERR) && cuda_ahead_open(&l.e, &ERR));
+    l.e.ahead_bytes = l.e.side.q.stream ? 1e7 : 0.0;
+    const struct spans s = cuda_spans_ahead(&l.e, &l.l);
+    for (uint32_t done : {0u, 1u}) {
+        struct step_state state = {};
+        state.done = done;
+        l.step.put({state});
+        cudaGraphExec_t exec = NULL;
+        must(cuda_capture_exec(
+            &l.e, &exec, [&] { return cuda_ask_ahead(&l.e, &l.l, &ERR); }, &ERR));
+#ifdef HOKKU_CUDA_ON_CPU
+        const uint64_t before = emu_prefetched();
+#endif
+        must(CHECK_CUDA(cudaGraphLaunch(exec, l.e.q.stream), &ERR));
+        must(CHECK_CUDA(cudaStreamSynchronize(l.e.q.stream), &ERR));
+#ifdef HOKKU_CUDA_ON_CPU
+        uint64_t expected = 0, got = emu_prefetched() - before;
+        for (uint32_t i = 0; i < s.n && l.e.ahead_bytes > 0.0 && (i == 0 || !done); i++)
+            expected += (uint64_t)s.at[i].n * s.at[i].n_bytes;
+        check(got == expected, "done %u: %llu bytes, expected %llu", done, (unsigned long long)got,
+              (unsigned long long)expected);
+#endif
+        cudaGraphExecDestroy(exec);
+    }
+    cuda_side_close(&l.e);
+    check(s.n > 1 || l.e.ahead_bytes == 0.0, "%u spans", s.n);
+}
+
 static const struct tap_test tests[] = {
     {"as much as allowed, and evenly", as_much_as_allowed_and_evenly},
     {"what a layer lacks is not asked for", what_a_layer_lacks_is_not_asked_for},
     {"a graph has it beside", a_graph_has_it_beside},
+    {"a token behind the end asks for little", a_token_behind_the_end_asks_for_little},
 };
 
 int main(void)
