@@ -10,14 +10,21 @@ enum {
     N_WARP = THREADS / WARP,
     N_TEAM = THREADS / TEAM,
     MAX_PART = 16,        // blocks that share the cache
-    PART_POSITIONS = 256, // positions that make a part worth while
+    PART_POSITIONS = 512, // positions that make a part worth while
+    FEW_POSITIONS = 1024, // with no more blocks are better twice as many than twice as tall
 };
 
-// Tiles of 16 rows per warp, and positions per step: with two, a tile of keys or values that is
-// read from shared memory serves two products; head dimensions above 128 have no registers for it.
-template <int DH> struct shape {
-    static constexpr int MT = DH > 128 ? 1 : 2, ROWS = N_WARP * MT * M;
-    static constexpr int T = DH > 128 ? 32 : 64;
+// Tiles of 16 rows per warp: with two, a tile of keys or values that is read from shared memory
+// serves two products; head dimensions above 128 have no registers for it. A row's bits are the
+// same with either number.
+template <int DH> static constexpr int most_row_tiles()
+{
+    return DH > 128 ? 1 : 2;
+}
+
+// Rows of a block, and positions per step.
+template <int DH, int MT> struct shape {
+    static constexpr int ROWS = N_WARP * MT * M, T = DH > 128 ? 32 : 64;
 };
 
 // Grid (n, heads of q, k and v / N_TEAM): a team per head and token.
@@ -30,11 +37,11 @@ static __global__ void __launch_bounds__(THREADS)
     const uint32_t h = blockIdx.y * N_TEAM + team, i = blockIdx.x;
     griddep_launch_dependents();
     const head_norm<DH> norm = load_norm<DH>(a, norm_of<PLAIN>(a, h), lane);
-    griddep_wait();
-    const float2 *rope = a.rope ? a.rope + (size_t)i * (a.rope_dim / 2) : NULL;
-    const struct seq_row at = a.rows[a.each ? i : 0];
+    const struct seq_row at = a.rows[a.each ? i : 0]; // told before the first launch of a pass
     const uint32_t *const table = a.tables + (size_t)at.slot * a.max_blocks;
     const uint32_t position = at.pos + (a.each ? 0 : i);
+    griddep_wait();
+    const float2 *rope = a.rope ? a.rope + (size_t)i * (a.rope_dim / 2) : NULL;
     head_pairs<DH> v;
     if (h < a.n_head) {
         load_head<DH>(a, a.q_in + (size_t)i * a.ld_q + h * query_stride(&a), rope, lane, v);
@@ -53,12 +60,12 @@ static __global__ void __launch_bounds__(THREADS)
 
 // Grid (ceil(n * group / ROWS), n_head_kv, parts). Row r of the block's matrix: token r / group,
 // query head r % group of this KV head.
-template <int DH, bool PLAIN>
+template <int DH, int MT, bool PLAIN>
 static __global__ void __launch_bounds__(THREADS, 2)
     attention_prefill_kernel(const __grid_constant__ struct attention a, uint32_t n)
 {
-    constexpr int LD = tile_ld<DH>(), MT = shape<DH>::MT, T = shape<DH>::T, NP = T / 16;
-    constexpr uint32_t ROWS = shape<DH>::ROWS;
+    constexpr int LD = tile_ld<DH>(), T = shape<DH, MT>::T, NP = T / 16;
+    constexpr uint32_t ROWS = shape<DH, MT>::ROWS;
     __half *const q = dynamic_smem<__half>();                              // (ROWS, LD)
     __half *const k_tile = q + ROWS * LD, *const v_tile = k_tile + T * LD; // (T, LD) each
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -257,17 +264,19 @@ static __global__ void __launch_bounds__(THREADS, 2)
 
 // ---- host
 
-template <int DH> static constexpr size_t prefill_smem()
+template <int DH, int MT> static constexpr size_t prefill_smem()
 {
-    static_assert(shape<DH>::ROWS == 2 * shape<DH>::T, "as much as (ROWS, O_LD) floats");
-    return sizeof(__half) * tile_ld<DH>() * (shape<DH>::ROWS + 2 * shape<DH>::T);
+    using S = shape<DH, MT>;
+    static_assert(S::ROWS <= 2 * S::T, "at least as much as (ROWS, O_LD) floats");
+    return sizeof(__half) * tile_ld<DH>() * (S::ROWS + 2 * S::T);
 }
 
 size_t attention_prefill_smem(uint32_t head_dim)
 {
     size_t n = 0;
     with_head_dim(head_dim, [&](auto tag) {
-        n = prefill_smem<decltype(tag)::value>();
+        constexpr int DH = decltype(tag)::value;
+        n = prefill_smem<DH, most_row_tiles<DH>()>();
         return true;
     });
     return n;
@@ -284,8 +293,8 @@ void attention_prefill_scratch(int n_sm, uint32_t n_head, uint32_t head_dim, uin
                                struct attention_scratch *out)
 {
     with_head_dim(head_dim, [&](auto tag) {
-        constexpr int DH = decltype(tag)::value;
-        out->partial = (size_t)2 * n_sm * shape<DH>::ROWS * (DH + 2) * sizeof(float);
+        constexpr int DH = decltype(tag)::value, MT = most_row_tiles<DH>();
+        out->partial = (size_t)2 * n_sm * shape<DH, MT>::ROWS * (DH + 2) * sizeof(float);
         out->q_f16 = (size_t)n_batch * n_head * DH * sizeof(__half);
         return true;
     });
@@ -325,19 +334,26 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
         return attention_wide_launch(q, a, n, false, err);
     if (!attention_norm_whole(q, a, n, &rest, err))
         return false;
-    uint32_t n_row = n * (a->n_head / a->n_head_kv);
     struct launch l = {.name = "attention_prefill",
                        .block = dim3(THREADS),
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
+    const uint32_t n_row = n * (a->n_head / a->n_head_kv);
+    const uint32_t seen = a->n_swa ? lesser(a->reach, a->n_swa + n) : a->reach;
     return with_kernel(rest, [&](auto dim, auto kind) {
-        constexpr int DH = decltype(dim)::value;
+        constexpr int DH = decltype(dim)::value, MOST = most_row_tiles<DH>();
         constexpr bool PLAIN = decltype(kind)::plain;
-        uint32_t x = div_up(n_row, (uint32_t)shape<DH>::ROWS);
-        l.grid = dim3(x, a->n_head_kv, a->one_part ? 1 : n_prefill_part(q->n_sm, x * a->n_head_kv));
-        l.smem = prefill_smem<DH>();
+        const auto by = [&](auto tiles) {
+            constexpr int MT = decltype(tiles)::value;
+            const uint32_t x = div_up(n_row, (uint32_t)shape<DH, MT>::ROWS);
+            const uint32_t n_part = n_prefill_part(q->n_sm, x * a->n_head_kv);
+            l.grid = dim3(x, a->n_head_kv, a->one_part ? 1 : n_part);
+            l.smem = prefill_smem<DH, MT>();
+            return launch_kernel(err, l, attention_prefill_kernel<DH, MT, PLAIN>, rest, n);
+        };
         return launch_kernel(err, rotate_launch(q, a, n), rotate_store_kernel<DH, PLAIN>, rest) &&
-               launch_kernel(err, l, attention_prefill_kernel<DH, PLAIN>, rest, n);
+               (seen <= FEW_POSITIONS ? by(std::integral_constant<int, 1>())
+                                      : by(std::integral_constant<int, MOST>()));
     });
 }

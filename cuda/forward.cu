@@ -144,9 +144,9 @@ static bool project_one(const struct cuda_engine *e, const struct gpu_layer *l, 
 static bool attend_one(struct cuda_engine *e, const struct gpu_layer *l, struct error *err)
 {
     const struct scratch *s = &e->s;
-    return (l->facts->latent.n_kv > 0 ? cuda_attend_latent(e, l, 1, &s->step->done, err)
-                                      : cuda_ask_ahead(e, l, err) &&
-                                            cuda_attend(e, l, 0, NULL, err)) &&
+    return (l->facts->latent.n_kv > 0
+                ? cuda_attend_latent(e, l, 1, &s->step->done, err)
+                : cuda_ask_ahead(e, l, err) && cuda_attend(e, l, 0, NULL, err)) &&
            add_one(e, l, ATTN_OUTPUT, ATTN_OUTPUT_BIAS, s->att, l->v[ATTN_POST_NORM], err);
 }
 
@@ -530,18 +530,18 @@ static bool project_many(const struct cuda_engine *e, const struct gpu_layer *l,
            multiply(e, &qkv, s->act_f16, s->undo, n, err) && cuda_norm_heads(e, l, n, NULL, err);
 }
 
-// In a pass attention packs its results itself for the product that they are for, if that takes
-// them so: a matter of the layer alone, as a row's bits are.
-static bool attention_packs(const struct cuda_engine *e, const struct gpu_layer *l)
+// Attention packs its results itself for the product that they are for, if that takes them so: in a
+// pass a matter of the layer alone, as a row's bits are.
+static bool attention_packs(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n)
 {
-    return e->pass && l->w[ATTN_OUTPUT].type != QUANT_F32 && l->facts->head_dim % 4 == 0;
+    return is_packed(product_for(e, &l->w[ATTN_OUTPUT], n)) && l->facts->head_dim % 4 == 0;
 }
 
 static bool attend_many(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n,
                         struct error *err)
 {
     const struct scratch *s = &e->s;
-    const bool latent = l->facts->latent.n_kv > 0, packs = !latent && attention_packs(e, l);
+    const bool latent = l->facts->latent.n_kv > 0, packs = !latent && attention_packs(e, l, n);
     const struct packed_rows packed = {s->act_f16, packed_form(e, &l->w[ATTN_OUTPUT], n), n, 0,
                                        s->undo};
     return (latent ? cuda_attend_latent(e, l, n, NULL, err)

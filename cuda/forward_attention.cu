@@ -69,7 +69,8 @@ static bool attend_pass(const struct cuda_engine *e, struct attention a, struct 
     bool ok =
         p->n_single == 0 || attention_rows_launch(q, &a, p->n_single, NULL, 0, p->furthest, err);
     for (uint32_t i = 0; ok && i < p->n_chunk; i++) {
-        const struct attention chunk = attention_from_row(a, p->chunks[i].row0);
+        struct attention chunk = attention_from_row(a, p->chunks[i].row0);
+        chunk.reach = e->host_rows[p->chunks[i].row0].pos + p->chunks[i].n;
         ok = attention_prefill_launch(q, &chunk, p->chunks[i].n, err);
     }
     return ok;
@@ -83,6 +84,7 @@ bool cuda_attend(const struct cuda_engine *e, const struct gpu_layer *l, uint32_
         a.packed = *packed;
     if (n == 0)
         a.skip = &e->s.step->done;
+    a.reach = (uint32_t)e->n_past + n;
     return n == 0    ? attention_decode_launch(cuda_queue(e, "kv"), &a, err)
            : e->pass ? attend_pass(e, a, err)
                      : attention_prefill_launch(cuda_queue(e, "kv"), &a, n, err);

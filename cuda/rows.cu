@@ -58,19 +58,21 @@ static __device__ __forceinline__ float2 pair_at(const float *p, uint32_t i, uin
 
 enum {
     ACT_THREADS = 512,
-    ACT_NARROW_THREADS = 64, // where a row has no more eights: heads of latent attention
-    ACT_KEEP = 2,            // eights of a row that a thread has in registers
+    ACT_KEEP = 2, // eights of a row that a thread has in registers
 };
 
 // Grid (n). One row: RMSNorm (y = x / sqrt(mean(x^2) + eps) * w), then every form asked for. Each
-// step of a decoded row waits for this: one trip to L2 for the row, the norm's before that.
+// step of a decoded row waits for this: one trip to L2 for the row, the norm's before that. With
+// fewer than ACT_THREADS all of a row is kept. Sums of 32 neighbouring eights are added up for
+// themselves, so that the number of threads changes no bit.
 template <int N_THREAD>
 static __global__ void __launch_bounds__(N_THREAD)
     act_kernel(const float *x, uint32_t n_cols, const float *norm, float eps, act32 *out32,
                float *out_f32, uint32_t f32_ld, const struct act_f16 f16)
 {
-    constexpr int N_ACT_WARP = N_THREAD / WARP;
-    __shared__ float part[N_ACT_WARP], tops[N_ACT_WARP];
+    constexpr int N_ACT_WARP = N_THREAD / WARP, N_SUM = N_THREAD < ACT_THREADS ? ACT_KEEP : 1;
+    constexpr int N_PART = N_SUM * N_ACT_WARP;
+    __shared__ float part[N_PART], tops[N_PART];
     // which rows: told before the first launch of a pass, which waits for that
     const float *row = x + (size_t)(f16.rows ? f16.rows[blockIdx.x] : blockIdx.x) * n_cols;
     const uint32_t n_eight = n_cols % 8 == 0 ? n_cols / 8 : 0;
@@ -87,8 +89,8 @@ static __global__ void __launch_bounds__(N_THREAD)
     griddep_wait();
     float rms = 1.0f, scale = 1.0f; // scale: of float16
     if (norm || f16.x) {
-        float2 seen = {0.0f, 0.0f}; // the sum of squares, the largest of the row times norm
-        auto look = [&](float v, float w) {
+        float2 sums[N_SUM] = {}; // of squares, and the largest of the row times norm
+        auto look = [&](float2 &seen, float v, float w) {
             seen.x = fmaf(v, v, seen.x);
             seen.y = max_nan(seen.y, fabsf(v * w));
         };
@@ -102,18 +104,21 @@ static __global__ void __launch_bounds__(N_THREAD)
         for (int k = 0; k < ACT_KEEP; k++)
             if (k * N_THREAD + threadIdx.x < n_eight)
                 for (int e = 0; e < 8; e++)
-                    look(kept[k][e], weight[k][e]);
+                    look(sums[k % N_SUM], kept[k][e], weight[k][e]);
         for (uint32_t i = (n_eight ? 8 * ACT_KEEP * N_THREAD : 0) + threadIdx.x; i < n_cols;
              i += N_THREAD)
-            look(row[i], norm ? norm[i] : 1.0f);
-        butterfly(seen, WARP / 2, sum_and_top());
-        if (threadIdx.x % WARP == 0) {
-            part[threadIdx.x / WARP] = seen.x;
-            tops[threadIdx.x / WARP] = seen.y;
+            look(sums[0], row[i], norm ? norm[i] : 1.0f);
+#pragma unroll
+        for (int k = 0; k < N_SUM; k++) {
+            butterfly(sums[k], WARP / 2, sum_and_top());
+            if (threadIdx.x % WARP == 0) {
+                part[k * N_ACT_WARP + threadIdx.x / WARP] = sums[k].x;
+                tops[k * N_ACT_WARP + threadIdx.x / WARP] = sums[k].y;
+            }
         }
         __syncthreads();
-        seen = {part[threadIdx.x % N_ACT_WARP], tops[threadIdx.x % N_ACT_WARP]};
-        butterfly(seen, N_ACT_WARP / 2, sum_and_top());
+        float2 seen = {part[threadIdx.x % N_PART], tops[threadIdx.x % N_PART]};
+        butterfly(seen, N_PART / 2, sum_and_top());
         const float mean = seen.x / (float)n_cols;
         if (norm)
             rms = 1.0f / sqrtf(mean + eps);
@@ -481,17 +486,25 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
                 const float *norm, float eps, void *act32_rows, void *act_f32,
                 const struct act_f16 *f16, struct error *err)
 {
-    const bool narrow = n_cols <= 8 * ACT_NARROW_THREADS;
     struct launch l = {.name = "act",
                        .grid = dim3(n),
-                       .block = dim3(narrow ? ACT_NARROW_THREADS : ACT_THREADS),
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
     const struct act_f16 none = {};
-    return launch_kernel(err, l, narrow ? act_kernel<ACT_NARROW_THREADS> : act_kernel<ACT_THREADS>,
-                         x, n_cols, norm, eps, (act32 *)act32_rows, (float *)act_f32,
-                         act_f32_ld(n_cols), f16 ? *f16 : none);
+    const auto by = [&](auto n_thread) {
+        l.block = dim3(n_thread);
+        return launch_kernel(err, l, act_kernel<decltype(n_thread)::value>, x, n_cols, norm, eps,
+                             (act32 *)act32_rows, (float *)act_f32, act_f32_ld(n_cols),
+                             f16 ? *f16 : none);
+    };
+    // The fewest threads that keep a row: with many rows, as many as there are find room at once.
+    const uint32_t n_needed =
+        n_cols % 8 ? (uint32_t)ACT_THREADS : div_up(n_cols, (uint32_t)(8 * ACT_KEEP));
+    return n_needed <= 64    ? by(std::integral_constant<int, 64>())
+           : n_needed <= 128 ? by(std::integral_constant<int, 128>())
+           : n_needed <= 256 ? by(std::integral_constant<int, 256>())
+                             : by(std::integral_constant<int, ACT_THREADS>());
 }
 
 bool gate_launch(const struct queue *q, enum activation act, const struct xielu *p, float *gate,

@@ -466,7 +466,43 @@ static void packed_results_are_the_plain_ones(void)
     }
 }
 
+// Blocks of a prompt are of one height behind a short text and of another behind a long one: no bit
+// depends on it, nor on where a prompt is cut, if no blocks share a row.
+static void a_prompt_has_the_same_bits_by_blocks_of_any_height(void)
+{
+    struct random_stream r = {47};
+    unsigned left_out = 0;
+    const auto all = [&](const struct shape &s) {
+        const uint32_t n = 210, cut = 77;
+        if (left_out++ % 3 && quick())
+            return;
+        conversation c(r, s, n);
+        device_conversation d(c);
+        d.one_part = true;
+        std::vector<float> want[2];
+        for (bool far : {false, true}) {
+            d.far = far;
+            want[far] = d.run(0, n);
+            compare(c, want[far], 0, n, "prefill in one part");
+        }
+        check(want[0] == want[1], "%u/%u heads of %u: other bits behind a long text", s.n_head,
+              s.n_head_kv, s.head_dim);
+        std::vector<float> got = d.run(0, cut);
+        d.far = false;
+        const std::vector<float> rest = d.run(cut, n - cut);
+        got.insert(got.end(), rest.begin(), rest.end());
+        check(got == want[0], "%u/%u heads of %u: other bits when cut", s.n_head, s.n_head_kv,
+              s.head_dim);
+    };
+    for (const struct shape &s : shapes)
+        all(s);
+    for (const struct shape &s : special_shapes)
+        all(s);
+}
+
 static const struct tap_test tests[] = {
+    {"a prompt has the same bits by blocks of any height",
+     a_prompt_has_the_same_bits_by_blocks_of_any_height},
     {"packed results are the plain ones", packed_results_are_the_plain_ones},
     {"neighbours have the bits of rows alone", neighbours_have_the_bits_of_rows_alone},
     {"attention agrees from the first token on", attention_agrees_from_the_first_token},
