@@ -368,6 +368,11 @@ void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint
 // scratch of the caller.
 void cuda_place(struct cuda_engine *e, const struct model *m);
 void *cuda_take(struct arena *a, uint64_t n_bytes); // the next place
+// Of what several layers need in one place.
+static inline uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
 
 // ---- states.cu
 
@@ -670,10 +675,25 @@ bool cuda_enqueue_advance(struct cuda_engine *e, struct error *err);
 // What reads the norm of its input, as cuda_queue takes it.
 const char *cuda_recurrent_group(const struct gpu_layer *l);
 
-// ---- forward_experts.cu
+// ---- expert_scratch.cu
+
+static inline bool has_experts(const struct layer *l)
+{
+    return l->experts.n > 0;
+}
+
+// Rows of a chunk that are multiplied at a time: bounds what their pairs with experts need.
+static inline uint32_t expert_rows_at_once(uint32_t n_batch, uint32_t n_used)
+{
+    const uint32_t n = lesser(n_batch, (uint32_t)EXPERT_PAIRS / n_used);
+    return n ? n : 1;
+}
 
 // Of the layers that have experts, what they need in the arena `work`.
 void cuda_place_experts(struct cuda_engine *e, const struct model *m);
+
+// ---- forward_experts.cu
+
 // x += residual_scale * what the experts of the layer give, normed if it says so, with what is
 // beside them. in (n, n_embd), to be normed with weights norm (NULL: it is). s.up is scratch.
 bool cuda_experts_one(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,

@@ -10,6 +10,12 @@
 #include "experts.h"
 #include "gemm_hopper.cuh"
 
+// Of a block: where items have few columns tiles of half the rows come out more even.
+static constexpr __host__ __device__ uint32_t n_warp(int bn)
+{
+    return bn == 32 ? FEWEST_WARPS : BLOCK_WARPS;
+}
+
 // How a launch is cut up.
 struct item_tiles {
     uint32_t n_row_tile, n_step;
@@ -264,7 +270,7 @@ static __device__ __forceinline__ void multiply_items(const struct expert_gemm &
 
 // Grid: what is resident at once, at most a block per tile.
 template <uint32_t TYPE, int BN>
-static __global__ void __launch_bounds__(n_threads(BN), blocks_per_sm(BN))
+static __global__ void __launch_bounds__(n_warp(BN) * WARP, blocks_per_sm(BN, n_warp(BN)))
     expert_hopper_kernel(const __grid_constant__ struct expert_gemm m,
                          const __grid_constant__ struct item_tiles c)
 {
@@ -295,18 +301,18 @@ static bool launch_items(const struct queue *q, const struct expert_gemm *m, str
     g.w[0].scale = 1.0f; // see product_scale
     g.n_part = m->gated ? 2 : 1;
     struct item_tiles c = {};
-    c.n_row_tile = div_up(m->w[0].rows, block_rows(BN) / (m->gated ? 2 : 1));
+    c.n_row_tile = div_up(m->w[0].rows, n_warp(BN) * WARP_ROWS / (m->gated ? 2 : 1));
     c.n_step = div_up(m->w[0].n_cols, (uint32_t)GEMM_PACK_COLS);
     c.w = gemm_widening(&g);
     const uint64_t at_most = (uint64_t)m->n_slot * c.n_row_tile;
-    struct launch l = {.name = "expert_hopper",
-                       .grid =
-                           dim3((uint32_t)lesser(at_most, (uint64_t)q->n_sm * blocks_per_sm(BN))),
-                       .block = dim3(n_threads(BN)),
-                       .smem = (size_t)n_stage(BN) * BN * 128 + SWIZZLE_ALIGN,
-                       .stream = q->stream,
-                       .dependent = q->dependent,
-                       .recorder = q->recorder};
+    struct launch l = {
+        .name = "expert_hopper",
+        .grid = dim3((uint32_t)lesser(at_most, (uint64_t)q->n_sm * blocks_per_sm(BN, n_warp(BN)))),
+        .block = dim3(n_warp(BN) * WARP),
+        .smem = (size_t)n_stage(BN) * BN * 128 + SWIZZLE_ALIGN,
+        .stream = q->stream,
+        .dependent = q->dependent,
+        .recorder = q->recorder};
     return with_type(m->w[0].type, [&](auto tag) {
         constexpr uint32_t T = decltype(tag)::value;
         if constexpr (T == QUANT_F32)

@@ -9,94 +9,6 @@ static bool is_pair(const struct gpu_layer *l, enum layer_weight gate, enum laye
     return l->facts->w[gate].data && l->w[gate].type == l->w[up].type;
 }
 
-// ---- memory
-
-static bool has_experts(const struct layer *l)
-{
-    return l->experts.n > 0;
-}
-
-// Rows of a chunk that are multiplied at a time: bounds what their pairs with experts need.
-static uint32_t rows_at_once(uint32_t n_batch, uint32_t n_used)
-{
-    const uint32_t n = lesser(n_batch, (uint32_t)EXPERT_PAIRS / n_used);
-    return n ? n : 1;
-}
-
-// The largest of what the layers with experts ask for.
-struct needs {
-    uint64_t n_row, n_pair, logits, items, wide, out, shared_wide, latent, act32, act_f32, packed,
-        shared_packed;
-};
-
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-static void add_needs(struct needs *most, const struct layer *l, uint32_t n_embd, uint32_t n_batch)
-{
-    const struct experts *x = &l->experts;
-    const uint64_t n_row = rows_at_once(n_batch, x->n_used), n_pair = n_row * x->n_used;
-    const uint64_t rows[] = {n_row, n_pair, n_row, n_row};
-    const uint32_t cols[] = {n_embd, x->n_ff, x->n_ff_shared, x->n_latent};
-    most->n_row = larger(most->n_row, n_row);
-    most->n_pair = larger(most->n_pair, n_pair);
-    most->logits = larger(most->logits, n_row * x->n);
-    most->items = larger(most->items, expert_items(x->n, (uint32_t)n_pair, EXPERT_FEW));
-    most->wide = larger(most->wide, (n_pair + 1) * x->n_ff); // with a shared one, see joins
-    most->out = larger(most->out, n_pair * larger(n_embd, x->n_latent));
-    most->shared_wide = larger(most->shared_wide, n_row * x->n_ff_shared);
-    most->latent = larger(most->latent, n_row * x->n_latent);
-    for (uint32_t n_cols : {l->w[EXPERT_UP].n_cols, x->n_ff})
-        most->packed = larger(most->packed, expert_pack_bytes((uint32_t)n_pair, n_cols));
-    for (uint32_t n_cols : {n_embd, x->n_ff_shared})
-        if (x->n_ff_shared > 0)
-            most->shared_packed =
-                larger(most->shared_packed, expert_pack_bytes((uint32_t)n_row, n_cols));
-    for (int i = 0; i < 4; i++) {
-        most->act32 =
-            larger(most->act32, rows[i] * act_row_bytes(QUANT_Q8_0, (cols[i] + 31) / 32 * 32));
-        most->act_f32 = larger(most->act_f32, rows[i] * act_row_bytes(QUANT_F32, cols[i]));
-    }
-}
-
-void cuda_place_experts(struct cuda_engine *e, const struct model *m)
-{
-    struct arena *a = &e->work;
-    struct expert_scratch *s = &e->experts;
-    struct needs n = {};
-    for (uint32_t i = 0; i < m->hp.n_layer; i++)
-        if (has_experts(&m->layers[i]))
-            add_needs(&n, &m->layers[i], m->hp.n_embd, e->base.n_batch);
-    if (n.n_row == 0)
-        return;
-    s->logits = (float *)cuda_take(a, n.logits * sizeof(float));
-    s->chosen = (uint32_t *)cuda_take(a, n.n_pair * sizeof(uint32_t));
-    s->weight = (float *)cuda_take(a, n.n_pair * sizeof(float));
-    s->place = (uint32_t *)cuda_take(a, n.n_pair * sizeof(uint32_t));
-    s->pair_at = (uint32_t *)cuda_take(a, n.n_pair * sizeof(uint32_t));
-    s->rank = (uint32_t *)cuda_take(a, n.n_pair * sizeof(uint32_t));
-    s->n_item = (uint32_t *)cuda_take(a, sizeof(uint32_t));
-    s->items = (struct expert_item *)cuda_take(a, n.items * sizeof(struct expert_item));
-    s->gate = (float *)cuda_take(a, n.wide * sizeof(float));
-    s->up = (float *)cuda_take(a, n.wide * sizeof(float));
-    s->out = (float *)cuda_take(a, n.out * sizeof(float));
-    s->shared_gate = (float *)cuda_take(a, n.shared_wide * sizeof(float));
-    s->shared_up = (float *)cuda_take(a, n.shared_wide * sizeof(float));
-    s->shared_out = (float *)cuda_take(a, n.n_row * m->hp.n_embd * sizeof(float));
-    s->shared_weight = (float *)cuda_take(a, n.n_row * sizeof(float));
-    s->latent = n.latent ? (float *)cuda_take(a, n.latent * sizeof(float)) : NULL;
-    s->act32 = cuda_take(a, n.act32);
-    s->act_f32 = cuda_take(a, n.act_f32);
-    if (e->q.hopper) {
-        s->packed = (__half *)cuda_take(a, n.packed);
-        s->undo = (float *)cuda_take(a, n.n_pair * sizeof(float));
-        s->shared_packed = (__half *)cuda_take(a, n.shared_packed);
-        s->shared_undo = (float *)cuda_take(a, n.n_row * sizeof(float));
-    }
-}
-
 // ---- what one token and many have in common
 
 // The router's own, where it has one (see copy_vectors).
@@ -308,18 +220,9 @@ struct expert_feed {
 
 static struct expert_feed shared_feed(const struct expert_scratch *s)
 {
-    return {false,
-            SHARED_GATE,
-            SHARED_UP,
-            SHARED_DOWN,
-            NULL,
-            NULL,
-            NULL,
-            s->shared_gate,
-            s->shared_up,
-            s->shared_out,
-            s->shared_packed,
-            s->shared_undo};
+    return {
+        false,          SHARED_GATE,  SHARED_UP,     SHARED_DOWN,      NULL,          NULL, NULL,
+        s->shared_gate, s->shared_up, s->shared_out, s->shared_packed, s->shared_undo};
 }
 
 static struct expert_feed chosen_feed(const struct expert_scratch *s, const struct gpu_layer *l)
@@ -432,6 +335,12 @@ static bool feed_on_hopper(const struct turn *t, const struct expert_feed *f, co
     return pack(t, q, f, NULL, NULL, m.w[0].n_cols, err) && expert_hopper_launch(q, &m, err);
 }
 
+static bool feed_shared(const struct turn *t, const float *x, const float *norm, struct error *err)
+{
+    const struct expert_feed shared = shared_feed(&t->e->experts);
+    return t->l->facts->experts.n_ff_shared == 0 || feed_on_hopper(t, &shared, x, norm, err);
+}
+
 // The latent that the chosen ones read, from what is prepared.
 static bool make_latent(const struct turn *t, struct error *err)
 {
@@ -497,13 +406,14 @@ static bool feed(const struct turn *t, const float *x, const float *norm, struct
 {
     const struct expert_scratch *s = &t->e->experts;
     const struct experts *f = &t->l->facts->experts;
-    const struct expert_feed shared = shared_feed(s), chosen = chosen_feed(s, t->l);
     if (!make_latent(t, err))
         return false;
-    if (t->hopper)
-        return (f->n_ff_shared == 0 || t->aside || feed_on_hopper(t, &shared, x, norm, err)) &&
+    if (t->hopper) {
+        const struct expert_feed chosen = chosen_feed(s, t->l);
+        return (t->aside || feed_shared(t, x, norm, err)) &&
                feed_on_hopper(t, &chosen, f->n_latent > 0 ? s->latent : x,
                               f->n_latent > 0 ? NULL : norm, err);
+    }
     return multiply_shared_up(t, err) && multiply_up(t, err) &&
            (f->n_ff_shared == 0 ||
             multiply_down(t, SHARED_GATE, SHARED_UP, SHARED_DOWN, s->shared_gate, s->shared_up,
@@ -541,8 +451,8 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
     const uint32_t per_item = hopper  ? expert_hopper_width(f->n, n_pair)
                               : !many ? (uint32_t)EXPERT_FEW
                                       : expert_tiles_width(2 * n_pair / f->n);
-    // The shared expert leaves room for the router and what follows it, which have little to do; for
-    // a profile, one by one.
+    // The shared expert leaves room for the router and what follows it, which have little to do;
+    // for a profile, one by one.
     const bool aside = hopper && f->n_ff_shared > 0 && !e->q.recorder;
     const struct turn t = {e, l, n, per_item, hopper, aside, skip};
     const size_t n_read = hopper ? 2 : f->n_latent > 0 ? 4 : 6;
@@ -551,10 +461,9 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
                                s->n_item, f->n,     n_pair,     t.per_item, skip};
     const struct expert_rows router = rows_of(&t, ROUTER, l->v[ROUTER_BIAS], s->logits);
     const struct choice choice = choice_of(e, l, in, norm, skip);
-    const struct expert_feed shared = shared_feed(s);
     if (aside && !cuda_side_begin(e, err))
         return false;
-    bool ok = (!aside || feed_on_hopper(&t, &shared, in, norm, err)) &&
+    bool ok = (!aside || feed_shared(&t, in, norm, err)) &&
               (cuda_queue(e, name_of(l, ROUTER)), true) &&
               prepare(e, l, in, n, n_embd, router_norm, read, n_router, err) &&
               expert_rows_launch(&e->q, &router, err) &&
@@ -572,7 +481,7 @@ bool cuda_experts_many(const struct cuda_engine *e, const struct gpu_layer *l, c
                        const float *norm, uint32_t n, struct error *err)
 {
     const size_t n_embd = e->hp.n_embd;
-    const uint32_t step = rows_at_once(e->base.n_batch, l->facts->experts.n_used);
+    const uint32_t step = expert_rows_at_once(e->base.n_batch, l->facts->experts.n_used);
     for (uint32_t i = 0; i < n; i += step)
         if (!take_turn(e, l, in + i * n_embd, norm, e->s.x + i * n_embd, e->s.up + i * n_embd,
                        lesser(n - i, step), NULL, err))

@@ -14,11 +14,6 @@ static uint32_t n_rotated(const struct layer *l)
 
 // ---- memory
 
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 // The rows of a product with heads' matrices, in the forms that these take.
 static void add_product(uint64_t n_row, uint32_t n_cols, uint64_t *act32, uint64_t *act_f32)
 {

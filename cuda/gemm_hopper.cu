@@ -5,8 +5,8 @@ void gemm_scratch(int n_sm, struct gemm_scratch *out)
 {
     out->counters = out->partial = 0;
     for (int bn : {32, 64, 128, 256}) {
-        size_t blocks = (size_t)n_sm * blocks_per_sm(bn);
-        size_t partial = 2 * blocks * block_rows(bn) * bn * sizeof(float);
+        size_t blocks = (size_t)n_sm * blocks_per_sm(bn, FEWEST_WARPS);
+        size_t partial = 2 * blocks * FEWEST_WARPS * WARP_ROWS * bn * sizeof(float);
         out->partial = out->partial > partial ? out->partial : partial;
         if (out->counters < blocks * sizeof(uint32_t))
             out->counters = blocks * sizeof(uint32_t);
@@ -31,7 +31,7 @@ static bool has_one_each(const struct queue *q, const struct gemm *g, const stru
 bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct error *err)
 {
     const uint32_t n_step = div_up(g->w[0].n_cols, (uint32_t)GEMM_PACK_COLS);
-    struct cut c = cut_of(g, {n_step, 1, n_step}, 64); // all widths have as many rows
+    struct cut c = cut_of(g, {n_step, 1, n_step});
     // Wide tiles move fewer activations and widen fewer weights, but columns beyond n are wasted
     // and there must be tiles enough for all.
     uint32_t best = 0;

@@ -56,6 +56,22 @@ static __device__ __forceinline__ float2 pair_at(const float *p, uint32_t i, uin
     return make_float2(i < n ? p[i] : 0.0f, i + 1 < n ? p[i + 1] : 0.0f);
 }
 
+// Word k of lane t becomes word t of lane k, of the four lanes t = lane / 4 % 4.
+static __device__ __forceinline__ void transpose4(uint32_t v[4])
+{
+    const uint32_t lane = threadIdx.x % WARP;
+    const auto swap = [&](uint32_t &a, uint32_t &b, uint32_t d) { // a of the one and b of the other
+        const uint32_t mine = lane & d ? a : b;
+        const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, mine, d);
+        a = lane & d ? other : a;
+        b = lane & d ? b : other;
+    };
+    swap(v[0], v[1], 4);
+    swap(v[2], v[3], 4);
+    swap(v[0], v[2], 8);
+    swap(v[1], v[3], 8);
+}
+
 enum {
     ACT_THREADS = 512,
     ACT_KEEP = 2, // eights of a row that a thread has in registers
@@ -148,36 +164,39 @@ static __global__ void __launch_bounds__(N_THREAD)
     };
     if (f16.x && (f16.ld == GEMM_FEW_PACKED || f16.ld == GEMM_PACKED)) {
         const uint32_t n_piece = div_up(n_cols, (uint32_t)GEMM_PACK_COLS) * 16; // of 8 values
-        auto store = [&](uint32_t i, uint4 v) { // of the even, the odd of each four neighbours
-            v = make_uint4(__byte_perm(v.x, v.y, 0x5410), __byte_perm(v.x, v.y, 0x7632),
-                           __byte_perm(v.z, v.w, 0x5410), __byte_perm(v.z, v.w, 0x7632));
-            const uint32_t n = gridDim.x, row = blockIdx.x, col = 8 * i;
-            if (f16.ld == GEMM_FEW_PACKED) {
-                *reinterpret_cast<uint4 *>(f16.x + gemm_few_at(n, row, col, n_cols)) = v;
-                return;
-            }
-            const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+        // Piece i of the row, if there is one; whole warps call.
+        auto store = [&](uint32_t i, const uint32_t pairs[4]) {
+            const uint32_t n = gridDim.x, row = blockIdx.x;
+            uint32_t v[4]; // of the even, the odd of each four neighbours
 #pragma unroll
-            for (uint32_t k = 0; k < 4; k++)
-                *reinterpret_cast<uint32_t *>(
-                    f16.x + gemm_pack_at(n, row, col + k / 2 * 4 + k % 2)) = words[k];
+            for (int k = 0; k < 4; k++)
+                v[k] = __byte_perm(pairs[k / 2 * 2], pairs[k / 2 * 2 + 1], k % 2 ? 0x7632 : 0x5410);
+            size_t at;
+            if (f16.ld == GEMM_FEW_PACKED) {
+                at = gemm_few_at(n, row, 8 * i, n_cols);
+            } else { // 16 lanes have 16 pieces of what shared memory wants, a word of four each
+                transpose4(v);
+                const uint32_t place = 4 * (i % 4) + i / 4 % 4;
+                at = gemm_pack_at(n, row, i / 16 * 128 + place / 2 * 4 + place % 2);
+            }
+            if (i < n_piece)
+                *reinterpret_cast<uint4 *>(f16.x + at) = make_uint4(v[0], v[1], v[2], v[3]);
         };
 #pragma unroll
         for (int k = 0; k < ACT_KEEP; k++) {
-            const uint32_t i = k * N_THREAD + threadIdx.x;
             uint32_t v[4];
             for (int e = 0; e < 4; e++) { // rms is 1 without a norm
                 const float w0 = rms * weight[k][2 * e], w1 = rms * weight[k][2 * e + 1];
                 v[e] =
                     saturated_half2(kept[k][2 * e] * w0 * scale, kept[k][2 * e + 1] * w1 * scale);
             }
-            if (i < n_eight)
-                store(i, make_uint4(v[0], v[1], v[2], v[3]));
+            if (n_eight)
+                store(k * N_THREAD + threadIdx.x, v);
         }
-        for (uint32_t i = threadIdx.x; i < n_piece; i += N_THREAD) {
-            const uint32_t col = 8 * i;
-            if (i >= n_eight || i >= ACT_KEEP * N_THREAD)
-                store(i, make_uint4(pair(col), pair(col + 2), pair(col + 4), pair(col + 6)));
+        for (uint32_t base = n_eight ? ACT_KEEP * N_THREAD : 0; base < n_piece; base += N_THREAD) {
+            const uint32_t i = base + threadIdx.x, col = 8 * i;
+            const uint32_t v[4] = {pair(col), pair(col + 2), pair(col + 4), pair(col + 6)};
+            store(i, v);
         }
     } else if (f16.x) {
         uint32_t *out = reinterpret_cast<uint32_t *>(f16.x + (size_t)blockIdx.x * f16.ld);
@@ -498,9 +517,12 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
                              (act32 *)act32_rows, (float *)act_f32, act_f32_ld(n_cols),
                              f16 ? *f16 : none);
     };
-    // The fewest threads that keep a row: with many rows, as many as there are find room at once.
-    const uint32_t n_needed =
-        n_cols % 8 ? (uint32_t)ACT_THREADS : div_up(n_cols, (uint32_t)(8 * ACT_KEEP));
+    // The fewest threads that keep a row, of a few rows or of more than would find room at once. In
+    // between blocks so small crowd where there is room first.
+    const bool small = n <= 8 || n > 2 * (uint32_t)q->n_sm;
+    const uint32_t n_needed = n_cols % 8 || !(small || n_cols <= 8 * 64)
+                                  ? (uint32_t)ACT_THREADS
+                                  : div_up(n_cols, (uint32_t)(8 * ACT_KEEP));
     return n_needed <= 64    ? by(std::integral_constant<int, 64>())
            : n_needed <= 128 ? by(std::integral_constant<int, 128>())
            : n_needed <= 256 ? by(std::integral_constant<int, 256>())
