@@ -13,7 +13,12 @@
 // Of a block: where items have few columns tiles of half the rows come out more even.
 static constexpr __host__ __device__ uint32_t n_warp(int bn)
 {
-    return bn == 32 ? FEWEST_WARPS : BLOCK_WARPS;
+    return bn == 32 ? N_WARP / 2 : N_WARP;
+}
+
+static constexpr __host__ __device__ int items_per_sm(int bn)
+{
+    return blocks_per_sm(bn) * N_WARP / (int)n_warp(bn);
 }
 
 // How a launch is cut up.
@@ -270,7 +275,7 @@ static __device__ __forceinline__ void multiply_items(const struct expert_gemm &
 
 // Grid: what is resident at once, at most a block per tile.
 template <uint32_t TYPE, int BN>
-static __global__ void __launch_bounds__(n_warp(BN) * WARP, blocks_per_sm(BN, n_warp(BN)))
+static __global__ void __launch_bounds__(n_warp(BN) * WARP, items_per_sm(BN))
     expert_hopper_kernel(const __grid_constant__ struct expert_gemm m,
                          const __grid_constant__ struct item_tiles c)
 {
@@ -305,14 +310,14 @@ static bool launch_items(const struct queue *q, const struct expert_gemm *m, str
     c.n_step = div_up(m->w[0].n_cols, (uint32_t)GEMM_PACK_COLS);
     c.w = gemm_widening(&g);
     const uint64_t at_most = (uint64_t)m->n_slot * c.n_row_tile;
-    struct launch l = {
-        .name = "expert_hopper",
-        .grid = dim3((uint32_t)lesser(at_most, (uint64_t)q->n_sm * blocks_per_sm(BN, n_warp(BN)))),
-        .block = dim3(n_warp(BN) * WARP),
-        .smem = (size_t)n_stage(BN) * BN * 128 + SWIZZLE_ALIGN,
-        .stream = q->stream,
-        .dependent = q->dependent,
-        .recorder = q->recorder};
+    struct launch l = {.name = "expert_hopper",
+                       .grid =
+                           dim3((uint32_t)lesser(at_most, (uint64_t)q->n_sm * items_per_sm(BN))),
+                       .block = dim3(n_warp(BN) * WARP),
+                       .smem = (size_t)n_stage(BN) * BN * 128 + SWIZZLE_ALIGN,
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
     return with_type(m->w[0].type, [&](auto tag) {
         constexpr uint32_t T = decltype(tag)::value;
         if constexpr (T == QUANT_F32)

@@ -5,8 +5,8 @@ void gemm_scratch(int n_sm, struct gemm_scratch *out)
 {
     out->counters = out->partial = 0;
     for (int bn : {32, 64, 128, 256}) {
-        size_t blocks = (size_t)n_sm * blocks_per_sm(bn, FEWEST_WARPS);
-        size_t partial = 2 * blocks * FEWEST_WARPS * WARP_ROWS * bn * sizeof(float);
+        size_t blocks = (size_t)n_sm * blocks_per_sm(bn);
+        size_t partial = 2 * blocks * BLOCK_ROWS * bn * sizeof(float);
         out->partial = out->partial > partial ? out->partial : partial;
         if (out->counters < blocks * sizeof(uint32_t))
             out->counters = blocks * sizeof(uint32_t);

@@ -24,9 +24,10 @@
 
 enum {
     HALF = GEMM_PACK_COLS / 2, // what one copy brings: 128 bytes per column
+    N_WARP = 8,
+    N_THREAD = N_WARP * WARP,
     WARP_ROWS = 16,
-    BLOCK_WARPS = 8,
-    FEWEST_WARPS = 4, // of blocks with half of the rows, which are twice as many
+    BLOCK_ROWS = N_WARP * WARP_ROWS,
 };
 
 // Copies under way or in use: the more, the later a copy may come.
@@ -35,9 +36,9 @@ static constexpr __host__ __device__ int n_stage(int bn)
     return bn == 256 ? 6 : 8;
 }
 
-static constexpr __host__ __device__ int blocks_per_sm(int bn, int n_warp = BLOCK_WARPS)
+static constexpr __host__ __device__ int blocks_per_sm(int bn)
 {
-    return (bn <= 64 ? 2 : 1) * BLOCK_WARPS / n_warp;
+    return bn <= 64 ? 2 : 1;
 }
 
 // How the work is cut: units of one chunk of one tile, those of a tile in a row, the column tiles
@@ -82,14 +83,14 @@ struct rows16 {
 };
 
 [[maybe_unused]] static __device__ __forceinline__ struct rows16
-locate(const struct gemm &g, const struct cut &c, uint32_t row_tile, uint32_t warp, uint32_t n_warp)
+locate(const struct gemm &g, const struct cut &c, uint32_t row_tile, uint32_t warp)
 {
     if (g.mode == MATVEC_GATED)
-        return {{0, 1}, {row_tile * n_warp + warp, row_tile * n_warp + warp}};
+        return {{0, 1}, {row_tile * N_WARP + warp, row_tile * N_WARP + warp}};
     uint32_t part = 0;
     while (part + 1 < g.n_part && row_tile >= c.first_row_tile[part + 1])
         part++;
-    uint32_t tile = 2 * ((row_tile - c.first_row_tile[part]) * n_warp + warp);
+    uint32_t tile = 2 * ((row_tile - c.first_row_tile[part]) * N_WARP + warp);
     return {{part, part}, {tile, tile + 1}};
 }
 
@@ -210,12 +211,12 @@ static __device__ __forceinline__ void store(const struct gemm &g, const struct 
 // Where a block keeps its sums of tiles that it shares: slots of BN / 8 float4 of each thread.
 // Unless CHUNKED 0 is for its first tile, 1 for another. CHUNKED: the first chunks of a tile added
 // up in slot 0, those of a tile that another block begins one by one behind it.
-template <int BN, bool CHUNKED, int N_WARP>
+template <int BN, bool CHUNKED>
 static __device__ __forceinline__ float4 *slot(const struct gemm &g, uint32_t block, uint32_t i)
 {
     constexpr uint32_t N_SLOT = CHUNKED ? GEMM_CHUNKS : 2;
     return reinterpret_cast<float4 *>(g.partial) +
-           (size_t)(N_SLOT * block + i) * (BN / 8) * N_WARP * WARP + threadIdx.x;
+           (size_t)(N_SLOT * block + i) * (BN / 8) * N_THREAD + threadIdx.x;
 }
 
 // So many float4 of a thread are under way at a time; groups of columns that nobody asked for are
@@ -225,29 +226,29 @@ template <int BN, bool CHUNKED> static constexpr __host__ __device__ int group()
     return BN == 32 || (CHUNKED && BN > 64) ? BN / 8 : BN / 16; // as registers allow
 }
 
-template <int BN, bool CHUNKED, int N_WARP>
+template <int BN, bool CHUNKED>
 static __device__ __forceinline__ void keep(float4 *to, int n_col, const float acc[BN / 2])
 {
 #pragma unroll
     for (int i = 0; i < BN / 8; i++)
         if (i / group<BN, CHUNKED>() * group<BN, CHUNKED>() * 8 < n_col)
-            to[i * N_WARP * WARP] =
+            to[i * N_THREAD] =
                 make_float4(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]);
 }
 
-template <int BN, bool CHUNKED, int N_WARP>
+template <int BN, bool CHUNKED>
 static __device__ __forceinline__ void fetch(const float4 *from, int n_col, float acc[BN / 2])
 {
 #pragma unroll
     for (int i = 0; i < BN / 8; i++) {
         float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if (i / group<BN, CHUNKED>() * group<BN, CHUNKED>() * 8 < n_col)
-            v = __ldcg(&from[i * N_WARP * WARP]);
+            v = __ldcg(&from[i * N_THREAD]);
         acc[4 * i] = v.x, acc[4 * i + 1] = v.y, acc[4 * i + 2] = v.z, acc[4 * i + 3] = v.w;
     }
 }
 
-template <int BN, bool CHUNKED, int N_WARP>
+template <int BN, bool CHUNKED>
 static __device__ __forceinline__ void fetch_more(const float4 *from, int n_col, float acc[BN / 2])
 {
     constexpr int GROUP = group<BN, CHUNKED>();
@@ -258,7 +259,7 @@ static __device__ __forceinline__ void fetch_more(const float4 *from, int n_col,
         float4 v[GROUP];
 #pragma unroll
         for (int i = 0; i < GROUP; i++)
-            v[i] = __ldcg(&from[(i0 + i) * N_WARP * WARP]);
+            v[i] = __ldcg(&from[(i0 + i) * N_THREAD]);
 #pragma unroll
         for (int i = 0; i < GROUP; i++) {
             float *sum = acc + 4 * (i0 + i);
@@ -269,7 +270,7 @@ static __device__ __forceinline__ void fetch_more(const float4 *from, int n_col,
 
 // A tile that several blocks share, of which this block has kept its sums: true for the block that
 // is the last to come here, with the sums of all in acc.
-template <int BN, bool CHUNKED, int N_WARP>
+template <int BN, bool CHUNKED>
 static __device__ __forceinline__ bool combine(const struct gemm &g, const struct cut &c,
                                                uint32_t tile, float acc[BN / 2])
 {
@@ -289,21 +290,20 @@ static __device__ __forceinline__ bool combine(const struct gemm &g, const struc
         return false;
     __threadfence();
     if constexpr (CHUNKED) {
-        fetch<BN, true, N_WARP>(slot<BN, true, N_WARP>(g, block0, 0), n_col, acc);
+        fetch<BN, true>(slot<BN, true>(g, block0, 0), n_col, acc);
         uint32_t block = block0 + 1;
 #pragma unroll 1
         for (uint32_t unit = first_unit(c, block); unit < end; unit++) {
             if (unit >= first_unit(c, block + 1))
                 block++;
-            fetch_more<BN, true, N_WARP>(
-                slot<BN, true, N_WARP>(g, block, 1 + unit - first_unit(c, block)), n_col, acc);
+            fetch_more<BN, true>(slot<BN, true>(g, block, 1 + unit - first_unit(c, block)), n_col,
+                                 acc);
         }
     } else {
-        fetch<BN, false, N_WARP>(slot<BN, false, N_WARP>(g, block0, first_unit(c, block0) < begin),
-                                 n_col, acc);
+        fetch<BN, false>(slot<BN, false>(g, block0, first_unit(c, block0) < begin), n_col, acc);
 #pragma unroll 1
         for (uint32_t p = 1; p <= n_part; p++)
-            fetch_more<BN, false, N_WARP>(slot<BN, false, N_WARP>(g, block0 + p, 0), n_col, acc);
+            fetch_more<BN, false>(slot<BN, false>(g, block0 + p, 0), n_col, acc);
     }
     return true;
 }
@@ -387,7 +387,7 @@ template <int BN> struct feeder {
     }
 };
 
-template <uint32_t TYPE, int BN, bool CHUNKED, int N_WARP>
+template <uint32_t TYPE, int BN, bool CHUNKED>
 static __device__ __forceinline__ void multiply(const struct gemm &g, const struct cut &c)
 {
     constexpr int N_STAGE = n_stage(BN), COLS = BN < 128 ? BN : 128; // columns of one instruction
@@ -433,10 +433,10 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         const uint32_t tile = at / c.row.n_step, step0 = at % c.row.n_step;
         const uint32_t step1 = lesser(c.row.n_step, step0 + of.end[!shared] - at);
         const auto keep_sums = [&](uint32_t i, const float *sums) {
-            keep<BN, CHUNKED, N_WARP>(slot<BN, CHUNKED, N_WARP>(g, blockIdx.x, i),
-                                      (int)(g.n - tile % c.n_col_tile * BN), sums);
+            keep<BN, CHUNKED>(slot<BN, CHUNKED>(g, blockIdx.x, i),
+                              (int)(g.n - tile % c.n_col_tile * BN), sums);
         };
-        const struct rows16 rows = locate(g, c, tile / c.n_col_tile, warp, N_WARP);
+        const struct rows16 rows = locate(g, c, tile / c.n_col_tile, warp);
         struct tile_row row[2];
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -532,8 +532,8 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         const bool whole = step1 - step0 == c.row.n_step;
         if (CHUNKED ? step0 == 0 && !whole : !whole)
             keep_sums(CHUNKED ? 0 : of.begin[0] < tile * c.row.n_step, sums);
-        if (whole || combine<BN, CHUNKED, N_WARP>(g, c, tile, sums)) {
-            const struct rows16 to = locate(g, c, tile / c.n_col_tile, warp, N_WARP);
+        if (whole || combine<BN, CHUNKED>(g, c, tile, sums)) {
+            const struct rows16 to = locate(g, c, tile / c.n_col_tile, warp);
             const uint32_t col0 = tile % c.n_col_tile * BN;
             if (g.mode == MATVEC_GATED)
                 store_gated<BN>(g, c, to, col0, sums, lane);
@@ -544,12 +544,12 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
 }
 
 // Grid: what is resident at once, at most a block per unit.
-template <uint32_t TYPE, int BN, bool CHUNKED, int N_WARP>
-static __global__ void __launch_bounds__(N_WARP *WARP, blocks_per_sm(BN, N_WARP))
+template <uint32_t TYPE, int BN, bool CHUNKED>
+static __global__ void __launch_bounds__(N_THREAD, blocks_per_sm(BN))
     gemm_hopper_kernel(const __grid_constant__ struct gemm g, const __grid_constant__ struct cut c)
 {
     if constexpr (HAVE_HOPPER)
-        multiply<TYPE, BN, CHUNKED, N_WARP>(g, c);
+        multiply<TYPE, BN, CHUNKED>(g, c);
 }
 
 // ---- launcher
@@ -558,14 +558,14 @@ static __global__ void __launch_bounds__(N_WARP *WARP, blocks_per_sm(BN, N_WARP)
 enum { MAX_SHARE = 8 };
 
 // each: blocks have a tile each, of which there are no more than blocks at once.
-template <int BN, bool CHUNKED, int N_WARP = BLOCK_WARPS>
+template <int BN, bool CHUNKED>
 static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut *c, bool each,
                          struct error *err)
 {
     const uint32_t n_tile = c->first_row_tile[g->n_part] * div_up(g->n, (uint32_t)BN);
     const uint32_t n_shared = n_tile * lesser(c->row.n_chunk, (uint32_t)MAX_SHARE);
     const uint32_t n_block =
-        lesser((uint32_t)(q->n_sm * blocks_per_sm(BN, N_WARP)), each ? n_tile : n_shared);
+        lesser((uint32_t)(q->n_sm * blocks_per_sm(BN)), each ? n_tile : n_shared);
     const uint32_t n_left = n_tile % n_block;
     c->n_col_tile = div_up(g->n, (uint32_t)BN);
     c->n_whole = n_tile / n_block;
@@ -573,7 +573,7 @@ static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut
     c->n_sharer = n_left > 0 ? lesser(n_block, lesser(c->n_shared, n_left * MAX_SHARE)) : 1;
     struct launch l = {.name = CHUNKED ? "gemm_wide" : "gemm_hopper",
                        .grid = dim3(n_block),
-                       .block = dim3(N_WARP * WARP),
+                       .block = dim3(N_THREAD),
                        .smem = (size_t)n_stage(BN) * BN * 128 + SWIZZLE_ALIGN,
                        .stream = q->stream,
                        .dependent = q->dependent,
@@ -583,21 +583,21 @@ static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut
         if constexpr (T == QUANT_F32)
             return error_set(err, ERR_FAIL, "CUDA: a float32 matrix in a float16 product");
         else
-            return launch_kernel(err, l, gemm_hopper_kernel<T, BN, CHUNKED, N_WARP>, *g, *c);
+            return launch_kernel(err, l, gemm_hopper_kernel<T, BN, CHUNKED>, *g, *c);
     });
 }
 
-static inline struct cut cut_of(const struct gemm *g, struct row_cut row, int n_warp = BLOCK_WARPS)
+static inline struct cut cut_of(const struct gemm *g, struct row_cut row)
 {
-    const uint32_t block_rows = (uint32_t)n_warp * WARP_ROWS;
     struct cut c = {};
     c.row = row;
     if (g->mode == MATVEC_GATED) { // one part; zeros up to the last step of the next matrix
         uint32_t rows = div_up(g->w[0].rows, (uint32_t)GEMM_PACK_COLS) * GEMM_PACK_COLS;
-        c.first_row_tile[g->n_part] = rows / (block_rows / 2);
+        c.first_row_tile[g->n_part] = rows / (BLOCK_ROWS / 2);
     } else {
         for (uint32_t i = 0; i < g->n_part; i++)
-            c.first_row_tile[i + 1] = c.first_row_tile[i] + div_up(g->w[i].rows, block_rows);
+            c.first_row_tile[i + 1] =
+                c.first_row_tile[i] + div_up(g->w[i].rows, (uint32_t)BLOCK_ROWS);
     }
     c.w = gemm_widening(g);
     return c;

@@ -10,7 +10,7 @@ enum { THREADS = 256, N_WARP = THREADS / WARP };
 
 // ---- kernels
 
-// Grid (n). The embedding's row, and the rotations of this position.
+// Grid (n, 1 + tables of rotations): the embedding's row, or the rotations of its position.
 template <uint32_t TYPE>
 static __global__ void __launch_bounds__(THREADS)
     embed_kernel(const struct wmat w, const int32_t *tokens, float *x, float scale,
@@ -21,21 +21,10 @@ static __global__ void __launch_bounds__(THREADS)
     griddep_launch_dependents();
     if (skip && *skip)
         return;
-    uint32_t i = blockIdx.x, token = (uint32_t)tokens[i];
-    const uint32_t position = one_seq ? rows->pos + i : rows[i].pos;
-    float *out = x + (size_t)i * w.n_cols;
-    const struct tile_row row = tile_begin<TYPE>(w, token / TILE_ROWS, token % TILE_ROWS);
-    for (uint32_t c = threadIdx.x; c < w.n_chunk; c += THREADS) {
-        chunk<TYPE> k;
-        float v[N];
-        load_chunk<TYPE>(row, c, k);
-        dequantize_chunk<TYPE>(k, v);
-        for (int e = 0; e < N; e++)
-            if (c * N + e < w.n_cols)
-                out[c * N + e] = scale * v[e];
-    }
-    for (uint32_t k = 0; k < ropes.n; k++) {
-        const struct rope_table &t = ropes.t[k];
+    const uint32_t i = blockIdx.x;
+    if (blockIdx.y > 0) {
+        const struct rope_table &t = ropes.t[blockIdx.y - 1];
+        const uint32_t position = one_seq ? rows->pos + i : rows[i].pos;
         for (uint32_t p = threadIdx.x; p < t.n_pair; p += THREADS) {
             // In turns, and all but the last one off, in double: of a million radians a float would
             // keep a few hundredths.
@@ -45,6 +34,25 @@ static __global__ void __launch_bounds__(THREADS)
             t.turns[(size_t)i * t.n_pair + p] =
                 make_float2(cosine * t.magnitude, sine * t.magnitude);
         }
+        return;
+    }
+    const uint32_t token = (uint32_t)tokens[i];
+    float *out = x + (size_t)i * w.n_cols;
+    const struct tile_row row = tile_begin<TYPE>(w, token / TILE_ROWS, token % TILE_ROWS);
+    for (uint32_t c = threadIdx.x; c < w.n_chunk; c += THREADS) {
+        chunk<TYPE> k;
+        float v[N];
+        load_chunk<TYPE>(row, c, k);
+        dequantize_chunk<TYPE>(k, v);
+        if (w.n_cols % N == 0) {
+            for (int e = 0; e < N; e += 4)
+                *reinterpret_cast<float4 *>(out + c * N + e) =
+                    make_float4(scale * v[e], scale * v[e + 1], scale * v[e + 2], scale * v[e + 3]);
+            continue;
+        }
+        for (int e = 0; e < N; e++)
+            if (c * N + e < w.n_cols)
+                out[c * N + e] = scale * v[e];
     }
 }
 
@@ -491,7 +499,7 @@ bool embed_launch(const struct queue *q, const struct wmat *tok_embd, const int3
     // Not dependent: kernels that begin early read the position, and this one, the first of a step,
     // keeps them behind the sampler of the step before, which writes it.
     struct launch l = {.name = "embed",
-                       .grid = dim3(n),
+                       .grid = dim3(n, 1 + ropes->n),
                        .block = dim3(THREADS),
                        .stream = q->stream,
                        .recorder = q->recorder};
