@@ -15,8 +15,8 @@ enum {
 };
 
 // Tiles of 16 rows per warp: with two, a tile of keys or values that is read from shared memory
-// serves two products; head dimensions above 128 have no registers for it. A row's bits are the
-// same with either number.
+// serves two products; head dimensions above 128 have no registers for it. With either number a row
+// has the same bits, unless blocks share it.
 template <int DH> static constexpr int most_row_tiles()
 {
     return DH > 128 ? 1 : 2;

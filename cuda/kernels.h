@@ -328,7 +328,7 @@ struct attention {
     const uint32_t *tables;
     uint32_t max_blocks;
     uint32_t max_split; // set by the launchers
-    uint32_t reach;     // prefill: the last position and one; no bit depends on it
+    uint32_t reach;     // prefill: the last position and one; of one_part no bit depends on it
     bool one_part;      // prefill: no blocks share a row, however few there are
     bool each;          // prefill: rows[i] is the place of the i-th token; set by the launchers
     bool together;      // rows: several may be of one sequence

@@ -268,6 +268,47 @@ static void rows_that_are_picked_are_prepared_as_if_they_lay_together(void)
           "rows that are picked differ");
 }
 
+// A few rows, some more, and many are prepared by different numbers of threads: of which no bit
+// depends, in no form.
+static void rows_have_the_same_bits_among_few_and_many(void)
+{
+    struct random_stream r = {41};
+    const uint32_t few = 3, some = 2 * (uint32_t)Q.n_sm, many = some + 1;
+    for (uint32_t n_cols : {96u, 896u, 1001u, 1040u, 2056u, 4104u, 8200u}) {
+        const device_array<float> x(r.floats((size_t)many * n_cols)), norm(r.floats(n_cols));
+        const uint32_t padded = div_up(n_cols, (uint32_t)GEMM_PACK_COLS) * GEMM_PACK_COLS;
+        std::vector<uint16_t> want;
+        std::vector<float> want_floats;
+        for (uint32_t n : {few, some, many})
+            for (uint32_t form : {padded, (uint32_t)GEMM_FEW_PACKED, (uint32_t)GEMM_PACKED}) {
+                const size_t bytes =
+                    std::max(gemm_few_bytes(n, n_cols), gemm_pack_bytes(n, n_cols));
+                device_array<uint16_t> packed(std::vector<uint16_t>(bytes / 2, 0xFFFF));
+                const uint32_t ld = act_f32_ld(n_cols);
+                device_array<float> undo(gemm_undo_room(n)), y((size_t)n * ld);
+                const struct act_f16 f16 = {.x = (__half *)packed.p, .ld = form, .undo = undo.p};
+                must(act_launch(&Q, x.p, n, n_cols, norm.p, 1e-5f, nullptr, y.p, &f16, &ERR));
+                const std::vector<uint16_t> all = packed.get();
+                std::vector<uint16_t> got;
+                for (uint32_t i = 0; i < few; i++)
+                    for (uint32_t k = 0; k < padded; k++)
+                        got.push_back(all[form == padded            ? (size_t)i * padded + k
+                                          : form == GEMM_FEW_PACKED ? gemm_few_at(n, i, k, n_cols)
+                                                                    : gemm_pack_at(n, i, k)]);
+                std::vector<float> floats = y.get(); // which show more of the norm's bits
+                floats.resize((size_t)few * ld);
+                const std::vector<float> factors = undo.get();
+                floats.insert(floats.end(), factors.begin(), factors.begin() + few);
+                if (want.empty()) {
+                    want = got;
+                    want_floats = floats;
+                }
+                check(got == want && floats == want_floats,
+                      "%u rows of %u columns, form %u: other bits", n, n_cols, form);
+            }
+    }
+}
+
 // Each row by its own power of two, which its largest value decides, whichever thread has it.
 static void float16_rows_have_eleven_bits_of_any_magnitude(void)
 {
@@ -382,6 +423,7 @@ static void groups_of_lanes_are_their_steps(void)
 
 static const struct tap_test tests[] = {
     {"butterflies are their steps", butterflies_are_their_steps},
+    {"rows have the same bits among few and many", rows_have_the_same_bits_among_few_and_many},
     {"a group of lanes combines as its steps do", groups_of_lanes_are_their_steps},
     {"gates and biases agree", gates_and_biases_agree},
     {"activations agree at the ends", activations_agree_at_the_ends},
