@@ -35,16 +35,22 @@ bool cuda_load_kernels(struct cuda_engine *e, struct error *err)
                                          FEW_ROWS, 64,   128, MOST_DENSE, 512,
                                          1024,     2048, 4096},
                           of_passes[] = {4, 16, 24, 32, 64};
-    uint32_t most = lesser(e->base.n_batch, e->s.n_without_blas);
-    if (!e->experts.chosen)
-        most = lesser(most, (uint32_t)MOST_DENSE);
+    const uint32_t largest = lesser(e->base.n_batch, e->s.n_without_blas);
+    const uint32_t most = e->experts.chosen ? largest : lesser(largest, (uint32_t)MOST_DENSE);
     auto chunk = [&](uint32_t n) {
         return cuda_forward_many(e, n, err) &&
                cuda_head(e, 0, lesser(n, (uint32_t)LOGITS_ROWS), NULL, err) &&
                cuda_head(e, 0, 1, NULL, err) && cuda_enqueue_sum(e, err);
     };
+    auto far_chunk = [&] { // attention behind a long text is by other kernels
+        e->n_past = e->base.n_ctx;
+        const bool done = cuda_forward_many(e, largest, err);
+        e->n_past = 0;
+        return done;
+    };
     auto pass = [&](uint32_t n) { return cuda_enqueue_parts(e, n, err); };
     bool ok = load_sizes(e, of_chunks, most, chunk, err) &&
+              (largest < of_chunks[0] || load(e, far_chunk, err)) &&
               (!e->passes || load_sizes(e, of_passes, e->base.n_batch, pass, err));
     ok = ok && load(
                    e, [&] { return cuda_enqueue_expert_kernels(e, err); }, err);

@@ -405,6 +405,7 @@ bool cuda_enqueue_parts(struct cuda_engine *e, uint32_t n, struct error *err)
     const struct decode_params d = {&sampler_defaults, NULL, 1, 0, NULL, 0, false};
     const uint32_t n_pick = lesser(lesser(n, e->n_seq), e->s.n_logits);
     struct upload u = {};
+    e->host_rows[n - 2] = {}; // where the chunk begins
     e->pass = &pass;
     sampler_rows_set(&e->rows, 0, &d, e->s.logits);
     sampler_rows_upload(&e->rows, 1, &u);

@@ -228,7 +228,7 @@ static void what_comes_between_two_tokens_disturbs_nothing(void **state)
     close_model(&f);
 }
 
-enum { N_LAYER = 6, N_CHUNK = 256 };
+enum { N_LAYER = 6, N_CHUNK = 256, N_LONG = 1500 };
 
 // With layers enough to be stopped between.
 static struct model *deep_model(struct buf *b)
@@ -250,7 +250,7 @@ static struct model *deep_model(struct buf *b)
                {"ffn_down", TINY_FF, TINY_EMBD}};
     tiny_init(&t, "llama");
     tiny_u32(&t, "llama.block_count", N_LAYER);
-    tiny_u32(&t, "llama.context_length", 2 * N_CHUNK);
+    tiny_u32(&t, "llama.context_length", N_LONG + N_CHUNK);
     for (int l = 0; l < N_LAYER; l++)
         for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
             char name[96];
@@ -339,7 +339,8 @@ static struct engine_plan plan_of(const struct model *m, const struct engine_par
 }
 
 // What the plan says is enough. All that an engine takes it takes when it is opened, kernels
-// included: what was free after that is free after prompts and answers of every kind. (Products
+// included: what was free after that is free after prompts and answers of every kind, behind short
+// texts and a long one. (Products
 // that need cuBLAS open it later; this model has none on Hopper.) A driver's own needs: 2 MB.
 static void an_open_engine_takes_no_more_memory(void **state)
 {
@@ -349,7 +350,7 @@ static void an_open_engine_takes_no_more_memory(void **state)
     struct decoded d;
     static int32_t tokens[N_CHUNK];
     struct model *m = deep_model(&b);
-    const struct engine_params p = {.n_ctx = 2 * N_CHUNK, .n_batch = N_CHUNK, .n_threads = 1};
+    const struct engine_params p = {.n_ctx = N_LONG + N_CHUNK, .n_batch = N_CHUNK, .n_threads = 1};
     struct engine_plan plan = plan_of(m, &p);
     struct engine *e = open_with(m, &p);
     uint64_t before = plan_of(m, &p).available, arenas = plan.weights + plan.kv + plan.scratch;
@@ -361,6 +362,12 @@ static void an_open_engine_takes_no_more_memory(void **state)
         if (!one_eval(e, tokens, chunks[i], want, &err) || !one_logits(e, 0, logits, &err))
             fail_msg("%s", err.text);
     }
+    void *past = calloc(1, engine_kv_bytes(e, 0, N_LONG)); // made up: reading so much takes long
+    assert_non_null(past);
+    one_trim(e, 0);
+    if (!one_import(e, 0, N_LONG, past, &err) || !one_eval(e, tokens, 9, LOGITS_LAST, &err))
+        fail_msg("behind a long text: %s", err.text);
+    free(past);
     for (int waits = 0; waits < 2; waits++) {
         struct sampler_settings s = sampler_defaults;
         s.top_k = waits ? 0 : 40;
