@@ -525,12 +525,12 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
                              (act32 *)act32_rows, (float *)act_f32, act_f32_ld(n_cols),
                              f16 ? *f16 : none);
     };
-    // The fewest threads that keep a row, of a few rows or of more than would find room at once. In
-    // between blocks so small crowd where there is room first.
-    const bool small = n <= 8 || n > 2 * (uint32_t)q->n_sm;
-    const uint32_t n_needed = n_cols % 8 || !(small || n_cols <= 8 * 64)
-                                  ? (uint32_t)ACT_THREADS
-                                  : div_up(n_cols, (uint32_t)(8 * ACT_KEEP));
+    // The fewest threads that keep a row: of a few rows, of more than would find room at once, and
+    // of short ones (heads of latent attention). In between blocks so small crowd where there is
+    // room first.
+    const bool fewest = n <= 8 || n > 2 * (uint32_t)q->n_sm || n_cols <= 512;
+    const uint32_t n_needed = fewest && n_cols % 8 == 0 ? div_up(n_cols, (uint32_t)(8 * ACT_KEEP))
+                                                        : (uint32_t)ACT_THREADS;
     return n_needed <= 64    ? by(std::integral_constant<int, 64>())
            : n_needed <= 128 ? by(std::integral_constant<int, 128>())
            : n_needed <= 256 ? by(std::integral_constant<int, 256>())
