@@ -12,6 +12,7 @@
 //     and a column give does not depend on who multiplied it, nor on the other columns. As many
 //     pairs as give every warp the same number are multiplied by one warp each, which adds chunk by
 //     chunk; those left over are shared by all, a chunk at a time, and their sums kept one by one.
+#include "divide.cuh"
 #include "gemm.cuh"
 
 enum {
@@ -71,6 +72,8 @@ template <uint32_t TYPE> static constexpr __device__ bool whole_steps()
 struct few_cut {
     struct row_cut row;
     uint32_t n_pair, n_slot;                   // of a block: sums of a pair that it has room for
+    struct shares blocks;                      // of pairs
+    struct divisor chunks, columns;            // by row.n_chunk, by the number of columns
     uint32_t first_pair[MATVEC_MAX_PARTS + 1]; // of each part
     struct widening w;
 };
@@ -85,10 +88,14 @@ static __device__ __forceinline__ struct few_pair locate(const struct gemm &g,
 {
     if (g.mode == MATVEC_GATED)
         return {{0, 1}, {pair, pair}};
-    uint32_t part = 0;
-    while (part + 1 < g.n_part && pair >= c.first_pair[part + 1])
-        part++;
-    const uint32_t tile = 2 * (pair - c.first_pair[part]);
+    uint32_t part = 0, first = 0;
+#pragma unroll
+    for (uint32_t i = 1; i < MATVEC_MAX_PARTS; i++)
+        if (i < g.n_part && pair >= c.first_pair[i]) {
+            part = i;
+            first = c.first_pair[i];
+        }
+    const uint32_t tile = 2 * (pair - first);
     return {{part, part}, {tile, tile + 1}};
 }
 
@@ -105,7 +112,7 @@ struct few_round {
         n_whole = min(whole, c.n_slot / n_warp * n_warp);
         n_pair = n_whole;
         if (n_whole == whole)
-            n_pair += min(n - whole, (c.n_slot - n_whole) / c.row.n_chunk);
+            n_pair += min(n - whole, c.chunks.divide(c.n_slot - n_whole));
     }
     __device__ __forceinline__ uint32_t slot(const struct few_cut &c, uint32_t pair,
                                              uint32_t nth) const
@@ -139,7 +146,8 @@ static __device__ __forceinline__ void finish_gated(const struct gemm &g, const 
                                                     const struct few_round &m, const float *sums)
 {
     for (uint32_t i = threadIdx.x; i < m.n_pair * TILE_ROWS * g.n; i += blockDim.x) {
-        const uint32_t r = i % TILE_ROWS, col = i / TILE_ROWS % g.n, pair = i / TILE_ROWS / g.n;
+        const uint32_t r = i % TILE_ROWS, pair = c.columns.divide(i / TILE_ROWS);
+        const uint32_t col = i / TILE_ROWS - pair * g.n;
         const uint32_t row = (m.first + pair) * TILE_ROWS + r;
         const float undo = g.undo[col] * c.w.undo;
         const float gate = pair_sum<NT>(c, m, sums, pair, r, col) * undo;
@@ -157,7 +165,7 @@ static __device__ __forceinline__ void finish_rows(const struct gemm &g, const s
                                                    const struct few_round &m, const float *sums)
 {
     for (uint32_t i = threadIdx.x; i < m.n_pair * 16 * g.n; i += blockDim.x) {
-        const uint32_t r = i % 16, col = i / 16 % g.n, pair = i / 16 / g.n;
+        const uint32_t r = i % 16, pair = c.columns.divide(i / 16), col = i / 16 - pair * g.n;
         const struct few_pair p = locate(g, c, m.first + pair);
         const uint32_t part = p.part[0], row = p.tile[0] * TILE_ROWS + r, rows = g.w[part].rows;
         if (row >= rows)
@@ -179,8 +187,8 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
     float *const sums = dynamic_smem<float>();
     const uint32_t lane = threadIdx.x % WARP, r = lane / 4, t = lane % 4;
     const uint32_t n_chunk = g.w[0].n_chunk; // of a row of weights
-    const uint32_t pair_begin = (uint32_t)((uint64_t)c.n_pair * blockIdx.x / gridDim.x);
-    const uint32_t pair_end = (uint32_t)((uint64_t)c.n_pair * (blockIdx.x + 1) / gridDim.x);
+    const uint32_t pair_begin = c.blocks.begin(blockIdx.x);
+    const uint32_t pair_end = c.blocks.begin(blockIdx.x + 1);
     if (!g.leads || g.follows)
         griddep_launch_dependents();
     bool waited = g.follows;
@@ -377,6 +385,9 @@ static bool launch(const struct queue *q, const struct gemm *g, struct few_cut *
         c->n_slot = c->n_slot > all ? c->n_slot : all;
     }
     c->n_slot = lesser(c->n_slot, room);
+    c->blocks = shares_of(c->n_pair, n_block);
+    c->chunks = divisor_of(n_chunk);
+    c->columns = divisor_of(g->n);
     struct launch l = {.name = "gemm_few",
                        .grid = dim3(n_block),
                        .block = dim3(n_warp<TYPE, NT>() * WARP),

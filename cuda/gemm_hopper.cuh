@@ -19,6 +19,7 @@
 #ifndef HOKKU_CUDA_GEMM_HOPPER_CUH
 #define HOKKU_CUDA_GEMM_HOPPER_CUH
 
+#include "divide.cuh"
 #include "gemm.cuh"
 #include "ptx_hopper.cuh"
 
@@ -48,7 +49,8 @@ struct cut {
     uint32_t n_col_tile;
     uint32_t n_whole;            // tiles that a block does alone
     uint32_t n_shared, n_sharer; // units of the tiles behind those; blocks that share them
-    uint32_t first_row_tile[MATVEC_MAX_PARTS + 1]; // of each part
+    struct divisor sharers, chunks, steps, col_tiles; // by n_sharer, by what else a name counts
+    uint32_t first_row_tile[MATVEC_MAX_PARTS + 1];    // of each part
     struct widening w;
 };
 
@@ -58,15 +60,16 @@ struct cut {
 [[maybe_unused]] static __device__ __forceinline__ uint32_t first_unit(const struct cut &c,
                                                                        uint32_t block)
 {
-    return gridDim.x * c.n_whole * c.row.n_chunk + c.n_shared * min(block, c.n_sharer) / c.n_sharer;
+    return gridDim.x * c.n_whole * c.row.n_chunk +
+           c.sharers.divide(c.n_shared * min(block, c.n_sharer));
 }
 
 // Steps before a unit, of all tiles.
 [[maybe_unused]] static __device__ __forceinline__ uint32_t first_step(const struct cut &c,
                                                                        uint32_t unit)
 {
-    const uint32_t n_chunk = c.row.n_chunk;
-    return unit / n_chunk * c.row.n_step + unit % n_chunk * c.row.chunk;
+    const uint32_t row = c.chunks.divide(unit);
+    return row * c.row.n_step + (unit - row * c.row.n_chunk) * c.row.chunk;
 }
 
 // The block that does a shared unit.
@@ -276,7 +279,7 @@ static __device__ __forceinline__ bool combine(const struct gemm &g, const struc
 {
     __shared__ bool is_last;
     const uint32_t begin = tile * c.row.n_chunk, end = begin + c.row.n_chunk;
-    const int n_col = (int)(g.n - tile % c.n_col_tile * BN);
+    const int n_col = (int)(g.n - c.col_tiles.rest(tile, c.n_col_tile) * BN);
     const uint32_t block0 = block_of(c, begin), n_part = block_of(c, end - 1) - block0;
     __threadfence();
     __syncthreads();
@@ -366,11 +369,11 @@ template <int BN> struct feeder {
         n_col = gemm_pack_rows(g.n);
         n_col_tile = c.n_col_tile;
         per_row = 2 * c.row.n_step;
-        own_col_tile = of.begin[1] / c.row.n_step % n_col_tile;
+        own_col_tile = c.col_tiles.rest(c.steps.divide(of.begin[1]), n_col_tile);
         left_shared = 2 * (of.end[0] - of.begin[0]);
         const uint32_t first = left_shared > 0 ? of.begin[0] : of.begin[1];
-        col_tile = first / c.row.n_step % n_col_tile;
-        begin(first % c.row.n_step);
+        col_tile = c.col_tiles.rest(c.steps.divide(first), n_col_tile);
+        begin(c.steps.rest(first, c.row.n_step));
     }
 
     __device__ __forceinline__ void start(uint8_t *to, uint64_t *full)
@@ -419,7 +422,8 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         shared_of = own_of;
         feed.open(g, c, of);
     }
-    __syncthreads();
+    if (SHARED)
+        __syncthreads();
     griddep_launch_dependents();
 
     const uint64_t tile_b = wgmma_tile(stages);
@@ -430,13 +434,13 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
     for (uint32_t done = 0; done < n_steps();) {
         const bool shared = done < of.n_shared;
         const uint32_t at = shared ? of.begin[0] + done : of.begin[1] + done - of.n_shared;
-        const uint32_t tile = at / c.row.n_step, step0 = at % c.row.n_step;
+        const uint32_t tile = c.steps.divide(at), step0 = at - tile * c.row.n_step;
         const uint32_t step1 = lesser(c.row.n_step, step0 + of.end[!shared] - at);
         const auto keep_sums = [&](uint32_t i, const float *sums) {
             keep<BN, CHUNKED>(slot<BN, CHUNKED>(g, blockIdx.x, i),
-                              (int)(g.n - tile % c.n_col_tile * BN), sums);
+                              (int)(g.n - c.col_tiles.rest(tile, c.n_col_tile) * BN), sums);
         };
-        const struct rows16 rows = locate(g, c, tile / c.n_col_tile, warp);
+        const struct rows16 rows = locate(g, c, c.col_tiles.divide(tile), warp);
         struct tile_row row[2];
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -467,6 +471,8 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
                 total[i] = 0.0f;
         request(step0, 0, N);
         if (first) { // weights depend on no other kernel; everything else does
+            if (!SHARED)
+                __syncthreads();
             griddep_wait();
             if (threadIdx.x == 0)
 #pragma unroll 1
@@ -533,8 +539,8 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         if (CHUNKED ? step0 == 0 && !whole : !whole)
             keep_sums(CHUNKED ? 0 : of.begin[0] < tile * c.row.n_step, sums);
         if (whole || combine<BN, CHUNKED>(g, c, tile, sums)) {
-            const struct rows16 to = locate(g, c, tile / c.n_col_tile, warp);
-            const uint32_t col0 = tile % c.n_col_tile * BN;
+            const struct rows16 to = locate(g, c, c.col_tiles.divide(tile), warp);
+            const uint32_t col0 = c.col_tiles.rest(tile, c.n_col_tile) * BN;
             if (g.mode == MATVEC_GATED)
                 store_gated<BN>(g, c, to, col0, sums, lane);
             else
@@ -571,6 +577,10 @@ static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut
     c->n_whole = n_tile / n_block;
     c->n_shared = n_left * c->row.n_chunk; // times a block's number far below 2^32
     c->n_sharer = n_left > 0 ? lesser(n_block, lesser(c->n_shared, n_left * MAX_SHARE)) : 1;
+    c->sharers = divisor_of(c->n_sharer);
+    c->chunks = divisor_of(c->row.n_chunk);
+    c->steps = divisor_of(c->row.n_step);
+    c->col_tiles = divisor_of(c->n_col_tile);
     struct launch l = {.name = CHUNKED ? "gemm_wide" : "gemm_hopper",
                        .grid = dim3(n_block),
                        .block = dim3(N_THREAD),

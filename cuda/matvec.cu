@@ -10,7 +10,12 @@
 //     of a row and before the kernel's predecessor has ended: weights never depend on it.
 //   - One column: every block normalises and quantises the input for itself. That costs a read of
 //     the input from L2 per block, and saves a launch per matrix.
+//   - What stands before the first request is as short as can be: a block that begins only when its
+//     multiprocessor is free pays some 5 ns for every instruction that it fetches there (clocks of
+//     a whole layer, H200). So the host does the divisions, and what the sums are finished with is
+//     looked for while the input is on its way.
 #include "activation.cuh"
+#include "divide.cuh"
 #include "kernels.h"
 #include "quant.cuh"
 
@@ -35,37 +40,34 @@ struct matvec_grid {
     uint32_t n_same;               // the first n_same parts have weight type TA, the rest TB
     uint32_t sums_at, warps_at;    // in dynamic shared memory, see share
     float scale[MATVEC_MAX_PARTS]; // of the products, 1: as they are
-    uint32_t first_pair[MATVEC_MAX_PARTS + 1];
+    uint32_t first_pair[MATVEC_MAX_PARTS + 1]; // beyond the last part: how many there are
+    struct shares blocks;                      // of pairs
+    struct divisor steps;                      // of a pair
+    uint32_t n_step;
 };
 
 // ---- kernels
 
-// The two tiles of a pair.
+// The two tiles of a pair, and the matrices that they are of.
 struct tile_pair {
-    const struct wmat *w[2];
-    uint32_t tile[2];
-    uint32_t part;
+    uint32_t matrix[2], tile[2];
 };
 
 static __device__ __forceinline__ struct tile_pair
 locate(const struct matvec &m, const struct matvec_grid &g, uint32_t pair)
 {
-    struct tile_pair p;
-    if (m.mode == MATVEC_GATED) {
-        p.part = 0;
-        p.w[0] = &m.w[0];
-        p.w[1] = &m.w[1];
-        p.tile[0] = p.tile[1] = pair;
-    } else {
-        p.part = 0;
-        while (p.part + 1 < m.n_part && pair >= g.first_pair[p.part + 1])
-            p.part++;
-        p.w[0] = p.w[1] = &m.w[p.part];
-        p.tile[0] = 2 * (pair - g.first_pair[p.part]);
-        // an odd number of tiles: the last pair computes its only tile twice
-        p.tile[1] = min(p.tile[0] + 1, m.w[p.part].n_tile - 1);
-    }
-    return p;
+    if (m.mode == MATVEC_GATED)
+        return {{0, 1}, {pair, pair}};
+    uint32_t part = 0, first = 0;
+#pragma unroll
+    for (uint32_t i = 1; i < MATVEC_MAX_PARTS; i++)
+        if (i < m.n_part && pair >= g.first_pair[i]) {
+            part = i;
+            first = g.first_pair[i];
+        }
+    const uint32_t tile = 2 * (pair - first);
+    // an odd number of tiles: the last pair computes its only tile twice
+    return {{part, part}, {tile, min(tile + 1, m.w[part].n_tile - 1)}};
 }
 
 // A batch: the chunks that a lane requests at a time per tile. Several columns have more to do per
@@ -85,15 +87,13 @@ struct row_pair {
 };
 
 template <uint32_t TYPE>
-static __device__ __forceinline__ struct row_pair row_begin(const struct tile_pair &p, uint32_t row,
-                                                            uint32_t c)
+static __device__ __forceinline__ struct row_pair
+row_at(const struct matvec &m, const struct tile_pair &p, uint32_t row, uint32_t c)
 {
     struct row_pair r;
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        r.t[i] = tile_begin<TYPE>(*p.w[i], p.tile[i], row);
-        tile_move<TYPE>(r.t[i], 0, c);
-    }
+    for (int i = 0; i < 2; i++)
+        r.t[i] = tile_at<TYPE>(m.w[p.matrix[i]], p.tile[i] * m.w[0].n_chunk + c, row);
     return r;
 }
 
@@ -114,8 +114,8 @@ static __device__ __forceinline__ void load_batch(const struct row_pair &p, uint
 // The norm's factor is left to the end: it is a single number, and nothing has to wait for it.
 // squares: the sums of the input's squares per warp. False: nothing to do.
 // Every token waits for this some hundred times: few round trips to L2, few instructions. `more` is
-// called by every thread when the predecessor's results may be read, to ask for what else is needed
-// of them.
+// called by every thread when the input has been asked for, to ask for what else is needed of what
+// is the predecessor's, or anyone's.
 template <uint32_t TYPE, int N_WARP, typename F>
 static __device__ __forceinline__ bool prepare_input(const struct matvec &m, uint8_t *act,
                                                      float squares[N_WARP], F more)
@@ -128,13 +128,14 @@ static __device__ __forceinline__ bool prepare_input(const struct matvec &m, uin
         load8<is_plain(TYPE)>(m.norm, threadIdx.x, n, weight);
     griddep_wait(); // from here on the predecessor's results may be read
     const uint32_t skip = m.skip ? *m.skip : 0;
-    more();
 #pragma unroll 1
     for (uint32_t base = 0; base < n_group; base += KEEP * THREADS) {
 #pragma unroll
         for (int k = 0; k < KEEP; k++)
             if (base + k * THREADS + threadIdx.x < n_group)
                 load8<is_plain(TYPE)>(m.x, base + k * THREADS + threadIdx.x, n, v[k]);
+        if (base == 0)
+            more();
         if (skip) // asked only now, so that all of these are under way together
             return false;
 #pragma unroll
@@ -201,23 +202,20 @@ template <int NCOL> struct share {
     // The first step of warp w: the warps have equal parts, or nearly.
     __device__ __forceinline__ uint32_t begin(uint32_t w) const
     {
-        const uint32_t total = n * n_step, n_used = min(total, (uint32_t)n_warp<NCOL>());
-        return w < n_used ? w * total / n_used : total;
+        const uint32_t total = n * n_step;
+        return total >= n_warp<NCOL>() ? w * total / n_warp<NCOL>() : min(w, total);
     }
 };
 
 // Of this block's pairs those of the parts [part0, part1).
-template <uint32_t TYPE, int NCOL>
-static __device__ __forceinline__ struct share<NCOL>
-block_share(const struct matvec &m, const struct matvec_grid &g, uint32_t part0, uint32_t part1) {
-    const uint32_t n_pair = g.first_pair[m.mode == MATVEC_GATED ? 1 : m.n_part];
-    const uint32_t begin = n_pair * blockIdx.x / gridDim.x;
-    uint32_t end = n_pair * (blockIdx.x + 1) / gridDim.x;
+template <int NCOL>
+static __device__ __forceinline__ struct share<NCOL> block_share(const struct matvec_grid &g,
+                                                                 uint32_t part0, uint32_t part1) {
     struct share<NCOL> s;
-    s.first = max(begin, g.first_pair[part0]);
-    end = min(end, g.first_pair[part1]);
+    s.first = max(g.blocks.begin(blockIdx.x), g.first_pair[part0]);
+    const uint32_t end = min(g.blocks.begin(blockIdx.x + 1), g.first_pair[part1]);
     s.n = s.first < end ? end - s.first : 0;
-    s.n_step = div_up(m.w[0].n_chunk, 4u * n_ahead(TYPE, NCOL));
+    s.n_step = g.n_step;
     return s;
 }
 
@@ -233,13 +231,12 @@ static __device__ __forceinline__ bool multiply(const struct matvec &m, const st
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t row = lane % TILE_ROWS, c0 = lane / TILE_ROWS, n_chunk = m.w[0].n_chunk;
     uint32_t left = s.begin(warp + 1) - s.begin(warp);
-    uint32_t pair = left ? s.begin(warp) / s.n_step : 0;
-    uint32_t step = left ? s.begin(warp) % s.n_step : 0;
+    uint32_t pair = g.steps.divide(s.begin(warp)), step = s.begin(warp) - pair * s.n_step;
     uint32_t c = step * STEP + c0;
     struct row_pair rows;
     batch<TYPE, N> now, next;
     if (left) {
-        rows = row_begin<TYPE>(locate(m, g, s.first + pair), row, c);
+        rows = row_at<TYPE>(m, locate(m, g, s.first + pair), row, c);
         load_batch<TYPE, N>(rows, c, n_chunk, now);
     }
     if (!begin())
@@ -255,7 +252,7 @@ static __device__ __forceinline__ bool multiply(const struct matvec &m, const st
         const bool ends = ++step == s.n_step;
         if (left > 0) {
             if (ends)
-                rows = row_begin<TYPE>(locate(m, g, s.first + pair + 1), row, c0);
+                rows = row_at<TYPE>(m, locate(m, g, s.first + pair + 1), row, c0);
             else
 #pragma unroll
                 for (int i = 0; i < 2; i++)
@@ -321,8 +318,8 @@ static __device__ __forceinline__ struct place place_of(const struct matvec &m,
         return p;
     const struct tile_pair q = locate(m, g, s.first + pair);
     const uint32_t tile = t ? q.tile[1] : q.tile[0];
-    p.part = q.part;
-    if (tile * TILE_ROWS + r < q.w[0]->rows && !(t && q.tile[1] == q.tile[0]))
+    p.part = q.matrix[0];
+    if (tile * TILE_ROWS + r < m.w[p.part].rows && !(t && q.tile[1] == q.tile[0]))
         p.row = tile * TILE_ROWS + r;
     return p;
 }
@@ -395,21 +392,23 @@ multiply_parts(const struct matvec &m, const struct matvec_grid &g, uint32_t par
                const float squares[n_warp<NCOL>()], F begin)
 {
     __shared__ float heads[n_warp<NCOL>()][2][TILE_ROWS][NCOL];
-    struct share<NCOL> s = block_share<TYPE, NCOL>(m, g, part0, part1);
+    struct share<NCOL> s = block_share<NCOL>(g, part0, part1);
     s.sums = reinterpret_cast<float(*)[2][TILE_ROWS][NCOL]>(smem + g.sums_at);
     s.warps = reinterpret_cast<uint8_t(*)[2]>(smem + g.warps_at);
     s.heads = heads;
     if (s.n == 0)
         return true;
     // asked for as early as can be: to wait for them at the end costs a round trip to L2
-    const struct place first = place_of(m, g, s, threadIdx.x);
-    const float bias = bias_at(m, first);
-    float sum = 0.0f;
-    const bool any = multiply<TYPE, NCOL>(
-        m, g, s, act, act_stride, [&] { return begin([&] { sum = sum_at(m, first, 0); }); });
+    float bias = 0.0f, sum = 0.0f;
+    const auto ask = [&] {
+        const struct place first = place_of(m, g, s, threadIdx.x);
+        bias = bias_at(m, first);
+        sum = sum_at(m, first, 0);
+    };
+    const bool any = multiply<TYPE, NCOL>(m, g, s, act, act_stride, [&] { return begin(ask); });
     if (!any)
         return false;
-    // while others are still at the product; `first` again, which need not stay in registers
+    // while others are still at the product; again, since it need not stay in registers
     const struct place p = place_of(m, g, s, threadIdx.x);
     float norm = 1.0f;
     if (NCOL == 1 && threadIdx.x >> pair_shift(m) < s.n)
@@ -508,6 +507,15 @@ static bool launch(const struct queue *q, const struct matvec *m, const struct m
     struct matvec_grid grid = *g;
     grid.sums_at = b.sums_at;
     grid.warps_at = b.warps_at;
+    grid.n_step = div_up(m->w[0].n_chunk, 4u * n_ahead(TA, NCOL));
+    grid.blocks = shares_of(n_pair, b.n);
+    grid.steps = divisor_of(grid.n_step);
+    bool fits = b.n <= UINT16_MAX;
+    for (uint32_t i = 0; i < m->n_part; i++)
+        fits &= (uint64_t)m->w[i].n_tile * m->w[i].n_chunk < UINT32_MAX / TILE_ROWS;
+    if (!fits)
+        return error_set(err, ERR_FAIL, "CUDA: a matrix of %u tiles of %u chunks is too large",
+                         m->w[0].n_tile, m->w[0].n_chunk);
     for (uint32_t i = 0; i < m->n_part; i++)
         grid.scale[i] =
             m->w[i].scale * (m->mode == MATVEC_ADD && m->scale != 0.0f ? m->scale : 1.0f);

@@ -182,6 +182,30 @@ static __device__ __forceinline__ struct tile_row tile_begin(const wmat &w, uint
     return t;
 }
 
+// The same at a chunk of it; unit: the chunk's number among those of all tiles, of which there are
+// less than 2^29.
+template <uint32_t TYPE>
+static __device__ __forceinline__ struct tile_row tile_at(const wmat &w, uint32_t unit, uint32_t r)
+{
+    const uint32_t at = unit * TILE_ROWS + r;
+    struct tile_row t = {};
+    if constexpr (is_plain(TYPE)) {
+        t.q = w.q + (size_t)at * 16;
+    } else {
+        using T = quant_traits<TYPE>;
+        if constexpr (T::BITS == 8)
+            t.q = w.q + (size_t)unit * (TILE_ROWS * 32) + r * 16;
+        else
+            t.q = w.q + (size_t)at * q_bytes<TYPE>();
+        if constexpr (T::H > 0)
+            t.h = w.h + (size_t)at * T::H;
+        if constexpr (T::S > 0)
+            t.s = w.s + (size_t)at * T::S;
+        t.d = w.d + (size_t)(unit / T::D_CHUNKS * TILE_ROWS + r) * T::D;
+    }
+    return t;
+}
+
 // Goes from chunk `from` of the row to chunk `to`.
 template <uint32_t TYPE>
 static __device__ __forceinline__ void tile_move(tile_row &t, uint32_t from, uint32_t to)
@@ -520,7 +544,7 @@ static __device__ __forceinline__ void quantize_act(const float x[8], act32 *out
         hi[h] = __byte_perm(low, high, 0x7632);
         lo[h] = __byte_perm(low, high, 0x5410) ^ 0x80808080u;
     }
-    uint32_t sum = sum_bits - 8 * 0x4B400080u; // signed; it wraps where a NaN is among the values
+    uint32_t sum = sum_bits - 8 * 0x4B400080u;   // signed; it wraps where a NaN is among the values
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1); // lanes 0, 1: first half; 2, 3: second
     const int total = TOTAL ? (int)(sum + __shfl_xor_sync(0xFFFFFFFFu, sum, 2)) : 0;
     if (!valid)

@@ -1,5 +1,6 @@
 // What happens to rows between the matrices, against plain references in double.
 #include "butterfly.cuh"
+#include "divide.cuh"
 #include "gpu_test.h"
 
 static const enum activation ACTIVATIONS[] = {ACT_SILU, ACT_GELU_TANH, ACT_RELU_SQR, ACT_XIELU};
@@ -421,7 +422,45 @@ static void groups_of_lanes_are_their_steps(void)
     }
 }
 
+// x (n) by what a divisor was made of, and where the first n parts of `things` begin.
+static __global__ void quotients(const uint32_t *x, struct divisor by, struct shares things,
+                                 uint32_t *quotient, uint32_t *begin)
+{
+    const uint32_t i = blockIdx.x * WARP + threadIdx.x;
+    quotient[i] = by.divide(x[i]);
+    begin[i] = things.begin(i);
+}
+
+static void quotients_are_exact(void)
+{
+    enum { N = 2 * WARP };
+    struct random_stream r = {33};
+    const struct launch l = {
+        .name = "quotients", .grid = dim3(N / WARP), .block = dim3(WARP), .stream = Q.stream};
+    device_array<uint32_t> dx(N), quotient(N), begin(N);
+    for (uint32_t d : {1u, 2u, 3u, 7u, 8u, 132u, 264u, 641u, 65535u, 65536u, 65537u, 1000003u,
+                       0x7FFFFFFFu, 0x80000000u, 0x80000001u, UINT32_MAX}) {
+        std::vector<uint32_t> x(N);
+        for (uint32_t i = 0; i < N; i++) { // around multiples, of which one is the last
+            const uint32_t k = i < 6 ? UINT32_MAX / d : (uint32_t)r.u64() % (UINT32_MAX / d) + 1;
+            x[i] = i == 0 ? 0 : i == 1 ? UINT32_MAX : k * d - (i & 1);
+        }
+        dx.put(x);
+        const uint32_t things = (uint32_t)(r.u64() % 1000000), parts = lesser(d, 60000u);
+        must(launch_kernel(&ERR, l, quotients, dx.p, divisor_of(d), shares_of(things, parts),
+                           quotient.p, begin.p));
+        const std::vector<uint32_t> got = quotient.get(), at = begin.get();
+        for (uint32_t i = 0; i < N; i++) {
+            check(got[i] == x[i] / d, "%u / %u: %u, expected %u", x[i], d, got[i], x[i] / d);
+            const uint32_t want = (uint32_t)((uint64_t)things * i / parts);
+            check(i > parts || at[i] == want, "part %u of %u of %u begins at %u, expected %u", i,
+                  parts, things, at[i], want);
+        }
+    }
+}
+
 static const struct tap_test tests[] = {
+    {"divisions that the host prepares are exact", quotients_are_exact},
     {"butterflies are their steps", butterflies_are_their_steps},
     {"rows have the same bits among few and many", rows_have_the_same_bits_among_few_and_many},
     {"a group of lanes combines as its steps do", groups_of_lanes_are_their_steps},

@@ -1,0 +1,47 @@
+// Divisions that the host prepares: kernels that begin some hundred times a token cannot wait for
+// those that the device makes of some twenty instructions.
+#ifndef HOKKU_CUDA_DIVIDE_CUH
+#define HOKKU_CUDA_DIVIDE_CUH
+
+#include "cuda_common.cuh"
+
+// x / d. Made by divisor_of.
+struct divisor {
+    uint32_t low, high; // of 2^64 / d, upwards; 0 where d is 1
+    uint32_t one;       // d is 1
+
+    // x * 2^64 / d is too large by less than x, which is less than 2^32: the quotient is exact.
+    __device__ __forceinline__ uint32_t divide(uint32_t x) const
+    {
+        return (uint32_t)(((uint64_t)x * high + __umulhi(x, low)) >> 32) + x * one;
+    }
+    __device__ __forceinline__ uint32_t rest(uint32_t x, uint32_t d) const
+    {
+        return x - divide(x) * d;
+    }
+};
+
+static inline struct divisor divisor_of(uint32_t d)
+{
+    const uint64_t inverse = d > 1 ? UINT64_MAX / d + 1 : 0;
+    return {(uint32_t)inverse, (uint32_t)(inverse >> 32), d <= 1};
+}
+
+// A number of things in equal parts, or nearly.
+struct shares {
+    uint32_t each, left; // `left` parts have one more
+    struct divisor parts;
+
+    // Where part i begins: things * i / parts. For less than 2^16 parts.
+    __device__ __forceinline__ uint32_t begin(uint32_t i) const
+    {
+        return each * i + parts.divide(left * i);
+    }
+};
+
+static inline struct shares shares_of(uint32_t things, uint32_t parts)
+{
+    return {things / parts, things % parts, divisor_of(parts)};
+}
+
+#endif
