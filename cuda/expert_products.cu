@@ -7,15 +7,20 @@
 //
 // A warp has few steps, and asks for the first of them all at once. Gate and up cannot ask for
 // weights before it is known of whom, which the launch before them finds; so they prepare their
-// input meanwhile (input_ready). For down that is known (choice_ready), so it asks for weights
-// while gate and up are multiplied. Both rely on launches that let the next one begin only after
-// their own griddep_wait: choose, and these. The next one then finds complete what was before.
+// input meanwhile (input_ready). That relies on launches that let the next one begin only after
+// their own griddep_wait: choose, route, and these. The next one then finds complete what was
+// before: down knows of whom (choice_ready), and asks for weights before it waits. Where the choice
+// is plain every block makes it from the router's logits: one warp does in less time than it takes
+// blocks to meet and one of them to tell the others.
+//
+// What is executed once is paid for by fetching it: some 5 ns for an instruction (clocks of a whole
+// layer, H200). So where weights are is one number and no division is left that the host can do.
 //
 // Several rows: those of an expert are multiplied together, up to per_item at a time. Whatever else
 // is in a chunk, a row's product is the same sum in the same order.
 #include "activation.cuh"
-#include "block.cuh"
-#include "experts.h"
+#include "choice.cuh"
+#include "divide.cuh"
 #include "quant.cuh"
 
 enum {
@@ -43,6 +48,9 @@ static constexpr __host__ __device__ uint32_t n_deep(int T)
 // How a launch is cut up; made by the launcher.
 struct row_grid {
     uint32_t sums_at, bias_at, rest_at, warps_at; // in dynamic shared memory, see pieces
+    struct shares blocks;                         // of what stays together
+    struct divisor slots, steps;
+    uint32_t n_step; // of a piece
 };
 
 // This block's pieces, numbered from `first` on: piece i is tile i / n_slot of slot i % n_slot.
@@ -55,13 +63,16 @@ template <int T> struct pieces {
     uint8_t (*warps)[2];          // (n)
     // What the sums are finished with, brought here before the product.
     float (*bias)[T][TILE_ROWS]; // (n), where there is any
-    float *weight, *before, *y;  // EXPERT_SUM: (n_slot); of rows: the shared part, y
+    uint32_t *id;                // (n_slot) the matrix of a chosen slot
+    float *weight;               // (n_slot)
+    float *before, *y;           // EXPERT_SUM, of rows: the shared part, y
+    struct told_gates gates;     // of experts
 
     // The first step of warp w: the warps have equal parts, or nearly.
     __device__ __forceinline__ uint32_t begin(uint32_t w) const
     {
-        const uint32_t total = n * n_step, n_used = min(total, (uint32_t)ROW_WARPS);
-        return w < n_used ? w * total / n_used : total;
+        const uint32_t total = n * n_step;
+        return total >= ROW_WARPS ? w * total / ROW_WARPS : min(w, total);
     }
 
     // The sum of row r, of all warps that have steps of it.
@@ -75,27 +86,40 @@ template <int T> struct pieces {
     }
 };
 
-// The first of `whole` things that block b of n has.
-static __device__ __forceinline__ uint32_t block_begin(uint32_t whole, uint32_t b, uint32_t n)
-{
-    return (uint32_t)((uint64_t)whole * b / n);
-}
-
 // Slots that are chosen.
 static __device__ __forceinline__ uint32_t n_chosen(const struct expert_row &m)
 {
     return m.n_slot - (m.shared ? 1 : 0);
 }
 
-// Of a chosen slot.
-static __device__ __forceinline__ uint32_t matrix_of(const struct expert_row &m, uint32_t slot)
-{
-    return m.chosen ? __ldcg(m.chosen + slot) : slot;
-}
-
 static __host__ __device__ __forceinline__ bool has_bias(const struct expert_row &m)
 {
     return m.bias[0] || (m.mode == EXPERT_GATED && m.bias[1]);
+}
+
+// Whether a warp finds what slots weigh. (Where weights multiply what experts are given, others
+// do.)
+template <int T> static __device__ __forceinline__ bool weighs(const struct expert_row &m)
+{
+    return T == 1 && m.chooses && m.mode == EXPERT_SUM;
+}
+
+// Finds the matrices of chosen slots; there after a barrier. FEW: code for few experts of its own,
+// which costs registers.
+template <bool FEW, int T>
+static __device__ __forceinline__ void find_chosen(const struct expert_row &m,
+                                                   const struct pieces<T> &s)
+{
+    const uint32_t n_warp = weighs<T>(m) && !m.choice.bias ? 2 : 1;
+    if (!m.chooses) {
+        for (uint32_t i = threadIdx.x; i < n_chosen(m); i += ROW_WARPS * WARP)
+            s.id[i] = m.chosen ? __ldcg(m.chosen + i) : i;
+    } else if (threadIdx.x < n_warp * WARP) {
+        if (FEW && m.choice.facts.n <= 4 * WARP)
+            choose_apart<4>(m.choice, s.id, s.gates, weighs<T>(m));
+        else
+            choose_apart<8>(m.choice, s.id, s.gates, weighs<T>(m));
+    }
 }
 
 // The rows of x, times the norm's weights, in the form that TYPE multiplies with, into shared
@@ -178,13 +202,13 @@ struct walk {
     uint32_t piece, tile, slot, step, c;
 
     template <int T>
-    __device__ __forceinline__ walk(const struct pieces<T> &s, uint32_t n_slot, uint32_t warp,
-                                    uint32_t per_step, uint32_t c0)
+    __device__ __forceinline__ walk(const struct pieces<T> &s, const struct row_grid &g,
+                                    uint32_t n_slot, uint32_t warp, uint32_t per_step, uint32_t c0)
     {
         const uint32_t first = s.begin(warp);
-        piece = first / s.n_step;
+        piece = g.steps.divide(first);
         step = first - piece * s.n_step;
-        tile = (s.first + piece) / n_slot;
+        tile = g.slots.divide(s.first + piece);
         slot = s.first + piece - tile * n_slot;
         c = step * per_step + c0;
     }
@@ -208,29 +232,30 @@ struct walk {
 // This warp's steps. ask() asks for the first of its weights, run() multiplies.
 template <uint32_t TYPE, int T> struct multiplier {
     static constexpr int N = n_ahead(TYPE);
-    static constexpr uint32_t DEEP = n_deep(T), SHARED = 1u << 31;
+    static constexpr uint32_t DEEP = n_deep(T);
     static constexpr uint32_t X = act_chunk_bytes(TYPE), STEP = 4 * N; // chunks
     const struct expert_row &m;
+    const struct row_grid &g;
     const struct pieces<T> &s;
     const uint32_t warp, lane, r, c0;
     struct walk ahead;
-    uint32_t id, tile; // the matrix of slot `lane`; of the stack or SHARED, where `ahead` is
+    uint32_t unit; // the first chunk of the tile where `ahead` is
+    bool shared;   // that is one of the shared matrices
     row_batch<TYPE, T> batch[DEEP];
 
-    __device__ __forceinline__ multiplier(const struct expert_row &row, const struct pieces<T> &p)
-        : m(row), s(p), warp(share_of_warp(threadIdx.x / WARP)), lane(threadIdx.x % WARP),
-          r(lane % TILE_ROWS), c0(lane / TILE_ROWS), ahead(p, row.n_slot, warp, STEP, c0), id(0),
-          tile(0)
+    __device__ __forceinline__ multiplier(const struct expert_row &row, const struct row_grid &grid,
+                                          const struct pieces<T> &p)
+        : m(row), g(grid), s(p), warp(share_of_warp(threadIdx.x / WARP)), lane(threadIdx.x % WARP),
+          r(lane % TILE_ROWS), c0(lane / TILE_ROWS), ahead(p, grid, row.n_slot, warp, STEP, c0),
+          unit(0), shared(false)
     {
     }
 
     __device__ __forceinline__ void stand()
     {
-        const bool shared = ahead.slot == n_chosen(m);
-        const uint32_t i = m.n_slot <= WARP ? __shfl_sync(0xFFFFFFFFu, id, ahead.slot)
-                           : shared         ? 0
-                                            : matrix_of(m, ahead.slot);
-        tile = (i * m.w[0].n_tile + ahead.tile) | (shared ? SHARED : 0);
+        shared = m.shared && ahead.slot == n_chosen(m);
+        const uint32_t matrix = shared ? 0 : s.id[min(ahead.slot, m.n_slot - 1)];
+        unit = (matrix * m.w[0].n_tile + ahead.tile) * m.w[0].n_chunk;
     }
 
     // Asks for the next step's chunks c, c + 4, ..., as far as rows go.
@@ -238,10 +263,9 @@ template <uint32_t TYPE, int T> struct multiplier {
     {
         struct tile_row rows[T]; // made again for each step: kept, they would need the registers
 #pragma unroll
-        for (int k = 0; k < T; k++) {
-            rows[k] = tile_begin<TYPE>(m.w[k + (tile & SHARED ? 2 : 0)], tile & ~SHARED, r);
-            tile_move<TYPE>(rows[k], 0, ahead.c);
-        }
+        for (int k = 0; k < T; k++)
+            rows[k] = m.shared && shared ? tile_at<TYPE>(m.w[2 + k], unit + ahead.c, r)
+                                         : tile_at<TYPE>(m.w[k], unit + ahead.c, r);
 #pragma unroll
         for (int u = 0; u < N; u++)
             if (ahead.c + 4 * u < m.w[0].n_chunk) {
@@ -255,8 +279,6 @@ template <uint32_t TYPE, int T> struct multiplier {
 
     __device__ __forceinline__ void ask()
     {
-        if (lane < n_chosen(m))
-            id = matrix_of(m, lane);
         const uint32_t n = s.begin(warp + 1) - s.begin(warp);
         if (n > 0)
             stand();
@@ -273,7 +295,7 @@ template <uint32_t TYPE, int T> struct multiplier {
                                  : is_plain(TYPE)
                                      ? act_f32_ld(m.w[0].n_cols) * (uint32_t)sizeof(float)
                                      : n_chunk * (uint32_t)sizeof(act32);
-        struct walk at(s, m.n_slot, warp, STEP, c0);
+        struct walk at(s, g, m.n_slot, warp, STEP, c0);
         float acc[T] = {};
         float(*to)[TILE_ROWS] = at.step ? s.heads[warp] : s.sums[at.piece];
         uint32_t left = s.begin(warp + 1) - s.begin(warp);
@@ -316,31 +338,35 @@ template <uint32_t TYPE, int T> struct multiplier {
 
 // Brings what the sums are finished with; visible after the next barrier.
 template <int T>
-static __device__ __forceinline__ void bring_rest(const struct expert_row &m,
-                                                  const struct pieces<T> &s)
+static __device__ __forceinline__ void
+bring_rest(const struct expert_row &m, const struct row_grid &g, const struct pieces<T> &s)
 {
     constexpr uint32_t THREADS = ROW_WARPS * WARP;
     const uint32_t rows = m.w[0].rows;
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; has_bias(m) && i < s.n * TILE_ROWS; i += THREADS) {
         const uint32_t piece = i / TILE_ROWS, at = s.first + piece, r = i % TILE_ROWS;
-        const uint32_t tile = at / m.n_slot, row = tile * TILE_ROWS + r;
+        const uint32_t tile = g.slots.divide(at), row = tile * TILE_ROWS + r;
         const uint32_t slot = at - tile * m.n_slot;
         const bool any = row < rows && slot < n_chosen(m);
-        const size_t first = any ? (size_t)matrix_of(m, slot) * rows : 0;
+        const size_t first = any ? (size_t)s.id[slot] * rows : 0;
 #pragma unroll
         for (int k = 0; k < T; k++)
             s.bias[piece][k][r] = m.bias[k] && any ? m.bias[k][first + row] : 0.0f;
     }
-    if (T > 1 || m.mode != EXPERT_SUM)
-        return;
+    const bool sums = T == 1 && m.mode == EXPERT_SUM;
     const struct expert_sum &to = m.sum;
-    for (uint32_t i = threadIdx.x; i < m.n_slot; i += THREADS) {
-        const float *from = i == n_chosen(m) ? to.shared_weight : to.weight ? to.weight + i : NULL;
-        s.weight[i] = from ? __ldcg(from) : 1.0f;
-    }
-    for (uint32_t i = threadIdx.x; i < s.n / m.n_slot * TILE_ROWS; i += THREADS) {
-        const uint32_t row = s.first / m.n_slot * TILE_ROWS + i;
+    const float *from = sums ? to.weight : m.weight;
+    for (uint32_t i = threadIdx.x; (sums || from) && i < m.n_slot; i += THREADS)
+        if (i == n_chosen(m))
+            s.weight[i] = sums && to.shared_weight ? __ldcg(to.shared_weight) : 1.0f;
+        else if (!weighs<T>(m))
+            s.weight[i] = from ? __ldcg(from + i) : 1.0f;
+    if (!sums)
+        return;
+    const uint32_t first = g.slots.divide(s.first) * TILE_ROWS;
+    for (uint32_t i = threadIdx.x; i < g.slots.divide(s.n) * TILE_ROWS; i += THREADS) {
+        const uint32_t row = first + i;
         if (row >= rows)
             continue;
         const float before = to.shared ? __ldcg(to.shared + row) : 0.0f;
@@ -350,9 +376,11 @@ static __device__ __forceinline__ void bring_rest(const struct expert_row &m,
 }
 
 // What the product with matrix i of a slot is times.
-static __device__ __forceinline__ float slot_scale(const struct expert_row &m, uint32_t slot, int i)
+template <int T>
+static __device__ __forceinline__ float slot_scale(const struct expert_row &m,
+                                                   const struct pieces<T> &s, uint32_t slot, int i)
 {
-    return slot < n_chosen(m) ? product_scale(m.w[i], m.w[i].scales ? matrix_of(m, slot) : 0)
+    return slot < n_chosen(m) ? product_scale(m.w[i], m.w[i].scales ? s.id[slot] : 0)
                               : m.w[2 + i].scale;
 }
 
@@ -362,22 +390,23 @@ static __device__ __forceinline__ float finished(const struct expert_row &m,
                                                  const struct pieces<T> &s, uint32_t piece,
                                                  uint32_t slot, int i, uint32_t r, float norm)
 {
-    const float v = norm * slot_scale(m, slot, i) * s.row_sum(piece, i, r);
+    const float v = norm * slot_scale(m, s, slot, i) * s.row_sum(piece, i, r);
     return m.bias[i] ? v + s.bias[piece][i][r] : v;
 }
 
 // Every piece's rows by themselves.
 template <int T>
 static __device__ __forceinline__ void finish_each(const struct expert_row &m,
+                                                   const struct row_grid &g,
                                                    const struct pieces<T> &s, float norm)
 {
     for (uint32_t i = threadIdx.x; i < s.n * TILE_ROWS; i += ROW_WARPS * WARP) {
         const uint32_t piece = i / TILE_ROWS, at = s.first + piece, r = i % TILE_ROWS;
-        const uint32_t tile = at / m.n_slot, slot = at - tile * m.n_slot;
+        const uint32_t tile = g.slots.divide(at), slot = at - tile * m.n_slot;
         const uint32_t row = tile * TILE_ROWS + r;
         if (row >= m.w[0].rows)
             continue;
-        const float f = m.weight && slot < n_chosen(m) ? norm * m.weight[slot] : norm;
+        const float f = m.weight && slot < n_chosen(m) ? norm * s.weight[slot] : norm;
         float v = finished<T>(m, s, piece, slot, 0, r, f);
         if constexpr (T == 2)
             v = gated(m.act, m.xielu, v, finished<T>(m, s, piece, slot, 1, r, f));
@@ -387,18 +416,20 @@ static __device__ __forceinline__ void finish_each(const struct expert_row &m,
 
 // The rows of the tiles, summed over the slots.
 static __device__ __forceinline__ void finish_sums(const struct expert_row &m,
+                                                   const struct row_grid &g,
                                                    const struct pieces<1> &s, float norm)
 {
     const struct expert_sum &to = m.sum;
     for (uint32_t i = threadIdx.x; i < s.n * TILE_ROWS; i += ROW_WARPS * WARP) {
         const uint32_t piece = i / TILE_ROWS, r = i % TILE_ROWS;
-        const uint32_t slot = (s.first + piece) % m.n_slot;
+        const uint32_t slot = piece - g.slots.divide(piece) * m.n_slot; // blocks have whole tiles
         s.sums[piece][0][r] = finished<1>(m, s, piece, slot, 0, r, norm);
     }
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < s.n / m.n_slot * TILE_ROWS; i += ROW_WARPS * WARP) {
+    const uint32_t first = g.slots.divide(s.first) * TILE_ROWS;
+    for (uint32_t i = threadIdx.x; i < g.slots.divide(s.n) * TILE_ROWS; i += ROW_WARPS * WARP) {
         const uint32_t tile = i / TILE_ROWS, r = i % TILE_ROWS;
-        const uint32_t row = s.first / m.n_slot * TILE_ROWS + i;
+        const uint32_t row = first + i;
         if (row >= m.w[0].rows)
             continue;
         const uint32_t n = n_chosen(m);
@@ -421,52 +452,60 @@ static __global__ void __launch_bounds__(ROW_WARPS *WARP, 1)
     __shared__ float squares[ROW_WARPS];
     __shared__ float heads[ROW_WARPS][T][TILE_ROWS];
     uint8_t *smem = dynamic_smem<uint8_t>();
-    const uint32_t n_tile = m.w[0].n_tile;
     const uint32_t of = T == 1 && m.mode == EXPERT_SUM ? m.n_slot : 1; // pieces that stay together
-    const uint32_t whole = n_tile * (m.n_slot / of);
     struct pieces<T> s;
-    s.first = block_begin(whole, blockIdx.x, gridDim.x) * of;
-    s.n = block_begin(whole, blockIdx.x + 1, gridDim.x) * of - s.first;
-    s.n_step = div_up(m.w[0].n_chunk, 4u * n_ahead(TYPE));
+    s.first = g.blocks.begin(blockIdx.x) * of;
+    s.n = g.blocks.begin(blockIdx.x + 1) * of - s.first;
+    s.n_step = g.n_step;
     s.sums = reinterpret_cast<float(*)[T][TILE_ROWS]>(smem + g.sums_at);
     s.bias = reinterpret_cast<float(*)[T][TILE_ROWS]>(smem + g.bias_at);
-    s.weight = reinterpret_cast<float *>(smem + g.rest_at);
-    s.before = s.weight + m.n_slot;
+    s.id = reinterpret_cast<uint32_t *>(smem + g.rest_at);
+    s.weight = reinterpret_cast<float *>(s.id + m.n_slot);
+    s.gates.divisor = s.weight + m.n_slot;
+    s.gates.p = s.gates.divisor + 1;
+    s.gates.score = s.gates.p + m.choice.facts.n;
+    s.before = s.weight + m.n_slot + (m.chooses ? 2 * m.choice.facts.n + 1 : 0);
     s.y = s.before + s.n / of * TILE_ROWS;
     s.warps = reinterpret_cast<uint8_t(*)[2]>(smem + g.warps_at);
     s.heads = heads;
-    struct multiplier<TYPE, T> product(m, s);
+    struct multiplier<TYPE, T> product(m, g, s);
     const bool x_first = T == 2 && m.input_ready;
-    const bool w_first = T == 1 && (m.choice_ready || !m.chosen);
+    const bool w_first = T == 1 && (m.choice_ready || !m.chosen); // asks before it waits
     if (x_first)
         prepare_rows<TYPE>(m, smem, squares);
     if (!w_first)
         griddep_wait();
-    const bool skip = m.chosen && m.skip && __ldcg(m.skip); // then nobody may be chosen
-    const bool rest_first = T == 1 && m.choice_ready;
-    if (!skip)
+    uint32_t skip = m.skip && (!w_first || m.choice_ready) ? __ldcg(m.skip) : 0;
+    find_chosen<!is_plain(TYPE)>(m, s);
+    __syncthreads();
+    if (!skip) // else nobody may be chosen
         product.ask();
-    if (!skip && rest_first)
-        bring_rest<T>(m, s);
+    const bool weigher = weighs<T>(m) && threadIdx.x / WARP == ROW_WARPS - 1;
+    constexpr bool SOON = sizeof product.batch <= 256; // it has the registers
+    if (SOON && weigher)                               // while weights are on their way
+        weigh_chosen(m.choice, s.id, s.gates, s.weight);
     if (w_first)
         griddep_wait();
     griddep_launch_dependents(); // not sooner: see above
-    if (skip || (m.skip && *m.skip))
+    if (w_first && !m.choice_ready && m.skip)
+        skip = __ldcg(m.skip);
+    if (skip)
         return;
-    if (!rest_first)
-        bring_rest<T>(m, s);
+    bring_rest<T>(m, g, s);
     if (!x_first)
         prepare_rows<TYPE>(m, smem, squares);
+    if (!SOON && weigher)
+        weigh_chosen(m.choice, s.id, s.gates, s.weight);
     product.run(smem);
     const float norm = norm_factor(m, squares);
     __syncthreads();
     if constexpr (T == 1) {
         if (m.mode == EXPERT_SUM) {
-            finish_sums(m, s, norm);
+            finish_sums(m, g, s, norm);
             return;
         }
     }
-    finish_each<T>(m, s, norm);
+    finish_each<T>(m, g, s, norm);
 }
 
 // ---- several rows
@@ -557,12 +596,17 @@ static struct row_blocks blocks_for(const struct queue *q, const struct expert_r
     b.n = (uint32_t)lesser(at_once > at_least ? at_once : at_least, whole);
     const uint64_t n_piece = div_up(whole, (uint64_t)b.n) * of;
     const size_t act = (m->own_rows ? m->n_slot : 1) * act_row_bytes(w->type, w->n_cols);
+    const uint64_t n_rest = 2 * m->n_slot + (m->chooses ? 2 * m->choice.facts.n + 1 : 0) +
+                            (sums ? 2 * n_piece / of * TILE_ROWS : 0);
     b.at.sums_at = (uint32_t)act;
     b.at.bias_at = (uint32_t)(act + (n_piece + 1) * bytes);
     b.at.rest_at = (uint32_t)(b.at.bias_at + (has_bias(*m) ? n_piece * bytes : 0));
-    b.at.warps_at =
-        (uint32_t)(b.at.rest_at + (sums ? m->n_slot + 2 * n_piece / of * TILE_ROWS : 0) * 4);
+    b.at.warps_at = (uint32_t)(b.at.rest_at + n_rest * sizeof(float));
     b.smem = b.at.warps_at + n_piece * sizeof(uint8_t[2]);
+    b.at.n_step = div_up(w->n_chunk, 4u * n_ahead(w->type));
+    b.at.blocks = shares_of((uint32_t)whole, b.n);
+    b.at.slots = divisor_of(m->n_slot);
+    b.at.steps = divisor_of(b.at.n_step);
     return b;
 }
 
@@ -570,11 +614,17 @@ bool expert_row_fits(const struct queue *q, const struct expert_row *m)
 {
     // What the kernel itself declares: heads, squares, alignment.
     const size_t declared = sizeof(float[ROW_WARPS][2][TILE_ROWS]) + 1024;
-    return blocks_for(q, m).smem + declared <= q->smem_max;
+    const struct wmat *w = &m->w[0];
+    const uint64_t n_matrix = m->choice.facts.n > m->n_slot ? m->choice.facts.n : m->n_slot;
+    const struct row_blocks b = blocks_for(q, m);
+    return b.smem + declared <= q->smem_max && b.n <= UINT16_MAX &&
+           n_matrix * w->n_tile * w->n_chunk < UINT32_MAX / TILE_ROWS;
 }
 
 bool expert_row_launch(const struct queue *q, const struct expert_row *m, struct error *err)
 {
+    if (!expert_row_fits(q, m))
+        return error_set(err, ERR_FAIL, "CUDA: experts too large for one row's products");
     const struct row_blocks b = blocks_for(q, m);
     struct launch l = {.name = "expert_row",
                        .grid = dim3(b.n),

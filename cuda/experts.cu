@@ -1,7 +1,6 @@
 // Who is chosen (struct experts in model/model.h), the order of rows by expert, and the sum of what
 // experts give. All of it in device memory: the host never knows.
-#include "block.cuh"
-#include "experts.h"
+#include "choice.cuh"
 
 enum {
     CHOOSE_THREADS = 256, // where the shared expert has a gate
@@ -15,294 +14,6 @@ enum {
 };
 
 // ---- kernels
-
-// What the key of an expert becomes that cannot be chosen, or is; keys of scores are larger.
-static constexpr uint32_t CLOSED = 0, TAKEN = 1;
-
-// A key with the order of scores: what is not a number is better than everything, so that it is not
-// lost.
-static __device__ __forceinline__ uint32_t score_key(float score)
-{
-    const uint32_t bits = __float_as_uint(score + 0.0f); // -0 is 0
-    return score != score ? UINT32_MAX : bits >> 31 ? ~bits : bits | 0x80000000u;
-}
-
-// How many of n keys are larger than keys[at], or equal and before it.
-static __device__ __forceinline__ uint32_t rank_of(const uint32_t *keys, uint32_t n, uint32_t at)
-{
-    const uint32_t key = keys[at];
-    uint32_t rank = 0;
-#pragma unroll 4
-    for (uint32_t i = 0; i < n; i++)
-        rank += keys[i] > key || (keys[i] == key && i < at);
-    return rank;
-}
-
-static __device__ __forceinline__ float sigmoid(float x)
-{
-    return 1.0f / (1.0f + expf(-x));
-}
-
-// What a warp works with to choose for a row, in shared memory.
-struct choosing {
-    float *p, *score;     // (n) gated logits but for the softmax's divisor, and what is compared
-    uint32_t *keys;       // (n)
-    uint32_t *group_keys; // (n_group)
-    uint32_t *id;         // (n_used) who is chosen
-    float *weight;        // (n_used) gated logits of those
-};
-
-static __host__ __device__ __forceinline__ uint32_t choosing_words(const struct experts &x)
-{
-    return 3 * x.n + x.n_group + 2 * x.n_used;
-}
-
-static size_t choosing_bytes(const struct experts &x)
-{
-    return (size_t)choosing_words(x) * sizeof(uint32_t);
-}
-
-static __device__ __forceinline__ struct choosing choosing_at(float *smem, const struct experts &x)
-{
-    struct choosing s;
-    s.p = smem;
-    s.score = s.p + x.n;
-    s.keys = reinterpret_cast<uint32_t *>(s.score + x.n);
-    s.group_keys = s.keys + x.n;
-    s.id = s.group_keys + x.n_group;
-    s.weight = reinterpret_cast<float *>(s.id + x.n_used);
-    return s;
-}
-
-// For this lane's i of n: lane, lane + 32, ...
-template <typename G, typename U>
-static __device__ __forceinline__ void for_lane(uint32_t lane, uint32_t n, G get, U use)
-{
-    for_each_of<8, WARP>(lane, n, get, use);
-}
-
-// p = gate(logits) times what is returned, score = logits.
-static __device__ __forceinline__ float gate_logits(const struct experts &x, const float *logits,
-                                                    const struct choosing &s, uint32_t lane)
-{
-    float top = -INFINITY, sum = 0.0f;
-    auto logit = [&](uint32_t i) { return __ldcg(logits + i); };
-    auto score = [&](uint32_t i) { return s.score[i]; };
-    for_lane(lane, x.n, logit, [&](uint32_t i, float v) {
-        s.score[i] = v;
-        top = fmaxf(top, v);
-    });
-    if (x.gate == EXPERT_SIGMOID) {
-        for_lane(lane, x.n, score, [&](uint32_t i, float v) { s.p[i] = sigmoid(v); });
-        return 1.0f;
-    }
-    top = warp_max(top);
-    for_lane(lane, x.n, score, [&](uint32_t i, float v) {
-        v = expf(v - top);
-        s.p[i] = v;
-        sum += v;
-    });
-    return warp_sum(sum);
-}
-
-// The sum of the best two of a group of `size` scores; of one alone it.
-static __device__ float best_two(const float *score, uint32_t size)
-{
-    uint32_t best = 0, second = 1;
-    if (size == 1)
-        return score[0];
-    if (score_key(score[1]) > score_key(score[0]))
-        best = 1, second = 0;
-    for (uint32_t i = 2; i < size; i++) {
-        const uint32_t key = score_key(score[i]);
-        if (key > score_key(score[best]))
-            second = best, best = i;
-        else if (key > score_key(score[second]))
-            second = i;
-    }
-    return score[best] + score[second];
-}
-
-// Closes the experts of groups that cannot be chosen from.
-static __device__ __forceinline__ void close_groups(const struct experts &x,
-                                                    const struct choosing &s, uint32_t lane)
-{
-    const uint32_t size = x.n / x.n_group;
-    for (uint32_t g = lane; g < x.n_group; g += WARP)
-        s.group_keys[g] = score_key(best_two(s.score + g * size, size));
-    __syncwarp();
-    for (uint32_t i = lane; i < x.n; i += WARP)
-        if (rank_of(s.group_keys, x.n_group, i / size) >= x.n_group_used)
-            s.keys[i] = CLOSED;
-    __syncwarp();
-}
-
-// The n_used largest keys are taken, one after the other; of equals the first.
-static __device__ __forceinline__ void take_best(const struct experts &x, const struct choosing &s,
-                                                 uint32_t lane)
-{
-    bool scan = true;
-    uint32_t key = TAKEN, at = UINT32_MAX;
-    for (uint32_t k = 0; k < x.n_used; k++) {
-        if (scan) { // the best of this lane is another one now
-            key = TAKEN;
-            at = UINT32_MAX;
-            for_lane(
-                lane, x.n, [&](uint32_t i) { return s.keys[i]; },
-                [&](uint32_t i, uint32_t other) {
-                    at = other > key ? i : at;
-                    key = max(key, other);
-                });
-        }
-        const uint32_t top = __reduce_max_sync(ALL_LANES, key);
-        scan = at == __reduce_min_sync(ALL_LANES, key == top ? at : UINT32_MAX);
-        if (scan)
-            s.keys[at] = TAKEN;
-    }
-    __syncwarp();
-}
-
-// Who is taken, in the order of their numbers.
-static __device__ __forceinline__ void list_taken(const struct experts &x, const struct choosing &s,
-                                                  uint32_t lane)
-{
-    uint32_t n_found = 0;
-#pragma unroll 4
-    for (uint32_t base = 0; base < x.n; base += WARP) {
-        const uint32_t i = base + lane;
-        const bool taken = i < x.n && s.keys[i] == TAKEN;
-        const uint32_t votes = __ballot_sync(ALL_LANES, taken);
-        if (taken)
-            s.id[n_found + (uint32_t)__popc(votes & ((1u << lane) - 1))] = i;
-        n_found += (uint32_t)__popc(votes);
-    }
-    __syncwarp();
-}
-
-// Writes who is chosen, and with which weights, as they lie in s; score: of the k-th of them.
-template <typename F>
-static __device__ __forceinline__ void give(const struct choice &c, uint32_t row,
-                                            const struct choosing &s, uint32_t lane, F score)
-{
-    const struct experts &x = c.facts;
-    float sum = 0.0f; // in a fixed order
-#pragma unroll 8
-    for (uint32_t k = 0; k < x.n_used; k++)
-        sum += s.weight[k];
-    sum += 1e-20f; // of sigmoids all may be 0 (DeepSeek-AI 2024, their code)
-    for (uint32_t k = lane; k < x.n_used; k += WARP) {
-        const uint32_t i = s.id[k];
-        const float w = s.weight[k] + 0.0f * score(k); // so that a bias that is no number shows
-        c.chosen[(size_t)row * x.n_used + k] = i;
-        c.weight[(size_t)row * x.n_used + k] =
-            (x.normed ? w / sum : w) * x.scale * (c.scale ? c.scale[i] : 1.0f);
-    }
-}
-
-// Chooses for a row: a warp, whose lanes have all PER x 32 experts in registers. Without groups;
-// the operations are those of choose_any.
-template <uint32_t PER>
-static __device__ __forceinline__ void choose_few(const struct choice &c, uint32_t row,
-                                                  const struct choosing &s, uint32_t lane)
-{
-    const struct experts &x = c.facts;
-    float score[PER], p[PER], bias[PER], top = -INFINITY, divisor = 1.0f;
-    uint32_t key[PER];
-#pragma unroll
-    for (uint32_t e = 0; e < PER; e++) {
-        const uint32_t i = e * WARP + lane;
-        score[e] = i < x.n ? __ldcg(c.logits + (size_t)row * x.n + i) : -INFINITY;
-        bias[e] = c.bias && i < x.n ? c.bias[i] : 0.0f;
-    }
-#pragma unroll
-    for (uint32_t e = 0; e < PER; e++)
-        top = fmaxf(top, score[e]);
-    if (x.gate == EXPERT_SIGMOID) {
-#pragma unroll
-        for (uint32_t e = 0; e < PER; e++)
-            p[e] = sigmoid(score[e]);
-    } else {
-        top = warp_max(top);
-        float sum = 0.0f;
-#pragma unroll
-        for (uint32_t e = 0; e < PER; e++) {
-            p[e] = expf(score[e] - top);
-            sum = e * WARP + lane < x.n ? sum + p[e] : sum;
-        }
-        divisor = warp_sum(sum);
-    }
-#pragma unroll
-    for (uint32_t e = 0; e < PER; e++) {
-        if (c.bias)
-            score[e] = p[e] / divisor + bias[e];
-        key[e] = e * WARP + lane < x.n ? score_key(score[e]) : CLOSED;
-    }
-    for (uint32_t k = 0; k < x.n_used; k++) {
-        uint32_t best = TAKEN, at = UINT32_MAX;
-#pragma unroll
-        for (uint32_t e = 0; e < PER; e++) {
-            at = key[e] > best ? e * WARP + lane : at;
-            best = max(best, key[e]);
-        }
-        const uint32_t most = __reduce_max_sync(ALL_LANES, best);
-        at = __reduce_min_sync(ALL_LANES, best == most ? at : UINT32_MAX);
-#pragma unroll
-        for (uint32_t e = 0; e < PER; e++)
-            key[e] = at == e * WARP + lane ? TAKEN : key[e];
-    }
-    uint32_t n_found = 0; // in the order of their numbers
-#pragma unroll
-    for (uint32_t e = 0; e < PER; e++) {
-        const bool taken = key[e] == TAKEN;
-        const uint32_t votes = __ballot_sync(ALL_LANES, taken);
-        const uint32_t k = n_found + (uint32_t)__popc(votes & ((1u << lane) - 1));
-        if (taken) {
-            s.id[k] = e * WARP + lane;
-            s.weight[k] = p[e] / divisor;
-            s.score[k] = score[e];
-        }
-        n_found += (uint32_t)__popc(votes);
-    }
-    __syncwarp();
-    give(c, row, s, lane, [&](uint32_t k) { return s.score[k]; });
-}
-
-// The same of any number of experts, in groups or not.
-static __device__ __forceinline__ void choose_any(const struct choice &c, uint32_t row,
-                                                  const struct choosing &s, uint32_t lane)
-{
-    const struct experts &x = c.facts;
-    const bool grouped = x.n_group_used < x.n_group;
-    const float divisor = gate_logits(x, c.logits + (size_t)row * x.n, s, lane);
-    if (c.bias || grouped) // else the logits are compared: the gates keep their order
-        for_lane(
-            lane, x.n, [&](uint32_t i) { return c.bias ? c.bias[i] : 0.0f; },
-            [&](uint32_t i, float bias) { s.score[i] = s.p[i] / divisor + bias; });
-    for_lane(
-        lane, x.n, [&](uint32_t i) { return s.score[i]; },
-        [&](uint32_t i, float v) { s.keys[i] = score_key(v); });
-    __syncwarp();
-    if (grouped)
-        close_groups(x, s, lane);
-    take_best(x, s, lane);
-    list_taken(x, s, lane);
-    for (uint32_t k = lane; k < x.n_used; k += WARP)
-        s.weight[k] = s.p[s.id[k]] / divisor;
-    __syncwarp();
-    give(c, row, s, lane, [&](uint32_t k) { return s.score[s.id[k]]; });
-}
-
-static __device__ __forceinline__ void choose_for(const struct choice &c, uint32_t row,
-                                                  const struct choosing &s, uint32_t lane)
-{
-    const struct experts &x = c.facts;
-    if (x.n_group_used < x.n_group || x.n > 8 * WARP)
-        choose_any(c, row, s, lane);
-    else if (x.n > 4 * WARP)
-        choose_few<8>(c, row, s, lane);
-    else
-        choose_few<4>(c, row, s, lane);
-}
 
 // Grid (n). The first warp of a block chooses; where the shared expert has a gate, the others
 // multiply that.
@@ -346,7 +57,8 @@ static __global__ void __launch_bounds__(CHOOSE_THREADS)
 }
 
 // Grid: ceil(n / ROUTE_ROWS) blocks, one more where the shared expert has a gate, which is that
-// one's. Each has all of x, and asks for its weights before it waits. The last to come chooses.
+// one's. Each has all of x, and asks for its weights before it waits. The last to come chooses,
+// unless those do who multiply.
 static __global__ void __launch_bounds__(ROUTE_THREADS)
     route_kernel(const __grid_constant__ struct route m)
 {
@@ -384,8 +96,7 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
     ask(c0);
     griddep_wait();
     griddep_launch_dependents(); // not sooner: who comes next may read what was before this launch
-    if (c.skip && *c.skip)
-        return;
+    const uint32_t skip = c.skip ? *c.skip : 0;
 #pragma unroll 1
     for (uint32_t first = c0; first < n_chunk; first += ROUTE_AHEAD * STEP) {
         if (first != c0)
@@ -394,6 +105,8 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
         for (uint32_t k = 0; k < ROUTE_AHEAD; k++)
             if (first + k * STEP < n_chunk)
                 x[k] = *reinterpret_cast<const float4 *>(c.x + 4 * (first + k * STEP));
+        if (skip) // asked only now, so that all of these are under way together
+            break;
 #pragma unroll
         for (uint32_t k = 0; k < ROUTE_AHEAD; k++) {
             if (first + k * STEP >= n_chunk)
@@ -404,6 +117,8 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
             add(x[k].w, scale[k].w, weight[k].w);
         }
     }
+    if (skip)
+        return;
     for (int d = WARP / 2; d >= ROUTE_ROWS; d /= 2) {
         dot += __shfl_xor_sync(ALL_LANES, dot, d);
         squares += __shfl_xor_sync(ALL_LANES, squares, d);
@@ -426,7 +141,7 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
         else if (shared && r == 0)
             c.shared[0] = sigmoid(dot);
     }
-    if (last_to_arrive(m.counter, gridDim.x) && warp == 0)
+    if (m.chooses && last_to_arrive(m.counter, gridDim.x) && warp == 0)
         choose_for(c, 0, choosing_at(dynamic_smem<float>(), c.facts), lane);
 }
 
@@ -514,7 +229,7 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
         group_pairs(g, n_part);
 }
 
-// A warp chooses for each row, then the block groups what is chosen.
+// A warp chooses for each of n <= CHOOSE_ROWS rows, then the block groups what is chosen.
 static __global__ void __launch_bounds__(GROUP_THREADS)
     choose_group_kernel(const __grid_constant__ struct choice c,
                         const __grid_constant__ struct grouping g, uint32_t n, uint32_t n_part)
@@ -525,8 +240,8 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
     if (c.skip && *c.skip)
         return;
     float *const smem = dynamic_smem<float>() + warp * choosing_words(c.facts);
-    for (uint32_t row = warp; row < n; row += GROUP_THREADS / WARP)
-        choose_for(c, row, choosing_at(smem, c.facts), lane);
+    if (warp < n)
+        choose_for(c, warp, choosing_at(smem, c.facts), lane);
     __syncthreads();
     group_pairs(g, n_part);
 }

@@ -36,9 +36,16 @@ struct choice {
 };
 bool choose_launch(const struct queue *q, const struct choice *c, uint32_t n, struct error *err);
 
-// One row: the router and the choice in one launch.
+// Whether products of one row can choose themselves, see expert_row.chooses.
+static inline __host__ __device__ bool choice_is_plain(const struct experts &x)
+{
+    return x.n <= 256 && x.n_group_used >= x.n_group;
+}
+
+// One row: the router and, where it chooses, the choice in one launch.
 struct route {
     struct choice choice;
+    bool chooses;
     struct wmat w;     // (choice.facts.n, n_cols), see is_routed
     const float *bias; // (n), NULL: none
     const float *norm; // (n_cols) as choice.norm, of the router
@@ -115,9 +122,15 @@ struct expert_row {
     bool shared;
     const float *bias[2];   // (matrices, rows), NULL: none
     const uint32_t *chosen; // matrices, of the slots but for the shared one; NULL: the first ones
+    // For a choice that is plain, whose logits are there: every block makes it, and finds what
+    // those chosen weigh where they are summed up; `chosen` and sum.weight then only say that there
+    // is such a thing, and there is no `weight`.
+    bool chooses;
+    struct choice choice; // its facts also where others choose
     uint32_t n_slot;
-    // The launch before this one neither writes x nor runs beside one that does: it is choose, or
-    // a product of these. choice_ready: the same of `chosen` and what `sum` has.
+    // The launch before this one neither writes x nor runs beside one that does: it is choose,
+    // route, or a product of these. choice_ready: the same of `chosen` or logits and what `sum`
+    // has.
     bool input_ready, choice_ready;
     const float *x;      // (n_cols), or with own_rows (n_slot, n_cols)
     bool own_rows;       // each slot has a row of x

@@ -617,6 +617,19 @@ static struct matvec product_of(const struct cuda_engine *e, const struct gpu_la
     return m;
 }
 
+// Whether the router and the choice are one launch.
+static bool is_route(const struct matvec *router)
+{
+    return is_routed(router->w[0].type, router->w[0].n_cols) && router->w[0].scale == 1.0f;
+}
+
+// Whether the products with what is chosen choose themselves.
+static bool chooses_itself(const struct gpu_layer *l, const struct matvec *router)
+{
+    const struct experts *f = &l->facts->experts;
+    return is_route(router) && choice_is_plain(*f) && !f->weighs_input;
+}
+
 static void set_launches(struct one_token *o, const struct cuda_engine *e,
                          const struct gpu_layer *l, const float *in, const float *norm)
 {
@@ -633,7 +646,7 @@ static void set_launches(struct one_token *o, const struct cuda_engine *e,
         set_one(o->shared, l, SHARED_GATE, SHARED_UP, SHARED_DOWN, none, as, s->shared_gate,
                 s->shared_up);
         o->shared[2].y = s->shared_out;
-        o->shared[0].input_ready = true; // after choose
+        o->shared[0].input_ready = true; // after choose or route
         o->shared[2].choice_ready = o->shared[0].mode == EXPERT_GATED;
     }
     const bool latent = f->n_latent > 0;
@@ -644,10 +657,12 @@ static void set_launches(struct one_token *o, const struct cuda_engine *e,
         as.norm = NULL;
     }
     as.chosen = s->chosen;
+    as.chooses = chooses_itself(l, &o->router);
+    as.choice = choice_of(e, l, in, norm, as.skip);
     as.n_slot = f->n_used;
     as.weight = f->weighs_input ? s->weight : NULL;
     set_one(o->chosen, l, EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, bias, as, s->gate, s->up);
-    o->chosen[0].input_ready = !latent; // after choose, or a product of these
+    o->chosen[0].input_ready = !latent; // after choose, route, or a product of these
     o->chosen[2].choice_ready = o->chosen[0].mode == EXPERT_GATED;
     o->chosen[2].mode = EXPERT_SUM;
     o->chosen[2].sum = latent ? latent_sum_of(e, l) : sum_of(e, l, e->s.x, e->s.up);
@@ -674,10 +689,11 @@ static bool route_one(const struct cuda_engine *e, const struct gpu_layer *l, co
 {
     const struct queue *q = cuda_queue(e, name_of(l, ROUTER));
     const struct choice choice = choice_of(e, l, in, norm, router->skip);
-    if (!is_routed(router->w[0].type, router->w[0].n_cols) || router->w[0].scale != 1.0f)
+    if (!is_route(router))
         return matvec_launch(q, router, err) && choose_launch(q, &choice, 1, err);
     struct route r = {};
     r.choice = choice;
+    r.chooses = !chooses_itself(l, router);
     r.w = router->w[0];
     r.bias = router->bias[0];
     r.norm = router->norm;

@@ -157,6 +157,7 @@ static void check_route(struct random_stream &r, uint32_t n, uint32_t n_used, ui
     m.choice.shared = gate.p;
     m.w = w.w;
     m.bias = db.p;
+    m.chooses = true;
     m.counter = counter.p;
     for (int i = 0; i < 2; i++)
         must(route_launch(&Q, &m, &ERR));
@@ -721,6 +722,7 @@ static void a_skipped_step_writes_nothing(void)
     route.choice.n_cols = 32;
     route.w = router.w;
     route.logits = y.p;
+    route.chooses = true;
     route.counter = counter.p;
     must(route_launch(&Q, &route, &ERR));
     check(counter.get() == none, "a counter was written");
@@ -735,6 +737,98 @@ static void a_skipped_step_writes_nothing(void)
     m.choice_ready = true;
     must(expert_row_launch(&Q, &m, &ERR));
     check(chosen.get() == ids && y.get() == out && weight.get() == out, "something was written");
+}
+
+// Experts chosen by the products themselves, as a launch before them chooses.
+static void check_own_choice(struct random_stream &r, struct experts x, uint32_t type, bool biased,
+                             bool ties, bool nan, bool shared)
+{
+    enum { ROWS = 64, COLS = 96 };
+    const uint32_t n_slot = x.n_used + shared;
+    test_stack gate(r, type, x.n, ROWS, COLS), up(r, type, x.n, ROWS, COLS);
+    test_stack down(r, type, x.n, COLS, ROWS);
+    test_stack sg(r, type, 1, ROWS, COLS), su(r, type, 1, ROWS, COLS), sd(r, type, 1, COLS, ROWS);
+    std::vector<float> logits = r.floats(x.n, 3.0);
+    for (float &v : logits)
+        v = ties ? std::round(v) : v;
+    if (nan)
+        logits[x.n / 2] = NAN;
+    device_array<float> dl(logits), db(r.floats(x.n, 0.3)), scale(r.floats(x.n)),
+        in(r.floats(COLS)), norm(r.floats(COLS)), weight(x.n_used), mid(n_slot * ROWS), y(COLS),
+        by(r.floats(1));
+    const std::vector<uint32_t> others(x.n_used, 1u << 20); // there are no such experts
+    device_array<uint32_t> chosen(others);
+    struct choice c = {};
+    c.facts = x;
+    c.logits = dl.p;
+    c.bias = biased ? db.p : nullptr;
+    c.chosen = chosen.p;
+    c.weight = weight.p;
+    c.scale = scale.p;
+    struct expert_row a = {};
+    a.mode = EXPERT_GATED;
+    a.w[0] = gate.w, a.w[1] = up.w, a.w[2] = sg.w, a.w[3] = su.w;
+    a.shared = shared;
+    a.chosen = chosen.p;
+    a.choice = c;
+    a.n_slot = n_slot;
+    a.x = in.p;
+    a.norm = norm.p;
+    a.eps = 0.01f;
+    a.y = mid.p;
+    struct expert_row b = a;
+    b.mode = EXPERT_SUM;
+    b.w[0] = down.w, b.w[2] = sd.w;
+    b.x = mid.p;
+    b.own_rows = true;
+    b.norm = nullptr;
+    b.y = nullptr;
+    b.sum = {weight.p, nullptr, shared ? by.p : nullptr, false, 1.0f, y.p};
+    std::vector<float> mids[3], sums[3];
+    for (int i = 0; i < 3; i++) { // chosen before; by themselves, after their wait, and before it
+        a.chooses = b.chooses = i > 0;
+        b.choice_ready = i > 1;
+        if (i > 0) {
+            chosen.put(others);
+            weight.spoil();
+        } else {
+            must(choose_launch(&Q, &c, 1, &ERR));
+        }
+        must(expert_row_launch(&Q, &a, &ERR));
+        must(expert_row_launch(&Q, &b, &ERR));
+        mids[i] = mid.get();
+        sums[i] = y.get();
+        const auto same = [](const std::vector<float> &p, const std::vector<float> &q) {
+            return memcmp(p.data(), q.data(), p.size() * sizeof p[0]) == 0;
+        };
+        check(same(mids[0], mids[i]), "%u of %u, type %u: others are multiplied", x.n_used, x.n,
+              type);
+        check(nan || same(sums[0], sums[i]), "%u of %u, type %u: they weigh otherwise", x.n_used,
+              x.n, type);
+        for (uint32_t k = 0; nan && k < COLS; k++)
+            check(std::isnan(sums[i][k]) == std::isnan(sums[0][k]), "a NaN is lost");
+    }
+}
+
+static void products_choose_as_a_launch_before_them(void)
+{
+    struct random_stream r = {48};
+    const uint32_t types[] = {QUANT_Q4_0, QUANT_Q8_0, QUANT_F16};
+    int i = 0;
+    for (uint32_t n : {1u, 6u, 33u, 128u, 129u, 256u})
+        for (enum expert_gate gate : {EXPERT_SOFTMAX, EXPERT_SIGMOID})
+            for (int kind = 0; kind < 4; kind++, i++) {
+                struct experts x = {};
+                x.n = n;
+                x.n_used = lesser(n, kind == 3 ? 40u : 1u + (uint32_t)kind * 3);
+                x.gate = gate;
+                x.normed = kind % 2;
+                x.scale = kind == 2 ? 2.5f : 1.0f;
+                x.n_group = x.n_group_used = 1;
+                check(choice_is_plain(x), "%u experts are too many", n);
+                check_own_choice(r, x, types[i % 3], kind % 2 == (i / 8) % 2, kind == 1,
+                                 kind == 2 && i % 5 == 0, i % 3 == 1);
+            }
 }
 
 int main(void)
@@ -752,6 +846,7 @@ int main(void)
         {"products that begin early read what is ready",
          products_that_begin_early_read_what_is_ready},
         {"a skipped step writes nothing", a_skipped_step_writes_nothing},
+        {"products choose as a launch before them", products_choose_as_a_launch_before_them},
     };
     return gpu_test_main(tests);
 }
