@@ -13,16 +13,22 @@ static __global__ void __launch_bounds__(THREADS) short_conv_kernel(const struct
     const uint32_t c = blockIdx.y * THREADS + threadIdx.x, n = r.conv.n, row = blockIdx.x;
     const struct state_span span = span_of(r.state, row);
     const struct lane_channels channel = {c, c < n, n};
-    float sum[1] = {}, own[1];
-    convolve(r.state, span, row, r.w, r.conv.n_taps, channel, sum, own,
-             [&](uint32_t i, uint32_t) { // b x
-                 const float *in = r.in + (size_t)i * 3 * n + c;
-                 return in[0] * in[2 * n];
-             });
-    if (c >= n || (r.skip && *r.skip))
+    float sum[1] = {}, own[1], gate = 0.0f;
+    uint32_t skip = 0;
+    convolve(
+        r.state, span, row, r.w, r.conv.n_taps, channel, sum, own,
+        [&](uint32_t i, uint32_t) { // b x
+            const float *in = r.in + (size_t)i * 3 * n + c;
+            return in[0] * in[2 * n];
+        },
+        [&] {
+            skip = r.skip ? *r.skip : 0;
+            gate = c < n ? r.in[(size_t)row * 3 * n + n + c] : 0.0f;
+        });
+    if (c >= n || skip)
         return;
     keep_own(r.state, span, row, r.conv.n_taps, channel, own);
-    r.y[(size_t)row * n + c] = r.in[(size_t)row * 3 * n + n + c] * sum[0];
+    r.y[(size_t)row * n + c] = gate * sum[0];
 }
 
 // Grid (ceil(n / THREADS), layers).

@@ -26,9 +26,12 @@ static __device__ __forceinline__ bool mix_head(const struct delta_rows &d,
 #pragma unroll
     for (int i = 0; i < P / WARP; i++)
         y[i] = 0.0f;
-    convolve(d.state, span, row, d.w, d.delta.n_conv, c, y, own,
-             [&](uint32_t at, int i) { return d.in[(size_t)at * c.n_all + c.first + i * WARP]; });
-    if (d.skip && *d.skip)
+    uint32_t skip = 0;
+    convolve(
+        d.state, span, row, d.w, d.delta.n_conv, c, y, own,
+        [&](uint32_t at, int i) { return d.in[(size_t)at * c.n_all + c.first + i * WARP]; },
+        [&] { skip = d.skip ? *d.skip : 0; });
+    if (skip)
         return false;
     keep(c, own);
     float squares = 0.0f;
@@ -306,10 +309,12 @@ static __device__ __forceinline__ void step_ends(const struct delta_rows &d,
                 prefetch_l2(d.dt + head);
             }
             griddep_wait();
-            if (d.skip && *d.skip)
+            const uint32_t skip = d.skip ? *d.skip : 0;
+            const float2 raw = load_gates(d, h, row);
+            if (skip)
                 return;
             if (lane == 0)
-                make_gates(d, head, load_gates(d, h, row), s.decay, s.gain);
+                make_gates(d, head, raw, s.decay, s.gain);
         }
         const float gate = c < n ? d.gate[out] : 0.0f;
         meet();

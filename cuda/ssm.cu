@@ -19,9 +19,12 @@ static __global__ void __launch_bounds__(CONV_THREADS) ssm_conv_kernel(const str
     const struct state_span span = span_of(s.state, row);
     const struct lane_channels channel = {c, c < n, n};
     float y[1] = {c < n && s.bias ? s.bias[c] : 0.0f}, own[1];
-    convolve(s.state, span, row, s.w, n_taps, channel, y, own,
-             [&](uint32_t i, uint32_t) { return s.in[(size_t)i * s.ld + s.ssm.n_inner + c]; });
-    if (c >= n || (s.skip && *s.skip))
+    uint32_t skip = 0;
+    convolve(
+        s.state, span, row, s.w, n_taps, channel, y, own,
+        [&](uint32_t i, uint32_t) { return s.in[(size_t)i * s.ld + s.ssm.n_inner + c]; },
+        [&] { skip = s.skip ? *s.skip : 0; });
+    if (c >= n || skip)
         return;
     keep_own(s.state, span, row, n_taps, channel, own);
     s.mixed[(size_t)row * n + c] = y[0] * logistic(y[0]);
@@ -63,8 +66,7 @@ scan_head(const struct ssm_rows &s, const struct state_span &span, stage<P> (&st
 
 // Grid (ceil(width of a head / scan_cols), n_head, spans).
 template <int P>
-static __global__ void __launch_bounds__(SCAN_THREADS, 1)
-    ssm_kernel(const struct ssm_rows s)
+static __global__ void __launch_bounds__(SCAN_THREADS, 1) ssm_kernel(const struct ssm_rows s)
 {
     __shared__ __align__(16) stage<P> stages[2];
     griddep_launch_dependents();

@@ -33,12 +33,13 @@ struct lane_channels {
 
 // sum[i] += the sum of w (n_all, n_taps) times the inputs of channel i of the lane's, up to that of
 // this row, in the order of the taps. input(row, i): of a row of the pass, which the predecessor
-// may have written; until that has ended the rest is requested. own: the inputs of this row.
-template <int N, typename F>
+// may have written; until that has ended the rest is requested. own: the inputs of this row. more()
+// is called once by every lane when that row's have been asked for, to ask for what else is needed.
+template <int N, typename F, typename M>
 static __device__ __forceinline__ void
 convolve(const struct state_slots &state, const struct state_span &span, uint32_t row,
          const float *w, uint32_t n_taps, const struct lane_channels &c, float (&sum)[N],
-         float (&own)[N], F input)
+         float (&own)[N], F input, M more)
 {
     constexpr int TAPS = 3; // older inputs of a channel that are requested at a time
     const int t = (int)(row - span.row0), kept = (int)n_taps - 1;
@@ -71,6 +72,8 @@ convolve(const struct state_slots &state, const struct state_span &span, uint32_
         for (int i = 0; i < N; i++)
             if (tap0 == 0)
                 own[i] = i < (int)c.n ? input(row, i) : 0.0f;
+        if (tap0 == 0)
+            more();
 #pragma unroll
         for (int k = 0; k < TAPS; k++)
 #pragma unroll
