@@ -110,6 +110,8 @@ def test_however_it_ends_it_is_there(chat, tiny, sessions, sig):
     if sig == "closed":
         c.p.ptyproc.fileobj.close()
         c.p.ptyproc.wait()
+    elif sig == signal.SIGKILL:
+        c.kill()
     else:
         c.p.kill(sig)
         c.p.wait()
