@@ -178,7 +178,7 @@ if [ -n "$all" ]; then
     HOKKU_SLOW_TESTS=1 step shapes "10,000 random schemas and their answers" py shapes tests/conformance -k "grammar or json_schema"
     step slow "other orders of threads, whole models on the emulation" units slow build --suite slow
     HOKKU_TEST_KEPT=1 step kept "chats, done by a process that keeps the model" \
-        py kept tests/e2e/test_{repl,at_hand,lineedit,kept,other_model}.py
+        py kept tests/e2e/test_{repl,repl_sessions,at_hand,lineedit,kept,other_model,signals}.py
     HOKKU_TOKENIZER_STRINGS=4000 HOKKU_TOKENIZER_STRINGS_OF_SIX=20000 \
         step tokens "4,000 random strings for every tokenizer, 20,000 for six" py tokens tests/conformance/test_tokenizer.py
     HOKKU_BUILD=$PWD/build-asan step fuzz "fuzzing, a fixed number of runs" py fuzz tests/fuzz --dist load

@@ -40,11 +40,13 @@ bool session_path(const char *state_dir, const char *name, struct buf *out, stru
            error_oom(err, "a path", strlen(name));
 }
 
-static bool lock_path(const char *state_dir, const char *name, struct buf *out, struct error *err)
+// DIR/NAME.session -> DIR/.NAME.lock
+static bool lock_path(const struct session_lock *l, struct buf *out, struct error *err)
 {
-    buf_clear(out);
-    return buf_printf(out, "%s/sessions/.%s.lock", state_dir, name) ||
-           error_oom(err, "a path", strlen(name));
+    const char *slash = strrchr(l->path.data, '/');
+    return buf_printf(out, "%.*s.%s.lock", (int)(slash + 1 - l->path.data), l->path.data,
+                      l->name) ||
+           error_oom(err, "a path", l->path.len);
 }
 
 // Opens and locks; -1 with *busy: another process has it. The lock goes away with its file when it
@@ -96,24 +98,24 @@ static void sweep(const char *state_dir)
     buf_release(&path);
 }
 
-bool session_lock_take(struct session_lock *l, const char *state_dir, const char *name,
-                       struct error *err)
+// False with *busy: another process has it.
+static bool lock_take(struct session_lock *l, const char *state_dir, const char *name, bool *busy,
+                      struct error *err)
 {
     struct buf lock = {0};
-    bool busy = false;
+    *busy = false;
     *l = SESSION_LOCK_NONE;
     if (!session_path(state_dir, name, &l->path, err) || !place_make_parents(l->path.data, err))
         return false;
     sweep(state_dir);
     // The session's own file may be replaced, so the lock is on a file beside it.
     l->name = strdup(name);
-    bool ok = (l->name || error_oom(err, "a name", strlen(name))) &&
-              lock_path(state_dir, name, &lock, err);
+    bool ok = (l->name || error_oom(err, "a name", strlen(name))) && lock_path(l, &lock, err);
     if (ok) {
-        l->fd = take(lock.data, &busy, err);
+        l->fd = take(lock.data, busy, err);
         ok = l->fd >= 0;
     }
-    if (busy)
+    if (*busy)
         error_set(err, ERR_FAIL,
                   "session %s is in use by another hokku: leave it there first, or choose another",
                   name);
@@ -123,16 +125,20 @@ bool session_lock_take(struct session_lock *l, const char *state_dir, const char
     return ok;
 }
 
+bool session_lock_take(struct session_lock *l, const char *state_dir, const char *name,
+                       struct error *err)
+{
+    bool busy;
+    return lock_take(l, state_dir, name, &busy, err);
+}
+
 void session_lock_release(struct session_lock *l)
 {
     session_writer_free(l->writer);
     if (l->fd >= 0) {
-        // PATH/NAME.session -> PATH/.NAME.lock, removed while it is still ours.
         struct buf lock = {0};
-        const char *slash = strrchr(l->path.data, '/');
-        buf_printf(&lock, "%.*s.%s.lock", (int)(slash + 1 - l->path.data), l->path.data, l->name);
-        if (!lock.failed)
-            unlink(lock.data);
+        if (lock_path(l, &lock, NULL))
+            unlink(lock.data); // while it is still ours
         buf_release(&lock);
         close(l->fd);
     }
@@ -200,12 +206,9 @@ bool session_lock_take_unnamed(struct session_lock *l, const char *state_dir, in
         return error_set(err, ERR_FAIL, "the clock tells no time");
     for (int i = 1; i <= TRIES; i++) {
         snprintf(name, sizeof name, i > 1 ? "%s-%d" : "%s", when, i);
-        if (!session_lock_take(l, state_dir, name, err)) {
-            // In use by another chat that began in this second? What else is wrong is so for all.
-            struct buf path = {0};
-            bool there = lock_path(state_dir, name, &path, NULL) && access(path.data, F_OK) == 0;
-            buf_release(&path);
-            if (!there)
+        bool busy; // another chat began in this second; what else is wrong is so for all
+        if (!lock_take(l, state_dir, name, &busy, err)) {
+            if (!busy)
                 return false;
             continue;
         }

@@ -204,16 +204,15 @@ struct attended {
     const struct program *p;
     int fd, pid; // keeper
     int signals;
+    int stops; // SIGTSTP alone, which is seen there and stays pending
     int first; // that ends the call: the first of those handed on; 0: none
     bool chat;
-    bool goes_on; // SIGCONT came behind the last SIGTSTP
+    bool stopping; // SIGTSTP was handed on a moment ago: the keeper will say that it has stopped
 };
 
-// The signals that are handed on, but those that the parent chose to ignore.
-static int take_signals(bool chat)
+// From here on they come there, but those that the parent chose to ignore.
+static int take_signals(const int *handed, size_t n)
 {
-    static const int handed[] = {SIGINT, SIGTERM, SIGTSTP, SIGCONT, SIGHUP, SIGQUIT, SIGWINCH};
-    const size_t n = chat ? sizeof handed / sizeof *handed : 4;
     sigset_t set;
     struct sigaction sa;
     sigemptyset(&set);
@@ -222,6 +221,13 @@ static int take_signals(bool chat)
             sigaddset(&set, handed[i]);
     sigprocmask(SIG_BLOCK, &set, NULL);
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static void take_all_signals(struct attended *a)
+{
+    static const int handed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH}, stops[] = {SIGTSTP};
+    a->signals = take_signals(handed, a->chat ? sizeof handed / sizeof *handed : 2);
+    a->stops = take_signals(stops, 1);
 }
 
 // Where the keeper cannot do it any more.
@@ -240,11 +246,7 @@ static void wait_for_foreground(void)
 
 static void on_signal(struct attended *a, int sig)
 {
-    if (sig == SIGTSTP || sig == SIGCONT)
-        a->goes_on = sig == SIGCONT;
-    if (sig == SIGCONT)
-        return;
-    if (sig == SIGTSTP || sig == SIGWINCH || (sig == SIGINT && a->chat)) {
+    if (sig == SIGWINCH || (sig == SIGINT && a->chat)) {
         tell(a->fd, sig);
         return;
     }
@@ -256,10 +258,19 @@ static void on_signal(struct attended *a, int sig)
     tell(a->fd, sig == SIGHUP ? SIGTERM : sig);
 }
 
-static void stop(const struct attended *a)
+static void on_stop(struct attended *a)
 {
-    if (!a->goes_on)
-        terminal_suspend();
+    a->stopping = true;
+    tell(a->fd, SIGTSTP);
+}
+
+// Here, by the SIGTSTP that is pending: the system itself takes it back where SIGCONT came behind
+// it. (To raise one would take back a SIGCONT that came a moment before, and that nobody saw.)
+static void stop(struct attended *a)
+{
+    hold_stops(SIG_UNBLOCK);
+    hold_stops(SIG_BLOCK);
+    a->stopping = false;
     if (a->chat)
         wait_for_foreground();
     tell(a->fd, SIGCONT);
@@ -275,6 +286,8 @@ static void edit(struct attended *a, const char *path)
     while (read(a->signals, &s, sizeof s) == sizeof s)
         if (s.ssi_signo == SIGTERM || s.ssi_signo == SIGHUP || s.ssi_signo == SIGWINCH)
             on_signal(a, (int)s.ssi_signo);
+    while (!a->stopping && read(a->stops, &s, sizeof s) == sizeof s)
+        continue;
     keep_send(a->fd, &m, NULL, 0);
 }
 
@@ -294,17 +307,22 @@ static void say_gone(const struct attended *a)
 // Hands signals on until the call is done.
 static void attend(struct attended *a, struct keep_result *r)
 {
-    a->signals = take_signals(a->chat);
+    take_all_signals(a);
     if (signals_caught()) // before they were taken
         on_signal(a, signals_caught());
     for (;;) {
-        struct pollfd p[2] = {{.fd = a->fd, .events = POLLIN},
-                              {.fd = a->signals, .events = POLLIN}};
+        struct pollfd p[3] = {{.fd = a->fd, .events = POLLIN},
+                              {.fd = a->signals, .events = POLLIN},
+                              {.fd = a->stopping ? -1 : a->stops, .events = POLLIN}};
         struct signalfd_siginfo s;
         struct keep_message m;
-        poll(p, 2, -1);
+        // A chat may forget it, with a Ctrl-C: it is told again as long as the signal is pending.
+        if (poll(p, 3, a->stopping ? (int)(PATIENCE_S * 1000) : -1) == 0)
+            a->stopping = false;
         while (p[1].revents && read(a->signals, &s, sizeof s) == sizeof s)
             on_signal(a, (int)s.ssi_signo);
+        if (p[2].revents)
+            on_stop(a);
         const int k = p[0].revents ? keep_receive(a->fd, &m, NULL, NULL) : 0;
         if (k < 0) {
             *r = (struct keep_result){.code = ERR_FAIL, .death = a->first};

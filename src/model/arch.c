@@ -1,5 +1,5 @@
 // The table of architectures: a family is a row. What a field means, and what a row that does not
-// set it says, is in internal.h; which layer has what follows in facts.c and bind.c.
+// set it says, is in internal.h; which layer has what follows in facts.c and layer_weights.c.
 #include "model/internal.h"
 
 #include <string.h>

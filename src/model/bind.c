@@ -1,16 +1,12 @@
 // Binds the tensors of the file to their places in the model, by name, shape and type.
-#include "model/internal.h"
-
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/format.h"
-
-enum { NAME_MAX = 64 };
+#include "model/layer_weights.h"
 
 struct binder {
     struct model *m;
@@ -191,7 +187,7 @@ static bool bind_matrix(struct binder *b, const char *name, enum presence presen
 // of each expert its own.
 static bool bind_scale(struct binder *b, const char *matrix, struct weight *w, bool each)
 {
-    char name[NAME_MAX];
+    char name[TENSOR_NAME_MAX];
     struct weight scale = {0};
     if (!w->data)
         return true;
@@ -211,339 +207,60 @@ static bool bind_scaled(struct binder *b, const char *name, enum presence presen
 
 // ---- layers
 
-// A length that the facts of the model and of the layer give.
-enum dim {
-    ONE,
-    N_EMBD,
-    N_Q,
-    N_KV,
-    N_HEAD,
-    N_FF,
-    N_FF_SHARED,
-    N_FF_EXPERT,
-    N_EXPERT,
-    OF_Q_NORM,
-    OF_K_NORM,
-    N_TOLD,
-    N_OUT,
-    N_LATENT_Q,
-    N_LATENT_KV,
-    N_LATENT_KEY,
-    N_LATENT_VALUE,
-    N_CACHED,
-    N_CONV,
-    N_CONV_IN,
-    N_CONV_TAPS,
-    N_DELTA,
-    N_DELTA_HEAD,
-    N_DELTA_HEADS,
-    N_DELTA_STATE,
-    N_DELTA_CHANNELS,
-    N_DELTA_TAPS,
-    N_SSM,
-    N_SSM_IN,
-    N_SSM_HEAD,
-    N_SSM_CHANNELS,
-    N_SSM_TAPS,
-    N_SSM_OF_GROUP,
-    N_EXPERT_IO,
-    N_LATENT,
-};
-
-#define DELTA_GROUP "attn_qkv+attn_gate+ssm_beta+ssm_alpha+ssm_ba"
-
-// The weights of a layer. Those that are fused are the rows of one tensor, one after the other in
-// the order of this table.
-static const struct weight_row {
-    const char *name;      // the tensor is blk.LAYER.NAME, ".weight" appended where there is no dot
-    enum dim rows, n_cols; // ONE row: a vector
-    const char *fused;     // the tensor that may have it, among others
-    const char *group;     // NULL: of its own
-    bool stacked;          // of each expert one such matrix, or vector
-} table[N_LAYER_WEIGHTS] = {
-    [ATTN_NORM] = {"attn_norm", ONE, N_EMBD},
-    [ATTN_NORM_BIAS] = {"attn_norm.bias", ONE, N_EMBD},
-    [ATTN_Q] = {"attn_q", N_Q, N_EMBD, "attn_qkv", "attn_q+attn_k+attn_v"},
-    [ATTN_K] = {"attn_k", N_KV, N_EMBD, "attn_qkv", "attn_q+attn_k+attn_v"},
-    [ATTN_V] = {"attn_v", N_KV, N_EMBD, "attn_qkv", "attn_q+attn_k+attn_v"},
-    [ATTN_Q_BIAS] = {"attn_q.bias", ONE, N_Q, "attn_qkv.bias"},
-    [ATTN_K_BIAS] = {"attn_k.bias", ONE, N_KV, "attn_qkv.bias"},
-    [ATTN_V_BIAS] = {"attn_v.bias", ONE, N_KV, "attn_qkv.bias"},
-    [ATTN_Q_NORM] = {"attn_q_norm", ONE, OF_Q_NORM},
-    [ATTN_K_NORM] = {"attn_k_norm", ONE, OF_K_NORM},
-    [ATTN_Q_A] = {"attn_q_a", N_LATENT_Q, N_EMBD, NULL, "attn_q_a+attn_kv_a_mqa"},
-    [ATTN_Q_A_NORM] = {"attn_q_a_norm", ONE, N_LATENT_Q},
-    [ATTN_Q_B] = {"attn_q_b", N_Q, N_LATENT_Q},
-    [ATTN_KV_A] = {"attn_kv_a_mqa", N_CACHED, N_EMBD},
-    [ATTN_KV_A_NORM] = {"attn_kv_a_norm", ONE, N_LATENT_KV},
-    [ATTN_K_B] = {"attn_k_b", N_LATENT_KV, N_LATENT_KEY},
-    [ATTN_V_B] = {"attn_v_b", N_LATENT_VALUE, N_LATENT_KV},
-    [ATTN_SINKS] = {"attn_sinks", ONE, N_HEAD},
-    [DELTA_QKV] = {"attn_qkv", N_DELTA_CHANNELS, N_EMBD, NULL, DELTA_GROUP},
-    [DELTA_GATE] = {"attn_gate", N_DELTA, N_EMBD, NULL, DELTA_GROUP},
-    [DELTA_BETA] = {"ssm_beta", N_DELTA_HEAD, N_EMBD, NULL, DELTA_GROUP},
-    [DELTA_ALPHA] = {"ssm_alpha", N_DELTA_HEAD, N_EMBD, NULL, DELTA_GROUP},
-    [DELTA_BETA_ALPHA] = {"ssm_ba", N_DELTA_HEADS, N_EMBD, NULL, DELTA_GROUP},
-    [DELTA_CONV] = {"ssm_conv1d", ONE, N_DELTA_TAPS},
-    [DELTA_DT] = {"ssm_dt.bias", ONE, N_DELTA_HEAD},
-    [DELTA_A] = {"ssm_a", ONE, N_DELTA_HEAD},
-    [DELTA_NORM] = {"ssm_norm", ONE, N_DELTA_STATE},
-    [CONV_IN] = {"shortconv.in_proj", N_CONV_IN, N_EMBD},
-    [CONV] = {"shortconv.conv", ONE, N_CONV_TAPS},
-    [ATTN_OUTPUT] = {"attn_output", N_EMBD, N_OUT},
-    [ATTN_OUTPUT_BIAS] = {"attn_output.bias", ONE, N_EMBD},
-    [ATTN_POST_NORM] = {"post_attention_norm", ONE, N_EMBD},
-    [SSM_IN] = {"ssm_in", N_SSM_IN, N_EMBD},
-    [SSM_CONV] = {"ssm_conv1d", ONE, N_SSM_TAPS},
-    [SSM_CONV_BIAS] = {"ssm_conv1d.bias", ONE, N_SSM_CHANNELS},
-    [SSM_DT] = {"ssm_dt.bias", ONE, N_SSM_HEAD},
-    [SSM_A] = {"ssm_a", ONE, ONE},
-    [SSM_D] = {"ssm_d", ONE, ONE},
-    [SSM_NORM] = {"ssm_norm", ONE, N_SSM_OF_GROUP},
-    [SSM_OUT] = {"ssm_out", N_EMBD, N_SSM},
-    [FFN_NORM] = {"ffn_norm", ONE, N_EMBD},
-    [FFN_NORM_BIAS] = {"ffn_norm.bias", ONE, N_EMBD},
-    [FFN_GATE] = {"ffn_gate", N_FF, N_EMBD, "ffn_up", "ffn_gate+ffn_up"},
-    [FFN_UP] = {"ffn_up", N_FF, N_EMBD, "ffn_up", "ffn_gate+ffn_up"},
-    [FFN_UP_BIAS] = {"ffn_up.bias", ONE, N_FF},
-    [FFN_DOWN] = {"ffn_down", N_EMBD, N_FF},
-    [FFN_DOWN_BIAS] = {"ffn_down.bias", ONE, N_EMBD},
-    [DENSE_POST_NORM] = {"post_ffw_norm_1", ONE, N_EMBD},
-    [EXPERT_NORM] = {"pre_ffw_norm_2", ONE, N_EMBD},
-    [ROUTER] = {"ffn_gate_inp", N_EXPERT, N_EMBD},
-    [ROUTER_BIAS] = {"ffn_gate_inp.bias", ONE, N_EXPERT},
-    [ROUTER_NORM] = {"ffn_gate_inp.scale", ONE, N_EMBD},
-    [ROUTER_CHOICE_BIAS] = {"exp_probs_b.bias", ONE, N_EXPERT},
-    [EXPERT_LATENT] = {"ffn_latent_down", N_LATENT, N_EMBD},
-    [EXPERT_GATE] = {"ffn_gate_exps", N_FF_EXPERT, N_EXPERT_IO, "ffn_gate_up_exps",
-                     "ffn_gate_exps+ffn_up_exps", true},
-    [EXPERT_UP] = {"ffn_up_exps", N_FF_EXPERT, N_EXPERT_IO, "ffn_gate_up_exps",
-                   "ffn_gate_exps+ffn_up_exps", true},
-    [EXPERT_DOWN] = {"ffn_down_exps", N_EXPERT_IO, N_FF_EXPERT, NULL, NULL, true},
-    [EXPERT_GATE_BIAS] = {"ffn_gate_exps.bias", ONE, N_FF_EXPERT, NULL, NULL, true},
-    [EXPERT_UP_BIAS] = {"ffn_up_exps.bias", ONE, N_FF_EXPERT, NULL, NULL, true},
-    [EXPERT_DOWN_BIAS] = {"ffn_down_exps.bias", ONE, N_EMBD, NULL, NULL, true},
-    [EXPERT_DOWN_SCALE] = {"ffn_down_exps.scale", ONE, N_EXPERT},
-    [EXPERT_LATENT_UP] = {"ffn_latent_up", N_EMBD, N_LATENT},
-    [EXPERT_POST_NORM] = {"post_ffw_norm_2", ONE, N_EMBD},
-    [SHARED_ROUTER] = {"ffn_gate_inp_shexp", ONE, N_EMBD},
-    [SHARED_GATE] = {"ffn_gate_shexp", N_FF_SHARED, N_EMBD, NULL, "ffn_gate_shexp+ffn_up_shexp"},
-    [SHARED_UP] = {"ffn_up_shexp", N_FF_SHARED, N_EMBD, NULL, "ffn_gate_shexp+ffn_up_shexp"},
-    [SHARED_DOWN] = {"ffn_down_shexp", N_EMBD, N_FF_SHARED},
-    [FFN_POST_NORM] = {"post_ffw_norm", ONE, N_EMBD},
-    [TOKEN_GATE] = {"inp_gate", N_TOLD, N_EMBD},
-    [TOKEN_PROJ] = {"proj", N_EMBD, N_TOLD},
-    [TOKEN_POST_NORM] = {"post_norm", ONE, N_EMBD},
-    [LAYER_SCALE] = {"layer_output_scale", ONE, ONE},
-};
-
-static uint64_t dim_size(const struct hparams *hp, const struct layer *l, enum dim d)
-{
-    const uint32_t q_dim = l->head_dim - l->latent.n_kv + l->latent.n_key;
-    const uint64_t n_q = (uint64_t)l->n_head * q_dim;
-    const uint64_t n_kv = (uint64_t)l->n_head_kv * l->head_dim;
-    const bool shared = l->qk_norm == QK_NORM_HEAD;
-    switch (d) {
-    case ONE:
-        return 1;
-    case N_EMBD:
-        return hp->n_embd;
-    case N_Q:
-        return l->gated ? 2 * n_q : n_q;
-    case N_CONV:
-        return l->conv.n;
-    case N_CONV_IN:
-        return 3 * (uint64_t)l->conv.n;
-    case N_CONV_TAPS:
-        return l->conv.n_taps;
-    case N_DELTA:
-        return layer_n_out(l);
-    case N_DELTA_HEAD:
-        return l->delta.n_head;
-    case N_DELTA_HEADS:
-        return 2 * l->delta.n_head;
-    case N_DELTA_STATE:
-        return l->delta.n_state;
-    case N_DELTA_CHANNELS:
-        return layer_n_channels(l);
-    case N_DELTA_TAPS:
-        return l->delta.n_conv;
-    case N_SSM:
-        return l->ssm.n_inner;
-    case N_SSM_IN:
-        return (uint64_t)l->ssm.n_inner + layer_ssm_channels(l) + l->ssm.n_head;
-    case N_SSM_HEAD:
-        return l->ssm.n_head;
-    case N_SSM_CHANNELS:
-        return layer_ssm_channels(l);
-    case N_SSM_TAPS:
-        return l->ssm.n_conv;
-    case N_SSM_OF_GROUP:
-        return l->ssm.n_group > 0 ? l->ssm.n_inner / l->ssm.n_group : 0;
-    case N_EXPERT_IO:
-        return l->experts.n_latent > 0 ? l->experts.n_latent : hp->n_embd;
-    case N_LATENT:
-        return l->experts.n_latent;
-    case N_OUT:
-        return l->mixer == MIXER_LINEAR ? hp->n_embd : layer_n_out(l);
-    case N_LATENT_Q:
-        return l->latent.n_q;
-    case N_LATENT_KV:
-        return l->latent.n_kv;
-    case N_LATENT_KEY:
-        return l->latent.n_key;
-    case N_LATENT_VALUE:
-        return l->latent.n_value;
-    case N_CACHED:
-        return l->head_dim;
-    case N_KV:
-        return n_kv;
-    case N_HEAD:
-        return l->n_head;
-    case N_FF:
-        return l->n_ff;
-    case N_FF_SHARED:
-        return l->experts.n_ff_shared;
-    case N_FF_EXPERT:
-        return l->experts.n_ff;
-    case N_EXPERT:
-        return l->experts.n;
-    case OF_Q_NORM:
-        return shared ? l->head_dim : n_q;
-    case OF_K_NORM:
-        break;
-    case N_TOLD:
-        return hp->n_embd_layer;
-    }
-    return shared ? l->head_dim : n_kv;
-}
-
-// The part of a layer that a weight belongs to.
-static bool has_part(const struct hparams *hp, const struct layer *l, int w)
-{
-    static const weight_set keys =
-        SET(ATTN_K) | SET(ATTN_V) | SET(ATTN_K_BIAS) | SET(ATTN_V_BIAS) | SET(ATTN_K_NORM);
-    static const weight_set linear = SET(ATTN_NORM) | SET(ATTN_NORM_BIAS) | SET(ATTN_OUTPUT) |
-                                     SET(ATTN_OUTPUT_BIAS) | SET(ATTN_POST_NORM);
-    if (w == LAYER_SCALE)
-        return true;
-    if (TOLD & SET(w))
-        return hp->n_embd_layer > 0;
-    if (TWO_FEEDS & SET(w))
-        return l->n_ff > 0 && l->experts.n > 0;
-    if (w >= SSM_IN && w <= SSM_OUT)
-        return l->ssm.n_head > 0;
-    if (EXPERT_LATENTS & SET(w))
-        return l->experts.n_latent > 0;
-    if (w == CONV_IN || w == CONV)
-        return l->mixer == MIXER_CONV;
-    if (w >= DELTA_QKV && w <= DELTA_NORM)
-        return l->mixer == MIXER_DELTA;
-    if (LATENT & SET(w) && l->latent.n_kv == 0)
-        return false;
-    if (w >= ATTN_Q_A && w <= ATTN_Q_B)
-        return l->latent.n_q > 0;
-    if (w == ATTN_Q && l->latent.n_q > 0)
-        return false;
-    if ((l->kv_back > 0 || l->latent.n_kv > 0) && keys & SET(w))
-        return false;
-    if (w <= ATTN_POST_NORM)
-        return l->mixer == MIXER_ATTENTION || (l->mixer == MIXER_SSM && w <= ATTN_NORM_BIAS) ||
-               (l->mixer != MIXER_NONE && l->mixer != MIXER_SSM && linear & SET(w));
-    if (w == FFN_NORM || w == FFN_NORM_BIAS || w == FFN_POST_NORM)
-        return layer_feeds(l);
-    return w <= FFN_DOWN_BIAS      ? l->n_ff > 0
-           : w <= EXPERT_DOWN_BIAS ? l->experts.n > 0
-                                   : l->experts.n_ff_shared > 0;
-}
-
-// As the architecture says, of the parts that the layer has.
-static enum presence presence_of(const struct arch *a, const struct hparams *hp,
-                                 const struct layer *l, int w)
-{
-    if (!has_part(hp, l, w) || a->lacks & SET(w))
-        return ABSENT;
-    if (a->may_have & SET(w) || (w == ATTN_V && a->k_is_v && l->window == 0))
-        return OPTIONAL;
-    return (PLAIN_WEIGHTS | a->has) & SET(w) ? REQUIRED : ABSENT;
-}
-
-_Static_assert(N_LAYER_WEIGHTS <= 128, "a set of them has 128 bits");
-
-static const char *tensor_name(char out[static NAME_MAX], uint32_t i, const char *name)
-{
-    const bool parted = strchr(name, '.') && strncmp(name, "shortconv.", 10) != 0;
-    const bool whole =
-        parted || strcmp(name, table[SSM_A].name) == 0 || strcmp(name, table[SSM_D].name) == 0;
-    snprintf(out, NAME_MAX, "blk.%u.%s%s", i, name, whole ? "" : ".weight");
-    return out;
-}
-
 // Weights are fused when the first of them has no tensor of its own.
-static bool is_fused(const struct binder *b, const struct arch *a, uint32_t i, int w)
+static bool is_fused(const struct binder *b, const struct arch *a, uint32_t i,
+                     const struct layer *l, int w)
 {
-    char name[NAME_MAX];
-    int first = 0;
-    if (!a->fused || !table[w].fused)
-        return false;
-    while (!table[first].fused || strcmp(table[first].fused, table[w].fused) != 0)
-        first++;
-    return !gguf_find_tensor(b->m->gguf, tensor_name(name, i, table[first].name));
+    char name[TENSOR_NAME_MAX];
+    return a->fused &&
+           !gguf_find_tensor(b->m->gguf,
+                             layer_tensor_name(name, i, layer_weight_fused(&b->m->hp, l, w).first));
 }
 
-static bool bind_fused(struct binder *b, uint32_t i, struct layer *l, int w, enum presence presence)
+static bool bind_fused(struct binder *b, uint32_t i, struct layer *l, int w,
+                       const struct weight_form *f, enum presence presence)
 {
-    const struct weight_row *row = &table[w];
-    const struct hparams *hp = &b->m->hp;
-    const bool vector = row->rows == ONE;
-    uint64_t all = 0, before = 0, n = 0; // rows, or numbers of a vector
-    char name[NAME_MAX];
-    for (int k = 0; k < N_LAYER_WEIGHTS; k++)
-        if (table[k].fused && strcmp(table[k].fused, row->fused) == 0) {
-            n = dim_size(hp, l, vector ? table[k].n_cols : table[k].rows);
-            before += k < w ? n : 0;
-            all += n;
-        }
-    n = dim_size(hp, l, vector ? row->n_cols : row->rows);
-    const uint64_t n_cols = vector ? all : dim_size(hp, l, row->n_cols), rows = vector ? 1 : all;
-    const struct gguf_tensor *t = find(b, tensor_name(name, i, row->fused));
-    if (row->stacked) {
+    const struct fused_rows at = layer_weight_fused(&b->m->hp, l, w);
+    const uint64_t n_cols = f->vector ? at.all : f->n_cols, rows = f->vector ? 1 : at.all;
+    char name[TENSOR_NAME_MAX];
+    const struct gguf_tensor *t = find(b, layer_tensor_name(name, i, f->fused));
+    if (f->stacked) {
         if (!t)
             return missing_stack(b, name, n_cols, rows, l->experts.n);
         if (!has_stacked(b, name, t, rows, n_cols, l->experts.n) || !check_supported(b, name, t))
             return false;
-        set_stack(t, before, n, rows, l->experts.n_used, &l->w[w]);
+        set_stack(t, at.before, at.n, rows, l->experts.n_used, &l->w[w]);
         return bind_scale(b, name, &l->w[w], true);
     }
     if (!t)
         return presence == OPTIONAL || missing(b, name, n_cols, rows);
     if (!has_shape(b, name, t, rows, n_cols))
         return false;
-    if (vector)
-        return set_vector(b, name, t, before, n, &l->w[w]);
+    if (f->vector)
+        return set_vector(b, name, t, at.before, at.n, &l->w[w]);
     if (!check_supported(b, name, t))
         return false;
-    set_matrix(t, before, n, &l->w[w]);
+    set_matrix(t, at.before, at.n, &l->w[w]);
     return bind_scale(b, name, &l->w[w], false);
 }
 
 // One for each head: stacked, or each head's keys and then its values in one matrix.
-static bool bind_of_heads(struct binder *b, uint32_t i, struct layer *l, int w, uint64_t rows,
-                          uint64_t n_cols)
+static bool bind_of_heads(struct binder *b, uint32_t i, struct layer *l, int w,
+                          const struct weight_form *f)
 {
     const uint64_t n_key = l->latent.n_key, n_kv = l->latent.n_kv;
     const uint64_t each = n_key + l->latent.n_value, all = each * l->n_head;
-    char name[NAME_MAX];
+    char name[TENSOR_NAME_MAX];
     if (!l->latent.expands)
-        return bind_stack(b, tensor_name(name, i, table[w].name), rows, n_cols, l->n_head,
+        return bind_stack(b, layer_tensor_name(name, i, f->name), f->rows, f->n_cols, l->n_head,
                           l->n_head, &l->w[w]) &&
                bind_scale(b, name, &l->w[w], false);
-    const struct gguf_tensor *t = find(b, tensor_name(name, i, "attn_kv_b"));
+    const struct gguf_tensor *t = find(b, layer_tensor_name(name, i, "attn_kv_b"));
     if (!t)
         return missing(b, name, n_kv, all);
     if (!has_shape(b, name, t, all, n_kv) || !check_supported(b, name, t))
         return false;
-    set_stack(t, w == ATTN_V_B ? n_key : 0, w == ATTN_V_B ? rows : n_key, each, l->n_head,
+    set_stack(t, w == ATTN_V_B ? n_key : 0, w == ATTN_V_B ? f->rows : n_key, each, l->n_head,
               &l->w[w]);
     return bind_scale(b, name, &l->w[w], false);
 }
@@ -551,61 +268,36 @@ static bool bind_of_heads(struct binder *b, uint32_t i, struct layer *l, int w, 
 static bool bind_weight(struct binder *b, const struct arch *a, uint32_t i, struct layer *l, int w)
 {
     const struct hparams *hp = &b->m->hp;
-    const struct weight_row *row = &table[w];
-    const bool vector = row->rows == ONE, gated = !(a->lacks & GATE);
-    const enum presence presence = presence_of(a, hp, l, w);
-    uint64_t n_cols = dim_size(hp, l, row->n_cols), rows = dim_size(hp, l, row->rows);
-    char name[NAME_MAX];
-    l->w[w] = (struct weight){.name = row->name, .group = row->name, .vector = vector};
-    if (row->group && ((w != FFN_UP && w != EXPERT_UP && w != SHARED_UP) || gated))
-        l->w[w].group = row->group;
-    if (w == ATTN_OUTPUT && l->mixer == MIXER_DELTA)
-        l->w[w].name = l->w[w].group = "ssm_out";
-    if (w == ATTN_OUTPUT && l->mixer == MIXER_CONV)
-        l->w[w].name = l->w[w].group = "shortconv.out_proj";
-    if (w == ATTN_Q && l->latent.n_kv > 0)
-        l->w[w].group = "attn_q+attn_kv_a_mqa";
-    if (w == ATTN_KV_A)
-        l->w[w].group = l->w[l->latent.n_q > 0 ? ATTN_Q_A : ATTN_Q].group;
+    const enum presence presence = layer_weight_presence(a, hp, l, w);
+    const struct weight_form f = layer_weight_form(a, hp, l, w);
+    char name[TENSOR_NAME_MAX];
+    l->w[w] = (struct weight){.name = f.name, .group = f.group, .vector = f.vector};
     if (presence == ABSENT)
         return true;
     if (w == ATTN_K_B || w == ATTN_V_B)
-        return bind_of_heads(b, i, l, w, rows, n_cols);
-    if (is_fused(b, a, i, w))
-        return bind_fused(b, i, l, w, presence);
-    tensor_name(name, i, w == FFN_NORM && a->ffn_norm ? a->ffn_norm : l->w[w].name);
+        return bind_of_heads(b, i, l, w, &f);
+    if (f.fused && is_fused(b, a, i, l, w))
+        return bind_fused(b, i, l, w, &f, presence);
+    layer_tensor_name(name, i, w == FFN_NORM && a->ffn_norm ? a->ffn_norm : f.name);
     // whose names a vector of the layer has
-    const bool own = (w == ROUTER && presence_of(a, hp, l, ROUTER_NORM) != ABSENT) ||
-                     (w == EXPERT_DOWN && presence_of(a, hp, l, EXPERT_DOWN_SCALE) != ABSENT);
-    if (!vector && row->stacked)
-        return bind_stack(b, name, rows, n_cols, l->experts.n, l->experts.n_used, &l->w[w]) &&
+    const bool own =
+        (w == ROUTER && layer_weight_presence(a, hp, l, ROUTER_NORM) != ABSENT) ||
+        (w == EXPERT_DOWN && layer_weight_presence(a, hp, l, EXPERT_DOWN_SCALE) != ABSENT);
+    if (!f.vector && f.stacked)
+        return bind_stack(b, name, f.rows, f.n_cols, l->experts.n, l->experts.n_used, &l->w[w]) &&
                (own || bind_scale(b, name, &l->w[w], true));
-    if (!vector)
-        return bind_matrix(b, name, presence, rows, n_cols, &l->w[w]) &&
+    if (!f.vector)
+        return bind_matrix(b, name, presence, f.rows, f.n_cols, &l->w[w]) &&
                (own || bind_scale(b, name, &l->w[w], false));
     if (w == FFN_NORM && a->ffn_norm_whole)
         snprintf(name, sizeof name, "blk.%u.%s", i, a->ffn_norm);
-    if (row->stacked)
-        rows = l->experts.n;
-    if (w == SSM_CONV)
-        rows = layer_ssm_channels(l);
-    if (w == SSM_A || w == SSM_D)
-        rows = l->ssm.n_head;
-    if (w == SSM_NORM)
-        rows = l->ssm.n_group;
-    if (w == DELTA_CONV || w == CONV)
-        rows = w == CONV ? l->conv.n : layer_n_channels(l);
-    if (l->qk_norm == QK_NORM_HEADS && (w == ATTN_Q_NORM || w == ATTN_K_NORM)) {
-        rows = n_cols / l->head_dim;
-        n_cols = l->head_dim;
-    }
-    return bind_vector(b, name, presence, n_cols, rows, &l->w[w]);
+    return bind_vector(b, name, presence, f.n_cols, f.rows, &l->w[w]);
 }
 
 static bool bind_layer(struct binder *b, const struct arch *a, uint32_t i, struct layer *l)
 {
     static const enum layer_weight unused[] = {ATTN_K, ATTN_V, ATTN_K_NORM};
-    char name[NAME_MAX];
+    char name[TENSOR_NAME_MAX];
     l->qk_norm = l->mixer == MIXER_ATTENTION ? a->qk_norm : QK_NORM_NONE;
     const bool rotated = b->m->ropes[l->rope].layout != ROPE_NONE;
     const bool bare = a->qk_norm == QK_NORM_BARE && rotated &&
@@ -616,7 +308,7 @@ static bool bind_layer(struct binder *b, const struct arch *a, uint32_t i, struc
             return false;
     if (l->kv_back > 0) // files may have what was trained with, but is not used
         for (size_t k = 0; k < sizeof unused / sizeof *unused; k++)
-            find(b, tensor_name(name, i, table[unused[k]].name));
+            find(b, layer_tensor_name(name, i, l->w[unused[k]].name));
     else if (!l->w[ATTN_Q_NORM].data != !l->w[ATTN_K_NORM].data)
         return error_set(b->err, ERR_MODEL,
                          "layer %u has only one of attn_q_norm and attn_k_norm, expected both or "
@@ -626,7 +318,7 @@ static bool bind_layer(struct binder *b, const struct arch *a, uint32_t i, struc
         l->qk_norm = bare ? QK_NORM_BARE : QK_NORM_NONE;
     l->parallel = a->parallel && layer_feeds(l) && !l->w[FFN_NORM].data;
     // Rotation frequencies that very old files store per layer; they follow from the metadata.
-    find(b, tensor_name(name, i, "attn_rot_embd"));
+    find(b, layer_tensor_name(name, i, "attn_rot_embd"));
     return true;
 }
 
@@ -684,7 +376,7 @@ static bool bind_outer(struct binder *b, const struct arch *a)
     struct model *m = b->m;
     struct hparams *hp = &m->hp;
     const struct gguf_tensor *embd = find(b, "token_embd.weight");
-    char norm[NAME_MAX];
+    char norm[TENSOR_NAME_MAX];
     snprintf(norm, sizeof norm, "%s.weight", a->output_norm ? a->output_norm : "output_norm");
     if (!embd)
         return error_set(b->err, ERR_MODEL, "tensor token_embd.weight is missing");
@@ -770,7 +462,7 @@ done:
 static bool bind_nextn(struct binder *b, uint32_t block, const char *name, enum presence presence,
                        uint64_t rows, uint64_t n_cols, struct weight *w)
 {
-    char full[NAME_MAX];
+    char full[TENSOR_NAME_MAX];
     snprintf(full, sizeof full, "blk.%u.%s.weight", block, name);
     if (presence == OPTIONAL && !gguf_find_tensor(b->m->gguf, full))
         return true; // w stays what it is

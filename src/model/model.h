@@ -102,8 +102,8 @@ struct weight {
     bool scale_each;    // NULL: 1
 };
 
-// What a layer may have, in the order in which a token meets it. model/bind.c says the name, shape
-// and presence of each; whoever handles all of them loops.
+// What a layer may have, in the order in which a token meets it. model/layer_weights.c says the
+// name, shape and presence of each; whoever handles all of them loops.
 enum layer_weight {
     ATTN_NORM,
     ATTN_NORM_BIAS,

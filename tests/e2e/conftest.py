@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 
 import ptyprocess
 import pytest
@@ -106,6 +107,20 @@ def home(tmp_path):
     yield {**env, "XDG_RUNTIME_DIR": directory, "HOKKU_KEEP": "5m"}
     subprocess.run([HOKKU, "serve", "--stop"], env={**env, "XDG_RUNTIME_DIR": directory}, stderr=subprocess.DEVNULL)
     shutil.rmtree(directory)
+
+
+def keepers(home):
+    """What is told of each process that keeps a model (HOKKU_TEST_KEPT)."""
+    listed = subprocess.run([HOKKU, "models", "--json"], env=home, stdout=subprocess.PIPE, check=True).stdout
+    return [types.SimpleNamespace(**m["kept"]) for m in json.loads(listed) if "kept" in m]
+
+
+def at_work(p, home):
+    """What has the `pid` of the process that does a chat's work: p itself, or the only one that keeps a model."""
+    if not os.environ.get("HOKKU_TEST_KEPT"):
+        return p
+    [keeper] = keepers(home)
+    return keeper
 
 
 @pytest.fixture

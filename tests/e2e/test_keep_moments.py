@@ -11,6 +11,7 @@ import time
 import pytest
 from conftest import HOKKU
 from test_keep import KEEP, MAGIC, MESSAGE, SAMPLED, end, keep, listening, occupied  # noqa: F401 (fixture)
+from test_places import shim  # noqa: F401 (fixture)
 from test_signals import catches, in_state, stat
 
 RUN, GO, SIGNAL = 1, 2, 3
@@ -33,6 +34,12 @@ class Side:
         for fd in fds:
             os.close(fd)
         return MESSAGE.unpack(text)[1:3] if text else None
+
+    def hear_of_more(self):
+        """The same behind SIGTSTP, of which one hears until one says that one has stopped."""
+        while (said := self.hear()) == (SIGNAL, signal.SIGTSTP):
+            pass
+        return said
 
 
 @contextlib.contextmanager
@@ -106,7 +113,51 @@ def test_a_call_that_is_to_go_on_before_it_has_stopped_does_not_stop(keep):
         assert keeper.hear() == (SIGNAL, signal.SIGTSTP)
         p.send_signal(signal.SIGCONT)
         keeper.say(STOPPED)
-        assert keeper.hear() == (SIGNAL, signal.SIGCONT)
+        assert keeper.hear_of_more() == (SIGNAL, signal.SIGCONT)
+        keeper.say(DONE)
+        assert p.wait(timeout=20) == 0
+
+
+def test_a_call_that_is_to_go_on_as_it_hears_that_it_is_to_stop_does_not_stop(keep, shim):  # noqa: F811
+    keep.env.update(LD_PRELOAD=shim, TEST_GOES_ON=str(STOPPED))
+    with given(keep) as (p, keeper):
+        keeper.say(BEGUN)
+        p.send_signal(signal.SIGTSTP)
+        assert keeper.hear() == (SIGNAL, signal.SIGTSTP)
+        keeper.say(STOPPED)
+        assert keeper.hear_of_more() == (SIGNAL, signal.SIGCONT)
+        keeper.say(DONE)
+        assert p.wait(timeout=20) == 0
+
+
+def test_a_call_that_is_to_stop_again_before_it_has_stopped_stops(keep):
+    with given(keep) as (p, keeper):
+        keeper.say(BEGUN)
+        p.send_signal(signal.SIGTSTP)
+        assert keeper.hear() == (SIGNAL, signal.SIGTSTP)
+        for _ in range(3):
+            p.send_signal(signal.SIGCONT)
+            p.send_signal(signal.SIGTSTP)
+        keeper.say(STOPPED)
+        in_state(p, stopped)
+        p.send_signal(signal.SIGCONT)
+        assert keeper.hear_of_more() == (SIGNAL, signal.SIGCONT)
+        keeper.say(DONE)
+        assert p.wait(timeout=20) == 0
+
+
+def test_a_keeper_that_has_forgotten_that_it_is_to_stop_hears_so_again(keep):
+    with given(keep) as (p, keeper):
+        keeper.say(BEGUN)
+        p.send_signal(signal.SIGTSTP)
+        assert keeper.hear() == (SIGNAL, signal.SIGTSTP) == keeper.hear()
+        p.send_signal(signal.SIGCONT)
+        p.send_signal(signal.SIGTSTP)
+        assert keeper.hear() == (SIGNAL, signal.SIGTSTP)
+        keeper.say(STOPPED)
+        in_state(p, stopped)
+        p.send_signal(signal.SIGCONT)
+        assert keeper.hear_of_more() == (SIGNAL, signal.SIGCONT)
         keeper.say(DONE)
         assert p.wait(timeout=20) == 0
 

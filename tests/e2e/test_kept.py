@@ -1,4 +1,6 @@
 """No conversation is lost: chats without a name are kept, what is replaced comes back, a base is never changed."""
+import contextlib
+import fcntl
 import json
 import os
 import re
@@ -89,6 +91,19 @@ def test_a_chat_without_a_name_is_kept_and_gone_on_with(chat, hokku, tiny, sessi
     assert r.returncode == 0 and describe(name)["turns"] == 4
 
 
+def test_of_chats_that_begin_in_the_same_second_each_is_kept(chat, tiny, sessions):
+    sessions.mkdir(parents=True)
+    with contextlib.ExitStack() as held:  # the names of a minute, as other chats would hold them
+        for t in range(60):
+            name = time.strftime("chat-%Y%m%d-%H%M%S", time.localtime(time.time() + t))
+            fcntl.flock(held.enter_context(open(sessions / f".{name}.lock", "w")), fcntl.LOCK_EX)
+        c = chat("-m", tiny, *SAMPLED)
+        c.say("one")
+        assert c.leave() == 0
+        name, = kept(sessions)
+        assert name.stem.endswith("-2") and describe(name)["turns"] == 1
+
+
 def test_why_the_last_chat_cannot_be_gone_on_with(chat, hokku, tiny, stories):
     c = chat("-m", tiny, *SAMPLED)
     c.say("one")
@@ -110,6 +125,8 @@ def test_however_it_ends_it_is_there(chat, tiny, sessions, sig):
     if sig == "closed":
         c.p.ptyproc.fileobj.close()
         c.p.ptyproc.wait()
+    elif sig == signal.SIGKILL:
+        c.kill()
     else:
         c.p.kill(sig)
         c.p.wait()

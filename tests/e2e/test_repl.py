@@ -9,7 +9,7 @@ import time
 
 import pexpect
 import pytest
-from conftest import HOKKU, STORY, model
+from conftest import HOKKU, STORY, at_work, keepers, model, wait_until
 from terminal import Tmux
 
 PLAIN = ["-no-cnv", "--temp", "0"]
@@ -24,6 +24,7 @@ class Chat:
         self.p = pexpect.spawn(HOKKU, list(map(str, args)), env=env, dimensions=(rows, cols), encoding="utf-8",
                                codec_errors="replace", timeout=60, echo=True, **kw)
         self.p.delaybeforesend = None
+        self.env = env
         self.first = self.ready() if ready else ""
 
     def ready(self):
@@ -47,6 +48,15 @@ class Chat:
         self.p.expect(pexpect.EOF)
         self.p.close()
         return self.p.exitstatus
+
+    def at_work(self):
+        return at_work(self.p, self.env)
+
+    def kill(self):
+        """And whoever did its work has let go of it."""
+        self.p.kill(signal.SIGKILL)
+        self.p.wait()
+        wait_until(lambda: not any(k.busy for k in keepers(self.env)))
 
     def lflag(self):
         return termios.tcgetattr(self.p.child_fd)[3]

@@ -287,8 +287,7 @@ def test_nothing_but_sessions_is_left_behind(chat, hokku, tiny, sessions):
     assert (sessions / ".s.lock").exists()
     # It is saved in the background; what a save leaves the next one takes away.
     wait_until(lambda: {p.name for p in sessions.iterdir()} == {".s.lock", "s.session"})
-    c.p.kill(signal.SIGKILL)
-    c.p.wait()
+    c.kill()
     ask(hokku, tiny, "t", "one")
     assert sorted(p.name for p in sessions.iterdir()) == ["s.session", "t.session"]
 
@@ -309,16 +308,20 @@ def test_a_full_disk_leaves_the_old_session_and_says_so(hokku, tiny, sessions, h
     assert [p.name for p in sessions.iterdir() if p.name.endswith(".tmp")] == []
 
 
+def largest_file(chat, n_bytes):
+    resource.prlimit(chat.at_work().pid, resource.RLIMIT_FSIZE, (n_bytes, resource.RLIM_INFINITY))
+
+
 def test_the_chat_survives_a_save_that_fails(chat, tiny, sessions):
     c = chat("-m", tiny, *SAMPLED, "--session", "s")
     c.answer("one")
     saved(sessions / "s.session", 1)
     before = (sessions / "s.session").read_bytes()
-    resource.prlimit(c.p.pid, resource.RLIMIT_FSIZE, (len(before) + 100, resource.RLIM_INFINITY))
+    largest_file(c, len(before) + 100)
     out = c.say("two") + c.say("/save")  # which waits for a slow disk's answer
     assert "not saved" in out
     assert (sessions / "s.session").read_bytes() == before
-    resource.prlimit(c.p.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    largest_file(c, resource.RLIM_INFINITY)
     assert "not saved" not in c.say("three")
     saved(sessions / "s.session", 3)
 
@@ -363,7 +366,7 @@ def test_where_the_disk_has_no_room_for_the_memory_the_text_is_saved(chat, hokku
     c.answer("one")
     saved(sessions / "s.session", 1)
     room = (sessions / "s.session").stat().st_size + 15000
-    resource.prlimit(c.p.pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+    largest_file(c, room)
     out = c.say(LONG) + c.say("/save")
     assert out.count("hokku: ") == 1 and "File too large" in out and "the text alone of session s is saved" in out
     want = c.answer("two")
@@ -374,6 +377,7 @@ def test_where_the_disk_has_no_room_for_the_memory_the_text_is_saved(chat, hokku
     c = chat("-m", tiny, *SAMPLED, "--session", "s")
     said = c.first.replace("hokku: no NVIDIA GPU", "")
     assert "4 turns" in said and "hokku: " not in said
+    largest_file(c, resource.RLIM_INFINITY)  # (a process that keeps the model has that of the chat before)
     c.say("/undo 2")
     assert c.answer("two").endswith(want)  # behind what is shown while it is read again
 
@@ -389,8 +393,9 @@ def test_where_the_disk_has_no_room_for_the_memory_the_text_is_saved(chat, hokku
 def test_a_chat_ends_with_1_when_the_session_asked_for_is_not_saved(chat, tiny, sessions):
     for name, status in ((["--session", "s"], 1), ([], 0)):
         c = chat("-m", tiny, *SAMPLED, *name)
+        largest_file(c, resource.RLIM_INFINITY)  # (a process that keeps the model has that of the chat before)
         c.answer("one")
-        resource.prlimit(c.p.pid, resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+        largest_file(c, 100)
         n = 0
         while "not saved" not in c.say("two"):  # it comes behind the next turn where the disk is slow
             n += 1

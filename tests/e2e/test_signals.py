@@ -12,7 +12,7 @@ import time
 import pexpect
 import pytest
 
-from conftest import HOKKU, ROOT
+from conftest import HOKKU, ROOT, at_work
 
 sys.path.insert(0, str(ROOT / "tests"))
 import make_gguf
@@ -197,14 +197,19 @@ def heavy_chat(home, tmp_path):
     p = pexpect.spawn(HOKKU, ["-m", str(MODEL), "--chat-template-file", str(tmp_path / "t.jinja")], env=home, timeout=30,
                       encoding="utf-8", dimensions=(50, 200))
     p.expect("> $")
+    p.at_work = at_work(p, home)
     yield p
     p.close(force=True)
+
+
+def renders(chat):
+    return computes(chat.at_work)
 
 
 def test_in_the_chat_a_rendering_stops_and_the_message_is_taken_back(heavy_chat):
     heavy_chat.send("hello\r")
     heavy_chat.expect("hello\r\n")
-    in_state(heavy_chat, computes)
+    in_state(heavy_chat, renders)
     heavy_chat.send("\x03")
     assert heavy_chat.expect(["taken back", "template uses too much", "template takes too long"]) == 0
     heavy_chat.expect("> $")
@@ -228,7 +233,7 @@ def test_in_the_chat_a_file_that_never_comes_is_not_waited_for(home, tmp_path, h
 def test_in_the_chat_sigterm_ends_a_rendering(heavy_chat):
     heavy_chat.send("hello\r")
     heavy_chat.expect("hello\r\n")
-    in_state(heavy_chat, computes)
+    in_state(heavy_chat, renders)
     heavy_chat.kill(signal.SIGTERM)
     heavy_chat.expect(pexpect.EOF)
     heavy_chat.wait()
