@@ -51,6 +51,7 @@ struct row_grid {
     struct shares blocks;                         // of what stays together
     struct divisor slots, steps;
     uint32_t n_step; // of a piece
+    uint32_t n_unit; // chunks of a matrix's tiles
 };
 
 // This block's pieces, numbered from `first` on: piece i is tile i / n_slot of slot i % n_slot.
@@ -63,7 +64,7 @@ template <int T> struct pieces {
     uint8_t (*warps)[2];          // (n)
     // What the sums are finished with, brought here before the product.
     float (*bias)[T][TILE_ROWS]; // (n), where there is any
-    uint32_t *id;                // (n_slot) the matrix of a chosen slot
+    uint32_t *id;                // (n_slot) the matrix of a slot; of the shared one 0
     float *weight;               // (n_slot)
     float *before, *y;           // EXPERT_SUM, of rows: the shared part, y
     struct told_gates gates;     // of experts
@@ -111,6 +112,8 @@ static __device__ __forceinline__ void find_chosen(const struct expert_row &m,
                                                    const struct pieces<T> &s)
 {
     const uint32_t n_warp = weighs<T>(m) && !m.choice.bias ? 2 : 1;
+    if (m.shared && threadIdx.x == ROW_WARPS * WARP - 1)
+        s.id[n_chosen(m)] = 0;
     if (!m.chooses) {
         for (uint32_t i = threadIdx.x; i < n_chosen(m); i += ROW_WARPS * WARP)
             s.id[i] = m.chosen ? __ldcg(m.chosen + i) : i;
@@ -229,7 +232,13 @@ struct walk {
     }
 };
 
-// This warp's steps. ask() asks for the first of its weights, run() multiplies.
+// Where a step's chunks are in the matrix of a slot: its first one's number, and place in the row.
+struct step_place {
+    uint32_t unit, c, slot;
+};
+
+// This warp's steps. plan() finds where the first of its weights are, as far as that does not
+// depend on who is chosen; ask() asks for them, run() multiplies.
 template <uint32_t TYPE, int T> struct multiplier {
     static constexpr int N = n_ahead(TYPE);
     static constexpr uint32_t DEEP = n_deep(T);
@@ -237,55 +246,58 @@ template <uint32_t TYPE, int T> struct multiplier {
     const struct expert_row &m;
     const struct row_grid &g;
     const struct pieces<T> &s;
-    const uint32_t warp, lane, r, c0;
+    const uint32_t warp, lane, r, c0, n;
     struct walk ahead;
-    uint32_t unit; // the first chunk of the tile where `ahead` is
-    bool shared;   // that is one of the shared matrices
+    struct step_place first[DEEP];
     row_batch<TYPE, T> batch[DEEP];
 
     __device__ __forceinline__ multiplier(const struct expert_row &row, const struct row_grid &grid,
                                           const struct pieces<T> &p)
         : m(row), g(grid), s(p), warp(share_of_warp(threadIdx.x / WARP)), lane(threadIdx.x % WARP),
-          r(lane % TILE_ROWS), c0(lane / TILE_ROWS), ahead(p, grid, row.n_slot, warp, STEP, c0),
-          unit(0), shared(false)
+          r(lane % TILE_ROWS), c0(lane / TILE_ROWS), n(p.begin(warp + 1) - p.begin(warp)),
+          ahead(p, grid, row.n_slot, warp, STEP, c0)
     {
     }
 
-    __device__ __forceinline__ void stand()
+    __device__ __forceinline__ struct step_place next()
     {
-        shared = m.shared && ahead.slot == n_chosen(m);
-        const uint32_t matrix = shared ? 0 : s.id[min(ahead.slot, m.n_slot - 1)];
-        unit = (matrix * m.w[0].n_tile + ahead.tile) * m.w[0].n_chunk;
+        const struct step_place p = {ahead.tile * m.w[0].n_chunk + ahead.c, ahead.c, ahead.slot};
+        ahead.go_on(s, m.n_slot, STEP, c0);
+        return p;
     }
 
-    // Asks for the next step's chunks c, c + 4, ..., as far as rows go.
-    __device__ __forceinline__ void ask_next(row_batch<TYPE, T> &b)
+    // Asks for a step's chunks c, c + 4, ..., as far as rows go.
+    __device__ __forceinline__ void request(const struct step_place &p, row_batch<TYPE, T> &b)
     {
+        const uint32_t unit = s.id[p.slot] * g.n_unit + p.unit;
+        const uint32_t first_w = m.shared && p.slot == n_chosen(m) ? 2 : 0;
         struct tile_row rows[T]; // made again for each step: kept, they would need the registers
 #pragma unroll
         for (int k = 0; k < T; k++)
-            rows[k] = m.shared && shared ? tile_at<TYPE>(m.w[2 + k], unit + ahead.c, r)
-                                         : tile_at<TYPE>(m.w[k], unit + ahead.c, r);
+            rows[k] = tile_at<TYPE>(m.w[first_w + k], unit, r);
 #pragma unroll
         for (int u = 0; u < N; u++)
-            if (ahead.c + 4 * u < m.w[0].n_chunk) {
+            if (p.c + 4 * u < m.w[0].n_chunk) {
 #pragma unroll
                 for (int k = 0; k < T; k++)
                     load_chunk<TYPE>(rows[k], 4 * u, b.k[k][u]);
             }
-        if (ahead.go_on(s, m.n_slot, STEP, c0)) // after the last step: to where nobody looks
-            stand();
+    }
+
+    __device__ __forceinline__ void plan()
+    {
+#pragma unroll
+        for (uint32_t d = 0; d < DEEP; d++)
+            if (d < n)
+                first[d] = next();
     }
 
     __device__ __forceinline__ void ask()
     {
-        const uint32_t n = s.begin(warp + 1) - s.begin(warp);
-        if (n > 0)
-            stand();
 #pragma unroll
         for (uint32_t d = 0; d < DEEP; d++)
             if (d < n)
-                ask_next(batch[d]);
+                request(first[d], batch[d]);
     }
 
     __device__ __forceinline__ void run(const uint8_t *act)
@@ -298,7 +310,7 @@ template <uint32_t TYPE, int T> struct multiplier {
         struct walk at(s, g, m.n_slot, warp, STEP, c0);
         float acc[T] = {};
         float(*to)[TILE_ROWS] = at.step ? s.heads[warp] : s.sums[at.piece];
-        uint32_t left = s.begin(warp + 1) - s.begin(warp);
+        uint32_t left = n;
         while (left > 0) {
 #pragma unroll
             for (uint32_t d = 0; d < DEEP; d++) {
@@ -313,7 +325,7 @@ template <uint32_t TYPE, int T> struct multiplier {
                             dot_chunk<TYPE, 1>(batch[d].k[k][u], x + 4 * u * X, 0, 1, &acc[k]);
                     }
                 if (left > DEEP)
-                    ask_next(batch[d]);
+                    request(next(), batch[d]);
                 left--;
                 const uint32_t piece = at.piece;
                 if (at.step == 0 && lane == 0)
@@ -477,6 +489,7 @@ static __global__ void __launch_bounds__(ROW_WARPS *WARP, 1)
         griddep_wait();
     uint32_t skip = m.skip && (!w_first || m.choice_ready) ? __ldcg(m.skip) : 0;
     find_chosen<!is_plain(TYPE)>(m, s);
+    product.plan(); // while others choose
     __syncthreads();
     if (!skip) // else nobody may be chosen
         product.ask();
@@ -603,6 +616,7 @@ static struct row_blocks blocks_for(const struct queue *q, const struct expert_r
     b.at.rest_at = (uint32_t)(b.at.bias_at + (has_bias(*m) ? n_piece * bytes : 0));
     b.at.warps_at = (uint32_t)(b.at.rest_at + n_rest * sizeof(float));
     b.smem = b.at.warps_at + n_piece * sizeof(uint8_t[2]);
+    b.at.n_unit = w->n_tile * w->n_chunk;
     b.at.n_step = div_up(w->n_chunk, 4u * n_ahead(w->type));
     b.at.blocks = shares_of((uint32_t)whole, b.n);
     b.at.slots = divisor_of(m->n_slot);
