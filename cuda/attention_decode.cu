@@ -52,13 +52,14 @@ template <int DH> static constexpr __host__ __device__ uint32_t tile_elems()
 
 // Norms of the vectors that a block prepares: of query heads head0 .. head0 + n_head - 1 of each
 // token, n_row in all, then of the key and the value. The i-th, for a team.
-template <int DH, bool PLAIN>
+// ALONE: there is one token, n_row is n_head.
+template <int DH, bool PLAIN, bool ALONE>
 static __device__ __forceinline__ head_norm<DH>
 load_norm_of(const struct attention &a, uint32_t kv_head, uint32_t head0, uint32_t n_head,
              uint32_t n_row, uint32_t i)
 {
-    const uint32_t vector =
-        i < n_row ? head0 + i % n_head : a.n_head + (i - n_row) * a.n_head_kv + kv_head;
+    const uint32_t vector = i < n_row ? head0 + (ALONE ? i : i % n_head)
+                                      : a.n_head + (i - n_row) * a.n_head_kv + kv_head;
     return load_norm<DH>(a, i < n_row + 2 ? norm_of<PLAIN>(a, vector) : NULL, threadIdx.x % TEAM);
 }
 
@@ -66,7 +67,7 @@ load_norm_of(const struct attention &a, uint32_t kv_head, uint32_t head0, uint32
 // load_norm_of, the token's key and value if `newest`. norm: of the team's first. buf (2, DH), copy
 // (2, DH): for key and value. `more` is called once by every thread, when the first vector has been
 // requested.
-template <int DH, bool PLAIN, typename F>
+template <int DH, bool PLAIN, bool ALONE, typename F>
 static __device__ __forceinline__ void
 prepare(const struct attention &a, uint32_t token, uint32_t kv_head, uint32_t head0,
         uint32_t n_head, uint32_t n_row, bool newest, uint32_t position, size_t cache_row,
@@ -77,7 +78,7 @@ prepare(const struct attention &a, uint32_t token, uint32_t kv_head, uint32_t he
     bool begun = false;
 #pragma unroll 1
     for (uint32_t i = threadIdx.x / TEAM; i < n || !begun; i += blockDim.x / TEAM) {
-        const uint32_t later = i < n_row ? i / n_head : 0; // tokens
+        const uint32_t later = !ALONE && i < n_row ? i / n_head : 0; // tokens
         const float2 *const rope =
             a.rope ? a.rope + (size_t)(token + later) * (a.rope_dim / 2) : NULL;
         const float *const q_in = a.q_in + (size_t)(token + later) * a.ld_q;
@@ -88,7 +89,7 @@ prepare(const struct attention &a, uint32_t token, uint32_t kv_head, uint32_t he
         if (i < n)
             load_head<DH>(a, src, i <= n_row ? rope : NULL, lane, h);
         if (begun)
-            norm = load_norm_of<DH, PLAIN>(a, kv_head, head0, n_head, n_row, i);
+            norm = load_norm_of<DH, PLAIN, ALONE>(a, kv_head, head0, n_head, n_row, i);
         else
             more();
         begun = true;
@@ -294,11 +295,11 @@ static __global__ void __launch_bounds__(MAX_WARP *WARP, KIND == CROWDED ? 2 : 1
     const size_t new_row =
         kv_row(__ldg(&table[position / KV_BLOCK]), a.n_head_kv, kv_head, position);
     const head_norm<DH> norm =
-        load_norm_of<DH, PLAIN>(a, kv_head, head0, n_head, n_row, threadIdx.x / TEAM);
+        load_norm_of<DH, PLAIN, MT == 1>(a, kv_head, head0, n_head, n_row, threadIdx.x / TEAM);
     griddep_wait();
-    prepare<DH, PLAIN>(a, token, kv_head, head0, n_head, n_row, !cached && split_end == n_split,
-                       at.pos, new_row, norm, q, buf[0], newest[0],
-                       [&] { request_some(STAGES, 2 * STAGES); });
+    prepare<DH, PLAIN, MT == 1>(a, token, kv_head, head0, n_head, n_row,
+                                !cached && split_end == n_split, at.pos, new_row, norm, q, buf[0],
+                                newest[0], [&] { request_some(STAGES, 2 * STAGES); });
     __syncthreads();
 
     softmax<DH, MT> s;
