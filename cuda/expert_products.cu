@@ -477,7 +477,7 @@ static __global__ void __launch_bounds__(ROW_WARPS *WARP, 1)
     s.gates.p = s.gates.divisor + 1;
     s.gates.score = s.gates.p + m.choice.facts.n;
     s.before = s.weight + m.n_slot + (m.chooses ? 2 * m.choice.facts.n + 1 : 0);
-    s.y = s.before + s.n / of * TILE_ROWS;
+    s.y = s.before + g.slots.divide(s.n) * TILE_ROWS; // (of EXPERT_SUM)
     s.warps = reinterpret_cast<uint8_t(*)[2]>(smem + g.warps_at);
     s.heads = heads;
     struct multiplier<TYPE, T> product(m, g, s);
