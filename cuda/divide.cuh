@@ -27,6 +27,24 @@ static inline struct divisor divisor_of(uint32_t d)
     return {(uint32_t)inverse, (uint32_t)(inverse >> 32), d <= 1};
 }
 
+// Which of n < N runs, which lie one behind the other, x is in. first: where each begins, and where
+// the last one ends; *begin: where that one begins. (A loop that ends sooner would look them up by
+// a number that it has to wait for.)
+template <size_t N>
+static __device__ __forceinline__ uint32_t run_of(const uint32_t (&first)[N], uint32_t n,
+                                                  uint32_t x, uint32_t *begin)
+{
+    uint32_t run = 0;
+    *begin = 0;
+#pragma unroll
+    for (uint32_t i = 1; i + 1 < N; i++)
+        if (i < n && x >= first[i]) {
+            run = i;
+            *begin = first[i];
+        }
+    return run;
+}
+
 // A number of things in equal parts, or nearly.
 struct shares {
     uint32_t each, left; // `left` parts have one more

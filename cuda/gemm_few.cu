@@ -88,14 +88,8 @@ static __device__ __forceinline__ struct few_pair locate(const struct gemm &g,
 {
     if (g.mode == MATVEC_GATED)
         return {{0, 1}, {pair, pair}};
-    uint32_t part = 0, first = 0;
-#pragma unroll
-    for (uint32_t i = 1; i < MATVEC_MAX_PARTS; i++)
-        if (i < g.n_part && pair >= c.first_pair[i]) {
-            part = i;
-            first = c.first_pair[i];
-        }
-    const uint32_t tile = 2 * (pair - first);
+    uint32_t first;
+    const uint32_t part = run_of(c.first_pair, g.n_part, pair, &first), tile = 2 * (pair - first);
     return {{part, part}, {tile, tile + 1}};
 }
 

@@ -58,14 +58,8 @@ locate(const struct matvec &m, const struct matvec_grid &g, uint32_t pair)
 {
     if (m.mode == MATVEC_GATED)
         return {{0, 1}, {pair, pair}};
-    uint32_t part = 0, first = 0;
-#pragma unroll
-    for (uint32_t i = 1; i < MATVEC_MAX_PARTS; i++)
-        if (i < m.n_part && pair >= g.first_pair[i]) {
-            part = i;
-            first = g.first_pair[i];
-        }
-    const uint32_t tile = 2 * (pair - first);
+    uint32_t first;
+    const uint32_t part = run_of(g.first_pair, m.n_part, pair, &first), tile = 2 * (pair - first);
     // an odd number of tiles: the last pair computes its only tile twice
     return {{part, part}, {tile, min(tile + 1, m.w[part].n_tile - 1)}};
 }
