@@ -396,7 +396,7 @@ static __device__ __forceinline__ void choose_for(const struct choice &c, uint32
                                                   const struct choosing &s, uint32_t lane)
 {
     const struct experts &x = c.facts;
-    if (x.n_group_used < x.n_group || x.n > 8 * WARP)
+    if (!choice_is_plain(x))
         choose_any(c, row, s, lane);
     else if (x.n > 4 * WARP)
         choose_few<8>(c, row, s, lane);

@@ -624,22 +624,28 @@ static struct row_blocks blocks_for(const struct queue *q, const struct expert_r
     return b;
 }
 
-bool expert_row_fits(const struct queue *q, const struct expert_row *m)
+static bool blocks_fit(const struct queue *q, const struct expert_row *m,
+                       const struct row_blocks *b)
 {
     // What the kernel itself declares: heads, squares, alignment.
     const size_t declared = sizeof(float[ROW_WARPS][2][TILE_ROWS]) + 1024;
     const struct wmat *w = &m->w[0];
     const uint64_t n_matrix = m->choice.facts.n > m->n_slot ? m->choice.facts.n : m->n_slot;
-    const struct row_blocks b = blocks_for(q, m);
-    return b.smem + declared <= q->smem_max && b.n <= UINT16_MAX &&
+    return b->smem + declared <= q->smem_max && b->n <= UINT16_MAX &&
            n_matrix * w->n_tile * w->n_chunk < UINT32_MAX / TILE_ROWS;
+}
+
+bool expert_row_fits(const struct queue *q, const struct expert_row *m)
+{
+    const struct row_blocks b = blocks_for(q, m);
+    return blocks_fit(q, m, &b);
 }
 
 bool expert_row_launch(const struct queue *q, const struct expert_row *m, struct error *err)
 {
-    if (!expert_row_fits(q, m))
-        return error_set(err, ERR_FAIL, "CUDA: experts too large for one row's products");
     const struct row_blocks b = blocks_for(q, m);
+    if (!blocks_fit(q, m, &b))
+        return error_set(err, ERR_FAIL, "CUDA: experts too large for one row's products");
     struct launch l = {.name = "expert_row",
                        .grid = dim3(b.n),
                        .block = dim3(ROW_WARPS * WARP),

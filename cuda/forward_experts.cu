@@ -684,16 +684,17 @@ static bool launches_fit(const struct cuda_engine *e, const struct gpu_layer *l,
     return fit;
 }
 
-static bool route_one(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
-                      const float *norm, const struct matvec *router, struct error *err)
+static bool route_one(const struct cuda_engine *e, const struct gpu_layer *l,
+                      const struct one_token *o, struct error *err)
 {
     const struct queue *q = cuda_queue(e, name_of(l, ROUTER));
-    const struct choice choice = choice_of(e, l, in, norm, router->skip);
+    const struct matvec *router = &o->router;
+    const struct expert_row *down = &o->chosen[2];
     if (!is_route(router))
-        return matvec_launch(q, router, err) && choose_launch(q, &choice, 1, err);
+        return matvec_launch(q, router, err) && choose_launch(q, &down->choice, 1, err);
     struct route r = {};
-    r.choice = choice;
-    r.chooses = !chooses_itself(l, router);
+    r.choice = down->choice;
+    r.chooses = !down->chooses;
     r.w = router->w[0];
     r.bias = router->bias[0];
     r.norm = router->norm;
@@ -733,7 +734,7 @@ bool cuda_experts_one(const struct cuda_engine *e, const struct gpu_layer *l, co
     if (!launches_fit(e, l, &o)) // wider than a block has room for
         return take_turn(e, l, in, norm, e->s.x, e->s.up, 1, skip, err);
     const bool latent = l->facts->experts.n_latent > 0;
-    return route_one(e, l, in, norm, &o.router, err) &&
+    return route_one(e, l, &o, err) &&
            (l->facts->experts.n_ff_shared == 0 || o.joined ||
             launch_one(e, l, o.shared, SHARED_GATE, SHARED_UP, SHARED_DOWN, err)) &&
            (!latent || matvec_launch(cuda_queue(e, name_of(l, EXPERT_LATENT)), &o.narrow, err)) &&

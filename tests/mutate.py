@@ -93,7 +93,7 @@ DIALOG_TESTS = [
 CUDA_TESTS = [
     (r"attention_wide", gpu("attention", "@deepseek2-f16", "latent", "engine")),
     (r"attention", gpu("attention", "engine", "@gpt-oss-f16", "@gemma3-f16")),
-    (r"expert", gpu("experts", "@gpt-oss-f16", "@llama4-f16", "@qwen2moe-f16", "@minimax-m2-f16")),
+    (r"expert|choice", gpu("choice", "experts", "@gpt-oss-f16", "@llama4-f16", "@qwen2moe-f16", "@minimax-m2-f16")),
     (r"conv|delta|ssm|states", gpu("states", "@qwen35-f16", "@mamba2-f16", "@falcon-h1-f16", "sequences_of_states")),
     (r"latent", gpu("@deepseek2-f16", "@mistral4-f16", "latent")),
     (r"gemm", gpu("engine", "@qwen2-tiny-f16", "gemm")),
@@ -104,7 +104,7 @@ CUDA_TESTS = [
     (r"range|finite", gpu("engine", "numbers")),
     (r"device", gpu("shared", "device")),
     (r"facts", gpu("engine", "facts")),
-    (r"block|cuda_common", gpu("rows", "kernels", "sampler", "experts", "states", "engine", "latent", "attention")),
+    (r"block|cuda_common|divide", gpu("rows", "kernels", "sampler", "choice", "experts", "states", "engine", "latent", "attention")),
     (r"forward_experts", gpu("@gpt-oss-f16", "@llama4-f16", "@qwen2moe-f16", "@deepseek2-f16", "engine", "facts")),
     (r"forward_latent", gpu("@deepseek2-f16", "@mistral4-f16", "facts", "sequences")),
     (r"forward_states", gpu("@qwen35-f16", "@mamba2-f16", "@falcon-h1-f16", "@lfm2-f16", "sequences_of_states", "facts")),

@@ -130,6 +130,15 @@ def test_a_call_that_is_to_go_on_as_it_hears_that_it_is_to_stop_does_not_stop(ke
         assert p.wait(timeout=20) == 0
 
 
+def stops_goes_on_and_ends(p, keeper):
+    keeper.say(STOPPED)
+    in_state(p, stopped)
+    p.send_signal(signal.SIGCONT)
+    assert keeper.hear_of_more() == (SIGNAL, signal.SIGCONT)
+    keeper.say(DONE)
+    assert p.wait(timeout=20) == 0
+
+
 def test_a_call_that_is_to_stop_again_before_it_has_stopped_stops(keep):
     with given(keep) as (p, keeper):
         keeper.say(BEGUN)
@@ -138,12 +147,7 @@ def test_a_call_that_is_to_stop_again_before_it_has_stopped_stops(keep):
         for _ in range(3):
             p.send_signal(signal.SIGCONT)
             p.send_signal(signal.SIGTSTP)
-        keeper.say(STOPPED)
-        in_state(p, stopped)
-        p.send_signal(signal.SIGCONT)
-        assert keeper.hear_of_more() == (SIGNAL, signal.SIGCONT)
-        keeper.say(DONE)
-        assert p.wait(timeout=20) == 0
+        stops_goes_on_and_ends(p, keeper)
 
 
 def test_a_keeper_that_has_forgotten_that_it_is_to_stop_hears_so_again(keep):
@@ -154,12 +158,7 @@ def test_a_keeper_that_has_forgotten_that_it_is_to_stop_hears_so_again(keep):
         p.send_signal(signal.SIGCONT)
         p.send_signal(signal.SIGTSTP)
         assert keeper.hear() == (SIGNAL, signal.SIGTSTP)
-        keeper.say(STOPPED)
-        in_state(p, stopped)
-        p.send_signal(signal.SIGCONT)
-        assert keeper.hear_of_more() == (SIGNAL, signal.SIGCONT)
-        keeper.say(DONE)
-        assert p.wait(timeout=20) == 0
+        stops_goes_on_and_ends(p, keeper)
 
 
 def test_the_end_of_a_call_is_heard_behind_a_signal_that_nobody_took(keep):
