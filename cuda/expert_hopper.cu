@@ -308,7 +308,7 @@ static bool launch_items(const struct queue *q, const struct expert_gemm *m, str
     struct item_tiles c = {};
     c.n_row_tile = div_up(m->w[0].rows, n_warp(BN) * WARP_ROWS / (m->gated ? 2 : 1));
     c.n_step = div_up(m->w[0].n_cols, (uint32_t)GEMM_PACK_COLS);
-    c.w = gemm_widening(&g);
+    c.w = gemm_widening(&g, 0, g.n_part);
     const uint64_t at_most = (uint64_t)m->n_slot * c.n_row_tile;
     struct launch l = {.name = "expert_hopper",
                        .grid =

@@ -446,6 +446,13 @@ static struct gemm gemm_args(const struct cuda_engine *e, const __half *x, const
     return g;
 }
 
+static void add_to(struct gemm *g, const struct products *p, uint32_t part)
+{
+    g->w[g->n_part] = *p->w[part];
+    g->bias[g->n_part] = p->bias[part];
+    g->y[g->n_part++] = p->y[part];
+}
+
 // All products, from what prepare left; x: the packed input, where one is taken, and its undo.
 static bool multiply(const struct cuda_engine *e, const struct products *p, const __half *x,
                      const float *undo, uint32_t n, struct error *err)
@@ -457,11 +464,13 @@ static bool multiply(const struct cuda_engine *e, const struct products *p, cons
         if (is_packed(by)) { // neighbours of one type and range at once
             struct gemm g = gemm_args(e, x, undo, n, p->add ? MATVEC_ADD : MATVEC_STORE);
             const struct wmat *first = p->w[i];
-            for (; i < p->n_part && same_range(first, p->w[i]); i++) {
-                g.w[g.n_part] = *p->w[i];
-                g.bias[g.n_part] = p->bias[i];
-                g.y[g.n_part++] = p->y[i];
-            }
+            for (; i < p->n_part && same_range(first, p->w[i]); i++)
+                add_to(&g, p, i);
+            const struct wmat *other = i < p->n_part ? p->w[i] : NULL;
+            const bool both = other && by == BY_FEW && product_for(e, other, n) == BY_FEW &&
+                              gemm_few_takes_both(first, other, n);
+            for (; both && i < p->n_part && same_range(other, p->w[i]); i++, g.n_other++)
+                add_to(&g, p, i);
             g.follows = led;
             g.leads = by == BY_FEW && n <= GEMM_FEW && i < p->n_part &&
                       product_for(e, p->w[i], n) == BY_FEW;

@@ -11,14 +11,15 @@ struct widening {
     float half_scale, undo; // see wmat, and gemm.scale / it
 };
 
-static inline struct widening gemm_widening(const struct gemm *g)
+// Of parts begin to end - 1, which are of one type.
+static inline struct widening gemm_widening(const struct gemm *g, uint32_t begin, uint32_t end)
 {
     struct widening w = {};
-    w.half_scale = g->w[0].half_scale;
-    for (uint32_t i = 1; i < g->n_part; i++) // NaN stays
+    w.half_scale = g->w[begin].half_scale;
+    for (uint32_t i = begin + 1; i < end; i++) // NaN stays
         if (!(w.half_scale <= g->w[i].half_scale) && w.half_scale == w.half_scale)
             w.half_scale = g->w[i].half_scale;
-    w.undo = half_range_undo(w.half_scale) * g->w[0].scale;
+    w.undo = half_range_undo(w.half_scale) * g->w[begin].scale;
     if (g->mode == MATVEC_ADD && g->scale != 0.0f)
         w.undo *= g->scale;
     return w;

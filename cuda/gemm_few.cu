@@ -68,14 +68,20 @@ template <uint32_t TYPE> static constexpr __device__ bool whole_steps()
         return quant_traits<TYPE>::D_CHUNKS % 4 == 0;
 }
 
-// How a launch is cut up.
+// Blocks that share the pairs of parts of one type.
+struct few_blocks {
+    uint32_t first_part, first_pair, n_pair, n_block;
+    struct shares pairs;
+    struct widening w;
+};
+
+// How a launch is cut up: of two types, where some parts are of another one than the first.
 struct few_cut {
     struct row_cut row;
-    uint32_t n_pair, n_slot;                   // of a block: sums of a pair that it has room for
-    struct shares blocks;                      // of pairs
+    uint32_t n_slot; // of a block: sums of a pair that it has room for
+    struct few_blocks of[2];
     struct divisor chunks, columns;            // by row.n_chunk, by the number of columns
     uint32_t first_pair[MATVEC_MAX_PARTS + 1]; // of each part
-    struct widening w;
 };
 
 // The two tiles of a pair: of gate and up with MATVEC_GATED.
@@ -137,13 +143,14 @@ static __device__ __forceinline__ float pair_sum(const struct few_cut &c, const 
 
 template <int NT>
 static __device__ __forceinline__ void finish_gated(const struct gemm &g, const struct few_cut &c,
-                                                    const struct few_round &m, const float *sums)
+                                                    const struct few_round &m, const float *sums,
+                                                    float undo_w)
 {
     for (uint32_t i = threadIdx.x; i < m.n_pair * TILE_ROWS * g.n; i += blockDim.x) {
         const uint32_t r = i % TILE_ROWS, pair = c.columns.divide(i / TILE_ROWS);
         const uint32_t col = i / TILE_ROWS - pair * g.n;
         const uint32_t row = (m.first + pair) * TILE_ROWS + r;
-        const float undo = g.undo[col] * c.w.undo;
+        const float undo = g.undo[col] * undo_w;
         const float gate = pair_sum<NT>(c, m, sums, pair, r, col) * undo;
         const float up = pair_sum<NT>(c, m, sums, pair, TILE_ROWS + r, col) * undo;
         const float v = activate(g.act, gate) * up * half_range_undo(g.undo_out[col]);
@@ -156,7 +163,8 @@ static __device__ __forceinline__ void finish_gated(const struct gemm &g, const 
 
 template <int NT>
 static __device__ __forceinline__ void finish_rows(const struct gemm &g, const struct few_cut &c,
-                                                   const struct few_round &m, const float *sums)
+                                                   const struct few_round &m, const float *sums,
+                                                   float undo_w)
 {
     for (uint32_t i = threadIdx.x; i < m.n_pair * 16 * g.n; i += blockDim.x) {
         const uint32_t r = i % 16, pair = c.columns.divide(i / 16), col = i / 16 - pair * g.n;
@@ -168,21 +176,24 @@ static __device__ __forceinline__ void finish_rows(const struct gemm &g, const s
         const float old = g.mode == MATVEC_ADD ? *y : 0.0f;
         const float bias = g.bias[part] ? g.bias[part][row] : 0.0f;
         const float v = pair_sum<NT>(c, m, sums, pair, r, col);
-        *y = old + fmaf(v, g.undo[col] * c.w.undo, bias);
+        *y = old + fmaf(v, g.undo[col] * undo_w, bias);
     }
 }
 
-template <uint32_t TYPE, int NT>
-static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_sm<TYPE, NT>()))
-    gemm_few_kernel(const __grid_constant__ struct gemm g, const __grid_constant__ struct few_cut c)
+// What block `block` of those of the NTH type does.
+template <uint32_t TYPE, int NT, int NTH>
+static __device__ __forceinline__ void multiply(const struct gemm &g, const struct few_cut &c,
+                                                uint32_t block)
 {
+    const struct few_blocks &of = c.of[NTH];
+    const uint32_t first_pair = NTH ? of.first_pair : 0;
     constexpr int STEPS = slice_steps<TYPE, NT>();
     constexpr uint32_t N = strip<TYPE>::N;
     float *const sums = dynamic_smem<float>();
     const uint32_t lane = threadIdx.x % WARP, r = lane / 4, t = lane % 4;
-    const uint32_t n_chunk = g.w[0].n_chunk; // of a row of weights
-    const uint32_t pair_begin = c.blocks.begin(blockIdx.x);
-    const uint32_t pair_end = c.blocks.begin(blockIdx.x + 1);
+    const uint32_t n_chunk = g.w[NTH ? of.first_part : 0].n_chunk; // of a row of weights
+    const uint32_t pair_begin = first_pair + of.pairs.begin(block);
+    const uint32_t pair_end = first_pair + of.pairs.begin(block + 1);
     if (!g.leads || g.follows)
         griddep_launch_dependents();
     bool waited = g.follows;
@@ -287,7 +298,7 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
             uint32_t q[2][8] = {};
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                h[i] = scales_of<TYPE>(s[j][i], c.w);
+                h[i] = scales_of<TYPE>(s[j][i], of.w);
                 if constexpr (!is_plain(TYPE))
                     unpack_chunk<TYPE>(s[j][i].k[0], q[i]);
             }
@@ -297,7 +308,7 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     uint32_t even[4], odd[4];
-                    widen_pairs<TYPE>(s[j][i], q[i], h[i], half, c.w, even, odd);
+                    widen_pairs<TYPE>(s[j][i], q[i], h[i], half, of.w, even, odd);
 #pragma unroll
                     for (int k = 0; k < 4; k++) {
                         a[k][i] = even[k];
@@ -348,77 +359,132 @@ static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_
         }
         __syncthreads();
         if (g.mode == MATVEC_GATED)
-            finish_gated<NT>(g, c, m, sums);
+            finish_gated<NT>(g, c, m, sums, of.w.undo);
         else
-            finish_rows<NT>(g, c, m, sums);
+            finish_rows<NT>(g, c, m, sums, of.w.undo);
         __syncthreads();
     }
     if (g.follows) // whoever waits for this launch waits for the one before it
         griddep_wait();
 }
 
+// Grid: first the blocks of TYPE, then those of OTHER (TYPE: there is none).
+template <uint32_t TYPE, uint32_t OTHER, int NT>
+static __global__ void __launch_bounds__(n_warp<TYPE, NT>() * WARP, (blocks_per_sm<TYPE, NT>()))
+    gemm_few_kernel(const __grid_constant__ struct gemm g, const __grid_constant__ struct few_cut c)
+{
+    if (OTHER == TYPE || blockIdx.x < c.of[0].n_block)
+        multiply<TYPE, NT, 0>(g, c, blockIdx.x);
+    else
+        multiply<OTHER, NT, 1>(g, c, blockIdx.x - c.of[0].n_block);
+}
+
 // ---- launcher
 
-template <uint32_t TYPE, int NT>
+// Blocks for n_pair pairs, of which a block has n_warp warps and room for `room` slots.
+static void share_out(struct few_cut *c, struct few_blocks *of, uint32_t n_block, uint32_t n_warp)
+{
+    of->n_block = n_block;
+    of->pairs = shares_of(of->n_pair, n_block);
+    for (uint32_t n : {div_up(of->n_pair, n_block), of->n_pair / n_block}) { // pairs of a block
+        const uint32_t rest = n % n_warp, all = n - rest + rest * c->row.n_chunk;
+        c->n_slot = c->n_slot > all ? c->n_slot : all;
+    }
+}
+
+template <uint32_t TYPE, uint32_t OTHER, int NT>
 static bool launch(const struct queue *q, const struct gemm *g, struct few_cut *c,
                    struct error *err)
 {
-    constexpr uint32_t PER_SM = blocks_per_sm<TYPE, NT>();
+    constexpr uint32_t PER_SM = blocks_per_sm<TYPE, NT>(), N_WARP = n_warp<TYPE, NT>();
+    static_assert(PER_SM == blocks_per_sm<OTHER, NT>() && N_WARP == n_warp<OTHER, NT>(),
+                  "two types in one launch have blocks alike");
     const size_t slot = NT * 8 * SUM_LD * sizeof(float);
-    const uint32_t n_block = lesser(c->n_pair, (uint32_t)q->n_sm * PER_SM);
+    struct few_blocks *one = &c->of[0], *other = &c->of[1];
+    const uint32_t n_pair = one->n_pair + other->n_pair;
+    const uint32_t n_block = lesser(n_pair, (uint32_t)q->n_sm * PER_SM);
     const uint32_t room = (uint32_t)(lesser(q->smem_max, smem<NT>(q) / PER_SM) / slot);
-    const uint32_t n_chunk = c->row.n_chunk, most = div_up(c->n_pair, n_block);
-    if (room < n_chunk || room < n_warp<TYPE, NT>())
+    if (room < c->row.n_chunk || room < N_WARP)
         return error_set(err, ERR_FAIL,
                          "CUDA: rows of %u weights: a block's shared memory has no room for the "
                          "sums of one",
                          g->w[0].n_cols);
     c->n_slot = 0;
-    for (uint32_t n : {most, c->n_pair / n_block}) { // pairs of a block
-        const uint32_t rest = n % n_warp<TYPE, NT>(), all = n - rest + rest * n_chunk;
-        c->n_slot = c->n_slot > all ? c->n_slot : all;
+    uint32_t n_other = (uint32_t)((uint64_t)n_block * other->n_pair / n_pair);
+    if (other->n_pair > 0) {
+        n_other = n_other > 0 ? n_other : 1;
+        share_out(c, other, n_other, N_WARP);
     }
+    share_out(c, one, n_block - n_other, N_WARP);
     c->n_slot = lesser(c->n_slot, room);
-    c->blocks = shares_of(c->n_pair, n_block);
-    c->chunks = divisor_of(n_chunk);
+    c->chunks = divisor_of(c->row.n_chunk);
     c->columns = divisor_of(g->n);
     struct launch l = {.name = "gemm_few",
                        .grid = dim3(n_block),
-                       .block = dim3(n_warp<TYPE, NT>() * WARP),
+                       .block = dim3(N_WARP * WARP),
                        .smem = c->n_slot * slot,
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return launch_kernel(err, l, gemm_few_kernel<TYPE, NT>, *g, *c);
+    return launch_kernel(err, l, gemm_few_kernel<TYPE, OTHER, NT>, *g, *c);
 }
 
-template <uint32_t TYPE>
-static bool launch_type(const struct queue *q, const struct gemm *g, struct few_cut *c,
-                        struct error *err)
+// Tiles of columns up to which two types, TYPE the first, find room in one kernel.
+template <uint32_t TYPE> static constexpr uint32_t BOTH_TILES = TYPE == QUANT_Q5_0 ? 3 : 4;
+
+template <uint32_t TYPE, uint32_t OTHER>
+static bool launch_types(const struct queue *q, const struct gemm *g, struct few_cut *c,
+                         struct error *err)
 {
     switch (gemm_few_tiles(g->n)) {
     case 1:
-        return launch<TYPE, 1>(q, g, c, err);
+        return launch<TYPE, OTHER, 1>(q, g, c, err);
     case 2:
-        return launch<TYPE, 2>(q, g, c, err);
+        return launch<TYPE, OTHER, 2>(q, g, c, err);
     case 3:
-        return launch<TYPE, 3>(q, g, c, err);
+        return launch<TYPE, OTHER, 3>(q, g, c, err);
     case 4:
-        return launch<TYPE, 4>(q, g, c, err);
+        if constexpr (TYPE == OTHER || BOTH_TILES<TYPE> >= 4)
+            return launch<TYPE, OTHER, 4>(q, g, c, err);
+        return false; // see gemm_few_takes_both
     default:
-        return launch<TYPE, 8>(q, g, c, err);
+        if constexpr (TYPE == OTHER || BOTH_TILES<TYPE> >= 8)
+            return launch<TYPE, OTHER, 8>(q, g, c, err);
+        return false;
     }
+}
+
+// Types that have kernels together: those of queries, keys and values in the files people download.
+template <typename F> static bool with_both(uint32_t type, uint32_t other, F f)
+{
+    const auto is = [&](auto one, auto two) {
+        return type == decltype(one)::value && other == decltype(two)::value && f(one, two);
+    };
+    return is(type_tag<QUANT_Q4_K>(), type_tag<QUANT_Q6_K>()) ||
+           is(type_tag<QUANT_Q5_K>(), type_tag<QUANT_Q6_K>()) ||
+           is(type_tag<QUANT_Q5_0>(), type_tag<QUANT_Q8_0>());
+}
+
+bool gemm_few_takes_both(const struct wmat *a, const struct wmat *b, uint32_t n)
+{
+    return n <= GEMM_FEW && with_both(a->type, b->type, [&](auto one, auto) {
+               return gemm_few_tiles(n) <= BOTH_TILES<decltype(one)::value>;
+           });
 }
 
 static bool launch_group(const struct queue *q, const struct gemm *g, struct few_cut *c,
                          struct error *err)
 {
+    if (g->n_other > 0)
+        return with_both(g->w[0].type, g->w[g->n_part - 1].type, [&](auto one, auto two) {
+            return launch_types<decltype(one)::value, decltype(two)::value>(q, g, c, err);
+        });
     return with_type(g->w[0].type, [&](auto tag) {
         constexpr uint32_t T = decltype(tag)::value;
         if constexpr (T == QUANT_F32)
             return error_set(err, ERR_FAIL, "CUDA: a float32 matrix in a float16 product");
         if constexpr (T != QUANT_F32)
-            return launch_type<T>(q, g, c, err);
+            return launch_types<T, T>(q, g, c, err);
     });
 }
 
@@ -428,13 +494,19 @@ bool gemm_few_launch(const struct queue *q, const struct gemm *all, struct error
     struct few_cut c = {};
     c.row = gemm_row_cut(g.w[0].n_cols);
     if (g.mode == MATVEC_GATED) { // one part; zeros up to the last step of the next matrix
-        c.n_pair = div_up(g.w[0].rows, (uint32_t)GEMM_PACK_COLS) * (GEMM_PACK_COLS / TILE_ROWS);
+        c.of[0].n_pair =
+            div_up(g.w[0].rows, (uint32_t)GEMM_PACK_COLS) * (GEMM_PACK_COLS / TILE_ROWS);
     } else {
         for (uint32_t i = 0; i < g.n_part; i++)
             c.first_pair[i + 1] = c.first_pair[i] + div_up(g.w[i].rows, 16u);
-        c.n_pair = c.first_pair[g.n_part];
+        struct few_blocks *other = &c.of[1];
+        other->first_part = g.n_part - g.n_other;
+        other->first_pair = c.of[0].n_pair = c.first_pair[other->first_part];
+        other->n_pair = c.first_pair[g.n_part] - other->first_pair;
     }
-    c.w = gemm_widening(&g);
+    c.of[0].w = gemm_widening(&g, 0, g.n_part - g.n_other);
+    if (g.n_other > 0)
+        c.of[1].w = gemm_widening(&g, g.n_part - g.n_other, g.n_part);
     for (uint32_t i = 0; i < all->n; i += GEMM_FEW) {
         g.n = lesser(all->n - i, (uint32_t)GEMM_FEW);
         if (!launch_group(q, &g, &c, err))

@@ -19,6 +19,7 @@
 #ifndef HOKKU_CUDA_GEMM_HOPPER_CUH
 #define HOKKU_CUDA_GEMM_HOPPER_CUH
 
+#include "block.cuh"
 #include "divide.cuh"
 #include "gemm.cuh"
 #include "ptx_hopper.cuh"
@@ -47,10 +48,11 @@ static constexpr __host__ __device__ int blocks_per_sm(int bn)
 struct cut {
     struct row_cut row;
     uint32_t n_col_tile;
-    uint32_t n_whole;            // tiles that a block does alone
-    uint32_t n_shared, n_sharer; // units of the tiles behind those; blocks that share them
-    struct divisor sharers, chunks, steps, col_tiles; // by n_sharer, by what else a name counts
-    uint32_t first_row_tile[MATVEC_MAX_PARTS + 1];    // of each part
+    uint32_t n_whole;              // tiles that a block does alone
+    uint32_t n_shared, n_sharer;   // units of the tiles behind those; blocks that share them
+    struct divisor sharers, units; // by n_sharer, n_shared
+    struct divisor chunks, steps, col_tiles;       // by what a name counts
+    uint32_t first_row_tile[MATVEC_MAX_PARTS + 1]; // of each part
     struct widening w;
 };
 
@@ -76,7 +78,7 @@ struct cut {
 [[maybe_unused]] static __device__ __forceinline__ uint32_t block_of(const struct cut &c,
                                                                      uint32_t unit)
 {
-    return ((unit - first_unit(c, 0) + 1) * c.n_sharer - 1) / c.n_shared;
+    return c.units.divide((unit - first_unit(c, 0) + 1) * c.n_sharer - 1);
 }
 
 // Where one warp's rows are: two tiles of eight, rows g and g + 8 of its sixteen. With MATVEC_GATED
@@ -168,48 +170,65 @@ static __device__ __forceinline__ void store_gated(const struct gemm &g, const s
         columns(std::integral_constant<enum activation, ACT_SILU>());
 }
 
-template <int BN>
-static __device__ __forceinline__ void store(const struct gemm &g, const struct cut &t,
-                                             const struct rows16 &r, uint32_t col0,
-                                             const float acc[BN / 2], uint32_t lane)
-{
+// Where a lane's sums go, and what it needs for that: asked for while other blocks' sums are on
+// their way.
+template <int BN> struct rows_out {
     // of eight columns: what is added to is requested before anything is stored
-    constexpr int BATCH = BN <= 64 ? 4 : 8;
-    const uint32_t rows = g.w[r.part[0]].rows, row0 = r.tile[0] * TILE_ROWS + lane / 4;
-    const float *bias = g.bias[r.part[0]];
-    float *y = g.y[r.part[0]] + row0;
-    const bool valid[2] = {row0 < rows, row0 + TILE_ROWS < rows};
-    float b[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-        b[h] = bias && valid[h] ? bias[row0 + h * TILE_ROWS] : 0.0f;
-    const column_undo<BN> in = load_undo<BN>(g.undo, col0, lane);
-#pragma unroll
-    for (int j0 = 0; j0 < BN / 8; j0 += BATCH) {
-        float old[BATCH][4];
+    static constexpr int BATCH = BN <= 64 ? 4 : 8;
+    column_undo<BN> in;
+    float *y;
+    uint32_t rows, col, n_valid; // the lane's first of each eight columns; of its two rows
+    float b0, b1, old[BATCH][4];
+
+    __device__ __forceinline__ void open(const struct gemm &g, const struct rows16 &r,
+                                         uint32_t col0, uint32_t lane)
+    {
+        rows = g.w[r.part[0]].rows;
+        const uint32_t row0 = r.tile[0] * TILE_ROWS + lane / 4;
+        const float *bias = g.bias[r.part[0]];
+        y = g.y[r.part[0]] + row0;
+        col = col0 + lane % 4 * 2;
+        n_valid = row0 + TILE_ROWS < rows ? 2 : row0 < rows;
+        b0 = bias && n_valid > 0 ? bias[row0] : 0.0f;
+        b1 = bias && n_valid > 1 ? bias[row0 + TILE_ROWS] : 0.0f;
+        in = load_undo<BN>(g.undo, col0, lane);
+        ask(g, 0);
+    }
+    __device__ __forceinline__ void ask(const struct gemm &g, int j0)
+    {
 #pragma unroll
         for (int j = 0; j < BATCH; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                uint32_t col = col0 + 8 * (j0 + j) + lane % 4 * 2 + e % 2;
+                const uint32_t at = col + 8 * (j0 + j) + e % 2;
                 old[j][e] = 0.0f;
-                if (g.mode == MATVEC_ADD && col < g.n && valid[e / 2])
-                    old[j][e] = y[(size_t)col * rows + e / 2 * TILE_ROWS];
+                if (g.mode == MATVEC_ADD && at < g.n && e / 2 < (int)n_valid)
+                    old[j][e] = y[(size_t)at * rows + e / 2 * TILE_ROWS];
             }
+    }
+    // Every lane calls.
+    __device__ __forceinline__ void store(const struct gemm &g, const struct cut &t,
+                                          const float acc[BN / 2], uint32_t lane)
+    {
 #pragma unroll
-        for (int j = 0; j < BATCH; j++) {
-            const float2 undo = undo_at<BN>(in, j0 + j, lane);
+        for (int j0 = 0; j0 < BN / 8; j0 += BATCH) {
+            if (j0 > 0)
+                ask(g, j0);
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                uint32_t col = col0 + 8 * (j0 + j) + lane % 4 * 2 + e % 2;
-                float v =
-                    fmaf(acc[4 * (j0 + j) + e], (e % 2 ? undo.y : undo.x) * t.w.undo, b[e / 2]);
-                if (col < g.n && valid[e / 2])
-                    y[(size_t)col * rows + e / 2 * TILE_ROWS] = old[j][e] + v;
+            for (int j = 0; j < BATCH; j++) {
+                const float2 undo = undo_at<BN>(in, j0 + j, lane);
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    const uint32_t at = col + 8 * (j0 + j) + e % 2;
+                    float v = fmaf(acc[4 * (j0 + j) + e], (e % 2 ? undo.y : undo.x) * t.w.undo,
+                                   e / 2 ? b1 : b0);
+                    if (at < g.n && e / 2 < (int)n_valid)
+                        y[(size_t)at * rows + e / 2 * TILE_ROWS] = old[j][e] + v;
+                }
             }
         }
     }
-}
+};
 
 // Where a block keeps its sums of tiles that it shares: slots of BN / 8 float4 of each thread.
 // Unless CHUNKED 0 is for its first tile, 1 for another. CHUNKED: the first chunks of a tile added
@@ -271,30 +290,56 @@ static __device__ __forceinline__ void fetch_more(const float4 *from, int n_col,
     }
 }
 
-// A tile that several blocks share, of which this block has kept its sums: true for the block that
-// is the last to come here, with the sums of all in acc.
-template <int BN, bool CHUNKED>
-static __device__ __forceinline__ bool combine(const struct gemm &g, const struct cut &c,
-                                               uint32_t tile, float acc[BN / 2])
+// Of a tile that several blocks share, the first of them and how many there are besides.
+struct sharers {
+    uint32_t block0, n_part;
+};
+
+[[maybe_unused]] static __device__ __forceinline__ struct sharers sharers_of(const struct cut &c,
+                                                                             uint32_t tile)
 {
-    __shared__ bool is_last;
+    const uint32_t begin = tile * c.row.n_chunk, block0 = block_of(c, begin);
+    return {block0, block_of(c, begin + c.row.n_chunk - 1) - block0};
+}
+
+// The sums of all blocks, in acc: for the one that is the last to have kept its own.
+template <int BN, bool CHUNKED>
+static __device__ __forceinline__ void gather(const struct gemm &g, const struct cut &c,
+                                              uint32_t tile, struct sharers s, float acc[BN / 2])
+{
     const uint32_t begin = tile * c.row.n_chunk, end = begin + c.row.n_chunk;
     const int n_col = (int)(g.n - c.col_tiles.rest(tile, c.n_col_tile) * BN);
-    const uint32_t block0 = block_of(c, begin), n_part = block_of(c, end - 1) - block0;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        is_last = atomicAdd(&g.counters[block0], 1u) == n_part;
-        if (is_last)
-            g.counters[block0] = 0; // for the next launch
-    }
-    __syncthreads();
-    if (!is_last)
-        return false;
-    __threadfence();
-    if constexpr (CHUNKED) {
-        fetch<BN, true>(slot<BN, true>(g, block0, 0), n_col, acc);
-        uint32_t block = block0 + 1;
+    if constexpr (CHUNKED && BN == 32) {
+        enum { AT_ONCE = 3 }; // units under way, as registers allow
+        fetch<BN, true>(slot<BN, true>(g, s.block0, 0), n_col, acc);
+        uint32_t block = s.block0 + 1, unit = first_unit(c, block);
+#pragma unroll 1
+        while (unit < end) {
+            float4 v[AT_ONCE][BN / 8];
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++) {
+                if (unit + k < end && unit + k >= first_unit(c, block + 1))
+                    block++;
+                const float4 *from = slot<BN, true>(g, block, 1 + unit + k - first_unit(c, block));
+#pragma unroll
+                for (int i = 0; i < BN / 8; i++)
+                    v[k][i] = unit + k < end ? __ldcg(&from[i * N_THREAD])
+                                             : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            }
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++)
+#pragma unroll
+                for (int i = 0; i < BN / 8; i++)
+                    if (unit + k < end) {
+                        float *sum = acc + 4 * i;
+                        sum[0] += v[k][i].x, sum[1] += v[k][i].y;
+                        sum[2] += v[k][i].z, sum[3] += v[k][i].w;
+                    }
+            unit += AT_ONCE;
+        }
+    } else if constexpr (CHUNKED) {
+        fetch<BN, true>(slot<BN, true>(g, s.block0, 0), n_col, acc);
+        uint32_t block = s.block0 + 1;
 #pragma unroll 1
         for (uint32_t unit = first_unit(c, block); unit < end; unit++) {
             if (unit >= first_unit(c, block + 1))
@@ -303,12 +348,11 @@ static __device__ __forceinline__ bool combine(const struct gemm &g, const struc
                                  acc);
         }
     } else {
-        fetch<BN, false>(slot<BN, false>(g, block0, first_unit(c, block0) < begin), n_col, acc);
+        fetch<BN, false>(slot<BN, false>(g, s.block0, first_unit(c, s.block0) < begin), n_col, acc);
 #pragma unroll 1
-        for (uint32_t p = 1; p <= n_part; p++)
-            fetch_more<BN, false>(slot<BN, false>(g, block0 + p, 0), n_col, acc);
+        for (uint32_t p = 1; p <= s.n_part; p++)
+            fetch_more<BN, false>(slot<BN, false>(g, s.block0 + p, 0), n_col, acc);
     }
-    return true;
 }
 
 // A half of a strip as operands of the tensor cores: rows i = 0, 1 of a lane.
@@ -435,7 +479,7 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         const bool shared = done < of.n_shared;
         const uint32_t at = shared ? of.begin[0] + done : of.begin[1] + done - of.n_shared;
         const uint32_t tile = c.steps.divide(at), step0 = at - tile * c.row.n_step;
-        const uint32_t step1 = lesser(c.row.n_step, step0 + of.end[!shared] - at);
+        const uint32_t step1 = lesser(c.row.n_step, step0 + (shared ? of.end[0] : of.end[1]) - at);
         const auto keep_sums = [&](uint32_t i, const float *sums) {
             keep<BN, CHUNKED>(slot<BN, CHUNKED>(g, blockIdx.x, i),
                               (int)(g.n - c.col_tiles.rest(tile, c.n_col_tile) * BN), sums);
@@ -536,16 +580,28 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         wgmma_wait<0>();
         wgmma_settle<BN / 2>(acc);
         const bool whole = step1 - step0 == c.row.n_step;
-        if (CHUNKED ? step0 == 0 && !whole : !whole)
-            keep_sums(CHUNKED ? 0 : of.begin[0] < tile * c.row.n_step, sums);
-        if (whole || combine<BN, CHUNKED>(g, c, tile, sums)) {
-            const struct rows16 to = locate(g, c, c.col_tiles.divide(tile), warp);
-            const uint32_t col0 = c.col_tiles.rest(tile, c.n_col_tile) * BN;
-            if (g.mode == MATVEC_GATED)
-                store_gated<BN>(g, c, to, col0, sums, lane);
-            else
-                store<BN>(g, c, to, col0, sums, lane);
+        struct sharers by = {};
+        if (!whole) {
+            by = sharers_of(c, tile);
+            if (!CHUNKED || step0 == 0)
+                keep_sums(CHUNKED ? 0 : of.begin[0] < tile * c.row.n_step, sums);
+            if (!last_to_arrive(&g.counters[by.block0], by.n_part + 1))
+                continue;
         }
+        const struct rows16 to = locate(g, c, c.col_tiles.divide(tile), warp);
+        const uint32_t col0 = c.col_tiles.rest(tile, c.n_col_tile) * BN;
+        constexpr bool AHEAD = BN == 32; // as registers allow
+        struct rows_out<BN> out;
+        if (AHEAD && g.mode != MATVEC_GATED)
+            out.open(g, to, col0, lane);
+        if (!whole)
+            gather<BN, CHUNKED>(g, c, tile, by, sums);
+        if (!AHEAD && g.mode != MATVEC_GATED)
+            out.open(g, to, col0, lane);
+        if (g.mode == MATVEC_GATED)
+            store_gated<BN>(g, c, to, col0, sums, lane);
+        else
+            out.store(g, c, sums, lane);
     }
 }
 
@@ -578,6 +634,7 @@ static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut
     c->n_shared = n_left * c->row.n_chunk; // times a block's number far below 2^32
     c->n_sharer = n_left > 0 ? lesser(n_block, lesser(c->n_shared, n_left * MAX_SHARE)) : 1;
     c->sharers = divisor_of(c->n_sharer);
+    c->units = divisor_of(c->n_shared > 0 ? c->n_shared : 1);
     c->chunks = divisor_of(c->row.n_chunk);
     c->steps = divisor_of(c->row.n_step);
     c->col_tiles = divisor_of(c->n_col_tile);
@@ -609,7 +666,7 @@ static inline struct cut cut_of(const struct gemm *g, struct row_cut row)
             c.first_row_tile[i + 1] =
                 c.first_row_tile[i] + div_up(g->w[i].rows, (uint32_t)BLOCK_ROWS);
     }
-    c.w = gemm_widening(g);
+    c.w = gemm_widening(g, 0, g->n_part);
     return c;
 }
 

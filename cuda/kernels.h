@@ -558,6 +558,7 @@ struct gemm {
     const float *undo_out; // (gemm_undo_room(n)) of the rows of out
     float *partial;        // scratch: sizes by gemm_scratch
     uint32_t *counters;    // zero before the first use; left zero
+    uint32_t n_other; // gemm_few: of the last parts, of another type: see gemm_few_takes_both
     // gemm_few, n <= GEMM_FEW: the next launch follows this one, with the same x: it begins when
     // that is complete, and works beside this one.
     bool leads, follows;
@@ -597,6 +598,8 @@ static inline size_t gemm_few_bytes(uint32_t n, uint32_t n_cols)
 }
 
 bool gemm_few_launch(const struct queue *q, const struct gemm *g, struct error *err);
+// Whether one launch takes matrices like a and, behind them, others like b.
+bool gemm_few_takes_both(const struct wmat *a, const struct wmat *b, uint32_t n);
 
 // ---- gemm_wide.cu: the same bits as gemm_few.cu, faster for many columns, on devices of compute
 // capability 9.0.

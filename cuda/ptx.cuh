@@ -67,6 +67,9 @@ PTX_FN void griddep_launch_dependents(void)
 {
     emu_griddep_launch();
 }
+template <typename T> PTX_FN void known_by_now(T *&)
+{
+}
 PTX_FN void mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
     emu_mma_f16(d, a, b, false);
@@ -258,6 +261,11 @@ PTX_FN void griddep_launch_dependents(void)
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+}
+// An address that is not to be found later than here: behind a wait others would wait for that, too.
+template <typename T> PTX_FN void known_by_now(T *&p)
+{
+    asm volatile("" : "+l"(p));
 }
 
 // D (16x8, float) += A (16x16) B (16x8); g = lane / 4, t = lane % 4, two elements per register:

@@ -420,6 +420,53 @@ static void products_beside_each_other_give_what_they_give_alone(void)
     }
 }
 
+// Matrices of two types, as queries and keys beside values have them.
+static void two_types_in_one_launch_give_what_each_gives_alone(void)
+{
+    enum { N = 3, WIDTH = 1024 };
+    const struct {
+        uint32_t type, other, most; // columns
+    } both[] = {
+        {QUANT_Q4_K, QUANT_Q6_K, 32}, {QUANT_Q5_K, QUANT_Q6_K, 32}, {QUANT_Q5_0, QUANT_Q8_0, 24}};
+    struct random_stream r = {48};
+    for (auto &b : both)
+        for (uint32_t columns : {1u, 11u, 24u, 32u, 33u}) {
+            const uint32_t rows[N] = {200, 24, 72};
+            test_matrix m[N] = {{r, b.type, rows[0], WIDTH},
+                                {r, b.type, rows[1], WIDTH},
+                                {r, b.other, rows[2], WIDTH}};
+            const bool takes = gemm_few_takes_both(&m[0].w, &m[2].w, columns);
+            check(takes == (columns <= b.most), "types %u and %u, %u columns: taken %d", b.type,
+                  b.other, columns, takes);
+            if (!takes)
+                continue;
+            gemm_case c(r, columns, WIDTH, GEMM_FEW_PACKED);
+            device_array<float> bias(r.floats(rows[2])), y0((size_t)columns * rows[0]),
+                y1((size_t)columns * rows[1]), y2((size_t)columns * rows[2]);
+            device_array<float> *const y[N] = {&y0, &y1, &y2};
+            const auto launch = [&](int begin, int end, int n_other) {
+                struct gemm g = c.args(MATVEC_STORE);
+                for (int i = begin; i < end; i++) {
+                    y[i]->spoil();
+                    g.w[g.n_part] = with_half_scale(m[i]);
+                    g.bias[g.n_part] = i == 2 ? bias.p : nullptr;
+                    g.y[g.n_part++] = y[i]->p;
+                }
+                g.n_other = n_other;
+                c.launch(g);
+            };
+            std::vector<float> want[N];
+            launch(0, 2, 0);
+            launch(2, 3, 0);
+            for (int i = 0; i < N; i++)
+                want[i] = y[i]->get();
+            launch(0, 3, 1);
+            for (int i = 0; i < N; i++)
+                check(y[i]->get() == want[i], "types %u and %u, %u columns, part %d: other bits",
+                      b.type, b.other, columns, i);
+        }
+}
+
 // gemm_wide and gemm_few, on one device.
 static void many_columns_have_the_bits_of_few(void)
 {
@@ -509,6 +556,8 @@ static const struct tap_test tests[] = {
 #endif
     {"products beside each other give what they give alone",
      products_beside_each_other_give_what_they_give_alone},
+    {"two types in one launch give what each gives alone",
+     two_types_in_one_launch_give_what_each_gives_alone},
     {"many columns have the bits of few", many_columns_have_the_bits_of_few},
 };
 
