@@ -110,16 +110,17 @@ static __device__ __forceinline__ void piece_of(uint32_t form, const uint32_t pa
         transpose4(v);
 }
 
-// Grid (n). One row that all threads together have in registers, in one packed form: what every
-// product of a pass waits for, so that no instruction is executed but for this.
+enum { NOT_PACKED = 2 }; // beside GEMM_PACKED and GEMM_FEW_PACKED
+
+// Grid (n). One row that all threads together have in registers, in one packed form or as float32
+// and quantised: what every product of a pass waits for, so that nothing is executed but that.
 template <int N_THREAD, int KEEP, uint32_t FORM>
 static __global__ void __launch_bounds__(N_THREAD)
-    pack_kernel(const float *x, uint32_t n_cols, const float *norm, float eps,
-                const struct act_f16 f16)
+    act_kept_kernel(const float *x, uint32_t n_cols, const float *norm, float eps, act32 *out32,
+                    float *out_f32, const struct act_f16 f16)
 {
-    const uint32_t n_piece = div_up(n_cols, (uint32_t)GEMM_PACK_COLS) * 16;
     float kept[KEEP][8] = {}, weight[KEEP][8];
-    uint4 *to[KEEP];
+    [[maybe_unused]] uint4 *to[KEEP];
     griddep_launch_dependents();
     // which rows: told before the first launch of a pass, which waits for that
     const float *row = x + (size_t)(f16.rows ? f16.rows[blockIdx.x] : blockIdx.x) * n_cols;
@@ -130,78 +131,87 @@ static __global__ void __launch_bounds__(N_THREAD)
             weight[k][e] = 1.0f;
         if (norm && 8 * i < n_cols)
             load8<false>(norm, i, n_cols, weight[k]);
-        to[k] = reinterpret_cast<uint4 *>(f16.x + piece_at(FORM, gridDim.x, blockIdx.x, i, n_cols));
-        known_by_now(to[k]);
+        if constexpr (FORM != NOT_PACKED) {
+            to[k] =
+                reinterpret_cast<uint4 *>(f16.x + piece_at(FORM, gridDim.x, blockIdx.x, i, n_cols));
+            known_by_now(to[k]);
+        }
     }
     griddep_wait();
 #pragma unroll
     for (int k = 0; k < KEEP; k++)
         if (8 * (k * N_THREAD + threadIdx.x) < n_cols)
             load8<false>(row, k * N_THREAD + threadIdx.x, n_cols, kept[k]);
-    constexpr int N_SUM = N_THREAD < ACT_THREADS ? KEEP : 1;
-    float2 sums[N_SUM] = {};
+    struct row_factors f = {1.0f, 1.0f};
+    if (FORM != NOT_PACKED || norm) {
+        constexpr int N_SUM = N_THREAD < ACT_THREADS ? KEEP : 1; // see act_kernel
+        float2 sums[N_SUM] = {};
 #pragma unroll
-    for (int k = 0; k < KEEP; k++)
-        for (int e = 0; e < 8; e++)
-            look(sums[k % N_SUM], kept[k][e], weight[k][e]);
-    const struct row_factors f = settle<N_THREAD>(sums, n_cols, norm, eps, f16);
+        for (int k = 0; k < KEEP; k++)
+            for (int e = 0; e < 8; e++)
+                look(sums[k % N_SUM], kept[k][e], weight[k][e]);
+        f = settle<N_THREAD>(sums, n_cols, norm, eps, f16);
+    }
 #pragma unroll
     for (int k = 0; k < KEEP; k++) {
-        uint32_t pairs[4], v[4];
-        halves(kept[k], weight[k], f, pairs);
-        piece_of(FORM, pairs, v);
-        if (k * N_THREAD + threadIdx.x < n_piece)
-            *to[k] = make_uint4(v[0], v[1], v[2], v[3]);
+        const uint32_t i = k * N_THREAD + threadIdx.x;
+        if constexpr (FORM != NOT_PACKED) {
+            const uint32_t n_piece = div_up(n_cols, (uint32_t)GEMM_PACK_COLS) * 16;
+            uint32_t pairs[4], v[4];
+            halves(kept[k], weight[k], f, pairs);
+            piece_of(FORM, pairs, v);
+            if (i < n_piece)
+                *to[k] = make_uint4(v[0], v[1], v[2], v[3]);
+        } else {
+            float v[8];
+            for (int e = 0; e < 8; e++)
+                v[e] = kept[k][e] * f.rms * weight[k][e];
+            const bool valid = 8 * i < n_cols;
+            if (out_f32 && valid) {
+                float4 *out = reinterpret_cast<float4 *>(out_f32 + (size_t)blockIdx.x * n_cols);
+                out[2 * i] = make_float4(v[0], v[1], v[2], v[3]);
+                out[2 * i + 1] = make_float4(v[4], v[5], v[6], v[7]);
+            }
+            if (out32) // four lanes per 32 values
+                quantize_act<true>(v, out32 + (size_t)blockIdx.x * (n_cols / 32) + i / 4, valid);
+        }
     }
 }
 
-// Grid (n). One row: RMSNorm (y = x / sqrt(mean(x^2) + eps) * w), then every form asked for. Each
-// step of a decoded row waits for this: one trip to L2 for the row, the norm's before that. With
-// fewer than ACT_THREADS all of a row is kept.
-template <int N_THREAD>
-static __global__ void __launch_bounds__(N_THREAD)
+// Grid (n). One row: RMSNorm (y = x / sqrt(mean(x^2) + eps) * w), then every form asked for, for
+// rows and forms that act_kept_kernel does not take. What is added up is the same.
+static __global__ void __launch_bounds__(ACT_THREADS)
     act_kernel(const float *x, uint32_t n_cols, const float *norm, float eps, act32 *out32,
                float *out_f32, uint32_t f32_ld, const struct act_f16 f16)
 {
-    constexpr int N_SUM = N_THREAD < ACT_THREADS ? ACT_KEEP : 1;
-    // which rows: told before the first launch of a pass, which waits for that
+    griddep_launch_dependents();
     const float *row = x + (size_t)(f16.rows ? f16.rows[blockIdx.x] : blockIdx.x) * n_cols;
     const uint32_t n_eight = n_cols % 8 == 0 ? n_cols / 8 : 0;
-    float kept[ACT_KEEP][8] = {}, weight[ACT_KEEP][8];
-    griddep_launch_dependents();
-#pragma unroll
-    for (int k = 0; k < ACT_KEEP; k++) {
-        const uint32_t i = k * N_THREAD + threadIdx.x;
-        for (int e = 0; e < 8; e++)
-            weight[k][e] = 1.0f;
-        if (norm && i < n_eight)
-            load8<false>(norm, i, n_cols, weight[k]);
-    }
     griddep_wait();
     struct row_factors f = {1.0f, 1.0f};
     if (norm || f16.x) {
-        float2 sums[N_SUM] = {};
-#pragma unroll
+        float2 sums[1] = {};
         for (int k = 0; k < ACT_KEEP; k++) {
-            const uint32_t i = k * N_THREAD + threadIdx.x;
-            if (i < n_eight)
-                load8<false>(row, i, n_cols, kept[k]);
+            const uint32_t i = k * ACT_THREADS + threadIdx.x;
+            float v[8], w[8] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
+            if (i >= n_eight)
+                break;
+            load8<false>(row, i, n_cols, v);
+            if (norm)
+                load8<false>(norm, i, n_cols, w);
+            for (int e = 0; e < 8; e++)
+                look(sums[0], v[e], w[e]);
         }
-#pragma unroll
-        for (int k = 0; k < ACT_KEEP; k++)
-            if (k * N_THREAD + threadIdx.x < n_eight)
-                for (int e = 0; e < 8; e++)
-                    look(sums[k % N_SUM], kept[k][e], weight[k][e]);
-        for (uint32_t i = (n_eight ? 8 * ACT_KEEP * N_THREAD : 0) + threadIdx.x; i < n_cols;
-             i += N_THREAD)
+        for (uint32_t i = (n_eight ? 8 * ACT_KEEP * ACT_THREADS : 0) + threadIdx.x; i < n_cols;
+             i += ACT_THREADS)
             look(sums[0], row[i], norm ? norm[i] : 1.0f);
-        f = settle<N_THREAD>(sums, n_cols, norm, eps, f16);
+        f = settle<ACT_THREADS>(sums, n_cols, norm, eps, f16);
     }
     auto value = [&](uint32_t i) {
         return i >= n_cols ? 0.0f : norm ? row[i] * f.rms * norm[i] : row[i];
     };
     if (out_f32)
-        for (uint32_t i = threadIdx.x; i < f32_ld; i += N_THREAD)
+        for (uint32_t i = threadIdx.x; i < f32_ld; i += ACT_THREADS)
             out_f32[(size_t)blockIdx.x * f32_ld + i] = value(i);
     // two values as float16; i is even
     auto pair = [&](uint32_t i) {
@@ -215,36 +225,25 @@ static __global__ void __launch_bounds__(N_THREAD)
     };
     if (f16.x && (f16.ld == GEMM_FEW_PACKED || f16.ld == GEMM_PACKED)) {
         const uint32_t n_piece = div_up(n_cols, (uint32_t)GEMM_PACK_COLS) * 16; // of 8 values
-        // Piece i of the row, if there is one; whole warps call.
-        auto store = [&](uint32_t i, const uint32_t pairs[4]) {
+        for (uint32_t base = 0; base < n_piece; base += ACT_THREADS) {
+            const uint32_t i = base + threadIdx.x, col = 8 * i;
+            const uint32_t pairs[4] = {pair(col), pair(col + 2), pair(col + 4), pair(col + 6)};
             uint32_t v[4];
             piece_of(f16.ld, pairs, v);
             if (i < n_piece)
                 *reinterpret_cast<uint4 *>(f16.x +
                                            piece_at(f16.ld, gridDim.x, blockIdx.x, i, n_cols)) =
                     make_uint4(v[0], v[1], v[2], v[3]);
-        };
-#pragma unroll
-        for (int k = 0; k < ACT_KEEP; k++) {
-            uint32_t v[4];
-            halves(kept[k], weight[k], f, v);
-            if (n_eight)
-                store(k * N_THREAD + threadIdx.x, v);
-        }
-        for (uint32_t base = n_eight ? ACT_KEEP * N_THREAD : 0; base < n_piece; base += N_THREAD) {
-            const uint32_t i = base + threadIdx.x, col = 8 * i;
-            const uint32_t v[4] = {pair(col), pair(col + 2), pair(col + 4), pair(col + 6)};
-            store(i, v);
         }
     } else if (f16.x) {
         uint32_t *out = reinterpret_cast<uint32_t *>(f16.x + (size_t)blockIdx.x * f16.ld);
 #pragma unroll 4
-        for (uint32_t i = threadIdx.x; i < f16.ld / 2; i += N_THREAD)
+        for (uint32_t i = threadIdx.x; i < f16.ld / 2; i += ACT_THREADS)
             out[i] = pair(2 * i);
     }
     if (out32) {
         uint32_t n = n_cols / 32 * 4; // four lanes per 32 values
-        for (uint32_t base = 0; base < n; base += N_THREAD) {
+        for (uint32_t base = 0; base < n; base += ACT_THREADS) {
             uint32_t i = base + threadIdx.x;
             float v[8];
             for (int e = 0; e < 8; e++)
@@ -255,15 +254,25 @@ static __global__ void __launch_bounds__(N_THREAD)
     }
 }
 
+struct act_args {
+    const float *x, *norm;
+    uint32_t n_cols;
+    float eps;
+    act32 *out32;
+    float *out_f32;
+    struct act_f16 f16;
+};
+
 template <uint32_t FORM>
-static bool launch_pack(struct launch l, const float *x, uint32_t n_cols, const float *norm,
-                        float eps, const struct act_f16 *f16, struct error *err)
+static bool launch_kept(struct launch l, const struct act_args &a, struct error *err)
 {
-    const uint32_t n_piece = div_up(n_cols, (uint32_t)GEMM_PACK_COLS) * 16;
+    const uint32_t n_piece =
+        FORM == NOT_PACKED ? a.n_cols / 8 : div_up(a.n_cols, (uint32_t)GEMM_PACK_COLS) * 16;
     const auto by = [&](auto n_thread, auto keep) {
         constexpr int N = decltype(n_thread)::value, KEEP = decltype(keep)::value;
         l.block = dim3(N);
-        return launch_kernel(err, l, pack_kernel<N, KEEP, FORM>, x, n_cols, norm, eps, *f16);
+        return launch_kernel(err, l, act_kept_kernel<N, KEEP, FORM>, a.x, a.n_cols, a.norm, a.eps,
+                             a.out32, a.out_f32, a.f16);
     };
     constexpr std::integral_constant<int, 1> one = {};
     return n_piece <= 64            ? by(std::integral_constant<int, 64>(), one)
@@ -278,33 +287,23 @@ bool act_launch(const struct queue *q, const float *x, uint32_t n, uint32_t n_co
                 const float *norm, float eps, void *act32_rows, void *act_f32,
                 const struct act_f16 *f16, struct error *err)
 {
-    struct launch l = {.name = "act",
-                       .grid = dim3(n),
-                       .stream = q->stream,
-                       .dependent = q->dependent,
-                       .recorder = q->recorder};
-    if (f16 && f16->x && !act32_rows && !act_f32 && n_cols % 8 == 0 &&
-        n_cols <= 8 * ACT_KEEP * ACT_THREADS) {
-        if (f16->ld == GEMM_FEW_PACKED)
-            return launch_pack<GEMM_FEW_PACKED>(l, x, n_cols, norm, eps, f16, err);
-        if (f16->ld == GEMM_PACKED)
-            return launch_pack<GEMM_PACKED>(l, x, n_cols, norm, eps, f16, err);
-    }
+    const struct launch l = {.name = "act",
+                             .grid = dim3(n),
+                             .block = dim3(ACT_THREADS),
+                             .stream = q->stream,
+                             .dependent = q->dependent,
+                             .recorder = q->recorder};
     const struct act_f16 none = {};
-    const auto by = [&](auto n_thread) {
-        l.block = dim3(n_thread);
-        return launch_kernel(err, l, act_kernel<decltype(n_thread)::value>, x, n_cols, norm, eps,
-                             (act32 *)act32_rows, (float *)act_f32, act_f32_ld(n_cols),
-                             f16 ? *f16 : none);
-    };
-    // The fewest threads that keep a row: of a few rows, of more than would find room at once, and
-    // of short ones (heads of latent attention). In between blocks so small crowd where there is
-    // room first.
-    const bool fewest = n <= 8 || n > 2 * (uint32_t)q->n_sm || n_cols <= 512;
-    const uint32_t n_needed = fewest && n_cols % 8 == 0 ? div_up(n_cols, (uint32_t)(8 * ACT_KEEP))
-                                                        : (uint32_t)ACT_THREADS;
-    return n_needed <= 64    ? by(std::integral_constant<int, 64>())
-           : n_needed <= 128 ? by(std::integral_constant<int, 128>())
-           : n_needed <= 256 ? by(std::integral_constant<int, 256>())
-                             : by(std::integral_constant<int, ACT_THREADS>());
+    const struct act_args a = {
+        x, norm, n_cols, eps, (act32 *)act32_rows, (float *)act_f32, f16 ? *f16 : none};
+    const bool kept = n_cols % 8 == 0 && n_cols <= 8 * ACT_KEEP * ACT_THREADS;
+    const bool others = a.out32 || a.out_f32;
+    if (kept && a.f16.x && !others && a.f16.ld == GEMM_FEW_PACKED)
+        return launch_kept<GEMM_FEW_PACKED>(l, a, err);
+    if (kept && a.f16.x && !others && a.f16.ld == GEMM_PACKED)
+        return launch_kept<GEMM_PACKED>(l, a, err);
+    if (kept && !a.f16.x)
+        return launch_kept<NOT_PACKED>(l, a, err);
+    return launch_kernel(err, l, act_kernel, a.x, a.n_cols, a.norm, a.eps, a.out32, a.out_f32,
+                         act_f32_ld(n_cols), a.f16);
 }

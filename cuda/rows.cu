@@ -2,7 +2,6 @@
 // knows, what becomes of products that no kernel of their own finishes.
 #include "activation.cuh"
 #include "block.cuh"
-#include "butterfly.cuh"
 #include "kernels.h"
 #include "quant.cuh"
 
