@@ -14,7 +14,6 @@ enum {
     N_WARP = 4,
     M = 16,                      // rows of weights of a warp: two tiles
     GROUP = 4,                   // chunks at a time
-    N_B = 3,                     // groups of activations in use or under way
     A_STRIDE = GROUP * 32 + 16,  // bytes: eight rows begin in different banks,
     B_STRIDE = GROUP * 80 + 16,  // and so do eight of activations
     PIECES = sizeof(act32) / 16, // of 16 bytes in a record
@@ -27,13 +26,19 @@ struct row_scale {
     float scale[2], minimum[2];
 };
 
+// Groups that are under way while one is multiplied. Of few rows there are few blocks, and more
+// would do good; but of types that take more registers (measured: Q4_K and Q6_K) fewer warps are at
+// work then.
+template <uint32_t TYPE, int COLS>
+static constexpr int AHEAD = TYPE == QUANT_MXFP4 &&COLS == 8 ? 4 : 2;
+
 // COLS: rows of activations at most.
-template <int COLS> struct tile_memory {
+template <uint32_t TYPE, int COLS> struct tile_memory {
     alignas(16) uint8_t a[N_WARP][M * A_STRIDE];
     struct row_scale scales[N_WARP][GROUP][M];
     union {
-        alignas(16) uint8_t b[N_B][COLS * B_STRIDE];
-        float gated[COLS][N_WARP * TILE_ROWS + 4]; // in the end
+        alignas(16) uint8_t b[AHEAD<TYPE, COLS> + 1][COLS * B_STRIDE]; // and the one in use
+        float gated[COLS][N_WARP * TILE_ROWS + 4];                     // in the end
     };
     uint32_t row[COLS]; // of activations
 };
@@ -124,7 +129,7 @@ static __global__ void __launch_bounds__(N_WARP *WARP)
 {
     using T = quant_traits<TYPE>;
     constexpr int TILES = COLS / 8;
-    __shared__ struct tile_memory<COLS> s;
+    __shared__ struct tile_memory<TYPE, COLS> s;
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, part = blockIdx.z;
     const uint32_t g = lane / 4, t = lane % 4; // of the matrix units' operands
     const uint32_t r = lane % TILE_ROWS, c0 = lane / TILE_ROWS;
@@ -178,9 +183,9 @@ static __global__ void __launch_bounds__(N_WARP *WARP)
         }
         ahead += GROUP;
     };
-    chunk<TYPE> next[2][2]; // of this group and the next
+    chunk<TYPE> next[AHEAD<TYPE, COLS>][2]; // of this group and the next ones
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < AHEAD<TYPE, COLS>; i++) {
         load(next[i]);
         request(i * GROUP, s.b[i]);
     }
@@ -193,10 +198,11 @@ static __global__ void __launch_bounds__(N_WARP *WARP)
             if (base + c0 < n_chunk)
                 put_chunk<TYPE>(k[i], s.a[warp] + (i * TILE_ROWS + r) * A_STRIDE + c0 * 32,
                                 &s.scales[warp][c0][i * TILE_ROWS + r]);
-        cp_async_wait<1>();
+        cp_async_wait<AHEAD<TYPE, COLS> - 1>();
         __syncthreads(); // and everyone is done with what of b was read last
         load(k);
-        request(base + 2 * GROUP, s.b[(turn + 2) % N_B]);
+        request(base + AHEAD<TYPE, COLS> * GROUP,
+                s.b[(turn + AHEAD<TYPE, COLS>) % (AHEAD<TYPE, COLS> + 1)]);
         const uint32_t n_here = min(n_chunk - base, (uint32_t)GROUP);
 #pragma unroll 1
         for (uint32_t j = 0; j < n_here; j++) {
@@ -243,13 +249,14 @@ static __global__ void __launch_bounds__(N_WARP *WARP)
             }
         }
         __syncwarp(); // the warp is done with its weights
-        turn = (turn + 1) % N_B;
+        turn = (turn + 1) % (AHEAD<TYPE, COLS> + 1);
     };
 #pragma unroll 1
-    for (uint32_t base = 0; base < n_chunk; base += 2 * GROUP) {
-        multiply(base, next[0]);
-        if (base + GROUP < n_chunk)
-            multiply(base + GROUP, next[1]);
+    for (uint32_t base = 0; base < n_chunk; base += AHEAD<TYPE, COLS> * GROUP) {
+#pragma unroll
+        for (int i = 0; i < AHEAD<TYPE, COLS>; i++)
+            if (base + i * GROUP < n_chunk)
+                multiply(base + i * GROUP, next[i]);
     }
     cp_async_wait<0>();
     if (m.scaled)

@@ -220,6 +220,45 @@ static __device__ __forceinline__ void group_pairs(const struct grouping &g, uin
     }
 }
 
+enum { GROUP_FEW = 64 }; // pairs
+
+// The same of a few pairs, whose experts lie in shared memory: each is compared with all others.
+static __device__ __forceinline__ void group_few(const struct grouping &g, const uint32_t *expert)
+{
+    __shared__ bool first[GROUP_FEW]; // of an item
+    const uint32_t i = threadIdx.x;
+    const bool valid = i < g.n_pair;
+    const uint32_t own = valid ? expert[i] : 0;
+    uint32_t before = 0, rank = 0, n = 0; // pairs of experts before; of this one, and in all
+    if (valid) {
+#pragma unroll 8
+        for (uint32_t k = 0; k < g.n_pair; k++) {
+            const uint32_t other = expert[k];
+            before += other < own;
+            rank += other == own && k < i;
+            n += other == own;
+        }
+        first[i] = rank % g.per_item == 0;
+        g.place[i] = before + rank;
+        g.pair_at[before + rank] = i;
+        g.rank[i] = rank;
+    }
+    const bool begins = valid && first[i];
+    const uint32_t n_item = (uint32_t)__syncthreads_count(begins);
+    if (begins) {
+        uint32_t at = rank / g.per_item;
+#pragma unroll 8
+        for (uint32_t k = 0; k < g.n_pair; k++)
+            at += expert[k] < own && first[k];
+        g.items[at] = {own, before + rank, lesser(n - rank, g.per_item)};
+    }
+    const uint32_t n_slot = expert_items(g.n_expert, g.n_pair, g.per_item);
+    for (uint32_t k = n_item + i; k < n_slot; k += GROUP_THREADS)
+        g.items[k] = {};
+    if (i == 0)
+        *g.n_item = n_item;
+}
+
 static __global__ void __launch_bounds__(GROUP_THREADS)
     group_kernel(const __grid_constant__ struct grouping g, uint32_t n_part)
 {
@@ -239,11 +278,21 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
     griddep_launch_dependents();
     if (c.skip && *c.skip)
         return;
-    float *const smem = dynamic_smem<float>() + warp * choosing_words(c.facts);
-    if (warp < n)
-        choose_for(c, warp, choosing_at(smem, c.facts), lane);
+    __shared__ uint32_t expert[GROUP_FEW];
+    const bool few = g.n_pair <= GROUP_FEW;
+    const struct choosing s =
+        choosing_at(dynamic_smem<float>() + warp * choosing_words(c.facts), c.facts);
+    const uint32_t n_used = c.facts.n_used;
+    if (warp < n) {
+        choose_for(c, warp, s, lane);
+        for (uint32_t k = lane; few && k < n_used; k += WARP)
+            expert[warp * n_used + k] = s.id[k];
+    }
     __syncthreads();
-    group_pairs(g, n_part);
+    if (few)
+        group_few(g, expert);
+    else
+        group_pairs(g, n_part);
 }
 
 // Grid (n, ceil(n_cols / SUM_THREADS)).

@@ -256,10 +256,10 @@ static void rows_are_grouped_in_order(void)
 }
 
 // Choosing and grouping of few rows in one launch leaves what two launches do.
-static void check_at_once(struct random_stream &r, uint32_t n_expert, uint32_t n)
+static void check_at_once(struct random_stream &r, uint32_t n_expert, uint32_t n, uint32_t per_item)
 {
     const uint32_t n_used = lesser(n_expert, 6u), n_pair = n * n_used;
-    const uint32_t n_item = expert_items(n_expert, n_pair, 8);
+    const uint32_t n_item = expert_items(n_expert, n_pair, per_item);
     device_array<float> logits(r.floats(n * n_expert, 3.0));
     std::vector<uint32_t> numbers[2];
     std::vector<float> weights[2];
@@ -274,16 +274,9 @@ static void check_at_once(struct random_stream &r, uint32_t n_expert, uint32_t n
         c.logits = logits.p;
         c.chosen = chosen.p;
         c.weight = weight.p;
-        const struct grouping g = {chosen.p,
-                                   all.p,
-                                   all.p + n_pair,
-                                   all.p + 2 * n_pair,
-                                   items.p,
-                                   all.p + 3 * n_pair,
-                                   n_expert,
-                                   n_pair,
-                                   8,
-                                   nullptr};
+        const struct grouping g = {
+            chosen.p,           all.p,    all.p + n_pair, all.p + 2 * n_pair, items.p,
+            all.p + 3 * n_pair, n_expert, n_pair,         per_item,           nullptr};
         must(i ? choose_group_launch(&Q, &c, &g, n, &ERR)
                : choose_launch(&Q, &c, n, &ERR) && group_launch(&Q, &g, &ERR));
         numbers[i] = all.get();
@@ -293,16 +286,17 @@ static void check_at_once(struct random_stream &r, uint32_t n_expert, uint32_t n
             numbers[i].insert(numbers[i].end(), {v.expert, v.first, v.n});
         weights[i] = weight.get();
     }
-    check(numbers[0] == numbers[1] && weights[0] == weights[1], "%u rows, %u experts: another way",
-          n, n_expert);
+    check(numbers[0] == numbers[1] && weights[0] == weights[1],
+          "%u rows, %u experts, items of %u: another way", n, n_expert, per_item);
 }
 
 static void few_rows_are_chosen_for_and_grouped_at_once(void)
 {
     struct random_stream r = {47};
     for (uint32_t n_expert : {5u, 128u, 200u, 300u})
-        for (uint32_t n : {1u, 7u, 32u, 33u})
-            check_at_once(r, n_expert, n);
+        for (uint32_t n : {1u, 7u, 10u, 11u, 32u, 33u})
+            for (uint32_t per_item : {2u, 8u})
+                check_at_once(r, n_expert, n, per_item);
 }
 
 // ---- products
