@@ -499,6 +499,23 @@ def test_replay_has_the_model_and_the_context_of_the_recording(hokku, tiny, sess
     assert r.returncode == 1 and b"all agree" not in r.stdout, r
 
 
+def test_replay_names_the_context_that_the_answers_of_a_larger_one_need(hokku):
+    """A session that was gone on with in a smaller context: its earlier answers are good, and need more room than the last one says."""
+    for more in (("-s", 5, "count from 1 to 10"), ("-s", 6, "Write a haiku about the sea"), ("-s", 6, "Write a haiku about the moon"),
+                 ("-s", 6, "-c", 80, "--overflow", "drop", "What is my name?")):
+        r = hokku("--session", "s", *more)
+        assert r.returncode == 0, r.stderr
+    assert b"dropped the oldest 2 turns" in r.stderr
+    for less in ((), ("-c", 20), ("--check",)):  # an answer, and a prompt, that does not fit
+        r = hokku("replay", "s", *less)
+        assert r.returncode == 5 and r.stdout == b"" and b"does not fit the context of" in r.stderr, r
+    needed = int(re.search(rb"room in -c (\d+)", r.stderr)[1])
+    assert needed > 80
+    r = hokku("replay", "s", "-c", needed)
+    assert r.returncode == 0 and b"4 answers" in r.stdout, r
+    assert hokku("replay", "s", "-c", needed - 1).returncode == 5
+
+
 def test_replay_names_the_first_token_that_differs(hokku, tiny, sessions):
     tokens = ask(hokku, tiny, "s", "one")["tokens"]
     path = sessions / "s.session"
