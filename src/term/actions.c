@@ -98,7 +98,7 @@ bool action_undo(struct repl *r, char *arg, struct error *err)
     size_t before = tokens_used(r);
     if (*arg && !whole_number(arg, "a number of turns, 1 or more", 1, UINT32_MAX, &n, err))
         return false;
-    if (shelf_can_undo(&r->shelf, r->c)) {
+    if (!*arg && shelf_can_undo(&r->shelf, r->c)) {
         if (!shelf_undo(&r->shelf, r->c, r->session, err))
             return false;
         keep_somewhere(r);
@@ -107,14 +107,11 @@ bool action_undo(struct repl *r, char *arg, struct error *err)
                  plural(turns));
         return save_named(r, err);
     }
-    // Not past the point where something was replaced: what it was comes next.
-    size_t turns = conversation_n_turns(r->c), n_shelf = r->shelf.n_before;
-    size_t replaced = n_shelf > 0 ? r->shelf.before[n_shelf - 1].turns : 0;
-    if (replaced < turns && n > turns - replaced)
-        n = turns - replaced;
     size_t undone = conversation_undo(r->c, n);
     if (undone == 0)
-        return error_set(err, ERR_FAIL, "nothing to undo");
+        return error_set(err, ERR_FAIL, "nothing to undo%s",
+                         r->shelf.n_before > 0 ? ": /undo alone brings back what was replaced"
+                                               : "");
     size_t left = conversation_n_turns(r->c);
     size_t after = tokens_used(r); // more, where one that the context had no room for is left
     char freed[FORMAT_NUMBER];
