@@ -89,7 +89,7 @@ static const struct option_def table[] = {
     {MAIN, "many prompts", NULL, "--shard", "I/N", OPT_CUSTOM, 0, 0, NULL, options_parse_shard,
      false, "only lines that are I modulo N; auto: as Slurm says"},
     {MAIN, "many prompts", "-0", "--null", NULL, OPT_FLAG, AT(null), 0, NULL, NULL, false,
-     "a NUL byte after each answer of --lines or --turns"},
+     "a NUL byte after each answer (with --json: object) of --lines or --turns"},
     {MAIN, "many prompts", NULL, "--turns", NULL, OPT_FLAG, AT(turns), 0, NULL, NULL, false,
      "each line of stdin that is not blank is the next turn of one chat"},
 

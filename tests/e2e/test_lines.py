@@ -70,6 +70,18 @@ def test_text_comes_in_the_order_of_the_lines_with_an_empty_one_for_each_that_fa
     assert answers[0] == hokku(*SAMPLED, lines[0]).stdout and answers[4] == hokku(*SAMPLED, lines[4]).stdout
 
 
+@pytest.mark.parametrize("way", ["--lines", "--turns"])
+def test_a_nul_byte_ends_each_object_where_it_is_asked_for(hokku, way):
+    """As it ends each text: `xargs -0` reads both. Alone an object is a line, whatever the environment says of many."""
+    lines = ["Who are you?", *([TOO_LONG] if way == "--lines" else []), "hi"]
+    text, objects = (hokku(*SAMPLED, way, "-0", *more, input="\n".join(lines)) for more in ([], ["--json"]))
+    assert text.returncode == objects.returncode == (way == "--lines"), objects.stderr
+    assert b"\n" not in objects.stdout and objects.stdout.endswith(b"}\0")
+    found = [json.loads(o) for o in objects.stdout.split(b"\0")[:-1]]
+    assert [j.get("text", "").encode() for j in found] == text.stdout.split(b"\0")[:-1]
+    assert hokku(*SAMPLED, "--json", "hi", env={"HOKKU_NULL": "1"}).stdout.endswith(b"}\n")
+
+
 def test_what_is_said_of_an_answer_names_its_line(hokku):
     r = hokku(*SAMPLED, "--ignore-eos", "-c", 64, "--lines", "--json", input="hi\n" + request("hi", max_tokens=2) + "\nhi\n")
     said = [l for l in r.stderr.splitlines() if b"is full: the answer is cut" in l]
