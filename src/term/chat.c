@@ -258,7 +258,7 @@ static bool change_model(void *user, const char *name, struct buf *note, struct 
     name_model(&o, name);
     if (o.sampler.n_bias > 0)
         return error_set(err, ERR_USAGE,
-                         "logit-bias names tokens of this model: /set logit-bias none first");
+                         "logit-bias names tokens of this model: /set logit-bias off first");
     if (c->shape.constraint)
         return error_set(err, ERR_USAGE,
                          "the schema or grammar is prepared for this model's tokens: /set schema "
