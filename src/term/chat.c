@@ -298,7 +298,7 @@ static bool change_model(void *user, const char *name, struct buf *note, struct 
     buf_release(&text);
     buf_release(&old_text);
     if (ok) {
-        open_say_trained(c->p, &c->opened);
+        open_say_trained(c->p, &c->opened, c->p->opt->n_ctx);
         describe(&c->opened, note);
     }
     return ok;
@@ -454,7 +454,7 @@ static bool run(struct chat *c, const char *version, int *death, struct error *e
               begin_conversation(c, &template_text, err);
     buf_release(&template_text);
     if (ok) {
-        open_say_trained(c->p, &c->opened);
+        open_say_trained(c->p, &c->opened, o->n_ctx);
         ok = resume(c, chat, err) && check_special(c, err);
     }
     if (!ok && chat)

@@ -175,6 +175,8 @@ bool tool_bench_run(const struct program *t, struct buf *out, struct error *err)
         .began = t->began,
         .cancel = t->cancel,
     };
+    if (ok) // of a batch each has so much, of the context that all share
+        open_say_trained(t, &m, widest == 0 && o->n_ctx > least ? o->n_ctx : least);
     for (size_t i = 0; ok && i < gguf_n_files(m.model->gguf); i++)
         p.load_bytes += gguf_file_bytes(m.model->gguf, i);
     ok = ok && tool_bench(m.engine, &p, out, err);

@@ -341,6 +341,22 @@ def test_a_context_beyond_the_training_is_said(hokku, stories):
     assert hokku("-m", stories, *PLAIN, "-n", 1, "-c", 64, "hi").stderr == b""
 
 
+@pytest.mark.parametrize("beyond, within", [
+    (["perplexity", "-c", 1025, "-f"], ["perplexity", "-c", 1024, "-f"]),
+    (["score", "-c", 1025], ["score"]),
+    (["bench", "-p", 1025, "-n", 0, "-r", 1], ["bench", "-p", 1024, "-n", 0, "-r", 1]),
+    (["bench", "-p", 1, "-n", 4, "-d", 1021, "-r", 1], ["bench", "-p", 1, "-n", 4, "-d", 1020, "-r", 1]),
+    (["bench", "-p", 1, "-n", 4, "-c", 1025, "-r", 1], ["bench", "-p", 1, "-n", 4, "--batch", 5, "-r", 1]),  # (of 1,280, but not each)
+], ids=lambda a: "-".join(map(str, a)))
+def test_tools_say_a_context_beyond_the_training_too(hokku, tmp_path, beyond, within):
+    text = tmp_path / "text"
+    text.write_text("Write a haiku about the sea. " * (1 if beyond[0] == "score" else 400))
+    for args, said in (beyond, True), (within, False):
+        r = hokku(*args, *([] if args[0] == "bench" else [text]), "-m", ROOT / "builtin/hokku-builtin.gguf", "--device", "cpu")
+        assert (b"a context of 1025 tokens: the model was trained on 1024" in r.stderr) == said, r
+        assert r.returncode == 0 and r.stdout, r
+
+
 def test_answers_of_lines_can_be_told_apart_and_blank_lines_are_counted(hokku, stories):
     r = hokku("-m", stories, *PLAIN, "-n", 8, "--lines", "-0", input="Once\n\n \t\nThe dog\n")
     one = hokku("-m", stories, *PLAIN, "-n", 8, "Once").stdout
