@@ -192,6 +192,16 @@ def test_render_names_the_file_that_is_wrong(hokku, tmp_path):
     assert r.stderr == b"hokku: standard input: the template's variables must be a JSON object\n", r
 
 
+@pytest.mark.parametrize("args", [["render"], ["serve"], []], ids=["render", "serve", "main"])
+def test_two_templates_are_refused(hokku, stories, tmp_path, args):
+    (tmp_path / "t").write_text("{{ messages[0].content }}")
+    r = hokku(*args, "--chat-template", "llama2", "--chat-template-file", tmp_path / "t", input='{"messages":[]}')
+    assert r.returncode == 2 and b"--chat-template and --chat-template-file cannot be combined: expected one of them" in r.stderr, r
+    if args == ["render"]:  # what the environment says gives way
+        r = hokku("render", "--chat-template-file", tmp_path / "t", input='{"messages":[{"content":"hi"}]}', env={"HOKKU_CHAT_TEMPLATE": "llama2"})
+        assert (r.returncode, r.stdout) == (0, b"hi"), r
+
+
 def test_a_template_beside_plain_completion_is_refused(hokku, stories, tmp_path):
     (tmp_path / "t").write_text("{{ messages[0].content }}")
     for args in (["--chat-template", "chatml"], ["--chat-template-file", tmp_path / "t"]):
