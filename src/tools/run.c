@@ -169,10 +169,12 @@ static bool run_inspect(const struct program *t, struct buf *out, struct error *
                                          : !devices_parse(o->devices, &d.devices, err))))
         return false;
     how.devices = d.devices & (d.devices - 1) ? d.devices : 0;
-    char *path = o->args.n ? strdup(o->args.items[0]) : model_file(o, t->cancel, err);
-    if (!path)
-        return o->args.n ? error_oom(err, "path", strlen(o->args.items[0]) + 1) : false;
-    bool ok = tool_inspect(path, &how, out, err);
+    const char *name = o->args.n ? o->args.items[0] : NULL;
+    if (name && options_named(o, "--model"))
+        return error_set(err, ERR_USAGE,
+                         "a MODEL as an argument and with -m: expected one of them");
+    char *path = name ? model_named(o, name, t->cancel, err) : model_file(o, t->cancel, err);
+    bool ok = path && tool_inspect(path, &how, out, err);
     free(path);
     return ok;
 }

@@ -202,6 +202,15 @@ def test_two_templates_are_refused(hokku, stories, tmp_path, args):
         assert (r.returncode, r.stdout) == (0, b"hi"), r
 
 
+def test_inspect_takes_one_model(hokku, stories):
+    for more in (["-m", "/nonexist"], ["-m", stories], [stories]):
+        assert hokku("inspect", stories, *more).returncode == 2
+    assert b"as an argument and with -m: expected one of them" in hokku("inspect", stories, "-m", stories).stderr
+    shown = hokku("inspect", stories).stdout
+    assert shown == hokku("inspect", "-m", stories).stdout == hokku("inspect", stories, env={"HOKKU_MODEL": "/nonexist"}).stdout != b""
+    assert b"found an http:// address, expected https:// or a file" in hokku("inspect", "http://localhost/m.gguf").stderr
+
+
 def test_a_template_beside_plain_completion_is_refused(hokku, stories, tmp_path):
     (tmp_path / "t").write_text("{{ messages[0].content }}")
     for args in (["--chat-template", "chatml"], ["--chat-template-file", tmp_path / "t"]):
