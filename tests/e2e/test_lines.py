@@ -497,7 +497,8 @@ def test_a_line_of_spaces_and_tabs_has_a_number_and_no_answer(hokku):
 
 
 BROKEN = ['{"prompt": "hi"', '{"seed": 1, "prompt": "hi"', "{'prompt': 'hi'}", ' { "max_tokens":5,"prompt":"hi",}', '{"temperature": nan, "prompt": "hi"}',
-          '{"text": "hi"', '{"id": 3, "prompt": "hi', '{"promp', '{"prompt" ', '{"prompt"\r', '{"id": 1, "id": 2}', '{"a\\": b', "{'name': 'Ann'}", '{"name": "Ann"} Who is it?']
+          '{"text": "hi"', '{"id": 3, "prompt": "hi', '{"promp', '{"prompt" ', '{"prompt"\r', '{"id": 1, "id": 2}', '{"a\\": b', "{'name': 'Ann'}", '{"name": "Ann"} Who is it?',
+          '{"prompt" "x"}', '{"messages", []}', "{ 'seed' 1}"]
 
 
 @pytest.mark.parametrize("line", BROKEN)
@@ -514,7 +515,7 @@ def test_an_object_that_is_no_request_is_an_error(hokku, line, says):
     assert r.returncode == 1 and says in r.stderr and r.stdout == b"\n", r
 
 
-@pytest.mark.parametrize("line", ["{ x := 1 } what does this do?", '{"a", "b"} is which kind of set?', "{}", "{", "{ }", "{'tis the season}", "{'a', 'b'}", "{a: 1}", "[1, 2]",
+@pytest.mark.parametrize("line", ["{ x := 1 } what does this do?", '{"a", "b"} is which kind of set?', "{}", "{", "{ }", "{'tis the season}", "{'a', 'b'}", "{a: 1}", '{"prompts" "x"}', "[1, 2]",
                                   '"prompt": "hi"', '{{"prompt": "hi"}}', '{% if "a": %}'])
 def test_a_line_that_begins_as_no_object_does_is_a_prompt(hokku, line):
     as_it_is, as_prompt = objects(hokku(*SAMPLED, "-n", 8, "--lines", "--json", input=line + "\n" + request(line)))
