@@ -155,6 +155,8 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
     }
     if (loading.shown > 0)
         out_progress_clear();
+    if (m->engine)
+        m->engine->most_drafts = p->opt->spec_max;
     if (m->engine &&
         ((predicted && !predictor_open(p, m, &d, &params, err)) || !drafts_check(p, m, err)))
         return false;
