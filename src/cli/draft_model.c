@@ -51,7 +51,7 @@ static bool load(const struct program *p, struct opened *m, struct error *err)
     struct opened_draft *d = &m->draft;
     if (d->model)
         return true;
-    d->path = draft_file(p->opt, p->cancel, err);
+    d->path = model_named(p->opt, p->opt->model_draft, p->cancel, err);
     d->model = d->path ? model_load(d->path, err) : NULL;
     if (!d->model)
         return error_prefix(err, "--model-draft");

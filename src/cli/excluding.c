@@ -24,7 +24,7 @@ static const struct group {
      "the answer ends where the grammar does",
      false},
     {{"--system-prompt", "--system-prompt-file"}, "expected one of them", false},
-    {{"--chat-template", "--chat-template-file"}, "expected one of them", false},
+    {{"--chat-template", "--chat-template-file"}, "expected one of them", true},
     {{"--no-conversation", "--chat-template", "--chat-template-file"},
      "plain completion has no template",
      false},

@@ -45,7 +45,8 @@ char *model_file(const struct options *o, const struct cancel *cancel, struct er
     return o->model ? named(o, "-m: ", o->model, cancel, err) : shipped_model(err);
 }
 
-char *draft_file(const struct options *o, const struct cancel *cancel, struct error *err)
+char *model_named(const struct options *o, const char *name, const struct cancel *cancel,
+                  struct error *err)
 {
-    return named(o, "", o->model_draft, cancel, err);
+    return named(o, "", name, cancel, err);
 }

@@ -6,7 +6,9 @@
 
 // -m, -hf (downloaded if need be), or the built-in model. Owned by the caller; NULL on error.
 char *model_file(const struct options *o, const struct cancel *cancel, struct error *err);
-// --model-draft, which is given. The same; the caller says the name of the option.
-char *draft_file(const struct options *o, const struct cancel *cancel, struct error *err);
+// The same of a name that is given elsewhere: as an argument, or with another option, whose name
+// the caller says.
+char *model_named(const struct options *o, const char *name, const struct cancel *cancel,
+                  struct error *err);
 
 #endif

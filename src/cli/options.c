@@ -486,6 +486,7 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
         .conversation = -1,
         .n_predict = -1,
         .n_batch = 512,
+        .spec_max = ENGINE_MAX_DRAFTS,
         .sampler = sampler_defaults,
         .top = 10,
         .bench_prompt = 512,

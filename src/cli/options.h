@@ -78,6 +78,7 @@ struct options {
     bool ignore_eos;
     enum overflow overflow;
     enum spec spec;
+    uint32_t spec_max;
     bool exact;
     bool check; // replay
     const char *model_draft;

@@ -89,7 +89,7 @@ static const struct option_def table[] = {
     {MAIN, "many prompts", NULL, "--shard", "I/N", OPT_CUSTOM, 0, 0, NULL, options_parse_shard,
      false, "only lines that are I modulo N; auto: as Slurm says"},
     {MAIN, "many prompts", "-0", "--null", NULL, OPT_FLAG, AT(null), 0, NULL, NULL, false,
-     "a NUL byte after each answer of --lines or --turns"},
+     "a NUL byte after each answer (with --json: object) of --lines or --turns"},
     {MAIN, "many prompts", NULL, "--turns", NULL, OPT_FLAG, AT(turns), 0, NULL, NULL, false,
      "each line of stdin that is not blank is the next turn of one chat"},
 
@@ -107,6 +107,8 @@ static const struct option_def table[] = {
      "guess tokens and check several at once, which changes no text (auto)"},
     {MAIN | SERVE, "speed", "-md", "--model-draft", "FILE", OPT_STR, AT(model_draft), 0, NULL, NULL, false,
      "a small model with the same vocabulary, to guess them"},
+    {MAIN | SERVE, "speed", NULL, "--spec-max", "N", OPT_U32, AT(spec_max), 0, NULL, NULL, false,
+     "guesses of an answer that a step checks at most (7)", 1, ENGINE_MAX_DRAFTS},
     {MAIN | SERVE | BENCH | REPLAY, "speed", NULL, "--exact", NULL, OPT_FLAG, AT(exact), 0, NULL, NULL, false,
      "on a GPU: the same text in any chunks and company, slower"},
 

@@ -155,6 +155,8 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
     }
     if (loading.shown > 0)
         out_progress_clear();
+    if (m->engine)
+        m->engine->most_drafts = p->opt->spec_max;
     if (m->engine &&
         ((predicted && !predictor_open(p, m, &d, &params, err)) || !drafts_check(p, m, err)))
         return false;
@@ -173,14 +175,14 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
     return m->engine != NULL;
 }
 
-void open_say_trained(const struct program *p, const struct opened *m)
+void open_say_trained(const struct program *p, const struct opened *m, uint64_t n_ctx)
 {
-    const struct options *o = p->opt;
     const uint32_t trained = m->model->hp.n_ctx_train;
-    if (o->n_ctx > trained && trained > 0 && !o->quiet)
-        out_say("hokku: a context of %u tokens: the model was trained on %u, what is further on it "
-                "may not make sense of",
-                o->n_ctx, trained);
+    if (n_ctx > trained && trained > 0 && !p->opt->quiet)
+        out_say(
+            "hokku: a context of %llu tokens: the model was trained on %u, what is further on it "
+            "may not make sense of",
+            (unsigned long long)n_ctx, trained);
 }
 
 void opened_close_engines(struct opened *m)

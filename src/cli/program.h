@@ -40,8 +40,8 @@ bool open_model_and_settings(const struct program *p, struct opened *m, struct e
 // (0: what fits). chat: somebody has a conversation, and is told which device it is.
 bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool chat,
                  struct error *err);
-// Says that the context is longer than what the model was trained on, if it is.
-void open_say_trained(const struct program *p, const struct opened *m);
+// Says that n_ctx, the context asked for, is longer than what the model was trained on, if it is.
+void open_say_trained(const struct program *p, const struct opened *m, uint64_t n_ctx);
 void opened_release(struct opened *m);       // zeroed is fine
 void opened_close_engines(struct opened *m); // the model stays
 // The same, or gives it to what is kept for the next call.

@@ -170,13 +170,16 @@ static bool read_parts(const char *path, int fd, struct session_parts *p, struct
     uint32_t n_vocab = c->model->hp.n_vocab;
     bool ok = false;
     *out = (struct session_loaded){.cut = p->cut};
-    if (strcmp(text_of(p->meta, "fingerprint"), c->model->fingerprint) != 0)
-        return error_set(
-            err, ERR_FAIL,
-            "%s: made with the model \"%.80s\" (fingerprint %.12s), this is \"%.80s\" (%.12s); "
-            "open it with that model, or choose another session",
-            path, text_of(p->meta, "model"), text_of(p->meta, "fingerprint"), c->model->name,
-            c->model->fingerprint);
+    if (strcmp(text_of(p->meta, "fingerprint"), c->model->fingerprint) != 0) {
+        const char *file = text_of(p->meta, "model_path");
+        const bool gone = *file && access(file, R_OK) != 0;
+        return error_set(err, ERR_FAIL,
+                         "%s: made with the model \"%.80s\" (fingerprint %.12s%s%.200s%s), this is "
+                         "\"%.80s\" (%.12s); open it with that model, or choose another session",
+                         path, text_of(p->meta, "model"), text_of(p->meta, "fingerprint"),
+                         gone ? "; its file " : "", gone ? file : "", gone ? " is gone" : "",
+                         c->model->name, c->model->fingerprint);
+    }
     struct codec_cursor cur = {.p = (unsigned char *)buf_str(&p->messages), .n = p->messages.len};
     if (!codec_messages(&cur, &fresh, n_vocab)) {
         log_damaged(path, "its messages cannot be read", err);

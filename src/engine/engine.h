@@ -94,6 +94,8 @@ struct engine { // read-only for callers
     uint64_t mem_used, mem_total; // bytes on the device
     char note[200]; // a line for who opens it: what is slower than it might be; "": nothing
     bool failed;    // work has, for other reasons than an interrupt or no room: open another one
+    // Of one sequence, in a pass: set by who opens it and wants fewer than are possible; 0: nobody.
+    size_t most_drafts;
 };
 
 void engine_free(struct engine *e); // its sequences are freed before; NULL is fine

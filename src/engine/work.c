@@ -314,7 +314,8 @@ size_t seq_max_drafts(const struct seq *s)
         len > s->n_max)
         return 0;
     const size_t rows = least(c->max_draft_rows, e->n_batch) - 1;
-    const size_t n = least(least(c->max_drafts, rows), s->n_max - len);
+    const size_t wanted = e->most_drafts > 0 ? e->most_drafts : c->max_drafts;
+    const size_t n = least(least(least(c->max_drafts, wanted), rows), s->n_max - len);
     // Nobody is paused for a guess.
     return seq_needs_blocks(s, len + n) <= engine_free_blocks(e) ? n : 0;
 }

@@ -128,7 +128,7 @@ static bool open_http(struct server *s, struct error *err)
         out_say("hokku: %s at %s · %s · context %u", s->name, buf_str(&s->where.name),
                 s->opened.engine->device, s->opened.engine->n_ctx);
     if (s->http)
-        open_say_trained(s->p, &s->opened);
+        open_say_trained(s->p, &s->opened, o->n_ctx);
     if (s->http && o->n_parallel > s->worker.schedule.n_parallel && !o->quiet)
         out_say("hokku: -np %u: %s evaluates %zu together", o->n_parallel, s->opened.engine->device,
                 s->worker.schedule.n_parallel);

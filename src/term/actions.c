@@ -98,7 +98,7 @@ bool action_undo(struct repl *r, char *arg, struct error *err)
     size_t before = tokens_used(r);
     if (*arg && !whole_number(arg, "a number of turns, 1 or more", 1, UINT32_MAX, &n, err))
         return false;
-    if (shelf_can_undo(&r->shelf, r->c)) {
+    if (!*arg && shelf_can_undo(&r->shelf, r->c)) {
         if (!shelf_undo(&r->shelf, r->c, r->session, err))
             return false;
         keep_somewhere(r);
@@ -107,14 +107,11 @@ bool action_undo(struct repl *r, char *arg, struct error *err)
                  plural(turns));
         return save_named(r, err);
     }
-    // Not past the point where something was replaced: what it was comes next.
-    size_t turns = conversation_n_turns(r->c), n_shelf = r->shelf.n_before;
-    size_t replaced = n_shelf > 0 ? r->shelf.before[n_shelf - 1].turns : 0;
-    if (replaced < turns && n > turns - replaced)
-        n = turns - replaced;
     size_t undone = conversation_undo(r->c, n);
     if (undone == 0)
-        return error_set(err, ERR_FAIL, "nothing to undo");
+        return error_set(err, ERR_FAIL, "nothing to undo%s",
+                         r->shelf.n_before > 0 ? ": /undo alone brings back what was replaced"
+                                               : "");
     size_t left = conversation_n_turns(r->c);
     size_t after = tokens_used(r); // more, where one that the context had no room for is left
     char freed[FORMAT_NUMBER];
@@ -211,6 +208,12 @@ static bool show_system(struct repl *r)
     return true;
 }
 
+// What clears a setting that may be without a value.
+static bool is_off(const char *value)
+{
+    return strcmp(value, "off") == 0 || strcmp(value, "none") == 0;
+}
+
 bool action_system(struct repl *r, char *arg, struct error *err)
 {
     struct buf text = {0};
@@ -219,7 +222,7 @@ bool action_system(struct repl *r, char *arg, struct error *err)
     bool ok = true;
     if (arg[0] == '@')
         ok = shipped_prompt(r->opt, arg + 1, &text, err);
-    else if (strcmp(arg, "none") != 0)
+    else if (!is_off(arg))
         ok = buf_puts(&text, arg) || error_oom(err, "the system prompt", strlen(arg));
     bool frame = ok && arg[0] == '@' && prompt_takes_input(buf_str(&text));
     ok = ok && conversation_set_system(r->c, buf_str(&text), frame ? 0 : text.len, err);
@@ -228,7 +231,7 @@ bool action_system(struct repl *r, char *arg, struct error *err)
         if (frame)
             buf_append(&r->frame, buf_str(&text), text.len);
         if (frame)
-            view_say(&r->view, "(each message is put into %s; /system none ends that)\n", arg);
+            view_say(&r->view, "(each message is put into %s; /system off ends that)\n", arg);
         else
             view_say(&r->view, text.len > 0 ? "(system prompt set)\n" : "(no system prompt)\n");
     }
@@ -250,20 +253,29 @@ static bool as_setting(struct error *err)
     return false;
 }
 
+static bool says_off(struct error *err, const char *name, const char *what)
+{
+    const size_t n = err ? strlen(err->text) : 0;
+    if (err)
+        snprintf(err->text + n, sizeof err->text - n, "; /set %s off %s", name, what);
+    return false;
+}
+
 static void say_schema(struct repl *r)
 {
     const struct shape *s = r->o->shape;
-    view_say(&r->view, "%-20s %s\n", "schema", s->constraint ? s->name : "-");
+    view_say(&r->view, "%-20s %s\n", "schema", s->constraint ? s->name : "off");
 }
 
-// A JSON Schema, or the file that has it, for the answers to come; "off" also forgets a grammar.
+// A JSON Schema, or the file that has it, for the answers to come; off also forgets a grammar.
 static bool set_schema(struct repl *r, const char *value, struct error *err)
 {
     struct options o = {.json_schema = value, .json_indent = r->opt->json_indent};
     struct grammar *g = NULL;
     bool ok = true;
-    if (*value && strcmp(value, "off") != 0)
-        ok = shape_read(&o, r->c->cancel, &g, err) || as_setting(err);
+    if (*value && !is_off(value))
+        ok = shape_read(&o, r->c->cancel, &g, err) || as_setting(err) ||
+             (!strchr("{@", *value) && says_off(err, "schema", "leaves answers free"));
     if (ok && *value)
         ok = shape_set(r->o->shape, g, value, r->c->model, r->opt->json_close, err);
     if (ok)
@@ -281,11 +293,11 @@ static bool show_settings(struct repl *r)
             continue;
         buf_clear(&value);
         options_get(r->opt, d[i].long_name, &value);
-        view_say(&r->view, "%-20s %s\n", d[i].long_name + 2, value.len ? buf_str(&value) : "-");
+        view_say(&r->view, "%-20s %s\n", d[i].long_name + 2, value.len ? buf_str(&value) : "off");
     }
     buf_clear(&value);
     options_get(r->opt, "reverse-prompt", &value);
-    view_say(&r->view, "%-20s %s\n", "stop", value.len ? buf_str(&value) : "-");
+    view_say(&r->view, "%-20s %s\n", "stop", value.len ? buf_str(&value) : "off");
     say_schema(r);
     buf_release(&value);
     return true;
@@ -320,28 +332,29 @@ static bool say_setting(struct repl *r, const char *name)
 {
     struct buf now = {0};
     options_get(r->opt, name, &now);
-    view_say(&r->view, "%s %s\n", name, now.len ? buf_str(&now) : "-");
+    view_say(&r->view, "%s %s\n", name, now.len ? buf_str(&now) : "off");
     buf_release(&now);
     return true;
 }
 
-// Stop texts: added one by one, in quotes or not, "none" forgets all.
+// Stop texts: added one by one, in quotes or not, off (without) forgets all.
 static bool set_stop(struct repl *r, char *value, struct error *err)
 {
     struct str_list *stop = &r->opt->stop;
     size_t n = strlen(value);
+    const bool off = is_off(value);
     if (n > 2 && value[0] == '"' && value[n - 1] == '"') {
         value[n - 1] = '\0';
         value++;
     }
-    if (strcmp(value, "none") == 0) {
+    if (off) {
         stop->n = 0;
     } else if (*value) {
         char *mine = r->n_stops < OPTIONS_MAX_LIST ? strdup(value) : NULL;
         if (!mine || stop->n == OPTIONS_MAX_LIST) {
             free(mine);
             return error_set(err, ERR_FAIL,
-                             "no more than %d stop texts; /set stop none forgets them",
+                             "no more than %d stop texts; /set stop off forgets them",
                              OPTIONS_MAX_LIST);
         }
         r->stops[r->n_stops++] = mine;
@@ -349,7 +362,7 @@ static bool set_stop(struct repl *r, char *value, struct error *err)
     }
     struct buf now = {0};
     options_get(r->opt, "reverse-prompt", &now);
-    view_say(&r->view, "stop %s\n", now.len ? buf_str(&now) : "-");
+    view_say(&r->view, "stop %s\n", now.len ? buf_str(&now) : "off");
     buf_release(&now);
     return true;
 }
@@ -379,13 +392,14 @@ bool action_set(struct repl *r, char *arg, struct error *err)
     if (!*value && d->kind != OPT_FLAG)
         return say_setting(r, arg);
     struct options before = *r->opt;
-    if (strcmp(d->long_name, "--logit-bias") == 0 && strcmp(value, "none") == 0) {
+    const bool biases = strcmp(d->long_name, "--logit-bias") == 0;
+    if (biases && is_off(value)) {
         r->opt->sampler.n_bias = 0;
     } else if (!options_set(r->opt, arg, value, err) || !options_check_draft(r->opt, err) ||
                (r->opt->spec == SPEC_MTP && !session_speculate(&r->c->session, SPEC_MTP, err)) ||
                !sampler_check(&r->opt->sampler, r->c->model->hp.n_vocab, err)) {
         *r->opt = before;
-        return as_setting(err);
+        return as_setting(err) || (biases && says_off(err, "logit-bias", "forgets all"));
     }
     return say_setting(r, arg);
 }

@@ -34,6 +34,7 @@ struct chat {
     struct shape shape;      // what answers are held to
     struct session_lock session;
     char *session_name; // owned; --session, or what --continue goes on with; NULL: none
+    struct buf gone;    // what is said of its model's file where that is gone; empty: it is not
     struct buf prompt, system;
     struct buf frame; // what stands around each message; empty: nothing
 };
@@ -146,7 +147,7 @@ static bool set_shape(struct chat *c, struct error *err)
 }
 
 // What is to be resumed. A session opens with its own model unless the command line names one: that
-// of the environment is for what has none.
+// of the environment is for what has none, and for one whose own is gone.
 static bool find_session(struct chat *c, struct error *err)
 {
     const struct options *o = c->p->opt;
@@ -162,13 +163,26 @@ static bool find_session(struct chat *c, struct error *err)
     // (A damaged file is reported when it is opened.)
     const bool named = options_named(o, "--model") || options_named(o, "--hf-repo");
     if (name && !named && session_find(o->state_dir, name, &path, NULL) &&
-        session_file_info(path.data, &info, NULL) && info.model_path && info.model_path[0] == '/' &&
-        access(info.model_path, R_OK) == 0) {
-        c->opened.path = info.model_path;
-        info.model_path = NULL;
+        session_file_info(path.data, &info, NULL) && info.model_path && info.model_path[0] == '/') {
+        if (access(info.model_path, R_OK) == 0) {
+            c->opened.path = info.model_path;
+            info.model_path = NULL;
+        } else {
+            buf_printf(&c->gone, "session %s: its model %s cannot be read (%s)", name,
+                       info.model_path, strerror(errno));
+        }
     }
     session_info_release(&info);
     buf_release(&path);
+    return true;
+}
+
+static bool open_its_model(struct chat *c, struct error *err)
+{
+    if (!open_model_and_settings(c->p, &c->opened, err))
+        return c->gone.len > 0 ? error_prefix(err, "%s", c->gone.data) : false;
+    if (c->gone.len > 0 && !c->p->opt->quiet)
+        out_say("hokku: %s: %s is taken in its place", c->gone.data, c->opened.path);
     return true;
 }
 
@@ -258,7 +272,7 @@ static bool change_model(void *user, const char *name, struct buf *note, struct 
     name_model(&o, name);
     if (o.sampler.n_bias > 0)
         return error_set(err, ERR_USAGE,
-                         "logit-bias names tokens of this model: /set logit-bias none first");
+                         "logit-bias names tokens of this model: /set logit-bias off first");
     if (c->shape.constraint)
         return error_set(err, ERR_USAGE,
                          "the schema or grammar is prepared for this model's tokens: /set schema "
@@ -298,7 +312,7 @@ static bool change_model(void *user, const char *name, struct buf *note, struct 
     buf_release(&text);
     buf_release(&old_text);
     if (ok) {
-        open_say_trained(c->p, &c->opened);
+        open_say_trained(c->p, &c->opened, c->p->opt->n_ctx);
         describe(&c->opened, note);
     }
     return ok;
@@ -438,7 +452,7 @@ static bool run(struct chat *c, const char *version, int *death, struct error *e
                          o->file     ? "the file is"
                          : o->prompt ? "it is"
                                      : "standard input is");
-    if (!find_session(c, err) || !open_model_and_settings(c->p, &c->opened, err))
+    if (!find_session(c, err) || !open_its_model(c, err))
         return false;
     c->opened.n_seqs = lines_together(o);
     // Before a context takes what memory there is: the vocabulary's tree needs some.
@@ -454,7 +468,7 @@ static bool run(struct chat *c, const char *version, int *death, struct error *e
               begin_conversation(c, &template_text, err);
     buf_release(&template_text);
     if (ok) {
-        open_say_trained(c->p, &c->opened);
+        open_say_trained(c->p, &c->opened, o->n_ctx);
         ok = resume(c, chat, err) && check_special(c, err);
     }
     if (!ok && chat)
@@ -478,6 +492,7 @@ bool chat_run(const struct program *p, const char *version, int *death, struct e
     session_lock_release(&c.session);
     opened_leave(p, &c.opened);
     free(c.session_name);
+    buf_release(&c.gone);
     buf_release(&c.prompt);
     buf_release(&c.system);
     buf_release(&c.frame);

@@ -295,7 +295,7 @@ static bool report(const struct lines *x, const struct line *l, bool written, st
     return sink_json(json_pack("{s:I, s:{s:i, s:o}}", "line", (json_int_t)l->number, "error",
                                "code", (int)l->err.code, "message",
                                json_text(l->err.text, strlen(l->err.text))),
-                     err);
+                     b->opt->null, err);
 }
 
 // Writes what came of a line that is done, and forgets it.

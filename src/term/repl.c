@@ -207,7 +207,7 @@ bool repl_send(struct repl *r, const char *text, size_t n, struct error *err)
         whole = framed;
     }
     bool ok = !whole.failed || error_oom(err, "the message", n);
-    size_t undone = 0;
+    size_t undone = 0, turns = conversation_n_turns(r->c);
     bool replaces = r->edit_turn > 0;
     if (ok && replaces)
         replaces = ok = shelf_put(&r->shelf, r->c, err);
@@ -228,6 +228,8 @@ bool repl_send(struct repl *r, const char *text, size_t n, struct error *err)
         shelf_replaced(&r->shelf, r->c);
     else if (replaces)
         shelf_forget(&r->shelf);
+    else if (conversation_last_answer(r->c))
+        shelf_cut(&r->shelf, turns);
     if (ok) {
         attached_clear(&r->attached);
         return true;

@@ -123,8 +123,17 @@ static size_t skip_blanks(const char *text, size_t n, size_t at)
     return at;
 }
 
+static bool is_key(const char *name, size_t n)
+{
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (strlen(fields[i].key) == n && memcmp(fields[i].key, name, n) == 0)
+            return true;
+    return false;
+}
+
 // Whether a line is meant as an object: a brace, a name in quotes, perhaps another language's, and
-// a colon, or all that there is of these in a line that is cut off.
+// a colon, or all that there is of these in a line that is cut off; or a name that is one of ours,
+// whatever follows.
 static bool is_meant_as_one(const char *text, size_t n)
 {
     size_t at = skip_blanks(text, n, 0);
@@ -134,10 +143,13 @@ static bool is_meant_as_one(const char *text, size_t n)
     if (at == n || (text[at] != '"' && text[at] != '\''))
         return false;
     const char quote = text[at++];
+    const size_t name = at;
     while (at < n && text[at] != quote)
         at += text[at] == '\\' ? 2 : 1;
     if (at >= n)
         return quote == '"'; // (the other one is an apostrophe)
+    if (is_key(text + name, at - name))
+        return true;
     at = skip_blanks(text, n, at + 1);
     return at == n || text[at] == ':';
 }

@@ -51,6 +51,7 @@ bool shelf_put(struct shelf *s, const struct conversation *c, struct error *err)
     struct shelf_entry e;
     if (!copy(&e, s, c, err))
         return false;
+    shelf_cut(s, conversation_n_turns(c));
     push(s->before, &s->n_before, &e);
     return true;
 }
@@ -93,9 +94,17 @@ void shelf_forget(struct shelf *s)
     entry_release(&s->before[--s->n_before]);
 }
 
+void shelf_cut(struct shelf *s, size_t turns)
+{
+    for (size_t i = 0; i < s->n_before; i++)
+        if (s->before[i].turns > turns)
+            s->before[i].turns = turns;
+}
+
 bool shelf_can_undo(const struct shelf *s, const struct conversation *c)
 {
-    return s->n_before > 0 && s->before[s->n_before - 1].turns == conversation_n_turns(c);
+    const size_t turns = conversation_n_turns(c);
+    return s->n_before > 0 && (turns == 0 || s->before[s->n_before - 1].turns == turns);
 }
 
 bool shelf_can_redo(const struct shelf *s, const struct conversation *c)
@@ -149,7 +158,12 @@ static bool exchange(struct shelf *s, struct shelf_entry *from, size_t *n_from,
 bool shelf_undo(struct shelf *s, struct conversation *c, struct session_lock *session,
                 struct error *err)
 {
-    return exchange(s, s->before, &s->n_before, s->after, &s->n_after, c, session, err);
+    const size_t turns = conversation_n_turns(c), then = s->before[s->n_before - 1].turns;
+    const size_t redone = then > turns ? conversation_redo(c, then - turns) : 0;
+    if (exchange(s, s->before, &s->n_before, s->after, &s->n_after, c, session, err))
+        return true;
+    conversation_undo(c, redone);
+    return false;
 }
 
 bool shelf_redo(struct shelf *s, struct conversation *c, struct session_lock *session,

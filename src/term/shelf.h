@@ -40,8 +40,11 @@ bool shelf_settings(struct shelf *s, const struct options *before, struct error 
 void shelf_model_changed(struct shelf *s);
 void shelf_replaced(struct shelf *s, const struct conversation *c); // it has been
 void shelf_forget(struct shelf *s);                                 // it was not, after all
+// Behind so many turns the conversation goes on: what was replaced in later ones is next there.
+void shelf_cut(struct shelf *s, size_t turns);
 
-// Whether /undo, or /redo, means what is on the shelf; then the two change places. *session: that
+// Whether /undo, or /redo, means what is on the shelf; then the two change places, the conversation
+// as it was before turns of it were taken back, if they are all that there was. *session: that
 // of what comes back, if it can be had (another hokku may have it). On failure nothing has changed.
 // Errors: ERR_MEMORY.
 bool shelf_can_undo(const struct shelf *s, const struct conversation *c);

@@ -232,13 +232,14 @@ static json_t *result_object(const struct sink *s, const struct sink_result *r)
     return j;
 }
 
-bool sink_json(json_t *j, struct error *err)
+bool sink_json(json_t *j, bool nul, struct error *err)
 {
     char *text = j ? json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(j);
     if (!text)
         return error_set(err, ERR_FAIL, "the result cannot be written as JSON");
-    bool ok = out_json(OUT_STDOUT, text, strlen(text), err) && out_text(OUT_STDOUT, "\n", 1, err);
+    bool ok = out_json(OUT_STDOUT, text, strlen(text), err) &&
+              (nul ? out_nul(OUT_STDOUT, err) : out_text(OUT_STDOUT, "\n", 1, err));
     free(text);
     return ok;
 }
@@ -263,7 +264,7 @@ bool sink_end(struct sink *s, const struct sink_result *r, bool ok, bool line_mo
     if (!o->json && b->stdout_tty) // what the filter holds, styles off; also after a failure
         ok = emit(s, true, NULL, 0, ok ? err : NULL) && ok;
     if (ok && o->json)
-        ok = sink_json(result_object(s, r), err);
+        ok = sink_json(result_object(s, r), line_mode && o->null, err);
     else if (ok && line_mode && o->null)
         ok = out_nul(OUT_STDOUT, err);
     else if (ok && (line_mode || b->stdout_tty) && !s->ends_with_newline)

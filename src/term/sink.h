@@ -52,6 +52,7 @@ struct sink_result {
 bool sink_end(struct sink *s, const struct sink_result *r, bool ok, bool line_mode,
               struct error *err);
 
-bool sink_json(json_t *j, struct error *err);  // takes j; a line on standard output
+// Takes j: a line on standard output; nul: with a NUL byte in the place of the line's end.
+bool sink_json(json_t *j, bool nul, struct error *err);
 
 #endif

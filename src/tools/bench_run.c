@@ -1,5 +1,6 @@
 #include "tools/bench_run.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,42 @@
 #include "tools/bench_grammar.h"
 #include "tools/run.h"
 
+static void traffic_md(const struct engine_traffic *rows, size_t n, uint32_t depth, struct buf *out)
+{
+    uint64_t moved = 0, needed = 0;
+    buf_printf(out,
+               "depth %u\n\n| kernel | weight | type | moved bytes | needed bytes | ratio |\n"
+               "|---|---|---|---:|---:|---:|\n",
+               depth);
+    for (size_t i = 0; i < n; i++) {
+        moved += rows[i].moved;
+        needed += rows[i].needed;
+        buf_printf(out, "| %s | %s | %s | %llu | %llu | %.3f |\n", rows[i].kernel, rows[i].weight,
+                   rows[i].type, (unsigned long long)rows[i].moved,
+                   (unsigned long long)rows[i].needed,
+                   rows[i].needed ? (double)rows[i].moved / (double)rows[i].needed : 1.0);
+    }
+    buf_printf(out, "| token | | | %llu | %llu | %.3f |\n\n", (unsigned long long)moved,
+               (unsigned long long)needed, needed ? (double)moved / (double)needed : 1.0);
+}
+
+static json_t *traffic_json(const struct engine_traffic *rows, size_t n, uint32_t depth)
+{
+    json_t *kernels = json_array();
+    uint64_t moved = 0, needed = 0;
+    for (size_t i = 0; i < n; i++) {
+        moved += rows[i].moved;
+        needed += rows[i].needed;
+        json_array_append_new(kernels,
+                              json_pack("{s:s, s:s, s:s, s:I, s:I}", "kernel", rows[i].kernel,
+                                        "weight", rows[i].weight, "type", rows[i].type,
+                                        "moved_bytes", (json_int_t)rows[i].moved, "needed_bytes",
+                                        (json_int_t)rows[i].needed));
+    }
+    return json_pack("{s:I, s:I, s:I, s:o}", "depth", (json_int_t)depth, "moved_bytes",
+                     (json_int_t)moved, "needed_bytes", (json_int_t)needed, "kernels", kernels);
+}
+
 // What a decoded token moves on the GPU and what it could not do without; needs no GPU, only the
 // CUDA engine's layouts.
 static bool print_traffic(const struct program *t, const struct model *m, const uint32_t *depths,
@@ -17,33 +54,33 @@ static bool print_traffic(const struct program *t, const struct model *m, const 
 {
     const struct options *o = t->opt;
     const struct engine_backend *b = strcmp(o->device, "cpu") == 0 ? t->cpu : t->cuda;
+    const bool json = strcmp(o->output, "json") == 0;
     if (!b || !b->traffic)
         return error_set(err, ERR_USAGE, "--plan shows the CUDA engine's traffic: %s",
                          t->cuda ? "leave out --device cpu" : "this hokku was built without CUDA");
+    json_t *plan = json ? json_array() : NULL;
     for (size_t d = 0; d < n_depths; d++) {
         size_t n = b->traffic(m, o->type_k, o->type_v, depths[d], NULL, 0);
         struct engine_traffic *rows = malloc((n + 1) * sizeof *rows);
-        if (!rows)
+        if (!rows) {
+            json_decref(plan);
             return error_oom(err, "the plan", (n + 1) * sizeof *rows);
-        b->traffic(m, o->type_k, o->type_v, depths[d], rows, n);
-        uint64_t moved = 0, needed = 0;
-        buf_printf(out,
-                   "depth %u\n\n| kernel | weight | type | moved bytes | needed bytes | ratio |\n"
-                   "|---|---|---|---:|---:|---:|\n",
-                   depths[d]);
-        for (size_t i = 0; i < n; i++) {
-            moved += rows[i].moved;
-            needed += rows[i].needed;
-            buf_printf(out, "| %s | %s | %s | %llu | %llu | %.3f |\n", rows[i].kernel,
-                       rows[i].weight, rows[i].type, (unsigned long long)rows[i].moved,
-                       (unsigned long long)rows[i].needed,
-                       rows[i].needed ? (double)rows[i].moved / (double)rows[i].needed : 1.0);
         }
-        buf_printf(out, "| token | | | %llu | %llu | %.3f |\n\n", (unsigned long long)moved,
-                   (unsigned long long)needed, needed ? (double)moved / (double)needed : 1.0);
+        b->traffic(m, o->type_k, o->type_v, depths[d], rows, n);
+        if (json)
+            json_array_append_new(plan, traffic_json(rows, n, depths[d]));
+        else
+            traffic_md(rows, n, depths[d], out);
         free(rows);
     }
-    return true;
+    if (!json)
+        return true;
+    json_t *j = json_pack("{s:s*, s:s, s:o}", "model", m->name, "quant", m->quant, "plan", plan);
+    char *text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
+    const bool ok = text && buf_printf(out, "%s\n", text);
+    free(text);
+    json_decref(j);
+    return ok || error_oom(err, "the plan", out->len);
 }
 
 // A list of numbers of an option: "-d 0,4096" and "-d 0 -d 4096".
@@ -138,6 +175,8 @@ bool tool_bench_run(const struct program *t, struct buf *out, struct error *err)
         .began = t->began,
         .cancel = t->cancel,
     };
+    if (ok) // of a batch each has so much, of the context that all share
+        open_say_trained(t, &m, widest == 0 && o->n_ctx > least ? o->n_ctx : least);
     for (size_t i = 0; ok && i < gguf_n_files(m.model->gguf); i++)
         p.load_bytes += gguf_file_bytes(m.model->gguf, i);
     ok = ok && tool_bench(m.engine, &p, out, err);

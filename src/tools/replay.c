@@ -51,15 +51,42 @@ static bool evaluate(struct replay *r, const struct ids *prefix, struct error *e
     return ok && session_sync(&c->session, prefix->data, prefix->len, c->cancel, err);
 }
 
+static size_t run_tokens(const struct message *m, size_t run)
+{
+    const size_t end = run + 1 < m->n_runs ? m->runs[run + 1].first_id : m->ids.len;
+    return end - m->runs[run].first_id;
+}
+
+// The context that all answers have room in: that of an earlier turn may have been larger than the
+// last one's, which is the one that the file names.
+static size_t context_needed(struct replay *r)
+{
+    struct conversation *c = r->c;
+    size_t most = 0;
+    for (size_t i = 0; i < c->n_messages; i++)
+        for (size_t k = 0; k < c->messages[i].n_runs; k++) {
+            const struct answer_run *rec = &c->messages[i].runs[k];
+            struct ids prefix = {0};
+            if (!rec->constrained &&
+                conversation_run_prefix(c, i, k, &prefix, &(struct error){0}) &&
+                conversation_hash(prefix.data, prefix.len) == rec->prefix_hash) {
+                const bool shifts = rec->overflow == OVERFLOW_SHIFT;
+                size_t n = prefix.len + (shifts ? 0 : run_tokens(&c->messages[i], k));
+                most = n > most ? n : most;
+            }
+            ids_release(&prefix);
+        }
+    return most;
+}
+
 // The tokens of one run of the sampler, generated again.
 static bool replay_run(struct replay *r, size_t answer, size_t run, struct error *err)
 {
     struct conversation *c = r->c;
     const struct message *m = &c->messages[answer];
     const struct answer_run *rec = &m->runs[run];
-    size_t end = run + 1 < m->n_runs ? m->runs[run + 1].first_id : m->ids.len;
     // A run that /continue followed may have had an end token that was taken off again.
-    size_t n = end - rec->first_id;
+    const size_t n = run_tokens(m, run);
     if (rec->constrained) {
         r->n_constrained++;
         return true;
@@ -100,6 +127,10 @@ static bool replay_run(struct replay *r, size_t answer, size_t run, struct error
         if (now == m->ids.data[rec->first_id + i]) {
             r->n_tokens++;
             continue;
+        }
+        if (now < 0 && g.finish == FINISH_CONTEXT) {
+            ok = error_set(err, ERR_CONTEXT, "the answer is longer than the context has room for");
+            break;
         }
         r->differs = true;
         r->index = rec->first_id + i;
@@ -217,7 +248,13 @@ static bool replay_all(struct replay *r, void (*progress)(void *user, size_t tur
     }
     if (progress)
         progress(user, n_turns, n_turns);
-    return ok;
+    const size_t needed = !ok && err->code == ERR_CONTEXT ? context_needed(r) : 0;
+    const uint32_t n_ctx = c->session.engine->n_ctx;
+    return ok || (needed > n_ctx &&
+                  error_set(err, ERR_CONTEXT,
+                            "turn %zu does not fit the context of %u tokens: it was recorded in a "
+                            "larger one; all turns have room in -c %zu",
+                            r->turn, n_ctx, needed));
 }
 
 bool tool_replay(struct conversation *c, const struct session_info *info, bool json, bool check,

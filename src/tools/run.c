@@ -46,11 +46,13 @@ static bool run_score(const struct program *t, struct buf *out, struct error *er
 {
     struct opened m = {0};
     struct buf text = {0};
-    bool ok =
-        tool_arguments(t->opt, 1, 1, "one FILE (or - for standard input)", err) &&
-        read_input(t, t->opt->args.items[0], &text, err) && open_model(t, &m, err) &&
-        open_engine(t, &m, t->opt->n_ctx, false, err) &&
-        tool_score(m.model, m.engine, buf_str(&text), text.len, t->opt->top, t->cancel, out, err);
+    bool ok = tool_arguments(t->opt, 1, 1, "one FILE (or - for standard input)", err) &&
+              read_input(t, t->opt->args.items[0], &text, err) && open_model(t, &m, err) &&
+              open_engine(t, &m, t->opt->n_ctx, false, err);
+    if (ok)
+        open_say_trained(t, &m, t->opt->n_ctx);
+    ok = ok &&
+         tool_score(m.model, m.engine, buf_str(&text), text.len, t->opt->top, t->cancel, out, err);
     buf_release(&text);
     opened_release(&m);
     return ok;
@@ -80,9 +82,11 @@ static bool run_perplexity(const struct program *t, struct buf *out, struct erro
         ok = error_set(err, ERR_USAGE,
                        "hokku perplexity: no text: give -f FILE (or -f - for standard input)");
     ok = ok && read_input(t, file, &text, err) && open_model(t, &m, err) &&
-         open_engine(t, &m, window, false, err) &&
-         tool_perplexity(m.model, m.engine, buf_str(&text), text.len, window, t->cancel,
-                         perplexity_progress, (void *)t, &p, err);
+         open_engine(t, &m, window, false, err);
+    if (ok)
+        open_say_trained(t, &m, window);
+    ok = ok && tool_perplexity(m.model, m.engine, buf_str(&text), text.len, window, t->cancel,
+                               perplexity_progress, (void *)t, &p, err);
     if (ok && o->json)
         buf_printf(out,
                    "{\"perplexity\":%.6f,\"error\":%.6f,\"nll\":%.6f,\"windows\":%zu,\"window\":%u,"
@@ -165,10 +169,12 @@ static bool run_inspect(const struct program *t, struct buf *out, struct error *
                                          : !devices_parse(o->devices, &d.devices, err))))
         return false;
     how.devices = d.devices & (d.devices - 1) ? d.devices : 0;
-    char *path = o->args.n ? strdup(o->args.items[0]) : model_file(o, t->cancel, err);
-    if (!path)
-        return o->args.n ? error_oom(err, "path", strlen(o->args.items[0]) + 1) : false;
-    bool ok = tool_inspect(path, &how, out, err);
+    const char *name = o->args.n ? o->args.items[0] : NULL;
+    if (name && options_named(o, "--model"))
+        return error_set(err, ERR_USAGE,
+                         "a MODEL as an argument and with -m: expected one of them");
+    char *path = name ? model_named(o, name, t->cancel, err) : model_file(o, t->cancel, err);
+    bool ok = path && tool_inspect(path, &how, out, err);
     free(path);
     return ok;
 }

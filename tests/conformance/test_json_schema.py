@@ -313,6 +313,16 @@ def test_strings_in_all_their_spellings():
     assert not any(accepted({"type": "string", "maxLength": 1}, '"ab"', '"\\ud83d"', '"\\ude00"', '"\n"', '"\\x"', '"\x1f"', "'a'"))
 
 
+def test_numbers_in_the_spellings_that_the_document_names():
+    """docs/grammar.md: which values have more than one."""
+    assert accepted({"type": "integer"}, "0", "-0", "5", "05", "5.0", "5e0", "+5") == [True, True, True, False, False, False, False]
+    assert accepted({"type": "integer", "minimum": -9, "maximum": 9}, "0", "-0", "5", "05", "5.0", "5e0") == [True, False, True, False, False, False]
+    free, bound = {"type": "number"}, {"type": "number", "minimum": -9, "maximum": 9}
+    assert all(accepted(free, "0", "-0", "-0.5", "-0.50", "5e-1", "0.5E+00", "0e90", "9" * 40 + "." + "9" * 40))
+    assert not any(accepted(free, "1e100", "9" * 41, "." + "5", "5.", "1e"))
+    assert accepted(bound, "0", "-0", "-0.5", "-0.50", "5e-1", "0e90") == [True, False, True, True, False, False]
+
+
 def test_control_letters_of_a_pattern_are_their_characters():
     assert accepted({"type": "string", "pattern": "^\\cJ\\ci$"}, '"\\n\\t"', '"\\u000a\\u0009"', '"Ji"', '"\\t\\n"') == [True, True, False, False]
 

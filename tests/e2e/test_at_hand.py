@@ -178,18 +178,37 @@ def test_settings_say_what_they_did_and_speak_of_themselves(chat, stories):
     out = c.say("/set temp x")
     assert 'hokku: temp: found "x"' in out and "--temp" not in out
     assert 'stop "END" "two words"' in (c.say("/set stop END"), c.say("/set stop two words"))[1]
-    assert "stop -" in c.say("/set stop none")
+    assert "stop off" in c.say("/set stop off")
     assert 'stop " two  words "' in c.say('/set stop " two  words "')  # as it is said, so it may be typed
     assert re.search(r'\nstop +" two  words "', c.say("/set"))
     c.p.send("/set sto\t")
     c.p.expect_exact("/set stop ")
     c.say("none")
-    assert re.search(r"\nstop +-", c.say("/set"))
+    assert re.search(r"\nstop +off", c.say("/set"))
     assert 'hokku: think: found "maybe", expected one of default|on|off|hide' in c.say("/think maybe")
     assert 'hokku: think: found "maybe", expected one of default|on|off|hide' in c.say("/set think maybe")
     assert "/think [default|on|off|hide]" in c.say("/help")
     assert "hokku: @nope: no such system prompt" in c.say("/system @nope")
     assert "hokku: schema: line 1, column 1" in c.say("/set schema {")
+
+
+@pytest.mark.parametrize("word", ["off", "none"])
+def test_one_word_clears_every_setting_that_may_be_without_a_value(chat, stories, word):
+    c = chat("-m", stories, *PLAIN, "-n", 4)
+    for name, value in ("stop", "END"), ("logit-bias", "7+1.5"), ("schema", '{"type":"integer"}'):
+        shows = rf"\n{name} +%s\r?\n"
+        assert re.search(shows % "off", c.say("/set"))
+        c.say(f"/set {name} {value}")
+        assert not re.search(shows % "off", c.say("/set"))
+        assert re.search(rf"{name} +off\b", c.say(f"/set {name} {word}"))
+        assert re.search(shows % "off", c.say("/set"))
+    c.say("/system Be kind.")
+    assert "no system prompt" in c.say(f"/system {word}")
+    assert f'stop "{word}"' in c.say(f'/set stop "{word}"')  # in quotes it is a text
+    assert "expected TOKEN_ID" in (out := c.say("/set logit-bias -")) and "/set logit-bias off forgets all" in out
+    assert "/set schema off leaves answers free" in c.say("/set schema -")
+    said = c.say("/help")
+    assert "[TEXT|@NAME|off]" in said and "off clears" in said
 
 
 def test_a_stop_text_set_in_the_chat_stops(chat, hokku, stories):

@@ -43,6 +43,20 @@ def test_the_plan_shows_what_each_device_holds(emulated):
     assert "devices" not in json.loads(emulated("--devices", "1", "--dry-run", "--json").stdout)
 
 
+def test_the_bytes_of_a_token_are_a_table_or_json(emulated):
+    """`bench --plan`, which asks the CUDA engine's layouts."""
+    table = emulated("bench", "--plan", "-d", "0,100", "--device", "cuda").stdout.decode()
+    r = emulated("bench", "--plan", "-d", "0,100", "--device", "cuda", "-o", "json")
+    assert r.returncode == 0, r
+    plan = json.loads(r.stdout)["plan"]
+    assert [p["depth"] for p in plan] == [0, 100]
+    for p, lines in zip(plan, table.split("depth ")[1:]):
+        rows = [[c.strip() for c in line.split("|")[1:-2]] for line in lines.splitlines() if line.startswith("| ")][1:]
+        assert [[k["kernel"], k["weight"], k["type"], str(k["moved_bytes"]), str(k["needed_bytes"])] for k in p["kernels"]] == rows[:-1]
+        assert rows[-1] == ["token", "", "", str(p["moved_bytes"]), str(p["needed_bytes"])]
+        assert p["moved_bytes"] == sum(k["moved_bytes"] for k in p["kernels"]) > 0
+
+
 def test_a_conversation_is_checked_beside_others_where_that_is_promised(emulated, tmp_path):
     """With --exact; without, the engine of a conversation has passes of one, and says that it was not tried."""
     env, way = {"XDG_STATE_HOME": str(tmp_path)}, "beside other answers"

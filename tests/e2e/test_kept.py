@@ -227,6 +227,36 @@ def test_an_edit_is_taken_back_with_the_turns_it_replaced(chat, tiny):
     assert turns(c) == before
 
 
+def test_undo_with_a_number_takes_back_so_many_turns_whatever_was_replaced(chat, tiny):
+    c = chat("-m", tiny, "-n", 6, "-s", 5, "-c", 4096)
+    for word in ("one", "two", "three"):
+        c.say(word)
+    before = turns(c)
+    c.p.send("/edit 3\r")
+    c.p.expect("three$")
+    c.say(" more")
+    after = turns(c)
+    assert "turn 2;" in c.say("/undo 1")
+    assert turns(c) == before[:2]
+    assert "start;" in c.say("/undo 99")  # no more than there is
+    assert "nothing to undo: /undo alone" in c.say("/undo 1")
+    c.say("/redo 3")
+    assert turns(c) == after
+    assert "start;" in c.say("/undo 3")
+    assert "3 turns" in c.say("/undo")  # nothing is lost by that: neither what was replaced
+    assert turns(c) == before
+    c.say("/redo")  # nor what replaced it
+    assert turns(c) == after
+    c.say("/undo 2")
+    for word in ("four", "five"):
+        c.say(word)
+    c.say("/undo")
+    assert [t for _, t in turns(c)] == ["one", "four"]  # what came later goes first
+    c.say("/undo")
+    assert "3 turns" in c.say("/undo")
+    assert turns(c) == before
+
+
 def test_a_retry_is_taken_back(chat, hokku, tiny, sessions):
     c = chat("-m", tiny, "--session", "s", "-n", 12, "-s", 5, "--temp", 1.5)
     c.say("one")

@@ -70,6 +70,18 @@ def test_text_comes_in_the_order_of_the_lines_with_an_empty_one_for_each_that_fa
     assert answers[0] == hokku(*SAMPLED, lines[0]).stdout and answers[4] == hokku(*SAMPLED, lines[4]).stdout
 
 
+@pytest.mark.parametrize("way", ["--lines", "--turns"])
+def test_a_nul_byte_ends_each_object_where_it_is_asked_for(hokku, way):
+    """As it ends each text: `xargs -0` reads both. Alone an object is a line, whatever the environment says of many."""
+    lines = ["Who are you?", *([TOO_LONG] if way == "--lines" else []), "hi"]
+    text, objects = (hokku(*SAMPLED, way, "-0", *more, input="\n".join(lines)) for more in ([], ["--json"]))
+    assert text.returncode == objects.returncode == (way == "--lines"), objects.stderr
+    assert b"\n" not in objects.stdout and objects.stdout.endswith(b"}\0")
+    found = [json.loads(o) for o in objects.stdout.split(b"\0")[:-1]]
+    assert [j.get("text", "").encode() for j in found] == text.stdout.split(b"\0")[:-1]
+    assert hokku(*SAMPLED, "--json", "hi", env={"HOKKU_NULL": "1"}).stdout.endswith(b"}\n")
+
+
 def test_what_is_said_of_an_answer_names_its_line(hokku):
     r = hokku(*SAMPLED, "--ignore-eos", "-c", 64, "--lines", "--json", input="hi\n" + request("hi", max_tokens=2) + "\nhi\n")
     said = [l for l in r.stderr.splitlines() if b"is full: the answer is cut" in l]
@@ -485,7 +497,8 @@ def test_a_line_of_spaces_and_tabs_has_a_number_and_no_answer(hokku):
 
 
 BROKEN = ['{"prompt": "hi"', '{"seed": 1, "prompt": "hi"', "{'prompt': 'hi'}", ' { "max_tokens":5,"prompt":"hi",}', '{"temperature": nan, "prompt": "hi"}',
-          '{"text": "hi"', '{"id": 3, "prompt": "hi', '{"promp', '{"prompt" ', '{"prompt"\r', '{"id": 1, "id": 2}', '{"a\\": b', "{'name': 'Ann'}", '{"name": "Ann"} Who is it?']
+          '{"text": "hi"', '{"id": 3, "prompt": "hi', '{"promp', '{"prompt" ', '{"prompt"\r', '{"id": 1, "id": 2}', '{"a\\": b', "{'name': 'Ann'}", '{"name": "Ann"} Who is it?',
+          '{"prompt" "x"}', '{"messages", []}', "{ 'seed' 1}"]
 
 
 @pytest.mark.parametrize("line", BROKEN)
@@ -502,7 +515,7 @@ def test_an_object_that_is_no_request_is_an_error(hokku, line, says):
     assert r.returncode == 1 and says in r.stderr and r.stdout == b"\n", r
 
 
-@pytest.mark.parametrize("line", ["{ x := 1 } what does this do?", '{"a", "b"} is which kind of set?', "{}", "{", "{ }", "{'tis the season}", "{'a', 'b'}", "{a: 1}", "[1, 2]",
+@pytest.mark.parametrize("line", ["{ x := 1 } what does this do?", '{"a", "b"} is which kind of set?', "{}", "{", "{ }", "{'tis the season}", "{'a', 'b'}", "{a: 1}", '{"prompts" "x"}', "[1, 2]",
                                   '"prompt": "hi"', '{{"prompt": "hi"}}', '{% if "a": %}'])
 def test_a_line_that_begins_as_no_object_does_is_a_prompt(hokku, line):
     as_it_is, as_prompt = objects(hokku(*SAMPLED, "-n", 8, "--lines", "--json", input=line + "\n" + request(line)))

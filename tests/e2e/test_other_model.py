@@ -192,7 +192,7 @@ def test_what_was_replaced_comes_back_to_the_other_model(chat, stories, tiny):
 
 def test_token_ids_of_the_other_model_are_not_guessed(chat, stories, tiny):
     c = chat("-m", stories, *PLAIN, "-n", 6, "-l", "5+2")
-    assert "/set logit-bias none" in c.say(f"/model {tiny}")
+    assert "/set logit-bias off" in c.say(f"/model {tiny}")
     c.say("/set logit-bias none")
     c.say('/set schema {"type":"integer"}')
     assert "/set schema off" in c.say(f"/model {tiny}")

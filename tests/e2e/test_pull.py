@@ -513,6 +513,7 @@ def test_an_https_address_is_downloaded_once(hokku, hub, cache, trust):
     assert all(s["auth"] == "" for s in hub.seen("tls"))
     n = len(hub.seen())
     refused(hokku("-m", url, "hi"), "m.gguf", code=3)  # no GGUF, but found without the network
+    refused(hokku("inspect", url), f"{path}: ", code=3)  # as an argument, too
     assert len(hub.seen()) == n
     assert url in hokku("models").stdout
     assert hokku("models", "rm", url).returncode == 0 and ggufs(cache) == []

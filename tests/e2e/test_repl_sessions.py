@@ -5,6 +5,7 @@ import pathlib
 import random
 import re
 import resource
+import shutil
 import signal
 import stat
 import struct
@@ -62,6 +63,25 @@ def test_a_session_opens_with_its_own_model_whatever_model_the_environment_has(h
     r = hokku(*SAMPLED, "--session", "s", "-m", builtin, "three")  # named: an error
     assert r.returncode == 1 and b"made with the model" in r.stderr, r
     assert b"hokku-builtin" in hokku(*SAMPLED, "--session", "new", "-v", "x", env={"HOKKU_MODEL": builtin}).stderr
+
+
+def test_a_session_whose_model_is_gone_says_what_is_taken_in_its_place(hokku, tiny, tmp_path):
+    own, moved, builtin = (str(tmp_path / "own.gguf"), str(tmp_path / "moved.gguf"), str(ROOT / "builtin/hokku-builtin.gguf"))
+    shutil.copy(tiny, own)
+    ask(hokku, own, "s", "one")
+    os.rename(own, moved)
+    said = f"hokku: session s: its model {own} cannot be read (No such file or directory): {moved} is taken in its place\n".encode()
+    for args in (["--base", "s"], ["--session", "s"], ["--continue"]):
+        assert hokku(*SAMPLED, "--base", "s", "-q", "two", env={"HOKKU_MODEL": moved}).stderr == b""
+        r = hokku(*SAMPLED, *args, "two", env={"HOKKU_MODEL": moved})
+        assert r.returncode == 0 and said in r.stderr, r
+        os.rename(moved, own)
+        ask(hokku, own, "s", "one")  # (who goes on with it is recorded)
+        os.rename(own, moved)
+    r = hokku(*SAMPLED, "--session", "s", "three", env={"HOKKU_MODEL": builtin})
+    assert r.returncode == 1 and f"its file {own} is gone".encode() in r.stderr and b"made with the model" in r.stderr, r
+    r = hokku(*SAMPLED, "--session", "s", "three", env={"HOKKU_MODEL": "/nonexist"})
+    assert r.returncode == 3 and f"its model {own} cannot be read".encode() in r.stderr and b"/nonexist" in r.stderr, r
 
 
 def test_settings_and_system_prompt_come_back_and_the_command_line_wins(chat, tiny):
@@ -497,6 +517,23 @@ def test_replay_has_the_model_and_the_context_of_the_recording(hokku, tiny, sess
     assert r.returncode == 1 and b"made with the model" in r.stderr, r
     r = hokku("replay", "s", "-c", 60)
     assert r.returncode == 1 and b"all agree" not in r.stdout, r
+
+
+def test_replay_names_the_context_that_the_answers_of_a_larger_one_need(hokku):
+    """A session that was gone on with in a smaller context: its earlier answers are good, and need more room than the last one says."""
+    for more in (("-s", 5, "count from 1 to 10"), ("-s", 6, "Write a haiku about the sea"), ("-s", 6, "Write a haiku about the moon"),
+                 ("-s", 6, "-c", 80, "--overflow", "drop", "What is my name?")):
+        r = hokku("--session", "s", *more)
+        assert r.returncode == 0, r.stderr
+    assert b"dropped the oldest 2 turns" in r.stderr
+    for less in ((), ("-c", 20), ("--check",)):  # an answer, and a prompt, that does not fit
+        r = hokku("replay", "s", *less)
+        assert r.returncode == 5 and r.stdout == b"" and b"does not fit the context of" in r.stderr, r
+    needed = int(re.search(rb"room in -c (\d+)", r.stderr)[1])
+    assert needed > 80
+    r = hokku("replay", "s", "-c", needed)
+    assert r.returncode == 0 and b"4 answers" in r.stdout, r
+    assert hokku("replay", "s", "-c", needed - 1).returncode == 5
 
 
 def test_replay_names_the_first_token_that_differs(hokku, tiny, sessions):

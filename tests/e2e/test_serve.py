@@ -704,6 +704,19 @@ def test_a_request_that_others_may_read_otherwise_is_refused_and_its_connection_
     assert got.startswith(b"HTTP/1.1 400") and got.count(b"HTTP/1.1") == 1 and b'"error"' in got and b"expected" in got, got
 
 
+@pytest.mark.parametrize("length, status", [(b"abc", 400), (b"-5", 400), (b"5, 6", 400), (b"", 400), (b"9" * 30, 413)])
+def test_a_length_that_is_none_is_refused_and_its_connection_closed(any_served, length, status):
+    """By libmicrohttpd (docs/serve.md says how)."""
+    c = any_served.connect(10)
+    c.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + length + b"\r\n\r\n" + BODY)
+    got = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := c.recv(65536):
+            got += piece
+    assert got.startswith(b"HTTP/1.1 %d " % status) and b"Connection: close" in got and b"tokens" not in got, got
+    assert any_served.ask("/health")[0] == 200
+
+
 def test_requests_that_come_one_after_the_other_on_a_connection_are_answered_in_order(served):
     c = served.connect()
     body = json.dumps({"messages": [{"role": "user", "content": HAIKU}], "seed": 7, "max_tokens": 20}).encode()

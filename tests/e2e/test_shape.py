@@ -94,7 +94,7 @@ def test_a_chat_takes_a_schema_shows_it_and_lets_it_go(chat, tmp_path):
     (tmp_path / "person.json").write_text(json.dumps(PERSON))
     (tmp_path / "bad.json").write_text('{"type": "object",\n "not": {}}')
     c = chat(*BUILTIN, "-n", 80, "--json-close")
-    assert "schema               -" in c.say("/set")
+    assert "schema               off" in c.say("/set")
     assert f"schema               @{tmp_path}/person.json" in c.say(f"/set schema @{tmp_path}/person.json")
     for _ in range(2):
         jsonschema.validate(json.loads(c.answer("Who are you?")), PERSON)
@@ -107,7 +107,7 @@ def test_a_chat_takes_a_schema_shows_it_and_lets_it_go(chat, tmp_path):
     c.say("/set ignore-eos on")
     assert "cannot be combined" in c.say("Who are you?")
     c.say("/set ignore-eos off")
-    assert "schema               -" in c.say("/set schema off")
+    assert "schema               off" in c.say("/set schema off")
     assert not c.answer("Who are you?").startswith("{")
 
 

@@ -83,6 +83,30 @@ def test_lines_take_the_option_and_answer_the_same(hokku, shim, args, np):  # no
         assert sum(t["accepted_tokens"] > 0 for t in times) > 1 and max(t["tokens_per_step"] for t in times) > 1.05, times
 
 
+@pytest.mark.parametrize("spec", [("ngram",), ("draft", "-md", BUILTIN)], ids=["ngram", "draft"])
+@pytest.mark.parametrize("np", [1, 4])
+def test_no_step_checks_more_guesses_than_are_asked_for(hokku, shim, spec, np):  # noqa: F811
+    """The text stays what it is. (A model that guesses for itself is always right: without a limit steps have more tokens than with one.)"""
+    args, most = ("-np", np, "--temp", 0, "--ignore-eos", "-c", 1000), {}
+    want, _ = of_lines(hokku, QUOTES, *args, "--spec", "off")
+    for n in (1, 3, 7, None):
+        limit = () if n is None else ("--spec-max", n)
+        got, times = of_lines(hokku, QUOTES, *args, "--spec", *spec, *limit, env={"LD_PRELOAD": shim, "TEST_CLOCK": "1"})
+        most[n] = max(t["tokens_per_step"] for t in times)
+        assert got == want and sum(t["accepted_tokens"] for t in times) > 0
+    assert 1 < most[1] <= 2 < most[7] == most[None] and most[3] <= 4, most
+
+
+def test_the_most_guesses_of_a_step_are_a_number_in_its_range(hokku):
+    for n in (0, 8, -1, "x", ""):
+        r = hokku("--spec-max", n, "hi")
+        assert r.returncode == 2 and b"--spec-max" in r.stderr, r
+    assert b"did you mean --spec-max" in hokku("--draft-max", 4, "hi").stderr
+    a, b = (answer(hokku, "--temp", 0, *more, "-no-cnv", COPY) for more in ((), ("--spec-max", 1, "-j", "true")))
+    assert b[1]["tokens_per_step"] <= 2  # what a form leaves no choice about is guessed, too
+    assert hokku("-n", 3, "hi", env={"HOKKU_SPEC_MAX": "2"}).returncode == 0
+
+
 @pytest.mark.parametrize("name, right", [("count-glm4moe", True), ("count-qwen35", True), ("twin-glm4moe", False), ("qwen35", False)])
 @pytest.mark.parametrize("args", [
     ("--temp", 0),

@@ -192,6 +192,25 @@ def test_render_names_the_file_that_is_wrong(hokku, tmp_path):
     assert r.stderr == b"hokku: standard input: the template's variables must be a JSON object\n", r
 
 
+@pytest.mark.parametrize("args", [["render"], ["serve"], []], ids=["render", "serve", "main"])
+def test_two_templates_are_refused(hokku, stories, tmp_path, args):
+    (tmp_path / "t").write_text("{{ messages[0].content }}")
+    r = hokku(*args, "--chat-template", "llama2", "--chat-template-file", tmp_path / "t", input='{"messages":[]}')
+    assert r.returncode == 2 and b"--chat-template and --chat-template-file cannot be combined: expected one of them" in r.stderr, r
+    if args == ["render"]:  # what the environment says gives way
+        r = hokku("render", "--chat-template-file", tmp_path / "t", input='{"messages":[{"content":"hi"}]}', env={"HOKKU_CHAT_TEMPLATE": "llama2"})
+        assert (r.returncode, r.stdout) == (0, b"hi"), r
+
+
+def test_inspect_takes_one_model(hokku, stories):
+    for more in (["-m", "/nonexist"], ["-m", stories], [stories]):
+        assert hokku("inspect", stories, *more).returncode == 2
+    assert b"as an argument and with -m: expected one of them" in hokku("inspect", stories, "-m", stories).stderr
+    shown = hokku("inspect", stories).stdout
+    assert shown == hokku("inspect", "-m", stories).stdout == hokku("inspect", stories, env={"HOKKU_MODEL": "/nonexist"}).stdout != b""
+    assert b"found an http:// address, expected https:// or a file" in hokku("inspect", "http://localhost/m.gguf").stderr
+
+
 def test_a_template_beside_plain_completion_is_refused(hokku, stories, tmp_path):
     (tmp_path / "t").write_text("{{ messages[0].content }}")
     for args in (["--chat-template", "chatml"], ["--chat-template-file", tmp_path / "t"]):
@@ -339,6 +358,22 @@ def test_a_context_beyond_the_training_is_said(hokku, stories):
     r = hokku("-m", stories, *PLAIN, "-n", 1, "-c", 100000, "hi")
     assert r.returncode == 0 and b"a context of 100000 tokens: the model was trained on " in r.stderr
     assert hokku("-m", stories, *PLAIN, "-n", 1, "-c", 64, "hi").stderr == b""
+
+
+@pytest.mark.parametrize("beyond, within", [
+    (["perplexity", "-c", 1025, "-f"], ["perplexity", "-c", 1024, "-f"]),
+    (["score", "-c", 1025], ["score"]),
+    (["bench", "-p", 1025, "-n", 0, "-r", 1], ["bench", "-p", 1024, "-n", 0, "-r", 1]),
+    (["bench", "-p", 1, "-n", 4, "-d", 1021, "-r", 1], ["bench", "-p", 1, "-n", 4, "-d", 1020, "-r", 1]),
+    (["bench", "-p", 1, "-n", 4, "-c", 1025, "-r", 1], ["bench", "-p", 1, "-n", 4, "--batch", 5, "-r", 1]),  # (of 1,280, but not each)
+], ids=lambda a: "-".join(map(str, a)))
+def test_tools_say_a_context_beyond_the_training_too(hokku, tmp_path, beyond, within):
+    text = tmp_path / "text"
+    text.write_text("Write a haiku about the sea. " * (1 if beyond[0] == "score" else 400))
+    for args, said in (beyond, True), (within, False):
+        r = hokku(*args, *([] if args[0] == "bench" else [text]), "-m", ROOT / "builtin/hokku-builtin.gguf", "--device", "cpu")
+        assert (b"a context of 1025 tokens: the model was trained on 1024" in r.stderr) == said, r
+        assert r.returncode == 0 and r.stdout, r
 
 
 def test_answers_of_lines_can_be_told_apart_and_blank_lines_are_counted(hokku, stories):
