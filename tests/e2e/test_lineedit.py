@@ -33,6 +33,7 @@ class Editor(Terminal):
             quoted = " ".join(f"'{c}'" for c in command)
             command = ["/bin/sh", "-c", "".join(f"echo '{b}';" for b in before) + f"exec {quoted}"]
         super().__init__(list(map(str, command)), cols, rows, **kw)
+        assert self.wait(lambda: self.raw)  # the terminal is the editor's: it echoes no more by itself
         if cols >= 4:
             assert self.wait(lambda: any(self.screen.rows()[y].startswith((expect or prompt).strip()) for y in range(rows)))
 
