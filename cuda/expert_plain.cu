@@ -62,8 +62,8 @@ template <uint32_t TYPE, bool MANY> struct plain_block {
         const uint32_t ld = act_f32_ld(w.n_cols);
         for (uint32_t k = threadIdx.x; k < S::ROWS * S::X; k += S::THREADS) {
             const uint32_t col = k % S::X * 4, row = k / S::X;
-            const uint32_t place = blockIdx.y * S::ROWS + row;
-            if (place < m.n_row && c0 * S::E + col < w.n_chunk * S::E)
+            const uint32_t place = min(blockIdx.y * S::ROWS + row, m.n_row - 1);
+            if (c0 * S::E + col < w.n_chunk * S::E)
                 cp_async16(&stage(c0).x[row][col], static_cast<const float *>(m.act_f32) +
                                                        (size_t)place * ld + c0 * S::E + col);
         }
@@ -106,9 +106,9 @@ static __global__ void __launch_bounds__(shape<TYPE, MANY>::THREADS)
     expert_plain_kernel(const __grid_constant__ struct expert_rows m)
 {
     using S = shape<TYPE, MANY>;
-    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, nth = warp % PARTS;
+    const uint32_t lane = threadIdx.x % WARP, nth = threadIdx.x / WARP % PARTS;
     const uint32_t r = lane % TILE_ROWS;
-    const uint32_t i0 = warp / PARTS * 4 * S::EACH + lane / TILE_ROWS;
+    const uint32_t i0 = threadIdx.x / WARP / PARTS * 4 * S::EACH + lane / TILE_ROWS;
     const struct wmat &w = m.w[blockIdx.z];
     const plain_block<TYPE, MANY> b = {m, w, dynamic_smem<slice<S>>()};
     griddep_launch_dependents();
@@ -129,8 +129,7 @@ static __global__ void __launch_bounds__(shape<TYPE, MANY>::THREADS)
     for (uint32_t c0 = 0; c0 < w.n_chunk; c0 += S::CHUNKS) {
         cp_async_wait<STAGES - 1>();
         __syncthreads();
-        if (blockIdx.y * S::ROWS + warp / PARTS * 4 * S::EACH < m.n_row)
-            b.add(c0, nth, r, i0, acc); // of rows that are there, or some of them
+        b.add(c0, nth, r, i0, acc);
         __syncthreads();
         b.request_w(c0 + STAGES * S::CHUNKS);
         b.request_x(c0 + STAGES * S::CHUNKS);
