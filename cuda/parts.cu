@@ -437,7 +437,8 @@ bool cuda_eval_parts(struct engine *base, struct engine_part *given, size_t n_pa
               use_rows(e, parts, n, given, &pass, &u, err) && cuda_states_use(e, parts, n, err);
     if (ok) {
         use_picks(e, parts, n, picks, &n_pick, &u);
-        ahead = set_ahead(e, picks, n_pick);
+        // Of more, which takes the host a while, when the device is at work.
+        ahead = n_pick <= GRAPH_ROWS && set_ahead(e, picks, n_pick);
         if (ahead)
             sampler_rows_upload(&e->rows, n_pick, &u);
         ok = upload_launch(cuda_queue(e, "pass"), &u, err) && !interrupted_alike(e, err);
