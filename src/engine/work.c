@@ -467,11 +467,15 @@ static bool begin_parts(struct engine *e, const struct work *w, size_t n, struct
             return false;
         const size_t len = s->ids.len;
         b[i] = (struct before){len, NO_STATE, false};
-        c->parts[i] = (struct engine_part){.seq = s,
-                                           .given = w[i].ids,
-                                           .pick = w[i].n_pick == 1,
-                                           .n_drafts = n_drafts[i],
-                                           .more = c->drafted + n_drafted};
+        struct engine_part *p = &c->parts[i]; // by fields: it has room for much text
+        p->seq = s;
+        p->given = w[i].ids;
+        p->pick = w[i].n_pick == 1;
+        p->error.code = ERR_NONE;
+        p->error.text[0] = '\0';
+        p->n_drafts = n_drafts[i];
+        p->more = c->drafted + n_drafted;
+        p->n_more = 0;
         n_drafted += n_drafts[i];
         if (n_drafts[i] > 0) {
             if (!room_take_states(s, 0, err))
@@ -520,8 +524,9 @@ static void add_picks(const struct work *w, const struct engine_part *p, const s
         struct ask *a = &c->asks[c->n_asks - 1];
         a->done = true;
         a->d = i == 0 ? p->d : p->more[i - 1];
-        a->error = p->error;
-        if (!failed)
+        if (failed)
+            a->error = p->error;
+        else
             ids_push(&s->ids, a->d.id); // there is room
     }
     c->asks[c->n_asks - 1].n_void = w->n_drafts - n;
