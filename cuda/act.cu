@@ -44,25 +44,21 @@ struct row_factors {
     float rms, scale; // of the norm; of float16
 };
 
-// What all threads have seen, sums[k] of their k-th eights: the factors of the row. Sums of 32
-// neighbouring eights are added up for themselves, so that the number of threads changes no bit.
-template <int N_THREAD, int N_SUM>
-static __device__ __forceinline__ row_factors settle(float2 (&sums)[N_SUM], uint32_t n_cols,
-                                                     bool normed, float eps,
-                                                     const struct act_f16 &f16)
+// What each thread has seen: the factors of the row. Of rows up to 8 * ACT_THREADS a thread has one
+// eight, so that their number changes no bit.
+template <int N_THREAD>
+static __device__ __forceinline__ row_factors settle(float2 seen, uint32_t n_cols, bool normed,
+                                                     float eps, const struct act_f16 &f16)
 {
-    constexpr int N_ACT_WARP = N_THREAD / WARP, N_PART = N_SUM * N_ACT_WARP;
+    constexpr int N_PART = N_THREAD / WARP;
     __shared__ float part[N_PART], tops[N_PART];
-#pragma unroll
-    for (int k = 0; k < N_SUM; k++) {
-        butterfly(sums[k], WARP / 2, sum_and_top());
-        if (threadIdx.x % WARP == 0) {
-            part[k * N_ACT_WARP + threadIdx.x / WARP] = sums[k].x;
-            tops[k * N_ACT_WARP + threadIdx.x / WARP] = sums[k].y;
-        }
+    butterfly(seen, WARP / 2, sum_and_top());
+    if (threadIdx.x % WARP == 0) {
+        part[threadIdx.x / WARP] = seen.x;
+        tops[threadIdx.x / WARP] = seen.y;
     }
     __syncthreads();
-    float2 seen = {part[threadIdx.x % N_PART], tops[threadIdx.x % N_PART]};
+    seen = {part[threadIdx.x % N_PART], tops[threadIdx.x % N_PART]};
     butterfly(seen, N_PART / 2, sum_and_top());
     const float mean = seen.x / (float)n_cols;
     const float rms = normed ? 1.0f / sqrtf(mean + eps) : 1.0f;
@@ -144,13 +140,12 @@ static __global__ void __launch_bounds__(N_THREAD)
             load8<false>(row, k * N_THREAD + threadIdx.x, n_cols, kept[k]);
     struct row_factors f = {1.0f, 1.0f};
     if (FORM != NOT_PACKED || norm) {
-        constexpr int N_SUM = N_THREAD < ACT_THREADS ? KEEP : 1; // see act_kernel
-        float2 sums[N_SUM] = {};
+        float2 seen = {};
 #pragma unroll
         for (int k = 0; k < KEEP; k++)
             for (int e = 0; e < 8; e++)
-                look(sums[k % N_SUM], kept[k][e], weight[k][e]);
-        f = settle<N_THREAD>(sums, n_cols, norm, eps, f16);
+                look(seen, kept[k][e], weight[k][e]);
+        f = settle<N_THREAD>(seen, n_cols, norm, eps, f16);
     }
 #pragma unroll
     for (int k = 0; k < KEEP; k++) {
@@ -190,7 +185,7 @@ static __global__ void __launch_bounds__(ACT_THREADS)
     griddep_wait();
     struct row_factors f = {1.0f, 1.0f};
     if (norm || f16.x) {
-        float2 sums[1] = {};
+        float2 seen = {};
         for (int k = 0; k < ACT_KEEP; k++) {
             const uint32_t i = k * ACT_THREADS + threadIdx.x;
             float v[8], w[8] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
@@ -200,12 +195,12 @@ static __global__ void __launch_bounds__(ACT_THREADS)
             if (norm)
                 load8<false>(norm, i, n_cols, w);
             for (int e = 0; e < 8; e++)
-                look(sums[0], v[e], w[e]);
+                look(seen, v[e], w[e]);
         }
         for (uint32_t i = (n_eight ? 8 * ACT_KEEP * ACT_THREADS : 0) + threadIdx.x; i < n_cols;
              i += ACT_THREADS)
-            look(sums[0], row[i], norm ? norm[i] : 1.0f);
-        f = settle<ACT_THREADS>(sums, n_cols, norm, eps, f16);
+            look(seen, row[i], norm ? norm[i] : 1.0f);
+        f = settle<ACT_THREADS>(seen, n_cols, norm, eps, f16);
     }
     auto value = [&](uint32_t i) {
         return i >= n_cols ? 0.0f : norm ? row[i] * f.rms * norm[i] : row[i];

@@ -436,21 +436,24 @@ template <uint32_t TYPE, uint32_t OTHER>
 static bool launch_types(const struct queue *q, const struct gemm *g, struct few_cut *c,
                          struct error *err)
 {
+    const auto by = [&](auto tiles) {
+        constexpr uint32_t NT = decltype(tiles)::value;
+        if constexpr (TYPE == OTHER || NT <= BOTH_TILES<TYPE>)
+            return launch<TYPE, OTHER, NT>(q, g, c, err);
+        else
+            return false; // see gemm_few_takes_both
+    };
     switch (gemm_few_tiles(g->n)) {
     case 1:
-        return launch<TYPE, OTHER, 1>(q, g, c, err);
+        return by(std::integral_constant<uint32_t, 1>());
     case 2:
-        return launch<TYPE, OTHER, 2>(q, g, c, err);
+        return by(std::integral_constant<uint32_t, 2>());
     case 3:
-        return launch<TYPE, OTHER, 3>(q, g, c, err);
+        return by(std::integral_constant<uint32_t, 3>());
     case 4:
-        if constexpr (TYPE == OTHER || BOTH_TILES<TYPE> >= 4)
-            return launch<TYPE, OTHER, 4>(q, g, c, err);
-        return false; // see gemm_few_takes_both
+        return by(std::integral_constant<uint32_t, 4>());
     default:
-        if constexpr (TYPE == OTHER || BOTH_TILES<TYPE> >= 8)
-            return launch<TYPE, OTHER, 8>(q, g, c, err);
-        return false;
+        return by(std::integral_constant<uint32_t, 8>());
     }
 }
 

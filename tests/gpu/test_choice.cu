@@ -41,6 +41,19 @@ static std::vector<uint32_t> chosen_of(const struct experts &x, const std::vecto
     return chosen;
 }
 
+static struct choice choice_from(const struct experts &x, const device_array<float> &logits,
+                                 const float *bias, const device_array<uint32_t> &chosen,
+                                 const device_array<float> &weight)
+{
+    struct choice c = {};
+    c.facts = x;
+    c.logits = logits.p;
+    c.bias = bias;
+    c.chosen = chosen.p;
+    c.weight = weight.p;
+    return c;
+}
+
 static void check_choice(struct random_stream &r, struct experts x, bool biased, bool ties,
                          bool nan, bool alike)
 {
@@ -59,12 +72,7 @@ static void check_choice(struct random_stream &r, struct experts x, bool biased,
     device_array<float> dl(logits), db(bias), dx(in), dn(norm), dr(router), weight(n * x.n_used),
         shared(n);
     device_array<uint32_t> chosen(n * x.n_used);
-    struct choice c = {};
-    c.facts = x;
-    c.logits = dl.p;
-    c.bias = biased ? db.p : nullptr;
-    c.chosen = chosen.p;
-    c.weight = weight.p;
+    struct choice c = choice_from(x, dl, biased ? db.p : nullptr, chosen, weight);
     c.router = dr.p;
     c.x = dx.p;
     c.norm = dn.p;
@@ -267,13 +275,11 @@ static void check_at_once(struct random_stream &r, uint32_t n_expert, uint32_t n
         device_array<uint32_t> chosen(n_pair), all(3 * n_pair + 1);
         device_array<float> weight(n_pair);
         device_array<struct expert_item> items(n_item);
-        struct choice c = {};
-        c.facts.n = n_expert;
-        c.facts.n_used = n_used;
-        c.facts.n_group = c.facts.n_group_used = 1;
-        c.logits = logits.p;
-        c.chosen = chosen.p;
-        c.weight = weight.p;
+        struct experts x = {};
+        x.n = n_expert;
+        x.n_used = n_used;
+        x.n_group = x.n_group_used = 1;
+        const struct choice c = choice_from(x, logits, nullptr, chosen, weight);
         const struct grouping g = {
             chosen.p,           all.p,    all.p + n_pair, all.p + 2 * n_pair, items.p,
             all.p + 3 * n_pair, n_expert, n_pair,         per_item,           nullptr};
@@ -320,12 +326,7 @@ static void check_own_choice(struct random_stream &r, struct experts x, uint32_t
         by(r.floats(1));
     const std::vector<uint32_t> others(x.n_used, 1u << 20); // there are no such experts
     device_array<uint32_t> chosen(others);
-    struct choice c = {};
-    c.facts = x;
-    c.logits = dl.p;
-    c.bias = biased ? db.p : nullptr;
-    c.chosen = chosen.p;
-    c.weight = weight.p;
+    struct choice c = choice_from(x, dl, biased ? db.p : nullptr, chosen, weight);
     c.scale = scale.p;
     struct expert_row a = {};
     a.mode = EXPERT_GATED;
