@@ -111,11 +111,19 @@ static __device__ __forceinline__ float block_sum(float v, float *part)
 }
 
 // True for all threads of the last of n blocks to come here; what the others wrote to global memory
-// before is visible then. The counter is left zero for the next launch.
+// before is visible then. The counter is left zero for the next launch. N_THREAD: the block's first
+// threads, which come here alone; 0: all of them.
+template <int N_THREAD = 0>
 static __device__ __forceinline__ bool last_to_arrive(uint32_t *counter, uint32_t n)
 {
     __shared__ uint32_t is_last;
-    __syncthreads();
+    const auto meet = [] {
+        if constexpr (N_THREAD > 0)
+            barrier_sync(N_THREAD);
+        else
+            __syncthreads();
+    };
+    meet();
     if (threadIdx.x == 0) {
         __threadfence();
         is_last = atomicAdd(counter, 1u) == n - 1;
@@ -123,7 +131,7 @@ static __device__ __forceinline__ bool last_to_arrive(uint32_t *counter, uint32_
             *counter = 0;
         __threadfence();
     }
-    __syncthreads();
+    meet();
     return is_last;
 }
 

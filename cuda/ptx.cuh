@@ -59,6 +59,10 @@ PTX_FN float ptx_reciprocal(float x)
 {
     return 1.0f / x;
 }
+PTX_FN void barrier_sync(uint32_t n_thread)
+{
+    emu_barrier_some(n_thread);
+}
 PTX_FN void griddep_wait(void)
 {
     emu_griddep_wait();
@@ -203,6 +207,12 @@ PTX_FN void prefetch_l2(const void *p)
 PTX_FN uint32_t smem_address(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+// As __syncthreads, of n_thread threads of the block: whole warps, always the same.
+PTX_FN void barrier_sync(uint32_t n_thread)
+{
+    asm volatile("bar.sync 1, %0;" ::"r"(n_thread) : "memory");
 }
 
 // Asynchronous copies to shared memory: valid after cp_async_wait and a barrier.

@@ -45,6 +45,16 @@ PTX_FN void bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *
 {
     emu_bulk_copy(smem, gmem, n_bytes, bar);
 }
+PTX_FN void mbar_arrive_after_copies(uint64_t *bar)
+{
+    emu_mbar_arrive_after_copies(bar);
+}
+template <int N> PTX_FN void more_registers(void)
+{
+}
+template <int N> PTX_FN void fewer_registers(void)
+{
+}
 PTX_FN uint64_t evict_last_policy(void)
 {
     return 0;
@@ -130,6 +140,23 @@ PTX_FN void bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *
                  : "memory");
 }
 
+// As mbar_arrive, when the thread's cp_async of before have come. Each thread is one of n_arrive.
+PTX_FN void mbar_arrive_after_copies(uint64_t *bar)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(smem_address(bar))
+                 : "memory");
+}
+// From here on the threads of a warpgroup have N registers, a multiple of 8; what one group gives
+// up another may take.
+template <int N> PTX_FN void more_registers(void)
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N> PTX_FN void fewer_registers(void)
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
 // Of what L2 is to give up last.
 PTX_FN uint64_t evict_last_policy(void)
 {
@@ -181,7 +208,7 @@ PTX_FN uint64_t wgmma_tile_at(uint64_t tile, uint32_t n_bytes)
 
 // D (64xN, float) = A (64x16) B (16xN), or += that where `add`, started only: wgmma_commit, then
 // wgmma_wait before d is read or a is written. Warp w of the four holds rows 16 w and up, with a as
-// mma_f16's; d[4 j] to d[4 j + 3] are mma_f16's d for columns 8 j and up. N: 32, 64 or 128.
+// mma_f16's; d[4 j] to d[4 j + 3] are mma_f16's d for columns 8 j and up. N: 32, 64, 128 or 256.
 template <int N> PTX_FN void wgmma_f16(float *d, const uint32_t a[4], uint64_t b, bool add);
 template <>
 __device__ __forceinline__ void wgmma_f16<32>(float *d, const uint32_t a[4], uint64_t b, bool add)
@@ -234,6 +261,30 @@ __device__ __forceinline__ void wgmma_f16<128>(float *d, const uint32_t a[4], ui
                    "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add));
 }
+#define PTX_SUMS8(i)                                                                               \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
+        "+f"(d[i + 6]), "+f"(d[i + 7])
+#define PTX_SUMS32(i) PTX_SUMS8(i), PTX_SUMS8(i + 8), PTX_SUMS8(i + 16), PTX_SUMS8(i + 24)
+template <>
+__device__ __forceinline__ void wgmma_f16<256>(float *d, const uint32_t a[4], uint64_t b, bool add)
+{
+    asm volatile(
+        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %133, 0;\n\t"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "
+        "%111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, "
+        "%125, %126, %127}, {%128, %129, %130, %131}, %132, p, 1, 1, 0;\n\t}"
+        : PTX_SUMS32(0), PTX_SUMS32(32), PTX_SUMS32(64), PTX_SUMS32(96)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add));
+}
+#undef PTX_SUMS32
+#undef PTX_SUMS8
 
 #endif
 #endif

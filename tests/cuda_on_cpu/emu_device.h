@@ -41,6 +41,8 @@ static inline int __syncthreads_or(int p, EMU_SITE_PARAMS)
     return emu_barrier(EMU_BAR_OR, p, EMU_SITE);
 }
 
+void emu_barrier_some(unsigned n_threads); // of a block: the others don't come
+
 void emu_yield(void); // lets other threads run: for loops that poll
 // Eight bytes to the memory of a device that this one reaches, where they arrive later; and a look
 // at such a place.
@@ -245,6 +247,7 @@ void emu_wgmma_wait(int n_pending_groups);
 void emu_mbar_init(uint64_t *bar, uint32_t n_arrive);
 void emu_mbar_init_done(void);
 void emu_mbar_arrive(uint64_t *bar, uint32_t n_bytes);
+void emu_mbar_arrive_after_copies(uint64_t *bar); // cp.async of this thread, which come now
 void emu_mbar_wait(uint64_t *bar, uint32_t parity);
 void emu_bulk_copy(void *smem, const void *gmem, uint32_t n_bytes, uint64_t *bar);
 void emu_bulk_prefetch(const void *gmem, uint32_t n_bytes);

@@ -119,6 +119,9 @@ struct emu_block {
     int result = 0; // of the last one: read before anybody can come to the next
     emu_barrier_op op = EMU_BAR_SYNC;
     emu_site site = {};
+    // The barrier of some threads: who waits, how often they met.
+    unsigned n_some = 0;
+    uint64_t n_some_met = 0;
     // Bulk copies under way.
     std::vector<pending_bulk> bulk;
     bool late = false; // copies come as late as they may, and threads that arrive are held up
@@ -396,7 +399,7 @@ emu_block *start_block(emu_grid &g)
     b->grid = &g;
     b->idx = {i % g.grid.x, i / g.grid.x % g.grid.y, i / g.grid.x / g.grid.y};
     b->n_threads = g.block.x * g.block.y * g.block.z;
-    b->n_done = b->n_waiting = b->n_true = 0;
+    b->n_done = b->n_waiting = b->n_true = b->n_some = 0;
     b->head = b->n_ready = 0;
     b->yielded.clear();
     b->gated.clear();
@@ -648,6 +651,21 @@ int emu_barrier(emu_barrier_op op, int predicate, emu_site site)
     return b.result;
 }
 
+// Whoever waits at one does so until all n have come; a block has one such set of threads.
+void emu_barrier_some(unsigned n)
+{
+    fiber *f = self();
+    emu_block &b = *f->block;
+    const uint64_t met = b.n_some_met;
+    if (++b.n_some == n) {
+        b.n_some = 0;
+        b.n_some_met++;
+        b.grid->n_events++;
+    }
+    while (b.n_some_met == met)
+        wait_a_turn(f);
+}
+
 void emu_warp(unsigned mask, emu_warp_kind kind, emu_warp_args *args, emu_site site)
 {
     if (!emu_self)
@@ -823,8 +841,7 @@ namespace
 {
 
 struct mbar { // as large as a GPU's; what is not initialised is all ones
-    uint8_t phase, n_arrive;
-    uint16_t n_missing;
+    uint32_t phase : 8, n_arrive : 11, n_missing : 13;
     int32_t n_bytes;
 };
 static_assert(sizeof(mbar) == sizeof(uint64_t), "as large as a GPU's");
@@ -876,7 +893,9 @@ void deliver(uint64_t *bar)
 
 void emu_mbar_init(uint64_t *bar, uint32_t n_arrive)
 {
-    mbar m = {0, (uint8_t)n_arrive, (uint16_t)n_arrive, 0};
+    mbar m = {0, n_arrive & 2047u, n_arrive & 2047u, 0};
+    if (m.n_arrive != n_arrive)
+        emu_fail("a transaction barrier of %u", n_arrive);
     memcpy(bar, &m, sizeof m);
     self()->block->mbar_unpublished = true;
 }
@@ -898,6 +917,13 @@ void emu_mbar_arrive(uint64_t *bar, uint32_t n_bytes)
     emu_block &b = *self()->block;
     for (uint32_t turns = b.late ? b.rng.below(3) : 0; turns; turns--)
         wait_a_turn(self());
+}
+
+void emu_mbar_arrive_after_copies(uint64_t *bar)
+{
+    emu_cp_async_commit();
+    emu_cp_async_wait(0);
+    emu_mbar_arrive(bar, 0);
 }
 
 void emu_mbar_wait(uint64_t *bar, uint32_t parity)

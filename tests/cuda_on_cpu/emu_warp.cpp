@@ -166,7 +166,7 @@ void ldmatrix(emu_warp_args *const args[32])
 // Rows of m64nNk16 that one warp holds: section "Register Fragments for wgmma.mma_async.m64k16".
 void wgmma_f16(emu_warp_args *const args[32])
 {
-    float a[16][16], b[128][16];
+    float a[16][16], b[256][16];
     const int n = args[0]->n;
     for (int lane = 0; lane < 32; lane++) {
         int g = lane / 4, t = lane % 4;

@@ -1,0 +1,91 @@
+// How the products of gemm_hopper.cuh are cut up: tiles of 128 rows and BN columns, steps of 128
+// weights, chunks of steps; who does which.
+#ifndef HOKKU_CUDA_GEMM_CUT_CUH
+#define HOKKU_CUDA_GEMM_CUT_CUH
+
+#include "block.cuh"
+#include "divide.cuh"
+#include "gemm.cuh"
+#include "ptx_hopper.cuh"
+
+enum {
+    HALF = GEMM_PACK_COLS / 2, // what one copy brings: 128 bytes per column
+    N_WARP = 8,
+    N_THREAD = N_WARP * WARP,
+    WARP_ROWS = 16,
+    BLOCK_ROWS = N_WARP * WARP_ROWS,
+};
+
+// How the work is cut: units of one chunk of one tile, those of a tile in a row, the column tiles
+// of a row tile in a row. (Unless CHUNKED each step is a chunk.)
+struct cut {
+    struct row_cut row;
+    uint32_t n_col_tile;
+    uint32_t n_whole;              // tiles that a block does alone
+    uint32_t n_shared, n_sharer;   // units of the tiles behind those; blocks that share them
+    struct divisor sharers, units; // by n_sharer, n_shared
+    struct divisor chunks, steps, col_tiles;       // by what a name counts
+    uint32_t first_row_tile[MATVEC_MAX_PARTS + 1]; // of each part
+    struct widening w;
+};
+
+// ---- kernel (functions that are no templates are unused before 9.0)
+
+// Of the shared units of a block.
+[[maybe_unused]] static __device__ __forceinline__ uint32_t first_unit(const struct cut &c,
+                                                                       uint32_t block)
+{
+    return gridDim.x * c.n_whole * c.row.n_chunk +
+           c.sharers.divide(c.n_shared * min(block, c.n_sharer));
+}
+
+// Steps before a unit, of all tiles.
+[[maybe_unused]] static __device__ __forceinline__ uint32_t first_step(const struct cut &c,
+                                                                       uint32_t unit)
+{
+    const uint32_t row = c.chunks.divide(unit);
+    return row * c.row.n_step + (unit - row * c.row.n_chunk) * c.row.chunk;
+}
+
+// The block that does a shared unit.
+[[maybe_unused]] static __device__ __forceinline__ uint32_t block_of(const struct cut &c,
+                                                                     uint32_t unit)
+{
+    return c.units.divide((unit - first_unit(c, 0) + 1) * c.n_sharer - 1);
+}
+
+// Where one warp's rows are: two tiles of eight, rows g and g + 8 of its sixteen. With MATVEC_GATED
+// the first is gate's and the second up's, so that a lane gets both factors of an output.
+struct rows16 {
+    uint32_t part[2], tile[2];
+};
+
+[[maybe_unused]] static __device__ __forceinline__ struct rows16
+locate(const struct gemm &g, const struct cut &c, uint32_t row_tile, uint32_t warp)
+{
+    if (g.mode == MATVEC_GATED)
+        return {{0, 1}, {row_tile * N_WARP + warp, row_tile * N_WARP + warp}};
+    uint32_t part = 0;
+    while (part + 1 < g.n_part && row_tile >= c.first_row_tile[part + 1])
+        part++;
+    uint32_t tile = 2 * ((row_tile - c.first_row_tile[part]) * N_WARP + warp);
+    return {{part, part}, {tile, tile + 1}};
+}
+
+// What a block does: steps [begin, end) of all tiles, the shared ones and its own.
+struct share {
+    uint32_t begin[2], end[2];
+    uint32_t n_shared, n_step; // of the shared ones, of all
+};
+
+[[maybe_unused]] static __device__ __forceinline__ struct share share_of(const struct cut &c)
+{
+    const uint32_t n_own = c.n_whole * c.row.n_step, own = blockIdx.x * n_own;
+    struct share of = {{first_step(c, first_unit(c, blockIdx.x)), own},
+                       {first_step(c, first_unit(c, blockIdx.x + 1)), own + n_own}};
+    of.n_shared = of.end[0] - of.begin[0];
+    of.n_step = of.n_shared + n_own;
+    return of;
+}
+
+#endif
