@@ -312,7 +312,7 @@ void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint
     e.q.n_sm = d->n_sm;
     e.q.hopper = d->major == 9;
     e.base.n_ctx = n_ctx;
-    e.base.n_batch = p->n_batch ? p->n_batch : 512;
+    e.base.n_batch = cuda_n_batch(m, p);
     if (e.base.n_batch > n_ctx)
         e.base.n_batch = n_ctx;
     e.n_seq = cuda_n_seq(p);

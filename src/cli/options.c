@@ -485,7 +485,6 @@ bool options_parse(struct options *o, int argc, char **argv, char **envp, struct
         .device = "auto",
         .conversation = -1,
         .n_predict = -1,
-        .n_batch = 512,
         .spec_max = ENGINE_MAX_DRAFTS,
         .sampler = sampler_defaults,
         .top = 10,

@@ -88,18 +88,42 @@ static void the_plan_of_a_token_is_what_a_hand_adds_up(void **state)
     buf_release(&b);
 }
 
+enum { MATRIX = TINY_EMBD * TINY_FF / 32 * 34 };
+static const struct {
+    enum layer_weight w;
+    const char *name;
+    uint32_t rows, n_cols, n_in, n_out;
+} stacks[] = {{EXPERT_GATE, "ffn_gate_exps", TINY_FF, TINY_EMBD, 1, 0},
+              {EXPERT_UP, "ffn_up_exps", TINY_FF, TINY_EMBD, 1, 2 * TINY_FF},
+              {EXPERT_DOWN, "ffn_down_exps", TINY_EMBD, TINY_FF, 2, TINY_EMBD}};
+
+// A model whose second layer has n experts.
+static void open_mixture(struct fixture *f, uint32_t n)
+{
+    open_model(f, "llama");
+    struct layer *l = &f->m->layers[1];
+    l->experts = (struct experts){
+        .n = n, .n_used = 2, .n_ff = TINY_FF, .scale = 1, .n_group = 1, .n_group_used = 1};
+    l->n_ff = 0;
+    l->w[ROUTER] = l->w[FFN_GATE]; // its rows do not matter here
+    l->w[FFN_GATE].data = l->w[FFN_UP].data = l->w[FFN_DOWN].data = NULL;
+    for (size_t i = 0; i < 3; i++)
+        l->w[stacks[i].w] = (struct weight){.name = stacks[i].name,
+                                            .group = stacks[i].name,
+                                            .type = QUANT_Q8_0,
+                                            .rows = stacks[i].rows,
+                                            .n_cols = stacks[i].n_cols,
+                                            .n_stacked = n,
+                                            .n_used = 2,
+                                            .data = f->m->tok_embd.data,
+                                            .n_bytes = (size_t)n * MATRIX,
+                                            .stack_bytes = MATRIX};
+}
+
 // Of all experts in memory, of those that are used in traffic.
 static void the_plan_knows_which_experts_are_used(void **state)
 {
     (void)state;
-    enum { E = TINY_EMBD, F = TINY_FF, MATRIX = E * F / 32 * 34 };
-    static const struct {
-        enum layer_weight w;
-        const char *name;
-        uint32_t rows, n_cols, n_in, n_out;
-    } stacks[] = {{EXPERT_GATE, "ffn_gate_exps", F, E, 1, 0},
-                  {EXPERT_UP, "ffn_up_exps", F, E, 1, 2 * F},
-                  {EXPERT_DOWN, "ffn_down_exps", E, F, 2, E}};
     uint64_t weights[2];
     for (uint32_t n = 3; n <= 6; n += 3) {
         const struct engine_params p = {.n_ctx = N_CTX, .n_batch = 32};
@@ -107,24 +131,7 @@ static void the_plan_knows_which_experts_are_used(void **state)
         struct error err = {0};
         struct engine_plan plan;
         struct engine_traffic rows[MAX_TRAFFIC];
-        open_model(&f, "llama");
-        struct layer *l = &f.m->layers[1];
-        l->experts = (struct experts){
-            .n = n, .n_used = 2, .n_ff = F, .scale = 1, .n_group = 1, .n_group_used = 1};
-        l->n_ff = 0;
-        l->w[ROUTER] = l->w[FFN_GATE]; // its rows do not matter here
-        l->w[FFN_GATE].data = l->w[FFN_UP].data = l->w[FFN_DOWN].data = NULL;
-        for (size_t i = 0; i < 3; i++)
-            l->w[stacks[i].w] = (struct weight){.name = stacks[i].name,
-                                                .group = stacks[i].name,
-                                                .type = QUANT_Q8_0,
-                                                .rows = stacks[i].rows,
-                                                .n_cols = stacks[i].n_cols,
-                                                .n_stacked = n,
-                                                .n_used = 2,
-                                                .data = f.m->tok_embd.data,
-                                                .n_bytes = (size_t)n * MATRIX,
-                                                .stack_bytes = MATRIX};
+        open_mixture(&f, n);
         if (!cuda_engine_plan(f.m, &p, &plan, &err))
             fail_msg("%s", err.text);
         weights[n / 6] = plan.weights;
@@ -145,6 +152,32 @@ static void the_plan_knows_which_experts_are_used(void **state)
     if (off < -6 * 256 || off > 6 * 256)
         fail_msg("three experts more take %lld bytes, expected %d", (long long)off + 9 * MATRIX,
                  9 * MATRIX);
+}
+
+// What -b is when nobody says.
+static void chunks_of_a_mixture_have_more_tokens(void **state)
+{
+    (void)state;
+    for (uint32_t n = 0; n <= 3; n += 3) {
+        uint64_t scratch[3];
+        static const uint32_t n_batch[] = {0, 512, 2048};
+        struct fixture f;
+        if (n > 0)
+            open_mixture(&f, n);
+        else
+            open_model(&f, "llama");
+        for (size_t i = 0; i < 3; i++) {
+            const struct engine_params p = {.n_ctx = 4096, .n_batch = n_batch[i]};
+            struct error err = {0};
+            struct engine_plan plan;
+            if (!cuda_engine_plan(f.m, &p, &plan, &err))
+                fail_msg("%s", err.text);
+            scratch[i] = plan.scratch;
+        }
+        assert_true(scratch[1] < scratch[2]);
+        assert_int_equal(scratch[0], scratch[n > 0 ? 2 : 1]);
+        close_model(&f);
+    }
 }
 
 // Every matrix in every type: what is moved is at most 5 % more than what the file has, but for
@@ -214,6 +247,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plan_of_a_token_is_what_a_hand_adds_up),
         cmocka_unit_test(the_plan_knows_which_experts_are_used),
+        cmocka_unit_test(chunks_of_a_mixture_have_more_tokens),
         cmocka_unit_test(no_weight_type_moves_much_more_than_the_file_has),
     };
     return RUN_TESTS("plan", tests);
