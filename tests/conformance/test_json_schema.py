@@ -397,6 +397,64 @@ def test_properties_come_in_the_order_of_the_schema():
     assert accepted(s, '{"z":1,"a":2}', '{"a":2,"z":1}') == [True, False]
 
 
+@pytest.mark.parametrize("alternatives", [
+    [{"const": 1}, {"type": "integer", "minimum": 1, "maximum": 1}],
+    [{"enum": ["auto"]}, {"type": "string", "pattern": "^(auto|on)$"}],
+    [{"const": "auto"}, {"type": "string"}],
+    [{"type": "string"}, {"anyOf": [{"const": 1}, {"$ref": "#/$defs/a"}]}],
+    [{"const": {"k": 1}}, {"type": "object", "properties": {"k": {"const": 1}}, "required": ["k"], "additionalProperties": False}],
+    [{"enum": [[None]]}, {"type": "array"}],
+])
+def test_a_listed_value_that_another_alternative_of_oneof_has_by_its_type_is_refused(alternatives):
+    for around in (lambda s: s, lambda s: {"anyOf": [s]}, lambda s: {"allOf": [s]}, lambda s: {"items": s}, lambda s: {"oneOf": [s, {"const": 7}]},
+                   lambda s: {"$ref": "#/$defs/s"}):
+        s = {"oneOf": alternatives}
+        with pytest.raises(Refused) as e:
+            Grammar(dumps({**around(s), "$defs": {"a": {"const": "a"}, "s": s}}), schema=True)
+        assert e.value.code == 2 and "at once" in str(e.value), str(e.value)
+
+
+def test_values_that_two_alternatives_of_oneof_list_are_left_out_of_both():
+    assert accepted({"oneOf": [{"enum": [1, 2]}, {"enum": [2, 3]}]}, "1", "2", "3") == [True, False, True]
+    assert accepted({"oneOf": [{"type": ["null", "string"]}, {"type": ["null", "integer"]}]}, "null", '"a"', "1") == [False, True, True]
+    assert accepted({"oneOf": [{"type": "boolean"}, {"const": True}]}, "true", "false") == [False, True]
+    assert accepted({"oneOf": [{"$ref": "#/$defs/a"}, {"anyOf": [{"const": 2}, {"enum": [3, 4]}]}], "$defs": {"a": {"enum": [2, 3, 5]}}},
+                    "2", "3", "4", "5") == [False, False, True, True]
+    assert accepted({"oneOf": [{"enum": [1, 2]}, {"type": "integer", "minimum": 3}]}, "1", "2", "3") == [True, True, True]
+    with pytest.raises(Refused):  # nothing is left
+        Grammar('{"oneOf": [{"const": null}, {"type": "null"}]}', schema=True)
+
+
+def test_what_oneof_lets_through_jsonschema_does_too():
+    some = [None, True, False, 0, 1, 2, "a", "b", [1], {"k": 1}]
+    rng = random.Random(5)
+
+    def of(depth):
+        kind = rng.randint(0, 9 if depth else 4)
+        if kind <= 2:
+            return rng.choice([{"const": rng.choice(some)}, {"enum": rng.sample(some, 3)}])
+        if kind <= 4:
+            return rng.choice([{"type": rng.sample(["null", "boolean", "integer", "string", "array"], rng.randint(1, 2))}, {"minimum": 1, "type": "integer"},
+                               {"type": "string", "pattern": "^[ac]$"}, {"type": "object", "properties": {"k": of(0)}}])
+        if kind <= 7:
+            return {"oneOf": [of(depth - 1) for _ in range(2)]}
+        return {rng.choice(["anyOf", "allOf"]): [of(depth - 1) for _ in range(2)]}
+
+    n_taken = 0
+    for _ in range(3000):
+        s = of(2)
+        if "oneOf" not in dumps(s):
+            continue
+        try:
+            g = Grammar(dumps(s), schema=True)
+        except Refused:
+            continue
+        n_taken += 1
+        for v in some:
+            assert g.accepts(dumps(v)) == jsonschema.Draft202012Validator(s).is_valid(v), (s, v)
+    assert n_taken > 300
+
+
 @pytest.mark.parametrize("s,where,what", [
     ("{", "line 1, column 1", "cannot be read as JSON"),
     ('{"enum": [18446744073709551616]}', "line 1, column", "cannot be read as JSON: too big integer"),
