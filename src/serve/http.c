@@ -104,7 +104,9 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t most)
 {
     (void)pos;
     const ssize_t n = job_read(cls, to, most);
-    return n >= 0 ? n : MHD_CONTENT_READER_END_OF_STREAM;
+    return n >= 0    ? n
+           : n == -1 ? MHD_CONTENT_READER_END_OF_STREAM
+                     : MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
 static enum MHD_Result respond_stream(struct MHD_Connection *c, struct call *call)

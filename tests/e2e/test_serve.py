@@ -502,6 +502,19 @@ def test_who_does_not_read_is_let_go_and_holds_little_memory(home):
         c.close()
 
 
+def test_a_stream_that_was_read_too_slowly_says_that_it_is_cut_off(home):
+    with serving(home, model=ENDLESS) as s:
+        c = s.open("/v1/chat/completions", {**LONG, "stream": True, "logprobs": True, "top_logprobs": 64})
+        s.wait_for(answers_running=1)
+        s.wait_for(answers_running=0, cancelled_total=1, seconds=60)
+        c.settimeout(20)
+        got = bytearray()
+        while not got.endswith(b"0\r\n\r\n") and (piece := c.recv(1 << 20)):
+            got += piece
+        c.close()
+        assert b'"code":"slow_reader"' in got[-1000:] and b"[DONE]" not in got
+
+
 def rss(pid):
     with open(f"/proc/{pid}/statm") as f:
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
