@@ -495,7 +495,7 @@ static void make_rule(struct schema *s, size_t index)
     free(m.properties);
 }
 
-// ---- oneOf ----
+// ---- what has an end ----
 
 static bool lives(struct builder *b, const bool *rule_lives, uint32_t index)
 {
@@ -524,23 +524,32 @@ static bool lives(struct builder *b, const bool *rule_lives, uint32_t index)
     }
 }
 
-// The alternatives of each oneOf must exclude each other, but for values that are left out of both:
-// then it is an anyOf.
-static bool check_disjoint(struct schema *s)
+// Of each rule whether a text belongs to it; NULL: a failure. The caller frees it.
+static bool *living_rules(struct schema *s)
 {
     struct builder *b = s->b;
-    if (s->n_disjoints == 0)
-        return true;
-    bool *rule_lives = calloc(b->n_rules + 1, sizeof *rule_lives), changed = true;
-    if (!rule_lives)
-        return schema_oom(s);
+    bool *rule_lives = calloc(b->n_rules + 1, sizeof *rule_lives), changed = true, up = true;
+    if (!rule_lives) {
+        schema_oom(s);
+        return NULL;
+    }
     while (changed && work_add(&b->work, b->n_rules)) {
         changed = false;
-        for (size_t i = b->n_rules; i-- > 0;)
+        up = !up; // a rule may need those that were made before it, or after it
+        for (size_t k = 0; k < b->n_rules; k++) {
+            const size_t i = up ? k : b->n_rules - 1 - k;
             if (!rule_lives[i] && b->rules[i].body != UINT32_MAX &&
                 lives(b, rule_lives, b->rules[i].body))
                 rule_lives[i] = changed = true;
+        }
     }
+    return rule_lives;
+}
+
+// The alternatives of each oneOf must exclude each other, but for values that are left out of both:
+// then it is an anyOf.
+static bool check_disjoint(struct schema *s, const bool *rule_lives)
+{
     for (size_t i = 0; i < s->n_disjoints && schema_work(s, 1); i++)
         if (rule_lives[s->disjoints[i].rule])
             schema_fail(
@@ -549,8 +558,107 @@ static bool check_disjoint(struct schema *s)
                 "they exclude each other (by type, const, enum, bounds, or a required "
                 "property): make them, or use anyOf",
                 s->disjoints[i].first, s->disjoints[i].second);
-    free(rule_lives);
     return !s->failed;
+}
+
+// A rule without which this one, to which no text belongs, has none; UINT32_MAX: it has none
+// itself.
+static uint32_t dead_below(struct builder *b, const bool *rule_lives, uint32_t rule)
+{
+    uint32_t index = b->rules[rule].body;
+    while (index != UINT32_MAX) {
+        const struct expr *x = &b->exprs[index];
+        uint32_t i = 0;
+        if (x->kind == EXPR_RULE)
+            return x->first;
+        if (x->kind == EXPR_REPEAT) {
+            index = x->first;
+        } else if (x->kind == EXPR_SEQ) {
+            while (i + 1 < x->n && lives(b, rule_lives, b->kids[x->first + i]))
+                i++;
+            index = b->kids[x->first + i];
+        } else if (x->kind == EXPR_ALT && x->n > 0) {
+            index = b->kids[x->first + x->n - 1]; // the last: an object's without the property
+        } else {
+            return UINT32_MAX;
+        }
+    }
+    return UINT32_MAX;
+}
+
+static bool is_long(const struct decimal *d) // it cannot be written
+{
+    return d->n_whole > NUMBER_DIGITS || d->n - d->n_whole > NUMBER_DIGITS;
+}
+
+// Why no value obeys a goal of which no part is to blame by itself.
+static bool fail_empty(struct schema *s, const struct goal *of, const json_t *where)
+{
+    struct goal g = {.depth = of->depth};
+    struct merged m = {0};
+    for (size_t i = 0; i < of->n; i++)
+        if (schema_grow(s, &g.parts, g.n, &g.cap, sizeof *g.parts))
+            g.parts[g.n++] = of->parts[i];
+    const bool merged = schema_flatten(s, &g) && schema_merge(s, &g, &m);
+    const struct number_bounds *n = &m.number;
+    const char *why = "its parts contradict each other";
+    if (merged && of->n > 0 && json_is_false(of->parts[of->n - 1].schema))
+        why = "what it needs has the schema false";
+    else if (merged && s->indent && g.depth >= SCHEMA_INDENT_DEPTH &&
+             (m.types & (TYPE_ARRAY | TYPE_OBJECT)))
+        why = "with --json-indent values lie at most 32 deep";
+    else if (merged && !m.value && !m.values && (m.types & TYPE_INTEGER) &&
+             ((n->has_lo && is_long(&n->lo)) || (n->has_hi && is_long(&n->hi))))
+        why = "numbers are written with at most 40 digits before the point, and behind it";
+    free(g.parts);
+    free(m.properties);
+    return schema_fail(s, where, NULL, "no text at all obeys it: %s", why);
+}
+
+// Follows what has no text from the root on, to the schema that is to blame.
+static bool check_start(struct schema *s, const bool *rule_lives, uint32_t rule)
+{
+    if (rule_lives[rule])
+        return true;
+    struct builder *b = s->b;
+    uint32_t *goal_of = calloc(b->n_rules + 1, sizeof *goal_of); // goal + 1; 0: none
+    bool *seen = calloc(b->n_rules + 1, sizeof *seen);
+    if (!goal_of || !seen) {
+        free(goal_of);
+        free(seen);
+        return schema_oom(s);
+    }
+    for (size_t i = 0; i < s->n_goals; i++)
+        goal_of[s->goals[i].rule] = (uint32_t)i + 1;
+    const struct goal *at = &s->goals[0];
+    const json_t *where = s->root;
+    for (; rule != UINT32_MAX && !seen[rule]; rule = dead_below(b, rule_lives, rule)) {
+        seen[rule] = true;
+        if (goal_of[rule] == 0)
+            continue;
+        at = &s->goals[goal_of[rule] - 1];
+        const json_t *x = at->n ? at->parts[at->n - 1].schema : NULL;
+        if (json_is_object(x)) // true and false have no place of their own
+            where = x;
+    }
+    if (rule == UINT32_MAX)
+        fail_empty(s, at, where);
+    else
+        schema_fail(
+            s, where, NULL,
+            "no text at all obeys it: it needs a value of its own kind inside, without end");
+    free(goal_of);
+    free(seen);
+    return false;
+}
+
+static bool check_ends(struct schema *s, uint32_t start)
+{
+    bool *rule_lives = living_rules(s);
+    const bool ok = rule_lives && schema_work(s, 0) && check_disjoint(s, rule_lives) &&
+                    check_start(s, rule_lives, start);
+    free(rule_lives);
+    return ok;
 }
 
 bool schema_read(struct builder *b, const char *text, size_t n, unsigned indent, uint32_t *root,
@@ -571,7 +679,7 @@ bool schema_read(struct builder *b, const char *text, size_t n, unsigned indent,
     uint32_t start = schema_goal(&s, &part, 1, 0);
     for (size_t i = 0; i < s.n_goals && !s.failed && builder_ok(b, NULL); i++)
         make_rule(&s, i);
-    bool ok = !s.failed && builder_ok(b, err) && check_disjoint(&s);
+    bool ok = !s.failed && builder_ok(b, err) && check_ends(&s, b->exprs[start].first);
     if (ok)
         *root = b->exprs[start].first;
     for (size_t i = 0; i < s.n_goals; i++)

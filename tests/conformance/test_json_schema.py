@@ -392,6 +392,13 @@ def test_indentation():
     assert accepted({"$ref": "#/$defs/t", "$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}}, json.dumps([[], [[]]], indent=4), indent=4) == [True]
 
 
+def test_a_long_list_of_items_is_not_looked_through_once_for_each():
+    for n_least in (0, 9000):
+        Grammar(json.dumps({"type": "array", "prefixItems": [{"type": "integer"}] * 9000, "items": False, "minItems": n_least}), schema=True)
+    names = [f"p{i}" for i in range(2000)]
+    Grammar(json.dumps({"type": "object", "properties": {n: {"type": "null"} for n in names}, "required": names, "additionalProperties": False}), schema=True)
+
+
 def test_properties_come_in_the_order_of_the_schema():
     s = {"type": "object", "properties": {"z": True, "a": True}}
     assert accepted(s, '{"z":1,"a":2}', '{"a":2,"z":1}') == [True, False]
@@ -487,8 +494,19 @@ def test_what_oneof_lets_through_jsonschema_does_too():
     ('{"anyOf": [{"$ref": "#"}, {"type": "null"}]}', "(#)", "back to itself"),
     ('{"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, true]}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}}, "items": {"$ref": "#/$defs/a"}}',
      "#/$defs/a", "back to itself"),
-    ('{"type": "string", "minLength": 3, "maxLength": 2}', "", "no text at all"),
-    ('{"$defs": {"t": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/t"}}}, "$ref": "#/$defs/t"}', "", "no text at all"),
+    ('{"type": "string", "minLength": 3, "maxLength": 2}', "line 1, column 1 (#)", "no text at all obeys it: its parts contradict each other"),
+    ('{"$defs": {"t": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/t"}}}, "$ref": "#/$defs/t"}', "(#/$defs/t/items)", "without end"),
+    ('{"properties": {"a": {"$ref": "#"}},\n "required": ["a"], "type": "object"}', "line 1, column 17 (#/properties/a)", "without end"),
+    ('{"type": "number", "minimum": 1e50}', "(#)", "at most 40 digits"),
+    ('{"type": "array", "minItems": 1, "items": {"minimum": 1e-50, "maximum": 2e-50, "type": "number"}}', "(#/items)", "at most 40 digits"),
+    ('{"type": "array", "minItems": 1, "items": {"minimum": 2, "maximum": 1, "type": "number"}}', "(#/items)", "contradict"),
+    ('{"type": []}', "(#/type)", "a list of one at least"),
+    ('{"type": "object", "additionalProperties": false, "properties": {"b": {"type": "string", "enum": [1]}, "a": false, "c": {"const": 1, "minimum": 2}},'
+     ' "required": ["c"]}', "(#/properties/c)", "contradict"),
+    ('{"type": "object", "additionalProperties": false, "properties": {"a": false}, "required": ["a"]}', "(#)", "has the schema false"),
+    ('{"anyOf": [{"type": "string", "enum": [1]}, {"allOf": [{"type": "string"}, {"type": "null"}]}]}', "(#/anyOf/1)", "contradict"),
+    ('{"oneOf": [{"const": null}, {"type": "null"}]}', "(#/oneOf/1)", "contradict"),
+    ("false", "(#)", "has the schema false"),
     ('{"type": "string", "maxLength": 9000000}', "", "524288 states"),
     ('{"enum": []}', "#/enum", "one value at least"),
     ('{"a": 1, "a": 2}', "line 1", "duplicate"),
