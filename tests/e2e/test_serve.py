@@ -591,6 +591,12 @@ def test_a_key_file_that_is_none_is_refused(hokku, tmp_path, text, mode, said):
     assert r.returncode == 2 and said in r.stderr.decode(), r.stderr
 
 
+def test_a_body_may_begin_with_a_byte_order_mark(any_served):
+    body = json.dumps({"content": "Hi"}).encode()
+    assert any_served.ask("/tokenize", b"\xef\xbb\xbf" + body)[::2] == any_served.ask("/tokenize", body)[::2]
+    assert any_served.ask("/tokenize", b"\xef\xbb" + body)[0] == 400
+
+
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
 def test_an_address_that_others_reach_needs_a_key(hokku, home, tmp_path, listen):
     r = hokku("serve", *BUILTIN, "--listen", listen)
