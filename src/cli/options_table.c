@@ -96,7 +96,7 @@ static const struct option_def table[] = {
     {MAIN | SERVE, "length", "-n", "--n-predict", "N", OPT_I64, AT(n_predict), 0, NULL, NULL, true,
      "most tokens of an answer (-1: no limit)", -1, (double)INT64_MAX},
     {MAIN, "length", "-r", "--reverse-prompt", "TEXT", OPT_LIST, AT(stop), 0, NULL, NULL, false,
-     "stop text, repeatable"},
+     "stop text of the answer (not of its thinking), repeatable"},
     {MAIN, "length", NULL, "--ignore-eos", NULL, OPT_FLAG, AT(ignore_eos), 0, NULL, NULL, true,
      "go on after the model's end token"},
     {MAIN, "length", NULL, "--overflow", "error|drop|shift", OPT_CHOICE, AT(overflow), 0,
