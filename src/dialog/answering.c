@@ -171,6 +171,8 @@ bool answering_prefill(const struct conversation *c, const struct answer_params 
     const struct tokenize_options opt = {.continuation = true, .cancel = c->cancel};
     if (p->n_prefill == 0)
         return true;
+    if (!conversation_check(c, "the start of the answer", p->prefill, p->n_prefill, err))
+        return false;
     if (!tokenizer_encode(c->model->tokenizer, p->prefill, p->n_prefill, &opt, &m->ids, err))
         return false;
     m->n_prefill = m->ids.len;

@@ -466,6 +466,12 @@ def test_what_is_not_utf8_is_named(hokku, tmp_path):
         assert r.returncode == 2 and what + b" is not UTF-8: byte 4 is 0xFF; convert it" in r.stderr and r.stdout == b"", r
 
 
+def test_a_start_of_the_answer_that_is_no_utf8_is_refused_as_a_prompt_is(hokku, stories):
+    r = hokku("-m", stories, "--chat-template", "chatml", "-n", 1, "-c", 256, "--prefill", "a\udcff", "hi")
+    assert r.returncode == 2 and b"the start of the answer is not UTF-8: byte 2 is 0xFF" in r.stderr and r.stdout == b"", r
+    assert hokku("-m", stories, "-no-cnv", "-n", 1, "--prefill", "a\udcff", "hi").returncode == 0
+
+
 def test_a_byte_order_mark_at_the_beginning_of_a_file_is_no_part_of_it(hokku, stories, home, tmp_path):
     args = ["-m", stories, "--json", "--temp", 0, "-n", 3, "-c", 512]
     mark = b"\xef\xbb\xbf"
