@@ -591,6 +591,16 @@ def test_a_key_file_that_is_none_is_refused(hokku, tmp_path, text, mode, said):
     assert r.returncode == 2 and said in r.stderr.decode(), r.stderr
 
 
+@pytest.mark.parametrize("line, headers, status", [
+    (b"/health", b"X: " + b"a" * 24000 + b"\r\n", b"200"), (b"/health", b"".join(b"X%d: abcdefghi\r\n" % i for i in range(200)), b"200"),
+    (b"/health", b"X: " + b"a" * 33000 + b"\r\n", b"431"), (b"/" + b"a" * 33000, b"", b"414")])
+def test_a_head_has_the_room_that_the_manual_says(any_served, line, headers, status):
+    c = any_served.connect(20)
+    c.sendall(b"GET " + line + b" HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n")
+    assert c.recv(4096).startswith(b"HTTP/1.1 " + status)
+    c.close()
+
+
 def test_what_asks_for_nothing_is_taken(any_served):
     fields = {"max_tokens": 5, "seed": 1}
     assert content(any_served.chat(HAIKU, **fields, user="ann", metadata={"a": "b"}, store=False)) == content(any_served.chat(HAIKU, **fields))
