@@ -135,3 +135,12 @@ size_t utf8_mark(const char *s, size_t n)
 {
     return n >= 3 && memcmp(s, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
+
+void utf8_drop_mark(struct buf *text)
+{
+    const size_t n = utf8_mark(buf_str(text), text->len);
+    if (n > 0) {
+        memmove(text->data, text->data + n, text->len - n + 1); // with the NUL
+        text->len -= n;
+    }
+}

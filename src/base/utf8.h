@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
+
 // Decodes one code point from s[0..n). Returns the bytes used (1-4), or 0 when s is not the start
 // of a well-formed sequence (Unicode 15, table 3-7: no overlong forms, no surrogates). n must be >
 // 0.
@@ -29,5 +31,6 @@ int utf8_width(uint32_t cp);
 
 // The bytes of the byte order mark with which some editors begin a text of UTF-8: 3, or 0.
 size_t utf8_mark(const char *s, size_t n);
+void utf8_drop_mark(struct buf *text); // leaves it out
 
 #endif

@@ -2,6 +2,7 @@
 // environment and the configuration file say; else it is an error that says where both are from.
 #include "cli/options.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,6 +16,8 @@ static const struct group {
 } groups[] = {
     {{"--model", "--hf-repo"}, "expected one of them", true},
     {{"--lines", "--turns"}, "expected one of them", false},
+    {{"--file", "--lines"}, "the lines are those of standard input: < FILE", false},
+    {{"--file", "--turns"}, "the lines are those of standard input: < FILE", false},
     {{"--session", "--base", "--continue"}, "expected one of them", false},
     {{"--session", "--continue", "--lines"},
      "each line is a conversation of its own; --base NAME begins each with a saved session",
@@ -49,8 +52,9 @@ static size_t index_of(const struct option_def *d)
 static bool is_on(const struct options *o, const struct option_def *d)
 {
     const void *at = (const char *)o + d->offset;
-    if (d->kind == OPT_STR)
-        return *(const char *const *)at != NULL;
+    const char *text = d->kind == OPT_STR ? *(const char *const *)at : NULL;
+    if (d->kind == OPT_STR) // (-f - is standard input, which the lines are read from)
+        return text && !(strcmp(text, "-") == 0 && d->offset == offsetof(struct options, file));
     return d->kind == OPT_FLAG ? *(const bool *)at : o->conversation == 0;
 }
 

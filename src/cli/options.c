@@ -230,6 +230,14 @@ static bool find_places(struct options *o, struct error *err)
            error_oom(err, "the options", 4096);
 }
 
+// What asks for something else than an answer is asked for each time: as a default no call would
+// answer.
+static bool is_setting(const struct option_def *d)
+{
+    return d->group && strcmp(d->group, "help") != 0 &&
+           d->offset != offsetof(struct options, dry_run);
+}
+
 // One option per line by its long name, "temp 0.7", "temp = 0.7" or "--temp 0.7"; # begins a
 // comment.
 bool options_read_config(struct options *o, char *text, size_t n, const char *label,
@@ -255,6 +263,11 @@ bool options_read_config(struct options *o, char *text, size_t n, const char *la
         for (size_t k = strlen(value); k && isspace((unsigned char)value[k - 1]); k--)
             value[k - 1] = '\0';
         const struct option_def *d = find_setting(name, err);
+        if (d && !is_setting(d)) {
+            error_set(err, ERR_USAGE, "%s is for the command line alone, expected a setting",
+                      d->long_name);
+            d = NULL;
+        }
         if (!d || !option_store(o, d, value, err))
             return error_prefix(err, "%s:%d", label, number);
         note_origin(o, d, (struct option_origin){.line = number});
@@ -311,6 +324,8 @@ static bool read_environment(struct options *o, char **envp, struct error *err)
         if (*p != '=' || p[1] == '\0')
             continue;
         const struct option_def *d = find(TOOL_NONE, name, len);
+        if (d && !is_setting(d)) // HOKKU_VERSION may say which one is installed
+            continue;
         if (d && !option_store(o, d, p + 1, err))
             return error_prefix(err, "environment variable %.*s", (int)(p - *envp), *envp);
         name[len] = '\0';

@@ -81,7 +81,7 @@ static const struct option_def table[] = {
      "default|on|off|hide", NULL, true, "a model's thinking: as its template has it, on, off, or not shown"},
 
     {MAIN, "many prompts", NULL, "--lines", NULL, OPT_FLAG, AT(lines), 0, NULL, NULL, false,
-     "each line of stdin that is not blank is its own prompt"},
+     "each line of stdin that is not blank is its own prompt (after PROMPT)"},
     {MAIN | SERVE, "many prompts", "-np", "--parallel", "N", OPT_U32, AT(n_parallel), 0, NULL, NULL, false,
      "answers under way together, which changes none (0: what fits)", 0, ENGINE_MAX_PARTS},
     {MAIN, "many prompts", NULL, "--unordered", NULL, OPT_FLAG, AT(unordered), 0, NULL, NULL, false,
@@ -91,12 +91,12 @@ static const struct option_def table[] = {
     {MAIN, "many prompts", "-0", "--null", NULL, OPT_FLAG, AT(null), 0, NULL, NULL, false,
      "a NUL byte after each answer (with --json: object) of --lines or --turns"},
     {MAIN, "many prompts", NULL, "--turns", NULL, OPT_FLAG, AT(turns), 0, NULL, NULL, false,
-     "each line of stdin that is not blank is the next turn of one chat"},
+     "each line of stdin that is not blank is the next turn of one chat (after PROMPT)"},
 
     {MAIN | SERVE, "length", "-n", "--n-predict", "N", OPT_I64, AT(n_predict), 0, NULL, NULL, true,
      "most tokens of an answer (-1: no limit)", -1, (double)INT64_MAX},
     {MAIN, "length", "-r", "--reverse-prompt", "TEXT", OPT_LIST, AT(stop), 0, NULL, NULL, false,
-     "stop text, repeatable"},
+     "stop text of the answer (not of its thinking), repeatable"},
     {MAIN, "length", NULL, "--ignore-eos", NULL, OPT_FLAG, AT(ignore_eos), 0, NULL, NULL, true,
      "go on after the model's end token"},
     {MAIN, "length", NULL, "--overflow", "error|drop|shift", OPT_CHOICE, AT(overflow), 0,

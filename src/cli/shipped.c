@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/place.h"
+#include "base/utf8.h"
 
 static const char prompt_name[] = "abcdefghijklmnopqrstuvwxyz0123456789-_";
 static const char input_mark[] = "{{input}}";
@@ -107,6 +108,7 @@ bool shipped_prompt(const struct options *o, const char *name, struct buf *out, 
 {
     bool found, ok = read_prompt(o, name, out, &found, err);
     if (!ok || found) {
+        utf8_drop_mark(out);
         // Comment lines at the top say what the prompt is for; they are not part of it.
         while (ok && out->len && out->data[0] == '#') {
             char *end = memchr(out->data, '\n', out->len);

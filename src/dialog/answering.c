@@ -124,18 +124,35 @@ static bool stream_text(void *user, const char *text, size_t n, struct error *er
     return think_push(&a->split, text, n, stream_sink, a, err);
 }
 
-static void stream_token(void *user, const struct decoded *d)
-{
-    const struct answering *a = user;
-    if (a->p->on_token)
-        a->p->on_token(a->p->user, d);
-}
-
 static bool no_sink(void *user, enum answer_part part, const char *text, size_t n,
                     struct error *err)
 {
     (void)user, (void)part, (void)text, (void)n, (void)err;
     return true;
+}
+
+// Stop texts are for the answer: one that the thinking has would leave it empty.
+static bool stops_from(void *user, const char *text, size_t known, size_t n, bool at_end,
+                       size_t *from, bool *sure, struct error *err)
+{
+    struct answering *a = user;
+    struct think_split *t = &a->stops;
+    if (t->state != THINK_DONE && n > known &&
+        !think_push(t, text + known, n - known, no_sink, NULL, err))
+        return false;
+    const bool done = t->state == THINK_DONE;
+    const size_t at = done ? t->answer_at : t->n_seen - t->held.len;
+    *from = at > a->n_start ? at - a->n_start : 0;
+    *sure = done || (at_end && t->held.len > 0 &&
+                     (t->state == THINK_START || t->state == THINK_GAP)); // as think_flush has it
+    return true;
+}
+
+static void stream_token(void *user, const struct decoded *d)
+{
+    const struct answering *a = user;
+    if (a->p->on_token)
+        a->p->on_token(a->p->user, d);
 }
 
 static bool add_run(struct message *m, const struct answer_run *run, struct error *err)
@@ -154,6 +171,8 @@ bool answering_prefill(const struct conversation *c, const struct answer_params 
     const struct tokenize_options opt = {.continuation = true, .cancel = c->cancel};
     if (p->n_prefill == 0)
         return true;
+    if (!conversation_check(c, "the start of the answer", p->prefill, p->n_prefill, err))
+        return false;
     if (!tokenizer_encode(c->model->tokenizer, p->prefill, p->n_prefill, &opt, &m->ids, err))
         return false;
     m->n_prefill = m->ids.len;
@@ -176,9 +195,12 @@ bool answering_prepare(struct answering *a, struct conversation *c, size_t n_mes
     if (!fit_prefix(a, c, n_messages, &m->ids, err))
         return false;
     think_init(&a->split, a->open_tag);
+    think_init(&a->stops, a->open_tag);
+    a->n_start = m->text.len;
     // The splitter must know what it has seen of an answer that goes on.
     a->shown = m->n_runs > 0;
-    if (a->shown && !think_push(&a->split, buf_str(&m->text), m->text.len, no_sink, NULL, err))
+    if ((a->shown && !think_push(&a->split, buf_str(&m->text), m->text.len, no_sink, NULL, err)) ||
+        !think_push(&a->stops, buf_str(&m->text), m->text.len, no_sink, NULL, err))
         return false;
     a->first_kept = c->first_kept;
     if (!conversation_set_breakers(c, &a->sampler, err))
@@ -195,6 +217,7 @@ bool answering_prepare(struct answering *a, struct conversation *c, size_t n_mes
         .n_keep = a->n_keep,
         .cancel = c->cancel,
         .on_text = stream_text,
+        .stops_from = stops_from,
         .on_token = stream_token,
         .user = a,
     };
@@ -268,6 +291,7 @@ bool answering_end(struct answering *a, struct message *m, bool ok, struct error
 void answering_release(struct answering *a)
 {
     think_release(&a->split);
+    think_release(&a->stops);
     ids_release(&a->prefix);
     generated_release(&a->g);
     *a = (struct answering){0};

@@ -16,6 +16,8 @@ struct answering { // must not move between prepare and release; zeroed: nothing
     size_t n_dropped;              // tokens, by p->overflow
     struct sampler_settings sampler;
     struct think_split split;
+    struct think_split stops;  // the same of what was generated so far: where stop texts count
+    size_t n_start;            // bytes of the answer that was there before
     bool shown;                // the start that the user gave
     struct generate_params gp; // for generate() or a generation; c->cancel ends it
     struct generated g;        // its result

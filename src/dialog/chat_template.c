@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/utf8.h"
 #include "gguf/gguf.h"
 #include "jinja/named.h"
 
@@ -11,8 +12,11 @@ bool chat_template_find(const struct gguf *g, const char *name, const char *file
                         const struct cancel *cancel, struct buf *out, struct error *err)
 {
     enum { MAX_BYTES = 16 << 20 };
-    if (file)
-        return file_read_waiting(file, MAX_BYTES, cancel, out, err);
+    if (file) {
+        const bool ok = file_read_waiting(file, MAX_BYTES, cancel, out, err);
+        utf8_drop_mark(out);
+        return ok;
+    }
     char key[160] = "tokenizer.chat_template";
     struct gguf_str text = {0};
     if (name)

@@ -146,8 +146,8 @@ static bool reserve_message(struct conversation *c, struct error *err)
     return true;
 }
 
-static bool check_text(const struct conversation *c, const char *what, const char *text, size_t n,
-                       struct error *err)
+bool conversation_check(const struct conversation *c, const char *what, const char *text, size_t n,
+                        struct error *err)
 {
     if (!c->tmpl || utf8_valid(text, n))
         return true;
@@ -163,7 +163,7 @@ static bool check_text(const struct conversation *c, const char *what, const cha
 
 bool conversation_set_system(struct conversation *c, const char *text, size_t n, struct error *err)
 {
-    if (!check_text(c, "the system prompt", text, n, err))
+    if (!conversation_check(c, "the system prompt", text, n, err))
         return false;
     if (n == 0) {
         if (c->has_system) {
@@ -214,7 +214,7 @@ bool conversation_set_system(struct conversation *c, const char *text, size_t n,
 bool conversation_add(struct conversation *c, enum role role, const char *text, size_t n,
                       struct error *err)
 {
-    if (!check_text(c, "the message", text, n, err) || !reserve_message(c, err))
+    if (!conversation_check(c, "the message", text, n, err) || !reserve_message(c, err))
         return false;
     struct message m = {.role = role};
     struct message *stash = c->n_undone ? malloc(c->n_undone * sizeof *stash) : NULL;
@@ -533,7 +533,7 @@ bool conversation_read_anew(struct conversation *c, const struct conversation *m
         ok = m->role == ROLE_ASSISTANT
                  ? tokenizer_encode(model_of->model->tokenizer, buf_str(&m->text), m->text.len,
                                     &opt, &fresh[done], err)
-                 : check_text(model_of, "the message", buf_str(&m->text), m->text.len, err);
+                 : conversation_check(model_of, "the message", buf_str(&m->text), m->text.len, err);
     }
     for (size_t i = 0; i < done; i++) {
         struct message *m = &c->messages[i];

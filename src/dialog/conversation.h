@@ -87,6 +87,9 @@ void conversation_restart(struct conversation *c);
 // The same, but the first n messages stay, of which those before first_kept are dropped.
 void conversation_restart_at(struct conversation *c, size_t n, size_t first_kept);
 
+// Whether a text (what: which) may be put into c: a template is given UTF-8. Errors: ERR_USAGE.
+bool conversation_check(const struct conversation *c, const char *what, const char *text, size_t n,
+                        struct error *err);
 // n = 0 removes the system prompt. Takes effect from the next answer on, in place.
 bool conversation_set_system(struct conversation *c, const char *text, size_t n, struct error *err);
 // Appends a message; once it is answered, what could have been redone is forgotten. Errors:

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -169,7 +170,7 @@ static bool read_parts(const char *path, int fd, struct session_parts *p, struct
     double start = clock_now();
     uint32_t n_vocab = c->model->hp.n_vocab;
     bool ok = false;
-    *out = (struct session_loaded){.cut = p->cut};
+    *out = (struct session_loaded){.cut = p->cut, .n_tokens = p->timeline.len};
     if (strcmp(text_of(p->meta, "fingerprint"), c->model->fingerprint) != 0) {
         const char *file = text_of(p->meta, "model_path");
         const bool gone = *file && access(file, R_OK) != 0;
@@ -310,12 +311,22 @@ struct known {
     uint32_t template_crc;
 };
 
+// A conversation as it was loaded.
+struct loaded {
+    json_t *meta; // NULL: none was, or it has changed and been saved since
+    struct known c;
+    bool part;   // its memory could not be restored, or not all of it
+    bool has_kv; // the file has a KV cache
+};
+
 struct session_writer {
     char *path;
     bool no_kv, text_only;
     struct log_writer *log;
     struct known file, next; // next: once the save that runs has succeeded
+    struct loaded loaded;
     bool saving;
+    bool description_only; // the save that runs
 };
 
 static void known_release(struct known *k)
@@ -325,6 +336,13 @@ static void known_release(struct known *k)
     free(k->states);
     ids_release(&k->ids);
     *k = (struct known){0};
+}
+
+static void loaded_release(struct loaded *l)
+{
+    json_decref(l->meta);
+    known_release(&l->c);
+    *l = (struct loaded){0};
 }
 
 // What the file would hold of c, but for the KV cache.
@@ -374,6 +392,7 @@ void session_writer_free(struct session_writer *w)
     log_writer_free(w->log);
     known_release(&w->file);
     known_release(&w->next);
+    loaded_release(&w->loaded);
     free(w->path);
     free(w);
 }
@@ -387,6 +406,12 @@ bool session_writer_load(struct session_writer *w, struct conversation *c, sessi
               read_parts(w->path, fd, &p, c, accept, user, out, err);
     if (fd >= 0)
         close(fd);
+    loaded_release(&w->loaded);
+    if (ok && known_of(&w->loaded.c, c, NULL)) {
+        w->loaded.meta = json_incref(p.meta);
+        w->loaded.part = out->kv == SESSION_KV_STALE;
+        w->loaded.has_kv = p.n_pieces > 0;
+    }
     // The older format is written anew with the next save.
     if (ok && p.version == LOG_VERSION) {
         known_release(&w->file);
@@ -435,7 +460,13 @@ static json_t *safe_string(const char *s)
     return j ? j : json_string("?");
 }
 
-static char *describe(const struct conversation *c, const json_t *settings, size_t n_kv)
+// What a description says of the memory that the file holds.
+static const char *const of_memory[] = {"device",       "kv_format",    "exact", "cache_type_k",
+                                        "cache_type_v", "kv_positions", "n_ctx", "tokens"};
+
+// memory: the description of the memory that stays in the file; NULL: it is that of c.
+static char *describe(const struct conversation *c, const json_t *settings, size_t n_kv,
+                      size_t n_tokens, const json_t *memory)
 {
     const struct engine *e = c->session.engine;
     const struct model *m = c->model;
@@ -464,12 +495,16 @@ static char *describe(const struct conversation *c, const json_t *settings, size
     json_object_set_new(j, "now", json_integer(c->now));
     json_object_set_new(j, "saved_at", json_integer((json_int_t)time(NULL)));
     json_object_set_new(j, "turns", json_integer((json_int_t)conversation_n_turns(c)));
-    json_object_set_new(j, "tokens", json_integer((json_int_t)seq_len(c->session.seq)));
+    json_object_set_new(j, "tokens", json_integer((json_int_t)n_tokens));
     json_object_set_new(j, "first_kept", json_integer((json_int_t)c->first_kept));
     json_object_set_new(j, "dropped", json_integer((json_int_t)c->session.stats.n_dropped));
     json_object_set_new(j, "system_merged", json_boolean(c->system_merged));
     if (settings)
         json_object_set_new(j, "settings", json_deep_copy(settings));
+    for (size_t i = 0; memory && i < sizeof of_memory / sizeof *of_memory; i++) {
+        json_object_del(j, of_memory[i]);
+        json_object_set(j, of_memory[i], json_object_get(memory, of_memory[i]));
+    }
     char *text = json_dumps(j, JSON_COMPACT);
     json_decref(j);
     return text;
@@ -576,6 +611,34 @@ static size_t kept_kv(const struct session_writer *w, const struct conversation 
     return w->no_kv ? 0 : seq_n_past(s);
 }
 
+// Whether the file holds c as it is, but perhaps for its settings.
+static bool is_as_loaded(const struct session_writer *w, const struct conversation *c)
+{
+    const struct known *k = &w->loaded.c;
+    const struct seq *s = c->session.seq;
+    struct known now;
+    if (!w->loaded.meta || (w->no_kv && w->loaded.has_kv) || access(w->path, F_OK) != 0 ||
+        seq_len(s) != k->ids.len ||
+        (k->ids.len > 0 && memcmp(seq_ids(s), k->ids.data, k->ids.len * sizeof(int32_t)) != 0) ||
+        number_of(w->loaded.meta, "first_kept") != (int64_t)c->first_kept ||
+        number_of(w->loaded.meta, "now") != c->now || !known_of(&now, c, NULL))
+        return false;
+    const bool same = now.n_messages == k->n_messages && common_messages(&now, k) == k->n_messages;
+    known_release(&now);
+    return same;
+}
+
+// The description alone, and the template if that is another.
+static bool put_description(struct session_writer *w, const struct conversation *c,
+                            const char *meta, struct error *err)
+{
+    size_t n = 0;
+    const char *source = c->tmpl ? template_source(c->tmpl, &n) : "";
+    return ((w->file.has_template && w->file.template_crc == template_crc(c)) ||
+            put(w, "TMPL", 0, 0, source, n, err)) &&
+           put(w, "META", 0, 0, meta, strlen(meta), err);
+}
+
 static bool put_all(struct session_writer *w, const struct conversation *c, const char *meta,
                     size_t n_kv, bool anew, struct error *err)
 {
@@ -615,10 +678,20 @@ bool session_writer_save(struct session_writer *w, const struct conversation *c,
     session_writer_settle(w, -1, &done, NULL); // a failure there is made good here
     if (!log_writer_look(w->log, err))
         return false;
+    const bool as_loaded = is_as_loaded(w, c);
+    if (as_loaded && json_equal(json_object_get(w->loaded.meta, "settings"), settings)) {
+        utimensat(AT_FDCWD, w->path, NULL, 0); // it is the session that was used last
+        return true;
+    }
+    // A memory that could not be restored here can be elsewhere, as long as it is of this text.
+    const bool keep = as_loaded && w->loaded.part && log_writer_length(w->log) > 0;
     size_t n_kv = kept_kv(w, c);
     if (w->text_only && n_kv > w->file.n_kv)
         n_kv = w->file.n_kv;
-    char *meta = describe(c, settings, n_kv);
+    // How many there are is not known before the rest has been read again.
+    const bool part = w->loaded.part && seq_len(c->session.seq) <= w->loaded.c.ids.len;
+    char *meta = describe(c, settings, n_kv, part ? 0 : seq_len(c->session.seq),
+                          keep ? w->loaded.meta : NULL);
     bool ok = meta || error_oom(err, "the description of a session", 4096);
     ok = ok && known_of(&w->next, c, err);
     if (ok) {
@@ -629,18 +702,25 @@ bool session_writer_save(struct session_writer *w, const struct conversation *c,
         size_t live = w->next.messages.len + 4 * w->next.ids.len + n_source + strlen(meta) +
                       codec_kv_bytes(c->session.engine, n_kv, SESSION_KV_PIECE) +
                       (n_kv > 0 ? SESSION_STATES * engine_state_bytes(c->session.engine) : 0);
-        bool anew =
-            log_writer_length(w->log) == 0 || log_writer_length(w->log) / 2 > live + (32 << 10);
+        bool anew = !keep && (log_writer_length(w->log) == 0 ||
+                              log_writer_length(w->log) / 2 > live + (32 << 10));
         ok = log_writer_start(w->log, anew, err);
-        if (ok && !put_all(w, c, meta, n_kv, anew, err)) {
+        if (ok &&
+            !(keep ? put_description(w, c, meta, err) : put_all(w, c, meta, n_kv, anew, err))) {
             log_writer_abort(w->log);
             ok = false;
         } else if (ok) {
             log_writer_commit(w->log);
         }
         w->saving = ok;
+        w->description_only = keep;
         if (!ok)
             known_release(&w->next);
+    }
+    if (ok && !keep) {
+        json_decref(w->loaded.meta);
+        w->loaded.meta = NULL;
+        w->loaded.part = part;
     }
     free(meta);
     return ok;
@@ -657,7 +737,7 @@ bool session_writer_settle(struct session_writer *w, double seconds, bool *done,
     if (!*done || !w->saving)
         return ok || !w->saving;
     w->saving = false;
-    if (ok) {
+    if (ok && !w->description_only) {
         known_release(&w->file);
         w->file = w->next;
         w->next = (struct known){0};

@@ -18,6 +18,7 @@ enum session_kv {
 struct session_loaded {
     enum session_kv kv;
     char kv_reason[160];   // why it is stale
+    size_t n_tokens;       // of its timeline; the memory has those of them that could be restored
     bool template_changed; // saved with another chat template
     bool cut;              // what was saved last is not all there: this is the state before
     double seconds;        // that it took
@@ -41,7 +42,9 @@ void session_writer_free(struct session_writer *w); // waits; accepts NULL
 bool session_writer_load(struct session_writer *w, struct conversation *c, session_accept *accept,
                          void *user, struct session_loaded *out, struct error *err);
 // Begins to save: c may change at once. settings: a JSON object, stored as it is. Whatever fails,
-// the file that was there stays as it was. Errors: ERR_FAIL, ERR_MEMORY.
+// the file that was there stays as it was. What is as it was loaded is not written again, and the
+// memory that the file has of it stays, also one that could not be restored here. Errors: ERR_FAIL,
+// ERR_MEMORY.
 bool session_writer_save(struct session_writer *w, const struct conversation *c,
                          const json_t *settings, struct error *err);
 // on: no more of the KV cache than the file has; what is missing is evaluated when it is resumed.

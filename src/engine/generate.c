@@ -65,8 +65,18 @@ static bool show(struct generation *r, size_t end, struct error *err)
 // Shows text up to the first stop text, or up to where one may begin.
 static bool show_certain(struct generation *r, bool at_end, struct error *err)
 {
-    size_t hold, n = r->g->text.len;
-    size_t stop = find_stop(r->p, buf_str(&r->g->text), r->shown, n, &hold);
+    const struct generate_params *p = r->p;
+    const char *text = buf_str(&r->g->text);
+    size_t hold, from = 0, n = r->g->text.len;
+    bool sure = true;
+    if (p->n_stop > 0 && p->stops_from) {
+        if (!p->stops_from(p->user, text, r->known, n, at_end, &from, &sure, err))
+            return false;
+        r->known = n;
+    }
+    if (!sure)
+        return show(r, at_end ? n : from, err);
+    size_t stop = find_stop(p, text, from > r->shown ? from : r->shown, n, &hold);
     if (stop < n) {
         r->stopped = true;
         r->g->text.len = stop;

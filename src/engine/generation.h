@@ -11,6 +11,7 @@ struct generation {
     struct generated *g;             // borrowed
     struct detok detok;
     size_t shown; // bytes of g->text already given to on_text
+    size_t known; // to stops_from
     // What is allowed behind drafts: owned, where n_ahead of them are taken. NULL: not needed so
     // far.
     struct constraint *ahead;

@@ -87,6 +87,11 @@ struct generate_params {
     // Text as soon as it is certain (whole UTF-8 sequences, not a possible beginning of a stop
     // text). Returning false ends the generation with ERR_FAIL unless err was set. May be NULL.
     bool (*on_text)(void *user, const char *text, size_t n, struct error *err);
+    // Up to where no stop text counts in text[0..n), of which text[0..known) was there before.
+    // *sure: behind that they do; else it is not known yet (at_end: nothing more comes). NULL: they
+    // count everywhere.
+    bool (*stops_from)(void *user, const char *text, size_t known, size_t n, bool at_end,
+                       size_t *from, bool *sure, struct error *err);
     // Every accepted token, before its text; may be NULL.
     void (*on_token)(void *user, const struct decoded *d);
     void *user;

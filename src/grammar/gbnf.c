@@ -175,7 +175,7 @@ static bool character(struct reader *r, uint32_t *cp)
         return true;
     }
     static const char *const escapes =
-        "\\n or \\r or \\t or \\\\ or \\\" or \\[ or \\] or \\xHH or "
+        "\\n or \\r or \\t or \\\\ or \\\" or \\[ or \\] or \\- or \\^ or \\/ or \\xHH or "
         "\\uHHHH or \\UHHHHHHHH";
     if (r->end - r->at < 2)
         return expected(r, begin, escapes);

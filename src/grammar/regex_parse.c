@@ -52,7 +52,7 @@ static struct charset *new_set(struct nfa *a)
 static bool expected(struct reader *r, const char *at, const char *what)
 {
     char text[FORMAT_TEXT];
-    if (!r->failed)
+    if (!r->failed && !r->a->too_big) // what is too big is read no further
         error_set(r->err, ERR_USAGE, "column %zu of the pattern: found \"%s\", expected %s",
                   (size_t)(at - r->text) + 1,
                   format_text(text, sizeof text, at, (size_t)(r->end - at)), what);
@@ -444,9 +444,9 @@ bool nfa_add(struct nfa *a, const char *pattern, size_t n, struct error *err)
     if (a->n_patterns == REGEX_MAX_PATTERNS)
         return error_set(err, ERR_USAGE, "more than %d patterns for one text", REGEX_MAX_PATTERNS);
     struct piece p = alternatives(&r);
-    if (!r.failed && r.at < r.end)
+    if (!r.failed && !a->too_big && r.at < r.end)
         expected(&r, r.at, "an item or |, or \\) if the character is meant");
-    if (r.failed && !a->failed)
+    if (r.failed && !a->failed && !a->too_big)
         return false;
     // Any characters may come before it and behind it.
     struct charset *any = new_set(a);
@@ -462,6 +462,9 @@ bool nfa_add(struct nfa *a, const char *pattern, size_t n, struct error *err)
     join(&r, before, start);
     a->start[a->n_patterns++] = start;
     if (a->too_big)
-        return error_set(err, ERR_USAGE, "the pattern needs more than %d states", REGEX_MAX_STATES);
+        return error_set(err, ERR_USAGE,
+                         "the pattern needs more than %d states: make its repetitions smaller, "
+                         "which need two for each character",
+                         REGEX_MAX_STATES);
     return !a->failed || error_oom(err, "a pattern", a->n * sizeof *a->states);
 }

@@ -8,9 +8,10 @@
 
 // ---- goals ----
 
-static bool same_parts(const struct goal *g, const struct part *parts, size_t n, unsigned depth)
+static bool same_parts(const struct goal *g, const struct part *parts, size_t n, unsigned depth,
+                       bool shared)
 {
-    bool same = g->n == n && g->depth == depth;
+    bool same = g->n == n && g->depth == depth && g->shared == shared;
     for (size_t i = 0; same && i < n; i++)
         same = g->parts[i].schema == parts[i].schema &&
                g->parts[i].any_decided == parts[i].any_decided &&
@@ -36,11 +37,12 @@ static bool more_slots(struct schema *s)
     return true;
 }
 
-uint32_t schema_goal(struct schema *s, const struct part *parts, size_t n, unsigned depth)
+static uint32_t goal(struct schema *s, const struct part *parts, size_t n, unsigned depth,
+                     bool shared)
 {
     if (s->indent == 0)
         depth = 0;
-    uint64_t hash = 0x9E3779B97F4A7C15u + depth;
+    uint64_t hash = 0x9E3779B97F4A7C15u + 2 * depth + shared;
     for (size_t i = 0; i < n; i++) {
         hash = (hash ^ (uintptr_t)parts[i].schema ^ parts[i].any_decided ^
                 (unsigned)parts[i].one_decided << 1) *
@@ -51,7 +53,7 @@ uint32_t schema_goal(struct schema *s, const struct part *parts, size_t n, unsig
         return 0;
     size_t k = hash & (s->n_slots - 1);
     for (; s->slots[k]; k = (k + 1) & (s->n_slots - 1))
-        if (same_parts(&s->goals[s->slots[k] - 1], parts, n, depth))
+        if (same_parts(&s->goals[s->slots[k] - 1], parts, n, depth, shared))
             return expr_rule(s->b, s->goals[s->slots[k] - 1].rule);
     if (s->n_goals == SCHEMA_MAX_GOALS) {
         schema_fail(s, s->root, NULL,
@@ -60,7 +62,7 @@ uint32_t schema_goal(struct schema *s, const struct part *parts, size_t n, unsig
                     SCHEMA_MAX_GOALS);
         return 0;
     }
-    struct goal g = {.n = n, .cap = n, .depth = depth, .hash = hash};
+    struct goal g = {.n = n, .cap = n, .depth = depth, .hash = hash, .shared = shared};
     g.parts = malloc((n + 1) * sizeof *g.parts);
     if (!g.parts || !schema_grow(s, &s->goals, s->n_goals, &s->cap_goals, sizeof g)) {
         free(g.parts);
@@ -73,6 +75,11 @@ uint32_t schema_goal(struct schema *s, const struct part *parts, size_t n, unsig
     s->goals[s->n_goals++] = g;
     s->slots[k] = (uint32_t)s->n_goals;
     return expr_rule(s->b, g.rule);
+}
+
+uint32_t schema_goal(struct schema *s, const struct part *parts, size_t n, unsigned depth)
+{
+    return goal(s, parts, n, depth, false);
 }
 
 static bool add_part(struct schema *s, struct goal *g, const json_t *schema)
@@ -299,6 +306,19 @@ bool schema_merge(struct schema *s, const struct goal *g, struct merged *m)
     return !s->failed;
 }
 
+// Whether a value obeys all parts. In a shared goal without the question of whether it obeys only
+// one alternative of a oneOf: that is asked for by the goal itself, and one that obeys both must
+// not be lost.
+static bool obeys_all(struct schema *s, const struct goal *g, const json_t *v)
+{
+    bool obeys = true;
+    s->one_is_any = g->shared;
+    for (size_t k = 0; obeys && k < g->n; k++)
+        obeys = schema_obeys(s, g->parts[k].schema, v, 0);
+    s->one_is_any = false;
+    return obeys && !s->failed;
+}
+
 json_t *schema_values(struct schema *s, const struct goal *g, const struct merged *m)
 {
     json_t *candidates = json_array(), *out = json_array();
@@ -317,9 +337,8 @@ json_t *schema_values(struct schema *s, const struct goal *g, const struct merge
     }
     for (size_t i = 0; i < json_array_size(candidates) && !s->failed; i++) {
         json_t *v = json_array_get(candidates, i);
-        bool obeys = true;
-        for (size_t k = 0; obeys && k < g->n; k++)
-            obeys = schema_obeys(s, g->parts[k].schema, v, 0);
+        bool obeys =
+            obeys_all(s, g, v) && !(g->shared && (schema_type_of(v) & (TYPE_NULL | TYPE_BOOLEAN)));
         if (obeys && !m->value && m->values) // what is there twice is one value
             obeys = schema_enum_find(s, m->values, v) == i;
         if (obeys)
@@ -330,6 +349,38 @@ json_t *schema_values(struct schema *s, const struct goal *g, const struct merge
 }
 
 // ---- rules ----
+
+// Whether all that a schema allows are values that are written out one by one: each is then held
+// against all parts of its goal, a oneOf included.
+static bool listed(struct schema *s, const json_t *x, unsigned depth)
+{
+    static const char *const lists[] = {"anyOf", "oneOf"};
+    if (json_is_boolean(x))
+        return json_is_false(x);
+    if (depth == SCHEMA_MAX_DEPTH || !schema_work(s, 64) || !schema_keywords(s, x))
+        return false;
+    if (json_object_get(x, "const") || json_object_get(x, "enum") ||
+        !(schema_types(s, x) & ~(unsigned)(TYPE_NULL | TYPE_BOOLEAN)))
+        return true;
+    if (json_object_get(x, "$ref")) {
+        const json_t *target = schema_ref(s, x);
+        if (!target || listed(s, target, depth + 1))
+            return target != NULL;
+    }
+    const json_t *all = json_object_get(x, "allOf");
+    for (size_t k = 0; k < json_array_size(all); k++)
+        if (listed(s, json_array_get(all, k), depth + 1))
+            return true;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        const json_t *list = json_object_get(x, lists[i]);
+        size_t n = json_array_size(list), k = 0;
+        while (k < n && listed(s, json_array_get(list, k), depth + 1))
+            k++;
+        if (n && k == n)
+            return true;
+    }
+    return false;
+}
 
 static uint32_t choice(struct schema *s, struct goal *g, const struct merged *m)
 {
@@ -342,15 +393,21 @@ static uint32_t choice(struct schema *s, struct goal *g, const struct merged *m)
     for (size_t i = 0; i < n && !s->failed; i++) {
         g->n = n_parts;
         if (add_part(s, g, json_array_get(m->choice, i)))
-            ids_push(&list, (int32_t)schema_goal(s, g->parts, g->n, g->depth));
-        for (size_t k = i + 1; k < n && m->choice_is_one && !s->failed; k++) {
+            ids_push(&list, (int32_t)goal(s, g->parts, g->n, g->depth, g->shared));
+        // What a shared goal would compare is part of what the goal without the other alternative
+        // compares.
+        bool compare = m->choice_is_one && !g->shared;
+        for (size_t k = i + 1; k < n && compare && !s->failed; k++) {
+            if (listed(s, json_array_get(m->choice, i), 0) &&
+                listed(s, json_array_get(m->choice, k), 0))
+                continue; // what both list is left out of both
             g->n = n_parts;
             if (!add_part(s, g, json_array_get(m->choice, i)) ||
                 !add_part(s, g, json_array_get(m->choice, k)) ||
                 !schema_grow(s, &s->disjoints, s->n_disjoints, &s->cap_disjoints,
                              sizeof *s->disjoints))
                 break;
-            uint32_t both = schema_goal(s, g->parts, g->n, g->depth);
+            uint32_t both = goal(s, g->parts, g->n, g->depth, true);
             if (!s->failed && builder_ok(s->b, NULL))
                 s->disjoints[s->n_disjoints++] =
                     (struct disjoint){s->b->exprs[both].first, of, i + 1, k + 1};
@@ -398,10 +455,10 @@ static uint32_t any_of_types(struct schema *s, const struct goal *g, const struc
 {
     struct ids list = {0};
     struct builder *b = s->b;
-    if (m->types & TYPE_NULL)
-        ids_push(&list, (int32_t)expr_text(b, "null"));
-    if (m->types & TYPE_BOOLEAN)
-        ids_push(&list, (int32_t)expr_alt_of(b, 2, expr_text(b, "true"), expr_text(b, "false")));
+    json_t *const few[] = {json_null(), json_true(), json_false()}; // values without an owner
+    for (size_t i = 0; i < sizeof few / sizeof *few && !g->shared; i++)
+        if ((m->types & schema_type_of(few[i])) && obeys_all(s, g, few[i]))
+            ids_push(&list, (int32_t)schema_value(s, few[i], g->depth));
     if (m->types & TYPE_INTEGER)
         ids_push(&list, (int32_t)number(s, g, m));
     if (m->types & TYPE_STRING)
@@ -418,7 +475,7 @@ static uint32_t any_of_types(struct schema *s, const struct goal *g, const struc
 
 static void make_rule(struct schema *s, size_t index)
 {
-    struct goal g = {.depth = s->goals[index].depth};
+    struct goal g = {.depth = s->goals[index].depth, .shared = s->goals[index].shared};
     struct merged m = {0};
     uint32_t rule = s->goals[index].rule, x = 0;
     g.n = g.cap = s->goals[index].n;
@@ -438,7 +495,7 @@ static void make_rule(struct schema *s, size_t index)
     free(m.properties);
 }
 
-// ---- oneOf ----
+// ---- what has an end ----
 
 static bool lives(struct builder *b, const bool *rule_lives, uint32_t index)
 {
@@ -467,22 +524,32 @@ static bool lives(struct builder *b, const bool *rule_lives, uint32_t index)
     }
 }
 
-// The alternatives of each oneOf must exclude each other: then it is an anyOf.
-static bool check_disjoint(struct schema *s)
+// Of each rule whether a text belongs to it; NULL: a failure. The caller frees it.
+static bool *living_rules(struct schema *s)
 {
     struct builder *b = s->b;
-    if (s->n_disjoints == 0)
-        return true;
-    bool *rule_lives = calloc(b->n_rules + 1, sizeof *rule_lives), changed = true;
-    if (!rule_lives)
-        return schema_oom(s);
+    bool *rule_lives = calloc(b->n_rules + 1, sizeof *rule_lives), changed = true, up = true;
+    if (!rule_lives) {
+        schema_oom(s);
+        return NULL;
+    }
     while (changed && work_add(&b->work, b->n_rules)) {
         changed = false;
-        for (size_t i = b->n_rules; i-- > 0;)
+        up = !up; // a rule may need those that were made before it, or after it
+        for (size_t k = 0; k < b->n_rules; k++) {
+            const size_t i = up ? k : b->n_rules - 1 - k;
             if (!rule_lives[i] && b->rules[i].body != UINT32_MAX &&
                 lives(b, rule_lives, b->rules[i].body))
                 rule_lives[i] = changed = true;
+        }
     }
+    return rule_lives;
+}
+
+// The alternatives of each oneOf must exclude each other, but for values that are left out of both:
+// then it is an anyOf.
+static bool check_disjoint(struct schema *s, const bool *rule_lives)
+{
     for (size_t i = 0; i < s->n_disjoints && schema_work(s, 1); i++)
         if (rule_lives[s->disjoints[i].rule])
             schema_fail(
@@ -491,8 +558,107 @@ static bool check_disjoint(struct schema *s)
                 "they exclude each other (by type, const, enum, bounds, or a required "
                 "property): make them, or use anyOf",
                 s->disjoints[i].first, s->disjoints[i].second);
-    free(rule_lives);
     return !s->failed;
+}
+
+// A rule without which this one, to which no text belongs, has none; UINT32_MAX: it has none
+// itself.
+static uint32_t dead_below(struct builder *b, const bool *rule_lives, uint32_t rule)
+{
+    uint32_t index = b->rules[rule].body;
+    while (index != UINT32_MAX) {
+        const struct expr *x = &b->exprs[index];
+        uint32_t i = 0;
+        if (x->kind == EXPR_RULE)
+            return x->first;
+        if (x->kind == EXPR_REPEAT) {
+            index = x->first;
+        } else if (x->kind == EXPR_SEQ) {
+            while (i + 1 < x->n && lives(b, rule_lives, b->kids[x->first + i]))
+                i++;
+            index = b->kids[x->first + i];
+        } else if (x->kind == EXPR_ALT && x->n > 0) {
+            index = b->kids[x->first + x->n - 1]; // the last: an object's without the property
+        } else {
+            return UINT32_MAX;
+        }
+    }
+    return UINT32_MAX;
+}
+
+static bool is_long(const struct decimal *d) // it cannot be written
+{
+    return d->n_whole > NUMBER_DIGITS || d->n - d->n_whole > NUMBER_DIGITS;
+}
+
+// Why no value obeys a goal of which no part is to blame by itself.
+static bool fail_empty(struct schema *s, const struct goal *of, const json_t *where)
+{
+    struct goal g = {.depth = of->depth};
+    struct merged m = {0};
+    for (size_t i = 0; i < of->n; i++)
+        if (schema_grow(s, &g.parts, g.n, &g.cap, sizeof *g.parts))
+            g.parts[g.n++] = of->parts[i];
+    const bool merged = schema_flatten(s, &g) && schema_merge(s, &g, &m);
+    const struct number_bounds *n = &m.number;
+    const char *why = "its parts contradict each other";
+    if (merged && of->n > 0 && json_is_false(of->parts[of->n - 1].schema))
+        why = "what it needs has the schema false";
+    else if (merged && s->indent && g.depth >= SCHEMA_INDENT_DEPTH &&
+             (m.types & (TYPE_ARRAY | TYPE_OBJECT)))
+        why = "with --json-indent values lie at most 32 deep";
+    else if (merged && !m.value && !m.values && (m.types & TYPE_INTEGER) &&
+             ((n->has_lo && is_long(&n->lo)) || (n->has_hi && is_long(&n->hi))))
+        why = "numbers are written with at most 40 digits before the point, and behind it";
+    free(g.parts);
+    free(m.properties);
+    return schema_fail(s, where, NULL, "no text at all obeys it: %s", why);
+}
+
+// Follows what has no text from the root on, to the schema that is to blame.
+static bool check_start(struct schema *s, const bool *rule_lives, uint32_t rule)
+{
+    if (rule_lives[rule])
+        return true;
+    struct builder *b = s->b;
+    uint32_t *goal_of = calloc(b->n_rules + 1, sizeof *goal_of); // goal + 1; 0: none
+    bool *seen = calloc(b->n_rules + 1, sizeof *seen);
+    if (!goal_of || !seen) {
+        free(goal_of);
+        free(seen);
+        return schema_oom(s);
+    }
+    for (size_t i = 0; i < s->n_goals; i++)
+        goal_of[s->goals[i].rule] = (uint32_t)i + 1;
+    const struct goal *at = &s->goals[0];
+    const json_t *where = s->root;
+    for (; rule != UINT32_MAX && !seen[rule]; rule = dead_below(b, rule_lives, rule)) {
+        seen[rule] = true;
+        if (goal_of[rule] == 0)
+            continue;
+        at = &s->goals[goal_of[rule] - 1];
+        const json_t *x = at->n ? at->parts[at->n - 1].schema : NULL;
+        if (json_is_object(x)) // true and false have no place of their own
+            where = x;
+    }
+    if (rule == UINT32_MAX)
+        fail_empty(s, at, where);
+    else
+        schema_fail(
+            s, where, NULL,
+            "no text at all obeys it: it needs a value of its own kind inside, without end");
+    free(goal_of);
+    free(seen);
+    return false;
+}
+
+static bool check_ends(struct schema *s, uint32_t start)
+{
+    bool *rule_lives = living_rules(s);
+    const bool ok = rule_lives && schema_work(s, 0) && check_disjoint(s, rule_lives) &&
+                    check_start(s, rule_lives, start);
+    free(rule_lives);
+    return ok;
 }
 
 bool schema_read(struct builder *b, const char *text, size_t n, unsigned indent, uint32_t *root,
@@ -513,7 +679,7 @@ bool schema_read(struct builder *b, const char *text, size_t n, unsigned indent,
     uint32_t start = schema_goal(&s, &part, 1, 0);
     for (size_t i = 0; i < s.n_goals && !s.failed && builder_ok(b, NULL); i++)
         make_rule(&s, i);
-    bool ok = !s.failed && builder_ok(b, err) && check_disjoint(&s);
+    bool ok = !s.failed && builder_ok(b, err) && check_ends(&s, b->exprs[start].first);
     if (ok)
         *root = b->exprs[start].first;
     for (size_t i = 0; i < s.n_goals; i++)

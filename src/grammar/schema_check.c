@@ -283,7 +283,7 @@ bool schema_obeys(struct schema *s, const json_t *schema, const json_t *v, unsig
         any += schema_obeys(s, json_array_get(any_of, i), v, depth);
     for (size_t i = 0; i < json_array_size(one_of); i++)
         one += schema_obeys(s, json_array_get(one_of, i), v, depth);
-    if ((any_of && !any) || (one_of && one != 1))
+    if ((any_of && !any) || (one_of && (s->one_is_any ? !one : one != 1)))
         return false;
     if (type & (TYPE_INTEGER | TYPE_FRACTION))
         return number_obeys(schema, v);

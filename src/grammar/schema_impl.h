@@ -41,6 +41,9 @@ struct goal {
     unsigned depth; // of the value, where indentation makes that matter
     uint32_t rule;
     uint64_t hash;
+    // It holds what two alternatives of a oneOf share, and must be empty. null, true and false are
+    // left out of it: wherever they are written they are held against every part, the oneOf too.
+    bool shared;
 };
 
 struct property {
@@ -98,6 +101,7 @@ struct schema {
     struct enum_value *enums;
     size_t n_enums, cap_enums;
     json_t *formats; // array of the patterns of formats, so that they can be borrowed
+    bool one_is_any; // schema_obeys: a value may obey several alternatives of a oneOf
     struct error *err;
     bool failed;
 };

@@ -265,6 +265,10 @@ static const char *wrong(enum kind kind, const json_t *v)
         return json_is_array(v) && json_array_size(v) ? NULL : "an array of one value at least";
     case BOOLEAN:
         return json_is_boolean(v) ? NULL : "true or false";
+    case TYPES:
+        return json_is_array(v) && json_array_size(v) == 0
+                   ? "the name of a type, or a list of one at least"
+                   : NULL;
     default:
         return NULL;
     }

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/place.h"
+#include "base/utf8.h"
 
 enum { MAX_FILE_BYTES = 64 << 10, MIN_KEY_BYTES = 16 };
 
@@ -55,11 +56,10 @@ bool api_keys_read(struct api_keys *k, const char *path, struct error *err)
                        "%s can be read by others (mode %04o): expected 0600; chmod 600 %s", path,
                        (unsigned)st.st_mode & 07777, path);
     ok = ok && fd_read_all(fd, path, MAX_FILE_BYTES, NULL, &text, err);
+    utf8_drop_mark(&text);
     if (ok && memchr(buf_str(&text), '\0', text.len))
         ok = error_set(err, ERR_USAGE, "%s: found a NUL byte, expected a key on a line", path);
     ok = ok && (text.data || buf_puts(&text, "")) && add_lines(k, path, text.data, err);
-    if (!ok && err)
-        err->code = ERR_USAGE;
     if (fd >= 0)
         close(fd);
     if (text.data)
@@ -67,6 +67,8 @@ bool api_keys_read(struct api_keys *k, const char *path, struct error *err)
     buf_release(&text);
     if (!ok)
         api_keys_release(k);
+    if (!ok && err && err->code == ERR_FAIL && fd < 0)
+        err->code = ERR_USAGE;
     return ok || error_prefix(err, "--api-key-file");
 }
 

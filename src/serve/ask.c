@@ -262,6 +262,23 @@ static bool read_parallel(struct ask *a, const struct ask_defaults *d, const cha
     return json_is_true(v) || refuse_value(r, key, v, "true: as many calls as the model makes");
 }
 
+// What a client says of itself asks for nothing: nothing is kept of any request.
+static bool read_label(struct ask *a, const struct ask_defaults *d, const char *key,
+                       const json_t *v, struct refusal *r)
+{
+    (void)a, (void)d;
+    const bool text = strcmp(key, "user") == 0;
+    return (text ? json_is_string(v) : json_is_object(v)) ||
+           refuse_value(r, key, v, text ? "a text" : "an object");
+}
+
+static bool read_store(struct ask *a, const struct ask_defaults *d, const char *key,
+                       const json_t *v, struct refusal *r)
+{
+    (void)a, (void)d;
+    return json_is_false(v) || refuse_value(r, key, v, "false: no answer is kept");
+}
+
 // keys: those that v may have, up to a NULL.
 static bool check_keys(const json_t *v, const char *param, const char *const keys[],
                        struct refusal *r)
@@ -322,34 +339,37 @@ static const struct {
     const char *setting; // of sampler_numbers; NULL: read reads it
     bool (*read)(struct ask *a, const struct ask_defaults *d, const char *key, const json_t *v,
                  struct refusal *r);
-    bool needed;
+    const char *needed; // what is expected where it is missing; NULL: it may be
 } fields[] = {
-    {"messages", CHAT | TEMPLATE, NULL, read_messages, true},
-    {"prompt", COMPLETION, NULL, read_prompt, true},
-    {"content", TOKENIZE, NULL, read_prompt, true},
-    {"tokens", DETOKENIZE, NULL, read_tokens, true},
-    {"add_special", TOKENIZE, NULL, read_flag, false},
-    {"parse_special", TOKENIZE, NULL, read_flag, false},
-    {"model", ANSWER | TEMPLATE | TOKENIZE | DETOKENIZE, NULL, read_model, false},
-    {"stream", ANSWER, NULL, read_stream, false},
-    {"stream_options", ANSWER, NULL, read_stream_options, false},
-    {"max_tokens", ANSWER, NULL, read_n_predict, false},
-    {"max_completion_tokens", CHAT, NULL, read_n_predict, false},
-    {"seed", ANSWER, NULL, read_seed, false},
-    {"stop", ANSWER, NULL, read_stop, false},
-    {"temperature", ANSWER, "temp", NULL, false},
-    {"top_p", ANSWER, "top-p", NULL, false},
-    {"top_k", ANSWER, "top-k", NULL, false},
-    {"min_p", ANSWER, "min-p", NULL, false},
-    {"presence_penalty", ANSWER, NULL, read_penalty, false},
-    {"frequency_penalty", ANSWER, NULL, read_penalty, false},
-    {"n", ANSWER, NULL, read_one, false},
-    {"logprobs", CHAT, NULL, read_logprobs, false},
-    {"top_logprobs", CHAT, NULL, read_top_logprobs, false},
-    {"response_format", CHAT, NULL, read_format, false},
-    {"tools", CHAT | TEMPLATE, NULL, read_tools, false},
-    {"tool_choice", CHAT, NULL, read_tool_choice, false},
-    {"parallel_tool_calls", CHAT, NULL, read_parallel, false},
+    {"messages", CHAT | TEMPLATE, NULL, read_messages, "an array of one message or more"},
+    {"prompt", COMPLETION, NULL, read_prompt, "one text"},
+    {"content", TOKENIZE, NULL, read_prompt, "one text"},
+    {"tokens", DETOKENIZE, NULL, read_tokens, "an array of token ids"},
+    {"add_special", TOKENIZE, NULL, read_flag, NULL},
+    {"parse_special", TOKENIZE, NULL, read_flag, NULL},
+    {"model", ANSWER | TEMPLATE | TOKENIZE | DETOKENIZE, NULL, read_model, NULL},
+    {"stream", ANSWER, NULL, read_stream, NULL},
+    {"stream_options", ANSWER, NULL, read_stream_options, NULL},
+    {"max_tokens", ANSWER, NULL, read_n_predict, NULL},
+    {"max_completion_tokens", CHAT, NULL, read_n_predict, NULL},
+    {"seed", ANSWER, NULL, read_seed, NULL},
+    {"stop", ANSWER, NULL, read_stop, NULL},
+    {"temperature", ANSWER, "temp", NULL, NULL},
+    {"top_p", ANSWER, "top-p", NULL, NULL},
+    {"top_k", ANSWER, "top-k", NULL, NULL},
+    {"min_p", ANSWER, "min-p", NULL, NULL},
+    {"presence_penalty", ANSWER, NULL, read_penalty, NULL},
+    {"frequency_penalty", ANSWER, NULL, read_penalty, NULL},
+    {"n", ANSWER, NULL, read_one, NULL},
+    {"logprobs", CHAT, NULL, read_logprobs, NULL},
+    {"top_logprobs", CHAT, NULL, read_top_logprobs, NULL},
+    {"response_format", CHAT, NULL, read_format, NULL},
+    {"tools", CHAT | TEMPLATE, NULL, read_tools, NULL},
+    {"tool_choice", CHAT, NULL, read_tool_choice, NULL},
+    {"parallel_tool_calls", CHAT, NULL, read_parallel, NULL},
+    {"user", ANSWER, NULL, read_label, NULL},
+    {"metadata", CHAT, NULL, read_label, NULL},
+    {"store", CHAT, NULL, read_store, NULL},
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
@@ -389,8 +409,8 @@ static bool check_together(const struct ask *a, struct refusal *r)
 {
     for (size_t i = 0; i < N_FIELDS; i++)
         if (fields[i].needed && fields[i].kinds >> a->kind & 1 && is_absent(a, fields[i].key))
-            return refuse(r, 400, fields[i].key, "missing", "\"%s\" is missing: expected it",
-                          fields[i].key);
+            return refuse(r, 400, fields[i].key, "missing", "\"%s\" is missing: expected %s",
+                          fields[i].key, fields[i].needed);
     if (a->include_usage && !a->stream)
         return refuse(r, 400, "stream_options", NULL,
                       "\"stream_options\" without \"stream\": expected \"stream\": true");

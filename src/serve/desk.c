@@ -142,7 +142,7 @@ ssize_t job_read(struct job *j, char *to, size_t most)
         memcpy(to, j->out.data + j->taken, (size_t)n);
         j->taken += (size_t)n;
     } else if (j->ended) {
-        n = -1;
+        n = j->cut ? -2 : -1;
     } else {
         wait_for_more(j);
     }
@@ -215,7 +215,7 @@ bool job_has_client(struct job *j)
     struct pollfd p = {.fd = j->fd, .events = POLLRDHUP};
     // While it is suspended nobody else looks at the socket.
     if (j->connection && poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR))
-        j->ended = true;
+        j->ended = j->cut = true;
     const bool has = j->connection && !j->ended;
     unlock(j->desk);
     return has;
@@ -230,11 +230,32 @@ void job_begin_stream(struct job *j)
     unlock(j->desk);
 }
 
+// Its client reads too slowly: what it still reads must not look like all. The lock is held.
+static void give_up(struct job *j)
+{
+    struct refusal r;
+    struct buf event = {0};
+    refuse(&r, 408, NULL, "slow_reader",
+           "the stream is cut off here: more than %d bytes of it were not read", DESK_MOST_UNREAD);
+    buf_puts(&event, "data: ");
+    refusal_json(&r, &event);
+    buf_puts(&event, "\n\n");
+    j->cut = event.failed || !buf_append(&j->out, event.data, event.len);
+    j->ended = true;
+    buf_release(&event);
+}
+
 bool job_write(struct job *j, const char *text, size_t n)
 {
     lock(j->desk);
-    const bool ok = j->connection && !j->ended && j->out.len - j->taken <= DESK_MOST_UNREAD &&
-                    buf_append(&j->out, text, n);
+    bool ok = j->connection && !j->ended;
+    if (ok && j->out.len - j->taken > DESK_MOST_UNREAD) {
+        give_up(j);
+        ok = false;
+    } else if (ok && !buf_append(&j->out, text, n)) {
+        j->ended = j->cut = true;
+        ok = false;
+    }
     wake(j);
     unlock(j->desk);
     return ok;
@@ -284,6 +305,7 @@ void job_end(struct job *j)
 void job_free(struct job *j)
 {
     lock(j->desk);
+    j->cut = j->cut || !j->ended;
     j->ended = true;
     wake(j);
     leave_queue(j);

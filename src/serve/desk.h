@@ -44,6 +44,7 @@ struct job {          // a request for what only the engine's thread can do
     bool suspended;                    // the connection waits for what comes next
     bool streaming;                    // what comes is events; else one body
     bool ended;                        // nothing comes any more
+    bool cut;                          // and of a stream that has not said why
     bool counted;                      // it is one of n_open
     unsigned status;                   // of HTTP, when it is ended or streaming
     struct buf out;                    // of which `taken` bytes are read
@@ -70,7 +71,8 @@ struct job *job_create(struct desk *d, struct ask *ask, uint64_t n_bytes, struct
 bool desk_offer(struct desk *d, struct job *j, struct refusal *r);
 enum job_came { JOB_NOTHING, JOB_EVENTS, JOB_ANSWER };
 enum job_came job_came(struct job *j);
-// The next bytes of a stream; 0: none yet, the connection is suspended; -1: the end.
+// The next bytes of a stream; 0: none yet, the connection is suspended; -1: the end; -2: the end of
+// one that was cut off and does not say so.
 ssize_t job_read(struct job *j, char *to, size_t most);
 void job_leave(struct job *j); // the connection ends; j is no longer the caller's
 
@@ -84,7 +86,8 @@ void job_forget_ask(struct job *j, uint64_t n_kept);
 bool job_keep_bytes(struct job *j, uint64_t n);
 bool job_has_client(struct job *j); // which still wants its answer
 void job_begin_stream(struct job *j);
-// Adds to its stream. False: there is no client, or one that does not read.
+// Adds to its stream whole events. False: there is no client, or one that does not read: its stream
+// ends with an event that says so.
 bool job_write(struct job *j, const char *text, size_t n);
 // Ends it: with a body, which is taken (and counts, until it is read: without room for it the
 // client is told that instead), or the end of the stream.

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "serve/door.h"
 #include "serve/mhd.h"
 #include "serve/routes.h"
@@ -104,7 +105,9 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *to, size_t most)
 {
     (void)pos;
     const ssize_t n = job_read(cls, to, most);
-    return n >= 0 ? n : MHD_CONTENT_READER_END_OF_STREAM;
+    return n >= 0    ? n
+           : n == -1 ? MHD_CONTENT_READER_END_OF_STREAM
+                     : MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
 static enum MHD_Result respond_stream(struct MHD_Connection *c, struct call *call)
@@ -271,14 +274,15 @@ static bool parse(struct call *call, struct ask *a)
     const struct http *h = call->h;
     struct refusal *r = &call->refusal;
     size_t cost;
-    const char *text = buf_str(&call->body);
-    if (!ask_cost(text, call->body.len, &cost, r))
+    const size_t mark = utf8_mark(buf_str(&call->body), call->body.len);
+    const char *text = buf_str(&call->body) + mark;
+    if (!ask_cost(text, call->body.len - mark, &cost, r))
         return false;
     if (!desk_take_bytes(h->p.desk, cost))
         return refuse(r, 503, NULL, "out_of_memory",
                       "the requests on their way take too much memory: try again later");
     call->n_bytes += cost;
-    const bool ok = ask_parse(a, call->route->kind, h->p.defaults, text, call->body.len, r);
+    const bool ok = ask_parse(a, call->route->kind, h->p.defaults, text, call->body.len - mark, r);
     desk_give_bytes(h->p.desk, call->body.len);
     call->n_bytes -= call->body.len;
     buf_release(&call->body);

@@ -77,7 +77,7 @@ static bool not_an_address(const char *text, struct error *err)
 {
     return error_set(err, ERR_USAGE,
                      "--listen: found \"%.80s\", expected HOST:PORT (a numeric address, or "
-                     "localhost) or unix:PATH",
+                     "localhost, and a PORT from 0 to 65535) or unix:PATH",
                      text);
 }
 

@@ -14,6 +14,7 @@
 #include "base/mapped.h"
 #include "base/out.h"
 #include "base/place.h"
+#include "base/utf8.h"
 #include "cli/shipped.h"
 #include "dialog/chat_template.h"
 #include "editor/terminal.h"
@@ -45,6 +46,7 @@ static bool read_system(struct chat *c, struct error *err)
     if (o->system_file &&
         !file_read_waiting(o->system_file, MAX_PROMPT_BYTES, c->p->cancel, &c->system, err))
         return false;
+    utf8_drop_mark(&c->system);
     if (!o->system || o->system[0] != '@')
         return !o->system || buf_puts(&c->system, o->system) ||
                error_oom(err, "the system prompt", strlen(o->system));
@@ -66,8 +68,9 @@ static void strip_last_newline(struct buf *b)
         b->data[--b->len] = '\0';
 }
 
-// Argument, then -f FILE, then standard input, a blank line between; of files and input one final
-// newline is left out. "-f -" asks for the input, also where it is a terminal.
+// Argument, then -f FILE, then standard input, a blank line between; of files and input a byte
+// order mark and one final newline are left out. "-f -" asks for the input, also where it is a
+// terminal.
 static bool read_prompt(struct chat *c, bool with_stdin, struct error *err)
 {
     const struct options *o = c->p->opt;
@@ -83,6 +86,7 @@ static bool read_prompt(struct chat *c, bool with_stdin, struct error *err)
         if (source == 1 && with_stdin)
             ok = fd_read_all(STDIN_FILENO, "standard input", MAX_PROMPT_BYTES, c->p->cancel, &part,
                              err);
+        utf8_drop_mark(&part);
         strip_last_newline(&part);
         if (ok && part.len) {
             if (c->prompt.len)

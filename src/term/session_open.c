@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "base/out.h"
 
 static json_t *settings_json(const struct options *o)
@@ -134,10 +135,17 @@ static bool read_session(struct session_lock *l, const char *path, const char *n
         return false;
     size_t turns = conversation_n_turns(c);
     buf_printf(note, "session %s: %zu turn%s", name, turns, turns == 1 ? "" : "s");
-    if (seq_len(c->session.seq) > 0)
-        buf_printf(note, ", %zu tokens", seq_len(c->session.seq));
+    char a[FORMAT_NUMBER], b[FORMAT_NUMBER];
+    const size_t restored = seq_len(c->session.seq);
+    if (loaded.n_tokens > 0)
+        buf_printf(note, ", %s tokens", format_number(a, loaded.n_tokens));
     if (loaded.kv == SESSION_KV_RESTORED)
         buf_printf(note, ", restored in %.0f ms", loaded.seconds * 1e3);
+    else if (loaded.kv == SESSION_KV_STALE && restored > 0)
+        buf_printf(warning,
+                   "of the session's memory %s of %s tokens are restored (%s): the rest is read "
+                   "again with the next message",
+                   format_number(a, restored), format_number(b, loaded.n_tokens), loaded.kv_reason);
     else if (loaded.kv == SESSION_KV_STALE)
         buf_printf(warning,
                    "the session's memory cannot be restored (%s): it is read again with the next "

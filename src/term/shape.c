@@ -22,15 +22,12 @@ bool shape_read(const struct options *o, const struct cancel *cancel, struct gra
         return true;
     if (o->json_schema && text[0] == '@')
         path = text + 1;
-    if (path && !file_read(path, MAX_BYTES, &file, err)) {
-        if (err && err->code == ERR_FAIL)
-            err->code = ERR_USAGE;
+    if (path && !file_read(path, MAX_BYTES, &file, err))
         return error_prefix(err, "%s", what);
-    }
-    const size_t mark = path ? utf8_mark(buf_str(&file), file.len) : 0;
+    utf8_drop_mark(&file);
     if (path)
-        text = buf_str(&file) + mark;
-    const size_t n = path ? file.len - mark : strlen(text);
+        text = buf_str(&file);
+    const size_t n = path ? file.len : strlen(text);
     *g = o->json_schema ? grammar_from_schema(text, n, o->json_indent, cancel, err)
                         : grammar_from_gbnf(text, n, cancel, err);
     buf_release(&file);

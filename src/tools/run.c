@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/out.h"
+#include "base/utf8.h"
 #include "dialog/chat_template.h"
 #include "dialog/session_store.h"
 #include "cli/model_file.h"
@@ -140,6 +141,7 @@ static bool run_render(const struct program *t, struct buf *out, struct error *e
                        "--chat-template-file");
     const char *path = o->args.n ? o->args.items[0] : "-";
     ok = ok && read_input(t, path, &context, err);
+    utf8_drop_mark(&context);
     const struct render_text tmpl = {
         .name = o->chat_template_file ? o->chat_template_file : "chat template",
         .data = buf_str(&source),

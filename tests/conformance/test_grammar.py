@@ -269,7 +269,7 @@ def test_ambiguity_does_not_multiply():
     ("x ::= y", "", 'no rule "root"'),
     ('root ::= "a" other', "line 1, column 14", "defined nowhere"),
     ('root ::= "a\n', "line 1, column 12", 'the " that ends the text'),
-    ('root ::= "a\\q"', "line 1, column 12", "\\uHHHH"),
+    ('root ::= "a\\q"', "line 1, column 12", "\\uHHHH"), ('root ::= "a\\q"', "", '\\n or \\r or \\t or \\\\ or \\" or \\[ or \\] or \\- or \\^ or \\/ or \\xHH or'),
     ("root ::= [a-", "line 1, column 13", "the ] that ends the class"),
     ("root ::= [z-a]", "line 1, column 11", "a range"),
     ('root ::= ("a"', "line 1, column 14", "an item, | or )"),

@@ -392,9 +392,74 @@ def test_indentation():
     assert accepted({"$ref": "#/$defs/t", "$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}}, json.dumps([[], [[]]], indent=4), indent=4) == [True]
 
 
+def test_a_long_list_of_items_is_not_looked_through_once_for_each():
+    for n_least in (0, 9000):
+        Grammar(json.dumps({"type": "array", "prefixItems": [{"type": "integer"}] * 9000, "items": False, "minItems": n_least}), schema=True)
+    names = [f"p{i}" for i in range(2000)]
+    Grammar(json.dumps({"type": "object", "properties": {n: {"type": "null"} for n in names}, "required": names, "additionalProperties": False}), schema=True)
+
+
 def test_properties_come_in_the_order_of_the_schema():
     s = {"type": "object", "properties": {"z": True, "a": True}}
     assert accepted(s, '{"z":1,"a":2}', '{"a":2,"z":1}') == [True, False]
+
+
+@pytest.mark.parametrize("alternatives", [
+    [{"const": 1}, {"type": "integer", "minimum": 1, "maximum": 1}],
+    [{"enum": ["auto"]}, {"type": "string", "pattern": "^(auto|on)$"}],
+    [{"const": "auto"}, {"type": "string"}],
+    [{"type": "string"}, {"anyOf": [{"const": 1}, {"$ref": "#/$defs/a"}]}],
+    [{"const": {"k": 1}}, {"type": "object", "properties": {"k": {"const": 1}}, "required": ["k"], "additionalProperties": False}],
+    [{"enum": [[None]]}, {"type": "array"}],
+])
+def test_a_listed_value_that_another_alternative_of_oneof_has_by_its_type_is_refused(alternatives):
+    for around in (lambda s: s, lambda s: {"anyOf": [s]}, lambda s: {"allOf": [s]}, lambda s: {"items": s}, lambda s: {"oneOf": [s, {"const": 7}]},
+                   lambda s: {"$ref": "#/$defs/s"}):
+        s = {"oneOf": alternatives}
+        with pytest.raises(Refused) as e:
+            Grammar(dumps({**around(s), "$defs": {"a": {"const": "a"}, "s": s}}), schema=True)
+        assert e.value.code == 2 and "at once" in str(e.value), str(e.value)
+
+
+def test_values_that_two_alternatives_of_oneof_list_are_left_out_of_both():
+    assert accepted({"oneOf": [{"enum": [1, 2]}, {"enum": [2, 3]}]}, "1", "2", "3") == [True, False, True]
+    assert accepted({"oneOf": [{"type": ["null", "string"]}, {"type": ["null", "integer"]}]}, "null", '"a"', "1") == [False, True, True]
+    assert accepted({"oneOf": [{"type": "boolean"}, {"const": True}]}, "true", "false") == [False, True]
+    assert accepted({"oneOf": [{"$ref": "#/$defs/a"}, {"anyOf": [{"const": 2}, {"enum": [3, 4]}]}], "$defs": {"a": {"enum": [2, 3, 5]}}},
+                    "2", "3", "4", "5") == [False, False, True, True]
+    assert accepted({"oneOf": [{"enum": [1, 2]}, {"type": "integer", "minimum": 3}]}, "1", "2", "3") == [True, True, True]
+    with pytest.raises(Refused):  # nothing is left
+        Grammar('{"oneOf": [{"const": null}, {"type": "null"}]}', schema=True)
+
+
+def test_what_oneof_lets_through_jsonschema_does_too():
+    some = [None, True, False, 0, 1, 2, "a", "b", [1], {"k": 1}]
+    rng = random.Random(5)
+
+    def of(depth):
+        kind = rng.randint(0, 9 if depth else 4)
+        if kind <= 2:
+            return rng.choice([{"const": rng.choice(some)}, {"enum": rng.sample(some, 3)}])
+        if kind <= 4:
+            return rng.choice([{"type": rng.sample(["null", "boolean", "integer", "string", "array"], rng.randint(1, 2))}, {"minimum": 1, "type": "integer"},
+                               {"type": "string", "pattern": "^[ac]$"}, {"type": "object", "properties": {"k": of(0)}}])
+        if kind <= 7:
+            return {"oneOf": [of(depth - 1) for _ in range(2)]}
+        return {rng.choice(["anyOf", "allOf"]): [of(depth - 1) for _ in range(2)]}
+
+    n_taken = 0
+    for _ in range(3000):
+        s = of(2)
+        if "oneOf" not in dumps(s):
+            continue
+        try:
+            g = Grammar(dumps(s), schema=True)
+        except Refused:
+            continue
+        n_taken += 1
+        for v in some:
+            assert g.accepts(dumps(v)) == jsonschema.Draft202012Validator(s).is_valid(v), (s, v)
+    assert n_taken > 300
 
 
 @pytest.mark.parametrize("s,where,what", [
@@ -414,6 +479,11 @@ def test_properties_come_in_the_order_of_the_schema():
     ('{"properties": {"a": {"pattern": "^(?i)a"}}}', "(#/properties/a/pattern)", "expected (, (?: or (?<name>: flags and the like"),
     ('{"pattern": "(?P<year>a)"}', "(#/pattern)", "expected (, (?: or (?<name>"),
     ('{"pattern": "(?<!a)b"}', "(#/pattern)", "looking ahead or behind"),
+    ('{"pattern": "^(a{100}){100}$"}', "(#/pattern)", "more than 20000 states"),
+    ('{"pattern": "^a{10000}$"}', "(#/pattern)", "more than 20000 states"),
+    ('{"pattern": "^((a|b){100}){100}(a|b){5}$"}', "(#/pattern)", "more than 20000 states"),
+    ('{"const": "a", "pattern": "^a{10000}$"}', "(#/pattern)", "more than 20000 states"),
+    ('{"pattern": "^a{10001}$"}', "(#/pattern)", "a repetition of at most 10000"),
     ('{"multipleOf": 0.01}', "#/multipleOf", "an integer above 0"),
     ('{"type": "integer", "multipleOf": 123456}', "(#)", "can be enforced"),
     ('{"uniqueItems": true}', "#/uniqueItems", "enum of at most 8"),
@@ -424,8 +494,19 @@ def test_properties_come_in_the_order_of_the_schema():
     ('{"anyOf": [{"$ref": "#"}, {"type": "null"}]}', "(#)", "back to itself"),
     ('{"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}, true]}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}}, "items": {"$ref": "#/$defs/a"}}',
      "#/$defs/a", "back to itself"),
-    ('{"type": "string", "minLength": 3, "maxLength": 2}', "", "no text at all"),
-    ('{"$defs": {"t": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/t"}}}, "$ref": "#/$defs/t"}', "", "no text at all"),
+    ('{"type": "string", "minLength": 3, "maxLength": 2}', "line 1, column 1 (#)", "no text at all obeys it: its parts contradict each other"),
+    ('{"$defs": {"t": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/t"}}}, "$ref": "#/$defs/t"}', "(#/$defs/t/items)", "without end"),
+    ('{"properties": {"a": {"$ref": "#"}},\n "required": ["a"], "type": "object"}', "line 1, column 17 (#/properties/a)", "without end"),
+    ('{"type": "number", "minimum": 1e50}', "(#)", "at most 40 digits"),
+    ('{"type": "array", "minItems": 1, "items": {"minimum": 1e-50, "maximum": 2e-50, "type": "number"}}', "(#/items)", "at most 40 digits"),
+    ('{"type": "array", "minItems": 1, "items": {"minimum": 2, "maximum": 1, "type": "number"}}', "(#/items)", "contradict"),
+    ('{"type": []}', "(#/type)", "a list of one at least"),
+    ('{"type": "object", "additionalProperties": false, "properties": {"b": {"type": "string", "enum": [1]}, "a": false, "c": {"const": 1, "minimum": 2}},'
+     ' "required": ["c"]}', "(#/properties/c)", "contradict"),
+    ('{"type": "object", "additionalProperties": false, "properties": {"a": false}, "required": ["a"]}', "(#)", "has the schema false"),
+    ('{"anyOf": [{"type": "string", "enum": [1]}, {"allOf": [{"type": "string"}, {"type": "null"}]}]}', "(#/anyOf/1)", "contradict"),
+    ('{"oneOf": [{"const": null}, {"type": "null"}]}', "(#/oneOf/1)", "contradict"),
+    ("false", "(#)", "has the schema false"),
     ('{"type": "string", "maxLength": 9000000}', "", "524288 states"),
     ('{"enum": []}', "#/enum", "one value at least"),
     ('{"a": 1, "a": 2}', "line 1", "duplicate"),

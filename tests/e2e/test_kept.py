@@ -54,6 +54,8 @@ def test_a_chat_that_begins_with_a_base_is_one_of_its_own(hokku, chat, tiny, ses
 @pytest.mark.parametrize("args,says", [
     (["--session", "s", "--lines"], b"--session and --lines cannot be combined: each line is a conversation of its own; --base NAME"),
     (["--continue", "--lines"], b"--continue and --lines cannot"),
+    (["--lines", "-f", "x"], b"-f and --lines cannot be combined: the lines are those of standard input: < FILE"),
+    (["-f", "x", "--turns"], b"-f and --turns cannot be combined: the lines are those of standard input: < FILE"),
     (["--session", "s", "--base", "t"], b"--session and --base cannot be combined: expected one of them"),
     (["--base", "nope", "hi"], b"there is no session nope")])
 def test_pairs_that_mean_nothing_are_refused_by_name(hokku, tiny, args, says):

@@ -426,6 +426,14 @@ def test_shard_auto_is_what_slurm_says(hokku, env, expected):
     assert r.returncode == 0 and [j["line"] for j in objects(r)] == expected, r
 
 
+@pytest.mark.parametrize("way", ["--lines", "--turns"])
+def test_a_prompt_is_put_before_each_line(hokku, way):
+    one, two = objects(hokku(*SAMPLED, "-n", 8, "--json", way, "Say:", "-f", "-", input="one\ntwo\n"))
+    alone = json.loads(hokku(*SAMPLED, "-n", 8, "--json", "Say:\n\none").stdout)
+    assert one["tokens"] == alone["tokens"] and one["prompt_tokens"] == alone["prompt_tokens"]
+    assert two["prompt_tokens"] == alone["prompt_tokens"] or way == "--turns"
+
+
 @pytest.mark.parametrize("args,env,says", [
     (["--lines", "--shard", "3/3"], {}, b"found \"3/3\", expected I/N"),
     (["--lines", "--shard", "1"], {}, b"expected I/N"),

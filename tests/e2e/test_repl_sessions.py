@@ -157,6 +157,48 @@ def test_another_cache_type_is_read_again(hokku, tiny):
     assert j["cached_tokens"] == 0 and len(j["tokens"]) > 0
 
 
+def test_a_memory_that_cannot_be_restored_stays_in_the_file_until_something_is_said(chat, hokku, tiny, sessions):
+    ask(hokku, tiny, "s", "one")
+    path = sessions / "s.session"
+    before, tokens = path.read_bytes(), describe(path)["tokens"]
+    for leave in (lambda c: None, lambda c: c.say("/set temp 0.5"), lambda c: c.say("/save")):
+        c = chat("-m", tiny, "--session", "s", "-ctk", "q8_0")
+        assert f"session s: 1 turn, {tokens} tokens" in c.first and "cannot be restored" in c.first, c.first
+        leave(c)
+        assert c.leave() == 0
+        assert path.read_bytes().startswith(before[64:100], 64) and describe(path)["tokens"] == tokens
+        assert describe(path)["cache_type_k"] == "f16"
+    assert describe(path)["settings"]["temp"] == "0.5"
+    assert [t for t, *_ in records(path.read_bytes())].count("KVCH") == 1
+    j = ask(hokku, tiny, "s", "two")
+    assert j["cached_tokens"] >= tokens - 1
+
+
+def test_a_session_that_is_only_looked_at_is_not_written_but_is_the_last_one(chat, hokku, tiny, sessions):
+    ask(hokku, tiny, "a", "one")
+    ask(hokku, tiny, "b", "one")
+    before = (sessions / "a.session").read_bytes()
+    c = chat("-m", tiny, "--session", "a")
+    c.leave()
+    assert (sessions / "a.session").read_bytes() == before
+    assert "session a: " in chat("-m", tiny, "--continue").first
+
+
+def test_of_a_memory_that_the_context_has_no_room_for_it_is_said_how_much_is_restored(chat, hokku, tiny, sessions):
+    ask(hokku, tiny, "s", "one two three " * 150, "-c", "2048")
+    path = sessions / "s.session"
+    before, tokens = path.read_bytes(), describe(path)["tokens"]
+    assert tokens > 800
+    c = chat("-m", tiny, "--session", "s", "-c", "600")
+    assert f"{tokens:,} tokens" in c.first and f"of the session's memory 512 of {tokens:,} tokens are restored" in c.first, c.first
+    c.leave()
+    assert path.read_bytes() == before
+    c = chat("-m", tiny, "--session", "s", "-c", "600")
+    c.say("/undo")
+    c.leave()
+    assert describe(path)["turns"] == 0 and describe(path)["tokens"] == 0
+
+
 def damaged_copies(data):
     rng = random.Random(1)
     for n in [0, 1, 7, 8, 15, 16, 63, 64, 100, len(data) // 2, len(data) - 1]:

@@ -166,7 +166,7 @@ def test_text_to_tokens_and_back(served, hokku):
 
 USER = [{"role": "user", "content": "hi"}]
 WRONG = [
-    (400, "bogus", {"messages": USER, "bogus": 1}), (400, "user", {"messages": USER, "user": "ann"}), (400, "messages", {}), (400, "messages", {"messages": []}),
+    (400, "bogus", {"messages": USER, "bogus": 1}), (400, "user", {"messages": USER, "user": 7}), (400, "store", {"messages": USER, "store": True}), (400, "messages", {}), (400, "messages", {"messages": []}),
     (400, "messages", {"messages": "hi"}), (400, "messages[0]", {"messages": ["hi"]}), (400, "messages[0].role", {"messages": [{"role": "robot", "content": "x"}]}),
     (400, "messages[1].role", {"messages": [*USER, {"role": "system", "content": "x"}]}), (400, "messages[0].content", {"messages": [{"role": "user", "content": 3}]}),
     (400, "messages[0].content", {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}),
@@ -502,6 +502,19 @@ def test_who_does_not_read_is_let_go_and_holds_little_memory(home):
         c.close()
 
 
+def test_a_stream_that_was_read_too_slowly_says_that_it_is_cut_off(home):
+    with serving(home, model=ENDLESS) as s:
+        c = s.open("/v1/chat/completions", {**LONG, "stream": True, "logprobs": True, "top_logprobs": 64})
+        s.wait_for(answers_running=1)
+        s.wait_for(answers_running=0, cancelled_total=1, seconds=60)
+        c.settimeout(20)
+        got = bytearray()
+        while not got.endswith(b"0\r\n\r\n") and (piece := c.recv(1 << 20)):
+            got += piece
+        c.close()
+        assert b'"code":"slow_reader"' in got[-1000:] and b"[DONE]" not in got
+
+
 def rss(pid):
     with open(f"/proc/{pid}/statm") as f:
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -576,6 +589,40 @@ def test_a_key_file_that_is_none_is_refused(hokku, tmp_path, text, mode, said):
     path = key_file(tmp_path, text, mode) if text else tmp_path / "none"
     r = hokku("serve", *BUILTIN, "--listen", "127.0.0.1:0", "--api-key-file", path)
     assert r.returncode == 2 and said in r.stderr.decode(), r.stderr
+
+
+@pytest.mark.parametrize("line, headers, status", [
+    (b"/health", b"X: " + b"a" * 24000 + b"\r\n", b"200"), (b"/health", b"".join(b"X%d: abcdefghi\r\n" % i for i in range(200)), b"200"),
+    (b"/health", b"X: " + b"a" * 33000 + b"\r\n", b"431"), (b"/" + b"a" * 33000, b"", b"414")])
+def test_a_head_has_the_room_that_the_manual_says(any_served, line, headers, status):
+    c = any_served.connect(20)
+    c.sendall(b"GET " + line + b" HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n")
+    assert c.recv(4096).startswith(b"HTTP/1.1 " + status)
+    c.close()
+
+
+def test_what_asks_for_nothing_is_taken(any_served):
+    fields = {"max_tokens": 5, "seed": 1}
+    assert content(any_served.chat(HAIKU, **fields, user="ann", metadata={"a": "b"}, store=False)) == content(any_served.chat(HAIKU, **fields))
+
+
+@pytest.mark.parametrize("path, field, expected", [("/v1/chat/completions", "messages", "an array of one message or more"), ("/v1/completions", "prompt", "one text"),
+                                                   ("/tokenize", "content", "one text"), ("/detokenize", "tokens", "an array of token ids")])
+def test_what_is_missing_is_said_with_what_it_would_be(any_served, path, field, expected):
+    status, _, answer = any_served.ask(path, {})
+    assert status == 400 and answer["error"]["message"] == f'"{field}" is missing: expected {expected}'
+
+
+@pytest.mark.parametrize("port", ["80999", "-1", "99999999999999999999"])
+def test_a_port_that_is_none_is_said_with_the_range(hokku, port):
+    r = hokku("serve", *BUILTIN, "--listen", f"127.0.0.1:{port}")
+    assert r.returncode == 2 and b"a PORT from 0 to 65535" in r.stderr, r.stderr
+
+
+def test_a_body_may_begin_with_a_byte_order_mark(any_served):
+    body = json.dumps({"content": "Hi"}).encode()
+    assert any_served.ask("/tokenize", b"\xef\xbb\xbf" + body)[::2] == any_served.ask("/tokenize", body)[::2]
+    assert any_served.ask("/tokenize", b"\xef\xbb" + body)[0] == 400
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])

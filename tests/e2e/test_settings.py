@@ -46,6 +46,18 @@ def test_a_byte_order_mark_is_no_part_of_the_first_setting(hokku, tmp_path):
     assert r.returncode == 2 and b"config:1: --temp" in r.stderr, r
 
 
+@pytest.mark.parametrize("line", ["version", "help", "dry-run", "print-completion bash"])
+def test_what_is_no_setting_has_no_place_in_the_configuration(hokku, tmp_path, line):
+    (tmp_path / "config/hokku").mkdir(parents=True)
+    (tmp_path / "config/hokku/config").write_text(f"temp 0\n{line}\n")
+    r = hokku("-m", MODEL, "-n", 1, "hi")
+    assert r.returncode == 2 and f"config:2: --{line.split()[0]} is for the command line alone".encode() in r.stderr and r.stdout == b"", r
+    (tmp_path / "config/hokku/config").unlink()
+    plain = hokku("-m", MODEL, "-n", 1, "--temp", 0, "hi")
+    r = hokku("-m", MODEL, "-n", 1, "--temp", 0, "hi", env={f"HOKKU_{line.split()[0].upper().replace('-', '_')}": "1"})
+    assert (r.returncode, r.stdout, r.stderr) == (0, plain.stdout, plain.stderr)
+
+
 def test_a_token_outside_the_vocabulary_is_wrong_usage(hokku):
     r = hokku("-m", MODEL, "-l", "99999999+1", "hi")
     assert r.returncode == 2 and b"token id 99999999, expected 0 to " in r.stderr, r

@@ -1,7 +1,9 @@
 """What a model thinks goes to standard error, its answer to standard output, whichever marks part them."""
 import json
 
+import parrot
 import pytest
+from server import serving, streamed
 
 # What stands before the answer: the thinking "hm hm", in the notation of a family.
 NOTATIONS = {
@@ -41,3 +43,29 @@ def test_a_template_with_a_field_for_thinking_gets_the_answer_alone_as_content(h
                  "--prefill", NOTATIONS["gpt-oss"] + "So", input="one\ntwo\nthree\n")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(b"So") == 3
+
+
+@pytest.mark.parametrize("pieces,stops,answer", [
+    (["<think>\n", "a STOP b", "\n</think>\n\n", "So", " STOP", "tail"], ["STOP"], "So "),
+    (["<thi", "nk>a", " ST", "OP</thi", "nk>", "\n\nSo", " S", "TO", "P tail"], ["STOP"], "So "),
+    (["<think>", "one", "\n\ntwo", "\n</think>", "\n\n ", "So\n", "tail"], ["\n"], "So"),
+    (["<think>", "a", "</think>So STOP tail", "more"], ["STOP"], "So "),
+    (["<think>", "a", "</think>", "So", "think"], ["think", "nothing"], "So"),
+    (["<", "b> STOP", "tail"], ["STOP"], "<b> "),
+    (["<thi", "STOP", "tail"], ["STOP"], "<thi"),
+    ([" \n", "So", "tail"], ["\n"], " "),
+    (["<think>", "a STOP"], ["STOP"], ""),
+    (["<thi"], ["hi"], "<t"),
+])
+def test_a_stop_text_ends_the_answer_and_not_its_thinking(hokku, home, tmp_path, pieces, stops, answer):
+    path = parrot.write(tmp_path / "m.gguf", pieces, "{{ messages[-1].content }}{{ '\\n' }}")
+    r = hokku("-m", path, "--json", "--temp", 0, *(w for stop in stops for w in ("-r", stop)), "Hi")
+    got = json.loads(r.stdout)
+    assert got["text"] == answer and got["finish_reason"] == ("stop" if answer == "" else "stop_text"), got
+    if pieces[0] == "<think>\n":
+        assert got["thinking"] == "a STOP b"
+    with serving(home, model=["-m", path, "-t", 1]) as s:
+        body = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0, "stop": stops}
+        assert s.ask("/v1/chat/completions", body)[2]["choices"][0]["message"]["content"] == answer
+        chunks = streamed(s.ask("/v1/chat/completions", {**body, "stream": True})[2])
+        assert "".join(c["choices"][0]["delta"].get("content", "") for c in chunks) == answer

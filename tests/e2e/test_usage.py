@@ -464,3 +464,42 @@ def test_what_is_not_utf8_is_named(hokku, tmp_path):
     for args, what in ((["-sys", os.fsdecode(b"Be \xff."), "hi"], b"the system prompt"), (["-f", tmp_path / "bad"], b"the message")):
         r = hokku(*args)
         assert r.returncode == 2 and what + b" is not UTF-8: byte 4 is 0xFF; convert it" in r.stderr and r.stdout == b"", r
+
+
+def test_a_start_of_the_answer_that_is_no_utf8_is_refused_as_a_prompt_is(hokku, stories):
+    r = hokku("-m", stories, "--chat-template", "chatml", "-n", 1, "-c", 256, "--prefill", "a\udcff", "hi")
+    assert r.returncode == 2 and b"the start of the answer is not UTF-8: byte 2 is 0xFF" in r.stderr and r.stdout == b"", r
+    assert hokku("-m", stories, "-no-cnv", "-n", 1, "--prefill", "a\udcff", "hi").returncode == 0
+
+
+def test_a_byte_order_mark_at_the_beginning_of_a_file_is_no_part_of_it(hokku, stories, home, tmp_path):
+    args = ["-m", stories, "--json", "--temp", 0, "-n", 3, "-c", 512]
+    mark = b"\xef\xbb\xbf"
+    (tmp_path / "t.jinja").write_text("{{ messages[-1].content }}")
+    (tmp_path / "marked.jinja").write_bytes(mark + (tmp_path / "t.jinja").read_bytes())
+    (tmp_path / "text").write_bytes(mark + b"Once upon\n")
+    (tmp_path / "config/hokku/prompts").mkdir(parents=True)
+    (tmp_path / "config/hokku/prompts/mine.txt").write_bytes(mark + b"# a comment\nOnce upon {{input}}\n")
+    env = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    want = json.loads(hokku(*args, "--chat-template-file", tmp_path / "t.jinja", "Once upon").stdout)
+    for more, kw in ((["-f", tmp_path / "text"], {}), ([], {"input": mark + b"Once upon\n"})):
+        for template in ("t.jinja", "marked.jinja"):
+            got = json.loads(hokku(*args, "--chat-template-file", tmp_path / template, *more, **kw).stdout)
+            assert (got["prompt_tokens"], got["tokens"]) == (want["prompt_tokens"], want["tokens"]), more
+    system = [json.loads(hokku("-m", stories, "--json", "--temp", 0, "-n", 3, "-c", 512, "--chat-template", "chatml", *way, "hi").stdout)
+              for way in (["-sysf", tmp_path / "text"], ["-sys", "Once upon\n"])]
+    assert system[0]["prompt_tokens"] == system[1]["prompt_tokens"] and system[0]["tokens"] == system[1]["tokens"]
+    framed, plain = (json.loads(hokku(*args, "--chat-template-file", tmp_path / "t.jinja", *way, env=env).stdout)
+                     for way in (["-sys", "@mine", "a time"], ["Once upon a time"]))
+    assert framed["prompt_tokens"] == plain["prompt_tokens"]
+    (tmp_path / "context.json").write_bytes(mark + b'{"messages": [{"content": "x"}]}')
+    assert hokku("render", "--chat-template-file", tmp_path / "marked.jinja", tmp_path / "context.json").stdout == b"x"
+
+
+@pytest.mark.parametrize("args", [["-j", "@nofile"], ["--grammar-file", "nofile"], ["-f", "nofile"], ["-sysf", "nofile"], ["--chat-template-file", "nofile"],
+                                  ["serve", "--api-key-file", "nofile"], ["bench", "--grammar", "nofile"], ["score", "nofile"], ["perplexity", "-f", "nofile"],
+                                  ["tokenize", "nofile"], ["render", "--chat-template-file", "nofile"], ["-f", "/"], ["-j", "@/"]])
+def test_a_file_that_cannot_be_opened_is_wrong_usage_whatever_it_is_for(hokku, stories, args):
+    tool = [args[0]] if args[0].isalpha() else []
+    r = hokku(*tool, "-m", stories, *args[len(tool):], *([] if tool else ["hi"]))
+    assert r.returncode == 2 and args[-1].lstrip("@").encode() in r.stderr and r.stdout == b"", r

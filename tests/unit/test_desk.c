@@ -54,11 +54,51 @@ static void what_is_copied_from_a_request_counts_until_its_client_is_gone(void *
     desk_release(&d);
 }
 
+// All that is there to read of j's stream, behind which `end` comes.
+static struct buf rest(struct job *j, ssize_t end)
+{
+    struct buf all = {0};
+    char piece[5000];
+    ssize_t n;
+    while ((n = job_read(j, piece, sizeof piece)) > 0)
+        assert_true(buf_append(&all, piece, (size_t)n));
+    assert_int_equal(n, end);
+    return all;
+}
+
+static void a_stream_that_is_cut_off_does_not_end_as_if_it_were_whole(void **state)
+{
+    (void)state;
+    struct desk d;
+    char text[1000];
+    int connection;
+    memset(text, 'x', sizeof text);
+    desk_init(&d, 4);
+    for (int slow = 0; slow < 2; slow++) {
+        struct job *j = asked(&d, 0);
+        j->connection = (struct MHD_Connection *)&connection;
+        j->n_owners = 2;
+        job_begin_stream(j);
+        size_t n = 0;
+        while ((slow || n < 10) && job_write(j, text, sizeof text))
+            n++;
+        job_free(j);
+        struct buf all = rest(j, slow ? -1 : -2);
+        assert_true(all.len >= n * sizeof text);
+        assert_true(!slow || n * sizeof text > DESK_MOST_UNREAD);
+        assert_true(!slow || strstr(buf_str(&all), "data: {\"error\":{"));
+        buf_release(&all);
+        job_leave(j);
+    }
+    desk_release(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_read_yet_counts),
         cmocka_unit_test(what_is_copied_from_a_request_counts_until_its_client_is_gone),
+        cmocka_unit_test(a_stream_that_is_cut_off_does_not_end_as_if_it_were_whole),
     };
     return RUN_TESTS("desk", tests);
 }
