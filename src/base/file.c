@@ -35,8 +35,7 @@ bool fd_read_all(int fd, const char *label, size_t max_bytes, const struct cance
         if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (n < 0)
-            return error_set(err, errno == EISDIR ? ERR_USAGE : ERR_FAIL, "%s: cannot be read: %s",
-                             label, strerror(errno));
+            return error_set(err, ERR_FAIL, "%s: cannot be read: %s", label, strerror(errno));
         if (n == 0)
             break;
         out->len += (size_t)n;
@@ -57,11 +56,11 @@ bool file_read_waiting(const char *path, size_t max_bytes, const struct cancel *
                        struct buf *out, struct error *err)
 {
     if (!*path) // a script's variable that is not set
-        return error_set(err, ERR_USAGE, "found an empty name, expected a file's");
+        return error_set(err, ERR_FAIL, "found an empty name, expected a file's");
     // A named pipe without a writer must not hold open(), which cannot be asked to end.
     int fd = open(path, O_RDONLY | O_CLOEXEC | (cancel ? O_NONBLOCK : 0));
     if (fd < 0)
-        return error_set(err, ERR_USAGE, "%s: cannot be opened: %s", path, strerror(errno));
+        return error_set(err, ERR_FAIL, "%s: cannot be opened: %s", path, strerror(errno));
     bool ok = fd_read_all(fd, path, max_bytes, cancel, out, err);
     close(fd);
     return ok;

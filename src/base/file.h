@@ -7,8 +7,8 @@
 #include "base/error.h"
 
 // Appends everything of a file, or of an open descriptor, to out. max_bytes bounds it. Errors:
-// ERR_USAGE: it is no file that can be opened; ERR_FAIL, ERR_MEMORY; ERR_INTERRUPTED when asked to
-// end while waiting (cancel may be NULL).
+// ERR_FAIL, ERR_MEMORY; ERR_INTERRUPTED when asked to end while waiting (cancel may be
+// NULL).
 bool file_read(const char *path, size_t max_bytes, struct buf *out, struct error *err);
 // For what may be a pipe whose other end takes its time.
 bool file_read_waiting(const char *path, size_t max_bytes, const struct cancel *cancel,

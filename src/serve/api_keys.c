@@ -60,6 +60,8 @@ bool api_keys_read(struct api_keys *k, const char *path, struct error *err)
     if (ok && memchr(buf_str(&text), '\0', text.len))
         ok = error_set(err, ERR_USAGE, "%s: found a NUL byte, expected a key on a line", path);
     ok = ok && (text.data || buf_puts(&text, "")) && add_lines(k, path, text.data, err);
+    if (!ok && err)
+        err->code = ERR_USAGE;
     if (fd >= 0)
         close(fd);
     if (text.data)
@@ -67,8 +69,6 @@ bool api_keys_read(struct api_keys *k, const char *path, struct error *err)
     buf_release(&text);
     if (!ok)
         api_keys_release(k);
-    if (!ok && err && err->code == ERR_FAIL && fd < 0)
-        err->code = ERR_USAGE;
     return ok || error_prefix(err, "--api-key-file");
 }
 

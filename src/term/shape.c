@@ -22,8 +22,11 @@ bool shape_read(const struct options *o, const struct cancel *cancel, struct gra
         return true;
     if (o->json_schema && text[0] == '@')
         path = text + 1;
-    if (path && !file_read(path, MAX_BYTES, &file, err))
+    if (path && !file_read(path, MAX_BYTES, &file, err)) {
+        if (err && err->code == ERR_FAIL)
+            err->code = ERR_USAGE;
         return error_prefix(err, "%s", what);
+    }
     utf8_drop_mark(&file);
     if (path)
         text = buf_str(&file);

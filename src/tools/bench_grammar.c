@@ -135,8 +135,11 @@ bool bench_grammar(const struct model *m, const char *path, bool json, const str
 {
     struct grammar_bench b = {.m = m, .n_words = (m->hp.n_vocab + 31) / 32};
     struct buf text = {0};
-    if (!file_read(path, MAX_FILE_BYTES, &text, err))
+    if (!file_read(path, MAX_FILE_BYTES, &text, err)) {
+        if (err && err->code == ERR_FAIL)
+            err->code = ERR_USAGE;
         return error_prefix(err, "--grammar");
+    }
     utf8_drop_mark(&text);
     double start = cpu_now();
     struct grammar_vocab *vocab = grammar_vocab_create(m->tokenizer, err);
