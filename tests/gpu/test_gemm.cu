@@ -467,6 +467,54 @@ static void two_types_in_one_launch_give_what_each_gives_alone(void)
         }
 }
 
+// Tiles of 128 and of 256 columns, for which weights are brought to shared memory in steps of 128;
+// rows that end within a step, behind which there are other weights.
+static void wide_tiles_agree_where_rows_end(void)
+{
+    static const struct {
+        uint32_t type, width;
+    } cases[] = {{QUANT_Q4_0, 352}, {QUANT_Q4_1, 416},   {QUANT_IQ4_NL, 928}, {QUANT_NVFP4, 448},
+                 {QUANT_Q8_0, 352}, {QUANT_MXFP4, 352},  {QUANT_Q2_K, 768},   {QUANT_Q4_K, 768},
+                 {QUANT_Q6_K, 512}, {QUANT_IQ4_XS, 512}, {QUANT_F16, 904},    {QUANT_BF16, 360}};
+    struct random_stream r = {34};
+    for (const auto &of : cases)
+        for (uint32_t n : {100u, 200u}) {
+            const uint32_t rows = 150, bad = TILE_ROWS; // the first row of a tile
+            if (!gemm_case::can(false))
+                continue;
+            gemm_case c(r, n, of.width);
+            test_matrix m(r, of.type, rows, of.width);
+            device_array<float> y(std::vector<float>((size_t)n * rows));
+            struct gemm g = c.args(MATVEC_STORE);
+            g.w[0] = with_half_scale(m);
+            g.y[0] = y.p;
+            g.n_part = 1;
+            c.launch(g);
+            const std::vector<float> got = y.get();
+            const product p = reference(m, c.x, n);
+            const double w = worst(got, p.y, p.size);
+            check(w <= HALF_TOLERANCE, "%s %u x %u, %u columns: off by %g",
+                  quant_info(of.type)->name, rows, of.width, n, w);
+            if (of.type == QUANT_Q4_0) { // scales of a tile become NaN
+                const size_t bytes = of.width / 32 * TILE_ROWS * 2;
+                const std::vector<uint16_t> scales(bytes / 2, 0x7E00);
+                must(CHECK_CUDA(cudaMemcpyAsync((void *)(m.w.d + bytes), scales.data(), bytes,
+                                                cudaMemcpyHostToDevice, Q.stream),
+                                &ERR));
+                c.launch(g);
+                const std::vector<float> now = y.get();
+                for (size_t i = 0; i < now.size(); i++)
+                    if (i % rows / TILE_ROWS == bad / TILE_ROWS ? !isnan(now[i])
+                                                                : now[i] != got[i]) {
+                        check(false, "row %zu, %u columns: %g, without a NaN beside it %g",
+                              i % rows, n, now[i], got[i]);
+                        break;
+                    }
+            }
+            c.check_counters();
+        }
+}
+
 // gemm_wide and gemm_few, on one device.
 static void many_columns_have_the_bits_of_few(void)
 {
@@ -558,6 +606,7 @@ static const struct tap_test tests[] = {
      products_beside_each_other_give_what_they_give_alone},
     {"two types in one launch give what each gives alone",
      two_types_in_one_launch_give_what_each_gives_alone},
+    {"wide tiles agree where rows end", wide_tiles_agree_where_rows_end},
     {"many columns have the bits of few", many_columns_have_the_bits_of_few},
 };
 
