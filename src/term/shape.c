@@ -25,6 +25,7 @@ bool shape_read(const struct options *o, const struct cancel *cancel, struct gra
     if (path && !file_read(path, MAX_BYTES, &file, err)) {
         if (err && err->code == ERR_FAIL)
             err->code = ERR_USAGE;
+        buf_release(&file);
         return error_prefix(err, "%s", what);
     }
     utf8_drop_mark(&file);

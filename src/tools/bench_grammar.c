@@ -138,6 +138,7 @@ bool bench_grammar(const struct model *m, const char *path, bool json, const str
     if (!file_read(path, MAX_FILE_BYTES, &text, err)) {
         if (err && err->code == ERR_FAIL)
             err->code = ERR_USAGE;
+        buf_release(&text);
         return error_prefix(err, "--grammar");
     }
     utf8_drop_mark(&text);
