@@ -98,3 +98,10 @@ def streamed(raw):
     e = events(raw)
     assert e[-1] == "[DONE]"
     return [json.loads(x) for x in e[:-1]]
+
+
+def key_file(tmp_path, text="0123456789abcdef-key\n# a comment\n\nanother-key-of-mine\n", mode=0o600):
+    path = tmp_path / "keys"
+    path.write_text(text)
+    path.chmod(mode)
+    return path

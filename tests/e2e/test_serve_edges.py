@@ -9,7 +9,8 @@ import sys
 
 from conftest import HOKKU, ROOT
 from server import BUILTIN, serving
-from test_serve import AS_SYSTEMD, USER, any_served  # noqa: F401 (fixture)
+from test_serve import USER, any_served  # noqa: F401 (fixture)
+from test_serve_door import AS_SYSTEMD
 
 
 def refused(s, status, param, **fields):

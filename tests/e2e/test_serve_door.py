@@ -1,0 +1,195 @@
+"""hokku serve at its door: keys, addresses and sockets, web pages, and heads of requests that are none."""
+import contextlib
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import HOKKU
+from server import BUILTIN, ENDLESS, key_file, serving
+from test_serve import HAIKU, LONG, USER, alone, any_served, content, served  # noqa: F401 (fixtures)
+
+
+def test_with_a_key_file_only_its_keys_open(home, tmp_path):
+    with serving(home, "--api-key-file", key_file(tmp_path)) as s:
+        assert s.ask("/health")[0] == 200
+        for value in (None, "Bearer ", "Bearer 0123456789abcdef-kex", "Bearer 0123456789abcdef-key2", "0123456789abcdef-key", "Bearer # a comment"):
+            for path, body in (("/v1/models", None), ("/metrics", None), ("/v1/chat/completions", {"messages": USER}), ("/nope", None)):
+                status, headers, answer = s.ask(path, body, {"Authorization": value} if value else {})
+                assert status == 401 and headers["WWW-Authenticate"] == "Bearer" and answer["error"]["code"] == "invalid_api_key"
+        for key in ("0123456789abcdef-key", "another-key-of-mine"):
+            assert s.ask("/v1/models", headers={"Authorization": f"Bearer {key}", "Host": "any.example"})[0] == 200
+
+
+@pytest.mark.parametrize("text, mode, said", [("0123456789abcdef\n", 0o644, "can be read by others"), ("short\n", 0o600, "expected 16 or more"), ("\n", 0o600, "found no key"),
+                                              ("0123456789 abcdef\n", 0o600, "blanks"), (None, 0o600, "No such file")])
+def test_a_key_file_that_is_none_is_refused(hokku, tmp_path, text, mode, said):
+    path = key_file(tmp_path, text, mode) if text else tmp_path / "none"
+    r = hokku("serve", *BUILTIN, "--listen", "127.0.0.1:0", "--api-key-file", path)
+    assert r.returncode == 2 and said in r.stderr.decode(), r.stderr
+
+
+@pytest.mark.parametrize("line, headers, status", [
+    (b"/health", b"X: " + b"a" * 24000 + b"\r\n", b"200"), (b"/health", b"".join(b"X%d: abcdefghi\r\n" % i for i in range(200)), b"200"),
+    (b"/health", b"X: " + b"a" * 33000 + b"\r\n", b"431"), (b"/" + b"a" * 33000, b"", b"414")])
+def test_a_head_has_the_room_that_the_manual_says(any_served, line, headers, status):  # noqa: F811
+    c = any_served.connect(20)
+    c.sendall(b"GET " + line + b" HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n")
+    assert c.recv(4096).startswith(b"HTTP/1.1 " + status)
+    c.close()
+
+
+@pytest.mark.parametrize("port", ["80999", "-1", "99999999999999999999"])
+def test_a_port_that_is_none_is_said_with_the_range(hokku, port):
+    r = hokku("serve", *BUILTIN, "--listen", f"127.0.0.1:{port}")
+    assert r.returncode == 2 and b"a PORT from 0 to 65535" in r.stderr, r.stderr
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
+def test_an_address_that_others_reach_needs_a_key(hokku, home, tmp_path, listen):
+    r = hokku("serve", *BUILTIN, "--listen", listen)
+    if r.returncode == 1 and b"not supported" in r.stderr:
+        pytest.skip("IPv6 is not allowed here")
+    assert r.returncode == 2 and b"--api-key-file" in r.stderr
+    with serving(home, "--api-key-file", key_file(tmp_path), listen=listen) as s:
+        s.host = "127.0.0.1" if listen[0] == "0" else "::1"
+        assert s.ask("/v1/models")[0] == 401
+
+
+@pytest.mark.parametrize("listen", ["8080", "127.0.0.1", "127.0.0.1:99999", "example.com:80", "127.0.0.1:", ":80", "::1:80", "127.0.0.1:8x", "unix:", "unix:" + "x" * 200])
+def test_what_is_no_address_is_wrong_usage(hokku, listen):
+    r = hokku("serve", *BUILTIN, "--listen", listen)
+    assert r.returncode == 2 and r.stderr.startswith(b"hokku: --listen"), r.stderr
+
+
+def test_an_address_in_use_is_a_failure(hokku, served):  # noqa: F811
+    r = hokku("serve", *BUILTIN, "--listen", f"127.0.0.1:{served.port}")
+    assert r.returncode == 1 and b"in use" in r.stderr
+
+
+def test_no_web_page_reaches_a_server_without_keys(served):  # noqa: F811
+    body = {"messages": USER}
+    for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}, {"Host": f"evil.example:{served.port}"}, {"Host": "localhost.evil.example"}):
+        status, got, answer = served.ask("/v1/chat/completions", body, headers)
+        assert status == 403 and answer["error"]["message"], headers
+        assert not [h for h in got if h.lower().startswith("access-control")]
+    for host in ("localhost", f"LOCALHOST:{served.port}", f"127.0.0.1:{served.port}", "[::1]:1"):
+        assert served.ask("/v1/models", headers={"Host": host})[0] == 200
+    status, headers, _ = served.ask("/v1/models", method="OPTIONS")
+    assert status == 405 and not [h for h in headers if h.lower().startswith("access-control")]
+
+
+def test_a_socket_with_a_path_is_its_users_alone(home, tmp_path, hokku):
+    path = tmp_path / "s.sock"
+    with serving(home, listen=f"unix:{path}") as s:
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert content(s.chat(HAIKU, seed=2)) == alone(hokku, HAIKU, "-s", 2)
+        r = hokku("serve", *BUILTIN, "--listen", f"unix:{path}")
+        assert r.returncode == 1 and b"in use" in r.stderr and path.exists()
+        s.process.kill()  # what it leaves is no hindrance
+        s.process.wait()
+        assert path.exists()
+    with serving(home, listen=f"unix:{path}") as s:
+        assert s.ask("/health")[0] == 200
+        s.end()
+    assert not path.exists()
+
+
+def test_a_server_that_ends_leaves_the_socket_of_the_next_one(home, tmp_path):
+    path = tmp_path / "s.sock"
+    with serving(home, "--grace", 600, listen=f"unix:{path}", model=ENDLESS) as old:
+        answer = old.open("/v1/chat/completions", LONG)
+        old.wait_for(answers_running=1)
+        old.process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + 20
+        with contextlib.suppress(OSError):  # until nobody answers there
+            while time.monotonic() < end:
+                old.connect().close()
+                time.sleep(0.02)
+        with serving(home, listen=f"unix:{path}") as new:
+            answer.close()
+            assert old.process.wait(60) == -signal.SIGTERM
+            assert path.exists() and new.ask("/health")[0] == 200
+    with serving(home, listen=f"unix:{path}") as old:
+        path.unlink()
+        with serving(home, listen=f"unix:{path}") as new:
+            old.end()
+            assert path.exists() and new.ask("/health")[0] == 200
+            new.end()
+    assert not path.exists()
+
+
+AS_SYSTEMD = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1'); os.execv(sys.argv[2], sys.argv[2:])"
+
+
+def test_a_socket_that_systemd_has_opened_is_taken(home):
+    for host, ok in (("127.0.0.1", True), ("0.0.0.0", False)):
+        sock = socket.create_server((host, 0))
+        p = subprocess.Popen([sys.executable, "-c", AS_SYSTEMD, str(sock.fileno()), HOKKU, "serve", *map(str, BUILTIN)], env=home,
+                             pass_fds=[sock.fileno()], stderr=subprocess.PIPE)
+        said = p.stderr.readline().decode()
+        assert f"{host}:{sock.getsockname()[1]} " in said and ("--api-key-file" in said) != ok, said
+        if ok:
+            with socket.create_connection(sock.getsockname()) as c:
+                c.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert c.recv(100).startswith(b"HTTP/1.1 200")
+        p.kill()
+        p.communicate()
+
+
+BODY = b'{"content": "hi"}'
+
+
+@pytest.mark.parametrize("headers", [b"Host: localhost\r\nContent-Length: 17\r\nContent-Length: 5", b"Host: localhost\r\nContent-Length: 5\r\nContent-Length: 17",
+                                     b"Host: localhost\r\nContent-Length: 17\r\nContent-Length: 17", b"Host: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked",
+                                     b"Host: localhost\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity", b"Host: localhost\r\nTransfer-Encoding: gzip, chunked",
+                                     b"Content-Length: 17", b"Host: localhost\r\nHost: localhost\r\nContent-Length: 17"])
+def test_a_request_that_others_may_read_otherwise_is_refused_and_its_connection_closed(any_served, headers):  # noqa: F811
+    c = any_served.connect(10)
+    c.sendall(b"POST /tokenize HTTP/1.1\r\n" + headers + b"\r\n\r\n" + (b"11\r\n" + BODY + b"\r\n0\r\n\r\n" if b"chunked" in headers else BODY))
+    got = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := c.recv(65536):
+            got += piece
+    assert got.startswith(b"HTTP/1.1 400") and got.count(b"HTTP/1.1") == 1 and b'"error"' in got and b"expected" in got, got
+
+
+@pytest.mark.parametrize("length, status", [(b"abc", 400), (b"-5", 400), (b"5, 6", 400), (b"", 400), (b"9" * 30, 413)])
+def test_a_length_that_is_none_is_refused_and_its_connection_closed(any_served, length, status):  # noqa: F811
+    """By libmicrohttpd (docs/serve.md says how)."""
+    c = any_served.connect(10)
+    c.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + length + b"\r\n\r\n" + BODY)
+    got = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := c.recv(65536):
+            got += piece
+    assert got.startswith(b"HTTP/1.1 %d " % status) and b"Connection: close" in got and b"tokens" not in got, got
+    assert any_served.ask("/health")[0] == 200
+
+
+def test_requests_that_come_one_after_the_other_on_a_connection_are_answered_in_order(served):  # noqa: F811
+    c = served.connect()
+    body = json.dumps({"messages": [{"role": "user", "content": HAIKU}], "seed": 7, "max_tokens": 20}).encode()
+    stream = body[:-1] + b', "stream": true}'
+    request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
+    c.sendall(request % (len(body), body) + b"GET /nope HTTP/1.1\r\nHost: localhost\r\n\r\n" + request % (len(stream), stream)
+              + b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    got = b"".join(iter(lambda: c.recv(65536), b""))
+    assert re.findall(rb"HTTP/1\.1 (\d+) ", got) == [b"200", b"404", b"200", b"200"]
+    assert got.index(b"chat.completion\"") < got.index(b"unknown_path") < got.index(b"[DONE]") < got.index(b'"status":"ok"')
+    for broken in (b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET " + b"/" * 70000,
+                   b"GET /health HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n"):
+        c = served.connect(1)
+        try:
+            c.sendall(broken)
+            c.shutdown(socket.SHUT_WR)
+            while c.recv(65536):
+                pass
+        except OSError:
+            pass
+        c.close()
+    assert served.ask("/health")[0] == 200
