@@ -122,23 +122,20 @@ template <uint32_t TYPE> struct weight_feeder {
     __device__ __forceinline__ void open_tile(const struct gemm &g, const struct cut &c,
                                               const struct share &of, uint32_t warp, uint32_t lane)
     {
-        const bool shared = next < of.n_shared;
-        const uint32_t at = shared ? of.begin[0] + next : of.begin[1] + next - of.n_shared;
-        const uint32_t tile = c.steps.divide(at), row_tile = c.col_tiles.divide(tile);
-        step = at - tile * c.row.n_step;
-        left = lesser(c.row.n_step - step, (shared ? of.n_shared : of.n_step) - next);
-        const auto row_of = [&](uint32_t i) { // beyond the matrix: rows that nobody stores
-            const struct rows16 rows = locate(g, c, row_tile, warp + N_BRING * (i / 2));
-            const struct wmat &w = g.w[i % 2 ? rows.part[1] : rows.part[0]];
-            return tile_begin<TYPE>(w, min(i % 2 ? rows.tile[1] : rows.tile[0], w.n_tile - 1), 0);
+        const struct span now = span_at(c, of, next);
+        const uint32_t row_tile = c.col_tiles.divide(now.tile);
+        step = now.step0;
+        left = now.step1 - now.step0;
+        const auto tile = [&](uint32_t i) { // the warp's i-th
+            return row_of<TYPE>(g, locate(g, c, row_tile, warp + N_BRING * (i / 2)), i % 2, 0);
         };
 #pragma unroll
         for (uint32_t i = 0; i < BRING_TILES; i++)
-            q[i] = row_of(i).q + (size_t)step * (R::CHUNKS * R::Q);
+            q[i] = tile(i).q + (size_t)step * (R::CHUNKS * R::Q);
 #pragma unroll
         for (uint32_t k = 0; k < ROUNDS; k++) {
             const uint32_t i = k * WARP + lane, at = i % N_SMALL * R::PIECE + R::AT_H;
-            const struct tile_row row = row_of(min(i / N_SMALL, BRING_TILES - 1u));
+            const struct tile_row row = tile(min(i / N_SMALL, BRING_TILES - 1u));
             const uint8_t *p = row.d + at - R::AT_D;
             if (at < R::AT_D)
                 p = row.s + at - R::AT_S;
@@ -264,7 +261,7 @@ template <uint32_t TYPE, int BN> struct bring_room {
             mbar_init(&full[i], 1);
             mbar_init(&empty[i], N_WARP);
         }
-        for (int i = 0; i < N_RAW; i++) {
+        for (int i = 0; RAW && i < N_RAW; i++) {
             mbar_init(&raw_full[i], N_BRING * WARP);
             mbar_init(&raw_empty[i], N_THREAD); // each lane: else racecheck sees a race
         }

@@ -88,4 +88,28 @@ struct share {
     return of;
 }
 
+// Those of one tile that a block does in a row: steps [step0, step1) of it.
+struct span {
+    uint32_t tile, step0, step1;
+};
+
+// From step number `done` of the block's on.
+[[maybe_unused]] static __device__ __forceinline__ struct span
+span_at(const struct cut &c, const struct share &of, uint32_t done)
+{
+    const bool shared = done < of.n_shared;
+    const uint32_t at = shared ? of.begin[0] + done : of.begin[1] + done - of.n_shared;
+    const uint32_t tile = c.steps.divide(at), step0 = at - tile * c.row.n_step;
+    return {tile, step0, lesser(c.row.n_step, step0 + (shared ? of.end[0] : of.end[1]) - at)};
+}
+
+// Row r of one of a warp's two tiles, i; beyond the matrix another, which nobody stores.
+template <uint32_t TYPE>
+static __device__ __forceinline__ struct tile_row
+row_of(const struct gemm &g, const struct rows16 &rows, uint32_t i, uint32_t r)
+{
+    const struct wmat &w = g.w[i ? rows.part[1] : rows.part[0]];
+    return tile_begin<TYPE>(w, min(i ? rows.tile[1] : rows.tile[0], w.n_tile - 1), r);
+}
+
 #endif

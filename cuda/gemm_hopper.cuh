@@ -59,7 +59,8 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
     // eight warps there is one: while a warp waits for its product others work.
     constexpr int N_A = BN <= 64 ? 1 : 2;
     constexpr uint32_t N = strip<TYPE>::N;
-    __shared__ struct feeder<BN> shared_feed; // of thread 0, and where registers are short
+    constexpr int TEAM = ROOM::BROUGHT ? N_THREAD : 0; // who meets where sums are shared
+    __shared__ struct feeder<BN> shared_feed;          // of thread 0, and where registers are short
     struct feeder<BN> own_feed;
     struct feeder<BN> &feed = BN == 64 ? shared_feed : own_feed;
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -73,10 +74,8 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
     [[maybe_unused]] struct ring<ROOM::N_RAW> slot;
     bool first = true;
     for (uint32_t done = 0; done < n_step;) {
-        const bool shared = done < of.n_shared;
-        const uint32_t at = shared ? of.begin[0] + done : of.begin[1] + done - of.n_shared;
-        const uint32_t tile = c.steps.divide(at), step0 = at - tile * c.row.n_step;
-        const uint32_t step1 = lesser(c.row.n_step, step0 + (shared ? of.end[0] : of.end[1]) - at);
+        const struct span at = span_at(c, of, done);
+        const uint32_t tile = at.tile, step0 = at.step0, step1 = at.step1;
         const auto keep_sums = [&](uint32_t i, const float *sums) {
             keep<BN, CHUNKED>(slot_of<BN, CHUNKED>(g, blockIdx.x, i),
                               (int)(g.n - c.col_tiles.rest(tile, c.n_col_tile) * BN), sums);
@@ -85,10 +84,8 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         if constexpr (!ROOM::RAW) {
             const struct rows16 rows = locate(g, c, c.col_tiles.divide(tile), warp);
 #pragma unroll
-            for (int i = 0; i < 2; i++) { // beyond the matrix: rows that nobody stores
-                const struct wmat &w = g.w[rows.part[i]];
-                row[i] = tile_begin<TYPE>(w, min(rows.tile[i], w.n_tile - 1), r);
-            }
+            for (uint32_t i = 0; i < 2; i++)
+                row[i] = row_of<TYPE>(g, rows, i, r);
         }
         strip<TYPE> s[2];
         // Asks for the lane's strips of a step, or for what they have of one half: the last ones of
@@ -204,8 +201,7 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
             by = sharers_of(c, tile);
             if (!CHUNKED || step0 == 0)
                 keep_sums(CHUNKED ? 0 : of.begin[0] < tile * c.row.n_step, sums);
-            if (!last_to_arrive < ROOM::BROUGHT ? N_THREAD
-                                                : 0 > (&g.counters[by.block0], by.n_part + 1))
+            if (!last_to_arrive<TEAM>(&g.counters[by.block0], by.n_part + 1))
                 continue;
         }
         const struct rows16 to = locate(g, c, c.col_tiles.divide(tile), warp);
@@ -245,7 +241,8 @@ static __global__ void __launch_bounds__(block_threads<TYPE>(BN), blocks_per_sm(
         const struct share own_of = share_of(c);
         if (threadIdx.x == 0) {
             room.init();
-            shared_of = own_of;
+            if (BN == 64)
+                shared_of = own_of;
         }
         if (ROOM::BROUGHT || BN == 64)
             __syncthreads();

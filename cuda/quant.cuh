@@ -222,24 +222,15 @@ static __device__ __forceinline__ void tile_move(tile_row &t, uint32_t from, uin
     }
 }
 
-template <bool SHARED> static __device__ __forceinline__ uint4 ld_plane16(const uint8_t *p)
+// 4, 8 or 16 bytes of a plane.
+template <bool SHARED, typename T> static __device__ __forceinline__ T ld_plane(const uint8_t *p)
 {
     if constexpr (SHARED)
-        return *reinterpret_cast<const uint4 *>(p);
-    else
+        return *reinterpret_cast<const T *>(p);
+    else if constexpr (sizeof(T) == 16)
         return ld_stream16(p);
-}
-template <bool SHARED> static __device__ __forceinline__ uint2 ld_plane8(const uint8_t *p)
-{
-    if constexpr (SHARED)
-        return *reinterpret_cast<const uint2 *>(p);
-    else
+    else if constexpr (sizeof(T) == 8)
         return ld_stream8(p);
-}
-template <bool SHARED> static __device__ __forceinline__ uint32_t ld_plane4(const uint8_t *p)
-{
-    if constexpr (SHARED)
-        return *reinterpret_cast<const uint32_t *>(p);
     else
         return ld_stream4(p);
 }
@@ -250,26 +241,26 @@ static __device__ __forceinline__ void load_chunk(const tile_row &t, uint32_t c,
 {
     const uint32_t unit = c * TILE_ROWS;
     if constexpr (is_plain(TYPE)) {
-        k.v = ld_plane16<SHARED>(t.q + (size_t)unit * 16);
+        k.v = ld_plane<SHARED, uint4>(t.q + (size_t)unit * 16);
     } else {
         using T = quant_traits<TYPE>;
         const uint8_t *q = t.q + (size_t)unit * q_bytes<TYPE>();
         if constexpr (T::BITS == 8) {
-            uint4 a = ld_plane16<SHARED>(q), b = ld_plane16<SHARED>(q + TILE_ROWS * 16);
+            uint4 a = ld_plane<SHARED, uint4>(q), b = ld_plane<SHARED, uint4>(q + TILE_ROWS * 16);
             k.q[0] = a.x, k.q[1] = a.y, k.q[2] = a.z, k.q[3] = a.w;
             k.q[4] = b.x, k.q[5] = b.y, k.q[6] = b.z, k.q[7] = b.w;
         } else if constexpr (T::BITS == 4) {
-            uint4 a = ld_plane16<SHARED>(q);
+            uint4 a = ld_plane<SHARED, uint4>(q);
             k.q[0] = a.x, k.q[1] = a.y, k.q[2] = a.z, k.q[3] = a.w;
         } else {
-            uint2 a = ld_plane8<SHARED>(q);
+            uint2 a = ld_plane<SHARED, uint2>(q);
             k.q[0] = a.x, k.q[1] = a.y;
         }
         if constexpr (T::H == 8) {
-            uint2 a = ld_plane8<SHARED>(t.h + (size_t)unit * 8);
+            uint2 a = ld_plane<SHARED, uint2>(t.h + (size_t)unit * 8);
             k.h[0] = a.x, k.h[T::HW - 1] = a.y;
         } else if constexpr (T::H == 4) {
-            k.h[0] = ld_plane4<SHARED>(t.h + (size_t)unit * 4);
+            k.h[0] = ld_plane<SHARED, uint32_t>(t.h + (size_t)unit * 4);
         }
         if constexpr (T::S == 2)
             k.s = *reinterpret_cast<const uint16_t *>(t.s + (size_t)unit * 2);

@@ -40,13 +40,6 @@ uint32_t cuda_n_states(const struct model *m, uint32_t n_seq)
     return (uint32_t)(n < least ? least : lesser(n, most));
 }
 
-uint32_t cuda_n_batch(const struct model *m, const struct engine_params *p)
-{
-    if (p->n_batch > 0)
-        return p->n_batch;
-    return model_largest(m).n_expert > 0 && slot_size(m) == 0 ? 2048 : 512;
-}
-
 // The last slot is one that is never read.
 void cuda_place_states(struct cuda_engine *e, const struct model *m)
 {
