@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/format.h"
+#include "base/utf8.h"
 
 bool fd_wait(int fd, const struct cancel *cancel)
 {
@@ -50,6 +51,18 @@ bool fd_read_all(int fd, const char *label, size_t max_bytes, const struct cance
 bool file_read(const char *path, size_t max_bytes, struct buf *out, struct error *err)
 {
     return file_read_waiting(path, max_bytes, NULL, out, err);
+}
+
+bool file_read_setting(const char *path, size_t max_bytes, struct buf *out, struct error *err)
+{
+    if (file_read(path, max_bytes, out, err)) {
+        utf8_drop_mark(out);
+        return true;
+    }
+    if (err && err->code == ERR_FAIL)
+        err->code = ERR_USAGE;
+    buf_release(out);
+    return false;
 }
 
 bool file_read_waiting(const char *path, size_t max_bytes, const struct cancel *cancel,

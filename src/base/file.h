@@ -10,6 +10,9 @@
 // ERR_FAIL, ERR_MEMORY; ERR_INTERRUPTED when asked to end while waiting (cancel may be
 // NULL).
 bool file_read(const char *path, size_t max_bytes, struct buf *out, struct error *err);
+// A text that says how to answer, without a byte order mark: that it cannot be read is ERR_USAGE,
+// too. What fails leaves out as it was, which must be empty.
+bool file_read_setting(const char *path, size_t max_bytes, struct buf *out, struct error *err);
 // For what may be a pipe whose other end takes its time.
 bool file_read_waiting(const char *path, size_t max_bytes, const struct cancel *cancel,
                        struct buf *out, struct error *err);

@@ -52,9 +52,12 @@ static size_t index_of(const struct option_def *d)
 static bool is_on(const struct options *o, const struct option_def *d)
 {
     const void *at = (const char *)o + d->offset;
-    const char *text = d->kind == OPT_STR ? *(const char *const *)at : NULL;
-    if (d->kind == OPT_STR) // (-f - is standard input, which the lines are read from)
-        return text && !(strcmp(text, "-") == 0 && d->offset == offsetof(struct options, file));
+    if (d->kind == OPT_STR) {
+        const char *text = *(const char *const *)at;
+        const bool is_input = text && d->offset == offsetof(struct options, file) &&
+                              strcmp(text, "-") == 0; // -f - is what the lines are read from
+        return text && !is_input;
+    }
     return d->kind == OPT_FLAG ? *(const bool *)at : o->conversation == 0;
 }
 

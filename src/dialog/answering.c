@@ -124,6 +124,13 @@ static bool stream_text(void *user, const char *text, size_t n, struct error *er
     return think_push(&a->split, text, n, stream_sink, a, err);
 }
 
+static void stream_token(void *user, const struct decoded *d)
+{
+    const struct answering *a = user;
+    if (a->p->on_token)
+        a->p->on_token(a->p->user, d);
+}
+
 static bool no_sink(void *user, enum answer_part part, const char *text, size_t n,
                     struct error *err)
 {
@@ -146,13 +153,6 @@ static bool stops_from(void *user, const char *text, size_t known, size_t n, boo
     *sure = done || (at_end && t->held.len > 0 &&
                      (t->state == THINK_START || t->state == THINK_GAP)); // as think_flush has it
     return true;
-}
-
-static void stream_token(void *user, const struct decoded *d)
-{
-    const struct answering *a = user;
-    if (a->p->on_token)
-        a->p->on_token(a->p->user, d);
 }
 
 static bool add_run(struct message *m, const struct answer_run *run, struct error *err)

@@ -444,7 +444,7 @@ bool nfa_add(struct nfa *a, const char *pattern, size_t n, struct error *err)
     if (a->n_patterns == REGEX_MAX_PATTERNS)
         return error_set(err, ERR_USAGE, "more than %d patterns for one text", REGEX_MAX_PATTERNS);
     struct piece p = alternatives(&r);
-    if (!r.failed && !a->too_big && r.at < r.end)
+    if (!r.failed && r.at < r.end)
         expected(&r, r.at, "an item or |, or \\) if the character is meant");
     if (r.failed && !a->failed && !a->too_big)
         return false;

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/utf8.h"
 
 enum { MAX_BYTES = 16 << 20 };
 
@@ -22,13 +21,8 @@ bool shape_read(const struct options *o, const struct cancel *cancel, struct gra
         return true;
     if (o->json_schema && text[0] == '@')
         path = text + 1;
-    if (path && !file_read(path, MAX_BYTES, &file, err)) {
-        if (err && err->code == ERR_FAIL)
-            err->code = ERR_USAGE;
-        buf_release(&file);
+    if (path && !file_read_setting(path, MAX_BYTES, &file, err))
         return error_prefix(err, "%s", what);
-    }
-    utf8_drop_mark(&file);
     if (path)
         text = buf_str(&file);
     const size_t n = path ? file.len : strlen(text);

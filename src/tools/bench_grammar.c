@@ -7,7 +7,6 @@
 
 #include "base/file.h"
 #include "base/rng.h"
-#include "base/utf8.h"
 #include "grammar/grammar.h"
 
 enum { N_ANSWERS = 100, MAX_TOKENS = 256, MAX_FILE_BYTES = 16 << 20 };
@@ -135,13 +134,8 @@ bool bench_grammar(const struct model *m, const char *path, bool json, const str
 {
     struct grammar_bench b = {.m = m, .n_words = (m->hp.n_vocab + 31) / 32};
     struct buf text = {0};
-    if (!file_read(path, MAX_FILE_BYTES, &text, err)) {
-        if (err && err->code == ERR_FAIL)
-            err->code = ERR_USAGE;
-        buf_release(&text);
+    if (!file_read_setting(path, MAX_FILE_BYTES, &text, err))
         return error_prefix(err, "--grammar");
-    }
-    utf8_drop_mark(&text);
     double start = cpu_now();
     struct grammar_vocab *vocab = grammar_vocab_create(m->tokenizer, err);
     b.vocab = vocab;
