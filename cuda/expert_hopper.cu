@@ -5,25 +5,19 @@
 // a tile: a column's sums are the same whatever else is in its chunk.
 //
 // The activations lie by place, as expert_pack_launch puts them: the columns of an item are one
-// piece of memory for each half step. Weights of the next tile are requested before the last step
-// of this one is multiplied.
+// piece of memory for each half step. They are brought by four warps of a block for the eight that
+// multiply, and so are weights, as they are, but those that are not quantised: across the ends of
+// tiles. What a warp that multiplies executes is what the widths of few columns wait for.
 #include "experts.h"
 #include "gemm_hopper.cuh"
 
-// Of a block: where items have few columns tiles of half the rows come out more even.
-static constexpr __host__ __device__ uint32_t n_warp(int bn)
-{
-    return bn == 32 ? N_WARP / 2 : N_WARP;
-}
-
-static constexpr __host__ __device__ int items_per_sm(int bn)
-{
-    return blocks_per_sm(bn) * N_WARP / (int)n_warp(bn);
-}
+template <uint32_t TYPE, int BN>
+using item_room = bring_room<TYPE, BN, true, raw_step<TYPE>::PIECES>;
 
 // How a launch is cut up.
 struct item_tiles {
     uint32_t n_row_tile, n_step;
+    struct divisor row_tiles, steps;
     struct widening w;
 };
 
@@ -38,39 +32,85 @@ static __device__ __forceinline__ struct expert_item item_at(const struct expert
 
 // As locate of gemm_hopper.cuh: rows g and g + 8 of a warp, or row g of gate and up.
 [[maybe_unused]] static __device__ __forceinline__ struct rows16
-rows_at(const struct expert_gemm &m, uint32_t row_tile, uint32_t warp, uint32_t n_warp)
+rows_at(const struct expert_gemm &m, uint32_t row_tile, uint32_t warp)
 {
-    const uint32_t at = row_tile * n_warp + warp;
+    const uint32_t at = row_tile * N_WARP + warp;
     return m.gated ? rows16{{0, 1}, {at, at}} : rows16{{0, 0}, {2 * at, 2 * at + 1}};
 }
 
-// As feeder: half steps of the columns of a block's tiles, one tile after the other.
-struct item_feeder {
-    const __half *next;
-    uint32_t tile, n_bytes, left; // of the tile's half steps
-
-    __device__ __forceinline__ void begin(const struct expert_gemm &m, const struct item_tiles &c,
-                                          uint32_t at)
-    {
-        const struct expert_item item = item_at(m, at / c.n_row_tile);
-        next = m.x + (size_t)item.first * HALF;
-        tile = at;
-        n_bytes = item.n * HALF * (uint32_t)sizeof(__half);
-        left = 2 * c.n_step;
-    }
-
-    // Not beyond the block's last tile.
-    __device__ __forceinline__ void start(const struct expert_gemm &m, const struct item_tiles &c,
-                                          uint8_t *to, uint64_t *full)
-    {
-        if (left == 0)
-            begin(m, c, tile + gridDim.x);
-        mbar_arrive_expect(full, n_bytes);
-        bulk_copy(to, next, n_bytes, full);
-        next += (size_t)m.n_place * HALF;
-        left--;
-    }
+// Tiles that a block does: every so many-th from its own number on.
+struct item_share {
+    uint32_t n_tile, n_step; // of all blocks; of its own tiles
 };
+
+[[maybe_unused]] static __device__ __forceinline__ struct item_share
+items_of(const struct expert_gemm &m, const struct item_tiles &c)
+{
+    const uint32_t n_item = m.items ? *m.n_item : div_up(m.n_place, m.per_item);
+    struct item_share of = {n_item * c.n_row_tile, 0};
+    if (blockIdx.x < of.n_tile)
+        of.n_step = ((of.n_tile - 1 - blockIdx.x) / gridDim.x + 1) * c.n_step;
+    return of;
+}
+
+// Where a tile is: the rows of an item.
+struct item_tile {
+    struct expert_item item;
+    uint32_t row_tile;
+};
+
+[[maybe_unused]] static __device__ __forceinline__ struct item_tile
+tile_of(const struct expert_gemm &m, const struct item_tiles &c, uint32_t tile)
+{
+    const uint32_t i = c.row_tiles.divide(tile);
+    return {item_at(m, i), tile - i * c.n_row_tile};
+}
+
+// Row r of one of a warp's two tiles of eight, i; beyond the matrix another, which nobody stores.
+template <uint32_t TYPE>
+static __device__ __forceinline__ struct tile_row row_at(const struct expert_gemm &m,
+                                                         const struct item_tile &at, uint32_t warp,
+                                                         uint32_t i, uint32_t r)
+{
+    const struct rows16 rows = rows_at(m, at.row_tile, warp);
+    const struct wmat &w = m.w[i ? rows.part[1] : rows.part[0]];
+    return tile_begin<TYPE>(
+        w, at.item.expert * w.n_tile + min(i ? rows.tile[1] : rows.tile[0], w.n_tile - 1), r);
+}
+
+// A warp that brings, see bring.
+template <uint32_t TYPE, int BN>
+static __device__ __forceinline__ void
+bring_items(const struct expert_gemm &m, const struct item_tiles &c, const struct item_share &of,
+            uint32_t warp, uint8_t *stages, uint8_t *raw, item_room<TYPE, BN> &room)
+{
+    using ROOM = item_room<TYPE, BN>;
+    struct far_feeder activations;
+    uint32_t next = blockIdx.x;
+    bring_steps<TYPE>(
+        room, of.n_step, m.w[0].n_chunk, warp, raw,
+        [&](auto &weights, uint32_t) {
+            const struct item_tile at = tile_of(m, c, next);
+            weights.open(0, threadIdx.x % WARP, [&](uint32_t i) {
+                return row_at<TYPE>(m, at, warp + N_BRING * (i / 2), i % 2, 0);
+            });
+            next += gridDim.x;
+            return c.n_step;
+        },
+        [] {},
+        [&](uint32_t h, uint32_t at) {
+            activations.start(h, (size_t)m.n_place * HALF, stages + at * ROOM::STAGE,
+                              &room.full[at], [&](uint32_t h, struct far_feeder &f) {
+                                  const uint32_t k = c.steps.divide(h / 2),
+                                                 done = h - 2 * k * c.n_step;
+                                  const struct expert_item item =
+                                      tile_of(m, c, blockIdx.x + k * gridDim.x).item;
+                                  f.next = m.x + ((size_t)done * m.n_place + item.first) * HALF;
+                                  f.n_bytes = item.n * HALF * (uint32_t)sizeof(__half);
+                                  f.left = (int)(2 * c.n_step - done);
+                              });
+        });
+}
 
 // As load_undo, from any column on; beyond n there are none.
 template <int BN>
@@ -154,46 +194,37 @@ static __device__ __forceinline__ void multiply_half(float *acc, const uint32_t 
     wgmma_commit();
 }
 
+// Of a thread that brings: a plane of high bits takes some. What all leave of the 168 that a thread
+// of one block gets, and of the 80 of one of two, those that multiply share.
+template <uint32_t TYPE, bool PLAIN = is_plain(TYPE)> static constexpr int N_HIGH = 0;
+template <uint32_t TYPE> static constexpr int N_HIGH<TYPE, false> = quant_traits<TYPE>::H;
 template <uint32_t TYPE, int BN>
-static __device__ __forceinline__ void multiply_items(const struct expert_gemm &m,
-                                                      const struct item_tiles &c)
+static constexpr int BRING_REGISTERS = BN == 128                       ? 88
+                                       : is_plain(TYPE)                ? 32
+                                       : BN == 32 && N_HIGH<TYPE> == 8 ? 80
+                                       : N_HIGH<TYPE> > 0              ? 64
+                                                                       : 48;
+
+// What the warps that multiply do.
+template <uint32_t TYPE, int BN>
+static __device__ __forceinline__ void
+multiply_items(const struct expert_gemm &m, const struct item_tiles &c, const struct item_share &of,
+               uint8_t *stages, const uint8_t *raw, item_room<TYPE, BN> &room)
 {
-    constexpr int N_STAGE = n_stage(BN), N_A = BN <= 64 ? 1 : 2; // see multiply
-    constexpr uint32_t STAGE_BYTES = BN * 128, N = strip<TYPE>::N;
-    __shared__ uint64_t full[N_STAGE], empty[N_STAGE];
-    __shared__ struct item_feeder feed; // of thread 0
+    using ROOM = item_room<TYPE, BN>;
+    // See multiply; as registers allow.
+    constexpr int N_A = BN == 64 || (BN == 32 && N_HIGH<TYPE> == 8) ? 1 : 2;
+    constexpr uint32_t N = strip<TYPE>::N;
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t r = lane / 4, t = lane % 4, n_chunk = m.w[0].n_chunk;
-    const uintptr_t smem = (uintptr_t)dynamic_smem<uint8_t>();
-    uint8_t *stages =
-        reinterpret_cast<uint8_t *>((smem + SWIZZLE_ALIGN - 1) / SWIZZLE_ALIGN * SWIZZLE_ALIGN);
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < N_STAGE; i++) {
-            mbar_init(&full[i], 1);
-            mbar_init(&empty[i], n_warp(BN));
-        }
-        mbar_init_done();
-    }
-    __syncthreads();
-    griddep_launch_dependents();
-    griddep_wait();
-    const uint32_t n_item = m.items ? *m.n_item : div_up(m.n_place, m.per_item);
-    const uint32_t n_tile = n_item * c.n_row_tile;
-    if (blockIdx.x >= n_tile)
-        return;
-    const uint32_t last = n_tile - 1 - (n_tile - 1 - blockIdx.x) % gridDim.x;    // of this block
-    const uint32_t n_all = ((last - blockIdx.x) / gridDim.x + 1) * 2 * c.n_step; // half steps
-
-    struct tile_row row[2];
-    const auto stand_at = [&](uint32_t tile, uint32_t expert) {
-        const struct rows16 rows = rows_at(m, tile % c.n_row_tile, warp, n_warp(BN));
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const struct wmat &w = m.w[rows.part[i]]; // beyond the matrix: rows that nobody stores
-            row[i] = tile_begin<TYPE>(w, expert * w.n_tile + min(rows.tile[i], w.n_tile - 1), r);
-        }
-    };
+    [[maybe_unused]] struct tile_row row[2];
     strip<TYPE> s[2];
+    [[maybe_unused]] const auto stand_at = [&](uint32_t tile) {
+        const struct item_tile at = tile_of(m, c, tile);
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            row[i] = row_at<TYPE>(m, at, warp, i, r);
+    };
     const auto request = [&](uint32_t step, int from, int to) { // see multiply
         const uint32_t at = min((4 * step + t) * N, n_chunk - 1);
 #pragma unroll
@@ -203,23 +234,25 @@ static __device__ __forceinline__ void multiply_items(const struct expert_gemm &
             load_chunk<TYPE>(row[1], k, s[1].k[j]);
         }
     };
-    stand_at(blockIdx.x, item_at(m, blockIdx.x / c.n_row_tile).expert);
-    request(0, 0, N);
-    if (threadIdx.x == 0) {
-        feed.begin(m, c, blockIdx.x);
-#pragma unroll 1
-        for (uint32_t i = 0; i < N_STAGE && i < n_all; i++)
-            feed.start(m, c, stages + i * STAGE_BYTES, &full[i]);
+    [[maybe_unused]] struct ring<ROOM::N_RAW> slot;
+    const auto take = [&] {
+        if constexpr (ROOM::RAW)
+            take_step<TYPE>(room, slot, raw, warp, lane, s);
+    };
+    if constexpr (ROOM::RAW) {
+        take();
+    } else {
+        stand_at(blockIdx.x);
+        request(0, 0, N);
     }
-    __syncwarp();
 
     const uint64_t tile_b = wgmma_tile(stages);
-    uint32_t n_half = 0; // so far: half i lies in slot i % N_STAGE
+    struct ring<ROOM::N_STAGE> stage;
+    bool owes = false;         // the half before has not been given back
+    uint32_t left = of.n_step; // steps
 #pragma unroll 1
-    for (uint32_t tile = blockIdx.x; tile <= last; tile += gridDim.x) {
-        const bool narrow = item_at(m, tile / c.n_row_tile).n <= BN / 2;
-        const uint32_t next = min(tile + gridDim.x, last);
-        const uint32_t next_expert = item_at(m, next / c.n_row_tile).expert;
+    for (uint32_t tile = blockIdx.x; tile < of.n_tile; tile += gridDim.x) {
+        const bool narrow = tile_of(m, c, tile).item.n <= BN / 2;
         float acc[BN / 2];
         uint32_t a[N_A][4][4];
 #pragma unroll 1
@@ -227,60 +260,73 @@ static __device__ __forceinline__ void multiply_items(const struct expert_gemm &
             const struct half_scales scales[2] = {scales_of<TYPE>(s[0], c.w),
                                                   scales_of<TYPE>(s[1], c.w)};
             const bool ends = step + 1 == c.n_step;
-            if (ends)
-                stand_at(next, next_expert);
+            left--;
+            if (!ROOM::RAW && ends && left > 0)
+                stand_at(tile + gridDim.x);
 #pragma unroll
             for (uint32_t half = 0; half < 2; half++) {
                 widen_rows<TYPE>(s, scales, half, c.w, a[half % N_A]);
-                if (N > 1) // after the last tile for nothing
+                if (!ROOM::RAW) // after the last tile for nothing
                     request(ends ? 0 : step + 1, half * N / 2, (half + 1) * N / 2);
-                else if (half == 1)
-                    request(ends ? 0 : step + 1, 0, 1);
-                const uint32_t slot = n_half % N_STAGE;
-                mbar_wait(&full[slot], n_half / N_STAGE % 2);
-                const uint64_t b = wgmma_tile_at(tile_b, slot * STAGE_BYTES);
+                mbar_wait(&room.full[stage.at()], stage.parity());
+                const uint64_t b = wgmma_tile_at(tile_b, stage.at() * ROOM::STAGE);
                 if (BN > 32 && narrow)
                     multiply_half<BN == 32 ? BN : BN / 2>(acc, a[half % N_A], b,
                                                           step > 0 || half > 0);
                 else
                     multiply_half<BN>(acc, a[half % N_A], b, step > 0 || half > 0);
-                // as in multiply: what came before this half is done, the slot before that is free
+                if (half == 1 && left > 0)
+                    take();
                 wgmma_wait<N_A - 1>();
-                if (lane == 0 && n_half > 0)
-                    mbar_arrive(&empty[(n_half - 1) % N_STAGE]);
-                if (threadIdx.x == 0 && n_half > 1 && n_half - 2 + N_STAGE < n_all) {
-                    const uint32_t free = (n_half - 2) % N_STAGE;
-                    mbar_wait(&empty[free], (n_half - 2) / N_STAGE % 2);
-                    feed.start(m, c, stages + free * STAGE_BYTES, &full[free]);
-                }
+                if (lane == 0 && (N_A == 1 || owes))
+                    mbar_arrive(&room.empty[stage.back(N_A - 1).at()]);
+                owes = true;
                 __syncwarp();
-                n_half++;
+                stage.next();
             }
         }
         wgmma_wait<0>();
         wgmma_settle<BN / 2>(acc);
-        const struct expert_item item = item_at(m, tile / c.n_row_tile);
-        const uint32_t row0 =
-            rows_at(m, tile % c.n_row_tile, warp, n_warp(BN)).tile[0] * TILE_ROWS + r;
+        const struct item_tile at = tile_of(m, c, tile);
+        const uint32_t row0 = rows_at(m, at.row_tile, warp).tile[0] * TILE_ROWS + r;
         if (!m.gated)
-            store<BN>(m, c, item, row0, acc, lane);
+            store<BN>(m, c, at.item, row0, acc, lane);
         else if (m.act == ACT_SILU)
-            store_gated<BN, ACT_SILU>(m, c, item, row0, acc, lane);
+            store_gated<BN, ACT_SILU>(m, c, at.item, row0, acc, lane);
         else if (m.act == ACT_GELU_TANH)
-            store_gated<BN, ACT_GELU_TANH>(m, c, item, row0, acc, lane);
+            store_gated<BN, ACT_GELU_TANH>(m, c, at.item, row0, acc, lane);
         else
-            store_gated<BN, ACT_CLAMPED_SWIGLU>(m, c, item, row0, acc, lane);
+            store_gated<BN, ACT_CLAMPED_SWIGLU>(m, c, at.item, row0, acc, lane);
     }
 }
 
 // Grid: what is resident at once, at most a block per tile.
 template <uint32_t TYPE, int BN>
-static __global__ void __launch_bounds__(n_warp(BN) * WARP, items_per_sm(BN))
+static __global__ void __launch_bounds__(N_THREAD + N_BRING * WARP, blocks_per_sm(BN))
     expert_hopper_kernel(const __grid_constant__ struct expert_gemm m,
                          const __grid_constant__ struct item_tiles c)
 {
-    if constexpr (HAVE_HOPPER)
-        multiply_items<TYPE, BN>(m, c);
+    if constexpr (HAVE_HOPPER) {
+        __shared__ item_room<TYPE, BN> room;
+        uint8_t *stages = dynamic_smem<uint8_t>();
+        stages += -(uintptr_t)stages % SWIZZLE_ALIGN;
+        uint8_t *raw = stages + room.N_STAGE * room.STAGE;
+        if (threadIdx.x == 0)
+            room.init();
+        __syncthreads();
+        griddep_launch_dependents();
+        griddep_wait();
+        const struct item_share of = items_of(m, c);
+        if (of.n_step == 0)
+            return;
+        if (threadIdx.x >= N_THREAD) {
+            fewer_registers<BRING_REGISTERS<TYPE, BN>>();
+            bring_items<TYPE, BN>(m, c, of, threadIdx.x / WARP - N_WARP, stages, raw, room);
+            return;
+        }
+        more_registers<(BN == 128 ? 252 : 120) - BRING_REGISTERS<TYPE, BN> / 2>();
+        multiply_items<TYPE, BN>(m, c, of, stages, raw, room);
+    }
 }
 
 // ---- launcher
@@ -306,15 +352,16 @@ static bool launch_items(const struct queue *q, const struct expert_gemm *m, str
     g.w[0].scale = 1.0f; // see product_scale
     g.n_part = m->gated ? 2 : 1;
     struct item_tiles c = {};
-    c.n_row_tile = div_up(m->w[0].rows, n_warp(BN) * WARP_ROWS / (m->gated ? 2 : 1));
+    c.n_row_tile = div_up(m->w[0].rows, (uint32_t)BLOCK_ROWS / (m->gated ? 2 : 1));
     c.n_step = div_up(m->w[0].n_cols, (uint32_t)GEMM_PACK_COLS);
+    c.row_tiles = divisor_of(c.n_row_tile);
+    c.steps = divisor_of(c.n_step);
     c.w = gemm_widening(&g, 0, g.n_part);
     const uint64_t at_most = (uint64_t)m->n_slot * c.n_row_tile;
     struct launch l = {.name = "expert_hopper",
                        .grid =
-                           dim3((uint32_t)lesser(at_most, (uint64_t)q->n_sm * items_per_sm(BN))),
-                       .block = dim3(n_warp(BN) * WARP),
-                       .smem = (size_t)n_stage(BN) * BN * 128 + SWIZZLE_ALIGN,
+                           dim3((uint32_t)lesser(at_most, (uint64_t)q->n_sm * blocks_per_sm(BN))),
+                       .block = dim3(N_THREAD + N_BRING * WARP),
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
@@ -322,8 +369,12 @@ static bool launch_items(const struct queue *q, const struct expert_gemm *m, str
         constexpr uint32_t T = decltype(tag)::value;
         if constexpr (T == QUANT_F32)
             return error_set(err, ERR_FAIL, "CUDA: a float32 matrix in a float16 product");
-        else
-            return launch_kernel(err, l, expert_hopper_kernel<T, BN>, *m, c);
+        else {
+            constexpr int W =
+                is_plain(T) && BN == 32 ? 64 : BN; // for which registers would be short
+            l.smem = item_room<T, W>::BYTES;
+            return launch_kernel(err, l, expert_hopper_kernel<T, W>, *m, c);
+        }
     });
 }
 

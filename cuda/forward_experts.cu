@@ -444,10 +444,12 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
     const struct expert_scratch *s = &e->experts;
     const struct experts *f = &l->facts->experts;
     const uint32_t n_embd = e->hp.n_embd, n_pair = n * f->n_used;
-    // About as many rows as an expert gets; but rows of several sequences are multiplied in one way
-    // however many there are, which gives each its bits.
-    const bool many = e->pass || n_pair > 2 * f->n;
-    const bool hopper = many && !e->pass && can_be_half(e, l);
+    // About as many rows as an expert gets, or for expert_hopper as many as it is faster with; but
+    // rows of several sequences are multiplied in one way however many there are, which gives each
+    // its bits.
+    const bool more = n_pair > 2 * f->n;
+    const bool hopper = !e->pass && (more || n >= EXPERT_HOPPER_ROWS) && can_be_half(e, l);
+    const bool many = e->pass || hopper || more;
     const uint32_t per_item = hopper  ? expert_hopper_width(f->n, n_pair)
                               : !many ? (uint32_t)EXPERT_FEW
                                       : expert_tiles_width(2 * n_pair / f->n);

@@ -73,7 +73,8 @@ static __device__ __forceinline__ struct half_scales scales_of(const strip<TYPE>
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const float d = c.half_scale * scale[i], m = c.half_scale * minimum[i];
-            float zero = T::SIGNED ? 128.0f : T::OFFSET; // quants of signed types are flipped
+            // where quants of signed types are flipped, or levels lifted to
+            float zero = T::LIFT > 0 ? T::LIFT : T::SIGNED ? 128.0f : T::OFFSET;
             if constexpr (!T::SIGNED && !(T::OFFSET > 0))
                 zero = fminf(fmaxf(rintf(m * ptx_reciprocal(d)), -1023.0f), 1023.0f);
             h.scale[i] = __float2half2_rn(d);
@@ -85,8 +86,16 @@ static __device__ __forceinline__ struct half_scales scales_of(const strip<TYPE>
     return h;
 }
 
+// The quants of a strip as widen_pairs takes them.
+template <uint32_t TYPE>
+static __device__ __forceinline__ void codes_of(const strip<TYPE> &s, uint32_t w[8])
+{
+    if constexpr (!is_plain(TYPE))
+        unpack_chunk<TYPE, (quant_traits<TYPE>::LIFT > 0)>(s.k[0], w);
+}
+
 // A half of a strip as float16, times half_scale (F16: as it is): 4 i and 4 i + 2 in even[i], 4 i +
-// 1 and 4 i + 3 in odd[i] of its 16. w: as unpack_chunk gives them.
+// 1 and 4 i + 3 in odd[i] of its 16. w: by codes_of.
 template <uint32_t TYPE>
 static __device__ __forceinline__ void
 widen_pairs(const strip<TYPE> &s, const uint32_t w[8], const struct half_scales &h, uint32_t half,
@@ -109,7 +118,7 @@ widen_pairs(const strip<TYPE> &s, const uint32_t w[8], const struct half_scales 
     } else {
         using T = quant_traits<TYPE>;
         // A byte becomes a float16 by becoming the end of its mantissa: 1024 + byte.
-        constexpr uint32_t FLIP = T::SIGNED ? 0x80808080u : 0u;
+        constexpr uint32_t FLIP = T::SIGNED && T::LIFT == 0 ? 0x80808080u : 0u;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const uint32_t q = w[4 * half + i] ^ FLIP;

@@ -16,8 +16,8 @@ static constexpr __host__ __device__ int blocks_per_sm(int bn)
     return bn <= 64 ? 2 : 1;
 }
 
-// Half steps of activations on their way to shared memory: what one thread starts, in the order in
-// which they are multiplied.
+// Where no warp brings: half steps of activations on their way to shared memory, what one thread
+// starts, in the order in which they are multiplied.
 template <int BN> struct feeder {
     const __half *x, *next;
     uint32_t n_col, n_col_tile;      // columns, tiles of them
@@ -69,8 +69,8 @@ enum {
 // What lies in shared memory of the weights of a step: the planes of each tile of eight rows one
 // behind the other.
 template <uint32_t TYPE, bool PLAIN = is_plain(TYPE)> struct raw_step {
-    static constexpr bool USED = false; // there is nothing to gain: they go to registers
-    static constexpr uint32_t BYTES = 0;
+    static constexpr bool PIECES = false, USED = false; // nothing to gain: they go to registers
+    static constexpr uint32_t BYTES = 0, TILE = 0;
 };
 
 template <uint32_t TYPE> struct raw_step<TYPE, false> {
@@ -83,10 +83,12 @@ template <uint32_t TYPE> struct raw_step<TYPE, false> {
     static constexpr uint32_t AT_H = CHUNKS * Q, AT_S = AT_H + CHUNKS * H;
     static constexpr uint32_t AT_D = AT_S + CHUNKS * S, TILE = AT_D + N_D * D;
     static constexpr uint32_t BYTES = 2 * N_WARP * TILE;
-    // Whether pieces begin where they must in every row of tiles, and there are so few bytes that
-    // they come faster this way (measured with Q4_K; Q6_K and Q8_0 do not).
-    static constexpr bool USED =
-        D >= PIECE && (S == 0 || S >= PIECE || PER_D % 2 == 0) && BYTES <= 10 * 1024;
+    static constexpr uint32_t SMALL = D < PIECE ? 8 : PIECE; // a piece of H, S and D
+    // Whether pieces begin where they must in every row of tiles.
+    static constexpr bool PIECES = D >= SMALL && (S == 0 || S >= SMALL || PER_D % 2 == 0);
+    // And whether a step has so few bytes that wide tiles are faster this way (measured with Q4_K;
+    // with Q6_K and Q8_0 they are not).
+    static constexpr bool USED = PIECES && SMALL == PIECE && BYTES <= 10 * 1024;
 };
 
 // The widest tiles are faster so, whatever the weights.
@@ -95,14 +97,14 @@ template <uint32_t TYPE> static constexpr __host__ __device__ bool has_bringers(
     return bn == 256 || (bn == 128 && raw_step<TYPE>::USED);
 }
 
-// Weights on their way: what one warp starts for its tiles, all lanes together.
-template <uint32_t TYPE> struct weight_feeder {
+// Weights on their way: what one warp starts for N_TILE tiles, all lanes together.
+template <uint32_t TYPE, uint32_t N_TILE> struct weight_feeder {
     using R = raw_step<TYPE>;
     static constexpr uint32_t Q_ROUNDS = (R::AT_H / R::PIECE + WARP - 1) / WARP;
-    static constexpr uint32_t N_SMALL = (R::TILE - R::AT_H) / R::PIECE; // pieces of H, S and D
-    static constexpr uint32_t ROUNDS = (BRING_TILES * N_SMALL + WARP - 1) / WARP;
-    const uint8_t *q[BRING_TILES], *small[ROUNDS];
-    uint32_t next = 0, step, left = 0; // of the block's steps; within the tile; to its end
+    static constexpr uint32_t N_SMALL = (R::TILE - R::AT_H) / R::SMALL;
+    static constexpr uint32_t ROUNDS = (N_TILE * N_SMALL + WARP - 1) / WARP;
+    const uint8_t *q[N_TILE], *small[ROUNDS];
+    uint32_t step; // the next
 
     // Bytes of the steps before one, in the plane that byte `at` of a tile is of.
     static __device__ __forceinline__ uint32_t small_step(uint32_t at, uint32_t step)
@@ -112,30 +114,26 @@ template <uint32_t TYPE> struct weight_feeder {
                               : step * R::CHUNKS / R::PER_D * R::D;
     }
     // How far back those bytes are that stand for a chunk behind the n that there are: the last.
-    static __device__ __forceinline__ uint32_t back(uint32_t at, uint32_t chunk_bytes, uint32_t n)
+    static __device__ __forceinline__ uint32_t back(uint32_t at, uint32_t chunk_bytes,
+                                                    uint32_t piece, uint32_t n)
     {
-        const uint32_t unit = chunk_bytes < R::PIECE ? R::PIECE : chunk_bytes;
+        const uint32_t unit = chunk_bytes < piece ? piece : chunk_bytes;
         const uint32_t i = at / unit, last = n * chunk_bytes / unit - 1;
         return i > last ? (i - last) * unit : 0;
     }
 
-    __device__ __forceinline__ void open_tile(const struct gemm &g, const struct cut &c,
-                                              const struct share &of, uint32_t warp, uint32_t lane)
+    // tile(i): where the first row of the i-th begins.
+    template <typename F>
+    __device__ __forceinline__ void open(uint32_t step0, uint32_t lane, F tile)
     {
-        const struct span now = span_at(c, of, next);
-        const uint32_t row_tile = c.col_tiles.divide(now.tile);
-        step = now.step0;
-        left = now.step1 - now.step0;
-        const auto tile = [&](uint32_t i) { // the warp's i-th
-            return row_of<TYPE>(g, locate(g, c, row_tile, warp + N_BRING * (i / 2)), i % 2, 0);
-        };
+        step = step0;
 #pragma unroll
-        for (uint32_t i = 0; i < BRING_TILES; i++)
+        for (uint32_t i = 0; i < N_TILE; i++)
             q[i] = tile(i).q + (size_t)step * (R::CHUNKS * R::Q);
 #pragma unroll
         for (uint32_t k = 0; k < ROUNDS; k++) {
-            const uint32_t i = k * WARP + lane, at = i % N_SMALL * R::PIECE + R::AT_H;
-            const struct tile_row row = tile(min(i / N_SMALL, BRING_TILES - 1u));
+            const uint32_t i = k * WARP + lane, at = i % N_SMALL * R::SMALL + R::AT_H;
+            const struct tile_row row = tile(min(i / N_SMALL, N_TILE - 1));
             const uint8_t *p = row.d + at - R::AT_D;
             if (at < R::AT_D)
                 p = row.s + at - R::AT_S;
@@ -145,37 +143,54 @@ template <uint32_t TYPE> struct weight_feeder {
         }
     }
 
-    // The next step, to where the warp's tiles lie. bar: arrives when all has come.
-    __device__ __forceinline__ void start(const struct gemm &g, const struct cut &c,
-                                          const struct share &of, uint32_t warp, uint32_t lane,
-                                          uint8_t *to, uint64_t *bar)
+    // The next step of rows of n_chunk chunks, to where the tiles lie.
+    __device__ __forceinline__ void start(uint32_t n_chunk, uint32_t lane, uint8_t *to)
     {
-        if (left == 0)
-            open_tile(g, c, of, warp, lane);
-        const uint32_t n = min(R::CHUNKS, g.w[0].n_chunk - step * R::CHUNKS);
+        const uint32_t n = n_chunk - step * R::CHUNKS;
+        if (n >= R::CHUNKS)
+            copy<true>(R::CHUNKS, lane, to);
+        else
+            copy<false>(n, lane, to);
 #pragma unroll
-        for (uint32_t j = 0; j < BRING_TILES; j++) {
+        for (uint32_t j = 0; j < N_TILE; j++)
+            q[j] += R::CHUNKS * R::Q;
+#pragma unroll
+        for (uint32_t k = 0; k < ROUNDS; k++) {
+            const uint32_t at = (k * WARP + lane) % N_SMALL * R::SMALL + R::AT_H;
+            small[k] += small_step(at, step + 1) - small_step(at, step);
+        }
+        step++;
+    }
+
+    // n chunks of a step, of which ALL are there.
+    template <bool ALL>
+    __device__ __forceinline__ void copy(uint32_t n, uint32_t lane, uint8_t *to) const
+    {
+#pragma unroll
+        for (uint32_t j = 0; j < N_TILE; j++)
 #pragma unroll
             for (uint32_t k = 0; k < Q_ROUNDS; k++) {
                 const uint32_t at = (k * WARP + lane) * R::PIECE;
+                const uint32_t over = ALL ? 0 : back(at, R::Q, R::PIECE, n);
                 if (R::AT_H % (WARP * R::PIECE) == 0 || at < R::AT_H)
-                    cp_async16(to + j * R::TILE + at, q[j] + at - back(at, R::Q, n));
+                    cp_async16(to + j * R::TILE + at, q[j] + at - over);
             }
-            q[j] += R::CHUNKS * R::Q;
-        }
 #pragma unroll
         for (uint32_t k = 0; k < ROUNDS; k++) {
-            const uint32_t i = k * WARP + lane, at = i % N_SMALL * R::PIECE + R::AT_H;
-            const uint32_t over = at < R::AT_S   ? back(at - R::AT_H, R::H, n)
-                                  : at < R::AT_D ? back(at - R::AT_S, R::S, n)
-                                  : R::N_D > 1   ? back(at - R::AT_D, R::D, n)
+            const uint32_t i = k * WARP + lane, at = i % N_SMALL * R::SMALL + R::AT_H;
+            const uint32_t over = ALL            ? 0
+                                  : at < R::AT_S ? back(at - R::AT_H, R::H, R::SMALL, n)
+                                  : at < R::AT_D ? back(at - R::AT_S, R::S, R::SMALL, n)
+                                  : R::N_D > 1   ? back(at - R::AT_D, R::D, R::SMALL, n)
                                                  : 0;
-            if (i < BRING_TILES * N_SMALL)
-                cp_async16(to + i / N_SMALL * R::TILE + at, small[k] - over);
-            small[k] += small_step(at, step + 1) - small_step(at, step);
+            uint8_t *const place = to + i / N_SMALL * R::TILE + at;
+            if (i < N_TILE * N_SMALL) {
+                if constexpr (R::SMALL == R::PIECE)
+                    cp_async16(place, small[k] - over);
+                else
+                    cp_async8(place, small[k] - over);
+            }
         }
-        mbar_arrive_after_copies(bar);
-        next++, step++, left--;
     }
 };
 
@@ -238,13 +253,18 @@ template <int N> struct ring<N, false> {
     }
 };
 
-// Shared memory of a block, and the barriers that tell what is there.
-template <uint32_t TYPE, int BN> struct bring_room {
-    static constexpr bool BROUGHT = has_bringers<TYPE>(BN), RAW = BROUGHT && raw_step<TYPE>::USED;
+// Shared memory of a block, and the barriers that tell what is there. BROUGHT: it has bringing
+// warps; RAW: which bring weights, too.
+template <uint32_t TYPE, int BN, bool HAS_BRINGERS = has_bringers<TYPE>(BN),
+          bool BRINGS_WEIGHTS = HAS_BRINGERS &&raw_step<TYPE>::USED>
+struct bring_room {
+    static constexpr bool BROUGHT = HAS_BRINGERS, RAW = BRINGS_WEIGHTS;
     enum : int {
-        ALL = 225 * 1024, // of 227, with what is static
-        STAGE = BN * 128, // bytes of half a step of activations
-        N_STAGE = BN == 256 && RAW ? 5 : n_stage(BN),
+        ALL = 228 * 1024 / blocks_per_sm(BN) - 3 * 1024, // without what is static, or the system's
+        STAGE = BN * 128,                                // bytes of half a step of activations
+        N_STAGE = RAW && BN == 256  ? 5
+                  : RAW && BN == 64 ? 6
+                                    : n_stage(BN),
         LEFT = ALL - SWIZZLE_ALIGN - N_STAGE * STAGE,
         FITS = RAW ? LEFT / (int)raw_step<TYPE>::BYTES : 1,
         N_RAW = FITS < 6 ? FITS : 6,
@@ -269,56 +289,128 @@ template <uint32_t TYPE, int BN> struct bring_room {
     }
 };
 
-// What a bringing warp does, warp 0 .. N_BRING - 1 of them: all steps of the block. Weights depend
-// on no other kernel; everything else does.
+// Half steps of activations on their way: every N_BRING-th of a block's, from any on.
+struct far_feeder {
+    const __half *next;
+    uint32_t n_bytes;
+    int left = 0; // half steps to the end of the tile
+
+    // Half step h of the block; open(h, *this) stands at it. n_half: elements from one to the next.
+    template <typename OPEN>
+    __device__ __forceinline__ void start(uint32_t h, size_t n_half, uint8_t *to, uint64_t *full,
+                                          OPEN open)
+    {
+        if (left <= 0)
+            open(h, *this);
+        mbar_arrive_expect(full, n_bytes);
+        bulk_copy(to, next, n_bytes, full);
+        next += N_BRING * n_half;
+        left -= N_BRING;
+    }
+};
+
+// What a bringing warp does for n_step steps of the block: its tiles' weights of each, all lanes
+// together, and every N_BRING-th half step of activations. open_weights(feeder, step) opens the
+// tile that a step is of, there, and gives how many steps of it follow; wait() waits for other
+// kernels; start_half(h, stage) starts to bring half step h.
+template <uint32_t TYPE, typename ROOM, typename OPEN, typename WAIT, typename HALF>
+static __device__ __forceinline__ void bring_steps(ROOM &room, uint32_t n_step, uint32_t n_chunk,
+                                                   uint32_t warp, uint8_t *raw, OPEN open_weights,
+                                                   WAIT wait, HALF start_half)
+{
+    using R = raw_step<TYPE>;
+    const uint32_t lane = threadIdx.x % WARP;
+    [[maybe_unused]] std::conditional_t<ROOM::RAW, weight_feeder<TYPE, BRING_TILES>, int> weights;
+    [[maybe_unused]] ring<ROOM::N_RAW> slot;
+    [[maybe_unused]] uint32_t n_weights = 0, left = 0; // steps so far; to the end of a tile
+    const auto start_weights = [&] {
+        if constexpr (ROOM::RAW) {
+            if (left == 0)
+                left = open_weights(weights, n_weights);
+            weights.start(n_chunk, lane,
+                          raw + slot.at() * R::BYTES + warp * (BRING_TILES * R::TILE));
+            mbar_arrive_after_copies(&room.raw_full[slot.at()]);
+            slot.next();
+            n_weights++, left--;
+        }
+    };
+    for (uint32_t i = 0; ROOM::RAW && i < ROOM::N_RAW && i < n_step; i++)
+        start_weights();
+    wait();
+    uint32_t half = warp, stage = half % ROOM::N_STAGE, use = half / ROOM::N_STAGE;
+#pragma unroll 1
+    for (uint32_t step = 0; step < n_step; step++) {
+        // what there is room for once the step has been multiplied
+        const uint32_t end = 2 * step + ROOM::N_STAGE + 2;
+#pragma unroll 1
+        for (; lane == 0 && half < 2 * n_step && half < end; half += N_BRING) {
+            if (use > 0)
+                mbar_wait(&room.empty[stage], (use & 1) ^ 1);
+            start_half(half, stage);
+            stage += N_BRING;
+            if (stage >= ROOM::N_STAGE)
+                stage -= ROOM::N_STAGE, use++;
+        }
+        __syncwarp();
+        if (ROOM::RAW && step + ROOM::N_RAW < n_step) {
+            mbar_wait(&room.raw_empty[slot.at()], slot.parity() ^ 1);
+            start_weights();
+        }
+    }
+}
+
+// Bringing warp 0 .. N_BRING - 1 of a block of gemm_hopper.cuh. Weights depend on no other kernel;
+// everything else does.
 template <uint32_t TYPE, int BN>
 static __device__ __forceinline__ void bring(const struct gemm &g, const struct cut &c,
                                              const struct share &of, uint32_t warp, uint8_t *stages,
                                              uint8_t *raw, bring_room<TYPE, BN> &room)
 {
     using ROOM = bring_room<TYPE, BN>;
+    struct far_feeder activations;
+    const uint32_t n_col = gemm_pack_rows(g.n);
+    bring_steps<TYPE>(
+        room, of.n_step, g.w[0].n_chunk, warp, raw,
+        [&](auto &weights, uint32_t step) {
+            const struct span now = span_at(c, of, step);
+            const uint32_t row_tile = c.col_tiles.divide(now.tile);
+            weights.open(now.step0, threadIdx.x % WARP, [&](uint32_t i) {
+                const struct rows16 rows = locate(g, c, row_tile, warp + N_BRING * (i / 2));
+                return row_of<TYPE>(g, rows, i % 2, 0);
+            });
+            return now.step1 - now.step0;
+        },
+        [] { griddep_wait(); },
+        [&](uint32_t h, uint32_t at) {
+            activations.start(h, (size_t)n_col * HALF, stages + at * ROOM::STAGE, &room.full[at],
+                              [&](uint32_t h, struct far_feeder &f) {
+                                  const struct span now = span_at(c, of, h / 2);
+                                  const uint32_t col =
+                                      c.col_tiles.rest(now.tile, c.n_col_tile) * BN;
+                                  f.next =
+                                      g.x + ((size_t)(2 * now.step0 + h % 2) * n_col + col) * HALF;
+                                  f.n_bytes = lesser(n_col - col, (uint32_t)BN) * 128;
+                                  f.left = (int)(2 * (now.step1 - now.step0) - h % 2);
+                              });
+        });
+}
+
+// What a lane of a warp that multiplies takes of a step that has been brought: its strips of two
+// rows.
+template <uint32_t TYPE, typename ROOM>
+static __device__ __forceinline__ void take_step(ROOM &room, ring<ROOM::N_RAW> &slot,
+                                                 const uint8_t *raw, uint32_t warp, uint32_t lane,
+                                                 strip<TYPE> s[2])
+{
     using R = raw_step<TYPE>;
-    const uint32_t lane = threadIdx.x % WARP, n_half = 2 * of.n_step;
-    [[maybe_unused]] std::conditional_t<ROOM::RAW, weight_feeder<TYPE>, int> weights;
-    [[maybe_unused]] ring<ROOM::N_RAW> slot;
-    const auto start_weights = [&] {
-        if constexpr (ROOM::RAW) {
-            uint8_t *to = raw + slot.at() * R::BYTES + warp * (BRING_TILES * R::TILE);
-            weights.start(g, c, of, warp, lane, to, &room.raw_full[slot.at()]);
-            slot.next();
-        }
-    };
-    for (uint32_t i = 0; ROOM::RAW && i < ROOM::N_RAW && i < of.n_step; i++)
-        start_weights();
-    griddep_wait();
-    const bool feeds = warp == 0 && lane == 0;
-    struct feeder<BN> activations;
-    ring<ROOM::N_STAGE> stage;
-    uint32_t n_started = 0;
-    const auto start_half = [&] {
-        activations.start(stages + stage.at() * ROOM::STAGE, &room.full[stage.at()]);
-        stage.next();
-        n_started++;
-    };
-    if (feeds) {
-        activations.open(g, c, of);
-#pragma unroll 1
-        while (n_started < lesser(n_half, (uint32_t)ROOM::N_STAGE))
-            start_half();
-    }
-#pragma unroll 1
-    for (uint32_t step = 0; step < of.n_step; step++) {
-#pragma unroll 1
-        for (int i = 0; feeds && i < 2 && n_started < n_half; i++) {
-            mbar_wait(&room.empty[stage.at()], stage.parity() ^ 1);
-            start_half();
-        }
-        __syncwarp();
-        if (ROOM::RAW && step + ROOM::N_RAW < of.n_step) {
-            mbar_wait(&room.raw_empty[slot.at()], slot.parity() ^ 1);
-            start_weights();
-        }
-    }
+    const uint32_t first = warp % N_BRING * BRING_TILES + warp / N_BRING * 2;
+    const uint8_t *from = raw + slot.at() * R::BYTES + first * R::TILE;
+    mbar_wait(&room.raw_full[slot.at()], slot.parity());
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++)
+        load_chunk<TYPE, true>(raw_row<TYPE>(from + i * R::TILE, lane / 4), lane % 4, s[i].k[0]);
+    mbar_arrive(&room.raw_empty[slot.at()]);
+    slot.next();
 }
 
 #endif

@@ -299,8 +299,7 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 h[i] = scales_of<TYPE>(s[j][i], of.w);
-                if constexpr (!is_plain(TYPE))
-                    unpack_chunk<TYPE>(s[j][i].k[0], q[i]);
+                codes_of<TYPE>(s[j][i], q[i]);
             }
 #pragma unroll
             for (int half = 0; half < 2; half++) {

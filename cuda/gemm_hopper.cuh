@@ -36,8 +36,7 @@ static __device__ __forceinline__ void widen_rows(const strip<TYPE> s[2],
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         uint32_t q[8] = {}, even[4], odd[4]; // places 2 t and up, 2 t + 8 and up of each 16
-        if constexpr (!is_plain(TYPE))
-            unpack_chunk<TYPE>(s[i].k[0], q);
+        codes_of<TYPE>(s[i], q);
         widen_pairs<TYPE>(s[i], q, scales[i], half, c, even, odd);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
@@ -54,7 +53,6 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
                                                 const uint8_t *raw, bring_room<TYPE, BN> &room)
 {
     using ROOM = bring_room<TYPE, BN>;
-    using R = raw_step<TYPE>;
     // Operands: one is widened while the other is multiplied. Where a multiprocessor has more than
     // eight warps there is one: while a warp waits for its product others work.
     constexpr int N_A = BN <= 64 ? 1 : 2;
@@ -101,16 +99,8 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
         };
         // The same of the next step, from where it was brought.
         const auto take = [&] {
-            if constexpr (ROOM::RAW) {
-                const uint32_t first = warp % N_BRING * BRING_TILES + warp / N_BRING * 2;
-                const uint8_t *from = raw + slot.at() * R::BYTES + first * R::TILE;
-                mbar_wait(&room.raw_full[slot.at()], slot.parity());
-#pragma unroll
-                for (uint32_t i = 0; i < 2; i++)
-                    load_chunk<TYPE, true>(raw_row<TYPE>(from + i * R::TILE, r), t, s[i].k[0]);
-                mbar_arrive(&room.raw_empty[slot.at()]);
-                slot.next();
-            }
+            if constexpr (ROOM::RAW)
+                take_step<TYPE>(room, slot, raw, warp, lane, s);
         };
         float acc[BN / 2];
         [[maybe_unused]] float total[CHUNKED ? BN / 2 : 1]; // of the chunks before

@@ -39,6 +39,10 @@ PTX_FN void cp_async16_or_zero(void *smem, const void *gmem, bool valid)
 {
     emu_cp_async(smem, gmem, 16, valid ? 16 : 0);
 }
+PTX_FN void cp_async8(void *smem, const void *gmem)
+{
+    emu_cp_async(smem, gmem, 8, 8);
+}
 PTX_FN void cp_async4(void *smem, const void *gmem)
 {
     emu_cp_async(smem, gmem, 4, 4);
@@ -226,6 +230,11 @@ PTX_FN void cp_async16_or_zero(void *smem, const void *gmem, bool valid)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem_address(smem)),
                  "l"(gmem), "r"(valid ? 16 : 0)
+                 : "memory");
+}
+PTX_FN void cp_async8(void *smem, const void *gmem)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(smem_address(smem)), "l"(gmem)
                  : "memory");
 }
 PTX_FN void cp_async4(void *smem, const void *gmem)

@@ -44,6 +44,11 @@ static void stored_on_hopper(struct random_stream &r, uint32_t type, uint32_t n,
                   got[(size_t)i * rows + row], want);
         }
     }
+    const int n_sm = Q.n_sm;
+    Q.n_sm = 1; // two blocks at most: what is brought goes on from tile to tile
+    const std::vector<float> by_few = c.run(per_item, n, p, m);
+    Q.n_sm = n_sm;
+    check(by_few == got, "%s: other bits from blocks of several tiles", quant_info(type)->name);
     const uint32_t fewer = div_up(n, 3u);
     const std::vector<float> again = c.run(per_item == 32 ? 128 : 32, fewer, p, m);
     check(std::equal(again.begin(), again.end(), got.begin()),
