@@ -410,6 +410,8 @@ bool cuda_state_copy(struct cuda_engine *e, uint32_t slot, float *host, bool out
 bool cuda_state_use(struct cuda_engine *e, uint32_t from, uint32_t to, uint32_t n,
                     struct error *err);
 bool cuda_span_use(struct cuda_engine *e, struct state_span span, struct error *err);
+// The n rows of a chunk of s lead to its next states.
+bool cuda_state_use_chunk(struct cuda_engine *e, const struct seq *s, size_t n, struct error *err);
 // The same of parts, whose rows follow each other.
 bool cuda_states_use(struct cuda_engine *e, struct engine_part *const *parts, size_t n_parts,
                      struct error *err);
