@@ -360,8 +360,7 @@ static inline uint32_t cuda_n_seq(const struct engine_params *p)
     return p->n_seqs > 1 ? lesser(p->n_seqs, (uint32_t)ENGINE_MAX_PARTS) : 1;
 }
 
-// Tokens of a chunk. Of a mixture each chunk reads nearly all experts, so it has more, but where no
-// sequence has more than STATES_EVERY in one.
+// Tokens of a chunk. Of a mixture each chunk reads nearly all experts, so it has more.
 uint32_t cuda_n_batch(const struct model *m, const struct engine_params *p);
 
 // What the engine would take with n_ctx positions.

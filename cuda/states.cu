@@ -30,7 +30,7 @@ static uint64_t slot_size(const struct model *m)
 }
 
 // As many as a gigabyte has room for, four where sequences are evaluated beside each other, each of
-// which needs two and has some to go back to.
+// which needs two and has some to go back to. A piece of 2,048 tokens needs five, or is cut.
 uint32_t cuda_n_states(const struct model *m, uint32_t n_seq)
 {
     const uint64_t least = 8, most = 64 + (n_seq > 1 ? 2 * n_seq : 0);
