@@ -191,8 +191,7 @@ bool cuda_pace(struct cuda_engine *e, uint32_t n, uint32_t i, struct error *err)
 bool cuda_enqueue_chunk(struct cuda_engine *e, const int32_t *tokens, size_t n, bool logits,
                         struct error *err)
 {
-    if (!cuda_state_use(e, e->seq->state, e->seq->next_states[0], (uint32_t)n, err) ||
-        !cuda_set_step(e, tokens[0], e->n_past, err))
+    if (!cuda_state_use_chunk(e, e->seq, n, err) || !cuda_set_step(e, tokens[0], e->n_past, err))
         return false;
     if (n == 1) {
         if (!cuda_forward_one(e, err))

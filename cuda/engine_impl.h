@@ -360,8 +360,7 @@ static inline uint32_t cuda_n_seq(const struct engine_params *p)
     return p->n_seqs > 1 ? lesser(p->n_seqs, (uint32_t)ENGINE_MAX_PARTS) : 1;
 }
 
-// Tokens of a chunk. Of a mixture each chunk reads nearly all experts, so it has more, but where no
-// sequence has more than STATES_EVERY in one.
+// Tokens of a chunk. Of a mixture each chunk reads nearly all experts, so it has more.
 uint32_t cuda_n_batch(const struct model *m, const struct engine_params *p);
 
 // What the engine would take with n_ctx positions.
@@ -410,6 +409,8 @@ bool cuda_state_copy(struct cuda_engine *e, uint32_t slot, float *host, bool out
 bool cuda_state_use(struct cuda_engine *e, uint32_t from, uint32_t to, uint32_t n,
                     struct error *err);
 bool cuda_span_use(struct cuda_engine *e, struct state_span span, struct error *err);
+// The n rows of a chunk of s lead to its next states.
+bool cuda_state_use_chunk(struct cuda_engine *e, const struct seq *s, size_t n, struct error *err);
 // The same of parts, whose rows follow each other.
 bool cuda_states_use(struct cuda_engine *e, struct engine_part *const *parts, size_t n_parts,
                      struct error *err);

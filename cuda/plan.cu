@@ -306,7 +306,7 @@ uint32_t cuda_n_batch(const struct model *m, const struct engine_params *p)
 {
     if (p->n_batch > 0)
         return p->n_batch;
-    return model_largest(m).n_expert > 0 && cuda_n_states(m, 1) == 0 ? 2048 : 512;
+    return model_largest(m).n_expert > 0 ? 2048 : 512;
 }
 
 void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint32_t n_ctx,

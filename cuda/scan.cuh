@@ -292,8 +292,8 @@ static __device__ __forceinline__ void read_token(const stage<P> &s, uint32_t t,
 
 // The block's columns of a head's matrix, which is at `at` of a slot, go through a span.
 // token(in, m) takes a lane's part of them through a token; what that gives is b times them:
-// give(row, column, sum, v), by one lane for each column. GIVES: it is wanted. load and make: see
-// bring.
+// give(row, column, sum, v), by one lane for each column. GIVES: it is wanted, and so are the
+// states within the span. load and make: see bring.
 template <int P, bool GIVES, typename LOAD, typename MAKE, typename TOKEN, typename GIVE>
 static __device__ __forceinline__ void
 scan(const struct state_slots &state, const struct state_span &where, size_t at,
@@ -303,6 +303,7 @@ scan(const struct state_slots &state, const struct state_span &where, size_t at,
     constexpr int E = scan_fours<P>(), C = scan_lane_cols<P>();
     constexpr int SUMS = SCAN_GIVEN * C;
     static_assert(SUMS <= SCAN_LANES, "a lane has one of them");
+    static_assert(STATES_EVERY % SCAN_STAGE == 0, "a stage has rows of one state within a span");
     const struct state_span span = where; // not asked for again
     const bool brings = threadIdx.x >= SCAN_WARPS * WARP;
     const uint32_t lane = threadIdx.x % SCAN_LANES, of_block = threadIdx.x / SCAN_LANES * C;
@@ -343,6 +344,11 @@ scan(const struct state_slots &state, const struct state_span &where, size_t at,
             const uint32_t t = i * SCAN_GIVEN + lane / C;
             give(span.row0 + t0 + t, col + lane % C, y[i], s.v[t][of_block + lane % C]);
         }
+        const uint32_t end = t0 + SCAN_STAGE;
+        if (GIVES && end % STATES_EVERY == 0 && end / STATES_EVERY <= where.n_within)
+            store_columns(state.base + where.within[end / STATES_EVERY - 1] * state.stride + at +
+                              (size_t)col * rows.n,
+                          rows.n, n_col, m);
     }
     if (n_full < span.n) {
         const stage<P> &s = stages[n_full / SCAN_STAGE % 2];

@@ -2,6 +2,7 @@
 // Who has which slot is engine/states.c's to say. Host code only.
 #include <string.h>
 
+#include "engine/states.h"
 #include "engine_impl.h"
 
 static bool has_state(const struct layer *l)
@@ -29,7 +30,7 @@ static uint64_t slot_size(const struct model *m)
 }
 
 // As many as a gigabyte has room for, four where sequences are evaluated beside each other, each of
-// which needs two and has some to go back to.
+// which needs two and has some to go back to. A piece of 2,048 tokens needs five, or is cut.
 uint32_t cuda_n_states(const struct model *m, uint32_t n_seq)
 {
     const uint64_t least = 8, most = 64 + (n_seq > 1 ? 2 * n_seq : 0);
@@ -95,6 +96,21 @@ bool cuda_state_use(struct cuda_engine *e, uint32_t from, uint32_t to, uint32_t 
     return cuda_span_use(e, {0, n, from, to == NO_STATE ? e->states.n : to}, err);
 }
 
+// n rows of s, from row0 on, and the states that they lead to.
+static struct state_span span_of_seq(const struct seq *s, uint32_t row0, size_t n)
+{
+    const size_t last = states_written(s, n) - 1;
+    struct state_span span = {row0, (uint32_t)n, s->state, s->next_states[last]};
+    span.n_within = (uint32_t)last;
+    memcpy(span.within, s->next_states, last * sizeof *span.within);
+    return span;
+}
+
+bool cuda_state_use_chunk(struct cuda_engine *e, const struct seq *s, size_t n, struct error *err)
+{
+    return e->states.n == 0 || cuda_span_use(e, span_of_seq(s, 0, n), err);
+}
+
 bool cuda_states_use(struct cuda_engine *e, struct engine_part *const *parts, size_t n_parts,
                      struct error *err)
 {
@@ -105,7 +121,7 @@ bool cuda_states_use(struct cuda_engine *e, struct engine_part *const *parts, si
     uint32_t row = 0;
     for (size_t i = 0; i < n_parts; i++) {
         const struct engine_part *p = parts[i];
-        spans[i] = {row, (uint32_t)p->n, p->seq->state, p->seq->next_states[0]};
+        spans[i] = span_of_seq(p->seq, row, p->n);
         row += (uint32_t)p->n;
     }
     for (size_t i = n_parts; i < n; i++) // a graph's, which has one for each row

@@ -22,10 +22,12 @@ enum {
     STATE_ALIGN = 4,       // floats, of a layer's state in its slot
 };
 
-// The rows of one sequence in a pass, and the slots of the states before and after them.
+// The rows of one sequence in a pass, and the slots of the states before and after them; and of
+// those on the way, behind each STATES_EVERY rows.
 struct state_span {
     uint32_t row0, n;  // n 0: there is no such sequence, and no row of it
     uint32_t from, to; // from NO_STATE: zeros
+    uint32_t n_within, within[STATES_AT_ONCE - 1];
 };
 
 // What one layer keeps.
@@ -37,8 +39,8 @@ struct state_slots {
     const struct seq_row *rows; // row i is of span rows[i].slot - 1; NULL: of the only one
 };
 
-static __device__ __forceinline__ struct state_span span_of(const struct state_slots &s,
-                                                            uint32_t row)
+static __device__ __forceinline__ const struct state_span &span_of(const struct state_slots &s,
+                                                                   uint32_t row)
 {
     return s.spans[s.rows ? s.rows[row].slot - 1 : 0];
 }

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "engine/states.h"
+
 size_t cpu_state_of(const struct cpu_engine *e, size_t il)
 {
     size_t at = 0;
@@ -19,11 +21,15 @@ const float *cpu_state_before(const struct cpu_engine *e, const struct cpu_part 
 }
 
 // A pass that only looks (see check_finite) leaves it where nobody reads it.
-float *cpu_state_after(const struct cpu_engine *e, const struct cpu_part *p, size_t state)
+float *cpu_state_after(const struct cpu_engine *e, const struct cpu_part *p, size_t state, size_t i,
+                       size_t *end)
 {
     const struct cpu_states *s = &e->states;
-    const size_t slot = p->seq->n_next == 0 ? s->n : p->seq->next_states[0];
-    return s->base + slot * s->stride + state;
+    const bool kept = !e->search && p->seq->n_next > 0;
+    if (i >= (kept ? states_written(p->seq, p->n) : 1))
+        return NULL;
+    *end = kept ? states_end(p->seq, p->n, i) : p->n;
+    return s->base + (kept ? p->seq->next_states[i] : s->n) * s->stride + state;
 }
 
 struct conv_job {
@@ -70,10 +76,13 @@ static void keep_item(void *arg, size_t i, int thread)
     const size_t n = j->l->conv.n, n_kept = j->l->conv.n_taps - 1;
     const struct cpu_part *p = &j->e->parts[i];
     const float *before = cpu_state_before(j->e, p, j->state);
-    float *to = cpu_state_after(j->e, p, j->state);
-    for (size_t k = 0; k < n_kept; k++)
-        for (size_t c = 0; c < n; c++)
-            to[k * n + c] = product_of(j, p, before, (ptrdiff_t)(p->n + k) - (ptrdiff_t)n_kept, c);
+    float *to;
+    size_t end;
+    for (size_t s = 0; (to = cpu_state_after(j->e, p, j->state, s, &end)) != NULL; s++)
+        for (size_t k = 0; k < n_kept; k++)
+            for (size_t c = 0; c < n; c++)
+                to[k * n + c] =
+                    product_of(j, p, before, (ptrdiff_t)(end + k) - (ptrdiff_t)n_kept, c);
 }
 
 bool cpu_convolve(struct cpu_engine *e, size_t il, size_t n)
@@ -124,21 +133,23 @@ static void mix_item(void *arg, size_t t, int thread)
     j->e->kernels->activate(ACT_SILU, NULL, y, NULL, m->n);
 }
 
-// The last inputs of a part.
+// The last inputs of a part, and of where it has states before.
 static void keep_inputs_item(void *arg, size_t i, int thread)
 {
     (void)thread;
     const struct mix_job *j = arg;
     const struct cpu_part *p = &j->e->parts[i];
     const size_t n = j->m->n, n_kept = j->m->n_taps - 1;
-    float *to = cpu_state_after(j->e, p, j->m->state);
-    for (size_t k = 0; k < n_kept; k++) {
-        const float *x = inputs(j, p, (ptrdiff_t)(p->n + k) - (ptrdiff_t)n_kept);
-        if (x)
-            memcpy(to + k * n, x, n * sizeof *to);
-        else
-            memset(to + k * n, 0, n * sizeof *to);
-    }
+    float *to;
+    size_t end;
+    for (size_t s = 0; (to = cpu_state_after(j->e, p, j->m->state, s, &end)) != NULL; s++)
+        for (size_t k = 0; k < n_kept; k++) {
+            const float *x = inputs(j, p, (ptrdiff_t)(end + k) - (ptrdiff_t)n_kept);
+            if (x)
+                memcpy(to + k * n, x, n * sizeof *to);
+            else
+                memset(to + k * n, 0, n * sizeof *to);
+        }
 }
 
 bool cpu_mix(struct cpu_engine *e, const struct cpu_mixing *m, size_t n)

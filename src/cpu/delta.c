@@ -84,17 +84,20 @@ static void head_item(void *arg, size_t item, int thread)
     const size_t n_channels = layer_n_channels(j->l), n_keys = d->n_key_head * n;
     const size_t at = (d->n_conv - 1) * n_channels + h * n * n;
     const float *before = cpu_state_before(e, p, j->state);
-    float *m = cpu_state_after(e, p, j->state) + at;
-    if (before)
-        memcpy(m, before + at, n * n * sizeof *m);
-    else
-        memset(m, 0, n * n * sizeof *m);
-    for (size_t t = p->first; t < p->first + p->n; t++) {
-        const float *x = e->delta.mixed + t * n_channels, *ba = e->delta.ba + t * 2 * d->n_head;
-        const float g =
-            layer_vector(j->l, DELTA_A)[h] * softplus(ba[alpha] + layer_vector(j->l, DELTA_DT)[h]);
-        remember(m, n, x + key * n, x + n_keys + key * n, x + 2 * n_keys + h * n, expf(g),
-                 sigmoid(ba[beta]), j->out->f + t * j->out->n_pad + h * n);
+    float *m;
+    for (size_t s = 0, t = p->first, end; (m = cpu_state_after(e, p, j->state, s, &end)) != NULL;
+         s++, before = m) {
+        if (before)
+            memcpy(m + at, before + at, n * n * sizeof *m);
+        else
+            memset(m + at, 0, n * n * sizeof *m);
+        for (; t < p->first + end; t++) {
+            const float *x = e->delta.mixed + t * n_channels, *ba = e->delta.ba + t * 2 * d->n_head;
+            const float g = layer_vector(j->l, DELTA_A)[h] *
+                            softplus(ba[alpha] + layer_vector(j->l, DELTA_DT)[h]);
+            remember(m + at, n, x + key * n, x + n_keys + key * n, x + 2 * n_keys + h * n, expf(g),
+                     sigmoid(ba[beta]), j->out->f + t * j->out->n_pad + h * n);
+        }
     }
 }
 

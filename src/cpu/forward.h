@@ -47,10 +47,12 @@ float cpu_query_scale(const struct cpu_engine *e, const struct layer *l, size_t 
 // The part that row t of the chunk is of.
 const struct cpu_part *cpu_part_of(const struct cpu_engine *e, size_t t);
 // Where the state of layer il begins in a slot; there, the state before the part's first token
-// (NULL: zeros), and where the one after its last goes.
+// (NULL: zeros), and where the i-th of those goes that are after its first tokens: *end of them,
+// all after the last. Where there are no more: NULL.
 size_t cpu_state_of(const struct cpu_engine *e, size_t il);
 const float *cpu_state_before(const struct cpu_engine *e, const struct cpu_part *p, size_t state);
-float *cpu_state_after(const struct cpu_engine *e, const struct cpu_part *p, size_t state);
+float *cpu_state_after(const struct cpu_engine *e, const struct cpu_part *p, size_t state, size_t i,
+                       size_t *end);
 // Causal convolutions of channels, each by itself, and silu.
 struct cpu_mixing {
     const float *in; // (tokens, n), stride apart

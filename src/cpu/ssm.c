@@ -34,25 +34,28 @@ static void head_item(void *arg, size_t item, int thread)
     const size_t at = (d->n_conv - 1) * n_channels + h * n_all;
     const struct cpu_part *p = &e->parts[item / d->n_head];
     const float *before = cpu_state_before(e, p, j->state);
-    float *s = cpu_state_after(e, p, j->state) + at;
-    if (before)
-        memcpy(s, before + at, n_all * sizeof *s);
-    else
-        memset(s, 0, n_all * sizeof *s);
-    for (size_t t = p->first; t < p->first + p->n; t++) {
-        float *x = e->ssm.mixed + t * n_channels + h * n,
-              *y = j->out->f + t * j->out->n_pad + h * n;
-        const float *b = e->ssm.mixed + t * n_channels + d->n_inner + group * d->n_state;
-        const float *c = b + (size_t)d->n_group * d->n_state;
-        const float dt = e->ssm.in[(t + 1) * in_width(j->l) - d->n_head + h];
-        const float step = softplus(dt + layer_vector(j->l, SSM_DT)[h]);
-        const float direct = layer_vector(j->l, SSM_D)[h];
-        for (size_t k = 0; k < n; k++) { // these channels are this head's alone
-            y[k] = direct * x[k];
-            x[k] *= step;
+    float *s;
+    for (size_t i = 0, t = p->first, end; (s = cpu_state_after(e, p, j->state, i, &end)) != NULL;
+         i++, before = s) {
+        if (before)
+            memcpy(s + at, before + at, n_all * sizeof *s);
+        else
+            memset(s + at, 0, n_all * sizeof *s);
+        for (; t < p->first + end; t++) {
+            float *x = e->ssm.mixed + t * n_channels + h * n,
+                  *y = j->out->f + t * j->out->n_pad + h * n;
+            const float *b = e->ssm.mixed + t * n_channels + d->n_inner + group * d->n_state;
+            const float *c = b + (size_t)d->n_group * d->n_state;
+            const float dt = e->ssm.in[(t + 1) * in_width(j->l) - d->n_head + h];
+            const float step = softplus(dt + layer_vector(j->l, SSM_DT)[h]);
+            const float direct = layer_vector(j->l, SSM_D)[h];
+            for (size_t k = 0; k < n; k++) { // these channels are this head's alone
+                y[k] = direct * x[k];
+                x[k] *= step;
+            }
+            e->kernels->remember(s + at, d->n_state, n, expf(step * layer_vector(j->l, SSM_A)[h]),
+                                 b, x, c, y);
         }
-        e->kernels->remember(s, d->n_state, n, expf(step * layer_vector(j->l, SSM_A)[h]), b, x, c,
-                             y);
     }
 }
 

@@ -16,6 +16,10 @@ extern "C" {
 enum { NO_STATE = UINT32_MAX };
 enum { NO_BLOCK = UINT32_MAX };
 
+// A recurrent state is kept for each STATES_EVERY tokens of a long text: more need not be evaluated
+// again. So tokens that are evaluated at once lead to several, STATES_AT_ONCE at most.
+enum { STATES_EVERY = 512, STATES_AT_ONCE = 8 };
+
 // A state in host memory, behind the slots (engine/states.h).
 struct state_copy {
     size_t n_users; // marks
@@ -47,7 +51,7 @@ struct seq {
     // Slots of recurrent states (engine/states.h). NO_STATE: that of no tokens, zeros; while there
     // is no work for the sequence, also one that lies in host memory.
     uint32_t state;
-    uint32_t next_states[1 + ENGINE_RUN_AHEAD]; // (n_next) of evaluations under way and the next
+    uint32_t next_states[STATES_AT_ONCE]; // (n_next) of evaluations under way and the next
     size_t n_next;
     struct state_mark {
         size_t pos;
@@ -133,8 +137,8 @@ enum engine_logits {
 struct backend {
     uint32_t kv_block; // positions of a block; a power of two
     // Evaluates ids (n, 1 to n_batch) at s->n_past, for which s has blocks that are its own, from
-    // the recurrent state s->state to s->next_states[0] (where it has states); ended when it
-    // returns.
+    // the recurrent state s->state to those of s->next_states that states_written says (where it
+    // has states); ended when it returns.
     // Errors: ERR_INTERRUPTED, ERR_FAIL.
     bool (*eval)(struct engine *e, const struct seq *s, const int32_t *ids, size_t n,
                  enum engine_logits want, const struct cancel *cancel, struct error *err);

@@ -23,7 +23,7 @@ enum kv_type { KV_F16, KV_Q8_0 };
 
 struct engine_params {
     uint32_t n_ctx;   // positions to hold; 0 = the model's own, reduced to what fits
-    uint32_t n_batch; // tokens per prefill chunk; 0 = 512, on a GPU 2048 of experts without states
+    uint32_t n_batch; // tokens per prefill chunk; 0 = 512, of experts on a GPU 2048
     uint32_t n_seqs;  // sequences beside each other: of layers with a window so many are kept;
                       // CUDA engine: that one pass takes, for which it holds scratch;
                       // 0 = 1, at most ENGINE_MAX_PARTS
@@ -107,7 +107,8 @@ void engine_free(struct engine *e); // its sequences are freed before; NULL is f
 // are given back, and its tokens are evaluated again with its next work. Errors: ERR_MEMORY;
 // ERR_CONTEXT: n_ctx_max is more than the pool holds.
 struct seq *seq_open(struct engine *e, uint32_t n_ctx_max, struct error *err);
-// Nobody goes back to what comes behind what s is given, so a recurrent model keeps no states there.
+// Nobody goes back to what comes behind what s is given, so a recurrent model keeps no states
+// there.
 void seq_answers_once(struct seq *s);
 // Another sequence that begins with the first n tokens of s (n <= seq_len), settings included. What
 // is evaluated of them is shared; each copies a block that both have before it writes to it.
@@ -218,8 +219,8 @@ enum { ENGINE_MAX_PARTS = 256 };
 // How many of them this engine takes in one pass: ENGINE_MAX_PARTS on the CPU, else what it was
 // opened for; fewer where memory for states, or for windows, is for fewer.
 size_t engine_max_parts(const struct engine *e);
-// Rows that a sequence has in one pass, at most: a batch's; with recurrent states fewer, as each
-// may have to be evaluated again (but for rows of which logits are asked).
+// Rows that a sequence has in one pass, at most: a batch's; with recurrent states as many of those
+// as end where one is kept, and no more than have slots (but for rows of which logits are asked).
 size_t engine_max_rows(const struct engine *e);
 // Sequences that can go on side by side before one loses what layers with a window keep of it.
 size_t engine_windows(const struct engine *e);

@@ -1,5 +1,6 @@
 // engine/measure.h on top of a backend.
 #include "engine/room.h"
+#include "engine/states.h"
 
 bool engine_measure(struct engine *e, struct engine_peaks *out, struct error *err)
 {
@@ -30,7 +31,8 @@ static bool check_profile(const struct engine *e, size_t n, uint32_t n_run,
 // Room for n tokens more than are evaluated.
 static bool take_room(struct seq *s, size_t n, struct error *err)
 {
-    return room_take(s, s->n_past + n, 1, err) && room_take_near(s, s->n_past, s->n_past + n, err);
+    return room_take(s, s->n_past + n, states_wanted(s, n), err) &&
+           room_take_near(s, s->n_past, s->n_past + n, err);
 }
 
 bool engine_profile(struct seq *s, const int32_t *tokens, size_t n, uint32_t n_run,

@@ -20,6 +20,7 @@ void room_give(struct seq *s)
         if (c->reach > 0)
             windows_give(s, s->n_blocks);
     }
+    states_give(s);
 }
 
 void room_go_back(struct seq *s, size_t n)
@@ -65,6 +66,17 @@ bool room_take_states(struct seq *s, size_t n, struct error *err)
             return false;
     }
     return true;
+}
+
+bool room_take_piece(struct seq *s, size_t *n, bool whole, struct error *err)
+{
+    struct error mine = {0};
+    size_t n_states = whole ? 1 : states_wanted(s, *n);
+    if (n_states > 1 && !states_take(s, n_states, &mine) && mine.code == ERR_CONTEXT) {
+        n_states = s->n_next > 0 ? s->n_next : 1;
+        *n = n_states * STATES_EVERY;
+    }
+    return room_take_states(s, n_states, err);
 }
 
 bool room_advance_state(struct seq *s, size_t i, size_t n, struct error *err)

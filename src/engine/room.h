@@ -18,11 +18,15 @@ bool room_take_near(struct seq *s, size_t begin, size_t end, struct error *err);
 // Slots for the states that the next n evaluations leave, and for the one that they go on from.
 // Errors: ERR_CONTEXT; the device's.
 bool room_take_states(struct seq *s, size_t n, struct error *err);
+// The same for the next *n tokens at once. Where there are not as many slots as they lead to states
+// these become fewer tokens, rather than that another sequence is paused; whole: one does then,
+// behind all.
+bool room_take_piece(struct seq *s, size_t *n, bool whole, struct error *err);
 // Where the device can, s goes on from its state through the first n rows of its part, i, of the
 // pass that was the last: what else they leave is there. Errors: as before; ERR_FAIL.
 bool room_advance_state(struct seq *s, size_t i, size_t n, struct error *err);
 
-// Gives back what is not needed for the evaluated positions.
+// Gives back what is not needed for the evaluated positions; nothing is under way.
 void room_give(struct seq *s);
 // At most n tokens of s stay evaluated: as many as keys, values and states are kept of.
 void room_go_back(struct seq *s, size_t n);

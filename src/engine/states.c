@@ -61,10 +61,15 @@ static void remove_mark(struct seq *s, size_t i)
     memmove(&s->marks[i], &s->marks[i + 1], (s->n_marks - i) * sizeof *s->marks);
 }
 
-// Whether s is where nobody goes back to: behind all that it was given.
+// Whether nobody goes back to where s has n tokens: behind all that it was given.
+static bool is_passing_at(const struct seq *s, size_t n)
+{
+    return s->once && !s->goes_on && s->given > 0 && n > s->given;
+}
+
 static bool is_passing(const struct seq *s)
 {
-    return s->once && !s->goes_on && s->given > 0 && s->n_past > s->given;
+    return is_passing_at(s, s->n_past);
 }
 
 // How many tokens would have to be evaluated again between the marks beside mark i.
@@ -219,6 +224,27 @@ bool states_take(struct seq *s, size_t n, struct error *err)
         if (!take_slot(s, &s->next_states[s->n_next], err))
             return false;
     return true;
+}
+
+void states_give(struct seq *s)
+{
+    give_next(s, 0);
+}
+
+size_t states_wanted(const struct seq *s, size_t n)
+{
+    size_t k = 1;
+    while (has_states(s) && k < STATES_AT_ONCE && k * STATES_EVERY < n &&
+           !is_passing_at(s, s->n_past + k * STATES_EVERY))
+        k++;
+    return k;
+}
+
+void states_advance_all(struct seq *s, size_t n)
+{
+    for (; s->n_next > 1; n -= STATES_EVERY)
+        states_advance(s, STATES_EVERY);
+    states_advance(s, n);
 }
 
 void states_advance(struct seq *s, size_t n)

@@ -13,9 +13,6 @@
 extern "C" {
 #endif
 
-// A mark for each so many tokens of a long text: more need not be evaluated again.
-enum { STATES_EVERY = 512 };
-
 // Bytes of host memory that states may take where so many are free when an engine opens; and e may
 // take n_bytes.
 uint64_t states_host_bytes(uint64_t n_free);
@@ -26,8 +23,26 @@ bool states_reserve(struct seq *s);
 // s has n slots for the next evaluations to write, one each, and its newest state lies in one;
 // marks of any sequence give way. Errors: ERR_CONTEXT: there are not as many; the device's.
 bool states_take(struct seq *s, size_t n, struct error *err);
-// n more tokens of s are evaluated: what was written is the newest state.
+// Where n more tokens of s are evaluated at once, the states that are to be written: after each
+// STATES_EVERY of them, where a mark is due, and after all.
+size_t states_wanted(const struct seq *s, size_t n);
+// What a backend writes of those: it has fewer slots where only the last is needed. The i-th, to
+// s->next_states[i], is the state after states_end of the n tokens.
+static inline size_t states_written(const struct seq *s, size_t n)
+{
+    const size_t most = (n - 1) / STATES_EVERY + 1;
+    return s->n_next < most ? s->n_next : most;
+}
+static inline size_t states_end(const struct seq *s, size_t n, size_t i)
+{
+    return i + 1 < states_written(s, n) ? (i + 1) * STATES_EVERY : n;
+}
+// n more tokens of s are evaluated: what was written first is the newest state. Or at once, with
+// all slots that it had: what was written last is, and those before are marked.
 void states_advance(struct seq *s, size_t n);
+void states_advance_all(struct seq *s, size_t n);
+// s gives its slots for the next evaluations back.
+void states_give(struct seq *s);
 // The newest state is kept: in any case; where the last that is lies far behind; or will, when n
 // more tokens are evaluated at once.
 void states_mark(struct seq *s);

@@ -12,7 +12,9 @@ static size_t least(size_t a, size_t b)
 
 size_t engine_max_rows(const struct engine *e)
 {
-    return e->n_states > 0 ? least(e->n_batch, STATES_EVERY) : e->n_batch;
+    if (e->n_states == 0 || e->n_batch < STATES_EVERY)
+        return e->n_batch;
+    return STATES_EVERY * least(e->n_batch / STATES_EVERY, STATES_AT_ONCE);
 }
 
 // How many tokens of s the next chunk has. Rows of which logits are wanted come in one.
@@ -57,17 +59,20 @@ static bool evaluate(const struct work *w, size_t n_logits, const struct cancel 
     if (!room_take(s, s->ids.len, 1, err))
         return false;
     while (s->n_past < s->ids.len) {
-        const size_t n = next_chunk(s, n_logits);
-        enum engine_logits want = LOGITS_NONE;
-        if (n == s->ids.len - s->n_past && n_logits > 0)
-            want = n_logits > 1 ? LOGITS_ALL : LOGITS_LAST;
+        size_t n = next_chunk(s, n_logits);
+        const size_t rest = s->ids.len - s->n_past;
         if (cancel_asked(cancel))
             return error_set(err, ERR_INTERRUPTED, "interrupted");
-        if (!room_take_states(s, 1, err) || !room_take_near(s, s->n_past, s->n_past + n, err) ||
+        if (!room_take_piece(s, &n, n_logits > 1 && n == rest, err))
+            return false;
+        enum engine_logits want = LOGITS_NONE;
+        if (n == rest && n_logits > 0)
+            want = n_logits > 1 ? LOGITS_ALL : LOGITS_LAST;
+        if (!room_take_near(s, s->n_past, s->n_past + n, err) ||
             !c->backend->eval(e, s, s->ids.data + s->n_past, n, want, cancel, err) ||
             !hidden_keep(s, 0, n, err))
             return false;
-        states_advance(s, n);
+        states_advance_all(s, n);
     }
     if (marks)
         states_mark(s);
@@ -216,11 +221,19 @@ static bool is_under_way(const struct seq *s)
     return asks_count(s, false) > (s->engine->core->alike ? asks_count(s, true) : 0);
 }
 
-// How many of the n works, from the first on, can be one pass: of different sequences, with rows
-// of which no logits are asked for, that fit a batch.
-static size_t count_parts(const struct engine *e, const struct work *w, size_t n)
+// Whether a pass of n_parts sequences may lead to so many states, where n sequences that are not to
+// be paused have one each. (Those of one each are not looked at, as their number is bounded.)
+static bool has_slots(const struct engine *e, size_t n_parts, size_t n_states, size_t n)
 {
-    size_t n_parts = 0, n_rows = 0;
+    return e->n_states == 0 || n_states == n_parts || n + n_states <= e->n_states;
+}
+
+// How many of the n works, from the first on, can be one pass: of different sequences, with rows
+// of which no logits are asked for, that fit a batch, and lead to no more states than there is room
+// for beside the n_begun works before them.
+static size_t count_parts(const struct engine *e, const struct work *w, size_t n, size_t n_begun)
+{
+    size_t n_parts = 0, n_rows = 0, n_states = 0;
     for (; n_parts < n && n_parts < engine_max_parts(e); n_parts++) {
         const struct work *p = &w[n_parts];
         if (p->seq->engine != e || p->n == 0 || p->n_logits > 0 || is_under_way(p->seq))
@@ -230,7 +243,9 @@ static size_t count_parts(const struct engine *e, const struct work *w, size_t n
                 return n_parts;
         const size_t n_its = p->seq->ids.len + (p->ids ? p->n : 0) - p->seq->n_past;
         n_rows += n_its;
-        if (n_rows > e->n_batch || n_its > engine_max_rows(e))
+        n_states += states_wanted(p->seq, n_its);
+        if (n_rows > e->n_batch || n_its > engine_max_rows(e) ||
+            !has_slots(e, n_parts + 1, n_states, n_begun + n))
             return n_parts == 0 && e->core->alike ? 1 : n_parts; // eval_parts cuts it
     }
     return n_parts;
@@ -249,25 +264,26 @@ static bool eval_parts(struct engine *e, const struct work *w, struct engine_par
         marks[i] = begin_text(&w[i]);
         if (w[i].ids)
             windows_turn(s);
-        if (!room_take(s, s->ids.len, 1, err))
-            return false;
         parts[i].ids = s->ids.data + s->n_past;
         parts[i].n = s->ids.len - s->n_past;
+        if (!room_take(s, s->ids.len, n > 1 ? states_wanted(s, parts[i].n) : 1, err))
+            return false;
     }
     const struct engine_part last = parts[0];
     for (bool ends = false; !ends;) {
-        ends = n > 1 || parts[0].n <= engine_max_rows(e);
+        size_t n_first = n > 1 ? parts[0].n : least(parts[0].n, engine_max_rows(e));
+        for (size_t i = 0; i < n; i++)
+            states_mark_before(w[i].seq, i == 0 ? n_first : parts[i].n);
+        if (cancel_asked(cancel))
+            return error_set(err, ERR_INTERRUPTED, "interrupted");
+        if (n == 1 && !room_take_piece(w[0].seq, &n_first, false, err))
+            return false;
+        ends = n_first == parts[0].n;
         if (!ends) {
-            parts[0].n = engine_max_rows(e);
+            parts[0].n = n_first;
             parts[0].given = true;
             parts[0].pick = false;
         }
-        for (size_t i = 0; i < n; i++)
-            states_mark_before(w[i].seq, parts[i].n);
-        if (cancel_asked(cancel))
-            return error_set(err, ERR_INTERRUPTED, "interrupted");
-        if (n == 1 && !room_take_states(w[0].seq, 1, err))
-            return false;
         for (size_t i = 0; i < n; i++) {
             const size_t begin = w[i].seq->n_past;
             if (!room_take_near(w[i].seq, begin, begin + parts[i].n, err))
@@ -278,10 +294,10 @@ static bool eval_parts(struct engine *e, const struct work *w, struct engine_par
         for (size_t i = 0, row = 0; i < n; row += parts[i++].n) {
             if (!hidden_keep(w[i].seq, row, parts[i].n, err))
                 return false;
-            states_advance(w[i].seq, parts[i].n);
+            states_advance_all(w[i].seq, parts[i].n);
             if (ends && marks[i])
                 states_mark(w[i].seq);
-            if (w[i].ids)
+            if (ends && w[i].ids)
                 end_given(&w[i]);
         }
         if (!ends) {
@@ -557,7 +573,7 @@ static bool submit_parts(struct engine *e, const struct work *w, size_t n, uint6
 static bool submit_plain(struct engine *e, const struct work *w, uint64_t number,
                          const struct cancel *cancel, struct error *err)
 {
-    if (count_parts(e, w, 1) > (e->core->alike ? 0 : 1))
+    if (count_parts(e, w, 1, 0) > (e->core->alike ? 0 : 1))
         return submit_parts(e, w, 1, number, cancel, err);
     if (!check_work(w, e, err) || !check_asks(e->core, w->n_pick, err) ||
         !submit(e, w, number, cancel, err))
@@ -586,7 +602,7 @@ bool engine_submit(struct engine *e, const struct work *w, size_t n, const struc
     for (size_t i = 0; i < n; i++)
         w[i].seq->at_work = true;
     for (size_t i = 0; ok && i < n;) {
-        const size_t n_parts = count_parts(e, w + i, n - i);
+        const size_t n_parts = count_parts(e, w + i, n - i, i);
         for (size_t k = 0; ok && k < (n_parts > 1 ? n_parts : 1); k++)
             ok = hidden_give(&w[i + k], &why);
         if (!ok)

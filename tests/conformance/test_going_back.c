@@ -16,6 +16,8 @@ static const char chatml[] =
 
 enum { MOST_TURNS = 7, N_CTX = 16384, N_BATCH = 64 };
 
+static uint32_t n_batch = N_BATCH;
+
 struct turn { // what a turn is made of
     char text[1400];
     uint64_t seed;
@@ -42,9 +44,9 @@ static void begin(struct talk *t, struct engine *e)
         fail_msg("%s", err.text);
 }
 
-static struct engine *open_engine(uint32_t n_batch)
+static struct engine *open_engine(uint32_t batch)
 {
-    return open_for(1, on_cuda ? 2048 : N_CTX, n_batch);
+    return open_for(1, on_cuda ? 2048 : N_CTX, batch);
 }
 
 // Answers the user's message that is there.
@@ -209,7 +211,7 @@ static void random_steps_give_the_text_of_a_fresh_conversation(void **state)
     (void)state;
     enum { EACH = 5, N_SLOTS = 7 };
     const int n_steps = on_cuda ? 30 : 200;
-    struct engine *e = open_engine(N_BATCH), *fresh = open_engine(512);
+    struct engine *e = open_engine(n_batch), *fresh = open_engine(512);
     struct talk t[2] = {0}; // the second: a fork of the first
     struct error err = {0};
     char path[64];
@@ -256,6 +258,14 @@ static void random_steps_give_the_text_of_a_fresh_conversation(void **state)
     assert_int_equal(e->core->n_copies, 0);
     engine_free(fresh);
     engine_free(e);
+}
+
+// A turn is one piece, on whose way there may be states.
+static void random_steps_in_pieces_of_2048_give_that_text(void **state)
+{
+    n_batch = 2048;
+    random_steps_give_the_text_of_a_fresh_conversation(state);
+    n_batch = N_BATCH;
 }
 
 static void flip_byte(const char *path, long at)
@@ -465,6 +475,7 @@ static int run(const char *family)
     }
     static const struct CMUnitTest all[] = {
         cmocka_unit_test(random_steps_give_the_text_of_a_fresh_conversation),
+        cmocka_unit_test(random_steps_in_pieces_of_2048_give_that_text),
         cmocka_unit_test(a_save_appends_one_state),
         cmocka_unit_test(what_goes_far_back_is_saved_and_read),
         cmocka_unit_test(a_damaged_state_is_said_and_the_one_before_it_taken),
@@ -478,7 +489,9 @@ static int run(const char *family)
     const bool has_states = e->n_states > 0;
     n_long = has_states ? 6 : 2; // more than the windows of an engine hold together
     engine_free(e);
-    const size_t n_tests = on_cuda ? 1 : sizeof all / sizeof *all;
+    const size_t n_tests = on_cuda      ? 1
+                           : has_states ? sizeof all / sizeof *all
+                                        : sizeof no_states / sizeof *no_states;
     const int failed =
         _cmocka_run_group_tests(family, has_states ? all : no_states, n_tests, NULL, NULL);
     model_free(model);

@@ -4,8 +4,10 @@
 // several sequences, of which that is promised, too. Then the family of the model.
 #include "sequences.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "engine/states.h"
@@ -181,26 +183,215 @@ static void test_a_plan_counts_all_slots(void **state)
     engine_free(e);
 }
 
-// A batch has room for more tokens than may be read again: a state is kept every 512 all the same.
-static void test_a_long_chunk_is_cut_where_states_are_kept(void **state)
+// ---- states within a piece
+
+// The state of s after pos tokens; to be freed.
+static float *state_after(struct seq *s, size_t pos)
+{
+    struct error err = {0};
+    float *x = malloc(engine_state_bytes(seq_engine(s)));
+    if (!seq_export_state(s, pos, x, &err))
+        fail_msg("%s", err.text);
+    return x;
+}
+
+// The states of a and b after so many tokens; alike: in all bits, or but for rounding.
+static void compare_states(struct seq *a, struct seq *b, size_t pos, bool alike)
+{
+    const size_t n = engine_state_bytes(seq_engine(a)) / sizeof(float);
+    float *x = state_after(a, pos), *y = state_after(b, pos);
+    double size = 0, off = 0;
+    assert_int_equal(engine_state_bytes(seq_engine(b)) / sizeof(float), n);
+    for (size_t i = 0; i < n; i++) {
+        size += (double)x[i] * x[i];
+        off += ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
+    }
+    if (alike)
+        assert_memory_equal(x, y, n * sizeof *x);
+    assert_true(size > 0 && off <= 1e-4 * size);
+    free(x);
+    free(y);
+}
+
+// s goes on from each of its states as a fresh sequence does.
+static void goes_on_from_each(struct seq *s)
+{
+    size_t pos[8];
+    struct error err = {0};
+    struct decoded d;
+    int32_t ids[5];
+    for (size_t i = seq_states(s, pos, 8); i > 0; i -= on_cuda && i > 1 ? 2 : 1) {
+        struct seq *f = seq_fork(s, pos[i - 1], &err);
+        assert_non_null(f);
+        assert_int_equal(seq_n_past(f), pos[i - 1]);
+        random_ids(ids, 5);
+        go_on(f, ids, 5, &d);
+        check(f, &d);
+        seq_free(f);
+    }
+}
+
+// Where and what they are is a matter of the text, not of how much of it is evaluated at once.
+static void test_states_within_a_piece_are_those_of_shorter_pieces(void **state)
 {
     (void)state;
-    const size_t n = on_cuda ? 540 : 1500, last = n / STATES_EVERY * STATES_EVERY;
-    struct decoded d;
-    int32_t ids[1500];
+    static const uint32_t batches[] = {2048, 1024, 100, 1};
+    static const struct {
+        uint32_t n_seqs;
+        bool exact, alike;
+    } kinds[] = {{4, false, true}, {1, true, true}, {1, false, false}};
+    const size_t n = on_cuda ? 1050 : 2000;
+    struct decoded want, d;
+    int32_t ids[2000];
+    size_t pos[8], again[8];
     random_ids(ids, n);
-    for (uint32_t n_seqs = on_cuda ? 4 : 1; n_seqs <= 4; n_seqs += 3) {
-        struct engine *e = open_for(n_seqs, 2048, 2048);
+    for (size_t k = 0; k < (on_cuda ? 3 : 1); k++) {
+        exact = kinds[k].exact;
+        struct engine *e = open_for(kinds[k].n_seqs, 2048, 512);
         struct seq *s = open_seq(e);
-        go_on(s, ids, n, &d);
-        check(s, &d);
-        seq_trim(s, n - 20);
-        assert_int_equal(seq_n_past(s), last);
-        seq_trim(s, last - 1);
-        assert_int_equal(seq_n_past(s), last - STATES_EVERY);
+        go_on(s, ids, n, &want);
+        const size_t n_states = seq_states(s, pos, 8);
+        assert_int_equal(n_states, n / STATES_EVERY + 1);
+        for (size_t i = 0; i + 1 < n_states; i++)
+            assert_int_equal(pos[i], (i + 1) * STATES_EVERY);
+        for (size_t i = 0; i < (on_cuda ? 1 : 4); i++) {
+            struct engine *other = open_for(kinds[k].n_seqs, 4096, batches[i]);
+            struct seq *t = open_seq(other);
+            go_on(t, ids, n, &d);
+            if (kinds[k].alike)
+                assert_alike(&d, &want);
+            compare_states(t, s, n, kinds[k].alike);
+            if (batches[i] > STATES_EVERY) {
+                assert_int_equal(seq_states(t, again, 8), n_states);
+                assert_memory_equal(again, pos, n_states * sizeof *pos);
+                for (size_t j = 0; j < n_states; j++)
+                    compare_states(t, s, pos[j], kinds[k].alike);
+            }
+            if (batches[i] == 2048 && k == 0)
+                goes_on_from_each(t);
+            seq_free(t);
+            engine_free(other);
+        }
         seq_free(s);
         engine_free(e);
     }
+    exact = false;
+}
+
+// Beside each other in one pass, each with states of its own on the way.
+static void test_pieces_of_one_pass_keep_their_states(void **state)
+{
+    (void)state;
+    enum { N_SEQ = 3 };
+    const size_t n[N_SEQ] = {3, 520, on_cuda ? 600 : 1100};
+    struct engine *e = open_engine(4096, 2048), *alone = open_engine(2048, 512);
+    struct seq *s[N_SEQ];
+    struct work w[N_SEQ];
+    struct error err = {0};
+    struct decoded d;
+    int32_t ids[1100];
+    random_ids(ids, 1100);
+    for (int i = 0; i < N_SEQ; i++) {
+        s[i] = open_seq(e);
+        go_on(s[i], ids + i, 7, &d);
+        w[i] = (struct work){.seq = s[i], .ids = ids, .n = n[i]};
+    }
+    if (!engine_submit(e, w, N_SEQ, NULL, NULL, &err))
+        fail_msg("%s", err.text);
+    for (int i = 0; i < N_SEQ; i++) {
+        struct seq *t = open_seq(alone);
+        size_t pos[8];
+        go_on(t, ids + i, 7, &d);
+        go_on(t, ids, n[i], &d);
+        const size_t n_states = seq_states(t, pos, 8);
+        assert_int_equal(n_states, 2 + n[i] / STATES_EVERY);
+        for (size_t j = 0; j < n_states; j++)
+            compare_states(s[i], t, pos[j], true);
+        seq_free(t);
+        goes_on_from_each(s[i]);
+        seq_free(s[i]);
+    }
+    engine_free(alone);
+    engine_free(e);
+}
+
+// As many tokens at once as there are slots for: all states are there all the same, some of them in
+// host memory.
+static void test_a_piece_is_shorter_where_slots_are_few(void **state)
+{
+    (void)state;
+    const size_t n = on_cuda ? 1050 : 2000;
+    int32_t ids[2000];
+    struct decoded d;
+    random_ids(ids, n);
+    for (uint32_t n_slots = 2; n_slots <= (on_cuda ? 2 : 3); n_slots++) {
+        struct engine *e = open_engine(4096, 2048);
+        size_t pos[8];
+        leave_slots(e, n_slots);
+        e->core->spares_copies = false;
+        struct seq *s = open_seq(e);
+        go_on(s, ids, n, &d);
+        check(s, &d);
+        assert_int_equal(seq_states(s, pos, 8), n / STATES_EVERY + 1);
+        seq_trim(s, 1040);
+        assert_int_equal(seq_n_past(s), 1024);
+        go_on(s, ids, 20, &d);
+        check(s, &d);
+        seq_free(s);
+        engine_free(e);
+    }
+}
+
+struct late_cancel {
+    struct cancel cancel;
+    useconds_t after;
+};
+
+static void *ask_late(void *arg)
+{
+    struct late_cancel *c = arg;
+    usleep(c->after);
+    cancel_ask(&c->cancel);
+    return NULL;
+}
+
+// Whenever that is asked for.
+static void test_a_piece_that_is_interrupted_leaves_what_was_before(void **state)
+{
+    (void)state;
+    const size_t n = on_cuda ? 1050 : 2000;
+    struct engine *e = open_engine(4096, 2048);
+    struct seq *s = open_seq(e);
+    struct decoded d;
+    int32_t ids[2000];
+    size_t n_interrupted = 0;
+    random_ids(ids, n);
+    go_on(s, ids, 30, &d);
+    for (useconds_t after = 100; after < 30000; after *= 3) {
+        struct late_cancel c = {.after = after};
+        struct error err = {0};
+        pthread_t thread;
+        const size_t n_free = kv_pool_free(&e->core->states);
+        const struct work w = {.seq = s, .ids = ids, .n = n};
+        assert_int_equal(pthread_create(&thread, NULL, ask_late, &c), 0);
+        const bool done = engine_submit(e, &w, 1, &c.cancel, NULL, &err);
+        pthread_join(thread, NULL);
+        if (!done) {
+            n_interrupted++;
+            assert_int_equal(err.code, ERR_INTERRUPTED);
+            assert_int_equal(seq_len(s), 30);
+            assert_int_equal(seq_n_past(s), 30);
+            assert_int_equal(kv_pool_free(&e->core->states), n_free);
+        }
+        seq_trim(s, 30);
+    }
+    assert_in_range(n_interrupted, 1, 10);
+    go_on(s, ids, n, &d);
+    check(s, &d);
+    seq_trim(s, 600);
+    assert_int_equal(seq_n_past(s), 30 + STATES_EVERY);
+    seq_free(s);
+    engine_free(e);
 }
 
 static void test_more_sequences_than_states_go_on(void **state)
@@ -485,7 +676,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_what_is_evaluated_ahead_has_states_of_its_own),
         cmocka_unit_test(test_states_without_a_slot_come_back_from_host_memory),
         cmocka_unit_test(test_states_move_to_host_memory_while_the_device_is_ahead),
-        cmocka_unit_test(test_a_long_chunk_is_cut_where_states_are_kept),
+        cmocka_unit_test(test_states_within_a_piece_are_those_of_shorter_pieces),
+        cmocka_unit_test(test_pieces_of_one_pass_keep_their_states),
+        cmocka_unit_test(test_a_piece_is_shorter_where_slots_are_few),
+        cmocka_unit_test(test_a_piece_that_is_interrupted_leaves_what_was_before),
         cmocka_unit_test(test_a_plan_counts_all_slots),
         cmocka_unit_test(test_what_is_imported_goes_on_where_its_last_state_is),
         // of which no device knows anything: the last, where it costs little

@@ -97,10 +97,9 @@ static const struct {
               {EXPERT_UP, "ffn_up_exps", TINY_FF, TINY_EMBD, 1, 2 * TINY_FF},
               {EXPERT_DOWN, "ffn_down_exps", TINY_EMBD, TINY_FF, 2, TINY_EMBD}};
 
-// A model whose second layer has n experts.
-static void open_mixture(struct fixture *f, uint32_t n)
+// The second layer of a model gets n experts.
+static void add_experts(struct fixture *f, uint32_t n)
 {
-    open_model(f, "llama");
     struct layer *l = &f->m->layers[1];
     l->experts = (struct experts){
         .n = n, .n_used = 2, .n_ff = TINY_FF, .scale = 1, .n_group = 1, .n_group_used = 1};
@@ -118,6 +117,12 @@ static void open_mixture(struct fixture *f, uint32_t n)
                                             .data = f->m->tok_embd.data,
                                             .n_bytes = (size_t)n * MATRIX,
                                             .stack_bytes = MATRIX};
+}
+
+static void open_mixture(struct fixture *f, uint32_t n)
+{
+    open_model(f, "llama");
+    add_experts(f, n);
 }
 
 // Of all experts in memory, of those that are used in traffic.
@@ -158,14 +163,17 @@ static void the_plan_knows_which_experts_are_used(void **state)
 static void chunks_of_a_mixture_have_more_tokens(void **state)
 {
     (void)state;
-    for (uint32_t n = 0; n <= 3; n += 3) {
+    for (int kind = 0; kind < 4; kind++) {
+        const bool is_mixture = kind % 2, has_states = kind / 2;
         uint64_t scratch[3];
         static const uint32_t n_batch[] = {0, 512, 2048};
         struct fixture f;
-        if (n > 0)
-            open_mixture(&f, n);
+        if (has_states)
+            open_state_space(&f);
         else
             open_model(&f, "llama");
+        if (is_mixture)
+            add_experts(&f, 3);
         for (size_t i = 0; i < 3; i++) {
             const struct engine_params p = {.n_ctx = 4096, .n_batch = n_batch[i]};
             struct error err = {0};
@@ -175,7 +183,7 @@ static void chunks_of_a_mixture_have_more_tokens(void **state)
             scratch[i] = plan.scratch;
         }
         assert_true(scratch[1] < scratch[2]);
-        assert_int_equal(scratch[0], scratch[n > 0 ? 2 : 1]);
+        assert_int_equal(scratch[0], scratch[is_mixture ? 2 : 1]);
         close_model(&f);
     }
 }

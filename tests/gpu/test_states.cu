@@ -234,7 +234,7 @@ static std::vector<float> run(const net &net, const net_rows &all, size_t row0,
     must(delta_launch(&Q, &d, &ERR));
     must(delta_gate_launch(&Q, &d, n, &ERR));
     advance(d, d.delta, again, delta_advance_launch);
-    if (delta_can_step(&d.delta)) {
+    if (delta_can_step(&d.delta) && n <= STATES_EVERY) {
         d.state.base = states_of_one.p + 4;
         d.mixed = again.empty() ? nullptr : mixed_by_one.p;
         d.y = y_of_one.p;
@@ -675,6 +675,60 @@ static void a_state_goes_back_to_any_row(void)
     }
 }
 
+// The states on the way of a span of many rows are those that shorter ones end with, alone or
+// beside others: run(pass, first row, states).
+template <typename R> static void keeps_within(const char *what, size_t stride, R run)
+{
+    enum { ROWS = 2 * STATES_EVERY + 9, SLOTS = 6 };
+    const std::vector<float> before = random_stream{59}.floats(SLOTS * stride, 0.5);
+    for (uint32_t other : {0u, 3u}) {
+        device_array<float> states(before), parts(before);
+        struct test_pass all;
+        if (other > 0)
+            all.add(other, NO_STATE, 4);
+        all.add(ROWS, 0, 3);
+        all.spans.back() = {other, ROWS, 0, 3, 2, {1, 2}};
+        run(all, 0, states);
+        for (uint32_t i = 0; i < 3; i++) {
+            struct test_pass part; // of 512, 512 and 9
+            part.add(std::min(STATES_EVERY + 0u, ROWS - i * STATES_EVERY), i, i + 1);
+            run(part, other + i * STATES_EVERY, parts);
+        }
+        const std::vector<float> got = states.get(), want = parts.get();
+        for (uint32_t i = 0; i < SLOTS; i++)
+            check(i == 4 || !memcmp(&got[i * stride], &want[i * stride], stride * sizeof(float)),
+                  "%s behind %u rows: slot %u has other bits", what, other, i);
+    }
+}
+
+static void states_within_a_span_are_those_of_its_parts(void)
+{
+    struct random_stream r = {60};
+    const size_t n = 3 + 2 * STATES_EVERY + 9;
+    for (struct short_conv conv : {short_conv{5, 2}, {33, 12}}) {
+        const size_t ld = 3 * conv.n, stride = (size_t)conv.n_taps * conv.n + 9;
+        const std::vector<float> w = r.floats(stride), in = r.floats(n * ld);
+        keeps_within("short convolutions", stride, [&](auto &pass, size_t row0, auto &states) {
+            const auto from = in.begin() + row0 * ld;
+            convolve(conv, w, {from, from + pass.rows.size() * ld}, pass, states, stride);
+        });
+    }
+    for (const struct delta &delta : {delta{2, 1, 16, 4, false}, {1, 1, 128, 2, false}}) {
+        const net net(r, delta, false);
+        const net_rows rows(r, net, n);
+        keeps_within("delta nets", net.stride(), [&](auto &pass, size_t row0, auto &states) {
+            run(net, rows, row0, pass, states);
+        });
+    }
+    for (const struct ssm &ssm : {ssm{24, 4, 2, 16, 4}, {8, 2, 1, 129, 12}}) {
+        const space space(r, ssm, true, true);
+        const std::vector<float> in = r.floats(n * space.width(), 2.0);
+        keeps_within("state spaces", space.stride(), [&](auto &pass, size_t row0, auto &states) {
+            run(space, in, row0, pass, states);
+        });
+    }
+}
+
 static void done_leaves_everything(void)
 {
     struct random_stream r = {54};
@@ -741,6 +795,8 @@ int main(void)
         {"what is not finite stays visible", what_is_not_finite_stays_visible},
         {"however tokens are cut, bits are the same", however_tokens_are_cut_bits_are_the_same},
         {"a state goes back to any row", a_state_goes_back_to_any_row},
+        {"states within a span are those of its parts",
+         states_within_a_span_are_those_of_its_parts},
         {"done leaves everything", done_leaves_everything},
     };
     return gpu_test_main(tests);

@@ -7,8 +7,9 @@
 
 #include "base/hash.h"
 #include "engine/backend.h"
+#include "engine/states.h"
 
-enum { REM_BLOCK = 4, REM_VOCAB = 50, REM_STOP = 7, REM_NOTHING = 99, REM_TABLE = 512 };
+enum { REM_BLOCK = 4, REM_VOCAB = 50, REM_STOP = 7, REM_NOTHING = 99, REM_TABLE = 2048 };
 
 struct rem_state {
     uint64_t text;
@@ -23,7 +24,7 @@ struct remembering {
     struct layer layers[2]; // sees all; sees a window, if there is one, or has a state
     uint64_t *kv[2];        // (n_blocks * REM_BLOCK): far, near
     struct rem_state *states;
-    uint64_t rows[1024]; // of the last pass, the text up to each
+    uint64_t rows[8192]; // of the last pass, the text up to each
     size_t part_rows[8]; // and the first of each part
     // A run of picks: what the device has evaluated, and what it has sampled and not told.
     struct rem_state run;
@@ -39,6 +40,7 @@ struct remembering {
         size_t n;
     } tables[8];
     size_t n_evaluated; // rows, ever
+    size_t n_passes;    // of rows
 };
 
 static inline struct remembering *rem_of(const struct engine *e)
@@ -140,27 +142,30 @@ static inline bool rem_rows(struct remembering *e, const struct seq *s, size_t r
     rem_check_seen(s, s->ids.data, s->n_past);
     if (e->base.n_states > 0) {
         rem_check_state(e, s->state, h, s->n_past);
-        assert_true(s->n_next > 0);
-        assert_int_equal(e->core.states.n_users[s->next_states[0]], 1);
-        e->states[s->next_states[0]] = (struct rem_state){REM_NOTHING, REM_NOTHING};
+        assert_in_range(s->n_next, 1, STATES_AT_ONCE);
+        assert_int_equal(s->n_next, states_written(s, n)); // all of them
+        for (size_t i = 0; i < s->n_next; i++) {
+            assert_int_equal(e->core.states.n_users[s->next_states[i]], 1);
+            e->states[s->next_states[i]] = (struct rem_state){REM_NOTHING, REM_NOTHING};
+        }
     }
+    size_t k = 0; // states that are written
     for (size_t i = 0; i < n; i++) {
         h = rem_text(h, ids[i]);
         rem_write(s, s->n_past + i, fails ? REM_NOTHING : h);
         e->rows[row0 + i] = h;
+        if (e->base.n_states > 0 && !fails && i + 1 == states_end(s, n, k))
+            e->states[s->next_states[k++]] = (struct rem_state){h, s->n_past + i + 1};
     }
     e->n_evaluated += n;
-    if (fails)
-        return error_set(err, e->fails_how, "the pass does not come to its end");
-    if (e->base.n_states > 0)
-        e->states[s->next_states[0]] = (struct rem_state){h, s->n_past + n};
-    return true;
+    return !fails || error_set(err, e->fails_how, "the pass does not come to its end");
 }
 
 static inline bool rem_eval(struct engine *e, const struct seq *s, const int32_t *ids, size_t n,
                             enum engine_logits want, const struct cancel *cancel, struct error *err)
 {
     (void)want, (void)cancel;
+    rem_of(e)->n_passes++;
     return rem_rows(rem_of(e), s, 0, ids, n, err);
 }
 
@@ -170,6 +175,7 @@ static inline bool rem_eval_parts(struct engine *base, struct engine_part *parts
     struct remembering *e = rem_of(base);
     size_t row = 0, n_drafts = 0;
     (void)cancel;
+    e->n_passes++;
     for (size_t i = 0; i < n_parts; i++) {
         struct engine_part *p = &parts[i];
         const uint64_t *rows = e->rows + row;
@@ -398,7 +404,7 @@ static inline struct seq *open_seq(struct remembering *e)
 // n tokens more, all evaluated.
 static inline bool read_on(struct seq *s, size_t n, struct error *err)
 {
-    static const int32_t ids[2000] = {3, 1, 4, 1, 5};
+    static const int32_t ids[REM_TABLE * REM_BLOCK] = {3, 1, 4, 1, 5};
     const struct work w = {.seq = s, .ids = ids, .n = n};
     return engine_submit(seq_engine(s), &w, 1, NULL, NULL, err);
 }
@@ -409,6 +415,24 @@ static inline void read_to(struct seq *s, size_t n)
     if (!read_on(s, n - seq_len(s), &err))
         fail_msg("%s", err.text);
     assert_int_equal(seq_n_past(s), n);
+}
+
+// s has states after so many tokens (ended by 0), and no others.
+static inline void rem_has_states_after(const struct seq *s, const size_t *want)
+{
+    enum { MOST = 1000 };
+    size_t pos[MOST], n_want = 0;
+    while (want[n_want] > 0)
+        n_want++;
+    pos[n_want] = 12345;
+    assert_int_equal(seq_states(s, pos, MOST), n_want);
+    assert_memory_equal(pos, want, n_want * sizeof *pos);
+    for (size_t i = 1; i <= n_want; i++) { // the last of them, and no more is written
+        pos[i] = 12345;
+        assert_int_equal(seq_states(s, pos, i), i);
+        assert_int_equal(pos[0], want[n_want - i]);
+        assert_int_equal(pos[i], 12345);
+    }
 }
 
 #endif
