@@ -22,10 +22,19 @@ enum {
     GRAPH_ROWS = 32,          // of a pass that becomes a graph
     GRAPH_AFTER = 3,          // times that it was launched without one
     LOGITS_ROWS = 8,          // rows of logits kept at a time
-    EXPERT_PAIRS = 8192,      // of a row and an expert of its, that are multiplied at a time
     SPANS_AHEAD = 32, // steps, or sequences that go back, that may be enqueued at a time, and more
     DRAFT_ROWS = 1 + ENGINE_MAX_DRAFTS, // of a sequence with drafts
     KEPT_ROWS = 4 * DRAFT_ROWS,         // of a pass that states go on from again, at most
+};
+
+// Pairs of a row and an expert of its that are multiplied at a time: what they need in memory is
+// for so many.
+enum {
+#ifdef HOKKU_CUDA_ON_CPU // so that rows take several
+    EXPERT_PAIRS = 100,
+#else
+    EXPERT_PAIRS = 16384,
+#endif
 };
 
 // What ranks exchange in one launch, packets and spans; and how many numbers go in spans. The inbox

@@ -340,7 +340,7 @@ uint32_t expert_hopper_width(uint32_t n_expert, uint32_t n_pair)
 {
     // Wide tiles widen a weight for more columns, but what an expert's columns leave empty is lost.
     const uint32_t mean = n_pair / n_expert;
-    return mean <= 24 ? 32 : mean <= 96 ? 64 : 128;
+    return mean <= 24 ? 32 : mean <= 48 ? 64 : 128;
 }
 
 template <int BN>
