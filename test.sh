@@ -92,9 +92,14 @@ program_build() {
     fi && ninja -C build src/hokku tests/cuda_on_cpu/libhokku_cuda_on_cpu.a
 }
 
-sanitized_build() { # DIRECTORY OPTION...
+sanitized() { # DIRECTORY OPTION...: set up, not built
     [ -f "$1/build.ninja" ] || meson setup "$1" --buildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false \
-        -Dcuda=disabled "${@:2}" && ninja -C "$1"
+        -Dcuda=disabled "${@:2}"
+}
+sanitized_build() { sanitized "$@" && ninja -C "$1"; }
+sanitized_kernels() { # what these tests need, and no more, is built by Meson
+    sanitized build-asan-gcc -Dwerror=false -Doptimization=1 &&
+        units asan-gcc build-asan-gcc --suite gpu --no-suite slow --no-suite vectors --timeout-multiplier 2
 }
 
 # Whether the kernels compile for a GPU other than the default one: the commits that do take turns, since each takes minutes.
@@ -109,11 +114,11 @@ other_gpu() {
     fi && ninja -C build-gpus cuda/libhokku_cuda.a
 }
 
-units() { # STEP BUILD OPTION...: Meson's tests but the haiku's and those on a GPU, as a JUnit file
+units() { # STEP BUILD OPTION...: Meson's tests but the haiku's and those on a GPU, as a JUnit file; without --no-rebuild built first
     local rc
     rm -f "$2/meson-logs/testlog.junit.xml"
     # The suite `device` is what nvcc built, for a GPU.
-    meson test -C "$2" --no-rebuild --no-suite haiku ${no_gpu:+--no-suite device} --print-errorlogs "${@:3}"
+    meson test -C "$2" --no-suite haiku ${no_gpu:+--no-suite device} --print-errorlogs "${@:3}"
     rc=$?
     cp "$2/meson-logs/testlog.junit.xml" "$results/$1.xml"
     return $rc
@@ -133,6 +138,13 @@ steps_that_wait() {
     exit "$n_failed"
 }
 
+kept_chats() { # as those
+    n_failed=0
+    HOKKU_TEST_KEPT=1 step kept "chats, done by a process that keeps the model" \
+        py kept tests/e2e/test_{repl,repl_sessions,at_hand,lineedit,kept,other_model,signals}.py
+    exit "$n_failed"
+}
+
 mkdir -p "$results"
 [ -n "$continue" ] || rm -rf "${results:?}"/*
 export HOKKU_BUILD=$PWD/build HOKKU=$PWD/build/src/hokku
@@ -148,7 +160,7 @@ beside=yes
 begin steps_that_wait
 others=$!
 must build "the tests" ninja -C build
-step release "units, conformance, kernels on the emulation" units release build --no-suite slow
+step release "units, conformance, kernels on the emulation" units release build --no-rebuild --no-suite slow
 wait "$others"
 n_failed=$((n_failed + $?))
 beside=""
@@ -164,21 +176,20 @@ if [ -n "$all" ]; then
     *[13579]) compile="" ;;
     *[02468]) sanitize="" ;;
     esac
-    if [ -n "$sanitize" ]; then
-        must build-asan-gcc "ASan + UBSan build (gcc)" \
-            sanitized_build build-asan-gcc -Dwerror=false -Doptimization=1
-    fi
+    beside=yes
+    begin kept_chats
+    others=$!
     export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
     step asan "units and conformance (ASan + UBSan)" \
-        units asan build-asan --timeout-multiplier 2
+        units asan build-asan --no-rebuild --timeout-multiplier 2
     # (Whole models are left out: the tests of kernels have all their types and shapes, in a fraction of the time.)
     [ -z "$sanitize" ] ||
-        step asan-gcc "kernels on the emulation (ASan + UBSan)" \
-            units asan-gcc build-asan-gcc --suite gpu --no-suite slow --no-suite vectors --timeout-multiplier 2
+        step asan-gcc "kernels on the emulation (ASan + UBSan, gcc)" sanitized_kernels
+    wait "$others"
+    n_failed=$((n_failed + $?))
+    beside=""
     HOKKU_SLOW_TESTS=1 step shapes "10,000 random schemas and their answers" py shapes tests/conformance -k "grammar or json_schema"
-    step slow "other orders of threads, whole models on the emulation" units slow build --suite slow
-    HOKKU_TEST_KEPT=1 step kept "chats, done by a process that keeps the model" \
-        py kept tests/e2e/test_{repl,repl_sessions,at_hand,lineedit,kept,other_model,signals}.py
+    step slow "other orders of threads, whole models on the emulation" units slow build --no-rebuild --suite slow
     HOKKU_TOKENIZER_STRINGS=4000 HOKKU_TOKENIZER_STRINGS_OF_SIX=20000 \
         step tokens "4,000 random strings for every tokenizer, 20,000 for six" py tokens tests/conformance/test_tokenizer.py
     HOKKU_BUILD=$PWD/build-asan step fuzz "fuzzing, a fixed number of runs" py fuzz tests/fuzz --dist load

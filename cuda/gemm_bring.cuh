@@ -97,13 +97,13 @@ template <uint32_t TYPE> static constexpr __host__ __device__ bool has_bringers(
     return bn == 256 || (bn == 128 && raw_step<TYPE>::USED);
 }
 
-// Weights on their way: what one warp starts for N_TILE tiles, all lanes together.
-template <uint32_t TYPE, uint32_t N_TILE> struct weight_feeder {
+// Weights on their way: what one warp starts for its tiles, all lanes together.
+template <uint32_t TYPE> struct weight_feeder {
     using R = raw_step<TYPE>;
     static constexpr uint32_t Q_ROUNDS = (R::AT_H / R::PIECE + WARP - 1) / WARP;
     static constexpr uint32_t N_SMALL = (R::TILE - R::AT_H) / R::SMALL;
-    static constexpr uint32_t ROUNDS = (N_TILE * N_SMALL + WARP - 1) / WARP;
-    const uint8_t *q[N_TILE], *small[ROUNDS];
+    static constexpr uint32_t ROUNDS = (BRING_TILES * N_SMALL + WARP - 1) / WARP;
+    const uint8_t *q[BRING_TILES], *small[ROUNDS];
     uint32_t step; // the next
 
     // Bytes of the steps before one, in the plane that byte `at` of a tile is of.
@@ -128,12 +128,12 @@ template <uint32_t TYPE, uint32_t N_TILE> struct weight_feeder {
     {
         step = step0;
 #pragma unroll
-        for (uint32_t i = 0; i < N_TILE; i++)
+        for (uint32_t i = 0; i < BRING_TILES; i++)
             q[i] = tile(i).q + (size_t)step * (R::CHUNKS * R::Q);
 #pragma unroll
         for (uint32_t k = 0; k < ROUNDS; k++) {
             const uint32_t i = k * WARP + lane, at = i % N_SMALL * R::SMALL + R::AT_H;
-            const struct tile_row row = tile(min(i / N_SMALL, N_TILE - 1));
+            const struct tile_row row = tile(min(i / N_SMALL, BRING_TILES - 1u));
             const uint8_t *p = row.d + at - R::AT_D;
             if (at < R::AT_D)
                 p = row.s + at - R::AT_S;
@@ -152,7 +152,7 @@ template <uint32_t TYPE, uint32_t N_TILE> struct weight_feeder {
         else
             copy<false>(n, lane, to);
 #pragma unroll
-        for (uint32_t j = 0; j < N_TILE; j++)
+        for (uint32_t j = 0; j < BRING_TILES; j++)
             q[j] += R::CHUNKS * R::Q;
 #pragma unroll
         for (uint32_t k = 0; k < ROUNDS; k++) {
@@ -167,7 +167,7 @@ template <uint32_t TYPE, uint32_t N_TILE> struct weight_feeder {
     __device__ __forceinline__ void copy(uint32_t n, uint32_t lane, uint8_t *to) const
     {
 #pragma unroll
-        for (uint32_t j = 0; j < N_TILE; j++)
+        for (uint32_t j = 0; j < BRING_TILES; j++)
 #pragma unroll
             for (uint32_t k = 0; k < Q_ROUNDS; k++) {
                 const uint32_t at = (k * WARP + lane) * R::PIECE;
@@ -184,7 +184,7 @@ template <uint32_t TYPE, uint32_t N_TILE> struct weight_feeder {
                                   : R::N_D > 1   ? back(at - R::AT_D, R::D, R::SMALL, n)
                                                  : 0;
             uint8_t *const place = to + i / N_SMALL * R::TILE + at;
-            if (i < N_TILE * N_SMALL) {
+            if (i < BRING_TILES * N_SMALL) {
                 if constexpr (R::SMALL == R::PIECE)
                     cp_async16(place, small[k] - over);
                 else
@@ -320,7 +320,7 @@ static __device__ __forceinline__ void bring_steps(ROOM &room, uint32_t n_step, 
 {
     using R = raw_step<TYPE>;
     const uint32_t lane = threadIdx.x % WARP;
-    [[maybe_unused]] std::conditional_t<ROOM::RAW, weight_feeder<TYPE, BRING_TILES>, int> weights;
+    [[maybe_unused]] std::conditional_t<ROOM::RAW, weight_feeder<TYPE>, int> weights;
     [[maybe_unused]] ring<ROOM::N_RAW> slot;
     [[maybe_unused]] uint32_t n_weights = 0, left = 0; // steps so far; to the end of a tile
     const auto start_weights = [&] {
