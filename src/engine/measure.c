@@ -31,7 +31,7 @@ static bool check_profile(const struct engine *e, size_t n, uint32_t n_run,
 // Room for n tokens more than are evaluated.
 static bool take_room(struct seq *s, size_t n, struct error *err)
 {
-    return room_take(s, s->n_past + n, states_wanted(s, n), err) &&
+    return room_take(s, s->n_past + n, states_wanted(s, n, true), err) &&
            room_take_near(s, s->n_past, s->n_past + n, err);
 }
 

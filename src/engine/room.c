@@ -70,13 +70,12 @@ bool room_take_states(struct seq *s, size_t n, struct error *err)
 
 bool room_take_piece(struct seq *s, size_t *n, bool whole, struct error *err)
 {
-    struct error mine = {0};
-    size_t n_states = whole ? 1 : states_wanted(s, *n);
-    if (n_states > 1 && !states_take(s, n_states, &mine) && mine.code == ERR_CONTEXT) {
-        n_states = s->n_next > 0 ? s->n_next : 1;
-        *n = n_states * STATES_EVERY;
-    }
-    return room_take_states(s, n_states, err);
+    const size_t n_states = whole ? 1 : states_wanted(s, *n, false);
+    if (!room_take_states(s, 1, err))
+        return false;
+    if (states_take_more(s, n_states) < n_states)
+        *n = s->n_next * STATES_EVERY;
+    return true;
 }
 
 bool room_advance_state(struct seq *s, size_t i, size_t n, struct error *err)

@@ -501,7 +501,7 @@ static bool step_alone(struct schedule *s, struct task *t, struct error *err)
     const bool decodes = !t->reading;
     while (ok && t->n_ahead < n_left && t->n_ahead < most) {
         struct work *w = &s->works[0];
-        *w = next_rows(s, t, s->engine->n_batch);
+        *w = next_rows(s, t, engine_max_rows(s->engine));
         s->with[0] = t;
         n_drafts = guesses_bring(&s->guesses, w, &t, 1);
         ok = engine_submit(s->engine, w, 1, s->cancel, &t->tickets[t->n_ahead], &mine);

@@ -95,7 +95,7 @@ bool session_sync(struct session *s, const int32_t *prefix, size_t n, const stru
         seq_trim(s->seq, common = seq_n_past(s->seq)); // so that all that is read is counted
 
     const size_t most =
-        s->progress && e->any_chunks && e->n_batch > SHOWN_CHUNK ? SHOWN_CHUNK : e->n_batch;
+        s->progress && e->any_chunks && e->n_batch > SHOWN_CHUNK ? SHOWN_CHUNK : engine_max_rows(e);
     size_t done = common;
     bool ok = true;
     if (s->progress)

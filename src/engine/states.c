@@ -226,16 +226,41 @@ bool states_take(struct seq *s, size_t n, struct error *err)
     return true;
 }
 
+// Whether a mark has gone that is missed no more than one within a piece would be.
+static bool thin_alike(const struct engine_core *c)
+{
+    struct seq *of;
+    size_t at;
+    if (!least_missed(c, NULL, true, &of, &at) || gap(of, at) > 2 * STATES_EVERY)
+        return false;
+    remove_mark(of, at);
+    return true;
+}
+
+size_t states_take_more(struct seq *s, size_t n)
+{
+    struct engine_core *c = s->engine->core;
+    while (has_states(s) && s->n_next < n)
+        if (kv_pool_take(&c->states, &s->next_states[s->n_next])) {
+            s->n_next++;
+        } else if (!(c->spares_copies && thin_in_slots(c))) {
+            const uint32_t of_marks = farthest_behind(c);
+            if ((of_marks == NO_STATE || !move_to_host(s->engine, of_marks)) && !thin_alike(c))
+                break;
+        }
+    return has_states(s) ? s->n_next : n;
+}
+
 void states_give(struct seq *s)
 {
     give_next(s, 0);
 }
 
-size_t states_wanted(const struct seq *s, size_t n)
+size_t states_wanted(const struct seq *s, size_t n, bool given)
 {
     size_t k = 1;
     while (has_states(s) && k < STATES_AT_ONCE && k * STATES_EVERY < n &&
-           !is_passing_at(s, s->n_past + k * STATES_EVERY))
+           (given || !is_passing_at(s, s->n_past + k * STATES_EVERY)))
         k++;
     return k;
 }

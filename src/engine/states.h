@@ -24,8 +24,11 @@ bool states_reserve(struct seq *s);
 // marks of any sequence give way. Errors: ERR_CONTEXT: there are not as many; the device's.
 bool states_take(struct seq *s, size_t n, struct error *err);
 // Where n more tokens of s are evaluated at once, the states that are to be written: after each
-// STATES_EVERY of them, where a mark is due, and after all.
-size_t states_wanted(const struct seq *s, size_t n);
+// STATES_EVERY of them, where a mark is due, and after all. given: s is about to be given them.
+size_t states_wanted(const struct seq *s, size_t n, bool given);
+// Of n slots s gets as many as can be had beside those that it has, and no mark goes for one that
+// is missed more than another within a piece would be: so many it has.
+size_t states_take_more(struct seq *s, size_t n);
 // What a backend writes of those: it has fewer slots where only the last is needed. The i-th, to
 // s->next_states[i], is the state after states_end of the n tokens.
 static inline size_t states_written(const struct seq *s, size_t n)

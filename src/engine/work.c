@@ -37,13 +37,22 @@ static bool begin_text(const struct work *w)
     const bool follows = s->goes_on && w->ids && s->n_past == s->given;
     if (is_text && !follows)
         states_mark(s);
+    if (w->ids)
+        s->given = s->ids.len; // also while it is read
     return (is_text || follows) && !w->goes_on;
 }
 
 static void end_given(const struct work *w)
 {
-    w->seq->given = w->seq->n_past;
     w->seq->goes_on = w->goes_on;
+}
+
+// w has failed, before which s had `len` tokens and was given `given`: what is evaluated stays.
+static void fail_given(struct seq *s, size_t len, size_t given)
+{
+    s->ids.len = s->n_past > len ? s->n_past : len;
+    s->given = s->n_past > len ? s->n_past : given;
+    room_give(s);
 }
 
 // Evaluates all of w's sequence that is not yet, in chunks; of the last n_logits rows the logits
@@ -165,7 +174,7 @@ static bool submit(struct engine *e, const struct work *w, uint64_t ticket,
         return go_on(s, ticket, err);
     if (!engine_settle(e, cancel, err))
         return false;
-    const size_t before = s->ids.len;
+    const size_t before = s->ids.len, given = s->given;
     if (w->ids && !seq_append(s, w->ids, w->n, err))
         return false;
     if (w->n > 0) {
@@ -175,8 +184,7 @@ static bool submit(struct engine *e, const struct work *w, uint64_t ticket,
         if (w->ids)
             windows_turn(s);
         if (!evaluate(w, n_logits, cancel, err)) {
-            s->ids.len = s->n_past > before ? s->n_past : before;
-            room_give(s);
+            fail_given(s, before, given);
             return false;
         }
         if (w->ids)
@@ -221,17 +229,21 @@ static bool is_under_way(const struct seq *s)
     return asks_count(s, false) > (s->engine->core->alike ? asks_count(s, true) : 0);
 }
 
-// Whether a pass of n_parts sequences may lead to so many states, where n sequences that are not to
-// be paused have one each. (Those of one each are not looked at, as their number is bounded.)
-static bool has_slots(const struct engine *e, size_t n_parts, size_t n_states, size_t n)
+// Whether a pass of n_parts sequences may lead to so many states and nobody is paused for it: each
+// sequence has one. (Those of one each are not looked at, as their number is bounded.)
+static bool has_slots(const struct engine *e, size_t n_parts, size_t n_states)
 {
-    return e->n_states == 0 || n_states == n_parts || n + n_states <= e->n_states;
+    if (e->n_states == 0 || n_states == n_parts)
+        return true;
+    for (const struct seq *s = e->core->seqs; s; s = s->next)
+        n_states += s->at_work || s->n_past > 0;
+    return n_states <= e->n_states;
 }
 
 // How many of the n works, from the first on, can be one pass: of different sequences, with rows
 // of which no logits are asked for, that fit a batch, and lead to no more states than there is room
-// for beside the n_begun works before them.
-static size_t count_parts(const struct engine *e, const struct work *w, size_t n, size_t n_begun)
+// for.
+static size_t count_parts(const struct engine *e, const struct work *w, size_t n)
 {
     size_t n_parts = 0, n_rows = 0, n_states = 0;
     for (; n_parts < n && n_parts < engine_max_parts(e); n_parts++) {
@@ -243,9 +255,9 @@ static size_t count_parts(const struct engine *e, const struct work *w, size_t n
                 return n_parts;
         const size_t n_its = p->seq->ids.len + (p->ids ? p->n : 0) - p->seq->n_past;
         n_rows += n_its;
-        n_states += states_wanted(p->seq, n_its);
+        n_states += states_wanted(p->seq, n_its, p->ids);
         if (n_rows > e->n_batch || n_its > engine_max_rows(e) ||
-            !has_slots(e, n_parts + 1, n_states, n_begun + n))
+            !has_slots(e, n_parts + 1, n_states))
             return n_parts == 0 && e->core->alike ? 1 : n_parts; // eval_parts cuts it
     }
     return n_parts;
@@ -266,7 +278,7 @@ static bool eval_parts(struct engine *e, const struct work *w, struct engine_par
             windows_turn(s);
         parts[i].ids = s->ids.data + s->n_past;
         parts[i].n = s->ids.len - s->n_past;
-        if (!room_take(s, s->ids.len, n > 1 ? states_wanted(s, parts[i].n) : 1, err))
+        if (!room_take(s, s->ids.len, n > 1 ? states_wanted(s, parts[i].n, false) : 1, err))
             return false;
     }
     const struct engine_part last = parts[0];
@@ -394,7 +406,7 @@ static void go_back(struct seq *s, size_t len, size_t n)
 // What a sequence was before a pass in which it has drafts. No state can be cut: it goes on from
 // the one before the drafts, which is held.
 struct before {
-    size_t len;
+    size_t len, given; // given: before the pass's own
     uint32_t held;
     bool marked;
 };
@@ -482,7 +494,7 @@ static bool begin_parts(struct engine *e, const struct work *w, size_t n, struct
         if (!(w[i].ids ? seq_append(s, w[i].ids, w[i].n, err) : check_sampled(s, err)))
             return false;
         const size_t len = s->ids.len;
-        b[i] = (struct before){len, NO_STATE, false};
+        b[i] = (struct before){len, s->given, NO_STATE, false};
         struct engine_part *p = &c->parts[i]; // by fields: it has room for much text
         p->seq = s;
         p->given = w[i].ids;
@@ -517,8 +529,7 @@ static void undo_parts(struct engine *e, const struct work *w, size_t n, const s
             go_back(s, before, before - 1);
             continue;
         }
-        s->ids.len = before > s->n_past ? before : s->n_past;
-        room_give(s);
+        fail_given(s, before, b[i].given);
     }
 }
 
@@ -573,7 +584,7 @@ static bool submit_parts(struct engine *e, const struct work *w, size_t n, uint6
 static bool submit_plain(struct engine *e, const struct work *w, uint64_t number,
                          const struct cancel *cancel, struct error *err)
 {
-    if (count_parts(e, w, 1, 0) > (e->core->alike ? 0 : 1))
+    if (count_parts(e, w, 1) > (e->core->alike ? 0 : 1))
         return submit_parts(e, w, 1, number, cancel, err);
     if (!check_work(w, e, err) || !check_asks(e->core, w->n_pick, err) ||
         !submit(e, w, number, cancel, err))
@@ -602,7 +613,7 @@ bool engine_submit(struct engine *e, const struct work *w, size_t n, const struc
     for (size_t i = 0; i < n; i++)
         w[i].seq->at_work = true;
     for (size_t i = 0; ok && i < n;) {
-        const size_t n_parts = count_parts(e, w + i, n - i, i);
+        const size_t n_parts = count_parts(e, w + i, n - i);
         for (size_t k = 0; ok && k < (n_parts > 1 ? n_parts : 1); k++)
             ok = hidden_give(&w[i + k], &why);
         if (!ok)

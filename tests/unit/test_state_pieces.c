@@ -105,11 +105,11 @@ static void where_slots_are_few_pieces_are_shorter(void **state)
 {
     (void)state;
     static const size_t n_passes[][2] = {
-        // of 2,000 tokens, then as many again: the state that they go on from has a slot, too
+        // of 2,000 tokens, then as many again, where others have slots, of which not all go
         [2] = {3, 4},
-        [3] = {2, 2},
-        [4] = {1, 2},
-        [5] = {1, 1},
+        [3] = {2, 4},
+        [4] = {1, 3},
+        [5] = {1, 2},
     };
     for (uint32_t n_states = 2; n_states <= 5; n_states++)
         for (int k = 0; k < 2; k++) {
@@ -191,6 +191,76 @@ static void pieces_of_several_sequences_are_one_pass_where_slots_suffice(void **
     }
 }
 
+// Others, that are in no pass, are not paused for such states either.
+static void nobody_is_paused_for_states_within_a_pass_of_several(void **state)
+{
+    static const int32_t ids[600] = {3, 1, 4, 1, 5};
+    struct error err = {0};
+    (void)state;
+    for (uint32_t n_states = 5; n_states <= 9; n_states++) {
+        struct remembering e;
+        init(&e, 2048, n_states, true);
+        struct seq *idle = open_seq(&e), *a = open_seq(&e), *b = open_seq(&e);
+        read_to(idle, 700);
+        read_to(a, 10);
+        read_to(b, 11);
+        const struct work w[] = {{.seq = a, .ids = ids, .n = 600},
+                                 {.seq = b, .ids = ids, .n = 600}};
+        if (!engine_submit(&e.base, w, 2, NULL, NULL, &err))
+            fail_msg("%s", err.text);
+        assert_int_equal(seq_n_past(idle), 700);
+        seq_free(idle);
+        seq_free(a);
+        seq_free(b);
+        release(&e);
+    }
+}
+
+// Where a mark has to go for each new one, pieces become shorter rather than that the older ones
+// go.
+static void where_marks_are_few_long_pieces_leave_those_of_short_ones(void **state)
+{
+    (void)state;
+    for (uint32_t n_batch = 512; n_batch <= 4096; n_batch *= 2)
+        for (int k = 0; k < 2; k++) {
+            struct remembering e;
+            rem_init(
+                &e, &(struct rem_params){
+                        .n_ctx = 8000, .n_batch = n_batch, .n_seqs = 4, .n_states = 8, .alike = k});
+            struct seq *s = open_seq(&e);
+            read_to(s, 7900);
+            size_t pos[8], n = seq_states(s, pos, 8), most = pos[0];
+            for (size_t i = 1; i < n; i++)
+                most = pos[i] - pos[i - 1] > most ? pos[i] - pos[i - 1] : most;
+            assert_in_range(most, STATES_EVERY, 4 * STATES_EVERY);
+            seq_free(s);
+            release(&e);
+        }
+}
+
+// A prompt that answers once and comes in two, as where several part: states within each.
+static void a_text_that_comes_in_two_has_states_within_both(void **state)
+{
+    static const int32_t ids[2938] = {3, 1, 4, 1, 5};
+    static const size_t marks[] = {92, 604, 1116, 1628, 2140, 2652, 3030, 0};
+    struct error err = {0};
+    (void)state;
+    for (uint32_t n_batch = 512; n_batch <= 4096; n_batch *= 2)
+        for (int k = 0; k < 2; k++) {
+            struct remembering e;
+            init(&e, n_batch, 40, k);
+            struct seq *s = open_seq(&e);
+            seq_answers_once(s);
+            read_to(s, 92);
+            const struct work w = {.seq = s, .ids = ids, .n = 2938};
+            if (!engine_submit(&e.base, &w, 1, NULL, NULL, &err))
+                fail_msg("%s", err.text);
+            rem_has_states_after(s, marks);
+            seq_free(s);
+            release(&e);
+        }
+}
+
 // Of a piece that does not come to its end nothing stays, no slot either.
 static void a_piece_that_fails_leaves_what_was_before(void **state)
 {
@@ -224,6 +294,8 @@ static void a_piece_that_fails_leaves_what_was_before(void **state)
 // within a piece, and that one is not cut.
 static void behind_what_is_given_once_no_states_are_kept_within_a_piece(void **state)
 {
+    static const int32_t answer[1800] = {3, 1, 4, 1, 5};
+    struct error err = {0};
     (void)state;
     for (int k = 0; k < 4; k++) {
         struct remembering e;
@@ -233,7 +305,11 @@ static void behind_what_is_given_once_no_states_are_kept_within_a_piece(void **s
         read_to(s, 1100);
         rem_has_states_after(s, (const size_t[]){512, 1024, 1100, 0});
         e.n_passes = 0;
-        read_to(s, 2900);
+        if (!seq_append(s, answer, 1800, &err)) // as if it had been paused behind that
+            fail_msg("%s", err.text);
+        const struct work w = {.seq = s, .n = 1};
+        if (!engine_submit(&e.base, &w, 1, NULL, NULL, &err))
+            fail_msg("%s", err.text);
         rem_has_states_after(s, (const size_t[]){512, 1024, 1100, 2900, 0});
         assert_int_equal(e.n_passes, k < 2 ? 4 : 1);
         seq_free(s);
@@ -270,6 +346,9 @@ int main(void)
         cmocka_unit_test(where_slots_are_few_pieces_are_shorter),
         cmocka_unit_test(nobody_is_paused_for_states_within_a_piece),
         cmocka_unit_test(pieces_of_several_sequences_are_one_pass_where_slots_suffice),
+        cmocka_unit_test(nobody_is_paused_for_states_within_a_pass_of_several),
+        cmocka_unit_test(where_marks_are_few_long_pieces_leave_those_of_short_ones),
+        cmocka_unit_test(a_text_that_comes_in_two_has_states_within_both),
         cmocka_unit_test(rows_of_which_logits_are_asked_are_not_cut),
         cmocka_unit_test(a_piece_that_fails_leaves_what_was_before),
         cmocka_unit_test(behind_what_is_given_once_no_states_are_kept_within_a_piece),
