@@ -322,32 +322,35 @@ scan(const struct state_slots &state, const struct state_span &where, size_t at,
     }
     const bool gives = GIVES && lane % C < n_col;
     const uint32_t n_full = span.n / SCAN_STAGE * SCAN_STAGE;
+    const uint32_t n_within = GIVES ? where.n_within : 0;
+    uint32_t t0 = 0;
+    for (uint32_t k = 0; t0 < n_full; k++) { // up to a state within the span, or to the end
+        const uint32_t end = k < n_within ? t0 + STATES_EVERY : n_full;
 #pragma unroll 1
-    for (uint32_t t0 = 0; t0 < n_full; t0 += SCAN_STAGE) {
-        const stage<P> &s = stages[t0 / SCAN_STAGE % 2];
-        meet();
-        token_in<C, E> in[2];
-        read_token<P, GIVES>(s, 0, in[0]);
-        float sums[SUMS], y[SCAN_STAGE / SCAN_GIVEN]; // given at the end: no branch between
+        for (; t0 < end; t0 += SCAN_STAGE) {
+            const stage<P> &s = stages[t0 / SCAN_STAGE % 2];
+            meet();
+            token_in<C, E> in[2];
+            read_token<P, GIVES>(s, 0, in[0]);
+            float sums[SUMS], y[SCAN_STAGE / SCAN_GIVEN]; // given at the end: no branch between
 #pragma unroll
-        for (uint32_t t = 0; t < SCAN_STAGE; t++) {
-            if (t + 1 < SCAN_STAGE) // before it is its turn
-                read_token<P, GIVES>(s, t + 1, in[(t + 1) % 2]);
-            token(in[t % 2], m);
-            if (GIVES)
-                dot_columns(in[t % 2].b, m, sums + t % SCAN_GIVEN * C);
-            if (GIVES && (t + 1) % SCAN_GIVEN == 0)
-                y[t / SCAN_GIVEN] = own_sum<SUMS>(sums);
-        }
+            for (uint32_t t = 0; t < SCAN_STAGE; t++) {
+                if (t + 1 < SCAN_STAGE) // before it is its turn
+                    read_token<P, GIVES>(s, t + 1, in[(t + 1) % 2]);
+                token(in[t % 2], m);
+                if (GIVES)
+                    dot_columns(in[t % 2].b, m, sums + t % SCAN_GIVEN * C);
+                if (GIVES && (t + 1) % SCAN_GIVEN == 0)
+                    y[t / SCAN_GIVEN] = own_sum<SUMS>(sums);
+            }
 #pragma unroll
-        for (uint32_t i = 0; gives && lane < SUMS && i < SCAN_STAGE / SCAN_GIVEN; i++) {
-            const uint32_t t = i * SCAN_GIVEN + lane / C;
-            give(span.row0 + t0 + t, col + lane % C, y[i], s.v[t][of_block + lane % C]);
+            for (uint32_t i = 0; gives && lane < SUMS && i < SCAN_STAGE / SCAN_GIVEN; i++) {
+                const uint32_t t = i * SCAN_GIVEN + lane / C;
+                give(span.row0 + t0 + t, col + lane % C, y[i], s.v[t][of_block + lane % C]);
+            }
         }
-        const uint32_t end = t0 + SCAN_STAGE;
-        if (GIVES && end % STATES_EVERY == 0 && end / STATES_EVERY <= where.n_within)
-            store_columns(state.base + where.within[end / STATES_EVERY - 1] * state.stride + at +
-                              (size_t)col * rows.n,
+        if (k < n_within)
+            store_columns(state.base + where.within[k] * state.stride + at + (size_t)col * rows.n,
                           rows.n, n_col, m);
     }
     if (n_full < span.n) {
