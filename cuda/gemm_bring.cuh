@@ -134,11 +134,9 @@ template <uint32_t TYPE> struct weight_feeder {
         for (uint32_t k = 0; k < ROUNDS; k++) {
             const uint32_t i = k * WARP + lane, at = i % N_SMALL * R::SMALL + R::AT_H;
             const struct tile_row row = tile(min(i / N_SMALL, BRING_TILES - 1u));
-            const uint8_t *p = row.d + at - R::AT_D;
-            if (at < R::AT_D)
-                p = row.s + at - R::AT_S;
-            if (at < R::AT_S)
-                p = row.h + at - R::AT_H;
+            const uint8_t *p = at < R::AT_S   ? row.h + (at - R::AT_H)
+                               : at < R::AT_D ? row.s + (at - R::AT_S)
+                                              : row.d + (at - R::AT_D);
             small[k] = p + small_step(at, step);
         }
     }
