@@ -15,6 +15,13 @@ static void init(struct remembering *e, uint32_t n_batch, uint32_t n_states, boo
             .n_ctx = N_CTX, .n_batch = n_batch, .n_seqs = 4, .n_states = n_states, .alike = alike});
 }
 
+static void submit(struct remembering *e, const struct work *w, size_t n)
+{
+    struct error err = {0};
+    if (!engine_submit(&e->base, w, n, NULL, NULL, &err))
+        fail_msg("%s", err.text);
+}
+
 // No slot is lost.
 static void release(struct remembering *e)
 {
@@ -156,7 +163,6 @@ static void nobody_is_paused_for_states_within_a_piece(void **state)
 static void pieces_of_several_sequences_are_one_pass_where_slots_suffice(void **state)
 {
     static const int32_t ids[2048] = {3, 1, 4, 1, 5};
-    struct error err = {0};
     (void)state;
     for (uint32_t n_states = 6; n_states <= 9; n_states++) {
         struct remembering e;
@@ -170,8 +176,7 @@ static void pieces_of_several_sequences_are_one_pass_where_slots_suffice(void **
         const struct work w[] = {{.seq = s[0], .ids = ids, .n = 3},
                                  {.seq = s[1], .ids = ids, .n = 600},
                                  {.seq = s[2], .ids = ids, .n = 1200}};
-        if (!engine_submit(&e.base, w, 3, NULL, NULL, &err)) // 3 have states, 6 are to come
-            fail_msg("%s", err.text);
+        submit(&e, w, 3); // 3 have states, 6 are to come
         assert_int_equal(e.n_passes, n_states == 9 ? 1 : 2);
         for (int i = 0; i < 3; i++)
             assert_int_equal(seq_n_past(s[i]), 10 + (size_t)i + w[i].n);
@@ -195,7 +200,6 @@ static void pieces_of_several_sequences_are_one_pass_where_slots_suffice(void **
 static void nobody_is_paused_for_states_within_a_pass_of_several(void **state)
 {
     static const int32_t ids[600] = {3, 1, 4, 1, 5};
-    struct error err = {0};
     (void)state;
     for (uint32_t n_states = 5; n_states <= 9; n_states++) {
         struct remembering e;
@@ -206,8 +210,7 @@ static void nobody_is_paused_for_states_within_a_pass_of_several(void **state)
         read_to(b, 11);
         const struct work w[] = {{.seq = a, .ids = ids, .n = 600},
                                  {.seq = b, .ids = ids, .n = 600}};
-        if (!engine_submit(&e.base, w, 2, NULL, NULL, &err))
-            fail_msg("%s", err.text);
+        submit(&e, w, 2);
         assert_int_equal(seq_n_past(idle), 700);
         seq_free(idle);
         seq_free(a);
@@ -243,7 +246,6 @@ static void a_text_that_comes_in_two_has_states_within_both(void **state)
 {
     static const int32_t ids[2938] = {3, 1, 4, 1, 5};
     static const size_t marks[] = {92, 604, 1116, 1628, 2140, 2652, 3030, 0};
-    struct error err = {0};
     (void)state;
     for (uint32_t n_batch = 512; n_batch <= 4096; n_batch *= 2)
         for (int k = 0; k < 2; k++) {
@@ -253,8 +255,7 @@ static void a_text_that_comes_in_two_has_states_within_both(void **state)
             seq_answers_once(s);
             read_to(s, 92);
             const struct work w = {.seq = s, .ids = ids, .n = 2938};
-            if (!engine_submit(&e.base, &w, 1, NULL, NULL, &err))
-                fail_msg("%s", err.text);
+            submit(&e, &w, 1);
             rem_has_states_after(s, marks);
             seq_free(s);
             release(&e);
@@ -308,8 +309,7 @@ static void behind_what_is_given_once_no_states_are_kept_within_a_piece(void **s
         if (!seq_append(s, answer, 1800, &err)) // as if it had been paused behind that
             fail_msg("%s", err.text);
         const struct work w = {.seq = s, .n = 1};
-        if (!engine_submit(&e.base, &w, 1, NULL, NULL, &err))
-            fail_msg("%s", err.text);
+        submit(&e, &w, 1);
         rem_has_states_after(s, (const size_t[]){512, 1024, 1100, 2900, 0});
         assert_int_equal(e.n_passes, k < 2 ? 4 : 1);
         seq_free(s);
@@ -321,15 +321,13 @@ static void behind_what_is_given_once_no_states_are_kept_within_a_piece(void **s
 static void rows_of_which_logits_are_asked_are_not_cut(void **state)
 {
     static const int32_t ids[2000] = {3, 1, 4, 1, 5};
-    struct error err = {0};
     (void)state;
     for (uint32_t n_states = 2; n_states <= 9; n_states += 7) {
         struct remembering e;
         init(&e, 2048, n_states, false);
         struct seq *s = open_seq(&e);
         const struct work w = {.seq = s, .ids = ids, .n = 2000, .n_logits = 1900};
-        if (!engine_submit(&e.base, &w, 1, NULL, NULL, &err))
-            fail_msg("%s", err.text);
+        submit(&e, &w, 1);
         assert_int_equal(e.n_passes, 2);
         rem_has_states_after(s, (const size_t[]){100, 2000, 0});
         seq_free(s);
