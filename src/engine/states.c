@@ -143,12 +143,12 @@ static void thin(const struct engine_core *c, struct seq *only)
         remove_mark(of, at);
 }
 
-// Whether a mark in a slot has gone without which nobody reads more than STATES_EVERY again.
-static bool thin_in_slots(const struct engine_core *c)
+// Whether a mark in a slot has gone without which nobody reads more than n tokens again.
+static bool thin_in_slots(const struct engine_core *c, size_t n)
 {
     struct seq *of;
     size_t at;
-    if (!least_missed(c, NULL, true, &of, &at) || gap(of, at) > STATES_EVERY)
+    if (!least_missed(c, NULL, true, &of, &at) || gap(of, at) > n)
         return false;
     remove_mark(of, at);
     return true;
@@ -179,19 +179,31 @@ static bool move_to_host(struct engine *e, uint32_t slot)
     return true;
 }
 
-// Takes a slot; marks make room for it. Errors: ERR_CONTEXT.
-static bool take_slot(struct seq *s, uint32_t *slot, struct error *err)
+// Takes a slot; marks make room for it, within: only those that are missed no more than one within
+// a piece would be. False: there is none.
+static bool find_slot(struct seq *s, bool within, uint32_t *slot)
 {
     struct engine_core *c = s->engine->core;
     while (!kv_pool_take(&c->states, slot)) {
         const uint32_t of_marks = farthest_behind(c);
         if (of_marks == NO_STATE)
-            return error_set(err, ERR_CONTEXT, "no room for another of %u states",
-                             s->engine->n_states);
-        if (!(c->spares_copies && thin_in_slots(c)) && !move_to_host(s->engine, of_marks))
+            return false;
+        if ((c->spares_copies && thin_in_slots(c, STATES_EVERY)) ||
+            move_to_host(s->engine, of_marks))
+            continue;
+        if (!within)
             thin(c, NULL);
+        else if (!thin_in_slots(c, 2 * STATES_EVERY))
+            return false;
     }
     return true;
+}
+
+// Errors: ERR_CONTEXT.
+static bool take_slot(struct seq *s, uint32_t *slot, struct error *err)
+{
+    return find_slot(s, false, slot) ||
+           error_set(err, ERR_CONTEXT, "no room for another of %u states", s->engine->n_states);
 }
 
 static bool bring_back(struct seq *s, struct error *err)
@@ -226,29 +238,13 @@ bool states_take(struct seq *s, size_t n, struct error *err)
     return true;
 }
 
-// Whether a mark has gone that is missed no more than one within a piece would be.
-static bool thin_alike(const struct engine_core *c)
-{
-    struct seq *of;
-    size_t at;
-    if (!least_missed(c, NULL, true, &of, &at) || gap(of, at) > 2 * STATES_EVERY)
-        return false;
-    remove_mark(of, at);
-    return true;
-}
-
 size_t states_take_more(struct seq *s, size_t n)
 {
-    struct engine_core *c = s->engine->core;
-    while (has_states(s) && s->n_next < n)
-        if (kv_pool_take(&c->states, &s->next_states[s->n_next])) {
-            s->n_next++;
-        } else if (!(c->spares_copies && thin_in_slots(c))) {
-            const uint32_t of_marks = farthest_behind(c);
-            if ((of_marks == NO_STATE || !move_to_host(s->engine, of_marks)) && !thin_alike(c))
-                break;
-        }
-    return has_states(s) ? s->n_next : n;
+    if (!has_states(s))
+        return n;
+    while (s->n_next < n && find_slot(s, true, &s->next_states[s->n_next]))
+        s->n_next++;
+    return s->n_next;
 }
 
 void states_give(struct seq *s)
