@@ -445,46 +445,84 @@ static __device__ __forceinline__ float cap(scores<MT, NP> &s, const struct atte
     return 1.0f;
 }
 
-// Scores to weights, as the left operand of the product with v; what has been summed up so far
-// shrinks to the new maximum. undo: takes the scores to units of log2.
+// Scores to weights, step by step. First, of tile t: the new maximum of what rows have seen, what
+// weights are relative to (base), and how much less what has been summed up so far counts. undo:
+// takes the scores to units of log2.
+template <int DH, int MT, int NP>
+static __device__ __forceinline__ void raise_top(softmax<DH, MT> &s, const scores<MT, NP> &c, int t,
+                                                 float undo, float base[2], float shrink[2])
+{
+    float top[2] = {-INFINITY, -INFINITY};
+#pragma unroll
+    for (int j = 0; j < 2 * NP; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            top[e / 2] = fmaxf(top[e / 2], c.s[t][j][e]);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        top[h] = fmaxf(s.top[t][h], lane_max<1, 2>(top[h]) * undo);
+        base[h] = top[h] == -INFINITY ? 0.0f : top[h]; // nothing seen: -inf - -inf is no number
+        shrink[h] = ptx_exp2(s.top[t][h] - base[h]);
+        s.top[t][h] = top[h];
+        s.sum[t][h] *= shrink[h];
+    }
+}
+
+// Second, whenever the sums of values are there.
+template <int DH, int MT>
+static __device__ __forceinline__ void shrink_sums(softmax<DH, MT> &s, int t, const float shrink[2])
+{
+    // once a row has seen its largest scores, most tiles change nothing
+    if (!__all_sync(0xFFFFFFFFu, shrink[0] == 1.0f && shrink[1] == 1.0f)) {
+#pragma unroll
+        for (int i = 0; i < DH / 8; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s.o[t][i][e] *= shrink[e / 2];
+    }
+}
+
+// Third, the weights themselves, in the place of the scores.
+template <int DH, int MT, int NP>
+static __device__ __forceinline__ void weights_of(softmax<DH, MT> &s, scores<MT, NP> &c, int t,
+                                                  float undo, const float base[2])
+{
+#pragma unroll
+    for (int j = 0; j < NP; j++)
+#pragma unroll
+        for (int r = 0; r < 4; r++) {
+            float *v = &c.s[t][2 * j + r / 2][r % 2 * 2];
+            v[0] = ptx_exp2(fmaf(v[0], undo, -base[r % 2]));
+            v[1] = ptx_exp2(fmaf(v[1], undo, -base[r % 2]));
+            s.sum[t][r % 2] += v[0] + v[1];
+        }
+}
+
+// As the left operand of the product with v: rows g, g + 8, then of the next 8 columns.
+template <int MT, int NP>
+static __device__ __forceinline__ void pack_weights(const scores<MT, NP> &c, int t,
+                                                    uint32_t p[MT][NP][4])
+{
+#pragma unroll
+    for (int j = 0; j < NP; j++)
+#pragma unroll
+        for (int r = 0; r < 4; r++) {
+            const float *v = &c.s[t][2 * j + r / 2][r % 2 * 2];
+            p[t][j][r] = half2_bits(__floats2half2_rn(v[0], v[1]));
+        }
+}
+
 template <int DH, int MT, int NP>
 static __device__ __forceinline__ void weigh(softmax<DH, MT> &s, scores<MT, NP> &c, float undo,
                                              uint32_t p[MT][NP][4])
 {
 #pragma unroll
     for (int t = 0; t < MT; t++) {
-        float top[2] = {-INFINITY, -INFINITY}, base[2], shrink[2];
-#pragma unroll
-        for (int j = 0; j < 2 * NP; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                top[e / 2] = fmaxf(top[e / 2], c.s[t][j][e]);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            top[h] = fmaxf(s.top[t][h], lane_max<1, 2>(top[h]) * undo);
-            base[h] = top[h] == -INFINITY ? 0.0f : top[h]; // nothing seen: -inf - -inf is no number
-            shrink[h] = ptx_exp2(s.top[t][h] - base[h]);
-            s.top[t][h] = top[h];
-            s.sum[t][h] *= shrink[h];
-        }
-        // once a row has seen its largest scores, most tiles change nothing
-        if (!__all_sync(0xFFFFFFFFu, shrink[0] == 1.0f && shrink[1] == 1.0f)) {
-#pragma unroll
-            for (int i = 0; i < DH / 8; i++)
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    s.o[t][i][e] *= shrink[e / 2];
-        }
-#pragma unroll
-        for (int j = 0; j < NP; j++)
-#pragma unroll
-            for (int r = 0; r < 4; r++) { // of the operand: rows g, g + 8, then the next 8 columns
-                const float *v = &c.s[t][2 * j + r / 2][r % 2 * 2];
-                float low = ptx_exp2(fmaf(v[0], undo, -base[r % 2]));
-                float high = ptx_exp2(fmaf(v[1], undo, -base[r % 2]));
-                s.sum[t][r % 2] += low + high;
-                p[t][j][r] = half2_bits(__floats2half2_rn(low, high));
-            }
+        float base[2], shrink[2];
+        raise_top(s, c, t, undo, base, shrink);
+        shrink_sums(s, t, shrink);
+        weights_of(s, c, t, undo, base);
+        pack_weights(c, t, p);
     }
 }
 
@@ -643,5 +681,11 @@ void attention_prefill_scratch(int n_sm, uint32_t n_head, uint32_t head_dim, uin
                                struct attention_scratch *out);
 size_t attention_decode_smem(uint32_t head_dim);
 size_t attention_prefill_smem(uint32_t head_dim);
+
+// ---- attention_hopper.cu: the second launch of attention_prefill_launch, where it takes it
+
+bool attention_hopper_takes(const struct queue *q, const struct attention *a, uint32_t n);
+bool attention_hopper_launch(const struct queue *q, const struct attention *a, uint32_t n,
+                             struct error *err);
 
 #endif

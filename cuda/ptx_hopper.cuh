@@ -82,15 +82,33 @@ PTX_FN uint64_t wgmma_tile(const void *smem)
 {
     return (uint64_t)(uintptr_t)smem;
 }
+PTX_FN uint64_t wgmma_tile_across(const void *smem, uint32_t panel_bytes)
+{
+    return (uint64_t)panel_bytes / SWIZZLE_ALIGN << 48 | (uint64_t)(uintptr_t)smem;
+}
 PTX_FN uint64_t wgmma_tile_at(uint64_t tile, uint32_t n_bytes)
 {
     return tile + n_bytes;
 }
-template <int N> PTX_FN void wgmma_f16(float *d, const uint32_t a[4], uint64_t b, bool add)
+PTX_FN const void *wgmma_address(uint64_t tile)
+{
+    return (const void *)(uintptr_t)(tile << 16 >> 16);
+}
+template <int N, bool ACROSS = false>
+PTX_FN void wgmma_f16(float *d, const uint32_t a[4], uint64_t b, bool add)
 {
     for (int i = 0; i < N / 2 && !add; i++)
         d[i] = 0.0f;
-    emu_wgmma_f16(d, a, (const void *)(uintptr_t)b, N);
+    emu_wgmma_f16(d, a, NULL, wgmma_address(b), N, ACROSS ? (b >> 48) * SWIZZLE_ALIGN : 0);
+}
+template <int N> PTX_FN void wgmma_f16_tiles(float *d, uint64_t a, uint64_t b, bool add)
+{
+    for (int i = 0; i < N / 2 && !add; i++)
+        d[i] = 0.0f;
+    emu_wgmma_f16(d, NULL, wgmma_address(a), wgmma_address(b), N, 0);
+}
+PTX_FN void async_proxy_fence(void)
+{
 }
 
 #else
@@ -206,65 +224,93 @@ PTX_FN uint64_t wgmma_tile_at(uint64_t tile, uint32_t n_bytes)
     return tile + (n_bytes >> 4);
 }
 
-// D (64xN, float) = A (64x16) B (16xN), or += that where `add`, started only: wgmma_commit, then
-// wgmma_wait before d is read or a is written. Warp w of the four holds rows 16 w and up, with a as
-// mma_f16's; d[4 j] to d[4 j + 3] are mma_f16's d for columns 8 j and up. N: 32, 64, 128 or 256.
-template <int N> PTX_FN void wgmma_f16(float *d, const uint32_t a[4], uint64_t b, bool add);
+// The same with rows and columns exchanged: row k of B is a row of the tile; of its columns 64 n
+// and up are in panel n, panel_bytes from one to the next.
+PTX_FN uint64_t wgmma_tile_across(const void *smem, uint32_t panel_bytes)
+{
+    return (uint64_t)1 << 62 | (uint64_t)64 << 32 | (uint64_t)(panel_bytes >> 4) << 16 |
+           (smem_address(smem) & 0x3FFFFu) >> 4;
+}
+// What this thread wrote to shared memory, or waited for with cp_async_wait, is there for wgmma.
+PTX_FN void async_proxy_fence(void)
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 #define PTX_SUMS8(i)                                                                               \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
         "+f"(d[i + 6]), "+f"(d[i + 7])
 #define PTX_SUMS32(i) PTX_SUMS8(i), PTX_SUMS8(i + 8), PTX_SUMS8(i + 16), PTX_SUMS8(i + 24)
-template <>
-__device__ __forceinline__ void wgmma_f16<32>(float *d, const uint32_t a[4], uint64_t b, bool add)
+
+// D (64xN, float) = A (64x16) B (16xN), or += that where `add`, started only: wgmma_commit, then
+// wgmma_wait before d is read or a is written. Warp w of the four holds rows 16 w and up, with a as
+// mma_f16's; d[4 j] to d[4 j + 3] are mma_f16's d for columns 8 j and up. N: 32, 64, 128 or 256.
+// ACROSS: b is a wgmma_tile_across.
+template <int N, bool ACROSS = false>
+PTX_FN void wgmma_f16(float *d, const uint32_t a[4], uint64_t b, bool add)
 {
-    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %21, 0;\n\t"
-                 "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-                 "{%16, %17, %18, %19}, %20, p, 1, 1, 0;\n\t}"
-                 : PTX_SUMS8(0), PTX_SUMS8(8)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add));
+    if constexpr (N == 32) {
+        asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %21, 0;\n\t"
+                     "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+                     "{%16, %17, %18, %19}, %20, p, 1, 1, %22;\n\t}"
+                     : PTX_SUMS8(0), PTX_SUMS8(8)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add),
+                       "n"(ACROSS));
+    } else if constexpr (N == 64) {
+        asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
+                     "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, "
+                     "%31}, "
+                     "{%32, %33, %34, %35}, %36, p, 1, 1, %38;\n\t}"
+                     : PTX_SUMS32(0)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add),
+                       "n"(ACROSS));
+    } else if constexpr (N == 128) {
+        asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %69, 0;\n\t"
+                     "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
+                     "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "
+                     "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
+                     "%62, %63}, "
+                     "{%64, %65, %66, %67}, %68, p, 1, 1, %70;\n\t}"
+                     : PTX_SUMS32(0), PTX_SUMS32(32)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add),
+                       "n"(ACROSS));
+    } else if constexpr (N == 256) {
+        asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %133, 0;\n\t"
+                     "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
+                     "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "
+                     "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
+                     "%62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, "
+                     "%77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, "
+                     "%92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, "
+                     "%105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, "
+                     "%117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+                     "{%128, %129, %130, %131}, %132, p, 1, 1, %134;\n\t}"
+                     : PTX_SUMS32(0), PTX_SUMS32(32), PTX_SUMS32(64), PTX_SUMS32(96)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add),
+                       "n"(ACROSS));
+    } else {
+        static_assert(N == 32, "of these widths");
+    }
 }
-template <>
-__device__ __forceinline__ void wgmma_f16<64>(float *d, const uint32_t a[4], uint64_t b, bool add)
+// The same with A, too, from a wgmma_tile: 64 rows.
+template <int N> PTX_FN void wgmma_f16_tiles(float *d, uint64_t a, uint64_t b, bool add)
 {
-    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"
+    static_assert(N == 64, "of this width");
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\t"
                  "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                 "{%32, %33, %34, %35}, %36, p, 1, 1, 0;\n\t}"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
+                 "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, "
+                 "%31}, "
+                 "%32, %33, p, 1, 1, 0, 0;\n\t}"
                  : PTX_SUMS32(0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add));
-}
-template <>
-__device__ __forceinline__ void wgmma_f16<128>(float *d, const uint32_t a[4], uint64_t b, bool add)
-{
-    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %69, 0;\n\t"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-                 "{%64, %65, %66, %67}, %68, p, 1, 1, 0;\n\t}"
-                 : PTX_SUMS32(0), PTX_SUMS32(32)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add));
-}
-template <>
-__device__ __forceinline__ void wgmma_f16<256>(float *d, const uint32_t a[4], uint64_t b, bool add)
-{
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %133, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "
-        "%111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, "
-        "%125, %126, %127}, {%128, %129, %130, %131}, %132, p, 1, 1, 0;\n\t}"
-        : PTX_SUMS32(0), PTX_SUMS32(32), PTX_SUMS32(64), PTX_SUMS32(96)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add));
+                 : "l"(a), "l"(b), "r"((uint32_t)add));
 }
 #undef PTX_SUMS32
 #undef PTX_SUMS8

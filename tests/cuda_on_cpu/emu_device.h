@@ -90,8 +90,9 @@ struct emu_warp_args {
     uint64_t in, out;
     int lane_arg, width; // shuffles
     void *d;             // matrix operations
-    const void *a, *b;
+    const void *a, *b, *a_tile;
     int n;
+    size_t panel;
     bool flag;
 };
 void emu_warp(unsigned mask, emu_warp_kind kind, emu_warp_args *args, emu_site site);
@@ -239,7 +240,10 @@ static inline void emu_ldmatrix(uint32_t *r, const void *row, int n, bool trans,
 // before the wait: a and B are read there, and d is written. B is read through the 128-byte
 // swizzle.
 void emu_wgmma_begin(void);
-void emu_wgmma_f16(float *d, const uint32_t *a, const void *b, int n_cols, EMU_SITE_PARAMS);
+// A is in a, or, if that is NULL, in the rows at a_tile; panel: of B with rows and columns exchanged
+// (wgmma_tile_across), else 0.
+void emu_wgmma_f16(float *d, const uint32_t *a, const void *a_tile, const void *b, int n_cols,
+                   size_t panel, EMU_SITE_PARAMS);
 void emu_wgmma_commit(void);
 void emu_wgmma_wait(int n_pending_groups);
 

@@ -38,8 +38,9 @@ struct pending_copy {
 struct pending_product {
     float *d;
     const uint32_t *a;
-    const void *b;
+    const void *a_tile, *b;
     int n;
+    size_t panel;
     unsigned group;
     emu_site site;
 };
@@ -805,12 +806,13 @@ void emu_wgmma_begin(void)
     self()->may_multiply = true;
 }
 
-void emu_wgmma_f16(float *d, const uint32_t *a, const void *b, int n, const char *file, int line)
+void emu_wgmma_f16(float *d, const uint32_t *a, const void *a_tile, const void *b, int n,
+                   size_t panel, const char *file, int line)
 {
     fiber *f = self();
     if (!f->may_multiply)
         emu_fail("a product of the tensor cores without wgmma_begin()");
-    f->products.push_back({d, a, b, n, f->n_product_groups, {file, line}});
+    f->products.push_back({d, a, a_tile, b, n, panel, f->n_product_groups, {file, line}});
 }
 
 void emu_wgmma_commit(void)
@@ -830,8 +832,11 @@ void emu_wgmma_wait(int n_pending)
         emu_warp_args w = {};
         w.d = p.d;
         w.a = p.a;
+        // its own 16 of the 64 rows
+        w.a_tile = p.a_tile ? (const char *)p.a_tile + f->index / 32 % 4 * 16 * 128 : nullptr;
         w.b = p.b;
         w.n = p.n;
+        w.panel = p.panel;
         emu_warp(0xFFFFFFFFu, EMU_WARP_WGMMA_F16, &w, p.site);
     }
     f->products.erase(f->products.begin(), f->products.begin() + (ptrdiff_t)done);

@@ -163,6 +163,17 @@ void ldmatrix(emu_warp_args *const args[32])
         }
 }
 
+// Element k of row r of a tile of rows of 128 bytes, as the hardware finds it: address bits 4 to 6
+// are exchanged by bits 7 to 9.
+float tile_element(const void *tile, int r, int k)
+{
+    uintptr_t at = (uintptr_t)tile + (size_t)r * 128 + (size_t)k * 2;
+    at ^= (at >> 7 & 7) << 4;
+    uint16_t bits;
+    memcpy(&bits, (const void *)at, 2);
+    return emu_binary16::widen(bits);
+}
+
 // Rows of m64nNk16 that one warp holds: section "Register Fragments for wgmma.mma_async.m64k16".
 void wgmma_f16(emu_warp_args *const args[32])
 {
@@ -171,21 +182,21 @@ void wgmma_f16(emu_warp_args *const args[32])
     for (int lane = 0; lane < 32; lane++) {
         int g = lane / 4, t = lane % 4;
         const uint32_t *ra = (const uint32_t *)args[lane]->a;
-        if (args[lane]->b != args[0]->b)
-            emu_fail("wgmma: lane %d has another B", lane);
+        if (args[lane]->b != args[0]->b || args[lane]->a_tile != args[0]->a_tile)
+            emu_fail("wgmma: lane %d has another tile", lane);
         for (int i = 0; i < 2; i++)
-            for (int r = 0; r < 4; r++)
-                a[g + 8 * (r & 1)][2 * t + i + 8 * (r >> 1)] = element<emu_binary16>(ra[r], i);
+            for (int r = 0; r < 4; r++) {
+                const int row = g + 8 * (r & 1), k = 2 * t + i + 8 * (r >> 1);
+                a[row][k] =
+                    ra ? element<emu_binary16>(ra[r], i) : tile_element(args[lane]->a_tile, row, k);
+            }
     }
-    // what the hardware does: address bits 4 to 6 are exchanged by bits 7 to 9
+    const char *tile = (const char *)args[0]->b;
+    const size_t panel = args[0]->panel;
     for (int col = 0; col < n; col++)
-        for (int k = 0; k < 16; k++) {
-            uintptr_t at = (uintptr_t)args[0]->b + (size_t)col * 128 + (size_t)k * 2;
-            at ^= (at >> 7 & 7) << 4;
-            uint16_t bits;
-            memcpy(&bits, (const void *)at, 2);
-            b[col][k] = emu_binary16::widen(bits);
-        }
+        for (int k = 0; k < 16; k++)
+            b[col][k] = panel ? tile_element(tile + (size_t)(col / 64) * panel, k, col % 64)
+                              : tile_element(tile, col, k);
     for (int lane = 0; lane < 32; lane++) {
         float *d = (float *)args[lane]->d;
         for (int j = 0; j < n / 8; j++)

@@ -730,8 +730,70 @@ template <mistake E> bool multiply_64_is_right(void)
     return ok;
 }
 
+// The same with A from a tile, and with 128 columns of a B whose rows are rows of two panels.
+template <bool ACROSS> __global__ void multiply_tiles(float *out)
+{
+    constexpr int N = ACROSS ? 128 : 64, PANEL = 64 * 128;
+    __shared__ __align__(1024) uint8_t a[64 * 128], b[N * 128];
+    const uint32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const auto put = [](uint8_t *tile, uint32_t row, uint32_t at, float v) {
+        const __half h = __float2half_rn(v);
+        memcpy(tile + row * 128 + (at / 8 ^ row % 8) * 16 + at % 8 * 2, &h, sizeof h);
+    };
+    for (uint32_t i = threadIdx.x; i < 64 * 64; i += blockDim.x)
+        put(a, i / 64, i % 64, wgmma_a(i / 64, i % 64));
+    for (uint32_t i = threadIdx.x; i < 64 * N; i += blockDim.x) {
+        const uint32_t k = i / N, col = i % N;
+        if (ACROSS)
+            put(b + col / 64 * PANEL, k, col % 64, wgmma_b(k, col));
+        else
+            put(b, col, k, wgmma_b(k, col));
+    }
+    __syncthreads();
+    float d[N / 2] = {};
+    uint32_t r[4][4];
+    wgmma_begin();
+    for (uint32_t step = 0; step < 4; step++) {
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t row = 16 * warp + g + 8 * (i & 1), k = 16 * step + 2 * t + 8 * (i >> 1);
+            r[step][i] = saturated_half2(wgmma_a(row, k), wgmma_a(row, k + 1));
+        }
+        if constexpr (ACROSS)
+            wgmma_f16<N, true>(d, r[step],
+                               wgmma_tile_at(wgmma_tile_across(b, PANEL), step * 16 * 128), true);
+        else
+            wgmma_f16_tiles<N>(d, wgmma_tile_at(wgmma_tile(a), 32 * step),
+                               wgmma_tile_at(wgmma_tile(b), 32 * step), step > 0);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    for (uint32_t i = 0; i < N / 2; i++) {
+        uint32_t row = 16 * warp + g + 8 * (i % 4 / 2), col = 8 * (i / 4) + 2 * t + i % 2;
+        out[row * N + col] = d[i];
+    }
+}
+
+template <bool ACROSS> bool multiply_tiles_is_right(void)
+{
+    constexpr uint32_t N = ACROSS ? 128 : 64;
+    float *out = device<float>(64 * N);
+    must(launch_kernel(&err, shape("multiply_tiles", 1, 128), multiply_tiles<ACROSS>, out));
+    std::vector<float> got = host(out, 64 * N);
+    cudaFree(out);
+    bool ok = true;
+    for (uint32_t i = 0; i < 64 * N; i++) {
+        float want = 0;
+        for (uint32_t k = 0; k < 64; k++)
+            want += wgmma_a(i / N, k) * wgmma_b(k, i % N);
+        ok &= got[i] == want;
+    }
+    return ok;
+}
+
 void products_of_a_warpgroup_need_their_waits(void)
 {
+    expect_right("both from tiles", multiply_tiles_is_right<false>);
+    expect_right("across a tile", multiply_tiles_is_right<true>);
     expect_right("with waits", multiply_64_is_right<NO_MISTAKE>);
     expect_caught("operands overwritten too early", multiply_64_is_right<WAIT_TOO_LENIENT>);
     expect_caught("sums read too early", multiply_64_is_right<NO_LAST_WAIT>);

@@ -1,0 +1,351 @@
+// attention_prefill.cu for devices of compute capability 9.0 and a cache in float16
+// (FlashAttention-3, Shah et al. 2024): two warpgroups have 64 rows each in registers, and a third
+// one brings tiles of keys and values, in the order in which they are multiplied, to a ring in
+// shared memory. Scores of the next tile and sums of this one are multiplied while weights are made
+// of scores. The same order of additions as there, and the same bits (but where blocks share rows).
+#include "attention_prompt.cuh"
+#include "ptx_hopper.cuh"
+
+enum {
+    GROUP = 4 * WARP, // threads of a warpgroup
+    N_GROUP = 2,      // that multiply
+    GROUP_ROWS = 64,
+    ROWS = N_GROUP * GROUP_ROWS,
+    N_MULTIPLY = N_GROUP * GROUP,
+    THREADS = N_MULTIPLY + GROUP,
+    T = KV_BLOCK, // positions of a tile
+    NP = T / 16,
+    LAG = 2, // tiles on their way behind the one that is asked for
+};
+
+// A tile (rows, DH) in shared memory is DH / 64 panels one behind the other, each with 128 bytes of
+// every row, whose 16-byte pieces p are at place p ^ (row % 8): as wgmma reads rows or columns.
+template <int DH> struct room {
+    static constexpr int TILE = T * DH * 2, N_TILE = DH > 128 ? 4 : 8;
+    // With more than 128 there are no registers for queries.
+    static constexpr bool KEEPS_Q = DH <= 128;
+    static constexpr int Q = KEEPS_Q ? 0 : ROWS * DH * 2;
+    static constexpr int BYTES = SWIZZLE_ALIGN + Q + N_TILE * TILE;
+    static_assert(ROWS * (DH + 8) * 4 <= Q + N_TILE * TILE, "results find room in the end");
+    static_assert(LAG < N_TILE, "what is asked for does not wait for what is not told of");
+
+    uint64_t full[N_TILE], empty[N_TILE];
+};
+
+static __device__ __forceinline__ uint32_t piece_at(uint32_t row, uint32_t piece, uint32_t rows)
+{
+    return piece / 8 * rows * 128 + row * 128 + ((piece ^ row) % 8) * 16;
+}
+
+// A warpgroup requests the rows of the cache from row0 on; rows from `left` on become zeros, as
+// request_rows has them.
+template <int DH>
+static __device__ __forceinline__ void request_tile(const struct kv_plane &plane, size_t row0,
+                                                    int left, uint8_t *to, uint32_t thread)
+{
+    const uint8_t *const from = plane.data + row0 * plane.row_bytes;
+    if (left >= (int)T && plane.row_bytes == 2 * DH) { // addresses differ by constants
+        each_piece<T, DH / 8, GROUP>(thread, [&](uint32_t r0, uint32_t piece, int r) {
+            cp_async16(to + piece_at(r0, piece ^ r % 8, T) + r * 128,
+                       from + r0 * (2 * DH) + piece * 16 + r * (2 * DH));
+        });
+    } else {
+#pragma unroll 1
+        for (uint32_t i = thread; i < T * (DH / 8); i += GROUP) {
+            const uint32_t row = i / (DH / 8), piece = i % (DH / 8);
+            const bool valid = (int)row < left && piece * 16 < plane.row_bytes;
+            cp_async16_or_zero(to + piece_at(row, piece, T),
+                               valid ? from + row * plane.row_bytes + piece * 16 : plane.data,
+                               valid);
+        }
+    }
+}
+
+// Which tile of the ring: keys 0, keys 1, values 0, keys 2, values 1, ..., the last values.
+template <typename B> static __device__ __forceinline__ uint32_t keys_at(const B &b, uint32_t t)
+{
+    return t == b.tile0 ? 0 : 2 * (t - b.tile0) - 1;
+}
+template <typename B> static __device__ __forceinline__ uint32_t values_at(const B &b, uint32_t t)
+{
+    return 2 * (t - b.tile0) + (t + 1 == b.tile1 ? 1 : 2);
+}
+
+template <int DH>
+static __device__ __forceinline__ void bring(const struct attention &a,
+                                             const prompt_share<ROWS, T> &b, uint32_t thread,
+                                             uint8_t *tiles, room<DH> &m)
+{
+    using R = room<DH>;
+    uint32_t n = 0; // tiles so far
+    auto told = [&](uint32_t i) {
+        async_proxy_fence();
+        __syncwarp();
+        if (thread % WARP == 0)
+            mbar_arrive(&m.full[i % R::N_TILE]);
+    };
+    auto tile = [&](const struct kv_plane &plane, uint32_t t, uint32_t block) {
+        const uint32_t at = n % R::N_TILE, position = b.first + t * T;
+        if (n >= R::N_TILE)
+            mbar_wait(&m.empty[at], n / R::N_TILE % 2 ^ 1);
+        const size_t row0 = kv_row(block, a.n_head_kv, b.kv_head, position);
+        request_tile<DH>(plane, row0, (int)b.n_kv - (int)position, tiles + at * R::TILE, thread);
+        cp_async_commit();
+        if (n >= LAG) {
+            cp_async_wait<LAG>();
+            told(n - LAG);
+        }
+        n++;
+    };
+    uint32_t block = b.block_of(b.tile0);
+    if (b.tile0 < b.tile1)
+        tile(a.k, b.tile0, block);
+#pragma unroll 1
+    for (uint32_t t = b.tile0; t < b.tile1; t++) {
+        const uint32_t next = b.block_of(t + 1);
+        if (t + 1 < b.tile1)
+            tile(a.k, t + 1, next);
+        tile(a.v, t, block);
+        block = next;
+    }
+    cp_async_wait<0>();
+    for (uint32_t i = n < LAG ? 0 : n - LAG; i < n; i++)
+        told(i);
+}
+
+// What all lanes have, for the compiler to know it.
+static __device__ __forceinline__ uint32_t uniform(uint32_t v)
+{
+    return __shfl_sync(ALL_LANES, v, 0);
+}
+
+// A warpgroup's rows, of the tiles that one of them sees.
+template <int DH, bool PLAIN>
+static __device__ __forceinline__ void attend(const struct attention &a,
+                                              const prompt_share<ROWS, T> &b, uint8_t *smem_q,
+                                              uint8_t *tiles, room<DH> &m, softmax<DH, 1> &s)
+{
+    using R = room<DH>;
+    const uint32_t warp = uniform(threadIdx.x / WARP), lane = threadIdx.x % WARP;
+    const uint32_t group_row = warp / 4 * GROUP_ROWS;
+
+    uint32_t q[R::KEEPS_Q ? DH / 16 : 1][4];
+    uint64_t q_tile = 0;
+    if constexpr (R::KEEPS_Q) {
+        const uint32_t r = warp * M + lane / 4;
+        const __half *const row[2] = {b.template query<DH>(a, r), b.template query<DH>(a, r + 8)};
+#pragma unroll
+        for (int k = 0; k < DH / 16; k++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const __half *const from = row[i % 2];
+                q[k][i] = from ? __ldcg(reinterpret_cast<const uint32_t *>(
+                                     from + k * 16 + i / 2 * 8 + lane % 4 * 2))
+                               : 0;
+            }
+    } else {
+        uint8_t *const mine = smem_q + warp / 4 * (GROUP_ROWS * DH * 2);
+        for (uint32_t i = threadIdx.x % GROUP; i < GROUP_ROWS * (DH / 8); i += GROUP) {
+            const uint32_t r = i / (DH / 8), piece = i % (DH / 8);
+            const __half *const from = b.template query<DH>(a, group_row + r);
+            uint4 *const to = reinterpret_cast<uint4 *>(mine + piece_at(r, piece, GROUP_ROWS));
+            *to = from ? __ldcg(reinterpret_cast<const uint4 *>(from + piece * 8))
+                       : make_uint4(0, 0, 0, 0);
+        }
+        q_tile = wgmma_tile(mine);
+        async_proxy_fence();
+        barrier_sync(N_MULTIPLY);
+    }
+
+    uint32_t begin[1][2], end[1][2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const uint32_t r = warp * M + lane / 4 + 8 * h, p = b.pos0 + b.token_of(r);
+        begin[0][h] = b.row0 + r < b.n_row ? window_begin(a, p) : 0;
+        end[0][h] = b.row0 + r < b.n_row ? p + 1 : 0;
+    }
+    // the first and the last of n rows from r on
+    auto low_of = [&](uint32_t r) { return b.pos0 + min(b.row0 + r, b.last_row) / b.group; };
+    auto high_of = [&](uint32_t r, uint32_t n) {
+        return b.pos0 + min(b.row0 + r + n - 1, b.last_row) / b.group;
+    };
+    // what all rows of the warp see, and the tiles of which some row of the warpgroup sees
+    // something
+    const uint32_t low = low_of(warp * M), all_begin = window_begin(a, high_of(warp * M, M));
+    const uint32_t some_begin = window_begin(a, low_of(group_row));
+    const uint32_t t0 = uniform(max(b.tile0, (some_begin - b.first) / T));
+    const uint32_t t1 =
+        uniform(b.row0 + group_row > b.last_row
+                    ? t0
+                    : min(b.tile1, (high_of(group_row, GROUP_ROWS) - b.first) / T + 1));
+
+    uint32_t n = 0; // of the ring, so far
+    auto take = [&] {
+        mbar_wait(&m.full[n % R::N_TILE], n / R::N_TILE % 2);
+        return tiles + n++ % R::N_TILE * R::TILE;
+    };
+    auto leave = [&](uint32_t i) {
+        __syncwarp();
+        if (lane == 0)
+            mbar_arrive(&m.empty[i % R::N_TILE]);
+    };
+    auto pass_by = [&](uint32_t until) {
+        while (n < until) {
+            take();
+            leave(n - 1);
+        }
+    };
+    auto multiply_keys = [&](scores<1, NP> &c, const uint8_t *keys) {
+        const uint64_t k_tile = wgmma_tile(keys);
+        wgmma_begin();
+#pragma unroll
+        for (int k = 0; k < DH / 16; k++) {
+            const uint64_t keys16 = wgmma_tile_at(k_tile, k / 4 * (T * 128) + k % 4 * 32);
+            if constexpr (R::KEEPS_Q)
+                wgmma_f16<T>(&c.s[0][0][0], q[k], keys16, k > 0);
+            else
+                wgmma_f16_tiles<T>(&c.s[0][0][0],
+                                   wgmma_tile_at(q_tile, k / 4 * (GROUP_ROWS * 128) + k % 4 * 32),
+                                   keys16, k > 0);
+        }
+        wgmma_commit();
+    };
+    auto multiply_values = [&](const uint32_t p[1][NP][4], const uint8_t *values) {
+        const uint64_t v_tile = wgmma_tile_across(values, T * 128);
+        wgmma_begin();
+#pragma unroll
+        for (int j = 0; j < NP; j++)
+            wgmma_f16<DH, true>(&s.o[0][0][0], p[0][j], wgmma_tile_at(v_tile, j * 16 * 128), true);
+        wgmma_commit();
+    };
+    float base[2], shrink[2];
+    auto weigh_tile = [&](scores<1, NP> &c, uint32_t t) {
+        const uint32_t p0 = b.first + t * T;
+        wgmma_settle<2 * NP * 4>(&c.s[0][0][0]);
+        const float undo = PLAIN ? a.score_undo : cap(c, a);
+        if (p0 < all_begin || p0 + T > low + 1)
+            mask(c, p0, begin, end, lane);
+        raise_top(s, c, 0, undo, base, shrink);
+        weights_of(s, c, 0, undo, base);
+    };
+
+    if (t0 < t1) {
+        uint32_t p[1][NP][4];
+        scores<1, NP> c;
+        auto end_values = [&](bool any) { // of the tile before
+            wgmma_wait<0>();
+            wgmma_settle<DH / 2>(&s.o[0][0][0]);
+            if (any)
+                leave(n - 1);
+            shrink_sums(s, 0, shrink);
+            pack_weights(c, 0, p);
+        };
+        pass_by(keys_at(b, t0));
+        multiply_keys(c, take());
+        wgmma_wait<0>();
+        leave(n - 1);
+        weigh_tile(c, t0);
+        // A turn begins with the wait for what the one before has started last: between two waits
+        // of one turn ptxas moves the second one up, before all that is to be done meanwhile.
+#pragma unroll 1
+        for (uint32_t t = t0; t + 1 < t1; t++) {
+            end_values(t > t0);
+            pass_by(keys_at(b, t + 1));
+            multiply_keys(c, take());
+            multiply_values(p, take());
+            wgmma_wait<1>();
+            leave(n - 2);
+            weigh_tile(c, t + 1);
+        }
+        end_values(t0 + 1 < t1);
+        pass_by(values_at(b, t1 - 1));
+        multiply_values(p, take());
+        wgmma_wait<0>();
+        wgmma_settle<DH / 2>(&s.o[0][0][0]);
+        leave(n - 1);
+    }
+    pass_by(2 * (b.tile1 - b.tile0));
+}
+
+// Grid (ceil(n * group / ROWS), n_head_kv, parts).
+template <int DH, bool PLAIN>
+static __global__ void __launch_bounds__(THREADS, 1)
+    attention_hopper_kernel(const __grid_constant__ struct attention a, uint32_t n)
+{
+    if constexpr (HAVE_HOPPER) {
+        using R = room<DH>;
+        __shared__ R m;
+        uint8_t *q = dynamic_smem<uint8_t>();
+        q += -(uintptr_t)q % SWIZZLE_ALIGN;
+        uint8_t *const tiles = q + R::Q;
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < R::N_TILE; i++) {
+                mbar_init(&m.full[i], GROUP / WARP);
+                mbar_init(&m.empty[i], N_MULTIPLY / WARP);
+            }
+            mbar_init_done();
+        }
+        griddep_launch_dependents();
+        const prompt_share<ROWS, T> b(a, n);
+        __syncthreads();
+        griddep_wait();
+        if (b.part >= b.n_part)
+            return;
+        if (threadIdx.x >= N_MULTIPLY) {
+            fewer_registers<40>();
+            bring<DH>(a, b, threadIdx.x - N_MULTIPLY, tiles, m);
+            return;
+        }
+        more_registers<232>();
+        softmax<DH, 1> s;
+        softmax_init(s);
+        attend<DH, PLAIN>(a, b, q, tiles, m, s);
+        finish_rows<DH, 1, ROWS, T, N_MULTIPLY>(a, b, s, reinterpret_cast<float *>(q));
+    }
+}
+
+// ---- host
+
+template <typename F> static bool with_hopper_dim(uint32_t head_dim, F f)
+{
+    return head_dim <= 32 || (head_dim > 64 && head_dim <= 96) ? false
+           : head_dim <= 64                                    ? f(dim_tag<64>())
+           : head_dim <= 128                                   ? f(dim_tag<128>())
+           : head_dim <= 256                                   ? f(dim_tag<256>())
+                                                               : false;
+}
+
+bool attention_hopper_takes(const struct queue *q, const struct attention *a, uint32_t n)
+{
+    // A row of blocks that have little to do begins sooner when they are small ones (measured with
+    // 32 tokens). Of one_part bits must not depend on n: of wide heads they are others there.
+    enum { FEW_POSITIONS = 512 };
+    const uint32_t n_row = n * (a->n_head / a->n_head_kv);
+    if (n_row <= ROWS && a->reach <= FEW_POSITIONS && !a->one_part)
+        return false;
+    return q->hopper && !a->k.scales && !a->v.scales && with_hopper_dim(a->head_dim, [&](auto dim) {
+               return room<decltype(dim)::value>::BYTES <= q->smem_max;
+           });
+}
+
+bool attention_hopper_launch(const struct queue *q, const struct attention *a, uint32_t n,
+                             struct error *err)
+{
+    const uint32_t n_row = n * (a->n_head / a->n_head_kv);
+    struct launch l = {.name = "attention_prefill",
+                       .grid = dim3(div_up(n_row, (uint32_t)ROWS), a->n_head_kv),
+                       .block = dim3(THREADS),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    // one block finds room on a multiprocessor
+    const uint32_t n_block = l.grid.x * l.grid.y, n_sm = (uint32_t)q->n_sm;
+    if (!a->one_part && n_block < n_sm)
+        l.grid.z = lesser(n_sm / n_block, (uint32_t)PROMPT_MAX_PART);
+    return with_hopper_dim(a->head_dim, [&](auto dim) {
+        constexpr int DH = decltype(dim)::value;
+        l.smem = room<DH>::BYTES;
+        return is_plain(*a) ? launch_kernel(err, l, attention_hopper_kernel<DH, true>, *a, n)
+                            : launch_kernel(err, l, attention_hopper_kernel<DH, false>, *a, n);
+    });
+}
