@@ -41,6 +41,9 @@ static bool make_plan(const struct model *m, const struct engine_params *p,
 {
     struct device ours = *device, *d = &ours;
     d->free -= lesser(p->set_aside, d->free);
+    struct engine_params known = *p;
+    known.n_batch = cuda_n_batch(m, p, d);
+    p = &known;
     struct engine_params q8 = *p;
     struct memory_plan plan;
     q8.type_k = q8.type_v = KV_Q8_0;
@@ -50,7 +53,7 @@ static bool make_plan(const struct model *m, const struct engine_params *p,
     out->n_ctx_max_q8 = largest_context(m, &q8, d, m->hp.n_ctx_train);
     out->n_ctx = p->n_ctx ? p->n_ctx : out->n_ctx_max ? out->n_ctx_max : m->hp.n_ctx_train;
     cuda_memory_plan(m, p, out->n_ctx, d, &plan);
-    windows_plan(m, cuda_n_batch(m, p), cuda_n_seq(p), KV_BLOCK, out);
+    windows_plan(m, p->n_batch, cuda_n_seq(p), KV_BLOCK, out);
     out->weights = plan.weights;
     out->kv = plan.kv;
     out->scratch = plan.scratch;
@@ -706,7 +709,7 @@ struct cuda_engine *cuda_slice_open(const struct model *m, const struct engine_p
     e->rank = rank;
     e->base.model = m;
     e->base.n_ctx = n_ctx;
-    e->base.n_batch = cuda_n_batch(m, p);
+    e->base.n_batch = cuda_n_batch(m, p, d);
     if (e->base.n_batch > e->base.n_ctx)
         e->base.n_batch = e->base.n_ctx;
     snprintf(e->base.device, sizeof e->base.device, "%.*s", (int)sizeof e->base.device - 1,

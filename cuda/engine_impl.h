@@ -369,8 +369,10 @@ static inline uint32_t cuda_n_seq(const struct engine_params *p)
     return p->n_seqs > 1 ? lesser(p->n_seqs, (uint32_t)ENGINE_MAX_PARTS) : 1;
 }
 
-// Tokens of a chunk. Of a mixture each chunk reads nearly all experts, so it has more.
-uint32_t cuda_n_batch(const struct model *m, const struct engine_params *p);
+// Tokens of a chunk: what was asked for, else 2,048, which are faster than fewer; but 1,024 or 512
+// where that takes a twentieth of the device's memory less (all of it, whatever else is there, so
+// that texts are the same).
+uint32_t cuda_n_batch(const struct model *m, const struct engine_params *p, const struct device *d);
 
 // What the engine would take with n_ctx positions.
 void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint32_t n_ctx,

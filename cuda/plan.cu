@@ -302,11 +302,23 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
                            take(a, sampler_rows_bytes(s->n_logits, hp->n_vocab)));
 }
 
-uint32_t cuda_n_batch(const struct model *m, const struct engine_params *p)
+uint32_t cuda_n_batch(const struct model *m, const struct engine_params *p, const struct device *d)
 {
+    enum { FEWEST = 512, SHARE = 20 };
+    struct engine_params of = *p;
     if (p->n_batch > 0)
         return p->n_batch;
-    return model_largest(m).n_expert > 0 ? 2048 : 512;
+    auto bytes = [&](uint32_t n) { // scratch, and what layers with windows keep beside these
+        struct memory_plan plan;
+        of.n_batch = n;
+        cuda_memory_plan(m, &of, m->hp.n_ctx_train, d, &plan);
+        return plan.scratch + plan.kv;
+    };
+    const uint64_t least = bytes(FEWEST);
+    uint32_t n = 2048;
+    while (n > FEWEST && bytes(n) - least > d->total / SHARE)
+        n /= 2;
+    return n;
 }
 
 void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint32_t n_ctx,
@@ -319,7 +331,7 @@ void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint
     e.q.n_sm = d->n_sm;
     e.q.hopper = d->major == 9;
     e.base.n_ctx = n_ctx;
-    e.base.n_batch = cuda_n_batch(m, p);
+    e.base.n_batch = cuda_n_batch(m, p, d);
     if (e.base.n_batch > n_ctx)
         e.base.n_batch = n_ctx;
     e.n_seq = cuda_n_seq(p);

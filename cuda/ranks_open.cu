@@ -46,6 +46,10 @@ static bool find_devices(struct ranks *a, const struct model *m, const struct en
         }
     a->params = *p;
     a->base.model = m;
+    for (uint32_t i = 0; i < a->n; i++) { // the same for all
+        const uint32_t n = cuda_n_batch(m, p, &a->rank[i].device);
+        a->params.n_batch = i == 0 ? n : lesser(a->params.n_batch, n);
+    }
     return check_devices(a, err) && model_can_split(m, a->n, err);
 }
 

@@ -43,7 +43,7 @@ static const struct option_def table[] = {
     {ENGINE, "model", "-ctv", "--cache-type-v", "TYPE", OPT_CUSTOM, 0, 0, "f16|q8_0",
      options_parse_kv_v, false, "KV cache of values: f16 or q8_0 (f16)"},
     {ENGINE, "model", "-b", "--batch-size", "N", OPT_U32, AT(n_batch), 0, NULL, NULL, false,
-     "prompt tokens evaluated together (512; experts on a GPU 2048)", 1, 65536},
+     "prompt tokens evaluated together (512; on a GPU 2048)", 1, 65536},
     {MAIN, "model", NULL, "--keep", "TIME", OPT_CUSTOM, 0, 0, NULL, options_parse_keep, false,
      "the model stays in memory for the next call, as 10m (0)"},
     {MAIN, "model", NULL, "--dry-run", NULL, OPT_FLAG, AT(dry_run), 0, NULL, NULL, false,

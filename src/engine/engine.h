@@ -23,7 +23,7 @@ enum kv_type { KV_F16, KV_Q8_0 };
 
 struct engine_params {
     uint32_t n_ctx;   // positions to hold; 0 = the model's own, reduced to what fits
-    uint32_t n_batch; // tokens per prefill chunk; 0 = 512, of experts on a GPU 2048
+    uint32_t n_batch; // tokens per prefill chunk; 0 = 512, on a GPU up to 2048
     uint32_t n_seqs;  // sequences beside each other: of layers with a window so many are kept;
                       // CUDA engine: that one pass takes, for which it holds scratch;
                       // 0 = 1, at most ENGINE_MAX_PARTS
