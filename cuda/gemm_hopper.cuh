@@ -15,8 +15,9 @@
 // and have the registers that the others give up.
 //
 // Each block does as many whole tiles as all can have; the steps of those that are left are cut
-// evenly among the blocks ("stream-K", Osama et al. 2023), and come first. A tile that several
-// blocks share is added up by the last of them to finish, in the order of the steps.
+// evenly among the blocks ("stream-K", Osama et al. 2023), and come first, unless the meeting takes
+// longer than it saves: then some blocks have a whole tile more. A tile that several blocks share
+// is added up by the last of them to finish, in the order of the steps.
 //
 // CHUNKED: the sums of a row's chunks are kept apart until they are added in their order, as in
 // gemm_few.cu, whose bits these products have: its halves of weights, its places of elements within
@@ -252,23 +253,35 @@ static __global__ void __launch_bounds__(block_threads<TYPE>(BN), blocks_per_sm(
 
 // ---- launcher
 
-// Blocks that share a tile, more or less: their sums must be added up.
-enum { MAX_SHARE = 8 };
+// Blocks that share a tile, more or less: their sums must be added up, which takes about as long as
+// MEET_STEPS.
+enum { MAX_SHARE = 8, MEET_STEPS = 12 };
 
-// each: blocks have a tile each, of which there are no more than blocks at once.
+// Whether n_tile tiles are done sooner in turns, of which the last leaves blocks without work. (Few
+// tiles are shared all the same: measured with 128 columns.)
+static inline bool is_sooner_in_turns(uint32_t n_tile, uint32_t n_step, uint32_t n_block)
+{
+    return 2 * n_tile >= n_block &&
+           div_up(n_tile, n_block) * n_step * n_block <= n_tile * n_step + MEET_STEPS * n_block;
+}
+
+// each: no tile is shared.
 template <int BN, bool CHUNKED>
 static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut *c, bool each,
                          struct error *err)
 {
     const uint32_t n_tile = c->first_row_tile[g->n_part] * div_up(g->n, (uint32_t)BN);
     const uint32_t n_shared = n_tile * lesser(c->row.n_chunk, (uint32_t)MAX_SHARE);
-    const uint32_t n_block =
-        lesser((uint32_t)(q->n_sm * blocks_per_sm(BN)), each ? n_tile : n_shared);
+    const uint32_t most = (uint32_t)(q->n_sm * blocks_per_sm(BN));
+    each = each || (!CHUNKED && is_sooner_in_turns(n_tile, c->row.n_step, most));
+    const uint32_t n_block = lesser(most, each ? n_tile : n_shared);
     const uint32_t n_left = n_tile % n_block;
     c->n_col_tile = div_up(g->n, (uint32_t)BN);
     c->n_whole = n_tile / n_block;
     c->n_shared = n_left * c->row.n_chunk; // times a block's number far below 2^32
-    c->n_sharer = n_left > 0 ? lesser(n_block, lesser(c->n_shared, n_left * MAX_SHARE)) : 1;
+    c->n_sharer = n_left == 0 ? 1
+                  : each      ? n_left
+                              : lesser(n_block, lesser(c->n_shared, n_left * MAX_SHARE));
     c->sharers = divisor_of(c->n_sharer);
     c->units = divisor_of(c->n_shared > 0 ? c->n_shared : 1);
     c->chunks = divisor_of(c->row.n_chunk);
