@@ -43,6 +43,7 @@ class Keep:
 
     def __init__(self, home, directory):
         self.env = {**home, "XDG_RUNTIME_DIR": directory}
+        self.env.pop("HOKKU_KEEP", None)  # of HOKKU_TEST_KEPT: here a call has its model kept where it says so
         self.directory = pathlib.Path(directory)
         self.place = self.directory / "hokku"
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import HOKKU, OWN, ROOT, control_group, inside_of, model, wait_until
+from conftest import BY_ITSELF, HOKKU, OWN, ROOT, control_group, inside_of, model, wait_until
 from test_places import shim  # noqa: F401 (fixture)
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -299,7 +299,7 @@ def test_the_largest_context_leaves_room_for_a_grammar(hokku, tmp_path):
     args = ["-m", tmp_path / "words.gguf", "-t", 2, "--device", "cpu", "-j", '{"type": "boolean"}', "hi"]
 
     def limited(*more):
-        return hokku(*args, *more, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (200 << 20, 200 << 20)))
+        return hokku(*args, *more, env=BY_ITSELF, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (200 << 20, 200 << 20)))
 
     plan, r = json.loads(limited("--dry-run", "--json").stdout), limited("-v")
     assert r.returncode == 0 and r.stdout in (b"true", b"false") and f"context {plan['n_ctx']} ".encode() in r.stderr, r
@@ -315,7 +315,7 @@ def test_a_control_groups_limit_is_for_the_groups_in_it(home, tmp_path):
         try:
             def limited(*more):
                 return subprocess.run([*inside_of(inner), HOKKU, "-m", tmp_path / "long.gguf", "-t", "2", "--device", "cpu", *more],
-                                      env=home, stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+                                      env={**home, **BY_ITSELF}, stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
             plan = json.loads(limited("--dry-run", "--json").stdout)
             assert plan["fits"] and 1 << 15 < plan["n_ctx"] < 1 << 20 and plan["available"] < 400 << 20
             r = limited("-v", "-n", "2", "hi")
