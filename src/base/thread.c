@@ -4,10 +4,12 @@
 
 int thread_start(pthread_t *t, size_t stack_bytes, void *(*run)(void *), void *arg)
 {
+    static const int own[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGABRT};
     sigset_t all, before;
     pthread_attr_t attr;
     sigfillset(&all);
-    sigdelset(&all, SIGBUS);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        sigdelset(&all, own[i]);
     pthread_attr_init(&attr);
     if (stack_bytes > 0)
         pthread_attr_setstacksize(&attr, stack_bytes);

@@ -188,6 +188,19 @@ static bool goes_without(const struct program *p, const struct error *why, struc
     return true;
 }
 
+static bool no_room_beside(struct error *err)
+{
+    return error_set(err, ERR_MEMORY,
+                     "it does not fit beside the model: a smaller -c leaves room for it");
+}
+
+bool predictor_give_up(const struct program *p, struct error *err)
+{
+    struct error why;
+    no_room_beside(&why);
+    return goes_without(p, &why, err);
+}
+
 // Whether m, which fits alone, fits beside what guesses for it.
 static bool fits_beside(const struct opened *m, const struct device_choice *d,
                         const struct engine_params *params, const struct engine_plan *alone,
@@ -197,10 +210,8 @@ static bool fits_beside(const struct opened *m, const struct device_choice *d,
     struct engine_plan left;
     with.set_aside += plan_bytes(layer);
     with.n_aside++;
-    return !alone->fits || (d->backend->plan(m->model, &with, &left, err) &&
-                            (left.fits || error_set(err, ERR_MEMORY,
-                                                    "it does not fit beside the model: a smaller "
-                                                    "-c leaves room for it")));
+    return !alone->fits ||
+           (d->backend->plan(m->model, &with, &left, err) && (left.fits || no_room_beside(err)));
 }
 
 bool predictor_plan(const struct program *p, const struct opened *m, const struct device_choice *d,
@@ -211,7 +222,8 @@ bool predictor_plan(const struct program *p, const struct opened *m, const struc
     struct model *layer = model_predictor(m->model, &why);
     const struct engine_params q = params_of_layer(params, m, beside->n_ctx);
     const bool ok = layer && d->backend->plan(layer, &q, plan, &why) &&
-                    // (A model that is kept may be in that memory already, or others make room.)
+                    // (A model that is kept may be in that memory already, or others make room:
+                    // where neither is so predictor_give_up.)
                     (p->kept || fits_beside(m, d, params, beside, plan, &why));
     model_free(layer);
     if (ok)

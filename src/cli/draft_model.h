@@ -19,6 +19,8 @@ uint64_t plan_bytes(const struct engine_plan *plan);
 bool predictor_plan(const struct program *p, const struct opened *m, const struct device_choice *d,
                     const struct engine_params *params, const struct engine_plan *beside,
                     struct engine_plan *plan, struct error *err);
+// It is not to be used: the model has no room beside it. Errors: that, where --spec names it.
+bool predictor_give_up(const struct program *p, struct error *err);
 // What the engine of the draft model would take beside one of m with these parameters. Of these the
 // context, where it is 0, becomes the largest for which both have room, if there is any. Errors: as
 // draft_open.

@@ -13,6 +13,7 @@ static const struct group {
     const char *names[MOST + 1]; // NULL behind the last
     const char *why;
     bool for_tools; // also for those that have one of them
+    enum tool only; // for it alone; else they go together, and may be there by default
 } groups[] = {
     {{"--model", "--hf-repo"}, "expected one of them", true},
     {{"--lines", "--turns"}, "expected one of them", false},
@@ -31,6 +32,10 @@ static const struct group {
     {{"--no-conversation", "--chat-template", "--chat-template-file"},
      "plain completion has no template",
      false},
+    {{"--model", "--chat-template-file"},
+     "a model is read for its template alone, expected one of them",
+     false,
+     TOOL_RENDER},
 };
 enum { N_GROUPS = sizeof groups / sizeof *groups };
 
@@ -86,6 +91,8 @@ static void name(const struct options *o, const struct option_def *d, char out[N
 
 static bool is_for(const struct group *g, enum tool t)
 {
+    if (g->only)
+        return t == g->only;
     bool any = t == TOOL_NONE;
     for (size_t i = 0; g->for_tools && g->names[i]; i++)
         any |= option_has_tool(row_of(g->names[i]), t);
@@ -110,6 +117,8 @@ static bool check(const struct options *o, const struct group *g, struct error *
     char a[NAME_BYTES], b[NAME_BYTES];
     for (size_t i = 0; g->names[i]; i++) {
         const struct option_def *d = row_of(g->names[i]);
+        if (g->only && !o->given[index_of(d)])
+            continue;
         if (first && is_on(o, d)) {
             name(o, first, a);
             name(o, d, b);

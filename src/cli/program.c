@@ -123,6 +123,36 @@ static void say_draft(const struct program *p, const char *what, const struct op
                 format_bytes(used, d->engine->mem_used), d->engine->n_ctx);
 }
 
+// The engines of m and of what guesses for it; layer: what its prediction layer takes, zeros: it is
+// not used.
+static bool open_beside(const struct program *p, struct opened *m, const struct device_choice *d,
+                        struct engine_params params, const struct engine_plan *layer,
+                        struct error *err)
+{
+    const bool predicted = layer->weights > 0;
+    params.set_aside = plan_bytes(layer);
+    params.n_aside = predicted;
+    if (draft_wanted(p) && !is_outdone(p, predicted) && !draft_open(p, m, d, &params, err))
+        return false;
+    struct loading loading = {.began = clock_now()};
+    if (p->stderr_tty && !p->opt->quiet && !p->opt->dumb) {
+        params.progress = load_progress;
+        params.progress_user = &loading;
+    }
+    if (!p->kept || !kept_take_engine(p->kept, m, d->backend, &params)) {
+        if (!open_with_room(p, m, d->backend, &params, err))
+            m->engine = NULL;
+        if (m->engine && p->kept)
+            kept_note_engine(p->kept, d->backend, &params);
+    }
+    if (loading.shown > 0)
+        out_progress_clear();
+    if (!m->engine)
+        return false;
+    m->engine->most_drafts = p->opt->spec_max;
+    return (!predicted || predictor_open(p, m, d, &params, err)) && drafts_check(p, m, err);
+}
+
 bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool chat,
                  struct error *err)
 {
@@ -137,32 +167,23 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
     if (predictor_wanted(p, m) && (!d.backend->plan(m->model, &params, &plan, err) ||
                                    !predictor_plan(p, m, &d, &params, &plan, &layer, err)))
         return false;
-    const bool predicted = layer.weights > 0;
-    params.set_aside = plan_bytes(&layer);
-    params.n_aside = predicted;
-    if (draft_wanted(p) && !is_outdone(p, predicted) && !draft_open(p, m, &d, &params, err))
-        return false;
-    struct loading loading = {.began = clock_now()};
-    if (p->stderr_tty && !p->opt->quiet && !p->opt->dumb) {
-        params.progress = load_progress;
-        params.progress_user = &loading;
+    struct error mine = {0};
+    bool ok = open_beside(p, m, &d, params, &layer, &mine);
+    if (!ok && p->kept && !m->engine && layer.weights > 0 && mine.code == ERR_MEMORY) {
+        opened_close_engines(m);
+        layer = (struct engine_plan){0};
+        if (!predictor_give_up(p, err))
+            return false;
+        ok = open_beside(p, m, &d, params, &layer, &mine);
     }
-    if (!p->kept || !kept_take_engine(p->kept, m, d.backend, &params)) {
-        if (!open_with_room(p, m, d.backend, &params, err))
-            m->engine = NULL;
-        if (m->engine && p->kept)
-            kept_note_engine(p->kept, d.backend, &params);
-    }
-    if (loading.shown > 0)
-        out_progress_clear();
-    if (m->engine)
-        m->engine->most_drafts = p->opt->spec_max;
-    if (m->engine &&
-        ((predicted && !predictor_open(p, m, &d, &params, err)) || !drafts_check(p, m, err)))
+    if (!ok) {
+        if (err)
+            *err = mine;
         return false;
-    if (m->engine && *m->engine->note && !p->opt->quiet)
+    }
+    if (*m->engine->note && !p->opt->quiet)
         out_say("hokku: %s", m->engine->note);
-    if (m->engine && p->opt->verbose) {
+    if (p->opt->verbose) {
         char used[FORMAT_NUMBER];
         char seed[32] = "";
         if (p->opt->tool == TOOL_NONE)
@@ -172,7 +193,7 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
     }
     say_draft(p, "draft model ", &m->draft);
     say_draft(p, "the model's prediction layer", &m->predictor);
-    return m->engine != NULL;
+    return true;
 }
 
 void open_say_trained(const struct program *p, const struct opened *m, uint64_t n_ctx)

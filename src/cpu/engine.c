@@ -378,8 +378,7 @@ struct engine *cpu_engine_open_isa(const struct model *m, const struct engine_pa
         return NULL;
     }
     const int n_threads = cpu_n_threads(p);
-    e->base = (struct engine){
-        .model = m, .n_ctx = plan.n_ctx, .n_batch = cpu_n_batch(p), .any_chunks = true};
+    e->base = (struct engine){.model = m, .n_ctx = plan.n_ctx, .n_batch = cpu_n_batch(p)};
     e->base.n_states = cpu_n_states(m);
     e->base.mem_used = plan.kv + plan.scratch + plan.other + plan.weights;
     e->base.mem_total = memory_total();

@@ -706,6 +706,14 @@ static void norm_last_item(void *arg, size_t i, int thread)
                      j->out->f + (p->first_last + k) * j->out->n_pad);
 }
 
+// n layers are done.
+static bool tell(const struct cpu_engine *e, size_t n)
+{
+    if (e->core.under_way)
+        e->core.under_way(e->core.under_way_user, (double)n / e->base.model->hp.n_layer);
+    return true;
+}
+
 bool cpu_forward(struct cpu_engine *e, enum engine_logits want)
 {
     const struct model *m = e->base.model;
@@ -713,7 +721,7 @@ bool cpu_forward(struct cpu_engine *e, enum engine_logits want)
     const size_t n = last->first + last->n;
     bool ok = embed(e, n); // x (n, n_embd)
     for (size_t il = 0; ok && il < m->hp.n_layer; il++)
-        ok = layer(e, il, n);
+        ok = layer(e, il, n) && tell(e, il + 1);
     if (!ok || want == LOGITS_NONE)
         return ok;
     e->n_hidden = want == LOGITS_ALL ? n : last->first_last + last->n_last;

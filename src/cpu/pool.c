@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/thread.h"
+
 // state: job number << 16 | OPEN | threads at work on it. A worker joins by adding one while the
 // job is open; the caller closes the job when no item is left and waits for those who joined.
 enum { OPEN = 1 << 15, WORKERS = OPEN - 1, JOB_SHIFT = 16 };
@@ -139,7 +141,7 @@ struct pool *pool_create(int n_threads, struct error *err)
         struct worker *w = &p->workers[p->n_started];
         w->pool = p;
         w->index = i;
-        int e = pthread_create(&w->thread, NULL, worker_main, w);
+        int e = thread_start(&w->thread, 0, worker_main, w);
         if (e != 0) {
             error_set(err, ERR_FAIL, "thread %d of %d does not start: %s; try fewer with -t", i + 1,
                       n_threads, strerror(e));

@@ -611,21 +611,17 @@ static size_t kept_kv(const struct session_writer *w, const struct conversation 
     return w->no_kv ? 0 : seq_n_past(s);
 }
 
-// Whether the file holds c as it is, but perhaps for its settings.
+// Whether the file holds c, of which it would hold w->next, as it is, but perhaps for its settings.
 static bool is_as_loaded(const struct session_writer *w, const struct conversation *c)
 {
-    const struct known *k = &w->loaded.c;
-    const struct seq *s = c->session.seq;
-    struct known now;
-    if (!w->loaded.meta || (w->no_kv && w->loaded.has_kv) || access(w->path, F_OK) != 0 ||
-        seq_len(s) != k->ids.len ||
-        (k->ids.len > 0 && memcmp(seq_ids(s), k->ids.data, k->ids.len * sizeof(int32_t)) != 0) ||
-        number_of(w->loaded.meta, "first_kept") != (int64_t)c->first_kept ||
-        number_of(w->loaded.meta, "now") != c->now || !known_of(&now, c, NULL))
-        return false;
-    const bool same = now.n_messages == k->n_messages && common_messages(&now, k) == k->n_messages;
-    known_release(&now);
-    return same;
+    const struct known *k = &w->loaded.c, *now = &w->next;
+    return w->loaded.meta && !(w->no_kv && w->loaded.has_kv) && access(w->path, F_OK) == 0 &&
+           now->ids.len == k->ids.len &&
+           (k->ids.len == 0 ||
+            memcmp(now->ids.data, k->ids.data, k->ids.len * sizeof(int32_t)) == 0) &&
+           number_of(w->loaded.meta, "first_kept") == (int64_t)c->first_kept &&
+           number_of(w->loaded.meta, "now") == c->now && now->n_messages == k->n_messages &&
+           common_messages(now, k) == k->n_messages;
 }
 
 // The description alone, and the template if that is another.
@@ -676,10 +672,11 @@ bool session_writer_save(struct session_writer *w, const struct conversation *c,
 {
     bool done;
     session_writer_settle(w, -1, &done, NULL); // a failure there is made good here
-    if (!log_writer_look(w->log, err))
+    if (!log_writer_look(w->log, err) || !known_of(&w->next, c, err))
         return false;
     const bool as_loaded = is_as_loaded(w, c);
     if (as_loaded && json_equal(json_object_get(w->loaded.meta, "settings"), settings)) {
+        known_release(&w->next);
         utimensat(AT_FDCWD, w->path, NULL, 0); // it is the session that was used last
         return true;
     }
@@ -693,7 +690,6 @@ bool session_writer_save(struct session_writer *w, const struct conversation *c,
     char *meta = describe(c, settings, n_kv, part ? 0 : seq_len(c->session.seq),
                           keep ? w->loaded.meta : NULL);
     bool ok = meta || error_oom(err, "the description of a session", 4096);
-    ok = ok && known_of(&w->next, c, err);
     if (ok) {
         // Once more than half of the file would be dead, it is written anew.
         size_t n_source = 0;
@@ -714,9 +710,9 @@ bool session_writer_save(struct session_writer *w, const struct conversation *c,
         }
         w->saving = ok;
         w->description_only = keep;
-        if (!ok)
-            known_release(&w->next);
     }
+    if (!ok)
+        known_release(&w->next);
     if (ok && !keep) {
         json_decref(w->loaded.meta);
         w->loaded.meta = NULL;

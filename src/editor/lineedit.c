@@ -225,9 +225,7 @@ static void leave(struct line_editor *e, bool whole)
 static void suspend(struct line_editor *e)
 {
     leave(e, false);
-    terminal_set_mode(TERMINAL_COOKED);
     terminal_suspend();
-    terminal_set_mode(TERMINAL_EDITING);
     terminal_size(e->fd_out, &e->painter.cols, &e->painter.rows);
 }
 

@@ -24,10 +24,11 @@ static struct {
     struct cancel *cancel;
     volatile sig_atomic_t mode;
     volatile sig_atomic_t interrupt, stop, resize, death;
+    volatile sig_atomic_t stopping; // SIGTSTP came, and no SIGCONT behind it
     int pipe[2];
 } T = {.pipe = {-1, -1}};
 
-static const int handled[] = {SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH,
+static const int handled[] = {SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH,
                               SIGSEGV, SIGBUS,  SIGFPE, SIGILL,  SIGABRT, SIGPIPE};
 enum { N_HANDLED = sizeof handled / sizeof *handled };
 static struct sigaction before[N_HANDLED];
@@ -43,10 +44,22 @@ void terminal_put_back(void)
     }
 }
 
+// Whether a shell has the terminal, or another of its jobs: whose modes it has then.
+static bool is_of_others(int fd)
+{
+    const pid_t group = tcgetpgrp(fd);
+    return group >= 0 && group != getpgrp();
+}
+
+static bool is_ours(void)
+{
+    return T.holder || !is_of_others(T.fd);
+}
+
 // Only calls that are safe in a handler.
 static void restore_modes(void)
 {
-    if (T.mode != TERMINAL_COOKED)
+    if (T.mode != TERMINAL_COOKED && is_ours())
         terminal_put_back();
 }
 
@@ -62,8 +75,6 @@ static void set_modes(enum terminal_mode mode)
 {
     struct termios t = T.found;
     tcflag_t local = ECHO | ICANON;
-    // A paste that comes during an answer must still be one message for the line editor.
-    tell_terminal("\x1b[?2004h", 8);
     // ICRNL off: Enter typed ahead must reach the line editor as Enter, not as Ctrl-J. Where there
     // is none the terminal itself makes lines, of which a carriage return typed ahead ends none.
     if (T.ansi)
@@ -78,6 +89,72 @@ static void set_modes(enum terminal_mode mode)
     t.c_cc[VTIME] = 0;
     tcsetattr(T.fd, TCSADRAIN, &t);
     tcgetattr(T.fd, &T.set);
+    // A paste that comes during an answer must still be one message for the line editor.
+    tell_terminal("\x1b[?2004h", 8);
+}
+
+static bool same_modes(const struct termios *a, const struct termios *b)
+{
+    return a->c_iflag == b->c_iflag && a->c_oflag == b->c_oflag && a->c_cflag == b->c_cflag &&
+           a->c_lflag == b->c_lflag && memcmp(a->c_cc, b->c_cc, sizeof a->c_cc) == 0;
+}
+
+// Whether SIGTERM or SIGHUP waits, of blocked ones.
+static bool is_to_end(void)
+{
+    sigset_t pending;
+    sigpending(&pending);
+    return sigismember(&pending, SIGTERM) || sigismember(&pending, SIGHUP);
+}
+
+bool terminal_wait(int fd)
+{
+    struct sigaction ign = {.sa_handler = SIG_IGN}, mine;
+    sigset_t all, pending, one, old;
+    sigfillset(&all);
+    sigemptyset(&one);
+    sigaddset(&one, SIGTTOU);
+    sigprocmask(SIG_SETMASK, &all, &old);
+    while (is_of_others(fd) && !is_to_end()) {
+        kill(0, SIGTTOU); // (it takes back a SIGCONT that waits, and one that comes takes it back)
+        if (is_to_end()) {
+            sigaction(SIGTTOU, &ign, &mine); // which forgets it
+            sigaction(SIGTTOU, &mine, NULL);
+            break;
+        }
+        sigprocmask(SIG_UNBLOCK, &one, NULL);
+        sigprocmask(SIG_BLOCK, &one, NULL);
+        sigpending(&pending);
+        if (!sigismember(&pending, SIGCONT)) // nothing stops it: no shell is left
+            break;
+    }
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    return !is_of_others(fd);
+}
+
+// The terminal has these modes, unless it is somebody else's: then it stays as it is.
+static void take_up(enum terminal_mode mode)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &old);
+    const bool ours = T.holder || (T.death ? is_ours() : terminal_wait(T.fd));
+    T.mode = ours ? mode : TERMINAL_COOKED;
+    if (ours)
+        set_modes(mode);
+    sigprocmask(SIG_SETMASK, &old, NULL);
+}
+
+// After SIGCONT: whether a shell has changed the modes behind SIGSTOP, which nobody hears, and
+// they are set again.
+static bool set_modes_again(void)
+{
+    struct termios now;
+    if (T.mode == TERMINAL_COOKED || T.holder || is_of_others(T.fd) || tcgetattr(T.fd, &now) != 0 ||
+        same_modes(&now, &T.set))
+        return false;
+    set_modes((enum terminal_mode)T.mode);
+    return true;
 }
 
 static void die_by(int sig)
@@ -129,13 +206,16 @@ static void on_signal(int sig, siginfo_t *info, void *context)
         cancel_ask(T.cancel);
         break;
     case SIGTSTP:
-        if (T.mode == TERMINAL_ANSWERING) {
-            restore_modes();
+        T.stopping = 1;
+        if (T.mode == TERMINAL_ANSWERING)
             terminal_suspend();
-            set_modes(TERMINAL_ANSWERING);
-        } else {
+        else
             T.stop = 1;
-        }
+        break;
+    case SIGCONT:
+        T.stop = T.stopping = 0;
+        if (set_modes_again())
+            T.resize = 1;
         break;
     case SIGWINCH:
         T.resize = 1;
@@ -163,7 +243,7 @@ bool terminal_begin(int fd, int fd_out, bool ansi, struct cancel *cancel)
     T.cancel = cancel;
     T.mode = TERMINAL_COOKED;
     T.reading = false;
-    T.interrupt = T.stop = T.resize = T.death = 0;
+    T.interrupt = T.stop = T.stopping = T.resize = T.death = 0;
     T.active = true;
     for (size_t i = 0; i < N_HANDLED; i++) {
         struct sigaction sa = {.sa_sigaction = on_signal, .sa_flags = SA_RESTART | SA_SIGINFO};
@@ -194,8 +274,10 @@ void terminal_set_mode(enum terminal_mode mode)
     if (!T.active || T.mode == (sig_atomic_t)mode)
         return;
     if (mode != TERMINAL_COOKED) {
-        set_modes(mode);
-    } else {
+        take_up(mode);
+        return;
+    }
+    if (is_ours()) {
         tell_terminal("\x1b[?2004l", 8);
         tcsetattr(T.fd, TCSADRAIN, &T.found);
     }
@@ -249,12 +331,6 @@ void terminal_signal_group(int sig)
         kill(0, sig);
 }
 
-static bool same_modes(const struct termios *a, const struct termios *b)
-{
-    return a->c_iflag == b->c_iflag && a->c_oflag == b->c_oflag && a->c_cflag == b->c_cflag &&
-           a->c_lflag == b->c_lflag && memcmp(a->c_cc, b->c_cc, sizeof a->c_cc) == 0;
-}
-
 void terminal_restore(int fd)
 {
     struct termios now;
@@ -285,6 +361,7 @@ int terminal_run(const char *command, const char *path)
     for (int status; child > 0;) {
         const pid_t got = waitpid(child, &status, WUNTRACED);
         if (got > 0 && WIFSTOPPED(status)) { // Ctrl-Z there: the shell waits until all have stopped
+            T.stopping = 1;
             terminal_suspend();
             kill(child, SIGCONT);
         } else if (got > 0) {
@@ -296,21 +373,43 @@ int terminal_run(const char *command, const char *path)
     return -1;
 }
 
-void terminal_suspend(void)
+// Stops as SIGTSTP does; not where SIGCONT came behind it, which one that is raised would take
+// back. From when it is raised the system itself takes it back. All signals are blocked.
+static void stop_here(void)
 {
-    if (T.holder) {
-        T.holder->stop();
-        return;
-    }
     struct sigaction dfl = {.sa_handler = SIG_DFL}, mine;
-    sigset_t one, old;
+    sigset_t pending, one;
+    sigpending(&pending);
+    if (!T.stopping || sigismember(&pending, SIGCONT))
+        return;
+    raise(SIGTSTP);
+    restore_modes();
     sigaction(SIGTSTP, &dfl, &mine);
     sigemptyset(&one);
     sigaddset(&one, SIGTSTP);
-    raise(SIGTSTP);
-    sigprocmask(SIG_UNBLOCK, &one, &old); // stops here, goes on here
-    sigprocmask(SIG_SETMASK, &old, NULL);
+    sigprocmask(SIG_UNBLOCK, &one, NULL); // stops here, goes on here
+    sigprocmask(SIG_BLOCK, &one, NULL);
     sigaction(SIGTSTP, &mine, NULL);
+}
+
+void terminal_suspend(void)
+{
+    const enum terminal_mode mode = (enum terminal_mode)T.mode;
+    sigset_t all, old;
+    if (T.holder) {
+        restore_modes();
+        T.mode = TERMINAL_COOKED;
+        T.holder->stop();
+    } else {
+        sigfillset(&all);
+        sigprocmask(SIG_SETMASK, &all, &old);
+        stop_here();
+    }
+    T.stopping = 0;
+    if (mode != TERMINAL_COOKED)
+        take_up(mode);
+    if (!T.holder)
+        sigprocmask(SIG_SETMASK, &old, NULL);
 }
 
 void terminal_size(int fd, size_t *cols, size_t *rows)

@@ -48,8 +48,13 @@ struct terminal_events {
 struct terminal_events terminal_events(void);
 // SIGTERM or SIGHUP came: leave soon, having saved. 0: none. A second one kills at once.
 int terminal_death(void);
-// Stops the process as SIGTSTP would; returns when it goes on. The caller has restored the modes.
+// Stops the process as SIGTSTP would, with the modes as they were found, unless SIGCONT has come
+// behind that; returns when it goes on in the foreground, with the modes that were set, or is to
+// end.
 void terminal_suspend(void);
+// Stops in the background, and its pipeline with it, as whoever sets modes there does, until it has
+// the terminal fd. False: it has not, and SIGTERM or SIGHUP waits, or nobody is left to go on for.
+bool terminal_wait(int fd);
 // To be called before a read: what is typed while the holder is stopped is somebody else's. Whether
 // it was: what there was to read may be gone.
 bool terminal_await(void);

@@ -126,6 +126,11 @@ struct engine_core {
     struct engine_part parts[ENGINE_MAX_PARTS];       // of the pass under way
     struct engine_part again[ENGINE_MAX_PASS_DRAFTS]; // of one after it, see work.c
     uint64_t tickets;                                 // given so far
+    // Who wants to know how much of a pass is done, which may take long: a backend that can tell
+    // calls it, from the thread that has asked for the pass, with the share (above 0, to 1); NULL:
+    // nobody.
+    void (*under_way)(void *user, double share);
+    void *under_way_user;
 };
 
 enum engine_logits {

@@ -89,7 +89,6 @@ struct engine { // read-only for callers
     bool exact;     // as it was opened
     uint32_t n_ctx; // positions that the pool holds; one sequence may have them all
     uint32_t n_batch;
-    bool any_chunks;              // a prompt leaves the same bits, in the same time, in any chunks
     uint32_t n_states;            // recurrent states that sequences can have; 0: the model has none
     uint64_t mem_used, mem_total; // bytes on the device
     char note[200]; // a line for who opens it: what is slower than it might be; "": nothing

@@ -32,7 +32,8 @@ bool schedule_init(struct schedule *s, struct engine *e, size_t n_parallel, stru
     s->with = calloc(n, sizeof(struct task *));
     s->works = calloc(n, sizeof *s->works);
     s->picks = calloc(n + ENGINE_MAX_PASS_DRAFTS, sizeof *s->picks);
-    if (!s->running || !s->with || !s->works || !s->picks) {
+    s->kept = calloc(n, sizeof(struct seq *));
+    if (!s->running || !s->with || !s->works || !s->picks || !s->kept) {
         schedule_release(s);
         return error_oom(err, "the rows of a pass", n * sizeof *s->picks);
     }
@@ -84,9 +85,13 @@ bool schedule_keep(struct schedule *s, size_t n, struct error *err)
     // (The states of a recurrent model are few, and each sequence has some; and who is kept needs a
     // window beside those that run.)
     const size_t windows = engine_windows(s->engine) - s->n_parallel;
+    struct seq **kept = calloc(s->n_parallel + n, sizeof(struct seq *));
+    if (!kept)
+        return error_oom(err, "the list of answers that are kept", n * sizeof *kept);
+    free(s->kept);
+    s->kept = kept;
     s->most_kept = s->engine->n_states > 0 ? 0 : n < windows ? n : windows;
-    s->kept = calloc(n + 1, sizeof(struct seq *));
-    return s->kept || error_oom(err, "the list of answers that are kept", n * sizeof *s->kept);
+    return true;
 }
 
 bool schedule_speculate(struct schedule *s, struct engine *draft, struct error *err)
@@ -216,20 +221,33 @@ static void keep_answer(struct schedule *s, struct task *t)
     t->session.seq = NULL;
 }
 
-// What t leaves is the next stem, unless that has more of what all prompts begin with.
-static void keep_stem(struct schedule *s, struct task *t)
+// What t leaves is there until those that wait have entered, and may begin with it: others that
+// end in the same pass leave something else.
+static void keep_prompt(struct schedule *s, struct task *t)
 {
     struct seq *q = t->session.seq;
-    if (q && s->most_kept > 0) {
+    if (!q)
+        return;
+    if (s->most_kept > 0) {
         keep_answer(s, t);
         return;
     }
-    if (!q || evaluated_of(q, &s->common) < evaluated_of(s->stem, &s->common))
-        return;
-    seq_free(s->stem);
-    s->stem = q;
     keep_tokens(q, t->stats.n_prompt);
+    s->kept[s->n_kept++] = q;
     t->session.seq = NULL;
+}
+
+// Of what was left the stem becomes what has most of that which all prompts begin with; of equals
+// the latest.
+static void choose_stem(struct schedule *s)
+{
+    for (; s->n_kept > s->most_kept; drop_kept(s, 0)) {
+        struct seq *q = s->kept[0];
+        if (evaluated_of(q, &s->common) < evaluated_of(s->stem, &s->common))
+            continue;
+        s->kept[0] = s->stem;
+        s->stem = q;
+    }
 }
 
 // ---- a task's beginning and end
@@ -277,7 +295,7 @@ static void end(struct schedule *s, struct task *t, const struct error *why)
     t->stats = *stats;
     t->n_tokens = t->session.seq ? seq_len(t->session.seq) : t->rest.len;
     if (!why)
-        keep_stem(s, t);
+        keep_prompt(s, t);
     schedule_remove(s, t);
     t->done = true;
 }
@@ -457,11 +475,12 @@ static bool is_interrupted(const struct schedule *s, const struct error *e, stru
 static bool look_ahead(struct schedule *s, double began, struct error *err)
 {
     size_t n_left;
-    for (size_t i = s->n_running; i-- > 0;) {
+    for (size_t i = 0; i < s->n_running;) { // (who ends leaves the seat to the next)
         struct task *t = s->running[i];
         struct error its = {0};
         if (may_go_on(s, t, &n_left) && !guesses_find(&s->guesses, t, n_left, s->cancel, &its))
             end_by(s, t, &its);
+        i += !t->done;
     }
     if (!guesses_make(&s->guesses, s->running, s->n_running, began, s->cancel, err))
         return false;
@@ -666,6 +685,7 @@ bool schedule_step(struct schedule *s, struct error *err)
         return error_set(err, ERR_INTERRUPTED, "interrupted");
     while (s->waiting && s->n_running < s->n_parallel && enter(s))
         ;
+    choose_stem(s);
     if (s->n_running == 0)
         return true;
     return s->n_running == 1 ? step_alone(s, s->running[0], err) : step_together(s, err);

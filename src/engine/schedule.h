@@ -48,7 +48,9 @@ struct schedule {
     struct seq *stem;  // owned: evaluated tokens with which prompts begin; NULL: none
     struct ids common; // what all prompts so far begin with
     bool any;          // a prompt was there
-    struct seq **kept; // owned (most_kept): of answers that are done, the latest last
+    // Owned (n_parallel, or most_kept): of answers that are done, the latest last; with most_kept 0
+    // until the next step.
+    struct seq **kept;
     size_t n_kept, most_kept;
     struct work *works;    // owned (n_parallel), of a pass
     struct task **with;    // owned (n_parallel): whose they are

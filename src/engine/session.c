@@ -3,10 +3,11 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "engine/backend.h"
 
-// Tokens between two calls of progress on an engine that takes any chunks: few enough for a line
-// that moves on a slow machine.
-enum { SHOWN_CHUNK = 64 };
+// Tokens between two calls of progress within a chunk: few enough for a line that moves on a slow
+// machine.
+enum { SHOWN_TOKENS = 64 };
 
 bool session_init(struct session *s, struct engine *engine, struct error *err)
 {
@@ -68,6 +69,26 @@ bool session_speculate(struct session *s, enum spec spec, struct error *err)
     return false;
 }
 
+// A sync that is shown: tokens that it has evaluated, and has told of, of all; and of the chunk.
+struct shown {
+    const struct session *s;
+    size_t done, told, total, chunk;
+};
+
+static void tell(struct shown *x, size_t done)
+{
+    x->told = done;
+    x->s->progress(x->s->progress_user, done, x->total);
+}
+
+static void chunk_under_way(void *user, double share)
+{
+    struct shown *x = user;
+    const size_t done = x->done + (size_t)(share * (double)x->chunk);
+    if (share < 1 && done >= x->told + SHOWN_TOKENS)
+        tell(x, done);
+}
+
 bool session_sync(struct session *s, const int32_t *prefix, size_t n, const struct cancel *cancel,
                   struct error *err)
 {
@@ -94,22 +115,28 @@ bool session_sync(struct session *s, const int32_t *prefix, size_t n, const stru
     if (seq_n_past(s->seq) < common)
         seq_trim(s->seq, common = seq_n_past(s->seq)); // so that all that is read is counted
 
-    const size_t most =
-        s->progress && e->any_chunks && e->n_batch > SHOWN_CHUNK ? SHOWN_CHUNK : engine_max_rows(e);
+    const size_t most = engine_max_rows(e);
+    struct shown shown = {.s = s, .total = n - common};
     size_t done = common;
     bool ok = true;
-    if (s->progress)
-        s->progress(s->progress_user, 0, n - common);
+    if (s->progress) {
+        tell(&shown, 0);
+        e->core->under_way = chunk_under_way;
+        e->core->under_way_user = &shown;
+    }
     while (ok && done < n) {
         size_t chunk = n - done < most ? n - done : most;
         struct work w = {.seq = s->seq, .ids = prefix + done, .n = chunk};
         w.n_logits = done + chunk == n;
         w.goes_on = done + chunk < n;
+        shown.chunk = chunk;
         ok = engine_submit(e, &w, 1, cancel, NULL, err);
         done = seq_n_past(s->seq);
+        shown.done = done - common;
         if (ok && s->progress)
-            s->progress(s->progress_user, done - common, n - common);
+            tell(&shown, shown.done);
     }
+    e->core->under_way = NULL;
     s->stats = (struct session_stats){
         .n_prompt = n,
         .n_reused = common,

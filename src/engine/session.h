@@ -29,7 +29,8 @@ struct session {
     struct engine *draft;            // borrowed: of a draft model with the vocabulary; NULL: none
     struct engine *predictor;        // borrowed: of the model's prediction layer; NULL: none
     struct speculation *speculation; // owned; NULL: none
-    // Called at the start of a sync and after every chunk (tokens of this sync); may be NULL.
+    // Called at the start of a sync and after every chunk (tokens of this sync), and on the way as
+    // far as the engine tells; may be NULL.
     void (*progress)(void *user, size_t done, size_t total);
     void *progress_user;
 };

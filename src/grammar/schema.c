@@ -15,7 +15,9 @@ static bool same_parts(const struct goal *g, const struct part *parts, size_t n,
     for (size_t i = 0; same && i < n; i++)
         same = g->parts[i].schema == parts[i].schema &&
                g->parts[i].any_decided == parts[i].any_decided &&
-               g->parts[i].one_decided == parts[i].one_decided;
+               g->parts[i].one_decided == parts[i].one_decided &&
+               g->parts[i].side == parts[i].side &&
+               g->parts[i].is_alternative == parts[i].is_alternative;
     return same;
 }
 
@@ -45,7 +47,7 @@ static uint32_t goal(struct schema *s, const struct part *parts, size_t n, unsig
     uint64_t hash = 0x9E3779B97F4A7C15u + 2 * depth + shared;
     for (size_t i = 0; i < n; i++) {
         hash = (hash ^ (uintptr_t)parts[i].schema ^ parts[i].any_decided ^
-                (unsigned)parts[i].one_decided << 1) *
+                (unsigned)parts[i].one_decided << 1 ^ (unsigned)parts[i].side << 2) *
                0x100000001B3u;
         hash ^= hash >> 31;
     }
@@ -82,7 +84,9 @@ uint32_t schema_goal(struct schema *s, const struct part *parts, size_t n, unsig
     return goal(s, parts, n, depth, false);
 }
 
-static bool add_part(struct schema *s, struct goal *g, const json_t *schema)
+// side: as struct part has it. One that is there already stays what it is: of both sides it counts
+// as a part of one.
+static bool add_part(struct schema *s, struct goal *g, const json_t *schema, uint8_t side)
 {
     for (size_t i = 0; i < g->n; i++)
         if (g->parts[i].schema == schema)
@@ -94,7 +98,17 @@ static bool add_part(struct schema *s, struct goal *g, const json_t *schema)
                            SCHEMA_MAX_PARTS);
     if (!schema_grow(s, &g->parts, g->n, &g->cap, sizeof *g->parts))
         return false;
-    g->parts[g->n++] = (struct part){.schema = schema};
+    g->parts[g->n++] = (struct part){.schema = schema, .side = side};
+    return true;
+}
+
+static bool add_alternative(struct schema *s, struct goal *g, const json_t *schema, uint8_t side)
+{
+    const size_t n = g->n;
+    if (!add_part(s, g, schema, side))
+        return false;
+    if (g->n > n)
+        g->parts[n].is_alternative = true;
     return true;
 }
 
@@ -175,12 +189,12 @@ bool schema_flatten(struct schema *s, struct goal *g)
             return false;
         if (json_object_get(x, "$ref")) {
             const json_t *target = schema_ref(s, x);
-            if (!target || !add_part(s, g, target))
+            if (!target || !add_part(s, g, target, g->parts[i].side))
                 return false;
         }
         const json_t *all = json_object_get(x, "allOf");
         for (size_t k = 0; k < json_array_size(all); k++)
-            if (!add_part(s, g, json_array_get(all, k)))
+            if (!add_part(s, g, json_array_get(all, k), g->parts[i].side))
                 return false;
     }
     return true;
@@ -308,15 +322,26 @@ bool schema_merge(struct schema *s, const struct goal *g, struct merged *m)
 
 // Whether a value obeys all parts. In a shared goal without the question of whether it obeys only
 // one alternative of a oneOf: that is asked for by the goal itself, and one that obeys both must
-// not be lost.
+// not be lost. But what does not obey the alternatives themselves, as they are, obeys not both.
 static bool obeys_all(struct schema *s, const struct goal *g, const json_t *v)
 {
     bool obeys = true;
-    s->one_is_any = g->shared;
-    for (size_t k = 0; obeys && k < g->n; k++)
+    for (size_t k = 0; obeys && k < g->n; k++) {
+        s->one_is_any = g->shared && !g->parts[k].is_alternative;
         obeys = schema_obeys(s, g->parts[k].schema, v, 0);
+    }
     s->one_is_any = false;
     return obeys && !s->failed;
+}
+
+// Of a shared goal: whether wherever its values are written they are written out one by one.
+static bool is_listed(const struct goal *g)
+{
+    bool lists[3] = {false};
+    for (size_t i = 0; i < g->n; i++)
+        lists[g->parts[i].side] |= json_object_get(g->parts[i].schema, "enum") ||
+                                   json_object_get(g->parts[i].schema, "const");
+    return lists[0] || (lists[1] && lists[2]);
 }
 
 json_t *schema_values(struct schema *s, const struct goal *g, const struct merged *m)
@@ -387,12 +412,13 @@ static uint32_t choice(struct schema *s, struct goal *g, const struct merged *m)
     struct ids list = {0};
     size_t n = json_array_size(m->choice);
     const json_t *of = g->parts[m->choice_part].schema;
+    const uint8_t side = g->parts[m->choice_part].side;
     *(m->choice_is_one ? &g->parts[m->choice_part].one_decided
                        : &g->parts[m->choice_part].any_decided) = true;
     size_t n_parts = g->n;
     for (size_t i = 0; i < n && !s->failed; i++) {
         g->n = n_parts;
-        if (add_part(s, g, json_array_get(m->choice, i)))
+        if (add_part(s, g, json_array_get(m->choice, i), side))
             ids_push(&list, (int32_t)goal(s, g->parts, g->n, g->depth, g->shared));
         // What a shared goal would compare is part of what the goal without the other alternative
         // compares.
@@ -402,8 +428,8 @@ static uint32_t choice(struct schema *s, struct goal *g, const struct merged *m)
                 listed(s, json_array_get(m->choice, k), 0))
                 continue; // what both list is left out of both
             g->n = n_parts;
-            if (!add_part(s, g, json_array_get(m->choice, i)) ||
-                !add_part(s, g, json_array_get(m->choice, k)) ||
+            if (!add_alternative(s, g, json_array_get(m->choice, i), 1) ||
+                !add_alternative(s, g, json_array_get(m->choice, k), 2) ||
                 !schema_grow(s, &s->disjoints, s->n_disjoints, &s->cap_disjoints,
                              sizeof *s->disjoints))
                 break;
@@ -428,6 +454,14 @@ static uint32_t values(struct schema *s, const struct goal *g, const struct merg
     ids_release(&alternatives);
     json_decref(list);
     return x;
+}
+
+static bool has_values(struct schema *s, const struct goal *g, const struct merged *m)
+{
+    json_t *list = schema_values(s, g, m);
+    const bool any = json_array_size(list) > 0;
+    json_decref(list);
+    return any;
 }
 
 static uint32_t number(struct schema *s, const struct goal *g, const struct merged *m)
@@ -486,10 +520,15 @@ static void make_rule(struct schema *s, size_t index)
     }
     if (g.n)
         memcpy(g.parts, s->goals[index].parts, g.n * sizeof *g.parts);
-    if (schema_flatten(s, &g) && schema_merge(s, &g, &m))
-        x = m.value || m.values ? values(s, &g, &m)
-            : m.choice          ? choice(s, &g, &m)
-                                : any_of_types(s, &g, &m);
+    if (schema_flatten(s, &g) && schema_merge(s, &g, &m)) {
+        const bool few = m.value || m.values;
+        if (g.shared && (is_listed(&g) || (few && m.choice && !has_values(s, &g, &m))))
+            x = expr_alt(s->b, &(struct ids){0});
+        else if (few && !(g.shared && m.choice)) // (the other alternative may list them, too)
+            x = values(s, &g, &m);
+        else
+            x = m.choice ? choice(s, &g, &m) : any_of_types(s, &g, &m);
+    }
     builder_define(s->b, rule, x);
     free(g.parts);
     free(m.properties);

@@ -33,6 +33,10 @@ struct part {
     const json_t *schema; // borrowed from the root
     // Its anyOf, its oneOf was decided: the alternative is another part.
     bool any_decided, one_decided;
+    // In a shared goal: of which of the two alternatives it is a part (0: of both, or neither), and
+    // whether it is that alternative itself.
+    uint8_t side;
+    bool is_alternative;
 };
 
 struct goal {
@@ -41,8 +45,9 @@ struct goal {
     unsigned depth; // of the value, where indentation makes that matter
     uint32_t rule;
     uint64_t hash;
-    // It holds what two alternatives of a oneOf share, and must be empty. null, true and false are
-    // left out of it: wherever they are written they are held against every part, the oneOf too.
+    // It holds what two alternatives of a oneOf share, and must be empty. What is written out one
+    // by one wherever it is written is left out of it, since there it is held against every part,
+    // the oneOf too: null, true and false, and values of an enum or a const in both alternatives.
     bool shared;
 };
 

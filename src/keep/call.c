@@ -13,7 +13,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -238,10 +237,15 @@ static void restore_terminal(const struct attended *a)
 }
 
 // Whoever reads a terminal from another session is not stopped there while others have it: the call
-// is, which asks for what changes nothing.
+// is. Told to end it goes at once: the keeper hears of it, and leaves the terminal as it is.
 static void wait_for_foreground(void)
 {
-    tcflow(STDIN_FILENO, TCOON);
+    sigset_t pending;
+    if (terminal_wait(STDIN_FILENO))
+        return;
+    sigpending(&pending);
+    if (sigismember(&pending, SIGTERM) || sigismember(&pending, SIGHUP))
+        signals_die(sigismember(&pending, SIGTERM) ? SIGTERM : SIGHUP);
 }
 
 static void on_signal(struct attended *a, int sig)

@@ -432,6 +432,28 @@ def test_values_that_two_alternatives_of_oneof_list_are_left_out_of_both():
         Grammar('{"oneOf": [{"const": null}, {"type": "null"}]}', schema=True)
 
 
+def test_values_that_two_alternatives_list_are_left_out_of_both_wherever_they_are_listed():
+    a = {"oneOf": [{"enum": [1, 2]}, {"type": "string"}]}  # lists some of its values, not all
+    for inside in (a, {"anyOf": a["oneOf"]}, {"$ref": "#/$defs/a"}, {"allOf": [a]}):
+        for s in ([inside, {"enum": [2, 3]}], [{"enum": [2, 3]}, inside], [inside, {"anyOf": [{"const": 2}, {"const": 3}, {"type": "array"}]}]):
+            assert accepted({"oneOf": s, "$defs": {"a": a}}, "1", "2", "3", '"a"') == [True, False, True, True], s
+        with pytest.raises(Refused) as e:
+            Grammar(dumps({"oneOf": [inside, {"type": "integer"}], "$defs": {"a": a}}), schema=True)
+        assert "at once" in str(e.value)
+    assert accepted({"enum": [1, 2, "a"], "oneOf": [{"oneOf": [{"type": "integer"}, {"type": "array"}]}, {"minimum": 2}]}, "1", "2", '"a"') == [True, False, True]
+
+
+def test_what_an_alternative_with_a_oneof_leaves_out_another_one_may_have():
+    a = {"oneOf": [{"enum": [1, 2]}, {"enum": [2, 3]}]}  # 2 obeys both, and so not a
+    two = {"type": "integer", "minimum": 2, "maximum": 2}
+    assert accepted({"oneOf": [a, two]}, "1", "2", "3") == [True, True, True]
+    assert accepted({"oneOf": [{"items": two, "type": "array", "maxItems": 1}, a, two]}, "[2]", "2", "[1]") == [True, True, False]
+    for refused in ({"oneOf": [{"const": 1}, {"const": 1}, {"oneOf": [{"enum": [1]}, {"type": "integer"}]}]}, {"oneOf": [{"anyOf": [a, {"const": 2}]}, two]}):
+        with pytest.raises(Refused) as e:
+            Grammar(dumps(refused), schema=True)
+        assert "at once" in str(e.value)
+
+
 def test_what_oneof_lets_through_jsonschema_does_too():
     some = [None, True, False, 0, 1, 2, "a", "b", [1], {"k": 1}]
     rng = random.Random(5)
@@ -442,14 +464,15 @@ def test_what_oneof_lets_through_jsonschema_does_too():
             return rng.choice([{"const": rng.choice(some)}, {"enum": rng.sample(some, 3)}])
         if kind <= 4:
             return rng.choice([{"type": rng.sample(["null", "boolean", "integer", "string", "array"], rng.randint(1, 2))}, {"minimum": 1, "type": "integer"},
+                               {"minimum": 2, "maximum": 2, "type": "integer"},
                                {"type": "string", "pattern": "^[ac]$"}, {"type": "object", "properties": {"k": of(0)}}])
         if kind <= 7:
             return {"oneOf": [of(depth - 1) for _ in range(2)]}
         return {rng.choice(["anyOf", "allOf"]): [of(depth - 1) for _ in range(2)]}
 
     n_taken = 0
-    for _ in range(3000):
-        s = of(2)
+    for i in range(3000):
+        s = of(2 + i % 2)
         if "oneOf" not in dumps(s):
             continue
         try:

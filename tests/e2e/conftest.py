@@ -109,6 +109,10 @@ def home(tmp_path):
     shutil.rmtree(directory)
 
 
+# By itself, also with HOKKU_TEST_KEPT: where the limits of a process, or the memory that it leaves, are looked at.
+BY_ITSELF = {"HOKKU_KEEP": "0"}
+
+
 def keepers(home):
     """What is told of each process that keeps a model (HOKKU_TEST_KEPT)."""
     listed = subprocess.run([HOKKU, "models", "--json"], env=home, stdout=subprocess.PIPE, check=True).stdout

@@ -17,10 +17,11 @@ import termios
 import time
 
 import pytest
-from conftest import HOKKU, ROOT, control_group, inside_of, wait_until
+from conftest import HOKKU, OWN, ROOT, control_group, inside_of, wait_until
 from server import ENDLESS
 from terminal import Terminal
 from test_lines import MIXED, without_times
+from test_places import shim  # noqa: F401 (fixture)
 from test_signals import catches, in_state, stat
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -42,6 +43,7 @@ class Keep:
 
     def __init__(self, home, directory):
         self.env = {**home, "XDG_RUNTIME_DIR": directory}
+        self.env.pop("HOKKU_KEEP", None)  # of HOKKU_TEST_KEPT: here a call has its model kept where it says so
         self.directory = pathlib.Path(directory)
         self.place = self.directory / "hokku"
 
@@ -626,6 +628,25 @@ def test_a_keeper_that_answers_does_not_hold_up_who_has_some_memory(keep, wide):
         assert p.stdout.read(1)
         assert keep.run(*wide, "hi").returncode == 0
         assert p.poll() is None and [k["pid"] for k in keep.models()] == [pid]
+
+
+def test_a_prediction_layer_that_has_no_room_beside_a_kept_model_is_left_out(keep, tmp_path, shim):  # noqa: F811
+    memory, took = tmp_path / "meminfo", ("weights", "kv", "scratch", "other")
+    args = ("-m", OWN / "predictions/glm4moe-own.gguf", "-c", 1024, "-t", 1, "-s", 1, "-n", 3)
+    whole = json.loads(keep.run(*args, "--dry-run", "--json").stdout)
+    needs = sum(plan[k] for plan in (whole, whole["predictor"]) for k in took)
+    keep.env.update(LD_PRELOAD=shim, TEST_MEMINFO=str(memory))
+    for free, fits in [(needs - sum(whole[k] for k in took) // 2, False), (needs + 2048, True)]:
+        memory.write_text(f"MemAvailable: {free // 1024} kB\n")
+        plain = keep.run("-v", *args, "hi")
+        r = keep.kept(*args, "hi")[0]
+        for x in plain, r:
+            assert (x.returncode, x.stdout) == (0, plain.stdout) and (b"is not used: it does not fit beside the model" in x.stderr) != fits, x
+        keep.run("serve", "--stop")
+        r = keep.kept("--spec", "mtp", *args, "hi")[0]
+        assert r.returncode == (0 if fits else 4), r
+        assert fits or r.stderr.endswith(b"--spec mtp: it does not fit beside the model: a smaller -c leaves room for it\n"), r
+        keep.run("serve", "--stop")
 
 
 def test_before_the_first_answer_has_ended_no_size_is_told(keep):

@@ -123,3 +123,14 @@ def test_a_long_prompt_shows_its_share_and_the_time_left_and_leaves_no_trace(run
     told = [int(m.group(1).replace(",", "")) for m in share.finditer(t.raw)]
     assert len(told) > 3 and told == sorted(told)
     assert not share.search("\n".join(t.screen.rows())) and "left" not in "\n".join(t.screen.rows())
+
+
+@pytest.mark.parametrize("args", [[], ["-b", 512], ["-b", 4096]], ids=["default", "a batch", "more than there is"])
+def test_it_moves_within_a_batch_whatever_its_size(run, tmp_path, args):
+    (tmp_path / "long.txt").write_text("one two three four five six seven\n" * 30)
+    t = run("-no-cnv", "-f", tmp_path / "long.txt", "--stats", *args, cold=0)
+    while t.pump(0.05):
+        pass
+    told = [int(m.group(1).replace(",", "")) for m in READING.finditer(t.raw)]
+    total = int(re.search(r"prefill ([\d,]+) tokens", t.raw)[1].replace(",", ""))
+    assert total > 512 and told == sorted(told) and len([n for n in told if n < 512]) >= 4, (told, total)

@@ -6,7 +6,7 @@ import resource
 import sys
 
 import pytest
-from conftest import OWN, ROOT, model
+from conftest import BY_ITSELF, OWN, ROOT, model
 from server import ENDLESS, serving
 from test_places import shim  # noqa: F401 (fixture)
 from test_repl import chat  # noqa: F401
@@ -428,7 +428,7 @@ def test_a_model_goes_on_without_a_prediction_layer_that_does_not_fit_beside_it(
     model_alone, layer = (sum(plan[k] for k in took) for plan in (whole, whole["predictor"]))
     for rest, fits in [(layer // 2, False), (layer + 2048, True)]:
         memory.write_text(f"MemAvailable: {(model_alone + rest) // 1024} kB\n")
-        env = {"LD_PRELOAD": shim, "TEST_MEMINFO": str(memory)}
+        env = {**BY_ITSELF, "LD_PRELOAD": shim, "TEST_MEMINFO": str(memory)}
         plan = hokku(*args, "--dry-run", "--json", env=env)
         assert plan.returncode == 0 and ("predictor" in json.loads(plan.stdout)) == fits
         r = hokku(*args, "-n", 3, "-v", "hi", env=env)

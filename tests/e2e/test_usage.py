@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import HOKKU, OWN, ROOT, control_group, inside_of, model, wait_until
+from conftest import BY_ITSELF, HOKKU, OWN, ROOT, control_group, inside_of, model, wait_until
 from test_places import shim  # noqa: F401 (fixture)
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -202,6 +202,23 @@ def test_two_templates_are_refused(hokku, stories, tmp_path, args):
         assert (r.returncode, r.stdout) == (0, b"hi"), r
 
 
+def test_render_takes_a_model_or_a_file(hokku, stories, tmp_path):
+    """The file would be all that is read; what is said by default goes together in a chat, and is no mistake here."""
+    (tmp_path / "t").write_text("{{ messages[0].content }}")
+    file = ["--chat-template-file", tmp_path / "t"]
+    render = lambda *args, **env: hokku("render", *args, input='{"messages": [{"role": "user", "content": "hi"}]}', env={f"HOKKU_{k}": str(v) for k, v in env.items()})
+    for model_ in (stories, "/nonexist"):
+        r = render("-m", model_, *file)
+        assert r.returncode == 2 and b"-m and --chat-template-file cannot be combined: a model is read for its template alone, expected one of them" in r.stderr, r
+        assert not r.stdout and r.stderr.count(b"\n") == 1
+    for r in (render(*file), render(*file, MODEL="/nonexist"), render(MODEL="/nonexist", CHAT_TEMPLATE_FILE=file[1])):
+        assert (r.returncode, r.stdout) == (0, b"hi"), r
+    builtin = ["-m", ROOT / "builtin/hokku-builtin.gguf"]
+    assert render(*builtin, CHAT_TEMPLATE_FILE="/nonexist").stdout == render(*builtin).stdout != b""
+    assert render(*builtin, "--chat-template", "chatml").returncode == 0
+    assert hokku("-m", stories, *file, "-n", 1, "hi").returncode == 0
+
+
 def test_inspect_takes_one_model(hokku, stories):
     for more in (["-m", "/nonexist"], ["-m", stories], [stories]):
         assert hokku("inspect", stories, *more).returncode == 2
@@ -282,7 +299,7 @@ def test_the_largest_context_leaves_room_for_a_grammar(hokku, tmp_path):
     args = ["-m", tmp_path / "words.gguf", "-t", 2, "--device", "cpu", "-j", '{"type": "boolean"}', "hi"]
 
     def limited(*more):
-        return hokku(*args, *more, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (200 << 20, 200 << 20)))
+        return hokku(*args, *more, env=BY_ITSELF, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (200 << 20, 200 << 20)))
 
     plan, r = json.loads(limited("--dry-run", "--json").stdout), limited("-v")
     assert r.returncode == 0 and r.stdout in (b"true", b"false") and f"context {plan['n_ctx']} ".encode() in r.stderr, r
@@ -298,7 +315,7 @@ def test_a_control_groups_limit_is_for_the_groups_in_it(home, tmp_path):
         try:
             def limited(*more):
                 return subprocess.run([*inside_of(inner), HOKKU, "-m", tmp_path / "long.gguf", "-t", "2", "--device", "cpu", *more],
-                                      env=home, stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+                                      env={**home, **BY_ITSELF}, stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
             plan = json.loads(limited("--dry-run", "--json").stdout)
             assert plan["fits"] and 1 << 15 < plan["n_ctx"] < 1 << 20 and plan["available"] < 400 << 20
             r = limited("-v", "-n", "2", "hi")
@@ -502,5 +519,5 @@ def test_a_byte_order_mark_at_the_beginning_of_a_file_is_no_part_of_it(hokku, st
                                         (1, ["perplexity", "-f", "nofile"]), (1, ["tokenize", "nofile"]), (1, ["render", "--chat-template-file", "nofile"]), (1, ["-f", "/"])])
 def test_a_file_that_cannot_be_opened_is_named(hokku, stories, code, args):
     tool = [args[0]] if args[0].isalpha() else []
-    r = hokku(*tool, "-m", stories, *args[len(tool):], *([] if tool else ["hi"]))
+    r = hokku(*tool, *([] if tool == ["render"] else ["-m", stories]), *args[len(tool):], *([] if tool else ["hi"]))
     assert r.returncode == code and args[-1].lstrip("@").encode() in r.stderr and r.stdout == b"", r

@@ -4,7 +4,7 @@
 #   tests/gpu/run_on_device.sh OUT [STEP ...]      steps: test share sanitize bench profile
 #
 # Results go to the folder OUT: summary.txt, and one log per step. The programs are those of a Meson build with
-# nvcc (ninja -C build src/hokku tests/gpu/test_{ahead,kernels,gemm,blas,rows,states,attention,latent,kv_cache,sampler,engine,plan,facts,choice,experts,experts_hopper,shared,sequences,masks,sequences_of_states,windows,drafts,predictions,speculate,exact,numbers,profile,bench,models,builtin} tests/vectors/vectors.stamp); nothing is
+# nvcc (ninja -C build src/hokku tests/gpu/test_{ahead,kernels,gemm,blas,rows,states,kept_states,attention,latent,kv_cache,sampler,engine,plan,facts,choice,experts,experts_hopper,shared,sequences,masks,sequences_of_states,windows,drafts,predictions,speculate,exact,numbers,profile,bench,models,builtin} tests/vectors/vectors.stamp); nothing is
 # compiled here, so they may come from another machine.
 #   BUILD              the folder of that build (build)
 #   HOKKU_CONFORMANCE  more reference vectors than those of the build (tests/vectors/README.md)
@@ -40,7 +40,7 @@ argument() { case $1 in engine | shared | sequences | masks | sequences_of_state
 # Neither tests nor tools measure time, so they share the GPU; but one measures its free memory.
 test_() {
     local t
-    for t in ahead kernels gemm blas rows states attention latent kv_cache sampler engine plan facts choice experts experts_hopper sequences masks sequences_of_states windows numbers profile bench models builtin; do
+    for t in ahead kernels gemm blas rows states kept_states attention latent kv_cache sampler engine plan facts choice experts experts_hopper sequences masks sequences_of_states windows numbers profile bench models builtin; do
         run "$t" 400 "$build/tests/gpu/test_$t" $(argument $t) &
     done
     for t in falcon-h1 mamba2; do # beside Qwen3.5
@@ -89,7 +89,7 @@ sanitize_one() { # TOOL TEST
 sanitize() {
     local tool t
     for tool in ${TOOLS:-memcheck racecheck initcheck}; do
-        for t in ${SANITIZE:-kernels gemm rows states attention latent kv_cache sampler engine shared sequences masks}; do
+        for t in ${SANITIZE:-kernels gemm rows states kept_states attention latent kv_cache sampler engine shared sequences masks}; do
             sanitize_one "$tool" "$t" &
         done
     done

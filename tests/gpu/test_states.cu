@@ -1,58 +1,10 @@
 // Layers with a recurrent state, against plain loops in double that read like the comments of
 // model/model.h; and that a state has the same bits however its tokens were cut.
 #include <algorithm>
-#include <functional>
 
-#include "late_inputs.h"
-#include "states.h"
+#include "states_case.h"
 
 static const uint32_t NOBODY = 7; // slots
-
-// Rows of sequences one behind the other, as a pass has them.
-struct test_pass {
-    std::vector<struct state_span> spans;
-    std::vector<struct seq_row> rows;
-    void add(uint32_t n, uint32_t from, uint32_t to)
-    {
-        const uint32_t row0 = (uint32_t)rows.size();
-        spans.push_back({row0, n, from, to});
-        for (uint32_t i = 0; i < n; i++)
-            rows.push_back({(uint32_t)spans.size(), 100 + i});
-    }
-};
-
-static struct state_slots slots_of(device_array<float> &states, size_t at, size_t stride,
-                                   const device_array<struct state_span> &spans,
-                                   const device_array<struct seq_row> &rows)
-{
-    struct state_slots s = {};
-    s.base = states.p + at;
-    s.stride = stride;
-    s.spans = spans.p;
-    s.n_span = (uint32_t)spans.n;
-    s.rows = spans.n > 1 ? rows.p : nullptr;
-    return s;
-}
-
-// The states of these rows go on through the first rows of `again` alone, each as a layer of its
-// own.
-template <typename T, typename S>
-static void advance(const T &of, const S &shape, const std::vector<struct state_span> &again,
-                    bool (*launch)(const struct queue *, const T *, const S *, uint32_t,
-                                   struct error *))
-{
-    const device_array<struct state_span> spans(again);
-    std::vector<T> layers;
-    for (size_t i = 0; i < again.size(); i++) {
-        layers.push_back(of);
-        layers[i].state.spans = spans.p + i;
-        layers[i].state.rows = nullptr;
-    }
-    const device_array<T> table(layers);
-    if (!layers.empty())
-        must(launch(&Q, table.p, &shape, (uint32_t)layers.size(), &ERR));
-    must(CHECK_CUDA(cudaStreamSynchronize(Q.stream), &ERR));
-}
 
 static bool near(double got, double want, double size)
 {
@@ -88,28 +40,6 @@ struct inputs {
 };
 
 // ---- short convolutions
-
-static std::vector<float> convolve(const struct short_conv &conv, const std::vector<float> &w,
-                                   const std::vector<float> &in, const struct test_pass &pass,
-                                   device_array<float> &states, size_t stride,
-                                   const std::vector<struct state_span> &again = {})
-{
-    const uint32_t n = (uint32_t)pass.rows.size();
-    device_array<float> dw(w), y((size_t)n * conv.n);
-    late_inputs late;
-    device_array<struct state_span> spans(pass.spans);
-    device_array<struct seq_row> rows(pass.rows);
-    struct short_conv_rows c = {};
-    c.conv = conv;
-    c.state = slots_of(states, 3, stride, spans, rows);
-    c.w = dw.p;
-    c.in = late.add(in);
-    c.y = y.p;
-    late.come();
-    must(short_conv_launch(&Q, &c, n, &ERR));
-    advance(c, conv, again, short_conv_advance_launch);
-    return y.get();
-}
 
 static void short_convolutions_agree(void)
 {
@@ -154,98 +84,6 @@ static void short_convolutions_agree(void)
 }
 
 // ---- gated delta nets
-
-struct net {
-    struct delta delta;
-    bool paired;
-    float eps;
-    std::vector<float> w, a, dt, norm;
-    net(struct random_stream &r, const struct delta &d, bool paired_)
-        : delta(d), paired(paired_), eps(1e-4f)
-    {
-        w = r.floats((size_t)channels() * d.n_conv);
-        a = r.floats(d.n_head);
-        for (float &x : a)
-            x = -fabsf(x) - 0.01f;
-        dt = r.floats(d.n_head);
-        norm = r.floats(d.n_state);
-    }
-    uint32_t channels() const
-    {
-        return (2 * delta.n_key_head + delta.n_head) * delta.n_state;
-    }
-    uint32_t n_out() const
-    {
-        return delta.n_head * delta.n_state;
-    }
-    size_t stride() const
-    {
-        return delta_inputs(&delta) + (size_t)n_out() * delta.n_state + 8;
-    }
-};
-
-struct net_rows {
-    std::vector<float> in, beta, alpha, gate;
-    net_rows(struct random_stream &r, const net &net, size_t n)
-        : in(r.floats(n * net.channels())), beta(r.floats(n * 2 * net.delta.n_head, 3.0)),
-          alpha(r.floats(n * 2 * net.delta.n_head, 3.0)), gate(r.floats(n * net.n_out(), 2.0))
-    {
-    }
-};
-
-static bool same_bits(const std::vector<float> &a, const std::vector<float> &b)
-{
-    return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
-// Rows [row0, row0 + those of the pass), by three launches, and by one: the same bits.
-static std::vector<float> run(const net &net, const net_rows &all, size_t row0,
-                              const struct test_pass &pass, device_array<float> &states,
-                              const std::vector<struct state_span> &again = {})
-{
-    const uint32_t n = (uint32_t)pass.rows.size(), width = net.paired ? 2 : 1;
-    auto part = [&](const std::vector<float> &v, size_t ld) {
-        return std::vector<float>(v.begin() + row0 * ld, v.begin() + (row0 + n) * ld);
-    };
-    const size_t ld = width * net.delta.n_head;
-    device_array<float> w(net.w), a(net.a), dt(net.dt), norm(net.norm),
-        mixed((size_t)n * net.channels()), y((size_t)n * net.n_out());
-    late_inputs late;
-    device_array<struct state_span> spans(pass.spans);
-    device_array<struct seq_row> rows(pass.rows);
-    struct delta_rows d = {};
-    d.delta = net.delta;
-    d.eps = net.eps;
-    d.state = slots_of(states, 4, net.stride(), spans, rows);
-    d.in = late.add(part(all.in, net.channels()));
-    d.w = w.p;
-    d.mixed = mixed.p;
-    d.beta = late.add(part(all.beta, ld));
-    d.alpha = net.paired ? d.beta : late.add(part(all.alpha, ld));
-    d.paired = net.paired;
-    d.a = a.p;
-    d.dt = dt.p;
-    d.gate = late.add(part(all.gate, net.n_out()));
-    d.norm = norm.p;
-    d.y = y.p;
-    device_array<float> states_of_one(states.get()), y_of_one(y.n), mixed_by_one(mixed.n);
-    late.come();
-    must(delta_conv_launch(&Q, &d, n, &ERR));
-    must(delta_launch(&Q, &d, &ERR));
-    must(delta_gate_launch(&Q, &d, n, &ERR));
-    advance(d, d.delta, again, delta_advance_launch);
-    if (delta_can_step(&d.delta) && n <= STATES_EVERY) {
-        d.state.base = states_of_one.p + 4;
-        d.mixed = again.empty() ? nullptr : mixed_by_one.p;
-        d.y = y_of_one.p;
-        late.come();
-        must(delta_step_launch(&Q, &d, &ERR));
-        advance(d, d.delta, again, delta_advance_launch);
-        check(same_bits(y.get(), y_of_one.get()), "one launch gives other bits than three");
-        check(same_bits(states.get(), states_of_one.get()), "one launch leaves other states");
-    }
-    return y.get();
-}
 
 static double logistic(double x)
 {
@@ -362,66 +200,6 @@ static void delta_nets_agree(void)
 }
 
 // ---- selective state spaces
-
-struct space {
-    struct ssm ssm;
-    float eps;
-    std::vector<float> w, bias, a, d, dt, norm; // bias and norm empty: none
-    space(struct random_stream &r, const struct ssm &s, bool biased, bool normed)
-        : ssm(s), eps(1e-3f)
-    {
-        w = r.floats((size_t)ssm_channels(&s) * s.n_conv);
-        bias = r.floats(biased ? ssm_channels(&s) : 0);
-        a = r.floats(s.n_head);
-        for (float &x : a)
-            x = -fabsf(x) - 0.01f;
-        d = r.floats(s.n_head);
-        dt = r.floats(s.n_head);
-        norm = r.floats(normed ? s.n_inner : 0);
-    }
-    uint32_t width() const // of a row of inputs
-    {
-        return ssm.n_inner + ssm_channels(&ssm) + ssm.n_head;
-    }
-    size_t stride() const
-    {
-        return ssm_inputs(&ssm) + (size_t)ssm.n_inner * ssm.n_state + 8;
-    }
-};
-
-// Rows [row0, row0 + those of the pass) of in.
-static std::vector<float> run(const space &space, const std::vector<float> &all, size_t row0,
-                              const struct test_pass &pass, device_array<float> &states,
-                              const std::vector<struct state_span> &again = {})
-{
-    const uint32_t n = (uint32_t)pass.rows.size(), ld = space.width();
-    device_array<float> w(space.w), bias(space.bias), a(space.a), d(space.d), dt(space.dt),
-        norm(space.norm), mixed((size_t)n * ssm_channels(&space.ssm)),
-        y((size_t)n * space.ssm.n_inner);
-    late_inputs late;
-    device_array<struct state_span> spans(pass.spans);
-    device_array<struct seq_row> rows(pass.rows);
-    struct ssm_rows s = {};
-    s.ssm = space.ssm;
-    s.eps = space.eps;
-    s.state = slots_of(states, 4, space.stride(), spans, rows);
-    s.in = late.add(std::vector<float>(all.begin() + row0 * ld, all.begin() + (row0 + n) * ld));
-    s.ld = ld;
-    s.w = w.p;
-    s.bias = space.bias.empty() ? nullptr : bias.p;
-    s.mixed = mixed.p;
-    s.a = a.p;
-    s.d = d.p;
-    s.dt = dt.p;
-    s.norm = space.norm.empty() ? nullptr : norm.p;
-    s.y = y.p;
-    late.come();
-    must(ssm_conv_launch(&Q, &s, n, &ERR));
-    must(ssm_launch(&Q, &s, &ERR));
-    must(ssm_gate_launch(&Q, &s, n, &ERR));
-    advance(s, s.ssm, again, ssm_advance_launch);
-    return y.get();
-}
 
 // One span's results (n, n_inner), and the state of each head (n_inner / n_head, n_state).
 static std::vector<double> reference(const space &space, const std::vector<float> &all,
@@ -601,191 +379,6 @@ static void however_tokens_are_cut_bits_are_the_same(void)
     }
 }
 
-// Back behind each of eight rows: run(pass, states, again) has them in a slot or another.
-template <typename R>
-static void goes_back(const char *what, uint32_t n_state, size_t stride, R run)
-{
-    enum { ROWS = 8, SLOTS = 2 + ROWS };
-    struct random_stream r = {57};
-    const std::vector<float> before = r.floats(SLOTS * stride, 0.5);
-    for (uint32_t from : {0u, (uint32_t)NO_STATE}) {
-        device_array<float> states(before);
-        struct test_pass all;
-        std::vector<struct state_span> again;
-        all.add(ROWS, from, 1);
-        for (uint32_t n = 1; n <= ROWS; n++)
-            again.push_back({0, n, from, 1 + n});
-        run(all, states, again);
-        const std::vector<float> got = states.get();
-        check(std::equal(&before[0], &before[stride], &got[0]), "%s of %u: the state before", what,
-              n_state);
-        for (uint32_t n = 1; n <= ROWS; n++) {
-            device_array<float> alone(before);
-            struct test_pass some;
-            some.add(n, from, 1 + n);
-            run(some, alone, std::vector<struct state_span>{});
-            const std::vector<float> want = alone.get();
-            check(memcmp(&got[(1 + n) * stride], &want[(1 + n) * stride], stride * sizeof(float)) ==
-                      0,
-                  "%s of %u: behind %u of %d rows it has other bits", what, n_state, n, ROWS);
-        }
-    }
-}
-
-static void a_state_goes_back_to_any_row(void)
-{
-    struct random_stream r = {58};
-    for (struct short_conv conv : {short_conv{5, 2}, {300, 4}, {33, 12}}) {
-        const std::vector<float> w = r.floats((size_t)conv.n * conv.n_taps);
-        const std::vector<float> in = r.floats((size_t)8 * 3 * conv.n);
-        const size_t stride = (size_t)(conv.n_taps - 1) * conv.n + 9;
-        goes_back("short convolutions", conv.n, stride,
-                  [&](const struct test_pass &pass, device_array<float> &states,
-                      const std::vector<struct state_span> &again) {
-                      const std::vector<float> part(in.begin(),
-                                                    in.begin() + pass.rows.size() * 3 * conv.n);
-                      convolve(conv, w, part, pass, states, stride, again);
-                  });
-    }
-    for (const struct delta &delta : {delta{4, 2, 16, 4, false},
-                                      {3, 1, 5, 2, false},
-                                      {2, 2, 40, 3, true},
-                                      {2, 1, 128, 4, false},
-                                      {1, 1, 200, 12, false}}) {
-        const net net(r, delta, delta.in_order);
-        const net_rows rows(r, net, 8);
-        goes_back("delta nets", delta.n_state, net.stride(),
-                  [&](const struct test_pass &pass, device_array<float> &states,
-                      const std::vector<struct state_span> &again) {
-                      run(net, rows, 0, pass, states, again);
-                  });
-    }
-    for (const struct ssm &ssm : {ssm{24, 4, 2, 16, 4},
-                                  {66, 2, 1, 5, 3},
-                                  {64, 2, 2, 33, 2},
-                                  {36, 1, 1, 128, 4},
-                                  {8, 2, 1, 129, 12}}) {
-        const space space(r, ssm, true, true);
-        const std::vector<float> in = r.floats((size_t)8 * space.width(), 2.0);
-        goes_back("state spaces", ssm.n_state, space.stride(),
-                  [&](const struct test_pass &pass, device_array<float> &states,
-                      const std::vector<struct state_span> &again) {
-                      run(space, in, 0, pass, states, again);
-                  });
-    }
-}
-
-// The states on the way of a span of many rows are those that shorter ones end with, alone or
-// beside others: run(pass, first row, states).
-template <typename R> static void keeps_within(const char *what, size_t stride, R run)
-{
-    enum { ROWS = 2 * STATES_EVERY + 9, SLOTS = 6 };
-    const std::vector<float> before = random_stream{59}.floats(SLOTS * stride, 0.5);
-    for (uint32_t other : {0u, 3u}) {
-        device_array<float> states(before), parts(before);
-        struct test_pass all;
-        if (other > 0)
-            all.add(other, NO_STATE, 4);
-        all.add(ROWS, 0, 3);
-        all.spans.back() = {other, ROWS, 0, 3, 2, {1, 2}};
-        run(all, 0, states);
-        for (uint32_t i = 0; i < 3; i++) {
-            struct test_pass part; // of 512, 512 and 9
-            part.add(std::min(STATES_EVERY + 0u, ROWS - i * STATES_EVERY), i, i + 1);
-            run(part, other + i * STATES_EVERY, parts);
-        }
-        const std::vector<float> got = states.get(), want = parts.get();
-        for (uint32_t i = 0; i < SLOTS; i++)
-            check(i == 4 || !memcmp(&got[i * stride], &want[i * stride], stride * sizeof(float)),
-                  "%s behind %u rows: slot %u has other bits", what, other, i);
-    }
-}
-
-static void states_within_a_span_are_those_of_its_parts(void)
-{
-    struct random_stream r = {60};
-    const size_t n = 3 + 2 * STATES_EVERY + 9;
-    for (struct short_conv conv : {short_conv{5, 2}, {33, 12}}) {
-        const size_t ld = 3 * conv.n, stride = (size_t)conv.n_taps * conv.n + 9;
-        const std::vector<float> w = r.floats(stride), in = r.floats(n * ld);
-        keeps_within("short convolutions", stride, [&](auto &pass, size_t row0, auto &states) {
-            const auto from = in.begin() + row0 * ld;
-            convolve(conv, w, {from, from + pass.rows.size() * ld}, pass, states, stride);
-        });
-    }
-    for (const struct delta &delta : {delta{2, 1, 16, 4, false}, {1, 1, 128, 2, false}}) {
-        const net net(r, delta, false);
-        const net_rows rows(r, net, n);
-        keeps_within("delta nets", net.stride(), [&](auto &pass, size_t row0, auto &states) {
-            run(net, rows, row0, pass, states);
-        });
-    }
-    for (const struct ssm &ssm : {ssm{24, 4, 2, 16, 4}, {8, 2, 1, 129, 12}}) {
-        const space space(r, ssm, true, true);
-        const std::vector<float> in = r.floats(n * space.width(), 2.0);
-        keeps_within("state spaces", space.stride(), [&](auto &pass, size_t row0, auto &states) {
-            run(space, in, row0, pass, states);
-        });
-    }
-}
-
-static void done_leaves_everything(void)
-{
-    struct random_stream r = {54};
-    const net net(r, {2, 1, 16, 4, false}, false);
-    const net_rows rows(r, net, 1);
-    const std::vector<float> before = r.floats(2 * net.stride()), nothing = r.floats(net.n_out());
-    device_array<float> states(before), in(rows.in), mixed(net.channels()), y(nothing), w(net.w),
-        gate(rows.gate);
-    late_inputs late(0);
-    const uint32_t *const done = late.add(std::vector<uint32_t>{1});
-    device_array<struct state_span> spans(std::vector<struct state_span>{{0, 1, 0, 1}});
-    device_array<struct seq_row> none(0);
-    struct delta_rows d = {};
-    d.delta = net.delta;
-    d.state = slots_of(states, 0, net.stride(), spans, none);
-    d.in = in.p;
-    d.w = w.p;
-    d.mixed = mixed.p;
-    d.beta = d.alpha = d.a = d.dt = d.norm = w.p;
-    d.gate = gate.p;
-    d.y = y.p;
-    d.skip = done;
-    struct short_conv_rows c = {};
-    c.conv = {16, 3};
-    c.state = d.state;
-    c.w = w.p;
-    c.in = in.p;
-    c.y = y.p;
-    c.skip = done;
-    struct ssm_rows s = {};
-    s.ssm = {4, 2, 1, 4, 3};
-    s.state = d.state;
-    s.in = in.p;
-    s.ld = 4 + 12 + 2;
-    s.w = s.a = s.d = s.dt = w.p;
-    s.mixed = mixed.p;
-    s.y = y.p;
-    s.skip = done;
-    const std::function<bool(void)> launches[] = {
-        [&] { return delta_conv_launch(&Q, &d, 1, &ERR); },
-        [&] { return delta_launch(&Q, &d, &ERR); },
-        [&] { return delta_gate_launch(&Q, &d, 1, &ERR); },
-        [&] { return delta_step_launch(&Q, &d, &ERR); },
-        [&] { return short_conv_launch(&Q, &c, 1, &ERR); },
-        [&] { return ssm_conv_launch(&Q, &s, 1, &ERR); },
-        [&] { return ssm_launch(&Q, &s, &ERR); },
-        [&] { return ssm_gate_launch(&Q, &s, 1, &ERR); },
-    };
-    for (int round = 0; round < 8; round++) // one may look too early, or not
-        for (const auto &launch : launches) {
-            late.come();
-            must(launch());
-        }
-    check(states.get() == before, "a step that is over has written a state");
-    check(y.get() == nothing, "a step that is over has given something");
-}
-
 int main(void)
 {
     static const tap_test tests[] = {
@@ -794,10 +387,6 @@ int main(void)
         {"state spaces agree", state_spaces_agree},
         {"what is not finite stays visible", what_is_not_finite_stays_visible},
         {"however tokens are cut, bits are the same", however_tokens_are_cut_bits_are_the_same},
-        {"a state goes back to any row", a_state_goes_back_to_any_row},
-        {"states within a span are those of its parts",
-         states_within_a_span_are_those_of_its_parts},
-        {"done leaves everything", done_leaves_everything},
     };
     return gpu_test_main(tests);
 }

@@ -174,6 +174,36 @@ static void trim_and_evaluate_again_gives_the_same(void **state)
     unload(&f);
 }
 
+struct told {
+    size_t n;
+    double last;
+};
+
+static void hear(void *user, double share)
+{
+    struct told *t = user;
+    assert_true(share > t->last && share <= 1);
+    t->last = share;
+    t->n++;
+}
+
+static void a_chunk_tells_how_much_of_it_is_done(void **state)
+{
+    (void)state;
+    struct fixture f = load("llama", 0);
+    const struct engine_params p = {.n_ctx = N_CTX, .n_threads = 2};
+    struct engine *e = open_engine(f.m, &p, CPU_ISA_AUTO);
+    for (int i = 0; i < 2; i++) {
+        struct told t = {0};
+        e->core->under_way = hear;
+        e->core->under_way_user = &t;
+        eval(e, some_tokens(), i ? 1 : 100, i ? LOGITS_LAST : LOGITS_NONE);
+        assert_true(t.n == f.m->hp.n_layer && t.last == 1);
+    }
+    one_close(e);
+    unload(&f);
+}
+
 static void saved_positions_go_on_as_if_never_saved(void **state)
 {
     (void)state;
@@ -455,6 +485,7 @@ int main(void)
         cmocka_unit_test(chunks_threads_and_instruction_sets_do_not_change_a_bit),
         cmocka_unit_test(all_logits_are_those_of_each_token_alone),
         cmocka_unit_test(trim_and_evaluate_again_gives_the_same),
+        cmocka_unit_test(a_chunk_tells_how_much_of_it_is_done),
         cmocka_unit_test(saved_positions_go_on_as_if_never_saved),
         cmocka_unit_test(decoding_is_evaluating_what_was_picked),
         cmocka_unit_test(tokens_before_the_window_do_not_matter),

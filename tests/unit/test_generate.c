@@ -100,27 +100,38 @@ static void check_timeline(struct fixture *f, size_t n_prompt)
         assert_memory_equal(f->seen.data, f->g.ids.data, f->seen.len * sizeof *prompt);
 }
 
-// Who waits for a slow machine sees the share grow more often than once in a batch of 512.
-static void a_shown_prompt_is_read_in_small_chunks_where_chunks_change_nothing(void **state)
+static bool eval_in_tenths(struct engine *e, const struct seq *q, const int32_t *ids, size_t n,
+                           enum engine_logits want, const struct cancel *cancel, struct error *err)
+{
+    for (int i = 1; i <= 10 && e->core->under_way; i++)
+        e->core->under_way(e->core->under_way_user, i / 10.0);
+    return scripted_eval(e, q, ids, n, want, cancel, err);
+}
+
+// Who waits for a slow machine sees the share grow more often than once in a batch, whose size
+// stays what was asked for.
+static void a_shown_prompt_is_read_in_whole_batches_and_told_of_on_the_way(void **state)
 {
     (void)state;
-    for (int i = 0; i < 3; i++) {
-        const bool any = i > 0, shown = i < 2;
+    for (int shown = 0; shown < 2; shown++) {
         struct fixture f;
-        setup(&f, 210, 210);
-        f.e.base.any_chunks = any;
+        setup(&f, 210, 150);
+        struct backend slow = *f.e.core.backend;
+        slow.eval = eval_in_tenths;
+        f.e.core.backend = &slow;
         if (!shown)
             f.s.progress = NULL;
         int32_t ids[200];
         for (size_t k = 0; k < 200; k++)
             ids[k] = A;
         assert_true(session_sync(&f.s, ids, 200, NULL, &f.err));
-        static const size_t done[] = {0, 64, 128, 192, 200};
-        const bool small = any && shown;
-        assert_int_equal(f.e.n_evals, small ? 4 : 1);
-        assert_int_equal(f.n_progress, small ? 5 : shown ? 2 : 0);
-        for (size_t k = 0; small && k < 5; k++)
+        static const size_t done[] = {0, 75, 150, 200}; // 64 tokens at least, or a batch
+        assert_int_equal(f.e.n_evals, 2);
+        assert_int_equal(f.e.evals[0].n, 150);
+        assert_int_equal(f.n_progress, shown ? 4 : 0);
+        for (size_t k = 0; k < f.n_progress; k++)
             assert_int_equal(f.done[k], done[k]);
+        assert_null(f.e.core.under_way);
         teardown(&f);
     }
 }
@@ -541,7 +552,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sync_evaluates_in_chunks_and_only_what_is_new),
-        cmocka_unit_test(a_shown_prompt_is_read_in_small_chunks_where_chunks_change_nothing),
+        cmocka_unit_test(a_shown_prompt_is_read_in_whole_batches_and_told_of_on_the_way),
         cmocka_unit_test(what_the_engine_has_not_evaluated_is_not_reused),
         cmocka_unit_test(sync_refuses_and_changes_nothing),
         cmocka_unit_test(an_interrupted_sync_keeps_whole_chunks),

@@ -109,6 +109,57 @@ static void a_common_beginning_is_evaluated_once(void **state)
     teardown(&f);
 }
 
+// Lines with questions about two documents, as the letters of `order` say, two at a time; *n_read:
+// tokens that were evaluated, but for the questions'.
+static void ask_about_documents(const char *order, int64_t n_predict, size_t *n_read)
+{
+    enum { DOCUMENT = 300, QUESTION = 5, MOST = 8 };
+    const size_t n = strlen(order);
+    struct fixture f;
+    struct schedule s;
+    struct line l[MOST];
+    struct error err = {0};
+    setup_with(&f, 16 * BLOCK, 4 * BLOCK, 0); // both documents are read in one pass
+    assert_true(schedule_init(&s, f.e, 2, NULL, NULL, &f.err));
+    *n_read = 0;
+    for (size_t i = 0; i < n || !schedule_idle(&s);) {
+        for (; i < n && schedule_wants(&s); i++) {
+            make_line(&f, &l[i], 0, 0);
+            ids_clear(&l[i].prompt);
+            for (size_t k = 0; k < DOCUMENT + QUESTION; k++)
+                ids_push(&l[i].prompt,
+                         (int32_t)(k < DOCUMENT ? 3 + (k * k / 7 + 101 * (size_t)order[i]) % 256
+                                                : 3 + (i + k) % 256));
+            l[i].p.n_predict = n_predict;
+            l[i].p.ignore_eos = true;
+            assert_true(schedule_add(&s, &l[i].task, &l[i].err));
+        }
+        assert_true(schedule_step(&s, &err));
+    }
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(l[i].task.error.code, ERR_NONE);
+        const size_t n_evaluated = l[i].task.stats.n_evaluated;
+        *n_read += n_evaluated > QUESTION ? n_evaluated - QUESTION : 0;
+        line_release(&l[i]);
+    }
+    schedule_release(&s);
+    teardown(&f);
+}
+
+static void who_ends_in_one_pass_leaves_what_others_begin_with(void **state)
+{
+    (void)state;
+    static const char *const orders[] = {"ABBB", "ABAA", "ABABAB", "ABBA", "AABBAB"};
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++)
+        for (int64_t n = 1; n < 4; n++) {
+            size_t n_read;
+            ask_about_documents(orders[i], n, &n_read);
+            if (n_read > 600)
+                fail_msg("%s, answers of %d tokens: %zu tokens of documents are read", orders[i],
+                         (int)n, n_read);
+        }
+}
+
 static void what_is_kept_changes_no_answer_and_gives_way(void **state)
 {
     (void)state;
@@ -379,6 +430,7 @@ int main(void)
         cmocka_unit_test(the_youngest_waits_where_memory_is_short),
         cmocka_unit_test(a_full_context_shifts_as_it_does_alone),
         cmocka_unit_test(a_common_beginning_is_evaluated_once),
+        cmocka_unit_test(who_ends_in_one_pass_leaves_what_others_begin_with),
         cmocka_unit_test(what_is_kept_changes_no_answer_and_gives_way),
         cmocka_unit_test(a_conversation_goes_on_where_any_of_the_last_ones_ended),
         cmocka_unit_test(of_windows_no_more_are_kept_than_there_is_room_for),

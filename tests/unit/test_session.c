@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "dialog/crc32.h"
+#include "dialog/session_codec.h"
 #include "engine/settings.h"
 #include "term/repl.h"
 #include "tools/replay.h"
@@ -444,9 +445,56 @@ static void a_setting_that_cannot_be_is_refused_and_changes_nothing(void **state
     end(&f);
 }
 
+static size_t n_encoded; // messages
+
+bool __real_codec_put_message(struct buf *b, const struct message *m);
+bool __wrap_codec_put_message(struct buf *b, const struct message *m);
+bool __wrap_codec_put_message(struct buf *b, const struct message *m)
+{
+    n_encoded++;
+    return __real_codec_put_message(b, m);
+}
+
+static void save(struct fixture *f, struct session_lock *lock)
+{
+    struct error err = {0};
+    n_encoded = 0;
+    assert_true(session_save(lock, &f->c, &f->o, -1, &err));
+}
+
+// Also where it has to find out whether the file holds the conversation as it was loaded.
+static void a_save_encodes_each_message_once(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct session_lock lock = SESSION_LOCK_NONE;
+    struct buf note = {0}, warning = {0};
+    struct error err = {0};
+    begin(&f);
+    save_good(&f);
+    assert_true(session_open(&lock, "s", &f.c, &f.o, false, &note, &warning, &err));
+    save(&f, &lock); // as it was loaded: nothing is written
+    assert_int_equal(n_encoded, f.c.n_messages);
+    assert_true(options_set(&f.o, "temp", "0.5", &err));
+    save(&f, &lock); // but for its settings
+    assert_int_equal(n_encoded, f.c.n_messages);
+    assert_true(ask(&f, "three", 4, &err));
+    save(&f, &lock);
+    assert_int_equal(n_encoded, f.c.n_messages);
+    session_lock_release(&lock);
+    f.o.sampler.temp = 0.25f;
+    assert_true(load(&f, &err)); // what was saved last is there
+    assert_int_equal(f.c.n_messages, 7);
+    assert_true(f.o.sampler.temp == 0.5f);
+    buf_release(&note);
+    buf_release(&warning);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_save_encodes_each_message_once),
         cmocka_unit_test(a_setting_that_cannot_be_is_refused_and_changes_nothing),
         cmocka_unit_test(no_field_of_a_session_is_trusted),
     };
