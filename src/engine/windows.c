@@ -38,13 +38,15 @@ uint32_t windows_seqs(uint32_t n_seqs)
 }
 
 // A pass of so many sequences has n_batch rows in all, and a piece of a saved one ENGINE_KV_PIECE.
-// What a sequence sees begins and ends within a block: two more.
+// What a sequence sees and what its turn began with are apart when a turn is long, and either
+// begins and ends within a block: two more.
 uint32_t windows_blocks(const struct model *m, uint32_t n_ctx, uint32_t n_batch, uint32_t n_seqs,
                         uint32_t kv_block)
 {
     const uint64_t reach = windows_reach(m), behind = reach < MOST_BEHIND ? reach : MOST_BEHIND;
     const uint64_t all = ((uint64_t)n_ctx + kv_block - 1) / kv_block;
-    const uint64_t each = (reach + behind + kv_block - 1) / kv_block + 2;
+    const uint64_t each =
+        (reach + kv_block - 1) / kv_block + (behind + kv_block - 1) / kv_block + 2;
     const uint64_t most = n_batch > ENGINE_KV_PIECE ? n_batch : ENGINE_KV_PIECE;
     const uint64_t rows = most < n_ctx ? most : n_ctx;
     const uint64_t n = windows_seqs(n_seqs) * each + (rows + kv_block - 1) / kv_block;

@@ -278,7 +278,7 @@ class Facts:
     def near_positions(self, n_ctx, batch=512):
         """The window and as much behind it, 1024 at most, which begin and end within blocks of 256, and a batch, or 512."""
         up = lambda n: -(-n // 256) * 256
-        return min(up(self.window + min(self.window, 1024)) + 2 * 256 + up(min(max(batch, 512), n_ctx)), up(n_ctx))
+        return min(up(self.window) + up(min(self.window, 1024)) + 2 * 256 + up(min(max(batch, 512), n_ctx)), up(n_ctx))
 
 
 KV_TYPES = [(k, v) for k in ("f16", "q8_0") for v in ("f16", "q8_0")]
