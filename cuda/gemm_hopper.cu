@@ -46,10 +46,10 @@ bool gemm_hopper_launch(const struct queue *q, const struct gemm *g, struct erro
         }
     }
     if (best == 256 && has_one_each(q, g, &c))
-        return launch_tiles<128, false>(q, g, &c, true, err);
+        return launch_tiles<128, false>(q, g, &c, err);
     if (best == 256)
-        return launch_tiles<256, false>(q, g, &c, false, err);
+        return launch_tiles<256, false>(q, g, &c, err);
     if (best == 128)
-        return launch_tiles<128, false>(q, g, &c, false, err);
-    return launch_tiles<64, false>(q, g, &c, false, err);
+        return launch_tiles<128, false>(q, g, &c, err);
+    return launch_tiles<64, false>(q, g, &c, err);
 }

@@ -265,15 +265,14 @@ static inline bool is_sooner_in_turns(uint32_t n_tile, uint32_t n_step, uint32_t
            div_up(n_tile, n_block) * n_step * n_block <= n_tile * n_step + MEET_STEPS * n_block;
 }
 
-// each: no tile is shared.
 template <int BN, bool CHUNKED>
-static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut *c, bool each,
+static bool launch_tiles(const struct queue *q, const struct gemm *g, struct cut *c,
                          struct error *err)
 {
     const uint32_t n_tile = c->first_row_tile[g->n_part] * div_up(g->n, (uint32_t)BN);
     const uint32_t n_shared = n_tile * lesser(c->row.n_chunk, (uint32_t)MAX_SHARE);
     const uint32_t most = (uint32_t)(q->n_sm * blocks_per_sm(BN));
-    each = each || (!CHUNKED && is_sooner_in_turns(n_tile, c->row.n_step, most));
+    const bool each = !CHUNKED && is_sooner_in_turns(n_tile, c->row.n_step, most);
     const uint32_t n_block = lesser(most, each ? n_tile : n_shared);
     const uint32_t n_left = n_tile % n_block;
     c->n_col_tile = div_up(g->n, (uint32_t)BN);

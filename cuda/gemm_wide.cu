@@ -14,7 +14,7 @@ size_t gemm_wide_partial(int n_sm)
 template <int BN> static bool launch(const struct queue *q, const struct gemm *g, struct error *err)
 {
     struct cut c = cut_of(g, gemm_row_cut(g->w[0].n_cols));
-    return launch_tiles<BN, true>(q, g, &c, false, err);
+    return launch_tiles<BN, true>(q, g, &c, err);
 }
 
 bool gemm_wide_launch(const struct queue *q, const struct gemm *g, struct error *err)
