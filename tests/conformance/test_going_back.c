@@ -417,7 +417,7 @@ static void save_what_is_read_again(bool reopen)
     assert_non_null(t.saved);
     for (; t.n < 4; t.n++) {
         t.turns[t.n] = (struct turn){.seed = t.n};
-        for (int k = 0; k < 150; k++)
+        for (int k = 0; k < 220; k++)
             strcat(t.turns[t.n].text, k % 7 ? "again " : "one ");
         ask(&t.c, &t.turns[t.n]);
     }
