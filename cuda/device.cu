@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "engine_impl.h"
 
 enum { LEAST_CAPABILITY = 80 }; // Ampere: asynchronous copies, and room for attention's tiles
@@ -21,7 +22,10 @@ static __global__ void any_kernel(void)
 extern "C" int cuda_device_count(char *why, size_t n)
 {
     int count = 0, driver = 0, runtime = 0;
+    sigset_t before; // the driver may start threads, which are to hear no signals
+    thread_block_signals(&before);
     cudaError_t e = cudaGetDeviceCount(&count);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (e == cudaSuccess && count > 0)
         return count;
     (void)cudaGetLastError();
@@ -88,7 +92,12 @@ bool cuda_device_select(int index, struct device *d, struct error *err)
     if (index < 0 || index >= n)
         return error_set(err, ERR_USAGE, "CUDA device %d: found %d device%s, numbered from 0",
                          index, n, n == 1 ? "" : "s");
-    if (!check_device(index, &prop, err) || !CHECK_CUDA(cudaMemGetInfo(&mem_free, &mem_total), err))
+    sigset_t before; // as there
+    thread_block_signals(&before);
+    const bool ok =
+        check_device(index, &prop, err) && CHECK_CUDA(cudaMemGetInfo(&mem_free, &mem_total), err);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!ok)
         return false;
     snprintf(d->name, sizeof d->name, "%s", prop.name);
     d->n_sm = prop.multiProcessorCount;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "engine_impl.h"
 
 // Small buffers: to pin one for the device takes as long as to fill it.
@@ -452,13 +453,13 @@ bool cuda_load(struct cuda_engine *e, const struct model *m, struct error *err)
         }
     }
     for (; n_reader < N_READER; n_reader++)
-        if (pthread_create(&readers[n_reader], NULL, reader, &l) != 0)
+        if (thread_start(&readers[n_reader], 0, reader, &l) != 0)
             break;
     if (n_reader == 0) {
         error_set(err, ERR_FAIL, "no thread could be started to read the weights");
         goto done;
     }
-    warms = pthread_create(&warmer, NULL, warm_up, e) == 0;
+    warms = thread_start(&warmer, 0, warm_up, e) == 0;
     ok = copy_all(e, &l, err);
 
 done:

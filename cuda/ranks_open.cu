@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "engine/states.h"
 #include "ranks_impl.h"
 
@@ -47,7 +48,9 @@ static bool find_devices(struct ranks *a, const struct model *m, const struct en
     a->params = *p;
     a->base.model = m;
     for (uint32_t i = 0; i < a->n; i++) { // the same for all
-        const uint32_t n = cuda_n_batch(m, p, &a->rank[i].device);
+        struct engine_params own = *p;
+        own.shares = NULL; // that is no engine of one device
+        const uint32_t n = cuda_n_batch(m, &own, &a->rank[i].device);
         a->params.n_batch = i == 0 ? n : lesser(a->params.n_batch, n);
     }
     return check_devices(a, err) && model_can_split(m, a->n, err);
@@ -212,7 +215,7 @@ static bool make_ranks(struct ranks *a, const struct model *m, uint32_t n_ctx, s
         r->more = (struct decoded *)calloc(ENGINE_MAX_PASS_DRAFTS, sizeof *r->more);
         if (!r->parts || !r->logits || !r->more)
             return error_oom(err, "a rank", ENGINE_MAX_PARTS * sizeof *r->parts);
-        if (pthread_create(&r->thread, NULL, rank_work, r) != 0)
+        if (thread_start(&r->thread, 0, rank_work, r) != 0)
             return error_set(err, ERR_FAIL, "no thread could be started for a device");
         r->has_thread = true;
     }

@@ -277,11 +277,15 @@ void terminal_set_mode(enum terminal_mode mode)
         take_up(mode);
         return;
     }
+    sigset_t all, old; // a handler would set the other modes again
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &old);
     if (is_ours()) {
         tell_terminal("\x1b[?2004l", 8);
         tcsetattr(T.fd, TCSADRAIN, &T.found);
     }
     T.mode = mode;
+    sigprocmask(SIG_SETMASK, &old, NULL);
 }
 
 void terminal_set_reading(bool on)
