@@ -203,9 +203,10 @@ static bool number_obeys(const json_t *schema, const json_t *v)
     }
     const json_t *m = json_object_get(schema, "multipleOf");
     if (m) {
-        double q = json_number_value(v);
-        return schema_type_of(v) == TYPE_INTEGER &&
-               fmod(q, json_number_value(m)) == 0; // exact up to 2^53, as are those of the file
+        const double of = json_number_value(m); // (exact up to 2^53, as all of a file's are)
+        if (json_is_integer(v) && of == floor(of))
+            return json_integer_value(v) % (json_int_t)of == 0;
+        return schema_type_of(v) == TYPE_INTEGER && fmod(json_number_value(v), of) == 0;
     }
     return true;
 }

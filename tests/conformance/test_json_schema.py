@@ -443,6 +443,14 @@ def test_values_that_two_alternatives_list_are_left_out_of_both_wherever_they_ar
     assert accepted({"enum": [1, 2, "a"], "oneOf": [{"oneOf": [{"type": "integer"}, {"type": "array"}]}, {"minimum": 2}]}, "1", "2", '"a"') == [True, False, True]
 
 
+def test_large_listed_integers_are_multiples_or_not_to_the_last_digit():
+    assert accepted({"enum": [9007199254740993, 9007199254740995], "multipleOf": 3}, "9007199254740993", "9007199254740995") == [True, False]
+    with pytest.raises(Refused):
+        Grammar(dumps({"const": 9007199254740995, "multipleOf": 4}), schema=True)
+    with pytest.raises(Refused):  # it obeys both
+        Grammar(dumps({"oneOf": [{"const": 9007199254740993}, {"type": "integer", "multipleOf": 3}]}), schema=True)
+
+
 def test_what_an_alternative_with_a_oneof_leaves_out_another_one_may_have():
     a = {"oneOf": [{"enum": [1, 2]}, {"enum": [2, 3]}]}  # 2 obeys both, and so not a
     two = {"type": "integer", "minimum": 2, "maximum": 2}
