@@ -369,6 +369,7 @@ static inline uint32_t cuda_n_seq(const struct engine_params *p)
     return p->n_seqs > 1 ? lesser(p->n_seqs, (uint32_t)ENGINE_MAX_PARTS) : 1;
 }
 
+enum { CUDA_LEAST_BATCH = 512 };
 // Tokens of a chunk: what was asked for, else 2,048, which are faster than fewer; but 1,024 or 512
 // where that takes a twentieth of the device's memory less (all of it, whatever else is there, so
 // that texts are the same).

@@ -304,7 +304,7 @@ void cuda_place(struct cuda_engine *e, const struct model *m)
 
 uint32_t cuda_n_batch(const struct model *m, const struct engine_params *p, const struct device *d)
 {
-    enum { FEWEST = 512, SHARE = 20 };
+    enum { SHARE = 20 };
     struct engine_params of = *p;
     if (p->n_batch > 0)
         return p->n_batch;
@@ -314,9 +314,9 @@ uint32_t cuda_n_batch(const struct model *m, const struct engine_params *p, cons
         cuda_memory_plan(m, &of, m->hp.n_ctx_train, d, &plan);
         return plan.scratch + plan.kv;
     };
-    const uint64_t least = bytes(FEWEST);
+    const uint64_t least = bytes(CUDA_LEAST_BATCH);
     uint32_t n = 2048;
-    while (n > FEWEST && bytes(n) - least > d->total / SHARE)
+    while (n > CUDA_LEAST_BATCH && bytes(n) - least > d->total / SHARE)
         n /= 2;
     return n;
 }

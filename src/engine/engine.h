@@ -59,6 +59,7 @@ struct engine_plan {
     uint32_t n_ctx;        // as it would be opened
     uint32_t n_ctx_max;    // the largest that fits with these KV types, capped at the model's own
     uint32_t n_ctx_max_q8; // the same with q8_0 for both
+    bool fits_by_less;     // ... n_ctx, too, where fewer tokens are evaluated together (n_batch)
     bool fits;
     // Of each device, where the model is split among several; the numbers above are sums then, and
     // the smallest contexts.

@@ -207,6 +207,31 @@ static void chunks_are_as_long_as_memory_has_them(void **state)
     }
 }
 
+// What does not fit with 2,048 tokens at a time and would with 512: that is said.
+static void a_plan_says_whether_shorter_chunks_would_fit(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err = {0};
+    struct engine_plan plan;
+    open_model(&f, "llama");
+    f.m->hp.n_ctx_train = 1u << 30;
+    f.m->layers[0].n_ff = 4096;
+    struct engine_params p = {.n_batch = 512};
+    if (!cuda_engine_plan(f.m, &p, &plan, &err))
+        fail_msg("%s", err.text);
+    const uint32_t most = plan.n_ctx_max;
+    assert_in_range(most, 1000, 1u << 29);
+    for (int k = 0; k < 3; k++) {
+        p = (struct engine_params){.n_ctx = k ? most + 64 : most, .n_batch = k > 1 ? 512 : 0};
+        if (!cuda_engine_plan(f.m, &p, &plan, &err))
+            fail_msg("%s", err.text);
+        assert_false(plan.fits);
+        assert_int_equal(plan.fits_by_less, k == 0);
+    }
+    close_model(&f);
+}
+
 // Every matrix in every type: what is moved is at most 5 % more than what the file has, but for
 // widened types (moved.h).
 static void no_weight_type_moves_much_more_than_the_file_has(void **state)
@@ -275,6 +300,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_plan_of_a_token_is_what_a_hand_adds_up),
         cmocka_unit_test(the_plan_knows_which_experts_are_used),
         cmocka_unit_test(chunks_are_as_long_as_memory_has_them),
+        cmocka_unit_test(a_plan_says_whether_shorter_chunks_would_fit),
         cmocka_unit_test(no_weight_type_moves_much_more_than_the_file_has),
     };
     return RUN_TESTS("plan", tests);
