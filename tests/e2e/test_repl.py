@@ -533,6 +533,11 @@ class Job:
         except (FileNotFoundError, ProcessLookupError):
             return "gone"
 
+    def shell_knows_it_stopped(self):
+        self.p.send("jobs\n")
+        self.p.expect(r"\[1\]\S* +(Stopped|Running).*SHELL ")
+        return self.p.match[1] == "Stopped"
+
     def shell_has_it(self):
         self.p.send("echo $((40 + 2))\n")
         self.p.expect(r"\r\n42\r\n.*SHELL ")
@@ -566,7 +571,9 @@ def test_in_the_background_a_chat_leaves_the_terminal_to_its_shell(job):
     assert j.flags() == j.found
     j.p.send("bg\n")
     j.p.expect("SHELL ")
-    wait_until(lambda: j.state() == "T")  # as all do that would have other modes there
+    # As all do that would have other modes there. The shell hears of it when all threads have stopped; a job that it takes for
+    # one that runs gets no SIGCONT by fg.
+    wait_until(j.shell_knows_it_stopped)
     j.shell_has_it()
     j.p.send("fg\n")
     j.goes_on(when)
