@@ -159,25 +159,18 @@ static __device__ __forceinline__ void attend(const struct attention &a,
 
     uint32_t begin[1][2], end[1][2];
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        const uint32_t r = warp * M + lane / 4 + 8 * h, p = b.pos0 + b.token_of(r);
-        begin[0][h] = b.row0 + r < b.n_row ? window_begin(a, p) : 0;
-        end[0][h] = b.row0 + r < b.n_row ? p + 1 : 0;
-    }
-    // the first and the last of n rows from r on
-    auto low_of = [&](uint32_t r) { return b.pos0 + min(b.row0 + r, b.last_row) / b.group; };
-    auto high_of = [&](uint32_t r, uint32_t n) {
-        return b.pos0 + min(b.row0 + r + n - 1, b.last_row) / b.group;
-    };
+    for (int h = 0; h < 2; h++)
+        b.seen_by(a, warp * M + lane / 4 + 8 * h, begin[0][h], end[0][h]);
     // what all rows of the warp see, and the tiles of which some row of the warpgroup sees
     // something
-    const uint32_t low = low_of(warp * M), all_begin = window_begin(a, high_of(warp * M, M));
-    const uint32_t some_begin = window_begin(a, low_of(group_row));
+    const uint32_t low = b.position_of(warp * M);
+    const uint32_t all_begin = window_begin(a, b.position_of(warp * M + M - 1));
+    const uint32_t some_begin = window_begin(a, b.position_of(group_row));
     const uint32_t t0 = uniform(max(b.tile0, (some_begin - b.first) / T));
     const uint32_t t1 =
         uniform(b.row0 + group_row > b.last_row
                     ? t0
-                    : min(b.tile1, (high_of(group_row, GROUP_ROWS) - b.first) / T + 1));
+                    : min(b.tile1, (b.position_of(group_row + GROUP_ROWS - 1) - b.first) / T + 1));
 
     uint32_t n = 0; // of the ring, so far
     auto take = [&] {
@@ -306,14 +299,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
 
 // ---- host
 
-template <typename F> static bool with_hopper_dim(uint32_t head_dim, F f)
-{
-    return head_dim <= 32 || (head_dim > 64 && head_dim <= 96) ? false
-           : head_dim <= 64                                    ? f(dim_tag<64>())
-           : head_dim <= 128                                   ? f(dim_tag<128>())
-           : head_dim <= 256                                   ? f(dim_tag<256>())
-                                                               : false;
-}
+template <int DH> static constexpr bool HAS_KERNEL = DH == 64 || DH == 128 || DH == 256;
 
 bool attention_hopper_takes(const struct queue *q, const struct attention *a, uint32_t n)
 {
@@ -323,29 +309,33 @@ bool attention_hopper_takes(const struct queue *q, const struct attention *a, ui
     const uint32_t n_row = n * (a->n_head / a->n_head_kv);
     if (n_row <= ROWS && a->reach <= FEW_POSITIONS && !a->one_part)
         return false;
-    return q->hopper && !a->k.scales && !a->v.scales && with_hopper_dim(a->head_dim, [&](auto dim) {
-               return room<decltype(dim)::value>::BYTES <= q->smem_max;
+    return q->hopper && !a->k.scales && !a->v.scales && with_head_dim(a->head_dim, [&](auto dim) {
+               constexpr int DH = decltype(dim)::value;
+               if constexpr (HAS_KERNEL<DH>)
+                   return room<DH>::BYTES <= q->smem_max;
+               else
+                   return false;
            });
 }
 
 bool attention_hopper_launch(const struct queue *q, const struct attention *a, uint32_t n,
                              struct error *err)
 {
-    const uint32_t n_row = n * (a->n_head / a->n_head_kv);
+    const uint32_t x = div_up(n * (a->n_head / a->n_head_kv), (uint32_t)ROWS);
+    // one block finds room on a multiprocessor
     struct launch l = {.name = "attention_prefill",
-                       .grid = dim3(div_up(n_row, (uint32_t)ROWS), a->n_head_kv),
+                       .grid = dim3(x, a->n_head_kv, prompt_parts(q, a, x * a->n_head_kv, 1)),
                        .block = dim3(THREADS),
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    // one block finds room on a multiprocessor
-    const uint32_t n_block = l.grid.x * l.grid.y, n_sm = (uint32_t)q->n_sm;
-    if (!a->one_part && n_block < n_sm)
-        l.grid.z = lesser(n_sm / n_block, (uint32_t)PROMPT_MAX_PART);
-    return with_hopper_dim(a->head_dim, [&](auto dim) {
+    return with_kernel(*a, [&](auto dim, auto kind) {
         constexpr int DH = decltype(dim)::value;
-        l.smem = room<DH>::BYTES;
-        return is_plain(*a) ? launch_kernel(err, l, attention_hopper_kernel<DH, true>, *a, n)
-                            : launch_kernel(err, l, attention_hopper_kernel<DH, false>, *a, n);
+        if constexpr (HAS_KERNEL<DH>) {
+            l.smem = room<DH>::BYTES;
+            return launch_kernel(err, l, attention_hopper_kernel<DH, decltype(kind)::plain>, *a, n);
+        } else {
+            return false;
+        }
     });
 }

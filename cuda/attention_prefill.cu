@@ -68,7 +68,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     griddep_launch_dependents();
     const prompt_share<ROWS, T> b(a, n);
-    const uint32_t kv_head = b.kv_head, row0 = b.row0, last_row = b.last_row, first = b.first;
+    const uint32_t first = b.first;
     uint32_t kv_block = b.block_of(b.tile0);
     griddep_wait();
     if (b.part >= b.n_part)
@@ -77,7 +77,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     auto request = [&](const struct kv_plane &plane, uint32_t t, uint32_t block, __half *tile) {
         if (t < b.tile1) {
             uint32_t first_pos = first + t * T;
-            request_rows<DH, T, THREADS>(plane, kv_row(block, a.n_head_kv, kv_head, first_pos),
+            request_rows<DH, T, THREADS>(plane, kv_row(block, a.n_head_kv, b.kv_head, first_pos),
                                          (int)b.n_kv - (int)first_pos, tile, threadIdx.x);
         }
         cp_async_commit();
@@ -94,16 +94,11 @@ static __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
     for (int t = 0; t < MT; t++)
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            uint32_t row = row0 + (warp * MT + t) * M + lane / 4 + 8 * h,
-                     p = b.pos0 + row / b.group;
-            begin[t][h] = row < b.n_row ? window_begin(a, p) : 0;
-            end[t][h] = row < b.n_row ? p + 1 : 0;
-        }
+        for (int h = 0; h < 2; h++)
+            b.seen_by(a, (warp * MT + t) * M + lane / 4 + 8 * h, begin[t][h], end[t][h]);
     // what some row of the warp sees, and what all of its rows see
-    const uint32_t warp_row = row0 + warp * MT * M;
-    const uint32_t low = b.pos0 + min(warp_row, last_row) / b.group;
-    const uint32_t high = b.pos0 + min(warp_row + MT * M - 1, last_row) / b.group;
+    const uint32_t warp_row = warp * MT * M;
+    const uint32_t low = b.position_of(warp_row), high = b.position_of(warp_row + MT * M - 1);
     const uint32_t some_begin = window_begin(a, low), all_begin = window_begin(a, high);
 
     softmax<DH, MT> s;
@@ -116,7 +111,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     };
     for (uint32_t t = b.tile0; t < b.tile1; t++) {
         const uint32_t p0 = first + t * T;
-        const bool seen = warp_row <= last_row && p0 <= high && p0 + T > some_begin;
+        const bool seen = b.row0 + warp_row <= b.last_row && p0 <= high && p0 + T > some_begin;
         uint32_t p[MT][NP][4];
         arrive(a.k, k_tile); // and everyone is done with the values
         request(a.v, t, kv_block, v_tile);
@@ -157,15 +152,6 @@ size_t attention_prefill_smem(uint32_t head_dim)
         return true;
     });
     return n;
-}
-
-// How many blocks share the cache: as many as make two per multiprocessor, which is what fits at a
-// time, where the rows alone make less than one.
-static uint32_t n_prefill_part(int n_sm, uint32_t n_block)
-{
-    return n_block >= (uint32_t)n_sm
-               ? 1
-               : lesser(2 * (uint32_t)n_sm / n_block, (uint32_t)PROMPT_MAX_PART);
 }
 
 void attention_prefill_scratch(int n_sm, uint32_t n_head, uint32_t head_dim, uint32_t n_batch,
@@ -226,8 +212,7 @@ bool attention_prefill_launch(const struct queue *q, const struct attention *a, 
         const auto by = [&](auto tiles) {
             constexpr int MT = decltype(tiles)::value;
             const uint32_t x = div_up(n_row, (uint32_t)shape<DH, MT>::ROWS);
-            const uint32_t n_part = n_prefill_part(q->n_sm, x * a->n_head_kv);
-            l.grid = dim3(x, a->n_head_kv, a->one_part ? 1 : n_part);
+            l.grid = dim3(x, a->n_head_kv, prompt_parts(q, a, x * a->n_head_kv, 2));
             l.smem = prefill_smem<DH, MT>();
             return launch_kernel(err, l, attention_prefill_kernel<DH, MT, PLAIN>, rest, n);
         };

@@ -55,6 +55,19 @@ template <uint32_t ROWS, uint32_t T> struct prompt_share {
     {
         return (row0 + r) / group;
     }
+    // The place of row r's token; of the last one for rows behind it.
+    __device__ __forceinline__ uint32_t position_of(uint32_t r) const
+    {
+        return pos0 + min(row0 + r, last_row) / group;
+    }
+    // Row r sees positions begin <= p < end: of a row that is not there none.
+    __device__ __forceinline__ void seen_by(const struct attention &a, uint32_t r, uint32_t &begin,
+                                            uint32_t &end) const
+    {
+        const uint32_t p = pos0 + token_of(r);
+        begin = row0 + r < n_row ? window_begin(a, p) : 0;
+        end = row0 + r < n_row ? p + 1 : 0;
+    }
     // Where the queries of row r begin; NULL: there is no such row.
     template <int DH>
     __device__ __forceinline__ const __half *query(const struct attention &a, uint32_t r) const
@@ -176,6 +189,19 @@ static __device__ __forceinline__ void finish_rows(const struct attention &a,
                 store_out(a, b.token_of(at / N), b.head_of(at / N), at % N * 4, v[u]);
         }
     }
+}
+
+// ---- host
+
+// How many blocks share the cache: as many as find room at a time, per_sm on a multiprocessor,
+// where the rows alone make less than one each.
+static inline uint32_t prompt_parts(const struct queue *q, const struct attention *a,
+                                    uint32_t n_block, uint32_t per_sm)
+{
+    const uint32_t n_sm = (uint32_t)q->n_sm;
+    return a->one_part || n_block >= n_sm
+               ? 1
+               : lesser(per_sm * n_sm / n_block, (uint32_t)PROMPT_MAX_PART);
 }
 
 #endif

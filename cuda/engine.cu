@@ -72,16 +72,15 @@ static bool make_plan(const struct model *m, const struct engine_params *p,
 bool cuda_does_not_fit(const struct engine_plan *p, const char *device, struct error *err)
 {
     char fit[160], less[24] = "";
-    if (p->fits_by_less)
+    if (p->fits_by_less) // (then fewer positions fit, too)
         snprintf(less, sizeof less, "-b %d would fit; ", CUDA_LEAST_BATCH);
     if (p->n_ctx_max)
         snprintf(fit, sizeof fit, "%s-c %u would fit (-c %u with -ctk q8_0 -ctv q8_0)", less,
                  p->n_ctx_max, p->n_ctx_max_q8);
     else if (p->n_ctx_max_q8)
-        snprintf(fit, sizeof fit, "%s-c %u with -ctk q8_0 -ctv q8_0 would fit", less,
-                 p->n_ctx_max_q8);
+        snprintf(fit, sizeof fit, "-c %u with -ctk q8_0 -ctv q8_0 would fit", p->n_ctx_max_q8);
     else
-        snprintf(fit, sizeof fit, "%sno context fits; a smaller model or --device cpu may", less);
+        snprintf(fit, sizeof fit, "no context fits; a smaller model or --device cpu may");
     return error_set(
         err, ERR_MEMORY,
         "%s: a context of %u tokens needs %llu bytes (weights %llu, KV cache %llu, "

@@ -707,11 +707,10 @@ static void norm_last_item(void *arg, size_t i, int thread)
 }
 
 // n layers are done.
-static bool tell(const struct cpu_engine *e, size_t n)
+static void tell(const struct cpu_engine *e, size_t n)
 {
     if (e->core.under_way)
         e->core.under_way(e->core.under_way_user, (double)n / e->base.model->hp.n_layer);
-    return true;
 }
 
 bool cpu_forward(struct cpu_engine *e, enum engine_logits want)
@@ -720,8 +719,11 @@ bool cpu_forward(struct cpu_engine *e, enum engine_logits want)
     const struct cpu_part *last = &e->parts[e->n_parts - 1];
     const size_t n = last->first + last->n;
     bool ok = embed(e, n); // x (n, n_embd)
-    for (size_t il = 0; ok && il < m->hp.n_layer; il++)
-        ok = layer(e, il, n) && tell(e, il + 1);
+    for (size_t il = 0; ok && il < m->hp.n_layer; il++) {
+        ok = layer(e, il, n);
+        if (ok)
+            tell(e, il + 1);
+    }
     if (!ok || want == LOGITS_NONE)
         return ok;
     e->n_hidden = want == LOGITS_ALL ? n : last->first_last + last->n_last;

@@ -99,6 +99,13 @@ static bool same_modes(const struct termios *a, const struct termios *b)
            a->c_lflag == b->c_lflag && memcmp(a->c_cc, b->c_cc, sizeof a->c_cc) == 0;
 }
 
+static void block_all(sigset_t *old)
+{
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, old);
+}
+
 // Whether SIGTERM or SIGHUP waits, of blocked ones.
 static bool is_to_end(void)
 {
@@ -110,11 +117,10 @@ static bool is_to_end(void)
 bool terminal_wait(int fd)
 {
     struct sigaction ign = {.sa_handler = SIG_IGN}, mine;
-    sigset_t all, pending, one, old;
-    sigfillset(&all);
+    sigset_t pending, one, old;
     sigemptyset(&one);
     sigaddset(&one, SIGTTOU);
-    sigprocmask(SIG_SETMASK, &all, &old);
+    block_all(&old);
     while (is_of_others(fd) && !is_to_end()) {
         kill(0, SIGTTOU); // (it takes back a SIGCONT that waits, and one that comes takes it back)
         if (is_to_end()) {
@@ -135,9 +141,8 @@ bool terminal_wait(int fd)
 // The terminal has these modes, unless it is somebody else's: then it stays as it is.
 static void take_up(enum terminal_mode mode)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, &old);
+    sigset_t old;
+    block_all(&old);
     const bool ours = T.holder || (T.death ? is_ours() : terminal_wait(T.fd));
     T.mode = ours ? mode : TERMINAL_COOKED;
     if (ours)
@@ -277,9 +282,8 @@ void terminal_set_mode(enum terminal_mode mode)
         take_up(mode);
         return;
     }
-    sigset_t all, old; // a handler would set the other modes again
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, &old);
+    sigset_t old;
+    block_all(&old); // a handler would set the other modes again
     if (is_ours()) {
         tell_terminal("\x1b[?2004l", 8);
         tcsetattr(T.fd, TCSADRAIN, &T.found);
@@ -399,14 +403,13 @@ static void stop_here(void)
 void terminal_suspend(void)
 {
     const enum terminal_mode mode = (enum terminal_mode)T.mode;
-    sigset_t all, old;
+    sigset_t old;
     if (T.holder) {
         restore_modes();
         T.mode = TERMINAL_COOKED;
         T.holder->stop();
     } else {
-        sigfillset(&all);
-        sigprocmask(SIG_SETMASK, &all, &old);
+        block_all(&old);
         stop_here();
     }
     T.stopping = 0;

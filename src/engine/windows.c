@@ -37,6 +37,11 @@ uint32_t windows_seqs(uint32_t n_seqs)
     return n_seqs > 1 ? 2 * n_seqs : 1;
 }
 
+static uint64_t blocks_of(uint64_t n, uint32_t kv_block)
+{
+    return (n + kv_block - 1) / kv_block;
+}
+
 // A pass of so many sequences has n_batch rows in all, and a piece of a saved one ENGINE_KV_PIECE.
 // What a sequence sees and what its turn began with are apart when a turn is long, and either
 // begins and ends within a block: two more.
@@ -44,12 +49,11 @@ uint32_t windows_blocks(const struct model *m, uint32_t n_ctx, uint32_t n_batch,
                         uint32_t kv_block)
 {
     const uint64_t reach = windows_reach(m), behind = reach < MOST_BEHIND ? reach : MOST_BEHIND;
-    const uint64_t all = ((uint64_t)n_ctx + kv_block - 1) / kv_block;
-    const uint64_t each =
-        (reach + kv_block - 1) / kv_block + (behind + kv_block - 1) / kv_block + 2;
+    const uint64_t all = blocks_of(n_ctx, kv_block);
+    const uint64_t each = blocks_of(reach, kv_block) + blocks_of(behind, kv_block) + 2;
     const uint64_t most = n_batch > ENGINE_KV_PIECE ? n_batch : ENGINE_KV_PIECE;
     const uint64_t rows = most < n_ctx ? most : n_ctx;
-    const uint64_t n = windows_seqs(n_seqs) * each + (rows + kv_block - 1) / kv_block;
+    const uint64_t n = windows_seqs(n_seqs) * each + blocks_of(rows, kv_block);
     return (uint32_t)(reach == 0 || n > all ? all : n);
 }
 
@@ -68,8 +72,7 @@ void windows_plan(const struct model *m, uint32_t n_batch, uint32_t n_seqs, uint
 
 static size_t blocks_for(const struct seq *s, size_t n)
 {
-    const size_t size = s->engine->core->backend->kv_block;
-    return (n + size - 1) / size;
+    return blocks_of(n, s->engine->core->backend->kv_block);
 }
 
 // The first block that the token at pos sees, or a later one.

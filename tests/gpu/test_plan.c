@@ -125,21 +125,26 @@ static void open_mixture(struct fixture *f, uint32_t n)
     add_experts(f, n);
 }
 
+static struct engine_plan plan_of(const struct fixture *f, uint32_t n_ctx, uint32_t n_batch)
+{
+    const struct engine_params p = {.n_ctx = n_ctx, .n_batch = n_batch};
+    struct error err = {0};
+    struct engine_plan plan;
+    if (!cuda_engine_plan(f->m, &p, &plan, &err))
+        fail_msg("%s", err.text);
+    return plan;
+}
+
 // Of all experts in memory, of those that are used in traffic.
 static void the_plan_knows_which_experts_are_used(void **state)
 {
     (void)state;
     uint64_t weights[2];
     for (uint32_t n = 3; n <= 6; n += 3) {
-        const struct engine_params p = {.n_ctx = N_CTX, .n_batch = 32};
         struct fixture f;
-        struct error err = {0};
-        struct engine_plan plan;
         struct engine_traffic rows[MAX_TRAFFIC];
         open_mixture(&f, n);
-        if (!cuda_engine_plan(f.m, &p, &plan, &err))
-            fail_msg("%s", err.text);
-        weights[n / 6] = plan.weights;
+        weights[n / 6] = plan_of(&f, N_CTX, 32).weights;
         const size_t n_rows = cuda_plan_traffic(f.m, KV_F16, KV_F16, 9, rows, MAX_TRAFFIC);
         assert_true(n_rows > 5);
         for (size_t i = 0; i < 3; i++) {
@@ -157,16 +162,6 @@ static void the_plan_knows_which_experts_are_used(void **state)
     if (off < -6 * 256 || off > 6 * 256)
         fail_msg("three experts more take %lld bytes, expected %d", (long long)off + 9 * MATRIX,
                  9 * MATRIX);
-}
-
-static struct engine_plan plan_of(const struct fixture *f, uint32_t n_batch)
-{
-    const struct engine_params p = {.n_ctx = 4096, .n_batch = n_batch};
-    struct error err = {0};
-    struct engine_plan plan;
-    if (!cuda_engine_plan(f->m, &p, &plan, &err))
-        fail_msg("%s", err.text);
-    return plan;
 }
 
 // What -b is when nobody says: 2,048, and less where that takes a twentieth of the memory more than
@@ -190,10 +185,10 @@ static void chunks_are_as_long_as_memory_has_them(void **state)
             uint64_t scratch[3], more[3];
             f.m->layers[0].n_ff = n_ff;
             for (size_t i = 0; i < 3; i++)
-                scratch[i] = plan_of(&f, n_batch[i]).scratch;
+                scratch[i] = plan_of(&f, 4096, n_batch[i]).scratch;
             for (size_t i = 0; i < 3; i++)
                 more[i] = 20 * (scratch[i] - scratch[2]);
-            const struct engine_plan plan = plan_of(&f, 0);
+            const struct engine_plan plan = plan_of(&f, 4096, 0);
             const uint64_t near = plan.available / 10; // something of the memory may be taken
             const size_t want = more[0] <= plan.available ? 0 : more[1] <= plan.available ? 1 : 2;
             if (more[0] - plan.available + near < 2 * near ||
@@ -212,20 +207,13 @@ static void a_plan_says_whether_shorter_chunks_would_fit(void **state)
 {
     (void)state;
     struct fixture f;
-    struct error err = {0};
-    struct engine_plan plan;
     open_model(&f, "llama");
     f.m->hp.n_ctx_train = 1u << 30;
     f.m->layers[0].n_ff = 4096;
-    struct engine_params p = {.n_batch = 512};
-    if (!cuda_engine_plan(f.m, &p, &plan, &err))
-        fail_msg("%s", err.text);
-    const uint32_t most = plan.n_ctx_max;
+    const uint32_t most = plan_of(&f, 0, 512).n_ctx_max;
     assert_in_range(most, 1000, 1u << 29);
     for (int k = 0; k < 3; k++) {
-        p = (struct engine_params){.n_ctx = k ? most + 64 : most, .n_batch = k > 1 ? 512 : 0};
-        if (!cuda_engine_plan(f.m, &p, &plan, &err))
-            fail_msg("%s", err.text);
+        const struct engine_plan plan = plan_of(&f, k ? most + 64 : most, k > 1 ? 512 : 0);
         assert_false(plan.fits);
         assert_int_equal(plan.fits_by_less, k == 0);
     }
