@@ -482,8 +482,7 @@ def test_suspend_and_resume(home, tiny):
     p.send("stty | grep -c -- -echo\n")
     p.expect("\r0\r")  # bash sets its own modes for typing; what it gives to commands is what hokku left
     p.send("fg\n")
-    time.sleep(0.5)
-    assert not flags() & termios.ICANON and not flags() & termios.ECHO
+    wait_until(lambda: not flags() & (termios.ICANON | termios.ECHO))
     p.send("\x03")
     p.expect("stopped; /continue")
     p.expect("> $")
