@@ -114,9 +114,14 @@ void view_prefill(struct view *v, size_t done, size_t total)
         view_clear_progress(v);
         return;
     }
+    const double now = clock_now(), spent = now - v->started;
+    // Nobody reads more than twenty a second, of tokens that come one by one.
+    if (v->progress && now - v->told < 0.05 && done - v->told_of < total / 100)
+        return;
+    v->told = now;
+    v->told_of = done;
     char a[FORMAT_NUMBER], b[FORMAT_NUMBER], line[160];
     char left[40] = "";
-    double spent = clock_now() - v->started;
     if (done > 0)
         snprintf(left, sizeof left, " · %.0f s left",
                  spent * (double)(total - done) / (double)done);

@@ -24,6 +24,8 @@ struct view {
     bool progress;     // a progress line is on the screen
     bool any, newline; // the answer has begun; its last byte was a newline
     double started;    // of the prefill
+    double told;       // when the progress line was last written, and of how many tokens
+    size_t told_of;
 };
 
 void view_init(struct view *v, const struct view_options *o);

@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from conftest import HOKKU, ROOT
+from conftest import HOKKU, ROOT, model
 from terminal import Terminal
 from test_places import shim  # noqa: F401 (fixture)
 
@@ -134,3 +134,17 @@ def test_it_moves_within_a_batch_whatever_its_size(run, tmp_path, args):
     told = [int(m.group(1).replace(",", "")) for m in READING.finditer(t.raw)]
     total = int(re.search(r"prefill ([\d,]+) tokens", t.raw)[1].replace(",", ""))
     assert total > 512 and told == sorted(told) and len([n for n in told if n < 512]) >= 4, (told, total)
+
+
+def test_of_tokens_that_come_one_by_one_it_tells_no_more_than_can_be_read(home, tmp_path):
+    (tmp_path / "long.txt").write_text("one two three four five six seven\n" * 150)
+    t = Terminal([HOKKU, "-m", model("stories"), "-no-cnv", "--stats", "-n", 1, "-c", 4000, "-b", 1, "-f", tmp_path / "long.txt"], 80, 24,
+                 env={**home, "NO_COLOR": "1"})
+    began = time.monotonic()
+    while t.pump(0.05):
+        pass
+    took = time.monotonic() - began
+    total = int(re.search(r"prefill ([\d,]+) tokens", t.raw)[1].replace(",", ""))
+    told = [int(m.group(1).replace(",", "")) for m in READING.finditer(t.raw)]
+    assert total > 1000 and told == sorted(told) and 10 <= len(told) <= 102 + 20 * took, (len(told), total, took)
+    t.close()
