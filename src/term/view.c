@@ -115,7 +115,7 @@ void view_prefill(struct view *v, size_t done, size_t total)
         return;
     }
     const double now = clock_now(), spent = now - v->started;
-    // Nobody reads more than twenty a second, of tokens that come one by one.
+    // Of tokens that come one by one: a hundred in all, and where that is seldom twenty a second.
     if (v->progress && now - v->told < 0.05 && done - v->told_of < total / 100)
         return;
     v->told = now;
