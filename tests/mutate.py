@@ -71,7 +71,7 @@ TERM_TESTS = [
     (r"termout|fence|sink|shape", unit("termout") + py("tests/e2e/test_shape.py") + py("tests/e2e/test_streams.py")),
     (r"lines|line_reader|batch|shelf", unit("line_reader") + py("tests/e2e/test_lines.py")),
     (r"at_hand|attach", py("tests/e2e/test_at_hand.py")),
-    (r"", py("tests/e2e/test_kept.py") + py("tests/e2e/test_repl.py", "-n", "2") + py("tests/e2e/test_repl_sessions.py", "-n", "2")),
+    (r"", py("tests/e2e/test_kept.py") + py("tests/e2e/test_jobs.py") + py("tests/e2e/test_repl.py", "-n", "2") + py("tests/e2e/test_repl_sessions.py", "-n", "2")),
 ]
 CLI_TESTS = [
     (r"others|model_file", py("tests/e2e/test_other_model.py")),
