@@ -678,7 +678,8 @@ bool expert_rows_launch(const struct queue *q, const struct expert_rows *m, stru
             return launch_kernel(err, l, expert_rows_kernel<TYPE, EXPERT_FEW>, *m);
         if constexpr (is_plain(TYPE))
             return m->items ? launch_kernel(err, l, expert_rows_kernel<TYPE, MANY>, *m)
-                            : expert_plain_launch(q, m, err);
+                   : expert_split_takes(q, m) ? expert_split_launch(q, m, err)
+                                              : expert_plain_launch(q, m, err);
         return expert_tiles_launch(q, m, err);
     });
 }

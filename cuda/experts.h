@@ -169,7 +169,8 @@ struct expert_rows {
     struct xielu xielu;
     void *out32;
     const uint32_t *skip;
-    bool scaled; // any of w, set by expert_tiles_launch
+    bool any_bits; // they may depend on n_row, see expert_split.cu
+    bool scaled;   // any of w, set by expert_tiles_launch
 };
 bool expert_rows_launch(const struct queue *q, const struct expert_rows *m, struct error *err);
 
@@ -237,5 +238,12 @@ uint32_t expert_hopper_width(uint32_t n_expert, uint32_t n_pair);
 // ---- expert_plain.cu: the same for weights that are not quantised, without items
 
 bool expert_plain_launch(const struct queue *q, const struct expert_rows *m, struct error *err);
+
+// ---- expert_split.cu: the same of floats and many rows, where a row need not have the same bits
+// beside any others
+
+enum { EXPERT_SPLIT_ROWS = 64 };
+bool expert_split_takes(const struct queue *q, const struct expert_rows *m);
+bool expert_split_launch(const struct queue *q, const struct expert_rows *m, struct error *err);
 
 #endif

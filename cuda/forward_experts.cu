@@ -461,7 +461,8 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
     const size_t n_router = router_norm == norm ? n_read : 1; // what is read with that norm
     const struct grouping g = {s->chosen, s->place, s->pair_at, s->rank,    s->items,
                                s->n_item, f->n,     n_pair,     t.per_item, skip};
-    const struct expert_rows router = rows_of(&t, ROUTER, l->v[ROUTER_BIAS], s->logits);
+    struct expert_rows router = rows_of(&t, ROUTER, l->v[ROUTER_BIAS], s->logits);
+    router.any_bits = !e->pass;
     const struct choice choice = choice_of(e, l, in, norm, skip);
     if (aside && !cuda_side_begin(e, err))
         return false;
@@ -501,8 +502,14 @@ static bool enqueue_products(const struct cuda_engine *e, const struct wmat *w, 
     bool ok = true;
     for (uint32_t n : {8u, 16u, (uint32_t)EXPERT_ITEM}) {
         m.per_item = n;
-        if (is_plain_type(w)) // rows are many, or few: see expert_plain.cu
+        if (is_plain_type(w)) { // rows are many, or few: see expert_plain.cu and expert_split.cu
             q.n_sm = n == 8 ? 0 : 1 << 20;
+            m.any_bits = true;
+            m.n_row = EXPERT_SPLIT_ROWS;
+            ok = ok && expert_rows_launch(&q, &m, err);
+            m.any_bits = false;
+            m.n_row = 1;
+        }
         ok = ok && expert_rows_launch(&q, &m, err);
     }
     return ok;

@@ -106,6 +106,14 @@ PTX_FN void ldmatrix_x2_trans(uint32_t r[2], const void *smem_row)
 {
     emu_ldmatrix(r, smem_row, 2, true);
 }
+PTX_FN uint32_t transposed(uint32_t x)
+{
+    const uint32_t lane = threadIdx.x % 32, from = lane % 4 * 8 + lane / 8,
+                   half = lane / 4 % 2 * 16;
+    const uint32_t first = __shfl_sync(0xFFFFFFFFu, x, from),
+                   next = __shfl_sync(0xFFFFFFFFu, x, from + 4);
+    return (first >> half & 0xFFFFu) | (next >> half & 0xFFFFu) << 16;
+}
 PTX_FN void st_release_sys(uint32_t *p, uint32_t v)
 {
     __atomic_store_n(p, v, __ATOMIC_RELEASE);
@@ -160,6 +168,13 @@ PTX_FN uint32_t byte_perm_signs(uint32_t a, uint32_t b, uint32_t selector)
 PTX_FN int32_t dp4a_unsigned_signed(uint32_t a, int32_t b, int32_t c)
 {
     return emu_dp4a_us(a, b, c);
+}
+PTX_FN uint32_t bf16x2(float low, float high)
+{
+    const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
 }
 PTX_FN uint32_t saturated_half2(float low, float high)
 {
@@ -281,7 +296,8 @@ PTX_FN void griddep_launch_dependents(void)
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-// An address that is not to be found later than here: behind a wait others would wait for that, too.
+// An address that is not to be found later than here: behind a wait others would wait for that,
+// too.
 template <typename T> PTX_FN void known_by_now(T *&p)
 {
     asm volatile("" : "+l"(p));
@@ -348,6 +364,15 @@ PTX_FN void ldmatrix_x2_trans(uint32_t r[2], const void *smem_row)
                  : "memory");
 }
 
+// An 8x8 matrix of 16-bit elements in a warp's registers, as ldmatrix gives it, with rows and
+// columns exchanged.
+PTX_FN uint32_t transposed(uint32_t x)
+{
+    uint32_t r;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(x));
+    return r;
+}
+
 // Flags between blocks, and between the device and the host (pinned memory).
 PTX_FN void st_release_sys(uint32_t *p, uint32_t v)
 {
@@ -412,6 +437,14 @@ PTX_FN uint32_t saturated_half2(float low, float high)
 {
     uint32_t v;
     asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+    return v;
+}
+
+// Two bfloat16, rounded to the nearest.
+PTX_FN uint32_t bf16x2(float low, float high)
+{
+    uint32_t v;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
     return v;
 }
 

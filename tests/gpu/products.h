@@ -62,7 +62,8 @@ static inline product reference(const test_matrix &m, const std::vector<float> &
 
 // 16-bit activations leave errors of 1e-5 of the size; plain 8-bit ones would leave 2e-3. float16
 // operands: half a unit in the eleventh bit of each, errors independent.
-static const double FIXED_TOLERANCE = 4e-5, FLOAT_TOLERANCE = 4e-6, HALF_TOLERANCE = 1.5e-3;
+static const double FIXED_TOLERANCE = 4e-5, FLOAT_TOLERANCE = 4e-6, HALF_TOLERANCE = 1.5e-3,
+                    SPLIT_TOLERANCE = 2e-5;
 
 // Of the kernels that do not multiply in float16.
 static inline double tolerance(uint32_t type)

@@ -293,6 +293,13 @@ static void check_ungrouped_rows(const expert_products &e, uint32_t n)
         y.spoil();
         must(expert_rows_launch(&q, &m, &ERR));
         compare("expert_rows ungrouped", e.gate.w, n, y.get(), p, tolerance(e.type));
+        m.any_bits = true;
+        if (expert_split_takes(&q, &m)) {
+            y.spoil();
+            must(expert_rows_launch(&q, &m, &ERR));
+            compare("expert_split", e.gate.w, n, y.get(), p, SPLIT_TOLERANCE);
+        }
+        m.any_bits = false;
     }
 }
 
@@ -312,8 +319,10 @@ static void products_of_experts_agree_with_cublas(void)
 {
     struct random_stream r = {52};
     for (uint32_t type : ALL_TYPES) {
-        const std::vector<uint32_t> counts =
+        std::vector<uint32_t> counts =
             full_size() ? std::vector<uint32_t>{3, 32, 128, 512} : std::vector<uint32_t>{3, 37};
+        if (type == QUANT_F32)
+            counts.push_back(full_size() ? 2048 : 70);
         expert_products e(r, type, full_size() ? 771 : 43, columns(type, full_size() ? 2048 : 300),
                           counts.back());
         check_expert_row(e);
