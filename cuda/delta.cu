@@ -1,4 +1,5 @@
 // Gated delta nets (struct delta in model/model.h; Yang et al. 2024), token by token, see scan.cuh.
+#include "delta.cuh"
 #include "scan.cuh"
 
 enum { HEAD_WARPS = 4 }; // of a block: each has all channels of a head
@@ -103,32 +104,6 @@ static __device__ __forceinline__ void delta_token(const token_in<C, E> &in, flo
         for (int e = 0; e < E; e++)
             m[c][e] = fma4(in.a[e], all4(news), times(in.decay, m[c][e]));
     }
-}
-
-// Where the inputs of a head are.
-struct head_inputs {
-    uint32_t key;             // of its queries and keys
-    uint32_t beta, alpha, ld; // in a row of betas and alphas
-};
-
-static __device__ __forceinline__ struct head_inputs inputs_of(const struct delta_rows &d,
-                                                               uint32_t head)
-{
-    const uint32_t shared = d.delta.n_head / d.delta.n_key_head;
-    struct head_inputs h = {d.delta.in_order ? head / shared : head % d.delta.n_key_head, head,
-                            head, d.delta.n_head};
-    if (d.paired) {
-        h.beta = h.key * 2 * shared + head % shared;
-        h.alpha = h.beta + shared;
-        h.ld = 2 * d.delta.n_head;
-    }
-    return h;
-}
-
-static __device__ __forceinline__ float2 load_gates(const struct delta_rows &d,
-                                                    const struct head_inputs &h, uint32_t row)
-{
-    return make_float2(d.beta[(size_t)row * h.ld + h.beta], d.alpha[(size_t)row * h.ld + h.alpha]);
 }
 
 static __device__ __forceinline__ void make_gates(const struct delta_rows &d, uint32_t head,

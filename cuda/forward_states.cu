@@ -26,6 +26,14 @@ static bool has_ssm(const struct layer *l)
     return l->ssm.n_head > 0;
 }
 
+// Whether so many rows of one sequence go through delta nets in chunks: fewer are sooner done one
+// by one.
+static bool goes_in_chunks(const struct cuda_engine *e, uint32_t n)
+{
+    enum { CHUNKED_ROWS = 192 };
+    return e->chunks && !e->pass && n >= CHUNKED_ROWS;
+}
+
 // What a layer, or the largest of several, has of a row: floats.
 struct widths {
     uint64_t in, mixed, z, ba;
@@ -60,6 +68,7 @@ static struct state_scratch take_rows(struct arena *a, const struct widths *w, u
 void cuda_place_mixers(struct cuda_engine *e, const struct model *m)
 {
     struct widths largest = {};
+    size_t chunks = 0;
     struct state_advance *a = &e->states.advance;
     *a = {};
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
@@ -67,6 +76,8 @@ void cuda_place_mixers(struct cuda_engine *e, const struct model *m)
         struct widths w = {};
         raise_widths(&largest, l);
         raise_widths(&w, l);
+        if (is_delta(l) && delta_chunk_bytes(&l->delta, e->base.n_batch) > chunks)
+            chunks = delta_chunk_bytes(&l->delta, e->base.n_batch);
         w.z = 0; // no state depends on it
         const bool keeps = e->params.exact && layer_state_size(l) > 0;
         const struct state_scratch kept =
@@ -78,6 +89,7 @@ void cuda_place_mixers(struct cuda_engine *e, const struct model *m)
         a->n_ssm += keeps && has_ssm(l);
     }
     e->mixers = take_rows(&e->work, &largest, e->base.n_batch);
+    e->chunks = chunks > 0 && !e->passes ? cuda_take(&e->work, chunks) : NULL;
     if (a->n_delta > 0)
         a->delta = (struct delta_rows *)cuda_take(&e->work, a->n_delta * sizeof *a->delta);
     if (a->n_conv > 0)
@@ -158,11 +170,14 @@ static bool delta(struct cuda_engine *e, const struct gpu_layer *l, struct input
         d.mixed = NULL; // nothing goes back behind that
     // Next tokens and their drafts alone: what a token waits for are launches.
     const bool few = n == 0 || (e->pass && e->pass->n_chunk == 0);
+    const bool chunks = goes_in_chunks(e, n) && delta_can_chunk(&d.delta);
     return cuda_project(e, l, in, n, d.paired ? paired : apart, y, d.paired ? 3 : 4, err) &&
            (few && delta_can_step(&d.delta)
                 ? delta_step_launch(cuda_queue(e, "state"), &d, err)
-                : delta_conv_launch(cuda_queue(e, name_of(l, DELTA_CONV)), &d, n_row, err) &&
-                      delta_launch(cuda_queue(e, "state"), &d, err) &&
+                : (chunks ? delta_mix_launch : delta_conv_launch)(
+                      cuda_queue(e, name_of(l, DELTA_CONV)), &d, n_row, err) &&
+                      (chunks ? delta_chunks_launch(cuda_queue(e, "state"), &d, e->chunks, n, err)
+                              : delta_launch(cuda_queue(e, "state"), &d, err)) &&
                       delta_gate_launch(cuda_queue(e, name_of(l, DELTA_NORM)), &d, n_row, err)) &&
            cuda_add_mixed(e, l, ATTN_OUTPUT, e->s.att, n, err);
 }

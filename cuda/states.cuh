@@ -94,8 +94,9 @@ convolve(const struct state_slots &state, const struct state_span &span, uint32_
         sum[i] = fmaf(newest[i], own[i], sum[i]);
 }
 
-// A lane's inputs go to where the state in this slot has those of the k-th of its rows.
-template <int N>
+// A lane's inputs go to where the state in this slot has those of the k-th of its rows. STEP: from
+// one of its channels to the next.
+template <int STEP, int N>
 static __device__ __forceinline__ void put_own(const struct state_slots &state, uint32_t slot,
                                                int k, const struct lane_channels &c,
                                                const float (&own)[N])
@@ -104,13 +105,13 @@ static __device__ __forceinline__ void put_own(const struct state_slots &state, 
 #pragma unroll
     for (int i = 0; i < N; i++)
         if (i < (int)c.n)
-            to[i * WARP] = own[i];
+            to[i * STEP] = own[i];
 }
 
 // The inputs that the next rows need, once all of a span have been through this. What the state has
 // of them is (n_taps - 1, n_all): the first row keeps what is older than the span's, each of the
 // last ones its own. So does each before a state within the span.
-template <int N>
+template <int STEP = WARP, int N>
 static __device__ __forceinline__ void
 keep_own(const struct state_slots &state, const struct state_span &span, uint32_t row,
          uint32_t n_taps, const struct lane_channels &c, const float (&own)[N])
@@ -120,15 +121,15 @@ keep_own(const struct state_slots &state, const struct state_span &span, uint32_
     if (of_within >= 0) { // seldom, so that nobody else asks for those slots
         const struct state_span &where = span_of(state, row);
         if (t / STATES_EVERY < (int)where.n_within)
-            put_own(state, where.within[t / STATES_EVERY], of_within, c, own);
+            put_own<STEP>(state, where.within[t / STATES_EVERY], of_within, c, own);
     }
     if (t >= end)
-        put_own(state, span.to, t - end, c, own);
+        put_own<STEP>(state, span.to, t - end, c, own);
 #pragma unroll
     for (int i = 0; i < N; i++) {
         if (i >= (int)c.n)
             break;
-        const uint32_t channel = c.first + i * WARP;
+        const uint32_t channel = c.first + i * STEP;
         float *to = state.base + span.to * state.stride + channel;
         for (int k = 0; t == 0 && k < -end; k++) // from before the span
             to[(size_t)k * c.n_all] = input_at(state, span, k + end, kept, channel, c.n_all,

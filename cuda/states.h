@@ -112,6 +112,17 @@ bool delta_conv_launch(const struct queue *q, const struct delta_rows *d, uint32
 bool delta_launch(const struct queue *q, const struct delta_rows *d, struct error *err);
 bool delta_gate_launch(const struct queue *q, const struct delta_rows *d, uint32_t n,
                        struct error *err);
+// In place of delta_conv_launch and delta_launch, where nothing has to have the same bits however
+// its rows were cut: for the n rows of the only span; in products over chunks of DELTA_CHUNK of
+// them, with delta_chunk_bytes of scratch memory (16-byte aligned). d->mixed is no longer what it
+// was behind that.
+enum { DELTA_CHUNK = 32 };
+bool delta_can_chunk(const struct delta *d);
+size_t delta_chunk_bytes(const struct delta *d, uint32_t n);
+bool delta_mix_launch(const struct queue *q, const struct delta_rows *d, uint32_t n,
+                      struct error *err);
+bool delta_chunks_launch(const struct queue *q, const struct delta_rows *d, void *scratch,
+                         uint32_t n, struct error *err);
 // Whether there is that one for such a net.
 bool delta_can_step(const struct delta *d);
 bool delta_step_launch(const struct queue *q, const struct delta_rows *d, struct error *err);

@@ -121,10 +121,12 @@ static inline bool same_bits(const std::vector<float> &a, const std::vector<floa
     return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Rows [row0, row0 + those of the pass), by three launches, and by one: the same bits.
+// Rows [row0, row0 + those of the pass), by three launches, and by one: the same bits. Or in
+// chunks.
 static inline std::vector<float> run(const net &net, const net_rows &all, size_t row0,
                                      const struct test_pass &pass, device_array<float> &states,
-                                     const std::vector<struct state_span> &again = {})
+                                     const std::vector<struct state_span> &again = {},
+                                     bool in_chunks = false)
 {
     const uint32_t n = (uint32_t)pass.rows.size(), width = net.paired ? 2 : 1;
     auto part = [&](const std::vector<float> &v, size_t ld) {
@@ -153,11 +155,15 @@ static inline std::vector<float> run(const net &net, const net_rows &all, size_t
     d.y = y.p;
     device_array<float> states_of_one(states.get()), y_of_one(y.n), mixed_by_one(mixed.n);
     late.come();
-    must(delta_conv_launch(&Q, &d, n, &ERR));
-    must(delta_launch(&Q, &d, &ERR));
+    must((in_chunks ? delta_mix_launch : delta_conv_launch)(&Q, &d, n, &ERR));
+    device_array<char> scratch(in_chunks ? delta_chunk_bytes(&d.delta, n) : 0);
+    if (in_chunks)
+        must(delta_chunks_launch(&Q, &d, scratch.p, n, &ERR));
+    else
+        must(delta_launch(&Q, &d, &ERR));
     must(delta_gate_launch(&Q, &d, n, &ERR));
     advance(d, d.delta, again, delta_advance_launch);
-    if (delta_can_step(&d.delta) && n <= STATES_EVERY) {
+    if (!in_chunks && delta_can_step(&d.delta) && n <= STATES_EVERY) {
         d.state.base = states_of_one.p + 4;
         d.mixed = again.empty() ? nullptr : mixed_by_one.p;
         d.y = y_of_one.p;

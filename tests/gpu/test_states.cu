@@ -152,6 +152,33 @@ static std::vector<double> reference(const net &net, const net_rows &all,
     return out;
 }
 
+// A span of what is there before and after; what it gives where y is not empty.
+static void check_span(const net &net, const net_rows &rows, const struct state_span &span,
+                       const std::vector<float> &before, const std::vector<float> &y,
+                       const std::vector<float> &after, uint32_t slot, double tolerance)
+{
+    const size_t stride = net.stride();
+    const float *from = span.from == NO_STATE ? nullptr : &before[span.from * stride + 4];
+    std::vector<double> m;
+    const std::vector<double> want = reference(net, rows, span, from, m);
+    double off = 0; // by how much of what is allowed
+    auto compare = [&](double got, double w, double size) {
+        const double e = fabs(got - w) / (tolerance * (size + fabs(w)));
+        off = e <= off ? off : e; // a NaN stays
+    };
+    for (size_t i = 0; i < want.size(); i++)
+        compare(y[span.row0 * net.n_out() + i], want[i], 1.0);
+    const uint32_t n = net.delta.n_state;
+    const float *to = &after[slot * stride + 4 + delta_inputs(&net.delta)];
+    for (size_t i = 0; i < m.size(); i++)
+        compare(to[i / (n * n) * n * n + i % n * n + i / n % n], m[i], 0.5);
+    struct inputs x = {from, {}, net.channels(), net.delta.n_conv - 1};
+    x.own.assign(rows.in.begin() + (size_t)span.row0 * x.n,
+                 rows.in.begin() + (size_t)(span.row0 + span.n) * x.n);
+    x.check_kept(&after[slot * stride + 4], span.n);
+    check(off <= 1, "heads of %u, span of %u rows: off by %g of what is allowed", n, span.n, off);
+}
+
 static void delta_nets_agree(void)
 {
     struct random_stream r = {52};
@@ -175,28 +202,53 @@ static void delta_nets_agree(void)
         const std::vector<float> before = r.floats(NOBODY * stride, 0.5);
         device_array<float> states(before);
         const std::vector<float> y = run(net, rows, 0, pass, states), after = states.get();
-        for (const struct state_span &span : pass.spans) {
-            const float *from = span.from == NO_STATE ? nullptr : &before[span.from * stride + 4];
-            std::vector<double> m;
-            const std::vector<double> want = reference(net, rows, span, from, m);
-            size_t n_bad = 0;
-            for (size_t i = 0; i < want.size(); i++)
-                n_bad += !near(y[span.row0 * net.n_out() + i], want[i], 1.0);
-            const uint32_t n = one.delta.n_state;
-            const float *to = &after[span.to * stride + 4 + delta_inputs(&one.delta)];
-            for (size_t i = 0; i < m.size(); i++)
-                n_bad += !near(to[i / (n * n) * n * n + i % n * n + i / n % n], m[i], 0.5);
-            struct inputs x = {from, {}, net.channels(), one.delta.n_conv - 1};
-            x.own.assign(rows.in.begin() + (size_t)span.row0 * x.n,
-                         rows.in.begin() + (size_t)(span.row0 + span.n) * x.n);
-            x.check_kept(&after[span.to * stride + 4], span.n);
-            check(n_bad == 0, "heads of %u, span of %u rows: %zu numbers are off", n, span.n,
-                  n_bad);
-        }
+        for (const struct state_span &span : pass.spans)
+            check_span(net, rows, span, before, y, after, span.to, 2e-5);
         check(std::equal(&before[0], &before[stride], &after[0]) &&
                   std::equal(&before[5 * stride], &before[7 * stride], &after[5 * stride]),
               "heads of %u: other slots were written", one.delta.n_state);
     }
+}
+
+// With the states within a span, of which each is that behind a shorter one.
+static void delta_nets_in_chunks_agree(void)
+{
+    struct random_stream r = {58};
+    static const struct {
+        struct delta delta;
+        bool paired;
+        uint32_t n;
+    } cases[] = {
+        {{4, 2, 32, 4, false}, false, 1},   {{6, 2, 32, 4, true}, true, 31},
+        {{2, 1, 64, 3, false}, false, 32},  {{5, 5, 32, 2, true}, true, 33},
+        {{2, 2, 64, 4, false}, true, 95},   {{4, 2, 128, 4, false}, false, 97},
+        {{12, 2, 32, 4, true}, false, 160}, {{2, 1, 32, 4, false}, false, 2 * STATES_EVERY + 9},
+    };
+    for (const auto &one : cases)
+        for (uint32_t from : {(uint32_t)NO_STATE, 0u}) {
+            const net net(r, one.delta, one.paired);
+            struct test_pass pass;
+            pass.add(one.n, from, 1);
+            struct state_span &span = pass.spans[0];
+            for (uint32_t n = STATES_EVERY; n < one.n; n += STATES_EVERY)
+                span.within[span.n_within++] = 2 + n / STATES_EVERY;
+            const net_rows rows(r, net, one.n);
+            const size_t stride = net.stride();
+            const std::vector<float> before = r.floats(NOBODY * stride, 0.5);
+            device_array<float> states(before);
+            const std::vector<float> y = run(net, rows, 0, pass, states, {}, true),
+                                     after = states.get();
+            check_span(net, rows, span, before, y, after, 1, 1e-4);
+            for (uint32_t i = 0; i < span.n_within; i++) {
+                struct state_span shorter = span;
+                shorter.n = (i + 1) * STATES_EVERY;
+                check_span(net, rows, shorter, before, y, after, span.within[i], 1e-4);
+            }
+            check(std::equal(&before[0], &before[stride], &after[0]) &&
+                      std::equal(&before[2 * stride], &before[3 * stride], &after[2 * stride]) &&
+                      std::equal(&before[5 * stride], &before[7 * stride], &after[5 * stride]),
+                  "heads of %u: other slots were written", one.delta.n_state);
+        }
 }
 
 // ---- selective state spaces
@@ -384,6 +436,7 @@ int main(void)
     static const tap_test tests[] = {
         {"short convolutions agree", short_convolutions_agree},
         {"delta nets agree", delta_nets_agree},
+        {"delta nets agree in chunks", delta_nets_in_chunks_agree},
         {"state spaces agree", state_spaces_agree},
         {"what is not finite stays visible", what_is_not_finite_stays_visible},
         {"however tokens are cut, bits are the same", however_tokens_are_cut_bits_are_the_same},
