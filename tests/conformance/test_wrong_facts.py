@@ -80,6 +80,7 @@ WRONG = {
     "qwen2vl": (BASE, 200.0),
     "qwen3-tiny": (BASE, 200.0),
     "qwen35": (BASE, 200.0),
+    "qwen35-wide": (BASE, 200.0),
     "qwen35moe": (USED, one_more),
     "qwen3moe": (USED, one_more),
     "qwen3moe-odd": (USED, one_more),

@@ -21,6 +21,8 @@ bad=; [ -z "${FAIL:-}" ] || [[ $call != *$FAIL* ]] || bad='<failure message="x"/
 result="<testsuite><testcase name=\"a\">$bad</testcase><testcase name=\"b\"/><testcase name=\"c\"><skipped/></testcase></testsuite>"
 case $call in
 *summary.py*) exec python3 "$@" ;;
+"meson test"*--list*) printf 'hokku:gpu / %s\n' "a of one" "a of one, otherwise" "b of one" "c of one" "d of one"; exit ;;
+"git rev-list"*) [ -n "${TURN:-}" ] && echo "$TURN"; exit ;;
 *--junitxml=*) out=${call##*--junitxml=}; out=${out%% *}; mkdir -p .pytest_cache; echo "$RANDOM" > .pytest_cache/nodeids ;;
 "meson test"*) out=$3/meson-logs/testlog.junit.xml ;;
 "meson setup"*) mkdir -p "$2/meson-logs" && touch "$2/build.ninja" ;;
@@ -47,7 +49,7 @@ def tree(tmp_path):
     shutil.copy(ROOT / "tests/requirements.txt", tree / ".venv/requirements.stamp")
     (tree / "scripts").mkdir()
     bin.mkdir()
-    for path in (bin / "meson", bin / "ninja", bin / "nvcc", tree / ".venv/bin/python", tree / "scripts/install-deps.sh"):
+    for path in (bin / "meson", bin / "ninja", bin / "nvcc", bin / "git", tree / ".venv/bin/python", tree / "scripts/install-deps.sh"):
         path.write_text(TOOL)
         path.chmod(0o755)
     old = time.time() - 100
@@ -75,7 +77,7 @@ DEFAULT = ["tests/structure", "meson test -C build ", "tests/conformance tests/e
 
 def suites(calls):
     """The calls of tests, with those of the default run, of which the second runs beside the others, in that order."""
-    found = [c for c in calls if "pytest" in c or c.startswith("meson test")]
+    found = [c for c in calls if "pytest" in c or c.startswith("meson test") and "--list" not in c]
     return sorted(found[:4], key=lambda c: next((i for i, words in enumerate(DEFAULT) if words in c), 4)) + found[4:]
 
 
@@ -108,6 +110,17 @@ def test_all_has_more_and_the_same_before_it(tree):
     assert [("--no-rebuild" in c) for c in more if c.startswith("meson test")] == [True, False, True]
     assert any(re.search(r"-Dgpu_arch=sm_\d+", c) for c in calls)
     assert tree()[0][-1] == "8 passed, 0 failed, 4 skipped"  # what `all` left is not counted
+
+
+def test_kernels_are_sanitized_a_third_at_a_time_and_compiled_for_others_between(tree):
+    def sanitized(**turn):
+        calls = tree("all", **turn)[2]
+        assert any("-Dgpu_arch=" in c for c in calls) == (turn.get("TURN", "0")[-1] in "02468")
+        return [c.split("--timeout-multiplier 2 ")[1] for c in calls if "-C build-asan-gcc" in c and "--list" not in c]
+    assert sanitized() == ["a of one a of one, otherwise b of one c of one d of one"]
+    assert sanitized(TURN="12") == []
+    assert [sanitized(TURN=str(turn)) for turn in (1, 3, 5, 7)] == [
+        ["a of one a of one, otherwise d of one"], ["b of one"], ["c of one"], ["a of one a of one, otherwise d of one"]]
 
 
 def test_continue_leaves_out_what_passed_until_a_file_changes(tree):
