@@ -30,4 +30,13 @@ static __device__ __forceinline__ float2 load_gates(const struct delta_rows &d,
     return make_float2(d.beta[(size_t)row * h.ld + h.beta], d.alpha[(size_t)row * h.ld + h.alpha]);
 }
 
+// f of the integral constant n, of the widths of heads that chunks are for (delta_can_chunk).
+template <typename F> static bool with_chunk_width(uint32_t n, F f)
+{
+    return n == 32    ? f(std::integral_constant<int, 32>())
+           : n == 64  ? f(std::integral_constant<int, 64>())
+           : n == 128 ? f(std::integral_constant<int, 128>())
+                      : false;
+}
+
 #endif

@@ -422,18 +422,9 @@ static __global__ void __launch_bounds__(WARPS *WARP, 2)
 
 // ---- launchers
 
-// f of the integral constant P.
-template <typename F> static bool with_width(uint32_t n, F f)
-{
-    return n == 32    ? f(std::integral_constant<int, 32>())
-           : n == 64  ? f(std::integral_constant<int, 64>())
-           : n == 128 ? f(std::integral_constant<int, 128>())
-                      : false;
-}
-
 bool delta_can_chunk(const struct delta *d)
 {
-    return with_width(d->n_state, [](auto) { return true; });
+    return with_chunk_width(d->n_state, [](auto) { return true; });
 }
 
 size_t delta_chunk_bytes(const struct delta *d, uint32_t n)
@@ -450,7 +441,7 @@ bool delta_chunks_launch(const struct queue *q, const struct delta_rows *d, void
     static_assert((int)C == (int)WARP, "a lane for a row");
     const dim3 chunks(div_up(n, (uint32_t)C), d->delta.n_key_head);
     chunk_factors *const factors = (chunk_factors *)scratch;
-    return with_width(d->delta.n_state, [&](auto p) {
+    return with_chunk_width(d->delta.n_state, [&](auto p) {
         struct launch first = launch_of(q, "delta_prepare", chunks, PREPARE_WARPS * WARP),
                       second = launch_of(q, "delta_chunks", dim3(p() / COLS, d->delta.n_head),
                                          WARPS * WARP);

@@ -15,7 +15,8 @@ static __device__ __forceinline__ float4 load_four(const float *p)
     return *reinterpret_cast<const float4 *>(p);
 }
 
-// Grid (ceil(rows / (MIX_WARPS * RUN)), ceil(channels / MIX_CHANNELS)), of the only span.
+// Grid (ceil(rows / (MIX_WARPS * RUN)), ceil(channels / MIX_CHANNELS)), of the only span. (d.skip
+// is for steps of a token, which these rows are not.)
 template <int P>
 static __global__ void __launch_bounds__(MIX_WARPS *WARP, 5)
     delta_mix_kernel(const struct delta_rows d)
@@ -85,12 +86,12 @@ static __global__ void __launch_bounds__(MIX_WARPS *WARP, 5)
 bool delta_mix_launch(const struct queue *q, const struct delta_rows *d, uint32_t n,
                       struct error *err)
 {
-    const uint32_t p = d->delta.n_state, n_all = (2 * d->delta.n_key_head + d->delta.n_head) * p;
-    if (d->delta.n_conv != TAPS || !delta_can_chunk(&d->delta))
+    if (d->delta.n_conv != TAPS)
         return delta_conv_launch(q, d, n, err);
+    const uint32_t n_all = (2 * d->delta.n_key_head + d->delta.n_head) * d->delta.n_state;
     const dim3 grid(div_up(n, (uint32_t)(MIX_WARPS * RUN)), div_up(n_all, (uint32_t)MIX_CHANNELS));
-    const struct launch l = launch_of(q, "delta_mix", grid, MIX_WARPS * WARP);
-    return p == 32   ? launch_kernel(err, l, delta_mix_kernel<32>, *d)
-           : p == 64 ? launch_kernel(err, l, delta_mix_kernel<64>, *d)
-                     : launch_kernel(err, l, delta_mix_kernel<128>, *d);
+    return with_chunk_width(d->delta.n_state, [&](auto p) {
+        return launch_kernel(err, launch_of(q, "delta_mix", grid, MIX_WARPS * WARP),
+                             delta_mix_kernel<p()>, *d);
+    });
 }

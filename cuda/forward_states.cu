@@ -68,7 +68,7 @@ static struct state_scratch take_rows(struct arena *a, const struct widths *w, u
 void cuda_place_mixers(struct cuda_engine *e, const struct model *m)
 {
     struct widths largest = {};
-    size_t chunks = 0;
+    uint64_t chunks = 0;
     struct state_advance *a = &e->states.advance;
     *a = {};
     for (uint32_t i = 0; i < m->hp.n_layer; i++) {
@@ -76,8 +76,8 @@ void cuda_place_mixers(struct cuda_engine *e, const struct model *m)
         struct widths w = {};
         raise_widths(&largest, l);
         raise_widths(&w, l);
-        if (is_delta(l) && delta_chunk_bytes(&l->delta, e->base.n_batch) > chunks)
-            chunks = delta_chunk_bytes(&l->delta, e->base.n_batch);
+        if (is_delta(l))
+            raise(&chunks, delta_chunk_bytes(&l->delta, e->base.n_batch));
         w.z = 0; // no state depends on it
         const bool keeps = e->params.exact && layer_state_size(l) > 0;
         const struct state_scratch kept =
