@@ -152,7 +152,7 @@ static std::vector<double> reference(const net &net, const net_rows &all,
     return out;
 }
 
-// A span of what is there before and after; what it gives where y is not empty.
+// What a span gives, the rows of y from its first on, and the state that it leaves in a slot.
 static void check_span(const net &net, const net_rows &rows, const struct state_span &span,
                        const std::vector<float> &before, const std::vector<float> &y,
                        const std::vector<float> &after, uint32_t slot, double tolerance)
