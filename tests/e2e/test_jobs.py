@@ -72,11 +72,12 @@ class Job:
         found = termios.tcgetattr(self.p.child_fd)
         return found[0] & termios.ICRNL, found[3] & (termios.ICANON | termios.ECHO | termios.ISIG)
 
-    def state(self):
+    def has_ended(self):
+        """Whether the shell has heard of it or not: bash 5.2 does not, once in sixty, of any job that ends as it goes on."""
         try:
-            return open(f"/proc/{self.pid}/stat").read().rpartition(")")[2].split()[0]
+            return open(f"/proc/{self.pid}/stat").read().rpartition(")")[2].split()[0] == "Z"
         except (FileNotFoundError, ProcessLookupError):
-            return "gone"
+            return True
 
     def shell_knows_it_stopped(self):
         self.p.send("jobs\n")
@@ -142,7 +143,7 @@ def test_a_stopped_chat_ends_when_it_is_to_and_leaves_the_terminal_as_it_is(job,
     j.p.send("\x1a")
     j.p.expect("Stopped.*SHELL ")
     j.p.send(how + "\n")
-    wait_until(lambda: j.state() == "gone")
+    wait_until(j.has_ended)
     j.shell_has_it()
 
 
