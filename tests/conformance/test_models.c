@@ -5,6 +5,7 @@
 // on two devices, "exact" for passes of rows (engine_params.exact) by the CUDA engine; then a part
 // of the names to run, the chunks ("64,7"), and a part of the names to leave out. HOKKU_QUICK=1:
 // the first tokens of the greedy text alone, of which the second is the first that is decoded.
+#include "../unit/further.h"
 #include "../unit/test.h"
 #include "../unit/vectors.h"
 
@@ -57,8 +58,7 @@ static void add_difference(struct difference *d, double got, double want)
     double off = fabs(got - want);
     d->sum += off;
     d->n++;
-    if (!(off <= d->max)) // also a NaN
-        d->max = off;
+    d->max = further(d->max, off);
 }
 
 // Differences of the listed tokens at one position.

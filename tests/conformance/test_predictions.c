@@ -2,6 +2,7 @@
 // does (tests/vectors/predictions.py), in any chunks; hidden states are those of the tokens at
 // hand, whatever a sequence has gone through. `test_predictions NAME` on the CPU,
 // `test_predictions NAME cuda`: exact engines.
+#include "../unit/further.h"
 #include "sequences.h"
 
 #include <math.h>
@@ -57,7 +58,7 @@ static void assert_predicts(struct seq *s, size_t i, size_t at)
     if (!seq_logits(s, i, NULL, got, &err))
         fail_msg("%s", err.text);
     for (size_t k = 0; k < n_vocab; k++)
-        worst = fmax(worst, fabs((double)got[k] - (double)want[k]));
+        worst = further(worst, fabs((double)got[k] - (double)want[k]));
     // A GPU multiplies in float16 (as in test_models.c).
     if (!(worst < (on_cuda ? 3e-2 : 2e-3)))
         fail_msg("logits behind token %zu differ by %g", at, worst);

@@ -340,11 +340,8 @@ static void compare(const conversation &c, const std::vector<float> &got, uint32
             continue; // the reference is slow: the last few tokens of a long text
         c.expect(at + i, want);
         double off = 0;
-        for (uint32_t j = 0; j < c.n_q; j++) {
-            double d = fabs(got[(size_t)i * c.n_q + j] - want[j]);
-            if (!(d <= off))
-                off = d;
-        }
+        for (uint32_t j = 0; j < c.n_q; j++)
+            off = further(off, fabs(got[(size_t)i * c.n_q + j] - want[j]));
         // float16 queries and weights against values up to 2
         check(off <= 3e-3 * (c.s.v_size ? c.s.v_size : 2.0),
               "%s: %u/%u heads of %u%s%s%s%s%s%s%s%s%s%s, position %u: off by %g", what, c.s.n_head,

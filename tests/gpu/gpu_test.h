@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "../unit/further.h"
 #include "kernels.h"
 #include "moved.h"
 #include "random_blocks.h"

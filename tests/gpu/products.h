@@ -11,11 +11,8 @@ static inline double worst(const std::vector<float> &got, const std::vector<doub
                            const std::vector<double> &size)
 {
     double w = 0;
-    for (size_t i = 0; i < got.size(); i++) {
-        double off = fabs(got[i] - want[i]) / (size[i] + 1e-30);
-        if (!(off <= w))
-            w = off;
-    }
+    for (size_t i = 0; i < got.size(); i++)
+        w = further(w, fabs(got[i] - want[i]) / (size[i] + 1e-30));
     return w;
 }
 

@@ -1,6 +1,7 @@
 // The contract of engine.h: timeline, chunks, decoding, the KV cache in and out, and what happens
 // when something does not fit. Small random models of every architecture, whose matrices have eight
 // different weight types; the CPU engine is the reference. `test_engine cuda` (the default) or cpu.
+#include "../unit/further.h"
 #include "../unit/test.h"
 
 #include <math.h>
@@ -129,7 +130,7 @@ static void logits_agree_with_the_cpu_engine(void **state)
                     get_logits(e, i, got);
                     get_logits(cpu, i, want);
                     for (int k = 0; k < TINY_VOCAB; k++) {
-                        worst = fmax(worst, fabs(got[k] - want[k]));
+                        worst = further(worst, fabs(got[k] - want[k]));
                         size = fmax(size, fabs(want[k]));
                     }
                 }

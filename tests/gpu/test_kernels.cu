@@ -361,8 +361,8 @@ static void rotations_agree_at_depth(void)
                 for (uint32_t p = 0; p < N_PAIR; p++) {
                     double angle = (double)(pos0 + i) * (double)freqs[p];
                     float2 t = turned[i * N_PAIR + p];
-                    off = fmax(off, fabs(t.x - magnitude * cos(angle)));
-                    off = fmax(off, fabs(t.y - magnitude * sin(angle)));
+                    off = further(off, fabs(t.x - magnitude * cos(angle)));
+                    off = further(off, fabs(t.y - magnitude * sin(angle)));
                 }
             check(off <= 1e-6, "scaling %d, position %u: off by %g", kind, pos0, off);
         }

@@ -261,10 +261,8 @@ static void check_head(const text &t, uint32_t i, uint32_t h, double scale, cons
 {
     const std::vector<double> want = t.expect(i, h, scale);
     double off = 0;
-    for (uint32_t k = 0; k < t.s.n_kv; k++) {
-        const double d = fabs(got[k] - want[k]);
-        off = d <= off ? off : d; // a NaN stays
-    }
+    for (uint32_t k = 0; k < t.s.n_kv; k++)
+        off = further(off, fabs(got[k] - want[k]));
     check(off <= (t.s.q8 ? 0.04 : 4e-3), "latent of %u, token %u, head %u: off by %g", t.s.n_kv, i,
           h, off);
 }

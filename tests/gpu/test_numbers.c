@@ -1,5 +1,6 @@
 // Numbers that are not finite, and magnitudes: the same through every width of a chunk and through
 // decoding, on either engine. `test_numbers cuda` (the default) or cpu.
+#include "../unit/further.h"
 #include "../unit/test.h"
 
 #include <math.h>
@@ -264,7 +265,7 @@ static void agrees_with_cpu(const struct fixture *f, const char *what, enum kv_t
             if (!one_logits(e, i, got, &err) || !one_logits(cpu, i, want, &err))
                 fail_msg("%s: %s", what, err.text);
             for (int k = 0; k < TINY_VOCAB; k++) {
-                worst = fmax(worst, fabs(got[k] - want[k]));
+                worst = further(worst, fabs(got[k] - want[k]));
                 size = fmax(size, fabs(want[k]));
             }
         }

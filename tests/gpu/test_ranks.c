@@ -1,5 +1,6 @@
 // A model on two and three devices of the emulation: it computes what it does on one, the same bits
 // run after run, whatever is done to a sequence, and ends with the reason when a device fails.
+#include "../unit/further.h"
 #include "../unit/test.h"
 
 #include <math.h>
@@ -152,12 +153,11 @@ static void all_logits(struct engine *e, size_t chunk, float *out /* (N_PROMPT, 
     }
 }
 
-static float furthest(const float *a, const float *b, size_t n)
+static double furthest(const float *a, const float *b, size_t n)
 {
-    float most = 0;
+    double most = 0;
     for (size_t i = 0; i < n; i++)
-        if (!(fabsf(a[i] - b[i]) <= most))
-            most = fabsf(a[i] - b[i]);
+        most = further(most, fabsf(a[i] - b[i]));
     return most;
 }
 
@@ -174,9 +174,9 @@ static void check_against_one(const struct engine_params *p)
         float top = 0;
         for (size_t k = 0; k < N_PROMPT * TINY_VOCAB; k++)
             top = fmaxf(top, fabsf(want[k]));
-        const float off = furthest(want, got, N_PROMPT * TINY_VOCAB);
+        const double off = furthest(want, got, N_PROMPT * TINY_VOCAB);
         print_message("# chunks of %d: logits up to %g off by %g\n", (int)chunks[i], (double)top,
-                      (double)off);
+                      off);
         if (!(off <= 0.0005f * top))
             fail_msg("expected at most a 2000th");
     }

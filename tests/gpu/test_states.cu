@@ -163,8 +163,7 @@ static void check_span(const net &net, const net_rows &rows, const struct state_
     const std::vector<double> want = reference(net, rows, span, from, m);
     double off = 0; // by how much of what is allowed
     auto compare = [&](double got, double w, double size) {
-        const double e = fabs(got - w) / (tolerance * (size + fabs(w)));
-        off = e <= off ? off : e; // a NaN stays
+        off = further(off, fabs(got - w) / (tolerance * (size + fabs(w))));
     };
     for (size_t i = 0; i < want.size(); i++)
         compare(y[span.row0 * net.n_out() + i], want[i], 1.0);
