@@ -97,6 +97,18 @@ SHAPES = {
     # conv: (taps, the layers that attend)
     "lfm2-1.2b": dict(arch="lfm2", layers=16, embd=2048, ff=8192, heads=32, kv_heads=8, head_dim=64, vocab=65536, rope_theta=1e6,
                       ctx=128000, conv=(3, (2, 5, 8, 10, 12, 14))),
+    # ssm: (numbers of all heads, heads, groups, numbers of a state, taps, the layers that attend; None: all, beside)
+    "mamba-codestral-7b": dict(arch="mamba2", layers=64, embd=4096, ff=0, heads=0, vocab=32768, tied=False, ctx=262144,
+                               ssm=(8192, 128, 8, 128, 4, ())),
+    "falcon-h1-7b": dict(arch="falcon-h1", layers=44, embd=3072, ff=12288, heads=12, kv_heads=2, head_dim=128, rope_dim=128, vocab=130048,
+                         tied=False, rope_theta=1e11, ctx=262144, ssm=(3072, 24, 1, 256, 4, None)),
+    **{f"granite-4.0-h-{name}": dict(arch="granitehybrid", layers=40, vocab=100352, tied=True, ctx=131072, scales=True, **shape)
+       for name, shape in {
+           "micro": dict(embd=2048, ff=8192, heads=32, kv_heads=8, head_dim=64, ssm=(4096, 64, 1, 128, 4, (5, 15, 25, 35))),
+           "tiny": dict(embd=1536, ff=512, heads=12, kv_heads=4, head_dim=128, experts=64, experts_used=6, expert_ff=512, shared_ff=1024,
+                        ssm=(3072, 48, 1, 128, 4, (5, 15, 25, 35))),
+           "small": dict(embd=4096, ff=768, heads=32, kv_heads=8, head_dim=128, experts=72, experts_used=10, expert_ff=768, shared_ff=1536,
+                         ssm=(8192, 128, 1, 128, 4, (5, 15, 25, 35)))}.items()},
 }
 
 CHATML = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
@@ -455,11 +467,11 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
           vocab=1056, mix="Q8_0", tied=True, rope_theta=1e4, ctx=4096, biases=None, qk_norm=None,
           rope_freqs=False, rope_dim=None, rope_scaling=None, swa=0, eps=1e-6, pre="qwen2",
           bos=False, template=CHATML, name=None, seed=1, vector_type="F32", shapes=None, experts=0, experts_used=2,
-          expert_ff=None, shared_ff=0, delta=None, conv=None, post_norms=False, fused=(), windowed=None, k_is_v=False, shared_kv=0,
+          expert_ff=None, shared_ff=0, delta=None, conv=None, ssm=None, scales=False, post_norms=False, fused=(), windowed=None, k_is_v=False, shared_kv=0,
           told=0, softcap=0.0):
     """-> (kvs, tensors). shapes: [(name, row length, rows, type)] instead of the mix's own."""
     kv_heads = kv_heads or heads
-    key_length = head_dim or embd // heads
+    key_length = head_dim or embd // max(heads, 1)
     rope_dim = rope_dim or key_length
     biases = arch == "qwen2" if biases is None else biases
     qk_norm = arch in ("qwen3", "qwen3moe", "qwen35", "qwen35moe", "lfm2", "gemma3", "gemma4") if qk_norm is None else qk_norm
@@ -523,6 +535,17 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
         table(b + "shortconv.conv.weight", taps, embd)
         matrix(b + "shortconv.out_proj.weight", embd, embd, i)
 
+    def state_space(b, i, inner, n, groups, size, taps):
+        channels = inner + 2 * groups * size
+        matrix(b + "ssm_in.weight", embd, inner + channels + n, i)
+        table(b + "ssm_conv1d.weight", taps, channels)
+        vector(b + "ssm_conv1d.bias", rng.uniform(-0.3, 0.3, channels))
+        vector(b + "ssm_dt.bias", rng.uniform(-2, 1, n))
+        for name, values in (("ssm_a", rng.uniform(-1, -0.1, n)), ("ssm_d", around_one(n))):
+            tensors.append(Tensor(b + name, [1, n], "F32", values.astype(np.float32).tobytes()))
+        tensors.append(Tensor(b + "ssm_norm.weight", [inner // groups, groups], "F32", around_one(inner).astype(np.float32).tobytes()))
+        matrix(b + "ssm_out.weight", inner, embd, i)
+
     def feed_forward(b, i, norm):
         matrix(b + "ffn_down.weight", ff, embd, i)
         if "gate_up" not in fused:
@@ -537,7 +560,8 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
         stack(b + "ffn_gate_exps", embd, expert_ff or ff, i)
         stack(b + "ffn_up_exps", embd, expert_ff or ff, i)
         if shared_ff:
-            vector(b + "ffn_gate_inp_shexp.weight", rng.normal(0, 0.02, embd))
+            if not ssm:
+                vector(b + "ffn_gate_inp_shexp.weight", rng.normal(0, 0.02, embd))
             matrix(b + "ffn_down_shexp.weight", shared_ff, embd, i)
             matrix(b + "ffn_gate_shexp.weight", embd, shared_ff, i)
             matrix(b + "ffn_up_shexp.weight", embd, shared_ff, i)
@@ -577,16 +601,22 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
             delta_net(b, i, *delta[:4])
         elif conv and i not in conv[1]:
             short_convolution(b, i, conv[0])
+        elif ssm and ssm[5] is not None and i not in ssm[5]:
+            vector(b + "attn_norm.weight", around_one(embd))
+            state_space(b, i, *ssm[:5])
         else:
             attention(b, i)
+            if ssm and ssm[5] is None:
+                state_space(b, i, *ssm[:5])
         if arch == "gpt-oss":
             vector(b + "attn_output.bias", rng.normal(0, 0.1, embd))
             vector(b + "attn_sinks.weight", rng.normal(0, 1, heads))
             vector(b + "ffn_gate_inp.bias", rng.normal(0, 0.1, experts))
-        ffn_norm = "post_attention_norm.weight" if arch == "gpt-oss" or delta else "ffn_norm.weight"
+        ffn_norm = ("post_attention_norm.weight" if arch == "gpt-oss" or delta
+                    else "ffn_norm" if arch == "falcon-h1" else "ffn_norm.weight")
         if experts and arch != "gemma4":
             mixture(b, i, ffn_norm)
-        else:
+        elif ff:
             feed_forward(b, i, ffn_norm)
         if post_norms:
             vector(b + "post_attention_norm.weight", around_one(embd))
@@ -613,12 +643,13 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
         (f"{arch}.feed_forward_length", ff),
         (f"{arch}.attention.head_count", heads),
         (f"{arch}.attention.head_count_kv", [kv_heads * (i in conv[1]) for i in range(layers)] if conv
+         else [kv_heads * (i in ssm[5]) for i in range(layers)] if ssm and ssm[5]
          else kv_heads_of if len(set(kv_heads_of)) > 1 else kv_heads),
         (f"{arch}.attention.layer_norm_rms_epsilon", eps),
         (f"{arch}.rope.freq_base", rope_theta),
         (f"{arch}.vocab_size", vocab),
     ]
-    if key_length * heads != embd or windowed:
+    if heads and (key_length * heads != embd or windowed):
         kvs += [(f"{arch}.attention.key_length", key_length),
                 (f"{arch}.attention.value_length", key_length)]
     if rope_dim != key_length or arch in ("llama", "phi3", "gemma4"):
@@ -653,6 +684,12 @@ def model(arch="qwen2", layers=2, embd=256, heads=4, kv_heads=None, head_dim=Non
                 (f"{arch}.rope.dimension_sections", [11, 11, 10, 0])]
     if conv:
         kvs.append((f"{arch}.shortconv.l_cache", conv[0]))
+    if ssm:
+        kvs += [(f"{arch}.ssm.{key}", n)
+                for key, n in zip(("inner_size", "time_step_rank", "group_count", "state_size", "conv_kernel"), ssm)]
+    if scales:  # Granite's, which turns no heads either
+        kvs += [(f"{arch}.embedding_scale", 12.0), (f"{arch}.residual_scale", 0.22), (f"{arch}.attention.scale", 1 / 128),
+                (f"{arch}.logit_scale", 16.0), (f"{arch}.rope.scaling.finetuned", False)]
     kvs += vocabulary(vocab, pre, bos)
     if template:
         kvs.append(("tokenizer.chat_template", template))
