@@ -168,7 +168,10 @@ static __device__ __forceinline__ void factors_of(const struct delta_rows &d, ui
         const float2 raw = load_gates(d, inputs_of(d, head), row0 + t);
         gain = logistic(raw.x);
         log_decay = d.a[head] * softplus(raw.y + d.dt[head]);
-        log_decay = log_decay < -1e30f ? -1e30f : log_decay; // no infinity less an infinity
+        // Behind such a row nothing is left of an earlier one, with any number below -104; with a
+        // larger one what later rows have of each other, differences of sums of these, would be
+        // less exact.
+        log_decay = log_decay < -128.0f ? -128.0f : log_decay;
     }
 #pragma unroll
     for (uint32_t o = 1; o < C; o *= 2) {

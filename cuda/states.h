@@ -115,7 +115,8 @@ bool delta_gate_launch(const struct queue *q, const struct delta_rows *d, uint32
 // In place of delta_conv_launch and delta_launch, where nothing has to have the same bits however
 // its rows were cut: for the n rows of the only span; in products over chunks of DELTA_CHUNK of
 // them, with delta_chunk_bytes of scratch memory (16-byte aligned). d->mixed is no longer what it
-// was behind that.
+// was behind that. What is not finite in a row may be seen in what earlier rows of its chunk give,
+// too.
 enum { DELTA_CHUNK = 32 };
 bool delta_can_chunk(const struct delta *d);
 size_t delta_chunk_bytes(const struct delta *d, uint32_t n);
