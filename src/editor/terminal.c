@@ -28,10 +28,8 @@ static struct {
     int pipe[2];
 } T = {.pipe = {-1, -1}};
 
-static const int handled[] = {SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH,
-                              SIGSEGV, SIGBUS,  SIGFPE, SIGILL,  SIGABRT, SIGPIPE};
-enum { N_HANDLED = sizeof handled / sizeof *handled };
-static struct sigaction before[N_HANDLED];
+static struct sigaction before[_NSIG];
+static bool taken[_NSIG]; // by terminal_begin
 
 static const char undo[] = "\x1b[?2004l\x1b[0m"; // bracketed paste, colours
 
@@ -232,6 +230,22 @@ static void on_signal(int sig, siginfo_t *info, void *context)
     errno = saved;
 }
 
+// Whether the terminal hears of a signal, and restores its modes where it ends the program. One
+// that the parent chose to ignore (nohup, a background job) stays ignored.
+static bool is_to_be_taken(int sig, const struct sigaction *now)
+{
+    static const int heard[] = {SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH,
+                                SIGSEGV, SIGBUS,  SIGFPE, SIGILL,  SIGABRT, SIGPIPE};
+    static const int harmless[] = {SIGCHLD, SIGURG, SIGTTIN, SIGTTOU}; // or stop it as SIGSTOP does
+    for (size_t i = 0; i < sizeof heard / sizeof *heard; i++)
+        if (sig == heard[i])
+            return now->sa_handler != SIG_IGN;
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+        if (sig == harmless[i])
+            return false;
+    return now->sa_handler == SIG_DFL; // not what a library has for itself
+}
+
 bool terminal_remember(int fd, int fd_out, bool ansi)
 {
     T.fd = fd;
@@ -250,13 +264,11 @@ bool terminal_begin(int fd, int fd_out, bool ansi, struct cancel *cancel)
     T.reading = false;
     T.interrupt = T.stop = T.stopping = T.resize = T.death = 0;
     T.active = true;
-    for (size_t i = 0; i < N_HANDLED; i++) {
+    for (int sig = 1; sig < _NSIG; sig++) {
         struct sigaction sa = {.sa_sigaction = on_signal, .sa_flags = SA_RESTART | SA_SIGINFO};
         sigfillset(&sa.sa_mask);
-        sigaction(handled[i], NULL, &before[i]);
-        // A signal that the parent chose to ignore (nohup, a background job) stays ignored.
-        if (before[i].sa_handler != SIG_IGN)
-            sigaction(handled[i], &sa, NULL);
+        taken[sig] = sigaction(sig, NULL, &before[sig]) == 0 && is_to_be_taken(sig, &before[sig]) &&
+                     sigaction(sig, &sa, NULL) == 0;
     }
     return true;
 }
@@ -266,8 +278,9 @@ void terminal_end(void)
     if (!T.active)
         return;
     terminal_set_mode(TERMINAL_COOKED);
-    for (size_t i = 0; i < N_HANDLED; i++)
-        sigaction(handled[i], &before[i], NULL);
+    for (int sig = 1; sig < _NSIG; sig++)
+        if (taken[sig])
+            sigaction(sig, &before[sig], NULL);
     close(T.pipe[0]);
     close(T.pipe[1]);
     T.pipe[0] = T.pipe[1] = -1;

@@ -26,9 +26,9 @@ enum terminal_mode {
     TERMINAL_ANSWERING,
 };
 
-// Remembers the modes of fd (a terminal) and takes over SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP,
-// SIGWINCH, SIGPIPE and the crash signals. cancel is set when an answer is to stop. ansi: escape
-// sequences may be written to fd_out to undo bracketed paste and colours.
+// Remembers the modes of fd (a terminal) and takes over SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT,
+// SIGWINCH, and all signals that would end the program. cancel is set when an answer is to stop.
+// ansi: escape sequences may be written to fd_out to undo bracketed paste and colours.
 bool terminal_begin(int fd, int fd_out, bool ansi, struct cancel *cancel);
 // Restores the modes and the handlers found before.
 void terminal_end(void);

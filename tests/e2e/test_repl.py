@@ -440,7 +440,8 @@ def test_a_message_taken_for_a_command_is_told_how_to_be_one(chat, tiny):
     assert "cut after" in c.say(" /proc/version is what?")
 
 
-@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT])
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGUSR1, signal.SIGALRM,
+                                 signal.SIGXCPU, signal.SIGRTMIN + 3])
 @pytest.mark.parametrize("when", ["typing", "answering"])
 def test_the_terminal_is_restored_whatever_kills(chat, tiny, sig, when):
     c = chat("-m", tiny, *LONG)
