@@ -326,6 +326,8 @@ static bool read_environment(struct options *o, char **envp, struct error *err)
         const struct option_def *d = find(TOOL_NONE, name, len);
         if (d && !is_setting(d)) // HOKKU_VERSION may say which one is installed
             continue;
+        if (d)
+            option_forget(o, d);
         if (d && !option_store(o, d, p + 1, err))
             return error_prefix(err, "environment variable %.*s", (int)(p - *envp), *envp);
         name[len] = '\0';
@@ -387,6 +389,8 @@ static bool set_argument(struct options *o, const struct option_def *d, const ch
             err, ERR_USAGE,
             "%s: given twice (\"%.40s\", then \"%.40s\"), expected once: make them one",
             d->long_name, before, value);
+    if (!*given)
+        option_forget(o, d);
     *given = true;
     return option_store(o, d, value, err);
 }

@@ -198,6 +198,9 @@ bool option_has_tool(const struct option_def *d, enum tool t);
 // value found, what was expected).
 bool option_store(struct options *o, const struct option_def *d, const char *value,
                   struct error *err);
+// Of an option that may be given more than once, forgets what was given: a source that goes before
+// others (options.c) has its own values alone.
+void option_forget(struct options *o, const struct option_def *d);
 // The row's value as text, for people. false: no memory.
 bool option_show(const struct options *o, const struct option_def *d, struct buf *out);
 

@@ -172,6 +172,14 @@ bool option_store(struct options *o, const struct option_def *d, const char *val
     return true;
 }
 
+void option_forget(struct options *o, const struct option_def *d)
+{
+    if (d->kind == OPT_LIST)
+        ((struct str_list *)((char *)o + d->offset))->n = 0;
+    else if (d->kind == OPT_CUSTOM && d->parse == options_parse_bias)
+        o->sampler.n_bias = 0;
+}
+
 bool options_parse_bias(struct options *o, const char *value, struct error *err)
 {
     char *end;

@@ -230,6 +230,21 @@ def test_environment_and_configuration_give_way_to_the_command_line(hokku, stori
     assert count() == 5
     assert count(HOKKU_N_PREDICT="6") == 6
     assert count("-n", "7", HOKKU_N_PREDICT="6") == 7
+    # an option that may be given more than once: all that one of them has, and nothing of the others
+    line = f"model = {stories}\n--no-cnv\ntemp 0\nn-predict 9\n"
+    answer = lambda *a, **env: json.loads(hokku("--json", *a, BEGIN, env=env).stdout)
+    (conf / "config").write_text(line)
+    text, tokens = (answer()[k] for k in ("text", "tokens"))
+    first, last = text.split()[1], text.split()[-1]
+    for name, variable, option, two in (("reverse-prompt", "HOKKU_REVERSE_PROMPT", "-r", (first, last)),
+                                        ("logit-bias", "HOKKU_LOGIT_BIAS", "-l", (f"{tokens[0]}-inf", f"{tokens[-1]}-inf"))):
+        (conf / "config").write_text(line)
+        wanted = answer(option, two[1])["text"]
+        assert wanted not in (text, answer(option, two[0], option, two[1])["text"])
+        (conf / "config").write_text(f"{line}{name} {two[0]}\n{name} {two[1]}\n")
+        assert answer()["text"] == answer(option, two[0], option, two[1])["text"]
+        assert answer(**{variable: two[1]})["text"] == wanted
+        assert answer(option, two[1], **{variable: two[0]})["text"] == wanted
     (conf / "config").write_text("tmep 0\n")
     r = hokku("x")
     assert r.returncode == 2 and b"config:1" in r.stderr and b"temp" in r.stderr
