@@ -185,15 +185,30 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
         out_say("hokku: %s", m->engine->note);
     if (p->opt->verbose) {
         char used[FORMAT_NUMBER];
-        char seed[32] = "";
+        char seed[32] = "", context[CONTEXT_TEXT];
         if (p->opt->tool == TOOL_NONE)
             snprintf(seed, sizeof seed, " · seed %llu", (unsigned long long)p->opt->sampler.seed);
-        out_say("hokku: %s · %s · %s on %s · context %u%s", m->path, m->model->quant,
-                format_bytes(used, m->engine->mem_used), m->engine->device, m->engine->n_ctx, seed);
+        out_say("hokku: %s · %s · %s on %s · %s%s", m->path, m->model->quant,
+                format_bytes(used, m->engine->mem_used), m->engine->device,
+                opened_context(p, m, context), seed);
     }
     say_draft(p, "draft model ", &m->draft);
     say_draft(p, "the model's prediction layer", &m->predictor);
     return true;
+}
+
+bool opened_less_context(const struct program *p, const struct opened *m)
+{
+    return p->opt->n_ctx == 0 && m->engine->n_ctx < m->model->hp.n_ctx_train;
+}
+
+const char *opened_context(const struct program *p, const struct opened *m, char out[CONTEXT_TEXT])
+{
+    const int n = snprintf(out, CONTEXT_TEXT, "context %u", m->engine->n_ctx);
+    if (opened_less_context(p, m))
+        snprintf(out + n, CONTEXT_TEXT - (size_t)n,
+                 " of the model's %u, all that memory has room for", m->model->hp.n_ctx_train);
+    return out;
 }
 
 void open_say_trained(const struct program *p, const struct opened *m, uint64_t n_ctx)

@@ -53,8 +53,8 @@ static bool too_long(const struct conversation *c, const struct answer_params *p
                          n, n_ctx, n + 1 - n_ctx, p->makes_room);
     return error_set(err, ERR_CONTEXT,
                      "the prompt takes %zu tokens and the context holds %zu: %zu too many with one "
-                     "for an answer; shorten it or open a larger context with -c",
-                     n, n_ctx, n + 1 - n_ctx);
+                     "for an answer; %s",
+                     n, n_ctx, n + 1 - n_ctx, conversation_make_fit(c));
 }
 
 // Fits the prefix into the context as p->overflow says. tail: the ids that follow the rendered part

@@ -23,6 +23,13 @@ void message_release(struct message *m)
     memset(m, 0, sizeof *m);
 }
 
+const char *conversation_make_fit(const struct conversation *c)
+{
+    return c->no_larger ? "shorten it: memory has room for no larger context (--dry-run says what "
+                          "would fit)"
+                        : "shorten it or open a larger context with -c";
+}
+
 bool conversation_init(struct conversation *c, const struct model *m, struct engine *e,
                        const char *template_text, size_t n_template, int64_t now, struct error *err)
 {

@@ -64,6 +64,7 @@ struct conversation {
     bool system_merged;          // the template refuses system prompts: it leads the first message
     bool special;                // without a template: names of control tokens mean these tokens
     const struct cancel *cancel; // ends rendering, tokenising, answering; NULL: nothing does
+    bool no_larger;              // memory has room for no larger context
     size_t most_ids;             // a prompt of more is refused unsplit (ERR_CONTEXT); 0: none is
     uint8_t *dry_breakers;       // owned, see struct sampler_settings; NULL: not needed so far
 };
@@ -73,6 +74,8 @@ struct conversation {
 bool conversation_init(struct conversation *c, const struct model *m, struct engine *e,
                        const char *template_text, size_t n_template, int64_t now,
                        struct error *err);
+// What there is to do where a prompt does not fit the context.
+const char *conversation_make_fit(const struct conversation *c);
 void conversation_release(struct conversation *c); // zeroed is fine; not the engine or the model
 // Gives s the tokens whose text holds a DRY sequence breaker, if it uses DRY; they are found once,
 // when first needed, which takes a walk over the vocabulary. Borrowed from the conversation.

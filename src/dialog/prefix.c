@@ -275,11 +275,9 @@ static bool split(const struct conversation *c, const char *text, size_t n,
         return true;
     return err->code != ERR_CONTEXT
                ? false
-               : error_set(
-                     err, ERR_CONTEXT,
-                     "the prompt takes more than %zu tokens and the context holds %u; shorten "
-                     "it or open a larger context with -c",
-                     c->most_ids, c->session.engine->n_ctx);
+               : error_set(err, ERR_CONTEXT,
+                           "the prompt takes more than %zu tokens and the context holds %u; %s",
+                           c->most_ids, c->session.engine->n_ctx, conversation_make_fit(c));
 }
 
 struct piece_writer {

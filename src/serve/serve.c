@@ -99,6 +99,8 @@ static bool open_worker(struct server *s, struct error *err)
                          &s->shapes, &text, (enum think)o->think, s->p->cancel, o->grace, err) &&
              worker_speculate(&s->worker, o->spec, s->opened.draft.engine,
                               s->opened.predictor.engine, err);
+        s->worker.plain.no_larger = s->worker.chat.no_larger =
+            ok && opened_less_context(s->p, &s->opened);
     }
     buf_release(&text);
     return ok;
@@ -107,6 +109,7 @@ static bool open_worker(struct server *s, struct error *err)
 static bool open_http(struct server *s, struct error *err)
 {
     const struct options *o = s->p->opt;
+    char context[CONTEXT_TEXT];
     const struct http_params hp = {
         .desk = &s->desk,
         .defaults = &s->defaults,
@@ -125,8 +128,8 @@ static bool open_http(struct server *s, struct error *err)
     s->http = http_start(&hp, &s->where, err);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (s->http && !o->quiet)
-        out_say("hokku: %s at %s · %s · context %u", s->name, buf_str(&s->where.name),
-                s->opened.engine->device, s->opened.engine->n_ctx);
+        out_say("hokku: %s at %s · %s · %s", s->name, buf_str(&s->where.name),
+                s->opened.engine->device, opened_context(s->p, &s->opened, context));
     if (s->http)
         open_say_trained(s->p, &s->opened, o->n_ctx);
     if (s->http && o->n_parallel > s->worker.schedule.n_parallel && !o->quiet)

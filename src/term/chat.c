@@ -128,6 +128,7 @@ static bool open_conversation(struct chat *c, const struct buf *template_text, s
                                 template_text->len ? buf_str(template_text) : NULL,
                                 template_text->len, (int64_t)time(NULL), err);
     c->conv.cancel = c->p->cancel;
+    c->conv.no_larger = opened_less_context(c->p, &c->opened);
     c->conv.special = c->p->opt->special && template_text->len == 0;
     c->conv.session.draft = c->opened.draft.engine;
     c->conv.session.predictor = c->opened.predictor.engine;
@@ -219,16 +220,16 @@ static bool save_session(void *user, struct error *err)
 }
 
 // "Qwen2.5 7B Instruct · Q4_K_M · NVIDIA H200, 5.1 of 140 GB · context 32768"
-static void describe(const struct opened *m, struct buf *out)
+static void describe(const struct program *p, const struct opened *m, struct buf *out)
 {
     const struct engine *e = m->engine;
-    char used[FORMAT_NUMBER];
+    char used[FORMAT_NUMBER], context[CONTEXT_TEXT];
     if (e->mem_used < 100 * 1000 * 1000)
         snprintf(used, sizeof used, "%s", format_bytes((char[FORMAT_NUMBER]){0}, e->mem_used));
     else
         snprintf(used, sizeof used, "%.1f", (double)e->mem_used * 1e-9);
-    buf_printf(out, "%s · %s · %s, %s of %.0f GB · context %u", m->model->name, m->model->quant,
-               e->device, used, (double)e->mem_total * 1e-9, e->n_ctx);
+    buf_printf(out, "%s · %s · %s, %s of %.0f GB · %s", m->model->name, m->model->quant, e->device,
+               used, (double)e->mem_total * 1e-9, opened_context(p, m, context));
 }
 
 // The model of a file, or of a name that the Hub knows.
@@ -317,7 +318,7 @@ static bool change_model(void *user, const char *name, struct buf *note, struct 
     buf_release(&old_text);
     if (ok) {
         open_say_trained(c->p, &c->opened, c->p->opt->n_ctx);
-        describe(&c->opened, note);
+        describe(c->p, &c->opened, note);
     }
     return ok;
 }
@@ -329,7 +330,7 @@ static bool run_repl(struct chat *c, const char *version, int *death, struct err
     const char *patch = strrchr(version, '.');
     buf_printf(&banner, "hokku %.*s · ", (int)(patch ? (size_t)(patch - version) : strlen(version)),
                version);
-    describe(&c->opened, &banner);
+    describe(p, &c->opened, &banner);
     buf_puts(&banner, " · /help");
     struct repl_options r = {
         .conv = &c->conv,

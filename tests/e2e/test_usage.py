@@ -280,9 +280,16 @@ def test_without_a_size_the_context_is_what_a_limit_of_the_process_leaves(hokku,
     plan = json.loads(limited("--dry-run", "--json").stdout)
     assert plan["fits"] and 1 << 15 < plan["n_ctx"] < 1 << 20 and plan["available"] < 400 << 20
     r = limited("-v", "-n", 2, "hi")
-    assert r.returncode == 0 and 1 << 15 < int(re.search(rb"context (\d+)", r.stderr)[1]) < 1 << 20, r
+    context = re.search(rb"context (\d+) of the model's 1048576, all that memory has room for", r.stderr)
+    assert r.returncode == 0 and 1 << 15 < int(context[1]) < 1 << 20, r
     r = limited("-c", 1 << 20, "hi")
     assert r.returncode == 4 and b"would fit" in r.stderr, r
+    (tmp_path / "text").write_text("hi " * (int(context[1]) + 9))
+    r = limited("-f", tmp_path / "text")
+    assert r.returncode == 5 and r.stderr.endswith(b"; shorten it: memory has room for no larger context (--dry-run says what would fit)\n"), r
+    r = limited("-c", 4096, "-f", tmp_path / "text")
+    assert r.returncode == 5 and r.stderr.endswith(b"; shorten it or open a larger context with -c\n"), r
+    assert b"of the model's" not in limited("-v", "-c", 4096, "-n", 2, "hi").stderr
 
 
 def test_the_largest_context_leaves_room_for_as_many_lines_as_are_answered_together(hokku, tmp_path):
