@@ -49,7 +49,7 @@ bool attach_path(const char *typed, const char *home, struct buf *path, struct e
     return path->len > 0 || error_set(err, ERR_USAGE, "found an empty name, expected a file's");
 }
 
-static bool is_text(const char *path, const struct buf *b, struct error *err)
+bool attach_is_text(const char *path, const struct buf *b, struct error *err)
 {
     uint32_t cp;
     for (size_t i = 0, used; i < b->len; i += used) {
@@ -79,7 +79,7 @@ bool attach_file(struct attached *a, const char *path, bool utf8, const struct c
                          : S_ISFIFO(st.st_mode) ? "a pipe"
                                                 : "a device or socket");
     bool ok = file_read_waiting(path, MAX_FILE, cancel, &text, err) &&
-              (!utf8 || is_text(path, &text, err));
+              (!utf8 || attach_is_text(path, &text, err));
     utf8_drop_mark(&text);
     while (ok && text.len > 0 && text.data[text.len - 1] == '\n')
         text.data[--text.len] = '\0';

@@ -23,6 +23,9 @@ bool attach_path(const char *typed, const char *home, struct buf *path, struct e
 // ERR_USAGE.
 bool attach_file(struct attached *a, const char *path, bool utf8, const struct cancel *cancel,
                  struct error *err);
+// Whether b, what a file has, is UTF-8 without a NUL. Errors: ERR_USAGE, with the first byte that
+// is not.
+bool attach_is_text(const char *path, const struct buf *b, struct error *err);
 void attached_drop(struct attached *a, size_t i);
 // The texts, a blank line between; the names, a space between.
 bool attached_text(const struct attached *a, struct buf *out);

@@ -152,6 +152,22 @@ def test_an_editor_that_fails_leaves_the_message(chat, stories):
     c.p.expect("dear words")
 
 
+@pytest.mark.parametrize("script, says", [
+    ('rm "$1"', "left no file: the message is as it was"),
+    ("printf 'a\\000b\\n' > \"$1\"", "it is no text: byte 2 is 0x00, expected UTF-8;"),
+    ("printf 'a\\377b\\n' > \"$1\"", "it is no text: byte 2 is 0xFF, expected UTF-8;")])
+def test_an_editor_that_leaves_no_text_leaves_the_message(chat, stories, tmp_path, script, says):
+    editor = tmp_path / "edit.sh"
+    editor.write_text(f"#!/bin/sh\n{script}\n")
+    editor.chmod(0o700)
+    c = chat("-m", stories, *PLAIN, "-n", 8, env={"VISUAL": str(editor), "TMPDIR": str(tmp_path)})
+    c.p.send("dear words\x18\x05")
+    c.p.expect_exact(says)
+    c.p.expect("dear words$")
+    left = [p for p in tmp_path.iterdir() if p.name.startswith(".hokku")]  # what was written is not thrown away
+    assert len(left) == (not script.startswith("rm")) and all(p.read_bytes().startswith(b"a") for p in left)
+
+
 def test_prompts_of_ones_own_come_first_and_are_completed(chat, hokku, home, tiny, tmp_path):
     d = tmp_path / "config/hokku/prompts"
     d.mkdir(parents=True)
