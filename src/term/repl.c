@@ -58,8 +58,11 @@ static void tell_finish(struct repl *r)
         view_say(&r->view, "(stopped; /continue goes on)\n");
         break;
     case FINISH_LENGTH:
-        view_say(&r->view, "(cut after %zu tokens, as n-predict says; /continue goes on)\n",
-                 c->session.stats.n_generated);
+        if (r->opt->n_predict == 0)
+            view_say(&r->view, "(n-predict is 0; with /set n-predict N, /continue goes on)\n");
+        else
+            view_say(&r->view, "(cut after %zu tokens, as n-predict says; /continue goes on)\n",
+                     c->session.stats.n_generated);
         break;
     case FINISH_CONTEXT:
         view_say(&r->view,
@@ -139,7 +142,9 @@ bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
     }
     if (forget_interrupt(r) && r->editor)
         lineedit_discard_input(r->editor);
-    if (ok && kind == ANSWER_CONTINUE && conversation_last_answer(r->c)->n_runs == n_before)
+    const bool nothing =
+        kind == ANSWER_CONTINUE && ok && conversation_last_answer(r->c)->n_runs == n_before;
+    if (nothing && r->finish != FINISH_LENGTH)
         view_say(&r->view, "(the model has nothing to add)\n");
     else if (ok)
         tell_finish(r);

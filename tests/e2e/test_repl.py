@@ -271,6 +271,15 @@ def test_continue_goes_on_exactly_where_the_answer_was_cut(chat, stories):
     c.say("/set n-predict 10")
     parts = [c.answer("Once upon a time"), c.answer("/continue"), c.answer("/continue")]
     assert "".join(parts).replace("\n", "") == whole.replace("\n", "")
+    # with no token to go on with it is not the model that ends
+    c.say("/undo")
+    c.say("/set n-predict 0")
+    why = "(n-predict is 0; with /set n-predict N, /continue goes on)"
+    assert why in c.say("Once upon a time")
+    said = c.say("/continue")
+    assert why in said and "nothing to add" not in said
+    c.say("/set n-predict 10")
+    assert c.answer("/continue").strip() == parts[0].strip()
 
 
 def test_a_message_that_does_not_fit_is_refused_with_both_lengths(chat, stories):
