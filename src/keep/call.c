@@ -49,12 +49,17 @@ static bool names_own(const char *word)
            (strncmp(name, "fd/", 3) == 0 || strncmp(name, "tty", 3) == 0 || strstr(word, "/proc/"));
 }
 
+static bool is_limited(int what)
+{
+    struct rlimit limit;
+    return getrlimit(what, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
 // What a process has of its own and cannot hand over. NULL: nothing that matters.
 static const char *not_to_be_given(const struct program *p, char **argv, char **envp)
 {
     static const int heard[] = {SIGINT, SIGTERM, SIGTSTP, SIGPIPE};
     static const char variable[] = "HOKKU_";
-    struct rlimit cpu;
     sigset_t mask;
     if (program_is_chat(p) && !(p->stdout_tty && p->stderr_tty))
         return "a chat is done by another process only where all its streams are terminals";
@@ -66,8 +71,10 @@ static const char *not_to_be_given(const struct program *p, char **argv, char **
     for (char **e = envp; *e; e++)
         if (strncmp(*e, variable, sizeof variable - 1) == 0 && names_own(*e))
             return "a descriptor, the terminal or /proc is named, which another process has not";
-    if (getrlimit(RLIMIT_CPU, &cpu) == 0 && cpu.rlim_cur != RLIM_INFINITY)
+    if (is_limited(RLIMIT_CPU))
         return "its processor time is limited";
+    if (is_limited(RLIMIT_AS) || is_limited(RLIMIT_DATA))
+        return "its memory is limited"; // of which keeping takes some
     sigprocmask(SIG_BLOCK, NULL, &mask);
     for (size_t i = 0; i < sizeof heard / sizeof *heard; i++)
         if (sigismember(&mask, heard[i]) == 1)

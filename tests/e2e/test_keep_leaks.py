@@ -56,10 +56,11 @@ def test_the_environment_of_the_first_call_does_not_stay(keep):
     same(keep.run("-v", *SAMPLED, "hi"), keep.kept(*SAMPLED, "hi")[0])
 
 
-def test_where_the_time_of_a_process_is_limited_calls_run_by_themselves(keep):
-    """What many calls took together must not end one of them."""
+@pytest.mark.parametrize("what, limit", [(resource.RLIMIT_CPU, 600), (resource.RLIMIT_AS, 8 << 30), (resource.RLIMIT_DATA, 8 << 30)])
+def test_where_the_time_or_memory_of_a_process_is_limited_calls_run_by_themselves(keep, what, limit):
+    """What many calls took together must not end one of them; nor may keeping take what a call needs."""
     plain = keep.run(*SAMPLED, "hi")
-    r = keep.alone(*SAMPLED, "hi", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (600, 600)))
+    r = keep.alone(*SAMPLED, "hi", preexec_fn=lambda: resource.setrlimit(what, (limit, limit)))
     assert (r.returncode, r.stdout) == (0, plain.stdout) and keep.sockets() == []
 
 
