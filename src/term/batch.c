@@ -71,6 +71,19 @@ bool batch_one(struct batch *b, struct buf *prompt, struct error *err)
     return answer(b, prompt, false, err);
 }
 
+// Whether lines come behind the one that failed, or may.
+static bool is_more(struct line_reader *in)
+{
+    struct error none;
+    const char *text;
+    size_t n;
+    enum line_next next;
+    do
+        next = line_reader_next(in, false, &text, &n, &none);
+    while (next == LINE_THERE && batch_is_blank(text, n));
+    return next != LINE_END && next != LINE_FAILED;
+}
+
 bool batch_turns(struct batch *b, int fd, const char *before, struct error *err)
 {
     struct line_reader in = {.fd = fd, .cancel = b->cancel};
@@ -87,9 +100,13 @@ bool batch_turns(struct batch *b, int fd, const char *before, struct error *err)
         if (!batch_prompt(before, text, n, &prompt, err)) {
             ok = false;
         } else if (!answer(b, &prompt, true, err)) {
+            const size_t number = in.number;
             ok = false;
-            if (!err || err->code != ERR_INTERRUPTED)
-                error_prefix(err, "line %zu", in.number);
+            if (!err || err->code != ERR_INTERRUPTED) {
+                error_prefix(err, "line %zu", number);
+                if (is_more(&in) && !b->opt->quiet)
+                    out_say("hokku: what comes behind line %zu is not answered", number);
+            }
         }
     }
     if (ok && next == LINE_TOO_LONG)

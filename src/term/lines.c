@@ -391,10 +391,10 @@ static bool write_rest(struct lines *x, struct error *err)
             return false;
         n_done -= done;
     }
-    if (n_open > 0 && !x->b->opt->quiet && !mapped_failed())
+    const bool more = more_to_read(x);
+    if ((n_open > 0 || more) && !x->b->opt->quiet && !mapped_failed())
         out_say("hokku: interrupted: %zu of the %zu lines read are not answered%s", n_open,
-                x->n_answers,
-                more_to_read(x) ? ", and standard input was not read to its end" : "");
+                x->n_answers, more ? ", and standard input was not read to its end" : "");
     return true;
 }
 

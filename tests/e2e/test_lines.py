@@ -241,6 +241,16 @@ def test_others_are_answered_while_a_long_line_is_prepared(home, hokku, shim, tm
         assert without_times(json.loads(hokku(*SAMPLED, "-n", 20, "--lines", "--json", input=line.strip()).stdout)) == without_times(j)
 
 
+def test_interrupted_behind_the_last_answer_it_is_said_that_there_was_more_to_read(home):
+    with started(home, *SAMPLED, "--lines", stdin=subprocess.PIPE) as p:
+        p.stdin.write(b"hi\n")
+        p.stdin.flush()
+        assert p.stdout.readline()
+        p.send_signal(signal.SIGINT)
+        assert p.stderr.read() == b"hokku: interrupted: 0 of the 1 lines read are not answered, and standard input was not read to its end\n"
+        assert p.wait(timeout=20) == -signal.SIGINT
+
+
 def test_interrupted_a_line_that_is_being_prepared_is_one_that_is_not_answered(home, shim, tmp_path):  # noqa: F811
     lines = [request("hi"), long(json.dumps(ENDLESS))]
     with held_lines(home, shim, tmp_path, lines, *SAMPLED, "--overflow", "shift", "--ignore-eos", "-n", 20) as (p, held):

@@ -70,6 +70,13 @@ def test_lines_go_on_after_a_failing_line_and_exit_1(hokku, stories):
     assert b"line 2" in r.stderr and b"1 of 3 lines failed" in r.stderr
 
 
+def test_a_turn_that_fails_says_whether_others_come_behind_it(hokku, stories):
+    more = b"hokku: what comes behind line 2 is not answered\n"
+    for rest, there in (("", False), ("\n \n", False), ("\nbye\n", True), ("\n\n\nbye", True)):
+        r = hokku("-m", stories, "-no-cnv", "-n", 2, "-c", 64, "--turns", input="Once\n" + "word " * 200 + rest)
+        assert r.returncode == 5 and r.stdout and b"hokku: line 2: " in r.stderr and (more in r.stderr) == there, (rest, r)
+
+
 def test_turns_continue_one_conversation(hokku, stories):
     r = hokku("-m", stories, *GREEDY, "-n", 6, "--json", "--turns", input="Lily had a\nThe dog was\n")
     first, second = (json.loads(l) for l in r.stdout.splitlines())
