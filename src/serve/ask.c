@@ -40,6 +40,24 @@ bool ask_cost(const char *text, size_t n, size_t *cost, struct refusal *r)
 
 // ---- fields
 
+// As clients say that they say nothing: a field that is null is one that is not there, also where
+// it is none that is known. Schemas are left as they are: in them null is a value.
+static void drop_nulls(json_t *v)
+{
+    const char *key;
+    json_t *field;
+    void *next;
+    json_object_foreach_safe(v, next, key, field)
+    {
+        if (json_is_null(field))
+            json_object_del(v, key);
+        else if (strcmp(key, "schema") != 0 && strcmp(key, "parameters") != 0)
+            drop_nulls(field);
+    }
+    for (size_t i = 0; i < json_array_size(v); i++)
+        drop_nulls(json_array_get(v, i));
+}
+
 static bool has_nul(const json_t *v)
 {
     return strlen(json_string_value(v)) != json_string_length(v);
@@ -111,7 +129,7 @@ static bool read_stream_options(struct ask *a, const struct ask_defaults *d, con
             return refuse(r, 400, key, "unsupported",
                           "\"stream_options\": found \"%.80s\", expected \"include_usage\" alone",
                           name);
-        if (!json_is_null(value) && !read_bool(&a->include_usage, "include_usage", value, r))
+        if (!read_bool(&a->include_usage, "include_usage", value, r))
             return false;
     }
     return true;
@@ -391,24 +409,17 @@ static bool read_field(struct ask *a, const struct ask_defaults *d, const char *
     for (size_t i = 0; i < N_FIELDS; i++) {
         if (!(fields[i].kinds >> a->kind & 1) || strcmp(fields[i].key, key) != 0)
             continue;
-        if (json_is_null(v)) // as clients say that they say nothing
-            return true;
         return fields[i].setting ? read_setting(a, key, fields[i].setting, v, r)
                                  : fields[i].read(a, d, key, v, r);
     }
     return unknown(a->kind, key, r);
 }
 
-static bool is_absent(const struct ask *a, const char *key)
-{
-    const json_t *v = json_object_get(a->object, key);
-    return !v || json_is_null(v);
-}
-
 static bool check_together(const struct ask *a, struct refusal *r)
 {
     for (size_t i = 0; i < N_FIELDS; i++)
-        if (fields[i].needed && fields[i].kinds >> a->kind & 1 && is_absent(a, fields[i].key))
+        if (fields[i].needed && fields[i].kinds >> a->kind & 1 &&
+            !json_object_get(a->object, fields[i].key))
             return refuse(r, 400, fields[i].key, "missing", "\"%s\" is missing: expected %s",
                           fields[i].key, fields[i].needed);
     if (a->include_usage && !a->stream)
@@ -437,6 +448,7 @@ bool ask_parse(struct ask *a, enum ask_kind kind, const struct ask_defaults *d, 
                       why.line, why.column, why.text);
     if (!json_is_object(a->object))
         return refuse(r, 400, NULL, NULL, "the body is JSON, but no object: expected {...}");
+    drop_nulls(a->object);
     json_object_foreach(a->object, key, v)
     {
         if (!read_field(a, d, key, v, r))

@@ -118,14 +118,11 @@ static bool check_field(const json_t *message, const char *key, const json_t *v,
 {
     char param[64];
     snprintf(param, sizeof param, "messages[%zu].%.32s", i, key);
-    const bool has_calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
     size_t k = 0;
     while (k < N_FIELDS && strcmp(fields[k].name, key) != 0)
         k++;
     if (strcmp(key, "content") == 0)
-        return (has_calls && json_is_null(v)) || check_content(param, v, r);
-    if (json_is_null(v))
-        return true;
+        return check_content(param, v, r);
     if (k == N_FIELDS || !(fields[k].roles & role_of(message)))
         return refuse(r, 400, param, "unsupported",
                       "messages[%zu]: found \"%.60s\" in a message of role %s, expected \"role\", "
@@ -190,7 +187,7 @@ bool tools_check(const json_t *tools, struct refusal *r)
         const json_t *said = json_object_get(f, "description"),
                      *p = json_object_get(f, "parameters"), *strict = json_object_get(f, "strict");
         const size_t n_known = 1 + (said != NULL) + (p != NULL) + (strict != NULL);
-        if (strict && !json_is_false(strict) && !json_is_null(strict))
+        if (strict && !json_is_false(strict))
             return refuse_value(r, "tools", tool,
                                 "no \"strict\": what a model calls is not held to a schema");
         if (!text_is(json_object_get(tool, "type"), "function") || json_object_size(tool) != 2 ||

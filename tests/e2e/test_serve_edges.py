@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 
+import pytest
 from conftest import HOKKU, ROOT
 from server import BUILTIN, serving
 from test_serve import USER, any_served  # noqa: F401 (fixture)
@@ -74,8 +75,44 @@ def test_a_schema_that_would_take_for_ever_stops_nobody(any_served):  # noqa: F8
     assert status == 400 and "steps" in answer["error"]["message"], answer
 
 
-def test_null_in_stream_options_is_no_value(any_served):  # noqa: F811
-    any_served.chat("hi", max_tokens=1, stream_options={"include_usage": None})
+NULLS = [
+    ("/v1/chat/completions", {"messages": USER, "max_tokens": 1}, {"logit_bias": None, "modalities": None, "temperature": None, "stop": None, "stream_options": None, "response_format": None, "tools": None}),
+    ("/v1/chat/completions", {"messages": USER, "max_tokens": 1}, {"stream_options": {"include_usage": None, "include_obfuscation": None}}),
+    ("/v1/chat/completions", {"messages": USER, "max_tokens": 1}, {"messages": [{"role": "user", "content": "hi", "name": None, "refusal": None, "tool_calls": None}]}),
+    ("/v1/chat/completions", {"messages": USER, "max_tokens": 1}, {"messages": [{"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": None}]}]}),
+    ("/v1/chat/completions", {"messages": USER, "max_tokens": 1}, {"response_format": {"type": "text", "json_schema": None}}),
+    ("/v1/completions", {"prompt": "hi", "max_tokens": 1}, {"suffix": None, "best_of": None, "echo": None, "logprobs": None}),
+    ("/apply-template", {"messages": USER}, {"stream": None, "temperature": None}),
+    ("/tokenize", {"content": "hi"}, {"add_special": None, "with_pieces": None}),
+    ("/detokenize", {"tokens": [1]}, {"content": None, "x": None}),
+]
+
+
+@pytest.mark.parametrize("path, body, nulls", NULLS)
+def test_null_is_no_value_whatever_the_field_is_called(any_served, path, body, nulls):  # noqa: F811
+    def ask(body):
+        status, _, answer = any_served.ask(path, {"seed": 1, **body} if "max_tokens" in body else body)
+        assert status == 200, answer
+        return {k: v for k, v in answer.items() if k not in ("id", "created", "usage")}
+    assert ask({**body, **nulls}) == ask(body)
+
+
+def test_a_field_that_must_be_there_is_missing_where_it_is_null(any_served):  # noqa: F811
+    for path, field in ("/v1/chat/completions", "messages"), ("/v1/completions", "prompt"), ("/tokenize", "content"), ("/detokenize", "tokens"):
+        status, _, answer = any_served.ask(path, {field: None})
+        assert status == 400 and answer["error"]["message"].startswith(f'"{field}" is missing: expected '), answer
+    for field in "role", "content":
+        said = refused(any_served, 400, f"messages[0].{field}", messages=[{**USER[0], field: None}])
+        assert "found nothing" in said
+    assert "found nothing" in refused(any_served, 400, "messages[1].content", messages=[USER[0], {"role": "assistant", "content": None, "tool_calls": None}, USER[0]])
+    refused(any_served, 400, "stop", stop=[None])  # an element is no field
+    assert "logit_bias" in refused(any_served, 400, "logit_bias", logit_bias={})
+
+
+def test_in_a_schema_null_is_a_value(any_served):  # noqa: F811
+    for schema, text in ({"const": None}, "null"), ({"type": "object", "properties": {"a": {"const": None}}, "required": ["a"], "additionalProperties": False}, '{"a":null}'):
+        answer = any_served.chat("hi", response_format={"type": "json_schema", "json_schema": {"name": "x", "description": None, "schema": schema}})
+        assert answer["choices"][0]["message"]["content"] == text
 
 
 def test_a_coding_or_an_expectation_that_is_not_kept_is_refused(any_served):  # noqa: F811

@@ -114,6 +114,17 @@ def test_what_is_not_supported_of_tools_and_formats_is_refused_by_name(home, par
         assert status == 400 and "tools" in answer["error"]["message"]
 
 
+def test_a_tool_is_told_without_its_nulls_but_with_those_of_its_schema(parroting):
+    place = {"type": "string", "default": None}
+    with parroting(["ok"], BETWEEN) as s:
+        def told(**function):
+            tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"place": place}}, **function}}
+            status, _, answer = s.ask("/apply-template", {"messages": ASKED, "tools": [tool]})
+            assert status == 200, answer
+            return answer["prompt"]
+        assert told(strict=None, description=None) == told() and '"default": null' in told()
+
+
 def test_every_answer_obeys_its_schema_whoever_is_beside_it(home, hokku):
     person = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 10}, "age": {"type": "integer", "minimum": 0, "maximum": 120}}, "required": ["name", "age"],
               "additionalProperties": False}
