@@ -336,6 +336,13 @@ static struct call *call_begin(struct http *h, struct MHD_Connection *c)
     return call;
 }
 
+// A path with a NUL would be the text before it: it stays as it came, and is none that is here.
+static size_t unescape(void *cls, struct MHD_Connection *c, char *text)
+{
+    (void)cls, (void)c;
+    return strstr(text, "%00") ? strlen(text) : mhd.http_unescape(text);
+}
+
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const char *url,
                                   const char *method, const char *version, const char *data,
                                   size_t *n_data, void **state)
@@ -491,7 +498,8 @@ struct http *http_start(const struct http_params *p, struct listening *l, struct
         MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES, MHD_OPTION_CONNECTION_LIMIT, most,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)p->timeout, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_END);
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_UNESCAPE_CALLBACK, unescape, h,
+        MHD_OPTION_END);
     if (h->daemon && (h->door = door_open(l->fd, &door, err))) {
         l->fd = -1;
         return h;

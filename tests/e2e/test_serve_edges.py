@@ -130,6 +130,15 @@ def test_one_model_is_told_of_by_its_name(any_served):  # noqa: F811
     assert any_served.ask("/v1/models/hokku-builtin", {})[0] == 405
 
 
+def test_a_path_does_not_end_at_a_nul(any_served):  # noqa: F811
+    for path, code in ("/health%00", "unknown_path"), ("/health%00abc", "unknown_path"), ("/%68ealth%00", "unknown_path"), ("/v1/models%00/x", "unknown_path"), ("/v1/models/hokku-builtin%00zzz", "model_not_found"):
+        status, _, answer = any_served.ask(path)
+        assert status == 404 and answer["error"]["code"] == code and "%00" in answer["error"]["message"], (path, answer)
+    assert any_served.ask("/tokenize%00", {"content": "hi"})[0] == 404
+    for path in "/%68ealth", "/v1/models/hokku%2Dbuiltin", "/health?a=%00b":
+        assert any_served.ask(path)[0] == 200, path
+
+
 def test_a_server_is_known_by_the_address_that_it_says(home):
     with serving(home, listen="127.0.0.2:0") as s:
         assert s.host == "127.0.0.2" and s.ask("/v1/models", headers={"Host": f"127.0.0.2:{s.port}"})[0] == 200
