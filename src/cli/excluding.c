@@ -36,16 +36,26 @@ static const struct group {
      "a model is read for its template alone, expected one of them",
      false,
      TOOL_RENDER},
+    {{"--plan", "--kernels", "--grammar"},
+     "each shows something else, expected one of them",
+     false,
+     TOOL_BENCH},
 };
 enum { N_GROUPS = sizeof groups / sizeof *groups };
 
-static const struct option_def *row_of(const char *long_name)
+// The tool's of that name, else the first.
+static const struct option_def *row_of(enum tool t, const char *long_name)
 {
     size_t n;
-    const struct option_def *d = options_table(&n);
-    while (strcmp(d->long_name, long_name) != 0)
-        d++;
-    return d;
+    const struct option_def *rows = options_table(&n), *first = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(rows[i].long_name, long_name) != 0)
+            continue;
+        if (option_has_tool(&rows[i], t))
+            return &rows[i];
+        first = first ? first : &rows[i];
+    }
+    return first;
 }
 
 static size_t index_of(const struct option_def *d)
@@ -95,7 +105,7 @@ static bool is_for(const struct group *g, enum tool t)
         return t == g->only;
     bool any = t == TOOL_NONE;
     for (size_t i = 0; g->for_tools && g->names[i]; i++)
-        any |= option_has_tool(row_of(g->names[i]), t);
+        any |= option_has_tool(row_of(t, g->names[i]), t);
     return any;
 }
 
@@ -103,9 +113,10 @@ static void yield_to_command_line(struct options *o, const struct group *g)
 {
     bool any = false;
     for (size_t i = 0; g->names[i]; i++)
-        any |= o->given[index_of(row_of(g->names[i]))] && is_on(o, row_of(g->names[i]));
+        any |= o->given[index_of(row_of(o->tool, g->names[i]))] &&
+               is_on(o, row_of(o->tool, g->names[i]));
     for (size_t i = 0; any && g->names[i]; i++) {
-        const struct option_def *d = row_of(g->names[i]);
+        const struct option_def *d = row_of(o->tool, g->names[i]);
         if (!o->given[index_of(d)] && is_on(o, d))
             turn_off(o, d);
     }
@@ -116,7 +127,7 @@ static bool check(const struct options *o, const struct group *g, struct error *
     const struct option_def *first = NULL;
     char a[NAME_BYTES], b[NAME_BYTES];
     for (size_t i = 0; g->names[i]; i++) {
-        const struct option_def *d = row_of(g->names[i]);
+        const struct option_def *d = row_of(o->tool, g->names[i]);
         if (g->only && !o->given[index_of(d)])
             continue;
         if (first && is_on(o, d)) {

@@ -85,6 +85,13 @@ def test_more_depths_than_bench_can_take_are_refused(hokku):
     assert r.returncode == 2 and b"more than 64 depths" in r.stderr, r
 
 
+@pytest.mark.parametrize("args", [["--plan", "--grammar", "s.json"], ["--plan", "--kernels"], ["--grammar", "s.json", "--kernels"], ["--kernels", "--plan"]])
+def test_what_bench_shows_is_one_thing(hokku, args):
+    r = hokku("bench", *args)
+    a, b = sorted((a for a in args if a[0] == "-"), key=["--plan", "--kernels", "--grammar"].index)
+    assert r.returncode == 2 and f"{a} and {b} cannot be combined: each shows something else, expected one of them".encode() in r.stderr and not r.stdout, r
+
+
 def test_batches_count_the_tokens_of_all_their_sequences(hokku, stories):
     """Weights are shared by a batch, keys and values are not."""
     r = hokku("bench", "-m", stories, *SMALL, "-d", "0,9", "--batch", "1,3", "--batch", 20, "-o", "json")
