@@ -400,7 +400,7 @@ bool options_named(const struct options *o, const char *long_name)
     size_t n_rows;
     const struct option_def *rows = options_table(&n_rows);
     for (size_t i = 0; i < n_rows; i++)
-        if (rows[i].long_name && strcmp(rows[i].long_name, long_name) == 0)
+        if (option_has_tool(&rows[i], o->tool) && strcmp(rows[i].long_name, long_name) == 0)
             return o->given[i];
     return false;
 }

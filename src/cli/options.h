@@ -139,7 +139,8 @@ struct options {
 // argv, environ, or memory owned by *o. Errors: ERR_USAGE (the option, the value found, what was
 // expected, the nearest name), ERR_MEMORY.
 bool options_parse(struct options *o, int argc, char **argv, char **envp, struct error *err);
-// Whether the command line, and not a file or the environment, has the option of this long name.
+// Whether the command line, and not a file or the environment, has the tool's option of this long
+// name.
 bool options_named(const struct options *o, const char *long_name);
 void options_release(struct options *o);
 

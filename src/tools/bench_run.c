@@ -134,7 +134,7 @@ bool tool_bench_run(const struct program *t, struct buf *out, struct error *err)
         opened_release(&m);
         return ok;
     }
-    if (o->grammar_file) {
+    if (options_named(o, "--grammar")) { // what a configuration says of answers is not meant
         bool ok = open_model(t, &m, err) &&
                   bench_grammar(m.model, o->grammar_file, strcmp(o->output, "json") == 0, t->cancel,
                                 out, err);

@@ -92,6 +92,15 @@ def test_what_bench_shows_is_one_thing(hokku, args):
     assert r.returncode == 2 and f"{a} and {b} cannot be combined: each shows something else, expected one of them".encode() in r.stderr and not r.stdout, r
 
 
+def test_a_grammar_of_the_configuration_is_not_what_bench_shows(hokku, stories, tmp_path):
+    (tmp_path / "mine.gbnf").write_text('root ::= "a"')
+    for env in ({"HOKKU_GRAMMAR_FILE": "/nonexist"}, {"HOKKU_GRAMMAR": "root ::= x"}):
+        r = hokku("bench", "-m", stories, *SMALL, "-o", "json", env=env)
+        assert r.returncode == 0 and json.loads(r.stdout)["results"], r
+        r = hokku("bench", "-m", stories, "--grammar", tmp_path / "mine.gbnf", env=env)
+        assert r.returncode == 0 and b"decode" not in r.stdout, r
+
+
 def test_batches_count_the_tokens_of_all_their_sequences(hokku, stories):
     """Weights are shared by a batch, keys and values are not."""
     r = hokku("bench", "-m", stories, *SMALL, "-d", "0,9", "--batch", "1,3", "--batch", 20, "-o", "json")
