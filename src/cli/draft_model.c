@@ -37,6 +37,20 @@ bool draft_wanted(const struct program *p)
     return o->model_draft && answers(o) && may;
 }
 
+bool draft_check(const struct program *p, struct error *err)
+{
+    const struct options *o = p->opt;
+    struct buf found = {0};
+    if (draft_wanted(p) || !options_named(o, "--model-draft") || !options_named(o, "--spec"))
+        return true;
+    options_get(o, "spec", &found);
+    error_set(err, ERR_USAGE,
+              "--model-draft is for --spec auto or draft, found --spec %s: leave one of them out",
+              buf_str(&found));
+    buf_release(&found);
+    return false;
+}
+
 bool predictor_wanted(const struct program *p, const struct opened *m)
 {
     const struct options *o = p->opt;

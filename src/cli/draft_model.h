@@ -7,6 +7,9 @@
 
 // Whether the options ask for one: named, and guesses may come from it.
 bool draft_wanted(const struct program *p);
+// The command line names none beside a --spec that never asks it. (In a configuration either waits
+// for another call.) Errors: ERR_USAGE.
+bool draft_check(const struct program *p, struct error *err);
 // Whether they ask for the prediction layer of m's model, which is loaded: by name, or it has one
 // and guesses may come from it.
 bool predictor_wanted(const struct program *p, const struct opened *m);

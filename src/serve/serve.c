@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mapped.h"
 #include "base/out.h"
+#include "cli/draft_model.h"
 #include "dialog/chat_template.h"
 #include "serve/http.h"
 #include "serve/mhd.h"
@@ -43,7 +44,7 @@ static bool open_place(struct server *s, struct error *err)
     if (o->args.n > 0)
         return error_set(err, ERR_USAGE, "hokku serve: found the argument \"%.60s\", expected none",
                          o->args.items[0]);
-    if (!mhd_open(err))
+    if (!draft_check(s->p, err) || !mhd_open(err))
         return false;
     if (o->api_key_file && !api_keys_read(&s->keys, o->api_key_file, err))
         return false;

@@ -15,6 +15,7 @@
 #include "base/out.h"
 #include "base/place.h"
 #include "base/utf8.h"
+#include "cli/draft_model.h"
 #include "cli/shipped.h"
 #include "dialog/chat_template.h"
 #include "editor/terminal.h"
@@ -445,7 +446,7 @@ static bool run(struct chat *c, const char *version, int *death, struct error *e
         return error_set(err, ERR_USAGE,
                          "%s reads standard input, which is a terminal: pipe the prompts in",
                          o->lines ? "--lines" : "--turns");
-    if (chat ? !check_chat(o, err) : !check_shape(o, err))
+    if (!(chat ? check_chat(o, err) : check_shape(o, err)) || !draft_check(p, err))
         return false;
     // Read before the model is loaded: a wrong file costs nothing, and waiting for a pipe overlaps
     // with nothing else.

@@ -182,6 +182,14 @@ def test_a_draft_model_follows_a_chat_wherever_it_goes(chat):  # noqa: F811
     assert said[0] == said[1] == said[2]
 
 
+def test_a_chat_that_begins_without_guesses_may_have_a_draft_model(chat):  # noqa: F811
+    c = chat("--spec", "off", "-md", str(COARSE), "-n", 20)
+    c.say("Write a haiku about rain.")
+    assert "expected" not in c.say("/set spec draft")
+    c.say("And one about snow.")
+    assert c.leave() == 0
+
+
 def test_a_chat_is_resumed_without_its_draft_model(chat, hokku):  # noqa: F811
     c = chat("--session", "s", "-md", str(COARSE), "--spec", "draft", "-n", 10)
     c.say("Hello")
@@ -217,6 +225,21 @@ def test_a_draft_model_with_other_tokens_is_refused(hokku, tmp_path):
         assert r.returncode == 3 and why in r.stderr and b"--model-draft" in r.stderr and str(file).encode() in r.stderr and not r.stdout
     r = hokku("-md", tmp_path / "none.gguf", "hi")
     assert r.returncode == 3 and b"--model-draft" in r.stderr and b"none.gguf" in r.stderr
+
+
+@pytest.mark.parametrize("spec", ["off", "ngram", "mtp"])
+def test_a_draft_model_that_would_not_be_asked_is_refused(hokku, spec):
+    said = f"--model-draft is for --spec auto or draft, found --spec {spec}: leave one of them out".encode()
+    for args in (["-n", 1, "hi"], ["--dry-run"], ["--lines"], ["serve"]):
+        serve = ["serve"] * (args == ["serve"])
+        r = hokku(*serve, "--spec", spec, "-md", "/nonexist", *args[len(serve):], input=b"")
+        assert (r.returncode, r.stdout) == (2, b"") and said in r.stderr, r
+    if spec == "mtp":
+        return
+    # What a configuration has of either waits for another call.
+    for args, env in ((["--spec", spec], {"HOKKU_MODEL_DRAFT": "/nonexist"}), (["-md", "/nonexist"], {"HOKKU_SPEC": spec}), ([], {"HOKKU_MODEL_DRAFT": "/nonexist", "HOKKU_SPEC": spec})):
+        r = hokku(*args, "-n", 1, "hi", env=env)
+        assert r.returncode == 0 and r.stdout, r
 
 
 def test_a_draft_model_is_named_wherever_options_are(hokku, home):
