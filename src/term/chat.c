@@ -437,6 +437,19 @@ static bool check_special(const struct chat *c, struct error *err)
                                     "begin another session");
 }
 
+// Whether to think is told to a template. (Without one thinking is told apart, and can be hidden.)
+static bool check_think(const struct chat *c, struct error *err)
+{
+    const struct options *o = c->p->opt;
+    const bool told = o->think == THINK_ON || o->think == THINK_OFF;
+    return !told || c->conv.tmpl || o->conversation != 0 || !options_named(o, "--think") ||
+           !options_named(o, "--no-conversation") ||
+           error_set(err, ERR_USAGE,
+                     "--think %s is told to the chat template, which -no-cnv does not use: leave "
+                     "one of them out",
+                     think_name((enum think)o->think));
+}
+
 static bool run(struct chat *c, const char *version, int *death, struct error *err)
 {
     const struct program *p = c->p;
@@ -475,7 +488,7 @@ static bool run(struct chat *c, const char *version, int *death, struct error *e
     buf_release(&template_text);
     if (ok) {
         open_say_trained(c->p, &c->opened, o->n_ctx);
-        ok = resume(c, chat, err) && check_special(c, err);
+        ok = resume(c, chat, err) && check_special(c, err) && check_think(c, err);
     }
     if (!ok && chat)
         *death = terminal_death() ? terminal_death() : terminal_events().interrupt ? SIGINT : 0;

@@ -35,6 +35,19 @@ def test_thinking_goes_to_standard_error_and_the_answer_to_standard_output(hokku
     assert answer["thinking"] == "hm hm" and answer["text"].encode() == done.stdout.rstrip(b"\n")
 
 
+def test_without_a_template_nobody_is_told_whether_to_think(hokku, tmp_path):
+    path = parrot.write(tmp_path / "m.gguf", ["<think>\n", "why", "\n</think>\n\n", "so"], "{{ messages[-1].content }}")
+    ask = ["-m", path, "--temp", 0, "Hi\n"]
+    plain = ["-no-cnv", *ask]
+    for think in "on", "off":
+        r = hokku("--think", think, *plain)
+        assert (r.returncode, r.stdout) == (2, b"") and f"--think {think} is told to the chat template, which -no-cnv does not use: leave one of them out".encode() in r.stderr, r
+        assert hokku(*plain, env={"HOKKU_THINK": think}).stdout == b"so" == hokku("--think", think, *ask, env={"HOKKU_NO_CONVERSATION": "on"}).stdout
+    for think, shown in ("default", True), ("hide", False):
+        r = hokku("--think", think, *plain)
+        assert (r.returncode, r.stdout, b"why" in r.stderr) == (0, b"so", shown), r
+
+
 def test_a_template_with_a_field_for_thinking_gets_the_answer_alone_as_content(hokku, stories, tmp_path):
     template = tmp_path / "fields.jinja"
     template.write_text("{% for m in messages %}{% if '<' in m.content or 'hm' in m.content %}{{ raise_exception('marks') }}{% endif %}"
