@@ -53,8 +53,11 @@ bool tool_score(const struct model *m, struct engine *e, const char *text, size_
         }
     }
     if (ok) {
-        buf_printf(out, "],\"nll_per_token\":%.6f}\n",
-                   ids.len > 1 ? nll / (double)(ids.len - 1) : 0.0);
+        buf_puts(out, "],\"nll_per_token\":");
+        if (ids.len > 1)
+            buf_printf(out, "%.6f}\n", nll / (double)(ids.len - 1));
+        else // nothing came before its token: none is scored
+            buf_puts(out, "null}\n");
         ok = !out->failed || error_oom(err, "the scores", out->len);
     }
     seq_free(s);

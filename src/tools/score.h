@@ -9,8 +9,9 @@
 // Tokenises text as the model wants it (BOS if its metadata says so, control tokens parsed) and
 // appends to out
 // {"tokens":[...],"positions":[{"top":[[id,logprob],...],"next":logprob},...],"nll_per_token":x};
-// natural logarithms; the last position has no "next". top_k <= ENGINE_MAX_PROBS. Errors:
-// ERR_CONTEXT when the text does not fit, ERR_USAGE for an empty text, those of the engine.
+// natural logarithms; the last position has no "next", and of one token alone x is null. top_k <=
+// ENGINE_MAX_PROBS. Errors: ERR_CONTEXT when the text does not fit, ERR_USAGE for an empty text,
+// those of the engine.
 bool tool_score(const struct model *m, struct engine *e, const char *text, size_t n, uint32_t top_k,
                 const struct cancel *cancel, struct buf *out, struct error *err);
 

@@ -127,7 +127,8 @@ def test_a_text_that_cannot_be_scored_is_refused(hokku, made, tmp_path):
     file.write_text("a")
     (one,) = ids_of(hokku, path, file)
     alone = json.loads(hokku("score", "-m", path, "--device", "cpu", file).stdout)
-    assert alone["tokens"] == [one] and alone["nll_per_token"] == 0
+    assert alone["tokens"] == [one] and len(alone["positions"]) == 1 and "next" not in alone["positions"][0]
+    assert alone["nll_per_token"] is None  # nothing was predicted, and nothing is no perfect score
 
 
 def test_perplexity_wants_two_windows_of_four(hokku, made, tmp_path):
