@@ -5,6 +5,7 @@ import jsonschema
 import parrot
 import pytest
 from server import BUILTIN, serving, streamed
+from test_serve import any_served  # noqa: F401 (fixture)
 
 TOOL = {"type": "function", "function": {"name": "weather", "description": "Of a place", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}}}
 ASKED = [{"role": "user", "content": "How is the weather in Ulm?"}]
@@ -141,6 +142,33 @@ def test_every_answer_obeys_its_schema_whoever_is_beside_it(home, hokku):
             assert choice["message"]["content"].startswith("{")
             assert choice["finish_reason"] == "length" or isinstance(json.loads(choice["message"]["content"]), dict)
         assert s.chat("Who are you?", seed=1, response_format={"type": "text"})["choices"][0]["message"]["content"]
+
+
+def read(text):
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return "no JSON"
+
+
+ANN = {"name": "ann"}
+
+
+@pytest.mark.parametrize("value, fields, content, finish, left", [
+    (ANN, {}, '{"name":"ann"}', "stop", ANN), (ANN, {"stop": "bob"}, '{"name":"ann"}', "stop", ANN),
+    (ANN, {"stop": "ann"}, '{"name":"', "stop", "no JSON"), (ANN, {"stop": ["bob", "}"]}, '{"name":"ann"', "stop", "no JSON"),
+    ([1, 2], {"stop": ","}, "[1", "stop", "no JSON"), ("one two", {"stop": "tw"}, '"one ', "stop", "no JSON"), (1234, {"stop": "3"}, "12", "stop", 12),
+    (ANN, {"max_tokens": 2}, None, "length", "no JSON"),
+])
+def test_what_cuts_off_an_answer_that_is_held_to_a_schema_is_told_as_the_manual_says(any_served, value, fields, content, finish, left):  # noqa: F811
+    body = {"messages": ASKED, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": value}}}, **fields}
+    status, _, answer = any_served.ask("/v1/chat/completions", body)
+    assert status == 200, answer
+    choice = answer["choices"][0]
+    text = choice["message"]["content"]
+    assert (choice["finish_reason"], read(text)) == (finish, left) and content in (None, text), choice
+    chunks = [c["choices"][0] for c in streamed(any_served.ask("/v1/chat/completions", {**body, "stream": True})[2])]
+    assert chunks[-1]["finish_reason"] == finish and "".join(c["delta"].get("content", "") for c in chunks) == text
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "thinking"])
