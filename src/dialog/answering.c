@@ -270,6 +270,7 @@ bool answering_end(struct answering *a, struct message *m, bool ok, struct error
             .overflow = a->p->overflow,
             .first_kept = a->first_kept,
             .n_keep = a->n_keep,
+            .n_ctx = a->p->overflow == OVERFLOW_SHIFT ? a->c->session.engine->n_ctx : 0,
             .finish = ok ? g->finish : FINISH_INTERRUPTED,
             .prefix_hash = conversation_hash(a->prefix.data, a->prefix.len),
         };

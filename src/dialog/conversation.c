@@ -418,7 +418,7 @@ bool conversation_run_prefix(struct conversation *c, size_t answer_index, size_t
     if (!ids_append(out, m->ids.data, r->first_id))
         return error_oom(err, "the prompt's tokens", out->len);
     if (r->overflow == OVERFLOW_SHIFT)
-        overflow_shift(out, c->session.engine->n_ctx, r->n_keep);
+        overflow_shift(out, r->n_ctx > 0 ? r->n_ctx : c->session.engine->n_ctx, r->n_keep);
     return true;
 }
 

@@ -24,6 +24,7 @@ struct answer_run {
     enum overflow overflow;
     size_t first_kept;    // messages dropped for room at that time: [1 system) .. first_kept
     size_t n_keep;        // tokens at the start that overflow shift kept
+    size_t n_ctx;         // of the context that it was to shift; 0: not recorded
     enum finish finish;   // how it ended
     uint64_t prefix_hash; // of the tokens before it, so that a replay knows its ground
 };

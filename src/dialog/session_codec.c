@@ -151,13 +151,18 @@ static void get_sampler(struct codec_cursor *c, struct sampler_settings *s, uint
 
 // In the place of ignore_eos, which no constrained run has.
 enum { RUN_CONSTRAINED = 2 };
+// In the place of OVERFLOW_SHIFT: the same, and how long the context was follows.
+enum { OVERFLOW_SHIFT_IN = 3 };
 
 static void put_run(struct buf *b, const struct answer_run *r)
 {
     codec_put_u64(b, r->first_id);
     codec_put_u32(b, r->constrained ? RUN_CONSTRAINED : r->ignore_eos);
     codec_put_u32(b, r->think);
-    codec_put_u32(b, r->overflow);
+    const bool told = r->overflow == OVERFLOW_SHIFT && r->n_ctx > 0;
+    codec_put_u32(b, told ? (uint32_t)OVERFLOW_SHIFT_IN : r->overflow);
+    if (told)
+        codec_put_u64(b, r->n_ctx);
     codec_put_u64(b, r->first_kept);
     codec_put_u64(b, r->n_keep);
     codec_put_u32(b, r->finish);
@@ -173,7 +178,11 @@ static void get_run(struct codec_cursor *c, struct answer_run *r, size_t n_ids, 
     r->ignore_eos = end == 1;
     r->constrained = end == RUN_CONSTRAINED;
     r->think = (enum think)choice(c, THINK_HIDE);
-    r->overflow = (enum overflow)choice(c, OVERFLOW_SHIFT);
+    uint32_t overflow = choice(c, OVERFLOW_SHIFT_IN);
+    const bool told = overflow == OVERFLOW_SHIFT_IN;
+    r->overflow = told ? OVERFLOW_SHIFT : (enum overflow)overflow;
+    r->n_ctx = told ? small(c, INT32_MAX) : 0;
+    c->failed = c->failed || (told && r->n_ctx == 0);
     r->first_kept = small(c, n_before);
     r->n_keep = small(c, UINT32_MAX);
     r->finish = (enum finish)choice(c, FINISH_INTERRUPTED);

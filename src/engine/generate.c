@@ -128,12 +128,18 @@ static bool look_ahead(struct generation *r, const int32_t *drafts, size_t n, st
     return true;
 }
 
+size_t generation_context(const struct generation *r)
+{
+    const size_t n_ctx = r->s->engine->n_ctx, asked = r->p->n_ctx;
+    return asked > 0 && asked < n_ctx ? asked : n_ctx;
+}
+
 // What the constraint allows next (sampling.mask). The engine asks while the device is at work.
 static bool mask(void *user, const int32_t *drafts, size_t n_drafts, uint32_t *allow,
                  struct error *err)
 {
     struct generation *r = user;
-    const size_t n_ctx = r->s->engine->n_ctx, n = r->g->ids.len;
+    const size_t n_ctx = generation_context(r), n = r->g->ids.len;
     size_t n_left = r->p->overflow == OVERFLOW_SHIFT ? SIZE_MAX : n_ctx - r->len;
     if (r->p->n_predict >= 0 && n_left > (uint64_t)r->p->n_predict - n)
         n_left = (size_t)((uint64_t)r->p->n_predict - n);
@@ -169,7 +175,7 @@ static bool end_as(struct generation *r, enum finish finish)
 bool generation_room(struct generation *r, size_t len, size_t *n, struct error *err)
 {
     const struct generate_params *p = r->p;
-    const size_t n_ctx = r->s->engine->n_ctx, n_given = r->g->ids.len;
+    const size_t n_ctx = generation_context(r), n_given = r->g->ids.len;
     *n = 0;
     r->len = len;
     if (p->n_predict >= 0 && n_given >= (uint64_t)p->n_predict)
@@ -194,12 +200,12 @@ bool generation_room(struct generation *r, size_t len, size_t *n, struct error *
 
 bool generation_shift(struct generation *r, struct ids *ids, struct error *err)
 {
-    const size_t drop = overflow_shift(ids, r->s->engine->n_ctx, r->p->n_keep);
+    const size_t n_ctx = generation_context(r), drop = overflow_shift(ids, n_ctx, r->p->n_keep);
     r->s->stats.n_dropped += drop;
     return drop > 0 ||
            error_set(err, ERR_CONTEXT,
-                     "the context of %u tokens is full and --overflow shift has nothing to drop",
-                     r->s->engine->n_ctx);
+                     "the context of %zu tokens is full and --overflow shift has nothing to drop",
+                     n_ctx);
 }
 
 bool generation_push(struct generation *r, const struct decoded *d, struct error *err)

@@ -28,6 +28,8 @@ void generation_begin(struct generation *r, struct session *s, const struct gene
 // Gives its sequence (which may have become another one) how it samples. Errors: as seq_sampling.
 bool generation_sampling(struct generation *r, struct error *err);
 
+// Tokens that its context holds.
+size_t generation_context(const struct generation *r);
 // How many tokens may be sampled behind len tokens; none: r->done, or the context is full and
 // generation_shift is to make room. Errors: ERR_CONTEXT: not a single one fits behind the prompt.
 bool generation_room(struct generation *r, size_t len, size_t *n, struct error *err);

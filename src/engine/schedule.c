@@ -328,7 +328,7 @@ static bool may_go_on(struct schedule *s, struct task *t, size_t *n_left)
             seq_trim(q, n < t->rest.len ? n : t->rest.len - 1);
             t->n_ahead = 0;
         }
-        *n_left = ok ? s->engine->n_ctx - t->rest.len : 0;
+        *n_left = ok ? generation_context(&t->gen) - t->rest.len : 0;
     }
     if (ok && !t->gen.done)
         return true;

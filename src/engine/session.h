@@ -84,6 +84,7 @@ struct generate_params {
     enum overflow
         overflow;  // SHIFT: when the context is full, drop the older half after n_keep and go on
     size_t n_keep; // SHIFT: tokens at the start that stay
+    size_t n_ctx;  // as if the context were so long; 0, or more than the engine's: as long as that
     const struct cancel *cancel;
     // Text as soon as it is certain (whole UTF-8 sequences, not a possible beginning of a stop
     // text). Returning false ends the generation with ERR_FAIL unless err was set. May be NULL.

@@ -32,6 +32,7 @@ struct replay {
     size_t n_answers, n_tokens; // compared
     size_t n_skipped;           // answers whose prompt is no longer what it was
     size_t n_constrained;       // answers held to a grammar or schema
+    size_t n_elsewhere;         // answers that shifted a context of unknown length, not this one
     size_t n_met;               // of those that went the way in company, had some
     bool differs;
     size_t turn, index, n_index, position; // of the first token that differs
@@ -71,7 +72,9 @@ static size_t context_needed(struct replay *r)
                 conversation_run_prefix(c, i, k, &prefix, &(struct error){0}) &&
                 conversation_hash(prefix.data, prefix.len) == rec->prefix_hash) {
                 const bool shifts = rec->overflow == OVERFLOW_SHIFT;
-                size_t n = prefix.len + (shifts ? 0 : run_tokens(&c->messages[i], k));
+                const size_t whole = prefix.len + run_tokens(&c->messages[i], k);
+                const size_t held = rec->n_ctx > 0 ? rec->n_ctx : prefix.len;
+                const size_t n = shifts && held < whole ? held : whole;
                 most = n > most ? n : most;
             }
             ids_release(&prefix);
@@ -79,12 +82,49 @@ static size_t context_needed(struct replay *r)
     return most;
 }
 
+// An older program did not record how long a context was shifted. What such an answer was made of
+// may be another length's, and so may all but its first token.
+static bool shifts_unknown(const struct answer_run *rec)
+{
+    return rec->overflow == OVERFLOW_SHIFT && rec->n_ctx == 0;
+}
+
+// What an answer that was recorded as `m` from rec on is now: compared up to the first token that
+// differs. Errors: ERR_CONTEXT.
+static bool compare(struct replay *r, const struct message *m, struct answer_run *rec, size_t n,
+                    const struct generated *g, size_t n_prefix, struct error *err)
+{
+    const int32_t *recorded = m->ids.data + rec->first_id;
+    size_t same = 0;
+    while (same < n && same < g->ids.len && g->ids.data[same] == recorded[same])
+        same++;
+    if (same < n && same == g->ids.len && g->finish == FINISH_CONTEXT)
+        return error_set(err, ERR_CONTEXT, "the answer is longer than the context has room for");
+    if (same > 0 && same < n && shifts_unknown(rec)) {
+        r->n_elsewhere++;
+        return true;
+    }
+    r->n_answers++;
+    r->n_tokens += same;
+    r->differs = same < n;
+    if (shifts_unknown(rec) && !r->differs)
+        rec->n_ctx = r->c->session.engine->n_ctx; // it is as if recorded in this one
+    if (!r->differs)
+        return true;
+    r->index = rec->first_id + same;
+    r->n_index = m->ids.len;
+    r->position = n_prefix + same;
+    r->recorded = recorded[same];
+    r->now = same < g->ids.len ? g->ids.data[same] : -1;
+    return true;
+}
+
 // The tokens of one run of the sampler, generated again.
 static bool replay_run(struct replay *r, size_t answer, size_t run, struct error *err)
 {
     struct conversation *c = r->c;
     const struct message *m = &c->messages[answer];
-    const struct answer_run *rec = &m->runs[run];
+    struct answer_run *rec = &m->runs[run];
     // A run that /continue followed may have had an end token that was taken off again.
     const size_t n = run_tokens(m, run);
     if (rec->constrained) {
@@ -97,16 +137,20 @@ static bool replay_run(struct replay *r, size_t answer, size_t run, struct error
     bool ok = conversation_set_breakers(c, &sampler, err) &&
               conversation_run_prefix(c, answer, run, &prefix, err);
     if (ok && conversation_hash(prefix.data, prefix.len) != rec->prefix_hash) {
-        r->n_skipped++;
+        r->n_elsewhere += shifts_unknown(rec);
+        r->n_skipped += !shifts_unknown(rec);
         goto done;
     }
+    // What was recorded in a larger context was not shifted where this one is full.
+    const bool larger = rec->n_ctx > c->session.engine->n_ctx;
     struct generate_params p = {
         .sampler = &sampler,
         .tok = c->model->tokenizer,
         .n_predict = (int64_t)n,
         .ignore_eos = rec->ignore_eos,
-        .overflow = rec->overflow,
+        .overflow = larger ? OVERFLOW_ERROR : rec->overflow,
         .n_keep = rec->n_keep,
+        .n_ctx = rec->n_ctx,
         .cancel = c->cancel,
     };
     if (ok && r->way->in_company) {
@@ -119,26 +163,7 @@ static bool replay_run(struct replay *r, size_t answer, size_t run, struct error
     }
     if (ok && g.finish == FINISH_INTERRUPTED)
         ok = error_set(err, ERR_INTERRUPTED, "interrupted");
-    if (!ok)
-        goto done;
-    r->n_answers++;
-    for (size_t i = 0; i < n && !r->differs; i++) {
-        int32_t now = i < g.ids.len ? g.ids.data[i] : -1;
-        if (now == m->ids.data[rec->first_id + i]) {
-            r->n_tokens++;
-            continue;
-        }
-        if (now < 0 && g.finish == FINISH_CONTEXT) {
-            ok = error_set(err, ERR_CONTEXT, "the answer is longer than the context has room for");
-            break;
-        }
-        r->differs = true;
-        r->index = rec->first_id + i;
-        r->n_index = m->ids.len;
-        r->position = prefix.len + i;
-        r->recorded = m->ids.data[rec->first_id + i];
-        r->now = now;
-    }
+    ok = ok && compare(r, m, rec, n, &g, prefix.len, err);
 done:
     ids_release(&prefix);
     generated_release(&g);
@@ -172,10 +197,11 @@ static void report(const struct replay *r, const struct session_info *info, bool
     const struct engine *e = r->c->session.engine;
     if (json) {
         json_t *j =
-            json_pack("{s:b, s:I, s:I, s:I, s:I, s:s, s:s}", "agree", !r->differs, "answers",
+            json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:s, s:s}", "agree", !r->differs, "answers",
                       (json_int_t)r->n_answers, "tokens", (json_int_t)r->n_tokens, "skipped",
                       (json_int_t)r->n_skipped, "constrained", (json_int_t)r->n_constrained,
-                      "recorded_on", info->device, "device", e->device);
+                      "context_unknown", (json_int_t)r->n_elsewhere, "recorded_on", info->device,
+                      "device", e->device);
         if (j && r->differs)
             json_object_set_new(
                 j, "first_difference",
@@ -218,8 +244,14 @@ static void report(const struct replay *r, const struct session_info *info, bool
     if (r->n_skipped > 0)
         buf_printf(out,
                    "%zu answer%s not compared: what came before them is no longer what it was (the "
-                   "system prompt was changed)\n",
+                   "system prompt or the chat template was changed)\n",
                    r->n_skipped, r->n_skipped == 1 ? "" : "s");
+    if (r->n_elsewhere > 0)
+        buf_printf(
+            out,
+            "%zu answer%s not compared: made with --overflow shift in a context whose length "
+            "is not recorded, perhaps another than this one of %u tokens; -c names one\n",
+            r->n_elsewhere, r->n_elsewhere == 1 ? "" : "s", e->n_ctx);
     if (r->n_constrained > 0)
         buf_printf(out,
                    "%zu answer%s not compared: held to a grammar or schema, which a session does "
@@ -236,7 +268,8 @@ static bool replay_all(struct replay *r, void (*progress)(void *user, size_t tur
     const struct conversation *c = r->c;
     const size_t n_turns = conversation_n_turns(c);
     bool ok = true;
-    r->turn = r->n_answers = r->n_tokens = r->n_skipped = r->n_constrained = 0;
+    r->turn = r->n_answers = r->n_tokens = 0;
+    r->n_skipped = r->n_constrained = r->n_elsewhere = 0;
     for (size_t i = 0; ok && !r->differs && i < c->n_messages; i++) {
         if (c->messages[i].role != ROLE_ASSISTANT)
             continue;

@@ -558,7 +558,40 @@ def test_replay_has_the_model_and_the_context_of_the_recording(hokku, tiny, sess
     r = hokku("replay", "s", "-m", env["HOKKU_MODEL"])
     assert r.returncode == 1 and b"made with the model" in r.stderr, r
     r = hokku("replay", "s", "-c", 60)
-    assert r.returncode == 1 and b"all agree" not in r.stdout, r
+    assert r.returncode == 5 and b"does not fit the context of 60" in r.stderr and b"room in -c 100" in r.stderr, r
+
+
+@pytest.fixture
+def shifted(hokku, tiny):
+    """Three turns that shifted the context: the first one of 48 tokens, the others one of 64."""
+    for n_ctx, prompts in ((48, "k\n"), (64, "b\nc\n")):
+        r = hokku("-m", tiny, "--turns", "--session", "s", "--overflow", "shift", "-c", n_ctx, "-n", 70, "-s", 2, "--ignore-eos",
+                  input=prompts)
+        assert r.returncode == 0 and b"left out" in r.stderr or n_ctx == 48, r.stderr
+
+
+def test_replay_shifts_each_answer_as_the_context_that_it_was_recorded_in(hokku, shifted):
+    for more in ((), ("-c", 2048, "--check")):
+        r = hokku("replay", "s", *more)
+        assert r.returncode == 0 and b"all agree: 210 tokens of 3 answers" in r.stdout and b"not compared" not in r.stdout, r
+    assert b"beside other answers" in r.stdout
+    r = hokku("replay", "s", "-c", 48)
+    assert r.returncode == 5 and b"turn 2 does not fit the context of 48" in r.stderr and b"room in -c 64" in r.stderr, r
+
+
+def test_replay_does_not_compare_what_was_shifted_in_a_context_of_unknown_length(hokku, shifted, sessions):
+    """As sessions of hokku were before a run said it."""
+    path = sessions / "s.session"
+    data = parts(path.read_bytes())
+    for n_ctx in (48, 64):
+        data = [(t, b, e, p.replace(struct.pack("<IQ", 3, n_ctx), struct.pack("<I", 2)) if t == "MSGS" else p) for t, b, e, p in data]
+    path.write_bytes(file(data))
+    for n_ctx, compared in ((48, 1), (64, 2), (2048, 0)):
+        r = hokku("replay", "s", "-c", n_ctx, "--check")
+        said = f"{3 - compared} answer{'s' * (compared < 2)} not compared: made with --overflow shift in a context whose length is not recorded"
+        assert said.encode() in r.stdout and b"differ" not in r.stderr and b"turn " not in r.stdout, r
+        assert (r.returncode == 0) == (compared > 0) == (f" tokens of {compared} answer".encode() in r.stdout), r
+    assert json.loads(hokku("replay", "--json", "s").stdout)["context_unknown"] == 1
 
 
 def test_replay_names_the_context_that_the_answers_of_a_larger_one_need(hokku):
