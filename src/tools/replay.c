@@ -28,6 +28,7 @@ enum { N_WAYS = sizeof ways / sizeof *ways };
 struct replay {
     struct conversation *c;
     const struct way *way;
+    bool check;                 // more ways than the recorded one
     size_t n_ways;              // that were gone
     size_t n_answers, n_tokens; // compared
     size_t n_skipped;           // answers whose prompt is no longer what it was
@@ -191,6 +192,19 @@ static const char *why_not_tried(const struct replay *r)
                : "the context has no room for two";
 }
 
+// The ways that were not gone, and why; NULL: there are none.
+static json_t *ways_not_tried(const struct replay *r)
+{
+    if (r->not_tried)
+        return json_pack("{s:s}", r->not_tried->name, why_not_tried(r));
+    if (!r->check || r->n_answers > 0)
+        return NULL;
+    json_t *j = json_object();
+    for (size_t i = 1; i < N_WAYS; i++)
+        json_object_set_new(j, ways[i].name, json_string("no answer could be compared"));
+    return j;
+}
+
 static void report(const struct replay *r, const struct session_info *info, bool json,
                    struct buf *out)
 {
@@ -213,9 +227,9 @@ static void report(const struct replay *r, const struct session_info *info, bool
                 json_object_set_new(j, "also", json_array());
             json_array_append_new(json_object_get(j, "also"), json_string(ways[i].name));
         }
-        if (j && r->not_tried)
-            json_object_set_new(j, "not_tried",
-                                json_pack("{s:s}", r->not_tried->name, why_not_tried(r)));
+        json_t *not_tried = ways_not_tried(r);
+        if (not_tried)
+            json_object_set_new(j, "not_tried", not_tried);
         char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
         if (text)
             buf_printf(out, "%s\n", text);
@@ -290,20 +304,29 @@ static bool replay_all(struct replay *r, void (*progress)(void *user, size_t tur
                             r->turn, n_ctx, needed));
 }
 
+static bool nothing_compared(const struct replay *r, struct error *err)
+{
+    if (r->n_skipped + r->n_elsewhere > 0)
+        return error_set(err, ERR_FAIL, "no answer of the session could be compared");
+    return error_set(
+        err, ERR_FAIL, "the session has no answer to replay%s",
+        r->n_constrained ? ": all were held to a grammar or schema, which it does not keep" : "");
+}
+
 bool tool_replay(struct conversation *c, const struct session_info *info, bool json, bool check,
                  void (*progress)(void *user, size_t turn, size_t n), void *user, struct buf *out,
                  struct error *err)
 {
-    struct replay r = {.c = c};
+    struct replay r = {.c = c, .check = check};
     bool ok = true;
     conversation_rewind(c, 0); // what the file's memory holds must not help
     const bool several = engine_max_parts(c->session.engine) > 1;
     const size_t n_ways = !check ? 1 : several ? N_WAYS : N_WAYS - 1;
-    while (ok && !r.differs && r.n_ways < n_ways) {
+    do {
         r.way = &ways[r.n_ways++];
         ok = replay_all(&r, progress, user, err);
-    }
-    if (ok && check && !r.differs && r.n_met == 0) {
+    } while (ok && !r.differs && r.n_answers > 0 && r.n_ways < n_ways);
+    if (ok && check && !r.differs && r.n_answers > 0 && r.n_met == 0) {
         r.n_ways -= several;
         r.not_tried = &ways[N_WAYS - 1];
     }
@@ -314,9 +337,5 @@ bool tool_replay(struct conversation *c, const struct session_info *info, bool j
         return error_oom(err, "the report", out->len);
     if (r.differs)
         return error_set(err, ERR_FAIL, "the replay differs from the recording");
-    return r.n_answers > 0 ||
-           error_set(err, ERR_FAIL, "the session has no answer to replay%s",
-                     r.n_constrained ? ": all were held to a grammar or schema, which it does not "
-                                       "keep"
-                                     : "");
+    return r.n_answers > 0 || nothing_compared(&r, err);
 }

@@ -634,6 +634,20 @@ def test_replay_says_when_the_ground_has_changed(hokku, chat, tiny):
     assert r.returncode == 0 and b"1 answer not compared" in r.stdout, r
 
 
+def test_replay_tries_nothing_where_no_answer_can_be_compared(hokku, chat, tiny):
+    c = chat("-m", tiny, *SAMPLED, "--session", "s")
+    c.say("one")
+    c.say("/system Something else.")
+    c.leave()
+    r = hokku("replay", "--check", "s")
+    assert r.returncode == 1 and b"1 answer not compared: what came before" in r.stdout and b"tried" not in r.stdout, r
+    assert r.stderr == b"hokku: no answer of the session could be compared\n", r
+    said = json.loads(hokku("replay", "--check", "--json", "s").stdout)
+    assert said["answers"] == 0 and said["skipped"] == 1 and "also" not in said, said
+    assert len(said["not_tried"]) == 6 and set(said["not_tried"].values()) == {"no answer could be compared"}, said
+    assert "not_tried" not in json.loads(hokku("replay", "--json", "s").stdout)
+
+
 HOSTILE = [("MSGS", lambda n: b"\xff" * n), ("MSGS", lambda n: bytes(n)), ("TIME", lambda n: b"\xff" * n),
            ("META", lambda n: b"[" * n), ("META", lambda n: b"{}" + b" " * (n - 2)), ("TIME", lambda n: b"\x01" * (n - 1)),
            ("TMPL", lambda n: b"{" * (17 << 20))]
