@@ -416,7 +416,7 @@ bool session_writer_load(struct session_writer *w, struct conversation *c, sessi
     if (ok && p.version == LOG_VERSION) {
         known_release(&w->file);
         // A file that cannot be appended to is written anew, too.
-        if (!log_writer_continue(w->log, p.length, p.generation, NULL) ||
+        if (!log_writer_continue(w->log, p.length, p.generation, p.slot, NULL) ||
             !known_of(&w->file, c, NULL)) {
             session_parts_release(&p);
             return true;

@@ -75,6 +75,7 @@ static bool choose_slot(struct log_file *f, struct crc32 *crc, uint64_t size, st
         } else if (generation > f->generation) {
             f->generation = generation;
             f->length = length;
+            f->slot = i;
         }
     }
     return f->generation > 0 ||
@@ -170,6 +171,7 @@ struct log_writer {
     // the thread's while a transaction runs, the caller's else
     int fd;                      // of the file that is there; -1: none
     uint64_t length, generation; // of it
+    int slot;                    // of it that says so; the next save writes the other one
     int target;                  // where records go: fd, or a new file
     bool anew, failed;
     struct buf temp; // name of the new file
@@ -224,11 +226,11 @@ static void make_slot(struct log_writer *w, uint64_t generation, uint64_t length
     put_number(slot + 16, checksum(&w->crc, slot, 16), 4);
 }
 
-static bool write_slot(struct log_writer *w, uint64_t generation)
+static bool write_slot(struct log_writer *w, int i, uint64_t generation)
 {
     unsigned char slot[SLOT];
     make_slot(w, generation, w->at, slot);
-    return write_at(w, SLOT_AT + generation % 2 * SLOT, slot, sizeof slot);
+    return write_at(w, (uint64_t)(SLOT_AT + i * SLOT), slot, sizeof slot);
 }
 
 static bool sync_file(struct log_writer *w)
@@ -240,9 +242,10 @@ static bool sync_file(struct log_writer *w)
 // The records must be on the disk before the slot that makes them count.
 static bool commit_appended(struct log_writer *w)
 {
-    if (!sync_file(w) || !write_slot(w, w->generation + 1) || !sync_file(w))
+    if (!sync_file(w) || !write_slot(w, 1 - w->slot, w->generation + 1) || !sync_file(w))
         return false;
     w->generation++;
+    w->slot = 1 - w->slot;
     w->length = w->at;
     return true;
 }
@@ -250,7 +253,7 @@ static bool commit_appended(struct log_writer *w)
 static bool commit_anew(struct log_writer *w)
 {
     // Both slots, so that no other state is ever looked for in this file.
-    bool ok = write_slot(w, 1) && write_slot(w, 2);
+    bool ok = write_slot(w, 1, 1) && write_slot(w, 0, 2);
     int fd = w->target;
     w->target = -1;
     if (!ok) {
@@ -264,6 +267,7 @@ static bool commit_anew(struct log_writer *w)
         close(w->fd);
     w->fd = place_open(w->path, O_RDWR, &w->failure);
     w->generation = 2;
+    w->slot = 0;
     w->length = w->fd >= 0 ? w->at : 0;
     return true; // it is saved; what cannot be opened again is written anew next time
 }
@@ -371,12 +375,15 @@ void log_writer_free(struct log_writer *w)
     free(w);
 }
 
-bool log_writer_continue(struct log_writer *w, uint64_t length, uint64_t generation,
+bool log_writer_continue(struct log_writer *w, uint64_t length, uint64_t generation, int slot,
                          struct error *err)
 {
+    if (generation > INT64_MAX) // on purpose: there must be a next one, and many after it
+        return error_set(err, ERR_FAIL, "%s: it was saved as often as can be counted", w->path);
     w->fd = place_open(w->path, O_RDWR, err);
     w->length = w->fd >= 0 ? length : 0;
     w->generation = generation;
+    w->slot = slot;
     return w->fd >= 0;
 }
 
@@ -398,10 +405,10 @@ bool log_writer_look(struct log_writer *w, struct error *err)
         return true;
     }
     make_slot(w, w->generation, w->length, want);
-    bool ok = fstat(w->fd, &mine) == 0 && mine.st_ino == there.st_ino &&
-              mine.st_dev == there.st_dev &&
-              log_read_at(w->fd, w->path, SLOT_AT + w->generation % 2 * SLOT, found, SLOT, NULL) &&
-              memcmp(want, found, SLOT) == 0;
+    bool ok =
+        fstat(w->fd, &mine) == 0 && mine.st_ino == there.st_ino && mine.st_dev == there.st_dev &&
+        log_read_at(w->fd, w->path, (uint64_t)(SLOT_AT + w->slot * SLOT), found, SLOT, NULL) &&
+        memcmp(want, found, SLOT - 4) == 0; // (the last four say nothing)
     return ok || error_set(err, ERR_FAIL,
                            "%s: another program has changed it since it was saved last; save under "
                            "another name",

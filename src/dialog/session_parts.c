@@ -145,6 +145,7 @@ static bool read_log(struct session_parts *p, int fd, const char *path, enum ses
         return false;
     p->length = f.length;
     p->generation = f.generation;
+    p->slot = f.slot;
     p->cut = f.cut;
     bool ok = describe(p, &f, err);
     ok = ok && (want < WANT_MESSAGES || gather_messages(p, &f, err)) &&

@@ -38,6 +38,7 @@ struct session_parts {
     struct state_piece *states; // ascending
     size_t n_states;
     uint64_t length, generation; // to go on writing (version 2)
+    int slot;
 };
 
 enum session_want { // what is read; the rest stays empty

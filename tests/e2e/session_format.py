@@ -53,11 +53,11 @@ def record(tag, begin, end, payload):
     return head + struct.pack("<I", zlib.crc32(head)) + payload
 
 
-def file(parts):
+def file(parts, generations=(2, 1)):
     """A file of these (tag, begin, end, payload), both slots good."""
     body = b"".join(record(*p) for p in parts)
     out = b"HOKKUSES" + struct.pack("<II", 2, 0)
-    for generation in (2, 1):
+    for generation in generations:
         slot = struct.pack("<QQ", generation, RECORDS_AT + len(body))
         out += slot + struct.pack("<II", zlib.crc32(slot), 0)
     return out + body

@@ -648,6 +648,18 @@ def test_replay_tries_nothing_where_no_answer_can_be_compared(hokku, chat, tiny)
     assert "not_tried" not in json.loads(hokku("replay", "--json", "s").stdout)
 
 
+@pytest.mark.parametrize("generations", [(1, 2), (3, 2), (2, 3), (7, 4), (5, 5), (0, 1), (2**64 - 1, 1), (2**64 - 3, 2**64 - 2)])
+def test_the_newest_slot_counts_and_is_gone_on_with_wherever_it_is(hokku, tiny, sessions, generations):
+    ask(hokku, tiny, "s", "one")
+    path = sessions / "s.session"
+    path.write_bytes(file(parts(path.read_bytes()), generations))
+    for turns in (2, 3, 4):
+        got = ask(hokku, tiny, "s", "two")
+        assert got["cached_tokens"] > 20 * (turns - 1)
+        assert describe(path)["turns"] == turns
+        assert b"changed it" not in hokku("sessions").stderr
+
+
 HOSTILE = [("MSGS", lambda n: b"\xff" * n), ("MSGS", lambda n: bytes(n)), ("TIME", lambda n: b"\xff" * n),
            ("META", lambda n: b"[" * n), ("META", lambda n: b"{}" + b" " * (n - 2)), ("TIME", lambda n: b"\x01" * (n - 1)),
            ("TMPL", lambda n: b"{" * (17 << 20))]
