@@ -188,10 +188,6 @@ static bool read_parts(const char *path, int fd, struct session_parts *p, struct
     }
     fresh.now = number_of(p->meta, "now");
     fresh.first_kept = (size_t)number_of(p->meta, "first_kept");
-    if (number_of(p->meta, "dropped") < 0) {
-        log_damaged(path, "it has dropped less than nothing", err);
-        goto done;
-    }
     fresh.system_merged = json_is_true(json_object_get(p->meta, "system_merged"));
     fresh.special = json_is_true(json_object_get(p->meta, "special"));
     if (!check_timeline(path, &p->timeline, n_vocab, err) || !check_conversation(path, &fresh, err))
@@ -268,8 +264,7 @@ bool session_file_info(const char *path, struct session_info *out, struct error 
         out->exact = json_is_true(json_object_get(p.meta, "exact"));
         out->has_types = kv_type_of(p.meta, "cache_type_k", &out->type_k) &&
                          kv_type_of(p.meta, "cache_type_v", &out->type_v);
-        int64_t n_ctx = number_of(p.meta, "n_ctx");
-        out->n_ctx = n_ctx > 0 && n_ctx <= INT32_MAX ? (uint32_t)n_ctx : 0;
+        out->n_ctx = (uint32_t)number_of(p.meta, "n_ctx");
         if (*text_of(p.meta, "model_path"))
             out->model_path = strdup(text_of(p.meta, "model_path"));
         if (!json_is_true(json_object_get(p.meta, "plain")))

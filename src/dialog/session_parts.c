@@ -9,12 +9,102 @@
 
 enum { MAX_META = 4 << 20, MAX_TEMPLATE = 16 << 20 };
 
+// What a description may say; a key that is not there is one that an older program did not know.
+static const struct {
+    const char *key;
+    json_type type;       // JSON_TRUE: a truth value
+    int64_t least, most;  // of a number
+    const char *words[3]; // that a text must be one of
+} keys[] = {
+    {"program", JSON_STRING, 0, 0, {0}},
+    {"model", JSON_STRING, 0, 0, {0}},
+    {"model_path", JSON_STRING, 0, 0, {0}},
+    {"fingerprint", JSON_STRING, 0, 0, {0}},
+    {"device", JSON_STRING, 0, 0, {0}},
+    {"kv_format", JSON_STRING, 0, 0, {0}},
+    {"kv_positions", JSON_INTEGER, 0, INT64_MAX, {0}},
+    {"n_ctx", JSON_INTEGER, 1, INT32_MAX, {0}},
+    {"exact", JSON_TRUE, 0, 0, {0}},
+    {"cache_type_k", JSON_STRING, 0, 0, {"f16", "q8_0"}},
+    {"cache_type_v", JSON_STRING, 0, 0, {"f16", "q8_0"}},
+    {"template_crc", JSON_INTEGER, 0, UINT32_MAX, {0}},
+    {"plain", JSON_TRUE, 0, 0, {0}},
+    {"special", JSON_TRUE, 0, 0, {0}},
+    {"now", JSON_INTEGER, INT64_MIN, INT64_MAX, {0}},
+    {"saved_at", JSON_INTEGER, INT64_MIN, INT64_MAX, {0}},
+    {"turns", JSON_INTEGER, 0, INT64_MAX, {0}},
+    {"tokens", JSON_INTEGER, 0, INT64_MAX, {0}},
+    {"first_kept", JSON_INTEGER, 0, INT64_MAX, {0}},
+    {"dropped", JSON_INTEGER, 0, INT64_MAX, {0}},
+    {"system_merged", JSON_TRUE, 0, 0, {0}},
+    {"settings", JSON_OBJECT, 0, 0, {0}},
+};
+
+static bool can_be(const json_t *v, size_t i)
+{
+    const char *const *words = keys[i].words;
+    if (keys[i].type == JSON_TRUE)
+        return json_is_boolean(v);
+    if (json_typeof(v) != keys[i].type)
+        return false;
+    if (json_is_integer(v))
+        return json_integer_value(v) >= keys[i].least && json_integer_value(v) <= keys[i].most;
+    for (size_t k = 0; words[k]; k++)
+        if (strcmp(json_string_value(v), words[k]) == 0)
+            return true;
+    return !words[0];
+}
+
+static void put_expected(struct buf *b, size_t i)
+{
+    const char *const *words = keys[i].words;
+    if (words[0])
+        buf_printf(b, "\"%s\" or \"%s\"", words[0], words[1]);
+    else if (keys[i].type == JSON_TRUE)
+        buf_puts(b, "true or false");
+    else if (keys[i].type == JSON_STRING)
+        buf_puts(b, "a text");
+    else if (keys[i].type == JSON_OBJECT)
+        buf_puts(b, "an object");
+    else if (keys[i].least == INT64_MIN)
+        buf_puts(b, "a whole number");
+    else if (keys[i].most == INT64_MAX)
+        buf_printf(b, "a whole number of at least %lld", (long long)keys[i].least);
+    else
+        buf_printf(b, "a whole number from %lld to %lld", (long long)keys[i].least,
+                   (long long)keys[i].most);
+}
+
+static bool impossible(const char *path, const json_t *v, size_t i, struct error *err)
+{
+    struct buf what = {0};
+    char *found = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    buf_printf(&what, "%s of its description is %.80s, expected ", keys[i].key,
+               found ? found : "?");
+    put_expected(&what, i);
+    log_damaged(path, buf_str(&what), err);
+    free(found);
+    buf_release(&what);
+    return false;
+}
+
+static bool check_meta(const json_t *meta, const char *path, struct error *err)
+{
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *v = json_object_get(meta, keys[i].key);
+        if (v && !can_be(v, i))
+            return impossible(path, v, i, err);
+    }
+    return true;
+}
+
 bool session_parts_meta(struct session_parts *p, const char *path, const char *text, size_t n,
                         struct error *err)
 {
     p->meta = n <= MAX_META ? json_loadb(text, n, 0, NULL) : NULL;
-    return json_is_object(p->meta) ||
-           log_damaged(path, "its description is no JSON object of at most 4 MiB", err);
+    if (!json_is_object(p->meta))
+        return log_damaged(path, "its description is no JSON object of at most 4 MiB", err);
+    return check_meta(p->meta, path, err);
 }
 
 // Appends a record's bytes to out.

@@ -660,6 +660,33 @@ def test_the_newest_slot_counts_and_is_gone_on_with_wherever_it_is(hokku, tiny, 
         assert b"changed it" not in hokku("sessions").stderr
 
 
+def test_impossible_values_of_the_description_are_refused_with_what_was_expected(hokku, tiny, sessions):
+    ask(hokku, tiny, "s", "one")
+    path = sessions / "s.session"
+    good = path.read_bytes()
+    meta = describe(path)
+    number, types = "a whole number from 1 to 2147483647", '"f16" or "q8_0"'
+    bad = [("n_ctx", 1 << 40, number), ("n_ctx", -1, number), ("n_ctx", 0, number), ("n_ctx", "x", number), ("n_ctx", 64.0, number),
+           ("n_ctx", None, number), ("cache_type_k", "q3", types), ("cache_type_v", 8, types), ("now", "x", "a whole number"),
+           ("exact", "y", "true or false"), ("plain", 1, "true or false"), ("dropped", -1, "a whole number of at least 0"),
+           ("first_kept", [], "a whole number of at least 0"), ("template_crc", 1 << 32, "a whole number from 0 to 4294967295"),
+           ("settings", "x", "an object"), ("model", 1, "a text"), ("kv_format", {"a": 1}, "a text")]
+    for key, value, expected in bad:
+        changed = json.dumps({**meta, key: value}).encode()
+        path.write_bytes(file((t, b, e, changed if t == "META" else p) for t, b, e, p in parts(good)))
+        written = path.read_bytes()
+        found = json.dumps(value, separators=(",", ":"))
+        said = f"hokku: {path}: the session is damaged: {key} of its description is {found}, expected {expected}; restore the file".encode()
+        for args in (["replay", "s"], ["-m", tiny, "--session", "s", "hi"], ["--session", "s", "hi"]):
+            r = hokku(*args)
+            assert r.returncode == 1 and r.stdout == b"" and said in r.stderr, (key, value, args, r)
+        assert path.read_bytes() == written
+    for left_out in ("n_ctx", "cache_type_k", "cache_type_v", "settings", "saved_at", "exact", "system_merged", "tokens"):  # of an older program
+        changed = json.dumps({k: v for k, v in meta.items() if k != left_out}).encode()
+        path.write_bytes(file((t, b, e, changed if t == "META" else p) for t, b, e, p in parts(good)))
+        assert hokku("replay", "s").returncode == 0
+
+
 HOSTILE = [("MSGS", lambda n: b"\xff" * n), ("MSGS", lambda n: bytes(n)), ("TIME", lambda n: b"\xff" * n),
            ("META", lambda n: b"[" * n), ("META", lambda n: b"{}" + b" " * (n - 2)), ("TIME", lambda n: b"\x01" * (n - 1)),
            ("TMPL", lambda n: b"{" * (17 << 20))]
