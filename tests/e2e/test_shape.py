@@ -119,6 +119,21 @@ def test_a_chat_says_when_an_answer_does_not_obey_yet(chat):
     assert "does not obey" not in out and "can say" in out
 
 
+def test_an_answer_that_was_held_says_when_it_goes_on_freely(chat):
+    schema = '{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"}},"required":["name","age"]}'
+    free = "was held to a grammar or schema, and none is set now: it goes on freely"
+    c = chat(*BUILTIN, "--session", "s")
+    c.say("/set n-predict 3")
+    c.say(f"/set schema {schema}")
+    c.say("more")
+    assert free not in c.say("/continue")  # it still is
+    c.leave()
+    c = chat(*BUILTIN, "--session", "s")
+    assert free in c.say("/continue")
+    assert free not in c.say("/continue")  # of what went on freely there is nothing to say
+    c.leave()
+
+
 def test_replay_says_that_it_cannot_repeat_a_constrained_answer(hokku):
     for session, lines in ("s", ["-j", '{"enum":[1,2]}']), ("s", []):
         assert hokku(*BUILTIN, "-s", 3, "--session", session, *lines, "Hi").returncode == 0
