@@ -41,8 +41,7 @@ bool ask_cost(const char *text, size_t n, size_t *cost, struct refusal *r)
 // ---- fields
 
 // As clients say that they say nothing: a field that is null is one that is not there, also where
-// it is none that is known. Schemas are left as they are, in which null is a value, and messages
-// but for the parts of their text: a template may tell one from a field that is not there.
+// it is none that is known. Schemas are left as they are: in them null is a value.
 static void drop_nulls(json_t *v)
 {
     const char *key;
@@ -52,9 +51,6 @@ static void drop_nulls(json_t *v)
     {
         if (json_is_null(field))
             json_object_del(v, key);
-        else if (strcmp(key, "messages") == 0)
-            for (size_t i = 0; i < json_array_size(field); i++)
-                drop_nulls(json_object_get(json_array_get(field, i), "content"));
         else if (strcmp(key, "schema") != 0 && strcmp(key, "parameters") != 0)
             drop_nulls(field);
     }

@@ -118,14 +118,11 @@ static bool check_field(const json_t *message, const char *key, const json_t *v,
 {
     char param[64];
     snprintf(param, sizeof param, "messages[%zu].%.32s", i, key);
-    const bool has_calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
     size_t k = 0;
     while (k < N_FIELDS && strcmp(fields[k].name, key) != 0)
         k++;
     if (strcmp(key, "content") == 0)
-        return (has_calls && json_is_null(v)) || check_content(param, v, r);
-    if (json_is_null(v))
-        return true;
+        return check_content(param, v, r);
     if (k == N_FIELDS || !(fields[k].roles & role_of(message)))
         return refuse(r, 400, param, "unsupported",
                       "messages[%zu]: found \"%.60s\" in a message of role %s, expected \"role\", "

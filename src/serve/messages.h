@@ -4,6 +4,7 @@
 
 #include "serve/refusal.h"
 
+// Of a request in which no field is null (ask.c).
 bool messages_check(const json_t *messages, struct refusal *r);
 bool tools_check(const json_t *tools, struct refusal *r);
 

@@ -103,8 +103,8 @@ def test_a_field_that_must_be_there_is_missing_where_it_is_null(any_served):  # 
         assert status == 400 and answer["error"]["message"].startswith(f'"{field}" is missing: expected '), answer
     for field in "role", "content":
         said = refused(any_served, 400, f"messages[0].{field}", messages=[{**USER[0], field: None}])
-        assert "found null" in said
-    assert "found null" in refused(any_served, 400, "messages[1].content", messages=[USER[0], {"role": "assistant", "content": None, "tool_calls": None}, USER[0]])
+        assert "found nothing" in said
+    assert "found nothing" in refused(any_served, 400, "messages[1].content", messages=[USER[0], {"role": "assistant", "content": None, "tool_calls": None}, USER[0]])
     refused(any_served, 400, "stop", stop=[None])  # an element is no field
     assert "logit_bias" in refused(any_served, 400, "logit_bias", logit_bias={})
 
