@@ -105,6 +105,9 @@ def test_a_field_that_must_be_there_is_missing_where_it_is_null(any_served):  # 
         said = refused(any_served, 400, f"messages[0].{field}", messages=[{**USER[0], field: None}])
         assert "found nothing" in said
     assert "found nothing" in refused(any_served, 400, "messages[1].content", messages=[USER[0], {"role": "assistant", "content": None, "tool_calls": None}, USER[0]])
+    for message in {"role": "user", "tool_calls": None}, {"role": "assistant", "tool_calls": None}:
+        status, _, answer = any_served.ask("/v1/chat/completions", {"messages": [message]})
+        assert status == 400, answer
     refused(any_served, 400, "stop", stop=[None])  # an element is no field
     assert "logit_bias" in refused(any_served, 400, "logit_bias", logit_bias={})
 
