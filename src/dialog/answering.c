@@ -49,8 +49,9 @@ static bool too_long(const struct conversation *c, const struct answer_params *p
     if (old_turns && p->overflow == OVERFLOW_ERROR && p->makes_room)
         return error_set(err, ERR_CONTEXT,
                          "the conversation takes %zu tokens and the context holds %zu: %zu too "
-                         "many with one for an answer; %s would make room",
-                         n, n_ctx, n + 1 - n_ctx, p->makes_room);
+                         "many with one for an answer; %s%s would make room",
+                         n, n_ctx, n + 1 - n_ctx, c->no_larger ? "" : "a larger -c, ",
+                         p->makes_room);
     return error_set(err, ERR_CONTEXT,
                      "the prompt takes %zu tokens and the context holds %zu: %zu too many with one "
                      "for an answer; %s",

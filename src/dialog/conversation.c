@@ -25,8 +25,7 @@ void message_release(struct message *m)
 
 const char *conversation_make_fit(const struct conversation *c)
 {
-    return c->no_larger ? "shorten it: memory has room for no larger context (--dry-run says what "
-                          "would fit)"
+    return c->no_larger ? "shorten it: the context is all that memory has room for, as things are"
                         : "shorten it or open a larger context with -c";
 }
 

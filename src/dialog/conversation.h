@@ -109,7 +109,7 @@ struct answer_params {
     size_t n_stop;
     uint32_t n_probs;
     enum overflow overflow;
-    const char *makes_room; // said where older turns fill the context; NULL: only a larger one
+    const char *makes_room; // where older turns fill the context, besides a larger one; or NULL
     enum spec spec;         // changes no text
     enum think think;
     const char *prefill; // start of the answer, NULL: none

@@ -275,12 +275,13 @@ bool terminal_begin(int fd, int fd_out, bool ansi, struct cancel *cancel)
 
 void terminal_end(void)
 {
+    struct sigaction now;
     if (!T.active)
         return;
     terminal_set_mode(TERMINAL_COOKED);
     for (int sig = 1; sig < _NSIG; sig++)
-        if (taken[sig])
-            sigaction(sig, &before[sig], NULL);
+        if (taken[sig] && sigaction(sig, NULL, &now) == 0 && now.sa_sigaction == on_signal)
+            sigaction(sig, &before[sig], NULL); // else a library has taken it since
     close(T.pipe[0]);
     close(T.pipe[1]);
     T.pipe[0] = T.pipe[1] = -1;

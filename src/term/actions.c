@@ -185,7 +185,8 @@ bool action_continue(struct repl *r, char *arg, struct error *err)
     if (m && !m->partial)
         return error_set(err, ERR_FAIL, "the answer is finished: there is nothing to go on with");
     const bool was_held = m && m->n_runs > 0 && m->runs[m->n_runs - 1].constrained;
-    if (was_held && !r->o->shape->constraint) // a session does not keep to what
+    if (was_held && !r->o->shape->constraint &&
+        r->opt->n_predict != 0) // a session does not keep to what
         view_say(&r->view, "(the answer was held to a grammar or schema, and none is set now: it "
                            "goes on freely)\n");
     return repl_answer(r, ANSWER_CONTINUE, err);

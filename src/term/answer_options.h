@@ -16,7 +16,7 @@ static inline struct answer_params answer_options(const struct options *o)
         .n_stop = o->stop.n,
         .n_probs = o->logprobs,
         .overflow = o->overflow,
-        .makes_room = "a larger -c, --overflow drop (forgets the oldest turns) or --overflow shift",
+        .makes_room = "--overflow drop (forgets the oldest turns) or --overflow shift",
         .spec = o->spec,
         .think = (enum think)o->think,
     };

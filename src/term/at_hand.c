@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/out.h"
 #include "base/place.h"
+#include "base/utf8.h"
 #include "editor/terminal.h"
 #include "term/actions.h"
 #include "term/fence.h"
@@ -155,24 +156,24 @@ static bool run_editor(const struct repl *r, const char *path, struct error *err
 bool repl_edit(struct repl *r, const char *text, struct error *err)
 {
     struct buf base = {0}, path = {0}, got = {0};
-    bool found = false, ok = true, is_text = true;
+    bool found = false, ok = true, written = false;
     buf_printf(&base, "%s/hokku-%ld", r->o->temp_dir, (long)getpid());
     int fd = base.failed ? -1 : place_create_temp(base.data, &path, err);
     ok = fd >= 0 && fd_write_all(fd, buf_str(&path), text, strlen(text), err);
     if (fd >= 0)
         close(fd);
-    ok = ok && run_editor(r, path.data, err) && place_read(path.data, 64 << 20, &got, &found, err);
+    written = ok && run_editor(r, path.data, err);
+    ok = written && place_read(path.data, 64 << 20, &got, &found, err) &&
+         (!found || attach_is_text(path.data, &got, err));
+    if (written && !ok)
+        error_prefix(err, "the message is as it was, what the editor wrote stays where it is");
     if (ok && !found)
         ok =
             error_set(err, ERR_FAIL, "the editor \"%.100s\" left no file: the message is as it was",
                       r->o->editor);
-    if (ok) {
-        ok = is_text = attach_is_text(path.data, &got, err);
-        if (!is_text)
-            error_prefix(err, "the message is as it was, what the editor wrote stays in its file");
-    }
-    if (fd >= 0 && is_text)
+    if (fd >= 0 && (ok || !written))
         unlink(path.data);
+    utf8_drop_mark(&got);
     while (ok && got.len > 0 && got.data[got.len - 1] == '\n')
         got.data[--got.len] = '\0';
     free(r->edit);

@@ -71,17 +71,26 @@ bool batch_one(struct batch *b, struct buf *prompt, struct error *err)
     return answer(b, prompt, false, err);
 }
 
-// Whether lines come behind the one that failed, or may.
-static bool is_more(struct line_reader *in)
+// Says what is not answered because the line before failed: lines that are there, or may come.
+static void say_rest(const struct batch *b, struct line_reader *in)
 {
+    enum { MOST_BLANK = 1000 };
+    const size_t number = in->number;
     struct error none;
     const char *text;
     size_t n;
-    enum line_next next;
-    do
+    enum line_next next = LINE_THERE;
+    for (int i = 0; i < MOST_BLANK; i++) {
         next = line_reader_next(in, false, &text, &n, &none);
-    while (next == LINE_THERE && batch_is_blank(text, n));
-    return next != LINE_END && next != LINE_FAILED;
+        if (next != LINE_THERE || !batch_is_blank(text, n))
+            break;
+    }
+    if (b->opt->quiet)
+        return;
+    if (next == LINE_THERE || next == LINE_TOO_LONG)
+        out_say("hokku: what comes behind line %zu is not answered", number);
+    else if (next == LINE_NOT_YET)
+        out_say("hokku: standard input was not read to its end");
 }
 
 bool batch_turns(struct batch *b, int fd, const char *before, struct error *err)
@@ -100,12 +109,10 @@ bool batch_turns(struct batch *b, int fd, const char *before, struct error *err)
         if (!batch_prompt(before, text, n, &prompt, err)) {
             ok = false;
         } else if (!answer(b, &prompt, true, err)) {
-            const size_t number = in.number;
             ok = false;
             if (!err || err->code != ERR_INTERRUPTED) {
-                error_prefix(err, "line %zu", number);
-                if (is_more(&in) && !b->opt->quiet)
-                    out_say("hokku: what comes behind line %zu is not answered", number);
+                error_prefix(err, "line %zu", in.number);
+                say_rest(b, &in);
             }
         }
     }

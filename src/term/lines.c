@@ -392,9 +392,13 @@ static bool write_rest(struct lines *x, struct error *err)
         n_done -= done;
     }
     const bool more = more_to_read(x);
-    if ((n_open > 0 || more) && !x->b->opt->quiet && !mapped_failed())
+    if (x->b->opt->quiet || mapped_failed())
+        return true;
+    if (n_open > 0)
         out_say("hokku: interrupted: %zu of the %zu lines read are not answered%s", n_open,
                 x->n_answers, more ? ", and standard input was not read to its end" : "");
+    else if (more)
+        out_say("hokku: interrupted: standard input was not read to its end");
     return true;
 }
 

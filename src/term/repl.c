@@ -65,10 +65,11 @@ static void tell_finish(struct repl *r)
                      c->session.stats.n_generated);
         break;
     case FINISH_CONTEXT:
-        view_say(&r->view,
-                 "(cut: the context of %u tokens is full; /undo, /clear, a larger -c, or "
-                 "/set overflow drop or shift)\n",
-                 c->session.engine->n_ctx);
+        view_say(
+            &r->view,
+            "(cut: the context of %u tokens is full; /undo, /clear, %sor /set overflow drop or "
+            "shift)\n",
+            c->session.engine->n_ctx, c->no_larger ? "" : "a larger -c, ");
         break;
     default:
         break;
@@ -113,7 +114,7 @@ static bool save_soon(struct repl *r, struct error *err)
 bool repl_answer(struct repl *r, enum answer_kind kind, struct error *err)
 {
     struct answer_params p = answer_options(r->opt);
-    p.makes_room = "/undo, /clear, a larger -c, /set overflow drop (forgets the oldest turns) or "
+    p.makes_room = "/undo, /clear, /set overflow drop (forgets the oldest turns) or "
                    "/set overflow shift";
     p.prefill = r->prefill.data;
     p.n_prefill = r->prefill.len;

@@ -145,6 +145,17 @@ def test_the_editor_changes_the_message(chat, hokku, stories, tmp_path, how):
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".hokku")] == []
 
 
+def test_a_byte_order_mark_of_an_editor_is_left_out(chat, hokku, stories, tmp_path):
+    script = tmp_path / "edit.sh"
+    script.write_text('#!/bin/sh\nprintf "\\357\\273\\277Once there\n" > "$1"\n')
+    script.chmod(0o700)
+    want = hokku("-m", stories, *PLAIN, "-n", 8, "Once there").stdout.decode().strip()
+    c = chat("-m", stories, *PLAIN, "-n", 8, env={"VISUAL": str(script), "TMPDIR": str(tmp_path)})
+    c.p.send("x\x18\x05")
+    c.p.expect("Once there")
+    assert want in c.say("")
+
+
 def test_an_editor_that_fails_leaves_the_message(chat, stories):
     c = chat("-m", stories, *PLAIN, "-n", 8, env={"VISUAL": "false"})
     c.p.send("dear words\x18\x05")

@@ -286,7 +286,7 @@ def test_without_a_size_the_context_is_what_a_limit_of_the_process_leaves(hokku,
     assert r.returncode == 4 and b"would fit" in r.stderr, r
     (tmp_path / "text").write_text("hi " * (int(context[1]) + 9))
     r = limited("-f", tmp_path / "text")
-    assert r.returncode == 5 and r.stderr.endswith(b"; shorten it: memory has room for no larger context (--dry-run says what would fit)\n"), r
+    assert r.returncode == 5 and r.stderr.endswith(b"; shorten it: the context is all that memory has room for, as things are\n"), r
     r = limited("-c", 4096, "-f", tmp_path / "text")
     assert r.returncode == 5 and r.stderr.endswith(b"; shorten it or open a larger context with -c\n"), r
     assert b"of the model's" not in limited("-v", "-c", 4096, "-n", 2, "hi").stderr
