@@ -91,8 +91,7 @@ static bool open_with_room(const struct program *p, struct opened *m,
     struct error mine = {0};
     m->engine = backend->open(m->model, params, &mine);
     const bool full = !m->engine && mine.code == ERR_MEMORY;
-    const bool less =
-        m->engine && params->n_ctx == 0 && m->engine->n_ctx < m->model->hp.n_ctx_train;
+    const bool less = m->engine && opened_less_context(m, params->n_ctx);
     if ((full || less) && p->make_room && p->make_room(p, full)) {
         engine_free(m->engine);
         m->engine = backend->open(m->model, params, &mine);
@@ -190,22 +189,22 @@ bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool
             snprintf(seed, sizeof seed, " · seed %llu", (unsigned long long)p->opt->sampler.seed);
         out_say("hokku: %s · %s · %s on %s · %s%s", m->path, m->model->quant,
                 format_bytes(used, m->engine->mem_used), m->engine->device,
-                opened_context(p, m, context), seed);
+                opened_context(m, n_ctx, context), seed);
     }
     say_draft(p, "draft model ", &m->draft);
     say_draft(p, "the model's prediction layer", &m->predictor);
     return true;
 }
 
-bool opened_less_context(const struct program *p, const struct opened *m)
+bool opened_less_context(const struct opened *m, uint32_t asked)
 {
-    return p->opt->n_ctx == 0 && m->engine->n_ctx < m->model->hp.n_ctx_train;
+    return asked == 0 && m->engine->n_ctx < m->model->hp.n_ctx_train;
 }
 
-const char *opened_context(const struct program *p, const struct opened *m, char out[CONTEXT_TEXT])
+const char *opened_context(const struct opened *m, uint32_t asked, char out[CONTEXT_TEXT])
 {
     const int n = snprintf(out, CONTEXT_TEXT, "context %u", m->engine->n_ctx);
-    if (opened_less_context(p, m))
+    if (opened_less_context(m, asked))
         snprintf(out + n, CONTEXT_TEXT - (size_t)n,
                  " of the model's %u, all that memory has room for", m->model->hp.n_ctx_train);
     return out;

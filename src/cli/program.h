@@ -40,11 +40,11 @@ bool open_model_and_settings(const struct program *p, struct opened *m, struct e
 // (0: what fits). chat: somebody has a conversation, and is told which device it is.
 bool open_engine(const struct program *p, struct opened *m, uint32_t n_ctx, bool chat,
                  struct error *err);
-// Whether memory had room for less context than the model has, and no other was asked for.
-bool opened_less_context(const struct program *p, const struct opened *m);
+// Whether memory had room for less context than the model has. asked: open_engine's n_ctx.
+bool opened_less_context(const struct opened *m, uint32_t asked);
 // "context 512", or "context 512 of the model's 1024, all that memory has room for".
 enum { CONTEXT_TEXT = 96 };
-const char *opened_context(const struct program *p, const struct opened *m, char out[CONTEXT_TEXT]);
+const char *opened_context(const struct opened *m, uint32_t asked, char out[CONTEXT_TEXT]);
 // Says that n_ctx, the context asked for, is longer than what the model was trained on, if it is.
 void open_say_trained(const struct program *p, const struct opened *m, uint64_t n_ctx);
 void opened_release(struct opened *m);       // zeroed is fine

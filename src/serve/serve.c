@@ -101,7 +101,7 @@ static bool open_worker(struct server *s, struct error *err)
              worker_speculate(&s->worker, o->spec, s->opened.draft.engine,
                               s->opened.predictor.engine, err);
         s->worker.plain.no_larger = s->worker.chat.no_larger =
-            ok && opened_less_context(s->p, &s->opened);
+            ok && opened_less_context(&s->opened, o->n_ctx);
     }
     buf_release(&text);
     return ok;
@@ -130,7 +130,7 @@ static bool open_http(struct server *s, struct error *err)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (s->http && !o->quiet)
         out_say("hokku: %s at %s · %s · %s", s->name, buf_str(&s->where.name),
-                s->opened.engine->device, opened_context(s->p, &s->opened, context));
+                s->opened.engine->device, opened_context(&s->opened, o->n_ctx, context));
     if (s->http)
         open_say_trained(s->p, &s->opened, o->n_ctx);
     if (s->http && o->n_parallel > s->worker.schedule.n_parallel && !o->quiet)

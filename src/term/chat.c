@@ -129,7 +129,7 @@ static bool open_conversation(struct chat *c, const struct buf *template_text, s
                                 template_text->len ? buf_str(template_text) : NULL,
                                 template_text->len, (int64_t)time(NULL), err);
     c->conv.cancel = c->p->cancel;
-    c->conv.no_larger = opened_less_context(c->p, &c->opened);
+    c->conv.no_larger = opened_less_context(&c->opened, c->p->opt->n_ctx);
     c->conv.special = c->p->opt->special && template_text->len == 0;
     c->conv.session.draft = c->opened.draft.engine;
     c->conv.session.predictor = c->opened.predictor.engine;
@@ -230,7 +230,7 @@ static void describe(const struct program *p, const struct opened *m, struct buf
     else
         snprintf(used, sizeof used, "%.1f", (double)e->mem_used * 1e-9);
     buf_printf(out, "%s · %s · %s, %s of %.0f GB · %s", m->model->name, m->model->quant, e->device,
-               used, (double)e->mem_total * 1e-9, opened_context(p, m, context));
+               used, (double)e->mem_total * 1e-9, opened_context(m, p->opt->n_ctx, context));
 }
 
 // The model of a file, or of a name that the Hub knows.

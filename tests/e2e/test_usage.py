@@ -290,6 +290,10 @@ def test_without_a_size_the_context_is_what_a_limit_of_the_process_leaves(hokku,
     r = limited("-c", 4096, "-f", tmp_path / "text")
     assert r.returncode == 5 and r.stderr.endswith(b"; shorten it or open a larger context with -c\n"), r
     assert b"of the model's" not in limited("-v", "-c", 4096, "-n", 2, "hi").stderr
+    # nor where a tool has windows of its own
+    (tmp_path / "few").write_text("hi " * 1500)
+    r = hokku("perplexity", *args, "-v", "-f", tmp_path / "few")
+    assert r.returncode == 0 and re.search(rb"context 512\n", r.stderr), r
 
 
 def test_the_largest_context_leaves_room_for_as_many_lines_as_are_answered_together(hokku, tmp_path):
