@@ -7,55 +7,26 @@
 // diagonal (Yang et al. 2024, section 3). What rows give is diag(G) Q M + S U with S_ti = (G_t /
 // G_i) (q_t k_i), i <= t, and behind the chunk M is G_C M + sum_i (G_C / G_i) k_i u_i^T.
 //
-// N = (1 + A)^-1 diag(beta) and S depend on no state: a first launch makes them of all chunks at
-// once. The second takes each head's matrix through the chunks. A warp has 8 columns of M in
-// registers as sums of matrix instructions, which with rows and columns exchanged are what the next
-// one multiplies by: the warps of a block share what they read, and nothing else. (16 columns need
-// no exchange, but then half of a GPU's tensor cores have no warp.)
+// N = (1 + A)^-1 diag(beta) and S depend on no state: delta_prepare makes them, delta_chunks goes
+// from state to state (chunks.cuh). A warp of that has 8 columns; 16 need no exchange, but then
+// half of a GPU's tensor cores have no warp.
 //
 // Every factor is a high and a low bfloat16, whose three larger products are added in float: some
 // 16 bits, and the range of a float.
+#include "chunks.cuh"
 #include "delta.cuh"
-#include "split.cuh"
 
 enum {
-    C = DELTA_CHUNK,
-    M = 16,             // of a matrix instruction: rows, and numbers that are multiplied
-    OWN = 8,            // columns of a head's matrix, that a warp of the second launch has
-    WARPS = 4,          // of a block of that
-    COLS = WARPS * OWN, // of a block
-    V_LD = COLS + 8,    // floats: lanes of a warp read from different banks
-    PREPARE_WARPS = 4,
-    A_LD = C + 4, // floats
+    COLS = CHUNK_WARPS * OWN, // of a block
+    V_LD = COLS + 8,          // floats: lanes of a warp read from different banks
+    A_LD = C + 4,             // floats
 };
 
-// Of a head and a chunk: matrices (C, C), rows of four pieces of 16 bytes in the order of piece_of.
+// Of a head and a chunk.
 struct chunk_factors {
-    uint4 n[2][C][C / 8], s[2][C][C / 8]; // high and low
-    float decay[C], rest[C];              // G_t, G_C / G_t
+    chunk_matrix n, s;
+    float decay[C], rest[C]; // G_t, G_C / G_t
 };
-
-static __device__ __forceinline__ uint32_t piece_of(uint32_t row, uint32_t piece)
-{
-    return piece ^ row / 2 % 4;
-}
-
-// A row of queries or keys, (P) as high, then low parts: so many bytes as floats, pieces by turns.
-static __device__ __forceinline__ uint32_t vector_piece(uint32_t row, uint32_t piece)
-{
-    return piece ^ row % 8;
-}
-
-template <int P> struct chunk_vectors {
-    uint4 q[C][P / 4], k[C][P / 4];
-};
-
-// The address that a lane gives is of a row of what multiplies from the left.
-static __device__ __forceinline__ void load_left(left &l, const uint4 *high, const uint4 *low)
-{
-    ldmatrix_x4(l.high, high);
-    ldmatrix_x4(l.low, low);
-}
 
 // ---- what depends on no state
 
@@ -69,48 +40,20 @@ template <int P> struct prepare_room {
 
 // A warp, of 16 rows of queries or keys: their products with all keys.
 template <int P>
-static __device__ __forceinline__ void multiply_rows(const chunk_vectors<P> &x,
+static __device__ __forceinline__ void multiply_keys(const chunk_vectors<P> &x,
                                                      const uint4 (&of)[C][P / 4], uint32_t row0,
                                                      lane_row (&to)[C])
 {
-    const uint32_t lane = threadIdx.x % WARP, m = lane / 8, r = lane % 8;
-    const uint32_t row = row0 + m % 2 * 8 + r; // of the left
-    float sum[C / 8][4] = {};
-#pragma unroll
-    for (uint32_t i = 0; i < P / M; i++) {
-        left l;
-        load_left(l, &of[row][vector_piece(row, 2 * i + m / 2)],
-                  &of[row][vector_piece(row, P / 8 + 2 * i + m / 2)]);
-#pragma unroll
-        for (uint32_t j = 0; j < C / M; j++) {
-            const uint32_t key = j * M + m / 2 * 8 + r;
-            uint32_t high[4], low[4];
-            ldmatrix_x4(high, &x.k[key][vector_piece(key, 2 * i + m % 2)]);
-            ldmatrix_x4(low, &x.k[key][vector_piece(key, P / 8 + 2 * i + m % 2)]);
-            multiply(sum[2 * j], sum[2 * j + 1], l, high, low);
-        }
-    }
-#pragma unroll
-    for (uint32_t j = 0; j < C / 8; j++)
-#pragma unroll
-        for (uint32_t i = 0; i < 4; i++)
-            reinterpret_cast<float *>(
-                to[row0 + lane / 4 + i / 2 * 8])[j * 8 + lane % 4 * 2 + i % 2] = sum[j][i];
+    multiply_rows<P>(x, of, row0, [&](uint32_t row, uint32_t column, float2 products) {
+        reinterpret_cast<float2 *>(to[row])[column / 2] = products;
+    });
 }
 
-// How a lane's row is in chunk_factors: high, then low parts.
-static __device__ __forceinline__ void store_row(const lane_row &row, uint32_t t,
-                                                 uint4 (&to)[2][C][C / 8])
+static __device__ __forceinline__ void store_row(const lane_row &row, uint32_t t, chunk_matrix &to)
 {
 #pragma unroll
-    for (uint32_t piece = 0; piece < C / 8; piece++) {
-        const float4 a = row[2 * piece], b = row[2 * piece + 1];
-        const two_parts p[] = {parts_of(a.x, a.y), parts_of(a.z, a.w), parts_of(b.x, b.y),
-                               parts_of(b.z, b.w)};
-        const uint32_t at = piece_of(t, piece);
-        to[0][t][at] = make_uint4(p[0].high, p[1].high, p[2].high, p[3].high);
-        to[1][t][at] = make_uint4(p[0].low, p[1].low, p[2].low, p[3].low);
-    }
+    for (uint32_t piece = 0; piece < C / 8; piece++)
+        store_piece(to, t, piece, row[2 * piece], row[2 * piece + 1]);
 }
 
 // A lane's row of products with keys, times f and what is left of an earlier row's news: of the
@@ -168,16 +111,8 @@ static __device__ __forceinline__ void factors_of(const struct delta_rows &d, ui
         const float2 raw = load_gates(d, inputs_of(d, head), row0 + t);
         gain = logistic(raw.x);
         log_decay = d.a[head] * softplus(raw.y + d.dt[head]);
-        // Behind such a row nothing is left of an earlier one, with any number below -104; with a
-        // larger one what later rows have of each other, differences of sums of these, would be
-        // less exact.
-        log_decay = log_decay < -128.0f ? -128.0f : log_decay;
     }
-#pragma unroll
-    for (uint32_t o = 1; o < C; o *= 2) {
-        const float below = __shfl_up_sync(0xFFFFFFFFu, log_decay, o);
-        log_decay += t >= o ? below : 0.0f;
-    }
+    log_decay = decay_so_far(log_decay);
     if (for_states) {
         decay_row(products[t], log_decay, gain, t, a[t]);
         __syncwarp();
@@ -197,7 +132,6 @@ template <int P>
 static __global__ void __launch_bounds__(PREPARE_WARPS *WARP)
     delta_prepare_kernel(const struct delta_rows d, chunk_factors *to)
 {
-    constexpr uint32_t THREADS = PREPARE_WARPS * WARP, FOURS = C * P / 4 / THREADS;
     prepare_room<P> &s = *dynamic_smem<prepare_room<P>>();
     const struct state_span &span = d.state.spans[0];
     const uint32_t key = blockIdx.y, n_key = d.delta.n_key_head, warp = threadIdx.x / WARP;
@@ -205,39 +139,11 @@ static __global__ void __launch_bounds__(PREPARE_WARPS *WARP)
     const uint32_t t0 = blockIdx.x * C, n_row = span.n > t0 ? lesser(span.n - t0, (uint32_t)C) : 0;
     float *const q = d.mixed + (size_t)(span.row0 + t0) * ld + key * P, *const k = q + n_key * P;
     griddep_wait();
-    if (d.skip && *d.skip)
-        return;
-    float4 qs[FOURS], ks[FOURS];
-#pragma unroll
-    for (uint32_t i = 0; i < FOURS; i++) {
-        const uint32_t at = i * THREADS + threadIdx.x, row = at / (P / 4), c = at % (P / 4);
-        const size_t from = (size_t)row * ld + 4 * c;
-        qs[i] = row < n_row ? *reinterpret_cast<const float4 *>(q + from) : float4{};
-        ks[i] = row < n_row ? *reinterpret_cast<const float4 *>(k + from) : float4{};
-    }
-    __syncthreads(); // all are read
-#pragma unroll
-    for (uint32_t i = 0; i < FOURS; i++) {
-        const uint32_t at = i * THREADS + threadIdx.x, row = at / (P / 4), c = at % (P / 4);
-        auto put = [&](float4 v, uint4(&tile)[C][P / 4], float *x) {
-            const two_parts a = parts_of(v.x, v.y), b = parts_of(v.z, v.w);
-            const uint2 part[] = {make_uint2(a.high, b.high), make_uint2(a.low, b.low)};
-#pragma unroll
-            for (uint32_t j = 0; j < 2; j++) {
-                const uint32_t piece = j * (P / 8) + c / 2;
-                reinterpret_cast<uint2 *>(&tile[row][vector_piece(row, piece)])[c % 2] = part[j];
-                if (row < n_row)
-                    reinterpret_cast<uint2 *>(x + (size_t)row * ld)[j * (P / 4) + c] = part[j];
-            }
-        };
-        put(qs[i], s.x.q, q);
-        put(ks[i], s.x.k, k);
-    }
-    __syncthreads();
+    split_rows<P>(q, k, ld, n_row, s.x);
     if (warp < 2)
-        multiply_rows<P>(s.x, s.x.k, warp * M, s.kk);
+        multiply_keys<P>(s.x, s.x.k, warp * M, s.kk);
     else
-        multiply_rows<P>(s.x, s.x.q, (warp - 2) * M, s.qk);
+        multiply_keys<P>(s.x, s.x.q, (warp - 2) * M, s.qk);
     __syncthreads();
     // not before: while blocks wait for their turn, those of the next launch come where there is
     // room, all on a few multiprocessors
@@ -266,19 +172,15 @@ static __device__ __forceinline__ void
 request(const struct delta_rows &d, uint32_t row0, uint32_t n_row, uint32_t key, uint32_t head,
         uint32_t col0, const chunk_factors &f, chunk_stage<P> &to)
 {
-    constexpr uint32_t THREADS = WARPS * WARP, N = sizeof(chunk_factors) / 16;
+    constexpr uint32_t THREADS = CHUNK_WARPS * WARP, N = sizeof(chunk_factors) / 16;
     const uint32_t n_key = d.delta.n_key_head, ld = (2 * n_key + d.delta.n_head) * P;
     const float *const rows = d.mixed + (size_t)row0 * ld;
-    for (uint32_t i = threadIdx.x; i < C * P / 4; i += THREADS) {
-        const uint32_t row = i / (P / 4), piece = i % (P / 4);
-        const float *from = rows + (row < n_row ? (size_t)row * ld + key * P + 4 * piece : 0);
-        cp_async16_or_zero(&to.x.q[row][vector_piece(row, piece)], from, row < n_row);
-        cp_async16_or_zero(&to.x.k[row][vector_piece(row, piece)],
-                           row < n_row ? from + n_key * P : from, row < n_row);
-    }
+    request_rows<P>(rows + key * P, rows + (n_key + key) * P, ld, n_row, to.x);
     for (uint32_t i = threadIdx.x; i < N; i += THREADS)
         cp_async16(reinterpret_cast<uint4 *>(&to.f) + i, reinterpret_cast<const uint4 *>(&f) + i);
-    for (uint32_t i = threadIdx.x; i < C * COLS / 4; i += THREADS) {
+#pragma unroll
+    for (uint32_t x = 0; x < C * COLS / 4 / THREADS; x++) {
+        const uint32_t i = x * THREADS + threadIdx.x;
         const uint32_t row = i / (COLS / 4), at = i % (COLS / 4) * 4;
         const float *from = rows + (row < n_row ? (size_t)row * ld + (2 * n_key + head) * P : 0);
         cp_async16_or_zero(&to.v[row][at], row < n_row ? from + col0 + at : from, row < n_row);
@@ -289,24 +191,21 @@ request(const struct delta_rows &d, uint32_t row0, uint32_t n_row, uint32_t key,
 // of it, of the next column) is told what rows give.
 template <int P, typename GIVE>
 static __device__ __forceinline__ void go_on(const chunk_stage<P> &s, uint32_t warp,
-                                             float (&m)[P / M][4], GIVE give)
+                                             float (&m)[1][P / M][4], GIVE give)
 {
-    const uint32_t lane = threadIdx.x % WARP, mat = lane / 8, r = lane % 8;
+    const uint32_t lane = threadIdx.x % WARP;
     const uint32_t own = lane / 4, pair = lane % 4 * 2; // of sums: the row, and the column
-    float of_k[C / M][4] = {}, y[C / M][4] = {};
+    float of_k[1][C / M][4] = {}, y[1][C / M][4] = {}, news[1][C / M][4] = {};
 #pragma unroll
     for (uint32_t i = 0; i < P / M; i++) {
-        const right b = right_of(m[i]);
+        const right b = right_of(m[0][i]);
 #pragma unroll
         for (uint32_t j = 0; j < C / M; j++) {
-            const uint32_t row = j * M + mat % 2 * 8 + r;
-            const uint32_t at = vector_piece(row, 2 * i + mat / 2),
-                           at_low = vector_piece(row, P / 8 + 2 * i + mat / 2);
             left k, q;
-            load_left(k, &s.x.k[row][at], &s.x.k[row][at_low]);
-            load_left(q, &s.x.q[row][at], &s.x.q[row][at_low]);
-            multiply(of_k[j], k, b);
-            multiply(y[j], q, b);
+            load_rows<P>(k, s.x.k, j, i);
+            load_rows<P>(q, s.x.q, j, i);
+            multiply(of_k[0][j], k, b);
+            multiply(y[0][j], q, b);
         }
     }
 #pragma unroll
@@ -314,111 +213,67 @@ static __device__ __forceinline__ void go_on(const chunk_stage<P> &s, uint32_t w
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++) {
             const uint32_t t = j * M + own + i / 2 * 8;
-            of_k[j][i] = fmaf(-s.f.decay[t], of_k[j][i], s.v[t][warp * OWN + pair + i % 2]);
-            y[j][i] *= s.f.decay[t];
+            of_k[0][j][i] = fmaf(-s.f.decay[t], of_k[0][j][i], s.v[t][warp * OWN + pair + i % 2]);
+            y[0][j][i] *= s.f.decay[t];
         }
-    // the first rows of the matrices have no more than their half of columns
-    auto times_factor = [&](const uint4(&f)[2][C][C / 8], const float(&x)[C / M][4],
-                            float(&sum)[C / M][4]) {
-#pragma unroll
-        for (uint32_t i = 0; i < C / M; i++) {
-            const right b = right_of(x[i]);
-#pragma unroll
-            for (uint32_t j = i; j < C / M; j++) {
-                const uint32_t row = j * M + mat % 2 * 8 + r, at = piece_of(row, 2 * i + mat / 2);
-                left a;
-                load_left(a, &f[0][row][at], &f[1][row][at]);
-                multiply(sum[j], a, b);
-            }
-        }
-    };
-    float news[C / M][4] = {};
-    times_factor(s.f.n, of_k, news);
-    times_factor(s.f.s, news, y);
+    multiply_lower<1>(s.f.n, of_k, news);
+    multiply_lower<1>(s.f.s, news, y);
 #pragma unroll
     for (uint32_t j = 0; j < C / M; j++)
 #pragma unroll
-        for (uint32_t i = 0; i < 2; i++) {
-            const uint32_t t = j * M + own + i * 8;
-            give(t, pair, make_float2(y[j][2 * i], y[j][2 * i + 1]));
-            news[j][2 * i] *= s.f.rest[t];
-            news[j][2 * i + 1] *= s.f.rest[t];
+        for (uint32_t i = 0; i < 4; i += 2) {
+            const uint32_t t = j * M + own + i / 2 * 8;
+            give(t, pair, make_float2(y[0][j][i], y[0][j][i + 1]));
+            news[0][j][i] *= s.f.rest[t];
+            news[0][j][i + 1] *= s.f.rest[t];
         }
-    const float decay = s.f.decay[C - 1];
-#pragma unroll
-    for (uint32_t j = 0; j < P / M; j++)
-#pragma unroll
-        for (uint32_t i = 0; i < 4; i++)
-            m[j][i] *= decay;
-#pragma unroll
-    for (uint32_t i = 0; i < C / M; i++) {
-        const right b = right_of(news[i]);
-        const uint32_t row = i * M + mat / 2 * 8 + r;
-#pragma unroll
-        for (uint32_t j = 0; j < P / M; j++) {
-            left a;
-            ldmatrix_x4_trans(a.high, &s.x.k[row][vector_piece(row, 2 * j + mat % 2)]);
-            ldmatrix_x4_trans(a.low, &s.x.k[row][vector_piece(row, P / 8 + 2 * j + mat % 2)]);
-            multiply(m[j], a, b);
-        }
-    }
+    write_state<P, 1>(s.x.k, s.f.decay[C - 1], news, m);
 }
 
 // Grid (P / COLS, n_head).
 template <int P>
-static __global__ void __launch_bounds__(WARPS *WARP, 2)
+static __global__ void __launch_bounds__(CHUNK_WARPS *WARP, 2)
     delta_chunks_kernel(const struct delta_rows d, const chunk_factors *factors)
 {
     chunk_stage<P> *const stages = dynamic_smem<chunk_stage<P>>(); // two
     griddep_launch_dependents();
     const struct state_span &span = d.state.spans[0];
-    const uint32_t head = blockIdx.y, key = inputs_of(d, head).key, n = span.n;
+    const uint32_t head = blockIdx.y, key = inputs_of(d, head).key;
+    const uint32_t n = span.n, row0 = span.row0, n_within = span.n_within; // not asked for again
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t col0 = blockIdx.x * COLS, col = col0 + warp * OWN;
     const size_t at =
         delta_inputs(&d.delta) + ((size_t)head * P + col + lane % 4 * 2) * P + lane / 4;
-    float m[P / M][4] = {};
-    if (span.from != NO_STATE) {
-        const float *from = d.state.base + span.from * d.state.stride + at;
-#pragma unroll
-        for (uint32_t j = 0; j < P / M; j++)
-#pragma unroll
-            for (uint32_t i = 0; i < 4; i++)
-                m[j][i] = from[i % 2 * P + j * M + i / 2 * 8];
-    }
+    float m[1][P / M][4] = {};
+    if (span.from != NO_STATE)
+        load_sums<P>(d.state.base + span.from * d.state.stride + at, m[0]);
     griddep_wait();
-    if (n == 0 || (d.skip && *d.skip))
+    if (n == 0)
         return;
     auto store = [&](uint32_t slot) {
-        float *to = d.state.base + slot * d.state.stride + at;
-#pragma unroll
-        for (uint32_t j = 0; j < P / M; j++)
-#pragma unroll
-            for (uint32_t i = 0; i < 4; i++)
-                to[i % 2 * P + j * M + i / 2 * 8] = m[j][i];
+        store_sums<P>(d.state.base + slot * d.state.stride + at, m[0]);
     };
     auto ask = [&](uint32_t c) {
         if (c * C < n)
-            request<P>(d, span.row0 + c * C, lesser(n - c * C, (uint32_t)C), key, head, col0,
+            request<P>(d, row0 + c * C, lesser(n - c * C, (uint32_t)C), key, head, col0,
                        factors[(size_t)c * d.delta.n_head + head], stages[c % 2]);
         cp_async_commit();
     };
     ask(0);
 #pragma unroll 1
     for (uint32_t c = 0; c * C < n; c++) {
+        cp_async_wait<0>();
+        __syncthreads(); // all has come, and nobody reads the other stage any more
         ask(c + 1);
-        cp_async_wait<1>();
-        __syncthreads();
-        float *const y = d.y + ((size_t)(span.row0 + c * C) * d.delta.n_head + head) * P + col;
+        float *const y = d.y + ((size_t)(row0 + c * C) * d.delta.n_head + head) * P + col;
         const uint32_t n_row = n - c * C;
         go_on<P>(stages[c % 2], warp, m, [&](uint32_t t, uint32_t own, float2 values) {
             if (t < n_row)
                 *reinterpret_cast<float2 *>(&y[(size_t)t * d.delta.n_head * P + own]) = values;
         });
         const uint32_t done = (c + 1) * C;
-        if (done % STATES_EVERY == 0 && done / STATES_EVERY <= span.n_within)
+        if (done % STATES_EVERY == 0 && done / STATES_EVERY <= n_within)
             store(span.within[done / STATES_EVERY - 1]);
-        __syncthreads();
     }
     store(span.to);
 }
@@ -440,19 +295,15 @@ size_t delta_chunk_bytes(const struct delta *d, uint32_t n)
 bool delta_chunks_launch(const struct queue *q, const struct delta_rows *d, void *scratch,
                          uint32_t n, struct error *err)
 {
-    static_assert(STATES_EVERY % C == 0, "a state within a span is one between chunks");
-    static_assert((int)C == (int)WARP, "a lane for a row");
     const dim3 chunks(div_up(n, (uint32_t)C), d->delta.n_key_head);
     chunk_factors *const factors = (chunk_factors *)scratch;
     return with_chunk_width(d->delta.n_state, [&](auto p) {
         struct launch first = launch_of(q, "delta_prepare", chunks, PREPARE_WARPS * WARP),
                       second = launch_of(q, "delta_chunks", dim3(p() / COLS, d->delta.n_head),
-                                         WARPS * WARP);
+                                         CHUNK_WARPS * WARP);
         first.smem = sizeof(prepare_room<p()>);
         second.smem = 2 * sizeof(chunk_stage<p()>);
-        // if there are enough multiprocessors, one on each
-        if ((int)(second.grid.x * second.grid.y) <= q->n_sm && second.smem < q->smem_sm / 2)
-            second.smem = lesser(q->smem_sm / 2, q->smem_max);
+        set_apart(q, &second);
         return launch_kernel(err, first, delta_prepare_kernel<p()>, *d, factors) &&
                launch_kernel(err, second, delta_chunks_kernel<p()>, *d, factors);
     });

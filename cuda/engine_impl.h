@@ -273,7 +273,7 @@ struct cuda_engine {
     struct latent_scratch latent;
     struct prediction prediction;
     struct state_scratch mixers; // for n_batch rows
-    void *chunks;                // of them, see delta_chunks_launch; NULL: rows go one by one
+    void *chunks;                // of them, scratch memory (states.h); NULL: rows go one by one
     struct state_pool states;
     struct state_span *host_spans; // (SPANS_AHEAD + cuda_n_spans) pinned: by turns, then of parts
     uint64_t n_spans;              // used of the first

@@ -26,8 +26,8 @@ static bool has_ssm(const struct layer *l)
     return l->ssm.n_head > 0;
 }
 
-// Whether so many rows of one sequence go through delta nets in chunks: fewer are sooner done one
-// by one.
+// Whether so many rows of one sequence go through layers' states in chunks: fewer are sooner done
+// one by one.
 static bool goes_in_chunks(const struct cuda_engine *e, uint32_t n)
 {
     enum { CHUNKED_ROWS = 192 };
@@ -78,6 +78,8 @@ void cuda_place_mixers(struct cuda_engine *e, const struct model *m)
         raise_widths(&w, l);
         if (is_delta(l))
             raise(&chunks, delta_chunk_bytes(&l->delta, e->base.n_batch));
+        if (has_ssm(l))
+            raise(&chunks, ssm_chunk_bytes(&e->q, &l->ssm, e->base.n_batch));
         w.z = 0; // no state depends on it
         const bool keeps = e->params.exact && layer_state_size(l) > 0;
         const struct state_scratch kept =
@@ -211,9 +213,12 @@ static bool state_space(struct cuda_engine *e, const struct gpu_layer *l, struct
     const uint32_t n_row = n ? n : 1;
     struct ssm_rows s = ssm_args(e, l, &rows);
     s.skip = n ? NULL : &e->s.step->done;
+    const bool chunks = goes_in_chunks(e, n) && ssm_can_chunk(&e->q, &s.ssm);
     return cuda_project(e, l, in, n, w, y, 1, err) &&
-           ssm_conv_launch(cuda_queue(e, name_of(l, SSM_CONV)), &s, n_row, err) &&
-           ssm_launch(cuda_queue(e, "state"), &s, err) &&
+           (chunks ? ssm_mix_launch : ssm_conv_launch)(cuda_queue(e, name_of(l, SSM_CONV)), &s,
+                                                       n_row, err) &&
+           (chunks ? ssm_chunks_launch(cuda_queue(e, "state"), &s, e->chunks, n, err)
+                   : ssm_launch(cuda_queue(e, "state"), &s, err)) &&
            ssm_gate_launch(cuda_queue(e, name_of(l, SSM_NORM)), &s, n_row, err) &&
            cuda_norm_group(e, l, s.y, n_row, s.skip, err) &&
            cuda_add_mixed(e, l, SSM_OUT, e->s.att, n, err);

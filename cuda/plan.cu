@@ -330,6 +330,7 @@ void cuda_memory_plan(const struct model *m, const struct engine_params *p, uint
     e.params = *p;
     e.q.n_sm = d->n_sm;
     e.q.hopper = d->major == 9;
+    e.q.smem_max = d->smem_max;
     e.base.n_ctx = n_ctx;
     e.base.n_batch = cuda_n_batch(m, p, d);
     if (e.base.n_batch > n_ctx)

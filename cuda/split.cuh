@@ -43,6 +43,16 @@ static __device__ __forceinline__ void multiply(float (&sum)[4], const left &a, 
     mma_bf16(sum, a.high, b.high);
 }
 
+// The same in two sums, of which the second has the smaller products: its instructions do not wait
+// for those of the first.
+static __device__ __forceinline__ void multiply(float (&sum)[4], float (&low)[4], const left &a,
+                                                const right &b)
+{
+    mma_bf16(sum, a.high, b.high);
+    mma_bf16(low, a.low, b.high);
+    mma_bf16(low, a.high, b.low);
+}
+
 // The sums of 16 columns += the product with what `high` and `low` have of them.
 static __device__ __forceinline__ void multiply(float (&first)[4], float (&next)[4], const left &a,
                                                 const uint32_t (&high)[4], const uint32_t (&low)[4])

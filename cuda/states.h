@@ -20,6 +20,7 @@ enum {
     DELTA_MAX_STATE = 256, // struct delta's n_state
     SSM_MAX_STATE = 256,   // struct ssm's
     STATE_ALIGN = 4,       // floats, of a layer's state in its slot
+    STATE_CHUNK = 32,      // rows of a chunk, see delta_chunks_launch
 };
 
 // The rows of one sequence in a pass, and the slots of the states before and after them; and of
@@ -113,11 +114,10 @@ bool delta_launch(const struct queue *q, const struct delta_rows *d, struct erro
 bool delta_gate_launch(const struct queue *q, const struct delta_rows *d, uint32_t n,
                        struct error *err);
 // In place of delta_conv_launch and delta_launch, where nothing has to have the same bits however
-// its rows were cut: for the n rows of the only span; in products over chunks of DELTA_CHUNK of
+// its rows were cut: for the n rows of the only span; in products over chunks of STATE_CHUNK of
 // them, with delta_chunk_bytes of scratch memory (16-byte aligned). d->mixed is no longer what it
-// was behind that. What is not finite in a row may be seen in what earlier rows of its chunk give,
-// too.
-enum { DELTA_CHUNK = 32 };
+// was behind that, and d->skip is not asked. What is not finite in a row may be seen in what
+// earlier rows of its chunk give, too.
 bool delta_can_chunk(const struct delta *d);
 size_t delta_chunk_bytes(const struct delta *d, uint32_t n);
 bool delta_mix_launch(const struct queue *q, const struct delta_rows *d, uint32_t n,
@@ -151,6 +151,12 @@ bool ssm_conv_launch(const struct queue *q, const struct ssm_rows *s, uint32_t n
 bool ssm_launch(const struct queue *q, const struct ssm_rows *s, struct error *err);
 bool ssm_gate_launch(const struct queue *q, const struct ssm_rows *s, uint32_t n,
                      struct error *err);
+// In place of the first two, as with delta nets, with ssm_chunk_bytes of scratch memory.
+bool ssm_can_chunk(const struct queue *q, const struct ssm *d);
+size_t ssm_chunk_bytes(const struct queue *q, const struct ssm *d, uint32_t n);
+bool ssm_mix_launch(const struct queue *q, const struct ssm_rows *s, uint32_t n, struct error *err);
+bool ssm_chunks_launch(const struct queue *q, const struct ssm_rows *s, void *scratch, uint32_t n,
+                       struct error *err);
 bool ssm_advance_launch(const struct queue *q, const struct ssm_rows *layers,
                         const struct ssm *shape, uint32_t n_layer, struct error *err);
 

@@ -60,6 +60,7 @@ WRONG = {
     "llama-tiny": (RMS, 0.03),
     "llama4": (USED, one_more),
     "mamba2": (RMS, twice),
+    "mamba2-wide": (RMS, twice),
     "minimax-m2": (TURNED, half),
     "mistral3": (FACTOR, twice),
     "mistral4": ("attention.temperature_scale", twice),

@@ -204,10 +204,11 @@ struct space {
     }
 };
 
-// Rows [row0, row0 + those of the pass) of in.
+// Rows [row0, row0 + those of the pass) of in, one by one or in chunks.
 static inline std::vector<float> run(const space &space, const std::vector<float> &all, size_t row0,
                                      const struct test_pass &pass, device_array<float> &states,
-                                     const std::vector<struct state_span> &again = {})
+                                     const std::vector<struct state_span> &again = {},
+                                     bool in_chunks = false)
 {
     const uint32_t n = (uint32_t)pass.rows.size(), ld = space.width();
     device_array<float> w(space.w), bias(space.bias), a(space.a), d(space.d), dt(space.dt),
@@ -231,8 +232,12 @@ static inline std::vector<float> run(const space &space, const std::vector<float
     s.norm = space.norm.empty() ? nullptr : norm.p;
     s.y = y.p;
     late.come();
-    must(ssm_conv_launch(&Q, &s, n, &ERR));
-    must(ssm_launch(&Q, &s, &ERR));
+    must((in_chunks ? ssm_mix_launch : ssm_conv_launch)(&Q, &s, n, &ERR));
+    device_array<char> scratch(in_chunks ? ssm_chunk_bytes(&Q, &s.ssm, n) : 0);
+    if (in_chunks)
+        must(ssm_chunks_launch(&Q, &s, scratch.p, n, &ERR));
+    else
+        must(ssm_launch(&Q, &s, &ERR));
     must(ssm_gate_launch(&Q, &s, n, &ERR));
     advance(s, s.ssm, again, ssm_advance_launch);
     return y.get();

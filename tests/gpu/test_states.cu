@@ -272,18 +272,28 @@ static void delta_nets_in_chunks_agree(void)
 
 // ---- selective state spaces
 
+// Numbers, and the sums of the magnitudes of what each was added up from: how far off rounding may
+// leave it.
+struct sums {
+    std::vector<double> value, size;
+};
+
 // One span's results (n, n_inner), and the state of each head (n_inner / n_head, n_state).
-static std::vector<double> reference(const space &space, const std::vector<float> &all,
-                                     const struct state_span &span, const float *before,
-                                     std::vector<double> &state)
+static struct sums reference(const space &space, const std::vector<float> &all,
+                             const struct state_span &span, const float *before, struct sums &state)
 {
     const struct ssm &f = space.ssm;
     const uint32_t channels = ssm_channels(&f), n = f.n_state, width = f.n_inner / f.n_head;
     struct inputs x = {before, {}, channels, f.n_conv - 1};
-    std::vector<double> out, mixed(channels);
-    state.assign((size_t)f.n_inner * n, 0.0);
+    struct sums out;
+    std::vector<double> mixed(channels);
+    state.value.assign((size_t)f.n_inner * n, 0.0);
     if (before)
-        state.assign(before + ssm_inputs(&f), before + ssm_inputs(&f) + (size_t)f.n_inner * n);
+        state.value.assign(before + ssm_inputs(&f),
+                           before + ssm_inputs(&f) + (size_t)f.n_inner * n);
+    state.size = state.value;
+    for (double &v : state.size)
+        v = fabs(v);
     for (uint32_t t = 0; t < span.n; t++) {
         const float *in = &all[(size_t)(span.row0 + t) * space.width() + f.n_inner];
         x.own.insert(x.own.end(), in, in + channels);
@@ -291,7 +301,7 @@ static std::vector<double> reference(const space &space, const std::vector<float
     for (uint32_t t = 0; t < span.n; t++) {
         const float *z = &all[(size_t)(span.row0 + t) * space.width()];
         const float *dt = z + f.n_inner + channels;
-        std::vector<double> y(f.n_inner);
+        std::vector<double> y(f.n_inner), size(f.n_inner);
         for (uint32_t c = 0; c < channels; c++) {
             mixed[c] = x.mixed(space.w, (int)t, c, space.bias.empty() ? 0.0 : space.bias[c]);
             mixed[c] *= logistic(mixed[c]);
@@ -300,24 +310,56 @@ static std::vector<double> reference(const space &space, const std::vector<float
             const uint32_t head = i / width, group = head / (f.n_head / f.n_group);
             const double *b = &mixed[f.n_inner + group * n], *c = b + f.n_group * n;
             const double step = log1p(exp((double)dt[head] + space.dt[head]));
+            const double decay = exp(step * space.a[head]), gate = z[i] * logistic(z[i]);
             for (uint32_t k = 0; k < n; k++) {
-                double &s = state[(size_t)i * n + k];
-                s = exp(step * space.a[head]) * s + b[k] * step * mixed[i];
+                double &s = state.value[(size_t)i * n + k], &l = state.size[(size_t)i * n + k];
+                s = decay * s + b[k] * step * mixed[i];
+                l = decay * l + fabs(b[k] * step * mixed[i]);
                 y[i] += s * c[k];
+                size[i] += l * fabs(c[k]);
             }
-            y[i] = (y[i] + space.d[head] * mixed[i]) * z[i] * logistic(z[i]);
+            y[i] = (y[i] + space.d[head] * mixed[i]) * gate;
+            size[i] = (size[i] + fabs(space.d[head] * mixed[i])) * fabs(gate);
         }
         for (uint32_t i = 0; i < f.n_inner; i++) {
             const uint32_t of_group = f.n_inner / f.n_group, first = i / of_group * of_group;
             double squares = 0;
             for (uint32_t k = first; k < first + of_group; k++)
                 squares += y[k] * y[k];
-            out.push_back(space.norm.empty()
-                              ? y[i]
-                              : y[i] / sqrt(squares / of_group + space.eps) * space.norm[i]);
+            const double scale =
+                space.norm.empty() ? 1 : space.norm[i] / sqrt(squares / of_group + space.eps);
+            out.value.push_back(y[i] * scale);
+            out.size.push_back(size[i] * fabs(scale));
         }
     }
     return out;
+}
+
+// As check_span above.
+static void check_span(const space &space, const std::vector<float> &in,
+                       const struct state_span &span, const std::vector<float> &before,
+                       const std::vector<float> &y, const std::vector<float> &after, uint32_t slot,
+                       double tolerance)
+{
+    const size_t stride = space.stride(), n_inner = space.ssm.n_inner;
+    const float *from = span.from == NO_STATE ? nullptr : &before[span.from * stride + 4];
+    const float *to = &after[slot * stride + 4];
+    struct sums state, want = reference(space, in, span, from, state);
+    double off = 0;
+    auto compare = [&](const float *got, const struct sums &w) {
+        for (size_t i = 0; i < w.value.size(); i++)
+            off = further(off, fabs(got[i] - w.value[i]) / (tolerance * (w.size[i] + 1e-3)));
+    };
+    compare(&y[span.row0 * n_inner], want);
+    compare(to + ssm_inputs(&space.ssm), state);
+    struct inputs x = {from, {}, ssm_channels(&space.ssm), space.ssm.n_conv - 1};
+    for (uint32_t t = 0; t < span.n; t++) {
+        const float *row = &in[(size_t)(span.row0 + t) * space.width() + n_inner];
+        x.own.insert(x.own.end(), row, row + x.n);
+    }
+    x.check_kept(to, span.n);
+    check(off <= 1, "states of %u, span of %u rows: off by %g of what is allowed",
+          space.ssm.n_state, span.n, off);
 }
 
 static void state_spaces_agree(void)
@@ -336,7 +378,7 @@ static void state_spaces_agree(void)
     };
     for (const auto &one : cases) {
         const space space(r, one.ssm, one.biased, one.normed);
-        const size_t stride = space.stride(), n_inner = one.ssm.n_inner;
+        const size_t stride = space.stride();
         struct test_pass pass;
         pass.add(1, 0, 1);
         pass.add(19, NO_STATE, 2);
@@ -345,58 +387,107 @@ static void state_spaces_agree(void)
         const std::vector<float> before = r.floats(NOBODY * stride, 0.5);
         device_array<float> states(before);
         const std::vector<float> y = run(space, in, 0, pass, states), after = states.get();
-        for (const struct state_span &span : pass.spans) {
-            const float *from = span.from == NO_STATE ? nullptr : &before[span.from * stride + 4];
-            const float *to = &after[span.to * stride + 4];
-            std::vector<double> state;
-            const std::vector<double> want = reference(space, in, span, from, state);
-            size_t n_bad = 0;
-            for (size_t i = 0; i < want.size(); i++)
-                n_bad += !near(y[span.row0 * n_inner + i], want[i], 1.0);
-            for (size_t i = 0; i < state.size(); i++)
-                n_bad += !near(to[ssm_inputs(&one.ssm) + i], state[i], 0.5);
-            struct inputs x = {from, {}, ssm_channels(&one.ssm), one.ssm.n_conv - 1};
-            for (uint32_t t = 0; t < span.n; t++) {
-                const float *row = &in[(size_t)(span.row0 + t) * space.width() + n_inner];
-                x.own.insert(x.own.end(), row, row + x.n);
-            }
-            x.check_kept(to, span.n);
-            check(n_bad == 0, "states of %u, span of %u rows: %zu numbers are off", one.ssm.n_state,
-                  span.n, n_bad);
-        }
+        for (const struct state_span &span : pass.spans)
+            check_span(space, in, span, before, y, after, span.to, 2e-5);
         check(std::equal(&before[0], &before[stride], &after[0]) &&
                   std::equal(&before[5 * stride], &before[7 * stride], &after[5 * stride]),
               "states of %u: other slots were written", one.ssm.n_state);
     }
 }
 
-// A number that is none is in what its token gives; of x, b and t, in what later ones give, too.
+static void state_spaces_in_chunks_agree(void)
+{
+    struct random_stream r = {59};
+    static const struct {
+        struct ssm ssm;
+        bool biased, normed;
+        uint32_t n;
+        bool wide; // as if there were few multiprocessors: 16 columns a warp
+        bool resets;
+    } cases[] = {
+        {{64, 2, 1, 64, 4}, true, true, 1},
+        {{128, 4, 2, 128, 4}, true, true, 31},
+        {{128, 2, 1, 64, 3}, false, false, 32},
+        {{96, 1, 1, 128, 4}, false, true, 33},
+        {{128, 1, 1, 256, 4}, true, false, 95},
+        {{64, 2, 2, 64, 4}, true, true, 2 * STATES_EVERY + 9},
+        {{256, 4, 2, 64, 4}, true, true, 41, true},
+        {{128, 2, 1, 128, 4}, true, true, 70, true},
+        {{128, 1, 1, 64, 4}, true, true, STATES_EVERY + 3, true},
+        {{128, 2, 1, 64, 4}, true, true, 90, false, true},
+    };
+    const int n_sm = Q.n_sm;
+    for (const auto &one : cases)
+        for (uint32_t from : {(uint32_t)NO_STATE, 0u}) {
+            Q.n_sm = one.wide ? 1 : n_sm;
+            space space(r, one.ssm, one.biased, one.normed);
+            if (!ssm_can_chunk(&Q, &one.ssm)) {
+                check(one.ssm.n_state == 256 && Q.smem_max < 128 << 10,
+                      "states of %u are none for chunks", one.ssm.n_state);
+                continue;
+            }
+            struct test_pass pass;
+            pass.add(one.n, from, 1);
+            struct state_span &span = pass.spans[0];
+            for (uint32_t n = STATES_EVERY; n < one.n; n += STATES_EVERY)
+                span.within[span.n_within++] = 2 + n / STATES_EVERY;
+            const size_t stride = space.stride();
+            std::vector<float> in = r.floats((size_t)one.n * space.width(), 2.0);
+            if (one.resets) {
+                std::fill(space.a.begin(), space.a.end(), RESET_DECAY);
+                for (uint32_t t = 0; t < one.n; t++)
+                    for (uint32_t h = 1; h <= one.ssm.n_head; h++)
+                        in[(size_t)(t + 1) * space.width() - h] = reset_step(t);
+            }
+            const std::vector<float> before = r.floats(NOBODY * stride, 0.5);
+            device_array<float> states(before);
+            const std::vector<float> y = run(space, in, 0, pass, states, {}, true),
+                                     after = states.get();
+            check_span(space, in, span, before, y, after, 1, 6e-5);
+            for (uint32_t i = 0; i < span.n_within; i++) {
+                struct state_span shorter = span;
+                shorter.n = (i + 1) * STATES_EVERY;
+                check_span(space, in, shorter, before, y, after, span.within[i], 6e-5);
+            }
+            check(std::equal(&before[0], &before[stride], &after[0]) &&
+                      std::equal(&before[2 * stride], &before[3 * stride], &after[2 * stride]) &&
+                      std::equal(&before[5 * stride], &before[7 * stride], &after[5 * stride]),
+                  "states of %u: other slots were written", one.ssm.n_state);
+        }
+    Q.n_sm = n_sm;
+}
+
+// A number that is none is in what its token gives; of x, b and t, in what later ones give, too. In
+// chunks earlier rows may have it, of those that a matrix instruction multiplies at once.
 static void what_is_not_finite_stays_visible(void)
 {
     struct random_stream r = {56};
-    const space space(r, {24, 4, 2, 16, 4}, true, true);
-    const uint32_t n = 11, bad = 4, ld = space.width(), n_inner = space.ssm.n_inner;
-    const uint32_t c = 2 * n_inner + space.ssm.n_group * space.ssm.n_state; // where they begin
-    const uint32_t t = ld - space.ssm.n_head;
-    const std::vector<float> in = r.floats((size_t)n * ld);
-    struct test_pass pass;
-    pass.add(n, NO_STATE, 0);
-    for (float none : {NAN, INFINITY, -INFINITY})
-        for (uint32_t at = 0; at < ld; at++) {
-            if (none < 0 && at >= t) // there it means a step of 0
-                continue;
-            std::vector<float> with = in;
-            with[bad * ld + at] = none;
-            device_array<float> states(std::vector<float>(space.stride()));
-            const std::vector<float> y = run(space, with, 0, pass, states);
-            auto visible = [&](uint32_t row) {
-                return std::any_of(&y[row * n_inner], &y[(row + 1) * n_inner],
-                                   [](float v) { return !std::isfinite(v); });
-            };
-            const bool kept = (at >= n_inner && at < c) || at >= t;
-            check(!visible(bad - 1) && visible(bad), "%g in column %u is not seen", none, at);
-            check(visible(n - 1) == kept, "%g in column %u: seen later or not", none, at);
-        }
+    for (bool in_chunks : {false, true}) {
+        const space space(r, in_chunks ? ssm{32, 1, 1, 64, 4} : ssm{24, 4, 2, 16, 4}, true, true);
+        const uint32_t n = in_chunks ? 70 : 11, bad = in_chunks ? 52 : 4, ld = space.width();
+        const uint32_t first = in_chunks ? bad / 16 * 16 : bad, n_inner = space.ssm.n_inner;
+        const uint32_t c = 2 * n_inner + space.ssm.n_group * space.ssm.n_state; // they begin there
+        const uint32_t t = ld - space.ssm.n_head;
+        const std::vector<float> in = r.floats((size_t)n * ld);
+        struct test_pass pass;
+        pass.add(n, NO_STATE, 0);
+        for (float none : {NAN, INFINITY, -INFINITY})
+            for (uint32_t at = 0; at < ld; at += in_chunks && at + 7 < t ? 7 : 1) {
+                if (none < 0 && at >= t) // there it means a step of 0
+                    continue;
+                std::vector<float> with = in;
+                with[bad * ld + at] = none;
+                device_array<float> states(std::vector<float>(space.stride()));
+                const std::vector<float> y = run(space, with, 0, pass, states, {}, in_chunks);
+                auto visible = [&](uint32_t row) {
+                    return std::any_of(&y[row * n_inner], &y[(row + 1) * n_inner],
+                                       [](float v) { return !std::isfinite(v); });
+                };
+                const bool kept = (at >= n_inner && at < c) || at >= t;
+                check(!visible(first - 1) && visible(bad), "%g in column %u is not seen", none, at);
+                check(visible(n - 1) == kept, "%g in column %u: seen later or not", none, at);
+            }
+    }
 }
 
 // 37 tokens at once, one by one, and otherwise: the same results and states, in all bits.
@@ -457,6 +548,7 @@ int main(void)
         {"delta nets agree", delta_nets_agree},
         {"delta nets agree in chunks", delta_nets_in_chunks_agree},
         {"state spaces agree", state_spaces_agree},
+        {"state spaces agree in chunks", state_spaces_in_chunks_agree},
         {"what is not finite stays visible", what_is_not_finite_stays_visible},
         {"however tokens are cut, bits are the same", however_tokens_are_cut_bits_are_the_same},
     };

@@ -370,10 +370,11 @@ FAMILIES = {
     "llama4": (Llama4, dict(arch="llama4", seed=1, layers=5, head_dim=12, experts=dict(n=5, used=2, ff=40, shared=40, layers=(1, 3)), meta=EPS | {
         "interleave_moe_layer_step": 2, "attention.sliding_window": 13, "attention.temperature_scale": 0.4,
         "attention.temperature_length": 20})),
-    # Wide enough for what a GPU does with a long prompt (cuda/delta_chunks.cu).
+    # Wide enough for what a GPU does with a long prompt (cuda/delta_chunks.cu, ssm_chunks.cu).
     "qwen35-wide": (Qwen35, dict(
         arch="qwen35", seed=7, layers=4, head_dim=20, norms=("attn_norm", "post_attention_norm"), qk="head", delta=(4, 2, 32, 4, 3, False),
         meta=EPS | DELTA | {"ssm.time_step_rank": 4, "ssm.group_count": 2, "ssm.state_size": 32, "ssm.inner_size": 128})),
+    "mamba2-wide": (Mamba2, dict(arch="mamba2", seed=8, heads=0, kv=0, ff=0, norms=PRE[:1], ssm=(128, 4, 2, 64, 4, True), meta=EPS)),
 }
 # Products with scales: of fused matrices; of experts with biases, without gates and on a latent, whose inputs are weighed; of
 # latent attention.
