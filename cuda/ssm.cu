@@ -5,7 +5,8 @@
 
 enum {
     CONV_THREADS = 256,
-    GATE_THREADS = 512,
+    GATE_THREADS = 256,
+    GATE_KEPT = 4, // fours of a thread
 };
 
 // ---- kernels
@@ -95,6 +96,7 @@ static __global__ void __launch_bounds__(SCAN_THREADS, 1)
 }
 
 // Grid (rows, n_group). y silu(z), the channels of a group normed where there are weights for that.
+// Where fours are aligned, a thread has the first of them in registers, all under way at once.
 static __global__ void __launch_bounds__(GATE_THREADS) ssm_gate_kernel(const struct ssm_rows s)
 {
     __shared__ float part[GATE_THREADS / WARP];
@@ -103,16 +105,45 @@ static __global__ void __launch_bounds__(GATE_THREADS) ssm_gate_kernel(const str
     if (s.skip && *s.skip)
         return;
     const uint32_t n = s.ssm.n_inner / s.ssm.n_group, first = blockIdx.y * n;
+    const uint32_t n_kept =
+        n % 4 == 0 && s.ld % 4 == 0 ? lesser(n, (uint32_t)(4 * GATE_KEPT * GATE_THREADS)) : 0;
     const float *z = s.in + (size_t)blockIdx.x * s.ld + first;
     float *y = s.y + (size_t)blockIdx.x * s.ssm.n_inner + first, squares = 0.0f;
-    for (uint32_t i = threadIdx.x; i < n; i += GATE_THREADS) {
-        y[i] *= z[i] * logistic(z[i]);
-        squares = fmaf(y[i], y[i], squares);
+    const auto gate = [&](float y, float z) {
+        const float v = y * (z * logistic(z));
+        squares = fmaf(v, v, squares);
+        return v;
+    };
+    float4 kept[GATE_KEPT], gates[GATE_KEPT];
+#pragma unroll
+    for (uint32_t k = 0; k < GATE_KEPT; k++) {
+        const uint32_t i = 4 * (threadIdx.x + k * GATE_THREADS);
+        kept[k] = i < n_kept ? *reinterpret_cast<const float4 *>(y + i) : float4{};
+        gates[k] = i < n_kept ? *reinterpret_cast<const float4 *>(z + i) : float4{};
     }
-    if (!s.norm)
-        return;
-    const float rms = 1.0f / sqrtf(block_sum(squares, part) / (float)n + s.eps);
-    for (uint32_t i = threadIdx.x; i < n; i += GATE_THREADS) // each its own
+#pragma unroll
+    for (uint32_t k = 0; k < GATE_KEPT; k++) {
+        const float4 v = kept[k], g = gates[k];
+        const float a = gate(v.x, g.x), b = gate(v.y, g.y), c = gate(v.z, g.z), d = gate(v.w, g.w);
+        kept[k] = make_float4(a, b, c, d);
+    }
+    for (uint32_t i = n_kept + threadIdx.x; i < n; i += GATE_THREADS)
+        y[i] = gate(y[i], z[i]);
+    const float rms = s.norm ? 1.0f / sqrtf(block_sum(squares, part) / (float)n + s.eps) : 1.0f;
+#pragma unroll
+    for (uint32_t k = 0; k < GATE_KEPT; k++) {
+        const uint32_t i = 4 * (threadIdx.x + k * GATE_THREADS);
+        if (i >= n_kept)
+            continue;
+        float4 v = kept[k];
+        if (s.norm) {
+            const float4 w = *reinterpret_cast<const float4 *>(s.norm + first + i);
+            v = make_float4(v.x * (rms * w.x), v.y * (rms * w.y), v.z * (rms * w.z),
+                            v.w * (rms * w.w));
+        }
+        *reinterpret_cast<float4 *>(y + i) = v;
+    }
+    for (uint32_t i = n_kept + threadIdx.x; s.norm && i < n; i += GATE_THREADS) // each its own
         y[i] *= rms * s.norm[first + i];
 }
 

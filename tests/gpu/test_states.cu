@@ -374,7 +374,7 @@ static void state_spaces_agree(void)
         {{64, 2, 2, 33, 2}, true, true},    {{12, 6, 3, 64, 5}, true, true},
         {{40, 4, 4, 65, 4}, true, false},   {{36, 1, 1, 128, 4}, false, true},
         {{8, 2, 1, 129, 21}, true, true},   {{3, 1, 1, 255, 4}, true, true},
-        {{1030, 5, 1, 256, 4}, true, true},
+        {{1030, 5, 1, 256, 4}, true, true}, {{4160, 4, 1, 2, 2}, false, true}, // gated by fours
     };
     for (const auto &one : cases) {
         const space space(r, one.ssm, one.biased, one.normed);
