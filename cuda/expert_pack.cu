@@ -1,11 +1,13 @@
 // Rows of activations as expert_hopper.cu multiplies them: normed, as float16 times a power of two
 // each, and laid out by place, once for each expert that the row has chosen.
+#include "block.cuh"
 #include "butterfly.cuh"
 #include "experts.h"
 
 enum {
     PACK_THREADS = 256, // at most
     LANES = 8,          // threads for 128 elements of a row: two of its pieces of 16 bytes each
+    AT_ONCE = 4,        // places of a row asked for together
 };
 
 // ---- kernel
@@ -32,7 +34,8 @@ static __device__ __forceinline__ float4 times(float4 a, float4 b)
 }
 
 // Grid (rows of x): the row's pairs are [blockIdx.x * n_used, + n_used). Thread q of eight has
-// elements 32 t + 4 q and up, t < 4, of each 128: pieces 2 q and 2 q + 1 of gemm_pack_at's.
+// elements 32 t + 4 q and up, t < 4, of each 128: pieces 2 q and 2 q + 1 of gemm_pack_at's. Where a
+// block has them all a thread keeps its own.
 static __global__ void __launch_bounds__(PACK_THREADS)
     expert_pack_kernel(const __grid_constant__ struct expert_pack p)
 {
@@ -46,17 +49,23 @@ static __global__ void __launch_bounds__(PACK_THREADS)
     const uint32_t from = p.by_place ? place_of(pair0) : blockIdx.x;
     const float *row = p.x + (size_t)from * p.n_cols;
     float2 seen = {0.0f, 0.0f}; // the sum of squares, the largest of the row times norm
-    for (uint32_t i = threadIdx.x; i < n_group; i += blockDim.x)
+    float4 v[4] = {};           // the row times norm
+    const auto take = [&](uint32_t i) {
+#pragma unroll
+        for (uint32_t t = 0; t < 4; t++)
+            v[t] = four_at(p, row, i / LANES * GEMM_PACK_COLS + 32 * t + 4 * (i % LANES));
 #pragma unroll
         for (uint32_t t = 0; t < 4; t++) {
-            const uint32_t col = i / LANES * GEMM_PACK_COLS + 32 * t + 4 * (i % LANES);
-            float4 v = four_at(p, row, col);
-            seen.x += fmaf(v.x, v.x, v.y * v.y) + fmaf(v.z, v.z, v.w * v.w);
+            seen.x += fmaf(v[t].x, v[t].x, v[t].y * v[t].y) + fmaf(v[t].z, v[t].z, v[t].w * v[t].w);
             if (p.norm)
-                v = times(v, four_at(p, p.norm, col));
-            seen.y = max_nan(
-                seen.y, max_nan(max_nan(fabsf(v.x), fabsf(v.y)), max_nan(fabsf(v.z), fabsf(v.w))));
+                v[t] = times(v[t], four_at(p, p.norm,
+                                           i / LANES * GEMM_PACK_COLS + 32 * t + 4 * (i % LANES)));
+            seen.y = max_nan(seen.y, max_nan(max_nan(fabsf(v[t].x), fabsf(v[t].y)),
+                                             max_nan(fabsf(v[t].z), fabsf(v[t].w))));
         }
+    };
+    for (uint32_t i = threadIdx.x; i < n_group; i += blockDim.x)
+        take(i);
     butterfly(seen, WARP / 2, sum_and_top());
     if (lane == 0)
         part[warp] = seen;
@@ -68,26 +77,51 @@ static __global__ void __launch_bounds__(PACK_THREADS)
     for (uint32_t k = threadIdx.x; k < p.n_used; k += blockDim.x)
         p.undo[place_of(pair0 + k)] =
             half_range_undo(scale) * (p.weight ? p.weight[pair0 + k] : 1.0f);
-    for (uint32_t i = threadIdx.x; i < n_group; i += blockDim.x) {
+    const bool upper = lane % LANES >= LANES / 2;
+#pragma unroll 1
+    for (uint32_t i0 = 0; i0 < n_group; i0 += blockDim.x) {
+        const uint32_t i = i0 + threadIdx.x;
+        if (n_group > blockDim.x)
+            take(min(i, n_group - 1));
         uint32_t even[4], odd[4]; // of neighbours the first and the third, then the others
 #pragma unroll
         for (uint32_t t = 0; t < 4; t++) {
-            const uint32_t col = i / LANES * GEMM_PACK_COLS + 32 * t + 4 * (i % LANES);
-            float4 v = four_at(p, row, col);
-            if (p.norm) {
-                v = times(v, four_at(p, p.norm, col));
-                v = make_float4(v.x * rms, v.y * rms, v.z * rms, v.w * rms);
-            }
-            even[t] = saturated_half2(v.x * scale, v.z * scale);
-            odd[t] = saturated_half2(v.y * scale, v.w * scale);
+            const float4 x = {v[t].x * rms, v[t].y * rms, v[t].z * rms, v[t].w * rms};
+            even[t] = saturated_half2(x.x * scale, x.z * scale);
+            odd[t] = saturated_half2(x.y * scale, x.w * scale);
         }
-        const uint32_t piece = 2 * (i % LANES), half = i / LANES * 2 + piece / 8;
-        for (uint32_t k = 0; k < p.n_used; k++) {
-            const uint32_t rank = p.place ? p.rank[pair0 + k] : pair0 + k;
-            uint4 *to = reinterpret_cast<uint4 *>(p.out) +
-                        ((size_t)half * p.n_place + place_of(pair0 + k)) * 8;
-            to[(piece ^ rank) % 8] = make_uint4(even[0], even[1], even[2], even[3]);
-            to[((piece + 1) ^ rank) % 8] = make_uint4(odd[0], odd[1], odd[2], odd[3]);
+        // Of 128 elements four threads have the first half and four the other: they exchange, so
+        // that eight write a half's eight pieces, then the other's.
+        uint32_t first[4], second[4];
+#pragma unroll
+        for (uint32_t t = 0; t < 4; t++) {
+            const uint32_t other = __shfl_xor_sync(ALL_LANES, upper ? even[t] : odd[t], LANES / 2);
+            first[t] = upper ? other : even[t];
+            second[t] = upper ? odd[t] : other;
+        }
+        if (i >= n_group)
+            continue;
+        const uint32_t piece = 2 * (lane % (LANES / 2)) + upper;
+        const size_t half = 8 * (size_t)p.n_place; // pieces
+        uint4 *const out = reinterpret_cast<uint4 *>(p.out) + 2 * (i / LANES) * half;
+        for (uint32_t k0 = 0; k0 < p.n_used; k0 += AT_ONCE) {
+            uint32_t place[AT_ONCE] = {}, rank[AT_ONCE] = {};
+#pragma unroll
+            for (uint32_t k = 0; k < AT_ONCE; k++) {
+                const uint32_t pair = pair0 + k0 + k;
+                if (k0 + k >= p.n_used)
+                    break;
+                place[k] = place_of(pair);
+                rank[k] = p.place ? p.rank[pair] : pair;
+            }
+#pragma unroll
+            for (uint32_t k = 0; k < AT_ONCE; k++) {
+                uint4 *const to = out + (size_t)place[k] * 8 + (piece ^ rank[k]) % 8;
+                if (k0 + k >= p.n_used)
+                    break;
+                to[0] = make_uint4(first[0], first[1], first[2], first[3]);
+                to[half] = make_uint4(second[0], second[1], second[2], second[3]);
+            }
         }
     }
 }

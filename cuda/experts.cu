@@ -10,7 +10,8 @@ enum {
     GROUP_THREADS = 1024,
     CHOOSE_ROWS = 32,      // that the warps of one block choose for, one each
     GROUP_SMEM = 40 << 10, // of counts, unless a row of them is longer
-    SUM_THREADS = 256,
+    SUM_THREADS = 128,
+    SUM_AT_ONCE = 4, // pairs of a row under way
 };
 
 // ---- kernels
@@ -295,27 +296,60 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
         group_pairs(g, n_part);
 }
 
-// Grid (n, ceil(n_cols / SUM_THREADS)).
+static __device__ __forceinline__ void load(float &to, const float *from)
+{
+    to = *from;
+}
+static __device__ __forceinline__ void load(float4 &to, const float *from)
+{
+    to = *reinterpret_cast<const float4 *>(from);
+}
+static __device__ __forceinline__ float sum_of(float f, float x, float sum)
+{
+    return fmaf(f, x, sum);
+}
+static __device__ __forceinline__ float4 sum_of(float f, float4 x, float4 sum)
+{
+    return make_float4(fmaf(f, x.x, sum.x), fmaf(f, x.y, sum.y), fmaf(f, x.z, sum.z),
+                       fmaf(f, x.w, sum.w));
+}
+// Grid (n, ceil(n_cols / columns of a block)). V: a thread's columns, one or four.
+template <typename V>
 static __global__ void __launch_bounds__(SUM_THREADS)
     expert_sum_kernel(const __grid_constant__ struct expert_sum s, const float *out,
                       const uint32_t *place, uint32_t n_used, uint32_t n_cols, const uint32_t *skip)
 {
-    const uint32_t row = blockIdx.x, i = blockIdx.y * SUM_THREADS + threadIdx.x;
+    constexpr uint32_t N = sizeof(V) / sizeof(float);
+    const uint32_t row = blockIdx.x, i = (blockIdx.y * SUM_THREADS + threadIdx.x) * N;
     griddep_launch_dependents();
     griddep_wait();
     if (i >= n_cols || (skip && *skip))
         return;
     const size_t at = (size_t)row * n_cols + i;
-    float sum = 0.0f;
-    if (s.shared)
-        sum = s.shared[at] * (s.shared_weight ? s.shared_weight[row] : 1.0f);
-#pragma unroll 4
-    for (uint32_t k = 0; k < n_used; k++) {
-        const size_t pair = (size_t)row * n_used + k;
-        const size_t at_place = place ? place[pair] : pair;
-        sum = fmaf(s.weight ? s.weight[pair] : 1.0f, out[at_place * n_cols + i], sum);
+    V sum = {}, old = {}, shared = {};
+    if (s.add)
+        load(old, &s.y[at]);
+    if (s.shared) {
+        load(shared, &s.shared[at]);
+        sum = sum_of(s.shared_weight ? s.shared_weight[row] : 1.0f, shared, sum);
     }
-    s.y[at] = s.add ? fmaf(s.scale, sum, s.y[at]) : sum;
+    for (uint32_t k0 = 0; k0 < n_used; k0 += SUM_AT_ONCE) {
+        V given[SUM_AT_ONCE] = {};
+        float weight[SUM_AT_ONCE] = {};
+#pragma unroll
+        for (uint32_t k = 0; k < SUM_AT_ONCE; k++) {
+            const size_t pair = (size_t)row * n_used + k0 + k;
+            if (k0 + k >= n_used)
+                break;
+            load(given[k], &out[(place ? (size_t)place[pair] : pair) * n_cols + i]);
+            weight[k] = s.weight ? s.weight[pair] : 1.0f;
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < SUM_AT_ONCE; k++)
+            if (k0 + k < n_used)
+                sum = sum_of(weight[k], given[k], sum);
+    }
+    *reinterpret_cast<V *>(&s.y[at]) = s.add ? sum_of(s.scale, sum, old) : sum;
 }
 
 // ---- launchers
@@ -395,10 +429,14 @@ bool expert_sum_launch(const struct queue *q, const struct expert_sum *s, const 
                        const uint32_t *skip, struct error *err)
 {
     struct launch l = {.name = "expert_sum",
-                       .grid = dim3(n, div_up(n_cols, (uint32_t)SUM_THREADS)),
                        .block = dim3(SUM_THREADS),
                        .stream = q->stream,
                        .dependent = q->dependent,
                        .recorder = q->recorder};
-    return launch_kernel(err, l, expert_sum_kernel, *s, out, place, n_used, n_cols, skip);
+    const auto by = [&](auto v) {
+        using V = decltype(v);
+        l.grid = dim3(n, div_up(n_cols, (uint32_t)(SUM_THREADS * sizeof(V) / sizeof(float))));
+        return launch_kernel(err, l, expert_sum_kernel<V>, *s, out, place, n_used, n_cols, skip);
+    };
+    return n_cols % 4 == 0 ? by(float4{}) : by(0.0f);
 }
