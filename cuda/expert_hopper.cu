@@ -126,67 +126,92 @@ static __device__ __forceinline__ column_undo<BN> item_undo(const float *from, u
     return u;
 }
 
-template <int BN, enum activation ACT>
-static __device__ __forceinline__ void
-store_gated(const struct expert_gemm &m, const struct item_tiles &c, const struct expert_item &item,
-            uint32_t row, const float acc[BN / 2], uint32_t lane)
-{
-    const uint32_t rows = m.w[0].rows;
-    const bool valid = row < rows;
-    const size_t at = (size_t)item.expert * rows + (valid ? row : 0);
-    const float bias[2] = {m.bias[0] ? m.bias[0][at] : 0.0f, m.bias[1] ? m.bias[1][at] : 0.0f};
-    const float scale[2] = {c.w.undo * product_scale(m.w[0], item.expert),
-                            c.w.undo * product_scale(m.w[1], item.expert)};
-    const column_undo<BN> in = item_undo<BN>(m.undo + item.first, item.n, lane);
+// What a lane's sums become, and where: of rows row0 and row0 + 8 of an item's matrix, or of row0
+// of gate and up.
+template <int BN> struct item_out {
+    struct expert_item item;
+    uint32_t row0;
+    float bias[2], scale[2];
+    column_undo<BN> undo;
+
+    // What sums are finished with, asked for.
+    __device__ __forceinline__ void open(const struct expert_gemm &m, const struct item_tiles &c,
+                                         const struct expert_item &of, uint32_t row, uint32_t lane)
+    {
+        item = of;
+        row0 = row;
 #pragma unroll
-    for (int j = 0; j < BN / 8; j++) {
-        const float2 undo = undo_at<BN>(in, j, lane);
+        for (uint32_t i = 0; i < 2; i++) {
+            const uint32_t own = m.gated ? row : row + i * TILE_ROWS;
+            const struct wmat &w = m.w[m.gated ? i : 0];
+            const float *const from = m.bias[m.gated ? i : 0];
+            bias[i] = from && own < w.rows ? from[(size_t)item.expert * w.rows + own] : 0.0f;
+            scale[i] = c.w.undo * product_scale(w, item.expert);
+        }
+        undo = item_undo<BN>(m.undo + item.first, item.n, lane);
+    }
+
+    // make(i, h, factor): of the column whose factor that is, its sums acc[i] and acc[i + 2], what
+    // row h of ROWS gets. Without a branch for each, so that none waits for another.
+    template <uint32_t ROWS, typename MAKE>
+    __device__ __forceinline__ void store_each(const struct expert_gemm &m, uint32_t lane,
+                                               MAKE make) const
+    {
+        constexpr int AT_ONCE = 4; // eights of columns
+        const uint32_t rows = m.w[0].rows, col0 = lane % 4 * 2;
+        float *to = m.y + (size_t)(item.first + col0) * rows + row0;
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-            const uint32_t col = 8 * j + lane % 4 * 2 + e;
-            const float f = e ? undo.y : undo.x;
-            const float v = gated(ACT, {}, fmaf(acc[4 * j + e], f * scale[0], bias[0]),
-                                  fmaf(acc[4 * j + 2 + e], f * scale[1], bias[1]));
-            if (valid && col < item.n)
-                m.y[(size_t)(item.first + col) * rows + row] = v;
+        for (int j0 = 0; j0 < BN / 8; j0 += AT_ONCE) {
+            if (8 * j0 >= (int)item.n)
+                break;
+            float v[AT_ONCE * 2 * ROWS];
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) {
+                const float2 f = undo_at<BN>(undo, j0 + j, lane);
+#pragma unroll
+                for (uint32_t k = 0; k < 2 * ROWS; k++)
+                    v[2 * ROWS * j + k] =
+                        make(4 * (j0 + j) + (int)(k / ROWS), k % ROWS, k / ROWS ? f.y : f.x);
+            }
+            wgmma_settle<AT_ONCE * 2 * ROWS>(v);
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++, to += 8 * (size_t)rows)
+#pragma unroll
+                for (uint32_t k = 0; k < 2 * ROWS; k++)
+                    if (8 * (j0 + j) + col0 + k / ROWS < item.n &&
+                        row0 + k % ROWS * TILE_ROWS < rows)
+                        to[(size_t)(k / ROWS) * rows + k % ROWS * TILE_ROWS] = v[2 * ROWS * j + k];
         }
     }
-}
 
-template <int BN>
-static __device__ __forceinline__ void
-store(const struct expert_gemm &m, const struct item_tiles &c, const struct expert_item &item,
-      uint32_t row0, const float acc[BN / 2], uint32_t lane)
-{
-    const uint32_t rows = m.w[0].rows;
-    const bool valid[2] = {row0 < rows, row0 + TILE_ROWS < rows};
-    float bias[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-        bias[h] = m.bias[0] && valid[h]
-                      ? m.bias[0][(size_t)item.expert * rows + row0 + h * TILE_ROWS]
-                      : 0.0f;
-    const column_undo<BN> in = item_undo<BN>(m.undo + item.first, item.n, lane);
-    const float scale = c.w.undo * product_scale(m.w[0], item.expert);
-    float *y = m.y + (size_t)item.first * rows + row0;
-#pragma unroll
-    for (int j = 0; j < BN / 8; j++) {
-        const float2 undo = undo_at<BN>(in, j, lane);
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const uint32_t col = 8 * j + lane % 4 * 2 + e % 2;
-            const float f = (e % 2 ? undo.y : undo.x) * scale;
-            if (valid[e / 2] && col < item.n)
-                y[(size_t)col * rows + e / 2 * TILE_ROWS] = fmaf(acc[4 * j + e], f, bias[e / 2]);
-        }
+    template <enum activation ACT>
+    __device__ __forceinline__ void store_gated(const struct expert_gemm &m,
+                                                const float acc[BN / 2], uint32_t lane) const
+    {
+        store_each<1>(m, lane, [&](int i, uint32_t, float f) {
+            return gated(ACT, {}, fmaf(acc[i], f * scale[0], bias[0]),
+                         fmaf(acc[i + 2], f * scale[1], bias[1]));
+        });
     }
-}
 
-// The four products of a half step, of N columns, started.
-template <int N>
+    __device__ __forceinline__ void store(const struct expert_gemm &m, const float acc[BN / 2],
+                                          uint32_t lane) const
+    {
+        store_each<2>(m, lane, [&](int i, uint32_t h, float f) {
+            return fmaf(acc[i + 2 * (int)h], f * scale[h], bias[h]);
+        });
+    }
+};
+
+// The four products of a half step, started: of no more columns than a multiple of 32 that has n,
+// but of wide tiles of 64 at least, since it takes longer to widen the weights for them.
+template <int BN, int N = BN>
 static __device__ __forceinline__ void multiply_half(float *acc, const uint32_t a[4][4], uint64_t b,
-                                                     bool add)
+                                                     bool add, uint32_t n)
 {
+    if constexpr (N > (BN > 64 ? 64 : 32))
+        if (n <= N - 32)
+            return multiply_half<BN, N - 32>(acc, a, b, add, n);
     wgmma_begin();
 #pragma unroll
     for (int k = 0; k < 4; k++)
@@ -199,7 +224,8 @@ static __device__ __forceinline__ void multiply_half(float *acc, const uint32_t 
 template <uint32_t TYPE, bool PLAIN = is_plain(TYPE)> static constexpr int N_HIGH = 0;
 template <uint32_t TYPE> static constexpr int N_HIGH<TYPE, false> = quant_traits<TYPE>::H;
 template <uint32_t TYPE, int BN>
-static constexpr int BRING_REGISTERS = BN == 128                       ? 88
+static constexpr int BRING_REGISTERS = BN == 256 && is_plain(TYPE)     ? 56
+                                       : BN >= 128                     ? 88
                                        : is_plain(TYPE)                ? 32
                                        : BN == 32 && N_HIGH<TYPE> == 8 ? 80
                                        : N_HIGH<TYPE> > 0              ? 64
@@ -247,12 +273,14 @@ multiply_items(const struct expert_gemm &m, const struct item_tiles &c, const st
     }
 
     const uint64_t tile_b = wgmma_tile(stages);
-    struct ring<ROOM::N_STAGE> stage;
+    // A step's halves are in neighbouring places, found together, where that comes out even.
+    constexpr uint32_t PAIR = ROOM::N_STAGE % 2 == 0 ? 2 : 1;
+    struct ring<ROOM::N_STAGE / (int)PAIR> stage;
     bool owes = false;         // the half before has not been given back
     uint32_t left = of.n_step; // steps
 #pragma unroll 1
     for (uint32_t tile = blockIdx.x; tile < of.n_tile; tile += gridDim.x) {
-        const bool narrow = tile_of(m, c, tile).item.n <= BN / 2;
+        const uint32_t n_col = tile_of(m, c, tile).item.n;
         float acc[BN / 2];
         uint32_t a[N_A][4][4];
 #pragma unroll 1
@@ -268,35 +296,38 @@ multiply_items(const struct expert_gemm &m, const struct item_tiles &c, const st
                 widen_rows<TYPE>(s, scales, half, c.w, a[half % N_A]);
                 if (!ROOM::RAW) // after the last tile for nothing
                     request(ends ? 0 : step + 1, half * N / 2, (half + 1) * N / 2);
-                mbar_wait(&room.full[stage.at()], stage.parity());
-                const uint64_t b = wgmma_tile_at(tile_b, stage.at() * ROOM::STAGE);
-                if (BN > 32 && narrow)
-                    multiply_half<BN == 32 ? BN : BN / 2>(acc, a[half % N_A], b,
-                                                          step > 0 || half > 0);
-                else
-                    multiply_half<BN>(acc, a[half % N_A], b, step > 0 || half > 0);
+                const uint32_t place = PAIR * stage.at() + half % PAIR;
+                mbar_wait(&room.full[place], stage.parity());
+                const uint64_t b = wgmma_tile_at(tile_b, place * ROOM::STAGE);
+                multiply_half<BN>(acc, a[half % N_A], b, step > 0 || half > 0, n_col);
                 if (half == 1 && left > 0)
                     take();
                 wgmma_wait<N_A - 1>();
+                const uint32_t done = N_A == 1           ? place
+                                      : half % PAIR == 1 ? place - 1
+                                                         : PAIR * stage.back(1).at() + PAIR - 1;
                 if (lane == 0 && (N_A == 1 || owes))
-                    mbar_arrive(&room.empty[stage.back(N_A - 1).at()]);
+                    mbar_arrive(&room.empty[done]);
                 owes = true;
                 __syncwarp();
-                stage.next();
+                if (half % PAIR == PAIR - 1)
+                    stage.next();
             }
         }
+        // while the last products are under way
+        const struct item_tile at = tile_of(m, c, tile);
+        struct item_out<BN> out;
+        out.open(m, c, at.item, rows_at(m, at.row_tile, warp).tile[0] * TILE_ROWS + r, lane);
         wgmma_wait<0>();
         wgmma_settle<BN / 2>(acc);
-        const struct item_tile at = tile_of(m, c, tile);
-        const uint32_t row0 = rows_at(m, at.row_tile, warp).tile[0] * TILE_ROWS + r;
         if (!m.gated)
-            store<BN>(m, c, at.item, row0, acc, lane);
+            out.store(m, acc, lane);
         else if (m.act == ACT_SILU)
-            store_gated<BN, ACT_SILU>(m, c, at.item, row0, acc, lane);
+            out.template store_gated<ACT_SILU>(m, acc, lane);
         else if (m.act == ACT_GELU_TANH)
-            store_gated<BN, ACT_GELU_TANH>(m, c, at.item, row0, acc, lane);
+            out.template store_gated<ACT_GELU_TANH>(m, acc, lane);
         else
-            store_gated<BN, ACT_CLAMPED_SWIGLU>(m, c, at.item, row0, acc, lane);
+            out.template store_gated<ACT_CLAMPED_SWIGLU>(m, acc, lane);
     }
 }
 
@@ -324,7 +355,7 @@ static __global__ void __launch_bounds__(N_THREAD + N_BRING * WARP, blocks_per_s
             bring_items<TYPE, BN>(m, c, of, threadIdx.x / WARP - N_WARP, stages, raw, room);
             return;
         }
-        more_registers<(BN == 128 ? 252 : 120) - BRING_REGISTERS<TYPE, BN> / 2>();
+        more_registers<(BN >= 128 ? 252 : 120) - BRING_REGISTERS<TYPE, BN> / 2>();
         multiply_items<TYPE, BN>(m, c, of, stages, raw, room);
     }
 }
@@ -340,7 +371,7 @@ uint32_t expert_hopper_width(uint32_t n_expert, uint32_t n_pair)
 {
     // Wide tiles widen a weight for more columns, but what an expert's columns leave empty is lost.
     const uint32_t mean = n_pair / n_expert;
-    return mean <= 24 ? 32 : mean <= 48 ? 64 : 128;
+    return mean <= 24 ? 32 : mean <= 48 ? 64 : mean <= 96 ? 128 : 256;
 }
 
 template <int BN>
@@ -380,7 +411,8 @@ static bool launch_items(const struct queue *q, const struct expert_gemm *m, str
 
 bool expert_hopper_launch(const struct queue *q, const struct expert_gemm *m, struct error *err)
 {
-    return m->per_item == 32   ? launch_items<32>(q, m, err)
-           : m->per_item == 64 ? launch_items<64>(q, m, err)
-                               : launch_items<128>(q, m, err);
+    return m->per_item == 32    ? launch_items<32>(q, m, err)
+           : m->per_item == 64  ? launch_items<64>(q, m, err)
+           : m->per_item == 128 ? launch_items<128>(q, m, err)
+                                : launch_items<256>(q, m, err);
 }

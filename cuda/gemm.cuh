@@ -55,13 +55,21 @@ static __device__ __forceinline__ uint32_t bits_of(__half2 h)
     return *reinterpret_cast<const uint32_t *>(&h);
 }
 
-// Of both halves of a strip: weight = scale * (1024 + quant - base) + bias. base is as near as an
-// integer comes to where weights are zero, so that little is left to bias and to its rounding.
+// Whether quants are four bits and nothing else: those of a strip's second half are the upper bits
+// of the same bytes. What is made of them by fewer instructions takes more registers.
+template <uint32_t TYPE, bool PLAIN = is_plain(TYPE)> static constexpr bool is_nibbles = false;
+template <uint32_t TYPE>
+static constexpr bool is_nibbles<TYPE, false> =
+    quant_traits<TYPE>::BITS == 4 && quant_traits<TYPE>::H == 0 && levels<TYPE>::N != 16;
+
+// Of both halves of a strip: weight = scale * (1024 + quant - base) + bias, of nibbles' second half
+// scale * (64 + quant - base) + bias. base is as near as an integer comes to where weights are
+// zero, so that little is left to bias and to its rounding.
 struct half_scales {
     __half2 scale[2], base[2], bias[2];
 };
 
-template <uint32_t TYPE>
+template <uint32_t TYPE, bool NIBBLES = is_nibbles<TYPE>>
 static __device__ __forceinline__ struct half_scales scales_of(const strip<TYPE> &s,
                                                                const struct widening &c)
 {
@@ -78,7 +86,7 @@ static __device__ __forceinline__ struct half_scales scales_of(const strip<TYPE>
             if constexpr (!T::SIGNED && !(T::OFFSET > 0))
                 zero = fminf(fmaxf(rintf(m * ptx_reciprocal(d)), -1023.0f), 1023.0f);
             h.scale[i] = __float2half2_rn(d);
-            h.base[i] = __float2half2_rn(1024.0f + zero);
+            h.base[i] = __float2half2_rn((NIBBLES && i == 1 ? 64.0f : 1024.0f) + zero);
             if constexpr (!T::SIGNED && !(T::OFFSET > 0))
                 h.bias[i] = __float2half2_rn(fmaf(zero, d, -m));
         }
@@ -96,7 +104,7 @@ static __device__ __forceinline__ void codes_of(const strip<TYPE> &s, uint32_t w
 
 // A half of a strip as float16, times half_scale (F16: as it is): 4 i and 4 i + 2 in even[i], 4 i +
 // 1 and 4 i + 3 in odd[i] of its 16. w: by codes_of.
-template <uint32_t TYPE>
+template <uint32_t TYPE, bool NIBBLES = is_nibbles<TYPE>>
 static __device__ __forceinline__ void
 widen_pairs(const strip<TYPE> &s, const uint32_t w[8], const struct half_scales &h, uint32_t half,
             const struct widening &c, uint32_t even[4], uint32_t odd[4])
@@ -114,6 +122,20 @@ widen_pairs(const strip<TYPE> &s, const uint32_t w[8], const struct half_scales 
             }
             even[i] = __byte_perm(a, b, 0x5410);
             odd[i] = __byte_perm(a, b, 0x7632);
+        }
+    } else if constexpr (NIBBLES) {
+        // Bits become a float16 by becoming the end of its mantissa: 1024 + quant, 1024 + 16 quant.
+        const uint32_t mask = half ? 0x00F000F0u : 0x000F000Fu;
+        const auto from_base = [&](uint32_t q) {
+            const __half2 x = half2_of(and_or(q, mask, 0x64006400u));
+            return half ? __hfma2(x, __float2half2_rn(0.0625f), __hneg2(h.base[1]))
+                        : __hsub2(x, h.base[0]);
+        };
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t q = s.k[0].q[i];
+            even[i] = bits_of(__hfma2(from_base(q), h.scale[half], h.bias[half]));
+            odd[i] = bits_of(__hfma2(from_base(q >> 8), h.scale[half], h.bias[half]));
         }
     } else {
         using T = quant_traits<TYPE>;

@@ -298,7 +298,7 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
             uint32_t q[2][8] = {};
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                h[i] = scales_of<TYPE>(s[j][i], of.w);
+                h[i] = scales_of<TYPE, false>(s[j][i], of.w);
                 codes_of<TYPE>(s[j][i], q[i]);
             }
 #pragma unroll
@@ -307,7 +307,7 @@ static __device__ __forceinline__ void multiply(const struct gemm &g, const stru
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     uint32_t even[4], odd[4];
-                    widen_pairs<TYPE>(s[j][i], q[i], h[i], half, of.w, even, odd);
+                    widen_pairs<TYPE, false>(s[j][i], q[i], h[i], half, of.w, even, odd);
 #pragma unroll
                     for (int k = 0; k < 4; k++) {
                         a[k][i] = even[k];

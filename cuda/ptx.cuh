@@ -71,6 +71,10 @@ PTX_FN void griddep_wait(void)
 {
     emu_griddep_wait();
 }
+PTX_FN uint32_t and_or(uint32_t v, uint32_t with, uint32_t more)
+{
+    return (v & with) | more;
+}
 PTX_FN void griddep_launch_dependents(void)
 {
     emu_griddep_launch();
@@ -295,6 +299,13 @@ PTX_FN void griddep_launch_dependents(void)
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+}
+// (v & with) | more by one instruction, which of two constants nvcc makes two.
+PTX_FN uint32_t and_or(uint32_t v, uint32_t with, uint32_t more)
+{
+    uint32_t r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(r) : "r"(v), "r"(with), "r"(more));
+    return r;
 }
 // An address that is not to be found later than here: behind a wait others would wait for that,
 // too.

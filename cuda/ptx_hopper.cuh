@@ -86,6 +86,10 @@ PTX_FN uint64_t wgmma_tile_across(const void *smem, uint32_t panel_bytes)
 {
     return (uint64_t)panel_bytes / SWIZZLE_ALIGN << 48 | (uint64_t)(uintptr_t)smem;
 }
+PTX_FN void add_to(float *to, float v)
+{
+    *to += v;
+}
 PTX_FN uint64_t wgmma_tile_at(uint64_t tile, uint32_t n_bytes)
 {
     return tile + n_bytes;
@@ -189,6 +193,13 @@ PTX_FN void bulk_prefetch(const void *gmem, uint32_t n_bytes, uint64_t policy)
                  "r"(n_bytes), "l"(policy));
 }
 
+// Adds where device memory is, waiting for nothing; of what no other thread looks at in this
+// launch.
+PTX_FN void add_to(float *to, float v)
+{
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(to), "f"(v) : "memory");
+}
+
 // Before the first wgmma_f16 that reads registers which other instructions wrote.
 PTX_FN void wgmma_begin(void)
 {
@@ -240,64 +251,80 @@ PTX_FN void async_proxy_fence(void)
 #define PTX_SUMS8(i)                                                                               \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
         "+f"(d[i + 6]), "+f"(d[i + 7])
-#define PTX_SUMS32(i) PTX_SUMS8(i), PTX_SUMS8(i + 8), PTX_SUMS8(i + 16), PTX_SUMS8(i + 24)
+#define PTX_SUMS16(i) PTX_SUMS8(i), PTX_SUMS8(i + 8)
+#define PTX_SUMS32(i) PTX_SUMS16(i), PTX_SUMS16(i + 16)
+
+// Of operands the first 16 k.
+#define PTX_FIRST16                                                                                \
+    "%0, %1, %2, %3, %4, %5, %6, %7, "                                                             \
+    "%8, %9, %10, %11, %12, %13, %14, %15"
+#define PTX_FIRST32                                                                                \
+    PTX_FIRST16 ", "                                                                               \
+                "%16, %17, %18, %19, %20, %21, %22, %23, "                                         \
+                "%24, %25, %26, %27, %28, %29, %30, %31"
+#define PTX_FIRST48                                                                                \
+    PTX_FIRST32 ", "                                                                               \
+                "%32, %33, %34, %35, %36, %37, %38, %39, "                                         \
+                "%40, %41, %42, %43, %44, %45, %46, %47"
+#define PTX_FIRST64                                                                                \
+    PTX_FIRST48 ", "                                                                               \
+                "%48, %49, %50, %51, %52, %53, %54, %55, "                                         \
+                "%56, %57, %58, %59, %60, %61, %62, %63"
+#define PTX_FIRST80                                                                                \
+    PTX_FIRST64 ", "                                                                               \
+                "%64, %65, %66, %67, %68, %69, %70, %71, "                                         \
+                "%72, %73, %74, %75, %76, %77, %78, %79"
+#define PTX_FIRST96                                                                                \
+    PTX_FIRST80 ", "                                                                               \
+                "%80, %81, %82, %83, %84, %85, %86, %87, "                                         \
+                "%88, %89, %90, %91, %92, %93, %94, %95"
+#define PTX_FIRST112                                                                               \
+    PTX_FIRST96 ", "                                                                               \
+                "%96, %97, %98, %99, %100, %101, %102, %103, "                                     \
+                "%104, %105, %106, %107, %108, %109, %110, %111"
+#define PTX_FIRST128                                                                               \
+    PTX_FIRST112 ", "                                                                              \
+                 "%112, %113, %114, %115, %116, %117, %118, %119, "                                \
+                 "%120, %121, %122, %123, %124, %125, %126, %127"
+// A product of N columns: TO are its sums, the operands behind them are A0 to A3 and up.
+#define PTX_WGMMA(N, TO, A0, A1, A2, A3, B, ADD, ACROSS, ...)                                      \
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #ADD ", 0;\n\t"                          \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16 {" TO "}, {%" #A0         \
+                 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", p, 1, 1, %" #ACROSS ";\n\t}"           \
+                 : __VA_ARGS__                                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add),         \
+                   "n"(across))
 
 // D (64xN, float) = A (64x16) B (16xN), or += that where `add`, started only: wgmma_commit, then
 // wgmma_wait before d is read or a is written. Warp w of the four holds rows 16 w and up, with a as
-// mma_f16's; d[4 j] to d[4 j + 3] are mma_f16's d for columns 8 j and up. N: 32, 64, 128 or 256.
-// ACROSS: b is a wgmma_tile_across.
+// mma_f16's; d[4 j] to d[4 j + 3] are mma_f16's d for columns 8 j and up. N: a multiple of 32 up to
+// 256. ACROSS: b is a wgmma_tile_across.
 template <int N, bool ACROSS = false>
 PTX_FN void wgmma_f16(float *d, const uint32_t a[4], uint64_t b, bool add)
 {
-    if constexpr (N == 32) {
-        asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %21, 0;\n\t"
-                     "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
-                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-                     "{%16, %17, %18, %19}, %20, p, 1, 1, %22;\n\t}"
-                     : PTX_SUMS8(0), PTX_SUMS8(8)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add),
-                       "n"(ACROSS));
-    } else if constexpr (N == 64) {
-        asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"
-                     "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
-                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
-                     "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, "
-                     "%31}, "
-                     "{%32, %33, %34, %35}, %36, p, 1, 1, %38;\n\t}"
-                     : PTX_SUMS32(0)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add),
-                       "n"(ACROSS));
-    } else if constexpr (N == 128) {
-        asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %69, 0;\n\t"
-                     "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
-                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
-                     "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "
-                     "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
-                     "%62, %63}, "
-                     "{%64, %65, %66, %67}, %68, p, 1, 1, %70;\n\t}"
-                     : PTX_SUMS32(0), PTX_SUMS32(32)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add),
-                       "n"(ACROSS));
-    } else if constexpr (N == 256) {
-        asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %133, 0;\n\t"
-                     "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
-                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
-                     "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "
-                     "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
-                     "%62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, "
-                     "%77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, "
-                     "%92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, "
-                     "%105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, "
-                     "%117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
-                     "{%128, %129, %130, %131}, %132, p, 1, 1, %134;\n\t}"
-                     : PTX_SUMS32(0), PTX_SUMS32(32), PTX_SUMS32(64), PTX_SUMS32(96)
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((uint32_t)add),
-                       "n"(ACROSS));
-    } else {
+    constexpr int across = ACROSS;
+    if constexpr (N == 32)
+        PTX_WGMMA(32, PTX_FIRST16, 16, 17, 18, 19, 20, 21, 22, PTX_SUMS16(0));
+    else if constexpr (N == 64)
+        PTX_WGMMA(64, PTX_FIRST32, 32, 33, 34, 35, 36, 37, 38, PTX_SUMS32(0));
+    else if constexpr (N == 96)
+        PTX_WGMMA(96, PTX_FIRST48, 48, 49, 50, 51, 52, 53, 54, PTX_SUMS32(0), PTX_SUMS16(32));
+    else if constexpr (N == 128)
+        PTX_WGMMA(128, PTX_FIRST64, 64, 65, 66, 67, 68, 69, 70, PTX_SUMS32(0), PTX_SUMS32(32));
+    else if constexpr (N == 160)
+        PTX_WGMMA(160, PTX_FIRST80, 80, 81, 82, 83, 84, 85, 86, PTX_SUMS32(0), PTX_SUMS32(32),
+                  PTX_SUMS16(64));
+    else if constexpr (N == 192)
+        PTX_WGMMA(192, PTX_FIRST96, 96, 97, 98, 99, 100, 101, 102, PTX_SUMS32(0), PTX_SUMS32(32),
+                  PTX_SUMS32(64));
+    else if constexpr (N == 224)
+        PTX_WGMMA(224, PTX_FIRST112, 112, 113, 114, 115, 116, 117, 118, PTX_SUMS32(0),
+                  PTX_SUMS32(32), PTX_SUMS32(64), PTX_SUMS16(96));
+    else if constexpr (N == 256)
+        PTX_WGMMA(256, PTX_FIRST128, 128, 129, 130, 131, 132, 133, 134, PTX_SUMS32(0),
+                  PTX_SUMS32(32), PTX_SUMS32(64), PTX_SUMS32(96));
+    else
         static_assert(N == 32, "of these widths");
-    }
 }
 // The same with A, too, from a wgmma_tile: 64 rows.
 template <int N> PTX_FN void wgmma_f16_tiles(float *d, uint64_t a, uint64_t b, bool add)
@@ -312,7 +339,17 @@ template <int N> PTX_FN void wgmma_f16_tiles(float *d, uint64_t a, uint64_t b, b
                  : PTX_SUMS32(0)
                  : "l"(a), "l"(b), "r"((uint32_t)add));
 }
+#undef PTX_WGMMA
+#undef PTX_FIRST128
+#undef PTX_FIRST112
+#undef PTX_FIRST96
+#undef PTX_FIRST80
+#undef PTX_FIRST64
+#undef PTX_FIRST48
+#undef PTX_FIRST32
+#undef PTX_FIRST16
 #undef PTX_SUMS32
+#undef PTX_SUMS16
 #undef PTX_SUMS8
 
 #endif

@@ -94,20 +94,24 @@ static void products_on_hopper_agree(void)
     if (!Q.hopper) // these kernels run nowhere else
         return;
     struct random_stream r = {47};
-    const uint32_t widths[] = {64, 32, 128};
+    const uint32_t widths[] = {64, 32, 128, 256};
     uint32_t i = 0;
     for (uint32_t type : ALL_TYPES) {
         if (type == QUANT_F32)
             continue;
         const uint32_t n_cols = columns(type, i % 2 ? 300 : 160);
-        for (uint32_t k = 0; k < (quick() ? 1 : 3); k++) {
-            const uint32_t width = widths[(i + k) % 3];
-            stored_on_hopper(r, type, width + 13, 5, 2, 75, n_cols, width, (int)((i + k) / 3 % 3));
+        for (uint32_t k = 0; k < (quick() ? 1 : 4); k++) {
+            const uint32_t width = widths[(i + k) % 4];
+            stored_on_hopper(r, type, width + 13, 5, 2, 75, n_cols, width, (int)((i + k) / 4 % 3));
         }
         i++;
     }
     ungrouped_on_hopper(r, 75, 32);
     ungrouped_on_hopper(r, 75, 64);
+    // on both sides of the widths of products, and more than one item
+    for (uint32_t n : {1u, 33u, 64u, 65u, 96u, 97u, 128u, 160u, 161u, 192u, 224u, 255u, 256u, 300u})
+        if (!quick() || n % 4 == 0)
+            ungrouped_on_hopper(r, n, 256);
     stored_on_hopper(r, QUANT_Q8_0, 3, 40, 2, 200, 64, 32, 0);   // most have no rows
     stored_on_hopper(r, QUANT_MXFP4, 150, 3, 1, 136, 96, 64, 1); // one has all of them
     stored_on_hopper(r, QUANT_MXFP4, 150, 9, 2, 136, 352, 64, 0);
