@@ -78,14 +78,13 @@ static __device__ __forceinline__ void store_gated(const struct gemm &g, const s
 }
 
 // Where a lane's sums go, and what it needs for that: asked for while other blocks' sums are on
-// their way.
+// their way. What is there already is added to where it is: nobody waits for it. (Subnormal numbers
+// count as zeros there.)
 template <int BN> struct rows_out {
-    // of eight columns: what is added to is requested before anything is stored
-    static constexpr int BATCH = BN == 128 ? 8 : 4;
     column_undo<BN> in;
     float *y;
     uint32_t rows, col, n_valid; // the lane's first of each eight columns; of its two rows
-    float b0, b1, old[BATCH][4];
+    float b0, b1;
 
     __device__ __forceinline__ void open(const struct gemm &g, const struct rows16 &r,
                                          uint32_t col0, uint32_t lane)
@@ -99,41 +98,29 @@ template <int BN> struct rows_out {
         b0 = bias && n_valid > 0 ? bias[row0] : 0.0f;
         b1 = bias && n_valid > 1 ? bias[row0 + TILE_ROWS] : 0.0f;
         in = load_undo<BN>(g.undo, col0, lane);
-        ask(g, 0);
-    }
-    __device__ __forceinline__ void ask(const struct gemm &g, int j0)
-    {
-#pragma unroll
-        for (int j = 0; j < BATCH; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                const uint32_t at = col + 8 * (j0 + j) + e % 2;
-                old[j][e] = 0.0f;
-                if (g.mode == MATVEC_ADD && at < g.n && e / 2 < (int)n_valid)
-                    old[j][e] = y[(size_t)at * rows + e / 2 * TILE_ROWS];
-            }
     }
     // Every lane calls.
     __device__ __forceinline__ void store(const struct gemm &g, const struct cut &t,
                                           const float acc[BN / 2], uint32_t lane)
     {
+        const auto each = [&](auto put) {
 #pragma unroll
-        for (int j0 = 0; j0 < BN / 8; j0 += BATCH) {
-            if (j0 > 0)
-                ask(g, j0);
-#pragma unroll
-            for (int j = 0; j < BATCH; j++) {
-                const float2 undo = undo_at<BN>(in, j0 + j, lane);
+            for (int j = 0; j < BN / 8; j++) {
+                const float2 undo = undo_at<BN>(in, j, lane);
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    const uint32_t at = col + 8 * (j0 + j) + e % 2;
-                    float v = fmaf(acc[4 * (j0 + j) + e], (e % 2 ? undo.y : undo.x) * t.w.undo,
-                                   e / 2 ? b1 : b0);
+                    const uint32_t at = col + 8 * j + e % 2;
+                    const float v =
+                        fmaf(acc[4 * j + e], (e % 2 ? undo.y : undo.x) * t.w.undo, e / 2 ? b1 : b0);
                     if (at < g.n && e / 2 < (int)n_valid)
-                        y[(size_t)at * rows + e / 2 * TILE_ROWS] = old[j][e] + v;
+                        put(&y[(size_t)at * rows + e / 2 * TILE_ROWS], v);
                 }
             }
-        }
+        };
+        if (g.mode == MATVEC_ADD)
+            each([](float *to, float v) { add_to(to, v); });
+        else
+            each([](float *to, float v) { *to = v; });
     }
 };
 
