@@ -63,8 +63,8 @@ static __device__ __forceinline__ void split_rows(float *q, float *k, uint32_t l
     for (uint32_t i = 0; i < FOURS; i++) {
         const uint32_t at = i * THREADS + threadIdx.x, row = at / (P / 4), c = at % (P / 4);
         const size_t from = (size_t)row * ld + 4 * c;
-        qs[i] = row < n_row ? *reinterpret_cast<const float4 *>(q + from) : float4{};
-        ks[i] = row < n_row ? *reinterpret_cast<const float4 *>(k + from) : float4{};
+        qs[i] = row < n_row ? load_four(q + from) : float4{};
+        ks[i] = row < n_row ? load_four(k + from) : float4{};
     }
     __syncthreads(); // all are read
 #pragma unroll

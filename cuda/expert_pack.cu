@@ -51,15 +51,15 @@ static __global__ void __launch_bounds__(PACK_THREADS)
     float2 seen = {0.0f, 0.0f}; // the sum of squares, the largest of the row times norm
     float4 v[4] = {};           // the row times norm
     const auto take = [&](uint32_t i) {
+        const uint32_t first = i / LANES * GEMM_PACK_COLS + 4 * (i % LANES);
 #pragma unroll
         for (uint32_t t = 0; t < 4; t++)
-            v[t] = four_at(p, row, i / LANES * GEMM_PACK_COLS + 32 * t + 4 * (i % LANES));
+            v[t] = four_at(p, row, first + 32 * t);
 #pragma unroll
         for (uint32_t t = 0; t < 4; t++) {
             seen.x += fmaf(v[t].x, v[t].x, v[t].y * v[t].y) + fmaf(v[t].z, v[t].z, v[t].w * v[t].w);
             if (p.norm)
-                v[t] = times(v[t], four_at(p, p.norm,
-                                           i / LANES * GEMM_PACK_COLS + 32 * t + 4 * (i % LANES)));
+                v[t] = times(v[t], four_at(p, p.norm, first + 32 * t));
             seen.y = max_nan(seen.y, max_nan(max_nan(fabsf(v[t].x), fabsf(v[t].y)),
                                              max_nan(fabsf(v[t].z), fabsf(v[t].w))));
         }

@@ -296,14 +296,6 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
         group_pairs(g, n_part);
 }
 
-static __device__ __forceinline__ void load(float &to, const float *from)
-{
-    to = *from;
-}
-static __device__ __forceinline__ void load(float4 &to, const float *from)
-{
-    to = *reinterpret_cast<const float4 *>(from);
-}
 static __device__ __forceinline__ float sum_of(float f, float x, float sum)
 {
     return fmaf(f, x, sum);
@@ -326,13 +318,11 @@ static __global__ void __launch_bounds__(SUM_THREADS)
     if (i >= n_cols || (skip && *skip))
         return;
     const size_t at = (size_t)row * n_cols + i;
-    V sum = {}, old = {}, shared = {};
-    if (s.add)
-        load(old, &s.y[at]);
-    if (s.shared) {
-        load(shared, &s.shared[at]);
-        sum = sum_of(s.shared_weight ? s.shared_weight[row] : 1.0f, shared, sum);
-    }
+    const auto load = [](const float *p) { return *reinterpret_cast<const V *>(p); };
+    const V old = s.add ? load(&s.y[at]) : V{};
+    V sum = {};
+    if (s.shared)
+        sum = sum_of(s.shared_weight ? s.shared_weight[row] : 1.0f, load(&s.shared[at]), sum);
     for (uint32_t k0 = 0; k0 < n_used; k0 += SUM_AT_ONCE) {
         V given[SUM_AT_ONCE] = {};
         float weight[SUM_AT_ONCE] = {};
@@ -341,7 +331,7 @@ static __global__ void __launch_bounds__(SUM_THREADS)
             const size_t pair = (size_t)row * n_used + k0 + k;
             if (k0 + k >= n_used)
                 break;
-            load(given[k], &out[(place ? (size_t)place[pair] : pair) * n_cols + i]);
+            given[k] = load(&out[(place ? (size_t)place[pair] : pair) * n_cols + i]);
             weight[k] = s.weight ? s.weight[pair] : 1.0f;
         }
 #pragma unroll

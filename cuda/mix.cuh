@@ -13,11 +13,6 @@ enum {
     MIX_CHANNELS = 4 * WARP, // of a warp
 };
 
-static __device__ __forceinline__ float4 load_four(const float *p)
-{
-    return *reinterpret_cast<const float4 *>(p);
-}
-
 // A warp's rows from the t0-th of the only span on. in: (n, ld), its channels first; w (n_all,
 // MIX_TAPS); sums begin with `start`. more(y) is called by every lane for each row, once y have
 // been through their function; it may change them.

@@ -51,7 +51,7 @@ template <typename F> static bool with_state(uint32_t n, F f)
 static __device__ __forceinline__ float4 load4(const float *p, uint32_t i, uint32_t n)
 {
     if (n % 4 == 0)
-        return i < n ? *reinterpret_cast<const float4 *>(p + i) : float4{};
+        return i < n ? load_four(p + i) : float4{};
     return make_float4(i < n ? p[i] : 0.0f, i + 1 < n ? p[i + 1] : 0.0f,
                        i + 2 < n ? p[i + 2] : 0.0f, i + 3 < n ? p[i + 3] : 0.0f);
 }

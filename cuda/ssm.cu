@@ -118,8 +118,8 @@ static __global__ void __launch_bounds__(GATE_THREADS) ssm_gate_kernel(const str
 #pragma unroll
     for (uint32_t k = 0; k < GATE_KEPT; k++) {
         const uint32_t i = 4 * (threadIdx.x + k * GATE_THREADS);
-        kept[k] = i < n_kept ? *reinterpret_cast<const float4 *>(y + i) : float4{};
-        gates[k] = i < n_kept ? *reinterpret_cast<const float4 *>(z + i) : float4{};
+        kept[k] = i < n_kept ? load_four(y + i) : float4{};
+        gates[k] = i < n_kept ? load_four(z + i) : float4{};
     }
 #pragma unroll
     for (uint32_t k = 0; k < GATE_KEPT; k++) {
@@ -137,7 +137,7 @@ static __global__ void __launch_bounds__(GATE_THREADS) ssm_gate_kernel(const str
             continue;
         float4 v = kept[k];
         if (s.norm) {
-            const float4 w = *reinterpret_cast<const float4 *>(s.norm + first + i);
+            const float4 w = load_four(s.norm + first + i);
             v = make_float4(v.x * (rms * w.x), v.y * (rms * w.y), v.z * (rms * w.z),
                             v.w * (rms * w.w));
         }

@@ -98,7 +98,7 @@ static __device__ __forceinline__ void make_factor(const chunk_products &product
 #pragma unroll
     for (uint32_t k = 0; k < 2; k++) {
         const uint32_t i = first + 4 * k;
-        const float4 p = *reinterpret_cast<const float4 *>(&products[t][i]);
+        const float4 p = load_four(&products[t][i]);
         four[k].x = of(i, p.x);
         four[k].y = of(i + 1, p.y);
         four[k].z = of(i + 2, p.z);

@@ -4,6 +4,11 @@
 
 #include "states.h"
 
+static __device__ __forceinline__ float4 load_four(const float *p)
+{
+    return *reinterpret_cast<const float4 *>(p);
+}
+
 static __device__ __forceinline__ float logistic(float x)
 {
     return 1.0f / (1.0f + expf(-x));

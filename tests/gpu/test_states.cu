@@ -218,7 +218,31 @@ static float reset_step(size_t row) // before its function
     return row % RESET_EVERY == 5 ? 30.0f : -9.0f;
 }
 
-// With the states within a span, of which each is that behind a shorter one.
+// A layer, net or space, in chunks: what the rows of the pass's only span give and leave in slot 1,
+// with the states within it, of which each is that behind a shorter one; and that nothing else is
+// written.
+template <typename LAYER, typename ROWS>
+static void check_in_chunks(struct random_stream &r, const LAYER &layer, const ROWS &rows,
+                            const struct test_pass &pass, double tolerance, const char *what,
+                            uint32_t n_state)
+{
+    const struct state_span &span = pass.spans[0];
+    const size_t stride = layer.stride();
+    const std::vector<float> before = r.floats(NOBODY * stride, 0.5);
+    device_array<float> states(before);
+    const std::vector<float> y = run(layer, rows, 0, pass, states, {}, true), after = states.get();
+    check_span(layer, rows, span, before, y, after, 1, tolerance);
+    for (uint32_t i = 0; i < span.n_within; i++) {
+        struct state_span shorter = span;
+        shorter.n = (i + 1) * STATES_EVERY;
+        check_span(layer, rows, shorter, before, y, after, span.within[i], tolerance);
+    }
+    check(std::equal(&before[0], &before[stride], &after[0]) &&
+              std::equal(&before[2 * stride], &before[3 * stride], &after[2 * stride]) &&
+              std::equal(&before[5 * stride], &before[7 * stride], &after[5 * stride]),
+          "%s of %u: other slots were written", what, n_state);
+}
+
 static void delta_nets_in_chunks_agree(void)
 {
     struct random_stream r = {58};
@@ -252,21 +276,7 @@ static void delta_nets_in_chunks_agree(void)
                 for (size_t i = 0; i < (size_t)one.n * one.delta.n_head; i++)
                     rows.alpha[i] = reset_step(i / one.delta.n_head);
             }
-            const size_t stride = net.stride();
-            const std::vector<float> before = r.floats(NOBODY * stride, 0.5);
-            device_array<float> states(before);
-            const std::vector<float> y = run(net, rows, 0, pass, states, {}, true),
-                                     after = states.get();
-            check_span(net, rows, span, before, y, after, 1, 1e-4);
-            for (uint32_t i = 0; i < span.n_within; i++) {
-                struct state_span shorter = span;
-                shorter.n = (i + 1) * STATES_EVERY;
-                check_span(net, rows, shorter, before, y, after, span.within[i], 1e-4);
-            }
-            check(std::equal(&before[0], &before[stride], &after[0]) &&
-                      std::equal(&before[2 * stride], &before[3 * stride], &after[2 * stride]) &&
-                      std::equal(&before[5 * stride], &before[7 * stride], &after[5 * stride]),
-                  "heads of %u: other slots were written", one.delta.n_state);
+            check_in_chunks(r, net, rows, pass, 1e-4, "heads", one.delta.n_state);
         }
 }
 
@@ -431,7 +441,6 @@ static void state_spaces_in_chunks_agree(void)
             struct state_span &span = pass.spans[0];
             for (uint32_t n = STATES_EVERY; n < one.n; n += STATES_EVERY)
                 span.within[span.n_within++] = 2 + n / STATES_EVERY;
-            const size_t stride = space.stride();
             std::vector<float> in = r.floats((size_t)one.n * space.width(), 2.0);
             if (one.resets) {
                 std::fill(space.a.begin(), space.a.end(), RESET_DECAY);
@@ -439,20 +448,7 @@ static void state_spaces_in_chunks_agree(void)
                     for (uint32_t h = 1; h <= one.ssm.n_head; h++)
                         in[(size_t)(t + 1) * space.width() - h] = reset_step(t);
             }
-            const std::vector<float> before = r.floats(NOBODY * stride, 0.5);
-            device_array<float> states(before);
-            const std::vector<float> y = run(space, in, 0, pass, states, {}, true),
-                                     after = states.get();
-            check_span(space, in, span, before, y, after, 1, 6e-5);
-            for (uint32_t i = 0; i < span.n_within; i++) {
-                struct state_span shorter = span;
-                shorter.n = (i + 1) * STATES_EVERY;
-                check_span(space, in, shorter, before, y, after, span.within[i], 6e-5);
-            }
-            check(std::equal(&before[0], &before[stride], &after[0]) &&
-                      std::equal(&before[2 * stride], &before[3 * stride], &after[2 * stride]) &&
-                      std::equal(&before[5 * stride], &before[7 * stride], &after[5 * stride]),
-                  "states of %u: other slots were written", one.ssm.n_state);
+            check_in_chunks(r, space, in, pass, 6e-5, "states", one.ssm.n_state);
         }
     Q.n_sm = n_sm;
 }
