@@ -11,6 +11,13 @@ from conftest import HOKKU, child_of, wait_until
 from test_repl import LONG, Chat, start_long_answer, tiny  # noqa: F401 (fixture)
 
 
+def answering(p):
+    p.send("hello\r")
+    p.expect(r"hello\r\n")
+    p.expect(r"\x1b\[\?2004h")  # behind it is the answer; before it are letters, too: "[?2004l" ends the reading of the line
+    p.expect(r"\w\w\w")
+
+
 def test_suspend_and_resume(home, tiny):
     # Job control needs a shell: a process without one is never stopped by Ctrl-Z.
     p = pexpect.spawn("bash", ["--norc", "--noprofile", "-i"], env={**home, "PS1": "SHELL "}, encoding="utf-8",
@@ -19,9 +26,7 @@ def test_suspend_and_resume(home, tiny):
     p.expect("SHELL ")
     p.send(" ".join([HOKKU, "-m", tiny, *LONG]) + "\n")
     p.expect("/help.*> $")
-    p.send("hello\r")
-    p.expect(r"hello\r\n")
-    p.expect(r"\w\w\w")
+    answering(p)
     p.send("\x1a")
     p.expect("Stopped")
     p.expect("SHELL ")
@@ -58,10 +63,7 @@ class Job:
         self.p.send(" ".join([HOKKU, "-m", tiny, *LONG]) + "\n")
         self.p.expect("/help.*> $")
         if when == "answering":
-            self.p.send("hello\r")
-            self.p.expect(r"hello\r\n")
-            self.p.expect(r"\x1b\[\?2004h")
-            self.p.expect(r"\w\w\w")
+            answering(self.p)
         else:
             self.p.send("typed")
             self.p.expect("typed")
