@@ -1,4 +1,5 @@
 // Which kernels this machine can run.
+#include "cpu/grids.h"
 #include "cpu/kernels.h"
 
 extern const struct cpu_kernels cpu_kernels_plain;
@@ -22,6 +23,7 @@ static bool has_avx512(void)
 
 const struct cpu_kernels *cpu_kernels_get(enum cpu_isa isa)
 {
+    cpu_grids_expand();
 #ifdef HOKKU_CPU_X86
     if ((isa == CPU_ISA_AUTO || isa == CPU_ISA_AVX512) && has_avx512())
         return &cpu_kernels_avx512;

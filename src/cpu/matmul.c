@@ -8,7 +8,7 @@
 // Float weights: two sets of 16 lanes take turns.
 #include "cpu/kernels_isa.h"
 #include "cpu/tiles.h"
-#include "cpu/unpack.h"
+#include "cpu/unpack_codes.h"
 
 typedef void unpack_fn(const void *p, struct unit *u);
 typedef v16 load_fn(const void *p);
@@ -19,18 +19,20 @@ struct format {
     size_t unit_bytes;
     int block; // weights per block of the type
     bool has_min;
-    size_t block_bytes;
-    quant_decode_fn *decode; // how blocks are unpacked that have no unpack_fn, else NULL
-    bool scale18;            // of 18 bytes, which begin with a half float: the scale
+    bool x16;     // as by_16
+    bool scale18; // of 18 bytes, which begin with a half float: the scale
 };
 
 INLINE struct format format_of(enum quant_type type)
 {
     const struct block_facts f = block_facts(type);
     const int unit = f.weights == 256 ? 256 : 128;
-    return (struct format){
-        unit, (size_t)unit / f.weights * f.bytes,        (int)f.weights, f.minimum, f.bytes,
-        NULL, type == QUANT_Q4_0 || type == QUANT_IQ4_NL};
+    return (struct format){unit,
+                           (size_t)unit / f.weights * f.bytes,
+                           (int)f.weights,
+                           f.minimum,
+                           type == QUANT_Q4_0,
+                           type == QUANT_Q4_0 || type == QUANT_IQ4_NL};
 }
 
 // 256 weights as the dot products take them.
@@ -45,14 +47,9 @@ INLINE void unpack_block(unpack_fn *unpack, struct format fmt, const uint8_t *p,
 {
     const int unit_pairs = fmt.unit / 64, n_units = n_pairs / unit_pairs;
     struct unit u[2];
-    for (int i = 0; i < n_units; i++) {
-        const uint8_t *at = p + (size_t)i * fmt.unit_bytes;
-        if (fmt.decode)
-            unpack_codes(fmt.decode, fmt.unit / fmt.block, (size_t)fmt.block, fmt.block_bytes, at,
-                         &u[i]);
-        else
-            unpack(at, &u[i]);
-    }
+    unpack(p, &u[0]);
+    if (n_units == 2)
+        unpack(p + fmt.unit_bytes, &u[1]);
     for (int i = 0; i < n_pairs; i++)
         b->q[i] = u[i / unit_pairs].q[i % unit_pairs];
     b->scale = u[0].scale;
@@ -60,6 +57,8 @@ INLINE void unpack_block(unpack_fn *unpack, struct format fmt, const uint8_t *p,
         b->scale = v16_join8(u[0].scale, n_units == 2 ? u[1].scale : v16_zero());
     if (fmt.scale18 && n_units == 2)
         b->scale = v16_load_f16x8_dup18(p);
+    if (fmt.x16 && n_units == 2)
+        b->scale = v16_mul(b->scale, v16_load(by_16));
     if (!fmt.has_min)
         return;
     b->min = u[0].min;
@@ -458,104 +457,38 @@ static void rows_bf16(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
     float_rows(m, v16_load_bf16, 2, row0, row1);
 }
 
-static void rows_q4_0(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
-{
-    quant_rows(m, unpack_q4_0, format_of(QUANT_Q4_0), row0, row1);
-}
+// Each type, and of its unpack_fn the name.
+// clang-format off
+#define QUANT_TYPES(X) \
+    X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1) X(Q8_0, q8_0) \
+    X(Q2_K, q2_k) X(Q3_K, q3_k) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) \
+    X(IQ4_NL, iq4_nl) X(IQ4_XS, iq4_xs) X(MXFP4, mxfp4) X(NVFP4, nvfp4) \
+    X(IQ1_S, iq1_s) X(IQ1_M, iq1_m) \
+    X(IQ2_XXS, iq2_xxs) X(IQ2_XS, iq2_xs) X(IQ2_S, iq2_s) \
+    X(IQ3_XXS, iq3_xxs) X(IQ3_S, iq3_s) \
+    X(Q1_0, q1_0) X(Q2_0, q2_0) X(TQ1_0, tq1_0) X(TQ2_0, tq2_0)
+// clang-format on
 
-static void rows_q4_1(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
-{
-    quant_rows(m, unpack_q4_1, format_of(QUANT_Q4_1), row0, row1);
-}
-
-static void rows_q5_0(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
-{
-    quant_rows(m, unpack_q5_0, format_of(QUANT_Q5_0), row0, row1);
-}
-
-static void rows_q5_1(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
-{
-    quant_rows(m, unpack_q5_1, format_of(QUANT_Q5_1), row0, row1);
-}
-
-static void rows_q8_0(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
-{
-    quant_rows(m, unpack_q8_0, format_of(QUANT_Q8_0), row0, row1);
-}
-
-static void rows_q2_k(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
-{
-    quant_rows(m, unpack_q2_k, format_of(QUANT_Q2_K), row0, row1);
-}
-
-static void rows_q3_k(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
-{
-    quant_rows(m, unpack_q3_k, format_of(QUANT_Q3_K), row0, row1);
-}
-
-static void rows_q4_k(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
-{
-    quant_rows(m, unpack_q4_k, format_of(QUANT_Q4_K), row0, row1);
-}
-
-static void rows_q5_k(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
-{
-    quant_rows(m, unpack_q5_k, format_of(QUANT_Q5_K), row0, row1);
-}
-
-static void rows_q6_k(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
-{
-    quant_rows(m, unpack_q6_k, format_of(QUANT_Q6_K), row0, row1);
-}
-
-static void rows_iq4_nl(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
-{
-    quant_rows(m, unpack_iq4_nl, format_of(QUANT_IQ4_NL), row0, row1);
-}
-
-static void rows_iq4_xs(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
-{
-    quant_rows(m, unpack_iq4_xs, format_of(QUANT_IQ4_XS), row0, row1);
-}
-
-static void rows_mxfp4(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
-{
-    quant_rows(m, unpack_mxfp4, format_of(QUANT_MXFP4), row0, row1);
-}
-
-static void rows_nvfp4(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
-{
-    quant_rows(m, unpack_nvfp4, format_of(QUANT_NVFP4), row0, row1);
-}
-
-// Types that gguf/codes.c unpacks.
-static void rows_codes(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
-{
-    struct format fmt = format_of(m->w->type);
-    fmt.decode = quant_decoder(m->w->type);
-    fmt.has_min = false;
-    if (fmt.unit == 256) { // so that the compiler knows
-        fmt.unit = 256;
-        quant_rows(m, NULL, fmt, row0, row1);
-    } else {
-        fmt.unit = 128;
-        quant_rows(m, NULL, fmt, row0, row1);
+#define QUANT_ROWS(name, function)                                                                 \
+    static void rows_##function(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)          \
+    {                                                                                              \
+        quant_rows(m, unpack_##function, format_of(QUANT_##name), row0, row1);                     \
     }
-}
+QUANT_TYPES(QUANT_ROWS)
+#undef QUANT_ROWS
 
-static void (*const rows_of_type[QUANT_TYPE_MAX])(const struct cpu_matmul *, uint32_t, uint32_t) = {
-    [QUANT_F32] = rows_f32,     [QUANT_F16] = rows_f16,       [QUANT_BF16] = rows_bf16,
-    [QUANT_Q4_0] = rows_q4_0,   [QUANT_Q4_1] = rows_q4_1,     [QUANT_Q5_0] = rows_q5_0,
-    [QUANT_Q5_1] = rows_q5_1,   [QUANT_Q8_0] = rows_q8_0,     [QUANT_Q2_K] = rows_q2_k,
-    [QUANT_Q3_K] = rows_q3_k,   [QUANT_Q4_K] = rows_q4_k,     [QUANT_Q5_K] = rows_q5_k,
-    [QUANT_Q6_K] = rows_q6_k,   [QUANT_IQ4_NL] = rows_iq4_nl, [QUANT_IQ4_XS] = rows_iq4_xs,
-    [QUANT_MXFP4] = rows_mxfp4, [QUANT_NVFP4] = rows_nvfp4,
+typedef void rows_fn(const struct cpu_matmul *, uint32_t, uint32_t);
+
+// clang-format off
+static rows_fn *const rows_of_type[QUANT_TYPE_MAX] = {
+    [QUANT_F32] = rows_f32, [QUANT_F16] = rows_f16, [QUANT_BF16] = rows_bf16,
+#define QUANT_ENTRY(name, function) [QUANT_##name] = rows_##function,
+    QUANT_TYPES(QUANT_ENTRY)
+#undef QUANT_ENTRY
 };
+// clang-format on
 
 void CPU_NAME(matmul)(const struct cpu_matmul *m, uint32_t row0, uint32_t row1)
 {
-    if (rows_of_type[m->w->type])
-        rows_of_type[m->w->type](m, row0, row1);
-    else
-        rows_codes(m, row0, row1);
+    rows_of_type[m->w->type](m, row0, row1);
 }

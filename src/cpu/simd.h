@@ -24,6 +24,51 @@
 #define INLINE static inline __attribute__((always_inline, unused))
 #endif
 
+INLINE uint32_t load_u16(const void *p)
+{
+    uint16_t v;
+    memcpy(&v, p, 2);
+    return v;
+}
+
+INLINE uint32_t load_u32(const void *p)
+{
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
+
+INLINE uint64_t load_u64(const void *p)
+{
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+}
+
+// Places in a table: numbers of one byte or of two, of which the bits of mask are taken.
+struct places {
+    const void *at;
+    int bytes;
+    uint16_t mask;
+};
+
+INLINE size_t place(struct places p, int i)
+{
+    size_t v = p.bytes == 1 ? ((const uint8_t *)p.at)[i]
+                            : load_u16((const uint8_t *)p.at + 2 * i) & p.mask;
+#ifdef HOKKU_CPU_X86
+    __asm__("" : "+r"(v)); // gcc 12 moves it to a register of vectors and back
+#endif
+    return v;
+}
+
+// Where the bits above the lowest eight of 32 places lie: in two of 16 bytes (0x80: in none), a
+// word that is so many times as much, where mask is.
+struct high_bits {
+    uint8_t from[64];
+    uint16_t times[32], mask;
+};
+
 #if defined(KERNELS_AVX512)
 #include "cpu/simd_avx512.h"
 #define CPU_NAME(name) name##_avx512

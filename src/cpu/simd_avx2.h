@@ -2,7 +2,7 @@
 #ifndef HOKKU_CPU_SIMD_AVX2_H
 #define HOKKU_CPU_SIMD_AVX2_H
 
-#include <immintrin.h>
+#include "cpu/simd_x86.h"
 
 // Columns that a matrix product takes at a time: measured faster than 4, although the sums spill.
 enum { V16_COLUMNS = 8 };
@@ -301,6 +301,32 @@ INLINE b64 b64_load2(const void *a, const void *b)
     return (b64){_mm256_loadu_si256(a), _mm256_loadu_si256(b)};
 }
 
+INLINE void store_places(uint16_t at[32], const uint8_t low[32], uint64_t high0, uint64_t high1,
+                         const struct high_bits *bits)
+{
+    const __m256i from =
+        _mm256_broadcastsi128_si256(_mm_set_epi64x((long long)high1, (long long)high0));
+    const __m256i mask = _mm256_set1_epi16((short)bits->mask);
+    for (int i = 0; i < 32; i += 16) {
+        const __m256i pick = _mm256_loadu_si256((const __m256i *)(bits->from + 2 * i));
+        const __m256i times = _mm256_loadu_si256((const __m256i *)(bits->times + i));
+        const __m256i v = _mm256_mullo_epi16(_mm256_shuffle_epi8(from, pick), times);
+        const __m128i bytes = _mm_loadu_si128((const __m128i *)(low + i));
+        _mm256_storeu_si256((__m256i *)(at + i), _mm256_or_si256(_mm256_cvtepu8_epi16(bytes),
+                                                                 _mm256_and_si256(v, mask)));
+    }
+}
+
+INLINE b64 b64_of_entries8(const uint64_t *table, struct places at)
+{
+    return (b64){entries8x4(table, at, 0), entries8x4(table, at, 4)};
+}
+
+INLINE b64 b64_of_entries4(const uint32_t *table, struct places at)
+{
+    return (b64){entries4x8(table, at, 0), entries4x8(table, at, 8)};
+}
+
 INLINE __m256i nibbles16(const void *p)
 {
     __m128i q = _mm_loadu_si128(p);
@@ -353,6 +379,17 @@ INLINE b64 b64_bits(uint32_t a, uint32_t b, int value)
     return (b64){bits32(a, value), bits32(b, value)};
 }
 
+INLINE __m256i negative32(__m256i v, uint32_t where)
+{
+    const __m256i all = bits32(where, 0xff);
+    return _mm256_sub_epi8(_mm256_xor_si256(v, all), all);
+}
+
+INLINE b64 b64_negative(b64 v, uint64_t where)
+{
+    return (b64){negative32(v.a, (uint32_t)where), negative32(v.b, (uint32_t)(where >> 32))};
+}
+
 INLINE b64 b64_lookup(b64 index, const int8_t table[16])
 {
     __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)table));
@@ -367,6 +404,11 @@ INLINE b64 b64_or(b64 x, b64 y)
 INLINE b64 b64_shl(b64 x, int n)
 {
     return (b64){_mm256_slli_epi16(x.a, n), _mm256_slli_epi16(x.b, n)};
+}
+
+INLINE b64 b64_sub(b64 x, b64 y)
+{
+    return (b64){_mm256_sub_epi8(x.a, y.a), _mm256_sub_epi8(x.b, y.b)};
 }
 
 INLINE b64 b64_sub1(b64 x, int value)
@@ -389,9 +431,42 @@ INLINE w64 w64_widen_positive(b64 v)
                  _mm256_srli_epi16(v.b, 8)};
 }
 
-INLINE w64 w64_nibbles16_less8(const void *a, const void *b)
+INLINE w64 w64_nibbles16_x16(const void *a, const void *b, int less)
 {
-    return w64_widen(b64_sub1(b64_nibbles16(a, b), 8));
+    const __m256i mask = _mm256_set_m128i(_mm_set1_epi16(240), _mm_set1_epi16(15));
+    const __m256i off =
+        _mm256_set_m128i(_mm_set1_epi16((short)(16 * less)), _mm_set1_epi16((short)less));
+    const __m256i x = _mm256_broadcastsi128_si256(_mm_loadu_si128(a));
+    const __m256i y = _mm256_broadcastsi128_si256(_mm_loadu_si128(b));
+    return (w64){_mm256_sub_epi16(_mm256_and_si256(x, mask), off),
+                 _mm256_sub_epi16(_mm256_and_si256(y, mask), off),
+                 _mm256_sub_epi16(_mm256_and_si256(_mm256_srli_epi16(x, 8), mask), off),
+                 _mm256_sub_epi16(_mm256_and_si256(_mm256_srli_epi16(y, 8), mask), off)};
+}
+
+INLINE w64 w64_fields_in_place(const void *p, int shift0, int shift1, int mask)
+{
+    const __m256i m0 = _mm256_set1_epi16((short)(mask << shift0));
+    const __m256i m1 = _mm256_set1_epi16((short)(mask << shift1));
+    const __m256i v = _mm256_loadu_si256(p), high = _mm256_srli_epi16(v, 8);
+    return (w64){_mm256_and_si256(v, m0), _mm256_and_si256(v, m1), _mm256_and_si256(high, m0),
+                 _mm256_and_si256(high, m1)};
+}
+
+INLINE __m256i digits_less1(__m256i fraction, __m256i power)
+{
+    const __m256i low = _mm256_set1_epi16(255), one = _mm256_set1_epi16(1);
+    const __m256i f = _mm256_and_si256(_mm256_mullo_epi16(fraction, power), low);
+    const __m256i three = _mm256_add_epi16(f, _mm256_slli_epi16(f, 1));
+    return _mm256_sub_epi16(_mm256_srli_epi16(three, 8), one);
+}
+
+INLINE w64 w64_digits_less1(b64 fraction, const uint8_t power[64])
+{
+    const w64 f = w64_widen_positive(fraction);
+    const w64 p = w64_widen_positive(b64_load2(power, power + 32));
+    return (w64){digits_less1(f.ea, p.ea), digits_less1(f.eb, p.eb), digits_less1(f.oa, p.oa),
+                 digits_less1(f.ob, p.ob)};
 }
 
 // Sums of the products of 64, by fours: 0 and 1, then 2 and 3 of its groups of 16.

@@ -3,7 +3,7 @@
 #ifndef HOKKU_CPU_SIMD_AVX512_H
 #define HOKKU_CPU_SIMD_AVX512_H
 
-#include <immintrin.h>
+#include "cpu/simd_x86.h"
 
 // Columns that a matrix product takes at a time: 32 registers hold 8 and a block of weights.
 enum { V16_COLUMNS = 8 };
@@ -285,6 +285,29 @@ INLINE b64 b64_load2(const void *a, const void *b)
     return _mm512_inserti64x4(v, _mm256_loadu_si256(b), 1);
 }
 
+INLINE void store_places(uint16_t at[32], const uint8_t low[32], uint64_t high0, uint64_t high1,
+                         const struct high_bits *bits)
+{
+    const __m512i from = _mm512_broadcast_i32x4(_mm_set_epi64x((long long)high1, (long long)high0));
+    const __m512i word = _mm512_shuffle_epi8(from, _mm512_loadu_si512(bits->from));
+    const __m512i v = _mm512_and_si512(_mm512_mullo_epi16(word, _mm512_loadu_si512(bits->times)),
+                                       _mm512_set1_epi16((short)bits->mask));
+    const __m256i bytes = _mm256_loadu_si256((const __m256i *)low);
+    _mm512_storeu_si512(at, _mm512_or_si512(_mm512_cvtepu8_epi16(bytes), v));
+}
+
+INLINE b64 b64_of_entries8(const uint64_t *table, struct places at)
+{
+    const __m512i v = _mm512_castsi256_si512(entries8x4(table, at, 0));
+    return _mm512_inserti64x4(v, entries8x4(table, at, 4), 1);
+}
+
+INLINE b64 b64_of_entries4(const uint32_t *table, struct places at)
+{
+    const __m512i v = _mm512_castsi256_si512(entries4x8(table, at, 0));
+    return _mm512_inserti64x4(v, entries4x8(table, at, 8), 1);
+}
+
 // A block's 16 bytes twice, then the other's.
 INLINE __m512i twice(const void *a, const void *b)
 {
@@ -296,6 +319,13 @@ INLINE __m512i twice(const void *a, const void *b)
 INLINE __m512i by_nibble(short x, short y)
 {
     return _mm512_broadcast_i64x4(_mm256_set_m128i(_mm_set1_epi16(y), _mm_set1_epi16(x)));
+}
+
+// x in the first half, y in the second
+INLINE __m512i by_half(int x, int y)
+{
+    const __m512i v = _mm512_castsi256_si512(_mm256_set1_epi16((short)x));
+    return _mm512_inserti64x4(v, _mm256_set1_epi16((short)y), 1);
 }
 
 INLINE b64 b64_nibbles16(const void *a, const void *b)
@@ -329,6 +359,11 @@ INLINE b64 b64_bits(uint32_t a, uint32_t b, int value)
     return _mm512_maskz_set1_epi8((__mmask64)((uint64_t)b << 32 | a), (char)value);
 }
 
+INLINE b64 b64_negative(b64 v, uint64_t where)
+{
+    return _mm512_mask_sub_epi8(v, (__mmask64)where, _mm512_setzero_si512(), v);
+}
+
 INLINE b64 b64_lookup(b64 index, const int8_t table[16])
 {
     __m512i t = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)table));
@@ -343,6 +378,11 @@ INLINE b64 b64_or(b64 x, b64 y)
 INLINE b64 b64_shl(b64 x, int n)
 {
     return _mm512_slli_epi16(x, (unsigned)n);
+}
+
+INLINE b64 b64_sub(b64 x, b64 y)
+{
+    return _mm512_sub_epi8(x, y);
 }
 
 INLINE b64 b64_sub1(b64 x, int value)
@@ -360,11 +400,34 @@ INLINE w64 w64_widen_positive(b64 v)
     return (w64){_mm512_and_si512(v, _mm512_set1_epi16(255)), _mm512_srli_epi16(v, 8)};
 }
 
-INLINE w64 w64_nibbles16_less8(const void *a, const void *b)
+INLINE w64 w64_nibbles16_x16(const void *a, const void *b, int less)
 {
-    const __m512i v = _mm512_xor_si512(twice(a, b), _mm512_set1_epi8((char)0x88));
-    return (w64){_mm512_srai_epi16(_mm512_sllv_epi16(v, by_nibble(12, 8)), 12),
-                 _mm512_srai_epi16(_mm512_sllv_epi16(v, by_nibble(4, 0)), 12)};
+    const __m512i v = twice(a, b), mask = by_nibble(15, 240);
+    const __m512i off = by_nibble((short)less, (short)(16 * less));
+    return (w64){_mm512_sub_epi16(_mm512_and_si512(v, mask), off),
+                 _mm512_sub_epi16(_mm512_and_si512(_mm512_srli_epi16(v, 8), mask), off)};
+}
+
+INLINE w64 w64_fields_in_place(const void *p, int shift0, int shift1, int mask)
+{
+    const __m512i v = _mm512_broadcast_i64x4(_mm256_loadu_si256(p));
+    const __m512i m = by_half(mask << shift0, mask << shift1);
+    return (w64){_mm512_and_si512(v, m), _mm512_and_si512(_mm512_srli_epi16(v, 8), m)};
+}
+
+INLINE __m512i digits_less1(__m512i fraction, __m512i power)
+{
+    const __m512i low = _mm512_set1_epi16(255), one = _mm512_set1_epi16(1);
+    const __m512i f = _mm512_and_si512(_mm512_mullo_epi16(fraction, power), low);
+    const __m512i three = _mm512_add_epi16(f, _mm512_slli_epi16(f, 1));
+    return _mm512_sub_epi16(_mm512_srli_epi16(three, 8), one);
+}
+
+INLINE w64 w64_digits_less1(b64 fraction, const uint8_t power[64])
+{
+    const w64 f = w64_widen_positive(fraction);
+    const w64 p = w64_widen_positive(_mm512_loadu_si512(power));
+    return (w64){digits_less1(f.e, p.e), digits_less1(f.o, p.o)};
 }
 
 // Sums of the products of 64, by fours: in the lane of 128 bits that its group of 16 has.

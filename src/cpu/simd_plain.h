@@ -366,6 +366,39 @@ INLINE b64 b64_load2(const void *a, const void *b)
     return r;
 }
 
+// 32 places: their lowest bytes, and what is above them, in the 16 bytes of two words.
+INLINE void store_places(uint16_t at[32], const uint8_t low[32], uint64_t high0, uint64_t high1,
+                         const struct high_bits *bits)
+{
+    uint8_t byte[16];
+    for (int i = 0; i < 16; i++)
+        byte[i] = (uint8_t)((i < 8 ? high0 : high1) >> i % 8 * 8);
+    for (int i = 0; i < 32; i++) {
+        uint32_t word = 0;
+        for (int k = 0; k < 2; k++)
+            word |= (bits->from[2 * i + k] & 0x80 ? 0u : byte[bits->from[2 * i + k]]) << 8 * k;
+        at[i] = (uint16_t)(low[i] | (word * bits->times[i] & bits->mask));
+    }
+}
+
+// The entries of a table at eight places, the lowest byte of each first.
+INLINE b64 b64_of_entries8(const uint64_t *table, struct places at)
+{
+    b64 r;
+    for (int i = 0; i < 64; i++)
+        r.b[i] = (int8_t)(table[place(at, i / 8)] >> i % 8 * 8);
+    return r;
+}
+
+// Of four bytes, at 16 places.
+INLINE b64 b64_of_entries4(const uint32_t *table, struct places at)
+{
+    b64 r;
+    for (int i = 0; i < 64; i++)
+        r.b[i] = (int8_t)(table[place(at, i / 4)] >> i % 4 * 8);
+    return r;
+}
+
 // The nibbles of 16 bytes at a, then of 16 bytes at b: low nibbles are elements 0 to 15, high ones
 // 16 to 31.
 INLINE b64 b64_nibbles16(const void *a, const void *b)
@@ -430,6 +463,13 @@ INLINE b64 b64_bits(uint32_t a, uint32_t b, int value)
     return r;
 }
 
+// Byte i is its negative where bit i is set.
+INLINE b64 b64_negative(b64 v, uint64_t where)
+{
+    BYTES v.b[i] = (int8_t)(where >> i & 1 ? -v.b[i] : v.b[i]);
+    return v;
+}
+
 INLINE b64 b64_lookup(b64 index, const int8_t table[16])
 {
     BYTES index.b[i] = table[index.b[i] & 15];
@@ -446,6 +486,12 @@ INLINE b64 b64_or(b64 a, b64 b)
 INLINE b64 b64_shl(b64 a, int n)
 {
     BYTES a.b[i] = (int8_t)((uint8_t)a.b[i] << n);
+    return a;
+}
+
+INLINE b64 b64_sub(b64 a, b64 b)
+{
+    BYTES a.b[i] = (int8_t)(a.b[i] - b.b[i]);
     return a;
 }
 
@@ -473,10 +519,37 @@ INLINE w64 w64_widen_positive(b64 v)
     return w64_widen(v);
 }
 
-// The nibbles of b64_nibbles16, less 8.
-INLINE w64 w64_nibbles16_less8(const void *a, const void *b)
+// The nibbles of b64_nibbles16, less so much. Those of elements 16 to 31 stay where they are in
+// their bytes: 16 times the number.
+INLINE w64 w64_nibbles16_x16(const void *a, const void *b, int less)
 {
-    return w64_widen(b64_sub1(b64_nibbles16(a, b), 8));
+    w64 r = w64_widen(b64_sub1(b64_nibbles16(a, b), less));
+    for (int i = 0; i < 32; i++) {
+        r.e[i] = (int16_t)(r.e[i] * (i % 16 < 8 ? 1 : 16));
+        r.o[i] = (int16_t)(r.o[i] * (i % 16 < 8 ? 1 : 16));
+    }
+    return r;
+}
+
+// The fields of b64_fields where they are in their bytes: 2^shift0 and 2^shift1 times the number.
+INLINE w64 w64_fields_in_place(const void *p, int shift0, int shift1, int mask)
+{
+    w64 r = w64_widen(b64_fields(p, shift0, shift1, mask));
+    for (int i = 0; i < 32; i++) {
+        r.e[i] = (int16_t)(r.e[i] << (i < 16 ? shift0 : shift1));
+        r.o[i] = (int16_t)(r.o[i] << (i < 16 ? shift0 : shift1));
+    }
+    return r;
+}
+
+// Of fractions of 256, the first digit to the base 3 after so many others: power is 3 to that
+// number. Less 1.
+INLINE w64 w64_digits_less1(b64 fraction, const uint8_t power[64])
+{
+    b64 r;
+    for (int i = 0; i < 64; i++)
+        r.b[i] = (int8_t)(((uint8_t)fraction.b[i] * power[i] % 256 * 3 >> 8) - 1);
+    return w64_widen(r);
 }
 
 // Lane i of 4n: the exact sum of w * x over elements 16i to 16i + 15 of n sets of 64, then rounded

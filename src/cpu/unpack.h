@@ -12,21 +12,17 @@ struct unit {
     v16 min;   // only of types with a minimum
 };
 
+// What scales are times where the nibbles of elements 16 to 31 of 32, of 32 to 63 of 64, are 16
+// times what they stand for; fields of two bits, in steps of 4.
+#define FOUR_TIMES(...) __VA_ARGS__, __VA_ARGS__, __VA_ARGS__, __VA_ARGS__
+static const float by_16[16] = {FOUR_TIMES(1, 1 / 16.0f, 1, 1 / 16.0f)};
+static const float by_32[16] = {FOUR_TIMES(1, 1, 1 / 16.0f, 1 / 16.0f)};
+static const float by_fields[16] = {1,         1,         1 / 4.0f,  1 / 4.0f, 1 / 16.0f, 1 / 16.0f,
+                                    1 / 64.0f, 1 / 64.0f, 1,         1,        1 / 4.0f,  1 / 4.0f,
+                                    1 / 16.0f, 1 / 16.0f, 1 / 64.0f, 1 / 64.0f};
+#undef FOUR_TIMES
+
 static const int8_t iq4_values[16] = {IQ4_LEVELS};
-
-INLINE uint32_t load_u32(const void *p)
-{
-    uint32_t v;
-    memcpy(&v, p, 4);
-    return v;
-}
-
-INLINE uint64_t load_u64(const void *p)
-{
-    uint64_t v;
-    memcpy(&v, p, 8);
-    return v;
-}
 
 INLINE void unpack_q8_0(const void *p, struct unit *u)
 {
@@ -40,16 +36,16 @@ INLINE void unpack_q4_0(const void *p, struct unit *u)
 {
     const struct block_q4_0 *b = p;
     for (int i = 0; i < 2; i++)
-        u->q[i] = w64_nibbles16_less8(b[2 * i].q, b[2 * i + 1].q);
-    u->scale = v16_load_f16x4_dup(b->d, sizeof *b);
+        u->q[i] = w64_nibbles16_x16(b[2 * i].q, b[2 * i + 1].q, 8);
+    u->scale = v16_mul(v16_load_f16x4_dup(b->d, sizeof *b), v16_load(by_16));
 }
 
 INLINE void unpack_q4_1(const void *p, struct unit *u)
 {
     const struct block_q4_1 *b = p;
     for (int i = 0; i < 2; i++)
-        u->q[i] = w64_widen_positive(b64_nibbles16(b[2 * i].q, b[2 * i + 1].q));
-    u->scale = v16_load_f16x4_dup(b->d, sizeof *b);
+        u->q[i] = w64_nibbles16_x16(b[2 * i].q, b[2 * i + 1].q, 0);
+    u->scale = v16_mul(v16_load_f16x4_dup(b->d, sizeof *b), v16_load(by_16));
     u->min = v16_load_f16x4_dup(b->m, sizeof *b);
 }
 
@@ -153,8 +149,9 @@ INLINE void unpack_q4_k(const void *p, struct unit *u)
 {
     const struct block_q4_k *b = p;
     unpack_k_scales(b->d, b->dmin, b->scales, u);
+    u->scale = v16_mul(u->scale, v16_load(by_32));
     for (int i = 0; i < 4; i++)
-        u->q[i] = w64_widen_positive(b64_nibbles32(b->q + 32 * i));
+        u->q[i] = w64_fields_in_place(b->q + 32 * i, 0, 4, 15);
 }
 
 INLINE void unpack_q5_k(const void *p, struct unit *u)
@@ -183,10 +180,11 @@ INLINE void unpack_q2_k(const void *p, struct unit *u)
     const struct block_q2_k *b = p;
     for (int i = 0; i < 4; i++) {
         const uint8_t *q = b->q + 32 * (i / 2);
-        u->q[i] = w64_widen_positive(b64_fields(q, i % 2 * 4, i % 2 * 4 + 2, 3));
+        u->q[i] = w64_fields_in_place(q, i % 2 * 4, i % 2 * 4 + 2, 3);
     }
     uint64_t lo = load_u64(b->scales), hi = load_u64(b->scales + 8), mask = 0x0f0f0f0f0f0f0f0f;
-    u->scale = v16_mul(v16_set1(load_f16(b->d)), v16_u8(lo & mask, hi & mask));
+    u->scale = v16_mul(v16_mul(v16_set1(load_f16(b->d)), v16_u8(lo & mask, hi & mask)),
+                       v16_load(by_fields));
     u->min = v16_mul(v16_set1(-load_f16(b->dmin)), v16_u8(lo >> 4 & mask, hi >> 4 & mask));
 }
 
@@ -204,19 +202,6 @@ INLINE void unpack_q3_k(const void *p, struct unit *u)
     uint64_t s1 = (a >> 4 & low) | ((c >> 4 | c >> 6 << 32) & two) << 4;
     v16 scale = v16_sub(v16_u8(s0, s1), v16_set1(32.0f));
     u->scale = v16_mul(v16_set1(load_f16(b->d)), scale);
-}
-
-// Types without a function of their own: n blocks of some weights and bytes make the unit.
-INLINE void unpack_codes(quant_decode_fn *decode, int n, size_t weights, size_t bytes,
-                         const void *p, struct unit *u)
-{
-    int8_t q[256];
-    float scale[16] = {0};
-    for (size_t i = 0; i < (size_t)n; i++)
-        decode((const uint8_t *)p + i * bytes, q + i * weights, scale + i * weights / 16);
-    for (size_t i = 0; i < (size_t)n * weights / 64; i++)
-        u->q[i] = w64_widen(b64_load2(q + 64 * i, q + 64 * i + 32));
-    u->scale = v16_load(scale);
 }
 
 #endif

@@ -161,10 +161,15 @@ static void decode_tq2_0(const void *block, int8_t *q, float *scale)
 
 // ---- grids
 
+static uint64_t iq2_entry(uint32_t entry)
+{
+    const uint64_t at = spread2(entry); // 0, 1, 2: 8, 25, 43
+    return eight(8) + at * 17 + (at >> 1 & eight(1));
+}
+
 static void iq2_weights(int8_t *q, uint32_t entry, uint32_t signs)
 {
-    uint64_t at = spread2(entry); // 0, 1, 2: 8, 25, 43
-    store8(q, with_signs(eight(8) + at * 17 + (at >> 1 & eight(1)), signs));
+    store8(q, with_signs(iq2_entry(entry), signs));
 }
 
 static float iq2_scale(float d, uint32_t scale)
@@ -210,6 +215,19 @@ static void decode_iq2_s(const void *block, int8_t *q, float *scale)
     }
 }
 
+// Two entries.
+static uint64_t iq3_xxs_entries(uint32_t first, uint32_t second)
+{
+    const uint64_t at = spread4(first | second << 16); // 4, 12, 20, ... 52, and 62 instead of 60
+    const uint64_t last = (at & at >> 1 & at >> 2 & eight(1)) << 1;
+    return eight(4) + at * 8 + last;
+}
+
+static uint64_t iq3_s_entries(uint32_t first, uint32_t second)
+{
+    return spread4(first | second << 16) * 2 + eight(1); // 1, 3, ... 15
+}
+
 static void decode_iq3_xxs(const void *block, int8_t *q, float *scale)
 {
     const struct block_iq3_xxs *b = block;
@@ -219,12 +237,9 @@ static void decode_iq3_xxs(const void *block, int8_t *q, float *scale)
         fill(scale + 2 * j, 2, d * (0.5f + (float)(signs >> 28)) * 0.5f);
         for (int i = 0; i < 4; i++) {
             const uint8_t *index = b->q + 8 * j + 2 * i;
-            const uint32_t entries = grid_iq3_xxs[index[0]] | (uint32_t)grid_iq3_xxs[index[1]]
-                                                                  << 16;
-            const uint64_t at = spread4(entries); // 4, 12, 20, ... 52, and 62 instead of 60
-            const uint64_t last = (at & at >> 1 & at >> 2 & eight(1)) << 1;
             store8(q + 32 * j + 8 * i,
-                   with_signs(eight(4) + at * 8 + last, eight_signs(signs >> 7 * i & 127)));
+                   with_signs(iq3_xxs_entries(grid_iq3_xxs[index[0]], grid_iq3_xxs[index[1]]),
+                              eight_signs(signs >> 7 * i & 127)));
         }
     }
 }
@@ -236,20 +251,25 @@ static void decode_iq3_s(const void *block, int8_t *q, float *scale)
     for (int j = 0; j < 8; j++)
         fill(scale + 2 * j, 2, d * (float)(1 + 2 * (b->scales[j / 2] >> 4 * (j % 2) & 15)));
     for (int i = 0; i < 32; i++) {
-        uint32_t entries = 0;
+        uint32_t entry[2];
         for (int k = 0; k < 2; k++) {
             const uint32_t high = b->high[i / 4] >> (2 * (i % 4) + k) & 1u;
-            entries |= (uint32_t)grid_iq3_s[b->q[2 * i + k] | high << 8] << 16 * k;
+            entry[k] = grid_iq3_s[b->q[2 * i + k] | high << 8];
         }
-        store8(q + 8 * i, with_signs(spread4(entries) * 2 + eight(1), b->signs[i])); // 1, 3, ... 15
+        store8(q + 8 * i, with_signs(iq3_s_entries(entry[0], entry[1]), b->signs[i]));
     }
 }
 
 // Eight times the weights, for they are -1, 0 and 1 and an eighth more or less.
-static void iq1_weights(int8_t *q, uint32_t entry, bool less)
+static uint64_t iq1_entry(uint32_t entry, bool less)
 {
     const uint64_t at = spread2(entry) * 8; // 0, 8, 16
-    store8(q, (at + eight((uint8_t)(less ? 0x80 - 9 : 0x80 - 7))) ^ eight(0x80));
+    return (at + eight((uint8_t)(less ? 0x80 - 9 : 0x80 - 7))) ^ eight(0x80);
+}
+
+static void iq1_weights(int8_t *q, uint32_t entry, bool less)
+{
+    store8(q, iq1_entry(entry, less));
 }
 
 static void decode_iq1_s(const void *block, int8_t *q, float *scale)
@@ -310,4 +330,25 @@ quant_decode_fn *quant_decoder(uint32_t type)
         return decode_iq1_m;
     }
     return NULL;
+}
+
+uint64_t quant_grid(uint32_t type, uint32_t index)
+{
+    switch (type) {
+    case QUANT_Q2_0:
+        return less_one(spread2(index)) & UINT32_MAX;
+    case QUANT_IQ2_XXS:
+        return iq2_entry(grid_iq2_xxs[index]);
+    case QUANT_IQ2_XS:
+        return iq2_entry(grid_iq2_xs[index]);
+    case QUANT_IQ2_S:
+        return iq2_entry(grid_iq2_s[index]);
+    case QUANT_IQ3_XXS:
+        return iq3_xxs_entries(grid_iq3_xxs[index], 0) & UINT32_MAX;
+    case QUANT_IQ3_S:
+        return iq3_s_entries(grid_iq3_s[index], 0) & UINT32_MAX;
+    case QUANT_IQ1_S:
+        return iq1_entry(grid_iq1[index], false);
+    }
+    return 0;
 }

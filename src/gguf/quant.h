@@ -42,6 +42,12 @@ enum { QUANT_MAX_BLOCK = 256 }; // weights
 // NULL for types whose weights are no codes: they have minima, or scales apart.
 quant_decode_fn *quant_decoder(uint32_t type);
 
+// The weights that an index into the type's grid stands for, of IQ2 and IQ3 before their signs: a
+// byte each, the first in the lowest. Eight (IQ2_XXS, IQ2_XS, IQ2_S, and IQ1_S: with a delta of
+// +1/8, times 8) or four (IQ3_XXS, IQ3_S, and Q2_0, whose index is a byte of the file); 0 for other
+// types. index: within the grid.
+uint64_t quant_grid(uint32_t type, uint32_t index);
+
 float quant_f16_to_f32(uint16_t h);
 uint16_t quant_f32_to_f16(float f); // round to nearest even, overflow to infinity
 float quant_bf16_to_f32(uint16_t h);
