@@ -97,16 +97,24 @@ sanitized() { # DIRECTORY OPTION...: set up, not built
         -Dcuda=disabled "${@:2}"
 }
 sanitized_build() { sanitized "$@" && ninja -C "$1"; }
-# The tests of kernels, where there is a history a third of them: by their first words, which the variants of a program share.
-# What these tests need, and no more, is built by Meson.
+# in_turn PARTS BUILD OPTION...: the names of tests, where there is a history one in so many: by their first words, which the
+# variants of a program share.
+in_turn() {
+    meson test -C "$2" --list "${@:3}" | awk -F ' / ' -v turn="$turn" -v parts="$1" 'NF == 2 { split($2, words, " ")
+        if (!(words[1] in n)) n[words[1]] = found++
+        if (turn == "" || n[words[1]] % parts == int(turn / 2) % parts) print $2 }'
+}
+# The tests of kernels, a third of them. What these need, and no more, is built by Meson.
 sanitized_kernels() {
     local tests
     sanitized build-asan-gcc -Dwerror=false -Doptimization=1 || return
-    mapfile -t tests < <(meson test -C build-asan-gcc --list --suite gpu --no-suite slow --no-suite vectors |
-        awk -F ' / ' -v turn="$turn" 'NF == 2 { split($2, words, " ")
-            if (!(words[1] in n)) n[words[1]] = found++
-            if (turn == "" || n[words[1]] % 3 == int(turn / 2) % 3) print $2 }')
+    mapfile -t tests < <(in_turn 3 build-asan-gcc --suite gpu --no-suite slow --no-suite vectors)
     [ ${#tests[@]} -gt 0 ] && units asan-gcc build-asan-gcc --timeout-multiplier 2 "${tests[@]}"
+}
+slow_tests() { # half of them
+    local tests
+    mapfile -t tests < <(in_turn 2 build --suite slow)
+    [ ${#tests[@]} -gt 0 ] && units slow build --no-rebuild --suite slow "${tests[@]}"
 }
 
 # Whether the kernels compile for a GPU other than the default one: the commits that do take turns, since each takes minutes.
@@ -176,11 +184,12 @@ if [ -n "$all" ]; then
     # clang for the host code and the fuzzers, gcc for the kernels, without -Werror, since its warnings see less under
     # sanitizers (clang 14's ASan does not follow the emulation's switching of stacks).
     CC=clang CXX=clang++ must build-asan "ASan + UBSan build (clang)" sanitized_build build-asan -Dfuzz=enabled -Demulation=false
-    # Kernels under sanitizers, and for another GPU, take long: where there is a history, commits take turns.
+    # Kernels under sanitizers, and for another GPU, take long, and so do all cases of units under sanitizers: where there is a
+    # history, commits take turns.
     turn=$(git rev-list --count HEAD 2>/dev/null)
-    sanitize=yes compile=yes
+    sanitize=yes compile=yes fewer=()
     case $turn in
-    *[13579]) compile="" ;;
+    *[13579]) compile="" fewer=(--no-suite slow) ;;
     *[02468]) sanitize="" ;;
     esac
     beside=yes
@@ -188,7 +197,7 @@ if [ -n "$all" ]; then
     others=$!
     export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
     step asan "units and conformance (ASan + UBSan)" \
-        units asan build-asan --no-rebuild --timeout-multiplier 2
+        units asan build-asan --no-rebuild "${fewer[@]}" --timeout-multiplier 2
     # (Whole models are left out: the tests of kernels have all their types and shapes, in a fraction of the time.)
     [ -z "$sanitize" ] ||
         step asan-gcc "kernels on the emulation (ASan + UBSan, gcc)" sanitized_kernels
@@ -196,7 +205,7 @@ if [ -n "$all" ]; then
     n_failed=$((n_failed + $?))
     beside=""
     HOKKU_SLOW_TESTS=1 step shapes "10,000 random schemas and their answers" py shapes tests/conformance -k "grammar or json_schema"
-    step slow "other orders of threads, whole models on the emulation" units slow build --no-rebuild --suite slow
+    step slow "other orders of threads, whole models on the emulation" slow_tests
     HOKKU_TOKENIZER_STRINGS=4000 HOKKU_TOKENIZER_STRINGS_OF_SIX=20000 \
         step tokens "4,000 random strings for every tokenizer, 20,000 for six" py tokens tests/conformance/test_tokenizer.py
     HOKKU_BUILD=$PWD/build-asan step fuzz "fuzzing, a fixed number of runs" py fuzz tests/fuzz --dist load

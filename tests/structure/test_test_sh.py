@@ -108,6 +108,7 @@ def test_all_has_more_and_the_same_before_it(tree):
     for call, part in zip(more, words):
         assert part in call
     assert [("--no-rebuild" in c) for c in more if c.startswith("meson test")] == [True, False, True]
+    assert "--no-suite slow" not in more[0] and "a of one a of one, otherwise b of one c of one d of one" in more[3]
     assert any(re.search(r"-Dgpu_arch=sm_\d+", c) for c in calls)
     assert tree()[0][-1] == "8 passed, 0 failed, 4 skipped"  # what `all` left is not counted
 
@@ -121,6 +122,16 @@ def test_kernels_are_sanitized_a_third_at_a_time_and_compiled_for_others_between
     assert sanitized(TURN="12") == []
     assert [sanitized(TURN=str(turn)) for turn in (1, 3, 5, 7)] == [
         ["a of one a of one, otherwise d of one"], ["b of one"], ["c of one"], ["a of one a of one, otherwise d of one"]]
+
+
+def test_of_long_tests_each_commit_has_a_part(tree):
+    def parts(turn):
+        calls = tree("all", TURN=str(turn))[2]
+        units, = [c for c in calls if "-C build-asan " in c]
+        slow, = [c for c in calls if "--suite slow" in c and "--list" not in c]
+        return "--no-suite slow" in units, slow.split("--suite slow ")[1]
+    first, second = "a of one a of one, otherwise c of one", "b of one d of one"
+    assert [parts(turn) for turn in (1, 2, 3, 4)] == [(True, first), (False, second), (True, second), (False, first)]
 
 
 def test_continue_leaves_out_what_passed_until_a_file_changes(tree):
