@@ -8,14 +8,7 @@ import time
 import pexpect
 import pytest
 from conftest import HOKKU, child_of, wait_until
-from test_repl import LONG, Chat, start_long_answer, tiny  # noqa: F401 (fixture)
-
-
-def answering(p):
-    p.send("hello\r")
-    p.expect(r"hello\r\n")
-    p.expect(r"\x1b\[\?2004h")  # behind it is the answer; before it are letters, too: "[?2004l" ends the reading of the line
-    p.expect(r"\w\w\w")
+from test_repl import LONG, Chat, ask_hello, start_long_answer, tiny  # noqa: F401 (fixture)
 
 
 def test_suspend_and_resume(home, tiny):
@@ -26,7 +19,8 @@ def test_suspend_and_resume(home, tiny):
     p.expect("SHELL ")
     p.send(" ".join([HOKKU, "-m", tiny, *LONG]) + "\n")
     p.expect("/help.*> $")
-    answering(p)
+    ask_hello(p)
+    p.expect(r"\w\w\w")
     p.send("\x1a")
     p.expect("Stopped")
     p.expect("SHELL ")
@@ -63,7 +57,8 @@ class Job:
         self.p.send(" ".join([HOKKU, "-m", tiny, *LONG]) + "\n")
         self.p.expect("/help.*> $")
         if when == "answering":
-            answering(self.p)
+            ask_hello(self.p)
+            self.p.expect(r"\w\w\w")
         else:
             self.p.send("typed")
             self.p.expect("typed")

@@ -354,10 +354,15 @@ def test_why_shows_probabilities_that_agree_with_the_json(chat, hokku, stories):
 LONG = ["-c", "30000", "--ignore-eos", "-n", "25000", "-s", "1"]
 
 
+def ask_hello(p):
+    """Up to where the answer follows: before that are letters, too, as of "[?2004l", which ends the reading of the line."""
+    p.send("hello\r")
+    p.expect(r"hello\r\n")
+    p.expect(r"\x1b\[\?2004h")  # a paste now waits for the next prompt
+
+
 def start_long_answer(c):
-    c.p.send("hello\r")
-    c.p.expect(r"hello\r\n")
-    c.p.expect(r"\x1b\[\?2004h")  # a paste now waits for the next prompt
+    ask_hello(c.p)
     c.p.expect(r"\w\w")
     assert not c.lflag() & termios.ICANON and not c.lflag() & termios.ECHO
 
