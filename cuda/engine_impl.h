@@ -718,9 +718,8 @@ bool cuda_experts_one(const struct cuda_engine *e, const struct gpu_layer *l, co
                       const float *norm, struct error *err);
 bool cuda_experts_many(const struct cuda_engine *e, const struct gpu_layer *l, const float *in,
                        const float *norm, uint32_t n, struct error *err);
-// Launches the kernels that several rows may need, for them to be loaded: which ones do is a matter
-// of how many rows an expert has. Not to be run.
-bool cuda_enqueue_expert_kernels(const struct cuda_engine *e, struct error *err);
+// Whether float16 products (expert_hopper.cu, expert_few.cu) take all matrices of the experts.
+bool cuda_experts_can_be_half(const struct cuda_engine *e, const struct gpu_layer *l);
 
 // ---- forward_attention.cu
 

@@ -47,7 +47,7 @@ static __global__ void __launch_bounds__(PACK_THREADS)
     griddep_wait();
     const auto place_of = [&](uint32_t pair) { return p.place ? p.place[pair] : pair; };
     const uint32_t from = p.by_place ? place_of(pair0) : blockIdx.x;
-    const float *row = p.x + (size_t)from * p.n_cols;
+    const float *row = p.x + (size_t)from * p.ld;
     float2 seen = {0.0f, 0.0f}; // the sum of squares, the largest of the row times norm
     float4 v[4] = {};           // the row times norm
     const auto take = [&](uint32_t i) {
@@ -131,6 +131,9 @@ static __global__ void __launch_bounds__(PACK_THREADS)
 bool expert_pack_launch(const struct queue *q, const struct expert_pack *p, uint32_t n,
                         struct error *err)
 {
+    struct expert_pack own = *p;
+    if (own.ld == 0)
+        own.ld = p->n_cols;
     const uint32_t wanted = div_up(p->n_cols, (uint32_t)GEMM_PACK_COLS) * LANES;
     struct launch l = {
         .name = "expert_pack",
@@ -139,5 +142,5 @@ bool expert_pack_launch(const struct queue *q, const struct expert_pack *p, uint
         .stream = q->stream,
         .dependent = q->dependent,
         .recorder = q->recorder};
-    return launch_kernel(err, l, expert_pack_kernel, *p);
+    return launch_kernel(err, l, expert_pack_kernel, own);
 }

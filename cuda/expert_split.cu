@@ -1,5 +1,5 @@
-// Many rows times one matrix of floats by matrix instructions (split.cuh), where nothing has to
-// have the bits of expert_plain.cu: a prompt's router.
+// Rows times one matrix of floats by matrix instructions (split.cuh): the router of a prompt, and
+// of passes, whatever number of rows.
 //
 // A warp has 32 rows of x and 32 of the matrix, and every so many steps of 16 elements: eight warps
 // share a block's rows in four parts and steps in two, or, where that makes too few blocks, steps
@@ -15,6 +15,7 @@ enum {
     SIDE = 32,  // rows, and rows of the matrix, of a warp
     STEP = 16,  // elements of a matrix instruction
     STAGES = 4, // slices under way
+    FEW_ROWS = 32,
 };
 
 template <bool WIDE> struct split_shape {
@@ -157,6 +158,87 @@ static __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
+// The same of a few rows, in the order of <false>: eight of them and a tile a block, from
+// registers, all of a row's first 2,048 elements under way at once.
+static __global__ void __launch_bounds__(THREADS, 1)
+    expert_split_few_kernel(const __grid_constant__ struct expert_rows m)
+{
+    enum { AHEAD = 16 }; // steps of a warp
+    constexpr uint32_t GROUPS = split_shape<false>::GROUPS;
+    static_assert(GROUPS == WARPS, "a warp's steps are those of a group");
+    __shared__ float sums[GROUPS][TILE_ROWS * TILE_ROWS];
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t g = lane / 4, t = lane % 4, row0 = blockIdx.y * TILE_ROWS;
+    const struct wmat &w = m.w[blockIdx.z];
+    const uint32_t n_turn = div_up(w.n_chunk, split_shape<false>::CHUNKS);
+    const float2 *const weights = reinterpret_cast<const float2 *>(w.q) +
+                                  ((size_t)blockIdx.x * w.n_chunk * TILE_ROWS + g) * 2 + t % 2;
+    const float *const x = static_cast<const float *>(m.act_f32) +
+                           (size_t)min(row0 + g, m.n_row - 1) * act_f32_ld(w.n_cols) + t % 2 * 2;
+    // Chunk k of two of a turn's step that the lane has a half of.
+    const auto chunk_of = [&](uint32_t turn, uint32_t k) {
+        return (turn * GROUPS + warp) * (STEP / 4) + k * 2 + t / 2;
+    };
+    float2 v[AHEAD][2], y[AHEAD][2];
+    const auto ask_w = [&](uint32_t turn, float2(&to)[2]) {
+#pragma unroll
+        for (uint32_t k = 0; k < 2; k++) {
+            const uint32_t c = chunk_of(turn, k);
+            to[k] = make_float2(0.0f, 0.0f);
+            if (c < w.n_chunk)
+                to[k] = weights[(size_t)c * TILE_ROWS * 2];
+        }
+    };
+    griddep_launch_dependents();
+#pragma unroll
+    for (uint32_t i = 0; i < AHEAD; i++)
+        ask_w(i, v[i]);
+    griddep_wait();
+    if (m.skip && *m.skip)
+        return;
+    float sum[4] = {};
+#pragma unroll 1
+    for (uint32_t turn = 0; turn < n_turn; turn += AHEAD) {
+#pragma unroll
+        for (uint32_t i = 0; i < AHEAD; i++)
+#pragma unroll
+            for (uint32_t k = 0; k < 2; k++) {
+                const uint32_t c = chunk_of(turn + i, k);
+                y[i][k] = make_float2(0.0f, 0.0f);
+                if (c < w.n_chunk)
+                    y[i][k] = *reinterpret_cast<const float2 *>(x + (size_t)c * 4);
+            }
+#pragma unroll
+        for (uint32_t i = 0; i < AHEAD; i++) {
+            if (turn + i >= n_turn)
+                break;
+            struct left a = {}; // eight rows of sixteen
+            struct right b;
+#pragma unroll
+            for (uint32_t k = 0; k < 2; k++) {
+                const two_parts p = parts_of(y[i][k].x, y[i][k].y);
+                const two_parts of = parts_of(v[i][k].x, v[i][k].y);
+                a.high[2 * k] = p.high, a.low[2 * k] = p.low;
+                b.high[k] = of.high, b.low[k] = of.low;
+            }
+            multiply(sum, a, b);
+            ask_w(turn + i + AHEAD, v[i]);
+        }
+    }
+    *reinterpret_cast<float2 *>(&sums[warp][g * TILE_ROWS + 2 * t]) = make_float2(sum[0], sum[1]);
+    __syncthreads();
+    const uint32_t i = threadIdx.x, place = row0 + i / TILE_ROWS;
+    const uint32_t row = blockIdx.x * TILE_ROWS + i % TILE_ROWS;
+    if (i >= TILE_ROWS * TILE_ROWS || place >= m.n_row || row >= w.rows)
+        return;
+    float all = sums[0][i];
+#pragma unroll
+    for (uint32_t j = 1; j < GROUPS; j++)
+        all += sums[j][i];
+    m.y[blockIdx.z][(size_t)place * w.rows + row] =
+        fmaf(w.scale, all, m.bias[blockIdx.z] ? m.bias[blockIdx.z][row] : 0.0f);
+}
+
 template <bool WIDE>
 static struct launch shape_of(const struct queue *q, const struct expert_rows *m)
 {
@@ -174,15 +256,22 @@ static struct launch shape_of(const struct queue *q, const struct expert_rows *m
 
 bool expert_split_takes(const struct queue *q, const struct expert_rows *m)
 {
-    return m->any_bits && m->w[0].type == QUANT_F32 && m->n_row >= EXPERT_SPLIT_ROWS &&
+    return m->split && m->w[0].type == QUANT_F32 &&
+           (!m->any_bits || m->n_row >= EXPERT_SPLIT_ROWS) &&
            shape_of<true>(q, m).smem <= q->smem_max && shape_of<false>(q, m).smem <= q->smem_max;
 }
 
 bool expert_split_launch(const struct queue *q, const struct expert_rows *m, struct error *err)
 {
     const struct launch wide = shape_of<true>(q, m);
+    struct launch narrow = shape_of<false>(q, m);
     // blocks of a quarter where that leaves more than a third of the multiprocessors with nothing
-    return 3 * (uint64_t)wide.grid.x * wide.grid.y * wide.grid.z >= 2 * (uint32_t)q->n_sm
-               ? launch_kernel(err, wide, expert_split_kernel<true>, *m)
-               : launch_kernel(err, shape_of<false>(q, m), expert_split_kernel<false>, *m);
+    if (m->any_bits &&
+        3 * (uint64_t)wide.grid.x * wide.grid.y * wide.grid.z >= 2 * (uint32_t)q->n_sm)
+        return launch_kernel(err, wide, expert_split_kernel<true>, *m);
+    if (m->any_bits || m->n_row > FEW_ROWS)
+        return launch_kernel(err, narrow, expert_split_kernel<false>, *m);
+    narrow.grid = dim3(m->w[0].n_tile, div_up(m->n_row, (uint32_t)TILE_ROWS), m->n_part);
+    narrow.smem = 0;
+    return launch_kernel(err, narrow, expert_split_few_kernel, *m);
 }

@@ -169,7 +169,8 @@ struct expert_rows {
     struct xielu xielu;
     void *out32;
     const uint32_t *skip;
-    bool any_bits; // they may depend on n_row, see expert_split.cu
+    bool split;    // floats may be multiplied by expert_split.cu,
+    bool any_bits; // and their bits depend on n_row
     bool scaled;   // any of w, set by expert_tiles_launch
 };
 bool expert_rows_launch(const struct queue *q, const struct expert_rows *m, struct error *err);
@@ -205,6 +206,7 @@ struct expert_pack {
     const float *weight;          // (n, n_used) multiplies the input, NULL: ones
     uint32_t n_used, n_place;     // n_place = n * n_used
     bool by_place;                // rows of x are by place, n_used is 1
+    uint32_t ld;                  // floats from row to row, 0: n_cols
     __half *out;                  // expert_pack_bytes
     float *undo;                  // (n_place) 1 / the power of two, times the weight
 };
@@ -229,18 +231,34 @@ struct expert_gemm {
     uint32_t per_item;               // expert_hopper_width
     const __half *x;                 // (n_place, n_cols) by expert_pack_launch
     const float *undo;               // (n_place)
+    // For expert_few: what would be packed. Rows, ld floats apart, of which a place has
+    // pair_at[place] / n_used; pair_at NULL: the place.
+    const float *rows;
+    uint32_t ld, n_used;
+    const uint32_t *pair_at;
+    const float *weight; // by pair: multiplies the input; NULL: ones
 };
 bool expert_hopper_launch(const struct queue *q, const struct expert_gemm *m, struct error *err);
 bool expert_act_is_fused(enum activation act);
 // The most rows of an item: 32, 64 or 128, as many pairs of a row and an expert make best.
 uint32_t expert_hopper_width(uint32_t n_expert, uint32_t n_pair);
 
+// ---- expert_few.cu: the same bits for items of a few rows, which are not packed before
+
+enum {
+    EXPERT_FEW_ROWS = 8,  // of an item at most
+    EXPERT_FEW_PASS = 12, // of a pass that is faster here, with items of some of them
+};
+// Whether a block has room for so many rows of an item.
+bool expert_few_takes(const struct queue *q, uint32_t n_row, uint32_t n_cols);
+bool expert_few_launch(const struct queue *q, const struct expert_gemm *m, struct error *err);
+
 // ---- expert_plain.cu: the same for weights that are not quantised, without items
 
 bool expert_plain_launch(const struct queue *q, const struct expert_rows *m, struct error *err);
 
-// ---- expert_split.cu: the same of floats and many rows, where a row need not have the same bits
-// beside any others
+// ---- expert_split.cu: the same of floats, where 16 bits of each will do; unless a row has to have
+// the same bits beside any others, of many rows
 
 enum { EXPERT_SPLIT_ROWS = 64 };
 bool expert_split_takes(const struct queue *q, const struct expert_rows *m);

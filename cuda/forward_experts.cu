@@ -96,13 +96,13 @@ static bool add_normed(const struct cuda_engine *e, const struct gpu_layer *l, c
 
 // ---- many tokens
 
-// Rows of activations in the forms that the matrices take.
+// Rows of activations in the forms that the matrices take; floats: as such, too.
 static bool prepare(const struct cuda_engine *e, const struct gpu_layer *l, const float *x,
                     uint32_t n, uint32_t n_cols, const float *norm, const enum layer_weight *w,
-                    size_t n_w, struct error *err)
+                    size_t n_w, bool floats, struct error *err)
 {
     const struct expert_scratch *s = &e->experts;
-    void *act32 = NULL, *act_f32 = NULL;
+    void *act32 = NULL, *act_f32 = floats ? s->act_f32 : NULL;
     for (size_t i = 0; i < n_w; i++) {
         if (!l->facts->w[w[i]].data)
             continue;
@@ -121,7 +121,8 @@ struct turn {
     const struct cuda_engine *e;
     const struct gpu_layer *l;
     uint32_t n, per_item; // rows; of an item at most
-    bool hopper;          // by expert_hopper.cu
+    bool half;            // by expert_hopper.cu,
+    bool few;             // or expert_few.cu, which gives the same bits
     bool aside;           // the shared expert in the side's queue
     const uint32_t *skip;
 };
@@ -254,31 +255,42 @@ static uint32_t places_of(const struct turn *t, const struct expert_feed *f)
     return f->chosen ? t->n * t->l->facts->experts.n_used : t->n;
 }
 
-// Packed by place: rows of x, or, where that is NULL, what is gated.
+// What experts read: rows, ld floats apart, which a norm with these weights is still to be taken
+// of; NULL: it has been.
+struct rows_in {
+    const float *x, *norm;
+    uint32_t ld;
+};
+
+// Packed by place: rows, or, where that is NULL, what is gated.
 static bool pack(const struct turn *t, const struct queue *q, const struct expert_feed *f,
-                 const float *x, const float *norm, uint32_t n_cols, struct error *err)
+                 const struct rows_in *from, uint32_t n_cols, struct error *err)
 {
     const struct experts *facts = &t->l->facts->experts;
     const struct expert_scratch *s = &t->e->experts;
     struct expert_pack p = {};
-    p.x = x ? x : f->gates;
-    p.by_place = !x;
+    if (t->few)
+        return true;
+    p.x = from ? from->x : f->gates;
+    p.ld = from ? from->ld : n_cols;
+    p.by_place = !from;
     p.n_cols = n_cols;
-    p.norm = norm;
+    p.norm = from ? from->norm : NULL;
     p.eps = t->e->hp.norm_eps;
     p.place = f->chosen ? s->place : NULL;
     p.rank = s->rank;
-    p.weight = x && f->chosen && facts->weighs_input ? s->weight : NULL;
-    p.n_used = x && f->chosen ? facts->n_used : 1;
+    p.weight = from && f->chosen && facts->weighs_input ? s->weight : NULL;
+    p.n_used = from && f->chosen ? facts->n_used : 1;
     p.n_place = places_of(t, f);
     p.out = f->packed;
     p.undo = f->undo;
-    return expert_pack_launch(q, &p, x ? t->n : p.n_place, err);
+    return expert_pack_launch(q, &p, from ? t->n : p.n_place, err);
 }
 
-// What is packed times one of the matrices.
-static struct expert_gemm hopper_of(const struct turn *t, const struct expert_feed *f,
-                                    enum layer_weight w, const float *bias, float *y)
+// The same times one of the matrices.
+static struct expert_gemm half_of(const struct turn *t, const struct expert_feed *f,
+                                  const struct rows_in *from, enum layer_weight w,
+                                  const float *bias, float *y)
 {
     const struct experts *facts = &t->l->facts->experts;
     const struct expert_scratch *s = &t->e->experts;
@@ -288,7 +300,7 @@ static struct expert_gemm hopper_of(const struct turn *t, const struct expert_fe
     m.y = y;
     m.n_place = places_of(t, f);
     // one matrix alone has few tiles
-    m.per_item = f->chosen ? t->per_item : lesser(expert_hopper_width(1, t->n), 64u);
+    m.per_item = f->chosen || t->few ? t->per_item : lesser(expert_hopper_width(1, t->n), 64u);
     m.n_slot = div_up(m.n_place, m.per_item);
     if (f->chosen) {
         m.items = s->items;
@@ -297,48 +309,62 @@ static struct expert_gemm hopper_of(const struct turn *t, const struct expert_fe
     }
     m.x = f->packed;
     m.undo = f->undo;
+    m.rows = from ? from->x : f->gates;
+    m.ld = from ? from->ld : m.w[0].n_cols;
+    if (from && f->chosen) {
+        m.pair_at = s->pair_at;
+        m.n_used = facts->n_used;
+        m.weight = facts->weighs_input ? s->weight : NULL;
+    }
     return m;
 }
 
-// act(gate) * up of rows of x.
-static bool gate_on_hopper(const struct turn *t, const struct expert_feed *f, const float *x,
-                           const float *norm, struct error *err)
+static bool multiply_half(const struct turn *t, const struct queue *q, const struct expert_gemm *m,
+                          struct error *err)
+{
+    return t->few ? expert_few_launch(q, m, err) : expert_hopper_launch(q, m, err);
+}
+
+// act(gate) * up of rows.
+static bool gate_half(const struct turn *t, const struct expert_feed *f, const struct rows_in *from,
+                      struct error *err)
 {
     const struct gpu_layer *l = t->l;
     const struct layer *facts = l->facts;
     const struct wmat *gate = &l->w[f->gate], *up = &l->w[f->up];
     const bool has_gate = facts->w[f->gate].data;
     const struct queue *q = queue_of(t, f, group_of(l, f->up));
-    struct expert_gemm g = hopper_of(t, f, f->gate, f->gate_bias, f->gates);
-    const struct expert_gemm u = hopper_of(t, f, f->up, f->up_bias, has_gate ? f->ups : f->gates);
-    if (!pack(t, q, f, x, norm, up->n_cols, err))
+    struct expert_gemm g = half_of(t, f, from, f->gate, f->gate_bias, f->gates);
+    const struct expert_gemm u =
+        half_of(t, f, from, f->up, f->up_bias, has_gate ? f->ups : f->gates);
+    if (!pack(t, q, f, from, up->n_cols, err))
         return false;
     if (has_gate && same_range(gate, up) && expert_act_is_fused(facts->act)) {
         g.gated = true;
         g.act = facts->act;
         g.w[1] = *up;
         g.bias[1] = u.bias[0];
-        return expert_hopper_launch(q, &g, err);
+        return multiply_half(t, q, &g, err);
     }
-    return (!has_gate || expert_hopper_launch(q, &g, err)) && expert_hopper_launch(q, &u, err) &&
+    return (!has_gate || multiply_half(t, q, &g, err)) && multiply_half(t, q, &u, err) &&
            gate_launch(q, facts->act, &facts->xielu, f->gates, has_gate ? f->ups : NULL,
                        (size_t)u.n_place * up->rows, err);
 }
 
-static bool feed_on_hopper(const struct turn *t, const struct expert_feed *f, const float *x,
-                           const float *norm, struct error *err)
+static bool feed_half(const struct turn *t, const struct expert_feed *f, const struct rows_in *from,
+                      struct error *err)
 {
-    const struct expert_gemm m = hopper_of(t, f, f->down, f->down_bias, f->out);
-    if (!gate_on_hopper(t, f, x, norm, err))
+    const struct expert_gemm m = half_of(t, f, NULL, f->down, f->down_bias, f->out);
+    if (!gate_half(t, f, from, err))
         return false;
     const struct queue *q = queue_of(t, f, name_of(t->l, f->down));
-    return pack(t, q, f, NULL, NULL, m.w[0].n_cols, err) && expert_hopper_launch(q, &m, err);
+    return pack(t, q, f, NULL, m.w[0].n_cols, err) && multiply_half(t, q, &m, err);
 }
 
-static bool feed_shared(const struct turn *t, const float *x, const float *norm, struct error *err)
+static bool feed_shared(const struct turn *t, const struct rows_in *from, struct error *err)
 {
     const struct expert_feed shared = shared_feed(&t->e->experts);
-    return t->l->facts->experts.n_ff_shared == 0 || feed_on_hopper(t, &shared, x, norm, err);
+    return t->l->facts->experts.n_ff_shared == 0 || feed_half(t, &shared, from, err);
 }
 
 // The latent that the chosen ones read, from what is prepared.
@@ -357,7 +383,7 @@ static bool multiply_up(const struct turn *t, struct error *err)
     const struct gpu_layer *l = t->l;
     const uint32_t n_latent = l->facts->experts.n_latent;
     float *up = l->facts->w[EXPERT_GATE].data ? s->up : s->gate;
-    if (n_latent > 0 && !prepare(t->e, l, s->latent, t->n, n_latent, NULL, read, 2, err))
+    if (n_latent > 0 && !prepare(t->e, l, s->latent, t->n, n_latent, NULL, read, 2, false, err))
         return false;
     return multiply_both(t, EXPERT_GATE, EXPERT_UP, EXPERT_DOWN,
                          grouped_rows_of(t, EXPERT_GATE, l->v[EXPERT_GATE_BIAS], s->gate, false),
@@ -379,7 +405,7 @@ static bool multiply_down(const struct turn *t, enum layer_weight gate, enum lay
     return (gates_at_once(t, gate, up) ||
             gate_launch(q, f->act, &f->xielu, gates, f->w[gate].data ? ups : NULL, (size_t)n * n_ff,
                         err)) &&
-           prepare(t->e, t->l, gates, n, n_ff, NULL, &down, 1, err) &&
+           prepare(t->e, t->l, gates, n, n_ff, NULL, &down, 1, false, err) &&
            expert_rows_launch(q, &m, err);
 }
 
@@ -395,24 +421,23 @@ static bool add_up(const struct turn *t, float *x, float *y, struct error *err)
     const struct expert_rows widen = rows_of(t, up, NULL, s->out);
     return expert_sum_launch(&e->q, &sum, s->out, s->place, t->n, f->n_used,
                              latent ? f->n_latent : e->hp.n_embd, t->skip, err) &&
-           (!latent || (prepare(e, t->l, s->latent, t->n, f->n_latent, NULL, &up, 1, err) &&
+           (!latent || (prepare(e, t->l, s->latent, t->n, f->n_latent, NULL, &up, 1, false, err) &&
                         expert_rows_launch(cuda_queue(e, name_of(t->l, up)), &widen, err) &&
                         add_widened(e, t->l, x, y, t->n, t->skip, err)));
 }
 
-// The shared expert and the chosen ones, from what is prepared and rows of x, which are to be
-// normed.
-static bool feed(const struct turn *t, const float *x, const float *norm, struct error *err)
+// The shared expert and the chosen ones, from what is prepared, or these rows.
+static bool feed(const struct turn *t, const struct rows_in *from, struct error *err)
 {
     const struct expert_scratch *s = &t->e->experts;
     const struct experts *f = &t->l->facts->experts;
     if (!make_latent(t, err))
         return false;
-    if (t->hopper) {
+    if (t->half) {
         const struct expert_feed chosen = chosen_feed(s, t->l);
-        return (t->aside || feed_shared(t, x, norm, err)) &&
-               feed_on_hopper(t, &chosen, f->n_latent > 0 ? s->latent : x,
-                              f->n_latent > 0 ? NULL : norm, err);
+        const struct rows_in latent = {s->latent, NULL, f->n_latent};
+        return (t->aside || feed_shared(t, from, err)) &&
+               feed_half(t, &chosen, f->n_latent > 0 ? &latent : from, err);
     }
     return multiply_shared_up(t, err) && multiply_up(t, err) &&
            (f->n_ff_shared == 0 ||
@@ -423,13 +448,22 @@ static bool feed(const struct turn *t, const float *x, const float *norm, struct
                          err);
 }
 
-// Whether expert_hopper.cu takes all matrices of the experts.
-static bool can_be_half(const struct cuda_engine *e, const struct gpu_layer *l)
+bool cuda_experts_can_be_half(const struct cuda_engine *e, const struct gpu_layer *l)
 {
     bool can = e->q.hopper;
     for (enum layer_weight w :
          {EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, SHARED_GATE, SHARED_UP, SHARED_DOWN})
         can &= !l->facts->w[w].data || l->w[w].type != QUANT_F32;
+    return can;
+}
+
+// Whether expert_few.cu takes items of so many rows.
+static bool can_be_few(const struct cuda_engine *e, const struct gpu_layer *l, uint32_t n)
+{
+    bool can = true;
+    for (enum layer_weight w :
+         {EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, SHARED_GATE, SHARED_UP, SHARED_DOWN})
+        can &= !l->facts->w[w].data || expert_few_takes(&e->q, n, l->w[w].n_cols);
     return can;
 }
 
@@ -446,34 +480,42 @@ static bool take_turn(const struct cuda_engine *e, const struct gpu_layer *l, co
     const uint32_t n_embd = e->hp.n_embd, n_pair = n * f->n_used;
     // About as many rows as an expert gets, or for expert_hopper as many as it is faster with; but
     // rows of several sequences are multiplied in one way however many there are, which gives each
-    // its bits.
+    // its bits: in float16 where that can be, for which they are normed here.
     const bool more = n_pair > 2 * f->n;
-    const bool hopper = !e->pass && (more || n >= EXPERT_HOPPER_ROWS) && can_be_half(e, l);
-    const bool many = e->pass || hopper || more;
-    const uint32_t per_item = hopper  ? expert_hopper_width(f->n, n_pair)
+    const bool half =
+        (e->pass || more || n >= EXPERT_HOPPER_ROWS) && cuda_experts_can_be_half(e, l);
+    const uint32_t few_rows = lesser(n, (uint32_t)EXPERT_FEW_ROWS);
+    const bool few = e->pass && half && n <= EXPERT_FEW_PASS && can_be_few(e, l, few_rows);
+    const bool many = e->pass || half || more;
+    const uint32_t per_item = few     ? few_rows
+                              : half  ? expert_hopper_width(f->n, n_pair)
                               : !many ? (uint32_t)EXPERT_FEW
                                       : expert_tiles_width(2 * n_pair / f->n);
+    const bool one_norm = router_norm == norm, floats = e->pass && half && norm;
+    const struct rows_in own = {in, norm, n_embd};
+    const struct rows_in normed = {(const float *)s->act_f32, NULL, act_f32_ld(n_embd)};
+    const struct rows_in *from = floats ? &normed : &own;
     // The shared expert leaves room for the router and what follows it, which have little to do;
     // for a profile, one by one.
-    const bool aside = hopper && f->n_ff_shared > 0 && !e->q.recorder;
-    const struct turn t = {e, l, n, per_item, hopper, aside, skip};
-    const size_t n_read = hopper ? 2 : f->n_latent > 0 ? 4 : 6;
-    const size_t n_router = router_norm == norm ? n_read : 1; // what is read with that norm
+    const bool aside = half && f->n_ff_shared > 0 && !e->q.recorder && (!floats || one_norm);
+    const struct turn t = {e, l, n, per_item, half, few, aside, skip};
+    const size_t n_read = half ? 2 : f->n_latent > 0 ? 4 : 6;
+    const size_t n_router = one_norm ? n_read : 1; // what is read with that norm
     const struct grouping g = {s->chosen, s->place, s->pair_at, s->rank,    s->items,
                                s->n_item, f->n,     n_pair,     t.per_item, skip};
     struct expert_rows router = rows_of(&t, ROUTER, l->v[ROUTER_BIAS], s->logits);
+    router.split = true;
     router.any_bits = !e->pass;
     const struct choice choice = choice_of(e, l, in, norm, skip);
-    if (aside && !cuda_side_begin(e, err))
-        return false;
-    bool ok = (!aside || feed_shared(&t, in, norm, err)) &&
-              (cuda_queue(e, name_of(l, ROUTER)), true) &&
-              prepare(e, l, in, n, n_embd, router_norm, read, n_router, err) &&
+    const auto shared_aside = [&] { return cuda_side_begin(e, err) && feed_shared(&t, from, err); };
+    bool ok = (!aside || floats || shared_aside()) && (cuda_queue(e, name_of(l, ROUTER)), true) &&
+              prepare(e, l, in, n, n_embd, router_norm, read, n_router, floats && one_norm, err) &&
+              (!aside || !floats || shared_aside()) && (cuda_queue(e, name_of(l, ROUTER)), true) &&
               expert_rows_launch(&e->q, &router, err) &&
               choose_group_launch(&e->q, &choice, &g, n, err) &&
-              (n_router == n_read ||
-               prepare(e, l, in, n, n_embd, norm, read + n_router, n_read - n_router, err)) &&
-              feed(&t, in, norm, err);
+              (n_router == n_read || prepare(e, l, in, n, n_embd, norm, read + n_router,
+                                             n_read - n_router, floats, err)) &&
+              feed(&t, from, err);
     struct error mine = {};
     if (aside) // nothing may still be running when what it uses is used again
         ok = cuda_side_end(e, ok ? err : &mine) && ok;
@@ -490,46 +532,6 @@ bool cuda_experts_many(const struct cuda_engine *e, const struct gpu_layer *l, c
                        lesser(n - i, step), NULL, err))
             return false;
     return true;
-}
-
-// All that rows of such a matrix may be multiplied by, but for expert_hopper.
-static bool enqueue_products(const struct cuda_engine *e, const struct wmat *w, struct error *err)
-{
-    struct expert_rows m = {};
-    struct queue q = e->q;
-    m.w[0] = *w;
-    m.n_part = m.n_row = m.n_item = m.n_used = 1;
-    bool ok = true;
-    for (uint32_t n : {8u, 16u, (uint32_t)EXPERT_ITEM}) {
-        m.per_item = n;
-        if (is_plain_type(w)) { // rows are many, or few: see expert_plain.cu and expert_split.cu
-            q.n_sm = n == 8 ? 0 : 1 << 20;
-            m.any_bits = true;
-            m.n_row = EXPERT_SPLIT_ROWS;
-            ok = ok && expert_rows_launch(&q, &m, err);
-            m.any_bits = false;
-            m.n_row = 1;
-        }
-        ok = ok && expert_rows_launch(&q, &m, err);
-    }
-    return ok;
-}
-
-bool cuda_enqueue_expert_kernels(const struct cuda_engine *e, struct error *err)
-{
-    uint64_t seen = 0; // types
-    bool ok = true;
-    for (uint32_t i = 0; ok && i < e->hp.n_layer; i++)
-        for (enum layer_weight w : {ROUTER, EXPERT_LATENT, EXPERT_LATENT_UP, EXPERT_GATE, EXPERT_UP,
-                                    EXPERT_DOWN, SHARED_GATE, SHARED_UP, SHARED_DOWN}) {
-            const struct gpu_layer *l = &e->layers[i];
-            if (!has_experts(l->facts) || !l->facts->w[w].data || seen >> l->w[w].type & 1 ||
-                (l->facts->w[w].n_stacked && !e->passes && can_be_half(e, l)))
-                continue;
-            seen |= 1ull << l->w[w].type;
-            ok = ok && enqueue_products(e, &l->w[w], err);
-        }
-    return ok;
 }
 
 // ---- one token

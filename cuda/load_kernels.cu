@@ -23,6 +23,66 @@ static bool load_sizes(struct cuda_engine *e, const uint32_t (&sizes)[N], uint32
     return ok;
 }
 
+// All that rows of such a matrix may be multiplied by, but for expert_hopper.
+static bool enqueue_products(const struct cuda_engine *e, const struct wmat *w, bool half,
+                             struct error *err)
+{
+    struct expert_rows m = {};
+    struct queue q = e->q;
+    if (half) {
+        struct expert_gemm few = {};
+        few.w[0] = *w;
+        few.n_slot = few.n_place = few.per_item = few.n_used = 1;
+        if (!expert_few_launch(&q, &few, err))
+            return false;
+        q.n_sm = 0; // the other of two
+        return expert_few_launch(&q, &few, err);
+    }
+    m.w[0] = *w;
+    m.n_part = m.n_row = m.n_item = m.n_used = 1;
+    bool ok = true;
+    for (uint32_t n : {8u, 16u, (uint32_t)EXPERT_ITEM}) {
+        m.per_item = n;
+        if (is_plain_type(w)) { // rows are many, or few: see expert_plain.cu and expert_split.cu
+            q.n_sm = n == 8 ? 0 : 1 << 20;
+            m.split = true;
+            for (uint32_t rows : {1u, (uint32_t)EXPERT_SPLIT_ROWS}) {
+                m.n_row = rows;
+                m.any_bits = rows > 1;
+                ok = ok && expert_rows_launch(&q, &m, err);
+            }
+            m.split = false;
+            m.n_row = 1;
+        }
+        ok = ok && expert_rows_launch(&q, &m, err);
+    }
+    return ok;
+}
+
+// Which ones several rows need is a matter of how many of them an expert has.
+static bool enqueue_experts(const struct cuda_engine *e, struct error *err)
+{
+    uint64_t seen = 0, seen_half = 0; // types
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < e->hp.n_layer; i++)
+        for (enum layer_weight w : {ROUTER, EXPERT_LATENT, EXPERT_LATENT_UP, EXPERT_GATE, EXPERT_UP,
+                                    EXPERT_DOWN, SHARED_GATE, SHARED_UP, SHARED_DOWN}) {
+            const struct gpu_layer *l = &e->layers[i];
+            if (!has_experts(l->facts) || !l->facts->w[w].data)
+                continue;
+            // (what is neither a router nor about latents is multiplied in float16, but alone by
+            // expert_row)
+            const bool half = cuda_experts_can_be_half(e, l) && w != ROUTER && w != EXPERT_LATENT &&
+                              w != EXPERT_LATENT_UP;
+            uint64_t *const of = half ? &seen_half : &seen;
+            if ((half && !e->passes && l->facts->w[w].n_stacked) || *of >> l->w[w].type & 1)
+                continue;
+            *of |= 1ull << l->w[w].type;
+            ok = ok && enqueue_products(e, &l->w[w], half && e->passes, err);
+        }
+    return ok;
+}
+
 // The driver loads a kernel when it is first launched, and takes device memory for it. Those of a
 // prompt are launched here, into graphs that never run, so that what does not fit is found now and
 // mem_used is all that the engine takes; but not those of products for which cuBLAS is opened when
@@ -53,7 +113,7 @@ bool cuda_load_kernels(struct cuda_engine *e, struct error *err)
               (largest < of_chunks[0] || load(e, far_chunk, err)) &&
               (!e->passes || load_sizes(e, of_passes, e->base.n_batch, pass, err));
     ok = ok && load(
-                   e, [&] { return cuda_enqueue_expert_kernels(e, err); }, err);
+                   e, [&] { return enqueue_experts(e, err); }, err);
     if (ok && e->base.n_states > 0)
         ok = load(
             e, [&] { return cuda_enqueue_advance(e, err); }, err);

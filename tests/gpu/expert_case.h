@@ -113,6 +113,29 @@ struct hopper_case : grouped_rows {
         must(expert_hopper_launch(&Q, &m, &ERR));
         return by_pair(y.get(), n_row, rows);
     }
+    // The same by expert_few.cu, of rows that need no norm.
+    std::vector<float> run_few(uint32_t n_row, const struct expert_pack &p, struct expert_gemm m)
+    {
+        const uint32_t n_here = n_row * n_used, rows = m.w[0].rows;
+        const uint32_t n_slot = expert_items(n_expert, n_here, n_row);
+        device_array<struct expert_item> items(n_slot);
+        device_array<float> y((size_t)n_here * rows);
+        y.spoil();
+        group(items, n_row, n_row);
+        m.y = y.p;
+        m.items = items.p;
+        m.n_item = n_item.p;
+        m.n_slot = n_slot;
+        m.n_place = n_here;
+        m.per_item = n_row;
+        m.rows = p.x;
+        m.ld = p.ld ? p.ld : p.n_cols;
+        m.pair_at = p.by_place ? nullptr : pair_at.p;
+        m.n_used = n_used;
+        m.weight = p.weight;
+        must(expert_few_launch(&Q, &m, &ERR));
+        return by_pair(y.get(), n_row, rows);
+    }
 };
 
 #endif

@@ -293,13 +293,17 @@ static void check_ungrouped_rows(const expert_products &e, uint32_t n)
         y.spoil();
         must(expert_rows_launch(&q, &m, &ERR));
         compare("expert_rows ungrouped", e.gate.w, n, y.get(), p, tolerance(e.type));
-        m.any_bits = true;
-        if (expert_split_takes(&q, &m)) {
+        m.split = true;
+        for (bool any : {true, false}) {
+            m.any_bits = any;
+            if (!expert_split_takes(&q, &m))
+                continue;
             y.spoil();
             must(expert_rows_launch(&q, &m, &ERR));
-            compare("expert_split", e.gate.w, n, y.get(), p, SPLIT_TOLERANCE);
+            compare(any ? "expert_split" : "expert_split, row by row", e.gate.w, n, y.get(), p,
+                    SPLIT_TOLERANCE);
         }
-        m.any_bits = false;
+        m.split = m.any_bits = false;
     }
 }
 
@@ -313,6 +317,8 @@ static void check_expert_hopper(expert_products &e, uint32_t n)
     for (uint32_t per_item : {32u, 64u, 128u})
         e.compare_pairs("expert_hopper by " + std::to_string(per_item), n,
                         e.c.run(per_item, n, p, m), e.all_gate, HALF_TOLERANCE);
+    if (expert_few_takes(&Q, n, e.n_cols))
+        e.compare_pairs("expert_few", n, e.c.run_few(n, p, m), e.all_gate, HALF_TOLERANCE);
 }
 
 static void products_of_experts_agree_with_cublas(void)

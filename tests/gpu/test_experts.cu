@@ -330,6 +330,52 @@ static void plain_rows_are_the_same_bits_in_tiles(void)
     }
 }
 
+// A router by matrix instructions: what a row gives is the same among few rows and among many, and
+// near what it should be.
+static void split_rows(struct random_stream &r, uint32_t rows, uint32_t n_cols)
+{
+    const uint32_t most = 70;
+    test_stack w(r, QUANT_F32, 1, rows, n_cols);
+    const std::vector<float> x = r.floats(most * n_cols), bias = r.floats(rows);
+    device_array<float> dx(x), db(bias), y(most * rows);
+    device_array<uint8_t> act(most * act_row_bytes(QUANT_F32, n_cols));
+    must(act_launch(&Q, dx.p, most, n_cols, nullptr, 0.0f, nullptr, act.p, nullptr, &ERR));
+    struct expert_rows m = {};
+    m.w[0] = w.w;
+    m.bias[0] = db.p;
+    m.y[0] = y.p;
+    m.n_part = m.n_used = m.n_item = 1;
+    m.per_item = EXPERT_ITEM;
+    m.act_f32 = act.p;
+    m.split = true;
+    if (!expert_split_takes(&Q, &m)) // not on every device
+        return;
+    std::vector<float> all;
+    for (uint32_t n : {most, 1u, 8u, 11u, 32u, 33u}) {
+        m.n_row = n;
+        y.spoil();
+        must(expert_rows_launch(&Q, &m, &ERR));
+        const std::vector<float> got = y.get();
+        all = n == most ? got : all;
+        check(std::equal(got.begin(), got.begin() + n * rows, all.begin()),
+              "router, %u rows of %u: other bits", n, n_cols);
+    }
+    for (uint32_t i = 0; i < most * rows; i++) {
+        double size;
+        const double want = w.product(0, i % rows, &x[i / rows * n_cols], &size) + bias[i % rows];
+        check(fabs(all[i] - want) <= 2e-5 * (size + 1), "router, %u of %u: %g, expected %g",
+              i % rows, i / rows, all[i], want);
+    }
+}
+
+static void split_rows_have_the_same_bits_in_any_company(void)
+{
+    struct random_stream r = {49};
+    split_rows(r, 21, 36);
+    split_rows(r, 40, 200);
+    split_rows(r, 8, 2052); // more than is under way at once
+}
+
 // x, who is chosen, gate and up, down, as a token has them. early: products may read what the
 // launch before the last wrote before they wait.
 static void launch_chain(const struct expert_sum &to_x, const float *from, const struct choice &c,
@@ -440,6 +486,8 @@ int main(void)
         {"products of one row agree", products_of_one_row_agree},
         {"products of several rows agree", products_of_several_rows_agree},
         {"plain rows are the same bits in tiles", plain_rows_are_the_same_bits_in_tiles},
+        {"split rows have the same bits in any company",
+         split_rows_have_the_same_bits_in_any_company},
         {"products that begin early read what is ready",
          products_that_begin_early_read_what_is_ready},
         {"a skipped step writes nothing", a_skipped_step_writes_nothing},

@@ -53,6 +53,18 @@ static void stored_on_hopper(struct random_stream &r, uint32_t type, uint32_t n,
     const std::vector<float> again = c.run(per_item == 32 ? 128 : 32, fewer, p, m);
     check(std::equal(again.begin(), again.end(), got.begin()),
           "%s: other bits among %u rows than among %u", quant_info(type)->name, fewer, n);
+    for (uint32_t few : {1u, 3u, (uint32_t)EXPERT_FEW_ROWS}) {
+        if (few > n)
+            break;
+        check(expert_few_takes(&Q, few, n_cols), "no room for %u rows", few);
+        for (int n_block : {n_sm, 0}) { // which of two kernels hangs on how many blocks there are
+            Q.n_sm = n_block;
+            const std::vector<float> those = c.run_few(few, p, m);
+            check(std::equal(those.begin(), those.end(), got.begin()),
+                  "%s: other bits by expert_few of %u rows", quant_info(type)->name, few);
+        }
+        Q.n_sm = n_sm;
+    }
 }
 
 // All rows with the first matrix, in order.
@@ -87,6 +99,15 @@ static void ungrouped_on_hopper(struct random_stream &r, uint32_t n, uint32_t pe
         check(fabs(got[i] - want) <= w.error_of(0, i % rows, top_of(x, i / rows * n_cols, n_cols)),
               "ungrouped, %u: %g, expected %g", i, got[i], want);
     }
+    m.n_place = m.per_item = lesser(n, (uint32_t)EXPERT_FEW_ROWS);
+    m.n_slot = 1;
+    m.rows = dx.p;
+    m.ld = n_cols;
+    y.spoil();
+    must(expert_few_launch(&Q, &m, &ERR));
+    const std::vector<float> few = y.get();
+    check(std::equal(few.begin(), few.begin() + m.n_place * rows, got.begin()),
+          "ungrouped, %u: other bits by expert_few", n);
 }
 
 static void products_on_hopper_agree(void)
@@ -131,8 +152,6 @@ static void gated_on_hopper(struct random_stream &r, uint32_t type, uint32_t n, 
     struct expert_pack p = {};
     p.x = dx.p;
     p.n_cols = n_cols;
-    p.norm = dn.p;
-    p.eps = 0.01f;
     struct expert_gemm m = {};
     m.w[0] = gate.w;
     m.w[1] = up.w;
@@ -141,6 +160,11 @@ static void gated_on_hopper(struct random_stream &r, uint32_t type, uint32_t n, 
     m.gated = true;
     m.act = act;
     check(expert_act_is_fused(act), "activation %d is not fused", act);
+    const std::vector<float> all = c.run(per_item, n, p, m), few = c.run_few(5, p, m);
+    check(std::equal(few.begin(), few.end(), all.begin()), "%s gated: other bits by expert_few",
+          quant_info(type)->name);
+    p.norm = dn.p;
+    p.eps = 0.01f;
     const std::vector<float> got = c.run(per_item, n, p, m);
     for (uint32_t i = 0; i < n_pair; i++) {
         const float *in = &x[(size_t)(i / n_used) * n_cols];

@@ -373,7 +373,8 @@ static void a_pass_that_repeats_is_the_first_of_its_kind(void **state)
     }
 }
 
-// Also when it is longer than a batch, or its last piece is one token.
+// Also when it is longer than a batch, or its last piece is one token; of experts, too, and of some
+// with a latent.
 static void a_prompt_has_the_same_bits_however_it_is_cut(void **state)
 {
     (void)state;
@@ -384,10 +385,14 @@ static void a_prompt_has_the_same_bits_however_it_is_cut(void **state)
     struct sampler_settings greedy = sampler_defaults;
     greedy.temp = 0;
     const struct sampling how = {.sampler = &greedy, .n_probs = 8};
-    for (int latent = 0; latent < 1 + has_latents(); latent++) {
+    for (int arch = 0; arch < 2 + has_latents(); arch++) {
         open_model(&f, "llama");
-        if (latent)
+        if (arch == 1) {
+            add_experts(f.m, 0, Q8S, 6, 3, 320, 24);
+            add_experts(f.m, 1, MXFP4S, 16, 5, 192, 0);
+        } else if (arch == 2) {
             add_latents(f.m, true);
+        }
         struct engine *e = open_for(f.m, 40, 16);
         const size_t n = 3 * N_BATCH + 5, pieces[] = {n, N_BATCH, 7, 4, 1, n - 1};
         for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {

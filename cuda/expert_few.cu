@@ -1,0 +1,268 @@
+// A few rows times the matrices of chosen experts, to the bits of expert_hopper.cu: its halves of
+// weights and activations, its order along a row, by matrix instructions of eight columns
+// (mma.sync), which add up as those of many columns do (wgmma; test_experts_hopper compares them).
+//
+// What a step of one sequence or a few waits for is how soon weights come and how few instructions
+// follow one another. A warp has 16 rows, or eight of gate and of up, from end to end, so that
+// their sums stay in its registers, and several steps of weights under way; the rows of an item
+// become float16 in shared memory meanwhile, times the power of two that their largest asks for.
+#include "butterfly.cuh"
+#include "experts.h"
+#include "gemm.cuh"
+
+enum {
+    FEW_WARPS = 4,
+    FEW_COLS = EXPERT_FEW_ROWS, // of an item: a tile of the matrix unit's columns
+    STEP_WORDS = 16,            // of 16 bytes: a step of a row
+    SPREAD = 4,                 // more of them from row to row: in different banks
+    SOON_BLOCKS = 3,            // of a multiprocessor, see ALWAYS_SOON
+};
+
+// Steps of weights that a lane has under way: as registers allow.
+template <uint32_t TYPE> static constexpr int FEW_DEEP = is_plain(TYPE) ? 2 : 4;
+
+struct few_items {
+    uint32_t n_step;
+    struct widening w;
+};
+
+// ---- kernel
+
+// The rows of an item.
+struct item_rows {
+    const struct expert_gemm &m;
+    const struct expert_item &item;
+
+    __device__ __forceinline__ const float *operator[](uint32_t col) const
+    {
+        const uint32_t place = item.first + col;
+        return m.rows + (size_t)(m.pair_at ? m.pair_at[place] / m.n_used : place) * m.ld;
+    }
+};
+
+// The rows as halves, to (item.n, n_step * STEP_WORDS + SPREAD), as the lanes of a matrix product
+// take them: of a step's chunk t of 32 elements word 4 i + t has 8 i and up, of each four the first
+// and the third before the others. undo: 1 / the power of two, times what else the row is weighed
+// with.
+static __device__ __forceinline__ void bring_rows(const struct expert_gemm &m,
+                                                  const struct expert_item &item, uint32_t n_step,
+                                                  uint4 *to, float undo[FEW_COLS])
+{
+    constexpr uint32_t THREADS = FEW_WARPS * WARP;
+    __shared__ float tops[FEW_COLS][FEW_WARPS];
+    const uint32_t n_cols = m.w[0].n_cols, n_eight = div_up(n_cols, 8u);
+    const struct item_rows rows = {m, item};
+#pragma unroll 1
+    for (uint32_t col = 0; col < item.n; col++) {
+        const float *row = rows[col];
+        float top = 0.0f;
+#pragma unroll 2
+        for (uint32_t i = threadIdx.x; i < n_eight; i += THREADS) {
+            float v[8];
+            load8<true>(row, i, n_cols, v);
+#pragma unroll
+            for (int e = 0; e < 8; e++)
+                top = max_nan(top, fabsf(v[e]));
+        }
+        top = warp_max_nan(top);
+        if (threadIdx.x % WARP == 0)
+            tops[col][threadIdx.x / WARP] = top;
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (uint32_t col = 0; col < item.n; col++) {
+        const float *row = rows[col];
+        float top = tops[col][0];
+#pragma unroll
+        for (int w = 1; w < FEW_WARPS; w++)
+            top = max_nan(top, tops[col][w]);
+        const float scale = half_range(top);
+        if (threadIdx.x == 0)
+            undo[col] =
+                half_range_undo(scale) * (m.weight ? m.weight[m.pair_at[item.first + col]] : 1.0f);
+#pragma unroll 2
+        for (uint32_t i = threadIdx.x; i < n_step * STEP_WORDS; i += THREADS) {
+            float v[8] = {};
+            if (8 * i < n_cols)
+                load8<true>(row, i, n_cols, v);
+            to[i / STEP_WORDS * STEP_WORDS + i % 4 * 4 + i / 4 % 4] =
+                make_uint4(saturated_half2(v[0] * scale, v[2] * scale),
+                           saturated_half2(v[1] * scale, v[3] * scale),
+                           saturated_half2(v[4] * scale, v[6] * scale),
+                           saturated_half2(v[5] * scale, v[7] * scale));
+        }
+        to += n_step * STEP_WORDS + SPREAD;
+    }
+    __syncthreads();
+}
+
+// Whether a step's weights become operands while the step before is multiplied, whose eight
+// instructions wait for one another: where a multiprocessor has few warps, and for types that take
+// many instructions to unpack; the registers for it leave room for fewer warps.
+template <uint32_t TYPE> static constexpr bool ALWAYS_SOON = levels<TYPE>::N > 0;
+
+// Grid (tiles of rows / FEW_WARPS, items).
+template <uint32_t TYPE, bool SOON>
+static __global__ void __launch_bounds__(FEW_WARPS *WARP, SOON             ? 2
+                                                          : is_plain(TYPE) ? 3
+                                                                           : 4)
+    expert_few_kernel(const __grid_constant__ struct expert_gemm m,
+                      const __grid_constant__ struct few_items c)
+{
+    constexpr int DEEP = FEW_DEEP<TYPE>;
+    constexpr uint32_t N = strip<TYPE>::N;
+    __shared__ float undo[FEW_COLS];
+    uint4 *const x = dynamic_smem<uint4>();
+    const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const uint32_t r = lane / 4, t = lane % 4, n_chunk = m.w[0].n_chunk;
+    const uint32_t at = blockIdx.x * FEW_WARPS + warp;
+    griddep_launch_dependents();
+    griddep_wait();
+    const uint32_t first = blockIdx.y * m.per_item;
+    const struct expert_item item =
+        m.items ? m.items[blockIdx.y] : expert_item{0, first, min(m.n_place - first, m.per_item)};
+    if (item.n == 0)
+        return;
+    struct tile_row row[2];
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++) { // beyond the matrix another, which nobody stores
+        const struct wmat &w = m.w[m.gated ? i : 0];
+        row[i] = tile_begin<TYPE>(
+            w, item.expert * w.n_tile + min(m.gated ? at : 2 * at + i, w.n_tile - 1), r);
+    }
+    strip<TYPE> s[DEEP][2];
+    const auto request = [&](uint32_t step, strip<TYPE>(&to)[2]) { // behind the row its last ones
+        const uint32_t k0 = (4 * step + t) * N;
+#pragma unroll
+        for (uint32_t j = 0; j < N; j++) {
+            const uint32_t k = min(k0 + j, n_chunk - 1);
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                load_chunk<TYPE>(row[i], k, to[i].k[j]);
+        }
+    };
+#pragma unroll
+    for (int d = 0; d < DEEP; d++)
+        request(d, s[d]);
+    bring_rows(m, item, c.n_step, x, undo);
+
+    uint32_t a[SOON ? 2 : 1][2][4][4]; // of steps by turns: halves
+    const auto widen = [&](uint32_t step, strip<TYPE>(&of)[2], uint32_t(&to)[2][4][4]) {
+        struct half_scales h[2];
+        uint32_t q[2][8] = {};
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            h[i] = scales_of<TYPE>(of[i], c.w);
+            codes_of<TYPE>(of[i], q[i]);
+        }
+#pragma unroll
+        for (uint32_t half = 0; half < 2; half++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                uint32_t even[4], odd[4];
+                widen_pairs<TYPE>(of[i], q[i], h[i], half, c.w, even, odd);
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    to[half][k][i] = even[k];
+                    to[half][k][2 + i] = odd[k];
+                }
+            }
+        request(step + DEEP, of);
+    };
+    float acc[4] = {};
+    // (columns beyond the item's are the first one again: nobody stores them)
+    const uint4 *column = x + (r < item.n ? r : 0) * (c.n_step * STEP_WORDS + SPREAD) + t;
+    if (SOON)
+        widen(0, s[0], a[0]);
+#pragma unroll 1
+    for (uint32_t step = 0; step < c.n_step; step += DEEP) {
+#pragma unroll
+        for (int d = 0; d < DEEP; d++) {
+            if (step + d >= c.n_step)
+                break;
+            uint4 v[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                v[i] = column[4 * i];
+            column += STEP_WORDS;
+            if constexpr (SOON)
+                widen(step + d + 1, s[(d + 1) % DEEP], a[(d + 1) % 2]);
+            else
+                widen(step + d, s[d], a[0]);
+#pragma unroll
+            for (int k = 0; k < 8; k++) {
+                const uint4 &w = v[k / 2];
+                const uint32_t b[2] = {k % 2 ? w.z : w.x, k % 2 ? w.w : w.y};
+                mma_f16(acc, a[SOON ? d % 2 : 0][k / 4][k % 4], b);
+            }
+        }
+    }
+
+    const uint32_t rows = m.w[0].rows, row0 = (m.gated ? at : 2 * at) * TILE_ROWS + r;
+    float bias[2], scale[2];
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t own = m.gated ? row0 : row0 + i * TILE_ROWS;
+        const float *const from = m.bias[m.gated ? i : 0];
+        bias[i] = from && own < rows ? from[(size_t)item.expert * rows + own] : 0.0f;
+        scale[i] = c.w.undo * product_scale(m.w[m.gated ? i : 0], item.expert);
+    }
+#pragma unroll
+    for (uint32_t e = 0; e < 2; e++) {
+        const uint32_t col = 2 * t + e;
+        if (col >= item.n || row0 >= rows)
+            continue;
+        const float f = undo[col];
+        float *const to = m.y + (size_t)(item.first + col) * rows + row0;
+        const float v = fmaf(acc[e], f * scale[0], bias[0]);
+        const float w = fmaf(acc[e + 2], f * scale[1], bias[1]);
+        if (m.gated)
+            to[0] = gated(m.act, {}, v, w);
+        else
+            to[0] = v;
+        if (!m.gated && row0 + TILE_ROWS < rows)
+            to[TILE_ROWS] = w;
+    }
+}
+
+// ---- launcher
+
+static size_t few_smem(uint32_t n_row, uint32_t n_cols)
+{
+    const uint32_t n_step = div_up(n_cols, (uint32_t)GEMM_PACK_COLS);
+    return (size_t)n_row * (n_step * STEP_WORDS + SPREAD) * sizeof(uint4);
+}
+
+bool expert_few_takes(const struct queue *q, uint32_t n_row, uint32_t n_cols)
+{
+    const size_t declared = 1024; // more than the kernel's own shared arrays
+    return n_row <= EXPERT_FEW_ROWS && few_smem(n_row, n_cols) + declared <= q->smem_max;
+}
+
+bool expert_few_launch(const struct queue *q, const struct expert_gemm *m, struct error *err)
+{
+    struct gemm g = {};
+    g.w[0] = m->w[0];
+    g.w[1] = m->w[1];
+    g.w[0].scale = 1.0f; // see product_scale
+    struct few_items c = {};
+    c.n_step = div_up(m->w[0].n_cols, (uint32_t)GEMM_PACK_COLS);
+    c.w = gemm_widening(&g, 0, m->gated ? 2 : 1);
+    const uint32_t n_tile = m->gated ? m->w[0].n_tile : div_up(m->w[0].n_tile, 2u);
+    struct launch l = {.name = "expert_few",
+                       .grid = dim3(div_up(n_tile, (uint32_t)FEW_WARPS), m->n_slot),
+                       .block = dim3(FEW_WARPS * WARP),
+                       .smem = few_smem(m->per_item, m->w[0].n_cols),
+                       .stream = q->stream,
+                       .dependent = q->dependent,
+                       .recorder = q->recorder};
+    return with_type(m->w[0].type, [&](auto tag) {
+        constexpr uint32_t T = decltype(tag)::value;
+        if constexpr (T == QUANT_F32)
+            return error_set(err, ERR_FAIL, "CUDA: a float32 matrix in a float16 product");
+        else if (ALWAYS_SOON<T> || l.grid.x * l.grid.y <= SOON_BLOCKS * (uint32_t)q->n_sm)
+            return launch_kernel(err, l, expert_few_kernel<T, true>, *m, c);
+        else
+            return launch_kernel(err, l, expert_few_kernel<T, ALWAYS_SOON<T>>, *m, c);
+    });
+}
